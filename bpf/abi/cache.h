@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The cache as both sides see it: blobs (whole responses) in mmapped arrays,
+ * one array per size class, and the index entries that point at them.
+ *
+ * Written by the daemon alone; read by the BPF programs. The only words BPF
+ * writes are the hit counts in tbg_heat. A published blob is never changed:
+ * a new version takes a new slot, and a slot is reused only after
+ * TBG_QUARANTINE_S.
+ */
+#ifndef TBG_ABI_CACHE_H
+#define TBG_ABI_CACHE_H
+
+#include "types.h"
+
+/* Bytes of the longest canonical path a kernel tier can hold; multiple of 8. */
+#define TBG_PATH_MAX 192
+
+/* Seconds a withdrawn slot rests, longer than any retransmission of it. */
+#define TBG_QUARANTINE_S 60
+
+/*
+ * Segments of the longest reply that wire sends, an initial window (RFC 6928),
+ * and payload bytes of a segment, whatever the interface's MTU:
+ * bpf_skb_change_tail() grows to SKB_MAX_ALLOC, frame headers included.
+ */
+#define TBG_SEG_MAX 10
+#define TBG_SEG_BYTES 15900
+
+/* Length of an IMF-fixdate (RFC 9110 5.6.7): "Sun, 06 Nov 1994 08:49:37 GMT" */
+#define TBG_DATE_LEN 29
+
+/*
+ * Size classes: X(name, bytes of one blob with its struct tbg_blob head,
+ * percent of the memory budget).
+ */
+#define TBG_CLASS_LIST(X) \
+	X(512,	  512,	 2) \
+	X(2K,	 2048,	34) \
+	X(4K,	 4096,	18) \
+	X(8K,	 8192,	18) \
+	X(16K,	16384,	18) \
+	X(64K,	65536,	10)
+
+enum tbg_class {
+#define X(name, bytes, percent) TBG_CLASS_##name,
+	TBG_CLASS_LIST(X)
+#undef X
+	TBG_CLASS_NR
+};
+
+/* A blob's number: class in the top 4 bits, slot in its array below. */
+#define TBG_BLOB_ID(class, slot)	((__u32)(class) << 28 | (slot))
+#define TBG_BLOB_CLASS(id)		((id) >> 28)
+#define TBG_BLOB_SLOT(id)		((id) & 0x0fffffffu)
+
+/* 128-bit keyed hash of (virtual host, canonical path, query, variant). */
+struct tbg_key {
+	__u64 h[2];
+};
+
+/* The responses that one blob holds. */
+enum tbg_part_id {
+	TBG_PART_GET,		/* head and body */
+	TBG_PART_HEAD,		/* the same head alone */
+	TBG_PART_304,		/* 304 head */
+	TBG_PART_NR
+};
+
+/* Room for a 304: its own 210 bytes, Vary, and 190 of Cache-Control. */
+#define TBG_304_ROOM 432
+
+/* Most names of hosts that tbg_hosts holds. */
+#define TBG_HOSTS_MAX 4096
+
+/*
+ * Value of the map of hosts: the site of a name (core/host.h), whose key is that
+ * of the name as the path of the host TBG_VHOST_NAMES. An element may be given
+ * to another name while a program reads it; tbg_host_seal() of what was read
+ * and of the key tells.
+ */
+#define TBG_VHOST_NAMES 0xffffffffu
+
+struct tbg_host {
+	__u64 seal;
+	__u32 vhost;
+	__u32 len;
+	__u8 name[TBG_PATH_MAX];	/* zero-padded */
+};
+
+static inline __attribute__((always_inline, unused))
+__u64 tbg_host_seal(const struct tbg_key *key, __u32 vhost)
+{
+	return (key->h[0] ^ (key->h[1] << 32 | key->h[1] >> 32)) +
+	       vhost * 0x9e3779b97f4a7c15ull;
+}
+
+/*
+ * A slot ends in partial sums: sums[i] is the folded sum of the first
+ * i * TBG_SUM_STRIDE bytes of data, Date bytes zero. So a segment's checksum
+ * costs at most a stride, wherever it begins.
+ */
+#define TBG_SUM_STRIDE 64
+#define TBG_SUMS(bytes) ((bytes) / TBG_SUM_STRIDE)
+#define TBG_BLOB_ROOM(bytes) \
+	((bytes) - sizeof(struct tbg_blob) - 2 * TBG_SUMS(bytes))
+
+/*
+ * One response inside a blob. It begins at data[off] and is len bytes long.
+ * The GET and HEAD parts begin at off 0; the 304 part has TBG_304_ROOM bytes of
+ * the slot from its off on and is no longer than that (so that the verifier
+ * can follow). csum is the 16-bit ones' complement sum (RFC 1071, not inverted, in the
+ * packet's byte order, i.e. summed as native 16-bit loads) of those bytes; the
+ * TBG_DATE_LEN bytes at date_off are zero in the blob; date_off may be odd.
+ * tier_off is where the four letters "wire" of Cache-Status stand; other tiers
+ * overwrite them in their copy. Both offsets count from off.
+ */
+struct tbg_part {
+	__u32 off;
+	__u32 len;
+	__u16 csum;
+	__u16 date_off;
+	__u16 tier_off;
+	__u16 status;		/* 200, 304, 301 … */
+};
+
+/*
+ * An element of the index may be given to another key while a program reads
+ * it (deleted elements of a BPF hash are reused at once), so what was read may
+ * mix two entries. A reader therefore answers only if gen and key0 of the blob
+ * fit the entry and the key it looked up.
+ */
+struct tbg_blob {
+	__u32 gen;		/* generation of the slot; never 0 when in use */
+	__u32 data_len;
+	struct tbg_part part[TBG_PART_NR];
+	__u64 key0;		/* h[0] of the key that the slot was filled for */
+	__u8 data[];
+};
+
+/*
+ * Value of the index map. path is zero-padded to TBG_PATH_MAX, compared in
+ * words; etag has its quotes, is strong and zero-padded; modified is an
+ * IMF-fixdate, zero-padded.
+ */
+struct tbg_entry {
+	__u32 blob;		/* TBG_BLOB_ID */
+	__u32 gen;		/* must equal the blob's */
+	__u64 expires_ns;	/* CLOCK_MONOTONIC; ~0: until withdrawn */
+	__u32 vhost;
+	__u16 path_len;
+	__u8 etag_len;
+	__u8 flags;		/* TBG_ENTRY_* */
+	__u8 etag[40];
+	__u8 modified[32];
+	__u8 path[TBG_PATH_MAX];
+};
+
+#define TBG_ENTRY_COOKIES 0x1	/* a request with a Cookie is the daemon's */
+
+_Static_assert(sizeof(struct tbg_part) == 16, "abi");
+_Static_assert(sizeof(struct tbg_blob) == 64, "abi");
+_Static_assert(sizeof(struct tbg_entry) == 96 + TBG_PATH_MAX, "abi");
+
+#endif

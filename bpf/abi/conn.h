@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A connection as both sides see it.
+ *
+ * tbg_conns is an mmapped array of struct tbg_conn_word, by slot: what the
+ * daemon has taken and written, in the socket's own byte counts, from the
+ * first byte after the handshake, modulo 2^32. BPF zeroes it when the flow is
+ * born; afterwards the daemon is the only writer of word (one release store
+ * just before the last bytes of a response are handed to send()) and BPF that
+ * of sent_ms.
+ *
+ *     idle  <=>  given == taken  and  written == acked
+ *
+ * tbg_flows maps the four-tuple to struct tbg_flow. BPF writes it; the daemon
+ * reads it (slot of a connection, last activity) and its sweeper deletes.
+ */
+#ifndef TBG_ABI_CONN_H
+#define TBG_ABI_CONN_H
+
+#include "types.h"
+
+#define TBG_CONN_WORD(taken, written) \
+	((__u64)(__u32)(taken) | (__u64)(__u32)(written) << 32)
+#define TBG_CONN_TAKEN(word)	((__u32)(word))
+#define TBG_CONN_WRITTEN(word)	((__u32)((word) >> 32))
+
+struct tbg_conn_word {
+	__u64 word;
+	__u32 sent_ms;	/* CLOCK_MONOTONIC of a reply not yet acknowledged; or 0 */
+	__u32 pad;
+};
+
+/* IPv4 addresses are IPv4-mapped (RFC 4291 2.5.5.2). Ports: network order. */
+struct tbg_flow_key {
+	__u32 local[4];
+	__u32 remote[4];
+	__u16 local_port;
+	__u16 remote_port;
+};
+
+/* Flow flags */
+#define TBG_FLOW_TS	  0x01	/* both sides use TCP timestamps */
+#define TBG_FLOW_FIN_IN	  0x02	/* the client closed its direction */
+#define TBG_FLOW_FIN_OUT  0x04	/* the socket closed its direction */
+#define TBG_FLOW_RST	  0x08	/* reset by either side */
+#define TBG_FLOW_LEFT	  0x10	/* wire translates, but answers no more */
+#define TBG_FLOW_V6	  0x20
+#define TBG_FLOW_YIELDED  0x40	/* the last reply's rest is the socket's to send */
+#define TBG_FLOW_CLOSED	  (TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT | TBG_FLOW_RST)
+
+/* Wire's last exchange, for a byte-identical repeat. Client's numbers. */
+struct tbg_exchange {
+	__u32 req_seq;		/* first byte of the request */
+	__u32 req_len;
+	__u32 seq;		/* first byte of the reply */
+	__u32 len;		/* 0: no exchange yet */
+	__u32 blob;
+	__u32 gen;
+	__u32 date_s;		/* second whose Date the reply carried */
+	__u16 part;
+	__u16 seg;		/* payload bytes of its segments but the last */
+};
+
+struct tbg_flow {
+	__u32 lock;		/* struct bpf_spin_lock in BPF */
+	__u32 slot;		/* index into tbg_conns */
+	__u32 irs;		/* first sequence number after the client's SYN */
+	__u32 iss;		/* first sequence number after our SYN */
+	__u32 in_delta;		/* request bytes that wire consumed */
+	__u32 out_delta;	/* response bytes that wire sent */
+	__u32 given;		/* bytes the stack has been handed (kernel count) */
+	__u32 acked;		/* highest ack seen, client's numbers, absolute */
+	__u32 sent;		/* kernel count of bytes that the socket has sent */
+	__u32 tsoff;		/* socket's TSval less CLOCK_MONOTONIC in ms */
+	__u32 tsval;		/* newest TSval sent */
+	__u32 ifindex;		/* interface that it was born on */
+	__u32 flowinfo;		/* IPv6: first word of the header, as sent */
+	__u16 win;		/* raw window field of the socket's last segment */
+	__u16 mss;		/* payload bytes per segment, options deducted */
+	__u8 snd_wscale;	/* shift of the client's window field */
+	__u8 flags;
+	__u8 ttl;
+	__u8 tos;
+	__u32 repeat_ms;	/* since when resent counts */
+	__u32 told;		/* kernel count: acknowledged, and the stack knows */
+	__u16 resent;		/* segments of the last reply sent again lately */
+	__u8 dups;		/* duplicate ACKs in a row, without SACK */
+	__u8 pad;
+	__u64 seen_ns;		/* CLOCK_MONOTONIC of the last packet */
+	struct tbg_exchange last;
+};
+
+/*
+ * What the daemon asks tbg_yield, and the answer: the last len bytes of the
+ * exchange are to be written to the socket.
+ */
+struct tbg_yield {
+	struct tbg_flow_key key;
+	__u32 written;		/* bytes that the daemon has written so far */
+	__u32 len;
+	struct tbg_exchange last;
+};
+
+_Static_assert(sizeof(struct tbg_flow_key) == 36, "abi");
+_Static_assert(sizeof(struct tbg_flow) == 80 + 32, "abi");
+_Static_assert(sizeof(struct tbg_conn_word) == 16, "abi");
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What the daemon tells the BPF programs while they run: one mmapped element
+ * of tbg_knob, written by plain stores of the daemon's control thread alone.
+ */
+#ifndef TBG_ABI_KNOB_H
+#define TBG_ABI_KNOB_H
+
+#include "types.h"
+
+/*
+ * Ring of Date texts by second, so that BPF needs no calendar and a repeated
+ * reply can carry the Date of the first. The daemon keeps the next
+ * TBG_DATE_AHEAD seconds filled in; past that, BPF passes up (CLOCK).
+ */
+#define TBG_DATE_RING	256
+#define TBG_DATE_AHEAD	64
+
+struct tbg_date {
+	__u32 second;		/* CLOCK_REALTIME that text belongs to */
+	__u8 text[44];		/* IMF-fixdate in the first 29 bytes, then zeros */
+};
+
+/* A listener; an all-zero address is the wildcard of its family. */
+#define TBG_LISTENER_MAX 32
+
+struct tbg_listener {
+	__u32 local[4];		/* IPv4 addresses are IPv4-mapped */
+	__u16 port;		/* network order; 0: unused */
+	__u16 v6;		/* wildcard of IPv6 (1) or of IPv4 (0) */
+};
+
+/* Where the site of a request is known from. */
+#define TBG_HOSTS_NONE	0	/* one site: no host is looked at */
+#define TBG_HOSTS_ALL	1	/* tbg_hosts holds every name there is */
+#define TBG_HOSTS_SOME	2	/* others, not in it, are the daemon's to know */
+#define TBG_HOSTS_MODES	4
+
+struct tbg_knob {
+	__u32 answer;		/* 1: kernel tiers may answer; 0: translate only */
+	__u32 log;		/* 1: an event for each hit */
+	__u32 vhost;		/* site of hosts that are not in tbg_hosts */
+	__u32 hosts;		/* TBG_HOSTS_* + TBG_HOSTS_MODES * a number */
+	__u64 key[2];		/* key of the cache's hash */
+	__u64 real_ns;		/* CLOCK_REALTIME less CLOCK_MONOTONIC */
+	__u64 ports[65536 / 64]; /* bitmap by port number, host order */
+	struct tbg_listener listener[TBG_LISTENER_MAX];
+	struct tbg_date date[TBG_DATE_RING];
+};
+
+_Static_assert(sizeof(struct tbg_date) == 48, "abi");
+_Static_assert(sizeof(struct tbg_listener) == 20, "abi");
+
+#endif

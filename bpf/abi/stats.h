@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Counters of the kernel tiers: one struct per CPU in tbg_stats (a per-CPU
+ * array of one element). BPF adds; the daemon sums over the CPUs.
+ */
+#ifndef TBG_ABI_STATS_H
+#define TBG_ABI_STATS_H
+
+#include "types.h"
+#include "why.h"
+
+struct tbg_stats {
+	__u64 why[TBG_WHY_NR];
+	__u64 wire_bytes;	/* response bytes sent by wire, repeats too */
+	__u64 log_lost;		/* log events that found the ring full */
+};
+
+#endif

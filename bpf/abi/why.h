@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Why a tier passed a request up (or did not have to): every exit of a kernel
+ * program counts exactly one of these in tbg_stats. The one place where they
+ * are listed; the enum, the counters and the texts come from here.
+ */
+#ifndef TBG_ABI_WHY_H
+#define TBG_ABI_WHY_H
+
+#define TBG_WHY_LIST(X) \
+	X(HIT_WIRE,	"answered at the packet") \
+	X(REPEAT,	"lost reply sent again at the packet") \
+	X(YIELD,	"unacknowledged reply given to the socket") \
+	X(ACK,		"acknowledgement of wire's own bytes, done with here") \
+	X(NOT_OURS,	"not TCP to or from a port that we serve") \
+	X(NO_FLOW,	"connection not seen born, or no room to follow it") \
+	X(CONTROL,	"no request in it: handshake, ACK, FIN or RST") \
+	X(BORN,		"connection established, now followed") \
+	X(EGRESS,	"segment of the socket, numbers translated") \
+	X(OWN,		"wire's own reply on its way out") \
+	X(OFF,		"wire is draining or switched off") \
+	X(CLOSING,	"one side has closed or reset") \
+	X(LEFT,		"flow has left wire for good") \
+	X(FLAGS,	"not plain ACK|PSH: URG, SYN, FIN, RST, ECN marks") \
+	X(IP_ODD,	"IP options, extension headers or a fragment") \
+	X(TCP_ODD,	"TCP options other than timestamps") \
+	X(IFACE,	"came in by another interface than its replies take") \
+	X(CSUM,		"bad checksum, left to the stack to judge") \
+	X(BUSY,		"not idle: earlier bytes are still being dealt with") \
+	X(UNACKED,	"not idle: earlier response bytes are unacknowledged") \
+	X(SPLIT,	"request not complete in one segment") \
+	X(PIPELINED,	"more than one request in the segment") \
+	X(GRAMMAR,	"request outside the fast grammar") \
+	X(METHOD,	"method other than GET and HEAD") \
+	X(VERSION,	"not HTTP/1.1") \
+	X(PATH,		"path not canonical or too long") \
+	X(FIELD,	"header field that only the daemon handles") \
+	X(HOST,		"host that only the daemon knows the site of") \
+	X(CONDITION,	"condition that only the daemon evaluates") \
+	X(MISS,		"not in the cache") \
+	X(EXPIRED,	"in the cache, but no longer fresh") \
+	X(BLOB,		"entry and blob do not match") \
+	X(SIZE,		"response larger than ten segments or the client's window") \
+	X(CLOCK,	"clock not kept: the daemon has stopped") \
+	X(ROOM,		"no memory to build the reply") \
+	X(RACE,		"connection changed while the reply was built") \
+	X(STALE_REPEAT,	"lost reply no longer held; connection reset") \
+	X(ICMP,		"ICMP error about a flow, translated")
+
+enum tbg_why {
+#define X(name, text) TBG_WHY_##name,
+	TBG_WHY_LIST(X)
+#undef X
+	TBG_WHY_NR
+};
+
+#endif

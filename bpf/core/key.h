@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * From a request's path to the key of the cache's index: the path in words,
+ * and SipHash-1-3 (Aumasson and Bernstein; the rounds of the kernel's
+ * HalfSipHash cousin and of Rust) with 128 bits of output over it. The key of
+ * the hash is secret, so no client can choose paths that collide; an entry's
+ * path is compared all the same.
+ *
+ * Cost is proportional to the path's length, not to TBG_PATH_MAX.
+ */
+#ifndef TBG_CORE_KEY_H
+#define TBG_CORE_KEY_H
+
+#include "span.h"
+
+/*
+ * Copies the len bytes at off, zero-padded. 0, or TBG_WHY_PATH. In BPF *ret
+ * belongs in a map, not on the stack.
+ */
+__tbg_inline int tbg_path_load(const struct tbg_head *h, __u32 off, __u32 len,
+			       struct tbg_path *ret)
+{
+	__u64 at = off;
+	__u32 i;
+
+	if (!len || len > TBG_PATH_MAX || at > TBG_REQ_MAX - TBG_PATH_MAX)
+		return TBG_WHY_PATH;
+	TBG_UNROLLED
+	for (i = 0; i < TBG_PATH_MAX / 8; i++)
+		ret->w[i] = 0;
+	TBG_ROLLED
+	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
+		tbg_keep(i);
+		if (i * 8 + 8 > len) {
+			if (i * 8 < len)
+				ret->w[i] = tbg_word(h->b + at + i * 8) &
+					    tbg_word_low(len & 7);
+			break;
+		}
+		ret->w[i] = tbg_word(h->b + at + i * 8);
+	}
+	return 0;
+}
+
+/* Both are zero-padded, so the words that hold len bytes decide. */
+__tbg_inline int tbg_path_equal(const struct tbg_path *path,
+				const __u8 entry_path[TBG_PATH_MAX], __u32 len)
+{
+	__u32 i;
+
+	TBG_ROLLED
+	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
+		tbg_keep(i);
+		if (i * 8 >= len)
+			break;
+		if (path->w[i] != tbg_word(entry_path + i * 8))
+			return 0;
+	}
+	return 1;
+}
+
+#define TBG_ROTL(x, n) ((x) << (n) | (x) >> (64 - (n)))
+
+#define TBG_SIP_ROUND(v0, v1, v2, v3) do {				\
+	v0 += v1; v1 = TBG_ROTL(v1, 13); v1 ^= v0; v0 = TBG_ROTL(v0, 32); \
+	v2 += v3; v3 = TBG_ROTL(v3, 16); v3 ^= v2;			\
+	v0 += v3; v3 = TBG_ROTL(v3, 21); v3 ^= v0;			\
+	v2 += v1; v1 = TBG_ROTL(v1, 17); v1 ^= v2; v2 = TBG_ROTL(v2, 32); \
+} while (0)
+
+/*
+ * Hashes the little-endian message: vhost (4 bytes), path_len (4), the words
+ * of path that hold path_len bytes. path_len: 1..TBG_PATH_MAX.
+ */
+__tbg_inline void tbg_key_make(const __u64 key[2], __u32 vhost,
+			       const struct tbg_path *path, __u32 path_len,
+			       struct tbg_key *ret)
+{
+	__u64 k0 = key[0], k1 = key[1];
+	__u64 v0 = k0 ^ 0x736f6d6570736575ull;
+	__u64 v1 = k1 ^ 0x646f72616e646f6dull ^ 0xee;
+	__u64 v2 = k0 ^ 0x6c7967656e657261ull;
+	__u64 v3 = k1 ^ 0x7465646279746573ull;
+	__u64 m = vhost | (__u64)path_len << 32;
+	__u32 i;
+
+	v3 ^= m;
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	v0 ^= m;
+	TBG_ROLLED
+	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
+		tbg_keep(i);
+		if (i * 8 >= path_len)
+			break;
+		m = path->w[i];
+		v3 ^= m;
+		TBG_SIP_ROUND(v0, v1, v2, v3);
+		v0 ^= m;
+	}
+	m = (8 + ((path_len + 7ull) & ~7ull)) << 56;	/* bytes of the message */
+	v3 ^= m;
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	v0 ^= m;
+
+	v2 ^= 0xee;
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	ret->h[0] = v0 ^ v1 ^ v2 ^ v3;
+	v1 ^= 0xdd;
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	ret->h[1] = v0 ^ v1 ^ v2 ^ v3;
+}
+
+#endif

@@ -1,0 +1,582 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The fast grammar: one complete GET or HEAD request of HTTP/1.1 (RFC 9112)
+ * in at most TBG_REQ_MAX bytes, with nothing in it that only the daemon
+ * understands. A strict subset of the daemon's parser (userd/parse.c): what is
+ * accepted here is accepted there, with the same method, path and key.
+ *
+ *	("GET" / "HEAD") SP path ["?" query] SP "HTTP/1.1" CRLF
+ *	*(name ":" *SP value CRLF) CRLF
+ *
+ * It reads words of eight bytes and never trusts what stands behind len.
+ */
+#ifndef TBG_CORE_REQUEST_H
+#define TBG_CORE_REQUEST_H
+
+#include "span.h"
+
+#define TBG_REQ_HEAD	0x1	/* method HEAD, else GET */
+#define TBG_REQ_COOKIE	0x2	/* has a Cookie field */
+
+#define TBG_NAME_MAX	39	/* bytes of a field name */
+#define TBG_HOST_MAX	255	/* bytes of the Host value */
+#define TBG_STRETCH	128	/* bytes of a value looked at in one step */
+
+#define TBG_LINES 2	/* lines in one call */
+
+/* The shortest lines, and the longest values in steps. */
+#define TBG_STEPS_MAX	(TBG_REQ_MAX / 4 + TBG_REQ_MAX / TBG_STRETCH)
+
+/* Offsets and lengths are in bytes from the start of the head. */
+struct tbg_req {
+	__u32 len;			/* of the whole request */
+	__u16 flags;
+	__u16 path_off, path_len;	/* canonical, 1..TBG_PATH_MAX */
+	__u16 query_off, query_len;	/* behind the '?'; 0, 0: none */
+	__u16 host_off, host_len;
+	__u16 inm_off, inm_len;		/* If-None-Match; 0, 0: none */
+	__u16 ims_off, ims_len;		/* If-Modified-Since; 0, 0: none */
+	__u16 ae_off, ae_len;		/* Accept-Encoding; 0, 0: none */
+};
+
+/* Fields that may stand once; TBG_REQ_COOKIE is kept among them. */
+#define TBG_SEEN_COOKIE	TBG_REQ_COOKIE
+#define TBG_SEEN_HOST	0x10
+#define TBG_SEEN_INM	0x20
+#define TBG_SEEN_IMS	0x40
+#define TBG_SEEN_AE	0x80
+#define TBG_SEEN_CONN	0x100
+#define TBG_SEEN_LENGTH	0x200
+
+struct tbg_scan {
+	const struct tbg_head *h;
+	__u64 off;			/* of the line to look at next */
+	__u64 from, at;			/* its value begins, is scanned up to; */
+	__u64 class;			/* 0: not in a value; enum tbg_field */
+	__u64 len;
+	__u64 seen;
+	__u64 flags;			/* TBG_REQ_HEAD */
+	__u64 path, query, host, inm, ims, ae; /* offset << 16 | length */
+	__u64 why;			/* at the end; TBG_SCAN_DONE: accepted */
+};
+
+#define TBG_SCAN_DONE	TBG_WHY_NR
+
+/*
+ * The first byte of w that may not stand in a path: marks. Letters, digits,
+ * "&'()*+,-./:;_" are tested for always, the rarer "!$=@~" on demand.
+ */
+__tbg_inline __u64 tbg_path_marks(__u64 w)
+{
+	__u64 ok = tbg_mark_range(w | 0x20 * TBG_ONES, 'a', 'z') |
+		   tbg_mark_range(w, '&', ';') | ~tbg_mark_not(w, '_');
+	__u64 marks = (~ok | w) & TBG_MARKS;
+
+	if (marks)
+		marks &= tbg_mark_not(w, '!') & tbg_mark_not(w, '$') &
+			 tbg_mark_not(w, '=') & tbg_mark_not(w, '@') &
+			 tbg_mark_not(w, '~');
+	return (marks | w) & TBG_MARKS;
+}
+
+/*
+ * Scans the path that begins at the constant offset at. Returns 0 and its end,
+ * or a why. "/." and "//" are passed up: dot segments and dot files, and what
+ * the daemon would have to normalise.
+ */
+__tbg_inline int tbg_path_scan(const struct tbg_head *h, __u64 at, __u64 len,
+			       __u64 *ret_end)
+{
+	__u64 w, marks, twins, end;
+	__u32 i;
+
+	if (at >= len)
+		return TBG_WHY_SPLIT;
+	if (h->b[at] != '/')
+		return TBG_WHY_PATH;
+	TBG_ROLLED
+	for (i = 0; i <= TBG_PATH_MAX; i += 8) {
+		w = tbg_word(h->b + at + i);
+		marks = tbg_path_marks(w);
+		/* a slash here, and behind it a slash or a dot */
+		twins = ~tbg_mark_not(w, '/') & TBG_MARKS &
+			~tbg_mark_not(tbg_word(h->b + at + i + 1) | TBG_ONES, '/');
+		/* only those before the end; below the first mark all is exact */
+		if (twins & ((marks & -marks) - 1)) {
+			end = i + at + tbg_mark_first(twins);
+			return end + 1 < len || len > at + TBG_PATH_MAX ?
+			       TBG_WHY_PATH : TBG_WHY_SPLIT;
+		}
+		if (marks) {
+			end = tbg_opaque(i + at + tbg_mark_first(marks), w) & 0xff;
+			if (end > at + TBG_PATH_MAX && len > at + TBG_PATH_MAX)
+				return TBG_WHY_PATH;
+			if (end >= len)
+				return TBG_WHY_SPLIT;
+			*ret_end = end;
+			return 0;
+		}
+	}
+	return len > at + TBG_PATH_MAX ? TBG_WHY_PATH : TBG_WHY_SPLIT;
+}
+
+/* As tbg_mark_below(): what ends a value, in a query also SP and '#'. */
+__tbg_inline __u64 tbg_text_marks(__u64 w, int query)
+{
+	if (!query)
+		return tbg_mark_below(w, 0x20);
+	return tbg_mark_below(w, 0x21) | ~tbg_mark_not(w, '#');
+}
+
+/*
+ * Looks for the first such byte in steps * 16 bytes from p on. 1: *ret_at is
+ * where it is; 0: *ret_at is where to go on, TBG_REQ_MAX or more: nowhere.
+ */
+__tbg_inline int tbg_text_end(const struct tbg_head *h, __u64 p, __u32 steps,
+			      int query, __u64 *ret_at)
+{
+	__u64 w = 0, marks, second;
+	__u32 i;
+
+	TBG_ROLLED
+	for (i = 0; i < steps; i++) {
+		tbg_keep(p);
+		if (p >= TBG_REQ_MAX)
+			break;
+		w = tbg_word(h->b + p);
+		marks = tbg_text_marks(w, query);
+		w = tbg_word(h->b + p + 8);
+		second = tbg_text_marks(w, query);
+		if (!((marks | second) & TBG_MARKS)) {
+			p += 16;
+			continue;
+		}
+		if (!(marks & TBG_MARKS)) {
+			marks = second;
+			p += 8;
+		}
+		*ret_at = tbg_opaque(p + tbg_mark_first(marks & TBG_MARKS), w) & 0xfff;
+		return 1;
+	}
+	*ret_at = tbg_opaque(p, w) & 0xfff;
+	return 0;
+}
+
+/*
+ * Request line. 0 or a why. Not inlined, in BPF: the verifier compares all of a
+ * caller's registers, dead ones too, when it looks at a loop again, and what
+ * remains of this function would make it walk the loop over and over.
+ */
+static __attribute__((noinline, unused)) int tbg_request_line(struct tbg_scan *s)
+{
+	const struct tbg_head *h = s->h;
+	__u64 w = tbg_word(h->b), len = s->len, at, end, from;
+	int why;
+
+	if ((w & tbg_word_low(4)) == TBG_TEXT("GET ")) {
+		at = 4;
+		why = tbg_path_scan(h, 4, len, &end);
+	} else if ((w & tbg_word_low(5)) == TBG_TEXT("HEAD ")) {
+		at = 5;
+		s->flags |= TBG_REQ_HEAD;
+		why = tbg_path_scan(h, 5, len, &end);
+	} else {
+		return len >= 8 ? TBG_WHY_METHOD : TBG_WHY_SPLIT;
+	}
+	if (why)
+		return why;
+	s->path = at << 16 | (end - at);
+
+	if (h->b[end] == '?') {
+		from = end + 1;
+		if (!tbg_text_end(h, from, TBG_REQ_MAX / 16, 1, &end) ||
+		    end >= TBG_REQ_MAX || end >= len)
+			return TBG_WHY_SPLIT;
+		s->query = from << 16 | (end - from);
+		if (h->b[end] != ' ')
+			return TBG_WHY_GRAMMAR;
+	}
+	w = tbg_word(h->b + end);
+	if ((w & 0xff) != ' ')
+		return TBG_WHY_PATH;
+	if (end + 11 > len)
+		return TBG_WHY_SPLIT;
+	if ((w & tbg_word_low(6)) != TBG_TEXT(" HTTP/"))
+		return TBG_WHY_GRAMMAR;
+	if (w != TBG_TEXT(" HTTP/1.") || h->b[end + 8] != '1')
+		return TBG_WHY_VERSION;
+	if (h->b[end + 9] != '\r' || h->b[end + 10] != '\n')
+		return TBG_WHY_GRAMMAR;
+	s->off = end + 11;
+	return 0;
+}
+
+/*
+ * What a field of this name means here. name: the first eight bytes in lower
+ * case, zero-padded; nl: bytes of the name; w1, w2: its next words, lower
+ * case, with whatever follows.
+ */
+enum tbg_field {
+	TBG_FIELD_HARMLESS = 1,
+	TBG_FIELD_DAEMON,
+	TBG_FIELD_HOST,
+	TBG_FIELD_INM,
+	TBG_FIELD_IMS,
+	TBG_FIELD_AE,
+	TBG_FIELD_CONN,
+	TBG_FIELD_LENGTH,
+	TBG_FIELD_COOKIE,
+};
+
+/* Initials of all names that tbg_field_class() knows. */
+#define TBG_INITIAL(c)	(1u << ((c) & 31))
+#define TBG_INITIALS	(TBG_INITIAL('a') | TBG_INITIAL('c') | \
+			 TBG_INITIAL('e') | TBG_INITIAL('h') | \
+			 TBG_INITIAL('i') | TBG_INITIAL('k') | \
+			 TBG_INITIAL('m') | TBG_INITIAL('p') | \
+			 TBG_INITIAL('r') | TBG_INITIAL('t'))
+
+__tbg_inline enum tbg_field tbg_field_class(__u64 name, __u64 nl, __u64 w1,
+					    __u64 w2)
+{
+	if (!(TBG_INITIALS >> (name & 31) & 1))
+		return TBG_FIELD_HARMLESS;
+	switch (name) {
+	case TBG_CHARS('h', 'o', 's', 't', 0, 0, 0, 0):
+		return TBG_FIELD_HOST;
+	case TBG_CHARS('c', 'o', 'o', 'k', 'i', 'e', 0, 0):
+		return TBG_FIELD_COOKIE;
+	case TBG_CHARS('c', 'o', 'n', 'n', 'e', 'c', 't', 'i'):
+		return nl == 10 && (w1 & 0xffff) == TBG_TEXT("on") ?
+		       TBG_FIELD_CONN : TBG_FIELD_DAEMON;
+	case TBG_CHARS('c', 'o', 'n', 't', 'e', 'n', 't', '-'):
+		return nl == 14 && (w1 & tbg_word_low(6)) == TBG_TEXT("length") ?
+		       TBG_FIELD_LENGTH : TBG_FIELD_DAEMON;
+	case TBG_CHARS('a', 'c', 'c', 'e', 'p', 't', '-', 'e'):
+		return nl == 15 && (w1 & tbg_word_low(7)) == TBG_TEXT("ncoding") ?
+		       TBG_FIELD_AE : TBG_FIELD_DAEMON;
+	case TBG_CHARS('i', 'f', '-', 'n', 'o', 'n', 'e', '-'):
+		return nl == 13 && (w1 & tbg_word_low(5)) == TBG_TEXT("match") ?
+		       TBG_FIELD_INM : TBG_FIELD_DAEMON;
+	case TBG_CHARS('i', 'f', '-', 'm', 'o', 'd', 'i', 'f'):
+		return nl == 17 && w1 == TBG_TEXT("ied-sinc") &&
+		       (w2 & 0xff) == 'e' ?
+		       TBG_FIELD_IMS : TBG_FIELD_DAEMON;
+	case TBG_CHARS('t', 'e', 0, 0, 0, 0, 0, 0):
+	case TBG_CHARS('r', 'a', 'n', 'g', 'e', 0, 0, 0):
+	case TBG_CHARS('e', 'x', 'p', 'e', 'c', 't', 0, 0):
+	case TBG_CHARS('p', 'r', 'a', 'g', 'm', 'a', 0, 0):
+		return TBG_FIELD_DAEMON;
+	/* Whatever begins like these. */
+	case TBG_CHARS('t', 'r', 'a', 'i', 'l', 'e', 'r', 0):
+	case TBG_CHARS('t', 'r', 'a', 'n', 's', 'f', 'e', 'r'):
+	case TBG_CHARS('c', 'a', 'c', 'h', 'e', '-', 'c', 'o'):
+	case TBG_CHARS('k', 'e', 'e', 'p', '-', 'a', 'l', 'i'):
+	case TBG_CHARS('m', 'a', 'x', '-', 'f', 'o', 'r', 'w'):
+	case TBG_CHARS('a', 'u', 't', 'h', 'o', 'r', 'i', 'z'):
+		return TBG_FIELD_DAEMON;
+	}
+	if ((name & tbg_word_low(3)) == TBG_TEXT("if-") ||
+	    (name & tbg_word_low(6)) == TBG_TEXT("proxy-"))
+		return TBG_FIELD_DAEMON;
+	return TBG_FIELD_HARMLESS;
+}
+
+/*
+ * The first byte of w that may not stand in a name of text: marks. What may,
+ * letters, digits and "-", are three ranges in lower case; a byte is in one of
+ * them if it is beyond an odd number of their ends. Controls that look like
+ * those (CR like "-") end the line for tbg_text_end(), which looks at names
+ * too.
+ */
+__tbg_inline __u64 tbg_name_marks(__u64 w)
+{
+	__u64 x = w | 0x20 * TBG_ONES;
+
+	return ~(tbg_mark_from(x, '-') ^ tbg_mark_from(x, '-' + 1) ^
+		 tbg_mark_from(x, '0') ^ tbg_mark_from(x, '9' + 1) ^
+		 tbg_mark_from(x, 'a') ^ tbg_mark_from(x, 'z' + 1)) & TBG_MARKS;
+}
+
+/*
+ * The name of the line at s->off: 0, and s->class and s->from are set; 1: the
+ * end of the head, or of what we understand, s->why.
+ */
+__tbg_inline int tbg_name_scan(struct tbg_scan *s)
+{
+	const struct tbg_head *h = s->h;
+	__u64 off = s->off, name, w, nl, marks, end, len;
+	__u32 k;
+
+	s->why = TBG_WHY_SPLIT;
+	if (off >= TBG_REQ_MAX)
+		return 1;
+	w = tbg_word(h->b + off);
+	name = w | 0x20 * TBG_ONES;
+	len = tbg_opaque(s->len, w);	/* what we learn of it stays here */
+	TBG_UNROLLED
+	for (k = 0; k <= TBG_NAME_MAX / 8; k++) {
+		if (k)
+			w = tbg_word(h->b + off + k * 8);
+		marks = tbg_name_marks(w);
+		if (marks)
+			break;
+	}
+	if (!marks) {
+		if (off + TBG_NAME_MAX < len)
+			s->why = TBG_WHY_GRAMMAR;
+		return 1;
+	}
+	nl = tbg_opaque(k * 8 + tbg_mark_first(marks), w) & 63;
+	end = off + nl;
+	if (end >= len || end >= TBG_REQ_MAX)
+		return 1;
+	if (nl && h->b[end] == ':') {
+		s->class = tbg_field_class(name & tbg_word_low(nl), nl,
+				tbg_word(h->b + off + 8) | 0x20 * TBG_ONES,
+				h->b[off + 16] | 0x20);
+		s->class = tbg_opaque(s->class, name);
+		s->from = end + 1;
+		s->at = off;	/* not from: need not wait for the name */
+		s->why = TBG_WHY_FIELD;
+		return s->class == TBG_FIELD_DAEMON;
+	}
+	w = tbg_word(h->b + off);
+	if ((w & 0xff) != '\r') {
+		s->why = TBG_WHY_GRAMMAR;
+	} else if (off + 1 < len) {
+		s->off = off + 2;
+		s->why = (w & 0xffff) == TBG_TEXT("\r\n") ? TBG_SCAN_DONE :
+							     TBG_WHY_GRAMMAR;
+	}
+	return 1;
+}
+
+/*
+ * Whether the n bytes at from are a Connection that keeps it as it is: what
+ * browsers send, and Java's offer of h2c, which nobody takes up (RFC 9110 7.8).
+ * Both are looked for in lower case: what that confuses with them is no text.
+ */
+__tbg_inline int tbg_conn_keeps(const struct tbg_head *h, __u64 from, __u64 n)
+{
+	const __u64 low = 0x20 * TBG_ONES;
+	__u64 w = tbg_word(h->b + from) | low;
+	__u64 w1 = tbg_word(h->b + from + 8) | low;
+
+	if (n == 10)
+		return w == TBG_TEXT("keep-ali") && (w1 & 0xffff) == TBG_TEXT("ve");
+	return n == 23 && w == TBG_TEXT("upgrade,") && w1 == TBG_TEXT(" http2-s") &&
+	       ((tbg_word(h->b + from + 15) | low) == TBG_TEXT("settings"));
+}
+
+/* Keeps the value in from..end of a field that counts. 0, or 1: FIELD. */
+__tbg_inline int tbg_field_keep(struct tbg_scan *s, __u64 from, __u64 end)
+{
+	const struct tbg_head *h = s->h;
+	__u64 w, bit = 0;
+
+	if (s->class == TBG_FIELD_COOKIE) {
+		s->seen = tbg_opaque(s->seen | TBG_SEEN_COOKIE, tbg_word(h->b));
+		return 0;
+	}
+	/* Up to seven spaces before the value, none behind it, and a value. */
+	if (from >= TBG_REQ_MAX)
+		return 1;
+	w = tbg_word(h->b + from);
+	from += tbg_mark_first((tbg_mark_not(w, ' ') | w) & TBG_MARKS);
+	if (from >= end || from >= TBG_REQ_MAX || h->b[from] == ' ' ||
+	    h->b[(end - 1) & (TBG_REQ_MAX - 1)] == ' ')
+		return 1;
+	w = tbg_opaque(from << 16 | (end - from), w);
+	switch (s->class) {
+	case TBG_FIELD_HOST:
+		bit = TBG_SEEN_HOST;
+		s->host = w;
+		break;
+	case TBG_FIELD_INM:
+		bit = TBG_SEEN_INM;
+		s->inm = w;
+		break;
+	case TBG_FIELD_IMS:
+		bit = TBG_SEEN_IMS;
+		s->ims = w;
+		break;
+	case TBG_FIELD_AE:
+		bit = TBG_SEEN_AE;
+		s->ae = w;
+		break;
+	case TBG_FIELD_LENGTH:	/* none: what some send with a GET */
+		bit = TBG_SEEN_LENGTH;
+		if (end - from != 1 || h->b[from] != '0')
+			return 1;
+		break;
+	default:
+		bit = TBG_SEEN_CONN;
+		if (!tbg_conn_keeps(h, from, end - from))
+			return 1;
+	}
+	if (s->seen & bit)
+		return 1;
+	s->seen = tbg_opaque(s->seen | bit, w);
+	return 0;
+}
+
+/*
+ * One line, or one stretch of a long one, so that the verifier need not walk
+ * the longest line within every line. 1 at the end.
+ */
+__tbg_inline int tbg_line_scan(struct tbg_scan *s)
+{
+	const struct tbg_head *h = s->h;
+	__u64 w, end, len = tbg_opaque(s->len, tbg_word(h->b));
+	int found;
+
+	if (!s->class && tbg_name_scan(s))
+		return 1;
+	found = tbg_text_end(h, s->at, TBG_STRETCH / 16, 0, &end);
+	s->at = tbg_opaque(end, tbg_word(h->b));
+	s->why = TBG_WHY_SPLIT;
+	if (end >= TBG_REQ_MAX || end >= len)
+		return 1;
+	if (!found) {
+		s->why = TBG_WHY_GRAMMAR;
+		return 0;
+	}
+	w = tbg_word(h->b + end) & 0xffff;
+	if (w != TBG_TEXT("\r\n")) {
+		if ((w & 0xff) != '\r' || end + 1 < len)
+			s->why = TBG_WHY_GRAMMAR;
+		return 1;
+	}
+	if (end + 2 > len)
+		return 1;
+	s->off = tbg_opaque(end + 2, w);
+	s->why = TBG_WHY_FIELD;
+	if (s->class != TBG_FIELD_HARMLESS && tbg_field_keep(s, s->from, end))
+		return 1;
+	s->why = TBG_WHY_GRAMMAR;	/* if this is one line too many */
+	s->class = tbg_opaque(0, w);
+	return 0;
+}
+
+/*
+ * Some lines for bpf_loop(): a return is dear where the kernel guards it.
+ */
+static __attribute__((unused)) long tbg_line_step(__u32 i, void *arg)
+{
+	__u32 k;
+
+	(void)i;
+	TBG_ROLLED
+	for (k = 0; k < TBG_LINES; k++) {
+		tbg_keep(k);
+		if (tbg_line_scan(arg))
+			return 1;
+	}
+	return 0;
+}
+
+/* Bytes that may not stand in a host: of [ ] (v6: all ones) or of a name. */
+__tbg_inline __u64 tbg_host_marks(__u64 w, __u64 v6)
+{
+	__u64 low = w | 0x20 * TBG_ONES;
+	__u64 address = tbg_mark_range(low, 'a', 'f') |
+			tbg_mark_range(w, '0', ':') | ~tbg_mark_not(w, '.');
+	__u64 name = tbg_mark_range(low, 'a', 'z') | ~tbg_mark_not(w, '_') |
+		     (tbg_mark_range(w, '-', '9') & tbg_mark_not(w, '/'));
+
+	return (~((address & v6) | (name & ~v6)) | w) & TBG_MARKS;
+}
+
+/*
+ * A registered name or IPv4 address of [A-Za-z0-9._-], or [ ] around
+ * hexadecimal digits, colons and dots; then, if there is a colon, a port of
+ * one to five digits. 0 or FIELD.
+ */
+__tbg_inline int tbg_host_check(const struct tbg_head *h, __u64 at, __u64 len)
+{
+	__u64 p, end = at + len, w = 0, marks = 0, v6;
+	__u32 i, n;
+
+	if (!len || len > TBG_HOST_MAX || at >= TBG_REQ_MAX)
+		return TBG_WHY_FIELD;
+	w = tbg_word(h->b + at);
+	v6 = tbg_opaque((w & 0xff) == '[', w);
+	at += v6 & 1;		/* the bound is for the verifier */
+	p = tbg_opaque(at, w);
+	TBG_ROLLED
+	for (i = 0; i <= TBG_HOST_MAX / 8; i++) {
+		tbg_keep(p);
+		if (p >= TBG_REQ_MAX)
+			return TBG_WHY_FIELD;
+		w = tbg_word(h->b + p);
+		marks = tbg_host_marks(w, -v6);
+		if (marks)
+			break;
+		p += 8;
+	}
+	p = tbg_opaque(p + tbg_mark_first(marks), w) & 0xfff;
+	if (p >= TBG_REQ_MAX || p == at)
+		return TBG_WHY_FIELD;
+	if (v6 && h->b[p++] != ']')
+		return TBG_WHY_FIELD;
+	tbg_keep(p);
+	if (p >= end)			/* the CR stops it, if nothing does before */
+		return p == end ? 0 : TBG_WHY_FIELD;
+	n = end - p - 1;
+	if (p >= TBG_REQ_MAX || h->b[p] != ':' || !n || n > 5)
+		return TBG_WHY_FIELD;
+	marks = ~tbg_mark_range(tbg_word(h->b + p + 1), '0', '9') & TBG_MARKS;
+	return tbg_mark_first(marks) == n ? 0 : TBG_WHY_FIELD;
+}
+
+/*
+ * Parses the first request of len bytes in h. Returns 0 and fills *ret, or
+ * the TBG_WHY_* that passes it up: SPLIT (incomplete), PIPELINED (more bytes
+ * behind it), METHOD, VERSION, PATH, FIELD, GRAMMAR.
+ */
+__tbg_inline int tbg_request_parse(const struct tbg_head *h, __u32 len,
+				   struct tbg_req *ret)
+{
+	__u64 w = tbg_word(h->b);
+	/* Each zero a number of its own: of copies, testing one tells of all. */
+	struct tbg_scan s = {
+		.h = h, .len = len,
+		.off = tbg_opaque(0, w),	.from = tbg_opaque(0, w),
+		.at = tbg_opaque(0, w),		.class = tbg_opaque(0, w),
+		.seen = tbg_opaque(0, w),	.flags = tbg_opaque(0, w),
+		.path = tbg_opaque(0, w),	.query = tbg_opaque(0, w),
+		.host = tbg_opaque(0, w),	.inm = tbg_opaque(0, w),
+		.ims = tbg_opaque(0, w),	.ae = tbg_opaque(0, w),
+		.why = tbg_opaque(TBG_WHY_GRAMMAR, w),
+	};
+	int why;
+
+	if (len > TBG_REQ_MAX)
+		return TBG_WHY_GRAMMAR;
+	why = tbg_request_line(&s);
+	if (why)
+		return why;
+	tbg_loop(TBG_STEPS_MAX / TBG_LINES, tbg_line_step, &s);
+	if (s.why != TBG_SCAN_DONE)
+		return s.why;
+	why = tbg_host_check(h, s.host >> 16, s.host & 0xffff);
+	if (why)
+		return why;
+	if (s.off != len)
+		return TBG_WHY_PIPELINED;
+
+	*ret = (struct tbg_req){
+		.len = len,
+		.flags = s.flags | (s.seen & TBG_SEEN_COOKIE),
+		.path_off = s.path >> 16,	.path_len = s.path,
+		.query_off = s.query >> 16,	.query_len = s.query,
+		.host_off = s.host >> 16,	.host_len = s.host,
+		.inm_off = s.inm >> 16,		.inm_len = s.inm,
+		.ims_off = s.ims >> 16,		.ims_len = s.ims,
+		.ae_off = s.ae >> 16,		.ae_len = s.ae,
+	};
+	return 0;
+}
+
+#endif

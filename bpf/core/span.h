@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the core stands on: fixed buffers, word loads, bounded loops. The core
+ * is pure functions compiled three ways: into the BPF programs, the daemon
+ * and the tests. Nothing here may call anything, allocate, or read past a
+ * buffer's stated size.
+ */
+#ifndef TBG_CORE_SPAN_H
+#define TBG_CORE_SPAN_H
+
+#include "../abi/cache.h"
+#include "../abi/types.h"
+#include "../abi/why.h"
+
+#define TBG_REQ_MAX	2048	/* bytes of a request the fast grammar reads */
+#define TBG_REQ_SLACK	64	/* readable bytes behind it, any content */
+
+/* A request head in memory. Always this size, whatever its length. */
+struct tbg_head {
+	__u8 b[TBG_REQ_MAX + TBG_REQ_SLACK];
+};
+
+/* A canonical path, zero-padded: compared and hashed in words. */
+struct tbg_path {
+	__u64 w[TBG_PATH_MAX / 8];
+};
+
+#define __tbg_inline static inline __attribute__((always_inline, unused))
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "the first byte of a word must be its lowest");
+
+#ifdef __bpf__
+#include <bpf/bpf_helpers.h>
+#define tbg_loop(nr, fn, arg) bpf_loop(nr, fn, arg, 0)
+
+/*
+ * v, but the verifier no longer knows anything about it. Where many ways meet
+ * that differ only in what is known about a number, it would walk all that
+ * follows once for each; after this, once. noise: a word of the request.
+ */
+__tbg_inline __u64 tbg_opaque(__u64 v, __u64 noise)
+{
+	asm volatile("%0 ^= %1\n\t%0 ^= %1" : "+r"(v) : "r"(noise));
+	return v;
+}
+
+/*
+ * Keeps v in one register, so that the bound the verifier sees checked is on
+ * the number that is used, and loops make no second, unchecked copy of it.
+ */
+#define tbg_keep(v) asm volatile("" : "+r"(v))
+
+/* w + c, two instructions: clang copies w first, and makes it three. */
+__tbg_inline __u64 tbg_sum(__u64 w, __u64 c)
+{
+	asm("%0 += %1" : "+r"(c) : "r"(w));
+	return c;
+}
+
+/* Unaligned; JITs of machines that need alignment refuse it at load. */
+__tbg_inline __u64 tbg_word(const __u8 *p)
+{
+	return *(const __u64 *)p;
+}
+#else
+/* As bpf_loop(): fn(index, arg) returns 1 to stop. */
+__tbg_inline long tbg_loop(__u32 nr, long (*fn)(__u32 i, void *arg), void *arg)
+{
+	__u32 i;
+
+	for (i = 0; i < nr; i++)
+		if (fn(i, arg)) {
+			i++;
+			break;
+		}
+	return i;
+}
+
+#define tbg_keep(v) ((void)0)
+
+__tbg_inline __u64 tbg_opaque(__u64 v, __u64 noise)
+{
+	(void)noise;
+	return v;
+}
+
+__tbg_inline __u64 tbg_sum(__u64 w, __u64 c)
+{
+	return w + c;
+}
+
+__tbg_inline __u64 tbg_word(const __u8 *p)
+{
+	__u64 w;
+
+	__builtin_memcpy(&w, p, sizeof(w));
+	return w;
+}
+#endif
+
+/* Before a loop: whether clang may unroll it, which is what BPF has to know. */
+#ifdef __clang__
+#define TBG_ROLLED	_Pragma("clang loop unroll(disable)")
+#define TBG_UNROLLED	_Pragma("clang loop unroll(full)")
+#else
+#define TBG_ROLLED
+#define TBG_UNROLLED
+#endif
+
+/*
+ * Eight bytes at a time. A test returns bit 7 of each byte that passes it.
+ * Tests that add are exact up to and including the first byte >= 0x80 (a carry
+ * only spoils the bytes behind it), so callers look at the first mark only,
+ * and mark such bytes themselves.
+ */
+#define TBG_ONES	0x0101010101010101ull
+#define TBG_MARKS	0x8080808080808080ull
+
+/* The first n bytes of a word, 0..8. */
+__tbg_inline __u64 tbg_word_low(__u32 n)
+{
+	return n >= 8 ? ~0ull : (1ull << (n * 8)) - 1;
+}
+
+/*
+ * Number of the first marked byte; there must be one. The product moves the
+ * three bits that say k, which stand at 61 - 8k, to the top.
+ */
+__tbg_inline __u32 tbg_mark_first(__u64 marks)
+{
+	return ((marks & -marks) >> 7) * 0x0020406080a0c0e0ull >> 61;
+}
+
+/* Bytes of at least lo, which is in 1..0x7f; bits below bit 7 are noise. */
+__tbg_inline __u64 tbg_mark_from(__u64 w, __u32 lo)
+{
+	return tbg_sum(w, (0x80 - lo) * TBG_ONES);
+}
+
+/* Bytes from lo to hi, both in 1..0x7e. */
+__tbg_inline __u64 tbg_mark_range(__u64 w, __u32 lo, __u32 hi)
+{
+	return (w + (0x80 - lo) * TBG_ONES) & ~(w + (0x7f - hi) * TBG_ONES);
+}
+
+/* Bytes other than c. */
+__tbg_inline __u64 tbg_mark_not(__u64 w, __u32 c)
+{
+	return (w ^ c * TBG_ONES) + 0x7f * TBG_ONES;
+}
+
+/*
+ * Bytes outside lo..0x7e, lo at most 0x21: ends of lines, what is no text, 8-bit
+ * bytes. Exact up to the first of them; bits below bit 7 are noise.
+ */
+__tbg_inline __u64 tbg_mark_below(__u64 w, __u32 lo)
+{
+	return (w - lo * TBG_ONES) | (w + TBG_ONES);
+}
+
+/* A text of at most eight bytes as a word, for comparing with one. */
+#define TBG_CHARS(a, b, c, d, e, f, g, h) \
+	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | \
+	 (__u64)(e) << 32 | (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
+#define TBG_AT(s, i) \
+	((i) < sizeof(s) - 1 ? (__u64)(__u8)(s)[(i) < sizeof(s) ? (i) : 0] << (i) * 8 : 0)
+#define TBG_TEXT(s) \
+	(TBG_AT(s, 0) | TBG_AT(s, 1) | TBG_AT(s, 2) | TBG_AT(s, 3) | \
+	 TBG_AT(s, 4) | TBG_AT(s, 5) | TBG_AT(s, 6) | TBG_AT(s, 7))
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * From a request in the scratch to the entry and the blob that answer it, or
+ * the why that passes it up. The cache as BPF reads it; writes nothing but
+ * hit counts.
+ */
+#ifndef TBG_LOOKUP_BPF_H
+#define TBG_LOOKUP_BPF_H
+
+#include <stdbool.h>
+
+#include "compat.bpf.h"
+#include "core/conditional.h"
+#include "core/fresh.h"
+#include "core/host.h"
+#include "core/key.h"
+#include "core/request.h"
+#include "maps.bpf.h"
+
+/* First index of each class in tbg_heat; set by the daemon before loading. */
+const volatile __u32 tbg_class_base[TBG_CLASS_NR];
+
+/* The head of a blob; NULL: no such slot. */
+static __always_inline struct tbg_blob *tbg_blob_get(__u32 id)
+{
+	__u32 slot = TBG_BLOB_SLOT(id);
+	struct tbg_blob *b = 0;
+
+	switch (TBG_BLOB_CLASS(id)) {
+#define X(name, bytes, percent)						\
+	case TBG_CLASS_##name:						\
+		b = bpf_map_lookup_elem(&tbg_blob_##name, &slot);	\
+		break;
+	TBG_CLASS_LIST(X)
+#undef X
+	}
+	return b;
+}
+
+/*
+ * Whether a part lies where tbg_reply_body() can copy it from: checked before
+ * the exchange is claimed, since afterwards there is no way back.
+ */
+static __always_inline bool tbg_part_fits(__u32 class, __u32 id,
+					  const struct tbg_part *part)
+{
+	__u32 room = 0;
+
+	switch (class) {
+#define X(name, bytes, percent)						\
+	case TBG_CLASS_##name:						\
+		room = TBG_BLOB_ROOM(bytes);				\
+		break;
+	TBG_CLASS_LIST(X)
+#undef X
+	}
+	if (!part->len || part->date_off + TBG_DATE_LEN > part->len)
+		return false;
+	if (id == TBG_PART_304)
+		return room >= TBG_304_ROOM && part->len <= TBG_304_ROOM &&
+		       part->off <= room - TBG_304_ROOM;
+	return !part->off && part->len <= room;
+}
+
+static __always_inline void tbg_heat_add(__u32 id)
+{
+	__u32 class = TBG_BLOB_CLASS(id), index;
+	__u64 *heat;
+
+	if (class >= TBG_CLASS_NR)
+		return;
+	index = tbg_class_base[class] + TBG_BLOB_SLOT(id);
+	heat = bpf_map_lookup_elem(&tbg_heat, &index);
+	if (heat)
+		(*heat)++;
+}
+
+/* The second whose Date a reply of now carries; 0: nobody keeps the clock. */
+static __always_inline __u32 tbg_date_now(const struct tbg_knob *knob,
+					  __u64 now_ns)
+{
+	__u32 s = (now_ns + knob->real_ns) / 1000000000;
+
+	return knob->date[s & (TBG_DATE_RING - 1)].second == s ? s : 0;
+}
+
+/*
+ * The steps of tbg_find(). Global functions: the verifier looks at each once,
+ * on its own, instead of at all their combinations.
+ */
+__attribute__((noinline)) int tbg_find_parse(struct tbg_scratch *s, __u32 len)
+{
+	return s ? tbg_request_parse(&s->head, len, &s->req) : TBG_WHY_OFF;
+}
+
+/* The site of the request's host, into s->vhost. */
+__attribute__((noinline)) int tbg_find_site(struct tbg_scratch *s)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_host *host;
+	struct tbg_key key;	/* 6.1 takes map keys from the stack only */
+	__u32 mode;
+	int len;
+
+	if (!s || !knob)
+		return TBG_WHY_OFF;
+	mode = *(volatile __u32 *)&knob->hosts;
+	s->vhost = *(volatile __u32 *)&knob->vhost;
+	if (mode % TBG_HOSTS_MODES == TBG_HOSTS_NONE)
+		goto known;
+	len = tbg_host_load(&s->head, s->req.host_off, s->req.host_len, &s->path);
+	if (len < 0)
+		return -len;
+	tbg_key_make(knob->key, TBG_VHOST_NAMES, &s->path, len, &s->key);
+	key = s->key;
+	host = bpf_map_lookup_elem(&tbg_hosts, &key);
+	if (!host && mode % TBG_HOSTS_MODES == TBG_HOSTS_ALL)
+		goto known;
+	if (!host)
+		return TBG_WHY_HOST;
+	s->vhost = *(const volatile __u32 *)&host->vhost;
+	if (host->seal != tbg_host_seal(&key, s->vhost) || host->len != (__u32)len ||
+	    !tbg_path_equal(&s->path, host->name, len))
+		return TBG_WHY_HOST;
+known:
+	/* a reload exchanges names: never the one's default for the other's */
+	return *(volatile __u32 *)&knob->hosts == mode ? 0 : TBG_WHY_HOST;
+}
+
+__attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	int why;
+
+	if (!s || !knob)
+		return TBG_WHY_OFF;
+	why = tbg_path_load(&s->head, s->req.path_off, s->req.path_len,
+			    &s->path);
+	if (!why)
+		tbg_key_make(knob->key, s->vhost, &s->path, s->req.path_len,
+			     &s->key);
+	return why;
+}
+
+__attribute__((noinline)) int tbg_find_status(struct tbg_scratch *s,
+					      struct tbg_entry *e)
+{
+	if (!s || !e)
+		return -TBG_WHY_OFF;
+	return tbg_condition(&s->head, &s->req, e->etag, e->etag_len,
+			     e->modified);
+}
+
+/*
+ * Answers the len bytes in s->head from the cache, as of s->now_ns: fills s->req and, of
+ * s->reply, what the response is (blob to head_len, date_s, part). Returns 0
+ * or a why.
+ */
+__attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_reply *r;
+	struct tbg_entry *e;
+	struct tbg_blob *blob;
+	struct tbg_key key;	/* 6.1 takes map keys from the stack only */
+	int why, status;
+
+	if (!s || !knob)
+		return TBG_WHY_OFF;
+	r = &s->reply;
+	r->date_s = tbg_date_now(knob, s->now_ns);
+	if (!r->date_s)
+		return TBG_WHY_CLOCK;
+	why = tbg_find_parse(s, len);
+	if (why)
+		return why;
+	why = tbg_find_site(s);
+	if (why)
+		return why;
+	why = tbg_find_key(s);
+	if (why)
+		return why;
+	key = s->key;
+	e = bpf_map_lookup_elem(&tbg_index, &key);
+	if (!e || e->vhost != s->vhost || e->path_len != s->req.path_len ||
+	    !tbg_path_equal(&s->path, e->path, s->req.path_len))
+		return TBG_WHY_MISS;
+	if (!tbg_fresh(e->expires_ns, s->now_ns))
+		return TBG_WHY_EXPIRED;
+	if (e->flags & TBG_ENTRY_COOKIES && s->req.flags & TBG_REQ_COOKIE)
+		return TBG_WHY_FIELD;
+	status = tbg_find_status(s, e);
+	if (status < 0)
+		return -status;
+	r->blob = e->blob;
+	r->gen = e->gen;
+	r->part_id = status == 304 ? TBG_PART_304 :
+		     s->req.flags & TBG_REQ_HEAD ? TBG_PART_HEAD : TBG_PART_GET;
+	blob = tbg_blob_get(r->blob);
+	/* an index element may be reused while we read it: then key0 differs */
+	if (!blob || blob->gen != r->gen || blob->key0 != key.h[0] ||
+	    r->part_id >= TBG_PART_NR)
+		return TBG_WHY_BLOB;
+	r->part = blob->part[r->part_id];
+	r->len = r->part.len;
+	r->head_len = r->part_id == TBG_PART_GET ?
+		      blob->part[TBG_PART_HEAD].len : r->len;
+	if (!tbg_part_fits(TBG_BLOB_CLASS(r->blob), r->part_id, &r->part))
+		return TBG_WHY_BLOB;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Every map of the kernel side: key, value, its one writer, what happens when
+ * it is full. Sizes marked "plan" are set by the daemon before loading.
+ */
+#ifndef TBG_MAPS_BPF_H
+#define TBG_MAPS_BPF_H
+
+#include <linux/bpf.h>
+
+#include "abi/cache.h"
+#include "abi/conn.h"
+#include "abi/event.h"
+#include "abi/knob.h"
+#include "abi/stats.h"
+#include "compat.bpf.h"
+#include "core/request.h"
+#include "core/tcpopt.h"
+
+#define tbg_array(map, val, nr, flags)			\
+	struct {					\
+		__uint(type, BPF_MAP_TYPE_ARRAY);	\
+		__uint(map_flags, flags);		\
+		__uint(max_entries, nr);		\
+		__type(key, __u32);			\
+		__type(value, val);			\
+	} map SEC(".maps")
+
+/* Blobs, one array per class. Writer: daemon. Full: not admitted (plan). */
+#define X(name, bytes, percent)					\
+	struct tbg_slot_##name {				\
+		struct tbg_blob head;				\
+		__u8 data[TBG_BLOB_ROOM(bytes)];		\
+		__u16 sums[TBG_SUMS(bytes)];			\
+	};							\
+	tbg_array(tbg_blob_##name, struct tbg_slot_##name, 1, BPF_F_MMAPABLE);
+TBG_CLASS_LIST(X)
+#undef X
+
+/* Key -> entry. Writer: daemon. Full: the object stays in user space (plan). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct tbg_key);
+	__type(value, struct tbg_entry);
+} tbg_index SEC(".maps");
+
+/* Name of a host -> site. Writer: daemon. Full: TBG_HOSTS_SOME. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TBG_HOSTS_MAX);
+	__type(key, struct tbg_key);
+	__type(value, struct tbg_host);
+} tbg_hosts SEC(".maps");
+
+/* Hits by blob. Writer: BPF, racy by design (a lost count costs nothing). */
+tbg_array(tbg_heat, __u64, 1, BPF_F_MMAPABLE);
+
+/* Switches, listeners, clock. Writer: daemon's control thread. */
+tbg_array(tbg_knob, struct tbg_knob, 1, BPF_F_MMAPABLE);
+
+/* Connection words by slot. Writer: see abi/conn.h (plan). */
+tbg_array(tbg_conns, struct tbg_conn_word, 1, BPF_F_MMAPABLE);
+
+/* Four-tuple of each slot's flow. Writer: BPF, when the flow is born (plan). */
+tbg_array(tbg_owners, struct tbg_flow_key, 1, 0);
+
+/* Free slots of tbg_conns. BPF pops, the sweeper pushes. Empty: no flow. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} tbg_slots SEC(".maps");
+
+/*
+ * Slots of flows that were replaced before they were buried. BPF pushes, the
+ * sweeper pops. Full (it never is: as many as there are slots): slot lost.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} tbg_retired SEC(".maps");
+
+/*
+ * struct tbg_flow with its first word as the lock that it is. A flow is
+ * changed under it wherever both directions, or two CPUs, could meet.
+ */
+struct tbg_flow_locked {
+	struct bpf_spin_lock lock;
+	__u32 slot, irs, iss, in_delta, out_delta, given, acked, sent;
+	__u32 tsoff, tsval, ifindex, flowinfo;
+	__u16 win, mss;
+	__u8 snd_wscale, flags, ttl, tos;
+	__u32 repeat_ms, told;
+	__u16 resent;
+	__u8 dups, pad;
+	__u64 seen_ns;
+	struct tbg_exchange last;
+};
+
+_Static_assert(sizeof(struct tbg_flow_locked) == sizeof(struct tbg_flow), "");
+_Static_assert(__builtin_offsetof(struct tbg_flow_locked, last) ==
+	       __builtin_offsetof(struct tbg_flow, last), "");
+
+/*
+ * Four-tuple -> flow. Writer: BPF; the sweeper deletes. Not LRU: evicting a
+ * flow with deltas would kill its connection. Full: new ones stay on the stack.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct tbg_flow_key);
+	__type(value, struct tbg_flow_locked);
+} tbg_flows SEC(".maps");
+
+/* What SYN and SYN-ACK say about a connection that is not yet a flow. */
+struct tbg_embryo {
+	__u32 irs, iss, tsoff, tsval, flowinfo, ifindex;
+	__u16 win, mss;		/* mss: the client's, then the smaller */
+	__u8 snd_wscale, flags, ttl, tos;
+	__u8 wscale_ok, synack, ts_ok, pad;
+};
+
+/* Four-tuple -> embryo. LRU: a flood of SYNs evicts only other embryos. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct tbg_flow_key);
+	__type(value, struct tbg_embryo);
+} tbg_embryos SEC(".maps");
+
+/* On each listening socket of this daemon. Writer: daemon, before it serves. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} tbg_listeners SEC(".maps");
+
+/* Counters. Writer: BPF. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tbg_stats);
+} tbg_stats SEC(".maps");
+
+/* Hits for the access log. Full: the line is lost and counted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} tbg_events SEC(".maps");
+
+/*
+ * The answering program. A program array loses its entries with the last user
+ * of its descriptor, so a killed daemon's programs go on translating but can
+ * never answer from a cache that nobody keeps.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} tbg_tail SEC(".maps");
+
+/* A segment as parsed; see wire/packet.bpf.h. */
+struct tbg_pkt {
+	struct tbg_flow_key key;
+	__u32 l3, l4, payload;		/* offsets in the frame */
+	__u32 payload_len;
+	__u32 seq, ack, window;		/* host order */
+	__u32 opt_len;
+	__u32 addr_sum;			/* of both addresses, for checksums */
+	__u32 tsval, tsecr;		/* of a plain timestamp option */
+	__u16 check;			/* as in the packet */
+	__u8 tcp_flags;			/* CWR ECE URG ACK PSH RST SYN FIN */
+	__u8 v6, odd, plain_ts, no_opt, ce, ae;
+};
+
+/*
+ * A segment to be built in place of the one that came: a reply, or (to_stack)
+ * the acknowledgement that a consumed request carried for the socket.
+ */
+struct tbg_reply {
+	__u32 blob, gen, part_id;
+	__u32 len;			/* bytes of the response */
+	__u32 head_len;			/* of them, its head */
+	__u32 first_seq;		/* of its first byte, client's numbers */
+	__u32 acks[2];			/* acknowledged by the last segment: [1] */
+	__u32 seg;			/* payload of a segment but the last */
+	__u32 nr;			/* segments */
+	/* the segment at hand */
+	__u32 at, bytes;		/* its share of the response */
+	__u32 sum_at, sum;		/* sum of the response up to sum_at */
+	__u32 seq, ack;			/* in the client's numbers */
+	__u32 tsval, tsecr;
+	__u32 date_s;
+	__u32 flowinfo;
+	__u16 win;			/* network order */
+	__u8 ttl, tos;
+	__u8 ts;			/* has the timestamp option */
+	__u8 may_fragment;		/* a repeat: the path's MTU may have shrunk */
+	__u8 to_stack;
+	__u8 push;			/* the segment is the response's last */
+	__u8 turned;			/* the Ethernet addresses are swapped */
+	struct tbg_part part;
+};
+
+/* Working memory of one CPU, alive for one packet. */
+struct tbg_scratch {
+	struct tbg_event event;		/* followed by the request it is about */
+	struct tbg_head head;
+	struct tbg_path path;
+	struct tbg_tcpopt opt;
+	struct tbg_pkt pkt;
+	struct tbg_req req;
+	struct tbg_key key;
+	__u32 vhost;			/* site of the request's host */
+	struct tbg_reply reply;
+	__u64 now_ns;			/* CLOCK_MONOTONIC, read once a packet */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tbg_scratch);
+} tbg_scratches SEC(".maps");
+
+/* A segment's payload on its way from a blob, where not at its beginning. */
+struct tbg_chunk {
+	__u8 b[16384];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tbg_chunk);
+} tbg_chunks SEC(".maps");
+
+static __always_inline struct tbg_scratch *tbg_scratch_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&tbg_scratches, &zero);
+}
+
+static __always_inline struct tbg_knob *tbg_knob_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&tbg_knob, &zero);
+}
+
+static __always_inline void tbg_count(enum tbg_why why)
+{
+	__u32 zero = 0;
+	struct tbg_stats *s = bpf_map_lookup_elem(&tbg_stats, &zero);
+	__u64 at = (__u32)why;
+
+	tbg_hide(at);
+	if (s && at < TBG_WHY_NR)
+		s->why[at]++;
+}
+
+#endif

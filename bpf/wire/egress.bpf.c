@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * TC egress: what the sockets send, in the client's numbers. A SYN-ACK makes
+ * an embryo of the connection; wire's own replies carry a mark and pass. Never
+ * answers; drops nothing but what has no place in the client's numbers.
+ */
+#include "loss.bpf.h"
+
+#define TBG_TS_SLACK_MS 2000	/* a timestamp clock further off is not ours */
+
+/*
+ * Takes note of a segment of the socket; *ret is how to translate it. False:
+ * it can't be translated. Bytes from before wire's last reply, sent again
+ * although the client has acknowledged them, stand before that reply. A
+ * segment of such bytes and newer ones has no one place; the socket will learn
+ * what is acknowledged and send the newer ones alone.
+ */
+static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
+					    const struct tbg_pkt *p,
+					    struct tbg_shift *ret)
+{
+	__u64 now_ns = bpf_ktime_get_ns();
+	__u32 now_ms = now_ns / 1000000, end, len;
+	bool placed = true;
+	__s32 at;
+
+	bpf_spin_lock(&f->lock);
+	len = p->payload_len + !!(p->tcp_flags & TBG_TCP_FIN);
+	end = p->seq - f->iss + len;
+	if ((__s32)(end - f->sent) > 0)
+		f->sent = end;
+	if (p->tcp_flags & TBG_TCP_RST)
+		f->flags |= TBG_FLOW_RST;
+	else
+		f->win = bpf_htons(p->window);
+	if (p->tcp_flags & TBG_TCP_FIN)
+		f->flags |= TBG_FLOW_FIN_OUT;
+	if (f->flags & TBG_FLOW_TS && p->plain_ts) {
+		__u32 off = p->tsval - f->tsoff - now_ms;
+
+		if (off + TBG_TS_SLACK_MS > 2 * TBG_TS_SLACK_MS)
+			f->flags |= TBG_FLOW_LEFT;
+		/* made before wire's last reply, sent after it: PAWS */
+		ret->timed = (__s32)(p->tsval - f->tsval) < 0;
+		ret->tsval = f->tsval;
+		f->tsval = tbg_seq_max(f->tsval, p->tsval);
+	}
+	f->seen_ns = now_ns;
+	ret->seq = f->out_delta;
+	ret->ack = f->in_delta;
+	ret->floored = false;
+	at = p->seq + f->out_delta - tbg_flow_edge(f);
+	if (f->last.len && p->payload_len && at < 0) {
+		ret->seq -= f->last.len;
+		placed = at + (__s32)len <= 0;
+	}
+	/*
+	 * While the client has not all of wire's last reply, its request is
+	 * ours to acknowledge, and so is the FIN that may follow it at once: a
+	 * bare ACK of the stack must not do it, or the
+	 * client would never ask for a lost reply again.
+	 */
+	if (tbg_within_reply(f, f->acked) && !len && !at &&
+	    p->ack + f->in_delta - f->last.req_seq - 1 <= f->last.req_len)
+		ret->ack = f->last.req_seq - p->ack;
+	bpf_spin_unlock(&f->lock);
+	return placed;
+}
+
+SEC("tc")
+int tbg_egress(struct __sk_buff *skb)
+{
+	struct tbg_shift shift = {};
+	struct tbg_flow_locked *f;
+	struct tbg_scratch *s;
+	struct tbg_knob *knob;
+	struct tbg_pkt *p;
+
+	if (skb->mark == tbg_mark) {
+		skb->mark = 0;
+		tbg_count(TBG_WHY_OWN);
+		return TBG_PASS;
+	}
+	s = tbg_scratch_get();
+	knob = tbg_knob_get();
+	if (!s || !knob)
+		return TBG_PASS;
+	p = &s->pkt;
+	if (tbg_pkt_parse(skb, p, false) != TBG_PKT_TCP ||
+	    !tbg_port_served(knob, p->key.local_port)) {
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	}
+	if (p->tcp_flags & TBG_TCP_SYN) {
+		if (p->tcp_flags & TBG_TCP_ACK)
+			tbg_embryo_synack(skb, s);
+		tbg_count(TBG_WHY_CONTROL);
+		return TBG_PASS;
+	}
+	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	if (!f) {
+		tbg_count(TBG_WHY_NO_FLOW);
+		return TBG_PASS;
+	}
+	if (!tbg_egress_note(f, p, &shift)) {
+		tbg_count(TBG_WHY_RACE);
+		return TC_ACT_SHOT;
+	}
+	if (shift.seq | shift.ack | shift.timed)
+		tbg_translate(skb, s, &shift);
+	tbg_count(TBG_WHY_EGRESS);
+	return TBG_PASS;
+}

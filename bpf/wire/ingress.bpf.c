@@ -1,0 +1,653 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * TC ingress: a segment to one of our ports is either answered here or goes on
+ * to the stack in the socket's numbers. tbg_ingress takes it apart and follows
+ * the flow; tbg_answer, behind a tail call that dies with the daemon, replies.
+ * Neither may ever drop a segment that tells the socket something.
+ */
+#include "loss.bpf.h"
+
+#define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is not in window */
+#define TBG_SEQ_WINDOW 65535	/* beyond the last request: what a client may send */
+#define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
+#define TBG_REPEAT_MS 10		/* least time between repeats of a reply */
+#define TBG_TRIED 1000			/* done with: on to the stack as it is */
+
+struct tbg_sum {
+	const struct tbg_scratch *s;
+	__u32 len;
+	__u64 sum;
+};
+
+static long tbg_sum_step(__u32 i, void *arg)
+{
+	struct tbg_sum *c = arg;
+	__u32 at = i * 8, left;
+	__u64 word;
+
+	if (at >= c->len)
+		return 1;
+	at &= TBG_REQ_MAX - 1;
+	word = *(const __u64 *)(c->s->head.b + at);
+	left = c->len - i * 8;
+	if (left < 8)
+		word &= (1ull << (left * 8)) - 1;
+	c->sum = tbg_csum_add64(c->sum, word);
+	return 0;
+}
+
+/*
+ * Whether the checksum holds, for a segment that nobody has checked: payload
+ * in s->head, options read here.
+ */
+static __always_inline bool tbg_csum_holds(struct __sk_buff *skb,
+					   struct tbg_scratch *s, __u16 pseudo)
+{
+	struct tbg_sum c = { .s = s, .len = s->pkt.payload_len, .sum = pseudo };
+	__u64 opt_len = s->pkt.opt_len;
+	__u32 w[5];
+	int i;
+
+	if (bpf_skb_load_bytes(skb, s->pkt.l4, w, 20))
+		return false;
+#pragma unroll
+	for (i = 0; i < 5; i++)
+		c.sum += w[i];
+	if (opt_len) {
+		__builtin_memset(s->opt.opt, 0, TBG_OPT_MAX);
+		TBG_BOUND(opt_len, TBG_OPT_MAX, return false);
+		if (bpf_skb_load_bytes(skb, s->pkt.l4 + 20, s->opt.opt,
+				       opt_len))
+			return false;
+#pragma unroll
+		for (i = 0; i < TBG_OPT_MAX / 4; i++)
+			c.sum += *(__u32 *)(s->opt.opt + i * 4);
+	}
+	tbg_loop(TBG_REQ_MAX / 8, tbg_sum_step, &c);
+	return tbg_csum_fold(c.sum) == 0xffff;
+}
+
+/* Folded sum of the segment's pseudo-header (RFC 9293 3.1). */
+static __always_inline __u16 tbg_pseudo(const struct tbg_pkt *p)
+{
+	return tbg_csum_fold((__u64)p->addr_sum + bpf_htons(IPPROTO_TCP) +
+			     bpf_htons(20 + p->opt_len + p->payload_len));
+}
+
+/* CHECKSUM_PARTIAL: the field holds the pseudo-header's sum alone. */
+static __always_inline bool tbg_is_partial(const struct tbg_pkt *p)
+{
+	return p->check == tbg_pseudo(p);
+}
+
+/*
+ * 0: the checksum is right or will be made by a device (CHECKSUM_PARTIAL: the
+ * field holds the pseudo-header's sum; a forger gains nothing by writing that
+ * there). 1: it is right, but was verified in software. -1: wrong.
+ */
+__attribute__((noinline)) int tbg_csum_check(struct __sk_buff *skb,
+					     struct tbg_scratch *s)
+{
+	if (!s)
+		return -1;
+	if (tbg_is_partial(&s->pkt))
+		return 0;
+	if (bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0)
+		return 0;
+	return tbg_csum_holds(skb, s, tbg_pseudo(&s->pkt)) ? 1 : -1;
+}
+
+/*
+ * The same of a segment whose payload, TBG_REQ_MAX bytes at most, is not in
+ * s->head yet: it is afterwards.
+ */
+__attribute__((noinline)) int tbg_segment_check(struct __sk_buff *skb,
+						struct tbg_scratch *s)
+{
+	__u64 len;
+
+	if (!s)
+		return -1;
+	len = s->pkt.payload_len;
+	if (len > TBG_REQ_MAX)	/* too long to be summed here */
+		return bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0 ||
+		       tbg_is_partial(&s->pkt) ? 0 : -1;
+	if (len) {
+		TBG_BOUND(len, TBG_REQ_MAX, return -1);
+		if (bpf_skb_load_bytes(skb, s->pkt.payload, s->head.b, len))
+			return -1;
+	}
+	return tbg_csum_check(skb, s);
+}
+
+/*
+ * Whether the segment's acknowledgement of wire's last reply can be believed:
+ * nobody else will check it. Its checksum holds, and its sequence number is in
+ * the window (RFC 9293 3.10.7.4), or a blind ACK would end all repeats.
+ */
+static __always_inline bool tbg_ack_is_sound(struct __sk_buff *skb,
+					     struct tbg_scratch *s,
+					     const struct tbg_flow_locked *f)
+{
+	const struct tbg_pkt *p = &s->pkt;
+
+	if (p->ack - f->last.seq > f->last.len)
+		return true;	/* says nothing of it */
+	if (p->seq - f->last.req_seq > f->last.req_len + TBG_SEQ_WINDOW)
+		return false;
+	return tbg_segment_check(skb, s) >= 0;
+}
+
+/*
+ * Takes note of a segment on its way to the stack. *ret is how to translate
+ * it; under the flow's lock, so that a claim on another CPU comes wholly
+ * before or wholly after. conn: NULL for a flow of a daemon that is gone.
+ * sound: see tbg_ack_is_sound().
+ */
+static __always_inline void tbg_ingress_note(struct tbg_flow_locked *f,
+					     struct tbg_conn_word *conn,
+					     const struct tbg_pkt *p, bool sound,
+					     struct tbg_shift *ret)
+{
+	__u64 now_ns = bpf_ktime_get_ns();
+	__u32 at, end, next, told;
+
+	bpf_spin_lock(&f->lock);
+	at = p->seq - f->in_delta - f->irs;
+	end = at + p->payload_len;
+	if (p->payload_len && end - f->given - 1 < TBG_GIVEN_MAX)
+		f->given = end;
+	next = f->iss + f->sent + f->out_delta;
+	if (sound && p->tcp_flags & TBG_TCP_ACK &&
+	    (__s32)(p->ack - f->acked) > 0 && (__s32)(p->ack - next) <= 0) {
+		f->acked = p->ack;
+		f->dups = 0;
+	}
+	if (conn && (__s32)(f->acked - f->last.seq - f->last.len) >= 0)
+		conn->sent_ms = 0;
+	/* a FIN takes one number */
+	if (p->tcp_flags & TBG_TCP_RST &&
+	    at == f->given + !!(f->flags & TBG_FLOW_FIN_IN))
+		f->flags |= TBG_FLOW_RST;
+	if (p->tcp_flags & TBG_TCP_FIN && end == f->given)
+		f->flags |= TBG_FLOW_FIN_IN;
+	if (f->last.len &&
+	    (__s32)(f->acked - f->last.seq - f->last.len) > (__s32)TBG_EDGE_MAX)
+		f->last.len = 0;
+	f->seen_ns = now_ns;
+	ret->seq = -f->in_delta;
+	ret->ack = -f->out_delta;
+	ret->ceil = next;
+	ret->ceiled = f->flags & TBG_FLOW_YIELDED;
+	ret->floor = tbg_flow_edge(f);
+	/* without a socket the stack resets at this number: the client's own */
+	ret->floored = f->last.len && !(f->flags & TBG_FLOW_RST);
+	told = f->acked;
+	if (ret->floored)
+		told = tbg_seq_max(told, ret->floor);
+	f->told = told - f->out_delta - f->iss;
+	bpf_spin_unlock(&f->lock);
+}
+
+/* The way to the stack: note, translate, count. */
+static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
+					    struct tbg_scratch *s,
+					    struct tbg_flow_locked *f,
+					    enum tbg_why why)
+{
+	struct tbg_shift shift = {};
+	struct tbg_conn_word *conn;
+	bool sound;
+	__u32 slot;
+
+	if (f) {
+		slot = f->slot;
+		conn = bpf_map_lookup_elem(&tbg_conns, &slot);
+		sound = tbg_ack_is_sound(skb, s, f);
+		tbg_ingress_note(f, conn, &s->pkt, sound, &shift);
+		if (shift.seq | shift.ack)
+			tbg_translate(skb, s, &shift);
+	}
+	tbg_count(why);
+	return TBG_PASS;
+}
+
+/* What a bare acknowledgement, that came while a reply is the last sent, means. */
+enum tbg_ack { TBG_ACK_OTHER, TBG_ACK_OURS, TBG_ACK_LOSS };
+
+/*
+ * A pure acknowledgement of nothing but wire's own bytes tells the socket
+ * nothing. Anything else must get through: keepalive answers, window updates
+ * for data in the socket, the handshake. One that stays within the reply
+ * although later bytes have come, or again and again, shows a loss.
+ */
+static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
+						 struct tbg_scratch *s,
+						 struct tbg_flow_locked *f)
+{
+	const struct tbg_pkt *p = &s->pkt;
+	bool plain = f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt;
+	enum tbg_ack ret = TBG_ACK_OTHER;
+	struct tbg_conn_word *conn;
+	__u32 slot = f->slot;
+
+	if (p->tcp_flags != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
+	    p->ack - f->last.seq > f->last.len || !tbg_ack_is_sound(skb, s, f))
+		return ret;
+	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
+	bpf_spin_lock(&f->lock);
+	if (plain && (__s32)(p->ack - f->acked) > 0 &&
+	    (__s32)(f->acked - f->last.seq) >= 0 &&
+	    (__s32)(p->ack - f->last.seq - f->last.len) <= 0 &&
+	    !(f->flags & TBG_FLOW_CLOSED) &&
+	    p->seq - f->in_delta - f->irs == f->given) {
+		f->acked = p->ack;
+		f->dups = 0;
+		if (conn && p->ack == tbg_flow_edge(f))
+			conn->sent_ms = 0;
+		ret = TBG_ACK_OURS;
+	} else if (tbg_within_reply(f, p->ack)) {
+		if (p->ack == f->acked && f->dups < TBG_DUPS)
+			f->dups++;
+		/* once is enough where the socket has sent past our reply */
+		if (!plain || (p->ack == f->acked &&
+			       (f->dups == TBG_DUPS ||
+				f->sent + f->iss + f->out_delta !=
+				tbg_flow_edge(f))))
+			ret = TBG_ACK_LOSS;
+	}
+	bpf_spin_unlock(&f->lock);
+	return ret;
+}
+
+/*
+ * An ICMP error about a segment of a flow quotes it in the client's numbers;
+ * the socket must find its own there, or path MTU discovery fails for it.
+ */
+static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb,
+					    struct tbg_scratch *s,
+					    const struct tbg_knob *knob)
+{
+	struct tbg_pkt *p = &s->pkt;
+	__u32 inner = p->l4 + 8, seq, new, mtu, edge, delta, next;
+	struct tbg_flow_locked *f;
+	__u16 ports[4];		/* source, destination, sequence number */
+	__u8 head[8], ip[40];
+
+	if (bpf_skb_load_bytes(skb, p->l4, head, 8))
+		goto other;
+	if (p->v6) {
+		if (head[0] < 1 || head[0] > 4 ||
+		    bpf_skb_load_bytes(skb, inner, ip, 40) || ip[6] != IPPROTO_TCP)
+			goto other;
+		__builtin_memcpy(p->key.local, ip + 8, 16);
+		__builtin_memcpy(p->key.remote, ip + 24, 16);
+		inner += 40;
+		mtu = (head[4] << 24 | head[5] << 16 | head[6] << 8 | head[7]);
+		mtu = head[0] == 2 ? mtu : 0;
+	} else {
+		__u32 addr[2];
+
+		if ((head[0] != 3 && head[0] != 11 && head[0] != 12) ||
+		    bpf_skb_load_bytes(skb, inner, ip, 20) || ip[9] != IPPROTO_TCP)
+			goto other;
+		__builtin_memcpy(addr, ip + 12, 8);
+		tbg_map_v4(p->key.local, addr[0]);
+		tbg_map_v4(p->key.remote, addr[1]);
+		inner += (ip[0] & 0xf) * 4;
+		mtu = head[0] == 3 && head[1] == 4 ? head[6] << 8 | head[7] : 0;
+	}
+	if (bpf_skb_load_bytes(skb, inner, ports, 8))
+		goto other;
+	if (!tbg_port_served(knob, ports[0]))
+		goto other;
+	p->key.local_port = ports[0];
+	p->key.remote_port = ports[1];
+	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	if (!f)
+		goto other;
+	__builtin_memcpy(&seq, ports + 2, 4);
+	bpf_spin_lock(&f->lock);
+	edge = f->last.len ? tbg_flow_edge(f) : bpf_ntohl(seq);
+	delta = f->out_delta;
+	next = f->iss + f->sent + delta;
+	if (mtu && (__s32)(bpf_ntohl(seq) - f->acked) >= 0 &&
+	    (__s32)(bpf_ntohl(seq) - next) < 0) {
+		__u32 heads = (f->flags & TBG_FLOW_V6 ? 60 : 40) +
+			      (f->flags & TBG_FLOW_TS ? 12 : 0);
+
+		if (mtu < heads + 512)
+			mtu = heads + 512;
+		if (mtu - heads < f->mss)
+			f->mss = mtu - heads;
+	}
+	bpf_spin_unlock(&f->lock);
+	new = bpf_htonl(tbg_seq_max(bpf_ntohl(seq), edge) - delta);
+	if (new != seq) {
+		bpf_l4_csum_replace(skb, p->l4 + 2, seq, new, 4);
+		bpf_skb_store_bytes(skb, inner + 4, &new, 4, 0);
+	}
+	tbg_count(TBG_WHY_ICMP);
+	return TBG_PASS;
+other:
+	tbg_count(TBG_WHY_NOT_OURS);
+	return TBG_PASS;
+}
+
+SEC("tc")
+int tbg_ingress(struct __sk_buff *skb)
+{
+	struct tbg_scratch *s = tbg_scratch_get();
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_flow_locked *f;
+	enum tbg_why why = TBG_WHY_CONTROL;
+	struct tbg_pkt *p;
+
+	if (!s || !knob)
+		return TBG_PASS;
+	p = &s->pkt;
+	switch (tbg_pkt_parse(skb, p, true)) {
+	case TBG_PKT_ICMP:
+		return tbg_ingress_icmp(skb, s, knob);
+	case TBG_PKT_OTHER:
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	case TBG_PKT_TCP:
+		break;
+	}
+	if (!tbg_port_served(knob, p->key.local_port)) {
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	}
+	/* 7-bit mask: everything but PSH; CWR and ECE are signs of ECN */
+	if ((p->tcp_flags & ~TBG_TCP_PSH) == TBG_TCP_ACK) {
+		if (p->payload_len) {
+			bpf_tail_call(skb, &tbg_tail, 0);
+			why = TBG_WHY_OFF;	/* the daemon is gone */
+		}
+	} else if (p->payload_len) {
+		/* with a FIN, it may be the request of a lost reply again */
+		if ((p->tcp_flags & ~TBG_TCP_PSH) == (TBG_TCP_ACK | TBG_TCP_FIN))
+			bpf_tail_call(skb, &tbg_tail, 0);
+		why = TBG_WHY_FLAGS;
+	}
+	if (p->tcp_flags & TBG_TCP_SYN) {
+		if (!(p->tcp_flags & TBG_TCP_ACK) &&
+		    tbg_end_served(knob, &p->key, p->v6))
+			tbg_embryo_syn(skb, s);
+		tbg_count(TBG_WHY_CONTROL);
+		return TBG_PASS;
+	}
+	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	if (!f) {
+		if (p->tcp_flags & TBG_TCP_ACK)
+			why = tbg_flow_born(p);
+		if (why == TBG_WHY_RACE)
+			f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	} else if (!p->payload_len && f->last.len) {
+		switch (tbg_ack_note(skb, s, f)) {
+		case TBG_ACK_OURS:
+			tbg_count(TBG_WHY_ACK);
+			return TC_ACT_SHOT;
+		case TBG_ACK_LOSS:
+			bpf_tail_call(skb, &tbg_tail, 0);
+			break;
+		case TBG_ACK_OTHER:
+			break;
+		}
+	}
+	return tbg_ingress_pass(skb, s, f, why);
+}
+
+/* A copy of the request's tuple and text for the access log. */
+static __always_inline void tbg_log_hit(struct tbg_scratch *s, __u64 now_ns)
+{
+	__u64 size = sizeof(s->event) + s->req.len;
+	__u32 zero = 0;
+
+	s->event.mono_ns = now_ns;
+	__builtin_memcpy(s->event.remote, s->pkt.key.remote, 16);
+	s->event.remote_port = s->pkt.key.remote_port;
+	s->event.status = s->reply.part.status;
+	s->event.sent = s->reply.len;
+	s->event.body = s->reply.len - s->reply.head_len;
+	s->event.req_len = s->req.len;
+	s->event.took_ns = bpf_ktime_get_ns() - now_ns;
+	s->event.tier = TBG_TIER_wire;
+	TBG_BOUND(size, sizeof(s->event) + TBG_REQ_MAX, return);
+	if (bpf_ringbuf_output(&tbg_events, s, size, 0)) {
+		struct tbg_stats *st = bpf_map_lookup_elem(&tbg_stats, &zero);
+
+		if (st)
+			st->log_lost++;
+	}
+}
+
+/* The half of the idle equation that can be told before the request is read. */
+static __always_inline int tbg_idle(const struct tbg_flow_locked *f,
+				    const struct tbg_pkt *p, __u64 word)
+{
+	__u32 at = p->seq - f->in_delta - f->irs;
+
+	if (at != f->given || f->given != TBG_CONN_TAKEN(word))
+		return TBG_WHY_BUSY;
+	if (p->ack - f->out_delta - f->iss != TBG_CONN_WRITTEN(word))
+		return TBG_WHY_UNACKED;
+	return 0;
+}
+
+/*
+ * Whether the connection allows an answer to this segment at all: 0 or a why.
+ * What was lost is repeated even behind a FIN.
+ */
+static __always_inline int tbg_may_answer(struct __sk_buff *skb,
+					  const struct tbg_flow_locked *f,
+					  const struct tbg_pkt *p, bool lost)
+{
+	__u8 may = TBG_TCP_PSH | (lost ? TBG_TCP_FIN : 0);
+
+	if (p->odd)
+		return TBG_WHY_IP_ODD;
+	if (p->ce || p->ae || (p->tcp_flags & ~may) != TBG_TCP_ACK)
+		return TBG_WHY_FLAGS;
+	if (f->flags & TBG_FLOW_RST)
+		return TBG_WHY_CLOSING;
+	if (skb->ifindex != f->ifindex)
+		return TBG_WHY_IFACE;
+	return 0;
+}
+
+struct tbg_tell {
+	__u32 seq, ack;
+	bool needed;
+};
+
+/*
+ * The reply goes out as a clone, and what came becomes the acknowledgement
+ * that the socket waits for: without it, the socket would send again what the
+ * client has. Happens on the first hit after a miss only.
+ */
+static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
+					      struct tbg_scratch *s,
+					      const struct tbg_tell *tell)
+{
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
+
+	skb->mark = tbg_mark;
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	skb->mark = 0;
+	r->to_stack = 1;
+	r->bytes = 0;
+	r->push = 0;
+	r->seq = tell->seq;
+	r->ack = tell->ack;
+	r->win = bpf_htons(p->window);
+	r->tsval = p->tsval;
+	r->tsecr = p->tsecr;
+	if (bpf_skb_change_tail(skb, p->l4 + (r->ts ? 32 : 20), 0))
+		return TC_ACT_SHOT;
+	if (tbg_reply_heads(skb, s, 0))
+		return TC_ACT_SHOT;
+	return TBG_TRIED;
+}
+
+/*
+ * Takes the exchange for wire: the idle equation once more, now under the
+ * lock, and the deltas with it. 0 or a why. *ret_tell is set to the socket's
+ * numbers of an acknowledgement that the request carries for it, if the socket
+ * does not have that yet.
+ */
+static __always_inline int tbg_claim(struct tbg_flow_locked *f,
+				     const struct tbg_pkt *p,
+				     struct tbg_reply *r,
+				     struct tbg_conn_word *conn, __u64 now_ns,
+				     struct tbg_tell *ret_tell)
+{
+	__u32 now_ms = now_ns / 1000000, acked;
+	int why;
+
+	bpf_spin_lock(&f->lock);
+	why = tbg_idle(f, p, *(const volatile __u64 *)&conn->word);
+	if (!why && f->flags & (TBG_FLOW_CLOSED | TBG_FLOW_LEFT))
+		why = TBG_WHY_RACE;
+	if (!why) {
+		acked = p->ack - f->out_delta - f->iss;
+		ret_tell->needed = acked != f->told;
+		ret_tell->seq = p->seq - f->in_delta;
+		ret_tell->ack = p->ack - f->out_delta;
+		f->told = acked;
+		tbg_reply_flow(r, f, now_ms);
+		r->first_seq = p->ack;
+		r->acks[0] = p->seq;
+		r->acks[1] = p->seq + p->payload_len;
+		r->tsecr = p->tsval;
+		f->in_delta += p->payload_len;
+		f->out_delta += r->len;
+		f->acked = p->ack;
+		f->seen_ns = now_ns;
+		f->last.req_seq = p->seq;
+		f->last.req_len = p->payload_len;
+		f->last.seq = p->ack;
+		f->last.len = r->len;
+		f->last.blob = r->blob;
+		f->last.gen = r->gen;
+		f->last.date_s = r->date_s;
+		f->last.part = r->part_id;
+		f->last.seg = r->seg;
+		f->resent = 0;
+		f->dups = 0;
+		conn->sent_ms = now_ms | 1;
+	}
+	bpf_spin_unlock(&f->lock);
+	return why;
+}
+
+/* Answers, repeats or resets: a TC action, TBG_TRIED, or -why to pass up. */
+static __always_inline int tbg_try(struct __sk_buff *skb,
+				   struct tbg_scratch *s,
+				   const struct tbg_knob *knob,
+				   struct tbg_flow_locked *f)
+{
+	__u64 now_ns = bpf_ktime_get_ns(), len;
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_reply *r = &s->reply;
+	__u32 slot = f->slot, frame;
+	struct tbg_tell tell = {};
+	int why, soft, act;
+	bool lost;
+	struct tbg_conn_word *conn;
+
+	s->now_ns = now_ns;
+	/* nothing of the CPU's last reply may get into this one */
+	__builtin_memset(r, 0, sizeof(*r));
+	lost = tbg_shows_loss(f, p);
+	why = tbg_may_answer(skb, f, p, lost);
+	if (why)
+		return -why;
+	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
+	if (!conn)
+		return -TBG_WHY_NO_FLOW;
+	if (!lost) {
+		if (f->flags & TBG_FLOW_CLOSED)
+			return -TBG_WHY_CLOSING;
+		if (f->flags & TBG_FLOW_LEFT)
+			return -TBG_WHY_LEFT;
+		if (!knob->answer)
+			return -TBG_WHY_OFF;
+		if (!p->payload_len)
+			return -TBG_WHY_CONTROL;
+		if (!(f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt))
+			return -TBG_WHY_TCP_ODD;
+		why = tbg_idle(f, p, *(volatile __u64 *)&conn->word);
+		if (why)
+			return -why;
+	}
+	if (p->payload_len > TBG_REQ_MAX)
+		return -TBG_WHY_GRAMMAR;
+	soft = tbg_segment_check(skb, s);
+	if (soft < 0)
+		return -TBG_WHY_CSUM;
+	if (lost) {
+		act = tbg_repeat(skb, s, knob, f, soft);
+		if (act == -TBG_WHY_STALE_REPEAT) {
+			tbg_reset(skb, s, f);
+			act = TBG_TRIED;
+		}
+		return act;
+	}
+	why = tbg_find(s, p->payload_len);
+	if (why)
+		return -why;
+	if (r->len > p->window << (f->snd_wscale & 15) ||
+	    tbg_reply_cut(r, f->mss) || r->nr > TBG_SEG_MAX)
+		return -TBG_WHY_SIZE;
+	frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;
+	if (!tbg_mtu_holds(skb, frame - p->l3))
+		return -TBG_WHY_SIZE;
+	if (tbg_reply_room(skb, frame, soft))
+		return -TBG_WHY_ROOM;
+	why = tbg_claim(f, p, r, conn, now_ns, &tell);
+	if (why) {
+		/* back to the request: what was cut off is zeros now */
+		bpf_skb_change_tail(skb, p->payload + p->payload_len, 0);
+		len = p->payload_len;
+		TBG_BOUND(len, TBG_REQ_MAX, return -why);
+		bpf_skb_store_bytes(skb, p->payload, s->head.b, len, 0);
+		return -why;
+	}
+	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
+		return TC_ACT_SHOT;
+	tbg_heat_add(r->blob);
+	if (knob->log)
+		tbg_log_hit(s, now_ns);
+	tbg_count_sent(TBG_WHY_HIT_WIRE, r->len);
+	return tell.needed ? tbg_reply_and_tell(skb, s, &tell) :
+			     tbg_reply_last(skb);
+}
+
+SEC("tc")
+int tbg_answer(struct __sk_buff *skb)
+{
+	struct tbg_scratch *s = tbg_scratch_get();
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_flow_locked *f;
+	enum tbg_why why;
+	int act;
+
+	if (!s || !knob)
+		return TBG_PASS;
+	f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
+	if (!f) {
+		why = tbg_flow_born(&s->pkt);
+		if (why == TBG_WHY_RACE)
+			f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
+		return tbg_ingress_pass(skb, s, f, why);
+	}
+	act = tbg_try(skb, s, knob, f);
+	if (act == TBG_TRIED)
+		return TBG_PASS;
+	if (act >= 0)
+		return act;
+	return tbg_ingress_pass(skb, s, f, -act);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What becomes of a reply that was lost on the way: the client shows it, by
+ * asking again or by acknowledging what came after it, and the missing segments
+ * are sent once more, byte for byte; or the connection is reset. After a loss
+ * the flow is the socket's alone, with its timers and congestion control.
+ */
+#ifndef TBG_WIRE_LOSS_BPF_H
+#define TBG_WIRE_LOSS_BPF_H
+
+#include "reply.bpf.h"
+#include "translate.bpf.h"
+
+#define TBG_REPEAT_MS 10	/* least time between repeats of a segment */
+#define TBG_DUPS 3		/* duplicate ACKs that mean loss (RFC 5681 3.2) */
+
+/* Whether ack stands within the flow's last reply, something of it missing. */
+static __always_inline bool tbg_within_reply(const struct tbg_flow_locked *f,
+					     __u32 ack)
+{
+	return ack - f->last.seq < f->last.len && (__s32)(ack - f->acked) >= 0;
+}
+
+/*
+ * Whether the segment shows that a part of the last reply was lost. With
+ * payload it brings the request again, or a part of it: not the stack's to
+ * see, which would acknowledge it, and the client would wait for ever.
+ * Without, tbg_ingress has looked.
+ */
+static __always_inline bool tbg_shows_loss(const struct tbg_flow_locked *f,
+					   const struct tbg_pkt *p)
+{
+	__u32 end = f->last.req_seq + f->last.req_len;
+
+	if (!tbg_within_reply(f, p->ack))
+		return false;
+	if (!p->payload_len)
+		return true;
+	return (__s32)(p->seq - end) < 0 &&
+	       (__s32)(p->seq + p->payload_len - f->last.req_seq) > 0;
+}
+
+/* Whether the client's SACK blocks in s->opt cover from..end; *ret_high grows. */
+static __always_inline bool tbg_is_sacked(const struct tbg_scratch *s,
+					  __u32 from, __u32 end, __u32 *ret_high)
+{
+	const struct tbg_tcpopt *opt = &s->opt;
+	bool covered = false;
+	__u32 i;
+
+	for (i = 0; i < 4; i++) {
+		__u32 left = tbg_opt_be32(opt, opt->sack_off + i * 8);
+		__u32 right = tbg_opt_be32(opt, opt->sack_off + i * 8 + 4);
+
+		if (i >= opt->sack_nr)
+			break;
+		/* a duplicate is reported below the ACK (RFC 2883): nothing new */
+		if ((__s32)(left - s->pkt.ack) < 0)
+			continue;
+		if ((__s32)(from - left) >= 0 && (__s32)(end - right) <= 0)
+			covered = true;
+		if ((__s32)(right - *ret_high) > 0)
+			*ret_high = right;
+	}
+	return covered;
+}
+
+/*
+ * The segments of s->reply, as a mask, that the segment in s->pkt asks for
+ * again. A request that comes again asks for all that is neither acknowledged
+ * nor SACKed; SACK blocks alone, for what is missing below them; a duplicate
+ * ACK without, for the first segment missing. Options are parsed.
+ */
+__attribute__((noinline)) int tbg_lost_segments(struct tbg_scratch *s)
+{
+	__u32 high, i, mask = 0;
+	struct tbg_reply *r;
+
+	if (!s)
+		return 0;
+	r = &s->reply;
+	high = s->pkt.ack;
+	tbg_is_sacked(s, 0, 0, &high);
+	if (s->pkt.payload_len)
+		high = r->first_seq + r->len;
+	for (i = 0; i < TBG_SEG_MAX; i++) {
+		__u32 from = i * r->seg, end = from + r->seg;
+
+		if (i >= r->nr)
+			break;
+		if (end > r->len)
+			end = r->len;
+		from += r->first_seq;
+		end += r->first_seq;
+		if ((__s32)(end - s->pkt.ack) <= 0 ||
+		    tbg_is_sacked(s, from, end, &high))
+			continue;
+		if (high == s->pkt.ack)		/* no SACK, or of duplicates only */
+			return s->opt.sack_nr ? 0 : 1u << i;
+		if ((__s32)(from - high) < 0)
+			mask |= 1u << i;
+	}
+	return mask;
+}
+
+/* The flow's last reply as one to be built again; under the flow's lock. */
+static __always_inline void tbg_repeat_flow(struct tbg_reply *r,
+					    struct tbg_flow_locked *f,
+					    __u32 now_ms, __u32 *ret_mss)
+{
+	tbg_reply_flow(r, f, now_ms);
+	r->blob = f->last.blob;
+	r->gen = f->last.gen;
+	r->part_id = f->last.part;
+	r->len = f->last.len;
+	r->first_seq = f->last.seq;
+	r->acks[0] = f->last.req_seq;
+	r->acks[1] = f->last.req_seq + f->last.req_len;
+	r->date_s = f->last.date_s;
+	*ret_mss = f->last.seg < f->mss ? f->last.seg : f->mss;
+	f->flags |= TBG_FLOW_LEFT;
+}
+
+/*
+ * Notes under the flow's lock which of the segments in mask are sent again
+ * now; the others were a moment ago.
+ */
+static __always_inline __u32 tbg_repeat_note(struct tbg_flow_locked *f,
+					     __u32 ack, __u32 mask, __u32 now_ms)
+{
+	bpf_spin_lock(&f->lock);
+	if (now_ms - f->repeat_ms < TBG_REPEAT_MS) {
+		mask &= ~(__u32)f->resent;
+	} else {
+		f->resent = 0;
+		f->repeat_ms = now_ms;
+	}
+	f->resent |= mask;
+	f->dups = 0;
+	if (tbg_within_reply(f, ack))
+		f->acked = ack;
+	bpf_spin_unlock(&f->lock);
+	return mask;
+}
+
+/*
+ * Sends what the client misses of the flow's last reply, in place of the
+ * segment that showed it. Returns a TC action, or -why.
+ */
+static __always_inline int tbg_repeat(struct __sk_buff *skb,
+				      struct tbg_scratch *s,
+				      const struct tbg_knob *knob,
+				      struct tbg_flow_locked *f, bool soft)
+{
+	__u32 now_ms = s->now_ns / 1000000, mss, mask, frame;
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_tcpopt *opt;
+	struct tbg_blob *blob;
+
+	opt = tbg_pkt_options(skb, s);
+	bpf_spin_lock(&f->lock);
+	tbg_repeat_flow(r, f, now_ms, &mss);
+	bpf_spin_unlock(&f->lock);
+	r->tsecr = opt->tsval;
+	r->may_fragment = 1;
+
+	blob = tbg_blob_get(r->blob);
+	if (!blob || blob->gen != r->gen || r->part_id >= TBG_PART_NR ||
+	    knob->date[r->date_s & (TBG_DATE_RING - 1)].second != r->date_s)
+		return -TBG_WHY_STALE_REPEAT;
+	r->part = blob->part[r->part_id];
+	if (r->part.len != r->len || tbg_reply_cut(r, mss))
+		return -TBG_WHY_STALE_REPEAT;
+	frame = p->l4 + (r->ts ? 32 : 20) + r->seg;
+	if (!tbg_mtu_holds(skb, frame - p->l3))
+		return -TBG_WHY_STALE_REPEAT;
+	mask = tbg_lost_segments(s);
+	mask = tbg_repeat_note(f, p->ack, mask, now_ms);
+	if (!mask)
+		return p->payload_len ? TC_ACT_SHOT : -TBG_WHY_CONTROL;
+	if (tbg_reply_room(skb, frame, soft))
+		return -TBG_WHY_ROOM;
+	if (tbg_reply_send(skb, s, mask))
+		return TC_ACT_SHOT;
+	tbg_count_sent(TBG_WHY_REPEAT, r->bytes);
+	return tbg_reply_last(skb);
+}
+
+/*
+ * The client must not get other bytes than it may have had. As an RST to the
+ * socket the segment makes it close, and what the client sends next is
+ * answered with an RST by the stack.
+ */
+static __always_inline void tbg_reset(struct __sk_buff *skb,
+				      struct tbg_scratch *s,
+				      struct tbg_flow_locked *f)
+{
+	__u32 old[2], new[2];
+
+	bpf_spin_lock(&f->lock);
+	old[0] = bpf_htonl(s->pkt.seq);
+	old[1] = bpf_htonl(s->pkt.ack);
+	new[0] = bpf_htonl(f->irs + f->given + !!(f->flags & TBG_FLOW_FIN_IN));
+	new[1] = bpf_htonl(s->pkt.ack - f->out_delta);
+	f->flags |= TBG_FLOW_RST;
+	bpf_spin_unlock(&f->lock);
+	tbg_rewrite(skb, s->pkt.l4 + 4, s->pkt.l4, old, new, 8);
+	if (bpf_skb_load_bytes(skb, s->pkt.l4 + 12, old, 4))
+		return;
+	new[0] = old[0] | bpf_htonl(TBG_TCP_RST << 16);
+	tbg_rewrite(skb, s->pkt.l4 + 12, s->pkt.l4, old, new, 4);
+	tbg_count(TBG_WHY_STALE_REPEAT);
+}
+
+#endif

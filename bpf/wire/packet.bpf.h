@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A frame taken apart into struct tbg_pkt, for both directions. Reads with
+ * bpf_skb_load_bytes, which minds non-linear skbs; nothing is changed here.
+ */
+#ifndef TBG_WIRE_PACKET_BPF_H
+#define TBG_WIRE_PACKET_BPF_H
+
+#include <stdbool.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+
+#include "../compat.bpf.h"
+#include "../core/csum.h"
+#include "../maps.bpf.h"
+
+/* The next program on the hook, if any; then the stack, or the device. */
+#define TBG_PASS TC_ACT_UNSPEC
+
+#define TBG_TCP_FIN 0x01
+#define TBG_TCP_SYN 0x02
+#define TBG_TCP_RST 0x04
+#define TBG_TCP_PSH 0x08
+#define TBG_TCP_ACK 0x10
+
+#define TBG_OPT_PLAIN_TS bpf_htonl(0x0101080a)	/* NOP NOP TS(10) */
+
+/* What tbg_pkt_parse() found. */
+enum tbg_pkt_kind { TBG_PKT_TCP, TBG_PKT_ICMP, TBG_PKT_OTHER };
+
+/* Hop-by-hop, routing, fragment, destination options (RFC 8200 4.1) */
+static __always_inline bool tbg_is_ext(__u8 next)
+{
+	return next == 0 || next == 43 || next == 44 || next == 60;
+}
+
+static __always_inline void tbg_map_v4(__u32 ret[4], __u32 addr)
+{
+	ret[0] = 0;
+	ret[1] = 0;
+	ret[2] = bpf_htonl(0xffff);
+	ret[3] = addr;
+}
+
+/* The IPv4 header at p->l3. Returns the protocol, or -1: leave it alone. */
+static __always_inline int tbg_pkt_ipv4(struct __sk_buff *skb,
+					struct tbg_pkt *p, bool ingress)
+{
+	const __u32 *w;
+	struct iphdr ip;
+	__u32 total;
+
+	w = (const void *)&ip;
+	if (bpf_skb_load_bytes(skb, p->l3, &ip, sizeof(ip)))
+		return -1;
+	if (ip.version != 4 || ip.ihl < 5 || ip.frag_off & bpf_htons(0x1fff))
+		return -1;
+	total = bpf_ntohs(ip.tot_len);
+	if (!total)		/* BIG TCP */
+		total = skb->len - p->l3;
+	p->l4 = p->l3 + ip.ihl * 4;
+	p->payload_len = total - ip.ihl * 4;
+	if (total < ip.ihl * 4 || total > skb->len - p->l3)
+		return -1;
+	/* nobody has verified the header's checksum yet */
+	p->odd = ip.ihl != 5 || ip.frag_off & bpf_htons(0x2000) ||
+		 tbg_csum_fold((__u64)w[0] + w[1] + w[2] + w[3] + w[4]) != 0xffff;
+	p->ce = (ip.tos & 3) == 3;
+	p->v6 = 0;
+	p->addr_sum = tbg_csum_fold((__u64)ip.saddr + ip.daddr);
+	tbg_map_v4(ingress ? p->key.remote : p->key.local, ip.saddr);
+	tbg_map_v4(ingress ? p->key.local : p->key.remote, ip.daddr);
+	return ip.protocol;
+}
+
+/* The IPv6 header at p->l3, as tbg_pkt_ipv4(). */
+static __always_inline int tbg_pkt_ipv6(struct __sk_buff *skb,
+					struct tbg_pkt *p, bool ingress)
+{
+	struct ipv6hdr ip;
+	__u32 total, sum = 0;
+	__u8 next, ext[8];
+	__u64 wide = 0;
+	int i;
+
+	if (bpf_skb_load_bytes(skb, p->l3, &ip, sizeof(ip)))
+		return -1;
+	if (ip.version != 6)
+		return -1;
+	total = bpf_ntohs(ip.payload_len);
+	if (!total)		/* BIG TCP */
+		total = skb->len - p->l3 - sizeof(ip);
+	if (total > skb->len - p->l3 - sizeof(ip))
+		return -1;
+	p->l4 = p->l3 + sizeof(ip);
+	p->odd = 0;
+	next = ip.nexthdr;
+	for (i = 0; i < 4 && tbg_is_ext(next); i++) {
+		__u32 size;
+
+		if (bpf_skb_load_bytes(skb, p->l4, ext, 8))
+			return -1;
+		if (next == 44 && ((ext[2] << 8 | ext[3]) & 0xfff8))
+			return -1;
+		size = next == 44 ? 8 : (ext[1] + 1) * 8;
+		if (size > total)
+			return -1;
+		next = ext[0];
+		p->l4 += size;
+		total -= size;
+		p->odd = 1;
+	}
+	p->payload_len = total;
+	p->ce = (ip.flow_lbl[0] >> 4 & 3) == 3;
+	p->v6 = 1;
+#pragma unroll
+	for (i = 0; i < 4; i++) {
+		__u32 s = ip.saddr.in6_u.u6_addr32[i];
+		__u32 d = ip.daddr.in6_u.u6_addr32[i];
+
+		wide += (__u64)s + d;
+		p->key.remote[i] = ingress ? s : d;
+		p->key.local[i] = ingress ? d : s;
+	}
+	sum = tbg_csum_fold(wide);
+	p->addr_sum = sum;
+	return next;
+}
+
+/* The TCP header at p->l4; payload_len comes in as its length with payload. */
+static __always_inline int tbg_pkt_tcp(struct __sk_buff *skb,
+				       struct tbg_pkt *p, bool ingress)
+{
+	__u32 raw[8] = {};	/* header and room for a plain timestamp */
+	struct tcphdr *tcp = (void *)raw;
+	__u32 doff;
+
+	if (bpf_skb_load_bytes(skb, p->l4, raw, 32) &&
+	    bpf_skb_load_bytes(skb, p->l4, raw, 20))
+		return -1;
+	doff = tcp->doff * 4;
+	if (doff < 20 || doff > p->payload_len)
+		return -1;
+	p->payload = p->l4 + doff;
+	p->payload_len -= doff;
+	p->opt_len = doff - 20;
+	p->seq = bpf_ntohl(tcp->seq);
+	p->ack = bpf_ntohl(tcp->ack_seq);
+	p->window = bpf_ntohs(tcp->window);
+	p->check = tcp->check;
+	p->tcp_flags = ((__u8 *)raw)[13];
+	p->ae = ((__u8 *)raw)[12] & 0xf;
+	p->no_opt = doff == 20;
+	p->plain_ts = doff == 32 && raw[5] == TBG_OPT_PLAIN_TS;
+	p->tsval = p->plain_ts ? bpf_ntohl(raw[6]) : 0;
+	p->tsecr = p->plain_ts ? bpf_ntohl(raw[7]) : 0;
+	p->key.remote_port = ingress ? tcp->source : tcp->dest;
+	p->key.local_port = ingress ? tcp->dest : tcp->source;
+	return 0;
+}
+
+/*
+ * Takes the frame of skb apart. ingress tells which end is ours. TBG_PKT_TCP:
+ * all of *p is set; TBG_PKT_ICMP: l3, l4, v6 are.
+ */
+static __always_inline enum tbg_pkt_kind
+tbg_pkt_parse(struct __sk_buff *skb, struct tbg_pkt *p, bool ingress)
+{
+	__be16 proto = skb->protocol;
+	int l4_proto;
+
+	p->l3 = ETH_HLEN;
+	if (proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD)) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN + 2, &proto, 2))
+			return TBG_PKT_OTHER;
+		p->l3 += 4;
+	}
+	if (proto == bpf_htons(ETH_P_IP))
+		l4_proto = tbg_pkt_ipv4(skb, p, ingress);
+	else if (proto == bpf_htons(ETH_P_IPV6))
+		l4_proto = tbg_pkt_ipv6(skb, p, ingress);
+	else
+		return TBG_PKT_OTHER;
+	if (l4_proto == (p->v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
+		return TBG_PKT_ICMP;
+	if (l4_proto != IPPROTO_TCP || tbg_pkt_tcp(skb, p, ingress))
+		return TBG_PKT_OTHER;
+	return TBG_PKT_TCP;
+}
+
+/* Whether any listener has the port (host order). */
+static __always_inline bool tbg_port_served(const struct tbg_knob *knob,
+					    __be16 port)
+{
+	__u32 n = bpf_ntohs(port);
+
+	return knob->ports[n >> 6 & 1023] >> (n & 63) & 1;
+}
+
+/* Whether a listener has exactly this end, or the wildcard of its family. */
+static __always_inline bool tbg_end_served(const struct tbg_knob *knob,
+					   const struct tbg_flow_key *key,
+					   bool v6)
+{
+	int i;
+
+	for (i = 0; i < TBG_LISTENER_MAX; i++) {
+		const struct tbg_listener *l = &knob->listener[i];
+
+		if (l->port != key->local_port)
+			continue;
+		if (!(l->local[0] | l->local[1] | l->local[2] | l->local[3])) {
+			if (l->v6 == v6)
+				return true;
+		} else if (l->local[0] == key->local[0] &&
+			   l->local[1] == key->local[1] &&
+			   l->local[2] == key->local[2] &&
+			   l->local[3] == key->local[3]) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Copies the segment's options into s->opt and parses them there. */
+static __always_inline struct tbg_tcpopt *
+tbg_pkt_options(struct __sk_buff *skb, struct tbg_scratch *s)
+{
+	__u64 len = s->pkt.opt_len;
+
+	s->opt.len = 0;
+	if (len) {
+		TBG_BOUND(len, TBG_OPT_MAX, goto parse);
+		if (!bpf_skb_load_bytes(skb, s->pkt.l4 + 20, s->opt.opt, len))
+			s->opt.len = len;
+	}
+parse:
+	tbg_tcpopt_parse(&s->opt);
+	return &s->opt;
+}
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Translation of a segment between the client's numbers and the socket's:
+ * sequence, acknowledgement, SACK blocks, and their share of the checksum.
+ * Right for every checksum state and for GSO (KERNEL: bpf_l4_csum_replace
+ * without BPF_F_PSEUDO_HDR leaves CHECKSUM_PARTIAL alone).
+ */
+#ifndef TBG_WIRE_TRANSLATE_BPF_H
+#define TBG_WIRE_TRANSLATE_BPF_H
+
+#include "flow.bpf.h"
+
+/* What a direction adds. Acknowledging numbers stay between floor and ceil. */
+struct tbg_shift {
+	__u32 seq;	/* added to the sequence number */
+	__u32 ack;	/* added to acknowledgement and SACK blocks */
+	__u32 floor;	/* in the numbers of the packet as it came */
+	__u32 ceil;
+	__u32 tsval;	/* a plain timestamp is not to be older than this */
+	bool floored, ceiled;
+	bool timed;	/* tsval is set */
+};
+
+#define TBG_OLD_ACK 65535	/* older than any window: challenged (RFC 5961 5.2) */
+#define TBG_OPT_NONE 253	/* for experiments (RFC 4727): the stack skips it */
+
+static __always_inline __u32 tbg_shift_ack(const struct tbg_shift *t, __u32 n)
+{
+	if (t->floored && t->floor - n <= TBG_OLD_ACK)
+		n = t->floor;
+	/* what the socket has yet to send, the client has from wire */
+	if (t->ceiled && (__s32)(n - t->ceil) > 0)
+		n = t->ceil;
+	return n + t->ack;
+}
+
+/* Writes size bytes (4 or 8) at off of the frame and mends the checksum. */
+static __always_inline void tbg_rewrite(struct __sk_buff *skb, __u32 off,
+					__u32 l4, __u32 *old, __u32 *new,
+					__u32 size)
+{
+	__s64 diff = bpf_csum_diff(old, size, new, size, 0);
+
+	if ((off - l4) & 1)
+		diff = tbg_csum_odd(tbg_csum_fold((__u32)diff));
+	bpf_l4_csum_replace(skb, l4 + 16, 0, diff, 0);
+	bpf_skb_store_bytes(skb, off, new, size, 0);
+}
+
+/*
+ * SACK blocks (RFC 2018), where the segment has any. One of nothing but wire's
+ * bytes is empty for the socket, which would take it for a duplicate: then the
+ * option as a whole goes.
+ */
+static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
+					       struct tbg_scratch *s,
+					       const struct tbg_shift *t)
+{
+	__u32 i, off, old[2], new[2];
+	struct tbg_tcpopt *opt;
+	bool empty = false;
+
+	opt = tbg_pkt_options(skb, s);
+	for (i = 0; i < 4 && i < opt->sack_nr; i++) {
+		off = s->pkt.l4 + 20 + opt->sack_off + i * 8;
+		if (bpf_skb_load_bytes(skb, off, old, 8))
+			return;
+		new[0] = bpf_htonl(tbg_shift_ack(t, bpf_ntohl(old[0])));
+		new[1] = bpf_htonl(tbg_shift_ack(t, bpf_ntohl(old[1])));
+		empty |= new[0] == new[1];
+		tbg_rewrite(skb, off, s->pkt.l4, old, new, 8);
+	}
+	off = s->pkt.l4 + 18 + opt->sack_off;
+	if (!empty || bpf_skb_load_bytes(skb, off, old, 4))
+		return;
+	new[0] = (old[0] & ~0xffu) | TBG_OPT_NONE;	/* the first byte */
+	tbg_rewrite(skb, off, s->pkt.l4, old, new, 4);
+}
+
+/* The whole segment in s->pkt. SYNs keep their numbers. */
+static __always_inline void tbg_translate(struct __sk_buff *skb,
+					  struct tbg_scratch *s,
+					  const struct tbg_shift *t)
+{
+	struct tbg_pkt *p = &s->pkt;
+	__u32 old[2], new[2];
+
+	if (p->tcp_flags & TBG_TCP_SYN)
+		return;
+	old[0] = bpf_htonl(p->seq);
+	old[1] = bpf_htonl(p->ack);
+	new[0] = bpf_htonl(p->seq + t->seq);
+	new[1] = old[1];
+	if (p->tcp_flags & TBG_TCP_ACK)
+		new[1] = bpf_htonl(tbg_shift_ack(t, p->ack));
+	if (old[0] != new[0] || old[1] != new[1])
+		tbg_rewrite(skb, p->l4 + 4, p->l4, old, new, 8);
+	if (t->timed) {
+		old[0] = bpf_htonl(p->tsval);
+		new[0] = bpf_htonl(t->tsval);
+		tbg_rewrite(skb, p->l4 + 24, p->l4, old, new, 4);
+	}
+	if (p->opt_len && !p->plain_ts)
+		tbg_translate_sack(skb, s, t);
+}
+
+#endif

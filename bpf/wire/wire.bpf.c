@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The wire tier as one object: both directions share the maps.
+ */
+#include "ingress.bpf.c"
+#include "egress.bpf.c"
+#include "yield.bpf.c"
+
+char _license[] SEC("license") = "GPL";
