@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Attaching to TC hooks, and finding what a dead daemon left on them. A daemon
+ * is dead when its tbg_tail program array is empty: the kernel clears it with
+ * the last user's descriptor. Called by wire.c; knows nothing of flows.
+ */
+#include "attach.h"
+
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <linux/if_link.h>
+#include <linux/pkt_sched.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+/* uapi/linux/bpf.h of 6.6; Debian 12's headers are older */
+#define TBG_TCX_INGRESS 46
+#define TBG_TCX_EGRESS	47
+
+/*
+ * clsact: our filters are found by priority and a small range of handles. The
+ * second priority says that the qdisc is ours too, so that whoever comes after
+ * a crash knows whether to remove it.
+ */
+#define TBG_TC_PRIORITY	     31079
+#define TBG_TC_PRIORITY_OWN  31080
+#define TBG_TC_HANDLES	     16
+
+#define TBG_STACK_MAX 8	/* devices upon devices that we look through */
+
+#define TBG_PROGS_MAX 64	/* programs on one tcx hook that we look at */
+
+static const char *const prog_names[TBG_HOOK_NR] = {
+	[TBG_HOOK_INGRESS] = "tbg_ingress",
+	[TBG_HOOK_EGRESS] = "tbg_egress",
+};
+
+static const enum bpf_attach_type tcx_types[TBG_HOOK_NR] = {
+	[TBG_HOOK_INGRESS] = (enum bpf_attach_type)TBG_TCX_INGRESS,
+	[TBG_HOOK_EGRESS] = (enum bpf_attach_type)TBG_TCX_EGRESS,
+};
+
+static const enum bpf_tc_attach_point tc_points[TBG_HOOK_NR] = {
+	[TBG_HOOK_INGRESS] = BPF_TC_INGRESS,
+	[TBG_HOOK_EGRESS] = BPF_TC_EGRESS,
+};
+
+/* The map of a program with this name; -1. */
+static int prog_map(int prog_fd, const char *name)
+{
+	struct bpf_prog_info info = {};
+	uint32_t ids[64], len = sizeof(info);
+
+	info.nr_map_ids = 64;
+	info.map_ids = (uintptr_t)ids;
+	if (bpf_obj_get_info_by_fd(prog_fd, &info, &len))
+		return -1;
+	for (uint32_t i = 0; i < info.nr_map_ids && i < 64; i++) {
+		struct bpf_map_info map = {};
+		int fd = bpf_map_get_fd_by_id(ids[i]);
+
+		if (fd < 0)
+			continue;
+		len = sizeof(map);
+		if (!bpf_obj_get_info_by_fd(fd, &map, &len) &&
+		    !strcmp(map.name, name))
+			return fd;
+		close(fd);
+	}
+	return -1;
+}
+
+static bool prog_named(int prog_fd, const char *name)
+{
+	struct bpf_prog_info info = {};
+	uint32_t len = sizeof(info);
+
+	return !bpf_obj_get_info_by_fd(prog_fd, &info, &len) &&
+	       !strcmp(info.name, name);
+}
+
+/*
+ * Whether a program is ours and its daemon gone. Both directions have the tail
+ * array among their maps (wire.c binds it to the one that does not use it).
+ */
+static bool daemon_is_dead(int prog_fd)
+{
+	uint32_t zero = 0, id;
+	int fd = prog_map(prog_fd, "tbg_tail");
+	bool dead;
+
+	if (fd < 0)
+		return false;
+	dead = bpf_map_lookup_elem(fd, &zero, &id) != 0;
+	close(fd);
+	return dead;
+}
+
+/* A program of a dead daemon on a hook; who finds it closes prog_fd. */
+struct found {
+	int ifindex;
+	enum tbg_hook hook;
+	bool tcx;
+	int prog_fd;
+	unsigned int handle, priority;
+};
+
+/* Whether the program with this id is one; then f->prog_fd is its. */
+static bool found_dead(struct found *f, uint32_t id)
+{
+	f->prog_fd = bpf_prog_get_fd_by_id(id);
+	if (f->prog_fd < 0)
+		return false;
+	if (prog_named(f->prog_fd, prog_names[f->hook]) &&
+	    daemon_is_dead(f->prog_fd))
+		return true;
+	close(f->prog_fd);
+	return false;
+}
+
+static bool find_tcx(struct found *f)
+{
+	uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
+
+	if (bpf_prog_query(f->ifindex, tcx_types[f->hook], 0, &flags, ids, &nr))
+		return false;
+	f->tcx = true;
+	for (uint32_t i = 0; i < nr; i++)
+		if (found_dead(f, ids[i]))
+			return true;
+	return false;
+}
+
+static bool find_clsact(struct found *f)
+{
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = f->ifindex,
+		    .attach_point = tc_points[f->hook]);
+
+	f->tcx = false;
+	for (int i = 0; i < 2 * TBG_TC_HANDLES; i++) {
+		f->handle = i / 2 + 1;
+		f->priority = TBG_TC_PRIORITY + i % 2;
+		LIBBPF_OPTS(bpf_tc_opts, opts, .handle = f->handle,
+			    .priority = f->priority);
+		if (!bpf_tc_query(&hook, &opts) && found_dead(f, opts.prog_id))
+			return true;
+	}
+	return false;
+}
+
+static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	return 0;
+}
+
+/* The first program of a dead daemon on a hook; prog_fd is the caller's. */
+static bool find_dead(int ifindex, enum tbg_hook hook, struct found *ret)
+{
+	/* bpf_tc_query() prints a warning for each handle that is not there */
+	libbpf_print_fn_t print = libbpf_set_print(quiet);
+	bool is;
+
+	*ret = (struct found){ .ifindex = ifindex, .hook = hook };
+	is = find_tcx(ret) || find_clsact(ret);
+	libbpf_set_print(print);
+	return is;
+}
+
+static int attach_tcx(int ifindex, enum tbg_hook hook, int prog_fd)
+{
+	struct found dead;
+	int err;
+
+	if (find_dead(ifindex, hook, &dead)) {
+		LIBBPF_OPTS(bpf_prog_attach_opts, opts, .flags = BPF_F_REPLACE,
+			    .replace_prog_fd = dead.prog_fd);
+
+		err = bpf_prog_attach_opts(prog_fd, ifindex, tcx_types[hook],
+					   &opts);
+		close(dead.prog_fd);
+		return err;
+	}
+	return bpf_prog_attach(prog_fd, ifindex, tcx_types[hook], 0);
+}
+
+static int attach_clsact(struct tbg_attachment *a, enum tbg_hook hook,
+			 int prog_fd)
+{
+	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = a->ifindex,
+		    .attach_point = tc_points[hook]);
+	struct found dead;
+	int err = -EEXIST;
+
+	if (find_dead(a->ifindex, hook, &dead) && !dead.tcx) {
+		LIBBPF_OPTS(bpf_tc_opts, opts, .prog_fd = prog_fd,
+			    .handle = dead.handle, .priority = dead.priority,
+			    .flags = BPF_TC_F_REPLACE);
+
+		close(dead.prog_fd);
+		a->handle[hook] = dead.handle;
+		a->priority = dead.priority;
+		return bpf_tc_attach(&h, &opts);
+	}
+	for (unsigned int i = 1; i <= TBG_TC_HANDLES && err == -EEXIST; i++) {
+		LIBBPF_OPTS(bpf_tc_opts, opts, .prog_fd = prog_fd, .handle = i,
+			    .priority = a->priority);
+
+		a->handle[hook] = i;
+		err = bpf_tc_attach(&h, &opts);
+	}
+	return err;
+}
+
+static void detach_one(int ifindex, enum tbg_hook hook, bool tcx, int prog_fd,
+		       unsigned int handle, unsigned int priority)
+{
+	if (tcx) {
+		bpf_prog_detach2(prog_fd, ifindex, tcx_types[hook]);
+		return;
+	}
+	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = ifindex,
+		    .attach_point = tc_points[hook]);
+	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = handle, .priority = priority);
+
+	bpf_tc_detach(&h, &opts);
+}
+
+/* Number of filters on both clsact hooks of an interface; -1: cannot tell. */
+static int clsact_filters(int ifindex)
+{
+	struct {
+		struct nlmsghdr head;
+		struct tcmsg tc;
+	} req = {
+		.head = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETTFILTER,
+			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
+		.tc = { .tcm_ifindex = ifindex },
+	};
+	static const uint32_t parents[] = {
+		TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS),
+		TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS),
+	};
+	char buf[16384] __attribute__((aligned(8)));
+	int nr = 0, fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC,
+				NETLINK_ROUTE);
+
+	if (fd < 0)
+		return -1;
+	for (int i = 0; i < 2; i++) {
+		bool done = false;
+
+		req.tc.tcm_parent = parents[i];
+		if (send(fd, &req, sizeof(req), 0) < 0)
+			done = true;
+		while (!done) {
+			ssize_t len = recv(fd, buf, sizeof(buf), 0);
+			struct nlmsghdr *h = (void *)buf;
+
+			done = len <= 0;
+			for (; NLMSG_OK(h, len); h = NLMSG_NEXT(h, len)) {
+				if (h->nlmsg_type == NLMSG_DONE ||
+				    h->nlmsg_type == NLMSG_ERROR)
+					done = true;
+				else
+					nr++;
+			}
+		}
+	}
+	close(fd);
+	return nr;
+}
+
+static void remove_own_qdisc(int ifindex)
+{
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = ifindex,
+		    .attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS);
+
+	if (clsact_filters(ifindex) == 0)
+		bpf_tc_hook_destroy(&hook);
+}
+
+static int try_tcx(struct tbg_attachment *a)
+{
+	int err = attach_tcx(a->ifindex, TBG_HOOK_EGRESS,
+			     a->prog_fd[TBG_HOOK_EGRESS]);
+
+	if (err)
+		return err;
+	err = attach_tcx(a->ifindex, TBG_HOOK_INGRESS,
+			 a->prog_fd[TBG_HOOK_INGRESS]);
+	if (err)
+		detach_one(a->ifindex, TBG_HOOK_EGRESS, true,
+			   a->prog_fd[TBG_HOOK_EGRESS], 0, 0);
+	return err;
+}
+
+static int try_clsact(struct tbg_attachment *a)
+{
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = a->ifindex,
+		    .attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS);
+	int err = bpf_tc_hook_create(&hook);
+
+	if (err && err != -EEXIST)
+		return err;
+	a->priority = err ? TBG_TC_PRIORITY : TBG_TC_PRIORITY_OWN;
+	err = attach_clsact(a, TBG_HOOK_EGRESS, a->prog_fd[TBG_HOOK_EGRESS]);
+	if (err)
+		goto qdisc;
+	err = attach_clsact(a, TBG_HOOK_INGRESS, a->prog_fd[TBG_HOOK_INGRESS]);
+	if (err)
+		goto egress;
+	return 0;
+egress:
+	detach_one(a->ifindex, TBG_HOOK_EGRESS, false, -1,
+		   a->handle[TBG_HOOK_EGRESS], a->priority);
+qdisc:
+	if (a->priority == TBG_TC_PRIORITY_OWN)
+		remove_own_qdisc(a->ifindex);
+	return err;
+}
+
+int tbg_attach(struct tbg_attachment *ret, int ifindex,
+	       const int prog_fd[TBG_HOOK_NR])
+{
+	struct tbg_attachment a = { .ifindex = ifindex };
+	libbpf_print_fn_t print;
+	int err;
+
+	memcpy(a.prog_fd, prog_fd, sizeof(a.prog_fd));
+	print = libbpf_set_print(quiet);
+	err = try_tcx(&a);
+	a.tcx = !err;
+	if (err)
+		err = try_clsact(&a);
+	libbpf_set_print(print);
+	if (!err)
+		*ret = a;
+	return err;
+}
+
+void tbg_detach(const struct tbg_attachment *a)
+{
+	libbpf_print_fn_t print = libbpf_set_print(quiet);
+
+	/* answers stop first, then the translation of what is sent */
+	detach_one(a->ifindex, TBG_HOOK_INGRESS, a->tcx,
+		   a->prog_fd[TBG_HOOK_INGRESS], a->handle[TBG_HOOK_INGRESS],
+		   a->priority);
+	detach_one(a->ifindex, TBG_HOOK_EGRESS, a->tcx,
+		   a->prog_fd[TBG_HOOK_EGRESS], a->handle[TBG_HOOK_EGRESS],
+		   a->priority);
+	if (!a->tcx && a->priority == TBG_TC_PRIORITY_OWN)
+		remove_own_qdisc(a->ifindex);
+	libbpf_set_print(print);
+}
+
+/* An interface, what it lies on, and what it is a port of. */
+struct link {
+	int ifindex, below, master;
+};
+
+struct links {
+	struct link *at;
+	unsigned int nr;
+};
+
+static struct rtattr *attr_of(struct rtattr *a, int len, unsigned short type)
+{
+	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
+		if ((a->rta_type & NLA_TYPE_MASK) == type)
+			return a;
+	return NULL;
+}
+
+/* The other end of a pair is no lower device, nor is one elsewhere. */
+static bool link_is_pair(struct rtattr *attrs, int len)
+{
+	struct rtattr *info = attr_of(attrs, len, IFLA_LINKINFO), *kind = NULL;
+
+	if (attr_of(attrs, len, IFLA_LINK_NETNSID))
+		return true;
+	if (info)
+		kind = attr_of(RTA_DATA(info), RTA_PAYLOAD(info), IFLA_INFO_KIND);
+	return kind && (!strcmp(RTA_DATA(kind), "veth") ||
+			!strcmp(RTA_DATA(kind), "netkit"));
+}
+
+static void link_add(struct links *l, struct nlmsghdr *h)
+{
+	struct ifinfomsg *info = NLMSG_DATA(h);
+	struct rtattr *attrs = IFLA_RTA(info), *a;
+	int len = IFLA_PAYLOAD(h);
+	struct link *at = realloc(l->at, (l->nr + 1) * sizeof(*at));
+
+	if (!at)
+		return;
+	l->at = at;
+	at += l->nr++;
+	*at = (struct link){ .ifindex = info->ifi_index };
+	a = attr_of(attrs, len, IFLA_LINK);
+	if (a && !link_is_pair(attrs, len))
+		at->below = *(int *)RTA_DATA(a);
+	a = attr_of(attrs, len, IFLA_MASTER);
+	if (a)
+		at->master = *(int *)RTA_DATA(a);
+}
+
+static void links_read(struct links *ret)
+{
+	struct {
+		struct nlmsghdr head;
+		struct ifinfomsg info;
+	} req = {
+		.head = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETLINK,
+			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
+	};
+	char buf[32768] __attribute__((aligned(8)));
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	bool done = fd < 0 || send(fd, &req, sizeof(req), 0) < 0;
+
+	while (!done) {
+		ssize_t len = recv(fd, buf, sizeof(buf), 0);
+		struct nlmsghdr *h = (void *)buf;
+
+		done = len <= 0;
+		for (; NLMSG_OK(h, len); h = NLMSG_NEXT(h, len)) {
+			if (h->nlmsg_type == RTM_NEWLINK)
+				link_add(ret, h);
+			else
+				done = true;
+		}
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Whether upper lies on lower, over at most depth others. */
+static bool lies_on(const struct links *l, int upper, int lower, int depth)
+{
+	if (upper == lower)
+		return true;
+	for (unsigned int i = 0; depth && i < l->nr; i++) {
+		const struct link *k = &l->at[i];
+
+		if (k->ifindex == upper && k->below && k->below != upper &&
+		    lies_on(l, k->below, lower, depth - 1))
+			return true;
+		if (k->master == upper && lies_on(l, k->ifindex, lower, depth - 1))
+			return true;
+	}
+	return false;
+}
+
+bool tbg_attach_stacked(int ifindex, int other)
+{
+	struct links l = {};
+	bool ret;
+
+	links_read(&l);
+	ret = lies_on(&l, ifindex, other, TBG_STACK_MAX) ||
+	      lies_on(&l, other, ifindex, TBG_STACK_MAX);
+	free(l.at);
+	return ret;
+}
+
+/* Visits hooks of all interfaces until fn returns true. */
+static bool each_interface(bool (*fn)(int ifindex, void *arg), void *arg)
+{
+	struct if_nameindex *names = if_nameindex();
+	bool stop = false;
+
+	if (!names)
+		return false;
+	for (struct if_nameindex *i = names; i->if_index && !stop; i++)
+		stop = fn(i->if_index, arg);
+	if_freenameindex(names);
+	return stop;
+}
+
+struct inherit {
+	const char *name;
+	int fd;
+};
+
+static bool inherit_from(int ifindex, void *arg)
+{
+	struct inherit *in = arg;
+	struct found dead;
+
+	if (!find_dead(ifindex, TBG_HOOK_INGRESS, &dead))
+		return false;
+	in->fd = prog_map(dead.prog_fd, in->name);
+	close(dead.prog_fd);
+	return in->fd >= 0;
+}
+
+int tbg_attach_inherit(const char *map_name)
+{
+	struct inherit in = { .name = map_name, .fd = -1 };
+
+	each_interface(inherit_from, &in);
+	return in.fd;
+}
+
+static bool sweep_interface(int ifindex, void *arg)
+{
+	unsigned int *removed = arg;
+	struct found dead;
+
+	for (int hook = 0; hook < TBG_HOOK_NR; hook++) {
+		for (int i = 0; i < TBG_PROGS_MAX &&
+		     find_dead(ifindex, hook, &dead); i++) {
+			detach_one(ifindex, hook, dead.tcx, dead.prog_fd,
+				   dead.handle, dead.priority);
+			close(dead.prog_fd);
+			if (!dead.tcx && dead.priority == TBG_TC_PRIORITY_OWN)
+				remove_own_qdisc(ifindex);
+			(*removed)++;
+		}
+	}
+	return false;
+}
+
+unsigned int tbg_attach_sweep(void)
+{
+	libbpf_print_fn_t print = libbpf_set_print(quiet);
+	unsigned int removed = 0;
+
+	each_interface(sweep_interface, &removed);
+	libbpf_set_print(print);
+	return removed;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * BPF programs on the TC hooks of one interface: tcx where the kernel has it
+ * (6.6), clsact otherwise. Both kinds outlive the process that attached them,
+ * so that a killed daemon's connections keep being translated; the next start
+ * finds them by name and takes their place.
+ */
+#ifndef TBG_USERD_ATTACH_H
+#define TBG_USERD_ATTACH_H
+
+#include <stdbool.h>
+
+enum tbg_hook { TBG_HOOK_INGRESS, TBG_HOOK_EGRESS, TBG_HOOK_NR };
+
+struct tbg_attachment {
+	int ifindex;
+	bool tcx;
+	int prog_fd[TBG_HOOK_NR];
+	unsigned int handle[TBG_HOOK_NR];	/* clsact only */
+	unsigned int priority;			/* clsact only */
+};
+
+/*
+ * Attaches prog_fd[] to both hooks; programs that a dead daemon left there are
+ * replaced in one step. 0 or negative errno, and nothing is attached then.
+ */
+int tbg_attach(struct tbg_attachment *ret, int ifindex,
+	       const int prog_fd[TBG_HOOK_NR]);
+
+/*
+ * Whether one of two interfaces lies on the other (VLAN, macvlan, bridge,
+ * bond …), so that frames of the upper pass the hooks of both.
+ */
+bool tbg_attach_stacked(int ifindex, int other);
+
+/* Detaches; a clsact qdisc that we made and nobody else uses goes too. */
+void tbg_detach(const struct tbg_attachment *a);
+
+/*
+ * A descriptor of the map that a dead daemon's program on any interface uses
+ * under this name, or -1. The caller closes it.
+ */
+int tbg_attach_inherit(const char *map_name);
+
+/* Detaches what dead daemons left on interfaces that are not ours now. */
+unsigned int tbg_attach_sweep(void);
+
+#endif

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The commands of the control socket that are answered at once, in the control
+ * thread: each makes one object of JSON. Longer ones are streams (stream.h).
+ */
+#include "command.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "abi/stats.h"
+#include "abi/version.h"
+#include "cache.h"
+#include "clock.h"
+#include "log.h"
+#include "root.h"
+#include "server.h"
+#include "stock.h"
+#include "upstream.h"
+#include "why.h"
+#include "wire.h"
+
+#define IFACES_MAX 64
+
+json_t *tbg_command_error(const char *fmt, ...)
+{
+	char text[512];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	return json_pack("{s:b, s:o}", "ok", 0, "error",
+			 tbg_json_text(text, strlen(text)));
+}
+
+static json_t *tier_json(bool on, const char *why)
+{
+	json_t *ret = json_pack("{s:b}", "on", on);
+
+	if (!on)
+		json_object_set_new(ret, "why", tbg_json_text(why, strlen(why)));
+	return ret;
+}
+
+static json_t *tiers_json(const struct tbg_server *s)
+{
+	const char *why = s->wire_off[0] ? s->wire_off : "not asked for";
+
+	return json_pack("{s:o, s:o}",
+			 "wire", tier_json(s->wire && !atomic_load(&s->draining),
+					   s->wire ? "draining" : why),
+			 "user", tier_json(true, ""));
+}
+
+static json_t *ifaces_json(const struct tbg_server *s)
+{
+	struct tbg_wire_iface ifaces[IFACES_MAX];
+	json_t *ret = json_array();
+	unsigned int nr = 0;
+
+	if (s->wire)
+		nr = tbg_wire_ifaces(s->wire, ifaces, IFACES_MAX);
+	for (unsigned int i = 0; i < nr && i < IFACES_MAX; i++) {
+		json_t *one = json_pack("{s:s, s:i, s:s}",
+					"name", ifaces[i].name,
+					"ifindex", ifaces[i].ifindex,
+					"how", ifaces[i].how);
+
+		if (!strcmp(ifaces[i].how, "off"))
+			json_object_set_new(one, "why", tbg_json_text(
+				ifaces[i].why, strlen(ifaces[i].why)));
+		json_array_append_new(ret, one);
+	}
+	return ret;
+}
+
+/* Each site: its names, its root, how many locations. */
+static json_t *sites_json(const struct tbg_server *s)
+{
+	const struct tbg_sites *sites = s->sites;
+	json_t *ret = json_array();
+
+	for (unsigned int i = 0; i < sites->nr; i++) {
+		const struct tbg_site *site = &sites->site[i];
+		const char *root = tbg_root_path(s->roots,
+			site->locations[site->locations_nr - 1].root);
+
+		json_array_append_new(ret, json_pack("{s:s, s:i, s:b, s:o, s:i}",
+			"name", site->name, "vhost", (int)site->id,
+			"default", site == sites->fallback,
+			"root", tbg_json_text(root, strlen(root)),
+			"locations", (int)site->locations_nr));
+	}
+	return ret;
+}
+
+static json_t *backend_json(const struct tbg_backend *b)
+{
+	return json_pack("{s:o, s:b, s:i, s:I, s:I}",
+			 "server", tbg_json_text(b->text, strlen(b->text)),
+			 "rests", tbg_backend_rests(b, tbg_mono_ns()) ? 1 : 0,
+			 "active", (int)atomic_load(&b->active),
+			 "requests", (json_int_t)atomic_load(&b->requests),
+			 "failed", (json_int_t)atomic_load(&b->failed));
+}
+
+/* The servers behind us, and what of their answers is stored. */
+static void upstream_add(const struct tbg_server *s, json_t *to)
+{
+	json_t *servers = json_array();
+	struct tbg_stock_stats st;
+
+	for (unsigned int i = 0; i < s->upstream->nr; i++)
+		json_array_append_new(servers, backend_json(&s->upstream->backends[i]));
+	json_object_set_new(to, "upstreams", servers);
+	tbg_stock_stats(s->stock, &st);
+	json_object_set_new(to, "stock", json_pack(
+		"{s:I, s:I, s:I, s:I, s:I, s:I}",
+		"responses", (json_int_t)st.responses, "uris", (json_int_t)st.uris,
+		"used", (json_int_t)st.bytes_used, "budget", (json_int_t)st.bytes_budget,
+		"evicted", (json_int_t)st.evicted,
+		"withdrawn", (json_int_t)st.withdrawn));
+}
+
+static json_t *status_answer(struct tbg_server *s, const json_t *req)
+{
+	struct tbg_cache_stats cs = { 0 };
+	struct tbg_user_stats us = { 0 };
+	const char *log = tbg_log_path(s->log);
+	const char *root = tbg_root_path(s->roots, tbg_server_root(s));
+	json_t *listeners = json_array(), *ret;
+
+	tbg_cache_stats(s->cache, &cs);
+	tbg_server_user_stats(s, &us);
+	for (unsigned int i = 0; i < s->opt.listen_nr; i++)
+		json_array_append_new(listeners,
+				      json_string(s->opt.listen_text[i]));
+	ret = json_pack("{s:b, s:s, s:i, s:f, s:b, s:o, s:o, s:o, s:o, s:o, s:i, s:I, s:I, s:{s:I, s:I}, s:I, s:I, s:I, s:o}",
+			 "ok", 1, "version", TBG_VERSION,
+			 "pid", (int)getpid(),
+			 "uptime_s", (tbg_mono_ns() - s->started_ns) / 1e9,
+			 "draining", atomic_load(&s->draining) ? 1 : 0,
+			 "root", tbg_json_text(root, strlen(root)),
+			 "sites", sites_json(s),
+			 "listeners", listeners,
+			 "tiers", tiers_json(s),
+			 "interfaces", ifaces_json(s),
+			 "workers", (int)s->workers_nr,
+			 "objects", (json_int_t)cs.objects,
+			 "objects_in_kernel", (json_int_t)cs.in_kernel,
+			 "memory", "used", (json_int_t)cs.bytes_used,
+			 "budget", (json_int_t)cs.bytes_budget,
+			 "quarantined", (json_int_t)cs.quarantined,
+			 "connections", (json_int_t)us.connections,
+			 "flows", (json_int_t)(s->wire ? tbg_wire_flows(s->wire) : 0),
+			 "access_log", log ? tbg_json_text(log, strlen(log)) :
+			 json_null());
+	if (s->upstream && ret)
+		upstream_add(s, ret);
+	return ret;
+}
+
+/* Is it a request passed up, or a packet that never held one for us? */
+static bool why_is_pass(int why)
+{
+	switch (why) {
+	case TBG_WHY_HIT_WIRE:
+	case TBG_WHY_REPEAT:
+	case TBG_WHY_ACK:
+	case TBG_WHY_NOT_OURS:
+	case TBG_WHY_CONTROL:
+	case TBG_WHY_BORN:
+	case TBG_WHY_EGRESS:
+	case TBG_WHY_OWN:
+	case TBG_WHY_STALE_REPEAT:
+	case TBG_WHY_ICMP:
+		return false;
+	}
+	return true;
+}
+
+static json_t *whys_json(const struct tbg_stats *ks, bool pass)
+{
+	json_t *ret = json_array();
+
+	for (int i = 0; i < TBG_WHY_NR; i++)
+		if (why_is_pass(i) == pass)
+			json_array_append_new(ret, json_pack(
+				"{s:s, s:s, s:I}", "name", tbg_why_name(i),
+				"text", tbg_why_text(i),
+				"count", (json_int_t)ks->why[i]));
+	return ret;
+}
+
+static json_t *user_json(const struct tbg_server *s)
+{
+	struct tbg_user_stats us = { 0 };
+	json_t *status = json_object();
+	char name[] = "0xx";
+
+	tbg_server_user_stats(s, &us);
+	for (int i = 1; i < 6; i++) {
+		name[0] = '0' + i;
+		json_object_set_new(status, name,
+				    json_integer((json_int_t)us.status[i]));
+	}
+	return json_pack("{s:f, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I}",
+			 "cpu_s", clock() / (double)CLOCKS_PER_SEC,
+			 "requests", (json_int_t)us.requests,
+			 "bytes", (json_int_t)us.bytes_sent,
+			 "hits", (json_int_t)us.hits, "status", status,
+			 "accepted", (json_int_t)us.accepted,
+			 "closed", (json_int_t)us.closed,
+			 "connections", (json_int_t)us.connections,
+			 "timeouts", (json_int_t)us.timeouts,
+			 "refused", (json_int_t)us.refused,
+			 "bad", (json_int_t)us.bad);
+}
+
+static json_t *cache_json(const struct tbg_server *s)
+{
+	struct tbg_cache_stats cs = { 0 };
+
+	tbg_cache_stats(s->cache, &cs);
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+			 "objects", (json_int_t)cs.objects,
+			 "in_kernel", (json_int_t)cs.in_kernel,
+			 "bytes_used", (json_int_t)cs.bytes_used,
+			 "bytes_budget", (json_int_t)cs.bytes_budget,
+			 "quarantined", (json_int_t)cs.quarantined,
+			 "hits", (json_int_t)cs.hits,
+			 "misses", (json_int_t)cs.misses,
+			 "published", (json_int_t)cs.published,
+			 "withdrawn", (json_int_t)cs.withdrawn,
+			 "evicted", (json_int_t)cs.evicted,
+			 "refused", (json_int_t)cs.refused);
+}
+
+static json_t *stats_answer(struct tbg_server *s, const json_t *req)
+{
+	struct tbg_stats ks = { 0 };
+	int err = s->wire ? tbg_wire_stats(s->wire, &ks) : 0;
+
+	if (err)
+		return tbg_command_error("stats: counters of the kernel tiers: %s",
+				       strerror(-err));
+	return json_pack("{s:b, s:{s:{s:I, s:I, s:I}, s:o}, s:o, s:o, s:o, s:{s:b, s:I, s:I}}",
+			 "ok", 1, "tiers",
+			 "wire", "requests", (json_int_t)ks.why[TBG_WHY_HIT_WIRE],
+			 "bytes", (json_int_t)ks.wire_bytes,
+			 "repeats", (json_int_t)ks.why[TBG_WHY_REPEAT],
+			 "user", user_json(s),
+			 "passes", whys_json(&ks, true),
+			 "packets", whys_json(&ks, false),
+			 "cache", cache_json(s),
+			 "log", "on", s->log != NULL,
+			 "lost", (json_int_t)(s->log_lost + tbg_log_lost(s->log)),
+			 "lost_in_kernel", (json_int_t)ks.log_lost);
+}
+
+/* The URL of a command; NULL and *ret_error when there is none that we take. */
+static struct tbg_why_path *url_take(const struct tbg_server *s,
+				     const char *url, json_t **ret_error)
+{
+	struct tbg_why_path *ret;
+	char msg[512];
+
+	if (!url) {
+		*ret_error = tbg_command_error("url: missing, give a URL or a path");
+		return NULL;
+	}
+	ret = malloc(sizeof(*ret));
+	if (ret && !tbg_why_path_parse(s, ret, url, msg, sizeof(msg)))
+		return ret;
+	*ret_error = tbg_command_error("%s", ret ? msg : "out of memory");
+	free(ret);
+	return NULL;
+}
+
+static json_t *why_answer(struct tbg_server *s, const json_t *req)
+{
+	json_t *ret = NULL;
+	struct tbg_why_path *p;
+
+	p = url_take(s, json_string_value(json_object_get(req, "url")), &ret);
+
+	if (!p)
+		return ret;
+	ret = tbg_why_url(s, p);
+	json_object_set_new(ret, "ok", json_true());
+	free(p);
+	return ret;
+}
+
+/* Of a URL with a host, its site; of a path alone, every site there is. */
+static uint32_t vhost_of(const struct tbg_why_path *p)
+{
+	return p->has_host ? p->site->id : TBG_VHOST_ANY;
+}
+
+/* A host as the configuration names it; a name that nobody has is a mistake. */
+static json_t *purge_host(struct tbg_server *s, const char *host)
+{
+	const struct tbg_sites *sites = s->sites;
+	const struct tbg_site *site = tbg_site_find(sites, host, strlen(host));
+
+	if (s->stock)		/* it knows any host by what was asked for */
+		return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged",
+				 (json_int_t)tbg_stock_purge_host(s->stock, host),
+				 "host", tbg_json_text(host, strlen(host)));
+	if (!tbg_site_named(sites, host))
+		return tbg_command_error("host: %.200s: no site has that name, see toboggan status",
+					 host);
+	return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged",
+			 (json_int_t)tbg_cache_withdraw_below(s->cache, site->id, "", 0),
+			 "host", tbg_json_text(site->name, strlen(site->name)));
+}
+
+static json_t *purge_answer(struct tbg_server *s, const json_t *req)
+{
+	const char *host = json_string_value(json_object_get(req, "host"));
+	const char *prefix = json_string_value(json_object_get(req, "prefix"));
+	const char *tag = json_string_value(json_object_get(req, "tag"));
+	json_t *ret = NULL;
+	struct tbg_why_path *p;
+	unsigned int nr;
+
+	if (json_is_true(json_object_get(req, "all"))) {
+		nr = tbg_cache_withdraw_all(s->cache);
+		if (s->stock)
+			nr += tbg_stock_purge(s->stock, NULL, 0);
+		return json_pack("{s:b, s:I}", "ok", 1, "purged", (json_int_t)nr);
+	}
+	if (tag) {
+		nr = s->stock ? tbg_stock_purge_tag(s->stock, tag) : 0;
+		return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
+				 "tag", tbg_json_text(tag, strlen(tag)));
+	}
+	if (host)
+		return purge_host(s, host);
+	p = url_take(s, prefix ?: json_string_value(json_object_get(req, "url")), &ret);
+	if (!p)
+		return ret;
+	if (s->stock && prefix)
+		nr = tbg_stock_purge_below(s->stock, p->path, p->len);
+	else if (s->stock)
+		nr = tbg_stock_purge(s->stock, p->path, p->len);
+	else if (prefix)
+		nr = tbg_cache_withdraw_below(s->cache, vhost_of(p), p->path, p->len);
+	else
+		nr = tbg_cache_withdraw_path(s->cache, vhost_of(p), p->path, p->len);
+	ret = json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
+			"path", tbg_json_text(p->path, p->len));
+	free(p);
+	return ret;
+}
+
+static const struct {
+	const char *name;
+	json_t *(*answer)(struct tbg_server *s, const json_t *req);
+} commands[] = {
+	{ "status", status_answer },
+	{ "stats",  stats_answer },
+	{ "why",    why_answer },
+	{ "purge",  purge_answer },
+};
+
+json_t *tbg_command(struct tbg_server *s, const char *cmd, const json_t *req)
+{
+	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
+		if (!strcmp(cmd, commands[i].name))
+			return commands[i].answer(s, req);
+	return tbg_command_error("cmd: %.60s: unknown; there are status, stats, objects, why, purge and warm",
+				 cmd);
+}

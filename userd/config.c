@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * libconfuse reads, this file makes its tables out of ours and tells what is
+ * wrong. Every value is checked while the parser stands behind it, since its
+ * line is known then alone.
+ */
+#include "config.h"
+
+#include <confuse.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "settings.h"
+
+#define CONFIG_MAX	(1 << 20)	/* bytes of a file */
+#define OPTS_MAX	64		/* names in one scope */
+#define SCOPES_MAX	4		/* deep */
+
+/* The one reading under way: libconfuse has no argument for its callbacks. */
+static struct reading {
+	const char *path;
+	const char *text;
+	struct tbg_options *o;
+	struct tbg_roots *roots;
+	struct tbg_scope *top;
+	struct tbg_scope *open[SCOPES_MAX];	/* sections not yet ended */
+	unsigned int open_nr;
+	cfg_t *cfg;
+	const cfg_opt_t *last;		/* the value checked last, */
+	unsigned int last_nr;		/* its number in its list */
+	char *msg;
+	size_t msg_len;
+} *reading;
+
+static const struct {
+	const char *name;
+	enum tbg_scope_kind kind;
+	unsigned int in;		/* scopes it may stand in */
+} sections[] = {
+	{ "host", TBG_SCOPE_HOST, TBG_SCOPE_TOP },
+	{ "location", TBG_SCOPE_LOCATION, TBG_SCOPE_TOP | TBG_SCOPE_HOST },
+	{ "type", TBG_SCOPE_TYPE,
+	  TBG_SCOPE_TOP | TBG_SCOPE_HOST | TBG_SCOPE_LOCATION },
+};
+
+#define SECTIONS (sizeof(sections) / sizeof(*sections))
+
+static enum tbg_scope_kind kind_of(const cfg_t *cfg)
+{
+	for (size_t i = 0; cfg != reading->cfg && i < SECTIONS; i++)
+		if (!strcmp(cfg->name, sections[i].name))
+			return sections[i].kind;
+	return TBG_SCOPE_TOP;
+}
+
+/* --- what is wrong ------------------------------------------------------- */
+
+/* The first fault is told, what follows from it is not. */
+__attribute__((format(printf, 2, 3)))
+static void fault(unsigned int line, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	if (*reading->msg)
+		return;
+	n = line ? snprintf(reading->msg, reading->msg_len, "%s:%u: ", reading->path, line)
+		 : snprintf(reading->msg, reading->msg_len, "%s: ", reading->path);
+	if ((size_t)n >= reading->msg_len)
+		return;
+	va_start(args, format);
+	vsnprintf(reading->msg + n, reading->msg_len - n, format, args);
+	va_end(args);
+	/* a value may go over several lines, what is said of it may not */
+	for (char *at = reading->msg; *at; at++)
+		if ((unsigned char)*at < ' ' || *at == 0x7f)
+			*at = '?';
+}
+
+static void name_add(char *text, size_t size, const char *name)
+{
+	size_t len = strlen(text);
+
+	snprintf(text + len, size - len, "%s%s", len ? ", " : "", name);
+}
+
+/* Every name that may stand in a scope. */
+static void names_of(enum tbg_scope_kind kind, char *ret, size_t size)
+{
+	struct tbg_setting_row row;
+	const char *name;
+
+	*ret = 0;
+	for (unsigned int i = 0; kind == TBG_SCOPE_TOP && (name = tbg_option_name(i)); i++)
+		name_add(ret, size, name);
+	for (unsigned int i = 0; tbg_setting_row(i, &row); i++)
+		if (row.scopes & kind)
+			name_add(ret, size, row.name);
+	for (size_t i = 0; i < SECTIONS; i++)
+		if (sections[i].in & kind)
+			name_add(ret, size, sections[i].name);
+}
+
+static void parser_error(cfg_t *cfg, const char *format, va_list args)
+{
+	char text[256], names[700];
+
+	vsnprintf(text, sizeof(text), format, args);
+	names_of(cfg ? kind_of(cfg) : TBG_SCOPE_TOP, names, sizeof(names));
+	fault(cfg ? cfg->line : 0, "%s; accepted: name = \"value\" and name \"title\" { ... } with %s",
+	      text, names);
+}
+
+/*
+ * The line of a section's title: the parser is at its end when we are asked.
+ * The nearest line above that has the title is it, unless it is said again.
+ */
+static unsigned int title_line(const char *title, unsigned int last)
+{
+	const char *line = reading->text;
+	unsigned int ret = last;
+
+	for (unsigned int nr = 1; *line && nr <= last; nr++) {
+		size_t len = strcspn(line, "\n");
+
+		if (memmem(line, len, title, strlen(title)))
+			ret = nr;
+		line += len + (line[len] == '\n');
+	}
+	return ret;
+}
+
+/* --- what is right ------------------------------------------------------- */
+
+static struct tbg_scope *scope_of(cfg_t *cfg)
+{
+	struct tbg_scope *s;
+
+	if (cfg == reading->cfg)
+		return reading->top;
+	for (unsigned int i = 0; i < reading->open_nr; i++)
+		if (reading->open[i]->section == cfg)
+			return reading->open[i];
+	if (reading->open_nr == SCOPES_MAX)
+		return NULL;
+	s = tbg_scope_new(kind_of(cfg), cfg_title(cfg) ?: "");
+	if (!s)
+		return NULL;
+	s->section = cfg;
+	reading->open[reading->open_nr++] = s;
+	return s;
+}
+
+/* The value to be checked; NULL: none, or a list's last one once more. */
+static const char *value_new(cfg_opt_t *opt)
+{
+	unsigned int nr = cfg_opt_size(opt);
+	bool again = opt == reading->last && nr == reading->last_nr && nr > 1;
+
+	reading->last = opt;
+	reading->last_nr = nr;
+	return nr && !again ? cfg_opt_getnstr(opt, nr - 1) : NULL;
+}
+
+static int setting_value(cfg_t *cfg, cfg_opt_t *opt)
+{
+	const char *v = value_new(opt), *why = "";
+	int row = tbg_setting_find(opt->name);
+	struct tbg_scope *scope = scope_of(cfg);
+	struct tbg_setting_row r;
+
+	if (!v)
+		return 0;
+	if (!scope) {
+		fault(cfg->line, "out of memory");
+		return -1;
+	}
+	/* said again: not more of the same list, but another one */
+	if (cfg_opt_size(opt) == 1)
+		tbg_scope_unset(scope, row);
+	if (tbg_scope_set(scope, row, v, reading->roots, &why))
+		return 0;
+	tbg_setting_row(row, &r);
+	fault(cfg->line, "%s \"%.200s\": %s%sexpected %s", opt->name, v, why,
+	      *why ? "; " : "", r.accepts);
+	return -1;
+}
+
+static int option_value(cfg_t *cfg, cfg_opt_t *opt)
+{
+	const char *v = value_new(opt), *accepts;
+
+	if (!v || tbg_option_set(reading->o, opt->name, v,
+				 cfg_opt_size(opt) == 1, &accepts))
+		return 0;
+	fault(cfg->line, "%s \"%.200s\": expected %s", opt->name, v, accepts);
+	return -1;
+}
+
+/* A section has ended: it goes into the one around it. */
+static int section_end(cfg_t *cfg, cfg_opt_t *opt)
+{
+	cfg_t *section = cfg_opt_getnsec(opt, cfg_opt_size(opt) - 1);
+	const char *accepts, *title = cfg_title(section) ?: "";
+	struct tbg_scope *own = scope_of(section), *outer = scope_of(cfg);
+	unsigned int line = title_line(title, section->line);
+
+	if (!tbg_scope_title(kind_of(section), title, &accepts)) {
+		fault(line, "%s \"%.200s\": expected %s", opt->name, title, accepts);
+		return -1;
+	}
+	if (!own || !outer || tbg_scope_add(outer, own)) {
+		fault(line, "out of memory");
+		return -1;
+	}
+	own->line = line;
+	for (unsigned int i = 0; i < reading->open_nr; i++)
+		if (reading->open[i] == own)
+			reading->open[i--] = reading->open[--reading->open_nr];
+	return 0;
+}
+
+/* --- the parser's tables ------------------------------------------------- */
+
+static cfg_opt_t opt_of(const char *name, bool list, cfg_validate_callback_t fn)
+{
+	cfg_opt_t ret = CFG_STR(NULL, NULL, CFGF_NONE);
+
+	ret.name = name;
+	if (list)
+		ret.flags = CFGF_LIST;
+	ret.validcb = fn;
+	return ret;
+}
+
+/* Fills to[OPTS_MAX] for a scope; below: tables of its sections. */
+static void opts_fill(cfg_opt_t *to, enum tbg_scope_kind kind,
+		      cfg_opt_t *const *below)
+{
+	struct tbg_setting_row row;
+	unsigned int nr = 0;
+	const char *name;
+
+	for (unsigned int i = 0; kind == TBG_SCOPE_TOP && (name = tbg_option_name(i)); i++)
+		to[nr++] = opt_of(name, tbg_option_list(i), option_value);
+	for (unsigned int i = 0; tbg_setting_row(i, &row); i++)
+		if (row.scopes & kind)
+			to[nr++] = opt_of(row.name, row.list, setting_value);
+	for (size_t i = 0; i < SECTIONS; i++) {
+		cfg_opt_t section = CFG_SEC(NULL, NULL, CFGF_MULTI | CFGF_TITLE |
+					    CFGF_NO_TITLE_DUPES);
+
+		if (!(sections[i].in & kind))
+			continue;
+		section.name = sections[i].name;
+		section.subopts = below[i];
+		section.validcb = section_end;
+		to[nr++] = section;
+	}
+	to[nr] = (cfg_opt_t)CFG_END();
+}
+
+static int text_parse(struct reading *r, const char *text)
+{
+	static cfg_opt_t top[OPTS_MAX], host[OPTS_MAX], location[OPTS_MAX], type[OPTS_MAX];
+	cfg_opt_t *const below[SECTIONS] = { host, location, type };
+	int err;
+
+	opts_fill(type, TBG_SCOPE_TYPE, below);
+	opts_fill(location, TBG_SCOPE_LOCATION, below);
+	opts_fill(host, TBG_SCOPE_HOST, below);
+	opts_fill(top, TBG_SCOPE_TOP, below);
+	r->cfg = cfg_init(top, CFGF_NONE);
+	if (!r->cfg)
+		return -ENOMEM;
+	cfg_set_error_function(r->cfg, parser_error);
+	err = cfg_parse_buf(r->cfg, text) == CFG_SUCCESS ? 0 : -EINVAL;
+	if (err)
+		fault(0, "cannot be read as a configuration; accepted: name = \"value\" lines");
+	cfg_free(r->cfg);
+	for (unsigned int i = 0; i < r->open_nr; i++)
+		tbg_scope_free(r->open[i]);
+	return err;
+}
+
+/* --- the file ------------------------------------------------------------ */
+
+/*
+ * Comments become spaces: libconfuse counts lines wrongly behind them. '#' in
+ * quotes is none.
+ */
+static void comments_blank(char *at)
+{
+	char quote = 0;
+
+	for (; *at; at++) {
+		if (*at == '\\' && quote && at[1])
+			at++;
+		else if (quote)
+			quote = *at == quote ? 0 : quote;
+		else if (*at == '"' || *at == '\'')
+			quote = *at;
+		else if (*at == '#')
+			for (; *at && *at != '\n'; at++)
+				*at = ' ';
+		if (!*at)
+			return;
+	}
+}
+
+/*
+ * The line of a brace that is never closed, 0: none. libconfuse takes the end of
+ * the file for the end of every section.
+ */
+static unsigned int brace_open(const char *text)
+{
+	unsigned int lines[SCOPES_MAX * 2], depth = 0, line = 1;
+	char quote = 0;
+
+	for (const char *at = text; *at; at++) {
+		line += *at == '\n';
+		if (*at == '\\' && quote && at[1])
+			at++;
+		else if (quote)
+			quote = *at == quote ? 0 : quote;
+		else if (*at == '"' || *at == '\'')
+			quote = *at;
+		else if (*at == '{' && depth < SCOPES_MAX * 2)
+			lines[depth++] = line;
+		else if (*at == '}' && depth)
+			depth--;
+	}
+	return depth ? lines[depth - 1] : 0;
+}
+
+/* The file as text, or NULL: told why not. */
+static char *file_text(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	char *text = malloc(CONFIG_MAX + 1);
+	size_t len = 0;
+	int err = f ? 0 : errno;
+
+	if (f && text) {
+		len = fread(text, 1, CONFIG_MAX + 1, f);
+		err = ferror(f) ? errno : 0;
+	}
+	if (f)
+		fclose(f);
+	if (err || !text) {
+		fault(0, "%s; expected a file that can be read", strerror(err ?: ENOMEM));
+	} else if (len > CONFIG_MAX || memchr(text, 0, len)) {
+		fault(0, "cannot be read as a configuration; expected name = \"value\" lines");
+	} else {
+		text[len] = 0;
+		comments_blank(text);
+		return text;
+	}
+	free(text);
+	return NULL;
+}
+
+int tbg_config_read(const char *path, struct tbg_options *o,
+		    struct tbg_scope *top, struct tbg_roots *roots,
+		    char *ret_msg, size_t msg_len)
+{
+	struct reading r = {
+		.path = path, .o = o, .top = top, .roots = roots,
+		.msg = ret_msg, .msg_len = msg_len,
+	};
+	char *text;
+	int err;
+
+	*ret_msg = 0;
+	reading = &r;
+	r.text = text = file_text(path);
+	err = text ? text_parse(&r, text) : -EINVAL;
+	if (!err && brace_open(text)) {
+		fault(brace_open(text), "\"{\" is never closed; expected }");
+		err = -EINVAL;
+	}
+	free(text);
+	reading = NULL;
+	return err;
+}

@@ -1,0 +1,1264 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A connection's requests in order, each answered before the next is looked
+ * at. The answers to what one receive brought leave in one send. While the
+ * socket does not take output, input waits (and beyond IN_MAX is not received).
+ *
+ * The counts of the idle equation (DESIGN.md) are kept here: taken grows when
+ * a request's answer is about to be queued whole (that of a file: with its last
+ * bytes), written with every byte queued; both are published before the send.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "clock.h"
+#include "conn.h"
+#include "core/conditional.h"
+#include "core/key.h"
+#include "limits.h"
+#include "log.h"
+#include "page.h"
+#include "respond.h"
+#include "transfer.h"
+#include "wire.h"
+#include "yield.h"
+
+#define IN_MAX		(64 << 10)	/* received ahead of a slow reader */
+#define SLICE_BYTES	(2 << 20)	/* of one sendfile */
+#define SLICES_MAX	4		/* before others have their turn, */
+#define ROUNDS_MAX	8		/* or sendings of several parts */
+#define PARTS_BYTES	(64 << 10)	/* of several parts in one sending */
+#define OUT_FLUSH	(TBG_OUT_BYTES - (64 << 10))
+#define BODY_COPY_MAX	(4 << 10)	/* larger bodies are sent where they lie */
+
+static bool blocked(const struct tbg_conn *c)
+{
+	const struct tbg_traffic *t = c->traffic;
+
+	return t && (t->out || t->fd >= 0 || t->parts || t->transfer);
+}
+
+static struct tbg_traffic *traffic_get(struct tbg_conn *c)
+{
+	if (!c->traffic) {
+		c->traffic = calloc(1, sizeof(*c->traffic));
+		if (c->traffic)
+			c->traffic->fd = -1;
+	}
+	return c->traffic;
+}
+
+static void traffic_free(struct tbg_conn *c)
+{
+	struct tbg_traffic *t = c->traffic;
+
+	if (!t)
+		return;
+	if (t->transfer)
+		tbg_transfer_abandon(t->transfer);
+	if (t->fd >= 0)
+		close(t->fd);
+	tbg_parts_free(t->parts);
+	free(t->in);
+	free(t->held);
+	free(t->out);
+	free(t);
+	c->traffic = NULL;
+}
+
+/* Kept: a broken socket no longer knows it. */
+const struct sockaddr_storage *tbg_conn_peer(struct tbg_conn *c)
+{
+	socklen_t len = sizeof(*c->peer);
+
+	if (c->peer)
+		return c->peer;
+	c->peer = calloc(1, sizeof(*c->peer));
+	if (c->peer && getpeername(c->fd, (struct sockaddr *)c->peer, &len)) {
+		free(c->peer);
+		c->peer = NULL;
+	}
+	return c->peer;
+}
+
+/* What the log will say of a file, once it is known how much of it was sent. */
+struct tbg_unlogged {
+	unsigned int status;
+	const char *reason;
+	uint64_t body, begin_ns;
+	size_t req_len;
+	char req[];
+};
+
+/* When the request that is answered now began to arrive. */
+static uint64_t begin_take(const struct tbg_worker *w, struct tbg_conn *c)
+{
+	uint64_t ret = c->traffic ? c->traffic->begin_ns : 0;
+
+	if (ret)
+		c->traffic->begin_ns = 0;
+	return ret ?: w->now_ns;
+}
+
+static void log_held(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_unlogged *u = c->traffic ? c->traffic->unlogged : NULL;
+	struct tbg_log_record r = { .remote = c->peer, .tier = TBG_TIER_user };
+
+	if (!u)
+		return;
+	c->traffic->unlogged = NULL;
+	r.req = u->req;
+	r.req_len = u->req_len;
+	r.status = u->status;
+	r.body = u->body - c->traffic->fd_left;
+	r.reason = u->reason;
+	r.second = time(NULL);
+	r.took_ns = tbg_mono_ns() - u->begin_ns;
+	tbg_log_write(w->s->log, &r);
+	free(u);
+}
+
+static void log_answer(struct tbg_worker *w, struct tbg_conn *c,
+		       const uint8_t *req, size_t req_len, unsigned int status,
+		       uint64_t body, const char *reason)
+{
+	struct tbg_log_record r = { .req = (const char *)req,
+		.req_len = req_len, .status = status, .body = body,
+		.tier = TBG_TIER_user, .reason = reason };
+
+	if (!w->s->log || !tbg_conn_peer(c))
+		return;
+	r.remote = c->peer;
+	r.second = time(NULL);
+	r.took_ns = tbg_mono_ns() - begin_take(w, c);
+	tbg_log_write(w->s->log, &r);
+}
+
+/* As log_answer(), for a body that is about to be sent from a file. */
+static void log_hold(struct tbg_worker *w, struct tbg_conn *c,
+		     const uint8_t *req, size_t req_len, unsigned int status,
+		     uint64_t body, const char *reason)
+{
+	struct tbg_unlogged *u;
+	struct tbg_traffic *t;
+
+	if (!w->s->log)
+		return;
+	t = traffic_get(c);
+	u = malloc(sizeof(*u) + req_len);
+	if (!t || !u || !tbg_conn_peer(c)) {
+		free(u);
+		log_answer(w, c, req, req_len, status, body, reason);
+		return;
+	}
+	*u = (struct tbg_unlogged){ .status = status, .body = body, .reason = reason,
+				    .begin_ns = begin_take(w, c), .req_len = req_len };
+	memcpy(u->req, req, req_len);
+	t->fd_left = body;
+	t->unlogged = u;
+}
+
+/* Back to the small form when nothing is under way. */
+static void traffic_trim(struct tbg_conn *c)
+{
+	struct tbg_traffic *t = c->traffic;
+
+	if (t && !t->in_len && !t->has_message && !t->in_body && !blocked(c) &&
+	    !t->close_after)
+		traffic_free(c);
+}
+
+void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
+{
+	*c = (struct tbg_conn){ .fd = fd, .slot = -1, .state = TBG_CONN_OPEN,
+				.stamp_ms = w->now_ms };
+	tbg_worker_recv(w, c);
+}
+
+static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->slot >= 0) {
+		w->by_slot[c->slot] = NULL;
+		tbg_conn_release(w->s->wire, c->slot);
+	}
+	close(c->fd);
+	free(c->peer);
+	traffic_free(c);
+	tbg_worker_conn_free(w, c);
+}
+
+void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->state == TBG_CONN_CLOSING || c->state == TBG_CONN_FREE)
+		return;
+	c->state = TBG_CONN_CLOSING;
+	w->out_len = 0;		/* never another connection's */
+	log_held(w, c);
+	traffic_free(c);
+	if (!c->ops) {
+		conn_release(w, c);
+		return;
+	}
+	tbg_worker_recv_stop(w, c);
+}
+
+/* A connection in CLOSING goes when its last operation has ended. */
+static bool closing(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->state != TBG_CONN_CLOSING)
+		return false;
+	if (!c->ops)
+		conn_release(w, c);
+	return true;
+}
+
+/* Our side ends: the client may still be sending, and must not get a reset. */
+static void conn_finish(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->eof) {
+		tbg_conn_kill(w, c);
+		return;
+	}
+	shutdown(c->fd, SHUT_WR);
+	traffic_free(c);
+	c->state = TBG_CONN_LINGER;
+	c->stamp_ms = w->now_ms;
+	if (!c->receiving)
+		tbg_worker_recv(w, c);
+}
+
+/*
+ * A connection that ends with its answer is never idle again: wire could take
+ * a request that comes before our FIN.
+ */
+static bool may_publish(const struct tbg_conn *c)
+{
+	return c->slot >= 0 && !(c->traffic && c->traffic->close_after);
+}
+
+static void publish(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (may_publish(c))
+		tbg_conn_publish(w->s->maps, c->slot, c->taken, c->written);
+}
+
+/* Keeps what the socket did not take, from iov[] at off. */
+static bool out_keep(struct tbg_conn *c, const struct iovec *iov, int nr,
+		     size_t off)
+{
+	struct tbg_traffic *t = traffic_get(c);
+	size_t len = 0;
+
+	for (int i = 0; i < nr; i++)
+		len += iov[i].iov_len;
+	if (!t || !(t->out = malloc(len - off)))
+		return false;
+	t->out_len = t->out_off = 0;
+	for (int i = 0; i < nr; i++) {
+		size_t skip = off < iov[i].iov_len ? off : iov[i].iov_len;
+
+		memcpy(t->out + t->out_len, (char *)iov[i].iov_base + skip,
+		       iov[i].iov_len - skip);
+		t->out_len += iov[i].iov_len - skip;
+		off -= skip;
+	}
+	return true;
+}
+
+static bool would_block(int err)
+{
+	return err == EAGAIN || err == EWOULDBLOCK || err == EINTR ||
+	       err == ENOBUFS;
+}
+
+/* Sends the worker's buffer and body behind it. False: the connection broke. */
+static bool flush_with(struct tbg_worker *w, struct tbg_conn *c,
+		       const void *body, size_t body_len, int flags)
+{
+	struct iovec iov[2] = { { w->out, w->out_len }, { (void *)body, body_len } };
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = body_len ? 2 : 1 };
+	size_t len = w->out_len + body_len;
+	ssize_t n;
+
+	if (!len)
+		return true;
+	w->out_len = 0;
+	publish(w, c);
+	flags |= MSG_DONTWAIT | MSG_NOSIGNAL;
+	n = body_len ? sendmsg(c->fd, &m, flags) :
+		       send(c->fd, iov[0].iov_base, len, flags);
+	if (n == (ssize_t)len) {
+		tbg_stat_add(&w->stats.bytes_sent, len);
+		return true;
+	}
+	if (n < 0 && !would_block(errno)) {
+		tbg_conn_kill(w, c);
+		return false;
+	}
+	if (n < 0)
+		n = 0;
+	tbg_stat_add(&w->stats.bytes_sent, n);
+	if (!out_keep(c, iov, 2, n)) {
+		tbg_conn_kill(w, c);
+		return false;
+	}
+	tbg_worker_poll(w, c);
+	return true;
+}
+
+/* Queues a body behind its head. False: the connection broke. */
+static bool body_add(struct tbg_worker *w, struct tbg_conn *c, const void *b,
+		    size_t len)
+{
+	c->written += len;
+	if (len > BODY_COPY_MAX)
+		return flush_with(w, c, b, len, 0);
+	memcpy(w->out + w->out_len, b, len);
+	w->out_len += len;
+	return true;
+}
+
+static void answer_count(struct tbg_worker *w, struct tbg_conn *c,
+			 unsigned int status)
+{
+	tbg_stat_add(&w->stats.requests, 1);
+	tbg_stat_add(&w->stats.status[status / 100 % 6], 1);
+	c->used = true;
+}
+
+/*
+ * A part of an object, as it lies in the cache but for Date, the tier's name
+ * and the Connection line. False: the connection broke.
+ */
+static bool object_put(struct tbg_worker *w, struct tbg_conn *c,
+		       const struct tbg_object *o, enum tbg_part_id id,
+		       enum tbg_persist persist)
+{
+	const struct tbg_blob *blob = o->blob;
+	const struct tbg_part *p = &blob->part[id];
+	uint32_t head_len = id == TBG_PART_GET ? blob->part[TBG_PART_HEAD].len : p->len;
+	char *at = (char *)w->out + w->out_len;
+	const char *line = tbg_persist_line(persist);
+	uint32_t body_len = p->len - head_len;
+
+	memcpy(at, blob->data + p->off, head_len);
+	memcpy(at + p->date_off, w->date, TBG_DATE_LEN);
+	memcpy(at + p->tier_off, "user", 4);
+	if (persist != TBG_PERSIST) {
+		size_t len = strlen(line);
+
+		memcpy(at + head_len - 2, line, len);
+		memcpy(at + head_len - 2 + len, "\r\n", 2);
+		head_len += len;
+	}
+	w->out_len += head_len;
+	c->written += head_len;
+	tbg_stat_add(&w->stats.hits, 1);
+	return !body_len || body_add(w, c, blob->data + p->off + p->len - body_len,
+				    body_len);
+}
+
+/* The socket's turn for a file: 1 done, 0 later, -1 the connection broke. */
+static int file_send(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_traffic *t = c->traffic;
+
+	for (int i = 0; i < SLICES_MAX && t->fd_left; i++) {
+		bool last = t->fd_left <= SLICE_BYTES;
+		size_t want = last ? t->fd_left : SLICE_BYTES;
+		off64_t off = t->fd_off;
+		ssize_t n;
+
+		if (last && !t->parts && may_publish(c))
+			tbg_conn_publish(w->s->maps, c->slot,
+					 c->taken + t->fd_taken,
+					 c->written + (uint32_t)t->fd_left);
+		n = sendfile64(c->fd, t->fd, &off, want);
+		if (n < 0 && would_block(errno))
+			return 0;
+		if (n <= 0)		/* broken, or the file has shrunk */
+			return -1;
+		t->fd_off += n;
+		t->fd_left -= n;
+		c->written += n;
+		c->stamp_ms = w->now_ms;
+		tbg_stat_add(&w->stats.bytes_sent, n);
+		if ((size_t)n < want)
+			return t->fd_left ? 0 : 1;
+	}
+	return !t->fd_left;
+}
+
+/* What comes next of several parts, sent. False: the connection broke. */
+static bool parts_send(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_traffic *t = c->traffic;
+	uint32_t room = TBG_OUT_BYTES - w->out_len;
+	struct tbg_range piece;
+	ssize_t n = tbg_parts_read(t->parts, w->out + w->out_len,
+				   room < PARTS_BYTES ? room : PARTS_BYTES, &piece);
+
+	if (n < 0)
+		return false;
+	w->out_len += n;
+	c->written += n;
+	c->stamp_ms = w->now_ms;
+	t->fd_off = piece.first;
+	t->fd_left = piece.len;
+	if (!t->parts->ended)
+		return flush_with(w, c, NULL, 0, MSG_MORE);
+	tbg_parts_free(t->parts);
+	t->parts = NULL;
+	c->taken += t->fd_taken;
+	t->fd_taken = 0;
+	return flush_with(w, c, NULL, 0, 0);
+}
+
+/* What is behind the head: 1 done, 0 later, -1 the connection broke. */
+static int rest_send(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_traffic *t = c->traffic;
+	int r = t->fd_left ? file_send(w, c) : 1;
+
+	for (int i = 0; r > 0 && t->parts; i++) {
+		if (i == ROUNDS_MAX)
+			return 0;
+		if (!parts_send(w, c))
+			return -1;
+		if (t->out)
+			return 0;
+		if (t->fd_left)
+			r = file_send(w, c);
+	}
+	return r;
+}
+
+static void rest_done(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_traffic *t = c->traffic;
+
+	if (t->fd >= 0)
+		close(t->fd);
+	t->fd = -1;
+	c->taken += t->fd_taken;
+	t->fd_taken = 0;
+	log_held(w, c);
+}
+
+/* Starts the file or the parts of w->answer behind the head that is queued. */
+static bool rest_begin(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken)
+{
+	struct tbg_answer *a = &w->answer;
+	struct tbg_traffic *t;
+	int r;
+
+	if (!a->parts && !flush_with(w, c, NULL, 0, MSG_MORE))
+		return false;
+	t = traffic_get(c);
+	if (!t) {
+		tbg_conn_kill(w, c);
+		return false;
+	}
+	t->fd = a->fd;
+	a->fd = -1;
+	t->fd_off = a->fd_off;
+	t->fd_left = a->fd_len;
+	t->parts = a->parts;
+	a->parts = NULL;
+	t->fd_taken = taken;
+	if (t->out)
+		return true;
+	r = rest_send(w, c);
+	if (r < 0) {
+		tbg_conn_kill(w, c);
+		return false;
+	}
+	if (r)
+		rest_done(w, c);
+	else
+		tbg_worker_poll(w, c);
+	return true;
+}
+
+/* The head of an answer that is not as the cache has it; false: too long. */
+static bool head_put(struct tbg_worker *w, struct tbg_conn *c,
+		     const struct tbg_answer *a)
+{
+	char *at = (char *)w->out + w->out_len;
+	struct tbg_head_at where = { 0 };
+	int n;
+
+	if (a->hit)
+		n = tbg_reply_partial((const char *)a->object->blob->data,
+				      a->object->blob->part[TBG_PART_HEAD].len,
+				      &a->reply, w->date, at, TBG_HEAD_MAX);
+	else
+		n = tbg_reply_head(&a->reply, w->date, at, TBG_HEAD_MAX, &where);
+	if (n < 0)
+		return false;
+	if (a->hit)
+		tbg_stat_add(&w->stats.hits, 1);
+	if (where.tier_off)
+		memcpy(at + where.tier_off, "user", 4);
+	w->out_len += n;
+	c->written += n;
+	return true;
+}
+
+/* w->answer, to the request whose bytes are req. False: stop. */
+static bool answer_put(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken,
+		       const uint8_t *req, size_t req_len)
+{
+	struct tbg_answer *a = &w->answer;
+	enum tbg_persist persist = a->reply.persist;
+	bool rest = a->parts || (a->fd >= 0 && a->fd_len);
+	const char *reason = a->reason ?:
+		tbg_cache_word(a->hit ? TBG_CACHE_HIT : a->reply.cache);
+	uint64_t body = a->parts ? a->parts->len : rest ? a->fd_len : a->body_len;
+	bool ok;
+
+	if (persist == TBG_PERSIST_NOT && traffic_get(c))
+		c->traffic->close_after = true;
+	/* a large body is sent, and the counts published, within body_add() */
+	if (!rest)
+		c->taken += taken;
+	if (a->hit && !a->partial) {
+		const struct tbg_part *p = &a->object->blob->part[a->part];
+
+		ok = object_put(w, c, a->object, a->part, persist);
+		body = a->part == TBG_PART_GET ?
+		       p->len - a->object->blob->part[TBG_PART_HEAD].len : 0;
+	} else if (head_put(w, c, a)) {
+		ok = !a->body_len || body_add(w, c, a->body, a->body_len);
+	} else {
+		tbg_conn_kill(w, c);
+		return false;
+	}
+	if (!ok)
+		return false;
+	answer_count(w, c, a->reply.status);
+	if (rest && !a->parts)
+		log_hold(w, c, req, req_len, a->reply.status, body, reason);
+	else
+		log_answer(w, c, req, req_len, a->reply.status, body, reason);
+	return !rest || rest_begin(w, c, taken);
+}
+
+/* After answers: send, or end the connection if that is what they said. */
+static void conn_settle(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->state != TBG_CONN_OPEN || !flush_with(w, c, NULL, 0, 0))
+		return;
+	if (blocked(c))
+		return;
+	if (c->eof || (c->traffic && c->traffic->close_after))
+		conn_finish(w, c);
+}
+
+/* Fields of a request, out of its head at b, and the memory of those joined. */
+struct fields {
+	const uint8_t *b;
+	const struct tbg_message *m;
+	char *joined[2];
+	unsigned int joined_nr;
+};
+
+/* A field that may stand once: twice it is as good as none. */
+static struct tbg_value field_one(const struct fields *f, struct tbg_text t,
+				  bool many)
+{
+	return t.off && !many ? (struct tbg_value){ (const char *)f->b + t.off, t.len }
+			      : (struct tbg_value){ 0 };
+}
+
+/* A list, which may stand on several lines. Without memory: one of nothing. */
+static struct tbg_value field_list(struct fields *f, struct tbg_text t,
+				   bool many, const char *name)
+{
+	uint32_t len = f->m->len - f->m->head_off;
+	char *joined;
+
+	if (!many)
+		return field_one(f, t, false);
+	joined = malloc(len);
+	if (!joined)
+		return (struct tbg_value){ "", 0 };
+	f->joined[f->joined_nr++] = joined;
+	return (struct tbg_value){ joined, tbg_message_list(f->b + f->m->head_off,
+							    len, name, joined, len) };
+}
+
+static void fields_take(struct fields *f, struct tbg_ask *ask)
+{
+	const struct tbg_message *m = f->m;
+
+	ask->conditions = (struct tbg_conditions){
+		.if_match = field_list(f, m->im, m->im_many, "If-Match"),
+		.if_unmodified_since = field_one(f, m->ius, m->ius_many),
+		.if_none_match = field_list(f, m->inm, m->inm_many, "If-None-Match"),
+		.if_modified_since = field_one(f, m->ims, m->ims_many),
+	};
+	ask->range = field_one(f, m->range, m->range_many);
+	ask->if_range = field_one(f, m->if_range, m->if_range_many);
+	if (m->if_range_many)		/* matches nothing */
+		ask->if_range = (struct tbg_value){ "", 0 };
+}
+
+static enum tbg_persist persist_of(const struct tbg_worker *w,
+				   const struct tbg_message *m)
+{
+	if (m->close || w->draining)
+		return TBG_PERSIST_NOT;
+	return m->minor ? TBG_PERSIST : TBG_PERSIST_OLD;
+}
+
+static const struct tbg_site *site_of(const struct tbg_worker *w,
+				      const struct tbg_message *m,
+				      const uint8_t *b)
+{
+	return tbg_site_find(w->sites, m->host.off ? (const char *)b + m->host.off :
+			     NULL, m->host.len);
+}
+
+/* The request m, whose head is at b; its path is in w->path. */
+static bool request_answer(struct tbg_worker *w, struct tbg_conn *c,
+			   const struct tbg_message *m, const uint8_t *b,
+			   uint32_t taken, bool missed)
+{
+	struct tbg_ask ask = {
+		.method = m->method, .asterisk = m->asterisk,
+		.expect_other = m->expect_other, .missed = missed,
+		.persist = persist_of(w, m),
+		.path = w->path, .path_len = m->path_len,
+		.query = m->has_query ? (const char *)b + m->query.off : NULL,
+		.query_len = m->query.len,
+		.site = site_of(w, m, b),
+	};
+	struct fields fields = { .b = b, .m = m };
+	bool ok;
+
+	fields_take(&fields, &ask);
+	tbg_route(w->s, &ask, &w->answer);
+	while (fields.joined_nr)
+		free(fields.joined[--fields.joined_nr]);
+	ok = answer_put(w, c, taken, b + m->head_off, m->len - m->head_off);
+	tbg_answer_done(&w->answer);
+	return ok;
+}
+
+/*
+ * An error without a request that could be relied on: nobody knows its host, so
+ * the page is the default site's.
+ */
+static bool error_put(struct tbg_worker *w, struct tbg_conn *c,
+		      unsigned int status, const uint8_t *b, size_t len)
+{
+	const struct tbg_sites *sites = w->sites;
+	bool ok;
+
+	tbg_answer_error(&w->answer, status, TBG_PERSIST_NOT);
+	w->answer.reason = "refused";
+	tbg_page_error(w->s, tbg_location_find(sites->fallback, "/", 1), &w->answer);
+	ok = answer_put(w, c, 0, b, len);
+	tbg_answer_done(&w->answer);
+	return ok;
+}
+
+/* A refusal, after which nothing of the stream can be relied on. */
+static bool request_refuse(struct tbg_worker *w, struct tbg_conn *c,
+			   unsigned int status, const uint8_t *b, size_t len)
+{
+	tbg_stat_add(&w->stats.bad, 1);
+	return error_put(w, c, status, b, len);
+}
+
+/* Bytes that the body of this request may have; its path is in w->path. */
+static uint64_t body_max(const struct tbg_worker *w, const struct tbg_message *m,
+			 const uint8_t *b)
+{
+	return tbg_location_find(site_of(w, m, b), w->path, m->path_len)->body_max;
+}
+
+/* Whether the message has a body that must be passed over before answering. */
+static bool body_follows(const struct tbg_message *m)
+{
+	return m->chunked || m->content_length;
+}
+
+/* Its answer comes from behind; the bytes behind its head are the transfer's. */
+static bool transfer_begin(struct tbg_worker *w, struct tbg_conn *c,
+			   const struct tbg_message *m, const uint8_t *b)
+{
+	struct tbg_traffic *t = traffic_get(c);
+
+	if (t) {
+		t->begin_ns = t->begin_ns ?: w->now_ns;
+		if (tbg_transfer_start(w, c, m, b, body_max(w, m, b), persist_of(w, m)))
+			return c->state == TBG_CONN_OPEN;
+	}
+	tbg_conn_kill(w, c);
+	return false;
+}
+
+static bool body_hold(struct tbg_worker *w, struct tbg_conn *c,
+		      const struct tbg_message *m, const uint8_t *b)
+{
+	struct tbg_traffic *t = traffic_get(c);
+
+	if (!t || !(t->held = malloc(m->len)))
+		return false;
+	memcpy(t->held, b, m->len);
+	t->held_len = m->len;
+	t->body_max = body_max(w, m, b);
+	t->begin_ns = t->begin_ns ?: w->now_ns;
+	t->in_body = true;
+	tbg_body_begin(&t->body, m);
+	return true;
+}
+
+/*
+ * Told whether or not the body is on its way already (RFC 9110 10.1.1 would
+ * let us keep it back then): the answer must not depend on how bytes arrive.
+ */
+static void continue_put(struct tbg_worker *w, struct tbg_conn *c)
+{
+	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+	memcpy(w->out + w->out_len, line, sizeof(line) - 1);
+	w->out_len += sizeof(line) - 1;
+	c->written += sizeof(line) - 1;
+}
+
+/* A whole head at b. False: stop. */
+static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
+		      struct tbg_message *m, const uint8_t *b, bool missed)
+{
+	if (tbg_route_upstream(w->s, m))
+		return transfer_begin(w, c, m, b);
+	if (!body_follows(m))
+		return request_answer(w, c, m, b, m->len, missed);
+	if (m->content_length > body_max(w, m, b))
+		return request_refuse(w, c, 413, b, m->len);
+	if (m->expect_other || (m->expect_continue && !tbg_route_takes(m->method))) {
+		m->close = true;	/* the client may never send its body */
+		return request_answer(w, c, m, b, m->len, missed);
+	}
+	if (m->expect_continue)
+		continue_put(w, c);
+	if (body_hold(w, c, m, b))
+		return true;
+	tbg_conn_kill(w, c);
+	return false;
+}
+
+/* Bytes of a body; *ret_used of them are eaten. False: stop. */
+static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
+		     size_t len, size_t *ret_used)
+{
+	struct tbg_traffic *t = c->traffic;
+	struct tbg_message m = { .passed_on = w->s->upstream };
+	enum tbg_parsed p = tbg_body_skip(&t->body, b, len, ret_used);
+	uint8_t *held;
+	uint32_t taken;
+	bool ok;
+
+	c->stamp_ms = w->now_ms;
+	if (t->body.content > t->body_max)
+		return request_refuse(w, c, 413, t->held, t->held_len);
+	if (p == TBG_PARSED_BAD)
+		return request_refuse(w, c, 400, t->held, t->held_len);
+	if (p == TBG_PARSED_MORE)
+		return true;
+	t->in_body = false;
+	held = t->held;
+	taken = t->held_len + t->body.taken;
+	t->held = NULL;
+	tbg_message_parse(&m, held, t->held_len, w->s->opt.header_max, w->path);
+	ok = request_answer(w, c, &m, held, taken, false);
+	free(held);
+	return ok;
+}
+
+/*
+ * The fast grammar on exactly one whole request, answered from the cache.
+ * *ret_missed: it is not there.
+ */
+static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
+			const uint8_t *b, size_t len, bool *ret_missed)
+{
+	const struct tbg_head *h = (const struct tbg_head *)b;
+	const struct tbg_server *s = w->s;
+	const struct tbg_site *site;
+	struct tbg_object *o;
+	struct tbg_path path;
+	struct tbg_req req = { 0 };
+	struct tbg_key key;
+	int part;
+
+	if (s->upstream || tbg_request_parse(h, len, &req) ||
+	    tbg_path_load(h, req.path_off, req.path_len, &path))
+		return false;
+	site = tbg_site_find(w->sites, (const char *)b + req.host_off, req.host_len);
+	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), site->id,
+		     &path, req.path_len, &key);
+	o = tbg_route_find(s, &key, site->id, (const char *)b + req.path_off,
+			   req.path_len, w->now_ns);
+	if (!o) {
+		*ret_missed = true;
+		return false;
+	}
+	part = req.flags & TBG_REQ_HEAD ? TBG_PART_HEAD : TBG_PART_GET;
+	if (req.inm_len || req.ims_len) {
+		int status = tbg_condition(h, &req, (const __u8 *)o->etag,
+					   o->etag_len, (const __u8 *)o->modified);
+
+		if (status < 0) {
+			tbg_object_put(o);
+			return false;
+		}
+		if (status == 304)
+			part = TBG_PART_304;
+	}
+	c->taken += len;	/* before object_put(), which may publish it */
+	if (object_put(w, c, o, part, TBG_PERSIST)) {
+		answer_count(w, c, o->blob->part[part].status);
+		log_answer(w, c, b, len, o->blob->part[part].status,
+			   part == TBG_PART_GET ? o->blob->part[part].len -
+			   o->blob->part[TBG_PART_HEAD].len : 0,
+			   tbg_cache_word(TBG_CACHE_HIT));
+	}
+	tbg_object_put(o);
+	return true;
+}
+
+/* One head, or as much of it as is there. False: no more can be eaten now. */
+static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
+		     size_t len, bool missed, size_t *ret_used)
+{
+	struct tbg_traffic *t = c->traffic;
+	bool resumed = t && t->has_message;
+	struct tbg_message m = { .passed_on = w->s->upstream };
+	enum tbg_parsed p;
+
+	*ret_used = 0;
+	if (resumed)
+		m = t->message;
+	p = tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
+	if (p == TBG_PARSED_DONE && resumed) {
+		/* w->path is the last line's that any connection sent: again */
+		m = (struct tbg_message){ .passed_on = w->s->upstream };
+		tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
+	}
+	if (p == TBG_PARSED_MORE) {
+		t = traffic_get(c);
+		if (!t) {
+			tbg_conn_kill(w, c);
+			return false;
+		}
+		if (!t->has_message) {
+			c->stamp_ms = w->now_ms;
+			t->begin_ns = w->now_ns;
+		}
+		t->message = m;
+		t->has_message = true;
+		return false;
+	}
+	if (t)
+		t->has_message = false;
+	if (p == TBG_PARSED_BAD) {
+		*ret_used = len;
+		return request_refuse(w, c, m.status, b, len);
+	}
+	*ret_used = m.len;
+	return head_done(w, c, &m, b, missed);
+}
+
+static bool may_eat(const struct tbg_conn *c)
+{
+	return c->state == TBG_CONN_OPEN && !blocked(c) &&
+	       !(c->traffic && c->traffic->close_after);
+}
+
+/*
+ * Deals with as many requests as len bytes hold; how many bytes are done
+ * with. fast: the fast grammar may read TBG_REQ_SLACK bytes beyond.
+ */
+static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
+		       const uint8_t *b, size_t len, bool fast)
+{
+	size_t at = 0, used;
+
+	while (at < len && may_eat(c)) {
+		struct tbg_traffic *t = c->traffic;
+		bool missed = false;
+
+		if (w->out_len > OUT_FLUSH) {
+			if (!flush_with(w, c, NULL, 0, 0))
+				break;
+			continue;
+		}
+		if (t && t->in_body) {
+			if (!body_eat(w, c, b + at, len - at, &used))
+				break;
+			at += used;
+			continue;
+		}
+		if (fast && !(t && t->has_message) && !w->draining &&
+		    fast_answer(w, c, b + at, len - at, &missed)) {
+			at = len;
+			break;
+		}
+		if (!head_eat(w, c, b + at, len - at, missed, &used)) {
+			at += used;
+			break;
+		}
+		at += used;
+	}
+	return at;
+}
+
+/* Appends to what waits to be eaten. */
+static bool in_add(struct tbg_conn *c, const uint8_t *b, size_t len)
+{
+	struct tbg_traffic *t = traffic_get(c);
+
+	if (!t)
+		return false;
+	if (t->in_len + len > t->in_room) {
+		size_t room = t->in_len + len + 1024;
+		uint8_t *in = realloc(t->in, room);
+
+		if (!in)
+			return false;
+		t->in = in;
+		t->in_room = room;
+	}
+	memcpy(t->in + t->in_len, b, len);
+	t->in_len += len;
+	return true;
+}
+
+/* Eats what waits; its buffer may go while an answer ends the connection. */
+static void in_eat(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_traffic *t = c->traffic;
+	uint8_t *in = t->in;
+	uint32_t len = t->in_len, room = t->in_room;
+	size_t used;
+
+	t->in = NULL;
+	t->in_len = t->in_room = 0;
+	used = conn_eat(w, c, in, len, false);
+	t = c->traffic;
+	if (used < len && c->state == TBG_CONN_OPEN && t && !t->close_after) {
+		memmove(in, in + used, len - used);
+		t->in = in;
+		t->in_len = len - used;
+		t->in_room = room;
+	} else {
+		free(in);
+	}
+}
+
+/* When its first request comes here, or wire's reply must be taken back. */
+void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->claimed || c->state != TBG_CONN_OPEN)
+		return;
+	c->claimed = true;
+	if (!w->by_slot)
+		return;
+	c->slot = tbg_conn_claim(w->s->wire, c->fd);
+	if (c->slot >= 0)
+		w->by_slot[c->slot] = c;
+}
+
+void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct linger reset = { .l_onoff = 1 };
+	int n;
+
+	if (c->state != TBG_CONN_OPEN || c->traffic)
+		return;
+	n = tbg_yield_take(w->s->maps, c->slot, c->written, w->out, TBG_OUT_BYTES);
+	if (n < 0) {
+		setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+		tbg_conn_kill(w, c);
+	} else if (n) {
+		w->out_len = n;
+		c->written += n;
+		flush_with(w, c, NULL, 0, 0);
+	}
+}
+
+/* Once all that can be eaten is: send, trim, close, or go on receiving. */
+static void conn_after(struct tbg_worker *w, struct tbg_conn *c)
+{
+	conn_settle(w, c);
+	if (c->state == TBG_CONN_OPEN && c->traffic && c->traffic->transfer)
+		tbg_transfer_input(c->traffic->transfer);
+	if (c->state != TBG_CONN_OPEN)
+		return;
+	if (!blocked(c) && !(c->traffic && c->traffic->has_message))
+		c->stamp_ms = w->now_ms;
+	traffic_trim(c);
+	if (c->traffic && c->traffic->in_len > IN_MAX && blocked(c))
+		tbg_worker_recv_stop(w, c);
+	else if (!c->receiving && !c->eof)
+		tbg_worker_recv(w, c);
+}
+
+/* For transfers */
+
+ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
+		       struct iovec *iov, int nr, size_t len, bool last,
+		       uint32_t taken)
+{
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = nr };
+	ssize_t n;
+
+	if (!flush_with(w, c, NULL, 0, MSG_MORE))
+		return -EPIPE;
+	if (c->traffic->out) {		/* an earlier answer is still on its way */
+		tbg_worker_poll(w, c);
+		return -EAGAIN;
+	}
+	if (last && may_publish(c))
+		tbg_conn_publish(w->s->maps, c->slot, c->taken + taken,
+				 c->written + (uint32_t)len);
+	n = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n < 0 && would_block(errno)) {
+		tbg_worker_poll(w, c);
+		return -EAGAIN;
+	}
+	if (n < 0)
+		return -EPIPE;
+	c->written += n;
+	c->stamp_ms = w->now_ms;
+	tbg_stat_add(&w->stats.bytes_sent, n);
+	return n;
+}
+
+void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c,
+		       struct tbg_transfer *x)
+{
+	struct tbg_traffic *t = c->traffic;
+
+	t->transfer = NULL;
+	c->taken += x->taken;
+	c->stamp_ms = w->now_ms;
+	answer_count(w, c, x->status);
+	log_answer(w, c, (uint8_t *)x->req + x->m.head_off,
+		   x->m.len - x->m.head_off, x->status, x->body_sent,
+		   tbg_transfer_reason(x));
+	if (x->starting)
+		return;			/* conn_eat() goes on */
+	if (t->in_len && may_eat(c))
+		in_eat(w, c);
+	conn_after(w, c);
+}
+
+uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len)
+{
+	struct tbg_traffic *t = c->traffic;
+	uint8_t *in = t->in_len ? t->in : NULL;
+
+	if (!in)
+		return NULL;
+	*ret_len = t->in_len;
+	t->in = NULL;
+	t->in_len = t->in_room = 0;
+	return in;
+}
+
+bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len)
+{
+	return !len || in_add(c, b, len);
+}
+
+void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->state == TBG_CONN_OPEN && !c->receiving && !c->eof)
+		tbg_worker_recv(w, c);
+}
+
+void tbg_conn_stopped(struct tbg_worker *w, struct tbg_conn *c)
+{
+	conn_after(w, c);
+}
+
+void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
+		      const uint8_t *b, uint32_t n)
+{
+	struct tbg_traffic *t = c->traffic;
+	size_t used;
+
+	if (c->state != TBG_CONN_OPEN) {
+		closing(w, c);
+		return;
+	}
+	tbg_conn_claim_slot(w, c);
+	if (t && (t->in_len || !may_eat(c))) {
+		if (t->transfer)
+			c->stamp_ms = w->now_ms;
+		if (!in_add(c, b, n))
+			tbg_conn_kill(w, c);
+		else if (may_eat(c))
+			in_eat(w, c);
+	} else {
+		used = conn_eat(w, c, b, n, true);
+		if (used < n && c->state == TBG_CONN_OPEN &&
+		    !(c->traffic && c->traffic->close_after) &&
+		    !in_add(c, b + used, n - used))
+			tbg_conn_kill(w, c);
+	}
+	conn_after(w, c);
+}
+
+void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
+{
+	c->eof = true;
+	if (closing(w, c))
+		return;
+	if (c->state == TBG_CONN_OPEN && blocked(c)) {
+		if (c->traffic->transfer)
+			tbg_transfer_input(c->traffic->transfer);
+		return;		/* half-closed: it still gets its answers */
+	}
+	tbg_conn_kill(w, c);
+}
+
+/* Pending output: 1 all out, 0 later, -1 broken. */
+static int out_send(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_traffic *t = c->traffic;
+	ssize_t n;
+
+	if (t->out) {
+		n = send(c->fd, t->out + t->out_off, t->out_len - t->out_off,
+			 MSG_DONTWAIT | MSG_NOSIGNAL |
+			 (t->fd_left || t->parts ? MSG_MORE : 0));
+		if (n < 0)
+			return would_block(errno) ? 0 : -1;
+		tbg_stat_add(&w->stats.bytes_sent, n);
+		c->stamp_ms = w->now_ms;
+		t->out_off += n;
+		if (t->out_off < t->out_len)
+			return 0;
+		free(t->out);
+		t->out = NULL;
+	}
+	return rest_send(w, c);
+}
+
+void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_traffic *t = c->traffic;
+	int r;
+
+	if (closing(w, c) || c->state != TBG_CONN_OPEN || !blocked(c))
+		return;
+	r = out_send(w, c);
+	if (r < 0) {
+		tbg_conn_kill(w, c);
+		return;
+	}
+	if (!r) {
+		tbg_worker_poll(w, c);
+		return;
+	}
+	rest_done(w, c);
+	if (t->transfer) {
+		tbg_transfer_writable(t->transfer);
+		return;
+	}
+	if (t->in_len && may_eat(c))
+		in_eat(w, c);
+	conn_after(w, c);
+}
+
+/* A head, or a body, that does not come. */
+static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_traffic *t = c->traffic;
+	bool ok;
+
+	tbg_stat_add(&w->stats.timeouts, 1);
+	if (!t->in_body && (!t->has_message || !t->in_len)) {
+		tbg_conn_kill(w, c);
+		return;
+	}
+	t->has_message = false;
+	if (t->in_body)
+		ok = error_put(w, c, 408, t->held, t->held_len);
+	else
+		ok = error_put(w, c, 408, t->in, t->in_len);
+	if (ok)
+		conn_settle(w, c);
+}
+
+/* Wire's hits are not seen by the socket: an idle connection may be busy. */
+static void idle_timeout(struct tbg_worker *w, struct tbg_conn *c,
+			 uint32_t limit_ms)
+{
+	uint64_t seen_ns = w->s->wire ? tbg_conn_seen_ns(w->s->wire, c->fd) : 0;
+	uint64_t age_ns = seen_ns < w->now_ns ? w->now_ns - seen_ns : 0;
+
+	if (seen_ns && age_ns / 1000000 < limit_ms) {
+		c->used = true;
+		c->stamp_ms = w->now_ms - age_ns / 1000000;
+		return;
+	}
+	tbg_stat_add(&w->stats.timeouts, 1);
+	tbg_conn_kill(w, c);
+}
+
+void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
+{
+	const struct tbg_options *o = &w->s->opt;
+	uint32_t age_ms = w->now_ms - c->stamp_ms, idle_ms;
+
+	switch (c->state) {
+	case TBG_CONN_LINGER:
+		if (age_ms > TBG_LINGER_MS)
+			tbg_conn_kill(w, c);
+		return;
+	case TBG_CONN_OPEN:
+		break;
+	default:
+		return;
+	}
+	if (c->traffic && c->traffic->transfer &&
+	    !tbg_transfer_waits_client(c->traffic->transfer))
+		return;			/* it has time limits of its own */
+	if (blocked(c)) {
+		if (age_ms > o->send_ms) {
+			tbg_stat_add(&w->stats.timeouts, 1);
+			tbg_conn_kill(w, c);
+		}
+		return;
+	}
+	if (c->traffic) {
+		if (age_ms > o->header_ms)
+			head_timeout(w, c);
+		return;
+	}
+	idle_ms = c->used ? o->idle_ms : o->header_ms;
+	if (age_ms > idle_ms)
+		idle_timeout(w, c, o->idle_ms);
+}
+
+void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->state != TBG_CONN_OPEN)
+		return;
+	if (!c->traffic)
+		conn_finish(w, c);
+}

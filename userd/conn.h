@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A client's connection: bytes in, requests, answers, bytes out. Small while
+ * idle (struct tbg_conn alone); what a request in progress or an answer in
+ * transmission needs hangs off it and goes with it.
+ */
+#ifndef TBG_USERD_CONN_H
+#define TBG_USERD_CONN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "body.h"
+#include "parse.h"
+#include "range.h"
+#include "route.h"
+#include "worker.h"
+
+enum tbg_conn_state {
+	TBG_CONN_FREE,
+	TBG_CONN_OPEN,
+	TBG_CONN_LINGER,	/* we have closed our side; the client reads */
+	TBG_CONN_CLOSING,	/* waits for its operations to end */
+};
+
+/* While a request is incomplete or an answer is on its way. */
+struct tbg_traffic {
+	uint8_t *in;			/* received, not yet eaten */
+	uint32_t in_len, in_room;
+	struct tbg_message message;	/* of a head that has begun */
+	bool has_message, in_body;
+	struct tbg_body body;
+	uint64_t body_max;		/* of its location */
+	uint64_t begin_ns;		/* of the request under way; 0: this round */
+	uint8_t *held;			/* head of the request with that body */
+	uint32_t held_len;
+	uint8_t *out;			/* not yet accepted by the socket */
+	uint32_t out_len, out_off;
+	int fd;				/* behind out: a file, -1: none */
+	int64_t fd_off;
+	uint64_t fd_left;
+	struct tbg_parts *parts;	/* behind fd_left bytes of fd, or NULL */
+	uint32_t fd_taken;		/* request bytes that these answer */
+	struct tbg_unlogged *unlogged;	/* file on its way; NULL: none */
+	bool close_after;
+	struct tbg_transfer *transfer;	/* answers the request at hand; or NULL */
+};
+
+struct tbg_conn {
+	int fd;
+	int slot;			/* of its conn word; -1: none */
+	uint32_t taken, written;	/* see abi/conn.h */
+	uint32_t stamp_ms;		/* last progress, in the worker's time */
+	uint16_t ops;			/* io_uring operations under way */
+	uint8_t state;
+	bool receiving, polling, eof, used, claimed;
+	struct tbg_traffic *traffic;	/* NULL: idle */
+	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */
+	struct tbg_conn *next;		/* in the free list */
+} __attribute__((aligned(64)));
+
+void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd);
+
+/* n > 0 bytes arrived at b, with TBG_REQ_SLACK readable bytes behind them. */
+void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
+		      const uint8_t *b, uint32_t n);
+/* Receiving has stopped, as asked for: it goes on when there is room. */
+void tbg_conn_stopped(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c);
+
+/* Finds out its slot in wire, if it has one and that is not known yet. */
+void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c);
+
+/* Sends what its client has not acknowledged of wire's last reply. */
+void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c);
+
+/* Time limits, about once a second. */
+void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c);
+
+/* Draining: closes it if it is idle; else it closes after its answer. */
+void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c);
+
+/* Ends it now; it is freed once its operations have ended. */
+void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c);
+
+/*
+ * For a transfer. Sends len bytes, all of it or some: how many, -EAGAIN (its
+ * tbg_transfer_writable() comes), -EPIPE. last: they end the answer to a
+ * request of `taken` bytes.
+ */
+ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
+		       struct iovec *iov, int nr, size_t len, bool last,
+		       uint32_t taken);
+/* Its answer is out: the connection goes on, or ends. */
+void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c,
+		       struct tbg_transfer *x);
+/*
+ * What has been received behind the request's head, for the caller to free;
+ * NULL: nothing. What is not the body's comes back with tbg_conn_input_back()
+ * (false: no memory), and then tbg_conn_input_more() receives on.
+ */
+uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len);
+bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len);
+void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c);
+/* The client's address; NULL: unknown. */
+const struct sockaddr_storage *tbg_conn_peer(struct tbg_conn *c);
+
+/* worker.c's part */
+void tbg_worker_recv(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_worker_recv_stop(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_worker_poll(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_worker_each(struct tbg_worker *w,
+		     void (*fn)(struct tbg_worker *w, struct tbg_conn *c));
+
+#endif

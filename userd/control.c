@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The control socket. Everything but streams (stream.h) happens in the control
+ * thread, on non-blocking sockets and bounded buffers: a client has one line of
+ * at most IN_MAX bytes and one answer at a time, and IDLE_S seconds to move.
+ */
+#include "control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "clock.h"
+#include "command.h"
+#include "loop.h"
+#include "server.h"
+#include "stream.h"
+
+#define CLIENTS_MAX	32
+#define BACKLOG		128
+#define STREAMS_MAX	2		/* at once: each may hold a copy of all rows */
+#define IN_MAX		8192
+#define IDLE_S		TBG_STREAM_IDLE_S
+
+struct client {
+	struct tbg_control *control;	/* NULL: free slot */
+	int fd;
+	uint64_t moved_ns;	/* when the client last read or wrote */
+	bool closing;		/* once the answer is out */
+	char in[IN_MAX];
+	size_t in_len;
+	char *out;
+	size_t out_len, out_off;
+	struct tbg_stream *stream;	/* its thread has the socket */
+};
+
+struct tbg_control {
+	struct tbg_server *s;
+	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	int fd, spare_fd;
+	int done_fd;		/* eventfd: a stream is done */
+	bool made_dir;
+	dev_t dev;		/* of the socket, to unlink no other */
+	ino_t ino;
+	struct client clients[CLIENTS_MAX];
+};
+
+/* --- clients ------------------------------------------------------------- */
+
+static void client_event(void *arg, uint32_t events);
+
+/* Unread bytes would turn the close into a reset that overtakes our answer. */
+static void client_drain(struct client *cl)
+{
+	for (int i = 0; i < 64; i++)
+		if (recv(cl->fd, cl->in, sizeof(cl->in), MSG_DONTWAIT) <= 0)
+			break;
+}
+
+static void client_close(struct client *cl)
+{
+	client_drain(cl);
+	tbg_loop_remove(cl->control->s->loop, cl->fd);
+	close(cl->fd);
+	free(cl->out);
+	cl->out = NULL;
+	cl->control = NULL;
+}
+
+static void client_answer(struct client *cl, json_t *answer)
+{
+	static const char no_memory[] =
+		"{\"ok\":false,\"error\":\"out of memory\"}";
+	char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
+
+	json_decref(answer);
+	if (!text)
+		text = strdup(no_memory);
+	if (!text) {
+		cl->closing = true;
+		return;
+	}
+	cl->out_len = strlen(text) + 1;
+	text[cl->out_len - 1] = '\n';	/* where the NUL was */
+	cl->out = text;
+	cl->out_off = 0;
+}
+
+static unsigned int streams_running(const struct tbg_control *c)
+{
+	unsigned int nr = 0;
+
+	for (int i = 0; i < CLIENTS_MAX; i++)
+		nr += c->clients[i].stream != NULL;
+	return nr;
+}
+
+/* NULL: a stream answers. */
+static json_t *client_ask(struct client *cl, const char *cmd, const json_t *req)
+{
+	json_int_t limit = json_integer_value(json_object_get(req, "limit"));
+	struct tbg_control *c = cl->control;
+
+	if (limit < 0)
+		return tbg_command_error("limit: %lld: give a number of objects, or 0 for all",
+					 (long long)limit);
+	if (!tbg_stream_takes(cmd))
+		return tbg_command(c->s, cmd, req);
+	if (streams_running(c) >= STREAMS_MAX)
+		return tbg_command_error("%s: %d listings or warmings are under way already; try again when they are done",
+					 cmd, STREAMS_MAX);
+	return tbg_stream_start(&cl->stream, c->s, cmd, req, cl->fd, c->done_fd);
+}
+
+static void client_execute(struct client *cl, const char *line, size_t len)
+{
+	json_error_t error;
+	json_t *req = json_loadb(line, len, JSON_REJECT_DUPLICATES, &error);
+	const char *cmd = json_string_value(json_object_get(req, "cmd"));
+	json_t *answer;
+
+	if (!req)
+		answer = tbg_command_error("not a line of JSON: %s at byte %d",
+					   error.text, error.position);
+	else if (!cmd)
+		answer = tbg_command_error("cmd: missing; give {\"cmd\":\"status\"} or stats, objects, why, purge, warm");
+	else
+		answer = client_ask(cl, cmd, req);
+	if (!cl->stream)
+		client_answer(cl, answer);
+	json_decref(req);
+}
+
+/* Takes one line out of the buffer and executes it; false: none is whole. */
+static bool client_step(struct client *cl)
+{
+	char *lf = memchr(cl->in, '\n', cl->in_len);
+	size_t len;
+
+	if (!lf && cl->in_len == sizeof(cl->in)) {
+		client_answer(cl, tbg_command_error("line longer than %zu bytes",
+						  sizeof(cl->in) - 1));
+		cl->in_len = 0;
+		cl->closing = true;
+		return true;
+	}
+	if (!lf)
+		return false;
+	len = lf - cl->in;
+	client_execute(cl, cl->in, len);
+	cl->in_len -= len + 1;
+	memmove(cl->in, lf + 1, cl->in_len);
+	return true;
+}
+
+/* 0: all out or would block; else the client is gone. */
+static int client_send(struct client *cl)
+{
+	ssize_t n;
+
+	while (cl->out) {
+		n = send(cl->fd, cl->out + cl->out_off,
+			 cl->out_len - cl->out_off, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0)
+			return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+		cl->moved_ns = tbg_mono_ns();
+		cl->out_off += n;
+		if (cl->out_off == cl->out_len) {
+			free(cl->out);
+			cl->out = NULL;
+		}
+	}
+	return 0;
+}
+
+/* 1: something came; 0: would block or no room; else the client is gone. */
+static int client_recv(struct client *cl)
+{
+	size_t room = sizeof(cl->in) - cl->in_len;
+	ssize_t n;
+
+	if (!room || cl->closing)
+		return 0;
+	n = recv(cl->fd, cl->in + cl->in_len, room, MSG_DONTWAIT);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	if (n == 0) {		/* what it has asked before is still answered */
+		cl->closing = true;
+		return 0;
+	}
+	cl->in_len += n;
+	cl->moved_ns = tbg_mono_ns();
+	return 1;
+}
+
+/*
+ * Moves the client as far as it goes without waiting. At most STEPS_MAX
+ * commands per call, the loop has others; it stays readable meanwhile.
+ */
+#define STEPS_MAX 8
+
+static void client_move(struct client *cl)
+{
+	struct tbg_loop *loop = cl->control->s->loop;
+	int steps = 0;
+
+	do {
+		if (client_send(cl) || (!cl->out && client_recv(cl) < 0)) {
+			client_close(cl);
+			return;
+		}
+	} while (!cl->out && ++steps <= STEPS_MAX && client_step(cl) &&
+		 !cl->stream);
+	if (cl->stream) {
+		tbg_loop_remove(loop, cl->fd);
+		return;
+	}
+	if (cl->closing && !cl->out && !memchr(cl->in, '\n', cl->in_len)) {
+		client_close(cl);
+		return;
+	}
+	/* a writable socket calls again for the lines that are left */
+	tbg_loop_change(loop, cl->fd,
+			cl->out || steps > STEPS_MAX || cl->closing ?
+			EPOLLOUT : EPOLLIN);
+}
+
+static void client_event(void *arg, uint32_t events)
+{
+	struct client *cl = arg;
+
+	/* nobody is left to read what we might still say */
+	if (events & (EPOLLHUP | EPOLLERR) && !(events & EPOLLIN)) {
+		client_close(cl);
+		return;
+	}
+	client_move(cl);
+}
+
+/* Streams that are done: their clients are ours again. */
+static void done_event(void *arg, uint32_t events)
+{
+	struct tbg_control *c = arg;
+	uint64_t nr;
+
+	if (read(c->done_fd, &nr, sizeof(nr)) < 0)
+		return;
+	for (int i = 0; i < CLIENTS_MAX; i++) {
+		struct client *cl = &c->clients[i];
+		struct tbg_stream *st = cl->stream;
+		bool failed;
+
+		if (!st || !atomic_load(&st->done))
+			continue;
+		failed = atomic_load(&st->failed);
+		tbg_stream_end(st);
+		cl->stream = NULL;
+		cl->moved_ns = tbg_mono_ns();
+		if (failed ||
+		    tbg_loop_add(c->s->loop, cl->fd, EPOLLIN, client_event, cl))
+			client_close(cl);
+		else
+			client_move(cl);
+	}
+}
+
+static void clients_tick(void *arg, uint64_t now_ns)
+{
+	struct tbg_control *c = arg;
+
+	for (int i = 0; i < CLIENTS_MAX; i++) {
+		struct client *cl = &c->clients[i];
+
+		if (cl->control && !cl->stream &&
+		    (int64_t)(now_ns - cl->moved_ns) > IDLE_S * 1000000000LL)
+			client_close(cl);
+	}
+}
+
+/* A free slot, or that of who has not moved for longest; NULL: all are busy. */
+static struct client *client_room(struct tbg_control *c)
+{
+	struct client *oldest = NULL;
+
+	for (int i = 0; i < CLIENTS_MAX; i++) {
+		struct client *cl = &c->clients[i];
+
+		if (!cl->control)
+			return cl;
+		if (!cl->stream &&
+		    (!oldest || cl->moved_ns < oldest->moved_ns))
+			oldest = cl;
+	}
+	if (oldest)
+		client_close(oldest);
+	return oldest;
+}
+
+static void client_add(struct tbg_control *c, int fd)
+{
+	struct client *cl = client_room(c);
+
+	if (!cl || tbg_loop_add(c->s->loop, fd, EPOLLIN, client_event, cl)) {
+		close(fd);
+		return;
+	}
+	cl->control = c;
+	cl->fd = fd;
+	cl->moved_ns = tbg_mono_ns();
+	cl->closing = false;
+	cl->in_len = 0;
+	cl->out = NULL;
+	cl->stream = NULL;
+}
+
+static void accept_event(void *arg, uint32_t events)
+{
+	struct tbg_control *c = arg;
+	int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0) {
+		client_add(c, fd);
+		return;
+	}
+	if (errno != EMFILE && errno != ENFILE)
+		return;
+	/* Out of descriptors: refuse with the spare one, or we would spin. */
+	close(c->spare_fd);
+	fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	c->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* --- the socket ---------------------------------------------------------- */
+
+/* Makes the folder of path if it is missing, and holds it locked. */
+static int folder_lock(struct tbg_control *c, const char *path)
+{
+	char dir[sizeof(c->path)];
+	char *slash;
+	int fd;
+
+	snprintf(dir, sizeof(dir), "%s", path);
+	slash = strrchr(dir, '/');
+	if (!slash)
+		strcpy(dir, ".");
+	else if (slash == dir)
+		strcpy(dir, "/");
+	else
+		*slash = 0;
+	if (!mkdir(dir, 0755))
+		c->made_dir = true;
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	/* two daemons that start at once must not unlink each other's socket */
+	flock(fd, LOCK_EX);
+	return fd;
+}
+
+/* -EADDRINUSE: somebody answers there; *ret_pid is who, or 0. */
+static int dead_remove(const struct sockaddr_un *addr, pid_t *ret_pid)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct ucred peer = { 0 };
+	socklen_t len = sizeof(peer);
+	struct stat st;
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	err = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) ? errno : 0;
+	if (!err)
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len);
+	close(fd);
+	*ret_pid = peer.pid;
+	if (!err || err == EAGAIN)
+		return -EADDRINUSE;
+	if (err == ENOENT)
+		return 0;
+	if (err != ECONNREFUSED)
+		return -err;
+	if (lstat(addr->sun_path, &st) || !S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	return unlink(addr->sun_path) ? -errno : 0;
+}
+
+static int socket_bind(struct tbg_control *c, const struct sockaddr_un *addr)
+{
+	mode_t old = umask(0177);
+	struct stat st;
+	int err;
+
+	err = bind(c->fd, (const struct sockaddr *)addr, sizeof(*addr)) ? -errno : 0;
+	umask(old);
+	if (err)
+		return err;
+	if (lstat(addr->sun_path, &st))
+		return -errno;
+	c->dev = st.st_dev;
+	c->ino = st.st_ino;
+	return listen(c->fd, BACKLOG) ? -errno : 0;
+}
+
+static int socket_open(struct tbg_control *c, const char *path, pid_t *ret_pid)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int folder, err;
+
+	if (!*path || strlen(path) >= sizeof(addr.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(addr.sun_path, path);
+	strcpy(c->path, path);
+	folder = folder_lock(c, path);
+	if (folder < 0)
+		return folder;
+	err = dead_remove(&addr, ret_pid);
+	if (err)
+		goto out;
+	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (c->fd < 0) {
+		err = -errno;
+		goto out;
+	}
+	err = socket_bind(c, &addr);
+	if (err)
+		close(c->fd);
+out:
+	close(folder);
+	return err;
+}
+
+static void open_explain(const char *path, int err, pid_t pid, char *ret_msg,
+			 size_t msg_len)
+{
+	if (err == -EADDRINUSE)
+		snprintf(ret_msg, msg_len, "control: %s: a daemon (pid %d) answers there; stop it, or give --control another path",
+			 path, (int)pid);
+	else if (err == -ENAMETOOLONG)
+		snprintf(ret_msg, msg_len, "control: %s: a socket's path has 1 to %zu bytes; give --control another path",
+			 path, sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
+	else if (err == -EEXIST || err == -ENOTSOCK)
+		snprintf(ret_msg, msg_len, "control: %s: exists and is not a socket; remove it, or give --control another path",
+			 path);
+	else
+		snprintf(ret_msg, msg_len, "control: %s: %s; give --control a path in a folder that can be written",
+			 path, strerror(-err));
+}
+
+int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
+		     const char *path, char *ret_msg, size_t msg_len)
+{
+	struct tbg_control *c = calloc(1, sizeof(*c));
+	pid_t pid = 0;
+	int err = -ENOMEM;
+
+	if (!c)
+		goto no_control;
+	c->s = s;
+	err = socket_open(c, path, &pid);
+	if (err)
+		goto no_socket;
+	c->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	c->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	err = c->done_fd < 0 ? -errno : 0;
+	if (err)
+		goto no_done;
+	err = tbg_loop_add(s->loop, c->done_fd, EPOLLIN, done_event, c);
+	if (err)
+		goto no_loop;
+	err = tbg_loop_every(s->loop, 1000, clients_tick, c);
+	if (err)
+		goto no_accept;
+	err = tbg_loop_add(s->loop, c->fd, EPOLLIN, accept_event, c);
+	if (err)
+		goto no_accept;
+	*ret = c;
+	return 0;
+
+no_accept:
+	tbg_loop_remove(s->loop, c->done_fd);
+no_loop:
+	close(c->done_fd);
+no_done:
+	close(c->spare_fd);
+	close(c->fd);
+	unlink(c->path);
+no_socket:
+	free(c);
+no_control:
+	open_explain(path, err, pid, ret_msg, msg_len);
+	return err;
+}
+
+int tbg_control_chown(struct tbg_control *c, uid_t uid, gid_t gid)
+{
+	char dir[sizeof(c->path)], *slash;
+
+	if (!c)
+		return 0;
+	if (lchown(c->path, uid, gid))
+		return -errno;
+	strcpy(dir, c->path);
+	slash = strrchr(dir, '/');
+	if (!c->made_dir || !slash || slash == dir)
+		return 0;
+	*slash = 0;
+	return lchown(dir, uid, gid) ? -errno : 0;
+}
+
+/* The loop no longer runs: the timer that still points here is never called. */
+void tbg_control_close(struct tbg_control *c)
+{
+	struct stat st;
+
+	if (!c)
+		return;
+	tbg_loop_remove(c->s->loop, c->fd);
+	tbg_loop_remove(c->s->loop, c->done_fd);
+	for (int i = 0; i < CLIENTS_MAX; i++) {
+		struct client *cl = &c->clients[i];
+
+		if (!cl->control)
+			continue;
+		if (cl->stream) {
+			shutdown(cl->fd, SHUT_RDWR);
+			tbg_stream_end(cl->stream);
+			close(cl->fd);
+			continue;
+		}
+		client_close(cl);
+	}
+	close(c->fd);
+	if (!lstat(c->path, &st) && st.st_dev == c->dev && st.st_ino == c->ino)
+		unlink(c->path);
+	close(c->done_fd);
+	close(c->spare_fd);
+	free(c);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The control socket (Unix stream, mode 0600, JSON lines): what `toboggan`
+ * talks to. Runs in the control thread; never blocks it.
+ *
+ *	{"cmd":"status"}			{"cmd":"stats"}
+ *	{"cmd":"objects","limit":100}		{"cmd":"why","url":"/a.html"}
+ *	{"cmd":"purge","url":"/a.html"}		{"cmd":"purge","all":true}
+ *	{"cmd":"warm","path":"/srv/www"}
+ *
+ * Each gets one line, {"ok":true,...} or {"ok":false,"error":"..."}, in order.
+ */
+#ifndef TBG_USERD_CONTROL_H
+#define TBG_USERD_CONTROL_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+struct tbg_control;
+struct tbg_server;
+
+/* Binds path (a dead daemon's socket there is replaced, a live one's is not). */
+int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
+		     const char *path, char *ret_msg, size_t msg_len);
+void tbg_control_close(struct tbg_control *c);	/* unlinks; NULL allowed */
+
+/*
+ * Gives the socket (and its folder, if we made it) to the user that the daemon
+ * is about to become, so that he can use and remove it. NULL allowed.
+ */
+int tbg_control_chown(struct tbg_control *c, uid_t uid, gid_t gid);
+
+#endif

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Heads, chunks and pieces to the client's socket. Called by transfer.c and
+ * fetch.c; sends through conn.c, which keeps the counts of the idle equation.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conn.h"
+#include "deliver.h"
+#include "server.h"
+
+#define IOV_NR	   24
+#define SEND_BYTES (512 << 10)	/* of one call */
+
+static void cache_status(struct tbg_transfer *x)
+{
+	static const char *const fwd[] = {
+#define X(name, text) [TBG_FWD_##name] = text,
+		TBG_FWD_LIST(X)
+#undef X
+	};
+	struct tbg_lines *l = &x->pre;
+
+	tbg_lines_add(l, "Cache-Status: toboggan");
+	if (x->hit && !x->fwd_status && !x->collapsed) {
+		tbg_lines_add(l, "; hit");
+	} else {
+		tbg_lines_add(l, "; fwd=%s", fwd[x->fwd]);
+		if (x->fwd_status)
+			tbg_lines_add(l, "; fwd-status=%u", x->fwd_status);
+	}
+	if (x->hit)
+		tbg_lines_add(l, "; ttl=%lld",
+			      (long long)tbg_terms_ttl(&x->hit->terms, x->w->now_ns));
+	if (x->stored)
+		tbg_lines_add(l, "; stored");
+	if (x->collapsed)
+		tbg_lines_add(l, "; collapsed");
+	tbg_lines_put(l, "\r\n", 2);
+}
+
+/* What the answer's length makes of the connection. */
+static void framing_lines(struct tbg_transfer *x, const struct tbg_delivery *d)
+{
+	struct tbg_lines *l = &x->pre;
+	struct tbg_value upgrade;
+
+	if (d->status == 101) {
+		if (tbg_field_find(x->fields.text, x->fields.len, "Upgrade", &upgrade))
+			tbg_lines_field(l, TBG_VALUE("Upgrade"), upgrade);
+		tbg_lines_add(l, "Connection: upgrade\r\n");
+		x->persist = TBG_PERSIST_NOT;
+		return;
+	}
+	if (d->length >= 0 && d->status >= 200 && d->status != 204)
+		tbg_lines_add(l, "Content-Length: %lld\r\n", (long long)d->length);
+	if (!x->bodiless && d->length < 0) {
+		x->chunked = x->m.minor;
+		if (x->chunked)
+			tbg_lines_add(l, "Transfer-Encoding: chunked\r\n");
+		else
+			x->persist = TBG_PERSIST_NOT;
+	}
+	/* what is left of the request's body is never read */
+	if (x->up_body || x->w->draining)
+		x->persist = TBG_PERSIST_NOT;
+	tbg_lines_add(l, "%s", tbg_persist_line(x->persist));
+}
+
+static void seek(struct tbg_transfer *x, uint64_t from)
+{
+	x->at = x->source ? x->source->first : NULL;
+	x->at_off = 0;
+	x->read = from;
+	while (x->at && from >= x->at->len && x->at->next) {
+		from -= x->at->len;
+		x->at = x->at->next;
+	}
+	x->at_off = from;
+}
+
+void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d)
+{
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	x->begun = true;
+	x->status = d->status;
+	x->bodiless = d->status != 101 &&
+		      tbg_response_bodiless(d->status, x->m.method);
+	x->ended = d->ended;
+	x->consumes = d->consumes;
+	x->limit = d->limit;
+	if (d->source && !x->bodiless) {
+		atomic_fetch_add(&d->source->refs, 1);
+		x->source = d->source;
+		seek(x, d->from);
+	}
+	tbg_lines_add(&x->pre, "HTTP/1.1 %u %.*s\r\n", d->status,
+		      (int)d->reason_len, d->reason);
+	while (tbg_field_next(d->fields, d->fields_len, &at, &name, &v))
+		if (d->age_s < 0 || !tbg_value_is(name, "Age"))
+			tbg_lines_field(&x->pre, name, v);
+	if (d->age_s >= 0)
+		tbg_lines_add(&x->pre, "Age: %lld\r\n", (long long)d->age_s);
+	if (d->range)
+		tbg_lines_add(&x->pre, "Content-Range: %s\r\n", d->range);
+	tbg_lines_add(&x->pre, "Via: 1.1 toboggan\r\n");
+	cache_status(x);
+	framing_lines(x, d);
+	tbg_lines_put(&x->pre, "\r\n", 2);
+	if (x->persist == TBG_PERSIST_NOT && x->c)
+		x->c->traffic->close_after = true;
+}
+
+void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
+{
+	char text[64];
+	size_t len = tbg_error_body(status, text);
+
+	x->begun = true;
+	x->status = status;
+	x->bodiless = true;		/* its text stands in pre */
+	if (x->up_body || x->w->draining)
+		x->persist = TBG_PERSIST_NOT;
+	tbg_lines_add(&x->pre, "HTTP/1.1 %u %s\r\nServer: toboggan\r\nDate: %.*s\r\n",
+		      status, tbg_status_text(status), TBG_DATE_LEN, x->w->date);
+	tbg_lines_add(&x->pre, "Content-Type: text/plain\r\nContent-Length: %zu\r\n", len);
+	cache_status(x);
+	tbg_lines_add(&x->pre, "%s\r\n%s", tbg_persist_line(x->persist),
+		      x->m.method == TBG_METHOD_HEAD ? "" : text);
+	if (x->m.method != TBG_METHOD_HEAD)
+		x->body_sent = len;
+	if (x->persist == TBG_PERSIST_NOT && x->c)
+		x->c->traffic->close_after = true;
+}
+
+void tbg_deliver_interim(struct tbg_transfer *x, unsigned int status,
+			 const char *reason, size_t reason_len,
+			 const char *fields, size_t len)
+{
+	if (!x->c || x->begun || !x->m.minor)
+		return;
+	tbg_lines_add(&x->pre, "HTTP/1.1 %u %.*s\r\n", status, (int)reason_len,
+		      reason);
+	tbg_lines_put(&x->pre, fields, len);
+	tbg_lines_put(&x->pre, "\r\n", 2);
+}
+
+/* Bytes of the source that are there and not yet sent. */
+static uint64_t available(const struct tbg_transfer *x)
+{
+	uint64_t end;
+
+	if (!x->source)
+		return 0;
+	end = x->source->len < x->limit ? x->source->len : x->limit;
+	return end > x->read ? end - x->read : 0;
+}
+
+uint64_t tbg_deliver_backlog(const struct tbg_transfer *x)
+{
+	return available(x);
+}
+
+/* The next chunk's frame, once the last one is out; the last chunk. */
+static void chunk_begin(struct tbg_transfer *x)
+{
+	uint64_t len = available(x);
+
+	if (!x->chunked || x->chunk_left || x->post.len || x->last)
+		return;
+	if (len) {
+		tbg_lines_add(&x->pre, "%llx\r\n", (unsigned long long)len);
+		x->chunk_left = len;
+		tbg_lines_put(&x->post, "\r\n", 2);
+	}
+	if (x->ended) {
+		struct tbg_lines *l = len ? &x->post : &x->pre;
+		struct tbg_value te;
+
+		tbg_lines_put(l, "0\r\n", 3);
+		if (x->frame.trailer_len &&
+		    tbg_field_find(x->fields.text, x->fields.len, "TE", &te) &&
+		    tbg_list_has(te, "trailers"))
+			tbg_forward_trailer(l, x->frame.trailer, x->frame.trailer_len);
+		tbg_lines_put(l, "\r\n", 2);
+		x->last = true;
+	}
+}
+
+static int iov_text(struct iovec *iov, const struct tbg_lines *l, uint32_t off)
+{
+	if (off >= l->len)
+		return 0;
+	*iov = (struct iovec){ l->text + off, l->len - off };
+	return 1;
+}
+
+/* Up to nr pieces, limit bytes. */
+static int iov_pieces(const struct tbg_transfer *x, struct iovec *iov, int max,
+		      uint64_t limit)
+{
+	struct tbg_piece *p = x->at;
+	uint32_t off = x->at_off;
+	int nr = 0;
+
+	for (; p && nr < max && limit; p = p->next, off = 0) {
+		uint64_t n = p->len - off < limit ? p->len - off : limit;
+
+		if (!n)
+			continue;
+		iov[nr++] = (struct iovec){ p->data + off, n };
+		limit -= n;
+	}
+	return nr;
+}
+
+static size_t iov_sum(const struct iovec *iov, int nr)
+{
+	size_t sum = 0;
+
+	while (nr--)
+		sum += iov[nr].iov_len;
+	return sum;
+}
+
+static size_t text_advance(struct tbg_lines *l, uint32_t *off, size_t n)
+{
+	size_t rest = l->len - *off, used = n < rest ? n : rest;
+
+	*off += used;
+	if (*off == l->len)
+		*off = l->len = 0;
+	return n - used;
+}
+
+/* Past n bytes of the source; frees them if nobody else reads them. */
+static void source_advance(struct tbg_transfer *x, size_t n)
+{
+	x->read += n;
+	x->body_sent += n;
+	if (x->chunked)
+		x->chunk_left -= n;
+	while (n) {
+		size_t rest = x->at->len - x->at_off;
+
+		if (n < rest) {
+			x->at_off += n;
+			return;
+		}
+		n -= rest;
+		x->at_off = x->at->len;
+		if (!x->at->next)
+			return;
+		x->at = x->at->next;
+		x->at_off = 0;
+	}
+}
+
+void tbg_deliver_consume(struct tbg_transfer *x)
+{
+	struct tbg_pile *p = x->source;
+
+	x->consumes = true;
+	if (p && !x->at)
+		x->at = p->first;
+	while (p && p->first && p->first != x->at) {
+		struct tbg_piece *one = p->first;
+
+		p->first = one->next;
+		free(one);
+	}
+}
+
+static void advance(struct tbg_transfer *x, size_t n, size_t body)
+{
+	n = text_advance(&x->pre, &x->pre_off, n);
+	if (!n)
+		return;
+	if (body) {
+		size_t used = n < body ? n : body;
+
+		source_advance(x, used);
+		n -= used;
+		/* a piece that has been sent whole may grow: skip on later */
+		if (x->consumes)
+			tbg_deliver_consume(x);
+	}
+	text_advance(&x->post, &x->post_off, n);
+}
+
+/* Whether everything there will ever be is sent. */
+static bool finished(const struct tbg_transfer *x)
+{
+	if (!x->begun || x->pre.len || x->post.len || x->chunk_left)
+		return false;
+	if (x->bodiless)
+		return true;
+	if (x->chunked)
+		return x->last;
+	return x->limit == UINT64_MAX ? x->ended && !available(x)
+				      : x->read >= x->limit;
+}
+
+/* One call's worth; false: nothing (more) can be sent now. */
+static bool send_some(struct tbg_transfer *x)
+{
+	uint64_t body_max;
+	struct iovec iov[IOV_NR];
+	size_t sum, body;
+	bool all;
+	ssize_t n;
+	int nr;
+
+	if (x->source && !x->at)
+		x->at = x->source->first;
+	if (x->begun && !x->bodiless)
+		chunk_begin(x);
+	body_max = x->chunked ? x->chunk_left : available(x);
+	if (!x->begun || x->bodiless)
+		body_max = 0;
+	nr = iov_text(iov, &x->pre, x->pre_off);
+	body = iov_pieces(x, iov + nr, IOV_NR - 2,
+			  body_max < SEND_BYTES ? body_max : SEND_BYTES);
+	nr += body;
+	body = iov_sum(iov + nr - body, body);
+	if (body == body_max)
+		nr += iov_text(iov + nr, &x->post, x->post_off);
+	sum = iov_sum(iov, nr);
+	if (!sum)
+		return false;
+	all = x->begun && body == body_max &&
+	      (x->bodiless || (x->chunked ? x->last :
+			       x->limit == UINT64_MAX ? x->ended
+						      : x->read + body >= x->limit));
+	n = tbg_conn_write(x->w, x->c, iov, nr, sum, all, x->taken);
+	if (n == -EAGAIN) {
+		x->blocked = true;
+		return false;
+	}
+	if (n < 0) {
+		tbg_conn_kill(x->w, x->c);
+		return false;
+	}
+	advance(x, n, body);
+	return true;
+}
+
+void tbg_deliver_push(struct tbg_transfer *x)
+{
+	if (!x->c || x->blocked)
+		return;
+	if (x->pre.failed || x->post.failed) {
+		tbg_conn_kill(x->w, x->c);
+		return;
+	}
+	while (x->c && send_some(x))
+		;
+	if (x->c && finished(x)) {
+		struct tbg_conn *c = x->c;
+
+		x->c = NULL;
+		tbg_conn_answered(x->w, c, x);
+	}
+}
+
+void tbg_deliver_end(struct tbg_transfer *x)
+{
+	x->ended = true;
+	tbg_deliver_push(x);
+}
+
+void tbg_deliver_break(struct tbg_transfer *x)
+{
+	struct linger reset = { .l_onoff = 1 };
+
+	if (!x->c)
+		return;
+	/* an orderly end would be the end of a body without length */
+	if (!x->chunked && x->limit == UINT64_MAX)
+		setsockopt(x->c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	tbg_conn_kill(x->w, x->c);
+}

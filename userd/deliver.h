@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A transfer's way to its client: a head, then the bytes of a pile as they
+ * come, framed as the client's version can read them.
+ */
+#ifndef TBG_USERD_DELIVER_H
+#define TBG_USERD_DELIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transfer.h"
+
+struct tbg_delivery {
+	unsigned int status;
+	const char *reason;
+	size_t reason_len;
+	const char *fields;		/* lines, with a Date */
+	size_t fields_len;
+	int64_t length;			/* of the body, or told instead; -1: unknown */
+	int64_t age_s;			/* -1: as the fields say */
+	const char *range;		/* Content-Range, or NULL */
+	struct tbg_pile *source;	/* body; a reference is taken */
+	uint64_t from, limit;		/* bytes of it */
+	bool ended;			/* it is whole already */
+	bool consumes;			/* nobody else reads it: free what is sent */
+};
+
+/* Begins the answer. Nothing is sent before tbg_deliver_push(). */
+void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d);
+
+/* A status with its text, and nothing else. */
+void tbg_deliver_error(struct tbg_transfer *x, unsigned int status);
+
+/* An interim response (1xx) ahead of the answer. */
+void tbg_deliver_interim(struct tbg_transfer *x, unsigned int status,
+			 const char *reason, size_t reason_len,
+			 const char *fields, size_t len);
+
+/* Sends what can be sent; may end the transfer. */
+void tbg_deliver_push(struct tbg_transfer *x);
+
+/* The source is whole now. */
+void tbg_deliver_end(struct tbg_transfer *x);
+
+/* It will never be: the client must not take it for whole. */
+void tbg_deliver_break(struct tbg_transfer *x);
+
+/* Bytes that wait for the client. */
+uint64_t tbg_deliver_backlog(const struct tbg_transfer *x);
+
+/* Nobody else reads the source any more: what is sent is freed from now on. */
+void tbg_deliver_consume(struct tbg_transfer *x);
+
+#endif

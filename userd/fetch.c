@@ -1,0 +1,897 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One request to an upstream, on one connection after the other until one
+ * answers. A request is sent again only if no byte of an answer came and it
+ * was either never sent, or is idempotent and had been sent on a connection
+ * from the pool, which the server may have closed at that moment.
+ *
+ * What is received goes where it stays: the head into the connection's buffer,
+ * the body into the pieces that the client is served from and that are stored.
+ * A body that is not stored is received only as fast as the client takes it.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "clock.h"
+#include "conn.h"
+#include "deliver.h"
+#include "fetch.h"
+#include "health.h"
+#include "server.h"
+
+#define INTERIMS_MAX	32		/* 1xx responses ahead of one */
+#define PIECE_FIRST	(16u << 10)
+#define PIECE_MORE	(64u << 10)
+#define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
+#define BACKLOG_LOW	(256u << 10)	/* and go on */
+#define EXPECT_MS	300		/* for a 100 from the upstream */
+
+static const struct tbg_options *options(const struct tbg_transfer *x)
+{
+	return &x->w->s->opt;
+}
+
+/* Lets go of the connection. keep: it is in order. */
+static void origin_end(struct tbg_transfer *x, bool keep)
+{
+	struct tbg_origin *o = x->o;
+
+	if (!o)
+		return;
+	x->o = NULL;
+	x->into = NULL;
+	atomic_fetch_sub(&o->backend->active, 1);
+	if (keep)
+		tbg_origin_keep(x->w, o);
+	else
+		tbg_origin_drop(x->w, o);
+}
+
+static void unfill(struct tbg_transfer *x)
+{
+	tbg_stock_fill(x->w->s->stock, -(int64_t)x->filled);
+	x->filled = 0;
+	x->filling = false;
+}
+
+/* The end of the fetch, whatever it came to. */
+static void fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
+{
+	unfill(x);
+	x->running = false;
+	tbg_pile_put(x->pile);
+	x->pile = NULL;
+	tbg_transfer_land(x, status, pass);
+}
+
+void tbg_fetch_stop(struct tbg_transfer *x)
+{
+	if (!x->running)
+		return;
+	origin_end(x, false);
+	fetch_end(x, 502, false);
+}
+
+void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
+{
+	if (!x->running)
+		return;
+	origin_end(x, false);
+	fetch_end(x, status, false);
+	if (x->checks)
+		tbg_health_found(x, 0);
+	else if (x->begun)
+		tbg_deliver_break(x);
+	else
+		tbg_transfer_failed(x, status);
+}
+
+/* Request out */
+
+static void next_send(struct tbg_transfer *x);
+
+static void head_make(struct tbg_transfer *x)
+{
+	const struct tbg_message *m = &x->m;
+	struct tbg_forward f = {
+		.method = x->method, .target = x->target, .host = x->host,
+		.fields = x->fields.text, .fields_len = x->fields.len,
+		.peer = x->peer, .authority = x->o->backend->authority,
+		.framing = m->chunked ? TBG_FRAMING_CHUNKED :
+			   m->content_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_NONE,
+		.length = m->content_length, .has_length = m->has_length,
+		.minor = m->minor, .via = x->w->s->via, .upgrade = x->tunnel,
+		.expect = x->expecting,
+	};
+
+	x->alone = x->selected && !x->plain;
+	if (x->alone) {
+		const struct tbg_stored *s = x->selected;
+
+		f.alone = true;
+		tbg_field_find(s->head, s->head_len, "ETag", &f.etag);
+		tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
+	}
+	x->up_head.len = 0;
+	tbg_forward_request(&x->up_head, &f);
+}
+
+static void request_begin(struct tbg_transfer *x)
+{
+	head_make(x);
+	if (x->up_head.failed) {
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	x->r = (struct tbg_response){ 0 };
+	x->head_off = 0;
+	x->up_head_done = x->up_failed = false;
+	x->sent_ns = x->w->now_ns;
+	x->stamp_ms = x->w->now_ms;
+	x->seq = tbg_stock_seq(x->w->s->stock);
+	if (!x->o->recv.busy)
+		tbg_origin_recv(x->w, x->o, x->o->head, TBG_RESPONSE_HEAD_MAX);
+	next_send(x);
+}
+
+/* The next server, or the end. */
+static void try_next(struct tbg_transfer *x, unsigned int status)
+{
+	struct tbg_upstream *u = x->w->s->upstream;
+	struct tbg_backend *b = NULL;
+
+	if (x->checks)
+		b = x->tries++ ? NULL : x->checks;
+	else if (x->tries++ <= u->nr)
+		b = tbg_upstream_choose(u, x->tried, x->w->now_ns);
+	if (!b) {
+		tbg_fetch_fail(x, status);
+		return;
+	}
+	x->o = tbg_origin_take(x->w, x, b, !x->fresh_only && !x->tunnel);
+	if (!x->o) {
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	x->origins_nr++;
+	x->stamp_ms = x->w->now_ms;
+	atomic_fetch_add(&b->active, 1);
+	atomic_fetch_add_explicit(&b->requests, 1, memory_order_relaxed);
+	if (!x->o->reused)
+		x->tried |= 1u << b->id;
+	if (x->o->connected)
+		request_begin(x);
+}
+
+void tbg_fetch_begin(struct tbg_transfer *x)
+{
+	const struct tbg_message *m = &x->m;
+
+	x->running = true;
+	x->up_body = m->chunked || m->content_length || x->tunnel;
+	x->expecting = m->expect_continue && x->up_body;
+	tbg_frame_begin(&x->up_frame,
+			x->tunnel ? TBG_FRAMING_CLOSE :
+			m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
+			m->content_length);
+	try_next(x, 502);
+}
+
+static void backend_failed(struct tbg_transfer *x)
+{
+	tbg_backend_failed(x->o->backend, x->w->now_ns);
+}
+
+void tbg_fetch_connected(struct tbg_transfer *x, int err)
+{
+	tbg_transfer_hold(x);
+	if (!err) {
+		request_begin(x);
+	} else {
+		backend_failed(x);
+		origin_end(x, false);
+		try_next(x, 502);
+	}
+	tbg_transfer_release(x);
+}
+
+static void up_submit(struct tbg_transfer *x)
+{
+	memcpy(x->o->iov, x->up_iov, sizeof(x->up_iov));
+	tbg_origin_send(x->w, x->o, x->up_nr);
+}
+
+static void up_add(struct tbg_transfer *x, const void *b, size_t len)
+{
+	if (len)
+		x->up_iov[x->up_nr++] = (struct iovec){ (void *)b, len };
+}
+
+/* A bad or truncated body: the upstream must not take it for whole. */
+static void body_bad(struct tbg_transfer *x, unsigned int status)
+{
+	origin_end(x, false);
+	fetch_end(x, 502, false);
+	if (!x->c)
+		return;
+	if (x->begun) {
+		tbg_deliver_break(x);
+		return;
+	}
+	tbg_deliver_error(x, status);
+	tbg_deliver_push(x);
+}
+
+/* Frames for the upstream what has been taken off the client's frames. */
+static void body_frame(struct tbg_transfer *x, size_t data, bool done)
+{
+	bool chunked = x->up_frame.framing == TBG_FRAMING_CHUNKED;
+
+	x->up_pre.len = x->up_post.len = 0;
+	if (chunked && data) {
+		tbg_lines_add(&x->up_pre, "%zx\r\n", data);
+		tbg_lines_put(&x->up_post, "\r\n", 2);
+	}
+	if (chunked && done) {
+		tbg_lines_put(&x->up_post, "0\r\n", 3);
+		tbg_forward_trailer(&x->up_post, x->up_frame.trailer ?: "",
+				    x->up_frame.trailer_len);
+		tbg_lines_put(&x->up_post, "\r\n", 2);
+	}
+	up_add(x, x->up_pre.text, x->up_pre.len);
+	up_add(x, x->up_data, data);
+	up_add(x, x->up_post.text, x->up_post.len);
+}
+
+/* Takes what has come of the body. False: nothing to send. */
+static bool body_take(struct tbg_transfer *x)
+{
+	size_t used = 0, data = 0;
+	enum tbg_parsed p;
+	uint32_t len;
+
+	free(x->up_data);
+	x->up_data = tbg_conn_input_take(x->c, &len);
+	if (!x->up_data)
+		return false;
+	p = tbg_frame_eat(&x->up_frame, x->up_data, len, &used, &data);
+	x->taken += used;
+	x->body_len += data;
+	if (!tbg_conn_input_back(x->c, x->up_data + used, len - used) ||
+	    p == TBG_PARSED_BAD) {
+		body_bad(x, 400);
+		return false;
+	}
+	if (x->body_len > x->body_max && !x->tunnel) {
+		body_bad(x, 413);
+		return false;
+	}
+	x->up_body = p != TBG_PARSED_DONE;
+	body_frame(x, data, !x->up_body);
+	return x->up_nr;
+}
+
+/* Sends what there is, if nothing is being sent. */
+static void next_send(struct tbg_transfer *x)
+{
+	if (!x->running || !x->o || !x->o->connected || x->o->send.busy ||
+	    x->up_failed)
+		return;
+	if (x->up_nr) {
+		up_submit(x);
+		return;
+	}
+	if (!x->up_head_done) {
+		x->up_head_done = true;
+		up_add(x, x->up_head.text, x->up_head.len);
+		up_submit(x);
+		return;
+	}
+	/* a tunnel's bytes wait for the 101 */
+	if (!x->up_body || !x->c || (x->tunnel && !x->head_done))
+		return;
+	if (body_take(x)) {
+		x->body_begun = true;
+		up_submit(x);
+		tbg_conn_input_more(x->w, x->c);
+	}
+}
+
+void tbg_fetch_input(struct tbg_transfer *x)
+{
+	next_send(x);
+	if (!x->running || !x->c || !x->up_body || !x->c->eof)
+		return;
+	if (x->up_head_done && !x->up_nr && !x->o->send.busy) {
+		/* the client has ended within its body, or its tunnel */
+		tbg_fetch_stop(x);
+		tbg_conn_kill(x->w, x->c);
+	}
+}
+
+void tbg_fetch_sent(struct tbg_transfer *x, int res)
+{
+	size_t n = res > 0 ? res : 0;
+	unsigned int from = 0;
+
+	tbg_transfer_hold(x);
+	x->stamp_ms = x->w->now_ms;
+	x->up_failed |= res <= 0;	/* its answer may be there all the same */
+	while (from < x->up_nr && n >= x->up_iov[from].iov_len)
+		n -= x->up_iov[from++].iov_len;
+	x->up_nr -= from;
+	memmove(x->up_iov, x->up_iov + from, x->up_nr * sizeof(*x->up_iov));
+	if (x->up_nr) {
+		x->up_iov[0].iov_base = (char *)x->up_iov[0].iov_base + n;
+		x->up_iov[0].iov_len -= n;
+	}
+	next_send(x);
+	if (x->c)
+		tbg_fetch_input(x);
+	tbg_transfer_release(x);
+}
+
+/* Response in */
+
+/* Died before a byte of an answer. True: it is being tried again. */
+static bool try_again(struct tbg_transfer *x)
+{
+	struct tbg_origin *o = x->o;
+
+	if (!o->reused || o->head_len || x->interims || x->body_begun ||
+	    o->send.busy || !tbg_method_idempotent(x->m.method))
+		return false;
+	x->up_nr = 0;
+	x->fresh_only = true;
+	origin_end(x, false);
+	try_next(x, 502);
+	return true;
+}
+
+static void head_died(struct tbg_transfer *x)
+{
+	if (try_again(x))
+		return;
+	backend_failed(x);
+	tbg_fetch_fail(x, 502);
+}
+
+static void body_more(struct tbg_transfer *x)
+{
+	uint64_t want = PIECE_MORE;
+
+	if (!x->o || x->o->recv.busy || x->paused)
+		return;
+	if (x->c && !x->filling && tbg_deliver_backlog(x) > BACKLOG_HIGH) {
+		x->paused = true;
+		return;
+	}
+	if (!x->pile->len)
+		want = PIECE_FIRST;
+	if (x->frame.framing == TBG_FRAMING_LENGTH && x->frame.left > PIECE_FIRST)
+		want = x->frame.left < PIECE_MORE ? x->frame.left : PIECE_MORE;
+	x->into = tbg_pile_room(x->pile, want);
+	if (!x->into) {
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	x->stamp_ms = x->w->now_ms;
+	tbg_origin_recv(x->w, x->o, x->into->data + x->into->len,
+			x->into->room - x->into->len);
+}
+
+void tbg_fetch_resume(struct tbg_transfer *x)
+{
+	if (!x->paused || (x->c && tbg_deliver_backlog(x) > BACKLOG_LOW))
+		return;
+	x->paused = false;
+	body_more(x);
+}
+
+/* What is whole and may be stored is. */
+static void store(struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+	const char *head = (char *)x->o->head + x->head_off;
+	struct tbg_lines lines = { 0 };
+	struct tbg_stored *s;
+	char reason[64];
+
+	snprintf(reason, sizeof(reason), "%.*s", (int)r->reason.len,
+		 head + r->reason.off);
+	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
+			   x->w->date, true);
+	atomic_fetch_add(&x->pile->refs, 1);
+	s = tbg_stored_new(&x->terms, reason, lines.text, lines.len,
+			   x->fields.text, x->fields.len, x->pile);
+	if (s && !lines.failed)
+		tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq);
+	else
+		tbg_stored_put(s);
+	tbg_lines_free(&lines);
+}
+
+/* The response has ended as it should. */
+static void response_end(struct tbg_transfer *x)
+{
+	bool keep = !x->r.close && !x->extra && !x->up_body && !x->up_nr &&
+		    !x->up_failed && !tbg_frame_closes(&x->frame);
+	bool filling = x->filling;
+
+	tbg_backend_worked(x->o->backend);
+	if (filling)
+		store(x);
+	origin_end(x, keep);
+	fetch_end(x, 0, !filling || x->terms.cc.no_cache);
+	tbg_deliver_end(x);
+}
+
+/* Too large to be stored after all. */
+static void fill_check(struct tbg_transfer *x, size_t data)
+{
+	struct tbg_stock *s = x->w->s->stock;
+	bool room;
+
+	if (!x->filling)
+		return;
+	x->filled += data;
+	room = tbg_stock_fill(s, data);
+	if (room && x->pile->len <= tbg_stock_body_max(s))
+		return;
+	unfill(x);
+	tbg_transfer_land(x, 0, true);
+	if (!x->c)
+		tbg_fetch_stop(x);
+	else
+		tbg_deliver_consume(x);
+}
+
+/* len bytes of body at the end of a piece, still framed. */
+static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
+{
+	size_t used = 0, data = 0;
+	enum tbg_parsed got = tbg_frame_eat(&x->frame, p->data + p->len, len,
+					    &used, &data);
+
+	p->len += data;
+	x->pile->len += data;
+	if (got == TBG_PARSED_BAD) {
+		backend_failed(x);
+		tbg_fetch_fail(x, 502);
+		return;
+	}
+	x->extra |= used < len;
+	fill_check(x, data);
+	if (!x->running)
+		return;
+	if (got == TBG_PARSED_DONE) {
+		response_end(x);
+		return;
+	}
+	tbg_deliver_push(x);
+	if (x->running)
+		body_more(x);
+}
+
+/* Behind the head in its buffer. */
+static void body_first(struct tbg_transfer *x)
+{
+	struct tbg_origin *o = x->o;
+	uint32_t from = x->head_off + x->r.len, len = o->head_len - from;
+	struct tbg_piece *p;
+
+	if (x->frame.framing == TBG_FRAMING_NONE ||
+	    (x->frame.framing == TBG_FRAMING_LENGTH && !x->r.content_length)) {
+		x->extra = len;
+		response_end(x);
+		return;
+	}
+	if (!len) {
+		tbg_deliver_push(x);
+		if (x->running)
+			body_more(x);
+		return;
+	}
+	p = tbg_pile_room(x->pile, len > PIECE_FIRST ? len : PIECE_FIRST);
+	if (!p) {
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	memcpy(p->data, o->head + from, len);
+	body_eat(x, p, len);
+}
+
+static void body_received(struct tbg_transfer *x, int res)
+{
+	struct tbg_piece *p = x->into;
+
+	x->into = NULL;
+	if (res > 0)
+		body_eat(x, p, res);
+	else if (!res && tbg_frame_closes(&x->frame))
+		response_end(x);
+	else
+		tbg_fetch_fail(x, 502);
+}
+
+/* Location and Content-Location of a successful unsafe request (RFC 9111 4.4). */
+static void withdraw_reference(struct tbg_transfer *x, const char *name,
+			       const char *fields, size_t len)
+{
+	struct tbg_lines uri = { 0 };
+	struct tbg_value v;
+	size_t path_off = x->uri.path_off;
+
+	if (!tbg_field_find(fields, len, name, &v) || !v.len)
+		return;
+	if (v.len > 7 && !strncasecmp(v.text, "http://", 7)) {
+		v.text += 7;
+		v.len -= 7;
+		if (v.len < path_off || strncasecmp(v.text, x->uri.text, path_off) ||
+		    (v.len > path_off && v.text[path_off] != '/'))
+			return;		/* another origin's */
+		v.text += path_off;
+		v.len -= path_off;
+	} else if (memchr(v.text, ':', v.len) && *v.text != '/') {
+		return;
+	} else if (v.len > 1 && v.text[0] == '/' && v.text[1] == '/') {
+		return;
+	}
+	tbg_lines_put(&uri, x->uri.text, path_off);
+	if (!v.len || *v.text != '/') {		/* relative to the target's folder */
+		size_t dir = x->uri.len;
+		const char *query = memchr(x->uri.text, '?', x->uri.len);
+
+		if (query)
+			dir = query - x->uri.text;
+		while (dir > path_off && x->uri.text[dir - 1] != '/')
+			dir--;
+		tbg_lines_put(&uri, x->uri.text + path_off, dir - path_off);
+	}
+	tbg_lines_put(&uri, v.text, v.len);
+	if (!uri.failed)
+		tbg_stock_withdraw(x->w->s->stock,
+				   &(struct tbg_uri){ uri.text, uri.len, path_off });
+	tbg_lines_free(&uri);
+}
+
+static void withdraw(struct tbg_transfer *x, const char *fields, size_t len)
+{
+	tbg_stock_withdraw(x->w->s->stock, &x->uri);
+	withdraw_reference(x, "Location", fields, len);
+	withdraw_reference(x, "Content-Location", fields, len);
+}
+
+/* Whether a field says something else than the stored one's. */
+static bool differs(const struct tbg_stored *s, const char *name,
+		    const char *fields, size_t len)
+{
+	struct tbg_value ours, theirs;
+
+	return tbg_field_find(fields, len, name, &theirs) &&
+	       (!tbg_field_find(s->head, s->head_len, name, &ours) ||
+		ours.len != theirs.len || memcmp(ours.text, theirs.text, ours.len));
+}
+
+/* The stored response with what its 304 says of it (RFC 9111 4.3.4). */
+static struct tbg_stored *freshened(struct tbg_transfer *x, const char *fields,
+				    size_t len)
+{
+	const struct tbg_stored *old = x->selected;
+	struct tbg_lines news = { 0 }, lines = { 0 };
+	struct tbg_terms terms;
+	struct tbg_stored *s = NULL;
+
+	tbg_forward_fields(&news, fields, len, x->w->date, true);
+	tbg_forward_update(&lines, old->head, old->head_len, news.text ?: "", news.len);
+	if (!news.failed && !lines.failed) {
+		tbg_terms_read(&terms, old->terms.status, lines.text, lines.len,
+			       time(NULL), x->w->now_ns, x->w->now_ns - x->sent_ns);
+		atomic_fetch_add(&old->body->refs, 1);
+		s = tbg_stored_new(&terms, old->reason, lines.text, lines.len,
+				   x->fields.text, x->fields.len, old->body);
+	}
+	tbg_lines_free(&news);
+	tbg_lines_free(&lines);
+	return s;
+}
+
+static void validated(struct tbg_transfer *x, const char *fields, size_t len)
+{
+	struct tbg_stored *s = freshened(x, fields, len);
+	bool keep = !x->r.close && x->o->head_len == x->head_off + x->r.len &&
+		    !x->up_nr && !x->up_body;
+	struct tbg_wish get = x->wish;
+	bool storable;
+
+	get.get = true;
+	storable = s && tbg_terms_storable(&s->terms, &get);
+	tbg_backend_worked(x->o->backend);
+	if (storable) {
+		tbg_stored_get(s);
+		x->stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq);
+	} else {
+		tbg_stock_withdraw(x->w->s->stock, &x->uri);
+	}
+	origin_end(x, keep);
+	fetch_end(x, s ? 0 : 503, !storable || s->terms.cc.no_cache);
+	if (s)
+		tbg_transfer_stored(x, s, false);
+	else
+		tbg_transfer_failed(x, 503);
+}
+
+/* What a HEAD tells of the stored GET (RFC 9111 4.3.5): the same, or gone. */
+static void head_compare(struct tbg_transfer *x, const char *fields, size_t len)
+{
+	struct tbg_stock *stock = x->w->s->stock;
+	const struct tbg_stored *old = x->selected;
+	struct tbg_wish get = x->wish;
+	struct tbg_stored *s = NULL;
+
+	if (!x->wish.head || x->r.status != 200 || !old || old->terms.status != 200)
+		return;
+	if (!differs(old, "ETag", fields, len) &&
+	    !differs(old, "Last-Modified", fields, len) &&
+	    (!x->r.has_length || x->r.content_length == old->body->len))
+		s = freshened(x, fields, len);
+	get.get = true;
+	if (!s || !tbg_terms_storable(&s->terms, &get)) {
+		tbg_stored_put(s);
+		tbg_stock_withdraw(stock, &x->uri);
+	} else {
+		tbg_stock_put(stock, &x->uri, s, x->seq);
+	}
+}
+
+/* An error that a stale response may hide (RFC 5861 4). */
+static bool hidden(struct tbg_transfer *x)
+{
+	unsigned int status = x->r.status;
+	struct tbg_stored *s = x->selected;
+
+	if (!s || (status != 500 && status != 502 && status != 503 && status != 504))
+		return false;
+	if (!tbg_terms_error_stale(&s->terms, &x->wish, true, x->w->now_ns))
+		return false;
+	origin_end(x, false);
+	fetch_end(x, 0, false);
+	x->selected = NULL;
+	tbg_transfer_stored(x, s, false);
+	return true;
+}
+
+static void answer_begin(struct tbg_transfer *x, const char *head)
+{
+	const struct tbg_response *r = &x->r;
+	struct tbg_lines lines = { 0 };
+	struct tbg_delivery d = {
+		.status = r->status, .reason = head + r->reason.off,
+		.reason_len = r->reason.len, .age_s = -1,
+		.length = r->has_length ? (int64_t)r->content_length : -1,
+		.source = x->pile, .limit = UINT64_MAX,
+		.consumes = !x->filling,
+	};
+
+	if (!x->c)
+		return;
+	if (r->has_length)
+		d.limit = r->content_length;
+	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
+			   x->w->date, false);
+	d.fields = lines.text;
+	d.fields_len = lines.len;
+	x->stored = x->filling;
+	tbg_deliver_begin(x, &d);
+	x->pre.failed |= lines.failed;
+	tbg_lines_free(&lines);
+}
+
+static enum tbg_framing framing_of(const struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+
+	if (r->status == 101)
+		return TBG_FRAMING_CLOSE;
+	if (tbg_response_bodiless(r->status, x->m.method))
+		return TBG_FRAMING_NONE;
+	if (r->chunked)
+		return TBG_FRAMING_CHUNKED;
+	return r->has_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_CLOSE;
+}
+
+/* A final head, or the 101 of a tunnel. */
+static void head_final(struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+	const char *head = (char *)x->o->head + x->head_off;
+	const char *fields = head + r->fields_off;
+	size_t len = r->len - r->fields_off;
+	struct tbg_stock *stock = x->w->s->stock;
+
+	if (x->checks) {
+		tbg_fetch_stop(x);
+		tbg_health_found(x, r->status);
+		return;
+	}
+	x->fwd_status = r->status;
+	if (x->alone && r->status == 304) {
+		/* another tag: this 304 is about something else */
+		if (!differs(x->selected, "ETag", fields, len)) {
+			validated(x, fields, len);
+			return;
+		}
+		if (x->plain || x->o->send.busy) {
+			tbg_fetch_fail(x, 502);
+			return;
+		}
+		x->plain = x->fresh_only = true;
+		x->tried = 0;
+		origin_end(x, false);
+		try_next(x, 502);
+		return;
+	}
+	if (hidden(x))
+		return;
+	x->head_done = true;
+	x->expecting = false;
+	if (tbg_method_invalidates(x->m.method, r->status))
+		withdraw(x, fields, len);
+	head_compare(x, fields, len);
+	tbg_terms_read(&x->terms, r->status, fields, len, time(NULL),
+		       x->w->now_ns, x->w->now_ns - x->sent_ns);
+	tbg_frame_begin(&x->frame, framing_of(x), r->content_length);
+	x->pile = tbg_pile_new();
+	x->filling = x->pile && tbg_terms_storable(&x->terms, &x->wish) &&
+		     (!r->has_length || r->content_length <= tbg_stock_body_max(stock));
+	if (!x->filling) {
+		tbg_transfer_land(x, 0, true);
+		if (!x->c) {
+			tbg_fetch_stop(x);
+			return;
+		}
+	}
+	if (!x->pile) {
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	answer_begin(x, head);
+	body_first(x);
+	if (x->running && x->tunnel)
+		next_send(x);
+}
+
+/* 1xx: passed on where it means something to the client. */
+static bool head_interim(struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+	const char *head = (char *)x->o->head + x->head_off;
+	struct tbg_lines lines = { 0 };
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	if (++x->interims > INTERIMS_MAX || r->has_length || r->chunked)
+		return false;
+	while (tbg_field_next(head + r->fields_off, r->len - r->fields_off, &at,
+			      &name, &v))
+		if (!tbg_field_hops(name))
+			tbg_lines_field(&lines, name, v);
+	if (r->status != 100 || x->expecting)
+		tbg_deliver_interim(x, r->status, head + r->reason.off,
+				    r->reason.len, lines.text, lines.len);
+	if (r->status == 100)
+		x->expecting = false;
+	tbg_lines_free(&lines);
+	tbg_deliver_push(x);
+	x->head_off += r->len;
+	x->r = (struct tbg_response){ 0 };
+	return true;
+}
+
+/* As many heads as there are; the last is the final one. */
+static void heads_eat(struct tbg_transfer *x)
+{
+	struct tbg_origin *o = x->o;
+	enum tbg_parsed p;
+
+	for (;;) {
+		p = tbg_response_parse(&x->r, o->head + x->head_off,
+				       o->head_len - x->head_off);
+		if (p != TBG_PARSED_DONE || x->r.status >= 200)
+			break;
+		if (x->r.status == 101) {
+			if (!x->tunnel)
+				p = TBG_PARSED_BAD;
+			break;
+		}
+		if (!head_interim(x)) {
+			p = TBG_PARSED_BAD;
+			break;
+		}
+		if (!x->running)
+			return;
+	}
+	if (p == TBG_PARSED_DONE) {
+		if (x->tunnel && x->r.status != 101)
+			x->tunnel = x->up_body = false;
+		head_final(x);
+	} else if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX) {
+		tbg_origin_recv(x->w, o, o->head + o->head_len,
+				TBG_RESPONSE_HEAD_MAX - o->head_len);
+	} else {
+		backend_failed(x);
+		tbg_fetch_fail(x, 502);
+	}
+}
+
+/* Bytes from before our request: the rest of what others were told, or worse. */
+static bool unasked(const struct tbg_transfer *x)
+{
+	if (x->o->head_len || x->body_begun)
+		return false;
+	return x->o->reused ? !tbg_origin_asked(x->o) : !x->o->sent;
+}
+
+void tbg_fetch_received(struct tbg_transfer *x, int res)
+{
+	struct tbg_origin *o = x->o;
+
+	tbg_transfer_hold(x);
+	if (x->head_done) {
+		x->stamp_ms = x->w->now_ms;
+		body_received(x, res);
+	} else if (res <= 0 || unasked(x)) {
+		head_died(x);
+	} else {
+		o->head_len += res;
+		heads_eat(x);
+	}
+	tbg_transfer_release(x);
+}
+
+/* Time */
+
+static void expect_check(struct tbg_transfer *x)
+{
+	if (!x->expecting || !x->c || !x->up_head_done ||
+	    x->w->now_ms - x->stamp_ms < EXPECT_MS)
+		return;
+	x->expecting = false;
+	tbg_deliver_interim(x, 100, "Continue", 8, "", 0);
+	tbg_deliver_push(x);
+}
+
+void tbg_fetch_check(struct tbg_transfer *x)
+{
+	const struct tbg_options *opt = options(x);
+	uint32_t age_ms = x->w->now_ms - x->stamp_ms;
+	uint32_t limit_ms = opt->upstream_idle_ms;
+
+	if (!x->running || !x->o)
+		return;
+	expect_check(x);
+	if (!x->running || !x->o)
+		return;
+	if (!x->o->connected)
+		limit_ms = opt->connect_ms;
+	else if (!x->head_done)
+		limit_ms = opt->first_byte_ms;
+	if (x->paused || age_ms <= limit_ms)
+		return;
+	/* a client that is slow with its body has time limits of its own */
+	if (x->o->connected && !x->head_done && x->up_body && !x->up_nr)
+		return;
+	backend_failed(x);
+	if (x->o->connected) {
+		tbg_fetch_fail(x, 504);
+	} else {
+		origin_end(x, false);
+		try_next(x, 504);
+	}
+}

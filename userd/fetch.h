@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A transfer's way to an upstream and back: chooses a server, sends the request
+ * with its body, takes the response apart, stores it where RFC 9111 allows,
+ * and hands it to deliver.c as it comes.
+ */
+#ifndef TBG_USERD_FETCH_H
+#define TBG_USERD_FETCH_H
+
+#include <stdbool.h>
+
+#include "transfer.h"
+
+/* Begins; ends with tbg_transfer_land(), sooner or later. */
+void tbg_fetch_begin(struct tbg_transfer *x);
+
+/* origin.c's: the connection stands (0) or does not; bytes went; came. */
+void tbg_fetch_connected(struct tbg_transfer *x, int err);
+void tbg_fetch_sent(struct tbg_transfer *x, int res);
+void tbg_fetch_received(struct tbg_transfer *x, int res);
+
+/* The client has sent more of the body. */
+void tbg_fetch_input(struct tbg_transfer *x);
+/* The client has taken some: the upstream may go on. */
+void tbg_fetch_resume(struct tbg_transfer *x);
+
+/* Ends it with that status (502, 504), or by cutting off what has begun. */
+void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status);
+/* Ends it silently. */
+void tbg_fetch_stop(struct tbg_transfer *x);
+
+/* Time limits. */
+void tbg_fetch_check(struct tbg_transfer *x);
+
+#endif

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Fields as text. What walks over them relies on a parser (parse.c,
+ * response.c) having accepted the head: here nothing is refused.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "field.h"
+
+static bool blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+bool tbg_field_next(const char *b, size_t len, size_t *at,
+		    struct tbg_value *ret_name, struct tbg_value *ret_value)
+{
+	const char *line = b + *at, *end, *colon, *value;
+	const char *lf = *at < len ? memchr(line, '\n', len - *at) : NULL;
+
+	if (!lf)
+		return false;
+	end = lf > line && lf[-1] == '\r' ? lf - 1 : lf;
+	colon = memchr(line, ':', end - line);
+	if (end == line || !colon)
+		return false;
+	for (value = colon + 1; value < end && blank(*value); value++)
+		;
+	while (end > value && blank(end[-1]))
+		end--;
+	*ret_name = (struct tbg_value){ line, colon - line };
+	*ret_value = (struct tbg_value){ value, end - value };
+	*at = lf + 1 - b;
+	return true;
+}
+
+bool tbg_field_find(const char *b, size_t len, const char *name,
+		    struct tbg_value *ret_value)
+{
+	struct tbg_value n, v;
+	size_t at = 0;
+
+	while (tbg_field_next(b, len, &at, &n, &v)) {
+		if (!tbg_value_is(n, name))
+			continue;
+		*ret_value = v;
+		return true;
+	}
+	return false;
+}
+
+bool tbg_value_is(struct tbg_value v, const char *word)
+{
+	return v.len == strlen(word) && !strncasecmp(v.text, word, v.len);
+}
+
+bool tbg_value_same(struct tbg_value a, struct tbg_value b)
+{
+	return a.len == b.len && !strncasecmp(a.text, b.text, a.len);
+}
+
+bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret)
+{
+	const char *p = list.text + *at, *end = list.text + list.len, *from;
+	bool quoted = false;
+
+	while (p < end && (blank(*p) || *p == ','))
+		p++;
+	if (p >= end)
+		return false;
+	for (from = p; p < end && (quoted || *p != ','); p++) {
+		if (*p == '\\' && quoted && p + 1 < end)
+			p++;
+		else if (*p == '"')
+			quoted = !quoted;
+	}
+	*at = p - list.text;
+	while (p > from && blank(p[-1]))
+		p--;
+	*ret = (struct tbg_value){ from, p - from };
+	return true;
+}
+
+bool tbg_list_has(struct tbg_value list, const char *word)
+{
+	struct tbg_value v;
+	size_t at = 0;
+
+	while (tbg_list_next(list, &at, &v))
+		if (tbg_value_is(v, word))
+			return true;
+	return false;
+}
+
+bool tbg_digits_parse(struct tbg_value v, uint64_t *ret)
+{
+	uint64_t n = 0;
+
+	if (!v.len || v.len > 18)
+		return false;
+	for (size_t i = 0; i < v.len; i++) {
+		if (v.text[i] < '0' || v.text[i] > '9')
+			return false;
+		n = n * 10 + v.text[i] - '0';
+	}
+	*ret = n;
+	return true;
+}
+
+static bool tchar(unsigned char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+	       (c >= 'A' && c <= 'Z') || (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
+bool tbg_token_valid(const char *b, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!tchar(b[i]))
+			return false;
+	return len;
+}
+
+bool tbg_value_valid(const char *b, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = b[i];
+
+		if (c != '\t' && (c < 0x20 || c == 0x7f))
+			return false;
+	}
+	return true;
+}
+
+static bool room_make(struct tbg_lines *l, size_t more)
+{
+	size_t room = l->room ?: 512;
+	char *text;
+
+	if (l->failed)
+		return false;
+	if (l->len + more <= l->room)
+		return true;
+	while (room < l->len + more)
+		room *= 2;
+	text = realloc(l->text, room);
+	if (!text) {
+		l->failed = true;
+		return false;
+	}
+	l->text = text;
+	l->room = room;
+	return true;
+}
+
+void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len)
+{
+	if (!len || !room_make(l, len))
+		return;
+	memcpy(l->text + l->len, text, len);
+	l->len += len;
+}
+
+void tbg_lines_add(struct tbg_lines *l, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(NULL, 0, format, args);
+	va_end(args);
+	if (n < 0 || !room_make(l, n + 1))
+		return;
+	va_start(args, format);
+	vsnprintf(l->text + l->len, n + 1, format, args);
+	va_end(args);
+	l->len += n;
+}
+
+void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
+		     struct tbg_value value)
+{
+	tbg_lines_put(l, name.text, name.len);
+	tbg_lines_put(l, ": ", 2);
+	tbg_lines_put(l, value.text, value.len);
+	tbg_lines_put(l, "\r\n", 2);
+}
+
+void tbg_lines_free(struct tbg_lines *l)
+{
+	free(l->text);
+	*l = (struct tbg_lines){ 0 };
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Field lines of a head that a parser has accepted: walking over them and
+ * over the lists in their values, and writing new ones. Pure but for the
+ * memory of struct tbg_lines.
+ */
+#ifndef TBG_USERD_FIELD_H
+#define TBG_USERD_FIELD_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "respond.h"
+
+#define TBG_VALUE(text) ((struct tbg_value){ text, sizeof(text) - 1 })
+
+/*
+ * The next line of b[len] from *at on, which begins at 0; false at the empty
+ * line or the end. Lines end in LF or CRLF. A value comes without the white
+ * space around it.
+ */
+bool tbg_field_next(const char *b, size_t len, size_t *at,
+		    struct tbg_value *ret_name, struct tbg_value *ret_value);
+
+/* The first field of that name. False: there is none. */
+bool tbg_field_find(const char *b, size_t len, const char *name,
+		    struct tbg_value *ret_value);
+
+/* Letters of either case are the same. */
+bool tbg_value_is(struct tbg_value v, const char *word);
+bool tbg_value_same(struct tbg_value a, struct tbg_value b);
+
+/* The next element of a comma-separated list; quoted strings are whole. */
+bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret);
+
+/* Whether a list has that element. */
+bool tbg_list_has(struct tbg_value list, const char *word);
+
+/* 1 to 18 digits; false: something else. */
+bool tbg_digits_parse(struct tbg_value v, uint64_t *ret);
+
+/* Whether bytes are all of a token (RFC 9110 5.6.2), or of a field value. */
+bool tbg_token_valid(const char *b, size_t len);
+bool tbg_value_valid(const char *b, size_t len);
+
+/* Text that grows. After failed (no memory) it stays as it is. */
+struct tbg_lines {
+	char *text;
+	size_t len, room;
+	bool failed;
+};
+
+void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len);
+__attribute__((format(printf, 2, 3)))
+void tbg_lines_add(struct tbg_lines *l, const char *format, ...);
+void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
+		     struct tbg_value value);
+void tbg_lines_free(struct tbg_lines *l);
+
+#endif

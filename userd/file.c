@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Files as they are now: opened (root.c decides what a name may reach), read
+ * whole, and made into the responses of the cache.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "clock.h"
+#include "file.h"
+#include "mime.h"
+#include "respond.h"
+#include "root.h"
+#include "server.h"
+#include "watch.h"
+
+#define HEAD_ROOM (TBG_PATH_MAX * 4 + TBG_FIELDS_MAX)
+
+static unsigned int status_of(int err)
+{
+	switch (-err) {
+	case EACCES:
+	case EPERM:
+	case ELOOP:
+	case EXDEV:
+		return 403;
+	case EMFILE:
+	case ENFILE:
+	case ENOMEM:
+	case EAGAIN:
+		return 503;
+	case EIO:
+		return 500;
+	}
+	return 404;
+}
+
+static int64_t ns_of(const struct timespec *t)
+{
+	return t->tv_sec * 1000000000ll + t->tv_nsec;
+}
+
+/*
+ * RFC 9110 8.8.2.1: never later than the answer's Date. A cached answer keeps
+ * the second it was made in, which for its Date is the past.
+ */
+static int64_t modified_of(const struct stat *st)
+{
+	int64_t now_s = time(NULL);
+
+	return st->st_mtim.tv_sec < now_s ? st->st_mtim.tv_sec : now_s;
+}
+
+unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
+			   struct tbg_file *ret)
+{
+	struct tbg_file f;
+	unsigned int status = 0;
+
+	f.fd = tbg_root_openat(s->roots, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+	if (f.fd < 0)
+		return status_of(f.fd);
+	if (fstat(f.fd, &f.st))
+		status = 500;
+	else if (S_ISDIR(f.st.st_mode))
+		status = 301;
+	else if (!S_ISREG(f.st.st_mode))
+		status = 404;
+	if (status) {
+		close(f.fd);
+		return status;
+	}
+	tbg_etag_make(ns_of(&f.st.st_mtim), f.st.st_size, f.etag);
+	f.modified_s = modified_of(&f.st);
+	tbg_date_format(f.modified_s, f.modified);
+	f.type = tbg_mime_type(s->sites->mime, name);
+	*ret = f;
+	return 0;
+}
+
+void tbg_file_close(struct tbg_file *f)
+{
+	close(f->fd);
+	f->fd = -1;
+}
+
+static bool version_same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+	       a->st_size == b->st_size && a->st_mode == b->st_mode &&
+	       ns_of(&a->st_mtim) == ns_of(&b->st_mtim) &&
+	       ns_of(&a->st_ctim) == ns_of(&b->st_ctim);
+}
+
+bool tbg_file_same(const struct tbg_object *o, const struct stat *st)
+{
+	return o->file.dev == st->st_dev && o->file.ino == st->st_ino &&
+	       o->file.size == (uint64_t)st->st_size &&
+	       o->file.mtime_ns == ns_of(&st->st_mtim) &&
+	       o->file.ctime_ns == ns_of(&st->st_ctim) &&
+	       o->file.mode == st->st_mode && o->file.uid == st->st_uid &&
+	       o->file.gid == st->st_gid;
+}
+
+int tbg_file_read(const struct tbg_file *f, void *ret)
+{
+	size_t size = f->st.st_size, got = 0;
+	struct stat after;
+	ssize_t n;
+
+	while (got < size) {
+		n = pread(f->fd, (char *)ret + got, size - got, got);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (!n)
+			return -ESTALE;
+		got += n;
+	}
+	if (fstat(f->fd, &after))
+		return -errno;
+	return version_same(&f->st, &after) ? 0 : -ESTALE;
+}
+
+/* The heads of a cached file: GET's and the one of its 304. */
+static int heads_make(const struct tbg_file *f,
+		      const struct tbg_location *location, char get[HEAD_ROOM],
+		      char not[HEAD_ROOM], struct tbg_part part[TBG_PART_NR])
+{
+	static const char date[TBG_DATE_LEN + 1] = "Thu, 01 Jan 1970 00:00:00 GMT";
+	struct tbg_reply r = {
+		.status = 200, .cache = TBG_CACHE_HIT, .type = f->type,
+		.length = f->st.st_size, .modified = f->modified,
+		.etag = f->etag, .ranges = true,
+	};
+	char fields[TBG_FIELDS_MAX + 1];
+	struct tbg_head_at at;
+	int n, m;
+
+	tbg_location_fields(location, 200, f->type, fields);
+	r.fields = fields;
+	n = tbg_reply_head(&r, date, get, HEAD_ROOM, &at);
+	if (n < 0)
+		return n;
+	part[TBG_PART_GET] = (struct tbg_part){
+		.len = n + f->st.st_size, .status = 200,
+		.date_off = at.date_off, .tier_off = at.tier_off,
+	};
+	part[TBG_PART_HEAD] = part[TBG_PART_GET];
+	part[TBG_PART_HEAD].len = n;
+	r.status = 304;
+	r.type = NULL;
+	r.length = -1;
+	r.ranges = false;
+	tbg_location_fields(location, 304, f->type, fields);
+	m = tbg_reply_head(&r, date, not, HEAD_ROOM, &at);
+	if (m < 0)
+		return m;
+	if (m > TBG_304_ROOM)
+		return -EFBIG;
+	part[TBG_PART_304] = (struct tbg_part){
+		.off = (n + f->st.st_size + 7) & ~7u, .len = m, .status = 304,
+		.date_off = at.date_off, .tier_off = at.tier_off,
+	};
+	return 0;
+}
+
+static void identity_set(struct tbg_object *o, const struct tbg_file *f)
+{
+	const struct stat *st = &f->st;
+
+	o->file.dev = st->st_dev;
+	o->file.ino = st->st_ino;
+	o->file.size = st->st_size;
+	o->file.mtime_ns = ns_of(&st->st_mtim);
+	o->file.ctime_ns = ns_of(&st->st_ctim);
+	o->file.mode = st->st_mode;
+	o->file.uid = st->st_uid;
+	o->file.gid = st->st_gid;
+	o->etag_len = strlen(f->etag);
+	memset(o->etag, 0, sizeof(o->etag));
+	memcpy(o->etag, f->etag, o->etag_len);
+	memset(o->modified, 0, sizeof(o->modified));
+	memcpy(o->modified, f->modified, TBG_DATE_LEN);
+	o->modified_s = f->modified_s;
+}
+
+int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
+		     const struct tbg_location *location,
+		     const struct tbg_key *key, const char *path,
+		     size_t path_len, const char *name,
+		     struct tbg_lease *lease, struct tbg_object **ret)
+{
+	char get[HEAD_ROOM], not[HEAD_ROOM];
+	struct tbg_part part[TBG_PART_NR];
+	const struct tbg_part *last = &part[TBG_PART_304];
+	struct tbg_draft d;
+	uint32_t head_len;
+	int err;
+
+	if (f->st.st_size > TBG_FILE_SMALL)
+		return -EFBIG;
+	err = heads_make(f, location, get, not, part);
+	if (err)
+		return -EFBIG;
+	err = tbg_draft_open(s->cache, key, location->site->id, path, path_len, name,
+			     last->off + TBG_304_ROOM, &d);
+	if (err)
+		return err;
+	head_len = part[TBG_PART_HEAD].len;
+	memcpy(d.blob->data, get, head_len);
+	err = tbg_file_read(f, d.blob->data + head_len);
+	if (err) {
+		tbg_draft_abandon(&d);
+		return err;
+	}
+	memset(d.blob->data + head_len + f->st.st_size, 0,
+	       last->off - head_len - f->st.st_size);
+	memcpy(d.blob->data + last->off, not, last->len);
+	memcpy(d.blob->part, part, sizeof(part));
+	identity_set(d.object, f);
+	d.object->flags = location->cookies_pass ? TBG_ENTRY_COOKIES : 0;
+	d.object->expires_ns = tbg_watch_expiry(s->watch, lease, &f->st, f->fd,
+						tbg_mono_ns());
+	d.lease = lease;
+	return tbg_draft_publish(&d, ret);
+}
+
+bool tbg_file_revalidate(const struct tbg_server *s, struct tbg_object *o)
+{
+	uint64_t now_ns = tbg_mono_ns();
+	struct tbg_lease lease;
+	struct tbg_file f;
+	bool same;
+
+	tbg_watch_lease(s->watch, o->name, &lease);
+	if (tbg_file_open(s, o->name, &f))
+		return false;
+	same = tbg_file_same(o, &f.st);
+	if (same)
+		tbg_object_renew(o, tbg_watch_expiry(s->watch, &lease, &f.st,
+						     f.fd, now_ns));
+	tbg_file_close(&f);
+	return same;
+}

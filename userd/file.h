@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Files below the root: opened so that nothing leaves it, read whole or not
+ * at all, compared with what the cache holds, published.
+ */
+#ifndef TBG_USERD_FILE_H
+#define TBG_USERD_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+struct tbg_key;
+struct tbg_lease;
+struct tbg_location;
+struct tbg_object;
+struct tbg_server;
+
+/* Bytes of the largest body that the cache can hold, about. */
+#define TBG_FILE_SMALL	(64 << 10)
+
+struct tbg_file {
+	int fd;
+	struct stat st;
+	char etag[40];
+	char modified[30];
+	int64_t modified_s;		/* the same, seconds since 1970 */
+	const char *type;
+};
+
+/*
+ * Opens a regular file; name is rooted (root.h). 0, or the status that answers:
+ * 403, 404, 503, or 301 for a folder.
+ */
+unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
+			   struct tbg_file *ret);
+void tbg_file_close(struct tbg_file *f);
+
+/* Whether st is still the version that the object was made of. */
+bool tbg_file_same(const struct tbg_object *o, const struct stat *st);
+
+/*
+ * Reads the file whole into ret[st.st_size]. -ESTALE: it changed meanwhile.
+ */
+int tbg_file_read(const struct tbg_file *f, void *ret);
+
+/*
+ * Publishes the file under key, with what location adds to its head. 0 and the
+ * referenced object; -ENOSPC, -EFBIG:
+ * not stored; -ESTALE: it changed meanwhile.
+ */
+int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
+		     const struct tbg_location *location,
+		     const struct tbg_key *key, const char *path,
+		     size_t path_len, const char *name,
+		     struct tbg_lease *lease, struct tbg_object **ret);
+
+/* An expired object: true and a new expiry if its file is unchanged. */
+bool tbg_file_revalidate(const struct tbg_server *s, struct tbg_object *o);
+
+#endif

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Slots and burials. A slot is in exactly one place: the free queue, a flow,
+ * the retired queue (its flow was replaced in BPF), or our list of slots that
+ * wait for their connection to let go. So none is lost and none has two owners.
+ */
+#include "flow.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <bpf/bpf.h>
+
+#define TBG_SWEEP_BATCH 4096	/* flows read by one system call */
+
+int tbg_flows_open(struct tbg_flows *f, int flows_fd, int slots_fd,
+		   int retired_fd, uint32_t slots_nr)
+{
+	*f = (struct tbg_flows){
+		.flows_fd = flows_fd,
+		.slots_fd = slots_fd,
+		.retired_fd = retired_fd,
+		.slots_nr = slots_nr,
+		.silent_ns = 600ull * 1000000000,
+	};
+	f->held = calloc(slots_nr, sizeof(*f->held));
+	f->waiting = calloc(slots_nr, sizeof(*f->waiting));
+	if (!f->held || !f->waiting) {
+		tbg_flows_close(f);
+		return -ENOMEM;
+	}
+	for (uint32_t slot = 0; slot < slots_nr; slot++) {
+		int err = bpf_map_update_elem(slots_fd, NULL, &slot, 0);
+
+		if (err) {
+			tbg_flows_close(f);
+			return err;
+		}
+	}
+	return 0;
+}
+
+void tbg_flows_close(struct tbg_flows *f)
+{
+	free((void *)f->held);
+	free(f->waiting);
+	f->held = NULL;
+	f->waiting = NULL;
+}
+
+static bool is_closed(const struct tbg_flow *f)
+{
+	return f->flags & (TBG_FLOW_RST | TBG_FLOW_FIN_OUT);
+}
+
+static bool is_over(const struct tbg_flow *f)
+{
+	const uint8_t fins = TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT;
+
+	return f->flags & TBG_FLOW_RST || (f->flags & fins) == fins;
+}
+
+/* A slot without a flow: to the pool, at once or when it is let go. */
+static void slot_free(struct tbg_flows *f, uint32_t slot)
+{
+	if (slot >= f->slots_nr)
+		return;		/* a predecessor's flow: its slots are not ours */
+	if (f->waiting_nr < f->slots_nr)
+		f->waiting[f->waiting_nr++] = slot;
+}
+
+static void release_waiting(struct tbg_flows *f)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < f->waiting_nr; i++) {
+		uint32_t slot = f->waiting[i];
+
+		if (f->held[slot] ||
+		    bpf_map_update_elem(f->slots_fd, NULL, &slot, 0))
+			f->waiting[kept++] = slot;
+	}
+	f->waiting_nr = kept;
+}
+
+/* Whether a flow can be buried. */
+static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
+		    uint64_t now_ns)
+{
+	uint64_t quiet_ns = now_ns > flow->seen_ns ? now_ns - flow->seen_ns : 0;
+
+	if (flow->slot < f->slots_nr && f->held[flow->slot])
+		return false;
+	if (!is_closed(flow))
+		return quiet_ns > f->silent_ns;
+	/* without deltas there is nothing to translate; a reset has no echo */
+	if (!(flow->in_delta | flow->out_delta) || flow->flags & TBG_FLOW_RST)
+		return quiet_ns > TBG_FLOW_SPENT_S * 1000000000ull;
+	return quiet_ns > TBG_FLOW_CLOSED_S * 1000000000ull;
+}
+
+/*
+ * BPF may have replaced the flow since it was read. Then that side retired the
+ * old slot, and what is taken out here is a live flow: it goes back.
+ */
+static void bury(struct tbg_flows *f, const struct tbg_flow_key *key,
+		 uint64_t now_ns)
+{
+	struct tbg_flow flow;
+
+	if (bpf_map_lookup_and_delete_elem(f->flows_fd, key, &flow))
+		return;
+	if (is_dead(f, &flow, now_ns) ||
+	    bpf_map_update_elem(f->flows_fd, key, &flow, BPF_NOEXIST))
+		slot_free(f, flow.slot);
+}
+
+void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
+{
+	struct tbg_flow_key *keys = calloc(TBG_SWEEP_BATCH, sizeof(*keys));
+	struct tbg_flow *flows = calloc(TBG_SWEEP_BATCH, sizeof(*flows));
+	unsigned int open_nr = 0, flows_nr = 0;
+	uint32_t slot, token, *in = NULL;
+	int err = 0;
+
+	while (keys && flows && !err) {
+		uint32_t nr = TBG_SWEEP_BATCH;
+
+		err = bpf_map_lookup_batch(f->flows_fd, in, &token, keys, flows,
+					   &nr, NULL);
+		if (err && err != -ENOENT)
+			break;
+		in = &token;
+		for (uint32_t i = 0; i < nr; i++) {
+			if (is_dead(f, &flows[i], now_ns)) {
+				bury(f, &keys[i], now_ns);
+				continue;
+			}
+			flows_nr++;
+			open_nr += !is_over(&flows[i]) &&
+				   (flows[i].in_delta | flows[i].out_delta);
+		}
+	}
+	free(keys);
+	free(flows);
+	while (!bpf_map_lookup_and_delete_elem(f->retired_fd, NULL, &slot))
+		slot_free(f, slot);
+	release_waiting(f);
+	f->open_nr = open_nr;
+	f->flows_nr = flows_nr;
+}
+
+/* An address as flows have it: IPv4 mapped into IPv6. */
+static void end_of(const struct sockaddr_storage *ss, __u32 ret_addr[4],
+		   __u16 *ret_port)
+{
+	if (ss->ss_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)ss;
+
+		ret_addr[0] = 0;
+		ret_addr[1] = 0;
+		ret_addr[2] = htonl(0xffff);
+		ret_addr[3] = in->sin_addr.s_addr;
+		*ret_port = in->sin_port;
+	} else {
+		const struct sockaddr_in6 *in6 = (const void *)ss;
+
+		memcpy(ret_addr, &in6->sin6_addr, 16);
+		*ret_port = in6->sin6_port;
+	}
+}
+
+int tbg_flow_lookup(const struct tbg_flows *f, int fd, struct tbg_flow *ret)
+{
+	struct sockaddr_storage local, remote;
+	socklen_t local_len = sizeof(local), remote_len = sizeof(remote);
+	struct tbg_flow_key key = {};
+
+	if (getsockname(fd, (void *)&local, &local_len) ||
+	    getpeername(fd, (void *)&remote, &remote_len))
+		return -errno;
+	end_of(&local, key.local, &key.local_port);
+	end_of(&remote, key.remote, &key.remote_port);
+	return bpf_map_lookup_elem(f->flows_fd, &key, ret);
+}

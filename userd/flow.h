@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The daemon's side of flows: the pool of connection slots and the sweeper
+ * that buries flows whose sockets are gone. Used by wire.c alone.
+ */
+#ifndef TBG_USERD_FLOW_H
+#define TBG_USERD_FLOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "abi/conn.h"
+
+/* A closed flow is translated this long after its last segment: TIME_WAIT. */
+#define TBG_FLOW_CLOSED_S 120
+
+/* The same for one that was reset, or has nothing to translate. */
+#define TBG_FLOW_SPENT_S 5
+
+struct tbg_flows {
+	int flows_fd, slots_fd, retired_fd;
+	uint32_t slots_nr;
+	uint64_t silent_ns;	/* an open flow silent this long has no socket */
+	_Atomic uint8_t *held;	/* by slot: a connection of ours uses it */
+	uint32_t *waiting;	/* slots to free once nobody holds them */
+	uint32_t waiting_nr;
+	unsigned int open_nr;	/* of the last sweep: still need translation */
+	unsigned int flows_nr;	/* of the last sweep: all */
+};
+
+/* Fills the pool with slots_nr slots. Maps stay the caller's. */
+int tbg_flows_open(struct tbg_flows *f, int flows_fd, int slots_fd,
+		   int retired_fd, uint32_t slots_nr);
+void tbg_flows_close(struct tbg_flows *f);
+
+/*
+ * Deletes flows that are closed for TBG_FLOW_CLOSED_S (or _SPENT_S) or silent for silent_ns
+ * with nobody holding their slot; returns their slots to the pool.
+ */
+void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns);
+
+/* The flow of a connected socket of ours; 0 or negative errno. */
+int tbg_flow_lookup(const struct tbg_flows *f, int fd, struct tbg_flow *ret);
+
+#endif

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Fields are dropped by name, all else is passed on as it came and in its
+ * order. What we say of the client ourselves replaces what the client said,
+ * but for the lists that hops add to.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "abi/cache.h"
+#include "forward.h"
+#include "policy.h"
+
+#define NR(a) (sizeof(a) / sizeof(*(a)))
+
+static bool one_of(struct tbg_value name, const char *const *names, size_t nr)
+{
+	for (size_t i = 0; i < nr; i++)
+		if (tbg_value_is(name, names[i]))
+			return true;
+	return false;
+}
+
+/* Named by a Connection field of these lines. */
+static bool connection_names(const char *b, size_t len, struct tbg_value name)
+{
+	struct tbg_value field, v, one;
+	size_t at = 0;
+
+	while (tbg_field_next(b, len, &at, &field, &v)) {
+		size_t in = 0;
+
+		if (!tbg_value_is(field, "Connection"))
+			continue;
+		while (tbg_list_next(v, &in, &one))
+			if (tbg_value_same(one, name))
+				return true;
+	}
+	return false;
+}
+
+static bool has_connection(const char *b, size_t len)
+{
+	struct tbg_value v;
+
+	return tbg_field_find(b, len, "Connection", &v);
+}
+
+/* All lines of a list field, and one element more, as one line. */
+static void list_extend(struct tbg_lines *ret, const struct tbg_forward *f,
+			const char *name, const char *element)
+{
+	struct tbg_value field, v;
+	size_t at = 0;
+
+	tbg_lines_add(ret, "%s: ", name);
+	while (tbg_field_next(f->fields, f->fields_len, &at, &field, &v)) {
+		if (!v.len || !tbg_value_is(field, name))
+			continue;
+		tbg_lines_put(ret, v.text, v.len);
+		tbg_lines_put(ret, ", ", 2);
+	}
+	tbg_lines_add(ret, "%s\r\n", element);
+}
+
+/* The client as Forwarded names it (RFC 7239 6): an IPv6 address in quotes. */
+static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
+{
+	bool six = strchr(f->peer, ':');
+	char element[640];
+
+	snprintf(element, sizeof(element), "for=%s%s%s;host=\"%.*s\";proto=http",
+		 six ? "\"[" : "", f->peer, six ? "]\"" : "",
+		 (int)(f->host.len < 512 ? f->host.len : 512),
+		 f->host.text ?: "");
+	list_extend(ret, f, "Forwarded", element);
+}
+
+static bool request_drops(const struct tbg_forward *f, struct tbg_value name,
+			  bool connection)
+{
+	static const char *const made[] = {
+		"Host", "Content-Length", "Via", "Forwarded", "X-Forwarded-For",
+		"X-Forwarded-Proto", "X-Forwarded-Host",
+	};
+	static const char *const conditions[] = {
+		"If-None-Match", "If-Modified-Since", "If-Match", "If-Range",
+		"If-Unmodified-Since", "Range",
+	};
+
+	if (tbg_field_hops(name) || one_of(name, made, NR(made)))
+		return true;
+	if (!f->expect && tbg_value_is(name, "Expect"))
+		return true;
+	if (f->framing != TBG_FRAMING_CHUNKED && tbg_value_is(name, "Trailer"))
+		return true;
+	if (f->alone && one_of(name, conditions, NR(conditions)))
+		return true;
+	return connection && connection_names(f->fields, f->fields_len, name);
+}
+
+static void request_framing(struct tbg_lines *ret, const struct tbg_forward *f)
+{
+	if (f->framing == TBG_FRAMING_CHUNKED)
+		tbg_lines_add(ret, "Transfer-Encoding: chunked\r\n");
+	else if (f->has_length || f->framing == TBG_FRAMING_LENGTH)
+		tbg_lines_add(ret, "Content-Length: %llu\r\n",
+			      (unsigned long long)f->length);
+}
+
+static void request_connection(struct tbg_lines *ret, const struct tbg_forward *f)
+{
+	struct tbg_value v;
+
+	if (f->upgrade && tbg_field_find(f->fields, f->fields_len, "Upgrade", &v))
+		tbg_lines_add(ret, "Connection: upgrade\r\nUpgrade: %.*s\r\n",
+			      (int)v.len, v.text);
+	else if (tbg_field_find(f->fields, f->fields_len, "TE", &v) &&
+		 tbg_list_has(v, "trailers"))
+		tbg_lines_add(ret, "Connection: TE\r\nTE: trailers\r\n");
+}
+
+void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
+{
+	bool connection = has_connection(f->fields, f->fields_len);
+	struct tbg_value name, v;
+	char via[64];
+	size_t at = 0;
+
+	tbg_lines_put(ret, f->method.text, f->method.len);
+	tbg_lines_put(ret, " ", 1);
+	tbg_lines_put(ret, f->target.text, f->target.len);
+	tbg_lines_add(ret, " HTTP/1.1\r\nHost: ");
+	if (f->host.len)
+		tbg_lines_put(ret, f->host.text, f->host.len);
+	else
+		tbg_lines_add(ret, "%s", f->authority);
+	tbg_lines_put(ret, "\r\n", 2);
+	while (tbg_field_next(f->fields, f->fields_len, &at, &name, &v))
+		if (!request_drops(f, name, connection))
+			tbg_lines_field(ret, name, v);
+	if (f->etag.len)
+		tbg_lines_field(ret, TBG_VALUE("If-None-Match"), f->etag);
+	if (f->modified.len)
+		tbg_lines_field(ret, TBG_VALUE("If-Modified-Since"), f->modified);
+	snprintf(via, sizeof(via), "1.%d %s", f->minor, f->via);
+	list_extend(ret, f, "Via", via);
+	list_extend(ret, f, "X-Forwarded-For", f->peer);
+	tbg_lines_add(ret, "X-Forwarded-Proto: http\r\n");
+	if (f->host.len)
+		tbg_lines_field(ret, TBG_VALUE("X-Forwarded-Host"), f->host);
+	forwarded_add(ret, f);
+	request_framing(ret, f);
+	request_connection(ret, f);
+	tbg_lines_put(ret, "\r\n", 2);
+}
+
+/* Responses */
+
+static bool store_drops(const char *fields, size_t len, struct tbg_value name)
+{
+	static const char *const proxy[] = {	/* RFC 9111 3.1 */
+		"Proxy-Authenticate", "Proxy-Authentication-Info",
+	};
+
+	return one_of(name, proxy, NR(proxy)) ||
+	       tbg_cc_names(fields, len, "no-cache", name) ||
+	       tbg_cc_names(fields, len, "private", name);
+}
+
+void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
+			const char *date, bool store)
+{
+	bool connection = has_connection(fields, len), dated = false;
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	while (tbg_field_next(fields, len, &at, &name, &v)) {
+		if (tbg_field_hops(name) || tbg_value_is(name, "Content-Length"))
+			continue;
+		if (connection && connection_names(fields, len, name))
+			continue;
+		if (store && store_drops(fields, len, name))
+			continue;
+		dated |= tbg_value_is(name, "Date");
+		tbg_lines_field(ret, name, v);
+	}
+	if (!dated)
+		tbg_lines_field(ret, TBG_VALUE("Date"),
+				(struct tbg_value){ date, TBG_DATE_LEN });
+}
+
+/*
+ * What describes the stored bytes themselves stays as it is with them (RFC 9111
+ * 3.2), and an Age that the 304 does not repeat is over.
+ */
+static bool update_keeps(struct tbg_value name)
+{
+	static const char *const bytes[] = {
+		"Content-Encoding", "Content-Range", "Content-MD5",
+		"Content-Digest", "Content-Length",
+	};
+
+	return one_of(name, bytes, NR(bytes));
+}
+
+static bool updated(const char *news, size_t len, struct tbg_value name)
+{
+	struct tbg_value one, v;
+	size_t at = 0;
+
+	if (tbg_value_is(name, "Age"))
+		return true;
+	if (update_keeps(name))
+		return false;
+	while (tbg_field_next(news, len, &at, &one, &v))
+		if (tbg_value_same(one, name))
+			return true;
+	return false;
+}
+
+void tbg_forward_update(struct tbg_lines *ret, const char *stored,
+			size_t stored_len, const char *news, size_t news_len)
+{
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	while (tbg_field_next(stored, stored_len, &at, &name, &v))
+		if (!updated(news, news_len, name))
+			tbg_lines_field(ret, name, v);
+	at = 0;
+	while (tbg_field_next(news, news_len, &at, &name, &v))
+		if (!update_keeps(name))
+			tbg_lines_field(ret, name, v);
+}
+
+/* RFC 9110 6.5.1: nothing that frames, routes, authenticates or caches. */
+void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len)
+{
+	static const char *const never[] = {
+		"Content-Length", "Host", "Trailer", "Content-Encoding",
+		"Content-Type", "Content-Range", "Cache-Control", "Expect",
+		"Max-Forwards", "Pragma", "Range", "Authorization",
+		"Proxy-Authenticate", "WWW-Authenticate", "Set-Cookie", "Cookie",
+		"Age", "Date", "Expires", "Location", "Retry-After", "Vary",
+		"Via", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
+		"X-Forwarded-Proto", "If-Match", "If-None-Match",
+		"If-Modified-Since", "If-Unmodified-Since", "If-Range",
+	};
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	while (tbg_field_next(lines, len, &at, &name, &v))
+		if (!tbg_field_hops(name) && !one_of(name, never, NR(never)))
+			tbg_lines_field(ret, name, v);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Heads on their way through a gateway (RFC 9110 7.6): the request's to the
+ * upstream, the response's to the client and into the store. Pure but for the
+ * text they make.
+ */
+#ifndef TBG_USERD_FORWARD_H
+#define TBG_USERD_FORWARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "field.h"
+#include "frame.h"
+
+/* A request to be sent on. Texts point into the client's head but for peer. */
+struct tbg_forward {
+	struct tbg_value method, target;
+	struct tbg_value host;		/* of the client's request; len 0: none */
+	const char *fields;		/* the client's field lines */
+	size_t fields_len;
+	const char *peer;		/* the client's address, IPv6 without [ ] */
+	const char *authority;		/* the server's own, without a host */
+	enum tbg_framing framing;
+	uint64_t length;		/* of FRAMING_LENGTH */
+	bool has_length;		/* "Content-Length: 0" was said */
+	bool minor;			/* the client's HTTP/1.minor */
+	const char *via;		/* our name, for Via */
+	bool upgrade;			/* pass Upgrade on */
+	bool expect;			/* pass Expect on */
+	bool alone;			/* without the client's conditions and range */
+	struct tbg_value etag, modified;	/* conditions of our own; len 0: none */
+};
+
+void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f);
+
+/*
+ * The field lines of a response that may be stored and sent on: what is about
+ * this connection alone goes, Date is added (date: TBG_DATE_LEN bytes) where
+ * it is missing. Lengths are the framing's business and go too. store: what
+ * may not be stored goes as well.
+ */
+void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
+			const char *date, bool store);
+
+/* A stored response's fields as its 304 updates them (RFC 9111 3.2). */
+void tbg_forward_update(struct tbg_lines *ret, const char *stored,
+			size_t stored_len, const char *news, size_t news_len);
+
+/* The trailer fields that may be sent on, of a checked trailer section. */
+void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len);
+
+#endif

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Bodies, decoded in place: content only ever moves towards the front.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "field.h"
+#include "frame.h"
+
+enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF,
+       TRAILER, TRAILER_LINE, TRAILER_LF, END_LF, END };
+
+void tbg_frame_begin(struct tbg_frame *f, enum tbg_framing framing,
+		     uint64_t length)
+{
+	*f = (struct tbg_frame){ .framing = framing, .left = length };
+	if (framing == TBG_FRAMING_CHUNKED)
+		f->left = 0;
+	else if (framing == TBG_FRAMING_NONE ||
+		 (framing == TBG_FRAMING_LENGTH && !length))
+		f->state = END;
+}
+
+void tbg_frame_end(struct tbg_frame *f)
+{
+	free(f->trailer);
+	f->trailer = NULL;
+}
+
+bool tbg_frame_closes(const struct tbg_frame *f)
+{
+	return f->framing == TBG_FRAMING_CLOSE;
+}
+
+static int hex(uint8_t c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool size_byte(struct tbg_frame *f, uint8_t c)
+{
+	int v = hex(c);
+
+	if (v >= 0 && f->digits < 15) {
+		f->left = f->left << 4 | v;
+		f->digits++;
+		return true;
+	}
+	if (!f->digits || (c != ';' && c != '\r' && c != ' ' && c != '\t'))
+		return false;
+	f->state = c == '\r' ? SIZE_LF : EXTENSION;
+	return true;
+}
+
+static bool trailer_byte(struct tbg_frame *f, uint8_t c)
+{
+	if (f->trailer_len >= TBG_TRAILER_MAX)
+		return false;
+	if (!f->trailer && !(f->trailer = malloc(TBG_TRAILER_MAX)))
+		return false;
+	f->trailer[f->trailer_len++] = c;
+	return true;
+}
+
+/* The line that has just ended: a name, a colon, a value. */
+static bool trailer_check(const struct tbg_frame *f)
+{
+	size_t from = f->trailer_len - 2;	/* at its CRLF */
+	const char *line, *colon;
+	size_t len;
+
+	while (from && f->trailer[from - 1] != '\n')
+		from--;
+	line = f->trailer + from;
+	len = f->trailer_len - 2 - from;
+	colon = memchr(line, ':', len);
+	return colon && tbg_token_valid(line, colon - line) &&
+	       tbg_value_valid(colon + 1, line + len - colon - 1);
+}
+
+/* One byte that is not content; false: wrong. */
+static bool frame_byte(struct tbg_frame *f, uint8_t c)
+{
+	switch (f->state) {
+	case SIZE:
+		return size_byte(f, c);
+	case EXTENSION:
+		if (c == '\r')
+			f->state = SIZE_LF;
+		else if (!tbg_value_valid((char *)&c, 1) ||
+			 ++f->line > TBG_TRAILER_MAX)
+			return false;
+		return true;
+	case SIZE_LF:
+		f->state = f->left ? DATA : TRAILER;
+		f->digits = 0;
+		return c == '\n';
+	case DATA_CR:
+		f->state = DATA_LF;
+		return c == '\r';
+	case DATA_LF:
+		f->state = SIZE;
+		return c == '\n';
+	case TRAILER:
+		f->state = c == '\r' ? END_LF : TRAILER_LINE;
+		return c == '\r' || trailer_byte(f, c);
+	case TRAILER_LINE:
+		if (c == '\r')
+			f->state = TRAILER_LF;
+		return c != '\n' && trailer_byte(f, c);
+	case TRAILER_LF:
+		f->state = TRAILER;
+		return c == '\n' && trailer_byte(f, c) && trailer_check(f);
+	case END_LF:
+		f->state = END;
+		return c == '\n';
+	}
+	return false;
+}
+
+static enum tbg_parsed chunks_eat(struct tbg_frame *f, uint8_t *b, size_t len,
+				  size_t *ret_used, size_t *ret_data)
+{
+	size_t i = 0, data = 0;
+	bool ok = true;
+
+	while (i < len && f->state != END && ok) {
+		size_t n = len - i < f->left ? len - i : f->left;
+
+		if (f->state != DATA) {
+			ok = frame_byte(f, b[i++]);
+			continue;
+		}
+		if (data != i)
+			memmove(b + data, b + i, n);
+		data += n;
+		i += n;
+		f->left -= n;
+		if (!f->left)
+			f->state = DATA_CR;
+	}
+	*ret_used = i;
+	*ret_data = data;
+	if (!ok)
+		return TBG_PARSED_BAD;
+	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
+}
+
+enum tbg_parsed tbg_frame_eat(struct tbg_frame *f, uint8_t *b, size_t len,
+			      size_t *ret_used, size_t *ret_data)
+{
+	size_t n = len;
+
+	switch ((enum tbg_framing)f->framing) {
+	case TBG_FRAMING_CHUNKED:
+		return chunks_eat(f, b, len, ret_used, ret_data);
+	case TBG_FRAMING_CLOSE:
+		break;
+	case TBG_FRAMING_NONE:
+	case TBG_FRAMING_LENGTH:
+		n = len < f->left ? len : f->left;
+		f->left -= n;
+		if (!f->left)
+			f->state = END;
+		break;
+	}
+	*ret_used = *ret_data = n;
+	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
+}

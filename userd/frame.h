@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The framing of a body taken off where it lies (RFC 9112 6 and 7): the bytes
+ * of an upstream's response and of a client's request that are to be passed
+ * on. Strict: a chunk line that is not exactly right ends the message.
+ */
+#ifndef TBG_USERD_FRAME_H
+#define TBG_USERD_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "parse.h"
+
+#define TBG_TRAILER_MAX 4096	/* bytes of all trailer fields, or extensions */
+
+enum tbg_framing {
+	TBG_FRAMING_NONE,
+	TBG_FRAMING_LENGTH,
+	TBG_FRAMING_CHUNKED,
+	TBG_FRAMING_CLOSE,	/* to the end of the connection */
+};
+
+struct tbg_frame {
+	uint64_t left;		/* LENGTH, or of this chunk */
+	uint8_t framing;	/* enum tbg_framing */
+	uint8_t state;
+	uint8_t digits;
+	uint32_t line;		/* bytes of extensions so far */
+	uint32_t trailer_len;
+	char *trailer;		/* the trailer section's lines, checked */
+};
+
+void tbg_frame_begin(struct tbg_frame *f, enum tbg_framing framing,
+		     uint64_t length);
+void tbg_frame_end(struct tbg_frame *f);	/* frees the trailer */
+
+/*
+ * Takes the framing off b[len]: the first *ret_data bytes are content then,
+ * the first *ret_used have been dealt with, and those behind these are as they
+ * were. DONE: the message ends there (never with CLOSE).
+ */
+enum tbg_parsed tbg_frame_eat(struct tbg_frame *f, uint8_t *b, size_t len,
+			      size_t *ret_used, size_t *ret_data);
+
+/* Whether the end of the connection is the end of the message here. */
+bool tbg_frame_closes(const struct tbg_frame *f);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Health checks: the first worker asks each server for a path at intervals, and
+ * one that does not answer well rests until it does.
+ */
+#ifndef TBG_USERD_HEALTH_H
+#define TBG_USERD_HEALTH_H
+
+#include "worker.h"
+
+/* On every tick of every worker. */
+void tbg_health_tick(struct tbg_worker *w);
+
+/* fetch.c's: the check that x is, has ended. status 0: without an answer. */
+void tbg_health_found(struct tbg_transfer *x, unsigned int status);
+
+#endif

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One counter for all workers: SO_REUSEPORT spreads connections unevenly, so
+ * a share for each worker would refuse while others are empty.
+ */
+#include <stdatomic.h>
+#include <sys/resource.h>
+
+#include "limits.h"
+
+#define FILES_OTHER 256		/* descriptors that are not connections */
+
+/* One connection in four may be sending a large file at a time; then 503. */
+#define FILES_FOR(conns) ((rlim_t)(conns) + (conns) / 4)
+
+static atomic_uint conn_max = 1;	/* a reload changes it under the workers */
+static atomic_uint conn_nr;
+
+unsigned int tbg_limits_set(unsigned int wanted)
+{
+	rlim_t need = FILES_FOR(wanted) + FILES_OTHER;
+	unsigned int max = wanted;
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r))
+		return conn_max = max;
+	if (r.rlim_cur < need) {
+		struct rlimit more = r;
+
+		more.rlim_cur = need;
+		if (more.rlim_max < need)
+			more.rlim_max = need;
+		if (setrlimit(RLIMIT_NOFILE, &more)) {
+			more.rlim_cur = more.rlim_max = r.rlim_max;
+			setrlimit(RLIMIT_NOFILE, &more);
+		}
+		getrlimit(RLIMIT_NOFILE, &r);
+	}
+	if (r.rlim_cur < need)
+		max = r.rlim_cur > FILES_OTHER + 8 ?
+		      (r.rlim_cur - FILES_OTHER) / 5 * 4 : r.rlim_cur / 4 + 1;
+	return conn_max = max;
+}
+
+bool tbg_limits_conn_get(void)
+{
+	unsigned int max = atomic_load_explicit(&conn_max, memory_order_relaxed);
+	unsigned int nr = atomic_load_explicit(&conn_nr, memory_order_relaxed);
+
+	do {
+		if (nr >= max)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(&conn_nr, &nr, nr + 1,
+							memory_order_relaxed,
+							memory_order_relaxed));
+	return true;
+}
+
+void tbg_limits_conn_put(void)
+{
+	atomic_fetch_sub_explicit(&conn_nr, 1, memory_order_relaxed);
+}
+
+unsigned int tbg_limits_conn_room(void)
+{
+	unsigned int max = atomic_load_explicit(&conn_max, memory_order_relaxed);
+	unsigned int nr = atomic_load_explicit(&conn_nr, memory_order_relaxed);
+
+	return nr < max ? max - nr : 0;		/* less than none after a reload */
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the daemon may use up: descriptors and connections, all workers
+ * together. At the limit connections wait; it goes on by itself.
+ */
+#ifndef TBG_USERD_LIMITS_H
+#define TBG_USERD_LIMITS_H
+
+#include <stdbool.h>
+
+#define TBG_BODY_MAX	   (1u << 20)	/* of a request, unless its location says other */
+#define TBG_CONNECTIONS	   50000	/* unless told, or as many as descriptors allow */
+#define TBG_LINGER_MS	   2000		/* for the client to read a last response */
+
+/*
+ * Raises RLIMIT_NOFILE as far as `wanted` connections need and we may, and
+ * sets the limit of connections to what fits. Returns that limit.
+ */
+unsigned int tbg_limits_set(unsigned int wanted);
+
+/* One connection more; false: there is no room, and it was not counted. */
+bool tbg_limits_conn_get(void);
+void tbg_limits_conn_put(void);
+unsigned int tbg_limits_conn_room(void);
+
+#endif

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * {"cmd":"objects"}: every object of the cache, most popular first. A thread of
+ * its own for as long as it takes: sorting a million of them would hold up
+ * inotify.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "clock.h"
+#include "command.h"
+#include "server.h"
+#include "stream.h"
+#include "why.h"
+
+#define CHUNK_MAX 65536		/* bytes per send */
+
+struct row {
+	uint64_t hits, expires_ns;
+	uint32_t vhost, body, get, class;
+	bool in_kernel;
+	char etag[40];
+	char *path;
+	size_t path_len;
+};
+
+struct listing {
+	struct tbg_stream *stream;
+	uint64_t limit;			/* rows; 0: all */
+	uint32_t room;			/* most that wire can send */
+	struct row *rows;
+	size_t rows_nr, rows_room;
+	bool no_memory;
+};
+
+static bool row_add(struct tbg_object *o, uint64_t hits, void *arg)
+{
+	struct listing *l = arg;
+	struct row *r;
+
+	if (l->rows_nr == l->rows_room) {
+		size_t room = l->rows_room ? 2 * l->rows_room : 1024;
+
+		r = reallocarray(l->rows, room, sizeof(*r));
+		if (!r)
+			goto no_memory;
+		l->rows = r;
+		l->rows_room = room;
+	}
+	r = &l->rows[l->rows_nr];
+	*r = (struct row){
+		.hits = hits, .expires_ns = o->expires_ns, .vhost = o->vhost,
+		.get = o->blob->part[TBG_PART_GET].len,
+		.body = o->blob->part[TBG_PART_GET].len -
+			o->blob->part[TBG_PART_HEAD].len,
+		.class = tbg_class_bytes(TBG_BLOB_CLASS(o->blob_id)),
+		.in_kernel = o->in_kernel, .path_len = o->path_len,
+	};
+	memcpy(r->etag, o->etag, o->etag_len < sizeof(r->etag) ?
+	       o->etag_len : sizeof(r->etag) - 1);
+	r->path = malloc(o->path_len + 1);
+	if (!r->path)
+		goto no_memory;
+	memcpy(r->path, o->path, o->path_len);
+	l->rows_nr++;
+	return true;
+
+no_memory:
+	l->no_memory = true;
+	return false;
+}
+
+static int row_compare(const void *a, const void *b)
+{
+	const struct row *x = a, *y = b;
+	size_t len = x->path_len < y->path_len ? x->path_len : y->path_len;
+
+	if (x->hits != y->hits)
+		return x->hits < y->hits ? 1 : -1;
+	return memcmp(x->path, y->path, len) ?: (int)(x->path_len - y->path_len);
+}
+
+static char *row_text(const struct listing *l, const struct row *r, uint64_t now)
+{
+	bool always = r->expires_ns == TBG_FRESH_ALWAYS;
+	bool wire = r->in_kernel && r->get <= l->room;
+	json_t *o = json_pack("{s:o, s:i, s:I, s:I, s:o, s:b, s:I, s:I, s:o, s:s}",
+		"path", tbg_json_text(r->path, r->path_len),
+		"vhost", (int)r->vhost,
+		"size", (json_int_t)r->body,
+		"response_bytes", (json_int_t)r->get,
+		"tiers", wire ? json_pack("[s, s]", "wire", "user") :
+				json_pack("[s]", "user"),
+		"in_kernel", r->in_kernel,
+		"hits", (json_int_t)r->hits,
+		"class", (json_int_t)r->class,
+		"expires_s", always ? json_null() :
+			     json_real((int64_t)(r->expires_ns - now) / 1e9),
+		"etag", r->etag);
+	char *ret = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+	json_decref(o);
+	return ret;
+}
+
+static int listing_put(struct listing *l, char *chunk)
+{
+	size_t nr = l->limit && l->limit < l->rows_nr ? l->limit : l->rows_nr;
+	uint64_t now = tbg_mono_ns();
+	size_t len;
+	int err = 0;
+
+	len = sprintf(chunk, "{\"ok\":true,\"total\":%zu,\"objects\":[",
+		      l->rows_nr);
+	for (size_t i = 0; i < nr && !err; i++) {
+		char *text = row_text(l, &l->rows[i], now);
+
+		/* a row is bounded by the path, 4 bytes for each of its own */
+		if (!text || strlen(text) > CHUNK_MAX / 2) {
+			free(text);
+			return -ENOMEM;
+		}
+		if (len + strlen(text) + 8 > CHUNK_MAX) {
+			err = tbg_stream_send(l->stream, chunk, len);
+			len = 0;
+		}
+		len += sprintf(chunk + len, "%s%s", i ? "," : "", text);
+		free(text);
+	}
+	len += sprintf(chunk + len, "]}\n");
+	return err ?: tbg_stream_send(l->stream, chunk, len);
+}
+
+int tbg_listing_run(struct tbg_stream *st)
+{
+	static const char no_memory[] =
+		"{\"ok\":false,\"error\":\"objects: out of memory\"}\n";
+	struct listing l = {
+		.stream = st,
+		.limit = json_integer_value(json_object_get(st->req, "limit")),
+	};
+	char *chunk = malloc(CHUNK_MAX + 16);
+	struct tbg_why_room room;
+	int err;
+
+	tbg_why_room(st->s, &room);
+	l.room = room.most;
+	tbg_cache_each(st->s->cache, row_add, &l);
+	if (chunk && !l.no_memory) {
+		if (l.rows_nr)
+			qsort(l.rows, l.rows_nr, sizeof(*l.rows), row_compare);
+		err = listing_put(&l, chunk);
+	} else {
+		err = tbg_stream_send(st, no_memory, sizeof(no_memory) - 1);
+	}
+	for (size_t i = 0; i < l.rows_nr; i++)
+		free(l.rows[i].path);
+	free(l.rows);
+	free(chunk);
+	return err;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The access log (combined or JSON), one line per request whichever tier
+ * answered. Lines go through a bounded queue to a writer; what does not fit is
+ * counted, never waited for. Kernel hits come from the events ring.
+ */
+#ifndef TBG_USERD_LOG_H
+#define TBG_USERD_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include "abi/event.h"
+
+struct tbg_log;
+struct tbg_maps;
+
+struct tbg_log_record {
+	const struct sockaddr_storage *remote;	/* or NULL and */
+	const uint32_t *remote6;		/* 4 words, IPv4-mapped */
+	const char *req;	/* the request head as received */
+	size_t req_len;
+	int64_t second;		/* CLOCK_REALTIME, when it was answered */
+	unsigned int status;
+	uint64_t body;		/* body bytes sent */
+	enum tbg_tier tier;
+	const char *reason;	/* a word: hit, stored, miss, refused */
+	uint64_t took_ns;	/* until it was answered, see toboggand(8) */
+};
+
+/* X(name, text) */
+#define TBG_LOG_FORMAT_LIST(X) \
+	X(COMBINED, "combined") \
+	X(JSON,	    "json")
+
+enum tbg_log_format {
+#define X(name, text) TBG_LOG_##name,
+	TBG_LOG_FORMAT_LIST(X)
+#undef X
+	TBG_LOG_FORMAT_NR
+};
+
+const char *tbg_log_format_name(enum tbg_log_format format);
+
+/* path opened for appending, before privileges are dropped. */
+int tbg_log_open(struct tbg_log **ret, const char *path,
+		 enum tbg_log_format format, const struct tbg_maps *maps,
+		 char *ret_msg, size_t msg_len);
+/*
+ * Starts the writer, after they are: a thread has of no-new-privileges and
+ * capabilities what its maker has. It holds none when this returns. NULL: 0.
+ */
+int tbg_log_start(struct tbg_log *l);
+/* next: the log that takes over, or NULL. NULL is allowed. */
+void tbg_log_close(struct tbg_log *l, const struct tbg_log *next);
+
+const char *tbg_log_path(const struct tbg_log *l);	/* NULL: off */
+
+/* Is this the log that these options ask for? NULL: none. */
+bool tbg_log_is(const struct tbg_log *l, const char *path,
+		enum tbg_log_format format);
+
+/* Any worker; formats and queues. Never blocks. NULL log: nothing. */
+void tbg_log_write(struct tbg_log *l, const struct tbg_log_record *r);
+
+/*
+ * The line, with its newline and no NUL, if it fits in size. Returns its
+ * length. tbg_log_write() without the queue.
+ */
+size_t tbg_log_line(char *ret, size_t size, enum tbg_log_format format,
+		    const struct tbg_log_record *r);
+
+/* Control thread: descriptor of kernel events (-1: none), and its handler. */
+int tbg_log_fd(const struct tbg_log *l);
+void tbg_log_ready(struct tbg_log *l);
+void tbg_log_flush(struct tbg_log *l);		/* every 100 ms or so */
+/* Opens the path again (SIGUSR1); on error the old file stays. NULL allowed. */
+int tbg_log_reopen(struct tbg_log *l);
+/* Lines that did not reach the file, but for those the kernel's ring lost. */
+uint64_t tbg_log_lost(const struct tbg_log *l);
+
+#endif

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The control thread's event loop: descriptors through epoll, timers by
+ * deadline. Everything runs in one thread; handlers may add and remove.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "loop.h"
+
+#define EVENTS_MAX 16
+
+struct source {
+	struct source *next;
+	int fd;				/* -1: removed, freed between rounds */
+	void (*fn)(void *arg, uint32_t events);
+	void *arg;
+};
+
+struct timer {
+	struct timer *next;
+	uint64_t interval_ns, due_ns;
+	void (*fn)(void *arg, uint64_t now_ns);
+	void *arg;
+};
+
+struct tbg_loop {
+	int epoll_fd;
+	bool stop;
+	struct source *sources;
+	struct timer *timers;
+};
+
+int tbg_loop_open(struct tbg_loop **ret)
+{
+	struct tbg_loop *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (l->epoll_fd < 0) {
+		free(l);
+		return -errno;
+	}
+	*ret = l;
+	return 0;
+}
+
+/* Frees what was removed; pointers to it may stand in events until then. */
+static void sources_sweep(struct tbg_loop *l)
+{
+	struct source **at = &l->sources;
+
+	while (*at) {
+		struct source *s = *at;
+
+		if (s->fd >= 0) {
+			at = &s->next;
+			continue;
+		}
+		*at = s->next;
+		free(s);
+	}
+}
+
+void tbg_loop_close(struct tbg_loop *l)
+{
+	if (!l)
+		return;
+	for (struct source *s = l->sources; s; s = s->next)
+		s->fd = -1;
+	sources_sweep(l);
+	while (l->timers) {
+		struct timer *t = l->timers;
+
+		l->timers = t->next;
+		free(t);
+	}
+	close(l->epoll_fd);
+	free(l);
+}
+
+static struct source *source_of(struct tbg_loop *l, int fd)
+{
+	struct source *s = l->sources;
+
+	while (s && s->fd != fd)
+		s = s->next;
+	return s;
+}
+
+int tbg_loop_add(struct tbg_loop *l, int fd, uint32_t events,
+		 void (*fn)(void *arg, uint32_t events), void *arg)
+{
+	struct source *s = malloc(sizeof(*s));
+	struct epoll_event e = { .events = events, .data.ptr = s };
+
+	if (!s)
+		return -ENOMEM;
+	*s = (struct source){ .fd = fd, .fn = fn, .arg = arg };
+	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &e)) {
+		free(s);
+		return -errno;
+	}
+	s->next = l->sources;
+	l->sources = s;
+	return 0;
+}
+
+int tbg_loop_change(struct tbg_loop *l, int fd, uint32_t events)
+{
+	struct epoll_event e = { .events = events,
+				 .data.ptr = source_of(l, fd) };
+
+	if (!e.data.ptr)
+		return -ENOENT;
+	return epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, fd, &e) ? -errno : 0;
+}
+
+void tbg_loop_remove(struct tbg_loop *l, int fd)
+{
+	struct source *s = source_of(l, fd);
+
+	if (!s)
+		return;
+	epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	s->fd = -1;
+}
+
+int tbg_loop_every(struct tbg_loop *l, unsigned int interval_ms,
+		   void (*fn)(void *arg, uint64_t now_ns), void *arg)
+{
+	struct timer *t = malloc(sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	*t = (struct timer){
+		.next = l->timers, .interval_ns = interval_ms * 1000000ull,
+		.fn = fn, .arg = arg,
+	};
+	t->due_ns = tbg_mono_ns() + t->interval_ns;
+	l->timers = t;
+	return 0;
+}
+
+/* Runs what is due; milliseconds until the next timer, -1: there is none. */
+static int timers_run(struct tbg_loop *l)
+{
+	uint64_t now_ns = tbg_mono_ns(), next_ns = UINT64_MAX;
+
+	for (struct timer *t = l->timers; t; t = t->next) {
+		if (now_ns >= t->due_ns) {
+			t->due_ns = now_ns + t->interval_ns;
+			t->fn(t->arg, now_ns);
+		}
+		if (t->due_ns < next_ns)
+			next_ns = t->due_ns;
+	}
+	if (next_ns == UINT64_MAX)
+		return -1;
+	now_ns = tbg_mono_ns();
+	return next_ns > now_ns ? (next_ns - now_ns + 999999) / 1000000 : 0;
+}
+
+int tbg_loop_run(struct tbg_loop *l)
+{
+	struct epoll_event events[EVENTS_MAX];
+
+	l->stop = false;
+	while (!l->stop) {
+		int wait_ms = timers_run(l), nr;
+
+		if (l->stop)
+			break;
+		nr = epoll_wait(l->epoll_fd, events, EVENTS_MAX, wait_ms);
+		if (nr < 0 && errno != EINTR)
+			return -errno;
+		for (int i = 0; i < nr; i++) {
+			struct source *s = events[i].data.ptr;
+
+			if (s->fd >= 0)
+				s->fn(s->arg, events[i].events);
+		}
+		sources_sweep(l);
+	}
+	return 0;
+}
+
+void tbg_loop_stop(struct tbg_loop *l)
+{
+	l->stop = true;
+}

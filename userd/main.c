@@ -1,0 +1,693 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Start and end of the daemon, in the order of struct tbg_server. What outlives
+ * a process (socket files, BPF on interfaces, queued log lines) is undone at the
+ * end; the rest is the kernel's to free. The main thread is the control thread;
+ * it says `ready` once everything serves.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "clock.h"
+#include "control.h"
+#include "hosts.h"
+#include "limits.h"
+#include "log.h"
+#include "loop.h"
+#include "privilege.h"
+#include "reload.h"
+#include "root.h"
+#include "server.h"
+#include "stock.h"
+#include "watch.h"
+#include "wire.h"
+#include "worker.h"
+
+#define BACKLOG		4096
+#define DETACH_WAIT_MS	2000	/* for clients to see our FINs through wire */
+#define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
+#define MSG_LEN		512
+#define STUCK_MS	10	/* for stderr to take a line */
+
+struct start {
+	struct tbg_server s;
+	struct tbg_identity id;
+	struct tbg_reload *reload;
+	int signal_fd;
+	unsigned int threads_nr;	/* running */
+	atomic_uint threads_ended;
+	atomic_uint threads_bare;	/* without capabilities */
+	atomic_int worker_err;
+	unsigned int stops;		/* SIGTERMs so far */
+	uint64_t drain_ns;
+};
+
+void tbg_say(const char *format, ...)
+{
+	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+	va_list args;
+	char line[MSG_LEN * 2];
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(line, sizeof(line) - 1, format, args);
+	va_end(args);
+	if (n > (int)sizeof(line) - 2)
+		n = sizeof(line) - 2;
+	line[n++] = '\n';
+	/*
+	 * One write: one line, whoever else writes to the same stderr. Who does
+	 * not read it must not hold up inotify: the line is lost then.
+	 */
+	if (poll(&p, 1, STUCK_MS) > 0 && write(STDERR_FILENO, line, n) < 0)
+		return;
+}
+
+void tbg_server_user_stats(const struct tbg_server *s,
+			   struct tbg_user_stats *ret)
+{
+	_Atomic uint64_t *sum = (_Atomic uint64_t *)ret;
+
+	memset(ret, 0, sizeof(*ret));
+	for (unsigned int i = 0; i < s->workers_nr; i++) {
+		const _Atomic uint64_t *one =
+			(const _Atomic uint64_t *)&s->workers[i].stats;
+
+		for (size_t j = 0; j < sizeof(*ret) / sizeof(*sum); j++)
+			sum[j] += atomic_load_explicit(&one[j], memory_order_relaxed);
+	}
+}
+
+/* Listeners */
+
+static socklen_t address_len(const struct sockaddr_storage *a)
+{
+	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+					: sizeof(struct sockaddr_in);
+}
+
+static int socket_bound(const struct sockaddr_storage *a, bool shared)
+{
+	int fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int on = 1, err;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (shared)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+	if (a->ss_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* inherited */
+	if (bind(fd, (const struct sockaddr *)a, address_len(a))) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+/*
+ * As socket_bound(), alone on the address. A killed daemon has its listeners
+ * until the kernel has taken its rings apart, which goes on after its end: 10
+ * to 100 ms on an idle machine. So a taken port is asked for until REBIND_MS.
+ */
+static int socket_alone(const struct sockaddr_storage *a)
+{
+	int fd = socket_bound(a, false);
+
+	for (int i = 0; fd == -EADDRINUSE && i < REBIND_MS / 10; i++) {
+		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+		fd = socket_bound(a, false);
+	}
+	return fd;
+}
+
+/*
+ * Binds an address once for each worker. SO_REUSEPORT would share the port of
+ * another daemon of the same user: a socket without it goes first and tells.
+ */
+static int listener_open(struct tbg_server *s, unsigned int nr)
+{
+	struct sockaddr_storage *a = &s->opt.listen[nr];
+	socklen_t len = sizeof(*a);
+	int fd = socket_alone(a);
+
+	for (unsigned int i = 0; fd >= 0 && i < s->workers_nr; i++) {
+		struct tbg_worker *w = &s->workers[i];
+
+		if (!i)
+			close(fd);
+		fd = socket_bound(a, true);
+		if (fd < 0)
+			break;
+		w->listeners[w->listeners_nr++].fd = fd;
+		if (!i)		/* port 0: the kernel has chosen one */
+			getsockname(fd, (struct sockaddr *)a, &len);
+	}
+	if (fd >= 0)
+		return 0;
+	tbg_say("toboggand: --listen %s: %s; choose another address or port, or stop who has it",
+	    s->opt.listen_text[nr], strerror(-fd));
+	return fd;
+}
+
+static void listener_text(struct tbg_server *s, unsigned int nr)
+{
+	const struct sockaddr_storage *a = &s->opt.listen[nr];
+	char *text = s->opt.listen_text[nr], *colon = strrchr(text, ':');
+	in_port_t port = a->ss_family == AF_INET6 ?
+		((const struct sockaddr_in6 *)a)->sin6_port :
+		((const struct sockaddr_in *)a)->sin_port;
+
+	snprintf(colon, sizeof(s->opt.listen_text[nr]) - (colon - text), ":%u",
+		 ntohs(port));
+}
+
+static int listeners_open(struct tbg_server *s)
+{
+	for (unsigned int i = 0; i < s->opt.listen_nr; i++) {
+		if (listener_open(s, i))
+			return -1;
+		listener_text(s, i);
+	}
+	return 0;
+}
+
+static int listeners_listen(struct tbg_server *s)
+{
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
+			if (listen(s->workers[i].listeners[j].fd, BACKLOG)) {
+				tbg_say("toboggand: --listen %s: %s; choose another address or port, or stop who has it",
+				    s->opt.listen_text[j], strerror(errno));
+				return -1;
+			}
+	return 0;
+}
+
+/* Workers */
+
+static int workers_make(struct tbg_server *s)
+{
+	size_t bytes = (s->opt.workers * sizeof(*s->workers) + 63) & ~63ul;
+
+	s->workers = aligned_alloc(64, bytes);
+	if (!s->workers)
+		return -1;
+	memset(s->workers, 0, bytes);
+	s->workers_nr = s->opt.workers;
+	for (unsigned int i = 0; i < s->workers_nr; i++) {
+		s->workers[i].s = s;
+		s->workers[i].id = i;
+		s->workers[i].wake_fd = eventfd(0, EFD_CLOEXEC);
+		if (s->workers[i].wake_fd < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int rings_open(struct tbg_server *s)
+{
+	for (unsigned int i = 0; i < s->workers_nr; i++) {
+		int err = tbg_worker_open(&s->workers[i]);
+
+		if (!err)
+			continue;
+		if (err == -EPERM || err == -ENOSYS)
+			tbg_say("toboggand: io_uring: %s; set the sysctl kernel.io_uring_disabled to 0 (now forbidden here)",
+			    strerror(-err));
+		else if (err == -EINVAL)
+			tbg_say("toboggand: io_uring: %s; Linux 6.1 or newer is needed",
+			    strerror(-err));
+		else
+			tbg_say("toboggand: io_uring: %s; try fewer --workers",
+			    strerror(-err));
+		return err;
+	}
+	return 0;
+}
+
+static struct start *the;
+
+static void *worker_thread(void *arg)
+{
+	struct tbg_worker *w = arg;
+	int err = tbg_privilege_none();
+
+	atomic_fetch_add(&the->threads_bare, 1);
+	err = err ?: tbg_worker_run(w);
+	if (err)
+		atomic_store(&the->worker_err, err);
+	atomic_fetch_add(&the->threads_ended, 1);
+	if (err)
+		kill(getpid(), SIGTERM);
+	return NULL;
+}
+
+static int threads_start(struct start *t)
+{
+	for (unsigned int i = 0; i < t->s.workers_nr; i++) {
+		struct tbg_worker *w = &t->s.workers[i];
+		char name[16];
+
+		if (pthread_create(&w->thread, NULL, worker_thread, w)) {
+			tbg_say("toboggand: worker %u: no thread; try fewer --workers", i);
+			return -1;
+		}
+		t->threads_nr++;
+		snprintf(name, sizeof(name), "tbg/%u", i);
+		pthread_setname_np(w->thread, name);
+	}
+	/* `ready` promises that no worker holds a capability */
+	while (atomic_load(&t->threads_bare) < t->threads_nr)
+		usleep(100);
+	return 0;
+}
+
+/* Wire */
+
+/* A name that does not exist is a mistake; all else only turns wire off. */
+static int ifaces_check(const char *names)
+{
+	char copy[512], *save, *name;
+
+	if (!strcmp(names, "auto") || !strcmp(names, "off"))
+		return 0;
+	snprintf(copy, sizeof(copy), "%s", names);
+	for (name = strtok_r(copy, ",", &save); name;
+	     name = strtok_r(NULL, ",", &save)) {
+		if (if_nametoindex(name))
+			continue;
+		tbg_say("toboggand: --wire %s: no such interface; see ip link for those there are",
+		    name);
+		return -ENODEV;
+	}
+	return 0;
+}
+
+static int wire_listen(struct tbg_server *s)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
+			err = err ?: tbg_wire_listen(s->wire,
+					s->workers[i].listeners[j].fd);
+	return err;
+}
+
+static void wire_open(struct tbg_server *s)
+{
+	int err;
+
+	if (!strcmp(s->opt.wire, "off"))
+		strcpy(s->wire_off, "--wire off");
+	else if (!s->opt.tier_wire)
+		strcpy(s->wire_off, "--tiers user");
+	else if (tbg_wire_open(&s->wire, s->opt.wire, &s->plan, s->opt.listen,
+			       s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
+		s->wire = NULL;
+	err = s->wire ? wire_listen(s) : 0;
+	if (err) {
+		snprintf(s->wire_off, sizeof(s->wire_off),
+			 "storage on the listening sockets: %s; `toboggan probe` tells what the kernel has",
+			 strerror(-err));
+		tbg_wire_close(s->wire);
+		s->wire = NULL;
+	}
+	if (s->wire) {
+		s->maps = tbg_wire_maps(s->wire);
+		/* workers close what is idle for longer than this */
+		tbg_wire_silence(s->wire, 2 * s->opt.idle_ms + 60000);
+	} else {
+		tbg_say("toboggand: wire is off: %s", s->wire_off);
+	}
+}
+
+static void ready_say(const struct tbg_server *s)
+{
+	struct tbg_wire_iface ifaces[64];
+	unsigned int nr = s->wire ? tbg_wire_ifaces(s->wire, ifaces, 64) : 0;
+	char line[MSG_LEN * 2] = "ready ";
+	const char *comma = "";
+	size_t at = 6;
+
+	for (unsigned int i = 0; i < s->opt.listen_nr && at < MSG_LEN; i++)
+		at += snprintf(line + at, sizeof(line) - at, "%s%s",
+			       i ? " " : "", s->opt.listen_text[i]);
+	at += snprintf(line + at, sizeof(line) - at, " tiers %suser workers %u wire ",
+		       s->wire ? "wire," : "", s->workers_nr);
+	for (unsigned int i = 0; i < nr && i < 64 && at < sizeof(line) - 64; i++) {
+		if (!strcmp(ifaces[i].how, "off"))
+			continue;
+		at += snprintf(line + at, sizeof(line) - at, "%s%s (%s)", comma,
+			       ifaces[i].name, ifaces[i].how);
+		comma = ", ";
+	}
+	if (!*comma)
+		snprintf(line + at, sizeof(line) - at, "off");
+	tbg_say("%s", line);
+}
+
+/* Timers and events of the control thread */
+
+static void on_clock(void *arg, uint64_t now_ns)
+{
+	struct tbg_server *s = arg;
+
+	tbg_clock_tick(s->clock, now_ns);
+	if (s->log)
+		tbg_log_flush(s->log);
+}
+
+static void on_second(void *arg, uint64_t now_ns)
+{
+	struct tbg_server *s = arg;
+
+	tbg_cache_tick(s->cache, now_ns);
+	tbg_watch_tick(s->watch, now_ns);
+	if (s->wire)
+		tbg_wire_tick(s->wire, now_ns);
+}
+
+static void on_watch(void *arg, uint32_t events)
+{
+	tbg_watch_ready(arg);
+}
+
+static void on_log(void *arg, uint32_t events)
+{
+	tbg_log_ready(arg);
+}
+
+void tbg_server_wake(const struct tbg_server *s)
+{
+	uint64_t one = 1;
+
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		if (write(s->workers[i].wake_fd, &one, sizeof(one)) < 0)
+			return;
+}
+
+static void stop(struct start *t)
+{
+	if (!t->stops++) {
+		t->drain_ns = tbg_mono_ns();
+		if (t->s.wire)
+			tbg_wire_drain(t->s.wire);
+		atomic_store(&t->s.draining, true);
+		tbg_server_wake(&t->s);
+	} else {
+		tbg_loop_stop(t->s.loop);
+	}
+}
+
+static void on_signal(void *arg, uint32_t events)
+{
+	struct start *t = arg;
+	struct signalfd_siginfo info;
+
+	while (read(t->signal_fd, &info, sizeof(info)) == sizeof(info)) {
+		switch (info.ssi_signo) {
+		case SIGTERM:
+		case SIGINT:
+			stop(t);
+			break;
+		case SIGUSR1:
+			if (t->s.log)
+				tbg_log_reopen(t->s.log);	/* says what fails */
+			break;
+		case SIGHUP:
+			tbg_reload(t->reload);
+			break;
+		}
+	}
+}
+
+/* Goes on with a reload; while draining, ends when workers and clients have. */
+static void on_step(void *arg, uint64_t now_ns)
+{
+	struct start *t = arg;
+	uint64_t age_ms;
+
+	tbg_reload_tick(t->reload);
+	if (!t->stops || atomic_load(&t->threads_ended) < t->threads_nr)
+		return;
+	age_ms = (now_ns - t->drain_ns) / 1000000;
+	if (!t->s.wire || age_ms > DETACH_WAIT_MS || !tbg_wire_flows(t->s.wire))
+		tbg_loop_stop(t->s.loop);
+}
+
+static int signals_block(struct start *t)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);	/* a log at its limit costs lines */
+	t->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return t->signal_fd < 0 ? -errno : 0;
+}
+
+static int loop_fill(struct start *t)
+{
+	struct tbg_server *s = &t->s;
+	int err, log_fd = s->log ? tbg_log_fd(s->log) : -1;
+
+	err = tbg_loop_add(s->loop, t->signal_fd, EPOLLIN, on_signal, t);
+	err = err ?: tbg_loop_add(s->loop, tbg_watch_fd(s->watch), EPOLLIN,
+				  on_watch, s->watch);
+	if (log_fd >= 0)
+		err = err ?: tbg_loop_add(s->loop, log_fd, EPOLLIN, on_log, s->log);
+	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
+	err = err ?: tbg_loop_every(s->loop, 1000, on_second, s);
+	return err ?: tbg_loop_every(s->loop, 20, on_step, t);
+}
+
+/* The start, in order; false: told why. Unwound by server_close(). */
+
+static bool cache_open(struct tbg_server *s)
+{
+	uint64_t key[2];
+	uint32_t run;
+	int err;
+
+	if (getrandom(key, sizeof(key), 0) != sizeof(key) ||
+	    getrandom(&run, sizeof(run), 0) != sizeof(run)) {
+		tbg_say("toboggand: getrandom: %s", strerror(errno));
+		return false;
+	}
+	if (s->maps)
+		memcpy(s->maps->knob->key, key, sizeof(key));
+	s->upstream = s->opt.upstream;
+	/* a number of this run alone: so a loop is told from a chain */
+	snprintf(s->via, sizeof(s->via), "toboggan (%08x)", run);
+	if (s->upstream && tbg_stock_open(&s->stock, s->opt.memory / 2, key)) {
+		tbg_say("toboggand: cache: no memory; try a smaller --memory");
+		return false;
+	}
+	tbg_hosts_tell(s->maps, key, s->sites, NULL);
+	if (tbg_cache_open(&s->cache, &s->plan, s->maps, key) ||
+	    tbg_clock_open(&s->clock, s->maps ? s->maps->knob : NULL)) {
+		tbg_say("toboggand: cache: no memory; try a smaller --memory");
+		return false;
+	}
+	err = tbg_watch_open(&s->watch, s->roots, s->cache);
+	if (err)
+		tbg_say("toboggand: inotify: %s; raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
+			strerror(-err));
+	return !err;
+}
+
+static bool control_open(struct start *t)
+{
+	struct tbg_server *s = &t->s;
+	struct tbg_log *log = NULL;
+	char msg[MSG_LEN] = "";
+
+	if (tbg_loop_open(&s->loop)) {
+		tbg_say("toboggand: epoll: %s", strerror(errno));
+		return false;
+	}
+	if (s->opt.access_log &&
+	    tbg_log_open(&log, s->opt.access_log, s->opt.log_format, s->maps,
+			 msg, sizeof(msg))) {
+		tbg_say("toboggand: %s", msg);
+		return false;
+	}
+	s->log = log;
+	if (tbg_control_open(&s->control, s, s->opt.control, msg, sizeof(msg))) {
+		tbg_say("toboggand: %s", msg);
+		return false;
+	}
+	if (loop_fill(t)) {
+		tbg_say("toboggand: epoll: no room for the daemon's own descriptors");
+		return false;
+	}
+	return true;
+}
+
+int tbg_server_root(const struct tbg_server *s)
+{
+	const struct tbg_sites *sites = s->sites;
+	const struct tbg_site *site = sites->fallback;
+
+	return site->locations[site->locations_nr - 1].root;
+}
+
+/* The folder by which the user to run as is chosen; -1: none, upstreams answer. */
+static int root_fd(const struct tbg_server *s)
+{
+	char name[TBG_ROOT_TEXT];
+	const char *below;
+
+	if (s->opt.upstream)
+		return -1;
+	tbg_root_text(tbg_server_root(s), name);
+	return tbg_root_fd(s->roots, name, &below);
+}
+
+static bool privileges_drop(struct start *t)
+{
+	int err;
+
+	if (t->id.fallback)
+		tbg_say("toboggand: the usual users cannot search %s: running as its owner, %s, without capabilities",
+		    tbg_root_path(t->s.roots, tbg_server_root(&t->s)), t->id.name);
+	if (t->id.change)
+		tbg_control_chown(t->s.control, t->id.uid, t->id.gid);
+	err = tbg_privilege_drop(&t->id);
+	if (err) {
+		tbg_say("toboggand: cannot become %s: %s", t->id.name, strerror(-err));
+		return false;
+	}
+	err = tbg_log_start(t->s.log);
+	if (err)
+		tbg_say("toboggand: --access-log %s: no thread to write it: %s",
+			t->s.opt.access_log, strerror(-err));
+	return !err;
+}
+
+static bool server_open(struct start *t)
+{
+	struct tbg_server *s = &t->s;
+	char msg[MSG_LEN] = "";
+	unsigned int conns;
+
+	if (tbg_privilege_choose(&t->id, s->opt.user, root_fd(s), msg, sizeof(msg))) {
+		tbg_say("toboggand: %s", msg);
+		return false;
+	}
+	if (ifaces_check(s->opt.wire))
+		return false;
+	conns = tbg_limits_set(s->opt.connections_max ?: TBG_CONNECTIONS);
+	if (conns < s->opt.connections_max)
+		tbg_say("toboggand: --connections-max %u: descriptors suffice for %u; raise the limit of open files",
+		    s->opt.connections_max, conns);
+	s->opt.connections_max = conns;
+	if (workers_make(s) || listeners_open(s) || rings_open(s))
+		return false;
+	/* half of the budget is for what upstreams answer, if there are any */
+	tbg_plan_make(&s->plan, s->opt.upstream ? s->opt.memory / 2 : s->opt.memory);
+	wire_open(s);
+	if (!cache_open(s) || !control_open(t) || !privileges_drop(t))
+		return false;
+	return !listeners_listen(s) && !threads_start(t);
+}
+
+static void workers_end(struct start *t)
+{
+	struct tbg_server *s = &t->s;
+
+	atomic_store(&s->draining, true);
+	for (unsigned int i = 0; i < t->threads_nr; i++) {
+		uint64_t now = TBG_WAKE_NOW;
+
+		if (write(s->workers[i].wake_fd, &now, sizeof(now)) > 0)
+			pthread_join(s->workers[i].thread, NULL);
+	}
+}
+
+static void server_close(struct start *t)
+{
+	struct tbg_server *s = &t->s;
+
+	workers_end(t);
+	tbg_log_close(s->log, NULL);	/* its knob goes with wire */
+	tbg_privilege_raise();
+	tbg_control_close(s->control);
+	tbg_wire_close(s->wire);
+	tbg_privilege_lower();
+	if (s->loop)
+		tbg_loop_close(s->loop);
+}
+
+/* Who starts us without them would have lines for stderr in one of our own. */
+static void stdio_hold(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	static struct start t;
+	struct tbg_sites *sites = NULL;
+	bool served;
+	int err;
+
+	stdio_hold();
+	if (tbg_roots_open(&t.s.roots))
+		return 1;
+	err = tbg_options_parse(&t.s.opt, argv, t.s.roots);
+	err = err ?: tbg_options_sites(&t.s.opt, NULL, &sites);
+	if (err)
+		return err == 0x100 ? 0 : err;
+	t.s.sites = sites;
+	the = &t;
+	if (tbg_reload_open(&t.reload, &t.s, argv))
+		return 1;
+	t.s.started_ns = tbg_mono_ns();
+	if (signals_block(&t)) {
+		tbg_say("toboggand: signalfd: %s", strerror(errno));
+		return 1;
+	}
+	served = server_open(&t);
+	if (served) {
+		ready_say(&t.s);
+		tbg_loop_run(t.s.loop);
+	}
+	server_close(&t);
+	err = atomic_load(&t.worker_err);
+	if (err)
+		tbg_say("toboggand: a worker failed: %s", strerror(-err));
+	return served && !err ? 0 : 1;
+}

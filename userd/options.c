@@ -1,0 +1,596 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One table makes the command line, --help and the options of the configuration
+ * file (config.c). A wrong value is told in one line: where, what it was, what
+ * is accepted. The command line wins over the file.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "abi/version.h"
+#include "config.h"
+#include "log.h"
+#include "options.h"
+#include "settings.h"
+#include "upstream.h"
+#include "value.h"
+
+#define BAD_OPTION 2
+#define SAID_ALL   0x100	/* --help and --version */
+#define MSG_LEN	   1200
+
+struct given {
+	struct tbg_options *o;
+	bool begins;		/* of a list: what was given before goes */
+	bool line_began[TBG_OPTIONS_MAX];	/* lists that the command line has */
+	const char *check;
+};
+
+/* Each returns false for a value that is not what `accepts` says. */
+
+/* v lives as long as the options do. */
+static bool set_text(const char **to, const char *v)
+{
+	*to = v;
+	return *v;
+}
+
+static bool port_parse(const char *v, in_port_t *ret)
+{
+	char *end;
+	unsigned long n = strtoul(v, &end, 10);
+
+	if (*v < '0' || *v > '9' || *end || n > 65535)
+		return false;
+	*ret = htons(n);
+	return true;
+}
+
+static bool set_listen(struct given *g, const char *v)
+{
+	struct tbg_options *o = g->o;
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in a4 = { .sin_family = AF_INET };
+	const char *colon = strrchr(v, ':');
+	char host[64];
+	size_t len;
+
+	if (g->begins)
+		o->listen_nr = 0;
+	if (!colon || o->listen_nr == TBG_LISTENER_MAX || strlen(v) >= sizeof(host))
+		return false;
+	len = colon - v;
+	memset(&o->listen[o->listen_nr], 0, sizeof(o->listen[0]));
+	if (len > 2 && v[0] == '[' && v[len - 1] == ']') {
+		snprintf(host, sizeof(host), "%.*s", (int)len - 2, v + 1);
+		if (inet_pton(AF_INET6, host, &a6.sin6_addr) != 1 ||
+		    !port_parse(colon + 1, &a6.sin6_port))
+			return false;
+		memcpy(&o->listen[o->listen_nr], &a6, sizeof(a6));
+	} else {
+		snprintf(host, sizeof(host), "%.*s", (int)len, v);
+		if (inet_pton(AF_INET, host, &a4.sin_addr) != 1 ||
+		    !port_parse(colon + 1, &a4.sin_port))
+			return false;
+		memcpy(&o->listen[o->listen_nr], &a4, sizeof(a4));
+	}
+	snprintf(o->listen_text[o->listen_nr], sizeof(o->listen_text[0]), "%s", v);
+	o->listen_nr++;
+	return true;
+}
+
+static bool set_wire(struct given *g, const char *v)
+{
+	const char *at = v;
+
+	do {				/* no empty and no overlong names */
+		size_t len = strcspn(at, ",");
+
+		if (!len || len > 20 || memchr(at, ' ', len))
+			return false;
+		at += len;
+	} while (*at++);
+	return set_text(&g->o->wire, v);
+}
+
+static bool set_tiers(struct given *g, const char *v)
+{
+	char copy[64], *save, *word;
+	bool wire = false, user = false;
+
+	if (strlen(v) >= sizeof(copy))
+		return false;
+	strcpy(copy, v);
+	for (word = strtok_r(copy, ",", &save); word;
+	     word = strtok_r(NULL, ",", &save)) {
+		if (!strcmp(word, "wire"))
+			wire = true;
+		else if (!strcmp(word, "user"))
+			user = true;
+		else
+			return false;
+	}
+	g->o->tier_wire = wire;
+	g->o->tier_user = user;
+	return user;
+}
+
+static bool set_memory(struct given *g, const char *v)
+{
+	return tbg_value_size(v, 1 << 20, 1ull << 40, &g->o->memory);
+}
+
+static bool set_workers(struct given *g, const char *v)
+{
+	return tbg_value_number(v, 1, 256, &g->o->workers);
+}
+
+static bool set_control(struct given *g, const char *v)
+{
+	return strlen(v) < 108 && set_text(&g->o->control, v);
+}
+
+static bool set_access_log(struct given *g, const char *v)
+{
+	if (strcmp(v, "off"))
+		return set_text(&g->o->access_log, v);
+	g->o->access_log = NULL;
+	return true;
+}
+
+static bool set_log_format(struct given *g, const char *v)
+{
+	for (unsigned int i = 0; i < TBG_LOG_FORMAT_NR; i++) {
+		if (strcmp(v, tbg_log_format_name(i)))
+			continue;
+		g->o->log_format = i;
+		return true;
+	}
+	return false;
+}
+
+static bool set_user(struct given *g, const char *v)
+{
+	return set_text(&g->o->user, v);
+}
+
+static bool set_header_timeout(struct given *g, const char *v)
+{
+	return tbg_value_ms(v, &g->o->header_ms);
+}
+
+static bool set_idle_timeout(struct given *g, const char *v)
+{
+	return tbg_value_ms(v, &g->o->idle_ms);
+}
+
+static bool set_send_timeout(struct given *g, const char *v)
+{
+	return tbg_value_ms(v, &g->o->send_ms);
+}
+
+static bool set_connections_max(struct given *g, const char *v)
+{
+	return tbg_value_number(v, 1, 10000000, &g->o->connections_max);
+}
+
+static bool set_header_max(struct given *g, const char *v)
+{
+	return tbg_value_number(v, 1024, 65536, &g->o->header_max);
+}
+
+static bool set_upstream(struct given *g, const char *v)
+{
+	struct tbg_options *o = g->o;
+
+	if (!o->upstream)
+		o->upstream = calloc(1, sizeof(*o->upstream));
+	if (!o->upstream)
+		return false;
+	if (g->begins)
+		memset(o->upstream, 0, sizeof(*o->upstream));
+	o->top->upstream = true;
+	return tbg_upstream_add(o->upstream, v);
+}
+
+static bool set_balance(struct given *g, const char *v)
+{
+	g->o->balance_least = !strcmp(v, "least");
+	return g->o->balance_least || !strcmp(v, "turn");
+}
+
+static bool set_connect_timeout(struct given *g, const char *v)
+{
+	return tbg_value_ms(v, &g->o->connect_ms);
+}
+
+static bool set_first_byte_timeout(struct given *g, const char *v)
+{
+	return tbg_value_ms(v, &g->o->first_byte_ms);
+}
+
+static bool set_upstream_idle_timeout(struct given *g, const char *v)
+{
+	return tbg_value_ms(v, &g->o->upstream_idle_ms);
+}
+
+static bool set_upstream_keep(struct given *g, const char *v)
+{
+	return tbg_value_ms(v, &g->o->upstream_keep_ms);
+}
+
+static bool set_health_path(struct given *g, const char *v)
+{
+	size_t len = strlen(v);
+
+	for (size_t i = 0; i < len; i++)
+		if (v[i] <= ' ' || v[i] > '~' || v[i] == '#')
+			return false;
+	return *v == '/' && len <= 512 && set_text(&g->o->health_path, v);
+}
+
+static bool set_health_interval(struct given *g, const char *v)
+{
+	return tbg_value_ms(v, &g->o->health_ms);
+}
+
+/*
+ * X(name, function's, argument, may change at a reload, what is accepted, help)
+ */
+#define OPTION_LIST(X) \
+	X("listen", listen, "ADDR:PORT", false, "ADDR:PORT or [ADDR6]:PORT, at most 32 of them", "address to serve on; can be repeated") \
+	X("wire", wire, "IFACE,...", false, "interface names with commas, auto, or off", "interfaces that answer at the packet (auto)") \
+	X("tiers", tiers, "LIST", false, "wire,user or user", "tiers in use (wire,user)") \
+	X("memory", memory, "SIZE", false, "a size from 1M to 1024G, such as 256M", "memory budget of the cache (256M)") \
+	X("workers", workers, "N", false, "a number from 1 to 256", "worker threads (one per CPU)") \
+	X("control", control, "PATH", false, "a path of at most 107 bytes", "control socket (/run/toboggan/control.sock)") \
+	X("access-log", access_log, "PATH", true, "a path, or off", "access log (off)") \
+	X("access-log-format", log_format, "NAME", true, "combined or json", "of its lines (combined)") \
+	X("user", user, "NAME", false, "a user's name", "whom to run as when started by root (www-data)") \
+	X("header-timeout", header_timeout, "TIME", true, "a time up to a day, such as 10s or 500ms", "for a request's head to arrive (20s)") \
+	X("idle-timeout", idle_timeout, "TIME", true, "a time up to a day, such as 60s", "for an idle connection (75s)") \
+	X("send-timeout", send_timeout, "TIME", true, "a time up to a day, such as 60s", "for a client that takes nothing (60s)") \
+	X("connections-max", connections_max, "N", true, "a number from 1 to 10000000", "connections at a time (50000)") \
+	X("header-max", header_max, "N", true, "a number from 1024 to 65536", "bytes of a request's head (16384)") \
+	X("upstream", upstream, "URL", false, "http://HOST:PORT or unix:PATH, at most 32 of them", "server to pass requests to; can be repeated") \
+	X("balance", balance, "HOW", false, "turn or least", "which upstream: in turn, or of least requests (turn)") \
+	X("connect-timeout", connect_timeout, "TIME", true, "a time up to a day, such as 5s", "for an upstream's connection (5s)") \
+	X("first-byte-timeout", first_byte_timeout, "TIME", true, "a time up to a day, such as 60s", "for an upstream's response head (60s)") \
+	X("upstream-idle-timeout", upstream_idle_timeout, "TIME", true, "a time up to a day, such as 60s", "for an upstream that stops amid a response (60s)") \
+	X("upstream-keep", upstream_keep, "TIME", true, "a time up to a day, such as 30s", "how long a connection waits for its next request (30s)") \
+	X("health-path", health_path, "PATH", false, "a path such as /health, of at most 512 bytes", "what upstreams are asked for to see whether they are well") \
+	X("health-interval", health_interval, "TIME", true, "a time up to a day, such as 5s", "between two such checks (5s)")
+
+/* Settings of all hosts that have none of their own: X(name, argument, help) */
+#define LINE_SETTING_LIST(X) \
+	X("root", "DIR", "folder to serve") \
+	X("body-max", "SIZE", "bytes of a request's body (1M; for an upstream any)")
+
+struct option_row {
+	const char *name;
+	bool (*set)(struct given *g, const char *v);
+	const char *arg;
+	bool live;
+	const char *accepts, *help;
+};
+
+static const struct option_row rows[] = {
+#define X(name, fn, arg, live, accepts, help) \
+	{ name, set_##fn, arg, live, accepts, help },
+	OPTION_LIST(X)
+#undef X
+};
+
+#define ROWS (sizeof(rows) / sizeof(*rows))
+
+_Static_assert(ROWS <= TBG_OPTIONS_MAX, "options");
+
+static const struct option_row *row_of(const char *name, size_t len)
+{
+	for (size_t i = 0; i < ROWS; i++)
+		if (strlen(rows[i].name) == len && !strncmp(rows[i].name, name, len))
+			return &rows[i];
+	return NULL;
+}
+
+static void help_row(const char *name, const char *arg, const char *help)
+{
+	char left[40];
+
+	snprintf(left, sizeof(left), "--%s %s", name, arg);
+	printf("  %-28s%s\n", left, help);
+}
+
+static void help(void)
+{
+	printf("usage: toboggand --root DIR --listen ADDR:PORT [option ...]\n"
+	       "       toboggand --upstream URL --listen ADDR:PORT [option ...]\n"
+	       "       toboggand --config FILE [option ...]\n"
+	       "       toboggand --check FILE\n\n"
+	       "An HTTP accelerator: what is cached is answered by the kernel.\n\n");
+#define X(name, arg, help) help_row(name, arg, help);
+	LINE_SETTING_LIST(X)
+#undef X
+	for (size_t i = 0; i < ROWS; i++)
+		help_row(rows[i].name, rows[i].arg, rows[i].help);
+	help_row("config", "FILE", "configuration, see toboggan.conf(5); the command line wins");
+	help_row("check", "FILE", "say whether FILE is a good configuration, and end");
+	help_row("version", "", "print the version");
+	help_row("help", "", "print this");
+}
+
+const char *tbg_option_name(unsigned int nr)
+{
+	return nr < ROWS ? rows[nr].name : NULL;
+}
+
+static bool is_list(const struct option_row *row)
+{
+	return row->set == set_listen || row->set == set_upstream;
+}
+
+bool tbg_option_list(unsigned int nr)
+{
+	return is_list(&rows[nr]);
+}
+
+/* Sets it and keeps what was said: of a list, all of it. */
+static bool row_set(struct given *g, const struct option_row *row, const char *v)
+{
+	char **said = &g->o->said[row - rows];
+	bool more = is_list(row) && !g->begins && *said;
+	char *text;
+
+	if (!row->set(g, v))
+		return false;
+	if (asprintf(&text, "%s%s%s", more ? *said : "", more ? " " : "", v) < 0)
+		return false;
+	free(*said);
+	*said = text;
+	/* again, with the copy that stays */
+	return is_list(row) || row->set(g, text);
+}
+
+bool tbg_option_set(struct tbg_options *o, const char *name, const char *v,
+		    bool begins, const char **ret_accepts)
+{
+	const struct option_row *row = row_of(name, strlen(name));
+	struct given g = { .o = o, .begins = begins };
+
+	*ret_accepts = row->accepts;
+	return row_set(&g, row, v);
+}
+
+void tbg_options_later(const struct tbg_options *now,
+		       const struct tbg_options *wanted, char *ret, size_t len)
+{
+	*ret = 0;
+	for (size_t i = 0; i < ROWS; i++) {
+		const char *a = now->said[i], *b = wanted->said[i];
+		size_t at = strlen(ret);
+
+		if (!rows[i].live && (a && b ? strcmp(a, b) : a != b))
+			snprintf(ret + at, len - at, "%s%s", at ? ", " : "",
+				 rows[i].name);
+	}
+}
+
+void tbg_options_free(struct tbg_options *o)
+{
+	for (size_t i = 0; i < ROWS; i++)
+		free(o->said[i]);
+	free(o->upstream);
+	tbg_scope_free(o->top);
+}
+
+/*
+ * Splits argv[*at] into name and value, which may be the next word. NULL: told
+ * what is wrong.
+ */
+static const char *word_split(char **argv, int *at, size_t *ret_len)
+{
+	const char *word = argv[*at], *eq;
+
+	if (strncmp(word, "--", 2) || !word[2]) {
+		fprintf(stderr, "toboggand: \"%s\": unexpected; expected options such as --root DIR, see --help\n",
+			word);
+		return NULL;
+	}
+	eq = strchr(word, '=');
+	*ret_len = eq ? (size_t)(eq - word) - 2 : strlen(word) - 2;
+	if (eq)
+		return eq + 1;
+	if (argv[*at + 1])
+		return argv[++*at];
+	fprintf(stderr, "toboggand: %s: no value; see --help\n", word);
+	return NULL;
+}
+
+static bool is(const char *name, const char *word, size_t len)
+{
+	return strlen(name) == len && !strncmp(name, word, len);
+}
+
+static const char *line_setting(const char *word, size_t len)
+{
+	static const char *const names[] = {
+#define X(name, arg, help) name,
+		LINE_SETTING_LIST(X)
+#undef X
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (is(names[i], word, len))
+			return names[i];
+	return NULL;
+}
+
+static int setting_take(struct tbg_options *o, const char *name, const char *v)
+{
+	int nr = tbg_setting_find(name);
+	struct tbg_setting_row row;
+	const char *why;
+
+	if (tbg_scope_set(o->top, nr, v, o->roots, &why))
+		return 0;
+	tbg_setting_row(nr, &row);
+	fprintf(stderr, "toboggand: --%s \"%s\": %s%sexpected %s\n", name, v, why,
+		*why ? "; " : "", row.accepts);
+	return *v && *why ? TBG_OPTIONS_MISSING : BAD_OPTION;
+}
+
+static int option_take(struct given *g, const char *name, size_t len,
+		       const char *v)
+{
+	const struct option_row *row = row_of(name, len);
+
+	if (!row) {
+		fprintf(stderr, "toboggand: --%.*s: unknown option; see --help for what is accepted\n",
+			(int)len, name);
+		return BAD_OPTION;
+	}
+	g->begins = is_list(row) && !g->line_began[row - rows];
+	g->line_began[row - rows] = true;
+	if (row_set(g, row, v))
+		return 0;
+	fprintf(stderr, "toboggand: --%s \"%s\": expected %s\n", row->name, v,
+		row->accepts);
+	return BAD_OPTION;
+}
+
+/* files: only which configuration there is, and what needs none. */
+static int line_read(struct given *g, char **argv, bool files)
+{
+	int err = 0;
+
+	for (int i = 1; argv[i] && !err; i++) {
+		const char *word = argv[i], *v;
+		size_t len;
+
+		if (!strcmp(word, "--help") || !strcmp(word, "--version")) {
+			if (word[2] == 'h')
+				help();
+			else
+				puts("toboggand " TBG_VERSION);
+			return SAID_ALL;
+		}
+		v = word_split(argv, &i, &len);
+		if (!v)
+			return BAD_OPTION;
+		if (is("config", word + 2, len))
+			g->o->config = v;
+		else if (is("check", word + 2, len))
+			g->check = v;
+		else if (!line_setting(word + 2, len) && (!files || !row_of(word + 2, len)))
+			err = option_take(g, word + 2, len, v);
+		else if (!files)
+			err = setting_take(g->o, line_setting(word + 2, len), v);
+	}
+	return err;
+}
+
+static const char *control_default(struct tbg_options *o)
+{
+	const char *dir = getenv("XDG_RUNTIME_DIR");
+	char *path = o->control_default;
+
+	if (!geteuid())
+		return "/run/toboggan/control.sock";
+	if (!dir || snprintf(path, sizeof(o->control_default), "%s/toboggan.sock",
+			     dir) >= (int)sizeof(o->control_default))
+		sprintf(path, "/tmp/toboggan-%u.sock", geteuid());
+	return path;
+}
+
+static int config_read(struct tbg_options *o, const char *path)
+{
+	char msg[MSG_LEN];
+
+	if (!tbg_config_read(path, o, o->top, o->roots, msg, sizeof(msg)))
+		return 0;
+	fprintf(stderr, "toboggand: %s\n", msg);
+	return BAD_OPTION;
+}
+
+int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
+		      struct tbg_sites **ret)
+{
+	struct tbg_settings_error error;
+
+	if (!tbg_sites_make(ret, o->top, old, o->roots, &error))
+		return 0;
+	if (error.line)
+		fprintf(stderr, "toboggand: %s:%u: %s\n", o->config, error.line, error.text);
+	else
+		fprintf(stderr, "toboggand: %s%s%s\n", o->config ?: "", o->config ? ": " : "",
+			error.text);
+	return BAD_OPTION;
+}
+
+/* Of a file alone: where to listen may be left to the command line. */
+static int config_check(struct tbg_options *o, const char *path)
+{
+	struct tbg_sites *sites = NULL;
+	int err;
+
+	o->config = path;
+	err = config_read(o, path) ?: tbg_options_sites(o, NULL, &sites);
+	tbg_sites_close(sites, NULL, NULL);
+	if (!err)
+		printf("%s: good\n", path);
+	return err ?: SAID_ALL;
+}
+
+static int complete(struct tbg_options *o)
+{
+	bool root = o->top->below_nr;
+
+	for (unsigned int i = 0; i < o->top->settings_nr; i++)
+		root |= o->top->settings[i].row == (unsigned int)tbg_setting_find("root");
+	if (o->upstream) {
+		o->upstream->least = o->balance_least;
+	} else if (!root) {
+		fprintf(stderr, "toboggand: --root: missing; expected --root DIR or --upstream URL, or --config FILE with one\n");
+		return BAD_OPTION;
+	}
+	if (!o->listen_nr) {
+		fprintf(stderr, "toboggand: --listen: missing; expected --listen ADDR:PORT at least once\n");
+		return BAD_OPTION;
+	}
+	if (!o->control)
+		o->control = control_default(o);
+	return 0;
+}
+
+int tbg_options_parse(struct tbg_options *ret, char **argv,
+		      struct tbg_roots *roots)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	struct given g = { .o = ret };
+	int err;
+
+	*ret = (struct tbg_options){
+		.wire = "auto", .tier_wire = true, .tier_user = true,
+		.memory = 256 << 20, .workers = cpus > 0 ? cpus : 1,
+		.header_ms = 20000, .idle_ms = 75000, .send_ms = 60000,
+		.header_max = 16384, .connect_ms = 5000, .first_byte_ms = 60000,
+		.upstream_idle_ms = 60000, .upstream_keep_ms = 30000,
+		.health_ms = 5000, .roots = roots,
+		.top = tbg_scope_new(TBG_SCOPE_TOP, ""),
+	};
+	if (!ret->top)
+		return TBG_OPTIONS_MISSING;
+	err = line_read(&g, argv, true);
+	if (!err && g.check)
+		return config_check(ret, g.check);
+	if (!err && ret->config)
+		err = config_read(ret, ret->config);
+	err = err ?: line_read(&g, argv, false);
+	return err ?: complete(ret);
+}

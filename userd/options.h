@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the command line and the configuration file say, checked. One table
+ * (options.c) makes the parser, --help and the file's names for the daemon's
+ * own options; what is said of sites is in settings.h.
+ */
+#ifndef TBG_USERD_OPTIONS_H
+#define TBG_USERD_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "abi/knob.h"
+
+struct tbg_roots;
+struct tbg_scope;
+struct tbg_sites;
+struct tbg_upstream;
+
+#define TBG_OPTIONS_MAX 32
+
+struct tbg_options {
+	const char *config;		/* path of the file; NULL: none */
+	struct tbg_scope *top;		/* what was said of sites, see settings.h */
+	struct tbg_roots *roots;
+	struct sockaddr_storage listen[TBG_LISTENER_MAX];
+	char listen_text[TBG_LISTENER_MAX][64];
+	unsigned int listen_nr;
+	const char *wire;		/* "auto", "off" or names */
+	bool tier_wire, tier_user;
+	uint64_t memory;		/* bytes */
+	unsigned int workers;
+	const char *control;		/* path of the control socket */
+	const char *access_log;		/* NULL: off */
+	unsigned int log_format;	/* enum tbg_log_format */
+	const char *user;		/* NULL: choose */
+	unsigned int header_ms, idle_ms, send_ms;	/* time limits */
+	unsigned int connections_max;	/* all workers together; 0: as fits */
+	unsigned int header_max;	/* bytes of a request head */
+	struct tbg_upstream *upstream;	/* NULL: files */
+	bool balance_least;
+	unsigned int connect_ms, first_byte_ms, upstream_idle_ms;
+	unsigned int upstream_keep_ms;
+	const char *health_path;	/* NULL: no checks */
+	unsigned int health_ms;
+	char control_default[108];
+	char *said[TBG_OPTIONS_MAX];	/* as it was written; NULL: not at all */
+};
+
+/*
+ * 0; or an exit status after the message has been printed: TBG_OPTIONS_MISSING
+ * for what is not there, 2 for a bad option or file, 0x100 for --help,
+ * --version and a good --check (exit 0). At a reload the same again.
+ */
+#define TBG_OPTIONS_MISSING 1
+int tbg_options_parse(struct tbg_options *ret, char **argv,
+		      struct tbg_roots *roots);
+
+void tbg_options_free(struct tbg_options *o);
+
+/* Names of what wanted says else than now, and a reload cannot change. */
+void tbg_options_later(const struct tbg_options *now,
+		       const struct tbg_options *wanted, char *ret, size_t len);
+
+/* The sites of these options; old as in tbg_sites_make(). 0 or a status. */
+int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
+		      struct tbg_sites **ret);
+
+/* For config.c: the options that a file may have. NULL behind the last. */
+const char *tbg_option_name(unsigned int nr);
+bool tbg_option_list(unsigned int nr);
+
+/* begins: the first value of a list. False: not what *ret_accepts says. */
+bool tbg_option_set(struct tbg_options *o, const char *name, const char *v,
+		    bool begins, const char **ret_accepts);
+
+#endif

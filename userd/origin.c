@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Connections to upstreams on the worker's ring. An idle one always has a
+ * receive under way: a server that ends it, or says what it was not asked for,
+ * is noticed at once, and no such byte can become part of a response.
+ */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "fetch.h"
+#include "origin.h"
+#include "response.h"
+#include "transfer.h"
+
+#define origin_of(call, member) \
+	((struct tbg_origin *)((char *)(call) - offsetof(struct tbg_origin, member)))
+
+static void origin_free(struct tbg_origin *o)
+{
+	struct tbg_transfer *x = o->x;
+
+	close(o->fd);
+	free(o->head);
+	free(o);
+	if (x)
+		tbg_transfer_origin_gone(x);
+}
+
+/* False: it is about to go, nothing more of it is told. */
+static bool alive(struct tbg_origin *o)
+{
+	if (!o->closing)
+		return true;
+	if (!o->connect.busy && !o->send.busy && !o->recv.busy)
+		origin_free(o);
+	return false;
+}
+
+static void on_connect(struct tbg_worker *w, struct tbg_call *call, int res)
+{
+	struct tbg_origin *o = origin_of(call, connect);
+
+	if (!alive(o))
+		return;
+	o->connected = !res;
+	tbg_fetch_connected(o->x, res);
+}
+
+static void on_send(struct tbg_worker *w, struct tbg_call *call, int res)
+{
+	struct tbg_origin *o = origin_of(call, send);
+
+	if (!alive(o))
+		return;
+	o->sent |= res > 0;
+	tbg_fetch_sent(o->x, res);
+}
+
+static void idle_remove(struct tbg_worker *w, struct tbg_origin *o)
+{
+	struct tbg_origin **at = &w->idle[o->backend->id];
+
+	while (*at != o)
+		at = &(*at)->next;
+	*at = o->next;
+}
+
+static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
+{
+	struct tbg_origin *o = origin_of(call, recv);
+
+	if (!alive(o))
+		return;
+	if (o->x) {
+		tbg_fetch_received(o->x, res);
+		return;
+	}
+	idle_remove(w, o);	/* closed by the server, or it spoke unasked */
+	tbg_origin_drop(w, o);
+}
+
+static struct tbg_origin *origin_new(struct tbg_backend *b)
+{
+	struct tbg_origin *o = aligned_alloc(64, (sizeof(*o) + 63) & ~63ul);
+	int on = 1;
+
+	if (!o)
+		return NULL;
+	memset(o, 0, sizeof(*o));
+	o->head = malloc(TBG_RESPONSE_HEAD_MAX);
+	o->fd = o->head ? socket(b->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC |
+				 SOCK_NONBLOCK, 0) : -1;
+	if (o->fd < 0) {
+		free(o->head);
+		free(o);
+		return NULL;
+	}
+	if (b->address.ss_family != AF_UNIX)
+		setsockopt(o->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	o->backend = b;
+	o->connect.fn = on_connect;
+	o->send.fn = on_send;
+	o->recv.fn = on_recv;
+	return o;
+}
+
+/* Nothing to read, not even its end. */
+static bool quiet(const struct tbg_origin *o)
+{
+	struct pollfd p = { .fd = o->fd, .events = POLLIN | POLLRDHUP };
+
+	return o->recv.busy && poll(&p, 1, 0) == 0;
+}
+
+struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
+				   struct tbg_backend *b, bool pooled)
+{
+	struct io_uring_sqe *sqe;
+	struct tbg_origin *o;
+
+	while (pooled && (o = w->idle[b->id])) {
+		w->idle[b->id] = o->next;
+		if (quiet(o)) {
+			o->x = x;
+			o->sent = false;
+			o->reused = true;
+			o->head_len = 0;
+			return o;
+		}
+		tbg_origin_drop(w, o);
+	}
+	o = origin_new(b);
+	if (!o)
+		return NULL;
+	o->x = x;
+	sqe = tbg_worker_sqe(w);
+	io_uring_prep_connect(sqe, o->fd, (struct sockaddr *)&b->address,
+			      b->address_len);
+	tbg_worker_call(sqe, &o->connect);
+	return o;
+}
+
+void tbg_origin_send(struct tbg_worker *w, struct tbg_origin *o, unsigned int nr)
+{
+	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
+
+	o->msg = (struct msghdr){ .msg_iov = o->iov, .msg_iovlen = nr };
+	io_uring_prep_sendmsg(sqe, o->fd, &o->msg, MSG_NOSIGNAL);
+	tbg_worker_call(sqe, &o->send);
+}
+
+void tbg_origin_recv(struct tbg_worker *w, struct tbg_origin *o, void *b,
+		     uint32_t len)
+{
+	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
+
+	io_uring_prep_recv(sqe, o->fd, b, len, 0);
+	tbg_worker_call(sqe, &o->recv);
+}
+
+void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
+{
+	struct tbg_transfer *x = o->x;
+	unsigned int nr = 0;
+
+	for (struct tbg_origin *one = w->idle[o->backend->id]; one; one = one->next)
+		nr++;
+	if (nr >= TBG_ORIGINS_IDLE || o->send.busy || o->recv.busy) {
+		tbg_origin_drop(w, o);
+		return;
+	}
+	o->x = NULL;
+	tbg_origin_recv(w, o, o->head, TBG_RESPONSE_HEAD_MAX);
+	o->stamp_ms = w->now_ms;
+	o->next = w->idle[o->backend->id];
+	w->idle[o->backend->id] = o;
+	tbg_transfer_origin_gone(x);
+}
+
+void tbg_origin_drop(struct tbg_worker *w, struct tbg_origin *o)
+{
+	o->closing = true;
+	shutdown(o->fd, SHUT_RDWR);
+	tbg_worker_cancel(w, &o->connect);
+	tbg_worker_cancel(w, &o->send);
+	tbg_worker_cancel(w, &o->recv);
+	alive(o);
+}
+
+bool tbg_origin_asked(const struct tbg_origin *o)
+{
+	int left;
+
+	if (!o->sent)
+		return false;
+	return o->backend->address.ss_family == AF_UNIX ||
+	       ioctl(o->fd, SIOCOUTQ, &left) || !left;
+}
+
+/* Newest first: the old ones are at the end. */
+void tbg_origins_check(struct tbg_worker *w)
+{
+	for (unsigned int i = 0; i < TBG_BACKEND_MAX; i++) {
+		struct tbg_origin **at = &w->idle[i], *o;
+
+		while ((o = *at)) {
+			if (!w->draining && w->now_ms - o->stamp_ms <
+					    w->s->opt.upstream_keep_ms) {
+				at = &o->next;
+				continue;
+			}
+			*at = o->next;
+			tbg_origin_drop(w, o);
+		}
+	}
+}

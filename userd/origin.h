@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A connection to an upstream server, and the pool of idle ones of a worker.
+ * Used by the fetch, one at a time; what it receives between two uses ends it.
+ */
+#ifndef TBG_USERD_ORIGIN_H
+#define TBG_USERD_ORIGIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "upstream.h"
+#include "worker.h"
+
+#define TBG_ORIGIN_IOV	4
+#define TBG_ORIGINS_IDLE 64		/* kept per worker and server */
+
+struct tbg_origin {
+	struct tbg_call connect, send, recv;
+	struct tbg_backend *backend;
+	struct tbg_transfer *x;		/* whose it is, until its operations end */
+	int fd;
+	bool connected, closing;
+	bool reused;			/* has served a request before */
+	bool sent;			/* of this use: something has gone out */
+	uint32_t stamp_ms;		/* idle since */
+	struct tbg_origin *next;	/* idle */
+	struct msghdr msg;
+	struct iovec iov[TBG_ORIGIN_IOV];
+	uint8_t *head;			/* what is received first: see fetch.c */
+	uint32_t head_len;
+};
+
+/*
+ * A connection for x, which is told by tbg_fetch_connected() unless it comes
+ * from the pool (connected is set then). pooled: such a one may be used. NULL:
+ * no memory or no descriptor.
+ */
+struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
+				   struct tbg_backend *b, bool pooled);
+
+/* Sends o->iov[0..nr); tbg_fetch_sent() tells how much went. */
+void tbg_origin_send(struct tbg_worker *w, struct tbg_origin *o, unsigned int nr);
+
+/* Receives; tbg_fetch_received() tells how much came. One at a time. */
+void tbg_origin_recv(struct tbg_worker *w, struct tbg_origin *o, void *b,
+		     uint32_t len);
+
+/*
+ * Whether the server has our request, all that was sent of it. What comes from
+ * it before that answers something else: a response carries an acknowledgement
+ * of the bytes it answers.
+ */
+bool tbg_origin_asked(const struct tbg_origin *o);
+
+/* The request is over and the connection in order: back to the pool. */
+void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o);
+
+/*
+ * Ends it. Buffers given to it must stay until tbg_transfer_origin_gone(),
+ * which may be at once.
+ */
+void tbg_origin_drop(struct tbg_worker *w, struct tbg_origin *o);
+
+/* On every tick: closes what has been idle for too long. */
+void tbg_origins_check(struct tbg_worker *w);
+
+#endif

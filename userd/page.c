@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Called by the route when it knows the status. Names of files become text of a
+ * page here: whatever bytes they have, they are neither markup nor another URL.
+ */
+#include "page.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "file.h"
+#include "root.h"
+#include "route.h"
+#include "server.h"
+
+#define ENTRIES_MAX 10000	/* of a listing; the rest is left out, and said so */
+
+/* --- error pages --------------------------------------------------------- */
+
+void tbg_page_error(const struct tbg_server *s, const struct tbg_location *l,
+		    struct tbg_answer *ret)
+{
+	const char *path = tbg_location_error(l, ret->reply.status);
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX];
+	struct tbg_file f;
+	char *text;
+
+	if (!path || strlen(path) >= TBG_TARGET_MAX)
+		return;
+	strcpy(name + tbg_root_text(l->root, name), path + 1);
+	if (tbg_file_open(s, name, &f))
+		return;
+	text = f.st.st_size <= TBG_FILE_SMALL ? malloc(f.st.st_size + 1) : NULL;
+	if (text && tbg_file_read(&f, text)) {
+		free(text);
+		text = NULL;
+	}
+	if (text) {
+		free(ret->heap);
+		ret->heap = text;
+		ret->body = text;
+		ret->body_len = ret->reply.length = f.st.st_size;
+		ret->reply.type = f.type;
+	}
+	tbg_file_close(&f);
+}
+
+/* --- listings ------------------------------------------------------------ */
+
+struct entry {
+	char *name;
+	bool folder;
+	int64_t size;
+	time_t modified;
+};
+
+struct listing {
+	struct entry *entries;
+	unsigned int nr, room;
+	bool more;		/* than are listed */
+};
+
+static bool entry_add(struct listing *l, const char *name, const struct stat *st)
+{
+	struct entry *more;
+
+	if (l->nr == l->room) {
+		l->room = l->room ? 2 * l->room : 64;
+		more = reallocarray(l->entries, l->room, sizeof(*more));
+		if (!more)
+			return false;
+		l->entries = more;
+	}
+	l->entries[l->nr] = (struct entry){
+		.name = strdup(name), .folder = S_ISDIR(st->st_mode),
+		.size = st->st_size, .modified = st->st_mtim.tv_sec,
+	};
+	return l->entries[l->nr].name && ++l->nr;
+}
+
+/* What a request could get: no dot files, and nothing that is no file. */
+static bool folder_read(DIR *dir, struct listing *l)
+{
+	const struct dirent *d;
+	struct stat st;
+
+	while ((d = readdir(dir))) {
+		if (d->d_name[0] == '.' ||
+		    fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
+		    (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+			continue;
+		l->more = l->nr == ENTRIES_MAX;
+		if (l->more)
+			break;
+		if (!entry_add(l, d->d_name, &st))
+			return false;
+	}
+	return true;
+}
+
+/* Folders first, then by name, byte for byte. */
+static int entry_compare(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+
+	if (x->folder != y->folder)
+		return x->folder ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+static void text_put(FILE *f, const char *text)
+{
+	for (; *text; text++)
+		switch (*text) {
+		case '<':
+			fputs("&lt;", f);
+			break;
+		case '>':
+			fputs("&gt;", f);
+			break;
+		case '&':
+			fputs("&amp;", f);
+			break;
+		case '"':
+			fputs("&quot;", f);
+			break;
+		default:
+			putc((unsigned char)*text < ' ' ? '?' : *text, f);
+		}
+}
+
+/* "./" before it: a name with a colon is no scheme. */
+static void href_put(FILE *f, const char *name)
+{
+	fputs("<a href=\"./", f);
+	for (; *name; name++) {
+		unsigned char c = *name;
+
+		if ((c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+		    strchr("-._~", c))
+			putc(c, f);
+		else
+			fprintf(f, "%%%02X", c);
+	}
+}
+
+static void entry_put(FILE *f, const struct entry *e)
+{
+	char when[32];
+	struct tm tm;
+
+	fputs("<tr><td>", f);
+	href_put(f, e->name);
+	fputs(e->folder ? "/\">" : "\">", f);
+	text_put(f, e->name);
+	if (!gmtime_r(&e->modified, &tm) ||
+	    !strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &tm))
+		strcpy(when, "-");
+	fprintf(f, "%s</a></td><td>%s</td><td>", e->folder ? "/" : "", when);
+	if (e->folder)
+		putc('-', f);
+	else
+		fprintf(f, "%lld", (long long)e->size);
+	fputs("</td></tr>\n", f);
+}
+
+static char *page_make(const char *path, const struct listing *l, size_t *ret_len)
+{
+	char *text = NULL;
+	FILE *f = open_memstream(&text, ret_len);
+
+	if (!f)
+		return NULL;
+	fputs("<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>", f);
+	text_put(f, path);
+	fputs("</title></head>\n<body><h1>", f);
+	text_put(f, path);
+	fputs("</h1>\n<table>\n<tr><th>name</th><th>modified (UTC)</th><th>bytes</th></tr>\n",
+	      f);
+	if (strcmp(path, "/"))
+		fputs("<tr><td><a href=\"../\">../</a></td></tr>\n", f);
+	for (unsigned int i = 0; i < l->nr; i++)
+		entry_put(f, &l->entries[i]);
+	fprintf(f, "%s</table>\n</body></html>\n",
+		l->more ? "<tr><td>and more</td></tr>\n" : "");
+	if (!fclose(f))
+		return text;
+	free(text);
+	return NULL;
+}
+
+unsigned int tbg_page_listing(const struct tbg_server *s,
+			      const struct tbg_ask *ask, const char *name,
+			      struct tbg_answer *ret)
+{
+	int fd = tbg_root_openat(s->roots, name, O_RDONLY | O_DIRECTORY, 0);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct listing l = { 0 };
+	char *text = NULL;
+	size_t len = 0;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return fd == -EACCES || fd == -EXDEV || fd == -ELOOP ? 403 :
+		       fd == -EMFILE || fd == -ENFILE ? 503 : 404;
+	}
+	if (folder_read(dir, &l)) {
+		if (l.nr)
+			qsort(l.entries, l.nr, sizeof(*l.entries), entry_compare);
+		text = page_make(ask->path, &l, &len);
+	}
+	closedir(dir);
+	for (unsigned int i = 0; i < l.nr; i++)
+		free(l.entries[i].name);
+	free(l.entries);
+	if (!text)
+		return 503;
+	tbg_answer_error(ret, 200, ask->persist);
+	ret->heap = text;
+	ret->body = text;
+	ret->body_len = ret->reply.length = len;
+	ret->reply.type = ret->media = "text/html; charset=utf-8";
+	return 0;
+}

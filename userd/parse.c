@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * RFC 9112 for a server, line by line. Tolerant only where the RFC asks for
+ * it: empty lines before a request, LF alone as the end of a line (2.2).
+ * Everything else that two parsers could read in two ways is refused.
+ */
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+#include "parse.h"
+
+#define EMPTY_LINES_MAX	8	/* before a request */
+#define REQUEST_LINE_MAX (TBG_TARGET_MAX + 64)
+
+enum { REQUEST_LINE, FIELDS };
+
+enum {				/* classes of bytes */
+	TCHAR = 1,		/* RFC 9110 5.6.2 */
+	TARGET = 2,		/* visible ASCII but '#': what targets are made of */
+	VALUE = 4,		/* field-vchar, SP, HTAB */
+	HOST = 8,		/* reg-name and port, without '%' */
+	IP = 16,		/* inside [ ] */
+};
+
+static uint8_t class_of(uint8_t c)
+{
+	uint8_t r = 0;
+	bool alnum = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+		     (c >= 'A' && c <= 'Z');
+
+	if (alnum || (c && strchr("!#$%&'*+-.^_`|~", c)))
+		r |= TCHAR;
+	if (c > 0x20 && c < 0x7f && c != '#')
+		r |= TARGET;
+	if (c == '\t' || (c >= 0x20 && c != 0x7f))
+		r |= VALUE;
+	if (alnum || (c && strchr("-._~!$&'()*+,;=", c)))
+		r |= HOST;
+	if (alnum || (c && strchr("-._~!$&'()*+,;=:", c)))
+		r |= IP;
+	return r;
+}
+
+static uint8_t class[256];
+
+__attribute__((constructor)) static void class_init(void)
+{
+	for (int i = 0; i < 256; i++)
+		class[i] = class_of(i);
+}
+
+bool tbg_token_byte(uint8_t c)
+{
+	return class[c] & TCHAR;
+}
+
+bool tbg_value_byte(uint8_t c)
+{
+	return class[c] & VALUE;
+}
+
+static bool all(const uint8_t *b, size_t len, uint8_t what)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!(class[b[i]] & what))
+			return false;
+	return true;
+}
+
+static enum tbg_parsed bad(struct tbg_message *m, unsigned int status)
+{
+	m->status = status;
+	m->close = true;
+	return TBG_PARSED_BAD;
+}
+
+static bool same(const uint8_t *b, size_t len, const char *word)
+{
+	return len == strlen(word) && !strncasecmp((const char *)b, word, len);
+}
+
+static int hex(uint8_t c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool port_valid(const uint8_t *b, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (b[i] < '0' || b[i] > '9')
+			return false;
+	return len <= 5;
+}
+
+bool tbg_host_valid(const uint8_t *b, size_t len)
+{
+	size_t i = 0;
+
+	if (len && b[0] == '[') {
+		const uint8_t *end = memchr(b, ']', len);
+
+		if (!end || end == b + 1 || !all(b + 1, end - b - 1, IP))
+			return false;
+		i = end - b + 1;
+	} else {
+		for (; i < len && b[i] != ':'; i++) {
+			if (b[i] == '%') {
+				if (len - i < 3 || hex(b[i + 1]) < 0 ||
+				    hex(b[i + 2]) < 0)
+					return false;
+				i += 2;
+			} else if (!(class[b[i]] & HOST)) {
+				return false;
+			}
+		}
+		if (!i)
+			return false;
+	}
+	if (i == len)
+		return true;
+	return b[i] == ':' && port_valid(b + i + 1, len - i - 1);
+}
+
+/* Ends the segment that began at seg; false: above the root. */
+static bool segment_end(char *ret, size_t seg, size_t *n)
+{
+	size_t len = *n - seg;
+
+	if (len == 1 && ret[seg] == '.') {
+		*n = seg;
+	} else if (len == 2 && ret[seg] == '.' && ret[seg + 1] == '.') {
+		if (seg < 2)
+			return false;
+		for (seg--; ret[seg - 1] != '/'; seg--)
+			;
+		*n = seg;
+	}
+	return true;
+}
+
+int tbg_path_decode(const uint8_t *raw, size_t len, char *ret)
+{
+	size_t n = 1, seg = 1;
+
+	if (!len || raw[0] != '/')
+		return -EINVAL;
+	ret[0] = '/';
+	for (size_t i = 1; i < len; i++) {
+		int c = raw[i];
+
+		if (c == '/') {
+			if (!segment_end(ret, seg, &n))
+				return -EINVAL;
+			if (ret[n - 1] != '/')
+				ret[n++] = '/';
+			seg = n;
+			continue;
+		}
+		if (c == '%') {
+			int hi, lo;
+
+			if (len - i < 3 || (hi = hex(raw[i + 1])) < 0 ||
+			    (lo = hex(raw[i + 2])) < 0)
+				return -EINVAL;
+			c = hi << 4 | lo;
+			if (!c || c == '/')
+				return -EINVAL;
+			i += 2;
+		}
+		ret[n++] = c;
+	}
+	if (!segment_end(ret, seg, &n))
+		return -EINVAL;
+	ret[n] = 0;
+	return n;
+}
+
+static uint8_t method_of(const uint8_t *b, size_t len)
+{
+#define X(name) \
+	if (len == sizeof(#name) - 1 && !memcmp(b, #name, len)) \
+		return TBG_METHOD_##name;
+	TBG_METHOD_LIST(X)
+#undef X
+	return TBG_METHOD_OTHER;
+}
+
+/* The target of CONNECT: a host and, not to be left out, a port. */
+static bool authority_valid(const uint8_t *b, size_t len)
+{
+	const uint8_t *colon = memrchr(b, ':', len);
+
+	return tbg_host_valid(b, len) && colon && colon + 1 < b + len &&
+	       (b[0] != '[' || colon[-1] == ']');
+}
+
+/*
+ * Where the authority of an absolute target begins. A refusal if the scheme is
+ * not ours: https must come over a secured connection (RFC 9110 7.4).
+ */
+static unsigned int scheme_skip(const uint8_t *b, size_t off, size_t end,
+				size_t *ret_from)
+{
+	if (end - off > 8 && !strncasecmp((char *)b + off, "https://", 8))
+		return 421;
+	if (end - off <= 7 || strncasecmp((char *)b + off, "http://", 7))
+		return 400;
+	*ret_from = off + 7;
+	return 0;
+}
+
+/* With "%2F" read as a slash, as nginx has it: never above the root even so. */
+static int path_of_slashes(const uint8_t *raw, size_t len, char *path)
+{
+	uint8_t copy[TBG_TARGET_MAX];
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++, n++) {
+		copy[n] = raw[i];
+		if (raw[i] == '%' && len - i > 2 && raw[i + 1] == '2' &&
+		    (raw[i + 2] | 0x20) == 'f') {
+			copy[n] = '/';
+			i += 2;
+		}
+	}
+	return tbg_path_decode(copy, n, path);
+}
+
+/* The target's four forms (RFC 9112 3.2). */
+static enum tbg_parsed target_parse(struct tbg_message *m, const uint8_t *b,
+				    char *path)
+{
+	size_t off = m->target.off, end = off + m->target.len;
+	const uint8_t *query;
+	int n;
+
+	m->asterisk = true;
+	if (m->method == TBG_METHOD_CONNECT) {
+		if (!authority_valid(b + off, end - off))
+			return bad(m, 400);
+		return TBG_PARSED_MORE;
+	}
+	if (m->target.len == 1 && b[off] == '*')
+		return m->method == TBG_METHOD_OPTIONS ? TBG_PARSED_MORE
+						       : bad(m, 400);
+	m->asterisk = false;
+	if (b[off] != '/') {
+		size_t from;
+		unsigned int status = scheme_skip(b, off, end, &from);
+
+		if (status)
+			return bad(m, status);
+		for (off = from; off < end && b[off] != '/' && b[off] != '?';)
+			off++;
+		if (!tbg_host_valid(b + from, off - from))
+			return bad(m, 400);
+		m->host = (struct tbg_text){ from, off - from };
+	}
+	query = memchr(b + off, '?', end - off);
+	if (query) {
+		m->has_query = true;
+		m->query.off = query + 1 - b;
+		m->query.len = end - m->query.off;
+		end = query - b;
+	}
+	n = off == end ? tbg_path_decode((const uint8_t *)"/", 1, path)
+		       : tbg_path_decode(b + off, end - off, path);
+	if (n < 0 && m->passed_on)
+		n = path_of_slashes(b + off, end - off, path);
+	if (n < 0)
+		return bad(m, 400);
+	m->path_len = n;
+	return TBG_PARSED_MORE;
+}
+
+static enum tbg_parsed request_line(struct tbg_message *m, const uint8_t *b,
+				    size_t off, size_t end, char *path)
+{
+	const uint8_t *sp = memchr(b + off, ' ', end - off), *sp2, *v;
+
+	if (!sp || sp == b + off || !all(b + off, sp - b - off, TCHAR))
+		return bad(m, 400);
+	m->head_off = off;
+	m->method = method_of(b + off, sp - b - off);
+	sp2 = memchr(sp + 1, ' ', b + end - sp - 1);
+	if (!sp2 || sp2 == sp + 1 || !all(sp + 1, sp2 - sp - 1, TARGET))
+		return bad(m, 400);
+	m->target = (struct tbg_text){ sp + 1 - b, sp2 - sp - 1 };
+	v = sp2 + 1;
+	if (b + end - v != 8 || memcmp(v, "HTTP/", 5) || v[6] != '.' ||
+	    v[5] < '0' || v[5] > '9' || v[7] < '0' || v[7] > '9')
+		return bad(m, 400);
+	if (v[5] != '1')
+		return bad(m, 505);
+	m->minor = v[7] != '0';
+	if (m->target.len > TBG_TARGET_MAX)
+		return bad(m, 414);
+	return target_parse(m, b, path);
+}
+
+static void field_keep(struct tbg_text *t, bool *many, size_t off, size_t len)
+{
+	*many = t->off;
+	*t = (struct tbg_text){ off, len };
+}
+
+/* Calls out each element of a comma-separated list, in turn. */
+static bool list_next(const uint8_t *b, size_t end, size_t *at,
+		      struct tbg_text *ret)
+{
+	size_t off = *at, last;
+
+	while (off < end && (b[off] == ',' || b[off] == ' ' || b[off] == '\t'))
+		off++;
+	if (off >= end)
+		return false;
+	for (last = off; last < end && b[last] != ','; last++)
+		;
+	*at = last;
+	while (last > off && (b[last - 1] == ' ' || b[last - 1] == '\t'))
+		last--;
+	*ret = (struct tbg_text){ off, last - off };
+	return true;
+}
+
+static void connection_field(struct tbg_message *m, const uint8_t *b,
+			     size_t off, size_t len)
+{
+	struct tbg_text t;
+	size_t at = off;
+
+	while (list_next(b, off + len, &at, &t)) {
+		if (same(b + t.off, t.len, "close"))
+			m->conn_close = true;
+		else if (same(b + t.off, t.len, "keep-alive"))
+			m->conn_keep = true;
+	}
+}
+
+/* One transfer-coding: 0 is chunked, else what refuses it. */
+static unsigned int coding_one(const uint8_t *b, size_t len)
+{
+	size_t n = 0, rest;
+
+	while (n < len && tbg_token_byte(b[n]))
+		n++;
+	for (rest = n; rest < len && (b[rest] == ' ' || b[rest] == '\t');)
+		rest++;
+	if (!n || (rest < len && b[rest] != ';'))
+		return 400;
+	if (!same(b, n, "chunked"))
+		return 501;
+	return rest < len ? 400 : 0;	/* chunked has no parameters: 7.1 */
+}
+
+/* Only "chunked" alone; RFC 9112 6.1 and 6.3. */
+static unsigned int coding_field(struct tbg_message *m, const uint8_t *b,
+				 size_t off, size_t len)
+{
+	struct tbg_text t = { 0 };
+	size_t at = off;
+	unsigned int other = 0, status;
+
+	if (m->chunked || !m->minor)
+		return 400;
+	while (list_next(b, off + len, &at, &t)) {
+		status = coding_one(b + t.off, t.len);
+		if (status == 400 || m->chunked)	/* or chunked not last */
+			return 400;
+		if (status)
+			other = status;
+		else
+			m->chunked = true;
+	}
+	return other ? other : m->chunked ? 0 : 400;
+}
+
+static unsigned int length_field(struct tbg_message *m, const uint8_t *b,
+				 size_t off, size_t len)
+{
+	bool over = false;
+	uint64_t n = 0;
+
+	if (m->has_length || !len)
+		return 400;
+	for (size_t i = 0; i < len; i++) {
+		if (b[off + i] < '0' || b[off + i] > '9')
+			return 400;
+		over |= __builtin_mul_overflow(n, 10, &n) ||
+			__builtin_add_overflow(n, b[off + i] - '0', &n);
+	}
+	m->has_length = true;
+	m->content_length = over ? UINT64_MAX : n;
+	return 0;
+}
+
+/* What we do not know is 417; elements may be empty (RFC 9110 5.6.1.2). */
+static void expect_field(struct tbg_message *m, const uint8_t *b, size_t off,
+			 size_t len)
+{
+	struct tbg_text t;
+	size_t at = off;
+
+	while (list_next(b, off + len, &at, &t)) {
+		if (same(b + t.off, t.len, "100-continue"))
+			m->expect_continue = true;
+		else
+			m->expect_other = true;
+	}
+}
+
+static unsigned int host_field(struct tbg_message *m, const uint8_t *b,
+			       size_t off, size_t len)
+{
+	if (m->host_seen || !tbg_host_valid(b + off, len))
+		return 400;
+	m->host_seen = true;
+	if (!m->host.off)
+		m->host = (struct tbg_text){ off, len };
+	return 0;
+}
+
+/* One field by its name; 0 or the status that refuses the request. */
+static unsigned int field_take(struct tbg_message *m, const uint8_t *b,
+			       size_t name, size_t name_len, size_t off,
+			       size_t len)
+{
+	const uint8_t *n = b + name;
+
+	if (same(n, name_len, "Host"))
+		return host_field(m, b, off, len);
+	if (same(n, name_len, "Content-Length"))
+		return length_field(m, b, off, len);
+	if (same(n, name_len, "Transfer-Encoding"))
+		return coding_field(m, b, off, len);
+	if (same(n, name_len, "Connection"))
+		connection_field(m, b, off, len);
+	else if (same(n, name_len, "If-None-Match"))
+		field_keep(&m->inm, &m->inm_many, off, len);
+	else if (same(n, name_len, "If-Modified-Since"))
+		field_keep(&m->ims, &m->ims_many, off, len);
+	else if (same(n, name_len, "If-Match"))
+		field_keep(&m->im, &m->im_many, off, len);
+	else if (same(n, name_len, "If-Unmodified-Since"))
+		field_keep(&m->ius, &m->ius_many, off, len);
+	else if (same(n, name_len, "Accept-Encoding"))
+		field_keep(&m->ae, &m->ae_many, off, len);
+	else if (same(n, name_len, "Range"))
+		field_keep(&m->range, &m->range_many, off, len);
+	else if (same(n, name_len, "If-Range"))
+		field_keep(&m->if_range, &m->if_range_many, off, len);
+	else if (same(n, name_len, "Expect") && m->minor)
+		expect_field(m, b, off, len);
+	return 0;
+}
+
+static enum tbg_parsed field_line(struct tbg_message *m, const uint8_t *b,
+				  size_t off, size_t end)
+{
+	const uint8_t *colon = memchr(b + off, ':', end - off);
+	size_t value, name_len;
+	unsigned int status;
+
+	/* No name, white space before the colon, obs-fold: all not TCHAR. */
+	if (!colon || colon == b + off || !all(b + off, colon - b - off, TCHAR))
+		return bad(m, 400);
+	name_len = colon - b - off;
+	for (value = colon + 1 - b; value < end &&
+	     (b[value] == ' ' || b[value] == '\t'); value++)
+		;
+	while (end > value && (b[end - 1] == ' ' || b[end - 1] == '\t'))
+		end--;
+	if (!all(b + value, end - value, VALUE))
+		return bad(m, 400);
+	status = field_take(m, b, off, name_len, value, end - value);
+	return status ? bad(m, status) : TBG_PARSED_MORE;
+}
+
+/* What can only be judged with all fields known. */
+static enum tbg_parsed head_end(struct tbg_message *m, size_t len)
+{
+	m->len = len;
+	if (m->minor && !m->host_seen)
+		return bad(m, 400);
+	if (m->chunked && m->has_length)
+		return bad(m, 400);
+	m->close = m->conn_close || (!m->minor && !m->conn_keep);
+	if (m->method == TBG_METHOD_CONNECT)
+		m->close = true;
+	return TBG_PARSED_DONE;
+}
+
+/*
+ * The end of the line at line_off: the offset of its LF; -EAGAIN: not there
+ * yet; -EINVAL: a byte that no line may hold (NUL, CR not before LF, other
+ * controls). A CR that is the last byte so far is looked at again later.
+ */
+static long line_end(struct tbg_message *m, const uint8_t *b, size_t len)
+{
+	for (size_t i = m->scan_off; i < len; i++) {
+		if (class[b[i]] & VALUE)
+			continue;
+		if (b[i] == '\n')
+			return i;
+		if (b[i] != '\r' || (i + 1 < len && b[i + 1] != '\n'))
+			return -EINVAL;
+		if (i + 1 == len) {
+			m->scan_off = i;
+			return -EAGAIN;
+		}
+	}
+	m->scan_off = len;
+	return -EAGAIN;
+}
+
+/* RFC 9112 3: a method longer than any we have is 501, a target 414. */
+static enum tbg_parsed too_long(struct tbg_message *m, const uint8_t *b,
+				size_t end)
+{
+	const uint8_t *line = b + m->line_off;
+
+	if (m->state == FIELDS)
+		return bad(m, 431);
+	return bad(m, memchr(line, ' ', b + end - line) ? 414 : 501);
+}
+
+static enum tbg_parsed line_take(struct tbg_message *m, const uint8_t *b,
+				 size_t off, size_t lf, char *path)
+{
+	size_t end = lf > off && b[lf - 1] == '\r' ? lf - 1 : lf;
+	enum tbg_parsed p;
+
+	if (m->state == FIELDS)
+		return end == off ? head_end(m, lf + 1)
+				  : field_line(m, b, off, end);
+	if (end == off)		/* RFC 9112 2.2: before the request */
+		return off < 2 * EMPTY_LINES_MAX ? TBG_PARSED_MORE : bad(m, 400);
+	p = request_line(m, b, off, end, path);
+	m->state = FIELDS;
+	return p;
+}
+
+enum tbg_parsed tbg_message_parse(struct tbg_message *m, const uint8_t *b,
+				  size_t len, size_t head_max, char *path)
+{
+	for (;;) {
+		size_t off = m->line_off, max = head_max;
+		enum tbg_parsed p;
+		long lf;
+
+		if (m->state == REQUEST_LINE &&
+		    off + REQUEST_LINE_MAX < max)
+			max = off + REQUEST_LINE_MAX;
+		lf = line_end(m, b, len < max ? len : max);
+		if (lf == -EINVAL)
+			return bad(m, 400);
+		if (lf < 0)
+			return len < max ? TBG_PARSED_MORE : too_long(m, b, max);
+		m->line_off = m->scan_off = lf + 1;
+		p = line_take(m, b, off, lf, path);
+		if (p != TBG_PARSED_MORE)
+			return p;
+	}
+}
+
+size_t tbg_message_list(const uint8_t *head, size_t len, const char *name,
+			char *ret, size_t size)
+{
+	const uint8_t *line = memchr(head, '\n', len), *next, *end = head + len;
+	size_t n = 0;
+
+	for (; line && ++line < end; line = next) {
+		size_t name_len = strlen(name), value_len;
+		const uint8_t *value = line + name_len + 1;
+
+		next = memchr(line, '\n', end - line);
+		if (!next || value > next || value[-1] != ':' ||
+		    strncasecmp((char *)line, name, name_len))
+			continue;
+		value_len = next - value - (next > value && next[-1] == '\r');
+		if (value_len + 2 > size - n)
+			break;
+		if (n) {
+			memcpy(ret + n, ", ", 2);
+			n += 2;
+		}
+		memcpy(ret + n, value, value_len);
+		n += value_len;
+	}
+	return n;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The full request parser (RFC 9112, server side). Called by the worker for
+ * whatever the fast grammar (bpf/core/request.h) does not accept; what that
+ * one accepts is accepted here with the same method and canonical path.
+ *
+ * Pure: no allocation, no state but the caller's, nothing read beyond the
+ * bytes given. Offsets count from the start of the buffer.
+ */
+#ifndef TBG_USERD_PARSE_H
+#define TBG_USERD_PARSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TBG_TARGET_MAX	8000	/* bytes of a request target (RFC 9112 3) */
+
+/* Methods we know; any other token is answered 501 (RFC 9110 9.1). */
+#define TBG_METHOD_LIST(X) \
+	X(GET) X(HEAD) X(POST) X(PUT) X(DELETE) X(CONNECT) X(OPTIONS) \
+	X(TRACE) X(PATCH)
+
+enum tbg_method {
+	TBG_METHOD_OTHER,
+#define X(name) TBG_METHOD_##name,
+	TBG_METHOD_LIST(X)
+#undef X
+};
+
+enum tbg_parsed {
+	TBG_PARSED_DONE,
+	TBG_PARSED_MORE,	/* right so far, incomplete */
+	TBG_PARSED_BAD,		/* see status */
+};
+
+struct tbg_text {
+	uint32_t off, len;
+};
+
+/*
+ * One request. Zero it (but for passed_on), then hand it to tbg_message_parse() again and again
+ * with the same bytes and more behind them: lines already read are not read
+ * again.
+ */
+struct tbg_message {
+	/* progress */
+	uint32_t line_off;	/* start of the line being received */
+	uint32_t scan_off;	/* bytes before it have been looked at */
+	uint8_t state;
+	/* the caller's: the target is sent on, so "%2F" may stand in its path */
+	bool passed_on;
+	/* result */
+	uint8_t method;		/* enum tbg_method */
+	uint8_t minor;		/* HTTP/1.minor, 0 or 1 */
+	bool asterisk;		/* target "*" or CONNECT's authority: no path */
+	bool close;		/* connection ends with the response */
+	bool chunked;
+	bool has_length;
+	bool expect_continue;	/* of HTTP/1.1 */
+	bool expect_other;	/* an expectation we do not know: 417 */
+	uint16_t status;	/* of TBG_PARSED_BAD */
+	uint32_t head_off;	/* first byte of the request line */
+	uint32_t len;		/* of the head, empty lines before it included */
+	uint32_t path_len;	/* bytes in the caller's path buffer */
+	uint64_t content_length; /* UINT64_MAX: that or more */
+	struct tbg_text target, query;	/* query: behind the '?' */
+	bool has_query;
+	struct tbg_text host;		/* authority of an absolute target wins */
+	struct tbg_text inm, ims, im, ius, ae;		/* off 0: absent */
+	struct tbg_text range, if_range;
+	/* fields seen, for the rules on repeated ones */
+	bool host_seen, conn_close, conn_keep, inm_many, im_many;
+	bool ims_many, ius_many, ae_many, range_many, if_range_many;
+};
+
+/*
+ * path: TBG_TARGET_MAX + 1 bytes that receive the canonical path (percent
+ * decoded, dot segments and repeated slashes removed, NUL-terminated) once
+ * DONE. It must be the same buffer in every call for one message. head_max:
+ * bytes of the longest head.
+ */
+enum tbg_parsed tbg_message_parse(struct tbg_message *m, const uint8_t *b,
+				  size_t len, size_t head_max, char *path);
+
+/*
+ * A list field that stands on several lines, as RFC 9110 5.3 combines them:
+ * the values of all lines of that name in head (as parsed), with ", " between
+ * them, into ret[size]. Its length; no more than size bytes are written.
+ */
+size_t tbg_message_list(const uint8_t *head, size_t len, const char *name,
+			char *ret, size_t size);
+
+/* Whether c may stand in a token (RFC 9110 5.6.2), in a field's value (5.5). */
+bool tbg_token_byte(uint8_t c);
+bool tbg_value_byte(uint8_t c);
+
+/*
+ * Canonical path of len bytes of raw (an absolute path without its query)
+ * into ret[len + 1]. Length, or -EINVAL: bad escape, encoded slash or NUL,
+ * above the root, no leading slash.
+ */
+int tbg_path_decode(const uint8_t *raw, size_t len, char *ret);
+
+/* Whether host is uri-host [":" port] (RFC 9110 7.2) and not empty. */
+bool tbg_host_valid(const uint8_t *host, size_t len);
+
+#endif

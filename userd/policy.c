@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Rule by rule, in the order of RFC 9111; the section stands with each. Where
+ * the RFC leaves a choice the careful one is taken: what is said twice counts
+ * as its least, what cannot be read counts as stale.
+ */
+#include <string.h>
+
+#include "clock.h"
+#include "field.h"
+#include "policy.h"
+
+#define HEURISTIC_PART	10		/* of the time since Last-Modified (4.2.2) */
+#define HEURISTIC_MAX_S	(24 * 3600)	/* beyond it a Warning would be due */
+#define DISCONNECTED_S	(24 * 3600)	/* of staleness without an upstream */
+
+/* Cache-Control (5.2) */
+
+/* A directive's name and argument; quotes taken off the argument. */
+static void directive_split(struct tbg_value d, struct tbg_value *ret_name,
+			    struct tbg_value *ret_arg)
+{
+	const char *eq = memchr(d.text, '=', d.len);
+
+	*ret_name = d;
+	*ret_arg = (struct tbg_value){ NULL, 0 };
+	if (!eq)
+		return;
+	ret_name->len = eq - d.text;
+	*ret_arg = (struct tbg_value){ eq + 1, d.text + d.len - eq - 1 };
+	if (ret_arg->len >= 2 && eq[1] == '"' && d.text[d.len - 1] == '"') {
+		ret_arg->text++;
+		ret_arg->len -= 2;
+	}
+}
+
+/* Seconds; what is none counts as 0 (4.2.1: invalid is stale). */
+static int64_t seconds_of(struct tbg_value v)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < v.len; i++) {
+		if (v.text[i] < '0' || v.text[i] > '9')
+			return 0;
+		n = n * 10 + v.text[i] - '0';
+		if (n > TBG_SECONDS_MAX)
+			n = TBG_SECONDS_MAX;
+	}
+	return n;
+}
+
+/* The least of what is said. */
+static void seconds_take(int64_t *to, struct tbg_value arg)
+{
+	int64_t s = seconds_of(arg);
+
+	if (*to < 0 || s < *to)
+		*to = s;
+}
+
+static const struct {
+	const char *name;
+	size_t off;
+} flags[] = {
+	{ "no-store", offsetof(struct tbg_cc, no_store) },
+	{ "public", offsetof(struct tbg_cc, public_) },
+	{ "must-revalidate", offsetof(struct tbg_cc, must_revalidate) },
+	{ "proxy-revalidate", offsetof(struct tbg_cc, proxy_revalidate) },
+	{ "must-understand", offsetof(struct tbg_cc, must_understand) },
+	{ "only-if-cached", offsetof(struct tbg_cc, only_if_cached) },
+	{ "no-transform", offsetof(struct tbg_cc, no_transform) },
+}, times[] = {
+	{ "max-age", offsetof(struct tbg_cc, max_age) },
+	{ "s-maxage", offsetof(struct tbg_cc, s_maxage) },
+	{ "min-fresh", offsetof(struct tbg_cc, min_fresh) },
+	{ "stale-while-revalidate",
+	  offsetof(struct tbg_cc, stale_while_revalidate) },
+	{ "stale-if-error", offsetof(struct tbg_cc, stale_if_error) },
+};
+
+#define NR(a) (sizeof(a) / sizeof(*(a)))
+
+static void directive_take(struct tbg_cc *cc, struct tbg_value d)
+{
+	struct tbg_value name, arg;
+
+	directive_split(d, &name, &arg);
+	for (size_t i = 0; i < NR(flags); i++)
+		if (tbg_value_is(name, flags[i].name))
+			*(bool *)((char *)cc + flags[i].off) = true;
+	for (size_t i = 0; i < NR(times); i++)
+		if (tbg_value_is(name, times[i].name))
+			seconds_take((int64_t *)((char *)cc + times[i].off), arg);
+	/* without an argument: any age (5.2.1.2) */
+	if (tbg_value_is(name, "max-stale")) {
+		if (!arg.text)
+			cc->max_stale = TBG_SECONDS_MAX;
+		else
+			seconds_take(&cc->max_stale, arg);
+	}
+	if (tbg_value_is(name, "no-cache"))
+		*(arg.len ? &cc->no_cache_fields : &cc->no_cache) = true;
+	if (tbg_value_is(name, "private"))
+		*(arg.len ? &cc->private_fields : &cc->private_) = true;
+}
+
+void tbg_cc_read(struct tbg_cc *cc, const char *b, size_t len)
+{
+	struct tbg_value name, v, d;
+	size_t at = 0;
+
+	*cc = (struct tbg_cc){
+		.max_age = -1, .s_maxage = -1, .max_stale = -1, .min_fresh = -1,
+		.stale_while_revalidate = -1, .stale_if_error = -1,
+	};
+	while (tbg_field_next(b, len, &at, &name, &v)) {
+		size_t in = 0;
+
+		if (!tbg_value_is(name, "Cache-Control"))
+			continue;
+		cc->present = true;
+		while (tbg_list_next(v, &in, &d))
+			directive_take(cc, d);
+	}
+}
+
+static bool directive_names(struct tbg_value d, const char *directive,
+			    struct tbg_value name)
+{
+	struct tbg_value what, arg, one;
+	size_t at = 0;
+
+	directive_split(d, &what, &arg);
+	if (!arg.text || !tbg_value_is(what, directive))
+		return false;
+	while (tbg_list_next(arg, &at, &one))
+		if (tbg_value_same(one, name))
+			return true;
+	return false;
+}
+
+bool tbg_cc_names(const char *b, size_t len, const char *directive,
+		  struct tbg_value name)
+{
+	struct tbg_value field, v, d;
+	size_t at = 0;
+
+	while (tbg_field_next(b, len, &at, &field, &v)) {
+		size_t in = 0;
+
+		if (!tbg_value_is(field, "Cache-Control"))
+			continue;
+		while (tbg_list_next(v, &in, &d))
+			if (directive_names(d, directive, name))
+				return true;
+	}
+	return false;
+}
+
+/* Requests */
+
+void tbg_wish_read(struct tbg_wish *w, unsigned int method, const char *b,
+		   size_t len)
+{
+	static const char *const conditions[] = {
+		"If-Match", "If-None-Match", "If-Modified-Since",
+		"If-Unmodified-Since", "If-Range",
+	};
+	struct tbg_value name, v;
+	bool pragma = false;
+	size_t at = 0;
+
+	memset(w, 0, sizeof(*w));
+	tbg_cc_read(&w->cc, b, len);
+	w->get = method == TBG_METHOD_GET;
+	w->head = method == TBG_METHOD_HEAD;
+	while (tbg_field_next(b, len, &at, &name, &v)) {
+		if (tbg_value_is(name, "Authorization"))
+			w->authorization = true;
+		else if (tbg_value_is(name, "Range"))
+			w->range = true;
+		else if (tbg_value_is(name, "Pragma"))
+			pragma |= tbg_list_has(v, "no-cache");
+		for (size_t i = 0; i < NR(conditions); i++)
+			w->conditional |= tbg_value_is(name, conditions[i]);
+	}
+	w->no_cache = w->cc.no_cache || w->cc.no_cache_fields ||
+		      (pragma && !w->cc.present);
+}
+
+/* Responses */
+
+/* Heuristically cacheable (RFC 9110 15.1), but for 206. */
+static bool status_heuristic(unsigned int status)
+{
+	switch (status) {
+	case 200: case 203: case 204: case 300: case 301: case 308:
+	case 404: case 405: case 410: case 414: case 501:
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Whose caching requirements we know (3): the final ones of RFC 9110, but for
+ * 206 and 304, which are not stored as they are.
+ */
+static bool status_understood(unsigned int status)
+{
+	return (status >= 200 && status <= 205) ||
+	       (status >= 300 && status <= 303) || status == 305 ||
+	       status == 307 || status == 308 ||
+	       (status >= 400 && status <= 417) || status == 421 ||
+	       status == 422 || status == 426 ||
+	       (status >= 500 && status <= 505);
+}
+
+/* What the fields say, before it is weighed. */
+struct said {
+	int64_t expires_s, modified_s, age_s;
+	bool has_expires, expires_bad, has_modified;
+	bool age_seen;
+};
+
+/* The first member counts; one that is no number is ignored (5.1). */
+static void age_take(struct said *s, struct tbg_value v)
+{
+	struct tbg_value first;
+	size_t at = 0;
+
+	if (s->age_seen || !tbg_list_next(v, &at, &first))
+		return;
+	s->age_seen = true;
+	for (size_t i = 0; i < first.len; i++)
+		if (first.text[i] < '0' || first.text[i] > '9')
+			return;
+	s->age_s = seconds_of(first);
+}
+
+/* Several, or one that is no date: already expired (5.3). */
+static void expires_take(struct said *s, struct tbg_value v)
+{
+	int64_t second;
+
+	if (tbg_date_parse(v.text, v.len, &second))
+		s->expires_bad = true;
+	else if (!s->has_expires || second < s->expires_s)
+		s->expires_s = second;
+	s->has_expires = true;
+}
+
+static void vary_take(struct tbg_terms *t, struct tbg_value v)
+{
+	struct tbg_value one;
+	size_t at = 0;
+
+	while (tbg_list_next(v, &at, &one)) {
+		t->has_vary = true;
+		if (one.len == 1 && *one.text == '*')
+			t->vary_any = true;
+	}
+}
+
+static void field_take(struct tbg_terms *t, struct said *s,
+		       struct tbg_value name, struct tbg_value v)
+{
+	if (tbg_value_is(name, "Date")) {
+		if (!t->has_date && !tbg_date_parse(v.text, v.len, &t->date_s))
+			t->has_date = true;
+	} else if (tbg_value_is(name, "Expires")) {
+		expires_take(s, v);
+	} else if (tbg_value_is(name, "Age")) {
+		age_take(s, v);
+	} else if (tbg_value_is(name, "Last-Modified")) {
+		if (!tbg_date_parse(v.text, v.len, &s->modified_s))
+			s->has_modified = true;
+	} else if (tbg_value_is(name, "ETag")) {
+		t->has_validator |= v.len > 0;
+	} else if (tbg_value_is(name, "Vary")) {
+		vary_take(t, v);
+	} else if (tbg_value_is(name, "Set-Cookie")) {
+		t->set_cookie = true;
+	}
+}
+
+/* 4.2.1, and 4.2.2 where the origin says nothing. */
+static void lifetime_set(struct tbg_terms *t, const struct said *s)
+{
+	const struct tbg_cc *cc = &t->cc;
+
+	t->explicit_life = true;
+	if (cc->s_maxage >= 0) {
+		t->lifetime_s = cc->s_maxage;
+	} else if (cc->max_age >= 0) {
+		t->lifetime_s = cc->max_age;
+	} else if (s->has_expires) {
+		t->lifetime_s = s->expires_bad ? 0 : s->expires_s - t->date_s;
+	} else {
+		t->explicit_life = false;
+		if (s->has_modified && s->modified_s < t->date_s &&
+		    !t->set_cookie &&
+		    (status_heuristic(t->status) || cc->public_))
+			t->lifetime_s = (t->date_s - s->modified_s) / HEURISTIC_PART;
+		if (t->lifetime_s > HEURISTIC_MAX_S)
+			t->lifetime_s = HEURISTIC_MAX_S;
+	}
+	if (t->lifetime_s < 0)
+		t->lifetime_s = 0;
+}
+
+void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
+		    size_t len, int64_t now_s, uint64_t now_ns,
+		    uint64_t delay_ns)
+{
+	struct tbg_value name, v;
+	struct said s = { 0 };
+	int64_t apparent_s;
+	size_t at = 0;
+
+	*t = (struct tbg_terms){ .status = status, .received_ns = now_ns };
+	tbg_cc_read(&t->cc, b, len);
+	while (tbg_field_next(b, len, &at, &name, &v))
+		field_take(t, &s, name, v);
+	if (!t->has_date)
+		t->date_s = now_s;
+	t->has_validator |= s.has_modified;
+	lifetime_set(t, &s);
+	/* 4.2.3; the delay counts only where it is a second or more */
+	apparent_s = now_s > t->date_s ? now_s - t->date_s : 0;
+	s.age_s += delay_ns / 1000000000;
+	t->initial_age_s = apparent_s > s.age_s ? apparent_s : s.age_s;
+}
+
+bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w)
+{
+	const struct tbg_cc *cc = &t->cc;
+
+	if (!w->get || w->cc.no_store || t->vary_any)
+		return false;
+	if (t->status < 200 || t->status == 206 || t->status == 304)
+		return false;
+	if (cc->must_understand ? !status_understood(t->status) : cc->no_store)
+		return false;
+	if (cc->private_)
+		return false;
+	/* 3.5 */
+	if (w->authorization && !cc->must_revalidate && !cc->public_ &&
+	    cc->s_maxage < 0)
+		return false;
+	/* lifetime 0 is worth keeping only if it can be validated */
+	if (t->explicit_life)
+		return t->lifetime_s > 0 || t->has_validator;
+	if (t->set_cookie)
+		return false;
+	if (!cc->public_ && !status_heuristic(t->status))
+		return false;
+	return t->lifetime_s > 0 || t->has_validator;
+}
+
+int64_t tbg_terms_age(const struct tbg_terms *t, uint64_t now_ns)
+{
+	uint64_t resident_ns = now_ns > t->received_ns ?
+			       now_ns - t->received_ns : 0;
+
+	return t->initial_age_s + resident_ns / 1000000000;
+}
+
+int64_t tbg_terms_ttl(const struct tbg_terms *t, uint64_t now_ns)
+{
+	return t->lifetime_s - tbg_terms_age(t, now_ns);
+}
+
+/* An explicit word against serving it stale (4.2.4). */
+static bool never_stale(const struct tbg_cc *cc)
+{
+	return cc->must_revalidate || cc->proxy_revalidate || cc->no_cache ||
+	       cc->s_maxage >= 0;
+}
+
+enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
+			       const struct tbg_wish *w, uint64_t now_ns)
+{
+	int64_t age_s = tbg_terms_age(t, now_ns);
+	int64_t ttl_s = t->lifetime_s - age_s;
+
+	if (w->no_cache || t->cc.no_cache)
+		return TBG_REUSE_VALIDATE;
+	/* "max-age=0" is how a client asks for validation, at any age */
+	if (w->cc.max_age >= 0 && (age_s > w->cc.max_age || !w->cc.max_age))
+		return TBG_REUSE_VALIDATE;
+	if (w->cc.min_fresh >= 0 && ttl_s < w->cc.min_fresh)
+		return TBG_REUSE_VALIDATE;
+	if (ttl_s > 0)
+		return TBG_REUSE;
+	if (never_stale(&t->cc))
+		return TBG_REUSE_VALIDATE;
+	if (w->cc.max_stale >= 0 && -ttl_s <= w->cc.max_stale)
+		return TBG_REUSE;
+	if (t->cc.stale_while_revalidate > 0 &&
+	    -ttl_s < t->cc.stale_while_revalidate)
+		return TBG_REUSE_REFRESH;
+	return TBG_REUSE_VALIDATE;
+}
+
+bool tbg_terms_error_stale(const struct tbg_terms *t, const struct tbg_wish *w,
+			   bool told, uint64_t now_ns)
+{
+	int64_t stale_s = -tbg_terms_ttl(t, now_ns);
+
+	if (never_stale(&t->cc) || w->no_cache)
+		return false;
+	if (stale_s < t->cc.stale_if_error || stale_s < w->cc.stale_if_error)
+		return true;
+	return !told && stale_s < DISCONNECTED_S;
+}
+
+bool tbg_method_invalidates(unsigned int method, unsigned int status)
+{
+	switch (method) {
+	case TBG_METHOD_GET:
+	case TBG_METHOD_HEAD:
+	case TBG_METHOD_OPTIONS:
+	case TBG_METHOD_TRACE:
+		return false;
+	}
+	return status >= 200 && status < 400;
+}
+
+bool tbg_method_idempotent(unsigned int method)
+{
+	switch (method) {
+	case TBG_METHOD_GET:
+	case TBG_METHOD_HEAD:
+	case TBG_METHOD_OPTIONS:
+	case TBG_METHOD_TRACE:
+	case TBG_METHOD_PUT:
+	case TBG_METHOD_DELETE:
+		return true;
+	}
+	return false;
+}
+
+bool tbg_field_hops(struct tbg_value name)
+{
+	static const char *const hops[] = {
+		"Connection", "Keep-Alive", "Proxy-Connection", "TE",
+		"Transfer-Encoding", "Upgrade", "Proxy-Authorization",
+	};
+
+	for (size_t i = 0; i < NR(hops); i++)
+		if (tbg_value_is(name, hops[i]))
+			return true;
+	return false;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * RFC 9111 (and RFC 5861) as a shared cache reads it: what
+ * may be stored, how long it is fresh, how old it is, whether it may answer a
+ * request. Pure functions of heads and times; who calls them keeps the objects.
+ *
+ * Times are seconds since 1970 of the wall clock where a Date is compared, and
+ * nanoseconds of CLOCK_MONOTONIC where time passes.
+ */
+#ifndef TBG_USERD_POLICY_H
+#define TBG_USERD_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "parse.h"
+#include "respond.h"
+
+#define TBG_SECONDS_MAX	INT32_MAX	/* delta-seconds beyond are this (1.2.2) */
+
+/* Cache-Control of a request or a response, all its lines together. */
+struct tbg_cc {
+	bool present;
+	bool no_store, no_cache, public_, private_, no_transform;
+	bool must_revalidate, proxy_revalidate, must_understand;
+	bool only_if_cached;
+	bool no_cache_fields, private_fields;	/* qualified with names */
+	/* seconds; -1: absent */
+	int64_t max_age, s_maxage, max_stale, min_fresh;
+	int64_t stale_while_revalidate, stale_if_error;
+};
+
+/* Zeroes *cc, then takes every Cache-Control line of b[len]. */
+void tbg_cc_read(struct tbg_cc *cc, const char *b, size_t len);
+
+/* What a request says that matters to a cache. */
+struct tbg_wish {
+	struct tbg_cc cc;
+	bool get, head;
+	bool authorization;
+	bool range;
+	bool conditional;	/* any of the five preconditions */
+	bool no_cache;		/* Pragma counted in (5.4) */
+};
+
+/* From a request's field lines. */
+void tbg_wish_read(struct tbg_wish *w, unsigned int method, const char *b,
+		   size_t len);
+
+/* What a stored or storable response says. */
+struct tbg_terms {
+	struct tbg_cc cc;
+	uint16_t status;
+	bool has_validator;	/* ETag or Last-Modified */
+	bool vary_any;		/* Vary: * */
+	bool has_vary;
+	bool set_cookie;
+	bool explicit_life;	/* lifetime is the origin's word */
+	int64_t date_s;		/* Date, or when it came */
+	bool has_date;
+	int64_t lifetime_s;	/* freshness_lifetime (4.2.1) */
+	int64_t initial_age_s;	/* corrected_initial_age (4.2.3) */
+	uint64_t received_ns;	/* when that age was right */
+};
+
+/*
+ * From a response's field lines, which came at now_s/now_ns, delay_ns after
+ * its request was sent.
+ */
+void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
+		    size_t len, int64_t now_s, uint64_t now_ns,
+		    uint64_t delay_ns);
+
+/* May a shared cache store the response to that request (3)? */
+bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w);
+
+/* current_age (4.2.3), and what of the lifetime is left (negative: stale). */
+int64_t tbg_terms_age(const struct tbg_terms *t, uint64_t now_ns);
+int64_t tbg_terms_ttl(const struct tbg_terms *t, uint64_t now_ns);
+
+enum tbg_reuse {
+	TBG_REUSE,		/* answer with it (4) */
+	TBG_REUSE_REFRESH,	/* answer, and validate behind it (5861 3) */
+	TBG_REUSE_VALIDATE,	/* ask first (4.3) */
+};
+
+enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
+			       const struct tbg_wish *w, uint64_t now_ns);
+
+/*
+ * May a stale response answer although the upstream failed? told: it answered,
+ * with an error (5861 4); otherwise it could not be reached (4.2.4).
+ */
+bool tbg_terms_error_stale(const struct tbg_terms *t, const struct tbg_wish *w,
+			   bool told, uint64_t now_ns);
+
+/* Whether a response to a request of that method withdraws what is stored (4.4). */
+bool tbg_method_invalidates(unsigned int method, unsigned int status);
+
+/* Idempotent (RFC 9110 9.2.2): may be sent again. */
+bool tbg_method_idempotent(unsigned int method);
+
+/* Field lines that are never stored or sent on: hop by hop (RFC 9110 7.6.1). */
+bool tbg_field_hops(struct tbg_value name);
+
+/* Whether a field name is in no-cache="…" or private="…" of these lines. */
+bool tbg_cc_names(const char *b, size_t len, const char *directive,
+		  struct tbg_value name);
+
+#endif

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Exchanges sites and log, waits for the workers, frees what was before.
+ *
+ * Sites that answer differently have new ids (settings.c), so nothing that was
+ * published for them is found by a reader of the new configuration. Withdrawn it
+ * is twice: at the exchange, so that the kernel tiers stop with it, and once all
+ * workers have moved, since until then one may still publish under an old id.
+ */
+#include "reload.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "hosts.h"
+#include "limits.h"
+#include "log.h"
+#include "loop.h"
+#include "privilege.h"
+#include "server.h"
+#include "watch.h"
+#include "wire.h"
+#include "worker.h"
+
+#define MSG_LEN 1200
+
+/* What workers may still use. */
+struct retired {
+	struct retired *next;
+	struct tbg_sites *sites;
+	struct tbg_log *log;
+};
+
+struct tbg_reload {
+	struct tbg_server *s;
+	char **argv;
+	struct retired *retired;	/* the newest first */
+	bool waiting;			/* for workers to move */
+	bool again;			/* asked for while it waited */
+	char later[300];		/* options that wait for the next start */
+};
+
+int tbg_reload_open(struct tbg_reload **ret, struct tbg_server *s, char **argv)
+{
+	*ret = calloc(1, sizeof(**ret));
+	if (!*ret)
+		return -ENOMEM;
+	(*ret)->s = s;
+	(*ret)->argv = argv;
+	return 0;
+}
+
+static bool site_stays(const struct tbg_sites *s, uint32_t id)
+{
+	for (unsigned int i = 0; i < s->nr; i++)
+		if (s->site[i].id == id)
+			return true;
+	return false;
+}
+
+/* All that was published for sites which are no more what they were. */
+static void withdraw(struct tbg_server *s, const struct tbg_sites *old)
+{
+	for (unsigned int i = 0; i < old->nr; i++)
+		if (!site_stays(s->sites, old->site[i].id))
+			tbg_cache_withdraw_below(s->cache, old->site[i].id, "", 0);
+}
+
+/* Numbers that workers read as they go; none of them depends on another. */
+static void numbers_take(struct tbg_server *s, const struct tbg_options *o)
+{
+	unsigned int conns = tbg_limits_set(o->connections_max ?: TBG_CONNECTIONS);
+
+	__atomic_store_n(&s->opt.header_ms, o->header_ms, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.idle_ms, o->idle_ms, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.send_ms, o->send_ms, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.header_max, o->header_max, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.connections_max, conns, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.connect_ms, o->connect_ms, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.first_byte_ms, o->first_byte_ms, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.upstream_idle_ms, o->upstream_idle_ms, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.upstream_keep_ms, o->upstream_keep_ms, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.health_ms, o->health_ms, __ATOMIC_RELAXED);
+	if (s->wire)
+		tbg_wire_silence(s->wire, 2 * o->idle_ms + 60000);
+}
+
+static void on_log(void *arg, uint32_t events)
+{
+	tbg_log_ready(arg);
+}
+
+/* The log that o wants; *ret_new: it is not the one there is. */
+static int log_take(struct tbg_server *s, const struct tbg_options *o,
+		    struct tbg_log **ret, bool *ret_new)
+{
+	struct tbg_log *now = s->log;
+	char msg[MSG_LEN];
+	int err;
+
+	*ret = NULL;
+	*ret_new = !tbg_log_is(now, o->access_log, o->log_format);
+	if (!*ret_new || !o->access_log)
+		return 0;
+	err = tbg_log_open(ret, o->access_log, o->log_format, s->maps, msg,
+			   sizeof(msg));
+	if (err)
+		tbg_say("toboggand: %s", msg);
+	return err;
+}
+
+static int log_start(struct tbg_log *log)
+{
+	int err = tbg_log_start(log);
+
+	if (err)
+		tbg_say("toboggand: access-log: no thread to write %s: %s",
+			tbg_log_path(log), strerror(-err));
+	return err;
+}
+
+static void log_exchange(struct tbg_server *s, struct tbg_log *log,
+			 struct retired *old)
+{
+	int fd = tbg_log_fd(s->log);
+
+	tbg_log_ready(s->log);	/* hits until now are the old one's */
+	if (fd >= 0)
+		tbg_loop_remove(s->loop, fd);
+	old->log = s->log;
+	s->log = log;
+	fd = tbg_log_fd(log);
+	if (fd >= 0 && tbg_loop_add(s->loop, fd, EPOLLIN, on_log, log))
+		tbg_say("toboggand: epoll: no room; hits of wire are logged late");
+}
+
+static void exchange(struct tbg_reload *r, struct tbg_options *o,
+		     struct tbg_sites *sites, struct retired *old)
+{
+	struct tbg_server *s = r->s;
+
+	old->sites = (struct tbg_sites *)s->sites;
+	numbers_take(s, o);
+	tbg_hosts_tell(s->maps, tbg_cache_hash_key(s->cache), sites, old->sites);
+	s->sites = sites;
+	withdraw(s, old->sites);
+	old->next = r->retired;
+	r->retired = old;
+	r->waiting = true;
+	tbg_server_wake(s);
+}
+
+/*
+ * Servers that are asked stay those of the start, with their state and their
+ * connections; to have some or none is another daemon.
+ */
+static int upstream_check(const struct tbg_server *s, const struct tbg_options *o)
+{
+	if (!s->upstream == !o->upstream)
+		return 0;
+	tbg_say("toboggand: upstream: a reload cannot change between files and upstreams; start the daemon again");
+	return -EINVAL;
+}
+
+/* Reads it and, if it is good, takes it. False: it is not; all is told. */
+static bool take(struct tbg_reload *r)
+{
+	struct retired *old = calloc(1, sizeof(*old));
+	struct tbg_server *s = r->s;
+	struct tbg_sites *sites = NULL;
+	struct tbg_options o;
+	struct tbg_log *log = NULL;
+	bool log_new = false;
+	int err;
+
+	/* as at the start: what the file names need not be in our user's reach */
+	tbg_privilege_raise();
+	err = tbg_options_parse(&o, r->argv, s->roots);
+	err = err ?: tbg_options_sites(&o, s->sites, &sites);
+	err = err ?: upstream_check(s, &o);
+	if (!err && !old)
+		err = -ENOMEM;
+	err = err ?: log_take(s, &o, &log, &log_new);
+	tbg_privilege_lower();
+	err = err ?: log_start(log);
+	if (err) {
+		tbg_log_close(log, s->log);
+		tbg_sites_close(sites, NULL, NULL);
+		tbg_options_free(&o);
+		free(old);
+		return false;
+	}
+	tbg_options_later(&s->opt, &o, r->later, sizeof(r->later));
+	if (log_new)
+		log_exchange(s, log, old);
+	exchange(r, &o, sites, old);
+	tbg_options_free(&o);
+	return true;
+}
+
+void tbg_reload(struct tbg_reload *r)
+{
+	if (atomic_load(&r->s->draining))
+		return;
+	if (!r->s->opt.config) {
+		tbg_say("toboggand: SIGHUP: nothing to read again; give --config FILE at the start");
+		return;
+	}
+	if (r->waiting) {
+		r->again = true;
+		return;
+	}
+	if (!take(r))
+		tbg_say("toboggand: %s: not reloaded; the configuration of before goes on",
+			r->s->opt.config);
+}
+
+static void root_gone(void *arg, int root)
+{
+	tbg_watch_forget(arg, root);
+}
+
+/* Frees what nobody holds any more: see tbg_sites_hold(). */
+static void retired_free(struct tbg_reload *r)
+{
+	struct tbg_server *s = r->s;
+
+	for (struct retired **at = &r->retired, *old; (old = *at);) {
+		if (old->log) {
+			s->log_lost += tbg_log_lost(old->log);
+			tbg_log_close(old->log, s->log);
+			old->log = NULL;
+		}
+		if (tbg_sites_held(old->sites)) {
+			at = &old->next;
+			continue;
+		}
+		*at = old->next;
+		tbg_sites_close(old->sites, root_gone, s->watch);
+		free(old);
+	}
+}
+
+static bool workers_moved(const struct tbg_server *s)
+{
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		if (atomic_load(&s->workers[i].sites) != s->sites)
+			return false;
+	return true;
+}
+
+void tbg_reload_tick(struct tbg_reload *r)
+{
+	struct tbg_server *s = r->s;
+
+	if (!r->retired || atomic_load(&s->draining) || !workers_moved(s))
+		return;
+	if (r->waiting) {
+		withdraw(s, r->retired->sites);
+		r->waiting = false;
+		tbg_say("toboggand: %s: reloaded%s%s", s->opt.config,
+			*r->later ? "; from the next start on: " : "", r->later);
+	}
+	retired_free(r);
+	if (!r->again)
+		return;
+	r->again = false;
+	tbg_reload(r);
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Heads, error bodies, entity tags, preconditions. Pure.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "abi/cache.h"
+#include "clock.h"
+#include "respond.h"
+
+#define STATUS_LIST(X) \
+	X(200, "OK") \
+	X(204, "No Content") \
+	X(206, "Partial Content") \
+	X(301, "Moved Permanently") \
+	X(304, "Not Modified") \
+	X(400, "Bad Request") \
+	X(403, "Forbidden") \
+	X(404, "Not Found") \
+	X(405, "Method Not Allowed") \
+	X(408, "Request Timeout") \
+	X(411, "Length Required") \
+	X(412, "Precondition Failed") \
+	X(413, "Content Too Large") \
+	X(414, "URI Too Long") \
+	X(416, "Range Not Satisfiable") \
+	X(417, "Expectation Failed") \
+	X(421, "Misdirected Request") \
+	X(431, "Request Header Fields Too Large") \
+	X(500, "Internal Server Error") \
+	X(501, "Not Implemented") \
+	X(502, "Bad Gateway") \
+	X(503, "Service Unavailable") \
+	X(504, "Gateway Timeout") \
+	X(505, "HTTP Version Not Supported") \
+	X(508, "Loop Detected")
+
+const char *tbg_status_text(unsigned int status)
+{
+	switch (status) {
+#define X(nr, text) case nr: return text;
+	STATUS_LIST(X)
+#undef X
+	}
+	return "Unknown";
+}
+
+size_t tbg_error_body(unsigned int status, char ret[64])
+{
+	return snprintf(ret, 64, "%u %s\n", status, tbg_status_text(status));
+}
+
+const char *tbg_persist_line(enum tbg_persist persist)
+{
+	static const char *const lines[] = {
+		[TBG_PERSIST] = "",
+		[TBG_PERSIST_OLD] = "Connection: keep-alive\r\n",
+		[TBG_PERSIST_NOT] = "Connection: close\r\n",
+	};
+
+	return lines[persist];
+}
+
+const char *tbg_cache_word(enum tbg_cache_status cache)
+{
+	static const char *const words[] = {
+		[TBG_CACHE_HIT] = "hit",
+		[TBG_CACHE_STORED] = "stored",
+		[TBG_CACHE_MISS] = "miss",
+	};
+
+	return words[cache];
+}
+
+struct writer {
+	char *at;
+	size_t room;
+	bool full;
+};
+
+__attribute__((format(printf, 2, 3)))
+static void put(struct writer *w, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(w->at, w->room, format, args);
+	va_end(args);
+	if (n < 0 || (size_t)n >= w->room) {
+		w->full = true;
+		return;
+	}
+	w->at += n;
+	w->room -= n;
+}
+
+int tbg_reply_head(const struct tbg_reply *r, const char *date, char *ret,
+		   size_t size, struct tbg_head_at *ret_at)
+{
+	static const char *const cache[] = {
+		[TBG_CACHE_HIT] = "hit; detail=wire",
+		[TBG_CACHE_STORED] = "fwd=uri-miss; stored",
+		[TBG_CACHE_MISS] = "fwd=uri-miss",
+	};
+	struct writer w = { .at = ret, .room = size };
+
+	put(&w, "HTTP/1.1 %u %s\r\nServer: toboggan\r\nDate: ", r->status,
+	    tbg_status_text(r->status));
+	ret_at->date_off = w.at - ret;
+	put(&w, "%.*s\r\n", TBG_DATE_LEN, date);
+	if (r->type)
+		put(&w, "Content-Type: %s\r\n", r->type);
+	if (r->length >= 0)
+		put(&w, "Content-Length: %lld\r\n", (long long)r->length);
+	if (r->range)
+		put(&w, "Content-Range: %s\r\n", r->range);
+	if (r->ranges)
+		put(&w, "Accept-Ranges: bytes\r\n");
+	if (r->modified)
+		put(&w, "Last-Modified: %s\r\n", r->modified);
+	if (r->etag)
+		put(&w, "ETag: %s\r\n", r->etag);
+	if (r->location)
+		put(&w, "Location: %s\r\n", r->location);
+	if (r->allow)
+		put(&w, "Allow: %s\r\n", r->allow);
+	if (r->fields)
+		put(&w, "%s", r->fields);
+	put(&w, "Cache-Status: toboggan; %s", cache[r->cache]);
+	ret_at->tier_off = r->cache == TBG_CACHE_HIT ? w.at - ret - 4 : 0;
+	put(&w, "\r\n%s\r\n", tbg_persist_line(r->persist));
+	return w.full ? -EMSGSIZE : w.at - ret;
+}
+
+static bool line_is(const char *line, size_t len, const char *name)
+{
+	size_t n = strlen(name);
+
+	return len > n && !memcmp(line, name, n);
+}
+
+/* One line of the whole's head, without its CRLF, as the partial one has it. */
+static void partial_line(struct writer *w, const char *line, size_t len,
+			 const struct tbg_reply *r, const char *date)
+{
+	static const char tier[] = "detail=wire";
+
+	if (line_is(line, len, "HTTP/1.1 ")) {
+		put(w, "HTTP/1.1 %u %s\r\n", r->status, tbg_status_text(r->status));
+	} else if (line_is(line, len, "Date: ")) {
+		put(w, "Date: %.*s\r\n", TBG_DATE_LEN, date);
+	} else if (line_is(line, len, "Content-Length: ")) {
+		put(w, "Content-Length: %lld\r\n", (long long)r->length);
+		if (r->range)
+			put(w, "Content-Range: %s\r\n", r->range);
+	} else if (r->type && line_is(line, len, "Content-Type: ")) {
+		put(w, "Content-Type: %s\r\n", r->type);
+	} else if (line_is(line, len, "Cache-Status: ") && len > strlen(tier) &&
+		   !memcmp(line + len - strlen(tier), tier, strlen(tier))) {
+		put(w, "%.*suser\r\n", (int)len - 4, line);
+	} else {
+		put(w, "%.*s\r\n", (int)len, line);
+	}
+}
+
+int tbg_reply_partial(const char *whole, size_t len, const struct tbg_reply *r,
+		      const char *date, char *ret, size_t size)
+{
+	struct writer w = { .at = ret, .room = size };
+	const char *end = whole + len, *cr;
+
+	for (; (cr = memchr(whole, '\r', end - whole)); whole = cr + 2) {
+		if (cr == whole)
+			break;
+		partial_line(&w, whole, cr - whole, r, date);
+	}
+	put(&w, "%s\r\n", tbg_persist_line(r->persist));
+	return w.full ? -EMSGSIZE : w.at - ret;
+}
+
+size_t tbg_reply_field(const char *head, size_t len, const char *name,
+		       const char **ret_value)
+{
+	const char *end = head + len, *cr;
+
+	for (; (cr = memchr(head, '\r', end - head)); head = cr + 2) {
+		if (!line_is(head, cr - head, name))
+			continue;
+		*ret_value = head + strlen(name);
+		return cr - *ret_value;
+	}
+	return 0;
+}
+
+int tbg_etag_make(int64_t mtime_ns, uint64_t size, char ret[40])
+{
+	return snprintf(ret, 40, "\"%llx-%llx\"", (unsigned long long)mtime_ns,
+			(unsigned long long)size);
+}
+
+/*
+ * The next tag of a list: its opaque part with quotes, and whether it is weak.
+ * False at the end or where the list is not a list of tags.
+ */
+static bool tag_next(const struct tbg_value *f, size_t *at,
+		     struct tbg_value *ret, bool *ret_weak)
+{
+	const char *p = f->text + *at, *end = f->text + f->len, *close, *next;
+
+	while (p < end && (*p == ' ' || *p == '\t' || *p == ','))
+		p++;
+	*ret_weak = end - p > 2 && p[0] == 'W' && p[1] == '/';
+	if (*ret_weak)
+		p += 2;
+	if (p >= end || *p != '"')
+		return false;
+	close = memchr(p + 1, '"', end - p - 1);
+	if (!close)
+		return false;
+	for (next = close + 1; next < end && (*next == ' ' || *next == '\t');)
+		next++;
+	if (next < end && *next != ',')
+		return false;
+	*ret = (struct tbg_value){ p, close + 1 - p };
+	*at = next - f->text;
+	return true;
+}
+
+/* strong: no weak tag matches, neither theirs nor ours (RFC 9110 8.8.3.2). */
+static bool tags_match(const struct tbg_value *f, const char *etag,
+		       size_t etag_len, bool strong)
+{
+	bool ours_weak = etag_len > 2 && etag[0] == 'W', weak;
+	struct tbg_value tag;
+	size_t at = 0;
+
+	if (f->len == 1 && f->text[0] == '*')
+		return true;
+	if (strong && ours_weak)
+		return false;
+	etag += ours_weak ? 2 : 0;
+	etag_len -= ours_weak ? 2 : 0;
+	while (tag_next(f, &at, &tag, &weak))
+		if (!(strong && weak) && tag.len == etag_len &&
+		    !memcmp(tag.text, etag, etag_len))
+			return true;
+	return false;
+}
+
+bool tbg_if_range_eval(const struct tbg_value *f, const char *etag,
+		       size_t etag_len, int64_t modified_s)
+{
+	int64_t second;
+
+	if (!f->text)
+		return true;
+	if (memchr(f->text, '"', f->len))
+		return etag_len && etag[0] == '"' && f->len == etag_len &&
+		       !memcmp(f->text, etag, etag_len);
+	return !tbg_date_parse(f->text, f->len, &second) && second == modified_s;
+}
+
+unsigned int tbg_conditions_eval(const struct tbg_conditions *c,
+				 const char *etag, size_t etag_len,
+				 int64_t modified_s)
+{
+	const struct tbg_value *f = &c->if_unmodified_since;
+	int64_t second;
+
+	if (c->if_match.text) {
+		if (!tags_match(&c->if_match, etag, etag_len, true))
+			return 412;
+	} else if (f->text && !tbg_date_parse(f->text, f->len, &second)) {
+		if (modified_s > second)
+			return 412;
+	}
+	f = &c->if_modified_since;
+	if (c->if_none_match.text)
+		return tags_match(&c->if_none_match, etag, etag_len, false) ?
+		       304 : 0;
+	if (f->text && !tbg_date_parse(f->text, f->len, &second))
+		return modified_s <= second ? 304 : 0;
+	return 0;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Response heads and the rules on conditional requests. Every head of every
+ * tier is made by tbg_reply_head(): that is why a client cannot tell the
+ * tiers apart but by Date and Cache-Status.
+ */
+#ifndef TBG_USERD_RESPOND_H
+#define TBG_USERD_RESPOND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TBG_HEAD_MAX	(40 << 10)	/* room that holds any head we make */
+#define TBG_ALLOW	"GET, HEAD, OPTIONS"
+
+enum tbg_cache_status {
+	TBG_CACHE_HIT,		/* hit; detail=wire, as blobs hold it */
+	TBG_CACHE_STORED,	/* fwd=uri-miss; stored */
+	TBG_CACHE_MISS,		/* fwd=uri-miss */
+};
+
+/* One word for it, for the log. */
+const char *tbg_cache_word(enum tbg_cache_status cache);
+
+enum tbg_persist {
+	TBG_PERSIST,		/* HTTP/1.1, no Connection field */
+	TBG_PERSIST_OLD,	/* HTTP/1.0 that asked for keep-alive */
+	TBG_PERSIST_NOT,
+};
+
+struct tbg_reply {
+	unsigned int status;
+	enum tbg_cache_status cache;
+	enum tbg_persist persist;
+	const char *type;		/* Content-Type, NULL: none */
+	int64_t length;			/* Content-Length, -1: none */
+	const char *modified;		/* IMF-fixdate, or NULL */
+	const char *etag;		/* with quotes, or NULL */
+	const char *location;		/* or NULL */
+	const char *allow;		/* or NULL */
+	const char *range;		/* Content-Range, or NULL */
+	bool ranges;			/* Accept-Ranges: bytes */
+	const char *fields;		/* more lines, each with its CRLF, or NULL */
+};
+
+struct tbg_head_at {			/* where in the head */
+	uint16_t date_off;
+	uint16_t tier_off;		/* 0 unless TBG_CACHE_HIT */
+};
+
+/* Bytes written to ret[size], or -EMSGSIZE. date: TBG_DATE_LEN bytes. */
+int tbg_reply_head(const struct tbg_reply *r, const char *date, char *ret,
+		   size_t size, struct tbg_head_at *ret_at);
+
+/*
+ * The same for a 206 of which the 200 is at hand, as a blob holds it: what r
+ * has (status, length, persist; type and range unless NULL) is put in place of
+ * whole's, the rest stays.
+ */
+int tbg_reply_partial(const char *whole, size_t len, const struct tbg_reply *r,
+		      const char *date, char *ret, size_t size);
+
+/* The value of a field of such a head; length 0: none. name: "Name: " */
+size_t tbg_reply_field(const char *head, size_t len, const char *name,
+		       const char **ret_value);
+
+/* The Connection line of a head, with its CRLF; "" for TBG_PERSIST. */
+const char *tbg_persist_line(enum tbg_persist persist);
+
+const char *tbg_status_text(unsigned int status);
+
+/* The text body of an error, and its length. */
+size_t tbg_error_body(unsigned int status, char ret[64]);
+
+/* Strong entity tag of a version of a file, with quotes; its length. */
+int tbg_etag_make(int64_t mtime_ns, uint64_t size, char ret[40]);
+
+/* Fields of a conditional request; text NULL: absent. */
+struct tbg_value {
+	const char *text;
+	size_t len;
+};
+
+struct tbg_conditions {
+	struct tbg_value if_match, if_unmodified_since;
+	struct tbg_value if_none_match, if_modified_since;
+};
+
+/*
+ * RFC 9110 13.2.2 for GET and HEAD on a representation with this tag: 0 (go
+ * on), 304 or 412.
+ */
+unsigned int tbg_conditions_eval(const struct tbg_conditions *c,
+				 const char *etag, size_t etag_len,
+				 int64_t modified_s);
+
+/*
+ * RFC 9110 13.1.5: whether Range counts. Strong comparison of a tag; a date
+ * must be the very Last-Modified. f->text NULL: no If-Range.
+ */
+bool tbg_if_range_eval(const struct tbg_value *f, const char *etag,
+		       size_t etag_len, int64_t modified_s);
+
+#endif

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * RFC 9112 4 to 6 for a gateway. The one tolerance is LF alone at the end of a
+ * line (2.2), and a reason that is missing with its space. What two parsers
+ * could frame in two ways (both lengths, lengths that differ, codings other
+ * than chunked, folded lines) is refused.
+ */
+#include <string.h>
+
+#include "field.h"
+#include "response.h"
+
+bool tbg_response_bodiless(unsigned int status, unsigned int method)
+{
+	return method == TBG_METHOD_HEAD || status < 200 || status == 204 ||
+	       status == 304;
+}
+
+/*
+ * Offset behind the empty line that ends the head; 0: not there yet; -1: a
+ * control byte that no line may hold, or too long.
+ */
+static long head_end(struct tbg_response *r, const uint8_t *b, size_t len)
+{
+	size_t max = len < TBG_RESPONSE_HEAD_MAX ? len : TBG_RESPONSE_HEAD_MAX;
+
+	for (size_t i = r->scan_off; i < max; i++) {
+		if (b[i] == '\n') {
+			size_t end = i && b[i - 1] == '\r' ? i - 1 : i;
+
+			if (end <= r->line_off)
+				return i + 1;
+			r->line_off = i + 1;
+		} else if (!b[i] || (i && b[i - 1] == '\r')) {
+			return -1;
+		}
+	}
+	r->scan_off = max;
+	return max == TBG_RESPONSE_HEAD_MAX ? -1 : 0;
+}
+
+static bool digit(uint8_t c)
+{
+	return c >= '0' && c <= '9';
+}
+
+/* "HTTP/1.1 200 OK" of len bytes, without its line end. */
+static bool status_line(struct tbg_response *r, const char *b, size_t len)
+{
+	if (len < 12 || memcmp(b, "HTTP/1.", 7) || !digit(b[7]) || b[8] != ' ' ||
+	    !digit(b[9]) || !digit(b[10]) || !digit(b[11]))
+		return false;
+	if (len > 12 && b[12] != ' ')
+		return false;
+	r->minor = b[7] != '0';
+	r->status = (b[9] - '0') * 100 + (b[10] - '0') * 10 + b[11] - '0';
+	if (r->status < 100 || r->status > 599)
+		return false;
+	if (len > 13)
+		r->reason = (struct tbg_text){ 13, len - 13 };
+	return tbg_value_valid(b, len);
+}
+
+/* Equal lengths may be told several times (RFC 9112 6.3). */
+static bool length_field(struct tbg_response *r, struct tbg_value v)
+{
+	struct tbg_value one;
+	size_t at = 0;
+	uint64_t n;
+
+	if (!v.len || v.text[v.len - 1] == ',' || v.text[0] == ',')
+		return false;
+	while (tbg_list_next(v, &at, &one)) {
+		if (!tbg_digits_parse(one, &n) ||
+		    (r->has_length && n != r->content_length))
+			return false;
+		r->has_length = true;
+		r->content_length = n;
+	}
+	return r->has_length;
+}
+
+static bool coding_field(struct tbg_response *r, struct tbg_value v)
+{
+	if (r->chunked || !r->minor || !tbg_value_is(v, "chunked"))
+		return false;
+	r->chunked = true;
+	return true;
+}
+
+/* One line, without its end; the framing fields are taken. */
+static bool field_line(struct tbg_response *r, const char *b, size_t len,
+		       bool *keep)
+{
+	const char *colon = memchr(b, ':', len);
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	if (!colon || !tbg_token_valid(b, colon - b) ||
+	    !tbg_value_valid(colon + 1, b + len - colon - 1))
+		return false;
+	/* the caller's line is followed by its LF */
+	if (!tbg_field_next(b, len + 2, &at, &name, &v))
+		return false;
+	if (tbg_value_is(name, "Content-Length"))
+		return length_field(r, v);
+	if (tbg_value_is(name, "Transfer-Encoding"))
+		return coding_field(r, v);
+	if (tbg_value_is(name, "Connection")) {
+		r->close |= tbg_list_has(v, "close");
+		*keep |= tbg_list_has(v, "keep-alive");
+	}
+	return true;
+}
+
+static bool head_read(struct tbg_response *r, const char *b, size_t len)
+{
+	size_t off = 0, nr = 0;
+	bool keep = false;
+
+	while (off < len) {
+		const char *line = b + off, *lf = memchr(line, '\n', len - off);
+		const char *end = lf > line && lf[-1] == '\r' ? lf - 1 : lf;
+
+		if (!off) {
+			if (!status_line(r, line, end - line))
+				return false;
+			r->fields_off = lf + 1 - b;
+		} else if (end == line) {
+			break;
+		} else if (++nr > TBG_RESPONSE_FIELDS_MAX ||
+			   !field_line(r, line, end - line, &keep)) {
+			return false;
+		}
+		off = lf + 1 - b;
+	}
+	if (!off || (r->chunked && r->has_length))
+		return false;
+	r->len = len;
+	r->close = r->close || (!r->minor && !keep);
+	return true;
+}
+
+enum tbg_parsed tbg_response_parse(struct tbg_response *r, const uint8_t *b,
+				   size_t len)
+{
+	static const char start[] = "HTTP/1.";
+	size_t known = len < sizeof(start) - 1 ? len : sizeof(start) - 1;
+	long end;
+
+	if (memcmp(b, start, known))
+		return TBG_PARSED_BAD;
+	end = head_end(r, b, len);
+	if (end < 0)
+		return TBG_PARSED_BAD;
+	if (!end)
+		return TBG_PARSED_MORE;
+	return head_read(r, (const char *)b, end) ? TBG_PARSED_DONE : TBG_PARSED_BAD;
+}

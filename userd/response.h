@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The head of an upstream's response (RFC 9112, client side). Called by the
+ * fetch for what a connection has received; strict, because whatever it lets
+ * pass is sent on to a client and may be stored.
+ *
+ * Pure: no allocation, nothing read beyond the bytes given.
+ */
+#ifndef TBG_USERD_RESPONSE_H
+#define TBG_USERD_RESPONSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "parse.h"
+
+#define TBG_RESPONSE_HEAD_MAX	(32 << 10)	/* bytes of one head */
+#define TBG_RESPONSE_FIELDS_MAX	256
+
+/*
+ * Zero it, then hand it to tbg_response_parse() again and again with the same
+ * bytes and more behind them; bytes already looked at are not scanned again.
+ */
+struct tbg_response {
+	/* progress */
+	uint32_t line_off, scan_off;
+	/* result */
+	uint16_t status;		/* 100..599 */
+	uint8_t minor;			/* HTTP/1.minor, 0 or 1 */
+	bool close;			/* the connection ends with it */
+	bool chunked;
+	bool has_length;
+	uint64_t content_length;
+	struct tbg_text reason;
+	uint32_t fields_off;		/* first field line */
+	uint32_t len;			/* of the head, empty line included */
+};
+
+/* DONE, MORE, or BAD: malformed, contradictory, or longer than the limit. */
+enum tbg_parsed tbg_response_parse(struct tbg_response *r, const uint8_t *b,
+				   size_t len);
+
+/* Whether a response of this status to this method is without a body. */
+bool tbg_response_bodiless(unsigned int status, unsigned int method);
+
+#endif

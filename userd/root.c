@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A table of open folders. Numbers are taken and given back by the control
+ * thread; workers read descriptors, of roots that the configuration they serve
+ * by holds a reference to. openat2(RESOLVE_BENEATH) is the one way to a file: the
+ * kernel refuses what would leave the root, whatever the encoding or the
+ * symbolic links.
+ */
+#include "root.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define RACE_TRIES 8	/* openat2 gives EAGAIN when a rename races with ".." */
+
+struct root {
+	_Atomic int fd;		/* -1: free */
+	unsigned int refs;
+	dev_t dev;
+	ino_t ino;
+	char *path;
+};
+
+struct tbg_roots {
+	struct root root[TBG_ROOTS_MAX];
+};
+
+int tbg_roots_open(struct tbg_roots **ret)
+{
+	struct tbg_roots *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	for (int i = 0; i < TBG_ROOTS_MAX; i++)
+		atomic_init(&r->root[i].fd, -1);
+	*ret = r;
+	return 0;
+}
+
+void tbg_roots_close(struct tbg_roots *r)
+{
+	for (int i = 0; r && i < TBG_ROOTS_MAX; i++) {
+		r->root[i].refs = r->root[i].refs ? 1 : 0;
+		if (r->root[i].refs)
+			tbg_root_put(r, i);
+	}
+	free(r);
+}
+
+/* The number of what st is, else the first free one; -1: neither. */
+static int number_for(const struct tbg_roots *r, const struct stat *st)
+{
+	int room = -1;
+
+	for (int i = 0; i < TBG_ROOTS_MAX; i++) {
+		const struct root *one = &r->root[i];
+
+		if (!one->refs && room < 0)
+			room = i;
+		if (one->refs && one->dev == st->st_dev && one->ino == st->st_ino)
+			return i;
+	}
+	return room;
+}
+
+int tbg_root_get(struct tbg_roots *r, const char *path)
+{
+	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), nr, err;
+	struct stat st;
+	char *real;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	nr = number_for(r, &st);
+	if (nr >= 0 && r->root[nr].refs) {
+		close(fd);
+		r->root[nr].refs++;
+		return nr;
+	}
+	real = nr < 0 ? NULL : realpath(path, NULL);
+	if (!real) {
+		err = nr < 0 ? -EMFILE : -errno;
+		close(fd);
+		return err;
+	}
+	r->root[nr].refs = 1;
+	r->root[nr].dev = st.st_dev;
+	r->root[nr].ino = st.st_ino;
+	r->root[nr].path = real;
+	atomic_store(&r->root[nr].fd, fd);
+	return nr;
+}
+
+void tbg_root_put(struct tbg_roots *r, int nr)
+{
+	struct root *one = &r->root[nr];
+
+	if (--one->refs)
+		return;
+	close(atomic_exchange(&one->fd, -1));
+	free(one->path);
+	one->path = NULL;
+}
+
+bool tbg_root_last(const struct tbg_roots *r, int nr)
+{
+	return r->root[nr].refs == 1;
+}
+
+const char *tbg_root_path(const struct tbg_roots *r, int nr)
+{
+	return nr < 0 ? "" : r->root[nr].path;
+}
+
+int tbg_root_fd(const struct tbg_roots *r, const char *name,
+		const char **ret_below)
+{
+	unsigned int nr = 0, digits = 0;
+
+	for (; *name >= '0' && *name <= '9' && digits < 4; name++, digits++)
+		nr = nr * 10 + (*name - '0');
+	if (!digits || nr >= TBG_ROOTS_MAX || (*name && *name != '/'))
+		return -1;
+	*ret_below = *name && name[1] ? name + 1 : ".";
+	return atomic_load_explicit(&((struct tbg_roots *)r)->root[nr].fd,
+				    memory_order_acquire);
+}
+
+int tbg_root_openat(const struct tbg_roots *r, const char *name,
+		    uint64_t flags, uint64_t resolve)
+{
+	struct open_how how = {
+		.flags = flags | O_CLOEXEC,
+		.resolve = resolve | RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
+	};
+	int root_fd = tbg_root_fd(r, name, &name);
+	long fd = -1;
+
+	if (root_fd < 0)
+		return -ENOENT;
+	for (int i = 0; i < RACE_TRIES; i++) {
+		fd = syscall(SYS_openat2, root_fd, name, &how, sizeof(how));
+		if (fd >= 0 || (errno != EAGAIN && errno != EINTR))
+			break;
+	}
+	return fd < 0 ? -errno : (int)fd;
+}
+
+size_t tbg_root_text(int nr, char ret[TBG_ROOT_TEXT])
+{
+	return snprintf(ret, TBG_ROOT_TEXT, "%d/", nr & (TBG_ROOTS_MAX - 1));
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The folders that are served, open, by number. A file's name everywhere in the
+ * daemon (cache, watch, file) is rooted: the number of its root, a slash, and
+ * the path below that root, "0/css/site.css". So names of different roots never
+ * meet, and the name of a root, "0", is that of a folder which holds them all.
+ */
+#ifndef TBG_USERD_ROOT_H
+#define TBG_USERD_ROOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TBG_ROOTS_MAX	256
+#define TBG_ROOT_TEXT	5	/* bytes of "255/" and its NUL */
+
+struct tbg_roots;
+
+int tbg_roots_open(struct tbg_roots **ret);
+void tbg_roots_close(struct tbg_roots *r);	/* NULL allowed */
+
+/*
+ * The number of a folder, referenced: a folder has one number however many
+ * paths lead to it. Negative errno; -EMFILE: TBG_ROOTS_MAX are open. Control
+ * thread alone.
+ */
+int tbg_root_get(struct tbg_roots *r, const char *path);
+void tbg_root_put(struct tbg_roots *r, int nr);
+bool tbg_root_last(const struct tbg_roots *r, int nr);	/* one reference left */
+
+/* Its resolved path, for messages; of -1, which is none, nothing. */
+const char *tbg_root_path(const struct tbg_roots *r, int nr);
+
+/*
+ * Any thread: the open folder of a rooted name, and what is to be looked up
+ * there ("." for the root itself). -1: no such root (any more).
+ */
+int tbg_root_fd(const struct tbg_roots *r, const char *name,
+		const char **ret_below);
+
+/*
+ * Opens what a rooted name leads to; nothing leads out of its root. flags as of
+ * open(); resolve: RESOLVE_* of openat2(2) beyond that. Negative errno.
+ */
+int tbg_root_openat(const struct tbg_roots *r, const char *name,
+		    uint64_t flags, uint64_t resolve);
+
+/* Writes "NUMBER/", NUL-terminated; its length. */
+size_t tbg_root_text(int nr, char ret[TBG_ROOT_TEXT]);
+
+#endif

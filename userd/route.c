@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The order of things: method, expectation, cache, file. Paths are canonical
+ * when they come here; what a path may reach is decided by openat2 in file.c.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "clock.h"
+#include "core/key.h"
+#include "file.h"
+#include "page.h"
+#include "root.h"
+#include "route.h"
+#include "server.h"
+#include "watch.h"
+
+#define INDEX_ROOM   128	/* see settings.c */
+#define CHANGE_TRIES 3		/* a file that changes while it is read */
+
+bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,
+		   const char *path, size_t len, struct tbg_key *ret)
+{
+	struct tbg_path words = { 0 };
+
+	if (len > TBG_PATH_MAX)
+		return false;
+	memcpy(words.w, path, len);
+	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), site->id,
+		     &words, len, ret);
+	return true;
+}
+
+struct tbg_object *tbg_route_find(const struct tbg_server *s,
+				  const struct tbg_key *key, uint32_t vhost,
+				  const char *path, size_t path_len,
+				  uint64_t now_ns)
+{
+	struct tbg_object *o = tbg_cache_find(s->cache, key, vhost, path, path_len);
+
+	if (!o || atomic_load_explicit(&o->expires_ns, memory_order_acquire) > now_ns)
+		return o;
+	if (tbg_file_revalidate(s, o))
+		return o;
+	tbg_cache_withdraw(s->cache, o);
+	tbg_object_put(o);
+	return NULL;
+}
+
+/* A tunnel is never ours to open, nor a TRACE to send on with its secrets. */
+struct tbg_upstream *tbg_route_upstream(const struct tbg_server *s,
+					const struct tbg_message *m)
+{
+	if (m->method == TBG_METHOD_CONNECT || m->method == TBG_METHOD_TRACE ||
+	    m->expect_other)
+		return NULL;
+	return s->upstream;
+}
+
+int tbg_route_part(const struct tbg_object *o, bool head,
+		   const struct tbg_conditions *c)
+{
+	switch (tbg_conditions_eval(c, o->etag, o->etag_len, o->modified_s)) {
+	case 304:
+		return TBG_PART_304;
+	case 412:
+		return -412;
+	}
+	return head ? TBG_PART_HEAD : TBG_PART_GET;
+}
+
+void tbg_answer_error(struct tbg_answer *ret, unsigned int status,
+		      enum tbg_persist persist)
+{
+	ret->object = NULL;
+	ret->hit = ret->partial = false;
+	ret->heap = NULL;
+	ret->fd = -1;
+	ret->fd_off = 0;
+	ret->parts = NULL;
+	ret->media = ret->reason = NULL;
+	ret->body = ret->text;
+	ret->body_len = tbg_error_body(status, ret->text);
+	ret->reply = (struct tbg_reply){
+		.status = status, .cache = TBG_CACHE_MISS, .persist = persist,
+		.type = "text/plain", .length = ret->body_len,
+	};
+}
+
+void tbg_answer_done(struct tbg_answer *a)
+{
+	if (a->object)
+		tbg_object_put(a->object);
+	free(a->heap);
+	if (a->fd >= 0)
+		close(a->fd);
+	tbg_parts_free(a->parts);
+	a->parts = NULL;
+	a->object = NULL;
+	a->heap = NULL;
+	a->fd = -1;
+}
+
+/*
+ * The same path with a slash, as a reference without scheme and host: it
+ * begins with exactly one slash, so that it never names another host.
+ */
+static void location_make(const struct tbg_ask *ask, char *ret)
+{
+	static const char hex[] = "0123456789ABCDEF";
+	char *at = ret;
+
+	for (size_t i = 0; i < ask->path_len; i++) {
+		unsigned char c = ask->path[i];
+
+		if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+		    (c >= 'A' && c <= 'Z') || (c && strchr("-._~!$&'()*+,;=:@/", c))) {
+			*at++ = c;
+		} else {
+			*at++ = '%';
+			*at++ = hex[c >> 4];
+			*at++ = hex[c & 15];
+		}
+	}
+	*at++ = '/';
+	if (ask->query) {
+		*at++ = '?';
+		memcpy(at, ask->query, ask->query_len);
+		at += ask->query_len;
+	}
+	*at = 0;
+}
+
+static void answer_redirect(const struct tbg_ask *ask, struct tbg_answer *ret)
+{
+	tbg_answer_error(ret, 301, ask->persist);
+	location_make(ask, ret->location);
+	ret->reply.location = ret->location;
+}
+
+/* In place of what was going to be answered: a status and its text. */
+static void answer_instead(struct tbg_answer *ret, unsigned int status)
+{
+	struct tbg_reply *r = &ret->reply;
+
+	if (ret->hit)
+		r->cache = TBG_CACHE_HIT;
+	ret->hit = false;
+	ret->body = ret->text;
+	ret->body_len = tbg_error_body(status, ret->text);
+	ret->fd_len = 0;
+	*r = (struct tbg_reply){
+		.status = status, .cache = r->cache, .persist = r->persist,
+		.type = "text/plain", .length = ret->body_len,
+	};
+}
+
+static void object_release(void *object)
+{
+	tbg_object_put(object);
+}
+
+/* What the parts are read from outlives the answer; fd stays the sender's. */
+static void parts_own(struct tbg_answer *ret, struct tbg_parts *p)
+{
+	p->fd = ret->fd;
+	p->memory = ret->fd < 0 ? ret->body : NULL;
+	p->owner = ret->heap;
+	p->release = free;
+	ret->heap = NULL;
+	if (!ret->object)
+		return;
+	tbg_object_get(ret->object);	/* ret's own still makes the head */
+	p->owner = ret->object;
+	p->release = object_release;
+}
+
+/* Several parts, of a representation with this tag. False: no memory. */
+static bool answer_parts(struct tbg_answer *ret, const struct tbg_ranges *ranges,
+			 const struct tbg_value *type, const struct tbg_value *tag)
+{
+	struct tbg_parts *p = tbg_parts_new(ranges, type->text, type->len,
+					    tag->text, tag->len);
+
+	if (!p)
+		return false;
+	parts_own(ret, p);
+	ret->parts = p;
+	ret->reply.length = p->len;
+	snprintf(ret->multipart, sizeof(ret->multipart),
+		 "multipart/byteranges; boundary=%s", p->boundary);
+	ret->reply.type = ret->multipart;
+	ret->body_len = ret->fd_len = 0;
+	return true;
+}
+
+/*
+ * What a Range field makes of a 200 (RFC 9110 14.2) whose body is at ret->body
+ * or ret->fd, whole.
+ */
+static void answer_range(const struct tbg_ask *ask, struct tbg_answer *ret,
+			 uint64_t size, const struct tbg_value *type,
+			 const struct tbg_value *tag)
+{
+	struct tbg_ranges ranges;
+	unsigned int status = tbg_ranges_open(&ranges, ask->range.text,
+					      ask->range.len, size);
+
+	if (status == 416) {
+		answer_instead(ret, 416);
+		tbg_range_text(NULL, size, ret->range);
+		ret->reply.range = ret->range;
+	}
+	if (status != 206)
+		return;
+	if (ranges.nr > 1) {
+		if (!answer_parts(ret, &ranges, type, tag))
+			return;
+	} else {
+		tbg_range_text(&ranges.one, size, ret->range);
+		ret->reply.range = ret->range;
+		ret->reply.length = ranges.one.len;
+		if (ret->fd < 0) {
+			ret->body = (const char *)ret->body + ranges.one.first;
+			ret->body_len = ranges.one.len;
+		} else {
+			ret->fd_off = ranges.one.first;
+			ret->fd_len = ranges.one.len;
+		}
+	}
+	ret->reply.status = 206;
+	ret->partial = true;
+}
+
+/* Whether Range is to be looked at: of GET alone, and with If-Range's leave. */
+static bool range_counts(const struct tbg_ask *ask, const struct tbg_value *tag,
+			 int64_t modified_s)
+{
+	return ask->range.text && ask->method == TBG_METHOD_GET &&
+	       tbg_if_range_eval(&ask->if_range, tag->text, tag->len, modified_s);
+}
+
+/* The head of a file's answer, after its preconditions. */
+static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
+			struct tbg_answer *ret)
+{
+	struct tbg_reply *r = &ret->reply;
+	struct tbg_value tag = { f->etag, strlen(f->etag) }, type;
+	unsigned int status = tbg_conditions_eval(&ask->conditions, tag.text,
+						  tag.len, f->modified_s);
+
+	if (status == 412) {
+		answer_instead(ret, 412);
+		return;
+	}
+	memcpy(ret->etag, f->etag, sizeof(ret->etag));
+	memcpy(ret->modified, f->modified, sizeof(f->modified));
+	r->etag = ret->etag;
+	r->modified = ret->modified;
+	r->status = 200;
+	r->type = f->type;
+	r->length = f->st.st_size;
+	r->ranges = true;
+	if (status == 304) {
+		r->ranges = false;
+		r->status = 304;
+		r->type = NULL;
+		r->length = -1;
+		ret->body_len = ret->fd_len = 0;
+	} else if (range_counts(ask, &tag, f->modified_s)) {
+		type = (struct tbg_value){ f->type, f->type ? strlen(f->type) : 0 };
+		answer_range(ask, ret, f->st.st_size, &type, &tag);
+	}
+}
+
+/* Stores the file, or at least reads it whole. 0, -ESTALE, -EFBIG, -errno. */
+static int small_read(const struct tbg_server *s, const struct tbg_ask *ask,
+		      const struct tbg_location *location,
+		      const struct tbg_file *f, const char *name,
+		      struct tbg_lease *lease, struct tbg_answer *ret)
+{
+	struct tbg_key key;
+	int err = -ENOSPC;
+
+	if (lease && tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
+		err = tbg_file_publish(s, f, location, &key, ask->path,
+				       ask->path_len, name, lease, &ret->object);
+	if (!err) {
+		const struct tbg_blob *blob = ret->object->blob;
+
+		ret->body = blob->data + blob->part[TBG_PART_HEAD].len;
+		ret->body_len = f->st.st_size;
+		ret->reply.cache = TBG_CACHE_STORED;
+		return 0;
+	}
+	ret->object = NULL;
+	if (err == -EFBIG || err == -ESTALE)
+		return err;
+	ret->heap = malloc(f->st.st_size + 1);
+	if (!ret->heap)
+		return -ENOMEM;
+	err = tbg_file_read(f, ret->heap);
+	if (err) {
+		free(ret->heap);
+		ret->heap = NULL;
+		return err;
+	}
+	ret->body = ret->heap;
+	ret->body_len = f->st.st_size;
+	return 0;
+}
+
+/* One try: 0, a status, or -ESTALE: the file changed while it was read. */
+static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
+		    const struct tbg_location *location, const char *name,
+		    bool store, struct tbg_answer *ret)
+{
+	struct tbg_lease lease;
+	struct tbg_file f;
+	int err = -EFBIG, status;
+
+	status = tbg_file_open(s, name, &f);
+	if (status)
+		return status;
+	store = store && f.st.st_size <= TBG_FILE_SMALL;
+	if (store) {
+		/*
+		 * What is stored must be opened under a lease. A lease costs
+		 * several times what opening does, and a large file needs none:
+		 * hence the second open for those that do.
+		 */
+		tbg_file_close(&f);
+		tbg_watch_lease(s->watch, name, &lease);
+		status = tbg_file_open(s, name, &f);
+		if (status)
+			return status;
+	}
+	tbg_answer_error(ret, 200, ask->persist);
+	ret->body_len = 0;
+	ret->fd_len = 0;
+	if (f.st.st_size <= TBG_FILE_SMALL)
+		err = small_read(s, ask, location, &f, name, store ? &lease : NULL, ret);
+	if (err == -EFBIG) {
+		ret->fd = f.fd;
+		ret->fd_len = f.st.st_size;
+		err = 0;
+	}
+	if (!err)
+		answer_file(ask, &f, ret);
+	ret->media = f.type;
+	if (ret->fd < 0 || err)
+		tbg_file_close(&f);
+	if (err && err != -ESTALE)
+		return err == -ENOMEM ? 503 : 500;
+	return err;
+}
+
+static bool folder_exists(const struct tbg_server *s, const char *name)
+{
+	struct tbg_file f;
+	unsigned int status = tbg_file_open(s, name, &f);
+
+	if (!status)
+		tbg_file_close(&f);
+	return status == 301;
+}
+
+/* The file of a rooted name: 0, a status, or -ESTALE. */
+static int file_answer(const struct tbg_server *s, const struct tbg_ask *ask,
+		       const struct tbg_location *location, const char *name,
+		       bool store, struct tbg_answer *ret)
+{
+	int status = -ESTALE;
+
+	for (int i = 0; i < CHANGE_TRIES && status == -ESTALE; i++)
+		status = file_try(s, ask, location, name,
+				  store && i < CHANGE_TRIES - 1, ret);
+	return status;
+}
+
+/*
+ * The first index file there is. Only the first one may be stored: were a
+ * better one made later, nothing would say that the stored one is wrong.
+ */
+static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
+			const struct tbg_location *location, char *name,
+			size_t room, struct tbg_answer *ret)
+{
+	size_t len = strlen(name);
+	int status = 404;
+
+	for (unsigned int i = 0; i < location->index_nr && status == 404; i++) {
+		snprintf(name + len, room - len, "%s", location->index[i]);
+		status = file_answer(s, ask, location, name, !i, ret);
+	}
+	name[len] = 0;
+	return status;
+}
+
+static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
+		       const struct tbg_location *location,
+		       struct tbg_answer *ret)
+{
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + INDEX_ROOM];
+	bool folder = ask->path[ask->path_len - 1] == '/';
+	size_t len = tbg_root_text(location->root, name);
+	int status;
+
+	memcpy(name + len, ask->path + 1, ask->path_len - 1);
+	name[len + ask->path_len - 1] = 0;
+	if (folder)
+		status = index_answer(s, ask, location, name, sizeof(name), ret);
+	else
+		status = file_answer(s, ask, location, name, true, ret);
+	if (!status)
+		return;
+	if (status == 301 && !folder) {
+		answer_redirect(ask, ret);
+		return;
+	}
+	if (status == 404 && folder && location->autoindex)
+		status = tbg_page_listing(s, ask, name, ret);
+	else if (status == 404 && folder)
+		status = folder_exists(s, name) ? 403 : 404;
+	if (!status)
+		return;
+	if (status == 301 || status == -ESTALE)
+		status = status == 301 ? 403 : 503;
+	tbg_answer_error(ret, status, ask->persist);
+}
+
+/* A range of what is stored; its head is made of the stored one. */
+static void object_range(const struct tbg_ask *ask, struct tbg_object *o,
+			 struct tbg_answer *ret)
+{
+	const struct tbg_blob *blob = o->blob;
+	size_t head_len = blob->part[TBG_PART_HEAD].len;
+	const char *head = (const char *)blob->data;
+	struct tbg_value tag = { o->etag, o->etag_len }, type = { "", 0 };
+
+	if (blob->part[TBG_PART_GET].status != 200 ||
+	    !range_counts(ask, &tag, o->modified_s))
+		return;
+	ret->reply.type = NULL;
+	ret->body = head + head_len;
+	type.len = tbg_reply_field(head, head_len, "Content-Type: ", &type.text);
+	answer_range(ask, ret, blob->part[TBG_PART_GET].len - head_len, &type, &tag);
+}
+
+static bool route_cached(const struct tbg_server *s, const struct tbg_ask *ask,
+			 struct tbg_answer *ret)
+{
+	struct tbg_object *o;
+	struct tbg_key key;
+	int part;
+
+	if (ask->missed || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
+		return false;
+	o = tbg_route_find(s, &key, ask->site->id, ask->path, ask->path_len, tbg_mono_ns());
+	if (!o)
+		return false;
+	tbg_answer_error(ret, 200, ask->persist);
+	ret->body_len = 0;
+	ret->object = o;
+	ret->hit = true;
+	part = tbg_route_part(o, ask->method == TBG_METHOD_HEAD, &ask->conditions);
+	if (part < 0) {
+		answer_instead(ret, -part);
+		return true;
+	}
+	ret->part = part;
+	ret->reply.status = o->blob->part[part].status;
+	if (part == TBG_PART_GET)
+		object_range(ask, o, ret);
+	return true;
+}
+
+bool tbg_route_takes(uint8_t method)
+{
+	return method == TBG_METHOD_GET || method == TBG_METHOD_HEAD ||
+	       method == TBG_METHOD_OPTIONS;
+}
+
+/* What the method alone decides; false: go on. */
+static bool answer_method(const struct tbg_ask *ask, struct tbg_answer *ret)
+{
+	if (ask->method == TBG_METHOD_OTHER) {
+		tbg_answer_error(ret, 501, ask->persist);
+		return true;
+	}
+	if (!tbg_route_takes(ask->method)) {
+		tbg_answer_error(ret, 405, ask->persist);
+		ret->reply.allow = TBG_ALLOW;
+		return true;
+	}
+	if (ask->expect_other) {
+		tbg_answer_error(ret, 417, ask->persist);
+		return true;
+	}
+	if (ask->method != TBG_METHOD_OPTIONS)
+		return false;
+	tbg_answer_error(ret, 204, ask->persist);
+	ret->body_len = 0;
+	ret->reply.type = NULL;
+	ret->reply.length = -1;
+	ret->reply.allow = TBG_ALLOW;
+	return true;
+}
+
+/* What the location has to add to an answer that is not as the cache has it. */
+static void location_apply(const struct tbg_server *s,
+			   const struct tbg_location *location,
+			   struct tbg_answer *ret)
+{
+	struct tbg_reply *r = &ret->reply;
+
+	if (r->status >= 400) {
+		tbg_page_error(s, location, ret);
+		return;
+	}
+	tbg_location_fields(location, r->status, ret->media, ret->fields);
+	r->fields = ret->fields;
+}
+
+static void route(const struct tbg_server *s, const struct tbg_ask *ask,
+		  const struct tbg_location *location, struct tbg_answer *ret)
+{
+	if (!answer_method(ask, ret) && !route_cached(s, ask, ret))
+		route_file(s, ask, location, ret);
+}
+
+void tbg_route(const struct tbg_server *s, const struct tbg_ask *ask,
+	       struct tbg_answer *ret)
+{
+	const struct tbg_location *location;
+
+	location = tbg_location_find(ask->site, ask->path, ask->path_len);
+	route(s, ask, location, ret);
+	if (!ret->hit)
+		location_apply(s, location, ret);
+	if (ask->method == TBG_METHOD_HEAD && !ret->hit)
+		ret->body_len = ret->fd_len = 0;
+}

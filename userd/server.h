@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The running daemon: what its parts share. Made by main.c in start-up order
+ * (options, sites, listeners, wire, cache, watch, log, control, privileges,
+ * workers) and unwound in reverse. Read-only once workers run, but for the
+ * atomics.
+ */
+#ifndef TBG_USERD_SERVER_H
+#define TBG_USERD_SERVER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "options.h"
+#include "site.h"
+#include "store.h"
+
+struct tbg_user_stats {			/* one per worker, summed by readers */
+	_Atomic uint64_t accepted, closed, connections;
+	_Atomic uint64_t requests, hits, bytes_sent;
+	_Atomic uint64_t status[6];	/* [n]: nxx */
+	_Atomic uint64_t timeouts, refused, bad;
+};
+
+struct tbg_server {
+	struct tbg_options opt;
+	struct tbg_plan plan;
+	struct tbg_roots *roots;
+	const struct tbg_sites *_Atomic sites;	/* of the configuration now */
+	struct tbg_wire *wire;		/* NULL: off */
+	char wire_off[256];		/* why wire is off, if it is */
+	const struct tbg_maps *maps;	/* NULL without wire */
+	struct tbg_cache *cache;
+	struct tbg_upstream *upstream;	/* NULL: we serve files */
+	struct tbg_stock *stock;	/* of what it answers */
+	char via[32];			/* our name in Via of requests */
+	struct tbg_watch *watch;
+	struct tbg_clock *clock;
+	struct tbg_log *_Atomic log;	/* NULL: off */
+	uint64_t log_lost;		/* lines that logs of before lost */
+	struct tbg_control *control;
+	struct tbg_loop *loop;
+	struct tbg_worker *workers;
+	unsigned int workers_nr;
+	uint64_t started_ns;
+	atomic_bool draining;
+};
+
+/* A line on stderr, in one write. */
+__attribute__((format(printf, 1, 2)))
+void tbg_say(const char *format, ...);
+
+/* Workers begin a round now rather than with their next tick. */
+void tbg_server_wake(const struct tbg_server *s);
+
+/* Number of the root of all that no host and no location has. */
+int tbg_server_root(const struct tbg_server *s);
+
+void tbg_server_user_stats(const struct tbg_server *s,
+			   struct tbg_user_stats *ret);
+
+#endif

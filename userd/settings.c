@@ -1,0 +1,808 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The table of settings, and sites made of scopes. To add a setting: a field in
+ * struct tbg_location, a set_ function here, a row, and its paragraph in
+ * Documentation/toboggan.conf.5.rst.
+ */
+#include "settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "limits.h"
+#include "mime.h"
+#include "root.h"
+#include "value.h"
+
+#define LOCATIONS_MAX	1000	/* of a site */
+#define MIME_TYPES	"/etc/mime.types"
+#define INDEX		"index.html"
+
+/* What a setting may put its value into. */
+struct target {
+	struct tbg_sites *sites;
+	struct tbg_location *location;
+	struct tbg_policy *policy;	/* of the scope at hand */
+	bool fallback;
+	bool begins;			/* the first value of its list */
+	const char *why;		/* what the system says */
+};
+
+static bool text_list_add(struct target *t, const char ***list,
+			  unsigned int *nr, const char *v)
+{
+	const char **more = tbg_sites_alloc(t->sites, (*nr + 1) * sizeof(*more));
+
+	if (!more)
+		return false;
+	if (*nr)
+		memcpy(more, *list, *nr * sizeof(*more));
+	more[*nr] = tbg_sites_text(t->sites, v);
+	*list = more;
+	return more[(*nr)++];
+}
+
+static bool set_root(struct target *t, const char *v)
+{
+	int nr = *v ? tbg_sites_root(t->sites, v) : -ENOENT;
+
+	t->why = nr == -EMFILE ? "too many different roots" :
+		 nr < 0 ? strerror(-nr) : "";
+	if (nr < 0)
+		return false;
+	t->location->root = nr;
+	return true;
+}
+
+static bool set_index(struct target *t, const char *v)
+{
+	struct tbg_location *l = t->location;
+
+	if (t->begins)
+		l->index_nr = 0;
+	if (!strcmp(v, "off"))
+		return true;
+	return *v && strlen(v) < 128 && !strchr(v, '/') &&
+	       text_list_add(t, &l->index, &l->index_nr, v);
+}
+
+static bool set_autoindex(struct target *t, const char *v)
+{
+	return tbg_value_bool(v, &t->location->autoindex);
+}
+
+static bool error_page_add(struct target *t, unsigned int status,
+			   const char *path)
+{
+	struct tbg_location *l = t->location;
+	struct tbg_error_page *more;
+
+	for (unsigned int i = 0; i < l->error_pages_nr; i++)
+		if (l->error_pages[i].status == status) {
+			l->error_pages[i].path = path;
+			return true;
+		}
+	more = tbg_sites_alloc(t->sites, (l->error_pages_nr + 1) * sizeof(*more));
+	if (!more)
+		return false;
+	if (l->error_pages_nr)
+		memcpy(more, l->error_pages, l->error_pages_nr * sizeof(*more));
+	more[l->error_pages_nr++] = (struct tbg_error_page){ status, path };
+	l->error_pages = more;
+	return true;
+}
+
+/* "404 /404.html", "500 503 /50x.html" */
+static bool set_error_page(struct target *t, const char *v)
+{
+	char *copy = tbg_sites_text(t->sites, v), *save, *word;
+	char *path = copy ? strrchr(copy, ' ') : NULL;
+	unsigned int status, nr = 0;
+
+	if (!path || path[1] != '/')
+		return false;
+	*path++ = 0;
+	for (word = strtok_r(copy, " ", &save); word;
+	     word = strtok_r(NULL, " ", &save), nr++)
+		if (!tbg_value_number(word, 400, 599, &status) ||
+		    !error_page_add(t, status, path))
+			return false;
+	return nr;
+}
+
+static bool set_expires(struct target *t, const char *v)
+{
+	uint64_t seconds;
+	char text[48];
+
+	if (!strcmp(v, "off"))
+		strcpy(text, "");
+	else if (!strcmp(v, "epoch"))
+		strcpy(text, "no-cache");
+	else if (!strcmp(v, "max"))
+		strcpy(text, "max-age=315360000");
+	else if (tbg_value_seconds(v, &seconds))
+		sprintf(text, "max-age=%llu", (unsigned long long)seconds);
+	else
+		return false;
+	t->policy->expires = tbg_sites_text(t->sites, text);
+	return t->policy->expires;
+}
+
+/* What may stand in a field's value, and no blank at its ends. */
+static bool field_value(const char *v)
+{
+	size_t len = strlen(v);
+
+	if (!len || *v == ' ' || v[len - 1] == ' ')
+		return false;
+	for (; *v; v++)
+		if (*v < ' ' || *v > '~')
+			return false;
+	return true;
+}
+
+static bool set_cache_control(struct target *t, const char *v)
+{
+	if (!strcmp(v, "off"))
+		v = "";
+	else if (!field_value(v) || strlen(v) > 150)
+		return false;
+	t->policy->cache_control = tbg_sites_text(t->sites, v);
+	return t->policy->cache_control;
+}
+
+/* Fields that the daemon makes itself, or that would change the message. */
+static const char *const own_fields[] = {
+	"Accept-Ranges", "Age", "Allow", "Cache-Control", "Cache-Status",
+	"Connection", "Content-Encoding", "Content-Length", "Content-Range",
+	"Content-Type", "Date", "ETag", "Expires", "Keep-Alive",
+	"Last-Modified", "Location", "Server", "TE", "Trailer",
+	"Transfer-Encoding", "Upgrade", "Vary",
+};
+
+static bool header_valid(const char *v)
+{
+	static const char marks[] = "!#$%&'*+-.^_`|~";
+	size_t len = strcspn(v, ":");
+	const char *value;
+
+	if (!len || !v[len] || strlen(v) > 1000)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (!((v[i] >= '0' && v[i] <= '9') ||
+		      ((v[i] | 0x20) >= 'a' && (v[i] | 0x20) <= 'z') ||
+		      strchr(marks, v[i])))
+			return false;
+	for (size_t i = 0; i < sizeof(own_fields) / sizeof(*own_fields); i++)
+		if (strlen(own_fields[i]) == len && !strncasecmp(own_fields[i], v, len))
+			return false;
+	value = v + len + 1;
+	while (*value == ' ')
+		value++;
+	return field_value(value);
+}
+
+static bool set_headers(struct target *t, const char *v)
+{
+	return header_valid(v) && text_list_add(t, &t->policy->headers,
+						&t->policy->headers_nr, v);
+}
+
+static bool set_cookies(struct target *t, const char *v)
+{
+	if (strcmp(v, "pass") && strcmp(v, "ignore"))
+		return false;
+	t->location->cookies_pass = *v == 'p';
+	return true;
+}
+
+static bool set_body_max(struct target *t, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 40, &t->location->body_max);
+}
+
+static bool host_valid(const char *v)
+{
+	char name[TBG_PATH_MAX];
+	size_t len;
+
+	if (*v == '*' && *++v != '.')
+		return false;
+	len = strlen(v);
+	if (*v == '[')
+		return len > 2 && v[len - 1] == ']' &&
+		       strspn(v + 1, "0123456789abcdefABCDEF:.") == len - 2;
+	return tbg_host_name(v, len, name) &&
+	       strspn(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == len;
+}
+
+/* This one and those below are for the site or for all: see sites_make(). */
+static bool set_alias(struct target *t, const char *v)
+{
+	return host_valid(v);
+}
+
+static bool set_default(struct target *t, const char *v)
+{
+	return tbg_value_bool(v, &t->fallback);
+}
+
+static bool set_media_types(struct target *t, const char *v)
+{
+	return *v;
+}
+
+static bool set_types(struct target *t, const char *v)
+{
+	return tbg_mime_line_valid(v);
+}
+
+#define T TBG_SCOPE_TOP
+#define H TBG_SCOPE_HOST
+#define L TBG_SCOPE_LOCATION
+#define M TBG_SCOPE_TYPE
+
+/* X(name, function's, scopes, several values, what is accepted) */
+#define SETTING_LIST(X) \
+	X("root", root, T | H | L, false, "a folder") \
+	X("index", index, T | H | L, true, "names of files without a slash, or off") \
+	X("autoindex", autoindex, T | H | L, false, "on or off") \
+	X("error-page", error_page, T | H | L, true, "statuses from 400 to 599 and a path, such as \"500 503 /50x.html\"") \
+	X("expires", expires, T | H | L | M, false, "a time such as 30d, 12h, 90s or 0; max, epoch or off") \
+	X("cache-control", cache_control, T | H | L | M, false, "a value for Cache-Control, or off") \
+	X("headers", headers, T | H | L | M, true, "\"Name: value\", of fields that the daemon does not make itself") \
+	X("cookies", cookies, T | H | L, false, "pass or ignore") \
+	X("body-max", body_max, T | H | L, false, "a size up to 1024G, such as 512, 64K or 8M") \
+	X("alias", alias, H, true, "names of hosts, or *. and a name") \
+	X("default", default, H, false, "yes or no") \
+	X("media-types", media_types, T, false, "a file of \"type suffix ...\" lines") \
+	X("types", types, T, true, "a media type and its suffixes, such as \"text/markdown md markdown\"")
+
+static const struct row {
+	struct tbg_setting_row row;
+	bool (*set)(struct target *t, const char *v);
+} rows[] = {
+#define X(name, fn, scopes, list, accepts) \
+	{ { name, scopes, list, accepts }, set_##fn },
+	SETTING_LIST(X)
+#undef X
+};
+
+#undef T
+#undef H
+#undef L
+#undef M
+
+#define ROWS (sizeof(rows) / sizeof(*rows))
+
+bool tbg_setting_row(unsigned int row, struct tbg_setting_row *ret)
+{
+	if (row >= ROWS)
+		return false;
+	*ret = rows[row].row;
+	return true;
+}
+
+int tbg_setting_find(const char *name)
+{
+	for (size_t i = 0; i < ROWS; i++)
+		if (!strcmp(rows[i].row.name, name))
+			return i;
+	return -1;
+}
+
+/* --- scopes -------------------------------------------------------------- */
+
+struct tbg_scope *tbg_scope_new(enum tbg_scope_kind kind, const char *title)
+{
+	struct tbg_scope *ret = calloc(1, sizeof(*ret));
+
+	if (!ret)
+		return NULL;
+	ret->kind = kind;
+	ret->title = strdup(title);
+	if (ret->title)
+		return ret;
+	free(ret);
+	return NULL;
+}
+
+int tbg_scope_add(struct tbg_scope *scope, struct tbg_scope *below)
+{
+	struct tbg_scope **more = reallocarray(scope->below, scope->below_nr + 1,
+					       sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	scope->below = more;
+	more[scope->below_nr++] = below;
+	return 0;
+}
+
+static void setting_free(struct tbg_setting *s)
+{
+	for (unsigned int i = 0; i < s->values_nr; i++)
+		free(s->values[i]);
+	free(s->values);
+}
+
+void tbg_scope_free(struct tbg_scope *scope)
+{
+	if (!scope)
+		return;
+	for (unsigned int i = 0; i < scope->below_nr; i++)
+		tbg_scope_free(scope->below[i]);
+	for (unsigned int i = 0; i < scope->settings_nr; i++)
+		setting_free(&scope->settings[i]);
+	free(scope->settings);
+	free(scope->below);
+	free(scope->title);
+	free(scope);
+}
+
+void tbg_scope_unset(struct tbg_scope *scope, unsigned int row)
+{
+	for (unsigned int i = 0; i < scope->settings_nr; i++) {
+		struct tbg_setting *s = &scope->settings[i];
+
+		if (s->row != row)
+			continue;
+		setting_free(s);
+		memmove(s, s + 1, (--scope->settings_nr - i) * sizeof(*s));
+		return;
+	}
+}
+
+static struct tbg_setting *setting_get(struct tbg_scope *scope,
+				       unsigned int row)
+{
+	struct tbg_setting *more;
+
+	for (unsigned int i = 0; i < scope->settings_nr; i++)
+		if (scope->settings[i].row == row)
+			return &scope->settings[i];
+	more = reallocarray(scope->settings, scope->settings_nr + 1, sizeof(*more));
+	if (!more)
+		return NULL;
+	scope->settings = more;
+	more[scope->settings_nr] = (struct tbg_setting){ .row = row };
+	return &more[scope->settings_nr++];
+}
+
+static bool setting_keep(struct tbg_scope *scope, unsigned int row,
+			 const char *value)
+{
+	struct tbg_setting *s = setting_get(scope, row);
+	char **more;
+
+	if (!s)
+		return false;
+	if (!rows[row].row.list && s->values_nr) {
+		free(s->values[0]);
+		s->values_nr = 0;
+	}
+	more = reallocarray(s->values, s->values_nr + 1, sizeof(*more));
+	if (!more)
+		return false;
+	s->values = more;
+	more[s->values_nr] = strdup(value);
+	return more[s->values_nr] && ++s->values_nr;
+}
+
+/* Tries the value on a location that nobody will see. */
+bool tbg_scope_set(struct tbg_scope *scope, unsigned int row, const char *value,
+		   struct tbg_roots *roots, const char **ret_why)
+{
+	struct tbg_location location = { 0 };
+	struct tbg_policy policy = { 0 };
+	struct target t = {
+		.sites = tbg_sites_new(roots), .location = &location,
+		.policy = &policy, .begins = true, .why = "",
+	};
+	bool ok = t.sites && rows[row].set(&t, value);
+
+	*ret_why = t.why;
+	tbg_sites_close(t.sites, NULL, NULL);
+	return ok && setting_keep(scope, row, value);
+}
+
+bool tbg_scope_title(enum tbg_scope_kind kind, const char *title,
+		     const char **ret_accepts)
+{
+	const char *slash = strchr(title, '/');
+
+	switch (kind) {
+	case TBG_SCOPE_HOST:
+		*ret_accepts = "a host's name, or *. and a name";
+		return host_valid(title);
+	case TBG_SCOPE_LOCATION:
+		*ret_accepts = "a path that begins with a slash, = and such a path, or * and what paths end in";
+		return title[0] == '/' || (title[0] == '=' && title[1] == '/') ||
+		       (title[0] == '*' && title[1] && !strchr(title + 1, '*'));
+	default:
+		*ret_accepts = "a media type such as text/html or image/*";
+		return slash && slash != title && slash[1] && !strchr(slash + 1, '/') &&
+		       (!strchr(title, '*') || !strcmp(slash, "/*")) &&
+		       field_value(title) && !strpbrk(title, " ;,");
+	}
+}
+
+/* --- from scopes to sites ------------------------------------------------ */
+
+struct making {
+	struct tbg_sites *sites;
+	const struct tbg_scope *top;
+	struct tbg_settings_error *error;
+};
+
+/* The settings of one scope, onto what its outer scopes have made. */
+static bool scope_apply(struct target *t, const struct tbg_scope *scope)
+{
+	for (unsigned int i = 0; i < scope->settings_nr; i++) {
+		const struct tbg_setting *s = &scope->settings[i];
+
+		for (unsigned int j = 0; j < s->values_nr; j++) {
+			t->begins = !j;
+			if (!rows[s->row].set(t, s->values[j]))
+				return false;
+		}
+	}
+	return true;
+}
+
+static struct tbg_policy *policy_add(struct target *t)
+{
+	struct tbg_location *l = t->location;
+	struct tbg_policy *more;
+
+	more = tbg_sites_alloc(t->sites, (l->policies_nr + 1) * sizeof(*more));
+	if (!more)
+		return NULL;
+	if (l->policies_nr)
+		memcpy(more, l->policies, l->policies_nr * sizeof(*more));
+	l->policies = more;
+	return &more[l->policies_nr++];
+}
+
+/* "image/" and a star is kept as "image/". */
+static const char *type_pattern(struct tbg_sites *s, const char *title)
+{
+	char *ret = tbg_sites_text(s, title);
+	char *star = ret ? strchr(ret, '*') : NULL;
+
+	if (star)
+		*star = 0;
+	return ret;
+}
+
+/* A scope and its media types: they win over what the scope itself says. */
+static bool level_apply(struct target *t, const struct tbg_scope *scope)
+{
+	t->policy = policy_add(t);
+	if (!t->policy || !scope_apply(t, scope))
+		return false;
+	for (unsigned int i = 0; i < scope->below_nr; i++) {
+		const struct tbg_scope *type = scope->below[i];
+
+		if (type->kind != TBG_SCOPE_TYPE)
+			continue;
+		t->policy = policy_add(t);
+		if (!t->policy ||
+		    !(t->policy->type = type_pattern(t->sites, type->title)) ||
+		    !scope_apply(t, type))
+			return false;
+	}
+	return true;
+}
+
+static size_t fields_bytes(const struct tbg_location *l)
+{
+	size_t ret = 0;
+
+	for (unsigned int i = 0; i < l->policies_nr; i++) {
+		const struct tbg_policy *p = &l->policies[i];
+
+		ret += strlen(p->expires ?: "") + strlen(p->cache_control ?: "") + 32;
+		for (unsigned int j = 0; j < p->headers_nr; j++)
+			ret += strlen(p->headers[j]) + 2;
+	}
+	return ret;
+}
+
+static void location_match(struct tbg_location *l, struct tbg_sites *s,
+			   const char *title)
+{
+	l->title = tbg_sites_text(s, title);
+	l->match = l->title ? l->title + (*title != '/') : "/";
+	l->kind = *title == '=' ? TBG_MATCH_EXACT :
+		  *title == '*' ? TBG_MATCH_SUFFIX : TBG_MATCH_PREFIX;
+	l->match_len = strlen(l->match);
+}
+
+/* own NULL: what the host says of all paths. */
+static int location_make(struct making *m, struct tbg_location *l,
+			 const struct tbg_scope *host,
+			 const struct tbg_scope *own)
+{
+	struct target t = { .sites = m->sites, .location = l };
+	const struct tbg_scope *last = own ?: host ?: m->top;
+	bool ok;
+
+	*l = (struct tbg_location){
+		.root = -1, .body_max = m->top->upstream ? UINT64_MAX : TBG_BODY_MAX,
+	};
+	location_match(l, m->sites, own ? own->title : "/");
+	ok = text_list_add(&t, &l->index, &l->index_nr, INDEX) &&
+	     level_apply(&t, m->top);
+	ok = ok && (!host || level_apply(&t, host));
+	ok = ok && (!own || level_apply(&t, own));
+	m->error->line = last->line;
+	if (!ok) {
+		snprintf(m->error->text, sizeof(m->error->text),
+			 "%.100s: out of memory, or a root went away", last->title);
+		return -ENOMEM;
+	}
+	if (m->top->upstream && l->root >= 0) {
+		snprintf(m->error->text, sizeof(m->error->text),
+			 "upstream: not together with a root; expected one of them");
+		return -EINVAL;
+	}
+	if (l->root < 0 && !m->top->upstream) {
+		snprintf(m->error->text, sizeof(m->error->text),
+			 "%.100s: no root; expected root = \"a folder\" there or outside of it",
+			 *last->title ? last->title : "root");
+		return -EINVAL;
+	}
+	if (fields_bytes(l) <= TBG_FIELDS_MAX)
+		return 0;
+	snprintf(m->error->text, sizeof(m->error->text),
+		 "%.100s: %zu bytes of headers; expected at most %d, those of outer scopes included",
+		 last->title, fields_bytes(l), TBG_FIELDS_MAX);
+	return -EINVAL;
+}
+
+static int precedence(const void *a, const void *b)
+{
+	const struct tbg_location *x = a, *y = b;
+
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	if (x->match_len != y->match_len)
+		return x->match_len > y->match_len ? -1 : 1;
+	return strcmp(x->match, y->match);
+}
+
+static bool is_location(const struct tbg_scope *s)
+{
+	return s->kind == TBG_SCOPE_LOCATION;
+}
+
+static int site_locations(struct making *m, struct tbg_site *site,
+			  const struct tbg_scope *host)
+{
+	const struct tbg_scope *in = host ?: m->top;
+	unsigned int nr = 0;
+	bool slash = false;
+	int err = 0;
+
+	for (unsigned int i = 0; i < in->below_nr; i++) {
+		nr += is_location(in->below[i]);
+		slash |= is_location(in->below[i]) && !strcmp(in->below[i]->title, "/");
+	}
+	m->error->line = in->line;
+	if (nr > LOCATIONS_MAX) {
+		snprintf(m->error->text, sizeof(m->error->text),
+			 "%.100s: %u locations; expected at most %d", in->title, nr,
+			 LOCATIONS_MAX);
+		return -E2BIG;
+	}
+	site->locations = tbg_sites_alloc(m->sites, (nr + 1) * sizeof(*site->locations));
+	if (!site->locations)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < in->below_nr && !err; i++)
+		if (is_location(in->below[i]))
+			err = location_make(m, &site->locations[site->locations_nr++],
+					    host, in->below[i]);
+	if (!err && !slash)
+		err = location_make(m, &site->locations[site->locations_nr++], host, NULL);
+	for (unsigned int i = 0; i < site->locations_nr; i++)
+		site->locations[i].site = site;
+	qsort(site->locations, site->locations_nr, sizeof(*site->locations),
+	      precedence);
+	return err;
+}
+
+/* --- which sites stay what they were ------------------------------------- */
+
+static void scope_print(FILE *f, const struct tbg_scope *scope)
+{
+	fprintf(f, "%d %s{\n", scope->kind, scope->title);
+	for (unsigned int i = 0; i < scope->settings_nr; i++) {
+		const struct tbg_setting *s = &scope->settings[i];
+		const char *name = rows[s->row].row.name;
+
+		/* under which names it answers changes no answer */
+		if (!strcmp(name, "alias") || !strcmp(name, "default"))
+			continue;
+		fprintf(f, "%s\n", name);
+		for (unsigned int j = 0; j < s->values_nr; j++)
+			fprintf(f, "=%s\n", s->values[j]);
+	}
+	for (unsigned int i = 0; i < scope->below_nr; i++)
+		if (scope->below[i]->kind != TBG_SCOPE_HOST)
+			scope_print(f, scope->below[i]);
+	fprintf(f, "}\n");
+}
+
+/* Roots by number: the same path may have become another folder. */
+static int site_print(struct making *m, struct tbg_site *site,
+		      const struct tbg_scope *host)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return -ENOMEM;
+	scope_print(f, m->top);
+	if (host)
+		scope_print(f, host);
+	for (unsigned int i = 0; i < site->locations_nr; i++)
+		fprintf(f, "%d\n", site->locations[i].root);
+	fprintf(f, "%llx\n", (unsigned long long)tbg_mime_print(m->sites->mime));
+	fclose(f);
+	site->print = text ? tbg_sites_text(m->sites, text) : NULL;
+	free(text);
+	return site->print ? 0 : -ENOMEM;
+}
+
+static void ids_give(struct tbg_sites *s, const struct tbg_sites *old)
+{
+	s->next_id = old ? old->next_id : 0;
+	for (unsigned int i = 0; i < s->nr; i++) {
+		const struct tbg_site *same = NULL;
+
+		for (unsigned int j = 0; old && j < old->nr && !same; j++)
+			if (!strcmp(old->site[j].name, s->site[i].name) &&
+			    !strcmp(old->site[j].print, s->site[i].print))
+				same = &old->site[j];
+		s->site[i].id = same ? same->id : s->next_id++;
+	}
+}
+
+/* --- hosts --------------------------------------------------------------- */
+
+static int host_name_add(struct making *m, struct tbg_site *site,
+			 const struct tbg_scope *host, const char *name)
+{
+	if (tbg_sites_host(m->sites, name, site))
+		return 0;
+	m->error->line = host->line;
+	snprintf(m->error->text, sizeof(m->error->text),
+		 "host \"%.100s\": \"%.100s\" is another host's name already, or one more than %d; expected each name once",
+		 host->title, name, TBG_HOSTS_MAX);
+	return -EEXIST;
+}
+
+static const struct tbg_setting *setting_of(const struct tbg_scope *scope,
+					    const char *name)
+{
+	int row = tbg_setting_find(name);
+
+	for (unsigned int i = 0; i < scope->settings_nr; i++)
+		if (scope->settings[i].row == (unsigned int)row)
+			return &scope->settings[i];
+	return NULL;
+}
+
+static int site_names(struct making *m, struct tbg_site *site,
+		      const struct tbg_scope *host)
+{
+	const struct tbg_setting *s = setting_of(host, "alias");
+	int err = host_name_add(m, site, host, host->title);
+
+	for (unsigned int i = 0; s && i < s->values_nr && !err; i++)
+		err = host_name_add(m, site, host, s->values[i]);
+	s = setting_of(host, "default");
+	if (!err && s)
+		tbg_value_bool(s->values[0], &site->fallback);
+	if (err || !site->fallback)
+		return err;
+	if (!m->sites->fallback) {
+		m->sites->fallback = site;
+		return 0;
+	}
+	m->error->line = host->line;
+	snprintf(m->error->text, sizeof(m->error->text),
+		 "host \"%.100s\": \"%.100s\" is the default already; expected one default",
+		 host->title, m->sites->fallback->name);
+	return -EEXIST;
+}
+
+static int site_make(struct making *m, const struct tbg_scope *host)
+{
+	struct tbg_site *site = &m->sites->site[m->sites->nr++];
+	int err;
+
+	site->sites = m->sites;
+	site->name = tbg_sites_text(m->sites, host ? host->title : "");
+	if (!site->name)
+		return -ENOMEM;
+	err = host ? site_names(m, site, host) : 0;
+	err = err ?: site_locations(m, site, host);
+	return err ?: site_print(m, site, host);
+}
+
+static int mime_make(struct making *m)
+{
+	const struct tbg_setting *file = setting_of(m->top, "media-types");
+	const struct tbg_setting *more = setting_of(m->top, "types");
+
+	return tbg_mime_open(&m->sites->mime, file ? file->values[0] : MIME_TYPES,
+			     more ? more->values : NULL,
+			     more ? more->values_nr : 0);
+}
+
+/* A location outside of the hosts would be nobody's. */
+static int locations_check(struct making *m)
+{
+	for (unsigned int i = 0; i < m->top->below_nr; i++) {
+		const struct tbg_scope *s = m->top->below[i];
+
+		if (!is_location(s))
+			continue;
+		m->error->line = s->line;
+		snprintf(m->error->text, sizeof(m->error->text),
+			 "location \"%.100s\": outside of the hosts; expected it in a host, or no hosts",
+			 s->title);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int sites_make(struct making *m, const struct tbg_sites *old)
+{
+	const struct tbg_scope *top = m->top;
+	unsigned int hosts = 0;
+	int err = mime_make(m);
+
+	for (unsigned int i = 0; i < top->below_nr; i++)
+		hosts += top->below[i]->kind == TBG_SCOPE_HOST;
+	m->sites->site = tbg_sites_alloc(m->sites, (hosts + 1) * sizeof(*m->sites->site));
+	if (!m->sites->site || err)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < top->below_nr && !err; i++)
+		if (top->below[i]->kind == TBG_SCOPE_HOST)
+			err = site_make(m, top->below[i]);
+	if (!hosts)
+		err = site_make(m, NULL);
+	else
+		err = err ?: locations_check(m);
+	if (!m->sites->fallback)
+		m->sites->fallback = m->sites->site;
+	if (err)
+		return err;
+	ids_give(m->sites, old);
+	return tbg_sites_index(m->sites);
+}
+
+int tbg_sites_make(struct tbg_sites **ret, const struct tbg_scope *top,
+		   const struct tbg_sites *old, struct tbg_roots *roots,
+		   struct tbg_settings_error *ret_error)
+{
+	struct making m = { tbg_sites_new(roots), top, ret_error };
+	int err;
+
+	*ret_error = (struct tbg_settings_error){ .text = "out of memory" };
+	err = m.sites ? sites_make(&m, old) : -ENOMEM;
+	if (err) {
+		tbg_sites_close(m.sites, NULL, NULL);
+		return err;
+	}
+	*ret = m.sites;
+	return 0;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What answers under which name: a site by the request's host, a location by
+ * its path. One struct tbg_sites is one reading of the configuration, made by
+ * settings.c and never changed afterwards; a reload makes another.
+ *
+ * Any thread may look things up. A worker uses the sites that it took at the
+ * begin of its round (worker.h) and all that they point to until the round
+ * ends; whoever keeps a location for longer holds its sites meanwhile.
+ */
+#ifndef TBG_USERD_SITE_H
+#define TBG_USERD_SITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi/cache.h"
+
+#define TBG_FIELDS_MAX	2048	/* bytes of the lines that one location adds */
+
+struct tbg_mime;
+struct tbg_roots;
+
+/* What one scope adds to answers of a media type; NULL: says nothing of it. */
+struct tbg_policy {
+	const char *type;	/* "text/css", "image/" (all that begins so), NULL: any */
+	const char *expires;	/* "max-age=60", "" for off */
+	const char *cache_control;	/* "public", "" for off */
+	const char **headers;	/* "Name: value" */
+	unsigned int headers_nr;
+};
+
+struct tbg_error_page {
+	uint16_t status;
+	const char *path;	/* below the location's root, with its slash */
+};
+
+/* In order of precedence; of one kind, the longest match wins. */
+enum tbg_match {
+	TBG_MATCH_EXACT,	/* "=/robots.txt" */
+	TBG_MATCH_SUFFIX,	/* "*.png" */
+	TBG_MATCH_PREFIX,	/* "/static/" */
+};
+
+struct tbg_location {
+	const struct tbg_site *site;
+	enum tbg_match kind;
+	const char *match;		/* without the sign of its kind */
+	size_t match_len;
+	const char *title;		/* as it was written */
+	int root;			/* see root.h; the whole path is below it */
+	const char **index;		/* file names for a path that ends in '/' */
+	unsigned int index_nr;
+	bool autoindex;
+	bool cookies_pass;		/* kernel tiers leave a Cookie to us */
+	uint64_t body_max;		/* bytes of a request's body; more: 413 */
+	struct tbg_policy *policies;	/* of outer scopes first */
+	unsigned int policies_nr;
+	struct tbg_error_page *error_pages;
+	unsigned int error_pages_nr;
+};
+
+struct tbg_site {
+	const struct tbg_sites *sites;
+	uint32_t id;			/* the vhost in keys and objects */
+	const char *name;		/* "" without any host in the configuration */
+	struct tbg_location *locations;	/* in order of precedence, never empty */
+	unsigned int locations_nr;
+	const char *print;		/* all that its answers depend on, as text */
+	bool fallback;
+};
+
+struct tbg_host_name {
+	char name[TBG_PATH_MAX];	/* normalised, see tbg_host_name() */
+	uint16_t len;
+	bool wild;			/* ".example.org": whatever ends so */
+	const struct tbg_site *site;
+};
+
+struct tbg_sites {
+	struct tbg_site *site;
+	unsigned int nr;
+	const struct tbg_site *fallback;	/* of hosts that nobody has */
+	struct tbg_host_name *hosts;
+	unsigned int hosts_nr;
+	bool wild;			/* some host name is */
+	struct tbg_mime *mime;
+	struct tbg_roots *roots;
+	/* the rest is site.c's */
+	uint32_t next_id;
+	uint32_t *table;		/* hosts + 1, by hash */
+	uint32_t table_mask;
+	int *held;			/* roots, one entry for each reference */
+	unsigned int held_nr;
+	void **blocks;
+	unsigned int blocks_nr;
+	_Atomic unsigned int refs;
+};
+
+/*
+ * Normalised host of a Host value or an authority, port and all: lower case,
+ * without port and one final dot. Length; 0: none that a site could have. What
+ * tbg_host_load() (bpf/core/host.h) makes of a value, this makes of it too.
+ */
+size_t tbg_host_name(const char *raw, size_t len, char ret[TBG_PATH_MAX]);
+
+/* The site of a raw host; NULL: the request has none. */
+const struct tbg_site *tbg_site_find(const struct tbg_sites *s,
+				     const char *host, size_t len);
+
+/* Does some site have the name, or one with a star that it fits? */
+bool tbg_site_named(const struct tbg_sites *s, const char *host);
+
+/* The location of a canonical path. Never NULL. */
+const struct tbg_location *tbg_location_find(const struct tbg_site *site,
+					     const char *path, size_t len);
+
+/* The page that a location has for a status; NULL: the short text. */
+const char *tbg_location_error(const struct tbg_location *l,
+			       unsigned int status);
+
+/*
+ * The lines that a location adds to the head of an answer of this type (NULL:
+ * of none), each with its CRLF; their length. A 304 gets Cache-Control alone
+ * (RFC 9110 15.4.5): what else was said of it, the client has.
+ */
+size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
+			   const char *type, char ret[TBG_FIELDS_MAX + 1]);
+
+/* Memory and roots that live as long as the sites do. NULL without memory. */
+void *tbg_sites_alloc(struct tbg_sites *s, size_t size);
+char *tbg_sites_text(struct tbg_sites *s, const char *text);
+int tbg_sites_root(struct tbg_sites *s, const char *path);
+
+struct tbg_sites *tbg_sites_new(struct tbg_roots *roots);
+/* False: another site has the name, or there is no room. name: as written. */
+bool tbg_sites_host(struct tbg_sites *s, const char *name,
+		    const struct tbg_site *site);
+int tbg_sites_index(struct tbg_sites *s);	/* after the last host */
+
+/* Any thread: keeps them from being freed. */
+void tbg_sites_hold(const struct tbg_sites *s);
+void tbg_sites_put(const struct tbg_sites *s);
+bool tbg_sites_held(const struct tbg_sites *s);
+
+/*
+ * Frees them. gone: called for each root that nobody else serves, before it is
+ * closed. Control thread alone, once no worker's round uses them and nobody
+ * holds them. NULL allowed.
+ */
+void tbg_sites_close(struct tbg_sites *s, void (*gone)(void *arg, int root),
+		     void *arg);
+
+#endif

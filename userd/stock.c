@@ -1,0 +1,819 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One table, one lock, held for a lookup or a few pointers; bodies are read
+ * outside it. What has not been asked for the longest goes first.
+ *
+ * No withdrawal is lost between a fetch and its storing: a fetch remembers how
+ * many withdrawals there had been when its request was sent, and what was
+ * withdrawn since is not stored (tbg_stock_put()).
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/key.h"
+#include "field.h"
+#include "parse.h"
+#include "stock.h"
+
+#define BUCKETS		(1u << 16)
+#define VARIANTS_MAX	64		/* of a URI; the oldest goes */
+#define CHANGES		4096		/* withdrawals that are remembered */
+#define PASS_NS		(120 * 1000000000ull)	/* of not waiting for a URI */
+#define OVERHEAD	512		/* of a stored response, about */
+
+struct tbg_flight {
+	struct tbg_flight *next;
+	struct entry *entry;
+	struct tbg_lines second;	/* as far as known: see flight_fits() */
+	struct tbg_waiter *waiters, **last;
+	unsigned int waiting;
+	bool doomed;			/* withdrawn: nobody joins any more */
+};
+
+struct entry {
+	struct entry *next;		/* in the bucket */
+	struct entry *newer, *older;	/* by last use */
+	uint64_t hash[2];
+	struct tbg_stored *variants;	/* newest first */
+	struct tbg_flight *flights;
+	uint64_t pass_ns;		/* waiting is of no use until then */
+	uint64_t bytes;
+	uint32_t nr;
+	uint32_t len, path_off;
+	char uri[];
+};
+
+struct tbg_stock {
+	pthread_mutex_t lock;
+	struct entry **buckets;
+	struct entry *newest, *oldest;
+	uint64_t key[2];
+	uint64_t budget, used;
+	_Atomic int64_t filling;
+	uint64_t changes;
+	uint64_t all_changed;
+	uint64_t change[CHANGES];
+	uint64_t responses, uris, evicted, withdrawn;
+};
+
+/* Piles */
+
+struct tbg_pile *tbg_pile_new(void)
+{
+	struct tbg_pile *p = calloc(1, sizeof(*p));
+
+	if (p)
+		atomic_store(&p->refs, 1);
+	return p;
+}
+
+void tbg_pile_put(struct tbg_pile *p)
+{
+	if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	while (p->first) {
+		struct tbg_piece *one = p->first;
+
+		p->first = one->next;
+		free(one);
+	}
+	free(p);
+}
+
+struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room)
+{
+	struct tbg_piece *one = p->last;
+
+	if (one && one->len < one->room)
+		return one;
+	one = malloc(sizeof(*one) + room);
+	if (!one)
+		return NULL;
+	one->next = NULL;
+	one->len = 0;
+	one->room = room;
+	if (p->last)
+		p->last->next = one;
+	else
+		p->first = one;
+	p->last = one;
+	return one;
+}
+
+bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len)
+{
+	while (len) {
+		struct tbg_piece *one = tbg_pile_room(p, len < 4096 ? 4096 : len);
+		size_t n;
+
+		if (!one)
+			return false;
+		n = len < one->room - one->len ? len : one->room - one->len;
+		memcpy(one->data + one->len, b, n);
+		one->len += n;
+		p->len += n;
+		b = (const char *)b + n;
+		len -= n;
+	}
+	return true;
+}
+
+/* Stored responses */
+
+/* All lines of a field as one list without blanks around its commas. */
+static void second_field(struct tbg_lines *ret, struct tbg_value wanted,
+			 const char *req, size_t req_len)
+{
+	struct tbg_value name, v, one;
+	const char *comma = "";
+	size_t at = 0;
+
+	/* the name's letters are lowered, so that "Foo" and "foo" are one */
+	for (size_t i = 0; i < wanted.len; i++) {
+		char c = wanted.text[i] >= 'A' && wanted.text[i] <= 'Z' ?
+			 wanted.text[i] | 0x20 : wanted.text[i];
+
+		tbg_lines_put(ret, &c, 1);
+	}
+	while (tbg_field_next(req, req_len, &at, &name, &v)) {
+		size_t in = 0;
+
+		if (!tbg_value_same(name, wanted))
+			continue;
+		if (!*comma)		/* present, if empty: not as absent */
+			tbg_lines_put(ret, ":", 1);
+		while (tbg_list_next(v, &in, &one)) {
+			tbg_lines_put(ret, comma, strlen(comma));
+			tbg_lines_put(ret, one.text, one.len);
+			comma = ",";
+		}
+	}
+	tbg_lines_put(ret, "\n", 1);
+}
+
+bool tbg_second_make(struct tbg_lines *ret, const char *head, size_t head_len,
+		     const char *req, size_t req_len)
+{
+	struct tbg_value name, v, one;
+	size_t at = 0;
+
+	while (tbg_field_next(head, head_len, &at, &name, &v)) {
+		size_t in = 0;
+
+		if (!tbg_value_is(name, "Vary"))
+			continue;
+		while (tbg_list_next(v, &in, &one))
+			second_field(ret, one, req, req_len);
+	}
+	return !ret->failed;
+}
+
+struct tbg_stored *tbg_stored_new(const struct tbg_terms *t, const char *reason,
+				  const char *head, size_t head_len,
+				  const char *req, size_t req_len,
+				  struct tbg_pile *body)
+{
+	struct tbg_lines second = { 0 };
+	struct tbg_stored *s = calloc(1, sizeof(*s));
+	char *copy = malloc(head_len ? head_len : 1);
+
+	if (!s || !copy || !tbg_second_make(&second, head, head_len, req, req_len)) {
+		free(s);
+		free(copy);
+		tbg_lines_free(&second);
+		tbg_pile_put(body);
+		return NULL;
+	}
+	memcpy(copy, head, head_len);
+	atomic_store(&s->refs, 1);
+	s->terms = *t;
+	strncpy(s->reason, reason, sizeof(s->reason) - 1);
+	s->head = copy;
+	s->head_len = head_len;
+	s->second = second.text;
+	s->second_len = second.len;
+	s->body = body;
+	return s;
+}
+
+void tbg_stored_get(struct tbg_stored *s)
+{
+	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+}
+
+void tbg_stored_put(struct tbg_stored *s)
+{
+	if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	tbg_pile_put(s->body);
+	free(s->head);
+	free(s->second);
+	free(s);
+}
+
+/* The table; the lock is held from here on */
+
+/* SipHash-1-3 of any text, with the rounds of core/key.h. */
+static void uri_hash(const uint64_t key[2], const char *b, size_t len,
+		     uint64_t ret[2])
+{
+	uint64_t v0 = key[0] ^ 0x736f6d6570736575ull;
+	uint64_t v1 = key[1] ^ 0x646f72616e646f6dull ^ 0xee;
+	uint64_t v2 = key[0] ^ 0x6c7967656e657261ull;
+	uint64_t v3 = key[1] ^ 0x7465646279746573ull;
+
+	for (size_t i = 0; i <= len; i += 8) {
+		uint64_t m = 0;
+
+		memcpy(&m, b + i, len - i < 8 ? len - i : 8);
+		if (len - i < 8)
+			m |= (uint64_t)len << 56;
+		v3 ^= m;
+		TBG_SIP_ROUND(v0, v1, v2, v3);
+		v0 ^= m;
+	}
+	v2 ^= 0xee;
+	for (int i = 0; i < 3; i++)
+		TBG_SIP_ROUND(v0, v1, v2, v3);
+	ret[0] = v0 ^ v1 ^ v2 ^ v3;
+	v1 ^= 0xdd;
+	for (int i = 0; i < 3; i++)
+		TBG_SIP_ROUND(v0, v1, v2, v3);
+	ret[1] = v0 ^ v1 ^ v2 ^ v3;
+}
+
+static void use_leave(struct tbg_stock *s, struct entry *e)
+{
+	*(e->newer ? &e->newer->older : &s->newest) = e->older;
+	*(e->older ? &e->older->newer : &s->oldest) = e->newer;
+	e->newer = e->older = NULL;
+}
+
+static void use_enter(struct tbg_stock *s, struct entry *e)
+{
+	e->newer = NULL;
+	e->older = s->newest;
+	*(s->newest ? &s->newest->newer : &s->oldest) = e;
+	s->newest = e;
+}
+
+static struct entry *entry_find(struct tbg_stock *s, const struct tbg_uri *u,
+				uint64_t hash[2])
+{
+	struct entry *e;
+
+	uri_hash(s->key, u->text, u->len, hash);
+	e = s->buckets[hash[0] % BUCKETS];
+	while (e && (e->hash[0] != hash[0] || e->len != u->len ||
+		     memcmp(e->uri, u->text, u->len)))
+		e = e->next;
+	return e;
+}
+
+static struct entry *entry_get(struct tbg_stock *s, const struct tbg_uri *u)
+{
+	uint64_t hash[2];
+	struct entry *e = entry_find(s, u, hash);
+
+	if (e)
+		return e;
+	e = calloc(1, sizeof(*e) + u->len);
+	if (!e)
+		return NULL;
+	e->hash[0] = hash[0];
+	e->hash[1] = hash[1];
+	e->len = u->len;
+	e->path_off = u->path_off;
+	memcpy(e->uri, u->text, u->len);
+	e->next = s->buckets[hash[0] % BUCKETS];
+	s->buckets[hash[0] % BUCKETS] = e;
+	use_enter(s, e);
+	s->used += e->bytes = sizeof(*e) + u->len;
+	s->uris++;
+	return e;
+}
+
+static uint64_t bytes_of(const struct tbg_stored *one)
+{
+	return OVERHEAD + one->head_len + one->second_len + one->body->len;
+}
+
+static void variant_drop(struct tbg_stock *s, struct entry *e,
+			 struct tbg_stored **at)
+{
+	struct tbg_stored *one = *at;
+
+	*at = one->next;
+	e->nr--;
+	e->bytes -= bytes_of(one);
+	s->used -= bytes_of(one);
+	s->responses--;
+	tbg_stored_put(one);
+}
+
+static unsigned int entry_empty(struct tbg_stock *s, struct entry *e)
+{
+	unsigned int nr = e->nr;
+
+	while (e->variants)
+		variant_drop(s, e, &e->variants);
+	return nr;
+}
+
+static void entry_free(struct tbg_stock *s, struct entry *e)
+{
+	struct entry **at = &s->buckets[e->hash[0] % BUCKETS];
+
+	entry_empty(s, e);
+	while (*at != e)
+		at = &(*at)->next;
+	*at = e->next;
+	use_leave(s, e);
+	s->used -= e->bytes;
+	s->uris--;
+	free(e);
+}
+
+/* From the oldest on; what is being fetched stays. */
+static void room_make(struct tbg_stock *s, const struct entry *keep)
+{
+	struct entry *e = s->oldest, *newer;
+
+	for (; e && s->used > s->budget; e = newer) {
+		newer = e->newer;
+		if (e == keep || e->flights)
+			continue;
+		s->evicted += e->nr;
+		entry_free(s, e);
+	}
+}
+
+static bool second_same(const struct tbg_stored *one, const char *second,
+			uint32_t len)
+{
+	return one->second_len == len && (!len || !memcmp(one->second, second, len));
+}
+
+static bool selects(const struct tbg_stored *one, const char *req, size_t req_len)
+{
+	struct tbg_lines second = { 0 };
+	bool same;
+
+	if (!one->terms.has_vary)
+		return true;
+	same = tbg_second_make(&second, one->head, one->head_len, req, req_len) &&
+	       second_same(one, second.text, second.len);
+	tbg_lines_free(&second);
+	return same;
+}
+
+/* The one with the most recent Date (4.1). */
+static struct tbg_stored *variant_find(const struct entry *e, const char *req,
+				       size_t req_len)
+{
+	struct tbg_stored *best = NULL;
+
+	for (struct tbg_stored *one = e->variants; one; one = one->next)
+		if ((!best || one->terms.date_s > best->terms.date_s) &&
+		    selects(one, req, req_len))
+			best = one;
+	return best;
+}
+
+/* Opening, finding, storing */
+
+int tbg_stock_open(struct tbg_stock **ret, uint64_t budget,
+		   const uint64_t key[2])
+{
+	struct tbg_stock *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	s->buckets = calloc(BUCKETS, sizeof(*s->buckets));
+	if (!s->buckets) {
+		free(s);
+		return -ENOMEM;
+	}
+	pthread_mutex_init(&s->lock, NULL);
+	s->budget = budget;
+	s->key[0] = key[0];
+	s->key[1] = key[1];
+	*ret = s;
+	return 0;
+}
+
+void tbg_stock_close(struct tbg_stock *s)
+{
+	if (!s)
+		return;
+	while (s->oldest)
+		entry_free(s, s->oldest);
+	free(s->buckets);
+	free(s);
+}
+
+uint64_t tbg_stock_body_max(const struct tbg_stock *s)
+{
+	return s->budget / 16;
+}
+
+bool tbg_stock_fill(struct tbg_stock *s, int64_t bytes)
+{
+	int64_t sum = atomic_fetch_add(&s->filling, bytes) + bytes;
+
+	return sum <= (int64_t)(s->budget / 2);
+}
+
+struct tbg_stored *tbg_stock_find(struct tbg_stock *s, const struct tbg_uri *u,
+				  const char *req, size_t req_len,
+				  bool *ret_others)
+{
+	struct tbg_stored *one = NULL;
+	uint64_t hash[2];
+	struct entry *e;
+
+	*ret_others = false;
+	pthread_mutex_lock(&s->lock);
+	e = entry_find(s, u, hash);
+	if (e) {
+		use_leave(s, e);
+		use_enter(s, e);
+		*ret_others = e->variants;
+		one = variant_find(e, req, req_len);
+		if (one)
+			tbg_stored_get(one);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return one;
+}
+
+static bool changed_since(const struct tbg_stock *s, uint64_t hash, uint64_t seq)
+{
+	if (s->all_changed > seq || s->changes - seq > CHANGES)
+		return true;
+	for (; seq != s->changes; seq++)
+		if (s->change[seq % CHANGES] == hash)
+			return true;
+	return false;
+}
+
+uint64_t tbg_stock_seq(struct tbg_stock *s)
+{
+	uint64_t seq;
+
+	pthread_mutex_lock(&s->lock);
+	seq = s->changes;
+	pthread_mutex_unlock(&s->lock);
+	return seq;
+}
+
+static void variant_enter(struct tbg_stock *s, struct entry *e,
+			  struct tbg_stored *one)
+{
+	struct tbg_stored **at = &e->variants;
+
+	while (*at) {
+		bool same = second_same(*at, one->second, one->second_len);
+
+		if (same || (e->nr >= VARIANTS_MAX && !(*at)->next))
+			variant_drop(s, e, at);
+		else
+			at = &(*at)->next;
+	}
+	one->next = e->variants;
+	e->variants = one;
+	e->nr++;
+	e->bytes += bytes_of(one);
+	s->used += bytes_of(one);
+	s->responses++;
+}
+
+bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
+		   struct tbg_stored *one, uint64_t seq)
+{
+	uint64_t hash[2];
+	struct entry *e;
+	bool stored = false;
+
+	pthread_mutex_lock(&s->lock);
+	uri_hash(s->key, u->text, u->len, hash);
+	if (!changed_since(s, hash[0], seq) && (e = entry_get(s, u))) {
+		variant_enter(s, e, one);
+		use_leave(s, e);
+		use_enter(s, e);
+		e->pass_ns = 0;
+		room_make(s, e);
+		stored = true;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!stored)
+		tbg_stored_put(one);
+	return stored;
+}
+
+/* Withdrawing */
+
+static void change_log(struct tbg_stock *s, uint64_t hash)
+{
+	s->change[s->changes++ % CHANGES] = hash;
+}
+
+static unsigned int entry_withdraw(struct tbg_stock *s, struct entry *e)
+{
+	unsigned int nr = entry_empty(s, e);
+
+	s->withdrawn += nr;
+	for (struct tbg_flight *f = e->flights; f; f = f->next)
+		f->doomed = true;
+	if (!e->flights)
+		entry_free(s, e);
+	return nr;
+}
+
+unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u)
+{
+	unsigned int nr = 0;
+	uint64_t hash[2];
+	struct entry *e;
+
+	pthread_mutex_lock(&s->lock);
+	e = entry_find(s, u, hash);
+	change_log(s, hash[0]);
+	if (e)
+		nr = entry_withdraw(s, e);
+	pthread_mutex_unlock(&s->lock);
+	return nr;
+}
+
+/* What is to go, and what is asked for: a path, a host or a tag. */
+struct pick {
+	bool (*takes)(const struct entry *e, const struct pick *p);
+	const char *text;
+	size_t len;
+};
+
+static bool takes_all(const struct entry *e, const struct pick *p)
+{
+	return true;
+}
+
+/* Its path decoded, without the query; -1: it is none. */
+static int path_of(const struct entry *e, char ret[TBG_TARGET_MAX + 1])
+{
+	const char *at = e->uri + e->path_off;
+	size_t rest = e->len - e->path_off;
+	const char *query = memchr(at, '?', rest);
+
+	if (query)
+		rest = query - at;
+	return rest <= TBG_TARGET_MAX ?
+	       tbg_path_decode((const uint8_t *)at, rest, ret) : -1;
+}
+
+static bool takes_path(const struct entry *e, const struct pick *p)
+{
+	char path[TBG_TARGET_MAX + 1];
+	int n = path_of(e, path);
+
+	return n >= 0 && (size_t)n == p->len && !memcmp(path, p->text, p->len);
+}
+
+static bool takes_below(const struct entry *e, const struct pick *p)
+{
+	char path[TBG_TARGET_MAX + 1];
+	int n = path_of(e, path);
+
+	return n >= 0 && (size_t)n >= p->len && !memcmp(path, p->text, p->len);
+}
+
+/* The authority, with any port or none. */
+static bool takes_host(const struct entry *e, const struct pick *p)
+{
+	if (e->path_off < p->len || strncasecmp(e->uri, p->text, p->len))
+		return false;
+	return e->path_off == p->len || e->uri[p->len] == ':';
+}
+
+static bool word_has(struct tbg_value v, const char *word, size_t len)
+{
+	const char *p = v.text, *end = v.text + v.len;
+
+	while (p < end) {
+		const char *from = p;
+
+		while (p < end && *p != ' ' && *p != '\t' && *p != ',')
+			p++;
+		if (p - from == (long)len && !memcmp(from, word, len))
+			return true;
+		p++;
+	}
+	return false;
+}
+
+static bool stored_tagged(const struct tbg_stored *one, const char *tag)
+{
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	while (tbg_field_next(one->head, one->head_len, &at, &name, &v))
+		if (tbg_value_is(name, "Surrogate-Key") &&
+		    word_has(v, tag, strlen(tag)))
+			return true;
+	return false;
+}
+
+static bool takes_tag(const struct entry *e, const struct pick *p)
+{
+	for (const struct tbg_stored *one = e->variants; one; one = one->next)
+		if (stored_tagged(one, p->text))
+			return true;
+	return false;
+}
+
+static unsigned int purge(struct tbg_stock *s, const struct pick *p)
+{
+	struct entry *e, *older;
+	unsigned int nr = 0;
+
+	pthread_mutex_lock(&s->lock);
+	/* fetches under way are of unknown path here: none of them is stored */
+	change_log(s, 0);
+	s->all_changed = s->changes;
+	for (e = s->newest; e; e = older) {
+		older = e->older;
+		if (p->takes(e, p))
+			nr += entry_withdraw(s, e);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return nr;
+}
+
+unsigned int tbg_stock_purge(struct tbg_stock *s, const char *path, size_t len)
+{
+	return purge(s, &(struct pick){ path ? takes_path : takes_all, path, len });
+}
+
+unsigned int tbg_stock_purge_below(struct tbg_stock *s, const char *path,
+				   size_t len)
+{
+	return purge(s, &(struct pick){ takes_below, path, len });
+}
+
+unsigned int tbg_stock_purge_host(struct tbg_stock *s, const char *host)
+{
+	return purge(s, &(struct pick){ takes_host, host, strlen(host) });
+}
+
+unsigned int tbg_stock_purge_tag(struct tbg_stock *s, const char *tag)
+{
+	return purge(s, &(struct pick){ takes_tag, tag, strlen(tag) });
+}
+
+/* Fetches and those who wait for them */
+
+/*
+ * Whether a fetch under way is likely to answer the request: what is known of
+ * the URI's Vary (from the newest variant) must not tell them apart.
+ */
+static bool flight_fits(const struct tbg_flight *f, const struct tbg_lines *second)
+{
+	return !f->doomed && f->second.len == second->len &&
+	       !memcmp(f->second.text ?: "", second->text ?: "", second->len);
+}
+
+static struct tbg_flight *flight_new(struct entry *e, struct tbg_lines *second)
+{
+	struct tbg_flight *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->entry = e;
+	f->last = &f->waiters;
+	f->second = *second;
+	*second = (struct tbg_lines){ 0 };
+	f->next = e->flights;
+	e->flights = f;
+	return f;
+}
+
+static void waiter_add(struct tbg_flight *f, struct tbg_waiter *waiter)
+{
+	waiter->flight = f;
+	waiter->next = NULL;
+	waiter->prev = f->last;
+	*f->last = waiter;
+	f->last = &waiter->next;
+	f->waiting++;
+}
+
+static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second,
+			     struct tbg_waiter *waiter, struct tbg_flight **ret)
+{
+	struct tbg_flight *f = e->flights;
+
+	while (f && !flight_fits(f, second))
+		f = f->next;
+	if (f && waiter->w->now_ns < e->pass_ns)
+		return TBG_TURN_ALONE;
+	if (f) {
+		waiter_add(f, waiter);
+		return TBG_TURN_WAIT;
+	}
+	*ret = flight_new(e, second);
+	return *ret ? TBG_TURN_LEAD : TBG_TURN_ALONE;
+}
+
+enum tbg_turn tbg_stock_enter(struct tbg_stock *s, const struct tbg_uri *u,
+			      const char *req, size_t req_len, bool wait,
+			      struct tbg_waiter *waiter,
+			      struct tbg_flight **ret_flight)
+{
+	enum tbg_turn turn = TBG_TURN_ALONE;
+	struct tbg_lines second = { 0 };
+	struct entry *e;
+
+	*ret_flight = NULL;
+	if (!wait)
+		return turn;
+	pthread_mutex_lock(&s->lock);
+	e = entry_get(s, u);
+	if (e && (!e->variants ||
+		  tbg_second_make(&second, e->variants->head,
+				  e->variants->head_len, req, req_len)))
+		turn = turn_of(e, &second, waiter, ret_flight);
+	pthread_mutex_unlock(&s->lock);
+	tbg_lines_free(&second);
+	return turn;
+}
+
+void tbg_stock_land(struct tbg_stock *s, struct tbg_flight *f,
+		    unsigned int status, bool pass, uint64_t now_ns)
+{
+	struct entry *e = f->entry;
+	struct tbg_flight **at = &e->flights;
+	struct tbg_waiter *waiter, *next;
+
+	pthread_mutex_lock(&s->lock);
+	while (*at != f)
+		at = &(*at)->next;
+	*at = f->next;
+	if (pass)
+		e->pass_ns = now_ns + PASS_NS;
+	for (waiter = f->waiters; waiter; waiter = next) {
+		next = waiter->next;
+		waiter->flight = NULL;
+		waiter->status = status;
+		tbg_worker_post(waiter->w, &waiter->mail);
+	}
+	if (!e->flights && !e->variants && !e->pass_ns)
+		entry_free(s, e);
+	else
+		room_make(s, e);
+	pthread_mutex_unlock(&s->lock);
+	tbg_lines_free(&f->second);
+	free(f);
+}
+
+unsigned int tbg_stock_waiting(struct tbg_stock *s, const struct tbg_flight *f)
+{
+	unsigned int nr;
+
+	pthread_mutex_lock(&s->lock);
+	nr = f->waiting;
+	pthread_mutex_unlock(&s->lock);
+	return nr;
+}
+
+void tbg_stock_leave(struct tbg_stock *s, struct tbg_waiter *waiter)
+{
+	struct tbg_flight *f;
+
+	pthread_mutex_lock(&s->lock);
+	f = waiter->flight;
+	if (f) {
+		*waiter->prev = waiter->next;
+		if (waiter->next)
+			waiter->next->prev = waiter->prev;
+		else
+			f->last = waiter->prev;
+		f->waiting--;
+		waiter->flight = NULL;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!f)
+		tbg_worker_unpost(waiter->w, &waiter->mail);
+}
+
+void tbg_stock_stats(struct tbg_stock *s, struct tbg_stock_stats *ret)
+{
+	pthread_mutex_lock(&s->lock);
+	*ret = (struct tbg_stock_stats){
+		.responses = s->responses, .uris = s->uris,
+		.bytes_used = s->used, .bytes_budget = s->budget,
+		.evicted = s->evicted, .withdrawn = s->withdrawn,
+	};
+	pthread_mutex_unlock(&s->lock);
+}

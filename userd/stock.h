@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Stored responses of upstreams: by the request's URI, then by what Vary names
+ * (RFC 9111 2 and 4.1). Shared by all workers. Also who is fetching what, so
+ * that many requests make one fetch, and what was withdrawn meanwhile.
+ *
+ * A stored response never changes: a validation makes a new one around the
+ * same body. Whoever found or made one holds a reference.
+ */
+#ifndef TBG_USERD_STOCK_H
+#define TBG_USERD_STOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "policy.h"
+#include "worker.h"
+
+/* A body's bytes in the order they came. */
+struct tbg_piece {
+	struct tbg_piece *next;
+	uint32_t len, room;
+	uint8_t data[];
+};
+
+struct tbg_pile {
+	_Atomic uint32_t refs;
+	struct tbg_piece *first, *last;
+	uint64_t len;
+};
+
+struct tbg_pile *tbg_pile_new(void);
+void tbg_pile_put(struct tbg_pile *p);		/* NULL is allowed */
+/* A piece with room at the end, or NULL. */
+struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room);
+bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len);
+
+struct tbg_stored {
+	_Atomic uint32_t refs;
+	struct tbg_stored *next;	/* variant of the same URI */
+	struct tbg_terms terms;
+	char reason[64];
+	char *head;			/* field lines */
+	uint32_t head_len;
+	char *second;			/* secondary key, see tbg_second_make() */
+	uint32_t second_len;
+	struct tbg_pile *body;
+};
+
+/*
+ * A stored response of these field lines (copied), to a request with that head.
+ * body's reference is taken over. NULL: no memory.
+ */
+struct tbg_stored *tbg_stored_new(const struct tbg_terms *t, const char *reason,
+				  const char *head, size_t head_len,
+				  const char *req, size_t req_len,
+				  struct tbg_pile *body);
+void tbg_stored_get(struct tbg_stored *s);
+void tbg_stored_put(struct tbg_stored *s);	/* NULL is allowed */
+
+/*
+ * What a request says in the fields that a response's Vary names, normalised
+ * as RFC 9111 4.1 allows. false: no memory.
+ */
+struct tbg_lines;
+bool tbg_second_make(struct tbg_lines *ret, const char *head, size_t head_len,
+		     const char *req, size_t req_len);
+
+/* A URI as it is stored: authority, then the target from its slash on. */
+struct tbg_uri {
+	const char *text;
+	uint32_t len;
+	uint32_t path_off;
+};
+
+struct tbg_stock;
+
+/* budget: bytes of all that is stored; key: of the hash. */
+int tbg_stock_open(struct tbg_stock **ret, uint64_t budget,
+		   const uint64_t key[2]);
+void tbg_stock_close(struct tbg_stock *s);	/* NULL is allowed */
+
+/* Bytes of the largest body that is stored. */
+uint64_t tbg_stock_body_max(const struct tbg_stock *s);
+
+/* Bytes of a body being received to be stored; false: too many already. */
+bool tbg_stock_fill(struct tbg_stock *s, int64_t bytes);
+
+/*
+ * The stored response that the request selects, referenced. NULL: none;
+ * *ret_others tells whether the URI has others.
+ */
+struct tbg_stored *tbg_stock_find(struct tbg_stock *s, const struct tbg_uri *u,
+				  const char *req, size_t req_len,
+				  bool *ret_others);
+
+/*
+ * Stores; takes over the reference. seq: tbg_stock_seq() from before the
+ * request was sent: false if the URI has been withdrawn since, or no memory.
+ */
+bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
+		   struct tbg_stored *one, uint64_t seq);
+uint64_t tbg_stock_seq(struct tbg_stock *s);
+
+/* Withdraws all variants. Number of responses withdrawn. */
+unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u);
+/* Of any authority and query; path NULL: everything. */
+unsigned int tbg_stock_purge(struct tbg_stock *s, const char *path, size_t len);
+/* Whose path begins so. */
+unsigned int tbg_stock_purge_below(struct tbg_stock *s, const char *path,
+				   size_t len);
+/* Of a host, on any port. */
+unsigned int tbg_stock_purge_host(struct tbg_stock *s, const char *host);
+/* Whose Surrogate-Key names the tag. */
+unsigned int tbg_stock_purge_tag(struct tbg_stock *s, const char *tag);
+
+/* Who waits for another request's fetch. */
+struct tbg_waiter {
+	struct tbg_mail mail;		/* how it is told: in its worker */
+	struct tbg_worker *w;
+	struct tbg_flight *flight;	/* NULL: told, or never waited */
+	struct tbg_waiter *next, **prev;
+	unsigned int status;		/* 0: look again; or how the fetch failed */
+};
+
+enum tbg_turn {
+	TBG_TURN_LEAD,		/* fetch, then tbg_stock_land() */
+	TBG_TURN_WAIT,		/* mail comes */
+	TBG_TURN_ALONE,		/* fetch; nobody waits for it */
+};
+
+/*
+ * Once tbg_stock_find() has found nothing of use. wait: it may wait for others,
+ * and others for it; without it the turn is ALONE.
+ */
+enum tbg_turn tbg_stock_enter(struct tbg_stock *s, const struct tbg_uri *u,
+			      const char *req, size_t req_len, bool wait,
+			      struct tbg_waiter *waiter,
+			      struct tbg_flight **ret_flight);
+/* The fetch is over: those who wait are told. pass: do not wait next time. */
+void tbg_stock_land(struct tbg_stock *s, struct tbg_flight *f,
+		    unsigned int status, bool pass, uint64_t now_ns);
+/* How many wait for it now. */
+unsigned int tbg_stock_waiting(struct tbg_stock *s, const struct tbg_flight *f);
+/* Stops waiting; no mail comes any more. */
+void tbg_stock_leave(struct tbg_stock *s, struct tbg_waiter *waiter);
+
+struct tbg_stock_stats {
+	uint64_t responses, uris, bytes_used, bytes_budget, evicted, withdrawn;
+};
+void tbg_stock_stats(struct tbg_stock *s, struct tbg_stock_stats *ret);
+
+#endif

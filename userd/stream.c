@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Threads of long answers: what is asked for, started, sent, ended.
+ */
+#include "stream.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "command.h"
+#include "privilege.h"
+#include "server.h"
+
+int tbg_stream_send(struct tbg_stream *st, const char *p, size_t len)
+{
+	struct pollfd pfd = { .fd = st->fd, .events = POLLOUT };
+	ssize_t n;
+
+	while (len) {
+		n = send(st->fd, p, len, MSG_NOSIGNAL);
+		if (n > 0) {
+			p += n;
+			len -= n;
+		} else if (n < 0 && errno == EAGAIN) {
+			n = poll(&pfd, 1, TBG_STREAM_IDLE_S * 1000);
+			if (n == 0)
+				return -ETIMEDOUT;
+		} else if (errno != EINTR) {
+			return -errno;
+		}
+	}
+	return 0;
+}
+
+int tbg_stream_line(struct tbg_stream *st, json_t *line)
+{
+	char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+	size_t len = text ? strlen(text) : 0;
+	int err = -ENOMEM;
+
+	json_decref(line);
+	if (text) {
+		text[len] = '\n';	/* where the NUL was */
+		err = tbg_stream_send(st, text, len + 1);
+	}
+	free(text);
+	return err;
+}
+
+static void *stream_thread(void *arg)
+{
+	struct tbg_stream *st = arg;
+	uint64_t one = 1;
+
+	tbg_privilege_none();
+	atomic_store(&st->failed, st->run(st) != 0);
+	atomic_store(&st->done, true);
+	while (write(st->done_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+	return NULL;
+}
+
+static int thread_start(struct tbg_stream *st)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&st->thread, NULL, stream_thread, st);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -err;
+}
+
+static const struct {
+	const char *cmd;
+	int (*run)(struct tbg_stream *st);
+} streams[] = {
+	{ "objects", tbg_listing_run },
+	{ "warm",    tbg_warm_run },
+};
+
+static int (*run_of(const char *cmd))(struct tbg_stream *st)
+{
+	for (size_t i = 0; i < sizeof(streams) / sizeof(*streams); i++)
+		if (!strcmp(cmd, streams[i].cmd))
+			return streams[i].run;
+	return NULL;
+}
+
+bool tbg_stream_takes(const char *cmd)
+{
+	return run_of(cmd);
+}
+
+json_t *tbg_stream_start(struct tbg_stream **ret, struct tbg_server *s,
+			 const char *cmd, const json_t *req, int fd, int done_fd)
+{
+	struct tbg_stream *st = calloc(1, sizeof(*st));
+	json_t *error;
+	int err;
+
+	if (!st)
+		return tbg_command_error("%s: out of memory", cmd);
+	st->s = s;
+	st->run = run_of(cmd);
+	st->fd = fd;
+	st->done_fd = done_fd;
+	st->req = json_deep_copy(req);	/* its counts are not for two threads */
+	st->sites = s->sites;
+	tbg_sites_hold(st->sites);
+	err = st->req ? thread_start(st) : -ENOMEM;
+	if (!err) {
+		*ret = st;
+		return NULL;
+	}
+	error = tbg_command_error("%s: no thread: %s", cmd, strerror(-err));
+	tbg_sites_put(st->sites);
+	json_decref(st->req);
+	free(st);
+	return error;
+}
+
+void tbg_stream_end(struct tbg_stream *st)
+{
+	pthread_join(st->thread, NULL);
+	tbg_sites_put(st->sites);
+	json_decref(st->req);
+	free(st);
+}

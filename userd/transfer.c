@@ -1,0 +1,651 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What answers a request (RFC 9111 4): something stored, the fetch of another
+ * request for the same, or a fetch of its own. And the end: a transfer goes
+ * when nobody is answered by it, its fetch has ended, and no connection uses
+ * its memory.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "conn.h"
+#include "deliver.h"
+#include "fetch.h"
+#include "server.h"
+#include "transfer.h"
+
+#define WAITS_MAX	2		/* for others' fetches, then our own */
+#define WAIT_MS		15000		/* for one of them */
+#define REFRESH_S	10		/* least lifetime that is refreshed ahead */
+#define REFRESH_PART	10		/* of it, before its end */
+
+static void decide(struct tbg_transfer *x);
+
+/* Life */
+
+static void transfer_free(struct tbg_transfer *x)
+{
+	if (x->listed) {
+		*x->prev = x->next;
+		if (x->next)
+			x->next->prev = x->prev;
+	}
+	tbg_stored_put(x->selected);
+	tbg_stored_put(x->hit);
+	tbg_pile_put(x->pile);
+	tbg_pile_put(x->source);
+	tbg_frame_end(&x->frame);
+	tbg_frame_end(&x->up_frame);
+	tbg_lines_free(&x->up_head);
+	tbg_lines_free(&x->up_pre);
+	tbg_lines_free(&x->up_post);
+	tbg_lines_free(&x->pre);
+	tbg_lines_free(&x->post);
+	free(x->up_data);
+	free(x->uri_text);
+	free(x->req);
+	free(x);
+}
+
+void tbg_transfer_release(struct tbg_transfer *x)
+{
+	if (--x->holds || x->c || x->running || x->waiting || x->origins_nr)
+		return;
+	transfer_free(x);
+}
+
+void tbg_transfer_origin_gone(struct tbg_transfer *x)
+{
+	tbg_transfer_hold(x);
+	x->origins_nr--;
+	tbg_transfer_release(x);
+}
+
+void tbg_transfer_land(struct tbg_transfer *x, unsigned int status, bool pass)
+{
+	struct tbg_flight *f = x->flight;
+
+	if (!f)
+		return;
+	x->flight = NULL;
+	tbg_stock_land(x->w->s->stock, f, status, pass, x->w->now_ns);
+}
+
+void tbg_transfer_abandon(struct tbg_transfer *x)
+{
+	tbg_transfer_hold(x);
+	x->c = NULL;
+	if (x->waiting) {
+		x->waiting = false;
+		tbg_stock_leave(x->w->s->stock, &x->waiter);
+	}
+	/* others' answer is worth finishing, if it needs nothing of the client */
+	if (x->running && (x->up_body || !x->flight ||
+			   !tbg_stock_waiting(x->w->s->stock, x->flight)))
+		tbg_fetch_stop(x);
+	tbg_transfer_release(x);
+}
+
+/* Reading the request */
+
+/* The target is the URI's end: an empty path is "/" (RFC 9110 4.2.3). */
+static bool uri_make(struct tbg_transfer *x, struct tbg_value target)
+{
+	bool slash = !target.len || *target.text == '?';
+	const char *authority = x->host.text;
+	size_t n = x->host.len;
+	char *at;
+
+	if (n > 3 && !memcmp(authority + n - 3, ":80", 3))
+		n -= 3;
+	at = x->uri_text = malloc(n + slash + target.len + 1);
+	if (!at)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		char c = authority[i];
+
+		*at++ = c >= 'A' && c <= 'Z' ? c | 0x20 : c;
+	}
+	if (slash)
+		*at++ = '/';
+	if (target.len)
+		memcpy(at, target.text, target.len);
+	x->uri = (struct tbg_uri){ x->uri_text, n + slash + target.len, n };
+	x->target = (struct tbg_value){ x->uri_text + n, slash + target.len };
+	return true;
+}
+
+/* The target in origin form (RFC 9112 3.2.1): what follows the authority. */
+static struct tbg_value origin_form(struct tbg_value t)
+{
+	const char *at = t.text, *end = t.text + t.len;
+
+	if (!t.len || *at == '/' || *at == '*')
+		return t;
+	at = memchr(at, ':', t.len);
+	for (at = at ? at + 3 : end; at < end && *at != '/' && *at != '?'; at++)
+		;
+	return (struct tbg_value){ at, end > at ? end - at : 0 };
+}
+
+static struct tbg_value text_of(const struct tbg_transfer *x, struct tbg_text t)
+{
+	return (struct tbg_value){ x->req + t.off, t.off ? t.len : 0 };
+}
+
+static bool request_read(struct tbg_transfer *x)
+{
+	const char *line = x->req + x->m.head_off;
+	const char *end = x->req + x->m.len;
+	const char *lf = memchr(line, '\n', end - line);
+	const char *space = memchr(line, ' ', end - line);
+	struct tbg_value v;
+
+	x->method = (struct tbg_value){ line, space - line };
+	x->host = text_of(x, x->m.host);
+	x->fields = (struct tbg_value){ lf + 1, end - lf - 1 };
+	tbg_wish_read(&x->wish, x->m.method, x->fields.text, x->fields.len);
+	x->tunnel = x->m.method == TBG_METHOD_GET && x->m.minor &&
+		    !x->m.chunked && !x->m.content_length &&
+		    tbg_field_find(x->fields.text, x->fields.len, "Connection", &v) &&
+		    tbg_list_has(v, "upgrade") &&
+		    tbg_field_find(x->fields.text, x->fields.len, "Upgrade", &v);
+	return uri_make(x, origin_form(text_of(x, x->m.target)));
+}
+
+static void peer_read(struct tbg_transfer *x, const struct sockaddr_storage *a)
+{
+	const struct sockaddr_in6 *six = (const void *)a;
+	const struct sockaddr_in *four = (const void *)a;
+
+	if (a && a->ss_family == AF_INET)
+		inet_ntop(AF_INET, &four->sin_addr, x->peer, sizeof(x->peer));
+	else if (a && a->ss_family == AF_INET6)
+		inet_ntop(AF_INET6, &six->sin6_addr, x->peer, sizeof(x->peer));
+	else
+		strcpy(x->peer, "unknown");
+}
+
+static void on_waited(struct tbg_worker *w, struct tbg_mail *mail);
+
+static struct tbg_transfer *transfer_new(struct tbg_worker *w, const void *req,
+					 const struct tbg_message *m)
+{
+	struct tbg_transfer *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return NULL;
+	x->w = w;
+	x->m = *m;
+	x->req = malloc(m->len + 1);
+	x->holds = 1;
+	x->start_ns = w->now_ns;
+	x->stamp_ms = w->now_ms;
+	x->waiter.w = w;
+	x->waiter.mail.fn = on_waited;
+	x->limit = UINT64_MAX;
+	x->taken = m->len;
+	if (x->req) {
+		memcpy(x->req, req, m->len);
+		if (request_read(x)) {
+			x->next = w->transfers;
+			x->prev = &w->transfers;
+			if (x->next)
+				x->next->prev = &x->next;
+			w->transfers = x;
+			x->listed = true;
+			return x;
+		}
+	}
+	transfer_free(x);
+	return NULL;
+}
+
+/* Answering with what is stored */
+
+static struct tbg_value stored_field(const struct tbg_stored *s, const char *name)
+{
+	struct tbg_value v = { NULL, 0 };
+
+	tbg_field_find(s->head, s->head_len, name, &v);
+	return v;
+}
+
+/* Of the conditions that a cache evaluates (RFC 9111 4.3.2). */
+static bool not_modified(const struct tbg_transfer *x, const struct tbg_stored *s)
+{
+	struct tbg_conditions c = { 0 };
+	struct tbg_value etag = stored_field(s, "ETag");
+	struct tbg_value lm = stored_field(s, "Last-Modified");
+	int64_t modified_s = s->terms.date_s;
+
+	if (!tbg_field_find(x->fields.text, x->fields.len, "If-None-Match",
+			    &c.if_none_match))
+		tbg_field_find(x->fields.text, x->fields.len,
+			       "If-Modified-Since", &c.if_modified_since);
+	if (s->terms.status != 200 || (!c.if_none_match.text && !c.if_modified_since.text))
+		return false;
+	if (lm.len)
+		tbg_date_parse(lm.text, lm.len, &modified_s);
+	if (etag.len > 2 && !memcmp(etag.text, "W/", 2)) {	/* weak comparison */
+		etag.text += 2;
+		etag.len -= 2;
+	}
+	return tbg_conditions_eval(&c, etag.text ?: "", etag.len, modified_s) == 304;
+}
+
+/* One range of len bytes; false: none that counts. len of it 0: beyond the end. */
+static bool range_read(struct tbg_value v, uint64_t len, uint64_t *ret_from,
+		       uint64_t *ret_len)
+{
+	struct tbg_value first, last;
+	const char *dash;
+	uint64_t a, b = UINT64_MAX;
+
+	if (v.len < 7 || !tbg_value_is((struct tbg_value){ v.text, 6 }, "bytes="))
+		return false;
+	v.text += 6;
+	v.len -= 6;
+	dash = memchr(v.text, '-', v.len);
+	if (!dash || memchr(v.text, ',', v.len))
+		return false;
+	first = (struct tbg_value){ v.text, dash - v.text };
+	last = (struct tbg_value){ dash + 1, v.text + v.len - dash - 1 };
+	if (last.len && !tbg_digits_parse(last, &b))
+		return false;
+	if (!first.len) {			/* the last b bytes */
+		if (!last.len)
+			return false;
+		a = b < len ? len - b : 0;
+		b = b ? UINT64_MAX : 0;
+		if (!b)
+			a = len;
+	} else if (!tbg_digits_parse(first, &a) || b < a) {
+		return false;
+	}
+	*ret_from = a;
+	*ret_len = a >= len ? 0 : (b >= len ? len : b + 1) - a;
+	return true;
+}
+
+/* RFC 9110 13.1.5: the range counts only for the representation it is of. */
+static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored *s)
+{
+	struct tbg_value v, ours;
+
+	if (!tbg_field_find(x->fields.text, x->fields.len, "If-Range", &v))
+		return true;
+	ours = stored_field(s, v.len && *v.text == '"' ? "ETag" : "Last-Modified");
+	return ours.len == v.len && v.len && !memcmp(ours.text, v.text, v.len);
+}
+
+static void deliver_range(struct tbg_transfer *x, const struct tbg_stored *s,
+			  struct tbg_delivery *d, char range[80])
+{
+	struct tbg_value v;
+	uint64_t from, n;
+
+	if (!x->wish.get || s->terms.status != 200 ||
+	    !tbg_field_find(x->fields.text, x->fields.len, "Range", &v) ||
+	    !range_read(v, s->body->len, &from, &n) || !if_range_holds(x, s))
+		return;
+	d->range = range;
+	if (!n) {
+		snprintf(range, 80, "bytes */%llu", (unsigned long long)s->body->len);
+		d->status = 416;
+		d->reason = "Range Not Satisfiable";
+		d->source = NULL;
+		d->length = d->limit = 0;
+	} else {
+		snprintf(range, 80, "bytes %llu-%llu/%llu", (unsigned long long)from,
+			 (unsigned long long)(from + n - 1),
+			 (unsigned long long)s->body->len);
+		d->status = 206;
+		d->reason = "Partial Content";
+		d->from = from;
+		d->limit = from + n;
+		d->length = n;
+	}
+	d->reason_len = strlen(d->reason);
+}
+
+void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
+{
+	struct tbg_delivery d = {
+		.status = s->terms.status, .reason = s->reason,
+		.reason_len = strlen(s->reason), .fields = s->head,
+		.fields_len = s->head_len, .length = s->body->len,
+		.age_s = tbg_terms_age(&s->terms, x->w->now_ns),
+		.source = s->body, .limit = s->body->len, .ended = true,
+	};
+	char range[80];
+
+	x->hit = s;
+	if (!x->c)
+		return;
+	if (hit)
+		tbg_stat_add(&x->w->stats.hits, 1);
+	if (not_modified(x, s)) {
+		d.status = 304;
+		d.reason = tbg_status_text(304);
+		d.reason_len = strlen(d.reason);
+		d.length = -1;
+	} else {
+		deliver_range(x, s, &d, range);
+	}
+	tbg_deliver_begin(x, &d);
+	tbg_deliver_push(x);
+}
+
+static bool must_not_hide(const struct tbg_stored *s)
+{
+	return s->terms.cc.must_revalidate || s->terms.cc.proxy_revalidate ||
+	       s->terms.cc.s_maxage >= 0;
+}
+
+void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status)
+{
+	struct tbg_stored *s = x->selected;
+
+	if (!x->c || x->begun)
+		return;
+	if (s && status != 503 &&
+	    tbg_terms_error_stale(&s->terms, &x->wish, false, x->w->now_ns)) {
+		x->selected = NULL;
+		tbg_transfer_stored(x, s, false);
+		return;
+	}
+	if (s && status == 502 && must_not_hide(s))
+		status = 504;		/* RFC 9111 5.2.2.2 */
+	tbg_deliver_error(x, status);
+	tbg_deliver_push(x);
+}
+
+/* Deciding */
+
+/* Validates behind an answer that has been given (RFC 5861 3). */
+static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
+{
+	struct tbg_transfer *x = transfer_new(of->w, of->req, &of->m);
+
+	if (!x)
+		return;
+	memcpy(x->peer, of->peer, sizeof(x->peer));
+	x->wish.get = true;
+	tbg_stored_get(s);
+	x->selected = s;
+	if (tbg_stock_enter(x->w->s->stock, &x->uri, x->fields.text, x->fields.len,
+			    true, &x->waiter, &x->flight) == TBG_TURN_LEAD)
+		tbg_fetch_begin(x);
+	else
+		tbg_stock_leave(x->w->s->stock, &x->waiter);
+	tbg_transfer_release(x);
+}
+
+/*
+ * Whether a fresh response is about to become stale: then it is fetched again
+ * before it does, so that no request for it waits. One in the last tenth asks;
+ * what lives for less than 10 s, or is asked for less often, is not worth it.
+ */
+static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
+{
+	int64_t ttl_s = tbg_terms_ttl(&s->terms, now_ns);
+
+	return s->terms.lifetime_s >= REFRESH_S &&
+	       ttl_s <= s->terms.lifetime_s / REFRESH_PART && ttl_s > 0;
+}
+
+/* What a wait has brought was made for this request too, however short-lived. */
+static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
+{
+	return x->waits && s->terms.received_ns >= x->start_ns && !s->terms.cc.no_cache;
+}
+
+/* True: what is stored answers. Otherwise x->selected and x->fwd are set. */
+static bool decide_stored(struct tbg_transfer *x)
+{
+	enum tbg_reuse reuse;
+	struct tbg_stored *s;
+	bool others;
+
+	s = tbg_stock_find(x->w->s->stock, &x->uri, x->fields.text,
+			   x->fields.len, &others);
+	tbg_stored_put(x->selected);
+	x->selected = NULL;
+	x->fwd = others ? TBG_FWD_VARY_MISS : TBG_FWD_URI_MISS;
+	if (!s)
+		return false;
+	reuse = made_for(x, s) ? TBG_REUSE
+			       : tbg_terms_reuse(&s->terms, &x->wish, x->w->now_ns);
+	if (reuse == TBG_REUSE_VALIDATE) {
+		x->selected = s;
+		x->fwd = tbg_terms_ttl(&s->terms, x->w->now_ns) > 0 ?
+			 TBG_FWD_REQUEST : TBG_FWD_STALE;
+		return false;
+	}
+	if (x->wish.get && !x->wish.range && !x->wish.authorization &&
+	    (reuse == TBG_REUSE_REFRESH || ends_soon(s, x->w->now_ns)))
+		refresh(x, s);
+	tbg_transfer_stored(x, s, true);
+	return true;
+}
+
+/* Conditions that only the origin may evaluate (RFC 9111 4.3.2). */
+static bool origin_condition(const struct tbg_transfer *x)
+{
+	struct tbg_value v;
+
+	return tbg_field_find(x->fields.text, x->fields.len, "If-Match", &v) ||
+	       tbg_field_find(x->fields.text, x->fields.len,
+			      "If-Unmodified-Since", &v);
+}
+
+/* May others wait for this one's fetch, and this one for theirs? */
+static bool may_wait(const struct tbg_transfer *x)
+{
+	const struct tbg_wish *w = &x->wish;
+
+	return w->get && !w->cc.no_store && !w->range && !w->authorization &&
+	       (!w->conditional || x->selected) && !w->no_cache &&
+	       x->waits < WAITS_MAX;
+}
+
+static void go(struct tbg_transfer *x)
+{
+	switch (tbg_stock_enter(x->w->s->stock, &x->uri, x->fields.text,
+				x->fields.len, may_wait(x), &x->waiter,
+				&x->flight)) {
+	case TBG_TURN_WAIT:
+		x->waiting = true;
+		x->waits++;
+		x->stamp_ms = x->w->now_ms;
+		break;
+	case TBG_TURN_LEAD:
+	case TBG_TURN_ALONE:
+		tbg_fetch_begin(x);
+		break;
+	}
+}
+
+static void decide(struct tbg_transfer *x)
+{
+	bool body = x->m.chunked || x->m.content_length;
+
+	if ((!x->wish.get && !x->wish.head) || body || x->tunnel) {
+		x->fwd = x->wish.get || x->wish.head ? TBG_FWD_BYPASS : TBG_FWD_METHOD;
+		tbg_fetch_begin(x);
+		return;
+	}
+	if (origin_condition(x)) {
+		x->fwd = TBG_FWD_BYPASS;
+		tbg_fetch_begin(x);
+		return;
+	}
+	if (decide_stored(x))
+		return;
+	if (x->wish.cc.only_if_cached) {	/* RFC 9111 5.2.1.7 */
+		tbg_deliver_error(x, 504);
+		tbg_deliver_push(x);
+		return;
+	}
+	go(x);
+}
+
+/* The fetch that this one waited for is over. */
+static void waited(struct tbg_transfer *x)
+{
+	x->waiting = false;
+	if (!x->c)
+		return;
+	x->collapsed = true;
+	if (x->waiter.status) {
+		tbg_transfer_failed(x, x->waiter.status);
+		return;
+	}
+	if (decide_stored(x))
+		return;
+	x->collapsed = false;
+	go(x);
+}
+
+static void on_waited(struct tbg_worker *w, struct tbg_mail *mail)
+{
+	struct tbg_waiter *waiter = (void *)((char *)mail -
+					     offsetof(struct tbg_waiter, mail));
+	struct tbg_transfer *x = (void *)((char *)waiter -
+					  offsetof(struct tbg_transfer, waiter));
+
+	tbg_transfer_hold(x);
+	waited(x);
+	tbg_transfer_release(x);
+}
+
+/* From conn.c */
+
+/* Has the request come through this very daemon (RFC 9110 7.6.3)? */
+static bool loops(const struct tbg_transfer *x)
+{
+	const char *via = x->w->s->via;
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	while (tbg_field_next(x->fields.text, x->fields.len, &at, &name, &v))
+		if (tbg_value_is(name, "Via") && memmem(v.text, v.len, via, strlen(via)))
+			return true;
+	return false;
+}
+
+/* A status that answers at once; 0: none. */
+static unsigned int refusal(const struct tbg_transfer *x)
+{
+	if (x->m.content_length > x->body_max ||
+	    x->m.content_length > INT64_MAX)
+		return 413;
+	return loops(x) ? 508 : 0;
+}
+
+const char *tbg_transfer_reason(const struct tbg_transfer *x)
+{
+	if (x->hit && !x->fwd_status && !x->collapsed)
+		return tbg_cache_word(TBG_CACHE_HIT);
+	return tbg_cache_word(x->stored ? TBG_CACHE_STORED : TBG_CACHE_MISS);
+}
+
+bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
+			const struct tbg_message *m, const uint8_t *b,
+			uint64_t body_max, enum tbg_persist persist)
+{
+	struct tbg_transfer *x = transfer_new(w, b, m);
+	unsigned int status;
+
+	if (!x)
+		return false;
+	x->c = c;
+	x->persist = persist;
+	x->body_max = body_max;
+	peer_read(x, tbg_conn_peer(c));
+	c->traffic->transfer = x;
+	x->starting = true;
+	status = refusal(x);
+	if (status) {
+		/* a body is never read */
+		x->up_body = m->chunked || m->content_length;
+		tbg_deliver_error(x, status);
+		tbg_deliver_push(x);
+	} else {
+		decide(x);
+	}
+	x->starting = false;
+	tbg_transfer_release(x);
+	return true;
+}
+
+struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
+					const struct tbg_message *m,
+					const char *head, struct tbg_backend *b)
+{
+	struct tbg_transfer *x = transfer_new(w, head, m);
+
+	if (!x)
+		return NULL;
+	strcpy(x->peer, "unknown");
+	x->checks = b;
+	x->fresh_only = true;
+	return x;
+}
+
+void tbg_transfer_input(struct tbg_transfer *x)
+{
+	tbg_transfer_hold(x);
+	if (x->running)
+		tbg_fetch_input(x);
+	tbg_transfer_release(x);
+}
+
+void tbg_transfer_writable(struct tbg_transfer *x)
+{
+	tbg_transfer_hold(x);
+	x->blocked = false;
+	tbg_deliver_push(x);
+	if (x->running && x->c)
+		tbg_fetch_resume(x);
+	tbg_transfer_release(x);
+}
+
+bool tbg_transfer_waits_client(const struct tbg_transfer *x)
+{
+	return x->blocked || (x->up_body && !x->up_nr && x->up_head_done &&
+			      !x->head_done);
+}
+
+static void check(struct tbg_transfer *x)
+{
+	if (x->running)
+		tbg_fetch_check(x);
+	if (!x->waiting || x->w->now_ms - x->stamp_ms < WAIT_MS)
+		return;
+	/* a long download: this one gets its own */
+	tbg_stock_leave(x->w->s->stock, &x->waiter);
+	x->waiting = false;
+	x->waits = WAITS_MAX;
+	go(x);
+}
+
+void tbg_transfers_check(struct tbg_worker *w)
+{
+	struct tbg_transfer *x = w->transfers, *next;
+
+	if (x)
+		tbg_transfer_hold(x);
+	for (; x; x = next) {
+		check(x);
+		next = x->next;		/* what check() made stands before it */
+		if (next)
+			tbg_transfer_hold(next);
+		tbg_transfer_release(x);
+	}
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A request that is answered from behind: by what is stored, by another
+ * request's fetch, or by an upstream. Three files in the order of a request:
+ *
+ *	transfer.c	what answers, and the life of it all
+ *	fetch.c		the upstream's half: request out, response in
+ *	deliver.c	the client's half: response out
+ *
+ * Belongs to one worker. It outlives its client where others wait for its
+ * fetch, and always the operations that use its memory.
+ */
+#ifndef TBG_USERD_TRANSFER_H
+#define TBG_USERD_TRANSFER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "field.h"
+#include "forward.h"
+#include "frame.h"
+#include "origin.h"
+#include "policy.h"
+#include "response.h"
+#include "stock.h"
+#include "worker.h"
+
+#define TBG_TRANSFER_IOV 3
+
+/* Why a request goes on to the upstream (RFC 9211 2.2). */
+#define TBG_FWD_LIST(X) \
+	X(BYPASS, "bypass") \
+	X(METHOD, "method") \
+	X(URI_MISS, "uri-miss") \
+	X(VARY_MISS, "vary-miss") \
+	X(REQUEST, "request") \
+	X(STALE, "stale")
+
+enum tbg_fwd {
+#define X(name, text) TBG_FWD_##name,
+	TBG_FWD_LIST(X)
+#undef X
+};
+
+struct tbg_transfer {
+	struct tbg_worker *w;
+	struct tbg_conn *c;		/* NULL: nobody is to be answered (now) */
+	struct tbg_transfer *next, **prev;	/* of the worker's */
+	unsigned int holds;		/* calls that are still using it */
+	unsigned int origins_nr;	/* connections that may use its memory */
+	bool starting;			/* conn.c goes on by itself */
+	bool running;			/* the fetch has not ended */
+	bool listed;
+
+	/* the request */
+	char *req;			/* its head as received */
+	struct tbg_message m;
+	struct tbg_value method, target, host, fields;
+	struct tbg_wish wish;
+	struct tbg_uri uri;
+	char *uri_text;
+	char peer[48];
+	uint32_t taken;			/* bytes of it, body included */
+	uint64_t body_max;		/* more: 413 */
+	enum tbg_persist persist;
+	uint64_t start_ns;
+
+	/* the cache's part */
+	struct tbg_waiter waiter;
+	bool waiting;
+	uint8_t waits;			/* so far */
+	struct tbg_flight *flight;	/* NULL: nobody waits for us */
+	struct tbg_stored *selected;	/* to be validated, or better than nothing */
+	struct tbg_stored *hit;		/* being delivered */
+	enum tbg_fwd fwd;
+	uint16_t fwd_status;		/* 0: not yet */
+	bool collapsed, stored;
+
+	/* fetch.c: request out */
+	struct tbg_backend *checks;	/* the one this is a check of; or NULL */
+	struct tbg_origin *o;
+	uint32_t tried;			/* bits of backends */
+	uint8_t tries;
+	bool fresh_only;		/* no pooled connection again */
+	bool plain;			/* no conditions of our own again */
+	bool alone;			/* the client's conditions were left out */
+	struct tbg_lines up_head;
+	struct iovec up_iov[TBG_TRANSFER_IOV];
+	uint8_t up_nr;
+	bool up_head_done, up_body, up_failed, expecting, tunnel;
+	bool body_begun;		/* cannot be sent again */
+	struct tbg_frame up_frame;
+	uint64_t body_len;
+	uint8_t *up_data;
+	struct tbg_lines up_pre, up_post;
+
+	/* fetch.c: response in */
+	struct tbg_response r;
+	struct tbg_frame frame;
+	uint32_t head_off;		/* of the response in o->head */
+	uint8_t interims;
+	bool head_done, filling, paused, extra;
+	uint64_t sent_ns, seq, filled;
+	uint32_t stamp_ms;		/* last progress of the upstream */
+	struct tbg_pile *pile;
+	struct tbg_piece *into;		/* being received into */
+	struct tbg_terms terms;
+	struct tbg_lines lines;		/* its fields */
+
+	/* deliver.c */
+	struct tbg_lines pre, post;
+	uint32_t pre_off, post_off;
+	struct tbg_pile *source;	/* our own reference */
+	struct tbg_piece *at;
+	uint32_t at_off;
+	uint64_t read, chunk_left;	/* bytes of source that are sent */
+	uint64_t limit;			/* where it ends; UINT64_MAX: at its end */
+	bool begun, chunked, ended, last, blocked, bodiless, consumes;
+	uint16_t status;
+	uint64_t body_sent;
+};
+
+/*
+ * conn.c: takes over the request whose head is m at b; its answer is
+ * c->traffic->transfer's until tbg_conn_answered(). body_max: bytes that its
+ * body may have. False: no memory.
+ */
+bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
+			const struct tbg_message *m, const uint8_t *b,
+			uint64_t body_max, enum tbg_persist persist);
+/* What the log says of where its answer came from. */
+const char *tbg_transfer_reason(const struct tbg_transfer *x);
+/* There may be more of the request's body. */
+void tbg_transfer_input(struct tbg_transfer *x);
+/* The socket takes output again. */
+void tbg_transfer_writable(struct tbg_transfer *x);
+/* The client is gone. */
+void tbg_transfer_abandon(struct tbg_transfer *x);
+/* Is it the client that we wait for? */
+bool tbg_transfer_waits_client(const struct tbg_transfer *x);
+
+/* health.c: a request of our own to one server, held. NULL: no memory. */
+struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
+					const struct tbg_message *m,
+					const char *head, struct tbg_backend *b);
+
+/* origin.c: a connection no longer uses the transfer's memory. */
+void tbg_transfer_origin_gone(struct tbg_transfer *x);
+
+/* Time limits, on every tick. */
+void tbg_transfers_check(struct tbg_worker *w);
+
+/* Around whatever may end it. */
+static inline void tbg_transfer_hold(struct tbg_transfer *x)
+{
+	x->holds++;
+}
+void tbg_transfer_release(struct tbg_transfer *x);
+
+/* Answers with a stored response; takes over the reference. */
+void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit);
+
+/* Answers without an upstream's response: stale where that is right. */
+void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status);
+
+/* The fetch has ended: who waits for it is told. status 0: look it up. */
+void tbg_transfer_land(struct tbg_transfer *x, unsigned int status, bool pass);
+
+#endif

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Numbers with units. Pure.
+ */
+#include "value.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The digits that v begins with; NULL: none, or too many. */
+static const char *digits(const char *v, unsigned long long *ret)
+{
+	char *end;
+
+	if (*v < '0' || *v > '9')
+		return NULL;
+	errno = 0;
+	*ret = strtoull(v, &end, 10);
+	return errno ? NULL : end;
+}
+
+bool tbg_value_number(const char *v, unsigned long min, unsigned long max,
+		      unsigned int *ret)
+{
+	unsigned long long n;
+	const char *end = digits(v, &n);
+
+	if (!end || *end || n < min || n > max)
+		return false;
+	*ret = n;
+	return true;
+}
+
+bool tbg_value_size(const char *v, uint64_t min, uint64_t max, uint64_t *ret)
+{
+	static const char units[] = "KMG";
+	unsigned long long n;
+	const char *end = digits(v, &n), *unit;
+	int shift = 0;
+
+	if (!end)
+		return false;
+	unit = *end ? strchr(units, *end & ~0x20) : NULL;
+	if (unit) {
+		shift = 10 * (unit - units + 1);
+		end++;
+	}
+	if (*end || n > max >> shift || n << shift < min)
+		return false;
+	*ret = n << shift;
+	return true;
+}
+
+bool tbg_value_ms(const char *v, unsigned int *ret)
+{
+	unsigned long long n;
+	const char *end = digits(v, &n);
+	unsigned int unit = 1000;
+
+	if (!end)
+		return false;
+	if (!strcmp(end, "ms"))
+		unit = 1;
+	else if (*end && strcmp(end, "s"))
+		return false;
+	if (!n || n > 86400000 / unit)
+		return false;
+	*ret = n * unit;
+	return true;
+}
+
+bool tbg_value_seconds(const char *v, uint64_t *ret)
+{
+	static const struct {
+		char letter;
+		uint64_t seconds;
+	} units[] = {
+		{ 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 },
+		{ 'w', 7 * 86400 }, { 'y', 365 * 86400 },
+	};
+	uint64_t unit = 1, most = 100 * 365 * 86400ull;
+	unsigned long long n;
+	const char *end = digits(v, &n);
+
+	if (!end)
+		return false;
+	for (size_t i = 0; *end && i < sizeof(units) / sizeof(*units); i++)
+		if (end[0] == units[i].letter && !end[1])
+			unit = units[i].seconds, end++;
+	if (*end || n > most / unit)
+		return false;
+	*ret = n * unit;
+	return true;
+}
+
+bool tbg_value_bool(const char *v, bool *ret)
+{
+	static const char *const yes[] = { "on", "yes", "true" };
+	static const char *const no[] = { "off", "no", "false" };
+
+	for (int i = 0; i < 3; i++) {
+		if (strcmp(v, yes[i]) && strcmp(v, no[i]))
+			continue;
+		*ret = !strcmp(v, yes[i]);
+		return true;
+	}
+	return false;
+}

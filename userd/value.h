@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Values as people write them, on the command line and in the configuration
+ * file alike. Each returns false, and stores nothing, for what it is not.
+ */
+#ifndef TBG_USERD_VALUE_H
+#define TBG_USERD_VALUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+bool tbg_value_number(const char *v, unsigned long min, unsigned long max,
+		      unsigned int *ret);
+
+/* "512", "64K", "256M", "4G" */
+bool tbg_value_size(const char *v, uint64_t min, uint64_t max, uint64_t *ret);
+
+/* "30", "30s" or "500ms": up to a day */
+bool tbg_value_ms(const char *v, unsigned int *ret);
+
+/* "0", "90", "90s", "10m", "12h", "30d", "2w", "1y": up to 100 years */
+bool tbg_value_seconds(const char *v, uint64_t *ret);
+
+bool tbg_value_bool(const char *v, bool *ret);		/* on, yes, true … */
+
+#endif

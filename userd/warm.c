@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * {"cmd":"warm","path":"/srv/www/css"}: publishes files ahead of their first
+ * request. Each is asked for as a client would, of every site that serves it:
+ * what a request could not get, or the cache would not keep, is not stored here
+ * either.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "command.h"
+#include "file.h"
+#include "root.h"
+#include "route.h"
+#include "server.h"
+#include "stream.h"
+#include "why.h"
+
+#define DEPTH_MAX	64		/* folders in folders */
+#define TELL_NS		100000000ull	/* between two lines of progress */
+
+struct warm {
+	struct tbg_stream *st;
+	struct tbg_answer *answer;
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + 1];	/* rooted, of the folder at hand */
+	bool counting;			/* the first walk: how many there are */
+	uint64_t total, done;		/* files that some request could get */
+	uint64_t asked;			/* requests, of both walks */
+	uint64_t stored, cached, left;	/* requests: published, there before, not kept */
+	uint64_t told_ns;
+	int err;			/* the client has gone, or the sites have */
+};
+
+static int tell(struct warm *w)
+{
+	return tbg_stream_line(w->st, json_pack("{s:b, s:I, s:I}", "progress", 1,
+						"done", (json_int_t)w->done,
+						"total", (json_int_t)w->total));
+}
+
+/* Asks a site for a path, and lets the answer go. */
+static void ask(struct warm *w, const struct tbg_site *site, const char *path)
+{
+	struct tbg_ask a = {
+		.method = TBG_METHOD_GET, .path = path, .path_len = strlen(path),
+		.site = site,
+	};
+
+	w->asked++;
+	if (w->counting)
+		return;
+	tbg_route(w->st->s, &a, w->answer);
+	if (w->answer->hit)
+		w->cached++;
+	else if (w->answer->reply.cache == TBG_CACHE_STORED)
+		w->stored++;
+	else
+		w->left++;
+	tbg_answer_done(w->answer);
+}
+
+/* Does this path of the site lead to the root of w->name? */
+static bool leads_here(const struct warm *w, const struct tbg_site *site,
+		       const char *path)
+{
+	return tbg_location_find(site, path, strlen(path))->root == atoi(w->name);
+}
+
+/* The file of w->name, and the folder that it is the index of. */
+static void file_ask(struct warm *w, const struct tbg_site *site)
+{
+	const char *file = strrchr(w->name, '/') + 1;
+	char path[TBG_TARGET_MAX + 1];
+	const struct tbg_location *l;
+
+	snprintf(path, sizeof(path), "%s", strchr(w->name, '/'));
+	if (leads_here(w, site, path))
+		ask(w, site, path);
+	strrchr(path, '/')[1] = 0;
+	l = tbg_location_find(site, path, strlen(path));
+	if (leads_here(w, site, path) && l->index_nr && !strcmp(file, l->index[0]))
+		ask(w, site, path);
+}
+
+static void file_warm(struct warm *w)
+{
+	const struct tbg_sites *sites = w->st->sites;
+
+	uint64_t asked = w->asked;
+
+	for (unsigned int i = 0; i < sites->nr; i++)
+		file_ask(w, &sites->site[i]);
+	if (asked == w->asked)		/* other locations hide it */
+		return;
+	if (w->counting)
+		w->total++;
+	else
+		w->done++;
+	if (sites != w->st->s->sites)
+		w->err = -ESTALE;
+	if (tbg_mono_ns() - w->told_ns < TELL_NS || w->err)
+		return;
+	w->told_ns = tbg_mono_ns();
+	w->err = tell(w);
+}
+
+static void walk(struct warm *w, unsigned int depth);
+
+/* Links to folders are not followed (they may lead in a circle), dot files left. */
+static void entry_walk(struct warm *w, int dir, const char *entry,
+		       unsigned int depth)
+{
+	size_t len = strlen(w->name);
+	struct stat st;
+
+	if (entry[0] == '.' || len + 1 + strlen(entry) >= sizeof(w->name) ||
+	    fstatat(dir, entry, &st, AT_SYMLINK_NOFOLLOW))
+		return;
+	sprintf(w->name + len, "%s%s", w->name[len - 1] == '/' ? "" : "/", entry);
+	if (S_ISDIR(st.st_mode))
+		walk(w, depth + 1);
+	else if (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))
+		file_warm(w);
+	w->name[len] = 0;
+}
+
+static void walk(struct warm *w, unsigned int depth)
+{
+	int fd = depth > DEPTH_MAX ? -1 :
+		 tbg_root_openat(w->st->s->roots, w->name, O_RDONLY | O_DIRECTORY, 0);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *d;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	while (!w->err && (d = readdir(dir)))
+		entry_walk(w, dirfd(dir), d->d_name, depth);
+	closedir(dir);
+}
+
+/* w->name: a folder or a file. */
+static void start(struct warm *w)
+{
+	struct stat st;
+	int fd = tbg_root_openat(w->st->s->roots, w->name, O_PATH, 0);
+
+	if (fd < 0)
+		return;
+	if (!fstat(fd, &st)) {
+		if (S_ISDIR(st.st_mode))
+			walk(w, 0);
+		else if (S_ISREG(st.st_mode))
+			file_warm(w);
+	}
+	close(fd);
+}
+
+/* What is left of path below a folder, "" if it is that; NULL: not below it. */
+static const char *below(const char *path, const char *folder)
+{
+	size_t len = strlen(folder);
+
+	if (!strcmp(folder, "/"))
+		return path + 1;
+	if (strncmp(path, folder, len) || (path[len] && path[len] != '/'))
+		return NULL;
+	return path[len] ? path + len + 1 : path + len;
+}
+
+/*
+ * Goes to every root that path is in, or that is in path; roots that are served
+ * several times, once.
+ */
+static unsigned int roots_walk(struct warm *w, const char *path)
+{
+	const struct tbg_sites *sites = w->st->sites;
+	bool seen[TBG_ROOTS_MAX] = { false };
+	unsigned int nr = 0;
+
+	for (unsigned int i = 0; i < sites->nr; i++)
+		for (unsigned int j = 0; j < sites->site[i].locations_nr; j++) {
+			int root = sites->site[i].locations[j].root;
+			const char *at = tbg_root_path(w->st->s->roots, root);
+			const char *rest = below(path, at);
+
+			if (root < 0 || seen[root] || (!rest && !below(at, path)))
+				continue;
+			seen[root] = true;
+			nr++;
+			if (rest && strlen(rest) >= TBG_TARGET_MAX)
+				continue;
+			strcpy(w->name + tbg_root_text(root, w->name), rest ?: "");
+			start(w);
+		}
+	return nr;
+}
+
+static int run(struct warm *w, const char *path)
+{
+	unsigned int nr;
+
+	w->counting = true;
+	nr = roots_walk(w, path);
+	if (!w->err && (!nr || !w->total))
+		return tbg_stream_line(w->st, tbg_command_error(nr ?
+			"%.300s: no file there that the daemon's user can reach" :
+			"%.300s: not below a root, see toboggan status; give a folder or file that is served",
+			path));
+	w->counting = false;
+	w->err = tell(w);
+	if (!w->err)
+		roots_walk(w, path);
+	if (w->err == -ESTALE)
+		return tbg_stream_line(w->st, tbg_command_error("warm: the configuration was exchanged meanwhile; begin again"));
+	if (w->err)
+		return w->err;
+	return tbg_stream_line(w->st, json_pack("{s:b, s:I, s:I, s:I, s:I}", "ok", 1,
+				"files", (json_int_t)w->done,
+				"stored", (json_int_t)w->stored,
+				"cached", (json_int_t)w->cached,
+				"left", (json_int_t)w->left));
+}
+
+int tbg_warm_run(struct tbg_stream *st)
+{
+	const char *path = json_string_value(json_object_get(st->req, "path"));
+	struct warm *w;
+	int err;
+
+	if (!path || *path != '/')
+		return tbg_stream_line(st, tbg_command_error("path: missing; give the absolute path of a folder or file"));
+	w = calloc(1, sizeof(*w));
+	if (!w || !(w->answer = calloc(1, sizeof(*w->answer)))) {
+		free(w);
+		return tbg_stream_line(st, tbg_command_error("warm: out of memory"));
+	}
+	w->st = st;
+	err = run(w, path);
+	free(w->answer);
+	free(w);
+	return err;
+}

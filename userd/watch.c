@@ -1,0 +1,661 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Which files changed: inotify on every folder between a root and a cached
+ * file, and a periodic stat beneath. Workers take leases here; the control
+ * thread reads events and withdraws. Must never call a file trusted whose
+ * change could go unseen.
+ *
+ * A lease notes the cache's number of changes and looks the folder up under
+ * w->lock; events are applied (folder forgotten, change logged, objects
+ * withdrawn) under w->lock too. So a lease that still found the folder watched
+ * has a number from before the event that ends the watch, and its publish fails
+ * (cache.c). Watches are added from the root down, each before the next folder
+ * is opened: a folder exchanged meanwhile is an event on the one above.
+ *
+ * A folder's watch reports what happens through names in that folder. A file
+ * with one link has no other name, so what it lacks is the moment at which it
+ * gets one, outside the root perhaps: each file has a watch of its own for that,
+ * up to FILES_MAX of them, gone with its first event.
+ *
+ * Not seen at once, but by the stat (seconds): a file system mounted over a
+ * folder; a writer that maps the file and never closes it; further hard links
+ * of files beyond FILES_MAX.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "root.h"
+#include "watch.h"
+
+#define EVENTS (IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | \
+		IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | \
+		IN_MOVE_SELF | IN_ONLYDIR)
+#define EVENTS_FILE (IN_MODIFY | IN_ATTRIB | IN_ONESHOT)
+#define EVENTS_REPLACE (IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE)
+
+/* A stat round takes 5 s; a tick stops after so many or so long. */
+#define ROUND_TICKS	5
+#define TICK_STATS	4000
+#define TICK_NS		20000000ull
+#define TICK_FORGETS	2000	/* watches given back, 5 us each */
+
+/*
+ * Watches of files; each costs the kernel about 1 KB (it keeps the inode), and
+ * folders come first: never more than half of what the user may have.
+ */
+#define FILES_MAX	16384
+
+#define FOLDER_BUCKETS	4096	/* power of two */
+#define READ_BYTES	65536
+#define READS_MAX	64
+
+/* File systems whose every change passes through this kernel's own files. */
+#define FS_ZFS		0x2fc12fc1
+#define FS_BCACHEFS	0xca451a4e
+static const unsigned long fs_good[] = {
+	EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC,
+	F2FS_SUPER_MAGIC, RAMFS_MAGIC, EROFS_SUPER_MAGIC_V1, SQUASHFS_MAGIC,
+	FS_ZFS, FS_BCACHEFS,
+};
+
+/* A watched folder, or (by wd alone) a watched file. */
+struct folder {
+	struct folder *by_name, *by_wd;	/* next in the bucket */
+	uint32_t hash;
+	int wd;
+	uint32_t len;
+	bool is_file;
+	char name[];			/* rooted; "0" is a root itself */
+};
+
+struct tbg_watch {
+	struct tbg_cache *cache;
+	const struct tbg_roots *roots;
+	int fd;				/* inotify */
+	unsigned int slice;		/* next of the periodic stat */
+	unsigned int files_nr, files_max;	/* watches of files */
+	pthread_mutex_t lock;		/* the folders; before the cache's */
+	struct folder *by_name[FOLDER_BUCKETS];
+	struct folder *by_wd[FOLDER_BUCKETS];
+	char buf[READ_BYTES]
+		__attribute__((aligned(__alignof__(struct inotify_event))));
+};
+
+/* Folders; w->lock held */
+
+static uint32_t folder_hash(const char *name, size_t len)
+{
+	uint32_t h = 2166136261u;
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ (uint8_t)name[i]) * 16777619u;
+	return h;
+}
+
+static struct folder *folder_find(struct tbg_watch *w, const char *name,
+				  size_t len)
+{
+	uint32_t hash = folder_hash(name, len);
+	struct folder *f = w->by_name[hash % FOLDER_BUCKETS];
+
+	while (f && (f->hash != hash || f->len != len ||
+		     memcmp(f->name, name, len)))
+		f = f->by_name;
+	return f;
+}
+
+static struct folder *folder_of_wd(struct tbg_watch *w, int wd)
+{
+	struct folder *f = w->by_wd[(uint32_t)wd % FOLDER_BUCKETS];
+
+	while (f && f->wd != wd)
+		f = f->by_wd;
+	return f;
+}
+
+static bool folder_below(const struct folder *f, const char *name, size_t len)
+{
+	return !len || (f->len >= len && !memcmp(f->name, name, len) &&
+			(f->len == len || f->name[len] == '/'));
+}
+
+static void folder_unwatch(struct tbg_watch *w, struct folder *f)
+{
+	struct folder **at = &w->by_wd[(uint32_t)f->wd % FOLDER_BUCKETS];
+
+	while (*at != f)
+		at = &(*at)->by_wd;
+	*at = f->by_wd;
+	inotify_rm_watch(w->fd, f->wd);
+}
+
+/*
+ * The folder and all below it: their watches follow folders, not names. name
+ * may be that of a folder which goes.
+ */
+static void folder_forget_below(struct tbg_watch *w, const char *name,
+				size_t len)
+{
+	struct folder *gone = NULL, *f;
+
+	for (int b = 0; b < FOLDER_BUCKETS; b++) {
+		struct folder **at = &w->by_name[b];
+
+		while ((f = *at)) {
+			if (!folder_below(f, name, len)) {
+				at = &f->by_name;
+				continue;
+			}
+			*at = f->by_name;
+			folder_unwatch(w, f);
+			f->by_name = gone;
+			gone = f;
+		}
+	}
+	while ((f = gone)) {
+		gone = f->by_name;
+		free(f);
+	}
+}
+
+/* Does the folder's name still lead to what fd is? */
+static bool folder_is(struct tbg_watch *w, const struct folder *f, int fd)
+{
+	struct stat a, b;
+	bool same;
+	int other;
+
+	other = tbg_root_openat(w->roots, f->name, O_PATH | O_DIRECTORY,
+				RESOLVE_NO_SYMLINKS);
+	if (other < 0)
+		return false;
+	same = !fstat(fd, &a) && !fstat(other, &b) && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
+	close(other);
+	return same;
+}
+
+/*
+ * The watch of an open folder. A folder that was moved, the event of it still
+ * unread, has its old watch: that goes, with all that was known under the old
+ * name. -EEXIST: the folder has two names at once (a bind mount).
+ */
+static int wd_make(struct tbg_watch *w, int fd)
+{
+	struct folder *old;
+	char path[32];
+	int wd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	wd = inotify_add_watch(w->fd, path, EVENTS);
+	if (wd < 0)
+		return -errno;
+	old = folder_of_wd(w, wd);
+	if (!old)
+		return wd;
+	if (folder_is(w, old, fd))
+		return -EEXIST;
+	tbg_cache_withdraw_name(w->cache, old->name);
+	folder_forget_below(w, old->name, old->len);
+	wd = inotify_add_watch(w->fd, path, EVENTS);
+	return wd < 0 ? -errno : wd;
+}
+
+/* Watches the folder of the first len bytes of name; those above it are. */
+static int folder_add(struct tbg_watch *w, const char *name, size_t len)
+{
+	struct folder *f = calloc(1, sizeof(*f) + len + 1);
+	int fd, wd;
+
+	if (!f)
+		return -ENOMEM;
+	memcpy(f->name, name, len);
+	f->len = len;
+	f->hash = folder_hash(name, len);
+	fd = tbg_root_openat(w->roots, f->name, O_PATH | O_DIRECTORY,
+				RESOLVE_NO_SYMLINKS);
+	if (fd < 0) {
+		free(f);
+		return fd;
+	}
+	wd = wd_make(w, fd);
+	close(fd);
+	if (wd < 0) {
+		free(f);
+		return wd;
+	}
+	f->wd = wd;
+	f->by_name = w->by_name[f->hash % FOLDER_BUCKETS];
+	w->by_name[f->hash % FOLDER_BUCKETS] = f;
+	f->by_wd = w->by_wd[(uint32_t)wd % FOLDER_BUCKETS];
+	w->by_wd[(uint32_t)wd % FOLDER_BUCKETS] = f;
+	return 0;
+}
+
+/* Every folder on the way to name, its root first. */
+static int folders_add(struct tbg_watch *w, const char *name)
+{
+	const char *slash = strchr(name, '/');
+	int err;
+
+	for (; slash; slash = strchr(slash + 1, '/')) {
+		size_t len = slash - name;
+
+		if (folder_find(w, name, len))
+			continue;
+		err = folder_add(w, name, len);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* Files' own watches; w->lock held */
+
+static void file_forget(struct tbg_watch *w, struct folder *f)
+{
+	folder_unwatch(w, f);
+	w->files_nr--;
+	free(f);
+}
+
+/*
+ * Files' watches: all, or some of files that are not in the cache. Whoever is
+ * about to publish one of them must take a new lease.
+ */
+static void files_forget(struct tbg_watch *w, bool all)
+{
+	unsigned int keep = 0;
+
+	if (!all && w->files_nr > TICK_FORGETS)
+		keep = w->files_nr - TICK_FORGETS;
+	for (int b = 0; b < FOLDER_BUCKETS && w->files_nr > keep; b++) {
+		struct folder *f = w->by_wd[b], *next;
+
+		for (; f; f = next) {
+			next = f->by_wd;
+			if (!f->is_file)
+				continue;
+			if (!all) {
+				if (tbg_cache_has_name(w->cache, f->name))
+					continue;
+				tbg_cache_withdraw_name(w->cache, f->name);
+			}
+			file_forget(w, f);
+		}
+	}
+}
+
+/* As good as it goes: without it, the stat finds a second link. */
+static void file_add(struct tbg_watch *w, const char *name, int fd)
+{
+	size_t len = strlen(name);
+	struct folder *f;
+	char path[32];
+	struct stat st;
+	int wd;
+
+	if (w->files_nr >= w->files_max || fstat(fd, &st) ||
+	    !S_ISREG(st.st_mode) || st.st_nlink != 1)
+		return;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	wd = inotify_add_watch(w->fd, path, EVENTS_FILE);
+	if (wd < 0)
+		return;
+	f = folder_of_wd(w, wd);
+	if (f) {
+		if (f->len == len && !memcmp(f->name, name, len))
+			return;
+		/* Moved here; the folders' watches withdraw the old name. */
+		file_forget(w, f);
+		wd = inotify_add_watch(w->fd, path, EVENTS_FILE);
+		if (wd < 0)
+			return;
+	}
+	f = calloc(1, sizeof(*f) + len + 1);
+	if (!f) {
+		inotify_rm_watch(w->fd, wd);
+		return;
+	}
+	memcpy(f->name, name, len);
+	f->len = len;
+	f->is_file = true;
+	f->wd = wd;
+	f->by_wd = w->by_wd[(uint32_t)wd % FOLDER_BUCKETS];
+	w->by_wd[(uint32_t)wd % FOLDER_BUCKETS] = f;
+	w->files_nr++;
+}
+
+static const char *doubt_of(int err)
+{
+	switch (-err) {
+	case ELOOP:
+		return "symbolic link on the way";
+	case ENOSPC:
+		return "out of inotify watches (fs.inotify.max_user_watches)";
+	case EACCES:
+		return "folder not readable";
+	case EEXIST:
+		return "folder reachable under two names";
+	case ENOENT:
+	case ENOTDIR:
+		return "not there, or /proc not mounted";
+	case ENOMEM:
+		return "out of memory";
+	default:
+		return "folder cannot be watched";
+	}
+}
+
+static ssize_t events_read(struct tbg_watch *w);
+
+void tbg_watch_lease(struct tbg_watch *w, const char *name,
+		     struct tbg_lease *ret)
+{
+	const char *slash = strrchr(name, '/');
+	int err = 0, fd;
+
+	memset(ret, 0, sizeof(*ret));
+	pthread_mutex_lock(&w->lock);
+	/* else the news of the write before would withdraw what we publish now */
+	events_read(w);
+	ret->seq = tbg_cache_changes(w->cache);
+	if (!folder_find(w, name, slash ? slash - name : 0)) {
+		err = folders_add(w, name);
+		/* wd_make() may have withdrawn: that is not about us. */
+		ret->seq = tbg_cache_changes(w->cache);
+	}
+	if (!err) {
+		fd = tbg_root_openat(w->roots, name, O_PATH,
+				     RESOLVE_NO_SYMLINKS);
+		if (fd >= 0) {
+			file_add(w, name, fd);
+			close(fd);
+		} else {
+			err = fd;
+		}
+	}
+	pthread_mutex_unlock(&w->lock);
+	ret->trusted = !err;
+	if (err)
+		snprintf(ret->why, sizeof(ret->why), "%s", doubt_of(err));
+}
+
+const char *tbg_watch_doubt(const struct tbg_lease *lease,
+			    const struct stat *st, int fd)
+{
+	struct statfs fs;
+
+	if (!lease->trusted)
+		return lease->why;
+	if (!S_ISREG(st->st_mode))
+		return "not a regular file";
+	if (st->st_nlink != 1)
+		return "several hard links, or deleted";
+	if (fstatfs(fd, &fs))
+		return "file system unknown";
+	for (size_t i = 0; i < sizeof(fs_good) / sizeof(*fs_good); i++)
+		if ((unsigned long)fs.f_type == fs_good[i])
+			return NULL;
+	return "file system that may change without inotify seeing it";
+}
+
+uint64_t tbg_watch_expiry(struct tbg_watch *w, const struct tbg_lease *lease,
+			  const struct stat *st, int fd, uint64_t now_ns)
+{
+	if (!tbg_watch_doubt(lease, st, fd))
+		return TBG_FRESH_ALWAYS;
+	return now_ns + TBG_STAT_MS * 1000000ull;
+}
+
+/* Events */
+
+/* The name of what happened in folder f; NULL: too long to be a real one. */
+static const char *event_name(const struct folder *f,
+			      const struct inotify_event *e, char *buf,
+			      size_t size)
+{
+	int len;
+
+	if (!e->len)
+		return f->name;
+	len = snprintf(buf, size, "%s/%s", f->name, e->name);
+	return len < (int)size ? buf : NULL;
+}
+
+struct same_file {
+	struct tbg_cache *cache;
+	struct stat st;
+};
+
+static bool withdraw_same(struct tbg_object *o, uint64_t hits, void *arg)
+{
+	const struct same_file *s = arg;
+
+	if (o->name && o->file.ino == s->st.st_ino &&
+	    o->file.dev == s->st.st_dev)
+		tbg_cache_withdraw_name(s->cache, o->name);
+	return true;
+}
+
+/* A new name for a file that has others: writes through it name it alone. */
+static void link_check(struct tbg_watch *w, const char *name)
+{
+	struct same_file s = { .cache = w->cache };
+	int root_fd = tbg_root_fd(w->roots, name, &name);
+
+	if (fstatat(root_fd, name, &s.st, AT_SYMLINK_NOFOLLOW) ||
+	    !S_ISREG(s.st.st_mode) || s.st.st_nlink < 2)
+		return;
+	/* A draft may hold the link count of before, under any name. */
+	tbg_cache_break_leases(w->cache);
+	tbg_cache_each(w->cache, withdraw_same, &s);
+}
+
+static void event_apply(struct tbg_watch *w, const struct inotify_event *e)
+{
+	char buf[8192];
+	const char *name;
+	struct folder *f;
+
+	if (e->mask & IN_Q_OVERFLOW) {
+		/* Folder moves may be among what was lost. */
+		folder_forget_below(w, "", 0);
+		files_forget(w, true);
+		tbg_cache_withdraw_all(w->cache);
+		return;
+	}
+	f = folder_of_wd(w, e->wd);
+	if (!f)
+		return;
+	if (f->is_file) {
+		if (!(e->mask & IN_IGNORED))
+			tbg_cache_withdraw_name(w->cache, f->name);
+		file_forget(w, f);
+		return;
+	}
+	name = event_name(f, e, buf, sizeof(buf));
+	if (!name) {
+		folder_forget_below(w, "", 0);
+		tbg_cache_withdraw_all(w->cache);
+		return;
+	}
+	tbg_cache_withdraw_name(w->cache, name);
+	if (!e->len) {
+		if (e->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT |
+			       IN_IGNORED))
+			folder_forget_below(w, name, strlen(name));
+		return;
+	}
+	if (e->mask & EVENTS_REPLACE && folder_find(w, name, strlen(name)))
+		folder_forget_below(w, name, strlen(name));
+	if (e->mask & (IN_CREATE | IN_MOVED_TO) && !(e->mask & IN_ISDIR))
+		link_check(w, name);
+}
+
+static void events_apply(struct tbg_watch *w, size_t len)
+{
+	const struct inotify_event *e;
+
+	for (size_t at = 0; at < len; at += sizeof(*e) + e->len) {
+		e = (const void *)(w->buf + at);
+		event_apply(w, e);
+	}
+}
+
+/* Applies what has happened, as much as one read tells. Under w->lock. */
+static ssize_t events_read(struct tbg_watch *w)
+{
+	ssize_t len = read(w->fd, w->buf, sizeof(w->buf));
+
+	if (len > 0)
+		events_apply(w, len);
+	return len;
+}
+
+void tbg_watch_ready(struct tbg_watch *w)
+{
+	ssize_t len = 1;
+
+	/* A flood must not keep the control thread: the caller polls again. */
+	for (int i = 0; i < READS_MAX && len > 0; i++) {
+		pthread_mutex_lock(&w->lock);
+		len = events_read(w);
+		pthread_mutex_unlock(&w->lock);
+	}
+}
+
+int tbg_watch_fd(const struct tbg_watch *w)
+{
+	return w->fd;
+}
+
+/* The periodic stat */
+
+struct round {
+	struct tbg_watch *w;
+	uint64_t until_ns;
+	unsigned int left;
+};
+
+static int64_t ns_of(const struct timespec *ts)
+{
+	return ts->tv_sec * 1000000000ll + ts->tv_nsec;
+}
+
+bool tbg_watch_unchanged(struct tbg_watch *w, const struct tbg_object *o)
+{
+	struct stat st;
+	int fd, err;
+
+	fd = tbg_root_openat(w->roots, o->name, O_PATH, 0);
+	if (fd < 0)
+		return false;
+	err = fstat(fd, &st);
+	close(fd);
+	return !err && st.st_dev == o->file.dev && st.st_ino == o->file.ino &&
+	       (uint64_t)st.st_size == o->file.size &&
+	       ns_of(&st.st_mtim) == o->file.mtime_ns &&
+	       ns_of(&st.st_ctim) == o->file.ctime_ns &&
+	       st.st_mode == o->file.mode && st.st_uid == o->file.uid &&
+	       st.st_gid == o->file.gid;
+}
+
+static bool stat_one(struct tbg_object *o, uint64_t hits, void *arg)
+{
+	struct round *r = arg;
+
+	/* What has an expiry is looked at when it is asked for. */
+	if (!o->name || atomic_load(&o->expires_ns) != TBG_FRESH_ALWAYS)
+		return true;
+	if (!tbg_watch_unchanged(r->w, o))
+		tbg_cache_withdraw_name(r->w->cache, o->name);
+	if (r->left)
+		r->left--;
+	return true;
+}
+
+void tbg_watch_tick(struct tbg_watch *w, uint64_t now_ns)
+{
+	struct round r = { w, tbg_mono_ns() + TICK_NS, TICK_STATS };
+
+	pthread_mutex_lock(&w->lock);
+	if (w->files_nr > w->files_max / 4 * 3)
+		files_forget(w, false);
+	pthread_mutex_unlock(&w->lock);
+	for (unsigned int i = 0; i * ROUND_TICKS < TBG_CACHE_SLICES; i++) {
+		tbg_cache_slice(w->cache, w->slice++, stat_one, &r);
+		if (!r.left || tbg_mono_ns() > r.until_ns)
+			break;
+	}
+}
+
+/* Half of the watches that a user may have, or none that we know of. */
+static unsigned int files_max(void)
+{
+	FILE *f = fopen("/proc/sys/fs/inotify/max_user_watches", "re");
+	unsigned int max = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%u", &max) != 1)
+		max = 0;
+	fclose(f);
+	return max / 2 < FILES_MAX ? max / 2 : FILES_MAX;
+}
+
+int tbg_watch_open(struct tbg_watch **ret, const struct tbg_roots *roots,
+		   struct tbg_cache *cache)
+{
+	struct tbg_watch *w = calloc(1, sizeof(*w));
+	int err;
+
+	if (!w)
+		return -ENOMEM;
+	w->cache = cache;
+	w->roots = roots;
+	w->files_max = files_max();
+	pthread_mutex_init(&w->lock, NULL);
+	w->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	if (w->fd < 0) {
+		err = -errno;
+		free(w);
+		return err;
+	}
+	*ret = w;
+	return 0;
+}
+
+void tbg_watch_forget(struct tbg_watch *w, int root)
+{
+	char name[TBG_ROOT_TEXT];
+	size_t len = tbg_root_text(root, name) - 1;	/* without its slash */
+
+	name[len] = 0;
+	pthread_mutex_lock(&w->lock);
+	folder_forget_below(w, name, len);
+	tbg_cache_withdraw_name(w->cache, name);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void tbg_watch_close(struct tbg_watch *w)
+{
+	if (!w)
+		return;
+	close(w->fd);
+	w->fd = -1;
+	folder_forget_below(w, "", 0);
+	files_forget(w, true);
+	free(w);
+}

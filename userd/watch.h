@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * How long a cached file stays fresh: until inotify says otherwise, with a
+ * periodic stat as the net beneath; where inotify cannot be trusted (symbolic
+ * link on the way, several hard links, a filesystem that does not report,
+ * watches exhausted) for TBG_STAT_MS at a time, renewed by the daemon.
+ */
+#ifndef TBG_USERD_WATCH_H
+#define TBG_USERD_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "cache.h"
+
+#define TBG_STAT_MS 50
+
+struct tbg_roots;
+struct tbg_watch;
+
+/* Taken before a file is opened, handed in with the draft. */
+struct tbg_lease {
+	uint64_t seq;
+	bool trusted;		/* inotify covers every folder on the way */
+	char why[64];		/* why not */
+};
+
+/* Names are rooted, see root.h. */
+int tbg_watch_open(struct tbg_watch **ret, const struct tbg_roots *roots,
+		   struct tbg_cache *cache);
+void tbg_watch_close(struct tbg_watch *w);
+
+/* A root is about to be closed: withdraws its objects, ends its watches. */
+void tbg_watch_forget(struct tbg_watch *w, int root);
+
+/* Any thread. */
+void tbg_watch_lease(struct tbg_watch *w, const char *name,
+		     struct tbg_lease *ret);
+
+/*
+ * When what was just read is good until, given the lease and fstat() of the
+ * open file: TBG_FRESH_ALWAYS or now + TBG_STAT_MS.
+ */
+uint64_t tbg_watch_expiry(struct tbg_watch *w, const struct tbg_lease *lease,
+			  const struct stat *st, int fd, uint64_t now_ns);
+
+/* Why a file just read is not trusted; NULL: it is. */
+const char *tbg_watch_doubt(const struct tbg_lease *lease,
+			    const struct stat *st, int fd);
+
+/* Any thread: is the file of an object still what was read? Three calls. */
+bool tbg_watch_unchanged(struct tbg_watch *w, const struct tbg_object *o);
+
+/* Control thread: the descriptor to poll, and what to do when readable. */
+int tbg_watch_fd(const struct tbg_watch *w);
+void tbg_watch_ready(struct tbg_watch *w);
+
+/* About once a second: a slice of the periodic stat. */
+void tbg_watch_tick(struct tbg_watch *w, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The reasons of tbg_why, worked out for one URL from the daemon's side: the
+ * same checks in the same order as wire makes them, each with what is to know
+ * beyond the name. It asks the same grammar, but reads the daemon's cache and
+ * not the index map, and knows nothing of one client's window.
+ */
+#include "why.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "abi/why.h"
+#include "cache.h"
+#include "clock.h"
+#include "core/request.h"
+#include "parse.h"
+#include "root.h"
+#include "server.h"
+#include "watch.h"
+#include "wire.h"
+
+#define IFACES_MAX	64
+#define TBG_DOUBT_LEN	96
+#define HEADERS_V4	(20 + 20 + 12)	/* IPv4, TCP, timestamps */
+#define HEADERS_V6	(40 + 20 + 12)
+
+const char *tbg_why_name(int why)
+{
+	static const char *const names[] = {
+#define X(name, text) #name,
+		TBG_WHY_LIST(X)
+#undef X
+	};
+
+	return why >= 0 && why < TBG_WHY_NR ? names[why] : "?";
+}
+
+const char *tbg_why_text(int why)
+{
+	static const char *const texts[] = {
+#define X(name, text) text,
+		TBG_WHY_LIST(X)
+#undef X
+	};
+
+	return why >= 0 && why < TBG_WHY_NR ? texts[why] : "?";
+}
+
+json_t *tbg_json_text(const char *text, size_t len)
+{
+	json_t *ret = json_stringn(text, len);
+	char *b, *to;
+
+	if (ret)
+		return ret;
+	b = to = malloc(3 * len + 1);
+	if (!b)
+		return NULL;
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = text[i];
+
+		if (c >= 0x20 && c < 0x7f)
+			*to++ = c;
+		else
+			to += sprintf(to, "%%%02X", c);
+	}
+	ret = json_stringn(b, to - b);
+	free(b);
+	return ret;
+}
+
+/* --- from URL to path ---------------------------------------------------- */
+
+/* What follows scheme and authority (NULL: none); NULL: neither URL nor path. */
+static const char *path_begin(const char *url, const char **ret_host)
+{
+	const char *p = url;
+
+	*ret_host = NULL;
+	if (!strncasecmp(p, "http://", 7))
+		p += 7;
+	else if (!strncasecmp(p, "https://", 8))
+		p += 8;
+	else
+		return *url == '/' ? url : NULL;
+	*ret_host = p;
+	p += strcspn(p, "/?#");
+	return *p == '/' ? p : "/";
+}
+
+/*
+ * What the fast grammar says of the plainest GET of it. p is followed by what
+ * ended it, which is not part of the request.
+ */
+static int fast_judge(const char *p, size_t len)
+{
+	struct tbg_head head = { 0 };
+	struct tbg_req req;
+	int nr;
+
+	if (len > TBG_PATH_MAX)
+		return TBG_WHY_PATH;
+	nr = snprintf((char *)head.b, sizeof(head.b),
+		      "GET %.*s HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		      (int)len, p);
+	return tbg_request_parse(&head, nr, &req);
+}
+
+int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
+		       const char *url, char *ret_msg, size_t msg_len)
+{
+	const char *host, *p = path_begin(url, &host);
+	size_t len;
+	int canonical;
+
+	if (!p) {
+		snprintf(ret_msg, msg_len, "%.200s: neither a URL (http://...) nor a path (/...)",
+			 url);
+		return -EINVAL;
+	}
+	len = strcspn(p, "?#");
+	if (len >= sizeof(ret->path)) {
+		snprintf(ret_msg, msg_len, "%.60s...: path of %zu bytes, the longest is %zu",
+			 url, len, sizeof(ret->path) - 1);
+		return -EINVAL;
+	}
+	canonical = tbg_path_decode((const uint8_t *)p, len, ret->path);
+	if (canonical < 0) {
+		snprintf(ret_msg, msg_len, "%.200s: no path that the daemon would take: a bad escape, or above the root",
+			 url);
+		return -EINVAL;
+	}
+	ret->len = canonical;
+	ret->has_host = host;
+	ret->site = tbg_site_find(s->sites, host, host ? strcspn(host, "/?#") : 0);
+	ret->fast = fast_judge(p, len);
+	return 0;
+}
+
+/* --- interfaces ---------------------------------------------------------- */
+
+static unsigned int iface_mtu(const char *name)
+{
+	struct ifreq r = { 0 };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	unsigned int mtu = 0;
+
+	if (fd < 0)
+		return 0;
+	strncpy(r.ifr_name, name, sizeof(r.ifr_name) - 1);
+	if (!ioctl(fd, SIOCGIFMTU, &r))
+		mtu = r.ifr_mtu;
+	close(fd);
+	return mtu;
+}
+
+/* Bytes of the longest reply that wire sends by an interface. */
+static unsigned int reply_room(unsigned int mtu, unsigned int headers)
+{
+	unsigned int seg = mtu > headers ? mtu - headers : 0;
+
+	if (seg > TBG_SEG_BYTES)
+		seg = TBG_SEG_BYTES;
+	return (seg & ~3u) * TBG_SEG_MAX;
+}
+
+static unsigned int ifaces_get(const struct tbg_server *s,
+			       struct tbg_wire_iface *ret)
+{
+	unsigned int nr;
+
+	if (!s->wire)
+		return 0;
+	nr = tbg_wire_ifaces(s->wire, ret, IFACES_MAX);
+	return nr < IFACES_MAX ? nr : IFACES_MAX;
+}
+
+void tbg_why_room(const struct tbg_server *s, struct tbg_why_room *ret)
+{
+	struct tbg_wire_iface ifaces[IFACES_MAX];
+	unsigned int nr = ifaces_get(s, ifaces);
+
+	*ret = (struct tbg_why_room){ 0 };
+	for (unsigned int i = 0; i < nr; i++) {
+		unsigned int room = reply_room(iface_mtu(ifaces[i].name),
+						 HEADERS_V4);
+
+		if (!strcmp(ifaces[i].how, "off") || !room)
+			continue;
+		if (room > ret->most)
+			ret->most = room;
+		if (!ret->least || room < ret->least)
+			ret->least = room;
+	}
+}
+
+/* --- the answer ---------------------------------------------------------- */
+
+struct search {
+	const struct tbg_why_path *p;
+	bool found, in_kernel;
+	uint64_t expires_ns, hits;
+	uint32_t len, class;
+	char name[TBG_URL_MAX];
+};
+
+static bool search_visit(struct tbg_object *o, uint64_t hits, void *arg)
+{
+	struct search *f = arg;
+
+	if (o->vhost != f->p->site->id || o->path_len != f->p->len ||
+	    memcmp(o->path, f->p->path, f->p->len))
+		return true;
+	f->found = true;
+	f->in_kernel = o->in_kernel;
+	f->expires_ns = o->expires_ns;
+	f->hits = hits;
+	f->len = o->blob->part[TBG_PART_GET].len;
+	f->class = TBG_BLOB_CLASS(o->blob_id);
+	snprintf(f->name, sizeof(f->name), "%s", o->name ? o->name : "");
+	return false;
+}
+
+struct verdict {
+	int why;		/* TBG_WHY_HIT_WIRE: wire answers */
+	char detail[400];
+};
+
+#define VERDICT(v_, why_, ...)						\
+	do {								\
+		(v_)->why = TBG_WHY_##why_;				\
+		snprintf((v_)->detail, sizeof((v_)->detail), __VA_ARGS__); \
+	} while (0)
+
+/* Why there is no object: what the file says, as far as one can see it. */
+static void judge_missing(const struct tbg_server *s,
+			  const struct tbg_why_path *p,
+			  struct verdict *ret)
+{
+	const struct tbg_location *l = tbg_location_find(p->site, p->path, p->len);
+	char name[TBG_ROOT_TEXT + TBG_URL_MAX];
+	uint32_t most = tbg_class_room(TBG_CLASS_NR - 1);
+	struct stat st;
+	int fd;
+
+	strcpy(name + tbg_root_text(l->root, name), p->path + 1);
+	fd = tbg_root_openat(s->roots, name, O_PATH, 0);
+	if (fd < 0 || fstat(fd, &st)) {
+		VERDICT(ret, MISS, "no file of that name under the root (%s): errors are answered by the daemon",
+			strerror(fd < 0 ? -fd : errno));
+	} else if (S_ISDIR(st.st_mode)) {
+		VERDICT(ret, MISS, "a folder: cached, if it has an index file, once it was asked for with a slash at the end");
+	} else if (!S_ISREG(st.st_mode)) {
+		VERDICT(ret, MISS, "not a regular file: never cached");
+	} else if ((uint64_t)st.st_size > most) {
+		VERDICT(ret, MISS, "a file of %lld bytes: objects above %u bytes are not cached",
+			(long long)st.st_size, most);
+	} else {
+		VERDICT(ret, MISS, "a file that was not asked for since it last changed, or that gave way to more popular ones; the next GET stores it");
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
+static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
+		  const struct search *f, const struct tbg_why_room *room,
+		  struct verdict *ret)
+{
+	uint64_t now = tbg_mono_ns();
+
+	if (!s->wire)
+		VERDICT(ret, OFF, "%s", s->wire_off[0] ? s->wire_off :
+			"wire was not asked for");
+	else if (atomic_load(&s->draining))
+		VERDICT(ret, OFF, "the daemon is draining");
+	else if (!room->most)
+		VERDICT(ret, OFF, "wire is not attached to any interface, see toboggan status");
+	else if (s->upstream)
+		VERDICT(ret, MISS, "an upstream answers: what is stored of that is the daemon's alone");
+	else if (p->fast == TBG_WHY_PATH && p->len > TBG_PATH_MAX)
+		VERDICT(ret, PATH, "path of %zu bytes, wire takes %d", p->len,
+			TBG_PATH_MAX);
+	else if (p->fast) {
+		ret->why = p->fast;
+		snprintf(ret->detail, sizeof(ret->detail),
+			 "left to the daemon: escapes, dot files, empty and dot segments, rare characters; the canonical path is %.200s",
+			 p->path);
+	} else if (!f->found)
+		judge_missing(s, p, ret);
+	else if (!f->in_kernel)
+		VERDICT(ret, MISS, "in the daemon's cache alone: no room in the kernel's index");
+	else if (f->expires_ns <= now)
+		VERDICT(ret, EXPIRED, "no longer fresh since %.3f s; the next GET makes sure of it",
+			(now - f->expires_ns) / 1e9);
+	else if (f->len > room->most)
+		VERDICT(ret, SIZE, "response of %u bytes with its head, ten segments carry at most %u",
+			f->len, room->most);
+	else
+		ret->why = TBG_WHY_HIT_WIRE;
+}
+
+static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
+{
+	struct tbg_wire_iface ifaces[IFACES_MAX];
+	unsigned int nr = ifaces_get(s, ifaces);
+	json_t *ret = json_array();
+
+	for (unsigned int i = 0; i < nr; i++) {
+		unsigned int mtu = iface_mtu(ifaces[i].name);
+		unsigned int v4 = reply_room(mtu, HEADERS_V4);
+		unsigned int v6 = reply_room(mtu, HEADERS_V6);
+		bool on = strcmp(ifaces[i].how, "off");
+
+		json_array_append_new(ret, json_pack(
+			"{s:s, s:s, s:i, s:i, s:i, s:b, s:b}",
+			"name", ifaces[i].name, "how", ifaces[i].how,
+			"mtu", mtu, "reply_ipv4", v4, "reply_ipv6", v6,
+			"fits_ipv4", on && f->found && f->len <= v4,
+			"fits_ipv6", on && f->found && f->len <= v6));
+	}
+	return ret;
+}
+
+/* Why inotify is not enough for a file; "" if it is. */
+static void doubt_get(const struct tbg_server *s, const char *name,
+		      char ret[TBG_DOUBT_LEN])
+{
+	struct tbg_lease lease = { 0 };
+	const char *doubt = "not to be opened";
+	struct stat st;
+	int fd;
+
+	tbg_watch_lease(s->watch, name, &lease);
+	fd = tbg_root_openat(s->roots, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+	if (fd >= 0 && !fstat(fd, &st))
+		doubt = tbg_watch_doubt(&lease, &st, fd);
+	snprintf(ret, TBG_DOUBT_LEN, "%s", doubt ?: "");
+	if (fd >= 0)
+		close(fd);
+}
+
+/* How the object is kept fresh: by inotify, or by the stat interval and why. */
+static void freshness_json(const struct tbg_server *s, const struct search *f,
+			   json_t *ret)
+{
+	char doubt[TBG_DOUBT_LEN] = "";
+
+	if (f->expires_ns == TBG_FRESH_ALWAYS) {
+		json_object_set_new(ret, "fresh", json_string("until the file changes (inotify)"));
+		return;
+	}
+	json_object_set_new(ret, "expires_s", json_real(
+		((int64_t)(f->expires_ns - tbg_mono_ns())) / 1e9));
+	if (!s->watch || !f->name[0])
+		return;
+	doubt_get(s, f->name, doubt);
+	json_object_set_new(ret, "stat_ms", json_integer(TBG_STAT_MS));
+	json_object_set_new(ret, "fresh", json_sprintf(
+		"within the stat interval: looked at again after %d ms%s%s", TBG_STAT_MS,
+		doubt[0] ? ", since inotify cannot be trusted here: " : "", doubt));
+}
+
+/* Where the file of a rooted name lies. */
+static json_t *file_json(const struct tbg_server *s, const char *name)
+{
+	char path[TBG_URL_MAX + TBG_URL_MAX];
+	int len = 0;
+
+	if (strchr(name, '/'))
+		len = snprintf(path, sizeof(path), "%s%s",
+			       tbg_root_path(s->roots, atoi(name)) ?: "",
+			       strchr(name, '/'));
+	return tbg_json_text(path, len < (int)sizeof(path) ? len : 0);
+}
+
+/* Which site and location it is about. */
+static void place_json(const struct tbg_why_path *p, json_t *ret)
+{
+	const struct tbg_location *l = tbg_location_find(p->site, p->path, p->len);
+
+	json_object_set_new(ret, "site", json_string(p->site->name));
+	json_object_set_new(ret, "location", tbg_json_text(l->title, strlen(l->title)));
+}
+
+json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
+{
+	struct search f = { .p = p };
+	struct tbg_why_room room;
+	struct verdict v = { 0 };
+	json_t *ret = json_object();
+	bool wire;
+
+	tbg_cache_each(s->cache, search_visit, &f);
+	tbg_why_room(s, &room);
+	judge(s, p, &f, &room, &v);
+	wire = v.why == TBG_WHY_HIT_WIRE;
+	json_object_set_new(ret, "path", tbg_json_text(p->path, p->len));
+	place_json(p, ret);
+	json_object_set_new(ret, "tier", json_string(wire ? "wire" : "user"));
+	json_object_set_new(ret, "why", json_string(tbg_why_name(v.why)));
+	json_object_set_new(ret, "text", json_string(tbg_why_text(v.why)));
+	if (v.detail[0])
+		json_object_set_new(ret, "detail",
+				    tbg_json_text(v.detail, strlen(v.detail)));
+	json_object_set_new(ret, "cached", json_boolean(f.found));
+	json_object_set_new(ret, "interfaces", ifaces_json(s, &f));
+	if (!f.found)
+		return ret;
+	json_object_set_new(ret, "in_kernel", json_boolean(f.in_kernel));
+	json_object_set_new(ret, "response_bytes", json_integer(f.len));
+	json_object_set_new(ret, "class", json_integer(tbg_class_bytes(f.class)));
+	json_object_set_new(ret, "hits", json_integer(f.hits));
+	json_object_set_new(ret, "file", file_json(s, f.name));
+	freshness_json(s, &f, ret);
+	return ret;
+}

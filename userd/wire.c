@@ -1,0 +1,646 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Loading, attaching, watching over and removing the wire tier. Every way to
+ * fail ends in one sentence for the operator; nothing half-attached is left.
+ */
+#include "wire.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "attach.h"
+#include "bpf/wire.skel.h"
+#include "clock.h"
+#include "flow.h"
+#include "privilege.h"
+
+/* Short, so that the advice behind it is not cut off. */
+#define LOAD_LOG_LEN	 96
+#define TBG_IFACES_MAX	 64
+#define TBG_DISOWN_BATCH 4096	/* flows read by one system call */
+#define TBG_SWEEP_NS	 (2 * 1000000000ull)
+
+struct mapping {
+	void *at;
+	size_t len;
+};
+
+struct tbg_wire {
+	struct tbg_wire_bpf *bpf;
+	struct tbg_plan plan;
+	struct tbg_maps maps;
+	struct mapping mapping[TBG_CLASS_NR + 3];
+	unsigned int mapping_nr;
+	struct tbg_flows flows;
+	bool flows_open, automatic;
+	char *wanted;			/* names, where not automatic */
+	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
+	unsigned int listeners_nr;
+	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
+	struct tbg_attachment attached[TBG_IFACES_MAX];
+	unsigned int ifaces_nr;
+	uint64_t swept_ns;
+	char load_log[LOAD_LOG_LEN];	/* what libbpf complained about first */
+};
+
+/* libbpf's print callback has no argument; one load at a time. */
+static char *load_log;
+
+static int keep_first(enum libbpf_print_level level, const char *fmt,
+		     va_list ap)
+{
+	if (level == LIBBPF_WARN && load_log && !load_log[0]) {
+		vsnprintf(load_log, LOAD_LOG_LEN, fmt, ap);
+		load_log[strcspn(load_log, "\n")] = 0;
+	}
+	return 0;
+}
+
+static const char *advice(int err)
+{
+	switch (-err) {
+	case EPERM:
+	case EACCES:
+		return "start as root, or grant CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON";
+	case ENOMEM:
+		return "give less with --memory";
+	case EOPNOTSUPP:
+	case EINVAL:
+	case ENOENT:
+		return "this kernel lacks a feature; `toboggan probe` names it";
+	default:
+		return "`toboggan probe` tells what the kernel has";
+	}
+}
+
+static int fail(struct tbg_wire *w, int err, char *ret_msg, size_t msg_len,
+		const char *what)
+{
+	if (w->load_log[0])
+		snprintf(ret_msg, msg_len, "%s: %s (%s); %s", what,
+			 strerror(-err), w->load_log, advice(err));
+	else
+		snprintf(ret_msg, msg_len, "%s: %s; %s", what, strerror(-err),
+			 advice(err));
+	return err;
+}
+
+static int map_mmap(struct tbg_wire *w, const struct bpf_map *map, void **ret)
+{
+	size_t page = sysconf(_SC_PAGESIZE), len;
+	void *at;
+
+	len = (size_t)((bpf_map__value_size(map) + 7) & ~7u) *
+	      bpf_map__max_entries(map);
+	len = (len + page - 1) & ~(page - 1);
+	at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED,
+		  bpf_map__fd(map), 0);
+	if (at == MAP_FAILED)
+		return -errno;
+	w->mapping[w->mapping_nr++] = (struct mapping){ at, len };
+	*ret = at;
+	return 0;
+}
+
+static const char *const blob_maps[TBG_CLASS_NR] = {
+#define X(name, bytes, percent) [TBG_CLASS_##name] = "tbg_blob_" #name,
+	TBG_CLASS_LIST(X)
+#undef X
+};
+
+static struct bpf_map *blob_map(struct tbg_wire *w, unsigned int class)
+{
+	return bpf_object__find_map_by_name(w->bpf->obj, blob_maps[class]);
+}
+
+/* Sizes by plan, before loading. */
+static int set_sizes(struct tbg_wire *w)
+{
+	const struct tbg_plan *p = &w->plan;
+	uint32_t base = 0;
+	int err = 0;
+
+	w->bpf->rodata->tbg_mark |= (uint16_t)getpid();
+	for (unsigned int c = 0; c < TBG_CLASS_NR; c++) {
+		w->bpf->rodata->tbg_class_base[c] = base;
+		base += p->slots[c];
+		err = err ?: bpf_map__set_max_entries(blob_map(w, c),
+						      p->slots[c]);
+	}
+	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_index,
+					      p->entries);
+	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_heat, p->blobs);
+	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_conns,
+					      p->conns);
+	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_owners,
+					      p->conns);
+	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_slots,
+					      p->conns);
+	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_retired,
+					      p->conns);
+	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_flows,
+					      p->conns);
+	return err;
+}
+
+/*
+ * A killed daemon's connections may still be closing, and need translation
+ * with the deltas they have: go on with its map of flows, if it has our shape.
+ */
+static void inherit_flows(struct tbg_wire *w)
+{
+	struct bpf_map_info info = {};
+	uint32_t len = sizeof(info);
+	int fd = tbg_attach_inherit("tbg_flows");
+
+	if (fd < 0)
+		return;
+	if (!bpf_obj_get_info_by_fd(fd, &info, &len) &&
+	    info.key_size == sizeof(struct tbg_flow_key) &&
+	    info.value_size == sizeof(struct tbg_flow))
+		bpf_map__reuse_fd(w->bpf->maps.tbg_flows, fd);
+	close(fd);
+}
+
+/*
+ * The inherited flows have no socket of ours: they may never be answered. Read
+ * bucket by bucket, not key by key: an update moves an element to the front of
+ * its bucket, so that two of them in one would follow each other for ever.
+ */
+static int disown_flows(struct tbg_wire *w)
+{
+	struct tbg_flow_key *keys = calloc(TBG_DISOWN_BATCH, sizeof(*keys));
+	struct tbg_flow *flows = calloc(TBG_DISOWN_BATCH, sizeof(*flows));
+	int fd = bpf_map__fd(w->bpf->maps.tbg_flows), err = 0;
+	uint32_t token, *in = NULL;
+
+	if (!keys || !flows)
+		err = -ENOMEM;
+	while (!err) {
+		uint32_t nr = TBG_DISOWN_BATCH;
+
+		err = bpf_map_lookup_batch(fd, in, &token, keys, flows, &nr, NULL);
+		if (err && err != -ENOENT)
+			break;
+		in = &token;
+		for (uint32_t i = 0; i < nr; i++) {
+			/* again: its connection may go on meanwhile */
+			if (bpf_map_lookup_elem(fd, &keys[i], &flows[i]))
+				continue;
+			flows[i].flags |= TBG_FLOW_LEFT;
+			flows[i].slot = UINT32_MAX;
+			bpf_map_update_elem(fd, &keys[i], &flows[i], BPF_EXIST);
+		}
+	}
+	free(keys);
+	free(flows);
+	return err == -ENOENT ? 0 : err;
+}
+
+static int map_all(struct tbg_wire *w)
+{
+	int err = 0;
+
+	for (unsigned int c = 0; c < TBG_CLASS_NR; c++)
+		err = err ?: map_mmap(w, blob_map(w, c), &w->maps.blobs[c]);
+	err = err ?: map_mmap(w, w->bpf->maps.tbg_heat,
+			      (void **)&w->maps.heat);
+	err = err ?: map_mmap(w, w->bpf->maps.tbg_knob,
+			      (void **)&w->maps.knob);
+	err = err ?: map_mmap(w, w->bpf->maps.tbg_conns,
+			      (void **)&w->maps.conns);
+	w->maps.conns_nr = w->plan.conns;
+	w->maps.owners_fd = bpf_map__fd(w->bpf->maps.tbg_owners);
+	w->maps.yield_fd = bpf_program__fd(w->bpf->progs.tbg_yield);
+	w->maps.index_fd = bpf_map__fd(w->bpf->maps.tbg_index);
+	w->maps.hosts_fd = bpf_map__fd(w->bpf->maps.tbg_hosts);
+	w->maps.events_fd = bpf_map__fd(w->bpf->maps.tbg_events);
+	return err;
+}
+
+static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
+{
+	libbpf_print_fn_t print;
+	uint32_t zero = 0;
+	int err, answer;
+
+	load_log = w->load_log;
+	print = libbpf_set_print(keep_first);
+	w->bpf = tbg_wire_bpf__open();
+	err = w->bpf ? set_sizes(w) : -errno;
+	if (!err) {
+		inherit_flows(w);
+		err = tbg_wire_bpf__load(w->bpf);
+	}
+	libbpf_set_print(print);
+	load_log = NULL;
+	if (err)
+		return fail(w, err, ret_msg, msg_len, "load");
+
+	err = map_all(w);
+	if (err)
+		return fail(w, err, ret_msg, msg_len, "mmap of BPF maps");
+	err = disown_flows(w);
+	if (err)
+		return fail(w, err, ret_msg, msg_len, "connections of the last daemon");
+	err = tbg_flows_open(&w->flows, bpf_map__fd(w->bpf->maps.tbg_flows),
+			     bpf_map__fd(w->bpf->maps.tbg_slots),
+			     bpf_map__fd(w->bpf->maps.tbg_retired),
+			     w->plan.conns);
+	if (err)
+		return fail(w, err, ret_msg, msg_len, "connection slots");
+	w->flows_open = true;
+
+	answer = bpf_program__fd(w->bpf->progs.tbg_answer);
+	err = bpf_map_update_elem(bpf_map__fd(w->bpf->maps.tbg_tail), &zero,
+				  &answer, 0);
+	/* so that whoever finds the egress program can tell that we are dead */
+	err = err ?: bpf_prog_bind_map(bpf_program__fd(w->bpf->progs.tbg_egress),
+				       bpf_map__fd(w->bpf->maps.tbg_tail), NULL);
+	if (err)
+		return fail(w, err, ret_msg, msg_len, "program array");
+	return 0;
+}
+
+static void set_listeners(struct tbg_wire *w)
+{
+	struct tbg_knob *knob = w->maps.knob;
+
+	for (unsigned int i = 0; i < w->listeners_nr; i++) {
+		struct tbg_listener *l = &knob->listener[i];
+		const struct sockaddr_storage *ss = &w->listeners[i];
+		uint16_t port;
+
+		if (ss->ss_family == AF_INET) {
+			const struct sockaddr_in *in = (const void *)ss;
+
+			if (in->sin_addr.s_addr != htonl(INADDR_ANY)) {
+				l->local[2] = htonl(0xffff);
+				l->local[3] = in->sin_addr.s_addr;
+			}
+			l->port = in->sin_port;
+		} else {
+			const struct sockaddr_in6 *in6 = (const void *)ss;
+
+			memcpy(l->local, &in6->sin6_addr, 16);
+			l->v6 = 1;
+			l->port = in6->sin6_port;
+		}
+		port = ntohs(l->port);
+		knob->ports[port / 64] |= 1ull << (port % 64);
+	}
+}
+
+/* "" or why wire cannot work on an interface. */
+static void iface_unfit(const char *name, char *ret, size_t len)
+{
+	struct ifreq req = {};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	ret[0] = 0;
+	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", name);
+	if (fd < 0 || ioctl(fd, SIOCGIFHWADDR, &req))
+		snprintf(ret, len, "%s", strerror(errno));
+	else if (req.ifr_hwaddr.sa_family != ARPHRD_ETHER &&
+		 req.ifr_hwaddr.sa_family != ARPHRD_LOOPBACK)
+		snprintf(ret, len, "not an Ethernet or loopback interface");
+	if (fd >= 0)
+		close(fd);
+}
+
+/* "" or which of the attached interfaces the frames of i pass as well. */
+static void iface_twice(const struct tbg_wire *w, struct tbg_wire_iface *i)
+{
+	for (unsigned int n = 0; n < w->ifaces_nr && !i->why[0]; n++) {
+		const struct tbg_wire_iface *other = &w->ifaces[n];
+
+		/* they would be translated twice */
+		if (!other->why[0] && tbg_attach_stacked(i->ifindex, other->ifindex))
+			snprintf(i->why, sizeof(i->why),
+				 "its frames pass %s, where wire is; one of them is enough",
+				 other->name);
+	}
+}
+
+static int iface_add(struct tbg_wire *w, const char *name)
+{
+	struct tbg_wire_iface *i = &w->ifaces[w->ifaces_nr];
+	const int progs[TBG_HOOK_NR] = {
+		[TBG_HOOK_INGRESS] = bpf_program__fd(w->bpf->progs.tbg_ingress),
+		[TBG_HOOK_EGRESS] = bpf_program__fd(w->bpf->progs.tbg_egress),
+	};
+	int err;
+
+	if (w->ifaces_nr == TBG_IFACES_MAX)
+		return -E2BIG;
+	*i = (struct tbg_wire_iface){ .ifindex = if_nametoindex(name) };
+	snprintf(i->name, sizeof(i->name), "%s", name);
+	snprintf(i->how, sizeof(i->how), "off");
+	if (!i->ifindex)
+		return -ENODEV;
+	iface_unfit(name, i->why, sizeof(i->why));
+	iface_twice(w, i);
+	if (!i->why[0]) {
+		err = tbg_attach(&w->attached[w->ifaces_nr], i->ifindex, progs);
+		if (err)
+			snprintf(i->why, sizeof(i->why), "attach: %s",
+				 strerror(-err));
+		else
+			snprintf(i->how, sizeof(i->how), "%s",
+				 w->attached[w->ifaces_nr].tcx ? "tcx" :
+								 "clsact");
+	}
+	w->ifaces_nr++;
+	return i->why[0] ? -EOPNOTSUPP : 0;
+}
+
+static bool serves(const struct tbg_wire *w, const struct sockaddr *addr)
+{
+	for (unsigned int i = 0; i < w->listeners_nr; i++) {
+		const struct sockaddr_storage *l = &w->listeners[i];
+
+		if (l->ss_family != addr->sa_family)
+			continue;
+		if (l->ss_family == AF_INET) {
+			uint32_t a = ((struct sockaddr_in *)l)->sin_addr.s_addr;
+			uint32_t b = ((struct sockaddr_in *)addr)->sin_addr.s_addr;
+
+			if (!a || a == b)
+				return true;
+			/* all of 127/8 is on lo, whatever address it shows */
+			if (ntohl(a) >> 24 == 127 && ntohl(b) >> 24 == 127)
+				return true;
+		} else {
+			const struct in6_addr *a =
+				&((struct sockaddr_in6 *)l)->sin6_addr;
+
+			if (IN6_IS_ADDR_UNSPECIFIED(a) ||
+			    IN6_ARE_ADDR_EQUAL(a, &((struct sockaddr_in6 *)addr)->sin6_addr))
+				return true;
+		}
+	}
+	return false;
+}
+
+static bool known(const struct tbg_wire *w, const char *name)
+{
+	for (unsigned int i = 0; i < w->ifaces_nr; i++)
+		if (!strcmp(w->ifaces[i].name, name))
+			return true;
+	return false;
+}
+
+/* "auto": every fit interface that is up and has an address we listen on. */
+static int add_automatic(struct tbg_wire *w)
+{
+	struct ifaddrs *all;
+	char why[120];
+
+	if (getifaddrs(&all))
+		return -errno;
+	for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+		if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
+		    (i->ifa_addr->sa_family != AF_INET &&
+		     i->ifa_addr->sa_family != AF_INET6) ||
+		    known(w, i->ifa_name) || !serves(w, i->ifa_addr))
+			continue;
+		iface_unfit(i->ifa_name, why, sizeof(why));
+		if (!why[0])
+			iface_add(w, i->ifa_name);
+	}
+	freeifaddrs(all);
+	return 0;
+}
+
+/* Every wanted interface that is not attached yet; the first failure. */
+static int add_named(struct tbg_wire *w, char *ret_msg, size_t msg_len)
+{
+	char *list = strdup(w->wanted), *save = NULL;
+	int err = list ? 0 : -ENOMEM;
+
+	for (char *name = list ? strtok_r(list, ",", &save) : NULL;
+	     name && !err; name = strtok_r(NULL, ",", &save)) {
+		if (known(w, name))
+			continue;
+		err = iface_add(w, name);
+		if (err == -ENODEV)
+			snprintf(ret_msg, msg_len,
+				 "wire: no interface named %s; `ip link` lists them",
+				 name);
+		else if (err)
+			snprintf(ret_msg, msg_len, "wire: %s: %s", name,
+				 w->ifaces[w->ifaces_nr - 1].why);
+	}
+	free(list);
+	return err;
+}
+
+static int attach_all(struct tbg_wire *w, char *ret_msg, size_t msg_len)
+{
+	int err;
+
+	if (!w->automatic)
+		return add_named(w, ret_msg, msg_len);
+	err = add_automatic(w);
+	if (err)
+		return fail(w, err, ret_msg, msg_len, "interfaces");
+	for (unsigned int i = 0; i < w->ifaces_nr; i++)
+		if (!w->ifaces[i].why[0])
+			return 0;
+	if (w->ifaces_nr)
+		snprintf(ret_msg, msg_len, "wire: %s: %s", w->ifaces[0].name,
+			 w->ifaces[0].why);
+	else
+		snprintf(ret_msg, msg_len, "wire: no interface that is up has an address we listen on");
+	return -ENODEV;
+}
+
+int tbg_wire_open(struct tbg_wire **ret, const char *ifaces,
+		  const struct tbg_plan *plan,
+		  const struct sockaddr_storage *listeners, unsigned int nr,
+		  char *ret_msg, size_t msg_len)
+{
+	struct tbg_wire *w = calloc(1, sizeof(*w));
+	int err;
+
+	if (!w)
+		return -ENOMEM;
+	w->plan = *plan;
+	w->automatic = !strcmp(ifaces, "auto");
+	w->wanted = strdup(ifaces);
+	if (!w->wanted) {
+		free(w);
+		return -ENOMEM;
+	}
+	w->listeners_nr = nr < TBG_LISTENER_MAX ? nr : TBG_LISTENER_MAX;
+	memcpy(w->listeners, listeners, w->listeners_nr * sizeof(*listeners));
+	err = load(w, ret_msg, msg_len);
+	if (err)
+		goto out;
+	set_listeners(w);
+	err = attach_all(w, ret_msg, msg_len);
+	if (err)
+		goto out;
+	tbg_attach_sweep();
+	w->maps.knob->answer = 1;
+	*ret = w;
+	return 0;
+out:
+	tbg_wire_close(w);
+	return err;
+}
+
+int tbg_wire_listen(struct tbg_wire *w, int fd)
+{
+	uint32_t one = 1;
+
+	return bpf_map_update_elem(bpf_map__fd(w->bpf->maps.tbg_listeners), &fd,
+				   &one, BPF_ANY);
+}
+
+const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w)
+{
+	return &w->maps;
+}
+
+unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
+			     struct tbg_wire_iface *ret, unsigned int nr)
+{
+	for (unsigned int i = 0; i < w->ifaces_nr && i < nr; i++)
+		ret[i] = w->ifaces[i];
+	return w->ifaces_nr;
+}
+
+int tbg_wire_stats(const struct tbg_wire *w, struct tbg_stats *ret)
+{
+	int cpus = libbpf_num_possible_cpus(), err;
+	struct tbg_stats *all;
+	uint32_t zero = 0;
+
+	if (cpus < 0)
+		return cpus;
+	all = calloc(cpus, sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	err = bpf_map_lookup_elem(bpf_map__fd(w->bpf->maps.tbg_stats), &zero,
+				  all);
+	if (!err) {
+		memset(ret, 0, sizeof(*ret));
+		for (int c = 0; c < cpus; c++) {
+			for (int i = 0; i < TBG_WHY_NR; i++)
+				ret->why[i] += all[c].why[i];
+			ret->wire_bytes += all[c].wire_bytes;
+			ret->log_lost += all[c].log_lost;
+		}
+	}
+	free(all);
+	return err;
+}
+
+void tbg_wire_drain(struct tbg_wire *w)
+{
+	__atomic_store_n(&w->maps.knob->answer, 0, __ATOMIC_RELEASE);
+}
+
+unsigned int tbg_wire_flows(struct tbg_wire *w)
+{
+	tbg_flows_sweep(&w->flows, tbg_mono_ns());
+	return w->flows.open_nr;
+}
+
+void tbg_wire_silence(struct tbg_wire *w, unsigned int ms)
+{
+	w->flows.silent_ns = ms * 1000000ull;
+}
+
+void tbg_wire_close(struct tbg_wire *w)
+{
+	if (!w)
+		return;
+	for (unsigned int i = 0; i < w->ifaces_nr; i++)
+		if (!w->ifaces[i].why[0])
+			tbg_detach(&w->attached[i]);
+	if (w->flows_open)
+		tbg_flows_close(&w->flows);
+	for (unsigned int i = 0; i < w->mapping_nr; i++)
+		munmap(w->mapping[i].at, w->mapping[i].len);
+	tbg_wire_bpf__destroy(w->bpf);
+	free(w->wanted);
+	free(w);
+}
+
+/* An interface that went away took the programs with it: forget it. */
+static void forget_gone(struct tbg_wire *w)
+{
+	char name[IF_NAMESIZE];
+	unsigned int kept = 0;
+
+	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
+		if (!if_indextoname(w->ifaces[i].ifindex, name))
+			continue;
+		w->ifaces[kept] = w->ifaces[i];
+		w->attached[kept++] = w->attached[i];
+	}
+	w->ifaces_nr = kept;
+}
+
+/* Interfaces come back, or come late. */
+static void add_late(struct tbg_wire *w)
+{
+	char msg[256];
+
+	tbg_privilege_raise();
+	if (w->automatic)
+		add_automatic(w);
+	else
+		add_named(w, msg, sizeof(msg));
+	tbg_privilege_lower();
+}
+
+void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
+{
+	if (now_ns - w->swept_ns < TBG_SWEEP_NS)
+		return;
+	w->swept_ns = now_ns;
+	tbg_flows_sweep(&w->flows, now_ns);
+	forget_gone(w);
+	if (__atomic_load_n(&w->maps.knob->answer, __ATOMIC_RELAXED))
+		add_late(w);
+}
+
+int tbg_conn_claim(struct tbg_wire *w, int fd)
+{
+	struct tbg_flow flow;
+
+	if (tbg_flow_lookup(&w->flows, fd, &flow) ||
+	    flow.slot >= w->plan.conns)
+		return -1;
+	w->flows.held[flow.slot] = 1;
+	return flow.slot;
+}
+
+void tbg_conn_release(struct tbg_wire *w, int slot)
+{
+	if (slot >= 0)
+		w->flows.held[slot] = 0;
+}
+
+uint64_t tbg_conn_seen_ns(struct tbg_wire *w, int fd)
+{
+	struct tbg_flow flow;
+
+	return tbg_flow_lookup(&w->flows, fd, &flow) ? 0 : flow.seen_ns;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The kernel side as the daemon sees it: loads the BPF objects, attaches them
+ * to interfaces (tcx where the kernel has it, clsact otherwise), drains and
+ * detaches them, and removes what a killed daemon left.
+ */
+#ifndef TBG_USERD_WIRE_H
+#define TBG_USERD_WIRE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "abi/conn.h"
+#include "abi/knob.h"
+#include "abi/stats.h"
+#include "store.h"
+
+/* The maps that the rest of the daemon uses. Pointers are mmapped. */
+struct tbg_maps {
+	int index_fd;			/* tbg_key -> tbg_entry */
+	int hosts_fd;			/* tbg_key -> tbg_host, see hosts.h */
+	int events_fd;			/* ring buffer of tbg_event */
+	void *blobs[TBG_CLASS_NR];	/* arrays of tbg_class_bytes() slots */
+	uint64_t *heat;			/* hits by BPF, see tbg_heat_index() */
+	struct tbg_knob *knob;
+	struct tbg_conn_word *conns;	/* by slot */
+	uint32_t conns_nr;
+	int owners_fd;			/* slot -> tbg_flow_key */
+	int yield_fd;			/* program, see yield.h */
+};
+
+struct tbg_wire_iface {
+	char name[16];
+	int ifindex;
+	char how[8];			/* "tcx", "clsact" or "off" */
+	char why[120];			/* why it is off */
+};
+
+struct tbg_wire;
+
+/*
+ * Loads and attaches. ifaces: comma-separated names or "auto" (every Ethernet
+ * and loopback interface that is up and has an address of a listener).
+ * Listeners must be bound. Returns 0 or negative errno; on error ret_msg says
+ * what is missing and what to do, and nothing is left attached.
+ */
+int tbg_wire_open(struct tbg_wire **ret, const char *ifaces,
+		  const struct tbg_plan *plan,
+		  const struct sockaddr_storage *listeners, unsigned int nr,
+		  char *ret_msg, size_t msg_len);
+
+/* Connections that this listening socket accepts are wire's to answer. */
+int tbg_wire_listen(struct tbg_wire *w, int fd);
+
+const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w);
+
+/* Up to nr interfaces into ret; returns how many there are. */
+unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
+			     struct tbg_wire_iface *ret, unsigned int nr);
+
+/* Sums the per-CPU counters. */
+int tbg_wire_stats(const struct tbg_wire *w, struct tbg_stats *ret);
+
+/* Stops new answers; translation goes on. */
+void tbg_wire_drain(struct tbg_wire *w);
+
+/* Flows that still need translation (deltas, not closed), counted now. */
+unsigned int tbg_wire_flows(struct tbg_wire *w);
+
+/* An open flow silent for so long has lost its socket; default 10 minutes. */
+void tbg_wire_silence(struct tbg_wire *w, unsigned int ms);
+
+/* Detaches from all interfaces and frees. NULL is allowed. */
+void tbg_wire_close(struct tbg_wire *w);
+
+/* Housekeeping, about once a second, by the control thread alone. */
+void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns);
+
+/*
+ * A connection's slot. tbg_conn_claim() looks the flow of the accepted socket
+ * fd up (two system calls) and marks its slot held; it returns the slot, or
+ * -1 where wire does not follow the connection. Any thread. Every claim is
+ * undone by tbg_conn_release() when the connection closes.
+ */
+int tbg_conn_claim(struct tbg_wire *w, int fd);
+void tbg_conn_release(struct tbg_wire *w, int slot);
+
+/* CLOCK_MONOTONIC of the last packet of a followed connection; 0: unknown. */
+uint64_t tbg_conn_seen_ns(struct tbg_wire *w, int fd);
+
+/*
+ * "The requests in the first `taken` bytes are answered by the first
+ * `written` bytes": one release store. Call it just before the last bytes of
+ * a response are handed to the kernel.
+ */
+static inline void tbg_conn_publish(const struct tbg_maps *maps, int slot,
+				    uint32_t taken, uint32_t written)
+{
+	__atomic_store_n(&maps->conns[slot].word, TBG_CONN_WORD(taken, written),
+			 __ATOMIC_RELEASE);
+}
+
+/* Index into maps->heat of a blob. */
+static inline uint32_t tbg_heat_index(const struct tbg_plan *plan, uint32_t id)
+{
+	uint32_t index = TBG_BLOB_SLOT(id);
+
+	for (uint32_t c = 0; c < TBG_BLOB_CLASS(id); c++)
+		index += plan->slots[c];
+	return index;
+}
+
+#endif

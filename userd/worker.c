@@ -1,0 +1,624 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The io_uring side of a worker: one ring that only this thread touches,
+ * multishot accept and receive, buffers that the kernel picks, one tick.
+ * Everything a completion means for a client is in conn.c.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "conn.h"
+#include "core/span.h"
+#include "health.h"
+#include "limits.h"
+#include "origin.h"
+#include "transfer.h"
+#include "worker.h"
+#include "yield.h"
+
+#define SQ_ENTRIES	1024
+#define CQ_ENTRIES	8192
+#define BUFFERS		512		/* power of two */
+#define BUFFER_BYTES	TBG_REQ_MAX
+#define BUFFER_STRIDE	sizeof(struct tbg_head)
+#define GROUP		0
+#define TICK_MS		125
+#define SLAB_CONNS	128
+#define TICKS_PER_SWEEP	8		/* every connection once a second */
+#define DRAIN_NS	(10 * 1000000000ull)
+
+/*
+ * With less room than a full backlog (main.c) connections are accepted one by
+ * one: a multishot accept takes all there are before it can be stopped.
+ */
+#define MULTISHOT_ROOM	4096
+
+#define OP_MASK 15ull
+
+struct io_uring_sqe *tbg_worker_sqe(struct tbg_worker *w)
+{
+	struct io_uring_sqe *sqe;
+
+	while (!(sqe = io_uring_get_sqe(&w->ring)))
+		io_uring_submit(&w->ring);
+	return sqe;
+}
+
+static int buffers_open(struct tbg_worker *w)
+{
+	size_t ring_bytes = BUFFERS * sizeof(struct io_uring_buf);
+	size_t bytes = BUFFERS * BUFFER_STRIDE + sizeof(struct tbg_head);
+	struct io_uring_buf_reg reg = { .ring_entries = BUFFERS, .bgid = GROUP };
+	void *ring = mmap(NULL, ring_bytes, PROT_READ | PROT_WRITE,
+			  MAP_ANONYMOUS | MAP_PRIVATE, -1, 0);
+	int err;
+
+	if (ring == MAP_FAILED)
+		return -ENOMEM;
+	w->buffer_memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+				MAP_ANONYMOUS | MAP_PRIVATE, -1, 0);
+	if (w->buffer_memory == MAP_FAILED) {
+		munmap(ring, ring_bytes);
+		return -ENOMEM;
+	}
+	reg.ring_addr = (uintptr_t)ring;
+	err = io_uring_register_buf_ring(&w->ring, &reg, 0);
+	if (err)
+		return err;
+	w->buffers = ring;
+	io_uring_buf_ring_init(w->buffers);
+	for (unsigned int i = 0; i < BUFFERS; i++)
+		io_uring_buf_ring_add(w->buffers, w->buffer_memory + i * BUFFER_STRIDE,
+				      BUFFER_BYTES, i,
+				      io_uring_buf_ring_mask(BUFFERS), i);
+	io_uring_buf_ring_advance(w->buffers, BUFFERS);
+	return 0;
+}
+
+static void buffer_back(struct tbg_worker *w, unsigned int id)
+{
+	io_uring_buf_ring_add(w->buffers, w->buffer_memory + id * BUFFER_STRIDE,
+			      BUFFER_BYTES, id, io_uring_buf_ring_mask(BUFFERS),
+			      w->buffers_back++);
+}
+
+int tbg_worker_open(struct tbg_worker *w)
+{
+	struct io_uring_params p = {
+		.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+			 IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CQSIZE |
+			 IORING_SETUP_CLAMP | IORING_SETUP_R_DISABLED,
+		.cq_entries = CQ_ENTRIES,
+	};
+	int err;
+
+	w->out = malloc(TBG_OUT_BYTES);
+	w->idle = calloc(TBG_BACKEND_MAX, sizeof(*w->idle));
+	if (!w->out || !w->idle)
+		return -ENOMEM;
+	pthread_mutex_init(&w->mail_lock, NULL);
+	w->mail_last = &w->mail;
+	err = io_uring_queue_init_params(SQ_ENTRIES, &w->ring, &p);
+	if (err)
+		return err;
+	return buffers_open(w);
+}
+
+void tbg_worker_close(struct tbg_worker *w)
+{
+	io_uring_queue_exit(&w->ring);
+	for (unsigned int i = 0; i < w->slabs_nr; i++)
+		free(w->slabs[i]);
+	free(w->slabs);
+	free(w->by_slot);
+	free(w->parked.fds);
+	free(w->out);
+	free(w->idle);
+}
+
+/* Accepting */
+
+static void accept_arm(struct tbg_worker *w, struct tbg_listener_fd *l)
+{
+	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
+	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+	l->multishot = tbg_limits_conn_room() >= MULTISHOT_ROOM;
+	if (l->multishot)
+		io_uring_prep_multishot_accept(sqe, l->fd, NULL, NULL, flags);
+	else
+		io_uring_prep_accept(sqe, l->fd, NULL, NULL, flags);
+	io_uring_sqe_set_data64(sqe, tbg_op_pack(TBG_OP_ACCEPT,
+				(void *)((uintptr_t)(l - w->listeners) << 4)));
+	l->armed = true;
+	l->cancelled = false;
+}
+
+static void accept_cancel(struct tbg_worker *w, struct tbg_listener_fd *l)
+{
+	struct io_uring_sqe *sqe;
+
+	if (!l->armed || l->cancelled)
+		return;
+	l->cancelled = true;
+	sqe = tbg_worker_sqe(w);
+	io_uring_prep_cancel64(sqe, tbg_op_pack(TBG_OP_ACCEPT,
+			       (void *)((uintptr_t)(l - w->listeners) << 4)), 0);
+	io_uring_sqe_set_data64(sqe, TBG_OP_NONE);
+}
+
+static struct tbg_conn *conn_alloc(struct tbg_worker *w)
+{
+	struct tbg_conn *c = w->free;
+
+	if (!c) {
+		struct tbg_conn **slabs = reallocarray(w->slabs, w->slabs_nr + 1,
+						       sizeof(*slabs));
+
+		if (!slabs)
+			return NULL;
+		w->slabs = slabs;
+		c = aligned_alloc(64, SLAB_CONNS * sizeof(*c));
+		if (!c)
+			return NULL;
+		memset(c, 0, SLAB_CONNS * sizeof(*c));
+		w->slabs[w->slabs_nr++] = c;
+		for (int i = SLAB_CONNS - 1; i >= 0; i--) {
+			c[i].next = w->free;
+			w->free = &c[i];
+		}
+		c = w->free;
+	}
+	w->free = c->next;
+	w->conns_nr++;
+	return c;
+}
+
+/* For fd, which has been counted by tbg_limits_conn_get(). */
+static void conn_serve(struct tbg_worker *w, int fd)
+{
+	struct tbg_conn *c = conn_alloc(w);
+
+	if (!c) {
+		close(fd);
+		tbg_limits_conn_put();
+		tbg_stat_add(&w->stats.refused, 1);
+		return;
+	}
+	tbg_stat_add(&w->stats.accepted, 1);
+	tbg_stat_add(&w->stats.connections, 1);
+	tbg_conn_begin(w, c, fd);
+}
+
+static void park(struct tbg_worker *w, int fd)
+{
+	struct tbg_parked *p = &w->parked;
+
+	tbg_stat_add(&w->stats.refused, 1);
+	if (p->nr == p->room) {
+		int *fds = reallocarray(p->fds, p->room + 64, sizeof(*fds));
+
+		if (!fds) {
+			close(fd);
+			return;
+		}
+		p->fds = fds;
+		p->room += 64;
+	}
+	p->fds[p->nr++] = fd;
+	atomic_store(&w->waits, true);
+	w->room_made = true;	/* perhaps before others could see that it waits */
+}
+
+static void parked_serve(struct tbg_worker *w)
+{
+	struct tbg_parked *p = &w->parked;
+	unsigned int nr = 0;
+
+	while (nr < p->nr && tbg_limits_conn_get())
+		conn_serve(w, p->fds[nr++]);
+	if (nr)
+		memmove(p->fds, p->fds + nr, (p->nr - nr) * sizeof(*p->fds));
+	p->nr -= nr;
+	atomic_store(&w->waits, p->nr > 0);
+}
+
+/*
+ * Serves who has waited, then starts what does not accept. With all room taken
+ * each listener still accepts one, so that a worker knows when somebody waits.
+ */
+static void accept_resume(struct tbg_worker *w)
+{
+	if (w->draining)
+		return;
+	parked_serve(w);
+	for (unsigned int i = 0; !w->parked.nr && i < w->listeners_nr; i++)
+		if (!w->listeners[i].armed)
+			accept_arm(w, &w->listeners[i]);
+}
+
+/* Room goes to another worker whose clients wait, before our own: in turn. */
+static bool room_pass_on(const struct tbg_worker *w)
+{
+	uint64_t one = 1;
+
+	for (unsigned int i = 1; i < w->s->workers_nr; i++) {
+		struct tbg_worker *o =
+			&w->s->workers[(w->id + i) % w->s->workers_nr];
+
+		if (atomic_load_explicit(&o->waits, memory_order_relaxed) &&
+		    atomic_exchange(&o->waits, false))
+			return write(o->wake_fd, &one, sizeof(one)) > 0;
+	}
+	return false;
+}
+
+void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c)
+{
+	c->state = TBG_CONN_FREE;
+	c->next = w->free;
+	w->free = c;
+	w->conns_nr--;
+	tbg_limits_conn_put();
+	tbg_stat_add(&w->stats.closed, 1);
+	tbg_stat_add(&w->stats.connections, -1);
+	/* not now: the caller may still look at c, which would be another's */
+	w->room_made |= !room_pass_on(w);
+}
+
+static void accepted(struct tbg_worker *w, struct tbg_listener_fd *l, int fd)
+{
+	if (w->draining)
+		close(fd);
+	else if (!w->parked.nr && tbg_limits_conn_get())
+		conn_serve(w, fd);
+	else
+		park(w, fd);
+	if (l->multishot && tbg_limits_conn_room() < MULTISHOT_ROOM)
+		accept_cancel(w, l);
+}
+
+static void accept_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
+{
+	struct tbg_listener_fd *l = &w->listeners[cqe->user_data >> 4];
+
+	if (!(cqe->flags & IORING_CQE_F_MORE))
+		l->armed = false;
+	if (cqe->res >= 0)
+		accepted(w, l, cqe->res);
+	if (l->armed)
+		return;
+	/* out of descriptors or memory: again on the next tick, not at once */
+	if (cqe->res == -EMFILE || cqe->res == -ENFILE || cqe->res == -ENOBUFS ||
+	    cqe->res == -ENOMEM)
+		tbg_stat_add(&w->stats.refused, 1);
+	else
+		accept_resume(w);
+}
+
+/* Receiving */
+
+void tbg_worker_recv(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
+
+	io_uring_prep_recv_multishot(sqe, c->fd, NULL, 0, 0);
+	sqe->flags |= IOSQE_BUFFER_SELECT;
+	sqe->buf_group = GROUP;
+	io_uring_sqe_set_data64(sqe, tbg_op_pack(TBG_OP_RECV, c));
+	c->receiving = true;
+	c->ops++;
+}
+
+/* Cancels what is under way; completions come all the same. */
+void tbg_worker_recv_stop(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct io_uring_sqe *sqe;
+
+	if (c->receiving) {
+		sqe = tbg_worker_sqe(w);
+		io_uring_prep_cancel64(sqe, tbg_op_pack(TBG_OP_RECV, c), 0);
+		io_uring_sqe_set_data64(sqe, TBG_OP_NONE);
+	}
+	if (c->polling && c->state == TBG_CONN_CLOSING) {
+		sqe = tbg_worker_sqe(w);
+		io_uring_prep_cancel64(sqe, tbg_op_pack(TBG_OP_POLL, c), 0);
+		io_uring_sqe_set_data64(sqe, TBG_OP_NONE);
+	}
+}
+
+static void recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
+{
+	struct tbg_conn *c = (void *)(cqe->user_data & ~OP_MASK);
+	bool buffer = cqe->flags & IORING_CQE_F_BUFFER;
+	unsigned int id = cqe->flags >> IORING_CQE_BUFFER_SHIFT;
+
+	if (!(cqe->flags & IORING_CQE_F_MORE)) {
+		c->receiving = false;
+		c->ops--;
+	}
+	if (cqe->res > 0) {
+		const uint8_t *b = w->buffer_memory + id * BUFFER_STRIDE;
+
+		tbg_conn_receive(w, c, b, cqe->res);
+		if (c->state == TBG_CONN_LINGER && !c->receiving)
+			tbg_worker_recv(w, c);
+	} else if (cqe->res == -ENOBUFS && c->state != TBG_CONN_CLOSING) {
+		if (!c->receiving)
+			tbg_worker_recv(w, c);
+	} else if (cqe->res == -ECANCELED && c->state == TBG_CONN_OPEN) {
+		tbg_conn_stopped(w, c);
+	} else if (cqe->res || c->state == TBG_CONN_CLOSING) {
+		c->eof = true;
+		if (c->state == TBG_CONN_CLOSING)
+			tbg_conn_eof(w, c);
+		else
+			tbg_conn_kill(w, c);
+	} else {
+		tbg_conn_eof(w, c);
+	}
+	if (buffer)
+		buffer_back(w, id);
+}
+
+/* Sending */
+
+void tbg_worker_poll(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct io_uring_sqe *sqe;
+
+	if (c->polling)
+		return;
+	sqe = tbg_worker_sqe(w);
+	io_uring_prep_poll_add(sqe, c->fd, POLLOUT);
+	io_uring_sqe_set_data64(sqe, tbg_op_pack(TBG_OP_POLL, c));
+	c->polling = true;
+	c->ops++;
+}
+
+static void poll_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
+{
+	struct tbg_conn *c = (void *)(cqe->user_data & ~OP_MASK);
+
+	c->polling = false;
+	c->ops--;
+	tbg_conn_writable(w, c);
+}
+
+/* Time and draining */
+
+static void tick_arm(struct tbg_worker *w)
+{
+	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
+
+	w->tick = (struct __kernel_timespec){ .tv_nsec = TICK_MS * 1000000 };
+	io_uring_prep_timeout(sqe, &w->tick, 0, 0);
+	io_uring_sqe_set_data64(sqe, TBG_OP_TICK);
+}
+
+static void wake_arm(struct tbg_worker *w)
+{
+	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
+
+	io_uring_prep_read(sqe, w->wake_fd, &w->wake_value, 8, 0);
+	io_uring_sqe_set_data64(sqe, TBG_OP_WAKE);
+}
+
+static void each_conn(struct tbg_worker *w, unsigned int from, unsigned int to,
+		      void (*fn)(struct tbg_worker *w, struct tbg_conn *c))
+{
+	for (unsigned int i = from; i < to && i < w->slabs_nr; i++)
+		for (unsigned int j = 0; j < SLAB_CONNS; j++)
+			if (w->slabs[i][j].state != TBG_CONN_FREE)
+				fn(w, &w->slabs[i][j]);
+}
+
+void tbg_worker_each(struct tbg_worker *w,
+		     void (*fn)(struct tbg_worker *w, struct tbg_conn *c))
+{
+	each_conn(w, 0, w->slabs_nr, fn);
+}
+
+static void drain_step(struct tbg_worker *w)
+{
+	if (!w->draining) {
+		w->draining = true;
+		w->drain_ns = w->now_ns;
+		for (unsigned int i = 0; i < w->listeners_nr; i++) {
+			accept_cancel(w, &w->listeners[i]);
+			shutdown(w->listeners[i].fd, SHUT_RDWR);
+		}
+		while (w->parked.nr)
+			close(w->parked.fds[--w->parked.nr]);
+	}
+	tbg_worker_each(w, tbg_conn_drain);
+	if (!w->conns_nr || w->now_ns - w->drain_ns > DRAIN_NS ||
+	    w->wake_value >= TBG_WAKE_NOW)
+		w->done = true;
+}
+
+static void tick_event(struct tbg_worker *w)
+{
+	unsigned int nr = (w->slabs_nr + TICKS_PER_SWEEP - 1) / TICKS_PER_SWEEP;
+
+	tick_arm(w);
+	accept_resume(w);
+	tbg_yield_tick(w);
+	tbg_health_tick(w);
+	tbg_transfers_check(w);
+	tbg_origins_check(w);
+	each_conn(w, w->sweep_at, w->sweep_at + nr, tbg_conn_check);
+	w->sweep_at = w->sweep_at + nr < w->slabs_nr ? w->sweep_at + nr : 0;
+	if (atomic_load(&w->s->draining))
+		drain_step(w);
+}
+
+void tbg_worker_call(struct io_uring_sqe *sqe, struct tbg_call *call)
+{
+	io_uring_sqe_set_data64(sqe, tbg_op_pack(TBG_OP_CALL, call));
+	call->busy = true;
+}
+
+void tbg_worker_cancel(struct tbg_worker *w, struct tbg_call *call)
+{
+	struct io_uring_sqe *sqe;
+
+	if (!call->busy)
+		return;
+	sqe = tbg_worker_sqe(w);
+	io_uring_prep_cancel64(sqe, tbg_op_pack(TBG_OP_CALL, call), 0);
+	io_uring_sqe_set_data64(sqe, TBG_OP_NONE);
+}
+
+static void call_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
+{
+	struct tbg_call *call = (void *)(cqe->user_data & ~OP_MASK);
+
+	call->busy = false;
+	call->fn(w, call, cqe->res);
+}
+
+/* Mail */
+
+void tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&w->mail_lock);
+	mail->next = NULL;
+	mail->prev = w->mail_last;
+	*w->mail_last = mail;
+	w->mail_last = &mail->next;
+	mail->posted = true;
+	pthread_mutex_unlock(&w->mail_lock);
+	if (write(w->wake_fd, &one, sizeof(one)) < 0)
+		return;		/* full: it is awake all the same */
+}
+
+/* mail_lock held */
+static void mail_take(struct tbg_worker *w, struct tbg_mail *mail)
+{
+	*mail->prev = mail->next;
+	if (mail->next)
+		mail->next->prev = mail->prev;
+	else
+		w->mail_last = mail->prev;
+	mail->posted = false;
+}
+
+void tbg_worker_unpost(struct tbg_worker *w, struct tbg_mail *mail)
+{
+	pthread_mutex_lock(&w->mail_lock);
+	if (mail->posted)
+		mail_take(w, mail);
+	pthread_mutex_unlock(&w->mail_lock);
+}
+
+static void mail_read(struct tbg_worker *w)
+{
+	struct tbg_mail *mail;
+
+	do {
+		pthread_mutex_lock(&w->mail_lock);
+		mail = w->mail;
+		if (mail)
+			mail_take(w, mail);
+		pthread_mutex_unlock(&w->mail_lock);
+		if (mail)
+			mail->fn(w, mail);
+	} while (mail);
+}
+
+static void wake_event(struct tbg_worker *w)
+{
+	mail_read(w);
+	if (atomic_load(&w->s->draining))
+		drain_step(w);
+	else
+		accept_resume(w);
+	wake_arm(w);
+}
+
+static void event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
+{
+	switch ((enum tbg_op)(cqe->user_data & OP_MASK)) {
+	case TBG_OP_RECV:
+		recv_event(w, cqe);
+		break;
+	case TBG_OP_POLL:
+		poll_event(w, cqe);
+		break;
+	case TBG_OP_ACCEPT:
+		accept_event(w, cqe);
+		break;
+	case TBG_OP_TICK:
+		tick_event(w);
+		break;
+	case TBG_OP_WAKE:
+		wake_event(w);
+		break;
+	case TBG_OP_CALL:
+		call_event(w, cqe);
+		break;
+	case TBG_OP_NONE:
+		break;
+	}
+}
+
+static void round_begin(struct tbg_worker *w)
+{
+	w->now_ns = tbg_mono_ns();
+	w->now_ms = (w->now_ns - w->start_ns) / 1000000;
+	memcpy(w->date, tbg_clock_date(w->s->clock), TBG_DATE_LEN);
+	atomic_store_explicit(&w->sites, w->s->sites, memory_order_release);
+}
+
+int tbg_worker_run(struct tbg_worker *w)
+{
+	int err;
+
+	if (w->s->wire) {
+		w->by_slot = calloc(w->s->maps->conns_nr, sizeof(*w->by_slot));
+		if (!w->by_slot)
+			return -ENOMEM;
+	}
+	/* declared by liburing 2.3, but not exported */
+	if (syscall(SYS_io_uring_register, w->ring.ring_fd,
+		    IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0)
+		return -errno;
+	w->start_ns = tbg_mono_ns();
+	round_begin(w);
+	accept_resume(w);
+	tick_arm(w);
+	wake_arm(w);
+	while (!w->done) {
+		struct io_uring_cqe *cqe;
+		unsigned int head, nr = 0;
+
+		err = io_uring_submit_and_wait(&w->ring, 1);
+		if (err < 0 && err != -EINTR && err != -EBUSY && err != -ETIME)
+			return err;
+		round_begin(w);
+		io_uring_for_each_cqe(&w->ring, head, cqe) {
+			event(w, cqe);
+			nr++;
+		}
+		io_uring_cq_advance(&w->ring, nr);
+		if (w->room_made && w->parked.nr)
+			accept_resume(w);
+		w->room_made = false;
+		if (w->buffers_back) {
+			io_uring_buf_ring_advance(w->buffers, w->buffers_back);
+			w->buffers_back = 0;
+		}
+	}
+	tbg_worker_each(w, tbg_conn_kill);	/* logs what they were sent */
+	return 0;
+}

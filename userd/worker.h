@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * One worker: a thread, its io_uring, its listeners, its connections. Made by
+ * main.c; nothing here is shared between workers but what server.h shares.
+ */
+#ifndef TBG_USERD_WORKER_H
+#define TBG_USERD_WORKER_H
+
+#include <liburing.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "abi/cache.h"
+#include "parse.h"
+#include "route.h"
+#include "server.h"
+
+#define TBG_OUT_BYTES	(192 << 10)	/* of a worker's send buffer */
+
+#define TBG_WAKE_NOW	(1ull << 32)	/* on wake_fd: end at once; less: look around */
+
+struct tbg_conn;
+struct tbg_origin;
+struct tbg_transfer;
+struct tbg_worker;
+
+/* An operation of the ring whose object says what its completion means. */
+struct tbg_call {
+	void (*fn)(struct tbg_worker *w, struct tbg_call *call, int res);
+	bool busy;			/* under way */
+} __attribute__((aligned(16)));
+
+/* A message to a worker, from any thread; lives in its sender's object. */
+struct tbg_mail {
+	struct tbg_mail *next, **prev;
+	void (*fn)(struct tbg_worker *w, struct tbg_mail *mail);
+	bool posted;
+};
+
+struct tbg_listener_fd {
+	int fd;
+	bool armed;		/* an accept is running */
+	bool multishot, cancelled;
+};
+
+/* Accepted beyond the limit of connections: first come, first served. */
+struct tbg_parked {
+	int *fds;
+	unsigned int nr, room;
+};
+
+struct tbg_worker {
+	const struct tbg_server *s;
+	unsigned int id;
+	pthread_t thread;
+	int wake_fd;			/* eventfd: look around */
+	atomic_bool waits;		/* for room: it has parked connections */
+	uint64_t wake_value;
+	struct tbg_listener_fd listeners[TBG_LISTENER_MAX];
+	unsigned int listeners_nr;
+	/* everything below belongs to the thread */
+	struct io_uring ring;
+	struct io_uring_buf_ring *buffers;
+	uint8_t *buffer_memory;
+	unsigned int buffers_back;	/* to give back after this round */
+	struct tbg_conn **slabs;
+	unsigned int slabs_nr, conns_nr;
+	struct tbg_conn *free;
+	struct tbg_conn **by_slot;	/* of wire's connections; NULL: no wire */
+	unsigned int sweep_at;		/* slab that the next tick looks at */
+	const struct tbg_sites *_Atomic sites;	/* of this round */
+	uint64_t now_ns;		/* of this round */
+	uint32_t now_ms;		/* the same, since the worker started */
+	uint64_t start_ns, drain_ns;
+	struct tbg_parked parked;
+	bool room_made;			/* in this round, for parked ones */
+	bool draining, done;
+	char date[TBG_DATE_LEN];
+	uint8_t *out;			/* responses of the connection at hand */
+	uint32_t out_len;
+	char path[TBG_TARGET_MAX + 1];
+	struct tbg_answer answer;
+	struct tbg_origin **idle;	/* pooled connections, by backend */
+	struct tbg_transfer *transfers;	/* all that are under way */
+	struct __kernel_timespec tick;
+	struct tbg_user_stats stats;
+	/* written by other threads */
+	pthread_mutex_t mail_lock;
+	struct tbg_mail *mail, **mail_last;
+};
+
+/*
+ * Makes the ring of a worker whose listeners and wake_fd are set; the thread
+ * of tbg_worker_run() is the one that uses it. Negative errno.
+ */
+int tbg_worker_open(struct tbg_worker *w);
+void tbg_worker_close(struct tbg_worker *w);
+
+/* Until draining is over. 0 or negative errno. */
+int tbg_worker_run(struct tbg_worker *w);
+
+/* What user_data says: an operation and its object, 16-byte aligned. */
+enum tbg_op {
+	TBG_OP_ACCEPT,
+	TBG_OP_RECV,
+	TBG_OP_POLL,
+	TBG_OP_TICK,
+	TBG_OP_WAKE,
+	TBG_OP_CALL,			/* struct tbg_call */
+	TBG_OP_NONE,			/* whose completion nobody awaits */
+};
+
+static inline uint64_t tbg_op_pack(enum tbg_op op, const void *object)
+{
+	return (uintptr_t)object | op;
+}
+
+/* Marks sqe as that call's operation, and its cancellation. */
+void tbg_worker_call(struct io_uring_sqe *sqe, struct tbg_call *call);
+void tbg_worker_cancel(struct tbg_worker *w, struct tbg_call *call);
+
+/* Any thread: mail->fn runs in the worker's thread, once per post. */
+void tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail);
+/* Its own thread: what has been posted and not run does not run any more. */
+void tbg_worker_unpost(struct tbg_worker *w, struct tbg_mail *mail);
+
+/* A submission entry; submits what there is when the queue is full. */
+struct io_uring_sqe *tbg_worker_sqe(struct tbg_worker *w);
+
+/* One writer, many readers: no locked instruction. */
+static inline void tbg_stat_add(_Atomic uint64_t *stat, uint64_t n)
+{
+	atomic_store_explicit(stat, atomic_load_explicit(stat,
+			      memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+#endif

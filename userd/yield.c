@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * From a slot whose reply is overdue to the bytes that its socket must send.
+ * The bytes are those that wire sent, Date included, or none: a client must
+ * never get a splice of two versions.
+ */
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+
+#include "conn.h"
+#include "server.h"
+#include "store.h"
+#include "yield.h"
+
+/* A frame for the program: it must be as long as an Ethernet header at least. */
+struct frame {
+	uint8_t eth[ETH_HLEN];
+	struct tbg_yield y;
+} __attribute__((packed));
+
+/* Asks the program; true: *y has its answer. */
+static bool ask(const struct tbg_maps *maps, struct tbg_yield *y)
+{
+	struct frame f = { .y = *y };
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = &f,
+		    .data_size_in = sizeof(f), .data_out = &f,
+		    .data_size_out = sizeof(f), .repeat = 1);
+
+	if (bpf_prog_test_run_opts(maps->yield_fd, &opts) || !opts.retval)
+		return false;
+	*y = f.y;
+	return true;
+}
+
+/* The Date that the exchange carried, over what of it lies in from..end. */
+static bool date_put(const struct tbg_maps *maps, const struct tbg_exchange *x,
+		     uint32_t date_off, uint32_t from, uint32_t end, uint8_t *out)
+{
+	const struct tbg_date *d = &maps->knob->date[x->date_s & (TBG_DATE_RING - 1)];
+
+	if (d->second != x->date_s)
+		return false;
+	for (uint32_t at = date_off; at < date_off + TBG_DATE_LEN; at++)
+		if (at >= from && at < end)
+			out[at - from] = d->text[at - date_off];
+	return true;
+}
+
+static int copy(const struct tbg_maps *maps, const struct tbg_yield *y,
+		uint8_t *out, size_t size)
+{
+	const struct tbg_exchange *x = &y->last;
+	unsigned int class = TBG_BLOB_CLASS(x->blob);
+	const struct tbg_part *part;
+	const struct tbg_blob *b;
+	uint32_t from = x->len - y->len;
+
+	if (class >= TBG_CLASS_NR || x->part >= TBG_PART_NR || y->len > size)
+		return -ESTALE;
+	b = (void *)((uint8_t *)maps->blobs[class] +
+		     (size_t)TBG_BLOB_SLOT(x->blob) * tbg_class_bytes(class));
+	if (__atomic_load_n(&b->gen, __ATOMIC_ACQUIRE) != x->gen)
+		return -ESTALE;
+	part = &b->part[x->part];
+	if (part->len != x->len || part->off > b->data_len ||
+	    part->len > b->data_len - part->off)
+		return -ESTALE;
+	memcpy(out, b->data + part->off + from, y->len);
+	if (!date_put(maps, x, part->date_off, from, x->len, out))
+		return -ESTALE;
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return __atomic_load_n(&b->gen, __ATOMIC_RELAXED) == x->gen ?
+	       (int)y->len : -ESTALE;
+}
+
+int tbg_yield_take(const struct tbg_maps *maps, int slot, uint32_t written,
+		   uint8_t *out, size_t size)
+{
+	struct tbg_yield y = { .written = written };
+
+	if (bpf_map_lookup_elem(maps->owners_fd, &slot, &y.key) || !ask(maps, &y))
+		return 0;
+	return copy(maps, &y, out, size);
+}
+
+static bool is_overdue(const struct tbg_conn_word *word, uint32_t now_ms)
+{
+	uint32_t sent_ms = __atomic_load_n(&word->sent_ms, __ATOMIC_RELAXED);
+
+	return sent_ms && (int32_t)(now_ms - sent_ms) >= TBG_YIELD_MS;
+}
+
+void tbg_yield_tick(struct tbg_worker *w)
+{
+	const struct tbg_maps *maps = w->s->maps;
+	uint32_t now_ms = w->now_ns / 1000000;
+	bool claimed = false;
+
+	if (!w->by_slot)
+		return;
+	for (uint32_t slot = 0; slot < maps->conns_nr; slot++) {
+		if (!is_overdue(&maps->conns[slot], now_ms))
+			continue;
+		/* connections that never missed are not known by slot */
+		if (!w->by_slot[slot] && !claimed) {
+			tbg_worker_each(w, tbg_conn_claim_slot);
+			claimed = true;
+		}
+		if (w->by_slot[slot])
+			tbg_conn_take_back(w, w->by_slot[slot]);
+	}
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Wire's replies that clients have not acknowledged in time: written again,
+ * through their sockets, whose TCP has timers. For worker.c, on each tick.
+ */
+#ifndef TBG_USERD_YIELD_H
+#define TBG_USERD_YIELD_H
+
+#include "wire.h"
+#include "worker.h"
+
+#define TBG_YIELD_MS 200
+
+/* Looks at every slot; gives what is overdue of w's connections to them. */
+void tbg_yield_tick(struct tbg_worker *w);
+
+/*
+ * Takes the unacknowledged end of wire's last reply on this slot back from
+ * wire: at most size bytes of it go to out, for the caller to write next to
+ * the socket, which has been given written bytes so far. Returns their number,
+ * 0 where nothing is to be taken back, or -ESTALE: it was taken back, but its
+ * bytes are no longer held, and the connection must be reset.
+ */
+int tbg_yield_take(const struct tbg_maps *maps, int slot, uint32_t written,
+		   uint8_t *out, size_t size);
+
+#endif
