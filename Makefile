@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# The table of contents. `sudo make run` and `sudo make check` do all set-up on
+# a fresh Debian 12; products go to $(O). V=1 shows commands.
+
+O	?= $(CURDIR)/build
+override O := $(abspath $(O))
+PREFIX	?= /usr/local
+DESTDIR	?=
+export O PREFIX DESTDIR
+
+ifneq ($(V),1)
+MAKEFLAGS += --no-print-directory
+Q := @
+endif
+export Q V
+
+all: bpf userd tools		## build everything (default)
+
+bpf:				## the kernel side
+	$(Q)$(MAKE) -C bpf
+userd: bpf			## the daemon
+	$(Q)$(MAKE) -C userd
+tools: bpf			## the command-line tool
+	$(Q)$(MAKE) -C tools
+
+deps:				## install the Debian packages that are missing
+	$(Q)tools/deps
+
+run: deps			## set up, build, serve a sample site, show each tier
+	$(Q)$(MAKE) all
+	$(Q)tools/run
+
+check: deps			## set up, build, run every test
+	$(Q)$(MAKE) all
+	$(Q)$(MAKE) -C tests all
+	$(Q)tests/check
+
+check-unit: all			## unit tests and short fuzzing, no root needed
+	$(Q)$(MAKE) -C tests all
+	$(Q)tests/run unit fuzz
+check-net: all			## BPF and network tests on this kernel
+	$(Q)$(MAKE) -C tests all
+	$(Q)tests/run bpf net http
+check-vm: all			## the same in VMs on Debian's kernels
+	$(Q)$(MAKE) -C tests all
+	$(Q)$(MAKE) -C vm check
+
+bench: all			## measure against nginx (BENCH=--quick, --help)
+	$(Q)$(MAKE) -C tools/bench all
+	$(Q)tools/bench/bench $(BENCH)
+
+fuzz:				## fuzz for FUZZ_S seconds per fuzzer (default 600)
+	$(Q)$(MAKE) -C tests fuzz
+
+format:				## clang-format FILES (default: all C)
+	$(Q)clang-format -i $(or $(FILES),$(shell git ls-files '*.c' '*.h'))
+lint:				## what CI holds against style
+	$(Q)tools/lint
+
+install: all			## to $(DESTDIR)$(PREFIX)
+	$(Q)$(MAKE) -C userd install
+	$(Q)$(MAKE) -C tools install
+	$(Q)$(MAKE) -C Documentation install
+
+clean:
+	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
+		"$(O)/toboggand" "$(O)/toboggan" "$(O)/man"
+
+help:				## this list
+	$(Q)grep -E '^[a-z-]+:.*##' Makefile | \
+		sed -E 's/:[^#]*## */\t/' | expand -t 14
+
+.PHONY: all bpf userd tools deps run check check-unit check-net check-vm \
+	bench fuzz format lint install clean help

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The commands of `toboggan bench`: name, one line about it, who does it.
+
+Read by bench; a command's module is only loaded when it is asked for.
+"""
+import importlib
+
+EXPERIMENTS = {
+    "tiers": "cached against fall-through, per tier",
+    "rates": "rate sweep to saturation, with autobench's columns",
+    "sessions": "replay of sessions in httperf's wsesslog grammar",
+    "sizes": "throughput against response size, and SPECweb99-weighted sums",
+    "caches": "cached, and not cached (cold page cache)",
+    "web99": "a mix like SPECweb99's static part: conforming connections",
+    "keepalive": "1 to 100 requests on each connection",
+    "objects": "10 to 1,000,000 files",
+    "connections": "1 to 100,000 connections held open",
+    "cpus": "1 to N processors",
+    "overload": "a small page timed beside slow clients, with little memory",
+    "clients": "the same load from different generators, packets without TCP among them",
+    "all": "all of the above in one report",
+}
+OTHERS = {
+    "cost": ("cost", "processor time of a request against targets (the default)"),
+    "convert": ("sessions", "make sessions of a Common or Combined access log"),
+    "site": ("fileset", "make the files that the experiments ask for"),
+    "compare": ("compare", "two runs: ratios with confidence intervals"),
+    "report": ("report", "write the page and the tables of a run again"),
+}
+
+
+def names():
+    return [*OTHERS, *EXPERIMENTS]
+
+
+def overview():
+    lines = ["usage: toboggan bench [COMMAND] [option ...]", "",
+             "Measure web servers beside each other, on this machine or across a network.", ""]
+    for title, rows in (("experiments:", EXPERIMENTS),
+                        ("others:", {k: v[1] for k, v in OTHERS.items()})):
+        lines += [title] + [f"  {k:12} {v}" for k, v in rows.items()] + [""]
+    return "\n".join(lines + ["`toboggan bench COMMAND --help` has the options. Without a command:",
+                              "`cost`, with options such as --quick and --rows.", "",
+                              "toboggan-bench(1), Documentation/measuring.rst, "
+                              "tools/bench/METHOD.md"])
+
+
+def command(name):
+    """What runs the command with its arguments; None: there is no such command."""
+    if name in EXPERIMENTS:
+        invoke = importlib.import_module("invoke")
+        return lambda argv: invoke.main(name, argv)
+    if name in OTHERS:
+        return importlib.import_module(OTHERS[name][0]).main
+    return None

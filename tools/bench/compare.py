@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Two runs of the same experiments: how B compares with A, and how sure that is.
+
+The n-th repeat of one is the pair of the n-th of the other. What is in only one
+of them is said, not guessed.
+"""
+import argparse
+import json
+import sys
+
+from report import load, ratio_text
+from stats import paired_ratio
+
+
+def samples(entry, point, server):
+    """{repeat: sample}, valid ones."""
+    return {s["repeat"]: s for s in entry["samples"] if s["point"] == point and
+            s["server"] == server and not s["invalid"]}
+
+
+def verdict(ratio, better):
+    """In words, from what the interval excludes."""
+    if not ratio or ratio["low"] is None:
+        return "too few pairs to tell"
+    if ratio["low"] <= 1 <= ratio["high"]:
+        return "no difference shown"
+    less = ratio["high"] < 1
+    return "B is better" if less == (better == "low") else "B is worse"
+
+
+def compare(a, b):
+    """([row], [what could not be compared])"""
+    rows, missing = [], []
+    theirs = {e["name"]: e for e in b["experiments"]}
+    for entry in a["experiments"]:
+        other = theirs.pop(entry["name"], None)
+        if not other:
+            missing.append(f"{entry['name']}: only in A")
+            continue
+        for point in entry["points"]:
+            for server in entry["servers"]:
+                mine = samples(entry, point["x"], server)
+                its = samples(other, point["x"], server)
+                if not mine or not its:
+                    missing.append(f"{entry['name']} {point['label']} {server}: no figure in " +
+                                   ("A" if not mine else "B"))
+                    continue
+                rows += compare_point(entry, point, server, mine, its)
+    return rows, missing + [f"{name}: only in B" for name in theirs]
+
+
+def compare_point(entry, point, server, mine, its):
+    ret = []
+    pairs = sorted(set(mine) & set(its))
+    for key, title, _, better in entry["figures"]:
+        ratio = paired_ratio([its[r].get(key) for r in pairs], [mine[r].get(key) for r in pairs])
+        if ratio:
+            ret.append({"experiment": entry["name"], "point": point["label"], "server": server,
+                        "figure": key, "title": title, **ratio,
+                        "verdict": verdict(ratio, better)})
+    return ret
+
+
+def differences(a, b):
+    """What else is not the same, and may be the reason."""
+    ret = []
+    for key in ("kernel", "cpu", "cpus", "memory_mib"):
+        if a["machine"][key] != b["machine"][key]:
+            ret.append(f"{key}: {a['machine'][key]} in A, {b['machine'][key]} in B")
+    for name in sorted(set(a["servers"]) | set(b["servers"])):
+        if a["servers"].get(name) != b["servers"].get(name):
+            ret.append(f"{name}: {a['servers'].get(name, 'absent')} in A, "
+                       f"{b['servers'].get(name, 'absent')} in B")
+    for key in ("seconds", "topology"):
+        if a[key] != b[key]:
+            ret.append(f"{key} differ")
+    for name, run in (("A", a), ("B", b)):
+        if not run["complete"]:
+            ret.append(f"{name} is a partial run: {run['ended']}")
+    return ret
+
+
+def show(rows, missing, notes):
+    lines = [("experiment", "point", "server", "figure", "B/A (95 %)", "")]
+    lines += [(r["experiment"], r["point"], r["server"], r["title"], ratio_text(r), r["verdict"])
+              for r in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(6)]
+    print("\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip()
+                    for line in lines))
+    for text in notes:
+        print(f"note: {text}")
+    for text in missing:
+        print(f"not compared: {text}")
+
+
+def main(argv):
+    ap = argparse.ArgumentParser(
+        prog="bench compare", description="Ratios of run B to run A with their 95 %% confidence "
+        "intervals, from paired repeats. Below 1 is less: better for times, worse for rates.",
+        epilog="Exit status: 0; 1 if nothing could be compared; with --strict also if B is "
+        "worse in anything.")
+    ap.add_argument("a", metavar="A", help="folder of a run, or its run.json")
+    ap.add_argument("b", metavar="B")
+    ap.add_argument("--json", action="store_true", help="as JSON")
+    ap.add_argument("--strict", action="store_true", help="exit 1 if B is worse in anything")
+    args = ap.parse_args(argv)
+    a, b = load(args.a), load(args.b)
+    rows, missing = compare(a, b)
+    notes = differences(a, b)
+    if args.json:
+        json.dump({"rows": rows, "missing": missing, "notes": notes}, sys.stdout, indent=1)
+        print()
+    else:
+        show(rows, missing, notes)
+    worse = any(r["verdict"] == "B is worse" for r in rows)
+    return 1 if not rows or (args.strict and worse) else 0

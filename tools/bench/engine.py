@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs experiments: servers in turn, samples judged, all of it kept.
+
+An experiment (experiments.py) says what is asked at which points; this module
+takes the samples, forwards and backwards over the servers, decides which are
+valid, tries half the load from two clients, and writes the run down after each
+sample, so that an end at any moment leaves a usable partial result. A sample
+with an error is counted and kept apart; nothing averages it in.
+"""
+import json
+import os
+import statistics
+import time
+
+import limit
+import loads
+from meters import FORKS_MAX, Core, Others, ran_s
+from say import Problem, say
+from servers import Reflector, Toboggan, settle
+from stats import paired_ratio, spread
+
+FORMAT = 1
+QUIET_S = 0.3               # before a load: what is worked then is not the load's
+IDLE_MAX = 0.05             # more than that is not subtracted but said
+SLACK = 0.005               # of the replies may be cut short as the time ends
+
+
+class Sample(dict):
+    """Figures of one load on one server; `invalid` says why it is none."""
+
+
+class Meter:
+    """What both sides' CPUs, and everything else here, worked during a load."""
+
+    def __init__(self, lab, server):
+        self.lab, self.server = lab, server
+        self.pids = server.pids()
+        self.others = Others(lab.pids())
+        self.ran = ran_s(self.pids)
+        self.client = Core(lab.client_cpus)
+        self.core, self.idle_share = None, 0.0
+        if not lab.remote:
+            quiet = Core(lab.server_cpus)
+            time.sleep(QUIET_S)
+            self.idle_share = min(quiet.since()["share"], IDLE_MAX)
+            self.core = Core(lab.server_cpus)
+        elif lab.stat:
+            self.core = Core(None, lab.read_stat)
+
+    def read(self, requests):
+        now, client = self.core.since() if self.core else None, self.client.since()
+        ret = {"client_share": client["share"], "server_share": now["share"] if now else None,
+               "cpu_ns": None, "ran_ns": None, "disturbed": False}
+        if now and requests:
+            busy = max(0.0, now["busy_s"] - self.idle_share * now["wall_s"] * self.core.nr)
+            ret["cpu_ns"] = busy / requests * 1e9
+            ret["not_idle_ns"] = now["not_idle_s"] / requests * 1e9
+        if not self.lab.remote:
+            others_s, forks = self.others.since_s(), self.others.forks() - self.others.forks_before
+            ret.update(others_s=others_s, forks=forks, steal_s=now["steal_s"],
+                       disturbed=forks > FORKS_MAX + 5 or
+                       self.idle_share >= IDLE_MAX or others_s > 0.03 * now["wall_s"] + 0.04
+                       or now["steal_s"] > 0.02 * now["wall_s"])
+            if requests and self.pids:
+                ret["ran_ns"] = (ran_s(self.pids) - self.ran) / requests * 1e9
+        return ret
+
+
+def fault(load, reply_len, got):
+    """Why a load's result is not a figure, None if it is one."""
+    nr = got["requests"]
+    if got["errors"] or got["statuses"]:
+        kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(got.get("kinds", {}).items())
+                          if kind != "status")
+        return f"{got['errors']} errors" + f" ({kinds})" * bool(kinds) + \
+            f" and {got['statuses']} wrong statuses beside {nr} good replies"
+    if not nr:
+        return "no reply at all"
+    if got.get("opened") is not None and load.options["connections"] > got["opened"] and \
+            not load.options.get("calls"):
+        return f"only {got['opened']} of {load.options['connections']} connections were opened"
+    # A client stops in mid-reply: the last few may be cut short or uncounted.
+    if reply_len and load.tool in ("wrk", "h2load") and \
+            abs(got["bytes"] - nr * reply_len) > (load.descriptors + SLACK * nr) * reply_len:
+        return f"{got['bytes'] / nr:.0f} bytes a reply, not {reply_len}"
+    return None
+
+
+class Check:
+    """The answer that is right, asked for before and after each load."""
+
+    def __init__(self, path, status=200, headers=(), crc=None, want=""):
+        self.path, self.status, self.headers, self.crc = path, status, list(headers), crc
+        self.want = want
+
+    def settle(self, lab, server):
+        if isinstance(server, Reflector):
+            return 0
+        return settle(lab, server, self.path, self.headers, self.status, self.want, self.crc)
+
+
+class Run:
+    """One invocation: its lab, its options, its record."""
+
+    def __init__(self, lab, opts, record):
+        self.lab, self.opts, self.record = lab, opts, record
+        self.started = time.monotonic()
+        self.total = self.taken = 0
+        self.deadline = self.started + opts.max_minutes * 60
+        self.servers = {}
+
+    # --- samples ---------------------------------------------------------
+
+    def sample(self, exp, point, server, repeat):
+        """A Sample; what cannot be measured is one too, with the reason."""
+        load, check = exp.load(self, point, server), exp.check(self, point, server)
+        ret = Sample(point=point.x, server=server.name, repeat=repeat, invalid=None,
+                     refused=None, limit=None, throughput=None)
+        seconds = exp.seconds(self, point)
+        try:
+            self.check_descriptors(load)
+            reply_len = check.settle(self.lab, server)
+            exp.before(self, point, server)
+            tiers = tier_requests(server)
+            meter = Meter(self.lab, server)
+            got, argvs = exp.run_load(self, load, server, seconds)
+            ret.update(meter.read(got["requests"]))
+            ret["command"] = argvs
+            self.figures(ret, got)
+            if tiers is not None:
+                ret["tiers"] = {k: v - tiers.get(k, 0) for k, v in tier_requests(server).items()}
+            ret["invalid"] = exp.tolerate(fault(load, reply_len, got), got)
+            check.settle(self.lab, server)
+            exp.after(self, point, server, ret, got)
+            self.judge(ret, exp, load, server, seconds)
+        except (Problem, OSError) as e:
+            ret["invalid"] = ret["invalid"] or str(e)
+        return ret
+
+    def check_descriptors(self, load):
+        want = load.descriptors + 100
+        if want > self.opts.nofile:
+            raise Problem(f"{want} descriptors wanted, {self.opts.nofile} allowed: raise "
+                          "`ulimit -n` (and fs.nr_open)")
+
+    @staticmethod
+    def figures(ret, got):
+        seconds = got["seconds"] or 1e-9
+        ret.update(requests=got["requests"], bytes=got["bytes"], seconds=got["seconds"],
+                   rate=got["requests"] / seconds, bps=8 * got["bytes"] / seconds,
+                   errors=got["errors"], statuses=got["statuses"], kinds=got.get("kinds", {}),
+                   p50_us=got.get("p50_us"), p90_us=got.get("p90_us"),
+                   p99_us=got.get("p99_us"), max_us=got.get("max_us"))
+        if ret.get("cpu_ns") and got["bytes"]:
+            ret["cpu_ns_per_kib"] = ret["cpu_ns"] * got["requests"] / got["bytes"] * 1024
+        for key in ("httperf", "conforming", "opened", "late", "lost"):
+            if key in got:
+                ret[key] = got[key]
+
+    def judge(self, ret, exp, load, server, seconds):
+        """Whose limit the rate was; half the load from two clients, once a point."""
+        if ret["invalid"]:
+            return
+        ratio, own = None, exp.own_limit(ret)
+        if not own and load.divisible():
+            ratio = exp.halves.get((ret["point"], server.name))
+            if ratio is None:
+                ratio = self.two_halves(exp, load, server, seconds, ret["rate"])
+                exp.halves[ret["point"], server.name] = ratio
+        fds = ret["kinds"].get("fd", 0) + ret["kinds"].get("fd-unavail", 0)
+        whose, why = limit.judge(ret["server_share"], ret["client_share"], ratio, ret["bps"],
+                                 self.lab.link_bps, fds)
+        if own and whose not in (limit.DESCRIPTORS, limit.NETWORK):
+            whose, why = own
+        ret.update(limit=whose, limit_why=why, halves_ratio=ratio, refused=limit.refused(whose))
+        if not ret["refused"]:
+            ret["throughput"], ret["throughput_bps"] = ret["rate"], ret["bps"]
+        exp.seal(ret)
+
+    def two_halves(self, exp, load, server, seconds, rate):
+        """Two clients with half the load each, against one: the ratio of their rates.
+
+        One that says that the client was the limit is repeated, beside a new
+        whole load, and the median of three decides: a neighbour's work between
+        two samples looks the same. --quick does not.
+        """
+        most = 1 if self.opts.quick else 3
+        ratios = [self.other_rate(exp, load, server, seconds, 2) / rate]
+        while ratios[0] > limit.BETTER and len(ratios) < most:
+            whole = self.other_rate(exp, load, server, seconds, 1)
+            ratios.append(self.other_rate(exp, load, server, seconds, 2) / whole)
+        return statistics.median(ratios)
+
+    def other_rate(self, exp, load, server, seconds, parts):
+        got, _ = loads.run(self.lab, load, server, seconds, parts)
+        bad = got["errors"] or got["statuses"] or not got["requests"]
+        if bad and exp.tolerate("errors", got):
+            raise Problem(f"the load from {parts} clients: {got['errors']} errors and "
+                          f"{got['statuses']} wrong statuses")
+        return got["requests"] / (got["seconds"] or 1e-9)
+
+    # --- servers ---------------------------------------------------------
+
+    def server(self, exp, point, name, make):
+        """The server of that name for this point: the same as before, or a new one."""
+        key = exp.server_key(point)
+        old = self.servers.get(name)
+        if old and old[0] == key:
+            return old[1]
+        if old:
+            old[1].stop()
+        server = make(**exp.server_options(self, point))
+        self.servers[name] = (key, server)
+        return server
+
+    def stop_servers(self):
+        for _, server in self.servers.values():
+            server.stop()
+        self.servers = {}
+
+    # --- the whole -------------------------------------------------------
+
+    def progress(self, exp, point, sample):
+        self.taken += 1
+        spent = time.monotonic() - self.started
+        left = spent / self.taken * (self.total - self.taken)
+        text = sample["invalid"] and f"NOT A FIGURE: {sample['invalid']}"
+        if not text:
+            text = exp.line(sample) + f"; {sample['limit']}" * bool(sample["limit"])
+            text += ", DISTURBED by other work" * sample["disturbed"]
+        say(f"[{self.taken}/{self.total}, {left:,.0f} s left] {exp.name} {point.label} "
+            f"{sample['server']} {sample['repeat'] + 1}/{self.opts.repeats}: {text}")
+
+    def experiment(self, exp):
+        entry = {"name": exp.name, "title": exp.title, "about": exp.about, "x": exp.x_label,
+                 "x_log": exp.x_log, "figures": [list(f) for f in exp.figures],
+                 "points": [{"x": p.x, "label": p.label} for p in exp.points],
+                 "left_out": list(exp.left_out), "samples": [], "problems": [], "notes": exp.notes,
+                 "reference": None, "derived": {}, "summary": []}
+        self.record["experiments"].append(entry)
+        sides = exp.sides(self)
+        entry["servers"] = [name for name, _ in sides]
+        entry["reference"] = next((n for n in entry["servers"] if not n.startswith("toboggan")),
+                                  None)
+        failed = {}
+        for repeat in range(self.opts.repeats):
+            for point in exp.points:
+                for name, make in sides if repeat % 2 == 0 else sides[::-1]:
+                    self.step(exp, entry, point, name, make, repeat, failed)
+        self.stop_servers()
+        exp.leave(self)
+
+    def step(self, exp, entry, point, name, make, repeat, failed):
+        """One sample of one server; a server that cannot start is said so once."""
+        if time.monotonic() > self.deadline:
+            raise Problem(f"--max-minutes {self.opts.max_minutes:g} are over; what follows "
+                          "is what was measured so far")
+        if failed.get((point.x, name), 0) > 1 or exp.enough(entry, point, name):
+            self.total -= 1         # twice no figure: there will be none
+            return
+        try:
+            server = self.server(exp, point, name, make)
+            server.start()
+            if getattr(server, "ready_for", None) != (exp.name, point.x):
+                exp.prepare(self, point, server)
+                server.ready_for = (exp.name, point.x)
+            sample = self.sample(exp, point, server, repeat)
+        except (Problem, OSError) as e:
+            sample = Sample(point=point.x, server=name, repeat=repeat, invalid=str(e),
+                            refused=None, limit=None, throughput=None)
+        if sample["invalid"]:
+            failed[point.x, name] = failed.get((point.x, name), 0) + 1
+            entry["problems"].append(f"{name}, {point.label}: {sample['invalid']}")
+        entry["samples"].append(sample)
+        self.finish(exp, entry)
+        self.progress(exp, point, sample)       # what is said is also kept
+
+    def finish(self, exp, entry):
+        """What follows from the samples so far, written down with them."""
+        entry["summary"] = summarise(entry)
+        entry["derived"] = exp.derive(entry)
+        save(self.record, self.opts.out)
+
+    def experiments(self, exps):
+        self.total = sum(len(e.points) * len(e.sides(self)) * self.opts.repeats for e in exps)
+        for exp in exps:
+            say(f"{exp.name}: {exp.title}")
+            self.experiment(exp)
+
+
+def summarise(entry):
+    """[{point, server, figures: {key: spread}, ratios: {key: interval}, …}], valid samples only.
+
+    Samples that other work disturbed count where there are no others.
+    """
+    ret = []
+    reference = entry["reference"]
+    keys = [f[0] for f in entry["figures"]]
+    for point in entry["points"]:
+        by_repeat = {}
+        for s in entry["samples"]:
+            if s["point"] == point["x"]:
+                by_repeat.setdefault(s["server"], {})[s["repeat"]] = s
+        for name in entry["servers"]:
+            mine = by_repeat.get(name, {})
+            good = {r: s for r, s in mine.items() if not s["invalid"]}
+            if not mine:
+                continue
+            clean = {r: s for r, s in good.items() if not s.get("disturbed")} or good
+            row = {"point": point["x"], "server": name, "valid": len(good),
+                   "invalid": len(mine) - len(good),
+                   "disturbed": sum(bool(s.get("disturbed")) for s in good.values()),
+                   "errors": sum(s.get("errors", 0) + s.get("statuses", 0)
+                                 for s in mine.values()),
+                   "limit": sorted({s["limit"] for s in good.values() if s["limit"]}),
+                   "refused": sorted({s["refused"] for s in good.values() if s["refused"]}),
+                   "figures": {}, "ratios": {}}
+            theirs = by_repeat.get(reference, {})
+            for key in keys:
+                row["figures"][key] = spread([s.get(key) for s in clean.values()])
+                if name != reference and reference:
+                    pairs = [(s.get(key), theirs[r].get(key)) for r, s in sorted(clean.items())
+                             if r in theirs and not theirs[r]["invalid"]]
+                    row["ratios"][key] = paired_ratio([p[0] for p in pairs],
+                                                      [p[1] for p in pairs])
+            ret.append(row)
+    return ret
+
+
+def tier_requests(server):
+    """{tier: requests it has answered} of a Toboggan server of ours, else None."""
+    if not isinstance(server, Toboggan):
+        return None
+    return {name: tier["requests"] for name, tier in server.ask("stats")["tiers"].items()
+            if isinstance(tier, dict) and "requests" in tier}
+
+
+def save(record, folder):
+    """Whole or not at all, whenever we end."""
+    path = os.path.join(folder, "run.json")
+    with open(path + ".new", "w", encoding="utf-8") as f:
+        json.dump(record, f, indent=1)
+    os.rename(path + ".new", path)
+

@@ -1,0 +1,916 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The experiments: what is asked, at which points, and what a figure means.
+
+Each class is one command of `toboggan bench`. engine.py takes the samples;
+nothing here judges one. A new experiment is a class in EXPERIMENTS.
+"""
+import ctypes
+import math
+import mmap
+import os
+import subprocess
+import time
+
+import limit
+import loads
+import sessions
+import fileset as files
+from engine import Check
+from loads import Ours, Wrk
+from meters import first
+from say import Problem, say
+from servers import KINDS, Existing, Toboggan, fetch
+from fileset import LARGE, SMALL
+from stats import at
+
+CPU = ("cpu_ns", "processor time of the server", "ns a request", "low")
+RATE = ("throughput", "requests a second", "/s", "high")
+BPS = ("throughput_bps", "throughput", "bit/s", "high")
+MEDIAN = ("p50_us", "median time of a reply", "µs", "low")
+TAIL = ("p99_us", "99th percentile of a reply", "µs", "low")
+LINE_BPS, CONFORM_BPS = 400000, 320000
+
+
+class Point:
+    """x: its place on the axis; label: its name; what else it is, as attributes."""
+
+    def __init__(self, x, label=None, **what):
+        self.x, self.label = x, label if label is not None else number(x)
+        self.__dict__.update(what)
+
+
+def number(x):
+    for size, unit in ((1 << 20, "Mi"), (1 << 10, "Ki")):
+        if x >= size and x % size == 0:
+            return f"{x // size}{unit}"
+    return f"{x:,}"
+
+
+class Experiment:
+    name = title = about = x_label = ""
+    x_log = True
+    figures = (CPU, RATE, TAIL)
+    left_out = ()
+    lab_only = None             # why it cannot be done with a remote server
+    tools = ("curl",)
+
+    def __init__(self, opts):
+        self.halves, self.notes = {}, []
+        self.points = list(self.make_points(opts))
+
+    @staticmethod
+    def options(ap):
+        """Options of its own."""
+
+    def make_points(self, opts):
+        raise NotImplementedError
+
+    # --- servers
+
+    def names(self, opts):
+        return opts.servers
+
+    def sides(self, run):
+        """[(name, what makes it)]"""
+        if run.lab.remote:
+            return [(name, lambda name=name, where=where, **_: Existing(run.lab, name, where))
+                    for name, where in run.opts.remote.items()]
+        return [(name, lambda name=name, **kw: make(run.lab, name, **kw))
+                for name in self.names(run.opts)]
+
+    def server_key(self, point):
+        """Points of equal keys are served by the same process."""
+        return 0
+
+    def server_options(self, run, point):
+        return {}
+
+    def sites(self, run):
+        """Make the files; once, before the first sample."""
+        if not run.lab.remote:
+            files.basic().make(os.path.join(run.lab.dir, "site"))
+
+    def leave(self, run):
+        """After the last sample: the lab is as it was."""
+
+    # --- one sample
+
+    def seconds(self, run, point):
+        return run.opts.seconds
+
+    def load(self, run, point, server):
+        return Wrk(connections=64, path=SMALL)
+
+    def check(self, run, point, server):
+        return Check(SMALL, crc=files.crc(SMALL, 1024))
+
+    def prepare(self, run, point, server):
+        """Once for a server at a point: warm it."""
+        self.check(run, point, server).settle(run.lab, server)
+        loads.run(run.lab, self.load(run, point, server), server, 1)
+
+    def before(self, run, point, server):
+        """Right before each load."""
+
+    def run_load(self, run, load, server, seconds):
+        return loads.run(run.lab, load, server, seconds)
+
+    def after(self, run, point, server, sample, got):
+        """Right after it: figures of its own; a Problem makes the sample none."""
+
+    def seal(self, sample):
+        """Figures that follow from a throughput that was not refused."""
+
+    def tolerate(self, fault, got):
+        """The fault, or None where errors are what the experiment is about."""
+        return fault
+
+    def own_limit(self, sample):
+        """(whose limit, why) where it follows from the experiment, else None."""
+        return None
+
+    def enough(self, entry, point, name):
+        """Whether earlier points say that this one need not be tried."""
+        return False
+
+    # --- words
+
+    def line(self, sample):
+        cpu = sample.get("cpu_ns")
+        return f"{sample['rate']:,.0f}/s" + (f", {cpu:,.0f} ns" if cpu else "") + \
+            (f", server {sample['server_share']:.0%} busy"
+             if sample.get("server_share") is not None else "")
+
+    def derive(self, entry):
+        """What follows from the summary: {name: {server: value}}."""
+        return {}
+
+
+def make(lab, name, **kw):
+    """A server by the name that --servers gives it."""
+    if name.startswith("toboggan"):
+        known = Toboggan.tiers_known()
+        tier = name.partition("-")[2] or known[0]
+        return Toboggan(lab, name, tiers=",".join(known[known.index(tier):]), **kw)
+    kw.pop("memory", None)
+    return KINDS[name](lab, name, **kw)
+
+
+def list_file(run, name, rows):
+    """A list for load.c, in the lab's folder, written once."""
+    path = os.path.join(run.lab.dir, f"{name}.list")
+    return path if os.path.exists(path) else rows.list_for_load(path)
+
+
+def one_file(run, path, size):
+    return list_file(run, f"one-{size}", files.Files([(1, path, size)]))
+
+
+# ------------------------------------------------------------------ tiers
+
+class Tiers(Experiment):
+    name, title = "tiers", "cached against fall-through, per tier"
+    about = ("What a request costs where it is answered. `hit` rows are answered by the first "
+             "tier that the server has; `fall-through` asks for the same 1 KiB file by a path "
+             "that only the daemon decodes, so it shows what passing up costs. Compare toboggan "
+             "with toboggan-user in that row: the difference is the price of a miss.")
+    x_label, x_log = "request", False
+    left_out = ("dynamic content: Toboggan has none yet",)
+
+    def make_points(self, opts):
+        return [Point(0, "hit, 1 KiB", path=SMALL, size=1024, hit=True),
+                Point(1, "304", path=SMALL, size=1024, hit=True, status=304),
+                Point(2, "hit, 8 KiB", path=files.size_path(8192), size=8192, hit=True),
+                Point(3, "64 KiB", path=files.size_path(65536), size=65536, hit=False),
+                Point(4, "fall-through, 1 KiB", path="/%31k.jpg", size=1024, hit=False,
+                      of=SMALL)]
+
+    def names(self, opts):
+        ret = []
+        for name in opts.servers:
+            ret.append(name)
+            if name == "toboggan":
+                ret += [f"toboggan-{tier}" for tier in Toboggan.tiers_known()[1:]
+                        if f"toboggan-{tier}" not in opts.servers]
+        return ret
+
+    def headers(self, server, point):
+        if getattr(point, "status", 200) != 304:
+            return []
+        if not getattr(server, "etag", None):
+            server.etag = fetch(server.lab, server, SMALL)["etag"]
+        if not server.etag:
+            raise Problem(f"{server.name}: no ETag, so it cannot be asked for a 304")
+        return [("If-None-Match", server.etag)]
+
+    def load(self, run, point, server):
+        return Wrk(64, point.path, self.headers(server, point))
+
+    def check(self, run, point, server):
+        status = getattr(point, "status", 200)
+        crc = files.crc(getattr(point, "of", point.path), point.size) if status == 200 else None
+        want = ""
+        if isinstance(server, Toboggan) and point.hit and point.size <= 1024:
+            want = "detail=wire" if server.tier == "wire" else "hit"
+        return Check(point.path, status, self.headers(server, point), crc, want)
+
+    def after(self, run, point, server, sample, got):
+        tiers, nr = sample.get("tiers"), got["requests"]
+        if not tiers or server.tier == "user":
+            return
+        kernel = tiers.get(server.tier, 0)
+        if point.hit and point.size <= 1024 and kernel < 0.98 * nr:
+            raise Problem(f"{server.tier} answered only {kernel:,} of {nr:,} requests; "
+                          "see toboggan stats")
+        if not point.hit and point.size == 1024 and kernel > 0.02 * nr:
+            raise Problem(f"{server.tier} answered {kernel:,} of {nr:,} requests that it "
+                          "should have passed up")
+
+
+# ------------------------------------------------------------------ rates
+
+class Rates(Experiment):
+    name, title = "rates", "replies against demanded rate, to saturation"
+    about = ("An open loop: connections come at a given rate whatever becomes of the earlier "
+             "ones. A server keeps up while replies equal the demand; where they part is its "
+             "saturation, unless that is the client's limit, which is then said. Errors stand "
+             "beside every rate; a rate without its errors means nothing.")
+    x_label = "demanded requests a second"
+    figures = (("rate", "replies a second", "/s", "high"), ("error_percent", "errors", "%", "low"),
+               CPU, ("resp_ms", "response time", "ms", "low"))
+    tools = ("curl", "httperf")
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--low", type=int, metavar="R", help="requests a second to begin with")
+        ap.add_argument("--high", type=int, metavar="R", help="and to end with")
+        ap.add_argument("--step", type=int, metavar="R", help="apart (default: doubling)")
+        ap.add_argument("--calls", type=int, default=10, metavar="N",
+                        help="requests on each connection (10)")
+        ap.add_argument("--client", choices=("httperf", "load"), default="httperf",
+                        help="load goes beyond what one httperf can do")
+        ap.add_argument("--timeout", type=int, default=5, metavar="S",
+                        help="a reply later than that is an error (5)")
+
+    def make_points(self, opts):
+        self.opts = opts
+        low = opts.low or 500
+        high = opts.high or (4000 if opts.quick else 256000)
+        if low < 1 or high < low or (opts.step is not None and opts.step < 1) or opts.calls < 1:
+            raise Problem("--low, --high, --step, --calls: want 1 <= low <= high, step >= 1")
+        rates = list(range(low, high + 1, opts.step)) if opts.step else \
+            [low << i for i in range(40) if low << i <= high]
+        return [Point(r, f"{r:,}/s") for r in rates]
+
+    def load(self, run, point, server):
+        opts = self.opts
+        if opts.client == "load":
+            return Ours(min(2000, max(64, point.x // 20)), rate=float(point.x), calls=opts.calls,
+                        list=one_file(run, SMALL, 1024), timeout=opts.timeout)
+        return loads.Httperf(point.x / opts.calls, opts.calls, SMALL, opts.timeout)
+
+    def prepare(self, run, point, server):
+        self.check(run, point, server).settle(run.lab, server)
+
+    def tolerate(self, fault, got):
+        return fault if got["statuses"] or not got["requests"] else None
+
+    def after(self, run, point, server, sample, got):
+        h = got.get("httperf")
+        errors = sample["errors"]
+        sample["error_percent"] = 100.0 * errors / sample["requests"] if sample["requests"] else 101
+        sample["resp_ms"] = h["resp_ms"] if h else (sample["p50_us"] or 0) / 1000
+        sample["kept_up"] = sample["rate"] >= 0.95 * point.x and not errors
+
+    def own_limit(self, sample):
+        if sample.get("kept_up"):
+            return limit.DEMAND, "it kept up"
+        return None
+
+    def enough(self, entry, point, name):
+        """Three points past saturation show it."""
+        lost = {s["point"] for s in entry["samples"] if s["server"] == name and
+                s["point"] < point.x and (s["invalid"] or not s.get("kept_up"))}
+        return len(lost) >= 3
+
+    def derive(self, entry):
+        best = {}
+        for row in entry["summary"]:
+            rate, errors = row["figures"]["rate"], row["figures"]["error_percent"]
+            if rate and rate["median"] >= 0.95 * row["point"] and errors["median"] <= 1:
+                best[row["server"]] = max(best.get(row["server"], 0), row["point"])
+        return {"highest rate kept up with, requests a second": best}
+
+
+AUTOBENCH = ("req_rate", "con_rate", "min_rep_rate", "avg_rep_rate", "max_rep_rate",
+             "stddev_rep_rate", "resp_time", "net_io", "errors")
+
+
+def autobench_rows(entry):
+    """The table that autobench prints: a block of columns per server, medians of the repeats."""
+    names = [n for n in entry["servers"]]
+    head = ["dem_req_rate"] + [f"{c}_{n}" for n in names for c in AUTOBENCH]
+    rows = [head]
+    for point in entry["points"]:
+        row = [point["x"]]
+        for name in names:
+            got = [s for s in entry["samples"] if s["point"] == point["x"] and
+                   s["server"] == name and not s["invalid"]]
+            row += autobench_block(got[len(got) // 2]) if got else [""] * len(AUTOBENCH)
+        if any(cell != "" for cell in row[1:]):
+            rows.append(row)
+    return rows
+
+
+def autobench_block(s):
+    h = s.get("httperf")
+    errors = round(s["error_percent"], 3)
+    if not h:
+        rate = round(s["rate"], 1)
+        asked = round((s["requests"] + s["errors"]) / (s["seconds"] or 1), 1)
+        return [asked, "", rate, rate, rate, 0.0, round(s["resp_ms"], 1),
+                round(s["bytes"] / 1024 / (s["seconds"] or 1), 1), errors]
+    return [h["req_rate"], h["con_rate"], round(h["rep_min"], 1), round(h["rep_avg"], 1),
+            round(h["rep_max"], 1), h["rep_stddev"], h["resp_ms"], h["net_kb_s"], errors]
+
+
+# ------------------------------------------------------------------ sessions
+
+class Sessions(Experiment):
+    name, title = "sessions", "session replay, in httperf's wsesslog grammar"
+    about = ("Users who follow links: bursts of requests with time to think between them. A "
+             "session counts only if all its replies came. Rates are sessions a second.")
+    x_label = "sessions started a second"
+    figures = (("sess_rate", "sessions finished a second", "/s", "high"), CPU,
+               ("resp_ms", "response time", "ms", "low"))
+    tools = ("curl", "httperf")
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("file", nargs="?", metavar="FILE",
+                        help="sessions, as `bench convert` prints them (default: made up)")
+        ap.add_argument("--rates", default="10,50", metavar="R,…", help="sessions a second (10,50)")
+        ap.add_argument("--think", type=float, default=0.1, metavar="S",
+                        help="between bursts that do not say (0.1)")
+        ap.add_argument("--size", type=int, default=8192, metavar="BYTES",
+                        help="of the file that the lab makes for each URI (8192)")
+
+    def make_points(self, opts):
+        try:
+            rates = [float(r) for r in opts.rates.split(",")]
+        except ValueError as e:
+            raise Problem(f"--rates {opts.rates}: want numbers with commas between") from e
+        if min(rates) <= 0 or opts.think < 0 or opts.size < 1:
+            raise Problem("--rates and --size must be positive, --think not negative")
+        if opts.file:
+            self.sessions = sessions.read(opts.file)
+        else:
+            self.sessions = sessions.made_up()
+        self.think, self.size = opts.think, opts.size
+        if any(c.method not in ("GET", "HEAD") for s in self.sessions for b in s for c in b):
+            self.left_out = ("the answers to POST and other methods are what the servers make of "
+                             "them for files; Toboggan has no dynamic content yet",)
+        return [Point(r, f"{r:g}/s") for r in rates]
+
+    def uris(self):
+        return sorted({c.uri.partition("?")[0] for s in self.sessions for b in s for c in b})
+
+    def sites(self, run):
+        super().sites(run)
+        root = os.path.join(run.lab.dir, "site")
+        for uri in [] if run.lab.remote else self.uris():
+            path = uri + "index.html" if uri.endswith("/") else uri
+            if os.path.normpath(path) != path or not path.startswith("/"):
+                raise Problem(f"{uri}: cannot be made a file of the lab's site")
+            try:
+                files.put(root, path, self.size if path not in (SMALL, LARGE) else
+                          1024 if path == SMALL else 1 << 20)
+            except OSError as e:
+                raise Problem(f"{uri}: cannot be made a file of the lab's site: "
+                              f"{e.strerror}") from e
+
+    def load(self, run, point, server):
+        path = os.path.join(run.lab.dir, "sessions")
+        if not os.path.exists(path):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(sessions.text(self.sessions[:sessions.TEMPLATES_MAX]))
+        nr = max(1, round(point.x * run.opts.seconds))
+        return loads.Httperf(point.x, sessions=(path, nr, self.think), timeout_s=10)
+
+    def check(self, run, point, server):
+        if run.lab.remote:
+            return Check(self.uris()[0])
+        return super().check(run, point, server)
+
+    def prepare(self, run, point, server):
+        self.check(run, point, server).settle(run.lab, server)
+
+    def after(self, run, point, server, sample, got):
+        h = got["httperf"]
+        sample.update(sess_rate=h["sess_rate"], resp_ms=h["resp_ms"],
+                      sess_done=h["sess_done"], sess_total=h["sess_total"])
+        if h["sess_done"] < h["sess_total"]:
+            raise Problem(f"only {h['sess_done']:.0f} of {h['sess_total']:.0f} sessions "
+                          "were finished")
+
+    def own_limit(self, sample):
+        return limit.DEMAND, "sessions came at a rate"
+
+    def line(self, sample):
+        return f"{sample.get('sess_rate', 0):.1f} sessions/s; " + super().line(sample)
+
+
+# ------------------------------------------------------------------ sizes
+
+class Sizes(Experiment):
+    name, title = "sizes", "throughput against response size, 1 B to 10 MB"
+    about = ("Small responses cost by the request, large ones by the byte. The weighted sums say "
+             "what a mix of SPECweb99's static classes (35/50/14/1 % of requests) would cost: "
+             "each class's file sizes, read off the curve.")
+    x_label = "bytes of the body"
+    figures = (CPU, BPS, RATE)
+
+    def make_points(self, opts):
+        sizes = files.SIZES if not opts.quick else (1, 1024, 16384, 1 << 20)
+        return [Point(s) for s in sizes]
+
+    def load(self, run, point, server):
+        return Wrk(64 if point.x <= 65536 else 16, files.size_path(point.x), timeout_s=30)
+
+    def check(self, run, point, server):
+        path = files.size_path(point.x)
+        return Check(path, crc=files.crc(path, point.x))
+
+    def derive(self, entry):
+        ret = {"SPECweb99 mix, ns of processor time a request": {},
+               "SPECweb99 mix, Mbit/s": {}, "classes weighted as the papers did, Mbit/s": {}}
+        for name in entry["servers"]:
+            rows = [r for r in entry["summary"] if r["server"] == name]
+            xs = [r["point"] for r in rows]
+            cpu = [(r["figures"]["cpu_ns"] or {}).get("median") for r in rows]
+            rate = [(r["figures"]["throughput"] or {}).get("median") for r in rows]
+            mix = mix_sums(xs, cpu, rate)
+            for key, value in zip(ret, mix):
+                if value is not None:
+                    ret[key][name] = value
+        return {k: v for k, v in ret.items() if v}
+
+
+def mix_sums(xs, cpu_ns, rate):
+    """(ns a request, Mbit/s of the mix, weighted sum of the classes' Mbit/s); None if unknown.
+
+    A rate that was refused at one size leaves the curve there unknown, and the
+    sums over it with it: they would say what nobody measured.
+    """
+    shares = [(c * f / sum(files.FILE_SHARES), files.web99_size(k, i), k)
+              for k, c in enumerate(files.CLASS_SHARES)
+              for i, f in enumerate(files.FILE_SHARES)]
+    cost = sum(w * (at(xs, cpu_ns, s) or math.nan) for w, s, _ in shares)
+    times = [None if r is None else 1e9 / r for r in rate]
+    if None in times or not times:
+        return (None if math.isnan(cost) else cost), None, None
+    mean_ns = sum(w * at(xs, times, s) for w, s, _ in shares)
+    bits = sum(w * s * 8 for w, s, _ in shares)
+    papers = sum(w * s * 8e3 / at(xs, times, s) for w, s, _ in shares)
+    return (None if math.isnan(cost) else cost), bits / mean_ns * 1e3, papers
+
+
+# ------------------------------------------------------------------ caches
+
+class Caches(Experiment):
+    name, title = "caches", "cached, and not cached (cold page cache)"
+    about = ("The same set of files, drawn at random and cached everywhere, and then each once "
+             "with its pages dropped before and the server started anew: nothing is cached. The "
+             "cold figure is the disk's as much as the server's.")
+    x_label, x_log = "state of the caches", False
+    lab_only = "another machine's page cache cannot be emptied from here"
+    figures = (CPU, RATE, BPS)
+    left_out = ("dynamic content: Toboggan has none yet",)
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--folders", type=int, metavar="N",
+                        help="of SPECweb99's file set, 5 MB each (25; quick 2)")
+
+    def make_points(self, opts):
+        self.files = files.web99(opts.folders or (2 if opts.quick else 25))
+        # The last class has a hundred times its share of the files in the bytes.
+        return [Point(0, "cached", cold=False), Point(1, "cold", cold=True)]
+
+    def server_key(self, point):
+        return point.cold
+
+    def sites(self, run):
+        super().sites(run)
+        self.files.make(os.path.join(run.lab.dir, "site"))
+        subprocess.run(["sync", "-f", run.lab.dir], check=False)
+
+    def load(self, run, point, server):
+        return Ours(16, list=list_file(run, "caches", self.files), once=point.cold, timeout=30)
+
+    def seconds(self, run, point):
+        return 600 if point.cold else run.opts.seconds
+
+    def prepare(self, run, point, server):
+        self.check(run, point, server).settle(run.lab, server)
+        if not point.cold:
+            walk = Ours(16, list=list_file(run, "caches", self.files), once=True, timeout=30)
+            for _ in range(2):
+                loads.run(run.lab, walk, server, 600)
+
+    def before(self, run, point, server):
+        if not point.cold:
+            return
+        if getattr(server, "used", False):
+            server.stop()
+            server.start()
+            self.check(run, point, server).settle(run.lab, server)
+        server.used = True
+        root = os.path.join(run.lab.dir, "site")
+        for _, path, _ in self.files.rows:
+            evict(root + path)
+        left = resident_pages([root + path for _, path, _ in self.files.rows[:500]])
+        if left > 0.02:
+            raise Problem(f"{left:.0%} of the pages stay in the page cache: "
+                          "is the site on tmpfs?")
+
+    def after(self, run, point, server, sample, got):
+        if point.cold and got["requests"] < len(self.files.rows):
+            raise Problem(f"only {got['requests']} of {len(self.files.rows)} files in time")
+
+    def own_limit(self, sample):
+        if sample["point"] == 1:
+            return limit.DEMAND, "each file once, by 16 connections"
+        return None
+
+
+def evict(path):
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+def resident_pages(paths):
+    """Share of the files' pages that the page cache holds."""
+    libc, held, pages = ctypes.CDLL(None, use_errno=True), 0, 0
+    for path in paths:
+        with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, mmap.MAP_PRIVATE) as area:
+            nr = -(-len(area) // mmap.PAGESIZE)
+            seen = (ctypes.c_ubyte * nr)()
+            start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+            if libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(len(area)), seen):
+                raise Problem(f"mincore: {os.strerror(ctypes.get_errno())}")
+            held, pages = held + sum(x & 1 for x in seen), pages + nr
+    return held / max(1, pages)
+
+
+# ------------------------------------------------------------------ web99
+
+class Web99(Experiment):
+    name, title = "web99", "a mix like SPECweb99's static part: conforming connections"
+    about = ("Simultaneous connections on lines of 400 kbit/s, directories by Zipf's law, 30 % of "
+             "connections for one request and the others for 5 to 15. A connection conforms at "
+             "320 kbit/s or more. It is like SPECweb99, not SPECweb99: no figure of it may be "
+             "called one.")
+    x_label = "simultaneous connections"
+    figures = (("conforming_percent", "conforming connections", "%", "high"), CPU,
+               ("rate", "requests a second", "/s", "high"), TAIL)
+    left_out = ("the dynamic 30 % of SPECweb99's mix (ad rotation, POST, CGI): Toboggan has no "
+                "dynamic content yet, so the 70 % of static requests are all there is",)
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--connections", metavar="N,…", help="(50,100,200,400; quick 10)")
+        ap.add_argument("--folders", type=int, metavar="N",
+                        help="directories of the file set, 5 MB each (as SPECweb99 wants for the "
+                        "most connections; quick 4)")
+
+    def make_points(self, opts):
+        nrs = counts(opts.connections, (10,) if opts.quick else (50, 100, 200, 400))
+        self.folders = opts.folders or (4 if opts.quick else files.web99_folders(max(nrs)))
+        self.files = files.web99(self.folders)
+        return [Point(nr) for nr in nrs]
+
+    def sites(self, run):
+        super().sites(run)
+        if not run.lab.remote:
+            self.files.make(os.path.join(run.lab.dir, "site"))
+
+    def load(self, run, point, server):
+        return Ours(point.x, line=LINE_BPS, conform=CONFORM_BPS, calls="5-15", single=0.3,
+                    list=list_file(run, "web99", self.files), timeout=60)
+
+    def seconds(self, run, point):
+        return max(run.opts.seconds, 5 if run.opts.quick else 60)
+
+    def prepare(self, run, point, server):
+        self.check(run, point, server).settle(run.lab, server)
+
+    def after(self, run, point, server, sample, got):
+        sample["conforming_percent"] = 100.0 * got["conforming"] / point.x
+
+    def own_limit(self, sample):
+        return limit.DEMAND, "the lines are what is slow"
+
+    def derive(self, entry):
+        best = {}
+        for row in entry["summary"]:
+            share = row["figures"]["conforming_percent"]
+            if share and share["median"] >= 95 and not row["errors"]:
+                best[row["server"]] = max(best.get(row["server"], 0), row["point"])
+        return {"most connections of which 95 % conform": best}
+
+
+def counts(text, default):
+    """'1,10' → [1, 10]"""
+    if not text:
+        return list(default)
+    try:
+        ret = [int(word) for word in text.split(",")]
+    except ValueError as e:
+        raise Problem(f"{text}: want whole numbers with commas between") from e
+    if min(ret) < 1 or len(set(ret)) != len(ret):
+        raise Problem(f"{text}: want different numbers from 1")
+    return sorted(ret)
+
+
+# ------------------------------------------------------------------ keep-alive
+
+class KeepAlive(Experiment):
+    name, title = "keepalive", "requests on each connection, 1 to 100"
+    about = ("One request per connection and endless keep-alive are the extremes; real pages make "
+             "5 to 20. What the first point costs above the last is the connection.")
+    x_label = "requests on a connection"
+
+    def make_points(self, opts):
+        return [Point(n) for n in ((1, 10, 100) if opts.quick else (1, 2, 5, 10, 20, 50, 100))]
+
+    def server_options(self, run, point):
+        return {"sources": 8}
+
+    def load(self, run, point, server):
+        return Ours(64, calls=point.x, list=one_file(run, SMALL, 1024), sources=server.sources)
+
+
+# ------------------------------------------------------------------ objects
+
+class Objects(Experiment):
+    name, title = "objects", "number of objects, 10 to 1,000,000"
+    about = ("Random hits among so many files of 1 KiB. Where the curve rises, a cache no longer "
+             "holds them: the processor's first, then the server's.")
+    x_label = "files"
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--objects", metavar="N,…",
+                        help="(10,100,1000,10000,100000,1000000; quick 10,1000)")
+        ap.add_argument("--memory", metavar="SIZE",
+                        help="Toboggan's budget (8 KiB for each object, at least 256M)")
+
+    def make_points(self, opts):
+        self.memory = opts.memory
+        nrs = counts(opts.objects, (10, 1000) if opts.quick else [10 ** i for i in range(1, 7)])
+        return [Point(nr, f"{nr:,}", files=files.objects(nr)) for nr in nrs]
+
+    def server_key(self, point):
+        return point.x
+
+    def server_options(self, run, point):
+        # A quarter of the budget is for slots of this size, 2 KiB each.
+        want_mib = max(256, point.x * 8192 >> 20)
+        have_mib = int(first("/proc/meminfo", r"^MemAvailable:\s*(\d+)", "0")) >> 10
+        if not self.memory and not run.lab.remote and want_mib > 0.8 * have_mib:
+            raise Problem(f"{point.x:,} objects want a budget of {want_mib:,} MiB, "
+                          f"{have_mib:,} MiB of memory are available: give --memory")
+        return {"memory": self.memory or f"{want_mib}M"}
+
+    def sites(self, run):
+        super().sites(run)
+        for point in [] if run.lab.remote else self.points:
+            point.files.make(os.path.join(run.lab.dir, "site"))
+
+    def load(self, run, point, server):
+        return Ours(64, list=list_file(run, f"objects{point.x}", point.files))
+
+    def prepare(self, run, point, server):
+        """Each object once, and for Toboggan until all are stored or no more will be."""
+        self.check(run, point, server).settle(run.lab, server)
+        walk = Ours(32, list=list_file(run, f"objects{point.x}", point.files), once=True)
+        stored = before = -1
+        for _ in range(6):
+            loads.run(run.lab, walk, server, 600)
+            if not isinstance(server, Toboggan):
+                return
+            stored = server.stored()
+            if stored >= point.x or stored == before:
+                break
+            before = stored
+        if stored < point.x:
+            text = f"{server.name} holds {stored:,} of {point.x:,} objects: the rest are misses"
+            say(f"  {text}")
+            self.notes.append(text)
+
+
+# ------------------------------------------------------------------ connections
+
+class Connections(Experiment):
+    name, title = "connections", "connections held open, 1 to 100,000"
+    about = ("So many keep-alive connections, of which at most 64 have a request in flight at a "
+             "time, each in its turn: what merely holding the others costs. The load is the same "
+             "from 64 on, so a curve that rises is the price of the rest.")
+    x_label = "connections"
+    ACTIVE = 64
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--connections", metavar="N,…",
+                        help="(1,10,100,1000,10000,100000; quick 1,100,1000)")
+
+    def make_points(self, opts):
+        nrs = counts(opts.connections, (1, 100, 1000) if opts.quick else
+                     [10 ** i for i in range(6)])
+        return [Point(nr, f"{nr:,}") for nr in nrs]
+
+    def server_key(self, point):
+        return max(20000, point.x)
+
+    def server_options(self, run, point):
+        return {"connections": max(20000, point.x), "sources": 1 + point.x // 20000}
+
+    def load(self, run, point, server):
+        return Ours(point.x, active=min(point.x, self.ACTIVE), list=one_file(run, SMALL, 1024))
+
+    def prepare(self, run, point, server):
+        self.check(run, point, server).settle(run.lab, server)
+
+
+# ------------------------------------------------------------------ processors
+
+class Cpus(Experiment):
+    name, title = "cpus", "processors, 1 to N: requests a second for each"
+    about = ("Servers are started with one worker on each of 1, 2, … CPUs; the clients keep the "
+             "others. Requests a second per CPU: flat is ideal.")
+    x_label, x_log = "CPUs of the server", False
+    lab_only = "a remote server's CPUs are not ours to give"
+    figures = (("per_cpu", "requests a second and CPU", "/s", "high"), CPU, RATE)
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--cpus", metavar="N,…", help="(1 to all but one)")
+
+    def make_points(self, opts):
+        have = sorted(os.sched_getaffinity(0)) if not opts.cpu_list else opts.cpu_list
+        self.have = have
+        nrs = counts(opts.cpus, range(1, len(have)))
+        if max(nrs, default=0) >= len(have):
+            raise Problem(f"--cpus: {max(nrs)} for the server leave none of {len(have)} for "
+                          "the clients")
+        return [Point(nr) for nr in nrs]
+
+    def server_key(self, point):
+        return point.x
+
+    def server_options(self, run, point):
+        run.lab.server_cpus = set(self.have[:point.x])
+        run.lab.client_cpus = set(self.have[point.x:])
+        return {}
+
+    def sites(self, run):
+        super().sites(run)
+        self.cpus = run.lab.server_cpus, run.lab.client_cpus
+
+    def leave(self, run):
+        run.lab.server_cpus, run.lab.client_cpus = self.cpus
+
+    def load(self, run, point, server):
+        return Wrk(64 * point.x, SMALL)
+
+    def after(self, run, point, server, sample, got):
+        sample["cpus"] = point.x
+
+    def seal(self, sample):
+        if sample["throughput"]:
+            sample["per_cpu"] = sample["throughput"] / sample["cpus"]
+
+
+# ------------------------------------------------------------------ overload
+
+class Overload(Experiment):
+    name, title = "overload", "a small page, timed beside slow clients and with little memory"
+    about = ("So many users on lines of 50 kbit/s fetch files of 10 KB to 10 MB, from a server "
+             "whose memory a cgroup limits, page cache included; meanwhile a small page is asked "
+             "for on a connection of its own. What matters is the worst time.")
+    x_label, x_log = "slow clients", False
+    lab_only = "a remote server's memory cannot be limited from here"
+    figures = (("max_us", "longest time of the small page", "µs", "low"), TAIL, MEDIAN,
+               ("slow_bps", "what the slow clients got", "bit/s", "high"))
+    SLOW_BPS = 50000
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--slow", metavar="N,…", help="slow clients (1,50,242,500; quick 1,50)")
+        ap.add_argument("--limit", type=int, default=128, metavar="MIB",
+                        help="memory of the server, page cache included (128)")
+
+    def make_points(self, opts):
+        if opts.limit < 16:
+            raise Problem("--limit: no server starts in less than 16 MiB")
+        self.limit = opts.limit << 20
+        nrs = counts(opts.slow, (1, 50) if opts.quick else (1, 50, 242, 500))
+        self.files = files.Files([(45, files.size_path(10240), 10240)] +
+                                 [(20, f"/slow/{i}.bin", 1 << 20) for i in range(40)] +
+                                 [(5, f"/slow/large{i}.bin", 10 << 20) for i in range(8)])
+        return [Point(nr) for nr in nrs]
+
+    def server_key(self, point):
+        return point.x
+
+    def server_options(self, run, point):
+        if not run.lab.cgroup:
+            run.lab.limit_memory(self.limit)
+        return {"cgroup": run.lab.cgroup, "memory": "16M"}
+
+    def sites(self, run):
+        super().sites(run)
+        self.files.make(os.path.join(run.lab.dir, "site"))
+
+    def load(self, run, point, server):
+        load = Ours(1, calls=1, rate=20.0, list=one_file(run, SMALL, 1024), timeout=60)
+        load.slow = Ours(point.x, line=self.SLOW_BPS, list=list_file(run, "slow", self.files),
+                         timeout=3600)
+        return load
+
+    def prepare(self, run, point, server):
+        self.check(run, point, server).settle(run.lab, server)
+
+    def run_load(self, run, load, server, seconds):
+        """The slow clients first; they end with the probe, their transfers unfinished."""
+        procs, argvs = loads.started(run.lab, load.slow, server, seconds + 600)
+        try:
+            self.wait_for_slow(run, server, load.slow.descriptors)
+            got, more = loads.run(run.lab, load, server, seconds)
+            for proc in procs:
+                proc.terminate()
+            slow = loads.finished(run.lab, load.slow, procs, 30)
+        finally:
+            for proc in procs:
+                run.lab.end(proc)
+        got["slow"] = slow
+        return got, argvs + more
+
+    @staticmethod
+    def wait_for_slow(run, server, nr):
+        deadline = time.monotonic() + 60
+        while True:
+            out = subprocess.run(run.lab.client_argv(["ss", "-Htn", "state", "established", "dst",
+                                                      server.addr]), text=True, check=False,
+                                 stdout=subprocess.PIPE).stdout
+            if len(out.splitlines()) >= nr:
+                return
+            if time.monotonic() > deadline:
+                raise Problem(f"only {len(out.splitlines())} of {nr} slow clients are connected "
+                              "after 60 s")
+            time.sleep(0.1)
+
+    def after(self, run, point, server, sample, got):
+        slow = got["slow"]
+        sample["slow_bps"] = 8 * slow["bytes"] / slow["seconds"] if slow["seconds"] else None
+        sample["slow_errors"] = slow["kinds"]
+        if slow["errors"] or slow["statuses"]:
+            raise Problem(f"slow clients: {slow['errors']} errors {slow['kinds']} and "
+                          f"{slow['statuses']} wrong statuses")
+
+    def own_limit(self, sample):
+        return limit.DEMAND, "20 small pages a second were asked for"
+
+    def line(self, sample):
+        return (f"p50 {sample['p50_us'] / 1000:,.1f} ms, p99 {sample['p99_us'] / 1000:,.1f} ms, "
+                f"worst {sample['max_us'] / 1000:,.1f} ms")
+
+
+# ------------------------------------------------------------------ clients
+
+class Clients(Experiment):
+    name, title = "clients", "the same load from different generators"
+    about = ("If generators disagree about one server, the slowest figure is a generator's. "
+             "Processor time of the server should differ little. `packets` has no TCP and costs "
+             "the client least; its server meets fewer acknowledgements.")
+    x_label, x_log = "generator", False
+    KINDS = ("wrk", "h2load", "ab", "load")
+    tools = ("curl", "wrk", "h2load", "ab")
+
+    def make_points(self, opts):
+        kinds = self.KINDS + (() if opts.remote else ("packets",))
+        return [Point(i, name) for i, name in enumerate(kinds)]
+
+    def load(self, run, point, server):
+        if point.label == "load":
+            return Ours(64, list=one_file(run, SMALL, 1024))
+        return {"wrk": Wrk, "h2load": loads.H2load, "ab": loads.Ab,
+                "packets": loads.Packets}[point.label](64, SMALL)
+
+
+EXPERIMENTS = {e.name: e for e in (Tiers, Rates, Sessions, Sizes, Caches, Web99, KeepAlive, Objects,
+                                   Connections, Cpus, Overload, Clients)}

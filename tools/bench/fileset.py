@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The files that are asked for, and what each must contain.
+
+A file's bytes follow from its path alone, so that a client knows them without
+having them: the site of a remote server is made there with `bench site DIR`,
+and an answer of other bytes is noticed here.
+"""
+import argparse
+import functools
+import hashlib
+import os
+import sys
+import time
+import zlib
+
+from say import Problem, say
+
+SIZES = (1, 10, 100, 512, 1024, 4096, 8192, 16384, 65536, 102400, 1 << 20, 10 << 20)
+SMALL, LARGE = "/1k.jpg", "/1m.bin"
+PROGRESS_S = 5
+TIME = 1700000000           # of every file: equal Last-Modified on every server
+
+# SPECweb99's file set: share of each class, and of each file within a class.
+CLASS_SHARES = (0.35, 0.50, 0.14, 0.01)
+FILE_SHARES = (.039, .059, .088, .177, .353, .118, .071, .050, .044)
+
+
+def size_path(size):
+    return f"/size/{size}.bin"
+
+
+def web99_size(klass, nr):
+    return int(102.4 * (nr + 1) * 10 ** klass)
+
+
+def web99_path(folder, klass, nr):
+    return f"/file_set/dir{folder:05d}/class{klass}_{nr}"
+
+
+def web99_folders(connections):
+    """Directories that SPECweb99 wants for so many simultaneous connections."""
+    return int(25 + (400000 / 122000 * connections) / 5)
+
+
+def object_path(nr, i):
+    """Of the i-th of nr; folders of 1,000, as people keep them."""
+    return f"/o{nr}/{i // 1000}/{i}"
+
+
+@functools.lru_cache(maxsize=4)
+def content(path, size):
+    return hashlib.shake_128(path.encode()).digest(size)
+
+
+@functools.lru_cache(maxsize=100000)
+def crc(path, size):
+    return zlib.crc32(content(path, size))
+
+
+def put(root, path, size):
+    name = os.path.join(root, path.lstrip("/"))
+    if os.path.exists(name) and os.path.getsize(name) == size:
+        return
+    os.makedirs(os.path.dirname(name), exist_ok=True)
+    with open(name, "wb") as f:
+        f.write(content(path, size))
+    os.utime(name, (TIME, TIME))
+
+
+class Files:
+    """[(weight, path, size)] that one load draws from."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def make(self, root):
+        say(f"make {len(self.rows):,} files, {sum(r[2] for r in self.rows) / 2**20:,.0f} MiB")
+        free = os.statvfs(os.path.dirname(root) or "/")
+        need = sum(max(r[2], 4096) for r in self.rows)
+        if free.f_bavail * free.f_frsize < 1.1 * need:
+            raise Problem(f"{root}: {need / 2**20:,.0f} MiB of files wanted, "
+                          f"{free.f_bavail * free.f_frsize / 2**20:,.0f} MiB free")
+        if free.f_favail and free.f_favail < 1.1 * len(self.rows):
+            raise Problem(f"{root}: {len(self.rows):,} files wanted, {free.f_favail:,} inodes free")
+        said = time.monotonic()
+        for nr, (_, path, size) in enumerate(self.rows):
+            put(root, path, size)
+            if time.monotonic() - said > PROGRESS_S:
+                said = time.monotonic()
+                say(f"  {nr:,} of {len(self.rows):,} files")
+
+    def list_for_load(self, file):
+        """As load.c reads it."""
+        with open(file, "w", encoding="utf-8") as f:
+            for weight, path, size in self.rows:
+                f.write(f"{weight:.12g} {path} {size} {crc(path, size):08x}\n")
+        return file
+
+
+def basic():
+    rows = [(1, SMALL, 1024), (1, LARGE, 1 << 20)]
+    return Files(rows + [(1, size_path(s), s) for s in SIZES])
+
+
+def web99(folders):
+    """Directories by Zipf's law, within them SPECweb99's classes and files."""
+    rows = []
+    for folder in range(folders):
+        for klass, share in enumerate(CLASS_SHARES):
+            for nr, part in enumerate(FILE_SHARES):
+                rows.append((share * part / (folder + 1), web99_path(folder, klass, nr),
+                             web99_size(klass, nr)))
+    return Files(rows)
+
+
+def objects(nr):
+    return Files([(1, object_path(nr, i), 1024) for i in range(nr)])
+
+
+def main(argv):
+    ap = argparse.ArgumentParser(
+        prog="bench site", description="Make the files that the experiments ask for in DIR: "
+        "for a server on another machine, whose root DIR then is.")
+    ap.add_argument("dir", metavar="DIR")
+    ap.add_argument("--web99", type=int, default=0, metavar="CONNECTIONS",
+                    help="also SPECweb99's file set for so many connections")
+    ap.add_argument("--objects", type=int, action="append", default=[], metavar="N",
+                    help="also N objects of 1 KiB; can be repeated")
+    args = ap.parse_args(argv)
+    if args.web99 < 0 or any(nr < 1 for nr in args.objects):
+        ap.error("--web99 and --objects: want at least 1")
+    try:
+        os.makedirs(args.dir, exist_ok=True)
+        basic().make(args.dir)
+        if args.web99:
+            web99(web99_folders(args.web99)).make(args.dir)
+        for nr in args.objects:
+            objects(nr).make(args.dir)
+    except OSError as e:
+        raise Problem(f"site: {e}") from e
+    print(f"{args.dir}: made", file=sys.stderr)
+    return 0

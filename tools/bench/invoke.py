@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One invocation of an experiment: options, lab or remote, run, report.
+
+Called by catalogue.py for every experiment and for `all`. Whatever ends a run
+(Ctrl-C, the time limit, a problem), the lab is removed and what was measured is
+reported.
+"""
+import argparse
+import os
+import re
+import shutil
+import sys
+import time
+
+import lab as laboratory
+import report
+from catalogue import EXPERIMENTS as LINES
+from engine import FORMAT, Run, save
+from experiments import EXPERIMENTS
+from meters import machine
+from remote import Remote, nominal_bps
+from say import Problem, say
+from servers import KINDS, Toboggan, fetch
+from fileset import SMALL
+
+INTERRUPTED = 130
+
+
+def parser(name):
+    about = EXPERIMENTS[name].about if name in EXPERIMENTS else \
+        "Every experiment, one after the other, with its own defaults."
+    ap = argparse.ArgumentParser(
+        prog=f"bench {name}", description=f"{LINES[name]}. {about}",
+        epilog="Exit status: 0 if every sample was a figure, 1 if some were not or the run could "
+        "not be made, 2 for wrong options, 130 if interrupted. A partial run is reported all "
+        "the same.")
+    ap.add_argument("--quick", action="store_true",
+                    help="few points, 1 repeat of 1 s: whether it works, not how fast")
+    ap.add_argument("--repeats", type=int, metavar="N", help="of each sample (5)")
+    ap.add_argument("--seconds", type=int, metavar="S", help="per sample (5)")
+    ap.add_argument("--servers", metavar="S,…",
+                    help="which, of toboggan, toboggan-TIER, " + ", ".join(list(KINDS)[1:]) +
+                    " (default: all that are installed)")
+    ap.add_argument("--out", metavar="DIR",
+                    help="for the report (bench-NAME-DATE in the current folder)")
+    ap.add_argument("--max-minutes", type=float, default=600, metavar="M",
+                    help="end then, with what there is (600)")
+    where = ap.add_argument_group("where")
+    where.add_argument("--lab", action="store_true",
+                       help="in two namespaces of this machine (the default; needs root)")
+    where.add_argument("--cpus-used", metavar="N,…", help="of this machine, for the lab (all)")
+    where.add_argument("--server", action="append", default=[], metavar="NAME=HOST:PORT",
+                       help="a server that runs already, with the files that `bench site` makes; "
+                       "can be repeated")
+    where.add_argument("--stat", metavar="COMMAND",
+                       help="prints the remote server's /proc/stat, such as `ssh HOST cat "
+                       "/proc/stat`; without it there is no processor time")
+    where.add_argument("--link-mbit", type=float, metavar="MBIT",
+                       help="nominal rate of the network (that of the interface)")
+    for exp in (EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]):
+        if name != "all":
+            exp.options(ap.add_argument_group("of this experiment"))
+    return ap
+
+
+def own_defaults(exp):
+    """The options of an experiment as they are if none is given."""
+    ap = argparse.ArgumentParser()
+    exp.options(ap)
+    return vars(ap.parse_args([]))
+
+
+def check(ap, args):
+    if args.repeats is None:
+        args.repeats = 1 if args.quick else 5
+    if args.seconds is None:
+        args.seconds = 1 if args.quick else 5
+    if args.repeats < 1 or args.seconds < 1 or args.max_minutes <= 0:
+        ap.error("--repeats, --seconds, --max-minutes: want at least 1")
+    if args.server and (args.lab or args.servers or args.cpus_used):
+        ap.error("--server is for servers elsewhere, --lab, --servers and --cpus-used for here")
+    if (args.stat or args.link_mbit) and not args.server:
+        ap.error("--stat and --link-mbit go with --server")
+    args.remote = {}
+    for word in args.server:
+        m = re.fullmatch(r"([A-Za-z0-9._-]+)=([^/:]+|\[[0-9a-fA-F:]+\]):(\d{1,5})", word)
+        if not m or int(m.group(3)) > 65535:
+            ap.error(f"--server {word}: want NAME=HOST:PORT")
+        if m.group(1) in args.remote:
+            ap.error(f"--server {word}: that name is taken")
+        args.remote[m.group(1)] = f"{m.group(2)}:{m.group(3)}"
+    args.cpu_list = cpu_list(ap, args.cpus_used)
+
+
+def cpu_list(ap, text):
+    have = os.sched_getaffinity(0)
+    if not text:
+        return sorted(have)
+    if not re.fullmatch(r"\d+(,\d+)*", text) or not set(map(int, text.split(","))) <= have:
+        ap.error(f"--cpus-used {text}: want numbers out of {','.join(map(str, sorted(have)))}")
+    return sorted(set(map(int, text.split(","))))
+
+
+def choose_servers(args):
+    """Names in the order of KINDS; those asked for must be there."""
+    if args.remote:
+        return list(args.remote)
+    if not args.servers:
+        ret = [name for name, kind in KINDS.items() if kind.installed()]
+        for name in set(KINDS) - set(ret):
+            say(f"bench: {name} is not installed: left out")
+        return ret
+    ret = args.servers.split(",")
+    for name in ret:
+        kind = KINDS.get(name.partition("-")[0])
+        if not kind:
+            raise Problem(f"--servers {name}: there are {' '.join(KINDS)}")
+        if not kind.installed():
+            raise Problem(f"{name} is missing: {kind.program} is not installed"
+                          if kind is not Toboggan else f"{name} is missing: run `make`")
+        tier = name.partition("-")[2]
+        if tier and (kind is not Toboggan or tier not in Toboggan.tiers_known()):
+            raise Problem(f"--servers {name}: there is no such tier")
+    return ret
+
+
+def check_tools(exps, remote):
+    tools = sorted({t for e in exps for t in e.tools})
+    if remote:
+        for tool in tools:
+            if not shutil.which(tool):
+                raise Problem(f"{tool} is missing: run `sudo make deps`")
+    else:
+        laboratory.check_machine(["ip", "tc", "nsenter", "sysctl", "ss", *tools])
+
+
+def make_lab(args):
+    if not args.remote:
+        nr = max(1, len(args.cpu_list) // 4)
+        if len(args.cpu_list) < 2:
+            raise Problem("two CPUs are needed, one for each side")
+        return laboratory.Lab(args.cpu_list[:nr], args.cpu_list[nr:])
+    host = next(iter(args.remote.values())).rpartition(":")[0]
+    bps = args.link_mbit * 1e6 if args.link_mbit else nominal_bps(host)
+    if not args.stat:
+        say("bench: no --stat: there will be no processor time of the server")
+    return Remote(args.stat, bps)
+
+
+def topology(lab, args):
+    if lab.remote:
+        return {"kind": "remote", "servers": args.remote, "stat": args.stat,
+                "link_bps": lab.link_bps}
+    return {"kind": "lab", "server_cpus": sorted(lab.server_cpus),
+            "client_cpus": sorted(lab.client_cpus), "link": "veth pair per server, MTU 1500, "
+            "receive work of each side steered to its CPUs (RPS)"}
+
+
+def make_record(name, lab, args):
+    versions = {n: n in args.remote and "remote" or KINDS[n.partition("-")[0]].version()
+                for n in args.servers}
+    return {"format": FORMAT, "kind": "toboggan-bench", "name": name, "machine": machine(),
+            "command": ["toboggan", "bench", name, *args.argv], "complete": False,
+            "ended": None, "topology": topology(lab, args), "servers": versions,
+            "repeats": args.repeats, "seconds": args.seconds, "quick": args.quick,
+            "descriptors": args.nofile, "experiments": []}
+
+
+def build(name, args):
+    """The experiments asked for, and those that cannot be made here."""
+    exps, refused = [], []
+    for exp in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
+        if args.remote and exp.lab_only:
+            if name != "all":
+                raise Problem(f"{name}: {exp.lab_only}")
+            refused.append(f"{exp.name}: {exp.lab_only}")
+            continue
+        opts = args if name != "all" else argparse.Namespace(**{**own_defaults(exp),
+                                                                **vars(args)})
+        exps.append(exp(opts))
+    return exps, refused
+
+
+def check_remote(lab, args):
+    """Dead servers, and servers without our files, before anything is timed."""
+    from servers import Existing
+    for name, where in args.remote.items():
+        got = fetch(lab, Existing(lab, name, where), SMALL)
+        if not got["status"]:
+            raise Problem(f"{name}: no answer from {where}")
+        if got["status"] != 200:
+            raise Problem(f"{name}: {SMALL}: status {got['status']}: give it the files of "
+                          "`bench site`")
+
+
+def measure(run, exps, record):
+    """How the run ended, None if it came to its end."""
+    try:
+        with run.lab:
+            if run.lab.remote:
+                check_remote(run.lab, run.opts)
+            for exp in exps:
+                exp.sites(run)
+            run.experiments(exps)
+        return None
+    except KeyboardInterrupt:
+        say("interrupted: the report is of what was measured so far")
+        return "interrupted"
+    except Problem as e:
+        if not any(e_["samples"] for e_ in record["experiments"]):
+            raise
+        say(f"bench: {e}")
+        return str(e)
+
+
+def out_folder(name, args):
+    args.out = os.path.abspath(args.out or f"bench-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    try:
+        os.makedirs(args.out, exist_ok=True)
+    except OSError as e:
+        raise Problem(f"--out {args.out}: {e.strerror}") from e
+
+
+def main(name, argv):
+    ap = parser(name)
+    args = ap.parse_args(argv)
+    args.argv = argv
+    check(ap, args)
+    exps, refused = build(name, args)
+    check_tools(exps, args.remote)
+    args.servers = choose_servers(args)
+    args.nofile = laboratory.raise_nofile(max(laboratory.NOFILE, 250000
+                                              if name in ("connections", "all") else 0))
+    lab = make_lab(args)
+    out_folder(name, args)
+    record = make_record(name, lab, args)
+    record["left_out"] = refused
+    run = Run(lab, args, record)
+    record["ended"] = measure(run, exps, record)
+    record["complete"] = record["ended"] is None
+    save(record, args.out)
+    print(report.write(record, args.out))
+    if record["ended"] == "interrupted":
+        return INTERRUPTED
+    bad = sum(bool(s["invalid"]) for e in record["experiments"] for s in e["samples"])
+    if bad:
+        print(f"bench: {bad} samples were no figures; the report names them", file=sys.stderr)
+    return 1 if bad or not record["complete"] else 0

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The laboratory: two namespaces on this machine, pinned and steered.
+
+Servers live in one, clients in the other, joined by a veth pair per server, so
+that none pays for another's programs. A lab removes all that it made;
+remove_stale() what a killed one could not. remote.py has the same interface
+for servers on another machine.
+"""
+import fcntl
+import glob
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+from meters import tasks
+from say import Problem
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+NOFILE = 65536
+NETNS = "tbg-bench-"
+FOLDER = "tbg-bench."
+LOCK = "/run/lock/toboggan-bench"
+SOURCES_MAX = 200           # client addresses on one link
+
+
+def sh(*argv, check=True):
+    res = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True, check=False)
+    if check and res.returncode:
+        why = (res.stderr.strip() or res.stdout.strip() or f"exit {res.returncode}")
+        raise Problem(f"{' '.join(argv[:6])}: {why.splitlines()[0]}")
+    return res.stdout
+
+
+def lock():
+    """Two benchmarks would measure each other; held until this process ends."""
+    fd = os.open(LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        os.close(fd)
+        raise Problem("another benchmark is running; two would measure each other") from e
+    return fd
+
+
+def check_machine(tools):
+    """Whether a lab can be made here, in words if not."""
+    if os.geteuid() != 0:
+        raise Problem("namespaces and BPF need root: run it with sudo")
+    for tool in tools:
+        if not shutil.which(tool):
+            raise Problem(f"{tool} is missing: run `sudo make deps`")
+
+
+def prepare(cpus, cgroup=None, urgent=True):
+    """What a child does before it becomes a server or a client.
+
+    urgent: before anything else here, so that only servers and clients compete.
+    """
+    def run():
+        if cgroup:
+            with open(os.path.join(cgroup, "cgroup.procs"), "w", encoding="ascii") as f:
+                f.write(str(os.getpid()))
+        os.sched_setaffinity(0, cpus)
+        if urgent:
+            try:
+                os.setpriority(os.PRIO_PROCESS, 0, -20)
+            except PermissionError:
+                pass
+        os.setpgid(0, 0)        # a Ctrl-C is ours alone to act upon
+    return run
+
+
+def prepare_soaker(cpu):
+    def run():
+        os.sched_setaffinity(0, {cpu})
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        os.setpgid(0, 0)
+    return run
+
+
+def raise_nofile(want=NOFILE):
+    """Descriptors for us and what we start; returns how many there are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= want:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(want, hard),) * 2)
+    except (ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def places():
+    """Where a lab's folder may be: on a disk rather than in memory, if there is a choice."""
+    return [place for place in (os.environ.get("TMPDIR"), "/var/tmp", "/tmp")
+            if place and os.path.isdir(place)]
+
+
+def make_folder():
+    """A folder that servers which drop their privileges can reach."""
+    for place in places():
+        parts = os.path.realpath(place)
+        while os.stat(parts).st_mode & 0o001 and parts != "/":
+            parts = os.path.dirname(parts)
+        if parts == "/" and os.access(place, os.W_OK):
+            ret = tempfile.mkdtemp(prefix=FOLDER, dir=place)
+            os.chmod(ret, 0o755)
+            return ret
+    raise Problem(f"none of {' '.join(places())} can be written here and reached by other users")
+
+
+class Lab:
+    """Two namespaces, a folder for sites, and whatever runs in them."""
+
+    remote = False
+    link_bps = None             # a veth pair has no rate of its own to be the limit
+
+    def __init__(self, server_cpus, client_cpus):
+        self.server_cpus, self.client_cpus = set(server_cpus), set(client_cpus)
+        self.server, self.client = f"{NETNS}s{os.getpid()}", f"{NETNS}c{os.getpid()}"
+        self.dir = self.cgroup = None
+        self.procs = []
+        self.nr = 0
+
+    def open(self):
+        remove_stale()
+        self.dir = make_folder()
+        for ns in (self.server, self.client):
+            sh("ip", "netns", "add", ns)
+            sh("ip", "-n", ns, "link", "set", "lo", "up")
+            sh("ip", "netns", "exec", ns, "sysctl", "-qw",
+               "net.ipv4.ip_local_port_range=10000 64999", "net.ipv4.tcp_tw_reuse=1",
+               "net.ipv4.tcp_max_syn_backlog=16384", "net.core.somaxconn=16384")
+
+    def __enter__(self):
+        """Open, and sure to be closed: also by SIGTERM, or by Ctrl-C in the background."""
+        self.lock = lock()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            self.open()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, signal.SIG_IGN)
+        self.close()
+        os.close(self.lock)
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, signal.default_int_handler)
+
+    def soak(self):
+        """Keep the server's CPUs from going idle, by loops that run when nothing else will."""
+        for cpu in self.server_cpus:
+            self.procs.append(subprocess.Popen(
+                [sys.executable, "-c", "while True: pass"], preexec_fn=prepare_soaker(cpu),
+                stdin=subprocess.DEVNULL))
+
+    def link(self, sources=1):
+        """A veth pair for one server: (interface, server's address, clients' addresses)."""
+        self.nr += 1
+        if self.nr > 255:
+            raise Problem("more than 255 servers in one run")
+        name, net = f"tbg{self.nr}", f"198.18.{self.nr}"
+        # A queue for each of the server's CPUs, so that packets can be steered.
+        queues = str(max(1, len(self.server_cpus)))
+        sh("ip", "-n", self.server, "link", "add", name, "mtu", "1500",
+           "numrxqueues", queues, "numtxqueues", queues, "type", "veth", "peer", "name", name,
+           "mtu", "1500", "netns", self.client)
+        clients = [f"{net}.{10 + i}" for i in range(min(sources, SOURCES_MAX))]
+        for ns, hosts, cpus in ((self.server, [f"{net}.1"], self.server_cpus),
+                                (self.client, clients, self.client_cpus)):
+            for host in hosts:
+                sh("ip", "-n", ns, "addr", "add", f"{host}/24", "dev", name)
+            sh("ip", "-n", ns, "link", "set", name, "up")
+            mask = f"{sum(1 << cpu for cpu in cpus):x}"
+            groups = [mask[max(0, i - 8):i] for i in range(len(mask), 0, -8)][::-1]
+            sh("ip", "netns", "exec", ns, "sh", "-c",
+               f"for q in /sys/class/net/{name}/queues/rx-*; do "
+               f"echo {','.join(groups)} > $q/rps_cpus; done")
+        return name, f"{net}.1", clients
+
+    def nobody(self, name):
+        """(the server's MAC, an address on its link that no interface has).
+
+        What is sent to that address reaches the clients' end all the same, and
+        their TCP, which does not know it, keeps silent.
+        """
+        macs = {}
+        for ns in (self.server, self.client):
+            out = sh("ip", "-n", ns, "-o", "link", "show", "dev", name)
+            macs[ns] = re.search(r"link/ether (\S+)", out).group(1)
+        net = sh("ip", "-n", self.server, "-o", "-4", "addr", "show", "dev", name)
+        address = re.search(r"inet (\d+\.\d+\.\d+)\.", net).group(1) + ".250"
+        sh("ip", "-n", self.server, "neigh", "replace", address, "lladdr", macs[self.client],
+           "dev", name)
+        return macs[self.server], address
+
+    def unlink(self, name):
+        """A server that ended gives its link back; its programs go with it."""
+        sh("ip", "-n", self.server, "link", "del", name, check=False)
+
+    def client_argv(self, argv):
+        return ["nsenter", f"--net=/run/netns/{self.client}", *argv]
+
+    def spawn_server(self, argv, cgroup=None, **kw):
+        return self.spawn(["nsenter", f"--net=/run/netns/{self.server}", *argv],
+                          self.server_cpus, cgroup, **kw)
+
+    def spawn_client(self, argv, nr=0, of=1, **kw):
+        """The nr-th of several clients has its share of the clients' CPUs."""
+        cpus = sorted(self.client_cpus)
+        mine = cpus[nr::of] or [cpus[nr % len(cpus)]]
+        return self.spawn(self.client_argv(argv), set(mine), None, **kw)
+
+    def spawn(self, argv, cpus, cgroup, **kw):
+        proc = subprocess.Popen(argv, preexec_fn=prepare(cpus, cgroup, not self.remote), **kw)
+        self.procs.append(proc)
+        return proc
+
+    def end(self, proc):
+        """Stop one process and its descendants, gently at first."""
+        pids = tasks(proc.pid)
+        if proc.poll() is None:
+            proc.terminate()
+            try:
+                proc.wait(5)
+            except subprocess.TimeoutExpired:
+                pass
+        for pid in pids:
+            if pid != proc.pid or proc.poll() is None:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        proc.wait()
+        if proc in self.procs:
+            self.procs.remove(proc)
+
+    def pids(self):
+        return [pid for proc in self.procs for pid in tasks(proc.pid)]
+
+    def limit_memory(self, limit):
+        """A cgroup for servers that may use `limit` bytes; its folder."""
+        self.cgroup = memory_cgroup(f"{NETNS}{os.getpid()}", limit)
+        return self.cgroup
+
+    def close(self):
+        for proc in list(self.procs):
+            self.end(proc)
+        for ns in (self.server, self.client):
+            remove_netns(ns)
+        if self.cgroup:
+            remove_cgroup(self.cgroup)
+            self.cgroup = None
+        if self.dir:
+            shutil.rmtree(self.dir, ignore_errors=True)
+            self.dir = None
+
+
+def memory_roots():
+    """[(folder that groups are made in, file of the limit)]: version 2 first, then 1."""
+    ret = []
+    with open("/proc/mounts", encoding="utf-8") as f:
+        for line in f:
+            _, where, kind, opts = line.split()[:4]
+            if kind == "cgroup2":
+                ret.insert(0, (where, "memory.max"))
+            elif kind == "cgroup" and "memory" in opts.split(","):
+                ret.append((where, "memory.limit_in_bytes"))
+    return ret
+
+
+def memory_cgroup(name, limit):
+    for root, knob in memory_roots():
+        folder = os.path.join(root, name)
+        try:
+            if knob == "memory.max":
+                with open(os.path.join(root, "cgroup.subtree_control"), "r+",
+                          encoding="ascii") as f:
+                    if "memory" not in f.read().split():
+                        f.write("+memory")
+            os.mkdir(folder)
+            with open(os.path.join(folder, knob), "w", encoding="ascii") as f:
+                f.write(str(limit))
+            return folder
+        except OSError:
+            remove_cgroup(folder)
+    raise Problem("no cgroup with a memory controller can be made here; "
+                  "mount cgroup2 with memory enabled, or run as root on the host")
+
+
+def remove_cgroup(folder):
+    try:
+        os.rmdir(folder)
+    except OSError:
+        pass
+
+
+def remove_netns(ns):
+    for pid in sh("ip", "netns", "pids", ns, check=False).split():
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    sh("ip", "netns", "del", ns, check=False)
+
+
+def remove_stale():
+    """What a killed benchmark left behind: the lock says that none is running."""
+    for line in sh("ip", "netns", "list").splitlines():
+        if line.startswith(NETNS):
+            remove_netns(line.split()[0])
+    for root, _ in memory_roots():
+        for folder in glob.glob(os.path.join(root, NETNS + "*")):
+            remove_cgroup(folder)
+    for place in places():
+        for folder in glob.glob(os.path.join(place, FOLDER + "*")):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Whose limit a figure is: the server's, or the client's, the network's, or none.
+
+Pure functions over what was measured. A throughput that is not the server's is
+refused: it says nothing about the server. Processor time per request needs no
+such judgement, since it counts only what the server worked.
+"""
+SATURATED = 0.90            # of the server's CPUs: there is no more to be had
+CLIENT_FULL = 0.95          # of the clients' CPUs
+BETTER = 1.10               # two half loads above one: the one was the client's limit
+NETWORK_FULL = 0.80         # of the nominal rate: Ethernet gives 80 to 90 % of it
+
+SERVER, CLIENT, NETWORK = "server", "client", "network"
+DESCRIPTORS, DEMAND, UNKNOWN = "descriptors", "demand", "unknown"
+
+WORDS = {
+    SERVER: "the server's limit",
+    CLIENT: "the client's limit",
+    NETWORK: "the network's limit",
+    DESCRIPTORS: "the limit of descriptors",
+    DEMAND: "what was asked for, no limit",
+    UNKNOWN: "nobody's limit that could be seen",
+}
+
+
+def judge(server_share, client_share, halves_ratio, net_bps, link_bps, fd_errors=0):
+    """(whose limit, why in words).
+
+    server_share, client_share: of their CPUs, None if not known. halves_ratio:
+    two clients with half the load each against one with all of it, None if not
+    tried. link_bps: None if the network has no rate of its own.
+    """
+    if fd_errors:
+        return DESCRIPTORS, f"{fd_errors} sockets could not be opened for want of descriptors"
+    if link_bps and net_bps >= NETWORK_FULL * link_bps:
+        return NETWORK, f"{net_bps / link_bps:.0%} of the link's nominal rate"
+    if halves_ratio is not None and halves_ratio > BETTER:
+        return CLIENT, f"two clients with half the load got {halves_ratio:.2f} times as much"
+    if server_share is not None and server_share >= SATURATED:
+        return SERVER, f"its CPUs were {server_share:.0%} busy"
+    if client_share is not None and client_share >= CLIENT_FULL:
+        return CLIENT, f"the clients' CPUs were {client_share:.0%} busy and " + \
+            ("the server's unknown" if server_share is None else
+             f"the server's {server_share:.0%}")
+    if halves_ratio is not None and server_share is None:
+        return SERVER, f"two clients with half the load got {halves_ratio:.2f} times as much"
+    return UNKNOWN, "no CPU was full, and " + \
+        ("the load cannot be halved" if halves_ratio is None else
+         f"two clients with half the load got {halves_ratio:.2f} times as much")
+
+
+def refused(whose):
+    """Why a throughput of that origin is not reported; None if it may be."""
+    return None if whose in (SERVER, DEMAND) else WORDS[whose]

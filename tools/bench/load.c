@@ -1,0 +1,834 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The client for what no packaged generator does: many connections of which a
+ * few are active, lines of a given speed, an exact number of requests on each
+ * connection, requests drawn by weight, an open loop whose latency counts from
+ * when a request was due, and every byte of every reply checked. Run by `bench`,
+ * which reads the line of JSON at the end; `load --help` has the options.
+ *
+ * One thread, one epoll loop, HTTP/1.1 with Content-Length only. It counts what
+ * goes wrong by kind and never retries: that is the reader's to judge.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define HEAD_MAX	4096
+#define REQUEST_MAX	4096
+#define SOURCE_MAX	256
+#define EVENTS_MAX	512
+#define OPENING_MAX	256		/* handshakes at once before the measure */
+#define TICK_NS		10000000L	/* slow lines read that often */
+#define SCAN_NS		200000000L	/* timeouts are looked for that often */
+#define SECOND_NS	1000000000L
+#define HOPELESS	1000		/* errors, if they outnumber the replies */
+#define SUB_BITS	5		/* latencies are kept to 3 % */
+
+#define ERRORS(X) \
+	X(timeout) X(refused) X(reset) X(closed) X(fd) X(addr) X(status) X(length) \
+	X(body) X(framing) X(other)
+
+enum error {
+#define X(name) ERR_##name,
+	ERRORS(X)
+#undef X
+	ERR_NR
+};
+
+static const char *const error_names[] = {
+#define X(name) #name,
+	ERRORS(X)
+#undef X
+};
+
+enum state { CLOSED, CONNECTING, IDLE, READING };
+
+struct target {
+	char *path;
+	double up_to;			/* cumulative share of the requests */
+	long body_len;			/* -1: not known */
+	uint32_t crc;
+	bool crc_known;
+};
+
+struct conn {
+	int fd;
+	enum state state;
+	unsigned int calls_left;	/* UINT32_MAX: no end */
+	bool queued, asleep, close_after, probe;
+	const struct target *target;
+	long due_ns, sent_ns;
+	int head_len;
+	long body_left, body_len;
+	int status;
+	uint32_t crc;
+	double tokens;			/* bytes that the line has left */
+	double bits, busy_s;		/* of finished requests */
+	char *head;			/* while a reply is read: most connections wait */
+};
+
+static struct {
+	struct sockaddr_in to;
+	char authority[64];
+	struct in_addr sources[SOURCE_MAX];
+	int source_nr, connections, active, calls_min, calls_max, expect;
+	double seconds, rate, line_bps, conform_bps, timeout_s, single, opening_s;
+	const char *list, *path, *headers;
+	bool once, verify;
+} opt = {
+	.connections = 1, .seconds = 1, .timeout_s = 8, .expect = 200, .path = "/",
+	.headers = "", .verify = true, .opening_s = 60,
+};
+
+static struct target *targets;
+static long target_nr, next_once;
+static struct conn *conns;
+static int *queue, queue_head, queue_len;	/* of connections that wait for work */
+static int *sleepers, sleeper_nr;		/* whose line is used up */
+static int epfd, in_flight, opening, opened, source_next;
+static long start_ns, end_ns, issued;
+static bool measuring, stopped;
+static volatile sig_atomic_t interrupted;
+static long done_nr, byte_nr, error_nr, errors[ERR_NR], wrong_statuses[600];
+static long latencies[64 << SUB_BITS], latency_max_us;
+static uint64_t seed = 88172645463325252ULL;
+
+static long now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * SECOND_NS + ts.tv_nsec;
+}
+
+static double random_share(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return (seed >> 11) * (1.0 / 9007199254740992.0);
+}
+
+static int die(const char *what)
+{
+	fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+/* --- latencies ------------------------------------------------------------ */
+
+static int latency_slot(long us)
+{
+	int high = us > 0 ? 63 - __builtin_clzl(us) : 0;
+
+	if (high < SUB_BITS)
+		return us;
+	return ((high - SUB_BITS + 1) << SUB_BITS) +
+	       ((us >> (high - SUB_BITS)) & ((1 << SUB_BITS) - 1));
+}
+
+static long slot_us(int slot)
+{
+	int high = slot >> SUB_BITS;
+	long low = slot & ((1 << SUB_BITS) - 1);
+
+	return high ? (low + (1 << SUB_BITS)) << (high - 1) : low;
+}
+
+static long percentile_us(double share)
+{
+	long want = share * done_nr, seen = 0;
+
+	for (size_t i = 0; i < sizeof(latencies) / sizeof(*latencies); i++) {
+		seen += latencies[i];
+		if (seen > want)
+			return slot_us(i);
+	}
+	return latency_max_us;
+}
+
+/* --- connections ---------------------------------------------------------- */
+
+static void enqueue(struct conn *c)
+{
+	if (c->queued)
+		return;
+	c->queued = true;
+	queue[(queue_head + queue_len++) % opt.connections] = c - conns;
+}
+
+static struct conn *dequeue(void)
+{
+	struct conn *c = &conns[queue[queue_head]];
+
+	queue_head = (queue_head + 1) % opt.connections;
+	queue_len--;
+	c->queued = false;
+	return c;
+}
+
+static void conn_close(struct conn *c)
+{
+	if (c->fd >= 0)
+		close(c->fd);
+	c->fd = -1;
+	free(c->head);
+	c->head = NULL;
+	opening -= c->state == CONNECTING;
+	opened -= c->state == IDLE || c->state == READING;
+	c->state = CLOSED;
+}
+
+static void count_error(enum error kind)
+{
+	errors[kind]++;
+	error_nr++;
+	if (error_nr > HOPELESS && error_nr > done_nr)
+		stopped = true;
+}
+
+/* The request, if there was one, has failed; the slot is free for another. */
+static void conn_fail(struct conn *c, enum error kind)
+{
+	in_flight -= c->target != NULL;
+	c->target = NULL;
+	conn_close(c);
+	count_error(kind);
+	enqueue(c);
+}
+
+static enum error error_of(int err)
+{
+	switch (err) {
+	case ECONNREFUSED:	return ERR_refused;
+	case ECONNRESET:
+	case EPIPE:		return ERR_reset;
+	case ETIMEDOUT:		return ERR_timeout;
+	case EMFILE:
+	case ENFILE:		return ERR_fd;
+	case EADDRNOTAVAIL:
+	case EADDRINUSE:	return ERR_addr;
+	default:		return ERR_other;
+	}
+}
+
+static int open_socket(void)
+{
+	struct sockaddr_in from = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
+	int small = 4096;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (opt.line_bps > 0)		/* the server must see that the line is slow */
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+	if (opt.source_nr) {
+		setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));
+		from.sin_addr = opt.sources[source_next++ % opt.source_nr];
+		if (bind(fd, (void *)&from, sizeof(from)))
+			goto fail;
+	}
+	if (!connect(fd, (void *)&opt.to, sizeof(opt.to)) || errno == EINPROGRESS)
+		return fd;
+fail:
+	small = errno;
+	close(fd);
+	return -small;
+}
+
+static void conn_open(struct conn *c)
+{
+	struct epoll_event ev = { .events = EPOLLOUT, .data.u32 = c - conns };
+	int fd = open_socket();
+
+	if (fd < 0) {
+		conn_fail(c, error_of(-fd));
+		return;
+	}
+	c->fd = fd;
+	c->state = CONNECTING;
+	opening++;
+	c->calls_left = !opt.calls_max ? UINT32_MAX :
+			random_share() < opt.single ? 1 :
+			opt.calls_min + random_share() * (opt.calls_max - opt.calls_min + 1);
+	if (c->calls_left != UINT32_MAX && c->calls_left > (unsigned int)opt.calls_max)
+		c->calls_left = opt.calls_max;
+	c->sent_ns = now_ns();
+	if (epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &ev))
+		die("epoll_ctl");
+}
+
+/* --- requests ------------------------------------------------------------- */
+
+static const struct target *target_choose(void)
+{
+	long low = 0, high = target_nr - 1;
+	double want;
+
+	if (opt.once)
+		return &targets[next_once++];
+	want = random_share() * targets[high].up_to;
+	while (low < high) {
+		long mid = (low + high) / 2;
+
+		if (targets[mid].up_to > want)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return &targets[low];
+}
+
+static void conn_send(struct conn *c)
+{
+	static char text[REQUEST_MAX];
+	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = c - conns };
+	int len = snprintf(text, sizeof(text), "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n",
+			   c->target->path, opt.authority, opt.headers);
+
+	c->state = READING;
+	c->head = malloc(HEAD_MAX);
+	if (!c->head)
+		die("memory");
+	c->head_len = 0;
+	c->body_left = -1;
+	c->crc = 0;
+	c->sent_ns = now_ns();
+	if (len >= (int)sizeof(text) || send(c->fd, text, len, MSG_NOSIGNAL) != len) {
+		conn_fail(c, len >= (int)sizeof(text) ? ERR_other : error_of(errno));
+		return;
+	}
+	if (epoll_ctl(epfd, EPOLL_CTL_MOD, c->fd, &ev))
+		die("epoll_ctl");
+}
+
+static void request_start(long due_ns)
+{
+	struct conn *c = dequeue();
+
+	c->target = target_choose();
+	c->due_ns = due_ns;
+	in_flight++;
+	issued++;
+	if (c->state == IDLE)
+		conn_send(c);
+	else if (c->state == CLOSED)
+		conn_open(c);
+}
+
+static void request_done(struct conn *c)
+{
+	const struct target *t = c->target;
+	long now = now_ns(), us = (now - c->due_ns) / 1000;
+
+	in_flight--;
+	c->target = NULL;
+	if (c->status != opt.expect) {
+		count_error(ERR_status);
+		wrong_statuses[c->status]++;
+	} else if (t->body_len >= 0 && c->status == 200 && t->body_len != c->body_len) {
+		count_error(ERR_length);
+	} else if (t->crc_known && opt.verify && c->status == 200 && t->crc != c->crc) {
+		count_error(ERR_body);
+	} else if (measuring && now <= end_ns) {
+		done_nr++;
+		latencies[latency_slot(us)]++;
+		latency_max_us = us > latency_max_us ? us : latency_max_us;
+		c->bits += 8.0 * (c->head_len + c->body_len);
+		c->busy_s += (now - c->sent_ns) / 1e9;
+	}
+	free(c->head);
+	c->head = NULL;
+	c->state = IDLE;
+	if (c->calls_left != UINT32_MAX && !--c->calls_left)
+		c->close_after = true;
+	if (c->close_after)
+		conn_close(c);
+	c->close_after = false;
+	enqueue(c);
+}
+
+/* --- replies -------------------------------------------------------------- */
+
+/* The value of a field in the head, or NULL. */
+static const char *field(const char *head, const char *name)
+{
+	size_t len = strlen(name);
+	const char *p = head;
+
+	while ((p = strchr(p, '\n')) != NULL) {
+		p++;
+		if (!strncasecmp(p, name, len) && p[len] == ':')
+			return p + len + 1 + strspn(p + len + 1, " \t");
+	}
+	return NULL;
+}
+
+/* Length of the head once it is whole; 0: more is needed, -1: not HTTP as we know it. */
+static int head_parse(struct conn *c)
+{
+	char *end = memmem(c->head, c->head_len, "\r\n\r\n", 4);
+	const char *length, *connection;
+
+	if (!end)
+		return c->head_len == HEAD_MAX - 1 ? -1 : 0;
+	*end = 0;
+	if (sscanf(c->head, "HTTP/1.%*1[01] %3d", &c->status) != 1 || c->status < 100)
+		return -1;
+	length = field(c->head, "content-length");
+	connection = field(c->head, "connection");
+	c->close_after = connection && !strncasecmp(connection, "close", 5);
+	c->body_len = c->status == 304 || c->status == 204 ? 0 : length ? atol(length) : -1;
+	return c->body_len < 0 ? -1 : end + 4 - c->head;
+}
+
+static void body_take(struct conn *c, const char *data, long len)
+{
+	if (opt.verify && c->target->crc_known)
+		c->crc = crc32(c->crc, (const void *)data, len);
+	c->body_left -= len;
+	if (!c->body_left)
+		request_done(c);
+}
+
+static void reply_take(struct conn *c, char *data, long len)
+{
+	long room, extra;
+	int head;
+
+	if (measuring)
+		byte_nr += len;
+	if (!c->target) {		/* what nobody asked for */
+		conn_fail(c, ERR_framing);
+		return;
+	}
+	if (c->body_left < 0) {
+		room = HEAD_MAX - 1 - c->head_len;
+		room = len < room ? len : room;
+		memcpy(c->head + c->head_len, data, room);
+		c->head_len += room;
+		c->head[c->head_len] = 0;
+		head = head_parse(c);
+		if (head < 0)
+			conn_fail(c, ERR_framing);
+		if (head <= 0)
+			return;
+		extra = c->head_len - head;
+		data += room - extra;
+		len -= room - extra;
+		c->head_len = head;
+		c->body_left = c->body_len;
+	}
+	if (len > c->body_left)
+		conn_fail(c, ERR_length);
+	else
+		body_take(c, data, len);
+}
+
+static void fall_asleep(struct conn *c)
+{
+	struct epoll_event ev = { .events = 0, .data.u32 = c - conns };
+
+	if (c->asleep)
+		return;
+	c->asleep = true;
+	sleepers[sleeper_nr++] = c - conns;
+	epoll_ctl(epfd, EPOLL_CTL_MOD, c->fd, &ev);
+}
+
+static void conn_read(struct conn *c)
+{
+	static char buf[1 << 16];
+	long want = sizeof(buf), got;
+
+	if (opt.line_bps > 0) {
+		if (c->tokens < 1) {
+			fall_asleep(c);
+			return;
+		}
+		want = c->tokens < want ? (long)c->tokens : want;
+	}
+	got = recv(c->fd, buf, want, 0);
+	if (got < 0 && errno == EAGAIN)
+		return;
+	if (got > 0) {
+		c->tokens -= got;
+		reply_take(c, buf, got);
+	} else if (!got && !c->target) {
+		conn_close(c);		/* an idle connection may end: not an error */
+		enqueue(c);
+	} else {
+		conn_fail(c, got ? error_of(errno) : ERR_closed);
+	}
+}
+
+/* The line of each slow connection has moved on by dt. */
+static void tick(double dt_s)
+{
+	double more = opt.line_bps / 8 * dt_s, most = 2 * more > 1500 ? 2 * more : 1500;
+	int kept = 0;
+
+	for (int i = 0; i < opt.connections; i++) {
+		conns[i].tokens += more;
+		if (conns[i].tokens > most)
+			conns[i].tokens = most;
+	}
+	for (int i = 0; i < sleeper_nr; i++) {
+		struct conn *c = &conns[sleepers[i]];
+		struct epoll_event ev = { .events = EPOLLIN, .data.u32 = sleepers[i] };
+
+		if (c->tokens < 1 && c->fd >= 0) {
+			sleepers[kept++] = sleepers[i];
+			continue;
+		}
+		c->asleep = false;
+		if (c->fd >= 0 && c->state != CONNECTING)
+			epoll_ctl(epfd, EPOLL_CTL_MOD, c->fd, &ev);
+	}
+	sleeper_nr = kept;
+}
+
+static void scan_timeouts(long now)
+{
+	for (int i = 0; i < opt.connections; i++) {
+		struct conn *c = &conns[i];
+
+		if ((c->state == CONNECTING || c->target) &&
+		    now - c->sent_ns > opt.timeout_s * SECOND_NS)
+			conn_fail(c, ERR_timeout);
+	}
+}
+
+static void conn_ready(struct conn *c, uint32_t events)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = c - conns };
+	socklen_t len = sizeof(int);
+	int err = 0;
+
+	if (c->fd < 0)
+		return;
+	if (c->state != CONNECTING) {
+		conn_read(c);
+		return;
+	}
+	getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len);
+	if (err || events & EPOLLHUP) {
+		conn_fail(c, err ? error_of(err) : ERR_reset);
+		return;
+	}
+	opening--;
+	opened++;
+	c->state = IDLE;
+	if (c->target) {
+		conn_send(c);
+		return;
+	}
+	epoll_ctl(epfd, EPOLL_CTL_MOD, c->fd, &ev);
+	enqueue(c);
+}
+
+/* --- the run -------------------------------------------------------------- */
+
+static bool more_to_ask(void)
+{
+	return !opt.once || next_once < target_nr;
+}
+
+static void requests_start(long now)
+{
+	if (opt.rate > 0) {
+		while (queue_len && more_to_ask() &&
+		       start_ns + (long)(issued / opt.rate * SECOND_NS) <= now)
+			request_start(start_ns + (long)(issued / opt.rate * SECOND_NS));
+		return;
+	}
+	while (queue_len && in_flight < opt.active && more_to_ask() && !stopped)
+		request_start(now);
+}
+
+static long wait_ms(long now)
+{
+	long due;
+
+	if (!measuring || opt.rate <= 0)
+		return TICK_NS / 1000000;
+	due = start_ns + (long)(issued / opt.rate * SECOND_NS) - now;
+	if (due < 0)
+		due = queue_len ? 0 : TICK_NS;
+	return due < TICK_NS ? due / 1000000 : TICK_NS / 1000000;
+}
+
+static void poll_once(void)
+{
+	static struct epoll_event evs[EVENTS_MAX];
+	static long ticked_ns, scanned_ns;
+	long now = now_ns();
+	int nr = epoll_wait(epfd, evs, EVENTS_MAX, wait_ms(now));
+
+	for (int i = 0; i < nr; i++)
+		conn_ready(&conns[evs[i].data.u32], evs[i].events);
+	now = now_ns();
+	if (opt.line_bps > 0 && now - ticked_ns >= TICK_NS) {
+		tick(ticked_ns ? (now - ticked_ns) / 1e9 : 0.01);
+		ticked_ns = now;
+	}
+	if (now - scanned_ns >= SCAN_NS) {
+		scan_timeouts(now);
+		scanned_ns = now;
+	}
+}
+
+/* All connections, before the clock starts; closed ones again are the run's own. */
+static void open_all(void)
+{
+	long give_up_ns = now_ns() + (long)(opt.opening_s * SECOND_NS);
+	int next = 0;
+
+	while (opened < opt.connections && !interrupted && !stopped && now_ns() < give_up_ns) {
+		while (next < opt.connections && opening < OPENING_MAX && !stopped)
+			conn_open(&conns[next++]);
+		if (next == opt.connections && !opening)
+			break;
+		poll_once();
+	}
+}
+
+static void run(void)
+{
+	long now;
+
+	start_ns = now_ns();
+	end_ns = start_ns + (long)(opt.seconds * SECOND_NS);
+	measuring = true;
+	for (int i = 0; i < opt.connections; i++)
+		if (conns[i].state == CLOSED || conns[i].state == IDLE)
+			enqueue(&conns[i]);
+	while ((now = now_ns()) < end_ns && !interrupted && !stopped) {
+		if (opt.once && next_once == target_nr && !in_flight)
+			break;
+		requests_start(now);
+		poll_once();
+	}
+	measuring = false;
+}
+
+static int conforming(void)
+{
+	int nr = 0;
+
+	for (int i = 0; i < opt.connections; i++)
+		nr += conns[i].busy_s > 0 && conns[i].bits / conns[i].busy_s >= opt.conform_bps;
+	return nr;
+}
+
+static void report(double seconds, int opened_nr)
+{
+	bool more = false;
+
+	printf("{\"requests\": %ld, \"bytes\": %ld, \"seconds\": %.6f, \"errors\": %ld, "
+	       "\"statuses\": %ld, \"p50_us\": %ld, \"p90_us\": %ld, \"p99_us\": %ld, "
+	       "\"max_us\": %ld, \"opened\": %d, \"late\": %ld, \"stopped\": %s, "
+	       "\"conforming\": %d, \"kinds\": {",
+	       done_nr, byte_nr, seconds, error_nr - errors[ERR_status], errors[ERR_status],
+	       percentile_us(0.5), percentile_us(0.9), percentile_us(0.99), latency_max_us,
+	       opened_nr, opt.rate > 0 ? (long)(seconds * opt.rate) - issued : 0,
+	       stopped ? "true" : "false", opt.conform_bps > 0 ? conforming() : 0);
+	for (int i = 0; i < ERR_NR; i++) {
+		if (!errors[i])
+			continue;
+		printf("%s\"%s\": %ld", more ? ", " : "", error_names[i], errors[i]);
+		more = true;
+	}
+	printf("}, \"wrong_statuses\": {");
+	more = false;
+	for (int i = 0; i < 600; i++) {
+		if (!wrong_statuses[i])
+			continue;
+		printf("%s\"%d\": %ld", more ? ", " : "", i, wrong_statuses[i]);
+		more = true;
+	}
+	printf("}}\n");
+}
+
+/* --- the command line ----------------------------------------------------- */
+
+static void target_add(const char *path, double weight, long body_len, const char *crc)
+{
+	struct target *t;
+
+	if (!(target_nr & (target_nr + 1)))
+		targets = realloc(targets, (2 * target_nr + 2) * sizeof(*targets));
+	if (!targets)
+		die("memory");
+	t = &targets[target_nr];
+	*t = (struct target){ .path = strdup(path), .body_len = body_len,
+			      .crc_known = crc && strcmp(crc, "-") };
+	t->up_to = weight + (target_nr ? targets[target_nr - 1].up_to : 0);
+	if (t->crc_known)
+		t->crc = strtoul(crc, NULL, 16);
+	target_nr++;
+}
+
+static void list_read(const char *file)
+{
+	char path[2048], crc[16];
+	FILE *f = fopen(file, "re");
+	double weight;
+	long body_len;
+	int nr;
+
+	if (!f)
+		die(file);
+	while ((nr = fscanf(f, "%lf %2047s %ld %15s", &weight, path, &body_len, crc)) == 4)
+		target_add(path, weight, body_len, crc);
+	fclose(f);
+	if (nr != EOF || !target_nr) {
+		fprintf(stderr, "load: %s: line %ld: want `weight path length crc32|-`\n", file,
+			target_nr + 1);
+		exit(2);
+	}
+}
+
+static void on_signal(int signum)
+{
+	(void)signum;
+	interrupted = 1;
+}
+
+__attribute__((noreturn)) static void usage(int code)
+{
+	fprintf(code ? stderr : stdout,
+		"usage: load [option ...] ADDR PORT\n\n"
+		"  --connections N      slots, opened before the measure (1)\n"
+		"  --active N           requests in flight (all slots)\n"
+		"  --calls N | MIN-MAX  requests on one connection (no end)\n"
+		"  --single SHARE       of the connections that carry only one\n"
+		"  --rate R             requests a second are due, latency counts from then\n"
+		"  --line BPS           bits a second that each connection reads\n"
+		"  --conform BPS        count connections at least as fast\n"
+		"  --list FILE          lines of: weight path length crc32|-\n"
+		"  --once               each line of the list once, in order\n"
+		"  --path PATH          what to ask for without a list (/)\n"
+		"  --header LINE        one more header field\n"
+		"  --expect STATUS      any other is an error (200)\n"
+		"  --no-verify          do not check the bytes\n"
+		"  --source A,B         addresses to connect from\n"
+		"  --seconds S          (1)\n"
+		"  --opening S          time to open all connections (60)\n"
+		"  --timeout S          for one request (8)\n");
+	exit(code);
+}
+
+static void sources_set(char *text)
+{
+	for (char *word = strtok(text, ","); word; word = strtok(NULL, ","))
+		if (opt.source_nr == SOURCE_MAX ||
+		    inet_pton(AF_INET, word, &opt.sources[opt.source_nr++]) != 1)
+			usage(2);
+}
+
+static void header_add(const char *line)
+{
+	char *text = NULL;
+
+	if (asprintf(&text, "%s%s\r\n", opt.headers, line) < 0)
+		die("memory");
+	opt.headers = text;
+}
+
+static void option_set(int o, char *arg)
+{
+	switch (o) {
+	case 'c':	opt.connections = atoi(arg); break;
+	case 'a':	opt.active = atoi(arg); break;
+	case 'n':
+		opt.calls_min = opt.calls_max = atoi(arg);
+		if (strchr(arg, '-'))
+			opt.calls_max = atoi(strchr(arg, '-') + 1);
+		break;
+	case '1':	opt.single = atof(arg); break;
+	case 'r':	opt.rate = atof(arg); break;
+	case 'l':	opt.line_bps = atof(arg); break;
+	case 'C':	opt.conform_bps = atof(arg); break;
+	case 'f':	opt.list = arg; break;
+	case 'o':	opt.once = true; break;
+	case 'p':	opt.path = arg; break;
+	case 'H':	header_add(arg); break;
+	case 'e':	opt.expect = atoi(arg); break;
+	case 'V':	opt.verify = false; break;
+	case 's':	sources_set(arg); break;
+	case 't':	opt.seconds = atof(arg); break;
+	case 'O':	opt.opening_s = atof(arg); break;
+	case 'T':	opt.timeout_s = atof(arg); break;
+	default:	usage(o == 'h' ? 0 : 2);
+	}
+}
+
+static void options_read(int argc, char **argv)
+{
+	static const struct option longs[] = {
+		{ "connections", 1, 0, 'c' }, { "active", 1, 0, 'a' }, { "calls", 1, 0, 'n' },
+		{ "single", 1, 0, '1' }, { "rate", 1, 0, 'r' }, { "line", 1, 0, 'l' },
+		{ "conform", 1, 0, 'C' }, { "list", 1, 0, 'f' }, { "once", 0, 0, 'o' },
+		{ "path", 1, 0, 'p' }, { "header", 1, 0, 'H' }, { "expect", 1, 0, 'e' },
+		{ "no-verify", 0, 0, 'V' }, { "source", 1, 0, 's' }, { "seconds", 1, 0, 't' },
+		{ "opening", 1, 0, 'O' }, { "timeout", 1, 0, 'T' }, { "help", 0, 0, 'h' }, { 0 }
+	};
+	int o;
+
+	while ((o = getopt_long(argc, argv, "", longs, NULL)) != -1)
+		option_set(o, optarg);
+	opt.to.sin_family = AF_INET;
+	if (argc - optind != 2 || inet_pton(AF_INET, argv[optind], &opt.to.sin_addr) != 1 ||
+	    opt.connections < 1 || opt.seconds <= 0 || opt.calls_min > opt.calls_max ||
+	    (opt.calls_max && opt.calls_min < 1))
+		usage(2);
+	opt.to.sin_port = htons(atoi(argv[optind + 1]));
+	snprintf(opt.authority, sizeof(opt.authority), "%s:%s", argv[optind], argv[optind + 1]);
+	if (opt.active < 1 || opt.active > opt.connections)
+		opt.active = opt.connections;
+}
+
+int main(int argc, char **argv)
+{
+	int opened_nr;
+
+	options_read(argc, argv);
+	if (opt.list)
+		list_read(opt.list);
+	else
+		target_add(opt.path, 1, -1, NULL);
+	signal(SIGINT, on_signal);
+	signal(SIGTERM, on_signal);
+	seed ^= (uint64_t)now_ns();
+	conns = calloc(opt.connections, sizeof(*conns));
+	queue = calloc(opt.connections, sizeof(*queue));
+	sleepers = calloc(opt.connections, sizeof(*sleepers));
+	epfd = epoll_create1(EPOLL_CLOEXEC);
+	if (!conns || !queue || !sleepers || epfd < 0)
+		die("memory");
+	for (int i = 0; i < opt.connections; i++)
+		conns[i].fd = -1;
+	open_all();
+	opened_nr = opened;
+	if (!stopped)
+		run();
+	report(start_ns ? (now_ns() < end_ns ? now_ns() : end_ns) / 1e9 - start_ns / 1e9 : 0,
+	       opened_nr);
+	return 0;
+}

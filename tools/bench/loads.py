@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The load generators: wrk, h2load, ab and httperf, and load.c for the rest.
+
+A load says how one client, or each of several that share it, is run, and reads
+what the client printed into one form: requests, bytes, seconds, errors,
+statuses (wrong ones), kinds, and latencies where the client knows them.
+"""
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+
+from lab import HERE
+from say import Problem
+from servers import PORT, part
+
+OVERTIME_S = 60             # a client that is not done by then never will be
+HTTPERF_FDS = 1000          # of the FD_SETSIZE that it is compiled with
+
+
+class Load:
+    """parts: how many clients share it; each is given its part of the load."""
+
+    tool = ""
+    descriptors = 0
+
+    def divisible(self):
+        return True
+
+    def argv(self, server, seconds, parts):
+        raise NotImplementedError
+
+    def read(self, out):
+        raise NotImplementedError
+
+    def limit_s(self, seconds):
+        return seconds + OVERTIME_S
+
+
+def need(tool):
+    path = shutil.which(tool)
+    if not path:
+        raise Problem(f"{tool} is missing: run `sudo make deps`, or install its package")
+    return path
+
+
+def host_port(server):
+    host, _, port = server.authority.rpartition(":")
+    return host.strip("[]"), port or str(PORT)
+
+
+class Wrk(Load):
+    """Keep-alive connections, each with one request in flight: a closed loop."""
+
+    tool = "wrk"
+
+    def __init__(self, connections, path, headers=(), timeout_s=8):
+        self.connections, self.path, self.headers = connections, path, list(headers)
+        self.timeout_s, self.descriptors = timeout_s, connections
+
+    def divisible(self):
+        return self.connections >= 2
+
+    def argv(self, server, seconds, parts):
+        return [need("wrk"), "-t", "1", "-c", str(max(1, self.connections // parts)),
+                "-d", f"{max(1, math.ceil(seconds))}s", "--timeout", f"{self.timeout_s}s",
+                "-s", os.path.join(HERE, "wrk.lua"), f"http://{server.authority}{self.path}",
+                "--", "0", "0", *(f"{n}: {v}" for n, v in self.headers)]
+
+    def read(self, out):
+        m = re.search(r"^JSON (\{.*\})$", out, re.M)
+        return dict(json.loads(m.group(1)), kinds={}) if m else None
+
+
+class H2load(Wrk):
+    tool = "h2load"
+
+    def argv(self, server, seconds, parts):
+        return [need("h2load"), "--h1", "-t", "1", "-c", str(max(1, self.connections // parts)),
+                "-D", f"{max(1, math.ceil(seconds))}", f"http://{server.authority}{self.path}"]
+
+    def read(self, out):
+        m = re.search(r"requests: (\d+) total, \d+ started, (\d+) done, (\d+) succeeded, "
+                      r"(\d+) failed, (\d+) errored, (\d+) timeout", out)
+        took = re.search(r"finished in ([\d.]+)(us|ms|s|m)", out)
+        codes = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", out)
+        size = re.search(r"traffic: .*?\((\d+)\) total", out)
+        if not (m and took and codes and size):
+            return None
+        seconds = float(took.group(1)) * {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60}[took.group(2)]
+        wrong = sum(int(x) for x in codes.groups()[1:])
+        return {"requests": int(codes.group(1)), "bytes": int(size.group(1)), "seconds": seconds,
+                "errors": max(0, int(m.group(4)) - wrong) + int(m.group(6)),
+                "statuses": wrong, "kinds": {}}
+
+
+class Ab(Wrk):
+    """HTTP/1.0 with keep-alive, as only ab still speaks it."""
+
+    tool = "ab"
+
+    def argv(self, server, seconds, parts):
+        return [need("ab"), "-q", "-k", "-r", "-t", str(max(1, math.ceil(seconds))), "-n",
+                "100000000", "-c", str(max(1, self.connections // parts)),
+                f"http://{server.authority}{self.path}"]
+
+    def read(self, out):
+        def number(name, default=None):
+            m = re.search(rf"^{name}:\s+([\d.]+)", out, re.M)
+            return float(m.group(1)) if m else default
+
+        if number("Complete requests") is None:
+            return None
+        return {"requests": int(number("Complete requests")),
+                "bytes": int(number("Total transferred", 0)),
+                "seconds": number("Time taken for tests"),
+                "errors": int(number("Failed requests", 0)),
+                "statuses": int(number("Non-2xx responses", 0)), "kinds": {}}
+
+
+class Ours(Load):
+    """load.c, with its options as keywords."""
+
+    tool = "load"
+    SHARED = ("connections", "active", "rate")
+
+    def __init__(self, connections=1, sources=(), **options):
+        self.options = dict(options, connections=connections)
+        self.descriptors, self.sources = connections, sources
+
+    def divisible(self):
+        return self.options.get("active", self.options["connections"]) >= 2 and \
+            not self.options.get("once")
+
+    def argv(self, server, seconds, parts):
+        program = part("load")
+        if not os.access(program, os.X_OK):
+            raise Problem("the generator `load` is not built: run `make`")
+        ret = [program, "--seconds", f"{seconds:g}"]
+        for key, value in self.options.items():
+            name = "--" + key.replace("_", "-")
+            if value is True:
+                ret.append(name)
+            elif isinstance(value, (list, tuple)):
+                for one in value:
+                    ret += [name, str(one)]
+            elif value not in (None, False):
+                if key in self.SHARED and parts > 1:
+                    value = value / parts if key == "rate" else max(1, value // parts)
+                ret += [name, f"{value:g}" if isinstance(value, float) else str(value)]
+        sources = server.sources if self.descriptors > 20000 else self.sources
+        if sources:
+            ret += ["--source", ",".join(sources)]
+        return ret + [str(word) for word in host_port(server)]
+
+    def read(self, out):
+        m = re.search(r"^(\{.*\})$", out, re.M)
+        return json.loads(m.group(1)) if m else None
+
+    def limit_s(self, seconds):
+        return seconds + OVERTIME_S + 60        # it opens its connections first
+
+
+class Packets(Load):
+    """packets.c: requests without a client's TCP; only in the lab."""
+
+    tool = "packets"
+
+    def __init__(self, connections, path):
+        self.connections, self.path = connections, path
+
+    def divisible(self):
+        return self.connections >= 2
+
+    def argv(self, server, seconds, parts):
+        program = part("packets")
+        if not os.access(program, os.X_OK):
+            raise Problem("the generator `packets` is not built: run `make`")
+        mac, source = server.lab.nobody(server.iface)
+        return [program, server.iface, mac, source, *host_port(server), self.path,
+                str(max(1, self.connections // parts)), f"{seconds:g}"]
+
+    def read(self, out):
+        m = re.search(r"^(\{.*\})$", out, re.M)
+        if not m:
+            return None
+        ret = json.loads(m.group(1))
+        ret["kinds"] = {k: v for k, v in ret["kinds"].items() if v}
+        return ret
+
+
+class Httperf(Load):
+    """Connections started at a rate, whatever becomes of the earlier ones: an open loop."""
+
+    tool = "httperf"
+
+    def __init__(self, rate, calls=1, path="/", timeout_s=5, sessions=None):
+        self.rate, self.calls, self.path, self.timeout_s = rate, calls, path, timeout_s
+        self.sessions = sessions        # (file, how many, default think time)
+
+    def divisible(self):
+        return not self.sessions
+
+    def argv(self, server, seconds, parts):
+        host, port = host_port(server)
+        ret = [need("httperf"), "--hog", "--server", host, "--port", port,
+               "--timeout", str(self.timeout_s), "--rate", f"{self.rate / parts:g}"]
+        if self.sessions:
+            file, nr, think = self.sessions
+            return ret + ["--wsesslog", f"{nr},{think:g},{file}"]
+        return ret + ["--uri", self.path, "--num-calls", str(self.calls), "--num-conns",
+                      str(max(1, round(self.rate / parts * seconds)))]
+
+    def read(self, out):
+        got = httperf_numbers(out)
+        if not got:
+            return None
+        wrong = got["status_1xx"] + got["status_3xx"] + got["status_4xx"] + got["status_5xx"]
+        kinds = {k: v for k, v in got["errors_by_kind"].items() if v}
+        return {"requests": got["replies"] - wrong, "bytes": round(got["net_kb_s"] * 1024 *
+                                                                   got["duration"]),
+                "seconds": got["duration"], "errors": got["errors_total"], "statuses": wrong,
+                "kinds": kinds, "p50_us": None, "httperf": got}
+
+
+def httperf_numbers(out):
+    """Every figure of httperf's report, or None if it is none."""
+    ret = {}
+
+    def take(pattern, *names, kind=float):
+        m = re.search(pattern, out)
+        for name, value in zip(names, m.groups() if m else [0] * len(names)):
+            ret[name] = kind(value)
+        return bool(m)
+
+    if not take(r"Total: connections (\d+) requests (\d+) replies (\d+)", "connections",
+                "requests", "replies", kind=int):
+        return None
+    take(r"test-duration ([\d.]+) s", "duration")
+    take(r"Connection rate: ([\d.]+)", "con_rate")
+    take(r"Connection time \[ms\]: min ([\d.]+) avg ([\d.]+) max ([\d.]+) median ([\d.]+) "
+         r"stddev ([\d.]+)", "con_min_ms", "con_avg_ms", "con_max_ms", "con_median_ms",
+         "con_stddev_ms")
+    take(r"Request rate: ([\d.]+)", "req_rate")
+    take(r"Reply rate \[replies/s\]: min ([\d.]+) avg ([\d.]+) max ([\d.]+) stddev ([\d.]+) "
+         r"\((\d+) samples", "rep_min", "rep_avg", "rep_max", "rep_stddev", "rep_samples")
+    take(r"Reply time \[ms\]: response ([\d.]+) transfer ([\d.]+)", "resp_ms", "transfer_ms")
+    take(r"Reply status: 1xx=(\d+) 2xx=(\d+) 3xx=(\d+) 4xx=(\d+) 5xx=(\d+)",
+         *(f"status_{i}xx" for i in range(1, 6)), kind=int)
+    take(r"Net I/O: ([\d.]+) KB/s", "net_kb_s")
+    take(r"Errors: total (\d+)", "errors_total", kind=int)
+    ret["errors_by_kind"] = {name: int(nr) for name, nr in re.findall(
+        r"(client-timo|socket-timo|connrefused|connreset|fd-unavail|addrunavail|ftab-full|other) "
+        r"(\d+)", out)}
+    take(r"Session rate \[sess/s\]: min [\d.]+ avg ([\d.]+) max [\d.]+ stddev [\d.]+ \((\d+)/(\d+)\)",
+         "sess_rate", "sess_done", "sess_total")
+    take(r"Session lifetime \[s\]: ([\d.]+)", "sess_life_s")
+    if not ret["rep_samples"] and ret["duration"]:
+        # It samples every 5 s: a shorter run has only its mean.
+        ret["rep_min"] = ret["rep_avg"] = ret["rep_max"] = ret["replies"] / ret["duration"]
+    return ret
+
+
+def merged(results):
+    """The figures of clients that ran at the same time, as one."""
+    ret = dict(results[0])
+    for key in ("requests", "bytes", "errors", "statuses", "late", "opened", "conforming"):
+        if key in ret:
+            ret[key] = sum(r.get(key, 0) for r in results)
+    ret["seconds"] = max(r["seconds"] for r in results)
+    ret["kinds"] = {}
+    for res in results:
+        for kind, nr in res.get("kinds", {}).items():
+            ret["kinds"][kind] = ret["kinds"].get(kind, 0) + nr
+    for key in ("p50_us", "p90_us", "p99_us", "max_us"):
+        values = [r[key] for r in results if r.get(key) is not None]
+        if values:
+            ret[key] = max(values)
+    return ret
+
+
+def started(lab, load, server, seconds, parts=1):
+    """The clients of a load, running: (processes, their command lines)."""
+    argvs = [load.argv(server, seconds, parts) for _ in range(parts)]
+    return [lab.spawn_client(argv, nr, parts, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+            for nr, argv in enumerate(argvs)], argvs
+
+
+def finished(lab, load, procs, limit_s):
+    """What they printed, read and merged."""
+    results = []
+    try:
+        for proc in procs:
+            try:
+                out, err = proc.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired as e:
+                raise Problem(f"{load.tool}: still running {limit_s:g} s after its start") from e
+            got = load.read(out)
+            if not got:
+                why = (err.strip() or out.strip() or f"exit {proc.returncode}").splitlines()[-1]
+                raise Problem(f"{load.tool}: {why}")
+            results.append(got)
+    finally:
+        for proc in procs:
+            lab.end(proc)
+    return merged(results)
+
+
+def run(lab, load, server, seconds, parts=1):
+    """(what the clients found, their command lines)"""
+    procs, argvs = started(lab, load, server, seconds, parts)
+    return finished(lab, load, procs, load.limit_s(seconds)), argvs

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What is read from a machine before and after a load: processors, processes.
+
+Used by cost.py and engine.py. Nothing here starts, stops or changes anything.
+"""
+import os
+import platform
+import re
+import time
+
+from say import Problem, say
+
+QUIET_SHARE = 0.02          # of the server's CPUs, with no load: more is somebody else's work
+QUIET_WAIT_S = 90           # for that, in the whole run; then disturbed samples stay
+FORKS_MAX = 20              # in one sample: our client's are fewer
+USER_HZ = os.sysconf("SC_CLK_TCK")
+
+
+def core_ticks(cpus, text=None):
+    """Seconds since they came up that these CPUs together (worked, idled, were stolen from).
+
+    text is /proc/stat of another machine. Niced time is the soaker's: left out.
+    """
+    if text is None:
+        with open("/proc/stat", encoding="ascii") as f:
+            text = f.read()
+    busy = idle = stolen = 0
+    found = set()
+    for line in text.splitlines():
+        m = re.match(r"cpu(\d+) ", line)
+        if not m or (cpus is not None and int(m.group(1)) not in cpus):
+            continue
+        found.add(int(m.group(1)))
+        user, _, system, idl, iowait, irq, softirq, steal = \
+            (int(x) / USER_HZ for x in line.split()[1:9])
+        busy += user + system + irq + softirq
+        idle += idl + iowait
+        stolen += steal
+    if not found or (cpus is not None and found != set(cpus)):
+        raise Problem(f"/proc/stat: has CPUs {sorted(found)}, not {sorted(cpus or [])}")
+    return busy, idle, stolen, len(found)
+
+
+class Core:
+    """What some CPUs have worked since the object was made.
+
+    cpus None: all of them. read: what returns another machine's /proc/stat.
+    """
+
+    def __init__(self, cpus, read=None):
+        self.cpus, self.read = cpus, read or (lambda: None)
+        self.busy, self.idle, self.steal, self.nr = core_ticks(cpus, self.read())
+        self.wall = time.monotonic()
+
+    def since(self):
+        """Times are summed over the CPUs; share is that of all of them."""
+        wall = time.monotonic() - self.wall
+        busy, idle, steal, _ = core_ticks(self.cpus, self.read())
+        cpu_s = wall * self.nr
+        return {"wall_s": wall, "busy_s": busy - self.busy, "steal_s": steal - self.steal,
+                "not_idle_s": cpu_s - (idle - self.idle) - (steal - self.steal),
+                "share": (busy - self.busy) / cpu_s if cpu_s else 0.0}
+
+
+class Others:
+    """Processor time that processes other than the benchmark's have taken.
+
+    On any CPU, since a task moves; kernel threads are left out, they work for
+    the server too. Processes that come and go (a compiler's) are seen only as
+    forks, of which a quiet machine has next to none.
+    """
+
+    def __init__(self, ours):
+        self.ours = set(ours)
+        self.before = self.look()
+        self.forks_before = self.forks()
+
+    def look(self):
+        ret = {}
+        for pid in os.listdir("/proc"):
+            if not pid.isdigit() or int(pid) in self.ours or int(pid) == os.getpid():
+                continue
+            try:
+                with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+                    field = f.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if not int(field[6]) & 0x00200000:          # PF_KTHREAD
+                ret[pid, field[19]] = sum(map(int, field[11:15])) / USER_HZ
+        return ret
+
+    @staticmethod
+    def forks():
+        with open("/proc/stat", encoding="ascii") as f:
+            return int(re.search(r"^processes (\d+)", f.read(), re.M).group(1))
+
+    def since_s(self):
+        now = self.look()
+        return sum(max(0, t - self.before.get(task, 0)) for task, t in now.items())
+
+
+class Patience:
+    """Waits until the server's CPUs are quiet; in all the run no longer than wait_s."""
+
+    def __init__(self, cpus, wait_s=QUIET_WAIT_S):
+        self.left_s, self.cpus, self.said = wait_s, cpus, False
+
+    def wait(self, ours):
+        """Share of those CPUs that is busy with no load."""
+        while True:
+            core, others = Core(self.cpus), Others(ours)
+            time.sleep(0.5)
+            now = core.since()
+            share = now["share"]
+            if share <= QUIET_SHARE and others.since_s() <= 0.05 and \
+                    others.forks() - others.forks_before <= 3:
+                return share
+            if self.left_s <= 0:
+                return share
+            if not self.said:
+                say("  waiting for other work on this machine to end")
+                self.said = True
+            self.left_s -= 0.5
+
+
+def tasks(pid):
+    """The process and its descendants."""
+    ret = [pid]
+    try:
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{tid}/children", encoding="ascii") as f:
+                for child in f.read().split():
+                    ret += tasks(int(child))
+    except OSError:
+        pass
+    return ret
+
+
+def ran_s(pids):
+    """Processor time of the processes, as the scheduler charged it."""
+    ns = 0
+    for pid in pids:
+        try:
+            for tid in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{tid}/schedstat", encoding="ascii") as f:
+                    ns += int(f.read().split()[0])
+        except OSError:
+            pass
+    return ns / 1e9
+
+
+def resident(pids):
+    """(resident bytes, those of them that belong to the cache budget)."""
+    total = cache = 0
+    for pid in pids:
+        name = ""
+        with open(f"/proc/{pid}/smaps", encoding="utf-8", errors="replace") as f:
+            for line in f:
+                m = re.match(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+\s*(.*)", line)
+                if m:
+                    name = m.group(1)
+                elif line.startswith("Rss:"):
+                    nr = int(line.split()[1]) * 1024
+                    total += nr
+                    if re.search(r"bpf-map|bpf_map|memfd:|anon:tbg", name):
+                        cache += nr
+    return total, cache
+
+
+def first(path, pattern, default="unknown"):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            m = re.search(pattern, f.read(), re.M)
+    except OSError:
+        return default
+    return m.group(1).strip() if m else default
+
+
+SYSCTLS = ("net.core.somaxconn", "net.core.rps_sock_flow_entries", "net.core.netdev_max_backlog",
+           "net.ipv4.tcp_congestion_control", "net.ipv4.tcp_max_syn_backlog",
+           "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "net.ipv4.ip_local_port_range",
+           "net.core.bpf_jit_enable", "fs.nr_open", "fs.file-max")
+
+
+def machine():
+    """What a reader must know of this machine to place a figure."""
+    sysctls = {}
+    for name in SYSCTLS:
+        sysctls[name] = first("/proc/sys/" + name.replace(".", "/"), r"(.*)", "")
+    return {"kernel": platform.release(), "build": platform.version(),
+            "cpu": first("/proc/cpuinfo", r"^model name\s*:\s*(.*)", platform.machine()),
+            "cpus": os.cpu_count(),
+            "memory_mib": int(first("/proc/meminfo", r"^MemTotal:\s*(\d+)", "0")) // 1024,
+            "virtual": "hypervisor" in first("/proc/cpuinfo", r"^flags\s*:\s*(.*)", ""),
+            "governor": first("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", r"(.*)",
+                              "none"),
+            "system": first("/etc/os-release", r'^PRETTY_NAME="?([^"\n]*)'),
+            "command_line": first("/proc/cmdline", r"(.*)"), "sysctls": sysctls,
+            "date": time.strftime("%Y-%m-%d %H:%M:%S %z")}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The client of reflect.bpf.c, shaped like wrk: as many sockets as wrk has
+ * connections, one datagram in flight on each, one epoll loop, one receive and
+ * one send per exchange. Run by `bench`, which reads the line of JSON at the
+ * end. It must stay as dumb as it is: its packets have to reach the server at
+ * the pace and in the bunches in which wrk's requests do.
+ *
+ *   reflect_load ADDR PORT SOCKETS PAYLOAD_BYTES SECONDS
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SOCKET_MAX 4096
+#define PAYLOAD_MAX 1400
+#define LOST_MS 200	/* no reply for that long: lost, counted, sent again */
+
+static struct {
+	int fd;
+	long sent_ms;
+} sockets[SOCKET_MAX];
+
+static long now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+static int die(const char *what)
+{
+	fprintf(stderr, "reflect_load: %s: %s\n", what, strerror(errno));
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	static char payload[PAYLOAD_MAX], buf[PAYLOAD_MAX + 1];
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	struct epoll_event ev, evs[256];
+	long n = 0, lost = 0, wrong = 0, start_ms, end_ms, checked_ms, ms;
+	int socket_nr, payload_len, epfd, i, nr;
+
+	if (argc != 6 || inet_pton(AF_INET, argv[1], &to.sin_addr) != 1) {
+		fprintf(stderr, "usage: reflect_load ADDR PORT SOCKETS PAYLOAD_BYTES SECONDS\n");
+		return 2;
+	}
+	to.sin_port = htons(atoi(argv[2]));
+	socket_nr = atoi(argv[3]);
+	payload_len = atoi(argv[4]);
+	if (socket_nr < 1 || socket_nr > SOCKET_MAX ||
+	    payload_len < 1 || payload_len > PAYLOAD_MAX) {
+		fprintf(stderr, "reflect_load: 1 to %d sockets, 1 to %d bytes\n",
+			SOCKET_MAX, PAYLOAD_MAX);
+		return 2;
+	}
+	memset(payload, 'r', sizeof(payload));
+
+	epfd = epoll_create1(EPOLL_CLOEXEC);
+	if (epfd < 0)
+		return die("epoll");
+	start_ms = checked_ms = now_ms();
+	end_ms = start_ms + (long)(atof(argv[5]) * 1000);
+	for (i = 0; i < socket_nr; i++) {
+		ev = (struct epoll_event){ .events = EPOLLIN, .data.u32 = i };
+		sockets[i].fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+		sockets[i].sent_ms = start_ms;
+		if (sockets[i].fd < 0 ||
+		    connect(sockets[i].fd, (struct sockaddr *)&to, sizeof(to)) ||
+		    epoll_ctl(epfd, EPOLL_CTL_ADD, sockets[i].fd, &ev) ||
+		    send(sockets[i].fd, payload, payload_len, 0) < 0)
+			return die("socket");
+	}
+
+	while ((ms = now_ms()) < end_ms) {
+		nr = epoll_wait(epfd, evs, 256, 50);
+		for (i = 0; i < nr; i++) {
+			int s = evs[i].data.u32;
+
+			if (recv(sockets[s].fd, buf, sizeof(buf), 0) != payload_len) {
+				wrong++;
+				continue;
+			}
+			n++;
+			sockets[s].sent_ms = ms;
+			if (send(sockets[s].fd, payload, payload_len, 0) < 0)
+				wrong++;
+		}
+		if (ms - checked_ms < LOST_MS)
+			continue;
+		checked_ms = ms;
+		for (i = 0; i < socket_nr; i++) {
+			if (ms - sockets[i].sent_ms < LOST_MS)
+				continue;
+			lost++;
+			sockets[i].sent_ms = ms;
+			if (send(sockets[i].fd, payload, payload_len, 0) < 0)
+				wrong++;
+		}
+	}
+	printf("{\"requests\": %ld, \"errors\": %ld, \"bytes\": %ld, \"seconds\": %.3f}\n",
+	       n, lost + wrong, n * payload_len, (now_ms() - start_ms) / 1e3);
+	return 0;
+}

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A run as one page that needs nothing but itself, and its tables as CSV.
+
+report.html, run.json, NAME.csv for each experiment, and for `rates` also
+rates.autobench.csv and .tsv with autobench's columns. Everything shown comes
+from run.json, so a page can be made again with `bench report`.
+"""
+import argparse
+import csv
+import html
+import json
+import os
+import re
+import shlex
+
+import plot
+from engine import FORMAT
+from experiments import autobench_rows
+from limit import WORDS
+from say import Problem
+
+CSS = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
+       max-width: 74rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .86rem; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd;
+         white-space: nowrap; }
+th { background: #f4f4f2; vertical-align: bottom; white-space: normal; } .l { text-align: left; }
+td.note { white-space: normal; min-width: 14rem; text-align: left; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
+          gap: 1rem; } figure { margin: 0; } figcaption { font-weight: 600; font-size: .9rem; }
+svg.chart { width: 100%; height: auto; } svg.chart text { font-size: 12.5px; fill: #333; }
+.grid { stroke: #e4e4e0; } .axis { stroke: #555; fill: none; }
+.legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; }
+.legend svg { margin-right: .4rem; } .bad { color: #b00020; } .warn { background: #fff4d6;
+padding: .6rem .8rem; border-left: 4px solid #d99a00; } pre { background: #f4f4f2; padding: .6rem;
+overflow-x: auto; white-space: pre-wrap; font-size: .8rem; } dl { display: grid;
+grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .9rem; } dd { margin: 0; }
+dt { color: #555; } @media (max-width: 40rem) { dl { grid-template-columns: 1fr; }
+dd { margin-bottom: .4rem; } }
+"""
+
+
+CODE = re.compile("`([^`]+)`")
+
+
+def esc(value):
+    return html.escape(str(value))
+
+
+def ratio_text(r):
+    if not r:
+        return ""
+    if r["low"] is None:
+        return f"{r['ratio']:.3g} (one pair)"
+    return f"{r['ratio']:.3g} ({r['low']:.3g}–{r['high']:.3g})"
+
+
+def cell(spread, unit):
+    if not spread:
+        return "–"
+    text = plot.short(spread["median"], unit)
+    if spread["n"] > 1:
+        text += f" ({plot.short(spread['min'], unit)}–{plot.short(spread['max'], unit)})"
+    return text
+
+
+def notes(row):
+    """What stands beside a figure so that it is not believed blindly."""
+    ret = []
+    if row["refused"]:
+        ret.append("rate refused: " + ", ".join(row["refused"]))
+    elif row["limit"]:
+        ret.append(", ".join(WORDS.get(w, w) for w in row["limit"]))
+    if row["invalid"]:
+        ret.append(f"{row['invalid']} samples were no figures")
+    if row["errors"]:
+        ret.append(f"{row['errors']:,} errors or wrong answers")
+    if row["disturbed"]:
+        ret.append(f"{row['disturbed']} of {row['valid']} disturbed by other work")
+    return "; ".join(ret)
+
+
+def table(entry):
+    labels = {p["x"]: p["label"] for p in entry["points"]}
+    first = entry["figures"][0]
+    head = [entry["x"], "server"] + [f"{title}, {unit}" for _, title, unit, _ in entry["figures"]]
+    if entry["reference"]:
+        head.append(f"{first[1]} against {entry['reference']} (95 %)")
+    out = ["<tr>" + "".join(f'<th class="l">{esc(h)}</th>' for h in head[:2]) +
+           "".join(f"<th>{esc(h)}</th>" for h in head[2:]) + '<th class="l">what it is</th></tr>']
+    for row in entry["summary"]:
+        cells = [f'<td class="l">{esc(labels[row["point"]])}</td>',
+                 f'<td class="l">{esc(row["server"])}</td>']
+        cells += [f"<td>{cell(row['figures'][key], unit)}</td>"
+                  for key, _, unit, _ in entry["figures"]]
+        if entry["reference"]:
+            cells.append(f"<td>{ratio_text(row['ratios'].get(first[0]))}</td>")
+        bad = ' class="note bad"' if row["invalid"] else ' class="note"'
+        out.append(f"<tr>{''.join(cells)}<td{bad}>{esc(notes(row))}</td></tr>")
+    return f'<div class="wide"><table>{"".join(out)}</table></div>'
+
+
+def charts(entry):
+    out = []
+    labels = {p["x"]: p["label"] for p in entry["points"]}
+    categories = None if entry["x_log"] or entry["name"] in ("cpus", "overload") else labels
+    for key, title, unit, _ in entry["figures"]:
+        lines = []
+        for nr, name in enumerate(entry["servers"]):
+            line = {r["point"]: (f["min"], f["median"], f["max"]) for r in entry["summary"]
+                    if r["server"] == name and (f := r["figures"][key])}
+            if line:
+                lines.append((nr, line))
+        svg = plot.chart(f"{title} ({unit}) by {entry['x']}", entry["x"], f"{title}, {unit}",
+                         list(labels), lines, entry["x_log"], categories)
+        if svg:
+            out.append(f"<figure><figcaption>{esc(title)}</figcaption>{svg}</figure>")
+        else:
+            out.append(f"<figure><figcaption>{esc(title)}</figcaption><p>No figure: see the "
+                       "last column of the table.</p></figure>")
+    return plot.legend(entry["servers"]) + f'<div class="charts">{"".join(out)}</div>'
+
+
+def derived(entry):
+    rows = []
+    for title, values in entry["derived"].items():
+        for name, value in values.items():
+            text = value if isinstance(value, str) else f"{value:,.0f}" if value >= 100 else \
+                f"{value:.3g}"
+            rows.append(f'<tr><td class="l">{esc(title)}</td><td class="l">{esc(name)}</td>'
+                        f"<td>{esc(text)}</td></tr>")
+    return f'<div class="wide"><table>{"".join(rows)}</table></div>' if rows else ""
+
+
+def commands(entry):
+    """One command line of each kind; they differ in the server's address only."""
+    seen = {}
+    for s in entry["samples"]:
+        for argv in s.get("command") or []:
+            seen.setdefault((s["point"], argv[0], len(argv)), shlex.join(argv))
+    lines = list(dict.fromkeys(seen.values()))
+    return "<details><summary>exact commands</summary><pre>" + \
+        esc("\n".join(lines)) + "</pre></details>" if lines else ""
+
+
+def section(entry):
+    about = CODE.sub(r"<code>\1</code>", esc(entry["about"]))
+    out = [f'<section id="{esc(entry["name"])}"><h2>{esc(entry["title"])}</h2><p>{about}</p>']
+    if not entry["samples"]:
+        return out[0] + '<p class="warn">The run ended before this experiment.</p></section>'
+    out += [charts(entry), table(entry), derived(entry)]
+    if entry["problems"]:
+        kinds = {}
+        for text in entry["problems"]:
+            kinds[text] = kinds.get(text, 0) + 1
+        out.append('<h3>Not figures</h3><ul class="bad">' + "".join(
+            f"<li>{esc(t)}{f' ({n} times)' if n > 1 else ''}</li>" for t, n in kinds.items()) +
+            "</ul>")
+    for text in entry["notes"]:
+        out.append(f"<p>Note: {esc(text)}.</p>")
+    for text in entry["left_out"]:
+        out.append(f"<p>Left out: {esc(text)}.</p>")
+    return "".join(out) + commands(entry) + "</section>"
+
+
+def facts(record):
+    m, t = record["machine"], record["topology"]
+    place = f"lab: servers on CPUs {t['server_cpus']}, clients on {t['client_cpus']}, {t['link']}" \
+        if t["kind"] == "lab" else f"remote: {t['servers']}; processor time by " \
+        f"{t['stat'] or 'nothing'}; link {plot.short(t['link_bps']) or 'of unknown rate'} bit/s"
+    rows = [("date", m["date"]), ("processor", f"{m['cpu']}, {m['cpus']} CPUs" +
+                                  ", virtual" * m["virtual"] + f", governor {m['governor']}"),
+            ("memory", f"{m['memory_mib']:,} MiB"), ("kernel", f"{m['kernel']} {m['build']}"),
+            ("kernel command line", m["command_line"]), ("system", m["system"]),
+            ("servers", ", ".join(f"{k} {v}" for k, v in record["servers"].items())),
+            ("topology", place), ("samples", f"{record['repeats']} repeats of "
+                                  f"{record['seconds']} s at each point"),
+            ("descriptors", f"{record['descriptors']:,} for each process"),
+            ("sysctls", ", ".join(f"{k}={v}" for k, v in m["sysctls"].items() if v)),
+            ("command", shlex.join(record["command"]))]
+    return "<dl>" + "".join(f"<dt>{esc(k)}</dt><dd>{esc(v)}</dd>" for k, v in rows) + "</dl>"
+
+
+def page(record):
+    title = f"toboggan bench {record['name']}"
+    warn = ""
+    if not record["complete"]:
+        warn = f'<p class="warn">A partial result: {esc(record["ended"] or "still running")}.</p>'
+    if record["quick"]:
+        warn += '<p class="warn">Made with --quick: it shows that the run works, not how fast ' \
+            "anything is.</p>"
+    index = "".join(f'<li><a href="#{esc(e["name"])}">{esc(e["title"])}</a></li>'
+                    for e in record["experiments"])
+    left = "".join(f"<p>Left out: {esc(t)}.</p>" for t in record.get("left_out", []))
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{CSS}</style></head>
+<body><h1>{esc(title)}</h1>{warn}<ul>{index}</ul>{left}
+{"".join(section(e) for e in record["experiments"])}
+<h2>Where and how</h2>{facts(record)}
+<p>Figures are medians of the valid samples, with the smallest and the largest in brackets.
+Ratios are geometric means over pairs of neighbouring samples, with the 95 % interval of
+Student's t. A rate is refused where it is the client's limit or the network's, or nobody's that could be seen;
+processor time is the server's side only and needs no such judgement. A sample with a single error, wrong status
+or wrong byte is counted, and never averaged in, but for the rate sweep, where errors are a column.</p>
+</body></html>
+"""
+
+
+def csv_rows(entry):
+    keys = [f[0] for f in entry["figures"]]
+    yield ["point", "label", "server", "valid", "invalid", "errors", "limit", "refused"] + \
+        [f"{k}_{what}" for k in keys for what in ("median", "min", "max")] + \
+        [f"{k}_ratio{what}" for k in keys for what in ("", "_low", "_high")]
+    labels = {p["x"]: p["label"] for p in entry["points"]}
+    for row in entry["summary"]:
+        ret = [row["point"], labels[row["point"]], row["server"], row["valid"], row["invalid"],
+               row["errors"], " ".join(row["limit"]), " ".join(row["refused"])]
+        for key in keys:
+            f = row["figures"][key] or {}
+            ret += [f.get(what, "") for what in ("median", "min", "max")]
+        for key in keys:
+            r = row["ratios"].get(key) or {}
+            ret += ["" if r.get(w) is None else r[w] for w in ("ratio", "low", "high")]
+        yield ret
+
+
+def write_table(path, rows, delimiter):
+    with open(path, "w", encoding="utf-8", newline="") as f:
+        csv.writer(f, delimiter=delimiter, lineterminator="\n").writerows(rows)
+
+
+def write(record, folder):
+    """All files of a run; the text that says where they are."""
+    for entry in record["experiments"]:
+        base = os.path.join(folder, entry["name"])
+        write_table(base + ".csv", csv_rows(entry), ",")
+        if entry["name"] == "rates":
+            rows = autobench_rows(entry)
+            write_table(base + ".autobench.csv", rows, ",")
+            write_table(base + ".autobench.tsv", rows, "\t")
+    path = os.path.join(folder, "report.html")
+    with open(path + ".new", "w", encoding="utf-8") as f:
+        f.write(page(record))
+    os.rename(path + ".new", path)
+    return f"{path}{'' if record['complete'] else ' (partial)'}"
+
+
+def load(path):
+    """The record of a run, given its folder or its run.json."""
+    if os.path.isdir(path):
+        path = os.path.join(path, "run.json")
+    try:
+        with open(path, encoding="utf-8") as f:
+            ret = json.load(f)
+    except OSError as e:
+        raise Problem(f"{path}: {e.strerror}") from e
+    except ValueError as e:
+        raise Problem(f"{path}: not JSON: {e}") from e
+    if not isinstance(ret, dict) or ret.get("kind") != "toboggan-bench" or \
+            ret.get("format") != FORMAT:
+        raise Problem(f"{path}: not a run of `toboggan bench` that this version reads")
+    return ret
+
+
+def main(argv):
+    ap = argparse.ArgumentParser(
+        prog="bench report", description="Write report.html and the tables of a run again.")
+    ap.add_argument("run", metavar="DIR", help="of a run, with its run.json")
+    args = ap.parse_args(argv)
+    print(write(load(args.run), args.run if os.path.isdir(args.run) else
+                os.path.dirname(args.run) or "."))
+    return 0

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Servers under test: each starts on a link of its own, or was there before us.
+
+A server answers start(), stop(), pids() and last_words(); what differs between
+them is in launch(). settle() decides that a server answers as it will go on to,
+and that the bytes are the right ones. None listens outside the lab.
+"""
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import zlib
+
+from lab import HERE, sh
+from meters import tasks
+from say import Problem, say
+
+BUILD = os.path.abspath(os.environ.get("O") or os.path.join(HERE, "../../build"))
+PORT = 8080
+READY_S = 30
+FETCH_S = 30
+CONNECTIONS = 20000
+
+
+def binary(name):
+    """Of the checkout, or beside the installed tool, or on the PATH."""
+    for folder in (BUILD, os.path.join(HERE, "../../../bin"), os.path.join(HERE, "../../../sbin")):
+        path = os.path.join(folder, name)
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+    return shutil.which(name) or os.path.join(BUILD, name)
+
+
+def part(name):
+    """What the benchmark has of its own: of the checkout's build, or beside this file."""
+    built = os.path.join(BUILD, "tools/bench", name)
+    return built if os.path.exists(built) else os.path.join(HERE, name)
+
+
+class Server:
+    """One server on a link of its own. start() returns once it answers."""
+
+    program = None              # what must be installed
+    tier = None                 # what Cache-Status must say of a small object
+
+    def __init__(self, lab, name, site="site", connections=CONNECTIONS, sources=1, cgroup=None,
+                 memory="256M"):
+        self.lab, self.name, self.site = lab, name, site
+        self.connections, self.sources_nr, self.cgroup = connections, sources, cgroup
+        self.memory = memory
+        self.proc, self.started = None, False
+        self.iface = self.addr = None
+        self.sources = []
+
+    @property
+    def workers(self):
+        return max(1, len(self.lab.server_cpus))
+
+    @property
+    def root(self):
+        return os.path.join(self.lab.dir, self.site)
+
+    @property
+    def authority(self):
+        return f"{self.addr}:{PORT}"
+
+    @classmethod
+    def installed(cls):
+        return bool(shutil.which(cls.program))
+
+    @classmethod
+    def version(cls):
+        return ""
+
+    def start(self):
+        if self.started:
+            return
+        self.iface, self.addr, self.sources = self.lab.link(self.sources_nr)
+        self.log = os.path.join(self.lab.dir, f"{self.iface}-{self.name}.log")
+        say(f"start {self.name}")
+        self.launch()
+        self.started = True
+
+    def stop(self):
+        """The process and its link; a later start() begins with neither."""
+        if self.proc:
+            self.lab.end(self.proc)
+            self.proc = None
+        if self.iface:
+            self.lab.unlink(self.iface)
+        self.started, self.iface = False, None
+
+    def file(self, name, text):
+        path = os.path.join(self.lab.dir, f"{self.iface}-{name}")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return path
+
+    def run(self, argv):
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.proc = self.lab.spawn_server(argv, self.cgroup, stdin=subprocess.DEVNULL,
+                                              stdout=log, stderr=log)
+
+    def last_words(self):
+        with open(self.log, encoding="utf-8", errors="replace") as f:
+            lines = [line.strip() for line in f if line.strip()]
+        return lines[-1] if lines else "it said nothing"
+
+    def wait(self, ready):
+        deadline = time.monotonic() + READY_S
+        while not ready():
+            if self.proc.poll() is not None:
+                raise Problem(f"{self.name} ended: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise Problem(f"{self.name} not ready after {READY_S} s: {self.last_words()}")
+            time.sleep(0.05)
+
+    def wait_for_answer(self):
+        self.wait(lambda: fetch(self.lab, self, "/1k.jpg", limit_s=2)["status"] in (200, 404))
+
+    def pids(self):
+        return tasks(self.proc.pid) if self.proc else []
+
+    def alive(self):
+        return not self.proc or self.proc.poll() is None
+
+
+class Nginx(Server):
+    program = "nginx"
+
+    @classmethod
+    def version(cls):
+        return subprocess.run(["nginx", "-v"], stderr=subprocess.PIPE, text=True,
+                              check=False).stderr.strip().rpartition("/")[2]
+
+    def launch(self):
+        temp = "\n    ".join(f"{kind}_temp_path {self.lab.dir}/{self.iface}-{kind};" for kind in
+                             ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        conf = self.file("nginx.conf", f"""daemon off; user root; worker_processes {self.workers};
+pid {self.lab.dir}/{self.iface}.pid;
+error_log {self.log} warn;
+worker_rlimit_nofile {2 * self.connections + 1000};
+events {{ worker_connections {self.connections + 500}; }}
+http {{
+    include /etc/nginx/mime.types;
+    access_log off; sendfile on; tcp_nopush on; server_tokens off;
+    open_file_cache max=200000 inactive=1h; open_file_cache_valid 1h;
+    keepalive_requests 1000000000; keepalive_timeout 1h;
+    {temp}
+    server {{ listen {self.authority} backlog=16384{" reuseport" * (self.workers > 1)};
+              root {self.root}; }}
+}}
+""")
+        self.run(["nginx", "-e", self.log, "-c", conf])
+        self.wait_for_answer()
+
+
+class Lighttpd(Server):
+    program = "lighttpd"
+
+    @classmethod
+    def version(cls):
+        m = re.search(r"lighttpd/(\S+)", sh("lighttpd", "-v", check=False))
+        return m.group(1) if m else ""
+
+    def launch(self):
+        conf = self.file("lighttpd.conf", f"""server.document-root = "{self.root}"
+server.bind = "{self.addr}"
+server.port = {PORT}
+server.errorlog = "{self.log}"
+server.pid-file = "{self.lab.dir}/{self.iface}.pid"
+server.max-keep-alive-requests = 65535
+server.max-keep-alive-idle = 3600
+server.max-fds = {2 * self.connections + 1000}
+server.max-connections = {self.connections + 500}
+server.listen-backlog = 16384
+server.event-handler = "linux-sysepoll"
+server.network-backend = "sendfile"
+server.stat-cache-engine = "simple"
+{f"server.max-worker = {self.workers}" if self.workers > 1 else ""}
+mimetype.assign = ( ".jpg" => "image/jpeg", ".html" => "text/html",
+                    "" => "application/octet-stream" )
+""")
+        self.run(["lighttpd", "-D", "-f", conf])
+        self.wait_for_answer()
+
+
+class Apache(Server):
+    program = "apache2"
+
+    @classmethod
+    def version(cls):
+        m = re.search(r"Apache/(\S+)", sh("apache2", "-v", check=False))
+        return m.group(1) if m else ""
+
+    @classmethod
+    def modules(cls):
+        return os.path.dirname((glob.glob("/usr/lib/apache2/modules/mod_mpm_event.so") or [""])[0])
+
+    @classmethod
+    def installed(cls):
+        return bool(shutil.which("apache2") and cls.modules())
+
+    def launch(self):
+        threads = 64
+        children = max(4 * self.workers, -(-min(self.connections, 4000) // threads) // 8)
+        load = "\n".join(f"LoadModule {name}_module {self.modules()}/mod_{name}.so"
+                         for name in ("mpm_event", "authz_core", "mime"))
+        conf = self.file("apache.conf", f"""ServerRoot "{self.lab.dir}"
+ServerName bench
+{load}
+PidFile {self.lab.dir}/{self.iface}.pid
+DefaultRuntimeDir {self.lab.dir}
+Mutex pthread
+ErrorLog {self.log}
+LogLevel warn
+User www-data
+Group www-data
+Listen {self.authority}
+ListenBacklog 16384
+TypesConfig /etc/mime.types
+StartServers {self.workers}
+ServerLimit {children}
+ThreadLimit {threads}
+ThreadsPerChild {threads}
+MaxRequestWorkers {children * threads}
+AsyncRequestWorkerFactor {max(2, self.connections // threads)}
+MaxConnectionsPerChild 0
+KeepAlive On
+MaxKeepAliveRequests 0
+KeepAliveTimeout 3600
+EnableSendfile On
+DocumentRoot "{self.root}"
+<Directory "/">
+    AllowOverride None
+    Require all granted
+</Directory>
+""")
+        self.run(["apache2", "-DFOREGROUND", "-f", conf])
+        self.wait_for_answer()
+
+
+class Toboggan(Server):
+    program = "toboggand"
+
+    def __init__(self, lab, name, tiers="wire,user", **kw):
+        super().__init__(lab, name, **kw)
+        self.tiers = tiers.split(",")
+        self.tier = self.tiers[0]
+
+    @classmethod
+    def installed(cls):
+        return os.access(binary("toboggand"), os.X_OK)
+
+    @classmethod
+    def version(cls):
+        return sh(binary("toboggand"), "--version", check=False).strip().rpartition(" ")[2]
+
+    @classmethod
+    def tiers_known(cls):
+        """The tiers that this toboggand can be asked for, fastest first."""
+        m = re.search(r"tiers in use \(([a-z,]+)\)", sh(binary("toboggand"), "--help"))
+        return m.group(1).split(",") if m else ["user"]
+
+    def launch(self):
+        self.control = os.path.join(self.lab.dir, f"{self.iface}.sock")
+        self.run([binary("toboggand"), "--root", self.root, "--listen", self.authority,
+                  "--tiers", ",".join(self.tiers),
+                  "--wire", self.iface if "wire" in self.tiers else "off",
+                  "--memory", self.memory, "--workers", str(self.workers),
+                  "--connections-max", str(self.connections + 500),
+                  "--idle-timeout", "3600s", "--control", self.control])
+        self.wait(self.is_ready)
+
+    def is_ready(self):
+        with open(self.log, encoding="utf-8", errors="replace") as f:
+            return re.search(r"^ready\b", f.read(), re.M)
+
+    def ask(self, *words):
+        out = sh(binary("toboggan"), "--control", self.control, "--json", *words)
+        return json.loads(out)
+
+    def stored(self):
+        """Objects that the cache holds."""
+        return self.ask("status")["objects"]
+
+
+class Reflector(Server):
+    """A TC program that sends packets back: the floor of what a packet can cost."""
+
+    def launch(self):
+        sh("tc", "-n", self.lab.server, "qdisc", "add", "dev", self.iface, "clsact")
+        sh("tc", "-n", self.lab.server, "filter", "add", "dev", self.iface, "ingress",
+           "bpf", "da", "obj", part("reflect.bpf.o"), "sec", "classifier")
+
+
+class Existing(Server):
+    """A server that runs already, here or elsewhere; it is never stopped."""
+
+    def __init__(self, lab, name, authority):
+        super().__init__(lab, name)
+        self.where = authority
+        self.addr = authority.rpartition(":")[0].strip("[]")
+
+    @property
+    def authority(self):
+        return self.where
+
+    def start(self):
+        self.started = True
+
+    def stop(self):
+        pass
+
+
+KINDS = {"toboggan": Toboggan, "nginx": Nginx, "lighttpd": Lighttpd, "apache2": Apache}
+
+
+# ---------------------------------------------------------------- one request
+
+def fetch(lab, server, path, headers=(), limit_s=FETCH_S):
+    """One request by curl: {status, cache, etag, head_len, body_len, crc}."""
+    argv = lab.client_argv(["curl", "-s", "-m", str(limit_s), "-i", "--path-as-is", "-w",
+                            "%{stderr}%{http_code} %{size_header}"])
+    for name, value in headers:
+        argv += ["-H", f"{name}: {value}"]
+    res = subprocess.run(argv + [f"http://{server.authority}{path}"], stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    words = res.stderr.decode(errors="replace").split()
+    ret = {"status": 0, "cache": "", "etag": "", "head_len": 0, "body_len": 0, "crc": 0}
+    if len(words) != 2 or not words[0].isdigit() or res.returncode:
+        return ret
+    head = res.stdout[:int(words[1])].decode("latin-1")
+    body = res.stdout[int(words[1]):]
+    ret.update(status=int(words[0]), head_len=len(head), body_len=len(body),
+               crc=zlib.crc32(body))
+    for key, name in (("cache", "cache-status"), ("etag", "etag")):
+        m = re.search(rf"^{name}:\s*(.*?)\r?$", head, re.I | re.M)
+        ret[key] = m.group(1) if m else ""
+    return ret
+
+
+def explain(server, path):
+    """Why a Toboggan server's kernel tiers do not answer, in its own words."""
+    if not isinstance(server, Toboggan):
+        return ""
+    why = sh(binary("toboggan"), "--control", server.control, "why", path, check=False)
+    return "; why: " + "; ".join(re.sub(r"\s+", " ", line).strip() for line in why.splitlines())
+
+
+def settle(lab, server, path, headers=(), status=200, want="", crc=None, limit_s=5):
+    """Ask until the server answers as it will go on to; bytes of one reply.
+
+    want: text that Cache-Status must contain. crc: of the body, None if unknown.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        got = fetch(lab, server, path, headers)
+        if got["status"] == status and crc is not None and got["crc"] != crc:
+            raise Problem(f"{server.name} {path}: wrong bytes: {got['body_len']} with CRC-32 "
+                          f"{got['crc']:08x}, not {crc:08x}")
+        if got["status"] == status and want in got["cache"]:
+            return got["head_len"] + got["body_len"]
+        if not got["status"] and not server.alive():
+            raise Problem(f"{server.name}: the server has ended: {server.last_words()}")
+        if time.monotonic() > deadline:
+            if not got["status"]:
+                raise Problem(f"{server.name} {path}: no answer from {server.authority}")
+            raise Problem(f"{server.name} {path}: status {got['status']} (want {status}), "
+                          f"Cache-Status `{got['cache']}`" + f" (want {want})" * bool(want) +
+                          explain(server, path) * bool(want))
+        time.sleep(0.05)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Sessions in httperf's --wsesslog grammar, and access logs made into them.
+
+    # a comment, in the first column
+    /index.html think=2.5              a burst begins: sent when the one before is answered
+        /style.css                     indented: joins the burst
+        /form method=POST contents='a=1&b=2'
+                                       an empty line ends the session
+
+read() accepts what httperf accepts and says what is wrong where; text() writes
+it. convert reads Common and Combined logs. Nothing here touches a network.
+"""
+import argparse
+import calendar
+import collections
+import re
+import sys
+import time
+
+from say import Problem
+
+TEMPLATES_MAX = 1000            # httperf's MAX_SESSION_TEMPLATES
+METHODS = ("OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE")
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+Call = collections.namedtuple("Call", "uri method think_s contents")
+
+
+def read(path):
+    """[session = [burst = [Call, …], …], …] of a file."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as f:
+            ret = parse(f.read(), path)
+    except OSError as e:
+        raise Problem(f"{path}: {e.strerror}") from e
+    if not ret:
+        raise Problem(f"{path}: no session in it")
+    if len(ret) > TEMPLATES_MAX:
+        print(f"bench: {path}: {len(ret)} sessions, httperf takes the first {TEMPLATES_MAX}",
+              file=sys.stderr)
+    return ret
+
+
+def parse(text, name="sessions"):
+    sessions, session = [], []
+    for nr, line in joined(text):
+        if line.startswith("#"):
+            continue
+        if not line.strip():
+            if session:
+                sessions.append(session)
+                session = []
+            continue
+        call = parse_call(line.strip(), f"{name}:{nr}")
+        if line[0] in " \t":
+            if not session:
+                raise Problem(f"{name}:{nr}: an indented request needs one before it to join")
+            session[-1].append(call)
+        else:
+            session.append([call])
+    return sessions + [session] * bool(session)
+
+
+def joined(text):
+    """(number, line) with lines that end in a backslash joined to the next."""
+    held, first = "", 0
+    for nr, line in enumerate(text.split("\n"), 1):
+        first = first if held else nr
+        if line.endswith("\\"):
+            held += line + "\n"
+            continue
+        yield first, held + line
+        held = ""
+    if held:
+        yield first, held
+
+
+def parse_call(line, where):
+    uri, _, rest = line.partition(" ")
+    if "\t" in uri:
+        uri, _, more = uri.partition("\t")
+        rest = f"{more} {rest}"
+    method, think, contents = "GET", None, None
+    rest = rest.strip()
+    while rest:
+        key, equals, rest = rest.partition("=")
+        key = key.strip()
+        if not equals:
+            raise Problem(f"{where}: `{key}`: want method=, think= or contents=")
+        value, rest = parse_value(rest, where)
+        if key == "method":
+            method = method_of(value, where)
+        elif key == "think":
+            think = think_of(value, where)
+        elif key == "contents":
+            contents = value
+        else:
+            raise Problem(f"{where}: `{key}`: want method=, think= or contents=")
+    return Call(uri, method, think, contents)
+
+
+def parse_value(text, where):
+    """(value, what follows): a bare word, or quoted with backslash escapes."""
+    quote = text[:1]
+    if quote not in ("'", '"') or not quote:
+        m = re.match(r"(\S*)\s*", text)
+        return m.group(1), text[m.end():]
+    out, i = [], 1
+    while i < len(text) and text[i] != quote:
+        if text[i] == "\\" and i + 1 < len(text):
+            i += 1
+            if text[i] != "\n":
+                out.append(ESCAPES.get(text[i], text[i]))
+        else:
+            out.append(text[i])
+        i += 1
+    if i >= len(text):
+        raise Problem(f"{where}: a string that does not end")
+    return "".join(out), text[i + 1:].lstrip()
+
+
+def method_of(value, where):
+    """By prefix, as httperf finds it."""
+    for method in METHODS:
+        if value and method.startswith(value):
+            return method
+    raise Problem(f"{where}: method={value}: there are {' '.join(METHODS)}")
+
+
+def think_of(value, where):
+    try:
+        ret = float(value)
+    except ValueError as e:
+        raise Problem(f"{where}: think={value}: want seconds") from e
+    if ret < 0:
+        raise Problem(f"{where}: think={value}: want seconds, not negative")
+    return ret
+
+
+def quoted(text):
+    special = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
+    return '"' + "".join(special.get(c, c) for c in text) + '"'
+
+
+def text(sessions):
+    """The grammar of some sessions."""
+    lines = []
+    for session in sessions:
+        for burst in session:
+            for i, call in enumerate(burst):
+                line = "    " * bool(i) + call.uri
+                if call.method != "GET":
+                    line += f" method={call.method}"
+                if call.think_s is not None:
+                    line += f" think={call.think_s:g}"
+                if call.contents is not None:
+                    line += f" contents={quoted(call.contents)}"
+                lines.append(line)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def made_up():
+    """What the papers took for a page: 5 to 15 requests, a document and its images."""
+    ret = []
+    for pages in range(1, 5):
+        session = []
+        for page in range(pages):
+            think = 0.2 if page else None
+            session.append([Call("/page.html", "GET", think, None)] +
+                           [Call(f"/image{i}.png", "GET", None, None) for i in range(4)])
+        ret.append(session)
+    return ret
+
+
+# ------------------------------------------------------------------ logs
+
+LOG = re.compile(r'(\S+) \S+ .*?\[([^\]]+)\] "(\S+) (\S+)(?: HTTP/[\d.]+)?" (\d{3}) \S+'
+                 r'(?: "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)")?')
+MONTHS = {name: i for i, name in enumerate(
+    "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+
+
+def log_time(text_):
+    """'10/Oct/2000:13:55:36 -0700' → seconds since 1970, or None."""
+    m = re.fullmatch(r"(\d{1,2})/(\w{3})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)", text_)
+    if not m or m.group(2) not in MONTHS:
+        return None
+    day, month, year, hour, minute, second = (
+        int(x) if x.isdigit() else MONTHS[x] for x in m.groups()[:6])
+    offset = (int(m.group(8)) * 60 + int(m.group(9))) * 60
+    try:
+        stamp = calendar.timegm(time.strptime(
+            f"{year} {month} {day} {hour} {minute} {min(second, 59)}", "%Y %m %d %H %M %S"))
+    except ValueError:
+        return None
+    return stamp - offset if m.group(7) == "+" else stamp + offset
+
+
+class Converter:
+    """Lines of a log, one by one, into sessions; what was left out is counted."""
+
+    def __init__(self, idle_s=1800.0, burst_s=1.0, think_max_s=60.0, methods=("GET", "HEAD")):
+        self.idle_s, self.burst_s, self.think_max_s = idle_s, burst_s, think_max_s
+        self.methods = methods
+        self.sessions, self.last = [], {}
+        self.left_out = collections.Counter()
+
+    def line(self, line):
+        m = LOG.match(line)
+        when = log_time(m.group(2)) if m else None
+        if when is None:
+            self.left_out["malformed"] += 1
+            return
+        client, uri, method = (m.group(1), m.group(6)), m.group(4), m.group(3)
+        uri = re.sub(r"^https?://[^/]+", "", uri)
+        if not re.fullmatch(r"/[!-~]*", uri):
+            self.left_out["with a target that is no path"] += 1
+        elif method not in self.methods or method not in METHODS:
+            self.left_out["of other methods"] += 1
+        elif m.group(5)[0] not in "23":
+            self.left_out["that were answered with an error"] += 1
+        else:
+            self.place(client, when, Call(uri, method, None, None))
+
+    def place(self, client, when, call):
+        """Into the client's session: its burst, a new burst, or a new session."""
+        session, then = self.last.get(client, (None, 0))
+        gap = max(0.0, when - then)
+        if session is None or gap > self.idle_s:
+            session = [[call]]
+            self.sessions.append(session)
+        elif gap <= self.burst_s:
+            session[-1].append(call)
+        else:
+            session.append([call._replace(think_s=min(gap, self.think_max_s))])
+        self.last[client] = (session, when)
+
+
+def main(argv):
+    """bench convert"""
+    ap = argparse.ArgumentParser(
+        prog="bench convert", description="Make sessions in httperf's wsesslog grammar, on "
+        "stdout, of an access log in Common or Combined format. A session is what one client "
+        "(and, in Combined, one browser) asked for without a long pause.")
+    ap.add_argument("log", metavar="LOG", help="the log; - for stdin")
+    ap.add_argument("--idle", type=float, default=1800, metavar="S",
+                    help="a pause that ends a session (1800)")
+    ap.add_argument("--burst", type=float, default=1, metavar="S",
+                    help="requests so close are one burst (1, which is what logs resolve)")
+    ap.add_argument("--think-max", type=float, default=60, metavar="S",
+                    help="longer pauses are cut to that (60)")
+    ap.add_argument("--methods", default="GET,HEAD", metavar="M,…",
+                    help="others are left out: a log has no bodies (GET,HEAD)")
+    ap.add_argument("--sessions", type=int, default=TEMPLATES_MAX, metavar="N",
+                    help=f"the first N; httperf takes {TEMPLATES_MAX}")
+    args = ap.parse_args(argv)
+    if min(args.idle, args.burst, args.think_max, args.sessions - 1) < 0:
+        ap.error("times must not be negative, and --sessions at least 1")
+    conv = Converter(args.idle, args.burst, args.think_max, args.methods.split(","))
+    try:
+        with (sys.stdin if args.log == "-" else
+              open(args.log, encoding="utf-8", errors="replace")) as f:
+            for line in f:
+                if line.strip():
+                    conv.line(line)
+    except OSError as e:
+        raise Problem(f"{args.log}: {e.strerror}") from e
+    for what, nr in sorted(conv.left_out.items()):
+        print(f"convert: left out {nr} lines {what}", file=sys.stderr)
+    if not conv.sessions:
+        raise Problem(f"{args.log}: no request in it that can be replayed")
+    chosen = conv.sessions[:args.sessions]
+    if len(chosen) < len(conv.sessions):
+        print(f"convert: the first {len(chosen)} of {len(conv.sessions)} sessions",
+              file=sys.stderr)
+    print(text(chosen))
+    return 0

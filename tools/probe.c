@@ -1,0 +1,726 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One small experiment for each line of kernel/requirements, whose format is
+ * described there. Versions never decide, but where a line names fix levels. A
+ * feature that an unprivileged caller may not try is unknown, not missing.
+ */
+#include "probe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <linux/openat2.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <liburing.h>
+#include <sys/capability.h>
+
+#define TCX_INGRESS	46	/* BPF_TCX_INGRESS; headers of Debian 12 lack it */
+#define WAIT_S		2	/* for a completion that is there at once, or never */
+#define FIELDS_NR	7
+
+/* What an experiment says: present, or the reason why not. */
+enum state { PRESENT, MISSING, UNKNOWN };
+
+struct result {
+	enum state state;
+	char detail[160];
+};
+
+struct row {
+	const char *name, *tiers, *need, *probe, *since, *fixed, *lost;
+};
+
+static const char *const state_names[] = { "present", "missing", "unknown" };
+
+static void present(struct result *r)
+{
+	r->state = PRESENT;
+}
+
+static void absent(struct result *r, int err)
+{
+	r->state = err == EPERM || err == EACCES ? UNKNOWN : MISSING;
+	if (r->state == UNKNOWN)
+		snprintf(r->detail, sizeof(r->detail),
+			 "not permitted; run as root to know");
+	else
+		snprintf(r->detail, sizeof(r->detail), "%s", strerror(err));
+}
+
+/* fd of an experiment that worked, or negative errno. */
+static void judge_fd(struct result *r, int fd)
+{
+	if (fd < 0) {
+		absent(r, -fd);
+		return;
+	}
+	close(fd);
+	present(r);
+}
+
+/* --- files, system calls, capabilities ----------------------------------- */
+
+static void try_file(const char *path, struct result *r)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	judge_fd(r, fd < 0 ? -errno : fd);
+}
+
+static void try_sysctl(const char *arg, struct result *r)
+{
+	char path[128];
+	long long want, have;
+	FILE *f;
+
+	if (sscanf(arg, "%127[^=]=%lld", path, &want) != 2) {
+		absent(r, EINVAL);
+		return;
+	}
+	f = fopen(path, "re");
+	if (!f) {
+		absent(r, errno);
+		return;
+	}
+	if (fscanf(f, "%lld", &have) == 1 && have >= want) {
+		present(r);
+	} else {
+		r->state = MISSING;
+		snprintf(r->detail, sizeof(r->detail), "%s is below %lld",
+			 path, want);
+	}
+	fclose(f);
+}
+
+/* Calls that cannot succeed, but fail otherwise than with ENOSYS. */
+static void try_syscall(const char *name, struct result *r)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC,
+				.resolve = RESOLVE_BENEATH };
+	long ret = -1;
+
+	errno = ENOSYS;
+	if (!strcmp(name, "bpf"))
+		ret = syscall(SYS_bpf, -1, NULL, 0);
+	else if (!strcmp(name, "openat2"))
+		ret = syscall(SYS_openat2, AT_FDCWD, ".", &how, sizeof(how));
+	else if (!strcmp(name, "inotify_init1"))
+		ret = inotify_init1(IN_CLOEXEC);
+	else if (!strcmp(name, "splice"))
+		ret = splice(-1, NULL, -1, NULL, 1, 0);
+	else
+		errno = EINVAL, r->state = UNKNOWN;
+	if (ret >= 0)
+		close(ret);
+	if (ret >= 0 || (errno != ENOSYS && errno != EPERM))
+		present(r);
+	else
+		absent(r, errno);
+}
+
+static void try_cap(const char *name, struct result *r)
+{
+	char lower[64] = "";
+	cap_t caps = cap_get_proc();
+	cap_flag_value_t set = CAP_CLEAR;
+	cap_value_t cap;
+
+	for (size_t i = 0; name[i] && i < sizeof(lower) - 1; i++)
+		lower[i] = name[i] | 0x20;
+	/* '_' | 0x20 is DEL */
+	for (char *p = lower; *p; p++)
+		if (*p == 0x7f)
+			*p = '_';
+	if (caps && !cap_from_name(lower, &cap))
+		cap_get_flag(caps, cap, CAP_EFFECTIVE, &set);
+	cap_free(caps);
+	r->state = set == CAP_SET ? PRESENT : MISSING;
+	if (set != CAP_SET)
+		snprintf(r->detail, sizeof(r->detail), "not held by uid %d",
+			 (int)geteuid());
+}
+
+/* --- BPF ----------------------------------------------------------------- */
+
+static enum bpf_prog_type prog_type(const char *name, size_t len)
+{
+	static const struct {
+		const char *name;
+		enum bpf_prog_type type;
+	} types[] = {
+		{ "sched_cls",	BPF_PROG_TYPE_SCHED_CLS },
+		{ "sock_ops",	BPF_PROG_TYPE_SOCK_OPS },
+		{ "sk_skb",	BPF_PROG_TYPE_SK_SKB },
+		{ "sk_msg",	BPF_PROG_TYPE_SK_MSG },
+		{ "xdp",	BPF_PROG_TYPE_XDP },
+	};
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+		if (strlen(types[i].name) == len &&
+		    !memcmp(types[i].name, name, len))
+			return types[i].type;
+	return BPF_PROG_TYPE_UNSPEC;
+}
+
+/* "return 0": a descriptor or negative errno. */
+static int prog_load(enum bpf_prog_type type)
+{
+	const struct bpf_insn insns[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	int fd = bpf_prog_load(type, "tbg_probe", "GPL", insns, 2, NULL);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static void try_prog(const char *arg, struct result *r)
+{
+	judge_fd(r, prog_load(prog_type(arg, strlen(arg))));
+}
+
+static void try_map(const char *arg, struct result *r)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, opts);
+	size_t len = strcspn(arg, "+");
+	enum bpf_map_type type;
+	int key = 4, value = 8, nr = 1, fd;
+
+	if (!strncmp(arg, "hash", len)) {
+		type = BPF_MAP_TYPE_HASH;
+	} else if (!strncmp(arg, "array", len)) {
+		type = BPF_MAP_TYPE_ARRAY;
+	} else if (!strncmp(arg, "ringbuf", len)) {
+		type = BPF_MAP_TYPE_RINGBUF;
+		key = value = 0;
+		nr = sysconf(_SC_PAGESIZE);
+	} else if (!strncmp(arg, "sockhash", len)) {
+		type = BPF_MAP_TYPE_SOCKHASH;
+	} else {
+		absent(r, EINVAL);
+		return;
+	}
+	if (!strcmp(arg + len, "+mmapable"))
+		opts.map_flags = BPF_F_MMAPABLE;
+	fd = bpf_map_create(type, "tbg_probe", key, value, nr, &opts);
+	judge_fd(r, fd < 0 ? -errno : fd);
+}
+
+/* Numbers of the helpers that lines of requirements may name. */
+static int helper_id(const char *name)
+{
+	static const char *const names[] = {
+#define X(name, ...) [BPF_FUNC_##name] = "bpf_" #name,
+#ifdef ___BPF_FUNC_MAPPER
+		___BPF_FUNC_MAPPER(X, )
+#else
+		[BPF_FUNC_loop] = "bpf_loop",
+		[BPF_FUNC_clone_redirect] = "bpf_clone_redirect",
+		[BPF_FUNC_dynptr_read] = "bpf_dynptr_read",
+		[BPF_FUNC_get_listener_sock] = "bpf_get_listener_sock",
+		[BPF_FUNC_sk_storage_get] = "bpf_sk_storage_get",
+#endif
+#undef X
+	};
+
+	for (size_t i = 1; i < sizeof(names) / sizeof(*names); i++)
+		if (names[i] && !strcmp(names[i], name))
+			return i;
+	return -1;
+}
+
+/* Loads a program that calls it; the verifier must not say "unknown func". */
+static void try_helper(const char *arg, struct result *r)
+{
+	const char *slash = strchr(arg, '/');
+	int id = slash ? helper_id(slash + 1) : -1;
+	enum bpf_prog_type type;
+	int fd, err;
+
+	if (id < 0) {
+		absent(r, EINVAL);
+		return;
+	}
+	type = prog_type(arg, slash - arg);
+	fd = prog_load(type);	/* the call below cannot tell EPERM */
+	if (fd < 0) {
+		absent(r, -fd);
+		return;
+	}
+	close(fd);
+	err = libbpf_probe_bpf_helper(type, id, NULL);
+	if (err == 1)
+		present(r);
+	else
+		absent(r, err ? -err : ENOSYS);
+}
+
+static void try_btf(const char *name, int kind, struct result *r)
+{
+	static struct btf *btf;
+	static bool asked;
+	int err;
+
+	if (!asked)
+		btf = btf__load_vmlinux_btf();
+	asked = true;
+	err = btf ? btf__find_by_name_kind(btf, name, kind) : -ENODATA;
+	if (err >= 0) {
+		present(r);
+		return;
+	}
+	r->state = MISSING;
+	snprintf(r->detail, sizeof(r->detail), "%s", btf ?
+		 "not in kernel BTF" : "no kernel BTF to look it up in");
+}
+
+static void try_kfunc(const char *name, struct result *r)
+{
+	try_btf(name, BTF_KIND_FUNC, r);
+}
+
+static void try_struct(const char *name, struct result *r)
+{
+	try_btf(name, BTF_KIND_STRUCT, r);
+}
+
+/* 0 or negative errno. */
+static int attach_tcx(int prog)
+{
+	union bpf_attr attr = { 0 };
+	int fd;
+
+	attr.link_create.prog_fd = prog;
+	attr.link_create.target_ifindex = 1;	/* lo */
+	attr.link_create.attach_type = TCX_INGRESS;
+	fd = syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+static int attach_clsact(int prog)
+{
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = 1,
+		    .attach_point = BPF_TC_INGRESS);
+	LIBBPF_OPTS(bpf_tc_opts, opts, .prog_fd = prog);
+	int err = bpf_tc_hook_create(&hook);
+
+	return err ?: bpf_tc_attach(&hook, &opts);
+}
+
+/* In a child with a network of its own: whatever happens goes with it. */
+static void try_attach(const char *arg, struct result *r)
+{
+	int prog = prog_load(BPF_PROG_TYPE_SCHED_CLS), status = 0, err;
+	pid_t pid;
+
+	if (prog < 0) {
+		absent(r, -prog);
+		return;
+	}
+	pid = fork();
+	if (pid == 0) {
+		if (unshare(CLONE_NEWNET))
+			_exit(errno);
+		err = !strcmp(arg, "tcx") ? attach_tcx(prog) :
+					    attach_clsact(prog);
+		_exit(-err & 0xff);
+	}
+	close(prog);
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		absent(r, EAGAIN);
+	else if (WEXITSTATUS(status))
+		absent(r, WEXITSTATUS(status));
+	else
+		present(r);
+}
+
+/* --- io_uring ------------------------------------------------------------ */
+
+static int ring_open(struct io_uring *ring, unsigned int flags)
+{
+	struct io_uring_params p = { .flags = flags };
+
+	return io_uring_queue_init_params(8, ring, &p);
+}
+
+/* Submits and waits for one completion; its flags, or negative errno. */
+static int ring_one(struct io_uring *ring)
+{
+	struct __kernel_timespec limit = { .tv_sec = WAIT_S };
+	struct io_uring_cqe *cqe;
+	int ret = io_uring_submit(ring);
+
+	if (ret >= 0)
+		ret = io_uring_wait_cqe_timeout(ring, &cqe, &limit);
+	if (ret < 0)
+		return ret;
+	ret = cqe->res < 0 ? cqe->res : (int)cqe->flags;
+	if (cqe->res >= 0 && !(cqe->flags & IORING_CQE_F_BUFFER) &&
+	    cqe->flags & IORING_CQE_F_MORE)
+		close(cqe->res);	/* accepted */
+	io_uring_cqe_seen(ring, cqe);
+	return ret;
+}
+
+static int uring_setup(struct io_uring *ring)
+{
+	return 0;
+}
+
+/* On a socket of no name that others could know. */
+static int uring_accept(struct io_uring *ring)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	socklen_t len = sizeof(addr);
+	int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int ret;
+
+	if (server < 0 || client < 0 ||
+	    bind(server, (struct sockaddr *)&addr, sizeof(sa_family_t)) ||
+	    listen(server, 1) ||
+	    getsockname(server, (struct sockaddr *)&addr, &len) ||
+	    connect(client, (struct sockaddr *)&addr, len)) {
+		ret = -errno;
+		goto out;
+	}
+	io_uring_prep_multishot_accept(io_uring_get_sqe(ring), server, NULL,
+				       NULL, SOCK_CLOEXEC);
+	ret = ring_one(ring);
+	if (ret >= 0)
+		ret = ret & IORING_CQE_F_MORE ? 0 : -ENOSYS;
+out:
+	close(server);
+	close(client);
+	return ret;
+}
+
+static int buf_ring_open(struct io_uring *ring, void **ret)
+{
+	struct io_uring_buf_reg reg = { .ring_entries = 8, .bgid = 1 };
+	int err;
+
+	/* 8 entries in the first page, one buffer in the second */
+	if (posix_memalign(ret, 4096, 8192))
+		return -ENOMEM;
+	memset(*ret, 0, 8192);
+	reg.ring_addr = (uintptr_t)*ret;
+	err = io_uring_register_buf_ring(ring, &reg, 0);
+	if (err < 0) {
+		free(*ret);
+		*ret = NULL;
+		return err;
+	}
+	io_uring_buf_ring_add(*ret, (char *)*ret + 4096, 4096, 0, 7, 0);
+	io_uring_buf_ring_advance(*ret, 1);
+	return 0;
+}
+
+static int uring_buf_ring(struct io_uring *ring)
+{
+	void *mem = NULL;
+	int err = buf_ring_open(ring, &mem);
+
+	if (!err)
+		io_uring_unregister_buf_ring(ring, 1);
+	free(mem);
+	return err;
+}
+
+static int uring_recv(struct io_uring *ring)
+{
+	int pair[2], ret;
+	void *mem = NULL;
+	struct io_uring_sqe *sqe;
+
+	ret = buf_ring_open(ring, &mem);
+	if (ret)
+		return ret;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
+		ret = -errno;
+		goto out;
+	}
+	if (write(pair[0], "x", 1) != 1)
+		ret = -errno;
+	sqe = io_uring_get_sqe(ring);
+	io_uring_prep_recv_multishot(sqe, pair[1], NULL, 0, 0);
+	sqe->flags |= IOSQE_BUFFER_SELECT;
+	sqe->buf_group = 1;
+	ret = ret ?: ring_one(ring);
+	if (ret >= 0)
+		ret = ret & IORING_CQE_F_MORE ? 0 : -ENOSYS;
+	close(pair[0]);
+	close(pair[1]);
+	/* let the request end before its buffers go */
+	ring_one(ring);
+out:
+	io_uring_unregister_buf_ring(ring, 1);
+	free(mem);
+	return ret;
+}
+
+static void try_io_uring(const char *name, struct result *r)
+{
+	static const struct {
+		const char *name;
+		unsigned int flags;
+		int (*run)(struct io_uring *ring);
+	} features[] = {
+		{ "setup",		0, uring_setup },
+		{ "multishot_accept",	0, uring_accept },
+		{ "multishot_recv",	0, uring_recv },
+		{ "buf_ring",		0, uring_buf_ring },
+		{ "single_issuer",	IORING_SETUP_SINGLE_ISSUER, uring_setup },
+		{ "defer_taskrun",	IORING_SETUP_SINGLE_ISSUER |
+					IORING_SETUP_DEFER_TASKRUN, uring_setup },
+	};
+	struct io_uring ring;
+	int err = -EINVAL;
+
+	for (size_t i = 0; i < sizeof(features) / sizeof(*features); i++) {
+		if (strcmp(features[i].name, name))
+			continue;
+		err = ring_open(&ring, features[i].flags);
+		if (err)
+			break;
+		err = features[i].run(&ring);
+		io_uring_queue_exit(&ring);
+	}
+	if (err)
+		absent(r, -err);
+	else
+		present(r);
+}
+
+/* --- fix levels ---------------------------------------------------------- */
+
+struct version {
+	unsigned int major, minor, patch;
+};
+
+static bool version_parse(const char *text, struct version *ret)
+{
+	ret->patch = 0;
+	return sscanf(text, "%u.%u.%u", &ret->major, &ret->minor,
+		      &ret->patch) >= 2;
+}
+
+/* Debian says the upstream version in uname -v alone. */
+static bool version_running(struct version *ret)
+{
+	struct utsname u;
+	const char *debian;
+
+	if (uname(&u))
+		return false;
+	debian = strstr(u.version, "Debian ");
+	return (debian && version_parse(debian + 7, ret)) ||
+	       version_parse(u.release, ret);
+}
+
+static bool series_same(const struct version *a, const struct version *b)
+{
+	return a->major == b->major && a->minor == b->minor;
+}
+
+static bool series_newer(const struct version *a, const struct version *b)
+{
+	return a->major > b->major ||
+	       (a->major == b->major && a->minor > b->minor);
+}
+
+/* Is the running kernel at the level of its series, or past all of them? */
+static bool is_fixed(const char *list, const struct version *v)
+{
+	bool newer = true;
+	struct version level;
+
+	for (const char *p = list; p; p = strchr(p, ',')) {
+		p += *p == ',';
+		if (!version_parse(p, &level))
+			return false;
+		if (series_same(v, &level))
+			return v->patch >= level.patch;
+		newer &= series_newer(v, &level);
+	}
+	return newer;
+}
+
+static void try_fixed(const struct row *row, struct result *r)
+{
+	struct version v;
+
+	if (!strcmp(row->fixed, "-"))
+		return;
+	if (!version_running(&v)) {
+		r->state = UNKNOWN;
+		snprintf(r->detail, sizeof(r->detail), "uname says no version");
+	} else if (!is_fixed(row->fixed, &v)) {
+		r->state = MISSING;
+		snprintf(r->detail, sizeof(r->detail),
+			 "kernel is %u.%u.%u, fixed in %s", v.major, v.minor,
+			 v.patch, row->fixed);
+	}
+}
+
+/* --- the table ----------------------------------------------------------- */
+
+static const char requirements[] =
+#include "requirements.inc"
+;
+
+static void row_try(const struct row *row, struct result *r)
+{
+	static const struct {
+		const char *kind;
+		void (*try)(const char *arg, struct result *r);
+	} kinds[] = {
+		{ "file:",	try_file },	{ "sysctl:",	try_sysctl },
+		{ "syscall:",	try_syscall },	{ "map:",	try_map },
+		{ "prog:",	try_prog },	{ "helper:",	try_helper },
+		{ "kfunc:",	try_kfunc },	{ "struct:",	try_struct },
+		{ "attach:",	try_attach },	{ "io_uring:",	try_io_uring },
+		{ "cap:",	try_cap },
+	};
+	bool known = !strcmp(row->probe, "-");
+
+	*r = (struct result){ .state = PRESENT };
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		size_t len = strlen(kinds[i].kind);
+
+		if (strncmp(row->probe, kinds[i].kind, len))
+			continue;
+		kinds[i].try(row->probe + len, r);
+		known = true;
+	}
+	if (!known) {
+		r->state = UNKNOWN;
+		snprintf(r->detail, sizeof(r->detail),
+			 "this version does not know how to try %s", row->probe);
+	}
+	if (r->state == PRESENT)
+		try_fixed(row, r);
+}
+
+/* Cuts a line in place; false: not a feature. */
+static bool row_parse(char *line, struct row *ret)
+{
+	const char **fields[FIELDS_NR] = {
+		&ret->name, &ret->tiers, &ret->need, &ret->probe, &ret->since,
+		&ret->fixed, &ret->lost,
+	};
+
+	if (!*line || *line == '#')
+		return false;
+	for (int i = 0; i < FIELDS_NR; i++) {
+		*fields[i] = strsep(&line, "|");
+		if (!*fields[i])
+			return false;
+	}
+	return true;
+}
+
+static const char *const tier_names[] = { "wire", "sock", "user" };
+#define TIERS_NR 3
+
+struct tier {
+	enum state state;
+	json_t *lacks;
+};
+
+/* A feature that a tier must have decides about it. */
+static void tiers_judge(const struct row *row, const struct result *r,
+			struct tier *tiers)
+{
+	if (r->state == PRESENT || strcmp(row->need, "must"))
+		return;
+	for (int i = 0; i < TIERS_NR; i++) {
+		if (!strstr(row->tiers, tier_names[i]))
+			continue;
+		if (tiers[i].state != MISSING)
+			tiers[i].state = r->state;
+		json_array_append_new(tiers[i].lacks, json_string(row->name));
+	}
+}
+
+static json_t *row_json(const struct row *row, const struct result *r)
+{
+	json_t *tiers = json_array();
+	char copy[64], *rest = copy, *tier;
+
+	snprintf(copy, sizeof(copy), "%s", row->tiers);
+	while ((tier = strsep(&rest, ",")))
+		json_array_append_new(tiers, json_string(tier));
+	return json_pack("{s:s, s:o, s:s, s:s, s:o, s:s, s:s, s:s}",
+			 "name", row->name, "tiers", tiers, "need", row->need,
+			 "state", state_names[r->state],
+			 "present", r->state == UNKNOWN ? json_null() :
+				    json_boolean(r->state == PRESENT),
+			 "detail", r->detail,
+			 "since", row->since, "lost", row->lost);
+}
+
+static json_t *tiers_json(struct tier *tiers)
+{
+	static const char *const names[] = { "ready", "off", "unknown" };
+	json_t *ret = json_object();
+
+	for (int i = 0; i < TIERS_NR; i++)
+		json_object_set_new(ret, tier_names[i], json_pack(
+			"{s:s, s:o}", "state", names[tiers[i].state],
+			"lacks", tiers[i].lacks));
+	return ret;
+}
+
+static int quiet(enum libbpf_print_level level, const char *fmt, va_list args)
+{
+	return 0;
+}
+
+json_t *tbg_probe(void)
+{
+	struct tier tiers[TIERS_NR] = { 0 };
+	json_t *features = json_array();
+	char *copy = strdup(requirements), *rest = copy, *line;
+	struct version v = { 0 };
+	struct utsname u = { 0 };
+	struct result r;
+	struct row row;
+
+	libbpf_set_print(quiet);
+	for (int i = 0; i < TIERS_NR; i++)
+		tiers[i].lacks = json_array();
+	while (copy && (line = strsep(&rest, "\n"))) {
+		if (!row_parse(line, &row))
+			continue;
+		row_try(&row, &r);
+		tiers_judge(&row, &r, tiers);
+		json_array_append_new(features, row_json(&row, &r));
+	}
+	free(copy);
+	uname(&u);
+	version_running(&v);
+	return json_pack("{s:b, s:s, s:s, s:o, s:o}", "ok", 1,
+			 "kernel", u.release,
+			 "version", u.version, "features", features,
+			 "tiers", tiers_json(tiers));
+}

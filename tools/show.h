@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * How what the daemon answers is read and shown, by all commands alike. Text
+ * from the daemon is never trusted to be printable.
+ */
+#ifndef TBG_TOOLS_SHOW_H
+#define TBG_TOOLS_SHOW_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+/* With control characters of C0 and C1 written as \xXX; at most max columns. */
+static inline void text_put(FILE *f, const char *text, unsigned int max)
+{
+	const unsigned char *p = (const unsigned char *)text;
+	unsigned int column = 0;
+
+	for (; *p; p++) {
+		bool c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0;
+
+		if ((*p & 0xc0) != 0x80 && max && ++column > max) {
+			putc('>', f);
+			return;
+		}
+		if (*p < 0x20 || *p == 0x7f || c1) {
+			fprintf(f, "\\x%02X", c1 ? *++p : *p);
+			column += 3;
+		} else {
+			putc(*p, f);
+		}
+	}
+}
+
+static inline const char *text_of(const json_t *o, const char *key)
+{
+	return json_string_value(json_object_get(o, key)) ?: "";
+}
+
+static inline long long number_of(const json_t *o, const char *key)
+{
+	return json_integer_value(json_object_get(o, key));
+}
+
+static inline bool true_of(const json_t *o, const char *key)
+{
+	return json_is_true(json_object_get(o, key));
+}
+
+/* 1536 → "1.5 KiB"; in one of a few static buffers. */
+static inline const char *bytes_text(long long n)
+{
+	static const char *const units[] = {
+		"B", "KiB", "MiB", "GiB", "TiB", "PiB",
+	};
+	static char text[4][32];
+	static unsigned int turn;
+	char *ret = text[turn++ % 4];
+	double v = n;
+	int unit = 0;
+
+	while (v >= 1024 && unit < 5)
+		v /= 1024, unit++;
+	snprintf(ret, sizeof(text[0]), unit && v < 100 ? "%.1f %s" : "%.0f %s",
+		 v, units[unit]);
+	return ret;
+}
+
+#endif

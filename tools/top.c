@@ -1,0 +1,819 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * `toboggan top`. Each round asks the daemon for its counters and makes one
+ * object of what they, and the differences to the round before, say; that
+ * object is the JSON that scripts get, and what the text is written from. The
+ * text is the same on a terminal, where ncurses puts it in place, and in a pipe.
+ *
+ * Must never cost the daemon much: listings of objects are asked for so rarely
+ * that they take at most one part in LISTING_SHARE of the time.
+ */
+#include "top.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "screen.h"
+#include "show.h"
+
+#define WAIT_MS		5000	/* for an answer */
+#define LISTING_SHARE	20
+#define LISTING_ROWS	100
+#define HISTORY_MAX	512	/* rounds */
+#define TEXT_ROWS	10	/* of each list, where there is no screen */
+#define TEXT_HISTORY	48
+#define WHYS_MAX	256
+
+struct top {
+	const struct tbg_top *how;
+	int fd;				/* -1: the daemon is gone */
+	char *in;			/* received, not yet a line */
+	size_t in_len, in_room;
+	json_t *status, *stats, *before;	/* of this round and the last */
+	uint64_t at_ns, before_ns;
+	json_t *list, *list_before;
+	uint64_t list_ns, list_before_ns, list_due_ns;
+	uint64_t ticks_idle, ticks_all;	/* of the machine's CPUs */
+	double cpu_idle;		/* since the last round; < 0: unknown */
+	double history[HISTORY_MAX];	/* requests per second, a ring */
+	unsigned int history_nr;
+	json_t *model;
+	char trouble[256];		/* why there is nothing new */
+};
+
+/* --- waiting ------------------------------------------------------------- */
+
+static volatile sig_atomic_t ended;
+static sigset_t awake;		/* signals are let in where we wait, only there */
+
+static void on_end(int signo)
+{
+	ended = 1;
+}
+
+static void signals_take(void)
+{
+	struct sigaction end = { .sa_handler = on_end };
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigaction(SIGINT, &end, NULL);
+	sigaction(SIGTERM, &end, NULL);
+	sigaction(SIGHUP, &end, NULL);
+	sigaddset(&set, SIGWINCH);
+	sigaddset(&set, SIGTSTP);
+	sigprocmask(SIG_BLOCK, &set, &awake);
+	sigdelset(&awake, SIGINT);
+	sigdelset(&awake, SIGTERM);
+	sigdelset(&awake, SIGHUP);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+/* Until fd (-1: none) is ready: true; false: it is until_ns, or a signal came. */
+static bool wait_for(int fd, short events, uint64_t until_ns)
+{
+	struct pollfd pfd = { .fd = fd, .events = events };
+	uint64_t now = now_ns(), left = until_ns > now ? until_ns - now : 0;
+	struct timespec t = { left / 1000000000, left % 1000000000 };
+
+	return ppoll(&pfd, 1, &t, &awake) > 0;
+}
+
+/* --- talking to the daemon ----------------------------------------------- */
+
+static int reconnect(const char *path)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int err = 0;
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof(addr)))
+		err = -errno;
+	if (!err)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+static void lose(struct top *t, const char *why)
+{
+	snprintf(t->trouble, sizeof(t->trouble), "daemon at %.128s: %s",
+		 t->how->control, why);
+	if (t->fd >= 0)
+		close(t->fd);
+	t->fd = -1;
+	t->in_len = 0;
+}
+
+/* More of the answer. 0 or negative errno. */
+static int receive(struct top *t, uint64_t until_ns)
+{
+	ssize_t n;
+
+	if (t->in_room - t->in_len < 4096) {
+		size_t room = 2 * t->in_room + 65536;
+		char *in = realloc(t->in, room);
+
+		if (!in)
+			return -ENOMEM;
+		t->in = in;
+		t->in_room = room;
+	}
+	while (!wait_for(t->fd, POLLIN, until_ns)) {
+		if (ended)
+			return -EINTR;
+		if (now_ns() >= until_ns)
+			return -ETIMEDOUT;
+	}
+	n = recv(t->fd, t->in + t->in_len, t->in_room - t->in_len, MSG_DONTWAIT);
+	if (n <= 0)
+		return n ? -errno : -ECONNRESET;
+	t->in_len += n;
+	return 0;
+}
+
+/* One question (with its line's end), one answer; NULL: none, or "ok":false. */
+static json_t *question(struct top *t, const char *line)
+{
+	uint64_t until_ns = now_ns() + WAIT_MS * 1000000ull;
+	ssize_t len = strlen(line);
+	json_t *ret = NULL;
+	char *lf = NULL;
+	int err = 0;
+
+	if (t->fd < 0)
+		return NULL;
+	if (send(t->fd, line, len, MSG_NOSIGNAL | MSG_DONTWAIT) != len)
+		err = -ECONNRESET;
+	do {
+		err = err ?: receive(t, until_ns);
+		lf = err ? NULL : memchr(t->in, '\n', t->in_len);
+	} while (!err && !lf);
+	if (err) {
+		lose(t, strerror(-err));
+		return NULL;
+	}
+	ret = json_loadb(t->in, lf - t->in, JSON_ALLOW_NUL, NULL);
+	t->in_len -= lf + 1 - t->in;
+	memmove(t->in, lf + 1, t->in_len);
+	if (!ret)
+		lose(t, "not what toboggand answers");
+	if (true_of(ret, "ok"))
+		return ret;
+	json_decref(ret);
+	return NULL;
+}
+
+/* --- a round ------------------------------------------------------------- */
+
+static void replace(json_t **to, json_t *with)
+{
+	json_decref(*to);
+	*to = with;
+}
+
+/* user nice system idle iowait irq softirq steal */
+static void cpu_read(struct top *t)
+{
+	FILE *f = fopen("/proc/stat", "re");
+	uint64_t v[8] = { 0 }, all = 0, idle;
+	int nr = 0;
+
+	if (f)
+		nr = fscanf(f, "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+			    " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+			    &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]);
+	if (f)
+		fclose(f);
+	for (int i = 0; i < nr; i++)
+		all += v[i];
+	idle = v[3] + v[4];
+	t->cpu_idle = -1;
+	if (nr >= 5 && t->ticks_all && all > t->ticks_all && idle >= t->ticks_idle)
+		t->cpu_idle = (double)(idle - t->ticks_idle) / (all - t->ticks_all);
+	t->ticks_all = all;
+	t->ticks_idle = idle;
+}
+
+static void listing_read(struct top *t)
+{
+	uint64_t begun_ns = now_ns();
+	char line[64];
+	json_t *list;
+
+	if (begun_ns < t->list_due_ns)
+		return;
+	snprintf(line, sizeof(line), "{\"cmd\":\"objects\",\"limit\":%d}\n",
+		 LISTING_ROWS);
+	list = question(t, line);
+	if (!list)
+		return;
+	replace(&t->list_before, t->list);
+	t->list_before_ns = t->list_ns;
+	t->list = list;
+	t->list_ns = now_ns();
+	t->list_due_ns = t->list_ns + (t->list_ns - begun_ns) * LISTING_SHARE;
+}
+
+/* What another daemon counted is no measure for this one. */
+static void forget(struct top *t)
+{
+	replace(&t->stats, NULL);
+	replace(&t->before, NULL);
+	replace(&t->list, NULL);
+	replace(&t->list_before, NULL);
+	t->list_due_ns = 0;
+}
+
+/* Asks for everything; false: there is no (whole) answer. */
+static bool round_ask(struct top *t)
+{
+	json_t *status, *stats;
+	int fd;
+
+	if (t->fd < 0) {
+		fd = reconnect(t->how->control);
+		if (fd < 0) {
+			lose(t, strerror(-fd));
+			return false;
+		}
+		t->fd = fd;
+		forget(t);
+	}
+	status = question(t, "{\"cmd\":\"status\"}\n");
+	stats = question(t, "{\"cmd\":\"stats\"}\n");
+	if (!status || !stats) {
+		if (t->fd >= 0)
+			lose(t, "does not answer status and stats");
+		json_decref(status);
+		json_decref(stats);
+		return false;
+	}
+	replace(&t->before, t->stats);
+	t->before_ns = t->at_ns;
+	t->stats = stats;
+	t->at_ns = now_ns();
+	replace(&t->status, status);
+	cpu_read(t);
+	listing_read(t);
+	t->trouble[0] = 0;
+	return true;
+}
+
+/* --- what the rounds say ------------------------------------------------- */
+
+static json_t *real_or_null(double v)
+{
+	return v < 0 ? json_null() : json_real(v);
+}
+
+static double value_of(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_number(v) ? json_number_value(v) : -1;
+}
+
+/* Growth of a counter per second; < 0: not known. */
+static double rate_of(const struct top *t, const json_t *now, const json_t *before,
+		      const char *key)
+{
+	double a = value_of(before, key), b = value_of(now, key);
+
+	if (a < 0 || b < a || t->at_ns <= t->before_ns)
+		return -1;
+	return (b - a) * 1e9 / (t->at_ns - t->before_ns);
+}
+
+static json_t *tier_of(const json_t *stats, const char *name)
+{
+	return json_object_get(json_object_get(stats, "tiers"), name);
+}
+
+/*
+ * Sums over the tiers in one object, so that they have rates as a tier has:
+ * requests, bytes; hits (all of the kernel's, those of user); requests that
+ * cost the daemon no CPU. NULL without stats.
+ */
+static json_t *all_of(const json_t *stats)
+{
+	json_t *tiers = json_object_get(stats, "tiers"), *tier;
+	json_int_t requests = 0, bytes = 0, hits = 0, cpu_free = 0;
+	const char *name;
+
+	json_object_foreach(tiers, name, tier) {
+		bool user = !strcmp(name, "user");
+
+		requests += number_of(tier, "requests");
+		bytes += number_of(tier, "bytes");
+		hits += number_of(tier, user ? "hits" : "requests");
+		cpu_free += user ? 0 : number_of(tier, "requests");
+	}
+	return tiers ? json_pack("{s:I, s:I, s:I, s:I}", "requests", requests,
+				 "bytes", bytes, "hits", hits,
+				 "cpu_free", cpu_free) : NULL;
+}
+
+static json_t *share_of(double part, double whole)
+{
+	return real_or_null(part >= 0 && whole > 0 ? part / whole : -1);
+}
+
+static json_t *model_tier(const struct top *t, const char *name, const json_t *now,
+			  const json_t *before, double all_s)
+{
+	json_t *on = json_object_get(json_object_get(t->status, "tiers"), name);
+	double requests_s = rate_of(t, now, before, "requests");
+
+	return json_pack("{s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:b}",
+			 "on", true_of(on, "on"), "why", text_of(on, "why"),
+			 "requests", (json_int_t)number_of(now, "requests"),
+			 "bytes", (json_int_t)number_of(now, "bytes"),
+			 "requests_per_s", real_or_null(requests_s),
+			 "bytes_per_s", real_or_null(rate_of(t, now, before, "bytes")),
+			 "share", share_of(requests_s, all_s),
+			 "cpu_free", strcmp(name, "user") != 0);
+}
+
+static json_t *model_tiers(const struct top *t, double all_s)
+{
+	json_t *tiers = json_object_get(t->stats, "tiers"), *tier;
+	json_t *ret = json_object();
+	const char *name;
+
+	json_object_foreach(tiers, name, tier)
+		json_object_set_new(ret, name, model_tier(t, name, tier,
+				    tier_of(t->before, name), all_s));
+	return ret;
+}
+
+/* By how often now, then by how often ever. */
+static int why_compare(const void *a, const void *b)
+{
+	const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+	double p = value_of(x, "per_s"), q = value_of(y, "per_s");
+
+	if (p != q)
+		return p < q ? 1 : -1;
+	return number_of(x, "count") < number_of(y, "count") ? 1 :
+	       number_of(x, "count") > number_of(y, "count") ? -1 : 0;
+}
+
+static json_t *model_passes(const struct top *t)
+{
+	json_t *now = json_object_get(t->stats, "passes"), *why, *one;
+	json_t *before = json_object_get(t->before, "passes");
+	json_t *rows[WHYS_MAX], *ret = json_array();
+	size_t i, nr = 0;
+
+	json_array_foreach(now, i, why) {
+		if (!number_of(why, "count") || nr == WHYS_MAX)
+			continue;
+		one = json_deep_copy(why);
+		json_object_set_new(one, "per_s", real_or_null(rate_of(t, why,
+				    json_array_get(before, i), "count")));
+		rows[nr++] = one;
+	}
+	qsort(rows, nr, sizeof(*rows), why_compare);
+	for (i = 0; i < nr; i++)
+		json_array_append_new(ret, rows[i]);
+	return ret;
+}
+
+static const json_t *object_before(const struct top *t, const json_t *o)
+{
+	json_t *list = json_object_get(t->list_before, "objects"), *one;
+	size_t i;
+
+	json_array_foreach(list, i, one)
+		if (number_of(one, "vhost") == number_of(o, "vhost") &&
+		    !strcmp(text_of(one, "path"), text_of(o, "path")))
+			return one;
+	return NULL;
+}
+
+static json_t *model_objects(const struct top *t)
+{
+	json_t *list = json_object_get(t->list, "objects"), *o, *one;
+	double s = (t->list_ns - t->list_before_ns) / 1e9;
+	json_t *ret = json_array();
+	size_t i;
+
+	json_array_foreach(list, i, o) {
+		const json_t *was = object_before(t, o);
+		double more = number_of(o, "hits") - number_of(was, "hits");
+		json_t *tier = json_array_get(json_object_get(o, "tiers"), 0);
+
+		one = json_pack("{s:O, s:I, s:I, s:I, s:o, s:O?}",
+				"path", json_object_get(o, "path"),
+				"vhost", (json_int_t)number_of(o, "vhost"),
+				"size", (json_int_t)number_of(o, "size"),
+				"hits", (json_int_t)number_of(o, "hits"),
+				/* published anew, it counts from nought */
+				"hits_per_s", real_or_null(was && more >= 0 ?
+							   more / s : -1),
+				"tier", tier);
+		if (one)
+			json_array_append_new(ret, one);
+	}
+	return ret;
+}
+
+static json_t *model_history(const struct top *t)
+{
+	unsigned int nr = t->history_nr < HISTORY_MAX ? t->history_nr : HISTORY_MAX;
+	json_t *ret = json_array();
+
+	for (unsigned int i = t->history_nr - nr; i < t->history_nr; i++)
+		json_array_append_new(ret, json_real(t->history[i % HISTORY_MAX]));
+	return ret;
+}
+
+/* Replaces t->model by what is known now. */
+static void model_make(struct top *t)
+{
+	json_t *now = all_of(t->stats), *was = all_of(t->before);
+	double requests_s = rate_of(t, now, was, "requests");
+
+	if (requests_s >= 0)
+		t->history[t->history_nr++ % HISTORY_MAX] = requests_s;
+	replace(&t->model, json_pack(
+		"{s:b, s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o}, s:o, s:o, s:o, s:I}",
+		"ok", 1,
+		"interval_s", real_or_null(was ? (t->at_ns - t->before_ns) / 1e9 : -1),
+		"status", t->status,
+		"tiers", model_tiers(t, requests_s),
+		"requests_per_s", real_or_null(requests_s),
+		"bytes_per_s", real_or_null(rate_of(t, now, was, "bytes")),
+		"hit_ratio", share_of(rate_of(t, now, was, "hits"), requests_s),
+		"hit_ratio_ever", share_of(number_of(now, "hits"),
+					   number_of(now, "requests")),
+		"cpu_free", share_of(rate_of(t, now, was, "cpu_free"), requests_s),
+		"cpu", "daemon", real_or_null(rate_of(t, tier_of(t->stats, "user"),
+						      tier_of(t->before, "user"),
+						      "cpu_s")),
+		"idle", real_or_null(t->cpu_idle),
+		"requests_per_s_history", model_history(t),
+		"passes", model_passes(t),
+		"objects", model_objects(t),
+		"objects_total", (json_int_t)number_of(t->list, "total")));
+	json_decref(now);
+	json_decref(was);
+}
+
+/* --- as text -------------------------------------------------------------- */
+
+/*
+ * A page: lines that begin with HEADING or PLAIN. The lists take what rows
+ * the rest leaves; columns 0: as wide as it gets.
+ */
+#define HEADING '#'
+#define PLAIN	' '
+
+struct page {
+	FILE *f;
+	unsigned int columns, list_rows;
+};
+
+/* "-", "0.3", "1234"; in one of a few static buffers. */
+static const char *rate_text(const json_t *o, const char *key)
+{
+	static char text[4][32];
+	static unsigned int turn;
+	char *ret = text[turn++ % 4];
+	double v = value_of(o, key);
+
+	if (v < 0)
+		return "-";
+	snprintf(ret, sizeof(text[0]), v < 10 && v > 0 ? "%.1f" : "%.0f", v);
+	return ret;
+}
+
+static const char *percent_text(const json_t *o, const char *key)
+{
+	static char text[4][32];
+	static unsigned int turn;
+	char *ret = text[turn++ % 4];
+	double v = value_of(o, key);
+
+	if (v < 0)
+		return "-";
+	snprintf(ret, sizeof(text[0]), "%.1f %%", 100 * v);
+	return ret;
+}
+
+static const char *bytes_rate_text(const json_t *o)
+{
+	double v = value_of(o, "bytes_per_s");
+
+	return v < 0 ? "-" : bytes_text(v);
+}
+
+static void page_head(const struct page *p, const json_t *m)
+{
+	json_t *s = json_object_get(m, "status"), *listener, *memory;
+	long long up_min = value_of(s, "uptime_s") / 60;
+	size_t i;
+
+	memory = json_object_get(s, "memory");
+	fprintf(p->f, "%ctoboggan %s, pid %lld, up %lld h %02lld min%s:", HEADING,
+		text_of(s, "version"), number_of(s, "pid"), up_min / 60, up_min % 60,
+		true_of(s, "draining") ? ", draining" : "");
+	json_array_foreach(json_object_get(s, "listeners"), i, listener)
+		fprintf(p->f, " %s", json_string_value(listener));
+	fprintf(p->f, "\n%cconnections %lld, flows %lld, objects %lld (%lld in the kernel), memory %s of %s\n",
+		PLAIN, number_of(s, "connections"), number_of(s, "flows"),
+		number_of(s, "objects"), number_of(s, "objects_in_kernel"),
+		bytes_text(number_of(memory, "used")),
+		bytes_text(number_of(memory, "budget")));
+}
+
+static void page_tier(const struct page *p, const char *name, const json_t *tier)
+{
+	fprintf(p->f, "%c%-6s %12s %12s %9s %9s", PLAIN, name,
+		rate_text(tier, "requests_per_s"), bytes_rate_text(tier),
+		percent_text(tier, "share"), true_of(tier, "cpu_free") ? "yes" : "no");
+	if (!true_of(tier, "on")) {
+		fputs("  off: ", p->f);
+		text_put(p->f, text_of(tier, "why"), 0);
+	}
+	putc('\n', p->f);
+}
+
+static void page_tiers(const struct page *p, const json_t *m)
+{
+	json_t *cpu = json_object_get(m, "cpu"), *tier;
+	const char *name;
+
+	fprintf(p->f, "%c\n%c%-6s %12s %12s %9s %9s\n", PLAIN, HEADING, "tier",
+		"requests/s", "bytes/s", "share", "CPU-free");
+	json_object_foreach(json_object_get(m, "tiers"), name, tier)
+		page_tier(p, name, tier);
+	fprintf(p->f, "%c%-6s %12s %12s %9s %9s\n", PLAIN, "all",
+		rate_text(m, "requests_per_s"), bytes_rate_text(m), "",
+		percent_text(m, "cpu_free"));
+	fprintf(p->f, "%chit ratio %s now, %s since the start; CPU of the daemon %s, idle in all %s\n",
+		PLAIN, percent_text(m, "hit_ratio"), percent_text(m, "hit_ratio_ever"),
+		percent_text(cpu, "daemon"), percent_text(cpu, "idle"));
+}
+
+static const char *bar_text(int level)	/* 0 to 8 */
+{
+	static const char *const blocks[] = { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
+	static const char *const ascii[] = { " ", "_", ".", ":", "-", "=", "+", "*", "#" };
+
+	return (strcmp(nl_langinfo(CODESET), "UTF-8") ? ascii : blocks)[level];
+}
+
+static void page_history(const struct page *p, const json_t *m)
+{
+	json_t *all = json_object_get(m, "requests_per_s_history");
+	size_t nr = json_array_size(all), room = TEXT_HISTORY;
+	double most = 0;
+
+	if (p->columns)
+		room = p->columns > 50 ? p->columns - 34 : 16;
+	room = room < nr ? room : nr;
+	for (size_t i = nr - room; i < nr; i++) {
+		double v = json_number_value(json_array_get(all, i));
+
+		most = v > most ? v : most;
+	}
+	fprintf(p->f, "%crequests/s |", PLAIN);
+	for (size_t i = nr - room; i < nr; i++) {
+		double v = json_number_value(json_array_get(all, i));
+
+		/* what is not nothing is seen */
+		fputs(bar_text(v > 0 ? 1 + (int)(7 * v / most) : 0), p->f);
+	}
+	fprintf(p->f, "| most %.0f\n", most);
+}
+
+static void page_objects(const struct page *p, const json_t *m, unsigned int rows)
+{
+	json_t *list = json_object_get(m, "objects"), *o;
+	size_t i;
+
+	fprintf(p->f, "%c\n%c%10s %12s %10s %-5s %s\n", PLAIN, HEADING, "hits/s",
+		"hits", "size", "tier", "top objects");
+	json_array_foreach(list, i, o) {
+		if (i == rows)
+			break;
+		fprintf(p->f, "%c%10s %12lld %10s %-5s ", PLAIN,
+			rate_text(o, "hits_per_s"), number_of(o, "hits"),
+			bytes_text(number_of(o, "size")), text_of(o, "tier"));
+		text_put(p->f, text_of(o, "path"), 0);
+		putc('\n', p->f);
+	}
+}
+
+static void page_passes(const struct page *p, const json_t *m, unsigned int rows)
+{
+	json_t *list = json_object_get(m, "passes"), *why;
+	size_t i;
+
+	fprintf(p->f, "%c\n%c%10s %12s %s\n", PLAIN, HEADING, "/s", "times",
+		"passed up by wire because");
+	json_array_foreach(list, i, why) {
+		if (i == rows)
+			break;
+		fprintf(p->f, "%c%10s %12lld %-13s ", PLAIN, rate_text(why, "per_s"),
+			number_of(why, "count"), text_of(why, "name"));
+		text_put(p->f, text_of(why, "text"), 0);
+		putc('\n', p->f);
+	}
+}
+
+/* Lines of a page besides the rows of its lists: see page_text(). */
+static unsigned int lines_fixed(const json_t *m)
+{
+	return 11 + json_object_size(json_object_get(m, "tiers"));
+}
+
+/* The page of t->model; rows 0: no screen. NULL without memory. */
+static char *page_text(const struct top *t, unsigned int columns, unsigned int rows)
+{
+	unsigned int objects = TEXT_ROWS, passes = TEXT_ROWS, fixed = lines_fixed(t->model);
+	struct page p = { .columns = columns };
+	char *ret = NULL;
+	size_t len;
+
+	p.f = open_memstream(&ret, &len);
+	if (!p.f)
+		return NULL;
+	if (rows) {	/* what the reasons do not need is for objects */
+		unsigned int left = rows > fixed ? rows - fixed : 0;
+		unsigned int whys = json_array_size(json_object_get(t->model, "passes"));
+
+		passes = whys < left / 2 ? whys : left / 2;
+		objects = left - passes;
+	}
+	page_head(&p, t->model);
+	page_tiers(&p, t->model);
+	page_history(&p, t->model);
+	page_objects(&p, t->model, objects);
+	page_passes(&p, t->model, passes);
+	fclose(p.f);
+	return ret;
+}
+
+/* A snapshot for a pipe, or a terminal that only knows the next line. */
+static bool text_show(const struct top *t, bool first)
+{
+	char *text = page_text(t, 0, 0);
+
+	if (!first)
+		putchar('\n');
+	for (char *line = text, *lf; line && *line; line = lf + 1) {
+		lf = strchr(line, '\n');
+		printf("%.*s\n", (int)(lf - line) - 1, line + 1);
+	}
+	free(text);
+	return !fflush(stdout);
+}
+
+static bool json_show(const struct top *t)
+{
+	json_dumpf(t->model, stdout, JSON_COMPACT);
+	putchar('\n');
+	return !fflush(stdout);
+}
+
+/* --- on a screen ---------------------------------------------------------- */
+
+static void screen_show(const struct top *t)
+{
+	unsigned int rows = tbg_screen_rows(), row = 0;
+	char *text = page_text(t, tbg_screen_columns(), rows - (t->trouble[0] != 0));
+
+	tbg_screen_clear();
+	for (char *line = text, *lf; line && *line && row < rows; line = lf + 1) {
+		lf = strchr(line, '\n');
+		tbg_screen_line(row++, line + 1, lf - line - 1,
+				*line == HEADING ? TBG_SCREEN_HEADING :
+						   TBG_SCREEN_PLAIN);
+	}
+	if (t->trouble[0])
+		tbg_screen_line(rows - 1, t->trouble, strlen(t->trouble),
+				TBG_SCREEN_LOUD);
+	free(text);
+	tbg_screen_flush();
+}
+
+/* Until the next round; false: somebody wants to end it. */
+static bool screen_wait(const struct top *t, uint64_t until_ns)
+{
+	int keys = isatty(STDIN_FILENO) ? STDIN_FILENO : -1;
+	enum tbg_screen_key key;
+
+	while (!ended && now_ns() < until_ns) {
+		bool typed = wait_for(keys, POLLIN, until_ns);
+
+		key = tbg_screen_key();
+		if (typed && key == TBG_SCREEN_NOTHING)
+			keys = -1;	/* nobody is there any more: do not spin */
+		for (; key != TBG_SCREEN_NOTHING; key = tbg_screen_key()) {
+			if (key == TBG_SCREEN_END)
+				return false;
+			if (key == TBG_SCREEN_NOW)
+				return true;
+			if (key == TBG_SCREEN_AGAIN)
+				screen_show(t);
+		}
+	}
+	return !ended;
+}
+
+/* --- from begin to end ---------------------------------------------------- */
+
+static bool plain_wait(uint64_t until_ns)
+{
+	while (!ended && now_ns() < until_ns)
+		wait_for(-1, 0, until_ns);
+	return !ended;
+}
+
+/*
+ * Rounds in turn. A screen shows the first at once, and goes on while there is
+ * no daemon; else a snapshot is a whole interval's, and no daemon is the end.
+ */
+static int rounds_run(struct top *t, bool screen)
+{
+	uint64_t step_ns = t->how->interval_ms * 1000000ull, next_ns = now_ns();
+	unsigned int shown = 0;
+	bool go_on = true;
+
+	while (go_on) {
+		next_ns += step_ns;
+		if (now_ns() > next_ns)		/* we were stopped, or the daemon */
+			next_ns = now_ns() + step_ns;
+		if (round_ask(t))
+			model_make(t);
+		else if (!ended && (!screen || !t->model))
+			return -EIO;
+		if (ended)
+			break;
+		if (screen)
+			screen_show(t);
+		else if (t->before && !(t->how->json ? json_show(t) :
+					text_show(t, !shown)))
+			return -EPIPE;
+		if (screen || t->before)
+			shown++;
+		if (t->how->count && shown >= t->how->count)
+			break;
+		go_on = screen ? screen_wait(t, next_ns) : plain_wait(next_ns);
+	}
+	return 0;
+}
+
+int tbg_top(const struct tbg_top *how, int fd, char *ret_msg, size_t msg_len)
+{
+	struct top t = { .how = how, .fd = fd };
+	bool screen;
+	int err;
+
+	setlocale(LC_CTYPE, "");
+	signals_take();
+	screen = !how->json && how->count != 1 && tbg_screen_open();
+	err = rounds_run(&t, screen);
+	if (screen)
+		tbg_screen_close();
+	if (err == -EIO)
+		snprintf(ret_msg, msg_len, "%s; see what it says on stderr", t.trouble);
+	else if (err)
+		snprintf(ret_msg, msg_len, "stdout: %s", strerror(-err));
+	if (t.fd >= 0)
+		close(t.fd);
+	forget(&t);
+	replace(&t.status, NULL);
+	replace(&t.model, NULL);
+	free(t.in);
+	return err;
+}
