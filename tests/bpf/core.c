@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The core in BPF (core.bpf.c, BPF_PROG_TEST_RUN) against the same headers
+ * compiled here, on the seeds of the fuzzers and all their beginnings. Prints
+ * what a request costs; judges no time. Needs root. Attaches nothing.
+ */
+#include "ktap.h"
+
+#include <dirent.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "core/conditional.h"
+#include "core/key.h"
+#include "core/request.h"
+#include "core.h"
+#include "core.skel.h"
+
+#define CORPUS	"../fuzz/corpus/request"
+#define REPEAT	20000	/* runs per measurement, */
+#define ROUNDS	15	/* of which the quickest counts */
+#define ETAG	"\"5f3-1a2b\""
+#define ETH_MIN	14	/* BPF_PROG_TEST_RUN wants an Ethernet header */
+
+static struct tbg_core *skel;
+static const struct entry entry = {
+	.key = { 0x0123456789abcdef, 0xfedcba9876543210 },
+	.vhost = 7,
+	.etag_len = sizeof(ETAG) - 1,
+	.etag = ETAG,
+	.modified = "Sun, 06 Nov 1994 08:49:37 GMT",
+};
+
+/* Loads once; NULL, or why not. */
+static const char *load(void)
+{
+	__u32 zero = 0;
+
+	if (skel)
+		return NULL;
+	if (geteuid())
+		return "not root";
+	skel = tbg_core__open_and_load();
+	if (skel && bpf_map__update_elem(skel->maps.entry, &zero, sizeof(zero),
+					 &entry, sizeof(entry), 0)) {
+		tbg_core__destroy(skel);
+		skel = NULL;
+	}
+	return NULL;
+}
+
+/* ns per run, or -1. */
+static int run(struct bpf_program *prog, const void *req, size_t len,
+	       unsigned int repeat, struct result *ret)
+{
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = req, .data_size_in = len,
+		    .repeat = repeat);
+	__u32 zero = 0;
+
+	memset(ret, 0, sizeof(*ret));
+	if (bpf_map__update_elem(skel->maps.result, &zero, sizeof(zero), ret,
+				 sizeof(*ret), 0) ||
+	    bpf_prog_test_run_opts(bpf_program__fd(prog), &opts) ||
+	    bpf_map__lookup_elem(skel->maps.result, &zero, sizeof(zero), ret,
+				 sizeof(*ret), 0))
+		return -1;
+	return opts.duration;
+}
+
+static void expect(const void *req, size_t len, struct result *ret)
+{
+	static struct tbg_head head;
+	struct tbg_path path;
+	struct tbg_req r;
+
+	memset(ret, 0, sizeof(*ret));
+	memset(&head, 0, sizeof(head));
+	memcpy(head.b, req, len);
+	ret->why = tbg_request_parse(&head, len, &r);
+	if (ret->why)
+		return;
+	ret->req = r;
+	ret->why = tbg_path_load(&head, r.path_off, r.path_len, &path);
+	tbg_key_make(entry.key, entry.vhost, &path, r.path_len, &ret->key);
+	ret->status = tbg_condition(&head, &r, entry.etag, entry.etag_len,
+				    entry.modified);
+}
+
+/* Calls fn with each seed; their number. */
+static unsigned int seeds(void (*fn)(const char *name, const uint8_t *b, size_t len))
+{
+	DIR *dir = opendir(CORPUS);
+	struct dirent *d;
+	unsigned int nr = 0;
+
+	while (dir && (d = readdir(dir))) {
+		uint8_t b[TBG_REQ_MAX + 1];
+		char path[512];
+		size_t len;
+		FILE *f;
+
+		snprintf(path, sizeof(path), CORPUS "/%s", d->d_name);
+		f = d->d_name[0] == '.' ? NULL : fopen(path, "re");
+		if (!f)
+			continue;
+		len = fread(b, 1, sizeof(b), f);
+		fclose(f);
+		if (len < ETH_MIN || len > TBG_REQ_MAX)
+			continue;
+		fn(d->d_name, b, len);
+		nr++;
+	}
+	if (dir)
+		closedir(dir);
+	return nr;
+}
+
+static void agree(const char *name, const uint8_t *b, size_t len)
+{
+	struct result got, want;
+
+	for (size_t n = ETH_MIN; n <= len; n++) {
+		expect(b, n, &want);
+		if (run(skel->progs.core_full, b, n, 1, &got) < 0)
+			ktap_fail("%s: cannot run", name);
+		else if (memcmp(&got, &want, sizeof(got)))
+			ktap_fail("%s, %zu bytes: why %u, status %d; here %u, %d",
+				  name, n, got.why, got.status, want.why, want.status);
+	}
+}
+
+/* The least of several: whoever else uses the machine only ever adds. */
+static int cost(struct bpf_program *prog, const void *req, size_t len,
+		struct result *ret)
+{
+	int ns, least = run(prog, req, len, REPEAT, ret);
+
+	for (int i = 1; i < ROUNDS; i++) {
+		ns = run(prog, req, len, REPEAT, ret);
+		least = ns < least ? ns : least;
+	}
+	return least;
+}
+
+static void measure(const char *name, const uint8_t *b, size_t len)
+{
+	struct result r;
+	int copy = cost(skel->progs.core_copy, b, len, &r);
+	int parse = cost(skel->progs.core_parse, b, len, &r);
+	int key = cost(skel->progs.core_key, b, len, &r);
+
+	if (!r.why)
+		ktap_note("%4zu bytes: parse %3d ns, with key %3d ns (copying them: %d ns) %s",
+			  len, parse - copy, key - copy, copy, name);
+}
+
+KTAP_TEST(t_core_loads)
+{
+	const char *why = load();
+
+	if (why)
+		KTAP_SKIP(why);
+	KTAP_CHECK(skel);
+}
+
+KTAP_TEST(t_bpf_and_host_agree)
+{
+	if (load())
+		KTAP_SKIP(load());
+	KTAP_CHECK(skel);
+	KTAP_CHECK(seeds(agree) > 10);
+}
+
+KTAP_TEST(t_cost_of_a_request)
+{
+	if (load())
+		KTAP_SKIP(load());
+	KTAP_CHECK(skel);
+	KTAP_CHECK(seeds(measure) > 10);
+}
+
+KTAP_MAIN()

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What core.c puts into the maps of core.bpf.c, and finds there. Included after
+ * the core's own headers.
+ */
+#ifndef TBG_TESTS_BPF_CORE_H
+#define TBG_TESTS_BPF_CORE_H
+
+struct result {
+	__u32 why;
+	__u32 status;
+	struct tbg_req req;
+	struct tbg_key key;
+};
+
+struct entry {
+	__u64 key[2];
+	__u32 vhost;
+	__u32 etag_len;
+	__u8 etag[40];
+	__u8 modified[32];
+};
+
+#endif

@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A simulated connection for the tests of the wire programs by
+ * BPF_PROG_TEST_RUN: crafted frames of either end, objects in the cache, and
+ * what must be true of a reply. Included once by each test program.
+ */
+#ifndef TBG_TESTS_BPF_PEER_H
+#define TBG_TESTS_BPF_PEER_H
+
+#include "ktap.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <netinet/icmp6.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <netinet/ip_icmp.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "abi/cache.h"
+#include "abi/conn.h"
+#include "abi/event.h"
+#include "abi/knob.h"
+#include "abi/stats.h"
+#include "bpf/wire.skel.h"
+#include "core/csum.h"
+#include "core/key.h"
+
+#define SLOTS 64
+#define REDIRECT 7
+#define SHOT 2
+#define PASS -1
+#define SERVER_ISN 900000
+#define CLIENT_ISN 4294967000u	/* wraps soon */
+
+static struct tbg_wire_bpf *bpf;
+static struct tbg_knob *knob;
+static struct tbg_conn_word *conns;
+static unsigned char *blobs_2k, *blobs_64k;
+
+/* One side of the simulated connection. */
+struct peer {
+	bool v6, ts, sack;
+	uint16_t port;
+	uint32_t isn;			/* added to both ISNs */
+	uint32_t seq, ack;		/* the client's next numbers */
+	uint32_t kseq, kack;		/* the socket's */
+	uint32_t tsval, ktsval;
+	uint16_t window;
+	uint16_t mss;			/* 0: 1460 */
+};
+
+/* A frame and what is in it. */
+struct frame {
+	unsigned char b[20000];
+	unsigned int len;
+};
+
+static uint64_t mono_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static void *map_mmap(struct bpf_map *map)
+{
+	size_t len = ((size_t)bpf_map__value_size(map) + 7) / 8 * 8 *
+		     bpf_map__max_entries(map);
+	void *at = mmap(NULL, (len + 4095) & ~4095ull, PROT_READ | PROT_WRITE,
+			MAP_SHARED, bpf_map__fd(map), 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static void set_clock(int64_t second)
+{
+	knob->real_ns = second * 1000000000ull - mono_ns();
+	for (int i = -2; i < 5; i++) {
+		struct tbg_date *d = &knob->date[(second + i) % TBG_DATE_RING];
+
+		d->second = second + i;
+		snprintf((char *)d->text, sizeof(d->text),
+			 "Sun, 06 Nov 1994 08:%02d:%02d GMT",
+			 (int)((second + i) / 60 % 60), (int)((second + i) % 60));
+	}
+}
+
+static bool load(void)
+{
+	struct bpf_map *map;
+	uint32_t zero = 0;
+	int answer;
+
+	if (bpf)
+		return true;
+	bpf = tbg_wire_bpf__open();
+	if (!bpf)
+		return false;
+	bpf->rodata->tbg_sockets = 0;
+	bpf_object__for_each_map(map, bpf->obj) {
+		const char *name = bpf_map__name(map);
+
+		if (strstr(name, "blob") || strstr(name, "index") ||
+		    strstr(name, "heat") || strstr(name, "conns") ||
+		    strstr(name, "owners") ||
+		    strstr(name, "slots") || strstr(name, "retired") ||
+		    strstr(name, "flows"))
+			bpf_map__set_max_entries(map, SLOTS);
+	}
+	if (tbg_wire_bpf__load(bpf))
+		return false;
+	knob = map_mmap(bpf->maps.tbg_knob);
+	conns = map_mmap(bpf->maps.tbg_conns);
+	blobs_2k = map_mmap(bpf->maps.tbg_blob_2K);
+	blobs_64k = map_mmap(bpf->maps.tbg_blob_64K);
+	answer = bpf_program__fd(bpf->progs.tbg_answer);
+	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_tail), &zero, &answer, 0);
+	for (uint32_t i = 0; i < SLOTS; i++)
+		bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_slots), NULL, &i, 0);
+	knob->answer = 1;
+	knob->listener[0].port = htons(80);
+	knob->listener[1].port = htons(80);
+	knob->listener[1].v6 = 1;
+	knob->ports[1] |= 1ull << (80 - 64);
+	set_clock(784111777);
+	return knob && conns && blobs_2k && blobs_64k;
+}
+
+#define NEED_BPF()							\
+	do {								\
+		if (geteuid())						\
+			KTAP_SKIP("not root");				\
+		KTAP_CHECK(load());					\
+	} while (0)
+
+static uint64_t counted(enum tbg_why why)
+{
+	int cpus = libbpf_num_possible_cpus();
+	struct tbg_stats *all = calloc(cpus, sizeof(*all));
+	uint32_t zero = 0;
+	uint64_t sum = 0;
+
+	bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_stats), &zero, all);
+	for (int i = 0; i < cpus; i++)
+		sum += all[i].why[why];
+	free(all);
+	return sum;
+}
+
+/* The partial sums of a blob of so many bytes. */
+static void blob_sums(struct tbg_blob *b, uint32_t bytes, uint32_t data_len)
+{
+	uint16_t *sums = (uint16_t *)(b->data + TBG_BLOB_ROOM(bytes));
+
+	for (uint32_t at = 0; at < data_len; at += TBG_SUM_STRIDE)
+		sums[at / TBG_SUM_STRIDE] = tbg_csum_bytes(b->data, at);
+}
+
+/*
+ * Publishes path with a head of our own making in slot of the 2K class, or of
+ * the 64K class where that is too small. fill 0: no byte like its neighbours.
+ */
+static void publish(const char *path, uint32_t slot, uint32_t gen, char fill,
+		    unsigned int body)
+{
+	bool large = body > 1600;
+	uint32_t bytes = large ? 65536 : 2048;
+	struct tbg_blob *b = (void *)((large ? blobs_64k : blobs_2k) +
+				      slot * (uint64_t)bytes);
+	char *d = (char *)b->data;
+	struct tbg_entry e = {
+		.blob = TBG_BLOB_ID(large ? TBG_CLASS_64K : TBG_CLASS_2K, slot),
+		.gen = gen,
+		.expires_ns = ~0ull,
+		.path_len = strlen(path),
+		.etag_len = 6,
+		.etag = "\"abcd\"",
+		.modified = "Sat, 05 Nov 1994 08:49:37 GMT",
+	};
+	struct tbg_path padded = {};
+	struct tbg_key key;
+	unsigned int head, nm;
+
+	head = sprintf(d, "HTTP/1.1 200 OK\r\nDate: %29s\r\nContent-Length: %u\r\n"
+		       "Cache-Status: toboggan; hit; detail=wire\r\n\r\n", "", body);
+	memset(d + head, fill, body);
+	for (unsigned int i = 0; i < body && !fill; i++)
+		d[head + i] = i * 7 + i / 251;
+	nm = sprintf(d + head + body, "HTTP/1.1 304 Not Modified\r\nDate: %29s\r\n\r\n", "");
+	b->gen = gen;
+	b->part[TBG_PART_GET] = (struct tbg_part){ 0, head + body, 0, 23, 0, 200 };
+	b->part[TBG_PART_HEAD] = (struct tbg_part){ 0, head, 0, 23, 0, 200 };
+	b->part[TBG_PART_304] = (struct tbg_part){ head + body, nm, 0, 33, 0, 304 };
+	for (int i = 0; i < TBG_PART_NR; i++) {
+		struct tbg_part *p = &b->part[i];
+
+		memset(d + p->off + p->date_off, 0, TBG_DATE_LEN);
+		p->csum = tbg_csum_bytes(d + p->off, p->len);
+	}
+	blob_sums(b, bytes, head + body + nm);
+	memcpy(e.path, path, e.path_len);
+	memcpy(&padded, e.path, sizeof(padded));
+	tbg_key_make(knob->key, 0, &padded, e.path_len, &key);
+	b->key0 = key.h[0];
+	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_index), &key, &e, 0);
+}
+
+static void map_addr(__u32 ret[4], bool v6, bool server)
+{
+	memset(ret, 0, 16);
+	if (v6) {
+		ret[0] = htonl(0x20010db8);
+		ret[3] = htonl(server ? 1 : 2);
+	} else {
+		ret[2] = htonl(0xffff);
+		ret[3] = htonl(0xc0000200 | (server ? 1 : 2));
+	}
+}
+
+static struct tbg_flow_key key_of(const struct peer *p)
+{
+	struct tbg_flow_key k = { .local_port = htons(80),
+				  .remote_port = htons(p->port) };
+
+	map_addr(k.local, p->v6, true);
+	map_addr(k.remote, p->v6, false);
+	return k;
+}
+
+static bool flow_of(const struct peer *p, struct tbg_flow *ret)
+{
+	struct tbg_flow_key k = key_of(p);
+
+	return !bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_flows), &k, ret);
+}
+
+static uint16_t tcp_sum(const struct frame *f, bool v6)
+{
+	const unsigned char *ip = f->b + 14;
+	unsigned int l4 = 14 + (v6 ? 40 : (ip[0] & 15) * 4);
+	uint32_t len = f->len - l4;
+	uint64_t sum = htons(IPPROTO_TCP) + htons(len);
+
+	sum += tbg_csum_bytes(ip + (v6 ? 8 : 12), v6 ? 32 : 8);
+	sum += tbg_csum_bytes(f->b + l4, len);
+	return tbg_csum_fold(sum);
+}
+
+/* A segment of either direction, checksums right. */
+static void segment(struct frame *f, const struct peer *p, bool from_client,
+		    uint8_t flags, uint32_t seq, uint32_t ack,
+		    const void *opt, unsigned int opt_len, const void *data,
+		    unsigned int len)
+{
+	unsigned int l4 = 14 + (p->v6 ? 40 : 20), tcp_len = 20 + opt_len + len;
+	__u32 src[4], dst[4];
+	struct tcphdr *t;
+
+	memset(f->b, 0, 200);
+	f->len = l4 + tcp_len;
+	memset(f->b, from_client ? 0xaa : 0xbb, 6);
+	memset(f->b + 6, from_client ? 0xbb : 0xaa, 6);
+	map_addr(src, p->v6, !from_client);
+	map_addr(dst, p->v6, from_client);
+	if (p->v6) {
+		struct ip6_hdr *ip = (void *)(f->b + 14);
+
+		f->b[12] = 0x86, f->b[13] = 0xdd;
+		ip->ip6_flow = htonl(0x60012345);
+		ip->ip6_plen = htons(tcp_len);
+		ip->ip6_nxt = IPPROTO_TCP;
+		ip->ip6_hlim = 61;
+		memcpy(&ip->ip6_src, src, 16);
+		memcpy(&ip->ip6_dst, dst, 16);
+	} else {
+		struct iphdr *ip = (void *)(f->b + 14);
+
+		f->b[12] = 0x08, f->b[13] = 0;
+		ip->version = 4;
+		ip->ihl = 5;
+		ip->tot_len = htons(20 + tcp_len);
+		ip->frag_off = htons(0x4000);
+		ip->ttl = 61;
+		ip->protocol = IPPROTO_TCP;
+		ip->saddr = src[3];
+		ip->daddr = dst[3];
+		ip->check = ~tbg_csum_bytes(ip, 20);
+	}
+	t = (void *)(f->b + l4);
+	t->source = htons(from_client ? p->port : 80);
+	t->dest = htons(from_client ? 80 : p->port);
+	t->seq = htonl(seq);
+	t->ack_seq = htonl(ack);
+	t->doff = 5 + opt_len / 4;
+	((unsigned char *)t)[13] = flags;
+	t->window = htons(p->window);
+	memcpy(t + 1, opt, opt_len);
+	memcpy((char *)(t + 1) + opt_len, data, len);
+	t->check = ~tcp_sum(f, p->v6);
+}
+
+static unsigned int ts_opt(unsigned char *o, uint32_t val, uint32_t ecr)
+{
+	o[0] = o[1] = 1, o[2] = 8, o[3] = 10;
+	val = htonl(val), ecr = htonl(ecr);
+	memcpy(o + 4, &val, 4);
+	memcpy(o + 8, &ecr, 4);
+	return 12;
+}
+
+/* Runs a program on f in place; returns its verdict. */
+static int run(struct bpf_program *prog, struct frame *f)
+{
+	unsigned char out[sizeof(f->b)];
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = f->b,
+		    .data_size_in = f->len, .data_out = out,
+		    .data_size_out = sizeof(out), .repeat = 1);
+
+	if (bpf_prog_test_run_opts(bpf_program__fd(prog), &opts))
+		return -1000 - errno;
+	memcpy(f->b, out, opts.data_size_out);
+	f->len = opts.data_size_out;
+	return opts.retval;
+}
+
+static int ingress(struct frame *f)
+{
+	return run(bpf->progs.tbg_ingress, f);
+}
+
+static int egress(struct frame *f)
+{
+	return run(bpf->progs.tbg_egress, f);
+}
+
+static struct tcphdr *tcp_of(struct frame *f, const struct peer *p)
+{
+	return (void *)(f->b + 14 + (p->v6 ? 40 : 20));
+}
+
+static char *data_of(struct frame *f, const struct peer *p,
+		     unsigned int *ret_len)
+{
+	struct tcphdr *t = tcp_of(f, p);
+	char *data = (char *)t + t->doff * 4;
+
+	*ret_len = (char *)f->b + f->len - data;
+	return data;
+}
+
+static uint32_t now_ms(void)
+{
+	return mono_ns() / 1000000;
+}
+
+/* The handshake, as far as the programs see it. */
+static void handshake(struct peer *p)
+{
+	unsigned char o[40];
+	struct frame f;
+	unsigned int n = 0;
+
+	p->seq = CLIENT_ISN + p->isn + 1;
+	p->kseq = SERVER_ISN + p->isn + 1;
+	p->ack = p->kseq;
+	p->kack = p->seq;
+	p->tsval = 5000;
+	p->ktsval = now_ms() + 123456;
+	memcpy(o, "\x02\x04\x05\xb4\x01\x03\x03\x07", 8);
+	if (p->mss) {
+		o[2] = p->mss >> 8;
+		o[3] = p->mss;
+	}
+	n = 8;
+	if (p->sack) {
+		memcpy(o + n, "\x01\x01\x04\x02", 4);
+		n += 4;
+	}
+	if (p->ts)
+		n += ts_opt(o + n, p->tsval, 0);
+	segment(&f, p, true, TH_SYN, CLIENT_ISN + p->isn, 0, o, n, "", 0);
+	ingress(&f);
+	if (p->ts)
+		ts_opt(o + n - 12, p->ktsval, p->tsval);
+	segment(&f, p, false, TH_SYN | TH_ACK, SERVER_ISN + p->isn, p->kack, o, n, "", 0);
+	egress(&f);
+	n = p->ts ? ts_opt(o, p->tsval, p->ktsval) : 0;
+	segment(&f, p, true, TH_ACK, p->seq, p->ack, o, n, "", 0);
+	ingress(&f);
+}
+
+__attribute__((unused))
+static struct peer peer_new(bool v6, bool ts)
+{
+	static uint16_t port = 20000;
+	struct peer p = { .v6 = v6, .ts = ts, .sack = true, .port = port++,
+			  .window = 500 };
+
+	handshake(&p);
+	return p;
+}
+
+/* A segment of the client with payload and the usual options. */
+static void client(struct frame *f, struct peer *p, uint8_t flags,
+		   const char *data)
+{
+	unsigned char o[12];
+	unsigned int n = p->ts ? ts_opt(o, ++p->tsval, p->ktsval) : 0;
+
+	segment(f, p, true, flags, p->seq, p->ack, o, n, data, strlen(data));
+}
+
+#define REQ(path) "GET " path " HTTP/1.1\r\nHost: example.org\r\n\r\n"
+
+/* The reply in f: whole, checksummed, in order. Moves the client on. */
+static const char *reply_fault(struct frame *f, struct peer *p,
+			       uint32_t req_len)
+{
+	struct tcphdr *t = tcp_of(f, p);
+	__u32 src[4], dst[4];
+	unsigned int len;
+
+	data_of(f, p, &len);
+	if (tcp_sum(f, p->v6) != 0xffff)
+		return "TCP checksum";
+	if (!p->v6 && tbg_csum_bytes(f->b + 14, 20) != 0xffff)
+		return "IP checksum";
+	if (!p->v6 && ntohs(((struct iphdr *)(f->b + 14))->tot_len) != f->len - 14)
+		return "IP length";
+	if (p->v6 && ntohs(((struct ip6_hdr *)(f->b + 14))->ip6_plen) != f->len - 54)
+		return "IPv6 length";
+	if (f->b[0] != 0xbb || f->b[6] != 0xaa)
+		return "Ethernet addresses";
+	map_addr(src, p->v6, true);
+	map_addr(dst, p->v6, false);
+	if (p->v6 ? memcmp(f->b + 22, src, 16) || memcmp(f->b + 38, dst, 16) :
+		    memcmp(f->b + 26, src + 3, 4) || memcmp(f->b + 30, dst + 3, 4))
+		return "IP addresses";
+	if (t->source != htons(80) || t->dest != htons(p->port))
+		return "ports";
+	if (ntohl(t->seq) != p->ack)
+		return "sequence number";
+	if (ntohl(t->ack_seq) != p->seq + req_len)
+		return "acknowledgement number";
+	if (((unsigned char *)t)[13] != (TH_ACK | TH_PUSH))
+		return "flags";
+	if (t->doff != (p->ts ? 8 : 5))
+		return "options";
+	if (p->ts) {
+		uint32_t val, ecr;
+
+		memcpy(&val, (char *)t + 24, 4);
+		memcpy(&ecr, (char *)t + 28, 4);
+		if (ntohl(ecr) != p->tsval)
+			return "TSecr";
+		if ((int32_t)(ntohl(val) - p->ktsval) < 0 ||
+		    ntohl(val) - p->ktsval > 60000)
+			return "TSval";
+		p->ktsval = ntohl(val);
+	}
+	p->seq += req_len;
+	p->ack += len;
+	return NULL;
+}
+
+__attribute__((unused))
+static bool hit(struct peer *p, const char *req, const char *status, char fill,
+		unsigned int body)
+{
+	const char *fault, *end;
+	struct frame f;
+	unsigned int len;
+	char *data;
+	int verdict;
+
+	client(&f, p, TH_ACK | TH_PUSH, req);
+	verdict = ingress(&f);
+	if (verdict != REDIRECT) {
+		ktap_note("verdict %d", verdict);
+		return false;
+	}
+	fault = reply_fault(&f, p, strlen(req));
+	if (fault) {
+		ktap_note("wrong %s", fault);
+		return false;
+	}
+	data = data_of(&f, p, &len);
+	data[len] = 0;
+	end = strstr(data, "\r\n\r\n");
+	if (strncmp(data, status, strlen(status)) ||
+	    !strstr(data, "\r\nDate: Sun, 06 Nov 1994 08:") || !end ||
+	    data + len - end - 4 != body) {
+		ktap_note("reply: %s", data);
+		return false;
+	}
+	for (unsigned int i = 0; i < body; i++)
+		if (end[4 + i] != fill)
+			return false;
+	return true;
+}
+
+/* Whether a client segment goes up for exactly this reason, unchanged. */
+__attribute__((unused))
+static bool passes(struct peer *p, uint8_t flags, const char *data,
+		   enum tbg_why why)
+{
+	uint64_t before = counted(why);
+	struct frame f, was;
+
+	client(&f, p, flags, data);
+	was = f;
+	if (ingress(&f) != PASS || counted(why) != before + 1)
+		return false;
+	if (f.len != was.len || memcmp(f.b, was.b, f.len))
+		return false;
+	p->seq += strlen(data);
+	return true;
+}
+
+#endif

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Replies of several segments (BPF_PROG_TEST_RUN): how they are cut, what each
+ * segment says, which are sent again after a loss, and what is given to the
+ * socket. Clones leave by the loopback device of a namespace of our own, where
+ * a packet socket catches them. Needs root. Attaches nothing.
+ */
+#include "peer.h"
+
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#define SEGS 16
+
+/* What one ingress sent: the clones, then the segment in place. */
+struct burst {
+	struct frame f[SEGS];
+	unsigned int nr;
+	int verdict;
+};
+
+static struct burst burst;
+static int sniffer = -1;
+
+static bool sniff(void)
+{
+	struct sockaddr_ll at = { .sll_family = AF_PACKET,
+				  .sll_protocol = htons(ETH_P_ALL) };
+	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+	cpu_set_t one;
+
+	if (sniffer >= 0)
+		return true;
+	/* clones are sent, and caught, before the run returns */
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	sched_setaffinity(0, sizeof(one), &one);
+	if (unshare(CLONE_NEWNET))
+		return false;
+	sniffer = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(ETH_P_ALL));
+	at.sll_ifindex = if_nametoindex("lo");
+	return sniffer >= 0 && !ioctl(sniffer, SIOCSIFFLAGS, &lo) &&
+	       !bind(sniffer, (void *)&at, sizeof(at));
+}
+
+#define NEED_SNIFFER()		\
+	do {			\
+		NEED_BPF();	\
+		KTAP_CHECK(sniff()); \
+	} while (0)
+
+/* The frames that have left since the last call, into burst. */
+static void caught(const struct peer *p)
+{
+	struct sockaddr_ll from;
+	socklen_t len = sizeof(from);
+	struct frame f;
+	ssize_t n;
+
+	burst.nr = 0;
+	while ((n = recvfrom(sniffer, f.b, sizeof(f.b), 0, (void *)&from, &len)) > 0) {
+		f.len = n;
+		if (from.sll_pkttype != PACKET_OUTGOING || f.len < 54 ||
+		    tcp_of(&f, p)->dest != htons(p->port) || burst.nr == SEGS - 1)
+			continue;
+		burst.f[burst.nr++] = f;
+	}
+}
+
+static void send_to_wire(struct peer *p, struct frame *f)
+{
+	caught(p);
+	burst.verdict = ingress(f);
+	caught(p);
+	if (burst.verdict == REDIRECT)
+		burst.f[burst.nr++] = *f;
+}
+
+static void ask(struct peer *p, const char *req)
+{
+	struct frame f;
+
+	client(&f, p, TH_ACK | TH_PUSH, req);
+	send_to_wire(p, &f);
+}
+
+/* An acknowledgement with up to four SACK blocks, in the client's numbers. */
+static void acknowledge(struct peer *p, uint32_t ack, const uint32_t (*sack)[2],
+			unsigned int nr)
+{
+	unsigned char o[40];
+	unsigned int n = p->ts ? ts_opt(o, ++p->tsval, p->ktsval) : 0;
+	struct frame f;
+
+	if (nr) {
+		memcpy(o + n, "\x01\x01\x05", 3);
+		o[n + 3] = 2 + 8 * nr;
+		n += 4;
+	}
+	for (unsigned int i = 0; i < nr; i++, n += 8) {
+		uint32_t b[2] = { htonl(sack[i][0]), htonl(sack[i][1]) };
+
+		memcpy(o + n, b, 8);
+	}
+	segment(&f, p, true, TH_ACK, p->seq, ack, o, n, "", 0);
+	send_to_wire(p, &f);
+}
+
+/* The response that path has to have, Date included. */
+static unsigned int expected(char *ret, unsigned int body, unsigned int second)
+{
+	unsigned int n = sprintf(ret, "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:%02u:%02u GMT\r\n"
+				 "Content-Length: %u\r\n"
+				 "Cache-Status: toboggan; hit; detail=wire\r\n\r\n",
+				 second / 60 % 60, second % 60, body);
+
+	for (unsigned int i = 0; i < body; i++)
+		ret[n + i] = i * 7 + i / 251;
+	return n + body;
+}
+
+static char want[70000];
+static unsigned int want_len;
+
+/*
+ * What is wrong with burst as the segments that mask names of a reply that
+ * begins at seq, cut to seg bytes; req_len bytes were asked with at req_seq.
+ */
+static const char *burst_fault(const struct peer *p, uint32_t seq, unsigned int seg,
+			       uint32_t mask, uint32_t req_seq, uint32_t req_len)
+{
+	unsigned int nr = 0, len, total = (want_len + seg - 1) / seg;
+
+	for (unsigned int i = 0; i < total; i++) {
+		bool last = i == total - 1;
+		struct frame *f = &burst.f[nr];
+		unsigned char *t;
+		char *data;
+
+		if (!(mask >> i & 1))
+			continue;
+		if (nr++ == burst.nr)
+			return "number of segments";
+		t = (void *)tcp_of(f, p);
+		data = data_of(f, p, &len);
+		if (tcp_sum(f, p->v6) != 0xffff)
+			return "TCP checksum";
+		if (!p->v6 && tbg_csum_bytes(f->b + 14, 20) != 0xffff)
+			return "IP checksum";
+		if (f->b[0] != 0xbb || f->b[6] != 0xaa)
+			return "Ethernet addresses";
+		if (ntohl(tcp_of(f, p)->seq) != seq + i * seg)
+			return "sequence number";
+		if (ntohl(tcp_of(f, p)->ack_seq) != req_seq + (last ? req_len : 0))
+			return "acknowledgement number";
+		if (t[13] != (TH_ACK | (last ? TH_PUSH : 0)))
+			return "flags";
+		if (len != (last ? want_len - i * seg : seg))
+			return "length";
+		if (memcmp(data, want + i * seg, len))
+			return "bytes";
+	}
+	return nr == burst.nr ? NULL : "more segments";
+}
+
+#define BURST(p, seq, seg, mask, req_seq, req_len)			\
+	do {								\
+		const char *fault_ = burst_fault(p, seq, seg, mask,	\
+						 req_seq, req_len);	\
+		if (fault_)						\
+			ktap_note("%u segments, wrong %s", burst.nr, fault_); \
+		KTAP_CHECK(!fault_);					\
+	} while (0)
+
+#define ALL 0xffffffffu
+#define DATE_0 784111777u
+
+static struct peer peer_mss(bool v6, bool ts, uint16_t mss)
+{
+	static uint16_t port = 40000;
+	struct peer p = { .v6 = v6, .ts = ts, .sack = true, .port = port++,
+			  .window = 500, .mss = mss };
+
+	handshake(&p);
+	return p;
+}
+
+/* The flow goes, its slot is free again. */
+static void bury(const struct peer *p)
+{
+	struct tbg_flow_key k = key_of(p);
+	struct tbg_flow flow;
+
+	if (!flow_of(p, &flow))
+		return;
+	bpf_map_delete_elem(bpf_map__fd(bpf->maps.tbg_flows), &k);
+	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_slots), NULL, &flow.slot, 0);
+}
+
+static unsigned int head_len(unsigned int body)
+{
+	return expected(want, body, DATE_0) - body;
+}
+
+KTAP_TEST(t_every_cut_of_every_kind_of_connection)
+{
+	static const uint16_t msss[] = { 536, 1220, 1459, 1460, 8960 };
+	uint32_t gen = 500;
+
+	NEED_SNIFFER();
+	for (int kind = 0; kind < 4; kind++) {
+		for (unsigned int m = 0; m < 5; m++) {
+			bool ts = kind & 2;
+			unsigned int mss = msss[m] - (ts ? 12 : 0), seg = mss & ~3u;
+
+			for (int k = 1; k <= 10; k++) {
+				for (int more = -1; more <= 1; more++) {
+					unsigned int body = k * seg + more -
+							    head_len(k * seg - 115);
+					struct peer p = peer_mss(kind & 1, ts, msss[m]);
+					uint32_t len = strlen(REQ("/s")), total;
+
+					if (body > 60000)
+						continue;
+					p.window = 4000;	/* << 7 */
+					publish("/s", 8, ++gen, 0, body);
+					want_len = expected(want, body, DATE_0);
+					total = want_len;
+					set_clock(DATE_0);
+					ask(&p, REQ("/s"));
+					bury(&p);
+					if (total > 10 * seg) {
+						KTAP_EQ(burst.verdict, PASS);
+						KTAP_EQ(burst.nr, 0);
+						continue;
+					}
+					KTAP_EQ(burst.verdict, REDIRECT);
+					BURST(&p, p.ack, total <= mss ? total : seg,
+					      ALL, p.seq, len);
+				}
+			}
+		}
+	}
+}
+
+KTAP_TEST(t_a_window_smaller_than_the_reply_passes)
+{
+	NEED_SNIFFER();
+	struct peer p = peer_mss(false, true, 1460);
+	publish("/w", 9, 1, 0, 5000);
+	p.window = 5000 / 128;
+	ask(&p, REQ("/w"));
+	KTAP_EQ(burst.verdict, PASS);
+	KTAP_EQ(burst.nr, 0);
+}
+
+/* A reply of five segments of 1448 bytes to p, none of them acknowledged. */
+#define FIVE(p)								\
+	uint32_t seq = (p).ack, req = (p).seq, len = strlen(REQ("/f"));	\
+	publish("/f", 10, 1, 0, 7000);					\
+	want_len = expected(want, 7000, DATE_0);			\
+	set_clock(DATE_0);						\
+	ask(&(p), REQ("/f"));						\
+	BURST(&(p), seq, 1448, ALL, req, len);				\
+	KTAP_EQ(burst.nr, 5)
+
+KTAP_TEST(t_request_again_brings_all_that_is_missing)
+{
+	NEED_SNIFFER();
+	for (int v6 = 0; v6 < 2; v6++) {
+		struct peer p = peer_mss(v6, true, v6 ? 1440 + 20 : 1460);
+		FIVE(p);
+		/* two have come, and were acknowledged; the tail was lost */
+		p.seq = req + len;
+		acknowledge(&p, seq + 2 * 1448, NULL, 0);
+		KTAP_EQ(burst.verdict, SHOT);
+		p.seq = req;
+		p.ack = seq + 2 * 1448;
+		/* three seconds later, the object replaced */
+		set_clock(DATE_0 + 3);
+		publish("/f", 11, 2, 'x', 7000);
+		ask(&p, REQ("/f"));
+		set_clock(DATE_0);
+		BURST(&p, seq, 1448, 0x1c, req, len);
+	}
+}
+
+KTAP_TEST(t_holes_below_a_sack_are_filled_at_once)
+{
+	NEED_SNIFFER();
+	struct peer p = peer_mss(false, true, 1460);
+	struct tbg_flow flow;
+	FIVE(p);
+	/* the second and the last are missing, the last not known to be */
+	uint32_t sack[1][2] = { { seq + 2 * 1448, seq + 4 * 1448 } };
+	acknowledge(&p, seq + 1448, sack, 1);
+	BURST(&p, seq, 1448, 0x02, req, len);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_CHECK(flow.flags & TBG_FLOW_LEFT);
+	KTAP_EQ(flow.acked, seq + 1448);
+	/* the same again a moment later: it is on its way */
+	acknowledge(&p, seq + 1448, sack, 1);
+	KTAP_EQ(burst.nr, 0);
+	/* another hole in between is not */
+	uint32_t two[2][2] = { { seq + 4 * 1448, seq + want_len },
+			       { seq + 2 * 1448, seq + 3 * 1448 } };
+	acknowledge(&p, seq + 1448, two, 2);
+	BURST(&p, seq, 1448, 0x08, req, len);
+	/* and after a while the first one once more */
+	usleep(20000);
+	acknowledge(&p, seq + 1448, two, 2);
+	BURST(&p, seq, 1448, 0x0a, req, len);
+}
+
+KTAP_TEST(t_a_duplicate_report_asks_for_nothing)
+{
+	NEED_SNIFFER();
+	struct peer p = peer_mss(false, true, 1460);
+	FIVE(p);
+	uint32_t dsack[1][2] = { { seq, seq + 1448 } };
+	acknowledge(&p, seq + 2 * 1448, dsack, 1);
+	KTAP_EQ(burst.verdict, PASS);
+	KTAP_EQ(burst.nr, 0);
+}
+
+KTAP_TEST(t_third_duplicate_ack_without_sack_brings_the_first_missing)
+{
+	NEED_SNIFFER();
+	struct peer p = peer_mss(false, false, 1448);
+	FIVE(p);
+	p.seq += len;
+	acknowledge(&p, seq + 1448, NULL, 0);
+	for (int i = 0; i < 2; i++) {
+		acknowledge(&p, seq + 1448, NULL, 0);
+		KTAP_EQ(burst.nr, 0);
+	}
+	acknowledge(&p, seq + 1448, NULL, 0);
+	BURST(&p, seq, 1448, 0x02, req, len);
+}
+
+KTAP_TEST(t_unsacked_part_of_the_first_segment_has_the_first_date)
+{
+	NEED_SNIFFER();
+	struct peer p = peer_mss(false, true, 1460);
+	FIVE(p);
+	set_clock(DATE_0 + 5);
+	uint32_t sack[1][2] = { { seq + 1448, seq + want_len } };
+	acknowledge(&p, seq, sack, 1);
+	set_clock(DATE_0);
+	BURST(&p, seq, 1448, 0x01, req, len);
+}
+
+static int yield(const struct peer *p, uint32_t written, struct tbg_yield *ret)
+{
+	struct frame f = { .len = 14 + sizeof(*ret) };
+	int verdict;
+
+	*ret = (struct tbg_yield){ .key = key_of(p), .written = written };
+	memcpy(f.b + 14, ret, sizeof(*ret));
+	verdict = run(bpf->progs.tbg_yield, &f);
+	memcpy(ret, f.b + 14, sizeof(*ret));
+	return verdict;
+}
+
+KTAP_TEST(t_what_is_not_acknowledged_is_given_to_the_socket)
+{
+	unsigned char o[12];
+	struct tbg_yield y;
+	struct tbg_flow flow;
+	struct frame f;
+	NEED_SNIFFER();
+	struct peer p = peer_mss(false, true, 1460);
+	FIVE(p);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_CHECK(conns[flow.slot].sent_ms);
+	p.seq += len;
+	acknowledge(&p, seq + 1448, NULL, 0);
+	KTAP_EQ(burst.verdict, SHOT);
+	/* not while the socket has bytes that it has not sent */
+	KTAP_EQ(yield(&p, 10, &y), 0);
+	KTAP_EQ(yield(&p, 0, &y), 1);
+	KTAP_EQ(y.len, want_len - 1448);
+	KTAP_EQ(y.last.len, want_len);
+	KTAP_EQ(y.last.date_s, DATE_0);
+	KTAP_EQ(yield(&p, 0, &y), 0);
+	KTAP_EQ(conns[flow.slot].sent_ms, 0);
+	/* an acknowledgement of what the socket is only about to send */
+	unsigned int n = ts_opt(o, ++p.tsval, p.ktsval);
+	segment(&f, &p, true, TH_ACK, p.seq, seq + want_len, o, n, "", 0);
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kseq);
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+	/* it sends: that is where the reply stood, and the request is answered */
+	n = ts_opt(o, p.ktsval, p.tsval);
+	segment(&f, &p, false, TH_ACK | TH_PUSH, p.kseq, p.kack, o, n, want + 1448,
+		1448);
+	KTAP_EQ(egress(&f), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), seq + 1448);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), req + len);
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+	/* and its acknowledgement is the socket's */
+	n = ts_opt(o, ++p.tsval, p.ktsval);
+	segment(&f, &p, true, TH_ACK, p.seq, seq + 2 * 1448, o, n, "", 0);
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kseq + 1448);
+}
+
+/* Bytes of the socket behind the reply: it can't be written after them. */
+KTAP_TEST(t_a_reply_that_the_socket_has_sent_past_is_not_given_to_it)
+{
+	unsigned char o[12];
+	struct tbg_yield y;
+	struct frame f;
+	NEED_SNIFFER();
+	struct peer p = peer_mss(false, true, 1460);
+	FIVE(p);
+	unsigned int n = ts_opt(o, p.ktsval, p.tsval);
+	segment(&f, &p, false, TH_ACK | TH_PUSH, p.kseq, p.kack, o, n, "later", 5);
+	KTAP_EQ(egress(&f), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), seq + want_len);
+	KTAP_EQ(yield(&p, 5, &y), 0);
+}
+
+KTAP_TEST(t_an_acknowledged_reply_is_nobodys_to_send)
+{
+	struct tbg_yield y;
+	struct tbg_flow flow;
+	NEED_SNIFFER();
+	struct peer p = peer_mss(false, true, 1460);
+	FIVE(p);
+	KTAP_CHECK(flow_of(&p, &flow));
+	p.seq += len;
+	acknowledge(&p, seq + want_len, NULL, 0);
+	KTAP_EQ(conns[flow.slot].sent_ms, 0);
+	KTAP_EQ(yield(&p, 0, &y), 0);
+}
+
+KTAP_MAIN()

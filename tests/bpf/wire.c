@@ -1,0 +1,630 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The wire programs on crafted frames (BPF_PROG_TEST_RUN): births, answers,
+ * passes and their reasons, translation in both directions, repeats. Every
+ * frame that comes out is checked whole: lengths and both checksums.
+ * Needs root. Attaches nothing.
+ */
+#include "peer.h"
+
+KTAP_TEST(t_hit_ipv4)
+{
+	NEED_BPF();
+	publish("/a", 1, 7, 'a', 1000);
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
+}
+
+KTAP_TEST(t_hit_ipv6)
+{
+	NEED_BPF();
+	struct peer p = peer_new(true, true);
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
+}
+
+KTAP_TEST(t_hit_without_timestamps)
+{
+	NEED_BPF();
+	struct peer p = peer_new(false, false), q = peer_new(true, false);
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
+	KTAP_CHECK(hit(&q, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
+}
+
+KTAP_TEST(t_every_body_length_is_summed_right)
+{
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	for (unsigned int n = 0; n < 70; n++) {
+		publish("/n", 2, 100 + n, 'n', n);
+		KTAP_CHECK(hit(&p, REQ("/n"), "HTTP/1.1 200", 'n', n));
+	}
+}
+
+KTAP_TEST(t_head_has_no_body)
+{
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit(&p, "HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n",
+		       "HTTP/1.1 200 OK\r\n", 0, 0));
+}
+
+KTAP_TEST(t_not_modified)
+{
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit(&p, "GET /a HTTP/1.1\r\nHost: x\r\nIf-None-Match: \"abcd\"\r\n\r\n",
+		       "HTTP/1.1 304 ", 0, 0));
+	KTAP_CHECK(hit(&p, "GET /a HTTP/1.1\r\nHost: x\r\nIf-None-Match: \"abce\"\r\n\r\n",
+		       "HTTP/1.1 200 ", 'a', 1000));
+	KTAP_CHECK(hit(&p, "GET /a HTTP/1.1\r\nHost: x\r\nIf-Modified-Since: "
+		       "Sat, 05 Nov 1994 08:49:37 GMT\r\n\r\n",
+		       "HTTP/1.1 304 ", 0, 0));
+}
+
+KTAP_TEST(t_longer_request_than_reply)
+{
+	char req[1400];
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	snprintf(req, sizeof(req), "GET /a HTTP/1.1\r\nHost: x\r\nCookie: %01200d\r\n"
+		 "If-None-Match: \"abcd\"\r\n\r\n", 0);
+	KTAP_CHECK(hit(&p, req, "HTTP/1.1 304 ", 0, 0));
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+}
+
+KTAP_TEST(t_miss_passes_unchanged_and_closes_wire_until_answered)
+{
+	struct tbg_flow flow;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/no"), TBG_WHY_MISS));
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_EQ(flow.given, strlen(REQ("/no")));
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_BUSY));
+}
+
+KTAP_TEST(t_idle_equation)
+{
+	struct tbg_flow flow;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	unsigned int len = strlen(REQ("/no"));
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/no"), TBG_WHY_MISS));
+	KTAP_CHECK(flow_of(&p, &flow));
+	/* the daemon has published and the socket has sent 50 bytes */
+	conns[flow.slot].word = TBG_CONN_WORD(len, 50);
+	/* not acknowledged yet */
+	{
+		struct peer early = p;
+		KTAP_CHECK(passes(&early, TH_ACK | TH_PUSH, "GET", TBG_WHY_UNACKED));
+	}
+	/* given moved with those three bytes: undo by answering them as well */
+	conns[flow.slot].word = TBG_CONN_WORD(len + 3, 50);
+	p.seq += 3;
+	p.ack += 50;
+	/*
+	 * A hit; and since its request is the first to acknowledge the 50
+	 * bytes, the stack gets that acknowledgement without the request.
+	 */
+	struct frame f;
+	uint64_t hits = counted(TBG_WHY_HIT_WIRE);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(counted(TBG_WHY_HIT_WIRE), hits + 1);
+	unsigned int left;
+	data_of(&f, &p, &left);
+	KTAP_EQ(left, 0);
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+	KTAP_EQ(tbg_csum_bytes(f.b + 14, 20), 0xffff);
+	KTAP_EQ(f.b[0], 0xaa);
+	KTAP_EQ(ntohs(tcp_of(&f, &p)->dest), 80);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), p.seq);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), SERVER_ISN + 1 + 50);
+	KTAP_EQ(((unsigned char *)tcp_of(&f, &p))[13], TH_ACK);
+	/* told once, that is enough */
+	p.seq += strlen(REQ("/a"));
+	KTAP_CHECK(flow_of(&p, &flow));
+	p.ack = flow.iss + 50 + flow.out_delta;
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+}
+
+KTAP_TEST(t_forged_numbers_get_nothing)
+{
+	NEED_BPF();
+	for (int ds = -1; ds <= 1; ds++) {
+		for (int da = -1; da <= 1; da++) {
+			struct peer p = peer_new(false, true), q = p;
+			struct frame f;
+			if (!ds && !da)
+				continue;
+			q.seq += ds;
+			q.ack += da;
+			client(&f, &q, TH_ACK | TH_PUSH, REQ("/a"));
+			KTAP_EQ(ingress(&f), PASS);
+		}
+	}
+}
+
+KTAP_TEST(t_odd_segments_pass)
+{
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	static const uint8_t flags[] = { TH_ACK | TH_PUSH | TH_FIN,
+		TH_ACK | TH_URG, TH_ACK | 0x40, TH_ACK | 0x80,
+		TH_ACK | TH_RST, TH_PUSH, 0 };
+	for (unsigned int i = 0; i < sizeof(flags); i++) {
+		p = peer_new(false, true);
+		KTAP_CHECK(passes(&p, flags[i], REQ("/a"), TBG_WHY_FLAGS));
+	}
+	/* congestion experienced */
+	p = peer_new(false, true);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	f.b[15] |= 3;
+	KTAP_EQ(ingress(&f), PASS);
+	/* a fragment */
+	p = peer_new(false, true);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	f.b[20] = 0x20;
+	KTAP_EQ(ingress(&f), PASS);
+	/* timestamps where none were agreed, and none where they were */
+	p = peer_new(false, true);
+	p.ts = false;
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_TCP_ODD));
+	p = peer_new(false, false);
+	p.ts = true;
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_TCP_ODD));
+}
+
+KTAP_TEST(t_bad_checksum_is_the_stacks_to_judge)
+{
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	uint64_t before = counted(TBG_WHY_CSUM);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	f.b[f.len - 1] ^= 1;
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(counted(TBG_WHY_CSUM), before + 1);
+}
+
+KTAP_TEST(t_window_and_mss_bound_the_reply)
+{
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	p.window = 5;		/* << 7 */
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_SIZE));
+	publish("/big", 3, 9, 'b', 14600);
+	p = peer_new(false, true);
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/big"), TBG_WHY_SIZE));
+}
+
+KTAP_TEST(t_draining_and_a_stopped_clock_pass)
+{
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	knob->answer = 0;
+	bool off = passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_OFF);
+	knob->answer = 1;
+	KTAP_CHECK(off);
+	p = peer_new(false, true);
+	knob->real_ns += 100 * 1000000000ull;
+	bool stopped = passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_CLOCK);
+	set_clock(784111777);
+	KTAP_CHECK(stopped);
+}
+
+KTAP_TEST(t_entry_and_blob_must_agree)
+{
+	NEED_BPF();
+	publish("/g", 4, 11, 'g', 10);
+	((struct tbg_blob *)(blobs_2k + 4 * 2048))->gen = 12;
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/g"), TBG_WHY_BLOB));
+	publish("/g", 4, 13, 'g', 10);
+	((struct tbg_blob *)(blobs_2k + 4 * 2048))->key0 ^= 1;
+	p = peer_new(false, true);
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/g"), TBG_WHY_BLOB));
+}
+
+KTAP_TEST(t_part_outside_its_blob_passes)
+{
+	NEED_BPF();
+	struct tbg_part *part = ((struct tbg_blob *)(blobs_2k + 7 * 2048))->part;
+	struct peer p = peer_new(false, true);
+	publish("/p", 7, 30, 'p', 10);
+	part[TBG_PART_304].off = 2048 - 64 - TBG_304_ROOM + 1;
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, "GET /p HTTP/1.1\r\nHost: x\r\n"
+			  "If-None-Match: \"abcd\"\r\n\r\n", TBG_WHY_BLOB));
+	p = peer_new(false, true);
+	part[TBG_PART_GET].len = 2048;
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/p"), TBG_WHY_BLOB));
+	p = peer_new(false, true);
+	part[TBG_PART_GET].off = 1;
+	part[TBG_PART_GET].len = 20;
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/p"), TBG_WHY_BLOB));
+}
+
+/* After one hit: what follows in each direction is moved by the deltas. */
+KTAP_TEST(t_translation_after_a_hit)
+{
+	unsigned char o[40];
+	struct frame f;
+	unsigned int n;
+	NEED_BPF();
+	for (int v6 = 0; v6 < 2; v6++) {
+		struct peer p = peer_new(v6, true);
+		uint32_t seq0 = p.seq, ack0 = p.ack;
+		KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+		uint32_t in = p.seq - seq0, out = p.ack - ack0;
+		/* a miss goes up in the socket's numbers */
+		client(&f, &p, TH_ACK | TH_PUSH, REQ("/no"));
+		KTAP_EQ(ingress(&f), PASS);
+		KTAP_EQ(tcp_sum(&f, v6), 0xffff);
+		KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), p.seq - in);
+		KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.ack - out);
+		/* the socket's answer, with a SACK block */
+		n = ts_opt(o, p.ktsval, p.tsval);
+		memcpy(o + n, "\x01\x01\x05\x0a\x00\x00\x10\x00\x00\x00\x20\x00", 12);
+		segment(&f, &p, false, TH_ACK | TH_PUSH, p.kseq, p.kack + 40, o,
+			n + 12, "HTTP/1.1 404", 12);
+		KTAP_EQ(egress(&f), PASS);
+		KTAP_EQ(tcp_sum(&f, v6), 0xffff);
+		KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), p.kseq + out);
+		KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kack + 40 + in);
+		uint32_t block[2];
+		memcpy(block, (char *)tcp_of(&f, &p) + 20 + n + 4, 8);
+		KTAP_EQ(ntohl(block[0]), 0x1000 + in);
+		KTAP_EQ(ntohl(block[1]), 0x2000 + in);
+	}
+}
+
+/* Made before wire's reply, sent after it: the client must not drop it. */
+KTAP_TEST(t_socket_timestamps_never_go_back)
+{
+	unsigned char o[12];
+	struct frame f;
+	uint32_t val;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+	unsigned int n = ts_opt(o, p.ktsval - 7, p.tsval);
+	segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
+	KTAP_EQ(egress(&f), PASS);
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+	memcpy(&val, (char *)tcp_of(&f, &p) + 24, 4);
+	KTAP_EQ(ntohl(val), p.ktsval);
+	/* a newer one stays as it is, and is the measure from now on */
+	n = ts_opt(o, p.ktsval + 900, p.tsval);
+	segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
+	KTAP_EQ(egress(&f), PASS);
+	memcpy(&val, (char *)tcp_of(&f, &p) + 24, 4);
+	KTAP_EQ(ntohl(val), p.ktsval + 900);
+	p.ktsval += 900;
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+}
+
+KTAP_TEST(t_client_sack_is_moved_and_clamped)
+{
+	unsigned char o[40];
+	uint32_t b[2];
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	uint32_t ack0 = p.ack;
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+	uint32_t out = p.ack - ack0;
+	unsigned int n = ts_opt(o, ++p.tsval, p.ktsval);
+	memcpy(o + n, "\x01\x01\x05\x0a", 4);
+	b[0] = htonl(p.ack - 10);	/* begins inside wire's bytes */
+	b[1] = htonl(p.ack + 300);
+	memcpy(o + n + 4, b, 8);
+	/* with payload, or it would be a call for the lost reply */
+	segment(&f, &p, true, TH_ACK, p.seq, p.ack - 500, o, n + 12, "G", 1);
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), ack0);
+	memcpy(b, (char *)tcp_of(&f, &p) + 20 + n + 4, 8);
+	KTAP_EQ(ntohl(b[0]), ack0);
+	KTAP_EQ(ntohl(b[1]), p.ack + 300 - out);
+}
+
+/* The first hit after a miss, of another connection on this CPU. */
+static void tell_another(void)
+{
+	struct peer p = peer_new(true, true);
+	struct tbg_flow flow;
+	struct frame f;
+
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/no"));
+	ingress(&f);
+	if (!flow_of(&p, &flow))
+		return;
+	p.seq += strlen(REQ("/no"));
+	p.ack += 50;
+	conns[flow.slot].word = TBG_CONN_WORD(strlen(REQ("/no")), 50);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	if (ingress(&f) != PASS || tcp_of(&f, &p)->dest != htons(80))
+		ktap_note("no acknowledgement was told");
+}
+
+KTAP_TEST(t_lost_reply_is_repeated_byte_for_byte)
+{
+	struct frame first, again;
+	struct tbg_flow flow;
+	unsigned int len, len2;
+	NEED_BPF();
+	struct peer p = peer_new(false, true), q;
+	client(&first, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress(&first), REDIRECT);
+	/* three seconds later, after the object was replaced */
+	set_clock(784111780);
+	publish("/a", 5, 70, 'A', 1000);
+	/* nothing of what the CPU did in between may show */
+	tell_another();
+	client(&again, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress(&again), REDIRECT);
+	char *a = data_of(&first, &p, &len), *b = data_of(&again, &p, &len2);
+	KTAP_EQ(len, len2);
+	KTAP_CHECK(!memcmp(a, b, len));
+	q = p;
+	const char *fault = reply_fault(&again, &q, strlen(REQ("/a")));
+	KTAP_CHECK(!fault || (ktap_note("wrong %s", fault), 0));
+	KTAP_EQ(tcp_sum(&again, false), 0xffff);
+	KTAP_CHECK(tcp_of(&again, &p)->seq == tcp_of(&first, &p)->seq);
+	KTAP_CHECK(tcp_of(&again, &p)->ack_seq == tcp_of(&first, &p)->ack_seq);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_CHECK(flow.flags & TBG_FLOW_LEFT);
+	/* merged with the next request: the lost reply all the same */
+	usleep(20000);
+	client(&again, &p, TH_ACK | TH_PUSH, REQ("/a") REQ("/a"));
+	KTAP_EQ(ingress(&again), REDIRECT);
+	b = data_of(&again, &p, &len2);
+	KTAP_CHECK(len == len2 && !memcmp(a, b, len));
+	/* acknowledged: the next one is the socket's */
+	q = p;
+	q.seq += strlen(REQ("/a"));
+	q.ack += len;
+	uint64_t before = counted(TBG_WHY_LEFT);
+	client(&again, &q, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress(&again), PASS);
+	KTAP_EQ(counted(TBG_WHY_LEFT), before + 1);
+	set_clock(784111777);
+	publish("/a", 1, 7, 'a', 1000);
+}
+
+/* A bare ACK of the stack leaves the request of a lost reply open. */
+KTAP_TEST(t_stack_does_not_acknowledge_for_wire)
+{
+	unsigned char o[12];
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true), was = p;
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+	unsigned int n = ts_opt(o, p.ktsval, p.tsval);
+	segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
+	KTAP_EQ(egress(&f), PASS);
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), was.seq);
+	/* once the reply is acknowledged, so is the request */
+	client(&f, &p, TH_ACK, "");
+	KTAP_EQ(ingress(&f), SHOT);
+	segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
+	KTAP_EQ(egress(&f), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.seq);
+}
+
+KTAP_TEST(t_repeat_of_a_reused_slot_resets)
+{
+	struct frame f;
+	NEED_BPF();
+	publish("/r", 6, 20, 'r', 100);
+	struct peer p = peer_new(false, true);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/r"));
+	KTAP_EQ(ingress(&f), REDIRECT);
+	publish("/s", 6, 21, 's', 100);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/r"));
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_CHECK(tcp_of(&f, &p)->rst);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), p.kack);
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+}
+
+KTAP_TEST(t_only_acks_of_wire_bytes_stop_here)
+{
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	/* before any hit: a keepalive answer gets through */
+	client(&f, &p, TH_ACK, "");
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+	client(&f, &p, TH_ACK, "");
+	KTAP_EQ(ingress(&f), SHOT);
+	/* the same again says nothing new about wire: a keepalive answer */
+	client(&f, &p, TH_ACK, "");
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kseq);
+}
+
+KTAP_TEST(t_closing_connections_are_not_answered)
+{
+	struct frame f;
+	unsigned char o[12];
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	unsigned int n = ts_opt(o, p.ktsval, p.tsval);
+	segment(&f, &p, false, TH_ACK | TH_FIN, p.kseq, p.kack, o, n, "", 0);
+	KTAP_EQ(egress(&f), PASS);
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_CLOSING));
+	p = peer_new(false, true);
+	segment(&f, &p, false, TH_RST, p.kseq, 0, o, 0, "", 0);
+	KTAP_EQ(egress(&f), PASS);
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_CLOSING));
+}
+
+KTAP_TEST(t_blind_reset_does_not_end_a_flow)
+{
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true), forged = p;
+	forged.seq += 1;
+	client(&f, &forged, TH_RST | TH_ACK, "");
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+}
+
+KTAP_TEST(t_only_the_right_ack_gives_birth)
+{
+	struct tbg_flow flow;
+	struct frame f;
+	unsigned char o[12];
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	struct tbg_flow_key k = key_of(&p);
+	bpf_map_delete_elem(bpf_map__fd(bpf->maps.tbg_flows), &k);
+	/* no embryo any more: stays on the stack */
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_NO_FLOW));
+	KTAP_CHECK(!flow_of(&p, &flow));
+	/* an ACK that guesses wrong */
+	segment(&f, &p, true, TH_SYN, CLIENT_ISN, 0, o, 0, "", 0);
+	ingress(&f);
+	segment(&f, &p, false, TH_SYN | TH_ACK, SERVER_ISN, CLIENT_ISN + 1, o, 0, "", 0);
+	egress(&f);
+	segment(&f, &p, true, TH_ACK, CLIENT_ISN + 1, SERVER_ISN + 2, o, 0, "", 0);
+	ingress(&f);
+	KTAP_CHECK(!flow_of(&p, &flow));
+}
+
+KTAP_TEST(t_port_reuse_retires_the_old_slot)
+{
+	struct tbg_flow old, new;
+	uint32_t slot;
+	NEED_BPF();
+	int retired = bpf_map__fd(bpf->maps.tbg_retired);
+	while (!bpf_map_lookup_and_delete_elem(retired, NULL, &slot))
+		;
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(flow_of(&p, &old));
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+	p.isn += 100000;
+	handshake(&p);
+	KTAP_CHECK(flow_of(&p, &new));
+	KTAP_CHECK(new.slot != old.slot);
+	KTAP_EQ(new.out_delta, 0);
+	KTAP_EQ(bpf_map_lookup_and_delete_elem(retired, NULL, &slot), 0);
+	KTAP_EQ(slot, old.slot);
+	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_slots), NULL, &slot, 0);
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+}
+
+KTAP_TEST(t_no_slots_left_stays_on_the_stack)
+{
+	uint32_t slots[SLOTS], nr = 0;
+	struct tbg_flow flow;
+	NEED_BPF();
+	int fd = bpf_map__fd(bpf->maps.tbg_slots);
+	while (nr < SLOTS && !bpf_map_lookup_and_delete_elem(fd, NULL, &slots[nr]))
+		nr++;
+	struct peer p = peer_new(false, true);
+	bool followed = flow_of(&p, &flow);
+	bool passed = passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_NO_FLOW);
+	while (nr--)
+		bpf_map_update_elem(fd, NULL, &slots[nr], 0);
+	KTAP_CHECK(!followed);
+	KTAP_CHECK(passed);
+}
+
+/* An ICMP error quoting a segment of the flow; icmp checksum verified. */
+KTAP_TEST(t_icmp_error_is_translated)
+{
+	struct frame f = {}, in;
+	struct tbg_flow flow;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	uint32_t ack0 = p.ack;
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+	/* quoted: a segment of the socket, as it was on the wire */
+	segment(&in, &p, false, TH_ACK, p.ack, p.seq, "", 0, "0123456789", 10);
+	memcpy(f.b, in.b, 12);
+	f.b[12] = 8;
+	struct iphdr *ip = (void *)(f.b + 14);
+	*ip = (struct iphdr){ .version = 4, .ihl = 5, .ttl = 60,
+		.protocol = IPPROTO_ICMP, .tot_len = htons(20 + 8 + 28),
+		.saddr = htonl(0xc0000263), .daddr = htonl(0xc0000201) };
+	ip->check = ~tbg_csum_bytes(ip, 20);
+	unsigned char *icmp = f.b + 34;
+	icmp[0] = 3, icmp[1] = 4, icmp[6] = 2, icmp[7] = 88;	/* MTU 600 */
+	memcpy(icmp + 8, in.b + 14, 28);
+	f.len = 34 + 8 + 28;
+	*(uint16_t *)(icmp + 2) = ~tbg_csum_bytes(icmp, 36);
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(tbg_csum_bytes(f.b + 34, 36), 0xffff);
+	uint32_t seq;
+	memcpy(&seq, f.b + 34 + 8 + 20 + 4, 4);
+	KTAP_EQ(ntohl(seq), ack0);
+	KTAP_CHECK(flow_of(&p, &flow));
+}
+
+KTAP_TEST(t_other_ports_are_left_alone)
+{
+	struct frame f, was;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	uint64_t before = counted(TBG_WHY_NOT_OURS);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	f.b[14 + 20 + 3] = 81;
+	was = f;
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(counted(TBG_WHY_NOT_OURS), before + 1);
+	KTAP_CHECK(f.len == was.len && !memcmp(f.b, was.b, f.len));
+}
+
+KTAP_TEST(t_hits_reach_the_log_ring)
+{
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	knob->log = 1;
+	bool ok = hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000);
+	knob->log = 0;
+	KTAP_CHECK(ok);
+	/* the ring's producer position has moved by one record */
+	void *ring = mmap(NULL, 4096, PROT_READ, MAP_SHARED,
+			  bpf_map__fd(bpf->maps.tbg_events), 4096);
+	KTAP_CHECK(ring != MAP_FAILED);
+	unsigned long produced = *(volatile unsigned long *)ring;
+	munmap(ring, 4096);
+	KTAP_CHECK(produced >= sizeof(struct tbg_event) + strlen(REQ("/a")));
+}
+
+KTAP_TEST(t_random_frames_never_leave_their_flow)
+{
+	struct tbg_flow before, after;
+	struct frame f;
+	NEED_BPF();
+	srand(1);
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+	KTAP_CHECK(flow_of(&p, &before));
+	for (int i = 0; i < 20000; i++) {
+		struct peer q = p;
+		client(&f, &q, TH_ACK | TH_PUSH, REQ("/a"));
+		/* anything but the tuple; the checksum is then wrong */
+		for (int n = rand() % 4 + 1; n; n--) {
+			unsigned int at = 12 + rand() % (f.len - 12);
+			if (at >= 26 && at < 38)
+				continue;
+			f.b[at] ^= 1 << rand() % 8;
+		}
+		int verdict = ingress(&f);
+		if (verdict == REDIRECT && tcp_sum(&f, false) != 0xffff)
+			ktap_fail("frame %d: reply with a wrong checksum", i);
+		KTAP_CHECK(flow_of(&p, &after));
+		if (after.out_delta != before.out_delta)
+			break;	/* the mutation undid itself: a true hit */
+	}
+}
+
+KTAP_MAIN()

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The wire programs where things go wrong at once: handshakes repeated or
+ * odd, loss while closing, the socket's own retransmissions, CPUs that race,
+ * an MTU that shrinks. Needs root. Attaches nothing.
+ */
+#include "peer.h"
+
+#include <net/if.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+static const char hit_200[] = "HTTP/1.1 200 ";
+
+/* SYN, and as many SYN-ACKs as wanted, with the client's MSS of choice. */
+static void syn(struct peer *p, uint16_t mss, int synacks)
+{
+	unsigned char o[40];
+	struct frame f;
+	unsigned int n = 8;
+
+	p->seq = CLIENT_ISN + 1;
+	p->kseq = p->ack = SERVER_ISN + 1;
+	p->kack = p->seq;
+	p->tsval = 5000;
+	p->ktsval = now_ms() + 123456;
+	memcpy(o, "\x02\x04\x00\x00\x01\x03\x03\x07", 8);
+	o[2] = mss >> 8, o[3] = mss;
+	if (p->ts)
+		n += ts_opt(o + n, p->tsval, 0);
+	segment(&f, p, true, TH_SYN, CLIENT_ISN, 0, o, n, "", 0);
+	ingress(&f);
+	o[2] = 1460 >> 8, o[3] = 1460 & 255;
+	if (p->ts)
+		ts_opt(o + n - 12, p->ktsval, p->tsval);
+	while (synacks--) {
+		segment(&f, p, false, TH_SYN | TH_ACK, SERVER_ISN, p->kack, o,
+			n, "", 0);
+		egress(&f);
+	}
+}
+
+static void ack(struct peer *p, int *ret_verdict)
+{
+	struct frame f;
+
+	client(&f, p, TH_ACK, "");
+	*ret_verdict = ingress(&f);
+}
+
+/* What the socket sends, with the usual options. */
+static int socket_sends(struct frame *f, struct peer *p, uint8_t flags,
+			uint32_t seq, uint32_t ack_nr, const char *data)
+{
+	unsigned char o[12];
+	unsigned int n = p->ts ? ts_opt(o, p->ktsval, p->tsval) : 0;
+
+	segment(f, p, false, flags, seq, ack_nr, o, n, data, strlen(data));
+	return egress(f);
+}
+
+/* A request whose reply the client will not get. Its length; 0: no hit. */
+static unsigned int hit_is_lost(struct peer *p, const char *req, struct frame *f)
+{
+	struct peer q = *p;
+
+	client(f, p, TH_ACK | TH_PUSH, req);
+	q.tsval = p->tsval;
+	if (ingress(f) != REDIRECT || reply_fault(f, &q, strlen(req)))
+		return 0;
+	return q.ack - p->ack;
+}
+
+static struct peer peer_fresh(bool ts)
+{
+	static uint16_t port = 30000;
+
+	return (struct peer){ .ts = ts, .port = port++, .window = 500 };
+}
+
+KTAP_TEST(t_tiny_mss_gets_no_large_reply)
+{
+	static const uint16_t mss[] = { 0, 1, 11, 12, 13, 40 };
+	struct tbg_flow flow;
+	int v;
+	NEED_BPF();
+	publish("/a", 1, 7, 'a', 1000);
+	for (unsigned int i = 0; i < sizeof(mss) / sizeof(*mss); i++) {
+		struct peer p = peer_fresh(true);
+		syn(&p, mss[i], 1);
+		ack(&p, &v);
+		KTAP_CHECK(flow_of(&p, &flow));
+		KTAP_CHECK(flow.mss <= 40);
+		KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_SIZE));
+	}
+}
+
+KTAP_TEST(t_synack_sent_again_changes_nothing)
+{
+	struct tbg_flow flow;
+	int v;
+	NEED_BPF();
+	struct peer p = peer_fresh(true);
+	syn(&p, 1460, 5);
+	ack(&p, &v);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_EQ(flow.mss, 1448);
+}
+
+/*
+ * The stack drops the handshake's last ACK (its accept queue is full) and
+ * sends the SYN-ACK again, long after wire has answered.
+ */
+KTAP_TEST(t_synack_after_a_hit_keeps_the_flow)
+{
+	unsigned char o[20];
+	struct tbg_flow flow;
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	uint32_t seq0 = p.seq, ack0 = p.ack;
+	KTAP_CHECK(hit(&p, REQ("/a"), hit_200, 'a', 1000));
+	memcpy(o, "\x02\x04\x05\xb4\x01\x03\x03\x07", 8);
+	ts_opt(o + 8, p.ktsval, p.tsval);
+	segment(&f, &p, false, TH_SYN | TH_ACK, SERVER_ISN, seq0, o, 20, "", 0);
+	KTAP_EQ(egress(&f), PASS);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_EQ(flow.out_delta, p.ack - ack0);
+	/* the client acknowledges wire's reply, then answers the SYN-ACK */
+	client(&f, &p, TH_ACK, "");
+	KTAP_EQ(ingress(&f), SHOT);
+	client(&f, &p, TH_ACK, "");
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), seq0);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), ack0);
+}
+
+/* A request that came in two segments: only the second is sent again. */
+KTAP_TEST(t_part_of_a_request_sent_again_shows_loss)
+{
+	struct frame first, f;
+	unsigned int len, len2;
+	char req[1700];
+	NEED_BPF();
+	struct peer p = peer_new(false, true), q;
+	snprintf(req, sizeof(req), "GET /a HTTP/1.1\r\nHost: x\r\nCookie: %01600d\r\n\r\n", 0);
+	KTAP_CHECK(hit_is_lost(&p, req, &first));
+	q = p;
+	q.seq += 1448;
+	client(&f, &q, TH_ACK | TH_PUSH, req + 1448);
+	KTAP_EQ(ingress(&f), REDIRECT);
+	char *a = data_of(&first, &p, &len), *b = data_of(&f, &p, &len2);
+	KTAP_CHECK(len == len2 && !memcmp(a, b, len));
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+	/* what was asked before it is the stack's */
+	p = peer_new(false, true);
+	KTAP_CHECK(hit(&p, REQ("/a"), hit_200, 'a', 1000));
+	KTAP_CHECK(hit_is_lost(&p, REQ("/a"), &first));
+	q = p;
+	q.seq -= 10;
+	client(&f, &q, TH_ACK | TH_PUSH, "0123456789");
+	KTAP_EQ(ingress(&f), PASS);
+}
+
+/* The server closes behind a reply that is lost. */
+KTAP_TEST(t_lost_reply_is_repeated_while_closing)
+{
+	struct frame first, f;
+	unsigned int len, len2;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit_is_lost(&p, REQ("/a"), &first));
+	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_FIN, p.kseq, p.kack, ""), PASS);
+	/* out of order for the client: a duplicate ACK */
+	p.seq += strlen(REQ("/a"));
+	client(&f, &p, TH_ACK, "");
+	KTAP_EQ(ingress(&f), REDIRECT);
+	char *a = data_of(&first, &p, &len), *b = data_of(&f, &p, &len2);
+	KTAP_CHECK(len == len2 && !memcmp(a, b, len));
+	/* the client has closed its direction: the same */
+	p = peer_new(false, true);
+	KTAP_CHECK(hit_is_lost(&p, REQ("/a"), &first));
+	struct peer q = p;
+	q.seq += strlen(REQ("/a"));
+	client(&f, &q, TH_ACK | TH_FIN, "");
+	KTAP_EQ(ingress(&f), PASS);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress(&f), REDIRECT);
+	/* and no new request is answered */
+	p.seq += strlen(REQ("/a"));
+	p.ack += len;
+	uint64_t closing = counted(TBG_WHY_CLOSING);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(counted(TBG_WHY_CLOSING), closing + 1);
+}
+
+/*
+ * After the socket is reset because a reply can't be repeated, the stack's own
+ * RST must be one that the client accepts: at the number it expects next.
+ */
+KTAP_TEST(t_reset_is_one_that_the_client_accepts)
+{
+	struct frame f;
+	NEED_BPF();
+	publish("/r", 6, 20, 'r', 100);
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit_is_lost(&p, REQ("/r"), &f));
+	publish("/s", 6, 21, 's', 100);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/r"));
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_CHECK(tcp_of(&f, &p)->rst);
+	/* sent again: no socket, so the stack resets at the number acknowledged */
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/r"));
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(socket_sends(&f, &p, TH_RST, ntohl(tcp_of(&f, &p)->ack_seq), 0, ""), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), p.ack);
+}
+
+KTAP_TEST(t_reset_behind_a_fin_ends_the_flow)
+{
+	struct tbg_flow flow;
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	client(&f, &p, TH_ACK | TH_FIN, "");
+	KTAP_EQ(ingress(&f), PASS);
+	p.seq++;
+	client(&f, &p, TH_RST, "");
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_CHECK(flow.flags & TBG_FLOW_RST);
+}
+
+/*
+ * The socket sends again what the client has acknowledged with the request
+ * that wire answered (its timer was quicker, or the acknowledgement was lost
+ * in the stack). Those bytes have their place, and it is not wire's.
+ */
+KTAP_TEST(t_old_bytes_of_the_socket_keep_their_place)
+{
+	struct tbg_flow flow;
+	struct frame f;
+	char big[1400];
+	NEED_BPF();
+	memset(big, 'k', sizeof(big) - 1);
+	big[sizeof(big) - 1] = 0;
+	struct peer p = peer_new(false, true);
+	uint32_t ack0 = p.ack;
+	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/no"), TBG_WHY_MISS));
+	KTAP_CHECK(flow_of(&p, &flow));
+	conns[flow.slot].word = TBG_CONN_WORD(strlen(REQ("/no")), strlen(big));
+	p.kack = p.seq;
+	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_PUSH, p.kseq, p.kack, big), PASS);
+	p.ack += strlen(big);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress(&f), PASS);	/* a hit; the acknowledgement goes on */
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_CHECK(flow.out_delta);
+	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_PUSH, p.kseq, p.kack, big), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), ack0);
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+	/* new bytes of the socket are behind wire's */
+	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_PUSH, p.kseq + strlen(big), p.kack, big), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), p.ack + flow.out_delta);
+	/* both in one segment: neither place is right for all of it */
+	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_PUSH, p.kseq + 100, p.kack, big), SHOT);
+}
+
+struct flicker {
+	volatile uint64_t *word;
+	volatile bool stop;
+};
+
+static void *flicker(void *arg)
+{
+	struct flicker *f = arg;
+
+	while (!f->stop) {
+		*f->word = 0;
+		for (volatile int i = 0; i < 300; i++)
+			;
+		*f->word = TBG_CONN_WORD(0, 1);
+		for (volatile int i = 0; i < 300; i++)
+			;
+	}
+	return NULL;
+}
+
+/*
+ * The connection changes while a reply shorter than its request is built: the
+ * request goes up as it came, not with zeros where it had been cut.
+ */
+KTAP_TEST(t_request_is_whole_after_a_lost_race)
+{
+	struct flicker flick = {};
+	struct tbg_flow flow;
+	unsigned int passed = 0, hits = 0, spoilt = 0;
+	struct frame f, was;
+	pthread_t thread;
+	char req[1400];
+	NEED_BPF();
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		KTAP_SKIP("one CPU");
+	publish("/a", 1, 7, 'a', 1000);
+	snprintf(req, sizeof(req), "GET /a HTTP/1.1\r\nHost: x\r\nCookie: %01200d\r\n"
+		 "If-None-Match: \"abcd\"\r\n\r\n", 0);
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(flow_of(&p, &flow));
+	flick.word = (volatile uint64_t *)&conns[flow.slot].word;
+	pthread_create(&thread, NULL, flicker, &flick);
+	for (int i = 0; i < 5000 && spoilt < 20; i++) {
+		struct tbg_flow_key k = key_of(&p);
+		/* as it was: nothing given, nothing answered */
+		bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_flows), &k, &flow, 0);
+		set_clock(784111777);
+		client(&f, &p, TH_ACK | TH_PUSH, req);
+		was = f;
+		if (ingress(&f) != PASS) {
+			hits++;
+			continue;
+		}
+		passed++;
+		spoilt += f.len != was.len || memcmp(f.b, was.b, f.len);
+	}
+	flick.stop = true;
+	pthread_join(thread, NULL);
+	conns[flow.slot].word = 0;
+	KTAP_EQ(spoilt, 0);
+	ktap_note("%u hits, %u passes", hits, passed);
+	KTAP_CHECK(hits && passed);
+}
+
+/* In a network namespace of its own; the last test, since it stays there. */
+KTAP_TEST(t_mtu_that_has_shrunk_bounds_the_reply)
+{
+	struct ifreq req = { .ifr_name = "lo", .ifr_mtu = 600 };
+	struct frame f;
+	NEED_BPF();
+	set_clock(784111777);
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit_is_lost(&p, REQ("/a"), &f));
+	if (unshare(CLONE_NEWNET))
+		KTAP_SKIP("no network namespaces");
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	int saved = ioctl(fd, SIOCSIFMTU, &req);
+	close(fd);
+	KTAP_EQ(saved, 0);
+	struct peer q = peer_new(false, true);
+	KTAP_CHECK(passes(&q, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_SIZE));
+	q = peer_new(false, true);
+	KTAP_CHECK(hit(&q, "HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n", hit_200, 0, 0));
+	/* a reply that can't be sent again ends the connection */
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_CHECK(tcp_of(&f, &p)->rst);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), p.kack);
+}
+
+KTAP_MAIN()

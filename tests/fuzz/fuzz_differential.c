@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Two parsers, one meaning: what the fast grammar accepts, the daemon's parser
+ * (userd/parse.c) accepts with the same method, length, path, key and fields,
+ * and keeps the connection open. A difference would be request smuggling
+ * between the tiers; it aborts.
+ */
+#include <stdlib.h>
+
+#include "head.h"
+#include "core/key.h"
+#include "core/request.h"
+#include "parse.h"
+
+static struct tbg_head *head;
+static char path[TBG_TARGET_MAX + 1];
+
+static void same(struct tbg_text t, __u16 off, __u16 len)
+{
+	if (t.len != len || (len && t.off != off))
+		abort();
+}
+
+static void key_check(const struct tbg_req *req, const struct tbg_message *m)
+{
+	static const __u64 secret[2] = { 1, 2 };
+	struct tbg_path words, canonical = { { 0 } };
+	struct tbg_key fast, slow;
+
+	if (tbg_path_load(head, req->path_off, req->path_len, &words))
+		abort();
+	memcpy(&canonical, path, m->path_len);
+	tbg_key_make(secret, 0, &words, req->path_len, &fast);
+	tbg_key_make(secret, 0, &canonical, m->path_len, &slow);
+	if (memcmp(&fast, &slow, sizeof(fast)) ||
+	    !tbg_path_equal(&words, (uint8_t *)&canonical, m->path_len))
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	struct tbg_message m = { 0 };
+	struct tbg_req req;
+	enum tbg_parsed p;
+	uint8_t *copy;
+
+	if (len > TBG_REQ_MAX)
+		return 0;
+	if (!head)
+		head = head_new();
+	head_fill(head, data, len, HEAD_REST_END);
+	copy = malloc(len ? len : 1);
+	memcpy(copy, data, len);
+	p = tbg_message_parse(&m, copy, len, TBG_REQ_MAX, path);
+	free(copy);
+	if (tbg_request_parse(head, len, &req))
+		return 0;
+
+	if (p != TBG_PARSED_DONE || m.len != len || m.head_off || m.minor != 1 ||
+	    m.close || m.chunked || m.content_length || m.asterisk ||
+	    m.expect_continue || m.expect_other || m.inm_many || m.ims_many ||
+	    m.ae_many || m.im.off || m.ius.off || m.range.off || m.if_range.off)
+		abort();
+	if (m.method != (req.flags & TBG_REQ_HEAD ? TBG_METHOD_HEAD : TBG_METHOD_GET))
+		abort();
+	if (m.path_len != req.path_len ||
+	    memcmp(path, head->b + req.path_off, req.path_len))
+		abort();
+	if (m.has_query != !!req.query_off)
+		abort();
+	same(m.query, req.query_off, req.query_len);
+	same(m.host, req.host_off, req.host_len);
+	same(m.inm, req.inm_off, req.inm_len);
+	same(m.ims, req.ims_off, req.ims_len);
+	same(m.ae, req.ae_off, req.ae_len);
+	key_check(&req, &m);
+	return 0;
+}

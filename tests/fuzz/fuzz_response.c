@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What an upstream may send, whole and cut into pieces: head, body, fields,
+ * freshness, and the heads made of it. A cut must change nothing; what is made
+ * must be accepted again with the same framing; nothing may be read outside.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "forward.h"
+#include "frame.h"
+#include "policy.h"
+#include "response.h"
+
+struct taken {
+	enum tbg_parsed end;
+	size_t used, len;
+	uint8_t *body;
+};
+
+/* The body decoded, step bytes at a time, from a copy that ends with them. */
+static struct taken body_take(enum tbg_framing framing, uint64_t length,
+			      const uint8_t *data, size_t len, size_t step)
+{
+	struct taken t = { .end = TBG_PARSED_MORE, .body = malloc(len + 1) };
+	struct tbg_lines trailer = { 0 };
+	struct tbg_frame f;
+
+	tbg_frame_begin(&f, framing, length);
+	while (t.used < len && t.end == TBG_PARSED_MORE) {
+		size_t n = len - t.used < step ? len - t.used : step, used, got;
+		uint8_t *b = malloc(n);
+
+		memcpy(b, data + t.used, n);
+		t.end = tbg_frame_eat(&f, b, n, &used, &got);
+		if (used > n || got > used || (t.end == TBG_PARSED_MORE && used != n))
+			abort();
+		memcpy(t.body + t.len, b, got);
+		t.used += used;
+		t.len += got;
+		free(b);
+	}
+	if (t.end == TBG_PARSED_DONE)
+		tbg_forward_trailer(&trailer, f.trailer ?: "", f.trailer_len);
+	tbg_lines_free(&trailer);
+	tbg_frame_end(&f);
+	return t;
+}
+
+static void bodies_compare(enum tbg_framing framing, uint64_t length,
+			   const uint8_t *data, size_t len)
+{
+	struct taken whole = body_take(framing, length, data, len, len + 1);
+
+	for (size_t step = 1; step < 8; step += 3) {
+		struct taken cut = body_take(framing, length, data, len, step);
+
+		if (cut.end != whole.end ||
+		    (whole.end != TBG_PARSED_BAD &&
+		     (cut.used != whole.used || cut.len != whole.len ||
+		      memcmp(cut.body, whole.body, whole.len))))
+			abort();
+		free(cut.body);
+	}
+	free(whole.body);
+}
+
+/* What is sent on parses again, with no framing left of the old one. */
+static void fields_check(const struct tbg_response *r, const char *head)
+{
+	static const char date[] = "Sun, 06 Nov 1994 08:49:37 GMT";
+	static const char line[] = "HTTP/1.1 200 OK\r\n";
+	const char *fields = head + r->fields_off;
+	size_t len = r->len - r->fields_off;
+	struct tbg_lines l = { 0 }, up = { 0 };
+	struct tbg_response again = { 0 };
+	struct tbg_terms terms;
+	struct tbg_wish wish;
+
+	tbg_terms_read(&terms, r->status, fields, len, 1000, 1000, 0);
+	tbg_wish_read(&wish, TBG_METHOD_GET, fields, len);
+	tbg_terms_storable(&terms, &wish);
+	if (tbg_terms_age(&terms, 5000) < 0 || terms.lifetime_s < 0)
+		abort();
+	tbg_lines_put(&l, line, sizeof(line) - 1);
+	tbg_forward_fields(&l, fields, len, date, false);
+	tbg_forward_update(&up, fields, len, fields, len);
+	tbg_lines_put(&l, "\r\n", 2);
+	if (l.len < TBG_RESPONSE_HEAD_MAX) {
+		enum tbg_parsed p = tbg_response_parse(&again, (uint8_t *)l.text, l.len);
+
+		/* the Date that was added may be one field too many */
+		if (p == TBG_PARSED_DONE && (again.chunked || again.has_length ||
+					     again.len != l.len))
+			abort();
+	}
+	tbg_lines_free(&l);
+	tbg_lines_free(&up);
+}
+
+static enum tbg_parsed head_take(struct tbg_response *r, const uint8_t *data,
+				 size_t len, size_t step)
+{
+	enum tbg_parsed p = TBG_PARSED_MORE;
+
+	memset(r, 0, sizeof(*r));
+	for (size_t n = 0; n < len && p == TBG_PARSED_MORE;) {
+		uint8_t *b;
+
+		n = n + step < len ? n + step : len;
+		b = malloc(n);
+		memcpy(b, data, n);
+		p = tbg_response_parse(r, b, n);
+		free(b);
+	}
+	return p;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	struct tbg_response r, cut;
+	enum tbg_parsed p = head_take(&r, data, len, len + 1);
+
+	bodies_compare(TBG_FRAMING_CHUNKED, 0, data, len);
+	for (size_t step = 1; step < 12; step += 5) {
+		enum tbg_parsed q = head_take(&cut, data, len, step);
+
+		if (q != p || (p == TBG_PARSED_DONE &&
+			       (cut.len != r.len || cut.status != r.status ||
+				cut.chunked != r.chunked || cut.close != r.close ||
+				cut.content_length != r.content_length)))
+			abort();
+	}
+	if (p != TBG_PARSED_DONE)
+		return 0;
+	if (r.len > len || (r.chunked && r.has_length))
+		abort();
+	fields_check(&r, (const char *)data);
+	bodies_compare(r.chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
+		       r.content_length, data + r.len, len - r.len);
+	return 0;
+}

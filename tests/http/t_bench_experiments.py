@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Each experiment of the benchmark once, short and small, with Toboggan alone.
+
+That it runs, that every sample is a figure and what follows from them is there;
+never how fast anything is.
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import benched                  # noqa: E402
+import ktap                     # noqa: E402
+
+import t_bench_lab              # noqa: E402
+from t_bench_lab import whole   # noqa: E402
+
+
+def run(name, *words):
+    done = benched.run(name, "--quick", "--servers", "toboggan", *words)
+    whole(done, name)
+    return done.record["experiments"][0], done.folder
+
+
+def t_rates():
+    entry, folder = run("rates", "--low", "100", "--high", "200", "--calls", "5")
+    assert entry["derived"]["highest rate kept up with, requests a second"], entry["derived"]
+    assert {"rates.autobench.csv", "rates.autobench.tsv"} <= set(os.listdir(folder))
+
+
+def t_rates_beyond_httperf():
+    entry, _ = run("rates", "--low", "300", "--high", "300", "--client", "load")
+    assert "load" in entry["samples"][0]["command"][0][0]
+
+
+def t_sessions():
+    path = os.path.join(benched.folder(), "sessions")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("/a.html think=0.05\n  /a.css\n  /b/c.png\n/d.html\n\n/e.html\n")
+    entry, _ = run("sessions", path, "--rates", "8", "--think", "0.05")
+    s = entry["samples"][0]
+    assert s["sess_done"] == s["sess_total"] == 8 and s["requests"] == 4 * 4 + 4, s
+
+
+def t_sessions_that_are_wrong_are_refused_before_anything_runs():
+    path = os.path.join(benched.folder(), "sessions")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("/a.html colour=blue\n")
+    done = benched.run("sessions", "--quick", path)
+    assert done.code == 1 and f"{path}:1" in done.err and done.record is None, done.err
+
+
+def t_sizes():
+    entry, _ = run("sizes")
+    assert entry["derived"]["SPECweb99 mix, ns of processor time a request"]["toboggan"] > 0
+
+
+def t_caches():
+    entry, _ = run("caches", "--folders", "1")
+    cold = next(s for s in entry["samples"] if s["point"] == 1)
+    assert cold["requests"] == 36, cold
+
+
+def t_web99():
+    entry, _ = run("web99", "--folders", "1", "--connections", "4", "--seconds", "5")
+    s = entry["samples"][0]
+    assert 0 < s["conforming_percent"] <= 100 and 8 * s["bytes"] / 5 < 1.1 * 4 * 400000, s
+
+
+def t_keepalive():
+    entry, _ = run("keepalive")
+    assert [p["x"] for p in entry["points"]] == [1, 10, 100]
+
+
+def t_objects():
+    entry, _ = run("objects", "--objects", "10,200")
+    assert len(entry["samples"]) == 2
+
+
+def t_many_connections_from_many_addresses():
+    entry, _ = run("connections", "--connections", "1,2000")
+    assert entry["samples"][1]["opened"] == 2000
+
+
+def t_cpus():
+    entry, _ = run("cpus", "--cpus", "1")
+    assert len(entry["samples"]) == 1
+
+
+def t_clients_agree_on_what_a_reply_is():
+    entry, _ = run("clients")
+    assert [p["label"] for p in entry["points"]] == ["wrk", "h2load", "ab", "load", "packets"]
+    packets = entry["samples"][-1]
+    assert packets["tiers"]["wire"] >= 0.98 * packets["requests"], packets
+
+
+if __name__ == "__main__":
+    ktap.run({k: v for k, v in globals().items() if k != "t_bench_lab"}, setup=t_bench_lab.setup)

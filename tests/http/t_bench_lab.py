@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The benchmark's laboratory: what it measures, and that nothing of it stays.
+
+Short samples on a machine that may be busy: that figures are there and whole is
+checked, never what they are.
+"""
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import benched                  # noqa: E402
+import ktap                     # noqa: E402
+
+import servers                  # noqa: E402
+
+ONE = ("connections", "--quick", "--connections", "4", "--servers", "toboggan")
+
+
+def setup():
+    if os.geteuid():
+        raise ktap.Skip("not root: no network namespace can be made")
+    os.close(benched.wait_for_lock())
+
+
+def clean():
+    assert not benched.leftovers(), benched.leftovers()
+
+
+def whole(done, experiment):
+    """Every sample is a figure, and the files are there."""
+    assert done.code == 0 and done.record["complete"], (done.code, done.record["ended"])
+    for s in benched.samples(done.record):
+        assert not s["invalid"] and s["requests"] > 0 and s["limit"], s
+    files = os.listdir(done.folder)
+    assert {"report.html", "run.json", f"{experiment}.csv"} <= set(files), files
+    clean()
+
+
+class Watched:
+    """A run whose progress is read line by line."""
+
+    def __init__(self, *words):
+        while True:
+            self.proc, self.out = benched.start(*words)
+            self.lines, first = [], self.proc.stderr.readline()
+            self.lines.append(first)
+            if "another benchmark" not in first:
+                break
+            self.proc.wait()
+            os.close(benched.wait_for_lock())
+        self.timer = threading.Timer(benched.RUN_S, self.proc.kill)
+        self.timer.start()
+
+    def until(self, text):
+        for line in self.proc.stderr:
+            self.lines.append(line)
+            if text in line:
+                return
+        raise AssertionError(f"no `{text}` in {''.join(self.lines)}")
+
+    def end(self):
+        self.lines += self.proc.stderr.readlines()
+        code = self.proc.wait()
+        self.timer.cancel()
+        ktap.note("".join(self.lines))
+        return benched.Done(code, self.proc.stdout.read(), "".join(self.lines),
+                            benched.record_of(self.out), self.out)
+
+
+def descendants(pid):
+    out = []
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{tid}/children", encoding="ascii") as f:
+            for child in map(int, f.read().split()):
+                out += [child] + descendants(child)
+    return out
+
+
+def named(pid, name):
+    with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
+        return f.read().strip() == name
+
+
+def t_every_installed_server_is_measured_beside_toboggan():
+    there = [n for n, kind in servers.KINDS.items() if kind.installed()]
+    assert "toboggan" in there and "nginx" in there, there
+    done = benched.run("connections", "--quick", "--connections", "2")
+    whole(done, "connections")
+    assert {s["server"] for s in benched.samples(done.record)} == set(there)
+    assert all(done.record["servers"].values()), done.record["servers"]
+    for row in done.record["experiments"][0]["summary"]:
+        if row["server"].startswith("toboggan"):
+            assert row["ratios"]["cpu_ns"] is None or row["ratios"]["cpu_ns"]["pairs"] == 1
+    for s in benched.samples(done.record):
+        assert s["limit_why"] and s["halves_ratio"], s
+
+
+def t_each_tier_answers_where_it_should():
+    done = benched.run("tiers", "--quick", "--servers", "toboggan")
+    whole(done, "tiers")
+    entry = done.record["experiments"][0]
+    assert {"toboggan", "toboggan-user"} <= set(entry["servers"]), entry["servers"]
+    for s in entry["samples"]:
+        wire = s["tiers"].get("wire", 0) / s["requests"]
+        if s["server"] == "toboggan" and s["point"] in (0, 1):
+            assert wire >= 0.98, s
+        if s["server"] == "toboggan-user" or s["point"] == 4:
+            assert wire <= 0.02, s
+
+
+def t_ctrl_c_leaves_a_usable_partial_result():
+    run = Watched(*ONE, "--repeats", "100")
+    run.until("[2/")
+    run.proc.send_signal(signal.SIGINT)
+    done = run.end()
+    assert done.code == 130 and done.record["ended"] == "interrupted", done.code
+    assert not done.record["complete"]
+    assert len([s for s in benched.samples(done.record) if not s["invalid"]]) >= 2
+    with open(os.path.join(done.folder, "report.html"), encoding="utf-8") as f:
+        page = f.read()
+    assert "A partial result: interrupted" in page and "svg" in page
+    clean()
+
+
+def t_the_time_limit_leaves_a_usable_partial_result():
+    done = benched.run(*ONE, "--repeats", "100", "--max-minutes", "0.08")
+    assert done.code == 1 and "--max-minutes" in done.record["ended"], done.record["ended"]
+    assert benched.samples(done.record)
+    clean()
+
+
+def t_a_server_that_dies_is_no_figure():
+    run = Watched(*ONE, "--repeats", "5")
+    run.until("[1/5")
+    pid = next(p for p in descendants(run.proc.pid) if named(p, "toboggand"))
+    os.kill(pid, signal.SIGKILL)
+    done = run.end()
+    first, *rest = benched.samples(done.record)
+    assert done.code == 1 and not first["invalid"] and rest
+    assert all(s["invalid"] for s in rest), rest
+    row = done.record["experiments"][0]["summary"][0]
+    assert row["valid"] == 1 and row["invalid"] == len(rest), row
+    clean()
+
+
+def t_a_killed_run_is_cleaned_up_by_the_next():
+    run = Watched(*ONE, "--repeats", "100")
+    run.until("[1/")
+    run.proc.kill()
+    assert run.end().code == -signal.SIGKILL
+    assert benched.leftovers(), "nothing stayed: the test shows nothing"
+    assert benched.record_of(run.out), "a killed run leaves its record"
+    whole(benched.run(*ONE), "connections")
+
+
+def t_two_runs_exclude_each_other():
+    run = Watched(*ONE, "--repeats", "100")
+    run.until("start toboggan")
+    other, _ = benched.start(*ONE)
+    _, err = other.communicate(timeout=benched.RUN_S)
+    assert other.returncode == 1 and "another benchmark is running" in err, err
+    run.proc.send_signal(signal.SIGTERM)
+    assert run.end().code in (1, 130)
+    clean()
+
+
+def t_overload_is_held_to_its_memory():
+    done = benched.run("overload", "--quick", "--slow", "5", "--servers", "toboggan", "--limit",
+                       "64")
+    whole(done, "overload")
+    for s in benched.samples(done.record):
+        assert s["max_us"] and s["slow_bps"] > 0 and not s["slow_errors"], s
+
+
+def t_the_table_of_costs_is_what_it_was():
+    done = subprocess.run([benched.PROGRAM, "--quick", "--rows", "wire,memory", "--repeats", "1",
+                           "--seconds", "1", "--patience", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=benched.RUN_S, check=False)
+    ktap.note(done.stderr)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^row +toboggan +against +ratio \(min-max\) +target", done.stdout, re.M)
+    assert re.search(r"^wire +[\d,]+ ns +[\d,]+ ns nginx +[\d.]+ .*<= 0.125", done.stdout, re.M)
+    assert re.search(r"^memory +[\d.]+ MiB +<= 20.0 MiB +PASS", done.stdout, re.M), done.stdout
+    clean()
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=setup)

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The benchmark against servers that it did not start, good and bad ones.
+
+What is wrong is said plainly, counted, and in no figure. All over loopback.
+"""
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import benched                  # noqa: E402
+import ktap                     # noqa: E402
+
+QUICK = ("connections", "--quick", "--connections", "4")
+
+
+def remote(sham, *words, command=QUICK, **kw):
+    return benched.run(*command, "--server", f"sham={sham.authority}", *words, **kw)
+
+
+def bad(done, *words):
+    """All samples are no figures, each says why; they are in no summary."""
+    assert done.code == 1, done.code
+    for s in benched.samples(done.record):
+        assert s["invalid"] and any(w in s["invalid"] for w in words), s
+    for row in done.record["experiments"][0]["summary"]:
+        assert not row["valid"] and row["invalid"], row
+        assert not any(row["figures"].values()), row
+    with open(os.path.join(done.folder, "report.html"), encoding="utf-8") as f:
+        assert "Not figures" in f.read()
+
+
+def t_a_good_server_is_measured():
+    with benched.Sham() as sham:
+        done = remote(sham, "--stat", "cat /proc/stat")
+    assert done.code == 0 and done.record["complete"], done.record["ended"]
+    for s in benched.samples(done.record):
+        assert s["requests"] > 0 and not s["invalid"] and s["limit"], s
+        assert s["cpu_ns"] and s["server_share"] is not None
+    assert done.record["topology"]["kind"] == "remote"
+
+
+def t_without_stat_there_is_no_processor_time_and_it_is_said():
+    with benched.Sham() as sham:
+        done = remote(sham)
+    assert done.code == 0 and "no --stat" in done.err
+    assert all(s["cpu_ns"] is None for s in benched.samples(done.record))
+
+
+def t_a_stat_command_that_fails_is_named():
+    with benched.Sham() as sham:
+        done = remote(sham, "--stat", "cat /nonexistent")
+    bad(done, "--stat cat /nonexistent")
+
+
+def t_wrong_bytes_are_no_figure():
+    with benched.Sham("body") as sham:
+        bad(remote(sham), "body", "wrong bytes")
+
+
+def t_replies_of_another_length_are_no_figure():
+    with benched.Sham("length") as sham:
+        bad(remote(sham), "length", "wrong bytes")
+
+
+def t_wrong_statuses_are_no_figure():
+    with benched.Sham("status") as sham:
+        bad(remote(sham), "wrong statuses", "status 500")
+
+
+def t_resets_are_no_figure():
+    with benched.Sham("reset") as sham:
+        bad(remote(sham), "reset", "no answer", "closed")
+
+
+def t_a_dead_server_is_said_before_anything_is_timed():
+    with benched.Sham() as sham:
+        where = sham.authority
+    done = benched.run(*QUICK, "--server", f"dead={where}")
+    assert done.code == 1 and f"dead: no answer from {where}" in done.err, done.err
+    assert "Traceback" not in done.err
+
+
+def t_a_server_without_the_files_is_said():
+    with benched.Sham("status", after=0) as sham:
+        done = remote(sham)
+    assert done.code == 1 and "bench site" in done.err, done.err
+
+
+def t_the_networks_limit_is_refused():
+    with benched.Sham() as sham:
+        done = remote(sham, "--link-mbit", "0.1")
+    for s in benched.samples(done.record):
+        assert s["limit"] == "network" and s["refused"] and s["throughput"] is None, s
+    for row in done.record["experiments"][0]["summary"]:
+        assert row["figures"]["throughput"] is None and row["refused"]
+
+
+def t_too_few_descriptors_are_said():
+    with benched.Sham() as sham:
+        done = remote(sham, command=("connections", "--quick", "--connections", "1000"),
+                      prefix=("prlimit", "--nofile=600:600"))
+    bad(done, "1100 descriptors wanted, 600 allowed")
+
+
+def t_a_missing_tool_is_named():
+    with benched.Sham() as sham:
+        done = remote(sham, command=("rates", "--quick"),
+                      env=dict(os.environ, PATH=no_httperf()))
+    assert done.code == 1 and "httperf is missing" in done.err, done.err
+    assert "Traceback" not in done.err
+
+
+def no_httperf():
+    """A PATH with all but that."""
+    there = benched.folder()
+    for name in ("python3", "curl", "wrk", "ip", "env"):
+        for place in ("/usr/bin", "/bin", "/usr/sbin"):
+            path = os.path.join(place, name)
+            if os.path.exists(path) and not os.path.exists(os.path.join(there, name)):
+                os.symlink(path, os.path.join(there, name))
+    # the program adds the folders of administrators, where httperf is not
+    return there
+
+
+def t_what_needs_a_lab_is_refused_with_the_reason():
+    with benched.Sham() as sham:
+        for command in ("cpus", "overload", "caches"):
+            done = remote(sham, command=(command, "--quick"))
+            assert done.code == 1, done.code
+            assert "from here" in done.err or "not ours" in done.err, done.err
+
+
+def t_wrong_options_are_said():
+    for words in (("--server", "x"), ("--server", "a=h:99999"), ("--repeats", "0"),
+                  ("--lab", "--server", "a=h:1"), ("--stat", "x"), ("--cpus-used", "77")):
+        done = benched.run("tiers", *words)
+        assert done.code == 2 and "usage" in done.err and "Traceback" not in done.err, done.err
+
+
+def t_a_rate_sweep_has_autobenchs_tables():
+    with benched.Sham() as sham:
+        done = remote(sham, "--low", "100", "--high", "200", "--step", "100",
+                      command=("rates", "--quick"))
+    assert done.code == 0, done.err
+    with open(os.path.join(done.folder, "rates.autobench.tsv"), encoding="utf-8") as f:
+        rows = [line.rstrip("\n").split("\t") for line in f]
+    assert rows[0][:3] == ["dem_req_rate", "req_rate_sham", "con_rate_sham"], rows[0]
+    assert [r[0] for r in rows[1:]] == ["100", "200"] and len(rows[1]) == 10
+    assert 50 < float(rows[1][1]) < 150, rows[1]
+
+
+def t_load_counts_every_kind_of_error():
+    program = os.path.join(ktap.BUILD, "tools/bench/load")
+
+    def load(sham, *words):
+        out = subprocess.run([program, "--seconds", "1", *words, *sham.authority.split(":")],
+                             stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
+        return json.loads(out)
+
+    rows = benched.folder() + "/list"
+    benched.fileset.Files([(1, benched.fileset.SMALL, 1024)]).list_for_load(rows)
+    listed = ("--list", rows, "--connections", "4")
+    with benched.Sham() as sham:
+        got = load(sham, *listed)
+        assert got["requests"] > 10 and not got["errors"] and not got["statuses"], got
+        assert load(sham, *listed, "--calls", "3", "--rate", "40")["requests"] >= 20
+        once = load(sham, *listed, "--once")
+        assert once["requests"] == 1, once
+    for fault, kinds in (("body", {"body"}), ("length", {"length"}),
+                         ("reset", {"reset", "closed"})):
+        with benched.Sham(fault, after=5) as sham:
+            got = load(sham, *listed)
+            assert got["requests"] == 5 and kinds & set(got["kinds"]), got
+    with benched.Sham("status", after=5) as sham:
+        got = load(sham, *listed)
+        assert got["requests"] == 5 and got["wrong_statuses"] == {"500": got["statuses"]}, got
+    with benched.Sham("hang", after=5) as sham:
+        got = load(sham, *listed, "--timeout", "0.3")
+        assert got["kinds"].get("timeout"), got
+    got = load(sham, *listed)
+    assert got["kinds"].get("refused") and not got["requests"] and got["stopped"], got
+
+
+def t_a_line_is_as_slow_as_it_is_told():
+    program = os.path.join(ktap.BUILD, "tools/bench/load")
+    rows = benched.folder() + "/list"
+    benched.fileset.Files([(1, benched.fileset.LARGE, 1 << 20)]).list_for_load(rows)
+    with benched.Sham() as sham:
+        out = subprocess.run([program, "--seconds", "2", "--line", "400000", "--list", rows,
+                              "--connections", "2", *sham.authority.split(":")],
+                             stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
+    bps = 8 * json.loads(out)["bytes"] / 2
+    assert 400000 < bps <= 1.05 * 800000, bps
+
+
+def t_toboggan_finds_its_benchmark():
+    tool = os.path.join(ktap.BUILD, "toboggan")
+    out = subprocess.run([tool, "bench", "--help"], stdout=subprocess.PIPE, text=True, check=True)
+    assert "experiments:" in out.stdout and "compare" in out.stdout
+    out = subprocess.run([tool, "bench", "nothing"], stderr=subprocess.PIPE, text=True,
+                         check=False)
+    assert out.returncode == 2 and "unknown command" in out.stderr
+    out = subprocess.run([tool, "bench", "cost", "--rows", "nothing"], stderr=subprocess.PIPE,
+                         text=True, check=False)
+    assert out.returncode == 2 and "wire-reflect" in out.stderr
+    out = subprocess.run([tool, "--help"], stdout=subprocess.PIPE, text=True, check=True)
+    assert "bench" in out.stdout
+
+
+if __name__ == "__main__":
+    ktap.run(globals())

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A stage for scripted connections: two daemons on one root, one without wire.
+
+    stage = adversary.Stage({"/hit": body}).open()      # or ktap.Skip
+    def script(s):                  # s: a Play
+        c = s.connect()
+        r = c.get(talk.request("/hit"))
+    stage.play(script)              # IPv4 and IPv6, with wire and without
+
+A script runs once for each; what its connections received must be the same
+with wire and without, Date and Cache-Status aside, and no counter of trouble
+of the server's TCP may show with wire what it does not show without.
+"""
+import contextlib
+import ctypes
+import json
+import os
+import re
+import struct
+
+import daemon
+import ktap
+import net
+import rawtcp
+import talk
+
+WIRE, USER = 8080, 8081
+PORTS = {"wire": WIRE, "user": USER}
+FLOWS = "tbg_flows"
+BPF_MAP_GET_NEXT_KEY, BPF_MAP_GET_FD_BY_ID = 4, 14
+LIBC = ctypes.CDLL(None, use_errno=True)
+PATIENT_MS = 10000  # no retransmission by the server's socket, however busy the machine is
+TIMED = ("RetransSegs", "TCPTimeouts", "TCPLossProbes", "TCPFastRetrans", "TCPSlowStartRetrans",
+         "TCPLostRetransmit", "TCPRetransFail", "TCPSackRecovery", "TCPRenoRecovery",
+         "TCPTSReorder", "TCPSACKReorder", "TCPRenoReorder", "TCPSpuriousRTOs")
+TRACE = 24          # packets of a connection that a failure shows
+
+
+def bpf(command, attr):
+    return LIBC.syscall(net.SYS_BPF, command, attr, len(attr) - 1)
+
+
+def bare(stream):
+    """A stream of responses without what may differ."""
+    stream = re.sub(rb"\r\nDate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", b"", stream)
+    return re.sub(rb"\r\nCache-Status: [^\r]*", b"", stream)
+
+
+def trouble(before, now):
+    """{counter: by how much it moved} of net.TROUBLE."""
+    ret = {}
+    for proto, keys in net.TROUBLE.items():
+        for key in keys.split():
+            moved = now.get(f"{proto}.{key}", 0) - before.get(f"{proto}.{key}", 0)
+            if moved:
+                ret[key] = moved
+    return ret
+
+
+class Play:
+    """One run of a script: its connections, and which daemon they meet."""
+
+    def __init__(self, stage, family, tier):
+        self.stage, self.family, self.tier = stage, family, tier
+        self.st, self.d = stage.station, stage.daemons[tier]
+        self.wire = tier == "wire"
+        self.connections = []
+        self.notes = []         # what else must be the same with wire and without
+        self.began = self.late() if self.wire else 0
+
+    @property
+    def address(self):
+        return (self.st.server(self.family), PORTS[self.tier])
+
+    def new(self, **how):
+        """A connection that has sent nothing yet."""
+        c = rawtcp.Connection(self.st, self.address, **how)
+        self.connections.append(c)
+        return c
+
+    def connect(self, **how):
+        return self.new(**how).open()
+
+    def hit(self, c, request, tier=None, **more):
+        """
+        A request and its response, by wire if there is wire (or by tier). Where
+        wire had to do without its clock, or without an acknowledgement for 200
+        ms, it was the machine that was too busy.
+        """
+        r = c.get(request, **more)
+        tier = tier or self.tier
+        assert r.tier == tier or tier == "wire" and self.late() > self.began, f"by {r.tier}: {r}"
+        return r
+
+    def late(self):
+        """How often wire has left an answer to the daemon because of time."""
+        counts = talk.counts(self.stage.daemons["wire"])
+        return counts["CLOCK"] + counts["YIELD"]
+
+    def counted(self, name):
+        return talk.counts(self.stage.daemons["wire"])[name]
+
+    def outcome(self):
+        """What the client saw, to compare."""
+        return [(bare(bytes(c.seen)), c.fin is not None, c.reset) for c in self.connections], self.notes
+
+    def abandon(self):
+        """After a failure: the next script shall not hear of these connections."""
+        for c in self.connections:
+            if c.irs is not None:
+                c.put("R.", c.at, c.got, opts=c.options())
+            self.st.graves.add(c.key)
+            self.st.connections.pop(c.key, None)
+        self.st.strays.clear()
+
+    def end(self):
+        for c in self.connections:
+            if c.irs is not None and self.st.connections.get(c.key) is c:
+                c.drop()
+
+
+class Stage:
+    def __init__(self, bodies, *options, links=1, rto_ms=PATIENT_MS, interfaces="tbg0"):
+        self.bodies, self.options, self.links = bodies, options, links
+        self.rto_ms, self.interfaces = rto_ms, interfaces
+        self.net = self.station = self.site = None
+        self.daemons = {}
+
+    def open(self):
+        try:
+            self.net = net.Net(links=self.links)
+            self.net.client.sysctl("ipv4.ip_forward", 0)
+            # what the stack says of strange segments depends on no time
+            self.net.server.sysctl("ipv4.tcp_invalid_ratelimit", 0)
+            self.site = daemon.Daemon()     # never started: a root for both
+            for target, body in self.bodies.items():
+                self.site.write(target[1:], body)
+            for tier in PORTS:
+                self.daemons[tier] = self.start(tier)
+            self.station = rawtcp.Station(self.net, self.net.links[0])
+            self.patience(self.rto_ms)
+            for tier in PORTS:
+                self.warm(tier, *self.bodies)
+        except BaseException:
+            self.close(failed=True)
+            raise
+        return self
+
+    def start(self, tier):
+        port = PORTS[tier]
+        options = ("--wire", self.interfaces) if tier == "wire" else ("--tiers", "user")
+        options += ("--idle-timeout", "3600s")      # for connections that wait for a slow machine
+        with self.net.server.inside():
+            d = daemon.Daemon(*options, *self.options, root=self.site.root,
+                              listen=(f"0.0.0.0:{port}", f"[::]:{port}")).start()
+        status = talk.ask(d, "status")["tiers"]["wire"]
+        if tier == "wire" and not status["on"]:
+            d.stop()
+            raise ktap.Skip(f"wire is off: {status['why']}")
+        return d
+
+    @contextlib.contextmanager
+    def impatient(self, ms=200):
+        """The server's socket retransmits early, as it would in a network."""
+        was = self.rto_ms
+        self.patience(ms)
+        try:
+            yield
+        finally:
+            self.patience(was)
+
+    def patience(self, ms):
+        """The server's least retransmission timeout."""
+        self.rto_ms = ms
+        link, server = self.net.links[0], self.net.server
+        server.run("ip", "route", "change", f"10.87.{link.nr}.0/24", "dev", link.name, "src",
+                   link.server4, "rto_min", f"{ms}ms")
+        server.run("ip", "-6", "route", "replace", f"fd87:{link.nr}::/64", "dev", link.name,
+                   "metric", "1", "rto_min", f"{ms}ms")
+
+    def warm(self, tier, *targets):
+        """They are cached: the next one asked for is a hit."""
+        link = self.net.links[0]
+        with talk.Connection(self.net.client.connect((link.server4, PORTS[tier]))) as c:
+            for target in targets:
+                net.until(lambda target=target: c.get(target).tier in ("wire", "user"),
+                          f"{target} is never cached")
+            c.reset()       # a flow that ends with a FIN is kept for two minutes
+
+    def replace(self, target, body, *tiers):
+        """A new version, once the daemons serve it."""
+        self.site.write(target[1:], body)
+        for tier in tiers or PORTS:
+            link = self.net.links[0]
+            with talk.Connection(self.net.client.connect((link.server4, PORTS[tier]))) as c:
+                net.until(lambda c=c: c.get(target).body == body, f"{target} stays old")
+                net.until(lambda c=c: c.get(target).tier in ("wire", "user"), f"{target} is not cached")
+
+    def close(self, failed=False):
+        codes = {tier: d.stop() for tier, d in self.daemons.items()}
+        lines = {tier: d.lines for tier, d in self.daemons.items()}
+        self.daemons = {}
+        if self.station:
+            self.station.close()
+        if self.site:
+            self.site.clean()
+        if self.net:
+            self.net.close()
+        assert failed or not any(codes.values()), f"{codes}: {lines}"
+
+    def flows(self):
+        """How many connections the wire daemon follows, the closed ones too."""
+        return self.count(FLOWS)
+
+    def map_info(self, name):
+        """bpftool's word of the wire daemon's map of that name; others have the like."""
+        folder, ids = f"/proc/{self.daemons['wire'].pid}/fdinfo", set()
+        for fd in os.listdir(folder):
+            try:
+                with open(os.path.join(folder, fd), encoding="ascii") as f:
+                    ids.update(x.split()[1] for x in f if x.startswith("map_id:"))
+            except FileNotFoundError:
+                pass            # a connection, closed meanwhile
+        for number in ids:
+            out = json.loads(self.net.server.run("bpftool", "-j", "map", "show", "id", number))
+            if out["name"] == name:
+                return out
+        raise AssertionError(f"the daemon has no map {name}")
+
+    def dump(self, name):
+        """[(key, value)] of a map."""
+        number = str(self.map_info(name)["id"])
+        entries = json.loads(self.net.server.run("bpftool", "-j", "map", "dump", "id", number))
+        entries = [entry.get("formatted", entry) for entry in entries]
+        return [(entry["key"], entry["value"]) for entry in entries]
+
+    def count(self, name):
+        """Entries of a hash map, however many."""
+        info = self.map_info(name)
+        attr = struct.pack("=III", info["id"], 0, 0).ljust(64, b"\0")
+        fd = bpf(BPF_MAP_GET_FD_BY_ID, ctypes.create_string_buffer(attr))
+        try:
+            key = ctypes.create_string_buffer(info["bytes_key"])
+            attr = struct.pack("=IIQQQ", fd, 0, 0, ctypes.addressof(key), 0).ljust(64, b"\0")
+            nr = 0
+            while bpf(BPF_MAP_GET_NEXT_KEY, ctypes.create_string_buffer(attr)) == 0:
+                attr = struct.pack("=IIQQQ", fd, 0, ctypes.addressof(key), ctypes.addressof(key),
+                                   0).ljust(64, b"\0")
+                nr += 1
+        finally:
+            os.close(fd)
+        return nr
+
+    @contextlib.contextmanager
+    def told(self, play):
+        """On failure: the packets as they went."""
+        try:
+            yield
+        except Exception as why:
+            for c in play.connections:
+                ktap.note(f"{c.local} port {c.port}, {play.tier}:")
+                for line in c.trace[-TRACE:]:
+                    ktap.note(f"  {line}")
+            play.abandon()
+            raise AssertionError(f"IPv{play.family}, {play.tier}: {why!r}") from why
+
+    def run(self, script, family, tier):
+        """(what the client saw, trouble of the server's TCP)"""
+        before = self.net.server.mibs()
+        play = Play(self, family, tier)
+        with self.told(play):
+            script(play)
+            play.end()
+            assert not self.station.strays, f"for no connection: {self.station.strays}"
+        self.station.strays.clear()
+        return play.outcome(), trouble(before, self.net.server.mibs())
+
+    def play(self, script, families=(4, 6), tiers=("wire", "user"), ignore=(), as_one=(),
+             same=True):
+        """
+        ignore: counters that may differ; those of timers do if the server's socket
+        is impatient. as_one: counters that are to be
+        compared by their sum. same: the streams must be equal.
+        """
+        ignore = (*ignore, "DelayedACKLost", *(TIMED if self.rto_ms < PATIENT_MS else ()))
+        for family in families:
+            seen, moved = {}, {}
+            for tier in tiers:
+                seen[tier], moved[tier] = self.run(script, family, tier)
+                if as_one:
+                    moved[tier][as_one] = sum(moved[tier].pop(key, 0) for key in as_one)
+            if len(tiers) < 2:
+                continue
+            if same:
+                compare(family, *seen.values())
+            more = {k: (v, moved["user"].get(k, 0)) for k, v in moved["wire"].items()
+                    if v > moved["user"].get(k, 0) and k not in ignore}
+            assert not more, f"IPv{family}: counters with wire, and without: {more}"
+
+
+def compare(family, wire, user):
+    """Two outcomes: the same streams, ends and notes."""
+    for what, a, b in zip(("connections", "notes"), wire, user):
+        assert len(a) == len(b), f"IPv{family}: {len(a)} {what} with wire, {len(b)} without"
+        for i, (x, y) in enumerate(zip(a, b)):
+            assert x == y, f"IPv{family}, {what} {i}: with wire\n{x}\nand without\n{y}"
+
+
+def runner(scope, stage):
+    """ktap.run() of a program with one stage."""
+    ktap.run(scope, setup=stage.open, teardown=lambda: stage.net and stage.close())
+
+

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: GPL-2.0
+"""An HTTP client that a test can trust: nothing is repaired, nothing is lost.
+
+    c = client.Client(d.address)
+    r = c.get("/a.txt")             # r.status, r.fields, r.body, r.tier
+    c.send(b"GET ... ")             # any bytes
+    r = c.response()                # what they are answered with
+    c.ended()                       # True: the server closed, nothing was left
+
+A response that is not exactly as RFC 9112 frames it raises. Field names are
+kept as sent; one that stands twice raises.
+"""
+import os
+import re
+import socket
+import tempfile
+
+import daemon
+import ktap
+
+IN_VM = os.environ.get("TBG_WHERE", "").startswith("vm")
+WAIT_S = 120 if IN_VM else 20       # for what must happen, and then at once
+_TIER = {"toboggan; hit; detail=wire": "wire", "toboggan; hit; detail=user": "user",
+         "toboggan; fwd=uri-miss; stored": "stored", "toboggan; fwd=uri-miss": "miss"}
+
+
+class Response:
+    def __init__(self, head, body):
+        line, *fields = head.decode("latin-1").split("\r\n")
+        match = re.fullmatch(r"HTTP/1\.1 (\d\d\d) ([A-Za-z ]+)", line)
+        assert match, f"status line {line!r}"
+        self.status, self.head, self.body, self.fields = int(match[1]), head, body, {}
+        for field in fields:
+            name, colon, value = field.partition(": ")
+            assert colon and name not in self.fields, f"field {field!r}"
+            self.fields[name] = value
+
+    @property
+    def tier(self):
+        """wire, user (hits), stored or miss."""
+        return _TIER[self.fields["Cache-Status"]]
+
+    def bare(self):
+        """What all tiers must agree on: all but Date and Cache-Status."""
+        head = re.sub(rb"\r\nDate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", b"", self.head)
+        head = re.sub(rb"\r\nCache-Status: [^\r]*", b"", head)
+        return head, self.body
+
+    def __repr__(self):
+        return f"<{self.head!r} {len(self.body)} bytes {self.body[:60]!r}>"
+
+
+class Client:
+    def __init__(self, address, timeout=WAIT_S, rcvbuf=0):
+        host = address[0]
+        self.s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        if rcvbuf:      # before the handshake, or the window is larger already
+            self.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+        self.s.settimeout(timeout)
+        self.s.connect(address)
+        self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.got = b""
+
+    def send(self, data):
+        self.s.sendall(data)
+
+    def _more(self):
+        data = self.s.recv(1 << 18)
+        self.got += data
+        return data
+
+    def head(self):
+        """The next head, without its empty line."""
+        while b"\r\n\r\n" not in self.got:
+            if not self._more():
+                raise EOFError(f"end within a head: {self.got[:200]!r}")
+        head, self.got = self.got.split(b"\r\n\r\n", 1)
+        return head
+
+    def response(self, method="GET"):
+        r = Response(self.head(), b"")
+        if method == "HEAD" or r.status < 200 or r.status in (204, 304):
+            return r
+        length = int(r.fields["Content-Length"])
+        parts, have = [self.got], len(self.got)
+        while have < length:
+            data = self.s.recv(1 << 18)
+            if not data:
+                raise EOFError(f"end within a body, {have} of {length}")
+            parts.append(data)
+            have += len(data)
+        whole = b"".join(parts)
+        r.body, self.got = whole[:length], whole[length:]
+        return r
+
+    def ask(self, method, path, *fields, version="1.1"):
+        if isinstance(path, str):
+            path = path.encode("latin-1")
+        lines = [method.encode() + b" " + path + b" HTTP/" + version.encode(), b"Host: test"]
+        self.send(b"\r\n".join(lines + [x.encode() for x in fields]) + b"\r\n\r\n")
+        return self.response(method)
+
+    def get(self, path, *fields, version="1.1"):
+        return self.ask("GET", path, *fields, version=version)
+
+    def ended(self):
+        """Wait for the server's end of the stream; was there nothing before it?"""
+        try:
+            while self._more():
+                pass
+        except ConnectionResetError:
+            pass
+        return not self.got
+
+    def close(self):
+        self.s.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *why):
+        self.close()
+
+
+def once(address, data, method="GET"):
+    """(response, whether the server closed the connection then) on its own connection."""
+    with Client(address) as c:
+        c.send(data)
+        r = c.response(method)
+        close = r.fields.get("Connection") == "close"
+        assert not close or c.ended(), "bytes behind the last answer"
+        return r, close
+
+
+def start_wire(*options, interfaces="lo", **more):
+    """A started daemon with wire, or a Skip with the reason why there is none."""
+    if os.geteuid():
+        raise ktap.Skip("not root: wire cannot be loaded")
+    d = daemon.Daemon("--wire", interfaces, *options, **more)
+    d.start()
+    if "tiers wire,user" in d.ready:
+        return d
+    why = next((x for x in d.lines if "wire is off" in x), "no reason given")
+    d.stop()
+    raise ktap.Skip(why.removeprefix("toboggand: "))
+
+
+def wire_beside(user):
+    """(a daemon with wire on the root of user, "") or (None, why there is none)."""
+    try:
+        return start_wire(root=user.root), ""
+    except ktap.Skip as why:
+        ktap.note(why)
+        return None, str(why)
+
+
+def let_others_in():
+    """A daemon that somebody else starts must be able to reach its root."""
+    tmp = tempfile.gettempdir()
+    mode = os.stat(tmp).st_mode & 0o7777
+    if not mode & 0o001:
+        os.chmod(tmp, mode | 0o011)
+
+
+def hot(d, path, want="wire"):
+    """GET on one connection until that tier answers: it is then cached there."""
+    with Client(d.address) as c:
+        for _ in range(1000):
+            r = c.get(path)
+            if r.tier == want:
+                return r
+    raise AssertionError(f"{path}: never a hit of {want}: {r}")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A daemon that is told what to serve by a configuration file.
+
+    with conf.Conf({"/x/": ...}, text) as d:    # a daemon.Daemon
+        d.reconfigure(text)                     # SIGHUP, and wait for its line
+
+The text may have {root} for d.root and {folder} for the folder that all of it
+lives in. With wire=True it is one with wire, or a Skip says why there is none.
+"""
+import os
+import signal
+import time
+
+import client
+import daemon
+import ktap
+
+
+class Conf(daemon.Daemon):
+    def __init__(self, text, *options, wire=False, listen=("127.0.0.1:0",)):
+        if wire and os.geteuid():
+            raise ktap.Skip("not root: wire cannot be loaded")
+        super().__init__("--wire", "lo" if wire else "off", *options, listen=listen)
+        self.wire = wire
+        self.path = os.path.join(self.folder, "toboggan.conf")
+        self.save(text)
+
+    def save(self, text):
+        with open(self.path, "w", encoding="utf-8") as f:
+            f.write(text.replace("{root}", self.root).replace("{folder}", self.folder))
+
+    def command(self):
+        words = self.prefix + [daemon.BINARY, "--config", self.path, "--control", self.control]
+        for where in self.listen:
+            words += ["--listen", where]
+        return words + self.options
+
+    def start(self):
+        super().start()
+        if self.wire and "tiers wire,user" not in self.ready:
+            why = next((x for x in self.lines if "wire is off" in x), "no reason given")
+            self.stop()
+            raise ktap.Skip(why.removeprefix("toboggand: "))
+        return self
+
+    def hup(self, says):
+        """SIGHUP; the first line from now on that has one of says."""
+        seen = len(self.lines)
+        self.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + client.WAIT_S
+        while True:
+            for line in self.lines[seen:]:
+                if any(x in line for x in says):
+                    return line
+            assert time.monotonic() < deadline, f"never said {says}: {self.lines[seen:]}"
+            assert self.process.poll() is None, self.lines
+            time.sleep(0.005)
+
+    def reconfigure(self, text):
+        self.save(text)
+        line = self.hup((": reloaded", "not reloaded"))
+        assert ": reloaded" in line, line
+        return line
+
+
+def both(text, test, *options):
+    """test(daemon) with the fast path off and on; a Skip if it can only be off."""
+    with Conf(text, *options) as d:
+        test(d)
+    with Conf(text, *options, wire=True) as d:
+        test(d)
+
+
+class Host(client.Client):
+    """A client that asks for one host."""
+
+    def __init__(self, address, host, **more):
+        super().__init__(address, **more)
+        self.host = host
+
+    def ask(self, method, path, *fields, version="1.1"):
+        lines = [f"{method} {path} HTTP/{version}"]
+        if self.host is not None:
+            lines.append(f"Host: {self.host}")
+        self.send("\r\n".join([*lines, *fields, "", ""]).encode("latin-1"))
+        return self.response(method)
+
+    def hot(self, path, tier):
+        for _ in range(1000):
+            r = self.get(path)
+            if r.tier == tier:
+                return r
+        raise AssertionError(f"{self.host} {path}: never a hit of {tier}: {r}")

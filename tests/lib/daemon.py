@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Start and stop build/toboggand for a test.
+
+    with daemon.Daemon("--tiers", "user") as d:
+        d.write("index.html", b"hello")         # below d.root
+        s = socket.create_connection(d.address)
+
+The root, the control socket and the log live in one temporary folder, which
+goes with the daemon. start() returns when the daemon has said `ready`; a
+daemon that exits before that, or says nothing for READY_S, raises. The port is
+the kernel's choice unless listen is given.
+"""
+import atexit
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+import ktap
+
+READY_S = STOP_S = 120 if os.environ.get("TBG_WHERE", "").startswith("vm/") else 20
+BINARY = os.path.join(ktap.BUILD, "toboggand")
+
+
+_running = set()
+
+
+@atexit.register
+def _kill_all():
+    """A test that dies on the way leaves no daemon behind."""
+    for d in list(_running):
+        d.kill()
+
+
+class Daemon:
+    def __init__(self, *options, listen=("127.0.0.1:0",), root=None, prefix=()):
+        """prefix: words before the command, such as ip netns exec NAME."""
+        self.folder = tempfile.mkdtemp(prefix="tbg-")
+        os.chmod(self.folder, 0o755)
+        self.root = root or os.path.join(self.folder, "root")
+        self.control = os.path.join(self.folder, "control.sock")
+        if not root:
+            os.mkdir(self.root)
+            os.chmod(self.root, 0o755)
+        self.options = list(options)
+        self.listen = [listen] if isinstance(listen, str) else list(listen)
+        self.prefix = list(prefix)
+        self.process = None
+        self.ready = ""         # the ready line
+        self.lines = []         # all of stderr so far
+        self.addresses = []     # [(host, port)] in order of listen
+
+    def command(self):
+        words = self.prefix + [BINARY, "--control", self.control]
+        if "--upstream" not in self.options:
+            words += ["--root", self.root]
+        for where in self.listen:
+            words += ["--listen", where]
+        return words + self.options
+
+    def start(self):
+        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.PIPE, text=True,
+                                        start_new_session=True)
+        _running.add(self)
+        deadline = time.monotonic() + READY_S
+        os.set_blocking(self.process.stderr.fileno(), False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stderr, selectors.EVENT_READ)
+            rest = ""
+            while not self.ready:
+                if not selector.select(max(0, deadline - time.monotonic())):
+                    self.kill()
+                    raise TimeoutError(f"no ready line within {READY_S} s: {self.lines}")
+                got = os.read(self.process.stderr.fileno(), 65536).decode(errors="replace")
+                if not got:
+                    code = self.process.wait(STOP_S)
+                    self.clean()
+                    raise RuntimeError(f"exit {code} before ready: {self.lines + [rest]}")
+                *whole, rest = (rest + got).split("\n")
+                self.lines += whole
+                self.ready = next((x for x in whole if x.startswith("ready ")), "")
+        os.set_blocking(self.process.stderr.fileno(), True)
+        threading.Thread(target=self._read, daemon=True).start()
+        self.addresses = [(h.strip("[]"), int(p)) for h, p in
+                          re.findall(r"(\[[0-9a-f:.]+\]|\d+\.\d+\.\d+\.\d+):(\d+)", self.ready)]
+        return self
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def address(self):
+        host, port = self.addresses[0]
+        return ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+
+    @property
+    def pid(self):
+        """Of the daemon itself: none of the usual prefixes stays around."""
+        return self.process.pid
+
+    def stop(self, how=signal.SIGTERM):
+        """Signal, wait, clean up; the exit status."""
+        code = None
+        if self.process:
+            if self.process.poll() is None:
+                self.process.send_signal(how)
+            try:
+                code = self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(STOP_S)
+                self.clean()
+                raise
+        self.clean()
+        return code
+
+    def kill(self):
+        return self.stop(signal.SIGKILL)
+
+    def clean(self):
+        _running.discard(self)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def write(self, name, data, mode=0o644):
+        """A file below the root, replaced as a whole; its path."""
+        path = os.path.join(self.root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path + ".new~", "wb") as f:
+            f.write(data)
+        os.chmod(path + ".new~", mode)
+        os.rename(path + ".new~", path)
+        return path
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, kind, value, trace):
+        if kind:
+            for line in self.lines[-20:]:
+                ktap.note(f"toboggand: {line}")
+        self.stop()

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0
+"""KTAP for test programs written in Python.
+
+A test file defines functions named t_<behaviour> and ends with
+
+    if __name__ == "__main__":
+        ktap.run(globals())
+
+which runs them in order of definition, one result line each, and exits
+0 (all passed), 1 (something failed) or 4 (all skipped). Inside a test, raise
+to fail, raise ktap.Skip("reason") to skip, call ktap.note() to explain.
+Nothing here retries, waits or hides an exception. stdout carries KTAP only:
+what else a test or its children print there must go through note().
+"""
+import os
+import sys
+import time
+import traceback
+
+PASS, FAIL, SKIP = 0, 1, 4
+
+
+class Skip(Exception):
+    """The test cannot run here; the text says why and tests/expect lists it."""
+
+
+def note(text):
+    """Diagnostic lines, attached to the result line that follows them."""
+    for line in str(text).splitlines() or [""]:
+        print(f"# {line}", flush=True)
+
+
+def plan(nr):
+    print(f"TAP version 13\n1..{nr}", flush=True)
+
+
+def skip_all(reason):
+    """The whole program cannot run: one plan line, exit 4. Does not return."""
+    print(f"TAP version 13\n1..0 # SKIP {reason}", flush=True)
+    sys.exit(SKIP)
+
+
+def _one(fn):
+    try:
+        fn()
+    except Skip as why:
+        return "ok", f" # SKIP {' '.join(str(why).split()) or 'no reason given'}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException:       # a test that calls sys.exit() has failed too
+        note(traceback.format_exc())
+        return "not ok", ""
+    return "ok", ""
+
+
+def run(scope, setup=None, teardown=None):
+    """Run every t_* function of scope; never returns.
+
+    setup and teardown, if given, run once around all of them; a Skip raised
+    by setup skips the program. With arguments, only the tests named run.
+    """
+    tests = [fn for name, fn in scope.items()
+             if name.startswith("t_") and callable(fn)]
+    wanted = sys.argv[1:]
+    if wanted:
+        unknown = set(wanted) - {fn.__name__ for fn in tests}
+        if unknown:
+            sys.exit(f"ktap: no such test: {' '.join(sorted(unknown))}")
+        tests = [fn for fn in tests if fn.__name__ in wanted]
+    failed = skipped = 0
+    try:
+        if setup:
+            setup()
+    except Skip as why:
+        skip_all(why)
+    plan(len(tests))
+    try:
+        for nr, fn in enumerate(tests, 1):
+            start = time.monotonic()
+            verdict, tail = _one(fn)
+            failed += verdict != "ok"
+            skipped += tail != ""
+            print(f"# {fn.__name__} {time.monotonic() - start:.3f} s")
+            print(f"{verdict} {nr} {fn.__name__}{tail}", flush=True)
+    finally:
+        if teardown:
+            teardown()
+    if failed or not tests:
+        code = FAIL
+    else:
+        code = SKIP if skipped == len(tests) else PASS
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.abspath(os.environ.get("O") or os.path.join(ROOT, "build"))

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Network namespaces and links for a test, made by the test itself.
+
+    with net.Net(links=2) as n:             # n.server <== tbg0, tbg1 ==> n.client
+        with n.server.inside():             # this thread, and what it starts
+            d = daemon.Daemon("--wire", "tbg0,lo", listen="0.0.0.0:80").start()
+        s = n.client.connect((n.links[0].server4, 80))
+
+The namespaces have no names: descriptors of this process hold them, so the
+kernel takes them away, interfaces and all, with the last process that uses
+them, however the test ends. A socket stays in the namespace that it was made
+in. Needs root; raises ktap.Skip without, or where the kernel has no veth.
+"""
+import contextlib
+import ctypes
+import os
+import socket
+import struct
+import subprocess
+import time
+
+import client
+import ktap
+
+CLONE_NEWNET = 0x40000000
+SYS_BPF = 321                           # x86-64
+WAIT_S = client.WAIT_S
+BPF_PROG_QUERY = 16
+TCX = {"ingress": 46, "egress": 47}     # enum bpf_attach_type
+TCP_STATES = ("", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2",
+              "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING",
+              "NEW_SYN_RECV")
+
+# What never moves while nothing is lost, late or out of place.
+TROUBLE = {
+    "Tcp": "RetransSegs InErrs InCsumErrors EstabResets OutRsts",
+    "TcpExt": "TCPChallengeACK TCPSYNChallenge TCPOFOQueue TCPOFODrop TCPOFOMerge "
+              "TCPDSACKOldSent TCPDSACKOfoSent TCPDSACKRecv TCPDSACKOfoRecv "
+              "TCPDSACKIgnoredOld TCPDSACKIgnoredNoUndo TCPDSACKIgnoredDubious "
+              "TCPSpuriousRTOs TCPTimeouts TCPLossProbes TCPFastRetrans "
+              "TCPSlowStartRetrans TCPLostRetransmit TCPRetransFail TCPSACKReorder "
+              "TCPTSReorder TCPRenoReorder TCPSackRecovery TCPRenoRecovery TCPSACKReneging "
+              "TCPSACKDiscard PAWSActive PAWSEstab TSEcrRejected BeyondWindow "
+              "TCPACKSkippedSeq TCPACKSkippedPAWS TCPACKSkippedChallenge "
+              "TCPACKSkippedFinWait2 TCPACKSkippedTimeWait DelayedACKLost "
+              "TCPAbortOnData TCPAbortOnTimeout TCPAbortFailed TCPZeroWindowDrop "
+              "TCPRcvQDrop TCPBacklogDrop TCPKeepAlive OutOfWindowIcmps",
+    "IpExt": "InCsumErrors",
+}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(fn, *args):
+    ret = fn(*args)
+    if ret < 0:
+        err = ctypes.get_errno()
+        raise OSError(err, f"{fn.__name__}: {os.strerror(err)}")
+    return ret
+
+
+def here():
+    """A descriptor of the namespace that this thread is in."""
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+class Namespace:
+    """A network namespace of its own, with lo up."""
+
+    def __init__(self):
+        if os.geteuid():
+            raise ktap.Skip("not root: no network namespace can be made")
+        back = here()
+        try:
+            _call(_libc.unshare, CLONE_NEWNET)
+            try:
+                self.fd = here()
+            finally:
+                _call(_libc.setns, back, CLONE_NEWNET)
+        except OSError as why:
+            raise ktap.Skip(f"no network namespaces: {why}") from why
+        finally:
+            os.close(back)
+        # no duplicate address detection, no spurious probe of a busy machine
+        self.sysctl("ipv6.conf.all.accept_dad", 0)
+        self.sysctl("ipv6.conf.default.accept_dad", 0)
+        self.sysctl("ipv4.tcp_early_retrans", 0)
+        # A closed socket whose FIN is acknowledged becomes a TIME_WAIT of half
+        # its size at once, unless it has more than 60 s to wait for the other
+        # FIN; that one, if another CPU has it by then, is lost with the socket.
+        self.sysctl("ipv4.tcp_fin_timeout", 120)
+        self.run("ip", "link", "set", "lo", "up")
+        self.steer("lo", 0)
+
+    def steer(self, interface, cpu):
+        """It receives on one CPU: two would reorder a connection's segments."""
+        cpu = min(cpu, (os.cpu_count() or 1) - 1)
+        self.run("unshare", "--mount", "sh", "-c", "mount -t sysfs sysfs /sys && "
+                 f"echo {1 << cpu:x} > /sys/class/net/{interface}/queues/rx-0/rps_cpus")
+
+    @contextlib.contextmanager
+    def inside(self):
+        """This thread, its new sockets and children are in the namespace."""
+        back = here()
+        _call(_libc.setns, self.fd, CLONE_NEWNET)
+        try:
+            yield self
+        finally:
+            _call(_libc.setns, back, CLONE_NEWNET)
+            os.close(back)
+
+    def run(self, *words, check=True, timeout=WAIT_S):
+        """Output of a command that runs in the namespace."""
+        with self.inside():
+            done = subprocess.run(words, capture_output=True, text=True, check=False,
+                                  errors="replace", stdin=subprocess.DEVNULL, timeout=timeout)
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(words)}: exit {done.returncode}: "
+                               f"{done.stderr.strip()}")
+        return done.stdout
+
+    def sysctl(self, name, value):
+        """Sets net.NAME; returns what it was. A name the kernel has not: None."""
+        path = "/proc/sys/net/" + name.replace(".", "/")
+        with self.inside():
+            try:
+                with open(path, "r+", encoding="ascii") as f:
+                    was = f.read().strip()
+                    f.seek(0)
+                    f.write(f"{value}\n")
+            except FileNotFoundError:
+                return None
+        return was
+
+    def connect(self, address, source=None, timeout=WAIT_S, setup=None):
+        """A TCP connection from here. setup(socket) runs before connect."""
+        with self.inside():
+            s = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+        try:
+            s.settimeout(timeout)
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if setup:
+                setup(s)
+            if source:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                s.bind(source)
+            s.connect(address)
+        except BaseException:
+            s.close()
+            raise
+        return s
+
+    def mibs(self):
+        """{"Tcp.RetransSegs": 0, …} of the namespace."""
+        ret = {}
+        with self.inside():
+            for name in ("snmp", "netstat"):
+                with open(f"/proc/thread-self/net/{name}", encoding="ascii") as f:
+                    for names in f:
+                        proto, keys = names.split(":")
+                        values = next(f).split(":")[1]
+                        for key, value in zip(keys.split(), values.split()):
+                            ret[f"{proto}.{key}"] = int(value)
+        return ret
+
+    def sockets(self, port):
+        """[(state, remote port, unacknowledged bytes)] with this local TCP port."""
+        ret = []
+        for name in ("tcp", "tcp6"):
+            with self.inside(), open(f"/proc/thread-self/net/{name}", encoding="ascii") as f:
+                next(f)
+                for line in f:
+                    words = line.split()
+                    if int(words[1].rsplit(":")[1], 16) == port:
+                        ret.append((TCP_STATES[int(words[3], 16)],
+                                    int(words[2].rsplit(":")[1], 16),
+                                    int(words[4].split(":")[0], 16)))
+        return ret
+
+    def settle(self, port):
+        """Wait until each connection of port has all it sent acknowledged."""
+        until(lambda: not any(unacked for state, _, unacked in self.sockets(port)
+                              if state not in ("LISTEN", "TIME_WAIT")),
+              "sent bytes are never acknowledged")
+
+    def programs(self):
+        """{(interface, hook): [program names]} of tcx and clsact, sorted."""
+        ret = {}
+        with self.inside():
+            for ifindex, name in socket.if_nameindex():
+                for hook, number in TCX.items():
+                    found = [_prog_name(i) for i in _tcx_ids(ifindex, number)]
+                    found += [line.split()[line.split().index("handle") + 2].split(":")[0]
+                              for line in self.run("tc", "filter", "show", "dev", name, hook,
+                                                   check=False).splitlines()
+                              if " handle " in line and "direct-action" in line]
+                    if found:
+                        ret[name, hook] = sorted(found)
+        return ret
+
+    def traces(self):
+        """All that a daemon could leave on the interfaces, as text to compare."""
+        names = [name for _, name in self._names()]
+        return "\n".join([str(sorted(self.programs().items())),
+                          self.run("tc", "qdisc", "show"), self.run("bpftool", "net", "show"),
+                          *(self.run("tc", "filter", "show", "dev", name, hook, check=False)
+                            for name in names for hook in TCX)])
+
+    def _names(self):
+        with self.inside():
+            return socket.if_nameindex()
+
+    def close(self):
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+
+def _bpf(cmd, attr):
+    buf = ctypes.create_string_buffer(attr, len(attr))
+    if _libc.syscall(SYS_BPF, cmd, buf, len(attr)) < 0:
+        return None
+    return buf.raw
+
+
+def _tcx_ids(ifindex, hook):
+    """Ids of the programs on a tcx hook; a kernel without tcx has none."""
+    ids = (ctypes.c_uint32 * 64)()
+    # target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count
+    attr = _bpf(BPF_PROG_QUERY, struct.pack("=4IQII", ifindex, hook, 0, 0,
+                                            ctypes.addressof(ids), 64, 0) + bytes(32))
+    return list(ids[:struct.unpack_from("=I", attr, 24)[0]]) if attr else []
+
+
+def _prog_name(prog_id):
+    out = subprocess.run(["bpftool", "prog", "show", "id", str(prog_id)], check=True,
+                         capture_output=True, text=True).stdout.split()
+    return out[out.index("name") + 1]
+
+
+class Link:
+    """One veth pair: tbg<nr> at both ends, a pair of addresses per family."""
+
+    def __init__(self, net, nr):
+        self.name = f"tbg{nr}"
+        self.nr, self.net = nr, net
+        self.server4, self.client4 = f"10.87.{nr}.1", f"10.87.{nr}.2"
+        self.server6, self.client6 = f"fd87:{nr}::1", f"fd87:{nr}::2"
+        with net.client.inside():
+            try:
+                # the other end goes to the server by way of our descriptor
+                net.client.run("ip", "link", "add", self.name, "type", "veth",
+                               "peer", "name", self.name,
+                               "netns", f"/proc/{os.getpid()}/fd/{net.server.fd}")
+            except RuntimeError as why:
+                raise ktap.Skip(f"no veth interfaces: {why}") from why
+        self.up()
+        net.server.steer(self.name, 0)
+        net.client.steer(self.name, 1)
+
+    def up(self):
+        """Addresses and routes, again after an MTU below IPv6's least."""
+        for ns, four, six in ((self.net.server, self.server4, self.server6),
+                              (self.net.client, self.client4, self.client6)):
+            ns.run("ip", "link", "set", self.name, "up")
+            ns.run("ip", "address", "replace", f"{four}/24", "dev", self.name)
+            # a busy machine is not a lossy network: no timeout below 2 s
+            ns.run("ip", "route", "change", f"10.87.{self.nr}.0/24", "dev", self.name,
+                   "src", four, "rto_min", "2s")
+            if ns.sysctl(f"ipv6.conf.{self.name}.accept_dad", 0) is not None:
+                ns.run("ip", "address", "replace", f"{six}/64", "dev", self.name, "nodad")
+                ns.run("ip", "-6", "route", "replace", f"fd87:{self.nr}::/64", "dev",
+                       self.name, "metric", "1", "rto_min", "2s")
+
+    def set_mtu(self, mtu):
+        for ns in (self.net.server, self.net.client):
+            ns.run("ip", "link", "set", self.name, "mtu", str(mtu))
+        self.up()
+
+    def offload(self, ends=("server", "client"), **features):
+        """offload(tx="off", gro="on"): ethtool -K at these ends."""
+        words = [word for pair in features.items() for word in pair]
+        for end in ends:
+            getattr(self.net, end).run("ethtool", "-K", self.name, *words)
+
+
+class Net:
+    def __init__(self, links=1):
+        self.server = self.client = None
+        self.late = None        # counts what the machine was too slow for
+        self.links = []
+        try:
+            self.server, self.client = Namespace(), Namespace()
+            for nr in range(links):
+                self.links.append(Link(self, nr))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        for ns in (self.server, self.client):
+            if ns:
+                ns.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.close()
+
+    @contextlib.contextmanager
+    def clean(self, port, *ignore):
+        """
+        What runs inside sees no loss, no reordering, no wrong checksum. A client
+        that was starved for 200 ms got its reply from wire and from the socket:
+        what the kernels count then says nothing.
+        """
+        ends = (("server", self.server), ("client", self.client))
+        before = {name: ns.mibs() for name, ns in ends}
+        late = self.late and self.late()
+        yield
+        self.server.settle(port)
+        wrong = []
+        for name, ns in ends:
+            now = ns.mibs()
+            for proto, keys in TROUBLE.items():
+                for key in keys.split():
+                    moved = now.get(f"{proto}.{key}", 0) - before[name].get(f"{proto}.{key}", 0)
+                    if moved and key not in ignore:
+                        wrong.append(f"{name}: {proto}{key} {moved:+}")
+        if wrong and self.late and self.late() != late:
+            ktap.note(f"the machine was too slow to judge: {'; '.join(wrong)}")
+            return
+        assert not wrong, "; ".join(wrong)
+
+
+def until(fn, what="never happened", wait_s=WAIT_S):
+    """The first true value of fn."""
+    deadline = time.monotonic() + wait_s
+    while not (ret := fn()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.002)
+    return ret

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A client on a socket of the test's own making, and what the daemon counts.
+
+    with talk.Connection(n.client.connect(address)) as c:       # n: a net.Net
+        c.get("/a").tier, c.half_close(), c.reset(), …
+"""
+import fcntl
+import json
+import os
+import select
+import socket
+import struct
+import subprocess
+import termios
+
+import client
+import ktap
+
+TOOL = os.path.join(ktap.BUILD, "toboggan")
+
+
+class Connection(client.Client):
+    def __init__(self, s):      # pylint: disable=super-init-not-called
+        self.s, self.got = s, b""
+
+    def reset(self):
+        """Close with an RST."""
+        self.s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.s.close()
+
+    def half_close(self):
+        self.s.shutdown(socket.SHUT_WR)
+
+    def acked(self):
+        """Wait until the server's TCP has all that was sent."""
+        waits = 0
+        while struct.unpack("i", fcntl.ioctl(self.s, termios.TIOCOUTQ, b"\0" * 4))[0]:
+            waits += 1
+            if waits > 100:
+                select.select([], [], [], 0.001)
+            assert waits < 60000, "sent bytes are never acknowledged"
+
+    def end(self):
+        """Wait for the server's FIN, which must be the next thing to come."""
+        assert not self.got and not self.s.recv(65536), f"more than the answers: {self.got!r}"
+
+
+def request(target, *fields, method="GET", version="HTTP/1.1", body=b""):
+    lines = [f"{method} {target} {version}", "Host: test", *fields]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
+
+
+def ask(d, *args):
+    """The tool's JSON answer."""
+    out = subprocess.run([TOOL, "--control", d.control, "--json", *args],
+                         capture_output=True, check=True, timeout=client.WAIT_S).stdout
+    return json.loads(out)
+
+
+def counts(d):
+    """{"HIT_WIRE": 1, "MISS": 1, …}"""
+    stats = ask(d, "stats")
+    return {x["name"]: x["count"] for x in stats["packets"] + stats["passes"]}
+
+
+def hits(d):
+    return counts(d)["HIT_WIRE"]
+
+
+def content(path, length):
+    """A body that tells which file it is of, and where in it each byte is."""
+    unit = f"[{path}:%06d]"
+    out, at = [], 0
+    while at < length:
+        out.append((unit % at).encode())
+        at += len(out[-1])
+    return b"".join(out)[:length]

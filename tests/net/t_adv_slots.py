@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Crowds of connections: every slot of a connection comes back, none is had twice.
+
+    TBG_CONNECTIONS=1000000     opened and closed, one crowd after the other
+    TBG_CONCURRENT=100000       open at one time (the daemon needs as many descriptors)
+
+The clients are a few bytes each here, without sockets: rawtcp answers for them.
+"""
+import os
+import resource
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import adversary
+import client
+import ktap
+import net
+import rawtcp
+import talk
+
+BODY = talk.content("hit", 100)
+HIT = talk.request("/hit")
+# what the plan makes of the memory is read from the map; this is a few thousand
+MEMORY = "1M" if client.IN_VM else "24M"
+TOTAL = int(os.environ.get("TBG_CONNECTIONS", 3000 if client.IN_VM else 20000))
+CONCURRENT = int(os.environ.get("TBG_CONCURRENT", 0))
+CHUNK = 100             # connections at a time: their packets fit into any queue on the way
+FIRST_PORT, PORTS = 10000, 50000
+OPTS = rawtcp.options(mss=1460, sackok=True, ts=(1000, 0), wscale=7)
+stage = adversary.Stage({"/hit": BODY}, "--memory", MEMORY, "--connections-max", "50000")
+
+
+class Member:
+    """One connection of a crowd, as little of it as there can be."""
+    __slots__ = ("crowd", "port", "at", "got", "seen", "state", "ts", "end")
+
+    def __init__(self, crowd, port):
+        self.crowd, self.port = crowd, port
+        self.at, self.got, self.seen, self.state, self.ts = port * 4000, 0, 0, "syn", 1000
+        self.end = None
+
+    def put(self, flags, data=b""):
+        st, crowd = self.crowd.st, self.crowd
+        self.ts += 1
+        opts = OPTS if flags == "S" else rawtcp.options(ts=(self.ts, crowd.tsval.get(self.port, 0)))
+        seg = st.tcp(crowd.source, crowd.server, self.port, crowd.rport, self.at,
+                     self.got, flags, 65535, opts, data)
+        st.put(st.frame(crowd.family, st.ip(crowd.source, crowd.server, seg)))
+        self.at += len(data) + ("S" in flags or "F" in flags)
+
+    def came(self, seg):
+        """The next step of what this one is to do."""
+        crowd = self.crowd
+        assert seg.bits & rawtcp.RST or (seg.ack - self.at) % rawtcp.MOD == 0, f"{self.port}: {seg}"
+        assert not seg.bits & rawtcp.RST, f"{self.port} {self.state}: {seg}"
+        if "ts" in seg.options:
+            crowd.tsval[self.port] = seg.options["ts"][0]
+        if self.state == "syn":
+            assert seg.flags == "S.", f"{self.port}: {seg}"
+            self.got = (seg.seq + 1) % rawtcp.MOD
+            self.put(".")
+            self.step("open", crowd.then != "ask")
+            if crowd.then == "ask":
+                self.ask()
+        elif self.state == "asked":
+            assert seg.seq == self.got, f"{self.port}: {seg}, wanted {self.got}"
+            assert b"detail=wire" in seg.data and seg.data.endswith(BODY), f"{self.port}: {seg.data}"
+            self.got = (self.got + len(seg.data)) % rawtcp.MOD
+            self.put(".")
+            self.step("answered", True)
+        elif self.state == "closing" and seg.bits & rawtcp.FIN:
+            self.got = (self.got + 1) % rawtcp.MOD
+            self.put(".")
+            self.step("closed", True)
+
+    def step(self, state, done):
+        self.state = state
+        if done:
+            self.crowd.waiting.discard(self)
+
+    def ask(self):
+        self.put("P.", HIT)
+        self.state = "asked"
+
+
+class Crowd:
+    """Connections from one address to the wire daemon, moved on in chunks."""
+
+    def __init__(self, family, source=None):
+        self.st, self.family = stage.station, family
+        self.source = source or self.st.address(family)
+        self.server, self.rport = self.st.server(family), adversary.WIRE
+        self.members, self.waiting, self.tsval = [], set(), {}
+        self.then = ""
+
+    def move(self, members, first):
+        """first(member) for all; until each of them is where it stops by itself."""
+        for at in range(0, len(members), CHUNK):
+            chunk = members[at:at + CHUNK]
+            self.waiting.update(chunk)
+            for m in chunk:
+                first(m)
+            while self.waiting:
+                assert self.st.pump(net.WAIT_S), \
+                    f"{len(self.waiting)} wait, such as {next(iter(self.waiting)).state}"
+
+    def open(self, nr, ask=True):
+        self.then = "ask" if ask else ""
+        self.members = [Member(self, FIRST_PORT + i) for i in range(nr)]
+        for m in self.members:
+            self.st.connections[(self.source, m.port, self.server, self.rport)] = m
+        self.move(self.members, lambda m: m.put("S"))
+
+    def ask(self):
+        self.then = ""
+        self.move(self.members, Member.ask)
+
+    def reset(self):
+        for i, m in enumerate(self.members):
+            self.st.connections.pop((self.source, m.port, self.server, self.rport))
+            m.put("R.")
+            if i % CHUNK == 0:
+                self.st.barrier(self.family)
+        self.st.barrier(self.family)
+        self.members = []
+
+    def finish(self):
+        """Close in both directions, ours first."""
+        def fin(m):
+            m.put("F.")
+            m.state = "closing"
+        self.move(self.members, fin)
+        self.st.barrier(self.family)
+        for m in self.members:
+            self.st.connections.pop((self.source, m.port, self.server, self.rport))
+        self.members = []
+
+
+def status(name):
+    return talk.ask(stage.daemons["wire"], "status")[name]
+
+
+def emptied():
+    """No connection, and no flow of one, is left."""
+    net.until(lambda: status("connections") == 0, "the daemon still has connections")
+    net.until(lambda: not stage.flows(), "flows are never buried")
+
+
+def slots():
+    """How many connections wire can follow at a time."""
+    return stage.map_info("tbg_conns")["max_entries"]
+
+
+def descriptors(nr):
+    """Skips unless the daemon could have so many."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < nr + 1000:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (nr + 1000, nr + 1000))
+        except (ValueError, OSError) as why:
+            raise ktap.Skip(f"{nr} connections need as many descriptors, "
+                            f"and the limit is {hard}: {why}") from why
+
+
+def begin():
+    stage.open()
+    # the warm-up's connection
+    emptied()
+
+
+def t_every_slot_comes_back():
+    """Crowds as large as there are slots: one lost, and wire could not serve all of the next."""
+    nr = slots()
+    descriptors(nr)
+    crowds = {family: Crowd(family) for family in (4, 6)}
+    total, turn = 0, 0
+    while total < TOTAL:
+        crowd = crowds[4 if turn % 2 else 6]
+        crowd.open(nr)
+        if turn == 0:
+            assert stage.flows() == nr, "not every connection has a flow"
+        crowd.reset()
+        emptied()
+        total, turn = total + nr, turn + 1
+    ktap.note(f"{total} connections opened and closed, {nr} at a time")
+    assert not stage.flows(), "entries are left in the map of flows"
+    assert not stage.count("tbg_embryos"), "embryos are left of those who are grown up"
+
+
+def t_slots_of_who_never_asked_come_back():
+    """Closed in both directions without a request; and half-open ones that are reset."""
+    nr = slots()
+    descriptors(nr)
+    crowd = Crowd(4)
+    crowd.open(nr // 2, ask=False)
+    crowd.finish()
+    for port in range(FIRST_PORT + nr // 2, FIRST_PORT + nr):
+        m = Member(crowd, port)
+        seg = crowd.st.tcp(crowd.source, crowd.server, port, crowd.rport, m.at, 0, "S", 65535, OPTS)
+        crowd.st.put(crowd.st.frame(4, crowd.st.ip(crowd.source, crowd.server, seg)))
+        seg = crowd.st.tcp(crowd.source, crowd.server, port, crowd.rport, m.at + 1, 0, "R", 0)
+        crowd.st.put(crowd.st.frame(4, crowd.st.ip(crowd.source, crowd.server, seg)))
+        if port % CHUNK == 0:
+            crowd.st.barrier(4)
+    crowd.st.barrier(4)
+    crowd.st.strays.clear()     # the SYN-ACKs
+    emptied()
+    crowd.open(nr)
+    crowd.reset()
+    emptied()
+
+
+def t_beyond_the_slots_the_socket_answers():
+    """A full pool is no error: the next tier, and wire again when there is room."""
+    nr = slots()
+    descriptors(nr)
+    crowd = Crowd(6)
+    crowd.open(nr)
+    s = adversary.Play(stage, 4, "wire")
+    with stage.told(s):
+        s.hit(s.connect(), HIT, tier="user")
+        s.end()
+    crowd.ask()             # all of them are wire's still
+    crowd.reset()
+    emptied()
+    s = adversary.Play(stage, 4, "wire")
+    with stage.told(s):
+        s.hit(s.connect(), HIT)
+        s.end()
+    emptied()
+
+
+def t_concurrent_connections():
+    """TBG_CONCURRENT of them at one time, each asking twice."""
+    if not CONCURRENT:
+        raise ktap.Skip("takes minutes: TBG_CONCURRENT=100000 runs it")
+    descriptors(CONCURRENT)
+    stage.daemons.pop("wire").stop()
+    stage.options = ("--memory", "1G", "--connections-max", str(CONCURRENT + 100))
+    stage.daemons["wire"] = stage.start("wire")
+    stage.warm("wire", "/hit")
+    emptied()
+    assert slots() >= CONCURRENT, f"{slots()} slots"
+    crowds, left = [], CONCURRENT
+    while left:
+        crowds.append(Crowd(6 if len(crowds) % 2 else 4))
+        crowds[-1].open(min(left, PORTS))
+        left -= len(crowds[-1].members)
+    assert stage.flows() == CONCURRENT and status("connections") == CONCURRENT
+    for crowd in crowds:
+        crowd.ask()
+    for crowd in crowds:
+        crowd.reset()
+    emptied()
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=lambda: stage.net and stage.close())

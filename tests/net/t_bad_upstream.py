@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Upstreams that misbehave: what the client gets, what is stored, what is reused."""
+import itertools
+import os
+import socket
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
+import daemon                       # noqa: E402
+import ktap                         # noqa: E402
+import origin                       # noqa: E402
+from origin import END, ask, reply  # noqa: E402
+
+CACHED = b"Cache-Control: max-age=60\r\n"
+d = o = None
+_names = itertools.count()
+
+
+def begin():
+    global d, o
+    o = origin.Origin()
+    d = daemon.Daemon("--upstream", o.url, "--tiers", "user", "--workers", "1",
+                      "--first-byte-timeout", "1500ms", "--upstream-idle-timeout", "1500ms").start()
+
+
+def end():
+    d.stop()
+    o.close()
+
+
+def path():
+    return f"/b-{next(_names)}"
+
+
+def then_closes(data):
+    def send(c, r):
+        c.send(data)
+        return END
+    return send
+
+
+def good_after(p, body=b"good"):
+    """The next request for it is answered by the origin, and rightly."""
+    o.on(p, reply(200, body))
+    r = ask(d.address, "GET", p)
+    assert r.status == 200 and r.body == body and not r.hit, r
+
+
+MALFORMED = [
+    b"garbage\r\n\r\n", b"\r\n\r\n", b"\0\0\0\0", b"HTTP/1.1\r\n\r\n", b"HTTP/1.1 \r\n\r\n",
+    b"HTTP/2.0 200 OK\r\n\r\n", b"HTTP/0.9 200 OK\r\n\r\n", b"http/1.1 200 OK\r\n\r\n",
+    b"HTTP/1.1 20 OK\r\n\r\n", b"HTTP/1.1 2000 OK\r\n\r\n", b"HTTP/1.1 099 OK\r\n\r\n",
+    b"HTTP/1.1 600 OK\r\n\r\n", b"HTTP/1.1 999 OK\r\n\r\n", b"HTTP/1.1  200 OK\r\n\r\n",
+    b"HTTP/1.1 2x0 OK\r\n\r\n", b"HTTP/1.1 200\tOK\r\n\r\n", b"HTTP/1.1 200 O\0K\r\n\r\n",
+    b"<html>HTTP/1.1 200 OK\r\n\r\n",
+]
+
+FIELDS = [
+    b"Content-Length: 4\r\nContent-Length: 5\r\n", b"Content-Length: 4, 5\r\n",
+    b"Content-Length: +4\r\n", b"Content-Length: -1\r\n", b"Content-Length: 4 4\r\n",
+    b"Content-Length: 0x4\r\n", b"Content-Length: 4a\r\n", b"Content-Length: \r\n",
+    b"Content-Length: 99999999999999999999\r\n", b"Content-Length: 4,\r\n",
+    b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+    b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+    b"Transfer-Encoding: gzip\r\n", b"Transfer-Encoding: gzip, chunked\r\n",
+    b"Transfer-Encoding: chunked, chunked\r\n", b"Transfer-Encoding: xchunked\r\n",
+    b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+    b"Transfer-Encoding: \r\n", b"Transfer-Encoding: identity\r\n",
+    b"Content-Length : 4\r\n", b"Content-Length\r\n", b": x\r\n", b"X Y: z\r\n",
+    b"X: a\r\n folded: b\r\n", b" Content-Length: 4\r\n", b"X: a\0b\r\n", b"X: a\rb\r\n",
+    b"X: a\x01b\r\n", b"X\x80: a\r\n",
+]
+
+
+def t_malformed_heads_are_502_and_not_stored():
+    wrong = []
+    for data in MALFORMED + [b"HTTP/1.1 200 OK\r\n" + CACHED + f + b"\r\nbody" for f in FIELDS] + \
+            [b"HTTP/1.0 200 OK\r\n" + CACHED + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"]:
+        p = path()
+        o.on(p, then_closes(data))
+        r = ask(d.address, "GET", p)
+        if r.status != 502:
+            wrong.append(f"{data!r}: {r}")
+        good_after(p)
+    assert not wrong, "\n".join(wrong)
+
+
+def t_tolerated_heads():
+    for data in (b"HTTP/1.1 200\r\n", b"HTTP/1.1 200 \r\n", b"HTTP/1.0 200 OK\r\n",
+                 b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n", b"HTTP/1.1 200 OK\n",
+                 b"HTTP/1.1 200 \xe4\xf6\r\nX: \xe4\r\n"):
+        p = path()
+        o.on(p, then_closes(data + b"Content-Length: 4\r\n\r\nbody"))
+        r = ask(d.address, "GET", p)
+        assert r.status == 200 and r.body == b"body", (data, r)
+
+
+def t_oversized_head_is_502():
+    for line in (b"X: " + b"a" * 100000 + b"\r\n", b"X: y\r\n" * 20000, b"a: b\r\n" * 300,
+                 b"X" * 100000):
+        p = path()
+        o.on(p, then_closes(b"HTTP/1.1 200 OK\r\n" + CACHED + line + b"\r\n"))
+        assert ask(d.address, "GET", p).status == 502
+        good_after(p)
+
+
+def t_closed_before_the_head_ends_is_502():
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+    for n in (0, 1, 8, 15, 17, len(whole) - 2, len(whole) - 1):
+        p = path()
+        o.on(p, then_closes(whole[:n]))
+        assert ask(d.address, "GET", p).status == 502, n
+        good_after(p)
+
+
+def truncated(p):
+    """The client must see that the answer is not whole."""
+    try:
+        r = ask(d.address, "GET", p)
+    except (EOFError, ConnectionResetError, ValueError):
+        return True
+    return r.status == 502
+
+
+def t_truncated_bodies_end_the_connection_and_are_not_stored():
+    ok = b"HTTP/1.1 200 OK\r\n" + CACHED
+    te = ok + b"Transfer-Encoding: chunked\r\n\r\n"
+    for data in (ok + b"Content-Length: 10\r\n\r\nabc", ok + b"Content-Length: 100000\r\n\r\n",
+                 ok + b"Content-Length: 999999999999\r\n\r\n" + b"x" * 100000,
+                 te, te + b"3", te + b"3\r\n", te + b"3\r\nab", te + b"3\r\nabc\r\n",
+                 te + b"3\r\nabc\r\n0\r\n", te + b"3\r\nabc\r\n0\r\nX: y\r\n"):
+        p = path()
+        o.on(p, then_closes(data))
+        assert truncated(p), data[-40:]
+        good_after(p)
+
+
+def t_wrong_chunks_end_the_connection_and_are_not_stored():
+    te = b"HTTP/1.1 200 OK\r\n" + CACHED + b"Transfer-Encoding: chunked\r\n\r\n"
+    for tail in (b"x\r\n", b"\r\n", b"-1\r\n", b"0x3\r\nabc\r\n0\r\n\r\n", b"3 \n abc", b"3\nabc\r\n",
+                 b"3\r\nabcd\r\n0\r\n\r\n", b"3\r\nabc0\r\n\r\n", b"ffffffffffffffff\r\n",
+                 b"10000000000000000\r\nx", b"3;\0\r\nabc\r\n", b"3\r\nabc\r\n0\r\nnot a field\r\n\r\n",
+                 b"3\r\nabc\r\n0\r\n X: y\r\n\r\n", b"3;" + b"a" * 10000 + b"\r\n",
+                 b"0\r\n" + b"X: y\r\n" * 2000 + b"\r\n", b"+3\r\nabc\r\n0\r\n\r\n"):
+        p = path()
+        o.on(p, then_closes(te + tail))
+        assert truncated(p), tail[:40]
+        good_after(p)
+
+
+def t_close_delimited_reset_is_not_taken_for_an_end():
+    def reset(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\n" + CACHED + b"\r\nhalf")
+        time.sleep(0.2)             # the reset must not overtake the bytes
+        c.s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        return END
+
+    p = path()
+    o.on(p, reset)
+    assert truncated(p)
+    good_after(p)
+
+
+def t_smuggled_second_response_never_reaches_another_client():
+    evil = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n" + CACHED + b"\r\nevil"
+    first = [reply(200, b"first") + evil, reply(204, b"") + evil, reply(304, b"") + evil,
+             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + evil,
+             reply(200, b"first") + b"\r\n", reply(204, b"").replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\n") + evil]
+    for data in first:
+        p, q = path(), path()
+        o.on(p, data)
+        o.on(q, reply(200, b"right"))
+        ask(d.address, "GET", p)
+        for _ in range(3):
+            assert ask(d.address, "GET", q).body == b"right", data
+        used = {r.connection for r in o.seen(p)}
+        assert not used & {r.connection for r in o.seen(q)}, "the connection was used again"
+
+
+def t_bytes_on_an_idle_connection_end_it():
+    p, go, sent = path(), threading.Event(), threading.Event()
+
+    def later(c, r):
+        c.send(reply(200, b"one"))
+        go.wait(20)
+        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        sent.set()
+
+    o.on(p, later, reply(200, b"two"))
+    assert ask(d.address, "GET", p).body == b"one"
+    go.set()
+    sent.wait(20)
+    o.wait_end(p)
+    r = ask(d.address, "GET", p)
+    assert r.body == b"two", r
+    one, two = o.seen(p)
+    assert one.connection != two.connection
+
+
+def t_head_with_a_body_is_not_read_as_a_response():
+    p, q = path(), path()
+    o.on(p, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+    o.on(q, reply(200, b"right"))
+    r = ask(d.address, "HEAD", p)
+    assert r.field("Content-Length") == "4", r
+    assert ask(d.address, "GET", q).body == b"right"
+
+
+def t_endless_head_drip_is_504():
+    def drip(c, r):
+        while True:
+            c.send(b"HTTP/1.1 200 OK\r\n"[:9] if not drip.nr else b"X")
+            drip.nr += 1
+            time.sleep(0.05)
+
+    drip.nr = 0
+    p = path()
+    o.on(p, drip)
+    start = time.monotonic()
+    r = ask(d.address, "GET", p)
+    assert r.status in (502, 504) and time.monotonic() - start < 10, r
+
+
+def t_silence_is_504():
+    p = path()
+    o.on(p, lambda c, r: time.sleep(4))
+    assert ask(d.address, "GET", p).status == 504
+
+
+def t_silence_within_a_body_ends_it():
+    p = path()
+
+    def stall(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n" + CACHED + b"\r\nabc")
+        time.sleep(4)
+        return END
+
+    o.on(p, stall)
+    assert truncated(p)
+    good_after(p)
+
+
+def t_slow_bodies_byte_by_byte_arrive():
+    p = path()
+    whole = reply(200, b"slow body", "Cache-Control: max-age=60")
+
+    def slow(c, r):
+        for i in range(len(whole)):
+            c.send(whole[i:i + 1])
+
+    o.on(p, slow)
+    assert ask(d.address, "GET", p).body == b"slow body"
+    assert ask(d.address, "GET", p).hit
+
+
+def t_endless_interim_responses_are_502():
+    p = path()
+
+    def endless(c, r):
+        while True:
+            c.send(b"HTTP/1.1 102 Processing\r\n\r\n")
+
+    o.on(p, endless)
+    with origin.Client(d.address) as c:
+        r = c.request("GET", p)
+        nr = 0
+        while r.status == 102 and nr < 1000:
+            r, nr = c.answer(), nr + 1
+    assert r.status == 502 and nr < 100, (r, nr)
+
+
+def t_unasked_101_is_502():
+    p = path()
+    o.on(p, b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
+    assert ask(d.address, "GET", p).status == 502
+
+
+def t_endless_body_of_a_storable_answer_is_not_kept():
+    p, stop = path(), threading.Event()
+
+    def endless(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\n" + CACHED + b"Transfer-Encoding: chunked\r\n\r\n")
+        while not stop.is_set():
+            c.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+
+    o.on(p, endless)
+    got = 0
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+        c.head()
+        while got < 200 << 20:
+            got += len(c.s.recv(1 << 20))
+    stop.set()
+    with open(f"/proc/{d.pid}/status", encoding="ascii") as f:
+        rss = next(int(x.split()[1]) for x in f if x.startswith("VmRSS"))
+    assert rss < 120 << 10, f"{rss} kB resident"
+    good_after(p)
+
+
+def t_nothing_is_left_behind():
+    """After all of the above: no connection and no descriptor but the pool's."""
+    o.on("/end", reply(200, b"x", "Connection: close"))
+    for _ in range(20):
+        assert ask(d.address, "GET", "/end").status == 200
+    for _ in range(200):        # the daemon closes at its own pace
+        fds = len(os.listdir(f"/proc/{d.pid}/fd"))
+        if fds < 64:
+            break
+        time.sleep(0.05)
+    assert fds < 64, f"{fds} descriptors are open"
+    assert d.process.poll() is None
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)

@@ -1,0 +1,341 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The configuration file: what it may say, how a mistake is told, what comes of it."""
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import client
+import conf
+import daemon
+import ktap
+
+folder = ""
+
+
+def begin():
+    global folder
+    folder = tempfile.mkdtemp(prefix="tbg-")
+    os.chmod(folder, 0o755)
+
+
+def end():
+    subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def check(text):
+    """(exit status, stdout, stderr) of --check; {root} is a folder."""
+    path = os.path.join(folder, "check.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text.replace("{root}", folder))
+    r = subprocess.run([daemon.BINARY, "--check", path], capture_output=True, text=True,
+                       stdin=subprocess.DEVNULL, timeout=client.WAIT_S, check=False)
+    return r.returncode, r.stdout, r.stderr
+
+
+GOOD = (
+    'root = "{root}"',
+    "root = {root}\n",
+    'root = "{root}"\nlisten = "0.0.0.0:80"\nmemory = 8M\n',
+    'root = "{root}"\nlisten = {"0.0.0.0:80", "[::]:80"}\nlocation / { expires = 1h }\n',
+    'host "a" { root = "{root}" }\nhost "*.a" { root = "{root}" default = yes }\n',
+    'root = "{root}" # why\nhost a { location "/" { index = off  autoindex = on } }\n',
+    'root = "{root}"\ntypes = {"text/x-a a", "text/x-b b bb"}\nmedia-types = "/nonexistent"\n',
+    'root = "{root}"\ntype "image/*" { expires = max }\nlocation "*.x" { type "text/css" { headers = {"A: b"} } }\n',
+    'root = "{root}"\nheaders = {}\nindex = {"a", "b"}\nerror-page = "404 /x"\n',
+)
+
+# (text, line, what else the message must have)
+BAD = (
+    ('root = "/nonexistent/folder"', 1, ("root", "/nonexistent/folder", "No such file", "a folder")),
+    ('root = "{root}/check.conf"', 1, ("root", "Not a directory", "a folder")),
+    ('\n\nmemory = "lots"', 3, ("memory", "lots", "a size from 1M")),
+    ('speed = 9', 1, ("speed", "accepted", "memory", "host", "error-page")),
+    ('host a {\n root = "{root}"\n speed = 9 }', 3, ("speed", "accepted", "alias", "location")),
+    ('host a {\n root = "{root}"\n location / {\n\n  alias = x } }', 5, ("alias", "accepted", "expires", "type")),
+    ('type "text/css" {\n root = "{root}" }', 2, ("root", "accepted", "expires", "cache-control")),
+    ('root = "{root}"\nlocation "/a" {\n\texpires = "soon"\n}', 3, ("expires", "soon", "a time such as 30d")),
+    ('root = "{root}"\nlocation "a" {\n\texpires = 1\n}', 2, ("location", '"a"', "begins with a slash")),
+    ('root = "{root}"\nlocation "**" { }', 2, ("location", '"**"', "begins with a slash")),
+    ('root = "{root}"\ntype "text" {\n}', 2, ("type", '"text"', "text/html or image/*")),
+    ('root = "{root}"\n\nhost "a b" {\n}', 3, ("host", '"a b"', "a host's name")),
+    ('root = "{root}"\nhost a {\n}\nhost A {\n}', 4, ("host", '"A"', "each name once")),
+    ('root = "{root}"\nhost a {\n}\nhost b {\n alias = {"c", "a."}\n}', 4, ('"b"', '"a."', "each name once")),
+    ('root = "{root}"\nhost a {\n}\nhost a {\n}', 4, ("title", "'a'", "accepted")),
+    ('root = "{root}"\nhost a { default = yes }\nhost b { default = yes }', 3, ('"b"', '"a"', "one default")),
+    ('host a {\n index = x\n}', 1, ("a", "no root", "expected root")),
+    ('host a { root = "{root}" }\nlocation /b {\n}', 2, ("location", '"/b"', "expected it in a host")),
+    ('root = "{root}"\nheaders = {"A: b",\n "Content-Length: 1"}', 3, ("headers", "Content-Length: 1", '"Name: value"')),
+    ('root = "{root}"\nheaders = {"A"}', 2, ("headers", '"A"', '"Name: value"')),
+    ('root = "{root}"\nerror-page = {"404 /a", "40 /b"}', 2, ("error-page", "40 /b", "statuses from 400")),
+    ('root = "{root}"\ncookies = "maybe"', 2, ("cookies", "maybe", "pass or ignore")),
+    ('root = "{root}"\nautoindex = 2', 2, ("autoindex", '"2"', "on or off")),
+    ('root = "{root}"\nindex = {"a/b"}', 2, ("index", "a/b", "without a slash")),
+    ('root = "{root}"\nbody-max = big', 2, ("body-max", "big", "a size up to")),
+    ('root = "{root}"\ntypes = {"text x"}', 2, ("types", "text x", "a media type and its suffixes")),
+    ('root = "{root}"\nlisten = {"0.0.0.0:80", "80"}', 2, ("listen", '"80"', "ADDR:PORT")),
+    ('root = "{root}"\nhost a {\n location / {\n  expires = 1\n', 3, ("never closed", "expected }")),
+    ('root = "{root}"\n}', 2, ("accepted",)),
+    ('root = "/a\nb\nc"\n', 3, ("root", "/a?b?c", "a folder")),
+    ('root = "{root}"\nheaders = {"%s"}' % ("x" * 5000), 2, ("headers", "x" * 100, '"Name: value"')),
+    ('root = "{root}', 0, ("accepted",)),
+    ('root = "{root}"\nheaders = {"A: %s", "B: %s", "C: %s"}' % (("x" * 900,) * 3), 0,
+     ("bytes of headers", "at most 2048")),
+    ('root = {root}\n' + "".join(f'location "/{i}" {{ }}\n' for i in range(1001)), 0, ("1001", "at most 1000")),
+)
+
+
+def t_good_files_are_said_to_be_good():
+    for text in GOOD:
+        code, out, err = check(text)
+        assert code == 0 and not err and out.endswith(": good\n") and out.count("\n") == 1, (text, code, out, err)
+
+
+def t_every_mistake_is_one_line_with_file_line_value_and_what_is_accepted():
+    for text, line, says in BAD:
+        code, out, err = check(text)
+        assert code == 2 and not out and err.count("\n") == 1, (text[:200], code, out, err)
+        where = f"{folder}/check.conf:" + (f"{line}: " if line else "")
+        assert err.startswith("toboggand: ") and where in err, (text[:200], err)
+        for word in says:
+            assert word in err, (text[:200], word, err)
+
+
+def t_every_setting_has_a_place_in_the_manual():
+    with open(os.path.join(ktap.ROOT, "userd/settings.c"), encoding="utf-8") as f:
+        names = re.findall(r'^\tX\("([a-z-]+)", \w+, ', f.read(), re.M)
+    with open(os.path.join(ktap.ROOT, "Documentation/toboggan.conf.5.rst"), encoding="utf-8") as f:
+        manual = f.read()
+    help_text = subprocess.run([daemon.BINARY, "--help"], capture_output=True, text=True, check=True).stdout
+    options = set(re.findall(r"^  --([a-z-]+)", help_text, re.M)) - {"config", "check", "help", "version"}
+    assert len(names) > 10 and len(options) > 10
+    for name in set(names) | options:
+        assert f"**{name} =" in manual or f"**{name}**" in manual, name
+
+
+def t_file_that_is_not_there_is_named():
+    r = subprocess.run([daemon.BINARY, "--check", "/nonexistent/x"], capture_output=True, text=True,
+                       timeout=client.WAIT_S, check=False)
+    assert r.returncode == 2 and "/nonexistent/x" in r.stderr and "No such file" in r.stderr, r
+
+
+def t_root_on_the_command_line_wins():
+    with conf.Conf('root = "/"\n') as d:
+        d.write("a.txt", b"x")
+        with client.Client(d.address) as c:
+            assert c.get("/a.txt").status == 404
+    d = conf.Conf('root = "/"\n')
+    d.options += ["--root", d.root]
+    with d:
+        d.write("a.txt", b"x")
+        with client.Client(d.address) as c:
+            assert c.get("/a.txt").body == b"x"
+
+
+FIELDS = """
+root = "{root}"
+headers = {"X-All: yes", "X-Deep: top"}
+location "/a/" {
+	expires = 1h
+	cache-control = "public"
+	headers = {"X-Deep: a"}
+	type "text/css" { expires = 1d }
+}
+location "*.png" { expires = max }
+type "text/html" { expires = epoch }
+"""
+WANTED = {      # path: (Cache-Control, X-Deep)
+    "/x.html": ("no-cache", "top"), "/x.css": (None, "top"), "/a/x.html": ("max-age=3600, public", "a"),
+    "/a/x.css": ("max-age=86400, public", "a"), "/a/x.png": ("max-age=315360000", "top"),
+    "/x.png": ("max-age=315360000", "top"),
+}
+
+
+def t_fields_of_a_location_are_the_same_in_every_tier():
+    def test(d):
+        os.makedirs(os.path.join(d.root, "a"), exist_ok=True)
+        for path in WANTED:
+            d.write(path[1:], path.encode())
+        d.write("big.html", b"x" * 200000)
+        for path, (control, deep) in WANTED.items():
+            first = client.once(d.address, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())[0]
+            hit = client.hot(d, path, "wire" if d.wire else "user")
+            for r in (first, hit):
+                assert r.fields.get("Cache-Control") == control, (path, r)
+                assert (r.fields.get("X-Deep"), r.fields.get("X-All")) == (deep, "yes"), (path, r)
+            assert first.bare() == hit.bare(), (first, hit)
+            with client.Client(d.address) as c:
+                head = c.ask("HEAD", path)
+                assert head.bare()[0] == hit.bare()[0], (head, hit)
+                r = c.get(path, f"If-None-Match: {hit.fields['ETag']}")
+                assert r.status == 304 and r.fields.get("Cache-Control") == control, r
+                assert "X-All" not in r.fields, r
+        with client.Client(d.address) as c:
+            r = c.get("/big.html")
+            assert (r.fields["Cache-Control"], r.fields["X-All"]) == ("no-cache", "yes"), r
+            r = c.get("/none")
+            assert r.status == 404 and "X-All" not in r.fields, r
+            r = c.get("/a")
+            assert r.status == 301 and r.fields["X-All"] == "yes", r
+    conf.both(FIELDS, test)
+
+
+def t_cookie_is_left_to_the_daemon_where_the_location_says_so():
+    def test(d):
+        os.makedirs(os.path.join(d.root, "app"), exist_ok=True)
+        d.write("app/x.txt", b"x")
+        d.write("x.txt", b"x")
+        hit = "wire" if d.wire else "user"
+        for path, with_cookie in (("/x.txt", hit), ("/app/x.txt", "user")):
+            client.hot(d, path, hit)
+            with client.Client(d.address) as c:
+                for _ in range(5):
+                    assert c.get(path, "Cookie: a=b").tier == with_cookie, path
+                    c.get(path)
+    conf.both('root = "{root}"\nlocation "/app/" { cookies = pass }\n', test)
+
+
+def t_longest_lines_fit():
+    """A 304 must hold the longest Cache-Control there can be, and stay with wire."""
+    text = f'''root = "{{root}}"
+expires = 100y
+cache-control = "{"x" * 150}"
+headers = {{"A: {"a" * 900}", "B: {"b" * 800}"}}
+'''
+
+    def test(d):
+        tier = "wire" if d.wire else "user"
+        d.write("x.txt", b"x")
+        etag = client.hot(d, "/x.txt", tier).fields["ETag"]
+        with client.Client(d.address) as c:
+            r = c.get("/x.txt", f"If-None-Match: {etag}")
+            assert (r.status, r.tier) == (304, tier), r
+            assert r.fields["Cache-Control"] == f"max-age=3153600000, {'x' * 150}", r
+    conf.both(text, test)
+
+
+def t_index_names_in_order_and_off():
+    text = 'root = "{root}"\nindex = {"one.html", "two.html"}\nlocation "/off/" { index = off }\n'
+
+    def test(d):
+        for name in ("a", "b", "off", "c"):
+            os.makedirs(os.path.join(d.root, name), exist_ok=True)
+        d.write("a/one.html", b"a one")
+        d.write("a/two.html", b"a two")
+        d.write("b/two.html", b"b two")
+        d.write("off/one.html", b"off")
+        with client.Client(d.address) as c:
+            assert c.get("/a/").body == b"a one"
+            for _ in range(3):
+                r = c.get("/b/")
+                assert (r.body, r.tier) == (b"b two", "miss"), r
+            assert c.get("/off/").status == 403
+            assert c.get("/c/").status == 403
+            assert c.get("/d/").status == 404
+            # a better one comes, and is seen at once
+            d.write("b/one.html", b"b one")
+            assert c.get("/b/").body == b"b one"
+            os.unlink(os.path.join(d.root, "b/one.html"))
+            while (r := c.get("/b/")).body != b"b two":
+                assert r.body == b"b one" and r.tier in ("wire", "user"), r
+    conf.both(text, test)
+
+
+def t_autoindex_lists_what_can_be_asked_for():
+    with conf.Conf('root = "{root}"\nlocation "/pub/" { autoindex = on }\n') as d:
+        os.makedirs(os.path.join(d.root, "pub/sub"))
+        os.makedirs(os.path.join(d.root, "private"))
+        names = ["a b.txt", '<script>"&\'.txt', "%41.txt", "javascript:x", "ü.txt", "n\nl"]
+        for name in names:
+            d.write("pub/" + name, b"x")
+        d.write("pub/.hidden", b"x")
+        os.mkfifo(os.path.join(d.root, "pub/pipe"))
+        with client.Client(d.address) as c:
+            r = c.get("/pub/")
+            assert (r.status, r.fields["Content-Type"], r.tier) == (200, "text/html; charset=utf-8", "miss"), r
+            page = r.body.decode()
+            links = re.findall(r'<a href="([^"]*)">', page)
+            assert "hidden" not in page and "pipe" not in page and "<script" not in page, page
+            assert links[:2] == ["../", "./sub/"] and len(links) == 2 + len(names), links
+            for link in links[2:]:
+                got = c.get("/pub/" + link.removeprefix("./"))
+                # what no path may hold is refused, not found elsewhere
+                assert got.body == b"x" or "%0A" in link, (link, got)
+            assert c.ask("HEAD", "/pub/").fields["Content-Length"] == str(len(r.body))
+            assert c.get("/pub/sub/").status == 200
+            assert c.get("/private/").status == 403
+            assert c.get("/pub/none/").status == 404
+            d.write("pub/index.html", b"own")
+            assert c.get("/pub/").body == b"own"
+
+
+def t_error_pages_are_files():
+    text = """
+root = "{root}"
+error-page = {"404 /err/404.html", "400 405 501 /err/bad.txt", "403 /err/none.html", "413 /err/big.bin"}
+location "/in/" { error-page = {"404 /err/in.html"} }
+"""
+    with conf.Conf(text) as d:
+        os.makedirs(os.path.join(d.root, "err"))
+        os.makedirs(os.path.join(d.root, "folder"))
+        d.write("err/404.html", b"<p>not here\n")
+        d.write("err/in.html", b"<p>not in here\n")
+        d.write("err/bad.txt", b"bad\n")
+        d.write("err/big.bin", b"x" * 70000)
+        with client.Client(d.address) as c:
+            r = c.get("/none")
+            assert (r.status, r.body, r.fields["Content-Type"]) == (404, b"<p>not here\n", "text/html"), r
+            assert "ETag" not in r.fields and "Last-Modified" not in r.fields, r
+            r = c.ask("HEAD", "/none")
+            assert (r.status, r.fields["Content-Length"]) == (404, "12"), r
+            assert c.get("/in/none").body == b"<p>not in here\n"
+            r = c.get("/folder/")
+            assert (r.status, r.body) == (403, b"403 Forbidden\n"), "a page that is not there"
+            r = c.ask("POST", "/x")
+            assert (r.status, r.body) == (405, b"bad\n") and r.fields["Allow"], r
+            assert c.ask("BREW", "/x").body == b"bad\n"
+            d.write("err/404.html", b"<p>new\n")
+            assert c.get("/none").body == b"<p>new\n"
+        r, closed = client.once(d.address, b"GET / HTTP/1.1\r\n\r\n")
+        assert (r.status, r.body, closed) == (400, b"bad\n", True), r
+
+
+def t_body_limit_is_the_locations():
+    text = 'root = "{root}"\nbody-max = 1K\nlocation "/large/" { body-max = 4M }\nlocation "/none/" { body-max = 0 }\n'
+    with conf.Conf(text) as d:
+        for path, size, refused in (("/x", 1024, False), ("/x", 1025, True), ("/large/x", 3 << 20, False),
+                                    ("/large/x", (4 << 20) + 1, True), ("/none/x", 1, True)):
+            with client.Client(d.address) as c:
+                c.send(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode())
+                if not refused:
+                    c.send(b"x" * size)
+                r = c.response()
+                assert r.status == (413 if refused else 405), (path, size, r)
+                if refused:
+                    assert r.fields["Connection"] == "close" and c.ended()
+        with client.Client(d.address) as c:
+            c.send(b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            try:
+                for _ in range(200):
+                    c.send(b"400\r\n" + b"x" * 1024 + b"\r\n")
+            except (BrokenPipeError, ConnectionResetError, socket.timeout):
+                pass
+            assert c.response().status == 413
+
+
+def t_media_types_can_be_added():
+    with conf.Conf('root = "{root}"\ntypes = {"text/x-one one", "text/x-two html"}\n') as d:
+        for name in ("a.one", "a.html", "a.css"):
+            d.write(name, b"x")
+        with client.Client(d.address) as c:
+            assert c.get("/a.one").fields["Content-Type"] == "text/x-one"
+            assert c.get("/a.html").fields["Content-Type"] == "text/x-two"
+            assert c.get("/a.css").fields["Content-Type"] == "text/css"
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)

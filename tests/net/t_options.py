@@ -1,0 +1,391 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""What the daemon is told, what it lacks, and who it is once it runs.
+
+A mistake is one line on stderr that names the option, the value and what is
+accepted, and exit 2; something that is missing is named, and exit 1.
+"""
+import fcntl
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import client
+import daemon
+import ktap
+
+NOBODY = 65534
+F_SETPIPE_SZ = 1031
+TOOL = os.path.join(ktap.BUILD, "toboggan")
+folder = ""             # of all that the tests make
+
+
+def begin():
+    global folder
+    client.let_others_in()
+    folder = tempfile.mkdtemp(prefix="tbg-")
+    os.chmod(folder, 0o755)
+    os.mkdir(os.path.join(folder, "root"))
+    with open(os.path.join(folder, "file"), "wb"):
+        pass
+
+
+def end():
+    subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def run(*words, prefix=()):
+    return subprocess.run([*prefix, daemon.BINARY, *words], capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, timeout=client.WAIT_S, check=False)
+
+
+def fails(status, says, *words, prefix=()):
+    """One line that has each of says."""
+    r = run(*words, prefix=prefix)
+    lines = [x for x in r.stderr.splitlines() if "wire is off" not in x]
+    assert r.returncode == status, f"{words}: exit {r.returncode}, wanted {status}: {lines}"
+    assert len(lines) == 1 and lines[0].startswith("toboggand: ") and not r.stdout, (words, lines)
+    for text in says:
+        assert text in lines[0], f"{text!r} is not in {lines[0]!r}"
+
+
+def base(**more):
+    """Options that are right, but for those given."""
+    options = {"root": os.path.join(folder, "root"), "listen": "127.0.0.1:0",
+               "control": os.path.join(folder, "control.sock"), "wire": "off"}
+    options.update({k.replace("_", "-"): v for k, v in more.items()})
+    return [x for k, v in options.items() if v is not None for x in ("--" + k, v)]
+
+
+BAD = {
+    "listen": ("ADDR:PORT", ["", "80", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:-1",
+                             "127.0.0.1:65536", "localhost:80", "::1:80", "[::1]", "[::1]:", "[::g]:80", "[]:80",
+                             "256.0.0.1:80", "127.0.0.1:80 ", "1.2.3.4:99999999999999999999", "x" * 300]),
+    "wire": ("interface", ["", ",", "lo,", ",lo", "lo,,lo", "a b", "x" * 21]),
+    "tiers": ("wire,user", ["", "wire", "sock", "user,x", "all", "User", "wire;user", "user," * 100]),
+    "memory": ("256M", ["", "0", "1", "1023K", "-1", "lots", "1.5M", "10 M", "10MB", "M", "0x100000", "2000G",
+                        "99999999999999999999999", "1T"]),
+    "workers": ("256", ["", "0", "257", "-1", "1.5", "two", "1 ", "99999999999999999999"]),
+    "control": ("107", ["", "x" * 108]),
+    "access-log": ("off", [""]),
+    "access-log-format": ("combined or json", ["", "JSON", "xml", "combined "]),
+    "user": ("user", [""]),
+    "header-timeout": ("10s", ["", "0", "0s", "-1s", "soon", "1h", "86401", "99999999s", "1.5s", "s", "1 s"]),
+    "idle-timeout": ("60s", ["", "0ms", "x", "1d"]),
+    "send-timeout": ("60s", ["", "0", "x", "60S"]),
+    "connections-max": ("10000000", ["", "0", "-5", "10000001", "many", "1e3"]),
+    "header-max": ("65536", ["", "0", "1023", "65537", "16K", "big"]),
+    "root": ("folder", [""]),
+    "upstream": ("unix:PATH", ["", "127.0.0.1:80", "https://127.0.0.1", "http://", "http://:80", "unix:relative",
+                               "http://127.0.0.1/path", "http://127.0.0.1:port", "unix:/" + "x" * 120]),
+    "balance": ("least", ["", "random", "Turn"]),
+    "connect-timeout": ("5s", ["", "0", "soon"]),
+    "first-byte-timeout": ("60s", ["", "0", "x"]),
+    "upstream-idle-timeout": ("60s", ["", "0", "x"]),
+    "upstream-keep": ("30s", ["", "0", "x"]),
+    "health-path": ("/health", ["", "health", "/a b", "/a#b", "/" + "x" * 512]),
+    "health-interval": ("5s", ["", "0", "x"]),
+    "body-max": ("8M", ["", "x", "-1", "1.5M", "00x", "2000G"]),
+}
+
+
+def t_every_bad_value_names_option_value_and_what_is_accepted():
+    for name, (accepted, values) in BAD.items():
+        for value in values:
+            more = {name.replace("-", "_"): value}
+            fails(2, ["--" + name, value[:100], accepted], *base(**more))
+            good = base(**{name.replace("-", "_"): None})
+            fails(2, ["--" + name, value[:100], accepted], *good, f"--{name}={value}")
+
+
+def t_every_option_of_the_help_has_bad_values_here():
+    names = re.findall(r"^  --([a-z-]+)", run("--help").stdout, re.M)
+    assert set(names) == set(BAD) | {"config", "check", "help", "version"}, set(names) ^ set(BAD)
+
+
+def t_every_bad_value_in_a_file_names_file_and_line():
+    path = os.path.join(folder, "bad.conf")
+    for name, (accepted, values) in BAD.items():
+        for value in values:
+            text = f'{{"{value}"}}' if name in ("listen", "upstream") else f'"{value}"'
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(f"# it's \"a\" comment\nmemory = 8M # another\n{name} = {text}\n")
+            fails(2, [f"{path}:3", name, value[:100], accepted], "--config", path)
+
+
+def t_configurations_that_are_none():
+    path = os.path.join(folder, "none.conf")
+    for text in ("root", "root = ", "root = {", 'root "x"', "= 1", "}", "\0\1\2", "root = a\0b", 'speed = "9"',
+                 "root = a b", "[server]\nroot = /tmp\n", "{}", "x" * 100000):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text + "\n")
+        fails(2, [path], "--config", path)
+
+
+def t_configuration_that_cannot_be_read():
+    for path in ("/nonexistent/x.conf", os.path.join(folder, "root")):
+        fails(2, [path], "--config", path)
+    path = os.path.join(folder, "secret.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write('root = "/tmp"\n')
+    os.chmod(path, 0)
+    if not os.geteuid():
+        fails(2, [path, "Permission denied"], "--config", path, prefix=become())
+
+
+def t_words_that_are_no_options():
+    for words, says in ((["serve"], "serve"), (["-x"], "-x"), (["--"], "--"), (["--speed", "9"], "--speed"),
+                        (["--roots", "/"], "--roots"), (["--roo", "/"], "--roo"), (["--root"], "--root"),
+                        ([""], '""'), (["--=x"], "--")):
+        fails(2, [says], *base(), *words)
+    fails(2, ["--root", "missing"], "--listen", "127.0.0.1:0")
+    fails(2, ["--listen", "missing"], "--root", "/tmp")
+    fails(2, ["--listen", "32"], *base(), *["--listen", "127.0.0.1:0"] * 40)
+
+
+def t_help_and_version():
+    for words in (["--help"], ["--version"], [*base(), "--help"], [*base(), "--version"]):
+        r = run(*words)
+        assert r.returncode == 0 and r.stdout and not r.stderr, (words, r)
+    assert re.fullmatch(r"toboggand \d\S*\n", run("--version").stdout)
+
+
+def t_what_is_missing_is_named():
+    none = "/nonexistent/x"
+    fails(1, [none], *base(root=none))
+    fails(1, [os.path.join(folder, "file"), "folder"], *base(root=os.path.join(folder, "file")))
+    fails(1, ["nosuch0"], *base(wire="nosuch0"))
+    fails(1, ["nosuch0"], *base(wire="lo,nosuch0"))
+    fails(1, ["no-such-user"], *base(user="no-such-user"))
+    fails(1, [os.path.join(folder, "file/a/c.sock")], *base(control=os.path.join(folder, "file/a/c.sock")))
+    fails(1, [os.path.join(folder, "no/folder/c.sock")], *base(control=os.path.join(folder, "no/folder/c.sock")))
+    fails(1, [none], *base(access_log=none))
+    fails(1, ["203.0.113.9:0"], *base(listen="203.0.113.9:0"))
+
+
+def t_files_or_upstreams():
+    both = base(upstream="http://127.0.0.1:1")
+    fails(2, ["upstream", "root"], *both)
+    path = os.path.join(folder, "both.conf")
+    for text in ('root = "/"\nupstream = {"unix:/x"}\n', 'upstream = {"unix:/x"}\nhost "a" { root = "/" }\n'):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        fails(2, [path, "upstream", "root"], "--check", path)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write('upstream = {"unix:/x"}\nhost "a" { body-max = 1K }\n')
+    assert subprocess.run([daemon.BINARY, "--check", path], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def t_inotify_that_is_used_up_is_named():
+    without = ["unshare", "--user", "--map-root-user", "sh", "-c",
+               'echo 0 >/proc/sys/user/max_inotify_instances && exec unshare --user --map-user=1000 "$0" "$@"']
+    if subprocess.run([*without, "true"], capture_output=True, timeout=client.WAIT_S, check=False).returncode:
+        raise ktap.Skip("no user namespaces")
+    fails(1, ["inotify", "Too many open files", "max_user_instances"], *base(), prefix=without)
+
+
+def t_root_that_cannot_be_dropped_is_named():
+    """uid 0 of a container that may not change it."""
+    if os.geteuid():
+        raise ktap.Skip("not root: nothing to drop")
+    without = ["setpriv", "--bounding-set=-setgid,-setuid", "--inh-caps=-setgid,-setuid"]
+    fails(1, ["CAP_SETGID", "Operation not permitted"], *base(), prefix=without)
+
+
+def t_port_that_is_taken():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        where = f"127.0.0.1:{s.getsockname()[1]}"
+        fails(1, [where], *base(listen=where))
+    with daemon.Daemon("--wire", "off") as d:
+        where = f"127.0.0.1:{d.address[1]}"
+        fails(1, [where], *base(listen=where))
+        d.write("a.txt", b"a\n")
+        with client.Client(d.address) as c:
+            assert c.get("/a.txt").body == b"a\n"
+
+
+def t_nothing_is_left_of_a_start_that_failed():
+    before = set(os.listdir(folder))
+    fails(1, ["nosuch0"], *base(wire="nosuch0"))
+    fails(1, ["/nonexistent"], *base(access_log="/nonexistent/x"))
+    assert set(os.listdir(folder)) - before == set(), os.listdir(folder)
+
+
+def t_without_stdin_stdout_and_stderr():
+    """What is said must not go into a descriptor of the daemon's own."""
+    control = os.path.join(folder, "bare.sock")
+    d = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', daemon.BINARY, *base(control=control)])
+    try:
+        until = time.monotonic() + client.WAIT_S
+        while subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
+                             check=False).returncode:
+            assert time.monotonic() < until and d.poll() is None, "it never answers"
+            time.sleep(0.01)
+        for fd in range(3):
+            assert os.readlink(f"/proc/{d.pid}/fd/{fd}") == "/dev/null", fd
+    finally:
+        d.terminate()
+        assert d.wait(client.WAIT_S) == 0
+
+
+def t_stderr_that_nobody_reads_holds_up_nothing():
+    control = os.path.join(folder, "stuck.sock")
+    r, w = os.pipe()
+    fcntl.fcntl(w, F_SETPIPE_SZ, 4096)
+    d = subprocess.Popen([daemon.BINARY, *base(control=control)], stderr=w)
+    os.close(w)
+    try:
+        got = b""
+        while b"ready " not in got:
+            got += os.read(r, 4096)
+        for _ in range(100):        # a line for each, 9 KB of them
+            d.send_signal(signal.SIGHUP)
+            subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
+                           check=True)
+    finally:
+        d.terminate()
+        assert d.wait(client.WAIT_S) == 0
+        os.close(r)
+
+
+def t_command_line_wins_over_the_file():
+    d = daemon.Daemon("--wire", "off", "--workers", "1")
+    path = os.path.join(d.folder, "t.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write('# a file\nworkers = 2\naccess-log = "#odd" # that is a name\nlisten = {"203.0.113.9:80"}\nmemory = "8M"\n')
+    d.options = ["--access-log", "off", "--config", path] + d.options
+    with d:
+        assert "workers 1" in d.ready and "203.0.113.9" not in d.ready, d.ready
+
+
+def become():
+    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+
+
+def daemon_of_nobody(*options):
+    if os.geteuid():
+        return daemon.Daemon(*options)
+    client.let_others_in()
+    d = daemon.Daemon(*options, prefix=become())
+    os.chown(d.folder, NOBODY, NOBODY)
+    return d
+
+
+def serves(d, why=None):
+    """The same server; one line says why wire is off."""
+    d.write("index.html", b"front\n")
+    lines = [x for x in d.lines if "wire is off" in x]
+    assert len(lines) == (why is not None), d.lines
+    assert why is None or why in lines[0], lines
+    with client.Client(d.address) as c:
+        for tier in ("stored", "user", "user"):
+            r = c.get("/")
+            assert (r.body, r.tier) == (b"front\n", tier), r
+        assert c.get("/none").status == 404
+
+
+def t_without_bpf_it_is_the_same_server():
+    for options, why in ((("--tiers", "user"), "--tiers user"), (("--wire", "off"), "--wire off")):
+        with daemon.Daemon(*options) as d:
+            assert " wire off" in d.ready, d.ready
+            serves(d, why)
+
+
+def t_without_privilege_it_is_the_same_server():
+    with daemon_of_nobody() as d:
+        serves(d, "")
+        line = next(x for x in d.lines if "wire is off" in x)
+        assert re.search("root|CAP_", line), line
+        assert stat.S_IMODE(os.stat(d.control).st_mode) == 0o600
+    with daemon_of_nobody("--wire", "lo") as d:
+        serves(d, "")
+    with daemon_of_nobody("--tiers", "user") as d:
+        serves(d, "--tiers user")
+    if not os.geteuid():
+        fails(1, ["root", "--user"], *base(user="root", control=f"/tmp/tbg-none-{os.getpid()}"),
+              prefix=become())
+
+
+KEPT = 1 << 12 | 1 << 39 | 1 << 1        # NET_ADMIN, BPF, DAC_OVERRIDE: to leave nothing behind
+
+
+def status_of(task):
+    with open(task + "/status", encoding="ascii") as f:
+        return dict(x.rstrip("\n").split(":\t", 1) for x in f if ":\t" in x)
+
+
+def dropped(d, uid=None):
+    """As soon as it is ready: every thread, the log's and those of the kernel's pool too."""
+    tasks = {t: status_of(f"/proc/{d.pid}/task/{t}") for t in os.listdir(f"/proc/{d.pid}/task")}
+    for task, fields in tasks.items():
+        ids = fields["Uid"].split() + fields["Gid"].split()
+        if uid is None:
+            assert "0" not in ids, fields
+        else:
+            assert set(ids) == {str(uid)}, fields
+        assert not fields["Groups"].split(), fields
+        assert fields["NoNewPrivs"] == "1", fields
+        for name in ("CapEff", "CapInh", "CapAmb"):
+            assert int(fields[name], 16) == 0, (name, fields)
+        # the main thread may take back what it needs to detach; no other can
+        assert int(fields["CapPrm"], 16) & ~(KEPT if task == str(d.pid) else 0) == 0, fields
+    return [fields["Name"] for fields in tasks.values()]
+
+
+def t_root_is_dropped_by_every_thread():
+    if os.geteuid():
+        raise ktap.Skip("not root: nothing to drop")
+    log = os.path.join(folder, "access.log")
+    for make, uid in ((lambda *x: daemon.Daemon("--wire", "off", *x).start(), None),
+                      (client.start_wire, None),
+                      (lambda *x: daemon.Daemon("--wire", "off", "--user", "nobody", *x).start(), NOBODY),
+                      (lambda *x: daemon.Daemon("--wire", "off", "--user", "root", *x).start(), 0),
+                      (lambda *x: client.start_wire("--user", "root", *x), 0)):
+        try:
+            d = make("--access-log", log, "--workers", "2")
+        except ktap.Skip as why:
+            ktap.note(why)
+            continue
+        try:
+            names = dropped(d, uid)
+            assert sum(x.startswith("tbg/") for x in names) == 2 and "tbg-log" in names, names
+            d.write("a.txt", b"a\n")
+            with client.Client(d.address) as c:
+                assert c.get("/a.txt").body == b"a\n"
+            dropped(d, uid)
+            st = os.stat(d.control)
+            assert stat.S_ISSOCK(st.st_mode) and stat.S_IMODE(st.st_mode) == 0o600, oct(st.st_mode)
+        finally:
+            assert d.stop() == 0
+            assert not os.path.exists(d.control)
+            with open(log, encoding="ascii") as f:
+                assert '"GET /a.txt HTTP/1.1" 200 2' in f.read()
+            os.unlink(log)
+
+
+def t_capabilities_of_others_are_dropped_too():
+    """Started with capabilities by who is not root."""
+    if os.geteuid():
+        raise ktap.Skip("not root: no capabilities to give")
+    client.let_others_in()
+    words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
+             "--inh-caps=+net_admin,+bpf,+dac_override,+net_bind_service",
+             "--ambient-caps=+net_admin,+bpf,+dac_override,+net_bind_service"]
+    d = daemon.Daemon("--wire", "off", prefix=words)
+    os.chown(d.folder, NOBODY, NOBODY)
+    d.options += ["--access-log", os.path.join(d.folder, "log")]
+    with d:
+        assert "tbg-log" in dropped(d, NOBODY)
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)

@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""SIGHUP: another configuration for a daemon that goes on serving."""
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import client
+import conf
+import ktap
+import net
+
+ONE = 'root = "{root}/one"\nheaders = {"X-Version: one"}\n'
+TWO = 'root = "{root}/two"\nheaders = {"X-Version: two"}\n'
+
+
+def prepare(d):
+    for name in ("one", "two"):
+        os.makedirs(os.path.join(d.root, name), exist_ok=True)
+        d.write(f"{name}/index.html", name.encode())
+        d.write(f"{name}/same.txt", b"same")
+    return "wire" if d.wire else "user"
+
+
+class Made(conf.Conf):
+    """With its folders there before it starts."""
+
+    def start(self):
+        prepare(self)
+        return super().start()
+
+
+def both(text, test):
+    with Made(text) as d:
+        test(d)
+    with Made(text, wire=True) as d:
+        test(d)
+
+
+def t_new_configuration_answers_from_its_line_on():
+    def test(d):
+        hit = prepare(d)
+        kept = client.Client(d.address)
+        for turn in range(4):
+            for text, name in ((ONE, "one"), (TWO, "two")):
+                d.reconfigure(text)
+                for c in (kept, client.Client(d.address)):
+                    for _ in range(3):
+                        r = c.get("/")
+                        assert (r.body, r.fields["X-Version"]) == (name.encode(), name), (turn, r)
+                assert client.hot(d, "/", hit).fields["X-Version"] == name
+        kept.close()
+    both(ONE, test)
+
+
+def t_bad_file_leaves_the_old_configuration():
+    def test(d):
+        hit = prepare(d)
+        client.hot(d, "/", hit)
+        for text, says in (('root = "{root}/two"\n\nmemory = lots\n', (":3: ", '"lots"', "a size from 1M")),
+                           ('root = "/nonexistent"\n', (":1: ", "/nonexistent", "a folder")),
+                           (TWO + "speed = 1\n", (":3: ", "speed", "accepted")),
+                           ('host a {\n root = "{root}/two" }\nhost a. { root = "{root}" }\n', (":3: ", '"a."', "once")),
+                           (TWO + 'access-log = "/nonexistent/log"\n', ("access-log", "/nonexistent/log"))):
+            seen = len(d.lines)
+            d.save(text)
+            d.hup(["not reloaded"])
+            said = d.lines[seen:]
+            assert len(said) == 2 and all(x in said[0] for x in says), said
+            with client.Client(d.address) as c:
+                r = c.get("/")
+                assert (r.body, r.fields["X-Version"], r.tier) == (b"one", "one", hit), r
+        d.reconfigure(TWO)
+        with client.Client(d.address) as c:
+            assert c.get("/").body == b"two"
+    both(ONE, test)
+
+
+def t_no_request_and_no_connection_is_lost():
+    """Clients ask all the time while it is exchanged again and again."""
+    def test(d):
+        prepare(d)
+        stop, faults, count = threading.Event(), [], [0]
+
+        def ask():
+            try:
+                with client.Client(d.address) as c:
+                    while not stop.is_set():
+                        r = c.get("/")
+                        count[0] += 1
+                        # one version or the other, never of each a part
+                        if r.body.decode() != r.fields["X-Version"]:
+                            faults.append(r)
+                with client.Client(d.address) as c:
+                    c.get("/")
+            except Exception as e:              # told below
+                faults.append(e)
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for t in threads:
+            t.start()
+        try:
+            for _ in range(8):
+                d.reconfigure(TWO)
+                d.reconfigure(ONE)
+        finally:
+            stop.set()
+            for t in threads:
+                t.join()
+        assert not faults, faults[:3]
+        ktap.note(f"{count[0]} answers")
+        assert count[0] > 100
+    both(ONE, test)
+
+
+def t_site_that_stays_the_same_stays_cached():
+    text = 'root = "{root}/one"\nhost a { }\nhost b { headers = {"X-V: %s"} }\n'
+
+    def test(d):
+        hit = prepare(d)
+        for host in ("a", "b"):
+            with conf.Host(d.address, host) as c:
+                c.hot("/same.txt", hit)
+        d.reconfigure(text % "2")
+        with conf.Host(d.address, "a") as c:
+            assert c.get("/same.txt").tier == hit
+        with conf.Host(d.address, "b") as c:
+            r = c.get("/same.txt")
+            assert (r.tier, r.fields["X-V"]) == ("stored", "2"), r
+    both(text % "1", test)
+
+
+def t_hosts_come_and_go():
+    def test(d):
+        hit = prepare(d)
+        one, two = 'root = "{root}/one"\n', 'host a { root = "{root}/one" }\nhost b { root = "{root}/two" }\n'
+        wild = two + 'host "*.w" { root = "{root}/two" }\n'
+        moved = 'host b { root = "{root}/one" }\nhost a { root = "{root}/two" }\n'
+        wanted = {one: ("one", "one", "one", "one"), two: ("one", "two", "one", "one"),
+                  wild: ("one", "two", "two", "one"), moved: ("two", "one", "one", "one")}
+        for text in (one, two, wild, moved, wild, one, moved, two):
+            d.reconfigure(text)
+            for host, body in zip(("a", "b", "x.w", "other"), wanted[text]):
+                with conf.Host(d.address, host) as c:
+                    for _ in range(2):
+                        assert c.get("/").body == body.encode(), (text, host)
+                    unknown = text == wild and host in ("x.w", "other")
+                    assert c.hot("/", "user" if unknown else hit).body == body.encode()
+    both('root = "{root}/one"\n', test)
+
+
+def t_download_under_way_is_finished_as_it_began():
+    with Made(ONE) as d:
+        size = 64 << 20
+        path = os.path.join(d.root, "one/big.bin")
+        with open(path, "wb") as f:
+            f.truncate(size)
+        with client.Client(d.address, rcvbuf=65536) as c:
+            c.send(b"GET /big.bin HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = c.head()
+            assert b"X-Version: one" in head, head
+            d.reconfigure(TWO)
+            left = size - len(c.got)
+            c.got = b""
+            while left:
+                data = c.s.recv(1 << 20)
+                assert data, f"{left} bytes were never sent"
+                left -= len(data)
+            r = c.get("/")
+            assert r.fields["X-Version"] == "two", r
+
+
+def t_same_path_another_folder():
+    """A root that was replaced by another folder of its name is another root."""
+    with Made(ONE) as d:
+        assert client.hot(d, "/", "user").body == b"one"
+        os.rename(os.path.join(d.root, "one"), os.path.join(d.root, "old"))
+        os.mkdir(os.path.join(d.root, "one"))
+        d.write("one/index.html", b"other")
+        d.reconfigure(ONE)
+        with client.Client(d.address) as c:
+            assert c.get("/").body == b"other"
+            d.write("one/index.html", b"newer")
+            while (r := c.get("/")).body != b"newer":
+                assert r.body == b"other", r
+
+
+def t_what_cannot_change_is_named():
+    with Made(ONE) as d:
+        line = d.reconfigure(ONE + 'memory = 8M\nworkers = 7\nidle-timeout = 5\n')
+        assert "memory, workers" in line and "idle" not in line, line
+        assert "next start" not in d.reconfigure(ONE)
+        with client.Client(d.address) as c:
+            assert c.get("/").status == 200
+
+
+def t_limits_change_at_once():
+    with Made(ONE) as d:
+        big = "GET / HTTP/1.1\r\nHost: x\r\nX: " + "x" * 3000 + "\r\n\r\n"
+        assert client.once(d.address, big.encode())[0].status == 200
+        d.reconfigure(ONE + "header-max = 2000\n")
+        assert client.once(d.address, big.encode())[0].status == 431
+        d.reconfigure(ONE + "idle-timeout = 200ms\n")
+        with client.Client(d.address) as c:
+            c.get("/")
+            assert c.ended()
+
+
+def t_connections_max_changes_at_once():
+    """Who is served stays; beyond the new limit one waits until there is room, or a higher limit."""
+    with Made(ONE) as d:
+        def user():
+            out = subprocess.run([os.path.join(ktap.BUILD, "toboggan"), "--control", d.control, "--json", "stats"],
+                                 capture_output=True, check=True, timeout=client.WAIT_S).stdout
+            return json.loads(out)["tiers"]["user"]
+
+        def waiting(nr):
+            c = client.Client(d.address)
+            c.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            net.until(lambda: user()["refused"] == nr)
+            assert not select.select([c.s], [], [], 0)[0]
+            return c
+        held = [client.Client(d.address) for _ in range(3)]
+        for c in held:
+            c.get("/")
+        d.reconfigure(ONE + "connections-max = 2\n")
+        late = waiting(1)
+        held.pop().close()
+        net.until(lambda: user()["connections"] == 2)
+        for c in held:
+            assert c.get("/").body == b"one"
+        assert not select.select([late.s], [], [], 0)[0]
+        held.pop().close()
+        assert late.response().body == b"one"
+        later = waiting(2)
+        d.reconfigure(ONE + "connections-max = 3\n")
+        assert later.response().body == b"one"
+        for c in held + [late, later]:
+            c.close()
+
+
+def t_log_is_exchanged():
+    with Made(ONE) as d:
+        os.mkdir(os.path.join(d.folder, "log"))
+        os.chmod(os.path.join(d.folder, "log"), 0o777)
+        with client.Client(d.address) as c:
+            for nr, name in enumerate(("a", "b", None, "c")):
+                d.reconfigure(ONE + (f'access-log = "{{folder}}/log/{name}"\n' if name else ""))
+                c.get(f"/{nr}")
+        d.reconfigure(ONE)      # what the last one had is written
+
+        def lines(name):
+            with open(os.path.join(d.folder, "log", name), encoding="latin-1") as f:
+                return [x.split('"')[1] for x in f]
+        assert lines("a") == ["GET /0 HTTP/1.1"], lines("a")
+        assert lines("b") == ["GET /1 HTTP/1.1"], lines("b")
+        assert lines("c") == ["GET /3 HTTP/1.1"], lines("c")
+
+
+def t_many_signals_at_once():
+    with Made(ONE) as d:
+        d.save(TWO)
+        for _ in range(50):
+            d.process.send_signal(1)
+        d.hup([": reloaded"])
+        with client.Client(d.address) as c:
+            assert c.get("/").fields["X-Version"] == "two"
+        assert d.stop() == 0
+
+
+def t_reload_needs_a_configuration():
+    import daemon
+    with daemon.Daemon("--wire", "off") as d:
+        d.write("index.html", b"x")
+        d.process.send_signal(1)
+        with client.Client(d.address) as c:
+            while not any("nothing to read again" in x for x in d.lines):
+                assert c.get("/").body == b"x"
+
+
+def t_descriptors_and_roots_do_not_pile_up():
+    with Made(ONE) as d:
+        d.reconfigure(TWO)
+        d.reconfigure(ONE)
+
+        def open_files():
+            return len(os.listdir(f"/proc/{d.pid}/fd"))
+        before = open_files()
+        for _ in range(10):
+            d.reconfigure(TWO)
+            d.reconfigure(ONE)
+        # the retired one of the last exchange may be closed a moment later
+        assert open_files() <= before + 2, (before, open_files())
+
+
+if __name__ == "__main__":
+    ktap.run(globals())

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Where packets pass more than one hook, or belong to somebody else's server.
+
+Interfaces upon interfaces (VLAN, macvlan, bridge) are attached once, so that
+nothing is translated twice; what is only forwarded is never answered.
+"""
+import contextlib
+import os
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import daemon
+import ktap
+import net
+import talk
+
+PORT = 8080
+BODY = b"from the cache of this host\n" * 10
+
+
+@contextlib.contextmanager
+def serving(n, wire):
+    with n.server.inside():
+        d = daemon.Daemon("--wire", wire, "--workers", "1", listen=f"0.0.0.0:{PORT}").start()
+    try:
+        tier = talk.ask(d, "status")["tiers"]["wire"]
+        if not tier["on"]:
+            raise ktap.Skip(f"wire is off: {tier['why']}")
+        n.late = lambda: talk.counts(d)["YIELD"]
+        d.write("small", BODY)
+        d.write("large", BODY * 200)
+        yield d
+    finally:
+        d.stop()
+
+
+def hits_and_misses(n, address):
+    """By wire and by the socket in turns: each translation shows."""
+    with talk.Connection(n.client.connect((address, PORT))) as c:
+        c.get("/small")
+        for _ in range(3):
+            r = c.get("/small")
+            assert (r.tier, r.body) == ("wire", BODY), r.head
+            assert c.get("/large").body == BODY * 200
+
+
+def add(ns, *words):
+    """A link of this kind; False where the kernel has none."""
+    try:
+        ns.run("ip", "link", "add", *words)
+    except RuntimeError as why:
+        assert "Unknown device type" in str(why), why
+        return False
+    return True
+
+
+def address(ns, name, value):
+    ns.run("ip", "address", "add", value, "dev", name)
+    ns.run("ip", "link", "set", name, "up")
+
+
+def stacked(make, wire="auto"):
+    with net.Net(links=1) as n:
+        if not make(n):
+            ktap.note(f"{make.__name__}: not in this kernel")
+            return False
+        with serving(n, wire), n.clean(PORT):
+            hits_and_misses(n, "10.98.0.1")
+            hits_and_misses(n, n.links[0].server4)
+    return True
+
+
+def vlan(n):
+    for ns, ip in ((n.server, "10.98.0.1/24"), (n.client, "10.98.0.2/24")):
+        if not add(ns, "link", "tbg0", "name", "tbg0.5", "type", "vlan", "id", "5"):
+            return False
+        address(ns, "tbg0.5", ip)
+    return True
+
+
+def macvlan(n):
+    if not add(n.server, "link", "tbg0", "name", "tbgm", "type", "macvlan", "mode", "bridge"):
+        return False
+    address(n.server, "tbgm", "10.98.0.1/24")
+    address(n.client, "tbg0", "10.98.0.2/24")
+    return True
+
+
+def t_interface_upon_an_attached_one():
+    if not [True for make in (vlan, macvlan) if stacked(make)]:
+        raise ktap.Skip("no VLAN and no macvlan in this kernel")
+
+
+def t_bridge_and_its_port():
+    """The bridge alone has the address; its port is not attached with it."""
+    def bridge(n):
+        if not add(n.server, "name", "tbgb", "type", "bridge"):
+            return False
+        link = n.links[0]
+        n.server.run("ip", "link", "set", "tbg0", "master", "tbgb")
+        n.server.run("ip", "address", "del", f"{link.server4}/24", "dev", "tbg0")
+        address(n.server, "tbgb", f"{link.server4}/24")
+        address(n.server, "tbgb", "10.98.0.1/24")
+        address(n.client, "tbg0", "10.98.0.2/24")
+        return True
+
+    if not stacked(bridge):
+        raise ktap.Skip("no bridge in this kernel")
+
+
+def t_named_interface_upon_a_named_one_is_refused():
+    with net.Net(links=1) as n:
+        if not macvlan(n):
+            raise ktap.Skip("no macvlan in this kernel")
+        with n.server.inside():
+            d = daemon.Daemon("--wire", "tbg0,tbgm", listen=f"0.0.0.0:{PORT}").start()
+        try:
+            tier = talk.ask(d, "status")["tiers"]["wire"]
+        finally:
+            d.stop()
+        assert not tier["on"] and "tbgm" in tier["why"] and "tbg0" in tier["why"], tier
+
+
+def not_answered(n, where, ip):
+    """A server of another namespace answers itself, on a port that we serve."""
+    def answer(listener):
+        s, _ = listener.accept()
+        with s:
+            s.recv(65536)
+            s.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nbehind")
+
+    with serving(n, "tbg0"):
+        hits_and_misses(n, n.links[0].server4)
+        with where.inside():
+            listener = net.socket.create_server((ip, PORT), reuse_port=True)
+        thread = threading.Thread(target=answer, args=(listener,), daemon=True)
+        thread.start()
+        with listener, talk.Connection(n.client.connect((ip, PORT))) as c:
+            assert c.get("/small").body == b"behind"
+        thread.join()
+
+
+def t_another_server_on_our_port():
+    """At an address of its own, beside our wildcard: its connections are its."""
+    with net.Net(links=1) as n:
+        n.server.run("ip", "address", "add", "10.87.0.77/24", "dev", "tbg0")
+        not_answered(n, n.server, "10.87.0.77")
+
+
+def t_forwarded_connections_are_not_answered():
+    """A router that is a web server too: the port is ours, the connection not."""
+    with net.Net(links=1) as n, contextlib.closing(net.Namespace()) as behind:
+        n.server.run("ip", "link", "add", "tbgf", "type", "veth", "peer", "name", "tbgf",
+                     "netns", f"/proc/{os.getpid()}/fd/{behind.fd}")
+        address(n.server, "tbgf", "10.99.0.1/24")
+        address(behind, "tbgf", "10.99.0.2/24")
+        behind.run("ip", "route", "add", "default", "via", "10.99.0.1")
+        n.client.run("ip", "route", "add", "10.99.0.0/24", "via", n.links[0].server4)
+        n.server.sysctl("ipv4.ip_forward", 1)
+        not_answered(n, behind, "10.99.0.2")
+
+
+def t_connections_of_a_macvlan_elsewhere_are_not_answered():
+    """A container upon our interface: its packets pass it, its sockets do not."""
+    with net.Net(links=1) as n, contextlib.closing(net.Namespace()) as other:
+        if not add(n.server, "link", "tbg0", "name", "tbgm", "netns",
+                   f"/proc/{os.getpid()}/fd/{other.fd}", "type", "macvlan", "mode", "bridge"):
+            raise ktap.Skip("no macvlan in this kernel")
+        address(other, "tbgm", "10.87.0.9/24")
+        not_answered(n, other, "10.87.0.9")
+
+
+if __name__ == "__main__":
+    ktap.run(globals())

@@ -1,0 +1,910 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The reverse proxy: heads, bodies, connections, servers, tunnels; nginx behind it."""
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
+import client                       # noqa: E402
+import conf                         # noqa: E402
+import daemon                       # noqa: E402
+import ktap                         # noqa: E402
+import origin                       # noqa: E402
+from origin import END, ask, reply  # noqa: E402
+
+d = o = None
+_names = itertools.count()
+HUGE = int(os.environ.get("TBG_HUGE_MB", "256")) << 20      # bytes each way
+
+
+def proxy(*upstreams, workers=1, options=()):
+    words = [w for u in upstreams for w in ("--upstream", u)]
+    return daemon.Daemon(*words, "--tiers", "user", "--workers", str(workers), *options)
+
+
+def begin():
+    global d, o
+    o = origin.Origin()
+    d = proxy(o.url).start()
+
+
+def end():
+    d.stop()
+    o.close()
+
+
+def path():
+    return f"/u-{next(_names)}"
+
+
+def rss_kb(of):
+    with open(f"/proc/{of.pid}/status", encoding="ascii") as f:
+        return next(int(x.split()[1]) for x in f if x.startswith("VmRSS"))
+
+
+def t_needs_neither_root_nor_a_folder():
+    """As nobody, in a folder that nobody may read."""
+    if os.geteuid():
+        raise ktap.Skip("not root: cannot become nobody")
+    with origin.Origin() as up:
+        up.on("/", reply(200, b"unprivileged"))
+        sock = f"/tmp/tbg-{os.getpid()}.sock"
+        p = daemon.Daemon("--upstream", up.url, "--user", "nobody", prefix=(
+            "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
+        p.control = sock
+        client.let_others_in()
+        with p:
+            assert ask(p.address, "GET", "/").body == b"unprivileged"
+
+
+def t_request_head_on_its_way():
+    p = path()
+    o.on(p, reply(200, b"x"))
+    ask(d.address, "GET", p, "User-Agent: me", "X-Two: a", "X-Two: b", "Connection: close, x-hop",
+        "X-Hop: 1", "Keep-Alive: 3", "Proxy-Connection: x", "TE: gzip", "Via: 1.0 before",
+        "X-Forwarded-For: 192.0.2.1", "X-Forwarded-Host: evil", "X-Forwarded-Proto: https",
+        "Forwarded: for=192.0.2.1", "Proxy-Authorization: secret", host="Some.Host:81")
+    r = o.wait(p)
+    assert r.version == "HTTP/1.1" and r.method == "GET"
+    want = {"Host": "Some.Host:81", "User-Agent": "me", "X-Two": "a, b", "X-Forwarded-For": "192.0.2.1, 127.0.0.1", "X-Forwarded-Host": "Some.Host:81",
+            "X-Forwarded-Proto": "http",
+            "Forwarded": 'for=192.0.2.1, for=127.0.0.1;host="Some.Host:81";proto=http'}
+    for name, value in want.items():
+        assert r.field(name) == value, (name, r.field(name))
+    assert re.fullmatch(r"1\.0 before, 1\.1 toboggan \([0-9a-f]{8}\)", r.field("Via")), r.field("Via")
+    for name in ("X-Hop", "Keep-Alive", "Proxy-Connection", "TE", "Connection",
+                 "Proxy-Authorization", "Content-Length", "Transfer-Encoding"):
+        assert r.field(name) is None, (name, r.head)
+
+
+def t_targets_arrive_as_they_were_sent():
+    for target in ("/a%20b", "/a/./b", "/a//b", "/?", "/?a=b&c=%2F", "/x;y=z", "/%7Euser",
+                   "/@a%2Fb", "/a%2f..%2fb"):
+        o.on(target, reply(200, target.encode()))
+        assert ask(d.address, "GET", target).body == target.encode()
+    for target in ("/..", "/a/../../b", "/..%2Fb", "/a%2f..%2f..%2fb", "/%00", "/%", "/%2", "/%zz"):
+        assert ask(d.address, "GET", target).status == 400, target
+        assert not o.seen(target)
+    o.on("/", reply(200, b"root"))
+    assert ask(d.address, "GET", "http://other.example").body == b"root"
+    assert o.seen("/")[-1].field("Host") == "other.example"
+    o.on("/?q", reply(200, b"query"))
+    assert ask(d.address, "GET", "http://other.example?q").body == b"query"
+    o.on("*", reply(200, b"", "Allow: GET"))
+    assert ask(d.address, "OPTIONS", "*").field("Allow") == "GET"
+
+
+def t_response_head_on_its_way():
+    p = path()
+    o.on(p, reply(201, b"x", "X-A: 1", "x-a: 2", "Set-Cookie: a", "Set-Cookie: b", "Server: behind",
+                  "Connection: x-hop", "X-Hop: 1", "Keep-Alive: 5", "Via: 1.1 before",
+                  "Cache-Status: before; hit", reason="Made Up"))
+    r = ask(d.address, "GET", p)
+    assert r.status == 201 and r.reason == "Made Up", r
+    assert [v for n, v in r.fields if n == "Set-Cookie"] == ["a", "b"]
+    assert r.field("X-A") == "1, 2" and r.field("Server") == "behind"
+    assert r.field("Via") == "1.1 before, 1.1 toboggan"
+    assert r.field("Cache-Status").startswith("before; hit, toboggan; fwd=uri-miss"), r
+    for name in ("X-Hop", "Keep-Alive", "Connection"):
+        assert r.field(name) is None, (name, r)
+
+
+def t_methods_arrive():
+    for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND", "M-SEARCH"):
+        p = path()
+        o.on(p, reply(200, b"did"))
+        r = ask(d.address, method, p, body=None if method in ("GET", "OPTIONS") else b"x")
+        assert r.body == b"did" and o.wait(p).method == method
+        want = "fwd=uri-miss" if method == "GET" else "fwd=method"
+        assert want in r.cache, r
+    for method in ("TRACE", "CONNECT"):
+        assert ask(d.address, method, "/" if method == "TRACE" else "h:1").status in (405, 501)
+
+
+def t_framings_of_responses():
+    te = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"".join(b"%d," % i for i in range(30000))
+    pieces = b"".join(b"%x;ext=1\r\n" % len(body[i:i + 777]) + body[i:i + 777] + b"\r\n"
+                      for i in range(0, len(body), 777))
+    for data, close, want in [
+            (reply(200, body), False, body), (reply(200, b""), False, b""),
+            (te + pieces + b"0\r\n\r\n", False, body), (te + b"0\r\n\r\n", False, b""),
+            (b"HTTP/1.1 200 OK\r\n\r\n" + body, True, body),
+            (b"HTTP/1.0 200 OK\r\n\r\n" + body, True, body), (b"HTTP/1.1 200 OK\r\n\r\n", True, b"")]:
+        p = path()
+        o.on(p, (lambda c, r, data=data: (c.send(data), END)[1]) if close else data)
+        with origin.Client(d.address) as c:
+            for _ in range(2):      # the client's connection stays in order
+                assert c.request("GET", p).body == want, data[:60]
+        with origin.Client(d.address) as c:
+            c.send(f"GET {p} HTTP/1.0\r\n\r\n".encode())
+            r = c.answer()
+            assert r.body == want and r.field("Transfer-Encoding") is None, r.head
+
+
+def t_bodiless_responses():
+    for data in (reply(204, b""), reply(304, b"", 'ETag: "1"')):
+        p = path()
+        o.on(p, data)
+        with origin.Client(d.address) as c:
+            for _ in range(3):
+                r = c.request("GET", p)
+                assert r.status in (204, 304) and r.field("Content-Length") is None, r
+    p = path()
+    o.on(p, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+    with origin.Client(d.address) as c:
+        for _ in range(3):
+            assert c.request("HEAD", p).field("Content-Length") == "5"
+    assert len({r.connection for r in o.seen(p)}) == 1
+
+
+def t_trailers_pass_both_ways():
+    p = path()
+    trailed = []
+
+    def answer(c, r):
+        trailed.extend(c.trailer)
+        c.send(b"HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n"
+               b"3\r\nabc\r\n0\r\nX-Sum: 1\r\nContent-Length: 9\r\n\r\n")
+
+    o.on(p, answer)
+    with origin.Client(d.address) as c:
+        c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n".encode() +
+               b"2\r\nhi\r\n0\r\nX-Up: 2\r\nHost: evil\r\n\r\n")
+        r = c.answer()
+    assert trailed == [b"X-Up: 2"], trailed
+    assert o.wait(p).body == b"hi"
+    assert r.body == b"abc" and r.trailer == [b"X-Sum: 1"], r.trailer
+    r = ask(d.address, "POST", p, body=b"")
+    assert r.trailer == [], "nobody asked for trailers"
+
+
+def t_connections_are_used_again():
+    p = path()
+    o.on(p, reply(200, b"x"))
+    for _ in range(20):
+        ask(d.address, "GET", p)
+    assert len({r.connection for r in o.seen(p)}) == 1
+    for closing in ("Connection: close", "Connection: Close, x"):
+        p = path()
+        o.on(p, reply(200, b"x", closing))
+        for _ in range(3):
+            r = ask(d.address, "GET", p)
+            assert r.field("Connection") is None, "the client's connection is its own"
+        assert len({r.connection for r in o.seen(p)}) == 3
+
+
+def t_pipelined_requests_are_answered_in_order():
+    names = [path() for _ in range(20)]
+    for i, p in enumerate(names):
+        o.on(p, reply(200, p.encode() * (1 + 3000 * (i % 3)), *(["Cache-Control: max-age=60"] if i % 2 else [])))
+    for _ in range(2):
+        with origin.Client(d.address) as c:
+            c.send("".join(f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n" for p in names).encode())
+            for i, p in enumerate(names):
+                r = c.answer()
+                assert r.body == p.encode() * (1 + 3000 * (i % 3)), (p, r)
+
+
+def t_request_bodies_of_every_framing():
+    body = bytes(range(256)) * 700
+    chunked = b"".join(b"%X\r\n" % len(body[i:i + 5000]) + body[i:i + 5000] + b"\r\n"
+                       for i in range(0, len(body), 5000)) + b"0\r\n\r\n"
+    for framing, data in ((f"Content-Length: {len(body)}", body), ("Transfer-Encoding: chunked", chunked)):
+        p = path()
+        o.on(p, lambda c, r: c.send(reply(200, b"%d" % len(r.body))))
+        for step in (1 << 20, 1000):
+            with origin.Client(d.address) as c:
+                for _ in range(2):
+                    c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\n{framing}\r\n\r\n".encode())
+                    for i in range(0, len(data), step):
+                        c.send(data[i:i + step])
+                    assert c.answer().body == b"%d" % len(body)
+        assert all(r.body == body for r in o.seen(p))
+    p = path()
+    o.on(p, lambda c, r: c.send(reply(200, r.body)))
+    with origin.Client(d.address) as c:     # pipelined behind a body
+        one = f"POST {p} HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nabc".encode()
+        c.send(one * 5)
+        assert [c.answer().body for _ in range(5)] == [b"abc"] * 5
+
+
+def t_bad_request_bodies_are_400_and_end():
+    p = path()
+    o.on(p, reply(200, b"x"))
+    for body in (b"x\r\n", b"3\r\nabcd\r\n0\r\n\r\n", b"fffffffffffffffff\r\n", b"0\r\nbad trailer\r\n\r\n"):
+        with origin.Client(d.address) as c:
+            c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + body)
+            r = c.answer()
+            assert r.status == 400 and c.ended(), r
+    assert not o.seen(p), "a bad body looked whole to the upstream"
+
+
+def t_client_that_leaves_within_its_body():
+    for framing, data in (("Content-Length: 1000", b"abc"), ("Transfer-Encoding: chunked", b"3\r\nabc\r\n")):
+        p, whole = path(), []
+
+        def take(c, r):
+            c.body(r)                   # raises at the end of the connection
+            whole.append(r)
+
+        o.on(p, take, raw=True)
+        with origin.Client(d.address) as c:
+            c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\n{framing}\r\n\r\n".encode() + data)
+            o.wait(p)
+        o.wait_end(p)
+        assert not whole, "half a body looked whole to the upstream"
+
+
+def t_too_large_bodies_are_413():
+    with origin.Origin() as up, proxy(up.url, options=("--body-max", "1000")) as p:
+        up.on("/", reply(200, b"ok"))
+        assert ask(p.address, "POST", "/", body=b"x" * 1000).status == 200
+        with origin.Client(p.address) as c:
+            c.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1001\r\n\r\n")
+            assert c.answer().status == 413 and c.ended(), "before any of it was sent"
+        with origin.Client(p.address) as c:
+            c.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1001\r\n"
+                   b"Expect: 100-continue\r\n\r\n")
+            assert c.answer().status == 413
+        with origin.Client(p.address) as c:
+            c.send(b"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+                   b"3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n")
+            assert c.answer().status == 413
+        assert len(up.seen("/")) == 1
+
+
+def t_expect_100_continue():
+    def cautious(c, r):
+        c.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        c.body(r)
+        c.send(reply(200, r.body))
+
+    def refuses(c, r):
+        c.send(reply(417, b"no", "Connection: close"))
+        return END
+
+    def ignores(c, r):
+        c.body(r)
+        c.send(reply(200, r.body))
+
+    head = "POST {} HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"
+    for what in (cautious, ignores):
+        p = path()
+        o.on(p, what, raw=True)
+        with origin.Client(d.address) as c:
+            c.send(head.format(p).encode())
+            assert c.answer().status == 100
+            c.send(b"body")
+            r = c.answer()
+            assert r.status == 200 and r.body == b"body", r
+        assert o.seen(p)[0].field("Expect") == "100-continue"
+    p = path()
+    o.on(p, refuses, raw=True)
+    with origin.Client(d.address) as c:
+        c.send(head.format(p).encode())
+        r = c.answer()
+        assert r.status == 417 and r.body == b"no", r
+
+
+def t_early_hints_pass():
+    p = path()
+    o.on(p, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + reply(200, b"x"))
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+        r = c.answer()
+        assert r.status == 103 and r.field("Link") == "</a>", r
+        assert c.answer().body == b"x"
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.0\r\n\r\n".encode())
+        assert c.answer().status == 200, "HTTP/1.0 has no interim responses"
+
+
+def t_early_answer_while_the_body_comes():
+    p = path()
+
+    def refuse(c, r):
+        c.send(reply(403, b"no", "Connection: close"))
+        return END
+
+    o.on(p, refuse, raw=True)
+    with origin.Client(d.address) as c:
+        c.send(f"PUT {p} HTTP/1.1\r\nHost: t\r\nContent-Length: 100000000\r\n\r\n".encode() + b"x" * 10)
+        r = c.answer()
+        assert r.status == 403 and r.body == b"no" and r.field("Connection") == "close", r
+
+
+def t_huge_download_in_constant_memory():
+    block = bytes(range(256)) * 4096
+
+    def send(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nCache-Control: max-age=60\r\n\r\n" % HUGE)
+        for _ in range(HUGE // len(block)):
+            c.send(block)
+
+    p = path()
+    o.on(p, send)
+    got = [0, 0]
+
+    def count(piece):
+        got[0] += len(piece)
+        got[1] = max(got[1], rss_kb(d) if got[0] >> 24 != (got[0] - len(piece)) >> 24 else 0)
+
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+        c.answer(body=count)
+    assert got[0] == HUGE and got[1] < 64 << 10, got
+
+
+def t_huge_upload_in_constant_memory():
+    block, got, most = bytes(1 << 20), [0], [0]
+
+    def take(c, r):
+        n = len(c.got)
+        c.got = b""
+        while n < HUGE:
+            data = c.s.recv(1 << 20)
+            if not data:
+                return END
+            n += len(data)
+        got[0] = n
+        c.send(reply(200, b"done"))
+
+    p = path()
+    o.on(p, take, raw=True)
+    with origin.Client(d.address) as c:
+        c.send(f"PUT {p} HTTP/1.1\r\nHost: t\r\nContent-Length: {HUGE}\r\n\r\n".encode())
+        for i in range(HUGE // len(block)):
+            c.send(block)
+            if not i % 16:
+                most[0] = max(most[0], rss_kb(d))
+        assert c.answer().body == b"done"
+    assert got[0] == HUGE and most[0] < 64 << 10, (got, most)
+
+
+def t_slow_client_holds_the_upstream_back():
+    sent = [0]
+
+    def send(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 30))
+        c.s.settimeout(1)
+        try:
+            while True:
+                sent[0] += c.s.send(bytes(1 << 16))
+        except TimeoutError:
+            return END
+
+    p = path()
+    o.on(p, send)
+    with origin.Client(d.address, rcvbuf=8192) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+        c.head()
+        o.wait_end(p)               # the upstream has given up
+        assert sent[0] < 32 << 20, f"{sent[0]} bytes were taken for a client that reads none"
+    assert rss_kb(d) < 64 << 10
+
+
+def t_slow_upstream_holds_the_client_back():
+    p, go = path(), threading.Event()
+
+    def take(c, r):
+        go.wait(20)
+        return END
+
+    o.on(p, take, raw=True)
+    with origin.Client(d.address, timeout=1) as c:
+        c.send(f"PUT {p} HTTP/1.1\r\nHost: t\r\nContent-Length: {1 << 30}\r\n\r\n".encode())
+        sent = 0
+        try:
+            while sent < 1 << 30:
+                sent += c.s.send(bytes(1 << 16))
+        except TimeoutError:
+            pass
+    go.set()
+    assert sent < 32 << 20, sent
+    assert rss_kb(d) < 64 << 10
+
+
+def t_client_that_leaves_takes_the_fetch_with_it():
+    p = path()
+
+    def endless(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            c.send(b"1\r\nx\r\n")
+            time.sleep(0.01)
+
+    o.on(p, endless)
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+        c.head()
+    o.wait_end(p)
+
+
+def t_reused_connection_that_dies_is_tried_again():
+    for method, status in (("GET", 200), ("HEAD", 200), ("PUT", 200), ("POST", 502)):
+        p, q = path(), path()
+        o.on(q, reply(200, b"warm"))
+        o.on(p, END, reply(200, b"second"))
+        ask(d.address, "GET", q)
+        r = ask(d.address, method, p, *(["Content-Length: 0"] if method in ("PUT", "POST") else []))
+        assert r.status == status, (method, r)
+        assert len(o.seen(p)) == (2 if status == 200 else 1), method
+
+
+def t_no_second_try_after_a_byte_or_on_a_new_connection():
+    def half(c, r):
+        c.send(b"HTTP/1.1 2")
+        return END
+
+    p, q = path(), path()
+    o.on(q, reply(200, b"warm"))
+    o.on(p, half)
+    ask(d.address, "GET", q)
+    assert ask(d.address, "GET", p).status == 502 and len(o.seen(p)) == 1
+    o.on(q, reply(200, b"", "Connection: close"))
+    for _ in range(3):              # empties the pool
+        ask(d.address, "GET", q)
+    p = path()
+    o.on(p, END)
+    assert ask(d.address, "GET", p).status == 502 and len(o.seen(p)) == 1
+
+
+def t_servers_take_turns():
+    with origin.Origin() as a, origin.Origin() as b, origin.Origin(unix=True) as c, \
+            proxy(a.url, b.url, c.url) as p:
+        for up in (a, b, c):
+            up.on("/", reply(200, up.url.encode()))
+        for _ in range(30):
+            assert ask(p.address, "GET", "/").status == 200
+        assert [len(up.seen("/")) for up in (a, b, c)] == [10, 10, 10]
+
+
+def t_server_of_least_requests():
+    go = threading.Event()
+    with origin.Origin() as a, origin.Origin() as b, \
+            proxy(a.url, b.url, options=("--balance", "least")) as p:
+        for up in (a, b):
+            up.on("/slow", lambda c, r: (go.wait(20), c.send(reply(200, b"x")))[0])
+            up.on("/", reply(200, b"x"))
+        t = threading.Thread(target=lambda: ask(p.address, "POST", "/slow", body=b""))
+        t.start()
+        while not a.seen("/slow") and not b.seen("/slow"):
+            time.sleep(0.01)
+        for _ in range(6):
+            ask(p.address, "GET", "/")
+        free = b if a.seen("/slow") else a
+        go.set()
+        t.join()
+        assert len(free.seen("/")) == 6
+
+
+def t_servers_that_are_down_are_passed_over():
+    with socket.socket() as dead, origin.Origin() as up:
+        dead.bind(("127.0.0.1", 0))     # bound, not listening: refused
+        url = f"http://127.0.0.1:{dead.getsockname()[1]}"
+        with proxy(url, up.url) as p:
+            up.on("/", reply(200, b"x"))
+            for method in ("GET", "POST"):
+                for _ in range(10):
+                    assert ask(p.address, method, "/", body=b"" if method == "POST" else None).status == 200
+        with proxy(url) as p:
+            for _ in range(5):
+                r = ask(p.address, "GET", "/")
+                assert r.status == 502 and r.reason == "Bad Gateway", r
+            up_late = socket.socket()
+        up_late.close()
+
+
+def t_loop_ends():
+    """A proxy that is its own upstream."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    p = proxy(f"http://127.0.0.1:{port}")
+    p.listen = [f"127.0.0.1:{port}"]
+    with p:
+        for method in ("GET", "POST"):
+            r = ask(p.address, method, "/", body=b"abc" if method == "POST" else None)
+            assert r.status == 508 and r.reason == "Loop Detected", r
+
+
+def t_half_closed_client_gets_its_answer():
+    go = threading.Event()
+    p = path()
+    o.on(p, lambda c, r: (go.wait(20), c.send(reply(200, b"late")))[0])
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+        c.s.shutdown(socket.SHUT_WR)
+        o.wait(p)
+        go.set()
+        assert c.answer().body == b"late" and c.ended()
+
+
+def t_requests_cut_at_every_byte():
+    p = path()
+    o.on(p, lambda c, r: c.send(reply(200, r.body)))
+    data = f"PUT {p} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nX: y\r\n\r\n"
+    with origin.Client(d.address) as c:
+        for i in range(1, len(data)):
+            c.send(data[:i].encode())
+            time.sleep(0.001)       # most often two segments; the answer is the same if not
+            c.send(data[i:].encode())
+            assert c.answer().body == b"abc", i
+
+
+def t_health_checks_take_servers_out_and_back():
+    with origin.Origin() as a, origin.Origin() as b, proxy(
+            a.url, b.url, options=("--health-path", "/health?x", "--health-interval", "200ms")) as p:
+        for up in (a, b):
+            up.on("/", reply(200, up.url.encode()))
+            up.on("/health?x", reply(204, b""))
+        assert a.wait("/health?x").field("User-Agent") == "toboggan"
+
+        def answers():
+            return {ask(p.address, "GET", "/").body for _ in range(6)}
+
+        assert answers() == {a.url.encode(), b.url.encode()}
+        for sick in (reply(503, b""), END, b"garbage\r\n\r\n"):
+            a.on("/health?x", sick)
+            nr = len(a.seen("/health?x"))
+            a.wait("/health?x", nr + 2)     # the first of them has been judged
+            assert answers() == {b.url.encode()}, sick
+            a.on("/health?x", reply(200, b"well"))
+            nr = len(a.seen("/health?x"))
+            a.wait("/health?x", nr + 2)
+            assert answers() == {a.url.encode(), b.url.encode()}
+
+
+def t_connect_timeout_is_504():
+    """A listener whose queue is full leaves SYNs unanswered."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen(0)
+        fill = []
+        for _ in range(4):
+            c = socket.socket()
+            c.setblocking(False)
+            c.connect_ex(s.getsockname())
+            fill.append(c)
+        with proxy(f"http://127.0.0.1:{s.getsockname()[1]}", options=("--connect-timeout", "500ms")) as p:
+            start = time.monotonic()
+            assert ask(p.address, "GET", "/").status == 504
+            assert time.monotonic() - start < 10
+        for c in fill:
+            c.close()
+
+
+def t_websocket_is_tunnelled():
+    p = path()
+
+    def echo(c, r):
+        assert r.field("Upgrade") == "websocket" and r.field("Connection") == "upgrade"
+        assert r.field("Sec-WebSocket-Key") == "k"
+        c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+               b"Sec-WebSocket-Accept: a\r\n\r\nhello")
+        while True:
+            if not c.got:
+                c.more()
+            c.send(c.got.upper())
+            c.got = b""
+
+    o.on(p, echo)
+    head = f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"
+    with origin.Client(d.address) as c:
+        c.send(head.encode() + b"early ")
+        r = c.answer()
+        assert r.status == 101 and r.field("Upgrade") == "websocket", r
+        assert r.field("Connection") == "upgrade" and r.field("Sec-WebSocket-Accept") == "a"
+        want = b"helloEARLY "
+        for i in range(200):
+            c.send(b"\0\r\nmessage %d" % i)
+            want += b"\0\r\nMESSAGE %d" % i
+        while len(c.got) < len(want):
+            assert c._more()        # pylint: disable=protected-access
+        assert c.got == want
+    o.wait_end(p)                   # its end reaches the upstream
+    p = path()
+    o.on(p, reply(200, b"no tunnel"))
+    with origin.Client(d.address) as c:
+        for _ in range(2):
+            c.send(head.replace(head.split()[1], p).encode())
+            assert c.answer().body == b"no tunnel"
+
+
+def t_draining_lets_the_answer_finish():
+    with origin.Origin() as up:
+        go = threading.Event()
+        up.on("/", lambda c, r: (go.wait(20), c.send(reply(200, b"finished")))[0])
+        with proxy(up.url) as p:
+            got = []
+            t = threading.Thread(target=lambda: got.append(ask(p.address, "GET", "/")))
+            t.start()
+            up.wait("/")
+            p.process.send_signal(signal.SIGTERM)
+            while True:             # until it no longer accepts
+                try:
+                    socket.create_connection(p.address).close()
+                except ConnectionRefusedError:
+                    break
+            go.set()
+            t.join()
+            assert got[0].body == b"finished" and got[0].field("Connection") == "close"
+            assert p.process.wait(20) == 0
+
+
+def t_access_log_has_a_line_for_each():
+    with origin.Origin() as up, tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        log = os.path.join(folder, "log")
+        up.on("/a", reply(200, b"12345", "Cache-Control: max-age=60"))
+        up.on("/b", lambda c, r: c.send(b"HTTP/1.1 404 X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n"))
+        with proxy(up.url, options=("--access-log", log)) as p:
+            for name in ("/a", "/a", "/b"):
+                ask(p.address, "GET", name)
+        with open(log, encoding="latin-1") as f:
+            lines = [re.search(r'"GET (/\w) HTTP/1.1" (\d+) (\d+)', x).groups() for x in f]
+        assert lines == [("/a", "200", "5"), ("/a", "200", "5"), ("/b", "404", "2")], lines
+
+
+def mixed_origin(c, r):
+    """Any framing, any length, sometimes an end too early; the body tells the path."""
+    rng = random.Random(r.target)
+    unit = f"[{r.target}]".encode()
+    body = unit * rng.choice((0, 1, 1, 50, 2000, 30000))
+    fields = rng.choice((["Cache-Control: max-age=1"], ["Cache-Control: max-age=60"],
+                         ["Cache-Control: private"], ["Cache-Control: max-age=0", 'ETag: "1"'], []))
+    if r.field("If-None-Match"):
+        c.send(reply(304, b"", 'ETag: "1"', *fields))
+        return None
+    how = rng.randrange(6)
+    if how < 3:
+        data = reply(200, body, *fields)
+    elif how == 3:
+        data = b"HTTP/1.1 200 OK\r\n\r\n" + body
+    else:
+        data = ("\r\n".join(["HTTP/1.1 200 OK", "Transfer-Encoding: chunked", *fields]) + "\r\n\r\n").encode()
+        data += b"".join(b"%x\r\n" % len(body[i:i + 9999]) + body[i:i + 9999] + b"\r\n"
+                         for i in range(0, len(body), 9999)) + b"0\r\n\r\n"
+    if how != 3 and random.random() < 0.05:     # not whole, and to be seen as such
+        c.send(data[:random.randrange(len(data))])
+        return END
+    c.send(data)
+    if how == 3 or random.random() < 0.1:
+        return END
+    return None
+
+
+def mixed_client(address, seed, wrong, paths):
+    rng = random.Random(seed)
+    for _ in range(60):
+        try:
+            with origin.Client(address) as c:
+                for _ in range(rng.randrange(1, 8)):
+                    batch = [rng.choice(paths) for _ in range(rng.choice((1, 1, 4)))]
+                    post = rng.random() < 0.2
+                    for p in batch:
+                        c.send((f"POST {p} HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\n\r\nabcde" if post else
+                                f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n").encode())
+                    if rng.random() < 0.1:
+                        break           # and never read it
+                    for p in batch:
+                        r = c.answer()
+                        unit = f"[{p}]".encode()
+                        if r.status == 200 and r.body != unit * (len(r.body) // len(unit)):
+                            wrong.append((p, r))
+                        if r.field("Connection") == "close":
+                            raise EOFError
+        except (EOFError, OSError, ValueError, AssertionError) as e:
+            if isinstance(e, AssertionError):
+                wrong.append(repr(e))
+
+
+def t_random_mix_gives_each_request_its_own_answer():
+    with origin.Origin() as up, proxy(up.url, workers=2) as p:
+        paths = [f"/mix/{i}" for i in range(60)]
+        for name in paths:
+            up.on(name, mixed_origin)
+        wrong = []
+        threads = [threading.Thread(target=mixed_client, args=(p.address, i, wrong, paths)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not wrong, wrong[:3]
+        assert p.process.poll() is None
+        assert len(up.requests) > 500
+
+
+def t_wire_lets_all_of_it_pass():
+    with origin.Origin() as up:
+        up.on("/a", reply(200, b"a" * 500, "Cache-Control: max-age=60"))
+        up.on("/b", lambda c, r: c.send(reply(200, r.body)))
+        p = daemon.Daemon("--upstream", up.url, "--wire", "lo")
+        if os.geteuid():
+            raise ktap.Skip("not root: wire cannot be loaded")
+        with p:
+            if "tiers wire,user" not in p.ready:
+                raise ktap.Skip(next((x for x in p.lines if "wire is off" in x), "no wire"))
+            with origin.Client(p.address) as c:
+                for i in range(50):
+                    assert c.request("GET", "/a").body == b"a" * 500
+                    assert c.request("POST", "/b", body=b"%d" % i).body == b"%d" % i
+                    c.send(b"GET /a HTTP/1.1\r\nHost: test\r\n\r\n" * 3)
+                    assert [c.answer().body for _ in range(3)] == [b"a" * 500] * 3
+        assert len(up.seen("/a")) == 1
+
+
+def t_status_tells_of_servers_and_stock():
+    with origin.Origin() as up, proxy(up.url) as p:
+        up.on("/", reply(200, b"x" * 1000, "Cache-Control: max-age=60"))
+        ask(p.address, "GET", "/")
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(p.control)
+            s.sendall(b'{"cmd":"status"}\n')
+            a = json.loads(s.makefile().readline())
+        assert a["upstreams"] == [{"server": up.url, "rests": False, "active": 0, "requests": 1, "failed": 0}], a
+        assert a["stock"]["responses"] == 1 and 1000 < a["stock"]["used"] < a["stock"]["budget"], a
+
+
+def t_tool_tells_of_servers_and_stock():
+    with origin.Origin() as up, proxy(up.url) as p:
+        up.on("/", reply(200, b"x" * 1000, "Cache-Control: max-age=60"))
+        ask(p.address, "GET", "/")
+        out = subprocess.run([os.path.join(ktap.BUILD, "toboggan"), "--control", p.control, "status"],
+                             capture_output=True, text=True, check=True).stdout
+        assert re.search(rf"^upstreams +{re.escape(up.url)}, 1 requests, 0 under way, 0 failed$", out, re.M), out
+        assert re.search(r"^stock +1 responses, ", out, re.M) and "root" not in out, out
+
+
+def t_reload_keeps_servers_and_stock():
+    """Of a file with upstreams: what may change does, the rest is named."""
+    held = threading.Event()
+
+    def slow(c, _):
+        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")
+        assert held.wait(client.WAIT_S)
+        c.send(b"def")
+
+    with origin.Origin() as up, origin.Origin() as other:
+        text = f'upstream = {{"{up.url}"}}\nbody-max = 10\nhost "any" {{ }}\nhost "small" {{ body-max = 1 }}\n'
+        longer = text.replace("= 10", "= 20")
+        up.on("/kept", reply(200, b"kept", "Cache-Control: max-age=600"))
+        up.on("/post", reply(200, b"taken"))
+        up.on("/slow", slow)
+        with conf.Conf(text, "--tiers", "user") as p:
+            def post(size, host="any"):
+                return ask(p.address, "POST", "/post", body=b"x" * size, host=host).status
+
+            got = [post(10), post(11), post(1, "small"), post(2, "small")]
+            assert got == [200, 413, 200, 413], got
+            assert ask(p.address, "GET", "/kept").body == b"kept"
+            with origin.Client(p.address) as c:
+                c.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+                up.wait("/slow")
+                p.reconfigure(longer)
+                assert "upstream" in p.reconfigure(longer.replace(up.url, other.url))
+                held.set()
+                assert c.answer().body == b"abcdef"
+            assert (post(20), post(21)) == (200, 413)
+            assert ask(p.address, "GET", "/kept").hit
+            p.save('root = "{root}"\n')
+            assert "not reloaded" in p.hup((": reloaded", "not reloaded"))
+            assert (post(20), post(21)) == (200, 413)
+        assert not other.requests
+    with conf.Conf('root = "{root}"\n', "--tiers", "user") as p:
+        p.write("a.txt", b"file")
+        p.save('upstream = {"http://127.0.0.1:1"}\n')
+        assert "not reloaded" in p.hup((": reloaded", "not reloaded"))
+        assert ask(p.address, "GET", "/a.txt").body == b"file"
+
+
+def t_sighup_without_a_file_changes_nothing():
+    with origin.Origin() as up, proxy(up.url) as p:
+        up.on("/a", reply(200, b"a"))
+        p.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + client.WAIT_S
+        while not any("SIGHUP" in x for x in p.lines):
+            assert time.monotonic() < deadline, p.lines
+            time.sleep(0.005)
+        assert ask(p.address, "GET", "/a").body == b"a"
+
+
+class Nginx:
+    """Files and a redirect, on a Unix socket and a port."""
+
+    def __enter__(self):
+        if not shutil.which("nginx"):
+            raise ktap.Skip("no nginx")
+        self.folder = tempfile.mkdtemp(prefix="tbg-nginx-")
+        os.chmod(self.folder, 0o755)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        os.mkdir(f"{self.folder}/root")
+        with open(f"{self.folder}/conf", "w", encoding="ascii") as f:
+            f.write(f"""
+daemon off; pid {self.folder}/pid; error_log {self.folder}/error.log; worker_processes 1;
+events {{ worker_connections 512; }}
+http {{ access_log off; client_max_body_size 0; types {{ text/plain txt; }}
+  client_body_temp_path {self.folder}/body; proxy_temp_path {self.folder}/p;
+  fastcgi_temp_path {self.folder}/f; uwsgi_temp_path {self.folder}/u; scgi_temp_path {self.folder}/s;
+  server {{ listen 127.0.0.1:{self.port}; listen unix:{self.folder}/sock; root {self.folder}/root;
+    location / {{ expires 60s; }} location /old {{ return 301 /new; }} }} }}
+""")
+        self.process = subprocess.Popen(["nginx", "-p", self.folder, "-c", f"{self.folder}/conf"],
+                                        stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + client.WAIT_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline and self.process.poll() is None, "no nginx"
+                time.sleep(0.02)
+        return self
+
+    def __exit__(self, *why):
+        self.process.terminate()
+        self.process.wait(client.WAIT_S)
+        shutil.rmtree(self.folder)
+
+
+def t_nginx_behind():
+    with Nginx() as n:
+        data = {"small.txt": b"small\n", "mib.txt": os.urandom(1 << 20), "empty.txt": b""}
+        for name, body in data.items():
+            with open(f"{n.folder}/root/{name}", "wb") as f:
+                f.write(body)
+        for url in (f"http://127.0.0.1:{n.port}", f"unix:{n.folder}/sock"):
+            with proxy(url, workers=2) as p:
+                for name, body in data.items():
+                    direct = ask(("127.0.0.1", n.port), "GET", "/" + name)
+                    for i in range(3):
+                        r = ask(p.address, "GET", "/" + name)
+                        assert r.body == body and r.hit == (i > 0), (name, i, r)
+                        for field in ("ETag", "Last-Modified", "Content-Type", "Server"):
+                            assert r.field(field) == direct.field(field), field
+                    r = ask(p.address, "GET", "/" + name, f"If-None-Match: {r.field('ETag')}")
+                    assert r.status == 304 and r.hit, r
+                r = ask(p.address, "GET", "/mib.txt", "Range: bytes=1000-1999")
+                assert r.status == 206 and r.body == data["mib.txt"][1000:2000], r
+                assert ask(p.address, "GET", "/old").status == 301
+                assert ask(p.address, "GET", "/none").status == 404
+                assert ask(p.address, "PUT", "/small.txt", body=b"x" * 100000).status == 405
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)

@@ -1,0 +1,369 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Hits at the packet, over veth and lo: same bytes, and TCP that notices nothing.
+
+Every test runs in a clean() block: the MIBs of both namespaces must show no
+retransmission, no wrong checksum, nothing out of order.
+"""
+import contextlib
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import daemon
+import ktap
+import net
+import talk
+
+PORT = 8080
+ROUNDS = 20
+n = d = None
+name_nr = 0
+
+
+def begin():
+    global n, d
+    n = net.Net(links=2)
+    with n.server.inside():
+        d = daemon.Daemon("--wire", "tbg0,tbg1,lo", "--workers", "2",
+                          listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}")).start()
+    n.late = lambda: talk.counts(d)["YIELD"]
+    tier = talk.ask(d, "status")["tiers"]["wire"]
+    if not tier["on"]:
+        end()
+        raise ktap.Skip(f"wire is off: {tier['why']}")
+
+
+def end():
+    if d:
+        assert d.stop() == 0, d.lines
+    if n:
+        n.close()
+
+
+def fresh(size=500):
+    """A file that nobody has asked for yet: (target, body).
+
+    In a folder that the daemon has not seen yet: the news of its birth could
+    otherwise come after the first GET, and take the object out again.
+    """
+    global name_nr
+    name_nr += 1
+    body = talk.content(f"f{name_nr}", size)
+    d.write(f"{name_nr}/f.txt", body)
+    return f"/{name_nr}/f.txt", body
+
+
+def ways(families=(4, 6), lo=True):
+    """(where the client is, address) for each way to the daemon."""
+    for link in n.links:
+        if 4 in families:
+            yield n.client, (link.server4, PORT)
+        if 6 in families:
+            yield n.client, (link.server6, PORT)
+    if lo:
+        for address in ["127.0.0.1"] * (4 in families) + ["::1"] * (6 in families):
+            yield n.server, (address, PORT)
+
+
+@contextlib.contextmanager
+def connection(where, address):
+    with talk.Connection(where.connect(address)) as c:
+        yield c
+
+
+def miss_then_hit(where, address, size=500, wire=True):
+    """First by the daemon, then by wire, on connections of their own and on one."""
+    target, body = fresh(size)
+    before = talk.hits(d)
+    with connection(where, address) as c:
+        first = c.get(target)
+    assert (first.status, first.body) == (200, body), first
+    assert first.tier == "stored", first
+    got = []
+    with connection(where, address) as c:
+        got.append(c.get(target))
+    with connection(where, address) as c:
+        got += [c.get(target) for _ in range(3)]
+    for r in got:
+        assert r.bare() == first.bare(), f"{r} differs from {first}"
+        assert (r.tier == "wire") == wire, f"{address} {size}: {r}"
+    assert talk.hits(d) - before == (4 if wire else 0)
+    return first
+
+
+def mixed(where, address, rounds=ROUNDS, small=500, large=40000):
+    """Hits and misses, turn by turn, on one connection."""
+    hit, hit_body = fresh(small)
+    with connection(where, address) as c:
+        c.get(hit)
+    wired = 0
+    with connection(where, address) as c:
+        for i in range(rounds):
+            target, body = fresh(small + i)
+            want = [(hit, hit_body), (target, body), (hit, hit_body), (hit, hit_body)]
+            if i % 4 == 1:
+                want.insert(2, fresh(large))
+            for t, b in want:
+                r = c.get(t)
+                assert (r.status, r.body) == (200, b), f"{address}: {r}"
+                wired += r.tier == "wire"
+    assert wired >= rounds, f"{address}: {wired} of {3 * rounds} by wire"
+
+
+def all_ways(fn, **which):
+    for where, address in ways(**which):
+        with n.clean(PORT):
+            try:
+                fn(where, address)
+            except Exception as why:
+                raise AssertionError(f"{address[0]}: {why!r}") from why
+
+
+def t_first_by_user_second_by_wire():
+    all_ways(miss_then_hit)
+
+
+def t_head():
+    def one(where, address):
+        target, body = fresh()
+        with connection(where, address) as c:
+            miss = c.ask("HEAD", target)
+            assert miss.status == 200 and miss.tier != "wire"
+            full = c.get(target)
+            assert full.body == body
+        with connection(where, address) as c:
+            before = talk.hits(d)
+            for _ in range(3):
+                r = c.ask("HEAD", target)
+                assert r.tier == "wire", r
+                assert r.bare() == miss.bare(), r
+                assert (r.bare()[0], body) == c.get(target).bare()
+            assert talk.hits(d) == before + 6
+    all_ways(one)
+
+
+def t_304():
+    def one(where, address):
+        target, body = fresh()
+        with connection(where, address) as c:
+            first = c.get(target)
+            etag = first.fields["ETag"]
+            modified = first.fields["Last-Modified"]
+        with connection(where, address) as c:
+            before = talk.hits(d)
+            for field in (f"If-None-Match: {etag}", f"If-Modified-Since: {modified}"):
+                r = c.get(target, field)
+                assert r.status == 304 and r.tier == "wire", r
+                assert r.fields["ETag"] == etag
+            r = c.get(target, 'If-None-Match: "other"')
+            assert r.tier == "wire" and (r.status, r.body) == (200, body), r
+            assert talk.hits(d) == before + 3
+            # the same of the daemon: two requests in one segment are not wire's
+            ask = talk.request(target, f"If-None-Match: {etag}")
+            c.send(ask + ask)
+            for by_user in (c.response(), c.response()):
+                assert by_user.tier == "user"
+                assert by_user.bare() == c.get(target, f"If-None-Match: {etag}").bare()
+    all_ways(one)
+
+
+def t_hit_miss_hit_on_one_connection():
+    all_ways(mixed)
+
+
+def t_hit_right_after_an_answer_of_any_size():
+    def one(where, address):
+        hit, hit_body = fresh()
+        with connection(where, address) as c:
+            c.get(hit)
+            for size in (0, 1, 1000, 4000, 5000, 20000, 60000, 100000, 1000000):
+                target, body = fresh(size)
+                for _ in range(2):      # both from the file and from the cache
+                    r = c.get(target)
+                    assert r.body == body, r
+                    r = c.get(hit)
+                    assert (r.tier, r.body) == ("wire", hit_body), f"after {size} bytes: {r}"
+    all_ways(one)
+
+
+def t_all_interfaces_at_once():
+    with contextlib.ExitStack() as stack, n.clean(PORT):
+        cs = [stack.enter_context(connection(*way)) for way in ways()]
+        target, body = fresh()
+        for i in range(10):
+            for c in cs:
+                c.send(talk.request(target))
+            other, other_body = fresh()
+            for c in cs:
+                assert c.response().body == body
+                assert c.get(other).body == other_body
+    assert talk.hits(d)
+
+
+def t_requests_of_browser_size():
+    fields = ["User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101",
+              "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+              "Accept-Language: en-GB,en;q=0.7,de;q=0.3", "Connection: keep-alive",
+              "Cookie: " + "k" * 350, "Upgrade-Insecure-Requests: 1", "DNT: 1"]
+
+    def one(where, address):
+        target, body = fresh()
+        with connection(where, address) as c:
+            c.get(target, *fields)
+            for _ in range(5):
+                r = c.get(target, *fields)
+                assert r.tier == "wire" and r.body == body, r
+    all_ways(one)
+
+
+@contextlib.contextmanager
+def client_sysctl(name, value):
+    was = {ns: ns.sysctl(name, value) for ns in (n.client,)}
+    try:
+        yield
+    finally:
+        for ns, old in was.items():
+            ns.sysctl(name, old)
+
+
+def without(name):
+    with client_sysctl(name, 0):
+        all_ways(miss_then_hit, lo=False)
+        all_ways(mixed, lo=False)
+
+
+def t_client_without_timestamps():
+    without("ipv4.tcp_timestamps")
+
+
+def t_client_without_sack():
+    without("ipv4.tcp_sack")
+
+
+def t_client_without_window_scaling():
+    without("ipv4.tcp_window_scaling")
+
+
+def t_client_without_any_option():
+    with client_sysctl("ipv4.tcp_timestamps", 0), client_sysctl("ipv4.tcp_sack", 0):
+        without("ipv4.tcp_window_scaling")
+
+
+def t_client_with_a_small_window():
+    """What does not fit into the window is left to the socket."""
+    def one(where, address):
+        target, body = fresh(1200)
+        with connection(where, address) as c:
+            c.get(target)
+        s = where.connect(address, setup=lambda s: s.setsockopt(1, 8, 1))   # SO_RCVBUF
+        with talk.Connection(s) as c:
+            for _ in range(10):
+                r = c.get(target)
+                assert r.body == body
+    all_ways(one, lo=False)
+
+
+SEGMENTS = 10           # of the longest reply
+LONGEST = 45000         # within a client's first window, and a blob
+
+
+def fitting(address, room):
+    """The body whose response is room bytes long."""
+    fits = room - 300
+    for _ in range(3):      # a head's length depends on the body's
+        with connection(n.client, address) as c:
+            r = c.get(fresh(fits)[0])
+        head = len(r.head + b"\r\n\r\n" + b"hit; detail=wire")
+        fits = room - head + len("fwd=uri-miss; stored")
+    return fits
+
+
+def mtu(size, families):
+    """Whatever is about as large as some segments, on either side of it."""
+    link = n.links[0]
+    link.set_mtu(size)
+    try:
+        for family in families:
+            address = (link.server4 if family == 4 else link.server6, PORT)
+            mss = size - (40 if family == 4 else 60) - 12
+            with n.clean(PORT):
+                for k in (1, 2, 3, SEGMENTS):
+                    room = mss if k == 1 else k * (mss & ~3)
+                    if room > LONGEST:
+                        continue
+                    fits = fitting(address, room)
+                    for length in (fits - 1, fits, fits + 1):
+                        miss_then_hit(n.client, address, length,
+                                      k < SEGMENTS or length <= fits)
+                    mixed(n.client, address, small=fits - ROUNDS)
+    finally:
+        link.set_mtu(1500)
+
+
+def t_mtu_1500():
+    mtu(1500, (4, 6))
+
+
+def t_mtu_9000():
+    mtu(9000, (4, 6))
+
+
+def t_mtu_1280():
+    mtu(1280, (4, 6))
+
+
+def t_mtu_576():
+    mtu(576, (4,))
+
+
+def offload(ends=("server", "client"), **features):
+    link = n.links[0]
+    everything = {"rx": "on", "tx": "on", "sg": "on", "tso": "on", "gso": "on", "gro": "off"}
+    link.offload(ends, **features)
+    try:
+        for address in (link.server4, link.server6):
+            with n.clean(PORT):
+                miss_then_hit(n.client, (address, PORT), 1)     # an odd length
+                miss_then_hit(n.client, (address, PORT), 1000)
+                mixed(n.client, (address, PORT), rounds=8)
+    finally:
+        link.offload(**everything)
+
+
+def t_offloads_all_on():
+    offload(rx="on", tx="on", sg="on", tso="on", gso="on", gro="on")
+
+
+def t_offloads_all_off():
+    offload(gro="off", tso="off", gso="off", tx="off", rx="off")
+
+
+def t_checksums_by_software_both_ends():
+    offload(tx="off")
+
+
+def t_checksums_by_software_at_the_client():
+    offload(("client",), tx="off")
+
+
+def t_checksums_by_software_at_the_server():
+    offload(("server",), tx="off")
+
+
+def t_checksums_unchecked_by_the_device():
+    offload(tx="off", rx="off", gro="on")
+
+
+def t_segments_by_software_with_gro():
+    offload(tso="off", gso="off", gro="on")
+
+
+def t_nothing_was_lost_on_the_way():
+    c = talk.counts(d)
+    for name in ("REPEAT", "STALE_REPEAT", "CSUM", "RACE", "BLOB", "CLOCK", "ROOM"):
+        assert c[name] == 0, f"{name} {c[name]}"
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)

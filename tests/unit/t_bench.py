@@ -1,0 +1,390 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The benchmark's own reasoning: grammar, judgement, statistics, reports.
+
+No load, no privilege: what tools/bench makes of given numbers and files.
+"""
+import contextlib
+import csv
+import io
+import json
+import os
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../lib"))
+sys.path.insert(0, os.path.join(HERE, "../../tools/bench"))
+sys.dont_write_bytecode = True
+import ktap                     # noqa: E402
+
+import compare                  # noqa: E402
+import engine                   # noqa: E402
+import experiments              # noqa: E402
+import fileset                  # noqa: E402
+import limit                    # noqa: E402
+import loads                    # noqa: E402
+import report                   # noqa: E402
+import sessions                 # noqa: E402
+import stats                    # noqa: E402
+from say import Problem         # noqa: E402
+
+
+def refused(fn, *args, text=""):
+    try:
+        fn(*args)
+    except Problem as e:
+        assert text in str(e), f"{e!s} lacks {text!r}"
+        return str(e)
+    raise AssertionError(f"{fn.__name__}{args} was accepted")
+
+
+# --- sessions -------------------------------------------------------------
+
+SESSIONS = """# a comment
+/a.html think=2.5
+\t/a.css
+    /a.js
+/form method=P contents='x=1&y="2"\\n'
+
+
+/b.html method=HEAD
+# another, in a session
+/c.html contents="one \\
+two"
+"""
+
+
+def t_sessions_are_read_as_httperf_reads_them():
+    got = sessions.parse(SESSIONS)
+    assert len(got) == 2, got
+    first, second = got
+    assert [len(burst) for burst in first] == [3, 1]
+    assert first[0][0] == ("/a.html", "GET", 2.5, None)
+    assert [c.uri for c in first[0]] == ["/a.html", "/a.css", "/a.js"]
+    assert first[1][0].method == "POST" and first[1][0].contents == 'x=1&y="2"\n'
+    assert second[0][0].method == "HEAD" and len(second) == 2
+    assert second[1][0].contents == "one two", second[1][0].contents
+
+
+def t_sessions_survive_being_written_and_read():
+    got = sessions.parse(SESSIONS)
+    assert sessions.parse(sessions.text(got)) == got
+    assert sessions.parse(sessions.text(sessions.made_up())) == sessions.made_up()
+
+
+def t_wrong_sessions_are_named_with_their_line():
+    for text, words in (("/a\n/b colour=red\n", "s:2: `colour`"), ("  /a\n", "s:1: an indented"),
+                        ("/a method=BREW\n", "method=BREW"), ("/a think=long\n", "think=long"),
+                        ("/a think=-1\n", "not negative"), ("/a contents='x\n", "does not end"),
+                        ("/a method\n", "want method=")):
+        refused(sessions.parse, text, "s", text=words)
+
+
+LOG = """10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET /a.html HTTP/1.0" 200 2326
+10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET /a.css HTTP/1.0" 200 10
+10.0.0.2 - frank [10/Oct/2000:13:55:37 -0700] "GET /b.html HTTP/1.0" 200 10
+10.0.0.1 - - [10/Oct/2000:13:55:46 -0700] "GET /c.html HTTP/1.0" 304 -
+10.0.0.1 - - [10/Oct/2000:13:55:50 -0700] "POST /form HTTP/1.0" 200 10
+10.0.0.1 - - [10/Oct/2000:13:55:51 -0700] "GET /gone HTTP/1.0" 404 10
+this is no log line
+10.0.0.1 - - [99/Foo/2000:13:55:51 -0700] "GET /a HTTP/1.0" 200 10
+10.0.0.1 - - [10/Oct/2000:20:55:50 +0000] "GET /d.html HTTP/1.0" 200 10
+10.0.0.1 - - [10/Oct/2000:23:00:00 +0000] "GET /late.html HTTP/1.0" 200 10
+"""
+
+
+def t_a_common_log_becomes_sessions():
+    conv = sessions.Converter()
+    for line in LOG.splitlines():
+        conv.line(line)
+    assert len(conv.sessions) == 3, conv.sessions
+    first = conv.sessions[0]
+    assert [[c.uri for c in b] for b in first] == [["/a.html", "/a.css"], ["/c.html"],
+                                                   ["/d.html"]], first
+    assert first[1][0].think_s == 10 and first[2][0].think_s == 4
+    assert conv.sessions[2] == [[("/late.html", "GET", None, None)]]
+    assert conv.left_out == {"malformed": 2, "of other methods": 1,
+                             "that were answered with an error": 1}, conv.left_out
+
+
+def t_a_combined_log_tells_browsers_apart():
+    line = '1.2.3.4 - - [10/Oct/2000:13:55:36 +0000] "GET /{} HTTP/1.1" 200 1 "-" "{}"'
+    conv = sessions.Converter()
+    for uri, agent in (("a", "Fox \\\" 1"), ("b", "Chrome"), ("c", "Fox \\\" 1")):
+        conv.line(line.format(uri, agent))
+    assert [[[c.uri for c in b] for b in s] for s in conv.sessions] == \
+        [[["/a", "/c"]], [["/b"]]], conv.sessions
+
+
+def t_convert_says_what_it_left_out():
+    with tempfile.NamedTemporaryFile("w", suffix=".log") as f:
+        f.write(LOG)
+        f.flush()
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            assert sessions.main([f.name, "--sessions", "2"]) == 0
+    assert len(sessions.parse(out.getvalue())) == 2
+    assert "left out 2 lines malformed" in err.getvalue(), err.getvalue()
+    assert "first 2 of 3 sessions" in err.getvalue()
+    with tempfile.NamedTemporaryFile("w") as f:
+        with contextlib.redirect_stderr(io.StringIO()):
+            refused(sessions.main, [f.name], text="no request in it")
+
+
+# --- whose limit ----------------------------------------------------------
+
+def t_a_rate_is_refused_unless_it_is_the_servers():
+    def whose(**kw):
+        args = {"server_share": 0.5, "client_share": 0.5, "halves_ratio": 1.0, "net_bps": 1e6,
+                "link_bps": None, "fd_errors": 0, **kw}
+        return limit.judge(**args)[0]
+
+    assert whose(server_share=0.97) == limit.SERVER
+    assert whose(server_share=0.97, halves_ratio=1.5) == limit.CLIENT
+    assert whose(client_share=0.99) == limit.CLIENT
+    assert whose(net_bps=0.85e9, link_bps=1e9, server_share=0.97) == limit.NETWORK
+    assert whose(fd_errors=3, server_share=0.97) == limit.DESCRIPTORS
+    assert whose() == limit.UNKNOWN
+    assert whose(server_share=None) == limit.SERVER         # remote: two clients decide
+    assert whose(server_share=None, halves_ratio=1.3) == limit.CLIENT
+    for who in (limit.CLIENT, limit.NETWORK, limit.DESCRIPTORS, limit.UNKNOWN):
+        assert limit.refused(who)
+    assert limit.refused(limit.SERVER) is None and limit.refused(limit.DEMAND) is None
+
+
+# --- statistics -----------------------------------------------------------
+
+def t_the_interval_of_a_ratio_is_students():
+    got = stats.paired_ratio([2.0, 2.2, 1.8, 2.0], [1.0, 1.0, 1.0, 1.0])
+    assert abs(got["ratio"] - 1.9950) < 1e-3 and got["pairs"] == 4, got
+    # by hand: s = 0.08198 of the logarithms, t(3) = 3.182, half = 0.13043
+    assert abs(got["low"] - 1.7510) < 2e-3 and abs(got["high"] - 2.2729) < 2e-3, got
+    assert stats.paired_ratio([1.0], [2.0]) == {"ratio": 0.5, "low": None, "high": None,
+                                                "pairs": 1}
+    assert stats.paired_ratio([None, 0], [1, 1]) is None
+
+
+def t_the_weighted_sum_is_of_the_curve():
+    xs, flat = list(fileset.SIZES), [1000.0] * len(fileset.SIZES)
+    cost, mbit, papers = experiments.mix_sums(xs, flat, [1e6] * len(xs))
+    assert abs(cost - 1000) < 1, cost
+    mean = sum(w * s for w, _, s in fileset.web99(1).rows) / sum(
+        w for w, _, s in fileset.web99(1).rows)
+    assert abs(mbit - mean * 8 * 1e6 / 1e6) < 1e-3 * mbit, (mbit, mean)
+    assert abs(papers - mbit) < 1e-6 * mbit         # every size takes as long
+    cost, mbit, papers = experiments.mix_sums(xs, flat, [1e6] * (len(xs) - 1) + [None])
+    assert mbit is None and papers is None and cost, "a refused rate went into a sum"
+
+
+def t_web99_is_the_published_file_set():
+    sizes = [fileset.web99_size(k, i) for k in range(4) for i in range(9)]
+    assert sizes[:9] == [102, 204, 307, 409, 512, 614, 716, 819, 921] and sum(sizes) == 5119484
+    assert [fileset.web99_folders(n) for n in (100, 1000, 6000)] == [90, 680, 3959]
+    rows = fileset.web99(10).rows
+    by_folder = [sum(w for w, p, _ in rows if f"dir{i:05d}" in p) for i in range(10)]
+    assert abs(by_folder[0] / by_folder[9] - 10) < 1e-9          # Zipf, alpha 1
+
+
+# --- reading the generators -----------------------------------------------
+
+HTTPERF = """httperf --timeout=5 --client=0/1 --server=10.0.0.1 --port=80 --uri=/a --rate=50
+Maximum connect burst length: 1
+
+Total: connections 500 requests 5000 replies 4990 test-duration 9.984 s
+
+Connection rate: 50.1 conn/s (20.0 ms/conn, <=2 concurrent connections)
+Connection time [ms]: min 0.3 avg 1.1 max 9.9 median 0.5 stddev 0.9
+Connection time [ms]: connect 0.1
+Connection length [replies/conn]: 10.000
+
+Request rate: 500.8 req/s (2.0 ms/req)
+Request size [B]: 66.0
+
+Reply rate [replies/s]: min 499.0 avg 500.1 max 501.2 stddev 1.6 (2 samples)
+Reply time [ms]: response 0.1 transfer 0.2
+Reply size [B]: header 250.0 content 1024.0 footer 0.0 (total 1274.0)
+Reply status: 1xx=0 2xx=4980 3xx=0 4xx=10 5xx=0
+
+CPU time [s]: user 2.27 system 7.70 (user 22.7% system 77.1% total 99.9%)
+Net I/O: 655.3 KB/s (5.4*10^6 bps)
+
+Errors: total 3 client-timo 1 socket-timo 0 connrefused 0 connreset 0
+Errors: fd-unavail 2 addrunavail 0 ftab-full 0 other 0
+"""
+
+
+def t_httperf_is_read_whole():
+    got = loads.Httperf(50, 10, "/a").read(HTTPERF)
+    assert got["requests"] == 4980 and got["statuses"] == 10 and got["errors"] == 3
+    assert got["kinds"] == {"client-timo": 1, "fd-unavail": 2}
+    assert got["httperf"]["rep_max"] == 501.2 and got["httperf"]["net_kb_s"] == 655.3
+    assert loads.Httperf(50).read("httperf: connection failed\n") is None
+    assert "10 wrong statuses" in engine.fault(loads.Httperf(50), 0, got)
+
+
+def t_replies_of_another_length_are_no_figure():
+    load = loads.Wrk(2, "/a")
+    good = {"requests": 1000, "bytes": 1264000, "errors": 0, "statuses": 0}
+    assert engine.fault(load, 1264, good) is None
+    assert "900 bytes a reply, not 1264" in engine.fault(load, 1264, dict(good, bytes=900000))
+    assert "no reply" in engine.fault(load, 1264, dict(good, requests=0))
+    assert "2 errors (reset 2)" in engine.fault(load, 1264,
+                                                dict(good, errors=2, kinds={"reset": 2}))
+
+
+# --- records and reports --------------------------------------------------
+
+def sample(point, server, repeat, cpu, **kw):
+    return dict({"point": point, "server": server, "repeat": repeat, "invalid": None,
+                 "refused": None, "limit": "server", "cpu_ns": cpu, "throughput": 1e9 / cpu,
+                 "throughput_bps": 1e12 / cpu, "errors": 0, "statuses": 0, "disturbed": False,
+                 "command": [["wrk", "-c", "64", "http://198.18.1.1:8080/x"]]}, **kw)
+
+
+def record(factor=1.0, complete=True):
+    """A run as the engine writes it, of two servers at three sizes."""
+    entry = {"name": "sizes", "title": "throughput against <size>", "about": "see `sizes`",
+             "x": "bytes", "x_log": True, "figures": [list(f) for f in experiments.Sizes.figures],
+             "points": [{"x": x, "label": str(x)} for x in (1, 1024, 1 << 20)],
+             "left_out": [], "problems": [], "notes": [], "reference": "nginx", "derived": {},
+             "servers": ["toboggan", "nginx"], "samples": []}
+    for repeat in range(4):
+        for i, point in enumerate(entry["points"]):
+            noise = 1 + 0.01 * ((repeat * 7 + i) % 3)
+            entry["samples"].append(sample(point["x"], "toboggan", repeat,
+                                           1000 * (i + 1) * noise * factor))
+            entry["samples"].append(sample(point["x"], "nginx", repeat, 8000 * (i + 1) * noise))
+    entry["samples"][0].update(invalid="3 errors (reset 3) and 0 wrong statuses", errors=3,
+                               cpu_ns=1e9)
+    for s in entry["samples"]:
+        if s["point"] == 1024 and s["server"] == "toboggan":
+            s.update(limit="client", refused=limit.refused("client"), throughput=None,
+                     throughput_bps=None)
+    entry["problems"].append("toboggan, 1: 3 errors (reset 3) and 0 wrong statuses")
+    entry["summary"] = engine.summarise(entry)
+    return {"format": engine.FORMAT, "kind": "toboggan-bench", "name": "sizes",
+            "machine": {"kernel": "6.1", "build": "#1", "cpu": "a <cpu>", "cpus": 2,
+                        "memory_mib": 1000, "virtual": True, "governor": "none", "system": "x",
+                        "command_line": "", "sysctls": {"a.b": "1"}, "date": "2026"},
+            "command": ["toboggan", "bench", "sizes"], "complete": complete,
+            "ended": None if complete else "interrupted", "quick": False, "descriptors": 65536,
+            "topology": {"kind": "lab", "server_cpus": [0], "client_cpus": [1], "link": "veth"},
+            "servers": {"toboggan": "0.1", "nginx": "1.22"}, "repeats": 4, "seconds": 5,
+            "experiments": [entry]}
+
+
+def row_of(rec, point, server):
+    return next(r for r in rec["experiments"][0]["summary"]
+                if r["point"] == point and r["server"] == server)
+
+
+def t_a_sample_with_errors_is_counted_and_not_averaged():
+    row = row_of(record(), 1, "toboggan")
+    assert row["valid"] == 3 and row["invalid"] == 1 and row["errors"] == 3, row
+    assert row["figures"]["cpu_ns"]["max"] < 1100, "the invalid sample went into the figure"
+    assert row["ratios"]["cpu_ns"]["pairs"] == 3
+
+
+def t_a_refused_rate_is_nowhere():
+    rec = record()
+    row = row_of(rec, 1024, "toboggan")
+    assert row["figures"]["throughput"] is None and row["figures"]["cpu_ns"]
+    assert row["refused"] == ["the client's limit"]
+    page = report.page(rec)
+    assert "rate refused: the client&#x27;s limit" in page
+
+
+def t_disturbed_samples_count_only_without_others():
+    rec = record()
+    entry = rec["experiments"][0]
+    for s in entry["samples"]:
+        if s["server"] == "nginx" and s["repeat"] == 1:
+            s.update(disturbed=True, cpu_ns=5e6)
+    entry["summary"] = engine.summarise(entry)
+    row = row_of(rec, 1024, "nginx")
+    assert row["disturbed"] == 1 and row["figures"]["cpu_ns"]["max"] < 20000, row
+
+
+def t_a_page_stands_alone_and_escapes():
+    page = report.page(record(complete=False))
+    assert "A partial result: interrupted" in page
+    assert "a &lt;cpu&gt;" in page and "<cpu>" not in page and "&lt;size&gt;" in page
+    assert page.count("<svg viewBox") == len(experiments.Sizes.figures)
+    for outside in ("http://", "https://", "src=", "@import", "url("):
+        assert outside not in page.replace("http://198.18.1.1", ""), outside
+    assert "wrk -c 64" in page and "6.1 #1" in page
+
+
+def t_a_runs_files_are_whole_and_can_be_made_again():
+    with tempfile.TemporaryDirectory() as folder:
+        rec = record()
+        engine.save(rec, folder)
+        report.write(rec, folder)
+        assert sorted(os.listdir(folder)) == ["report.html", "run.json", "sizes.csv"]
+        with open(os.path.join(folder, "sizes.csv"), encoding="utf-8") as f:
+            rows = list(csv.DictReader(f))
+        assert len(rows) == 6 and rows[2]["server"] == "toboggan"
+        assert rows[2]["refused"] == "the client's limit" and rows[2]["throughput_median"] == ""
+        os.unlink(os.path.join(folder, "report.html"))
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert report.main([folder]) == 0
+        assert os.path.exists(os.path.join(folder, "report.html"))
+        for text, words in (("{", "not JSON"), ('{"kind": 1}', "not a run")):
+            with open(os.path.join(folder, "run.json"), "w", encoding="utf-8") as f:
+                f.write(text)
+            refused(report.load, folder, text=words)
+    refused(report.load, "/nonexistent", text="No such file")
+
+
+def t_compare_tells_a_change_from_noise():
+    rows, missing = compare.compare(record(), record(1.2))
+    found = {(r["point"], r["server"], r["figure"]): r for r in rows}
+    row = found["1024", "toboggan", "cpu_ns"]
+    assert abs(row["ratio"] - 1.2) < 1e-6 and row["low"] > 1 and row["verdict"] == "B is worse"
+    assert found["1024", "nginx", "cpu_ns"]["verdict"] == "no difference shown"
+    rate = found["1", "toboggan", "throughput"]
+    assert rate["ratio"] < 1 and rate["verdict"] == "B is worse", rate
+    assert ("1024", "toboggan", "throughput") not in found      # refused in both
+    assert not missing
+
+
+def t_compare_says_what_it_cannot():
+    a, b = record(), record()
+    b["experiments"][0]["samples"] = [s for s in b["experiments"][0]["samples"]
+                                      if s["server"] != "nginx"]
+    b["machine"]["kernel"] = "6.12"
+    rows, missing = compare.compare(a, b)
+    assert len(missing) == 3 and "no figure in B" in missing[0], missing
+    assert "kernel: 6.1 in A, 6.12 in B" in compare.differences(a, b)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, rec in (("a", a), ("b", record(1.5))):
+            os.mkdir(os.path.join(folder, name))
+            engine.save(rec, os.path.join(folder, name))
+        argv = [os.path.join(folder, "a"), os.path.join(folder, "b"), "--json"]
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            assert compare.main(argv) == 0
+            assert compare.main(argv + ["--strict"]) == 1
+        assert json.loads(out.getvalue().split("\n}\n")[0] + "}")["rows"]
+
+
+def t_autobench_columns_are_autobenchs():
+    h = loads.httperf_numbers(HTTPERF)
+    entry = {"servers": ["toboggan", "nginx"], "points": [{"x": 500, "label": "500/s"},
+                                                          {"x": 1000, "label": "1,000/s"}],
+             "samples": [{"point": 500, "server": "toboggan", "repeat": 0, "invalid": None,
+                          "httperf": h, "error_percent": 0.06},
+                         {"point": 500, "server": "nginx", "repeat": 0, "invalid": "no",
+                          "httperf": h, "error_percent": 101}]}
+    rows = experiments.autobench_rows(entry)
+    assert rows[0][:10] == ["dem_req_rate", "req_rate_toboggan", "con_rate_toboggan",
+                            "min_rep_rate_toboggan", "avg_rep_rate_toboggan",
+                            "max_rep_rate_toboggan", "stddev_rep_rate_toboggan",
+                            "resp_time_toboggan", "net_io_toboggan", "errors_toboggan"], rows[0]
+    assert rows[1][:10] == [500, 500.8, 50.1, 499.0, 500.1, 501.2, 1.6, 0.1, 655.3, 0.06]
+    assert rows[1][10:] == [""] * 9 and len(rows) == 2
+
+
+if __name__ == "__main__":
+    ktap.run(globals())

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""What vm/bench makes of counts and budgets. No kernel is booted."""
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+REPO = os.path.dirname(os.path.dirname(HERE))
+sys.dont_write_bytecode = True
+sys.path[:0] = [os.path.join(HERE, os.pardir, "lib"), os.path.join(REPO, "vm")]
+import ktap                     # noqa: E402
+
+
+def load():
+    loader = importlib.machinery.SourceFileLoader("vm_bench", os.path.join(REPO, "vm", "bench"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("vm_bench", loader))
+    loader.exec_module(module)
+    return module
+
+
+bench = load()
+PACKAGE = "linux-image-6.1.0-1-amd64 6.1.1-1"
+STEADY = [1000, 1001, 999, 1000, 1002, 1000, 998, 1000]
+
+
+def judged(batches, allowed=1000, package=PACKAGE, row="wire"):
+    budget = {("6.1", row): (allowed, package)} if allowed else {}
+    return bench.verdict("6.1", PACKAGE, row, batches, budget)
+
+
+def t_two_percent_more_is_a_failure():
+    assert judged(STEADY)[0]
+    ok, words = judged([round(x * 1.02) for x in STEADY])
+    assert not ok and "exceeds" in words and "+2.00%" in words, words
+    assert judged([round(x * 1.004) for x in STEADY])[0]
+
+
+def t_a_stale_budget_is_a_failure():
+    ok, words = judged([x // 2 for x in STEADY])
+    assert not ok and "--update" in words, words
+
+
+def t_a_missing_budget_is_a_failure():
+    ok, words = judged(STEADY, allowed=None)
+    assert not ok and "no budget" in words, words
+
+
+def t_counts_that_scatter_are_no_figure():
+    ok, words = judged([900, 950, 1000, 1050, 1100, 1000, 920, 1080])
+    assert not ok and "not repeatable" in words, words
+
+
+def t_another_kernel_package_is_named():
+    ok, words = judged([round(x * 1.05) for x in STEADY], package="linux-image-6.1.0-0 6.1.0-1")
+    assert not ok and "made on linux-image-6.1.0-0 6.1.0-1" in words, words
+
+
+def t_the_reference_needs_no_budget():
+    assert judged(STEADY, allowed=None, row=bench.REFERENCE)[0]
+
+
+def t_budgets_survive_being_written_and_read():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "budget")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("# head\n6.1 wire 10 p 1\n")
+        budget = bench.read_budget(path)
+        assert budget == {("6.1", "wire"): (10, "p 1")}, budget
+        boots = {"6.1": (PACKAGE, {"wire": STEADY, "user": [1, 900] * 9, "nginx": STEADY}, []),
+                 "6.12": (PACKAGE, {"wire": STEADY}, ["kernel log: BUG"])}
+        budget = bench.updated(budget, boots)
+        assert budget == {("6.1", "wire"): (1000, PACKAGE)}, budget
+        bench.write_budget(budget, path)
+        assert bench.read_budget(path) == budget
+        with open(path, encoding="utf-8") as f:
+            assert f.readline() == "# head\n"
+        with open(path, "a", encoding="utf-8") as f:
+            f.write("6.1 wire many\n")
+        try:
+            bench.read_budget(path)
+        except ValueError as e:
+            assert "budget:3" in str(e), e
+        else:
+            raise AssertionError("a line that is no budget was read")
+
+
+def guest(folder, out, verdict=None, dmesg="6,1,10,-;Linux\n"):
+    verdict = verdict or f"ready 1.0\nexit 0\nktap {len(out)}\ndmesg {len(dmesg)}\nend\n"
+    for name, text in (("ktap", out), ("dmesg", dmesg), ("console", ""), ("verdict", verdict)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+            f.write(text)
+    return bench.results("6.1", folder, None)
+
+
+def t_what_a_guest_did_not_send_is_a_problem():
+    whole = json.dumps({"rows": {row: STEADY for row in bench.ROWS}, "problems": {}}) + "\n"
+    with tempfile.TemporaryDirectory() as folder:
+        assert guest(folder, whole)[1] == []
+        assert guest(folder, whole, verdict="ready 1.0\n")[1], "no verdict"
+        assert guest(folder, whole[:-9] + "\n")[1], "half a result"
+        assert any("BUG" in p for p in guest(folder, whole, dmesg="4,1,1,-;BUG: bad\n")[1])
+        part = json.dumps({"rows": {"wire": STEADY}, "problems": {"user": "it ended"}}) + "\n"
+        rows, problems = guest(folder, part)
+        assert "user: it ended" in problems and "nginx: no figure" in problems, problems
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            code = bench.report({"6.1": (PACKAGE, rows, problems)},
+                                {("6.1", "wire"): (1000, PACKAGE)})
+        assert code == 1 and "not ok 4 user" in out.getvalue(), out.getvalue()
+
+
+if __name__ == "__main__":
+    ktap.run(globals())

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""What vm/judge.py makes of boots that broke, and how versions are compared.
+
+Each test writes the files a guest would have sent and asks for the faults.
+No kernel is booted and nothing is fetched.
+"""
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+REPO = os.path.dirname(os.path.dirname(HERE))
+sys.dont_write_bytecode = True
+sys.path[:0] = [os.path.join(HERE, os.pardir, "lib"), os.path.join(REPO, "vm")]
+import judge                    # noqa: E402
+import ktap                     # noqa: E402
+
+KTAP = "KTAP version 1\n1..2\nok 1 bpf\nok 2 net\n5 passed, 0 failed\n"
+DMESG = "6,1,10,-;Linux version\n12,2,20,-;BUG: said by user space\n"
+
+
+def vm_run():
+    loader = importlib.machinery.SourceFileLoader("vm_run", os.path.join(REPO, "vm", "run"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("vm_run", loader))
+    loader.exec_module(module)
+    return module
+
+
+def faults(ktap_text=KTAP, dmesg=DMESG, console="", code=0, verdict=None, ended=None):
+    if verdict is None:
+        verdict = f"ready 4.2\nexit {code}\nktap {len(ktap_text)}\ndmesg {len(dmesg)}\nend\n"
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("ktap", ktap_text), ("dmesg", dmesg), ("console", console),
+                           ("verdict", verdict)):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+                f.write(text)
+        return judge.judge("6.1", folder, ["bpf", "net/t_x.py"], ended).faults
+
+
+def t_good_boot_passes():
+    assert faults() == [], faults()
+
+
+def t_each_part_missing_fails():
+    assert faults(ktap_text="")
+    assert faults(dmesg="")
+    assert faults(verdict="")
+    assert faults(verdict="ready 4.2\n")
+    with tempfile.TemporaryDirectory() as folder:
+        assert judge.judge("6.1", folder, ["bpf"], None).faults
+
+
+def t_truncated_anywhere_fails():
+    whole = f"ready 4.2\nexit 0\nktap {len(KTAP)}\ndmesg {len(DMESG)}\nend\n"
+    for size in range(len(whole)):
+        assert faults(verdict=whole[:size]), size
+    for size in range(len(KTAP)):
+        assert faults(ktap_text=KTAP[:size], verdict=whole), size
+
+
+def t_runner_failure_fails():
+    assert faults(code=1)
+    assert faults(code=139)
+    assert faults(ktap_text=KTAP.replace("0 failed", "1 failed"))
+    assert faults(ktap_text=KTAP.replace("5 passed", "0 passed"))
+
+
+def t_failed_row_fails_whatever_the_totals():
+    assert faults(ktap_text=KTAP.replace("ok 2 net", "not ok 2 net"))
+
+
+def t_missing_suite_fails():
+    assert faults(ktap_text=KTAP.replace("ok 2 net\n", ""))
+
+
+def t_qemu_failure_fails():
+    assert faults(ended="killed after 5 s")
+
+
+def t_splats_fail():
+    for line in ("WARNING: CPU: 1 PID: 77 at net/core/skbuff.c:1 x+0x1/0x2",
+                 "BUG: kernel NULL pointer dereference, address: 0000000000000008",
+                 "Oops: 0000 [#1] PREEMPT SMP", "RIP: 0010:skb_push+0x1/0x2",
+                 "BUG: KASAN: use-after-free in x", "Oops: general protection fault",
+                 "unable to handle page fault for address: 1", "refcount_t: underflow",
+                 "rcu: INFO: rcu_preempt self-detected stall on CPU",
+                 "watchdog: BUG: soft lockup - CPU#0 stuck for 22s!",
+                 "INFO: task kworker/1:1 blocked for more than 120 seconds.",
+                 "list_del corruption, 1->next is NULL",
+                 "unregister_netdevice: waiting for veth0 to become free."):
+        assert faults(dmesg=DMESG + f"4,3,30,-;{line}\n"), line
+        assert faults(console=f"[    1.234567] {line}\r\n"), line
+
+
+def t_tests_may_talk_about_bugs():
+    assert faults(console="net/t_x.py: PASS looked for BUG: and Oops\n") == []
+
+
+def t_init_complaint_fails():
+    assert faults(console="vm-init: module /modules/001-9p.ko: No such file\n")
+
+
+def t_fix_levels():
+    is_fixed = vm_run().is_fixed
+    levels = "6.1.187,6.12.105,7.2.11"
+    for version, good in (("6.1.186", False), ("6.1.187", True), ("6.12.104", False),
+                          ("6.12.117", True), ("7.2.10", False), ("7.2.11", True),
+                          ("7.3.0", True), ("7.3", True), ("6.6.200", False),
+                          ("6.18.44", False), ("5.10.300", False)):
+        assert is_fixed(version, levels) == good, version
+
+
+def t_requirements_are_well_formed():
+    reqs = vm_run().requirements()
+    names = [req["name"] for req in reqs]
+    assert len(names) == len(set(names)) > 20
+    for req in reqs:
+        assert all(req.values()), req
+        assert set(req["tiers"].split(",")) <= {"wire", "sock", "user", "later"}, req
+        assert req["need"] in ("must", "faster", "later"), req
+        kind, _, what = req["probe"].partition(":")
+        assert req["probe"] == "-" or what and kind in (
+            "file", "sysctl", "syscall", "map", "prog", "helper", "kfunc", "struct",
+            "attach", "io_uring", "cap"), req
+        assert req["probe"] != "-" or req["fixed"] != "-", req
+
+
+if __name__ == "__main__":
+    ktap.run(globals())

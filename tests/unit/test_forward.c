@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Heads through a gateway (userd/forward.c, field.c) and the servers behind it
+ * (upstream.c): what is passed on, replaced and dropped.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "forward.h"
+#include "ktap.h"
+#include "upstream.h"
+
+static char *text_of(struct tbg_lines *l)
+{
+	static char text[8192];
+
+	snprintf(text, sizeof(text), "%.*s", (int)l->len, l->text ?: "");
+	tbg_lines_free(l);
+	return text;
+}
+
+static char *request(const char *fields, struct tbg_forward f)
+{
+	struct tbg_lines l = { 0 };
+
+	f.method = TBG_VALUE("GET");
+	f.target = TBG_VALUE("/a?b");
+	f.fields = fields;
+	f.fields_len = strlen(fields);
+	f.peer = f.peer ?: "192.0.2.9";
+	f.authority = "up:8080";
+	f.minor = true;
+	f.via = "toboggan (1)";
+	tbg_forward_request(&l, &f);
+	return text_of(&l);
+}
+
+#define PLAIN ((struct tbg_forward){ .host = TBG_VALUE("h") })
+
+KTAP_TEST(t_request_is_whole)
+{
+	KTAP_CHECK(!strcmp(request("Host: h\r\nA: b\r\nC:  d \r\n\r\n", PLAIN),
+		"GET /a?b HTTP/1.1\r\nHost: h\r\nA: b\r\nC: d\r\nVia: 1.1 toboggan (1)\r\n"
+		"X-Forwarded-For: 192.0.2.9\r\nX-Forwarded-Proto: http\r\n"
+		"X-Forwarded-Host: h\r\n"
+		"Forwarded: for=192.0.2.9;host=\"h\";proto=http\r\n\r\n"));
+}
+
+KTAP_TEST(t_request_without_host_gets_the_servers)
+{
+	char *got = request("\r\n", (struct tbg_forward){ 0 });
+
+	KTAP_CHECK(strstr(got, "\r\nHost: up:8080\r\n") && !strstr(got, "X-Forwarded-Host"));
+}
+
+KTAP_TEST(t_ipv6_clients_are_quoted_in_forwarded)
+{
+	struct tbg_forward f = PLAIN;
+	char *got;
+
+	f.peer = "2001:db8::1";
+	got = request("\r\n", f);
+	KTAP_CHECK(strstr(got, "X-Forwarded-For: 2001:db8::1\r\n"));
+	KTAP_CHECK(strstr(got, "Forwarded: for=\"[2001:db8::1]\";"));
+}
+
+KTAP_TEST(t_framing_is_said_anew)
+{
+	struct tbg_forward f = PLAIN;
+	const char *fields = "Content-Length: 5\r\nTransfer-Encoding: x\r\n\r\n";
+
+	KTAP_CHECK(!strstr(request(fields, f), "Content-Length"));
+	KTAP_CHECK(!strstr(request(fields, f), "Transfer-Encoding"));
+	f.framing = TBG_FRAMING_LENGTH;
+	f.length = 7;
+	KTAP_CHECK(strstr(request(fields, f), "\r\nContent-Length: 7\r\n"));
+	f.framing = TBG_FRAMING_CHUNKED;
+	KTAP_CHECK(strstr(request(fields, f), "\r\nTransfer-Encoding: chunked\r\n"));
+}
+
+KTAP_TEST(t_conditions_of_our_own_replace_the_clients)
+{
+	struct tbg_forward f = PLAIN;
+	char *got;
+
+	f.alone = true;
+	f.etag = TBG_VALUE("\"ours\"");
+	got = request("If-None-Match: \"c\"\r\nIf-Modified-Since: x\r\nRange: bytes=0-1\r\n"
+		      "If-Range: y\r\n\r\n", f);
+	KTAP_CHECK(strstr(got, "If-None-Match: \"ours\"\r\n") && !strstr(got, "\"c\""));
+	KTAP_CHECK(!strstr(got, "Range") && !strstr(got, "Modified"));
+}
+
+KTAP_TEST(t_connection_cannot_name_what_we_say_ourselves)
+{
+	char *got = request("Connection: host, x-forwarded-for, via, a\r\nA: b\r\n\r\n", PLAIN);
+
+	KTAP_CHECK(strstr(got, "Host: h\r\n") && strstr(got, "X-Forwarded-For: 192.0.2.9\r\n"));
+	KTAP_CHECK(strstr(got, "Via: ") && !strstr(got, "A: b"));
+}
+
+static const char date[] = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+static char *fields(const char *from, bool store)
+{
+	struct tbg_lines l = { 0 };
+
+	tbg_forward_fields(&l, from, strlen(from), date, store);
+	return text_of(&l);
+}
+
+KTAP_TEST(t_response_fields)
+{
+	KTAP_CHECK(!strcmp(fields("A: 1\r\nConnection: b\r\nB: 2\r\nContent-Length: 3\r\n"
+				  "Date: x\r\nA: 3\r\n\r\nZ: behind\r\n", false),
+			   "A: 1\r\nDate: x\r\nA: 3\r\n"));
+	KTAP_CHECK(!strcmp(fields("\r\n", false), "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"));
+	KTAP_CHECK(!strcmp(fields("Date: x\r\nProxy-Authenticate: y\r\nA: b\r\nC: d\r\n"
+				  "Cache-Control: no-cache=\"a\", private=c\r\n\r\n", true),
+			   "Date: x\r\nCache-Control: no-cache=\"a\", private=c\r\n"));
+}
+
+KTAP_TEST(t_update)
+{
+	const char *old = "A: 1\r\nB: 1\r\nB: 2\r\nAge: 9\r\nContent-Encoding: x\r\n";
+	const char *news = "b: 3\r\nC: 4\r\nContent-Encoding: y\r\nContent-Length: 0\r\n";
+	struct tbg_lines l = { 0 };
+
+	tbg_forward_update(&l, old, strlen(old), news, strlen(news));
+	KTAP_CHECK(!strcmp(text_of(&l), "A: 1\r\nContent-Encoding: x\r\nb: 3\r\nC: 4\r\n"));
+}
+
+KTAP_TEST(t_trailers_that_could_lie_are_dropped)
+{
+	const char *t = "X: 1\r\nContent-Length: 1\r\nHOST: x\r\nset-cookie: a\r\n"
+			"Transfer-Encoding: chunked\r\nY: 2\r\n";
+	struct tbg_lines l = { 0 };
+
+	tbg_forward_trailer(&l, t, strlen(t));
+	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\nY: 2\r\n"));
+}
+
+KTAP_TEST(t_lists)
+{
+	struct tbg_value v, list = TBG_VALUE(" a , ,\"b, \\\" c\";d ,,e");
+	static const char *const want[] = { "a", "\"b, \\\" c\";d", "e" };
+	size_t at = 0;
+
+	for (int i = 0; i < 3; i++) {
+		KTAP_CHECK(tbg_list_next(list, &at, &v));
+		KTAP_CHECK(tbg_value_is(v, want[i]));
+	}
+	KTAP_CHECK(!tbg_list_next(list, &at, &v));
+	at = 0;
+	KTAP_CHECK(tbg_list_next(TBG_VALUE("\"open, to the end"), &at, &v));
+	KTAP_CHECK(v.len == 17);
+}
+
+KTAP_TEST(t_addresses_of_servers)
+{
+	static const char *const good[] = {
+		"http://127.0.0.1:80", "http://127.0.0.1", "http://127.0.0.1:1/",
+		"http://[::1]:8080", "http://[::1]", "unix:/run/x", "http://unix:/run/x",
+		"HTTP://127.0.0.1:9",
+	};
+	static const char *const bad[] = {
+		"", "127.0.0.1:80", "https://127.0.0.1", "http://", "http://:80",
+		"http://127.0.0.1:", "http://127.0.0.1:x", "http://127.0.0.1/path",
+		"http://[::1", "http://[::1]x", "unix:run", "unix:", "ftp://127.0.0.1",
+	};
+	struct tbg_upstream *u = calloc(1, sizeof(*u));
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
+		KTAP_CHECK(tbg_upstream_add(u, good[i]));
+	KTAP_EQ(u->nr, 8);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		KTAP_CHECK(!tbg_upstream_add(u, bad[i]));
+	free(u);
+}
+
+KTAP_TEST(t_turns_failures_and_rest)
+{
+	struct tbg_upstream *u = calloc(1, sizeof(*u));
+	struct tbg_backend *b;
+
+	for (int i = 0; i < 3; i++)
+		tbg_upstream_add(u, "http://127.0.0.1:1");
+	for (unsigned int i = 0; i < 9; i++)
+		KTAP_EQ(tbg_upstream_choose(u, 0, 1)->id, i % 3);
+	KTAP_CHECK(tbg_upstream_choose(u, 5, 1)->id == 1);
+	KTAP_CHECK(!tbg_upstream_choose(u, 7, 1));
+	for (int i = 0; i < TBG_BACKEND_FAILURES; i++)
+		tbg_backend_failed(&u->backends[1], 1);
+	for (int i = 0; i < 9; i++)
+		KTAP_CHECK(tbg_upstream_choose(u, 0, 2)->id != 1);
+	KTAP_EQ(tbg_upstream_choose(u, 5, 2)->id, 1);	/* better than none */
+	b = tbg_upstream_choose(u, 5, 2 + TBG_BACKEND_REST_NS);
+	KTAP_EQ(b->id, 1);
+	tbg_backend_worked(b);
+	tbg_backend_failed(b, 1ull << 40);
+	KTAP_CHECK(atomic_load(&b->rest_ns) < 1ull << 40);
+	u->least = true;
+	atomic_store(&u->backends[0].active, 2);
+	atomic_store(&u->backends[1].active, 1);
+	atomic_store(&u->backends[2].active, 3);
+	for (int i = 0; i < 3; i++)
+		KTAP_EQ(tbg_upstream_choose(u, 0, 1ull << 50)->id, 1);
+	free(u);
+}
+
+KTAP_MAIN()

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * RFC 9111 as pure functions (userd/policy.c): what is stored, for how long,
+ * how old it is, and whom it may answer. One table for each rule; what only
+ * shows with a daemon and time is in tests/net/t_cache9111.py.
+ */
+#include <string.h>
+
+#include "clock.h"
+#include "ktap.h"
+#include "policy.h"
+
+#define NOW_S	1800000000ll
+#define SEC	1000000000ull
+#define NOW_NS	(5000 * SEC)
+
+static const char *dated(const char *format, int64_t offset_s)
+{
+	static char text[8][512];
+	static int nr;
+	char date[30], *to = text[nr++ % 8];
+
+	tbg_date_format(NOW_S + offset_s, date);
+	snprintf(to, sizeof(text[0]), format, date);
+	return to;
+}
+
+static void terms_of(struct tbg_terms *t, unsigned int status, const char *fields)
+{
+	tbg_terms_read(t, status, fields, strlen(fields), NOW_S, NOW_NS, 0);
+}
+
+static int64_t lifetime(const char *fields)
+{
+	struct tbg_terms t;
+
+	terms_of(&t, 200, fields);
+	return t.lifetime_s;
+}
+
+KTAP_TEST(t_lifetime)
+{
+	static const struct {
+		const char *fields;
+		int64_t want;
+	} rows[] = {
+		{ "Cache-Control: max-age=60\r\n", 60 },
+		{ "cache-control:MAX-AGE=\"60\"\r\n", 60 },
+		{ "Cache-Control: max-age=060\r\n", 60 },
+		{ "Cache-Control: a=\"x, max-age=9\", max-age=60\r\n", 60 },
+		{ "Cache-Control: max-age=60, s-maxage=30\r\n", 30 },
+		{ "Cache-Control: s-maxage=90\r\nCache-Control: max-age=60\r\n", 90 },
+		{ "Cache-Control: max-age=99999999999999999999\r\n", TBG_SECONDS_MAX },
+		{ "Cache-Control: max-age=60, max-age=10\r\n", 10 },
+		{ "Cache-Control: max-age=10, max-age=60\r\n", 10 },
+		{ "Cache-Control: max-age=x\r\n", 0 },
+		{ "Cache-Control: max-age=60x\r\n", 0 },
+		{ "Cache-Control: max-age=-60\r\n", 0 },
+		{ "Cache-Control: max-age=6.0\r\n", 0 },
+		{ "Cache-Control: max-age\r\n", 0 },
+		{ "Cache-Control: max-age =60\r\n", 0 },
+		{ "Cache-Control: max-age= 60\r\n", 0 },
+		{ "Cache-Control: xmax-age=60\r\n", 0 },
+		{ "Expires: 0\r\n", 0 },
+		{ "", 0 },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		if (lifetime(rows[i].fields) != rows[i].want)
+			ktap_note("%s", rows[i].fields);
+		KTAP_EQ(lifetime(rows[i].fields), rows[i].want);
+	}
+}
+
+KTAP_TEST(t_lifetime_from_expires_and_last_modified)
+{
+	char fields[256];
+
+	KTAP_EQ(lifetime(dated("Expires: %s\r\n", 60)), 60);
+	KTAP_EQ(lifetime(dated("Expires: %s\r\n", -60)), 0);
+	KTAP_EQ(lifetime(dated("Expires: %s\r\nCache-Control: max-age=5\r\n", 60)), 5);
+	sprintf(fields, "%s%s", dated("Date: %s\r\n", -100), dated("Expires: %s\r\n", 60));
+	KTAP_EQ(lifetime(fields), 160);
+	sprintf(fields, "%s%s", dated("Expires: %s\r\n", 60), dated("Expires: %s\r\n", 20));
+	KTAP_EQ(lifetime(fields), 20);
+	KTAP_EQ(lifetime(dated("Last-Modified: %s\r\n", -1000)), 100);
+	KTAP_EQ(lifetime(dated("Last-Modified: %s\r\n", 1000)), 0);
+	KTAP_EQ(lifetime(dated("Last-Modified: %s\r\n", -100000000)), 24 * 3600);
+	KTAP_EQ(lifetime(dated("Last-Modified: %s\r\nSet-Cookie: a\r\n", -1000)), 0);
+}
+
+static int64_t age(const char *fields, uint64_t delay_ns, uint64_t after_ns)
+{
+	struct tbg_terms t;
+
+	tbg_terms_read(&t, 200, fields, strlen(fields), NOW_S, NOW_NS, delay_ns);
+	return tbg_terms_age(&t, NOW_NS + after_ns);
+}
+
+KTAP_TEST(t_age)
+{
+	char fields[256];
+
+	KTAP_EQ(age("", 0, 0), 0);
+	KTAP_EQ(age("Age: 7\r\n", 0, 0), 7);
+	KTAP_EQ(age("Age: 7\r\n", 2 * SEC, 0), 9);
+	KTAP_EQ(age("Age: 7\r\n", 2 * SEC - 1, 3 * SEC - 1), 10);
+	KTAP_EQ(age(dated("Date: %s\r\n", -50), 0, 5 * SEC), 55);
+	KTAP_EQ(age(dated("Date: %s\r\n", 50), 0, 5 * SEC), 5);
+	sprintf(fields, "%sAge: 7\r\n", dated("Date: %s\r\n", -50));
+	KTAP_EQ(age(fields, 0, 0), 50);
+	sprintf(fields, "%sAge: 70\r\n", dated("Date: %s\r\n", -50));
+	KTAP_EQ(age(fields, 0, 0), 70);
+	KTAP_EQ(age("Age: 1, 9\r\n", 0, 0), 1);
+	KTAP_EQ(age("Age: 1\r\nAge: 9\r\n", 0, 0), 1);
+	KTAP_EQ(age("Age: x\r\n", 0, 0), 0);
+	KTAP_EQ(age("Age: -1\r\n", 0, 0), 0);
+	KTAP_EQ(age("Age: 99999999999999\r\n", 0, 0), TBG_SECONDS_MAX);
+}
+
+/* A step of the wall clock makes nothing young again. */
+KTAP_TEST(t_age_follows_the_monotonic_clock)
+{
+	struct tbg_terms t;
+
+	terms_of(&t, 200, "Cache-Control: max-age=10\r\n");
+	KTAP_EQ(tbg_terms_ttl(&t, NOW_NS), 10);
+	KTAP_EQ(tbg_terms_ttl(&t, NOW_NS + 10 * SEC), 0);
+	KTAP_EQ(tbg_terms_ttl(&t, NOW_NS - 10 * SEC), 10);
+}
+
+static bool storable(unsigned int status, const char *fields, unsigned int method,
+		     const char *request)
+{
+	struct tbg_terms t;
+	struct tbg_wish w;
+
+	terms_of(&t, status, fields);
+	tbg_wish_read(&w, method, request, strlen(request));
+	return tbg_terms_storable(&t, &w);
+}
+
+KTAP_TEST(t_storable)
+{
+#define CC "Cache-Control: max-age=60"
+#define AUTH "Authorization: x\r\n"
+	static const struct {
+		bool want;
+		unsigned int status;
+		const char *fields, *request;
+	} rows[] = {
+		{ true, 200, CC "\r\n", "" },
+		{ true, 599, CC "\r\n", "" },
+		{ true, 302, CC "\r\n", "" },
+		{ false, 206, CC "\r\n", "" },
+		{ false, 304, CC "\r\n", "" },
+		{ false, 100, CC "\r\n", "" },
+		{ false, 200, CC ", no-store\r\n", "" },
+		{ false, 200, CC ", private\r\n", "" },
+		{ true, 200, CC ", private=\"x\"\r\n", "" },
+		{ true, 200, CC ", no-store, must-understand\r\n", "" },
+		{ false, 599, CC ", no-store, must-understand\r\n", "" },
+		{ false, 599, CC ", must-understand\r\n", "" },
+		{ false, 200, CC "\r\n", "Cache-Control: no-store\r\n" },
+		{ false, 200, CC "\r\nVary: *\r\n", "" },
+		{ false, 200, CC "\r\nVary: a, *\r\n", "" },
+		{ true, 200, CC "\r\nVary: a\r\n", "" },
+		{ false, 200, CC "\r\n", AUTH },
+		{ true, 200, CC ", public\r\n", AUTH },
+		{ true, 200, CC ", must-revalidate\r\n", AUTH },
+		{ true, 200, "Cache-Control: s-maxage=60\r\n", AUTH },
+		{ false, 200, CC ", proxy-revalidate\r\n", AUTH },
+		{ false, 200, "", "" },
+		{ true, 200, "ETag: \"1\"\r\n", "" },
+		{ false, 403, "ETag: \"1\"\r\n", "" },
+		{ false, 200, "Cache-Control: max-age=0\r\n", "" },
+		{ true, 200, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
+		{ true, 200, CC "\r\nSet-Cookie: a\r\n", "" },
+		{ false, 200, "ETag: \"1\"\r\nSet-Cookie: a\r\n", "" },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		bool got = storable(rows[i].status, rows[i].fields, TBG_METHOD_GET,
+				    rows[i].request);
+
+		if (got != rows[i].want)
+			ktap_note("%u %s%s", rows[i].status, rows[i].fields, rows[i].request);
+		KTAP_EQ(got, rows[i].want);
+	}
+	KTAP_CHECK(!storable(200, CC "\r\n", TBG_METHOD_HEAD, ""));
+	KTAP_CHECK(!storable(200, CC "\r\n", TBG_METHOD_POST, ""));
+}
+
+KTAP_TEST(t_reuse)
+{
+	static const struct {
+		enum tbg_reuse want;
+		const char *fields, *request;
+	} rows[] = {
+#define YES TBG_REUSE
+#define BEHIND TBG_REUSE_REFRESH
+#define ASK TBG_REUSE_VALIDATE
+		{ YES, "Cache-Control: max-age=60\r\n", "" },
+		{ YES, "Cache-Control: max-age=60\r\nAge: 59\r\n", "" },
+		{ ASK, "Cache-Control: max-age=60\r\nAge: 60\r\n", "" },
+		{ ASK, "Cache-Control: max-age=60, no-cache\r\n", "" },
+		{ YES, "Cache-Control: max-age=60, no-cache=\"a\"\r\n", "" },
+		{ ASK, "Cache-Control: max-age=60\r\n", "Cache-Control: no-cache\r\n" },
+		{ ASK, "Cache-Control: max-age=60\r\n", "Pragma: no-cache\r\n" },
+		{ YES, "Cache-Control: max-age=60\r\n",
+		  "Pragma: no-cache\r\nCache-Control: x\r\n" },
+		{ ASK, "Cache-Control: max-age=60\r\n", "Cache-Control: max-age=0\r\n" },
+		{ ASK, "Cache-Control: max-age=60\r\nAge: 9\r\n",
+		  "Cache-Control: max-age=8\r\n" },
+		{ YES, "Cache-Control: max-age=60\r\nAge: 9\r\n",
+		  "Cache-Control: max-age=9\r\n" },
+		{ ASK, "Cache-Control: max-age=60\r\nAge: 9\r\n",
+		  "Cache-Control: min-fresh=52\r\n" },
+		{ YES, "Cache-Control: max-age=60\r\nAge: 9\r\n",
+		  "Cache-Control: min-fresh=51\r\n" },
+		{ YES, "Cache-Control: max-age=60\r\nAge: 90\r\n",
+		  "Cache-Control: max-stale\r\n" },
+		{ YES, "Cache-Control: max-age=60\r\nAge: 90\r\n",
+		  "Cache-Control: max-stale=30\r\n" },
+		{ ASK, "Cache-Control: max-age=60\r\nAge: 90\r\n",
+		  "Cache-Control: max-stale=29\r\n" },
+		{ ASK, "Cache-Control: max-age=60, must-revalidate\r\nAge: 90\r\n",
+		  "Cache-Control: max-stale\r\n" },
+		{ ASK, "Cache-Control: s-maxage=60\r\nAge: 90\r\n",
+		  "Cache-Control: max-stale\r\n" },
+		{ BEHIND, "Cache-Control: max-age=60, stale-while-revalidate=31\r\nAge: 90\r\n", "" },
+		{ ASK, "Cache-Control: max-age=60, stale-while-revalidate=30\r\nAge: 90\r\n", "" },
+		{ ASK, "Cache-Control: max-age=60, stale-while-revalidate=99, proxy-revalidate\r\n"
+		  "Age: 90\r\n", "" },
+	};
+	struct tbg_terms t;
+	struct tbg_wish w;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		terms_of(&t, 200, rows[i].fields);
+		tbg_wish_read(&w, TBG_METHOD_GET, rows[i].request, strlen(rows[i].request));
+		if (tbg_terms_reuse(&t, &w, NOW_NS) != rows[i].want)
+			ktap_note("%s%s", rows[i].fields, rows[i].request);
+		KTAP_EQ(tbg_terms_reuse(&t, &w, NOW_NS), rows[i].want);
+	}
+}
+
+KTAP_TEST(t_stale_on_error)
+{
+	static const struct {
+		bool told, untold;
+		const char *fields, *request;
+	} rows[] = {
+		{ false, true, "Cache-Control: max-age=60\r\nAge: 90\r\n", "" },
+		{ true, true, "Cache-Control: max-age=60, stale-if-error=31\r\nAge: 90\r\n", "" },
+		{ false, true, "Cache-Control: max-age=60, stale-if-error=30\r\nAge: 90\r\n", "" },
+		{ true, true, "Cache-Control: max-age=60\r\nAge: 90\r\n",
+		  "Cache-Control: stale-if-error=31\r\n" },
+		{ false, false, "Cache-Control: max-age=60, must-revalidate, stale-if-error=99\r\n"
+		  "Age: 90\r\n", "" },
+		{ false, false, "Cache-Control: s-maxage=60, stale-if-error=99\r\nAge: 90\r\n", "" },
+		{ false, false, "Cache-Control: max-age=60, stale-if-error=99\r\nAge: 90\r\n",
+		  "Cache-Control: no-cache\r\n" },
+		{ false, false, "Cache-Control: max-age=60\r\nAge: 99999999\r\n", "" },
+	};
+	struct tbg_terms t;
+	struct tbg_wish w;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		terms_of(&t, 200, rows[i].fields);
+		tbg_wish_read(&w, TBG_METHOD_GET, rows[i].request, strlen(rows[i].request));
+		KTAP_EQ(tbg_terms_error_stale(&t, &w, true, NOW_NS), rows[i].told);
+		KTAP_EQ(tbg_terms_error_stale(&t, &w, false, NOW_NS), rows[i].untold);
+	}
+}
+
+KTAP_TEST(t_methods)
+{
+	KTAP_CHECK(tbg_method_invalidates(TBG_METHOD_POST, 200));
+	KTAP_CHECK(tbg_method_invalidates(TBG_METHOD_OTHER, 302));
+	KTAP_CHECK(!tbg_method_invalidates(TBG_METHOD_POST, 404));
+	KTAP_CHECK(!tbg_method_invalidates(TBG_METHOD_HEAD, 200));
+	KTAP_CHECK(tbg_method_idempotent(TBG_METHOD_PUT));
+	KTAP_CHECK(!tbg_method_idempotent(TBG_METHOD_POST));
+	KTAP_CHECK(!tbg_method_idempotent(TBG_METHOD_OTHER));
+}
+
+KTAP_MAIN()

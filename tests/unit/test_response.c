@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * An upstream's response taken apart: its head (userd/response.c) and its body
+ * (userd/frame.c). What is refused, what is tolerated, and that no cut of the
+ * bytes changes a verdict.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "frame.h"
+#include "ktap.h"
+#include "response.h"
+
+#define OK "HTTP/1.1 200 OK\r\n"
+
+/* The last call's verdict, of calls with ever more bytes; step 0: one call. */
+static enum tbg_parsed parse(const char *text, size_t len, size_t step,
+			     struct tbg_response *r)
+{
+	enum tbg_parsed p = TBG_PARSED_MORE;
+
+	memset(r, 0, sizeof(*r));
+	for (size_t n = step ?: len; p == TBG_PARSED_MORE; n += step) {
+		uint8_t *b;
+
+		n = n < len ? n : len;
+		b = malloc(n ? n : 1);	/* exact: ASan sees one too many */
+		memcpy(b, text, n);
+		p = tbg_response_parse(r, b, n);
+		free(b);
+		if (n == len)
+			break;
+	}
+	return p;
+}
+
+static const struct {
+	const char *text;
+	enum tbg_parsed want;
+	unsigned int status;
+	int64_t length;		/* -1: none */
+	bool chunked, close;
+} heads[] = {
+#define BAD(t) { t, TBG_PARSED_BAD, 0, 0, false, false }
+	{ OK "\r\n", TBG_PARSED_DONE, 200, -1, false, false },
+	{ "HTTP/1.1 200\r\n\r\n", TBG_PARSED_DONE, 200, -1, false, false },
+	{ "HTTP/1.1 200 \n\n", TBG_PARSED_DONE, 200, -1, false, false },
+	{ "HTTP/1.0 404 No\r\n\r\n", TBG_PARSED_DONE, 404, -1, false, true },
+	{ "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n",
+	  TBG_PARSED_DONE, 200, -1, false, false },
+	{ OK "Connection: x, Close\r\n\r\n", TBG_PARSED_DONE, 200, -1, false, true },
+	{ OK "Content-Length: 12\r\n\r\n", TBG_PARSED_DONE, 200, 12, false, false },
+	{ OK "content-length:12\r\nContent-Length: 12, 12\r\n\r\n",
+	  TBG_PARSED_DONE, 200, 12, false, false },
+	{ OK "Transfer-Encoding:\tChunked \r\n\r\n",
+	  TBG_PARSED_DONE, 200, -1, true, false },
+	{ OK, TBG_PARSED_MORE, 0, 0, false, false },
+	{ OK "X: y\r\n", TBG_PARSED_MORE, 0, 0, false, false },
+	{ OK "X: y\r\n\r", TBG_PARSED_MORE, 0, 0, false, false },
+	{ "HTTP", TBG_PARSED_MORE, 0, 0, false, false },
+	{ "", TBG_PARSED_MORE, 0, 0, false, false },
+	BAD("\r\n"), BAD("HTTQ"), BAD("HTTP/2.0 200 OK\r\n\r\n"),
+	BAD("HTTP/1.x 200 OK\r\n\r\n"), BAD("HTTP/1.1 20 OK\r\n\r\n"),
+	BAD("HTTP/1.1 099 OK\r\n\r\n"), BAD("HTTP/1.1 600 OK\r\n\r\n"),
+	BAD("HTTP/1.1 200OK\r\n\r\n"), BAD("HTTP/1.1\t200 OK\r\n\r\n"),
+	BAD(OK "X\r\n\r\n"), BAD(OK "X : y\r\n\r\n"), BAD(OK ": y\r\n\r\n"),
+	BAD(OK "X: a\r\n b\r\n\r\n"), BAD(OK "X: a\rb\r\n\r\n"),
+	BAD(OK "X: a\x7f\r\n\r\n"), BAD(OK "X: a\r\r\n\r\n"),
+	BAD(OK "Content-Length: 1\r\nContent-Length: 2\r\n\r\n"),
+	BAD(OK "Content-Length: 1, 2\r\n\r\n"), BAD(OK "Content-Length:\r\n\r\n"),
+	BAD(OK "Content-Length: 1,\r\n\r\n"), BAD(OK "Content-Length: +1\r\n\r\n"),
+	BAD(OK "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
+	BAD(OK "Transfer-Encoding: gzip, chunked\r\n\r\n"),
+	BAD(OK "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"),
+	BAD("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+};
+
+#define NR(a) (sizeof(a) / sizeof(*(a)))
+
+static bool head_right(size_t i, size_t step)
+{
+	struct tbg_response r;
+	size_t len = strlen(heads[i].text);
+	enum tbg_parsed p = parse(heads[i].text, len, step, &r);
+
+	if (p != heads[i].want)
+		return false;
+	return p != TBG_PARSED_DONE ||
+	       (r.status == heads[i].status && r.len == len &&
+		r.chunked == heads[i].chunked && r.close == heads[i].close &&
+		(r.has_length ? (int64_t)r.content_length : -1) == heads[i].length);
+}
+
+KTAP_TEST(t_heads_at_once_and_byte_by_byte)
+{
+	for (size_t i = 0; i < NR(heads); i++)
+		for (size_t step = 0; step < 4; step++) {
+			if (!head_right(i, step))
+				ktap_note("%zu step %zu: %s", i, step, heads[i].text);
+			KTAP_CHECK(head_right(i, step));
+		}
+}
+
+KTAP_TEST(t_nul_is_refused_wherever_it_stands)
+{
+	static const char text[] = OK "X: y\r\n\r\n";
+	struct tbg_response r;
+	char copy[sizeof(text)];
+
+	for (size_t i = 0; i < sizeof(text) - 3; i++) {
+		memcpy(copy, text, sizeof(text));
+		copy[i] = 0;
+		KTAP_CHECK(parse(copy, sizeof(text) - 1, 0, &r) == TBG_PARSED_BAD);
+	}
+}
+
+KTAP_TEST(t_head_ends_where_the_body_begins)
+{
+	static const char text[] = OK "A: b\r\n\r\nbody\r\n\r\n";
+	struct tbg_response r;
+
+	KTAP_CHECK(parse(text, sizeof(text) - 1, 0, &r) == TBG_PARSED_DONE);
+	KTAP_CHECK(!memcmp(text + r.len, "body", 4));
+	KTAP_CHECK(!memcmp(text + r.fields_off, "A: b", 4));
+	KTAP_CHECK(r.reason.len == 2 && !memcmp(text + r.reason.off, "OK", 2));
+}
+
+KTAP_TEST(t_longest_head_and_most_fields)
+{
+	static char text[TBG_RESPONSE_HEAD_MAX + 16];
+	struct tbg_response r;
+	size_t len = sprintf(text, OK "X: ");
+
+	memset(text + len, 'a', sizeof(text) - len);
+	KTAP_CHECK(parse(text, sizeof(text), 0, &r) == TBG_PARSED_BAD);
+	memcpy(text + TBG_RESPONSE_HEAD_MAX - 4, "\r\n\r\n", 4);
+	KTAP_CHECK(parse(text, sizeof(text), 0, &r) == TBG_PARSED_DONE);
+	for (int over = 0; over < 2; over++) {
+		len = sprintf(text, OK);
+		for (int i = 0; i < TBG_RESPONSE_FIELDS_MAX + over; i++)
+			len += sprintf(text + len, "a: b\r\n");
+		len += sprintf(text + len, "\r\n");
+		KTAP_CHECK(parse(text, len, 0, &r) ==
+			   (over ? TBG_PARSED_BAD : TBG_PARSED_DONE));
+	}
+}
+
+/* Bodies: the content of text, decoded in steps; false: refused. */
+static bool decode(enum tbg_framing framing, uint64_t length, const char *text,
+		   size_t step, char *ret, size_t *ret_len, size_t *ret_used,
+		   enum tbg_parsed *ret_end, char *ret_trailer)
+{
+	size_t len = strlen(text), at = 0;
+	struct tbg_frame f;
+	enum tbg_parsed p = TBG_PARSED_MORE;
+
+	tbg_frame_begin(&f, framing, length);
+	*ret_len = 0;
+	while (at < len && p == TBG_PARSED_MORE) {
+		size_t n = len - at < step ? len - at : step, used, data;
+		uint8_t *b = malloc(n);
+
+		memcpy(b, text + at, n);
+		p = tbg_frame_eat(&f, b, n, &used, &data);
+		memcpy(ret + *ret_len, b, data);
+		*ret_len += data;
+		at += used;
+		/* what is behind is untouched */
+		if (p == TBG_PARSED_DONE && memcmp(b + used, text + at, n - used))
+			p = TBG_PARSED_BAD;
+		free(b);
+	}
+	*ret_used = at;
+	*ret_end = p;
+	sprintf(ret_trailer, "%.*s", (int)f.trailer_len, f.trailer ?: "");
+	tbg_frame_end(&f);
+	return p != TBG_PARSED_BAD;
+}
+
+static const struct {
+	const char *text, *want;	/* want NULL: refused */
+	const char *rest, *trailer;	/* rest NULL: it has not ended */
+} bodies[] = {
+	{ "0\r\n\r\n", "", "", "" },
+	{ "3\r\nabc\r\n0\r\n\r\nnext", "abc", "next", "" },
+	{ "3;a=b\r\nabc\r\n00A \r\n0123456789\r\n0;x\r\n\r\n", "abc0123456789", "", "" },
+	{ "1\r\na\r\n0\r\nX: y\r\nZ:\r\n\r\n", "a", "", "X: y\r\nZ:\r\n" },
+	{ "3\r\nab", "ab", NULL, "" },
+	{ "1\r\na\r\n0\r\n", "a", NULL, "" },
+	{ "x", NULL, NULL, NULL }, { "\r\n", NULL, NULL, NULL },
+	{ "-1\r\n", NULL, NULL, NULL }, { "3\nabc", NULL, NULL, NULL },
+	{ "3\r\nabcd\r\n", NULL, NULL, NULL }, { "3\r\nabc\n", NULL, NULL, NULL },
+	{ "ffffffffffffffff\r\n", NULL, NULL, NULL },
+	{ "3;\x01\r\n", NULL, NULL, NULL }, { "0\r\nno field\r\n\r\n", NULL, NULL, NULL },
+	{ "0\r\nX y: z\r\n", NULL, NULL, NULL }, { "0\r\n X: z\r\n", NULL, NULL, NULL },
+	{ "0\r\nX: a\rb\r\n", NULL, NULL, NULL }, { "0\r\nX: a\n\r\n", NULL, NULL, NULL },
+	{ "0\r\n: a\r\n", NULL, NULL, NULL },
+};
+
+static bool body_right(size_t i, size_t step)
+{
+	const char *text = bodies[i].text;
+	char got[256], trailer[256];
+	size_t len, used;
+	enum tbg_parsed end;
+
+	if (!decode(TBG_FRAMING_CHUNKED, 0, text, step, got, &len, &used, &end, trailer))
+		return !bodies[i].want;
+	if (!bodies[i].want || len != strlen(bodies[i].want) ||
+	    memcmp(got, bodies[i].want, len))
+		return false;
+	if (!bodies[i].rest)
+		return end == TBG_PARSED_MORE;
+	return end == TBG_PARSED_DONE && !strcmp(text + used, bodies[i].rest) &&
+	       !strcmp(trailer, bodies[i].trailer);
+}
+
+KTAP_TEST(t_chunks_at_once_and_cut_anywhere)
+{
+	for (size_t i = 0; i < NR(bodies); i++)
+		for (size_t step = 1; step < 12; step++) {
+			if (!body_right(i, step))
+				ktap_note("%zu step %zu: %s", i, step, bodies[i].text);
+			KTAP_CHECK(body_right(i, step));
+		}
+}
+
+KTAP_TEST(t_lengths_and_ends)
+{
+	char got[64], trailer[8];
+	enum tbg_parsed end;
+	size_t len, used;
+
+	KTAP_CHECK(decode(TBG_FRAMING_LENGTH, 3, "abcnext", 7, got, &len, &used, &end, trailer));
+	KTAP_CHECK(end == TBG_PARSED_DONE && len == 3 && used == 3);
+	KTAP_CHECK(decode(TBG_FRAMING_LENGTH, 9, "abc", 2, got, &len, &used, &end, trailer));
+	KTAP_CHECK(end == TBG_PARSED_MORE && len == 3);
+	KTAP_CHECK(decode(TBG_FRAMING_NONE, 0, "abc", 3, got, &len, &used, &end, trailer));
+	KTAP_CHECK(end == TBG_PARSED_DONE && !used);
+	KTAP_CHECK(decode(TBG_FRAMING_CLOSE, 0, "abc", 2, got, &len, &used, &end, trailer));
+	KTAP_CHECK(end == TBG_PARSED_MORE && len == 3);
+}
+
+KTAP_TEST(t_trailers_and_extensions_are_bounded)
+{
+	static uint8_t line[] = "X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n";
+	uint8_t start[] = "0\r\n", b[sizeof(line)];
+	size_t used, data, sum = 0;
+	enum tbg_parsed p;
+	struct tbg_frame f;
+
+	tbg_frame_begin(&f, TBG_FRAMING_CHUNKED, 0);
+	p = tbg_frame_eat(&f, start, 3, &used, &data);
+	while (p == TBG_PARSED_MORE && sum < 2 * TBG_TRAILER_MAX) {
+		memcpy(b, line, sizeof(line));
+		p = tbg_frame_eat(&f, b, sizeof(line) - 1, &used, &data);
+		sum += used;
+	}
+	tbg_frame_end(&f);
+	KTAP_CHECK(p == TBG_PARSED_BAD && sum <= TBG_TRAILER_MAX + sizeof(line));
+}
+
+KTAP_MAIN()

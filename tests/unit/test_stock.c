@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Stored responses (userd/stock.c): found by URI and Vary, replaced, withdrawn,
+ * evicted; and fetches that others wait for. The worker's mail is a list here.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "field.h"
+#include "ktap.h"
+#include "stock.h"
+
+static const uint64_t key[2] = { 1, 2 };
+static unsigned int mails;
+
+void tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
+{
+	mail->posted = true;
+	mails++;
+}
+
+void tbg_worker_unpost(struct tbg_worker *w, struct tbg_mail *mail)
+{
+	mails -= mail->posted;
+	mail->posted = false;
+}
+
+static struct tbg_stock *open_stock(uint64_t budget)
+{
+	struct tbg_stock *s;
+
+	mails = 0;
+	return tbg_stock_open(&s, budget, key) ? NULL : s;
+}
+
+static struct tbg_uri uri_of(const char *text)
+{
+	const char *slash = strchr(text, '/');
+
+	return (struct tbg_uri){ text, strlen(text), slash - text };
+}
+
+static bool put(struct tbg_stock *s, const char *uri, const char *head,
+		const char *req, const char *body, uint64_t seq)
+{
+	struct tbg_uri u = uri_of(uri);
+	struct tbg_pile *p = tbg_pile_new();
+	struct tbg_terms t;
+
+	tbg_pile_add(p, body, strlen(body));
+	tbg_terms_read(&t, 200, head, strlen(head), 1000, 0, 0);
+	return tbg_stock_put(s, &u, tbg_stored_new(&t, "OK", head, strlen(head), req,
+						   strlen(req), p), seq);
+}
+
+/* Whether the first byte of what is found is that one; 0: nothing is found. */
+static bool finds(struct tbg_stock *s, const char *uri, const char *req, char want)
+{
+	struct tbg_uri u = uri_of(uri);
+	bool others, right;
+	struct tbg_stored *one = tbg_stock_find(s, &u, req, strlen(req), &others);
+
+	right = one ? one->body->first->data[0] == want : !want;
+	tbg_stored_put(one);
+	return right;
+}
+
+KTAP_TEST(t_found_by_uri_and_replaced)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_stock_stats st;
+
+	KTAP_CHECK(put(s, "h/a", "", "", "1", 0) && put(s, "h/a?q", "", "", "2", 0));
+	KTAP_CHECK(finds(s, "h/a", "", '1') && finds(s, "h/a?q", "", '2'));
+	KTAP_CHECK(finds(s, "g/a", "", 0) && finds(s, "h/b", "", 0));
+	KTAP_CHECK(put(s, "h/a", "", "", "3", 0) && finds(s, "h/a", "", '3'));
+	tbg_stock_stats(s, &st);
+	KTAP_CHECK(st.responses == 2 && st.uris == 2);
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_vary_tells_variants_apart)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	const char *v = "Vary: A, b\r\n";
+
+	KTAP_CHECK(put(s, "h/", v, "A: 1\r\nB: 1\r\n", "1", 0));
+	KTAP_CHECK(put(s, "h/", v, "A: 1\r\nB: 2\r\n", "2", 0));
+	KTAP_CHECK(put(s, "h/", v, "A: 1\r\n", "3", 0));
+	KTAP_CHECK(finds(s, "h/", "b: 1\r\na: 1\r\n", '1'));
+	KTAP_CHECK(finds(s, "h/", "A: 1\r\nX: y\r\nB:2\r\n", '2'));
+	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", '3'));
+	KTAP_CHECK(finds(s, "h/", "A: 1\r\nB:\r\n", 0));
+	KTAP_CHECK(finds(s, "h/", "", 0));
+	KTAP_CHECK(finds(s, "h/", "A: 1\nb:2\r\n", '2'));
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_most_recent_date_is_selected)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+
+	KTAP_CHECK(put(s, "h/", "Vary: A\r\nDate: Sun, 06 Nov 1994 08:49:38 GMT\r\n",
+		       "A: 1\r\nB: 1\r\n", "n", 0));
+	KTAP_CHECK(put(s, "h/", "Vary: B\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+		       "A: 1\r\nB: 1\r\n", "o", 0));
+	KTAP_CHECK(finds(s, "h/", "A: 1\r\nB: 1\r\n", 'n'));
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_variants_are_bounded)
+{
+	struct tbg_stock *s = open_stock(16 << 20);
+	struct tbg_stock_stats st;
+	char req[32];
+
+	for (int i = 0; i < 1000; i++) {
+		sprintf(req, "A: %d\r\n", i);
+		KTAP_CHECK(put(s, "h/", "Vary: A\r\n", req, "x", 0));
+	}
+	tbg_stock_stats(s, &st);
+	KTAP_CHECK(st.responses <= 64 && finds(s, "h/", "A: 999\r\n", 'x'));
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_budget_is_kept_and_the_used_stay)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_stock_stats st;
+	static char body[10000];
+	char uri[32];
+
+	memset(body, 'x', sizeof(body) - 1);
+	KTAP_CHECK(put(s, "h/kept", "", "", "k", 0));
+	for (int i = 0; i < 1000; i++) {
+		sprintf(uri, "h/%d", i);
+		KTAP_CHECK(put(s, uri, "", "", body, 0));
+		KTAP_CHECK(finds(s, "h/kept", "", 'k'));
+		tbg_stock_stats(s, &st);
+		KTAP_CHECK(st.bytes_used <= st.bytes_budget);
+	}
+	KTAP_CHECK(st.evicted > 800 && finds(s, "h/0", "", 0) && finds(s, "h/999", "", 'x'));
+	tbg_stock_purge(s, NULL, 0);
+	tbg_stock_stats(s, &st);
+	KTAP_CHECK(!st.responses && !st.uris && !st.bytes_used);
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_withdrawn_since_is_not_stored)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_uri u = uri_of("h/a");
+	uint64_t seq = tbg_stock_seq(s);
+
+	KTAP_CHECK(put(s, "h/a", "", "", "1", seq));
+	KTAP_EQ(tbg_stock_withdraw(s, &u), 1);
+	KTAP_CHECK(finds(s, "h/a", "", 0));
+	KTAP_CHECK(!put(s, "h/a", "", "", "1", seq) && put(s, "h/b", "", "", "1", seq));
+	KTAP_CHECK(put(s, "h/a", "", "", "2", tbg_stock_seq(s)));
+	seq = tbg_stock_seq(s);
+	tbg_stock_purge(s, "/zzz", 4);
+	KTAP_CHECK(!put(s, "h/c", "", "", "1", seq));
+	seq = tbg_stock_seq(s);
+	for (int i = 0; i < 5000; i++)	/* more than are remembered */
+		tbg_stock_withdraw(s, &(struct tbg_uri){ "h/x", 3, 1 });
+	KTAP_CHECK(!put(s, "h/d", "", "", "1", seq));
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_purged_by_path_and_tag)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+
+	put(s, "h/a", "Surrogate-Key: x y\r\n", "", "1", 0);
+	put(s, "h/a?q", "", "", "2", 0);
+	put(s, "g/%61", "", "", "3", 0);
+	put(s, "h/ab", "Surrogate-Key: xx\r\n", "", "4", 0);
+	KTAP_EQ(tbg_stock_purge_tag(s, "z"), 0);
+	KTAP_EQ(tbg_stock_purge_tag(s, "y"), 1);
+	KTAP_EQ(tbg_stock_purge(s, "/a", 2), 2);
+	KTAP_CHECK(finds(s, "h/ab", "", '4'));
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_purged_by_host_and_beginning)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+
+	put(s, "h/a/b", "", "", "1", 0);
+	put(s, "h:81/a", "", "", "2", 0);
+	put(s, "hh/%61/c?q", "", "", "3", 0);
+	put(s, "hh/b", "", "", "4", 0);
+	KTAP_EQ(tbg_stock_purge_below(s, "/a/", 3), 2);
+	KTAP_EQ(tbg_stock_purge_host(s, "x"), 0);
+	KTAP_EQ(tbg_stock_purge_host(s, "H"), 1);
+	KTAP_CHECK(finds(s, "hh/b", "", '4'));
+	KTAP_EQ(tbg_stock_purge_host(s, "hh"), 1);
+	tbg_stock_close(s);
+}
+
+static enum tbg_turn enter(struct tbg_stock *s, const char *uri, const char *req,
+			   struct tbg_waiter *w, struct tbg_flight **f)
+{
+	struct tbg_uri u = uri_of(uri);
+
+	return tbg_stock_enter(s, &u, req, strlen(req), true, w, f);
+}
+
+KTAP_TEST(t_one_leads_and_the_others_wait)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	static struct tbg_worker worker;
+	struct tbg_waiter w[4] = { { .w = &worker }, { .w = &worker },
+				   { .w = &worker }, { .w = &worker } };
+	struct tbg_flight *f, *none;
+
+	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
+	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_WAIT);
+	KTAP_EQ(enter(s, "h/", "", &w[2], &none), TBG_TURN_WAIT);
+	KTAP_EQ(enter(s, "h/", "", &w[3], &none), TBG_TURN_WAIT);
+	KTAP_EQ(tbg_stock_waiting(s, f), 3);
+	tbg_stock_leave(s, &w[2]);
+	tbg_stock_land(s, f, 502, false, 0);
+	KTAP_CHECK(mails == 2 && w[1].mail.posted && w[3].mail.posted &&
+		   w[1].status == 502);
+	tbg_stock_leave(s, &w[3]);
+	KTAP_EQ(mails, 1);
+	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
+	tbg_stock_land(s, f, 0, false, 0);
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_nobody_joins_what_was_withdrawn_or_varies)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	static struct tbg_worker worker;
+	struct tbg_waiter w[3] = { { .w = &worker }, { .w = &worker }, { .w = &worker } };
+	struct tbg_flight *f[3];
+	struct tbg_uri u = uri_of("h/");
+
+	KTAP_EQ(enter(s, "h/", "", &w[0], &f[0]), TBG_TURN_LEAD);
+	tbg_stock_withdraw(s, &u);
+	KTAP_EQ(enter(s, "h/", "", &w[1], &f[1]), TBG_TURN_LEAD);
+	tbg_stock_land(s, f[0], 0, false, 0);
+	tbg_stock_land(s, f[1], 0, false, 0);
+	KTAP_CHECK(put(s, "h/", "Vary: A\r\n", "A: 0\r\n", "x", tbg_stock_seq(s)));
+	KTAP_EQ(enter(s, "h/", "A: 1\r\n", &w[0], &f[0]), TBG_TURN_LEAD);
+	KTAP_EQ(enter(s, "h/", "A: 2\r\n", &w[1], &f[1]), TBG_TURN_LEAD);
+	KTAP_EQ(enter(s, "h/", "A: 1\r\n", &w[2], &f[2]), TBG_TURN_WAIT);
+	tbg_stock_leave(s, &w[2]);
+	tbg_stock_land(s, f[0], 0, false, 0);
+	tbg_stock_land(s, f[1], 0, false, 0);
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_nobody_waits_where_it_was_of_no_use)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	static struct tbg_worker worker;
+	struct tbg_waiter w[2] = { { .w = &worker }, { .w = &worker } };
+	struct tbg_flight *f, *none;
+
+	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
+	tbg_stock_land(s, f, 0, true, 0);
+	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
+	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_ALONE);
+	worker.now_ns = 1000 * 1000000000ull;	/* forgotten */
+	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_WAIT);
+	tbg_stock_leave(s, &w[1]);
+	tbg_stock_land(s, f, 0, true, 0);
+	tbg_stock_close(s);
+}
+
+KTAP_MAIN()
