@@ -29,7 +29,7 @@ def vm_run():
     return module
 
 
-def faults(ktap_text=KTAP, dmesg=DMESG, console="", code=0, verdict=None, ended=None):
+def judged(ktap_text=KTAP, dmesg=DMESG, console="", code=0, verdict=None, ended=None):
     if verdict is None:
         verdict = f"ready 4.2\nexit {code}\nktap {len(ktap_text)}\ndmesg {len(dmesg)}\nend\n"
     with tempfile.TemporaryDirectory() as folder:
@@ -37,7 +37,11 @@ def faults(ktap_text=KTAP, dmesg=DMESG, console="", code=0, verdict=None, ended=
                            ("verdict", verdict)):
             with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
                 f.write(text)
-        return judge.judge("6.1", folder, ["bpf", "net/t_x.py"], ended).faults
+        return judge.judge("6.1", folder, ["bpf", "net/t_x.py"], ended)
+
+
+def faults(**sent):
+    return judged(**sent).faults
 
 
 def t_good_boot_passes():
@@ -74,6 +78,38 @@ def t_failed_row_fails_whatever_the_totals():
 
 def t_missing_suite_fails():
     assert faults(ktap_text=KTAP.replace("ok 2 net\n", ""))
+
+
+INT3 = "[    2.1] Oops: int3: 0000 [#1] SMP NOPTI\n[    2.1] Kernel panic - not syncing: x\n"
+
+
+def t_only_what_says_nothing_of_the_tests_is_stillborn():
+    assert not judged().stillborn
+    assert not judged(code=1).stillborn
+    assert not judged(verdict="ready 4.2\n").stillborn
+    assert not judged(console="[    9.1] Oops: 0002 [#1] SMP\n").stillborn
+    for sent in ({"verdict": ""}, {"verdict": "ready 4.2\n", "console": INT3}):
+        assert judged(**sent).stillborn and judged(**sent).faults
+
+
+def t_stillborn_boots_are_tried_again_and_told():
+    run = vm_run()
+
+    def booted(outcomes):
+        tries = []
+
+        def once(*_args):
+            tries.append(judge.Boot())
+            tries[-1].stillborn = outcomes[len(tries) - 1]
+            tries[-1].faults = [f"fault {len(tries)}"] * tries[-1].stillborn
+            return tries[-1]
+        run.boot_once = once
+        return run.boot("6.1", "", None), len(tries)
+    for outcomes, tries, notes in (([False], 1, 0), ([True, False], 2, 1),
+                                   ([True] * run.BOOTS_MAX, run.BOOTS_MAX, run.BOOTS_MAX - 1)):
+        res, nr = booted(outcomes)
+        assert nr == tries and len(res.notes) == notes, (outcomes, nr, res.notes)
+        assert bool(res.faults) == outcomes[-1]
 
 
 def t_qemu_failure_fails():
