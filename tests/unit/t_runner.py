@@ -147,6 +147,21 @@ def t_daemon_left_behind_is_killed():
     assert not os.path.exists(f"/proc/{pid}"), "the daemon lives on"
 
 
+FLAKE = "if [ -e ../flake ]; then " + ROWS + "else : >../flake; exit 3; fi"
+
+
+def t_flake_passes_only_with_retry_and_is_told():
+    must_fail(FLAKE, "0 passed, 1 failed", "no KTAP plan")
+    os.unlink(os.path.join(SCRATCH, "flake"))
+    code, last, res = judge(FLAKE, "--retry")
+    assert (code, last, res["verdict"]) == (0, "2 passed, 0 failed", "pass"), res
+    assert "exit 3" in res["first"], res
+
+
+def t_failing_twice_fails():
+    must_fail("exit 3", "0 passed, 1 failed", "exit 3", "--retry")
+
+
 def t_skips_count():
     code, last, res = judge("echo 1..2; echo ok 1 a; echo 'ok 2 b # SKIP no tcx'")
     assert (code, last) == (0, "1 passed, 0 failed, 1 skipped"), (code, last)
