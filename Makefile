@@ -48,6 +48,7 @@ check-vm: all			## the same in VMs on Debian's kernels
 
 bench: all			## measure against nginx (BENCH=--quick, --help)
 	$(Q)$(MAKE) -C tools/bench all
+	$(Q)$(MAKE) -C tests/bpf all
 	$(Q)tools/bench/bench $(BENCH)
 
 fuzz:				## fuzz for FUZZ_S seconds per fuzzer (default 600)

@@ -24,11 +24,15 @@ from lab import HERE, Lab, check_machine
 from meters import (FORKS_MAX, QUIET_SHARE, QUIET_WAIT_S, Core, Others, Patience, machine,
                     ran_s, resident)
 from say import Problem, say
-from servers import PORT, Nginx, Reflector, Toboggan, binary, fetch, part, settle
+from servers import BUILD, PORT, Nginx, Origin, Reflector, Toboggan, binary, fetch, part, settle
 
 SERVER_CPU, CLIENT_CPU = 0, 1
 IDLE_CONNECTIONS = 10000
 OBJECTS = 100000
+TREND = 8                       # runs of this build that the row `parse` shows
+# Responses of several segments: row, body. The last is 14 KiB with its head, as
+# much as ten segments of 1,448 bytes can carry of it and still be a round figure.
+SIZES = {"wire-4k": 4096, "wire-8k": 8192, "wire-14k": 14336 - 400}
 
 # A request head of 600 bytes, as a browser sends it; Host and the request
 # line are added by the client and the cookie is filled up to the length.
@@ -67,8 +71,9 @@ class Scenario:
     """One kind of request, asked of several servers in turn."""
 
     def __init__(self, name, servers, connections=256, path="/1k.jpg", headers=(),
-                 status=200, objects=0):
+                 status=200, objects=0, cached=True):
         self.name, self.servers, self.connections = name, servers, connections
+        self.cached = cached    # small and fresh: what a kernel tier answers
         self.path, self.headers, self.status, self.objects = path, headers, status, objects
         self.samples = {s.name: [] for s in servers}
 
@@ -96,14 +101,13 @@ class Scenario:
     def settle(self, server):
         """Bytes of one reply, once the server answers from where the row wants it."""
         path = self.path if not self.objects else "/o/0"
-        want = "" if path == "/1m.bin" or not isinstance(server, Toboggan) else \
+        want = "" if not self.cached or not isinstance(server, Toboggan) else \
             "detail=wire" if "wire" in server.tiers else "hit"
         return settle(self.lab, server, path, self.headers, self.status, want)
 
     def measure(self, server, seconds, patience):
         """One sample, or a Problem."""
         http = not isinstance(server, Reflector)
-        path = "/o/0" if self.objects else self.path
         reply_len = self.settle(server) if http else 0
         before = server.ask("stats") if isinstance(server, Toboggan) else None
         ours = self.lab.pids()
@@ -132,7 +136,7 @@ class Scenario:
         if http:
             self.settle(server)
         stats = server.ask("stats") if before is not None else None
-        if stats and "wire" in server.tiers and path != "/1m.bin":
+        if stats and "wire" in server.tiers and self.cached:
             hits = stats["tiers"]["wire"]["requests"] - before["tiers"]["wire"]["requests"]
             if hits < 0.98 * nr:
                 raise Problem(f"{server.name}: wire answered only {hits} of {nr} requests; "
@@ -195,9 +199,15 @@ ROWS = {
     "wire-reflect": "1 KiB keep-alive GET, wire against reflecting the packet",
     "wire-header": "the same with a 600-byte browser's head, wire against nginx",
     "wire-304": "If-None-Match answered 304, wire against nginx",
+    "wire-4k": "4 KiB keep-alive GET, wire against nginx",
+    "wire-8k": "8 KiB keep-alive GET, wire against nginx",
+    "wire-14k": "a response of 14 KiB, wire against nginx",
     "user": "1 KiB keep-alive GET, user tier against nginx",
     "large": "1 MiB file, processor time per byte against nginx",
+    "proxy": "1 KiB from an upstream, not to be stored, against nginx as a proxy",
+    "proxy-large": "1 MiB from an upstream, not to be stored, against nginx as a proxy",
     "objects": f"a hit among {OBJECTS:,} objects against one among 10",
+    "parse": "a Chrome head of 20 fields parsed and keyed in BPF (BPF_PROG_TEST_RUN)",
     "memory": "resident memory beside the cache budget",
     "idle": f"user memory of each of {IDLE_CONNECTIONS:,} idle connections",
 }
@@ -220,6 +230,8 @@ def make_site(lab, objects):
     os.makedirs(site)
     put(f"{site}/1k.jpg", 1024)
     put(f"{site}/1m.bin", 1 << 20)
+    for key, size in SIZES.items():
+        put(f"{site}/{key}.jpg", size)
     for name, nr in (("few", 10), ("many", OBJECTS)) if objects else ():
         folder = os.path.join(lab.dir, name, "o")
         os.makedirs(folder)
@@ -243,6 +255,9 @@ class Bench:
         user, reflect = Toboggan(lab, "user", tiers="user"), Reflector(lab, "reflect")
         few = Toboggan(lab, "few", memory="1G", site="few")
         many = Toboggan(lab, "many", memory="1G", site="many")
+        origin = Origin(lab, "origin")
+        proxy = Toboggan(lab, "proxy", tiers="user", origin=origin)
+        nginx_proxy = Nginx(lab, "nginx-proxy", origin=origin)
         self.wire_server = wire
         self.patience = Patience({SERVER_CPU}, patience_s)
 
@@ -255,9 +270,15 @@ class Bench:
         head = Scenario("browser head", servers((nginx, "wire-header"), (wire, "wire-header")))
         notmod = Scenario("304", servers((nginx, "wire-304"), (wire, "wire-304")), status=304)
         large = Scenario("1 MiB", servers((nginx, "large"), (wire, "large")),
-                         connections=16, path="/1m.bin")
+                         connections=16, path="/1m.bin", cached=False)
+        sizes = {key: Scenario(ROWS[key].split(",")[0], servers((nginx, key), (wire, key)),
+                               connections=64, path=f"/{key}.jpg") for key in SIZES}
+        proxied = {key: Scenario(key, servers((proxy, key), (nginx_proxy, key)),
+                                 connections=nr, path=path, cached=False)
+                   for key, nr, path in (("proxy", 64, "/1k.jpg"), ("proxy-large", 16, "/1m.bin"))}
         objects = Scenario("objects", servers((few, "objects"), (many, "objects")), path="/o/0")
-        self.scenarios = [s for s in (get, head, notmod, large, objects) if s.servers]
+        self.scenarios = [s for s in (get, head, notmod, *sizes.values(), large,
+                                      *proxied.values(), objects) if s.servers]
         self.objects, self.few, self.many = objects, few, many
         self.head, self.notmod = head, notmod
         for s in self.scenarios:
@@ -266,10 +287,15 @@ class Bench:
             Row("wire", ROWS["wire"], get, "wire", "nginx", 1 / 8),
             Row("wire-reflect", ROWS["wire-reflect"], get, "wire", "reflect", 2),
             Row("wire-header", ROWS["wire-header"], head, "wire", "nginx", 1 / 6),
-            Row("wire-304", ROWS["wire-304"], notmod, "wire", "nginx", None),
+            Row("wire-304", ROWS["wire-304"], notmod, "wire", "nginx", 1 / 10),
+            *(Row(key, ROWS[key], sizes[key], "wire", "nginx", 1 / 3) for key in SIZES),
             Row("user", ROWS["user"], get, "user", "nginx", 0.65),
             Row("large", ROWS["large"], large, "wire", "nginx", 1.0, "cpu_ns_per_kib"),
+            Row("proxy", ROWS["proxy"], proxied["proxy"], "proxy", "nginx-proxy", 0.8),
+            Row("proxy-large", ROWS["proxy-large"], proxied["proxy-large"], "proxy",
+                "nginx-proxy", 0.8, "cpu_ns_per_kib"),
             Row("objects", ROWS["objects"], objects, "many", "few", 1.15),
+            Row("parse", ROWS["parse"], None, "wire", None, 400),
             Row("memory", ROWS["memory"], None, "wire", None, 20 << 20),
             Row("idle", ROWS["idle"], None, "user", None, 2048),
         ]
@@ -333,6 +359,24 @@ class Bench:
                     self.fail(scenario, server, e)
                 scenario.samples[server.name].append(sample)
 
+    def parse(self, row):
+        """The figure of tests/bpf/core, and those of the runs before it in this build."""
+        folder = os.path.join(HERE, "../../tests/bpf")
+        program = os.path.join(BUILD, "tests/bpf/core")
+        if not os.access(program, os.X_OK):
+            raise Problem(f"{program}: not built; run `make -C tests/bpf` in a checkout")
+        out = subprocess.run([program], cwd=folder, stdout=subprocess.PIPE, text=True,
+                             check=False).stdout
+        m = re.search(r"with key +(\d+) ns .* chrome_900$", out, re.M)
+        if not m:
+            raise Problem(f"{program}: {(out.strip().splitlines() or ['no output'])[-1]}")
+        row.value, row.unit = int(m.group(1)), "ns"
+        trend = os.path.join(BUILD, "tools/bench/parse.trend")
+        with open(trend, "a+", encoding="utf-8") as f:
+            f.write(f"{row.value}\n")
+            f.seek(0)
+            say("parse: " + ", ".join(f.read().split()[-TREND:]) + " ns, the newest last")
+
     def memory(self, row):
         server = self.wire_server
         server.start()
@@ -369,7 +413,9 @@ class Bench:
             self.scenario_run(scenario)
         for row in self.rows:
             try:
-                if row.key == "memory":
+                if row.key == "parse":
+                    self.parse(row)
+                elif row.key == "memory":
                     self.memory(row)
                 elif row.key == "idle":
                     self.idle(row)

@@ -47,8 +47,9 @@ class Server:
     tier = None                 # what Cache-Status must say of a small object
 
     def __init__(self, lab, name, site="site", connections=CONNECTIONS, sources=1, cgroup=None,
-                 memory="256M"):
+                 memory="256M", origin=None):
         self.lab, self.name, self.site = lab, name, site
+        self.origin = origin    # what it is a proxy of; None: it has the files itself
         self.connections, self.sources_nr, self.cgroup = connections, sources, cgroup
         self.memory = memory
         self.proc, self.started = None, False
@@ -81,6 +82,8 @@ class Server:
         self.iface, self.addr, self.sources = self.lab.link(self.sources_nr)
         self.log = os.path.join(self.lab.dir, f"{self.iface}-{self.name}.log")
         say(f"start {self.name}")
+        if self.origin:
+            self.origin.start()
         self.launch()
         self.started = True
 
@@ -150,12 +153,37 @@ http {{
     open_file_cache max=200000 inactive=1h; open_file_cache_valid 1h;
     keepalive_requests 1000000000; keepalive_timeout 1h;
     {temp}
+    {self.pool()}
     server {{ listen {self.authority} backlog=16384{" reuseport" * (self.workers > 1)};
-              root {self.root}; }}
+              {self.content()} }}
 }}
 """)
         self.run(["nginx", "-e", self.log, "-c", conf])
         self.wait_for_answer()
+
+    def pool(self):
+        return f"upstream origin {{ server {self.origin.authority}; keepalive 64; }}" \
+            if self.origin else ""
+
+    def content(self):
+        return "location / { proxy_pass http://origin; proxy_http_version 1.1;" \
+            ' proxy_set_header Connection ""; }' if self.origin else f"root {self.root};"
+
+
+class Origin(Nginx):
+    """The server behind proxies: at the clients' end, and on their CPUs."""
+
+    def run(self, argv):
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.proc = self.lab.spawn_client(argv, stdin=subprocess.DEVNULL,
+                                              stdout=log, stderr=log)
+
+    def launch(self):
+        self.addr = self.sources[0]
+        super().launch()
+
+    def content(self):
+        return f"root {self.root}; add_header Cache-Control no-store;"
 
 
 class Lighttpd(Server):
@@ -267,7 +295,9 @@ class Toboggan(Server):
 
     def launch(self):
         self.control = os.path.join(self.lab.dir, f"{self.iface}.sock")
-        self.run([binary("toboggand"), "--root", self.root, "--listen", self.authority,
+        content = ["--upstream", f"http://{self.origin.authority}"] if self.origin else \
+            ["--root", self.root]
+        self.run([binary("toboggand"), *content, "--listen", self.authority,
                   "--tiers", ",".join(self.tiers),
                   "--wire", self.iface if "wire" in self.tiers else "off",
                   "--memory", self.memory, "--workers", str(self.workers),
