@@ -23,6 +23,8 @@ import time
 
 import ktap
 
+PAST_NS = 5 * 10**9
+
 READY_S = STOP_S = 120 if os.environ.get("TBG_WHERE", "").startswith("vm/") else 20
 BINARY = os.path.join(ktap.BUILD, "toboggand")
 
@@ -130,12 +132,18 @@ class Daemon:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def write(self, name, data, mode=0o644):
-        """A file below the root, replaced as a whole; its path."""
+        """A file below the root, replaced as a whole; its path.
+
+        Its time is a little past: Last-Modified is never later than Date, so that
+        of a file of this second may differ between two answers.
+        """
         path = os.path.join(self.root, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path + ".new~", "wb") as f:
             f.write(data)
         os.chmod(path + ".new~", mode)
+        modified = time.time_ns() - PAST_NS
+        os.utime(path + ".new~", ns=(modified, modified))
         os.rename(path + ".new~", path)
         return path
 
