@@ -101,8 +101,8 @@ static json_t *sites_json(const struct tbg_server *s)
 
 static json_t *backend_json(const struct tbg_backend *b)
 {
-	return json_pack("{s:o, s:b, s:i, s:I, s:I}",
-			 "server", tbg_json_text(b->text, strlen(b->text)),
+	return json_pack("{s:s, s:o, s:b, s:i, s:I, s:I}",
+			 "upstream", b->upstream->name, "server", tbg_json_text(b->text, strlen(b->text)),
 			 "rests", tbg_backend_rests(b, tbg_mono_ns()) ? 1 : 0,
 			 "active", (int)atomic_load(&b->active),
 			 "requests", (json_int_t)atomic_load(&b->requests),
@@ -115,8 +115,12 @@ static void upstream_add(const struct tbg_server *s, json_t *to)
 	json_t *servers = json_array();
 	struct tbg_stock_stats st;
 
-	for (unsigned int i = 0; i < s->upstream->nr; i++)
-		json_array_append_new(servers, backend_json(&s->upstream->backends[i]));
+	for (unsigned int i = 0; i < s->sites->upstreams_nr; i++) {
+		const struct tbg_upstream *u = s->sites->upstreams[i];
+
+		for (unsigned int j = 0; j < u->nr; j++)
+			json_array_append_new(servers, backend_json(&u->backends[j]));
+	}
 	json_object_set_new(to, "upstreams", servers);
 	tbg_stock_stats(s->stock, &st);
 	json_object_set_new(to, "stock", json_pack(
@@ -160,7 +164,7 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 			 "flows", (json_int_t)(s->wire ? tbg_wire_flows(s->wire) : 0),
 			 "access_log", log ? tbg_json_text(log, strlen(log)) :
 			 json_null());
-	if (s->upstream && ret)
+	if (s->sites->upstreams_nr && ret)
 		upstream_add(s, ret);
 	return ret;
 }
@@ -309,16 +313,19 @@ static json_t *purge_host(struct tbg_server *s, const char *host)
 	const struct tbg_sites *sites = s->sites;
 	const struct tbg_site *site = tbg_site_find(sites, host, strlen(host));
 
-	if (s->stock)		/* it knows any host by what was asked for */
-		return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged",
-				 (json_int_t)tbg_stock_purge_host(s->stock, host),
-				 "host", tbg_json_text(host, strlen(host)));
-	if (!tbg_site_named(sites, host))
+	unsigned int nr;
+
+	/* of what upstreams answered, any host that was asked for */
+	if (!sites->upstreams_nr && !tbg_site_named(sites, host))
 		return tbg_command_error("host: %.200s: no site has that name, see toboggan status",
 					 host);
-	return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged",
-			 (json_int_t)tbg_cache_withdraw_below(s->cache, site->id, "", 0),
-			 "host", tbg_json_text(site->name, strlen(site->name)));
+	nr = tbg_stock_purge_host(s->stock, host);
+	if (tbg_site_named(sites, host)) {
+		nr += tbg_cache_withdraw_below(s->cache, site->id, "", 0);
+		host = *site->name ? site->name : host;
+	}
+	return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
+			 "host", tbg_json_text(host, strlen(host)));
 }
 
 static json_t *purge_answer(struct tbg_server *s, const json_t *req)
@@ -331,13 +338,12 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	unsigned int nr;
 
 	if (json_is_true(json_object_get(req, "all"))) {
-		nr = tbg_cache_withdraw_all(s->cache);
-		if (s->stock)
-			nr += tbg_stock_purge(s->stock, NULL, 0);
+		nr = tbg_cache_withdraw_all(s->cache) +
+		     tbg_stock_purge(s->stock, NULL, 0);
 		return json_pack("{s:b, s:I}", "ok", 1, "purged", (json_int_t)nr);
 	}
 	if (tag) {
-		nr = s->stock ? tbg_stock_purge_tag(s->stock, tag) : 0;
+		nr = tbg_stock_purge_tag(s->stock, tag);
 		return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
 				 "tag", tbg_json_text(tag, strlen(tag)));
 	}
@@ -346,14 +352,12 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	p = url_take(s, prefix ?: json_string_value(json_object_get(req, "url")), &ret);
 	if (!p)
 		return ret;
-	if (s->stock && prefix)
-		nr = tbg_stock_purge_below(s->stock, p->path, p->len);
-	else if (s->stock)
-		nr = tbg_stock_purge(s->stock, p->path, p->len);
-	else if (prefix)
-		nr = tbg_cache_withdraw_below(s->cache, vhost_of(p), p->path, p->len);
+	if (prefix)
+		nr = tbg_cache_withdraw_below(s->cache, vhost_of(p), p->path, p->len) +
+		     tbg_stock_purge_below(s->stock, p->path, p->len);
 	else
-		nr = tbg_cache_withdraw_path(s->cache, vhost_of(p), p->path, p->len);
+		nr = tbg_cache_withdraw_path(s->cache, vhost_of(p), p->path, p->len) +
+		     tbg_stock_purge(s->stock, p->path, p->len);
 	ret = json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
 			"path", tbg_json_text(p->path, p->len));
 	free(p);

@@ -44,6 +44,8 @@ static const struct {
 	{ "location", TBG_SCOPE_LOCATION, TBG_SCOPE_TOP | TBG_SCOPE_HOST },
 	{ "type", TBG_SCOPE_TYPE,
 	  TBG_SCOPE_TOP | TBG_SCOPE_HOST | TBG_SCOPE_LOCATION },
+	/* "upstream" in the file: see sections_mark() */
+	{ "Upstream", TBG_SCOPE_UPSTREAM, TBG_SCOPE_TOP },
 };
 
 #define SECTIONS (sizeof(sections) / sizeof(*sections))
@@ -54,6 +56,11 @@ static enum tbg_scope_kind kind_of(const cfg_t *cfg)
 		if (!strcmp(cfg->name, sections[i].name))
 			return sections[i].kind;
 	return TBG_SCOPE_TOP;
+}
+
+static const char *section_word(const char *name)
+{
+	return *name == 'U' ? "upstream" : name;
 }
 
 /* --- what is wrong ------------------------------------------------------- */
@@ -101,7 +108,7 @@ static void names_of(enum tbg_scope_kind kind, char *ret, size_t size)
 			name_add(ret, size, row.name);
 	for (size_t i = 0; i < SECTIONS; i++)
 		if (sections[i].in & kind)
-			name_add(ret, size, sections[i].name);
+			name_add(ret, size, section_word(sections[i].name));
 }
 
 static void parser_error(cfg_t *cfg, const char *format, va_list args)
@@ -181,7 +188,7 @@ static int setting_value(cfg_t *cfg, cfg_opt_t *opt)
 	/* said again: not more of the same list, but another one */
 	if (cfg_opt_size(opt) == 1)
 		tbg_scope_unset(scope, row);
-	if (tbg_scope_set(scope, row, v, reading->roots, &why))
+	if (tbg_scope_set(scope, row, cfg->line, v, reading->roots, &why))
 		return 0;
 	tbg_setting_row(row, &r);
 	fault(cfg->line, "%s \"%.200s\": %s%sexpected %s", opt->name, v, why,
@@ -209,7 +216,8 @@ static int section_end(cfg_t *cfg, cfg_opt_t *opt)
 	unsigned int line = title_line(title, section->line);
 
 	if (!tbg_scope_title(kind_of(section), title, &accepts)) {
-		fault(line, "%s \"%.200s\": expected %s", opt->name, title, accepts);
+		fault(line, "%s \"%.200s\": expected %s", section_word(opt->name),
+		      title, accepts);
 		return -1;
 	}
 	if (!own || !outer || tbg_scope_add(outer, own)) {
@@ -265,10 +273,12 @@ static void opts_fill(cfg_opt_t *to, enum tbg_scope_kind kind,
 
 static int text_parse(struct reading *r, const char *text)
 {
-	static cfg_opt_t top[OPTS_MAX], host[OPTS_MAX], location[OPTS_MAX], type[OPTS_MAX];
-	cfg_opt_t *const below[SECTIONS] = { host, location, type };
+	static cfg_opt_t top[OPTS_MAX], host[OPTS_MAX], location[OPTS_MAX], type[OPTS_MAX],
+			 upstream[OPTS_MAX];
+	cfg_opt_t *const below[SECTIONS] = { host, location, type, upstream };
 	int err;
 
+	opts_fill(upstream, TBG_SCOPE_UPSTREAM, below);
 	opts_fill(type, TBG_SCOPE_TYPE, below);
 	opts_fill(location, TBG_SCOPE_LOCATION, below);
 	opts_fill(host, TBG_SCOPE_HOST, below);
@@ -308,6 +318,37 @@ static void comments_blank(char *at)
 				*at = ' ';
 		if (!*at)
 			return;
+	}
+}
+
+/*
+ * "upstream" is a setting and a section, and libconfuse takes a name for one of
+ * them: that of a section, which no '=' follows, gets a capital letter.
+ */
+static void sections_mark(char *text)
+{
+	static const char word[] = "upstream";
+	unsigned int depth = 0;
+	char quote = 0;
+
+	for (char *at = text; *at; at++) {
+		char *next = at + sizeof(word) - 1;
+
+		if (*at == '\\' && quote && at[1])
+			at++;
+		else if (quote)
+			quote = *at == quote ? 0 : quote;
+		else if (*at == '"' || *at == '\'')
+			quote = *at;
+		else if (*at == '{' || *at == '}')
+			depth += *at == '{' ? 1 : depth ? -1 : 0;
+		if (quote || depth || strncmp(at, word, sizeof(word) - 1) ||
+		    (at > text && !strchr(" \t\r\n}", at[-1])))
+			continue;
+		next += strspn(next, " \t\r\n");
+		if (next > at + sizeof(word) - 1 ? !strchr("=+", *next)
+						 : *next == '"' || *next == '\'')
+			*at = 'U';
 	}
 }
 
@@ -357,6 +398,7 @@ static char *file_text(const char *path)
 	} else {
 		text[len] = 0;
 		comments_blank(text);
+		sections_mark(text);
 		return text;
 	}
 	free(text);

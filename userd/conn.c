@@ -679,11 +679,18 @@ static bool request_refuse(struct tbg_worker *w, struct tbg_conn *c,
 	return error_put(w, c, status, b, len);
 }
 
-/* Bytes that the body of this request may have; its path is in w->path. */
-static uint64_t body_max(const struct tbg_worker *w, const struct tbg_message *m,
-			 const uint8_t *b)
+/* Of a request whose path is in w->path. */
+static const struct tbg_location *location_of(const struct tbg_worker *w,
+					      const struct tbg_message *m,
+					      const uint8_t *b)
 {
-	return tbg_location_find(site_of(w, m, b), w->path, m->path_len)->body_max;
+	return tbg_location_find(site_of(w, m, b), w->path, m->path_len);
+}
+
+/* As the sites of this round need it. */
+static struct tbg_message message_new(const struct tbg_worker *w)
+{
+	return (struct tbg_message){ .passed_on = w->sites->upstreams_nr };
 }
 
 /* Whether the message has a body that must be passed over before answering. */
@@ -694,13 +701,14 @@ static bool body_follows(const struct tbg_message *m)
 
 /* Its answer comes from behind; the bytes behind its head are the transfer's. */
 static bool transfer_begin(struct tbg_worker *w, struct tbg_conn *c,
-			   const struct tbg_message *m, const uint8_t *b)
+			   const struct tbg_message *m, const uint8_t *b,
+			   const struct tbg_location *location)
 {
 	struct tbg_traffic *t = traffic_get(c);
 
 	if (t) {
 		t->begin_ns = t->begin_ns ?: w->now_ns;
-		if (tbg_transfer_start(w, c, m, b, body_max(w, m, b), persist_of(w, m)))
+		if (tbg_transfer_start(w, c, m, b, location, persist_of(w, m)))
 			return c->state == TBG_CONN_OPEN;
 	}
 	tbg_conn_kill(w, c);
@@ -708,7 +716,8 @@ static bool transfer_begin(struct tbg_worker *w, struct tbg_conn *c,
 }
 
 static bool body_hold(struct tbg_worker *w, struct tbg_conn *c,
-		      const struct tbg_message *m, const uint8_t *b)
+		      const struct tbg_message *m, const uint8_t *b,
+		      uint64_t body_max)
 {
 	struct tbg_traffic *t = traffic_get(c);
 
@@ -716,7 +725,7 @@ static bool body_hold(struct tbg_worker *w, struct tbg_conn *c,
 		return false;
 	memcpy(t->held, b, m->len);
 	t->held_len = m->len;
-	t->body_max = body_max(w, m, b);
+	t->body_max = body_max;
 	t->begin_ns = t->begin_ns ?: w->now_ns;
 	t->in_body = true;
 	tbg_body_begin(&t->body, m);
@@ -740,11 +749,15 @@ static void continue_put(struct tbg_worker *w, struct tbg_conn *c)
 static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 		      struct tbg_message *m, const uint8_t *b, bool missed)
 {
-	if (tbg_route_upstream(w->s, m))
-		return transfer_begin(w, c, m, b);
+	const struct tbg_location *location = location_of(w, m, b);
+
+	if (tbg_route_hands_over(location, m))
+		return transfer_begin(w, c, m, b, location);
+	if (m->slashes)
+		return request_refuse(w, c, 400, b, m->len);
 	if (!body_follows(m))
 		return request_answer(w, c, m, b, m->len, missed);
-	if (m->content_length > body_max(w, m, b))
+	if (m->content_length > location->body_max)
 		return request_refuse(w, c, 413, b, m->len);
 	if (m->expect_other || (m->expect_continue && !tbg_route_takes(m->method))) {
 		m->close = true;	/* the client may never send its body */
@@ -752,7 +765,7 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 	}
 	if (m->expect_continue)
 		continue_put(w, c);
-	if (body_hold(w, c, m, b))
+	if (body_hold(w, c, m, b, location->body_max))
 		return true;
 	tbg_conn_kill(w, c);
 	return false;
@@ -763,7 +776,7 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		     size_t len, size_t *ret_used)
 {
 	struct tbg_traffic *t = c->traffic;
-	struct tbg_message m = { .passed_on = w->s->upstream };
+	struct tbg_message m = message_new(w);
 	enum tbg_parsed p = tbg_body_skip(&t->body, b, len, ret_used);
 	uint8_t *held;
 	uint32_t taken;
@@ -802,7 +815,7 @@ static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
 	struct tbg_key key;
 	int part;
 
-	if (s->upstream || tbg_request_parse(h, len, &req) ||
+	if (!w->sites->files || tbg_request_parse(h, len, &req) ||
 	    tbg_path_load(h, req.path_off, req.path_len, &path))
 		return false;
 	site = tbg_site_find(w->sites, (const char *)b + req.host_off, req.host_len);
@@ -844,7 +857,7 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 {
 	struct tbg_traffic *t = c->traffic;
 	bool resumed = t && t->has_message;
-	struct tbg_message m = { .passed_on = w->s->upstream };
+	struct tbg_message m = message_new(w);
 	enum tbg_parsed p;
 
 	*ret_used = 0;
@@ -853,7 +866,7 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 	p = tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
 	if (p == TBG_PARSED_DONE && resumed) {
 		/* w->path is the last line's that any connection sent: again */
-		m = (struct tbg_message){ .passed_on = w->s->upstream };
+		m = message_new(w);
 		tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
 	}
 	if (p == TBG_PARSED_MORE) {

@@ -32,11 +32,6 @@
 #define BACKLOG_LOW	(256u << 10)	/* and go on */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
 
-static const struct tbg_options *options(const struct tbg_transfer *x)
-{
-	return &x->w->s->opt;
-}
-
 /* Lets go of the connection. keep: it is in order. */
 static void origin_end(struct tbg_transfer *x, bool keep)
 {
@@ -143,7 +138,7 @@ static void request_begin(struct tbg_transfer *x)
 /* The next server, or the end. */
 static void try_next(struct tbg_transfer *x, unsigned int status)
 {
-	struct tbg_upstream *u = x->w->s->upstream;
+	struct tbg_upstream *u = x->upstream;
 	struct tbg_backend *b = NULL;
 
 	if (x->checks)
@@ -164,7 +159,7 @@ static void try_next(struct tbg_transfer *x, unsigned int status)
 	atomic_fetch_add(&b->active, 1);
 	atomic_fetch_add_explicit(&b->requests, 1, memory_order_relaxed);
 	if (!x->o->reused)
-		x->tried |= 1u << b->id;
+		x->tried |= 1u << b->nr;
 	if (x->o->connected)
 		request_begin(x);
 }
@@ -520,6 +515,28 @@ static void body_received(struct tbg_transfer *x, int res)
 		tbg_fetch_fail(x, 502);
 }
 
+/* A URI of the same authority: its location may have another upstream. */
+static void withdraw_uri(struct tbg_transfer *x, struct tbg_uri *u)
+{
+	const char *path = u->text + u->path_off;
+	size_t len = u->len - u->path_off;
+	const char *query = memchr(path, '?', len);
+	const struct tbg_location *l;
+	int n;
+
+	len = query ? (size_t)(query - path) : len;
+	n = len > TBG_TARGET_MAX ? -1 :
+	    tbg_path_decode((const uint8_t *)path, len, x->w->path);
+	if (n < 0)
+		return;
+	l = tbg_location_find(tbg_site_find(x->w->sites, x->host.text, x->host.len),
+			      x->w->path, n);
+	if (!l->upstream)
+		return;
+	u->upstream = l->upstream->id;
+	tbg_stock_withdraw(x->w->s->stock, u);
+}
+
 /* Location and Content-Location of a successful unsafe request (RFC 9111 4.4). */
 static void withdraw_reference(struct tbg_transfer *x, const char *name,
 			       const char *fields, size_t len)
@@ -556,8 +573,8 @@ static void withdraw_reference(struct tbg_transfer *x, const char *name,
 	}
 	tbg_lines_put(&uri, v.text, v.len);
 	if (!uri.failed)
-		tbg_stock_withdraw(x->w->s->stock,
-				   &(struct tbg_uri){ uri.text, uri.len, path_off });
+		withdraw_uri(x, &(struct tbg_uri){ .text = uri.text, .len = uri.len,
+						   .path_off = path_off });
 	tbg_lines_free(&uri);
 }
 
@@ -869,9 +886,9 @@ static void expect_check(struct tbg_transfer *x)
 
 void tbg_fetch_check(struct tbg_transfer *x)
 {
-	const struct tbg_options *opt = options(x);
+	const struct tbg_upstream_terms *terms = &x->upstream->terms;
 	uint32_t age_ms = x->w->now_ms - x->stamp_ms;
-	uint32_t limit_ms = opt->upstream_idle_ms;
+	uint32_t limit_ms = terms->idle_ms;
 
 	if (!x->running || !x->o)
 		return;
@@ -879,9 +896,9 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	if (!x->running || !x->o)
 		return;
 	if (!x->o->connected)
-		limit_ms = opt->connect_ms;
+		limit_ms = terms->connect_ms;
 	else if (!x->head_done)
-		limit_ms = opt->first_byte_ms;
+		limit_ms = terms->first_byte_ms;
 	if (x->paused || age_ms <= limit_ms)
 		return;
 	/* a client that is slow with its body has time limits of its own */

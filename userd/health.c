@@ -23,7 +23,7 @@ static void check_begin(struct tbg_worker *w, struct tbg_backend *b)
 
 	n = snprintf(head, sizeof(head), "GET %s HTTP/1.1\r\nHost: %s\r\n"
 		     "User-Agent: toboggan\r\nConnection: close\r\n\r\n",
-		     w->s->opt.health_path, b->authority);
+		     b->upstream->terms.health_path, b->authority);
 	b->checked_ms = w->now_ms;
 	if (n >= HEAD_MAX || tbg_message_parse(&m, (uint8_t *)head, n, HEAD_MAX,
 					       w->path) != TBG_PARSED_DONE)
@@ -36,25 +36,32 @@ static void check_begin(struct tbg_worker *w, struct tbg_backend *b)
 	tbg_transfer_release(x);
 }
 
-void tbg_health_tick(struct tbg_worker *w)
+static void upstream_check(struct tbg_worker *w, struct tbg_upstream *u)
 {
-	struct tbg_upstream *u = w->s->upstream;
-
-	if (w->id || !u || !w->s->opt.health_path || w->draining)
-		return;
 	for (unsigned int i = 0; i < u->nr; i++) {
 		struct tbg_backend *b = &u->backends[i];
 
 		if (!b->checking && (!b->checked_ms || w->now_ms - b->checked_ms >=
-						       w->s->opt.health_ms))
+						       u->terms.health_ms))
 			check_begin(w, b);
 	}
+}
+
+void tbg_health_tick(struct tbg_worker *w)
+{
+	const struct tbg_sites *sites = w->sites;
+
+	if (w->id || w->draining)
+		return;
+	for (unsigned int i = 0; i < sites->upstreams_nr; i++)
+		if (sites->upstreams[i]->terms.health_path)
+			upstream_check(w, sites->upstreams[i]);
 }
 
 void tbg_health_found(struct tbg_transfer *x, unsigned int status)
 {
 	const struct tbg_worker *w = x->w;
-	uint64_t interval_ns = w->s->opt.health_ms * 1000000ull;
+	uint64_t interval_ns = x->upstream->terms.health_ms * 1000000ull;
 
 	x->checks->checking = false;
 	/* three intervals: as long as checks go on, only they end the rest */

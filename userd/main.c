@@ -489,6 +489,17 @@ static int loop_fill(struct start *t)
 
 /* The start, in order; false: told why. Unwound by server_close(). */
 
+/*
+ * Half of the budget is for what upstreams answer, if there are any. Where a
+ * reload may bring some, a little is left for them.
+ */
+static uint64_t stock_bytes(const struct tbg_server *s)
+{
+	if (s->sites->upstreams_nr)
+		return s->opt.memory / 2;
+	return s->opt.config ? s->opt.memory / 16 : 0;
+}
+
 static bool cache_open(struct tbg_server *s)
 {
 	uint64_t key[2];
@@ -502,10 +513,9 @@ static bool cache_open(struct tbg_server *s)
 	}
 	if (s->maps)
 		memcpy(s->maps->knob->key, key, sizeof(key));
-	s->upstream = s->opt.upstream;
 	/* a number of this run alone: so a loop is told from a chain */
 	snprintf(s->via, sizeof(s->via), "toboggan (%08x)", run);
-	if (s->upstream && tbg_stock_open(&s->stock, s->opt.memory / 2, key)) {
+	if (tbg_stock_open(&s->stock, stock_bytes(s), key)) {
 		tbg_say("toboggand: cache: no memory; try a smaller --memory");
 		return false;
 	}
@@ -558,13 +568,13 @@ int tbg_server_root(const struct tbg_server *s)
 	return site->locations[site->locations_nr - 1].root;
 }
 
-/* The folder by which the user to run as is chosen; -1: none, upstreams answer. */
+/* The folder by which the user to run as is chosen; -1: none, others answer. */
 static int root_fd(const struct tbg_server *s)
 {
 	char name[TBG_ROOT_TEXT];
 	const char *below;
 
-	if (s->opt.upstream)
+	if (tbg_server_root(s) < 0)
 		return -1;
 	tbg_root_text(tbg_server_root(s), name);
 	return tbg_root_fd(s->roots, name, &below);
@@ -610,8 +620,7 @@ static bool server_open(struct start *t)
 	s->opt.connections_max = conns;
 	if (workers_make(s) || listeners_open(s) || rings_open(s))
 		return false;
-	/* half of the budget is for what upstreams answer, if there are any */
-	tbg_plan_make(&s->plan, s->opt.upstream ? s->opt.memory / 2 : s->opt.memory);
+	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s));
 	wire_open(s);
 	if (!cache_open(s) || !control_open(t) || !privileges_drop(t))
 		return false;

@@ -18,7 +18,6 @@
 #include "log.h"
 #include "options.h"
 #include "settings.h"
-#include "upstream.h"
 #include "value.h"
 
 #define BAD_OPTION 2
@@ -29,6 +28,7 @@ struct given {
 	struct tbg_options *o;
 	bool begins;		/* of a list: what was given before goes */
 	bool line_began[TBG_OPTIONS_MAX];	/* lists that the command line has */
+	const char *line_list;	/* the same of the settings: there is one */
 	const char *check;
 };
 
@@ -185,61 +185,6 @@ static bool set_header_max(struct given *g, const char *v)
 	return tbg_value_number(v, 1024, 65536, &g->o->header_max);
 }
 
-static bool set_upstream(struct given *g, const char *v)
-{
-	struct tbg_options *o = g->o;
-
-	if (!o->upstream)
-		o->upstream = calloc(1, sizeof(*o->upstream));
-	if (!o->upstream)
-		return false;
-	if (g->begins)
-		memset(o->upstream, 0, sizeof(*o->upstream));
-	o->top->upstream = true;
-	return tbg_upstream_add(o->upstream, v);
-}
-
-static bool set_balance(struct given *g, const char *v)
-{
-	g->o->balance_least = !strcmp(v, "least");
-	return g->o->balance_least || !strcmp(v, "turn");
-}
-
-static bool set_connect_timeout(struct given *g, const char *v)
-{
-	return tbg_value_ms(v, &g->o->connect_ms);
-}
-
-static bool set_first_byte_timeout(struct given *g, const char *v)
-{
-	return tbg_value_ms(v, &g->o->first_byte_ms);
-}
-
-static bool set_upstream_idle_timeout(struct given *g, const char *v)
-{
-	return tbg_value_ms(v, &g->o->upstream_idle_ms);
-}
-
-static bool set_upstream_keep(struct given *g, const char *v)
-{
-	return tbg_value_ms(v, &g->o->upstream_keep_ms);
-}
-
-static bool set_health_path(struct given *g, const char *v)
-{
-	size_t len = strlen(v);
-
-	for (size_t i = 0; i < len; i++)
-		if (v[i] <= ' ' || v[i] > '~' || v[i] == '#')
-			return false;
-	return *v == '/' && len <= 512 && set_text(&g->o->health_path, v);
-}
-
-static bool set_health_interval(struct given *g, const char *v)
-{
-	return tbg_value_ms(v, &g->o->health_ms);
-}
-
 /*
  * X(name, function's, argument, may change at a reload, what is accepted, help)
  */
@@ -257,19 +202,19 @@ static bool set_health_interval(struct given *g, const char *v)
 	X("idle-timeout", idle_timeout, "TIME", true, "a time up to a day, such as 60s", "for an idle connection (75s)") \
 	X("send-timeout", send_timeout, "TIME", true, "a time up to a day, such as 60s", "for a client that takes nothing (60s)") \
 	X("connections-max", connections_max, "N", true, "a number from 1 to 10000000", "connections at a time (50000)") \
-	X("header-max", header_max, "N", true, "a number from 1024 to 65536", "bytes of a request's head (16384)") \
-	X("upstream", upstream, "URL", false, "http://HOST:PORT or unix:PATH, at most 32 of them", "server to pass requests to; can be repeated") \
-	X("balance", balance, "HOW", false, "turn or least", "which upstream: in turn, or of least requests (turn)") \
-	X("connect-timeout", connect_timeout, "TIME", true, "a time up to a day, such as 5s", "for an upstream's connection (5s)") \
-	X("first-byte-timeout", first_byte_timeout, "TIME", true, "a time up to a day, such as 60s", "for an upstream's response head (60s)") \
-	X("upstream-idle-timeout", upstream_idle_timeout, "TIME", true, "a time up to a day, such as 60s", "for an upstream that stops amid a response (60s)") \
-	X("upstream-keep", upstream_keep, "TIME", true, "a time up to a day, such as 30s", "how long a connection waits for its next request (30s)") \
-	X("health-path", health_path, "PATH", false, "a path such as /health, of at most 512 bytes", "what upstreams are asked for to see whether they are well") \
-	X("health-interval", health_interval, "TIME", true, "a time up to a day, such as 5s", "between two such checks (5s)")
+	X("header-max", header_max, "N", true, "a number from 1024 to 65536", "bytes of a request's head (16384)")
 
-/* Settings of all hosts that have none of their own: X(name, argument, help) */
+/* Settings of all sites that have none of their own: X(name, argument, help) */
 #define LINE_SETTING_LIST(X) \
 	X("root", "DIR", "folder to serve") \
+	X("upstream", "URL", "server to pass requests to; can be repeated") \
+	X("balance", "HOW", "which server: in turn, or of least requests (turn)") \
+	X("connect-timeout", "TIME", "for an upstream's connection (5s)") \
+	X("first-byte-timeout", "TIME", "for an upstream's response head (60s)") \
+	X("upstream-idle-timeout", "TIME", "for an upstream that stops amid a response (60s)") \
+	X("upstream-keep", "TIME", "how long a connection waits for its next request (30s)") \
+	X("health-path", "PATH", "what servers are asked for to see whether they are well") \
+	X("health-interval", "TIME", "between two such checks (5s)") \
 	X("body-max", "SIZE", "bytes of a request's body (1M; for an upstream any)")
 
 struct option_row {
@@ -332,7 +277,7 @@ const char *tbg_option_name(unsigned int nr)
 
 static bool is_list(const struct option_row *row)
 {
-	return row->set == set_listen || row->set == set_upstream;
+	return row->set == set_listen;
 }
 
 bool tbg_option_list(unsigned int nr)
@@ -385,7 +330,6 @@ void tbg_options_free(struct tbg_options *o)
 {
 	for (size_t i = 0; i < ROWS; i++)
 		free(o->said[i]);
-	free(o->upstream);
 	tbg_scope_free(o->top);
 }
 
@@ -431,15 +375,21 @@ static const char *line_setting(const char *word, size_t len)
 	return NULL;
 }
 
-static int setting_take(struct tbg_options *o, const char *name, const char *v)
+/* A list of the command line replaces the file's. */
+static int setting_take(struct given *g, const char *name, const char *v)
 {
+	struct tbg_options *o = g->o;
 	int nr = tbg_setting_find(name);
 	struct tbg_setting_row row;
 	const char *why;
 
-	if (tbg_scope_set(o->top, nr, v, o->roots, &why))
-		return 0;
 	tbg_setting_row(nr, &row);
+	if (row.list && g->line_list != row.name) {
+		tbg_scope_unset(o->top, nr);
+		g->line_list = row.name;
+	}
+	if (tbg_scope_set(o->top, nr, 0, v, o->roots, &why))
+		return 0;
 	fprintf(stderr, "toboggand: --%s \"%s\": %s%sexpected %s\n", name, v, why,
 		*why ? "; " : "", row.accepts);
 	return *v && *why ? TBG_OPTIONS_MISSING : BAD_OPTION;
@@ -490,7 +440,7 @@ static int line_read(struct given *g, char **argv, bool files)
 		else if (!line_setting(word + 2, len) && (!files || !row_of(word + 2, len)))
 			err = option_take(g, word + 2, len, v);
 		else if (!files)
-			err = setting_take(g->o, line_setting(word + 2, len), v);
+			err = setting_take(g, line_setting(word + 2, len), v);
 	}
 	return err;
 }
@@ -547,15 +497,17 @@ static int config_check(struct tbg_options *o, const char *path)
 	return err ?: SAID_ALL;
 }
 
+static bool said(const struct tbg_options *o, const char *name)
+{
+	for (unsigned int i = 0; i < o->top->settings_nr; i++)
+		if (o->top->settings[i].row == (unsigned int)tbg_setting_find(name))
+			return true;
+	return false;
+}
+
 static int complete(struct tbg_options *o)
 {
-	bool root = o->top->below_nr;
-
-	for (unsigned int i = 0; i < o->top->settings_nr; i++)
-		root |= o->top->settings[i].row == (unsigned int)tbg_setting_find("root");
-	if (o->upstream) {
-		o->upstream->least = o->balance_least;
-	} else if (!root) {
+	if (!o->top->below_nr && !said(o, "root") && !said(o, "upstream")) {
 		fprintf(stderr, "toboggand: --root: missing; expected --root DIR or --upstream URL, or --config FILE with one\n");
 		return BAD_OPTION;
 	}
@@ -579,9 +531,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 		.wire = "auto", .tier_wire = true, .tier_user = true,
 		.memory = 256 << 20, .workers = cpus > 0 ? cpus : 1,
 		.header_ms = 20000, .idle_ms = 75000, .send_ms = 60000,
-		.header_max = 16384, .connect_ms = 5000, .first_byte_ms = 60000,
-		.upstream_idle_ms = 60000, .upstream_keep_ms = 30000,
-		.health_ms = 5000, .roots = roots,
+		.header_max = 16384, .roots = roots,
 		.top = tbg_scope_new(TBG_SCOPE_TOP, ""),
 	};
 	if (!ret->top)

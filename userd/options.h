@@ -17,7 +17,6 @@
 struct tbg_roots;
 struct tbg_scope;
 struct tbg_sites;
-struct tbg_upstream;
 
 #define TBG_OPTIONS_MAX 32
 
@@ -39,12 +38,6 @@ struct tbg_options {
 	unsigned int header_ms, idle_ms, send_ms;	/* time limits */
 	unsigned int connections_max;	/* all workers together; 0: as fits */
 	unsigned int header_max;	/* bytes of a request head */
-	struct tbg_upstream *upstream;	/* NULL: files */
-	bool balance_least;
-	unsigned int connect_ms, first_byte_ms, upstream_idle_ms;
-	unsigned int upstream_keep_ms;
-	const char *health_path;	/* NULL: no checks */
-	unsigned int health_ms;
 	char control_default[108];
 	char *said[TBG_OPTIONS_MAX];	/* as it was written; NULL: not at all */
 };

@@ -27,6 +27,7 @@ static void origin_free(struct tbg_origin *o)
 	struct tbg_transfer *x = o->x;
 
 	close(o->fd);
+	tbg_upstream_put(o->backend->upstream);
 	free(o->head);
 	free(o);
 	if (x)
@@ -63,9 +64,15 @@ static void on_send(struct tbg_worker *w, struct tbg_call *call, int res)
 	tbg_fetch_sent(o->x, res);
 }
 
+/* Idle connections of a server, and of others. */
+static struct tbg_origin **idle_of(struct tbg_worker *w, const struct tbg_backend *b)
+{
+	return &w->idle[b->id % TBG_ORIGIN_POOLS];
+}
+
 static void idle_remove(struct tbg_worker *w, struct tbg_origin *o)
 {
-	struct tbg_origin **at = &w->idle[o->backend->id];
+	struct tbg_origin **at = idle_of(w, o->backend);
 
 	while (*at != o)
 		at = &(*at)->next;
@@ -105,6 +112,7 @@ static struct tbg_origin *origin_new(struct tbg_backend *b)
 	if (b->address.ss_family != AF_UNIX)
 		setsockopt(o->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	o->backend = b;
+	tbg_upstream_get(b->upstream);
 	o->connect.fn = on_connect;
 	o->send.fn = on_send;
 	o->recv.fn = on_recv;
@@ -119,14 +127,25 @@ static bool quiet(const struct tbg_origin *o)
 	return o->recv.busy && poll(&p, 1, 0) == 0;
 }
 
+/* The newest idle connection to a server, no longer idle; NULL: none. */
+static struct tbg_origin *idle_take(struct tbg_worker *w, const struct tbg_backend *b)
+{
+	struct tbg_origin *o = *idle_of(w, b);
+
+	while (o && o->backend != b)
+		o = o->next;
+	if (o)
+		idle_remove(w, o);
+	return o;
+}
+
 struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 				   struct tbg_backend *b, bool pooled)
 {
 	struct io_uring_sqe *sqe;
 	struct tbg_origin *o;
 
-	while (pooled && (o = w->idle[b->id])) {
-		w->idle[b->id] = o->next;
+	while (pooled && (o = idle_take(w, b))) {
 		if (quiet(o)) {
 			o->x = x;
 			o->sent = false;
@@ -170,8 +189,8 @@ void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
 	struct tbg_transfer *x = o->x;
 	unsigned int nr = 0;
 
-	for (struct tbg_origin *one = w->idle[o->backend->id]; one; one = one->next)
-		nr++;
+	for (struct tbg_origin *one = *idle_of(w, o->backend); one; one = one->next)
+		nr += one->backend == o->backend;
 	if (nr >= TBG_ORIGINS_IDLE || o->send.busy || o->recv.busy) {
 		tbg_origin_drop(w, o);
 		return;
@@ -179,8 +198,8 @@ void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
 	o->x = NULL;
 	tbg_origin_recv(w, o, o->head, TBG_RESPONSE_HEAD_MAX);
 	o->stamp_ms = w->now_ms;
-	o->next = w->idle[o->backend->id];
-	w->idle[o->backend->id] = o;
+	o->next = *idle_of(w, o->backend);
+	*idle_of(w, o->backend) = o;
 	tbg_transfer_origin_gone(x);
 }
 
@@ -204,15 +223,22 @@ bool tbg_origin_asked(const struct tbg_origin *o)
 	       ioctl(o->fd, SIOCOUTQ, &left) || !left;
 }
 
-/* Newest first: the old ones are at the end. */
+/* Idle for too long, or its upstream is in no configuration any more. */
+static bool is_over(const struct tbg_worker *w, const struct tbg_origin *o)
+{
+	const struct tbg_upstream *u = o->backend->upstream;
+
+	return w->draining || !atomic_load_explicit(&u->sites, memory_order_relaxed) ||
+	       w->now_ms - o->stamp_ms >= u->terms.keep_ms;
+}
+
 void tbg_origins_check(struct tbg_worker *w)
 {
-	for (unsigned int i = 0; i < TBG_BACKEND_MAX; i++) {
+	for (unsigned int i = 0; i < TBG_ORIGIN_POOLS; i++) {
 		struct tbg_origin **at = &w->idle[i], *o;
 
 		while ((o = *at)) {
-			if (!w->draining && w->now_ms - o->stamp_ms <
-					    w->s->opt.upstream_keep_ms) {
+			if (!is_over(w, o)) {
 				at = &o->next;
 				continue;
 			}

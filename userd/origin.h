@@ -15,6 +15,7 @@
 
 #define TBG_ORIGIN_IOV	4
 #define TBG_ORIGINS_IDLE 64		/* kept per worker and server */
+#define TBG_ORIGIN_POOLS 64		/* of a worker; servers share them by number */
 
 struct tbg_origin {
 	struct tbg_call connect, send, recv;

@@ -32,7 +32,7 @@ void tbg_page_error(const struct tbg_server *s, const struct tbg_location *l,
 	struct tbg_file f;
 	char *text;
 
-	if (!path || strlen(path) >= TBG_TARGET_MAX)
+	if (!path || l->root < 0 || strlen(path) >= TBG_TARGET_MAX)
 		return;
 	strcpy(name + tbg_root_text(l->root, name), path + 1);
 	if (tbg_file_open(s, name, &f))

@@ -269,8 +269,10 @@ static enum tbg_parsed target_parse(struct tbg_message *m, const uint8_t *b,
 	}
 	n = off == end ? tbg_path_decode((const uint8_t *)"/", 1, path)
 		       : tbg_path_decode(b + off, end - off, path);
-	if (n < 0 && m->passed_on)
+	if (n < 0 && m->passed_on) {
 		n = path_of_slashes(b + off, end - off, path);
+		m->slashes = true;
+	}
 	if (n < 0)
 		return bad(m, 400);
 	m->path_len = n;

@@ -39,21 +39,22 @@ struct tbg_text {
 };
 
 /*
- * One request. Zero it (but for passed_on), then hand it to tbg_message_parse() again and again
- * with the same bytes and more behind them: lines already read are not read
- * again.
+ * One request. Zero it (but for passed_on), then hand it to tbg_message_parse()
+ * again and again with the same bytes and more behind them: lines already read
+ * are not read again.
  */
 struct tbg_message {
 	/* progress */
 	uint32_t line_off;	/* start of the line being received */
 	uint32_t scan_off;	/* bytes before it have been looked at */
 	uint8_t state;
-	/* the caller's: the target is sent on, so "%2F" may stand in its path */
+	/* the caller's: the target may be sent on, so "%2F" may stand in its path */
 	bool passed_on;
 	/* result */
 	uint8_t method;		/* enum tbg_method */
 	uint8_t minor;		/* HTTP/1.minor, 0 or 1 */
 	bool asterisk;		/* target "*" or CONNECT's authority: no path */
+	bool slashes;		/* "%2F" stood in the path: 400 unless it is sent on */
 	bool close;		/* connection ends with the response */
 	bool chunked;
 	bool has_length;

@@ -81,11 +81,6 @@ static void numbers_take(struct tbg_server *s, const struct tbg_options *o)
 	__atomic_store_n(&s->opt.send_ms, o->send_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.header_max, o->header_max, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.connections_max, conns, __ATOMIC_RELAXED);
-	__atomic_store_n(&s->opt.connect_ms, o->connect_ms, __ATOMIC_RELAXED);
-	__atomic_store_n(&s->opt.first_byte_ms, o->first_byte_ms, __ATOMIC_RELAXED);
-	__atomic_store_n(&s->opt.upstream_idle_ms, o->upstream_idle_ms, __ATOMIC_RELAXED);
-	__atomic_store_n(&s->opt.upstream_keep_ms, o->upstream_keep_ms, __ATOMIC_RELAXED);
-	__atomic_store_n(&s->opt.health_ms, o->health_ms, __ATOMIC_RELAXED);
 	if (s->wire)
 		tbg_wire_silence(s->wire, 2 * o->idle_ms + 60000);
 }
@@ -155,18 +150,6 @@ static void exchange(struct tbg_reload *r, struct tbg_options *o,
 	tbg_server_wake(s);
 }
 
-/*
- * Servers that are asked stay those of the start, with their state and their
- * connections; to have some or none is another daemon.
- */
-static int upstream_check(const struct tbg_server *s, const struct tbg_options *o)
-{
-	if (!s->upstream == !o->upstream)
-		return 0;
-	tbg_say("toboggand: upstream: a reload cannot change between files and upstreams; start the daemon again");
-	return -EINVAL;
-}
-
 /* Reads it and, if it is good, takes it. False: it is not; all is told. */
 static bool take(struct tbg_reload *r)
 {
@@ -182,7 +165,6 @@ static bool take(struct tbg_reload *r)
 	tbg_privilege_raise();
 	err = tbg_options_parse(&o, r->argv, s->roots);
 	err = err ?: tbg_options_sites(&o, s->sites, &sites);
-	err = err ?: upstream_check(s, &o);
 	if (!err && !old)
 		err = -ENOMEM;
 	err = err ?: log_take(s, &o, &log, &log_new);

@@ -52,13 +52,12 @@ struct tbg_object *tbg_route_find(const struct tbg_server *s,
 }
 
 /* A tunnel is never ours to open, nor a TRACE to send on with its secrets. */
-struct tbg_upstream *tbg_route_upstream(const struct tbg_server *s,
-					const struct tbg_message *m)
+bool tbg_route_hands_over(const struct tbg_location *location,
+			  const struct tbg_message *m)
 {
-	if (m->method == TBG_METHOD_CONNECT || m->method == TBG_METHOD_TRACE ||
-	    m->expect_other)
-		return NULL;
-	return s->upstream;
+	return location->handler != TBG_HANDLER_FILES &&
+	       m->method != TBG_METHOD_CONNECT &&
+	       m->method != TBG_METHOD_TRACE && !m->expect_other;
 }
 
 int tbg_route_part(const struct tbg_object *o, bool head,
@@ -526,10 +525,26 @@ static void location_apply(const struct tbg_server *s,
 	r->fields = ret->fields;
 }
 
+/* What a handler is not given; or a reload has changed what answers meanwhile. */
+static void answer_refusal(const struct tbg_ask *ask, struct tbg_answer *ret)
+{
+	unsigned int status = 503;
+
+	if (ask->method == TBG_METHOD_CONNECT || ask->method == TBG_METHOD_TRACE)
+		status = 405;
+	else if (ask->expect_other)
+		status = 417;
+	tbg_answer_error(ret, status, ask->persist);
+	if (status == 405)
+		ret->reply.allow = TBG_ALLOW;
+}
+
 static void route(const struct tbg_server *s, const struct tbg_ask *ask,
 		  const struct tbg_location *location, struct tbg_answer *ret)
 {
-	if (!answer_method(ask, ret) && !route_cached(s, ask, ret))
+	if (location->handler != TBG_HANDLER_FILES)
+		answer_refusal(ask, ret);
+	else if (!answer_method(ask, ret) && !route_cached(s, ask, ret))
 		route_file(s, ask, location, ret);
 }
 

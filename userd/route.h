@@ -18,7 +18,6 @@
 
 struct tbg_object;
 struct tbg_server;
-struct tbg_upstream;
 
 struct tbg_ask {
 	uint8_t method;			/* enum tbg_method */
@@ -71,9 +70,12 @@ void tbg_route(const struct tbg_server *s, const struct tbg_ask *ask,
 	       struct tbg_answer *ret);
 void tbg_answer_done(struct tbg_answer *a);
 
-/* The servers that answer the request; NULL: we do. */
-struct tbg_upstream *tbg_route_upstream(const struct tbg_server *s,
-					const struct tbg_message *m);
+/*
+ * Whether the location's handler answers the request, and not tbg_route(): that
+ * does what files need, and refuses for all.
+ */
+bool tbg_route_hands_over(const struct tbg_location *location,
+			  const struct tbg_message *m);
 
 /* An answer that is a status and its text, and nothing else. */
 void tbg_answer_error(struct tbg_answer *ret, unsigned int status,

@@ -32,8 +32,7 @@ struct tbg_server {
 	char wire_off[256];		/* why wire is off, if it is */
 	const struct tbg_maps *maps;	/* NULL without wire */
 	struct tbg_cache *cache;
-	struct tbg_upstream *upstream;	/* NULL: we serve files */
-	struct tbg_stock *stock;	/* of what it answers */
+	struct tbg_stock *stock;	/* of what upstreams answer */
 	char via[32];			/* our name in Via of requests */
 	struct tbg_watch *watch;
 	struct tbg_clock *clock;

@@ -7,6 +7,7 @@
 #include "settings.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,18 +16,26 @@
 #include "limits.h"
 #include "mime.h"
 #include "root.h"
+#include "upstream.h"
 #include "value.h"
 
 #define LOCATIONS_MAX	1000	/* of a site */
 #define MIME_TYPES	"/etc/mime.types"
 #define INDEX		"index.html"
+#define BODY_MAX_UNSAID	(UINT64_MAX - 1)
 
 /* What a setting may put its value into. */
 struct target {
 	struct tbg_sites *sites;
 	struct tbg_location *location;
 	struct tbg_policy *policy;	/* of the scope at hand */
+	struct tbg_upstream_terms *terms;
+	const char **servers;		/* of the upstream, or of the location */
+	unsigned int servers_nr;
+	const char *named;		/* an upstream; NULL: its servers are given */
+	const char *beside;		/* a value that cannot stand with the others */
 	bool fallback;
+	bool trial;			/* nothing comes of it */
 	bool begins;			/* the first value of its list */
 	const char *why;		/* what the system says */
 };
@@ -54,7 +63,95 @@ static bool set_root(struct target *t, const char *v)
 	if (nr < 0)
 		return false;
 	t->location->root = nr;
+	t->location->handler = TBG_HANDLER_FILES;
 	return true;
+}
+
+static bool name_valid(const char *v)
+{
+	return *v && strlen(v) < 64 &&
+	       strspn(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == strlen(v);
+}
+
+/* Which protocol it will be is not known before the scope is whole. */
+static bool server_add(struct target *t, const char *v, bool bare)
+{
+	struct tbg_backend b;
+	bool ok = !t->trial;
+
+	for (uint8_t p = 0; p < TBG_PROTOCOL_NR && !ok; p++)
+		ok = tbg_backend_parse(v, p, bare, &b, &t->why);
+	return ok && t->servers_nr < TBG_BACKEND_MAX &&
+	       text_list_add(t, &t->servers, &t->servers_nr, v);
+}
+
+/* One name, or servers. */
+static bool set_upstream(struct target *t, const char *v)
+{
+	const char **to;
+
+	if (t->begins) {
+		t->servers_nr = 0;
+		t->named = t->beside = NULL;
+	}
+	t->location->handler = TBG_HANDLER_UPSTREAM;
+	if (!t->named && !name_valid(v))
+		return server_add(t, v, false);
+	to = t->named || t->servers_nr ? &t->beside : &t->named;
+	*to = tbg_sites_text(t->sites, v);
+	return *to;
+}
+
+static bool set_server(struct target *t, const char *v)
+{
+	return server_add(t, v, true);
+}
+
+static bool set_protocol(struct target *t, const char *v)
+{
+	return tbg_protocol_find(v, &t->terms->protocol);
+}
+
+static bool set_balance(struct target *t, const char *v)
+{
+	t->terms->least = !strcmp(v, "least");
+	return t->terms->least || !strcmp(v, "turn") || !strcmp(v, "round-robin");
+}
+
+static bool set_connect_timeout(struct target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->terms->connect_ms);
+}
+
+static bool set_first_byte_timeout(struct target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->terms->first_byte_ms);
+}
+
+static bool set_upstream_idle_timeout(struct target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->terms->idle_ms);
+}
+
+static bool set_upstream_keep(struct target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->terms->keep_ms);
+}
+
+static bool set_health_path(struct target *t, const char *v)
+{
+	size_t len = strlen(v);
+
+	for (size_t i = 0; i < len; i++)
+		if (v[i] <= ' ' || v[i] > '~' || v[i] == '#')
+			return false;
+	t->terms->health_path = tbg_sites_text(t->sites, v);
+	return *v == '/' && len <= 512 && t->terms->health_path;
+}
+
+static bool set_health_interval(struct target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->terms->health_ms);
 }
 
 static bool set_index(struct target *t, const char *v)
@@ -245,10 +342,21 @@ static bool set_types(struct target *t, const char *v)
 #define H TBG_SCOPE_HOST
 #define L TBG_SCOPE_LOCATION
 #define M TBG_SCOPE_TYPE
+#define U TBG_SCOPE_UPSTREAM
 
 /* X(name, function's, scopes, several values, what is accepted) */
 #define SETTING_LIST(X) \
 	X("root", root, T | H | L, false, "a folder") \
+	X("upstream", upstream, T | H | L, true, "the name of an upstream, or http://HOST:PORT or unix:PATH, at most 32 of them") \
+	X("protocol", protocol, U, false, "http") \
+	X("server", server, U, true, "HOST:PORT, http://HOST:PORT or unix:PATH, at most 32 of them") \
+	X("balance", balance, T | U, false, "turn (or round-robin) or least") \
+	X("connect-timeout", connect_timeout, T | U, false, "a time up to a day, such as 5s") \
+	X("first-byte-timeout", first_byte_timeout, T | U, false, "a time up to a day, such as 60s") \
+	X("upstream-idle-timeout", upstream_idle_timeout, T | U, false, "a time up to a day, such as 60s") \
+	X("upstream-keep", upstream_keep, T | U, false, "a time up to a day, such as 30s") \
+	X("health-path", health_path, T | U, false, "a path such as /health, of at most 512 bytes") \
+	X("health-interval", health_interval, T | U, false, "a time up to a day, such as 5s") \
 	X("index", index, T | H | L, true, "names of files without a slash, or off") \
 	X("autoindex", autoindex, T | H | L, false, "on or off") \
 	X("error-page", error_page, T | H | L, true, "statuses from 400 to 599 and a path, such as \"500 503 /50x.html\"") \
@@ -276,6 +384,7 @@ static const struct row {
 #undef H
 #undef L
 #undef M
+#undef U
 
 #define ROWS (sizeof(rows) / sizeof(*rows))
 
@@ -374,7 +483,7 @@ static struct tbg_setting *setting_get(struct tbg_scope *scope,
 }
 
 static bool setting_keep(struct tbg_scope *scope, unsigned int row,
-			 const char *value)
+			 unsigned int line, const char *value)
 {
 	struct tbg_setting *s = setting_get(scope, row);
 	char **more;
@@ -389,25 +498,29 @@ static bool setting_keep(struct tbg_scope *scope, unsigned int row,
 	if (!more)
 		return false;
 	s->values = more;
+	s->line = line;
 	more[s->values_nr] = strdup(value);
 	return more[s->values_nr] && ++s->values_nr;
 }
 
 /* Tries the value on a location that nobody will see. */
-bool tbg_scope_set(struct tbg_scope *scope, unsigned int row, const char *value,
+bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
+		   unsigned int line, const char *value,
 		   struct tbg_roots *roots, const char **ret_why)
 {
+	struct tbg_upstream_terms terms = { 0 };
 	struct tbg_location location = { 0 };
 	struct tbg_policy policy = { 0 };
 	struct target t = {
 		.sites = tbg_sites_new(roots), .location = &location,
-		.policy = &policy, .begins = true, .why = "",
+		.policy = &policy, .terms = &terms, .trial = true, .begins = true,
+		.why = "",
 	};
 	bool ok = t.sites && rows[row].set(&t, value);
 
 	*ret_why = t.why;
 	tbg_sites_close(t.sites, NULL, NULL);
-	return ok && setting_keep(scope, row, value);
+	return ok && setting_keep(scope, row, line, value);
 }
 
 bool tbg_scope_title(enum tbg_scope_kind kind, const char *title,
@@ -423,6 +536,9 @@ bool tbg_scope_title(enum tbg_scope_kind kind, const char *title,
 		*ret_accepts = "a path that begins with a slash, = and such a path, or * and what paths end in";
 		return title[0] == '/' || (title[0] == '=' && title[1] == '/') ||
 		       (title[0] == '*' && title[1] && !strchr(title + 1, '*'));
+	case TBG_SCOPE_UPSTREAM:
+		*ret_accepts = "a name of letters, digits, dots, dashes and underscores";
+		return name_valid(title);
 	default:
 		*ret_accepts = "a media type such as text/html or image/*";
 		return slash && slash != title && slash[1] && !strchr(slash + 1, '/') &&
@@ -435,16 +551,40 @@ bool tbg_scope_title(enum tbg_scope_kind kind, const char *title,
 
 struct making {
 	struct tbg_sites *sites;
+	const struct tbg_sites *old;
 	const struct tbg_scope *top;
 	struct tbg_settings_error *error;
 };
 
-/* The settings of one scope, onto what its outer scopes have made. */
-static bool scope_apply(struct target *t, const struct tbg_scope *scope)
+__attribute__((format(printf, 3, 4)))
+static int wrong(struct making *m, unsigned int line, const char *format, ...)
+{
+	va_list args;
+
+	m->error->line = line;
+	va_start(args, format);
+	vsnprintf(m->error->text, sizeof(m->error->text), format, args);
+	va_end(args);
+	return -EINVAL;
+}
+
+static bool of_upstreams(const struct tbg_setting *s)
+{
+	return rows[s->row].row.scopes & TBG_SCOPE_UPSTREAM;
+}
+
+/*
+ * The settings of one scope, onto what its outer scopes have made: those of
+ * upstreams, or all others.
+ */
+static bool scope_apply(struct target *t, const struct tbg_scope *scope,
+			bool upstreams)
 {
 	for (unsigned int i = 0; i < scope->settings_nr; i++) {
 		const struct tbg_setting *s = &scope->settings[i];
 
+		if (of_upstreams(s) != upstreams)
+			continue;
 		for (unsigned int j = 0; j < s->values_nr; j++) {
 			t->begins = !j;
 			if (!rows[s->row].set(t, s->values[j]))
@@ -483,7 +623,7 @@ static const char *type_pattern(struct tbg_sites *s, const char *title)
 static bool level_apply(struct target *t, const struct tbg_scope *scope)
 {
 	t->policy = policy_add(t);
-	if (!t->policy || !scope_apply(t, scope))
+	if (!t->policy || !scope_apply(t, scope, false))
 		return false;
 	for (unsigned int i = 0; i < scope->below_nr; i++) {
 		const struct tbg_scope *type = scope->below[i];
@@ -493,7 +633,7 @@ static bool level_apply(struct target *t, const struct tbg_scope *scope)
 		t->policy = policy_add(t);
 		if (!t->policy ||
 		    !(t->policy->type = type_pattern(t->sites, type->title)) ||
-		    !scope_apply(t, type))
+		    !scope_apply(t, type, false))
 			return false;
 	}
 	return true;
@@ -513,6 +653,136 @@ static size_t fields_bytes(const struct tbg_location *l)
 	return ret;
 }
 
+static const struct tbg_setting *setting_of(const struct tbg_scope *scope,
+					    const char *name)
+{
+	int row = tbg_setting_find(name);
+
+	for (unsigned int i = 0; i < scope->settings_nr; i++)
+		if (scope->settings[i].row == (unsigned int)row)
+			return &scope->settings[i];
+	return NULL;
+}
+
+static int servers_add(struct making *m, const struct target *t,
+		       struct tbg_upstream *u, unsigned int line)
+{
+	struct tbg_backend b;
+	const char *why;
+
+	for (unsigned int i = 0; i < t->servers_nr; i++) {
+		if (!tbg_backend_parse(t->servers[i], t->terms->protocol, !t->location,
+				       &b, &why))
+			return wrong(m, line, "%.100s: %s%sexpected a server of the upstream's protocol",
+				     t->servers[i], why, *why ? "; " : "");
+		if (!tbg_upstream_add(u, &b))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Its servers are in t; the object of before if it is still the same. */
+static int upstream_new(struct making *m, const struct target *t,
+			const char *name, unsigned int line)
+{
+	struct tbg_upstream *u = tbg_upstream_new(name, t->terms), *same = NULL;
+	int err = u ? servers_add(m, t, u, line) : -ENOMEM;
+
+	if (err) {
+		tbg_upstream_put(u);
+		return err;
+	}
+	if (m->old)
+		same = tbg_sites_upstream_find(m->old, name);
+	if (same && tbg_upstream_same(same, u)) {
+		tbg_upstream_put(u);
+		u = tbg_upstream_get(same);
+	}
+	return tbg_sites_upstream(m->sites, u) ? 0 : -ENOMEM;
+}
+
+/* What all upstreams have that say nothing of it themselves. */
+static bool terms_make(struct target *t, const struct tbg_scope *top)
+{
+	*t->terms = (struct tbg_upstream_terms){
+		.connect_ms = 5000, .first_byte_ms = 60000, .idle_ms = 60000,
+		.keep_ms = 30000, .health_ms = 5000,
+	};
+	return scope_apply(t, top, true);
+}
+
+/* An upstream section. */
+static int upstream_make(struct making *m, const struct tbg_scope *own)
+{
+	struct tbg_upstream_terms terms;
+	struct target t = { .sites = m->sites, .terms = &terms };
+
+	if (!setting_of(own, "server"))
+		return wrong(m, own->line, "upstream \"%.100s\": no server; expected server = \"HOST:PORT\" or \"unix:PATH\" in it",
+			     own->title);
+	if (!terms_make(&t, m->top) || !scope_apply(&t, own, true))
+		return -ENOMEM;
+	return upstream_new(m, &t, own->title, setting_of(own, "server")->line);
+}
+
+/* The upstream of a location's servers: one for all that give the same. */
+static int upstream_given(struct making *m, struct target *t, unsigned int line)
+{
+	struct tbg_upstream_terms terms;
+	char *name = NULL;
+	size_t len;
+	FILE *f = open_memstream(&name, &len);
+	int err = 0;
+
+	for (unsigned int i = 0; f && i < t->servers_nr; i++)
+		fprintf(f, "%s%s", i ? " " : "", t->servers[i]);
+	if (f)
+		fclose(f);
+	if (!name)
+		return -ENOMEM;
+	t->terms = &terms;
+	if (!tbg_sites_upstream_find(m->sites, name))
+		err = terms_make(t, m->top) ? upstream_new(m, t, name, line) : -ENOMEM;
+	t->location->upstream = tbg_sites_upstream_find(m->sites, name);
+	free(name);
+	return err;
+}
+
+/*
+ * What answers, once all that is said of a location has been applied: the
+ * innermost of scopes that says anything has the last word.
+ */
+static int location_handler(struct making *m, struct target *t,
+			    const struct tbg_scope *const scopes[3])
+{
+	const struct tbg_setting *said = NULL, *root = NULL;
+	struct tbg_location *l = t->location;
+	int err = 0;
+
+	for (int i = 0; i < 3 && !said && !root; i++) {
+		said = scopes[i] ? setting_of(scopes[i], "upstream") : NULL;
+		root = scopes[i] ? setting_of(scopes[i], "root") : NULL;
+	}
+	if (!said)
+		return 0;
+	if (t->beside)
+		return wrong(m, said->line, "upstream \"%.100s\": beside others; expected the name of an upstream alone, or servers",
+			     t->beside);
+	l->handler = TBG_HANDLER_UPSTREAM;
+	if (t->named)
+		l->upstream = tbg_sites_upstream_find(m->sites, t->named);
+	else
+		err = upstream_given(m, t, said->line);
+	if (err)
+		return err;
+	if (!l->upstream)
+		return wrong(m, said->line, "upstream \"%.100s\": there is none of that name; expected that of a section such as upstream \"%.100s\" { server = \"HOST:PORT\" }",
+			     t->named, t->named);
+	if (root && !tbg_protocol_needs_root(l->upstream->terms.protocol))
+		return wrong(m, said->line, "upstream: not together with a root; expected one of them");
+	return 0;
+}
+
 static void location_match(struct tbg_location *l, struct tbg_sites *s,
 			   const char *title)
 {
@@ -528,41 +798,35 @@ static int location_make(struct making *m, struct tbg_location *l,
 			 const struct tbg_scope *host,
 			 const struct tbg_scope *own)
 {
-	struct target t = { .sites = m->sites, .location = l };
+	struct tbg_upstream_terms terms = { 0 };
+	struct target t = { .sites = m->sites, .location = l, .terms = &terms };
+	const struct tbg_scope *scopes[] = { own, host, m->top };
 	const struct tbg_scope *last = own ?: host ?: m->top;
 	bool ok;
+	int err;
 
-	*l = (struct tbg_location){
-		.root = -1, .body_max = m->top->upstream ? UINT64_MAX : TBG_BODY_MAX,
-	};
+	*l = (struct tbg_location){ .root = -1, .body_max = BODY_MAX_UNSAID };
 	location_match(l, m->sites, own ? own->title : "/");
-	ok = text_list_add(&t, &l->index, &l->index_nr, INDEX) &&
-	     level_apply(&t, m->top);
-	ok = ok && (!host || level_apply(&t, host));
-	ok = ok && (!own || level_apply(&t, own));
-	m->error->line = last->line;
+	ok = text_list_add(&t, &l->index, &l->index_nr, INDEX);
+	for (int i = 2; i >= 0; i--)
+		ok = ok && (!scopes[i] || level_apply(&t, scopes[i]));
 	if (!ok) {
-		snprintf(m->error->text, sizeof(m->error->text),
-			 "%.100s: out of memory, or a root went away", last->title);
+		wrong(m, last->line, "%.100s: out of memory, or a root went away", last->title);
 		return -ENOMEM;
 	}
-	if (m->top->upstream && l->root >= 0) {
-		snprintf(m->error->text, sizeof(m->error->text),
-			 "upstream: not together with a root; expected one of them");
-		return -EINVAL;
-	}
-	if (l->root < 0 && !m->top->upstream) {
-		snprintf(m->error->text, sizeof(m->error->text),
-			 "%.100s: no root; expected root = \"a folder\" there or outside of it",
-			 *last->title ? last->title : "root");
-		return -EINVAL;
-	}
+	err = location_handler(m, &t, scopes);
+	if (err)
+		return err;
+	m->sites->files |= l->handler == TBG_HANDLER_FILES;
+	if (l->body_max == BODY_MAX_UNSAID)
+		l->body_max = l->handler == TBG_HANDLER_FILES ? TBG_BODY_MAX : UINT64_MAX;
+	if (l->root < 0 && l->handler == TBG_HANDLER_FILES)
+		return wrong(m, last->line, "%.100s: no root; expected root = \"a folder\" or upstream = \"a name\" there or outside of it",
+			     *last->title ? last->title : "root");
 	if (fields_bytes(l) <= TBG_FIELDS_MAX)
 		return 0;
-	snprintf(m->error->text, sizeof(m->error->text),
-		 "%.100s: %zu bytes of headers; expected at most %d, those of outer scopes included",
-		 last->title, fields_bytes(l), TBG_FIELDS_MAX);
-	return -EINVAL;
+	return wrong(m, last->line, "%.100s: %zu bytes of headers; expected at most %d, those of outer scopes included",
+		     last->title, fields_bytes(l), TBG_FIELDS_MAX);
 }
 
 static int precedence(const void *a, const void *b)
@@ -625,15 +889,16 @@ static void scope_print(FILE *f, const struct tbg_scope *scope)
 		const struct tbg_setting *s = &scope->settings[i];
 		const char *name = rows[s->row].row.name;
 
-		/* under which names it answers changes no answer */
-		if (!strcmp(name, "alias") || !strcmp(name, "default"))
+		/* under which names it answers, and who behind us, changes no file */
+		if (!strcmp(name, "alias") || !strcmp(name, "default") ||
+		    of_upstreams(s))
 			continue;
 		fprintf(f, "%s\n", name);
 		for (unsigned int j = 0; j < s->values_nr; j++)
 			fprintf(f, "=%s\n", s->values[j]);
 	}
 	for (unsigned int i = 0; i < scope->below_nr; i++)
-		if (scope->below[i]->kind != TBG_SCOPE_HOST)
+		if (!(scope->below[i]->kind & (TBG_SCOPE_HOST | TBG_SCOPE_UPSTREAM)))
 			scope_print(f, scope->below[i]);
 	fprintf(f, "}\n");
 }
@@ -686,17 +951,6 @@ static int host_name_add(struct making *m, struct tbg_site *site,
 		 "host \"%.100s\": \"%.100s\" is another host's name already, or one more than %d; expected each name once",
 		 host->title, name, TBG_HOSTS_MAX);
 	return -EEXIST;
-}
-
-static const struct tbg_setting *setting_of(const struct tbg_scope *scope,
-					    const char *name)
-{
-	int row = tbg_setting_find(name);
-
-	for (unsigned int i = 0; i < scope->settings_nr; i++)
-		if (scope->settings[i].row == (unsigned int)row)
-			return &scope->settings[i];
-	return NULL;
 }
 
 static int site_names(struct making *m, struct tbg_site *site,
@@ -764,7 +1018,7 @@ static int locations_check(struct making *m)
 	return 0;
 }
 
-static int sites_make(struct making *m, const struct tbg_sites *old)
+static int sites_make(struct making *m)
 {
 	const struct tbg_scope *top = m->top;
 	unsigned int hosts = 0;
@@ -776,17 +1030,20 @@ static int sites_make(struct making *m, const struct tbg_sites *old)
 	if (!m->sites->site || err)
 		return -ENOMEM;
 	for (unsigned int i = 0; i < top->below_nr && !err; i++)
+		if (top->below[i]->kind == TBG_SCOPE_UPSTREAM)
+			err = upstream_make(m, top->below[i]);
+	for (unsigned int i = 0; i < top->below_nr && !err; i++)
 		if (top->below[i]->kind == TBG_SCOPE_HOST)
 			err = site_make(m, top->below[i]);
 	if (!hosts)
-		err = site_make(m, NULL);
+		err = err ?: site_make(m, NULL);
 	else
 		err = err ?: locations_check(m);
 	if (!m->sites->fallback)
 		m->sites->fallback = m->sites->site;
 	if (err)
 		return err;
-	ids_give(m->sites, old);
+	ids_give(m->sites, m->old);
 	return tbg_sites_index(m->sites);
 }
 
@@ -794,11 +1051,11 @@ int tbg_sites_make(struct tbg_sites **ret, const struct tbg_scope *top,
 		   const struct tbg_sites *old, struct tbg_roots *roots,
 		   struct tbg_settings_error *ret_error)
 {
-	struct making m = { tbg_sites_new(roots), top, ret_error };
+	struct making m = { tbg_sites_new(roots), old, top, ret_error };
 	int err;
 
 	*ret_error = (struct tbg_settings_error){ .text = "out of memory" };
-	err = m.sites ? sites_make(&m, old) : -ENOMEM;
+	err = m.sites ? sites_make(&m) : -ENOMEM;
 	if (err) {
 		tbg_sites_close(m.sites, NULL, NULL);
 		return err;

@@ -19,10 +19,12 @@ enum tbg_scope_kind {
 	TBG_SCOPE_HOST = 2,
 	TBG_SCOPE_LOCATION = 4,
 	TBG_SCOPE_TYPE = 8,	/* a media type, in any of the others */
+	TBG_SCOPE_UPSTREAM = 16,	/* servers that locations may name */
 };
 
 struct tbg_setting {
 	unsigned int row;	/* of the table */
+	unsigned int line;	/* 0: of the command line */
 	char **values;
 	unsigned int values_nr;
 };
@@ -36,7 +38,6 @@ struct tbg_scope {
 	struct tbg_scope **below;	/* in order of the file */
 	unsigned int below_nr;
 	const void *section;		/* config.c's */
-	bool upstream;			/* of the top: others answer, no root is needed */
 };
 
 /* The table, row by row; false behind the last. */
@@ -58,7 +59,8 @@ void tbg_scope_free(struct tbg_scope *scope);	/* and all below; NULL allowed */
  * list added to. *ret_why: what the system says ("No such file…"), or "".
  * False: not what the row accepts.
  */
-bool tbg_scope_set(struct tbg_scope *scope, unsigned int row, const char *value,
+bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
+		   unsigned int line, const char *value,
 		   struct tbg_roots *roots, const char **ret_why);
 void tbg_scope_unset(struct tbg_scope *scope, unsigned int row);
 
@@ -73,7 +75,8 @@ struct tbg_settings_error {
 
 /*
  * Sites from the scopes. old: the sites of before, or NULL; a site whose
- * answers stay the same keeps its id. Negative errno and *ret_error.
+ * answers stay the same keeps its id, an upstream that does its state.
+ * Negative errno and *ret_error.
  */
 int tbg_sites_make(struct tbg_sites **ret, const struct tbg_scope *top,
 		   const struct tbg_sites *old, struct tbg_roots *roots,

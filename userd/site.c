@@ -12,6 +12,7 @@
 
 #include "mime.h"
 #include "root.h"
+#include "upstream.h"
 
 /* --- finding ------------------------------------------------------------- */
 
@@ -257,6 +258,30 @@ int tbg_sites_root(struct tbg_sites *s, const char *path)
 	return nr;
 }
 
+bool tbg_sites_upstream(struct tbg_sites *s, struct tbg_upstream *u)
+{
+	struct tbg_upstream **more = reallocarray(s->upstreams, s->upstreams_nr + 1,
+						  sizeof(*more));
+
+	if (!more) {
+		tbg_upstream_put(u);
+		return false;
+	}
+	s->upstreams = more;
+	more[s->upstreams_nr++] = u;
+	atomic_fetch_add(&u->sites, 1);
+	return true;
+}
+
+struct tbg_upstream *tbg_sites_upstream_find(const struct tbg_sites *s,
+					     const char *name)
+{
+	for (unsigned int i = 0; i < s->upstreams_nr; i++)
+		if (!strcmp(s->upstreams[i]->name, name))
+			return s->upstreams[i];
+	return NULL;
+}
+
 bool tbg_sites_host(struct tbg_sites *s, const char *name,
 		    const struct tbg_site *site)
 {
@@ -324,8 +349,13 @@ void tbg_sites_close(struct tbg_sites *s, void (*gone)(void *arg, int root),
 			gone(arg, s->held[i]);
 		tbg_root_put(s->roots, s->held[i]);
 	}
+	for (unsigned int i = 0; i < s->upstreams_nr; i++) {
+		atomic_fetch_sub(&s->upstreams[i]->sites, 1);
+		tbg_upstream_put(s->upstreams[i]);
+	}
 	for (unsigned int i = 0; i < s->blocks_nr; i++)
 		free(s->blocks[i]);
+	free(s->upstreams);
 	tbg_mime_close(s->mime);
 	free(s->blocks);
 	free(s->held);

@@ -21,6 +21,7 @@
 
 struct tbg_mime;
 struct tbg_roots;
+struct tbg_upstream;
 
 /* What one scope adds to answers of a media type; NULL: says nothing of it. */
 struct tbg_policy {
@@ -43,13 +44,21 @@ enum tbg_match {
 	TBG_MATCH_PREFIX,	/* "/static/" */
 };
 
+/* What answers; of a scope and those around it, the innermost that says. */
+enum tbg_handler {
+	TBG_HANDLER_FILES,		/* below root */
+	TBG_HANDLER_UPSTREAM,		/* in that one's protocol */
+};
+
 struct tbg_location {
 	const struct tbg_site *site;
 	enum tbg_match kind;
 	const char *match;		/* without the sign of its kind */
 	size_t match_len;
 	const char *title;		/* as it was written */
-	int root;			/* see root.h; the whole path is below it */
+	enum tbg_handler handler;
+	int root;			/* see root.h; the whole path is below it; -1: none */
+	struct tbg_upstream *upstream;	/* HANDLER_UPSTREAM's */
 	const char **index;		/* file names for a path that ends in '/' */
 	unsigned int index_nr;
 	bool autoindex;
@@ -87,6 +96,9 @@ struct tbg_sites {
 	bool wild;			/* some host name is */
 	struct tbg_mime *mime;
 	struct tbg_roots *roots;
+	struct tbg_upstream **upstreams;	/* all that are named, or given */
+	unsigned int upstreams_nr;
+	bool files;			/* some location is answered with files */
 	/* the rest is site.c's */
 	uint32_t next_id;
 	uint32_t *table;		/* hosts + 1, by hash */
@@ -132,6 +144,10 @@ size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
 void *tbg_sites_alloc(struct tbg_sites *s, size_t size);
 char *tbg_sites_text(struct tbg_sites *s, const char *text);
 int tbg_sites_root(struct tbg_sites *s, const char *path);
+/* Takes over the reference, also where it fails. False: no memory. */
+bool tbg_sites_upstream(struct tbg_sites *s, struct tbg_upstream *u);
+struct tbg_upstream *tbg_sites_upstream_find(const struct tbg_sites *s,
+					     const char *name);
 
 struct tbg_sites *tbg_sites_new(struct tbg_roots *roots);
 /* False: another site has the name, or there is no room. name: as written. */

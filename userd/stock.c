@@ -42,7 +42,7 @@ struct entry {
 	uint64_t pass_ns;		/* waiting is of no use until then */
 	uint64_t bytes;
 	uint32_t nr;
-	uint32_t len, path_off;
+	uint32_t len, path_off, upstream;
 	char uri[];
 };
 
@@ -217,10 +217,12 @@ void tbg_stored_put(struct tbg_stored *s)
 /* The table; the lock is held from here on */
 
 /* SipHash-1-3 of any text, with the rounds of core/key.h. */
-static void uri_hash(const uint64_t key[2], const char *b, size_t len,
+static void uri_hash(const uint64_t key[2], const struct tbg_uri *u,
 		     uint64_t ret[2])
 {
-	uint64_t v0 = key[0] ^ 0x736f6d6570736575ull;
+	const char *b = u->text;
+	size_t len = u->len;
+	uint64_t v0 = key[0] ^ 0x736f6d6570736575ull ^ u->upstream;
 	uint64_t v1 = key[1] ^ 0x646f72616e646f6dull ^ 0xee;
 	uint64_t v2 = key[0] ^ 0x6c7967656e657261ull;
 	uint64_t v3 = key[1] ^ 0x7465646279746573ull;
@@ -265,10 +267,10 @@ static struct entry *entry_find(struct tbg_stock *s, const struct tbg_uri *u,
 {
 	struct entry *e;
 
-	uri_hash(s->key, u->text, u->len, hash);
+	uri_hash(s->key, u, hash);
 	e = s->buckets[hash[0] % BUCKETS];
 	while (e && (e->hash[0] != hash[0] || e->len != u->len ||
-		     memcmp(e->uri, u->text, u->len)))
+		     e->upstream != u->upstream || memcmp(e->uri, u->text, u->len)))
 		e = e->next;
 	return e;
 }
@@ -287,6 +289,7 @@ static struct entry *entry_get(struct tbg_stock *s, const struct tbg_uri *u)
 	e->hash[1] = hash[1];
 	e->len = u->len;
 	e->path_off = u->path_off;
+	e->upstream = u->upstream;
 	memcpy(e->uri, u->text, u->len);
 	e->next = s->buckets[hash[0] % BUCKETS];
 	s->buckets[hash[0] % BUCKETS] = e;
@@ -499,7 +502,7 @@ bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
 	bool stored = false;
 
 	pthread_mutex_lock(&s->lock);
-	uri_hash(s->key, u->text, u->len, hash);
+	uri_hash(s->key, u, hash);
 	if (!changed_since(s, hash[0], seq) && (e = entry_get(s, u))) {
 		variant_enter(s, e, one);
 		use_leave(s, e);

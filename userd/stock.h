@@ -73,6 +73,7 @@ struct tbg_uri {
 	const char *text;
 	uint32_t len;
 	uint32_t path_off;
+	uint32_t upstream;	/* whose answers: those of others are not its */
 };
 
 struct tbg_stock;

@@ -45,6 +45,7 @@ static void transfer_free(struct tbg_transfer *x)
 	tbg_lines_free(&x->up_post);
 	tbg_lines_free(&x->pre);
 	tbg_lines_free(&x->post);
+	tbg_upstream_put(x->upstream);
 	free(x->up_data);
 	free(x->uri_text);
 	free(x->req);
@@ -114,7 +115,8 @@ static bool uri_make(struct tbg_transfer *x, struct tbg_value target)
 		*at++ = '/';
 	if (target.len)
 		memcpy(at, target.text, target.len);
-	x->uri = (struct tbg_uri){ x->uri_text, n + slash + target.len, n };
+	x->uri = (struct tbg_uri){ x->uri_text, n + slash + target.len, n,
+				   x->upstream->id };
 	x->target = (struct tbg_value){ x->uri_text + n, slash + target.len };
 	return true;
 }
@@ -173,7 +175,8 @@ static void peer_read(struct tbg_transfer *x, const struct sockaddr_storage *a)
 static void on_waited(struct tbg_worker *w, struct tbg_mail *mail);
 
 static struct tbg_transfer *transfer_new(struct tbg_worker *w, const void *req,
-					 const struct tbg_message *m)
+					 const struct tbg_message *m,
+					 struct tbg_upstream *upstream)
 {
 	struct tbg_transfer *x = calloc(1, sizeof(*x));
 
@@ -181,6 +184,7 @@ static struct tbg_transfer *transfer_new(struct tbg_worker *w, const void *req,
 		return NULL;
 	x->w = w;
 	x->m = *m;
+	x->upstream = tbg_upstream_get(upstream);
 	x->req = malloc(m->len + 1);
 	x->holds = 1;
 	x->start_ns = w->now_ns;
@@ -370,7 +374,8 @@ void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status)
 /* Validates behind an answer that has been given (RFC 5861 3). */
 static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 {
-	struct tbg_transfer *x = transfer_new(of->w, of->req, &of->m);
+	struct tbg_transfer *x = transfer_new(of->w, of->req, &of->m,
+					      of->upstream);
 
 	if (!x)
 		return;
@@ -557,16 +562,17 @@ const char *tbg_transfer_reason(const struct tbg_transfer *x)
 
 bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 			const struct tbg_message *m, const uint8_t *b,
-			uint64_t body_max, enum tbg_persist persist)
+			const struct tbg_location *location,
+			enum tbg_persist persist)
 {
-	struct tbg_transfer *x = transfer_new(w, b, m);
+	struct tbg_transfer *x = transfer_new(w, b, m, location->upstream);
 	unsigned int status;
 
 	if (!x)
 		return false;
 	x->c = c;
 	x->persist = persist;
-	x->body_max = body_max;
+	x->body_max = location->body_max;
 	peer_read(x, tbg_conn_peer(c));
 	c->traffic->transfer = x;
 	x->starting = true;
@@ -588,7 +594,7 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 					const struct tbg_message *m,
 					const char *head, struct tbg_backend *b)
 {
-	struct tbg_transfer *x = transfer_new(w, head, m);
+	struct tbg_transfer *x = transfer_new(w, head, m, b->upstream);
 
 	if (!x)
 		return NULL;

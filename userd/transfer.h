@@ -56,6 +56,7 @@ struct tbg_transfer {
 	char *req;			/* its head as received */
 	struct tbg_message m;
 	struct tbg_value method, target, host, fields;
+	struct tbg_upstream *upstream;
 	struct tbg_wish wish;
 	struct tbg_uri uri;
 	char *uri_text;
@@ -122,12 +123,13 @@ struct tbg_transfer {
 
 /*
  * conn.c: takes over the request whose head is m at b; its answer is
- * c->traffic->transfer's until tbg_conn_answered(). body_max: bytes that its
- * body may have. False: no memory.
+ * c->traffic->transfer's until tbg_conn_answered(). What it needs of the
+ * location it keeps. False: no memory.
  */
 bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 			const struct tbg_message *m, const uint8_t *b,
-			uint64_t body_max, enum tbg_persist persist);
+			const struct tbg_location *location,
+			enum tbg_persist persist);
 /* What the log says of where its answer came from. */
 const char *tbg_transfer_reason(const struct tbg_transfer *x);
 /* There may be more of the request's body. */

@@ -5,11 +5,39 @@
  */
 #include <netdb.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/un.h>
 
 #include "upstream.h"
+
+static const struct {
+	const char *name;
+	bool root;
+} protocols[] = {
+#define X(name, text, root) { text, root },
+	TBG_PROTOCOL_LIST(X)
+#undef X
+};
+
+bool tbg_protocol_find(const char *name, uint8_t *ret)
+{
+	for (uint8_t i = 0; i < TBG_PROTOCOL_NR; i++) {
+		if (strcmp(protocols[i].name, name))
+			continue;
+		*ret = i;
+		return true;
+	}
+	return false;
+}
+
+bool tbg_protocol_needs_root(uint8_t protocol)
+{
+	return protocols[protocol].root;
+}
+
+/* Where servers are */
 
 static bool unix_set(struct tbg_backend *b, const char *path)
 {
@@ -25,11 +53,14 @@ static bool unix_set(struct tbg_backend *b, const char *path)
 }
 
 /* HOST[:PORT] or [ADDR6][:PORT], up to a slash that ends the text. */
-static bool inet_set(struct tbg_backend *b, const char *text)
+static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
+		     const char **ret_why)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found;
+	const char *usual = protocol == TBG_PROTOCOL_HTTP ? "80" : NULL;
 	size_t len = strcspn(text, "/");
 	char host[256], *name = host, *port;
+	int err;
 
 	if (!len || len >= sizeof(host) || (text[len] && text[len + 1]))
 		return false;
@@ -47,37 +78,120 @@ static bool inet_set(struct tbg_backend *b, const char *text)
 	}
 	if (port)
 		*port++ = 0;
-	if (!*name || (port && (!*port || strspn(port, "0123456789") != strlen(port))))
+	if (!*name || (port && (!*port || strspn(port, "0123456789") != strlen(port))) ||
+	    (!port && !usual))
 		return false;
-	if (getaddrinfo(name, port ?: "80", &hints, &found))
+	err = getaddrinfo(name, port ?: usual, &hints, &found);
+	if (err) {
+		*ret_why = gai_strerror(err);
 		return false;
+	}
 	memcpy(&b->address, found->ai_addr, found->ai_addrlen);
 	b->address_len = found->ai_addrlen;
 	freeaddrinfo(found);
 	return true;
 }
 
-bool tbg_upstream_add(struct tbg_upstream *u, const char *text)
+bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
+		       struct tbg_backend *ret, const char **ret_why)
 {
-	struct tbg_backend *b;
-	bool http = !strncasecmp(text, "http://", 7);
-	bool set;
+	const char *name = protocols[protocol].name;
+	size_t len = strlen(name);
+	bool scheme = !strncasecmp(text, name, len) && !strncmp(text + len, "://", 3);
+
+	*ret = (struct tbg_backend){ 0 };
+	*ret_why = "";
+	if (strlen(text) >= sizeof(ret->text))
+		return false;
+	strcpy(ret->text, text);
+	if (scheme)
+		text += len + 3;
+	if (!strncmp(text, "unix:", 5))
+		return unix_set(ret, text + 5);
+	return (scheme || bare) && inet_set(ret, text, protocol, ret_why);
+}
+
+/* Their life */
+
+struct tbg_upstream *tbg_upstream_new(const char *name,
+				      const struct tbg_upstream_terms *terms)
+{
+	static _Atomic uint32_t ids;
+	struct tbg_upstream *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return NULL;
+	u->terms = *terms;
+	u->terms.health_path = terms->health_path ? strdup(terms->health_path) : NULL;
+	u->name = strdup(name);
+	atomic_store(&u->refs, 1);
+	u->id = atomic_fetch_add(&ids, 1) + 1;
+	if (u->name && !u->terms.health_path == !terms->health_path)
+		return u;
+	tbg_upstream_put(u);
+	return NULL;
+}
+
+bool tbg_upstream_add(struct tbg_upstream *u, const struct tbg_backend *b)
+{
+	static _Atomic uint32_t ids;
+	struct tbg_backend *more;
 
 	if (u->nr == TBG_BACKEND_MAX)
 		return false;
-	b = &u->backends[u->nr];
-	snprintf(b->text, sizeof(b->text), "%s", text);
-	if (http)
-		text += 7;
-	if (!strncmp(text, "unix:", 5))
-		set = unix_set(b, text + 5);
-	else
-		set = http && inet_set(b, text);
-	if (!set)
+	more = reallocarray(u->backends, u->nr + 1, sizeof(*more));
+	if (!more)
 		return false;
-	b->id = u->nr++;
+	u->backends = more;
+	more[u->nr] = *b;
+	more[u->nr].upstream = u;
+	more[u->nr].id = atomic_fetch_add(&ids, 1);
+	more[u->nr].nr = u->nr;
+	u->nr++;
 	return true;
 }
+
+static bool terms_same(const struct tbg_upstream_terms *a,
+		       const struct tbg_upstream_terms *b)
+{
+	return a->protocol == b->protocol && a->least == b->least &&
+	       a->connect_ms == b->connect_ms &&
+	       a->first_byte_ms == b->first_byte_ms &&
+	       a->idle_ms == b->idle_ms && a->keep_ms == b->keep_ms &&
+	       a->health_ms == b->health_ms &&
+	       !strcmp(a->health_path ?: "", b->health_path ?: "");
+}
+
+bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *b)
+{
+	bool same = a->nr == b->nr && !strcmp(a->name, b->name) &&
+		    terms_same(&a->terms, &b->terms);
+
+	for (unsigned int i = 0; same && i < a->nr; i++)
+		same = !strcmp(a->backends[i].text, b->backends[i].text) &&
+		       a->backends[i].address_len == b->backends[i].address_len &&
+		       !memcmp(&a->backends[i].address, &b->backends[i].address,
+			       a->backends[i].address_len);
+	return same;
+}
+
+struct tbg_upstream *tbg_upstream_get(struct tbg_upstream *u)
+{
+	atomic_fetch_add(&u->refs, 1);
+	return u;
+}
+
+void tbg_upstream_put(struct tbg_upstream *u)
+{
+	if (!u || atomic_fetch_sub(&u->refs, 1) != 1)
+		return;
+	free((char *)u->terms.health_path);
+	free(u->name);
+	free(u->backends);
+	free(u);
+}
+
+/* Whose turn it is */
 
 bool tbg_backend_rests(const struct tbg_backend *b, uint64_t now_ns)
 {
@@ -93,13 +207,13 @@ struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 	for (unsigned int i = 0; i < u->nr; i++) {
 		struct tbg_backend *b = &u->backends[(from + i) % u->nr];
 
-		if (tried & 1u << b->id)
+		if (tried & 1u << b->nr)
 			continue;
 		if (tbg_backend_rests(b, now_ns)) {
 			resting = resting ?: b;
 			continue;
 		}
-		if (!u->least)
+		if (!u->terms.least)
 			return b;
 		if (!best || atomic_load(&b->active) < atomic_load(&best->active))
 			best = b;

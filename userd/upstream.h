@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The servers behind us: where they are, whose turn it is, which of them have
- * failed. Made from the options; read by all workers.
+ * failed. Made from the configuration (settings.c), read by all workers; one
+ * that a reload leaves as it was stays the same object, with all that is known
+ * of its servers.
  */
 #ifndef TBG_USERD_UPSTREAM_H
 #define TBG_USERD_UPSTREAM_H
@@ -11,14 +13,37 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#define TBG_BACKEND_MAX	32		/* servers, all upstreams together */
+#define TBG_BACKEND_MAX	32		/* servers of an upstream */
 #define TBG_BACKEND_FAILURES 3		/* in a row, and a server rests */
 #define TBG_BACKEND_REST_NS (10 * 1000000000ull)
 
+/* What is spoken: X(name, in the configuration, is a root needed as well) */
+#define TBG_PROTOCOL_LIST(X) \
+	X(HTTP, "http", false)
+
+enum tbg_protocol {
+#define X(name, text, root) TBG_PROTOCOL_##name,
+	TBG_PROTOCOL_LIST(X)
+#undef X
+	TBG_PROTOCOL_NR
+};
+
+/* What is said of an upstream but for its servers. */
+struct tbg_upstream_terms {
+	uint8_t protocol;		/* enum tbg_protocol */
+	bool least;			/* fewest requests first, not in turn */
+	unsigned int connect_ms, first_byte_ms, idle_ms;	/* time limits */
+	unsigned int keep_ms;		/* of a connection without requests */
+	unsigned int health_ms;		/* between checks */
+	const char *health_path;	/* NULL: no checks */
+};
+
 struct tbg_backend {
+	struct tbg_upstream *upstream;
 	struct sockaddr_storage address;
 	socklen_t address_len;
-	unsigned int id;		/* below TBG_BACKEND_MAX */
+	unsigned int id;		/* of all that there ever were */
+	unsigned int nr;		/* in its upstream */
 	char text[256];			/* as it was given */
 	char authority[256];		/* Host for requests without one */
 	_Atomic uint32_t failures;	/* in a row */
@@ -30,20 +55,42 @@ struct tbg_backend {
 };
 
 struct tbg_upstream {
-	struct tbg_backend backends[TBG_BACKEND_MAX];
+	_Atomic uint32_t refs;
+	_Atomic uint32_t sites;		/* configurations that name it; 0: gone */
+	uint32_t id;			/* what is stored of its answers is under this */
+	char *name;			/* as in the configuration, or its servers */
+	struct tbg_upstream_terms terms;
+	struct tbg_backend *backends;
 	unsigned int nr;
-	bool least;			/* fewest requests first, not in turn */
 	_Atomic uint32_t turn;
 };
 
-/*
- * One more server: http://HOST[:PORT][/], unix:PATH or http://unix:PATH. Names
- * are looked up now. False: it is none of these, or there is no room.
- */
-bool tbg_upstream_add(struct tbg_upstream *u, const char *text);
+/* The protocol of a name; false: none. */
+bool tbg_protocol_find(const char *name, uint8_t *ret);
+bool tbg_protocol_needs_root(uint8_t protocol);
 
 /*
- * The next server to ask. tried: bit per index, of those that this request has
+ * Where a server is: SCHEME://HOST[:PORT][/], unix:PATH or SCHEME://unix:PATH,
+ * the scheme being the protocol's name; bare: HOST:PORT as well. Names are
+ * looked up now. False: it is none of these; *ret_why says more, or "".
+ */
+bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
+		       struct tbg_backend *ret, const char **ret_why);
+
+/* One without servers, and with one reference; NULL: no memory. */
+struct tbg_upstream *tbg_upstream_new(const char *name,
+				      const struct tbg_upstream_terms *terms);
+/* One more server; before anyone else sees the upstream. False: no room. */
+bool tbg_upstream_add(struct tbg_upstream *u, const struct tbg_backend *b);
+/* Would it make no difference which of them is asked? */
+bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *b);
+
+/* Any thread. What uses it holds it. */
+struct tbg_upstream *tbg_upstream_get(struct tbg_upstream *u);
+void tbg_upstream_put(struct tbg_upstream *u);		/* NULL is allowed */
+
+/*
+ * The next server to ask. tried: bit per nr, of those that this request has
  * asked before. A resting one is taken only if all others are tried or rest.
  * NULL: all are tried.
  */

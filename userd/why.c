@@ -286,7 +286,7 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 		VERDICT(ret, OFF, "the daemon is draining");
 	else if (!room->most)
 		VERDICT(ret, OFF, "wire is not attached to any interface, see toboggan status");
-	else if (s->upstream)
+	else if (tbg_location_find(p->site, p->path, p->len)->handler != TBG_HANDLER_FILES)
 		VERDICT(ret, MISS, "an upstream answers: what is stored of that is the daemon's alone");
 	else if (p->fast == TBG_WHY_PATH && p->len > TBG_PATH_MAX)
 		VERDICT(ret, PATH, "path of %zu bytes, wire takes %d", p->len,

@@ -100,7 +100,7 @@ int tbg_worker_open(struct tbg_worker *w)
 	int err;
 
 	w->out = malloc(TBG_OUT_BYTES);
-	w->idle = calloc(TBG_BACKEND_MAX, sizeof(*w->idle));
+	w->idle = calloc(TBG_ORIGIN_POOLS, sizeof(*w->idle));
 	if (!w->out || !w->idle)
 		return -ENOMEM;
 	pthread_mutex_init(&w->mail_lock, NULL);

@@ -82,7 +82,7 @@ struct tbg_worker {
 	uint32_t out_len;
 	char path[TBG_TARGET_MAX + 1];
 	struct tbg_answer answer;
-	struct tbg_origin **idle;	/* pooled connections, by backend */
+	struct tbg_origin **idle;	/* pooled connections, see origin.c */
 	struct tbg_transfer *transfers;	/* all that are under way */
 	struct __kernel_timespec tick;
 	struct tbg_user_stats stats;

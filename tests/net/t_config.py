@@ -47,6 +47,12 @@ GOOD = (
     'root = "{root}"\ntypes = {"text/x-a a", "text/x-b b bb"}\nmedia-types = "/nonexistent"\n',
     'root = "{root}"\ntype "image/*" { expires = max }\nlocation "*.x" { type "text/css" { headers = {"A: b"} } }\n',
     'root = "{root}"\nheaders = {}\nindex = {"a", "b"}\nerror-page = "404 /x"\n',
+    'upstream = "http://127.0.0.1:1"\n',
+    'upstream = a\nupstream a { server = "127.0.0.1:1" }\n',
+    'root = "{root}"\nupstream "a" { server = {"http://127.0.0.1:1", "unix:/x"} balance = "round-robin" }\n'
+    'location /x { upstream = a }\nlocation /y { upstream = {"http://127.0.0.1:1", "unix:/y"} }\n',
+    'upstream=a # upstream x {\nupstream  "a"\n{ server = 127.0.0.1:1  protocol = "http"  keep = 1 }'.replace(
+        "keep", "upstream-keep") + ' host x { upstream = {"a"} location /f { root = "{root}" } }\n',
 )
 
 # (text, line, what else the message must have)
@@ -68,6 +74,20 @@ BAD = (
     ('root = "{root}"\nhost a {\n}\nhost a {\n}', 4, ("title", "'a'", "accepted")),
     ('root = "{root}"\nhost a { default = yes }\nhost b { default = yes }', 3, ('"b"', '"a"', "one default")),
     ('host a {\n index = x\n}', 1, ("a", "no root", "expected root")),
+    ('root = "{root}"\nlocation /a {\n upstream = b\n}', 3, ("upstream", '"b"', "none of that name", "server")),
+    ('root = "{root}"\nlocation /a {\n upstream = {b, c}\n}', 3, ("upstream", '"c"', "the name of an upstream")),
+    ('root = "{root}"\nlocation /a {\n upstream = {"unix:/x", c}\n}', 3, ("upstream", '"c"', "the name of an upstream")),
+    ('root = "{root}"\nlocation /a {\n upstream = "b c"\n}', 3, ("upstream", '"b c"', "the name of an upstream")),
+    ('root = "{root}"\nlocation /a {\n upstream = unix:/x\n root = "{root}" }', 3, ("upstream", "root", "one of them")),
+    ('root = "{root}"\n\nupstream a {\n}', 3, ("upstream", '"a"', "no server", "expected server")),
+    ('root = "{root}"\nupstream "a b" {\n server = unix:/x }', 2, ("upstream", '"a b"', "a name of letters")),
+    ('root = "{root}"\nupstream a {\n server = "x"\n}', 3, ("server", '"x"', "HOST:PORT")),
+    ('root = "{root}"\nupstream a {\n server = "http://nosuch.invalid:1"\n}', 3, ("server", "nosuch.invalid", "HOST:PORT")),
+    ('root = "{root}"\nupstream a {\n server = unix:/x\n protocol = gopher }', 4, ("protocol", "gopher", "http")),
+    ('root = "{root}"\nupstream a {\n server = unix:/x\n balance = best }', 4, ("balance", "best", "least")),
+    ('root = "{root}"\nupstream a {\n speed = 9 }', 3, ("speed", "accepted", "server", "balance", "health-path")),
+    ('root = "{root}"\nhost b {\n upstream a { server = unix:/x }\n}', 3, ("accepted",)),
+    ('root = "{root}"\nupstream a { server = unix:/x }\nupstream a { server = unix:/x }', 3, ("title", "'a'", "accepted")),
     ('host a { root = "{root}" }\nlocation /b {\n}', 2, ("location", '"/b"', "expected it in a host")),
     ('root = "{root}"\nheaders = {"A: b",\n "Content-Length: 1"}', 3, ("headers", "Content-Length: 1", '"Name: value"')),
     ('root = "{root}"\nheaders = {"A"}', 2, ("headers", '"A"', '"Name: value"')),

@@ -174,13 +174,15 @@ def t_files_or_upstreams():
     both = base(upstream="http://127.0.0.1:1")
     fails(2, ["upstream", "root"], *both)
     path = os.path.join(folder, "both.conf")
-    for text in ('root = "/"\nupstream = {"unix:/x"}\n', 'upstream = {"unix:/x"}\nhost "a" { root = "/" }\n'):
+    for text in ('root = "/"\nupstream = {"unix:/x"}\n', 'host "a" {\nupstream = {"unix:/x"}\nroot = "/" }\n'):
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
-        fails(2, [path, "upstream", "root"], "--check", path)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write('upstream = {"unix:/x"}\nhost "a" { body-max = 1K }\n')
-    assert subprocess.run([daemon.BINARY, "--check", path], stdout=subprocess.DEVNULL, check=False).returncode == 0
+        fails(2, [f"{path}:2: ", "upstream", "root"], "--check", path)
+    for text in ('upstream = {"unix:/x"}\nhost "a" { body-max = 1K }\n',
+                 'upstream = {"unix:/x"}\nhost "a" { root = "/" }\n'):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        assert subprocess.run([daemon.BINARY, "--check", path], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def t_inotify_that_is_used_up_is_named():

@@ -775,7 +775,7 @@ def t_status_tells_of_servers_and_stock():
             s.connect(p.control)
             s.sendall(b'{"cmd":"status"}\n')
             a = json.loads(s.makefile().readline())
-        assert a["upstreams"] == [{"server": up.url, "rests": False, "active": 0, "requests": 1, "failed": 0}], a
+        assert a["upstreams"] == [{"upstream": up.url, "server": up.url, "rests": False, "active": 0, "requests": 1, "failed": 0}], a
         assert a["stock"]["responses"] == 1 and 1000 < a["stock"]["used"] < a["stock"]["budget"], a
 
 
@@ -790,7 +790,7 @@ def t_tool_tells_of_servers_and_stock():
 
 
 def t_reload_keeps_servers_and_stock():
-    """Of a file with upstreams: what may change does, the rest is named."""
+    """A limit is changed; who answers stays who it is."""
     held = threading.Event()
 
     def slow(c, _):
@@ -798,7 +798,7 @@ def t_reload_keeps_servers_and_stock():
         assert held.wait(client.WAIT_S)
         c.send(b"def")
 
-    with origin.Origin() as up, origin.Origin() as other:
+    with origin.Origin() as up:
         text = f'upstream = {{"{up.url}"}}\nbody-max = 10\nhost "any" {{ }}\nhost "small" {{ body-max = 1 }}\n'
         longer = text.replace("= 10", "= 20")
         up.on("/kept", reply(200, b"kept", "Cache-Control: max-age=600"))
@@ -815,20 +815,10 @@ def t_reload_keeps_servers_and_stock():
                 c.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
                 up.wait("/slow")
                 p.reconfigure(longer)
-                assert "upstream" in p.reconfigure(longer.replace(up.url, other.url))
                 held.set()
                 assert c.answer().body == b"abcdef"
             assert (post(20), post(21)) == (200, 413)
             assert ask(p.address, "GET", "/kept").hit
-            p.save('root = "{root}"\n')
-            assert "not reloaded" in p.hup((": reloaded", "not reloaded"))
-            assert (post(20), post(21)) == (200, 413)
-        assert not other.requests
-    with conf.Conf('root = "{root}"\n', "--tiers", "user") as p:
-        p.write("a.txt", b"file")
-        p.save('upstream = {"http://127.0.0.1:1"}\n')
-        assert "not reloaded" in p.hup((": reloaded", "not reloaded"))
-        assert ask(p.address, "GET", "/a.txt").body == b"file"
 
 
 def t_sighup_without_a_file_changes_nothing():

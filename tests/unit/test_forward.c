@@ -168,44 +168,83 @@ KTAP_TEST(t_addresses_of_servers)
 		"http://127.0.0.1:", "http://127.0.0.1:x", "http://127.0.0.1/path",
 		"http://[::1", "http://[::1]x", "unix:run", "unix:", "ftp://127.0.0.1",
 	};
-	struct tbg_upstream *u = calloc(1, sizeof(*u));
+	struct tbg_backend b;
+	const char *why;
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
-		KTAP_CHECK(tbg_upstream_add(u, good[i]));
-	KTAP_EQ(u->nr, 8);
+		KTAP_CHECK(tbg_backend_parse(good[i], TBG_PROTOCOL_HTTP, false, &b, &why));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-		KTAP_CHECK(!tbg_upstream_add(u, bad[i]));
-	free(u);
+		KTAP_CHECK(!tbg_backend_parse(bad[i], TBG_PROTOCOL_HTTP, false, &b, &why));
+	KTAP_CHECK(tbg_backend_parse("127.0.0.1:80", TBG_PROTOCOL_HTTP, true, &b, &why));
+}
+
+static struct tbg_upstream *upstream(const char *server, int nr, bool least)
+{
+	struct tbg_upstream_terms terms = { .least = least, .health_path = "/h" };
+	struct tbg_upstream *u = tbg_upstream_new("x", &terms);
+	struct tbg_backend b;
+	const char *why;
+
+	if (!u || !tbg_backend_parse(server, TBG_PROTOCOL_HTTP, false, &b, &why))
+		abort();
+	while (nr--)
+		if (!tbg_upstream_add(u, &b))
+			abort();
+	return u;
+}
+
+KTAP_TEST(t_no_more_servers_than_there_is_room_for)
+{
+	struct tbg_upstream *u = upstream("unix:/x", TBG_BACKEND_MAX, false);
+
+	KTAP_CHECK(!tbg_upstream_add(u, &u->backends[0]));
+	tbg_upstream_put(u);
+}
+
+KTAP_TEST(t_sameness)
+{
+	struct tbg_upstream *a = upstream("unix:/x", 2, false);
+	struct tbg_upstream *b[] = {
+		upstream("unix:/x", 2, false), upstream("unix:/y", 2, false),
+		upstream("unix:/x", 3, false), upstream("unix:/x", 2, true),
+		upstream("unix:/x", 2, false),
+	};
+
+	b[4]->terms.keep_ms++;
+	for (int i = 0; i < 5; i++) {
+		KTAP_EQ(tbg_upstream_same(a, b[i]), !i);
+		KTAP_CHECK(a->id != b[i]->id && a->backends[0].id != b[i]->backends[0].id);
+		tbg_upstream_put(b[i]);
+	}
+	tbg_upstream_put(a);
 }
 
 KTAP_TEST(t_turns_failures_and_rest)
 {
-	struct tbg_upstream *u = calloc(1, sizeof(*u));
+	struct tbg_upstream *u = upstream("http://127.0.0.1:1", 3, false);
 	struct tbg_backend *b;
 
-	for (int i = 0; i < 3; i++)
-		tbg_upstream_add(u, "http://127.0.0.1:1");
 	for (unsigned int i = 0; i < 9; i++)
-		KTAP_EQ(tbg_upstream_choose(u, 0, 1)->id, i % 3);
-	KTAP_CHECK(tbg_upstream_choose(u, 5, 1)->id == 1);
+		KTAP_EQ(tbg_upstream_choose(u, 0, 1)->nr, i % 3);
+	KTAP_CHECK(tbg_upstream_choose(u, 5, 1)->nr == 1);
 	KTAP_CHECK(!tbg_upstream_choose(u, 7, 1));
 	for (int i = 0; i < TBG_BACKEND_FAILURES; i++)
 		tbg_backend_failed(&u->backends[1], 1);
 	for (int i = 0; i < 9; i++)
-		KTAP_CHECK(tbg_upstream_choose(u, 0, 2)->id != 1);
-	KTAP_EQ(tbg_upstream_choose(u, 5, 2)->id, 1);	/* better than none */
+		KTAP_CHECK(tbg_upstream_choose(u, 0, 2)->nr != 1);
+	KTAP_EQ(tbg_upstream_choose(u, 5, 2)->nr, 1);	/* better than none */
 	b = tbg_upstream_choose(u, 5, 2 + TBG_BACKEND_REST_NS);
-	KTAP_EQ(b->id, 1);
+	KTAP_EQ(b->nr, 1);
 	tbg_backend_worked(b);
 	tbg_backend_failed(b, 1ull << 40);
 	KTAP_CHECK(atomic_load(&b->rest_ns) < 1ull << 40);
-	u->least = true;
+	u->terms.least = true;
 	atomic_store(&u->backends[0].active, 2);
 	atomic_store(&u->backends[1].active, 1);
 	atomic_store(&u->backends[2].active, 3);
 	for (int i = 0; i < 3; i++)
-		KTAP_EQ(tbg_upstream_choose(u, 0, 1ull << 50)->id, 1);
-	free(u);
+		KTAP_EQ(tbg_upstream_choose(u, 0, 1ull << 50)->nr, 1);
+	tbg_upstream_put(u);
 }
 
 KTAP_MAIN()

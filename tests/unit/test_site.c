@@ -33,7 +33,7 @@ static void set(struct tbg_scope *s, const char *name, const char *value)
 	const char *why;
 	int row = tbg_setting_find(name);
 
-	if (row < 0 || !tbg_scope_set(s, row, value, roots, &why))
+	if (row < 0 || !tbg_scope_set(s, row, 0, value, roots, &why))
 		ktap_fail("%s %s: %s", name, value, row < 0 ? "no such" : why);
 }
 
@@ -41,7 +41,7 @@ static bool takes(const char *name, const char *value)
 {
 	struct tbg_scope *s = scope(NULL, TBG_SCOPE_TOP, "");
 	const char *why;
-	bool ret = tbg_scope_set(s, tbg_setting_find(name), value, roots, &why);
+	bool ret = tbg_scope_set(s, tbg_setting_find(name), 0, value, roots, &why);
 
 	tbg_scope_free(s);
 	return ret;

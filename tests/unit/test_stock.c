@@ -37,7 +37,7 @@ static struct tbg_uri uri_of(const char *text)
 {
 	const char *slash = strchr(text, '/');
 
-	return (struct tbg_uri){ text, strlen(text), slash - text };
+	return (struct tbg_uri){ text, strlen(text), slash - text, 0 };
 }
 
 static bool put(struct tbg_stock *s, const char *uri, const char *head,
@@ -162,7 +162,7 @@ KTAP_TEST(t_withdrawn_since_is_not_stored)
 	KTAP_CHECK(!put(s, "h/c", "", "", "1", seq));
 	seq = tbg_stock_seq(s);
 	for (int i = 0; i < 5000; i++)	/* more than are remembered */
-		tbg_stock_withdraw(s, &(struct tbg_uri){ "h/x", 3, 1 });
+		tbg_stock_withdraw(s, &(struct tbg_uri){ "h/x", 3, 1, 0 });
 	KTAP_CHECK(!put(s, "h/d", "", "", "1", seq));
 	tbg_stock_close(s);
 }

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Upstreams that the configuration names: beside files, several of them, over reloads."""
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
+import client                       # noqa: E402
+import conf                         # noqa: E402
+import ktap                         # noqa: E402
+import origin                       # noqa: E402
+from origin import END, ask, reply  # noqa: E402
+
+FRESH = "Cache-Control: max-age=60"
+
+
+@contextlib.contextmanager
+def served(text, *options, wire=False, nr=2, workers=1):
+    """A daemon of this configuration, with {0}, {1}... for its origins' URLs."""
+    with contextlib.ExitStack() as stack:
+        origins = [stack.enter_context(origin.Origin()) for _ in range(nr)]
+        c = conf.Conf("", "--workers", str(workers), *options, wire=wire)
+        for i, o in enumerate(origins):
+            text = text.replace("{%d}" % i, o.url)
+        c.save(text)
+        c.write("index.html", b"index")
+        c.write("file", b"a file")
+        c.write("api/file", b"never seen")
+        yield stack.enter_context(c), *origins
+
+
+def status(d):
+    words = [os.path.join(ktap.BUILD, "toboggan"), "--control", d.control, "--json", "status"]
+    return json.loads(subprocess.run(words, capture_output=True, check=True, timeout=client.WAIT_S).stdout)
+
+
+BESIDE = """
+upstream "app" { server = "{0}" }
+host "a" {
+    default = yes
+    root = "{root}"
+    location "/api" { upstream = "app" }
+    location "=/api/file/here" { root = "{root}/api" }
+    location "*.x" { upstream = {"{1}"} }
+}
+host "b" { upstream = "app" location "/file" { root = "{root}" } }
+"""
+
+
+def beside_files(wire):
+    with served(BESIDE, wire=wire) as (d, app, x):
+        for target in ("/api", "/api/x?q=1", "/api%2Fy", "/other"):
+            app.on(target, reply(200, b"app " + target.encode(), FRESH))
+        x.on("/p.x", reply(200, b"x"))
+        for _ in range(4):
+            for host, target, body in (("a", "/file", b"a file"), ("a", "/", b"index"), ("a", "/file?q", b"a file"),
+                                       ("a", "/api", b"app /api"), ("a", "/api/x?q=1", b"app /api/x?q=1"),
+                                       ("a", "/api%2Fy", b"app /api%2Fy"), ("a", "/p.x", b"x"), ("b", "/file", b"a file"),
+                                       ("b", "/other", b"app /other"), ("b", "/api", b"app /api")):
+                r = ask(d.address, "GET", target, host=host)
+                assert r.status == 200 and r.body == body, (host, target, r)
+        assert len(app.seen("/api")) == 2, "once for each host"
+        # what files refuse is refused for them alone
+        assert ask(d.address, "GET", "/x%2Ffile", host="a").status == 400
+        assert ask(d.address, "POST", "/file", body=b"x", host="a").status == 405
+        assert ask(d.address, "GET", "/none", host="a").status == 404
+        assert not [r for r in app.seen() + x.seen() if "file" in r.target or "none" in r.target]
+        for method, target in (("TRACE", "/api"), ("CONNECT", "h:1")):
+            assert ask(d.address, method, target, host="a").status == 405
+        with origin.Client(d.address) as c:     # all on one connection, pipelined
+            wanted = [("/file", b"a file"), ("/api", b"app /api"), ("/p.x", b"x")] * 30
+            c.send("".join(f"GET {t} HTTP/1.1\r\nHost: a\r\n\r\n" for t, _ in wanted).encode())
+            for t, body in wanted:
+                assert c.answer().body == body, t
+
+
+def t_files_and_upstreams_in_one_site():
+    beside_files(False)
+
+
+def t_files_and_upstreams_in_one_site_with_wire():
+    beside_files(True)
+
+
+def t_expectations_that_nobody_knows_are_417():
+    with served(BESIDE) as (d, app, x):
+        for target in ("/api", "/file"):
+            with origin.Client(d.address) as c:
+                c.send(f"GET {target} HTTP/1.1\r\nHost: a\r\nExpect: miracle\r\n\r\n".encode())
+                assert c.answer().status == 417, target
+        assert not app.seen() and not x.seen()
+
+
+def t_same_path_of_two_upstreams_is_two_objects():
+    text = """
+    upstream one { server = "{0}" }
+    upstream two { server = "{1}" }
+    host a { upstream = one }
+    host b { upstream = two }
+    """
+    with served(text) as (d, one, two):
+        for o, body in ((one, b"1"), (two, b"2")):
+            o.on("/same", reply(200, body, FRESH))
+        for _ in range(3):
+            for host, body in (("a", b"1"), ("b", b"2"), ("a:80", b"1"), ("B", b"2")):
+                assert ask(d.address, "GET", "/same", host=host).body == body, host
+        assert len(one.seen()) == 1 and len(two.seen()) == 1
+        # the same Host at another upstream is something else, though the URI is the same
+        d.reconfigure(text.replace("{0}", two.url).replace("{1}", one.url))
+        assert ask(d.address, "GET", "/same", host="a").body == b"2"
+        assert ask(d.address, "GET", "/same", host="b").body == b"1"
+
+
+def t_upstreams_have_their_own_servers_limits_and_health():
+    text = """
+    root = "{root}"
+    connect-timeout = 3s
+    upstream slow { server = "{0}" first-byte-timeout = 300ms }
+    upstream sick { server = {"{1}", "{2}"} health-path = "/health" health-interval = 50ms balance = least }
+    location /slow { upstream = slow }
+    location /sick { upstream = sick }
+    """
+    with served(text, nr=3) as (d, slow, sick, well):
+        slow.on("/slow", lambda c, r: time.sleep(3))
+        sick.on("/health", reply(500))
+        well.on("/health", reply(200))
+        for o in (sick, well):
+            o.on("/sick", reply(200, b"%d" % o.port))
+        assert ask(d.address, "GET", "/slow").status == 504
+        sick.wait("/health")
+        well.wait("/health")
+        deadline = time.monotonic() + client.WAIT_S
+        while not any(u["rests"] for u in status(d)["upstreams"]):
+            assert time.monotonic() < deadline
+        for _ in range(6):
+            assert ask(d.address, "GET", "/sick").body == b"%d" % well.port
+        assert not sick.seen("/sick")
+        assert [u["upstream"] for u in status(d)["upstreams"]] == ["slow", "sick", "sick"]
+        assert not slow.seen("/health")
+
+
+def t_unsafe_request_withdraws_what_another_upstream_answered():
+    text = 'upstream = "{0}"\nlocation "/two" { upstream = "{1}" }'
+    with served(text) as (d, one, two):
+        two.on("/two", reply(200, b"old", FRESH), reply(200, b"new", FRESH))
+        one.on("/post", reply(201, b"", "Location: /two"))
+        for want in (b"old", b"old"):
+            assert ask(d.address, "GET", "/two").body == want
+        assert ask(d.address, "POST", "/post", body=b"").status == 201
+        assert ask(d.address, "GET", "/two").body == b"new"
+
+
+RELOADS = 'root = "{root}"\nupstream "app" { server = "%s" }\nlocation "/api" { upstream = "app" }\n'
+
+
+def t_reload_leaves_an_upstream_that_stays_as_it_is():
+    with served(RELOADS % "{0}") as (d, app, _):
+        app.on("/api", reply(200, b"stored", FRESH))
+        app.on("/api/2", reply(200, b"x"))
+        for _ in range(3):
+            assert ask(d.address, "GET", "/api").body == b"stored"
+            assert ask(d.address, "GET", "/api/2").body == b"x"
+            d.reconfigure(RELOADS % app.url + 'location "/more" { expires = 1h }\n')
+        assert len(app.seen("/api")) == 1 and app.connections == 1
+        assert status(d)["upstreams"][0]["requests"] == 4
+
+
+def t_reload_exchanges_upstreams_while_requests_are_under_way():
+    with served(RELOADS % "{0}", workers=2) as (d, old, new):
+        go = threading.Event()
+
+        def slowly(c, r):
+            c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf ")
+            go.wait(client.WAIT_S)
+            c.send(b"whole")
+
+        old.on("/api/slow", slowly)
+        old.on("/api/late", lambda c, r: (go.wait(client.WAIT_S), c.send(reply(200, b"old")))[1])
+        old.on("/api", reply(200, b"old", FRESH))
+        new.on("/api", reply(200, b"new", FRESH))
+        with origin.Client(d.address) as c, origin.Client(d.address) as late:
+            c.send(b"GET /api/slow HTTP/1.1\r\nHost: a\r\n\r\n")
+            late.send(b"GET /api/late HTTP/1.1\r\nHost: a\r\n\r\n")
+            old.wait("/api/slow")
+            old.wait("/api/late")
+            assert ask(d.address, "GET", "/api").body == b"old"
+            d.reconfigure(RELOADS % new.url)
+            assert ask(d.address, "GET", "/api").body == b"new"
+            go.set()
+            assert c.answer().body == b"half whole"
+            assert late.answer().body == b"old"
+            assert c.request("GET", "/api").body == b"new"
+        old.wait_end("/api")        # idle connections of what is gone are gone
+        old.wait_end("/api/slow")
+        assert [u["server"] for u in status(d)["upstreams"]] == [new.url]
+
+
+def t_reload_between_files_and_upstreams():
+    files = 'root = "{root}"\n'
+    with served(files) as (d, app, _):
+        app.on("/file", reply(200, b"app", FRESH))
+        for _ in range(3):
+            for _ in range(2):
+                assert ask(d.address, "GET", "/file").body == b"a file"
+            d.reconfigure(f'upstream = "{app.url}"\n')
+            for _ in range(2):
+                assert ask(d.address, "GET", "/file").body == b"app"
+            d.reconfigure(files)
+
+
+def t_many_reloads_under_load_lose_nothing():
+    with served(RELOADS % "{0}", workers=2) as (d, one, two):
+        for o in (one, two):
+            o.on("/api", reply(200, b"x" * 3000))
+        wrong, stop = [], threading.Event()
+
+        def load():
+            try:
+                with origin.Client(d.address) as c:
+                    while not stop.is_set():
+                        r = c.request("GET", "/api")
+                        if r.body != b"x" * 3000:
+                            wrong.append(r)
+            except (OSError, EOFError) as e:
+                wrong.append(e)
+
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for i in range(20):
+            d.reconfigure(RELOADS % (one, two)[i % 2].url)
+        stop.set()
+        for t in threads:
+            t.join()
+        assert not wrong, wrong[:3]
+        assert len(one.seen()) > 0 and len(two.seen()) > 0
+
+
+def t_unix_sockets():
+    client.let_others_in()
+    with origin.Origin(unix=True) as up, served('root = "{root}"\n', nr=0) as (d,):
+        up.on("/u", reply(200, b"unix"))
+        d.reconfigure(f'root = "{{root}}"\nupstream u {{ server = "{up.url}" }}\nlocation /u {{ upstream = u }}\n')
+        assert ask(d.address, "GET", "/u").body == b"unix"
+        assert ask(d.address, "GET", "/file").body == b"a file"
+
+
+def t_server_that_does_not_answer_is_502():
+    def ends(_c, _r):
+        return END
+
+    with served('root = "{root}"\nupstream a { server = "127.0.0.1:9" }\nlocation /a { upstream = a }\n'
+                'location /b { upstream = "{0}" }\n', nr=1) as (d, o):
+        o.on("/b", ends)
+        for target in ("/a", "/b"):
+            assert ask(d.address, "GET", target).status == 502, target
+        assert ask(d.address, "GET", "/file").body == b"a file"
+
+
+if __name__ == "__main__":
+    ktap.run(globals())
