@@ -1254,7 +1254,8 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 	if (blocked(c)) {
 		if (age_ms > o->send_ms) {
 			tbg_stat_add(&w->stats.timeouts, 1);
-			tbg_conn_kill(w, c);
+			if (!c->traffic->transfer || !tbg_transfer_late(c->traffic->transfer))
+				tbg_conn_kill(w, c);
 		}
 		return;
 	}

@@ -2,8 +2,9 @@
 /*
  * One request to an upstream, on one connection after the other until one
  * answers. A request is sent again only if no byte of an answer came and it
- * was either never sent, or is idempotent and had been sent on a connection
- * from the pool, which the server may have closed at that moment.
+ * was either never sent, or is idempotent: then to another server, or to the
+ * same on a new connection after one from the pool, which it may have closed
+ * at that moment.
  *
  * What is received goes where it stays: the head into the connection's buffer,
  * the body into the pieces that the client is served from and that are stored.
@@ -24,12 +25,14 @@
 #include "fetch.h"
 #include "health.h"
 #include "server.h"
+#include "spool.h"
 
 #define INTERIMS_MAX	32		/* 1xx responses ahead of one */
 #define PIECE_FIRST	(16u << 10)
 #define PIECE_MORE	(64u << 10)
 #define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
 #define BACKLOG_LOW	(256u << 10)	/* and go on */
+#define SPOOL_PIECE	(64u << 10)	/* of a body, at a time */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
 
 /* Lets go of the connection. keep: it is in order. */
@@ -105,6 +108,10 @@ static void head_make(struct tbg_transfer *x)
 		.expect = x->expecting,
 	};
 
+	if (x->spool) {
+		f.framing = TBG_FRAMING_LENGTH;
+		f.length = x->spool->len;
+	}
 	x->alone = x->selected && !x->plain;
 	if (x->alone) {
 		const struct tbg_stored *s = x->selected;
@@ -130,6 +137,7 @@ static void request_begin(struct tbg_transfer *x)
 	x->sent_ns = x->w->now_ns;
 	x->stamp_ms = x->w->now_ms;
 	x->seq = tbg_stock_seq(x->w->s->stock);
+	x->spool_sent = 0;
 	if (!x->o->recv.busy)
 		tbg_origin_recv(x->w, x->o, x->o->head, TBG_RESPONSE_HEAD_MAX);
 	next_send(x);
@@ -169,8 +177,9 @@ void tbg_fetch_begin(struct tbg_transfer *x)
 	const struct tbg_message *m = &x->m;
 
 	x->running = true;
-	x->up_body = m->chunked || m->content_length || x->tunnel;
+	x->up_body = !x->spool && (m->chunked || m->content_length || x->tunnel);
 	x->expecting = m->expect_continue && x->up_body;
+	tbg_frame_end(&x->up_frame);
 	tbg_frame_begin(&x->up_frame,
 			x->tunnel ? TBG_FRAMING_CLOSE :
 			m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
@@ -272,6 +281,29 @@ static bool body_take(struct tbg_transfer *x)
 	return x->up_nr;
 }
 
+/* Takes more of what lies in the spool. False: nothing to send. */
+static bool spool_take(struct tbg_transfer *x)
+{
+	ssize_t n;
+
+	if (!x->up_data)
+		x->up_data = malloc(SPOOL_PIECE);
+	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, SPOOL_PIECE)
+		       : -ENOMEM;
+	if (n < 0)
+		tbg_fetch_fail(x, 503);
+	if (n <= 0)
+		return false;
+	x->spool_sent += n;
+	up_add(x, x->up_data, n);
+	return true;
+}
+
+static bool spool_left(const struct tbg_transfer *x)
+{
+	return x->spool && x->spool_sent < x->spool->len;
+}
+
 /* Sends what there is, if nothing is being sent. */
 static void next_send(struct tbg_transfer *x)
 {
@@ -286,6 +318,11 @@ static void next_send(struct tbg_transfer *x)
 		x->up_head_done = true;
 		up_add(x, x->up_head.text, x->up_head.len);
 		up_submit(x);
+		return;
+	}
+	if (x->spool) {
+		if (spool_take(x))
+			up_submit(x);
 		return;
 	}
 	/* a tunnel's bytes wait for the 101 */
@@ -339,9 +376,11 @@ static bool try_again(struct tbg_transfer *x)
 {
 	struct tbg_origin *o = x->o;
 
-	if (!o->reused || o->head_len || x->interims || x->body_begun ||
-	    o->send.busy || !tbg_method_idempotent(x->m.method))
+	if (o->head_len || x->interims || x->body_begun || o->send.busy ||
+	    !tbg_method_idempotent(x->m.method))
 		return false;
+	if (!o->reused)
+		backend_failed(x);
 	x->up_nr = 0;
 	x->fresh_only = true;
 	origin_end(x, false);
@@ -415,7 +454,7 @@ static void store(struct tbg_transfer *x)
 /* The response has ended as it should. */
 static void response_end(struct tbg_transfer *x)
 {
-	bool keep = !x->r.close && !x->extra && !x->up_body && !x->up_nr &&
+	bool keep = !x->r.close && !x->extra && !x->up_body && !x->up_nr && !spool_left(x) &&
 		    !x->up_failed && !tbg_frame_closes(&x->frame);
 	bool filling = x->filling;
 
@@ -623,7 +662,7 @@ static void validated(struct tbg_transfer *x, const char *fields, size_t len)
 {
 	struct tbg_stored *s = freshened(x, fields, len);
 	bool keep = !x->r.close && x->o->head_len == x->head_off + x->r.len &&
-		    !x->up_nr && !x->up_body;
+		    !x->up_nr && !x->up_body && !spool_left(x);
 	struct tbg_wish get = x->wish;
 	bool storable;
 
@@ -850,7 +889,7 @@ static void heads_eat(struct tbg_transfer *x)
 /* Bytes from before our request: the rest of what others were told, or worse. */
 static bool unasked(const struct tbg_transfer *x)
 {
-	if (x->o->head_len || x->body_begun)
+	if (x->o->head_len || x->body_begun || x->spool_sent)
 		return false;
 	return x->o->reused ? !tbg_origin_asked(x->o) : !x->o->sent;
 }

@@ -215,7 +215,9 @@ static bool set_header_max(struct given *g, const char *v)
 	X("upstream-keep", "TIME", "how long a connection waits for its next request (30s)") \
 	X("health-path", "PATH", "what servers are asked for to see whether they are well") \
 	X("health-interval", "TIME", "between two such checks (5s)") \
-	X("body-max", "SIZE", "bytes of a request's body (1M; for an upstream any)")
+	X("body-max", "SIZE", "bytes of a request's body (1M; for an upstream any)") \
+	X("body-buffer", "SIZE", "receive bodies whole, and keep so much of one in memory (off)") \
+	X("body-folder", "DIR", "for the rest of such bodies (/var/tmp)")
 
 struct option_row {
 	const char *name;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #include "limits.h"
 #include "mime.h"
@@ -22,6 +23,7 @@
 #define LOCATIONS_MAX	1000	/* of a site */
 #define MIME_TYPES	"/etc/mime.types"
 #define INDEX		"index.html"
+#define BODY_FOLDER	"/var/tmp"
 #define BODY_MAX_UNSAID	(UINT64_MAX - 1)
 
 /* What a setting may put its value into. */
@@ -302,6 +304,35 @@ static bool set_body_max(struct target *t, const char *v)
 	return tbg_value_size(v, 0, 1ull << 40, &t->location->body_max);
 }
 
+static bool set_body_buffer(struct target *t, const char *v)
+{
+	uint64_t bytes;
+
+	t->location->body_buffer = -1;
+	if (!strcmp(v, "off"))
+		return true;
+	if (!tbg_value_size(v, 0, 1ull << 30, &bytes))
+		return false;
+	t->location->body_buffer = bytes;
+	return true;
+}
+
+static bool set_body_folder(struct target *t, const char *v)
+{
+	struct stat st;
+
+	if (*v != '/')
+		return false;
+	if (stat(v, &st))
+		t->why = strerror(errno);
+	else if (!S_ISDIR(st.st_mode))
+		t->why = strerror(ENOTDIR);
+	if (*t->why)
+		return false;
+	t->location->body_folder = tbg_sites_text(t->sites, v);
+	return t->location->body_folder;
+}
+
 static bool host_valid(const char *v)
 {
 	char name[TBG_PATH_MAX];
@@ -365,6 +396,8 @@ static bool set_types(struct target *t, const char *v)
 	X("headers", headers, T | H | L | M, true, "\"Name: value\", of fields that the daemon does not make itself") \
 	X("cookies", cookies, T | H | L, false, "pass or ignore") \
 	X("body-max", body_max, T | H | L, false, "a size up to 1024G, such as 512, 64K or 8M") \
+	X("body-buffer", body_buffer, T | H | L, false, "a size up to 1024M, such as 64K, or off") \
+	X("body-folder", body_folder, T | H | L, false, "a folder, from its slash on") \
 	X("alias", alias, H, true, "names of hosts, or *. and a name") \
 	X("default", default, H, false, "yes or no") \
 	X("media-types", media_types, T, false, "a file of \"type suffix ...\" lines") \
@@ -799,13 +832,18 @@ static int location_make(struct making *m, struct tbg_location *l,
 			 const struct tbg_scope *own)
 {
 	struct tbg_upstream_terms terms = { 0 };
-	struct target t = { .sites = m->sites, .location = l, .terms = &terms };
+	struct target t = {
+		.sites = m->sites, .location = l, .terms = &terms, .why = "",
+	};
 	const struct tbg_scope *scopes[] = { own, host, m->top };
 	const struct tbg_scope *last = own ?: host ?: m->top;
 	bool ok;
 	int err;
 
-	*l = (struct tbg_location){ .root = -1, .body_max = BODY_MAX_UNSAID };
+	*l = (struct tbg_location){
+		.root = -1, .body_max = BODY_MAX_UNSAID, .body_buffer = -1,
+		.body_folder = BODY_FOLDER,
+	};
 	location_match(l, m->sites, own ? own->title : "/");
 	ok = text_list_add(&t, &l->index, &l->index_nr, INDEX);
 	for (int i = 2; i >= 0; i--)

@@ -64,6 +64,8 @@ struct tbg_location {
 	bool autoindex;
 	bool cookies_pass;		/* kernel tiers leave a Cookie to us */
 	uint64_t body_max;		/* bytes of a request's body; more: 413 */
+	int64_t body_buffer;		/* of it in memory, received whole; -1: as it comes */
+	const char *body_folder;	/* for what is more than that */
 	struct tbg_policy *policies;	/* of outer scopes first */
 	unsigned int policies_nr;
 	struct tbg_error_page *error_pages;

@@ -15,15 +15,15 @@
 #include "conn.h"
 #include "deliver.h"
 #include "fetch.h"
+#include "gather.h"
 #include "server.h"
+#include "spool.h"
 #include "transfer.h"
 
 #define WAITS_MAX	2		/* for others' fetches, then our own */
 #define WAIT_MS		15000		/* for one of them */
 #define REFRESH_S	10		/* least lifetime that is refreshed ahead */
 #define REFRESH_PART	10		/* of it, before its end */
-
-static void decide(struct tbg_transfer *x);
 
 /* Life */
 
@@ -46,6 +46,7 @@ static void transfer_free(struct tbg_transfer *x)
 	tbg_lines_free(&x->pre);
 	tbg_lines_free(&x->post);
 	tbg_upstream_put(x->upstream);
+	tbg_spool_free(x->spool);
 	free(x->up_data);
 	free(x->uri_text);
 	free(x->req);
@@ -80,6 +81,7 @@ void tbg_transfer_abandon(struct tbg_transfer *x)
 {
 	tbg_transfer_hold(x);
 	x->c = NULL;
+	x->gathering = false;
 	if (x->waiting) {
 		x->waiting = false;
 		tbg_stock_leave(x->w->s->stock, &x->waiter);
@@ -476,7 +478,7 @@ static void go(struct tbg_transfer *x)
 	}
 }
 
-static void decide(struct tbg_transfer *x)
+void tbg_transfer_decide(struct tbg_transfer *x)
 {
 	bool body = x->m.chunked || x->m.content_length;
 
@@ -544,9 +546,19 @@ static bool loops(const struct tbg_transfer *x)
 	return false;
 }
 
+/* HTTP/1.0 has bodies that end with the connection, which is no end at all. */
+static bool without_length(const struct tbg_message *m)
+{
+	return !m->minor && !m->has_length && !m->chunked &&
+	       (m->method == TBG_METHOD_POST || m->method == TBG_METHOD_PUT ||
+		m->method == TBG_METHOD_PATCH);
+}
+
 /* A status that answers at once; 0: none. */
 static unsigned int refusal(const struct tbg_transfer *x)
 {
+	if (without_length(&x->m))
+		return 411;
 	if (x->m.content_length > x->body_max ||
 	    x->m.content_length > INT64_MAX)
 		return 413;
@@ -579,11 +591,13 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	status = refusal(x);
 	if (status) {
 		/* a body is never read */
-		x->up_body = m->chunked || m->content_length;
+		x->up_body = m->chunked || m->content_length || status == 411;
 		tbg_deliver_error(x, status);
 		tbg_deliver_push(x);
+	} else if (tbg_gather_wanted(x, location)) {
+		tbg_gather_begin(x, location);
 	} else {
-		decide(x);
+		tbg_transfer_decide(x);
 	}
 	x->starting = false;
 	tbg_transfer_release(x);
@@ -607,7 +621,9 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 void tbg_transfer_input(struct tbg_transfer *x)
 {
 	tbg_transfer_hold(x);
-	if (x->running)
+	if (x->gathering)
+		tbg_gather_input(x);
+	else if (x->running)
 		tbg_fetch_input(x);
 	tbg_transfer_release(x);
 }
@@ -624,8 +640,21 @@ void tbg_transfer_writable(struct tbg_transfer *x)
 
 bool tbg_transfer_waits_client(const struct tbg_transfer *x)
 {
-	return x->blocked || (x->up_body && !x->up_nr && x->up_head_done &&
+	return x->blocked || x->gathering || (x->up_body && !x->up_nr && x->up_head_done &&
 			      !x->head_done);
+}
+
+bool tbg_transfer_late(struct tbg_transfer *x)
+{
+	if (x->begun || !x->up_body || x->tunnel)
+		return false;
+	tbg_transfer_hold(x);
+	x->gathering = false;
+	tbg_fetch_stop(x);
+	tbg_deliver_error(x, 408);
+	tbg_deliver_push(x);
+	tbg_transfer_release(x);
+	return true;
 }
 
 static void check(struct tbg_transfer *x)

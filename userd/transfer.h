@@ -42,6 +42,8 @@ enum tbg_fwd {
 #undef X
 };
 
+struct tbg_spool;
+
 struct tbg_transfer {
 	struct tbg_worker *w;
 	struct tbg_conn *c;		/* NULL: nobody is to be answered (now) */
@@ -49,6 +51,7 @@ struct tbg_transfer {
 	unsigned int holds;		/* calls that are still using it */
 	unsigned int origins_nr;	/* connections that may use its memory */
 	bool starting;			/* conn.c goes on by itself */
+	bool gathering;			/* the body is being received, see gather.h */
 	bool running;			/* the fetch has not ended */
 	bool listed;
 
@@ -90,6 +93,8 @@ struct tbg_transfer {
 	uint8_t up_nr;
 	bool up_head_done, up_body, up_failed, expecting, tunnel;
 	bool body_begun;		/* cannot be sent again */
+	struct tbg_spool *spool;	/* the body, whole; NULL: as it comes */
+	uint64_t spool_sent;
 	struct tbg_frame up_frame;
 	uint64_t body_len;
 	uint8_t *up_data;
@@ -140,6 +145,8 @@ void tbg_transfer_writable(struct tbg_transfer *x);
 void tbg_transfer_abandon(struct tbg_transfer *x);
 /* Is it the client that we wait for? */
 bool tbg_transfer_waits_client(const struct tbg_transfer *x);
+/* It does not send its body: 408. False: that cannot be said any more. */
+bool tbg_transfer_late(struct tbg_transfer *x);
 
 /* health.c: a request of our own to one server, held. NULL: no memory. */
 struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
@@ -158,6 +165,9 @@ static inline void tbg_transfer_hold(struct tbg_transfer *x)
 	x->holds++;
 }
 void tbg_transfer_release(struct tbg_transfer *x);
+
+/* The request is there as far as it has to be: what answers it? */
+void tbg_transfer_decide(struct tbg_transfer *x);
 
 /* Answers with a stored response; takes over the reference. */
 void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit);

@@ -92,6 +92,8 @@ BAD = {
     "upstream-keep": ("30s", ["", "0", "x"]),
     "health-path": ("/health", ["", "health", "/a b", "/a#b", "/" + "x" * 512]),
     "health-interval": ("5s", ["", "0", "x"]),
+    "body-buffer": ("64K", ["", "x", "-1", "on", "1.5M", "2000M"]),
+    "body-folder": ("slash", ["", "tmp"]),
     "body-max": ("8M", ["", "x", "-1", "1.5M", "00x", "2000G"]),
 }
 
@@ -161,6 +163,8 @@ def t_what_is_missing_is_named():
     none = "/nonexistent/x"
     fails(1, [none], *base(root=none))
     fails(1, [os.path.join(folder, "file"), "folder"], *base(root=os.path.join(folder, "file")))
+    fails(1, ["--body-folder", none, "No such file"], *base(body_folder=none))
+    fails(1, ["--body-folder", "Not a directory"], *base(body_folder=os.path.join(folder, "file")))
     fails(1, ["nosuch0"], *base(wire="nosuch0"))
     fails(1, ["nosuch0"], *base(wire="lo,nosuch0"))
     fails(1, ["no-such-user"], *base(user="no-such-user"))

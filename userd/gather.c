@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The body is taken off its framing as it comes and put into a spool; limits
+ * are looked at before that. The client's trailer fields are dropped: what
+ * follows has a length.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "conn.h"
+#include "deliver.h"
+#include "gather.h"
+#include "spool.h"
+#include "transfer.h"
+
+bool tbg_gather_wanted(const struct tbg_transfer *x, const struct tbg_location *l)
+{
+	return (x->m.chunked || x->m.content_length) && l->body_buffer >= 0;
+}
+
+/* What is left of the body is never read, and so the connection ends. */
+static void refuse(struct tbg_transfer *x, unsigned int status)
+{
+	x->gathering = false;
+	tbg_deliver_error(x, status);
+	tbg_deliver_push(x);
+}
+
+void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l)
+{
+	const struct tbg_message *m = &x->m;
+
+	x->up_body = true;
+	x->spool = tbg_spool_new(l->body_buffer, l->body_folder);
+	if (!x->spool) {
+		refuse(x, 503);
+		return;
+	}
+	x->gathering = true;
+	tbg_frame_begin(&x->up_frame, m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
+			m->content_length);
+	if (!m->expect_continue)
+		return;
+	tbg_deliver_interim(x, 100, "Continue", 8, "", 0);
+	tbg_deliver_push(x);
+}
+
+/* Of len bytes at b; 0, or a status. */
+static unsigned int eat(struct tbg_transfer *x, uint8_t *b, size_t len,
+			enum tbg_parsed *ret)
+{
+	size_t used = 0, data = 0;
+
+	*ret = tbg_frame_eat(&x->up_frame, b, len, &used, &data);
+	x->taken += used;
+	x->body_len += data;
+	if (*ret == TBG_PARSED_BAD)
+		return 400;
+	if (x->body_len > x->body_max)
+		return 413;
+	if (tbg_spool_add(x->spool, b, data) ||
+	    !tbg_conn_input_back(x->c, b + used, len - used))
+		return 503;
+	return 0;
+}
+
+void tbg_gather_input(struct tbg_transfer *x)
+{
+	enum tbg_parsed p = TBG_PARSED_MORE;
+	unsigned int status;
+	uint32_t len;
+	uint8_t *b = tbg_conn_input_take(x->c, &len);
+
+	if (b) {
+		status = eat(x, b, len, &p);
+		free(b);
+		if (status) {
+			refuse(x, status);
+			return;
+		}
+	}
+	if (p == TBG_PARSED_DONE) {
+		x->gathering = x->up_body = false;
+		tbg_transfer_decide(x);
+	} else if (x->c->eof) {
+		tbg_conn_kill(x->w, x->c);	/* it has ended within its body */
+	} else {
+		tbg_conn_input_more(x->w, x->c);
+	}
+}

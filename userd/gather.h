@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A request whose body is received whole before anything is done with it: what
+ * it is sent to needs its length, or is to be kept from slow clients. Between
+ * the begin of a transfer and its deciding what answers.
+ */
+#ifndef TBG_USERD_GATHER_H
+#define TBG_USERD_GATHER_H
+
+#include <stdbool.h>
+
+struct tbg_location;
+struct tbg_transfer;
+
+bool tbg_gather_wanted(const struct tbg_transfer *x, const struct tbg_location *l);
+
+/* Then tbg_transfer_decide(), or an error. */
+void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l);
+
+/* There may be more of the body, or its end. */
+void tbg_gather_input(struct tbg_transfer *x);
+
+#endif

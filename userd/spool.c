@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Writes and reads go through the page cache and are as large as what a receive
+ * brings: none waits for a disk unless memory is short.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "spool.h"
+
+#define ROOM_FIRST 4096
+
+struct tbg_spool *tbg_spool_new(uint64_t memory_max, const char *folder)
+{
+	struct tbg_spool *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->memory_max = memory_max;
+	s->folder = strdup(folder);
+	s->fd = -1;
+	if (s->folder)
+		return s;
+	free(s);
+	return NULL;
+}
+
+void tbg_spool_free(struct tbg_spool *s)
+{
+	if (!s)
+		return;
+	if (s->fd >= 0)
+		close(s->fd);
+	free(s->folder);
+	free(s->memory);
+	free(s);
+}
+
+static int memory_add(struct tbg_spool *s, const uint8_t *b, size_t len)
+{
+	size_t room = s->memory_room ?: ROOM_FIRST;
+	uint8_t *more;
+
+	while (room < s->memory_len + len)
+		room *= 2;
+	if (room != s->memory_room) {
+		more = realloc(s->memory, room);
+		if (!more)
+			return -ENOMEM;
+		s->memory = more;
+		s->memory_room = room;
+	}
+	memcpy(s->memory + s->memory_len, b, len);
+	s->memory_len += len;
+	s->len += len;
+	return 0;
+}
+
+/* Without a name from the begin, or, where that cannot be, soon without one. */
+static int file_open(const char *folder)
+{
+	char name[4096];
+	int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600);
+
+	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
+		return fd;
+	if (snprintf(name, sizeof(name), "%s/toboggan-XXXXXX", folder) >= (int)sizeof(name)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	fd = mkostemp(name, O_CLOEXEC);
+	if (fd >= 0)
+		unlink(name);
+	return fd;
+}
+
+static int file_add(struct tbg_spool *s, const uint8_t *b, size_t len)
+{
+	if (s->fd < 0) {
+		s->fd = file_open(s->folder);
+		if (s->fd < 0)
+			return -errno;
+	}
+	while (len) {
+		ssize_t n = pwrite(s->fd, b, len, s->len - s->memory_len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -ENOSPC;
+		s->len += n;
+		b += n;
+		len -= n;
+	}
+	return 0;
+}
+
+int tbg_spool_add(struct tbg_spool *s, const uint8_t *b, size_t len)
+{
+	uint64_t room = s->memory_max - s->memory_len;
+	size_t first = len < room ? len : room;
+	int err = 0;
+
+	if (first)
+		err = memory_add(s, b, first);
+	if (err || first == len)
+		return err;
+	return file_add(s, b + first, len - first);
+}
+
+ssize_t tbg_spool_read(const struct tbg_spool *s, uint64_t off, uint8_t *b,
+		       size_t size)
+{
+	ssize_t n;
+
+	if (off >= s->len)
+		return 0;
+	if (off < s->memory_len) {
+		n = s->memory_len - off < size ? s->memory_len - off : size;
+		memcpy(b, s->memory + off, n);
+		return n;
+	}
+	do {
+		n = pread(s->fd, b, size, off - s->memory_len);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	return n ?: -EIO;	/* shorter than it was written */
+}
