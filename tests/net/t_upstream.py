@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """The reverse proxy: heads, bodies, connections, servers, tunnels; nginx behind it."""
+import hashlib
 import itertools
 import json
 import os
@@ -394,6 +395,15 @@ def t_huge_upload_in_constant_memory():
     assert got[0] == HUGE and most[0] < 64 << 10, (got, most)
 
 
+def kernel_buffers():
+    """Bytes that the kernel may keep of one connection, both ends together."""
+    both = 0
+    for name in ("tcp_rmem", "tcp_wmem"):
+        with open(f"/proc/sys/net/ipv4/{name}", encoding="ascii") as f:
+            both += int(f.read().split()[2])
+    return both
+
+
 def t_slow_client_holds_the_upstream_back():
     sent = [0]
 
@@ -412,7 +422,7 @@ def t_slow_client_holds_the_upstream_back():
         c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
         c.head()
         o.wait_end(p)               # the upstream has given up
-        assert sent[0] < 32 << 20, f"{sent[0]} bytes were taken for a client that reads none"
+        assert sent[0] < kernel_buffers() + (16 << 20), f"{sent[0]} bytes were taken for a client that reads none"
     assert rss_kb(d) < 64 << 10
 
 
@@ -480,6 +490,28 @@ def t_no_second_try_after_a_byte_or_on_a_new_connection():
     p = path()
     o.on(p, END)
     assert ask(d.address, "GET", p).status == 502 and len(o.seen(p)) == 1
+
+
+def t_idempotent_request_goes_to_another_server_when_one_dies():
+    """Before a byte of an answer; what is not idempotent is sent once."""
+    with origin.Origin() as dies, origin.Origin() as good, proxy(dies.url, good.url) as p:
+        good.on("/", lambda c, r: c.send(reply(200, b"good")))
+        dies.on("/", lambda c, r: END)
+        for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
+            for _ in range(4):
+                assert ask(p.address, method, "/").status == 200, method
+        assert dies.seen(), "it was never its turn"
+    with origin.Origin() as dies, origin.Origin() as good, proxy(dies.url, good.url) as p:
+        good.on("/", reply(200, b"good"))
+        dies.on("/", lambda c, r: END)
+        got = [ask(p.address, "POST", "/", body=b"x").status for _ in range(2)]
+        assert sorted(got) == [200, 502], got
+        assert len(dies.seen()) == len(good.seen()) == 1
+    with origin.Origin() as one, origin.Origin() as two, proxy(one.url, two.url) as p:
+        for o_ in (one, two):
+            o_.on("/", lambda c, r: END)
+        assert ask(p.address, "GET", "/").status == 502
+        assert len(one.seen()) == len(two.seen()) == 1, "each is asked once"
 
 
 def t_servers_take_turns():
@@ -894,6 +926,119 @@ def t_nginx_behind():
                 assert ask(p.address, "GET", "/old").status == 301
                 assert ask(p.address, "GET", "/none").status == 404
                 assert ask(p.address, "PUT", "/small.txt", body=b"x" * 100000).status == 405
+
+
+APP = """
+import hashlib
+
+def app(env, start):
+    path, size = env["PATH_INFO"], int(env.get("CONTENT_LENGTH") or 0)
+    if path == "/stream":
+        start("200 OK", [("Content-Type", "text/plain"), ("X-Host", env["HTTP_HOST"])])
+        return (b"%d," % i for i in range(20000))
+    if path == "/fresh":
+        start("200 OK", [("Cache-Control", "max-age=60"), ("Content-Length", "5"), ("ETag", '"e"')])
+        return [b"fresh"]
+    if path == "/upload":
+        total, got = hashlib.sha256(), 0
+        while got < size:
+            piece = env["wsgi.input"].read(min(size - got, 65536))
+            if not piece:
+                break
+            total.update(piece)
+            got += len(piece)
+        body = ("%s %d %s" % (env["REQUEST_METHOD"], got, total.hexdigest())).encode()
+        start("200 OK", [("Content-Length", str(len(body)))])
+        return [body]
+    if path == "/fails":
+        raise ValueError("as it should")
+    start("404 Not Found", [("Content-Length", "0")])
+    return [b""]
+"""
+
+
+class Application:
+    """A WSGI server of the distribution with that application, on a Unix or a TCP socket."""
+
+    def __init__(self, name, unix):
+        self.folder = tempfile.mkdtemp(prefix="tbg-app-")
+        os.chmod(self.folder, 0o755)
+        with open(f"{self.folder}/tbgapp.py", "w", encoding="ascii") as f:
+            f.write(APP)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        self.address = f"{self.folder}/sock" if unix else ("127.0.0.1", port)
+        self.url = f"unix:{self.folder}/sock" if unix else f"http://127.0.0.1:{port}"
+        if name == "gunicorn":
+            words = ["gunicorn", "--worker-class", "gthread", "--threads", "4", "--bind",
+                     self.url if unix else f"127.0.0.1:{port}"]
+        else:
+            words = ["waitress-serve", f"--unix-socket={self.folder}/sock", "--unix-socket-perms=666"] if unix else \
+                ["waitress-serve", f"--listen=127.0.0.1:{port}"]
+        if not shutil.which(words[0], path="/usr/bin"):
+            raise ktap.Skip(f"no {name}")
+        with open(f"{self.folder}/log", "wb") as log:
+            self.process = subprocess.Popen(["/usr/bin/" + words[0], *words[1:], "tbgapp:app"], cwd=self.folder,
+                                            stdout=log, stderr=log, start_new_session=True,
+                                            env={**os.environ, "PYTHONPATH": self.folder})
+
+    def __enter__(self):
+        deadline = time.monotonic() + client.WAIT_S
+        while True:
+            try:
+                with socket.socket(socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET) as s:
+                    s.connect(self.address)
+                if isinstance(self.address, str):
+                    os.chmod(self.address, 0o777)
+                return self
+            except OSError:
+                assert time.monotonic() < deadline and self.process.poll() is None, self.log()
+                time.sleep(0.05)
+
+    def log(self):
+        with open(f"{self.folder}/log", encoding="utf-8", errors="replace") as f:
+            return f.read()[-2000:]
+
+    def __exit__(self, *why):
+        os.killpg(self.process.pid, signal.SIGTERM)
+        self.process.wait(client.WAIT_S)
+        shutil.rmtree(self.folder)
+
+
+def application(name):
+    client.let_others_in()
+    body, stream = os.urandom(3 << 20), b"".join(b"%d," % i for i in range(20000))
+    for unix in (False, True):
+        with Application(name, unix) as app, proxy(app.url, workers=2) as p:
+            for _ in range(3):
+                r = ask(p.address, "GET", "/stream", host="some.host")
+                assert r.body == stream and r.field("X-Host") == "some.host", (r, app.log())
+                r = ask(p.address, "PUT", "/upload", body=body)
+                assert r.body.decode() == f"PUT {len(body)} {hashlib.sha256(body).hexdigest()}", (r, app.log())
+                assert ask(p.address, "GET", "/fails").status == 500
+                assert ask(p.address, "HEAD", "/none").status == 404
+            assert not ask(p.address, "GET", "/fresh").hit
+            assert ask(p.address, "GET", "/fresh").hit
+            with origin.Client(p.address) as c:
+                for _ in range(20):
+                    assert c.request("POST", "/upload", body=b"abc").body.startswith(b"POST 3 "), app.log()
+        # chunked with a length by the time it arrives: WSGI knows no other bodies
+        with Application(name, unix) as app, proxy(app.url, options=("--body-buffer", "64K")) as p, \
+                origin.Client(p.address) as c:
+            c.send(b"POST /upload HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for i in range(0, len(body), 50000):
+                c.send(b"%x\r\n" % len(body[i:i + 50000]) + body[i:i + 50000] + b"\r\n")
+            c.send(b"0\r\n\r\n")
+            assert c.answer().body.decode() == f"POST {len(body)} {hashlib.sha256(body).hexdigest()}", app.log()
+
+
+def t_gunicorn_behind():
+    application("gunicorn")
+
+
+def t_waitress_behind():
+    application("waitress")
 
 
 if __name__ == "__main__":
