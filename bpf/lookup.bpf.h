@@ -148,7 +148,7 @@ __attribute__((noinline)) int tbg_find_status(struct tbg_scratch *s,
 	if (!s || !e)
 		return -TBG_WHY_OFF;
 	return tbg_condition(&s->head, &s->req, e->etag, e->etag_len,
-			     e->modified);
+			     e->modified_s);
 }
 
 /*

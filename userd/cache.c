@@ -444,10 +444,10 @@ static int index_update(struct tbg_cache *c, struct node *n)
 		.path_len = o->path_len,
 		.etag_len = o->etag_len,
 		.flags = o->flags,
+		.modified_s = o->modified_s,
 	};
 
 	memcpy(e.etag, o->etag, sizeof(e.etag));
-	memcpy(e.modified, o->modified, sizeof(e.modified));
 	memcpy(e.path, o->path, o->path_len);
 	return bpf_map_update_elem(c->maps->index_fd, &o->key, &e, BPF_ANY);
 }

@@ -37,8 +37,7 @@ struct tbg_object {
 	char *path;			/* NUL-terminated */
 	char *name;			/* file, relative to the root, no leading / */
 	char etag[40];			/* with quotes, zero-padded */
-	char modified[32];		/* IMF-fixdate, zero-padded */
-	int64_t modified_s;		/* the same, seconds since 1970 */
+	int64_t modified_s;		/* Last-Modified, seconds since 1970 */
 	struct {			/* the file's identity, for revalidation */
 		uint64_t dev, ino, size;
 		int64_t mtime_ns, ctime_ns;
@@ -72,7 +71,7 @@ void tbg_object_put(struct tbg_object *o);
  * A response set being written. The caller fills data[0..data_len) with the
  * response head, the body right behind it, and the 304 head after that, where
  * data_len counts TBG_304_ROOM bytes for it whatever its length;
- * sets blob->part[] (all fields but csum); fills the object's etag, modified,
+ * sets blob->part[] (all fields but csum); fills the object's etag, modified_s,
  * file, expires_ns; then publishes or abandons.
  */
 struct tbg_draft {

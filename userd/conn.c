@@ -830,7 +830,7 @@ static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
 	part = req.flags & TBG_REQ_HEAD ? TBG_PART_HEAD : TBG_PART_GET;
 	if (req.inm_len || req.ims_len) {
 		int status = tbg_condition(h, &req, (const __u8 *)o->etag,
-					   o->etag_len, (const __u8 *)o->modified);
+					   o->etag_len, o->modified_s);
 
 		if (status < 0) {
 			tbg_object_put(o);

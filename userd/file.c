@@ -185,8 +185,6 @@ static void identity_set(struct tbg_object *o, const struct tbg_file *f)
 	o->etag_len = strlen(f->etag);
 	memset(o->etag, 0, sizeof(o->etag));
 	memcpy(o->etag, f->etag, o->etag_len);
-	memset(o->modified, 0, sizeof(o->modified));
-	memcpy(o->modified, f->modified, TBG_DATE_LEN);
 	o->modified_s = f->modified_s;
 }
 

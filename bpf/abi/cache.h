@@ -140,8 +140,7 @@ struct tbg_blob {
 
 /*
  * Value of the index map. path is zero-padded to TBG_PATH_MAX, compared in
- * words; etag has its quotes, is strong and zero-padded; modified is an
- * IMF-fixdate, zero-padded.
+ * words; etag has its quotes, is strong and zero-padded.
  */
 struct tbg_entry {
 	__u32 blob;		/* TBG_BLOB_ID */
@@ -152,7 +151,7 @@ struct tbg_entry {
 	__u8 etag_len;
 	__u8 flags;		/* TBG_ENTRY_* */
 	__u8 etag[40];
-	__u8 modified[32];
+	__s64 modified_s;	/* Last-Modified, seconds since 1970 */
 	__u8 path[TBG_PATH_MAX];
 };
 
@@ -160,6 +159,6 @@ struct tbg_entry {
 
 _Static_assert(sizeof(struct tbg_part) == 16, "abi");
 _Static_assert(sizeof(struct tbg_blob) == 64, "abi");
-_Static_assert(sizeof(struct tbg_entry) == 96 + TBG_PATH_MAX, "abi");
+_Static_assert(sizeof(struct tbg_entry) == 72 + TBG_PATH_MAX, "abi");
 
 #endif

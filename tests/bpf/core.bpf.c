@@ -68,7 +68,7 @@ static __attribute__((always_inline)) int run(struct __sk_buff *skb, int depth)
 	tbg_key_make(e->key, e->vhost, &s->path, r->req.path_len, &r->key);
 	if (depth == 2)
 		return 0;
-	status = tbg_condition(&s->head, &r->req, e->etag, e->etag_len, e->modified);
+	status = tbg_condition(&s->head, &r->req, e->etag, e->etag_len, e->modified_s);
 	r->status = status;
 	return 0;
 }

@@ -32,7 +32,7 @@ static const struct entry entry = {
 	.vhost = 7,
 	.etag_len = sizeof(ETAG) - 1,
 	.etag = ETAG,
-	.modified = "Sun, 06 Nov 1994 08:49:37 GMT",
+	.modified_s = 784111777,	/* Sun, 06 Nov 1994 08:49:37 GMT */
 };
 
 /* Loads once; NULL, or why not. */
@@ -87,7 +87,7 @@ static void expect(const void *req, size_t len, struct result *ret)
 	ret->why = tbg_path_load(&head, r.path_off, r.path_len, &path);
 	tbg_key_make(entry.key, entry.vhost, &path, r.path_len, &ret->key);
 	ret->status = tbg_condition(&head, &r, entry.etag, entry.etag_len,
-				    entry.modified);
+				    entry.modified_s);
 }
 
 /* Calls fn with each seed; their number. */

@@ -18,7 +18,7 @@ struct entry {
 	__u32 vhost;
 	__u32 etag_len;
 	__u8 etag[40];
-	__u8 modified[32];
+	__s64 modified_s;
 };
 
 #endif

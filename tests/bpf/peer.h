@@ -187,7 +187,7 @@ static void publish(const char *path, uint32_t slot, uint32_t gen, char fill,
 		.path_len = strlen(path),
 		.etag_len = 6,
 		.etag = "\"abcd\"",
-		.modified = "Sat, 05 Nov 1994 08:49:37 GMT",
+		.modified_s = 784025377,	/* Sat, 05 Nov 1994 08:49:37 GMT */
 	};
 	struct tbg_path padded = {};
 	struct tbg_key key;

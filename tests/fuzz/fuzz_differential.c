@@ -2,15 +2,17 @@
 /*
  * Two parsers, one meaning: what the fast grammar accepts, the daemon's parser
  * (userd/parse.c) accepts with the same method, length, path, key and fields,
- * and keeps the connection open. A difference would be request smuggling
- * between the tiers; it aborts.
+ * and keeps the connection open; and what it says of conditions, the daemon says.
+ * A difference would be request smuggling between the tiers; it aborts.
  */
 #include <stdlib.h>
 
 #include "head.h"
+#include "core/conditional.h"
 #include "core/key.h"
 #include "core/request.h"
 #include "parse.h"
+#include "respond.h"
 
 static struct tbg_head *head;
 static char path[TBG_TARGET_MAX + 1];
@@ -34,6 +36,25 @@ static void key_check(const struct tbg_req *req, const struct tbg_message *m)
 	tbg_key_make(secret, 0, &canonical, m->path_len, &slow);
 	if (memcmp(&fast, &slow, sizeof(fast)) ||
 	    !tbg_path_equal(&words, (uint8_t *)&canonical, m->path_len))
+		abort();
+}
+
+static struct tbg_value value(struct tbg_text t)
+{
+	return t.off ? (struct tbg_value){ (char *)head->b + t.off, t.len } :
+		       (struct tbg_value){ 0 };
+}
+
+static void condition_check(const struct tbg_req *req, const struct tbg_message *m)
+{
+	static const uint8_t etag[40] = "\"5f3-1a2b\"";
+	struct tbg_conditions c = {
+		.if_none_match = value(m->inm), .if_modified_since = value(m->ims),
+	};
+	int status = tbg_condition(head, req, etag, 10, 784111777);
+
+	if (status > 0 && status != (int)(tbg_conditions_eval(&c, (char *)etag, 10,
+							       784111777) ?: 200))
 		abort();
 }
 
@@ -74,5 +95,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	same(m.ims, req.ims_off, req.ims_len);
 	same(m.ae, req.ae_off, req.ae_len);
 	key_check(&req, &m);
+	condition_check(&req, &m);
 	return 0;
 }

@@ -152,13 +152,21 @@ def t_304():
             modified = first.fields["Last-Modified"]
         with connection(where, address) as c:
             before = talk.hits(d)
-            for field in (f"If-None-Match: {etag}", f"If-Modified-Since: {modified}"):
+            same = (etag, f"W/{etag}", f'"a", W/"b" ,{etag}, "c"', f"{etag},", "*")
+            since = (modified, "Fri, 01 Jan 2100 00:00:00 GMT")
+            for field in [f"If-None-Match: {x}" for x in same] + \
+                         [f"If-Modified-Since: {x}" for x in since]:
                 r = c.get(target, field)
-                assert r.status == 304 and r.tier == "wire", r
+                assert r.status == 304 and r.tier == "wire", (field, r)
                 assert r.fields["ETag"] == etag
-            r = c.get(target, 'If-None-Match: "other"')
-            assert r.tier == "wire" and (r.status, r.body) == (200, body), r
-            assert talk.hits(d) == before + 3
+            for field in ('If-None-Match: "other"', f'If-None-Match: "a", W/"b{etag[1:]}',
+                          "If-Modified-Since: Thu, 01 Jan 1970 00:00:00 GMT"):
+                r = c.get(target, field)
+                assert r.tier == "wire" and (r.status, r.body) == (200, body), (field, r)
+            assert talk.hits(d) == before + len(same) + len(since) + 3
+            for field in ("If-None-Match: x", "If-Modified-Since: Sunday, 06-Nov-94 08:49:37 GMT"):
+                r = c.get(target, field)
+                assert r.tier == "user" and (r.status, r.body) == (200, body), (field, r)
             # the same of the daemon: two requests in one segment are not wire's
             ask = talk.request(target, f"If-None-Match: {etag}")
             c.send(ask + ask)
