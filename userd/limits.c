@@ -4,6 +4,7 @@
  * a share for each worker would refuse while others are empty.
  */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <sys/resource.h>
 
 #include "limits.h"
@@ -16,6 +17,35 @@
 static atomic_uint conn_max = 1;	/* a reload changes it under the workers */
 static atomic_uint conn_nr;
 
+/* The most that anybody may have: not even root can raise a limit beyond it. */
+static rlim_t files_most(void)
+{
+	FILE *f = fopen("/proc/sys/fs/nr_open", "re");
+	unsigned long long most = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%llu", &most) != 1)
+		most = 0;
+	fclose(f);
+	return most;
+}
+
+/* To need, or as near to it as we may: first as root, then as anybody. */
+static void files_raise(rlim_t need, const struct rlimit *had)
+{
+	rlim_t most = files_most();
+	struct rlimit more = {};
+
+	more.rlim_cur = most && most < need ? most : need;
+	more.rlim_max = had->rlim_max > more.rlim_cur ? had->rlim_max : more.rlim_cur;
+	if (!setrlimit(RLIMIT_NOFILE, &more))
+		return;
+	more.rlim_cur = had->rlim_max < need ? had->rlim_max : need;
+	more.rlim_max = had->rlim_max;
+	setrlimit(RLIMIT_NOFILE, &more);
+}
+
 unsigned int tbg_limits_set(unsigned int wanted)
 {
 	rlim_t need = FILES_FOR(wanted) + FILES_OTHER;
@@ -25,15 +55,7 @@ unsigned int tbg_limits_set(unsigned int wanted)
 	if (getrlimit(RLIMIT_NOFILE, &r))
 		return conn_max = max;
 	if (r.rlim_cur < need) {
-		struct rlimit more = r;
-
-		more.rlim_cur = need;
-		if (more.rlim_max < need)
-			more.rlim_max = need;
-		if (setrlimit(RLIMIT_NOFILE, &more)) {
-			more.rlim_cur = more.rlim_max = r.rlim_max;
-			setrlimit(RLIMIT_NOFILE, &more);
-		}
+		files_raise(need, &r);
 		getrlimit(RLIMIT_NOFILE, &r);
 	}
 	if (r.rlim_cur < need)

@@ -605,6 +605,7 @@ static bool server_open(struct start *t)
 {
 	struct tbg_server *s = &t->s;
 	char msg[MSG_LEN] = "";
+	bool wanted = s->opt.connections_max;
 	unsigned int conns;
 
 	if (tbg_privilege_choose(&t->id, s->opt.user, root_fd(s), msg, sizeof(msg))) {
@@ -620,7 +621,8 @@ static bool server_open(struct start *t)
 	s->opt.connections_max = conns;
 	if (workers_make(s) || listeners_open(s) || rings_open(s))
 		return false;
-	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s));
+	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s),
+		      wanted ? conns : 0);
 	wire_open(s);
 	if (!cache_open(s) || !control_open(t) || !privileges_drop(t))
 		return false;

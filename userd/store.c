@@ -36,6 +36,8 @@
 #define CONNS_MIN	4096
 #define CONNS_MAX	131072
 #define CONNS_PER	(16 * 256)	/* bytes of budget per connection */
+/* One in four may be closed, and wait for its end. */
+#define CONNS_FOR(nr)	((uint64_t)(nr) + (nr) / 4)
 
 #define SLOTS_MAX	0x0fffffffu
 
@@ -92,7 +94,7 @@ uint16_t *tbg_blob_sums(struct tbg_blob *blob, unsigned int class)
 	return (uint16_t *)(blob->data + classes[class].room);
 }
 
-void tbg_plan_make(struct tbg_plan *ret, uint64_t budget)
+void tbg_plan_make(struct tbg_plan *ret, uint64_t budget, uint32_t conns_wanted)
 {
 	struct tbg_plan p = { 0 };
 	uint64_t least = 0, conns, rest;
@@ -105,6 +107,8 @@ void tbg_plan_make(struct tbg_plan *ret, uint64_t budget)
 		conns = CONNS_MIN;
 	if (conns > CONNS_MAX)
 		conns = CONNS_MAX;
+	if (conns < CONNS_FOR(conns_wanted))
+		conns = CONNS_FOR(conns_wanted);
 	/* Small budgets are for the cache first. */
 	if (conns > budget / 4 / CONN_BYTES)
 		conns = budget / 4 / CONN_BYTES;

@@ -21,8 +21,12 @@ struct tbg_plan {
 	uint32_t conns;			/* connection words and flows */
 };
 
-/* budget in bytes, at least 1 MiB. The whole of the plan stays within it. */
-void tbg_plan_make(struct tbg_plan *ret, uint64_t budget);
+/*
+ * budget in bytes, at least 1 MiB. The whole of the plan stays within it, and a
+ * quarter of it is for connections at most. conns_wanted: how many connections
+ * at a time wire shall be able to follow; 0: as the budget has it.
+ */
+void tbg_plan_make(struct tbg_plan *ret, uint64_t budget, uint32_t conns_wanted);
 
 /* Bytes of one slot of a class. */
 uint32_t tbg_class_bytes(unsigned int class);

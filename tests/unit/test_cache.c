@@ -257,7 +257,7 @@ KTAP_TEST(t_plan_stays_within_every_budget)
 		uint32_t blobs = 0;
 		struct tbg_plan p;
 
-		tbg_plan_make(&p, b);
+		tbg_plan_make(&p, b, 0);
 		KTAP_CHECK(plan_bytes(&p) <= b);
 		if (b >= 16 << 20)
 			KTAP_CHECK(plan_bytes(&p) >= b / 100 * 85);
@@ -273,12 +273,27 @@ KTAP_TEST(t_plan_stays_within_every_budget)
 	}
 }
 
+KTAP_TEST(t_plan_follows_as_many_connections_as_are_wanted)
+{
+	struct tbg_plan p;
+
+	tbg_plan_make(&p, 256 << 20, 100000);
+	KTAP_EQ(p.conns, 125000);
+	KTAP_CHECK(plan_bytes(&p) <= 256 << 20);
+	tbg_plan_make(&p, 256 << 20, 1000);	/* never less than without */
+	KTAP_EQ(p.conns, 65536);
+	tbg_plan_make(&p, 16 << 20, 10000000);	/* and never more than a quarter */
+	KTAP_CHECK(p.conns > 4096);
+	KTAP_CHECK(p.conns * (36 + 112 + 64 + 16 + 36ull) <= 4 << 20);
+	KTAP_CHECK(plan_bytes(&p) <= 16 << 20);
+}
+
 KTAP_TEST(t_smallest_cache_holds_one_of_each_class)
 {
 	struct tbg_plan p;
 	struct tbg_cache *c;
 
-	tbg_plan_make(&p, 1 << 20);
+	tbg_plan_make(&p, 1 << 20, 0);
 	c = open_with(&p, true);
 	KTAP_CHECK(c);
 	for (int i = 0; i < TBG_CLASS_NR; i++) {

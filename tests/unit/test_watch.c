@@ -97,7 +97,7 @@ static bool site_open(void)
 	static const uint64_t key[2] = { 1, 2 };
 	struct tbg_plan plan;
 
-	tbg_plan_make(&plan, 8 << 20);
+	tbg_plan_make(&plan, 8 << 20, 0);
 	for (int i = 0; i < 3; i++) {
 		snprintf(root, sizeof(root), "%s/tbg-watch-XXXXXX", places[i]);
 		if (!mkdtemp(root))
