@@ -63,6 +63,17 @@ static bool is_over(const struct tbg_flow *f)
 	return f->flags & TBG_FLOW_RST || (f->flags & fins) == fins;
 }
 
+/*
+ * Whether there is nothing left to translate: no deltas, a reset (which has no
+ * echo), or a socket that closed after its client and has its FIN acknowledged.
+ */
+static bool is_spent(const struct tbg_flow *f)
+{
+	return !(f->in_delta | f->out_delta) || f->flags & TBG_FLOW_RST ||
+	       (f->flags & TBG_FLOW_LAST &&
+		f->acked - f->out_delta - f->iss == f->sent);
+}
+
 /* A slot without a flow: to the pool, at once or when it is let go. */
 static void slot_free(struct tbg_flows *f, uint32_t slot)
 {
@@ -96,8 +107,7 @@ static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 		return false;
 	if (!is_closed(flow))
 		return quiet_ns > f->silent_ns;
-	/* without deltas there is nothing to translate; a reset has no echo */
-	if (!(flow->in_delta | flow->out_delta) || flow->flags & TBG_FLOW_RST)
+	if (is_spent(flow))
 		return quiet_ns > TBG_FLOW_SPENT_S * 1000000000ull;
 	return quiet_ns > TBG_FLOW_CLOSED_S * 1000000000ull;
 }

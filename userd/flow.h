@@ -14,7 +14,7 @@
 /* A closed flow is translated this long after its last segment: TIME_WAIT. */
 #define TBG_FLOW_CLOSED_S 120
 
-/* The same for one that was reset, or has nothing to translate. */
+/* The same for one that has nothing to translate any more. */
 #define TBG_FLOW_SPENT_S 5
 
 struct tbg_flows {

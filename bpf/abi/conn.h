@@ -46,6 +46,7 @@ struct tbg_flow_key {
 #define TBG_FLOW_LEFT	  0x10	/* wire translates, but answers no more */
 #define TBG_FLOW_V6	  0x20
 #define TBG_FLOW_YIELDED  0x40	/* the last reply's rest is the socket's to send */
+#define TBG_FLOW_LAST	  0x80	/* the socket closed after the client: no TIME_WAIT */
 #define TBG_FLOW_CLOSED	  (TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT | TBG_FLOW_RST)
 
 /* Wire's last exchange, for a byte-identical repeat. Client's numbers. */

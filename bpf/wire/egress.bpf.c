@@ -33,8 +33,13 @@ static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
 		f->flags |= TBG_FLOW_RST;
 	else
 		f->win = bpf_htons(p->window);
-	if (p->tcp_flags & TBG_TCP_FIN)
+	if (p->tcp_flags & TBG_TCP_FIN) {
+		/* the first tells: sent again, it may follow a simultaneous close */
+		if ((f->flags & TBG_FLOW_CLOSED) == TBG_FLOW_FIN_IN &&
+		    p->ack - f->irs == f->given + 1)
+			f->flags |= TBG_FLOW_LAST;
 		f->flags |= TBG_FLOW_FIN_OUT;
+	}
 	if (f->flags & TBG_FLOW_TS && p->plain_ts) {
 		__u32 off = p->tsval - f->tsoff - now_ms;
 

@@ -10,7 +10,6 @@
 #define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is not in window */
 #define TBG_SEQ_WINDOW 65535	/* beyond the last request: what a client may send */
 #define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
-#define TBG_REPEAT_MS 10		/* least time between repeats of a reply */
 #define TBG_TRIED 1000			/* done with: on to the stack as it is */
 
 struct tbg_sum {

@@ -133,6 +133,14 @@ KTAP_TEST(t_spent_flow_goes_sooner_than_one_in_time_wait)
 	f.out_delta = 1;
 	KTAP_CHECK(!is_dead(&flows, &f, NOW));
 	KTAP_CHECK(is_dead(&flows, &f, NOW + 120 * s));
+	/* the client closed first, and has the FIN or not */
+	f.flags |= TBG_FLOW_FIN_IN | TBG_FLOW_LAST;
+	f.iss = 100;
+	f.sent = 11;
+	f.acked = 111;
+	KTAP_CHECK(!is_dead(&flows, &f, NOW));
+	f.acked = 112;
+	KTAP_CHECK(is_dead(&flows, &f, NOW));
 	f.flags = TBG_FLOW_RST;
 	KTAP_CHECK(is_dead(&flows, &f, NOW));
 	flows.held[f.slot] = 1;

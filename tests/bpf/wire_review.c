@@ -234,6 +234,45 @@ KTAP_TEST(t_reset_behind_a_fin_ends_the_flow)
 	KTAP_CHECK(flow.flags & TBG_FLOW_RST);
 }
 
+/* Who closes last has no TIME_WAIT, which alone needs translation for long. */
+KTAP_TEST(t_socket_that_closes_last_is_known)
+{
+	struct tbg_flow flow;
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit(&p, REQ("/a"), hit_200, 'a', 1000));
+	client(&f, &p, TH_ACK | TH_FIN, "");
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_FIN, p.kseq, p.kack + 1, ""), PASS);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_CHECK(flow.flags & TBG_FLOW_LAST);
+	KTAP_CHECK(flow.acked - flow.out_delta - flow.iss != flow.sent);
+	p.seq++;
+	p.ack++;
+	client(&f, &p, TH_ACK, "");
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_EQ(flow.acked - flow.out_delta - flow.iss, flow.sent);
+	/* both at once, and then again */
+	p = peer_new(false, true);
+	KTAP_CHECK(hit(&p, REQ("/a"), hit_200, 'a', 1000));
+	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_FIN, p.kseq, p.kack, ""), PASS);
+	client(&f, &p, TH_ACK | TH_FIN, "");
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_FIN, p.kseq, p.kack + 1, ""), PASS);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_CHECK(!(flow.flags & TBG_FLOW_LAST));
+	/* the client's came, and is not acknowledged yet */
+	p = peer_new(false, true);
+	KTAP_CHECK(hit(&p, REQ("/a"), hit_200, 'a', 1000));
+	client(&f, &p, TH_ACK | TH_FIN, "");
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_FIN, p.kseq, p.kack, ""), PASS);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_CHECK(!(flow.flags & TBG_FLOW_LAST));
+}
+
 /*
  * The socket sends again what the client has acknowledged with the request
  * that wire answered (its timer was quicker, or the acknowledgement was lost
