@@ -12,32 +12,22 @@ with wire and without, Date and Cache-Status aside, and no counter of trouble
 of the server's TCP may show with wire what it does not show without.
 """
 import contextlib
-import ctypes
-import json
-import os
 import re
-import struct
 
 import daemon
 import ktap
+import maps
 import net
 import rawtcp
 import talk
 
 WIRE, USER = 8080, 8081
 PORTS = {"wire": WIRE, "user": USER}
-FLOWS = "tbg_flows"
-BPF_MAP_GET_NEXT_KEY, BPF_MAP_GET_FD_BY_ID = 4, 14
-LIBC = ctypes.CDLL(None, use_errno=True)
 PATIENT_MS = 10000  # no retransmission by the server's socket, however busy the machine is
 TIMED = ("RetransSegs", "TCPTimeouts", "TCPLossProbes", "TCPFastRetrans", "TCPSlowStartRetrans",
          "TCPLostRetransmit", "TCPRetransFail", "TCPSackRecovery", "TCPRenoRecovery",
          "TCPTSReorder", "TCPSACKReorder", "TCPRenoReorder", "TCPSpuriousRTOs")
 TRACE = 24          # packets of a connection that a failure shows
-
-
-def bpf(command, attr):
-    return LIBC.syscall(net.SYS_BPF, command, attr, len(attr) - 1)
 
 
 def bare(stream):
@@ -210,46 +200,13 @@ class Stage:
 
     def flows(self):
         """How many connections the wire daemon follows, the closed ones too."""
-        return self.count(FLOWS)
+        return self.count(maps.FLOWS)
 
     def map_info(self, name):
-        """bpftool's word of the wire daemon's map of that name; others have the like."""
-        folder, ids = f"/proc/{self.daemons['wire'].pid}/fdinfo", set()
-        for fd in os.listdir(folder):
-            try:
-                with open(os.path.join(folder, fd), encoding="ascii") as f:
-                    ids.update(x.split()[1] for x in f if x.startswith("map_id:"))
-            except FileNotFoundError:
-                pass            # a connection, closed meanwhile
-        for number in ids:
-            out = json.loads(self.net.server.run("bpftool", "-j", "map", "show", "id", number))
-            if out["name"] == name:
-                return out
-        raise AssertionError(f"the daemon has no map {name}")
-
-    def dump(self, name):
-        """[(key, value)] of a map."""
-        number = str(self.map_info(name)["id"])
-        entries = json.loads(self.net.server.run("bpftool", "-j", "map", "dump", "id", number))
-        entries = [entry.get("formatted", entry) for entry in entries]
-        return [(entry["key"], entry["value"]) for entry in entries]
+        return maps.info(self.daemons["wire"].pid, name)
 
     def count(self, name):
-        """Entries of a hash map, however many."""
-        info = self.map_info(name)
-        attr = struct.pack("=III", info["id"], 0, 0).ljust(64, b"\0")
-        fd = bpf(BPF_MAP_GET_FD_BY_ID, ctypes.create_string_buffer(attr))
-        try:
-            key = ctypes.create_string_buffer(info["bytes_key"])
-            attr = struct.pack("=IIQQQ", fd, 0, 0, ctypes.addressof(key), 0).ljust(64, b"\0")
-            nr = 0
-            while bpf(BPF_MAP_GET_NEXT_KEY, ctypes.create_string_buffer(attr)) == 0:
-                attr = struct.pack("=IIQQQ", fd, 0, ctypes.addressof(key), ctypes.addressof(key),
-                                   0).ljust(64, b"\0")
-                nr += 1
-        finally:
-            os.close(fd)
-        return nr
+        return maps.count(self.daemons["wire"].pid, name)
 
     @contextlib.contextmanager
     def told(self, play):

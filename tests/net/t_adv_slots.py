@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Crowds of connections: every slot of a connection comes back, none is had twice.
 
-    TBG_CONNECTIONS=1000000     opened and closed, one crowd after the other
-    TBG_CONCURRENT=100000       open at one time (the daemon needs as many descriptors)
-
-The clients are a few bytes each here, without sockets: rawtcp answers for them.
+The clients are a few bytes each, without sockets: rawtcp answers for them. More
+of them, on sockets: t_scale.py. TBG_CONNECTIONS says how many in all.
 """
 import os
 import resource
@@ -23,12 +21,11 @@ BODY = talk.content("hit", 100)
 HIT = talk.request("/hit")
 # what the plan makes of the memory is read from the map; this is a few thousand
 MEMORY = "1M" if client.IN_VM else "24M"
-TOTAL = int(os.environ.get("TBG_CONNECTIONS", 3000 if client.IN_VM else 20000))
-CONCURRENT = int(os.environ.get("TBG_CONCURRENT", 0))
+TOTAL = int(os.environ.get("TBG_CONNECTIONS", 3000 if client.IN_VM else 12000))
 CHUNK = 100             # connections at a time: their packets fit into any queue on the way
-FIRST_PORT, PORTS = 10000, 50000
+FIRST_PORT = 10000
 OPTS = rawtcp.options(mss=1460, sackok=True, ts=(1000, 0), wscale=7)
-stage = adversary.Stage({"/hit": BODY}, "--memory", MEMORY, "--connections-max", "50000")
+stage = adversary.Stage({"/hit": BODY}, "--memory", MEMORY)
 
 
 class Member:
@@ -228,30 +225,6 @@ def t_beyond_the_slots_the_socket_answers():
     with stage.told(s):
         s.hit(s.connect(), HIT)
         s.end()
-    emptied()
-
-
-def t_concurrent_connections():
-    """TBG_CONCURRENT of them at one time, each asking twice."""
-    if not CONCURRENT:
-        raise ktap.Skip("takes minutes: TBG_CONCURRENT=100000 runs it")
-    descriptors(CONCURRENT)
-    stage.daemons.pop("wire").stop()
-    stage.options = ("--memory", "1G", "--connections-max", str(CONCURRENT + 100))
-    stage.daemons["wire"] = stage.start("wire")
-    stage.warm("wire", "/hit")
-    emptied()
-    assert slots() >= CONCURRENT, f"{slots()} slots"
-    crowds, left = [], CONCURRENT
-    while left:
-        crowds.append(Crowd(6 if len(crowds) % 2 else 4))
-        crowds[-1].open(min(left, PORTS))
-        left -= len(crowds[-1].members)
-    assert stage.flows() == CONCURRENT and status("connections") == CONCURRENT
-    for crowd in crowds:
-        crowd.ask()
-    for crowd in crowds:
-        crowd.reset()
     emptied()
 
 

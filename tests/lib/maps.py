@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The BPF maps of a daemon, from outside: what they are and how full.
+
+    maps.info(d.pid, "tbg_conns")["max_entries"]
+    maps.count(d.pid, maps.FLOWS)
+
+Other daemons have maps of the same names: those that this process holds count.
+"""
+import ctypes
+import json
+import os
+import struct
+import subprocess
+
+SYS_BPF = 321                           # x86-64
+BPF_MAP_GET_NEXT_KEY, BPF_MAP_GET_FD_BY_ID = 4, 14
+FLOWS, EMBRYOS = "tbg_flows", "tbg_embryos"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _bpf(command, attr):
+    attr = ctypes.create_string_buffer(attr.ljust(64, b"\0"), 64)
+    return _libc.syscall(SYS_BPF, command, attr, 64)
+
+
+def held(pid):
+    """{id: bytes of memory} of the maps of a process."""
+    folder, ret = f"/proc/{pid}/fdinfo", {}
+    for fd in os.listdir(folder):
+        try:
+            with open(os.path.join(folder, fd), encoding="ascii") as f:
+                fields = dict(line.split(":", 1) for line in f if ":" in line)
+        except FileNotFoundError:
+            continue            # a connection, closed meanwhile
+        if "map_id" in fields:
+            ret[int(fields["map_id"])] = int(fields["memlock"])
+    return ret
+
+
+def info(pid, name):
+    """bpftool's word of the process's map of that name."""
+    for number in held(pid):
+        out = json.loads(subprocess.run(["bpftool", "-j", "map", "show", "id", str(number)],
+                                        check=True, capture_output=True).stdout)
+        if out["name"] == name:
+            return out
+    raise AssertionError(f"process {pid} has no map {name}")
+
+
+def count(pid, name):
+    """Entries of a hash map, however many."""
+    what = info(pid, name)
+    fd = _bpf(BPF_MAP_GET_FD_BY_ID, struct.pack("=III", what["id"], 0, 0))
+    assert fd >= 0, f"map {name}: {os.strerror(ctypes.get_errno())}"
+    try:
+        key = ctypes.create_string_buffer(what["bytes_key"])
+        last, nr = 0, 0
+        while _bpf(BPF_MAP_GET_NEXT_KEY, struct.pack("=IIQQQ", fd, 0, last,
+                                                     ctypes.addressof(key), 0)) == 0:
+            last = ctypes.addressof(key)
+            nr += 1
+        return nr
+    finally:
+        os.close(fd)
