@@ -56,7 +56,7 @@ class Play:
         self.wire = tier == "wire"
         self.connections = []
         self.notes = []         # what else must be the same with wire and without
-        self.began = self.late() if self.wire else 0
+        self.began = stage.late() if self.wire else 0
 
     @property
     def address(self):
@@ -79,13 +79,8 @@ class Play:
         """
         r = c.get(request, **more)
         tier = tier or self.tier
-        assert r.tier == tier or tier == "wire" and self.late() > self.began, f"by {r.tier}: {r}"
+        assert r.tier == tier or tier == "wire" and self.stage.late() > self.began, f"by {r.tier}: {r}"
         return r
-
-    def late(self):
-        """How often wire has left an answer to the daemon because of time."""
-        counts = talk.counts(self.stage.daemons["wire"])
-        return counts["CLOCK"] + counts["YIELD"]
 
     def counted(self, name):
         return talk.counts(self.stage.daemons["wire"])[name]
@@ -197,6 +192,11 @@ class Stage:
         if self.net:
             self.net.close()
         assert failed or not any(codes.values()), f"{codes}: {lines}"
+
+    def late(self):
+        """How often wire has left an answer to the daemon because of time."""
+        counts = talk.counts(self.daemons["wire"])
+        return counts["CLOCK"] + counts["YIELD"]
 
     def flows(self):
         """How many connections the wire daemon follows, the closed ones too."""
