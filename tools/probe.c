@@ -30,6 +30,8 @@
 #include <liburing.h>
 #include <sys/capability.h>
 
+#include "level.h"
+
 #define TCX_INGRESS	46	/* BPF_TCX_INGRESS; headers of Debian 12 lack it */
 #define WAIT_S		2	/* for a completion that is there at once, or never */
 #define FIELDS_NR	7
@@ -81,6 +83,23 @@ static void try_file(const char *path, struct result *r)
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	judge_fd(r, fd < 0 ? -errno : fd);
+}
+
+static void try_mount(const char *type, struct result *r)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char line[4096], mark[64];
+	bool found = false;
+
+	snprintf(mark, sizeof(mark), " - %s ", type);
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = strstr(line, mark);
+	if (f)
+		fclose(f);
+	if (found)
+		present(r);
+	else
+		absent(r, ENOENT);
 }
 
 static void try_sysctl(const char *arg, struct result *r)
@@ -210,8 +229,8 @@ static void try_map(const char *arg, struct result *r)
 		type = BPF_MAP_TYPE_RINGBUF;
 		key = value = 0;
 		nr = sysconf(_SC_PAGESIZE);
-	} else if (!strncmp(arg, "sockhash", len)) {
-		type = BPF_MAP_TYPE_SOCKHASH;
+	} else if (!strncmp(arg, "sockmap", len)) {
+		type = BPF_MAP_TYPE_SOCKMAP;
 	} else {
 		absent(r, EINVAL);
 		return;
@@ -513,68 +532,21 @@ static void try_io_uring(const char *name, struct result *r)
 
 /* --- fix levels ---------------------------------------------------------- */
 
-struct version {
-	unsigned int major, minor, patch;
-};
-
-static bool version_parse(const char *text, struct version *ret)
-{
-	ret->patch = 0;
-	return sscanf(text, "%u.%u.%u", &ret->major, &ret->minor,
-		      &ret->patch) >= 2;
-}
-
-/* Debian says the upstream version in uname -v alone. */
-static bool version_running(struct version *ret)
-{
-	struct utsname u;
-	const char *debian;
-
-	if (uname(&u))
-		return false;
-	debian = strstr(u.version, "Debian ");
-	return (debian && version_parse(debian + 7, ret)) ||
-	       version_parse(u.release, ret);
-}
-
-static bool series_same(const struct version *a, const struct version *b)
-{
-	return a->major == b->major && a->minor == b->minor;
-}
-
-static bool series_newer(const struct version *a, const struct version *b)
-{
-	return a->major > b->major ||
-	       (a->major == b->major && a->minor > b->minor);
-}
-
-/* Is the running kernel at the level of its series, or past all of them? */
-static bool is_fixed(const char *list, const struct version *v)
-{
-	bool newer = true;
-	struct version level;
-
-	for (const char *p = list; p; p = strchr(p, ',')) {
-		p += *p == ',';
-		if (!version_parse(p, &level))
-			return false;
-		if (series_same(v, &level))
-			return v->patch >= level.patch;
-		newer &= series_newer(v, &level);
-	}
-	return newer;
-}
-
 static void try_fixed(const struct row *row, struct result *r)
 {
-	struct version v;
+	struct tbg_version v;
 
 	if (!strcmp(row->fixed, "-"))
 		return;
-	if (!version_running(&v)) {
+	switch (tbg_level_running(row->fixed, &v)) {
+	case TBG_LEVEL_FIXED:
+		break;
+	case TBG_LEVEL_UNKNOWN:
 		r->state = UNKNOWN;
 		snprintf(r->detail, sizeof(r->detail), "uname says no version");
-	} else if (!is_fixed(row->fixed, &v)) {
+		break;
+	case TBG_LEVEL_OPEN:
+	case TBG_LEVEL_UNLISTED:
 		r->state = MISSING;
 		snprintf(r->detail, sizeof(r->detail),
 			 "kernel is %u.%u.%u, fixed in %s", v.major, v.minor,
@@ -599,7 +571,7 @@ static void row_try(const struct row *row, struct result *r)
 		{ "prog:",	try_prog },	{ "helper:",	try_helper },
 		{ "kfunc:",	try_kfunc },	{ "struct:",	try_struct },
 		{ "attach:",	try_attach },	{ "io_uring:",	try_io_uring },
-		{ "cap:",	try_cap },
+		{ "cap:",	try_cap },	{ "mount:",	try_mount },
 	};
 	bool known = !strcmp(row->probe, "-");
 
@@ -701,7 +673,7 @@ json_t *tbg_probe(void)
 	struct tier tiers[TIERS_NR] = { 0 };
 	json_t *features = json_array();
 	char *copy = strdup(requirements), *rest = copy, *line;
-	struct version v = { 0 };
+	struct tbg_version v = { 0 };
 	struct utsname u = { 0 };
 	struct result r;
 	struct row row;
@@ -718,7 +690,7 @@ json_t *tbg_probe(void)
 	}
 	free(copy);
 	uname(&u);
-	version_running(&v);
+	tbg_version_running(&v);
 	return json_pack("{s:b, s:s, s:s, s:o, s:o}", "ok", 1,
 			 "kernel", u.release,
 			 "version", u.version, "features", features,

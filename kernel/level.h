@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The running kernel's version against the fix levels that a line of
+ * requirements lists. For the daemon and for `toboggan probe`, which must say
+ * the same of a kernel.
+ */
+#ifndef TBG_KERNEL_LEVEL_H
+#define TBG_KERNEL_LEVEL_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+struct tbg_version {
+	unsigned int major, minor, patch;
+};
+
+enum tbg_level {
+	TBG_LEVEL_FIXED,	/* at its series' level, or newer than all series */
+	TBG_LEVEL_OPEN,		/* below it */
+	TBG_LEVEL_UNLISTED,	/* a series whose level nobody has written down */
+	TBG_LEVEL_UNKNOWN,	/* uname or the list say no version */
+};
+
+static inline bool tbg_version_parse(const char *text, struct tbg_version *ret)
+{
+	ret->patch = 0;
+	return sscanf(text, "%u.%u.%u", &ret->major, &ret->minor,
+		      &ret->patch) >= 2;
+}
+
+/* Debian says the upstream version in uname -v alone. */
+static inline bool tbg_version_running(struct tbg_version *ret)
+{
+	struct utsname u;
+	const char *debian;
+
+	if (uname(&u))
+		return false;
+	debian = strstr(u.version, "Debian ");
+	return (debian && tbg_version_parse(debian + 7, ret)) ||
+	       tbg_version_parse(u.release, ret);
+}
+
+/* list: X.Y.Z of each series, comma between. */
+static inline enum tbg_level tbg_level_of(const char *list,
+					  const struct tbg_version *v)
+{
+	struct tbg_version level;
+	bool newer = true;
+
+	for (const char *p = list; p; p = strchr(p, ',')) {
+		p += *p == ',';
+		if (!tbg_version_parse(p, &level))
+			return TBG_LEVEL_UNKNOWN;
+		if (v->major == level.major && v->minor == level.minor)
+			return v->patch >= level.patch ? TBG_LEVEL_FIXED :
+							 TBG_LEVEL_OPEN;
+		newer &= v->major > level.major ||
+			 (v->major == level.major && v->minor > level.minor);
+	}
+	return newer ? TBG_LEVEL_FIXED : TBG_LEVEL_UNLISTED;
+}
+
+static inline enum tbg_level tbg_level_running(const char *list,
+					       struct tbg_version *ret)
+{
+	return tbg_version_running(ret) ? tbg_level_of(list, ret) :
+					  TBG_LEVEL_UNKNOWN;
+}
+
+#endif
