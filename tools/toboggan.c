@@ -264,6 +264,15 @@ static void status_wire(const json_t *a)
 	}
 }
 
+static void status_sock(const json_t *a)
+{
+	json_t *tier = json_object_get(json_object_get(a, "tiers"), "sock");
+
+	printf("sock         %s", true_of(tier, "on") ? "on" : "off: ");
+	print_safe(text_of(tier, "why"), 0);
+	putchar('\n');
+}
+
 /* Of several sites, one to a line; of one, its root has been told. */
 static void sites_show(const json_t *sites)
 {
@@ -323,6 +332,7 @@ static void status_show(const json_t *a)
 	}
 	putchar('\n');
 	status_wire(a);
+	status_sock(a);
 	printf("user         on: %lld worker%s\n", number_of(a, "workers"),
 	       number_of(a, "workers") == 1 ? "" : "s");
 	upstreams_show(a);
@@ -481,14 +491,14 @@ static void why_line(const char *label, const char *text)
 static void why_show(const json_t *a)
 {
 	json_t *ifaces = json_object_get(a, "interfaces"), *i;
-	bool wire = !strcmp(text_of(a, "tier"), "wire");
+	bool user = !strcmp(text_of(a, "tier"), "user");
 	size_t nr;
 
 	print_safe(text_of(a, "path"), 0);
 	printf(": %s\n", text_of(a, "tier"));
 	why_line("site", text_of(a, "site"));
 	why_line("location", text_of(a, "location"));
-	if (!wire) {
+	if (user) {
 		printf("  %-10s %s: ", "not wire", text_of(a, "why"));
 		print_safe(text_of(a, "text"), 0);
 		putchar('\n');

@@ -49,11 +49,13 @@ static json_t *tier_json(bool on, const char *why)
 
 static json_t *tiers_json(const struct tbg_server *s)
 {
-	const char *why = s->wire_off[0] ? s->wire_off : "not asked for";
+	bool draining = atomic_load(&s->draining);
 
-	return json_pack("{s:o, s:o}",
-			 "wire", tier_json(s->wire && !atomic_load(&s->draining),
-					   s->wire ? "draining" : why),
+	return json_pack("{s:o, s:o, s:o}",
+			 "wire", tier_json(s->wire && !draining, s->wire ?
+					   "draining" : s->wire_off),
+			 "sock", tier_json(s->sock && !draining, s->sock ?
+					   "draining" : s->sock_off),
 			 "user", tier_json(true, ""));
 }
 
@@ -174,6 +176,8 @@ static bool why_is_pass(int why)
 {
 	switch (why) {
 	case TBG_WHY_HIT_WIRE:
+	case TBG_WHY_HIT_SOCK:
+	case TBG_WHY_ENROLLED:
 	case TBG_WHY_REPEAT:
 	case TBG_WHY_ACK:
 	case TBG_WHY_NOT_OURS:
@@ -248,16 +252,18 @@ static json_t *cache_json(const struct tbg_server *s)
 static json_t *stats_answer(struct tbg_server *s, const json_t *req)
 {
 	struct tbg_stats ks = { 0 };
-	int err = s->wire ? tbg_wire_stats(s->wire, &ks) : 0;
+	int err = s->maps ? tbg_maps_stats(s->maps, &ks) : 0;
 
 	if (err)
 		return tbg_command_error("stats: counters of the kernel tiers: %s",
 				       strerror(-err));
-	return json_pack("{s:b, s:{s:{s:I, s:I, s:I}, s:o}, s:o, s:o, s:o, s:{s:b, s:I, s:I}}",
+	return json_pack("{s:b, s:{s:{s:I, s:I, s:I}, s:{s:I, s:I}, s:o}, s:o, s:o, s:o, s:{s:b, s:I, s:I}}",
 			 "ok", 1, "tiers",
 			 "wire", "requests", (json_int_t)ks.why[TBG_WHY_HIT_WIRE],
 			 "bytes", (json_int_t)ks.wire_bytes,
 			 "repeats", (json_int_t)ks.why[TBG_WHY_REPEAT],
+			 "sock", "requests", (json_int_t)ks.why[TBG_WHY_HIT_SOCK],
+			 "bytes", (json_int_t)ks.sock_bytes,
 			 "user", user_json(s),
 			 "passes", whys_json(&ks, true),
 			 "packets", whys_json(&ks, false),

@@ -25,6 +25,7 @@
 #include "log.h"
 #include "page.h"
 #include "respond.h"
+#include "sock.h"
 #include "transfer.h"
 #include "wire.h"
 #include "yield.h"
@@ -177,9 +178,19 @@ static void traffic_trim(struct tbg_conn *c)
 
 void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
 {
-	*c = (struct tbg_conn){ .fd = fd, .slot = -1, .state = TBG_CONN_OPEN,
-				.stamp_ms = w->now_ms };
+	*c = (struct tbg_conn){ .fd = fd, .slot = -1, .sock = -1,
+				.state = TBG_CONN_OPEN, .stamp_ms = w->now_ms };
+	if (w->s->sock)
+		c->sock = tbg_sock_claim(w->s->sock, fd);
+	/* at once: nothing else makes the kernel look at what has come already */
 	tbg_worker_recv(w, c);
+}
+
+/* Its counts in sock; NULL: it is not enrolled. */
+static struct tbg_sock_conn *sock_of(const struct tbg_worker *w,
+				     const struct tbg_conn *c)
+{
+	return c->sock >= 0 ? tbg_sock_conn(w->s->sock, c->sock) : NULL;
 }
 
 static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
@@ -189,6 +200,8 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 		tbg_conn_release(w->s->wire, c->slot);
 	}
 	close(c->fd);
+	if (c->sock >= 0)
+		tbg_sock_release(w->s->sock, c->sock);
 	free(c->peer);
 	traffic_free(c);
 	tbg_worker_conn_free(w, c);
@@ -276,6 +289,13 @@ static bool would_block(int err)
 {
 	return err == EAGAIN || err == EWOULDBLOCK || err == EINTR ||
 	       err == ENOBUFS;
+}
+
+/* Sock may answer the next request, if all before it are answered and sent. */
+static void sock_publish(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->sock >= 0 && !c->eof && !blocked(c) && !w->out_len)
+		tbg_sock_publish(sock_of(w, c), c->taken);
 }
 
 /* Sends the worker's buffer and body behind it. False: the connection broke. */
@@ -993,17 +1013,24 @@ void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c)
 		w->by_slot[c->slot] = c;
 }
 
-void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
+/* What the client got can't be made good. */
+static void conn_reset(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct linger reset = { .l_onoff = 1 };
+
+	setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	tbg_conn_kill(w, c);
+}
+
+void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
+{
 	int n;
 
 	if (c->state != TBG_CONN_OPEN || c->traffic)
 		return;
 	n = tbg_yield_take(w->s->maps, c->slot, c->written, w->out, TBG_OUT_BYTES);
 	if (n < 0) {
-		setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-		tbg_conn_kill(w, c);
+		conn_reset(w, c);
 	} else if (n) {
 		w->out_len = n;
 		c->written += n;
@@ -1021,10 +1048,11 @@ static void conn_after(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	if (!blocked(c) && !(c->traffic && c->traffic->has_message))
 		c->stamp_ms = w->now_ms;
+	sock_publish(w, c);
 	traffic_trim(c);
 	if (c->traffic && c->traffic->in_len > IN_MAX && blocked(c))
 		tbg_worker_recv_stop(w, c);
-	else if (!c->receiving && !c->eof)
+	else if (!c->receiving && !c->eof && !c->waiting)
 		tbg_worker_recv(w, c);
 }
 
@@ -1135,8 +1163,30 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 	conn_after(w, c);
 }
 
+/*
+ * An end that has overtaken data: the kernel tells it as soon as nothing is
+ * left to be read, even if more is queued behind hits that are on their way.
+ */
+static bool eof_is_early(struct tbg_worker *w, struct tbg_conn *c)
+{
+	const struct tbg_sock_conn *s = sock_of(w, c);
+
+	return s && c->state == TBG_CONN_OPEN && !(s->flags & TBG_SOCK_BROKEN) &&
+	       tbg_sock_owes(s);
+}
+
+void tbg_conn_again(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (!closing(w, c) && !c->receiving && !c->eof)
+		tbg_worker_recv(w, c);
+}
+
 void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
 {
+	if (eof_is_early(w, c)) {
+		tbg_worker_wait(w, c);
+		return;
+	}
 	c->eof = true;
 	if (closing(w, c))
 		return;
@@ -1217,12 +1267,17 @@ static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
 		conn_settle(w, c);
 }
 
-/* Wire's hits are not seen by the socket: an idle connection may be busy. */
+/* The hits of kernel tiers are not seen here: an idle connection may be busy. */
 static void idle_timeout(struct tbg_worker *w, struct tbg_conn *c,
 			 uint32_t limit_ms)
 {
 	uint64_t seen_ns = w->s->wire ? tbg_conn_seen_ns(w->s->wire, c->fd) : 0;
-	uint64_t age_ns = seen_ns < w->now_ns ? w->now_ns - seen_ns : 0;
+	const struct tbg_sock_conn *s = sock_of(w, c);
+	uint64_t age_ns;
+
+	if (s && s->seen_ns > seen_ns)
+		seen_ns = s->seen_ns;
+	age_ns = seen_ns < w->now_ns ? w->now_ns - seen_ns : 0;
 
 	if (seen_ns && age_ns / 1000000 < limit_ms) {
 		c->used = true;
@@ -1246,6 +1301,10 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 	case TBG_CONN_OPEN:
 		break;
 	default:
+		return;
+	}
+	if (c->sock >= 0 && sock_of(w, c)->flags & TBG_SOCK_BROKEN) {
+		conn_reset(w, c);
 		return;
 	}
 	if (c->traffic && c->traffic->transfer &&
@@ -1273,6 +1332,7 @@ void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->state != TBG_CONN_OPEN)
 		return;
-	if (!c->traffic)
+	/* hits that are on their way go first: the next tick asks again */
+	if (!c->traffic && (c->sock < 0 || tbg_sock_shut(sock_of(w, c))))
 		conn_finish(w, c);
 }

@@ -54,7 +54,8 @@ struct tbg_conn {
 	uint32_t stamp_ms;		/* last progress, in the worker's time */
 	uint16_t ops;			/* io_uring operations under way */
 	uint8_t state;
-	bool receiving, polling, eof, used, claimed;
+	bool receiving, polling, eof, used, claimed, waiting;
+	int sock;			/* its slot in sock; -1: none */
 	struct tbg_traffic *traffic;	/* NULL: idle */
 	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */
 	struct tbg_conn *next;		/* in the free list */
@@ -69,6 +70,8 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 void tbg_conn_stopped(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c);
+/* The wait that tbg_conn_eof() asked for is over. */
+void tbg_conn_again(struct tbg_worker *w, struct tbg_conn *c);
 
 /* Finds out its slot in wire, if it has one and that is not known yet. */
 void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c);
@@ -111,6 +114,7 @@ const struct sockaddr_storage *tbg_conn_peer(struct tbg_conn *c);
 void tbg_worker_recv(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_worker_recv_stop(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_worker_poll(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_worker_wait(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_worker_each(struct tbg_worker *w,
 		     void (*fn)(struct tbg_worker *w, struct tbg_conn *c));

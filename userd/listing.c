@@ -31,6 +31,7 @@ struct listing {
 	struct tbg_stream *stream;
 	uint64_t limit;			/* rows; 0: all */
 	uint32_t room;			/* most that wire can send */
+	bool sock;			/* that tier is on */
 	struct row *rows;
 	size_t rows_nr, rows_room;
 	bool no_memory;
@@ -86,14 +87,15 @@ static int row_compare(const void *a, const void *b)
 static char *row_text(const struct listing *l, const struct row *r, uint64_t now)
 {
 	bool always = r->expires_ns == TBG_FRESH_ALWAYS;
-	bool wire = r->in_kernel && r->get <= l->room;
+	const char *kernel = !r->in_kernel ? NULL : r->get <= l->room ? "wire" :
+			     l->sock ? "sock" : NULL;
 	json_t *o = json_pack("{s:o, s:i, s:I, s:I, s:o, s:b, s:I, s:I, s:o, s:s}",
 		"path", tbg_json_text(r->path, r->path_len),
 		"vhost", (int)r->vhost,
 		"size", (json_int_t)r->body,
 		"response_bytes", (json_int_t)r->get,
-		"tiers", wire ? json_pack("[s, s]", "wire", "user") :
-				json_pack("[s]", "user"),
+		"tiers", kernel ? json_pack("[s, s]", kernel, "user") :
+				  json_pack("[s]", "user"),
 		"in_kernel", r->in_kernel,
 		"hits", (json_int_t)r->hits,
 		"class", (json_int_t)r->class,
@@ -148,6 +150,7 @@ int tbg_listing_run(struct tbg_stream *st)
 
 	tbg_why_room(st->s, &room);
 	l.room = room.most;
+	l.sock = st->s->sock;
 	tbg_cache_each(st->s->cache, row_add, &l);
 	if (chunk && !l.no_memory) {
 		if (l.rows_nr)

@@ -35,6 +35,7 @@
 #include "reload.h"
 #include "root.h"
 #include "server.h"
+#include "sock.h"
 #include "stock.h"
 #include "watch.h"
 #include "wire.h"
@@ -321,7 +322,8 @@ static void wire_open(struct tbg_server *s)
 	if (!strcmp(s->opt.wire, "off"))
 		strcpy(s->wire_off, "--wire off");
 	else if (!s->opt.tier_wire)
-		strcpy(s->wire_off, "--tiers user");
+		snprintf(s->wire_off, sizeof(s->wire_off), "--tiers %suser",
+			 s->opt.tier_sock ? "sock," : "");
 	else if (tbg_wire_open(&s->wire, s->opt.wire, &s->plan, s->opt.listen,
 			       s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
 		s->wire = NULL;
@@ -342,6 +344,49 @@ static void wire_open(struct tbg_server *s)
 	}
 }
 
+/* Sock */
+
+static int sock_listen(struct tbg_server *s)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
+			err = err ?: tbg_sock_listen(s->sock,
+					s->workers[i].listeners[j].fd);
+	return err;
+}
+
+static void sock_open(struct tbg_server *s)
+{
+	int err;
+
+	if (!s->opt.tier_sock) {
+		snprintf(s->sock_off, sizeof(s->sock_off), "--tiers %suser",
+			 s->opt.tier_wire ? "wire," : "");
+		return;
+	}
+	/* on a socket of sock the kernel's window does not hold a body back */
+	if (s->sites->upstreams_nr)
+		strcpy(s->sock_off, "not together with upstreams: it could not hold back what is sent to them");
+	else if (tbg_sock_open(&s->sock, &s->plan,
+			       s->wire ? tbg_wire_object(s->wire) : NULL,
+			       s->opt.sock_unlisted, s->sock_off, sizeof(s->sock_off)))
+		s->sock = NULL;
+	err = s->sock ? sock_listen(s) : 0;
+	if (err) {
+		snprintf(s->sock_off, sizeof(s->sock_off),
+			 "storage on the listening sockets: %s; `toboggan probe` tells what the kernel has",
+			 strerror(-err));
+		tbg_sock_close(s->sock);
+		s->sock = NULL;
+	}
+	if (!s->sock)
+		tbg_say("toboggand: sock is off: %s", s->sock_off);
+	else if (!s->maps)
+		s->maps = tbg_sock_maps(s->sock);
+}
+
 static void ready_say(const struct tbg_server *s)
 {
 	struct tbg_wire_iface ifaces[64];
@@ -353,8 +398,9 @@ static void ready_say(const struct tbg_server *s)
 	for (unsigned int i = 0; i < s->opt.listen_nr && at < MSG_LEN; i++)
 		at += snprintf(line + at, sizeof(line) - at, "%s%s",
 			       i ? " " : "", s->opt.listen_text[i]);
-	at += snprintf(line + at, sizeof(line) - at, " tiers %suser workers %u wire ",
-		       s->wire ? "wire," : "", s->workers_nr);
+	at += snprintf(line + at, sizeof(line) - at, " tiers %s%suser workers %u wire ",
+		       s->wire ? "wire," : "", s->sock ? "sock," : "",
+		       s->workers_nr);
 	for (unsigned int i = 0; i < nr && i < 64 && at < sizeof(line) - 64; i++) {
 		if (!strcmp(ifaces[i].how, "off"))
 			continue;
@@ -386,6 +432,8 @@ static void on_second(void *arg, uint64_t now_ns)
 	tbg_watch_tick(s->watch, now_ns);
 	if (s->wire)
 		tbg_wire_tick(s->wire, now_ns);
+	if (s->sock)
+		tbg_sock_tick(s->sock);
 }
 
 static void on_watch(void *arg, uint32_t events)
@@ -411,8 +459,8 @@ static void stop(struct start *t)
 {
 	if (!t->stops++) {
 		t->drain_ns = tbg_mono_ns();
-		if (t->s.wire)
-			tbg_wire_drain(t->s.wire);
+		if (t->s.maps)
+			tbg_maps_drain(t->s.maps);
 		atomic_store(&t->s.draining, true);
 		tbg_server_wake(&t->s);
 	} else {
@@ -624,6 +672,7 @@ static bool server_open(struct start *t)
 	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s),
 		      wanted ? conns : 0);
 	wire_open(s);
+	sock_open(s);
 	if (!cache_open(s) || !control_open(t) || !privileges_drop(t))
 		return false;
 	return !listeners_listen(s) && !threads_start(t);
@@ -650,6 +699,7 @@ static void server_close(struct start *t)
 	tbg_log_close(s->log, NULL);	/* its knob goes with wire */
 	tbg_privilege_raise();
 	tbg_control_close(s->control);
+	tbg_sock_close(s->sock);
 	tbg_wire_close(s->wire);
 	tbg_privilege_lower();
 	if (s->loop)

@@ -102,7 +102,7 @@ static bool set_wire(struct given *g, const char *v)
 static bool set_tiers(struct given *g, const char *v)
 {
 	char copy[64], *save, *word;
-	bool wire = false, user = false;
+	bool wire = false, sock = false, user = false;
 
 	if (strlen(v) >= sizeof(copy))
 		return false;
@@ -111,14 +111,23 @@ static bool set_tiers(struct given *g, const char *v)
 	     word = strtok_r(NULL, ",", &save)) {
 		if (!strcmp(word, "wire"))
 			wire = true;
+		else if (!strcmp(word, "sock"))
+			sock = true;
 		else if (!strcmp(word, "user"))
 			user = true;
 		else
 			return false;
 	}
 	g->o->tier_wire = wire;
+	g->o->tier_sock = sock;
 	g->o->tier_user = user;
 	return user;
+}
+
+static bool set_sock(struct given *g, const char *v)
+{
+	g->o->sock_unlisted = !strcmp(v, "unlisted");
+	return g->o->sock_unlisted || !strcmp(v, "listed");
 }
 
 static bool set_memory(struct given *g, const char *v)
@@ -191,7 +200,8 @@ static bool set_header_max(struct given *g, const char *v)
 #define OPTION_LIST(X) \
 	X("listen", listen, "ADDR:PORT", false, "ADDR:PORT or [ADDR6]:PORT, at most 32 of them", "address to serve on; can be repeated") \
 	X("wire", wire, "IFACE,...", false, "interface names with commas, auto, or off", "interfaces that answer at the packet (auto)") \
-	X("tiers", tiers, "LIST", false, "wire,user or user", "tiers in use (wire,user)") \
+	X("tiers", tiers, "LIST", false, "wire,sock,user, wire,user, sock,user or user", "tiers in use (wire,user)") \
+	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \
 	X("memory", memory, "SIZE", false, "a size from 1M to 1024G, such as 256M", "memory budget of the cache (256M)") \
 	X("workers", workers, "N", false, "a number from 1 to 256", "worker threads (one per CPU)") \
 	X("control", control, "PATH", false, "a path of at most 107 bytes", "control socket (/run/toboggan/control.sock)") \

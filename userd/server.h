@@ -30,7 +30,9 @@ struct tbg_server {
 	const struct tbg_sites *_Atomic sites;	/* of the configuration now */
 	struct tbg_wire *wire;		/* NULL: off */
 	char wire_off[256];		/* why wire is off, if it is */
-	const struct tbg_maps *maps;	/* NULL without wire */
+	struct tbg_sock *sock;		/* NULL: off */
+	char sock_off[256];		/* why sock is off, if it is */
+	const struct tbg_maps *maps;	/* NULL without kernel tiers */
 	struct tbg_cache *cache;
 	struct tbg_stock *stock;	/* of what upstreams answer */
 	char via[32];			/* our name in Via of requests */

@@ -233,7 +233,7 @@ static bool search_visit(struct tbg_object *o, uint64_t hits, void *arg)
 }
 
 struct verdict {
-	int why;		/* TBG_WHY_HIT_WIRE: wire answers */
+	int why;		/* TBG_WHY_HIT_*: that tier answers */
 	char detail[400];
 };
 
@@ -279,12 +279,12 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 {
 	uint64_t now = tbg_mono_ns();
 
-	if (!s->wire)
+	if (!s->wire && !s->sock)
 		VERDICT(ret, OFF, "%s", s->wire_off[0] ? s->wire_off :
 			"wire was not asked for");
 	else if (atomic_load(&s->draining))
 		VERDICT(ret, OFF, "the daemon is draining");
-	else if (!room->most)
+	else if (!room->most && !s->sock)
 		VERDICT(ret, OFF, "wire is not attached to any interface, see toboggan status");
 	else if (tbg_location_find(p->site, p->path, p->len)->handler != TBG_HANDLER_FILES)
 		VERDICT(ret, MISS, "an upstream answers: what is stored of that is the daemon's alone");
@@ -303,6 +303,8 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 	else if (f->expires_ns <= now)
 		VERDICT(ret, EXPIRED, "no longer fresh since %.3f s; the next GET makes sure of it",
 			(now - f->expires_ns) / 1e9);
+	else if (f->len > room->most && s->sock)
+		ret->why = TBG_WHY_HIT_SOCK;
 	else if (f->len > room->most)
 		VERDICT(ret, SIZE, "response of %u bytes with its head, ten segments carry at most %u",
 			f->len, room->most);
@@ -399,15 +401,15 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 	struct tbg_why_room room;
 	struct verdict v = { 0 };
 	json_t *ret = json_object();
-	bool wire;
 
 	tbg_cache_each(s->cache, search_visit, &f);
 	tbg_why_room(s, &room);
 	judge(s, p, &f, &room, &v);
-	wire = v.why == TBG_WHY_HIT_WIRE;
 	json_object_set_new(ret, "path", tbg_json_text(p->path, p->len));
 	place_json(p, ret);
-	json_object_set_new(ret, "tier", json_string(wire ? "wire" : "user"));
+	json_object_set_new(ret, "tier", json_string(
+		v.why == TBG_WHY_HIT_WIRE ? "wire" :
+		v.why == TBG_WHY_HIT_SOCK ? "sock" : "user"));
 	json_object_set_new(ret, "why", json_string(tbg_why_name(v.why)));
 	json_object_set_new(ret, "text", json_string(tbg_why_text(v.why)));
 	if (v.detail[0])

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -33,17 +32,11 @@
 #define TBG_DISOWN_BATCH 4096	/* flows read by one system call */
 #define TBG_SWEEP_NS	 (2 * 1000000000ull)
 
-struct mapping {
-	void *at;
-	size_t len;
-};
-
 struct tbg_wire {
 	struct tbg_wire_bpf *bpf;
 	struct tbg_plan plan;
 	struct tbg_maps maps;
-	struct mapping mapping[TBG_CLASS_NR + 3];
-	unsigned int mapping_nr;
+	struct tbg_mapping conns;
 	struct tbg_flows flows;
 	bool flows_open, automatic;
 	char *wanted;			/* names, where not automatic */
@@ -98,51 +91,14 @@ static int fail(struct tbg_wire *w, int err, char *ret_msg, size_t msg_len,
 	return err;
 }
 
-static int map_mmap(struct tbg_wire *w, const struct bpf_map *map, void **ret)
-{
-	size_t page = sysconf(_SC_PAGESIZE), len;
-	void *at;
-
-	len = (size_t)((bpf_map__value_size(map) + 7) & ~7u) *
-	      bpf_map__max_entries(map);
-	len = (len + page - 1) & ~(page - 1);
-	at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED,
-		  bpf_map__fd(map), 0);
-	if (at == MAP_FAILED)
-		return -errno;
-	w->mapping[w->mapping_nr++] = (struct mapping){ at, len };
-	*ret = at;
-	return 0;
-}
-
-static const char *const blob_maps[TBG_CLASS_NR] = {
-#define X(name, bytes, percent) [TBG_CLASS_##name] = "tbg_blob_" #name,
-	TBG_CLASS_LIST(X)
-#undef X
-};
-
-static struct bpf_map *blob_map(struct tbg_wire *w, unsigned int class)
-{
-	return bpf_object__find_map_by_name(w->bpf->obj, blob_maps[class]);
-}
-
 /* Sizes by plan, before loading. */
 static int set_sizes(struct tbg_wire *w)
 {
 	const struct tbg_plan *p = &w->plan;
-	uint32_t base = 0;
-	int err = 0;
+	int err;
 
 	w->bpf->rodata->tbg_mark |= (uint16_t)getpid();
-	for (unsigned int c = 0; c < TBG_CLASS_NR; c++) {
-		w->bpf->rodata->tbg_class_base[c] = base;
-		base += p->slots[c];
-		err = err ?: bpf_map__set_max_entries(blob_map(w, c),
-						      p->slots[c]);
-	}
-	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_index,
-					      p->entries);
-	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_heat, p->blobs);
+	err = tbg_maps_size(w->bpf->obj, w->bpf->rodata->tbg_class_base, p);
 	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_conns,
 					      p->conns);
 	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_owners,
@@ -212,22 +168,13 @@ static int disown_flows(struct tbg_wire *w)
 
 static int map_all(struct tbg_wire *w)
 {
-	int err = 0;
+	int err = tbg_maps_open(&w->maps, w->bpf->obj);
 
-	for (unsigned int c = 0; c < TBG_CLASS_NR; c++)
-		err = err ?: map_mmap(w, blob_map(w, c), &w->maps.blobs[c]);
-	err = err ?: map_mmap(w, w->bpf->maps.tbg_heat,
-			      (void **)&w->maps.heat);
-	err = err ?: map_mmap(w, w->bpf->maps.tbg_knob,
-			      (void **)&w->maps.knob);
-	err = err ?: map_mmap(w, w->bpf->maps.tbg_conns,
-			      (void **)&w->maps.conns);
+	err = err ?: tbg_map_mmap(w->bpf->maps.tbg_conns, &w->conns);
+	w->maps.conns = w->conns.at;
 	w->maps.conns_nr = w->plan.conns;
 	w->maps.owners_fd = bpf_map__fd(w->bpf->maps.tbg_owners);
 	w->maps.yield_fd = bpf_program__fd(w->bpf->progs.tbg_yield);
-	w->maps.index_fd = bpf_map__fd(w->bpf->maps.tbg_index);
-	w->maps.hosts_fd = bpf_map__fd(w->bpf->maps.tbg_hosts);
-	w->maps.events_fd = bpf_map__fd(w->bpf->maps.tbg_events);
 	return err;
 }
 
@@ -516,43 +463,17 @@ const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w)
 	return &w->maps;
 }
 
+const struct bpf_object *tbg_wire_object(const struct tbg_wire *w)
+{
+	return w->bpf->obj;
+}
+
 unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 			     struct tbg_wire_iface *ret, unsigned int nr)
 {
 	for (unsigned int i = 0; i < w->ifaces_nr && i < nr; i++)
 		ret[i] = w->ifaces[i];
 	return w->ifaces_nr;
-}
-
-int tbg_wire_stats(const struct tbg_wire *w, struct tbg_stats *ret)
-{
-	int cpus = libbpf_num_possible_cpus(), err;
-	struct tbg_stats *all;
-	uint32_t zero = 0;
-
-	if (cpus < 0)
-		return cpus;
-	all = calloc(cpus, sizeof(*all));
-	if (!all)
-		return -ENOMEM;
-	err = bpf_map_lookup_elem(bpf_map__fd(w->bpf->maps.tbg_stats), &zero,
-				  all);
-	if (!err) {
-		memset(ret, 0, sizeof(*ret));
-		for (int c = 0; c < cpus; c++) {
-			for (int i = 0; i < TBG_WHY_NR; i++)
-				ret->why[i] += all[c].why[i];
-			ret->wire_bytes += all[c].wire_bytes;
-			ret->log_lost += all[c].log_lost;
-		}
-	}
-	free(all);
-	return err;
-}
-
-void tbg_wire_drain(struct tbg_wire *w)
-{
-	__atomic_store_n(&w->maps.knob->answer, 0, __ATOMIC_RELEASE);
 }
 
 unsigned int tbg_wire_flows(struct tbg_wire *w)
@@ -575,8 +496,8 @@ void tbg_wire_close(struct tbg_wire *w)
 			tbg_detach(&w->attached[i]);
 	if (w->flows_open)
 		tbg_flows_close(&w->flows);
-	for (unsigned int i = 0; i < w->mapping_nr; i++)
-		munmap(w->mapping[i].at, w->mapping[i].len);
+	tbg_map_munmap(&w->conns);
+	tbg_maps_close(&w->maps);
 	tbg_wire_bpf__destroy(w->bpf);
 	free(w->wanted);
 	free(w);

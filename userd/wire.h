@@ -11,24 +11,9 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "abi/conn.h"
-#include "abi/knob.h"
-#include "abi/stats.h"
-#include "store.h"
+#include "maps.h"
 
-/* The maps that the rest of the daemon uses. Pointers are mmapped. */
-struct tbg_maps {
-	int index_fd;			/* tbg_key -> tbg_entry */
-	int hosts_fd;			/* tbg_key -> tbg_host, see hosts.h */
-	int events_fd;			/* ring buffer of tbg_event */
-	void *blobs[TBG_CLASS_NR];	/* arrays of tbg_class_bytes() slots */
-	uint64_t *heat;			/* hits by BPF, see tbg_heat_index() */
-	struct tbg_knob *knob;
-	struct tbg_conn_word *conns;	/* by slot */
-	uint32_t conns_nr;
-	int owners_fd;			/* slot -> tbg_flow_key */
-	int yield_fd;			/* program, see yield.h */
-};
+struct bpf_object;
 
 struct tbg_wire_iface {
 	char name[16];
@@ -55,15 +40,12 @@ int tbg_wire_listen(struct tbg_wire *w, int fd);
 
 const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w);
 
+/* What was loaded, for another tier to share its maps. */
+const struct bpf_object *tbg_wire_object(const struct tbg_wire *w);
+
 /* Up to nr interfaces into ret; returns how many there are. */
 unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 			     struct tbg_wire_iface *ret, unsigned int nr);
-
-/* Sums the per-CPU counters. */
-int tbg_wire_stats(const struct tbg_wire *w, struct tbg_stats *ret);
-
-/* Stops new answers; translation goes on. */
-void tbg_wire_drain(struct tbg_wire *w);
 
 /* Flows that still need translation (deltas, not closed), counted now. */
 unsigned int tbg_wire_flows(struct tbg_wire *w);
@@ -99,16 +81,6 @@ static inline void tbg_conn_publish(const struct tbg_maps *maps, int slot,
 {
 	__atomic_store_n(&maps->conns[slot].word, TBG_CONN_WORD(taken, written),
 			 __ATOMIC_RELEASE);
-}
-
-/* Index into maps->heat of a blob. */
-static inline uint32_t tbg_heat_index(const struct tbg_plan *plan, uint32_t id)
-{
-	uint32_t index = TBG_BLOB_SLOT(id);
-
-	for (uint32_t c = 0; c < TBG_BLOB_CLASS(id); c++)
-		index += plan->slots[c];
-	return index;
 }
 
 #endif

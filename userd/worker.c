@@ -19,6 +19,7 @@
 #include "health.h"
 #include "limits.h"
 #include "origin.h"
+#include "sock.h"
 #include "transfer.h"
 #include "worker.h"
 #include "yield.h"
@@ -30,6 +31,7 @@
 #define BUFFER_STRIDE	sizeof(struct tbg_head)
 #define GROUP		0
 #define TICK_MS		125
+#define WAIT_MS		2		/* for what the kernel still has in its queues */
 #define SLAB_CONNS	128
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
 #define DRAIN_NS	(10 * 1000000000ull)
@@ -344,6 +346,8 @@ static void recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 		c->receiving = false;
 		c->ops--;
 	}
+	if (cqe->res > 0 && c->sock >= 0)
+		tbg_sock_received(tbg_sock_conn(w->s->sock, c->sock), cqe->res);
 	if (cqe->res > 0) {
 		const uint8_t *b = w->buffer_memory + id * BUFFER_STRIDE;
 
@@ -390,6 +394,29 @@ static void poll_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 	c->polling = false;
 	c->ops--;
 	tbg_conn_writable(w, c);
+}
+
+void tbg_worker_wait(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct io_uring_sqe *sqe;
+
+	if (c->waiting)
+		return;
+	sqe = tbg_worker_sqe(w);
+	w->wait = (struct __kernel_timespec){ .tv_nsec = WAIT_MS * 1000000 };
+	io_uring_prep_timeout(sqe, &w->wait, 0, 0);
+	io_uring_sqe_set_data64(sqe, tbg_op_pack(TBG_OP_WAIT, c));
+	c->waiting = true;
+	c->ops++;
+}
+
+static void wait_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
+{
+	struct tbg_conn *c = (void *)(cqe->user_data & ~OP_MASK);
+
+	c->waiting = false;
+	c->ops--;
+	tbg_conn_again(w, c);
 }
 
 /* Time and draining */
@@ -554,6 +581,9 @@ static void event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 		break;
 	case TBG_OP_POLL:
 		poll_event(w, cqe);
+		break;
+	case TBG_OP_WAIT:
+		wait_event(w, cqe);
 		break;
 	case TBG_OP_ACCEPT:
 		accept_event(w, cqe);

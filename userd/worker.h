@@ -84,7 +84,7 @@ struct tbg_worker {
 	struct tbg_answer answer;
 	struct tbg_origin **idle;	/* pooled connections, see origin.c */
 	struct tbg_transfer *transfers;	/* all that are under way */
-	struct __kernel_timespec tick;
+	struct __kernel_timespec tick, wait;
 	struct tbg_user_stats stats;
 	/* written by other threads */
 	pthread_mutex_t mail_lock;
@@ -106,6 +106,7 @@ enum tbg_op {
 	TBG_OP_ACCEPT,
 	TBG_OP_RECV,
 	TBG_OP_POLL,
+	TBG_OP_WAIT,
 	TBG_OP_TICK,
 	TBG_OP_WAKE,
 	TBG_OP_CALL,			/* struct tbg_call */

@@ -12,6 +12,7 @@
 struct tbg_stats {
 	__u64 why[TBG_WHY_NR];
 	__u64 wire_bytes;	/* response bytes sent by wire, repeats too */
+	__u64 sock_bytes;	/* response bytes sent by sock */
 	__u64 log_lost;		/* log events that found the ring full */
 };
 

@@ -9,6 +9,7 @@
 
 #define TBG_WHY_LIST(X) \
 	X(HIT_WIRE,	"answered at the packet") \
+	X(HIT_SOCK,	"answered at the socket") \
 	X(REPEAT,	"lost reply sent again at the packet") \
 	X(YIELD,	"unacknowledged reply given to the socket") \
 	X(ACK,		"acknowledgement of wire's own bytes, done with here") \
@@ -45,7 +46,10 @@
 	X(ROOM,		"no memory to build the reply") \
 	X(RACE,		"connection changed while the reply was built") \
 	X(STALE_REPEAT,	"lost reply no longer held; connection reset") \
-	X(ICMP,		"ICMP error about a flow, translated")
+	X(ICMP,		"ICMP error about a flow, translated") \
+	X(ENROLLED,	"connection established, sock may answer it") \
+	X(SNDBUF,	"no room in the socket's send buffer for the response") \
+	X(UNREAD,	"more bytes than the daemon can read; connection reset")
 
 enum tbg_why {
 #define X(name, text) TBG_WHY_##name,

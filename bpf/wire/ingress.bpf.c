@@ -5,6 +5,7 @@
  * the flow; tbg_answer, behind a tail call that dies with the daemon, replies.
  * Neither may ever drop a segment that tells the socket something.
  */
+#include "../log.bpf.h"
 #include "loss.bpf.h"
 
 #define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is not in window */
@@ -398,30 +399,6 @@ int tbg_ingress(struct __sk_buff *skb)
 	return tbg_ingress_pass(skb, s, f, why);
 }
 
-/* A copy of the request's tuple and text for the access log. */
-static __always_inline void tbg_log_hit(struct tbg_scratch *s, __u64 now_ns)
-{
-	__u64 size = sizeof(s->event) + s->req.len;
-	__u32 zero = 0;
-
-	s->event.mono_ns = now_ns;
-	__builtin_memcpy(s->event.remote, s->pkt.key.remote, 16);
-	s->event.remote_port = s->pkt.key.remote_port;
-	s->event.status = s->reply.part.status;
-	s->event.sent = s->reply.len;
-	s->event.body = s->reply.len - s->reply.head_len;
-	s->event.req_len = s->req.len;
-	s->event.took_ns = bpf_ktime_get_ns() - now_ns;
-	s->event.tier = TBG_TIER_wire;
-	TBG_BOUND(size, sizeof(s->event) + TBG_REQ_MAX, return);
-	if (bpf_ringbuf_output(&tbg_events, s, size, 0)) {
-		struct tbg_stats *st = bpf_map_lookup_elem(&tbg_stats, &zero);
-
-		if (st)
-			st->log_lost++;
-	}
-}
-
 /* The half of the idle equation that can be told before the request is read. */
 static __always_inline int tbg_idle(const struct tbg_flow_locked *f,
 				    const struct tbg_pkt *p, __u64 word)
@@ -619,7 +596,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 		return TC_ACT_SHOT;
 	tbg_heat_add(r->blob);
 	if (knob->log)
-		tbg_log_hit(s, now_ns);
+		tbg_log_hit(s, TBG_TIER_wire);
 	tbg_count_sent(TBG_WHY_HIT_WIRE, r->len);
 	return tell.needed ? tbg_reply_and_tell(skb, s, &tell) :
 			     tbg_reply_last(skb);

@@ -17,7 +17,7 @@
 
 #include "../compat.bpf.h"
 #include "../core/csum.h"
-#include "../maps.bpf.h"
+#include "maps.bpf.h"
 
 /* The next program on the hook, if any; then the stack, or the device. */
 #define TBG_PASS TC_ACT_UNSPEC

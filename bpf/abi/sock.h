@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A connection of the sock tier as both sides see it: an element of the mmapped
+ * array tbg_sock_conns. Counts are of bytes of the client's stream, or of hits,
+ * modulo 2^32. BPF writes its half under the socket's lock, so that no two of
+ * its programs do at a time.
+ *
+ *     sock may answer  <=>  passed == taken
+ */
+#ifndef TBG_ABI_SOCK_H
+#define TBG_ABI_SOCK_H
+
+#include "types.h"
+
+/* Flags */
+#define TBG_SOCK_CLOSED	0x1	/* the socket's state is CLOSE */
+#define TBG_SOCK_BROKEN	0x2	/* bytes are lost, or too many unread: to be reset */
+
+struct tbg_sock_conn {
+	/* the daemon's */
+	__u32 taken;		/* bytes whose answers the socket has taken whole */
+	__u32 received;		/* bytes read from the socket */
+	__u32 shut;		/* 1: no more hits; it is about to close */
+	__u32 released;		/* 1: it has closed; the slot may be used again */
+	/* BPF's */
+	__u64 cookie;		/* of the socket; 0: slot is free */
+	__u64 seen_ns;		/* CLOCK_MONOTONIC of the last hit */
+	__u32 passed;		/* bytes given to the daemon */
+	__u32 queued;		/* hits redirected to the socket's egress */
+	__u32 done;		/* of them, sent or given to the daemon */
+	__u32 handed;		/* of them, given to the daemon */
+	__u32 reserved;		/* room in the send buffer for those not done */
+	__u32 next_seq;		/* of the client's next byte */
+	__u32 flags;		/* TBG_SOCK_* */
+	__u32 pad;
+};
+
+/* Where a socket of ours finds its slot; on a listener, all zero. */
+struct tbg_sock_id {
+	__u64 cookie;		/* 0: not enrolled */
+	__u32 slot;
+	__u32 pad;
+};
+
+/* How an element of tbg_pends begins: a hit on its way. */
+struct tbg_pend_head {
+	__u64 cookie;		/* of the socket it belongs to; 0: free */
+	__u32 slot;
+	__u32 gen;		/* raised with each use */
+	__u32 handed;		/* the connection's, at the verdict */
+	__u32 need;		/* room in the send buffer */
+};
+
+/* Hits of one connection, and of all, that are on their way. */
+#define TBG_SOCK_HITS	16
+#define TBG_SOCK_PENDS	4096
+
+/* Bytes that a client may have sent and the daemon not read: nobody charges them. */
+#define TBG_SOCK_UNREAD	(32u << 20)
+
+_Static_assert(sizeof(struct tbg_pend_head) == 24, "abi");
+_Static_assert(sizeof(struct tbg_sock_conn) == 64, "abi");
+
+#endif

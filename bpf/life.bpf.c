@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * sock_ops: a connection of our listeners is enrolled in sock before its first
+ * byte can be read, and its end is noted. Whatever fails leaves a plain socket,
+ * which the daemon serves. Runs for every TCP socket of the daemon's cgroup.
+ */
+#include <stdbool.h>
+
+#include "sock/maps.bpf.h"
+
+#define TBG_TCP_CLOSE 7
+
+/* A slot for the socket; negative: there is none. */
+static __always_inline int tbg_life_slot(struct bpf_sock_ops *ops,
+					 struct tbg_sock_id *id)
+{
+	struct tbg_sock_conn *c;
+	__u64 cookie;
+	__u32 slot;
+
+	if (bpf_map_pop_elem(&tbg_sock_free, &slot))
+		return -1;
+	c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
+	if (!c)
+		return -1;
+	cookie = bpf_get_socket_cookie(ops);
+	__builtin_memset(c, 0, sizeof(*c));
+	c->next_seq = ops->rcv_nxt;
+	if (bpf_map_update_elem(&tbg_sock_slots, &cookie, &slot, BPF_ANY)) {
+		bpf_map_push_elem(&tbg_sock_free, &slot, 0);
+		return -1;
+	}
+	c->cookie = cookie;
+	id->slot = slot;
+	id->cookie = cookie;
+	return slot;
+}
+
+static __always_inline void tbg_life_enrol(struct bpf_sock_ops *ops,
+					   struct tbg_sock_id *id)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	int slot;
+	__u32 key;
+
+	if (!knob || !knob->answer || id->cookie)
+		return;
+	slot = tbg_life_slot(ops, id);
+	if (slot < 0)
+		return;
+	key = slot;
+	if (bpf_sock_map_update(ops, &tbg_socks, &key, BPF_ANY)) {
+		__u64 cookie = id->cookie;
+		struct tbg_sock_conn *c =
+			bpf_map_lookup_elem(&tbg_sock_conns, &key);
+
+		/* a protocol on top, MPTCP or TLS: none of ours */
+		id->cookie = 0;
+		if (c)
+			c->cookie = 0;
+		bpf_map_delete_elem(&tbg_sock_slots, &cookie);
+		bpf_map_push_elem(&tbg_sock_free, &key, 0);
+		return;
+	}
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags |
+				       BPF_SOCK_OPS_STATE_CB_FLAG);
+	tbg_count(TBG_WHY_ENROLLED);
+}
+
+static __always_inline void tbg_life_end(const struct tbg_sock_id *id)
+{
+	struct tbg_sock_conn *c;
+	__u32 slot = id->slot;
+
+	c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
+	if (c && id->cookie && c->cookie == id->cookie)
+		c->flags |= TBG_SOCK_CLOSED;
+}
+
+SEC("sockops")
+int tbg_life(struct bpf_sock_ops *ops)
+{
+	bool born = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
+	bool ended = ops->op == BPF_SOCK_OPS_STATE_CB &&
+		     ops->args[1] == TBG_TCP_CLOSE;
+	struct tbg_sock_id *id;
+	struct bpf_sock *sk;
+
+	if (!born && !ended)
+		return 1;
+	sk = ops->sk;
+	if (!sk)
+		return 1;
+	id = bpf_sk_storage_get(&tbg_sock_ids, sk, NULL, 0);
+	if (!id)
+		return 1;
+	if (born)
+		tbg_life_enrol(ops, id);
+	else
+		tbg_life_end(id);
+	return 1;
+}

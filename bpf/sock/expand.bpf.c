@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * sk_msg: what is sent on a socket of ours. The daemon's own is let through.
+ * What the kernel's worker sends is a disguised request (pend.bpf.h), and
+ * becomes the response: header and body in one element, which the kernel's TCP
+ * owns from then on. It must never leave as it is: SK_DROP ends the connection.
+ */
+#include "../log.bpf.h"
+#include "pend.bpf.h"
+
+#define TBG_COPY	64	/* bytes copied in one step */
+/*
+ * Where the last step begins, of len bytes. 7.2 takes a packet's range from the
+ * bound of an offset, and must find a multiple of what the offset is one of.
+ */
+#define TBG_COPY_END(len) ((len) & ~(TBG_COPY - 1ul))
+#define TBG_HEAD_END	0x3fff	/* what is patched stands before that */
+
+struct tbg_copy {
+	struct sk_msg_md *msg;
+	const void *blob;		/* or the pending hit */
+	__u32 off, len;			/* of the part, in the blob's data */
+};
+
+/* One step of up to TBG_COPY bytes, from src to the message at at. */
+static __always_inline long tbg_copy_step(struct sk_msg_md *msg,
+					  const __u8 *src, __u64 at)
+{
+	__u8 *data = (void *)(long)msg->data;
+	__u8 *end = (void *)(long)msg->data_end;
+	__u8 *to = data + at;
+	int i;
+
+	if (to + TBG_COPY <= end) {
+#pragma unroll
+		for (i = 0; i < TBG_COPY / 8; i++)
+			((__u64 *)to)[i] = ((const __u64 *)src)[i];
+		return 0;
+	}
+	for (i = 0; i < TBG_COPY - 1; i++) {
+		if (to + i + 1 > end)
+			break;
+		to[i] = src[i];
+	}
+	return 1;
+}
+
+#define X(name, bytes, percent)						\
+	static long tbg_copy_##name(__u32 i, void *arg)			\
+	{								\
+		const struct tbg_slot_##name *b;			\
+		struct tbg_copy *c = arg;				\
+		__u64 at = (__u64)i * TBG_COPY, from = at + c->off;	\
+									\
+		b = c->blob;						\
+		if (at >= c->len)					\
+			return 1;					\
+		tbg_hide(at);						\
+		tbg_hide(from);						\
+		if (at > TBG_COPY_END(sizeof(b->data)) ||		\
+		    from > sizeof(*b) - sizeof(b->head) - TBG_COPY)	\
+			return 1;					\
+		return tbg_copy_step(c->msg, b->data + from, at); \
+	}
+TBG_CLASS_LIST(X)
+#undef X
+
+/* The response's bytes out of its blob. 0, or negative: not those promised. */
+__attribute__((noinline)) int tbg_expand_body(struct sk_msg_md *msg,
+					      struct tbg_pend *p)
+{
+	struct tbg_copy c = { .msg = msg };
+	__u32 slot;
+
+	if (!p)
+		return -1;
+	slot = TBG_BLOB_SLOT(p->s.reply.blob);
+	c.off = p->s.reply.part.off;
+	c.len = p->s.reply.len;
+	switch (TBG_BLOB_CLASS(p->s.reply.blob)) {
+#define X(name, bytes, percent)						\
+	case TBG_CLASS_##name: {					\
+		struct tbg_slot_##name *b =				\
+			bpf_map_lookup_elem(&tbg_blob_##name, &slot);	\
+									\
+		if (!b || b->head.gen != p->s.reply.gen)		\
+			return -1;					\
+		c.blob = b;						\
+		bpf_loop((bytes) / TBG_COPY, tbg_copy_##name, &c, 0);	\
+		return 0;						\
+	}
+	TBG_CLASS_LIST(X)
+#undef X
+	}
+	return -1;
+}
+
+/* What differs from the blob: Date, and the tier's name. */
+__attribute__((noinline)) int tbg_expand_patch(struct sk_msg_md *msg,
+					       struct tbg_pend *p)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	__u64 date_off, tier_off;
+	__u8 *date, *tier, *end;
+	const __u8 *text;
+	int i;
+
+	if (!p || !knob)
+		return -1;
+	text = knob->date[p->s.reply.date_s & (TBG_DATE_RING - 1)].text;
+	date_off = p->s.reply.part.date_off;
+	tier_off = p->s.reply.part.tier_off;
+	tbg_hide(date_off);
+	tbg_hide(tier_off);
+	if (date_off > TBG_HEAD_END || tier_off > TBG_HEAD_END)
+		return -1;
+	date = (__u8 *)(long)msg->data + date_off;
+	tier = (__u8 *)(long)msg->data + tier_off;
+	end = (void *)(long)msg->data_end;
+	tbg_keep(date);
+	tbg_keep(tier);
+	if (date + TBG_DATE_LEN > end || tier + 4 > end)
+		return -1;
+	for (i = 0; i < TBG_DATE_LEN; i++)
+		date[i] = text[i];
+	if (tier_off)
+		__builtin_memcpy(tier, "sock", 4);
+	return 0;
+}
+
+static long tbg_copy_head(__u32 i, void *arg)
+{
+	struct tbg_copy *c = arg;
+	const struct tbg_pend *p = c->blob;
+	__u64 at = (__u64)i * TBG_COPY;
+
+	tbg_hide(at);
+	if (at > TBG_REQ_MAX - TBG_COPY)
+		return 1;
+	return tbg_copy_step(c->msg, p->s.head.b + at, at);
+}
+
+/* The request's own bytes again. */
+__attribute__((noinline)) int tbg_undisguise(struct sk_msg_md *msg,
+					     struct tbg_pend *p)
+{
+	struct tbg_copy c = { .msg = msg, .blob = p };
+
+	if (!p)
+		return -1;
+	bpf_loop(TBG_REQ_MAX / TBG_COPY, tbg_copy_head, &c, 0);
+	return 0;
+}
+
+/* The hit has come to its end, as one or the other. */
+static __always_inline void tbg_hit_done(struct tbg_sock_conn *c,
+					 struct tbg_pend *p, __u32 nr)
+{
+	c->reserved -= p->h.need;
+	__sync_fetch_and_add(&c->done, 1);
+	tbg_pend_free_(p, nr);
+}
+
+/* To the daemon after all, in its turn: the request as it came. */
+static __always_inline int tbg_hand_over(struct sk_msg_md *msg,
+					 struct tbg_sock_conn *c,
+					 struct tbg_pend *p, __u32 nr,
+					 enum tbg_why why)
+{
+	__u32 slot = p->h.slot;
+
+	if (tbg_undisguise(msg, p))
+		return SK_DROP;
+	c->handed++;
+	c->passed += p->s.req.len;
+	tbg_hit_done(c, p, nr);
+	tbg_count(why);
+	return bpf_msg_redirect_map(msg, &tbg_socks, slot, BPF_F_INGRESS);
+}
+
+/* Whether the send buffer has room still. */
+static __always_inline bool tbg_room_holds(struct sk_msg_md *msg,
+					   const struct tbg_pend *p)
+{
+	struct bpf_sock *sk = msg->sk;
+	const struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+
+	return tp && tp->inet_conn.icsk_inet.sk.sk_wmem_queued + (__s64)p->h.need <=
+		     tp->inet_conn.icsk_inet.sk.sk_sndbuf;
+}
+
+static __always_inline void tbg_hit_count(struct tbg_sock_conn *c,
+					  struct tbg_pend *p)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	__u32 zero = 0;
+	struct tbg_stats *st = bpf_map_lookup_elem(&tbg_stats, &zero);
+
+	if (st)
+		st->sock_bytes += p->s.reply.len;
+	tbg_count(TBG_WHY_HIT_SOCK);
+	tbg_heat_add(p->s.reply.blob);
+	c->seen_ns = p->s.now_ns;
+	if (knob && knob->log)
+		tbg_log_hit(&p->s, TBG_TIER_sock);
+}
+
+/* The pending hit that the message is the disguise of; or NULL. */
+static __always_inline struct tbg_pend *tbg_pend_of(struct sk_msg_md *msg,
+						    __u32 *ret_nr)
+{
+	__u8 *data = (void *)(long)msg->data;
+	__u8 *end = (void *)(long)msg->data_end;
+	struct tbg_pend *p;
+	__u32 gen;
+
+	if (data + TBG_DISGUISE_MIN > end)
+		return NULL;
+	*ret_nr = tbg_token_read(data + TBG_TOKEN_AT, &gen);
+	p = bpf_map_lookup_elem(&tbg_pends, ret_nr);
+	if (!p || !p->h.cookie || (p->h.gen & ((1u << TBG_GEN_BITS) - 1)) != gen ||
+	    msg->size != p->s.req.len)
+		return NULL;
+	return p;
+}
+
+SEC("sk_msg")
+int tbg_expand(struct sk_msg_md *msg)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct tbg_sock_conn *c;
+	struct tbg_pend *p;
+	__u32 nr, slot, len;
+
+	if (!(task->flags & PF_KTHREAD))
+		return SK_PASS;
+	p = tbg_pend_of(msg, &nr);
+	if (!p)
+		return SK_DROP;
+	slot = p->h.slot;
+	c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
+	if (!c || c->cookie != p->h.cookie)
+		return SK_DROP;
+	/* one before it has been handed over: after that one */
+	if (p->h.handed != c->handed)
+		return tbg_hand_over(msg, c, p, nr, TBG_WHY_BUSY);
+	if (!tbg_room_holds(msg, p))
+		return tbg_hand_over(msg, c, p, nr, TBG_WHY_SNDBUF);
+	len = p->s.reply.len;
+	if (bpf_msg_push_data(msg, 0, len, 0))
+		return tbg_hand_over(msg, c, p, nr, TBG_WHY_ROOM);
+	if (bpf_msg_pop_data(msg, len, p->s.req.len, 0) ||
+	    tbg_expand_body(msg, p) || tbg_expand_patch(msg, p))
+		return SK_DROP;
+	tbg_hit_count(c, p);
+	tbg_hit_done(c, p, nr);
+	/* not SK_PASS: a send that fails after that would let the next one by */
+	return bpf_msg_redirect_map(msg, &tbg_socks, slot, 0);
+}

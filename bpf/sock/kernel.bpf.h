@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The fields of the kernel's own structures that sock looks at; CO-RE finds
+ * where they are in the running kernel. Nothing here is ever written.
+ */
+#ifndef TBG_SOCK_KERNEL_BPF_H
+#define TBG_SOCK_KERNEL_BPF_H
+
+#include <linux/types.h>
+#include <bpf/bpf_core_read.h>
+
+#define tbg_kernel __attribute__((preserve_access_index))
+
+struct sk_buff {
+	char cb[48];			/* of TCP: begins with the sequence number */
+} tbg_kernel;
+
+struct sock {
+	int sk_wmem_queued;
+	int sk_sndbuf;
+} tbg_kernel;
+
+struct inet_sock {
+	struct sock sk;
+} tbg_kernel;
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+} tbg_kernel;
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u32 max_window;		/* the largest the client has offered */
+	__u32 mss_cache;
+} tbg_kernel;
+
+struct task_struct {
+	unsigned int flags;
+} tbg_kernel;
+
+#define PF_KTHREAD 0x00200000
+
+#endif

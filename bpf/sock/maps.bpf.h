@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Sock's own maps: key, value, its one writer, what happens when it is full.
+ * Sizes marked "plan" are set by the daemon before loading.
+ */
+#ifndef TBG_SOCK_MAPS_BPF_H
+#define TBG_SOCK_MAPS_BPF_H
+
+#include "../abi/sock.h"
+#include "../maps.bpf.h"
+
+/* Connections by slot; see abi/sock.h for the writers (plan). */
+tbg_array(tbg_sock_conns, struct tbg_sock_conn, 1, BPF_F_MMAPABLE);
+
+/* Free slots. BPF pops, the sweeper pushes. Empty: not enrolled (plan). */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} tbg_sock_free SEC(".maps");
+
+/* Socket cookie -> slot. BPF adds, the sweeper deletes. Full: not enrolled (plan). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, __u32);
+} tbg_sock_slots SEC(".maps");
+
+/* The sockets by slot. BPF adds; the kernel removes at close (plan). */
+struct {
+	__uint(type, BPF_MAP_TYPE_SOCKMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} tbg_socks SEC(".maps");
+
+/* On each listening socket of this daemon, and so on what it accepts. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, struct tbg_sock_id);
+} tbg_sock_ids SEC(".maps");
+
+/*
+ * A hit from its verdict to its expansion: the request, whose bytes in the skb
+ * are overwritten meanwhile, and what answers it.
+ */
+struct tbg_pend {
+	struct tbg_pend_head h;
+	struct tbg_scratch s;
+};
+
+/* Writer: BPF; the sweeper frees those of closed connections. */
+tbg_array(tbg_pends, struct tbg_pend, TBG_SOCK_PENDS, BPF_F_MMAPABLE);
+
+/* Free ones. BPF pops and pushes. Empty: the daemon answers. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, TBG_SOCK_PENDS);
+	__type(value, __u32);
+} tbg_pend_free SEC(".maps");
+
+#endif

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The sock tier as one object: a connection's birth, its requests, its replies.
+ */
+#include "../life.bpf.c"
+#include "verdict.bpf.c"
+#include "expand.bpf.c"
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * sk_skb stream verdict: what the client sent is either a hit, and then goes to
+ * the socket's own egress, where expand.bpf.c makes the response of it, or the
+ * daemon's to read. The skb's length must not change here after its duplicate
+ * bytes are off: the kernel counts what it is at the end as read.
+ */
+#include "../log.bpf.h"
+#include "pend.bpf.h"
+
+#define TBG_TRIM_STEP	4095	/* most that bpf_skb_adjust_room() takes off */
+#define TBG_TRIM_STEPS	32
+#define TBG_SKB_ROOM	2048	/* of the send buffer, for each skb of a reply */
+
+/* First half of a short disguise, and of one with room for more fields. */
+static const char tbg_disguise_short[] = "HTTP/1.1 503 \r\nX:";
+static const char tbg_disguise_long[] =
+	"HTTP/1.1 503 \r\nX:tttttt\r\nConnection:close\r\nContent-Length:0\r\nY:";
+#define TBG_LONG_LEN (sizeof(tbg_disguise_long) - 1)
+
+static const struct {
+	__u8 b[TBG_REQ_MAX];
+} tbg_fill = { { [0 ... TBG_REQ_MAX - 1] = 'x' } };
+
+struct tbg_cut {
+	struct __sk_buff *skb;
+	__u32 dup;			/* bytes still to go; all of them, if fewer */
+};
+
+static long tbg_cut_step(__u32 i, void *arg)
+{
+	struct tbg_cut *c = arg;
+	__u64 step = c->dup;
+
+	if (step > c->skb->len)
+		step = c->skb->len;
+	if (step > TBG_TRIM_STEP)
+		step = TBG_TRIM_STEP;
+	if (!step || bpf_skb_adjust_room(c->skb, -(__s32)step, 0, 0))
+		return 1;
+	c->dup -= step;
+	return 0;
+}
+
+/*
+ * A segment that overlaps what was read before is queued untrimmed, and the
+ * program gets it whole. Takes the duplicate bytes off. Negative: no memory.
+ */
+__attribute__((noinline)) int tbg_trim(struct __sk_buff *skb,
+				       struct tbg_sock_conn *conn)
+{
+	struct tbg_cut c = { .skb = skb };
+	__u32 seq = 0;
+
+	if (!conn || bpf_probe_read_kernel(&seq, sizeof(seq), (void *)skb +
+				  bpf_core_field_offset(struct sk_buff, cb)))
+		return -1;
+	c.dup = conn->next_seq - seq;
+	if ((__s32)c.dup < 0)		/* a gap: what no TCP would hand over */
+		return -1;
+	if (c.dup)
+		bpf_loop(TBG_TRIM_STEPS, tbg_cut_step, &c, 0);
+	conn->next_seq += skb->len;
+	return c.dup && skb->len ? -1 : 0;
+}
+
+/* Overwrites the request, len bytes, with the disguise of pending hit nr. */
+__attribute__((noinline)) int tbg_disguise(struct __sk_buff *skb,
+					   struct tbg_pend *p, __u32 nr)
+{
+	struct tbg_token t = {};
+	__u64 len = skb->len, fill;
+
+	if (!p || len < TBG_DISGUISE_MIN || bpf_skb_pull_data(skb, len))
+		return -1;
+	tbg_token_write(&t, nr, p->h.gen);
+	if (len >= TBG_LONG_LEN + 4) {
+		fill = len - TBG_LONG_LEN - 4;
+		if (bpf_skb_store_bytes(skb, 0, tbg_disguise_long, TBG_LONG_LEN, 0))
+			return -1;
+		len = TBG_LONG_LEN;
+	} else {
+		fill = len - TBG_DISGUISE_MIN;
+		if (bpf_skb_store_bytes(skb, 0, tbg_disguise_short,
+					sizeof(tbg_disguise_short) - 1, 0))
+			return -1;
+		len = TBG_TOKEN_AT + TBG_TOKEN_LEN;
+	}
+	/* from here on it is writable: nothing more can fail */
+	bpf_skb_store_bytes(skb, TBG_TOKEN_AT, t.b, TBG_TOKEN_LEN, 0);
+	if (fill) {
+		TBG_BOUND(fill, TBG_REQ_MAX, return -2);
+		bpf_skb_store_bytes(skb, len, tbg_fill.b, fill, 0);
+	}
+	bpf_skb_store_bytes(skb, skb->len - 4, "\r\n\r\n", 4, 0);
+	return 0;
+}
+
+/*
+ * Bytes of the send buffer that a response of len needs, whatever its cut: the
+ * kernel fills skbs up to half the client's window, or to one segment.
+ */
+static __always_inline __u32 tbg_need(const struct tcp_sock *tp, __u32 len)
+{
+	__u32 goal = tp->max_window / 2;
+
+	if (goal > 16384)
+		goal = 16384;
+	if (goal < 64)
+		goal = 64;
+	return len + (len / goal + 2) * TBG_SKB_ROOM;
+}
+
+/* Whether the send buffer has room for it besides the hits on their way. */
+static __always_inline bool tbg_has_room(struct __sk_buff *skb,
+					 const struct tbg_sock_conn *c,
+					 struct tbg_pend *p)
+{
+	struct bpf_sock *sk = skb->sk;
+	const struct tcp_sock *tp;
+	__s64 room;
+
+	tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+	if (!tp)
+		return false;
+	p->h.need = tbg_need(tp, p->s.reply.len);
+	room = (__s64)tp->inet_conn.icsk_inet.sk.sk_sndbuf -
+	       tp->inet_conn.icsk_inet.sk.sk_wmem_queued;
+	return room >= (__s64)p->h.need + c->reserved;
+}
+
+/* The request into the scratch of p. */
+__attribute__((noinline)) int tbg_pend_load(struct __sk_buff *skb,
+					    struct tbg_pend *p)
+{
+	__u64 len = skb->len;
+
+	if (!p)
+		return TBG_WHY_ROOM;
+	TBG_BOUND(len, TBG_REQ_MAX, return TBG_WHY_GRAMMAR);
+	return bpf_skb_load_bytes(skb, 0, p->s.head.b, len) ? TBG_WHY_ROOM : 0;
+}
+
+static __always_inline void tbg_pend_client(struct __sk_buff *skb,
+					    struct tbg_pend *p)
+{
+	__u32 w[4] = { 0, 0, bpf_htonl(0xffff), skb->remote_ip4 };
+
+	tbg_hide(w[3]);		/* else clang joins two loads from the context */
+	if (skb->family != 2 /* AF_INET */) {
+		w[0] = skb->remote_ip6[0];
+		w[1] = skb->remote_ip6[1];
+		w[2] = skb->remote_ip6[2];
+		w[3] = skb->remote_ip6[3];
+	}
+	__builtin_memcpy(p->s.pkt.key.remote, w, sizeof(w));
+	p->s.pkt.key.remote_port = bpf_htons(bpf_ntohl(skb->remote_port));
+}
+
+/* What pending hit p answers, and room for that: 0 or a why. */
+static __always_inline int tbg_pend_find(struct __sk_buff *skb,
+					 const struct tbg_sock_conn *c,
+					 struct tbg_pend *p)
+{
+	int why = tbg_pend_load(skb, p);
+
+	if (why)
+		return why;
+	p->s.now_ns = bpf_ktime_get_ns();
+	why = tbg_find(&p->s, skb->len);
+	if (why)
+		return why;
+	return tbg_has_room(skb, c, p) ? 0 : TBG_WHY_SNDBUF;
+}
+
+/*
+ * The daemon says that it is about to close, and then looks whether hits are on
+ * their way; we say that one is, and then look whether it closes.
+ */
+static __always_inline bool tbg_hit_queue(struct tbg_sock_conn *c)
+{
+	__u32 queued = __sync_fetch_and_add(&c->queued, 1);
+
+	if (queued - c->done < TBG_SOCK_HITS && !*(volatile __u32 *)&c->shut)
+		return true;
+	__sync_fetch_and_add(&c->queued, -1);
+	return false;
+}
+
+/* 0: the skb is a disguised hit. Or a why, and it is as it was. */
+static __always_inline int tbg_sock_try(struct __sk_buff *skb,
+					struct tbg_sock_conn *c, __u32 slot)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_pend *p;
+	__u32 nr;
+	int why;
+
+	if (!knob || !knob->answer)
+		return TBG_WHY_OFF;
+	if (c->passed != *(volatile __u32 *)&c->taken)
+		return TBG_WHY_BUSY;
+	if (skb->len < TBG_DISGUISE_MIN || skb->len > TBG_REQ_MAX)
+		return TBG_WHY_GRAMMAR;
+	if (bpf_map_pop_elem(&tbg_pend_free, &nr))
+		return TBG_WHY_ROOM;
+	p = bpf_map_lookup_elem(&tbg_pends, &nr);
+	if (!p)
+		return TBG_WHY_ROOM;
+	p->h.gen++;
+	why = tbg_pend_find(skb, c, p);
+	if (why)
+		goto free;
+	why = TBG_WHY_CLOSING;
+	if (!tbg_hit_queue(c))
+		goto free;
+	tbg_pend_client(skb, p);
+	p->h.slot = slot;
+	p->h.handed = c->handed;
+	p->h.cookie = c->cookie;
+	if (!tbg_disguise(skb, p, nr)) {
+		c->reserved += p->h.need;
+		return 0;
+	}
+	__sync_fetch_and_add(&c->queued, -1);
+	why = TBG_WHY_ROOM;
+free:
+	tbg_pend_free_(p, nr);
+	return why;
+}
+
+/* Bytes that can neither be answered nor given to the daemon: the end. */
+static __always_inline int tbg_break(struct tbg_sock_conn *c, enum tbg_why why)
+{
+	c->flags |= TBG_SOCK_BROKEN;
+	tbg_count(why);
+	return SK_DROP;
+}
+
+SEC("sk_skb/stream_verdict")
+int tbg_verdict(struct __sk_buff *skb)
+{
+	__u64 cookie = bpf_get_socket_cookie(skb);
+	struct tbg_sock_conn *c = NULL;
+	__u32 *at, slot;
+	int why;
+
+	/* a FIN: passed on behind a hit it would end the kernel's worker */
+	if (!skb->len) {
+		tbg_count(TBG_WHY_CONTROL);
+		return SK_DROP;
+	}
+	at = bpf_map_lookup_elem(&tbg_sock_slots, &cookie);
+	if (at) {
+		slot = *at;
+		c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
+	}
+	if (!c || c->cookie != cookie) {
+		tbg_count(TBG_WHY_NO_FLOW);
+		return SK_PASS;
+	}
+	if (c->flags & TBG_SOCK_BROKEN || tbg_trim(skb, c))
+		return tbg_break(c, TBG_WHY_ROOM);
+	if (!skb->len) {
+		tbg_count(TBG_WHY_CONTROL);
+		return SK_DROP;
+	}
+	why = tbg_sock_try(skb, c, slot);
+	if (!why)
+		return bpf_sk_redirect_map(skb, &tbg_socks, slot, 0);
+	c->passed += skb->len;
+	if (c->passed - *(volatile __u32 *)&c->received > TBG_SOCK_UNREAD)
+		return tbg_break(c, TBG_WHY_UNREAD);
+	tbg_count(why);
+	return SK_PASS;
+}

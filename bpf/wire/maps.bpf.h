@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Wire's own maps: key, value, its one writer, what happens when it is full.
+ * Sizes marked "plan" are set by the daemon before loading.
+ */
+#ifndef TBG_WIRE_MAPS_BPF_H
+#define TBG_WIRE_MAPS_BPF_H
+
+#include "../maps.bpf.h"
+
+/* Connection words by slot. Writer: see abi/conn.h (plan). */
+tbg_array(tbg_conns, struct tbg_conn_word, 1, BPF_F_MMAPABLE);
+
+/* Four-tuple of each slot's flow. Writer: BPF, when the flow is born (plan). */
+tbg_array(tbg_owners, struct tbg_flow_key, 1, 0);
+
+/* Free slots of tbg_conns. BPF pops, the sweeper pushes. Empty: no flow. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} tbg_slots SEC(".maps");
+
+/*
+ * Slots of flows that were replaced before they were buried. BPF pushes, the
+ * sweeper pops. Full (it never is: as many as there are slots): slot lost.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} tbg_retired SEC(".maps");
+
+/*
+ * struct tbg_flow with its first word as the lock that it is. A flow is
+ * changed under it wherever both directions, or two CPUs, could meet.
+ */
+struct tbg_flow_locked {
+	struct bpf_spin_lock lock;
+	__u32 slot, irs, iss, in_delta, out_delta, given, acked, sent;
+	__u32 tsoff, tsval, ifindex, flowinfo;
+	__u16 win, mss;
+	__u8 snd_wscale, flags, ttl, tos;
+	__u32 repeat_ms, told;
+	__u16 resent;
+	__u8 dups, pad;
+	__u64 seen_ns;
+	struct tbg_exchange last;
+};
+
+_Static_assert(sizeof(struct tbg_flow_locked) == sizeof(struct tbg_flow), "");
+_Static_assert(__builtin_offsetof(struct tbg_flow_locked, last) ==
+	       __builtin_offsetof(struct tbg_flow, last), "");
+
+/*
+ * Four-tuple -> flow. Writer: BPF; the sweeper deletes. Not LRU: evicting a
+ * flow with deltas would kill its connection. Full: new ones stay on the stack.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct tbg_flow_key);
+	__type(value, struct tbg_flow_locked);
+} tbg_flows SEC(".maps");
+
+/* What SYN and SYN-ACK say about a connection that is not yet a flow. */
+struct tbg_embryo {
+	__u32 irs, iss, tsoff, tsval, flowinfo, ifindex;
+	__u16 win, mss;		/* mss: the client's, then the smaller */
+	__u8 snd_wscale, flags, ttl, tos;
+	__u8 wscale_ok, synack, ts_ok, pad;
+};
+
+/* Four-tuple -> embryo. LRU: a flood of SYNs evicts only other embryos. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct tbg_flow_key);
+	__type(value, struct tbg_embryo);
+} tbg_embryos SEC(".maps");
+
+/* On each listening socket of this daemon. Writer: daemon, before it serves. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} tbg_listeners SEC(".maps");
+
+/*
+ * The answering program. A program array loses its entries with the last user
+ * of its descriptor, so a killed daemon's programs go on translating but can
+ * never answer from a cache that nobody keeps.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} tbg_tail SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tbg_scratch);
+} tbg_scratches SEC(".maps");
+
+/* A segment's payload on its way from a blob, where not at its beginning. */
+struct tbg_chunk {
+	__u8 b[16384];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tbg_chunk);
+} tbg_chunks SEC(".maps");
+
+static __always_inline struct tbg_scratch *tbg_scratch_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&tbg_scratches, &zero);
+}
+
+#endif

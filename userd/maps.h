@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The maps of the cache, which the kernel tiers share and the rest of the
+ * daemon writes: sized by plan before a BPF object is loaded, mapped into
+ * memory after. The first tier loaded makes them, the next one is given them.
+ */
+#ifndef TBG_USERD_MAPS_H
+#define TBG_USERD_MAPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi/conn.h"
+#include "abi/knob.h"
+#include "abi/stats.h"
+#include "store.h"
+
+struct bpf_map;
+struct bpf_object;
+
+struct tbg_mapping {
+	void *at;
+	size_t len;
+};
+
+/* The maps that the rest of the daemon uses. Pointers are mmapped. */
+struct tbg_maps {
+	int index_fd;			/* tbg_key -> tbg_entry */
+	int hosts_fd;			/* tbg_key -> tbg_host, see hosts.h */
+	int events_fd;			/* ring buffer of tbg_event */
+	int stats_fd;			/* tbg_stats, per CPU */
+	void *blobs[TBG_CLASS_NR];	/* arrays of tbg_class_bytes() slots */
+	uint64_t *heat;			/* hits by BPF, see tbg_heat_index() */
+	struct tbg_knob *knob;
+	struct tbg_mapping mapping[TBG_CLASS_NR + 2];
+	unsigned int mapping_nr;
+	/* wire's own */
+	struct tbg_conn_word *conns;	/* by slot */
+	uint32_t conns_nr;
+	int owners_fd;			/* slot -> tbg_flow_key */
+	int yield_fd;			/* program, see yield.h */
+};
+
+/* Before loading: sizes, and the class bases of an object's constants. */
+int tbg_maps_size(struct bpf_object *obj, volatile uint32_t *class_base,
+		  const struct tbg_plan *plan);
+
+/* Before loading: obj uses the maps that from has. */
+int tbg_maps_share(struct bpf_object *obj, const struct bpf_object *from);
+
+/* After loading. 0 or negative errno; tbg_maps_close() in either case. */
+int tbg_maps_open(struct tbg_maps *ret, const struct bpf_object *obj);
+void tbg_maps_close(struct tbg_maps *m);
+
+/* An mmapable array; tbg_map_munmap() undoes it. 0 or negative errno. */
+int tbg_map_mmap(const struct bpf_map *map, struct tbg_mapping *ret);
+void tbg_map_munmap(struct tbg_mapping *m);
+
+/* Sums the per-CPU counters. */
+int tbg_maps_stats(const struct tbg_maps *m, struct tbg_stats *ret);
+
+/* Stops new answers of the kernel tiers. */
+void tbg_maps_drain(const struct tbg_maps *m);
+
+/* Index into maps->heat of a blob. */
+static inline uint32_t tbg_heat_index(const struct tbg_plan *plan, uint32_t id)
+{
+	uint32_t index = TBG_BLOB_SLOT(id);
+
+	for (uint32_t c = 0; c < TBG_BLOB_CLASS(id); c++)
+		index += plan->slots[c];
+	return index;
+}
+
+#endif

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Loading, attaching and removing the sock tier, and its slots. A slot is free
+ * (in the queue), or a socket's from its birth until the sweeper finds that the
+ * socket is closed and nobody holds the slot. Every way to fail ends in one
+ * sentence for the operator.
+ */
+#include "sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "bpf/sock.skel.h"
+#include "level.h"
+
+struct tbg_sock {
+	struct tbg_sock_bpf *bpf;
+	struct tbg_maps maps;
+	struct tbg_mapping conns_map, pends_map;
+	struct tbg_sock_conn *conns;
+	uint8_t *pends;			/* of pend_bytes, by tbg_pend_head */
+	size_t pend_bytes;
+	uint32_t conns_nr;
+	_Atomic uint8_t *held;		/* by slot: a connection of ours uses it */
+	uint8_t *ended;			/* by slot: found closed by the last tick */
+	struct bpf_link *life;
+};
+
+static const char fixes[] =
+#include "sock_fixes.inc"
+;
+
+static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	return 0;
+}
+
+/* Whether the kernel has the fixes without which sock is not safe. */
+static int level_check(bool unlisted, char *ret_msg, size_t msg_len)
+{
+	struct tbg_version v = { 0 };
+	enum tbg_level level = tbg_level_running(fixes, &v);
+
+	if (level == TBG_LEVEL_FIXED || (level == TBG_LEVEL_UNLISTED && unlisted))
+		return 0;
+	if (level == TBG_LEVEL_UNLISTED)
+		snprintf(ret_msg, msg_len, "kernel %u.%u.%u: not known to have the fixes of %s; boot one that has, or run with --sock unlisted",
+			 v.major, v.minor, v.patch, fixes);
+	else
+		snprintf(ret_msg, msg_len, "kernel %u.%u.%u: lacks fixes of sockmap; boot one of %s or newer",
+			 v.major, v.minor, v.patch, fixes);
+	return -EOPNOTSUPP;
+}
+
+static int fail(int err, char *ret_msg, size_t msg_len, const char *what)
+{
+	snprintf(ret_msg, msg_len, "%s: %s; `toboggan probe` tells what the kernel has",
+		 what, strerror(-err));
+	return err;
+}
+
+static int set_sizes(struct tbg_sock *s, const struct tbg_plan *plan)
+{
+	struct tbg_sock_bpf *b = s->bpf;
+	int err = tbg_maps_size(b->obj, b->rodata->tbg_class_base, plan);
+
+	err = err ?: bpf_map__set_max_entries(b->maps.tbg_sock_conns, s->conns_nr);
+	err = err ?: bpf_map__set_max_entries(b->maps.tbg_sock_free, s->conns_nr);
+	err = err ?: bpf_map__set_max_entries(b->maps.tbg_sock_slots, s->conns_nr);
+	return err ?: bpf_map__set_max_entries(b->maps.tbg_socks, s->conns_nr);
+}
+
+static int queue_fill(const struct bpf_map *queue, uint32_t nr)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < nr && !err; i++)
+		err = bpf_map_update_elem(bpf_map__fd(queue), NULL, &i, 0);
+	return err;
+}
+
+static int load(struct tbg_sock *s, const struct tbg_plan *plan,
+		const struct bpf_object *wire)
+{
+	libbpf_print_fn_t print = libbpf_set_print(quiet);
+	int err;
+
+	s->bpf = tbg_sock_bpf__open();
+	err = s->bpf ? set_sizes(s, plan) : -errno;
+	if (!err && wire)
+		err = tbg_maps_share(s->bpf->obj, wire);
+	err = err ?: tbg_sock_bpf__load(s->bpf);
+	libbpf_set_print(print);
+	return err;
+}
+
+static int map_all(struct tbg_sock *s)
+{
+	int err = tbg_maps_open(&s->maps, s->bpf->obj);
+
+	err = err ?: tbg_map_mmap(s->bpf->maps.tbg_sock_conns, &s->conns_map);
+	err = err ?: tbg_map_mmap(s->bpf->maps.tbg_pends, &s->pends_map);
+	s->conns = s->conns_map.at;
+	s->pends = s->pends_map.at;
+	s->pend_bytes = (bpf_map__value_size(s->bpf->maps.tbg_pends) + 7) & ~7ul;
+	err = err ?: queue_fill(s->bpf->maps.tbg_sock_free, s->conns_nr);
+	return err ?: queue_fill(s->bpf->maps.tbg_pend_free, TBG_SOCK_PENDS);
+}
+
+/* Where a cgroup2 hierarchy is mounted, into ret; false: nowhere. */
+static bool cgroup_mount(char ret[PATH_MAX])
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char line[2 * PATH_MAX];
+	bool found = false;
+
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = strstr(line, " - cgroup2 ") &&
+			sscanf(line, "%*s %*s %*s %*s %4095s", ret) == 1;
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/* The daemon's own cgroup, or else the top of what is mounted. */
+static int cgroup_open(void)
+{
+	char mount[PATH_MAX], path[2 * PATH_MAX], line[PATH_MAX];
+	FILE *f = fopen("/proc/self/cgroup", "re");
+	int fd = -1;
+
+	if (!cgroup_mount(mount)) {
+		if (f)
+			fclose(f);
+		return -ENOENT;
+	}
+	while (f && fd < 0 && fgets(line, sizeof(line), f)) {
+		if (strncmp(line, "0::", 3))
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		snprintf(path, sizeof(path), "%s%s", mount, line + 3);
+		fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	}
+	if (f)
+		fclose(f);
+	if (fd < 0)
+		fd = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+static int attach(struct tbg_sock *s, char *ret_msg, size_t msg_len)
+{
+	int socks = bpf_map__fd(s->bpf->maps.tbg_socks), cgroup, err;
+	libbpf_print_fn_t print;
+
+	if (bpf_prog_attach(bpf_program__fd(s->bpf->progs.tbg_verdict), socks,
+			    BPF_SK_SKB_STREAM_VERDICT, 0) ||
+	    bpf_prog_attach(bpf_program__fd(s->bpf->progs.tbg_expand), socks,
+			    BPF_SK_MSG_VERDICT, 0))
+		return fail(-errno, ret_msg, msg_len, "attach to the map of sockets");
+	cgroup = cgroup_open();
+	if (cgroup < 0)
+		return fail(cgroup, ret_msg, msg_len, "cgroup2: not mounted or not to be opened");
+	print = libbpf_set_print(quiet);
+	s->life = bpf_program__attach_cgroup(s->bpf->progs.tbg_life, cgroup);
+	err = s->life ? 0 : -errno;
+	libbpf_set_print(print);
+	close(cgroup);
+	return err ? fail(err, ret_msg, msg_len, "attach to the daemon's cgroup") : 0;
+}
+
+int tbg_sock_open(struct tbg_sock **ret, const struct tbg_plan *plan,
+		  const struct bpf_object *wire, bool unlisted, char *ret_msg,
+		  size_t msg_len)
+{
+	int err = level_check(unlisted, ret_msg, msg_len);
+	struct tbg_sock *s = err ? NULL : calloc(1, sizeof(*s));
+
+	if (!s)
+		return err ?: -ENOMEM;
+	s->conns_nr = plan->conns;
+	s->held = calloc(s->conns_nr, sizeof(*s->held));
+	s->ended = calloc(s->conns_nr, sizeof(*s->ended));
+	err = s->held && s->ended ? load(s, plan, wire) : -ENOMEM;
+	if (err) {
+		fail(err, ret_msg, msg_len, "load");
+		goto out;
+	}
+	err = map_all(s);
+	if (err) {
+		fail(err, ret_msg, msg_len, "mmap of BPF maps");
+		goto out;
+	}
+	err = attach(s, ret_msg, msg_len);
+	if (err)
+		goto out;
+	s->maps.knob->answer = 1;
+	*ret = s;
+	return 0;
+out:
+	tbg_sock_close(s);
+	return err;
+}
+
+int tbg_sock_listen(struct tbg_sock *s, int fd)
+{
+	struct tbg_sock_id id = { 0 };
+
+	return bpf_map_update_elem(bpf_map__fd(s->bpf->maps.tbg_sock_ids), &fd,
+				   &id, BPF_ANY);
+}
+
+const struct tbg_maps *tbg_sock_maps(const struct tbg_sock *s)
+{
+	return &s->maps;
+}
+
+void tbg_sock_close(struct tbg_sock *s)
+{
+	if (!s)
+		return;
+	bpf_link__destroy(s->life);
+	tbg_map_munmap(&s->conns_map);
+	tbg_map_munmap(&s->pends_map);
+	tbg_maps_close(&s->maps);
+	tbg_sock_bpf__destroy(s->bpf);
+	free((void *)s->held);
+	free(s->ended);
+	free(s);
+}
+
+/* Slots */
+
+struct tbg_sock_conn *tbg_sock_conn(const struct tbg_sock *s, int slot)
+{
+	return &s->conns[slot];
+}
+
+int tbg_sock_claim(struct tbg_sock *s, int fd)
+{
+	struct tbg_sock_id id;
+
+	if (bpf_map_lookup_elem(bpf_map__fd(s->bpf->maps.tbg_sock_ids), &fd, &id) ||
+	    !id.cookie || id.slot >= s->conns_nr)
+		return -1;
+	/* the sweeper takes the cookie, and then looks whether the slot is held */
+	atomic_store(&s->held[id.slot], 1);
+	if (__atomic_load_n(&s->conns[id.slot].cookie, __ATOMIC_SEQ_CST) == id.cookie)
+		return id.slot;
+	atomic_store(&s->held[id.slot], 0);
+	return -1;
+}
+
+void tbg_sock_release(struct tbg_sock *s, int slot)
+{
+	s->conns[slot].released = 1;
+	atomic_store(&s->held[slot], 0);
+}
+
+bool tbg_sock_owes(const struct tbg_sock_conn *c)
+{
+	/* what is handed over is passed before it is done */
+	uint32_t done = __atomic_load_n(&c->done, __ATOMIC_ACQUIRE);
+
+	return done != __atomic_load_n(&c->queued, __ATOMIC_ACQUIRE) ||
+	       __atomic_load_n(&c->passed, __ATOMIC_ACQUIRE) != c->received;
+}
+
+bool tbg_sock_shut(struct tbg_sock_conn *c)
+{
+	__atomic_store_n(&c->shut, 1, __ATOMIC_SEQ_CST);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return !tbg_sock_owes(c);
+}
+
+/* Hits that the end of their connection has overtaken. */
+static void pends_free(struct tbg_sock *s, uint64_t cookie)
+{
+	for (uint32_t i = 0; i < TBG_SOCK_PENDS; i++) {
+		struct tbg_pend_head *p = (void *)(s->pends + i * s->pend_bytes);
+
+		if (p->cookie != cookie)
+			continue;
+		p->cookie = 0;
+		bpf_map_update_elem(bpf_map__fd(s->bpf->maps.tbg_pend_free), NULL,
+				    &i, 0);
+	}
+}
+
+static void slot_free(struct tbg_sock *s, uint32_t slot)
+{
+	struct tbg_sock_conn *c = &s->conns[slot];
+	uint64_t cookie = __atomic_exchange_n(&c->cookie, 0, __ATOMIC_SEQ_CST);
+
+	if (atomic_load(&s->held[slot])) {
+		__atomic_store_n(&c->cookie, cookie, __ATOMIC_SEQ_CST);
+		return;
+	}
+	if (c->queued != c->done)
+		pends_free(s, cookie);
+	bpf_map_delete_elem(bpf_map__fd(s->bpf->maps.tbg_sock_slots), &cookie);
+	bpf_map_update_elem(bpf_map__fd(s->bpf->maps.tbg_sock_free), NULL, &slot, 0);
+}
+
+void tbg_sock_tick(struct tbg_sock *s)
+{
+	for (uint32_t slot = 0; slot < s->conns_nr; slot++) {
+		const struct tbg_sock_conn *c = &s->conns[slot];
+		bool ended = c->cookie && !atomic_load(&s->held[slot]) &&
+			     (c->released || c->flags & TBG_SOCK_CLOSED);
+
+		/* twice: one that has just been accepted may be claimed yet */
+		if (ended && s->ended[slot]) {
+			slot_free(s, slot);
+			ended = false;
+		}
+		s->ended[slot] = ended;
+	}
+}
