@@ -20,7 +20,8 @@ import ktap
 
 IN_VM = os.environ.get("TBG_WHERE", "").startswith("vm")
 WAIT_S = 120 if IN_VM else 20       # for what must happen, and then at once
-_TIER = {"toboggan; hit; detail=wire": "wire", "toboggan; hit; detail=user": "user",
+_TIER = {"toboggan; hit; detail=wire": "wire", "toboggan; hit; detail=sock": "sock",
+         "toboggan; hit; detail=user": "user",
          "toboggan; fwd=uri-miss; stored": "stored", "toboggan; fwd=uri-miss": "miss"}
 
 
@@ -37,7 +38,7 @@ class Response:
 
     @property
     def tier(self):
-        """wire, user (hits), stored or miss."""
+        """wire, sock, user (hits), stored or miss."""
         return _TIER[self.fields["Cache-Status"]]
 
     def bare(self):

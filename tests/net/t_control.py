@@ -474,6 +474,20 @@ def t_probe_finds_what_the_daemon_uses():
     assert a["tiers"]["wire"]["state"] == "ready", a["tiers"]
 
 
+def t_probe_and_daemon_agree_on_sock():
+    """Off, with the kernel's version as the reason, where the probe misses its fixes."""
+    if os.geteuid():
+        raise ktap.Skip("not root: sock cannot be loaded")
+    w = daemon.Daemon("--tiers", "sock,user").start()
+    tier = ask("status", of=w)["tiers"]["sock"]
+    w.stop()
+    a, states = probe()
+    assert tier["on"] == (a["tiers"]["sock"]["state"] == "ready"), (tier, a["tiers"]["sock"])
+    if states["sock_fixes"] == "missing":
+        assert re.match(r"kernel \d+\.\d+\.\d+: ", tier["why"]), tier
+        assert any(f"sock is off: {tier['why']}" in x for x in w.lines), w.lines
+
+
 def t_probe_leaves_nothing():
     def seen():
         qdiscs = subprocess.run(["tc", "qdisc", "show"], capture_output=True, text=True,

@@ -1,0 +1,392 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Hits on the socket's own TCP: the bytes of the other tiers, and the kernel's traps.
+
+Each trap is a way in which the kernel loses, doubles or delays what a socket in
+a sockmap receives or sends; the tests are named after what a client would see
+without the measure against it. The kernel's own fixes are not what is tested:
+on a series that nobody has listed sock is told to run all the same.
+"""
+import os
+import random
+import socket
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import client
+import daemon
+import ktap
+import net
+import rawtcp
+import talk
+
+SOCK, USER, ALL = 8080, 8081, 8082
+SIZES = [0, 1, 100, 500, 1024, 4096, 8192, 16000, 30000, 60000]
+SEED = int(os.environ.get("TBG_SEED", random.SystemRandom().randrange(1 << 32)))
+SHARE = 5 if client.IN_VM else 1
+
+n = sock = user = None
+
+
+def begin():
+    global n, sock, user
+    n = net.Net(links=1)
+    with n.server.inside():
+        sock = daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted",
+                             listen=(f"0.0.0.0:{SOCK}", f"[::]:{SOCK}"))
+        for size in SIZES:
+            sock.write(f"{size}.txt", talk.content(str(size), size))
+        sock.start()
+        user = daemon.Daemon("--tiers", "user", listen=f"0.0.0.0:{USER}",
+                             root=sock.root).start()
+    tier = talk.ask(sock, "status")["tiers"]["sock"]
+    if not tier["on"]:
+        end()
+        raise ktap.Skip(f"sock is off: {tier['why']}")
+    for size in SIZES:
+        with connect() as c:
+            assert c.get(f"/{size}.txt").status == 200
+
+
+def end():
+    for d in (sock, user):
+        if d:
+            assert d.stop() == 0, d.lines
+    if n:
+        n.close()
+
+
+def connect(port=SOCK, setup=None, v6=False):
+    link = n.links[0]
+    where = (link.server6 if v6 else link.server4, port)
+    return talk.Connection(n.client.connect(where, setup=setup))
+
+
+def request(size, *fields, method="GET"):
+    return talk.request(f"/{size}.txt", *fields, method=method)
+
+
+def right(data, method="GET"):
+    """What a daemon without a fast path says."""
+    with connect(USER) as c:
+        c.send(data)
+        return c.response(method).bare()
+
+
+def small_window(size):
+    return lambda s: s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
+
+def t_hits_are_the_bytes_of_the_user_tier():
+    hits = talk.counts(sock)["HIT_SOCK"]
+    etag = {}
+    for v6 in (False, True):
+        with connect(v6=v6) as c:
+            for size in SIZES:
+                data = request(size)
+                c.send(data)
+                r = c.response()
+                assert r.bare() == right(data), r
+                etag[size] = r.fields["ETag"]
+                data = request(size, method="HEAD")
+                c.send(data)
+                assert c.response("HEAD").bare() == right(data, "HEAD")
+                data = request(size, f"If-None-Match: {etag[size]}")
+                c.send(data)
+                r = c.response()
+                assert r.status == 304 and r.bare() == right(data), r
+    # the longest may find the send buffer too small for them yet
+    assert talk.counts(sock)["HIT_SOCK"] - hits >= 2 * 3 * 7, talk.counts(sock)
+
+
+def t_first_request_of_a_connection_is_a_hit():
+    for size in (100, 8192):
+        with connect() as c:
+            assert c.get(f"/{size}.txt").tier == "sock"
+
+
+def t_hits_and_misses_in_turn():
+    """Every answer compared, one request at a time and several."""
+    ktap.note(f"TBG_SEED={SEED}")
+    order = random.Random(SEED)
+    asks = [(request(s), "GET") for s in SIZES] + [
+        (request(100, "Range: bytes=10-19"), "GET"),
+        (request(1024, "Accept: " + "a" * 6000), "GET"),
+        (talk.request("/none"), "GET"),
+        (talk.request("/1024.txt", "Content-Length: 5", method="POST", body=b"a=b&c"), "POST"),
+        (talk.request("/100.txt", "Content-Length: 40000", method="POST",
+                      body=b"b" * 40000), "POST"),
+        (talk.request("/%31024.txt"), "GET")]
+    want = {data: right(data, method) for data, method in asks}
+    for burst in (1, 2, 7):
+        with connect() as c:
+            for _ in range(300 // SHARE // burst):
+                picked = order.choices(asks, k=burst)
+                # each in a segment of its own, as far as TCP goes along
+                for data, _ in picked:
+                    c.send(data)
+                for data, method in picked:
+                    assert c.response(method).bare() == want[data], data[:60]
+
+
+def t_split_anywhere_and_pipelined():
+    data = request(1024)
+    want = right(data)
+    with connect() as c:
+        for at in range(1, len(data)):
+            c.send(data[:at])
+            c.acked()
+            c.send(data[at:])
+            assert c.response().bare() == want, at
+        c.send(data * 20)
+        for _ in range(20):
+            assert c.response().bare() == want
+        assert c.get("/1024.txt").tier == "sock"
+
+
+def passed():
+    """How often a request was the daemon's for more having been sent than fits."""
+    c = talk.counts(sock)
+    return c["SNDBUF"] + c["BUSY"] + c["PIPELINED"]
+
+
+def t_slow_reader_gets_no_request_and_nothing_twice():
+    """More than the send buffer holds: the rest is the daemon's, in its turn."""
+    data, nr = request(16000), 200 // SHARE
+    want = right(data)
+    for window in (2048, 0):
+        with connect(setup=small_window(window) if window else None) as c:
+            before = passed()
+            sender = threading.Thread(target=lambda s=c: [s.send(data) for _ in range(nr)])
+            sender.start()
+            # nothing is read until the server has had to wait
+            deadline = time.monotonic() + client.WAIT_S
+            while window and passed() == before:
+                assert time.monotonic() < deadline, talk.counts(sock)
+            for i in range(nr):
+                assert c.response().bare() == want, i
+            sender.join(client.WAIT_S)
+            # and when all is read, the kernel answers again
+            c.get("/100.txt")
+            assert c.get("/100.txt").tier == "sock"
+
+
+def t_handed_over_request_leaves_the_next_one_alone():
+    """A request that came while the buffer was full, then one at a time again."""
+    data = request(30000)
+    want = right(data)
+    with connect(setup=small_window(4096)) as c:
+        for _ in range(30):
+            for _ in range(6):
+                c.send(data)
+                c.acked()
+            for _ in range(6):
+                assert c.response().bare() == want
+            for _ in range(2):
+                assert c.get("/100.txt").status == 200
+
+
+def t_end_of_a_half_closing_client_waits_for_its_answer():
+    data, lost = request(8192), []
+    want = right(data)
+    for i in range(50 // SHARE):
+        with connect() as c:
+            c.send(data)
+            c.half_close()
+            try:
+                assert c.response().bare() == want
+                c.end()
+            except (EOFError, OSError) as why:
+                lost.append((i, why))
+    assert not lost, lost
+
+
+def t_end_behind_hits_and_misses_waits_for_all():
+    hit, miss = request(1024), talk.request("/none")
+    want = [right(hit), right(miss)]
+    for i in range(50 // SHARE):
+        with connect() as c:
+            for data in (hit, hit, miss, hit, miss):
+                c.send(data)
+            c.half_close()
+            for k in (0, 0, 1, 0, 1):
+                assert c.response().bare() == want[k], i
+            c.end()
+
+
+def t_fin_right_behind_a_hit_breaks_no_later_answer():
+    """Without a read in between: the FIN stands behind the hit in the kernel's queue."""
+    hit, bad = request(1024), b"X" * 20 + b"\r\n\r\n"
+    with connect(USER) as c:
+        c.send(bad)
+        want = c.response().bare()
+    for _ in range(50 // SHARE):
+        with connect() as c:
+            c.send(hit)
+            c.send(bad)
+            c.half_close()
+            assert c.response().status == 200
+            assert c.response().bare() == want
+
+
+def t_bytes_that_arrive_slowly_stall_nothing():
+    """Parts of a body that the daemon reads late, then requests again."""
+    with connect() as c:
+        head = talk.request("/100.txt", "Content-Length: 120", method="POST")
+        c.send(head)
+        for _ in range(6):
+            c.send(b"x" * 20)
+            c.acked()
+        assert c.response("POST").status == 405
+        for _ in range(8):
+            assert c.get("/1024.txt").status == 200
+        assert c.get("/1024.txt").tier == "sock"
+
+
+def t_overlapping_retransmission_is_read_once():
+    """A segment that repeats what was read, with new bytes behind it."""
+    data = request(100)
+    want = right(data)
+    st = rawtcp.Station(n, n.links[0])
+    try:
+        c = st.connect((n.links[0].server4, SOCK))
+        seq = 1
+
+        def answered():
+            r = c.response()
+            assert r.bare() == want, r
+            assert r.tier == "sock", r
+
+        c.send(data)
+        seq += len(data)
+        answered()
+        for _ in range(4):
+            # the last request again and a new one, in one segment
+            c.send(data + data, seq=seq - len(data))
+            seq += len(data)
+            answered()
+            c.send(data)
+            seq += len(data)
+            answered()
+        c.drop()
+    finally:
+        st.close()
+
+
+def t_paced_hits_on_many_connections():
+    conns = [connect() for _ in range(50)]
+    want = right(request(4096))
+    try:
+        for _ in range(20 // SHARE):
+            for c in conns:
+                c.send(request(4096))
+            for c in conns:
+                assert c.response().bare() == want
+    finally:
+        for c in conns:
+            c.close()
+
+
+def t_hits_do_not_wait_for_a_stopped_daemon():
+    with connect() as c:
+        assert c.get("/1024.txt").status == 200
+        assert c.get("/1024.txt").tier == "sock"
+        os.kill(sock.pid, 19)       # SIGSTOP
+        try:
+            for _ in range(20):
+                assert c.get("/1024.txt").tier == "sock"
+        finally:
+            os.kill(sock.pid, 18)   # SIGCONT
+
+
+def t_slots_come_back():
+    """More connections than there are slots, one after the other, and resets."""
+    for i in range(200 // SHARE):
+        with connect() as c:
+            c.send(request(1024))
+            if i % 3:
+                assert c.response().status == 200
+            if i % 2:
+                c.reset()
+    with connect() as c:
+        assert c.get("/1024.txt").tier == "sock"
+
+
+def t_changed_file_is_not_answered_with_the_old_one():
+    with connect() as c:
+        for i in range(20):
+            body = f"version {i}".encode() * 30
+            sock.write("changes.txt", body)
+            deadline = time.monotonic() + client.WAIT_S
+            while c.get("/changes.txt").body != body:
+                assert time.monotonic() < deadline
+            assert c.get("/changes.txt").body == body
+
+
+def t_status_why_and_stats_know_the_tier():
+    assert talk.ask(sock, "status")["tiers"]["sock"]["on"]
+    for path in ("/100.txt", "/60000.txt"):
+        why = talk.ask(sock, "why", path)
+        assert (why["tier"], why["why"]) == ("sock", "HIT_SOCK"), why
+    stats = talk.ask(sock, "stats")["tiers"]["sock"]
+    assert stats["requests"] and stats["bytes"], stats
+    assert "sock" in sock.ready.split("tiers ")[1].split()[0].split(","), sock.ready
+    tier = talk.ask(user, "status")["tiers"]["sock"]
+    assert (tier["on"], tier["why"]) == (False, "--tiers user"), tier
+
+
+def t_lines_of_hits_in_the_access_log():
+    log = os.path.join(sock.folder, "sock.log")
+    with n.server.inside():
+        d = daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted", "--user", "root",
+                          "--access-log", log, listen=f"0.0.0.0:{ALL}", root=sock.root)
+        with d:
+            with connect(ALL) as c:
+                for _ in range(3):
+                    c.get("/100.txt", "User-Agent: it")
+    with open(log, encoding="ascii") as f:
+        lines = [x.split('"') for x in f]
+    words = [(x[1], x[2].split(), x[5], x[6].split()[:2]) for x in lines]
+    line = ("GET /100.txt HTTP/1.1", ["200", "100"], "it")
+    assert words == [(*line, ["user", "stored"]), (*line, ["sock", "hit"]),
+                     (*line, ["sock", "hit"])], lines
+
+
+def t_draining_answers_what_is_on_its_way():
+    with n.server.inside():
+        d = daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted",
+                          listen=f"0.0.0.0:{ALL}", root=sock.root).start()
+    c = connect(ALL)
+    c.get("/1024.txt")
+    assert c.get("/1024.txt").tier == "sock"
+    assert d.stop() == 0
+    assert c.ended()
+
+
+def t_beside_wire():
+    """All three: the same bytes, and hits of wire where sock has not answered."""
+    with n.server.inside():
+        d = daemon.Daemon("--tiers", "wire,sock,user", "--sock", "unlisted", "--wire", "tbg0",
+                          listen=f"0.0.0.0:{ALL}", root=sock.root).start()
+    try:
+        tiers = talk.ask(d, "status")["tiers"]
+        if not tiers["wire"]["on"] or not tiers["sock"]["on"]:
+            raise ktap.Skip(f"wire is off: {tiers['wire']}")
+        seen = set()
+        for _ in range(3):
+            with connect(ALL) as c:
+                for size in SIZES + SIZES:
+                    data = request(size)
+                    c.send(data)
+                    r = c.response()
+                    assert r.bare() == right(data), r
+                    seen.add(r.tier)
+        assert {"wire", "sock"} <= seen, seen
+    finally:
+        assert d.stop() == 0, d.lines
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)
