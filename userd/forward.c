@@ -76,19 +76,20 @@ static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
 	list_extend(ret, f, "Forwarded", element);
 }
 
-static bool request_drops(const struct tbg_forward *f, struct tbg_value name,
-			  bool connection)
+bool tbg_forward_connection(const struct tbg_forward *f)
 {
-	static const char *const made[] = {
-		"Host", "Content-Length", "Via", "Forwarded", "X-Forwarded-For",
-		"X-Forwarded-Proto", "X-Forwarded-Host",
-	};
+	return has_connection(f->fields, f->fields_len);
+}
+
+bool tbg_forward_drops(const struct tbg_forward *f, struct tbg_value name,
+		       bool connection)
+{
 	static const char *const conditions[] = {
 		"If-None-Match", "If-Modified-Since", "If-Match", "If-Range",
 		"If-Unmodified-Since", "Range",
 	};
 
-	if (tbg_field_hops(name) || one_of(name, made, NR(made)))
+	if (tbg_field_hops(name) || tbg_value_is(name, "Content-Length"))
 		return true;
 	if (!f->expect && tbg_value_is(name, "Expect"))
 		return true;
@@ -122,7 +123,11 @@ static void request_connection(struct tbg_lines *ret, const struct tbg_forward *
 
 void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 {
-	bool connection = has_connection(f->fields, f->fields_len);
+	static const char *const made[] = {
+		"Host", "Via", "Forwarded", "X-Forwarded-For",
+		"X-Forwarded-Proto", "X-Forwarded-Host",
+	};
+	bool connection = tbg_forward_connection(f);
 	struct tbg_value name, v;
 	char via[64];
 	size_t at = 0;
@@ -137,7 +142,8 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 		tbg_lines_add(ret, "%s", f->authority);
 	tbg_lines_put(ret, "\r\n", 2);
 	while (tbg_field_next(f->fields, f->fields_len, &at, &name, &v))
-		if (!request_drops(f, name, connection))
+		if (!tbg_forward_drops(f, name, connection) &&
+		    !one_of(name, made, NR(made)))
 			tbg_lines_field(ret, name, v);
 	if (f->etag.len)
 		tbg_lines_field(ret, TBG_VALUE("If-None-Match"), f->etag);

@@ -33,6 +33,15 @@ struct tbg_forward {
 	struct tbg_value etag, modified;	/* conditions of our own; len 0: none */
 };
 
+/*
+ * Whether a field of the request concerns this connection alone, or is ours to
+ * say or to evaluate. connection: tbg_forward_connection(), whether any field
+ * names others.
+ */
+bool tbg_forward_connection(const struct tbg_forward *f);
+bool tbg_forward_drops(const struct tbg_forward *f, struct tbg_value name,
+		       bool connection);
+
 void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f);
 
 /*

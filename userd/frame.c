@@ -26,6 +26,12 @@ void tbg_frame_end(struct tbg_frame *f)
 {
 	free(f->trailer);
 	f->trailer = NULL;
+	tbg_lines_free(&f->errors);
+}
+
+bool tbg_frame_ended(const struct tbg_frame *f)
+{
+	return f->state == END;
 }
 
 bool tbg_frame_closes(const struct tbg_frame *f)
@@ -150,6 +156,52 @@ static enum tbg_parsed chunks_eat(struct tbg_frame *f, uint8_t *b, size_t len,
 	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
 }
 
+/* What a FastCGI server may say of our request; false: anything else. */
+static bool record_take(struct tbg_frame *f, const struct tbg_record *r,
+			uint8_t *to, size_t *data)
+{
+	if (!r->id)			/* management: we have asked for nothing */
+		return r->type == TBG_RECORD_GET_VALUES_RESULT ||
+		       r->type == TBG_RECORD_UNKNOWN;
+	if (r->id != TBG_FASTCGI_ID)
+		return false;
+	switch (r->type) {
+	case TBG_RECORD_STDOUT:
+		if (r->len)
+			memmove(to + *data, r->data, r->len);
+		*data += r->len;
+		return true;
+	case TBG_RECORD_STDERR:
+		tbg_lines_put(&f->errors, r->data, r->len);
+		return true;
+	case TBG_RECORD_END:
+		f->state = END;
+		f->failed = r->app_status;
+		return r->status == TBG_RECORD_COMPLETE;
+	}
+	return false;
+}
+
+static enum tbg_parsed records_eat(struct tbg_frame *f, uint8_t *b, size_t len,
+				   size_t *ret_used, size_t *ret_data)
+{
+	size_t i = 0, n, data = 0;
+	enum tbg_parsed p = TBG_PARSED_DONE;
+	struct tbg_record r;
+
+	while (i < len && f->state != END && p == TBG_PARSED_DONE) {
+		p = tbg_record_next(&f->records, b + i, len - i, &n, &r);
+		i += n;
+		if (p == TBG_PARSED_DONE && !record_take(f, &r, b, &data))
+			p = TBG_PARSED_BAD;
+	}
+	*ret_used = i;
+	*ret_data = data;
+	if (p == TBG_PARSED_BAD)
+		return p;
+	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
+}
+
 enum tbg_parsed tbg_frame_eat(struct tbg_frame *f, uint8_t *b, size_t len,
 			      size_t *ret_used, size_t *ret_data)
 {
@@ -158,6 +210,8 @@ enum tbg_parsed tbg_frame_eat(struct tbg_frame *f, uint8_t *b, size_t len,
 	switch ((enum tbg_framing)f->framing) {
 	case TBG_FRAMING_CHUNKED:
 		return chunks_eat(f, b, len, ret_used, ret_data);
+	case TBG_FRAMING_RECORDS:
+		return records_eat(f, b, len, ret_used, ret_data);
 	case TBG_FRAMING_CLOSE:
 		break;
 	case TBG_FRAMING_NONE:

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The framing of a body taken off where it lies (RFC 9112 6 and 7): the bytes
- * of an upstream's response and of a client's request that are to be passed
- * on. Strict: a chunk line that is not exactly right ends the message.
+ * The framing of a body taken off where it lies (RFC 9112 6 and 7; FastCGI
+ * 1.0): the bytes of an upstream's response and of a client's request that are
+ * to be passed on. Strict: a chunk line that is not exactly right, or a record
+ * that has no place there, ends the message.
  */
 #ifndef TBG_USERD_FRAME_H
 #define TBG_USERD_FRAME_H
@@ -11,8 +12,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "field.h"
 #include "parse.h"
+#include "record.h"
 
+#define TBG_FASTCGI_ID	1	/* of every request: one at a time on a connection */
 #define TBG_TRAILER_MAX 4096	/* bytes of all trailer fields, or extensions */
 
 enum tbg_framing {
@@ -20,6 +24,7 @@ enum tbg_framing {
 	TBG_FRAMING_LENGTH,
 	TBG_FRAMING_CHUNKED,
 	TBG_FRAMING_CLOSE,	/* to the end of the connection */
+	TBG_FRAMING_RECORDS,	/* of FastCGI: what STDOUT says, to its END */
 };
 
 struct tbg_frame {
@@ -30,11 +35,15 @@ struct tbg_frame {
 	uint32_t line;		/* bytes of extensions so far */
 	uint32_t trailer_len;
 	char *trailer;		/* the trailer section's lines, checked */
+	/* of RECORDS */
+	struct tbg_record_reader records;
+	bool failed;		/* the program has exited with another status than 0 */
+	struct tbg_lines errors; /* what STDERR has said; the caller's to take */
 };
 
 void tbg_frame_begin(struct tbg_frame *f, enum tbg_framing framing,
 		     uint64_t length);
-void tbg_frame_end(struct tbg_frame *f);	/* frees the trailer */
+void tbg_frame_end(struct tbg_frame *f);	/* frees what it holds */
 
 /*
  * Takes the framing off b[len]: the first *ret_data bytes are content then,
@@ -43,6 +52,9 @@ void tbg_frame_end(struct tbg_frame *f);	/* frees the trailer */
  */
 enum tbg_parsed tbg_frame_eat(struct tbg_frame *f, uint8_t *b, size_t len,
 			      size_t *ret_used, size_t *ret_data);
+
+/* Whether the message has ended. */
+bool tbg_frame_ended(const struct tbg_frame *f);
 
 /* Whether the end of the connection is the end of the message here. */
 bool tbg_frame_closes(const struct tbg_frame *f);

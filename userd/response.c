@@ -88,19 +88,25 @@ static bool coding_field(struct tbg_response *r, struct tbg_value v)
 	return true;
 }
 
-/* One line, without its end; the framing fields are taken. */
+/* One line, without its end, which follows. */
+static bool line_split(const char *b, size_t len, struct tbg_value *ret_name,
+		       struct tbg_value *ret_value)
+{
+	const char *colon = memchr(b, ':', len);
+	size_t at = 0;
+
+	return colon && tbg_token_valid(b, colon - b) &&
+	       tbg_value_valid(colon + 1, b + len - colon - 1) &&
+	       tbg_field_next(b, len + 2, &at, ret_name, ret_value);
+}
+
+/* One line; the framing fields are taken. */
 static bool field_line(struct tbg_response *r, const char *b, size_t len,
 		       bool *keep)
 {
-	const char *colon = memchr(b, ':', len);
 	struct tbg_value name, v;
-	size_t at = 0;
 
-	if (!colon || !tbg_token_valid(b, colon - b) ||
-	    !tbg_value_valid(colon + 1, b + len - colon - 1))
-		return false;
-	/* the caller's line is followed by its LF */
-	if (!tbg_field_next(b, len + 2, &at, &name, &v))
+	if (!line_split(b, len, &name, &v))
 		return false;
 	if (tbg_value_is(name, "Content-Length"))
 		return length_field(r, v);
@@ -156,4 +162,97 @@ enum tbg_parsed tbg_response_parse(struct tbg_response *r, const uint8_t *b,
 	if (!end)
 		return TBG_PARSED_MORE;
 	return head_read(r, (const char *)b, end) ? TBG_PARSED_DONE : TBG_PARSED_BAD;
+}
+
+/* CGI programs */
+
+/* Three digits, then a blank and a reason, if any. */
+static bool status_field(struct tbg_response *r, const char *b, struct tbg_value v)
+{
+	const char *d = v.text;
+
+	if (r->status || v.len < 3 || !digit(d[0]) || !digit(d[1]) ||
+	    !digit(d[2]) || (v.len > 3 && d[3] != ' '))
+		return false;
+	r->status = (d[0] - '0') * 100 + (d[1] - '0') * 10 + d[2] - '0';
+	if (v.len > 4)
+		r->reason = (struct tbg_text){ d + 4 - b, v.len - 4 };
+	return r->status >= 200 && r->status <= 599;
+}
+
+static void reverse(char *from, char *to)
+{
+	for (; from < to && from < --to; from++) {
+		char c = *from;
+
+		*from = *to;
+		*to = c;
+	}
+}
+
+/* The Status line to the front; what was there comes behind it. */
+static void status_first(struct tbg_response *r, char *b, size_t from, size_t to)
+{
+	reverse(b, b + from);
+	reverse(b + from, b + to);
+	reverse(b, b + to);
+	r->reason.off -= r->reason.len ? from : 0;
+	r->fields_off = to - from;
+}
+
+/* A path is ours to answer, a URI the client's; a status says it is neither. */
+static void location_take(struct tbg_response *r, struct tbg_value v)
+{
+	if (!r->status && v.text) {
+		r->status = 302;
+		r->local = v.len && v.text[0] == '/' &&
+			   (v.len == 1 || v.text[1] != '/');
+	}
+	r->status = r->status ?: 200;
+}
+
+static bool cgi_read(struct tbg_response *r, char *b, size_t len)
+{
+	struct tbg_value name, v, location = { 0 };
+	size_t nr = 0, from = 0, to = 0, next;
+
+	for (size_t off = 0; off < len; off = next) {
+		const char *line = b + off, *lf = memchr(line, '\n', len - off);
+		const char *end = lf > line && lf[-1] == '\r' ? lf - 1 : lf;
+
+		next = lf + 1 - b;
+		if (end == line)
+			break;
+		if (++nr > TBG_RESPONSE_FIELDS_MAX ||
+		    !line_split(line, end - line, &name, &v))
+			return false;
+		if (tbg_value_is(name, "Status")) {
+			if (!status_field(r, b, v))
+				return false;
+			from = off;
+			to = next;
+		} else if (tbg_value_is(name, "Content-Length")) {
+			if (!length_field(r, v))
+				return false;
+		} else if (!location.text && tbg_value_is(name, "Location")) {
+			location = v;
+		}
+	}
+	location_take(r, location);
+	status_first(r, b, from, to);
+	r->minor = 1;
+	r->len = len;
+	return nr;
+}
+
+enum tbg_parsed tbg_response_parse_cgi(struct tbg_response *r, uint8_t *b,
+				       size_t len)
+{
+	long end = head_end(r, b, len);
+
+	if (end < 0)
+		return TBG_PARSED_BAD;
+	if (!end)
+		return TBG_PARSED_MORE;
+	return cgi_read(r, (char *)b, end) ? TBG_PARSED_DONE : TBG_PARSED_BAD;
 }

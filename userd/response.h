@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The head of an upstream's response (RFC 9112, client side). Called by the
- * fetch for what a connection has received; strict, because whatever it lets
- * pass is sent on to a client and may be stored.
+ * The head of an upstream's response (RFC 9112, client side), or of a CGI
+ * program's (RFC 3875, 6). Called by the fetch for what a connection has
+ * received; strict, because whatever it lets pass is sent on to a client and
+ * may be stored.
  *
  * Pure: no allocation, nothing read beyond the bytes given.
  */
@@ -31,8 +32,9 @@ struct tbg_response {
 	bool close;			/* the connection ends with it */
 	bool chunked;
 	bool has_length;
+	bool local;			/* a CGI program wants another path answered */
 	uint64_t content_length;
-	struct tbg_text reason;
+	struct tbg_text reason;		/* len 0: none */
 	uint32_t fields_off;		/* first field line */
 	uint32_t len;			/* of the head, empty line included */
 };
@@ -40,6 +42,15 @@ struct tbg_response {
 /* DONE, MORE, or BAD: malformed, contradictory, or longer than the limit. */
 enum tbg_parsed tbg_response_parse(struct tbg_response *r, const uint8_t *b,
 				   size_t len);
+
+/*
+ * The same for a CGI program's: no status line, at least one field. Status, and
+ * Location without it, give the status. Once DONE, a Status line stands in
+ * front of all others and the fields behind it. What it says of the connection
+ * is none of its business: neither close nor chunked.
+ */
+enum tbg_parsed tbg_response_parse_cgi(struct tbg_response *r, uint8_t *b,
+				       size_t len);
 
 /* Whether a response of this status to this method is without a body. */
 bool tbg_response_bodiless(unsigned int status, unsigned int method);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What an upstream may send, whole and cut into pieces: head, body, fields,
- * freshness, and the heads made of it. A cut must change nothing; what is made
- * must be accepted again with the same framing; nothing may be read outside.
+ * What an upstream may send, whole and cut into pieces: head, or a CGI
+ * program's, body, fields, freshness, and the heads made of it. A cut must
+ * change nothing; what is made must be accepted again with the same framing;
+ * nothing may be read outside.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 
 struct taken {
 	enum tbg_parsed end;
-	size_t used, len;
+	size_t used, len, errors_len;
+	bool failed;
 	uint8_t *body;
 };
 
@@ -42,6 +44,8 @@ static struct taken body_take(enum tbg_framing framing, uint64_t length,
 	}
 	if (t.end == TBG_PARSED_DONE)
 		tbg_forward_trailer(&trailer, f.trailer ?: "", f.trailer_len);
+	t.errors_len = f.errors.len;
+	t.failed = f.failed;
 	tbg_lines_free(&trailer);
 	tbg_frame_end(&f);
 	return t;
@@ -58,6 +62,7 @@ static void bodies_compare(enum tbg_framing framing, uint64_t length,
 		if (cut.end != whole.end ||
 		    (whole.end != TBG_PARSED_BAD &&
 		     (cut.used != whole.used || cut.len != whole.len ||
+		      cut.errors_len != whole.errors_len || cut.failed != whole.failed ||
 		      memcmp(cut.body, whole.body, whole.len))))
 			abort();
 		free(cut.body);
@@ -98,8 +103,10 @@ static void fields_check(const struct tbg_response *r, const char *head)
 	tbg_lines_free(&up);
 }
 
-static enum tbg_parsed head_take(struct tbg_response *r, const uint8_t *data,
-				 size_t len, size_t step)
+/* As tbg_response_parse() would have it, step bytes at a time; the head in ret. */
+static enum tbg_parsed head_take(struct tbg_response *r, bool cgi,
+				 const uint8_t *data, size_t len, size_t step,
+				 uint8_t *ret)
 {
 	enum tbg_parsed p = TBG_PARSED_MORE;
 
@@ -110,33 +117,51 @@ static enum tbg_parsed head_take(struct tbg_response *r, const uint8_t *data,
 		n = n + step < len ? n + step : len;
 		b = malloc(n);
 		memcpy(b, data, n);
-		p = tbg_response_parse(r, b, n);
+		p = cgi ? tbg_response_parse_cgi(r, b, n) : tbg_response_parse(r, b, n);
+		memcpy(ret, b, n);
 		free(b);
 	}
 	return p;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+static bool same(const struct tbg_response *a, const struct tbg_response *b)
 {
-	struct tbg_response r, cut;
-	enum tbg_parsed p = head_take(&r, data, len, len + 1);
+	return a->len == b->len && a->status == b->status && a->chunked == b->chunked &&
+	       a->close == b->close && a->content_length == b->content_length &&
+	       a->local == b->local && a->fields_off == b->fields_off;
+}
 
-	bodies_compare(TBG_FRAMING_CHUNKED, 0, data, len);
+static void head_check(bool cgi, const uint8_t *data, size_t len)
+{
+	uint8_t *head = malloc(len + 1), *other = malloc(len + 1);
+	struct tbg_response r, cut;
+	enum tbg_parsed p = head_take(&r, cgi, data, len, len + 1, head);
+
 	for (size_t step = 1; step < 12; step += 5) {
-		enum tbg_parsed q = head_take(&cut, data, len, step);
+		enum tbg_parsed q = head_take(&cut, cgi, data, len, step, other);
 
 		if (q != p || (p == TBG_PARSED_DONE &&
-			       (cut.len != r.len || cut.status != r.status ||
-				cut.chunked != r.chunked || cut.close != r.close ||
-				cut.content_length != r.content_length)))
+			       (!same(&cut, &r) || memcmp(head, other, r.len))))
 			abort();
 	}
-	if (p != TBG_PARSED_DONE)
-		return 0;
-	if (r.len > len || (r.chunked && r.has_length))
-		abort();
-	fields_check(&r, (const char *)data);
-	bodies_compare(r.chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
-		       r.content_length, data + r.len, len - r.len);
+	if (p == TBG_PARSED_DONE) {
+		if (r.len > len || (r.chunked && r.has_length) ||
+		    r.reason.off + r.reason.len > r.len || r.fields_off > r.len ||
+		    (cgi && (r.close || r.chunked || r.status < 200)))
+			abort();
+		fields_check(&r, (char *)head);
+		bodies_compare(r.chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
+			       r.content_length, data + r.len, len - r.len);
+	}
+	free(head);
+	free(other);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	bodies_compare(TBG_FRAMING_CHUNKED, 0, data, len);
+	bodies_compare(TBG_FRAMING_RECORDS, 0, data, len);
+	head_check(false, data, len);
+	head_check(true, data, len);
 	return 0;
 }

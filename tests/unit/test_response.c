@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An upstream's response taken apart: its head (userd/response.c) and its body
- * (userd/frame.c). What is refused, what is tolerated, and that no cut of the
- * bytes changes a verdict.
+ * An upstream's response taken apart: its head, or a CGI program's
+ * (userd/response.c), and its body (userd/frame.c). What is refused, what is
+ * tolerated, and that no cut of the bytes changes a verdict.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +145,99 @@ KTAP_TEST(t_longest_head_and_most_fields)
 	}
 }
 
+/* As parse(), for a CGI program's; the head as it is then in ret. */
+static enum tbg_parsed parse_cgi(const char *text, size_t len, size_t step,
+				 struct tbg_response *r, char *ret)
+{
+	enum tbg_parsed p = TBG_PARSED_MORE;
+
+	memset(r, 0, sizeof(*r));
+	for (size_t n = step ?: len; p == TBG_PARSED_MORE; n += step) {
+		uint8_t *b;
+
+		n = n < len ? n : len;
+		b = malloc(n ? n : 1);
+		memcpy(b, text, n);
+		p = tbg_response_parse_cgi(r, b, n);
+		memcpy(ret, b, n);
+		free(b);
+		if (n == len)
+			break;
+	}
+	return p;
+}
+
+static const struct {
+	const char *text, *fields;	/* fields NULL: no head; "": not yet */
+	unsigned int status;
+	const char *reason;
+	int64_t length;
+	bool local;
+} cgis[] = {
+	{ "Content-Type: a/b\r\n\r\n", "Content-Type: a/b\r\n\r\n", 200, "", -1, false },
+	{ "A: b\n\n", "A: b\n\n", 200, "", -1, false },
+	{ "Status: 404 Not Found\r\nA: b\r\n\r\n", "A: b\r\n\r\n",
+	  404, "Not Found", -1, false },
+	{ "A: b\r\nC: d\r\nstatus:  403  x y \r\nE: f\r\n\r\n",
+	  "A: b\r\nC: d\r\nE: f\r\n\r\n", 403, " x y", -1, false },
+	{ "A: b\nStatus: 201\n\n", "A: b\n\n", 201, "", -1, false },
+	{ "Content-Length: 7\r\nContent-Length: 7\r\n\r\n",
+	  "Content-Length: 7\r\nContent-Length: 7\r\n\r\n", 200, "", 7, false },
+	{ "Location: /a?b\r\n\r\n", "Location: /a?b\r\n\r\n", 302, "", -1, true },
+	{ "Location: //a/b\r\n\r\n", "Location: //a/b\r\n\r\n", 302, "", -1, false },
+	{ "Location: http://a/\r\n\r\n", "Location: http://a/\r\n\r\n",
+	  302, "", -1, false },
+	{ "Location: /a\r\nStatus: 301 M\r\n\r\n", "Location: /a\r\n\r\n",
+	  301, "M", -1, false },
+	/* what it says of the connection is not heard */
+	{ "Connection: close\r\nTransfer-Encoding: gzip\r\n\r\n",
+	  "Connection: close\r\nTransfer-Encoding: gzip\r\n\r\n", 200, "", -1, false },
+	{ "", "", 0, "", 0, false }, { "A: b\r\n", "", 0, "", 0, false },
+	{ "A: b\r\n\r", "", 0, "", 0, false }, { "Sta", "", 0, "", 0, false },
+	{ "\r\n", NULL, 0, "", 0, false }, { "\n", NULL, 0, "", 0, false },
+	{ "hello\n\n", NULL, 0, "", 0, false }, { "A: b\n c\n\n", NULL, 0, "", 0, false },
+	{ "HTTP/1.1 200 OK\r\n\r\n", NULL, 0, "", 0, false },
+	{ "Status: 20\n\n", NULL, 0, "", 0, false },
+	{ "Status: 2000\n\n", NULL, 0, "", 0, false },
+	{ "Status: OK\n\n", NULL, 0, "", 0, false },
+	{ "Status: 100 C\n\n", NULL, 0, "", 0, false },
+	{ "Status: 101 S\n\n", NULL, 0, "", 0, false },
+	{ "Status: 600 S\n\n", NULL, 0, "", 0, false },
+	{ "Status: 200\nStatus: 200\n\n", NULL, 0, "", 0, false },
+	{ "A : b\n\n", NULL, 0, "", 0, false }, { "A: b\rc\n\n", NULL, 0, "", 0, false },
+	{ "Content-Length: 1\nContent-Length: 2\n\n", NULL, 0, "", 0, false },
+	{ "Content-Length: x\n\n", NULL, 0, "", 0, false },
+};
+
+static bool cgi_right(size_t i, size_t step)
+{
+	size_t len = strlen(cgis[i].text);
+	struct tbg_response r;
+	char b[256];
+	enum tbg_parsed p = parse_cgi(cgis[i].text, len, step, &r, b);
+
+	if (!cgis[i].fields)
+		return p == TBG_PARSED_BAD;
+	if (!*cgis[i].fields)
+		return p == TBG_PARSED_MORE;
+	return p == TBG_PARSED_DONE && r.len == len && r.status == cgis[i].status &&
+	       r.len - r.fields_off == strlen(cgis[i].fields) && !r.close && !r.chunked &&
+	       !memcmp(b + r.fields_off, cgis[i].fields, r.len - r.fields_off) &&
+	       r.reason.len == strlen(cgis[i].reason) && r.local == cgis[i].local &&
+	       !memcmp(b + r.reason.off, cgis[i].reason, r.reason.len) &&
+	       (r.has_length ? (int64_t)r.content_length : -1) == cgis[i].length;
+}
+
+KTAP_TEST(t_cgi_heads_at_once_and_byte_by_byte)
+{
+	for (size_t i = 0; i < NR(cgis); i++)
+		for (size_t step = 0; step < 4; step++) {
+			if (!cgi_right(i, step))
+				ktap_note("%zu step %zu: %s", i, step, cgis[i].text);
+			KTAP_CHECK(cgi_right(i, step));
+		}
+}
+
 /* Bodies: the content of text, decoded in steps; false: refused. */
 static bool decode(enum tbg_framing framing, uint64_t length, const char *text,
 		   size_t step, char *ret, size_t *ret_len, size_t *ret_used,
@@ -239,6 +332,76 @@ KTAP_TEST(t_lengths_and_ends)
 	KTAP_CHECK(end == TBG_PARSED_DONE && !used);
 	KTAP_CHECK(decode(TBG_FRAMING_CLOSE, 0, "abc", 2, got, &len, &used, &end, trailer));
 	KTAP_CHECK(end == TBG_PARSED_MORE && len == 3);
+}
+
+/* Records of one request, and what must come of them; NULL: refused. */
+#define REC(type, len, text) "\1" type "\0\1\0" len "\0\0" text
+#define THE_END REC("\3", "\10", "\0\0\0\0\0\0\0\0")
+static const struct {
+	const char *b;
+	size_t len;
+	const char *want, *errors;
+	bool ended, failed;
+} streams[] = {
+#define CASE(text, ...) { text, sizeof(text) - 1, __VA_ARGS__ }
+	CASE(REC("\6", "\2", "ab") REC("\6", "\0", "") THE_END, "ab", "", true, false),
+	CASE(REC("\6", "\2", "ab") THE_END "\1\6", "ab", "", true, false),
+	CASE(REC("\7", "\2", "e1") REC("\6", "\2", "ab") REC("\7", "\2", "e2")
+	     REC("\6", "\1", "c"), "abc", "e1e2", false, false),
+	CASE("\1\6\0\1\0\2\3\0abxxx" THE_END, "ab", "", true, false),
+	CASE(REC("\3", "\10", "\0\0\0\377\0\0\0\0"), "", "", true, true),
+	CASE("\1\13\0\0\0\10\0\0\11\0\0\0\0\0\0\0" THE_END, "", "", true, false),
+	CASE("\1\12\0\0\0\3\0\0\1\0A" THE_END, "", "", true, false),
+	/* overloaded; another's; a request; nothing known; no record */
+	CASE(REC("\3", "\10", "\0\0\0\0\2\0\0\0"), NULL, NULL, false, false),
+	CASE("\1\6\0\2\0\1\0\0a", NULL, NULL, false, false),
+	CASE("\1\6\0\0\0\1\0\0a", NULL, NULL, false, false),
+	CASE(REC("\1", "\10", "\0\1\0\0\0\0\0\0"), NULL, NULL, false, false),
+	CASE(REC("\4", "\0", ""), NULL, NULL, false, false),
+	CASE(REC("\143", "\0", ""), NULL, NULL, false, false),
+	CASE("HTTP/1.1 200 OK\r\n\r\n", NULL, NULL, false, false),
+};
+
+static bool stream_right(size_t i, size_t step)
+{
+	struct tbg_frame f;
+	enum tbg_parsed p = TBG_PARSED_MORE;
+	char got[64], errors[64];
+	size_t n = 0;
+	bool failed;
+
+	tbg_frame_begin(&f, TBG_FRAMING_RECORDS, 0);
+	for (size_t at = 0; at < streams[i].len && p == TBG_PARSED_MORE;) {
+		size_t want = streams[i].len - at, used, data;
+		uint8_t *b;
+
+		want = want < step ? want : step;
+		b = malloc(want);
+		memcpy(b, streams[i].b + at, want);
+		p = tbg_frame_eat(&f, b, want, &used, &data);
+		memcpy(got + n, b, data);
+		n += data;
+		at += used;
+		free(b);
+	}
+	snprintf(errors, sizeof(errors), "%.*s", (int)f.errors.len, f.errors.text ?: "");
+	failed = f.failed;
+	tbg_frame_end(&f);
+	if (!streams[i].want || p == TBG_PARSED_BAD)
+		return !streams[i].want && p == TBG_PARSED_BAD;
+	return n == strlen(streams[i].want) && !memcmp(got, streams[i].want, n) &&
+	       !strcmp(errors, streams[i].errors) && failed == streams[i].failed &&
+	       (p == TBG_PARSED_DONE) == streams[i].ended;
+}
+
+KTAP_TEST(t_records_at_once_and_cut_anywhere)
+{
+	for (size_t i = 0; i < NR(streams); i++)
+		for (size_t step = 1; step < 40; step++) {
+			if (!stream_right(i, step))
+				ktap_note("%zu step %zu", i, step);
+			KTAP_CHECK(stream_right(i, step));
+		}
 }
 
 KTAP_TEST(t_trailers_and_extensions_are_bounded)

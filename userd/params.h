@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A request as the meta-variables of CGI (RFC 3875, 4.1), in the form that
+ * FastCGI sends them. Called by the fetch for servers that speak FastCGI. Pure
+ * but for the memory of struct tbg_lines.
+ */
+#ifndef TBG_USERD_PARAMS_H
+#define TBG_USERD_PARAMS_H
+
+#include <stdint.h>
+
+#include "forward.h"
+
+/* Which program a location's paths mean. */
+struct tbg_script {
+	const char *root;	/* DOCUMENT_ROOT, as the server sees it; no '/' at its end */
+	const char *file;	/* runs for every path; NULL: the path below root */
+	const char *index;	/* what a path that ends in '/' means; NULL: itself */
+	const char *split;	/* ".php": behind it is PATH_INFO; NULL: nowhere */
+	const char **params;	/* more of them, "NAME=value"; these win */
+	unsigned int params_nr;
+};
+
+/* Of a connection: addresses as text, IPv6 without [ ]. */
+struct tbg_ends {
+	char peer[48], local[48];
+	uint16_t peer_port, local_port;
+};
+
+struct tbg_params {
+	const struct tbg_forward *request;	/* target in origin form */
+	const struct tbg_script *script;
+	const struct tbg_ends *ends;
+	struct tbg_value path;		/* canonical, begins with '/' */
+};
+
+/*
+ * Appends them as name-value pairs. Fields become HTTP_*, those of one name
+ * together, without what concerns the connection or was ours to evaluate, and
+ * without names that a variable's could be confused with: Proxy ("httpoxy"),
+ * and any with other bytes than letters, digits and '-'.
+ */
+void tbg_params_put(struct tbg_lines *ret, const struct tbg_params *p);
+
+#endif
