@@ -22,6 +22,7 @@
 #include "clock.h"
 #include "conn.h"
 #include "deliver.h"
+#include "fastcgi.h"
 #include "fetch.h"
 #include "health.h"
 #include "server.h"
@@ -34,6 +35,7 @@
 #define BACKLOG_LOW	(256u << 10)	/* and go on */
 #define SPOOL_PIECE	(64u << 10)	/* of a body, at a time */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
+#define STARVE_MS	100		/* for a process to take a connection */
 
 /* Lets go of the connection. keep: it is in order. */
 static void origin_end(struct tbg_transfer *x, bool keep)
@@ -42,6 +44,11 @@ static void origin_end(struct tbg_transfer *x, bool keep)
 
 	if (!o)
 		return;
+	if (tbg_speaks_fastcgi(x)) {
+		tbg_fastcgi_errors(x, true);
+		if (!keep)
+			tbg_fastcgi_abort(x);
+	}
 	x->o = NULL;
 	x->into = NULL;
 	atomic_fetch_sub(&o->backend->active, 1);
@@ -100,7 +107,7 @@ static void head_make(struct tbg_transfer *x)
 	struct tbg_forward f = {
 		.method = x->method, .target = x->target, .host = x->host,
 		.fields = x->fields.text, .fields_len = x->fields.len,
-		.peer = x->peer, .authority = x->o->backend->authority,
+		.peer = x->ends.peer, .authority = x->o->backend->authority,
 		.framing = m->chunked ? TBG_FRAMING_CHUNKED :
 			   m->content_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_NONE,
 		.length = m->content_length, .has_length = m->has_length,
@@ -121,7 +128,10 @@ static void head_make(struct tbg_transfer *x)
 		tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
 	}
 	x->up_head.len = 0;
-	tbg_forward_request(&x->up_head, &f);
+	if (tbg_speaks_fastcgi(x))
+		tbg_fastcgi_head(x, &f);
+	else
+		tbg_forward_request(&x->up_head, &f);
 }
 
 static void request_begin(struct tbg_transfer *x)
@@ -133,7 +143,11 @@ static void request_begin(struct tbg_transfer *x)
 	}
 	x->r = (struct tbg_response){ 0 };
 	x->head_off = 0;
-	x->up_head_done = x->up_failed = false;
+	x->up_head_done = x->up_failed = x->heard = x->extra = false;
+	if (tbg_speaks_fastcgi(x)) {
+		tbg_frame_end(&x->frame);
+		tbg_frame_begin(&x->frame, TBG_FRAMING_RECORDS, 0);
+	}
 	x->sent_ns = x->w->now_ns;
 	x->stamp_ms = x->w->now_ms;
 	x->seq = tbg_stock_seq(x->w->s->stock);
@@ -172,6 +186,13 @@ static void try_next(struct tbg_transfer *x, unsigned int status)
 		request_begin(x);
 }
 
+static void tell_continue(struct tbg_transfer *x)
+{
+	x->expecting = false;
+	tbg_deliver_interim(x, 100, "Continue", 8, "", 0);
+	tbg_deliver_push(x);
+}
+
 void tbg_fetch_begin(struct tbg_transfer *x)
 {
 	const struct tbg_message *m = &x->m;
@@ -184,6 +205,8 @@ void tbg_fetch_begin(struct tbg_transfer *x)
 			x->tunnel ? TBG_FRAMING_CLOSE :
 			m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
 			m->content_length);
+	if (x->expecting && tbg_speaks_fastcgi(x))
+		tell_continue(x);	/* programs have no interim answers */
 	try_next(x, 502);
 }
 
@@ -238,6 +261,10 @@ static void body_frame(struct tbg_transfer *x, size_t data, bool done)
 	bool chunked = x->up_frame.framing == TBG_FRAMING_CHUNKED;
 
 	x->up_pre.len = x->up_post.len = 0;
+	if (tbg_speaks_fastcgi(x)) {
+		tbg_fastcgi_body(&x->up_pre, &x->up_post, data, done);
+		chunked = false;
+	}
 	if (chunked && data) {
 		tbg_lines_add(&x->up_pre, "%zx\r\n", data);
 		tbg_lines_put(&x->up_post, "\r\n", 2);
@@ -258,13 +285,14 @@ static bool body_take(struct tbg_transfer *x)
 {
 	size_t used = 0, data = 0;
 	enum tbg_parsed p;
-	uint32_t len;
+	uint32_t len, take;
 
 	free(x->up_data);
 	x->up_data = tbg_conn_input_take(x->c, &len);
 	if (!x->up_data)
 		return false;
-	p = tbg_frame_eat(&x->up_frame, x->up_data, len, &used, &data);
+	take = tbg_speaks_fastcgi(x) && len > TBG_RECORD_MAX ? TBG_RECORD_MAX : len;
+	p = tbg_frame_eat(&x->up_frame, x->up_data, take, &used, &data);
 	x->taken += used;
 	x->body_len += data;
 	if (!tbg_conn_input_back(x->c, x->up_data + used, len - used) ||
@@ -284,18 +312,21 @@ static bool body_take(struct tbg_transfer *x)
 /* Takes more of what lies in the spool. False: nothing to send. */
 static bool spool_take(struct tbg_transfer *x)
 {
+	size_t max = tbg_speaks_fastcgi(x) ? TBG_RECORD_MAX : SPOOL_PIECE;
 	ssize_t n;
 
 	if (!x->up_data)
 		x->up_data = malloc(SPOOL_PIECE);
-	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, SPOOL_PIECE)
-		       : -ENOMEM;
+	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, max) : -ENOMEM;
 	if (n < 0)
 		tbg_fetch_fail(x, 503);
 	if (n <= 0)
 		return false;
 	x->spool_sent += n;
-	up_add(x, x->up_data, n);
+	if (tbg_speaks_fastcgi(x))
+		body_frame(x, n, x->spool_sent == x->spool->len);
+	else
+		up_add(x, x->up_data, n);
 	return true;
 }
 
@@ -376,7 +407,7 @@ static bool try_again(struct tbg_transfer *x)
 {
 	struct tbg_origin *o = x->o;
 
-	if (o->head_len || x->interims || x->body_begun || o->send.busy ||
+	if (x->heard || x->interims || x->body_begun || o->send.busy ||
 	    !tbg_method_idempotent(x->m.method))
 		return false;
 	if (!o->reused)
@@ -428,17 +459,30 @@ void tbg_fetch_resume(struct tbg_transfer *x)
 	body_more(x);
 }
 
+/* A server may leave it out, a program often does. */
+static struct tbg_value reason_of(const struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+	const char *usual;
+
+	if (r->reason.len || !tbg_speaks_fastcgi(x))
+		return (struct tbg_value){
+			(char *)x->o->head + x->head_off + r->reason.off, r->reason.len };
+	usual = tbg_status_text(r->status);
+	return (struct tbg_value){ usual, strlen(usual) };
+}
+
 /* What is whole and may be stored is. */
 static void store(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
 	const char *head = (char *)x->o->head + x->head_off;
 	struct tbg_lines lines = { 0 };
+	struct tbg_value v = reason_of(x);
 	struct tbg_stored *s;
 	char reason[64];
 
-	snprintf(reason, sizeof(reason), "%.*s", (int)r->reason.len,
-		 head + r->reason.off);
+	snprintf(reason, sizeof(reason), "%.*s", (int)v.len, v.text);
 	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
 			   x->w->date, true);
 	atomic_fetch_add(&x->pile->refs, 1);
@@ -456,7 +500,7 @@ static void response_end(struct tbg_transfer *x)
 {
 	bool keep = !x->r.close && !x->extra && !x->up_body && !x->up_nr && !spool_left(x) &&
 		    !x->up_failed && !tbg_frame_closes(&x->frame);
-	bool filling = x->filling;
+	bool filling = x->filling && !x->frame.failed;
 
 	tbg_backend_worked(x->o->backend);
 	if (filling)
@@ -486,21 +530,40 @@ static void fill_check(struct tbg_transfer *x, size_t data)
 		tbg_deliver_consume(x);
 }
 
-/* len bytes of body at the end of a piece, still framed. */
-static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
+static enum tbg_framing framing_of(const struct tbg_transfer *x)
 {
-	size_t used = 0, data = 0;
-	enum tbg_parsed got = tbg_frame_eat(&x->frame, p->data + p->len, len,
-					    &used, &data);
+	const struct tbg_response *r = &x->r;
 
+	if (r->status == 101)
+		return TBG_FRAMING_CLOSE;
+	if (tbg_response_bodiless(r->status, x->m.method))
+		return TBG_FRAMING_NONE;
+	if (r->chunked)
+		return TBG_FRAMING_CHUNKED;
+	return r->has_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_CLOSE;
+}
+
+/* More than a program has promised, or an end with less. */
+static bool contradicts(const struct tbg_transfer *x, uint64_t len, bool ended)
+{
+	const struct tbg_response *r = &x->r;
+
+	return x->frame.framing == TBG_FRAMING_RECORDS && r->has_length &&
+	       (len > r->content_length || (ended && len < r->content_length));
+}
+
+/* data bytes of content at the end of a piece; got: what follows them. */
+static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
+		     enum tbg_parsed got)
+{
 	p->len += data;
 	x->pile->len += data;
-	if (got == TBG_PARSED_BAD) {
+	if (got == TBG_PARSED_BAD ||
+	    contradicts(x, x->pile->len, got == TBG_PARSED_DONE)) {
 		backend_failed(x);
 		tbg_fetch_fail(x, 502);
 		return;
 	}
-	x->extra |= used < len;
 	fill_check(x, data);
 	if (!x->running)
 		return;
@@ -513,20 +576,35 @@ static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 		body_more(x);
 }
 
-/* Behind the head in its buffer. */
+/* len bytes of body at the end of a piece, still framed. */
+static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
+{
+	size_t used = 0, data = 0;
+	enum tbg_parsed got = tbg_frame_eat(&x->frame, p->data + p->len, len,
+					    &used, &data);
+
+	x->extra |= used < len;
+	if (tbg_speaks_fastcgi(x))
+		tbg_fastcgi_errors(x, false);
+	body_add(x, p, data, got);
+}
+
+/* Behind the head in its buffer; of a program's, the framing is off already. */
 static void body_first(struct tbg_transfer *x)
 {
 	struct tbg_origin *o = x->o;
 	uint32_t from = x->head_off + x->r.len, len = o->head_len - from;
+	bool records = x->frame.framing == TBG_FRAMING_RECORDS;
+	bool ended = records && tbg_frame_ended(&x->frame);
 	struct tbg_piece *p;
 
-	if (x->frame.framing == TBG_FRAMING_NONE ||
-	    (x->frame.framing == TBG_FRAMING_LENGTH && !x->r.content_length)) {
-		x->extra = len;
+	if (framing_of(x) == TBG_FRAMING_NONE ||
+	    (x->r.has_length && !x->r.content_length)) {
+		x->extra |= len || (records && !ended);
 		response_end(x);
 		return;
 	}
-	if (!len) {
+	if (!len && !ended) {
 		tbg_deliver_push(x);
 		if (x->running)
 			body_more(x);
@@ -538,7 +616,10 @@ static void body_first(struct tbg_transfer *x)
 		return;
 	}
 	memcpy(p->data, o->head + from, len);
-	body_eat(x, p, len);
+	if (records)
+		body_add(x, p, len, ended ? TBG_PARSED_DONE : TBG_PARSED_MORE);
+	else
+		body_eat(x, p, len);
 }
 
 static void body_received(struct tbg_transfer *x, int res)
@@ -662,7 +743,8 @@ static void validated(struct tbg_transfer *x, const char *fields, size_t len)
 {
 	struct tbg_stored *s = freshened(x, fields, len);
 	bool keep = !x->r.close && x->o->head_len == x->head_off + x->r.len &&
-		    !x->up_nr && !x->up_body && !spool_left(x);
+		    !x->up_nr && !x->up_body && !spool_left(x) && !x->extra &&
+		    (!tbg_speaks_fastcgi(x) || tbg_frame_ended(&x->frame));
 	struct tbg_wish get = x->wish;
 	bool storable;
 
@@ -726,10 +808,11 @@ static bool hidden(struct tbg_transfer *x)
 static void answer_begin(struct tbg_transfer *x, const char *head)
 {
 	const struct tbg_response *r = &x->r;
+	struct tbg_value reason = reason_of(x);
 	struct tbg_lines lines = { 0 };
 	struct tbg_delivery d = {
-		.status = r->status, .reason = head + r->reason.off,
-		.reason_len = r->reason.len, .age_s = -1,
+		.status = r->status, .reason = reason.text,
+		.reason_len = reason.len, .age_s = -1,
 		.length = r->has_length ? (int64_t)r->content_length : -1,
 		.source = x->pile, .limit = UINT64_MAX,
 		.consumes = !x->filling,
@@ -749,17 +832,23 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 	tbg_lines_free(&lines);
 }
 
-static enum tbg_framing framing_of(const struct tbg_transfer *x)
+/*
+ * A program's answer that is there as a whole has a length, told or not. False:
+ * it is another one than it says.
+ */
+static bool length_told(struct tbg_transfer *x)
 {
-	const struct tbg_response *r = &x->r;
+	struct tbg_response *r = &x->r;
+	uint64_t len = x->o->head_len - x->head_off - r->len;
+	bool ended = tbg_frame_ended(&x->frame);
 
-	if (r->status == 101)
-		return TBG_FRAMING_CLOSE;
-	if (tbg_response_bodiless(r->status, x->m.method))
-		return TBG_FRAMING_NONE;
-	if (r->chunked)
-		return TBG_FRAMING_CHUNKED;
-	return r->has_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_CLOSE;
+	if (!tbg_speaks_fastcgi(x) || framing_of(x) == TBG_FRAMING_NONE)
+		return true;
+	if (ended && !r->has_length) {
+		r->has_length = true;
+		r->content_length = len;
+	}
+	return !contradicts(x, len, ended);
 }
 
 /* A final head, or the 101 of a tunnel. */
@@ -771,6 +860,11 @@ static void head_final(struct tbg_transfer *x)
 	size_t len = r->len - r->fields_off;
 	struct tbg_stock *stock = x->w->s->stock;
 
+	if (!length_told(x)) {
+		backend_failed(x);
+		tbg_fetch_fail(x, 502);
+		return;
+	}
 	if (x->checks) {
 		tbg_fetch_stop(x);
 		tbg_health_found(x, r->status);
@@ -802,9 +896,11 @@ static void head_final(struct tbg_transfer *x)
 	head_compare(x, fields, len);
 	tbg_terms_read(&x->terms, r->status, fields, len, time(NULL),
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
-	tbg_frame_begin(&x->frame, framing_of(x), r->content_length);
+	if (!tbg_speaks_fastcgi(x))
+		tbg_frame_begin(&x->frame, framing_of(x), r->content_length);
 	x->pile = tbg_pile_new();
-	x->filling = x->pile && tbg_terms_storable(&x->terms, &x->wish) &&
+	x->filling = x->pile && !x->frame.failed &&
+		     tbg_terms_storable(&x->terms, &x->wish) &&
 		     (!r->has_length || r->content_length <= tbg_stock_body_max(stock));
 	if (!x->filling) {
 		tbg_transfer_land(x, 0, true);
@@ -850,6 +946,15 @@ static bool head_interim(struct tbg_transfer *x)
 	return true;
 }
 
+static enum tbg_parsed head_parse(struct tbg_transfer *x)
+{
+	uint8_t *b = x->o->head + x->head_off;
+	size_t len = x->o->head_len - x->head_off;
+
+	return tbg_speaks_fastcgi(x) ? tbg_response_parse_cgi(&x->r, b, len)
+				     : tbg_response_parse(&x->r, b, len);
+}
+
 /* As many heads as there are; the last is the final one. */
 static void heads_eat(struct tbg_transfer *x)
 {
@@ -857,8 +962,7 @@ static void heads_eat(struct tbg_transfer *x)
 	enum tbg_parsed p;
 
 	for (;;) {
-		p = tbg_response_parse(&x->r, o->head + x->head_off,
-				       o->head_len - x->head_off);
+		p = head_parse(x);
 		if (p != TBG_PARSED_DONE || x->r.status >= 200)
 			break;
 		if (x->r.status == 101) {
@@ -877,7 +981,8 @@ static void heads_eat(struct tbg_transfer *x)
 		if (x->tunnel && x->r.status != 101)
 			x->tunnel = x->up_body = false;
 		head_final(x);
-	} else if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX) {
+	} else if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX &&
+		   !tbg_frame_ended(&x->frame)) {
 		tbg_origin_recv(x->w, o, o->head + o->head_len,
 				TBG_RESPONSE_HEAD_MAX - o->head_len);
 	} else {
@@ -889,15 +994,34 @@ static void heads_eat(struct tbg_transfer *x)
 /* Bytes from before our request: the rest of what others were told, or worse. */
 static bool unasked(const struct tbg_transfer *x)
 {
-	if (x->o->head_len || x->body_begun || x->spool_sent)
+	if (x->heard || x->body_begun || x->spool_sent)
 		return false;
 	return x->o->reused ? !tbg_origin_asked(x->o) : !x->o->sent;
 }
 
-void tbg_fetch_received(struct tbg_transfer *x, int res)
+/* res bytes behind those of heads that are there. */
+static void heads_received(struct tbg_transfer *x, size_t res)
 {
 	struct tbg_origin *o = x->o;
+	size_t used = res, data = res;
+	enum tbg_parsed p = TBG_PARSED_MORE;
 
+	if (tbg_speaks_fastcgi(x)) {
+		p = tbg_frame_eat(&x->frame, o->head + o->head_len, res, &used, &data);
+		tbg_fastcgi_errors(x, false);
+	}
+	x->extra = used < res;
+	o->head_len += data;
+	if (p == TBG_PARSED_BAD) {
+		backend_failed(x);
+		tbg_fetch_fail(x, 502);
+	} else {
+		heads_eat(x);
+	}
+}
+
+void tbg_fetch_received(struct tbg_transfer *x, int res)
+{
 	tbg_transfer_hold(x);
 	if (x->head_done) {
 		x->stamp_ms = x->w->now_ms;
@@ -905,8 +1029,8 @@ void tbg_fetch_received(struct tbg_transfer *x, int res)
 	} else if (res <= 0 || unasked(x)) {
 		head_died(x);
 	} else {
-		o->head_len += res;
-		heads_eat(x);
+		x->heard = true;
+		heads_received(x, res);
 	}
 	tbg_transfer_release(x);
 }
@@ -918,9 +1042,7 @@ static void expect_check(struct tbg_transfer *x)
 	if (!x->expecting || !x->c || !x->up_head_done ||
 	    x->w->now_ms - x->stamp_ms < EXPECT_MS)
 		return;
-	x->expecting = false;
-	tbg_deliver_interim(x, 100, "Continue", 8, "", 0);
-	tbg_deliver_push(x);
+	tell_continue(x);
 }
 
 void tbg_fetch_check(struct tbg_transfer *x)
@@ -934,6 +1056,8 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	expect_check(x);
 	if (!x->running || !x->o)
 		return;
+	if (tbg_speaks_fastcgi(x) && !x->heard && age_ms > STARVE_MS)
+		tbg_origin_starves(x->w, x->o);
 	if (!x->o->connected)
 		limit_ms = terms->connect_ms;
 	else if (!x->head_done)

@@ -9,12 +9,18 @@
 
 #include "conn.h"
 #include "deliver.h"
+#include "fastcgi.h"
 #include "gather.h"
 #include "spool.h"
 #include "transfer.h"
 
+#define BUFFER	(64 << 10)	/* where the location leaves it to us */
+
 bool tbg_gather_wanted(const struct tbg_transfer *x, const struct tbg_location *l)
 {
+	/* programs are told a length ahead of the body */
+	if (x->m.chunked && tbg_speaks_fastcgi(x))
+		return true;
 	return (x->m.chunked || x->m.content_length) && l->body_buffer >= 0;
 }
 
@@ -31,7 +37,8 @@ void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l)
 	const struct tbg_message *m = &x->m;
 
 	x->up_body = true;
-	x->spool = tbg_spool_new(l->body_buffer, l->body_folder);
+	x->spool = tbg_spool_new(l->body_buffer < 0 ? BUFFER : l->body_buffer,
+				 l->body_folder);
 	if (!x->spool) {
 		refuse(x, 503);
 		return;

@@ -19,6 +19,8 @@
 #include "response.h"
 #include "transfer.h"
 
+#define STARVED_NS 1000000000ull	/* since when nothing is kept */
+
 #define origin_of(call, member) \
 	((struct tbg_origin *)((char *)(call) - offsetof(struct tbg_origin, member)))
 
@@ -27,6 +29,7 @@ static void origin_free(struct tbg_origin *o)
 	struct tbg_transfer *x = o->x;
 
 	close(o->fd);
+	atomic_fetch_sub(&o->backend->open, 1);
 	tbg_upstream_put(o->backend->upstream);
 	free(o->head);
 	free(o);
@@ -113,6 +116,7 @@ static struct tbg_origin *origin_new(struct tbg_backend *b)
 		setsockopt(o->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	o->backend = b;
 	tbg_upstream_get(b->upstream);
+	atomic_fetch_add(&b->open, 1);
 	o->connect.fn = on_connect;
 	o->send.fn = on_send;
 	o->recv.fn = on_recv;
@@ -184,6 +188,26 @@ void tbg_origin_recv(struct tbg_worker *w, struct tbg_origin *o, void *b,
 	tbg_worker_call(sqe, &o->recv);
 }
 
+/* A FastCGI server has a process for each connection, and not one more. */
+static bool starved(const struct tbg_worker *w, struct tbg_backend *b)
+{
+	uint64_t then_ns = atomic_load_explicit(&b->starved_ns, memory_order_relaxed);
+
+	return then_ns && w->now_ns - then_ns < STARVED_NS;
+}
+
+void tbg_origin_starves(struct tbg_worker *w, struct tbg_origin *o)
+{
+	int left;
+
+	/* what the peer has read of a Unix socket, it has accepted */
+	if (o->reused || atomic_load(&o->backend->open) < 2 ||
+	    (o->backend->address.ss_family == AF_UNIX && o->sent &&
+	     !ioctl(o->fd, SIOCOUTQ, &left) && !left))
+		return;
+	atomic_store_explicit(&o->backend->starved_ns, w->now_ns, memory_order_relaxed);
+}
+
 void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
 {
 	struct tbg_transfer *x = o->x;
@@ -191,7 +215,8 @@ void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
 
 	for (struct tbg_origin *one = *idle_of(w, o->backend); one; one = one->next)
 		nr += one->backend == o->backend;
-	if (nr >= TBG_ORIGINS_IDLE || o->send.busy || o->recv.busy) {
+	if (nr >= TBG_ORIGINS_IDLE || o->send.busy || o->recv.busy ||
+	    starved(w, o->backend)) {
 		tbg_origin_drop(w, o);
 		return;
 	}
@@ -228,7 +253,8 @@ static bool is_over(const struct tbg_worker *w, const struct tbg_origin *o)
 {
 	const struct tbg_upstream *u = o->backend->upstream;
 
-	return w->draining || !atomic_load_explicit(&u->sites, memory_order_relaxed) ||
+	return w->draining || starved(w, o->backend) ||
+	       !atomic_load_explicit(&u->sites, memory_order_relaxed) ||
 	       w->now_ms - o->stamp_ms >= u->terms.keep_ms;
 }
 

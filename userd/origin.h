@@ -55,6 +55,12 @@ void tbg_origin_recv(struct tbg_worker *w, struct tbg_origin *o, void *b,
  */
 bool tbg_origin_asked(const struct tbg_origin *o);
 
+/*
+ * The server's processes may all be with connections of ours that are idle,
+ * while this one waits for one of them: these are ended then.
+ */
+void tbg_origin_starves(struct tbg_worker *w, struct tbg_origin *o);
+
 /* The request is over and the connection in order: back to the pool. */
 void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o);
 

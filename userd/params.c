@@ -68,14 +68,13 @@ static size_t script_len(const struct tbg_script *s, struct tbg_value path)
 }
 
 /* One program for all: its name below the root, or its last part. */
-static const char *file_name(const struct tbg_script *s)
+static const char *file_name(const char *file, const char *root)
 {
-	size_t n = strlen(s->root);
-	const char *slash = strrchr(s->file, '/');
+	size_t n = strlen(root);
 
-	if (!strncmp(s->file, s->root, n) && s->file[n] == '/')
-		return s->file + n;
-	return slash ?: s->file;
+	if (!strncmp(file, root, n) && file[n] == '/')
+		return file + n;
+	return strrchr(file, '/') ?: file;
 }
 
 static void info_put(struct tbg_lines *ret, const struct tbg_params *p,
@@ -83,7 +82,7 @@ static void info_put(struct tbg_lines *ret, const struct tbg_params *p,
 {
 	put(ret, p, "PATH_INFO", info);
 	if (info.len)
-		put_joined(ret, p, "PATH_TRANSLATED", p->script->root, info);
+		put_joined(ret, p, "PATH_TRANSLATED", p->root, info);
 }
 
 static void script_put(struct tbg_lines *ret, const struct tbg_params *p)
@@ -92,11 +91,11 @@ static void script_put(struct tbg_lines *ret, const struct tbg_params *p)
 	size_t n = script_len(s, p->path);
 	struct tbg_lines name = { 0 };
 
-	put(ret, p, "DOCUMENT_ROOT", text(s->root));
+	put(ret, p, "DOCUMENT_ROOT", text(p->root));
 	put(ret, p, "DOCUMENT_URI", p->path);
 	if (s->file) {
 		put(ret, p, "SCRIPT_FILENAME", text(s->file));
-		put(ret, p, "SCRIPT_NAME", text(file_name(s)));
+		put(ret, p, "SCRIPT_NAME", text(file_name(s->file, p->root)));
 		info_put(ret, p, p->path);
 		return;
 	}
@@ -105,7 +104,7 @@ static void script_put(struct tbg_lines *ret, const struct tbg_params *p)
 		tbg_lines_put(&name, s->index, strlen(s->index));
 	ret->failed |= name.failed;
 	put(ret, p, "SCRIPT_NAME", (struct tbg_value){ name.text, name.len });
-	put_joined(ret, p, "SCRIPT_FILENAME", s->root,
+	put_joined(ret, p, "SCRIPT_FILENAME", p->root,
 		   (struct tbg_value){ name.text, name.len });
 	tbg_lines_free(&name);
 	info_put(ret, p, (struct tbg_value){ p->path.text + n, p->path.len - n });

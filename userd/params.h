@@ -10,26 +10,20 @@
 #include <stdint.h>
 
 #include "forward.h"
+#include "upstream.h"
 
-/* Which program a location's paths mean. */
-struct tbg_script {
-	const char *root;	/* DOCUMENT_ROOT, as the server sees it; no '/' at its end */
-	const char *file;	/* runs for every path; NULL: the path below root */
-	const char *index;	/* what a path that ends in '/' means; NULL: itself */
-	const char *split;	/* ".php": behind it is PATH_INFO; NULL: nowhere */
-	const char **params;	/* more of them, "NAME=value"; these win */
-	unsigned int params_nr;
-};
+#define TBG_END_TEXT 48
 
 /* Of a connection: addresses as text, IPv6 without [ ]. */
 struct tbg_ends {
-	char peer[48], local[48];
+	char peer[TBG_END_TEXT], local[TBG_END_TEXT];
 	uint16_t peer_port, local_port;
 };
 
 struct tbg_params {
 	const struct tbg_forward *request;	/* target in origin form */
 	const struct tbg_script *script;
+	const char *root;		/* DOCUMENT_ROOT, no '/' at its end */
 	const struct tbg_ends *ends;
 	struct tbg_value path;		/* canonical, begins with '/' */
 };

@@ -213,8 +213,7 @@ static unsigned int scheme_skip(const uint8_t *b, size_t off, size_t end,
 	return 0;
 }
 
-/* With "%2F" read as a slash, as nginx has it: never above the root even so. */
-static int path_of_slashes(const uint8_t *raw, size_t len, char *path)
+int tbg_path_decode_slashes(const uint8_t *raw, size_t len, char *path)
 {
 	uint8_t copy[TBG_TARGET_MAX];
 	size_t n = 0;
@@ -270,7 +269,7 @@ static enum tbg_parsed target_parse(struct tbg_message *m, const uint8_t *b,
 	n = off == end ? tbg_path_decode((const uint8_t *)"/", 1, path)
 		       : tbg_path_decode(b + off, end - off, path);
 	if (n < 0 && m->passed_on) {
-		n = path_of_slashes(b + off, end - off, path);
+		n = tbg_path_decode_slashes(b + off, end - off, path);
 		m->slashes = true;
 	}
 	if (n < 0)

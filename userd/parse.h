@@ -103,6 +103,9 @@ bool tbg_value_byte(uint8_t c);
  */
 int tbg_path_decode(const uint8_t *raw, size_t len, char *ret);
 
+/* The same with "%2F" read as a slash, as nginx has it: below the root even so. */
+int tbg_path_decode_slashes(const uint8_t *raw, size_t len, char *ret);
+
 /* Whether host is uri-host [":" port] (RFC 9110 7.2) and not empty. */
 bool tbg_host_valid(const uint8_t *host, size_t len);
 

@@ -17,6 +17,7 @@
 	X(204, "No Content") \
 	X(206, "Partial Content") \
 	X(301, "Moved Permanently") \
+	X(302, "Found") \
 	X(304, "Not Modified") \
 	X(400, "Bad Request") \
 	X(403, "Forbidden") \

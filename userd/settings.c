@@ -151,6 +151,66 @@ static bool set_health_path(struct target *t, const char *v)
 	return *v == '/' && len <= 512 && t->terms->health_path;
 }
 
+/* What may stand in a field's value, and no blank at its ends. */
+static bool field_value(const char *v)
+{
+	size_t len = strlen(v);
+
+	if (!len || *v == ' ' || v[len - 1] == ' ')
+		return false;
+	for (; *v; v++)
+		if (*v < ' ' || *v > '~')
+			return false;
+	return true;
+}
+
+/* "/srv/www", without a slash at its end but in "/", which is "". */
+static bool absolute(struct target *t, const char **ret, const char *v)
+{
+	char *copy = tbg_sites_text(t->sites, v);
+	size_t len = copy ? strlen(copy) : 0;
+
+	while (len && copy[len - 1] == '/')
+		copy[--len] = 0;
+	*ret = copy;
+	return *v == '/' && copy && strlen(v) < 1024;
+}
+
+static bool set_script_root(struct target *t, const char *v)
+{
+	return absolute(t, &t->terms->script.root, v);
+}
+
+static bool set_script_filename(struct target *t, const char *v)
+{
+	return absolute(t, &t->terms->script.file, v) && *t->terms->script.file;
+}
+
+static bool set_script_index(struct target *t, const char *v)
+{
+	t->terms->script.index = tbg_sites_text(t->sites, v);
+	return *v && strlen(v) < 128 && !strchr(v, '/') && t->terms->script.index;
+}
+
+static bool set_script_split(struct target *t, const char *v)
+{
+	t->terms->script.split = tbg_sites_text(t->sites, v);
+	return *v && strlen(v) < 128 && !strchr(v, '/') && t->terms->script.split;
+}
+
+/* "NAME=value" */
+static bool set_script_params(struct target *t, const char *v)
+{
+	struct tbg_script *s = &t->terms->script;
+	size_t len = strspn(v, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+
+	if (t->begins)
+		s->params_nr = 0;
+	return len && v[len] == '=' && strlen(v) < 4096 &&
+	       (!v[len + 1] || field_value(v + len + 1)) &&
+	       text_list_add(t, &s->params, &s->params_nr, v);
+}
+
 static bool set_health_interval(struct target *t, const char *v)
 {
 	return tbg_value_ms(v, &t->terms->health_ms);
@@ -229,19 +289,6 @@ static bool set_expires(struct target *t, const char *v)
 		return false;
 	t->policy->expires = tbg_sites_text(t->sites, text);
 	return t->policy->expires;
-}
-
-/* What may stand in a field's value, and no blank at its ends. */
-static bool field_value(const char *v)
-{
-	size_t len = strlen(v);
-
-	if (!len || *v == ' ' || v[len - 1] == ' ')
-		return false;
-	for (; *v; v++)
-		if (*v < ' ' || *v > '~')
-			return false;
-	return true;
 }
 
 static bool set_cache_control(struct target *t, const char *v)
@@ -379,7 +426,12 @@ static bool set_types(struct target *t, const char *v)
 #define SETTING_LIST(X) \
 	X("root", root, T | H | L, false, "a folder") \
 	X("upstream", upstream, T | H | L, true, "the name of an upstream, or http://HOST:PORT or unix:PATH, at most 32 of them") \
-	X("protocol", protocol, U, false, "http") \
+	X("protocol", protocol, U, false, "http or fastcgi") \
+	X("script-root", script_root, U, false, "an absolute path") \
+	X("script-filename", script_filename, U, false, "the absolute path of a program") \
+	X("script-index", script_index, U, false, "the name of a program") \
+	X("script-split", script_split, U, false, "what the name of a program ends in, such as .php") \
+	X("script-params", script_params, U, true, "\"NAME=value\" with a name of A-Z, 0-9 and _") \
 	X("server", server, U, true, "HOST:PORT, http://HOST:PORT or unix:PATH, at most 32 of them") \
 	X("balance", balance, T | U, false, "turn (or round-robin) or least") \
 	X("connect-timeout", connect_timeout, T | U, false, "a time up to a day, such as 5s") \
@@ -811,6 +863,10 @@ static int location_handler(struct making *m, struct target *t,
 	if (!l->upstream)
 		return wrong(m, said->line, "upstream \"%.100s\": there is none of that name; expected that of a section such as upstream \"%.100s\" { server = \"HOST:PORT\" }",
 			     t->named, t->named);
+	if (tbg_protocol_needs_root(l->upstream->terms.protocol) && l->root < 0 &&
+	    !l->upstream->terms.script.root && !l->upstream->terms.script.file)
+		return wrong(m, said->line, "upstream \"%.100s\": no root; expected root = \"a folder\" around it, or script-root = \"/a/path\" in the upstream",
+			     l->upstream->name);
 	if (root && !tbg_protocol_needs_root(l->upstream->terms.protocol))
 		return wrong(m, said->line, "upstream: not together with a root; expected one of them");
 	return 0;

@@ -16,6 +16,7 @@
 #include "deliver.h"
 #include "fetch.h"
 #include "gather.h"
+#include "root.h"
 #include "server.h"
 #include "spool.h"
 #include "transfer.h"
@@ -49,6 +50,7 @@ static void transfer_free(struct tbg_transfer *x)
 	tbg_spool_free(x->spool);
 	free(x->up_data);
 	free(x->uri_text);
+	free(x->root);
 	free(x->req);
 	free(x);
 }
@@ -153,7 +155,8 @@ static bool request_read(struct tbg_transfer *x)
 	x->host = text_of(x, x->m.host);
 	x->fields = (struct tbg_value){ lf + 1, end - lf - 1 };
 	tbg_wish_read(&x->wish, x->m.method, x->fields.text, x->fields.len);
-	x->tunnel = x->m.method == TBG_METHOD_GET && x->m.minor &&
+	x->tunnel = x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
+		    x->m.method == TBG_METHOD_GET && x->m.minor &&
 		    !x->m.chunked && !x->m.content_length &&
 		    tbg_field_find(x->fields.text, x->fields.len, "Connection", &v) &&
 		    tbg_list_has(v, "upgrade") &&
@@ -161,17 +164,37 @@ static bool request_read(struct tbg_transfer *x)
 	return uri_make(x, origin_form(text_of(x, x->m.target)));
 }
 
-static void peer_read(struct tbg_transfer *x, const struct sockaddr_storage *a)
+static void end_read(char text[TBG_END_TEXT], uint16_t *port,
+		     const struct sockaddr_storage *a)
 {
 	const struct sockaddr_in6 *six = (const void *)a;
 	const struct sockaddr_in *four = (const void *)a;
 
-	if (a && a->ss_family == AF_INET)
-		inet_ntop(AF_INET, &four->sin_addr, x->peer, sizeof(x->peer));
-	else if (a && a->ss_family == AF_INET6)
-		inet_ntop(AF_INET6, &six->sin6_addr, x->peer, sizeof(x->peer));
-	else
-		strcpy(x->peer, "unknown");
+	if (a && a->ss_family == AF_INET) {
+		inet_ntop(AF_INET, &four->sin_addr, text, TBG_END_TEXT);
+		*port = ntohs(four->sin_port);
+	} else if (a && a->ss_family == AF_INET6) {
+		inet_ntop(AF_INET6, &six->sin6_addr, text, TBG_END_TEXT);
+		*port = ntohs(six->sin6_port);
+	} else {
+		strcpy(text, "unknown");
+	}
+}
+
+/* What programs are told of the connection and the location. False: no memory. */
+static bool script_read(struct tbg_transfer *x, const struct tbg_location *l)
+{
+	struct sockaddr_storage local = { .ss_family = AF_UNSPEC };
+	socklen_t len = sizeof(local);
+
+	if (!tbg_protocol_needs_root(x->upstream->terms.protocol))
+		return true;
+	getsockname(x->c->fd, (struct sockaddr *)&local, &len);
+	end_read(x->ends.local, &x->ends.local_port, &local);
+	if (l->root < 0)
+		return true;
+	x->root = strdup(tbg_root_path(x->w->s->roots, l->root));
+	return x->root;
 }
 
 static void on_waited(struct tbg_worker *w, struct tbg_mail *mail);
@@ -381,7 +404,8 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 
 	if (!x)
 		return;
-	memcpy(x->peer, of->peer, sizeof(x->peer));
+	x->ends = of->ends;
+	x->root = of->root ? strdup(of->root) : NULL;
 	x->wish.get = true;
 	tbg_stored_get(s);
 	x->selected = s;
@@ -585,10 +609,10 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	x->c = c;
 	x->persist = persist;
 	x->body_max = location->body_max;
-	peer_read(x, tbg_conn_peer(c));
+	end_read(x->ends.peer, &x->ends.peer_port, tbg_conn_peer(c));
 	c->traffic->transfer = x;
 	x->starting = true;
-	status = refusal(x);
+	status = script_read(x, location) ? refusal(x) : 503;
 	if (status) {
 		/* a body is never read */
 		x->up_body = m->chunked || m->content_length || status == 411;
@@ -612,7 +636,8 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 
 	if (!x)
 		return NULL;
-	strcpy(x->peer, "unknown");
+	strcpy(x->ends.peer, "unknown");
+	strcpy(x->ends.local, "unknown");
 	x->checks = b;
 	x->fresh_only = true;
 	return x;
@@ -633,7 +658,7 @@ void tbg_transfer_writable(struct tbg_transfer *x)
 	tbg_transfer_hold(x);
 	x->blocked = false;
 	tbg_deliver_push(x);
-	if (x->running && x->c)
+	if (x->running)			/* also once the client has all it gets */
 		tbg_fetch_resume(x);
 	tbg_transfer_release(x);
 }

@@ -20,6 +20,7 @@
 #include "forward.h"
 #include "frame.h"
 #include "origin.h"
+#include "params.h"
 #include "policy.h"
 #include "response.h"
 #include "stock.h"
@@ -63,7 +64,8 @@ struct tbg_transfer {
 	struct tbg_wish wish;
 	struct tbg_uri uri;
 	char *uri_text;
-	char peer[48];
+	struct tbg_ends ends;
+	char *root;			/* of the location, as a path; NULL: none */
 	uint32_t taken;			/* bytes of it, body included */
 	uint64_t body_max;		/* more: 413 */
 	enum tbg_persist persist;
@@ -93,6 +95,7 @@ struct tbg_transfer {
 	uint8_t up_nr;
 	bool up_head_done, up_body, up_failed, expecting, tunnel;
 	bool body_begun;		/* cannot be sent again */
+	bool heard;			/* something has come back */
 	struct tbg_spool *spool;	/* the body, whole; NULL: as it comes */
 	uint64_t spool_sent;
 	struct tbg_frame up_frame;

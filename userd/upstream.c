@@ -113,6 +113,54 @@ bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
 
 /* Their life */
 
+static void script_free(struct tbg_script *s)
+{
+	for (unsigned int i = 0; i < s->params_nr; i++)
+		free((char *)s->params[i]);
+	free(s->params);
+	free((char *)s->root);
+	free((char *)s->file);
+	free((char *)s->index);
+	free((char *)s->split);
+}
+
+/* False: no memory; what there is can be freed. */
+static bool text_copy(const char **ret, const char *text)
+{
+	*ret = text ? strdup(text) : NULL;
+	return !*ret == !text;
+}
+
+static bool script_copy(struct tbg_script *ret, const struct tbg_script *s)
+{
+	bool ok;
+
+	*ret = (struct tbg_script){ .params = calloc(s->params_nr + 1, sizeof(*s->params)) };
+	ok = text_copy(&ret->root, s->root) & text_copy(&ret->file, s->file) &
+	     text_copy(&ret->index, s->index) & text_copy(&ret->split, s->split);
+	while (ok && ret->params && ret->params_nr < s->params_nr) {
+		ok = text_copy(&ret->params[ret->params_nr], s->params[ret->params_nr]);
+		ret->params_nr++;
+	}
+	return ok && ret->params;
+}
+
+static bool text_same(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool script_same(const struct tbg_script *a, const struct tbg_script *b)
+{
+	bool same = a->params_nr == b->params_nr && text_same(a->root, b->root) &&
+		    text_same(a->file, b->file) && text_same(a->index, b->index) &&
+		    text_same(a->split, b->split);
+
+	for (unsigned int i = 0; same && i < a->params_nr; i++)
+		same = !strcmp(a->params[i], b->params[i]);
+	return same;
+}
+
 struct tbg_upstream *tbg_upstream_new(const char *name,
 				      const struct tbg_upstream_terms *terms)
 {
@@ -122,11 +170,11 @@ struct tbg_upstream *tbg_upstream_new(const char *name,
 	if (!u)
 		return NULL;
 	u->terms = *terms;
-	u->terms.health_path = terms->health_path ? strdup(terms->health_path) : NULL;
 	u->name = strdup(name);
 	atomic_store(&u->refs, 1);
 	u->id = atomic_fetch_add(&ids, 1) + 1;
-	if (u->name && !u->terms.health_path == !terms->health_path)
+	if (text_copy(&u->terms.health_path, terms->health_path) &
+	    script_copy(&u->terms.script, &terms->script) && u->name)
 		return u;
 	tbg_upstream_put(u);
 	return NULL;
@@ -159,7 +207,8 @@ static bool terms_same(const struct tbg_upstream_terms *a,
 	       a->first_byte_ms == b->first_byte_ms &&
 	       a->idle_ms == b->idle_ms && a->keep_ms == b->keep_ms &&
 	       a->health_ms == b->health_ms &&
-	       !strcmp(a->health_path ?: "", b->health_path ?: "");
+	       text_same(a->health_path, b->health_path) &&
+	       script_same(&a->script, &b->script);
 }
 
 bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *b)
@@ -186,6 +235,7 @@ void tbg_upstream_put(struct tbg_upstream *u)
 	if (!u || atomic_fetch_sub(&u->refs, 1) != 1)
 		return;
 	free((char *)u->terms.health_path);
+	script_free(&u->terms.script);
 	free(u->name);
 	free(u->backends);
 	free(u);

@@ -19,13 +19,24 @@
 
 /* What is spoken: X(name, in the configuration, is a root needed as well) */
 #define TBG_PROTOCOL_LIST(X) \
-	X(HTTP, "http", false)
+	X(HTTP, "http", false) \
+	X(FASTCGI, "fastcgi", true)
 
 enum tbg_protocol {
 #define X(name, text, root) TBG_PROTOCOL_##name,
 	TBG_PROTOCOL_LIST(X)
 #undef X
 	TBG_PROTOCOL_NR
+};
+
+/* Which program a path means to servers that run programs. */
+struct tbg_script {
+	const char *root;	/* as they see it; NULL: the location's */
+	const char *file;	/* runs for every path; NULL: the path below root */
+	const char *index;	/* what a path that ends in '/' means; NULL: itself */
+	const char *split;	/* ".php": behind it is PATH_INFO; NULL: nowhere */
+	const char **params;	/* more of them, "NAME=value"; these win */
+	unsigned int params_nr;
 };
 
 /* What is said of an upstream but for its servers. */
@@ -36,6 +47,7 @@ struct tbg_upstream_terms {
 	unsigned int keep_ms;		/* of a connection without requests */
 	unsigned int health_ms;		/* between checks */
 	const char *health_path;	/* NULL: no checks */
+	struct tbg_script script;	/* of PROTOCOL_FASTCGI */
 };
 
 struct tbg_backend {
@@ -49,6 +61,8 @@ struct tbg_backend {
 	_Atomic uint32_t failures;	/* in a row */
 	_Atomic uint64_t rest_ns;	/* not asked until then */
 	_Atomic uint32_t active;	/* requests under way */
+	_Atomic uint32_t open;		/* connections */
+	_Atomic uint64_t starved_ns;	/* one of them had no process then */
 	_Atomic uint64_t requests, failed;
 	uint32_t checked_ms;		/* the rest is health.c's */
 	bool checking;

@@ -95,7 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	};
 	for (int i = 0; i < 2; i++) {
 		tbg_params_put(&l, &(struct tbg_params){
-			.request = &f, .script = &scripts[i], .ends = &ends,
+			.request = &f, .script = &scripts[i],
+			.root = scripts[i].root, .ends = &ends,
 			.path = { path, m.path_len } });
 		pairs_check(&l);
 		records_check(&l);

@@ -37,6 +37,14 @@ def reply(status=200, body=b"", *fields, dated=True, reason="Whatever"):
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
+def then_closes(data):
+    """An answer of these bytes, and the end of the connection."""
+    def send(c, r):
+        c.send(data)
+        return END
+    return send
+
+
 class Request:
     def __init__(self, head, body):
         line, *fields = head.decode("latin-1").split("\r\n")
@@ -108,6 +116,8 @@ class Connection:
 
 
 class Origin:
+    connection = Connection     # what is made of each
+
     def __init__(self, unix=False):
         self.answers, self.requests, self.raw = {}, [], set()
         self.changed = threading.Condition()
@@ -150,7 +160,7 @@ class Origin:
                 self.connections += 1
                 self.open.add(s)
                 nr = self.connections
-            threading.Thread(target=self._serve, args=(Connection(s, nr),), daemon=True).start()
+            threading.Thread(target=self._serve, args=(self.connection(s, nr),), daemon=True).start()
 
     def _serve(self, c):
         try:

@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
 import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
-from origin import END, ask, reply  # noqa: E402
+from origin import END, ask, reply, then_closes  # noqa: E402
 
 CACHED = b"Cache-Control: max-age=60\r\n"
 d = o = None
@@ -34,13 +34,6 @@ def end():
 
 def path():
     return f"/b-{next(_names)}"
-
-
-def then_closes(data):
-    def send(c, r):
-        c.send(data)
-        return END
-    return send
 
 
 def good_after(p, body=b"good"):

@@ -28,7 +28,7 @@ static char *params(const struct tbg_script *s, const char *path, const char *ta
 	f.fields = fields;
 	f.fields_len = strlen(fields);
 	tbg_params_put(&l, &(struct tbg_params){
-		.request = &f, .script = s, .ends = &ends,
+		.request = &f, .script = s, .root = s->root, .ends = &ends,
 		.path = { path, strlen(path) } });
 	*text = 0;
 	while (tbg_pair_next((uint8_t *)l.text, l.len, &at, &name, &v) == TBG_PARSED_DONE)

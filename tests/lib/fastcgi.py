@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A FastCGI server that does what a test says, right or wrong, and records to say it with.
+
+    with fastcgi.Server(unix=True) as f:
+        f.on("/a", fastcgi.answer(b"Content-Type: text/plain\r\n\r\nhello"))
+        r = f.wait("/a")            # r.params, r.body, r.keep, r.connection
+
+Everything else is as of origin.Origin; targets are REQUEST_URIs. Answers are
+sent as they are, so that they may be anything.
+"""
+import struct
+
+import origin
+
+BEGIN, ABORT, END, PARAMS, STDIN, STDOUT, STDERR = range(1, 8)
+
+
+def record(kind, content=b"", id_=1, padding=0, version=1):
+    head = struct.pack(">BBHHBB", version, kind, id_, len(content), padding, 0)
+    return head + content + b"\0" * padding
+
+
+def end(app=0, status=0, id_=1):
+    return record(END, struct.pack(">IB3x", app, status), id_)
+
+
+def out(data, size=65535, **how):
+    """As many STDOUT records as it takes."""
+    return b"".join(record(STDOUT, data[i:i + size], **how) for i in range(0, len(data), size))
+
+
+def answer(data, errors=b"", **how):
+    """A whole one: a head and a body as a program says them."""
+    return (record(STDERR, errors) if errors else b"") + out(data, **how) + record(STDOUT) + end()
+
+
+class Request:
+    def __init__(self, params, body, keep):
+        self.params, self.body, self.keep = params, body, keep
+        self.target = params["REQUEST_URI"]
+
+
+class Connection(origin.Connection):
+    def record(self):
+        version, kind, id_, size, padding, _ = struct.unpack(">BBHHBB", self.take(8))
+        assert version == 1 and id_ == 1, (version, id_)
+        return kind, self.take(size + padding)[:size]
+
+    def stream(self, kind):
+        data = b""
+        while True:
+            got, content = self.record()
+            assert got == kind, (got, kind)
+            if not content:
+                return data
+            data += content
+
+    def request(self, read_body=True):
+        kind, content = self.record()
+        role, flags = struct.unpack(">HB5x", content)
+        assert kind == BEGIN and role == 1, (kind, role)
+        r = Request(pairs(self.stream(PARAMS)), b"", bool(flags & 1))
+        return r
+
+    def body(self, r):
+        r.body = self.stream(STDIN)
+
+
+def pairs(data):
+    found, at = {}, 0
+
+    def length():
+        nonlocal at
+        size = 1 if data[at] < 128 else 4
+        at += size
+        return data[at - 1] if size == 1 else struct.unpack(">I", data[at - 4:at])[0] & 0x7fffffff
+
+    while at < len(data):
+        name, value = length(), length()
+        key = data[at:at + name].decode("latin-1")
+        assert key not in found, key
+        found[key] = data[at + name:at + name + value].decode("latin-1")
+        at += name + value
+    return found
+
+
+class Server(origin.Origin):
+    connection = Connection
+
+    @property
+    def server(self):
+        """As the configuration has it."""
+        return self.url.removeprefix("http://")

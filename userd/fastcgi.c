@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One request at a time on a connection, which the server is asked to keep:
+ * multiplexing, which hardly any server does, would gain nothing over a pool.
+ */
+#include <string.h>
+#include <sys/socket.h>
+
+#include "fastcgi.h"
+#include "params.h"
+#include "record.h"
+#include "server.h"
+
+#define ERROR_LINE 800		/* bytes; longer ones are told in parts */
+
+static void stream_end(struct tbg_lines *l, uint8_t type)
+{
+	uint8_t header[TBG_RECORD_HEADER];
+
+	tbg_record_header(header, type, TBG_FASTCGI_ID, 0, 0);
+	tbg_lines_put(l, header, sizeof(header));
+}
+
+/* The target's path as programs are told it; "/" without one. */
+static struct tbg_value path_of(struct tbg_value target, char ret[TBG_TARGET_MAX + 1])
+{
+	const char *mark = memchr(target.text, '?', target.len);
+	const uint8_t *raw = (const uint8_t *)target.text;
+	size_t len = mark ? (size_t)(mark - target.text) : target.len;
+	int n = len > TBG_TARGET_MAX ? -1 : tbg_path_decode(raw, len, ret);
+
+	if (n < 0 && len <= TBG_TARGET_MAX)
+		n = tbg_path_decode_slashes(raw, len, ret);
+	return n > 0 ? (struct tbg_value){ ret, n } : TBG_VALUE("/");
+}
+
+void tbg_fastcgi_head(struct tbg_transfer *x, const struct tbg_forward *f)
+{
+	const struct tbg_script *s = &x->upstream->terms.script;
+	const char *root = s->root ?: x->root ?: "";
+	uint8_t begin[TBG_RECORD_HEADER + TBG_RECORD_BODY];
+	struct tbg_lines pairs = { 0 };
+	char path[TBG_TARGET_MAX + 1];
+
+	tbg_params_put(&pairs, &(struct tbg_params){
+		.request = f, .script = s, .ends = &x->ends,
+		.root = strcmp(root, "/") ? root : "", .path = path_of(f->target, path) });
+	tbg_record_begin(begin, TBG_FASTCGI_ID, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
+	tbg_lines_put(&x->up_head, begin, sizeof(begin));
+	tbg_record_put(&x->up_head, TBG_RECORD_PARAMS, TBG_FASTCGI_ID, pairs.text, pairs.len);
+	stream_end(&x->up_head, TBG_RECORD_PARAMS);
+	if (f->framing == TBG_FRAMING_NONE || !f->length)
+		stream_end(&x->up_head, TBG_RECORD_STDIN);
+	x->up_head.failed |= pairs.failed;
+	tbg_lines_free(&pairs);
+}
+
+void tbg_fastcgi_body(struct tbg_lines *pre, struct tbg_lines *post, size_t len,
+		      bool done)
+{
+	uint8_t header[TBG_RECORD_HEADER];
+
+	if (len) {
+		tbg_record_header(header, TBG_RECORD_STDIN, TBG_FASTCGI_ID, len, 0);
+		tbg_lines_put(pre, header, sizeof(header));
+	}
+	if (done)
+		stream_end(post, TBG_RECORD_STDIN);
+}
+
+/* One line, with nothing in it that a terminal would obey. */
+static void error_say(const struct tbg_transfer *x, const char *b, size_t len)
+{
+	char line[ERROR_LINE];
+
+	while (len && (b[len - 1] == '\r' || b[len - 1] == ' '))
+		len--;
+	for (size_t i = 0; i < len; i++)
+		line[i] = (unsigned char)b[i] < ' ' || b[i] == 0x7f ? '?' : b[i];
+	if (len)
+		tbg_say("upstream %.100s: %.*s", x->upstream->name, (int)len, line);
+}
+
+void tbg_fastcgi_errors(struct tbg_transfer *x, bool all)
+{
+	struct tbg_lines *l = &x->frame.errors;
+	size_t at = 0;
+
+	while (at < l->len) {
+		size_t rest = l->len - at;
+		size_t max = rest < ERROR_LINE ? rest : ERROR_LINE;
+		const char *lf = memchr(l->text + at, '\n', max);
+
+		if (!lf && rest < ERROR_LINE && !all)
+			break;
+		if (lf)
+			max = lf - l->text - at;
+		error_say(x, l->text + at, max);
+		at += max + !!lf;
+	}
+	if (at)
+		memmove(l->text, l->text + at, l->len - at);
+	l->len -= at;
+}
+
+void tbg_fastcgi_abort(struct tbg_transfer *x)
+{
+	const struct tbg_origin *o = x->o;
+	uint8_t header[TBG_RECORD_HEADER];
+
+	/* between two records, of a request that has begun and not ended */
+	if (!o->connected || !o->sent || o->send.busy || x->up_nr ||
+	    tbg_frame_ended(&x->frame))
+		return;
+	tbg_record_header(header, TBG_RECORD_ABORT, TBG_FASTCGI_ID, 0, 0);
+	send(o->fd, header, sizeof(header), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
