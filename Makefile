@@ -15,7 +15,7 @@ Q := @
 endif
 export Q V
 
-all: bpf userd tools		## build everything (default)
+all: bpf userd tools modules	## build everything (default)
 
 bpf:				## the kernel side
 	$(Q)$(MAKE) -C bpf
@@ -23,6 +23,8 @@ userd: bpf			## the daemon
 	$(Q)$(MAKE) -C userd
 tools: bpf			## the command-line tool
 	$(Q)$(MAKE) -C tools
+modules:			## example modules
+	$(Q)$(MAKE) -C modules
 
 deps:				## install the Debian packages that are missing
 	$(Q)tools/deps
@@ -62,15 +64,17 @@ lint:				## what CI holds against style
 install: all			## to $(DESTDIR)$(PREFIX)
 	$(Q)$(MAKE) -C userd install
 	$(Q)$(MAKE) -C tools install
+	$(Q)$(MAKE) -C modules install
 	$(Q)$(MAKE) -C Documentation install
 
 clean:
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
-		"$(O)/toboggand" "$(O)/toboggan" "$(O)/man"
+		"$(O)/toboggand" "$(O)/toboggan-gateway" "$(O)/toboggan" \
+		"$(O)/modules" "$(O)/man"
 
 help:				## this list
 	$(Q)grep -E '^[a-z-]+:.*##' Makefile | \
 		sed -E 's/:[^#]*## */\t/' | expand -t 14
 
-.PHONY: all bpf userd tools deps run check check-unit check-net check-vm \
+.PHONY: all bpf userd tools modules deps run check check-unit check-net check-vm \
 	bench fuzz format lint install clean help

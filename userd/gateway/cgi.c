@@ -1,0 +1,624 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Programs and the visits they answer. A program's head is held back until it
+ * is whole and right, so that what comes instead of one is a 502; what follows
+ * streams, no faster than the daemon takes it. A program outlives its visit by
+ * the time that its keeper needs to kill it, and counts as running until then.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cgi.h"
+#include "clock.h"
+#include "gateway/order.h"
+#include "keeper.h"
+#include "loop.h"
+#include "script.h"
+#include "serve.h"
+
+#define HEAD_MAX	(32 << 10)	/* bytes; the daemon takes no more */
+#define QUEUE_FACTOR	16		/* requests that wait, for each that runs */
+#define TICK_MS		100
+#define LINGER_NS	200000000ull	/* for the end of one that has closed its output */
+#define PIECE		(64 << 10)
+#define VARIABLES	32		/* that we make ourselves, at most */
+
+struct program {
+	struct tbg_visit *v;		/* NULL: nobody is to be answered any more */
+	struct program *next;		/* waiting, or running */
+	struct tbg_executable script;
+	uint64_t deadline_ns, over_ns;
+	int control, in, out, err;	/* -1: closed */
+	bool running, paused, head_done, reported;
+	struct tbg_lines head;
+	uint8_t *rest;			/* of the body, for a full pipe */
+	size_t rest_off, rest_len;
+	uint64_t output;
+	struct tbg_keeper_report report;
+};
+
+/* One process is one pool. */
+static struct {
+	const struct tbg_order *o;
+	struct tbg_serve serve;
+	int folder_fd, proc_fd;
+	struct program *waiting, *running;
+	unsigned int waiting_nr, running_nr;
+} pool;
+
+static void next_start(void);
+
+/* --- the head ------------------------------------------------------------ */
+
+long tbg_cgi_head(const char *head, size_t len)
+{
+	size_t at = 0;
+
+	for (;;) {
+		const char *line = head + at, *end = memchr(line, '\n', len - at);
+		const char *colon;
+		size_t n;
+
+		if (!end)
+			return len < HEAD_MAX ? 0 : -EMSGSIZE;
+		n = end - line;
+		at += n + 1;
+		if (at > HEAD_MAX)
+			return -EMSGSIZE;
+		if (n && line[n - 1] == '\r')
+			n--;
+		if (!n)
+			return at > 2 ? (long)at : -EBADMSG;
+		colon = memchr(line, ':', n);
+		if (!colon || !tbg_token_valid(line, colon - line) ||
+		    !tbg_value_valid(colon + 1, line + n - colon - 1))
+			return -EBADMSG;
+	}
+}
+
+/* --- the variables ------------------------------------------------------- */
+
+bool tbg_cgi_variable(const char *name)
+{
+	static const char *const metas[] = {
+		"AUTH_TYPE", "CONTENT_LENGTH", "CONTENT_TYPE", "DOCUMENT_ROOT",
+		"HTTPS", "QUERY_STRING", "REMOTE_ADDR", "REMOTE_HOST",
+		"REMOTE_IDENT", "REMOTE_PORT", "REMOTE_USER", "REQUEST_METHOD",
+		"REQUEST_SCHEME", "REQUEST_URI", "SERVER_ADDR", "SERVER_NAME",
+		"SERVER_PORT", "SERVER_PROTOCOL", "SERVER_SOFTWARE",
+	};
+	/* a proxy for the program's own requests; what RFC 3875 9.2 keeps from it */
+	static const char *const never[] = {
+		"HTTP_PROXY", "HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION",
+		"HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE",
+	};
+
+	for (size_t i = 0; i < sizeof(metas) / sizeof(*metas); i++)
+		if (!strcmp(name, metas[i]))
+			return true;
+	for (size_t i = 0; i < sizeof(never) / sizeof(*never); i++)
+		if (!strcmp(name, never[i]))
+			return false;
+	return !strncmp(name, "HTTP_", 5) &&
+	       strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == strlen(name);
+}
+
+struct variables {
+	char **list;
+	unsigned int nr;
+	bool failed;
+};
+
+__attribute__((format(printf, 2, 3)))
+static void variable(struct variables *e, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	if (vasprintf(&e->list[e->nr], format, args) < 0) {
+		e->list[e->nr] = NULL;
+		e->failed = true;
+	} else {
+		e->nr++;
+	}
+	va_end(args);
+}
+
+static void variables_free(struct variables *e)
+{
+	for (unsigned int i = 0; i < e->nr; i++)
+		free(e->list[i]);
+	free(e->list);
+}
+
+/* The whole path of the request, as the daemon has divided it or not. */
+static void path_of(const struct tbg_visit *v, char ret[PATH_MAX])
+{
+	snprintf(ret, PATH_MAX, "%s%s", tbg_visit_param(v, "SCRIPT_NAME") ?: "",
+		 tbg_visit_param(v, "PATH_INFO") ?: "");
+}
+
+static const char *below_of(const char *path)
+{
+	size_t len = strlen(pool.o->prefix);
+
+	if (strncmp(path, pool.o->prefix, len))
+		len = 0;
+	path += len;
+	return path + (*path == '/');
+}
+
+static void variables_ours(struct variables *e, const struct program *p)
+{
+	const char *root = tbg_visit_param(p->v, "DOCUMENT_ROOT"), *info;
+	char path[PATH_MAX];
+
+	path_of(p->v, path);
+	info = below_of(path) + p->script.name_len;
+	variable(e, "GATEWAY_INTERFACE=CGI/1.1");
+	variable(e, "PATH=/usr/local/bin:/usr/bin:/bin");
+	variable(e, "SCRIPT_FILENAME=%s", p->script.path);
+	variable(e, "SCRIPT_NAME=%.*s", (int)(info - path), path);
+	if (*info)
+		variable(e, "PATH_INFO=%s", info);
+	if (*info && root && *root)
+		variable(e, "PATH_TRANSLATED=%s%s", root, info);
+	if (!tbg_visit_param(p->v, "QUERY_STRING"))
+		variable(e, "QUERY_STRING=");
+}
+
+static bool variables_make(struct variables *e, const struct program *p)
+{
+	const struct tbg_visit *v = p->v;
+
+	*e = (struct variables){
+		.list = calloc(v->params_nr + VARIABLES, sizeof(char *)),
+	};
+	if (!e->list)
+		return false;
+	variables_ours(e, p);
+	for (unsigned int i = 0; i < v->params_nr; i++) {
+		const struct tbg_param *one = &v->params[i];
+
+		/* what is empty says that there is no body */
+		if (tbg_cgi_variable(one->name) &&
+		    (one->len || strncmp(one->name, "CONTENT_", 8)))
+			variable(e, "%s=%s", one->name, one->value);
+	}
+	return !e->failed;
+}
+
+/* --- the end ------------------------------------------------------------- */
+
+static void stream_close(int *fd)
+{
+	if (*fd < 0)
+		return;
+	tbg_loop_remove(pool.serve.loop, *fd);
+	close(*fd);
+	*fd = -1;
+}
+
+static void out_close(struct program *p)
+{
+	stream_close(&p->out);
+	p->paused = false;
+}
+
+static void program_free(struct program *p)
+{
+	stream_close(&p->control);
+	stream_close(&p->in);
+	out_close(p);
+	stream_close(&p->err);
+	tbg_lines_free(&p->head);
+	free(p->rest);
+	free(p);
+}
+
+static void list_remove(struct program **list, struct program *p)
+{
+	while (*list != p)
+		list = &(*list)->next;
+	*list = p->next;
+}
+
+/* Nobody waits for it any more: the keeper is told, and its report awaited. */
+static void on_gone(struct tbg_visit *v)
+{
+	struct program *p = v->own;
+
+	if (!p)
+		return;
+	v->own = NULL;
+	p->v = NULL;
+	if (!p->running) {
+		list_remove(&pool.waiting, p);
+		pool.waiting_nr--;
+		program_free(p);
+		return;
+	}
+	stream_close(&p->in);
+	out_close(p);
+	stream_close(&p->err);
+	shutdown(p->control, SHUT_WR);
+	if (!p->reported)
+		return;
+	list_remove(&pool.running, p);
+	program_free(p);
+}
+
+/* Says why in the daemon's log, and answers so. */
+static void fail(struct program *p, unsigned int status, const char *why)
+{
+	char text[PATH_MAX + 100];
+	int n = snprintf(text, sizeof(text), "%s: %s\n", p->script.path, why);
+
+	tbg_visit_complain(p->v, text, n < (int)sizeof(text) ? n : (int)sizeof(text) - 1);
+	tbg_visit_fail(p->v, status);
+}
+
+static void err_read(struct program *p)
+{
+	char b[4096];
+	ssize_t n;
+
+	while (p->err >= 0 && (n = read(p->err, b, sizeof(b))) >= 0) {
+		if (!n)
+			stream_close(&p->err);
+		p->output += n;
+		if (tbg_visit_room(p->v))	/* a flood is not kept */
+			tbg_visit_complain(p->v, b, n);
+		if (pool.o->output && p->output > pool.o->output)
+			return;
+	}
+}
+
+/* The output is at its end, and how the program ended is known. */
+static void finish(struct program *p)
+{
+	int status = p->report.status;
+	char why[100];
+
+	err_read(p);
+	if (!p->reported || p->report.killed || WIFEXITED(status)) {
+		if (p->head_done)
+			tbg_visit_end(p->v);
+		else
+			fail(p, 502, "ended without a head");
+		return;
+	}
+	snprintf(why, sizeof(why), "killed by signal %d (%s)", WTERMSIG(status),
+		 strsignal(WTERMSIG(status)));
+	fail(p, WTERMSIG(status) == SIGXCPU ? 504 : 502, why);
+}
+
+/* --- output -------------------------------------------------------------- */
+
+static void on_out(void *arg, uint32_t events);
+
+/* A pipe without writers would wake us for nothing: it leaves the loop. */
+static void out_pause(struct program *p, bool pause)
+{
+	if (p->out < 0 || p->paused == pause)
+		return;
+	if (pause)
+		tbg_loop_remove(pool.serve.loop, p->out);
+	else if (tbg_loop_add(pool.serve.loop, p->out, EPOLLIN, on_out, p))
+		return;
+	p->paused = pause;
+}
+
+/* False: the visit is over. */
+static bool head_add(struct program *p, const void *b, size_t len)
+{
+	long n;
+
+	tbg_lines_put(&p->head, b, len);
+	n = p->head.failed ? -ENOMEM : tbg_cgi_head(p->head.text, p->head.len);
+	if (n < 0) {
+		err_read(p);
+		fail(p, 502, n == -EMSGSIZE ? "more than 32 KiB of head" :
+					      "no head: expected \"Name: value\" lines and an empty one");
+		return false;
+	}
+	if (!n)
+		return true;
+	p->head_done = true;
+	tbg_visit_send(p->v, p->head.text, p->head.len);
+	tbg_lines_free(&p->head);
+	p->head = (struct tbg_lines){ 0 };
+	return true;
+}
+
+static bool too_much(struct program *p)
+{
+	if (!pool.o->output || p->output <= pool.o->output)
+		return false;
+	fail(p, 502, "more output than cgi-output allows");
+	return true;
+}
+
+static void on_out(void *arg, uint32_t events)
+{
+	static uint8_t b[PIECE];
+	struct program *p = arg;
+	size_t room = tbg_visit_room(p->v);
+	ssize_t n;
+
+	if (!room) {
+		out_pause(p, true);
+		return;
+	}
+	n = read(p->out, b, room < sizeof(b) ? room : sizeof(b));
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		out_close(p);
+		p->over_ns = tbg_mono_ns();
+		if (p->reported)
+			finish(p);
+		return;
+	}
+	p->output += n;
+	if (too_much(p))
+		return;
+	if (p->head_done)
+		tbg_visit_send(p->v, b, n);
+	else if (!head_add(p, b, n))
+		return;
+	tbg_visit_flush(p->v);
+}
+
+static void on_err(void *arg, uint32_t events)
+{
+	struct program *p = arg;
+
+	err_read(p);
+	if (!too_much(p))
+		tbg_visit_flush(p->v);
+}
+
+static void on_output(struct tbg_visit *v)
+{
+	if (v->own)
+		out_pause(v->own, false);
+}
+
+/* All of it is dead. */
+static void on_control(void *arg, uint32_t events)
+{
+	struct program *p = arg;
+
+	if (recv(p->control, &p->report, sizeof(p->report), 0) != sizeof(p->report))
+		p->report = (struct tbg_keeper_report){ .killed = true };
+	stream_close(&p->control);
+	p->reported = true;
+	pool.running_nr--;
+	if (!p->v) {
+		list_remove(&pool.running, p);
+		program_free(p);
+	} else if (p->out < 0) {
+		finish(p);
+	}
+	next_start();
+}
+
+/* --- input --------------------------------------------------------------- */
+
+/* Bytes of the body that are to be written next; 0: none now. */
+static size_t rest_fill(struct program *p)
+{
+	if (p->rest_off < p->rest_len)
+		return p->rest_len - p->rest_off;
+	p->rest = p->rest ?: malloc(PIECE);
+	p->rest_off = 0;
+	p->rest_len = p->rest ? tbg_visit_read(p->v, p->rest, PIECE) : 0;
+	return p->rest_len;
+}
+
+static void push(struct program *p)
+{
+	size_t len;
+
+	while ((len = rest_fill(p))) {
+		ssize_t n = p->in < 0 ? (ssize_t)len :
+			    write(p->in, p->rest + p->rest_off, len);
+
+		if (n < 0 && errno == EAGAIN) {
+			tbg_loop_change(pool.serve.loop, p->in, EPOLLOUT);
+			return;
+		}
+		if (n < 0)		/* it does not want to know */
+			stream_close(&p->in);
+		else
+			p->rest_off += n;
+	}
+	if (p->v->input_over)
+		stream_close(&p->in);
+	else if (p->in >= 0)
+		tbg_loop_change(pool.serve.loop, p->in, 0);
+}
+
+static void on_in(void *arg, uint32_t events)
+{
+	struct program *p = arg;
+
+	if (events & EPOLLERR)
+		stream_close(&p->in);
+	push(p);
+}
+
+static void on_input(struct tbg_visit *v)
+{
+	struct program *p = v->own;
+
+	if (p && p->running)
+		push(p);
+}
+
+/* --- the begin ----------------------------------------------------------- */
+
+static int streams_watch(struct program *p)
+{
+	struct tbg_loop *l = pool.serve.loop;
+	int err = tbg_loop_add(l, p->control, EPOLLIN, on_control, p);
+
+	err = err ?: tbg_loop_add(l, p->in, 0, on_in, p);
+	err = err ?: tbg_loop_add(l, p->out, EPOLLIN, on_out, p);
+	return err ?: tbg_loop_add(l, p->err, EPOLLIN, on_err, p);
+}
+
+static int program_start(struct program *p)
+{
+	struct variables e;
+	bool made = variables_make(&e, p);
+	struct tbg_program run = {
+		.path = p->script.path, .folder = p->script.folder,
+		.argv = (char *[]){ p->script.path, NULL }, .envp = e.list,
+		.proc_fd = pool.proc_fd, .memory = pool.o->memory,
+		.cpu_s = pool.o->cpu_s, .processes = pool.o->processes,
+	};
+	int err = made ? tbg_keeper_start(&run) : -ENOMEM;
+
+	if (e.list)
+		variables_free(&e);
+	if (err)
+		return err;
+	p->control = run.control;
+	p->in = run.in;
+	p->out = run.out;
+	p->err = run.err;
+	return streams_watch(p);
+}
+
+static void start(struct program *p)
+{
+	int err;
+
+	p->running = true;
+	p->next = pool.running;
+	pool.running = p;
+	pool.running_nr++;
+	p->deadline_ns = tbg_mono_ns() + pool.o->time_ms * 1000000ull;
+	err = program_start(p);
+	if (!err) {
+		push(p);
+		return;
+	}
+	if (p->control < 0) {		/* there will be no report */
+		p->reported = true;
+		pool.running_nr--;
+	}
+	fail(p, 503, strerror(-err));
+}
+
+static void next_start(void)
+{
+	while (pool.waiting && pool.running_nr < pool.o->at_once) {
+		struct program **last = &pool.waiting, *p;
+
+		while ((*last)->next)
+			last = &(*last)->next;
+		p = *last;
+		*last = NULL;
+		pool.waiting_nr--;
+		start(p);
+	}
+}
+
+static struct program *program_new(struct tbg_visit *v)
+{
+	struct program *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->v = v;
+	p->control = p->in = p->out = p->err = -1;
+	p->deadline_ns = tbg_mono_ns() + pool.o->time_ms * 1000000ull;
+	return p;
+}
+
+static void on_begin(struct tbg_visit *v)
+{
+	struct program *p = program_new(v);
+	char path[PATH_MAX];
+	int err;
+
+	if (!p || pool.waiting_nr >= pool.o->at_once * QUEUE_FACTOR) {
+		free(p);
+		tbg_visit_fail(v, 503);
+		return;
+	}
+	path_of(v, path);
+	err = tbg_script_find(pool.folder_fd, pool.o->path, below_of(path), &p->script);
+	if (err) {
+		free(p);
+		tbg_visit_fail(v, err == -ENOENT ? 404 : 403);
+		return;
+	}
+	v->own = p;
+	p->next = pool.waiting;
+	pool.waiting = p;
+	pool.waiting_nr++;
+	next_start();
+}
+
+/* --- time ---------------------------------------------------------------- */
+
+static void late(struct program *list, uint64_t now_ns)
+{
+	struct program *next;
+
+	for (struct program *p = list; p; p = next) {
+		next = p->next;
+		if (!p->v)
+			continue;
+		if (p->out < 0 && p->running && now_ns > p->over_ns + LINGER_NS)
+			finish(p);
+		else if (now_ns > p->deadline_ns)
+			fail(p, p->running ? 504 : 503,
+			     p->running ? "ran longer than cgi-time allows" :
+					  "waited longer than cgi-time allows");
+	}
+}
+
+static void on_tick(void *arg, uint64_t now_ns)
+{
+	late(pool.running, now_ns);
+	late(pool.waiting, now_ns);
+}
+
+int tbg_cgi_run(const struct tbg_order *o, int listen_fd, int proc_fd)
+{
+	static const struct tbg_answerer answerer = {
+		.begin = on_begin, .input = on_input, .output = on_output,
+		.gone = on_gone,
+	};
+	struct tbg_loop *l;
+	int err;
+
+	pool.o = o;
+	pool.proc_fd = proc_fd;
+	pool.folder_fd = open(o->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (pool.folder_fd < 0)
+		return -errno;
+	signal(SIGCHLD, SIG_IGN);	/* keepers tell by their sockets */
+	err = tbg_loop_open(&l);
+	if (err)
+		return err;
+	pool.serve = (struct tbg_serve){ .loop = l, .answerer = &answerer,
+					 .listen_fd = listen_fd,
+					 .daemon = o->daemon };
+	err = tbg_loop_every(l, TICK_MS, on_tick, NULL);
+	err = err ?: tbg_serve_open(&pool.serve);
+	return err ?: tbg_loop_run(l);
+}

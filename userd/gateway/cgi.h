@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The answerer that runs programs (CGI/1.1, RFC 3875), each in a process of its
+ * own with limits, below a keeper.
+ */
+#ifndef TBG_USERD_GATEWAY_CGI_H
+#define TBG_USERD_GATEWAY_CGI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct tbg_order;
+
+/* Serves until told to end. In a process of its own, as its user, in its root. */
+int tbg_cgi_run(const struct tbg_order *o, int listen_fd, int proc_fd);
+
+/*
+ * Where in head[len] a program's head ends, its empty line included. 0: not yet.
+ * Negative: it is none.
+ */
+long tbg_cgi_head(const char *head, size_t len);
+
+/* Whether a program gets to see a variable that the daemon has sent. */
+bool tbg_cgi_variable(const char *name);
+
+#endif

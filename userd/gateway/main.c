@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * toboggan-gateway: the process that runs programs (CGI) and modules for
+ * toboggand, which starts it and speaks FastCGI to its pools. Ends when the
+ * daemon does, however that ends. Not to be started by hand.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gateway/order.h"
+#include "loop.h"
+#include "pool.h"
+
+static struct tbg_loop *the_loop;
+
+static int fd_of(struct msghdr *m)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(m);
+	int fd = -1;
+
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(fd)))
+		memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+	return fd;
+}
+
+static void on_order(void *arg, uint32_t events)
+{
+	static struct tbg_order o;
+	char control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { &o, sizeof(o) };
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = control, .msg_controllen = sizeof(control),
+	};
+	ssize_t n = recvmsg(TBG_ORDER_FD, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	int fd;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		tbg_loop_stop(the_loop);
+		return;
+	}
+	fd = fd_of(&m);
+	if (n == sizeof(o) && o.size == sizeof(o))
+		tbg_pools_order(&o, fd);
+	else if (fd >= 0)
+		close(fd);
+}
+
+/* One for each connection of the daemon's, three for each program. */
+static void files_raise(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r))
+		return;
+	r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
+	setrlimit(RLIMIT_NOFILE, &r);
+}
+
+int main(void)
+{
+	int type, err;
+	socklen_t len = sizeof(type);
+
+	if (getsockopt(TBG_ORDER_FD, SOL_SOCKET, SO_TYPE, &type, &len) ||
+	    type != SOCK_SEQPACKET) {
+		fprintf(stderr, "toboggan-gateway: started by toboggand alone; see cgi and module in toboggan.conf(5)\n");
+		return 2;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGINT, SIG_IGN);	/* the daemon decides when we end */
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	umask(022);
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	files_raise();
+	err = tbg_loop_open(&the_loop);
+	err = err ?: tbg_pools_open(the_loop);
+	err = err ?: tbg_loop_add(the_loop, TBG_ORDER_FD, EPOLLIN, on_order, NULL);
+	if (!err)
+		err = tbg_loop_run(the_loop);
+	tbg_pools_close();
+	return err ? 1 : 0;
+}

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A worker process of a module. A crash, or a callback that takes too long, ends
+ * the process; its last words answer the request at hand, and the pool starts
+ * another worker (pool.c). What leaks is bounded: the worker retires when it has
+ * grown, or has answered so many requests.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "gateway/order.h"
+#include "loop.h"
+#include "module.h"
+
+#define ARGS_MAX	64
+#define LINE_MAX_LEN	1024	/* bytes of a line in the log */
+#define MEASURE_EACH	16	/* requests, then the worker's size is looked at */
+#define STUCK_EXIT	75	/* exit status of one that ran out of time */
+#define WATCH_STEPS	8	/* looks at a callback in its time */
+#define WATCH_STACK	(64 << 10)
+
+static struct {
+	const struct tbg_order *o;
+	const struct tbg_module *module;
+	void *state;
+	struct tbg_serve serve;
+	struct tbg_request *todo;
+	int retire_fd, statm_fd;
+	unsigned int requests;
+	/* of the watch */
+	struct tbg_request *current;	/* whose callback runs */
+	_Atomic uint64_t entered_ns;	/* since when; NONE, TAKEN */
+	atomic_bool watched;
+	sem_t wanted;
+} worker;
+
+enum { NONE, TAKEN };
+
+struct tbg_loop *tbg_module_loop(void)
+{
+	return worker.serve.loop;
+}
+
+const struct tbg_order *tbg_module_order(void)
+{
+	return worker.o;
+}
+
+/* --- the watch ----------------------------------------------------------- */
+
+/*
+ * A thread looks at the time, so that no signal disturbs what the module waits
+ * for. It is woken once for many callbacks, and not at all while there are none.
+ */
+static void enter(struct tbg_request *r)
+{
+	worker.current = r;
+	atomic_store(&worker.entered_ns, tbg_mono_ns());
+	if (!atomic_load(&worker.watched) &&
+	    !atomic_exchange(&worker.watched, true))
+		sem_post(&worker.wanted);
+}
+
+static void leave(void)
+{
+	uint64_t was = atomic_exchange(&worker.entered_ns, NONE);
+
+	while (was == TAKEN)		/* the watch is about to end us */
+		pause();
+	worker.current = NULL;
+}
+
+static void last_words(unsigned int status, const char *why)
+{
+	const char *path = worker.o->path;
+	struct tbg_request *r = worker.current;
+
+	if (r)
+		tbg_visit_last_words(r->v, status);
+	if (write(STDERR_FILENO, "toboggan-gateway: ", 18) > 0 &&
+	    write(STDERR_FILENO, path, strlen(path)) > 0 &&
+	    write(STDERR_FILENO, why, strlen(why)) < 0)
+		return;			/* nobody to tell */
+}
+
+/* Whether a callback runs, or has since we looked last. */
+static bool watch_look(uint64_t limit_ns)
+{
+	uint64_t now_ns = tbg_mono_ns();
+	uint64_t since_ns = atomic_load(&worker.entered_ns);
+
+	if (since_ns <= TAKEN)
+		return false;
+	if (now_ns < since_ns + limit_ns ||
+	    !atomic_compare_exchange_strong(&worker.entered_ns, &since_ns, TAKEN))
+		return true;
+	last_words(504, ": a callback took longer than module-time allows\n");
+	_exit(STUCK_EXIT);
+}
+
+static void *watch(void *arg)
+{
+	uint64_t limit_ns = worker.o->time_ms * 1000000ull;
+	uint64_t step_ns = limit_ns / WATCH_STEPS + 1;
+	struct timespec step = { step_ns / 1000000000, step_ns % 1000000000 };
+
+	for (;;) {
+		while (sem_wait(&worker.wanted))
+			continue;
+		do {
+			atomic_store(&worker.watched, true);
+			nanosleep(&step, NULL);
+			atomic_store(&worker.watched, false);
+		} while (watch_look(limit_ns));
+	}
+	return NULL;
+}
+
+/* It is for once: the signal that it raises ends us as it returns. */
+static void on_crash(int nr)
+{
+	last_words(502, ": crashed\n");
+	raise(nr);
+}
+
+static int watch_open(void)
+{
+	static const int crashes[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS };
+	struct sigaction crash = { .sa_handler = on_crash,
+				   .sa_flags = SA_ONSTACK | SA_RESETHAND };
+	static char stack[64 << 10];
+	stack_t s = { .ss_sp = stack, .ss_size = sizeof(stack) };
+	pthread_attr_t a;
+	pthread_t thread;
+	int err;
+
+	if (sigaltstack(&s, NULL) || sem_init(&worker.wanted, 0, 0))
+		return -errno;
+	for (size_t i = 0; i < sizeof(crashes) / sizeof(*crashes); i++)
+		sigaction(crashes[i], &crash, NULL);
+	pthread_attr_init(&a);
+	pthread_attr_setstacksize(&a, WATCH_STACK);
+	err = -pthread_create(&thread, &a, watch, NULL);
+	pthread_attr_destroy(&a);
+	return err;
+}
+
+/* --- calls of the module ------------------------------------------------- */
+
+/* module->fn(r, state ...), if there is one. */
+#define CALL(r, fn, ...)						\
+	do {								\
+		if (worker.module->fn) {				\
+			enter(r);					\
+			worker.module->fn(r, worker.state, ##__VA_ARGS__); \
+			leave();					\
+		}							\
+	} while (0)
+
+void tbg_request_mark(struct tbg_request *r)
+{
+	if (r->marked)
+		return;
+	r->marked = true;
+	r->todo = worker.todo;
+	worker.todo = r;
+}
+
+void tbg_requests_settle(void)
+{
+	struct tbg_request *r;
+
+	while ((r = worker.todo)) {
+		worker.todo = r->todo;
+		r->marked = false;
+		if (r->called && !r->ended) {
+			r->called = false;
+			CALL(r, resume, TBG_RESUME_CALLED);
+			tbg_request_mark(r);
+			continue;
+		}
+		tbg_reply_settle(r);
+	}
+}
+
+void tbg_module_fetched(struct tbg_request *r, const struct tbg_fetched *f)
+{
+	r->lookup = NULL;
+	CALL(r, fetched, f);
+	tbg_requests_settle();
+}
+
+/* --- postponed requests -------------------------------------------------- */
+
+static void fd_forget(int *fd)
+{
+	if (*fd < 0)
+		return;
+	tbg_loop_remove(worker.serve.loop, *fd);
+	close(*fd);
+	*fd = -1;
+}
+
+static void on_wait_ms(void *arg, uint32_t events)
+{
+	struct tbg_request *r = arg;
+
+	fd_forget(&r->timer_fd);
+	CALL(r, resume, TBG_RESUME_TIME);
+	tbg_requests_settle();
+}
+
+static void on_wait_fd(void *arg, uint32_t events)
+{
+	struct tbg_request *r = arg;
+
+	fd_forget(&r->wait_fd);
+	CALL(r, resume, TBG_RESUME_READY);
+	tbg_requests_settle();
+}
+
+int tbg_request_wait_ms(struct tbg_request *r, unsigned int ms)
+{
+	uint64_t ns = ms ? ms * 1000000ull : 1;
+	struct itimerspec t = {
+		.it_value = { ns / 1000000000, ns % 1000000000 },
+	};
+	int err;
+
+	fd_forget(&r->timer_fd);
+	r->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (r->timer_fd < 0)
+		return -errno;
+	timerfd_settime(r->timer_fd, 0, &t, NULL);
+	err = tbg_loop_add(worker.serve.loop, r->timer_fd, EPOLLIN, on_wait_ms, r);
+	if (err)
+		fd_forget(&r->timer_fd);
+	return err;
+}
+
+int tbg_request_wait_fd(struct tbg_request *r, int fd, short events)
+{
+	uint32_t wanted = (events & POLLIN ? EPOLLIN : 0) |
+			  (events & POLLOUT ? EPOLLOUT : 0);
+	int err;
+
+	fd_forget(&r->wait_fd);
+	r->wait_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (r->wait_fd < 0)
+		return -errno;
+	err = tbg_loop_add(worker.serve.loop, r->wait_fd, wanted, on_wait_fd, r);
+	if (err)
+		fd_forget(&r->wait_fd);
+	return err;
+}
+
+void tbg_request_resume(struct tbg_request *r)
+{
+	r->called = true;
+	tbg_request_mark(r);
+}
+
+void tbg_module_log(struct tbg_request *r, const char *format, ...)
+{
+	char line[LINE_MAX_LEN];
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(line, sizeof(line) - 1, format, args);
+	va_end(args);
+	if (n < 0)
+		return;
+	if (n > (int)sizeof(line) - 2)
+		n = sizeof(line) - 2;
+	line[n++] = '\n';
+	if (!r) {
+		dprintf(STDERR_FILENO, "toboggan-gateway: %s: %.*s", worker.o->path, n, line);
+		return;
+	}
+	tbg_visit_complain(r->v, line, n);
+	tbg_request_mark(r);
+}
+
+/* --- visits -------------------------------------------------------------- */
+
+/* Pages of ours, against what we may have; then a fresh worker takes over. */
+static bool grown(void)
+{
+	unsigned long size, resident;
+	char text[100];
+	ssize_t n;
+
+	if (!worker.o->memory || worker.requests % MEASURE_EACH)
+		return false;
+	n = pread(worker.statm_fd, text, sizeof(text) - 1, 0);
+	if (n <= 0)
+		return false;
+	text[n] = 0;
+	return sscanf(text, "%lu %lu", &size, &resident) == 2 &&
+	       size * sysconf(_SC_PAGESIZE) > worker.o->memory / 4 * 3;
+}
+
+static void count(void)
+{
+	worker.requests++;
+	if (worker.serve.retiring ||
+	    !(grown() || (worker.o->requests && worker.requests >= worker.o->requests)))
+		return;
+	tbg_serve_retire(&worker.serve);
+	if (write(worker.retire_fd, "", 1) < 0)
+		return;			/* nobody replaces us, and we end */
+}
+
+static bool path_make(struct tbg_request *r)
+{
+	const char *name = tbg_visit_param(r->v, "SCRIPT_NAME") ?: "";
+	const char *info = tbg_visit_param(r->v, "PATH_INFO") ?: "";
+	size_t size = strlen(name) + strlen(info) + 1;
+
+	r->path = tbg_request_alloc(r, size);
+	if (r->path)
+		snprintf(r->path, size, "%s%s", name, info);
+	return r->path;
+}
+
+static void on_begin(struct tbg_visit *v)
+{
+	struct tbg_request *r = calloc(1, sizeof(*r));
+
+	if (!r) {
+		tbg_visit_fail(v, 503);
+		return;
+	}
+	v->own = r;
+	r->v = v;
+	r->status = 200;
+	r->timer_fd = r->wait_fd = -1;
+	if (!path_make(r)) {
+		tbg_visit_fail(v, 503);
+		return;
+	}
+	CALL(r, request);
+	tbg_requests_settle();
+}
+
+static void on_input(struct tbg_visit *v)
+{
+	struct tbg_request *r = v->own;
+
+	if (!r || !r->wants_input)
+		return;
+	r->wants_input = false;
+	CALL(r, readable);
+	tbg_requests_settle();
+}
+
+static void on_output(struct tbg_visit *v)
+{
+	struct tbg_request *r = v->own;
+
+	if (!r || !r->wants_room)
+		return;
+	r->wants_room = false;
+	CALL(r, writable);
+	tbg_requests_settle();
+}
+
+static void on_gone(struct tbg_visit *v)
+{
+	struct tbg_request *r = v->own, **at = &worker.todo;
+
+	if (!r)
+		return;
+	v->own = NULL;
+	fd_forget(&r->timer_fd);
+	fd_forget(&r->wait_fd);
+	if (r->lookup)
+		tbg_lookup_cancel(r->lookup);
+	r->lookup = NULL;
+	r->ended = true;
+	CALL(r, end);
+	while (*at && *at != r)
+		at = &(*at)->todo;
+	if (*at)
+		*at = r->todo;
+	for (struct tbg_chunk *c = r->chunks, *next; c; c = next) {
+		next = c->next;
+		free(c);
+	}
+	tbg_lines_free(&r->fields);
+	tbg_lines_free(&r->tags);
+	tbg_lines_free(&r->early);
+	free(r);
+	count();
+}
+
+/* --- the module ---------------------------------------------------------- */
+
+static int refuse(const char *why)
+{
+	dprintf(STDERR_FILENO, "toboggan-gateway: %s: %s\n", worker.o->path, why);
+	return -ENOEXEC;
+}
+
+static int load(void)
+{
+	void *object = dlopen(worker.o->path, RTLD_NOW | RTLD_LOCAL);
+	char text[100];
+
+	if (!object)
+		return refuse(dlerror());
+	worker.module = dlsym(object, "tbg_module");
+	if (!worker.module)
+		return refuse("no module: expected a symbol tbg_module, see toboggan-module(3)");
+	if (worker.module->abi >> 16 == TBG_MODULE_ABI >> 16 &&
+	    worker.module->abi <= TBG_MODULE_ABI)
+		return 0;
+	snprintf(text, sizeof(text), "made for ABI %#x, this is %#x; compile it again",
+		 worker.module->abi, TBG_MODULE_ABI);
+	return refuse(text);
+}
+
+static int module_open(void)
+{
+	char *argv[ARGS_MAX + 1], *at = (char *)worker.o->args;
+	int argc = 0, err;
+
+	while (at < worker.o->args + worker.o->args_len && argc < ARGS_MAX) {
+		argv[argc++] = at;
+		at += strlen(at) + 1;
+	}
+	argv[argc] = NULL;
+	if (!worker.module->open)
+		return 0;
+	err = worker.module->open(argc, argv, &worker.state);
+	if (err)
+		refuse("its open() does not serve");
+	return err ? -ENOEXEC : 0;
+}
+
+static void memory_limit(uint64_t bytes)
+{
+	struct rlimit r = { bytes, bytes }, none = { 0, 0 };
+
+	if (bytes)
+		setrlimit(RLIMIT_AS, &r);
+	setrlimit(RLIMIT_CORE, &none);
+}
+
+int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd)
+{
+	static const struct tbg_answerer answerer = {
+		.begin = on_begin, .input = on_input, .output = on_output,
+		.gone = on_gone,
+	};
+	struct tbg_loop *l;
+	int err;
+
+	worker.o = o;
+	worker.retire_fd = retire_fd;
+	worker.statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	memory_limit(o->memory);
+	err = tbg_loop_open(&l);
+	if (err)
+		return err;
+	worker.serve = (struct tbg_serve){ .loop = l, .answerer = &answerer,
+					   .listen_fd = listen_fd,
+					   .daemon = o->daemon };
+	err = load();
+	err = err ?: watch_open();
+	err = err ?: module_open();
+	err = err ?: tbg_serve_open(&worker.serve);
+	err = err ?: tbg_loop_run(l);
+	if (!err && worker.module->close)
+		worker.module->close(worker.state);
+	return err;
+}

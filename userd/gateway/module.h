@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The answerer that is a loaded module, inside a worker process: what the files
+ * share that make the functions of toboggan-module.h.
+ *
+ *	module.c	loads it, calls it, watches its time
+ *	request.c	what it reads
+ *	reply.c		what it answers
+ *	lookup.c	what it fetches
+ */
+#ifndef TBG_USERD_GATEWAY_MODULE_H
+#define TBG_USERD_GATEWAY_MODULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "field.h"
+#include "serve.h"
+#include "toboggan-module.h"
+
+struct tbg_lookup;
+struct tbg_order;
+
+struct tbg_chunk {			/* memory that lives as long as a request */
+	struct tbg_chunk *next;
+	char b[];
+};
+
+struct tbg_request {
+	struct tbg_visit *v;
+	struct tbg_request *todo;	/* the next that is to be settled */
+	bool marked;			/* among these */
+	void *own;			/* the module's */
+	struct tbg_chunk *chunks;
+	char *path;
+	/* the answer */
+	unsigned int status;
+	struct tbg_lines fields, tags, early;
+	bool head_given;		/* to the visit */
+	bool ended;			/* the module has */
+	bool failed;			/* no memory for it */
+	bool wants_input, wants_room;
+	/* postponed */
+	bool called;			/* tbg_request_resume() */
+	int timer_fd, wait_fd;		/* -1: none; wait_fd is our duplicate */
+	struct tbg_lookup *lookup;
+};
+
+/* Serves until told to end. In a process of its own, as its user. */
+int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd);
+
+/* Something is to be done for r once the callback has returned. */
+void tbg_request_mark(struct tbg_request *r);
+/* Does it; whoever calls the module from the loop ends with this. */
+void tbg_requests_settle(void);
+
+struct tbg_loop *tbg_module_loop(void);
+const struct tbg_order *tbg_module_order(void);
+
+/* Memory that r frees. NULL: none. */
+char *tbg_request_alloc(struct tbg_request *r, size_t size);
+
+/* reply.c: gives the visit what there is, and its end if it has ended. */
+void tbg_reply_settle(struct tbg_request *r);
+
+/* lookup.c calls the first; module.c the second, for one that is not over. */
+void tbg_module_fetched(struct tbg_request *r, const struct tbg_fetched *f);
+void tbg_lookup_cancel(struct tbg_lookup *l);
+
+#endif

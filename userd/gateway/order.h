@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the daemon tells toboggan-gateway, one order a packet, over the socket
+ * pair it was started with. An order that opens a pool carries the listening
+ * socket that the pool serves. The end of the socket is the end of all pools.
+ */
+#ifndef TBG_USERD_GATEWAY_ORDER_H
+#define TBG_USERD_GATEWAY_ORDER_H
+
+#include <netinet/in.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#define TBG_ORDER_FD	3	/* of the socket, in toboggan-gateway */
+#define TBG_ORDER_PATH	1024	/* bytes of a path, its NUL included */
+#define TBG_ORDER_ARGS	2048	/* bytes of all arguments, each with its NUL */
+
+enum tbg_order_what {
+	TBG_ORDER_OPEN = 1,	/* a pool; with its listening socket */
+	TBG_ORDER_CLOSE,	/* the pool of that id ends, once it is idle */
+	TBG_ORDER_STARTED,	/* users and chroots not known by now are refused */
+};
+
+enum tbg_pool_kind {
+	TBG_POOL_CGI = 1,
+	TBG_POOL_MODULE,
+};
+
+struct tbg_order {
+	uint32_t size;			/* of this struct: both are of one build */
+	uint32_t what;			/* enum tbg_order_what */
+	uint32_t id;
+	uint32_t kind;			/* enum tbg_pool_kind */
+	uid_t uid;			/* that the pool runs as */
+	gid_t gid;
+	uid_t daemon;			/* whose connections it serves */
+	uint32_t time_ms;		/* of a request; of a module's callback */
+	uint32_t cpu_s;			/* 0: not limited */
+	uint32_t at_once;		/* programs; worker processes */
+	uint32_t processes;		/* of all programs of the user; 0: not limited */
+	uint32_t requests;		/* of a worker process */
+	uint64_t memory, output;	/* bytes; 0: not limited */
+	struct sockaddr_storage fetch;	/* where the daemon listens */
+	char path[TBG_ORDER_PATH];	/* folder of programs; module */
+	char prefix[TBG_ORDER_PATH];	/* what of the request's path is not below it */
+	char chroot[TBG_ORDER_PATH];	/* "": none */
+	char args[TBG_ORDER_ARGS];
+	uint32_t args_len;
+};
+
+#endif

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Workers are forked, and become what the order says before they load or run
+ * anything: another user, another root. One that dies is replaced, the sooner
+ * the longer it has lived. What a dead worker leaves behind becomes our child,
+ * and is killed too.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cgi.h"
+#include "clock.h"
+#include "gateway/order.h"
+#include "keeper.h"
+#include "loop.h"
+#include "module.h"
+#include "pool.h"
+#include "privilege.h"
+
+#define TICK_MS		50
+#define WORKERS_MAX	64		/* of a pool */
+#define BACKOFF_MS	50		/* after the first death, then twice that, */
+#define BACKOFF_MAX_MS	1000
+#define UNFIT_MS	5000		/* after one that could not begin */
+#define STEADY_NS	(10 * 1000000000ull)	/* alive for so long: all is well */
+#define UNFIT_EXIT	78
+
+struct worker {
+	pid_t pid;			/* 0: none */
+	int retire_fd;			/* tells that it takes no more requests */
+	uint64_t started_ns, start_ns;	/* start_ns: not before */
+	unsigned int backoff_ms;
+	bool unfit;
+};
+
+struct pool {
+	struct pool *next;
+	struct tbg_order o;
+	int listen_fd;
+	bool closing;
+	struct worker workers[WORKERS_MAX];
+	struct worker old[WORKERS_MAX];	/* retiring; their places are taken */
+};
+
+static struct {
+	struct tbg_loop *l;
+	struct pool *pools;
+	int signal_fd, proc_fd;
+	bool started;
+	struct identity {
+		uid_t uid;
+		gid_t gid;
+		char chroot[TBG_ORDER_PATH];
+	} *known;			/* what the daemon's start has named */
+	unsigned int known_nr;
+} all;
+
+/* --- a worker ------------------------------------------------------------ */
+
+__attribute__((format(printf, 1, 2)))
+static void say(const char *format, ...)
+{
+	char line[TBG_ORDER_PATH + 200];
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(line, sizeof(line) - 1, format, args);
+	va_end(args);
+	n = n < (int)sizeof(line) - 1 ? n : (int)sizeof(line) - 2;
+	line[n++] = '\n';
+	if (write(STDERR_FILENO, line, n) < 0)
+		return;			/* nobody to tell */
+}
+
+/* Paths are said as from outside; inside of a chroot they begin below it. */
+static void rebase(struct tbg_order *o)
+{
+	size_t len = strlen(o->chroot);
+
+	if (!len || strncmp(o->path, o->chroot, len))
+		return;
+	memmove(o->path, o->path + len, strlen(o->path + len) + 1);
+	if (!*o->path)
+		strcpy(o->path, "/");
+}
+
+static int become(struct tbg_order *o)
+{
+	struct tbg_identity id = { .change = !geteuid(), .uid = o->uid,
+				   .gid = o->gid };
+	int err;
+
+	if (*o->chroot && (chroot(o->chroot) || chdir("/")))
+		return -errno;
+	if (!id.change && o->uid != geteuid())
+		return -EPERM;
+	rebase(o);
+	err = tbg_privilege_drop(&id);
+	return err ?: tbg_privilege_none();
+}
+
+static void descriptors_close(int listen_fd, int retire_fd)
+{
+	int high = retire_fd > listen_fd ? retire_fd : listen_fd;
+
+	for (int fd = STDERR_FILENO + 1; fd < high; fd++)
+		if (fd != listen_fd && fd != retire_fd && fd != all.proc_fd)
+			close(fd);
+	if (all.proc_fd > high) {
+		close_range(high + 1, all.proc_fd - 1, 0);
+		high = all.proc_fd;
+	}
+	close_range(high + 1, ~0u, 0);
+}
+
+static void worker_main(struct tbg_order *o, int listen_fd, int retire_fd,
+			pid_t parent)
+{
+	int err;
+
+	prctl(PR_SET_NAME, o->kind == TBG_POOL_CGI ? "tbg-cgi" : "tbg-module");
+	descriptors_close(listen_fd, retire_fd);
+	for (int i = 1; i < NSIG; i++)
+		signal(i, SIG_DFL);
+	signal(SIGPIPE, SIG_IGN);
+	err = become(o);
+	/* after the change of user, which takes it back */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(0);
+	if (err)
+		say("toboggan-gateway: %s: cannot become user %u%s%s: %s", o->path,
+		    o->uid, *o->chroot ? " in " : "", o->chroot, strerror(-err));
+	else if (o->kind == TBG_POOL_CGI)
+		err = tbg_cgi_run(o, listen_fd, all.proc_fd);
+	else
+		err = tbg_module_run(o, listen_fd, retire_fd);
+	if (err && err != -ENOEXEC)
+		say("toboggan-gateway: %s: %s", o->path, strerror(-err));
+	exit(err ? UNFIT_EXIT : 0);
+}
+
+static void retire_forget(struct worker *w)
+{
+	if (w->retire_fd < 0)
+		return;
+	tbg_loop_remove(all.l, w->retire_fd);
+	close(w->retire_fd);
+	w->retire_fd = -1;
+}
+
+/* Its place is free for another: it finishes what it has. */
+static void on_retire(void *arg, uint32_t events)
+{
+	struct worker *w = arg;
+	char c;
+	struct pool *p = all.pools;
+
+	if (read(w->retire_fd, &c, 1) <= 0) {
+		retire_forget(w);	/* SIGCHLD tells the rest */
+		return;
+	}
+	retire_forget(w);
+	while (w < p->workers || w >= p->workers + WORKERS_MAX)
+		p = p->next;
+	for (unsigned int i = 0; i < WORKERS_MAX; i++) {
+		if (p->old[i].pid)
+			continue;
+		p->old[i] = *w;
+		w->pid = 0;
+		w->start_ns = 0;
+		return;
+	}
+}
+
+static void worker_start(struct pool *p, struct worker *w, uint64_t now_ns)
+{
+	pid_t parent = getpid(), pid;
+	int retire[2];
+
+	if (pipe2(retire, O_CLOEXEC))
+		return;
+	pid = fork();
+	if (!pid)
+		worker_main(&p->o, p->listen_fd, retire[1], parent);
+	close(retire[1]);
+	w->started_ns = now_ns;
+	w->start_ns = now_ns + BACKOFF_MAX_MS * 1000000ull;
+	if (pid < 0) {
+		close(retire[0]);
+		return;
+	}
+	w->pid = pid;
+	w->retire_fd = retire[0];
+	if (tbg_loop_add(all.l, w->retire_fd, EPOLLIN, on_retire, w))
+		retire_forget(w);
+}
+
+/* --- pools --------------------------------------------------------------- */
+
+static void pool_free(struct pool *p)
+{
+	struct pool **at = &all.pools;
+
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	if (p->listen_fd >= 0)
+		close(p->listen_fd);
+	free(p);
+}
+
+static bool pool_empty(const struct pool *p)
+{
+	for (unsigned int i = 0; i < WORKERS_MAX; i++)
+		if (p->workers[i].pid || p->old[i].pid)
+			return false;
+	return true;
+}
+
+/* Nobody will serve them for a while: a connection that ends says so at once. */
+static void turn_away(const struct pool *p)
+{
+	int fd;
+
+	while ((fd = accept4(p->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+		close(fd);
+}
+
+static unsigned int pool_size(const struct pool *p)
+{
+	return p->o.kind == TBG_POOL_CGI ? 1 : p->o.at_once;
+}
+
+static void pool_tick(struct pool *p, uint64_t now_ns)
+{
+	bool unfit = true;
+
+	if (p->closing) {
+		if (pool_empty(p))
+			pool_free(p);
+		return;
+	}
+	for (unsigned int i = 0; i < pool_size(p); i++) {
+		struct worker *w = &p->workers[i];
+
+		unfit &= !w->pid && w->unfit;
+		if (!w->pid && now_ns >= w->start_ns)
+			worker_start(p, w, now_ns);
+	}
+	if (unfit)
+		turn_away(p);
+}
+
+static void on_tick(void *arg, uint64_t now_ns)
+{
+	struct pool *next;
+
+	for (struct pool *p = all.pools; p; p = next) {
+		next = p->next;
+		pool_tick(p, now_ns);
+	}
+}
+
+static void worker_died(struct pool *p, struct worker *w, int status)
+{
+	uint64_t now_ns = tbg_mono_ns();
+
+	retire_forget(w);
+	w->pid = 0;
+	w->unfit = WIFEXITED(status) && WEXITSTATUS(status) == UNFIT_EXIT;
+	if (now_ns - w->started_ns > STEADY_NS)
+		w->backoff_ms = 0;
+	else
+		w->backoff_ms = w->backoff_ms ? w->backoff_ms * 2 : BACKOFF_MS;
+	if (w->backoff_ms > BACKOFF_MAX_MS)
+		w->backoff_ms = BACKOFF_MAX_MS;
+	w->start_ns = now_ns + (w->unfit ? UNFIT_MS : w->backoff_ms) * 1000000ull;
+	if (WIFSIGNALED(status) && !p->closing)
+		say("toboggan-gateway: %s: worker ended by signal %d (%s); the next one in %u ms",
+		    p->o.path, WTERMSIG(status), strsignal(WTERMSIG(status)),
+		    w->backoff_ms);
+	pool_tick(p, now_ns);
+}
+
+static struct worker *worker_of(pid_t pid, struct pool **ret)
+{
+	for (struct pool *p = all.pools; p; p = p->next)
+		for (unsigned int i = 0; i < WORKERS_MAX; i++) {
+			*ret = p;
+			if (p->workers[i].pid == pid)
+				return &p->workers[i];
+			if (p->old[i].pid == pid)
+				return &p->old[i];
+		}
+	return NULL;
+}
+
+static bool is_worker(pid_t pid)
+{
+	struct pool *p;
+
+	return worker_of(pid, &p);
+}
+
+static void reap(void)
+{
+	struct worker *w;
+	struct pool *p;
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		w = worker_of(pid, &p);
+		if (w)
+			worker_died(p, w, status);
+	}
+	tbg_children_kill(all.proc_fd, is_worker);
+}
+
+static void on_child(void *arg, uint32_t events)
+{
+	struct signalfd_siginfo info;
+
+	while (read(all.signal_fd, &info, sizeof(info)) > 0)
+		continue;
+	reap();
+}
+
+/* --- orders -------------------------------------------------------------- */
+
+/*
+ * The daemon is not root any more: whoever has taken it over must not become
+ * anybody through us, but those whom the administrator has named at the start.
+ */
+static bool allowed(const struct tbg_order *o)
+{
+	struct identity *more;
+
+	for (unsigned int i = 0; i < all.known_nr; i++)
+		if (all.known[i].uid == o->uid && all.known[i].gid == o->gid &&
+		    !strcmp(all.known[i].chroot, o->chroot))
+			return true;
+	if (all.started)
+		return false;
+	more = reallocarray(all.known, all.known_nr + 1, sizeof(*more));
+	if (!more)
+		return false;
+	all.known = more;
+	more[all.known_nr] = (struct identity){ .uid = o->uid, .gid = o->gid };
+	strcpy(more[all.known_nr++].chroot, o->chroot);
+	return true;
+}
+
+static void pool_open(const struct tbg_order *o, int listen_fd)
+{
+	struct pool *p = calloc(1, sizeof(*p));
+
+	if (!p) {
+		close(listen_fd);
+		return;
+	}
+	p->o = *o;
+	p->listen_fd = listen_fd;
+	if (p->o.at_once > WORKERS_MAX && o->kind == TBG_POOL_MODULE)
+		p->o.at_once = WORKERS_MAX;
+	for (unsigned int i = 0; i < WORKERS_MAX; i++)
+		p->workers[i].retire_fd = p->old[i].retire_fd = -1;
+	p->next = all.pools;
+	all.pools = p;
+	if (!allowed(o)) {
+		say("toboggan-gateway: %s: user %u%s%s: not among those of the start; start the daemon again",
+		    o->path, o->uid, *o->chroot ? " in " : "", o->chroot);
+		for (unsigned int i = 0; i < WORKERS_MAX; i++) {
+			p->workers[i].unfit = true;
+			p->workers[i].start_ns = UINT64_MAX;
+		}
+	}
+	pool_tick(p, tbg_mono_ns());
+}
+
+/* Its workers finish what they have, and are not replaced. */
+static void pool_close(uint32_t id)
+{
+	for (struct pool *p = all.pools; p; p = p->next) {
+		if (p->o.id != id || p->closing)
+			continue;
+		p->closing = true;
+		for (unsigned int i = 0; i < WORKERS_MAX; i++)
+			if (p->workers[i].pid)
+				kill(p->workers[i].pid, SIGTERM);
+		close(p->listen_fd);
+		p->listen_fd = -1;
+		return;
+	}
+}
+
+/* We need not be root where no pool is another user's than the daemon's. */
+static void settle_down(const struct tbg_order *o)
+{
+	struct tbg_identity id = { .change = !geteuid(), .uid = o->uid,
+				   .gid = o->gid };
+
+	all.started = true;
+	for (unsigned int i = 0; i < all.known_nr; i++)
+		if (all.known[i].uid != o->uid || all.known[i].gid != o->gid ||
+		    *all.known[i].chroot)
+			return;
+	if (tbg_privilege_drop(&id) || tbg_privilege_none())
+		say("toboggan-gateway: cannot become user %u", o->uid);
+}
+
+static bool order_valid(const struct tbg_order *o)
+{
+	return memchr(o->path, 0, sizeof(o->path)) &&
+	       memchr(o->prefix, 0, sizeof(o->prefix)) &&
+	       memchr(o->chroot, 0, sizeof(o->chroot)) &&
+	       o->args_len <= sizeof(o->args) &&
+	       (!o->args_len || !o->args[o->args_len - 1]);
+}
+
+void tbg_pools_order(const struct tbg_order *o, int listen_fd)
+{
+	if (o->what == TBG_ORDER_OPEN && listen_fd >= 0 && order_valid(o)) {
+		pool_open(o, listen_fd);
+		return;
+	}
+	if (listen_fd >= 0)
+		close(listen_fd);
+	if (o->what == TBG_ORDER_CLOSE)
+		pool_close(o->id);
+	else if (o->what == TBG_ORDER_STARTED)
+		settle_down(o);
+}
+
+int tbg_pools_open(struct tbg_loop *l)
+{
+	sigset_t set;
+	int err;
+
+	all.l = l;
+	all.proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	all.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (all.signal_fd < 0)
+		return -errno;
+	err = tbg_loop_add(l, all.signal_fd, EPOLLIN, on_child, NULL);
+	return err ?: tbg_loop_every(l, TICK_MS, on_tick, NULL);
+}
+
+void tbg_pools_close(void)
+{
+	tbg_children_end(all.proc_fd);
+}

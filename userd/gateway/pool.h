@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Pools of worker processes, kept at their number: one process for each folder
+ * of programs, as many as are wanted for each module. Called by main.c.
+ */
+#ifndef TBG_USERD_GATEWAY_POOL_H
+#define TBG_USERD_GATEWAY_POOL_H
+
+struct tbg_loop;
+struct tbg_order;
+
+/* 0 or negative errno; what is carried out for a pool is said on stderr. */
+int tbg_pools_open(struct tbg_loop *l);
+
+/* listen_fd: the order's, taken over; -1: it came without. */
+void tbg_pools_order(const struct tbg_order *o, int listen_fd);
+
+/* Kills all, and waits for them. */
+void tbg_pools_close(void);
+
+#endif

@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Connections, records and their order. A visit lives as long as its connection
+ * and serves one request after the other; the answerer sees each of them begin
+ * and go. A callback may end the visit that it is called for: whoever calls one
+ * holds it meanwhile.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "loop.h"
+#include "serve.h"
+
+#define RECEIVE (128 << 10)	/* bytes at a time */
+
+static void on_listener(void *arg, uint32_t events);
+
+/* Descriptors had run out. */
+static void listen_again(struct tbg_serve *s)
+{
+	if (!s->listening)
+		s->listening = !tbg_loop_add(s->loop, s->listen_fd,
+					     EPOLLIN | EPOLLEXCLUSIVE,
+					     on_listener, s);
+}
+
+static void listen_not(struct tbg_serve *s)
+{
+	if (s->listening)
+		tbg_loop_remove(s->loop, s->listen_fd);
+	s->listening = false;
+}
+
+/* --- a visit's life ------------------------------------------------------ */
+
+static void request_forget(struct tbg_visit *v)
+{
+	tbg_lines_free(&v->pairs);
+	tbg_lines_free(&v->body.l);
+	free(v->text);
+	free(v->params);
+	v->text = NULL;
+	v->params = NULL;
+	v->params_nr = 0;
+	v->pairs = (struct tbg_lines){ 0 };
+	v->body = (struct tbg_bytes){ 0 };
+	v->begun = v->known = v->ended = v->input_over = false;
+	v->output_begun = v->starved = false;
+	v->own = NULL;
+}
+
+static void release(struct tbg_visit *v)
+{
+	struct tbg_serve *s = v->s;
+
+	if (--v->holds || !v->dead)
+		return;
+	if (v->next)
+		v->next->prev = v->prev;
+	*v->prev = v->next;
+	s->visits_nr--;
+	request_forget(v);
+	tbg_lines_free(&v->out.l);
+	free(v);
+	if (!s->retiring)
+		listen_again(s);
+	else if (!s->visits_nr)
+		tbg_loop_stop(s->loop);
+}
+
+/* The answerer is done with it, or has nobody to answer any more. */
+static void gone(struct tbg_visit *v)
+{
+	if (v->known && !v->ended)
+		v->s->answerer->gone(v);
+	v->ended = true;
+}
+
+static void drop(struct tbg_visit *v)
+{
+	if (v->dead)
+		return;
+	v->dead = true;
+	v->holds++;
+	gone(v);
+	tbg_loop_remove(v->s->loop, v->fd);
+	close(v->fd);
+	v->fd = -1;
+	release(v);
+}
+
+/* What the loop is to tell us of. */
+static void wait_for(struct tbg_visit *v)
+{
+	uint32_t events = 0;
+
+	if (v->dead)
+		return;
+	if (tbg_bytes_left(&v->out) || v->starved)
+		events |= EPOLLOUT;
+	if (!v->closing && tbg_bytes_left(&v->body) < TBG_VISIT_BODY)
+		events |= EPOLLIN;
+	if (events != v->events && !tbg_loop_change(v->s->loop, v->fd, events))
+		v->events = events;
+}
+
+/* --- out ----------------------------------------------------------------- */
+
+static void flush(struct tbg_visit *v)
+{
+	bool full = tbg_bytes_left(&v->out) >= TBG_VISIT_OUT;
+	ssize_t n;
+
+	while (!v->dead && tbg_bytes_left(&v->out)) {
+		n = send(v->fd, v->out.l.text + v->out.off, tbg_bytes_left(&v->out),
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			break;
+		if (n < 0)
+			drop(v);
+		else
+			v->out.off += n;
+	}
+	if (!tbg_bytes_left(&v->out))
+		v->out.off = v->out.l.len = 0;
+	v->starved |= full && tbg_bytes_left(&v->out) < TBG_VISIT_OUT;
+}
+
+static bool record(struct tbg_visit *v, uint8_t type, const void *b, size_t len)
+{
+	if (v->dead || v->closing || v->out.l.failed)
+		return false;
+	if (v->out.off > TBG_VISIT_OUT / 2) {	/* what was sent makes room */
+		v->out.l.len -= v->out.off;
+		memmove(v->out.l.text, v->out.l.text + v->out.off, v->out.l.len);
+		v->out.off = 0;
+	}
+	tbg_record_put(&v->out.l, type, v->id, b, len);
+	return !v->out.l.failed;
+}
+
+size_t tbg_visit_room(const struct tbg_visit *v)
+{
+	size_t left = tbg_bytes_left(&v->out);
+
+	return left < TBG_VISIT_OUT ? TBG_VISIT_OUT - left : 0;
+}
+
+bool tbg_visit_send(struct tbg_visit *v, const void *b, size_t len)
+{
+	v->output_begun |= len;
+	return record(v, TBG_RECORD_STDOUT, b, len);
+}
+
+void tbg_visit_complain(struct tbg_visit *v, const void *b, size_t len)
+{
+	record(v, TBG_RECORD_STDERR, b, len);
+}
+
+void tbg_visit_flush(struct tbg_visit *v)
+{
+	v->holds++;
+	flush(v);
+	wait_for(v);
+	release(v);
+}
+
+/*
+ * A connection that waits for a request is not simply closed: one may be on its
+ * way. The daemon cannot send any more from here on, and what it has sent
+ * before is still answered.
+ */
+static void retire(struct tbg_visit *v)
+{
+	char c;
+
+	if (recv(v->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0)
+		shutdown(v->fd, SHUT_RD);
+}
+
+/* The end of a request; the connection waits for the next, or ends too. */
+static void end(struct tbg_visit *v, uint8_t status)
+{
+	uint8_t last[2 * TBG_RECORD_HEADER + TBG_RECORD_BODY];
+
+	v->holds++;
+	gone(v);
+	tbg_record_header(last, TBG_RECORD_STDOUT, v->id, 0, 0);
+	tbg_record_end(last + TBG_RECORD_HEADER, v->id, 0, status);
+	tbg_lines_put(&v->out.l, last, sizeof(last));
+	v->closing = !v->keep || v->out.l.failed;
+	flush(v);
+	request_forget(v);
+	if (v->s->retiring && !v->dead)
+		retire(v);
+	if (v->closing && !tbg_bytes_left(&v->out))
+		drop(v);
+	wait_for(v);
+	release(v);
+}
+
+void tbg_visit_end(struct tbg_visit *v)
+{
+	if (v->begun && !v->dead)
+		end(v, TBG_RECORD_COMPLETE);
+}
+
+void tbg_visit_cut(struct tbg_visit *v)
+{
+	v->holds++;
+	gone(v);
+	flush(v);
+	drop(v);
+	release(v);
+}
+
+static int fail_text(unsigned int status, char *ret, size_t size)
+{
+	const char *text = status == 403 ? "Forbidden" : status == 404 ? "Not Found" :
+			   status == 413 ? "Content Too Large" :
+			   status == 502 ? "Bad Gateway" :
+			   status == 503 ? "Service Unavailable" :
+			   status == 504 ? "Gateway Timeout" : "Internal Server Error";
+
+	return snprintf(ret, size,
+			"Status: %u %s\r\nContent-Type: text/plain\r\n\r\n%u %s\n",
+			status, text, status, text);
+}
+
+void tbg_visit_fail(struct tbg_visit *v, unsigned int status)
+{
+	char text[200];
+	int n = fail_text(status, text, sizeof(text));
+
+	if (v->output_begun) {
+		tbg_visit_cut(v);
+		return;
+	}
+	tbg_visit_send(v, text, n);
+	tbg_visit_end(v);
+}
+
+void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status)
+{
+	uint8_t b[512], *at = b + TBG_RECORD_HEADER;
+	int n;
+
+	if (!v->begun || v->output_begun || tbg_bytes_left(&v->out) || v->dead)
+		return;
+	n = fail_text(status, (char *)at, sizeof(b) - 3 * TBG_RECORD_HEADER -
+					  TBG_RECORD_BODY);
+	tbg_record_header(b, TBG_RECORD_STDOUT, v->id, n, 0);
+	tbg_record_header(at + n, TBG_RECORD_STDOUT, v->id, 0, 0);
+	tbg_record_end(at + n + TBG_RECORD_HEADER, v->id, 0, TBG_RECORD_COMPLETE);
+	n += 3 * TBG_RECORD_HEADER + TBG_RECORD_BODY;
+	if (send(v->fd, b, n, MSG_NOSIGNAL | MSG_DONTWAIT) < n)
+		return;			/* nobody to tell */
+}
+
+/* --- in ------------------------------------------------------------------ */
+
+static bool params_take(struct tbg_visit *v)
+{
+	const uint8_t *b = (const uint8_t *)v->pairs.text;
+	struct tbg_value name, value;
+	size_t at = 0, nr = 0;
+	char *to;
+
+	while (tbg_pair_next(b, v->pairs.len, &at, &name, &value) == TBG_PARSED_DONE)
+		nr++;
+	if (at != v->pairs.len)
+		return false;
+	v->text = to = malloc(v->pairs.len + 2 * nr + 1);
+	v->params = malloc((nr + 1) * sizeof(*v->params));
+	if (!v->text || !v->params)
+		return false;
+	for (at = 0; v->params_nr < nr; v->params_nr++) {
+		struct tbg_param *p = &v->params[v->params_nr];
+
+		tbg_pair_next(b, v->pairs.len, &at, &name, &value);
+		p->name = memcpy(to, name.text, name.len);
+		to[name.len] = 0;
+		to += name.len + 1;
+		p->value = memcpy(to, value.text, value.len);
+		p->len = value.len;
+		to[value.len] = 0;
+		to += value.len + 1;
+	}
+	return true;
+}
+
+const char *tbg_visit_param(const struct tbg_visit *v, const char *name)
+{
+	for (unsigned int i = 0; i < v->params_nr; i++)
+		if (!strcmp(v->params[i].name, name))
+			return v->params[i].value;
+	return NULL;
+}
+
+size_t tbg_visit_read(struct tbg_visit *v, void *to, size_t size)
+{
+	size_t n = tbg_bytes_left(&v->body);
+
+	n = n < size ? n : size;
+	if (n)
+		memcpy(to, v->body.l.text + v->body.off, n);
+	v->body.off += n;
+	if (!tbg_bytes_left(&v->body))
+		v->body.off = v->body.l.len = 0;
+	wait_for(v);
+	return n;
+}
+
+static bool on_begin(struct tbg_visit *v, const struct tbg_record *r)
+{
+	uint8_t no[TBG_RECORD_HEADER + TBG_RECORD_BODY];
+
+	if (v->begun && r->id != v->id) {
+		tbg_record_end(no, r->id, 0, TBG_RECORD_CANT_MPX_CONN);
+		tbg_lines_put(&v->out.l, no, sizeof(no));
+		return true;
+	}
+	if (v->begun || !r->id)
+		return false;
+	v->id = r->id;
+	v->begun = true;
+	v->keep = r->flags & TBG_RECORD_KEEP_CONN;
+	if (r->role != TBG_ROLE_RESPONDER)
+		end(v, TBG_RECORD_UNKNOWN_ROLE);
+	return true;
+}
+
+static bool on_params(struct tbg_visit *v, const struct tbg_record *r)
+{
+	if (v->known)
+		return false;
+	if (r->len) {
+		tbg_lines_put(&v->pairs, r->data, r->len);
+		return !v->pairs.failed && v->pairs.len <= TBG_PARAMS_MAX;
+	}
+	if (!params_take(v))
+		return false;
+	v->known = true;
+	v->s->answerer->begin(v);
+	return true;
+}
+
+static bool on_stdin(struct tbg_visit *v, const struct tbg_record *r)
+{
+	if (!v->known || v->input_over)
+		return false;
+	if (v->body.off > TBG_VISIT_BODY) {
+		v->body.l.len -= v->body.off;
+		memmove(v->body.l.text, v->body.l.text + v->body.off, v->body.l.len);
+		v->body.off = 0;
+	}
+	v->input_over = !r->len;
+	if (r->len)
+		tbg_lines_put(&v->body.l, r->data, r->len);
+	if (v->body.l.failed)
+		return false;
+	v->s->answerer->input(v);
+	return true;
+}
+
+/* We have one value to tell: one request at a time on a connection. */
+static void on_values(struct tbg_visit *v)
+{
+	static const char name[] = "FCGI_MPXS_CONNS";
+	uint8_t b[TBG_RECORD_HEADER + sizeof(name) + 2];
+
+	tbg_record_header(b, TBG_RECORD_GET_VALUES_RESULT, 0, sizeof(name) + 2, 0);
+	b[TBG_RECORD_HEADER] = sizeof(name) - 1;
+	b[TBG_RECORD_HEADER + 1] = 1;
+	memcpy(b + TBG_RECORD_HEADER + 2, name, sizeof(name) - 1);
+	b[sizeof(b) - 1] = '0';
+	tbg_lines_put(&v->out.l, b, sizeof(b));
+}
+
+static void on_management(struct tbg_visit *v, const struct tbg_record *r)
+{
+	uint8_t b[TBG_RECORD_HEADER + TBG_RECORD_BODY];
+
+	if (r->left)
+		return;			/* once a record is enough */
+	if (r->type == TBG_RECORD_GET_VALUES) {
+		on_values(v);
+		return;
+	}
+	tbg_record_unknown(b, r->type);
+	tbg_lines_put(&v->out.l, b, sizeof(b));
+}
+
+/* False: no server should have been sent this. */
+static bool on_record(struct tbg_visit *v, const struct tbg_record *r)
+{
+	if (!r->id) {
+		on_management(v, r);
+		return true;
+	}
+	if (r->type == TBG_RECORD_BEGIN)
+		return on_begin(v, r);
+	if (!v->begun || r->id != v->id)
+		return true;		/* of a request that has been answered */
+	switch (r->type) {
+	case TBG_RECORD_PARAMS:
+		return on_params(v, r);
+	case TBG_RECORD_STDIN:
+		return on_stdin(v, r);
+	case TBG_RECORD_ABORT:
+		end(v, TBG_RECORD_COMPLETE);
+		return true;
+	default:
+		return r->type == TBG_RECORD_DATA;
+	}
+}
+
+static void feed(struct tbg_visit *v, const uint8_t *b, size_t len)
+{
+	struct tbg_record r;
+	enum tbg_parsed p;
+	size_t used;
+
+	while (len && !v->dead) {
+		p = tbg_record_next(&v->reader, b, len, &used, &r);
+		b += used;
+		len -= used;
+		if (p == TBG_PARSED_BAD || (p == TBG_PARSED_DONE && !on_record(v, &r))) {
+			drop(v);
+			return;
+		}
+	}
+}
+
+static void on_connection(void *arg, uint32_t events)
+{
+	static uint8_t b[RECEIVE];
+	struct tbg_visit *v = arg;
+	ssize_t n = -1;
+
+	v->holds++;
+	errno = EAGAIN;
+	if (events & (EPOLLERR | EPOLLHUP))
+		n = 0;
+	else if (events & EPOLLIN)
+		n = recv(v->fd, b, sizeof(b), MSG_DONTWAIT);
+	if (n > 0)
+		feed(v, b, n);
+	else if (!n || (errno != EAGAIN && errno != EINTR))
+		drop(v);
+	flush(v);
+	if (v->starved && v->known && !v->ended) {
+		v->starved = false;
+		v->s->answerer->output(v);
+	}
+	if (!v->dead && v->closing && !tbg_bytes_left(&v->out))
+		drop(v);
+	wait_for(v);
+	release(v);
+}
+
+/* --- connections --------------------------------------------------------- */
+
+/* Ours and the daemon's: the name of the socket is anybody's to try. */
+static bool peer_allowed(const struct tbg_serve *s, int fd)
+{
+	struct ucred who;
+	socklen_t len = sizeof(who);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) &&
+	       (!who.uid || who.uid == s->daemon || who.uid == geteuid());
+}
+
+static void visit_new(struct tbg_serve *s, int fd)
+{
+	struct tbg_visit *v = peer_allowed(s, fd) ? calloc(1, sizeof(*v)) : NULL;
+
+	if (!v) {
+		close(fd);
+		return;
+	}
+	v->s = s;
+	v->fd = fd;
+	v->events = EPOLLIN;
+	if (tbg_loop_add(s->loop, fd, v->events, on_connection, v)) {
+		close(fd);
+		free(v);
+		return;
+	}
+	v->next = s->visits;
+	v->prev = &s->visits;
+	if (v->next)
+		v->next->prev = &v->next;
+	s->visits = v;
+	s->visits_nr++;
+}
+
+static void on_listener(void *arg, uint32_t events)
+{
+	struct tbg_serve *s = arg;
+	int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0)
+		visit_new(s, fd);
+	else if (errno == EMFILE || errno == ENFILE)
+		listen_not(s);
+}
+
+static void on_term(void *arg, uint32_t events)
+{
+	tbg_serve_retire(arg);
+}
+
+int tbg_serve_open(struct tbg_serve *s)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	s->term_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s->term_fd < 0)
+		return -errno;
+	if (tbg_loop_add(s->loop, s->term_fd, EPOLLIN | EPOLLET, on_term, s))
+		return -ENOMEM;
+	listen_again(s);
+	return s->listening ? 0 : -ENOMEM;
+}
+
+void tbg_serve_retire(struct tbg_serve *s)
+{
+	struct tbg_visit *next;
+
+	if (s->retiring)
+		return;
+	s->retiring = true;
+	listen_not(s);
+	for (struct tbg_visit *v = s->visits; v; v = next) {
+		next = v->next;
+		if (!v->begun && !v->closing)
+			retire(v);
+	}
+	if (!s->visits_nr)
+		tbg_loop_stop(s->loop);
+}

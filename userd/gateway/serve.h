@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A FastCGI server (responder): accepts the daemon's connections on a listening
+ * socket, and makes of what comes on each one request at a time, a visit, that
+ * somebody answers: a program (cgi.c) or a module (module.c). One thread, one
+ * loop; nothing here waits.
+ */
+#ifndef TBG_USERD_GATEWAY_SERVE_H
+#define TBG_USERD_GATEWAY_SERVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "field.h"
+#include "record.h"
+
+#define TBG_PARAMS_MAX	(512 << 10)	/* bytes of all meta-variables */
+#define TBG_VISIT_BODY	(128 << 10)	/* of a body that wait to be taken */
+#define TBG_VISIT_OUT	(256 << 10)	/* of an answer that wait to be sent */
+
+struct tbg_loop;
+struct tbg_serve;
+struct tbg_visit;
+
+/* Bytes that wait; those before off have been taken. */
+struct tbg_bytes {
+	struct tbg_lines l;
+	size_t off;
+};
+
+static inline size_t tbg_bytes_left(const struct tbg_bytes *b)
+{
+	return b->l.len - b->off;
+}
+
+struct tbg_param {
+	const char *name, *value;	/* NUL-terminated */
+	size_t len;			/* of value */
+};
+
+/* Who answers. */
+struct tbg_answerer {
+	/* The request's variables are all there. */
+	void (*begin)(struct tbg_visit *v);
+	/* More of its body, or its end. */
+	void (*input)(struct tbg_visit *v);
+	/* There is room for output again. */
+	void (*output)(struct tbg_visit *v);
+	/* It is over, or nobody is there any more: forget it. */
+	void (*gone)(struct tbg_visit *v);
+};
+
+struct tbg_visit {
+	struct tbg_serve *s;
+	struct tbg_visit *next, **prev;
+	int fd;
+	uint32_t events;		/* that the loop waits for */
+	struct tbg_record_reader reader;
+	/* the request */
+	uint16_t id;
+	bool begun;			/* between BEGIN and END */
+	bool known;			/* all its variables: answerer->begin was called */
+	bool keep;			/* the connection, behind the answer */
+	bool ended;			/* the answer has */
+	bool input_over;		/* its body has ended */
+	bool output_begun;		/* some of its answer is given */
+	bool starved;			/* there was no room, and now there is */
+	bool closing;			/* once all is sent */
+	bool dead;			/* freed when nobody uses it any more */
+	unsigned int holds;
+	struct tbg_lines pairs;		/* its variables as they came */
+	char *text;			/* and NUL-terminated */
+	struct tbg_param *params;
+	unsigned int params_nr;
+	struct tbg_bytes body, out;
+	void *own;			/* the answerer's */
+};
+
+struct tbg_serve {
+	struct tbg_loop *loop;
+	const struct tbg_answerer *answerer;
+	int listen_fd, term_fd;
+	bool listening;
+	uid_t daemon;
+	struct tbg_visit *visits;
+	unsigned int visits_nr;
+	bool retiring;			/* no request but those that are here */
+};
+
+/* loop, answerer, listen_fd and daemon are set. SIGTERM retires it. */
+int tbg_serve_open(struct tbg_serve *s);
+/* No request more but those that are here; then the loop ends. */
+void tbg_serve_retire(struct tbg_serve *s);
+
+/* A meta-variable; NULL: it has none of that name. */
+const char *tbg_visit_param(const struct tbg_visit *v, const char *name);
+
+/* Takes bytes off the body; 0: there are none now, see input_over. */
+size_t tbg_visit_read(struct tbg_visit *v, void *to, size_t size);
+
+/* Bytes that there is room for. */
+size_t tbg_visit_room(const struct tbg_visit *v);
+/* The answer, as a program writes it (RFC 3875 6). False: no memory. */
+bool tbg_visit_send(struct tbg_visit *v, const void *b, size_t len);
+/* Lines for the daemon's log. */
+void tbg_visit_complain(struct tbg_visit *v, const void *b, size_t len);
+/* What was sent goes out now, as far as it does. */
+void tbg_visit_flush(struct tbg_visit *v);
+/*
+ * The answer is complete. Calls answerer->gone; so do tbg_visit_cut(), and
+ * tbg_visit_fail(), which answers with a status if nothing has been sent and
+ * cuts it off otherwise.
+ */
+void tbg_visit_end(struct tbg_visit *v);
+void tbg_visit_cut(struct tbg_visit *v);
+void tbg_visit_fail(struct tbg_visit *v, unsigned int status);
+
+/*
+ * What tbg_visit_fail() would send, if it can be sent at once. For signal
+ * handlers: nothing is touched but the socket.
+ */
+void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status);
+
+#endif
