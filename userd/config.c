@@ -16,7 +16,7 @@
 #include "settings.h"
 
 #define CONFIG_MAX	(1 << 20)	/* bytes of a file */
-#define OPTS_MAX	64		/* names in one scope */
+#define OPTS_MAX	128		/* names in one scope */
 #define SCOPES_MAX	4		/* deep */
 
 /* The one reading under way: libconfuse has no argument for its callbacks. */
@@ -113,7 +113,7 @@ static void names_of(enum tbg_scope_kind kind, char *ret, size_t size)
 
 static void parser_error(cfg_t *cfg, const char *format, va_list args)
 {
-	char text[256], names[700];
+	char text[256], names[1200];
 
 	vsnprintf(text, sizeof(text), format, args);
 	names_of(cfg ? kind_of(cfg) : TBG_SCOPE_TOP, names, sizeof(names));

@@ -1191,6 +1191,7 @@ void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
 	if (closing(w, c))
 		return;
 	if (c->state == TBG_CONN_OPEN && blocked(c)) {
+		c->stamp_ms = w->now_ms;
 		if (c->traffic->transfer)
 			tbg_transfer_input(c->traffic->transfer);
 		return;		/* half-closed: it still gets its answers */

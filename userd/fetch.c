@@ -408,7 +408,7 @@ static bool try_again(struct tbg_transfer *x)
 	struct tbg_origin *o = x->o;
 
 	if (x->heard || x->interims || x->body_begun || o->send.busy ||
-	    !tbg_method_idempotent(x->m.method))
+	    (!(o->reused && !o->sent) && !tbg_method_idempotent(x->m.method)))
 		return false;
 	if (!o->reused)
 		backend_failed(x);

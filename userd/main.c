@@ -27,6 +27,7 @@
 #include "cache.h"
 #include "clock.h"
 #include "control.h"
+#include "gateway.h"
 #include "hosts.h"
 #include "limits.h"
 #include "log.h"
@@ -430,6 +431,7 @@ static void on_second(void *arg, uint64_t now_ns)
 
 	tbg_cache_tick(s->cache, now_ns);
 	tbg_watch_tick(s->watch, now_ns);
+	tbg_gateway_tick(s->gateway);
 	if (s->wire)
 		tbg_wire_tick(s->wire, now_ns);
 	if (s->sock)
@@ -649,6 +651,21 @@ static bool privileges_drop(struct start *t)
 	return !err;
 }
 
+/* While we are root: programs may be another user's, or have another root. */
+static bool gateway_open(struct start *t)
+{
+	struct tbg_server *s = &t->s;
+	int err;
+
+	s->gateway = tbg_gateway_new(s, t->id.uid, t->id.gid);
+	err = s->gateway ? tbg_gateway_take(s->gateway, s->sites) : -ENOMEM;
+	if (err)
+		tbg_say("toboggand: cgi and module: %s", strerror(-err));
+	else
+		tbg_gateway_started(s->gateway);
+	return !err;
+}
+
 static bool server_open(struct start *t)
 {
 	struct tbg_server *s = &t->s;
@@ -673,7 +690,8 @@ static bool server_open(struct start *t)
 		      wanted ? conns : 0);
 	wire_open(s);
 	sock_open(s);
-	if (!cache_open(s) || !control_open(t) || !privileges_drop(t))
+	if (!cache_open(s) || !control_open(t) || !gateway_open(t) ||
+	    !privileges_drop(t))
 		return false;
 	return !listeners_listen(s) && !threads_start(t);
 }
@@ -696,6 +714,7 @@ static void server_close(struct start *t)
 	struct tbg_server *s = &t->s;
 
 	workers_end(t);
+	tbg_gateway_close(s->gateway);
 	tbg_log_close(s->log, NULL);	/* its knob goes with wire */
 	tbg_privilege_raise();
 	tbg_control_close(s->control);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "gateway.h"
 #include "hosts.h"
 #include "limits.h"
 #include "log.h"
@@ -170,6 +171,7 @@ static bool take(struct tbg_reload *r)
 	err = err ?: log_take(s, &o, &log, &log_new);
 	tbg_privilege_lower();
 	err = err ?: log_start(log);
+	err = err ?: tbg_gateway_take(s->gateway, sites);
 	if (err) {
 		tbg_log_close(log, s->log);
 		tbg_sites_close(sites, NULL, NULL);

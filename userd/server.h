@@ -36,6 +36,7 @@ struct tbg_server {
 	struct tbg_cache *cache;
 	struct tbg_stock *stock;	/* of what upstreams answer */
 	char via[32];			/* our name in Via of requests */
+	struct tbg_gateway *gateway;	/* of programs and modules */
 	struct tbg_watch *watch;
 	struct tbg_clock *clock;
 	struct tbg_log *_Atomic log;	/* NULL: off */

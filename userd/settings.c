@@ -7,6 +7,7 @@
 #include "settings.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +15,14 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "gateway/order.h"
 #include "limits.h"
 #include "mime.h"
 #include "root.h"
 #include "upstream.h"
 #include "value.h"
 
+#define GRACE_MS	5000	/* for a pool to say that a program's time is over */
 #define LOCATIONS_MAX	1000	/* of a site */
 #define MIME_TYPES	"/etc/mime.types"
 #define INDEX		"index.html"
@@ -32,6 +35,7 @@ struct target {
 	struct tbg_location *location;
 	struct tbg_policy *policy;	/* of the scope at hand */
 	struct tbg_upstream_terms *terms;
+	struct tbg_order *cgi, *module;
 	const char **servers;		/* of the upstream, or of the location */
 	unsigned int servers_nr;
 	const char *named;		/* an upstream; NULL: its servers are given */
@@ -214,6 +218,119 @@ static bool set_script_params(struct target *t, const char *v)
 static bool set_health_interval(struct target *t, const char *v)
 {
 	return tbg_value_ms(v, &t->terms->health_ms);
+}
+
+/* An absolute path to what there is, without links. */
+static bool real_path(struct target *t, const char *v, mode_t type,
+		      char ret[TBG_ORDER_PATH])
+{
+	char *path = *v == '/' ? realpath(v, NULL) : NULL;
+	struct stat st;
+	bool ok = path && !stat(path, &st);
+
+	if (*v == '/' && !ok)
+		t->why = strerror(errno);
+	ok = ok && (st.st_mode & S_IFMT) == type && strlen(path) < TBG_ORDER_PATH;
+	if (ok)
+		strcpy(ret, path);
+	free(path);
+	return ok;
+}
+
+static bool set_cgi(struct target *t, const char *v)
+{
+	t->location->handler = TBG_HANDLER_UPSTREAM;
+	return real_path(t, v, S_IFDIR, t->cgi->path);
+}
+
+static bool set_cgi_time(struct target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->cgi->time_ms) && t->cgi->time_ms;
+}
+
+static bool set_cgi_cpu(struct target *t, const char *v)
+{
+	unsigned int ms;
+
+	if (!tbg_value_ms(v, &ms))
+		return false;
+	t->cgi->cpu_s = (ms + 999) / 1000;
+	return true;
+}
+
+static bool set_cgi_memory(struct target *t, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 40, &t->cgi->memory);
+}
+
+static bool set_cgi_output(struct target *t, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 40, &t->cgi->output);
+}
+
+static bool set_cgi_at_once(struct target *t, const char *v)
+{
+	return tbg_value_number(v, 1, 1000, &t->cgi->at_once);
+}
+
+static bool set_cgi_processes(struct target *t, const char *v)
+{
+	return tbg_value_number(v, 0, 1000000, &t->cgi->processes);
+}
+
+static bool set_cgi_user(struct target *t, const char *v)
+{
+	const struct passwd *pw = getpwnam(v);
+
+	if (!pw || !pw->pw_uid)
+		return false;
+	t->cgi->uid = pw->pw_uid;
+	t->cgi->gid = pw->pw_gid;
+	return true;
+}
+
+static bool set_cgi_chroot(struct target *t, const char *v)
+{
+	return real_path(t, v, S_IFDIR, t->cgi->chroot);
+}
+
+/* The shared object, then its arguments. */
+static bool set_module(struct target *t, const char *v)
+{
+	struct tbg_order *o = t->module;
+	size_t size = strlen(v) + 1;
+
+	t->location->handler = TBG_HANDLER_UPSTREAM;
+	if (t->begins) {	/* what it leads to is looked at by pool_make() */
+		o->args_len = 0;
+		snprintf(o->path, sizeof(o->path), "%s", v);
+		return size <= sizeof(o->path);
+	}
+	if (size > sizeof(o->args) - o->args_len)
+		return false;
+	memcpy(o->args + o->args_len, v, size);
+	o->args_len += size;
+	return true;
+}
+
+static bool set_module_workers(struct target *t, const char *v)
+{
+	return tbg_value_number(v, 1, 64, &t->module->at_once);
+}
+
+static bool set_module_time(struct target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->module->time_ms) && t->module->time_ms;
+}
+
+static bool set_module_memory(struct target *t, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 40, &t->module->memory);
+}
+
+static bool set_module_requests(struct target *t, const char *v)
+{
+	return tbg_value_number(v, 0, 1000000000, &t->module->requests);
 }
 
 static bool set_index(struct target *t, const char *v)
@@ -440,6 +557,20 @@ static bool set_types(struct target *t, const char *v)
 	X("upstream-keep", upstream_keep, T | U, false, "a time up to a day, such as 30s") \
 	X("health-path", health_path, T | U, false, "a path such as /health, of at most 512 bytes") \
 	X("health-interval", health_interval, T | U, false, "a time up to a day, such as 5s") \
+	X("cgi", cgi, T | H | L, false, "a folder of programs, as an absolute path") \
+	X("cgi-time", cgi_time, T | H | L, false, "a time up to a day, such as 30s") \
+	X("cgi-cpu", cgi_cpu, T | H | L, false, "a time up to a day, such as 10s; 0: no limit") \
+	X("cgi-memory", cgi_memory, T | H | L, false, "a size such as 256M; 0: no limit") \
+	X("cgi-output", cgi_output, T | H | L, false, "a size such as 64M; 0: no limit") \
+	X("cgi-at-once", cgi_at_once, T | H | L, false, "a number from 1 to 1000") \
+	X("cgi-processes", cgi_processes, T | H | L, false, "a number; 0: no limit") \
+	X("cgi-user", cgi_user, T | H | L, false, "the name of a user who is not root") \
+	X("cgi-chroot", cgi_chroot, T | H | L, false, "a folder that the programs are in, as an absolute path") \
+	X("module", module, T | H | L, true, "the absolute path of a shared object, then its arguments") \
+	X("module-workers", module_workers, T | H | L, false, "a number from 1 to 64") \
+	X("module-time", module_time, T | H | L, false, "a time up to a day, such as 10s") \
+	X("module-memory", module_memory, T | H | L, false, "a size such as 256M; 0: no limit") \
+	X("module-requests", module_requests, T | H | L, false, "a number; 0: no limit") \
 	X("index", index, T | H | L, true, "names of files without a slash, or off") \
 	X("autoindex", autoindex, T | H | L, false, "on or off") \
 	X("error-page", error_page, T | H | L, true, "statuses from 400 to 599 and a path, such as \"500 503 /50x.html\"") \
@@ -593,12 +724,14 @@ bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 		   unsigned int line, const char *value,
 		   struct tbg_roots *roots, const char **ret_why)
 {
+	struct tbg_order cgi = { 0 }, module = { 0 };
 	struct tbg_upstream_terms terms = { 0 };
 	struct tbg_location location = { 0 };
 	struct tbg_policy policy = { 0 };
 	struct target t = {
 		.sites = tbg_sites_new(roots), .location = &location,
-		.policy = &policy, .terms = &terms, .trial = true, .begins = true,
+		.policy = &policy, .terms = &terms, .cgi = &cgi,
+		.module = &module, .trial = true, .begins = true,
 		.why = "",
 	};
 	bool ok = t.sites && rows[row].set(&t, value);
@@ -833,6 +966,108 @@ static int upstream_given(struct making *m, struct target *t, unsigned int line)
 	return err;
 }
 
+/* All that makes a pool what it is, as text: pools of the same name are one. */
+static char *pool_name(const struct tbg_order *o)
+{
+	char *name = NULL;
+	size_t len;
+	FILE *f = open_memstream(&name, &len);
+
+	if (!f)
+		return NULL;
+	fprintf(f, "%s %s below %s: time %u cpu %u memory %llu output %llu at once %u processes %u requests %u user %d.%d chroot %s",
+		o->kind == TBG_POOL_CGI ? "cgi" : "module", o->path, o->prefix,
+		o->time_ms, o->cpu_s, (unsigned long long)o->memory,
+		(unsigned long long)o->output, o->at_once, o->processes,
+		o->requests, o->uid, o->gid, o->chroot);
+	for (unsigned int i = 0; i < o->args_len; i += strlen(o->args + i) + 1)
+		fprintf(f, " \"%s\"", o->args + i);
+	fclose(f);
+	return name;
+}
+
+static int pool_new(struct making *m, struct target *t, const struct tbg_order *o,
+		    const char *name)
+{
+	struct tbg_upstream_terms terms;
+	struct tbg_upstream *u, *same = NULL;
+	struct tbg_backend b;
+
+	t->terms = &terms;
+	if (!terms_make(t, m->top) || tbg_backend_own(&b, o->path))
+		return -ENOMEM;
+	terms.protocol = TBG_PROTOCOL_FASTCGI;
+	terms.health_path = NULL;
+	if (o->kind == TBG_POOL_CGI && terms.first_byte_ms < o->time_ms + GRACE_MS)
+		terms.first_byte_ms = o->time_ms + GRACE_MS;
+	u = tbg_upstream_new(name, &terms);
+	if (u)
+		u->order = malloc(sizeof(*o));
+	if (!u || !u->order || !tbg_upstream_add(u, &b)) {
+		tbg_upstream_put(u);
+		return -ENOMEM;
+	}
+	*u->order = *o;
+	if (m->old)
+		same = tbg_sites_upstream_find(m->old, name);
+	if (same && tbg_upstream_same(same, u)) {
+		tbg_upstream_put(u);
+		u = tbg_upstream_get(same);
+	}
+	return tbg_sites_upstream(m->sites, u) ? 0 : -ENOMEM;
+}
+
+/* The location is answered by a pool of ours, one for all that say the same. */
+static int pool_make(struct making *m, struct target *t, enum tbg_pool_kind kind,
+		     unsigned int line)
+{
+	struct tbg_order *o = kind == TBG_POOL_CGI ? t->cgi : t->module;
+	struct tbg_location *l = t->location;
+	size_t len = strlen(o->chroot);
+	char *name, path[TBG_ORDER_PATH];
+	int err = 0;
+
+	t->why = "";
+	if (len && (strncmp(o->path, o->chroot, len) ||
+		    (o->path[len] && o->path[len] != '/' && len > 1)))
+		return wrong(m, line, "cgi \"%.100s\": not below %.100s; expected a folder in cgi-chroot",
+			     o->path, o->chroot);
+	if (kind == TBG_POOL_MODULE && !real_path(t, o->path, S_IFREG, path))
+		return wrong(m, line, "module \"%.100s\": %s%sexpected the absolute path of a shared object",
+			     o->path, t->why, *t->why ? "; " : "");
+	if (kind == TBG_POOL_MODULE)
+		strcpy(o->path, path);
+	if (strlen(l->match) >= sizeof(o->prefix))
+		return wrong(m, line, "%.100s: too long", l->title);
+	o->kind = kind;
+	strcpy(o->prefix, l->kind == TBG_MATCH_PREFIX ? l->match : "/");
+	name = pool_name(o);
+	if (!name)
+		return -ENOMEM;
+	if (!tbg_sites_upstream_find(m->sites, name))
+		err = pool_new(m, t, o, name);
+	l->handler = TBG_HANDLER_UPSTREAM;
+	l->upstream = tbg_sites_upstream_find(m->sites, name);
+	free(name);
+	return err;
+}
+
+/* What a scope says that is no root: one thing, or nothing. */
+static int pool_said(struct making *m, const struct tbg_scope *scope,
+		     const struct tbg_setting **ret, enum tbg_pool_kind *ret_kind)
+{
+	const struct tbg_setting *upstream = setting_of(scope, "upstream");
+	const struct tbg_setting *cgi = setting_of(scope, "cgi");
+	const struct tbg_setting *module = setting_of(scope, "module");
+
+	*ret = cgi ?: module ?: upstream;
+	*ret_kind = cgi ? TBG_POOL_CGI : module ? TBG_POOL_MODULE : 0;
+	if (!!upstream + !!cgi + !!module < 2)
+		return 0;
+	return wrong(m, (*ret)->line, "%.100s: several of upstream, cgi and module; expected one of them",
+		     *scope->title ? scope->title : "outside of all sections");
+}
+
 /*
  * What answers, once all that is said of a location has been applied: the
  * innermost of scopes that says anything has the last word.
@@ -842,14 +1077,21 @@ static int location_handler(struct making *m, struct target *t,
 {
 	const struct tbg_setting *said = NULL, *root = NULL;
 	struct tbg_location *l = t->location;
+	enum tbg_pool_kind kind = 0;
 	int err = 0;
 
 	for (int i = 0; i < 3 && !said && !root; i++) {
-		said = scopes[i] ? setting_of(scopes[i], "upstream") : NULL;
-		root = scopes[i] ? setting_of(scopes[i], "root") : NULL;
+		if (!scopes[i])
+			continue;
+		root = setting_of(scopes[i], "root");
+		err = pool_said(m, scopes[i], &said, &kind);
+		if (err)
+			return err;
 	}
 	if (!said)
 		return 0;
+	if (kind)
+		return pool_make(m, t, kind, said->line);
 	if (t->beside)
 		return wrong(m, said->line, "upstream \"%.100s\": beside others; expected the name of an upstream alone, or servers",
 			     t->beside);
@@ -887,9 +1129,19 @@ static int location_make(struct making *m, struct tbg_location *l,
 			 const struct tbg_scope *host,
 			 const struct tbg_scope *own)
 {
+	struct tbg_order cgi = {
+		.uid = -1, .gid = -1, .time_ms = 30000, .cpu_s = 10,
+		.memory = 512 << 20, .output = 1 << 30, .at_once = 32,
+		.processes = 1024,
+	};
+	struct tbg_order module = {
+		.uid = -1, .gid = -1, .time_ms = 10000, .memory = 512 << 20,
+		.at_once = 2,
+	};
 	struct tbg_upstream_terms terms = { 0 };
 	struct target t = {
 		.sites = m->sites, .location = l, .terms = &terms, .why = "",
+		.cgi = &cgi, .module = &module,
 	};
 	const struct tbg_scope *scopes[] = { own, host, m->top };
 	const struct tbg_scope *last = own ?: host ?: m->top;

@@ -22,6 +22,7 @@
 #include "transfer.h"
 
 #define WAITS_MAX	2		/* for others' fetches, then our own */
+#define GONE_MS		2000	/* of silence, from both sides */
 #define WAIT_MS		15000		/* for one of them */
 #define REFRESH_S	10		/* least lifetime that is refreshed ahead */
 #define REFRESH_PART	10		/* of it, before its end */
@@ -682,8 +683,23 @@ bool tbg_transfer_late(struct tbg_transfer *x)
 	return true;
 }
 
+/*
+ * A client that has ended its stream may still read. For one that has a program
+ * run, and hears nothing for a while, it is taken for gone: programs end with
+ * those who asked for them.
+ */
+static bool client_gone(const struct tbg_transfer *x)
+{
+	return x->running && x->upstream->order && x->c && x->c->eof &&
+	       x->w->now_ms - x->c->stamp_ms > GONE_MS;
+}
+
 static void check(struct tbg_transfer *x)
 {
+	if (client_gone(x)) {
+		tbg_conn_kill(x->w, x->c);
+		return;
+	}
 	if (x->running)
 		tbg_fetch_check(x);
 	if (!x->waiting || x->w->now_ms - x->stamp_ms < WAIT_MS)

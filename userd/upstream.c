@@ -3,14 +3,19 @@
  * Choosing is lock-free: counters that several workers race on are hints, and
  * a turn taken twice costs nothing.
  */
+#include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 #include <sys/un.h>
 
+#include "gateway/order.h"
 #include "upstream.h"
+
+#define OWN_BYTES 16	/* of a name that nobody can guess */
 
 static const struct {
 	const char *name;
@@ -109,6 +114,25 @@ bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
 	if (!strncmp(text, "unix:", 5))
 		return unix_set(ret, text + 5);
 	return (scheme || bare) && inet_set(ret, text, protocol, ret_why);
+}
+
+int tbg_backend_own(struct tbg_backend *ret, const char *text)
+{
+	struct sockaddr_un *a = (struct sockaddr_un *)&ret->address;
+	uint8_t name[OWN_BYTES];
+	char *to = a->sun_path + 1;	/* behind the NUL that makes it abstract */
+
+	*ret = (struct tbg_backend){ 0 };
+	if (getrandom(name, sizeof(name), 0) != sizeof(name))
+		return -errno;
+	a->sun_family = AF_UNIX;
+	to += sprintf(to, "toboggan-");
+	for (int i = 0; i < OWN_BYTES; i++)
+		to += sprintf(to, "%02x", name[i]);
+	ret->address_len = to - (char *)a;
+	snprintf(ret->text, sizeof(ret->text), "%s", text);
+	strcpy(ret->authority, "localhost");
+	return 0;
 }
 
 /* Their life */
@@ -216,6 +240,8 @@ bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *
 	bool same = a->nr == b->nr && !strcmp(a->name, b->name) &&
 		    terms_same(&a->terms, &b->terms);
 
+	if (a->order && b->order)
+		return same;		/* all of it is in the name */
 	for (unsigned int i = 0; same && i < a->nr; i++)
 		same = !strcmp(a->backends[i].text, b->backends[i].text) &&
 		       a->backends[i].address_len == b->backends[i].address_len &&
@@ -238,6 +264,7 @@ void tbg_upstream_put(struct tbg_upstream *u)
 	script_free(&u->terms.script);
 	free(u->name);
 	free(u->backends);
+	free(u->order);
 	free(u);
 }
 

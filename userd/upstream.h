@@ -74,6 +74,7 @@ struct tbg_upstream {
 	uint32_t id;			/* what is stored of its answers is under this */
 	char *name;			/* as in the configuration, or its servers */
 	struct tbg_upstream_terms terms;
+	struct tbg_order *order;	/* a pool that we run (gateway.h), or NULL */
 	struct tbg_backend *backends;
 	unsigned int nr;
 	_Atomic uint32_t turn;
@@ -90,6 +91,12 @@ bool tbg_protocol_needs_root(uint8_t protocol);
  */
 bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
 		       struct tbg_backend *ret, const char **ret_why);
+
+/*
+ * Where a server of our own listens: a name that nobody can guess, and that
+ * leaves nothing behind. text: what it is called. Negative errno.
+ */
+int tbg_backend_own(struct tbg_backend *ret, const char *text);
 
 /* One without servers, and with one reference; NULL: no memory. */
 struct tbg_upstream *tbg_upstream_new(const char *name,

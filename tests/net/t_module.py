@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Modules: what the examples do, what the API does, and that a bad one harms nobody."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
+import client                       # noqa: E402
+import conf                         # noqa: E402
+import ktap                         # noqa: E402
+import origin                       # noqa: E402
+from origin import ask              # noqa: E402
+
+d = None
+TEXT = """
+root = "{root}"
+location "/hello" { module = {"{folder}/hello.so", "60"} }
+location "/echo" { module = "{folder}/echo.so" }
+location "/bad" {
+    module = "{folder}/bad.so"
+    module-workers = "1"
+    module-time = "2s"
+    module-memory = "256M"
+    %s
+}
+location "/unfit" { module = {"{folder}/bad.so", "unfit"} }
+location "/future" { module = "{folder}/future.so" }
+"""
+
+SPEC = """
+root = "{root}"
+location "/spec" {
+    module = {"{folder}/specweb99.so", "{root}", "{folder}/tables"}
+    module-workers = "4"
+}
+"""
+
+
+class Modules(conf.Conf):
+    def __init__(self, settings="", text=TEXT, **more):
+        super().__init__(text.replace("%s", settings), "--workers", "1", **more)
+        for name in ("modules/hello.so", "modules/echo.so", "tests/net/bad.so", "tests/net/future.so"):
+            shutil.copy(os.path.join(ktap.BUILD, name), self.folder)
+
+
+def until(true, why):
+    deadline = time.monotonic() + client.WAIT_S
+    while not true():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.005)
+
+
+def says(of, text):
+    until(lambda: any(text in x for x in of.lines), f"never said {text}: {of.lines[-5:]}")
+
+
+def begin():
+    global d
+    d = Modules().start()
+
+
+def end():
+    d.stop()
+
+
+def bad(what, of=None, method="GET", body=None):
+    return ask((of or d).address, method, "/bad?" + what, body=body)
+
+
+def well(what, of=None):
+    r = bad(what, of)
+    assert r.status == 200, (what, r)
+    return r.body.decode().strip()
+
+
+def t_hello():
+    assert ask(d.address, "GET", "/hello?name=Ada").body == b"hello, Ada\n"
+    r = ask(d.address, "GET", "/hello?x=1&name=%41%64a+")
+    assert r.body == b"hello\n", "a blank is no name"
+    r = ask(d.address, "GET", "/hello?name=Bob")
+    assert r.field("Set-Cookie") == "name=Bob" and r.field("Cache-Control") == "private", r
+    r = ask(d.address, "GET", "/hello", 'Cookie: a=b; name="Eve"')
+    assert r.body == b"hello, Eve\n", r
+
+
+def t_hello_is_cached_where_it_says_so():
+    ask(d.address, "GET", "/hello?cached")
+    r = ask(d.address, "GET", "/hello?cached")
+    assert r.hit and r.body == b"hello\n", r
+    r = ask(d.address, "GET", "/hello?cached", "Cookie: name=Eve")
+    assert not r.hit and r.body == b"hello, Eve\n", "Vary: Cookie"
+    a, b = well("fresh=60"), well("fresh=60")
+    assert a == b, "declared fresh, and asked twice"
+    assert well("fresh=0") != well("fresh=0")
+
+
+def t_echo_streams_both_ways():
+    body = os.urandom(8 << 20)
+    r = ask(d.address, "POST", "/echo", "Content-Type: a/b", body=body)
+    assert r.body == body and r.field("Content-Type") == "a/b"
+    assert ask(d.address, "POST", "/echo", body=b"").body == b""
+    with origin.Client(d.address) as c:
+        for i in range(50):
+            text = b"%d," % i * (i * 100 + 1)
+            assert c.request("POST", "/echo", body=text).body == text
+
+
+def t_echo_answers_what_has_come_so_far():
+    with origin.Client(d.address) as c:
+        c.send(b"POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 40000\r\n\r\n" + b"a" * 20000)
+        c.head()
+        got = c.got
+        while got.count(b"a") < 20000:
+            got += c.s.recv(65536)
+        c.send(b"a" * 20000)
+        while got.count(b"a") < 40000:
+            got += c.s.recv(65536)
+
+def t_specweb99():
+    """Pages, advertisements by cookie and table, and a log that nobody overwrites."""
+    m = Modules(text=SPEC)
+    shutil.copy(os.path.join(ktap.BUILD, "modules/specweb99.so"), m.folder)
+    tables = os.path.join(m.folder, "tables")
+    os.mkdir(tables)
+    os.chmod(tables, 0o777)
+    mark = b'<!WEB99CAD><IMG SRC="/file_set/dir00000/class0_0"><!/WEB99CAD>'
+    m.write("file_set/dir00000/class1_3", b"x" * 100 + mark + b"y" * 900)
+    m.write("file_set/dir00000/class3_8", b"z" * 921600)
+    with m:
+        r = ask(m.address, "GET", "/spec?/file_set/dir00000/class3_8")
+        assert r.body.count(b"z") == 921600 and r.body.endswith(b"\n</pre>\n</body></html>\n"), r
+        assert b"<p>QUERY_STRING = /file_set/dir00000/class3_8\n<pre>\nzzz" in r.body
+        for name in ("/file_set/none", "/../specweb99.so", "/file_set"):
+            assert ask(m.address, "GET", "/spec?" + name).status == 404, name
+        assert ask(m.address, "GET", "/spec?command/Reset&maxload=100&pttime=1&exp=1,4000000000").status == 200
+        with open(os.path.join(tables, "Custom.Ads"), "rb") as f:
+            ads = f.read()
+        with open(os.path.join(tables, "User.Personality"), "rb") as f:
+            users = f.read()
+        assert len(ads) == 360 * 39 and len(users) == 100 * 15
+        for user in range(0, 100, 7):
+            last = user * 3
+            ad, weight, expired = advertisement(users, ads, user, last)
+            r = ask(m.address, "GET", "/spec?/file_set/dir00000/class1_3",
+                    f"Cookie: my_cookie=user_id={10000 + user}&last_ad={last}")
+            assert r.field("Set-Cookie") == f"found_cookie=Ad_id={ad}&Ad_weight={weight}&Expired={expired}", r
+            name = b"dir%05d/class%d_%d" % (ad // 36, ad % 36 // 9, ad % 9)
+            assert mark.replace(b"dir00000/class0_0", name) in r.body, (ad, r.body)
+        r = ask(m.address, "GET", "/spec?/file_set/dir00000/class1_3", "Cookie: my_cookie=user_id=7&last_ad=0")
+        assert r.field("Set-Cookie") == "found_cookie=Ad_id=-1&Ad_weight=0&Expired=1" and mark in r.body, r
+        post_together(m)
+        records = ask(m.address, "GET", "/spec?command/Fetch").body
+        assert records[:11] == b"       200\n" and len(records) == 11 + 200 * 139, records[:200]
+        lines = [records[i:i + 139] for i in range(11, len(records), 139)]
+        assert [int(x[:10]) for x in lines] == list(range(1, 201))
+        assert sorted(int(x.split()[6]) for x in lines) == list(range(200)), "each client once"
+        assert ask(m.address, "POST", "/spec", body=b"dir=1").status == 400
+        assert ask(m.address, "POST", "/spec", body=b"a" * 5000).status == 413
+
+
+def advertisement(users, ads, user, last):
+    """What the description says, once more: (id, weight, expired)."""
+    wishes = int(users[user * 15 + 6:user * 15 + 14], 16)
+    masks = (0x30000000, 0x0f000000, 0x00f00000, 0x000ffc00, 0x000003ff)
+    for i in range(1, 361):
+        nr, demographics, weights, least, expiry = ads[(last + i) % 360 * 39:][:39].split()
+        both = wishes & int(demographics, 16)
+        weight = sum(int(weights, 16) >> (16 - 4 * k) & 15 for k, m in enumerate(masks) if both & m)
+        if weight >= int(least):
+            return int(nr), weight, int(time.time() > int(expiry))
+    return -1, 0, 1
+
+
+def post_together(m):
+    wrong = []
+
+    def one(first):
+        with origin.Client(m.address) as c:
+            for i in range(first, first + 50):
+                r = c.request("POST", "/spec", f"Cookie: my_cookie=user_id={10000 + i}&last_ad=1",
+                              body=b"client=%d&num=3&class=1&dir=0&urlroot=/file_set" % i)
+                if r.status != 200 or r.field("Set-Cookie") != f"my_cookie={10000 + i}":
+                    wrong.append(r)
+
+    threads = [threading.Thread(target=one, args=(i * 50,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong, wrong[:2]
+
+
+def t_a_crash_costs_its_request():
+    before = well("pid")
+    for how in ("crash", "crash=abort"):
+        assert bad(how).status == 502, how
+    until(lambda: bad("pid").status == 200, "no new worker")
+    assert well("pid") != before
+    says(d, "crashed")
+    assert ask(d.address, "GET", "/hello?name=Ada").body == b"hello, Ada\n"
+
+
+def t_a_crash_in_the_middle_cuts_off():
+    with origin.Client(d.address) as c:
+        c.send(b"GET /bad?crash=late HTTP/1.1\r\nHost: t\r\n\r\n")
+        try:
+            r = c.answer()
+        except (EOFError, ConnectionResetError):
+            r = None
+    assert r is None, r
+    until(lambda: bad("pid").status == 200, "no new worker")
+
+
+def t_a_loop_is_a_504():
+    for how in ("loop", "sleep=60000"):
+        assert bad(how).status == 504, how
+        until(lambda: bad("pid").status == 200, "no new worker")
+    says(d, "longer than module-time")
+    assert well("sleep=100") == "slept", "within its time"
+
+
+def t_an_exit_is_a_502():
+    assert bad("exit").status == 502
+    until(lambda: bad("pid").status == 200, "no new worker")
+
+
+def t_a_leak_is_bounded():
+    pids = set()
+    for _ in range(150):
+        assert well("leak=4000000") == "leaked"     # 600 MB altogether, of 256
+        pids.add(well("pid"))
+    assert len(pids) > 1, "never another worker"
+    assert bad("leak=900000000").status == 500, "more than there is at all"
+
+
+def t_a_worker_that_retires_loses_nothing():
+    with Modules('module-requests = "20"') as m:
+        wrong, pids = [], set()
+
+        def one():
+            with origin.Client(m.address) as c:
+                for _ in range(100):
+                    r = c.request("POST", "/bad?pid")      # not idempotent
+                    pids.add(r.body)
+                    if r.status != 200:
+                        wrong.append(r)
+
+        threads = [threading.Thread(target=one) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not wrong, wrong[:3]
+        assert len(pids) > 5, pids
+
+
+def t_postponed_and_continued():
+    assert well("later=50") == "time"
+    assert well("pipe") == "ready"
+    with origin.Client(d.address) as c:
+        c.send(b"GET /bad?park HTTP/1.1\r\nHost: t\r\n\r\n")
+        until(lambda: bad("unpark").status == 200, "not parked")
+        assert c.answer().body == b"called\n"
+
+
+def t_others_are_served_meanwhile():
+    parked = [origin.Client(d.address) for _ in range(200)]
+    for c in parked:
+        c.send(b"GET /bad?later=30000 HTTP/1.1\r\nHost: t\r\n\r\n")
+    pid = well("pid")
+    for _ in range(20):
+        assert well("pid") == pid
+    for c in parked:            # clients that leave end what waits for them
+        c.close()
+    assert well("later=1") == "time"
+
+
+def t_fetches_from_the_same_server():
+    d.write("object.txt", b"an object")
+    assert well("fetch=/object.txt") == "an object"
+    assert bad("fetch=/none.txt").status == 404
+    a = well("fetch=/bad?fresh%3D60%26x")
+    assert well("fetch=/bad?fresh%3D60%26x") == a, "from the cache"
+    assert bad("cached=/bad?fresh%3D60%26never-asked").status == 504, "only what is cached"
+    assert well("cached=/bad?fresh%3D60%26x") == a
+    loop = "/bad?fetch="
+    target = "pid"
+    for _ in range(5):
+        target = "fetch=" + ("/bad?" + target).replace("%", "%25").replace("&", "%26").replace("=", "%3D")
+    r = bad(target)
+    assert b"error -40" in r.body, (loop, r, r.body)
+
+
+def t_the_log():
+    assert well("says=hear%20hear") == "said"
+    says(d, "says hear hear")
+
+
+def t_what_must_not_be_said():
+    r = bad("split")
+    assert r.body == b"-22 -22 -22 -22 -22 -22\n", r.body
+    assert r.field("X-Evil") is None and r.field("X-A") is None
+
+
+def t_a_module_that_cannot_serve():
+    for path, why in (("/unfit", "does not serve"), ("/future", "ABI")):
+        assert ask(d.address, "GET", path).status == 502, path
+        says(d, why)
+
+
+def t_an_endless_answer_waits_for_its_client():
+    """Memory of the worker stays what it is, and the client that leaves ends it."""
+    pid = well("pid")
+    with origin.Client(d.address) as c:
+        c.send(b"GET /bad?endless HTTP/1.1\r\nHost: t\r\n\r\n")
+        c.head()
+        for _ in range(20):
+            assert well("pid") == pid
+        with open(f"/proc/{pid}/status", encoding="ascii") as f:
+            rss = next(int(x.split()[1]) for x in f if x.startswith("VmRSS"))
+        assert rss < 200 << 10, rss
+    assert well("pid") == pid
+
+
+def t_a_child_of_a_module_ends_with_the_daemon():
+    m = Modules().start()
+    child = int(well("fork", m))
+    worker = int(well("pid", m))
+    os.kill(m.pid, signal.SIGKILL)
+    m.kill()
+    for pid in (worker, child):
+        until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), f"{pid} goes on")
+
+
+def t_with_and_without_the_fast_path():
+    """The same bytes, but for Date and what says who answered."""
+    answers = []
+
+    def note(m):
+        shutil.copy(os.path.join(ktap.BUILD, "modules/hello.so"), m.folder)
+        m.reconfigure(text.replace("# ", ""))
+        got = []
+        with origin.Client(m.address) as c:
+            for target in ("/hello", "/hello", "/hello", "/hello?name=Ada", "/hello", "/"):
+                r = c.request("GET", target)
+                got.append((r.status, r.body, [x for x in r.fields if x[0] not in
+                                               ("Date", "Cache-Status", "Age", "ETag", "Last-Modified")]))
+        answers.append(got)
+
+    text = 'root = "{root}"\n# location "/hello" { module = {"{folder}/hello.so", "60"} }\n'
+    conf.both(text, note)
+    assert answers[0] == answers[-1], answers
+
+
+def t_the_header_stands_alone():
+    """Compiled as its manual page says, strictly, in both languages."""
+    source = '#include "toboggan-module.h"\nconst struct tbg_module tbg_module = { TBG_MODULE_ABI };\n'
+    folder = os.path.join(os.path.dirname(os.path.dirname(HERE)), "userd/gateway")
+    for words in (["cc", "-x", "c", "-std=c99"], ["c++", "-x", "c++", "-std=c++11"]):
+        if not shutil.which(words[0]):
+            continue
+        got = subprocess.run([*words, "-Wall", "-Werror", "-pedantic", "-fsyntax-only", "-I", folder, "-"],
+                             input=source, text=True, capture_output=True, check=False)
+        assert not got.returncode, got.stderr
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), begin, end)

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The listening sockets are ours, so that a gateway which dies loses no request
+ * that waits: the next one gets the same sockets. They have names in the
+ * abstract namespace, which leave nothing behind; who may connect is decided by
+ * the gateway, by the peer's user.
+ */
+#include "gateway.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gateway/order.h"
+#include "server.h"
+#include "upstream.h"
+
+#define BINARY		"toboggan-gateway"	/* beside toboggand */
+#define BACKLOG		4096
+#define END_MS		2000		/* for it to end what it runs */
+
+struct pool {
+	struct pool *next;
+	struct tbg_upstream *upstream;	/* referenced */
+	struct tbg_order order;
+	int listen_fd;
+};
+
+struct tbg_gateway {
+	const struct tbg_server *s;
+	uid_t uid;
+	gid_t gid;
+	pid_t pid;		/* 0: not running */
+	int fd;			/* of orders; -1 */
+	uint32_t ids;
+	struct pool *pools;
+};
+
+extern char **environ;
+
+struct tbg_gateway *tbg_gateway_new(const struct tbg_server *s, uid_t uid, gid_t gid)
+{
+	struct tbg_gateway *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return NULL;
+	g->s = s;
+	g->uid = uid;
+	g->gid = gid;
+	g->fd = -1;
+	return g;
+}
+
+/* --- orders -------------------------------------------------------------- */
+
+static void fd_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* listen_fd -1: none goes with it. What cannot be told is told to the next. */
+static void order_send(struct tbg_gateway *g, const struct tbg_order *o, int listen_fd)
+{
+	union {
+		struct cmsghdr align;
+		char b[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec iov = { (void *)o, sizeof(*o) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (listen_fd >= 0) {
+		m.msg_control = &control;
+		m.msg_controllen = sizeof(control);
+		control.align.cmsg_level = SOL_SOCKET;
+		control.align.cmsg_type = SCM_RIGHTS;
+		control.align.cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(&control.align), &listen_fd, sizeof(int));
+	}
+	if (g->fd >= 0 && sendmsg(g->fd, &m, MSG_NOSIGNAL) < 0)
+		fd_close(&g->fd);
+}
+
+/* How a module reaches us: by the first listener, from this machine. */
+static void fetch_address(const struct tbg_server *s, struct sockaddr_storage *ret)
+{
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)ret;
+	struct sockaddr_in *four = (struct sockaddr_in *)ret;
+
+	*ret = s->opt.listen[0];
+	if (ret->ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr))
+		six->sin6_addr = in6addr_loopback;
+	if (ret->ss_family == AF_INET && four->sin_addr.s_addr == htonl(INADDR_ANY))
+		four->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+}
+
+static void order_complete(struct tbg_gateway *g, struct tbg_order *o)
+{
+	o->size = sizeof(*o);
+	o->what = TBG_ORDER_OPEN;
+	o->id = ++g->ids;
+	o->daemon = g->uid;
+	if (o->uid == (uid_t)-1) {
+		o->uid = g->uid;
+		o->gid = g->gid;
+	}
+	fetch_address(g->s, &o->fetch);
+}
+
+static int listener_open(const struct tbg_backend *b)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+
+	if (fd < 0)
+		return -errno;
+	if (!bind(fd, (const struct sockaddr *)&b->address, b->address_len) &&
+	    !listen(fd, BACKLOG))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+/* --- the process --------------------------------------------------------- */
+
+static bool binary_path(char *ret, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", ret, size - sizeof(BINARY));
+	char *slash;
+
+	if (n <= 0)
+		return false;
+	ret[n] = 0;
+	slash = strrchr(ret, '/');
+	if (!slash)
+		return false;
+	strcpy(slash + 1, BINARY);
+	return true;
+}
+
+/* Standard input and output are nobody's, standard error is our log. */
+static int spawn(const char *path, int fd, pid_t *ret)
+{
+	char *argv[] = { BINARY, NULL };
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	sigset_t all, none;
+	int err;
+
+	sigfillset(&all);
+	sigemptyset(&none);
+	posix_spawnattr_init(&attr);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+					POSIX_SPAWN_SETSID);
+	posix_spawnattr_setsigmask(&attr, &none);
+	posix_spawnattr_setsigdefault(&attr, &all);
+	posix_spawn_file_actions_init(&files);
+	err = posix_spawn_file_actions_adddup2(&files, fd, TBG_ORDER_FD);
+	err = err ?: posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null",
+						      O_RDONLY, 0);
+	err = err ?: posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null",
+						      O_WRONLY, 0);
+	err = err ?: posix_spawn_file_actions_addclosefrom_np(&files, TBG_ORDER_FD + 1);
+	err = err ?: posix_spawn(ret, path, &files, &attr, argv, environ);
+	posix_spawn_file_actions_destroy(&files);
+	posix_spawnattr_destroy(&attr);
+	return -err;
+}
+
+static int process_start(struct tbg_gateway *g)
+{
+	char path[4096];
+	int p[2], err;
+
+	if (!binary_path(path, sizeof(path)))
+		return -ENOENT;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p))
+		return -errno;
+	err = spawn(path, p[1], &g->pid);
+	close(p[1]);
+	if (err) {
+		g->pid = 0;
+		close(p[0]);
+		tbg_say("toboggand: %s: %s; it is installed beside toboggand", path,
+			strerror(-err));
+		return err;
+	}
+	g->fd = p[0];
+	for (const struct pool *one = g->pools; one; one = one->next)
+		order_send(g, &one->order, one->listen_fd);
+	return 0;
+}
+
+/* --- pools ------------------------------------------------------------- */
+
+static struct pool *pool_of(const struct tbg_gateway *g, const struct tbg_upstream *u)
+{
+	struct pool *p = g->pools;
+
+	while (p && p->upstream != u)
+		p = p->next;
+	return p;
+}
+
+static int pool_open(struct tbg_gateway *g, struct tbg_upstream *u)
+{
+	struct pool *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	p->order = *u->order;
+	order_complete(g, &p->order);
+	p->listen_fd = listener_open(&u->backends[0]);
+	if (p->listen_fd < 0) {
+		int err = p->listen_fd;
+
+		free(p);
+		return err;
+	}
+	p->upstream = tbg_upstream_get(u);
+	p->next = g->pools;
+	g->pools = p;
+	if (g->pid)
+		order_send(g, &p->order, p->listen_fd);
+	return 0;
+}
+
+int tbg_gateway_take(struct tbg_gateway *g, const struct tbg_sites *sites)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < sites->upstreams_nr && !err; i++)
+		if (sites->upstreams[i]->order && !pool_of(g, sites->upstreams[i]))
+			err = pool_open(g, sites->upstreams[i]);
+	if (err || g->pid || !g->pools)
+		return err;
+	return process_start(g);
+}
+
+void tbg_gateway_started(struct tbg_gateway *g)
+{
+	struct tbg_order o = {
+		.size = sizeof(o), .what = TBG_ORDER_STARTED, .uid = g->uid,
+		.gid = g->gid,
+	};
+
+	order_send(g, &o, -1);
+}
+
+/* --- as time goes by ----------------------------------------------------- */
+
+static void pool_close(struct tbg_gateway *g, struct pool **at)
+{
+	struct pool *p = *at;
+
+	p->order.what = TBG_ORDER_CLOSE;
+	order_send(g, &p->order, -1);
+	*at = p->next;
+	close(p->listen_fd);
+	tbg_upstream_put(p->upstream);
+	free(p);
+}
+
+static bool process_died(struct tbg_gateway *g)
+{
+	int status;
+
+	if (!g->pid || waitpid(g->pid, &status, WNOHANG) != g->pid)
+		return false;
+	if (WIFSIGNALED(status))
+		tbg_say("toboggand: " BINARY ": ended by signal %d (%s)", WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+	g->pid = 0;
+	fd_close(&g->fd);
+	return true;
+}
+
+void tbg_gateway_tick(struct tbg_gateway *g)
+{
+	struct pool **at = &g->pools;
+
+	while (*at) {
+		if (atomic_load(&(*at)->upstream->sites))
+			at = &(*at)->next;
+		else
+			pool_close(g, at);
+	}
+	if (!process_died(g) && g->pid)
+		return;
+	if (g->pools && !process_start(g))
+		tbg_gateway_started(g);
+}
+
+void tbg_gateway_close(struct tbg_gateway *g)
+{
+	if (!g)
+		return;
+	fd_close(&g->fd);
+	for (int i = 0; g->pid && i < END_MS / 5; i++) {
+		if (process_died(g))
+			break;
+		usleep(5000);
+	}
+	if (g->pid)
+		kill(g->pid, SIGKILL);
+	while (g->pools) {
+		struct pool *p = g->pools;
+
+		g->pools = p->next;
+		close(p->listen_fd);
+		tbg_upstream_put(p->upstream);
+		free(p);
+	}
+	free(g);
+}
