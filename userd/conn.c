@@ -9,6 +9,7 @@
  * bytes), written with every byte queued; both are published before the send.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
@@ -1289,6 +1290,17 @@ static void idle_timeout(struct tbg_worker *w, struct tbg_conn *c,
 	tbg_conn_kill(w, c);
 }
 
+/*
+ * A reset that the ring has not told of: up to Linux 6.18 at least, a multishot
+ * receive that has just brought more than 32 buffers can miss it.
+ */
+static bool is_gone(const struct tbg_conn *c)
+{
+	struct pollfd p = { .fd = c->fd };
+
+	return poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP);
+}
+
 void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 {
 	const struct tbg_options *o = &w->s->opt;
@@ -1311,6 +1323,10 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 	if (c->traffic && c->traffic->transfer &&
 	    !tbg_transfer_waits_client(c->traffic->transfer))
 		return;			/* it has time limits of its own */
+	if (c->traffic && c->traffic->transfer && c->receiving && is_gone(c)) {
+		tbg_conn_kill(w, c);
+		return;
+	}
 	if (blocked(c)) {
 		if (age_ms > o->send_ms) {
 			tbg_stat_add(&w->stats.timeouts, 1);

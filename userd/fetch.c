@@ -33,7 +33,7 @@
 #define PIECE_MORE	(64u << 10)
 #define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
 #define BACKLOG_LOW	(256u << 10)	/* and go on */
-#define SPOOL_PIECE	(64u << 10)	/* of a body, at a time */
+#define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
 #define STARVE_MS	100		/* for a process to take a connection */
 
@@ -115,10 +115,6 @@ static void head_make(struct tbg_transfer *x)
 		.expect = x->expecting,
 	};
 
-	if (x->spool) {
-		f.framing = TBG_FRAMING_LENGTH;
-		f.length = x->spool->len;
-	}
 	x->alone = x->selected && !x->plain;
 	if (x->alone) {
 		const struct tbg_stored *s = x->selected;
@@ -309,30 +305,26 @@ static bool body_take(struct tbg_transfer *x)
 	return x->up_nr;
 }
 
+static bool spool_left(const struct tbg_transfer *x)
+{
+	return x->spool && x->spool_sent < x->spool->len;
+}
+
 /* Takes more of what lies in the spool. False: nothing to send. */
 static bool spool_take(struct tbg_transfer *x)
 {
-	size_t max = tbg_speaks_fastcgi(x) ? TBG_RECORD_MAX : SPOOL_PIECE;
 	ssize_t n;
 
 	if (!x->up_data)
 		x->up_data = malloc(SPOOL_PIECE);
-	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, max) : -ENOMEM;
+	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, SPOOL_PIECE) : -ENOMEM;
 	if (n < 0)
 		tbg_fetch_fail(x, 503);
 	if (n <= 0)
 		return false;
 	x->spool_sent += n;
-	if (tbg_speaks_fastcgi(x))
-		body_frame(x, n, x->spool_sent == x->spool->len);
-	else
-		up_add(x, x->up_data, n);
+	body_frame(x, n, !spool_left(x));
 	return true;
-}
-
-static bool spool_left(const struct tbg_transfer *x)
-{
-	return x->spool && x->spool_sent < x->spool->len;
 }
 
 /* Sends what there is, if nothing is being sent. */
@@ -1067,7 +1059,8 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	/* a client that is slow with its body has time limits of its own */
 	if (x->o->connected && !x->head_done && x->up_body && !x->up_nr)
 		return;
-	backend_failed(x);
+	if (!x->tunnel || !x->head_done)	/* a tunnel may have nothing to say */
+		backend_failed(x);
 	if (x->o->connected) {
 		tbg_fetch_fail(x, 504);
 	} else {

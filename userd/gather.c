@@ -9,19 +9,29 @@
 
 #include "conn.h"
 #include "deliver.h"
-#include "fastcgi.h"
 #include "gather.h"
 #include "spool.h"
 #include "transfer.h"
 
-#define BUFFER	(64 << 10)	/* where the location leaves it to us */
+#define MEMORY_USUAL (64u << 10)
+
+static bool needs_length(const struct tbg_transfer *x)
+{
+	return tbg_protocol_needs_length(x->upstream->terms.protocol);
+}
 
 bool tbg_gather_wanted(const struct tbg_transfer *x, const struct tbg_location *l)
 {
-	/* programs are told a length ahead of the body */
-	if (x->m.chunked && tbg_speaks_fastcgi(x))
-		return true;
-	return (x->m.chunked || x->m.content_length) && l->body_buffer >= 0;
+	if (!x->m.chunked && !x->m.content_length)
+		return false;
+	return l->body_buffer >= 0 || (l->body_buffer == TBG_BODY_AS_NEEDED &&
+				       x->m.chunked && needs_length(x));
+}
+
+bool tbg_gather_lacks_length(const struct tbg_transfer *x,
+			     const struct tbg_location *l)
+{
+	return x->m.chunked && needs_length(x) && l->body_buffer == TBG_BODY_STREAMED;
 }
 
 /* What is left of the body is never read, and so the connection ends. */
@@ -37,7 +47,7 @@ void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l)
 	const struct tbg_message *m = &x->m;
 
 	x->up_body = true;
-	x->spool = tbg_spool_new(l->body_buffer < 0 ? BUFFER : l->body_buffer,
+	x->spool = tbg_spool_new(l->body_buffer >= 0 ? l->body_buffer : MEMORY_USUAL,
 				 l->body_folder);
 	if (!x->spool) {
 		refuse(x, 503);
@@ -71,6 +81,19 @@ static unsigned int eat(struct tbg_transfer *x, uint8_t *b, size_t len,
 	return 0;
 }
 
+/* From here on it is a request with a length, or without a body. */
+static void done(struct tbg_transfer *x)
+{
+	x->gathering = x->up_body = x->m.chunked = false;
+	x->m.has_length = true;
+	x->m.content_length = x->spool->len;
+	if (!x->spool->len) {
+		tbg_spool_free(x->spool);
+		x->spool = NULL;
+	}
+	tbg_transfer_decide(x);
+}
+
 void tbg_gather_input(struct tbg_transfer *x)
 {
 	enum tbg_parsed p = TBG_PARSED_MORE;
@@ -87,8 +110,7 @@ void tbg_gather_input(struct tbg_transfer *x)
 		}
 	}
 	if (p == TBG_PARSED_DONE) {
-		x->gathering = x->up_body = false;
-		tbg_transfer_decide(x);
+		done(x);
 	} else if (x->c->eof) {
 		tbg_conn_kill(x->w, x->c);	/* it has ended within its body */
 	} else {

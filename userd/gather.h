@@ -14,6 +14,10 @@ struct tbg_transfer;
 
 bool tbg_gather_wanted(const struct tbg_transfer *x, const struct tbg_location *l);
 
+/* A length is needed, and must not be found out like this: 411. */
+bool tbg_gather_lacks_length(const struct tbg_transfer *x,
+			     const struct tbg_location *l);
+
 /* Then tbg_transfer_decide(), or an error. */
 void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l);
 

@@ -472,7 +472,7 @@ static bool set_body_buffer(struct target *t, const char *v)
 {
 	uint64_t bytes;
 
-	t->location->body_buffer = -1;
+	t->location->body_buffer = TBG_BODY_STREAMED;
 	if (!strcmp(v, "off"))
 		return true;
 	if (!tbg_value_size(v, 0, 1ull << 30, &bytes))
@@ -1149,8 +1149,8 @@ static int location_make(struct making *m, struct tbg_location *l,
 	int err;
 
 	*l = (struct tbg_location){
-		.root = -1, .body_max = BODY_MAX_UNSAID, .body_buffer = -1,
-		.body_folder = BODY_FOLDER,
+		.root = -1, .body_max = BODY_MAX_UNSAID,
+		.body_buffer = TBG_BODY_AS_NEEDED, .body_folder = BODY_FOLDER,
 	};
 	location_match(l, m->sites, own ? own->title : "/");
 	ok = text_list_add(&t, &l->index, &l->index_nr, INDEX);

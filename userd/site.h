@@ -44,6 +44,10 @@ enum tbg_match {
 	TBG_MATCH_PREFIX,	/* "/static/" */
 };
 
+/* In place of a size: bodies are sent on as they come. */
+#define TBG_BODY_STREAMED	-1
+#define TBG_BODY_AS_NEEDED	-2	/* unless what they are sent to needs a length */
+
 /* What answers; of a scope and those around it, the innermost that says. */
 enum tbg_handler {
 	TBG_HANDLER_FILES,		/* below root */
@@ -64,7 +68,7 @@ struct tbg_location {
 	bool autoindex;
 	bool cookies_pass;		/* kernel tiers leave a Cookie to us */
 	uint64_t body_max;		/* bytes of a request's body; more: 413 */
-	int64_t body_buffer;		/* of it in memory, received whole; -1: as it comes */
+	int64_t body_buffer;		/* of it in memory, received whole; or TBG_BODY_… */
 	const char *body_folder;	/* for what is more than that */
 	struct tbg_policy *policies;	/* of outer scopes first */
 	unsigned int policies_nr;

@@ -580,9 +580,10 @@ static bool without_length(const struct tbg_message *m)
 }
 
 /* A status that answers at once; 0: none. */
-static unsigned int refusal(const struct tbg_transfer *x)
+static unsigned int refusal(const struct tbg_transfer *x,
+			    const struct tbg_location *location)
 {
-	if (without_length(&x->m))
+	if (without_length(&x->m) || tbg_gather_lacks_length(x, location))
 		return 411;
 	if (x->m.content_length > x->body_max ||
 	    x->m.content_length > INT64_MAX)
@@ -613,7 +614,7 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	end_read(x->ends.peer, &x->ends.peer_port, tbg_conn_peer(c));
 	c->traffic->transfer = x;
 	x->starting = true;
-	status = script_read(x, location) ? refusal(x) : 503;
+	status = script_read(x, location) ? refusal(x, location) : 503;
 	if (status) {
 		/* a body is never read */
 		x->up_body = m->chunked || m->content_length || status == 411;

@@ -42,6 +42,11 @@ bool tbg_protocol_needs_root(uint8_t protocol)
 	return protocols[protocol].root;
 }
 
+bool tbg_protocol_needs_length(uint8_t protocol)
+{
+	return protocol != TBG_PROTOCOL_HTTP;
+}
+
 /* Where servers are */
 
 static bool unix_set(struct tbg_backend *b, const char *path)

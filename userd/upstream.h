@@ -83,6 +83,7 @@ struct tbg_upstream {
 /* The protocol of a name; false: none. */
 bool tbg_protocol_find(const char *name, uint8_t *ret);
 bool tbg_protocol_needs_root(uint8_t protocol);
+bool tbg_protocol_needs_length(uint8_t protocol);	/* of bodies, before they come */
 
 /*
  * Where a server is: SCHEME://HOST[:PORT][/], unix:PATH or SCHEME://unix:PATH,

@@ -676,6 +676,23 @@ def t_websocket_is_tunnelled():
             assert c.answer().body == b"no tunnel"
 
 
+def t_idle_tunnels_say_nothing_about_the_server():
+    with origin.Origin() as up, proxy(up.url, options=("--upstream-idle-timeout", "200ms")) as p:
+        def silent(c, r):
+            c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+            c.more()
+
+        up.on("/", silent)
+        for _ in range(4):          # more than take a server out
+            with origin.Client(p.address) as c:
+                c.send(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+                assert c.answer().status == 101
+                assert c.ended()
+        out = subprocess.run([os.path.join(ktap.BUILD, "toboggan"), "--control", p.control, "--json", "status"],
+                             capture_output=True, check=True).stdout
+        assert json.loads(out)["upstreams"][0]["failed"] == 0, out
+
+
 def t_draining_lets_the_answer_finish():
     with origin.Origin() as up:
         go = threading.Event()
