@@ -136,10 +136,43 @@ __attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s)
 		return TBG_WHY_OFF;
 	why = tbg_path_load(&s->head, s->req.path_off, s->req.path_len,
 			    &s->path);
+	s->path_len = s->req.path_len;
 	if (!why)
-		tbg_key_make(knob->key, s->vhost, &s->path, s->req.path_len,
-			     &s->key);
+		tbg_key_make(knob->key, s->vhost, &s->path, s->path_len, &s->key);
 	return why;
+}
+
+/* The key of the whole URI, as upstreams are asked for it. */
+__attribute__((noinline)) int tbg_find_uri(struct tbg_scratch *s)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	__u32 len;
+	int n;
+
+	if (!s || !knob)
+		return TBG_WHY_OFF;
+	len = s->req.path_len;
+	if (s->req.query_off)
+		len += 1 + s->req.query_len;
+	n = tbg_uri_load(&s->head, s->req.host_off, s->req.host_len,
+			 s->req.path_off, len, &s->path);
+	if (n < 0)
+		return TBG_WHY_MISS;
+	s->path_len = n;
+	tbg_key_make(knob->key, s->vhost, &s->path, n, &s->key);
+	return 0;
+}
+
+/* The entry of s->key, if it is that text's. */
+static __always_inline struct tbg_entry *tbg_entry_get(struct tbg_scratch *s)
+{
+	struct tbg_key key = s->key;	/* 6.1 takes map keys from the stack only */
+	struct tbg_entry *e = bpf_map_lookup_elem(&tbg_index, &key);
+
+	if (!e || e->vhost != s->vhost || e->path_len != s->path_len ||
+	    !tbg_path_equal(&s->path, e->path, s->path_len))
+		return 0;
+	return e;
 }
 
 __attribute__((noinline)) int tbg_find_status(struct tbg_scratch *s,
@@ -147,6 +180,8 @@ __attribute__((noinline)) int tbg_find_status(struct tbg_scratch *s,
 {
 	if (!s || !e)
 		return -TBG_WHY_OFF;
+	if (e->flags & TBG_ENTRY_PLAIN)
+		return 200;
 	return tbg_condition(&s->head, &s->req, e->etag, e->etag_len,
 			     e->modified_s);
 }
@@ -162,8 +197,8 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 	struct tbg_reply *r;
 	struct tbg_entry *e;
 	struct tbg_blob *blob;
-	struct tbg_key key;	/* 6.1 takes map keys from the stack only */
 	int why, status;
+	__u64 born_ns;
 
 	if (!s || !knob)
 		return TBG_WHY_OFF;
@@ -180,10 +215,10 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 	why = tbg_find_key(s);
 	if (why)
 		return why;
-	key = s->key;
-	e = bpf_map_lookup_elem(&tbg_index, &key);
-	if (!e || e->vhost != s->vhost || e->path_len != s->req.path_len ||
-	    !tbg_path_equal(&s->path, e->path, s->req.path_len))
+	e = tbg_entry_get(s);
+	if (!e && knob->uris && !tbg_find_uri(s))
+		e = tbg_entry_get(s);
+	if (!e)
 		return TBG_WHY_MISS;
 	if (!tbg_fresh(e->expires_ns, s->now_ns))
 		return TBG_WHY_EXPIRED;
@@ -192,15 +227,19 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 	status = tbg_find_status(s, e);
 	if (status < 0)
 		return -status;
+	born_ns = e->born_ns;
 	r->blob = e->blob;
 	r->gen = e->gen;
 	r->part_id = status == 304 ? TBG_PART_304 :
 		     s->req.flags & TBG_REQ_HEAD ? TBG_PART_HEAD : TBG_PART_GET;
 	blob = tbg_blob_get(r->blob);
 	/* an index element may be reused while we read it: then key0 differs */
-	if (!blob || blob->gen != r->gen || blob->key0 != key.h[0] ||
+	if (!blob || blob->gen != r->gen || blob->key0 != s->key.h[0] ||
 	    r->part_id >= TBG_PART_NR)
 		return TBG_WHY_BLOB;
+	r->age_len = blob->age_len;
+	if (r->age_len)
+		r->date_s = (s->now_ns - born_ns) / 1000000000;
 	r->part = blob->part[r->part_id];
 	r->len = r->part.len;
 	r->head_len = r->part_id == TBG_PART_GET ?

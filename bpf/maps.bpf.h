@@ -107,7 +107,8 @@ struct tbg_reply {
 	__u32 sum_at, sum;		/* sum of the response up to sum_at */
 	__u32 seq, ack;			/* in the client's numbers */
 	__u32 tsval, tsecr;
-	__u32 date_s;
+	__u32 date_s;			/* second of its Date; or its Age */
+	__u32 age_len;			/* digits of that; 0: a Date */
 	__u32 flowinfo;
 	__u16 win;			/* network order */
 	__u8 ttl, tos;
@@ -129,6 +130,7 @@ struct tbg_scratch {
 	struct tbg_req req;
 	struct tbg_key key;
 	__u32 vhost;			/* site of the request's host */
+	__u32 path_len;			/* of the key's text in path */
 	struct tbg_reply reply;
 	__u64 now_ns;			/* CLOCK_MONOTONIC, read once a packet */
 };

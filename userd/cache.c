@@ -440,6 +440,7 @@ static int index_update(struct tbg_cache *c, struct node *n)
 		.blob = o->blob_id,
 		.gen = n->gen,
 		.expires_ns = atomic_load(&o->expires_ns),
+		.born_ns = o->born_ns,
 		.vhost = o->vhost,
 		.path_len = o->path_len,
 		.etag_len = o->etag_len,
@@ -468,6 +469,11 @@ static uint32_t heat_of(const struct tbg_cache *c, const struct node *n)
 	return __atomic_load_n(&c->maps->heat[tbg_heat_index(&c->plan,
 							     n->o.blob_id)],
 			       __ATOMIC_RELAXED);
+}
+
+uint64_t tbg_object_heat(const struct tbg_object *o)
+{
+	return heat_of(o->cache, node_of((struct tbg_object *)o));
 }
 
 /*
@@ -890,6 +896,7 @@ int tbg_draft_open(struct tbg_cache *c, const struct tbg_key *key,
 	blob = tbg_store_blob(c->store, id);
 	memset(blob->part, 0, sizeof(blob->part));
 	blob->data_len = data_len;
+	blob->age_len = 0;
 	blob->key0 = key->h[0];
 	if (c->maps && c->maps->heat)
 		__atomic_store_n(&c->maps->heat[tbg_heat_index(&c->plan, id)],
@@ -927,7 +934,7 @@ void tbg_draft_abandon(struct tbg_draft *d)
 	*d = (struct tbg_draft){ 0 };
 }
 
-/* The ones' complement sum of a part, its Date made zero (abi/cache.h). */
+/* The ones' complement sum of a part, its Date or Age made zero (abi/cache.h). */
 static int part_sum(struct tbg_blob *blob, struct tbg_part *p)
 {
 	uint8_t *data = blob->data + p->off;
@@ -937,7 +944,7 @@ static int part_sum(struct tbg_blob *blob, struct tbg_part *p)
 	if (p->date_off) {
 		if (p->date_off + (uint32_t)TBG_DATE_LEN > p->len)
 			return -EINVAL;
-		memset(data + p->date_off, 0, TBG_DATE_LEN);
+		memset(data + p->date_off, 0, tbg_blob_timed(blob));
 	}
 	p->csum = tbg_csum_bytes(data, p->len);
 	return 0;

@@ -29,6 +29,7 @@ struct tbg_object {
 	uint32_t blob_id;
 	uint32_t vhost;
 	_Atomic uint64_t expires_ns;	/* CLOCK_MONOTONIC */
+	uint64_t born_ns;		/* see tbg_entry; if blob->age_len */
 	_Atomic uint32_t refs;		/* cache.c's */
 	uint16_t path_len;		/* canonical request path */
 	bool in_kernel;			/* the kernel tiers can find it */
@@ -71,8 +72,8 @@ void tbg_object_put(struct tbg_object *o);
  * A response set being written. The caller fills data[0..data_len) with the
  * response head, the body right behind it, and the 304 head after that, where
  * data_len counts TBG_304_ROOM bytes for it whatever its length;
- * sets blob->part[] (all fields but csum); fills the object's etag, modified_s,
- * file, expires_ns; then publishes or abandons.
+ * sets blob->part[] (all fields but csum) and blob->age_len; fills the object's
+ * etag, modified_s, file, expires_ns, born_ns; then publishes or abandons.
  */
 struct tbg_draft {
 	struct tbg_blob *blob;		/* writable; data_len is set */
@@ -95,6 +96,9 @@ int tbg_draft_open(struct tbg_cache *c, const struct tbg_key *key,
  */
 int tbg_draft_publish(struct tbg_draft *d, struct tbg_object **ret);
 void tbg_draft_abandon(struct tbg_draft *d);
+
+/* How often the kernel tiers have answered with it, found or not. */
+uint64_t tbg_object_heat(const struct tbg_object *o);
 
 /* A new expiry, in every tier, for an object proven fresh. */
 void tbg_object_renew(struct tbg_object *o, uint64_t expires_ns);

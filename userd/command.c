@@ -344,8 +344,9 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	unsigned int nr;
 
 	if (json_is_true(json_object_get(req, "all"))) {
-		nr = tbg_cache_withdraw_all(s->cache) +
-		     tbg_stock_purge(s->stock, NULL, 0);
+		/* first what the kernel tiers have of it: counted once */
+		nr = tbg_stock_purge(s->stock, NULL, 0);
+		nr += tbg_cache_withdraw_all(s->cache);
 		return json_pack("{s:b, s:I}", "ok", 1, "purged", (json_int_t)nr);
 	}
 	if (tag) {

@@ -4,6 +4,7 @@
  * fetch.c; sends through conn.c, which keeps the counts of the idle equation.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,31 +15,64 @@
 #define IOV_NR	   24
 #define SEND_BYTES (512 << 10)	/* of one call */
 
-static void cache_status(struct tbg_transfer *x)
+/* Cache-Status (RFC 9211): the ttl of what is fresh is its Age's to tell. */
+static void cache_status(struct tbg_transfer *x, char *ret, size_t size)
 {
 	static const char *const fwd[] = {
 #define X(name, text) [TBG_FWD_##name] = text,
 		TBG_FWD_LIST(X)
 #undef X
 	};
-	struct tbg_lines *l = &x->pre;
+	bool hit = x->hit && !x->fwd_status && !x->collapsed;
+	int64_t ttl_s = x->hit ? tbg_terms_ttl(&x->hit->terms, x->w->now_ns) : 0;
+	int n;
 
-	tbg_lines_add(l, "Cache-Status: toboggan");
-	if (x->hit && !x->fwd_status && !x->collapsed) {
-		tbg_lines_add(l, "; hit");
-	} else {
-		tbg_lines_add(l, "; fwd=%s", fwd[x->fwd]);
-		if (x->fwd_status)
-			tbg_lines_add(l, "; fwd-status=%u", x->fwd_status);
-	}
-	if (x->hit)
-		tbg_lines_add(l, "; ttl=%lld",
-			      (long long)tbg_terms_ttl(&x->hit->terms, x->w->now_ns));
-	if (x->stored)
-		tbg_lines_add(l, "; stored");
-	if (x->collapsed)
-		tbg_lines_add(l, "; collapsed");
-	tbg_lines_put(l, "\r\n", 2);
+	n = hit ? snprintf(ret, size, "hit") :
+		  snprintf(ret, size, "fwd=%s", fwd[x->fwd]);
+	if (!hit && x->fwd_status)
+		n += snprintf(ret + n, size - n, "; fwd-status=%u", x->fwd_status);
+	if (x->hit && (!hit || ttl_s <= 0))
+		n += snprintf(ret + n, size - n, "; ttl=%lld", (long long)ttl_s);
+	snprintf(ret + n, size - n, "%s%s%s", x->stored ? "; stored" : "",
+		 x->collapsed ? "; collapsed" : "", hit ? "; detail=user" : "");
+}
+
+/* What a 304 repeats of the fields (RFC 9110 15.4.5). */
+static bool not_modified_has(struct tbg_value name)
+{
+	static const char *const names[] = {
+		"Date", "ETag", "Last-Modified", "Cache-Control", "Expires",
+		"Vary", "Content-Location",
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (tbg_value_is(name, names[i]))
+			return true;
+	return false;
+}
+
+void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
+		      const char *cache_status, uint32_t *ret_age_off)
+{
+	bool stored = d->age_s >= 0;
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	tbg_lines_add(l, "HTTP/1.1 %u %.*s\r\n", d->status, (int)d->reason_len,
+		      d->reason);
+	while (tbg_field_next(d->fields, d->fields_len, &at, &name, &v))
+		if (!stored || (!tbg_value_is(name, "Age") &&
+				(d->status != 304 || not_modified_has(name))))
+			tbg_lines_field(l, name, v);
+	*ret_age_off = l->len + strlen("Age: ");
+	if (stored)
+		tbg_lines_add(l, "Age: %lld\r\n", (long long)d->age_s);
+	if (d->range)
+		tbg_lines_add(l, "Content-Range: %s\r\n", d->range);
+	tbg_lines_add(l, "Via: 1.1 toboggan\r\nCache-Status: toboggan; %s\r\n",
+		      cache_status);
+	if (d->length >= 0 && d->status >= 200 && d->status != 204)
+		tbg_lines_add(l, "Content-Length: %lld\r\n", (long long)d->length);
 }
 
 /* What the answer's length makes of the connection. */
@@ -54,8 +88,6 @@ static void framing_lines(struct tbg_transfer *x, const struct tbg_delivery *d)
 		x->persist = TBG_PERSIST_NOT;
 		return;
 	}
-	if (d->length >= 0 && d->status >= 200 && d->status != 204)
-		tbg_lines_add(l, "Content-Length: %lld\r\n", (long long)d->length);
 	if (!x->bodiless && d->length < 0) {
 		x->chunked = x->m.minor;
 		if (x->chunked)
@@ -83,8 +115,8 @@ static void seek(struct tbg_transfer *x, uint64_t from)
 
 void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d)
 {
-	struct tbg_value name, v;
-	size_t at = 0;
+	char status[160];
+	uint32_t age_off;
 
 	x->begun = true;
 	x->status = d->status;
@@ -98,17 +130,8 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d)
 		x->source = d->source;
 		seek(x, d->from);
 	}
-	tbg_lines_add(&x->pre, "HTTP/1.1 %u %.*s\r\n", d->status,
-		      (int)d->reason_len, d->reason);
-	while (tbg_field_next(d->fields, d->fields_len, &at, &name, &v))
-		if (d->age_s < 0 || !tbg_value_is(name, "Age"))
-			tbg_lines_field(&x->pre, name, v);
-	if (d->age_s >= 0)
-		tbg_lines_add(&x->pre, "Age: %lld\r\n", (long long)d->age_s);
-	if (d->range)
-		tbg_lines_add(&x->pre, "Content-Range: %s\r\n", d->range);
-	tbg_lines_add(&x->pre, "Via: 1.1 toboggan\r\n");
-	cache_status(x);
+	cache_status(x, status, sizeof(status));
+	tbg_deliver_head(&x->pre, d, status, &age_off);
 	framing_lines(x, d);
 	tbg_lines_put(&x->pre, "\r\n", 2);
 	if (x->persist == TBG_PERSIST_NOT && x->c)
@@ -119,6 +142,7 @@ void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 {
 	char text[64];
 	size_t len = tbg_error_body(status, text);
+	char cache[160];
 
 	x->begun = true;
 	x->status = status;
@@ -128,7 +152,8 @@ void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 	tbg_lines_add(&x->pre, "HTTP/1.1 %u %s\r\nServer: toboggan\r\nDate: %.*s\r\n",
 		      status, tbg_status_text(status), TBG_DATE_LEN, x->w->date);
 	tbg_lines_add(&x->pre, "Content-Type: text/plain\r\nContent-Length: %zu\r\n", len);
-	cache_status(x);
+	cache_status(x, cache, sizeof(cache));
+	tbg_lines_add(&x->pre, "Cache-Status: toboggan; %s\r\n", cache);
 	tbg_lines_add(&x->pre, "%s\r\n%s", tbg_persist_line(x->persist),
 		      x->m.method == TBG_METHOD_HEAD ? "" : text);
 	if (x->m.method != TBG_METHOD_HEAD)

@@ -27,6 +27,14 @@ struct tbg_delivery {
 	bool consumes;			/* nobody else reads it: free what is sent */
 };
 
+/*
+ * Status line and fields, but for what the connection makes of them.
+ * cache_status: the parameters of our member. *ret_age_off: where the digits of
+ * Age are, of an answer that has an age_s.
+ */
+void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
+		      const char *cache_status, uint32_t *ret_age_off);
+
 /* Begins the answer. Nothing is sent before tbg_deliver_push(). */
 void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d);
 

@@ -481,7 +481,7 @@ static void store(struct tbg_transfer *x)
 	s = tbg_stored_new(&x->terms, reason, lines.text, lines.len,
 			   x->fields.text, x->fields.len, x->pile);
 	if (s && !lines.failed)
-		tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq);
+		tbg_transfer_store(x, s);
 	else
 		tbg_stored_put(s);
 	tbg_lines_free(&lines);
@@ -745,7 +745,7 @@ static void validated(struct tbg_transfer *x, const char *fields, size_t len)
 	tbg_backend_worked(x->o->backend);
 	if (storable) {
 		tbg_stored_get(s);
-		x->stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq);
+		x->stored = tbg_transfer_store(x, s);
 	} else {
 		tbg_stock_withdraw(x->w->s->stock, &x->uri);
 	}
@@ -776,7 +776,7 @@ static void head_compare(struct tbg_transfer *x, const char *fields, size_t len)
 		tbg_stored_put(s);
 		tbg_stock_withdraw(stock, &x->uri);
 	} else {
-		tbg_stock_put(stock, &x->uri, s, x->seq);
+		tbg_transfer_store(x, s);
 	}
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * {"cmd":"objects"}: every object of the cache, most popular first. A thread of
+ * {"cmd":"objects"}: every object of the cache, and all that is stored of what
+ * upstreams answered, most popular first. A thread of
  * its own for as long as it takes: sorting a million of them would hold up
  * inotify.
  */
@@ -12,7 +13,9 @@
 #include "cache.h"
 #include "clock.h"
 #include "command.h"
+#include "field.h"
 #include "server.h"
+#include "stock.h"
 #include "stream.h"
 #include "why.h"
 
@@ -37,9 +40,10 @@ struct listing {
 	bool no_memory;
 };
 
-static bool row_add(struct tbg_object *o, uint64_t hits, void *arg)
+/* A row, and its path; false: no memory. */
+static bool row_new(struct listing *l, const struct row *row, const char *path,
+		    const char *etag, size_t etag_len)
 {
-	struct listing *l = arg;
 	struct row *r;
 
 	if (l->rows_nr == l->rows_room) {
@@ -52,26 +56,57 @@ static bool row_add(struct tbg_object *o, uint64_t hits, void *arg)
 		l->rows_room = room;
 	}
 	r = &l->rows[l->rows_nr];
-	*r = (struct row){
-		.hits = hits, .expires_ns = o->expires_ns, .vhost = o->vhost,
-		.get = o->blob->part[TBG_PART_GET].len,
-		.body = o->blob->part[TBG_PART_GET].len -
-			o->blob->part[TBG_PART_HEAD].len,
-		.class = tbg_class_bytes(TBG_BLOB_CLASS(o->blob_id)),
-		.in_kernel = o->in_kernel, .path_len = o->path_len,
-	};
-	memcpy(r->etag, o->etag, o->etag_len < sizeof(r->etag) ?
-	       o->etag_len : sizeof(r->etag) - 1);
-	r->path = malloc(o->path_len + 1);
+	*r = *row;
+	memcpy(r->etag, etag, etag_len < sizeof(r->etag) ?
+	       etag_len : sizeof(r->etag) - 1);
+	r->path = malloc(row->path_len + 1);
 	if (!r->path)
 		goto no_memory;
-	memcpy(r->path, o->path, o->path_len);
+	memcpy(r->path, path, row->path_len);
 	l->rows_nr++;
 	return true;
 
 no_memory:
 	l->no_memory = true;
 	return false;
+}
+
+static struct row row_of(const struct tbg_object *o)
+{
+	return (struct row){
+		.expires_ns = o->expires_ns, .vhost = o->vhost,
+		.get = o->blob->part[TBG_PART_GET].len,
+		.body = o->blob->part[TBG_PART_GET].len -
+			o->blob->part[TBG_PART_HEAD].len,
+		.class = tbg_class_bytes(TBG_BLOB_CLASS(o->blob_id)),
+		.in_kernel = o->in_kernel, .path_len = o->path_len,
+	};
+}
+
+/* A file's; what upstreams answered is in the stock, published or not. */
+static bool row_add(struct tbg_object *o, uint64_t hits, void *arg)
+{
+	struct row row = row_of(o);
+
+	row.hits = hits;
+	return !o->name || row_new(arg, &row, o->path, o->etag, o->etag_len);
+}
+
+static bool stored_add(const struct tbg_stock_row *stored, void *arg)
+{
+	const struct tbg_stored *one = stored->stored;
+	struct tbg_value tag = { "", 0 };
+	struct row row = { 0 };
+
+	if (one->object)
+		row = row_of(one->object);
+	row.hits = stored->hits;
+	row.path_len = stored->uri.len;
+	row.body = one->body->len;
+	row.get = row.get ?: one->head_len + one->body->len;
+	row.expires_ns = tbg_terms_expires_ns(&one->terms);
+	tbg_field_find(one->head, one->head_len, "ETag", &tag);
+	return row_new(arg, &row, stored->uri.text, tag.text, tag.len);
 }
 
 static int row_compare(const void *a, const void *b)
@@ -152,6 +187,7 @@ int tbg_listing_run(struct tbg_stream *st)
 	l.room = room.most;
 	l.sock = st->s->sock;
 	tbg_cache_each(st->s->cache, row_add, &l);
+	tbg_stock_each(st->s->stock, stored_add, &l);
 	if (chunk && !l.no_memory) {
 		if (l.rows_nr)
 			qsort(l.rows, l.rows_nr, sizeof(*l.rows), row_compare);

@@ -561,8 +561,10 @@ static bool cache_open(struct tbg_server *s)
 		tbg_say("toboggand: getrandom: %s", strerror(errno));
 		return false;
 	}
-	if (s->maps)
+	if (s->maps) {
 		memcpy(s->maps->knob->key, key, sizeof(key));
+		s->maps->knob->uris = stock_bytes(s) > 0;
+	}
 	/* a number of this run alone: so a loop is told from a chain */
 	snprintf(s->via, sizeof(s->via), "toboggan (%08x)", run);
 	if (tbg_stock_open(&s->stock, stock_bytes(s), key)) {

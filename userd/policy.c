@@ -12,6 +12,7 @@
 
 #define HEURISTIC_PART	10		/* of the time since Last-Modified (4.2.2) */
 #define HEURISTIC_MAX_S	(24 * 3600)	/* beyond it a Warning would be due */
+#define REFRESH_PART	10		/* of a lifetime, before its end */
 #define DISCONNECTED_S	(24 * 3600)	/* of staleness without an upstream */
 
 /* Cache-Control (5.2) */
@@ -317,7 +318,8 @@ void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
 	int64_t apparent_s;
 	size_t at = 0;
 
-	*t = (struct tbg_terms){ .status = status, .received_ns = now_ns };
+	*t = (struct tbg_terms){ .status = status, .received_ns = now_ns,
+				 .delay_ns = delay_ns };
 	tbg_cc_read(&t->cc, b, len);
 	while (tbg_field_next(b, len, &at, &name, &v))
 		field_take(t, &s, name, v);
@@ -370,6 +372,39 @@ int64_t tbg_terms_ttl(const struct tbg_terms *t, uint64_t now_ns)
 	return t->lifetime_s - tbg_terms_age(t, now_ns);
 }
 
+#define NS_PER_S 1000000000ull
+
+uint64_t tbg_terms_born_ns(const struct tbg_terms *t)
+{
+	return t->received_ns - t->initial_age_s * NS_PER_S;
+}
+
+/*
+ * The delay's part of a second is in no Age, but it is past all the same: the
+ * answer was made before it came.
+ */
+uint64_t tbg_terms_expires_ns(const struct tbg_terms *t)
+{
+	if (t->lifetime_s <= t->initial_age_s)
+		return 0;
+	return t->received_ns - t->delay_ns % NS_PER_S +
+	       (t->lifetime_s - t->initial_age_s) * NS_PER_S;
+}
+
+uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again)
+{
+	uint64_t end = tbg_terms_expires_ns(t), part, rest;
+
+	if (end <= t->received_ns)
+		return 0;
+	rest = end - t->received_ns;
+	part = again ? rest / REFRESH_PART : t->lifetime_s * NS_PER_S / REFRESH_PART;
+	/* an upstream that takes its time is asked sooner */
+	if (part < 2 * t->delay_ns)
+		part = 2 * t->delay_ns < rest / 2 ? 2 * t->delay_ns : rest / 2;
+	return end - part;
+}
+
 /* An explicit word against serving it stale (4.2.4). */
 static bool never_stale(const struct tbg_cc *cc)
 {
@@ -390,7 +425,7 @@ enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
 		return TBG_REUSE_VALIDATE;
 	if (w->cc.min_fresh >= 0 && ttl_s < w->cc.min_fresh)
 		return TBG_REUSE_VALIDATE;
-	if (ttl_s > 0)
+	if (now_ns < tbg_terms_expires_ns(t))
 		return TBG_REUSE;
 	if (never_stale(&t->cc))
 		return TBG_REUSE_VALIDATE;

@@ -62,6 +62,7 @@ struct tbg_terms {
 	int64_t lifetime_s;	/* freshness_lifetime (4.2.1) */
 	int64_t initial_age_s;	/* corrected_initial_age (4.2.3) */
 	uint64_t received_ns;	/* when that age was right */
+	uint64_t delay_ns;	/* of its coming */
 };
 
 /*
@@ -78,6 +79,17 @@ bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w);
 /* current_age (4.2.3), and what of the lifetime is left (negative: stale). */
 int64_t tbg_terms_age(const struct tbg_terms *t, uint64_t now_ns);
 int64_t tbg_terms_ttl(const struct tbg_terms *t, uint64_t now_ns);
+
+/* On the monotonic clock: when its age was 0 (may wrap), and when it is stale. */
+uint64_t tbg_terms_born_ns(const struct tbg_terms *t);
+uint64_t tbg_terms_expires_ns(const struct tbg_terms *t);
+
+/*
+ * From when on a request has it fetched again behind its answer, so that none
+ * waits: the last tenth of its life. again: it is such a refresh itself, and
+ * what it has left counts, or one that comes old would be refreshed for ever.
+ */
+uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again);
 
 enum tbg_reuse {
 	TBG_REUSE,		/* answer with it (4) */

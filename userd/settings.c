@@ -1249,7 +1249,7 @@ static void scope_print(FILE *f, const struct tbg_scope *scope)
 	fprintf(f, "}\n");
 }
 
-/* Roots by number: the same path may have become another folder. */
+/* Roots and upstreams by number: the same words may have become others. */
 static int site_print(struct making *m, struct tbg_site *site,
 		      const struct tbg_scope *host)
 {
@@ -1263,7 +1263,8 @@ static int site_print(struct making *m, struct tbg_site *site,
 	if (host)
 		scope_print(f, host);
 	for (unsigned int i = 0; i < site->locations_nr; i++)
-		fprintf(f, "%d\n", site->locations[i].root);
+		fprintf(f, "%d %u\n", site->locations[i].root,
+			site->locations[i].upstream ? site->locations[i].upstream->id : 0);
 	fprintf(f, "%llx\n", (unsigned long long)tbg_mime_print(m->sites->mime));
 	fclose(f);
 	site->print = text ? tbg_sites_text(m->sites, text) : NULL;

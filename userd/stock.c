@@ -5,7 +5,9 @@
  *
  * No withdrawal is lost between a fetch and its storing: a fetch remembers how
  * many withdrawals there had been when its request was sent, and what was
- * withdrawn since is not stored (tbg_stock_put()).
+ * withdrawn since is not stored (tbg_stock_put()). Nor is one lost by the kernel
+ * tiers: what is stored and what they know change in one critical section. The
+ * locks of cache.c are taken within ours, never the other way round.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "cache.h"
 #include "core/key.h"
 #include "field.h"
 #include "parse.h"
@@ -304,11 +307,26 @@ static uint64_t bytes_of(const struct tbg_stored *one)
 	return OVERHEAD + one->head_len + one->second_len + one->body->len;
 }
 
+/* The kernel tiers forget it. */
+static void object_drop(struct tbg_stored *one)
+{
+	struct tbg_object *o = one->object;
+
+	if (!o)
+		return;
+	one->object = NULL;
+	one->hits += tbg_object_heat(o);
+	tbg_cache_withdraw(o->cache, o);
+	tbg_object_put(o);
+}
+
 static void variant_drop(struct tbg_stock *s, struct entry *e,
 			 struct tbg_stored **at)
 {
 	struct tbg_stored *one = *at;
 
+	object_drop(one);
+	one->entry = NULL;
 	*at = one->next;
 	e->nr--;
 	e->bytes -= bytes_of(one);
@@ -340,6 +358,18 @@ static void entry_free(struct tbg_stock *s, struct entry *e)
 	free(e);
 }
 
+/* Whether the kernel tiers have answered with it since this was asked last. */
+static bool asked_in_kernel(struct entry *e)
+{
+	struct tbg_stored *one = e->variants;
+	uint64_t heat = one && one->object ? tbg_object_heat(one->object) : 0;
+
+	if (!heat || heat == one->heat_seen)
+		return false;
+	one->heat_seen = heat;
+	return true;
+}
+
 /* From the oldest on; what is being fetched stays. */
 static void room_make(struct tbg_stock *s, const struct entry *keep)
 {
@@ -349,6 +379,11 @@ static void room_make(struct tbg_stock *s, const struct entry *keep)
 		newer = e->newer;
 		if (e == keep || e->flights)
 			continue;
+		if (asked_in_kernel(e)) {
+			use_leave(s, e);
+			use_enter(s, e);
+			continue;
+		}
 		s->evicted += e->nr;
 		entry_free(s, e);
 	}
@@ -446,8 +481,10 @@ struct tbg_stored *tbg_stock_find(struct tbg_stock *s, const struct tbg_uri *u,
 		use_enter(s, e);
 		*ret_others = e->variants;
 		one = variant_find(e, req, req_len);
-		if (one)
+		if (one) {
+			one->hits++;
 			tbg_stored_get(one);
+		}
 	}
 	pthread_mutex_unlock(&s->lock);
 	return one;
@@ -486,7 +523,11 @@ static void variant_enter(struct tbg_stock *s, struct entry *e,
 		else
 			at = &(*at)->next;
 	}
+	/* now the request's fields decide */
+	for (struct tbg_stored *other = e->variants; other; other = other->next)
+		object_drop(other);
 	one->next = e->variants;
+	one->entry = e;
 	e->variants = one;
 	e->nr++;
 	e->bytes += bytes_of(one);
@@ -515,6 +556,46 @@ bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
 	if (!stored)
 		tbg_stored_put(one);
 	return stored;
+}
+
+/* For the kernel tiers, and for who looks */
+
+bool tbg_stock_publish(struct tbg_stock *s, struct tbg_stored *one,
+		       struct tbg_draft *d)
+{
+	struct tbg_object *o = NULL;
+
+	pthread_mutex_lock(&s->lock);
+	if (one->entry && ((const struct entry *)one->entry)->nr == 1 &&
+	    !tbg_draft_publish(d, &o)) {
+		if (one->object) {	/* whose place it has taken */
+			one->hits += tbg_object_heat(one->object);
+			tbg_object_put(one->object);
+		}
+		one->object = o;
+		one->heat_seen = 0;
+	}
+	pthread_mutex_unlock(&s->lock);
+	tbg_draft_abandon(d);
+	return o;
+}
+
+void tbg_stock_each(struct tbg_stock *s,
+		    bool (*fn)(const struct tbg_stock_row *row, void *arg),
+		    void *arg)
+{
+	bool more = true;
+
+	pthread_mutex_lock(&s->lock);
+	for (struct entry *e = s->newest; e && more; e = e->older)
+		for (struct tbg_stored *one = e->variants; one && more; one = one->next)
+			more = fn(&(struct tbg_stock_row){
+				.uri = { e->uri, e->len, e->path_off, e->upstream },
+				.stored = one,
+				.hits = one->hits + (one->object ?
+					tbg_object_heat(one->object) : 0),
+			}, arg);
+	pthread_mutex_unlock(&s->lock);
 }
 
 /* Withdrawing */

@@ -47,6 +47,13 @@ struct tbg_stored {
 	char *second;			/* secondary key, see tbg_second_make() */
 	uint32_t second_len;
 	struct tbg_pile *body;
+	uint64_t refresh_ns;		/* see tbg_terms_refresh_ns() */
+	bool authorized;		/* its request had Authorization */
+	/* the stock's; under its lock */
+	const void *entry;		/* where it is found; NULL: it is not */
+	struct tbg_object *object;	/* as the kernel tiers know it, or NULL */
+	uint64_t hits;			/* but for those of object */
+	uint64_t heat_seen;		/* of object */
 };
 
 /*
@@ -104,6 +111,25 @@ struct tbg_stored *tbg_stock_find(struct tbg_stock *s, const struct tbg_uri *u,
 bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
 		   struct tbg_stored *one, uint64_t seq);
 uint64_t tbg_stock_seq(struct tbg_stock *s);
+
+/*
+ * Makes what is stored known to the kernel tiers as the object of a draft, if it
+ * may answer for its URI alone: false: it is not found any more, or has
+ * variants. What withdraws it from here withdraws it from there at once.
+ */
+struct tbg_draft;
+bool tbg_stock_publish(struct tbg_stock *s, struct tbg_stored *one,
+		       struct tbg_draft *d);
+
+/* Visits all that is stored, a URI's newest first, until fn returns false. */
+struct tbg_stock_row {
+	struct tbg_uri uri;
+	const struct tbg_stored *stored;
+	uint64_t hits;			/* of all tiers */
+};
+void tbg_stock_each(struct tbg_stock *s,
+		    bool (*fn)(const struct tbg_stock_row *row, void *arg),
+		    void *arg);
 
 /* Withdraws all variants. Number of responses withdrawn. */
 unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u);

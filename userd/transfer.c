@@ -16,16 +16,16 @@
 #include "deliver.h"
 #include "fetch.h"
 #include "gather.h"
+#include "publish.h"
 #include "root.h"
 #include "server.h"
+#include "site.h"
 #include "spool.h"
 #include "transfer.h"
 
 #define WAITS_MAX	2		/* for others' fetches, then our own */
 #define GONE_MS		2000	/* of silence, from both sides */
 #define WAIT_MS		15000		/* for one of them */
-#define REFRESH_S	10		/* least lifetime that is refreshed ahead */
-#define REFRESH_PART	10		/* of it, before its end */
 
 /* Life */
 
@@ -161,7 +161,8 @@ static bool request_read(struct tbg_transfer *x)
 		    !x->m.chunked && !x->m.content_length &&
 		    tbg_field_find(x->fields.text, x->fields.len, "Connection", &v) &&
 		    tbg_list_has(v, "upgrade") &&
-		    tbg_field_find(x->fields.text, x->fields.len, "Upgrade", &v);
+		    tbg_field_find(x->fields.text, x->fields.len, "Upgrade", &v) &&
+		    !tbg_list_has(v, "h2c");	/* an offer that may be ignored */
 	return uri_make(x, origin_form(text_of(x, x->m.target)));
 }
 
@@ -343,6 +344,29 @@ static void deliver_range(struct tbg_transfer *x, const struct tbg_stored *s,
 	d->reason_len = strlen(d->reason);
 }
 
+/* What the kernel tiers may answer with of what answers here. */
+static void publish(struct tbg_transfer *x, struct tbg_stored *s)
+{
+	const struct tbg_worker *w = x->w;
+
+	tbg_publish(w->s, tbg_site_find(w->sites, x->host.text, x->host.len), &x->uri,
+		    s, w->now_ns);
+}
+
+bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
+{
+	bool stored;
+
+	s->refresh_ns = tbg_terms_refresh_ns(&s->terms, x->refreshes);
+	s->authorized = x->wish.authorization;
+	tbg_stored_get(s);
+	stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq);
+	if (stored)
+		publish(x, s);
+	tbg_stored_put(s);
+	return stored;
+}
+
 void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 {
 	struct tbg_delivery d = {
@@ -357,8 +381,10 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 	x->hit = s;
 	if (!x->c)
 		return;
-	if (hit)
+	if (hit) {
 		tbg_stat_add(&x->w->stats.hits, 1);
+		publish(x, s);
+	}
 	if (not_modified(x, s)) {
 		d.status = 304;
 		d.reason = tbg_status_text(304);
@@ -407,7 +433,7 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 		return;
 	x->ends = of->ends;
 	x->root = of->root ? strdup(of->root) : NULL;
-	x->wish.get = true;
+	x->wish.get = x->refreshes = true;
 	tbg_stored_get(s);
 	x->selected = s;
 	if (tbg_stock_enter(x->w->s->stock, &x->uri, x->fields.text, x->fields.len,
@@ -418,17 +444,10 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 	tbg_transfer_release(x);
 }
 
-/*
- * Whether a fresh response is about to become stale: then it is fetched again
- * before it does, so that no request for it waits. One in the last tenth asks;
- * what lives for less than 10 s, or is asked for less often, is not worth it.
- */
+/* Whether a fresh response is about to be stale: no request for it shall wait. */
 static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
 {
-	int64_t ttl_s = tbg_terms_ttl(&s->terms, now_ns);
-
-	return s->terms.lifetime_s >= REFRESH_S &&
-	       ttl_s <= s->terms.lifetime_s / REFRESH_PART && ttl_s > 0;
+	return now_ns >= s->refresh_ns && now_ns < tbg_terms_expires_ns(&s->terms);
 }
 
 /* What a wait has brought was made for this request too, however short-lived. */
@@ -503,28 +522,51 @@ static void go(struct tbg_transfer *x)
 	}
 }
 
-void tbg_transfer_decide(struct tbg_transfer *x)
+/* Has the request come through this very daemon (RFC 9110 7.6.3)? */
+static bool loops(const struct tbg_transfer *x)
+{
+	const char *via = x->w->s->via;
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	while (tbg_field_next(x->fields.text, x->fields.len, &at, &name, &v))
+		if (tbg_value_is(name, "Via") && memmem(v.text, v.len, via, strlen(via)))
+			return true;
+	return false;
+}
+
+static void refuse(struct tbg_transfer *x, unsigned int status)
+{
+	/* a body is never read */
+	x->up_body = x->m.chunked || x->m.content_length || status == 411;
+	tbg_deliver_error(x, status);
+	tbg_deliver_push(x);
+}
+
+/* Whether the cache has no part in it; x->fwd is set. */
+static bool bypasses(struct tbg_transfer *x)
 {
 	bool body = x->m.chunked || x->m.content_length;
 
-	if ((!x->wish.get && !x->wish.head) || body || x->tunnel) {
-		x->fwd = x->wish.get || x->wish.head ? TBG_FWD_BYPASS : TBG_FWD_METHOD;
+	x->fwd = x->wish.get || x->wish.head ? TBG_FWD_BYPASS : TBG_FWD_METHOD;
+	return (!x->wish.get && !x->wish.head) || body || x->tunnel ||
+	       origin_condition(x);
+}
+
+void tbg_transfer_decide(struct tbg_transfer *x)
+{
+	bool bypass = bypasses(x);
+
+	if (!bypass && decide_stored(x))
+		return;
+	if (bypass)
 		tbg_fetch_begin(x);
-		return;
-	}
-	if (origin_condition(x)) {
-		x->fwd = TBG_FWD_BYPASS;
-		tbg_fetch_begin(x);
-		return;
-	}
-	if (decide_stored(x))
-		return;
-	if (x->wish.cc.only_if_cached) {	/* RFC 9111 5.2.1.7 */
-		tbg_deliver_error(x, 504);
-		tbg_deliver_push(x);
-		return;
-	}
-	go(x);
+	else if (loops(x))
+		refuse(x, 508);
+	else if (x->wish.cc.only_if_cached)	/* RFC 9111 5.2.1.7 */
+		refuse(x, 504);
+	else
+		go(x);
 }
 
 /* The fetch that this one waited for is over. */
@@ -558,19 +600,6 @@ static void on_waited(struct tbg_worker *w, struct tbg_mail *mail)
 
 /* From conn.c */
 
-/* Has the request come through this very daemon (RFC 9110 7.6.3)? */
-static bool loops(const struct tbg_transfer *x)
-{
-	const char *via = x->w->s->via;
-	struct tbg_value name, v;
-	size_t at = 0;
-
-	while (tbg_field_next(x->fields.text, x->fields.len, &at, &name, &v))
-		if (tbg_value_is(name, "Via") && memmem(v.text, v.len, via, strlen(via)))
-			return true;
-	return false;
-}
-
 /* HTTP/1.0 has bodies that end with the connection, which is no end at all. */
 static bool without_length(const struct tbg_message *m)
 {
@@ -580,7 +609,7 @@ static bool without_length(const struct tbg_message *m)
 }
 
 /* A status that answers at once; 0: none. */
-static unsigned int refusal(const struct tbg_transfer *x,
+static unsigned int refusal(struct tbg_transfer *x,
 			    const struct tbg_location *location)
 {
 	if (without_length(&x->m) || tbg_gather_lacks_length(x, location))
@@ -588,7 +617,7 @@ static unsigned int refusal(const struct tbg_transfer *x,
 	if (x->m.content_length > x->body_max ||
 	    x->m.content_length > INT64_MAX)
 		return 413;
-	return loops(x) ? 508 : 0;
+	return bypasses(x) && loops(x) ? 508 : 0;
 }
 
 const char *tbg_transfer_reason(const struct tbg_transfer *x)
@@ -615,16 +644,12 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	c->traffic->transfer = x;
 	x->starting = true;
 	status = script_read(x, location) ? refusal(x, location) : 503;
-	if (status) {
-		/* a body is never read */
-		x->up_body = m->chunked || m->content_length || status == 411;
-		tbg_deliver_error(x, status);
-		tbg_deliver_push(x);
-	} else if (tbg_gather_wanted(x, location)) {
+	if (status)
+		refuse(x, status);
+	else if (tbg_gather_wanted(x, location))
 		tbg_gather_begin(x, location);
-	} else {
+	else
 		tbg_transfer_decide(x);
-	}
 	x->starting = false;
 	tbg_transfer_release(x);
 	return true;

@@ -81,6 +81,7 @@ struct tbg_transfer {
 	enum tbg_fwd fwd;
 	uint16_t fwd_status;		/* 0: not yet */
 	bool collapsed, stored;
+	bool refreshes;			/* behind an answer, for nobody */
 
 	/* fetch.c: request out */
 	struct tbg_backend *checks;	/* the one this is a check of; or NULL */
@@ -171,6 +172,9 @@ void tbg_transfer_release(struct tbg_transfer *x);
 
 /* The request is there as far as it has to be: what answers it? */
 void tbg_transfer_decide(struct tbg_transfer *x);
+
+/* Stores one of its own, for the kernel tiers too; takes over the reference. */
+bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s);
 
 /* Answers with a stored response; takes over the reference. */
 void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit);

@@ -25,8 +25,11 @@
 #include "clock.h"
 #include "core/request.h"
 #include "parse.h"
+#include "publish.h"
 #include "root.h"
 #include "server.h"
+#include "stock.h"
+#include "upstream.h"
 #include "watch.h"
 #include "wire.h"
 
@@ -117,6 +120,22 @@ static int fast_judge(const char *p, size_t len)
 	return tbg_request_parse(&head, nr, &req);
 }
 
+/* The URL as upstreams are asked for it and their answers stored (transfer.c). */
+static void uri_make(struct tbg_why_path *ret, const char *host, const char *target)
+{
+	size_t n = host ? strcspn(host, "/?#") : 0, rest = strcspn(target, "#");
+
+	if (n > 3 && !memcmp(host + n - 3, ":80", 3))
+		n -= 3;
+	if (n + rest >= sizeof(ret->uri))	/* too long: none is stored */
+		rest = 0;
+	for (size_t i = 0; i < n && i < sizeof(ret->uri); i++)
+		ret->uri[i] = host[i] >= 'A' && host[i] <= 'Z' ? host[i] | 0x20 : host[i];
+	ret->target_off = n;
+	memcpy(ret->uri + n, target, rest);
+	ret->uri_len = n + rest;
+}
+
 int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 		       const char *url, char *ret_msg, size_t msg_len)
 {
@@ -145,6 +164,7 @@ int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 	ret->has_host = host;
 	ret->site = tbg_site_find(s->sites, host, host ? strcspn(host, "/?#") : 0);
 	ret->fast = fast_judge(p, len);
+	uri_make(ret, host, p);
 	return 0;
 }
 
@@ -209,7 +229,8 @@ void tbg_why_room(const struct tbg_server *s, struct tbg_why_room *ret)
 
 struct search {
 	const struct tbg_why_path *p;
-	bool found, in_kernel;
+	bool found, in_kernel, upstream;
+	const char *doubt;		/* of what an upstream answered, or NULL */
 	uint64_t expires_ns, hits;
 	uint32_t len, class;
 	char name[TBG_URL_MAX];
@@ -229,6 +250,42 @@ static bool search_visit(struct tbg_object *o, uint64_t hits, void *arg)
 	f->len = o->blob->part[TBG_PART_GET].len;
 	f->class = TBG_BLOB_CLASS(o->blob_id);
 	snprintf(f->name, sizeof(f->name), "%s", o->name ? o->name : "");
+	return false;
+}
+
+/* Is it stored under this URL? Without a host, under that path of any. */
+static bool stored_fits(const struct tbg_why_path *p, const struct tbg_uri *u)
+{
+	const struct tbg_location *l = tbg_location_find(p->site, p->path, p->len);
+	const char *target = p->uri + p->target_off;
+	size_t len = p->uri_len - p->target_off;
+
+	if (!l->upstream || l->upstream->id != u->upstream)
+		return false;
+	if (p->has_host && (u->path_off != p->target_off ||
+			    memcmp(u->text, p->uri, p->target_off)))
+		return false;
+	return len && u->len - u->path_off == len &&
+	       !memcmp(u->text + u->path_off, target, len);
+}
+
+static bool stored_visit(const struct tbg_stock_row *row, void *arg)
+{
+	const struct tbg_stored *one = row->stored;
+	struct search *f = arg;
+
+	if (!stored_fits(f->p, &row->uri))
+		return true;
+	f->found = f->upstream = true;
+	f->in_kernel = one->object && one->object->in_kernel;
+	f->expires_ns = tbg_terms_expires_ns(&one->terms);
+	f->hits = row->hits;
+	f->doubt = tbg_publish_doubt(one, &row->uri);
+	f->len = one->head_len + one->body->len;
+	if (one->object) {
+		f->len = one->object->blob->part[TBG_PART_GET].len;
+		f->class = TBG_BLOB_CLASS(one->object->blob_id);
+	}
 	return false;
 }
 
@@ -286,8 +343,6 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 		VERDICT(ret, OFF, "the daemon is draining");
 	else if (!room->most && !s->sock)
 		VERDICT(ret, OFF, "wire is not attached to any interface, see toboggan status");
-	else if (tbg_location_find(p->site, p->path, p->len)->handler != TBG_HANDLER_FILES)
-		VERDICT(ret, MISS, "an upstream answers: what is stored of that is the daemon's alone");
 	else if (p->fast == TBG_WHY_PATH && p->len > TBG_PATH_MAX)
 		VERDICT(ret, PATH, "path of %zu bytes, wire takes %d", p->len,
 			TBG_PATH_MAX);
@@ -296,9 +351,17 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 		snprintf(ret->detail, sizeof(ret->detail),
 			 "left to the daemon: escapes, dot files, empty and dot segments, rare characters; the canonical path is %.200s",
 			 p->path);
-	} else if (!f->found)
+	} else if (!f->found &&
+		   tbg_location_find(p->site, p->path, p->len)->handler != TBG_HANDLER_FILES)
+		VERDICT(ret, MISS, "an upstream answers, and nothing is stored of it; the next GET stores it, if it may be");
+	else if (!f->found)
 		judge_missing(s, p, ret);
-	else if (!f->in_kernel)
+	else if (f->doubt)
+		VERDICT(ret, MISS, "what the upstream answered is stored, for the daemon alone: %s",
+			f->doubt);
+	else if (f->upstream && !f->in_kernel && f->expires_ns > now)
+		VERDICT(ret, MISS, "in the daemon's cache alone, until the next GET, or it gave way to more popular ones");
+	else if (!f->in_kernel && !f->upstream)
 		VERDICT(ret, MISS, "in the daemon's cache alone: no room in the kernel's index");
 	else if (f->expires_ns <= now)
 		VERDICT(ret, EXPIRED, "no longer fresh since %.3f s; the next GET makes sure of it",
@@ -364,6 +427,8 @@ static void freshness_json(const struct tbg_server *s, const struct search *f,
 	}
 	json_object_set_new(ret, "expires_s", json_real(
 		((int64_t)(f->expires_ns - tbg_mono_ns())) / 1e9));
+	if (f->upstream)
+		json_object_set_new(ret, "fresh", json_string("as long as the upstream said (RFC 9111)"));
 	if (!s->watch || !f->name[0])
 		return;
 	doubt_get(s, f->name, doubt);
@@ -403,6 +468,7 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 	json_t *ret = json_object();
 
 	tbg_cache_each(s->cache, search_visit, &f);
+	tbg_stock_each(s->stock, stored_visit, &f);
 	tbg_why_room(s, &room);
 	judge(s, p, &f, &room, &v);
 	json_object_set_new(ret, "path", tbg_json_text(p->path, p->len));
@@ -423,7 +489,8 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 	json_object_set_new(ret, "response_bytes", json_integer(f.len));
 	json_object_set_new(ret, "class", json_integer(tbg_class_bytes(f.class)));
 	json_object_set_new(ret, "hits", json_integer(f.hits));
-	json_object_set_new(ret, "file", file_json(s, f.name));
+	if (!f.upstream)
+		json_object_set_new(ret, "file", file_json(s, f.name));
 	freshness_json(s, &f, ret);
 	return ret;
 }

@@ -24,6 +24,8 @@ struct tbg_why_path {
 	size_t len;
 	const struct tbg_site *site;	/* without a host, the default one */
 	bool has_host;
+	char uri[TBG_URL_MAX];		/* authority (if it has_host) and target */
+	size_t uri_len, target_off;
 	int fast;			/* TBG_WHY_*: 0, or why the fast grammar
 					 * does not take it */
 };

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <linux/if_ether.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <bpf/bpf.h>
@@ -35,17 +36,22 @@ static bool ask(const struct tbg_maps *maps, struct tbg_yield *y)
 	return true;
 }
 
-/* The Date that the exchange carried, over what of it lies in from..end. */
-static bool date_put(const struct tbg_maps *maps, const struct tbg_exchange *x,
-		     uint32_t date_off, uint32_t from, uint32_t end, uint8_t *out)
+/* The Date or Age that the exchange carried, over what of it lies in from..end. */
+static bool timed_put(const struct tbg_maps *maps, const struct tbg_exchange *x,
+		      const struct tbg_blob *b, uint32_t from, uint32_t end,
+		      uint8_t *out)
 {
 	const struct tbg_date *d = &maps->knob->date[x->date_s & (TBG_DATE_RING - 1)];
+	uint32_t off = b->part[x->part].date_off, len = tbg_blob_timed(b);
+	char age[16];
 
-	if (d->second != x->date_s)
+	if (!b->age_len && d->second != x->date_s)
 		return false;
-	for (uint32_t at = date_off; at < date_off + TBG_DATE_LEN; at++)
+	snprintf(age, sizeof(age), "%0*u", b->age_len, x->date_s);
+	for (uint32_t at = off; at < off + len; at++)
 		if (at >= from && at < end)
-			out[at - from] = d->text[at - date_off];
+			out[at - from] = b->age_len ? (uint8_t)age[at - off] :
+						      d->text[at - off];
 	return true;
 }
 
@@ -69,7 +75,7 @@ static int copy(const struct tbg_maps *maps, const struct tbg_yield *y,
 	    part->len > b->data_len - part->off)
 		return -ESTALE;
 	memcpy(out, b->data + part->off + from, y->len);
-	if (!date_put(maps, x, part->date_off, from, x->len, out))
+	if (!timed_put(maps, x, b, from, x->len, out))
 		return -ESTALE;
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	return __atomic_load_n(&b->gen, __ATOMIC_RELAXED) == x->gen ?

@@ -27,6 +27,9 @@
 #define TBG_SEG_MAX 10
 #define TBG_SEG_BYTES 15900
 
+/* Most digits of an Age that a kernel tier writes: three years. */
+#define TBG_AGE_MAX 8
+
 /* Length of an IMF-fixdate (RFC 9110 5.6.7): "Sun, 06 Nov 1994 08:49:37 GMT" */
 #define TBG_DATE_LEN 29
 
@@ -54,7 +57,10 @@ enum tbg_class {
 #define TBG_BLOB_CLASS(id)		((id) >> 28)
 #define TBG_BLOB_SLOT(id)		((id) & 0x0fffffffu)
 
-/* 128-bit keyed hash of (virtual host, canonical path, query, variant). */
+/*
+ * 128-bit keyed hash of the site and a text: of a file its canonical path, of
+ * what upstreams answer the request's URI (core/key.h).
+ */
 struct tbg_key {
 	__u64 h[2];
 };
@@ -110,8 +116,10 @@ __u64 tbg_host_seal(const struct tbg_key *key, __u32 vhost)
  * The GET and HEAD parts begin at off 0; the 304 part has TBG_304_ROOM bytes of
  * the slot from its off on and is no longer than that (so that the verifier
  * can follow). csum is the 16-bit ones' complement sum (RFC 1071, not inverted, in the
- * packet's byte order, i.e. summed as native 16-bit loads) of those bytes; the
- * TBG_DATE_LEN bytes at date_off are zero in the blob; date_off may be odd.
+ * packet's byte order, i.e. summed as native 16-bit loads) of those bytes. What
+ * the time decides stands at date_off, which may be odd, and is zero in the
+ * blob: the Date (TBG_DATE_LEN bytes), or, in a blob with an age_len, that many
+ * digits of Age. At least TBG_DATE_LEN bytes of the head follow date_off.
  * tier_off is where the four letters "wire" of Cache-Status stand; other tiers
  * overwrite them in their copy. Both offsets count from off.
  */
@@ -132,20 +140,24 @@ struct tbg_part {
  */
 struct tbg_blob {
 	__u32 gen;		/* generation of the slot; never 0 when in use */
-	__u32 data_len;
+	__u16 data_len;
+	__u8 age_len;		/* digits of Age, up to TBG_AGE_MAX; 0: a Date */
+	__u8 pad;
 	struct tbg_part part[TBG_PART_NR];
 	__u64 key0;		/* h[0] of the key that the slot was filled for */
 	__u8 data[];
 };
 
 /*
- * Value of the index map. path is zero-padded to TBG_PATH_MAX, compared in
- * words; etag has its quotes, is strong and zero-padded.
+ * Value of the index map. path, the text of the key, is zero-padded to
+ * TBG_PATH_MAX and compared in words; etag has its quotes, is strong (or what
+ * follows its W/) and zero-padded.
  */
 struct tbg_entry {
 	__u32 blob;		/* TBG_BLOB_ID */
 	__u32 gen;		/* must equal the blob's */
 	__u64 expires_ns;	/* CLOCK_MONOTONIC; ~0: until withdrawn */
+	__u64 born_ns;		/* the same, when its Age was 0; may wrap */
 	__u32 vhost;
 	__u16 path_len;
 	__u8 etag_len;
@@ -155,10 +167,18 @@ struct tbg_entry {
 	__u8 path[TBG_PATH_MAX];
 };
 
+/* Bytes of a blob's head that the time decides. */
+static inline __attribute__((always_inline, unused))
+__u32 tbg_blob_timed(const struct tbg_blob *blob)
+{
+	return blob->age_len ? blob->age_len : TBG_DATE_LEN;
+}
+
 #define TBG_ENTRY_COOKIES 0x1	/* a request with a Cookie is the daemon's */
+#define TBG_ENTRY_PLAIN	0x2	/* not a 200: conditions do not count */
 
 _Static_assert(sizeof(struct tbg_part) == 16, "abi");
 _Static_assert(sizeof(struct tbg_blob) == 64, "abi");
-_Static_assert(sizeof(struct tbg_entry) == 72 + TBG_PATH_MAX, "abi");
+_Static_assert(sizeof(struct tbg_entry) == 80 + TBG_PATH_MAX, "abi");
 
 #endif

@@ -41,6 +41,8 @@ struct tbg_knob {
 	__u32 log;		/* 1: an event for each hit */
 	__u32 vhost;		/* site of hosts that are not in tbg_hosts */
 	__u32 hosts;		/* TBG_HOSTS_* + TBG_HOSTS_MODES * a number */
+	__u32 uris;		/* 1: the index also has keys of whole URIs */
+	__u32 pad;
 	__u64 key[2];		/* key of the cache's hash */
 	__u64 real_ns;		/* CLOCK_REALTIME less CLOCK_MONOTONIC */
 	__u64 ports[65536 / 64]; /* bitmap by port number, host order */

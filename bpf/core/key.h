@@ -42,6 +42,40 @@ __tbg_inline int tbg_path_load(const struct tbg_head *h, __u32 off, __u32 len,
 	return 0;
 }
 
+/*
+ * The text of a URI: its authority, and behind it the len bytes at off that are
+ * the target. Its length, or -TBG_WHY_PATH: more than TBG_URI_MAX. In BPF *ret
+ * belongs in a map.
+ */
+#define TBG_URI_MAX (TBG_PATH_MAX - 8)
+
+__tbg_inline int tbg_uri_load(const struct tbg_head *h, __u32 host_off,
+			      __u32 host_len, __u32 off, __u32 len,
+			      struct tbg_path *ret)
+{
+	__u64 to = host_len, from = off, n = (__u64)host_len + len;
+	__u32 i;
+
+	if (n > TBG_URI_MAX || from > TBG_REQ_MAX - TBG_PATH_MAX ||
+	    tbg_path_load(h, host_off, host_len, ret))
+		return -TBG_WHY_PATH;
+	TBG_ROLLED
+	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
+		tbg_keep(i);
+		tbg_keep(to);
+		if (i * 8 >= len || to > TBG_URI_MAX)
+			break;
+		tbg_word_put((__u8 *)ret->w + to, tbg_word(h->b + from + i * 8));
+		to += 8;
+	}
+	/* what the last word has beyond the text */
+	i = n / 8;
+	tbg_keep(i);	/* the bound is for the verifier */
+	if (i < TBG_PATH_MAX / 8)
+		ret->w[i] &= tbg_word_low(n & 7);
+	return n;
+}
+
 /* Both are zero-padded, so the words that hold len bytes decide. */
 __tbg_inline int tbg_path_equal(const struct tbg_path *path,
 				const __u8 entry_path[TBG_PATH_MAX], __u32 len)

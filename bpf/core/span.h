@@ -63,6 +63,11 @@ __tbg_inline __u64 tbg_word(const __u8 *p)
 {
 	return *(const __u64 *)p;
 }
+
+__tbg_inline void tbg_word_put(__u8 *p, __u64 w)
+{
+	*(__u64 *)p = w;
+}
 #else
 /* As bpf_loop(): fn(index, arg) returns 1 to stop. */
 __tbg_inline long tbg_loop(__u32 nr, long (*fn)(__u32 i, void *arg), void *arg)
@@ -96,6 +101,11 @@ __tbg_inline __u64 tbg_word(const __u8 *p)
 
 	__builtin_memcpy(&w, p, sizeof(w));
 	return w;
+}
+
+__tbg_inline void tbg_word_put(__u8 *p, __u64 w)
+{
+	__builtin_memcpy(p, &w, sizeof(w));
 }
 #endif
 

@@ -166,7 +166,10 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	r->may_fragment = 1;
 
 	blob = tbg_blob_get(r->blob);
-	if (!blob || blob->gen != r->gen || r->part_id >= TBG_PART_NR ||
+	if (!blob || blob->gen != r->gen || r->part_id >= TBG_PART_NR)
+		return -TBG_WHY_STALE_REPEAT;
+	r->age_len = blob->age_len;
+	if (!r->age_len &&
 	    knob->date[r->date_s & (TBG_DATE_RING - 1)].second != r->date_s)
 		return -TBG_WHY_STALE_REPEAT;
 	r->part = blob->part[r->part_id];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The request's own skb turned into the reply's segments: grown or cut to size,
- * headers rewritten, body copied from the blob, Date patched in. All but the
+ * headers rewritten, body copied from the blob, Date or Age patched in. All but the
  * last leave as clones. Split in two, since only the first half can fail:
  * tbg_reply_room() before the flow is claimed, tbg_reply_send() after; what
  * fails there is like a segment lost on the way.
@@ -304,6 +304,38 @@ __attribute__((noinline)) int tbg_reply_heads(struct __sk_buff *skb,
 	return 0;
 }
 
+/* Writes the Date or the Age that the blob leaves open; its sum. */
+__attribute__((noinline)) int tbg_reply_timed(struct __sk_buff *skb,
+					      struct tbg_scratch *s, __u32 off)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	const struct tbg_date *date;
+	__u64 age, text = 0, len;	/* TBG_AGE_MAX bytes of text */
+	__u32 i;
+	struct tbg_reply *r;
+
+	if (!s || !knob)
+		return 0;
+	r = &s->reply;
+	off += r->part.date_off;
+	len = r->age_len;
+	if (!len) {
+		date = &knob->date[r->date_s & (TBG_DATE_RING - 1)];
+		bpf_skb_store_bytes(skb, off, date->text, TBG_DATE_LEN, 0);
+		return tbg_csum_at(tbg_date_sum(date), r->part.date_off);
+	}
+	/* from the last digit to the first, which is the word's lowest byte */
+	age = r->date_s;
+	for (i = 0; i < TBG_AGE_MAX; i++) {
+		text = text << 8 | ('0' + age % 10);
+		age /= 10;
+	}
+	text >>= (TBG_AGE_MAX - len) % TBG_AGE_MAX * 8;
+	TBG_BOUND(len, TBG_AGE_MAX, return 0);
+	bpf_skb_store_bytes(skb, off, &text, len, 0);
+	return tbg_csum_at(tbg_csum_add64(0, text), r->part.date_off);
+}
+
 /*
  * Makes skb, whose headers have room for the first segment, the i-th one.
  * Negative where the slot does not hold what was promised, or without memory.
@@ -311,14 +343,12 @@ __attribute__((noinline)) int tbg_reply_heads(struct __sk_buff *skb,
 __attribute__((noinline)) int tbg_reply_write(struct __sk_buff *skb,
 					      struct tbg_scratch *s, __u32 i)
 {
-	struct tbg_knob *knob = tbg_knob_get();
-	const struct tbg_date *date;
 	struct tbg_reply *r;
 	__u32 off, end;
 	int from = 0, to;
 	__u64 sum;
 
-	if (!s || !knob)
+	if (!s)
 		return -1;
 	r = &s->reply;
 	r->at = i * r->seg;
@@ -343,12 +373,8 @@ __attribute__((noinline)) int tbg_reply_write(struct __sk_buff *skb,
 	sum = (__u32)to + (0xffff - (__u32)from);
 	r->sum_at = end;
 	r->sum = to;
-	if (!r->at) {
-		date = &knob->date[r->date_s & (TBG_DATE_RING - 1)];
-		bpf_skb_store_bytes(skb, off + r->part.date_off, date->text,
-				    TBG_DATE_LEN, 0);
-		sum += tbg_csum_at(tbg_date_sum(date), r->part.date_off);
-	}
+	if (!r->at)
+		sum += (__u32)tbg_reply_timed(skb, s, off);
 	return tbg_reply_heads(skb, s, sum);
 }
 

@@ -229,6 +229,108 @@ KTAP_TEST(t_entry_and_blob_must_agree)
 	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/g"), TBG_WHY_BLOB));
 }
 
+/* The Age in the reply to a request; -1: it went up, or is not as it should be. */
+static long age_of(struct peer *p, const char *req)
+{
+	unsigned int len;
+	struct frame f;
+	char *data, *age;
+
+	client(&f, p, TH_ACK | TH_PUSH, req);
+	if (ingress(&f) != REDIRECT || reply_fault(&f, p, strlen(req)))
+		return -1;
+	data = data_of(&f, p, &len);
+	data[len] = 0;
+	age = strstr(data, "\r\nAge: ");
+	return age ? strtol(age + 7, NULL, 10) : -1;
+}
+
+KTAP_TEST(t_age_is_told_in_as_many_digits_as_the_blob_has)
+{
+	NEED_BPF();
+	uint64_t ages[] = { 0, 9, 10, 42, 99, 100, 999, 12345, 99999999 };
+	struct peer p = peer_new(true, true);
+	knob->uris = 1;
+	for (unsigned int i = 0; i < sizeof(ages) / sizeof(*ages); i++) {
+		char text[16];
+		/* half a second on: it cannot turn while we look */
+		uint64_t born = mono_ns() - ages[i] * 1000000000ull - 300000000;
+		unsigned int len = sprintf(text, "%lu", (unsigned long)ages[i]);
+		publish_aged("example.org/u?a=1", 9, 100 + i, born, len);
+		KTAP_EQ(age_of(&p, REQ("/u?a=1")), (long)ages[i]);
+		KTAP_EQ(age_of(&p, "GET /u?a=1 HTTP/1.1\r\nHost: example.org\r\n"
+			       "If-None-Match: \"abcd\"\r\n\r\n"), (long)ages[i]);
+		KTAP_CHECK(hit(&p, REQ("/u?a=1"), "HTTP/1.1 200 OK\r\n", 'u', 100));
+	}
+	knob->uris = 0;
+}
+
+/* What was sent once is sent again, however old it is by then. */
+KTAP_TEST(t_repeated_reply_has_the_age_of_the_first)
+{
+	struct frame first, again;
+	unsigned int len, len2;
+	char *data, *data2;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	knob->uris = 1;
+	publish_aged("example.org/w", 9, 60, mono_ns() - 42500000000ull, 2);
+	client(&first, &p, TH_ACK | TH_PUSH, REQ("/w"));
+	KTAP_EQ(ingress(&first), REDIRECT);
+	publish_aged("example.org/w", 9, 60, mono_ns() - 77500000000ull, 2);
+	client(&again, &p, TH_ACK | TH_PUSH, REQ("/w"));
+	KTAP_EQ(ingress(&again), REDIRECT);
+	knob->uris = 0;
+	data = data_of(&first, &p, &len);
+	data2 = data_of(&again, &p, &len2);
+	KTAP_EQ(len, len2);
+	KTAP_CHECK(!memcmp(data, data2, len));
+	KTAP_CHECK(memmem(data, len, "Age: 42\r", 8));
+	KTAP_EQ(tcp_sum(&again, false), 0xffff);
+}
+
+KTAP_TEST(t_uri_is_host_path_and_query)
+{
+	NEED_BPF();
+	knob->uris = 1;
+	static const char *const others[] = {
+		REQ("/u"), REQ("/u?a=2"), REQ("/u?a=1&"), REQ("/u?"), REQ("/v?a=1"),
+		"GET /u?a=1 HTTP/1.1\r\nHost: example.com\r\n\r\n",
+		"GET /u?a=1 HTTP/1.1\r\nHost: example.org:81\r\n\r\n",
+		"GET /u?a=1 HTTP/1.1\r\nHost: Example.org\r\n\r\n",
+		"GET /u?a=1 HTTP/1.1\r\nHost: example.org.\r\n\r\n",
+	};
+	publish_aged("example.org/u?a=1", 9, 120, mono_ns(), 1);
+	for (unsigned int i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		struct peer p = peer_new(false, true);
+		KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, others[i], TBG_WHY_MISS));
+	}
+	struct peer p = peer_new(false, true), q = peer_new(false, true);
+	struct peer r = peer_new(true, true);
+	KTAP_EQ(age_of(&p, REQ("/u?a=1")), 0);
+	knob->uris = 0;
+	KTAP_CHECK(passes(&q, TH_ACK | TH_PUSH, REQ("/u?a=1"), TBG_WHY_MISS));
+	/* every length around a word, up to the longest */
+	knob->uris = 1;
+	for (unsigned int n = 1; n <= TBG_URI_MAX + 1; n++) {
+		char uri[TBG_PATH_MAX + 8], req[300];
+		unsigned int host = n % 9 + 1;
+		if (host + 1 > n)
+			continue;
+		memset(uri, 'h', sizeof(uri));
+		uri[host] = '/';
+		uri[n] = 0;
+		sprintf(req, "GET %s HTTP/1.1\r\nHost: %.*s\r\n\r\n", uri + host,
+			(int)host, uri);
+		publish_aged(uri, 9, 200 + n, mono_ns(), 1);
+		if (n <= TBG_URI_MAX)
+			KTAP_EQ(age_of(&p, req), 0);
+		else
+			KTAP_CHECK(passes(&r, TH_ACK | TH_PUSH, req, TBG_WHY_MISS));
+	}
+	knob->uris = 0;
+}
+
 KTAP_TEST(t_part_outside_its_blob_passes)
 {
 	NEED_BPF();

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * An object lasts until the first of three: the response is stale; it is time
+ * to fetch it again; its Age has one digit more. The request that then comes to
+ * the daemon is answered from the store, begins that fetch, or brings the next
+ * object: so Age is told to the second, no hit waits for an upstream, and what
+ * nobody asks for is not kept fresh.
+ */
+#include <string.h>
+
+#include "cache.h"
+#include "clock.h"
+#include "core/key.h"
+#include "deliver.h"
+#include "field.h"
+#include "publish.h"
+#include "server.h"
+#include "site.h"
+#include "upstream.h"
+
+#define NS_PER_S 1000000000ull
+
+static struct tbg_value field_of(const struct tbg_stored *one, const char *name)
+{
+	struct tbg_value v = { NULL, 0 };
+
+	tbg_field_find(one->head, one->head_len, name, &v);
+	return v;
+}
+
+const char *tbg_publish_doubt(const struct tbg_stored *one,
+			      const struct tbg_uri *u)
+{
+	const struct tbg_terms *t = &one->terms;
+
+	if (!u->path_off)
+		return "its request named no host";
+	if (u->len > TBG_URI_MAX)
+		return "host and target are too long together";
+	if (t->has_vary)
+		return "it has Vary: which of them answers, the daemon knows";
+	if (t->cc.no_cache)
+		return "no-cache: it is validated for each request";
+	if (t->set_cookie)
+		return "it has Set-Cookie";
+	if (one->authorized)
+		return "its request had Authorization";
+	if (field_of(one, "ETag").len > sizeof(((struct tbg_entry *)0)->etag))
+		return "its ETag is too long";
+	if (one->body->len + one->head_len + TBG_304_ROOM >
+	    tbg_class_room(TBG_CLASS_NR - 1))
+		return "it is too large";
+	return NULL;
+}
+
+static unsigned int digits_of(uint64_t age_s)
+{
+	unsigned int nr = 1;
+
+	for (; age_s > 9; age_s /= 10)
+		nr++;
+	return nr;
+}
+
+/* When an Age of so many digits gets one more. */
+static uint64_t digits_end_ns(const struct tbg_terms *t, unsigned int digits)
+{
+	uint64_t age_s = 1;
+
+	while (digits--)
+		age_s *= 10;
+	return tbg_terms_born_ns(t) + age_s * NS_PER_S;
+}
+
+static uint64_t object_end_ns(const struct tbg_stored *one, unsigned int digits,
+			      uint64_t now_ns)
+{
+	uint64_t end = tbg_terms_expires_ns(&one->terms);
+	uint64_t other = digits_end_ns(&one->terms, digits);
+
+	end = other < end ? other : end;
+	other = one->refresh_ns;
+	return other > now_ns && other < end ? other : end;
+}
+
+/* Heads of the three parts, and where in them the Age is. */
+struct heads {
+	struct tbg_lines get, not;
+	uint32_t get_age, not_age;
+};
+
+static void heads_make(struct heads *h, const struct tbg_stored *one,
+		       uint64_t age_s)
+{
+	static const char hit[] = "hit; detail=wire";
+	struct tbg_delivery d = {
+		.status = one->terms.status, .reason = one->reason,
+		.reason_len = strlen(one->reason), .fields = one->head,
+		.fields_len = one->head_len, .length = one->body->len,
+		.age_s = age_s,
+	};
+
+	tbg_deliver_head(&h->get, &d, hit, &h->get_age);
+	tbg_lines_put(&h->get, "\r\n", 2);
+	d.status = 304;
+	d.reason = tbg_status_text(304);
+	d.reason_len = strlen(d.reason);
+	d.length = -1;
+	tbg_deliver_head(&h->not, &d, hit, &h->not_age);
+	tbg_lines_put(&h->not, "\r\n", 2);
+}
+
+static void body_copy(uint8_t *to, const struct tbg_pile *body)
+{
+	for (const struct tbg_piece *p = body->first; p; p = p->next) {
+		memcpy(to, p->data, p->len);
+		to += p->len;
+	}
+}
+
+/* Validators, as transfer.c compares them. */
+static void validators_set(struct tbg_object *o, const struct tbg_stored *one)
+{
+	struct tbg_value tag = field_of(one, "ETag");
+	struct tbg_value modified = field_of(one, "Last-Modified");
+
+	if (tag.len > 2 && !memcmp(tag.text, "W/", 2)) {
+		tag.text += 2;
+		tag.len -= 2;
+	}
+	memcpy(o->etag, tag.text ?: "", tag.len);
+	o->etag_len = tag.len;
+	o->modified_s = one->terms.date_s;
+	if (modified.len)
+		tbg_date_parse(modified.text, modified.len, &o->modified_s);
+}
+
+static void draft_fill(struct tbg_draft *d, const struct heads *h,
+		       const struct tbg_stored *one)
+{
+	struct tbg_blob *b = d->blob;
+	uint32_t head = h->get.len, body = one->body->len;
+
+	memcpy(b->data, h->get.text, head);
+	body_copy(b->data + head, one->body);
+	memcpy(b->data + head + body, h->not.text, h->not.len);
+	b->part[TBG_PART_GET] = (struct tbg_part){
+		.len = head + body, .date_off = h->get_age,
+		.status = one->terms.status,
+	};
+	b->part[TBG_PART_HEAD] = b->part[TBG_PART_GET];
+	b->part[TBG_PART_HEAD].len = head;
+	b->part[TBG_PART_304] = (struct tbg_part){
+		.off = head + body, .len = h->not.len, .date_off = h->not_age,
+		.status = 304,
+	};
+	validators_set(d->object, one);
+}
+
+static void key_make(const struct tbg_server *s, uint32_t vhost,
+		     const struct tbg_uri *u, struct tbg_key *ret)
+{
+	struct tbg_path words = { 0 };
+
+	memcpy(words.w, u->text, u->len);
+	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), vhost, &words,
+		     u->len, ret);
+}
+
+/*
+ * The location that leads to where it was fetched; NULL: none, any more. A
+ * reload may have come while it was fetched.
+ */
+static const struct tbg_location *location_of(const struct tbg_site *site,
+					      const struct tbg_uri *u)
+{
+	const struct tbg_location *l;
+
+	const char *target = u->text + u->path_off;
+	size_t len = u->len - u->path_off;
+	const char *query = memchr(target, '?', len);
+	char path[TBG_PATH_MAX + 1];
+	int n;
+
+	n = tbg_path_decode((const uint8_t *)target, query ? (size_t)(query - target) : len,
+			    path);
+	if (n < 0)
+		return NULL;
+	l = tbg_location_find(site, path, n);
+	return l->upstream && l->upstream->id == u->upstream ? l : NULL;
+}
+
+static bool published(const struct tbg_server *s, const struct tbg_key *key,
+		      uint32_t vhost, const struct tbg_uri *u, uint64_t now_ns)
+{
+	struct tbg_object *o = tbg_cache_find(s->cache, key, vhost, u->text, u->len);
+	bool ret = o && atomic_load(&o->expires_ns) > now_ns;
+
+	tbg_object_put(o);
+	return ret;
+}
+
+static void publish(const struct tbg_server *s, const struct tbg_location *l,
+		    const struct tbg_uri *u, struct tbg_stored *one,
+		    const struct tbg_key *key, uint64_t now_ns)
+{
+	uint64_t age_s = tbg_terms_age(&one->terms, now_ns);
+	unsigned int digits = digits_of(age_s);
+	struct tbg_draft d = { 0 };
+	struct heads h = { 0 };
+
+	heads_make(&h, one, age_s);
+	if (digits > TBG_AGE_MAX || h.get.failed || h.not.failed ||
+	    h.not.len > TBG_304_ROOM || h.get_age > UINT16_MAX)
+		goto out;
+	if (tbg_draft_open(s->cache, key, l->site->id, u->text, u->len, NULL,
+			   h.get.len + one->body->len + TBG_304_ROOM, &d))
+		goto out;
+	draft_fill(&d, &h, one);
+	d.blob->age_len = digits;
+	d.object->born_ns = tbg_terms_born_ns(&one->terms);
+	d.object->flags = (l->cookies_pass ? TBG_ENTRY_COOKIES : 0) |
+			  (one->terms.status != 200 ? TBG_ENTRY_PLAIN : 0);
+	atomic_store(&d.object->expires_ns, object_end_ns(one, digits, now_ns));
+	tbg_stock_publish(s->stock, one, &d);
+out:
+	tbg_lines_free(&h.get);
+	tbg_lines_free(&h.not);
+}
+
+void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
+		 const struct tbg_uri *u, struct tbg_stored *one, uint64_t now_ns)
+{
+	const struct tbg_location *l;
+	struct tbg_key key;
+
+	if (!s->maps || !site || tbg_publish_doubt(one, u) ||
+	    now_ns >= tbg_terms_expires_ns(&one->terms))
+		return;
+	key_make(s, site->id, u, &key);
+	if (published(s, &key, site->id, u, now_ns))
+		return;
+	l = location_of(site, u);
+	if (l)
+		publish(s, l, u, one, &key, now_ns);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What upstreams answered, for the kernel tiers: small fresh responses that any
+ * request for their URI may be answered with. Called by the workers, when they
+ * store a response and whenever one of theirs answers. What is published lives
+ * as long as what is stored does (stock.h); it must never outlive it.
+ */
+#ifndef TBG_USERD_PUBLISH_H
+#define TBG_USERD_PUBLISH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "stock.h"
+
+struct tbg_server;
+struct tbg_site;
+
+/* Why a stored response is the daemon's alone; NULL: it need not be. */
+const char *tbg_publish_doubt(const struct tbg_stored *one,
+			      const struct tbg_uri *u);
+
+/* As long as it may be answered, and its Age has as many digits as now. */
+void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
+		 const struct tbg_uri *u, struct tbg_stored *one, uint64_t now_ns);
+
+#endif
