@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "field.h"
 #include "policy.h"
+#include "structured.h"
 
 #define HEURISTIC_PART	10		/* of the time since Last-Modified (4.2.2) */
 #define HEURISTIC_MAX_S	(24 * 3600)	/* beyond it a Warning would be due */
@@ -81,11 +82,9 @@ static const struct {
 
 #define NR(a) (sizeof(a) / sizeof(*(a)))
 
-static void directive_take(struct tbg_cc *cc, struct tbg_value d)
+static void directive_set(struct tbg_cc *cc, struct tbg_value name,
+			  struct tbg_value arg)
 {
-	struct tbg_value name, arg;
-
-	directive_split(d, &name, &arg);
 	for (size_t i = 0; i < NR(flags); i++)
 		if (tbg_value_is(name, flags[i].name))
 			*(bool *)((char *)cc + flags[i].off) = true;
@@ -105,24 +104,72 @@ static void directive_take(struct tbg_cc *cc, struct tbg_value d)
 		*(arg.len ? &cc->private_fields : &cc->private_) = true;
 }
 
+static const struct tbg_cc cc_none = {
+	.max_age = -1, .s_maxage = -1, .max_stale = -1, .min_fresh = -1,
+	.stale_while_revalidate = -1, .stale_if_error = -1,
+};
+
 void tbg_cc_read(struct tbg_cc *cc, const char *b, size_t len)
 {
-	struct tbg_value name, v, d;
+	struct tbg_value name, v, d, arg;
 	size_t at = 0;
 
-	*cc = (struct tbg_cc){
-		.max_age = -1, .s_maxage = -1, .max_stale = -1, .min_fresh = -1,
-		.stale_while_revalidate = -1, .stale_if_error = -1,
-	};
+	*cc = cc_none;
 	while (tbg_field_next(b, len, &at, &name, &v)) {
 		size_t in = 0;
 
 		if (!tbg_value_is(name, "Cache-Control"))
 			continue;
 		cc->present = true;
-		while (tbg_list_next(v, &in, &d))
-			directive_take(cc, d);
+		while (tbg_list_next(v, &in, &d)) {
+			directive_split(d, &name, &arg);
+			directive_set(cc, name, arg);
+		}
 	}
+}
+
+/*
+ * Of the types that directives have: a flag, a number that is not negative. What
+ * names fields (no-cache="a") counts for all of the response.
+ */
+static void member_take(struct tbg_cc *cc, const struct tbg_member *m)
+{
+	const struct tbg_value none = { NULL, 0 };
+
+	if (m->type == TBG_MEMBER_INTEGER)
+		directive_set(cc, m->name, m->text);
+	else if (m->type == TBG_MEMBER_TRUE || m->type == TBG_MEMBER_STRING)
+		for (size_t i = 0; i < NR(flags); i++)
+			if (tbg_value_is(m->name, flags[i].name))
+				*(bool *)((char *)cc + flags[i].off) = true;
+	if (m->type == TBG_MEMBER_TRUE || m->type == TBG_MEMBER_STRING)
+		if (tbg_value_is(m->name, "no-cache") || tbg_value_is(m->name, "private"))
+			directive_set(cc, m->name, none);
+}
+
+bool tbg_cc_targeted(struct tbg_cc *cc, const char *b, size_t len)
+{
+	struct tbg_cc found = cc_none;
+	struct tbg_value name, v;
+	struct tbg_member m;
+	size_t at = 0;
+
+	while (tbg_field_next(b, len, &at, &name, &v)) {
+		size_t in = 0;
+		int more = 1;
+
+		if (!tbg_value_is(name, "CDN-Cache-Control"))
+			continue;
+		while ((more = tbg_member_next(v, &in, &m)) > 0) {
+			found.present = true;
+			member_take(&found, &m);
+		}
+		if (more < 0)
+			return false;
+	}
+	if (found.present)
+		*cc = found;
+	return found.present;
 }
 
 static bool directive_names(struct tbg_value d, const char *directive,
@@ -221,6 +268,7 @@ struct said {
 	int64_t expires_s, modified_s, age_s;
 	bool has_expires, expires_bad, has_modified;
 	bool age_seen;
+	bool targeted;		/* CDN-Cache-Control: Expires does not count */
 };
 
 /* The first member counts; one that is no number is ignored (5.1). */
@@ -294,7 +342,7 @@ static void lifetime_set(struct tbg_terms *t, const struct said *s)
 		t->lifetime_s = cc->s_maxage;
 	} else if (cc->max_age >= 0) {
 		t->lifetime_s = cc->max_age;
-	} else if (s->has_expires) {
+	} else if (s->has_expires && !s->targeted) {
 		t->lifetime_s = s->expires_bad ? 0 : s->expires_s - t->date_s;
 	} else {
 		t->explicit_life = false;
@@ -321,6 +369,7 @@ void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
 	*t = (struct tbg_terms){ .status = status, .received_ns = now_ns,
 				 .delay_ns = delay_ns };
 	tbg_cc_read(&t->cc, b, len);
+	s.targeted = tbg_cc_targeted(&t->cc, b, len);
 	while (tbg_field_next(b, len, &at, &name, &v))
 		field_take(t, &s, name, v);
 	if (!t->has_date)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * RFC 9111 (and RFC 5861) as a shared cache reads it: what
+ * RFC 9111 (and RFC 5861, RFC 9213) as a shared cache reads it: what
  * may be stored, how long it is fresh, how old it is, whether it may answer a
  * request. Pure functions of heads and times; who calls them keeps the objects.
  *
@@ -33,6 +33,13 @@ struct tbg_cc {
 
 /* Zeroes *cc, then takes every Cache-Control line of b[len]. */
 void tbg_cc_read(struct tbg_cc *cc, const char *b, size_t len);
+
+/*
+ * The same of CDN-Cache-Control (RFC 9213), which counts instead of
+ * Cache-Control and Expires. False, and *cc as it was: there is none that is to
+ * be taken for one.
+ */
+bool tbg_cc_targeted(struct tbg_cc *cc, const char *b, size_t len);
 
 /* What a request says that matters to a cache. */
 struct tbg_wish {

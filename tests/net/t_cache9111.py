@@ -217,6 +217,23 @@ def t_response_directives():
           status=599)
 
 
+def t_targeted_directives_go_before_the_others():
+    """RFC 9213: CDN-Cache-Control in place of Cache-Control and Expires, if it is a dictionary."""
+    cdn, cc = "CDN-Cache-Control: ", "Cache-Control: "
+    table([
+        (True, cdn + "max-age=3600"), (True, cdn + "max-age=3600", cc + "max-age=0"),
+        (True, cdn + "max-age=3600", cc + "no-store"), (True, cdn + "max-age=3600", cc + "private"),
+        (True, cdn + "max-age=3600", f"Expires: {date(-3600)}"),
+        (True, cdn + "max-age=3600", "Pragma: no-cache"), (True, cdn + "max-age=3600, ext=1;a"),
+        (False, cdn + "max-age=3600", "Age: 7200"), (False, cdn + "max-age=0", cc + "max-age=3600"),
+        (False, cdn + "no-store", cc + "max-age=3600"), (False, cdn + "private", cc + "max-age=3600"),
+        (False, cdn + "no-cache", cc + "max-age=3600"), (False, cdn + "foo", f"Expires: {date(3600)}"),
+        (False, cdn + 'max-age="3600"', cc + "max-age=3600"),
+        (True, cdn + "max-age=0,", cc + "max-age=3600"), (True, cdn + "MAX-AGE=0", cc + "max-age=3600"),
+        (False, cdn + "max-age= 3600"), (True, cdn, cc + "max-age=3600"),
+    ])
+
+
 def t_fields_named_by_directives_are_not_reused():
     r, _ = twice(['Cache-Control: max-age=60, no-cache="x-a, X-B"', "X-A: 1", "x-b: 2", "X-C: 3"])
     assert r.hit and not r.field("X-A") and not r.field("X-B") and r.field("X-C"), r

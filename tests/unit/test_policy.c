@@ -118,6 +118,64 @@ KTAP_TEST(t_age)
 	KTAP_EQ(age("Age: 99999999999999\r\n", 0, 0), TBG_SECONDS_MAX);
 }
 
+/* RFC 9213: a dictionary to the letter, in place of the others. */
+KTAP_TEST(t_targeted_lifetime)
+{
+	static const struct {
+		const char *fields;
+		int64_t want;
+	} rows[] = {
+		{ "CDN-Cache-Control: max-age=60\r\nCache-Control: max-age=1\r\n", 60 },
+		{ "CDN-Cache-Control: max-age=60\r\nCache-Control: max-age=900\r\n", 60 },
+		{ "CDN-Cache-Control: max-age=60;a=1;b, foo=bar\r\n", 60 },
+		{ "CDN-Cache-Control: a=(1 2;x \"y\"), b=:YQ==:, c=?0, d=1.5, max-age=60\r\n", 60 },
+		{ "CDN-Cache-Control: foo\r\nCDN-Cache-Control: max-age=60\r\n", 60 },
+		{ "CDN-Cache-Control: s-maxage=60, max-age=9\r\n", 60 },
+		{ "CDN-Cache-Control: max-age=999999999999\r\n", TBG_SECONDS_MAX },
+		{ "CDN-Cache-Control: max-age=0\r\nCache-Control: max-age=60\r\n", 0 },
+		{ "CDN-Cache-Control: max-age=-1\r\nCache-Control: max-age=60\r\n", 0 },
+		/* of the wrong type: as if it were not there */
+		{ "CDN-Cache-Control: max-age=\"9\"\r\nCache-Control: max-age=60\r\n", 0 },
+		/* not a dictionary: the others count */
+		{ "CDN-Cache-Control: \r\nCache-Control: max-age=60\r\n", 60 },
+		{ "CDN-Cache-Control: max-age=9,\r\nCache-Control: max-age=60\r\n", 60 },
+		{ "CDN-Cache-Control: Max-Age=9\r\nCache-Control: max-age=60\r\n", 60 },
+		{ "CDN-Cache-Control: max-age= 9\r\nCache-Control: max-age=60\r\n", 60 },
+		{ "CDN-Cache-Control: max-age=9 x\r\nCache-Control: max-age=60\r\n", 60 },
+		{ "CDN-Cache-Control: max-age=9, \"a\r\nCache-Control: max-age=60\r\n", 60 },
+		{ "CDN-Cache-Control: max-age=1234567890123456\r\nCache-Control: max-age=60\r\n", 60 },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		if (lifetime(rows[i].fields) != rows[i].want)
+			ktap_note("%s", rows[i].fields);
+		KTAP_EQ(lifetime(rows[i].fields), rows[i].want);
+	}
+	KTAP_EQ(lifetime(dated("CDN-Cache-Control: foo\r\nExpires: %s\r\n", 60)), 0);
+}
+
+KTAP_TEST(t_expiry_and_refresh)
+{
+	struct tbg_terms t;
+	const char *f = "Cache-Control: max-age=100\r\nAge: 30\r\n";
+
+	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, 0);
+	KTAP_EQ(tbg_terms_born_ns(&t), NOW_NS - 30 * SEC);
+	KTAP_EQ(tbg_terms_expires_ns(&t), NOW_NS + 70 * SEC);
+	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + 60 * SEC);
+	KTAP_EQ(tbg_terms_refresh_ns(&t, true), NOW_NS + 63 * SEC);
+	/* a part of a second on the way is no Age, but time */
+	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, SEC / 4);
+	KTAP_EQ(tbg_terms_age(&t, NOW_NS), 30);
+	KTAP_EQ(tbg_terms_expires_ns(&t), NOW_NS + 70 * SEC - SEC / 4);
+	/* a slow upstream is asked sooner */
+	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, 8 * SEC);
+	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + (62 - 16) * SEC);
+	f = "Cache-Control: max-age=100\r\nAge: 100\r\n";
+	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, 0);
+	KTAP_EQ(tbg_terms_expires_ns(&t), 0);
+}
+
 /* A step of the wall clock makes nothing young again. */
 KTAP_TEST(t_age_follows_the_monotonic_clock)
 {

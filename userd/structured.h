@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Dictionaries of Structured Fields (RFC 8941 3.2), member by member. Strict: a
+ * field that is not one to the letter is none, as the RFC asks. Pure.
+ */
+#ifndef TBG_USERD_STRUCTURED_H
+#define TBG_USERD_STRUCTURED_H
+
+#include <stddef.h>
+
+#include "respond.h"
+
+enum tbg_member_type {
+	TBG_MEMBER_TRUE,	/* also without a value */
+	TBG_MEMBER_FALSE,
+	TBG_MEMBER_INTEGER,
+	TBG_MEMBER_STRING,	/* text: what is between the quotes */
+	TBG_MEMBER_OTHER,	/* decimal, token, bytes, inner list */
+};
+
+struct tbg_member {
+	struct tbg_value name, text;
+	enum tbg_member_type type;
+};
+
+/*
+ * The member at *at, which begins at 0; its parameters are passed over. 1, 0 at
+ * the end, or -1: this is no dictionary.
+ */
+int tbg_member_next(struct tbg_value dictionary, size_t *at,
+		    struct tbg_member *ret);
+
+#endif
