@@ -286,12 +286,32 @@ static void age_take(struct said *s, struct tbg_value v)
 	s->age_s = seconds_of(first);
 }
 
+/* A date in letters of any case (4.2): a name's first is a capital, GMT all are. */
+static int date_read(struct tbg_value v, int64_t *ret)
+{
+	char text[48];
+	bool gmt = false, within = false;
+
+	if (v.len < 3 || v.len > sizeof(text))
+		return -1;
+	for (size_t i = 0; i < v.len; i++) {
+		char c = v.text[i], low = c | 0x20;
+		bool letter = low >= 'a' && low <= 'z';
+
+		if (letter && !within)
+			gmt = i + 3 == v.len;
+		text[i] = !letter ? c : within && !gmt ? low : (char)(low & ~0x20);
+		within = letter;
+	}
+	return tbg_date_parse(text, v.len, ret);
+}
+
 /* Several, or one that is no date: already expired (5.3). */
 static void expires_take(struct said *s, struct tbg_value v)
 {
 	int64_t second;
 
-	if (tbg_date_parse(v.text, v.len, &second))
+	if (date_read(v, &second))
 		s->expires_bad = true;
 	else if (!s->has_expires || second < s->expires_s)
 		s->expires_s = second;
@@ -314,14 +334,14 @@ static void field_take(struct tbg_terms *t, struct said *s,
 		       struct tbg_value name, struct tbg_value v)
 {
 	if (tbg_value_is(name, "Date")) {
-		if (!t->has_date && !tbg_date_parse(v.text, v.len, &t->date_s))
+		if (!t->has_date && !date_read(v, &t->date_s))
 			t->has_date = true;
 	} else if (tbg_value_is(name, "Expires")) {
 		expires_take(s, v);
 	} else if (tbg_value_is(name, "Age")) {
 		age_take(s, v);
 	} else if (tbg_value_is(name, "Last-Modified")) {
-		if (!tbg_date_parse(v.text, v.len, &s->modified_s))
+		if (!date_read(v, &s->modified_s))
 			s->has_modified = true;
 	} else if (tbg_value_is(name, "ETag")) {
 		t->has_validator |= v.len > 0;

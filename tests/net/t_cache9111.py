@@ -108,6 +108,8 @@ def t_lifetime_comes_from_expires_less_date():
     good = f"Thu, 18 Aug {year} 02:01:18 GMT"
     table([
         (True, f"Expires: {date(3600)}"), (True, f"Expires: {rfc850}"),
+        (True, f"Expires: {date(3600).upper()}"), (True, f"Expires: {date(3600).lower()}"),
+        (True, f"Expires: {rfc850.upper()}"), (True, f"Expires: {rfc850.lower()}"),
         (True, f"Expires: {asctime}"),
         (False, f"Expires: {date(-3600)}"), (False, f"Expires: {date()}"),
         (False, "Expires: 0"), (False, "Expires: -1"), (False, "Expires: "),

@@ -13,6 +13,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import conf
 import daemon
 import ktap
 import net
@@ -357,6 +358,36 @@ def t_variants_take_it_from_the_kernel():
     assert ask("GET", p, "Cache-Control: no-cache", "Foo: 1").body == b"two"
     for _ in range(2):
         assert not wire(ask("GET", p))
+
+
+def t_files_and_upstreams_in_one_site():
+    """Also across a reload that sends a location elsewhere."""
+    text = 'root = "{root}"\nlocation "/app/" { upstream = {"%s"} }\n'
+
+    def second(target):
+        with Client(port, lo=True) as c:
+            c.request("GET", target)
+        with Client(port, lo=True) as c:
+            return c.request("GET", target)
+
+    with n.server.inside():
+        other = origin.Origin()
+        m = conf.Conf(text % o.url, wire=True).start()
+    try:
+        port = m.address[1]
+        m.write("docs/a.txt", b"file")
+        o.on("/app/x", reply(200, b"one", MINUTE))
+        other.on("/app/x", reply(200, b"two", MINUTE))
+        for target, body in (("/docs/a.txt", b"file"), ("/docs/a.txt?q", b"file"), ("/app/x", b"one")):
+            r = second(target)
+            assert wire(r) and r.body == body, r
+        m.reconfigure(text % other.url)
+        r = second("/app/x")
+        assert wire(r) and r.body == b"two", r
+        assert wire(second("/docs/a.txt"))
+    finally:
+        m.stop()
+        other.close()
 
 
 def t_objects_why_and_stats_tell():
