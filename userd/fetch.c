@@ -34,6 +34,7 @@
 #define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
 #define BACKLOG_LOW	(256u << 10)	/* and go on */
 #define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */
+#define MISSED_MS	1000		/* an end that the ring has not told by then */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
 #define STARVE_MS	100		/* for a process to take a connection */
 
@@ -1050,6 +1051,8 @@ void tbg_fetch_check(struct tbg_transfer *x)
 		return;
 	if (tbg_speaks_fastcgi(x) && !x->heard && age_ms > STARVE_MS)
 		tbg_origin_starves(x->w, x->o);
+	if (age_ms >= MISSED_MS)
+		tbg_origin_check(x->w, x->o);
 	if (!x->o->connected)
 		limit_ms = terms->connect_ms;
 	else if (!x->head_done)

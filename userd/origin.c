@@ -248,6 +248,16 @@ bool tbg_origin_asked(const struct tbg_origin *o)
 	       ioctl(o->fd, SIOCOUTQ, &left) || !left;
 }
 
+void tbg_origin_check(struct tbg_worker *w, struct tbg_origin *o)
+{
+	struct pollfd p = { .fd = o->fd };
+	int left = 0;
+
+	if (o->connected && o->recv.busy && poll(&p, 1, 0) > 0 &&
+	    p.revents & (POLLERR | POLLHUP) && !ioctl(o->fd, FIONREAD, &left) && !left)
+		tbg_worker_cancel(w, &o->recv);
+}
+
 /* Idle for too long, or its upstream is in no configuration any more. */
 static bool is_over(const struct tbg_worker *w, const struct tbg_origin *o)
 {

@@ -61,6 +61,12 @@ bool tbg_origin_asked(const struct tbg_origin *o);
  */
 void tbg_origin_starves(struct tbg_worker *w, struct tbg_origin *o);
 
+/*
+ * On a tick: ends a receive under way on a connection that is reset and has
+ * nothing left to read. The ring does not always tell (see tbg_conn_check()).
+ */
+void tbg_origin_check(struct tbg_worker *w, struct tbg_origin *o);
+
 /* The request is over and the connection in order: back to the pool. */
 void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o);
 
