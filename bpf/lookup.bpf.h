@@ -11,6 +11,7 @@
 
 #include "compat.bpf.h"
 #include "core/conditional.h"
+#include "core/encoding.h"
 #include "core/fresh.h"
 #include "core/host.h"
 #include "core/key.h"
@@ -163,18 +164,6 @@ __attribute__((noinline)) int tbg_find_uri(struct tbg_scratch *s)
 	return 0;
 }
 
-/* The entry of s->key, if it is that text's. */
-static __always_inline struct tbg_entry *tbg_entry_get(struct tbg_scratch *s)
-{
-	struct tbg_key key = s->key;	/* 6.1 takes map keys from the stack only */
-	struct tbg_entry *e = bpf_map_lookup_elem(&tbg_index, &key);
-
-	if (!e || e->vhost != s->vhost || e->path_len != s->path_len ||
-	    !tbg_path_equal(&s->path, e->path, s->path_len))
-		return 0;
-	return e;
-}
-
 __attribute__((noinline)) int tbg_find_status(struct tbg_scratch *s,
 					      struct tbg_entry *e)
 {
@@ -184,6 +173,28 @@ __attribute__((noinline)) int tbg_find_status(struct tbg_scratch *s,
 		return 200;
 	return tbg_condition(&s->head, &s->req, e->etag, e->etag_len,
 			     e->modified_s);
+}
+
+/* The encoding that the request wants, of those in have. */
+__attribute__((noinline)) int tbg_find_encoding(struct tbg_scratch *s, __u32 have)
+{
+	if (!s)
+		return TBG_ENCODING_IDENTITY;
+	return tbg_encoding_choose(&s->head, s->req.ae_off, s->req.ae_len, have);
+}
+
+/* The entry of this encoding under s->key, if it is that text's; or NULL. */
+static __always_inline struct tbg_entry *tbg_entry_get(struct tbg_scratch *s,
+						       __u32 encoding)
+{
+	struct tbg_key key = s->key;	/* 6.1 takes map keys from the stack only */
+	struct tbg_entry *e = bpf_map_lookup_elem(&tbg_index, &key);
+
+	if (!e || e->vhost != s->vhost || e->path_len != s->path_len ||
+	    e->encoding != encoding ||
+	    !tbg_path_equal(&s->path, e->path, s->path_len))
+		return NULL;
+	return e;
 }
 
 /*
@@ -197,7 +208,7 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 	struct tbg_reply *r;
 	struct tbg_entry *e;
 	struct tbg_blob *blob;
-	int why, status;
+	int why, status, encoding;
 	__u64 born_ns;
 
 	if (!s || !knob)
@@ -215,15 +226,27 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 	why = tbg_find_key(s);
 	if (why)
 		return why;
-	e = tbg_entry_get(s);
+	e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
 	if (!e && knob->uris && !tbg_find_uri(s))
-		e = tbg_entry_get(s);
+		e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
 	if (!e)
 		return TBG_WHY_MISS;
 	if (!tbg_fresh(e->expires_ns, s->now_ns))
 		return TBG_WHY_EXPIRED;
 	if (e->flags & TBG_ENTRY_COOKIES && s->req.flags & TBG_REQ_COOKIE)
 		return TBG_WHY_FIELD;
+	r->plain = e->blob;
+	if (e->variants && s->req.ae_len) {
+		encoding = tbg_find_encoding(s, e->variants);
+		if (encoding != TBG_ENCODING_IDENTITY) {
+			tbg_key_vary(&s->key, encoding);
+			e = tbg_entry_get(s, encoding);
+			if (!e)
+				return TBG_WHY_MISS;
+			if (!tbg_fresh(e->expires_ns, s->now_ns))
+				return TBG_WHY_EXPIRED;
+		}
+	}
 	status = tbg_find_status(s, e);
 	if (status < 0)
 		return -status;

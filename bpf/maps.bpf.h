@@ -96,6 +96,7 @@ struct tbg_pkt {
  */
 struct tbg_reply {
 	__u32 blob, gen, part_id;
+	__u32 plain;			/* blob of the resource's identity */
 	__u32 len;			/* bytes of the response */
 	__u32 head_len;			/* of them, its head */
 	__u32 first_seq;		/* of its first byte, client's numbers */

@@ -39,6 +39,7 @@ struct options {
 	bool prefix;
 	long long limit;		/* -1: not given */
 	const char *tag;		/* NULL: not given */
+	const char *accept;		/* an Accept-Encoding, or NULL */
 	unsigned int interval_ms;	/* 0: not given */
 	long long count;		/* -1: not given */
 };
@@ -51,6 +52,7 @@ struct command {
 	int (*run)(const struct options *opt, int argc, char **argv);
 	int args_min, args_max;
 	bool takes_limit, takes_rounds;
+	bool takes_accept;
 	bool takes_purge;		/* --all, --host, --prefix, --tag */
 };
 
@@ -446,6 +448,8 @@ static void object_show(const json_t *o, unsigned int columns)
 	       json_string_value(json_array_get(tiers, 0)),
 	       number_of(o, "class"), until, text_of(o, "etag"));
 	print_safe(text_of(o, "path"), columns > 85 ? columns - 75 : 0);
+	if (strcmp(text_of(o, "encoding"), "identity"))
+		printf(" (%s)", text_of(o, "encoding"));
 	putchar('\n');
 }
 
@@ -506,6 +510,8 @@ static void why_show(const json_t *a)
 	why_line("", text_of(a, "detail"));
 	if (!true_of(a, "cached"))
 		return;
+	if (strcmp(text_of(a, "encoding"), "identity"))
+		why_line("encoding", text_of(a, "encoding"));
 	why_line("file", text_of(a, "file"));
 	why_line("fresh", text_of(a, "fresh"));
 	printf("  %-10s %lld bytes with its head, in a slot of %lld; %lld hits\n",
@@ -527,9 +533,10 @@ static int why_run(const struct options *opt, int argc, char **argv)
 	int ret = EXIT_SUCCESS;
 
 	for (int i = 0; i < argc; i++) {
-		json_t *a = ask(opt, json_pack("{s:s, s:o}", "cmd", "why",
+		json_t *a = ask(opt, json_pack("{s:s, s:o, s:s*}", "cmd", "why",
 					       "url", json_string(argv[i]) ?:
-					       json_string("")));
+					       json_string(""),
+					       "accept_encoding", opt->accept));
 
 		if (!a)
 			ret = EXIT_FAILURE;
@@ -745,9 +752,9 @@ static const struct command commands[] = {
 	{ "objects", "objects [--limit N]", "what is cached, most popular first",
 	  "tier is the lowest that can answer a GET of the object; class the bytes of its\nslot; expires \"-\" means until the file changes.",
 	  objects_run, 0, 0, .takes_limit = true },
-	{ "why", "why URL...", "which tier would answer, and why not wire",
-	  "URL is a whole URL or a path. Judges a plain GET as of now: one client's window\nor a header field of its own may still make a difference.",
-	  why_run, .args_min = 1, .args_max = 1000 },
+	{ "why", "why [--accept-encoding VALUE] URL...", "which tier would answer, and why not wire",
+	  "URL is a whole URL or a path. Judges a plain GET as of now: one client's window\nor a header field of its own may still make a difference. --accept-encoding: of the\nvariant that a client with this field gets.",
+	  why_run, .args_min = 1, .args_max = 1000, .takes_accept = true },
 	{ "purge", "purge [--prefix] URL... | --host NAME | --tag TAG | --all", "take objects out of the cache",
 	  "The next request reads the file, or asks the upstream, again. --prefix: all that\nbegins with a URL. A path without a host is meant of every site; --host: all of\none site; --tag: what upstreams have marked with it in Surrogate-Key.",
 	  purge_run, 0, 1000, .takes_purge = true },
@@ -841,6 +848,7 @@ static int options_parse(struct options *opt, int argc, char **argv)
 		{ "control", required_argument, NULL, 'c' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "limit", required_argument, NULL, 'l' },
+		{ "accept-encoding", required_argument, NULL, 'e' },
 		{ "tag", required_argument, NULL, 't' },
 		{ "all", no_argument, NULL, 'a' },
 		{ "host", required_argument, NULL, 'H' },
@@ -877,6 +885,9 @@ static int options_parse(struct options *opt, int argc, char **argv)
 			break;
 		case 't':
 			opt->tag = optarg;
+			break;
+		case 'e':
+			opt->accept = optarg;
 			break;
 		case 'o':
 			opt->count = 1;
@@ -933,6 +944,8 @@ static int command_run(const struct options *opt, int argc, char **argv)
 	}
 	if (opt->limit >= 0 && !c->takes_limit)
 		extra = "--limit";
+	else if (opt->accept && !c->takes_accept)
+		extra = "--accept-encoding";
 	else if ((opt->all || opt->host || opt->tag || opt->prefix) && !c->takes_purge)
 		extra = opt->all ? "--all" : opt->host ? "--host" :
 			opt->tag ? "--tag" : "--prefix";

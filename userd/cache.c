@@ -446,6 +446,8 @@ static int index_update(struct tbg_cache *c, struct node *n)
 		.etag_len = o->etag_len,
 		.flags = o->flags,
 		.modified_s = o->modified_s,
+		.encoding = o->encoding,
+		.variants = atomic_load(&o->variants),
 	};
 
 	memcpy(e.etag, o->etag, sizeof(e.etag));
@@ -717,24 +719,53 @@ static unsigned int withdraw_below(struct tbg_cache *c, struct dir *top)
 	return nr;
 }
 
-unsigned int tbg_cache_withdraw_name(struct tbg_cache *c, const char *name)
+/* The objects of the first len bytes of name, and the news of them. */
+static unsigned int withdraw_file(struct tbg_cache *c, const char *name,
+				  size_t len)
 {
-	size_t len = strlen(name);
 	uint64_t hash = name_hash(name, len);
 	struct node *n, *next;
 	unsigned int nr = 0;
+
+	change_log(c, hash);
+	for (n = c->name_buckets[hash & c->name_mask]; n; n = next) {
+		next = n->name_next;
+		if (n->name_hash == hash && !strncmp(n->o.name, name, len) &&
+		    !n->o.name[len])
+			nr += withdraw_node(c, n);
+	}
+	return nr;
+}
+
+/* Bytes of the name that this one is a variant's of; 0: it is none. */
+static size_t plain_len(const char *name)
+{
+	static const char *const suffixes[] = {
+#define X(id, coding, suffix) suffix,
+		TBG_ENCODING_LIST(X)
+#undef X
+	};
+	const char *dot = strrchr(name, '.');
+
+	for (size_t i = 0; dot && i < sizeof(suffixes) / sizeof(*suffixes); i++)
+		if (!strcmp(dot + 1, suffixes[i]))
+			return dot - name;
+	return 0;
+}
+
+unsigned int tbg_cache_withdraw_name(struct tbg_cache *c, const char *name)
+{
+	size_t len = strlen(name), plain = plain_len(name);
+	unsigned int nr;
 	struct dir *d;
 
 	if (!len)
 		return tbg_cache_withdraw_all(c);
 	pthread_mutex_lock(&c->names);
-	change_log(c, hash);
-	for (n = c->name_buckets[hash & c->name_mask]; n; n = next) {
-		next = n->name_next;
-		if (n->name_hash == hash && !strcmp(n->o.name, name))
-			nr += withdraw_node(c, n);
-	}
-	d = dir_find(c, name, len, hash);
+	nr = withdraw_file(c, name, len);
+	if (plain)
+		nr += withdraw_file(c, name, plain);
+	d = dir_find(c, name, len, name_hash(name, len));
 	if (d)
 		nr += withdraw_below(c, d);
 	pthread_mutex_unlock(&c->names);
@@ -755,17 +786,32 @@ bool tbg_cache_has_name(struct tbg_cache *c, const char *name)
 	return n;
 }
 
+/* What has changed, to the kernel; the shard lock held. */
+static void node_update(struct tbg_cache *c, struct node *n)
+{
+	if (n->linked && n->o.in_kernel && index_update(c, n))
+		add(c->index_failed, 1);
+}
+
 void tbg_object_renew(struct tbg_object *o, uint64_t expires_ns)
 {
-	struct tbg_cache *c = o->cache;
-	struct node *n = node_of(o);
-	struct shard *sh = shard_of(c, &o->key);
+	struct shard *sh = shard_of(o->cache, &o->key);
 
 	pthread_mutex_lock(&sh->lock);
 	atomic_store(&o->expires_ns, expires_ns);
 	/* A failed update leaves the old expiry: the kernel passes it up. */
-	if (n->linked && o->in_kernel && index_update(c, n))
-		add(c->index_failed, 1);
+	node_update(o->cache, node_of(o));
+	pthread_mutex_unlock(&sh->lock);
+}
+
+void tbg_object_vary(struct tbg_object *o, unsigned int variants)
+{
+	struct shard *sh = shard_of(o->cache, &o->key);
+
+	pthread_mutex_lock(&sh->lock);
+	atomic_store(&o->variants, variants);
+	/* A failed update: the kernel passes up those that it does not find. */
+	node_update(o->cache, node_of(o));
 	pthread_mutex_unlock(&sh->lock);
 }
 

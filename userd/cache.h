@@ -35,6 +35,10 @@ struct tbg_object {
 	bool in_kernel;			/* the kernel tiers can find it */
 	uint8_t etag_len;
 	uint8_t flags;			/* TBG_ENTRY_* */
+	uint8_t encoding;		/* enum tbg_encoding */
+	uint8_t siblings;		/* files of its variants, see file.h */
+	_Atomic uint8_t variants;	/* that there may be, 1 << encoding each */
+	_Atomic uint64_t refused_ns;	/* until then no variant is tried again */
 	char *path;			/* NUL-terminated */
 	char *name;			/* file, relative to the root, no leading / */
 	char etag[40];			/* with quotes, zero-padded */
@@ -103,6 +107,9 @@ uint64_t tbg_object_heat(const struct tbg_object *o);
 /* A new expiry, in every tier, for an object proven fresh. */
 void tbg_object_renew(struct tbg_object *o, uint64_t expires_ns);
 
+/* Other variants, in every tier, for an object that has such. */
+void tbg_object_vary(struct tbg_object *o, unsigned int variants);
+
 /* Withdraws. Number of objects withdrawn. */
 unsigned int tbg_cache_withdraw(struct tbg_cache *c, struct tbg_object *o);
 #define TBG_VHOST_ANY UINT32_MAX	/* of every site */
@@ -111,7 +118,10 @@ unsigned int tbg_cache_withdraw_path(struct tbg_cache *c, uint32_t vhost,
 /* All whose path begins so. */
 unsigned int tbg_cache_withdraw_below(struct tbg_cache *c, uint32_t vhost,
 				      const char *prefix, size_t prefix_len);
-/* By file: name itself and, where it is a folder, everything below it. */
+/*
+ * By file: name itself, where it is a folder everything below it, and what it
+ * is a variant of by its suffix (name.gz of name).
+ */
 unsigned int tbg_cache_withdraw_name(struct tbg_cache *c, const char *name);
 unsigned int tbg_cache_withdraw_all(struct tbg_cache *c);
 

@@ -296,11 +296,13 @@ static json_t *why_answer(struct tbg_server *s, const json_t *req)
 {
 	json_t *ret = NULL;
 	struct tbg_why_path *p;
+	const char *accept = json_string_value(json_object_get(req, "accept_encoding"));
 
 	p = url_take(s, json_string_value(json_object_get(req, "url")), &ret);
-
 	if (!p)
 		return ret;
+	if (accept)
+		p->accept = (struct tbg_value){ accept, strlen(accept) };
 	ret = tbg_why_url(s, p);
 	json_object_set_new(ret, "ok", json_true());
 	free(p);

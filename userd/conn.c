@@ -21,6 +21,7 @@
 #include "clock.h"
 #include "conn.h"
 #include "core/conditional.h"
+#include "core/encoding.h"
 #include "core/key.h"
 #include "limits.h"
 #include "log.h"
@@ -587,7 +588,7 @@ static void conn_settle(struct tbg_worker *w, struct tbg_conn *c)
 struct fields {
 	const uint8_t *b;
 	const struct tbg_message *m;
-	char *joined[2];
+	char *joined[3];
 	unsigned int joined_nr;
 };
 
@@ -626,6 +627,7 @@ static void fields_take(struct fields *f, struct tbg_ask *ask)
 		.if_none_match = field_list(f, m->inm, m->inm_many, "If-None-Match"),
 		.if_modified_since = field_one(f, m->ims, m->ims_many),
 	};
+	ask->accept_encoding = field_list(f, m->ae, m->ae_many, "Accept-Encoding");
 	ask->range = field_one(f, m->range, m->range_many);
 	ask->if_range = field_one(f, m->if_range, m->if_range_many);
 	if (m->if_range_many)		/* matches nothing */
@@ -834,7 +836,8 @@ static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
 	struct tbg_path path;
 	struct tbg_req req = { 0 };
 	struct tbg_key key;
-	int part;
+	unsigned int have;
+	int part, encoding;
 
 	if (!w->sites->files || tbg_request_parse(h, len, &req) ||
 	    tbg_path_load(h, req.path_off, req.path_len, &path))
@@ -847,6 +850,14 @@ static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
 	if (!o) {
 		*ret_missed = true;
 		return false;
+	}
+	have = atomic_load_explicit(&o->variants, memory_order_relaxed);
+	if (have && req.ae_len) {
+		encoding = tbg_encoding_choose(h, req.ae_off, req.ae_len, have);
+		if (encoding)
+			o = tbg_route_variant(s, &key, o, encoding, w->now_ns);
+		if (!o)
+			return false;
 	}
 	part = req.flags & TBG_REQ_HEAD ? TBG_PART_HEAD : TBG_PART_GET;
 	if (req.inm_len || req.ims_len) {

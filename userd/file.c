@@ -5,12 +5,15 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cache.h"
 #include "clock.h"
+#include "encode.h"
 #include "file.h"
 #include "mime.h"
 #include "respond.h"
@@ -58,7 +61,7 @@ static int64_t modified_of(const struct stat *st)
 unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
 			   struct tbg_file *ret)
 {
-	struct tbg_file f;
+	struct tbg_file f = { 0 };
 	unsigned int status = 0;
 
 	f.fd = tbg_root_openat(s->roots, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
@@ -74,7 +77,8 @@ unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
 		close(f.fd);
 		return status;
 	}
-	tbg_etag_make(ns_of(&f.st.st_mtim), f.st.st_size, f.etag);
+	f.size = f.st.st_size;
+	tbg_etag_make(ns_of(&f.st.st_mtim), f.size, "", f.etag);
 	f.modified_s = modified_of(&f.st);
 	tbg_date_format(f.modified_s, f.modified);
 	f.type = tbg_mime_type(s->sites->mime, name);
@@ -84,8 +88,97 @@ unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
 
 void tbg_file_close(struct tbg_file *f)
 {
-	close(f->fd);
+	if (f->fd >= 0)
+		close(f->fd);
 	f->fd = -1;
+	free(f->memory);
+	f->memory = NULL;
+}
+
+void tbg_sibling_name(const char *name, enum tbg_encoding encoding,
+		      char ret[TBG_FILE_NAME])
+{
+	snprintf(ret, TBG_FILE_NAME, "%s.%s", name, tbg_encoding_suffix(encoding));
+}
+
+/* The variants that stand beside a file: not empty, and ours to read. */
+static unsigned int siblings_find(const struct tbg_server *s, const char *name)
+{
+	char sibling[TBG_FILE_NAME];
+	unsigned int ret = TBG_SIBLINGS;
+	struct stat st;
+
+	for (int e = TBG_ENCODING_IDENTITY + 1; e < TBG_ENCODING_NR; e++) {
+		int fd;
+
+		tbg_sibling_name(name, e, sibling);
+		fd = tbg_root_openat(s->roots, sibling,
+				     O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+		if (fd < 0)
+			continue;
+		if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size)
+			ret |= 1u << e;
+		close(fd);
+	}
+	return ret;
+}
+
+void tbg_file_vary(const struct tbg_server *s, const struct tbg_location *location,
+		   const char *name, struct tbg_file *f)
+{
+	f->siblings = location->precompressed ? siblings_find(s, name) : 0;
+	f->variants = f->siblings & ~TBG_SIBLINGS;
+	if (!f->variants && f->size >= location->compress_min &&
+	    f->size <= TBG_FILE_SMALL && tbg_encode_type(f->type))
+		f->variants = location->compress;
+}
+
+int tbg_file_sibling(const struct tbg_server *s, const char *name,
+		     enum tbg_encoding encoding, struct tbg_file *f)
+{
+	struct tbg_file own = *f;
+
+	if (tbg_file_open(s, name, f)) {
+		*f = own;
+		return -ESTALE;
+	}
+	f->type = own.type;
+	f->encoding = encoding;
+	f->variants = own.variants;
+	tbg_etag_make(ns_of(&f->st.st_mtim), f->size,
+		      tbg_encoding_suffix(encoding), f->etag);
+	tbg_file_close(&own);
+	return 0;
+}
+
+int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding)
+{
+	/* it must be worth the line that says so */
+	size_t line = strlen("Content-Encoding: \r\n") +
+		      strlen(tbg_encoding_name(encoding));
+	size_t room = f->size > line ? f->size - line - 1 : 0;
+	char *plain = malloc(f->size + room + 1), *ret;
+	int n;
+
+	if (!plain)
+		return -ENOMEM;
+	ret = plain + f->size;
+	n = tbg_file_read(f, plain);
+	if (!n)
+		n = tbg_encode(encoding, plain, f->size, ret, room);
+	if (n >= 0)
+		memmove(plain, ret, n);
+	ret = n < 0 ? NULL : realloc(plain, n + 1);
+	if (!ret) {
+		free(plain);
+		return n < 0 ? n : -ENOMEM;
+	}
+	f->memory = ret;
+	f->size = n;
+	f->encoding = encoding;
+	tbg_etag_make(ns_of(&f->st.st_mtim), f->size,
+		      tbg_encoding_suffix(encoding), f->etag);
+	return 0;
 }
 
 static bool version_same(const struct stat *a, const struct stat *b)
@@ -108,10 +201,14 @@ bool tbg_file_same(const struct tbg_object *o, const struct stat *st)
 
 int tbg_file_read(const struct tbg_file *f, void *ret)
 {
-	size_t size = f->st.st_size, got = 0;
+	size_t size = f->size, got = 0;
 	struct stat after;
 	ssize_t n;
 
+	if (f->memory) {
+		memcpy(ret, f->memory, size);
+		return 0;
+	}
 	while (got < size) {
 		n = pread(f->fd, (char *)ret + got, size - got, got);
 		if (n < 0 && errno == EINTR)
@@ -135,26 +232,28 @@ static int heads_make(const struct tbg_file *f,
 	static const char date[TBG_DATE_LEN + 1] = "Thu, 01 Jan 1970 00:00:00 GMT";
 	struct tbg_reply r = {
 		.status = 200, .cache = TBG_CACHE_HIT, .type = f->type,
-		.length = f->st.st_size, .modified = f->modified,
-		.etag = f->etag, .ranges = true,
+		.length = f->size, .modified = f->modified,
+		.etag = f->etag, .ranges = true, .vary = f->variants,
 	};
 	char fields[TBG_FIELDS_MAX + 1];
 	struct tbg_head_at at;
 	int n, m;
 
+	if (f->encoding)
+		r.encoding = tbg_encoding_name(f->encoding);
 	tbg_location_fields(location, 200, f->type, fields);
 	r.fields = fields;
 	n = tbg_reply_head(&r, date, get, HEAD_ROOM, &at);
 	if (n < 0)
 		return n;
 	part[TBG_PART_GET] = (struct tbg_part){
-		.len = n + f->st.st_size, .status = 200,
+		.len = n + f->size, .status = 200,
 		.date_off = at.date_off, .tier_off = at.tier_off,
 	};
 	part[TBG_PART_HEAD] = part[TBG_PART_GET];
 	part[TBG_PART_HEAD].len = n;
 	r.status = 304;
-	r.type = NULL;
+	r.type = r.encoding = NULL;
 	r.length = -1;
 	r.ranges = false;
 	tbg_location_fields(location, 304, f->type, fields);
@@ -164,7 +263,7 @@ static int heads_make(const struct tbg_file *f,
 	if (m > TBG_304_ROOM)
 		return -EFBIG;
 	part[TBG_PART_304] = (struct tbg_part){
-		.off = (n + f->st.st_size + 7) & ~7u, .len = m, .status = 304,
+		.off = (n + f->size + 7) & ~7u, .len = m, .status = 304,
 		.date_off = at.date_off, .tier_off = at.tier_off,
 	};
 	return 0;
@@ -186,6 +285,9 @@ static void identity_set(struct tbg_object *o, const struct tbg_file *f)
 	memset(o->etag, 0, sizeof(o->etag));
 	memcpy(o->etag, f->etag, o->etag_len);
 	o->modified_s = f->modified_s;
+	o->encoding = f->encoding;
+	o->siblings = f->siblings;
+	o->variants = f->encoding ? 0 : f->variants;
 }
 
 int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
@@ -201,7 +303,7 @@ int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
 	uint32_t head_len;
 	int err;
 
-	if (f->st.st_size > TBG_FILE_SMALL)
+	if (f->size > TBG_FILE_SMALL)
 		return -EFBIG;
 	err = heads_make(f, location, get, not, part);
 	if (err)
@@ -217,8 +319,8 @@ int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
 		tbg_draft_abandon(&d);
 		return err;
 	}
-	memset(d.blob->data + head_len + f->st.st_size, 0,
-	       last->off - head_len - f->st.st_size);
+	memset(d.blob->data + head_len + f->size, 0,
+	       last->off - head_len - f->size);
 	memcpy(d.blob->data + last->off, not, last->len);
 	memcpy(d.blob->part, part, sizeof(part));
 	identity_set(d.object, f);
@@ -239,7 +341,8 @@ bool tbg_file_revalidate(const struct tbg_server *s, struct tbg_object *o)
 	tbg_watch_lease(s->watch, o->name, &lease);
 	if (tbg_file_open(s, o->name, &f))
 		return false;
-	same = tbg_file_same(o, &f.st);
+	same = tbg_file_same(o, &f.st) &&
+	       (!o->siblings || o->siblings == siblings_find(s, o->name));
 	if (same)
 		tbg_object_renew(o, tbg_watch_expiry(s->watch, &lease, &f.st,
 						     f.fd, now_ns));

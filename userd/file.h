@@ -10,6 +10,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "abi/cache.h"
+#include "parse.h"
+#include "root.h"
+
 struct tbg_key;
 struct tbg_lease;
 struct tbg_location;
@@ -26,7 +30,17 @@ struct tbg_file {
 	char modified[30];
 	int64_t modified_s;		/* the same, seconds since 1970 */
 	const char *type;
+	uint64_t size;			/* bytes of the representation */
+	void *memory;			/* where it is compressed; NULL: as fd has it */
+	uint8_t encoding;		/* enum tbg_encoding */
+	uint8_t variants;		/* of the resource, a bit each */
+	uint8_t siblings;		/* those of them that are files, and TBG_SIBLINGS */
 };
+
+#define TBG_SIBLINGS 1	/* in siblings: they were looked for */
+
+/* Rooted name of a file: an index file's, and with the suffix of a variant. */
+#define TBG_FILE_NAME (TBG_ROOT_TEXT + TBG_TARGET_MAX + 256)
 
 /*
  * Opens a regular file; name is rooted (root.h). 0, or the status that answers:
@@ -36,11 +50,31 @@ unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
 			   struct tbg_file *ret);
 void tbg_file_close(struct tbg_file *f);
 
+/*
+ * Which variants location lets the file have, into f->variants: those that stand
+ * beside it, as name.gz and so on, or those that it can be compressed to.
+ */
+void tbg_file_vary(const struct tbg_server *s, const struct tbg_location *location,
+		   const char *name, struct tbg_file *f);
+
+void tbg_sibling_name(const char *name, enum tbg_encoding encoding,
+		      char ret[TBG_FILE_NAME]);
+
+/*
+ * The file, whose variants are known, becomes one of them: the other file of this
+ * name, or its own content compressed. -E2BIG: not smaller; -ESTALE: something
+ * changed meanwhile. On error it stays what it was.
+ */
+int tbg_file_sibling(const struct tbg_server *s, const char *name,
+		     enum tbg_encoding encoding, struct tbg_file *f);
+int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding);
+
 /* Whether st is still the version that the object was made of. */
 bool tbg_file_same(const struct tbg_object *o, const struct stat *st);
 
 /*
- * Reads the file whole into ret[st.st_size]. -ESTALE: it changed meanwhile.
+ * Reads what it is answered with whole into ret[size]. -ESTALE: it changed
+ * meanwhile.
  */
 int tbg_file_read(const struct tbg_file *f, void *ret);
 

@@ -13,6 +13,7 @@
 #include "cache.h"
 #include "clock.h"
 #include "command.h"
+#include "encode.h"
 #include "field.h"
 #include "server.h"
 #include "stock.h"
@@ -24,6 +25,7 @@
 struct row {
 	uint64_t hits, expires_ns;
 	uint32_t vhost, body, get, class;
+	enum tbg_encoding encoding;
 	bool in_kernel;
 	char etag[40];
 	char *path;
@@ -80,6 +82,7 @@ static struct row row_of(const struct tbg_object *o)
 			o->blob->part[TBG_PART_HEAD].len,
 		.class = tbg_class_bytes(TBG_BLOB_CLASS(o->blob_id)),
 		.in_kernel = o->in_kernel, .path_len = o->path_len,
+		.encoding = o->encoding,
 	};
 }
 
@@ -124,8 +127,9 @@ static char *row_text(const struct listing *l, const struct row *r, uint64_t now
 	bool always = r->expires_ns == TBG_FRESH_ALWAYS;
 	const char *kernel = !r->in_kernel ? NULL : r->get <= l->room ? "wire" :
 			     l->sock ? "sock" : NULL;
-	json_t *o = json_pack("{s:o, s:i, s:I, s:I, s:o, s:b, s:I, s:I, s:o, s:s}",
+	json_t *o = json_pack("{s:o, s:s, s:i, s:I, s:I, s:o, s:b, s:I, s:I, s:o, s:s}",
 		"path", tbg_json_text(r->path, r->path_len),
+		"encoding", tbg_encoding_name(r->encoding),
 		"vhost", (int)r->vhost,
 		"size", (json_int_t)r->body,
 		"response_bytes", (json_int_t)r->get,

@@ -116,6 +116,8 @@ int tbg_reply_head(const struct tbg_reply *r, const char *date, char *ret,
 	put(&w, "%.*s\r\n", TBG_DATE_LEN, date);
 	if (r->type)
 		put(&w, "Content-Type: %s\r\n", r->type);
+	if (r->encoding)
+		put(&w, "Content-Encoding: %s\r\n", r->encoding);
 	if (r->length >= 0)
 		put(&w, "Content-Length: %lld\r\n", (long long)r->length);
 	if (r->range)
@@ -126,6 +128,8 @@ int tbg_reply_head(const struct tbg_reply *r, const char *date, char *ret,
 		put(&w, "Last-Modified: %s\r\n", r->modified);
 	if (r->etag)
 		put(&w, "ETag: %s\r\n", r->etag);
+	if (r->vary)
+		put(&w, "Vary: Accept-Encoding\r\n");
 	if (r->location)
 		put(&w, "Location: %s\r\n", r->location);
 	if (r->allow)
@@ -198,10 +202,10 @@ size_t tbg_reply_field(const char *head, size_t len, const char *name,
 	return 0;
 }
 
-int tbg_etag_make(int64_t mtime_ns, uint64_t size, char ret[40])
+int tbg_etag_make(int64_t mtime_ns, uint64_t size, const char *suffix, char ret[40])
 {
-	return snprintf(ret, 40, "\"%llx-%llx\"", (unsigned long long)mtime_ns,
-			(unsigned long long)size);
+	return snprintf(ret, 40, "\"%llx-%llx%s%s\"", (unsigned long long)mtime_ns,
+			(unsigned long long)size, *suffix ? "-" : "", suffix);
 }
 
 /*

@@ -34,6 +34,8 @@ struct tbg_reply {
 	enum tbg_cache_status cache;
 	enum tbg_persist persist;
 	const char *type;		/* Content-Type, NULL: none */
+	const char *encoding;		/* Content-Encoding, NULL: none */
+	bool vary;			/* Vary: Accept-Encoding */
 	int64_t length;			/* Content-Length, -1: none */
 	const char *modified;		/* IMF-fixdate, or NULL */
 	const char *etag;		/* with quotes, or NULL */
@@ -73,8 +75,11 @@ const char *tbg_status_text(unsigned int status);
 /* The text body of an error, and its length. */
 size_t tbg_error_body(unsigned int status, char ret[64]);
 
-/* Strong entity tag of a version of a file, with quotes; its length. */
-int tbg_etag_make(int64_t mtime_ns, uint64_t size, char ret[40]);
+/*
+ * Strong entity tag of a version of a file, with quotes; its length. suffix: of
+ * the variant, "" for identity; size: of what is sent.
+ */
+int tbg_etag_make(int64_t mtime_ns, uint64_t size, const char *suffix, char ret[40]);
 
 /* Fields of a conditional request; text NULL: absent. */
 struct tbg_value {

@@ -4,6 +4,7 @@
  * when they come here; what a path may reach is decided by openat2 in file.c.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,9 @@
 
 #include "cache.h"
 #include "clock.h"
+#include "core/encoding.h"
 #include "core/key.h"
+#include "encode.h"
 #include "file.h"
 #include "page.h"
 #include "root.h"
@@ -21,6 +24,7 @@
 
 #define INDEX_ROOM   128	/* see settings.c */
 #define CHANGE_TRIES 3		/* a file that changes while it is read */
+#define REFUSED_NS   1000000000ull	/* before a variant is made again */
 
 bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,
 		   const char *path, size_t len, struct tbg_key *ret)
@@ -49,6 +53,24 @@ struct tbg_object *tbg_route_find(const struct tbg_server *s,
 	tbg_cache_withdraw(s->cache, o);
 	tbg_object_put(o);
 	return NULL;
+}
+
+struct tbg_object *tbg_route_variant(const struct tbg_server *s,
+				     const struct tbg_key *key,
+				     struct tbg_object *o,
+				     enum tbg_encoding encoding, uint64_t now_ns)
+{
+	struct tbg_key own = *key;
+	struct tbg_object *ret;
+
+	tbg_key_vary(&own, encoding);
+	ret = tbg_route_find(s, &own, o->vhost, o->path, o->path_len, now_ns);
+	if (ret && ret->encoding != encoding) {
+		tbg_object_put(ret);
+		ret = NULL;
+	}
+	tbg_object_put(o);
+	return ret;
 }
 
 /* A tunnel is never ours to open, nor a TRACE to send on with its secrets. */
@@ -154,6 +176,7 @@ static void answer_instead(struct tbg_answer *ret, unsigned int status)
 	ret->fd_len = 0;
 	*r = (struct tbg_reply){
 		.status = status, .cache = r->cache, .persist = r->persist,
+		.vary = r->vary,
 		.type = "text/plain", .length = ret->body_len,
 	};
 }
@@ -252,6 +275,7 @@ static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
 	unsigned int status = tbg_conditions_eval(&ask->conditions, tag.text,
 						  tag.len, f->modified_s);
 
+	r->vary = f->variants;
 	if (status == 412) {
 		answer_instead(ret, 412);
 		return;
@@ -262,54 +286,182 @@ static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
 	r->modified = ret->modified;
 	r->status = 200;
 	r->type = f->type;
-	r->length = f->st.st_size;
+	r->encoding = f->encoding ? tbg_encoding_name(f->encoding) : NULL;
+	r->length = f->size;
 	r->ranges = true;
 	if (status == 304) {
 		r->ranges = false;
 		r->status = 304;
-		r->type = NULL;
+		r->type = r->encoding = NULL;
 		r->length = -1;
 		ret->body_len = ret->fd_len = 0;
 	} else if (range_counts(ask, &tag, f->modified_s)) {
 		type = (struct tbg_value){ f->type, f->type ? strlen(f->type) : 0 };
-		answer_range(ask, ret, f->st.st_size, &type, &tag);
+		answer_range(ask, ret, f->size, &type, &tag);
 	}
+}
+
+/* A version of a file that may answer, and what it may be stored with. */
+struct version {
+	struct tbg_file f;
+	struct tbg_lease lease;
+	bool store;
+	struct tbg_object *plain;	/* the stored identity, where f is a variant */
+	char name[TBG_FILE_NAME];
+};
+
+static void version_close(struct version *v)
+{
+	tbg_file_close(&v->f);
+	tbg_object_put(v->plain);
+}
+
+/* The body, from an object whose reference is the answer's. */
+static void object_body(struct tbg_object *o, struct tbg_answer *ret)
+{
+	const struct tbg_blob *blob = o->blob;
+
+	ret->object = o;
+	ret->body = blob->data + blob->part[TBG_PART_HEAD].len;
+	ret->body_len = blob->part[TBG_PART_GET].len - blob->part[TBG_PART_HEAD].len;
+	ret->reply.cache = TBG_CACHE_STORED;
+}
+
+static int version_publish(const struct tbg_server *s, const struct tbg_ask *ask,
+			   const struct tbg_location *location,
+			   struct version *v, struct tbg_object **ret)
+{
+	struct tbg_key key;
+
+	if (!v->store || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
+		return -ENOSPC;
+	tbg_key_vary(&key, v->f.encoding);
+	return tbg_file_publish(s, &v->f, location, &key, ask->path,
+				ask->path_len, v->name, &v->lease, ret);
 }
 
 /* Stores the file, or at least reads it whole. 0, -ESTALE, -EFBIG, -errno. */
 static int small_read(const struct tbg_server *s, const struct tbg_ask *ask,
-		      const struct tbg_location *location,
-		      const struct tbg_file *f, const char *name,
-		      struct tbg_lease *lease, struct tbg_answer *ret)
+		      const struct tbg_location *location, struct version *v,
+		      struct tbg_answer *ret)
 {
-	struct tbg_key key;
-	int err = -ENOSPC;
+	struct tbg_object *o = v->plain;
+	int err = 0;
 
-	if (lease && tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
-		err = tbg_file_publish(s, f, location, &key, ask->path,
-				       ask->path_len, name, lease, &ret->object);
+	if (o && !v->f.encoding)	/* it turned out not to be a variant */
+		tbg_object_get(o);
+	else
+		err = version_publish(s, ask, location, v, &o);
 	if (!err) {
-		const struct tbg_blob *blob = ret->object->blob;
-
-		ret->body = blob->data + blob->part[TBG_PART_HEAD].len;
-		ret->body_len = f->st.st_size;
-		ret->reply.cache = TBG_CACHE_STORED;
+		object_body(o, ret);
 		return 0;
 	}
-	ret->object = NULL;
-	if (err == -EFBIG || err == -ESTALE)
+	if (err == -ESTALE || (err == -EFBIG && !v->f.memory))
 		return err;
-	ret->heap = malloc(f->st.st_size + 1);
+	if (v->plain)
+		atomic_store(&v->plain->refused_ns, tbg_mono_ns() + REFUSED_NS);
+	ret->heap = malloc(v->f.size + 1);
 	if (!ret->heap)
 		return -ENOMEM;
-	err = tbg_file_read(f, ret->heap);
+	err = tbg_file_read(&v->f, ret->heap);
 	if (err) {
 		free(ret->heap);
 		ret->heap = NULL;
 		return err;
 	}
 	ret->body = ret->heap;
-	ret->body_len = f->st.st_size;
+	ret->body_len = v->f.size;
+	return 0;
+}
+
+/*
+ * The identity of a file, stored: nothing but its entry leads a kernel tier to
+ * the variants. NULL and 0: it is not to be stored.
+ */
+static int plain_get(const struct tbg_server *s, const struct tbg_ask *ask,
+		     const struct tbg_location *location, struct version *v)
+{
+	struct tbg_object *o;
+	struct tbg_key key;
+	int err;
+
+	if (!v->store || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
+		return 0;
+	o = tbg_route_find(s, &key, ask->site->id, ask->path, ask->path_len,
+			   tbg_mono_ns());
+	if (o && tbg_file_same(o, &v->f.st) && o->siblings == v->f.siblings) {
+		v->plain = o;
+		return 0;
+	}
+	tbg_object_put(o);
+	err = version_publish(s, ask, location, v, &v->plain);
+	return err == -ESTALE ? err : 0;
+}
+
+/* The variant that is wanted, as far as compressing brings any. */
+static int version_compress(const struct tbg_ask *ask, struct version *v)
+{
+	unsigned int have = atomic_load(&v->plain->variants);
+	enum tbg_encoding e;
+	int err;
+
+	if (atomic_load(&v->plain->refused_ns) > tbg_mono_ns())
+		return 0;
+	while ((e = tbg_encode_choose(&ask->accept_encoding, have))) {
+		err = tbg_file_compress(&v->f, e);
+		if (err != -E2BIG)
+			return err == -ENOMEM ? 0 : err;
+		have &= ~(1u << e);
+		tbg_object_vary(v->plain, have);
+	}
+	return 0;
+}
+
+/* In place of the file, the variant of it that the client wants. 0, -ESTALE. */
+static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
+			  const struct tbg_location *location, struct version *v)
+{
+	enum tbg_encoding e = tbg_encode_choose(&ask->accept_encoding, v->f.variants);
+	char plain[TBG_FILE_NAME];
+	int err;
+
+	if (e == TBG_ENCODING_IDENTITY)
+		return 0;
+	err = plain_get(s, ask, location, v);
+	if (err)
+		return err;
+	v->store = v->plain;
+	if (!(v->f.siblings >> e & 1))
+		return v->plain ? version_compress(ask, v) : 0;
+	strcpy(plain, v->name);
+	tbg_sibling_name(plain, e, v->name);
+	if (v->store)
+		tbg_watch_lease(s->watch, v->name, &v->lease);
+	return tbg_file_sibling(s, v->name, e, &v->f);
+}
+
+/* The file as it is, with a lease if it is to be stored. 0, or a status. */
+static int version_open(const struct tbg_server *s,
+			const struct tbg_location *location, struct version *v)
+{
+	int status = tbg_file_open(s, v->name, &v->f);
+
+	if (status)
+		return status;
+	v->store = v->store && v->f.st.st_size <= TBG_FILE_SMALL;
+	if (v->store) {
+		/*
+		 * What is stored must be opened under a lease. A lease costs
+		 * several times what opening does, and a large file needs none:
+		 * hence the second open for those that do.
+		 */
+		tbg_file_close(&v->f);
+		tbg_watch_lease(s->watch, v->name, &v->lease);
+		status = tbg_file_open(s, v->name, &v->f);
+		if (status)
+			return status;
+	}
+	tbg_file_vary(s, location, v->name, &v->f);
 	return 0;
 }
 
@@ -318,41 +470,32 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 		    const struct tbg_location *location, const char *name,
 		    bool store, struct tbg_answer *ret)
 {
-	struct tbg_lease lease;
-	struct tbg_file f;
-	int err = -EFBIG, status;
+	struct version v;	/* zeroing its name would cost */
+	int err, status;
 
-	status = tbg_file_open(s, name, &f);
+	v.store = store;
+	v.plain = NULL;
+	strcpy(v.name, name);
+	status = version_open(s, location, &v);
 	if (status)
 		return status;
-	store = store && f.st.st_size <= TBG_FILE_SMALL;
-	if (store) {
-		/*
-		 * What is stored must be opened under a lease. A lease costs
-		 * several times what opening does, and a large file needs none:
-		 * hence the second open for those that do.
-		 */
-		tbg_file_close(&f);
-		tbg_watch_lease(s->watch, name, &lease);
-		status = tbg_file_open(s, name, &f);
-		if (status)
-			return status;
-	}
 	tbg_answer_error(ret, 200, ask->persist);
 	ret->body_len = 0;
 	ret->fd_len = 0;
-	if (f.st.st_size <= TBG_FILE_SMALL)
-		err = small_read(s, ask, location, &f, name, store ? &lease : NULL, ret);
+	err = version_choose(s, ask, location, &v);
+	if (!err)
+		err = v.f.size <= TBG_FILE_SMALL ?
+		      small_read(s, ask, location, &v, ret) : -EFBIG;
 	if (err == -EFBIG) {
-		ret->fd = f.fd;
-		ret->fd_len = f.st.st_size;
+		ret->fd = v.f.fd;
+		ret->fd_len = v.f.size;
+		v.f.fd = -1;
 		err = 0;
 	}
 	if (!err)
-		answer_file(ask, &f, ret);
-	ret->media = f.type;
-	if (ret->fd < 0 || err)
-		tbg_file_close(&f);
+		answer_file(ask, &v.f, ret);
+	ret->media = v.f.type;
+	version_close(&v);
 	if (err && err != -ESTALE)
 		return err == -ENOMEM ? 503 : 500;
 	return err;
@@ -450,6 +593,27 @@ static void object_range(const struct tbg_ask *ask, struct tbg_object *o,
 	answer_range(ask, ret, blob->part[TBG_PART_GET].len - head_len, &type, &tag);
 }
 
+/*
+ * The object that answers, referenced: of a resource with variants, the one that
+ * the client wants, or identity while that is not to be had.
+ */
+static struct tbg_object *object_wanted(const struct tbg_server *s,
+					const struct tbg_ask *ask,
+					const struct tbg_key *key)
+{
+	uint64_t now_ns = tbg_mono_ns();
+	enum tbg_encoding e;
+	struct tbg_object *o;
+
+	o = tbg_route_find(s, key, ask->site->id, ask->path, ask->path_len, now_ns);
+	if (!o)
+		return NULL;
+	e = tbg_encode_choose(&ask->accept_encoding, atomic_load(&o->variants));
+	if (!e || atomic_load(&o->refused_ns) > now_ns)
+		return o;
+	return tbg_route_variant(s, key, o, e, now_ns);
+}
+
 static bool route_cached(const struct tbg_server *s, const struct tbg_ask *ask,
 			 struct tbg_answer *ret)
 {
@@ -459,10 +623,11 @@ static bool route_cached(const struct tbg_server *s, const struct tbg_ask *ask,
 
 	if (ask->missed || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
 		return false;
-	o = tbg_route_find(s, &key, ask->site->id, ask->path, ask->path_len, tbg_mono_ns());
+	o = object_wanted(s, ask, &key);
 	if (!o)
 		return false;
 	tbg_answer_error(ret, 200, ask->persist);
+	ret->reply.vary = o->encoding || atomic_load(&o->variants);
 	ret->body_len = 0;
 	ret->object = o;
 	ret->hit = true;

@@ -32,6 +32,7 @@ struct tbg_ask {
 	size_t query_len;
 	struct tbg_conditions conditions;
 	struct tbg_value range, if_range;
+	struct tbg_value accept_encoding;
 };
 
 /*
@@ -89,6 +90,15 @@ struct tbg_object *tbg_route_find(const struct tbg_server *s,
 				  const struct tbg_key *key, uint32_t vhost,
 				  const char *path,
 				  size_t path_len, uint64_t now_ns);
+
+/*
+ * The fresh variant of a resource whose identity, o, was found by key: o's
+ * reference is taken, and one of the variant given. NULL: a miss.
+ */
+struct tbg_object *tbg_route_variant(const struct tbg_server *s,
+				     const struct tbg_key *key,
+				     struct tbg_object *o,
+				     enum tbg_encoding encoding, uint64_t now_ns);
 
 /* Key of a canonical path; false: too long to be cached. */
 bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,

@@ -15,6 +15,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "encode.h"
 #include "gateway/order.h"
 #include "limits.h"
 #include "mime.h"
@@ -28,6 +29,7 @@
 #define INDEX		"index.html"
 #define BODY_FOLDER	"/var/tmp"
 #define BODY_MAX_UNSAID	(UINT64_MAX - 1)
+#define COMPRESS_MIN	256
 
 /* What a setting may put its value into. */
 struct target {
@@ -463,6 +465,30 @@ static bool set_cookies(struct target *t, const char *v)
 	return true;
 }
 
+static bool set_precompressed(struct target *t, const char *v)
+{
+	return tbg_value_bool(v, &t->location->precompressed);
+}
+
+static bool set_compress(struct target *t, const char *v)
+{
+	enum tbg_encoding e = tbg_encoding_named(v);
+
+	if (t->begins)
+		t->location->compress = 0;
+	if (!strcmp(v, "off"))
+		return true;
+	if (e == TBG_ENCODING_IDENTITY || e == TBG_ENCODING_NR)
+		return false;
+	t->location->compress |= 1u << e;
+	return true;
+}
+
+static bool set_compress_min(struct target *t, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 40, &t->location->compress_min);
+}
+
 static bool set_body_max(struct target *t, const char *v)
 {
 	return tbg_value_size(v, 0, 1ull << 40, &t->location->body_max);
@@ -578,6 +604,9 @@ static bool set_types(struct target *t, const char *v)
 	X("cache-control", cache_control, T | H | L | M, false, "a value for Cache-Control, or off") \
 	X("headers", headers, T | H | L | M, true, "\"Name: value\", of fields that the daemon does not make itself") \
 	X("cookies", cookies, T | H | L, false, "pass or ignore") \
+	X("precompressed", precompressed, T | H | L, false, "on or off") \
+	X("compress", compress, T | H | L, true, "gzip, br and zstd, or off") \
+	X("compress-min", compress_min, T | H | L, false, "a size such as 512 or 4K") \
 	X("body-max", body_max, T | H | L, false, "a size up to 1024G, such as 512, 64K or 8M") \
 	X("body-buffer", body_buffer, T | H | L, false, "a size up to 1024M, such as 64K, or off") \
 	X("body-folder", body_folder, T | H | L, false, "a folder, from its slash on") \
@@ -1151,6 +1180,8 @@ static int location_make(struct making *m, struct tbg_location *l,
 	*l = (struct tbg_location){
 		.root = -1, .body_max = BODY_MAX_UNSAID,
 		.body_buffer = TBG_BODY_AS_NEEDED, .body_folder = BODY_FOLDER,
+		.precompressed = true, .compress = TBG_ENCODINGS_ALL,
+		.compress_min = COMPRESS_MIN,
 	};
 	location_match(l, m->sites, own ? own->title : "/");
 	ok = text_list_add(&t, &l->index, &l->index_nr, INDEX);

@@ -66,6 +66,9 @@ struct tbg_location {
 	const char **index;		/* file names for a path that ends in '/' */
 	unsigned int index_nr;
 	bool autoindex;
+	bool precompressed;		/* name.gz and so on answer for name */
+	uint8_t compress;		/* 1 << enum tbg_encoding each: what we make */
+	uint64_t compress_min;		/* bytes of the smallest text worth it */
 	bool cookies_pass;		/* kernel tiers leave a Cookie to us */
 	uint64_t body_max;		/* bytes of a request's body; more: 413 */
 	int64_t body_buffer;		/* of it in memory, received whole; or TBG_BODY_… */

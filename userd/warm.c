@@ -14,8 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache.h"
 #include "clock.h"
 #include "command.h"
+#include "encode.h"
 #include "file.h"
 #include "root.h"
 #include "route.h"
@@ -45,6 +47,20 @@ static int tell(struct warm *w)
 						"total", (json_int_t)w->total));
 }
 
+/* Asks for each of the variants as well; nobody counts them. */
+static void variants_ask(struct warm *w, struct tbg_ask *a, unsigned int have)
+{
+	for (int e = 0; e < TBG_ENCODING_NR; e++) {
+		const char *name = tbg_encoding_name(e);
+
+		if (!(have >> e & 1))
+			continue;
+		a->accept_encoding = (struct tbg_value){ name, strlen(name) };
+		tbg_route(w->st->s, a, w->answer);
+		tbg_answer_done(w->answer);
+	}
+}
+
 /* Asks a site for a path, and lets the answer go. */
 static void ask(struct warm *w, const struct tbg_site *site, const char *path)
 {
@@ -52,6 +68,8 @@ static void ask(struct warm *w, const struct tbg_site *site, const char *path)
 		.method = TBG_METHOD_GET, .path = path, .path_len = strlen(path),
 		.site = site,
 	};
+
+	unsigned int have;
 
 	w->asked++;
 	if (w->counting)
@@ -63,7 +81,9 @@ static void ask(struct warm *w, const struct tbg_site *site, const char *path)
 		w->stored++;
 	else
 		w->left++;
+	have = w->answer->object ? atomic_load(&w->answer->object->variants) : 0;
 	tbg_answer_done(w->answer);
+	variants_ask(w, &a, have);
 }
 
 /* Does this path of the site lead to the root of w->name? */

@@ -24,6 +24,7 @@
 #include "cache.h"
 #include "clock.h"
 #include "core/request.h"
+#include "encode.h"
 #include "parse.h"
 #include "publish.h"
 #include "root.h"
@@ -162,6 +163,7 @@ int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 	}
 	ret->len = canonical;
 	ret->has_host = host;
+	ret->accept = (struct tbg_value){ 0 };
 	ret->site = tbg_site_find(s->sites, host, host ? strcspn(host, "/?#") : 0);
 	ret->fast = fast_judge(p, len);
 	uri_make(ret, host, p);
@@ -231,6 +233,8 @@ struct search {
 	const struct tbg_why_path *p;
 	bool found, in_kernel, upstream;
 	const char *doubt;		/* of what an upstream answered, or NULL */
+	enum tbg_encoding encoding;	/* the variant looked for */
+	unsigned int variants;		/* that identity says there may be */
 	uint64_t expires_ns, hits;
 	uint32_t len, class;
 	char name[TBG_URL_MAX];
@@ -241,9 +245,10 @@ static bool search_visit(struct tbg_object *o, uint64_t hits, void *arg)
 	struct search *f = arg;
 
 	if (o->vhost != f->p->site->id || o->path_len != f->p->len ||
-	    memcmp(o->path, f->p->path, f->p->len))
+	    memcmp(o->path, f->p->path, f->p->len) || o->encoding != f->encoding)
 		return true;
 	f->found = true;
+	f->variants |= o->variants;
 	f->in_kernel = o->in_kernel;
 	f->expires_ns = o->expires_ns;
 	f->hits = hits;
@@ -300,6 +305,17 @@ struct verdict {
 		snprintf((v_)->detail, sizeof((v_)->detail), __VA_ARGS__); \
 	} while (0)
 
+/* Of what is cached, the variant that the client would get. */
+static void search_run(const struct tbg_server *s, struct search *f)
+{
+	tbg_cache_each(s->cache, search_visit, f);
+	f->encoding = tbg_encode_choose(&f->p->accept, f->variants);
+	if (f->encoding == TBG_ENCODING_IDENTITY)
+		return;
+	f->found = false;
+	tbg_cache_each(s->cache, search_visit, f);
+}
+
 /* Why there is no object: what the file says, as far as one can see it. */
 static void judge_missing(const struct tbg_server *s,
 			  const struct tbg_why_path *p,
@@ -354,6 +370,9 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 	} else if (!f->found &&
 		   tbg_location_find(p->site, p->path, p->len)->handler != TBG_HANDLER_FILES)
 		VERDICT(ret, MISS, "an upstream answers, and nothing is stored of it; the next GET stores it, if it may be");
+	else if (!f->found && f->encoding)
+		VERDICT(ret, MISS, "the %s variant was not asked for since the file last changed; the next GET makes it",
+			tbg_encoding_name(f->encoding));
 	else if (!f->found)
 		judge_missing(s, p, ret);
 	else if (f->doubt)
@@ -438,6 +457,16 @@ static void freshness_json(const struct tbg_server *s, const struct search *f,
 		doubt[0] ? ", since inotify cannot be trusted here: " : "", doubt));
 }
 
+static json_t *variants_json(unsigned int variants)
+{
+	json_t *ret = json_array();
+
+	for (int e = 0; e < TBG_ENCODING_NR; e++)
+		if (variants >> e & 1)
+			json_array_append_new(ret, json_string(tbg_encoding_name(e)));
+	return ret;
+}
+
 /* Where the file of a rooted name lies. */
 static json_t *file_json(const struct tbg_server *s, const char *name)
 {
@@ -467,7 +496,7 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 	struct verdict v = { 0 };
 	json_t *ret = json_object();
 
-	tbg_cache_each(s->cache, search_visit, &f);
+	search_run(s, &f);
 	tbg_stock_each(s->stock, stored_visit, &f);
 	tbg_why_room(s, &room);
 	judge(s, p, &f, &room, &v);
@@ -482,6 +511,8 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 		json_object_set_new(ret, "detail",
 				    tbg_json_text(v.detail, strlen(v.detail)));
 	json_object_set_new(ret, "cached", json_boolean(f.found));
+	json_object_set_new(ret, "encoding", json_string(tbg_encoding_name(f.encoding)));
+	json_object_set_new(ret, "variants", variants_json(f.variants));
 	json_object_set_new(ret, "interfaces", ifaces_json(s, &f));
 	if (!f.found)
 		return ret;

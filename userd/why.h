@@ -12,6 +12,8 @@
 
 #include <jansson.h>
 
+#include "respond.h"
+
 struct tbg_server;
 struct tbg_object;
 struct tbg_site;
@@ -26,6 +28,7 @@ struct tbg_why_path {
 	bool has_host;
 	char uri[TBG_URL_MAX];		/* authority (if it has_host) and target */
 	size_t uri_len, target_off;
+	struct tbg_value accept;	/* Accept-Encoding; text NULL: none */
 	int fast;			/* TBG_WHY_*: 0, or why the fast grammar
 					 * does not take it */
 };

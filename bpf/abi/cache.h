@@ -65,6 +65,23 @@ struct tbg_key {
 	__u64 h[2];
 };
 
+/*
+ * How a representation is encoded (RFC 9110 8.4.1): X(name, name of the coding,
+ * suffix of a file that holds it).
+ */
+#define TBG_ENCODING_LIST(X) \
+	X(GZIP,	"gzip",	"gz") \
+	X(BR,	"br",	"br") \
+	X(ZSTD,	"zstd",	"zst")
+
+enum tbg_encoding {
+	TBG_ENCODING_IDENTITY,
+#define X(id, name, suffix) TBG_ENCODING_##id,
+	TBG_ENCODING_LIST(X)
+#undef X
+	TBG_ENCODING_NR
+};
+
 /* The responses that one blob holds. */
 enum tbg_part_id {
 	TBG_PART_GET,		/* head and body */
@@ -151,7 +168,9 @@ struct tbg_blob {
 /*
  * Value of the index map. path, the text of the key, is zero-padded to
  * TBG_PATH_MAX and compared in words; etag has its quotes, is strong (or what
- * follows its W/) and zero-padded.
+ * follows its W/) and zero-padded. Each variant of a resource has an entry of
+ * its own. That of identity is found first and says which others there may be;
+ * tbg_key_vary() (core/encoding.h) makes their keys from its.
  */
 struct tbg_entry {
 	__u32 blob;		/* TBG_BLOB_ID */
@@ -164,6 +183,9 @@ struct tbg_entry {
 	__u8 flags;		/* TBG_ENTRY_* */
 	__u8 etag[40];
 	__s64 modified_s;	/* Last-Modified, seconds since 1970 */
+	__u8 encoding;		/* enum tbg_encoding */
+	__u8 variants;		/* 1 << encoding each; of identity alone */
+	__u8 pad[6];
 	__u8 path[TBG_PATH_MAX];
 };
 
@@ -179,6 +201,6 @@ __u32 tbg_blob_timed(const struct tbg_blob *blob)
 
 _Static_assert(sizeof(struct tbg_part) == 16, "abi");
 _Static_assert(sizeof(struct tbg_blob) == 64, "abi");
-_Static_assert(sizeof(struct tbg_entry) == 80 + TBG_PATH_MAX, "abi");
+_Static_assert(sizeof(struct tbg_entry) == 88 + TBG_PATH_MAX, "abi");
 
 #endif

@@ -595,6 +595,8 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
 		return TC_ACT_SHOT;
 	tbg_heat_add(r->blob);
+	if (r->plain != r->blob)	/* found by it, so it is as much in use */
+		tbg_heat_add(r->plain);
 	if (knob->log)
 		tbg_log_hit(s, TBG_TIER_wire);
 	tbg_count_sent(TBG_WHY_HIT_WIRE, r->len);

@@ -7,6 +7,7 @@
 #include <linux/bpf.h>
 
 #include "core/conditional.h"
+#include "core/encoding.h"
 #include "core/fresh.h"
 #include "core/key.h"
 #include "core/request.h"
@@ -70,6 +71,8 @@ static __attribute__((always_inline)) int run(struct __sk_buff *skb, int depth)
 		return 0;
 	status = tbg_condition(&s->head, &r->req, e->etag, e->etag_len, e->modified_s);
 	r->status = status;
+	r->encoding = tbg_encoding_choose(&s->head, r->req.ae_off, r->req.ae_len,
+					  e->variants);
 	return 0;
 }
 

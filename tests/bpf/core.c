@@ -15,6 +15,7 @@
 #include <bpf/libbpf.h>
 
 #include "core/conditional.h"
+#include "core/encoding.h"
 #include "core/key.h"
 #include "core/request.h"
 #include "core.h"
@@ -32,6 +33,7 @@ static const struct entry entry = {
 	.vhost = 7,
 	.etag_len = sizeof(ETAG) - 1,
 	.etag = ETAG,
+	.variants = 0xe,
 	.modified_s = 784111777,	/* Sun, 06 Nov 1994 08:49:37 GMT */
 };
 
@@ -88,6 +90,8 @@ static void expect(const void *req, size_t len, struct result *ret)
 	tbg_key_make(entry.key, entry.vhost, &path, r.path_len, &ret->key);
 	ret->status = tbg_condition(&head, &r, entry.etag, entry.etag_len,
 				    entry.modified_s);
+	ret->encoding = tbg_encoding_choose(&head, r.ae_off, r.ae_len,
+					    entry.variants);
 }
 
 /* Calls fn with each seed; their number. */

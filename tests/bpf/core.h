@@ -9,6 +9,8 @@
 struct result {
 	__u32 why;
 	__u32 status;
+	__u32 encoding;
+	__u32 pad;
 	struct tbg_req req;
 	struct tbg_key key;
 };
@@ -19,6 +21,7 @@ struct entry {
 	__u32 etag_len;
 	__u8 etag[40];
 	__s64 modified_s;
+	__u64 variants;
 };
 
 #endif

@@ -2,15 +2,18 @@
 /*
  * Two parsers, one meaning: what the fast grammar accepts, the daemon's parser
  * (userd/parse.c) accepts with the same method, length, path, key and fields,
- * and keeps the connection open; and what it says of conditions, the daemon says.
- * A difference would be request smuggling between the tiers; it aborts.
+ * and keeps the connection open; and what it says of conditions and codings, the
+ * daemon says. A difference would be request smuggling between the tiers; it
+ * aborts.
  */
 #include <stdlib.h>
 
 #include "head.h"
 #include "core/conditional.h"
+#include "core/encoding.h"
 #include "core/key.h"
 #include "core/request.h"
+#include "encode.h"
 #include "parse.h"
 #include "respond.h"
 
@@ -58,6 +61,17 @@ static void condition_check(const struct tbg_req *req, const struct tbg_message 
 		abort();
 }
 
+static void encoding_check(const struct tbg_req *req, const struct tbg_message *m)
+{
+	struct tbg_value accept = value(m->ae);
+
+	for (unsigned int have = 0; have <= TBG_ENCODINGS_ALL; have += 2)
+		if (tbg_encode_choose(&accept, have) !=
+		    (unsigned int)(req->ae_len ? tbg_encoding_choose(head, req->ae_off,
+								     req->ae_len, have) : 0))
+			abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	struct tbg_message m = { 0 };
@@ -96,5 +110,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	same(m.ae, req.ae_off, req.ae_len);
 	key_check(&req, &m);
 	condition_check(&req, &m);
+	encoding_check(&req, &m);
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include "head.h"
 #include "oracle.h"
 #include "core/conditional.h"
+#include "core/encoding.h"
 #include "core/key.h"
 
 static struct tbg_head *head;
@@ -60,6 +61,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (!ok)
 		return 0;
 	key_check(&req);
+	for (unsigned int have = 0; req.ae_len && have < 16; have += 2)
+		if (tbg_encoding_choose(head, req.ae_off, req.ae_len, have) !=
+		    (int)oracle_encoding(data + req.ae_off, req.ae_len, have))
+			abort();
 	status = tbg_condition(head, &req, etag, 10, 784111777);
 	if (status != 200 && status != 304 && status != -TBG_WHY_CONDITION)
 		abort();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The fast grammar once more, byte by byte and on purpose dull, and SipHash by
- * the book: what bpf/core/request.h and key.h are held against. Shares nothing
+ * The fast grammar once more, byte by byte and on purpose dull, SipHash by the
+ * book, and codings: what bpf/core/request.h, key.h and encoding.h are held against. Shares nothing
  * with them but the limits.
  */
 #ifndef TBG_TESTS_ORACLE_H
@@ -287,6 +287,89 @@ static void oracle_key(const __u64 key[2], uint32_t vhost,
 	ret->h[0] = ret->h[1] = 0;
 	for (int i = 0; i < 16; i++)
 		ret->h[i / 8] |= (uint64_t)out[i] << (i % 8 * 8);
+}
+
+/* Spaces in a row at at: where they end; as many as fit the word that we read. */
+__attribute__((unused))
+static size_t oracle_space(const uint8_t *b, size_t n, size_t at)
+{
+	size_t begin = at;
+
+	while (at < n && at - begin < 7 && (b[at] == ' ' || b[at] == '\t'))
+		at++;
+	return at;
+}
+
+/* What one element of a list says: which coding, or -1, and its quality. */
+__attribute__((unused))
+static int oracle_element(const uint8_t *b, size_t n, int *ret_quality)
+{
+	static const char *const names[] = { "identity", "gzip", "br", "zstd", "*" };
+	size_t at = 0;
+	int coding = -1, value = 0, scale = 100;
+
+	*ret_quality = 1000;
+	while (at < n && !strchr("; \t", b[at]))
+		at++;
+	for (int i = 0; i < 5; i++)
+		if (strlen(names[i]) == at && !strncasecmp(names[i], (char *)b, at))
+			coding = i;
+	if (at == 6 && !strncasecmp("x-gzip", (char *)b, 6))
+		coding = 1;
+	at = oracle_space(b, n, at);
+	if (at == n)
+		return coding;
+	if (b[at++] != ';')
+		return -1;
+	at = oracle_space(b, n, at);
+	if (n - at < 3 || (b[at] | 0x20) != 'q' || b[at + 1] != '=')
+		return -1;
+	at += 2;
+	if (b[at] != '0' && b[at] != '1')
+		return -1;
+	value = (b[at++] - '0') * 1000;
+	if (at < n && b[at] == '.')
+		for (at++; at < n && b[at] >= '0' && b[at] <= '9' && scale; at++, scale /= 10)
+			value += (b[at] - '0') * scale;
+	at = oracle_space(b, n, at);
+	*ret_quality = value;
+	return at == n && value <= 1000 ? coding : -1;
+}
+
+/* Accept-Encoding (RFC 9110 12.5.3) by the book, as core/encoding.h has it. */
+__attribute__((unused))
+static unsigned int oracle_encoding(const uint8_t *b, size_t len, unsigned int have)
+{
+	static const int order[] = { 2, 3, 1, 0 };	/* br, zstd, gzip, identity */
+	int said[5] = { -1, -1, -1, -1, -1 }, best = -1, ret = 0;
+	size_t at = 0;
+
+	while (at < len) {
+		size_t n = 0;
+		int coding, quality;
+
+		while (at < len && strchr(", \t", b[at]))
+			at++;
+		while (at + n < len && b[at + n] != ',')
+			n++;
+		coding = n ? oracle_element(b + at, n, &quality) : -1;
+		if (coding >= 0 && said[coding] < 0)
+			said[coding] = quality;
+		at += n;
+	}
+	for (int i = 0; i < 4; i++) {
+		int c = order[i], quality = said[c] >= 0 ? said[c] : said[4];
+
+		if (c && (!(have >> c & 1) || quality <= 0))
+			continue;
+		if (!c && quality < 0)
+			quality = 0;
+		if (quality > best) {
+			best = quality;
+			ret = c;
+		}
+	}
+	return ret;
 }
 
 #endif

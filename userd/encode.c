@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Codings by zlib, brotli and zstd, at levels that take a worker a few
+ * milliseconds for the largest object there is: each is compressed once.
+ */
+#include "encode.h"
+
+#include <brotli/encode.h>
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "core/encoding.h"
+
+#define GZIP_LEVEL	9
+#define GZIP_WINDOW	(15 + 16)	/* with gzip's head and sum, not zlib's */
+#define BR_LEVEL	6
+#define BR_WINDOW	16		/* log2 of 64 KiB */
+#define ZSTD_LEVEL	12
+
+static const struct {
+	const char *name, *suffix;
+} encodings[TBG_ENCODING_NR] = {
+	[TBG_ENCODING_IDENTITY] = { "identity", "" },
+#define X(id, name, suffix) [TBG_ENCODING_##id] = { name, suffix },
+	TBG_ENCODING_LIST(X)
+#undef X
+};
+
+const char *tbg_encoding_name(enum tbg_encoding e)
+{
+	return encodings[e].name;
+}
+
+const char *tbg_encoding_suffix(enum tbg_encoding e)
+{
+	return encodings[e].suffix;
+}
+
+enum tbg_encoding tbg_encoding_named(const char *name)
+{
+	int e = 0;
+
+	while (e < TBG_ENCODING_NR && strcmp(encodings[e].name, name))
+		e++;
+	return e;
+}
+
+enum tbg_encoding tbg_encode_choose(const struct tbg_value *accept,
+				    unsigned int have)
+{
+	struct tbg_head head;
+
+	/* a longer value is not looked at, as a request of its length by wire */
+	if (!have || !accept->text || accept->len > TBG_REQ_MAX)
+		return TBG_ENCODING_IDENTITY;
+	memcpy(head.b, accept->text, accept->len);
+	memset(head.b + accept->len, 0, sizeof(head.b) - accept->len);
+	return tbg_encoding_choose(&head, 0, accept->len, have);
+}
+
+/* Besides text/ and whatever ends in +xml or +json. */
+static const char *const types[] = {
+	"application/javascript", "application/json", "application/manifest+json",
+	"application/rtf", "application/vnd.ms-fontobject", "application/wasm",
+	"application/x-javascript", "application/xhtml+xml", "application/xml",
+	"font/otf", "font/ttf", "image/bmp", "image/svg+xml",
+};
+
+bool tbg_encode_type(const char *type)
+{
+	size_t len = strcspn(type, "; ");
+
+	if (!strncasecmp(type, "text/", 5))
+		return true;
+	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+		if (strlen(types[i]) == len && !strncasecmp(type, types[i], len))
+			return true;
+	return (len > 4 && !strncasecmp(type + len - 4, "+xml", 4)) ||
+	       (len > 5 && !strncasecmp(type + len - 5, "+json", 5));
+}
+
+static int gzip(const void *in, size_t len, void *ret, size_t room)
+{
+	z_stream z = {
+		.next_in = (void *)in, .avail_in = len,
+		.next_out = ret, .avail_out = room,
+	};
+	int err = deflateInit2(&z, GZIP_LEVEL, Z_DEFLATED, GZIP_WINDOW, 8,
+			       Z_DEFAULT_STRATEGY);
+
+	if (err != Z_OK)
+		return -ENOMEM;
+	err = deflate(&z, Z_FINISH);
+	deflateEnd(&z);
+	return err == Z_STREAM_END ? (int)z.total_out : -E2BIG;
+}
+
+static int br(const void *in, size_t len, void *ret, size_t room)
+{
+	if (!BrotliEncoderCompress(BR_LEVEL, BR_WINDOW, BROTLI_MODE_TEXT, len, in,
+				   &room, ret))
+		return -E2BIG;
+	return room;
+}
+
+static int zstd(const void *in, size_t len, void *ret, size_t room)
+{
+	size_t n = ZSTD_compress(ret, room, in, len, ZSTD_LEVEL);
+
+	return ZSTD_isError(n) ? -E2BIG : (int)n;
+}
+
+int tbg_encode(enum tbg_encoding e, const void *in, size_t len, void *ret,
+	       size_t room)
+{
+	switch (e) {
+	case TBG_ENCODING_GZIP:
+		return gzip(in, len, ret, room);
+	case TBG_ENCODING_BR:
+		return br(in, len, ret, room);
+	case TBG_ENCODING_ZSTD:
+		return zstd(in, len, ret, room);
+	default:
+		return -E2BIG;
+	}
+}
