@@ -62,6 +62,7 @@ def says(of, text):
 
 def begin():
     global d
+    client.let_others_in()
     d = Modules().start()
 
 
