@@ -15,7 +15,7 @@ Q := @
 endif
 export Q V
 
-all: bpf userd tools modules	## build everything (default)
+all: bpf userd tools		## build everything (default)
 
 bpf:				## the kernel side
 	$(Q)$(MAKE) -C bpf
@@ -23,8 +23,6 @@ userd: bpf			## the daemon
 	$(Q)$(MAKE) -C userd
 tools: bpf			## the command-line tool
 	$(Q)$(MAKE) -C tools
-modules:			## example modules
-	$(Q)$(MAKE) -C modules
 
 deps:				## install the Debian packages that are missing
 	$(Q)tools/deps
@@ -64,7 +62,6 @@ lint:				## what CI holds against style
 install: all			## to $(DESTDIR)$(PREFIX)
 	$(Q)$(MAKE) -C userd install
 	$(Q)$(MAKE) -C tools install
-	$(Q)$(MAKE) -C modules install
 	$(Q)$(MAKE) -C Documentation install
 
 clean:
@@ -76,5 +73,5 @@ help:				## this list
 	$(Q)grep -E '^[a-z-]+:.*##' Makefile | \
 		sed -E 's/:[^#]*## */\t/' | expand -t 14
 
-.PHONY: all bpf userd tools modules deps run check check-unit check-net check-vm \
+.PHONY: all bpf userd tools deps run check check-unit check-net check-vm \
 	bench fuzz format lint install clean help
