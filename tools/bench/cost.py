@@ -33,6 +33,9 @@ TREND = 8                       # runs of this build that the row `parse` shows
 # Responses of several segments: row, body. The last is 14 KiB with its head, as
 # much as ten segments of 1,448 bytes can carry of it and still be a round figure.
 SIZES = {"wire-4k": 4096, "wire-8k": 8192, "wire-14k": 14336 - 400}
+# the longest that a kernel tier holds, head included, is 62 KB
+SOCK_SIZES = {"sock-1k": 1024, "sock-8k": 8192, "sock-16k": 16384, "sock-32k": 32768,
+              "sock-60k": 61440}
 
 # A request head of 600 bytes, as a browser sends it; Host and the request
 # line are added by the client and the cookie is filled up to the length.
@@ -203,6 +206,8 @@ ROWS = {
     "wire-8k": "8 KiB keep-alive GET, wire against nginx",
     "wire-14k": "a response of 14 KiB, wire against nginx",
     "user": "1 KiB keep-alive GET, user tier against nginx",
+    **{key: f"{size >> 10} KiB keep-alive GET, sock against the user tier and nginx"
+       for key, size in SOCK_SIZES.items()},
     "large": "1 MiB file, processor time per byte against nginx",
     "proxy": "1 KiB from an upstream, not to be stored, against nginx as a proxy",
     "proxy-large": "1 MiB from an upstream, not to be stored, against nginx as a proxy",
@@ -230,7 +235,7 @@ def make_site(lab, objects):
     os.makedirs(site)
     put(f"{site}/1k.jpg", 1024)
     put(f"{site}/1m.bin", 1 << 20)
-    for key, size in SIZES.items():
+    for key, size in (SIZES | SOCK_SIZES).items():
         put(f"{site}/{key}.jpg", size)
     for name, nr in (("few", 10), ("many", OBJECTS)) if objects else ():
         folder = os.path.join(lab.dir, name, "o")
@@ -253,6 +258,7 @@ class Bench:
         self.lab, self.keys, self.repeats, self.seconds = lab, keys, repeats, seconds
         nginx, wire = Nginx(lab, "nginx"), Toboggan(lab, "wire")
         user, reflect = Toboggan(lab, "user", tiers="user"), Reflector(lab, "reflect")
+        sock = Toboggan(lab, "sock", tiers="sock,user")
         few = Toboggan(lab, "few", memory="1G", site="few")
         many = Toboggan(lab, "many", memory="1G", site="many")
         origin = Origin(lab, "origin")
@@ -273,11 +279,14 @@ class Bench:
                          connections=16, path="/1m.bin", cached=False)
         sizes = {key: Scenario(ROWS[key].split(",")[0], servers((nginx, key), (wire, key)),
                                connections=64, path=f"/{key}.jpg") for key in SIZES}
+        socks = {key: Scenario(ROWS[key].split(",")[0], servers((nginx, key), (user, key),
+                                                                (sock, key)),
+                               connections=64, path=f"/{key}.jpg") for key in SOCK_SIZES}
         proxied = {key: Scenario(key, servers((proxy, key), (nginx_proxy, key)),
                                  connections=nr, path=path, cached=False)
                    for key, nr, path in (("proxy", 64, "/1k.jpg"), ("proxy-large", 16, "/1m.bin"))}
         objects = Scenario("objects", servers((few, "objects"), (many, "objects")), path="/o/0")
-        self.scenarios = [s for s in (get, head, notmod, *sizes.values(), large,
+        self.scenarios = [s for s in (get, head, notmod, *sizes.values(), *socks.values(), large,
                                       *proxied.values(), objects) if s.servers]
         self.objects, self.few, self.many = objects, few, many
         self.head, self.notmod = head, notmod
@@ -290,6 +299,8 @@ class Bench:
             Row("wire-304", ROWS["wire-304"], notmod, "wire", "nginx", 1 / 10),
             *(Row(key, ROWS[key], sizes[key], "wire", "nginx", 1 / 3) for key in SIZES),
             Row("user", ROWS["user"], get, "user", "nginx", 0.65),
+            *(Row(key, ROWS[key], socks[key], "sock", theirs, None)
+              for key in SOCK_SIZES for theirs in ("user", "nginx")),
             Row("large", ROWS["large"], large, "wire", "nginx", 1.0, "cpu_ns_per_kib"),
             Row("proxy", ROWS["proxy"], proxied["proxy"], "proxy", "nginx-proxy", 0.8),
             Row("proxy-large", ROWS["proxy-large"], proxied["proxy-large"], "proxy",

@@ -300,6 +300,7 @@ class Toboggan(Server):
         self.run([binary("toboggand"), *content, "--listen", self.authority,
                   "--tiers", ",".join(self.tiers),
                   "--wire", self.iface if "wire" in self.tiers else "off",
+                  *(["--sock", "unlisted"] if "sock" in self.tiers else []),
                   "--memory", self.memory, "--workers", str(self.workers),
                   "--connections-max", str(self.connections + 500),
                   "--idle-timeout", "3600s", "--control", self.control])
