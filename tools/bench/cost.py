@@ -105,7 +105,7 @@ class Scenario:
         """Bytes of one reply, once the server answers from where the row wants it."""
         path = self.path if not self.objects else "/o/0"
         want = "" if not self.cached or not isinstance(server, Toboggan) else \
-            "detail=wire" if "wire" in server.tiers else "hit"
+            "hit" if server.tier == "user" else f"detail={server.tier}"
         return settle(self.lab, server, path, self.headers, self.status, want)
 
     def measure(self, server, seconds, patience):
