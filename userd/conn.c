@@ -23,6 +23,7 @@
 #include "core/conditional.h"
 #include "core/encoding.h"
 #include "core/key.h"
+#include "file.h"
 #include "limits.h"
 #include "log.h"
 #include "page.h"
@@ -398,6 +399,9 @@ static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 		off64_t off = t->fd_off;
 		ssize_t n;
 
+		/* "complete" must not be said of two versions */
+		if (last && tbg_file_rewritten(t->fd, &t->fd_version))
+			return -1;
 		if (last && !t->parts && may_publish(c))
 			tbg_conn_publish(w->s->maps, c->slot,
 					 c->taken + t->fd_taken,
@@ -492,6 +496,7 @@ static bool rest_begin(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken)
 	a->fd = -1;
 	t->fd_off = a->fd_off;
 	t->fd_left = a->fd_len;
+	t->fd_version = a->fd_version;
 	t->parts = a->parts;
 	a->parts = NULL;
 	t->fd_taken = taken;

@@ -40,6 +40,7 @@ struct tbg_traffic {
 	int fd;				/* behind out: a file, -1: none */
 	int64_t fd_off;
 	uint64_t fd_left;
+	struct tbg_file_version fd_version;
 	struct tbg_parts *parts;	/* behind fd_left bytes of fd, or NULL */
 	uint32_t fd_taken;		/* request bytes that these answer */
 	struct tbg_unlogged *unlogged;	/* file on its way; NULL: none */

@@ -22,6 +22,7 @@
 #include "watch.h"
 
 #define HEAD_ROOM (TBG_PATH_MAX * 4 + TBG_FIELDS_MAX)
+#define SETTLE_NS 50000000	/* a write that began so long ago is not waited for */
 
 static unsigned int status_of(int err)
 {
@@ -58,6 +59,25 @@ static int64_t modified_of(const struct stat *st)
 	return st->st_mtim.tv_sec < now_s ? st->st_mtim.tv_sec : now_s;
 }
 
+/*
+ * Linux lets a read see half of a write. One that runs has set the file's times
+ * at its begin and holds the inode's lock to its end, for which SEEK_DATA waits
+ * (ext4, btrfs, tmpfs, overlay; XFS itself makes reads wait). One that begins
+ * later is found by the times, when all is read.
+ */
+static int stat_settled(int fd, struct stat *ret)
+{
+	struct timespec now;
+
+	if (fstat(fd, ret))
+		return -errno;
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	if (!S_ISREG(ret->st_mode) || ns_of(&ret->st_ctim) + SETTLE_NS < ns_of(&now))
+		return 0;
+	lseek(fd, 0, SEEK_DATA);
+	return fstat(fd, ret) ? -errno : 0;
+}
+
 unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
 			   struct tbg_file *ret)
 {
@@ -67,7 +87,7 @@ unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
 	f.fd = tbg_root_openat(s->roots, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
 	if (f.fd < 0)
 		return status_of(f.fd);
-	if (fstat(f.fd, &f.st))
+	if (stat_settled(f.fd, &f.st))
 		status = 500;
 	else if (S_ISDIR(f.st.st_mode))
 		status = 301;
@@ -187,6 +207,19 @@ static bool version_same(const struct stat *a, const struct stat *b)
 	       a->st_size == b->st_size && a->st_mode == b->st_mode &&
 	       ns_of(&a->st_mtim) == ns_of(&b->st_mtim) &&
 	       ns_of(&a->st_ctim) == ns_of(&b->st_ctim);
+}
+
+struct tbg_file_version tbg_file_version(const struct tbg_file *f)
+{
+	return (struct tbg_file_version){ ns_of(&f->st.st_mtim), f->st.st_size };
+}
+
+bool tbg_file_rewritten(int fd, const struct tbg_file_version *v)
+{
+	struct stat st;
+
+	return fstat(fd, &st) || (ns_of(&st.st_mtim) != v->mtime_ns &&
+				  (uint64_t)st.st_size <= v->size);
 }
 
 bool tbg_file_same(const struct tbg_object *o, const struct stat *st)

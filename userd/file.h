@@ -69,6 +69,19 @@ int tbg_file_sibling(const struct tbg_server *s, const char *name,
 		     enum tbg_encoding encoding, struct tbg_file *f);
 int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding);
 
+/* What a file's bytes are sent of. */
+struct tbg_file_version {
+	int64_t mtime_ns;
+	uint64_t size;
+};
+
+/*
+ * Whether a file that is being sent has other bytes by now where it had some.
+ * One that grew is taken for one that was appended to.
+ */
+struct tbg_file_version tbg_file_version(const struct tbg_file *f);
+bool tbg_file_rewritten(int fd, const struct tbg_file_version *v);
+
 /* Whether st is still the version that the object was made of. */
 bool tbg_file_same(const struct tbg_object *o, const struct stat *st);
 

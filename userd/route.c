@@ -489,6 +489,7 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 	if (err == -EFBIG) {
 		ret->fd = v.f.fd;
 		ret->fd_len = v.f.size;
+		ret->fd_version = tbg_file_version(&v.f);
 		v.f.fd = -1;
 		err = 0;
 	}

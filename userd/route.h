@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "abi/cache.h"
+#include "file.h"
 #include "parse.h"
 #include "range.h"
 #include "respond.h"
@@ -52,6 +53,7 @@ struct tbg_answer {
 	void *heap;
 	int fd;
 	uint64_t fd_off, fd_len;
+	struct tbg_file_version fd_version;
 	struct tbg_parts *parts;
 	const char *reason;		/* for the log; NULL: what the cache says */
 	const char *media;		/* type of what is answered, also by a 304 */
