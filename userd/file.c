@@ -16,6 +16,7 @@
 #include "encode.h"
 #include "file.h"
 #include "mime.h"
+#include "press.h"
 #include "respond.h"
 #include "root.h"
 #include "server.h"
@@ -149,7 +150,7 @@ void tbg_file_vary(const struct tbg_server *s, const struct tbg_location *locati
 	f->siblings = location->precompressed ? siblings_find(s, name) : 0;
 	f->variants = f->siblings & ~TBG_SIBLINGS;
 	if (!f->variants && f->size >= location->compress_min &&
-	    f->size <= TBG_FILE_SMALL && tbg_encode_type(f->type))
+	    f->size <= TBG_PRESS_MAX && tbg_encode_type(f->type))
 		f->variants = location->compress;
 }
 
@@ -198,6 +199,28 @@ int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding)
 	f->encoding = encoding;
 	tbg_etag_make(ns_of(&f->st.st_mtim), f->size,
 		      tbg_encoding_suffix(encoding), f->etag);
+	return 0;
+}
+
+int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
+		   enum tbg_encoding encoding)
+{
+	int fd = tbg_press_get(s->press, f->fd, &f->st, encoding);
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st)) {
+		close(fd);
+		return -errno;
+	}
+	tbg_etag_make(ns_of(&f->st.st_mtim), st.st_size,
+		      tbg_encoding_suffix(encoding), f->etag);
+	close(f->fd);
+	f->fd = fd;
+	f->st = st;
+	f->size = st.st_size;
+	f->encoding = encoding;
 	return 0;
 }
 

@@ -68,6 +68,9 @@ void tbg_sibling_name(const char *name, enum tbg_encoding encoding,
 int tbg_file_sibling(const struct tbg_server *s, const char *name,
 		     enum tbg_encoding encoding, struct tbg_file *f);
 int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding);
+/* The same for one too large to be stored; -EAGAIN: it is not ready yet. */
+int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
+		   enum tbg_encoding encoding);
 
 /* What a file's bytes are sent of. */
 struct tbg_file_version {

@@ -9,7 +9,7 @@
 
 #include "limits.h"
 
-#define FILES_OTHER 256		/* descriptors that are not connections */
+#define FILES_OTHER 512		/* descriptors that are not connections */
 
 /* One connection in four may be sending a large file at a time; then 503. */
 #define FILES_FOR(conns) ((rlim_t)(conns) + (conns) / 4)

@@ -32,6 +32,7 @@
 #include "limits.h"
 #include "log.h"
 #include "loop.h"
+#include "press.h"
 #include "privilege.h"
 #include "reload.h"
 #include "root.h"
@@ -550,6 +551,12 @@ static uint64_t stock_bytes(const struct tbg_server *s)
 	return s->opt.config ? s->opt.memory / 16 : 0;
 }
 
+/* For large texts in their codings. */
+static uint64_t press_bytes(const struct tbg_server *s)
+{
+	return s->opt.memory / 16;
+}
+
 static bool cache_open(struct tbg_server *s)
 {
 	uint64_t key[2];
@@ -567,7 +574,8 @@ static bool cache_open(struct tbg_server *s)
 	}
 	/* a number of this run alone: so a loop is told from a chain */
 	snprintf(s->via, sizeof(s->via), "toboggan (%08x)", run);
-	if (tbg_stock_open(&s->stock, stock_bytes(s), key)) {
+	if (tbg_stock_open(&s->stock, stock_bytes(s), key) ||
+	    tbg_press_open(&s->press, press_bytes(s))) {
 		tbg_say("toboggand: cache: no memory; try a smaller --memory");
 		return false;
 	}
@@ -688,7 +696,7 @@ static bool server_open(struct start *t)
 	s->opt.connections_max = conns;
 	if (workers_make(s) || listeners_open(s) || rings_open(s))
 		return false;
-	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s),
+	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s) - press_bytes(s),
 		      wanted ? conns : 0);
 	wire_open(s);
 	sock_open(s);

@@ -417,6 +417,19 @@ static int version_compress(const struct tbg_ask *ask, struct version *v)
 	return 0;
 }
 
+/* The same of a large file, once it is there; until then the file as it is. */
+static int version_press(const struct tbg_server *s, const struct tbg_ask *ask,
+			 struct version *v)
+{
+	unsigned int have = v->f.variants;
+	enum tbg_encoding e;
+
+	while ((e = tbg_encode_choose(&ask->accept_encoding, have)) &&
+	       tbg_file_press(s, &v->f, e) == -E2BIG)
+		have &= ~(1u << e);
+	return 0;
+}
+
 /* In place of the file, the variant of it that the client wants. 0, -ESTALE. */
 static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 			  const struct tbg_location *location, struct version *v)
@@ -431,8 +444,11 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 	if (err)
 		return err;
 	v->store = v->plain;
-	if (!(v->f.siblings >> e & 1))
+	if (!(v->f.siblings >> e & 1)) {
+		if (v->f.size > TBG_FILE_SMALL)
+			return version_press(s, ask, v);
 		return v->plain ? version_compress(ask, v) : 0;
+	}
 	strcpy(plain, v->name);
 	tbg_sibling_name(plain, e, v->name);
 	if (v->store)

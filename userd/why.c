@@ -25,7 +25,9 @@
 #include "clock.h"
 #include "core/request.h"
 #include "encode.h"
+#include "mime.h"
 #include "parse.h"
+#include "press.h"
 #include "publish.h"
 #include "root.h"
 #include "server.h"
@@ -337,8 +339,12 @@ static void judge_missing(const struct tbg_server *s,
 	} else if (!S_ISREG(st.st_mode)) {
 		VERDICT(ret, MISS, "not a regular file: never cached");
 	} else if ((uint64_t)st.st_size > most) {
-		VERDICT(ret, MISS, "a file of %lld bytes: objects above %u bytes are not cached",
-			(long long)st.st_size, most);
+		bool text = tbg_encode_type(tbg_mime_type(s->sites->mime, name));
+
+		VERDICT(ret, MISS, "a file of %lld bytes: objects above %u bytes are not cached%s",
+			(long long)st.st_size, most,
+			text && l->compress && st.st_size <= TBG_PRESS_MAX ?
+			"; the daemon keeps what it compresses it to for itself" : "");
 	} else {
 		VERDICT(ret, MISS, "a file that was not asked for since it last changed, or that gave way to more popular ones; the next GET stores it");
 	}

@@ -18,6 +18,7 @@ import client
 import conf
 import daemon
 import ktap
+import net
 import talk
 
 NAMES = {"gzip": "gz", "br": "br", "zstd": "zst"}
@@ -175,6 +176,91 @@ def t_what_does_not_get_smaller_stays():
     for accept in ("gzip", "br", "zstd", "gzip, br, zstd"):
         r = take(path, accept)
         assert r.body == noise and "Content-Encoding" not in r.fields, r
+
+
+def pressed(d, path, coding, plain):
+    """The first answer in that coding; those before it are the file as it is."""
+    def one():
+        r = c.get(path, f"Accept-Encoding: {coding}")
+        assert r.status == 200 and r.fields["Vary"] == "Accept-Encoding", r
+        assert decoded(r) == plain, "another content"
+        return r.fields.get("Content-Encoding") == coding and r
+    with client.Client(d.address) as c:
+        return net.until(one, f"{path} never became {coding}")
+
+
+def t_large_text_is_compressed_behind_its_first_answer():
+    data = talk.content("large", 500000)
+    path = fresh(".js", data)
+    with client.Client(user.address) as c:
+        r = c.get(path, "Accept-Encoding: gzip")
+        assert "Content-Encoding" not in r.fields and r.body == data, r
+        plain, tags = r.fields["ETag"], set()
+        for coding, suffix in NAMES.items():
+            r = pressed(user, path, coding, data)
+            tag = r.fields["ETag"]
+            assert len(r.body) < len(data) // 2 and tag.endswith(f'-{suffix}"'), r
+            tags.add(tag)
+            accept = f"Accept-Encoding: {coding}"
+            head = c.ask("HEAD", path, accept)
+            assert head.bare()[0] == r.bare()[0] and not head.body, (head, r)
+            assert c.get(path, accept, f"If-None-Match: {tag}").status == 304
+            assert c.get(path, accept, f"If-None-Match: {plain}").status == 200
+            part = c.get(path, accept, "Range: bytes=100-999")
+            assert part.status == 206 and part.body == r.body[100:1000], part
+            assert part.fields["Content-Range"] == f"bytes 100-999/{len(r.body)}", part
+        assert len(tags) == 3
+        r = c.get(path, "Accept-Encoding: gzip;q=0, identity")
+        assert r.body == data and r.fields["ETag"] == plain, r
+    if wire:        # what wire cannot answer is the same behind it
+        assert pressed(wire, path, "br", data).tier == "miss"
+        told = talk.ask(wire, "why", path)
+        assert told["why"] == "MISS" and "compresses" in told["detail"], told
+
+
+def t_large_text_that_changes_is_compressed_anew():
+    path = fresh(".json", TEXT * 100)
+    pressed(user, path, "gzip", TEXT * 100)
+    for i in range(5):
+        data = talk.content(str(i), 200000 + i)
+        user.write(path[1:], data)
+        with client.Client(user.address) as c:
+            assert decoded(c.get(path, "Accept-Encoding: gzip")) == data
+        pressed(user, path, "gzip", data)
+
+
+def t_large_files_that_are_not_compressed():
+    """Of another type, larger than is worth waiting for, or random: no coding ever."""
+    noise = random.Random(2).randbytes(100000)
+    with client.Client(user.address) as c:
+        for path in (fresh(".png", TEXT * 100), fresh(".txt", TEXT * 3000)):
+            for _ in range(3):
+                r = c.get(path, "Accept-Encoding: gzip")
+                assert not {"Content-Encoding", "Vary"} & set(r.fields), (path, r)
+        path = fresh(".txt", noise)
+        follower = fresh(".txt", TEXT * 100)
+        assert c.get(path, "Accept-Encoding: br").body == noise
+        pressed(user, follower, "br", TEXT * 100)       # one after the other: path had its turn
+        r = c.get(path, "Accept-Encoding: br")
+        assert r.body == noise and r.fields["Vary"] == "Accept-Encoding", r
+
+
+def t_large_texts_within_the_budget():
+    """More of them than there is memory: what is asked for is right all the time."""
+    with daemon.Daemon("--tiers", "user", "--memory", "8M") as d:
+        rng = random.Random(3)
+        texts = [rng.randbytes(60000).hex().encode() for _ in range(20)]
+        for i, text in enumerate(texts):        # 60 KB each when compressed, in 512 KiB
+            d.write(f"{i}.txt", text)
+        for i, text in enumerate(texts):
+            pressed(d, f"/{i}.txt", "gzip", text)
+        with client.Client(d.address) as c:
+            seen = []
+            for i in reversed(range(20)):
+                r = c.get(f"/{i}.txt", "Accept-Encoding: gzip")
+                assert decoded(r) == texts[i]
+                seen.append("Content-Encoding" in r.fields)
+        assert seen[0] and not all(seen), seen
 
 
 def t_siblings_are_used():

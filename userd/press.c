@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A table in order of last use; what is compressed lies in memory files, so that
+ * it is sent as any large file is. An entry is of one version of a file, by its
+ * inode and times: there is nothing to withdraw, what nobody asks for any more
+ * falls off the end. The thread has the lowest priority, holds the lock for a few
+ * pointers, and has one text at a time in memory, twice.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "encode.h"
+#include "press.h"
+
+#define ENTRIES_MAX 128		/* a descriptor each */
+#define PAGE	    4096u
+
+enum state { WAITING, WORKING, READY, USELESS };
+
+struct entry {
+	struct entry *older;
+	struct stat st;		/* of the file */
+	enum tbg_encoding encoding;
+	enum state state;
+	int fd;			/* the file's; READY: of what it became */
+	uint64_t bytes;
+};
+
+struct tbg_press {
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	pthread_t thread;
+	bool running, ending;
+	struct entry *newest;
+	unsigned int nr;
+	uint64_t budget, used;
+};
+
+/* The table; p->lock held */
+
+static bool time_same(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+static bool same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+	       a->st_size == b->st_size && time_same(&a->st_mtim, &b->st_mtim) &&
+	       time_same(&a->st_ctim, &b->st_ctim);
+}
+
+static void entry_free(struct tbg_press *p, struct entry *e)
+{
+	if (e->fd >= 0)
+		close(e->fd);
+	p->used -= e->bytes;
+	p->nr--;
+	free(e);
+}
+
+/* The last that is not being worked at. False: there is none. */
+static bool oldest_drop(struct tbg_press *p, const struct entry *keep)
+{
+	struct entry **at = &p->newest, **last = NULL, *e;
+
+	for (; *at; at = &(*at)->older)
+		if ((*at)->state != WORKING && *at != keep)
+			last = at;
+	if (!last)
+		return false;
+	e = *last;
+	*last = e->older;
+	entry_free(p, e);
+	return true;
+}
+
+/* It, in front. */
+static struct entry *find(struct tbg_press *p, const struct stat *st,
+			  enum tbg_encoding encoding)
+{
+	struct entry **at = &p->newest, *e;
+
+	while ((e = *at) && (e->encoding != encoding || !same(&e->st, st)))
+		at = &e->older;
+	if (!e)
+		return NULL;
+	*at = e->older;
+	e->older = p->newest;
+	p->newest = e;
+	return e;
+}
+
+static struct entry *oldest_waiting(const struct tbg_press *p)
+{
+	struct entry *ret = NULL;
+
+	for (struct entry *e = p->newest; e; e = e->older)
+		if (e->state == WAITING)
+			ret = e;
+	return ret;
+}
+
+/* The work; without the lock */
+
+static int read_all(const struct entry *e, char *ret)
+{
+	size_t size = e->st.st_size, got = 0;
+	struct stat after;
+	ssize_t n;
+
+	for (; got < size; got += n) {
+		n = pread(e->fd, ret + got, size - got, got);
+		if (n <= 0)
+			return n < 0 ? -errno : -ESTALE;
+	}
+	return !fstat(e->fd, &after) && same(&e->st, &after) ? 0 : -ESTALE;
+}
+
+static int memory_file(const char *data, size_t len)
+{
+	int fd = memfd_create("pressed", MFD_CLOEXEC);
+	ssize_t n;
+
+	for (size_t at = 0; fd >= 0 && at < len; at += n) {
+		n = write(fd, data + at, len - at);
+		if (n <= 0) {
+			close(fd);
+			return -ENOMEM;
+		}
+	}
+	return fd < 0 ? -errno : fd;
+}
+
+/* A descriptor of what it becomes, -E2BIG, -errno. */
+static int press(const struct entry *e, uint64_t *ret_len)
+{
+	size_t size = e->st.st_size;
+	char *plain = malloc(size), *out = malloc(size);
+	int n = -ENOMEM;
+
+	if (plain && out)
+		n = read_all(e, plain);
+	if (!n)
+		n = tbg_encode(e->encoding, plain, size, out, size - 1);
+	if (n >= 0) {
+		*ret_len = n;
+		n = memory_file(out, n);
+	}
+	free(plain);
+	free(out);
+	return n;
+}
+
+/* What came of it; p->lock held. */
+static void entry_done(struct tbg_press *p, struct entry *e, int fd, uint64_t len)
+{
+	close(e->fd);
+	e->fd = fd;
+	e->state = fd < 0 ? USELESS : READY;
+	if (fd < 0)
+		return;
+	e->bytes = (len + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+	p->used += e->bytes;
+	while (p->used > p->budget && oldest_drop(p, e))
+		;
+	if (p->used > p->budget) {	/* larger than all there is */
+		close(e->fd);
+		e->fd = -1;
+		e->state = USELESS;
+		p->used -= e->bytes;
+		e->bytes = 0;
+	}
+}
+
+static void *thread_run(void *arg)
+{
+	struct tbg_press *p = arg;
+	uint64_t len = 0;
+	struct entry *e;
+	int fd;
+
+	setpriority(PRIO_PROCESS, gettid(), 19);
+	pthread_mutex_lock(&p->lock);
+	while (!p->ending) {
+		e = oldest_waiting(p);
+		if (!e) {
+			pthread_cond_wait(&p->work, &p->lock);
+			continue;
+		}
+		e->state = WORKING;
+		pthread_mutex_unlock(&p->lock);
+		fd = press(e, &len);
+		pthread_mutex_lock(&p->lock);
+		entry_done(p, e, fd, len);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+/* The callers' side */
+
+/* The thread begins with the first text: after privileges are dropped. */
+static int entry_add(struct tbg_press *p, int fd, const struct stat *st,
+		     enum tbg_encoding encoding)
+{
+	struct entry *e;
+
+	if (!p->running && pthread_create(&p->thread, NULL, thread_run, p))
+		return -EAGAIN;
+	p->running = true;
+	if (p->nr >= ENTRIES_MAX && !oldest_drop(p, NULL))
+		return -EAGAIN;
+	e = malloc(sizeof(*e));
+	if (!e)
+		return -ENOMEM;
+	*e = (struct entry){ .older = p->newest, .st = *st, .encoding = encoding,
+			     .state = WAITING,
+			     .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0) };
+	if (e->fd < 0) {
+		free(e);
+		return -EAGAIN;
+	}
+	p->newest = e;
+	p->nr++;
+	pthread_cond_signal(&p->work);
+	return -EAGAIN;
+}
+
+int tbg_press_get(struct tbg_press *p, int fd, const struct stat *st,
+		  enum tbg_encoding encoding)
+{
+	struct entry *e;
+	int ret;
+
+	pthread_mutex_lock(&p->lock);
+	e = find(p, st, encoding);
+	if (!e)
+		ret = entry_add(p, fd, st, encoding);
+	else if (e->state == READY)
+		ret = fcntl(e->fd, F_DUPFD_CLOEXEC, 0);
+	else
+		ret = e->state == USELESS ? -E2BIG : -EAGAIN;
+	pthread_mutex_unlock(&p->lock);
+	return ret;
+}
+
+int tbg_press_open(struct tbg_press **ret, uint64_t budget)
+{
+	struct tbg_press *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->work, NULL);
+	p->budget = budget;
+	*ret = p;
+	return 0;
+}
+
+void tbg_press_close(struct tbg_press *p)
+{
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->ending = true;
+	pthread_cond_signal(&p->work);
+	pthread_mutex_unlock(&p->lock);
+	if (p->running)
+		pthread_join(p->thread, NULL);
+	while (oldest_drop(p, NULL))
+		;
+	free(p);
+}
