@@ -39,6 +39,7 @@
 #define ROUNDS_MAX	8		/* or sendings of several parts */
 #define PARTS_BYTES	(64 << 10)	/* of several parts in one sending */
 #define OUT_FLUSH	(TBG_OUT_BYTES - (64 << 10))
+#define REDIRECTS_MAX	10		/* by programs, of one request */
 #define BODY_COPY_MAX	(4 << 10)	/* larger bodies are sent where they lie */
 
 static bool blocked(const struct tbg_conn *c)
@@ -71,6 +72,7 @@ static void traffic_free(struct tbg_conn *c)
 	tbg_parts_free(t->parts);
 	free(t->in);
 	free(t->held);
+	free(t->asked);
 	free(t->out);
 	free(t);
 	c->traffic = NULL;
@@ -127,6 +129,25 @@ static void log_held(struct tbg_worker *w, struct tbg_conn *c)
 	r.took_ns = tbg_mono_ns() - u->begin_ns;
 	tbg_log_write(w->s->log, &r);
 	free(u);
+}
+
+/* What the client has asked for is what the log tells, whoever answered. */
+static void asked(const struct tbg_conn *c, const uint8_t **req, size_t *len)
+{
+	if (!c->traffic || !c->traffic->asked)
+		return;
+	*req = c->traffic->asked;
+	*len = c->traffic->asked_len;
+}
+
+/* Its answer is made; the next request has come by itself. */
+static void asked_end(struct tbg_conn *c)
+{
+	if (!c->traffic)
+		return;
+	free(c->traffic->asked);
+	c->traffic->asked = NULL;
+	c->traffic->redirects = 0;
 }
 
 static void log_answer(struct tbg_worker *w, struct tbg_conn *c,
@@ -571,10 +592,12 @@ static bool answer_put(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken,
 	if (!ok)
 		return false;
 	answer_count(w, c, a->reply.status);
+	asked(c, &req, &req_len);
 	if (rest && !a->parts)
 		log_hold(w, c, req, req_len, a->reply.status, body, reason);
 	else
 		log_answer(w, c, req, req_len, a->reply.status, body, reason);
+	asked_end(c);
 	return !rest || rest_begin(w, c, taken);
 }
 
@@ -727,16 +750,32 @@ static bool body_follows(const struct tbg_message *m)
 	return m->chunked || m->content_length;
 }
 
+/* Whose handler answers the request, if not files; e->location: its path's. */
+static bool handed_over(const struct tbg_worker *w, const struct tbg_message *m,
+			struct tbg_errand *e)
+{
+	const struct tbg_location *other;
+
+	if (tbg_route_hands_over(e->location, m))
+		return true;
+	other = m->slashes ? NULL : tbg_route_index(w->s, e->location, w->path,
+						    m->path_len, &e->index);
+	if (!other || !tbg_route_hands_over(other, m))
+		return false;
+	e->location = other;
+	return true;
+}
+
 /* Its answer comes from behind; the bytes behind its head are the transfer's. */
 static bool transfer_begin(struct tbg_worker *w, struct tbg_conn *c,
-			   const struct tbg_message *m, const uint8_t *b,
-			   const struct tbg_location *location)
+			   const struct tbg_message *m, const void *b,
+			   const struct tbg_errand *e)
 {
 	struct tbg_traffic *t = traffic_get(c);
 
 	if (t) {
 		t->begin_ns = t->begin_ns ?: w->now_ns;
-		if (tbg_transfer_start(w, c, m, b, location, persist_of(w, m)))
+		if (tbg_transfer_start(w, c, m, b, e))
 			return c->state == TBG_CONN_OPEN;
 	}
 	tbg_conn_kill(w, c);
@@ -778,9 +817,11 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 		      struct tbg_message *m, const uint8_t *b, bool missed)
 {
 	const struct tbg_location *location = location_of(w, m, b);
+	struct tbg_errand e = { .location = location, .persist = persist_of(w, m),
+				.taken = m->len };
 
-	if (tbg_route_hands_over(location, m))
-		return transfer_begin(w, c, m, b, location);
+	if (handed_over(w, m, &e))
+		return transfer_begin(w, c, m, b, &e);
 	if (m->slashes)
 		return request_refuse(w, c, 400, b, m->len);
 	if (!body_follows(m))
@@ -1073,6 +1114,14 @@ static void conn_after(struct tbg_worker *w, struct tbg_conn *c)
 		tbg_worker_recv(w, c);
 }
 
+/* An answer is out, or the next one begun. */
+static void conn_go_on(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->traffic && c->traffic->in_len && may_eat(c))
+		in_eat(w, c);
+	conn_after(w, c);
+}
+
 /* For transfers */
 
 ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
@@ -1107,20 +1156,60 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c,
 		       struct tbg_transfer *x)
 {
-	struct tbg_traffic *t = c->traffic;
+	const uint8_t *req = (uint8_t *)x->req + x->m.head_off;
+	size_t req_len = x->m.len - x->m.head_off;
 
-	t->transfer = NULL;
+	c->traffic->transfer = NULL;
 	c->taken += x->taken;
 	c->stamp_ms = w->now_ms;
 	answer_count(w, c, x->status);
-	log_answer(w, c, (uint8_t *)x->req + x->m.head_off,
-		   x->m.len - x->m.head_off, x->status, x->body_sent,
+	asked(c, &req, &req_len);
+	log_answer(w, c, req, req_len, x->status, x->body_sent,
 		   tbg_transfer_reason(x));
+	asked_end(c);
 	if (x->starting)
 		return;			/* conn_eat() goes on */
-	if (t->in_len && may_eat(c))
-		in_eat(w, c);
-	conn_after(w, c);
+	conn_go_on(w, c);
+}
+
+static bool asked_keep(struct tbg_traffic *t, const struct tbg_transfer *x)
+{
+	if (t->redirects++)
+		return true;
+	t->asked_len = x->m.len - x->m.head_off;
+	t->asked = malloc(t->asked_len);
+	if (!t->asked)
+		return false;
+	memcpy(t->asked, x->req + x->m.head_off, t->asked_len);
+	return true;
+}
+
+unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
+			       struct tbg_transfer *x, const struct tbg_lines *head)
+{
+	const uint8_t *b = (const uint8_t *)head->text;
+	struct tbg_traffic *t = c->traffic;
+	struct tbg_message m = message_new(w);
+	struct tbg_errand e;
+
+	if (t->redirects == REDIRECTS_MAX)
+		return 500;
+	if (tbg_message_parse(&m, b, head->len, head->len + 1, w->path) != TBG_PARSED_DONE)
+		return 502;
+	if (!asked_keep(t, x))
+		return 503;
+	t->transfer = NULL;
+	x->c = NULL;
+	e = (struct tbg_errand){ .location = location_of(w, &m, b),
+				 .persist = persist_of(w, &m), .taken = x->taken };
+	if (handed_over(w, &m, &e))
+		transfer_begin(w, c, &m, b, &e);
+	else if (m.slashes)
+		request_refuse(w, c, 400, b, m.len);
+	else
+		request_answer(w, c, &m, b, x->taken, false);
+	conn_go_on(w, c);
+	return 0;
 }
 
 uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len)

@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #include "body.h"
+#include "field.h"
 #include "parse.h"
 #include "range.h"
 #include "route.h"
@@ -35,6 +36,9 @@ struct tbg_traffic {
 	uint64_t begin_ns;		/* of the request under way; 0: this round */
 	uint8_t *held;			/* head of the request with that body */
 	uint32_t held_len;
+	uint8_t *asked;			/* the request that a program has sent on, */
+	uint32_t asked_len;
+	uint8_t redirects;		/* so often */
 	uint8_t *out;			/* not yet accepted by the socket */
 	uint32_t out_len, out_off;
 	int fd;				/* behind out: a file, -1: none */
@@ -100,6 +104,12 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 /* Its answer is out: the connection goes on, or ends. */
 void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c,
 		       struct tbg_transfer *x);
+/*
+ * What answers x's request is what answers head, a request of ours: begins with
+ * that, and x is done with. Or a status: x shall answer with it.
+ */
+unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
+			       struct tbg_transfer *x, const struct tbg_lines *head);
 /*
  * What has been received behind the request's head, for the caller to free;
  * NULL: nothing. What is not the body's comes back with tbg_conn_input_back()

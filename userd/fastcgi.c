@@ -44,7 +44,8 @@ void tbg_fastcgi_head(struct tbg_transfer *x, const struct tbg_forward *f)
 
 	tbg_params_put(&pairs, &(struct tbg_params){
 		.request = f, .script = s, .ends = &x->ends,
-		.root = strcmp(root, "/") ? root : "", .path = path_of(f->target, path) });
+		.root = strcmp(root, "/") ? root : "", .path = path_of(f->target, path),
+		.index = x->index });
 	tbg_record_begin(begin, TBG_FASTCGI_ID, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
 	tbg_lines_put(&x->up_head, begin, sizeof(begin));
 	tbg_record_put(&x->up_head, TBG_RECORD_PARAMS, TBG_FASTCGI_ID, pairs.text, pairs.len);

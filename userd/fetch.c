@@ -37,6 +37,7 @@
 #define MISSED_MS	1000		/* an end that the ring has not told by then */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
 #define STARVE_MS	100		/* for a process to take a connection */
+#define UNREAD_MAX	(64u << 10)	/* bytes behind a redirect of our own */
 
 /* Lets go of the connection. keep: it is in order. */
 static void origin_end(struct tbg_transfer *x, bool keep)
@@ -500,7 +501,10 @@ static void response_end(struct tbg_transfer *x)
 		store(x);
 	origin_end(x, keep);
 	fetch_end(x, 0, !filling || x->terms.cc.no_cache);
-	tbg_deliver_end(x);
+	if (x->sent_on)
+		tbg_transfer_redirect(x);
+	else
+		tbg_deliver_end(x);
 }
 
 /* Too large to be stored after all. */
@@ -551,7 +555,7 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 {
 	p->len += data;
 	x->pile->len += data;
-	if (got == TBG_PARSED_BAD ||
+	if (got == TBG_PARSED_BAD || (x->sent_on && x->pile->len > UNREAD_MAX) ||
 	    contradicts(x, x->pile->len, got == TBG_PARSED_DONE)) {
 		backend_failed(x);
 		tbg_fetch_fail(x, 502);
@@ -844,6 +848,19 @@ static bool length_told(struct tbg_transfer *x)
 	return !contradicts(x, len, ended);
 }
 
+/* A program's path for us to answer, once it has ended: see response_end(). */
+static bool redirect_begin(struct tbg_transfer *x, const char *head)
+{
+	const struct tbg_response *r = &x->r;
+
+	if (!r->local || !x->c)
+		return false;
+	x->sent_on = strndup(head + r->location.off, r->location.len);
+	if (!x->sent_on)
+		tbg_fetch_fail(x, 503);
+	return true;
+}
+
 /* A final head, or the 101 of a tunnel. */
 static void head_final(struct tbg_transfer *x)
 {
@@ -891,8 +908,10 @@ static void head_final(struct tbg_transfer *x)
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
 	if (!tbg_speaks_fastcgi(x))
 		tbg_frame_begin(&x->frame, framing_of(x), r->content_length);
+	if (redirect_begin(x, head) && !x->running)
+		return;
 	x->pile = tbg_pile_new();
-	x->filling = x->pile && !x->frame.failed &&
+	x->filling = x->pile && !x->frame.failed && !x->r.local &&
 		     tbg_terms_storable(&x->terms, &x->wish) &&
 		     (!r->has_length || r->content_length <= tbg_stock_body_max(stock));
 	if (!x->filling) {
@@ -906,7 +925,8 @@ static void head_final(struct tbg_transfer *x)
 		tbg_fetch_fail(x, 503);
 		return;
 	}
-	answer_begin(x, head);
+	if (!x->sent_on)
+		answer_begin(x, head);
 	body_first(x);
 	if (x->running && x->tunnel)
 		next_send(x);

@@ -32,8 +32,9 @@ void tbg_page_error(const struct tbg_server *s, const struct tbg_location *l,
 	struct tbg_file f;
 	char *text;
 
-	if (!path || l->root < 0 || strlen(path) >= TBG_TARGET_MAX)
-		return;
+	if (!path || l->root < 0 || strlen(path) >= TBG_TARGET_MAX ||
+	    tbg_location_find(l->site, path, strlen(path))->handler != TBG_HANDLER_FILES)
+		return;			/* the source of a program is no page */
 	strcpy(name + tbg_root_text(l->root, name), path + 1);
 	if (tbg_file_open(s, name, &f))
 		return;

@@ -42,11 +42,11 @@ static void put_number(struct tbg_lines *ret, const struct tbg_params *p,
 }
 
 static void put_joined(struct tbg_lines *ret, const struct tbg_params *p,
-		       const char *name, const char *first, struct tbg_value then)
+		       const char *name, struct tbg_value first, struct tbg_value then)
 {
 	struct tbg_lines joined = { 0 };
 
-	tbg_lines_put(&joined, first, strlen(first));
+	tbg_lines_put(&joined, first.text, first.len);
 	tbg_lines_put(&joined, then.text, then.len);
 	ret->failed |= joined.failed;
 	put(ret, p, name, (struct tbg_value){ joined.text, joined.len });
@@ -82,32 +82,35 @@ static void info_put(struct tbg_lines *ret, const struct tbg_params *p,
 {
 	put(ret, p, "PATH_INFO", info);
 	if (info.len)
-		put_joined(ret, p, "PATH_TRANSLATED", p->root, info);
+		put_joined(ret, p, "PATH_TRANSLATED", text(p->root), info);
 }
 
 static void script_put(struct tbg_lines *ret, const struct tbg_params *p)
 {
 	const struct tbg_script *s = p->script;
+	const char *index = p->index ?: s->index;
 	size_t n = script_len(s, p->path);
+	struct tbg_value info = { p->path.text + n, p->path.len - n }, script;
 	struct tbg_lines name = { 0 };
 
 	put(ret, p, "DOCUMENT_ROOT", text(p->root));
-	put(ret, p, "DOCUMENT_URI", p->path);
 	if (s->file) {
+		put(ret, p, "DOCUMENT_URI", p->path);
 		put(ret, p, "SCRIPT_FILENAME", text(s->file));
 		put(ret, p, "SCRIPT_NAME", text(file_name(s->file, p->root)));
 		info_put(ret, p, p->path);
 		return;
 	}
 	tbg_lines_put(&name, p->path.text, n);
-	if (s->index && n && p->path.text[n - 1] == '/')
-		tbg_lines_put(&name, s->index, strlen(s->index));
+	if (index && n && p->path.text[n - 1] == '/')
+		tbg_lines_put(&name, index, strlen(index));
 	ret->failed |= name.failed;
-	put(ret, p, "SCRIPT_NAME", (struct tbg_value){ name.text, name.len });
-	put_joined(ret, p, "SCRIPT_FILENAME", p->root,
-		   (struct tbg_value){ name.text, name.len });
+	script = (struct tbg_value){ name.text, name.len };
+	put_joined(ret, p, "DOCUMENT_URI", script, info);
+	put(ret, p, "SCRIPT_NAME", script);
+	put_joined(ret, p, "SCRIPT_FILENAME", text(p->root), script);
 	tbg_lines_free(&name);
-	info_put(ret, p, (struct tbg_value){ p->path.text + n, p->path.len - n });
+	info_put(ret, p, info);
 }
 
 /* The host alone; what the client calls us, or where it has reached us. */

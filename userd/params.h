@@ -26,6 +26,7 @@ struct tbg_params {
 	const char *root;		/* DOCUMENT_ROOT, no '/' at its end */
 	const struct tbg_ends *ends;
 	struct tbg_value path;		/* canonical, begins with '/' */
+	const char *index;		/* of the folder that path is, not the script's; or NULL */
 };
 
 /*

@@ -200,13 +200,20 @@ static void status_first(struct tbg_response *r, char *b, size_t from, size_t to
 	r->fields_off = to - from;
 }
 
-/* A path is ours to answer, a URI the client's; a status says it is neither. */
-static void location_take(struct tbg_response *r, struct tbg_value v)
+/*
+ * A path alone is ours to answer (RFC 3875 6.2.2), a URI the client's, and so is
+ * what comes with fields that it would miss; a status says it is neither.
+ */
+static void location_take(struct tbg_response *r, const char *b,
+			  struct tbg_value v, bool alone)
 {
 	if (!r->status && v.text) {
 		r->status = 302;
-		r->local = v.len && v.text[0] == '/' &&
-			   (v.len == 1 || v.text[1] != '/');
+		r->local = alone && v.len && v.text[0] == '/' &&
+			   (v.len == 1 || v.text[1] != '/') &&
+			   !memchr(v.text, '#', v.len);
+		if (r->local)
+			r->location = (struct tbg_text){ v.text - b, v.len };
 	}
 	r->status = r->status ?: 200;
 }
@@ -215,6 +222,7 @@ static bool cgi_read(struct tbg_response *r, char *b, size_t len)
 {
 	struct tbg_value name, v, location = { 0 };
 	size_t nr = 0, from = 0, to = 0, next;
+	bool alone = true;
 
 	for (size_t off = 0; off < len; off = next) {
 		const char *line = b + off, *lf = memchr(line, '\n', len - off);
@@ -236,9 +244,11 @@ static bool cgi_read(struct tbg_response *r, char *b, size_t len)
 				return false;
 		} else if (!location.text && tbg_value_is(name, "Location")) {
 			location = v;
+		} else if (!tbg_value_is(name, "Content-Type")) {
+			alone = false;		/* that type is of nothing */
 		}
 	}
-	location_take(r, location);
+	location_take(r, b, location, alone);
 	status_first(r, b, from, to);
 	r->minor = 1;
 	r->len = len;

@@ -32,9 +32,10 @@ struct tbg_response {
 	bool close;			/* the connection ends with it */
 	bool chunked;
 	bool has_length;
-	bool local;			/* a CGI program wants another path answered */
+	bool local;			/* a CGI program wants `location` answered */
 	uint64_t content_length;
 	struct tbg_text reason;		/* len 0: none */
+	struct tbg_text location;	/* of local: a path, and a query if any */
 	uint32_t fields_off;		/* first field line */
 	uint32_t len;			/* of the head, empty line included */
 };

@@ -4,10 +4,12 @@
  * when they come here; what a path may reach is decided by openat2 in file.c.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache.h"
@@ -541,38 +543,114 @@ static int file_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 	return status;
 }
 
+/* A path with an index file's name behind it, below a location's root. */
+struct candidate {
+	const struct tbg_location *location;	/* whose the path is */
+	char path[TBG_TARGET_MAX + INDEX_ROOM];
+	size_t len;
+};
+
+static void candidate_make(struct candidate *c, const struct tbg_site *site,
+			   const char *folder, size_t len, const char *index)
+{
+	memcpy(c->path, folder, len);
+	strcpy(c->path + len, index);
+	c->len = len + strlen(index);
+	c->location = tbg_location_find(site, c->path, c->len);
+}
+
+static void name_make(int root, const char *path, size_t len,
+		      char ret[TBG_ROOT_TEXT + TBG_TARGET_MAX + INDEX_ROOM])
+{
+	size_t at = tbg_root_text(root, ret);
+
+	memcpy(ret + at, path + 1, len - 1);
+	ret[at + len - 1] = 0;
+}
+
+/* Whether it is a regular file, be it ours to read or not. */
+static bool candidate_exists(const struct tbg_server *s, int root,
+			     const struct candidate *c)
+{
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + INDEX_ROOM];
+	struct stat st;
+	bool ret;
+	int fd;
+
+	name_make(root, c->path, c->len, name);
+	fd = tbg_root_openat(s->roots, name, O_PATH, 0);
+	if (fd < 0)
+		return false;
+	ret = !fstat(fd, &st) && S_ISREG(st.st_mode);
+	close(fd);
+	return ret;
+}
+
+const struct tbg_location *tbg_route_index(const struct tbg_server *s,
+					   const struct tbg_location *l,
+					   const char *path, size_t len,
+					   const char **ret_index)
+{
+	struct candidate c;
+	bool others = false;
+
+	if (!len || path[len - 1] != '/' || l->handler != TBG_HANDLER_FILES)
+		return NULL;
+	for (unsigned int i = 0; i < l->index_nr && !others; i++) {
+		candidate_make(&c, l->site, path, len, l->index[i]);
+		others = c.location->handler != TBG_HANDLER_FILES;
+	}
+	for (unsigned int i = 0; i < l->index_nr && others; i++) {
+		candidate_make(&c, l->site, path, len, l->index[i]);
+		if (!candidate_exists(s, l->root, &c))
+			continue;
+		*ret_index = l->index[i];
+		return c.location->handler != TBG_HANDLER_FILES ? c.location : NULL;
+	}
+	return NULL;
+}
+
 /*
- * The first index file there is. Only the first one may be stored: were a
- * better one made later, nothing would say that the stored one is wrong.
+ * The first index file there is, as its own location has it. Only the first one
+ * may be stored: were a better one made later, nothing would say that the stored
+ * one is wrong. One that a program answers is no file of ours.
  */
 static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
-			const struct tbg_location *location, char *name,
-			size_t room, struct tbg_answer *ret)
+			const struct tbg_location **location,
+			struct tbg_answer *ret)
 {
-	size_t len = strlen(name);
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + INDEX_ROOM];
+	const struct tbg_location *l = *location;
+	struct candidate c;
 	int status = 404;
 
-	for (unsigned int i = 0; i < location->index_nr && status == 404; i++) {
-		snprintf(name + len, room - len, "%s", location->index[i]);
-		status = file_answer(s, ask, location, name, !i, ret);
+	for (unsigned int i = 0; i < l->index_nr && status == 404; i++) {
+		candidate_make(&c, ask->site, ask->path, ask->path_len, l->index[i]);
+		if (c.location->root != l->root && !candidate_exists(s, l->root, &c))
+			continue;
+		if (c.location->handler != TBG_HANDLER_FILES)
+			return candidate_exists(s, l->root, &c) ? 503 : 404;
+		name_make(c.location->root, c.path, c.len, name);
+		*location = c.location;
+		status = file_answer(s, ask, c.location, name, !i, ret);
 	}
-	name[len] = 0;
+	if (status == 404)
+		*location = l;
 	return status;
 }
 
 static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
-		       const struct tbg_location *location,
+		       const struct tbg_location **answering,
 		       struct tbg_answer *ret)
 {
 	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + INDEX_ROOM];
+	const struct tbg_location *location = *answering;
 	bool folder = ask->path[ask->path_len - 1] == '/';
-	size_t len = tbg_root_text(location->root, name);
 	int status;
 
-	memcpy(name + len, ask->path + 1, ask->path_len - 1);
-	name[len + ask->path_len - 1] = 0;
+	name_make(location->root, ask->path, ask->path_len, name);
 	if (folder)
-		status = index_answer(s, ask, location, name, sizeof(name), ret);
+		status = index_answer(s, ask, answering, ret);
 	else
 		status = file_answer(s, ask, location, name, true, ret);
 	if (!status)
@@ -721,10 +799,11 @@ static void answer_refusal(const struct tbg_ask *ask, struct tbg_answer *ret)
 		ret->reply.allow = TBG_ALLOW;
 }
 
+/* *location: the path's; changed to that of the index file that answers. */
 static void route(const struct tbg_server *s, const struct tbg_ask *ask,
-		  const struct tbg_location *location, struct tbg_answer *ret)
+		  const struct tbg_location **location, struct tbg_answer *ret)
 {
-	if (location->handler != TBG_HANDLER_FILES)
+	if ((*location)->handler != TBG_HANDLER_FILES)
 		answer_refusal(ask, ret);
 	else if (!answer_method(ask, ret) && !route_cached(s, ask, ret))
 		route_file(s, ask, location, ret);
@@ -736,7 +815,7 @@ void tbg_route(const struct tbg_server *s, const struct tbg_ask *ask,
 	const struct tbg_location *location;
 
 	location = tbg_location_find(ask->site, ask->path, ask->path_len);
-	route(s, ask, location, ret);
+	route(s, ask, &location, ret);
 	if (!ret->hit)
 		location_apply(s, location, ret);
 	if (ask->method == TBG_METHOD_HEAD && !ret->hit)

@@ -80,6 +80,16 @@ void tbg_answer_done(struct tbg_answer *a);
 bool tbg_route_hands_over(const struct tbg_location *location,
 			  const struct tbg_message *m);
 
+/*
+ * Who answers for a folder in place of files: the first of its index files that
+ * is there is a path of that location, whose handler is another one. NULL: files
+ * do.
+ */
+const struct tbg_location *tbg_route_index(const struct tbg_server *s,
+					   const struct tbg_location *l,
+					   const char *path, size_t len,
+					   const char **ret_index);
+
 /* An answer that is a status and its text, and nothing else. */
 void tbg_answer_error(struct tbg_answer *ret, unsigned int status,
 		      enum tbg_persist persist);

@@ -52,6 +52,8 @@ static void transfer_free(struct tbg_transfer *x)
 	free(x->up_data);
 	free(x->uri_text);
 	free(x->root);
+	free(x->index);
+	free(x->sent_on);
 	free(x->req);
 	free(x);
 }
@@ -98,17 +100,30 @@ void tbg_transfer_abandon(struct tbg_transfer *x)
 
 /* Reading the request */
 
-/* The target is the URI's end: an empty path is "/" (RFC 9110 4.2.3). */
+/* Copies, and returns what is behind. */
+static char *text_add(char *at, const char *b, size_t len)
+{
+	if (len)
+		memcpy(at, b, len);
+	return at + len;
+}
+
+/*
+ * The target is the URI's end: an empty path is "/" (RFC 9110 4.2.3). A folder's
+ * index is part of it unless the server is a program's: that one is told both.
+ */
 static bool uri_make(struct tbg_transfer *x, struct tbg_value target)
 {
-	bool slash = !target.len || *target.text == '?';
+	bool names = x->index && x->upstream->terms.protocol == TBG_PROTOCOL_HTTP;
+	size_t index_len = names ? strlen(x->index) : 0, n = x->host.len;
+	const char *mark = target.len ? memchr(target.text, '?', target.len) : NULL;
+	size_t path_len = mark ? (size_t)(mark - target.text) : target.len;
 	const char *authority = x->host.text;
-	size_t n = x->host.len;
 	char *at;
 
 	if (n > 3 && !memcmp(authority + n - 3, ":80", 3))
 		n -= 3;
-	at = x->uri_text = malloc(n + slash + target.len + 1);
+	at = x->uri_text = malloc(n + 1 + target.len + index_len);
 	if (!at)
 		return false;
 	for (size_t i = 0; i < n; i++) {
@@ -116,13 +131,11 @@ static bool uri_make(struct tbg_transfer *x, struct tbg_value target)
 
 		*at++ = c >= 'A' && c <= 'Z' ? c | 0x20 : c;
 	}
-	if (slash)
-		*at++ = '/';
-	if (target.len)
-		memcpy(at, target.text, target.len);
-	x->uri = (struct tbg_uri){ x->uri_text, n + slash + target.len, n,
-				   x->upstream->id };
-	x->target = (struct tbg_value){ x->uri_text + n, slash + target.len };
+	at = text_add(at, path_len ? target.text : "/", path_len ?: 1);
+	at = text_add(at, x->index, index_len);
+	at = text_add(at, mark, target.len - path_len);
+	x->uri = (struct tbg_uri){ x->uri_text, at - x->uri_text, n, x->upstream->id };
+	x->target = (struct tbg_value){ x->uri_text + n, at - x->uri_text - n };
 	return true;
 }
 
@@ -203,7 +216,8 @@ static void on_waited(struct tbg_worker *w, struct tbg_mail *mail);
 
 static struct tbg_transfer *transfer_new(struct tbg_worker *w, const void *req,
 					 const struct tbg_message *m,
-					 struct tbg_upstream *upstream)
+					 struct tbg_upstream *upstream,
+					 const char *index)
 {
 	struct tbg_transfer *x = calloc(1, sizeof(*x));
 
@@ -213,6 +227,7 @@ static struct tbg_transfer *transfer_new(struct tbg_worker *w, const void *req,
 	x->m = *m;
 	x->upstream = tbg_upstream_get(upstream);
 	x->req = malloc(m->len + 1);
+	x->index = index ? strdup(index) : NULL;
 	x->holds = 1;
 	x->start_ns = w->now_ns;
 	x->stamp_ms = w->now_ms;
@@ -220,7 +235,7 @@ static struct tbg_transfer *transfer_new(struct tbg_worker *w, const void *req,
 	x->waiter.mail.fn = on_waited;
 	x->limit = UINT64_MAX;
 	x->taken = m->len;
-	if (x->req) {
+	if (x->req && (x->index || !index)) {
 		memcpy(x->req, req, m->len);
 		if (request_read(x)) {
 			x->next = w->transfers;
@@ -427,7 +442,7 @@ void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status)
 static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 {
 	struct tbg_transfer *x = transfer_new(of->w, of->req, &of->m,
-					      of->upstream);
+					      of->upstream, of->index);
 
 	if (!x)
 		return;
@@ -628,17 +643,18 @@ const char *tbg_transfer_reason(const struct tbg_transfer *x)
 }
 
 bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
-			const struct tbg_message *m, const uint8_t *b,
-			const struct tbg_location *location,
-			enum tbg_persist persist)
+			const struct tbg_message *m, const void *b,
+			const struct tbg_errand *e)
 {
-	struct tbg_transfer *x = transfer_new(w, b, m, location->upstream);
+	const struct tbg_location *location = e->location;
+	struct tbg_transfer *x = transfer_new(w, b, m, location->upstream, e->index);
 	unsigned int status;
 
 	if (!x)
 		return false;
 	x->c = c;
-	x->persist = persist;
+	x->persist = e->persist;
+	x->taken = e->taken;
 	x->body_max = location->body_max;
 	end_read(x->ends.peer, &x->ends.peer_port, tbg_conn_peer(c));
 	c->traffic->transfer = x;
@@ -655,11 +671,60 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	return true;
 }
 
+/* Of a body, or of the one connection. */
+static bool stays_behind(struct tbg_value name)
+{
+	static const char *const names[] = {
+		"Content-Length", "Content-Type", "Content-Encoding", "Expect",
+		"Host", "Trailer", "Transfer-Encoding",
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (tbg_value_is(name, names[i]))
+			return true;
+	return false;
+}
+
+/* The request that the program's path stands for: ours, without the body. */
+static void redirect_make(const struct tbg_transfer *x, struct tbg_lines *ret)
+{
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	tbg_lines_add(ret, "%s ", x->m.method == TBG_METHOD_HEAD ? "HEAD" : "GET");
+	tbg_lines_put(ret, x->sent_on, strlen(x->sent_on));
+	tbg_lines_add(ret, " HTTP/1.%u\r\n", x->m.minor);
+	if (x->m.host.off)
+		tbg_lines_field(ret, TBG_VALUE("Host"), x->host);
+	while (tbg_field_next(x->fields.text, x->fields.len, &at, &name, &v))
+		if (!stays_behind(name))
+			tbg_lines_field(ret, name, v);
+	if (x->up_body)			/* what is left of it is never read */
+		tbg_lines_add(ret, "Connection: close\r\n");
+	tbg_lines_put(ret, "\r\n", 2);
+}
+
+void tbg_transfer_redirect(struct tbg_transfer *x)
+{
+	struct tbg_lines head = { 0 };
+	unsigned int status;
+
+	if (!x->c)
+		return;
+	redirect_make(x, &head);
+	status = head.failed ? 503 : tbg_conn_redirect(x->w, x->c, x, &head);
+	tbg_lines_free(&head);
+	if (!status)
+		return;
+	tbg_deliver_error(x, status);
+	tbg_deliver_push(x);
+}
+
 struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 					const struct tbg_message *m,
 					const char *head, struct tbg_backend *b)
 {
-	struct tbg_transfer *x = transfer_new(w, head, m, b->upstream);
+	struct tbg_transfer *x = transfer_new(w, head, m, b->upstream, NULL);
 
 	if (!x)
 		return NULL;

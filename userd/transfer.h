@@ -45,6 +45,14 @@ enum tbg_fwd {
 
 struct tbg_spool;
 
+/* What conn.c hands over; of the location, what is needed is kept. */
+struct tbg_errand {
+	const struct tbg_location *location;
+	const char *index;		/* file of the folder that is asked for, or NULL */
+	enum tbg_persist persist;
+	uint32_t taken;			/* bytes of the request, as far as it has come */
+};
+
 struct tbg_transfer {
 	struct tbg_worker *w;
 	struct tbg_conn *c;		/* NULL: nobody is to be answered (now) */
@@ -66,6 +74,7 @@ struct tbg_transfer {
 	char *uri_text;
 	struct tbg_ends ends;
 	char *root;			/* of the location, as a path; NULL: none */
+	char *index;			/* stands for the folder; NULL: none */
 	uint32_t taken;			/* bytes of it, body included */
 	uint64_t body_max;		/* more: 413 */
 	enum tbg_persist persist;
@@ -107,6 +116,7 @@ struct tbg_transfer {
 	/* fetch.c: response in */
 	struct tbg_response r;
 	struct tbg_frame frame;
+	char *sent_on;			/* where a program has us look; or NULL */
 	uint32_t head_off;		/* of the response in o->head */
 	uint8_t interims;
 	bool head_done, filling, paused, extra;
@@ -132,13 +142,12 @@ struct tbg_transfer {
 
 /*
  * conn.c: takes over the request whose head is m at b; its answer is
- * c->traffic->transfer's until tbg_conn_answered(). What it needs of the
- * location it keeps. False: no memory.
+ * c->traffic->transfer's until tbg_conn_answered() or tbg_conn_redirect().
+ * False: no memory.
  */
 bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
-			const struct tbg_message *m, const uint8_t *b,
-			const struct tbg_location *location,
-			enum tbg_persist persist);
+			const struct tbg_message *m, const void *b,
+			const struct tbg_errand *e);
 /* What the log says of where its answer came from. */
 const char *tbg_transfer_reason(const struct tbg_transfer *x);
 /* There may be more of the request's body. */
@@ -181,6 +190,9 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 
 /* Answers without an upstream's response: stale where that is right. */
 void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status);
+
+/* The program has ended that wants x->sent_on to be answered (RFC 3875 6.2.2). */
+void tbg_transfer_redirect(struct tbg_transfer *x);
 
 /* The fetch has ended: who waits for it is told. status 0: look it up. */
 void tbg_transfer_land(struct tbg_transfer *x, unsigned int status, bool pass);

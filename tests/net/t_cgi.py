@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -31,8 +32,8 @@ location "/cgi-bin/" { cgi = "{folder}/programs" %s }
 class Programs(conf.Conf):
     """A daemon with a folder of programs, and a folder that they may write to."""
 
-    def __init__(self, settings="", text=TEXT, *options):
-        super().__init__(text % settings, "--workers", "1", *options)
+    def __init__(self, settings="", text=TEXT, *options, wire=False):
+        super().__init__(text % settings, "--workers", "1", *options, wire=wire)
         self.programs = os.path.join(self.folder, "programs")
         self.notes = os.path.join(self.folder, "notes")
         os.mkdir(self.programs)
@@ -154,6 +155,172 @@ def t_statuses_and_fields():
     p = d.program("printf 'Location: http://other.example/\\n\\n'")
     r = ask(d.address, "GET", p)
     assert r.status == 302 and r.field("Location") == "http://other.example/", r
+
+
+def to(path, before=""):
+    """A program that has us answer that path."""
+    return d.program(before + f"printf 'Location: {path}\\n\\n'")
+
+
+def t_a_path_is_answered_by_us():
+    """A local redirect (RFC 3875 6.2.2): the client gets what the path gets."""
+    d.write("file.txt", b"a file")
+    env = d.program(OK + "env; echo; cat")
+    with origin.Client(d.address) as c:
+        r = c.request("GET", to("/file.txt"))
+        assert (r.status, r.body, r.field("Location")) == (200, b"a file", None), r
+        r = c.request("HEAD", to("/file.txt"))
+        assert (r.status, r.body, r.field("Content-Length")) == (200, b"", "6"), r
+        r = c.request("GET", to("/none"))
+        assert r.status == 404, r
+        r = c.request("GET", to(env + "/more?a=b"), "Cookie: k=v", "X-A: 1")
+        v = variables(r.body)
+        assert (v["SCRIPT_NAME"], v["PATH_INFO"], v["QUERY_STRING"]) == (env, "/more", "a=b"), v
+        assert (v["HTTP_COOKIE"], v["HTTP_X_A"], v["HTTP_HOST"]) == ("k=v", "1", "test"), v
+        # what was sent goes to the first program alone
+        r = c.request("POST", to(env, before="cat > NOTES/got\n"), "Content-Type: a/b", body=b"body")
+        v = variables(r.body)
+        assert v["REQUEST_METHOD"] == "GET" and d.note("got") == "body", (v, r)
+        assert "CONTENT_LENGTH" not in v and "CONTENT_TYPE" not in v, v
+        assert c.request("GET", "/file.txt").body == b"a file", "the connection goes on"
+
+
+def t_a_path_that_is_a_long_way():
+    d.write("end.txt", b"the end")
+    at, paths = "/end.txt", []
+    for _ in range(11):
+        at = to(at)
+        paths.append(at)
+    with origin.Client(d.address) as c:
+        assert c.request("GET", paths[9]).body == b"the end", "ten are allowed"
+        assert c.request("GET", paths[10]).status == 500, "eleven are not"
+        name = f"circle{next(_names)}"
+        circle = d.program(f"printf 'Location: /cgi-bin/{name}?x\\n\\n'", name=name)
+        assert c.request("GET", circle).status == 500
+        assert c.request("GET", "/end.txt").body == b"the end"
+
+
+def t_paths_that_are_the_client_s():
+    """With a status, another host or fields that would be lost, it is the client's to go there."""
+    for text in ("Status: 302 F\\nLocation: /file.txt", "Location: //other/x", "Location: /file.txt#part",
+                 "Set-Cookie: a=b\\nLocation: /file.txt"):
+        r = ask(d.address, "GET", d.program(f"printf '{text}\\n\\n'"))
+        assert r.status == 302 and r.field("Location").startswith("/"), (text, r)
+    for text in ("/a b", "/%%zz", "/\\377"):
+        r = ask(d.address, "GET", to(text))
+        assert r.status in (502, 404), (text, r)
+
+
+def t_a_redirect_with_more_behind_it():
+    d.write("file.txt", b"a file")
+    with origin.Client(d.address) as c:
+        r = c.request("GET", d.program("printf 'Location: /file.txt\\n\\n'; echo nobody sees this"))
+        assert r.body == b"a file", r
+        r = c.request("GET", d.program("printf 'Location: /file.txt\\n\\n'; head -c 1000000 /dev/zero"))
+        assert r.status == 502, r
+        r = c.request("GET", d.program("printf 'Location: /file.txt\\n\\n'; exit 3"))
+        assert r.status in (200, 502), r
+    # what is left of a body that the program does not read is nobody's request
+    with origin.Client(d.address) as c:
+        c.send(f"POST {to('/file.txt')} HTTP/1.1\r\nHost: t\r\nContent-Length: 100000000\r\n\r\n".encode())
+        r = c.answer()
+        assert r.body == b"a file" and r.field("Connection") == "close" and c.ended(), r
+
+
+def t_redirects_pipelined_with_files():
+    d.write("a.txt", b"a")
+    d.write("b.txt", b"b" * 100000)
+    a, b, p = to("/a.txt"), to("/b.txt"), d.program(OK + "echo p")
+    paths = [a, "/a.txt", b, p, "/b.txt", a, b, a] * 10
+    want = {a: b"a", "/a.txt": b"a", b: b"b" * 100000, "/b.txt": b"b" * 100000, p: b"p\n"}
+    with origin.Client(d.address) as c:
+        c.send("".join(f"GET {x} HTTP/1.1\r\nHost: t\r\n\r\n" for x in paths).encode())
+        for path in paths:
+            assert c.answer().body == want[path], path
+
+
+def t_the_log_tells_what_was_asked_for():
+    log = os.path.join(tempfile.gettempdir(), f"tbg-cgi-log-{os.getpid()}")
+    with Programs("", TEXT, "--access-log", log) as p:
+        p.write("file.txt", b"a file")
+        p.write("large.txt", b"x" * 500000)
+        small = p.program("printf 'Location: /file.txt\\n\\n'")
+        large = p.program("printf 'Location: /large.txt\\n\\n'")
+        other = p.program("printf 'Location: " + p.program(OK + "echo ok") + "\\n\\n'")
+        for path in (small, large, other, "/file.txt"):
+            assert ask(p.address, "GET", path).status == 200, path
+    with open(log, encoding="utf-8") as f:
+        lines = f.read().splitlines()
+    os.unlink(log)
+    assert [x.split('"')[1].split()[1] for x in lines] == [small, large, other, "/file.txt"], lines
+    assert [x.split('"')[2].split()[1] for x in lines] == ["6", "500000", "3", "6"], lines
+
+
+INDEX = """
+root = "{root}"
+index = {"index.html", "index.sh"}
+location "*.sh" { cgi = "{root}" %s }
+location "/docs/" { index = {"index.sh"} autoindex = on }
+location "/plain/" { index = {"index.txt", "index.html"} }
+location "*.txt" { headers = "X-Text: yes" }
+"""
+
+
+def index(p):
+    """Programs that are an index are run, whatever asks, and never sent."""
+    def source(path, text=OK + 'echo "run $REQUEST_METHOD $REQUEST_URI $SCRIPT_NAME"; cat'):
+        p.write(path, ("#!/bin/sh\n" + text).encode())
+        os.chmod(os.path.join(p.root, path), 0o755)
+
+    source("index.sh")
+    source("docs/index.sh")
+    source("both/index.sh")
+    p.write("both/index.html", b"a page")
+    p.write("plain/index.txt", b"a text")
+    os.makedirs(os.path.join(p.root, "docs/none"), exist_ok=True)
+    os.makedirs(os.path.join(p.root, "docs/folder/index.sh"), exist_ok=True)
+    with origin.Client(p.address) as c:
+        for _ in range(3):
+            assert c.request("GET", "/?q").body == b"run GET /?q /index.sh\n"
+            assert c.request("GET", "/docs/").body == b"run GET /docs/ /docs/index.sh\n"
+            assert c.request("HEAD", "/docs/").status == 200
+            assert c.request("POST", "/", body=b"sent").body == b"run POST / /index.sh\nsent"
+            assert c.request("GET", "/both/").body == b"a page"
+            r = c.request("GET", "/plain/")
+            assert r.body == b"a text" and r.field("X-Text") == "yes", r
+            assert c.request("GET", "/docs/none/").status == 200, "a list"
+            assert b"index.sh/" in c.request("GET", "/docs/folder/").body, "a folder is no index"
+            assert c.request("GET", "/index.sh/").status != 500
+    os.chmod(os.path.join(p.root, "docs/index.sh"), 0o600)
+    r = ask(p.address, "GET", "/docs/")
+    assert b"echo" not in r.body and (r.status == 403 or b"run" in r.body), r
+    # the page goes, the program answers at once
+    os.unlink(os.path.join(p.root, "both/index.html"))
+    until(lambda: ask(p.address, "GET", "/both/").body.startswith(b"run"), "still a page")
+    source("late/index.sh")
+    assert ask(p.address, "GET", "/late/").body == b"run GET /late/ /late/index.sh\n"
+    p.write("late/index.html", b"now a page")
+    assert ask(p.address, "GET", "/late/").body == b"now a page"
+    os.unlink(os.path.join(p.root, "late/index.html"))
+    until(lambda: ask(p.address, "GET", "/late/").body.startswith(b"run"), "never run again")
+
+
+def t_an_index_that_is_a_program():
+    with Programs("", INDEX) as p:
+        index(p)
+
+
+def t_an_index_that_is_a_program_with_wire():
+    with Programs("", INDEX, wire=True) as p:
+        index(p)
+
+
+def t_an_error_page_is_no_source():
+    text = 'root = "{root}"\nerror-page = {"404 /e.sh"}\nlocation "*.sh" { cgi = "{root}" %s }'
+    with Programs("", text) as p:
+        p.write("e.sh", b"#!/bin/sh\n# secret\n")
+        r = ask(p.address, "GET", "/none")
+        assert r.status == 404 and b"secret" not in r.body, r
 
 
 def t_names_that_are_no_programs():

@@ -46,6 +46,13 @@ host "test" {
     location "/p/" { upstream = "php" }
     location "/f/" { upstream = "fake" }
 }
+upstream "web" { server = "%(web)s" }
+host "indexed" {
+    root = "%(tcp_root)s"
+    index = {"index.php", "index.web"}
+    location "*.php" { upstream = "tcp" }
+    location "*.web" { upstream = "web" }
+}
 host "rooted" { root = "%(tcp_root)s" location "*.php" { upstream = "tcp" } }
 """
 
@@ -79,20 +86,23 @@ _names = itertools.count()
 
 
 def begin():
-    global d, php, tcp, f
+    global d, php, tcp, f, web
     client.let_others_in()
+    web = origin.Origin()
     php, tcp, f = fpm.Fpm(children=6), fpm.Fpm(unix=False), fastcgi.Server(unix=True)
     for name, text in PAGES.items():
         php.write(name, text)
     tcp.write("echo.php", ECHO)
     tcp.write("plain.txt", "plain")
+    tcp.write("index.php", ECHO)
+    tcp.write("web/index.web", "secret")
     d = conf.Conf(text_of(), "--workers", "1")
     d.write("file", b"a file")
     d.start()
 
 
 def text_of():
-    return CONF % {"unix": php.server, "tcp": tcp.server, "fake": f.server, "root": php.root,
+    return CONF % {"unix": php.server, "web": web.url, "tcp": tcp.server, "fake": f.server, "root": php.root,
                    "tcp_root": tcp.root}
 
 
@@ -101,6 +111,7 @@ def end():
     for one in (php, tcp):
         one.__exit__()
     f.close()
+    web.close()
 
 
 def path():
@@ -158,6 +169,38 @@ def t_path_info_and_index():
     assert echo("/p/x/..//echo.php")["server"]["SCRIPT_FILENAME"] == php.root + "/p/echo.php"
     assert ask(d.address, "GET", "/p/missing.php").status == 404
     assert ask(d.address, "GET", "/p/../../etc/passwd").status == 400
+
+
+def t_an_index_that_others_answer():
+    """The file is there, but its path is another location's: never its source."""
+    r = echo("/?a=b", host="indexed")["server"]
+    assert (r["REQUEST_URI"], r["SCRIPT_NAME"], r["QUERY_STRING"]) == ("/?a=b", "/index.php", "a=b"), r
+    assert r["DOCUMENT_URI"] == "/index.php" and r["SCRIPT_FILENAME"].endswith("/index.php"), r
+    r = echo("/", "Content-Type: application/x-www-form-urlencoded", method="POST", body=b"x=y", host="indexed")
+    assert r["post"] == {"x": "y"}, r
+    web.on("/web/index.web?q", origin.reply(200, b"ran", "Cache-Control: max-age=60"))
+    r = ask(d.address, "GET", "/web/?q", host="indexed")
+    assert r.body == b"ran", r
+    r = ask(d.address, "GET", "/web/index.web?q", host="indexed")
+    assert r.body == b"ran" and r.hit, "one object"
+
+
+def t_a_path_of_a_program_is_answered_by_us():
+    """php-fpm gives such a Location a status; what the protocol allows is answered here."""
+    p, target = path(), path()
+    f.on(p, fastcgi.answer(b"Location: %s?x\r\n\r\n" % target.encode()))
+    f.on(target + "?x", fastcgi.answer(b"Cache-Control: max-age=60\r\nContent-Type: a/b\r\n\r\nthere"))
+    with origin.Client(d.address) as c:
+        r = c.request("POST", p, "Content-Type: c/d", body=b"sent")
+        assert (r.status, r.body, r.field("Location")) == (200, b"there", None), r
+        r = c.request("GET", p)
+        assert r.body == b"there" and r.hit, r
+    seen = f.seen(target + "?x")
+    assert len(seen) == 1 and seen[0].params["REQUEST_METHOD"] == "GET", seen
+    assert "CONTENT_LENGTH" not in seen[0].params and not seen[0].body, seen[0].params
+    # cut off: the request never ends, and so it is no redirect
+    f.on(p, then_closes(fastcgi.out(b"Location: /p/echo.php\r\n\r\n")))
+    assert ask(d.address, "GET", p).status == 502
 
 
 def t_post_of_every_size():

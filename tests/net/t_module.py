@@ -298,6 +298,14 @@ def t_fetches_from_the_same_server():
     assert b"error -40" in r.body, (loop, r, r.body)
 
 
+def t_a_path_is_answered_by_the_server():
+    d.write("moved.txt", b"moved")
+    assert bad("move=/moved.txt").body == b"moved"
+    assert bad("move=/hello?name%3DAda", method="POST", body=b"sent").body == b"hello, Ada\n"
+    r = bad("move=http://other.example/")
+    assert r.status == 302 and r.field("Location") == "http://other.example/", r
+
+
 def t_the_log():
     assert well("says=hear%20hear") == "said"
     says(d, "says hear hear")

@@ -14,6 +14,8 @@ static const struct tbg_ends ends = {
 	.peer = "192.0.2.9", .peer_port = 40000, .local = "192.0.2.1", .local_port = 8080,
 };
 
+static const char *found;	/* index of the path's folder */
+
 /* All of them as "NAME=value\n". */
 static char *params(const struct tbg_script *s, const char *path, const char *target,
 		    const char *fields, struct tbg_forward f)
@@ -29,7 +31,7 @@ static char *params(const struct tbg_script *s, const char *path, const char *ta
 	f.fields_len = strlen(fields);
 	tbg_params_put(&l, &(struct tbg_params){
 		.request = &f, .script = s, .root = s->root, .ends = &ends,
-		.path = { path, strlen(path) } });
+		.path = { path, strlen(path) }, .index = found });
 	*text = 0;
 	while (tbg_pair_next((uint8_t *)l.text, l.len, &at, &name, &v) == TBG_PARSED_DONE)
 		n += snprintf(text + n, sizeof(text) - n, "%.*s=%.*s\n", (int)name.len,
@@ -101,6 +103,19 @@ KTAP_TEST(t_path_is_split_where_the_program_ends)
 		KTAP_CHECK(has(got, "SCRIPT_NAME", rows[i].name));
 		KTAP_CHECK(has(got, "SCRIPT_FILENAME", file));
 	}
+}
+
+KTAP_TEST(t_index_that_was_found_is_the_program)
+{
+	char *got;
+
+	found = "start.php";
+	got = params(&php, "/d/", "/d/?a", "\r\n", PLAIN);
+	found = NULL;
+	KTAP_CHECK(has(got, "SCRIPT_NAME", "/d/start.php"));
+	KTAP_CHECK(has(got, "SCRIPT_FILENAME", "/srv/d/start.php"));
+	KTAP_CHECK(has(got, "DOCUMENT_URI", "/d/start.php"));
+	KTAP_CHECK(has(got, "REQUEST_URI", "/d/?a") && has(got, "PATH_INFO", ""));
 }
 
 KTAP_TEST(t_without_split_the_path_is_the_program)

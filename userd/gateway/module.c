@@ -350,7 +350,6 @@ static void on_begin(struct tbg_visit *v)
 	}
 	v->own = r;
 	r->v = v;
-	r->status = 200;
 	r->timer_fd = r->wait_fd = -1;
 	if (!path_make(r)) {
 		tbg_visit_fail(v, 503);

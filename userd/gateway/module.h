@@ -34,7 +34,7 @@ struct tbg_request {
 	struct tbg_chunk *chunks;
 	char *path;
 	/* the answer */
-	unsigned int status;
+	unsigned int status;		/* 0: not said */
 	struct tbg_lines fields, tags, early;
 	bool head_given;		/* to the visit */
 	bool ended;			/* the module has */

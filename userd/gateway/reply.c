@@ -90,11 +90,20 @@ void tbg_response_end(struct tbg_request *r)
 	tbg_request_mark(r);
 }
 
+/* A Location without a status is the daemon's to make one of. */
+static void status_give(struct tbg_request *r, struct tbg_lines *head)
+{
+	struct tbg_value v;
+
+	if (r->status || !tbg_field_find(r->fields.text, r->fields.len, "Location", &v))
+		tbg_lines_add(head, "Status: %u\r\n", r->status ?: 200);
+}
+
 static void head_give(struct tbg_request *r)
 {
 	struct tbg_lines head = { 0 };
 
-	tbg_lines_add(&head, "Status: %u\r\n", r->status);
+	status_give(r, &head);
 	tbg_lines_put(&head, r->fields.text, r->fields.len);
 	if (r->tags.len) {
 		tbg_lines_add(&head, "Surrogate-Key: ");

@@ -168,6 +168,12 @@ static void split(struct tbg_request *r, const char *arg)
 	answer(r, 200, text);
 }
 
+static void move(struct tbg_request *r, const char *arg)
+{
+	tbg_response_field(r, "Location", arg);
+	tbg_response_end(r);
+}
+
 static void big(struct tbg_request *r, const char *arg)
 {
 	static char b[10000];
@@ -188,7 +194,7 @@ static const struct {
 	{ "later", later }, { "pipe", piped }, { "park", park },
 	{ "unpark", unpark }, { "fetch", fetch }, { "cached", cached },
 	{ "fresh", fresh }, { "pid", pid }, { "says", says },
-	{ "split", split }, { "endless", big },
+	{ "split", split }, { "endless", big }, { "move", move },
 };
 
 static void request(struct tbg_request *r, void *state)
