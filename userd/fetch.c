@@ -25,6 +25,7 @@
 #include "fastcgi.h"
 #include "fetch.h"
 #include "health.h"
+#include "reference.h"
 #include "server.h"
 #include "spool.h"
 
@@ -633,7 +634,7 @@ static void body_received(struct tbg_transfer *x, int res)
 }
 
 /* A URI of the same authority: its location may have another upstream. */
-static void withdraw_uri(struct tbg_transfer *x, struct tbg_uri *u)
+static unsigned int withdraw_uri(struct tbg_transfer *x, struct tbg_uri *u)
 {
 	const char *path = u->text + u->path_off;
 	size_t len = u->len - u->path_off;
@@ -645,61 +646,66 @@ static void withdraw_uri(struct tbg_transfer *x, struct tbg_uri *u)
 	n = len > TBG_TARGET_MAX ? -1 :
 	    tbg_path_decode((const uint8_t *)path, len, x->w->path);
 	if (n < 0)
-		return;
+		return 0;
 	l = tbg_location_find(tbg_site_find(x->w->sites, x->host.text, x->host.len),
 			      x->w->path, n);
 	if (!l->upstream)
-		return;
+		return 0;
 	u->upstream = l->upstream->id;
 	tbg_stock_withdraw(x->w->s->stock, u);
+	return 1;
+}
+
+/* The URI that a field refers to, if it is of the request's authority. */
+static bool reference_of(const struct tbg_transfer *x, const char *name,
+			 const char *fields, size_t len, struct tbg_lines *ret)
+{
+	struct tbg_value base = { x->uri.text, x->uri.len }, v;
+
+	return tbg_field_find(fields, len, name, &v) && v.len &&
+	       tbg_reference_resolve(ret, base, x->uri.path_off, v);
 }
 
 /* Location and Content-Location of a successful unsafe request (RFC 9111 4.4). */
-static void withdraw_reference(struct tbg_transfer *x, const char *name,
-			       const char *fields, size_t len)
+static unsigned int withdraw_reference(struct tbg_transfer *x, const char *name,
+				       const char *fields, size_t len)
 {
 	struct tbg_lines uri = { 0 };
-	struct tbg_value v;
-	size_t path_off = x->uri.path_off;
+	unsigned int nr = 0;
 
-	if (!tbg_field_find(fields, len, name, &v) || !v.len)
-		return;
-	if (v.len > 7 && !strncasecmp(v.text, "http://", 7)) {
-		v.text += 7;
-		v.len -= 7;
-		if (v.len < path_off || strncasecmp(v.text, x->uri.text, path_off) ||
-		    (v.len > path_off && v.text[path_off] != '/'))
-			return;		/* another origin's */
-		v.text += path_off;
-		v.len -= path_off;
-	} else if (memchr(v.text, ':', v.len) && *v.text != '/') {
-		return;
-	} else if (v.len > 1 && v.text[0] == '/' && v.text[1] == '/') {
-		return;
-	}
-	tbg_lines_put(&uri, x->uri.text, path_off);
-	if (!v.len || *v.text != '/') {		/* relative to the target's folder */
-		size_t dir = x->uri.len;
-		const char *query = memchr(x->uri.text, '?', x->uri.len);
-
-		if (query)
-			dir = query - x->uri.text;
-		while (dir > path_off && x->uri.text[dir - 1] != '/')
-			dir--;
-		tbg_lines_put(&uri, x->uri.text + path_off, dir - path_off);
-	}
-	tbg_lines_put(&uri, v.text, v.len);
-	if (!uri.failed)
-		withdraw_uri(x, &(struct tbg_uri){ .text = uri.text, .len = uri.len,
-						   .path_off = path_off });
+	if (reference_of(x, name, fields, len, &uri))
+		nr = withdraw_uri(x, &(struct tbg_uri){
+			.text = uri.text, .len = uri.len, .path_off = x->uri.path_off });
 	tbg_lines_free(&uri);
+	return nr;
 }
 
+/* Does a POST's answer say that it is what a GET would be answered? */
+static bool represents(const struct tbg_transfer *x, const char *fields, size_t len)
+{
+	struct tbg_lines uri = { 0 };
+	bool same = x->m.method == TBG_METHOD_POST &&
+		    reference_of(x, "Content-Location", fields, len, &uri) &&
+		    uri.len == x->uri.len && !memcmp(uri.text, x->uri.text, uri.len);
+
+	tbg_lines_free(&uri);
+	return same;
+}
+
+/* What an unsafe request makes old (RFC 9111 4.4), before it is answered. */
 static void withdraw(struct tbg_transfer *x, const char *fields, size_t len)
 {
-	tbg_stock_withdraw(x->w->s->stock, &x->uri);
-	withdraw_reference(x, "Location", fields, len);
-	withdraw_reference(x, "Content-Location", fields, len);
+	struct tbg_stock *stock = x->w->s->stock;
+	unsigned int nr = 1;
+
+	tbg_stock_withdraw(stock, &x->uri);
+	nr += withdraw_reference(x, "Location", fields, len);
+	nr += withdraw_reference(x, "Content-Location", fields, len);
+	/* its own answer is newer than that, if not than anybody else's */
+	if (tbg_stock_seq(stock) == x->seq + nr) {
+		x->seq += nr;
+		x->wish.represents = represents(x, fields, len);
+	}
 }
 
 /* Whether a field says something else than the stored one's. */

@@ -130,21 +130,24 @@ void tbg_cc_read(struct tbg_cc *cc, const char *b, size_t len)
 
 /*
  * Of the types that directives have: a flag, a number that is not negative. What
- * names fields (no-cache="a") counts for all of the response.
+ * names fields (no-cache="a") counts for all of the response. The last member of
+ * a name is the one that counts (RFC 8941 3.2).
  */
 static void member_take(struct tbg_cc *cc, const struct tbg_member *m)
 {
-	const struct tbg_value none = { NULL, 0 };
+	bool said = m->type == TBG_MEMBER_TRUE || m->type == TBG_MEMBER_STRING;
 
-	if (m->type == TBG_MEMBER_INTEGER)
-		directive_set(cc, m->name, m->text);
-	else if (m->type == TBG_MEMBER_TRUE || m->type == TBG_MEMBER_STRING)
-		for (size_t i = 0; i < NR(flags); i++)
-			if (tbg_value_is(m->name, flags[i].name))
-				*(bool *)((char *)cc + flags[i].off) = true;
-	if (m->type == TBG_MEMBER_TRUE || m->type == TBG_MEMBER_STRING)
-		if (tbg_value_is(m->name, "no-cache") || tbg_value_is(m->name, "private"))
-			directive_set(cc, m->name, none);
+	for (size_t i = 0; i < NR(flags); i++)
+		if (tbg_value_is(m->name, flags[i].name))
+			*(bool *)((char *)cc + flags[i].off) = said;
+	for (size_t i = 0; i < NR(times); i++)
+		if (tbg_value_is(m->name, times[i].name))
+			*(int64_t *)((char *)cc + times[i].off) =
+				m->type == TBG_MEMBER_INTEGER ? seconds_of(m->text) : -1;
+	if (tbg_value_is(m->name, "no-cache"))
+		cc->no_cache = said;
+	if (tbg_value_is(m->name, "private"))
+		cc->private_ = said;
 }
 
 bool tbg_cc_targeted(struct tbg_cc *cc, const char *b, size_t len)
@@ -406,7 +409,10 @@ bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w)
 {
 	const struct tbg_cc *cc = &t->cc;
 
-	if (!w->get || w->cc.no_store || t->vary_any)
+	if (w->cc.no_store || t->vary_any)
+		return false;
+	if (!w->get && !(w->represents && t->status == 200 && t->explicit_life &&
+			 t->lifetime_s > 0))
 		return false;
 	if (t->status < 200 || t->status == 206 || t->status == 304)
 		return false;

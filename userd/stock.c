@@ -19,6 +19,7 @@
 #include "core/key.h"
 #include "field.h"
 #include "parse.h"
+#include "second.h"
 #include "stock.h"
 
 #define BUCKETS		(1u << 16)
@@ -125,54 +126,6 @@ bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len)
 }
 
 /* Stored responses */
-
-/* All lines of a field as one list without blanks around its commas. */
-static void second_field(struct tbg_lines *ret, struct tbg_value wanted,
-			 const char *req, size_t req_len)
-{
-	struct tbg_value name, v, one;
-	const char *comma = "";
-	size_t at = 0;
-
-	/* the name's letters are lowered, so that "Foo" and "foo" are one */
-	for (size_t i = 0; i < wanted.len; i++) {
-		char c = wanted.text[i] >= 'A' && wanted.text[i] <= 'Z' ?
-			 wanted.text[i] | 0x20 : wanted.text[i];
-
-		tbg_lines_put(ret, &c, 1);
-	}
-	while (tbg_field_next(req, req_len, &at, &name, &v)) {
-		size_t in = 0;
-
-		if (!tbg_value_same(name, wanted))
-			continue;
-		if (!*comma)		/* present, if empty: not as absent */
-			tbg_lines_put(ret, ":", 1);
-		while (tbg_list_next(v, &in, &one)) {
-			tbg_lines_put(ret, comma, strlen(comma));
-			tbg_lines_put(ret, one.text, one.len);
-			comma = ",";
-		}
-	}
-	tbg_lines_put(ret, "\n", 1);
-}
-
-bool tbg_second_make(struct tbg_lines *ret, const char *head, size_t head_len,
-		     const char *req, size_t req_len)
-{
-	struct tbg_value name, v, one;
-	size_t at = 0;
-
-	while (tbg_field_next(head, head_len, &at, &name, &v)) {
-		size_t in = 0;
-
-		if (!tbg_value_is(name, "Vary"))
-			continue;
-		while (tbg_list_next(v, &in, &one))
-			second_field(ret, one, req, req_len);
-	}
-	return !ret->failed;
-}
 
 struct tbg_stored *tbg_stored_new(const struct tbg_terms *t, const char *reason,
 				  const char *head, size_t head_len,

@@ -67,14 +67,6 @@ struct tbg_stored *tbg_stored_new(const struct tbg_terms *t, const char *reason,
 void tbg_stored_get(struct tbg_stored *s);
 void tbg_stored_put(struct tbg_stored *s);	/* NULL is allowed */
 
-/*
- * What a request says in the fields that a response's Vary names, normalised
- * as RFC 9111 4.1 allows. false: no memory.
- */
-struct tbg_lines;
-bool tbg_second_make(struct tbg_lines *ret, const char *head, size_t head_len,
-		     const char *req, size_t req_len);
-
 /* A URI as it is stored: authority, then the target from its slash on. */
 struct tbg_uri {
 	const char *text;

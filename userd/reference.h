@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What a Location or Content-Location field refers to (RFC 3986 5.2), as far as
+ * it is a URI that a response may be stored for. Pure but for the text it makes.
+ */
+#ifndef TBG_USERD_REFERENCE_H
+#define TBG_USERD_REFERENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "field.h"
+
+/*
+ * reference, seen from base: an authority in small letters of path_off bytes,
+ * then a target in origin form. *ret becomes a URI of the same kind and
+ * authority, and has to be freed. False: it is another authority's, or another
+ * scheme's, or there is no memory.
+ */
+bool tbg_reference_resolve(struct tbg_lines *ret, struct tbg_value base,
+			   size_t path_off, struct tbg_value reference);
+
+#endif

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * All lines of a field are one list without blanks around its commas. Of the
+ * fields of content negotiation more is known: what is not said in letters of
+ * one case alone, and where order says nothing. That of languages is left as it
+ * is: servers take the first of equals for the wanted one (RFC 9110 12.5.4).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "second.h"
+
+#define SORTED_MAX 32		/* elements; longer lists stay as they are */
+
+struct known {
+	const char *name;
+	bool blanks;		/* and none around ";" and "=" either */
+	bool caseless;
+	bool sorted;
+};
+
+static const struct known known[] = {
+	{ "Accept", true, false, true },
+	{ "Accept-Charset", true, true, true },
+	{ "Accept-Encoding", true, true, true },
+	{ "Accept-Language", true, true, false },
+};
+
+static const struct known *known_find(struct tbg_value name)
+{
+	static const struct known none;
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (tbg_value_is(name, known[i].name))
+			return &known[i];
+	return &none;
+}
+
+static char lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? c | 0x20 : c;
+}
+
+static void element_put(struct tbg_lines *ret, struct tbg_value one,
+			const struct known *k)
+{
+	bool quoted = false;
+
+	for (size_t i = 0; i < one.len; i++) {
+		char c = one.text[i];
+
+		quoted ^= c == '"';
+		if (!quoted && k->blanks && (c == ' ' || c == '\t'))
+			continue;
+		c = !quoted && k->caseless ? lower(c) : c;
+		tbg_lines_put(ret, &c, 1);
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct tbg_value *one = a, *other = b;
+	size_t n = one->len < other->len ? one->len : other->len;
+
+	return memcmp(one->text, other->text, n) ?:
+	       (one->len > other->len) - (one->len < other->len);
+}
+
+/* The list that begins at that offset, in the order of its elements' bytes. */
+static void list_sort(struct tbg_lines *l, size_t from)
+{
+	struct tbg_value all[SORTED_MAX], list;
+	struct tbg_lines copy = { 0 };
+	size_t at = 0, nr = 0, to = from;
+
+	if (l->failed || from == l->len)
+		return;
+	tbg_lines_put(&copy, l->text + from, l->len - from);
+	list = (struct tbg_value){ copy.text, copy.len };
+	while (nr < SORTED_MAX && tbg_list_next(list, &at, &all[nr]))
+		nr++;
+	l->failed = copy.failed;
+	if (nr < SORTED_MAX && !l->failed) {
+		qsort(all, nr, sizeof(*all), compare);
+		for (size_t i = 0; i < nr; i++) {
+			if (i)
+				l->text[to++] = ',';
+			memcpy(l->text + to, all[i].text, all[i].len);
+			to += all[i].len;
+		}
+	}
+	tbg_lines_free(&copy);
+}
+
+static void field_put(struct tbg_lines *ret, struct tbg_value wanted,
+		      const char *req, size_t req_len)
+{
+	const struct known *k = known_find(wanted);
+	struct tbg_value name, v, one;
+	const char *comma = "";
+	bool present = false;
+	size_t at = 0, from;
+
+	/* the name's letters are lowered, so that "Foo" and "foo" are one */
+	for (size_t i = 0; i < wanted.len; i++)
+		tbg_lines_put(ret, &(char){ lower(wanted.text[i]) }, 1);
+	from = ret->len + 1;
+	while (tbg_field_next(req, req_len, &at, &name, &v)) {
+		size_t in = 0;
+
+		if (!tbg_value_same(name, wanted))
+			continue;
+		if (!present)		/* if empty: not as absent */
+			tbg_lines_put(ret, ":", 1);
+		present = true;
+		while (tbg_list_next(v, &in, &one)) {
+			tbg_lines_put(ret, comma, strlen(comma));
+			element_put(ret, one, k);
+			comma = ",";
+		}
+	}
+	if (present && k->sorted)
+		list_sort(ret, from);
+	tbg_lines_put(ret, "\n", 1);
+}
+
+bool tbg_second_make(struct tbg_lines *ret, const char *head, size_t head_len,
+		     const char *req, size_t req_len)
+{
+	struct tbg_value name, v, one;
+	size_t at = 0;
+
+	while (tbg_field_next(head, head_len, &at, &name, &v)) {
+		size_t in = 0;
+
+		if (!tbg_value_is(name, "Vary"))
+			continue;
+		while (tbg_list_next(v, &in, &one))
+			field_put(ret, one, req, req_len);
+	}
+	return !ret->failed;
+}
