@@ -15,7 +15,10 @@
 #define IOV_NR	   24
 #define SEND_BYTES (512 << 10)	/* of one call */
 
-/* Cache-Status (RFC 9211): the ttl of what is fresh is its Age's to tell. */
+/*
+ * Cache-Status (RFC 9211). The ttl of a fresh hit is its Age's to tell: wire has
+ * no second number to set.
+ */
 static void cache_status(struct tbg_transfer *x, char *ret, size_t size)
 {
 	static const char *const fwd[] = {
@@ -24,14 +27,15 @@ static void cache_status(struct tbg_transfer *x, char *ret, size_t size)
 #undef X
 	};
 	bool hit = x->hit && !x->fwd_status && !x->collapsed;
-	int64_t ttl_s = x->hit ? tbg_terms_ttl(&x->hit->terms, x->w->now_ns) : 0;
+	const struct tbg_terms *terms = x->hit ? &x->hit->terms : &x->terms;
+	int64_t ttl_s = tbg_terms_ttl(terms, x->w->now_ns);
 	int n;
 
 	n = hit ? snprintf(ret, size, "hit") :
 		  snprintf(ret, size, "fwd=%s", fwd[x->fwd]);
 	if (!hit && x->fwd_status)
 		n += snprintf(ret + n, size - n, "; fwd-status=%u", x->fwd_status);
-	if (x->hit && (!hit || ttl_s <= 0))
+	if (hit ? ttl_s <= 0 : x->hit || x->stored)
 		n += snprintf(ret + n, size - n, "; ttl=%lld", (long long)ttl_s);
 	snprintf(ret + n, size - n, "%s%s%s", x->stored ? "; stored" : "",
 		 x->collapsed ? "; collapsed" : "", hit ? "; detail=user" : "");

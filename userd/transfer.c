@@ -265,23 +265,31 @@ static struct tbg_value stored_field(const struct tbg_stored *s, const char *nam
 static bool not_modified(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
 	struct tbg_conditions c = { 0 };
-	struct tbg_value etag = stored_field(s, "ETag");
+	struct tbg_value etag = stored_field(s, "ETag"), name, v;
 	struct tbg_value lm = stored_field(s, "Last-Modified");
 	int64_t modified_s = s->terms.date_s;
+	size_t at = 0;
 
-	if (!tbg_field_find(x->fields.text, x->fields.len, "If-None-Match",
-			    &c.if_none_match))
-		tbg_field_find(x->fields.text, x->fields.len,
-			       "If-Modified-Since", &c.if_modified_since);
-	if (s->terms.status != 200 || (!c.if_none_match.text && !c.if_modified_since.text))
+	if (s->terms.status != 200)
 		return false;
-	if (lm.len)
-		tbg_date_parse(lm.text, lm.len, &modified_s);
 	if (etag.len > 2 && !memcmp(etag.text, "W/", 2)) {	/* weak comparison */
 		etag.text += 2;
 		etag.len -= 2;
 	}
-	return tbg_conditions_eval(&c, etag.text ?: "", etag.len, modified_s) == 304;
+	while (tbg_field_next(x->fields.text, x->fields.len, &at, &name, &v)) {
+		if (!tbg_value_is(name, "If-None-Match"))
+			continue;
+		c.if_none_match = v;	/* of a list on several lines, each */
+		if (tbg_conditions_eval(&c, etag.text ?: "", etag.len, 0) == 304)
+			return true;
+	}
+	if (c.if_none_match.text ||
+	    !tbg_field_find(x->fields.text, x->fields.len, "If-Modified-Since",
+			    &c.if_modified_since))
+		return false;
+	if (lm.len)
+		tbg_date_parse(lm.text, lm.len, &modified_s);
+	return tbg_conditions_eval(&c, "", 0, modified_s) == 304;
 }
 
 /* One range of len bytes; false: none that counts. len of it 0: beyond the end. */

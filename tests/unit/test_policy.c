@@ -2,7 +2,7 @@
 /*
  * RFC 9111 as pure functions (userd/policy.c): what is stored, for how long,
  * how old it is, and whom it may answer. One table for each rule; what only
- * shows with a daemon and time is in tests/net/t_cache9111.py.
+ * shows with a daemon is in tests/net/t_rules9111.py, with time in t_cache9111.py.
  */
 #include <string.h>
 
@@ -131,6 +131,8 @@ KTAP_TEST(t_targeted_lifetime)
 		{ "CDN-Cache-Control: a=(1 2;x \"y\"), b=:YQ==:, c=?0, d=1.5, max-age=60\r\n", 60 },
 		{ "CDN-Cache-Control: foo\r\nCDN-Cache-Control: max-age=60\r\n", 60 },
 		{ "CDN-Cache-Control: s-maxage=60, max-age=9\r\n", 60 },
+		{ "CDN-Cache-Control: max-age=0, max-age=60\r\n", 60 },
+		{ "CDN-Cache-Control: max-age=60, max-age=0\r\n", 0 },
 		{ "CDN-Cache-Control: max-age=999999999999\r\n", TBG_SECONDS_MAX },
 		{ "CDN-Cache-Control: max-age=0\r\nCache-Control: max-age=60\r\n", 0 },
 		{ "CDN-Cache-Control: max-age=-1\r\nCache-Control: max-age=60\r\n", 0 },
