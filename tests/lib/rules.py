@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Rules for a cache, told as what is asked in turn.
+
+    rule("no_store", origin(CC + "max-age=60, no-store"), origin())
+    rule("max_age", origin(CC + "max-age=60"), hit())
+
+Each step is one request for a path that is the rule's own. origin(): it must
+come to the origin, which answers with those fields; hit(): it must not. A field
+that holds a time is made when it is sent: stamp("Expires", 60). "{path}" in a
+field is the path. What else is wanted of a step is said with it, see Step.
+"""
+import itertools
+
+from origin import ask, date, reply
+
+CC = "Cache-Control: "
+_names = itertools.count()
+
+
+def stamp(name, offset):
+    """A field with the date so many seconds from then."""
+    return lambda: f"{name}: {date(offset)}"
+
+
+class Step:
+    """One request.
+
+    answer  None: the origin must not be asked; else what it answers (fields), with
+            status and body; raw: these bytes instead
+    ask     fields of the request, with method, content, and to: what follows the path
+    gets    status that the client must get, text: body, has: lines and lacks: names
+            of fields, cache: parameters of Cache-Status, age: the least and the most
+    sends   lines that the origin must see, unsent: names that it must not
+    """
+
+    def __init__(self, answer, ask_fields, method="GET", content=None, to="", status=200,
+                 body=None, raw=None, gets=None, text=None, has=(), lacks=(), cache=(), age=None,
+                 sends=(), unsent=()):
+        self.answer, self.ask, self.method, self.content = answer, ask_fields, method, content
+        self.to, self.status, self.body, self.raw = to, status, body, raw
+        self.gets, self.text, self.has, self.lacks = gets, text, has, lacks
+        self.cache, self.age, self.sends, self.unsent = cache, age, sends, unsent
+
+    def reply(self, path, nr):
+        if self.raw:
+            return self.raw
+        body = self.body if self.body is not None else b"%d" % nr
+        if self.status in (204, 304) or self.method == "HEAD":
+            body = b""
+        self.body = body
+        fields = [(f() if callable(f) else f).replace("{path}", path) for f in self.answer]
+        answer = reply(self.status, body, *fields)
+        # a HEAD's length is that of the GET, which it does not know
+        return answer.replace(b"Content-Length: 0\r\n", b"") if self.method == "HEAD" else answer
+
+
+def origin(*fields, ask=(), **more):    # pylint: disable=redefined-outer-name
+    return Step(fields, ask, **more)
+
+
+def hit(*fields, **more):
+    return Step(None, fields, **more)
+
+
+def wanted(step, r, stored):
+    """What is wrong with an answer; stored: the step that brought what is stored."""
+    gets = step.gets or (step.status if step.answer is not None else stored.status)
+    text = step.text
+    if text is None and gets not in (304, 206, 416, 504) and step.method != "HEAD":
+        text = step.body if step.answer is not None else stored.body
+    if r.status != gets:
+        yield f"status {r.status}, wanted {gets}"
+    elif text is not None and not step.raw and r.body != text:
+        yield f"body {r.body!r}, wanted {text!r}"
+    for line in step.has:
+        line = line() if callable(line) else line
+        name, value = line.split(": ", 1)
+        if r.field(name) != value:
+            yield f"{name} is {r.field(name)}, wanted {value}"
+    for name in step.lacks:
+        if r.field(name) is not None:
+            yield f"{name} is there: {r.field(name)}"
+    for word in step.cache:
+        if word not in r.cache:
+            yield f"Cache-Status lacks {word}"
+    if step.age and not step.age[0] <= int(r.field("Age") or -1) <= step.age[1]:
+        yield f"Age is {r.field('Age')}, wanted {step.age}"
+    if (step.answer is None) != r.hit and gets != 504:
+        yield "Cache-Status says otherwise"
+
+
+def seen_wrong(step, request):
+    for line in step.sends:
+        line = line() if callable(line) else line
+        name, value = line.split(": ", 1)
+        if request.field(name) != value:
+            yield f"the origin saw {name}: {request.field(name)}, wanted {value}"
+    for name in step.unsent:
+        if request.field(name) is not None:
+            yield f"the origin saw {name}: {request.field(name)}"
+
+
+def follow(o, address, steps, connect=ask):
+    """Take the steps against an origin.Origin; the answers. Raises at the first that is wrong."""
+    path, answers, stored = f"/r-{next(_names)}", [], steps[0]
+    for nr, step in enumerate(steps, 1):
+        target = path + step.to
+        o.on(target, reply(599, b"nobody should ask") if step.answer is None
+             else step.reply(path, nr))
+        before = len(o.seen(target))
+        fields = [(f() if callable(f) else f).replace("{path}", path) for f in step.ask]
+        r = connect(address, step.method, target, *fields, body=step.content)
+        requests = o.seen(target)[before:]
+        wrong = list(wanted(step, r, stored))
+        if len(requests) != (step.answer is not None):
+            wrong.append(f"the origin was asked {len(requests)} times")
+        for request in requests:
+            wrong += seen_wrong(step, request)
+        assert not wrong, f"step {nr}: {'; '.join(wrong)}\n{r}"
+        if step.answer is not None and step.method == "GET" and step.status != 304:
+            stored = step
+        answers.append(r)
+    return answers
