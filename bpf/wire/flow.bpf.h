@@ -123,7 +123,8 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 
 /*
  * The handshake's last ACK: an embryo becomes a flow. RACE: it has become one
- * on another CPU, so look again. Not inlined: its flow would lie on the stack
+ * on another CPU, so look again. An embryo whose socket may hold bytes that no
+ * flow has counted never becomes one. Not inlined: its flow would lie on the stack
  * of all that its caller calls (512 bytes together).
  */
 static __attribute__((noinline)) enum tbg_why
@@ -138,8 +139,12 @@ tbg_flow_born(const struct tbg_pkt *p)
 
 	if (!e || !e->synack)
 		return TBG_WHY_NO_FLOW;
-	if (p->ack != e->iss || p->seq != e->irs)
+	if (p->ack != e->iss || p->seq != e->irs) {
+		/* overtook the handshake's end: the stack takes and keeps it */
+		if (p->payload_len || p->tcp_flags & TBG_TCP_FIN)
+			bpf_map_delete_elem(&tbg_embryos, &p->key);
 		return TBG_WHY_NO_FLOW;
+	}
 	if (bpf_map_pop_elem(&tbg_slots, &slot))
 		return TBG_WHY_NO_FLOW;
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);

@@ -499,6 +499,26 @@ def t_data_in_the_syn():
     stage.play(script)
 
 
+def t_second_request_overtakes_the_handshake():
+    """Its socket keeps it for the time when the first is there: both are the daemon's, once."""
+    def script(s):
+        c = s.new()
+        c.handshake()
+        c.expect("S.")
+        c.put("P.", 1 + len(HIT), 1, OTHER, c.options())
+        c.expect(".", ack=1, sack=[(1 + len(HIT), 1 + len(HIT + OTHER))])
+        c.send(flags=".")
+        c.send(HIT)
+        c.at += len(OTHER)
+        bodies = [c.response().body for _ in range(2)]
+        assert bodies == [BODIES["/hit"], BODIES["/other"]], bodies
+        c.put("P.", 1 + len(HIT), c.got, OTHER, c.options())
+        s.st.barrier(s.family)
+        assert not any(seg.data for seg in c.pending())
+        assert c.get(HIT).body == BODIES["/hit"]
+    stage.play(script)
+
+
 def t_options_that_wire_does_not_know():
     """An experiment's, in a request: the daemon's. The kernel ignores it."""
     def script(s):
