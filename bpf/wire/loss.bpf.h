@@ -173,7 +173,7 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	    knob->date[r->date_s & (TBG_DATE_RING - 1)].second != r->date_s)
 		return -TBG_WHY_STALE_REPEAT;
 	r->part = blob->part[r->part_id];
-	if (r->part.len != r->len || tbg_reply_cut(r, mss))
+	if (r->part.len != r->len || tbg_reply_cut(skb, r, mss))
 		return -TBG_WHY_STALE_REPEAT;
 	frame = p->l4 + (r->ts ? 32 : 20) + r->seg;
 	if (!tbg_mtu_holds(skb, frame - p->l3))

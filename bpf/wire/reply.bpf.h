@@ -9,6 +9,8 @@
 #ifndef TBG_WIRE_REPLY_BPF_H
 #define TBG_WIRE_REPLY_BPF_H
 
+#include <bpf/bpf_core_read.h>
+
 #include "../lookup.bpf.h"
 #include "flow.bpf.h"
 
@@ -82,20 +84,54 @@ static __always_inline int tbg_reply_room(struct __sk_buff *skb, __u32 frame,
 	return bpf_skb_change_tail(skb, frame, 0);
 }
 
+#define TBG_AF_INET 2
+#define TBG_AF_INET6 10
+
+struct sk_buff___wire {
+	unsigned int truesize;
+} __attribute__((preserve_access_index));
+
+/*
+ * The most of len payload bytes that skb may grow to. The request of a client on
+ * this machine still has its socket, and then its truesize does not grow with it
+ * (pskb_expand_head). The receiver's TCP takes length by truesize, in eight
+ * bits of 256ths, for the part of its buffer that holds payload
+ * (tcp_measure_rcv_mss, 6.5 on): up to a quarter past a multiple, its window
+ * all but closes, and where it gets 0, tcp_rcvbuf_grow divides by it.
+ */
+static __always_inline __u32 tbg_reply_true(struct __sk_buff *skb, __u32 len)
+{
+	struct bpf_sock *sk = skb->sk;
+	__u32 size = 0, over;
+
+	if (!sk || (sk->family != TBG_AF_INET && sk->family != TBG_AF_INET6))
+		return len;
+	bpf_probe_read_kernel(&size, sizeof(size), (void *)skb +
+		bpf_core_field_offset(struct sk_buff___wire, truesize));
+	if (!size || len < size)
+		return len;
+	over = len % size;
+	return over < size / 4 ? len - over - 4 : len;
+}
+
 /*
  * How the reply is cut for segments of at most mss bytes. A later segment
  * begins at a multiple of 4, where its checksum is to be had (TBG_SUM_STRIDE).
  * 0 or a why.
  */
-static __always_inline int tbg_reply_cut(struct tbg_reply *r, __u32 mss)
+static __always_inline int tbg_reply_cut(struct __sk_buff *skb,
+					 struct tbg_reply *r, __u32 mss)
 {
+	__u32 len = r->len;
+
 	if (mss > TBG_SEG_BYTES)
 		mss = TBG_SEG_BYTES;
+	len = tbg_reply_true(skb, len < mss ? len : mss);
 	r->seg = r->len;
 	r->nr = 1;
-	if (r->len <= mss)
+	if (r->len <= len)
 		return 0;
-	r->seg = mss & ~3u;
+	r->seg = len & ~3u;
 	if (r->part.off || r->part.date_off + TBG_DATE_LEN > r->seg)
 		return TBG_WHY_SIZE;
 	r->nr = (r->len + r->seg - 1) / r->seg;

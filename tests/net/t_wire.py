@@ -7,6 +7,8 @@ retransmission, no wrong checksum, nothing out of order.
 """
 import contextlib
 import os
+import socket
+import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
@@ -17,6 +19,7 @@ import talk
 
 PORT = 8080
 ROUNDS = 20
+RCV_OFFSETS = (8 + 14 * 4, 8 + 22 * 4)      # of rcv_ssthresh and rcv_space in struct tcp_info
 n = d = None
 name_nr = 0
 
@@ -122,6 +125,26 @@ def all_ways(fn, **which):
 
 def t_first_by_user_second_by_wire():
     all_ways(miss_then_hit)
+
+
+def t_no_length_of_a_reply_closes_the_client_s_window():
+    """
+    A client here judges by the first reply how much payload its buffer holds; the
+    skb was its own request's, which no reply may outgrow unnoticed.
+    """
+    def one(where, address):
+        for size in range(450, 1400, 25):
+            target, body = fresh(size)
+            with connection(where, address) as c:
+                c.get(target)
+            with connection(where, address) as c:
+                r = c.get(target)
+                assert r.tier == "wire" and r.body == body, r
+                info = c.s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+                ssthresh, space = (struct.unpack_from("=I", info, at)[0] for at in RCV_OFFSETS)
+                assert min(ssthresh, space) > 8192, \
+                    f"{len(r.head) + 4 + size} bytes: rcv_ssthresh {ssthresh}, rcv_space {space}"
+    all_ways(one)
 
 
 def t_head():
