@@ -12,7 +12,9 @@ with wire and without, Date and Cache-Status aside, and no counter of trouble
 of the server's TCP may show with wire what it does not show without.
 """
 import contextlib
+import os
 import re
+import signal
 
 import daemon
 import ktap
@@ -81,6 +83,20 @@ class Play:
         tier = tier or self.tier
         assert r.tier == tier or tier == "wire" and self.stage.late() > self.began, f"by {r.tier}: {r}"
         return r
+
+    @contextlib.contextmanager
+    def still(self):
+        """
+        Wire alone: its daemon is stopped, and gives no reply to the socket because
+        this machine takes more than 200 ms to acknowledge it. Nothing without wire.
+        """
+        if self.wire:
+            os.kill(self.d.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            if self.wire:
+                os.kill(self.d.pid, signal.SIGCONT)
 
     def counted(self, name):
         return talk.counts(self.stage.daemons["wire"])[name]

@@ -174,11 +174,12 @@ def lost(request, lose, how, ignore=(), **options):
     """A reply with some segments lost; how(s, c, at, read, raw, segs) shows the loss."""
     def script(s):
         c = s.connect(**options)
-        whole(s, c, TWO)
-        at, read, raw, segs = ask(s, c, request, lose)
-        if s.wire:
-            how(c, at, read, segs)
-        else:
+        with s.still():
+            whole(s, c, TWO)
+            at, read, raw, segs = ask(s, c, request, lose)
+            if s.wire:
+                how(c, at, read, segs)
+        if not s.wire:
             next_second()
             c.send(request, seq=at, ack=read)
         rest(s, c, raw)
@@ -342,7 +343,8 @@ def t_silence_is_for_the_socket():
     for request in (HIT, TWO, TEN):
         def script(s, request=request):
             c = s.connect()
-            whole(s, c, TWO)
+            with s.still():
+                whole(s, c, TWO)
             _, _, raw, _ = ask(s, c, request, True)
             next_second()
             rest(s, c, raw)
@@ -354,13 +356,15 @@ def t_silence_after_half_of_it():
     """Only what is not acknowledged is handed over."""
     def script(s):
         c = s.connect()
-        whole(s, c, TWO)
         lose = range(5, 10)
-        _, read, raw, segs = ask(s, c, TEN, lose)
+        with s.still():
+            whole(s, c, TWO)
+            _, read, raw, segs = ask(s, c, TEN, lose)
+            if s.wire:
+                got = segs[5].seq
+                c.send(flags=".", ack=got)
+                c.st.barrier(c.family)
         if s.wire:
-            got = segs[5].seq
-            c.send(flags=".", ack=got)
-            next_second()
             seg = c.next()
             while not seg.data:
                 seg = c.next()
@@ -373,7 +377,8 @@ def t_silence_after_half_of_it():
 def t_request_again_after_the_socket_took_over():
     def script(s):
         c = s.connect()
-        whole(s, c, TWO)
+        with s.still():
+            whole(s, c, TWO)
         at, read, raw, _ = ask(s, c, TEN, True)
         seg = c.next(lose=True)         # by the socket
         while not seg.data:
@@ -388,17 +393,13 @@ def t_request_between_silence_and_the_socket():
     """The daemon is stopped: it hands nothing over, and the request again gets the reply."""
     def script(s):
         c = s.connect()
-        whole(s, c, TWO)
-        d = s.d
-        at, read, raw, _ = ask(s, c, THREE, True)
-        os.kill(d.pid, 19)
-        try:
+        with s.still():
+            whole(s, c, TWO)
+            at, read, raw, _ = ask(s, c, THREE, True)
             time.sleep(0.5)
             c.send(THREE, seq=at, ack=read)
             if s.wire:
                 c.st.barrier(c.family)
-        finally:
-            os.kill(d.pid, 18)
         rest(s, c, raw)
     with stage.impatient():
         stage.play(script)
