@@ -171,6 +171,9 @@ static __always_inline void tbg_ingress_note(struct tbg_flow_locked *f,
 		f->flags |= TBG_FLOW_RST;
 	if (p->tcp_flags & TBG_TCP_FIN && end == f->given)
 		f->flags |= TBG_FLOW_FIN_IN;
+	/* the stack keeps one that comes early, at the number it has now */
+	else if (p->tcp_flags & TBG_TCP_FIN && end - f->given < TBG_GIVEN_MAX)
+		f->flags |= TBG_FLOW_LEFT;
 	if (f->last.len &&
 	    (__s32)(f->acked - f->last.seq - f->last.len) > (__s32)TBG_EDGE_MAX)
 		f->last.len = 0;

@@ -70,6 +70,24 @@ def t_fin_alone():
     stage.play(script)
 
 
+def t_fin_overtakes_the_request():
+    """The socket keeps it until the request is there: it does not have to come again."""
+    def script(s):
+        for c in (used(s), s.new()):
+            if c.irs is None:           # and even the handshake's last segment
+                c.handshake()
+                c.expect("S.")
+            at = c.at
+            c.put("F.", at + len(HIT), c.got, opts=c.options())
+            c.expect(".", ack=at, sack=[(at + len(HIT), at + len(HIT) + 1)])
+            c.send(flags=".")
+            c.send(HIT)
+            c.at += 1
+            assert c.response().body == BODIES["/hit"]
+            closed(s, c)
+    stage.play(script)
+
+
 def t_fin_that_acknowledges_a_hit():
     def script(s):
         c = used(s)
