@@ -2,14 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """A network that loses, repeats, delays and reorders: the same bytes, later.
 
-Forty connections at a time, each with one request on its way, mostly hits;
-netem at both ends of the link. Needs the kernel's sch_netem.
+Forty connections at a time, each with one request on its way, mostly hits; the
+weather is tests/lib/weather.py's.
 """
-import json
 import os
 import random
-import selectors
-import socket
 import sys
 import time
 
@@ -19,43 +16,32 @@ import daemon
 import ktap
 import net
 import talk
+import weather
 
 PORT = 8080
 CONNECTIONS = 40
-CALLS = 100
-STALL_S = 60            # without a byte for any connection
-SEED = int(os.environ.get("TBG_SEED", random.SystemRandom().randrange(1 << 32)))
-BODIES = {f"/{size}": talk.content(str(size), size) for size in
-          (0, 100, 700, 1000, 1100, 3000, 8000, 13000)}
-LARGE = {f"/{size}": talk.content(str(size), size) for size in (20000, 60000)}
-n = d = None
+CALLS = 25 if client.IN_VM else 60
+SIZES = (0, 100, 700, 1000, 1100, 3000, 8000, 13000)
+LARGE = (20000, 60000)
+SITE = weather.Site([*SIZES, *LARGE])
+n = d = w = None
 
 
 def begin():
-    global n, d
+    global n, d, w
     n = net.Net(links=1)
-    try:
-        n.client.run("tc", "qdisc", "add", "dev", "tbg0", "root", "netem", "loss", "1%")
-        n.client.run("tc", "qdisc", "del", "dev", "tbg0", "root")
-    except RuntimeError as why:
-        end()
-        raise ktap.Skip(f"no sch_netem: {why}") from why
-    for ns, source in ((n.server, n.links[0].server4), (n.client, n.links[0].client4)):
-        # here timeouts matter: the kernel's own least again, and its probes
-        ns.run("ip", "route", "change", "10.87.0.0/24", "dev", "tbg0", "src", source)
-        ns.run("ip", "-6", "route", "del", "fd87:0::/64", "dev", "tbg0", "metric", "1")
-        ns.sysctl("ipv4.tcp_early_retrans", 3)
+    w = weather.Weather(n)
+    ktap.note(f"weather by {w.what}, TBG_SEED={weather.SEED}")
     with n.server.inside():
         d = daemon.Daemon("--wire", "tbg0", listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}"))
-        for target, body in {**BODIES, **LARGE}.items():
-            d.write(target[1:], body)
+        SITE.write(d)
         d.start()
     tier = talk.ask(d, "status")["tiers"]["wire"]
     if not tier["on"]:
         end()
         raise ktap.Skip(f"wire is off: {tier['why']}")
     with talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
-        for target in {**BODIES, **LARGE}:
+        for target in SITE.bodies:
             c.get(target)
         assert c.get("/100").tier == "wire"
 
@@ -63,117 +49,48 @@ def begin():
 def end():
     if d:
         assert d.stop() == 0, d.lines
+    if w:
+        w.close()
     if n:
         n.close()
 
 
-class Caller(talk.Connection):
-    """Asks for one thing after the other; feed() takes what has come."""
+class Asker:
+    """One of ten is not for wire, or not cached: doubt between two hits."""
 
-    def __init__(self, address, order, calls):
-        super().__init__(n.client.connect(address, timeout=STALL_S))
-        self.order, self.left, self.wired = order, calls, 0
-        self.target = None
-        self.ask_next()
+    def __init__(self, order, calls):
+        self.order, self.left = order, calls
 
-    def ask_next(self):
-        # one of ten is not for wire, or not cached: doubt between two hits
-        kind = self.order.random()
-        self.target = self.order.choice(list(LARGE if kind < 0.05 else BODIES))
-        fields = ("Range: bytes=0-",) if 0.05 < kind < 0.1 else ()
-        self.partial = bool(fields)
-        self.send(talk.request(self.target, *fields))
-
-    def feed(self):
-        """False when all is asked and answered."""
-        assert self._more(), f"closed with {self.left} to come"
-        head, found, rest = self.got.partition(b"\r\n\r\n")
-        if not found:
-            return True
-        r = client.Response(head, b"")
-        want = {**BODIES, **LARGE}[self.target]
-        length = int(r.fields["Content-Length"])
-        assert length == len(want) or r.status != 200, f"{self.target}: {r}"
-        if len(rest) < length:
-            assert r.status != 200 or want.startswith(rest), f"{self.target}: other bytes"
-            return True
-        assert len(rest) == length, f"{self.target}: {len(rest) - length} bytes too many"
-        if r.status == 200:
-            assert rest == want, f"{self.target}: other bytes"
-        else:
-            assert self.partial, r
-        self.wired += r.tier == "wire"
-        self.got = b""
+    def __call__(self, _caller):
+        if not self.left:
+            return None
         self.left -= 1
-        if self.left:
-            self.ask_next()
-        return self.left > 0
+        kind = self.order.random()
+        target = f"/{self.order.choice(LARGE if kind < 0.05 else SIZES)}"
+        if 0.05 < kind < 0.1 and target != "/0":
+            return [talk.request(target, "Range: bytes=0-")], [(target, (206,))]
+        return [talk.request(target)], [(target, (200,))]
 
 
-def state():
-    """All that is counted at both ends and between them."""
-    ret = talk.counts(d)
-    for name, ns in (("server", n.server), ("client", n.client)):
-        ret.update({f"{name} {k}": v for k, v in ns.mibs().items()})
-    return ret
+def run(address, calls=CALLS):
+    """How many of the answers were wire's."""
+    order = random.Random(f"{address} {weather.SEED}")
+    callers = [weather.Caller(SITE, Asker(order, calls), weather.connector(n, address))
+               for _ in range(CONNECTIONS)]
+    weather.crowd(callers, weather.explainer(n, d))
+    return sum(c.wired for c in callers)
 
 
-def explain(cs, before):
-    """What both ends, and wire, know of connections that stand still."""
-    now = state()
-    moved = {k: v - before[k] for k, v in now.items() if v != before[k]}
-    ktap.note(f"while they stood still: {moved}")
-    flows = n.server.run("bpftool", "-j", "map", "dump", "name", "tbg_flows", check=False)
-    for c in cs:
-        port = c.s.getsockname()[1]
-        ktap.note(f"port {port} waits for {c.target}, has {len(c.got)} bytes of it, "
-                  f"{c.left} to come")
-        for ns, side in ((n.server, f"dport = :{port}"), (n.client, f"sport = :{port}")):
-            ktap.note(ns.run("ss", "-tionH", side, check=False))
-        for flow in json.loads(flows or "[]"):
-            flow = flow.get("formatted", flow)
-            if flow["key"]["remote_port"] == socket.htons(port):
-                ktap.note(f"{flow['value']}")
-
-
-def run(address, connections=CONNECTIONS, calls=CALLS):
-    ktap.note(f"TBG_SEED={SEED}")
-    order = random.Random(f"{address} {SEED}")
-    wired = 0
-    with selectors.DefaultSelector() as selector:
-        for _ in range(connections):
-            c = Caller(address, order, calls)
-            selector.register(c.s, selectors.EVENT_READ, c)
-        while selector.get_map():
-            ready = selector.select(STALL_S / 3)
-            before = None if ready else state()
-            ready = ready or selector.select(STALL_S)
-            if not ready:
-                explain([key.data for key in selector.get_map().values()], before)
-                raise AssertionError(f"{len(selector.get_map())} connections stand still")
-            for key, _ in ready:
-                if not key.data.feed():
-                    selector.unregister(key.fileobj)
-                    wired += key.data.wired
-                    key.data.close()
-    return wired
-
-
-def under(*netem, least=CONNECTIONS, repeats=False):
-    """A run per family with netem at both ends."""
-    for ns in (n.server, n.client):
-        ns.run("tc", "qdisc", "add", "dev", "tbg0", "root", "netem", *netem)
+def under(least=CONNECTIONS, repeats=False, **how):
+    """A run per family."""
     before = talk.counts(d)
-    try:
+    with w.blows(**how):
         for address in (n.links[0].server4, n.links[0].server6):
-            start = time.monotonic()
+            start_s = time.monotonic()
             wired = run((address, PORT))
             ktap.note(f"{address}: {wired} of {CONNECTIONS * CALLS} by wire, "
-                      f"{time.monotonic() - start:.1f} s")
+                      f"{time.monotonic() - start_s:.1f} s")
             assert wired >= least, f"{wired} by wire"
-    finally:
-        for ns in (n.server, n.client):
-            ns.run("tc", "qdisc", "del", "dev", "tbg0", "root")
     now = talk.counts(d)
     moved = {k: now[k] - before[k] for k in ("REPEAT", "STALE_REPEAT", "LEFT", "CSUM")}
     ktap.note(str(moved))
@@ -186,40 +103,34 @@ def under(*netem, least=CONNECTIONS, repeats=False):
 
 
 def t_loss_of_1_in_100():
-    under("loss", "1%", repeats=True)
+    under(loss=1, repeats=True)
 
 
 def t_loss_of_5_in_100():
-    under("loss", "5%", repeats=True)
+    under(loss=5, repeats=True)
 
 
 def t_duplicates():
-    under("duplicate", "5%")
+    under(duplicate=5)
 
 
 def t_reordering():
-    under("delay", "2ms", "reorder", "25%", "50%")
+    under(delay_ms=2, reorder=25)
 
 
 def t_jitter():
-    under("delay", "5ms", "4ms")
+    under(delay_ms=5, jitter_ms=4)
 
 
 def t_everything():
-    under("delay", "3ms", "2ms", "loss", "2%", "duplicate", "2%", "reorder", "10%")
+    under(delay_ms=3, jitter_ms=2, loss=2, duplicate=2, reorder=10)
 
 
 def t_corruption():
     """A flipped bit: checksums on both sides find it, wire's own check included."""
     n.links[0].offload(tx="off")
-    for ns in (n.server, n.client):
-        ns.run("tc", "qdisc", "add", "dev", "tbg0", "root", "netem", "corrupt", "1%")
-    try:
-        run((n.links[0].server4, PORT), calls=CALLS // 2)
-    finally:
-        for ns in (n.server, n.client):
-            ns.run("tc", "qdisc", "del", "dev", "tbg0", "root")
-        n.links[0].offload(tx="on")
+    with w.blows(corrupt=1):
+        run((n.links[0].server4, PORT), CALLS // 2)
 
 
 if __name__ == "__main__":

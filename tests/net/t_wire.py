@@ -132,8 +132,8 @@ def t_no_length_of_a_reply_closes_the_client_s_window():
     A client here judges by the first reply how much payload its buffer holds; the
     skb was its own request's, which no reply may outgrow unnoticed.
     """
-    def one(where, address):
-        for size in range(450, 1400, 25):
+    for where, address in ways((4,)):
+        for size in range(450, 1400, 60):
             target, body = fresh(size)
             with connection(where, address) as c:
                 c.get(target)
@@ -144,7 +144,6 @@ def t_no_length_of_a_reply_closes_the_client_s_window():
                 ssthresh, space = (struct.unpack_from("=I", info, at)[0] for at in RCV_OFFSETS)
                 assert min(ssthresh, space) > 8192, \
                     f"{len(r.head) + 4 + size} bytes: rcv_ssthresh {ssthresh}, rcv_space {space}"
-    all_ways(one)
 
 
 def t_head():
