@@ -67,6 +67,19 @@ def t_web99():
     assert 0 < s["conforming_percent"] <= 100 and 8 * s["bytes"] / 5 < 1.1 * 4 * 400000, s
 
 
+def t_web99_static():
+    entry, _ = run("web99", "--static", "--folders", "1", "--connections", "4", "--seconds", "5")
+    assert "dynamic 30 %" in entry["left_out"][0], entry["left_out"]
+
+
+def t_dynamic():
+    entry, _ = run("dynamic", "--shares", "0,50,100")
+    assert [p["x"] for p in entry["points"]] == [0, 50, 100]
+    some, all_ = entry["samples"][-2:]
+    wire = some["tiers"]["wire"] / some["requests"]
+    assert not all_["tiers"]["wire"] and 0.4 < wire < 0.6, (some["tiers"], some["requests"])
+
+
 def t_keepalive():
     entry, _ = run("keepalive")
     assert [p["x"] for p in entry["points"]] == [1, 10, 100]

@@ -35,6 +35,7 @@ location "/future" { module = "{folder}/future.so" }
 
 SPEC = """
 root = "{root}"
+location "/cgi-bin/" { cgi = "{folder}/cgi-bin" }
 location "/spec" {
     module = {"{folder}/specweb99.so", "{root}", "{folder}/tables"}
     module-workers = "4"
@@ -123,13 +124,20 @@ def t_echo_answers_what_has_come_so_far():
         while got.count(b"a") < 40000:
             got += c.s.recv(65536)
 
-def t_specweb99():
-    """Pages, advertisements by cookie and table, and a log that nobody overwrites."""
-    m = Modules(text=SPEC)
+def spec99(**more):
+    """A daemon with all of it, and the folder of its tables."""
+    m = Modules(text=SPEC, **more)
     shutil.copy(os.path.join(ktap.BUILD, "modules/specweb99.so"), m.folder)
+    shutil.copytree(os.path.join(ktap.BUILD, "modules/cgi-bin"), os.path.join(m.folder, "cgi-bin"))
     tables = os.path.join(m.folder, "tables")
     os.mkdir(tables)
     os.chmod(tables, 0o777)
+    return m, tables
+
+
+def t_specweb99():
+    """Pages, advertisements by cookie and table, and a log that nobody overwrites."""
+    m, tables = spec99()
     mark = b'<!WEB99CAD><IMG SRC="/file_set/dir00000/class0_0"><!/WEB99CAD>'
     m.write("file_set/dir00000/class1_3", b"x" * 100 + mark + b"y" * 900)
     m.write("file_set/dir00000/class3_8", b"z" * 921600)
@@ -163,6 +171,82 @@ def t_specweb99():
         assert sorted(int(x.split()[6]) for x in lines) == list(range(200)), "each client once"
         assert ask(m.address, "POST", "/spec", body=b"dir=1").status == 400
         assert ask(m.address, "POST", "/spec", body=b"a" * 5000).status == 413
+
+
+def t_specweb99_by_a_program():
+    """The same page as the module's, of every file of a directory, exactly."""
+    m, _ = spec99()
+    site = subprocess.run([os.path.join(ktap.ROOT, "tools/bench/bench"), "site", "--only",
+                           "--folders", "2", m.root], capture_output=True, text=True, check=False)
+    assert not site.returncode, site
+    with m, origin.Client(m.address) as c:
+        for i in range(36):
+            path = f"/file_set/dir00001/class{i // 9}_{i % 9}"
+            plain = c.request("GET", path)
+            assert len(plain.body) == int(102.4 * (i % 9 + 1) * 10 ** (i // 9)), path
+            r = c.request("GET", "/cgi-bin/specweb99?" + path)
+            assert r.status == 200 and r.field("Content-Type") == "text/html", r
+            assert int(r.field("Content-Length")) == len(r.body)
+            module = c.request("GET", "/spec?" + path)
+            assert r.body == module.body.replace(b"SCRIPT_NAME = /spec\n", b"SCRIPT_NAME = /cgi-bin/specweb99\n")
+            assert plain.body in r.body, path
+        for query in ("/../toboggan.conf", "/file_set", "", "/none"):
+            assert c.request("GET", "/cgi-bin/specweb99?" + query).status == 404, query
+
+
+def t_specweb99_with_the_tiers_around_it():
+    """Static files are wire's, in between the rest is not; the marks of the set are filled in."""
+    m, _ = spec99(wire=True)
+    subprocess.run([os.path.join(ktap.ROOT, "tools/bench/bench"), "site", "--only", "--folders", "1",
+                    m.root], capture_output=True, check=True)
+    with m, origin.Client(m.address) as c:
+        assert c.request("GET", "/spec?command/Reset&maxload=100&pttime=3&exp=1,4000000000").status == 200
+        filled = 0
+        for i in range(200):
+            assert len(c.request("GET", "/file_set/dir00000/class1_1").body) == 2048
+            r = c.request("GET", "/spec?/file_set/dir00000/class2_0", f"Cookie: my_cookie=user_id={10000 + i % 100}&last_ad={i}")
+            filled += b'SRC="/file_set/dir00000/class0_0"' not in r.body
+            assert b"<!WEB99CAD>" in r.body and r.field("Set-Cookie").startswith("found_cookie=Ad_id="), r
+            r = c.request("POST", "/spec", "Cookie: my_cookie=user_id=10001&last_ad=1",
+                          body=b"urlroot=/file_set&dir=0&class=1&num=1&client=%d" % i)
+            assert r.status == 200, r
+        assert filled > 100, filled
+        assert c.request("GET", "/spec?command/Fetch").body[:11] == b"       200\n"
+        assert c.request("GET", "/spec?command/Reset").status == 200
+        assert c.request("GET", "/spec?command/Fetch").body == b"         0\n"
+
+
+ALONE = """
+root = "{root}"
+upstream "m" { server = "unix:%s" protocol = fastcgi script-root = "/" }
+location "/hello" { upstream = "m" }
+"""
+
+
+def t_a_module_without_the_daemon():
+    """Any web server that speaks FastCGI may use one: here, a daemon that knows it as such."""
+    program = os.path.join(ktap.BUILD, "toboggan-gateway")
+    path = os.path.join(d.folder, "m.sock")
+    words = [program, "--listen", path, "--workers", "1", os.path.join(d.folder, "hello.so"), "60"]
+    user = ("--user", "root") if not os.geteuid() else ()
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as p:
+        until(lambda: os.path.exists(path), "no socket")
+        with conf.Conf(ALONE % path, *user) as own, origin.Client(own.address) as c:
+            for name in ("Ada", "Eve"):
+                assert c.request("GET", "/hello?name=" + name).body == f"hello, {name}\n".encode()
+        if not os.geteuid():
+            os.chmod(path, 0o666)
+            with conf.Conf(ALONE % path, "--user", "daemon") as other:
+                assert ask(other.address, "GET", "/hello").status == 502, "it serves its own user"
+        again = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert again.returncode == 1 and "in use" in again.stderr, again
+        p.send_signal(signal.SIGTERM)
+        assert p.wait(client.WAIT_S) == 0, p.stderr.read()
+        assert not os.path.exists(path)
+    for more, code in (["--help"], 0), ([], 2), (["--listen", path], 2), (["--listen", path, "/none.so"], 2), \
+            (["--listen", "/none/sock", words[-2]], 1):
+        done = subprocess.run([program, *more], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        assert done.returncode == code, (more, done)
 
 
 def advertisement(users, ads, user, last):

@@ -186,6 +186,29 @@ def t_web99_is_the_published_file_set():
     assert abs(by_folder[0] / by_folder[9] - 10) < 1e-9          # Zipf, alpha 1
 
 
+def t_web99_files_have_marks_for_advertisements():
+    for klass, marks in ((0, 0), (1, 1), (2, 9), (3, 0)):
+        text = fileset.content(fileset.web99_path(3, klass, 8), fileset.web99_size(klass, 8))
+        assert len(text) == fileset.web99_size(klass, 8) and text.count(fileset.MARK) == marks
+        assert not set(text.replace(fileset.MARK, b"")) - set(b"0123456789abcdef\n")
+
+
+def t_web99_mix_has_its_shares():
+    frames = [100, 100, 90, 110]
+    rows = fileset.web99_mix(2, frames).rows
+    whole = sum(r[0] for r in rows)
+    shares = {"post": sum(r[0] for r in rows if len(r) == 6) / whole,
+              "ads": sum(r[0] for r in rows if len(r) == 5 and r[4] != "-") / whole,
+              "cgi": sum(r[0] for r in rows if r[1].startswith("/cgi-bin/")) / whole,
+              "static": sum(r[0] for r in rows if len(r) == 3) / whole}
+    for kind, want in (("static", 0.70), ("ads", 0.126), ("post", 0.048), ("cgi", 0.0015)):
+        assert abs(shares[kind] - want) < 1e-9, shares
+    path = "/file_set/dir00001/class1_2"
+    assert [r[2] for r in rows if r[1] == "/spec?" + path] == [3072 + 100 + len(path)] * 2
+    assert any(r[5] == "urlroot=/file_set&dir=00001&class=1&num=2&client=####" and r[2] == 3072 + 90
+               for r in rows if len(r) == 6)
+
+
 # --- reading the generators -----------------------------------------------
 
 HTTPERF = """httperf --timeout=5 --client=0/1 --server=10.0.0.1 --port=80 --uri=/a --rate=50

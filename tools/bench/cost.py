@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 
+import fileset
 import lab as laboratory
 from lab import HERE, Lab, check_machine
 from meters import (FORKS_MAX, QUIET_SHARE, QUIET_WAIT_S, Core, Others, Patience, machine,
@@ -211,6 +212,7 @@ ROWS = {
     "large": "1 MiB file, processor time per byte against nginx",
     "proxy": "1 KiB from an upstream, not to be stored, against nginx as a proxy",
     "proxy-large": "1 MiB from an upstream, not to be stored, against nginx as a proxy",
+    "dynamic": "1 KiB page made by a module, against nginx with FastCGI to the same module",
     "objects": f"a hit among {OBJECTS:,} objects against one among 10",
     "parse": "a Chrome head of 20 fields parsed and keyed in BPF (BPF_PROG_TEST_RUN)",
     "memory": "resident memory beside the cache budget",
@@ -237,6 +239,7 @@ def make_site(lab, objects):
     put(f"{site}/1m.bin", 1 << 20)
     for key, size in (SIZES | SOCK_SIZES).items():
         put(f"{site}/{key}.jpg", size)
+    fileset.web99(1).make(site)
     for name, nr in (("few", 10), ("many", OBJECTS)) if objects else ():
         folder = os.path.join(lab.dir, name, "o")
         os.makedirs(folder)
@@ -244,6 +247,9 @@ def make_site(lab, objects):
             put(f"{folder}/{i}", 1024)
     for folder, _, _ in os.walk(lab.dir):
         os.chmod(folder, 0o755)
+
+
+PAGE = "/spec?" + fileset.web99_path(0, 1, 0)
 
 
 def etag(lab, server):
@@ -264,6 +270,8 @@ class Bench:
         origin = Origin(lab, "origin")
         proxy = Toboggan(lab, "proxy", tiers="user", origin=origin)
         nginx_proxy = Nginx(lab, "nginx-proxy", origin=origin)
+        module = Toboggan(lab, "module", computes=True)
+        nginx_fcgi = Nginx(lab, "nginx-fastcgi", computes=True)
         self.wire_server = wire
         self.patience = Patience({SERVER_CPU}, patience_s)
 
@@ -285,9 +293,11 @@ class Bench:
         proxied = {key: Scenario(key, servers((proxy, key), (nginx_proxy, key)),
                                  connections=nr, path=path, cached=False)
                    for key, nr, path in (("proxy", 64, "/1k.jpg"), ("proxy-large", 16, "/1m.bin"))}
+        dynamic = Scenario("dynamic", servers((module, "dynamic"), (nginx_fcgi, "dynamic")),
+                           connections=64, path=PAGE, cached=False)
         objects = Scenario("objects", servers((few, "objects"), (many, "objects")), path="/o/0")
         self.scenarios = [s for s in (get, head, notmod, *sizes.values(), *socks.values(), large,
-                                      *proxied.values(), objects) if s.servers]
+                                      *proxied.values(), dynamic, objects) if s.servers]
         self.objects, self.few, self.many = objects, few, many
         self.head, self.notmod = head, notmod
         for s in self.scenarios:
@@ -305,6 +315,7 @@ class Bench:
             Row("proxy", ROWS["proxy"], proxied["proxy"], "proxy", "nginx-proxy", 0.8),
             Row("proxy-large", ROWS["proxy-large"], proxied["proxy-large"], "proxy",
                 "nginx-proxy", 0.8, "cpu_ns_per_kib"),
+            Row("dynamic", ROWS["dynamic"], dynamic, "module", "nginx-fastcgi", 0.8),
             Row("objects", ROWS["objects"], objects, "many", "few", 1.15),
             Row("parse", ROWS["parse"], None, "wire", None, 400),
             Row("memory", ROWS["memory"], None, "wire", None, 20 << 20),

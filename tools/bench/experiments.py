@@ -175,7 +175,7 @@ class Tiers(Experiment):
              "that only the daemon decodes, so it shows what passing up costs. Compare toboggan "
              "with toboggan-user in that row: the difference is the price of a miss.")
     x_label, x_log = "request", False
-    left_out = ("dynamic content: Toboggan has none yet",)
+    left_out = ("dynamic content: see dynamic and web99",)
 
     def make_points(self, opts):
         return [Point(0, "hit, 1 KiB", path=SMALL, size=1024, hit=True),
@@ -369,7 +369,7 @@ class Sessions(Experiment):
         self.think, self.size = opts.think, opts.size
         if any(c.method not in ("GET", "HEAD") for s in self.sessions for b in s for c in b):
             self.left_out = ("the answers to POST and other methods are what the servers make of "
-                             "them for files; Toboggan has no dynamic content yet",)
+                             "them for files",)
         return [Point(r, f"{r:g}/s") for r in rates]
 
     def uris(self):
@@ -485,7 +485,7 @@ class Caches(Experiment):
     x_label, x_log = "state of the caches", False
     lab_only = "another machine's page cache cannot be emptied from here"
     figures = (CPU, RATE, BPS)
-    left_out = ("dynamic content: Toboggan has none yet",)
+    left_out = ("dynamic content: see dynamic and web99",)
 
     @staticmethod
     def options(ap):
@@ -568,21 +568,97 @@ def resident_pages(paths):
 
 # ------------------------------------------------------------------ web99
 
-class Web99(Experiment):
-    name, title = "web99", "a mix like SPECweb99's static part: conforming connections"
+class Computing(Experiment):
+    """Of servers that are given the dynamic part of SPECweb99, by one module in all of them."""
+
+    lab_only = "the dynamic part of another machine's server is not known here"
+
+    def names(self, opts):
+        return [n for n in opts.servers if (Toboggan if n.startswith("toboggan") else
+                                            KINDS[n]).can_compute]
+
+    def server_options(self, run, point):
+        return {"computes": True}
+
+    def sites(self, run):
+        super().sites(run)
+        self.files.make(os.path.join(run.lab.dir, "site"))
+
+    def frames(self, run, server):
+        """Bytes that each kind's page puts around a file and the query; the tables are made."""
+        if not hasattr(server, "frames"):
+            path, size = files.web99_path(0, 0, 0), files.web99_size(0, 0)
+            reset = f"/spec?command/Reset&maxload={files.USERS}&exp=1,4000000000"
+            if fetch(run.lab, server, reset)["status"] != 200:
+                raise Problem(f"{server.name}: cannot make the tables: {server.last_words()}")
+            server.frames = []
+            for kind, _ in files.MIX:
+                got = fetch(run.lab, server, f"{files.DYNAMIC[kind]}?{path}")
+                if got["status"] != 200:
+                    raise Problem(f"{server.name} {files.DYNAMIC[kind]}: status {got['status']}")
+                server.frames.append(got["body_len"] - size - len(path))
+        return server.frames
+
+
+class Dynamic(Computing):
+    name, title = "dynamic", "the share of dynamic requests, from none to all"
+    about = ("Requests for a file of 1 KiB, and for a page that a module makes around such a "
+             "file, in different shares. nginx asks the same module by FastCGI: its processes and "
+             "the module's are on the server's CPUs and in the figure, of both servers. What one "
+             "costs more at 100 % may be cheaper in all, if most requests are static.")
+    x_label, x_log = "dynamic requests, %", False
+    figures = (CPU, RATE, TAIL)
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--shares", default="0,10,25,50,75,100", metavar="P,…",
+                        help="percentages (0,10,25,50,75,100)")
+
+    def make_points(self, opts):
+        try:
+            shares = sorted({int(word) for word in opts.shares.split(",")})
+        except ValueError as e:
+            raise Problem(f"--shares {opts.shares}: want whole numbers with commas between") from e
+        if shares[0] < 0 or shares[-1] > 100:
+            raise Problem("--shares: want percentages from 0 to 100")
+        self.files = files.web99(1)
+        return [Point(p, f"{p} %") for p in shares]
+
+    def load(self, run, point, server):
+        path, size = files.web99_path(0, 1, 0), files.web99_size(1, 0)
+        rows = [(100 - point.x, SMALL, 1024)] if point.x < 100 else []
+        if point.x:
+            rows.append((point.x, f"/spec?{path}", size + self.frames(run, server)[0] + len(path), "-"))
+        return Ours(64, list=list_file(run, f"dynamic-{server.name}-{point.x}", files.Files(rows)))
+
+    def derive(self, entry):
+        """Each point's cost over nginx's at it."""
+        cost = {(row["server"], row["point"]): row["figures"]["cpu_ns"]["median"]
+                for row in entry["summary"] if row["figures"].get("cpu_ns")}
+        return {f"cost over nginx's at {p['label']} dynamic":
+                {name: cost[name, p["x"]] / cost["nginx", p["x"]] for name in entry["servers"]
+                 if name != "nginx" and (name, p["x"]) in cost and cost.get(("nginx", p["x"]))}
+                for p in entry["points"]}
+
+
+class Web99(Computing):
+    name, title = "web99", "a mix like SPECweb99's: conforming connections"
     about = ("Simultaneous connections on lines of 400 kbit/s, directories by Zipf's law, 30 % of "
-             "connections for one request and the others for 5 to 15. A connection conforms at "
+             "connections for one request and the others for 5 to 15. 70 % of the requests are "
+             "static; 12.45 % are pages around a file, 12.6 % the same with ads rotated by cookie, "
+             "4.8 % POSTs with a log, 0.15 % a CGI program. A connection conforms at "
              "320 kbit/s or more. It is like SPECweb99, not SPECweb99: no figure of it may be "
              "called one.")
+    lab_only = None
     x_label = "simultaneous connections"
     figures = (("conforming_percent", "conforming connections", "%", "high"), CPU,
                ("rate", "requests a second", "/s", "high"), TAIL)
-    left_out = ("the dynamic 30 % of SPECweb99's mix (ad rotation, POST, CGI): Toboggan has no "
-                "dynamic content yet, so the 70 % of static requests are all there is",)
 
     @staticmethod
     def options(ap):
         ap.add_argument("--connections", metavar="N,…", help="(50,100,200,400; quick 10)")
+        ap.add_argument("--static", action="store_true",
+                        help="without the dynamic 30 %%; always so with a remote server")
         ap.add_argument("--folders", type=int, metavar="N",
                         help="directories of the file set, 5 MB each (as SPECweb99 wants for the "
                         "most connections; quick 4)")
@@ -591,16 +667,29 @@ class Web99(Experiment):
         nrs = counts(opts.connections, (10,) if opts.quick else (50, 100, 200, 400))
         self.folders = opts.folders or (4 if opts.quick else files.web99_folders(max(nrs)))
         self.files = files.web99(self.folders)
+        self.static = opts.static or bool(opts.remote)
+        if self.static:
+            self.left_out = ("the dynamic 30 % of SPECweb99's mix (ad rotation, POST, CGI)",)
         return [Point(nr) for nr in nrs]
 
+    def names(self, opts):
+        return opts.servers if self.static else super().names(opts)
+
+    def server_options(self, run, point):
+        return {} if self.static else super().server_options(run, point)
+
     def sites(self, run):
-        super().sites(run)
         if not run.lab.remote:
-            self.files.make(os.path.join(run.lab.dir, "site"))
+            super().sites(run)
 
     def load(self, run, point, server):
+        if self.static:
+            rows = list_file(run, "web99", self.files)
+        else:
+            rows = list_file(run, f"web99-{server.name}",
+                             files.web99_mix(self.folders, self.frames(run, server)))
         return Ours(point.x, line=LINE_BPS, conform=CONFORM_BPS, calls="5-15", single=0.3,
-                    list=list_file(run, "web99", self.files), timeout=60)
+                    list=rows, timeout=60)
 
     def seconds(self, run, point):
         return max(run.opts.seconds, 5 if run.opts.quick else 60)
@@ -912,5 +1001,5 @@ class Clients(Experiment):
                 "packets": loads.Packets}[point.label](64, SMALL)
 
 
-EXPERIMENTS = {e.name: e for e in (Tiers, Rates, Sessions, Sizes, Caches, Web99, KeepAlive, Objects,
+EXPERIMENTS = {e.name: e for e in (Tiers, Rates, Sessions, Sizes, Caches, Dynamic, Web99, KeepAlive, Objects,
                                    Connections, Cpus, Overload, Clients)}

@@ -9,6 +9,7 @@ import argparse
 import functools
 import hashlib
 import os
+import re
 import sys
 import time
 import zlib
@@ -22,6 +23,12 @@ TIME = 1700000000           # of every file: equal Last-Modified on every server
 
 # SPECweb99's file set: share of each class, and of each file within a class.
 CLASS_SHARES = (0.35, 0.50, 0.14, 0.01)
+# Of SPECweb99's requests: kinds of dynamic ones, where they go, a user of the tables.
+MIX = (("get", .1245), ("ads", .126), ("post", .048), ("cgi", .0015))
+DYNAMIC = {"get": "/spec", "ads": "/spec", "post": "/spec", "cgi": "/cgi-bin/specweb99"}
+COOKIE, USERS = "my_cookie=user_id=10###&last_ad=1##", 1000
+MARK = b'<!WEB99CAD><IMG SRC="/file_set/dir00000/class0_0"><!/WEB99CAD>'
+MARK_EVERY = 10240
 FILE_SHARES = (.039, .059, .088, .177, .353, .118, .071, .050, .044)
 
 
@@ -47,8 +54,18 @@ def object_path(nr, i):
     return f"/o{nr}/{i // 1000}/{i}"
 
 
+def web99_content(path, size):
+    """Text of lines; in classes 1 and 2 with the mark that ad rotation fills in."""
+    text = hashlib.shake_128(path.encode()).digest(size // 2 + 1).hex("\n", 32).encode()
+    for at in range(128, size - len(MARK), MARK_EVERY) if re.search("class[12]_", path) else ():
+        text = text[:at] + MARK + text[at + len(MARK):]
+    return text[:size]
+
+
 @functools.lru_cache(maxsize=4)
 def content(path, size):
+    if path.startswith("/file_set/"):
+        return web99_content(path, size)
     return hashlib.shake_128(path.encode()).digest(size)
 
 
@@ -68,7 +85,7 @@ def put(root, path, size):
 
 
 class Files:
-    """[(weight, path, size)] that one load draws from."""
+    """[(weight, path, size)] that one load draws from; more columns are as load.c reads them."""
 
     def __init__(self, rows):
         self.rows = rows
@@ -92,8 +109,9 @@ class Files:
     def list_for_load(self, file):
         """As load.c reads it."""
         with open(file, "w", encoding="utf-8") as f:
-            for weight, path, size in self.rows:
-                f.write(f"{weight:.12g} {path} {size} {crc(path, size):08x}\n")
+            for weight, path, size, *more in self.rows:
+                more = more or [f"{crc(path, size):08x}"]
+                f.write(f"{weight:.12g} {path} {size} {' '.join(more)}\n")
         return file
 
 
@@ -113,6 +131,24 @@ def web99(folders):
     return Files(rows)
 
 
+def web99_mix(folders, frames):
+    """The same with SPECweb99's dynamic requests; frames: bytes around a file in each page."""
+    rows = []
+    for weight, path, size in web99(folders).rows:
+        for (kind, share), frame in zip(MIX, frames):
+            query = "" if kind == "post" else path
+            row = (weight * share, f"{DYNAMIC[kind]}?{query}" if query else DYNAMIC[kind],
+                   size + frame + len(query), "-")
+            if kind != "get":
+                row += (COOKIE if kind in ("ads", "post") else "-",)
+            if kind == "post":
+                folder, klass, nr = re.match(r"/file_set/dir(.*)/class(.)_(.)", path).groups()
+                row += (f"urlroot=/file_set&dir={folder}&class={klass}&num={nr}&client=####",)
+            rows.append(row)
+        rows.append((weight * (1 - sum(share for _, share in MIX)), path, size))
+    return Files(rows)
+
+
 def objects(nr):
     return Files([(1, object_path(nr, i), 1024) for i in range(nr)])
 
@@ -123,17 +159,24 @@ def main(argv):
         "for a server on another machine, whose root DIR then is.")
     ap.add_argument("dir", metavar="DIR")
     ap.add_argument("--web99", type=int, default=0, metavar="CONNECTIONS",
-                    help="also SPECweb99's file set for so many connections")
+                    help="also SPECweb99's file set for so many connections: "
+                    "DIR/file_set/dirNNNNN/class0_0 to class3_8, 36 files and 5,119,484 bytes "
+                    "a directory")
+    ap.add_argument("--folders", type=int, default=0, metavar="N",
+                    help="of so many directories, whatever the connections")
+    ap.add_argument("--only", action="store_true", help="nothing but what these options say")
     ap.add_argument("--objects", type=int, action="append", default=[], metavar="N",
                     help="also N objects of 1 KiB; can be repeated")
     args = ap.parse_args(argv)
-    if args.web99 < 0 or any(nr < 1 for nr in args.objects):
-        ap.error("--web99 and --objects: want at least 1")
+    if min(args.web99, args.folders) < 0 or any(nr < 1 for nr in args.objects):
+        ap.error("--web99, --folders and --objects: want at least 1")
+    folders = args.folders or (web99_folders(args.web99) if args.web99 else 0)
     try:
         os.makedirs(args.dir, exist_ok=True)
-        basic().make(args.dir)
-        if args.web99:
-            web99(web99_folders(args.web99)).make(args.dir)
+        if not args.only:
+            basic().make(args.dir)
+        if folders:
+            web99(folders).make(args.dir)
         for nr in args.objects:
             objects(nr).make(args.dir)
     except OSError as e:

@@ -6,7 +6,7 @@
  * when a request was due, and every byte of every reply checked. Run by `bench`,
  * which reads the line of JSON at the end; `load --help` has the options.
  *
- * One thread, one epoll loop, HTTP/1.1 with Content-Length only. It counts what
+ * One thread, one epoll loop, HTTP/1.1. It counts what
  * goes wrong by kind and never retries: that is the reader's to judge.
  */
 #include <arpa/inet.h>
@@ -59,6 +59,7 @@ enum state { CLOSED, CONNECTING, IDLE, READING };
 
 struct target {
 	char *path;
+	char *cookie, *post;		/* NULL: none; '#' is any digit */
 	double up_to;			/* cumulative share of the requests */
 	long body_len;			/* -1: not known */
 	uint32_t crc;
@@ -74,6 +75,8 @@ struct conn {
 	long due_ns, sent_ns;
 	int head_len;
 	long body_left, body_len;
+	enum chunk { UNCHUNKED, SIZE, EXTENSION, DATA, END, TRAILER } chunk;
+	long chunk_left;		/* or bytes of a trailer line */
 	int status;
 	uint32_t crc;
 	double tokens;			/* bytes that the line has left */
@@ -294,12 +297,36 @@ static const struct target *target_choose(void)
 	return &targets[low];
 }
 
+/* Appends a text whose every '#' becomes a digit. */
+static int digits_put(char *to, int len, const char *text)
+{
+	for (; text && *text && len < REQUEST_MAX; text++)
+		to[len++] = *text == '#' ? '0' + (int)(random_share() * 10) : *text;
+	return len;
+}
+
+static int request_put(char *to, const struct target *t)
+{
+	int len = snprintf(to, REQUEST_MAX, "%s %s HTTP/1.1\r\nHost: %s\r\n%s",
+			   t->post ? "POST" : "GET", t->path, opt.authority, opt.headers);
+
+	if (t->cookie) {
+		len = digits_put(to, len, "Cookie: ");
+		len = digits_put(to, len, t->cookie);
+		len = digits_put(to, len, "\r\n");
+	}
+	if (t->post && len < REQUEST_MAX)
+		len += snprintf(to + len, REQUEST_MAX - len, "Content-Length: %zu\r\n",
+				strlen(t->post));
+	len = digits_put(to, len, "\r\n");
+	return digits_put(to, len, t->post);
+}
+
 static void conn_send(struct conn *c)
 {
 	static char text[REQUEST_MAX];
 	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = c - conns };
-	int len = snprintf(text, sizeof(text), "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n",
-			   c->target->path, opt.authority, opt.headers);
+	int len = request_put(text, c->target);
 
 	c->state = READING;
 	c->head = malloc(HEAD_MAX);
@@ -383,7 +410,7 @@ static const char *field(const char *head, const char *name)
 static int head_parse(struct conn *c)
 {
 	char *end = memmem(c->head, c->head_len, "\r\n\r\n", 4);
-	const char *length, *connection;
+	const char *length, *connection, *coding;
 
 	if (!end)
 		return c->head_len == HEAD_MAX - 1 ? -1 : 0;
@@ -393,7 +420,11 @@ static int head_parse(struct conn *c)
 	length = field(c->head, "content-length");
 	connection = field(c->head, "connection");
 	c->close_after = connection && !strncasecmp(connection, "close", 5);
-	c->body_len = c->status == 304 || c->status == 204 ? 0 : length ? atol(length) : -1;
+	coding = field(c->head, "transfer-encoding");
+	c->chunk = coding && !strncasecmp(coding, "chunked", 7) ? SIZE : UNCHUNKED;
+	c->chunk_left = 0;
+	c->body_len = c->status == 304 || c->status == 204 || c->chunk ? 0 :
+		      length ? atol(length) : -1;
 	return c->body_len < 0 ? -1 : end + 4 - c->head;
 }
 
@@ -404,6 +435,63 @@ static void body_take(struct conn *c, const char *data, long len)
 	c->body_left -= len;
 	if (!c->body_left)
 		request_done(c);
+}
+
+static int hex(char ch)
+{
+	return ch >= '0' && ch <= '9' ? ch - '0' :
+	       (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10 : -1;
+}
+
+/* One byte of what frames the chunks; true: it was the last. */
+static bool frame_take(struct conn *c, char ch)
+{
+	bool line = ch == '\n';
+
+	switch (c->chunk) {
+	case SIZE:
+		if (hex(ch) >= 0)
+			c->chunk_left = c->chunk_left << 4 | hex(ch);
+		else if (!line)
+			c->chunk = EXTENSION;
+		/* fall through */
+	case EXTENSION:
+		if (line)
+			c->chunk = c->chunk_left ? DATA : TRAILER;
+		return false;
+	case TRAILER:
+		if (line && !c->chunk_left)
+			return true;
+		c->chunk_left = line ? 0 : c->chunk_left + (ch != '\r');
+		return false;
+	default:			/* the line end behind a chunk */
+		c->chunk = line ? SIZE : END;
+		return false;
+	}
+}
+
+static void chunks_take(struct conn *c, const char *data, long len)
+{
+	while (len) {
+		long n = 1;
+
+		if (c->chunk == DATA) {
+			n = c->chunk_left < len ? c->chunk_left : len;
+			if (opt.verify && c->target->crc_known)
+				c->crc = crc32(c->crc, (const void *)data, n);
+			c->body_len += n;
+			c->chunk_left -= n;
+			c->chunk = c->chunk_left ? DATA : END;
+		} else if (frame_take(c, *data)) {
+			if (len > 1)
+				conn_fail(c, ERR_framing);
+			else
+				request_done(c);
+			return;
+		}
+		data += n;
+		len -= n;
+	}
 }
 
 static void reply_take(struct conn *c, char *data, long len)
@@ -434,7 +522,9 @@ static void reply_take(struct conn *c, char *data, long len)
 		c->head_len = head;
 		c->body_left = c->body_len;
 	}
-	if (len > c->body_left)
+	if (c->chunk)
+		chunks_take(c, data, len);
+	else if (len > c->body_left)
 		conn_fail(c, ERR_length);
 	else
 		body_take(c, data, len);
@@ -667,7 +757,14 @@ static void report(double seconds, int opened_nr)
 
 /* --- the command line ----------------------------------------------------- */
 
-static void target_add(const char *path, double weight, long body_len, const char *crc)
+/* A word of a list; "-" or nothing: NULL. */
+static char *word_keep(const char *word)
+{
+	return word && *word && strcmp(word, "-") ? strdup(word) : NULL;
+}
+
+static void target_add(const char *path, double weight, long body_len, const char *crc,
+		       const char *cookie, const char *post)
 {
 	struct target *t;
 
@@ -677,6 +774,7 @@ static void target_add(const char *path, double weight, long body_len, const cha
 		die("memory");
 	t = &targets[target_nr];
 	*t = (struct target){ .path = strdup(path), .body_len = body_len,
+			      .cookie = word_keep(cookie), .post = word_keep(post),
 			      .crc_known = crc && strcmp(crc, "-") };
 	t->up_to = weight + (target_nr ? targets[target_nr - 1].up_to : 0);
 	if (t->crc_known)
@@ -686,20 +784,28 @@ static void target_add(const char *path, double weight, long body_len, const cha
 
 static void list_read(const char *file)
 {
-	char path[2048], crc[16];
+	static char path[2048], crc[16], cookie[256], post[1024];
 	FILE *f = fopen(file, "re");
 	double weight;
 	long body_len;
-	int nr;
+	char *line = NULL;
+	size_t room = 0;
+	bool ok = true;
 
 	if (!f)
 		die(file);
-	while ((nr = fscanf(f, "%lf %2047s %ld %15s", &weight, path, &body_len, crc)) == 4)
-		target_add(path, weight, body_len, crc);
+	while (ok && getline(&line, &room, f) > 0) {
+		*cookie = *post = 0;
+		ok = sscanf(line, "%lf %2047s %ld %15s %255s %1023s", &weight, path,
+			    &body_len, crc, cookie, post) >= 4;
+		if (ok)
+			target_add(path, weight, body_len, crc, cookie, post);
+	}
+	free(line);
 	fclose(f);
-	if (nr != EOF || !target_nr) {
-		fprintf(stderr, "load: %s: line %ld: want `weight path length crc32|-`\n", file,
-			target_nr + 1);
+	if (!ok || !target_nr) {
+		fprintf(stderr, "load: %s: line %ld: want `weight path length crc32|- [cookie|-] [post]`\n",
+			file, target_nr + 1);
 		exit(2);
 	}
 }
@@ -721,7 +827,8 @@ __attribute__((noreturn)) static void usage(int code)
 		"  --rate R             requests a second are due, latency counts from then\n"
 		"  --line BPS           bits a second that each connection reads\n"
 		"  --conform BPS        count connections at least as fast\n"
-		"  --list FILE          lines of: weight path length crc32|-\n"
+		"  --list FILE          lines of: weight path length crc32|- [cookie|- [body]],\n"
+		"                       where a body is POSTed, and # is any digit\n"
 		"  --once               each line of the list once, in order\n"
 		"  --path PATH          what to ask for without a list (/)\n"
 		"  --header LINE        one more header field\n"
@@ -812,7 +919,7 @@ int main(int argc, char **argv)
 	if (opt.list)
 		list_read(opt.list);
 	else
-		target_add(opt.path, 1, -1, NULL);
+		target_add(opt.path, 1, -1, NULL, NULL, NULL);
 	signal(SIGINT, on_signal);
 	signal(SIGTERM, on_signal);
 	seed ^= (uint64_t)now_ns();

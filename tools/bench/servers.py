@@ -44,11 +44,14 @@ class Server:
     """One server on a link of its own. start() returns once it answers."""
 
     program = None              # what must be installed
+    can_compute = False         # it can be given the dynamic part of SPECweb99
     tier = None                 # what Cache-Status must say of a small object
 
     def __init__(self, lab, name, site="site", connections=CONNECTIONS, sources=1, cgroup=None,
-                 memory="256M", origin=None):
+                 memory="256M", origin=None, computes=False):
         self.lab, self.name, self.site = lab, name, site
+        self.computes = computes        # /spec and /cgi-bin/ are there
+        self.beside = []        # processes that belong to it
         self.origin = origin    # what it is a proxy of; None: it has the files itself
         self.connections, self.sources_nr, self.cgroup = connections, sources, cgroup
         self.memory = memory
@@ -89,9 +92,10 @@ class Server:
 
     def stop(self):
         """The process and its link; a later start() begins with neither."""
-        if self.proc:
-            self.lab.end(self.proc)
-            self.proc = None
+        for proc in [self.proc, *self.beside]:
+            if proc:
+                self.lab.end(proc)
+        self.proc, self.beside = None, []
         if self.iface:
             self.lab.unlink(self.iface)
         self.started, self.iface = False, None
@@ -125,7 +129,26 @@ class Server:
         self.wait(lambda: fetch(self.lab, self, "/1k.jpg", limit_s=2)["status"] in (200, 404))
 
     def pids(self):
-        return tasks(self.proc.pid) if self.proc else []
+        return sum((tasks(p.pid) for p in [self.proc, *self.beside] if p), [])
+
+    def module(self):
+        """The module and its arguments, where whoever the server becomes can reach them."""
+        tables = os.path.join(self.lab.dir, f"{self.iface}-tables")
+        os.makedirs(tables, exist_ok=True)
+        os.chmod(tables, 0o777)
+        return [self.borrow("modules/specweb99.so", "specweb99.so"), self.root, tables]
+
+    def programs(self):
+        return os.path.dirname(self.borrow("modules/cgi-bin/specweb99", "cgi-bin/specweb99"))
+
+    def borrow(self, built, name):
+        found = next((p for p in (os.path.join(BUILD, built), os.path.join(HERE, "..", name))
+                      if os.path.exists(p)), None)
+        if not found:
+            raise Problem(f"{name} is missing: run `make`")
+        path = os.path.join(self.lab.dir, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return path if os.path.exists(path) else shutil.copy(found, path)
 
     def alive(self):
         return not self.proc or self.proc.poll() is None
@@ -133,6 +156,7 @@ class Server:
 
 class Nginx(Server):
     program = "nginx"
+    can_compute = True
 
     @classmethod
     def version(cls):
@@ -140,6 +164,7 @@ class Nginx(Server):
                               check=False).stderr.strip().rpartition("/")[2]
 
     def launch(self):
+        pools, places = self.computing()
         temp = "\n    ".join(f"{kind}_temp_path {self.lab.dir}/{self.iface}-{kind};" for kind in
                              ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         conf = self.file("nginx.conf", f"""daemon off; user root; worker_processes {self.workers};
@@ -153,13 +178,40 @@ http {{
     open_file_cache max=200000 inactive=1h; open_file_cache_valid 1h;
     keepalive_requests 1000000000; keepalive_timeout 1h;
     {temp}
-    {self.pool()}
+    {self.pool()}{pools}
     server {{ listen {self.authority} backlog=16384{" reuseport" * (self.workers > 1)};
-              {self.content()} }}
+              {places}{self.content()} }}
 }}
 """)
         self.run(["nginx", "-e", self.log, "-c", conf])
         self.wait_for_answer()
+
+    def gateway(self, *words):
+        """A FastCGI server of ours for it: what toboggand has as well."""
+        path = os.path.join(self.lab.dir, f"{self.iface}-{len(self.beside)}.fcgi")
+        with open(self.log, "a", encoding="utf-8") as log:
+            self.beside.append(self.lab.spawn_server(
+                [binary("toboggan-gateway"), "--listen", path, *words], self.cgroup,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        deadline = time.monotonic() + READY_S
+        while not os.path.exists(path):
+            if self.beside[-1].poll() is not None or time.monotonic() > deadline:
+                raise Problem(f"{self.name}: toboggan-gateway ended: {self.last_words()}")
+            time.sleep(0.02)
+        return path
+
+    def computing(self):
+        """(blocks for http, blocks for the server) that the dynamic part takes."""
+        if not self.computes:
+            return "", ""
+        module = self.gateway("--workers", str(self.workers), *self.module())
+        programs = self.gateway("--cgi", self.programs(), "--prefix", "/cgi-bin/")
+        pools, places = "", ""
+        for name, path, place in (("module", module, "= /spec"), ("programs", programs, "/cgi-bin/")):
+            pools += f"upstream {name} {{ server unix:{path}; keepalive 64; }}\n    "
+            places += f"location {place} {{ include /etc/nginx/fastcgi_params; " \
+                f"fastcgi_pass {name}; fastcgi_keep_conn on; }}\n              "
+        return pools, places
 
     def pool(self):
         return f"upstream origin {{ server {self.origin.authority}; keepalive 64; }}" \
@@ -273,6 +325,7 @@ DocumentRoot "{self.root}"
 
 class Toboggan(Server):
     program = "toboggand"
+    can_compute = True
 
     def __init__(self, lab, name, tiers="wire,user", **kw):
         super().__init__(lab, name, **kw)
@@ -296,7 +349,7 @@ class Toboggan(Server):
     def launch(self):
         self.control = os.path.join(self.lab.dir, f"{self.iface}.sock")
         content = ["--upstream", f"http://{self.origin.authority}"] if self.origin else \
-            ["--root", self.root]
+            ["--config", self.computing()] if self.computes else ["--root", self.root]
         self.run([binary("toboggand"), *content, "--listen", self.authority,
                   "--tiers", ",".join(self.tiers),
                   "--wire", self.iface if "wire" in self.tiers else "off",
@@ -305,6 +358,13 @@ class Toboggan(Server):
                   "--connections-max", str(self.connections + 500),
                   "--idle-timeout", "3600s", "--control", self.control])
         self.wait(self.is_ready)
+
+    def computing(self):
+        words = ", ".join(f'"{word}"' for word in self.module())
+        return self.file("toboggan.conf", f"""root = "{self.root}"
+location "=/spec" {{ module = {{{words}}} module-workers = "{self.workers}" }}
+location "/cgi-bin/" {{ cgi = "{self.programs()}" }}
+""")
 
     def is_ready(self):
         with open(self.log, encoding="utf-8", errors="replace") as f:

@@ -2,19 +2,22 @@
 /*
  * toboggan-gateway: the process that runs programs (CGI) and modules for
  * toboggand, which starts it and speaks FastCGI to its pools. Ends when the
- * daemon does, however that ends. Not to be started by hand.
+ * daemon does, however that ends. By hand, it serves one module (alone.c).
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alone.h"
 #include "gateway/order.h"
 #include "loop.h"
 #include "pool.h"
@@ -68,28 +71,67 @@ static void files_raise(void)
 	setrlimit(RLIMIT_NOFILE, &r);
 }
 
-int main(void)
+static bool has_daemon(void)
 {
-	int type, err;
+	int type;
 	socklen_t len = sizeof(type);
 
-	if (getsockopt(TBG_ORDER_FD, SOL_SOCKET, SO_TYPE, &type, &len) ||
-	    type != SOCK_SEQPACKET) {
-		fprintf(stderr, "toboggan-gateway: started by toboggand alone; see cgi and module in toboggan.conf(5)\n");
+	return !getsockopt(TBG_ORDER_FD, SOL_SOCKET, SO_TYPE, &type, &len) &&
+	       type == SOCK_SEQPACKET;
+}
+
+static void on_signal(void *arg, uint32_t events)
+{
+	tbg_loop_stop(the_loop);
+}
+
+/* Where the daemon decides when we end, signals that end us do not. */
+static int signals_take(bool alone)
+{
+	sigset_t set;
+	int fd;
+
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	if (!alone) {
+		signal(SIGINT, SIG_IGN);
+		signal(SIGTERM, SIG_IGN);
+		return 0;
+	}
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return fd < 0 ? -errno : tbg_loop_add(the_loop, fd, EPOLLIN, on_signal, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	static struct tbg_order order;
+	bool alone = argc > 1;
+	int err, fd = -1;
+
+	err = alone ? tbg_alone_read(argc, argv, &order, &fd) : -1;
+	if (err >= 0)
+		return err;
+	if (!alone && !has_daemon()) {
+		fprintf(stderr, "toboggan-gateway: started by toboggand, see cgi and module in toboggan.conf(5); or with a module, see --help\n");
 		return 2;
 	}
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGINT, SIG_IGN);	/* the daemon decides when we end */
-	signal(SIGTERM, SIG_IGN);
-	signal(SIGHUP, SIG_IGN);
 	umask(022);
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	files_raise();
 	err = tbg_loop_open(&the_loop);
+	err = err ?: signals_take(alone);
 	err = err ?: tbg_pools_open(the_loop);
-	err = err ?: tbg_loop_add(the_loop, TBG_ORDER_FD, EPOLLIN, on_order, NULL);
+	if (!err && alone)
+		tbg_pools_order(&order, fd);
+	else
+		err = err ?: tbg_loop_add(the_loop, TBG_ORDER_FD, EPOLLIN, on_order, NULL);
 	if (!err)
 		err = tbg_loop_run(the_loop);
 	tbg_pools_close();
+	tbg_alone_end();
 	return err ? 1 : 0;
 }

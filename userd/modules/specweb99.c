@@ -10,19 +10,15 @@
  * Custom.Ads) and post.log, which must be writable.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "specweb99.h"
 #include "toboggan-module.h"
 
 #define ADS		360
@@ -88,46 +84,42 @@ static void add(struct page *p, const char *format, ...)
 		p->len += n;
 }
 
-/* What the page is made of in HTML is not the client's to write. */
 static void add_escaped(struct page *p, const char *text)
 {
 	while (*text) {
-		int n = strcspn(text, "<>&");
+		int n = strcspn(text, PAGE_MARKS);
 
 		add(p, "%.*s", n, text);
 		text += n;
 		if (*text)
-			add(p, "&#%d;", *text++);
+			add(p, PAGE_MARK, *text++);
 	}
 }
 
 static void page_begin(struct page *p, struct tbg_request *r, const char *query)
 {
-	add(p, "<html>\n<head><title>SPECweb99 Dynamic GET & POST Test</title></head>\n<body>\n");
-	add(p, "<p>SERVER_SOFTWARE = %s\n<p>REMOTE_ADDR = %s\n<p>SCRIPT_NAME = ",
-	    tbg_request_variable(r, "SERVER_SOFTWARE"), tbg_request_remote(r));
+	add(p, PAGE_BEGIN, tbg_request_variable(r, "SERVER_SOFTWARE") ?: "",
+	    tbg_request_remote(r) ?: "");
 	add_escaped(p, tbg_request_path(r));
-	add(p, "\n<p>QUERY_STRING = ");
+	add(p, PAGE_QUERY);
 	add_escaped(p, query);
-	add(p, "\n<pre>\n");
+	add(p, PAGE_FILE);
 }
 
-/* A file of the set; nothing leads out of its folder. 0 or a status. */
+/* A file of the set. 0 or a status. */
 static unsigned int page_file(struct page *p, const char *name)
 {
-	struct open_how how = { .flags = O_RDONLY | O_CLOEXEC, .resolve = RESOLVE_BENEATH };
-	struct stat st;
+	size_t size;
 	ssize_t n = -1;
-	int fd;
+	int fd = page_file_open(site.files_fd, name, &size);
 
-	fd = syscall(SYS_openat2, site.files_fd, name + (*name == '/'), &how, sizeof(how));
 	if (fd < 0)
 		return 404;
-	if (!fstat(fd, &st) && S_ISREG(st.st_mode) && room_make(p, st.st_size))
-		n = read(fd, p->text + p->len, st.st_size);
+	if (room_make(p, size))
+		n = read(fd, p->text + p->len, size);
 	close(fd);
 	if (n < 0)
-		return 404;
+		return 503;
 	p->len += n;
 	return 0;
 }
@@ -287,7 +279,7 @@ static void get(struct tbg_request *r, struct page *p)
 			 ad.id, ad.weight, ad.expired);
 		tbg_response_field(r, "Set-Cookie", text);
 	}
-	add(p, "\n</pre>\n</body></html>\n");
+	add(p, PAGE_END);
 	tbg_response_field(r, "Content-Type", "text/html");
 	page_send(r, NULL);
 }
@@ -351,7 +343,7 @@ static void post(struct tbg_request *r, struct page *p)
 		fail(r, status);
 		return;
 	}
-	add(p, "\n</pre>\n</body></html>\n");
+	add(p, PAGE_END);
 	snprintf(text, sizeof(text), "my_cookie=%d", user);
 	tbg_response_field(r, "Set-Cookie", text);
 	tbg_response_field(r, "Content-Type", "text/html");

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The socket is a path that the web server is told too. Who may connect is what
+ * serve.c says: root, and whoever runs this; so it is run as the web server's
+ * user, and that one's rights are what modules and programs have.
+ */
+#include "alone.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "gateway/order.h"
+
+#define BACKLOG		4096
+/* what the configuration has without a word about it */
+#define MODULE_MS	10000
+#define CGI_MS		30000
+#define CGI_CPU_S	10
+#define CGI_AT_ONCE	32
+#define CGI_PROCESSES	1024
+#define CGI_MEMORY	(512ull << 20)
+#define CGI_OUTPUT	(1ull << 30)
+
+static const char *bound;	/* path of our socket */
+
+static int usage(int code)
+{
+	fprintf(code ? stderr : stdout,
+		"usage: toboggan-gateway --listen SOCKET [--workers N] MODULE [ARGUMENT ...]\n"
+		"       toboggan-gateway --listen SOCKET --cgi FOLDER [--prefix PATH]\n\n"
+		"Serve a module, or CGI programs, by FastCGI on a Unix socket and without\n"
+		"toboggand: to any web server that runs as the same user, or as root. See\n"
+		"toboggan-module(3). Without any word it is started by toboggand alone.\n\n"
+		"  --listen SOCKET  its path; one that is left over is replaced\n"
+		"  --workers N      processes that have the module loaded (2)\n"
+		"  --cgi FOLDER     of programs\n"
+		"  --prefix PATH    what of a request's path is not below it (/)\n"
+		"  --help           this text\n");
+	return code;
+}
+
+static int listener_open(const char *path)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0 || strlen(path) >= sizeof(a.sun_path)) {
+		errno = fd < 0 ? errno : ENAMETOOLONG;
+		goto fail;
+	}
+	strcpy(a.sun_path, path);
+	if (!connect(fd, (struct sockaddr *)&a, sizeof(a))) {
+		errno = EADDRINUSE;	/* somebody serves it */
+		goto fail;
+	}
+	if (errno == ECONNREFUSED)
+		unlink(path);
+	if (!bind(fd, (struct sockaddr *)&a, sizeof(a)) && !listen(fd, BACKLOG)) {
+		bound = path;
+		return fd;
+	}
+fail:
+	fprintf(stderr, "toboggan-gateway: %s: %s\n", path, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+static bool path_take(struct tbg_order *o, const char *word)
+{
+	char *path = realpath(word, NULL);
+	bool ok = path && strlen(path) < sizeof(o->path);
+
+	if (ok)
+		strcpy(o->path, path);
+	else
+		fprintf(stderr, "toboggan-gateway: %s: %s\n", word,
+			strerror(path ? ENAMETOOLONG : errno));
+	free(path);
+	return ok;
+}
+
+static void programs_take(struct tbg_order *o)
+{
+	o->kind = TBG_POOL_CGI;
+	o->time_ms = CGI_MS;
+	o->cpu_s = CGI_CPU_S;
+	o->at_once = CGI_AT_ONCE;
+	o->processes = CGI_PROCESSES;
+	o->memory = CGI_MEMORY;
+	o->output = CGI_OUTPUT;
+}
+
+static bool args_take(struct tbg_order *o, char **words)
+{
+	bool ok = true;
+
+	for (; ok && *words; words++) {
+		size_t len = strlen(*words) + 1;
+
+		ok = o->args_len + len <= sizeof(o->args);
+		if (ok)
+			memcpy(o->args + o->args_len, *words, len);
+		o->args_len += len;
+	}
+	return ok;
+}
+
+int tbg_alone_read(int argc, char **argv, struct tbg_order *ret, int *ret_listen_fd)
+{
+	static const struct option options[] = {
+		{ "listen", required_argument, NULL, 'l' },
+		{ "workers", required_argument, NULL, 'w' },
+		{ "cgi", required_argument, NULL, 'c' },
+		{ "prefix", required_argument, NULL, 'p' },
+		{ "help", no_argument, NULL, 'h' }, { 0 },
+	};
+	const char *path = NULL, *folder = NULL;
+	int o;
+
+	*ret = (struct tbg_order){
+		.size = sizeof(*ret), .what = TBG_ORDER_OPEN, .id = 1,
+		.kind = TBG_POOL_MODULE, .uid = geteuid(), .gid = getegid(),
+		.daemon = geteuid(), .time_ms = MODULE_MS, .at_once = 2, .prefix = "/",
+	};
+	while ((o = getopt_long(argc, argv, "+", options, NULL)) >= 0) {
+		if (o == 'l')
+			path = optarg;
+		else if (o == 'w')
+			ret->at_once = strtoul(optarg, NULL, 10);
+		else if (o == 'c')
+			folder = optarg;
+		else if (o == 'p' && strlen(optarg) < sizeof(ret->prefix))
+			strcpy(ret->prefix, optarg);
+		else
+			return usage(o == 'h' ? 0 : 2);
+	}
+	if (!path || !ret->at_once || (optind == argc) == !folder)
+		return usage(2);
+	if (folder)
+		programs_take(ret);
+	if (!path_take(ret, folder ?: argv[optind]) ||
+	    (!folder && !args_take(ret, argv + optind + 1)))
+		return 2;
+	*ret_listen_fd = listener_open(path);
+	return *ret_listen_fd < 0 ? 1 : -1;
+}
+
+void tbg_alone_end(void)
+{
+	if (bound)
+		unlink(bound);
+}
