@@ -8,6 +8,7 @@
  * a request's answer is about to be queued whole (that of a file: with its last
  * bytes), written with every byte queued; both are published before the send.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -91,6 +92,38 @@ const struct sockaddr_storage *tbg_conn_peer(struct tbg_conn *c)
 		c->peer = NULL;
 	}
 	return c->peer;
+}
+
+static void end_read(char text[TBG_END_TEXT], uint16_t *port,
+		     const struct sockaddr_storage *a)
+{
+	const struct sockaddr_in6 *six = (const void *)a;
+	const struct sockaddr_in *four = (const void *)a;
+
+	if (a && a->ss_family == AF_INET) {
+		inet_ntop(AF_INET, &four->sin_addr, text, TBG_END_TEXT);
+		*port = ntohs(four->sin_port);
+	} else if (a && a->ss_family == AF_INET6) {
+		inet_ntop(AF_INET6, &six->sin6_addr, text, TBG_END_TEXT);
+		*port = ntohs(six->sin6_port);
+	} else {
+		strcpy(text, "unknown");
+	}
+}
+
+const struct tbg_ends *tbg_conn_ends(struct tbg_conn *c)
+{
+	static const struct tbg_ends unknown = { .peer = "unknown", .local = "unknown" };
+	struct sockaddr_storage local = { .ss_family = AF_UNSPEC };
+	socklen_t len = sizeof(local);
+
+	if (c->ends || !(c->ends = malloc(sizeof(*c->ends))))
+		return c->ends ?: &unknown;
+	*c->ends = unknown;
+	getsockname(c->fd, (struct sockaddr *)&local, &len);
+	end_read(c->ends->local, &c->ends->local_port, &local);
+	end_read(c->ends->peer, &c->ends->peer_port, tbg_conn_peer(c));
+	return c->ends;
 }
 
 /* What the log will say of a file, once it is known how much of it was sent. */
@@ -227,6 +260,7 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 	if (c->sock >= 0)
 		tbg_sock_release(w->s->sock, c->sock);
 	free(c->peer);
+	free(c->ends);
 	traffic_free(c);
 	tbg_worker_conn_free(w, c);
 }

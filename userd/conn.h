@@ -63,6 +63,7 @@ struct tbg_conn {
 	int sock;			/* its slot in sock; -1: none */
 	struct tbg_traffic *traffic;	/* NULL: idle */
 	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */
+	struct tbg_ends *ends;		/* for transfers; NULL: not asked yet */
 	struct tbg_conn *next;		/* in the free list */
 } __attribute__((aligned(64)));
 
@@ -120,6 +121,8 @@ bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len);
 void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c);
 /* The client's address; NULL: unknown. */
 const struct sockaddr_storage *tbg_conn_peer(struct tbg_conn *c);
+/* Both addresses as text. */
+const struct tbg_ends *tbg_conn_ends(struct tbg_conn *c);
 
 /* worker.c's part */
 void tbg_worker_recv(struct tbg_worker *w, struct tbg_conn *c);

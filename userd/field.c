@@ -135,6 +135,8 @@ bool tbg_value_valid(const char *b, size_t len)
 	return true;
 }
 
+#define LINE_USUAL 128		/* bytes of one that need not be made twice */
+
 static bool room_make(struct tbg_lines *l, size_t more)
 {
 	size_t room = l->room ?: 512;
@@ -166,18 +168,22 @@ void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len)
 
 void tbg_lines_add(struct tbg_lines *l, const char *format, ...)
 {
+	int room = LINE_USUAL, n = -1;
 	va_list args;
-	int n;
 
-	va_start(args, format);
-	n = vsnprintf(NULL, 0, format, args);
-	va_end(args);
-	if (n < 0 || !room_make(l, n + 1))
-		return;
-	va_start(args, format);
-	vsnprintf(l->text + l->len, n + 1, format, args);
-	va_end(args);
-	l->len += n;
+	while (n < 0 && room_make(l, room)) {
+		va_start(args, format);
+		n = vsnprintf(l->text + l->len, room, format, args);
+		va_end(args);
+		if (n < 0)
+			return;
+		if (n >= room) {	/* once more, with as much */
+			room = n + 1;
+			n = -1;
+		}
+	}
+	if (n > 0)
+		l->len += n;
 }
 
 void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,

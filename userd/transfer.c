@@ -5,7 +5,6 @@
  * when nobody is answered by it, its fetch has ended, and no connection uses
  * its memory.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,34 +178,10 @@ static bool request_read(struct tbg_transfer *x)
 	return uri_make(x, origin_form(text_of(x, x->m.target)));
 }
 
-static void end_read(char text[TBG_END_TEXT], uint16_t *port,
-		     const struct sockaddr_storage *a)
-{
-	const struct sockaddr_in6 *six = (const void *)a;
-	const struct sockaddr_in *four = (const void *)a;
-
-	if (a && a->ss_family == AF_INET) {
-		inet_ntop(AF_INET, &four->sin_addr, text, TBG_END_TEXT);
-		*port = ntohs(four->sin_port);
-	} else if (a && a->ss_family == AF_INET6) {
-		inet_ntop(AF_INET6, &six->sin6_addr, text, TBG_END_TEXT);
-		*port = ntohs(six->sin6_port);
-	} else {
-		strcpy(text, "unknown");
-	}
-}
-
-/* What programs are told of the connection and the location. False: no memory. */
+/* What programs are told of the location. False: no memory. */
 static bool script_read(struct tbg_transfer *x, const struct tbg_location *l)
 {
-	struct sockaddr_storage local = { .ss_family = AF_UNSPEC };
-	socklen_t len = sizeof(local);
-
-	if (!tbg_protocol_needs_root(x->upstream->terms.protocol))
-		return true;
-	getsockname(x->c->fd, (struct sockaddr *)&local, &len);
-	end_read(x->ends.local, &x->ends.local_port, &local);
-	if (l->root < 0)
+	if (!tbg_protocol_needs_root(x->upstream->terms.protocol) || l->root < 0)
 		return true;
 	x->root = strdup(tbg_root_path(x->w->s->roots, l->root));
 	return x->root;
@@ -664,7 +639,7 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	x->persist = e->persist;
 	x->taken = e->taken;
 	x->body_max = location->body_max;
-	end_read(x->ends.peer, &x->ends.peer_port, tbg_conn_peer(c));
+	x->ends = *tbg_conn_ends(c);
 	c->traffic->transfer = x;
 	x->starting = true;
 	status = script_read(x, location) ? refusal(x, location) : 503;
