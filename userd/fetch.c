@@ -25,6 +25,7 @@
 #include "fastcgi.h"
 #include "fetch.h"
 #include "health.h"
+#include "part.h"
 #include "reference.h"
 #include "server.h"
 #include "spool.h"
@@ -37,6 +38,7 @@
 #define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */
 #define MISSED_MS	1000		/* an end that the ring has not told by then */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
+#define PART_JOINED_MAX	(4u << 20)	/* bytes that are copied to join parts */
 #define STARVE_MS	100		/* for a process to take a connection */
 #define UNREAD_MAX	(64u << 10)	/* bytes behind a redirect of our own */
 
@@ -117,6 +119,7 @@ static void head_make(struct tbg_transfer *x)
 		.minor = m->minor, .via = x->w->s->via, .upgrade = x->tunnel,
 		.expect = x->expecting,
 	};
+	char range[64];
 
 	x->alone = x->selected && !x->plain;
 	if (x->alone) {
@@ -126,6 +129,10 @@ static void head_make(struct tbg_transfer *x)
 		tbg_field_find(s->head, s->head_len, "ETag", &f.etag);
 		tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
 	}
+	if (x->completes && tbg_part_rest(x->part, range, &f.if_range))
+		f.range = (struct tbg_value){ range, strlen(range) };
+	else
+		x->completes = false;
 	x->up_head.len = 0;
 	if (tbg_speaks_fastcgi(x))
 		tbg_fastcgi_head(x, &f);
@@ -467,27 +474,90 @@ static struct tbg_value reason_of(const struct tbg_transfer *x)
 	return (struct tbg_value){ usual, strlen(usual) };
 }
 
-/* What is whole and may be stored is. */
-static void store(struct tbg_transfer *x)
+/* The stored part and the one that has come, as far as that is one (RFC 9111 3.4). */
+static struct tbg_stored *joined(struct tbg_transfer *x, const struct tbg_lines *news)
+{
+	const struct tbg_stored *part = x->part;
+	struct tbg_lines lines = { 0 };
+	struct tbg_stored *s = NULL;
+	struct tbg_terms terms;
+	struct tbg_pile *pile;
+	uint64_t from, n;
+
+	if (!part || !tbg_part_joins(part, &x->terms, news->text, news->len, &from, &n) ||
+	    (!x->completes && n > PART_JOINED_MAX))
+		return NULL;
+	pile = tbg_part_join(part, &x->terms, x->pile);
+	tbg_forward_update(&lines, part->head, part->head_len, news->text, news->len);
+	if (pile && !lines.failed) {
+		tbg_terms_read(&terms, n == x->terms.size ? 200 : 206, lines.text,
+			       lines.len, time(NULL), x->w->now_ns,
+			       x->w->now_ns - x->sent_ns);
+		terms.part_from = from;
+		terms.part_len = n;
+		terms.size = x->terms.size;
+		s = tbg_stored_new(&terms, tbg_status_text(terms.status), lines.text,
+				   lines.len, x->fields.text, x->fields.len, pile);
+		pile = NULL;
+	}
+	tbg_pile_put(pile);
+	tbg_lines_free(&lines);
+	return s;
+}
+
+/* What has come, with the part that it joins; NULL: not to be kept. */
+static struct tbg_stored *received(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
 	const char *head = (char *)x->o->head + x->head_off;
 	struct tbg_lines lines = { 0 };
 	struct tbg_value v = reason_of(x);
-	struct tbg_stored *s;
+	struct tbg_stored *s = NULL;
 	char reason[64];
 
+	if (r->status == 206 && x->pile->len != x->terms.part_len)
+		return NULL;
 	snprintf(reason, sizeof(reason), "%.*s", (int)v.len, v.text);
 	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
-			   x->w->date, true);
-	atomic_fetch_add(&x->pile->refs, 1);
-	s = tbg_stored_new(&x->terms, reason, lines.text, lines.len,
-			   x->fields.text, x->fields.len, x->pile);
-	if (s && !lines.failed)
-		tbg_transfer_store(x, s);
-	else
-		tbg_stored_put(s);
+			   x->w->date, r->status);
+	if (!lines.failed)
+		s = joined(x, &lines);
+	if (!s && !lines.failed && !x->completes) {
+		atomic_fetch_add(&x->pile->refs, 1);
+		s = tbg_stored_new(&x->terms, reason, lines.text, lines.len,
+				   x->fields.text, x->fields.len, x->pile);
+	}
 	tbg_lines_free(&lines);
+	return s;
+}
+
+/* What is whole and may be stored is. */
+static void store(struct tbg_transfer *x)
+{
+	struct tbg_stored *s = received(x);
+
+	if (s)
+		tbg_transfer_store(x, s);
+}
+
+/* What the stored part lacked is there: both together are the answer. */
+static void completed(struct tbg_transfer *x, bool keep)
+{
+	struct tbg_stored *s = received(x);
+	bool storable;
+
+	if (!s) {
+		tbg_fetch_fail(x, 502);
+		return;
+	}
+	storable = tbg_terms_storable(&s->terms, &x->wish);
+	if (storable) {
+		tbg_stored_get(s);
+		x->stored = tbg_transfer_store(x, s);
+	}
+	origin_end(x, keep);
+	fetch_end(x, 0, !storable || s->terms.cc.no_cache);
+	tbg_transfer_stored(x, s, false);
 }
 
 /* The response has ended as it should. */
@@ -498,6 +568,10 @@ static void response_end(struct tbg_transfer *x)
 	bool filling = x->filling && !x->frame.failed;
 
 	tbg_backend_worked(x->o->backend);
+	if (x->completes) {
+		completed(x, keep);
+		return;
+	}
 	if (filling)
 		store(x);
 	origin_end(x, keep);
@@ -520,6 +594,10 @@ static void fill_check(struct tbg_transfer *x, size_t data)
 	room = tbg_stock_fill(s, data);
 	if (room && x->pile->len <= tbg_stock_body_max(s))
 		return;
+	if (x->completes) {		/* it could not be answered from */
+		tbg_fetch_fail(x, 503);
+		return;
+	}
 	unfill(x);
 	tbg_transfer_land(x, 0, true);
 	if (!x->c)
@@ -728,7 +806,7 @@ static struct tbg_stored *freshened(struct tbg_transfer *x, const char *fields,
 	struct tbg_terms terms;
 	struct tbg_stored *s = NULL;
 
-	tbg_forward_fields(&news, fields, len, x->w->date, true);
+	tbg_forward_fields(&news, fields, len, x->w->date, old->terms.status);
 	tbg_forward_update(&lines, old->head, old->head_len, news.text ?: "", news.len);
 	if (!news.failed && !lines.failed) {
 		tbg_terms_read(&terms, old->terms.status, lines.text, lines.len,
@@ -826,7 +904,7 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 	if (r->has_length)
 		d.limit = r->content_length;
 	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
-			   x->w->date, false);
+			   x->w->date, 0);
 	d.fields = lines.text;
 	d.fields_len = lines.len;
 	x->stored = x->filling;
@@ -867,6 +945,37 @@ static bool redirect_begin(struct tbg_transfer *x, const char *head)
 	return true;
 }
 
+/* It did not answer what we made of the request: as the client has it, then. */
+static void ask_plainly(struct tbg_transfer *x)
+{
+	if (x->plain || x->o->send.busy) {
+		tbg_fetch_fail(x, 502);
+		return;
+	}
+	x->plain = x->fresh_only = true;
+	x->completes = false;
+	x->tried = 0;
+	origin_end(x, false);
+	try_next(x, 502);
+}
+
+/*
+ * What has come for a request of the rest of a stored part: is it that, or no part
+ * at all, and so an answer for itself?
+ */
+static bool is_rest(struct tbg_transfer *x, const char *fields, size_t len)
+{
+	uint64_t from, n;
+
+	if (x->r.status != 206 && x->r.status != 416) {
+		x->completes = false;
+		return true;
+	}
+	return tbg_part_joins(x->part, &x->terms, fields, len, &from, &n) &&
+	       n == x->terms.size &&
+	       (!x->r.has_length || x->r.content_length == x->terms.part_len);
+}
+
 /* A final head, or the 101 of a tunnel. */
 static void head_final(struct tbg_transfer *x)
 {
@@ -893,32 +1002,29 @@ static void head_final(struct tbg_transfer *x)
 			validated(x, fields, len);
 			return;
 		}
-		if (x->plain || x->o->send.busy) {
-			tbg_fetch_fail(x, 502);
-			return;
-		}
-		x->plain = x->fresh_only = true;
-		x->tried = 0;
-		origin_end(x, false);
-		try_next(x, 502);
+		ask_plainly(x);
 		return;
 	}
 	if (hidden(x))
 		return;
+	tbg_terms_read(&x->terms, r->status, fields, len, time(NULL),
+		       x->w->now_ns, x->w->now_ns - x->sent_ns);
+	if (x->completes && !is_rest(x, fields, len)) {
+		ask_plainly(x);
+		return;
+	}
 	x->head_done = true;
 	x->expecting = false;
 	if (tbg_method_invalidates(x->m.method, r->status))
 		withdraw(x, fields, len);
 	head_compare(x, fields, len);
-	tbg_terms_read(&x->terms, r->status, fields, len, time(NULL),
-		       x->w->now_ns, x->w->now_ns - x->sent_ns);
 	if (!tbg_speaks_fastcgi(x))
 		tbg_frame_begin(&x->frame, framing_of(x), r->content_length);
 	if (redirect_begin(x, head) && !x->running)
 		return;
 	x->pile = tbg_pile_new();
 	x->filling = x->pile && !x->frame.failed && !x->r.local &&
-		     tbg_terms_storable(&x->terms, &x->wish) &&
+		     (x->completes || tbg_terms_storable(&x->terms, &x->wish)) &&
 		     (!r->has_length || r->content_length <= tbg_stock_body_max(stock));
 	if (!x->filling) {
 		tbg_transfer_land(x, 0, true);
@@ -931,7 +1037,7 @@ static void head_final(struct tbg_transfer *x)
 		tbg_fetch_fail(x, 503);
 		return;
 	}
-	if (!x->sent_on)
+	if (!x->completes && !x->sent_on)
 		answer_begin(x, head);
 	body_first(x);
 	if (x->running && x->tunnel)

@@ -149,6 +149,10 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 		tbg_lines_field(ret, TBG_VALUE("If-None-Match"), f->etag);
 	if (f->modified.len)
 		tbg_lines_field(ret, TBG_VALUE("If-Modified-Since"), f->modified);
+	if (f->range.len) {
+		tbg_lines_field(ret, TBG_VALUE("Range"), f->range);
+		tbg_lines_field(ret, TBG_VALUE("If-Range"), f->if_range);
+	}
 	snprintf(via, sizeof(via), "1.%d %s", f->minor, f->via);
 	list_extend(ret, f, "Via", via);
 	list_extend(ret, f, "X-Forwarded-For", f->peer);
@@ -163,19 +167,23 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 
 /* Responses */
 
-static bool store_drops(const char *fields, size_t len, struct tbg_value name)
+static bool store_drops(const char *fields, size_t len, struct tbg_value name,
+			unsigned int status)
 {
 	static const char *const proxy[] = {	/* RFC 9111 3.1 */
 		"Proxy-Authenticate", "Proxy-Authentication-Info",
 	};
 
+	/* parts are joined, and answered in others (3.4) */
+	if (status == 206 && tbg_value_is(name, "Content-Range"))
+		return true;
 	return one_of(name, proxy, NR(proxy)) ||
 	       tbg_cc_names(fields, len, "no-cache", name) ||
 	       tbg_cc_names(fields, len, "private", name);
 }
 
 void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
-			const char *date, bool store)
+			const char *date, unsigned int store)
 {
 	bool connection = has_connection(fields, len), dated = false;
 	struct tbg_value name, v;
@@ -186,7 +194,7 @@ void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
 			continue;
 		if (connection && connection_names(fields, len, name))
 			continue;
-		if (store && store_drops(fields, len, name))
+		if (store && store_drops(fields, len, name, store))
 			continue;
 		dated |= tbg_value_is(name, "Date");
 		tbg_lines_field(ret, name, v);

@@ -31,6 +31,7 @@ struct tbg_forward {
 	bool expect;			/* pass Expect on */
 	bool alone;			/* without the client's conditions and range */
 	struct tbg_value etag, modified;	/* conditions of our own; len 0: none */
+	struct tbg_value range, if_range;	/* a part of our own */
 };
 
 /*
@@ -47,11 +48,11 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f);
 /*
  * The field lines of a response that may be stored and sent on: what is about
  * this connection alone goes, Date is added (date: TBG_DATE_LEN bytes) where
- * it is missing. Lengths are the framing's business and go too. store: what
- * may not be stored goes as well.
+ * it is missing. Lengths are the framing's business and go too. store: the
+ * status that it is stored with, and what may not be stored goes as well; 0.
  */
 void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
-			const char *date, bool store);
+			const char *date, unsigned int store);
 
 /* A stored response's fields as its 304 updates them (RFC 9111 3.2). */
 void tbg_forward_update(struct tbg_lines *ret, const char *stored,

@@ -241,11 +241,11 @@ void tbg_wish_read(struct tbg_wish *w, unsigned int method, const char *b,
 
 /* Responses */
 
-/* Heuristically cacheable (RFC 9110 15.1), but for 206. */
+/* Heuristically cacheable (RFC 9110 15.1). */
 static bool status_heuristic(unsigned int status)
 {
 	switch (status) {
-	case 200: case 203: case 204: case 300: case 301: case 308:
+	case 200: case 203: case 204: case 206: case 300: case 301: case 308:
 	case 404: case 405: case 410: case 414: case 501:
 		return true;
 	}
@@ -254,11 +254,11 @@ static bool status_heuristic(unsigned int status)
 
 /*
  * Whose caching requirements we know (3): the final ones of RFC 9110, but for
- * 206 and 304, which are not stored as they are.
+ * 304, which is not stored as it is.
  */
 static bool status_understood(unsigned int status)
 {
-	return (status >= 200 && status <= 205) ||
+	return (status >= 200 && status <= 206) ||
 	       (status >= 300 && status <= 303) || status == 305 ||
 	       status == 307 || status == 308 ||
 	       (status >= 400 && status <= 417) || status == 421 ||
@@ -321,6 +321,28 @@ static void expires_take(struct said *s, struct tbg_value v)
 	s->has_expires = true;
 }
 
+/* "bytes 0-9/20": a size that is not known, or two such fields, are no part. */
+static void range_take(struct tbg_terms *t, struct tbg_value v)
+{
+	const char *dash = memchr(v.text, '-', v.len);
+	const char *slash = memchr(v.text, '/', v.len);
+	uint64_t first, last, size;
+	bool again = t->part_len;
+
+	t->size = 0;
+	t->part_len = 1;
+	if (again || v.len < 6 || !tbg_value_is((struct tbg_value){ v.text, 6 }, "bytes ") ||
+	    !dash || !slash || slash < dash ||
+	    !tbg_digits_parse((struct tbg_value){ v.text + 6, dash - v.text - 6 }, &first) ||
+	    !tbg_digits_parse((struct tbg_value){ dash + 1, slash - dash - 1 }, &last) ||
+	    !tbg_digits_parse((struct tbg_value){ slash + 1, v.text + v.len - slash - 1 }, &size) ||
+	    last < first || last >= size)
+		return;
+	t->part_from = first;
+	t->part_len = last - first + 1;
+	t->size = size;
+}
+
 static void vary_take(struct tbg_terms *t, struct tbg_value v)
 {
 	struct tbg_value one;
@@ -350,6 +372,9 @@ static void field_take(struct tbg_terms *t, struct said *s,
 		t->has_validator |= v.len > 0;
 	} else if (tbg_value_is(name, "Vary")) {
 		vary_take(t, v);
+	} else if (tbg_value_is(name, "Content-Range")) {
+		if (t->status == 206)
+			range_take(t, v);
 	} else if (tbg_value_is(name, "Set-Cookie")) {
 		t->set_cookie = true;
 	}
@@ -414,7 +439,10 @@ bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w)
 	if (!w->get && !(w->represents && t->status == 200 && t->explicit_life &&
 			 t->lifetime_s > 0))
 		return false;
-	if (t->status < 200 || t->status == 206 || t->status == 304)
+	if (t->status < 200 || t->status == 304)
+		return false;
+	/* a part is not validated, and must have been asked for (3.3) */
+	if (t->status == 206 && (!w->range || !t->size || t->lifetime_s <= 0))
 		return false;
 	if (cc->must_understand ? !status_understood(t->status) : cc->no_store)
 		return false;

@@ -37,6 +37,8 @@ const char *tbg_publish_doubt(const struct tbg_stored *one,
 		return "its request named no host";
 	if (u->len > TBG_URI_MAX)
 		return "host and target are too long together";
+	if (t->status == 206)
+		return "it is a part (206): which requests it answers, the daemon knows";
 	if (t->has_vary)
 		return "it has Vary: which of them answers, the daemon knows";
 	if (t->cc.no_cache)

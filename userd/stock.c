@@ -488,6 +488,16 @@ static void variant_enter(struct tbg_stock *s, struct entry *e,
 	s->responses++;
 }
 
+/* Is there more than a part already? */
+static bool whole_there(const struct entry *e, const struct tbg_stored *part)
+{
+	const struct tbg_stored *one = e->variants;
+
+	while (one && !second_same(one, part->second, part->second_len))
+		one = one->next;
+	return one && one->terms.status != 206;
+}
+
 bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
 		   struct tbg_stored *one, uint64_t seq)
 {
@@ -497,7 +507,8 @@ bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
 
 	pthread_mutex_lock(&s->lock);
 	uri_hash(s->key, u, hash);
-	if (!changed_since(s, hash[0], seq) && (e = entry_get(s, u))) {
+	if (!changed_since(s, hash[0], seq) && (e = entry_get(s, u)) &&
+	    (one->terms.status != 206 || !whole_there(e, one))) {
 		variant_enter(s, e, one);
 		use_leave(s, e);
 		use_enter(s, e);

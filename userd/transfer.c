@@ -13,8 +13,10 @@
 #include "clock.h"
 #include "conn.h"
 #include "deliver.h"
+#include "fastcgi.h"
 #include "fetch.h"
 #include "gather.h"
+#include "part.h"
 #include "publish.h"
 #include "root.h"
 #include "server.h"
@@ -36,6 +38,7 @@ static void transfer_free(struct tbg_transfer *x)
 			x->next->prev = x->prev;
 	}
 	tbg_stored_put(x->selected);
+	tbg_stored_put(x->part);
 	tbg_stored_put(x->hit);
 	tbg_pile_put(x->pile);
 	tbg_pile_put(x->source);
@@ -312,19 +315,28 @@ static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored
 	return ours.len == v.len && v.len && !memcmp(ours.text, v.text, v.len);
 }
 
+/* What is asked for of a stored response, whole or in part; false: all of it. */
+static bool range_of(const struct tbg_transfer *x, const struct tbg_stored *s,
+		     uint64_t *ret_from, uint64_t *ret_len)
+{
+	struct tbg_value v;
+
+	return x->wish.get && (s->terms.status == 200 || s->terms.status == 206) &&
+	       tbg_field_find(x->fields.text, x->fields.len, "Range", &v) &&
+	       range_read(v, tbg_part_size(s), ret_from, ret_len) &&
+	       if_range_holds(x, s);
+}
+
 static void deliver_range(struct tbg_transfer *x, const struct tbg_stored *s,
 			  struct tbg_delivery *d, char range[80])
 {
-	struct tbg_value v;
-	uint64_t from, n;
+	uint64_t from, n, size = tbg_part_size(s);
 
-	if (!x->wish.get || s->terms.status != 200 ||
-	    !tbg_field_find(x->fields.text, x->fields.len, "Range", &v) ||
-	    !range_read(v, s->body->len, &from, &n) || !if_range_holds(x, s))
+	if (!range_of(x, s, &from, &n))
 		return;
 	d->range = range;
 	if (!n) {
-		snprintf(range, 80, "bytes */%llu", (unsigned long long)s->body->len);
+		snprintf(range, 80, "bytes */%llu", (unsigned long long)size);
 		d->status = 416;
 		d->reason = "Range Not Satisfiable";
 		d->source = NULL;
@@ -332,11 +344,11 @@ static void deliver_range(struct tbg_transfer *x, const struct tbg_stored *s,
 	} else {
 		snprintf(range, 80, "bytes %llu-%llu/%llu", (unsigned long long)from,
 			 (unsigned long long)(from + n - 1),
-			 (unsigned long long)s->body->len);
+			 (unsigned long long)size);
 		d->status = 206;
 		d->reason = "Partial Content";
-		d->from = from;
-		d->limit = from + n;
+		d->from = from - tbg_part_from(s);
+		d->limit = d->from + n;
 		d->length = n;
 	}
 	d->reason_len = strlen(d->reason);
@@ -454,6 +466,36 @@ static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
 	return x->waits && s->terms.received_ns >= x->start_ns && !s->terms.cc.no_cache;
 }
 
+/* Whether a stored part has all that is asked for. */
+static bool part_answers(const struct tbg_transfer *x, const struct tbg_stored *s)
+{
+	const struct tbg_terms *t = &s->terms;
+	struct tbg_value v;
+	uint64_t from, n;
+
+	return !tbg_field_find(x->fields.text, x->fields.len, "If-None-Match", &v) &&
+	       !tbg_field_find(x->fields.text, x->fields.len, "If-Modified-Since", &v) &&
+	       range_of(x, s, &from, &n) && n && from >= t->part_from &&
+	       from + n <= t->part_from + t->part_len;
+}
+
+/* The same of a stored part: x->part is set in place of x->selected. */
+static bool decide_part(struct tbg_transfer *x, struct tbg_stored *s,
+			enum tbg_reuse reuse)
+{
+	if (reuse == TBG_REUSE && part_answers(x, s)) {
+		tbg_transfer_stored(x, s, true);
+		return true;
+	}
+	if (reuse == TBG_REUSE)
+		x->fwd = TBG_FWD_PARTIAL;
+	x->part = s;
+	x->completes = reuse == TBG_REUSE && x->wish.get && !x->wish.range &&
+		       !x->wish.conditional && !tbg_speaks_fastcgi(x) &&
+		       s->terms.size <= tbg_stock_body_max(x->w->s->stock);
+	return false;
+}
+
 /* True: what is stored answers. Otherwise x->selected and x->fwd are set. */
 static bool decide_stored(struct tbg_transfer *x)
 {
@@ -464,16 +506,21 @@ static bool decide_stored(struct tbg_transfer *x)
 	s = tbg_stock_find(x->w->s->stock, &x->uri, x->fields.text,
 			   x->fields.len, &others);
 	tbg_stored_put(x->selected);
-	x->selected = NULL;
+	tbg_stored_put(x->part);
+	x->selected = x->part = NULL;
+	x->completes = false;
 	x->fwd = others ? TBG_FWD_VARY_MISS : TBG_FWD_URI_MISS;
 	if (!s)
 		return false;
 	reuse = made_for(x, s) ? TBG_REUSE
 			       : tbg_terms_reuse(&s->terms, &x->wish, x->w->now_ns);
-	if (reuse == TBG_REUSE_VALIDATE) {
-		x->selected = s;
+	if (reuse == TBG_REUSE_VALIDATE)
 		x->fwd = tbg_terms_ttl(&s->terms, x->w->now_ns) > 0 ?
 			 TBG_FWD_REQUEST : TBG_FWD_STALE;
+	if (s->terms.status == 206)
+		return decide_part(x, s, reuse);
+	if (reuse == TBG_REUSE_VALIDATE) {
+		x->selected = s;
 		return false;
 	}
 	if (x->wish.get && !x->wish.range && !x->wish.authorization &&

@@ -35,7 +35,8 @@
 	X(URI_MISS, "uri-miss") \
 	X(VARY_MISS, "vary-miss") \
 	X(REQUEST, "request") \
-	X(STALE, "stale")
+	X(STALE, "stale") \
+	X(PARTIAL, "partial")
 
 enum tbg_fwd {
 #define X(name, text) TBG_FWD_##name,
@@ -86,6 +87,7 @@ struct tbg_transfer {
 	uint8_t waits;			/* so far */
 	struct tbg_flight *flight;	/* NULL: nobody waits for us */
 	struct tbg_stored *selected;	/* to be validated, or better than nothing */
+	struct tbg_stored *part;	/* that the answer may complete */
 	struct tbg_stored *hit;		/* being delivered */
 	enum tbg_fwd fwd;
 	uint16_t fwd_status;		/* 0: not yet */
@@ -100,6 +102,7 @@ struct tbg_transfer {
 	bool fresh_only;		/* no pooled connection again */
 	bool plain;			/* no conditions of our own again */
 	bool alone;			/* the client's conditions were left out */
+	bool completes;			/* only what part lacks is asked for */
 	struct tbg_lines up_head;
 	struct iovec up_iov[TBG_TRANSFER_IOV];
 	uint8_t up_nr;

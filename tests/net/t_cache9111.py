@@ -6,6 +6,8 @@ the rule. What can be told as requests in turn is in t_rules9111.py.
 import itertools
 import json
 import os
+import random
+import re
 import socket
 import sys
 import threading
@@ -88,6 +90,73 @@ def t_ranges_of_what_is_stored():
     assert ask(d.address, "GET", p, "Range: bytes=0-1", 'If-Range: "1"').status == 206
     assert ask(d.address, "GET", p, "Range: bytes=0-1", 'If-Range: "2"').status == 200
     assert fetched(p) == 1
+
+
+def part(body, a, b, tag, *fields):
+    """The 206 with bytes a to b of body."""
+    return reply(206, body[a:b + 1], f"Content-Range: bytes {a}-{b}/{len(body)}", f'ETag: "{tag}"',
+                 "Cache-Control: max-age=60", *fields)
+
+
+def t_rest_that_does_not_fit_is_asked_for_whole():
+    body, whole = b"0123456789", reply(200, b"another", "Cache-Control: max-age=60")
+    for rest in (part(body, 5, 9, "b"), part(body, 6, 9, "a"), part(body, 5, 8, "a"), part(body + b"a", 5, 10, "a"),
+                 reply(206, b"56789"), reply(416, b"", "Content-Range: bytes */5"),
+                 part(body, 5, 9, "a").replace(b"Content-Length: 5", b"Content-Length: 6") + b"x"):
+        p = path()
+        o.on(p, part(body, 0, 4, "a"), rest, whole)
+        assert ask(d.address, "GET", p, "Range: bytes=0-4").status == 206
+        r = ask(d.address, "GET", p)
+        assert r.status == 200 and r.body == b"another", (rest, r)
+        assert [q.field("Range") for q in o.seen(p)] == ["bytes=0-4", "bytes=5-", None]
+        assert ask(d.address, "GET", p).hit
+
+
+def t_rest_that_is_cut_off_is_502_and_not_stored():
+    body = b"0123456789"
+    rest = part(body, 5, 9, "a")
+    chunked = rest.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked")[:-5]
+    for cut in (rest[:-1], rest[:-5], chunked + b"4\r\n5678\r\n0\r\n\r\n", chunked + b"5\r\n56789\r\n"):
+        p = path()
+        o.on(p, part(body, 0, 4, "a"), origin.then_closes(cut), reply(200, body, 'ETag: "a"'))
+        ask(d.address, "GET", p, "Range: bytes=0-4")
+        assert ask(d.address, "GET", p).status == 502
+        assert ask(d.address, "GET", p, "Range: bytes=1-2").body == b"12"
+        r = ask(d.address, "GET", p)
+        assert r.status == 200 and r.body == body and not r.hit, r
+
+
+def t_parts_at_random_are_always_the_right_bytes():
+    """Of an origin that changes what it has now and then."""
+    rand = random.Random(9111)
+    p, versions = path(), [rand.randbytes(3000)]
+
+    def serve(c, r):
+        body, tag = versions[-1], str(len(versions))
+        m = re.fullmatch(r"bytes=(\d*)-(\d*)", r.field("Range") or "")
+        if not m or (r.field("If-Range") or f'"{tag}"') != f'"{tag}"':
+            c.send(reply(200, body, f'ETag: "{tag}"', "Cache-Control: max-age=60"))
+            return
+        a, b = (len(body) - int(m[2]), len(body) - 1) if not m[1] else \
+               (int(m[1]), min(int(m[2] or len(body)), len(body) - 1))
+        c.send(part(body, a, b, tag))
+
+    o.on(p, serve)
+    hits = 0
+    for nr in range(600):
+        if nr % 60 == 59:       # the next finds what is stored gone, and the origin another
+            versions.append(rand.randbytes(rand.choice((3000, 3100))))
+            ask(d.address, "POST", p, body=b"")
+        body = versions[-1]
+        a = rand.randrange(0, 2999)
+        b = min(a + rand.randrange(1, 900), 2999)
+        kind = rand.randrange(12)
+        text, want = (None, body) if not kind else (f"-{len(body) - a}", body[a:]) if kind == 1 else \
+                     (f"{a}-{b}", body[a:b + 1])
+        r = ask(d.address, "GET", p, *([f"Range: bytes={text}"] if text else []))
+        assert r.status == (206 if text else 200) and r.body == want, (nr, text, r)
+        hits += r.hit
+    assert 100 < hits < 600, hits
 
 
 def t_withdrawn_while_fetched_is_not_stored():

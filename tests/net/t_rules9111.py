@@ -630,6 +630,116 @@ rule("while_revalidate_not_of_must_revalidate",
 rule("while_revalidate_not_of_no_cache", origin(CC + "max-age=100, stale-while-revalidate=600", *STALE[1:]),
      origin(ask=[CC + "no-cache"]))
 
+# 3.3 and 3.4, and 14 of RFC 9110
+section = "range"
+BODY = b"0123456789"
+WHOLE = origin(HOUR, TAG, LM, body=BODY)
+for _text, _a, _b in [("0-4", 0, 5), ("5-", 5, 10), ("-3", 7, 10), ("9-99", 9, 10), ("-99", 0, 10), ("0-0", 0, 1)]:
+    rule("of_the_whole_" + _text.replace("-", "_"), WHOLE,
+         hit(f"Range: bytes={_text}", gets=206, text=BODY[_a:_b], lacks=["Transfer-Encoding"],
+             has=[f"Content-Range: bytes {_a}-{_b - 1}/10", f"Content-Length: {_b - _a}", TAG]))
+for _text in ("10-", "-0", "10-20"):
+    rule("not_in_the_whole_" + _text.replace("-", "_"), WHOLE,
+         hit(f"Range: bytes={_text}", gets=416, has=["Content-Range: bytes */10"]))
+for _name, _text in [("malformed", "bytes=a-b"), ("backwards", "bytes=5-2"), ("other_unit", "lines=0-1"),
+                     ("empty", "bytes="), ("dash_alone", "bytes=-")]:
+    rule(_name + "_is_ignored", WHOLE, hit("Range: " + _text, gets=200, text=BODY))
+rule("if_range_of_the_same_tag", WHOLE, hit("Range: bytes=0-1", 'If-Range: "a"', gets=206, text=b"01"))
+rule("if_range_of_another_tag", WHOLE, hit("Range: bytes=0-1", 'If-Range: "b"', gets=200, text=BODY))
+rule("if_range_of_a_weak_tag", origin(HOUR, WEAK, body=BODY),
+     hit("Range: bytes=0-1", 'If-Range: W/"a"', gets=200, text=BODY))
+rule("if_range_of_the_same_date", WHOLE, hit("Range: bytes=0-1", f"If-Range: {AT}", gets=206, text=b"01"))
+rule("if_range_of_another_date", WHOLE,
+     hit("Range: bytes=0-1", "If-Range: Mon, 07 Nov 1994 08:49:37 GMT", gets=200, text=BODY))
+rule("after_the_condition", WHOLE, hit("Range: bytes=0-1", 'If-None-Match: "a"', gets=304))
+rule("not_of_head", WHOLE, hit("Range: bytes=0-1", method="HEAD", gets=200, has=["Content-Length: 10"]))
+rule("not_of_404", origin(HOUR, status=404, body=BODY), hit("Range: bytes=0-1", gets=404, text=BODY))
+rule("ignored_by_the_origin", origin(HOUR, TAG, body=BODY, ask=["Range: bytes=0-1"], gets=200),
+     hit(text=BODY), hit("Range: bytes=2-3", gets=206, text=b"23"))
+rule("of_the_stale_is_fetched_whole", origin(*STALE, body=BODY),
+     origin(TAG, HOUR, status=304, ask=["Range: bytes=2-3"], gets=206, text=b"23", unsent=["Range"],
+            sends=['If-None-Match: "a"']), hit("Range: bytes=4-5", gets=206, text=b"45"))
+
+section = "part"
+
+
+def part(a, b, *fields, ask=None, size=10, **more):
+    """The origin answers with bytes a to b of what is asked for like that."""
+    more.setdefault("gets", 206)
+    more.setdefault("text", BODY[a:b + 1])
+    return origin(*(fields or [HOUR, TAG]), f"Content-Range: bytes {a}-{b}/{size}", status=206, body=BODY[a:b + 1],
+                  ask=[f"Range: bytes={a}-{b}"] if ask is None else ask, **more)
+
+
+def held(text, a, b, *fields, **more):
+    """It is answered without the origin."""
+    return hit(f"Range: bytes={text}", *fields, gets=206, text=BODY[a:b + 1], lacks=["Transfer-Encoding"],
+               has=[f"Content-Range: bytes {a}-{b}/10", f"Content-Length: {b - a + 1}"], **more)
+
+
+rule("answers_the_same", part(2, 5, cache=["stored"]), held("2-5", 2, 5))
+rule("answers_what_is_within", part(2, 5), held("3-4", 3, 4), held("2-2", 2, 2), held("5-5", 5, 5))
+rule("answers_a_suffix", part(5, 9, ask=["Range: bytes=-5"]), held("-5", 5, 9), held("-2", 8, 9), held("7-", 7, 9))
+rule("with_its_fields_and_age", part(2, 5, HOUR, TAG, "X-A: 1", "Age: 50"),
+     held("2-5", 2, 5, age=(50, 80)))
+rule("without_validator", part(2, 5, HOUR), held("3-4", 3, 4))
+rule("with_a_weak_tag", part(2, 5, HOUR, WEAK), held("3-4", 3, 4))
+rule("with_a_heuristic_lifetime", part(2, 5, OLD), held("3-4", 3, 4))
+rule("by_its_if_range", part(2, 5), held("3-4", 3, 4, 'If-Range: "a"'))
+rule("not_by_another_if_range", part(2, 5), origin(body=BODY, ask=["Range: bytes=3-4", 'If-Range: "b"'],
+                                                   sends=['If-Range: "b"']))
+rule("by_what_vary_names", part(2, 5, HOUR, TAG, *FOO, ask=["Range: bytes=2-5", "Foo: 1"]),
+     held("2-5", 2, 5, "Foo: 1"), part(2, 5, HOUR, *FOO, ask=["Range: bytes=2-5", "Foo: 2"]))
+rule("never_answers_the_whole", part(0, 4, HOUR), origin(HOUR, body=BODY, unsent=["Range"], cache=["fwd=partial"]),
+     hit(text=BODY))
+rule("never_answers_more", part(2, 5, HOUR), part(2, 6, HOUR, cache=["fwd=partial"]), held("6-6", 6, 6))
+rule("never_answers_a_condition", part(2, 5), origin(HOUR, TAG, status=304, ask=["Range: bytes=2-5", 'If-None-Match: "a"']))
+rule("never_answers_head", part(2, 5), origin(HOUR, TAG, method="HEAD"))
+rule("not_of_no_store", part(2, 5, HOUR + ", no-store"), part(2, 5))
+rule("not_of_private", part(2, 5, HOUR + ", private"), part(2, 5))
+rule("not_of_no_lifetime", part(2, 5, CC + "max-age=0", TAG), part(2, 5))
+rule("not_of_a_stale_one", part(2, 5, *STALE), part(2, 5, cache=["fwd=stale"]))
+rule("not_of_no_cache", part(2, 5), part(2, 5, ask=["Range: bytes=2-5", CC + "no-cache"], cache=["fwd=request"]))
+rule("not_of_an_unknown_size", part(2, 5, size="*"), part(2, 5))
+rule("not_of_another_length", part(2, 6, size=5), part(2, 6))
+rule("not_of_what_was_not_asked_for", part(2, 5, ask=()), part(2, 5))
+rule("not_of_several_parts", origin(HOUR, TAG, "Content-Type: multipart/byteranges; boundary=x", status=206, body=b"x",
+                                    ask=["Range: bytes=0-1,4-5"], text=b"x"), part(0, 1))
+rule("joins_the_next", part(0, 4), part(5, 7), held("3-7", 3, 7), held("0-7", 0, 7))
+rule("joins_the_one_before", part(5, 7), part(2, 4), held("2-7", 2, 7))
+rule("joins_what_overlaps", part(2, 5), part(4, 8), held("2-8", 2, 8))
+rule("joins_what_is_around", part(4, 5), part(2, 8), held("2-8", 2, 8))
+rule("joined_is_the_whole", part(0, 4), part(5, 9, HOUR, TAG, "X-A: 2"),
+     hit(gets=200, text=BODY, has=["Content-Length: 10", "X-A: 2"], lacks=["Content-Range"]),
+     hit('If-None-Match: "a"', gets=304), held("4-5", 4, 5))
+rule("joined_has_the_newer_fields", part(0, 4, HOUR, TAG, "X-A: 1", "X-B: 1"), part(5, 7, HOUR, TAG, "X-A: 2"),
+     hit("Range: bytes=0-7", gets=206, text=BODY[:8], has=["X-A: 2", "X-B: 1"]))
+rule("joins_no_other_tag", part(0, 4), part(5, 9, HOUR, 'ETag: "b"'), held("6-7", 6, 7), part(0, 4))
+rule("joins_no_weak_tag", part(0, 4, HOUR, WEAK), part(5, 9, HOUR, WEAK), part(0, 4, HOUR, WEAK))
+rule("joins_none_without_tag", part(0, 4, HOUR), part(5, 9, HOUR), part(0, 4, HOUR))
+rule("joins_none_of_another_size", part(0, 4), part(5, 9, size=11), part(0, 4))
+rule("joins_nothing_over_a_gap", part(0, 2), part(5, 9), held("6-7", 6, 7), part(0, 2))
+rule("that_was_stale_is_joined", part(0, 4, *STALE), part(5, 9), hit(gets=200, text=BODY))
+REST = {"sends": ["Range: bytes=5-", 'If-Range: "a"'], "unsent": ["If-None-Match"]}
+rule("is_completed", part(0, 4), part(5, 9, HOUR, TAG, "X-A: 2", ask=(), gets=200, text=BODY,
+                                      has=["Content-Length: 10", "X-A: 2"], lacks=["Content-Range"],
+                                      cache=["fwd=partial", "fwd-status=206", "stored"], **REST),
+     hit(gets=200, text=BODY))
+rule("is_completed_from_behind", part(5, 9), part(0, 4, ask=(), gets=200, text=BODY, sends=["Range: bytes=0-4"]),
+     hit(gets=200, text=BODY))
+rule("is_completed_by_chunks", part(0, 4),
+     origin(raw=b"HTTP/1.1 206 x\r\nTransfer-Encoding: chunked\r\nContent-Range: bytes 5-9/10\r\n" +
+            f'{TAG}\r\n{HOUR}\r\n\r\n5\r\n56789\r\n0\r\n\r\n'.encode(), gets=200, **REST), hit(gets=200, text=BODY))
+rule("is_completed_but_not_stored", part(0, 4), part(5, 9, CC + "no-store", TAG, ask=(), gets=200, text=BODY, **REST),
+     held("1-2", 1, 2))
+rule("has_become_another", part(0, 4), origin(HOUR, 'ETag: "b"', body=b"another", **REST), hit(text=b"another"))
+rule("is_gone", part(0, 4), origin(status=404, **REST))
+rule("is_not_completed_from_the_middle", part(2, 4), origin(HOUR, TAG, body=BODY, unsent=["Range"], cache=["fwd=partial"]))
+rule("gives_way_to_the_whole", part(0, 4), origin(HOUR, TAG, body=BODY, ask=[CC + "no-cache"]), held("2-6", 2, 6))
+rule("does_not_take_the_wholes_place", origin(HOUR, TAG, body=BODY),
+     part(0, 4, ask=["Range: bytes=0-4", 'If-Match: "a"']), hit(gets=200, text=BODY))
+rule("is_withdrawn", part(0, 4), origin(method="POST", content=b"x"), part(0, 4))
+
 # RFC 9213
 section = "targeted"
 CDN = "CDN-Cache-Control: "

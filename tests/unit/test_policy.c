@@ -204,6 +204,8 @@ KTAP_TEST(t_storable)
 {
 #define CC "Cache-Control: max-age=60"
 #define AUTH "Authorization: x\r\n"
+#define RANGE "Range: bytes=0-1\r\n"
+#define PART(text) "\r\nContent-Range: bytes " text "\r\n"
 	static const struct {
 		bool want;
 		unsigned int status;
@@ -212,7 +214,25 @@ KTAP_TEST(t_storable)
 		{ true, 200, CC "\r\n", "" },
 		{ true, 599, CC "\r\n", "" },
 		{ true, 302, CC "\r\n", "" },
-		{ false, 206, CC "\r\n", "" },
+		{ false, 206, CC "\r\n", RANGE },
+		{ false, 206, CC PART("0-1/9"), "" },
+		{ true, 206, CC PART("0-1/9"), RANGE },
+		{ true, 206, CC PART("8-8/9"), RANGE },
+		{ true, 206, CC ", no-store, must-understand" PART("0-1/9"), RANGE },
+		{ false, 206, "ETag: \"1\"" PART("0-1/9"), RANGE },
+		{ false, 206, CC PART("0-9/9"), RANGE },
+		{ false, 206, CC PART("1-0/9"), RANGE },
+		{ false, 206, CC PART("0-1/*"), RANGE },
+		{ false, 206, CC PART("*/9"), RANGE },
+		{ false, 206, CC PART("-1/9"), RANGE },
+		{ false, 206, CC PART("0-/9"), RANGE },
+		{ false, 206, CC PART("0-1"), RANGE },
+		{ false, 206, CC PART("0-1/9/9"), RANGE },
+		{ false, 206, CC PART("0-1/99999999999999999999"), RANGE },
+		{ false, 206, CC PART("") , RANGE },
+		{ false, 206, CC "\r\nContent-Range: lines 0-1/9\r\n", RANGE },
+		{ false, 206, CC PART("0-1/9") "Content-Range: bytes 0-1/9\r\n", RANGE },
+		{ false, 206, CC PART("x") "Content-Range: bytes 0-1/9\r\n", RANGE },
 		{ false, 304, CC "\r\n", "" },
 		{ false, 100, CC "\r\n", "" },
 		{ false, 200, CC ", no-store\r\n", "" },

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Two parts are of one representation if they have the same strong entity tag
+ * and size (RFC 9110 15.3.7.3); no date is strong enough for us. One stretch of
+ * bytes is kept: what a part does not join takes its place.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "field.h"
+#include "part.h"
+
+uint64_t tbg_part_size(const struct tbg_stored *s)
+{
+	return s->terms.status == 206 ? s->terms.size : s->body->len;
+}
+
+uint64_t tbg_part_from(const struct tbg_stored *s)
+{
+	return s->terms.status == 206 ? s->terms.part_from : 0;
+}
+
+/* The strong entity tag of field lines. False: they have none. */
+static bool strong_tag(const char *fields, size_t len, struct tbg_value *ret)
+{
+	return tbg_field_find(fields, len, "ETag", ret) && ret->len > 1 &&
+	       ret->text[0] == '"';
+}
+
+bool tbg_part_rest(const struct tbg_stored *part, char ret[64],
+		   struct tbg_value *ret_if_range)
+{
+	uint64_t from = part->terms.part_from, end = from + part->terms.part_len;
+
+	if (!strong_tag(part->head, part->head_len, ret_if_range))
+		return false;
+	if (!from)
+		snprintf(ret, 64, "bytes=%llu-", (unsigned long long)end);
+	else if (end == part->terms.size)
+		snprintf(ret, 64, "bytes=0-%llu", (unsigned long long)from - 1);
+	else
+		return false;
+	return true;
+}
+
+bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_terms *t,
+		    const char *fields, size_t len, uint64_t *ret_from,
+		    uint64_t *ret_len)
+{
+	uint64_t from = part->terms.part_from, end = from + part->terms.part_len;
+	uint64_t more_end = t->part_from + t->part_len;
+	struct tbg_value ours, theirs;
+
+	if (t->status != 206 || t->size != part->terms.size ||
+	    t->part_from > end || more_end < from)
+		return false;
+	if (!strong_tag(part->head, part->head_len, &ours) ||
+	    !strong_tag(fields, len, &theirs) ||
+	    ours.len != theirs.len || memcmp(ours.text, theirs.text, ours.len))
+		return false;
+	*ret_from = t->part_from < from ? t->part_from : from;
+	*ret_len = (more_end > end ? more_end : end) - *ret_from;
+	return true;
+}
+
+/* Bytes [skip, end) of a pile, behind what is there. */
+static bool pile_append(struct tbg_pile *to, const struct tbg_pile *from,
+			uint64_t skip)
+{
+	for (const struct tbg_piece *p = from->first; p; p = p->next) {
+		if (skip >= p->len) {
+			skip -= p->len;
+			continue;
+		}
+		if (!tbg_pile_add(to, p->data + skip, p->len - skip))
+			return false;
+		skip = 0;
+	}
+	return true;
+}
+
+struct tbg_pile *tbg_part_join(const struct tbg_stored *part,
+			       const struct tbg_terms *t,
+			       const struct tbg_pile *more)
+{
+	uint64_t from = part->terms.part_from;
+	bool first = from <= t->part_from;	/* the stored one begins */
+	uint64_t skip = first ? from + part->terms.part_len - t->part_from
+			      : t->part_from + t->part_len - from;
+	struct tbg_pile *ret = tbg_pile_new();
+
+	if (ret && pile_append(ret, first ? part->body : more, 0) &&
+	    pile_append(ret, first ? more : part->body, skip))
+		return ret;
+	tbg_pile_put(ret);
+	return NULL;
+}

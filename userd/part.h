@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Parts of a representation that are stored for themselves (RFC 9111 3.3): what
+ * of it a 206 has brought, and the response that two of them make (3.4). Called
+ * by fetch.c and transfer.c; pure but for memory.
+ */
+#ifndef TBG_USERD_PART_H
+#define TBG_USERD_PART_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "stock.h"
+
+/* Bytes of the representation that a stored response is of, and where it begins. */
+uint64_t tbg_part_size(const struct tbg_stored *s);
+uint64_t tbg_part_from(const struct tbg_stored *s);
+
+/*
+ * The Range field that asks for what a stored part lacks, and in *ret_if_range
+ * the entity tag that makes it good. False: that is more than one range, or
+ * nothing says for certain that the rest will be of the same representation.
+ */
+bool tbg_part_rest(const struct tbg_stored *part, char ret[64],
+		   struct tbg_value *ret_if_range);
+
+/*
+ * Whether a 206 of those terms and field lines is of the same representation as
+ * a stored part, without a gap between them. *ret_from, *ret_len: of both.
+ */
+bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_terms *t,
+		    const char *fields, size_t len, uint64_t *ret_from,
+		    uint64_t *ret_len);
+
+/* The bytes of both; they join. NULL: no memory. */
+struct tbg_pile *tbg_part_join(const struct tbg_stored *part,
+			       const struct tbg_terms *t,
+			       const struct tbg_pile *more);
+
+#endif
