@@ -14,6 +14,7 @@
 #define HEURISTIC_PART	10		/* of the time since Last-Modified (4.2.2) */
 #define HEURISTIC_MAX_S	(24 * 3600)	/* beyond it a Warning would be due */
 #define REFRESH_PART	10		/* of a lifetime, before its end */
+#define VARY_MAX	32		/* names; more are as good as any */
 #define DISCONNECTED_S	(24 * 3600)	/* of staleness without an upstream */
 
 /* Cache-Control (5.2) */
@@ -271,6 +272,7 @@ struct said {
 	int64_t expires_s, modified_s, age_s;
 	bool has_expires, expires_bad, has_modified;
 	bool age_seen;
+	unsigned int vary_nr;
 	bool targeted;		/* CDN-Cache-Control: Expires does not count */
 };
 
@@ -343,14 +345,14 @@ static void range_take(struct tbg_terms *t, struct tbg_value v)
 	t->size = size;
 }
 
-static void vary_take(struct tbg_terms *t, struct tbg_value v)
+static void vary_take(struct tbg_terms *t, struct said *s, struct tbg_value v)
 {
 	struct tbg_value one;
 	size_t at = 0;
 
 	while (tbg_list_next(v, &at, &one)) {
 		t->has_vary = true;
-		if (one.len == 1 && *one.text == '*')
+		if ((one.len == 1 && *one.text == '*') || ++s->vary_nr > VARY_MAX)
 			t->vary_any = true;
 	}
 }
@@ -371,7 +373,7 @@ static void field_take(struct tbg_terms *t, struct said *s,
 	} else if (tbg_value_is(name, "ETag")) {
 		t->has_validator |= v.len > 0;
 	} else if (tbg_value_is(name, "Vary")) {
-		vary_take(t, v);
+		vary_take(t, s, v);
 	} else if (tbg_value_is(name, "Content-Range")) {
 		if (t->status == 206)
 			range_take(t, v);

@@ -294,6 +294,39 @@ def t_endless_body_of_a_storable_answer_is_not_kept():
     good_after(p)
 
 
+def t_vary_of_countless_names_is_never_matched():
+    """Each would be a copy of the request's field."""
+    p = path()
+    o.on(p, reply(200, b"x", "Vary: " + "Foo," * 3000, "Cache-Control: max-age=60"))
+    for _ in range(2):
+        r = ask(d.address, "GET", p, "Foo: " + "a" * 10000)
+        assert r.status == 200 and not r.hit and "stored" not in r.cache, r
+    with open(f"/proc/{d.pid}/status", encoding="ascii") as f:
+        peak = next(int(x.split()[1]) for x in f if x.startswith("VmHWM"))
+    assert peak < 200 << 10, f"{peak} kB at the most"
+
+
+def t_waiters_of_a_fetch_that_dies_are_told():
+    p, go = path(), threading.Event()
+
+    def dies(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n" + CACHED + b"\r\nhalf")
+        go.wait(20)
+        return END
+
+    o.on(p, dies)
+    got, threads = [], []
+    for _ in range(8):
+        threads.append(threading.Thread(target=lambda: got.append(truncated(p))))
+        threads[-1].start()
+    o.wait(p)
+    go.set()
+    for t in threads:
+        t.join()
+    assert got == [True] * 8, got
+    good_after(p)
+
+
 def t_nothing_is_left_behind():
     """After all of the above: no connection and no descriptor but the pool's."""
     o.on("/end", reply(200, b"x", "Connection: close"))

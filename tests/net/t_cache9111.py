@@ -246,6 +246,28 @@ def t_many_requests_make_one_fetch():
     assert sum("collapsed" in r.cache for r in got) >= 1, [r.cache for r in got]
 
 
+def t_many_requests_make_one_validation():
+    p, go = path(), threading.Event()
+
+    def slow(c, r):
+        go.wait(20)
+        c.send(reply(304, b"", 'ETag: "1"', "Cache-Control: max-age=60"))
+
+    o.on(p, reply(200, b"x", 'ETag: "1"', "Cache-Control: max-age=1", "Age: 5"), slow)
+    ask(d.address, "GET", p)
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(ask(d.address, "GET", p))) for _ in range(16)]
+    for t in threads:
+        t.start()
+    o.wait(p, 2)
+    sleep_to_stale(0.3)         # for the others to arrive
+    go.set()
+    for t in threads:
+        t.join()
+    assert [r.body for r in got] == [b"x"] * 16 and fetched(p) == 2, (got, fetched(p))
+    assert sum("fwd=stale" in r.cache and "fwd-status=304" in r.cache for r in got) == 1, [r.cache for r in got]
+
+
 def t_those_who_wait_for_what_is_not_stored_fetch_themselves():
     p, go = path(), threading.Event()
 

@@ -204,6 +204,7 @@ KTAP_TEST(t_storable)
 {
 #define CC "Cache-Control: max-age=60"
 #define AUTH "Authorization: x\r\n"
+#define EIGHT "a,b,c,d,e,f,g,h,"
 #define RANGE "Range: bytes=0-1\r\n"
 #define PART(text) "\r\nContent-Range: bytes " text "\r\n"
 	static const struct {
@@ -245,6 +246,8 @@ KTAP_TEST(t_storable)
 		{ false, 200, CC "\r\nVary: *\r\n", "" },
 		{ false, 200, CC "\r\nVary: a, *\r\n", "" },
 		{ true, 200, CC "\r\nVary: a\r\n", "" },
+		{ true, 200, CC "\r\nVary: " EIGHT EIGHT "\r\nVary: " EIGHT EIGHT "\r\n", "" },
+		{ false, 200, CC "\r\nVary: " EIGHT EIGHT "\r\nVary: a, " EIGHT EIGHT "\r\n", "" },
 		{ false, 200, CC "\r\n", AUTH },
 		{ true, 200, CC ", public\r\n", AUTH },
 		{ true, 200, CC ", must-revalidate\r\n", AUTH },
