@@ -435,11 +435,11 @@ void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
 bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w)
 {
 	const struct tbg_cc *cc = &t->cc;
+	bool got = w->get && !w->content;
+	bool posted = w->represents && t->status == 200 && t->explicit_life &&
+		      t->lifetime_s > 0;
 
-	if (w->cc.no_store || t->vary_any)
-		return false;
-	if (!w->get && !(w->represents && t->status == 200 && t->explicit_life &&
-			 t->lifetime_s > 0))
+	if ((!got && !posted) || w->cc.no_store || t->vary_any)
 		return false;
 	if (t->status < 200 || t->status == 304)
 		return false;

@@ -45,6 +45,7 @@ bool tbg_cc_targeted(struct tbg_cc *cc, const char *b, size_t len);
 struct tbg_wish {
 	struct tbg_cc cc;
 	bool get, head;
+	bool content;		/* whose answer is for nobody else (9110 9.3.1) */
 	bool represents;	/* POST, answered as a GET would be (9110 9.3.3) */
 	bool authorization;
 	bool range;

@@ -171,6 +171,7 @@ static bool request_read(struct tbg_transfer *x)
 	x->host = text_of(x, x->m.host);
 	x->fields = (struct tbg_value){ lf + 1, end - lf - 1 };
 	tbg_wish_read(&x->wish, x->m.method, x->fields.text, x->fields.len);
+	x->wish.content = x->m.chunked || x->m.content_length;
 	x->tunnel = x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
 		    x->m.method == TBG_METHOD_GET && x->m.minor &&
 		    !x->m.chunked && !x->m.content_length &&
@@ -591,10 +592,8 @@ static void refuse(struct tbg_transfer *x, unsigned int status)
 /* Whether the cache has no part in it; x->fwd is set. */
 static bool bypasses(struct tbg_transfer *x)
 {
-	bool body = x->m.chunked || x->m.content_length;
-
 	x->fwd = x->wish.get || x->wish.head ? TBG_FWD_BYPASS : TBG_FWD_METHOD;
-	return (!x->wish.get && !x->wish.head) || body || x->tunnel ||
+	return (!x->wish.get && !x->wish.head) || x->wish.content || x->tunnel ||
 	       origin_condition(x);
 }
 

@@ -329,7 +329,8 @@ rule("max_stale_and_min_fresh", origin(*STALE), origin(ask=[CC + "max-stale, min
 for _directive in ("must-revalidate", "proxy-revalidate", "s-maxage=1", "no-cache"):
     rule("max_stale_not_of_" + _directive.replace("-", "_").replace("=", "_"),
          origin(CC + "max-age=100, " + _directive, "Age: 200", 'ETag: "a"'), origin(ask=[CC + "max-stale"]))
-rule("with_a_body_passes", origin(HOUR), origin(method="GET", content=b"x", cache=["fwd=bypass"]))
+rule("with_a_body_passes", origin(HOUR), origin(content=b"x", cache=["fwd=bypass"]), hit(text=b"1"))
+rule("with_a_body_is_not_stored", origin(HOUR, content=b"x"), origin())
 rule("cookies_do_not_matter", origin(HOUR, ask=["Cookie: a=b"]), hit("Cookie: c=d"))
 
 # 3.5
