@@ -960,14 +960,20 @@ static void ask_plainly(struct tbg_transfer *x)
 }
 
 /*
- * What has come for a request of the rest of a stored part: is it that, or no part
- * at all, and so an answer for itself?
+ * What has come for a request of the rest of a stored part: is it that, or an
+ * answer for itself? What answers conditions and ranges that the client has not
+ * made is neither.
  */
 static bool is_rest(struct tbg_transfer *x, const char *fields, size_t len)
 {
 	uint64_t from, n;
 
-	if (x->r.status != 206 && x->r.status != 416) {
+	switch (x->r.status) {
+	case 304: case 412: case 416:
+		return false;
+	case 206:
+		break;
+	default:
 		x->completes = false;
 		return true;
 	}

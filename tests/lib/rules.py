@@ -29,17 +29,19 @@ class Step:
             status and body; raw: these bytes instead
     ask     fields of the request, with method, content, and to: what follows the path
     gets    status that the client must get, text: body, has: lines and lacks: names
-            of fields, cache: parameters of Cache-Status, age: the least and the most
+            of fields, cache: parameters of Cache-Status, age and ttl (there): the least
+            and the most
     sends   lines that the origin must see, unsent: names that it must not
     """
 
     def __init__(self, answer, ask_fields, method="GET", content=None, to="", status=200,
                  body=None, raw=None, gets=None, text=None, has=(), lacks=(), cache=(), age=None,
-                 sends=(), unsent=()):
+                 ttl=None, sends=(), unsent=()):
         self.answer, self.ask, self.method, self.content = answer, ask_fields, method, content
         self.to, self.status, self.body, self.raw = to, status, body, raw
         self.gets, self.text, self.has, self.lacks = gets, text, has, lacks
-        self.cache, self.age, self.sends, self.unsent = cache, age, sends, unsent
+        self.cache, self.age, self.ttl = cache, age, ttl
+        self.sends, self.unsent = sends, unsent
 
     def reply(self, path, nr):
         if self.raw:
@@ -85,6 +87,9 @@ def wanted(step, r, stored):
             yield f"Cache-Status lacks {word}"
     if step.age and not step.age[0] <= int(r.field("Age") or -1) <= step.age[1]:
         yield f"Age is {r.field('Age')}, wanted {step.age}"
+    told = [int(word[4:]) for word in r.cache if word.startswith("ttl=")]
+    if step.ttl and not (told and step.ttl[0] <= told[0] <= step.ttl[1]):
+        yield f"ttl is {told}, wanted {step.ttl}"
     if (step.answer is None) != r.hit and gets != 504:
         yield "Cache-Status says otherwise"
 
