@@ -26,6 +26,7 @@ MIB = int(os.environ.get("TBG_MIB", 8 if client.IN_VM else 48))
 SIZES = range(1024, 13 * 1024, 701)
 LARGE = (20000, 60000)
 CROWD = 60 if MIB < 1024 else 90
+LEAST_BYTES = 10000     # of each caller, however little of MIB there is for a test
 # The worst of all waits is a matter of luck, the RANK-th worst is not. What is
 # longer than a fair wait is a stall; nobody waits for HANG_S, with or without wire.
 RANK, FAIR, FAIR_S, HANG_S = 10, 3, 1.0, 180
@@ -121,7 +122,7 @@ def rank(waits, percent):
 def run(name, tier, share, how):
     """Waits of a crowd of both families, sorted."""
     hosts = n.links[0].server4, n.links[0].server6
-    asker = Asker(name, int(MIB * share * (1 << 19)))
+    asker = Asker(name, max(int(MIB * share * (1 << 19)), CROWD * LEAST_BYTES))
     callers = [weather.Caller(SITE, asker, weather.connector(n, (hosts[i % 2], PORTS[tier])))
                for i in range(CROWD)]
     start_s = time.monotonic()
