@@ -158,6 +158,12 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	struct tbg_tcpopt *opt;
 	struct tbg_blob *blob;
 
+	/* comes in once more, without the socket that would keep it hollow */
+	if (tbg_is_local(skb) && tbg_truesize(skb) < TBG_HOLLOW) {
+		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+		tbg_count(TBG_WHY_CONTROL);
+		return TC_ACT_SHOT;
+	}
 	opt = tbg_pkt_options(skb, s);
 	bpf_spin_lock(&f->lock);
 	tbg_repeat_flow(r, f, now_ms, &mss);

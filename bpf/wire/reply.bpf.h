@@ -69,11 +69,58 @@ static __always_inline bool tbg_mtu_holds(struct __sk_buff *skb, __u32 len)
 	return !bpf_check_mtu(skb, 0, &mtu_len, 0, 0);
 }
 
+#define TBG_AF_INET 2
+#define TBG_AF_INET6 10
+#define TBG_HOLLOW 512		/* no skb is as small; skb_set_tcp_pure_ack says 2 */
+
+struct sk_buff___wire {
+	unsigned int truesize;
+} __attribute__((preserve_access_index));
+
+static __always_inline __u32 tbg_truesize(struct __sk_buff *skb)
+{
+	__u32 size = TBG_HOLLOW;
+
+	bpf_probe_read_kernel(&size, sizeof(size), (void *)skb +
+		bpf_core_field_offset(struct sk_buff___wire, truesize));
+	return size;
+}
+
+/*
+ * Whether skb is of a client on this machine. It still has its socket, and then
+ * its truesize does not grow with it (pskb_expand_head).
+ */
+static __always_inline bool tbg_is_local(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	return sk && (sk->family == TBG_AF_INET || sk->family == TBG_AF_INET6);
+}
+
+/*
+ * The most of len payload bytes that skb may grow to. The receiver's TCP takes
+ * length by truesize, in eight bits of 256ths, for the part of its buffer that
+ * holds payload (tcp_measure_rcv_mss, 6.5 on): up to a quarter past a multiple,
+ * its window all but closes, and where it gets 0, tcp_rcvbuf_grow divides by it.
+ */
+static __always_inline __u32 tbg_reply_true(struct __sk_buff *skb, __u32 len)
+{
+	__u32 size, over;
+
+	if (!tbg_is_local(skb))
+		return len;
+	size = tbg_truesize(skb);
+	if (!size || len < size)
+		return len;
+	over = len % size;
+	return over < size / 4 ? len - over - 4 : len;
+}
+
 /*
  * Makes the frame as long as the reply will be. soft: the checksum was not
  * offloaded, and a cut must not leave CHECKSUM_COMPLETE behind, which only
- * growing clears. Returns 0 or negative: the frame is as it was, but maybe
- * longer.
+ * growing clears. A hollow skb grows by what its truesize leaves out, and is cut
+ * again. Returns 0 or negative: the frame is as it was, but maybe longer.
  */
 static __always_inline int tbg_reply_room(struct __sk_buff *skb, __u32 frame,
 					  bool soft)
@@ -81,37 +128,10 @@ static __always_inline int tbg_reply_room(struct __sk_buff *skb, __u32 frame,
 	if (soft && frame <= skb->len &&
 	    bpf_skb_change_tail(skb, skb->len + 1, 0))
 		return -1;
+	if (tbg_truesize(skb) < TBG_HOLLOW &&
+	    bpf_skb_change_tail(skb, frame + 2 * TBG_HOLLOW, 0))
+		return -1;
 	return bpf_skb_change_tail(skb, frame, 0);
-}
-
-#define TBG_AF_INET 2
-#define TBG_AF_INET6 10
-
-struct sk_buff___wire {
-	unsigned int truesize;
-} __attribute__((preserve_access_index));
-
-/*
- * The most of len payload bytes that skb may grow to. The request of a client on
- * this machine still has its socket, and then its truesize does not grow with it
- * (pskb_expand_head). The receiver's TCP takes length by truesize, in eight
- * bits of 256ths, for the part of its buffer that holds payload
- * (tcp_measure_rcv_mss, 6.5 on): up to a quarter past a multiple, its window
- * all but closes, and where it gets 0, tcp_rcvbuf_grow divides by it.
- */
-static __always_inline __u32 tbg_reply_true(struct __sk_buff *skb, __u32 len)
-{
-	struct bpf_sock *sk = skb->sk;
-	__u32 size = 0, over;
-
-	if (!sk || (sk->family != TBG_AF_INET && sk->family != TBG_AF_INET6))
-		return len;
-	bpf_probe_read_kernel(&size, sizeof(size), (void *)skb +
-		bpf_core_field_offset(struct sk_buff___wire, truesize));
-	if (!size || len < size)
-		return len;
-	over = len % size;
-	return over < size / 4 ? len - over - 4 : len;
 }
 
 /*

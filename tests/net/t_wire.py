@@ -6,6 +6,7 @@ Every test runs in a clean() block: the MIBs of both namespaces must show no
 retransmission, no wrong checksum, nothing out of order.
 """
 import contextlib
+import ctypes
 import os
 import socket
 import struct
@@ -19,7 +20,12 @@ import talk
 
 PORT = 8080
 ROUNDS = 20
-RCV_OFFSETS = (8 + 14 * 4, 8 + 22 * 4)      # of rcv_ssthresh and rcv_space in struct tcp_info
+SO_ATTACH_FILTER = 26
+# Of segments of 600 bytes and more one of four is lost, at random.
+_steps = [(0x80, 0, 0, 0), (0x35, 0, 2, 600), (0x20, 0, 0, 0xfffff038), (0x25, 1, 0, 0xc0000000),
+          (0x06, 0, 0, 0xffffffff), (0x06, 0, 0, 0)]
+_code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in _steps))
+LOSSY = struct.pack("HP", len(_steps), ctypes.addressof(_code))
 n = d = None
 name_nr = 0
 
@@ -73,6 +79,12 @@ def ways(families=(4, 6), lo=True):
 def connection(where, address):
     with talk.Connection(where.connect(address)) as c:
         yield c
+
+
+def windows(c):
+    """rcv_ssthresh and rcv_space of its struct tcp_info."""
+    info = c.s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    return [struct.unpack_from("=I", info, 8 + 4 * word)[0] for word in (14, 22)]
 
 
 def miss_then_hit(where, address, size=500, wire=True):
@@ -140,10 +152,26 @@ def t_no_length_of_a_reply_closes_the_client_s_window():
             with connection(where, address) as c:
                 r = c.get(target)
                 assert r.tier == "wire" and r.body == body, r
-                info = c.s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-                ssthresh, space = (struct.unpack_from("=I", info, at)[0] for at in RCV_OFFSETS)
-                assert min(ssthresh, space) > 8192, \
-                    f"{len(r.head) + 4 + size} bytes: rcv_ssthresh {ssthresh}, rcv_space {space}"
+                assert min(windows(c)) > 8192, \
+                    f"{len(r.head) + 4 + size} bytes: rcv_ssthresh, rcv_space {windows(c)}"
+
+
+def t_repeats_keep_the_client_s_window():
+    """The same of what is sent again: in place of acknowledgements, whose truesize is 2."""
+    target, body = fresh(13000)
+    before = talk.counts(d)["REPEAT"]
+    link = n.links[0]
+    n.server.run("ip", "route", "change", "10.87.0.0/24", "dev", link.name, "src", link.server4)
+    try:
+        for _ in range(40):
+            with connection(n.client, (link.server4, PORT)) as c:
+                c.s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, LOSSY)
+                assert c.get(target).body == body
+                assert min(windows(c)) > 8192, f"rcv_ssthresh, rcv_space {windows(c)}"
+                c.reset()
+    finally:
+        link.up()
+    assert talk.counts(d)["REPEAT"] > before
 
 
 def t_head():
