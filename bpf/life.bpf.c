@@ -26,6 +26,8 @@ static __always_inline int tbg_life_slot(struct bpf_sock_ops *ops,
 	cookie = bpf_get_socket_cookie(ops);
 	__builtin_memset(c, 0, sizeof(*c));
 	c->next_seq = ops->rcv_nxt;
+	c->first_seq = ops->snd_nxt;
+	c->settled = 1;
 	if (bpf_map_update_elem(&tbg_sock_slots, &cookie, &slot, BPF_ANY)) {
 		bpf_map_push_elem(&tbg_sock_free, &slot, 0);
 		return -1;

@@ -13,6 +13,7 @@
 #include "abi/conn.h"
 #include "abi/event.h"
 #include "abi/knob.h"
+#include "abi/sock.h"
 #include "abi/stats.h"
 #include "compat.bpf.h"
 #include "core/request.h"
@@ -55,6 +56,12 @@ struct {
 	__type(key, struct tbg_key);
 	__type(value, struct tbg_host);
 } tbg_hosts SEC(".maps");
+
+/*
+ * Connections of sock by slot; see abi/sock.h for the writers. Wire reads what
+ * sock has answered (plan; without sock: 1).
+ */
+tbg_array(tbg_sock_conns, struct tbg_sock_conn, 1, BPF_F_MMAPABLE);
 
 /* Hits by blob. Writer: BPF, racy by design (a lost count costs nothing). */
 tbg_array(tbg_heat, __u64, 1, BPF_F_MMAPABLE);

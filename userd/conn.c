@@ -253,6 +253,7 @@ static struct tbg_sock_conn *sock_of(const struct tbg_worker *w,
 static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->slot >= 0) {
+		w->s->maps->conns[c->slot].sock = 0;
 		w->by_slot[c->slot] = NULL;
 		tbg_conn_release(w->s->wire, c->slot);
 	}
@@ -309,15 +310,26 @@ static void conn_finish(struct tbg_worker *w, struct tbg_conn *c)
  * A connection that ends with its answer is never idle again: wire could take
  * a request that comes before our FIN.
  */
-static bool may_publish(const struct tbg_conn *c)
+static void publish(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken,
+		    uint32_t written)
 {
-	return c->slot >= 0 && !(c->traffic && c->traffic->close_after);
+	if (c->traffic && c->traffic->close_after)
+		return;
+	if (c->slot >= 0)
+		tbg_conn_publish(w->s->maps, c->slot, taken, written);
+	if (c->sock >= 0)
+		tbg_sock_publish(sock_of(w, c), taken, written);
 }
 
-static void publish(struct tbg_worker *w, struct tbg_conn *c)
+/* Nothing waits to be sent, perhaps: the kernel tiers may go on. */
+static void kernel_resume(struct tbg_worker *w, struct tbg_conn *c)
 {
-	if (may_publish(c))
-		tbg_conn_publish(w->s->maps, c->slot, c->taken, c->written);
+	if (c->state != TBG_CONN_OPEN || blocked(c) || w->out_len)
+		return;
+	publish(w, c, c->taken, c->written);
+	if (c->shut)
+		tbg_sock_reopen(sock_of(w, c));
+	c->shut = false;
 }
 
 /* Keeps what the socket did not take, from iov[] at off. */
@@ -349,13 +361,6 @@ static bool would_block(int err)
 	       err == ENOBUFS;
 }
 
-/* Sock may answer the next request, if all before it are answered and sent. */
-static void sock_publish(struct tbg_worker *w, struct tbg_conn *c)
-{
-	if (c->sock >= 0 && !c->eof && !blocked(c) && !w->out_len)
-		tbg_sock_publish(sock_of(w, c), c->taken);
-}
-
 /* Sends the worker's buffer and body behind it. False: the connection broke. */
 static bool flush_with(struct tbg_worker *w, struct tbg_conn *c,
 		       const void *body, size_t body_len, int flags)
@@ -368,7 +373,7 @@ static bool flush_with(struct tbg_worker *w, struct tbg_conn *c,
 	if (!len)
 		return true;
 	w->out_len = 0;
-	publish(w, c);
+	publish(w, c, c->taken, c->written);
 	flags |= MSG_DONTWAIT | MSG_NOSIGNAL;
 	n = body_len ? sendmsg(c->fd, &m, flags) :
 		       send(c->fd, iov[0].iov_base, len, flags);
@@ -457,10 +462,9 @@ static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 		/* "complete" must not be said of two versions */
 		if (last && tbg_file_rewritten(t->fd, &t->fd_version))
 			return -1;
-		if (last && !t->parts && may_publish(c))
-			tbg_conn_publish(w->s->maps, c->slot,
-					 c->taken + t->fd_taken,
-					 c->written + (uint32_t)t->fd_left);
+		if (last && !t->parts)
+			publish(w, c, c->taken + t->fd_taken,
+				c->written + (uint32_t)t->fd_left);
 		n = sendfile64(c->fd, t->fd, &off, want);
 		if (n < 0 && would_block(errno))
 			return 0;
@@ -1101,8 +1105,10 @@ void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c)
 	if (!w->by_slot)
 		return;
 	c->slot = tbg_conn_claim(w->s->wire, c->fd);
-	if (c->slot >= 0)
-		w->by_slot[c->slot] = c;
+	if (c->slot < 0)
+		return;
+	w->by_slot[c->slot] = c;
+	w->s->maps->conns[c->slot].sock = c->sock + 1;
 }
 
 /* What the client got can't be made good. */
@@ -1116,11 +1122,20 @@ static void conn_reset(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
 {
+	struct tbg_sock_conn *s = sock_of(w, c);
 	int n;
 
 	if (c->state != TBG_CONN_OPEN || c->traffic)
 		return;
-	n = tbg_yield_take(w->s->maps, c->slot, c->written, w->out, TBG_OUT_BYTES);
+	/* a hit of sock would come to stand where the reply does */
+	if (s && !tbg_sock_shut(s)) {
+		tbg_sock_reopen(s);
+		return;
+	}
+	c->shut = s;
+	n = tbg_yield_take(w->s->maps, c->slot,
+			   c->written + (s ? TBG_CONN_WRITTEN(s->hits) : 0),
+			   w->out, TBG_OUT_BYTES);
 	if (n < 0) {
 		conn_reset(w, c);
 	} else if (n) {
@@ -1128,6 +1143,7 @@ void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
 		c->written += n;
 		flush_with(w, c, NULL, 0, 0);
 	}
+	kernel_resume(w, c);
 }
 
 /* Once all that can be eaten is: send, trim, close, or go on receiving. */
@@ -1140,7 +1156,7 @@ static void conn_after(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	if (!blocked(c) && !(c->traffic && c->traffic->has_message))
 		c->stamp_ms = w->now_ms;
-	sock_publish(w, c);
+	kernel_resume(w, c);
 	traffic_trim(c);
 	if (c->traffic && c->traffic->in_len > IN_MAX && blocked(c))
 		tbg_worker_recv_stop(w, c);
@@ -1171,9 +1187,8 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 		tbg_worker_poll(w, c);
 		return -EAGAIN;
 	}
-	if (last && may_publish(c))
-		tbg_conn_publish(w->s->maps, c->slot, c->taken + taken,
-				 c->written + (uint32_t)len);
+	if (last)
+		publish(w, c, c->taken + taken, c->written + (uint32_t)len);
 	n = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n < 0 && would_block(errno)) {
 		tbg_worker_poll(w, c);

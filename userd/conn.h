@@ -60,6 +60,7 @@ struct tbg_conn {
 	uint16_t ops;			/* io_uring operations under way */
 	uint8_t state;
 	bool receiving, polling, eof, used, claimed, waiting;
+	bool shut;			/* to sock, until what waits has been sent */
 	int sock;			/* its slot in sock; -1: none */
 	struct tbg_traffic *traffic;	/* NULL: idle */
 	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */

@@ -698,6 +698,7 @@ static bool server_open(struct start *t)
 		return false;
 	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s) - press_bytes(s),
 		      wanted ? conns : 0);
+	s->plan.sock = s->opt.tier_sock;
 	wire_open(s);
 	sock_open(s);
 	if (!cache_open(s) || !control_open(t) || !gateway_open(t) ||

@@ -21,6 +21,7 @@ static const char *const blob_maps[TBG_CLASS_NR] = {
 
 static const char *const other_maps[] = {
 	"tbg_index", "tbg_hosts", "tbg_heat", "tbg_knob", "tbg_stats", "tbg_events",
+	"tbg_sock_conns",
 };
 
 static struct bpf_map *map_of(const struct bpf_object *obj, const char *name)
@@ -42,6 +43,8 @@ int tbg_maps_size(struct bpf_object *obj, volatile uint32_t *class_base,
 	}
 	err = err ?: bpf_map__set_max_entries(map_of(obj, "tbg_index"),
 					      plan->entries);
+	err = err ?: bpf_map__set_max_entries(map_of(obj, "tbg_sock_conns"),
+					      plan->sock ? plan->conns : 1);
 	return err ?: bpf_map__set_max_entries(map_of(obj, "tbg_heat"), plan->blobs);
 }
 

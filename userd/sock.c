@@ -73,7 +73,6 @@ static int set_sizes(struct tbg_sock *s, const struct tbg_plan *plan)
 	struct tbg_sock_bpf *b = s->bpf;
 	int err = tbg_maps_size(b->obj, b->rodata->tbg_class_base, plan);
 
-	err = err ?: bpf_map__set_max_entries(b->maps.tbg_sock_conns, s->conns_nr);
 	err = err ?: bpf_map__set_max_entries(b->maps.tbg_sock_free, s->conns_nr);
 	err = err ?: bpf_map__set_max_entries(b->maps.tbg_sock_slots, s->conns_nr);
 	return err ?: bpf_map__set_max_entries(b->maps.tbg_socks, s->conns_nr);
@@ -280,6 +279,11 @@ bool tbg_sock_shut(struct tbg_sock_conn *c)
 	__atomic_store_n(&c->shut, 1, __ATOMIC_SEQ_CST);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	return !tbg_sock_owes(c);
+}
+
+void tbg_sock_reopen(struct tbg_sock_conn *c)
+{
+	__atomic_store_n(&c->shut, 0, __ATOMIC_SEQ_CST);
 }
 
 /* Hits that the end of their connection has overtaken. */

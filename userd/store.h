@@ -19,6 +19,7 @@ struct tbg_plan {
 	uint32_t blobs;			/* sum of slots */
 	uint32_t entries;		/* size of the index map */
 	uint32_t conns;			/* connection words and flows */
+	bool sock;			/* as many for sock, too */
 };
 
 /*

@@ -11,6 +11,9 @@
  *
  *     idle  <=>  given == taken  and  written == acked
  *
+ * where taken and written include what sock has answered on the same socket
+ * (abi/sock.h), which the daemon never sees.
+ *
  * tbg_flows maps the four-tuple to struct tbg_flow. BPF writes it; the daemon
  * reads it (slot of a connection, last activity) and its sweeper deletes.
  */
@@ -27,7 +30,7 @@
 struct tbg_conn_word {
 	__u64 word;
 	__u32 sent_ms;	/* CLOCK_MONOTONIC of a reply not yet acknowledged; or 0 */
-	__u32 pad;
+	__u32 sock;	/* the daemon's: 1 + its slot in sock; 0: not enrolled */
 };
 
 /* IPv4 addresses are IPv4-mapped (RFC 4291 2.5.5.2). Ports: network order. */

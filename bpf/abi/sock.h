@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * A connection of the sock tier as both sides see it: an element of the mmapped
- * array tbg_sock_conns. Counts are of bytes of the client's stream, or of hits,
- * modulo 2^32. BPF writes its half under the socket's lock, so that no two of
- * its programs do at a time.
+ * array tbg_sock_conns. Counts are of bytes of a stream, or of hits, modulo
+ * 2^32. BPF writes its half under the socket's lock, so that no two of its
+ * programs do at a time.
  *
- *     sock may answer  <=>  passed == taken
+ *     sock may answer  <=>  passed == taken, and the socket has all answers to
+ *                           that: sent == written + written by hits
+ *
+ * The daemon says so just before its last send, so the second half is asked of
+ * the socket, once (settled); later the hits on their way would blur it.
  */
 #ifndef TBG_ABI_SOCK_H
 #define TBG_ABI_SOCK_H
 
-#include "types.h"
+#include "conn.h"
 
 /* Flags */
 #define TBG_SOCK_CLOSED	0x1	/* the socket's state is CLOSE */
@@ -18,21 +22,24 @@
 
 struct tbg_sock_conn {
 	/* the daemon's */
-	__u32 taken;		/* bytes whose answers the socket has taken whole */
+	__u64 word;		/* TBG_CONN_WORD of what the daemon has answered */
 	__u32 received;		/* bytes read from the socket */
 	__u32 shut;		/* 1: no more hits; it is about to close */
 	__u32 released;		/* 1: it has closed; the slot may be used again */
+	__u32 pad;
 	/* BPF's */
 	__u64 cookie;		/* of the socket; 0: slot is free */
 	__u64 seen_ns;		/* CLOCK_MONOTONIC of the last hit */
+	__u64 hits;		/* TBG_CONN_WORD of what sock has answered */
 	__u32 passed;		/* bytes given to the daemon */
 	__u32 queued;		/* hits redirected to the socket's egress */
 	__u32 done;		/* of them, sent or given to the daemon */
 	__u32 handed;		/* of them, given to the daemon */
 	__u32 reserved;		/* room in the send buffer for those not done */
 	__u32 next_seq;		/* of the client's next byte */
+	__u32 first_seq;	/* of the socket's first byte */
+	__u32 settled;		/* 1: the answers to all that was passed are sent */
 	__u32 flags;		/* TBG_SOCK_* */
-	__u32 pad;
 };
 
 /* Where a socket of ours finds its slot; on a listener, all zero. */
@@ -59,6 +66,6 @@ struct tbg_pend_head {
 #define TBG_SOCK_UNREAD	(32u << 20)
 
 _Static_assert(sizeof(struct tbg_pend_head) == 24, "abi");
-_Static_assert(sizeof(struct tbg_sock_conn) == 64, "abi");
+_Static_assert(sizeof(struct tbg_sock_conn) == 88, "abi");
 
 #endif

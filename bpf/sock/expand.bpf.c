@@ -173,6 +173,7 @@ static __always_inline int tbg_hand_over(struct sk_msg_md *msg,
 		return SK_DROP;
 	c->handed++;
 	c->passed += p->s.req.len;
+	c->settled = 0;
 	tbg_hit_done(c, p, nr);
 	tbg_count(why);
 	return bpf_msg_redirect_map(msg, &tbg_socks, slot, BPF_F_INGRESS);
@@ -198,6 +199,9 @@ static __always_inline void tbg_hit_count(struct tbg_sock_conn *c,
 
 	if (st)
 		st->sock_bytes += p->s.reply.len;
+	*(volatile __u64 *)&c->hits =
+		TBG_CONN_WORD(TBG_CONN_TAKEN(c->hits) + p->s.req.len,
+			      TBG_CONN_WRITTEN(c->hits) + p->s.reply.len);
 	tbg_count(TBG_WHY_HIT_SOCK);
 	tbg_heat_add(p->s.reply.blob);
 	c->seen_ns = p->s.now_ns;

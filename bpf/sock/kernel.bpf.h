@@ -31,6 +31,7 @@ struct inet_connection_sock {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 max_window;		/* the largest the client has offered */
+	__u32 write_seq;		/* behind the last byte it was given to send */
 	__u32 mss_cache;
 } tbg_kernel;
 

@@ -6,11 +6,7 @@
 #ifndef TBG_SOCK_MAPS_BPF_H
 #define TBG_SOCK_MAPS_BPF_H
 
-#include "../abi/sock.h"
 #include "../maps.bpf.h"
-
-/* Connections by slot; see abi/sock.h for the writers (plan). */
-tbg_array(tbg_sock_conns, struct tbg_sock_conn, 1, BPF_F_MMAPABLE);
 
 /* Free slots. BPF pops, the sweeper pushes. Empty: not enrolled (plan). */
 struct {

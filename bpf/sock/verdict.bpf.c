@@ -11,6 +11,7 @@
 #define TBG_TRIM_STEP	4095	/* most that bpf_skb_adjust_room() takes off */
 #define TBG_TRIM_STEPS	32
 #define TBG_SKB_ROOM	2048	/* of the send buffer, for each skb of a reply */
+#define TBG_GOAL_MAX	32768	/* bytes of a reply in an skb: at least, if it is long */
 
 /* First half of a short disguise, and of one with room for more fields. */
 static const char tbg_disguise_short[] = "HTTP/1.1 503 \r\nX:";
@@ -98,14 +99,17 @@ __attribute__((noinline)) int tbg_disguise(struct __sk_buff *skb,
 
 /*
  * Bytes of the send buffer that a response of len needs, whatever its cut: the
- * kernel fills skbs up to half the client's window, or to one segment.
+ * kernel fills skbs up to half the client's window in whole segments, or to one
+ * segment.
  */
 static __always_inline __u32 tbg_need(const struct tcp_sock *tp, __u32 len)
 {
 	__u32 goal = tp->max_window / 2;
 
-	if (goal > 16384)
-		goal = 16384;
+	if (goal > TBG_GOAL_MAX)
+		goal = TBG_GOAL_MAX;
+	if (tp->mss_cache < goal / 2)
+		goal -= tp->mss_cache;
 	if (goal < 64)
 		goal = 64;
 	return len + (len / goal + 2) * TBG_SKB_ROOM;
@@ -187,6 +191,26 @@ static __always_inline bool tbg_hit_queue(struct tbg_sock_conn *c)
 	return false;
 }
 
+/* Whether the answers to all that was passed are in the socket: abi/sock.h. */
+static __always_inline bool tbg_is_settled(struct __sk_buff *skb,
+					   struct tbg_sock_conn *c)
+{
+	__u64 word = *(volatile __u64 *)&c->word;
+	struct bpf_sock *sk = skb->sk;
+	const struct tcp_sock *tp;
+
+	if (c->passed != TBG_CONN_TAKEN(word))
+		return false;
+	if (c->settled)
+		return true;
+	tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+	if (!tp)
+		return false;
+	c->settled = tp->write_seq - c->first_seq ==
+		     TBG_CONN_WRITTEN(word) + TBG_CONN_WRITTEN(c->hits);
+	return c->settled;
+}
+
 /* 0: the skb is a disguised hit. Or a why, and it is as it was. */
 static __always_inline int tbg_sock_try(struct __sk_buff *skb,
 					struct tbg_sock_conn *c, __u32 slot)
@@ -198,7 +222,7 @@ static __always_inline int tbg_sock_try(struct __sk_buff *skb,
 
 	if (!knob || !knob->answer)
 		return TBG_WHY_OFF;
-	if (c->passed != *(volatile __u32 *)&c->taken)
+	if (!tbg_is_settled(skb, c))
 		return TBG_WHY_BUSY;
 	if (skb->len < TBG_DISGUISE_MIN || skb->len > TBG_REQ_MAX)
 		return TBG_WHY_GRAMMAR;
@@ -269,6 +293,7 @@ int tbg_verdict(struct __sk_buff *skb)
 	if (!why)
 		return bpf_sk_redirect_map(skb, &tbg_socks, slot, 0);
 	c->passed += skb->len;
+	c->settled = 0;
 	if (c->passed - *(volatile __u32 *)&c->received > TBG_SOCK_UNREAD)
 		return tbg_break(c, TBG_WHY_UNREAD);
 	tbg_count(why);

@@ -153,6 +153,7 @@ tbg_flow_born(const struct tbg_pkt *p)
 		return TBG_WHY_NO_FLOW;
 	conn->word = 0;
 	conn->sent_ms = 0;
+	conn->sock = 0;
 	*owner = p->key;
 	f.slot = slot;
 	f.irs = e->irs;

@@ -402,15 +402,37 @@ int tbg_ingress(struct __sk_buff *skb)
 	return tbg_ingress_pass(skb, s, f, why);
 }
 
+/* What a connection's socket has answered: the daemon, and sock if it may. */
+struct tbg_answered {
+	const struct tbg_conn_word *conn;
+	const struct tbg_sock_conn *sock;	/* or NULL */
+};
+
+static __always_inline struct tbg_answered
+tbg_answered(const struct tbg_conn_word *conn)
+{
+	struct tbg_answered ret = { .conn = conn };
+	__u32 slot = *(const volatile __u32 *)&conn->sock;
+
+	if (slot--)
+		ret.sock = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
+	return ret;
+}
+
 /* The half of the idle equation that can be told before the request is read. */
 static __always_inline int tbg_idle(const struct tbg_flow_locked *f,
-				    const struct tbg_pkt *p, __u64 word)
+				    const struct tbg_pkt *p,
+				    const struct tbg_answered *a)
 {
+	__u64 word = *(const volatile __u64 *)&a->conn->word;
+	__u64 hits = a->sock ? *(const volatile __u64 *)&a->sock->hits : 0;
 	__u32 at = p->seq - f->in_delta - f->irs;
 
-	if (at != f->given || f->given != TBG_CONN_TAKEN(word))
+	if (at != f->given ||
+	    f->given != TBG_CONN_TAKEN(word) + TBG_CONN_TAKEN(hits))
 		return TBG_WHY_BUSY;
-	if (p->ack - f->out_delta - f->iss != TBG_CONN_WRITTEN(word))
+	if (p->ack - f->out_delta - f->iss !=
+	    TBG_CONN_WRITTEN(word) + TBG_CONN_WRITTEN(hits))
 		return TBG_WHY_UNACKED;
 	return 0;
 }
@@ -480,14 +502,15 @@ static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
 static __always_inline int tbg_claim(struct tbg_flow_locked *f,
 				     const struct tbg_pkt *p,
 				     struct tbg_reply *r,
-				     struct tbg_conn_word *conn, __u64 now_ns,
+				     struct tbg_conn_word *conn,
+				     const struct tbg_answered *a, __u64 now_ns,
 				     struct tbg_tell *ret_tell)
 {
 	__u32 now_ms = now_ns / 1000000, acked;
 	int why;
 
 	bpf_spin_lock(&f->lock);
-	why = tbg_idle(f, p, *(const volatile __u64 *)&conn->word);
+	why = tbg_idle(f, p, a);
 	if (!why && f->flags & (TBG_FLOW_CLOSED | TBG_FLOW_LEFT))
 		why = TBG_WHY_RACE;
 	if (!why) {
@@ -536,6 +559,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 	int why, soft, act;
 	bool lost;
 	struct tbg_conn_word *conn;
+	struct tbg_answered answered;
 
 	s->now_ns = now_ns;
 	/* nothing of the CPU's last reply may get into this one */
@@ -547,6 +571,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 	if (!conn)
 		return -TBG_WHY_NO_FLOW;
+	answered = tbg_answered(conn);
 	if (!lost) {
 		if (f->flags & TBG_FLOW_CLOSED)
 			return -TBG_WHY_CLOSING;
@@ -558,7 +583,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 			return -TBG_WHY_CONTROL;
 		if (!(f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt))
 			return -TBG_WHY_TCP_ODD;
-		why = tbg_idle(f, p, *(volatile __u64 *)&conn->word);
+		why = tbg_idle(f, p, &answered);
 		if (why)
 			return -why;
 	}
@@ -586,7 +611,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 		return -TBG_WHY_SIZE;
 	if (tbg_reply_room(skb, frame, soft))
 		return -TBG_WHY_ROOM;
-	why = tbg_claim(f, p, r, conn, now_ns, &tell);
+	why = tbg_claim(f, p, r, conn, &answered, now_ns, &tell);
 	if (why) {
 		/* back to the request: what was cut off is zeros now */
 		bpf_skb_change_tail(skb, p->payload + p->payload_len, 0);

@@ -29,6 +29,10 @@ READY_S = STOP_S = 120 if os.environ.get("TBG_WHERE", "").startswith("vm/") else
 BINARY = os.path.join(ktap.BUILD, "toboggand")
 
 
+# The tiers of daemons for which the test names none: `sock,user` tries sock with
+# every test that says nothing of tiers.
+TIERS = os.environ.get("TBG_TIERS", "")
+
 _running = set()
 
 
@@ -50,6 +54,8 @@ class Daemon:
             os.mkdir(self.root)
             os.chmod(self.root, 0o755)
         self.options = list(options)
+        if TIERS and "--tiers" not in options and "--config" not in options:
+            self.options += ["--tiers", TIERS, "--sock", "unlisted"]
         self.listen = [listen] if isinstance(listen, str) else list(listen)
         self.prefix = list(prefix)
         self.process = None

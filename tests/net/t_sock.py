@@ -7,6 +7,7 @@ a sockmap receives or sends; the tests are named after what a client would see
 without the measure against it. The kernel's own fixes are not what is tested:
 on a series that nobody has listed sock is told to run all the same.
 """
+import contextlib
 import os
 import random
 import socket
@@ -365,8 +366,8 @@ def t_draining_answers_what_is_on_its_way():
     assert c.ended()
 
 
-def t_beside_wire():
-    """All three: the same bytes, and hits of wire where sock has not answered."""
+@contextlib.contextmanager
+def all_tiers():
     with n.server.inside():
         d = daemon.Daemon("--tiers", "wire,sock,user", "--sock", "unlisted", "--wire", "tbg0",
                           listen=f"0.0.0.0:{ALL}", root=sock.root).start()
@@ -374,18 +375,46 @@ def t_beside_wire():
         tiers = talk.ask(d, "status")["tiers"]
         if not tiers["wire"]["on"] or not tiers["sock"]["on"]:
             raise ktap.Skip(f"wire is off: {tiers['wire']}")
-        seen = set()
-        for _ in range(3):
-            with connect(ALL) as c:
-                for size in SIZES + SIZES:
-                    data = request(size)
-                    c.send(data)
-                    r = c.response()
-                    assert r.bare() == right(data), r
-                    seen.add(r.tier)
-        assert {"wire", "sock"} <= seen, seen
+        yield d
     finally:
         assert d.stop() == 0, d.lines
+
+
+def t_beside_wire():
+    """All three: the same bytes; what is small is wire's, also behind sock's answers."""
+    with all_tiers(), connect(ALL) as c:
+        for warm in (False, True, True):
+            for size in SIZES:
+                data = request(size)
+                c.send(data)
+                r = c.response()
+                assert r.bare() == right(data), r
+                if warm:
+                    assert r.tier == ("wire" if size < 14000 else "sock"), (size, r.tier)
+
+
+def t_lost_reply_of_wire_behind_hits_of_sock():
+    """The socket sends it again, in its place; from then on sock answers all."""
+    st = rawtcp.Station(n, n.links[0])
+    try:
+        with all_tiers() as d:
+            c = st.connect((n.links[0].server4, ALL))
+            tiers = [c.get(request(size)).tier
+                     for size in (30000, 30000, 100, 30000, 100, 30000)]
+            assert tiers == ["stored", "sock", "stored", "sock", "wire", "sock"], tiers
+            c.send(request(100))
+            lost = c.response(lose=True)
+            assert lost.tier == "wire", lost
+            # nothing acknowledges it: after 200 ms it is the socket's
+            again = c.response()
+            assert again.raw == lost.raw
+            assert talk.counts(d)["YIELD"] == 1
+            for size in (100, 30000, 100):
+                r = c.get(request(size))
+                assert (r.tier, r.bare()) == ("sock", right(request(size))), r
+            c.drop()
+    finally:
+        st.close()
 
 
 if __name__ == "__main__":
