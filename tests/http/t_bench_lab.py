@@ -177,6 +177,17 @@ def t_overload_is_held_to_its_memory():
         assert s["max_us"] and s["slow_bps"] > 0 and not s["slow_errors"], s
 
 
+def t_held_processes_hold_no_tier_of_the_kernel():
+    done = benched.run("held", "--quick", "--servers", "toboggan,toboggan-user")
+    whole(done, "held")
+    for s in benched.samples(done.record):
+        if s["server"] == "toboggan":
+            assert s["tiers"]["wire"] >= 0.98 * s["requests"], s
+        elif s["point"]:
+            # a quarter of the requests, at least, waits for half of the time held
+            assert s["p90_us"] > 25000 / 2, s
+
+
 def t_the_table_of_costs_is_what_it_was():
     done = subprocess.run([benched.PROGRAM, "--quick", "--rows", "wire,memory", "--repeats", "1",
                            "--seconds", "1", "--patience", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -18,6 +18,7 @@ EXPERIMENTS = {
     "connections": "1 to 100,000 connections held open",
     "cpus": "1 to N processors",
     "overload": "a small page timed beside slow clients, with little memory",
+    "held": "a cached page timed while the server's processes are held",
     "clients": "the same load from different generators, packets without TCP among them",
     "all": "all of the above in one report",
 }

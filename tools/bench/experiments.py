@@ -4,11 +4,14 @@
 Each class is one command of `toboggan bench`. engine.py takes the samples;
 nothing here judges one. A new experiment is a class in EXPERIMENTS.
 """
+import contextlib
 import ctypes
 import math
 import mmap
 import os
+import signal
 import subprocess
+import threading
 import time
 
 import limit
@@ -149,11 +152,21 @@ class Experiment:
 def make(lab, name, **kw):
     """A server by the name that --servers gives it."""
     if name.startswith("toboggan"):
-        known = Toboggan.tiers_known()
-        tier = name.partition("-")[2] or known[0]
-        return Toboggan(lab, name, tiers=",".join(known[known.index(tier):]), **kw)
+        tier = name.partition("-")[2] or Toboggan.TIERS[0]
+        return Toboggan(lab, name, tiers=",".join(dict.fromkeys([tier, "user"])), **kw)
     kw.pop("memory", None)
     return KINDS[name](lab, name, **kw)
+
+
+def each_tier(opts):
+    """The servers of --servers, and with Toboggan its tiers but the fastest alone."""
+    ret = []
+    for name in opts.servers:
+        ret.append(name)
+        if name == "toboggan":
+            ret += [f"toboggan-{tier}" for tier in Toboggan.TIERS[1:]
+                    if f"toboggan-{tier}" not in opts.servers]
+    return ret
 
 
 def list_file(run, name, rows):
@@ -186,13 +199,7 @@ class Tiers(Experiment):
                       of=SMALL)]
 
     def names(self, opts):
-        ret = []
-        for name in opts.servers:
-            ret.append(name)
-            if name == "toboggan":
-                ret += [f"toboggan-{tier}" for tier in Toboggan.tiers_known()[1:]
-                        if f"toboggan-{tier}" not in opts.servers]
-        return ret
+        return each_tier(opts)
 
     def headers(self, server, point):
         if getattr(point, "status", 200) != 304:
@@ -979,6 +986,75 @@ class Overload(Experiment):
                 f"worst {sample['max_us'] / 1000:,.1f} ms")
 
 
+# ------------------------------------------------------------------ held
+
+class Held(Experiment):
+    name, title = "held", "a cached page, timed while all of the server's processes are held"
+    about = ("All processes of the server are stopped for so many milliseconds out of 100 or "
+             "twice that time, as long work in every worker would hold them; meanwhile a cached "
+             "1 KiB page is asked for 200 times a second. What a kernel tier answers must not "
+             "wait for it: its p99 stays, where that of a server in user space follows.")
+    x_label, x_log = "held for (ms)", False
+    lab_only = "a remote server's processes cannot be held from here"
+    figures = (TAIL, MEDIAN, ("max_us", "longest time of a reply", "µs", "low"))
+    tools = ("curl",)
+    CYCLE_S, RATE = 0.1, 200
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--hold", metavar="MS,…", help="(0,5,20,50; quick 0,50)")
+
+    def make_points(self, opts):
+        return [Point(ms) for ms in counts(opts.hold, (0, 50) if opts.quick else (0, 5, 20, 50))]
+
+    def names(self, opts):
+        return each_tier(opts)
+
+    def load(self, run, point, server):
+        return Ours(8, rate=float(self.RATE), calls=1000000, list=one_file(run, SMALL, 1024))
+
+    def check(self, run, point, server):
+        want = f"detail={server.tier}" if isinstance(server, Toboggan) else ""
+        return Check(SMALL, crc=files.crc(SMALL, 1024), want=want)
+
+    def run_load(self, run, load, server, seconds):
+        over = threading.Event()
+        holder = threading.Thread(target=self.hold, args=(server.pids(), over))
+        if self.held_s:
+            holder.start()
+        try:
+            return super().run_load(run, load, server, seconds)
+        finally:
+            over.set()
+            if holder.ident:
+                holder.join()
+
+    def before(self, run, point, server):
+        self.held_s = point.x / 1000
+
+    def hold(self, pids, over):
+        """Until it is over; nobody stays stopped."""
+        while not over.wait(max(self.CYCLE_S - self.held_s, self.held_s)):
+            try:
+                signal_all(pids, signal.SIGSTOP)
+                time.sleep(self.held_s)
+            finally:
+                signal_all(pids, signal.SIGCONT)
+
+    def own_limit(self, sample):
+        return limit.DEMAND, f"{self.RATE} pages a second were asked for"
+
+    def line(self, sample):
+        return (f"p50 {sample['p50_us'] / 1000:,.2f} ms, p99 {sample['p99_us'] / 1000:,.2f} ms, "
+                f"worst {sample['max_us'] / 1000:,.2f} ms")
+
+
+def signal_all(pids, number_):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number_)
+
+
 # ------------------------------------------------------------------ clients
 
 class Clients(Experiment):
@@ -1001,5 +1077,5 @@ class Clients(Experiment):
                 "packets": loads.Packets}[point.label](64, SMALL)
 
 
-EXPERIMENTS = {e.name: e for e in (Tiers, Rates, Sessions, Sizes, Caches, Dynamic, Web99, KeepAlive, Objects,
-                                   Connections, Cpus, Overload, Clients)}
+EXPERIMENTS = {e.name: e for e in (Tiers, Rates, Sessions, Sizes, Caches, Dynamic, Web99, KeepAlive,
+                                   Objects, Connections, Cpus, Overload, Held, Clients)}

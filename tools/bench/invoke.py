@@ -119,7 +119,7 @@ def choose_servers(args):
             raise Problem(f"{name} is missing: {kind.program} is not installed"
                           if kind is not Toboggan else f"{name} is missing: run `make`")
         tier = name.partition("-")[2]
-        if tier and (kind is not Toboggan or tier not in Toboggan.tiers_known()):
+        if tier and (kind is not Toboggan or tier not in Toboggan.TIERS):
             raise Problem(f"--servers {name}: there is no such tier")
     return ret
 

@@ -106,7 +106,7 @@ def table(entry):
 def charts(entry):
     out = []
     labels = {p["x"]: p["label"] for p in entry["points"]}
-    categories = None if entry["x_log"] or entry["name"] in ("cpus", "overload") else labels
+    categories = None if entry["x_log"] or entry["name"] in ("cpus", "overload", "held") else labels
     for key, title, unit, _ in entry["figures"]:
         lines = []
         for nr, name in enumerate(entry["servers"]):
