@@ -10,6 +10,8 @@ on a series that nobody has listed sock is told to run all the same.
 import contextlib
 import os
 import random
+import select
+import signal
 import socket
 import sys
 import threading
@@ -189,6 +191,29 @@ def t_handed_over_request_leaves_the_next_one_alone():
                 assert c.get("/100.txt").status == 200
 
 
+def t_hit_behind_a_file_that_still_waits_to_be_sent():
+    """The daemon has promised the file's end; there is room for it, but it is stopped."""
+    body = talk.content("large", 1 << 20)
+    sock.write("large.bin", body)
+    hit = request(1024)
+    want = right(hit)
+    with connect(setup=small_window(4096)) as c:
+        c.send(talk.request("/large.bin"))
+        c.got += c.s.recv(1)
+        time.sleep(0.1)         # until nothing more fits; if it is too short, all is easier
+        os.kill(sock.pid, signal.SIGSTOP)
+        try:
+            while select.select([c.s], [], [], 0.3)[0]:
+                c.got += c.s.recv(65536)
+            assert len(c.got) < len(body)
+            c.send(hit)
+            c.acked()
+        finally:
+            os.kill(sock.pid, signal.SIGCONT)
+        assert c.response().body == body
+        assert c.response().bare() == want
+
+
 def t_end_of_a_half_closing_client_waits_for_its_answer():
     data, lost = request(8192), []
     want = right(data)
@@ -294,12 +319,12 @@ def t_hits_do_not_wait_for_a_stopped_daemon():
     with connect() as c:
         assert c.get("/1024.txt").status == 200
         assert c.get("/1024.txt").tier == "sock"
-        os.kill(sock.pid, 19)       # SIGSTOP
+        os.kill(sock.pid, signal.SIGSTOP)
         try:
             for _ in range(20):
                 assert c.get("/1024.txt").tier == "sock"
         finally:
-            os.kill(sock.pid, 18)   # SIGCONT
+            os.kill(sock.pid, signal.SIGCONT)
 
 
 def t_slots_come_back():
