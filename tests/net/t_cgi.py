@@ -3,6 +3,7 @@
 """CGI: what a program sees and may do, its limits, and that nothing of it stays."""
 import itertools
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -424,6 +425,33 @@ def t_what_it_starts_ends_with_it():
         pids = int(d.note("gone")), int(d.note("own"))
         assert all(runs(x) for x in pids)
     dead(*pids)                 # the client has left
+
+
+def t_a_program_that_forks_without_end():
+    """It is held by the number of its user's processes, and all of them go with it."""
+    if os.geteuid():
+        raise ktap.Skip("not root: programs cannot be another user's")
+    with Programs('cgi-user = "games" cgi-processes = "40" cgi-time = "2s"') as p:
+        bomb = p.program("f() { f & f & wait; }; f")
+        uid = pwd.getpwnam("games").pw_uid
+
+        def its():
+            return [x for x in os.listdir("/proc") if x.isdigit() and owner(x) == uid and runs(x)]
+        with origin.Client(p.address) as c:
+            c.send(f"GET {bomb} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+            until(lambda: len(its()) > 20, "it never forked")
+            assert len(its()) <= 41, len(its())
+            assert c.answer().status in (502, 504)
+        # what is left is the process that runs the programs
+        until(lambda: len(its()) <= 1, "some are left")
+        assert ask(p.address, "GET", p.program(OK + "echo fine")).body == b"fine\n"
+
+
+def owner(pid):
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
 
 
 def t_a_client_that_has_ended_its_stream_gets_its_answer():

@@ -20,9 +20,11 @@ import fastcgi                                      # noqa: E402
 import fpm                                          # noqa: E402
 import ktap                                         # noqa: E402
 import origin                                       # noqa: E402
+import talk                                         # noqa: E402
 from fastcgi import STDERR, STDOUT, answer, out, record   # noqa: E402
 from origin import END, ask, then_closes                         # noqa: E402
 
+HUGE = int(os.environ.get("TBG_HUGE_MB", "256")) << 20      # bytes each way
 CONF = """
 root = "{root}"
 upstream "php" {
@@ -584,6 +586,116 @@ def t_endless_errors_cost_no_memory():
     p = path()
     f.on(p, then_closes(record(STDERR, b"e" * 65535) * 20 + answer(b"A: b\n\nx")))
     assert ask(d.address, "GET", p).body == b"x"
+
+
+def rss_kb():
+    with open(f"/proc/{d.pid}/status", encoding="ascii") as s:
+        return next(int(x.split()[1]) for x in s if x.startswith("VmRSS"))
+
+
+def t_huge_answers_in_constant_memory():
+    """Also one that is fresh and too large to be kept."""
+    block, nr = out(bytes(range(256)) * 255), HUGE // (256 * 255)
+    for head in (b"A: b\r\n\r\n", HEAD):
+        def send(c, r, head=head):
+            c.send(out(head))
+            for _ in range(nr):
+                c.send(block)
+            c.send(record(STDOUT) + fastcgi.end())
+        p, got, most = path(), 0, 0
+        f.on(p, send)
+        with origin.Client(d.address) as c:
+            c.send(f"GET {p} HTTP/1.0\r\nHost: t\r\n\r\n".encode())
+            c.head()
+            got, c.got = len(c.got), b""
+            while data := c.s.recv(1 << 20):
+                if got >> 24 != (got + len(data)) >> 24:
+                    most = max(most, rss_kb())
+                got += len(data)
+        assert got == nr * 256 * 255 and most < 96 << 10, (got, most)
+
+
+def t_huge_bodies_in_constant_memory():
+    def take(c, r):
+        got, n, size = bytearray(c.got), 0, -1
+        while size:
+            at = 0
+            while size and len(got) - at >= 8:
+                size = got[at + 4] << 8 | got[at + 5]
+                assert got[at + 1] == fastcgi.STDIN and not got[at + 6], got[at:at + 8]
+                if len(got) - at < 8 + size:
+                    break
+                n += size
+                at += 8 + size
+            del got[:at]
+            if size:
+                got += c.s.recv(1 << 18)
+        c.got = b""
+        c.send(answer(b"A: b\r\n\r\n%d" % n))
+
+    p, block, most = path(), bytes(1 << 20), 0
+    f.on(p, take, raw=True)
+    with origin.Client(d.address) as c:
+        c.send(f"PUT {p} HTTP/1.1\r\nHost: test\r\nContent-Length: {HUGE}\r\n\r\n".encode())
+        for i in range(HUGE >> 20):
+            c.send(block)
+            if not i % 16:
+                most = max(most, rss_kb())
+        assert c.answer().body == b"%d" % HUGE
+    assert most < 96 << 10, most
+
+
+def t_an_endless_answer_ends_with_its_client():
+    p = path()
+
+    def endless(c, r):
+        c.send(out(HEAD))
+        while True:
+            c.send(out(b"x" * 60000))
+    f.on(p, endless)
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+        got = 0
+        while got < 64 << 20:
+            got += len(c.s.recv(1 << 20))
+    f.wait_end(p)
+    assert rss_kb() < 96 << 10, rss_kb()
+    good_after(p)
+
+
+def t_stale_answers_stand_in_for_errors():
+    for wrong in (then_closes(b""), answer(b"Status: 503\r\n\r\nno"), then_closes(bytes(64))):
+        p = path()
+        f.on(p, answer(b"Cache-Control: max-age=1, stale-if-error=60\r\nETag: \"a\"\r\n\r\nold"), wrong)
+        assert ask(d.address, "GET", p).body == b"old"
+        deadline = time.monotonic() + client.WAIT_S
+        while len(f.seen(p)) < 2:
+            r = ask(d.address, "GET", p)
+            assert time.monotonic() < deadline and (r.status, r.body) == (200, b"old"), r
+            time.sleep(0.05)
+        assert f.seen(p)[1].params["HTTP_IF_NONE_MATCH"] == '"a"'
+
+
+def t_one_request_for_many_that_wait():
+    p, go = path(), threading.Event()
+
+    def slow(c, r):
+        go.wait(client.WAIT_S)
+        c.send(answer(HEAD + b"for all"))
+    f.on(p, slow)
+    cs = [origin.Client(d.address) for _ in range(20)]
+    for c in cs:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+    f.wait(p)
+    # all are with the daemon once it has acknowledged an answer to one that came later
+    for c in cs:
+        talk.Connection.acked(c)
+    ask(d.address, "GET", "/file")
+    go.set()
+    got = [c.answer() for c in cs]
+    assert all(r.body == b"for all" for r in got) and len(f.seen(p)) == 1, (got, len(f.seen(p)))
+    for c in cs:
+        c.close()
 
 
 def t_errors_in_the_configuration():
