@@ -1276,7 +1276,13 @@ uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len)
 
 bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len)
 {
-	return !len || in_add(c, b, len);
+	struct tbg_traffic *t = c->traffic;
+
+	if (!len || !in_add(c, b, len))
+		return !len;
+	memmove(t->in + len, t->in, t->in_len - len);	/* it came before that */
+	memcpy(t->in, b, len);
+	return true;
 }
 
 void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c)

@@ -114,8 +114,9 @@ unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 			       struct tbg_transfer *x, const struct tbg_lines *head);
 /*
  * What has been received behind the request's head, for the caller to free;
- * NULL: nothing. What is not the body's comes back with tbg_conn_input_back()
- * (false: no memory), and then tbg_conn_input_more() receives on.
+ * NULL: nothing. What is not the body's comes back with tbg_conn_input_back(),
+ * before what has come since (false: no memory), and then tbg_conn_input_more()
+ * receives on.
  */
 uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len);
 bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len);

@@ -262,7 +262,8 @@ static void body_bad(struct tbg_transfer *x, unsigned int status)
 }
 
 /* Frames for the upstream what has been taken off the client's frames. */
-static void body_frame(struct tbg_transfer *x, size_t data, bool done)
+static void body_frame(struct tbg_transfer *x, const void *b, size_t data,
+		       bool done)
 {
 	bool chunked = x->up_frame.framing == TBG_FRAMING_CHUNKED;
 
@@ -282,27 +283,35 @@ static void body_frame(struct tbg_transfer *x, size_t data, bool done)
 		tbg_lines_put(&x->up_post, "\r\n", 2);
 	}
 	up_add(x, x->up_pre.text, x->up_pre.len);
-	up_add(x, x->up_data, data);
+	up_add(x, b, data);
 	up_add(x, x->up_post.text, x->up_post.len);
 }
 
 /* Takes what has come of the body. False: nothing to send. */
 static bool body_take(struct tbg_transfer *x)
 {
-	size_t used = 0, data = 0;
+	size_t used = 0, data = 0, take;
 	enum tbg_parsed p;
-	uint32_t len, take;
+	uint8_t *from;
 
-	free(x->up_data);
-	x->up_data = tbg_conn_input_take(x->c, &len);
-	if (!x->up_data)
-		return false;
-	take = tbg_speaks_fastcgi(x) && len > TBG_RECORD_MAX ? TBG_RECORD_MAX : len;
-	p = tbg_frame_eat(&x->up_frame, x->up_data, take, &used, &data);
+	if (!x->up_left) {
+		free(x->up_data);
+		x->up_data = x->up_at = tbg_conn_input_take(x->c, &x->up_left);
+		if (!x->up_data)
+			return false;
+	}
+	from = x->up_at;
+	take = tbg_speaks_fastcgi(x) && x->up_left > TBG_RECORD_MAX ? TBG_RECORD_MAX : x->up_left;
+	p = tbg_frame_eat(&x->up_frame, from, take, &used, &data);
 	x->taken += used;
 	x->body_len += data;
-	if (!tbg_conn_input_back(x->c, x->up_data + used, len - used) ||
-	    p == TBG_PARSED_BAD) {
+	x->up_at += used;
+	x->up_left -= used;
+	if (p == TBG_PARSED_DONE || !used) {
+		p = tbg_conn_input_back(x->c, x->up_at, x->up_left) ? p : TBG_PARSED_BAD;
+		x->up_left = 0;
+	}
+	if (p == TBG_PARSED_BAD) {
 		body_bad(x, 400);
 		return false;
 	}
@@ -311,7 +320,7 @@ static bool body_take(struct tbg_transfer *x)
 		return false;
 	}
 	x->up_body = p != TBG_PARSED_DONE;
-	body_frame(x, data, !x->up_body);
+	body_frame(x, from, data, !x->up_body);
 	return x->up_nr;
 }
 
@@ -333,7 +342,7 @@ static bool spool_take(struct tbg_transfer *x)
 	if (n <= 0)
 		return false;
 	x->spool_sent += n;
-	body_frame(x, n, !spool_left(x));
+	body_frame(x, x->up_data, n, !spool_left(x));
 	return true;
 }
 
@@ -364,7 +373,8 @@ static void next_send(struct tbg_transfer *x)
 	if (body_take(x)) {
 		x->body_begun = true;
 		up_submit(x);
-		tbg_conn_input_more(x->w, x->c);
+		if (!x->up_left)
+			tbg_conn_input_more(x->w, x->c);
 	}
 }
 

@@ -113,7 +113,8 @@ struct tbg_transfer {
 	uint64_t spool_sent;
 	struct tbg_frame up_frame;
 	uint64_t body_len;
-	uint8_t *up_data;
+	uint8_t *up_data, *up_at;	/* of the body; up_left bytes of it from here */
+	uint32_t up_left;		/* are not taken yet */
 	struct tbg_lines up_pre, up_post;
 
 	/* fetch.c: response in */

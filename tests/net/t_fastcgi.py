@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Programs behind FastCGI: php-fpm itself, and a server that gets everything wrong."""
+import hashlib
 import itertools
 import json
 import os
@@ -643,6 +644,24 @@ def t_huge_bodies_in_constant_memory():
                 most = max(most, rss_kb())
         assert c.answer().body == b"%d" % HUGE
     assert most < 96 << 10, most
+
+
+def t_what_follows_a_large_body():
+    """Requests behind it in the stream are read in order, however it is cut into records."""
+    p = path()
+    f.on(p, lambda c, r: c.send(answer(b"A: b\n\n" + hashlib.sha1(r.body).hexdigest().encode())))
+    with origin.Client(d.address) as c:
+        for size in (65535, 65536, 200000, 700000):
+            body = os.urandom(size)
+            data = f"POST {p} HTTP/1.1\r\nHost: test\r\nContent-Length: {size}\r\n\r\n".encode() + body
+            data += b"".join(b"GET /file?%d HTTP/1.1\r\nHost: test\r\nX: %s\r\n\r\n" % (i, b"x" * 997) for i in range(100))
+            sender = threading.Thread(target=c.send, args=(data,))
+            sender.start()
+            assert c.answer().body == hashlib.sha1(body).hexdigest().encode(), size
+            for i in range(100):
+                assert c.answer().body == b"a file", (size, i)
+            sender.join()
+            assert not c.got
 
 
 def t_an_endless_answer_ends_with_its_client():
