@@ -91,7 +91,7 @@ static __always_inline __u32 tbg_date_now(const struct tbg_knob *knob,
  */
 __attribute__((noinline)) int tbg_find_parse(struct tbg_scratch *s, __u32 len)
 {
-	return s ? tbg_request_parse(&s->head, len, &s->req) : TBG_WHY_OFF;
+	return s ? tbg_request_parse(&s->head, &s->scan, len, &s->req) : TBG_WHY_OFF;
 }
 
 /* The site of the request's host, into s->vhost. */

@@ -136,6 +136,7 @@ struct tbg_scratch {
 	struct tbg_tcpopt opt;
 	struct tbg_pkt pkt;
 	struct tbg_req req;
+	struct tbg_scan scan;
 	struct tbg_key key;
 	__u32 vhost;			/* site of the request's host */
 	__u32 path_len;			/* of the key's text in path */

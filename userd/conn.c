@@ -919,11 +919,12 @@ static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
 	struct tbg_object *o;
 	struct tbg_path path;
 	struct tbg_req req = { 0 };
+	struct tbg_scan scan;
 	struct tbg_key key;
 	unsigned int have;
 	int part, encoding;
 
-	if (!w->sites->files || tbg_request_parse(h, len, &req) ||
+	if (!w->sites->files || tbg_request_parse(h, &scan, len, &req) ||
 	    tbg_path_load(h, req.path_off, req.path_len, &path))
 		return false;
 	site = tbg_site_find(w->sites, (const char *)b + req.host_off, req.host_len);

@@ -112,6 +112,7 @@ static const char *path_begin(const char *url, const char **ret_host)
 static int fast_judge(const char *p, size_t len)
 {
 	struct tbg_head head = { 0 };
+	struct tbg_scan scan;
 	struct tbg_req req;
 	int nr;
 
@@ -120,7 +121,7 @@ static int fast_judge(const char *p, size_t len)
 	nr = snprintf((char *)head.b, sizeof(head.b),
 		      "GET %.*s HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		      (int)len, p);
-	return tbg_request_parse(&head, nr, &req);
+	return tbg_request_parse(&head, &scan, nr, &req);
 }
 
 /* The URL as upstreams are asked for it and their answers stored (transfer.c). */

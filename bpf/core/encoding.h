@@ -19,6 +19,8 @@
 #define TBG_QUALITY(all, coding) \
 	((all) >> (coding) * TBG_QUALITY_BITS & ((1 << TBG_QUALITY_BITS) - 1))
 
+#define TBG_CODING_STEPS 8	/* in one call */
+
 struct tbg_codings {
 	const struct tbg_head *h;
 	__u64 off, end;
@@ -116,13 +118,11 @@ __tbg_inline __s64 tbg_coding_weight(struct tbg_codings *c, __u64 off)
 }
 
 /* One element, or a word of what is passed over. 1: the value has ended. */
-static __attribute__((unused)) long tbg_coding_step(__u32 i, void *arg)
+__tbg_inline int tbg_coding_scan(struct tbg_codings *c)
 {
-	struct tbg_codings *c = arg;
 	__u64 off = c->off, w, marks, nr, coding;
 	__s64 quality;
 
-	(void)i;
 	tbg_keep(off);
 	if (off >= c->end || off >= TBG_REQ_MAX)
 		return 1;
@@ -158,6 +158,21 @@ static __attribute__((unused)) long tbg_coding_step(__u32 i, void *arg)
 	return 0;
 }
 
+/* Some of them for bpf_loop(): a return is dear where the kernel guards it. */
+static __attribute__((unused)) long tbg_coding_step(__u32 i, void *arg)
+{
+	__u32 k;
+
+	(void)i;
+	TBG_ROLLED
+	for (k = 0; k < TBG_CODING_STEPS; k++) {
+		tbg_keep(k);
+		if (tbg_coding_scan(arg))
+			return 1;
+	}
+	return 0;
+}
+
 /*
  * The encoding of the variant that answers the value of len bytes at off, of
  * those in have (1 << enum tbg_encoding; identity always is). A client that
@@ -178,7 +193,7 @@ __tbg_inline int tbg_encoding_choose(const struct tbg_head *h, __u64 off,
 	int ret = TBG_ENCODING_IDENTITY;
 	__u32 i;
 
-	tbg_loop(TBG_REQ_MAX, tbg_coding_step, &c);
+	tbg_loop(TBG_REQ_MAX / TBG_CODING_STEPS, tbg_coding_step, &c);
 	any = TBG_QUALITY(c.said, TBG_CODING_ANY);
 	/* identity, unless spoken of, is better than nothing only */
 	most = TBG_QUALITY(c.said, TBG_ENCODING_IDENTITY);

@@ -22,7 +22,7 @@
 #define TBG_HOST_MAX	255	/* bytes of the Host value */
 #define TBG_STRETCH	128	/* bytes of a value looked at in one step */
 
-#define TBG_LINES 2	/* lines in one call */
+#define TBG_LINES 16	/* lines in one call */
 
 /* The shortest lines, and the longest values in steps. */
 #define TBG_STEPS_MAX	(TBG_REQ_MAX / 4 + TBG_REQ_MAX / TBG_STRETCH)
@@ -48,8 +48,11 @@ struct tbg_req {
 #define TBG_SEEN_CONN	0x100
 #define TBG_SEEN_LENGTH	0x200
 
+/*
+ * The parser's working memory, which is the caller's: what the verifier does not
+ * know of a stack it does not compare either, whichever way a line went.
+ */
 struct tbg_scan {
-	const struct tbg_head *h;
 	__u64 off;			/* of the line to look at next */
 	__u64 from, at;			/* its value begins, is scanned up to; */
 	__u64 class;			/* 0: not in a value; enum tbg_field */
@@ -61,6 +64,12 @@ struct tbg_scan {
 };
 
 #define TBG_SCAN_DONE	TBG_WHY_NR
+
+/* What a step of bpf_loop() is told. */
+struct tbg_walk {
+	const struct tbg_head *h;
+	struct tbg_scan *s;
+};
 
 /*
  * The first byte of w that may not stand in a path: marks. Letters, digits,
@@ -162,14 +171,9 @@ __tbg_inline int tbg_text_end(const struct tbg_head *h, __u64 p, __u32 steps,
 	return 0;
 }
 
-/*
- * Request line. 0 or a why. Not inlined, in BPF: the verifier compares all of a
- * caller's registers, dead ones too, when it looks at a loop again, and what
- * remains of this function would make it walk the loop over and over.
- */
-static __attribute__((noinline, unused)) int tbg_request_line(struct tbg_scan *s)
+/* Request line. 0 or a why. */
+__tbg_inline int tbg_request_line(const struct tbg_head *h, struct tbg_scan *s)
 {
-	const struct tbg_head *h = s->h;
 	__u64 w = tbg_word(h->b), len = s->len, at, end, from;
 	int why;
 
@@ -283,29 +287,28 @@ __tbg_inline enum tbg_field tbg_field_class(__u64 name, __u64 nl, __u64 w1,
 }
 
 /*
- * The first byte of w that may not stand in a name of text: marks. What may,
- * letters, digits and "-", are three ranges in lower case; a byte is in one of
- * them if it is beyond an odd number of their ends. Controls that look like
- * those (CR like "-") end the line for tbg_text_end(), which looks at names
- * too.
+ * The first byte of w that may not stand in a name: marks. What may, letters,
+ * "-" and digits, are three ranges, that of letters in lower case; a byte is in
+ * one of them if it is beyond an odd number of their ends. Digits are rare.
  */
 __tbg_inline __u64 tbg_name_marks(__u64 w)
 {
 	__u64 x = w | 0x20 * TBG_ONES;
+	__u64 in = tbg_mark_from(w, '-') ^ tbg_mark_from(w, '-' + 1) ^
+		   tbg_mark_from(x, 'a') ^ tbg_mark_from(x, 'z' + 1);
 
-	return ~(tbg_mark_from(x, '-') ^ tbg_mark_from(x, '-' + 1) ^
-		 tbg_mark_from(x, '0') ^ tbg_mark_from(x, '9' + 1) ^
-		 tbg_mark_from(x, 'a') ^ tbg_mark_from(x, 'z' + 1)) & TBG_MARKS;
+	if ((~in | w) & TBG_MARKS)
+		in ^= tbg_mark_from(w, '0') ^ tbg_mark_from(w, '9' + 1);
+	return (~in | w) & TBG_MARKS;
 }
 
 /*
  * The name of the line at s->off: 0, and s->class and s->from are set; 1: the
  * end of the head, or of what we understand, s->why.
  */
-__tbg_inline int tbg_name_scan(struct tbg_scan *s)
+__tbg_inline int tbg_name_scan(const struct tbg_head *h, struct tbg_scan *s)
 {
-	const struct tbg_head *h = s->h;
-	__u64 off = s->off, name, w, nl, marks, end, len;
+	__u64 off = s->off, len = s->len, name, w, nl, marks, end;
 	__u32 k;
 
 	s->why = TBG_WHY_SPLIT;
@@ -313,7 +316,6 @@ __tbg_inline int tbg_name_scan(struct tbg_scan *s)
 		return 1;
 	w = tbg_word(h->b + off);
 	name = w | 0x20 * TBG_ONES;
-	len = tbg_opaque(s->len, w);	/* what we learn of it stays here */
 	TBG_UNROLLED
 	for (k = 0; k <= TBG_NAME_MAX / 8; k++) {
 		if (k)
@@ -335,9 +337,8 @@ __tbg_inline int tbg_name_scan(struct tbg_scan *s)
 		s->class = tbg_field_class(name & tbg_word_low(nl), nl,
 				tbg_word(h->b + off + 8) | 0x20 * TBG_ONES,
 				h->b[off + 16] | 0x20);
-		s->class = tbg_opaque(s->class, name);
 		s->from = end + 1;
-		s->at = off;	/* not from: need not wait for the name */
+		s->at = off + k * 8;	/* not from: need not wait for the name */
 		s->why = TBG_WHY_FIELD;
 		return s->class == TBG_FIELD_DAEMON;
 	}
@@ -370,13 +371,13 @@ __tbg_inline int tbg_conn_keeps(const struct tbg_head *h, __u64 from, __u64 n)
 }
 
 /* Keeps the value in from..end of a field that counts. 0, or 1: FIELD. */
-__tbg_inline int tbg_field_keep(struct tbg_scan *s, __u64 from, __u64 end)
+__tbg_inline int tbg_field_keep(const struct tbg_head *h, struct tbg_scan *s,
+				__u64 end)
 {
-	const struct tbg_head *h = s->h;
-	__u64 w, bit = 0;
+	__u64 from = s->from, w, bit = 0;
 
 	if (s->class == TBG_FIELD_COOKIE) {
-		s->seen = tbg_opaque(s->seen | TBG_SEEN_COOKIE, tbg_word(h->b));
+		s->seen |= TBG_SEEN_COOKIE;
 		return 0;
 	}
 	/* Up to seven spaces before the value, none behind it, and a value. */
@@ -387,7 +388,7 @@ __tbg_inline int tbg_field_keep(struct tbg_scan *s, __u64 from, __u64 end)
 	if (from >= end || from >= TBG_REQ_MAX || h->b[from] == ' ' ||
 	    h->b[(end - 1) & (TBG_REQ_MAX - 1)] == ' ')
 		return 1;
-	w = tbg_opaque(from << 16 | (end - from), w);
+	w = from << 16 | (end - from);
 	switch (s->class) {
 	case TBG_FIELD_HOST:
 		bit = TBG_SEEN_HOST;
@@ -417,7 +418,7 @@ __tbg_inline int tbg_field_keep(struct tbg_scan *s, __u64 from, __u64 end)
 	}
 	if (s->seen & bit)
 		return 1;
-	s->seen = tbg_opaque(s->seen | bit, w);
+	s->seen |= bit;
 	return 0;
 }
 
@@ -425,16 +426,15 @@ __tbg_inline int tbg_field_keep(struct tbg_scan *s, __u64 from, __u64 end)
  * One line, or one stretch of a long one, so that the verifier need not walk
  * the longest line within every line. 1 at the end.
  */
-__tbg_inline int tbg_line_scan(struct tbg_scan *s)
+__tbg_inline int tbg_line_scan(const struct tbg_head *h, struct tbg_scan *s)
 {
-	const struct tbg_head *h = s->h;
-	__u64 w, end, len = tbg_opaque(s->len, tbg_word(h->b));
+	__u64 w, end, len = s->len;
 	int found;
 
-	if (!s->class && tbg_name_scan(s))
+	if (!s->class && tbg_name_scan(h, s))
 		return 1;
 	found = tbg_text_end(h, s->at, TBG_STRETCH / 16, 0, &end);
-	s->at = tbg_opaque(end, tbg_word(h->b));
+	s->at = end;
 	s->why = TBG_WHY_SPLIT;
 	if (end >= TBG_REQ_MAX || end >= len)
 		return 1;
@@ -450,27 +450,26 @@ __tbg_inline int tbg_line_scan(struct tbg_scan *s)
 	}
 	if (end + 2 > len)
 		return 1;
-	s->off = tbg_opaque(end + 2, w);
+	s->off = end + 2;
 	s->why = TBG_WHY_FIELD;
-	if (s->class != TBG_FIELD_HARMLESS && tbg_field_keep(s, s->from, end))
+	if (s->class != TBG_FIELD_HARMLESS && tbg_field_keep(h, s, end))
 		return 1;
 	s->why = TBG_WHY_GRAMMAR;	/* if this is one line too many */
-	s->class = tbg_opaque(0, w);
+	s->class = 0;
 	return 0;
 }
 
-/*
- * Some lines for bpf_loop(): a return is dear where the kernel guards it.
- */
+/* Some lines for bpf_loop(): a return is dear where the kernel guards it. */
 static __attribute__((unused)) long tbg_line_step(__u32 i, void *arg)
 {
+	const struct tbg_walk *walk = arg;
 	__u32 k;
 
 	(void)i;
 	TBG_ROLLED
 	for (k = 0; k < TBG_LINES; k++) {
 		tbg_keep(k);
-		if (tbg_line_scan(arg))
+		if (tbg_line_scan(walk->h, walk->s))
 			return 1;
 	}
 	return 0;
@@ -533,48 +532,38 @@ __tbg_inline int tbg_host_check(const struct tbg_head *h, __u64 at, __u64 len)
 /*
  * Parses the first request of len bytes in h. Returns 0 and fills *ret, or
  * the TBG_WHY_* that passes it up: SPLIT (incomplete), PIPELINED (more bytes
- * behind it), METHOD, VERSION, PATH, FIELD, GRAMMAR.
+ * behind it), METHOD, VERSION, PATH, FIELD, GRAMMAR. In BPF *s belongs in a map.
  */
-__tbg_inline int tbg_request_parse(const struct tbg_head *h, __u32 len,
-				   struct tbg_req *ret)
+__tbg_inline int tbg_request_parse(const struct tbg_head *h, struct tbg_scan *s,
+				   __u32 len, struct tbg_req *ret)
 {
-	__u64 w = tbg_word(h->b);
-	/* Each zero a number of its own: of copies, testing one tells of all. */
-	struct tbg_scan s = {
-		.h = h, .len = len,
-		.off = tbg_opaque(0, w),	.from = tbg_opaque(0, w),
-		.at = tbg_opaque(0, w),		.class = tbg_opaque(0, w),
-		.seen = tbg_opaque(0, w),	.flags = tbg_opaque(0, w),
-		.path = tbg_opaque(0, w),	.query = tbg_opaque(0, w),
-		.host = tbg_opaque(0, w),	.inm = tbg_opaque(0, w),
-		.ims = tbg_opaque(0, w),	.ae = tbg_opaque(0, w),
-		.why = tbg_opaque(TBG_WHY_GRAMMAR, w),
-	};
+	struct tbg_walk walk = { h, s };
 	int why;
 
 	if (len > TBG_REQ_MAX)
 		return TBG_WHY_GRAMMAR;
-	why = tbg_request_line(&s);
+	*s = (struct tbg_scan){ .len = len, .why = TBG_WHY_GRAMMAR };
+	why = tbg_request_line(h, s);
 	if (why)
 		return why;
-	tbg_loop(TBG_STEPS_MAX / TBG_LINES, tbg_line_step, &s);
-	if (s.why != TBG_SCAN_DONE)
-		return s.why;
-	why = tbg_host_check(h, s.host >> 16, s.host & 0xffff);
+	tbg_loop(TBG_STEPS_MAX / TBG_LINES, tbg_line_step, &walk);
+	if (s->why != TBG_SCAN_DONE)
+		return s->why;
+	why = tbg_host_check(h, s->host >> 16, s->host & 0xffff);
 	if (why)
 		return why;
-	if (s.off != len)
+	if (s->off != len)
 		return TBG_WHY_PIPELINED;
 
 	*ret = (struct tbg_req){
 		.len = len,
-		.flags = s.flags | (s.seen & TBG_SEEN_COOKIE),
-		.path_off = s.path >> 16,	.path_len = s.path,
-		.query_off = s.query >> 16,	.query_len = s.query,
-		.host_off = s.host >> 16,	.host_len = s.host,
-		.inm_off = s.inm >> 16,		.inm_len = s.inm,
-		.ims_off = s.ims >> 16,		.ims_len = s.ims,
-		.ae_off = s.ae >> 16,		.ae_len = s.ae,
+		.flags = s->flags | (s->seen & TBG_SEEN_COOKIE),
+		.path_off = s->path >> 16,	.path_len = s->path,
+		.query_off = s->query >> 16,	.query_len = s->query,
+		.host_off = s->host >> 16,	.host_len = s->host,
+		.inm_off = s->inm >> 16,		.inm_len = s->inm,
+		.ims_off = s->ims >> 16,		.ims_len = s->ims,
+		.ae_off = s->ae >> 16,		.ae_len = s->ae,
 	};
 	return 0;
 }

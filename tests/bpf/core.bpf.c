@@ -17,6 +17,7 @@
 struct scratch {
 	struct tbg_head head;
 	struct tbg_path path;
+	struct tbg_scan scan;
 };
 
 struct {
@@ -60,9 +61,11 @@ static __attribute__((always_inline)) int run(struct __sk_buff *skb, int depth)
 		return -1;
 	if (!depth)
 		return 0;
-	r->why = tbg_request_parse(&s->head, len, &r->req);
+	r->why = tbg_request_parse(&s->head, &s->scan, len, &r->req);
 	if (r->why || depth == 1)
 		return r->why;
+	/* as wire, whose steps are functions: what was found is read again */
+	asm volatile("" ::: "memory");
 	r->why = tbg_path_load(&s->head, r->req.path_off, r->req.path_len, &s->path);
 	if (r->why)
 		return r->why;

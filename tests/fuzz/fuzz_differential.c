@@ -18,6 +18,7 @@
 #include "respond.h"
 
 static struct tbg_head *head;
+static struct tbg_scan scan;
 static char path[TBG_TARGET_MAX + 1];
 
 static void same(struct tbg_text t, __u16 off, __u16 len)
@@ -88,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	memcpy(copy, data, len);
 	p = tbg_message_parse(&m, copy, len, TBG_REQ_MAX, path);
 	free(copy);
-	if (tbg_request_parse(head, len, &req))
+	if (tbg_request_parse(head, &scan, len, &req))
 		return 0;
 
 	if (p != TBG_PARSED_DONE || m.len != len || m.head_off || m.minor != 1 ||

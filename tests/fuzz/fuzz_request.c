@@ -13,13 +13,14 @@
 #include "core/key.h"
 
 static struct tbg_head *head;
+static struct tbg_scan scan;
 
 static int parse(const uint8_t *data, size_t len, enum head_rest rest,
 		 struct tbg_req *ret)
 {
 	memset(ret, 0, sizeof(*ret));
 	head_fill(head, data, len, rest);
-	return tbg_request_parse(head, len, ret);
+	return tbg_request_parse(head, &scan, len, ret);
 }
 
 static void key_check(const struct tbg_req *req)

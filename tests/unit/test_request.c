@@ -22,6 +22,7 @@ static const char *const why_names[] = {
 };
 
 static struct tbg_head *head;
+static struct tbg_scan scan;
 
 /* The why, the same whatever stands behind the request. */
 static int parse(const void *req, size_t len, struct tbg_req *ret)
@@ -36,7 +37,7 @@ static int parse(const void *req, size_t len, struct tbg_req *ret)
 
 		memset(&got, 0, sizeof(got));
 		head_fill(head, req, len, rest);
-		w = tbg_request_parse(head, len, &got);
+		w = tbg_request_parse(head, &scan, len, &got);
 		if (rest && (w != why || (!w && memcmp(&got, ret, sizeof(got)))))
 			ktap_fail("what follows %zu bytes counts: %s, %s",
 				  len, why_names[why], why_names[w]);
@@ -341,9 +342,9 @@ KTAP_TEST(t_longer_than_the_buffer)
 	struct tbg_req got;
 
 	head_fill(head, GET H "X:", sizeof(GET H "X:") - 1, HEAD_REST_TEXT);
-	KTAP_EQ(tbg_request_parse(head, TBG_REQ_MAX + 1, &got), TBG_WHY_GRAMMAR);
-	KTAP_EQ(tbg_request_parse(head, ~0u, &got), TBG_WHY_GRAMMAR);
-	KTAP_EQ(tbg_request_parse(head, TBG_REQ_MAX, &got), TBG_WHY_SPLIT);
+	KTAP_EQ(tbg_request_parse(head, &scan, TBG_REQ_MAX + 1, &got), TBG_WHY_GRAMMAR);
+	KTAP_EQ(tbg_request_parse(head, &scan, ~0u, &got), TBG_WHY_GRAMMAR);
+	KTAP_EQ(tbg_request_parse(head, &scan, TBG_REQ_MAX, &got), TBG_WHY_SPLIT);
 }
 
 KTAP_TEST(t_as_many_fields_as_fit)
