@@ -3,7 +3,8 @@
 """The request corpus (corpus/*.case) against the daemon, whole and in pieces.
 
 The answers to a case must be the same bytes, Date and Cache-Status's value
-apart, however its bytes arrive and whichever tier answers.
+apart, however its bytes arrive and whichever tier answers: user alone, with each
+of the kernel tiers, and all together.
 """
 import fcntl
 import os
@@ -21,13 +22,18 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
 import corpus                       # noqa: E402
 import daemon                       # noqa: E402
 import ktap                         # noqa: E402
+import talk                         # noqa: E402
 
 WAIT_S = 10
 SPLIT_MAX = 600         # longer cases are split at a sample of places
 SEED = os.environ.get("TBG_SEED") or str(random.randrange(1 << 32))
 BEFORE = b"GET /a.txt HTTP/1.1\r\nHost: before\r\n\r\n"
 
-user = wire = None
+TIERS = {"wire": ("--wire", "lo"),
+         "sock": ("--tiers", "sock,user", "--sock", "unlisted", "--wire", "off"),
+         "all": ("--tiers", "wire,sock,user", "--sock", "unlisted", "--wire", "lo")}
+user = None
+others = {}             # daemons with these, as far as they were needed
 cases = []
 
 
@@ -229,14 +235,33 @@ def t_pipelined_between_good_requests():
     all_cases(lambda case: between(user, case))
 
 
+def pipelined_with(tiers):
+    d = need(tiers)
+    all_cases(lambda case: between(d, case))
+
+
 def t_pipelined_between_good_requests_with_wire():
-    need_wire()
-    all_cases(lambda case: between(wire, case))
+    pipelined_with("wire")
+
+
+def t_pipelined_between_good_requests_with_sock():
+    pipelined_with("sock")
+
+
+def t_pipelined_between_good_requests_with_all_tiers():
+    pipelined_with("all")
 
 
 def t_split_at_random_places_with_wire():
-    need_wire()
-    random_pieces(wire, 2)
+    random_pieces(need("wire"), 2)
+
+
+def t_split_at_random_places_with_sock():
+    random_pieces(need("sock"), 2)
+
+
+def t_split_at_random_places_with_all_tiers():
+    random_pieces(need("all"), 2)
 
 
 def t_every_difference_from_nginx_is_explained():
@@ -264,20 +289,35 @@ def t_nginx_answers_as_recorded():
     assert not failures, f"{len(failures)} of {len(cases)} cases"
 
 
-def t_same_bytes_with_wire():
-    need_wire()
+def same_with(tiers):
+    d = need(tiers)
 
     def one(case):
         want = play(user, case, [sent_bytes(user, case)])
         for _ in range(3):
-            got = play(wire, case, [sent_bytes(wire, case)])
+            got = play(d, case, [sent_bytes(d, case)])
             if got != want:
-                raise AssertionError(f"{case.name}: differs with wire: {got} {want}")
+                raise AssertionError(f"{case.name}: differs with {tiers}: {got} {want}")
     all_cases(one)
+    counts = talk.counts(d)
+    for tier in ("WIRE",) if tiers == "all" else (tiers.upper(),):
+        assert counts[f"HIT_{tier}"] > 10, f"{tier} answered nothing: {counts}"
+
+
+def t_same_bytes_with_wire():
+    same_with("wire")
+
+
+def t_same_bytes_with_sock():
+    same_with("sock")
+
+
+def t_same_bytes_with_all_tiers():
+    same_with("all")
 
 
 def t_split_at_every_byte_with_wire():
-    need_wire()
+    wire = need("wire")
 
     def one(case):
         data = sent_bytes(wire, case)
@@ -294,15 +334,18 @@ def start(*options):
     return d.start()
 
 
-def need_wire():
-    """The daemon with wire on lo, or a skip: root and BPF are needed."""
-    global wire
+def need(tiers):
+    """The daemon with these tiers, wire on lo, or a skip: root and BPF are needed."""
     if os.geteuid():
-        raise ktap.Skip("wire needs root")
-    if not wire:
-        wire = start("--wire", "lo")
-    if "tiers wire" not in wire.ready:
-        raise ktap.Skip(f"wire cannot be attached to lo here: {wire.lines[0]}")
+        raise ktap.Skip(f"{tiers} needs root")
+    if tiers not in others:
+        others[tiers] = start(*TIERS[tiers])
+    d = others[tiers]
+    for tier in ("wire", "sock") if tiers == "all" else (tiers,):
+        state = talk.ask(d, "status")["tiers"][tier]
+        if not state["on"]:
+            raise ktap.Skip(f"{tier} is off: {state['why']}")
+    return d
 
 
 def setup():
@@ -312,7 +355,7 @@ def setup():
 
 
 def teardown():
-    for d in (user, wire):
+    for d in (user, *others.values()):
         if d:
             assert d.stop() == 0, d.lines
 
