@@ -345,6 +345,31 @@ void tbg_options_free(struct tbg_options *o)
 	tbg_scope_free(o->top);
 }
 
+static bool is(const char *name, const char *word, size_t len)
+{
+	return strlen(name) == len && !strncmp(name, word, len);
+}
+
+static const char *line_setting(const char *word, size_t len)
+{
+	static const char *const names[] = {
+#define X(name, arg, help) name,
+		LINE_SETTING_LIST(X)
+#undef X
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (is(names[i], word, len))
+			return names[i];
+	return NULL;
+}
+
+static bool known(const char *word, size_t len)
+{
+	return row_of(word, len) || line_setting(word, len) ||
+	       is("config", word, len) || is("check", word, len);
+}
+
 /*
  * Splits argv[*at] into name and value, which may be the next word. NULL: told
  * what is wrong.
@@ -364,26 +389,8 @@ static const char *word_split(char **argv, int *at, size_t *ret_len)
 		return eq + 1;
 	if (argv[*at + 1])
 		return argv[++*at];
-	fprintf(stderr, "toboggand: %s: no value; see --help\n", word);
-	return NULL;
-}
-
-static bool is(const char *name, const char *word, size_t len)
-{
-	return strlen(name) == len && !strncmp(name, word, len);
-}
-
-static const char *line_setting(const char *word, size_t len)
-{
-	static const char *const names[] = {
-#define X(name, arg, help) name,
-		LINE_SETTING_LIST(X)
-#undef X
-	};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (is(names[i], word, len))
-			return names[i];
+	fprintf(stderr, "toboggand: %s: %s; see --help for what is accepted\n", word,
+		known(word + 2, *ret_len) ? "no value" : "unknown option");
 	return NULL;
 }
 

@@ -148,6 +148,8 @@ def t_words_that_are_no_options():
                         (["--roots", "/"], "--roots"), (["--roo", "/"], "--roo"), (["--root"], "--root"),
                         ([""], '""'), (["--=x"], "--")):
         fails(2, [says], *base(), *words)
+    fails(2, ["--speed", "unknown option"], *base(), "--speed")
+    fails(2, ["--workers", "no value"], *base(), "--workers")
     fails(2, ["--root", "missing"], "--listen", "127.0.0.1:0")
     fails(2, ["--listen", "missing"], "--root", "/tmp")
     fails(2, ["--listen", "32"], *base(), *["--listen", "127.0.0.1:0"] * 40)
