@@ -12,7 +12,7 @@ run anything for a while is measured, and the promise is that much longer then.
 
 What one write() puts into a file is one version: no answer shows half of it.
 
-TBG_CHURN_FILES and TBG_CHURN_S: how many files, and how long (10000, 40 s).
+TBG_CHURN_FILES and TBG_CHURN_S: how many files, and how long (10000, 25 s).
 """
 import bisect
 import os
@@ -32,7 +32,7 @@ import ktap
 import talk
 
 FILES = int(os.environ.get("TBG_CHURN_FILES", "2000" if client.IN_VM else "10000"))
-SECONDS = float(os.environ.get("TBG_CHURN_S", "40"))
+SECONDS = float(os.environ.get("TBG_CHURN_S", "25"))
 PROMISE_S = 1.0 if client.IN_VM else 0.1
 PER_FOLDER = 50
 HOT = 100               # files that most requests and changes are about,
@@ -552,7 +552,7 @@ def t_what_one_write_puts_is_one_version():
     os.mkdir(os.path.join(user.root, "few"))
     for p in paths:
         replace(p, rng)
-    under_load(daemons, paths, min(SECONDS, 10), lambda until: rewrites(paths, rng, until))
+    under_load(daemons, paths, min(SECONDS, 8), lambda until: rewrites(paths, rng, until))
 
 
 def t_no_two_versions_in_one_large_body():
@@ -610,7 +610,7 @@ def t_below_an_overlay():
                                      root=user.root).start()
                  for name in daemons if name != "sock"}
         try:
-            tiers = under_load(below, paths, min(SECONDS, 10),
+            tiers = under_load(below, paths, min(SECONDS, 8),
                                lambda until: rewrites(paths, rng, until))
             for name, d in below.items():
                 assert tiers[name].get(name, 0) > 100, tiers
