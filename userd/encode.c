@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Codings by zlib, brotli and zstd, at levels that take a worker a few
- * milliseconds for the largest object there is: each is compressed once.
+ * milliseconds for the largest object there is, and no more than a few MiB of
+ * memory for the largest text: each is compressed once.
  */
 #include "encode.h"
 
@@ -19,6 +20,8 @@
 #define BR_LEVEL	6
 #define BR_WINDOW	16		/* log2 of 64 KiB */
 #define ZSTD_LEVEL	12
+#define ZSTD_LEVEL_LARGE 6
+#define LARGE		(64 << 10)
 
 static const struct {
 	const char *name, *suffix;
@@ -108,7 +111,8 @@ static int br(const void *in, size_t len, void *ret, size_t room)
 
 static int zstd(const void *in, size_t len, void *ret, size_t room)
 {
-	size_t n = ZSTD_compress(ret, room, in, len, ZSTD_LEVEL);
+	size_t n = ZSTD_compress(ret, room, in, len,
+				 len > LARGE ? ZSTD_LEVEL_LARGE : ZSTD_LEVEL);
 
 	return ZSTD_isError(n) ? -E2BIG : (int)n;
 }

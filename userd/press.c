@@ -139,23 +139,27 @@ static int memory_file(const char *data, size_t len)
 	return fd < 0 ? -errno : fd;
 }
 
-/* A descriptor of what it becomes, -E2BIG, -errno. */
+/*
+ * A descriptor of what it becomes, -E2BIG, -errno. Mapped memory goes back when
+ * it is done with; malloc() would keep it.
+ */
 static int press(const struct entry *e, uint64_t *ret_len)
 {
 	size_t size = e->st.st_size;
-	char *plain = malloc(size), *out = malloc(size);
-	int n = -ENOMEM;
+	char *plain = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int n;
 
-	if (plain && out)
-		n = read_all(e, plain);
+	if (plain == MAP_FAILED)
+		return -ENOMEM;
+	n = read_all(e, plain);
 	if (!n)
-		n = tbg_encode(e->encoding, plain, size, out, size - 1);
+		n = tbg_encode(e->encoding, plain, size, plain + size, size - 1);
 	if (n >= 0) {
 		*ret_len = n;
-		n = memory_file(out, n);
+		n = memory_file(plain + size, n);
 	}
-	free(plain);
-	free(out);
+	munmap(plain, 2 * size);
 	return n;
 }
 
