@@ -25,7 +25,7 @@
 #include "watch.h"
 
 #define INDEX_ROOM   128	/* see settings.c */
-#define CHANGE_TRIES 3		/* a file that changes while it is read */
+#define CHANGE_TRIES 10		/* a file that changes while it is read */
 #define REFUSED_NS   1000000000ull	/* before a variant is made again */
 
 bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,

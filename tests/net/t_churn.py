@@ -34,6 +34,7 @@ import talk
 FILES = int(os.environ.get("TBG_CHURN_FILES", "2000" if client.IN_VM else "10000"))
 SECONDS = float(os.environ.get("TBG_CHURN_S", "25"))
 PROMISE_S = 1.0 if client.IN_VM else 0.1
+LEAST = 5 if client.IN_VM else 100      # answers of each tier
 PER_FOLDER = 50
 HOT = 100               # files that most requests and changes are about,
 HOT_S = 1               # for so long
@@ -524,7 +525,7 @@ def t_ten_thousand_files_change_under_load():
     paths, folders = populate(rng)
     tiers = under_load(daemons, paths, SECONDS, lambda until: churn(paths, folders, rng, until))
     for name in tiers:
-        assert tiers[name].get(name, 0) > 100, f"{name} answered hardly anything: {tiers[name]}"
+        assert tiers[name].get(name, 0) >= LEAST, f"{name} answered hardly anything: {tiers[name]}"
     sweep(paths)
 
 
@@ -613,7 +614,7 @@ def t_below_an_overlay():
             tiers = under_load(below, paths, min(SECONDS, 8),
                                lambda until: rewrites(paths, rng, until))
             for name, d in below.items():
-                assert tiers[name].get(name, 0) > 100, tiers
+                assert tiers[name].get(name, 0) >= LEAST, tiers
                 why = talk.ask(d, "why", "/" + paths[0].name)
                 assert why["stat_ms"] <= 100 and "stat interval" in why["fresh"], why
         finally:
