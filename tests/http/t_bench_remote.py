@@ -6,12 +6,15 @@ What is wrong is said plainly, counted, and in no figure. All over loopback.
 """
 import json
 import os
+import re
 import subprocess
 import sys
+import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import benched                  # noqa: E402
 import ktap                     # noqa: E402
+import origin                   # noqa: E402
 
 QUICK = ("connections", "--quick", "--connections", "4")
 
@@ -182,6 +185,33 @@ def t_load_counts_every_kind_of_error():
         assert got["kinds"].get("timeout"), got
     got = load(sham, *listed)
     assert got["kinds"].get("refused") and not got["requests"] and got["stopped"], got
+
+
+def t_load_takes_chunks_and_sends_cookies_and_bodies():
+    program = os.path.join(ktap.BUILD, "tools/bench/load")
+    rows = benched.folder() + "/list"
+    seen = []
+
+    def answer(c, r):
+        seen.append((r.method, r.field("Cookie"), r.body))
+        parts = b"".join(b"%x;e=f\r\n%s\r\n" % (n, b"x" * n) for n in (1, 16, 5000))
+        for part in (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + parts[:700], parts[700:],
+                     b"0\r\nA: b\r\n\r\n"):
+            c.send(part)
+
+    with origin.Origin() as o:
+        o.on("/a", answer)
+        for length, crc, fault in ((5017, f"{zlib.crc32(b'x' * 5017):08x}", None), (5016, "-", "length"),
+                                   (5017, "01234567", "body")):
+            with open(rows, "w", encoding="utf-8") as f:
+                f.write(f"1 /a {length} {crc} k=1### a=##&b\n1 /a {length} {crc}\n")
+            out = subprocess.run([program, "--list", rows, "--once", "--connections", "1", "127.0.0.1", str(o.port)],
+                                 stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
+            got = json.loads(out)
+            assert got["kinds"] == ({fault: 2} if fault else {}) and got["requests"] == (0 if fault else 2), got
+        post, get = seen[:2]
+        assert re.fullmatch(r"k=1\d{3}", post[1]) and re.fullmatch(rb"a=\d\d&b", post[2]), post
+        assert (post[0], *get) == ("POST", "GET", None, b""), seen
 
 
 def t_a_line_is_as_slow_as_it_is_told():
