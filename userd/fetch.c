@@ -420,7 +420,7 @@ static bool try_again(struct tbg_transfer *x)
 	struct tbg_origin *o = x->o;
 
 	if (x->heard || x->interims || x->body_begun || o->send.busy ||
-	    (!(o->reused && !o->sent) && !tbg_method_idempotent(x->m.method)))
+	    (o->sent && !tbg_method_idempotent(x->m.method)))
 		return false;
 	if (!o->reused)
 		backend_failed(x);

@@ -198,6 +198,7 @@ static void end(struct tbg_visit *v, uint8_t status)
 	tbg_record_end(last + TBG_RECORD_HEADER, v->id, 0, status);
 	tbg_lines_put(&v->out.l, last, sizeof(last));
 	v->closing = !v->keep || v->out.l.failed;
+	v->served = true;
 	flush(v);
 	request_forget(v);
 	if (v->s->retiring && !v->dead)
@@ -546,7 +547,8 @@ void tbg_serve_retire(struct tbg_serve *s)
 	listen_not(s);
 	for (struct tbg_visit *v = s->visits; v; v = next) {
 		next = v->next;
-		if (!v->begun && !v->closing)
+		/* a new one is made for a request, which is still served */
+		if (v->served && !v->begun && !v->closing)
 			retire(v);
 	}
 	if (!s->visits_nr)

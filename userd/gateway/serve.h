@@ -68,6 +68,7 @@ struct tbg_visit {
 	bool output_begun;		/* some of its answer is given */
 	bool starved;			/* there was no room, and now there is */
 	bool closing;			/* once all is sent */
+	bool served;			/* one request, at least, is answered */
 	bool dead;			/* freed when nobody uses it any more */
 	unsigned int holds;
 	struct tbg_lines pairs;		/* its variables as they came */
