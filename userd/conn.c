@@ -332,18 +332,21 @@ static void kernel_resume(struct tbg_worker *w, struct tbg_conn *c)
 	c->shut = false;
 }
 
-/* Keeps what the socket did not take, from iov[] at off. */
+/* Keeps what the socket did not take, from iov[] at off, behind what is kept. */
 static bool out_keep(struct tbg_conn *c, const struct iovec *iov, int nr,
 		     size_t off)
 {
 	struct tbg_traffic *t = traffic_get(c);
-	size_t len = 0;
+	size_t len = t && t->out ? t->out_len : 0;
+	uint8_t *out;
 
 	for (int i = 0; i < nr; i++)
 		len += iov[i].iov_len;
-	if (!t || !(t->out = malloc(len - off)))
+	if (!t || !(out = realloc(t->out, len - off)))
 		return false;
-	t->out_len = t->out_off = 0;
+	if (!t->out)
+		t->out_len = t->out_off = 0;
+	t->out = out;
 	for (int i = 0; i < nr; i++) {
 		size_t skip = off < iov[i].iov_len ? off : iov[i].iov_len;
 
@@ -375,8 +378,12 @@ static bool flush_with(struct tbg_worker *w, struct tbg_conn *c,
 	w->out_len = 0;
 	publish(w, c, c->taken, c->written);
 	flags |= MSG_DONTWAIT | MSG_NOSIGNAL;
-	n = body_len ? sendmsg(c->fd, &m, flags) :
-		       send(c->fd, iov[0].iov_base, len, flags);
+	if (c->traffic && c->traffic->out)
+		n = 0;			/* a redirect's: behind the answers before */
+	else if (body_len)
+		n = sendmsg(c->fd, &m, flags);
+	else
+		n = send(c->fd, iov[0].iov_base, len, flags);
 	if (n == (ssize_t)len) {
 		tbg_stat_add(&w->stats.bytes_sent, len);
 		return true;

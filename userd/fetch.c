@@ -495,7 +495,8 @@ static struct tbg_stored *joined(struct tbg_transfer *x, const struct tbg_lines 
 	uint64_t from, n;
 
 	if (!part || !tbg_part_joins(part, &x->terms, news->text, news->len, &from, &n) ||
-	    (!x->completes && n > PART_JOINED_MAX))
+	    (!x->completes && (n > PART_JOINED_MAX ||
+			       n > tbg_stock_body_max(x->w->s->stock))))
 		return NULL;
 	pile = tbg_part_join(part, &x->terms, x->pile);
 	tbg_forward_update(&lines, part->head, part->head_len, news->text, news->len);
@@ -515,6 +516,15 @@ static struct tbg_stored *joined(struct tbg_transfer *x, const struct tbg_lines 
 	return s;
 }
 
+/* To If-Range a server leaves out what the client has (RFC 9110 15.3.7). */
+static bool is_terse(const struct tbg_transfer *x)
+{
+	struct tbg_value v;
+
+	return x->r.status == 206 &&
+	       tbg_field_find(x->fields.text, x->fields.len, "If-Range", &v);
+}
+
 /* What has come, with the part that it joins; NULL: not to be kept. */
 static struct tbg_stored *received(struct tbg_transfer *x)
 {
@@ -532,7 +542,7 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 			   x->w->date, r->status);
 	if (!lines.failed)
 		s = joined(x, &lines);
-	if (!s && !lines.failed && !x->completes) {
+	if (!s && !lines.failed && !x->completes && !is_terse(x)) {
 		atomic_fetch_add(&x->pile->refs, 1);
 		s = tbg_stored_new(&x->terms, reason, lines.text, lines.len,
 				   x->fields.text, x->fields.len, x->pile);
@@ -602,9 +612,10 @@ static void fill_check(struct tbg_transfer *x, size_t data)
 		return;
 	x->filled += data;
 	room = tbg_stock_fill(s, data);
-	if (room && x->pile->len <= tbg_stock_body_max(s))
+	/* what completes a part is answered from: it is had in any case */
+	if ((room || x->completes) && x->pile->len <= tbg_stock_body_max(s))
 		return;
-	if (x->completes) {		/* it could not be answered from */
+	if (x->completes) {		/* longer than it has said */
 		tbg_fetch_fail(x, 503);
 		return;
 	}

@@ -205,9 +205,15 @@ int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding)
 int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 		   enum tbg_encoding encoding)
 {
-	int fd = tbg_press_get(s->press, f->fd, &f->st, encoding);
+	struct timespec now;
 	struct stat st;
+	int fd;
 
+	/* its times may yet come to stand for other bytes, and this one stays */
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	if (ns_of(&f->st.st_ctim) + SETTLE_NS >= ns_of(&now))
+		return -EAGAIN;
+	fd = tbg_press_get(s->press, f->fd, &f->st, encoding);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st)) {

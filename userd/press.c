@@ -116,6 +116,7 @@ static int read_all(const struct entry *e, char *ret)
 	struct stat after;
 	ssize_t n;
 
+	lseek(e->fd, 0, SEEK_DATA);	/* waits for a write that runs: see file.c */
 	for (; got < size; got += n) {
 		n = pread(e->fd, ret + got, size - got, got);
 		if (n <= 0)

@@ -120,12 +120,14 @@ static bool uri_make(struct tbg_transfer *x, struct tbg_value target)
 	size_t index_len = names ? strlen(x->index) : 0, n = x->host.len;
 	const char *mark = target.len ? memchr(target.text, '?', target.len) : NULL;
 	size_t path_len = mark ? (size_t)(mark - target.text) : target.len;
+	/* a folder whose name ends in a dot segment */
+	bool slash = names && path_len && target.text[path_len - 1] != '/';
 	const char *authority = x->host.text;
 	char *at;
 
 	if (n > 3 && !memcmp(authority + n - 3, ":80", 3))
 		n -= 3;
-	at = x->uri_text = malloc(n + 1 + target.len + index_len);
+	at = x->uri_text = malloc(n + 2 + target.len + index_len);
 	if (!at)
 		return false;
 	for (size_t i = 0; i < n; i++) {
@@ -134,6 +136,7 @@ static bool uri_make(struct tbg_transfer *x, struct tbg_value target)
 		*at++ = c >= 'A' && c <= 'Z' ? c | 0x20 : c;
 	}
 	at = text_add(at, path_len ? target.text : "/", path_len ?: 1);
+	at = text_add(at, "/", slash);
 	at = text_add(at, x->index, index_len);
 	at = text_add(at, mark, target.len - path_len);
 	x->uri = (struct tbg_uri){ x->uri_text, at - x->uri_text, n, x->upstream->id };

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -51,6 +52,7 @@ static int listener_open(const char *path)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct stat st;
 
 	if (fd < 0 || strlen(path) >= sizeof(a.sun_path)) {
 		errno = fd < 0 ? errno : ENAMETOOLONG;
@@ -61,7 +63,8 @@ static int listener_open(const char *path)
 		errno = EADDRINUSE;	/* somebody serves it */
 		goto fail;
 	}
-	if (errno == ECONNREFUSED)
+	/* nobody does; but the same is said of what is no socket */
+	if (errno == ECONNREFUSED && !lstat(path, &st) && S_ISSOCK(st.st_mode))
 		unlink(path);
 	if (!bind(fd, (struct sockaddr *)&a, sizeof(a)) && !listen(fd, BACKLOG)) {
 		bound = path;
