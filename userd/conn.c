@@ -1136,6 +1136,7 @@ void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
 	if (c->state != TBG_CONN_OPEN || c->traffic)
 		return;
 	/* a hit of sock would come to stand where the reply does */
+	c->drained = false;
 	if (s && !tbg_sock_shut(s)) {
 		tbg_sock_reopen(s);
 		return;
@@ -1517,7 +1518,11 @@ void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->state != TBG_CONN_OPEN)
 		return;
-	/* hits that are on their way go first: the next tick asks again */
-	if (!c->traffic && (c->sock < 0 || tbg_sock_shut(sock_of(w, c))))
+	/* hits that are on their way go first, and the last may just be being pushed */
+	if (c->traffic || (c->sock >= 0 && !tbg_sock_shut(sock_of(w, c))))
+		c->drained = false;
+	else if (c->sock < 0 || c->drained)
 		conn_finish(w, c);
+	else
+		c->drained = true;
 }

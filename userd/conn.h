@@ -61,6 +61,7 @@ struct tbg_conn {
 	uint8_t state;
 	bool receiving, polling, eof, used, claimed, waiting;
 	bool shut;			/* to sock, until what waits has been sent */
+	bool drained;			/* sock owed nothing, a tick ago */
 	int sock;			/* its slot in sock; -1: none */
 	struct tbg_traffic *traffic;	/* NULL: idle */
 	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */

@@ -10,10 +10,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -212,8 +215,12 @@ out:
 
 int tbg_sock_listen(struct tbg_sock *s, int fd)
 {
+	unsigned int lowat = UINT32_MAX;
 	struct tbg_sock_id id = { 0 };
 
+	/* inherited: what the verdict has found room for must be taken whole */
+	if (setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof(lowat)))
+		return -errno;
 	return bpf_map_update_elem(bpf_map__fd(s->bpf->maps.tbg_sock_ids), &fd,
 				   &id, BPF_ANY);
 }

@@ -121,9 +121,21 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 	e->synack = 1;
 }
 
+/* For good: what the socket holds of it is not known. */
+static __always_inline void tbg_flow_leave(const struct tbg_flow_key *key)
+{
+	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, key);
+
+	if (!f)
+		return;
+	bpf_spin_lock(&f->lock);
+	f->flags |= TBG_FLOW_LEFT;
+	bpf_spin_unlock(&f->lock);
+}
+
 /*
- * The handshake's last ACK: an embryo becomes a flow. RACE: it has become one
- * on another CPU, so look again. An embryo whose socket may hold bytes that no
+ * The handshake's last ACK: an embryo becomes a flow. RACE: it may have become
+ * one on another CPU, so look again. An embryo whose socket may hold bytes that no
  * flow has counted never becomes one. Not inlined: its flow would lie on the stack
  * of all that its caller calls (512 bytes together).
  */
@@ -137,13 +149,16 @@ tbg_flow_born(const struct tbg_pkt *p)
 	__u32 slot;
 	long err;
 
-	if (!e || !e->synack)
+	if (!e)
+		return TBG_WHY_RACE;
+	if (!e->synack)
 		return TBG_WHY_NO_FLOW;
 	if (p->ack != e->iss || p->seq != e->irs) {
+		if (!p->payload_len && !(p->tcp_flags & TBG_TCP_FIN))
+			return TBG_WHY_NO_FLOW;
 		/* overtook the handshake's end: the stack takes and keeps it */
-		if (p->payload_len || p->tcp_flags & TBG_TCP_FIN)
-			bpf_map_delete_elem(&tbg_embryos, &p->key);
-		return TBG_WHY_NO_FLOW;
+		bpf_map_delete_elem(&tbg_embryos, &p->key);
+		return TBG_WHY_RACE;
 	}
 	if (bpf_map_pop_elem(&tbg_slots, &slot))
 		return TBG_WHY_NO_FLOW;
@@ -181,7 +196,8 @@ tbg_flow_born(const struct tbg_pkt *p)
 		return err == -EEXIST ? TBG_WHY_RACE : TBG_WHY_NO_FLOW;
 	}
 	/* not before: another CPU must find the one or the other */
-	bpf_map_delete_elem(&tbg_embryos, &p->key);
+	if (bpf_map_delete_elem(&tbg_embryos, &p->key))
+		tbg_flow_leave(&p->key);	/* something has just overtaken us */
 	return TBG_WHY_BORN;
 }
 

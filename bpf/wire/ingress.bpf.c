@@ -337,6 +337,17 @@ other:
 	return TBG_PASS;
 }
 
+/* The flow that another CPU may have made meanwhile; NULL, and *why: none. */
+static __always_inline struct tbg_flow_locked *
+tbg_flow_again(const struct tbg_flow_key *key, enum tbg_why *why)
+{
+	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, key);
+
+	if (!f)
+		*why = TBG_WHY_NO_FLOW;
+	return f;
+}
+
 SEC("tc")
 int tbg_ingress(struct __sk_buff *skb)
 {
@@ -386,7 +397,7 @@ int tbg_ingress(struct __sk_buff *skb)
 		if (p->tcp_flags & TBG_TCP_ACK)
 			why = tbg_flow_born(p);
 		if (why == TBG_WHY_RACE)
-			f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+			f = tbg_flow_again(&p->key, &why);
 	} else if (!p->payload_len && f->last.len) {
 		switch (tbg_ack_note(skb, s, f)) {
 		case TBG_ACK_OURS:
@@ -647,7 +658,7 @@ int tbg_answer(struct __sk_buff *skb)
 	if (!f) {
 		why = tbg_flow_born(&s->pkt);
 		if (why == TBG_WHY_RACE)
-			f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
+			f = tbg_flow_again(&s->pkt.key, &why);
 		return tbg_ingress_pass(skb, s, f, why);
 	}
 	act = tbg_try(skb, s, knob, f);
