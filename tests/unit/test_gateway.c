@@ -476,14 +476,47 @@ KTAP_TEST(t_retiring_loses_no_request)
 	server_close(fd);
 }
 
+/* One request on fd and its answer. */
+static bool asked(int fd)
+{
+	struct tbg_lines l = { 0 };
+	char out[200];
+	bool ok;
+	size_t len;
+
+	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
+	ok = send(fd, l.text, l.len, MSG_NOSIGNAL) == (ssize_t)l.len;
+	tbg_lines_free(&l);
+	rounds();
+	return ok && answer(fd, TBG_RECORD_STDOUT, out, &len) == TBG_RECORD_COMPLETE &&
+	       len == 10;
+}
+
 KTAP_TEST(t_retiring_ends_idle_connections)
 {
 	int fd;
 
 	server_open(&fd);
 	rounds();
+	KTAP_CHECK(asked(fd));
 	tbg_serve_retire(&server.s);
 	KTAP_CHECK(send(fd, "", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE);
+	rounds();
+	KTAP_EQ(server.s.visits_nr, 0);
+	server_close(fd);
+}
+
+/* It is made for a request, which its maker cannot send elsewhere. */
+KTAP_TEST(t_retiring_serves_what_a_new_connection_is_for)
+{
+	int fd;
+
+	server_open(&fd);
+	rounds();
+	tbg_serve_retire(&server.s);
+	rounds();
+	KTAP_EQ(server.s.visits_nr, 1);
+	KTAP_CHECK(asked(fd));
 	rounds();
 	KTAP_EQ(server.s.visits_nr, 0);
 	server_close(fd);
