@@ -344,6 +344,8 @@ def mtu(size, families):
                                       k < SEGMENTS or (None if length <= fits else False))
                     # so much fits, however they are cut
                     miss_then_hit(n.client, address, fits * 3 // 4)
+                    if k == SEGMENTS:
+                        fits = fits * 3 // 4
                     mixed(n.client, address, small=fits - ROUNDS)
     finally:
         link.set_mtu(1500)
