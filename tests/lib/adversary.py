@@ -190,7 +190,9 @@ class Stage:
             for target in targets:
                 net.until(lambda target=target: c.get(target).tier in ("wire", "user"),
                           f"{target} is never cached")
+            port = c.s.getsockname()[1]
             c.reset()       # a flow that ends with a FIN is kept for two minutes
+            self.net.server.over(PORTS[tier], port)     # counted before any script begins
 
     def replace(self, target, body, *tiers):
         """A new version, once the daemons serve it."""

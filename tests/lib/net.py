@@ -183,6 +183,12 @@ class Namespace:
                               if state not in ("LISTEN", "TIME_WAIT")),
               "sent bytes are never acknowledged")
 
+    def over(self, port, remote=None):
+        """Wait until no connection of port (to that remote port) is left but in TIME_WAIT."""
+        until(lambda: all(state in ("LISTEN", "TIME_WAIT") for state, peer, _ in self.sockets(port)
+                          if remote in (None, peer)),
+              "the server's socket stays")
+
     def programs(self):
         """{(interface, hook): [program names]} of tcx and clsact, sorted."""
         ret = {}

@@ -649,9 +649,7 @@ class Connection:
         self.forget()
 
     def gone(self):
-        net.until(lambda: not any(port == self.port and state not in ("TIME_WAIT", "LISTEN") for state, port, _ in
-                                  self.st.net.server.sockets(self.rport)),
-                  "the server's socket stays")
+        self.st.net.server.over(self.rport, self.port)
 
     def forget(self):
         """Its segments are strays from now on."""

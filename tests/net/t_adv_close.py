@@ -51,6 +51,16 @@ def closed(s, c):
     c.gone()
 
 
+def time_wait(c):
+    """
+    The client acknowledges the server's FIN with its own. The socket answers
+    first and goes to TIME_WAIT then; a segment between the two would be lost.
+    """
+    c.send(flags="F.")
+    c.expect(".", seq=c.got, ack=c.at)
+    c.gone()
+
+
 def t_fin_with_the_request():
     def script(s):
         c = used(s)
@@ -162,8 +172,7 @@ def t_server_closes_first():
         if c.fin is None:
             until_fin(c)
         assert c.fin == c.read, f"FIN at {c.fin}, wanted {c.read}"
-        c.send(flags="F.")
-        c.expect(".", seq=c.got, ack=c.at)
+        time_wait(c)
         # the acknowledgement was lost: TIME_WAIT says it again, in these numbers
         for _ in range(2):
             c.send(flags="F.", seq=c.at - 1)
@@ -183,8 +192,7 @@ def t_time_wait_is_translated_for_long():
         c.response(ack=False)
         if c.fin is None:
             until_fin(c)
-        c.send(flags="F.")
-        c.expect(".", seq=c.got, ack=c.at)
+        time_wait(c)
         open_.append((s, c))
     time.sleep(8)
     for s, c in open_:
@@ -223,8 +231,7 @@ def t_server_s_fin_lost():
         c.send(flags=".", ack=c.read)
         again = until_fin(c)
         assert again.seq + len(again.data) == c.read and c.read > read, again
-        c.send(flags="F.")
-        c.expect(".", seq=c.got, ack=c.at)
+        time_wait(c)
     with stage.impatient():
         stage.play(script)
 
@@ -268,8 +275,7 @@ def t_port_again_in_time_wait():
         c.response(ack=False)
         if c.fin is None:
             until_fin(c)
-        c.send(flags="F.")
-        c.expect(".", seq=c.got, ack=c.at)
+        time_wait(c)
     stage.play(lambda s: again(s, end))
 
 

@@ -61,18 +61,12 @@ def miss():
     return f"/{miss_nr}/miss", body
 
 
-def gone(ns):
-    """Wait until nothing but listeners and TIME_WAIT is left of the connections."""
-    net.until(lambda: all(state in ("LISTEN", "TIME_WAIT") for state, _, _ in ns.sockets(PORT)),
-              "connections are never gone")
-
-
 @contextlib.contextmanager
 def clean_end(*ignore):
     """TCP notices nothing, and no connection stays half open on either side."""
     with n.clean(PORT, *ignore):
         yield
-        gone(n.server)
+        n.server.over(PORT)
 
 
 def after(c, kind):
@@ -151,7 +145,7 @@ def t_client_closes_at_once():
             for target in ("/hit", miss()[0]):
                 with connect(family) as c:
                     c.send(talk.request(target))
-    gone(n.server)
+    n.server.over(PORT)
     usable()
 
 
@@ -167,7 +161,7 @@ def t_client_resets_mid_response():
             after(c, "hit")
             c.send(talk.request(("/hit", "/large")[i % 2]))
             c.reset()
-    gone(n.server)
+    n.server.over(PORT)
     usable()
 
 
@@ -207,7 +201,7 @@ def reuse(family, finish, *ignore):
                     assert (r.status, r.body) == (200, body), f"round {i}: {r}"
                     wired += r.tier == "wire"
                 finish(c)
-        gone(n.server)
+        n.server.over(PORT)
     assert wired >= 2 * REUSES - REUSES // 4, f"only {wired} by wire"
 
 
@@ -275,7 +269,7 @@ def t_data_behind_the_server_s_fin():
                 c.send(talk.request("/hit"))
                 assert c.response().body == BODIES["/hit"]
                 assert c.ended(), c.got
-    gone(n.server)
+    n.server.over(PORT)
     usable()
 
 
@@ -288,7 +282,7 @@ def t_idle_client_closes():
 
 
 def t_nothing_is_left():
-    gone(n.server)
+    n.server.over(PORT)
     net.until(lambda: talk.ask(d, "stats")["tiers"]["user"]["connections"] == 0,
               "the daemon still has connections")
 
