@@ -49,10 +49,7 @@ static bool not_modified_has(struct tbg_value name)
 		"Vary", "Content-Location",
 	};
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (tbg_value_is(name, names[i]))
-			return true;
-	return false;
+	return tbg_value_in(name, names, sizeof(names) / sizeof(*names));
 }
 
 void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,

@@ -62,6 +62,14 @@ bool tbg_value_same(struct tbg_value a, struct tbg_value b)
 	return a.len == b.len && !strncasecmp(a.text, b.text, a.len);
 }
 
+bool tbg_value_in(struct tbg_value v, const char *const *words, size_t nr)
+{
+	for (size_t i = 0; i < nr; i++)
+		if (tbg_value_is(v, words[i]))
+			return true;
+	return false;
+}
+
 bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret)
 {
 	const char *p = list.text + *at, *end = list.text + list.len, *from;

@@ -31,6 +31,12 @@ bool tbg_field_find(const char *b, size_t len, const char *name,
 /* Letters of either case are the same. */
 bool tbg_value_is(struct tbg_value v, const char *word);
 bool tbg_value_same(struct tbg_value a, struct tbg_value b);
+bool tbg_value_in(struct tbg_value v, const char *const *words, size_t nr);
+
+static inline char tbg_lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? c | 0x20 : c;
+}
 
 /* The next element of a comma-separated list; quoted strings are whole. */
 bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret);

@@ -13,14 +13,6 @@
 
 #define NR(a) (sizeof(a) / sizeof(*(a)))
 
-static bool one_of(struct tbg_value name, const char *const *names, size_t nr)
-{
-	for (size_t i = 0; i < nr; i++)
-		if (tbg_value_is(name, names[i]))
-			return true;
-	return false;
-}
-
 /* Named by a Connection field of these lines. */
 static bool connection_names(const char *b, size_t len, struct tbg_value name)
 {
@@ -95,7 +87,7 @@ bool tbg_forward_drops(const struct tbg_forward *f, struct tbg_value name,
 		return true;
 	if (f->framing != TBG_FRAMING_CHUNKED && tbg_value_is(name, "Trailer"))
 		return true;
-	if (f->alone && one_of(name, conditions, NR(conditions)))
+	if (f->alone && tbg_value_in(name, conditions, NR(conditions)))
 		return true;
 	return connection && connection_names(f->fields, f->fields_len, name);
 }
@@ -143,7 +135,7 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 	tbg_lines_put(ret, "\r\n", 2);
 	while (tbg_field_next(f->fields, f->fields_len, &at, &name, &v))
 		if (!tbg_forward_drops(f, name, connection) &&
-		    !one_of(name, made, NR(made)))
+		    !tbg_value_in(name, made, NR(made)))
 			tbg_lines_field(ret, name, v);
 	if (f->etag.len)
 		tbg_lines_field(ret, TBG_VALUE("If-None-Match"), f->etag);
@@ -177,7 +169,7 @@ static bool store_drops(const char *fields, size_t len, struct tbg_value name,
 	/* parts are joined, and answered in others (3.4) */
 	if (status == 206 && tbg_value_is(name, "Content-Range"))
 		return true;
-	return one_of(name, proxy, NR(proxy)) ||
+	return tbg_value_in(name, proxy, NR(proxy)) ||
 	       tbg_cc_names(fields, len, "no-cache", name) ||
 	       tbg_cc_names(fields, len, "private", name);
 }
@@ -258,6 +250,6 @@ void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len)
 	size_t at = 0;
 
 	while (tbg_field_next(lines, len, &at, &name, &v))
-		if (!tbg_field_hops(name) && !one_of(name, never, NR(never)))
+		if (!tbg_field_hops(name) && !tbg_value_in(name, never, NR(never)))
 			tbg_lines_field(ret, name, v);
 }

@@ -36,11 +36,6 @@ static const struct known *known_find(struct tbg_value name)
 	return &none;
 }
 
-static char lower(char c)
-{
-	return c >= 'A' && c <= 'Z' ? c | 0x20 : c;
-}
-
 static void element_put(struct tbg_lines *ret, struct tbg_value one,
 			const struct known *k)
 {
@@ -52,7 +47,7 @@ static void element_put(struct tbg_lines *ret, struct tbg_value one,
 		quoted ^= c == '"';
 		if (!quoted && k->blanks && (c == ' ' || c == '\t'))
 			continue;
-		c = !quoted && k->caseless ? lower(c) : c;
+		c = !quoted && k->caseless ? tbg_lower(c) : c;
 		tbg_lines_put(ret, &c, 1);
 	}
 }
@@ -103,7 +98,7 @@ static void field_put(struct tbg_lines *ret, struct tbg_value wanted,
 
 	/* the name's letters are lowered, so that "Foo" and "foo" are one */
 	for (size_t i = 0; i < wanted.len; i++)
-		tbg_lines_put(ret, &(char){ lower(wanted.text[i]) }, 1);
+		tbg_lines_put(ret, &(char){ tbg_lower(wanted.text[i]) }, 1);
 	from = ret->len + 1;
 	while (tbg_field_next(req, req_len, &at, &name, &v)) {
 		size_t in = 0;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "field.h"
 #include "mime.h"
 #include "root.h"
 #include "upstream.h"
@@ -27,7 +28,7 @@ size_t tbg_host_name(const char *raw, size_t len, char ret[TBG_PATH_MAX])
 	if (len > TBG_PATH_MAX)
 		return 0;
 	for (size_t i = 0; i < len; i++)
-		ret[i] = raw[i] >= 'A' && raw[i] <= 'Z' ? raw[i] | 0x20 : raw[i];
+		ret[i] = tbg_lower(raw[i]);
 	return len;
 }
 

@@ -130,11 +130,8 @@ static bool uri_make(struct tbg_transfer *x, struct tbg_value target)
 	at = x->uri_text = malloc(n + 2 + target.len + index_len);
 	if (!at)
 		return false;
-	for (size_t i = 0; i < n; i++) {
-		char c = authority[i];
-
-		*at++ = c >= 'A' && c <= 'Z' ? c | 0x20 : c;
-	}
+	for (size_t i = 0; i < n; i++)
+		*at++ = tbg_lower(authority[i]);
 	at = text_add(at, path_len ? target.text : "/", path_len ?: 1);
 	at = text_add(at, "/", slash);
 	at = text_add(at, x->index, index_len);
@@ -711,10 +708,7 @@ static bool stays_behind(struct tbg_value name)
 		"Host", "Trailer", "Transfer-Encoding",
 	};
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (tbg_value_is(name, names[i]))
-			return true;
-	return false;
+	return tbg_value_in(name, names, sizeof(names) / sizeof(*names));
 }
 
 /* The request that the program's path stands for: ours, without the body. */

@@ -25,6 +25,7 @@
 #include "clock.h"
 #include "core/request.h"
 #include "encode.h"
+#include "field.h"
 #include "mime.h"
 #include "parse.h"
 #include "press.h"
@@ -134,7 +135,7 @@ static void uri_make(struct tbg_why_path *ret, const char *host, const char *tar
 	if (n + rest >= sizeof(ret->uri))	/* too long: none is stored */
 		rest = 0;
 	for (size_t i = 0; i < n && i < sizeof(ret->uri); i++)
-		ret->uri[i] = host[i] >= 'A' && host[i] <= 'Z' ? host[i] | 0x20 : host[i];
+		ret->uri[i] = tbg_lower(host[i]);
 	ret->target_off = n;
 	memcpy(ret->uri + n, target, rest);
 	ret->uri_len = n + rest;
