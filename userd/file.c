@@ -60,6 +60,15 @@ static int64_t modified_of(const struct stat *st)
 	return st->st_mtim.tv_sec < now_s ? st->st_mtim.tv_sec : now_s;
 }
 
+/* Whether a write that changed it may be under way yet. */
+static bool is_recent(const struct stat *st)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	return ns_of(&st->st_ctim) + SETTLE_NS >= ns_of(&now);
+}
+
 /*
  * Linux lets a read see half of a write. One that runs has set the file's times
  * at its begin and holds the inode's lock to its end, for which SEEK_DATA waits
@@ -68,12 +77,9 @@ static int64_t modified_of(const struct stat *st)
  */
 static int stat_settled(int fd, struct stat *ret)
 {
-	struct timespec now;
-
 	if (fstat(fd, ret))
 		return -errno;
-	clock_gettime(CLOCK_REALTIME_COARSE, &now);
-	if (!S_ISREG(ret->st_mode) || ns_of(&ret->st_ctim) + SETTLE_NS < ns_of(&now))
+	if (!S_ISREG(ret->st_mode) || !is_recent(ret))
 		return 0;
 	lseek(fd, 0, SEEK_DATA);
 	return fstat(fd, ret) ? -errno : 0;
@@ -205,13 +211,11 @@ int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding)
 int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 		   enum tbg_encoding encoding)
 {
-	struct timespec now;
 	struct stat st;
 	int fd;
 
 	/* its times may yet come to stand for other bytes, and this one stays */
-	clock_gettime(CLOCK_REALTIME_COARSE, &now);
-	if (ns_of(&f->st.st_ctim) + SETTLE_NS >= ns_of(&now))
+	if (is_recent(&f->st))
 		return -EAGAIN;
 	fd = tbg_press_get(s->press, f->fd, &f->st, encoding);
 	if (fd < 0)
@@ -228,14 +232,6 @@ int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 	f->size = st.st_size;
 	f->encoding = encoding;
 	return 0;
-}
-
-static bool version_same(const struct stat *a, const struct stat *b)
-{
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
-	       a->st_size == b->st_size && a->st_mode == b->st_mode &&
-	       ns_of(&a->st_mtim) == ns_of(&b->st_mtim) &&
-	       ns_of(&a->st_ctim) == ns_of(&b->st_ctim);
 }
 
 struct tbg_file_version tbg_file_version(const struct tbg_file *f)
@@ -261,18 +257,22 @@ bool tbg_file_same(const struct tbg_object *o, const struct stat *st)
 	       o->file.gid == st->st_gid;
 }
 
-int tbg_file_read(const struct tbg_file *f, void *ret)
+bool tbg_version_same(const struct stat *a, const struct stat *b)
 {
-	size_t size = f->size, got = 0;
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+	       a->st_size == b->st_size && a->st_mode == b->st_mode &&
+	       ns_of(&a->st_mtim) == ns_of(&b->st_mtim) &&
+	       ns_of(&a->st_ctim) == ns_of(&b->st_ctim);
+}
+
+int tbg_version_read(int fd, const struct stat *st, void *ret)
+{
+	size_t size = st->st_size, got = 0;
 	struct stat after;
 	ssize_t n;
 
-	if (f->memory) {
-		memcpy(ret, f->memory, size);
-		return 0;
-	}
 	while (got < size) {
-		n = pread(f->fd, (char *)ret + got, size - got, got);
+		n = pread(fd, (char *)ret + got, size - got, got);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -281,9 +281,17 @@ int tbg_file_read(const struct tbg_file *f, void *ret)
 			return -ESTALE;
 		got += n;
 	}
-	if (fstat(f->fd, &after))
+	if (fstat(fd, &after))
 		return -errno;
-	return version_same(&f->st, &after) ? 0 : -ESTALE;
+	return tbg_version_same(st, &after) ? 0 : -ESTALE;
+}
+
+int tbg_file_read(const struct tbg_file *f, void *ret)
+{
+	if (!f->memory)
+		return tbg_version_read(f->fd, &f->st, ret);
+	memcpy(ret, f->memory, f->size);
+	return 0;
 }
 
 /* The heads of a cached file: GET's and the one of its 304. */

@@ -72,6 +72,12 @@ int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding);
 int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 		   enum tbg_encoding encoding);
 
+/* Whether nothing has changed between two looks at a file. */
+bool tbg_version_same(const struct stat *a, const struct stat *b);
+
+/* All of a file; -ESTALE: it is not, or does not stay, what st says. */
+int tbg_version_read(int fd, const struct stat *st, void *ret);
+
 /* What a file's bytes are sent of. */
 struct tbg_file_version {
 	int64_t mtime_ns;

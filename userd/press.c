@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "encode.h"
+#include "file.h"
 #include "press.h"
 
 #define ENTRIES_MAX 128		/* a descriptor each */
@@ -37,25 +38,13 @@ struct tbg_press {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	pthread_t thread;
-	bool running, ending;
+	bool running;
 	struct entry *newest;
 	unsigned int nr;
 	uint64_t budget, used;
 };
 
 /* The table; p->lock held */
-
-static bool time_same(const struct timespec *a, const struct timespec *b)
-{
-	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
-}
-
-static bool same(const struct stat *a, const struct stat *b)
-{
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
-	       a->st_size == b->st_size && time_same(&a->st_mtim, &b->st_mtim) &&
-	       time_same(&a->st_ctim, &b->st_ctim);
-}
 
 static void entry_free(struct tbg_press *p, struct entry *e)
 {
@@ -88,7 +77,7 @@ static struct entry *find(struct tbg_press *p, const struct stat *st,
 {
 	struct entry **at = &p->newest, *e;
 
-	while ((e = *at) && (e->encoding != encoding || !same(&e->st, st)))
+	while ((e = *at) && (e->encoding != encoding || !tbg_version_same(&e->st, st)))
 		at = &e->older;
 	if (!e)
 		return NULL;
@@ -109,21 +98,6 @@ static struct entry *oldest_waiting(const struct tbg_press *p)
 }
 
 /* The work; without the lock */
-
-static int read_all(const struct entry *e, char *ret)
-{
-	size_t size = e->st.st_size, got = 0;
-	struct stat after;
-	ssize_t n;
-
-	lseek(e->fd, 0, SEEK_DATA);	/* waits for a write that runs: see file.c */
-	for (; got < size; got += n) {
-		n = pread(e->fd, ret + got, size - got, got);
-		if (n <= 0)
-			return n < 0 ? -errno : -ESTALE;
-	}
-	return !fstat(e->fd, &after) && same(&e->st, &after) ? 0 : -ESTALE;
-}
 
 static int memory_file(const char *data, size_t len)
 {
@@ -153,7 +127,8 @@ static int press(const struct entry *e, uint64_t *ret_len)
 
 	if (plain == MAP_FAILED)
 		return -ENOMEM;
-	n = read_all(e, plain);
+	lseek(e->fd, 0, SEEK_DATA);	/* waits for a write that runs: see file.c */
+	n = tbg_version_read(e->fd, &e->st, plain);
 	if (!n)
 		n = tbg_encode(e->encoding, plain, size, plain + size, size - 1);
 	if (n >= 0) {
@@ -194,7 +169,7 @@ static void *thread_run(void *arg)
 
 	setpriority(PRIO_PROCESS, gettid(), 19);
 	pthread_mutex_lock(&p->lock);
-	while (!p->ending) {
+	for (;;) {
 		e = oldest_waiting(p);
 		if (!e) {
 			pthread_cond_wait(&p->work, &p->lock);
@@ -206,7 +181,6 @@ static void *thread_run(void *arg)
 		pthread_mutex_lock(&p->lock);
 		entry_done(p, e, fd, len);
 	}
-	pthread_mutex_unlock(&p->lock);
 	return NULL;
 }
 
@@ -268,19 +242,4 @@ int tbg_press_open(struct tbg_press **ret, uint64_t budget)
 	p->budget = budget;
 	*ret = p;
 	return 0;
-}
-
-void tbg_press_close(struct tbg_press *p)
-{
-	if (!p)
-		return;
-	pthread_mutex_lock(&p->lock);
-	p->ending = true;
-	pthread_cond_signal(&p->work);
-	pthread_mutex_unlock(&p->lock);
-	if (p->running)
-		pthread_join(p->thread, NULL);
-	while (oldest_drop(p, NULL))
-		;
-	free(p);
 }

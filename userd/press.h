@@ -17,9 +17,11 @@ struct tbg_press;
 /* Bytes of the largest text that is compressed. */
 #define TBG_PRESS_MAX (8u << 20)
 
-/* budget: bytes that compressed ones may have together. -ENOMEM. */
+/*
+ * budget: bytes that compressed ones may have together. -ENOMEM. It lasts as
+ * long as the process.
+ */
 int tbg_press_open(struct tbg_press **ret, uint64_t budget);
-void tbg_press_close(struct tbg_press *p);
 
 /*
  * A descriptor, the caller's, of the coding of the open file that st is of, and
