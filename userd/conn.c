@@ -316,9 +316,9 @@ static void publish(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken,
 	if (c->traffic && c->traffic->close_after)
 		return;
 	if (c->slot >= 0)
-		tbg_conn_publish(w->s->maps, c->slot, taken, written);
+		tbg_conn_publish(&w->s->maps->conns[c->slot].word, taken, written);
 	if (c->sock >= 0)
-		tbg_sock_publish(sock_of(w, c), taken, written);
+		tbg_conn_publish(&sock_of(w, c)->word, taken, written);
 }
 
 /* Nothing waits to be sent, perhaps: the kernel tiers may go on. */
@@ -1135,8 +1135,8 @@ void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
 
 	if (c->state != TBG_CONN_OPEN || c->traffic)
 		return;
-	/* a hit of sock would come to stand where the reply does */
 	c->drained = false;
+	/* a hit of sock would come to stand where the reply does */
 	if (s && !tbg_sock_shut(s)) {
 		tbg_sock_reopen(s);
 		return;

@@ -57,14 +57,6 @@ bool tbg_sock_shut(struct tbg_sock_conn *c);
 /* Undoes tbg_sock_shut(). */
 void tbg_sock_reopen(struct tbg_sock_conn *c);
 
-/* As tbg_conn_publish() of wire.h, and at the same time. */
-static inline void tbg_sock_publish(struct tbg_sock_conn *c, uint32_t taken,
-				    uint32_t written)
-{
-	__atomic_store_n(&c->word, TBG_CONN_WORD(taken, written),
-			 __ATOMIC_RELEASE);
-}
-
 static inline void tbg_sock_received(struct tbg_sock_conn *c, uint32_t n)
 {
 	__atomic_store_n(&c->received, c->received + n, __ATOMIC_RELEASE);

@@ -76,11 +76,9 @@ uint64_t tbg_conn_seen_ns(struct tbg_wire *w, int fd);
  * `written` bytes": one release store. Call it just before the last bytes of
  * a response are handed to the kernel.
  */
-static inline void tbg_conn_publish(const struct tbg_maps *maps, int slot,
-				    uint32_t taken, uint32_t written)
+static inline void tbg_conn_publish(__u64 *word, uint32_t taken, uint32_t written)
 {
-	__atomic_store_n(&maps->conns[slot].word, TBG_CONN_WORD(taken, written),
-			 __ATOMIC_RELEASE);
+	__atomic_store_n(word, TBG_CONN_WORD(taken, written), __ATOMIC_RELEASE);
 }
 
 #endif
