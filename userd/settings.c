@@ -1159,13 +1159,14 @@ static int location_make(struct making *m, struct tbg_location *l,
 			 const struct tbg_scope *own)
 {
 	struct tbg_order cgi = {
-		.uid = -1, .gid = -1, .time_ms = 30000, .cpu_s = 10,
-		.memory = 512 << 20, .output = 1 << 30, .at_once = 32,
-		.processes = 1024,
+		.uid = -1, .gid = -1, .time_ms = TBG_CGI_MS,
+		.cpu_s = TBG_CGI_CPU_S, .memory = TBG_CGI_MEMORY,
+		.output = TBG_CGI_OUTPUT, .at_once = TBG_CGI_AT_ONCE,
+		.processes = TBG_CGI_PROCESSES,
 	};
 	struct tbg_order module = {
-		.uid = -1, .gid = -1, .time_ms = 10000, .memory = 512 << 20,
-		.at_once = 2,
+		.uid = -1, .gid = -1, .time_ms = TBG_MODULE_MS, .memory = 512 << 20,
+		.at_once = TBG_MODULE_WORKERS,
 	};
 	struct tbg_upstream_terms terms = { 0 };
 	struct target t = {

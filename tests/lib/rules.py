@@ -64,6 +64,17 @@ def hit(*fields, **more):
     return Step(None, fields, **more)
 
 
+def fields_wrong(message, has, lacks):
+    for line in has:
+        line = line() if callable(line) else line
+        name, value = line.split(": ", 1)
+        if message.field(name) != value:
+            yield f"{name} is {message.field(name)}, wanted {value}"
+    for name in lacks:
+        if message.field(name) is not None:
+            yield f"{name} is there: {message.field(name)}"
+
+
 def wanted(step, r, stored):
     """What is wrong with an answer; stored: the step that brought what is stored."""
     gets = step.gets or (step.status if step.answer is not None else stored.status)
@@ -74,14 +85,7 @@ def wanted(step, r, stored):
         yield f"status {r.status}, wanted {gets}"
     elif text is not None and not step.raw and r.body != text:
         yield f"body {r.body!r}, wanted {text!r}"
-    for line in step.has:
-        line = line() if callable(line) else line
-        name, value = line.split(": ", 1)
-        if r.field(name) != value:
-            yield f"{name} is {r.field(name)}, wanted {value}"
-    for name in step.lacks:
-        if r.field(name) is not None:
-            yield f"{name} is there: {r.field(name)}"
+    yield from fields_wrong(r, step.has, step.lacks)
     for word in step.cache:
         if word not in r.cache:
             yield f"Cache-Status lacks {word}"
@@ -92,17 +96,6 @@ def wanted(step, r, stored):
         yield f"ttl is {told}, wanted {step.ttl}"
     if (step.answer is None) != r.hit and gets != 504:
         yield "Cache-Status says otherwise"
-
-
-def seen_wrong(step, request):
-    for line in step.sends:
-        line = line() if callable(line) else line
-        name, value = line.split(": ", 1)
-        if request.field(name) != value:
-            yield f"the origin saw {name}: {request.field(name)}, wanted {value}"
-    for name in step.unsent:
-        if request.field(name) is not None:
-            yield f"the origin saw {name}: {request.field(name)}"
 
 
 def follow(o, address, steps, connect=ask):
@@ -120,7 +113,7 @@ def follow(o, address, steps, connect=ask):
         if len(requests) != (step.answer is not None):
             wrong.append(f"the origin was asked {len(requests)} times")
         for request in requests:
-            wrong += seen_wrong(step, request)
+            wrong += [f"at the origin, {x}" for x in fields_wrong(request, step.sends, step.unsent)]
         assert not wrong, f"step {nr}: {'; '.join(wrong)}\n{r}"
         if step.answer is not None and step.method == "GET" and step.status != 304:
             stored = step

@@ -21,14 +21,6 @@
 #include "gateway/order.h"
 
 #define BACKLOG		4096
-/* what the configuration has without a word about it */
-#define MODULE_MS	10000
-#define CGI_MS		30000
-#define CGI_CPU_S	10
-#define CGI_AT_ONCE	32
-#define CGI_PROCESSES	1024
-#define CGI_MEMORY	(512ull << 20)
-#define CGI_OUTPUT	(1ull << 30)
 
 static const char *bound;	/* path of our socket */
 
@@ -94,12 +86,12 @@ static bool path_take(struct tbg_order *o, const char *word)
 static void programs_take(struct tbg_order *o)
 {
 	o->kind = TBG_POOL_CGI;
-	o->time_ms = CGI_MS;
-	o->cpu_s = CGI_CPU_S;
-	o->at_once = CGI_AT_ONCE;
-	o->processes = CGI_PROCESSES;
-	o->memory = CGI_MEMORY;
-	o->output = CGI_OUTPUT;
+	o->time_ms = TBG_CGI_MS;
+	o->cpu_s = TBG_CGI_CPU_S;
+	o->at_once = TBG_CGI_AT_ONCE;
+	o->processes = TBG_CGI_PROCESSES;
+	o->memory = TBG_CGI_MEMORY;
+	o->output = TBG_CGI_OUTPUT;
 }
 
 static bool args_take(struct tbg_order *o, char **words)
@@ -132,7 +124,7 @@ int tbg_alone_read(int argc, char **argv, struct tbg_order *ret, int *ret_listen
 	*ret = (struct tbg_order){
 		.size = sizeof(*ret), .what = TBG_ORDER_OPEN, .id = 1,
 		.kind = TBG_POOL_MODULE, .uid = geteuid(), .gid = getegid(),
-		.daemon = geteuid(), .time_ms = MODULE_MS, .at_once = 2, .prefix = "/",
+		.daemon = geteuid(), .time_ms = TBG_MODULE_MS, .at_once = TBG_MODULE_WORKERS, .prefix = "/",
 	};
 	while ((o = getopt_long(argc, argv, "+", options, NULL)) >= 0) {
 		if (o == 'l')

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A module or programs without toboggand, for any web server that speaks FastCGI: what the
- * command line says, as the order that the daemon would have sent. Called by
- * main.c.
+ * A module or programs without toboggand, for any web server that speaks
+ * FastCGI: what the command line says, as the order that the daemon would have
+ * sent. Called by main.c.
  */
 #ifndef TBG_USERD_GATEWAY_ALONE_H
 #define TBG_USERD_GATEWAY_ALONE_H

@@ -16,6 +16,16 @@
 #define TBG_ORDER_PATH	1024	/* bytes of a path, its NUL included */
 #define TBG_ORDER_ARGS	2048	/* bytes of all arguments, each with its NUL */
 
+/* Limits of pools about which nobody has said anything. */
+#define TBG_MODULE_MS	10000
+#define TBG_MODULE_WORKERS 2
+#define TBG_CGI_MS	30000
+#define TBG_CGI_CPU_S	10
+#define TBG_CGI_AT_ONCE	32
+#define TBG_CGI_PROCESSES 1024
+#define TBG_CGI_MEMORY	(512ull << 20)
+#define TBG_CGI_OUTPUT	(1ull << 30)
+
 enum tbg_order_what {
 	TBG_ORDER_OPEN = 1,	/* a pool; with its listening socket */
 	TBG_ORDER_CLOSE,	/* the pool of that id ends, once it is idle */
