@@ -153,13 +153,15 @@ FLAKE = "if [ -e ../flake ]; then " + ROWS + "else : >../flake; exit 3; fi"
 def t_flake_passes_only_with_retry_and_is_told():
     must_fail(FLAKE, "0 passed, 1 failed", "no KTAP plan")
     os.unlink(os.path.join(SCRATCH, "flake"))
-    code, last, res = judge(FLAKE, "--retry")
+    code, last, res = judge(FLAKE, "--retry", "1")
     assert (code, last, res["verdict"]) == (0, "2 passed, 0 failed", "pass"), res
     assert "exit 3" in res["first"], res
 
 
-def t_failing_twice_fails():
-    must_fail("exit 3", "0 passed, 1 failed", "exit 3", "--retry")
+def t_failing_each_time_fails():
+    must_fail("echo >>../runs; exit 3", "0 passed, 1 failed", "exit 3", "--retry", "2")
+    with open(os.path.join(SCRATCH, "runs"), encoding="ascii") as f:
+        assert len(f.readlines()) == 3
 
 
 def t_skips_count():
