@@ -261,7 +261,7 @@ static void help_row(const char *name, const char *arg, const char *help)
 	char left[40];
 
 	snprintf(left, sizeof(left), "--%s %s", name, arg);
-	printf("  %-28s%s\n", left, help);
+	printf("  %-28s %s\n", left, help);
 }
 
 static void help(void)
