@@ -8,6 +8,7 @@ without the measure against it. The kernel's own fixes are not what is tested:
 on a series that nobody has listed sock is told to run all the same.
 """
 import contextlib
+import ctypes
 import os
 import random
 import select
@@ -26,9 +27,11 @@ import rawtcp
 import talk
 
 SOCK, USER, ALL = 8080, 8081, 8082
+PIDFD_GETFD = 438
 SIZES = [0, 1, 100, 500, 1024, 4096, 8192, 16000, 30000, 60000]
 SEED = int(os.environ.get("TBG_SEED", random.SystemRandom().randrange(1 << 32)))
 SHARE = 5 if client.IN_VM else 1
+libc = ctypes.CDLL(None, use_errno=True)
 
 n = sock = user = None
 
@@ -189,6 +192,55 @@ def t_handed_over_request_leaves_the_next_one_alone():
                 assert c.response().bare() == want
             for _ in range(2):
                 assert c.get("/100.txt").status == 200
+
+
+def server_end(c):
+    """The daemon's own socket of connection c, for its options."""
+    pidfd, fds = os.pidfd_open(sock.pid), f"/proc/{sock.pid}/fd"
+    try:
+        for name in os.listdir(fds):
+            if not os.readlink(f"{fds}/{name}").startswith("socket:"):
+                continue
+            s = socket.socket(fileno=libc.syscall(PIDFD_GETFD, pidfd, int(name), 0))
+            with contextlib.suppress(OSError):      # of those that listen
+                if s.getpeername()[:2] == c.s.getsockname()[:2]:
+                    return s
+            s.close()
+    finally:
+        os.close(pidfd)
+    raise AssertionError("the daemon has no such connection")
+
+
+def t_send_buffer_that_shrinks_keeps_the_order():
+    """There was room when a hit was queued, is none when its turn comes, and for the next there is."""
+    hits = [request(100), request(1024)]
+    want = {data: right(data) for data in hits}
+    before, going = talk.counts(sock), True
+
+    def squeeze(s):
+        while going:
+            for size in (1, 200000):
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+            for _ in range(random.randrange(300)):
+                pass
+
+    with connect() as c:
+        c.get("/100.txt")
+        with server_end(c) as s:
+            squeezer = threading.Thread(target=squeeze, args=(s,))
+            squeezer.start()
+            try:
+                for i in range(800 // SHARE):
+                    burst = random.choices(hits, k=8)
+                    for data in burst:
+                        c.send(data)
+                    for data in burst:
+                        assert c.response().bare() == want[data], i
+            finally:
+                going = False
+                squeezer.join()
+    now = talk.counts(sock)
+    assert now["HIT_SOCK"] > before["HIT_SOCK"] and now["SNDBUF"] > before["SNDBUF"], now
 
 
 def t_hit_behind_a_file_that_still_waits_to_be_sent():
