@@ -19,6 +19,7 @@ sys.dont_write_bytecode = True
 import ktap                     # noqa: E402
 
 import compare                  # noqa: E402
+import cost                     # noqa: E402
 import engine                   # noqa: E402
 import experiments              # noqa: E402
 import fileset                  # noqa: E402

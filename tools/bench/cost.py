@@ -477,6 +477,12 @@ def amount(value, unit):
     return f"{value:,.0f} {unit}"
 
 
+def legend(results):
+    """What each row is, once: a row may have several opponents."""
+    return "".join(f"  {row:13} {what}\n"
+                   for row, what in {r["row"]: r["what"] for r in results}.items())
+
+
 def table(results):
     lines = [("row", "toboggan", "against", "ratio (min-max)", "target", "")]
     for r in results:
@@ -572,9 +578,7 @@ def main(argv):
     results = [row.result() for row in bench.rows]
     print(f"Processor time of the server's core; {where['cpu']}, Linux {where['kernel']}, "
           f"nginx {Nginx.version()}, {where['date']}\n")
-    for r in results:
-        print(f"  {r['row']:13} {r['what']}")
-    print()
+    print(legend(results))
     print(table(results))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
