@@ -16,6 +16,11 @@ import benched                  # noqa: E402
 import ktap                     # noqa: E402
 import origin                   # noqa: E402
 
+import loads                    # noqa: E402
+import remote as remote_lab     # noqa: E402
+import servers                  # noqa: E402
+from say import Problem         # noqa: E402
+
 QUICK = ("connections", "--quick", "--connections", "4")
 
 
@@ -86,6 +91,17 @@ def t_a_dead_server_is_said_before_anything_is_timed():
     assert "Traceback" not in done.err
 
 
+def t_a_server_may_be_named():
+    with benched.Sham() as sham:
+        port = sham.authority.rpartition(":")[2]
+        for words in (QUICK, ("rates", "--quick", "--low", "100", "--high", "100")):
+            done = benched.run(*words, "--server", f"named=localhost:{port}")
+            assert done.code == 0 and all(not s["invalid"] for s in benched.samples(done.record))
+    done = benched.run(*QUICK, "--server", "x=no.such.host.invalid:80")
+    assert done.code == 1 and "no.such.host.invalid: " in done.err, done.err
+    assert "Traceback" not in done.err
+
+
 def t_a_server_without_the_files_is_said():
     with benched.Sham("status", after=0) as sham:
         done = remote(sham)
@@ -97,6 +113,7 @@ def t_the_networks_limit_is_refused():
         done = remote(sham, "--link-mbit", "0.1")
     for s in benched.samples(done.record):
         assert s["limit"] == "network" and s["refused"] and s["throughput"] is None, s
+        assert s["net_bps"] > s["bps"], "headers of packets are also on the wire"
     for row in done.record["experiments"][0]["summary"]:
         assert row["figures"]["throughput"] is None and row["refused"]
 
@@ -185,6 +202,38 @@ def t_load_counts_every_kind_of_error():
         assert got["kinds"].get("timeout"), got
     got = load(sham, *listed)
     assert got["kinds"].get("refused") and not got["requests"] and got["stopped"], got
+
+
+def t_figures_begin_when_all_connections_are_open():
+    rows = benched.folder() + "/list"
+    benched.fileset.Files([(1, benched.fileset.SMALL, 1024)]).list_for_load(rows)
+    seen = []
+    with benched.Sham() as sham, remote_lab.Remote("127.0.0.1") as lab:
+        server = servers.Existing(lab, "sham", sham.authority)
+        port = sham.authority.rpartition(":")[2]
+
+        def begin():
+            out = subprocess.run(["ss", "-Htn", "state", "established", "dst", f":{port}"],
+                                 stdout=subprocess.PIPE, text=True, check=True).stdout
+            seen.append((len(out.splitlines()), sham.nr))
+
+        for load, parts in ((loads.Ours(40, list=rows), 2), (loads.Wrk(40, "/1k.jpg"), 1)):
+            before = sham.nr
+            got, _ = loads.run(lab, load, server, 1, parts, begin)
+            assert got["requests"] > 40 and not got["errors"], got
+            opened, nr = seen.pop()
+            assert (opened, nr - before) == (40 if load.says_ready else 0, 0), (opened, nr)
+            assert not lab.procs
+
+        def wrong():
+            raise Problem("no clock")
+
+        try:
+            loads.run(lab, loads.Ours(4, list=rows), server, 1, begin=wrong)
+        except Problem:
+            assert not lab.procs, "a client stayed"
+        else:
+            raise AssertionError("a load without a beginning ran")
 
 
 def t_load_takes_chunks_and_sends_cookies_and_bodies():

@@ -30,11 +30,14 @@ class Sample(dict):
 
 
 class Meter:
-    """What both sides' CPUs, and everything else here, worked during a load."""
+    """What both sides' CPUs, and everything else here, worked from begin() to read()."""
 
     def __init__(self, lab, server):
         self.lab, self.server = lab, server
-        self.pids = server.pids()
+
+    def begin(self):
+        lab = self.lab
+        self.pids = self.server.pids()
         self.others = Others(lab.pids())
         self.ran = ran_s(self.pids)
         self.client = Core(lab.client_cpus)
@@ -46,11 +49,19 @@ class Meter:
             self.core = Core(lab.server_cpus)
         elif lab.stat:
             self.core = Core(None, lab.read_stat)
+        self.net, self.since = lab.net_bytes(), time.monotonic()
+
+    def net_bps(self):
+        """Of the busier direction, None where nobody counts it."""
+        now = self.lab.net_bytes()
+        return self.net and now and 8 * max(b - a for a, b in zip(self.net, now)) / \
+            (time.monotonic() - self.since)
 
     def read(self, requests):
+        net_bps = self.net_bps()
         now, client = self.core.since() if self.core else None, self.client.since()
         ret = {"client_share": client["share"], "server_share": now["share"] if now else None,
-               "cpu_ns": None, "ran_ns": None, "disturbed": False}
+               "cpu_ns": None, "ran_ns": None, "disturbed": False, "net_bps": net_bps}
         if now and requests:
             busy = max(0.0, now["busy_s"] - self.idle_share * now["wall_s"] * self.core.nr)
             ret["cpu_ns"] = busy / requests * 1e9
@@ -123,7 +134,7 @@ class Run:
             exp.before(self, point, server)
             tiers = tier_requests(server)
             meter = Meter(self.lab, server)
-            got, argvs = exp.run_load(self, load, server, seconds)
+            got, argvs = exp.run_load(self, load, server, seconds, meter.begin)
             ret.update(meter.read(got["requests"]))
             ret["command"] = argvs
             self.figures(ret, got)
@@ -162,14 +173,14 @@ class Run:
         if ret["invalid"]:
             return
         ratio, own = None, exp.own_limit(ret)
-        if not own and load.divisible():
+        if not own and ret["rate"] and load.divisible():
             ratio = exp.halves.get((ret["point"], server.name))
             if ratio is None:
                 ratio = self.two_halves(exp, load, server, seconds, ret["rate"])
                 exp.halves[ret["point"], server.name] = ratio
         fds = ret["kinds"].get("fd", 0) + ret["kinds"].get("fd-unavail", 0)
-        whose, why = limit.judge(ret["server_share"], ret["client_share"], ratio, ret["bps"],
-                                 self.lab.link_bps, fds)
+        whose, why = limit.judge(ret["server_share"], ret["client_share"], ratio,
+                                 max(ret["bps"], ret["net_bps"] or 0), self.lab.link_bps, fds)
         if own and whose not in (limit.DESCRIPTORS, limit.NETWORK):
             whose, why = own
         ret.update(limit=whose, limit_why=why, halves_ratio=ratio, refused=limit.refused(whose))

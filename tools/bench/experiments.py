@@ -115,8 +115,9 @@ class Experiment:
     def before(self, run, point, server):
         """Right before each load."""
 
-    def run_load(self, run, load, server, seconds):
-        return loads.run(run.lab, load, server, seconds)
+    def run_load(self, run, load, server, seconds, begin):
+        """begin() has to be called when the figures begin."""
+        return loads.run(run.lab, load, server, seconds, begin=begin)
 
     def after(self, run, point, server, sample, got):
         """Right after it: figures of its own; a Problem makes the sample none."""
@@ -941,12 +942,12 @@ class Overload(Experiment):
     def prepare(self, run, point, server):
         self.check(run, point, server).settle(run.lab, server)
 
-    def run_load(self, run, load, server, seconds):
+    def run_load(self, run, load, server, seconds, begin):
         """The slow clients first; they end with the probe, their transfers unfinished."""
         procs, argvs = loads.started(run.lab, load.slow, server, seconds + 600)
         try:
             self.wait_for_slow(run, server, load.slow.descriptors)
-            got, more = loads.run(run.lab, load, server, seconds)
+            got, more = loads.run(run.lab, load, server, seconds, begin=begin)
             for proc in procs:
                 proc.terminate()
             slow = loads.finished(run.lab, load.slow, procs, 30)
@@ -1017,13 +1018,13 @@ class Held(Experiment):
         want = f"detail={server.tier}" if isinstance(server, Toboggan) else ""
         return Check(SMALL, crc=files.crc(SMALL, 1024), want=want)
 
-    def run_load(self, run, load, server, seconds):
+    def run_load(self, run, load, server, seconds, begin):
         over = threading.Event()
         holder = threading.Thread(target=self.hold, args=(server.pids(), over))
         if self.held_s:
             holder.start()
         try:
-            return super().run_load(run, load, server, seconds)
+            return super().run_load(run, load, server, seconds, begin)
         finally:
             over.set()
             if holder.ident:

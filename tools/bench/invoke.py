@@ -18,7 +18,7 @@ from catalogue import EXPERIMENTS as LINES
 from engine import FORMAT, Run, save
 from experiments import EXPERIMENTS
 from meters import machine
-from remote import Remote, nominal_bps
+from remote import Remote
 from say import Problem, say
 from servers import KINDS, Toboggan, fetch
 from fileset import SMALL
@@ -141,10 +141,9 @@ def make_lab(args):
             raise Problem("two CPUs are needed, one for each side")
         return laboratory.Lab(args.cpu_list[:nr], args.cpu_list[nr:])
     host = next(iter(args.remote.values())).rpartition(":")[0]
-    bps = args.link_mbit * 1e6 if args.link_mbit else nominal_bps(host)
     if not args.stat:
         say("bench: no --stat: there will be no processor time of the server")
-    return Remote(args.stat, bps)
+    return Remote(host, args.stat, args.link_mbit and args.link_mbit * 1e6)
 
 
 def topology(lab, args):

@@ -250,6 +250,10 @@ class Lab:
     def pids(self):
         return [pid for proc in self.procs for pid in tasks(proc.pid)]
 
+    def net_bytes(self):
+        """What the network between the two has carried: of no interest without a rate."""
+        return None
+
     def limit_memory(self, limit):
         """A cgroup for servers that may use `limit` bytes; its folder."""
         self.cgroup = memory_cgroup(f"{NETNS}{os.getpid()}", limit)

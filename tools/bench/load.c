@@ -9,10 +9,10 @@
  * One thread, one epoll loop, HTTP/1.1. It counts what
  * goes wrong by kind and never retries: that is the reader's to judge.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
 #include <netinet/in.h>
+#include <netdb.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -85,13 +85,13 @@ struct conn {
 };
 
 static struct {
-	struct sockaddr_in to;
-	char authority[64];
-	struct in_addr sources[SOURCE_MAX];
+	struct sockaddr_storage to, sources[SOURCE_MAX];
+	socklen_t to_len;
+	char authority[300];
 	int source_nr, connections, active, calls_min, calls_max, expect;
 	double seconds, rate, line_bps, conform_bps, timeout_s, single, opening_s;
 	const char *list, *path, *headers;
-	bool once, verify;
+	bool once, verify, wait;
 } opt = {
 	.connections = 1, .seconds = 1, .timeout_s = 8, .expect = 200, .path = "/",
 	.headers = "", .verify = true, .opening_s = 60,
@@ -231,9 +231,8 @@ static enum error error_of(int err)
 
 static int open_socket(void)
 {
-	struct sockaddr_in from = { .sin_family = AF_INET };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
-	int small = 4096;
+	int fd = socket(opt.to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int small = 4096, one = 1;
 
 	if (fd < 0)
 		return -errno;
@@ -242,11 +241,10 @@ static int open_socket(void)
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
 	if (opt.source_nr) {
 		setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));
-		from.sin_addr = opt.sources[source_next++ % opt.source_nr];
-		if (bind(fd, (void *)&from, sizeof(from)))
+		if (bind(fd, (void *)&opt.sources[source_next++ % opt.source_nr], opt.to_len))
 			goto fail;
 	}
-	if (!connect(fd, (void *)&opt.to, sizeof(opt.to)) || errno == EINPROGRESS)
+	if (!connect(fd, (void *)&opt.to, opt.to_len) || errno == EINPROGRESS)
 		return fd;
 fail:
 	small = errno;
@@ -698,6 +696,17 @@ static void open_all(void)
 	}
 }
 
+/* Until whoever runs us has looked at the clock, and closes our stdin. */
+static void wait_for_go(void)
+{
+	char ch;
+
+	printf("ready\n");
+	fflush(stdout);
+	while (!interrupted && read(STDIN_FILENO, &ch, 1) > 0)
+		;
+}
+
 static void run(void)
 {
 	long now;
@@ -819,7 +828,7 @@ static void on_signal(int signum)
 __attribute__((noreturn)) static void usage(int code)
 {
 	fprintf(code ? stderr : stdout,
-		"usage: load [option ...] ADDR PORT\n\n"
+		"usage: load [option ...] HOST PORT\n\n"
 		"  --connections N      slots, opened before the measure (1)\n"
 		"  --active N           requests in flight (all slots)\n"
 		"  --calls N | MIN-MAX  requests on one connection (no end)\n"
@@ -837,16 +846,47 @@ __attribute__((noreturn)) static void usage(int code)
 		"  --source A,B         addresses to connect from\n"
 		"  --seconds S          (1)\n"
 		"  --opening S          time to open all connections (60)\n"
+		"  --wait               say `ready` then, and begin when stdin ends\n"
 		"  --timeout S          for one request (8)\n");
 	exit(code);
 }
 
+static bool listens(const struct addrinfo *a)
+{
+	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool ret = fd >= 0 && !connect(fd, a->ai_addr, a->ai_addrlen);
+
+	if (fd >= 0)
+		close(fd);
+	return ret;
+}
+
+/* Of a name's several addresses the first where somebody listens; else the last. */
+static socklen_t resolve(const char *host, const char *port, struct sockaddr_storage *ret_to)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found, *a;
+	int err = getaddrinfo(host, port, &hints, &found);
+	socklen_t len;
+
+	if (err) {
+		fprintf(stderr, "load: %s: %s\n", host, gai_strerror(err));
+		exit(1);
+	}
+	for (a = found; a->ai_next && !listens(a);)
+		a = a->ai_next;
+	len = a->ai_addrlen;
+	memcpy(ret_to, a->ai_addr, len);
+	freeaddrinfo(found);
+	return len;
+}
+
 static void sources_set(char *text)
 {
-	for (char *word = strtok(text, ","); word; word = strtok(NULL, ","))
-		if (opt.source_nr == SOURCE_MAX ||
-		    inet_pton(AF_INET, word, &opt.sources[opt.source_nr++]) != 1)
+	for (char *word = strtok(text, ","); word; word = strtok(NULL, ",")) {
+		if (opt.source_nr == SOURCE_MAX)
 			usage(2);
+		resolve(word, NULL, &opt.sources[opt.source_nr++]);
+	}
 }
 
 static void header_add(const char *line)
@@ -880,6 +920,7 @@ static void option_set(int o, char *arg)
 	case 'V':	opt.verify = false; break;
 	case 's':	sources_set(arg); break;
 	case 't':	opt.seconds = atof(arg); break;
+	case 'w':	opt.wait = true; break;
 	case 'O':	opt.opening_s = atof(arg); break;
 	case 'T':	opt.timeout_s = atof(arg); break;
 	default:	usage(o == 'h' ? 0 : 2);
@@ -894,19 +935,18 @@ static void options_read(int argc, char **argv)
 		{ "conform", 1, 0, 'C' }, { "list", 1, 0, 'f' }, { "once", 0, 0, 'o' },
 		{ "path", 1, 0, 'p' }, { "header", 1, 0, 'H' }, { "expect", 1, 0, 'e' },
 		{ "no-verify", 0, 0, 'V' }, { "source", 1, 0, 's' }, { "seconds", 1, 0, 't' },
-		{ "opening", 1, 0, 'O' }, { "timeout", 1, 0, 'T' }, { "help", 0, 0, 'h' }, { 0 }
+		{ "opening", 1, 0, 'O' }, { "wait", 0, 0, 'w' }, { "timeout", 1, 0, 'T' }, { "help", 0, 0, 'h' }, { 0 }
 	};
 	int o;
 
 	while ((o = getopt_long(argc, argv, "", longs, NULL)) != -1)
 		option_set(o, optarg);
-	opt.to.sin_family = AF_INET;
-	if (argc - optind != 2 || inet_pton(AF_INET, argv[optind], &opt.to.sin_addr) != 1 ||
-	    opt.connections < 1 || opt.seconds <= 0 || opt.calls_min > opt.calls_max ||
-	    (opt.calls_max && opt.calls_min < 1))
+	if (argc - optind != 2 || opt.connections < 1 || opt.seconds <= 0 ||
+	    opt.calls_min > opt.calls_max || (opt.calls_max && opt.calls_min < 1))
 		usage(2);
-	opt.to.sin_port = htons(atoi(argv[optind + 1]));
-	snprintf(opt.authority, sizeof(opt.authority), "%s:%s", argv[optind], argv[optind + 1]);
+	opt.to_len = resolve(argv[optind], argv[optind + 1], &opt.to);
+	snprintf(opt.authority, sizeof(opt.authority), strchr(argv[optind], ':') ? "[%s]:%s" : "%s:%s",
+		 argv[optind], argv[optind + 1]);
 	if (opt.active < 1 || opt.active > opt.connections)
 		opt.active = opt.connections;
 }
@@ -933,6 +973,8 @@ int main(int argc, char **argv)
 		conns[i].fd = -1;
 	open_all();
 	opened_nr = opened;
+	if (opt.wait)
+		wait_for_go();
 	if (!stopped)
 		run();
 	report(start_ns ? (now_ns() < end_ns ? now_ns() : end_ns) / 1e9 - start_ns / 1e9 : 0,

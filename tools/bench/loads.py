@@ -25,6 +25,7 @@ class Load:
 
     tool = ""
     descriptors = 0
+    says_ready = False          # once its connections are open; it then waits for the end of stdin
 
     def divisible(self):
         return True
@@ -124,6 +125,7 @@ class Ours(Load):
     """load.c, with its options as keywords."""
 
     tool = "load"
+    says_ready = True
     SHARED = ("connections", "active", "rate")
 
     def __init__(self, connections=1, sources=(), **options):
@@ -138,7 +140,7 @@ class Ours(Load):
         program = part("load")
         if not os.access(program, os.X_OK):
             raise Problem("the generator `load` is not built: run `make`")
-        ret = [program, "--seconds", f"{seconds:g}"]
+        ret = [program, "--wait", "--seconds", f"{seconds:g}"]
         for key, value in self.options.items():
             name = "--" + key.replace("_", "-")
             if value is True:
@@ -158,9 +160,6 @@ class Ours(Load):
     def read(self, out):
         m = re.search(r"^(\{.*\})$", out, re.M)
         return json.loads(m.group(1)) if m else None
-
-    def limit_s(self, seconds):
-        return seconds + OVERTIME_S + 60        # it opens its connections first
 
 
 class Packets(Load):
@@ -281,12 +280,31 @@ def merged(results):
     return ret
 
 
-def started(lab, load, server, seconds, parts=1):
-    """The clients of a load, running: (processes, their command lines)."""
+def started(lab, load, server, seconds, parts=1, begin=None):
+    """The clients of a load, running: (processes, their command lines).
+
+    begin() is called right before the first request, when those clients that open
+    their connections beforehand have them open: what that costs is not the load's.
+    """
     argvs = [load.argv(server, seconds, parts) for _ in range(parts)]
-    return [lab.spawn_client(argv, nr, parts, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True)
-            for nr, argv in enumerate(argvs)], argvs
+    if begin and not load.says_ready:
+        begin()
+    procs = [lab.spawn_client(argv, nr, parts, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) for nr, argv in enumerate(argvs)]
+    if load.says_ready:
+        for proc in procs:
+            proc.stdout.readline()
+        try:
+            if begin:
+                begin()
+        except Problem:
+            for proc in procs:
+                lab.end(proc)
+            raise
+    for proc in procs:
+        proc.stdin.close()
+        proc.stdin = None
+    return procs, argvs
 
 
 def finished(lab, load, procs, limit_s):
@@ -309,7 +327,7 @@ def finished(lab, load, procs, limit_s):
     return merged(results)
 
 
-def run(lab, load, server, seconds, parts=1):
+def run(lab, load, server, seconds, parts=1, begin=None):
     """(what the clients found, their command lines)"""
-    procs, argvs = started(lab, load, server, seconds, parts)
+    procs, argvs = started(lab, load, server, seconds, parts, begin)
     return finished(lab, load, procs, load.limit_s(seconds)), argvs

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import tempfile
 
@@ -16,14 +17,16 @@ from meters import first
 from say import Problem
 
 STAT_S = 10
+FRAME = 24                  # bytes of a packet that no counter has: preamble, checksum, gap
 
 
 class Remote(Lab):
     remote = True
 
-    def __init__(self, stat=None, link_bps=None, client_cpus=None):
+    def __init__(self, host, stat=None, link_bps=None, client_cpus=None):
         super().__init__(set(), client_cpus or os.sched_getaffinity(0))
-        self.stat, self.link_bps = stat, link_bps
+        self.stat, self.iface = stat, interface(host)
+        self.link_bps = link_bps or nominal_bps(self.iface)
 
     def open(self):
         self.dir = tempfile.mkdtemp(prefix=FOLDER)
@@ -51,17 +54,33 @@ class Remote(Lab):
             raise Problem(f"--stat {self.stat}: {why[0]}")
         return res.stdout
 
+    def net_bytes(self):
+        """What the interface has carried, as long as on a wire: (received, sent)."""
+        if not self.iface:
+            return None
+        nrs = {name: int(first(f"/sys/class/net/{self.iface}/statistics/{name}", r"(\d+)", "0"))
+               for name in ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets")}
+        return tuple(nrs[f"{way}_bytes"] + FRAME * nrs[f"{way}_packets"] for way in ("rx", "tx"))
+
     def limit_memory(self, limit):
         raise Problem("a remote server's memory cannot be limited from here; "
                       "start it under a limit and say so with the figures")
 
 
-def nominal_bps(host):
-    """The rate of the interface that leads to host, None if it has none."""
-    res = subprocess.run(["ip", "route", "get", host], stdin=subprocess.DEVNULL, check=False,
+def interface(host):
+    """The one that leads to host, a name or an address; None if it cannot be told."""
+    try:
+        address = socket.getaddrinfo(host.strip("[]"), None)[0][4][0]
+    except OSError as e:
+        raise Problem(f"{host}: {e.strerror}") from e
+    res = subprocess.run(["ip", "route", "get", address], stdin=subprocess.DEVNULL, check=False,
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     m = re.search(r"\bdev (\S+)", res.stdout)
-    if not m or m.group(1) == "lo" or m.group(1).startswith("veth"):
+    return m and m.group(1)
+
+
+def nominal_bps(iface):
+    """The rate of an interface, None if it has none of its own."""
+    if not iface or iface == "lo" or iface.startswith("veth"):
         return None
-    speed = first(f"/sys/class/net/{m.group(1)}/speed", r"^(\d+)$", "0")
-    return int(speed) * 1e6 or None
+    return int(first(f"/sys/class/net/{iface}/speed", r"^(\d+)$", "0")) * 1e6 or None

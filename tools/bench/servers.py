@@ -171,7 +171,7 @@ class Nginx(Server):
 pid {self.lab.dir}/{self.iface}.pid;
 error_log {self.log} warn;
 worker_rlimit_nofile {2 * self.connections + 1000};
-events {{ worker_connections {self.connections + 500}; }}
+events {{ worker_connections {self.connections * 9 // 8 + 1000}; }}
 http {{
     include /etc/nginx/mime.types;
     access_log off; sendfile on; tcp_nopush on; server_tokens off;
