@@ -96,8 +96,11 @@ def t_many_connections_from_many_addresses():
 
 
 def t_cpus():
-    entry, _ = run("cpus", "--cpus", "1")
-    assert len(entry["samples"]) == 1
+    entry, _ = run("cpus")
+    assert [p["x"] for p in entry["points"]] == list(range(1, 1 + len(os.sched_getaffinity(0))))
+    last = entry["samples"][-1]
+    assert last["refused"] and last["throughput"] is None and last["cpu_ns"] is None, last
+    assert last["ran_ns"] and "which are all" in entry["notes"][0], last
 
 
 def t_clients_agree_on_what_a_reply_is():

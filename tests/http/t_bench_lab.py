@@ -5,6 +5,7 @@
 Short samples on a machine that may be busy: that figures are there and whole is
 checked, never what they are.
 """
+import io
 import os
 import re
 import signal
@@ -117,7 +118,19 @@ def t_ctrl_c_leaves_a_usable_partial_result():
     run = Watched(*ONE, "--repeats", "100")
     run.until("[2/")
     run.proc.send_signal(signal.SIGINT)
-    done = run.end()
+    partial(run.end())
+
+
+def t_a_closed_terminal_leaves_a_usable_partial_result():
+    run = Watched(*ONE, "--repeats", "100")
+    run.until("[2/")
+    run.proc.stderr.close()
+    run.proc.send_signal(signal.SIGHUP)
+    run.proc.stderr = io.StringIO()
+    partial(run.end())
+
+
+def partial(done):
     assert done.code == 130 and done.record["ended"] == "interrupted", done.code
     assert not done.record["complete"]
     assert len([s for s in benched.samples(done.record) if not s["invalid"]]) >= 2

@@ -23,9 +23,11 @@ import cost                     # noqa: E402
 import engine                   # noqa: E402
 import experiments              # noqa: E402
 import fileset                  # noqa: E402
+import invoke                   # noqa: E402
 import limit                    # noqa: E402
 import loads                    # noqa: E402
 import report                   # noqa: E402
+import remote                   # noqa: E402
 import sessions                 # noqa: E402
 import stats                    # noqa: E402
 from say import Problem         # noqa: E402
@@ -72,6 +74,8 @@ def t_sessions_survive_being_written_and_read():
     got = sessions.parse(SESSIONS)
     assert sessions.parse(sessions.text(got)) == got
     assert sessions.parse(sessions.text(sessions.made_up())) == sessions.made_up()
+    asked = {c.uri for s in sessions.made_up() for b in s for c in b}
+    assert asked <= {path for _, path, _ in fileset.basic().rows}, "a remote server lacks one"
 
 
 def t_wrong_sessions_are_named_with_their_line():
@@ -397,10 +401,11 @@ def t_autobench_columns_are_autobenchs():
     h = loads.httperf_numbers(HTTPERF)
     entry = {"servers": ["toboggan", "nginx"], "points": [{"x": 500, "label": "500/s"},
                                                           {"x": 1000, "label": "1,000/s"}],
-             "samples": [{"point": 500, "server": "toboggan", "repeat": 0, "invalid": None,
-                          "httperf": h, "error_percent": 0.06},
-                         {"point": 500, "server": "nginx", "repeat": 0, "invalid": "no",
-                          "httperf": h, "error_percent": 101}]}
+             "samples": [{"point": 500, "server": "toboggan", "repeat": nr, "invalid": None,
+                          "rate": rate, "httperf": dict(h, con_rate=rate / 10),
+                          "error_percent": 0.06} for nr, rate in enumerate((501, 900, 100))] +
+                        [{"point": 500, "server": "nginx", "repeat": 0, "invalid": "no",
+                          "rate": 1, "httperf": h, "error_percent": 101}]}
     rows = experiments.autobench_rows(entry)
     assert rows[0][:10] == ["dem_req_rate", "req_rate_toboggan", "con_rate_toboggan",
                             "min_rep_rate_toboggan", "avg_rep_rate_toboggan",
@@ -408,6 +413,92 @@ def t_autobench_columns_are_autobenchs():
                             "resp_time_toboggan", "net_io_toboggan", "errors_toboggan"], rows[0]
     assert rows[1][:10] == [500, 500.8, 50.1, 499.0, 500.1, 501.2, 1.6, 0.1, 655.3, 0.06]
     assert rows[1][10:] == [""] * 9 and len(rows) == 2
+
+
+def t_a_rate_at_which_nothing_is_answered_is_a_point_of_the_sweep():
+    sweep = experiments.Rates(options("rates", "--high", "500"))
+    got = {"requests": 0, "statuses": 0, "errors": 7, "seconds": 5.0}
+    assert sweep.tolerate(engine.fault(loads.Httperf(50), 0, got), got) is None
+    assert sweep.tolerate("3 wrong statuses", dict(got, statuses=3))
+    s = {"requests": 0, "rate": 0.0, "errors": 7, "seconds": 5.0, "p50_us": None, "bytes": 0}
+    sweep.after(None, sweep.points[0], None, s, {"httperf": None})
+    assert s["error_percent"] == 101 and not s["kept_up"]
+    assert experiments.autobench_block(s)[-1] == 101
+
+
+# --- what is left out -----------------------------------------------------
+
+def options(name, *words):
+    ap = invoke.parser(name)
+    args = ap.parse_args(words)
+    invoke.check(ap, args)
+    return args
+
+
+def t_a_missing_tool_is_said_before_anything_is_made():
+    which = invoke.shutil.which
+    invoke.shutil.which = lambda tool: None if tool == "wrk" else "/bin/" + tool
+    try:
+        for name in ("tiers", "sizes", "cpus", "clients"):
+            refused(invoke.build, name, options(name), text=f"{name}: wrk is missing")
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            exps, out = invoke.build("all", options("all", "--quick"))
+        assert {e.name for e in exps} == set(experiments.EXPERIMENTS) - {
+            "tiers", "sizes", "cpus", "clients"} and len(out) == 4, out
+        assert err.getvalue().count("wrk is missing") == 4, err.getvalue()
+        assert invoke.build("rates", options("rates", "--client", "load"))[0]
+    finally:
+        invoke.shutil.which = which
+
+
+def t_objects_without_room_are_left_out_and_said():
+    class Lab:
+        remote = False
+
+    class Run:
+        lab = Lab
+
+    class Full(fileset.Files):
+        def make(self, root):
+            raise Problem("no room")
+
+    with contextlib.redirect_stderr(io.StringIO()), tempfile.TemporaryDirectory() as Lab.dir:
+        exp = experiments.Objects(options("objects", "--objects", "10,20"))
+        huge = experiments.Point(1 << 50, "huge")
+        memory = exp.server_options(Run, huge)["memory"]
+        assert int(memory[:-1]) < (1 << 50) * 8192 >> 20 and "half of this machine's" in exp.notes[0]
+        exp.points[1].files = Full([])
+        exp.sites(Run)
+        assert [p.x for p in exp.points] == [10] and "20 objects are left out" in exp.notes[-1]
+        exp.points[0].files = Full([])
+        refused(exp.sites, Run, text="no room")
+
+
+def t_the_last_point_of_cpus_says_what_it_cannot_tell():
+    args = options("cpus")
+    args.cpu_list = [3, 5, 6]
+    exp = experiments.Cpus(args)
+    assert [p.x for p in exp.points] == [1, 2, 3] and "with 3 CPUs, which are all" in exp.notes[0]
+    s = {"cpus": 3, "cpu_ns": 1.0, "server_share": 1.0, "ran_ns": 5.0}
+    exp.after(None, exp.points[2], None, s, {})
+    assert s["cpu_ns"] is None and s["ran_ns"] == 5.0
+    assert limit.refused(exp.own_limit(s)[0]) and exp.own_limit({"cpus": 2}) is None
+    args.cpus = "4"
+    refused(experiments.Cpus, args, text="there are 3")
+    args.cpus = "2"
+    assert not experiments.Cpus(args).notes
+
+
+def t_a_host_is_looked_up():
+    assert remote.interface("localhost") == remote.interface("[::1]") == "lo"
+    assert remote.nominal_bps("lo") is None and remote.nominal_bps(None) is None
+    refused(remote.interface, "no.such.host.invalid", text="no.such.host.invalid")
+
+
+def t_the_table_of_costs_explains_each_row_once():
+    rows = [{"row": key, "what": cost.ROWS[key]} for key in ("wire", "sock-1k", "sock-1k")]
+    assert cost.legend(rows).splitlines() == [f"  {key:13} {cost.ROWS[key]}"
+                                              for key in ("wire", "sock-1k")]
 
 
 if __name__ == "__main__":

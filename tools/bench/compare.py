@@ -76,7 +76,7 @@ def differences(a, b):
             ret.append(f"{key} differ")
     for name, run in (("A", a), ("B", b)):
         if not run["complete"]:
-            ret.append(f"{name} is a partial run: {run['ended']}")
+            ret.append(f"{name} is a partial run: {run['ended'] or 'killed, or not at its end'}")
     return ret
 
 

@@ -55,7 +55,7 @@ class Experiment:
     figures = (CPU, RATE, TAIL)
     left_out = ()
     lab_only = None             # why it cannot be done with a remote server
-    tools = ("curl",)
+    tools = ("curl",)           # without which it cannot be made; load.c is ours
 
     def __init__(self, opts):
         self.halves, self.notes = {}, []
@@ -189,6 +189,7 @@ class Tiers(Experiment):
              "that only the daemon decodes, so it shows what passing up costs. Compare toboggan "
              "with toboggan-user in that row: the difference is the price of a miss.")
     x_label, x_log = "request", False
+    tools = ("curl", "wrk")
     left_out = ("dynamic content: see dynamic and web99",)
 
     def make_points(self, opts):
@@ -262,6 +263,8 @@ class Rates(Experiment):
 
     def make_points(self, opts):
         self.opts = opts
+        if opts.client == "load":
+            self.tools = Experiment.tools
         low = opts.low or 500
         high = opts.high or (4000 if opts.quick else 256000)
         if low < 1 or high < low or (opts.step is not None and opts.step < 1) or opts.calls < 1:
@@ -281,7 +284,8 @@ class Rates(Experiment):
         self.check(run, point, server).settle(run.lab, server)
 
     def tolerate(self, fault, got):
-        return fault if got["statuses"] or not got["requests"] else None
+        """Errors are a column, to where there is no reply at all."""
+        return fault if got["statuses"] else None
 
     def after(self, run, point, server, sample, got):
         h = got.get("httperf")
@@ -315,15 +319,15 @@ AUTOBENCH = ("req_rate", "con_rate", "min_rep_rate", "avg_rep_rate", "max_rep_ra
 
 
 def autobench_rows(entry):
-    """The table that autobench prints: a block of columns per server, medians of the repeats."""
+    """The table that autobench prints: a block of columns per server, the median of its repeats."""
     names = [n for n in entry["servers"]]
     head = ["dem_req_rate"] + [f"{c}_{n}" for n in names for c in AUTOBENCH]
     rows = [head]
     for point in entry["points"]:
         row = [point["x"]]
         for name in names:
-            got = [s for s in entry["samples"] if s["point"] == point["x"] and
-                   s["server"] == name and not s["invalid"]]
+            got = sorted((s for s in entry["samples"] if s["point"] == point["x"] and
+                          s["server"] == name and not s["invalid"]), key=lambda s: s["rate"])
             row += autobench_block(got[len(got) // 2]) if got else [""] * len(AUTOBENCH)
         if any(cell != "" for cell in row[1:]):
             rows.append(row)
@@ -436,6 +440,7 @@ class Sizes(Experiment):
              "what a mix of SPECweb99's static classes (35/50/14/1 % of requests) would cost: "
              "each class's file sizes, read off the curve.")
     x_label = "bytes of the body"
+    tools = ("curl", "wrk")
     figures = (CPU, BPS, RATE)
 
     def make_points(self, opts):
@@ -777,16 +782,29 @@ class Objects(Experiment):
     def server_options(self, run, point):
         # A quarter of the budget is for slots of this size, 2 KiB each.
         want_mib = max(256, point.x * 8192 >> 20)
-        have_mib = int(first("/proc/meminfo", r"^MemAvailable:\s*(\d+)", "0")) >> 10
-        if not self.memory and not run.lab.remote and want_mib > 0.8 * have_mib:
-            raise Problem(f"{point.x:,} objects want a budget of {want_mib:,} MiB, "
-                          f"{have_mib:,} MiB of memory are available: give --memory")
+        most_mib = int(first("/proc/meminfo", r"^MemTotal:\s*(\d+)", "0")) >> 11
+        if not self.memory and want_mib > most_mib > 0:
+            self.note(f"{point.label} objects want a budget of {want_mib:,} MiB and get "
+                      f"{most_mib:,} MiB, half of this machine's memory")
+            want_mib = most_mib
         return {"memory": self.memory or f"{want_mib}M"}
 
+    def note(self, text):
+        if text not in self.notes:
+            say(f"  {text}")
+            self.notes.append(text)
+
     def sites(self, run):
+        """A number of files for which there is no room is left out, and said."""
         super().sites(run)
-        for point in [] if run.lab.remote else self.points:
-            point.files.make(os.path.join(run.lab.dir, "site"))
+        for point in [] if run.lab.remote else list(self.points):
+            try:
+                point.files.make(os.path.join(run.lab.dir, "site"))
+            except Problem as e:
+                self.note(f"{point.label} objects are left out: {e}")
+                self.points.remove(point)
+        if not self.points:
+            raise Problem(self.notes[-1])
 
     def load(self, run, point, server):
         return Ours(64, list=list_file(run, f"objects{point.x}", point.files))
@@ -805,9 +823,7 @@ class Objects(Experiment):
                 break
             before = stored
         if stored < point.x:
-            text = f"{server.name} holds {stored:,} of {point.x:,} objects: the rest are misses"
-            say(f"  {text}")
-            self.notes.append(text)
+            self.note(f"{server.name} holds {stored:,} of {point.x:,} objects: the rest are misses")
 
 
 # ------------------------------------------------------------------ connections
@@ -848,30 +864,38 @@ class Connections(Experiment):
 class Cpus(Experiment):
     name, title = "cpus", "processors, 1 to N: requests a second for each"
     about = ("Servers are started with one worker on each of 1, 2, … CPUs; the clients keep the "
-             "others. Requests a second per CPU: flat is ideal.")
+             "others. Requests a second per CPU: flat is ideal. With all CPUs the clients have none "
+             "of their own: what is left is the time that the scheduler charged to the server's "
+             "processes, without interrupts and what is answered in them.")
     x_label, x_log = "CPUs of the server", False
+    tools = ("curl", "wrk")
     lab_only = "a remote server's CPUs are not ours to give"
-    figures = (("per_cpu", "requests a second and CPU", "/s", "high"), CPU, RATE)
+    figures = (("per_cpu", "requests a second and CPU", "/s", "high"), CPU, RATE,
+               ("ran_ns", "time of the server's processes", "ns a request", "low"))
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--cpus", metavar="N,…", help="(1 to all but one)")
+        ap.add_argument("--cpus", metavar="N,…", help="(1 to all)")
 
     def make_points(self, opts):
-        have = sorted(os.sched_getaffinity(0)) if not opts.cpu_list else opts.cpu_list
-        self.have = have
-        nrs = counts(opts.cpus, range(1, len(have)))
-        if max(nrs, default=0) >= len(have):
-            raise Problem(f"--cpus: {max(nrs)} for the server leave none of {len(have)} for "
-                          "the clients")
+        self.have = opts.cpu_list
+        nrs = counts(opts.cpus, range(1, len(self.have) + 1))
+        if nrs[-1] > len(self.have):
+            raise Problem(f"--cpus: {nrs[-1]} for the server, there are {len(self.have)}")
+        if self.shared(nrs[-1]):
+            self.notes.append(f"with {nrs[-1]} CPUs, which are all, the clients work on the "
+                              "server's: no rate and no processor time is the server's alone")
         return [Point(nr) for nr in nrs]
+
+    def shared(self, nr):
+        return nr == len(self.have)
 
     def server_key(self, point):
         return point.x
 
     def server_options(self, run, point):
         run.lab.server_cpus = set(self.have[:point.x])
-        run.lab.client_cpus = set(self.have[point.x:])
+        run.lab.client_cpus = set(self.have[point.x:] or self.have)
         return {}
 
     def sites(self, run):
@@ -886,6 +910,13 @@ class Cpus(Experiment):
 
     def after(self, run, point, server, sample, got):
         sample["cpus"] = point.x
+        if self.shared(point.x):
+            sample.update(cpu_ns=None, cpu_ns_per_kib=None, not_idle_ns=None, server_share=None)
+
+    def own_limit(self, sample):
+        if self.shared(sample["cpus"]):
+            return limit.CLIENT, "the clients work on the server's CPUs"
+        return None
 
     def seal(self, sample):
         if sample["throughput"]:
@@ -998,7 +1029,6 @@ class Held(Experiment):
     x_label, x_log = "held for (ms)", False
     lab_only = "a remote server's processes cannot be held from here"
     figures = (TAIL, MEDIAN, ("max_us", "longest time of a reply", "µs", "low"))
-    tools = ("curl",)
     CYCLE_S, RATE = 0.1, 200
 
     @staticmethod

@@ -124,16 +124,6 @@ def choose_servers(args):
     return ret
 
 
-def check_tools(exps, remote):
-    tools = sorted({t for e in exps for t in e.tools})
-    if remote:
-        for tool in tools:
-            if not shutil.which(tool):
-                raise Problem(f"{tool} is missing: run `sudo make deps`")
-    else:
-        laboratory.check_machine(["ip", "tc", "nsenter", "sysctl", "ss", *tools])
-
-
 def make_lab(args):
     if not args.remote:
         nr = max(1, len(args.cpu_list) // 4)
@@ -168,16 +158,26 @@ def make_record(name, lab, args):
 def build(name, args):
     """The experiments asked for, and those that cannot be made here."""
     exps, refused = [], []
-    for exp in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
-        if args.remote and exp.lab_only:
-            if name != "all":
-                raise Problem(f"{name}: {exp.lab_only}")
-            refused.append(f"{exp.name}: {exp.lab_only}")
-            continue
-        opts = args if name != "all" else argparse.Namespace(**{**own_defaults(exp),
+    for kind in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
+        opts = args if name != "all" else argparse.Namespace(**{**own_defaults(kind),
                                                                 **vars(args)})
-        exps.append(exp(opts))
+        exp = kind(opts)
+        why = args.remote and exp.lab_only or missing_tool(exp)
+        if why:
+            refused.append(f"{exp.name}: {why}")
+        else:
+            exps.append(exp)
+    if not exps:
+        raise Problem(refused[0])
+    for text in refused:
+        say(f"bench: left out {text}")
     return exps, refused
+
+
+def missing_tool(exp):
+    """Which of its tools is not there, in words; None if all are."""
+    return next((f"{tool} is missing: run `sudo make deps`" for tool in exp.tools
+                 if not shutil.which(tool)), None)
 
 
 def check_remote(lab, args):
@@ -198,8 +198,15 @@ def measure(run, exps, record):
         with run.lab:
             if run.lab.remote:
                 check_remote(run.lab, run.opts)
-            for exp in exps:
-                exp.sites(run)
+            for exp in list(exps):
+                try:
+                    exp.sites(run)
+                except Problem as e:
+                    if len(exps) == 1:
+                        raise
+                    say(f"bench: left out {exp.name}: {e}")
+                    record["left_out"].append(f"{exp.name}: {e}")
+                    exps.remove(exp)
             run.experiments(exps)
         return None
     except KeyboardInterrupt:
@@ -226,7 +233,8 @@ def main(name, argv):
     args.argv = argv
     check(ap, args)
     exps, refused = build(name, args)
-    check_tools(exps, args.remote)
+    if not args.remote:
+        laboratory.check_machine(["ip", "tc", "nsenter", "sysctl", "ss"])
     args.servers = choose_servers(args)
     args.nofile = laboratory.raise_nofile(max(laboratory.NOFILE, 250000
                                               if name in ("connections", "all") else 0))

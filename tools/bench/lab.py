@@ -140,10 +140,13 @@ class Lab:
                "net.ipv4.tcp_max_syn_backlog=16384", "net.core.somaxconn=16384")
 
     def __enter__(self):
-        """Open, and sure to be closed: also by SIGTERM, or by Ctrl-C in the background."""
+        """Open, and sure to be closed: also by Ctrl-C in the background, or a closed terminal."""
         self.lock = lock()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # a hangup that is ignored is nohup's
+        self.ends = [signal.SIGINT, signal.SIGTERM] + \
+            [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
+        for signum in self.ends:
+            signal.signal(signum, signal.default_int_handler)
         try:
             self.open()
         except BaseException:
@@ -152,11 +155,11 @@ class Lab:
         return self
 
     def __exit__(self, *_):
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        for signum in self.ends:
             signal.signal(signum, signal.SIG_IGN)
         self.close()
         os.close(self.lock)
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        for signum in self.ends:
             signal.signal(signum, signal.default_int_handler)
 
     def soak(self):

@@ -188,7 +188,7 @@ def page(record):
     title = f"toboggan bench {record['name']}"
     warn = ""
     if not record["complete"]:
-        warn = f'<p class="warn">A partial result: {esc(record["ended"] or "still running")}.</p>'
+        warn = f'<p class="warn">A partial result: {esc(record["ended"] or "killed, or not at its end")}.</p>'
     if record["quick"]:
         warn += '<p class="warn">Made with --quick: it shows that the run works, not how fast ' \
             "anything is.</p>"

@@ -4,6 +4,7 @@
 Progress goes to stderr, results to stdout. Everything else here imports this;
 it must import nothing of ours.
 """
+import contextlib
 import sys
 
 
@@ -12,4 +13,6 @@ class Problem(Exception):
 
 
 def say(text):
-    print(text, file=sys.stderr, flush=True)
+    """To whoever listens: a terminal that was closed does not end a run."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ import re
 import sys
 import time
 
+from fileset import IMAGES, PAGE
 from say import Problem
 
 TEMPLATES_MAX = 1000            # httperf's MAX_SESSION_TEMPLATES
@@ -167,8 +168,8 @@ def made_up():
         session = []
         for page in range(pages):
             think = 0.2 if page else None
-            session.append([Call("/page.html", "GET", think, None)] +
-                           [Call(f"/image{i}.png", "GET", None, None) for i in range(4)])
+            session.append([Call(PAGE, "GET", think, None)] +
+                           [Call(path, "GET", None, None) for path in IMAGES])
         ret.append(session)
     return ret
 
