@@ -532,19 +532,25 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 	const char *head = (char *)x->o->head + x->head_off;
 	struct tbg_lines lines = { 0 };
 	struct tbg_value v = reason_of(x);
+	struct tbg_terms terms = x->terms;
 	struct tbg_stored *s = NULL;
 	char reason[64];
 
-	if (r->status == 206 && x->pile->len != x->terms.part_len)
+	if (r->status == 206 && x->pile->len != terms.part_len)
 		return NULL;
 	snprintf(reason, sizeof(reason), "%.*s", (int)v.len, v.text);
+	/* a range of all bytes is the whole */
+	if (r->status == 206 && terms.part_len == terms.size) {
+		terms.status = 200;
+		strcpy(reason, tbg_status_text(200));
+	}
 	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
 			   x->w->date, r->status);
 	if (!lines.failed)
 		s = joined(x, &lines);
 	if (!s && !lines.failed && !x->completes && !is_terse(x)) {
 		atomic_fetch_add(&x->pile->refs, 1);
-		s = tbg_stored_new(&x->terms, reason, lines.text, lines.len,
+		s = tbg_stored_new(&terms, reason, lines.text, lines.len,
 				   x->fields.text, x->fields.len, x->pile);
 	}
 	tbg_lines_free(&lines);

@@ -691,6 +691,11 @@ rule("not_by_another_if_range", part(2, 5), origin(body=BODY, ask=["Range: bytes
                                                    sends=['If-Range: "b"']))
 rule("by_what_vary_names", part(2, 5, HOUR, TAG, *FOO, ask=["Range: bytes=2-5", "Foo: 1"]),
      held("2-5", 2, 5, "Foo: 1"), part(2, 5, HOUR, *FOO, ask=["Range: bytes=2-5", "Foo: 2"]))
+for _name, _fields in [("with_a_tag", [HOUR, TAG]), ("without_a_tag", [HOUR])]:
+    rule("of_all_bytes_is_the_whole_" + _name, part(0, 9, *_fields, ask=["Range: bytes=0-"], cache=["stored"]),
+         hit(gets=200, text=BODY, has=["Content-Length: 10"], lacks=["Content-Range"]),
+         held("0-", 0, 9), held("3-4", 3, 4))
+rule("of_all_bytes_is_not_validated", part(0, 9, *STALE), origin(HOUR, TAG, body=BODY))
 rule("never_answers_the_whole", part(0, 4, HOUR), origin(HOUR, body=BODY, unsent=["Range"], cache=["fwd=partial"]),
      hit(text=BODY))
 rule("never_answers_more", part(2, 5, HOUR), part(2, 6, HOUR, cache=["fwd=partial"]), held("6-6", 6, 6))
