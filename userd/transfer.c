@@ -497,7 +497,10 @@ static bool decide_part(struct tbg_transfer *x, struct tbg_stored *s,
 	return false;
 }
 
-/* True: what is stored answers. Otherwise x->selected and x->fwd are set. */
+/*
+ * True: what is stored answers; to one that has waited, with the x->fwd that it
+ * waited for. Otherwise x->selected and x->fwd are set.
+ */
 static bool decide_stored(struct tbg_transfer *x)
 {
 	enum tbg_reuse reuse;
@@ -510,12 +513,13 @@ static bool decide_stored(struct tbg_transfer *x)
 	tbg_stored_put(x->part);
 	x->selected = x->part = NULL;
 	x->completes = false;
-	x->fwd = others ? TBG_FWD_VARY_MISS : TBG_FWD_URI_MISS;
-	if (!s)
+	if (!s) {
+		x->fwd = others ? TBG_FWD_VARY_MISS : TBG_FWD_URI_MISS;
 		return false;
+	}
 	reuse = made_for(x, s) ? TBG_REUSE
 			       : tbg_terms_reuse(&s->terms, &x->wish, x->w->now_ns);
-	if (reuse == TBG_REUSE_VALIDATE)
+	if (reuse != TBG_REUSE)
 		x->fwd = tbg_terms_ttl(&s->terms, x->w->now_ns) > 0 ?
 			 TBG_FWD_REQUEST : TBG_FWD_STALE;
 	if (s->terms.status == 206)
