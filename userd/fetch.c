@@ -591,7 +591,8 @@ static void response_end(struct tbg_transfer *x)
 {
 	bool keep = !x->r.close && !x->extra && !x->up_body && !x->up_nr && !spool_left(x) &&
 		    !x->up_failed && !tbg_frame_closes(&x->frame);
-	bool filling = x->filling && !x->frame.failed;
+	/* what more has come with it may be its own, or anybody's */
+	bool filling = x->filling && !x->frame.failed && !x->extra;
 
 	tbg_backend_worked(x->o->backend);
 	if (x->completes) {
@@ -942,7 +943,7 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 
 /*
  * A program's answer that is there as a whole has a length, told or not. False:
- * it is another one than it says.
+ * it is another one than it says, or more has come with it.
  */
 static bool length_told(struct tbg_transfer *x)
 {
@@ -950,8 +951,10 @@ static bool length_told(struct tbg_transfer *x)
 	uint64_t len = x->o->head_len - x->head_off - r->len;
 	bool ended = tbg_frame_ended(&x->frame);
 
-	if (!tbg_speaks_fastcgi(x) || framing_of(x) == TBG_FRAMING_NONE)
+	if (framing_of(x) == TBG_FRAMING_NONE)
 		return true;
+	if (!tbg_speaks_fastcgi(x))
+		return !r->has_length || len <= r->content_length;
 	if (ended && !r->has_length) {
 		r->has_length = true;
 		r->content_length = len;

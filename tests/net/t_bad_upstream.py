@@ -174,6 +174,19 @@ def t_smuggled_second_response_never_reaches_another_client():
         assert not used & {r.connection for r in o.seen(q)}, "the connection was used again"
 
 
+def t_what_more_comes_with_than_it_says_is_not_stored():
+    ok = b"HTTP/1.1 200 OK\r\n" + CACHED
+    evil = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
+    for status, data in ((502, ok + b"Content-Length: 4\r\n\r\nbody"), (502, ok + b"Content-Length: 0\r\n\r\n"),
+                         (200, ok + b"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"),
+                         (204, ok.replace(b"200", b"204") + b"\r\n")):
+        for more in (evil, b"x"):
+            p = path()
+            o.on(p, data + more)
+            assert ask(d.address, "GET", p).status == status, data + more
+            good_after(p)
+
+
 def t_bytes_on_an_idle_connection_end_it():
     p, go, sent = path(), threading.Event(), threading.Event()
 
