@@ -805,13 +805,13 @@ bool tbg_transfer_late(struct tbg_transfer *x)
 }
 
 /*
- * A client that has ended its stream may still read. For one that has a program
- * run, and hears nothing for a while, it is taken for gone: programs end with
- * those who asked for them.
+ * A client that has ended its stream may still read. One that hears nothing for
+ * a while is taken for gone, or nothing would end what it has asked for; one that
+ * is being answered would be heard to be, but programs end with who asked for them.
  */
 static bool client_gone(const struct tbg_transfer *x)
 {
-	return x->running && x->upstream->order && x->c && x->c->eof &&
+	return x->running && (x->upstream->order || !x->begun) && x->c && x->c->eof &&
 	       x->w->now_ms - x->c->stamp_ms > GONE_MS;
 }
 

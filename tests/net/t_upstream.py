@@ -585,6 +585,15 @@ def t_half_closed_client_gets_its_answer():
         assert c.answer().body == b"late" and c.ended()
 
 
+def t_client_that_has_left_ends_its_request():
+    p = path()
+    o.on(p, lambda c, r: c.more())      # until the proxy ends it
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+        o.wait(p)
+    o.wait_end(p)
+
+
 def t_requests_cut_at_every_byte():
     p = path()
     o.on(p, lambda c, r: c.send(reply(200, r.body)))
