@@ -10,6 +10,7 @@ repeats' ratios. A sample with one error, one wrong status or one reply of
 another length than expected is never averaged in.
 """
 import argparse
+import gzip
 import json
 import os
 import re
@@ -207,6 +208,9 @@ ROWS = {
     "wire-8k": "8 KiB keep-alive GET, wire against nginx",
     "wire-14k": "a response of 14 KiB, wire against nginx",
     "user": "1 KiB keep-alive GET, user tier against nginx",
+    "user-gzip": "a text with a .gz beside it, user tier against nginx (gzip_static)",
+    "user-304": "If-None-Match answered 304, user tier against nginx",
+    "user-range": "200 bytes of 1 KiB, user tier against nginx",
     **{key: f"{size >> 10} KiB keep-alive GET, sock against the user tier and nginx"
        for key, size in SOCK_SIZES.items()},
     "large": "1 MiB file, processor time per byte against nginx",
@@ -228,15 +232,18 @@ def browser_headers(addr, path):
 
 
 def make_site(lab, objects):
-    def put(path, size):
+    def put(path, what):
         with open(path, "wb") as f:
-            f.write(os.urandom(size))
+            f.write(what if isinstance(what, bytes) else os.urandom(what))
         os.utime(path, (1700000000, 1700000000))
 
     site = os.path.join(lab.dir, "site")
     os.makedirs(site)
     put(f"{site}/1k.jpg", 1024)
     put(f"{site}/1m.bin", 1 << 20)
+    text = "".join(f"<p>{i * i:x}</p>\n" for i in range(1 << 10)).encode()
+    for path, data in ((TEXT, text), (TEXT + ".gz", gzip.compress(text))):
+        put(site + path, data)
     for key, size in (SIZES | SOCK_SIZES).items():
         put(f"{site}/{key}.jpg", size)
     fileset.web99(1).make(site)
@@ -250,6 +257,7 @@ def make_site(lab, objects):
 
 
 PAGE = "/spec?" + fileset.web99_path(0, 1, 0)
+TEXT = "/page.html"
 
 
 def etag(lab, server):
@@ -283,6 +291,10 @@ class Bench:
             (user, "user"), (reflect, "wire-reflect")))
         head = Scenario("browser head", servers((nginx, "wire-header"), (wire, "wire-header")))
         notmod = Scenario("304", servers((nginx, "wire-304"), (wire, "wire-304")), status=304)
+        of_user = {key: Scenario(key, servers((nginx, key), (user, key)), **how) for key, how in (
+            ("user-gzip", {"path": TEXT, "headers": [("Accept-Encoding", "gzip")]}),
+            ("user-304", {"status": 304}),
+            ("user-range", {"headers": [("Range", "bytes=100-299")], "status": 206}))}
         large = Scenario("1 MiB", servers((nginx, "large"), (wire, "large")),
                          connections=16, path="/1m.bin", cached=False)
         sizes = {key: Scenario(ROWS[key].split(",")[0], servers((nginx, key), (wire, key)),
@@ -296,10 +308,11 @@ class Bench:
         dynamic = Scenario("dynamic", servers((module, "dynamic"), (nginx_fcgi, "dynamic")),
                            connections=64, path=PAGE, cached=False)
         objects = Scenario("objects", servers((few, "objects"), (many, "objects")), path="/o/0")
-        self.scenarios = [s for s in (get, head, notmod, *sizes.values(), *socks.values(), large,
-                                      *proxied.values(), dynamic, objects) if s.servers]
+        self.scenarios = [s for s in (get, head, notmod, *sizes.values(), *of_user.values(),
+                                      *socks.values(), large, *proxied.values(), dynamic, objects)
+                          if s.servers]
         self.objects, self.few, self.many = objects, few, many
-        self.head, self.notmod = head, notmod
+        self.head = head
         for s in self.scenarios:
             s.lab = lab
         table = [
@@ -309,6 +322,8 @@ class Bench:
             Row("wire-304", ROWS["wire-304"], notmod, "wire", "nginx", 1 / 10),
             *(Row(key, ROWS[key], sizes[key], "wire", "nginx", 1 / 3) for key in SIZES),
             Row("user", ROWS["user"], get, "user", "nginx", 0.65),
+            *(Row(key, ROWS[key], scenario, "user", "nginx", 0.65)
+              for key, scenario in of_user.items()),
             *(Row(key, ROWS[key], socks[key], "sock", theirs, None)
               for key in SOCK_SIZES for theirs in ("user", "nginx")),
             Row("large", ROWS["large"], large, "wire", "nginx", 1.0, "cpu_ns_per_kib"),
@@ -327,7 +342,7 @@ class Bench:
         """Header fields that name the server, or its object."""
         if scenario is self.head:
             scenario.headers = browser_headers(server.addr, scenario.path)
-        elif scenario is self.notmod:
+        elif scenario.status == 304:
             scenario.headers = [("If-None-Match", etag(self.lab, server))]
         elif scenario is self.objects:
             scenario.objects = OBJECTS if server is self.many else 10

@@ -219,7 +219,7 @@ http {{
 
     def content(self):
         return "location / { proxy_pass http://origin; proxy_http_version 1.1;" \
-            ' proxy_set_header Connection ""; }' if self.origin else f"root {self.root};"
+            ' proxy_set_header Connection ""; }' if self.origin else f"root {self.root}; location ~ [.]html$ {{ gzip_static on; }}"
 
 
 class Origin(Nginx):
