@@ -273,7 +273,7 @@ def sample(point, server, repeat, cpu, **kw):
 def record(factor=1.0, complete=True):
     """A run as the engine writes it, of two servers at three sizes."""
     entry = {"name": "sizes", "title": "throughput against <size>", "about": "see `sizes`",
-             "x": "bytes", "x_log": True, "figures": [list(f) for f in experiments.Sizes.figures],
+             "x": "connections", "x_log": True, "figures": [list(f) for f in experiments.Sizes.figures],
              "points": [{"x": x, "label": str(x)} for x in (1, 1024, 1 << 20)],
              "left_out": [], "problems": [], "notes": [], "reference": "nginx", "derived": {},
              "servers": ["toboggan", "nginx"], "samples": []}

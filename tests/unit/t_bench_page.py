@@ -41,6 +41,10 @@ PROBE = """<script>addEventListener("load", () => {
     outside: performance.getEntriesByType("resource").map(e => e.name),
     heading: box(document.querySelector("h1")), rows: document.querySelectorAll("tr").length,
     wide: [...document.querySelectorAll(".wide")].map(box),
+    broken: [...document.querySelectorAll("th")].flatMap(th => [...th.firstChild.data.matchAll(/\\S+/g)]
+      .filter(m => { const r = document.createRange(); r.setStart(th.firstChild, m.index);
+        r.setEnd(th.firstChild, m.index + m[0].length); return r.getClientRects().length > 1; })
+      .map(m => m[0])),
     font: parseFloat(getComputedStyle(document.body).fontSize)});
   document.body.append(out);
 });</script></body>"""
@@ -93,6 +97,7 @@ def t_nothing_overflows_sideways():
         for box in got["wide"] + [got["heading"]]:
             assert 0 <= box["x"] and box["x"] + box["w"] <= got["width"] + 1, (size, box)
         assert got["font"] >= 14 and got["rows"] >= 7
+        assert got["broken"] == [], f"{size}: words of a heading are broken: {got['broken']}"
 
 
 def t_charts_have_a_size_and_marks():

@@ -27,7 +27,7 @@ h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top:
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .86rem; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd;
          white-space: nowrap; }
-th { background: #f4f4f2; vertical-align: bottom; white-space: normal; } .l { text-align: left; }
+th { background: #f4f4f2; vertical-align: bottom; white-space: normal; overflow-wrap: normal; } .l { text-align: left; }
 td.note { white-space: normal; min-width: 14rem; text-align: left; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
           gap: 1rem; } figure { margin: 0; } figcaption { font-weight: 600; font-size: .9rem; }
