@@ -282,6 +282,13 @@ def t_toboggan_finds_its_benchmark():
     out = subprocess.run([tool, "bench", "nothing"], stderr=subprocess.PIPE, text=True,
                          check=False)
     assert out.returncode == 2 and "unknown command" in out.stderr
+    read, write = os.pipe()
+    os.close(read)
+    out = subprocess.run([tool, "bench", "--help"], stdout=write, stderr=subprocess.PIPE, text=True,
+                         check=False, env={k: v for k, v in os.environ.items()
+                                           if k != "PYTHONUNBUFFERED"})
+    os.close(write)
+    assert out.returncode == 1 and not out.stderr, "nobody reads stdout: " + out.stderr
     out = subprocess.run([tool, "bench", "cost", "--rows", "nothing"], stderr=subprocess.PIPE,
                          text=True, check=False)
     assert out.returncode == 2 and "wire-reflect" in out.stderr
