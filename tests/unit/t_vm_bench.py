@@ -67,25 +67,29 @@ def t_the_reference_needs_no_budget():
 
 def t_budgets_survive_being_written_and_read():
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "budget")
+        path = os.path.join(folder, "6.1")
         with open(path, "w", encoding="utf-8") as f:
-            f.write("# head\n6.1 wire 10 p 1\n")
-        budget = bench.read_budget(path)
+            f.write("# head\nwire 10 p 1\n")
+        budget = bench.read_budget(folder)
         assert budget == {("6.1", "wire"): (10, "p 1")}, budget
         boots = {"6.1": (PACKAGE, {"wire": STEADY, "user": [1, 900] * 9, "nginx": STEADY}, []),
-                 "6.12": (PACKAGE, {"wire": STEADY}, ["kernel log: BUG"])}
+                 "6.12": (PACKAGE, {"wire": STEADY}, ["kernel log: BUG"]),
+                 "newest": (PACKAGE, {"wire": STEADY}, [])}
         budget = bench.updated(budget, boots)
-        assert budget == {("6.1", "wire"): (1000, PACKAGE)}, budget
-        bench.write_budget(budget, path)
-        assert bench.read_budget(path) == budget
+        assert budget == {("6.1", "wire"): (1000, PACKAGE),
+                          ("newest", "wire"): (1000, PACKAGE)}, budget
+        bench.write_budget(budget, folder)
+        assert sorted(os.listdir(folder)) == ["6.1", "newest"]
+        assert bench.read_budget(folder) == budget
         with open(path, encoding="utf-8") as f:
-            assert f.readline() == "# head\n"
+            lines = f.read().splitlines()
+        assert lines[0].startswith("# Instructions") and len(lines) == 6, lines
         with open(path, "a", encoding="utf-8") as f:
-            f.write("6.1 wire many\n")
+            f.write("wire many\n")
         try:
-            bench.read_budget(path)
+            bench.read_budget(folder)
         except ValueError as e:
-            assert "budget:3" in str(e), e
+            assert "budget/6.1:7" in str(e), e
         else:
             raise AssertionError("a line that is no budget was read")
 
