@@ -88,6 +88,7 @@ def t_a_dead_server_is_said_before_anything_is_timed():
         where = sham.authority
     done = benched.run(*QUICK, "--server", f"dead={where}")
     assert done.code == 1 and f"dead: no answer from {where}" in done.err, done.err
+    assert not os.path.exists(done.folder), "an empty folder stays"
     assert "Traceback" not in done.err
 
 
@@ -186,7 +187,9 @@ def t_load_counts_every_kind_of_error():
     with benched.Sham() as sham:
         got = load(sham, *listed)
         assert got["requests"] > 10 and not got["errors"] and not got["statuses"], got
-        assert load(sham, *listed, "--calls", "3", "--rate", "40")["requests"] >= 20
+        assert got["connects"] == 0 and got["opened"] == 4, got
+        got = load(sham, *listed, "--calls", "3", "--rate", "40")
+        assert got["requests"] >= 20 and got["connects"] >= (got["requests"] - 4 * 3) // 3, got
         once = load(sham, *listed, "--once")
         assert once["requests"] == 1, once
     for fault, kinds in (("body", {"body"}), ("length", {"length"}),

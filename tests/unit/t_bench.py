@@ -420,10 +420,12 @@ def t_a_rate_at_which_nothing_is_answered_is_a_point_of_the_sweep():
     got = {"requests": 0, "statuses": 0, "errors": 7, "seconds": 5.0}
     assert sweep.tolerate(engine.fault(loads.Httperf(50), 0, got), got) is None
     assert sweep.tolerate("3 wrong statuses", dict(got, statuses=3))
-    s = {"requests": 0, "rate": 0.0, "errors": 7, "seconds": 5.0, "p50_us": None, "bytes": 0}
+    s = {"requests": 0, "rate": 0.0, "errors": 7, "seconds": 5.0, "p50_us": None, "bytes": 0,
+         "connects": 20}
     sweep.after(None, sweep.points[0], None, s, {"httperf": None})
     assert s["error_percent"] == 101 and not s["kept_up"]
-    assert experiments.autobench_block(s)[-1] == 101
+    block = experiments.autobench_block(s)
+    assert block[1] == 4.0 and block[-1] == 101, block
 
 
 # --- what is left out -----------------------------------------------------

@@ -164,7 +164,7 @@ class Run:
                    p99_us=got.get("p99_us"), max_us=got.get("max_us"))
         if ret.get("cpu_ns") and got["bytes"]:
             ret["cpu_ns_per_kib"] = ret["cpu_ns"] * got["requests"] / got["bytes"] * 1024
-        for key in ("httperf", "conforming", "opened", "late", "lost"):
+        for key in ("httperf", "conforming", "opened", "connects", "late", "lost"):
             if key in got:
                 ret[key] = got[key]
 

@@ -338,10 +338,10 @@ def autobench_block(s):
     h = s.get("httperf")
     errors = round(s["error_percent"], 3)
     if not h:
-        rate = round(s["rate"], 1)
-        asked = round((s["requests"] + s["errors"]) / (s["seconds"] or 1), 1)
-        return [asked, "", rate, rate, rate, 0.0, round(s["resp_ms"], 1),
-                round(s["bytes"] / 1024 / (s["seconds"] or 1), 1), errors]
+        rate, seconds = round(s["rate"], 1), s["seconds"] or 1
+        return [round((s["requests"] + s["errors"]) / seconds, 1), round(s["connects"] / seconds, 1),
+                rate, rate, rate, 0.0, round(s["resp_ms"], 1),
+                round(s["bytes"] / 1024 / seconds, 1), errors]
     return [h["req_rate"], h["con_rate"], round(h["rep_min"], 1), round(h["rep_avg"], 1),
             round(h["rep_max"], 1), h["rep_stddev"], h["resp_ms"], h["net_kb_s"], errors]
 

@@ -6,6 +6,7 @@ Called by catalogue.py for every experiment and for `all`. Whatever ends a run
 reported.
 """
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -214,6 +215,8 @@ def measure(run, exps, record):
         return "interrupted"
     except Problem as e:
         if not any(e_["samples"] for e_ in record["experiments"]):
+            with contextlib.suppress(OSError):
+                os.rmdir(run.opts.out)      # if it is empty
             raise
         say(f"bench: {e}")
         return str(e)

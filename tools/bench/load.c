@@ -106,7 +106,7 @@ static int epfd, in_flight, opening, opened, source_next;
 static long start_ns, end_ns, issued;
 static bool measuring, stopped;
 static volatile sig_atomic_t interrupted;
-static long done_nr, byte_nr, error_nr, errors[ERR_NR], wrong_statuses[600];
+static long done_nr, byte_nr, connect_nr, error_nr, errors[ERR_NR], wrong_statuses[600];
 static long latencies[64 << SUB_BITS], latency_max_us;
 static uint64_t seed = 88172645463325252ULL;
 
@@ -257,6 +257,7 @@ static void conn_open(struct conn *c)
 	struct epoll_event ev = { .events = EPOLLOUT, .data.u32 = c - conns };
 	int fd = open_socket();
 
+	connect_nr += measuring;
 	if (fd < 0) {
 		conn_fail(c, error_of(-fd));
 		return;
@@ -741,11 +742,11 @@ static void report(double seconds, int opened_nr)
 
 	printf("{\"requests\": %ld, \"bytes\": %ld, \"seconds\": %.6f, \"errors\": %ld, "
 	       "\"statuses\": %ld, \"p50_us\": %ld, \"p90_us\": %ld, \"p99_us\": %ld, "
-	       "\"max_us\": %ld, \"opened\": %d, \"late\": %ld, \"stopped\": %s, "
+	       "\"max_us\": %ld, \"opened\": %d, \"connects\": %ld, \"late\": %ld, \"stopped\": %s, "
 	       "\"conforming\": %d, \"kinds\": {",
 	       done_nr, byte_nr, seconds, error_nr - errors[ERR_status], errors[ERR_status],
 	       percentile_us(0.5), percentile_us(0.9), percentile_us(0.99), latency_max_us,
-	       opened_nr, opt.rate > 0 ? (long)(seconds * opt.rate) - issued : 0,
+	       opened_nr, connect_nr, opt.rate > 0 ? (long)(seconds * opt.rate) - issued : 0,
 	       stopped ? "true" : "false", opt.conform_bps > 0 ? conforming() : 0);
 	for (int i = 0; i < ERR_NR; i++) {
 		if (!errors[i])

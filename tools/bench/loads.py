@@ -265,7 +265,8 @@ def httperf_numbers(out):
 def merged(results):
     """The figures of clients that ran at the same time, as one."""
     ret = dict(results[0])
-    for key in ("requests", "bytes", "errors", "statuses", "late", "opened", "conforming"):
+    for key in ("requests", "bytes", "errors", "statuses", "late", "opened", "connects",
+                "conforming"):
         if key in ret:
             ret[key] = sum(r.get(key, 0) for r in results)
     ret["seconds"] = max(r["seconds"] for r in results)
