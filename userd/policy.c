@@ -504,9 +504,9 @@ uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again)
 		return 0;
 	rest = end - t->received_ns;
 	part = again ? rest / REFRESH_PART : t->lifetime_s * NS_PER_S / REFRESH_PART;
-	/* an upstream that takes its time is asked sooner */
+	/* an upstream that takes its time is asked sooner, if not quite at once */
 	if (part < 2 * t->delay_ns)
-		part = 2 * t->delay_ns < rest / 2 ? 2 * t->delay_ns : rest / 2;
+		part = 2 * t->delay_ns < rest - rest / 8 ? 2 * t->delay_ns : rest - rest / 8;
 	return end - part;
 }
 

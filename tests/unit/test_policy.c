@@ -173,6 +173,8 @@ KTAP_TEST(t_expiry_and_refresh)
 	/* a slow upstream is asked sooner */
 	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, 8 * SEC);
 	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + (62 - 16) * SEC);
+	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, 22 * SEC);
+	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + (48 - 42) * SEC);
 	f = "Cache-Control: max-age=100\r\nAge: 100\r\n";
 	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, 0);
 	KTAP_EQ(tbg_terms_expires_ns(&t), 0);
