@@ -591,8 +591,7 @@ static void response_end(struct tbg_transfer *x)
 {
 	bool keep = !x->r.close && !x->extra && !x->up_body && !x->up_nr && !spool_left(x) &&
 		    !x->up_failed && !tbg_frame_closes(&x->frame);
-	/* what more has come with it may be its own, or anybody's */
-	bool filling = x->filling && !x->frame.failed && !x->extra;
+	bool filling = x->filling && !x->frame.failed && !x->second;
 
 	tbg_backend_worked(x->o->backend);
 	if (x->completes) {
@@ -680,6 +679,15 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 		body_more(x);
 }
 
+/*
+ * Bytes behind a response are dropped with the connection (RFC 9112 6.3). Do they
+ * begin another one, the first was made by who may have made up both.
+ */
+static bool is_second(const void *b, size_t len)
+{
+	return len >= 5 && !memcmp(b, "HTTP/", 5);
+}
+
 /* len bytes of body at the end of a piece, still framed. */
 static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 {
@@ -688,6 +696,7 @@ static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 					    &used, &data);
 
 	x->extra |= used < len;
+	x->second = is_second(p->data + p->len + used, len - used);
 	if (tbg_speaks_fastcgi(x))
 		tbg_fastcgi_errors(x, false);
 	body_add(x, p, data, got);
@@ -705,6 +714,7 @@ static void body_first(struct tbg_transfer *x)
 	if (framing_of(x) == TBG_FRAMING_NONE ||
 	    (x->r.has_length && !x->r.content_length)) {
 		x->extra |= len || (records && !ended);
+		x->second = is_second(o->head + from, len);
 		response_end(x);
 		return;
 	}
@@ -943,18 +953,20 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 
 /*
  * A program's answer that is there as a whole has a length, told or not. False:
- * it is another one than it says, or more has come with it.
+ * it is another one than it says, or a second response has come with it.
  */
 static bool length_told(struct tbg_transfer *x)
 {
 	struct tbg_response *r = &x->r;
-	uint64_t len = x->o->head_len - x->head_off - r->len;
+	uint64_t from = x->head_off + r->len, len = x->o->head_len - from;
 	bool ended = tbg_frame_ended(&x->frame);
 
 	if (framing_of(x) == TBG_FRAMING_NONE)
 		return true;
 	if (!tbg_speaks_fastcgi(x))
-		return !r->has_length || len <= r->content_length;
+		return !r->has_length || len <= r->content_length ||
+		       !is_second(x->o->head + from + r->content_length,
+				  len - r->content_length);
 	if (ended && !r->has_length) {
 		r->has_length = true;
 		r->content_length = len;

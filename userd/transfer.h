@@ -123,7 +123,8 @@ struct tbg_transfer {
 	char *sent_on;			/* where a program has us look; or NULL */
 	uint32_t head_off;		/* of the response in o->head */
 	uint8_t interims;
-	bool head_done, filling, paused, extra;
+	bool head_done, filling, paused;
+	bool extra, second;	/* more behind the response: bytes, a response */
 	uint64_t sent_ns, seq, filled;
 	uint32_t stamp_ms;		/* last progress of the upstream */
 	struct tbg_pile *pile;
