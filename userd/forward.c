@@ -113,6 +113,19 @@ static void request_connection(struct tbg_lines *ret, const struct tbg_forward *
 		tbg_lines_add(ret, "Connection: TE\r\nTE: trailers\r\n");
 }
 
+/* One hop fewer (RFC 9110 7.6.2); what is no number is as it was. */
+static void hops_left(struct tbg_lines *ret, const struct tbg_forward *f,
+		      struct tbg_value name, struct tbg_value v)
+{
+	uint64_t left;
+
+	if (tbg_value_is(f->method, "OPTIONS") && tbg_digits_parse(v, &left) && left)
+		tbg_lines_add(ret, "Max-Forwards: %llu\r\n",
+			      (unsigned long long)left - 1);
+	else
+		tbg_lines_field(ret, name, v);
+}
+
 void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 {
 	static const char *const made[] = {
@@ -133,10 +146,15 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 	else
 		tbg_lines_add(ret, "%s", f->authority);
 	tbg_lines_put(ret, "\r\n", 2);
-	while (tbg_field_next(f->fields, f->fields_len, &at, &name, &v))
-		if (!tbg_forward_drops(f, name, connection) &&
-		    !tbg_value_in(name, made, NR(made)))
+	while (tbg_field_next(f->fields, f->fields_len, &at, &name, &v)) {
+		if (tbg_forward_drops(f, name, connection) ||
+		    tbg_value_in(name, made, NR(made)))
+			continue;
+		if (tbg_value_is(name, "Max-Forwards"))
+			hops_left(ret, f, name, v);
+		else
 			tbg_lines_field(ret, name, v);
+	}
 	if (f->etag.len)
 		tbg_lines_field(ret, TBG_VALUE("If-None-Match"), f->etag);
 	if (f->modified.len)

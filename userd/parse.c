@@ -456,6 +456,8 @@ static unsigned int field_take(struct tbg_message *m, const uint8_t *b,
 		field_keep(&m->if_range, &m->if_range_many, off, len);
 	else if (same(n, name_len, "Expect") && m->minor)
 		expect_field(m, b, off, len);
+	else if (same(n, name_len, "Max-Forwards"))
+		m->last_hop = same(b + off, len, "0");
 	return 0;
 }
 

@@ -60,6 +60,7 @@ struct tbg_message {
 	bool has_length;
 	bool expect_continue;	/* of HTTP/1.1 */
 	bool expect_other;	/* an expectation we do not know: 417 */
+	bool last_hop;		/* Max-Forwards: 0 */
 	uint16_t status;	/* of TBG_PARSED_BAD */
 	uint32_t head_off;	/* first byte of the request line */
 	uint32_t len;		/* of the head, empty lines before it included */

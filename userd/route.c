@@ -75,13 +75,17 @@ struct tbg_object *tbg_route_variant(const struct tbg_server *s,
 	return ret;
 }
 
-/* A tunnel is never ours to open, nor a TRACE to send on with its secrets. */
+/*
+ * A tunnel is never ours to open, nor a TRACE to send on with its secrets; an
+ * OPTIONS may be meant for us (RFC 9110 7.6.2).
+ */
 bool tbg_route_hands_over(const struct tbg_location *location,
 			  const struct tbg_message *m)
 {
 	return location->handler != TBG_HANDLER_FILES &&
 	       m->method != TBG_METHOD_CONNECT &&
-	       m->method != TBG_METHOD_TRACE && !m->expect_other;
+	       m->method != TBG_METHOD_TRACE && !m->expect_other &&
+	       !(m->method == TBG_METHOD_OPTIONS && m->last_hop);
 }
 
 int tbg_route_part(const struct tbg_object *o, bool head,
@@ -744,6 +748,15 @@ bool tbg_route_takes(uint8_t method)
 	       method == TBG_METHOD_OPTIONS;
 }
 
+static void answer_options(const struct tbg_ask *ask, struct tbg_answer *ret)
+{
+	tbg_answer_error(ret, 204, ask->persist);
+	ret->body_len = 0;
+	ret->reply.type = NULL;
+	ret->reply.length = -1;
+	ret->reply.allow = TBG_ALLOW;
+}
+
 /* What the method alone decides; false: go on. */
 static bool answer_method(const struct tbg_ask *ask, struct tbg_answer *ret)
 {
@@ -762,11 +775,7 @@ static bool answer_method(const struct tbg_ask *ask, struct tbg_answer *ret)
 	}
 	if (ask->method != TBG_METHOD_OPTIONS)
 		return false;
-	tbg_answer_error(ret, 204, ask->persist);
-	ret->body_len = 0;
-	ret->reply.type = NULL;
-	ret->reply.length = -1;
-	ret->reply.allow = TBG_ALLOW;
+	answer_options(ask, ret);
 	return true;
 }
 
@@ -790,6 +799,10 @@ static void answer_refusal(const struct tbg_ask *ask, struct tbg_answer *ret)
 {
 	unsigned int status = 503;
 
+	if (ask->method == TBG_METHOD_OPTIONS && !ask->expect_other) {
+		answer_options(ask, ret);
+		return;
+	}
 	if (ask->method == TBG_METHOD_CONNECT || ask->method == TBG_METHOD_TRACE)
 		status = 405;
 	else if (ask->expect_other)

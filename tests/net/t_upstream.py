@@ -573,6 +573,18 @@ def t_loop_ends():
             assert r.status == 508 and r.reason == "Loop Detected", r
 
 
+def t_max_forwards_counts_hops_of_options():
+    p = path()
+    o.on(p, reply(200, b"there"))
+    for method, value, seen in (("OPTIONS", "7", "6"), ("OPTIONS", "1", "0"), ("OPTIONS", "x", "x"),
+                                ("GET", "0", "0"), ("GET", "3", "3")):
+        assert ask(d.address, method, p, f"Max-Forwards: {value}").body == b"there"
+        assert o.seen(p)[-1].field("Max-Forwards") == seen, (method, value)
+    n = len(o.seen(p))
+    r = ask(d.address, "OPTIONS", p, "Max-Forwards: 0")
+    assert r.status == 204 and r.field("Allow") and len(o.seen(p)) == n, r
+
+
 def t_half_closed_client_gets_its_answer():
     go = threading.Event()
     p = path()
