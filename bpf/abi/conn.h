@@ -52,6 +52,10 @@ struct tbg_flow_key {
 #define TBG_FLOW_LAST	  0x80	/* the socket closed after the client: no TIME_WAIT */
 #define TBG_FLOW_CLOSED	  (TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT | TBG_FLOW_RST)
 
+/* How its frames come, and its replies go (struct tbg_flow's way) */
+#define TBG_WAY_BARE	  0x01	/* without VLAN tags, in both directions */
+#define TBG_WAY_XDP	  0x02	/* the last reply left by XDP */
+
 /* Wire's last exchange, for a byte-identical repeat. Client's numbers. */
 struct tbg_exchange {
 	__u32 req_seq;		/* first byte of the request */
@@ -89,9 +93,25 @@ struct tbg_flow {
 	__u32 told;		/* kernel count: acknowledged, and the stack knows */
 	__u16 resent;		/* segments of the last reply sent again lately */
 	__u8 dups;		/* duplicate ACKs in a row, without SACK */
-	__u8 pad;
+	__u8 way;		/* TBG_WAY_* */
 	__u64 seen_ns;		/* CLOCK_MONOTONIC of the last packet */
 	struct tbg_exchange last;
+};
+
+/*
+ * An interface where XDP may answer, in tbg_ports by its index. XDP_TX says
+ * nothing of a device that takes frames and drops them (a veth whose peer has
+ * neither NAPI nor XDP), so the replies have to prove it: until one has been
+ * acknowledged there is one at a time, and so many in a row that were asked for
+ * again, or given to the socket after 200 ms, end it.
+ */
+#define TBG_PORT_LOST	  4
+
+struct tbg_port {
+	__u32 lost;		/* replies lost in a row */
+	__u32 proven;		/* 1: one has been acknowledged */
+	__u32 tried_ms;		/* until then: when the one under way left; or 0 */
+	__u32 pad;
 };
 
 /*

@@ -13,6 +13,8 @@ struct tbg_stats {
 	__u64 why[TBG_WHY_NR];
 	__u64 wire_bytes;	/* response bytes sent by wire, repeats too */
 	__u64 sock_bytes;	/* response bytes sent by sock */
+	__u64 xdp_hits;		/* of HIT_WIRE, those of XDP */
+	__u64 xdp_left[TBG_WHY_NR]; /* requests that XDP left to TC, which counts them */
 	__u64 log_lost;		/* log events that found the ring full */
 };
 

@@ -29,6 +29,7 @@
 	X(CSUM,		"bad checksum, left to the stack to judge") \
 	X(BUSY,		"not idle: earlier bytes are still being dealt with") \
 	X(UNACKED,	"not idle: earlier response bytes are unacknowledged") \
+	X(UNTOLD,	"the socket is yet to learn what the client acknowledges") \
 	X(SPLIT,	"request not complete in one segment") \
 	X(PIPELINED,	"more than one request in the segment") \
 	X(GRAMMAR,	"request outside the fast grammar") \

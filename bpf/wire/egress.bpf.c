@@ -4,7 +4,9 @@
  * an embryo of the connection; wire's own replies carry a mark and pass. Never
  * answers; drops nothing but what has no place in the client's numbers.
  */
-#include "loss.bpf.h"
+#include "birth.bpf.h"
+#include "send.bpf.h"
+#include "translate.bpf.h"
 
 #define TBG_TS_SLACK_MS 2000	/* a timestamp clock further off is not ours */
 

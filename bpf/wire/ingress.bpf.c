@@ -5,120 +5,14 @@
  * the flow; tbg_answer, behind a tail call that dies with the daemon, replies.
  * Neither may ever drop a segment that tells the socket something.
  */
-#include "../log.bpf.h"
+#include "answer.bpf.h"
+#include "birth.bpf.h"
 #include "loss.bpf.h"
 
 #define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is not in window */
 #define TBG_SEQ_WINDOW 65535	/* beyond the last request: what a client may send */
 #define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
 #define TBG_TRIED 1000			/* done with: on to the stack as it is */
-
-struct tbg_sum {
-	const struct tbg_scratch *s;
-	__u32 len;
-	__u64 sum;
-};
-
-static long tbg_sum_step(__u32 i, void *arg)
-{
-	struct tbg_sum *c = arg;
-	__u32 at = i * 8, left;
-	__u64 word;
-
-	if (at >= c->len)
-		return 1;
-	at &= TBG_REQ_MAX - 1;
-	word = *(const __u64 *)(c->s->head.b + at);
-	left = c->len - i * 8;
-	if (left < 8)
-		word &= (1ull << (left * 8)) - 1;
-	c->sum = tbg_csum_add64(c->sum, word);
-	return 0;
-}
-
-/*
- * Whether the checksum holds, for a segment that nobody has checked: payload
- * in s->head, options read here.
- */
-static __always_inline bool tbg_csum_holds(struct __sk_buff *skb,
-					   struct tbg_scratch *s, __u16 pseudo)
-{
-	struct tbg_sum c = { .s = s, .len = s->pkt.payload_len, .sum = pseudo };
-	__u64 opt_len = s->pkt.opt_len;
-	__u32 w[5];
-	int i;
-
-	if (bpf_skb_load_bytes(skb, s->pkt.l4, w, 20))
-		return false;
-#pragma unroll
-	for (i = 0; i < 5; i++)
-		c.sum += w[i];
-	if (opt_len) {
-		__builtin_memset(s->opt.opt, 0, TBG_OPT_MAX);
-		TBG_BOUND(opt_len, TBG_OPT_MAX, return false);
-		if (bpf_skb_load_bytes(skb, s->pkt.l4 + 20, s->opt.opt,
-				       opt_len))
-			return false;
-#pragma unroll
-		for (i = 0; i < TBG_OPT_MAX / 4; i++)
-			c.sum += *(__u32 *)(s->opt.opt + i * 4);
-	}
-	tbg_loop(TBG_REQ_MAX / 8, tbg_sum_step, &c);
-	return tbg_csum_fold(c.sum) == 0xffff;
-}
-
-/* Folded sum of the segment's pseudo-header (RFC 9293 3.1). */
-static __always_inline __u16 tbg_pseudo(const struct tbg_pkt *p)
-{
-	return tbg_csum_fold((__u64)p->addr_sum + bpf_htons(IPPROTO_TCP) +
-			     bpf_htons(20 + p->opt_len + p->payload_len));
-}
-
-/* CHECKSUM_PARTIAL: the field holds the pseudo-header's sum alone. */
-static __always_inline bool tbg_is_partial(const struct tbg_pkt *p)
-{
-	return p->check == tbg_pseudo(p);
-}
-
-/*
- * 0: the checksum is right or will be made by a device (CHECKSUM_PARTIAL: the
- * field holds the pseudo-header's sum; a forger gains nothing by writing that
- * there). 1: it is right, but was verified in software. -1: wrong.
- */
-__attribute__((noinline)) int tbg_csum_check(struct __sk_buff *skb,
-					     struct tbg_scratch *s)
-{
-	if (!s)
-		return -1;
-	if (tbg_is_partial(&s->pkt))
-		return 0;
-	if (bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0)
-		return 0;
-	return tbg_csum_holds(skb, s, tbg_pseudo(&s->pkt)) ? 1 : -1;
-}
-
-/*
- * The same of a segment whose payload, TBG_REQ_MAX bytes at most, is not in
- * s->head yet: it is afterwards.
- */
-__attribute__((noinline)) int tbg_segment_check(struct __sk_buff *skb,
-						struct tbg_scratch *s)
-{
-	__u64 len;
-
-	if (!s)
-		return -1;
-	len = s->pkt.payload_len;
-	if (len > TBG_REQ_MAX)	/* too long to be summed here */
-		return bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0 ||
-		       tbg_is_partial(&s->pkt) ? 0 : -1;
-	if (len) {
-		TBG_BOUND(len, TBG_REQ_MAX, return -1);
-		if (bpf_skb_load_bytes(skb, s->pkt.payload, s->head.b, len))
-			return -1;
-	}
-	return tbg_csum_check(skb, s);
-}
 
 /*
  * Whether the segment's acknowledgement of wire's last reply can be believed:
@@ -215,6 +109,27 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 	return TBG_PASS;
 }
 
+/*
+ * Whether a bare acknowledgement is one that its client's next request has
+ * overtaken: XDP answered that while this waited for the rest of its batch
+ * (GRO, RPS). It says nothing that the request did not, and the socket had been
+ * told of all by then.
+ */
+static __always_inline bool tbg_ack_is_late(struct tbg_flow_locked *f,
+					    const struct tbg_pkt *p)
+{
+	bool late;
+
+	if (!(f->way & TBG_WAY_XDP))
+		return false;
+	bpf_spin_lock(&f->lock);
+	late = f->way & TBG_WAY_XDP &&
+	       f->last.req_seq - p->seq <= TBG_SEQ_WINDOW &&
+	       f->last.seq - p->ack <= TBG_OLD_ACK;
+	bpf_spin_unlock(&f->lock);
+	return late;
+}
+
 /* What a bare acknowledgement, that came while a reply is the last sent, means. */
 enum tbg_ack { TBG_ACK_OTHER, TBG_ACK_OURS, TBG_ACK_LOSS };
 
@@ -234,8 +149,11 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 	struct tbg_conn_word *conn;
 	__u32 slot = f->slot;
 
-	if (p->tcp_flags != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
-	    p->ack - f->last.seq > f->last.len || !tbg_ack_is_sound(skb, s, f))
+	if (p->tcp_flags != TBG_TCP_ACK || p->odd || p->ce || p->ae)
+		return ret;
+	if (plain && tbg_ack_is_late(f, p))
+		return TBG_ACK_OURS;
+	if (p->ack - f->last.seq > f->last.len || !tbg_ack_is_sound(skb, s, f))
 		return ret;
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 	bpf_spin_lock(&f->lock);
@@ -413,67 +331,6 @@ int tbg_ingress(struct __sk_buff *skb)
 	return tbg_ingress_pass(skb, s, f, why);
 }
 
-/* What a connection's socket has answered: the daemon, and sock if it may. */
-struct tbg_answered {
-	const struct tbg_conn_word *conn;
-	const struct tbg_sock_conn *sock;	/* or NULL */
-};
-
-static __always_inline struct tbg_answered
-tbg_answered(const struct tbg_conn_word *conn)
-{
-	struct tbg_answered ret = { .conn = conn };
-	__u32 slot = *(const volatile __u32 *)&conn->sock;
-
-	if (slot--)
-		ret.sock = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
-	return ret;
-}
-
-/* The half of the idle equation that can be told before the request is read. */
-static __always_inline int tbg_idle(const struct tbg_flow_locked *f,
-				    const struct tbg_pkt *p,
-				    const struct tbg_answered *a)
-{
-	__u64 word = *(const volatile __u64 *)&a->conn->word;
-	__u64 hits = a->sock ? *(const volatile __u64 *)&a->sock->hits : 0;
-	__u32 at = p->seq - f->in_delta - f->irs;
-
-	if (at != f->given ||
-	    f->given != TBG_CONN_TAKEN(word) + TBG_CONN_TAKEN(hits))
-		return TBG_WHY_BUSY;
-	if (p->ack - f->out_delta - f->iss !=
-	    TBG_CONN_WRITTEN(word) + TBG_CONN_WRITTEN(hits))
-		return TBG_WHY_UNACKED;
-	return 0;
-}
-
-/*
- * Whether the connection allows an answer to this segment at all: 0 or a why.
- * What was lost is repeated even behind a FIN.
- */
-static __always_inline int tbg_may_answer(struct __sk_buff *skb,
-					  const struct tbg_flow_locked *f,
-					  const struct tbg_pkt *p, bool lost)
-{
-	__u8 may = TBG_TCP_PSH | (lost ? TBG_TCP_FIN : 0);
-
-	if (p->odd)
-		return TBG_WHY_IP_ODD;
-	if (p->ce || p->ae || (p->tcp_flags & ~may) != TBG_TCP_ACK)
-		return TBG_WHY_FLAGS;
-	if (f->flags & TBG_FLOW_RST)
-		return TBG_WHY_CLOSING;
-	if (skb->ifindex != f->ifindex)
-		return TBG_WHY_IFACE;
-	return 0;
-}
-
-struct tbg_tell {
-	__u32 seq, ack;
-	bool needed;
-};
-
 /*
  * The reply goes out as a clone, and what came becomes the acknowledgement
  * that the socket waits for: without it, the socket would send again what the
@@ -504,65 +361,13 @@ static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
 	return TBG_TRIED;
 }
 
-/*
- * Takes the exchange for wire: the idle equation once more, now under the
- * lock, and the deltas with it. 0 or a why. *ret_tell is set to the socket's
- * numbers of an acknowledgement that the request carries for it, if the socket
- * does not have that yet.
- */
-static __always_inline int tbg_claim(struct tbg_flow_locked *f,
-				     const struct tbg_pkt *p,
-				     struct tbg_reply *r,
-				     struct tbg_conn_word *conn,
-				     const struct tbg_answered *a, __u64 now_ns,
-				     struct tbg_tell *ret_tell)
-{
-	__u32 now_ms = now_ns / 1000000, acked;
-	int why;
-
-	bpf_spin_lock(&f->lock);
-	why = tbg_idle(f, p, a);
-	if (!why && f->flags & (TBG_FLOW_CLOSED | TBG_FLOW_LEFT))
-		why = TBG_WHY_RACE;
-	if (!why) {
-		acked = p->ack - f->out_delta - f->iss;
-		ret_tell->needed = acked != f->told;
-		ret_tell->seq = p->seq - f->in_delta;
-		ret_tell->ack = p->ack - f->out_delta;
-		f->told = acked;
-		tbg_reply_flow(r, f, now_ms);
-		r->first_seq = p->ack;
-		r->acks[0] = p->seq;
-		r->acks[1] = p->seq + p->payload_len;
-		r->tsecr = p->tsval;
-		f->in_delta += p->payload_len;
-		f->out_delta += r->len;
-		f->acked = p->ack;
-		f->seen_ns = now_ns;
-		f->last.req_seq = p->seq;
-		f->last.req_len = p->payload_len;
-		f->last.seq = p->ack;
-		f->last.len = r->len;
-		f->last.blob = r->blob;
-		f->last.gen = r->gen;
-		f->last.date_s = r->date_s;
-		f->last.part = r->part_id;
-		f->last.seg = r->seg;
-		f->resent = 0;
-		f->dups = 0;
-		conn->sent_ms = now_ms | 1;
-	}
-	bpf_spin_unlock(&f->lock);
-	return why;
-}
-
 /* Answers, repeats or resets: a TC action, TBG_TRIED, or -why to pass up. */
 static __always_inline int tbg_try(struct __sk_buff *skb,
 				   struct tbg_scratch *s,
 				   const struct tbg_knob *knob,
 				   struct tbg_flow_locked *f)
 {
-	__u64 now_ns = bpf_ktime_get_ns(), len;
+	__u64 now_ns = bpf_ktime_get_ns();
 	struct tbg_pkt *p = &s->pkt;
 	struct tbg_reply *r = &s->reply;
 	__u32 slot = f->slot, frame;
@@ -584,17 +389,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 		return -TBG_WHY_NO_FLOW;
 	answered = tbg_answered(conn);
 	if (!lost) {
-		if (f->flags & TBG_FLOW_CLOSED)
-			return -TBG_WHY_CLOSING;
-		if (f->flags & TBG_FLOW_LEFT)
-			return -TBG_WHY_LEFT;
-		if (!knob->answer)
-			return -TBG_WHY_OFF;
-		if (!p->payload_len)
-			return -TBG_WHY_CONTROL;
-		if (!(f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt))
-			return -TBG_WHY_TCP_ODD;
-		why = tbg_idle(f, p, &answered);
+		why = tbg_may_hit(knob, f, p, &answered);
 		if (why)
 			return -why;
 	}
@@ -622,23 +417,14 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 		return -TBG_WHY_SIZE;
 	if (tbg_reply_room(skb, frame, soft))
 		return -TBG_WHY_ROOM;
-	why = tbg_claim(f, p, r, conn, &answered, now_ns, &tell);
+	why = tbg_claim(f, p, r, conn, &answered, now_ns, &tell, false);
 	if (why) {
-		/* back to the request: what was cut off is zeros now */
-		bpf_skb_change_tail(skb, p->payload + p->payload_len, 0);
-		len = p->payload_len;
-		TBG_BOUND(len, TBG_REQ_MAX, return -why);
-		bpf_skb_store_bytes(skb, p->payload, s->head.b, len, 0);
+		tbg_request_restore(skb, s);
 		return -why;
 	}
 	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
 		return TC_ACT_SHOT;
-	tbg_heat_add(r->blob);
-	if (r->plain != r->blob)	/* found by it, so it is as much in use */
-		tbg_heat_add(r->plain);
-	if (knob->log)
-		tbg_log_hit(s, TBG_TIER_wire);
-	tbg_count_sent(TBG_WHY_HIT_WIRE, r->len);
+	tbg_hit_note(s, knob);
 	return tell.needed ? tbg_reply_and_tell(skb, s, &tell) :
 			     tbg_reply_last(skb);
 }

@@ -8,37 +8,11 @@
 #ifndef TBG_WIRE_LOSS_BPF_H
 #define TBG_WIRE_LOSS_BPF_H
 
-#include "reply.bpf.h"
+#include "send.bpf.h"
 #include "translate.bpf.h"
 
 #define TBG_REPEAT_MS 10	/* least time between repeats of a segment */
 #define TBG_DUPS 3		/* duplicate ACKs that mean loss (RFC 5681 3.2) */
-
-/* Whether ack stands within the flow's last reply, something of it missing. */
-static __always_inline bool tbg_within_reply(const struct tbg_flow_locked *f,
-					     __u32 ack)
-{
-	return ack - f->last.seq < f->last.len && (__s32)(ack - f->acked) >= 0;
-}
-
-/*
- * Whether the segment shows that a part of the last reply was lost. With
- * payload it brings the request again, or a part of it: not the stack's to
- * see, which would acknowledge it, and the client would wait for ever.
- * Without, tbg_ingress has looked.
- */
-static __always_inline bool tbg_shows_loss(const struct tbg_flow_locked *f,
-					   const struct tbg_pkt *p)
-{
-	__u32 end = f->last.req_seq + f->last.req_len;
-
-	if (!tbg_within_reply(f, p->ack))
-		return false;
-	if (!p->payload_len)
-		return true;
-	return (__s32)(p->seq - end) < 0 &&
-	       (__s32)(p->seq + p->payload_len - f->last.req_seq) > 0;
-}
 
 /* Whether the client's SACK blocks in s->opt cover from..end; *ret_high grows. */
 static __always_inline bool tbg_is_sacked(const struct tbg_scratch *s,

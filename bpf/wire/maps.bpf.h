@@ -43,7 +43,7 @@ struct tbg_flow_locked {
 	__u8 snd_wscale, flags, ttl, tos;
 	__u32 repeat_ms, told;
 	__u16 resent;
-	__u8 dups, pad;
+	__u8 dups, way;
 	__u64 seen_ns;
 	struct tbg_exchange last;
 };
@@ -63,12 +63,23 @@ struct {
 	__type(value, struct tbg_flow_locked);
 } tbg_flows SEC(".maps");
 
+/*
+ * Interfaces where XDP may answer, by index. Writers: daemon, when it attaches;
+ * then BPF, racy by design. Full: no XDP there.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct tbg_port);
+} tbg_ports SEC(".maps");
+
 /* What SYN and SYN-ACK say about a connection that is not yet a flow. */
 struct tbg_embryo {
 	__u32 irs, iss, tsoff, tsval, flowinfo, ifindex;
 	__u16 win, mss;		/* mss: the client's, then the smaller */
 	__u8 snd_wscale, flags, ttl, tos;
-	__u8 wscale_ok, synack, ts_ok, pad;
+	__u8 wscale_ok, synack, ts_ok, tagged;
 };
 
 /* Four-tuple -> embryo. LRU: a flood of SYNs evicts only other embryos. */

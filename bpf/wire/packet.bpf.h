@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A frame taken apart into struct tbg_pkt, for both directions. Reads with
- * bpf_skb_load_bytes, which minds non-linear skbs; nothing is changed here.
+ * A frame taken apart into struct tbg_pkt, for both directions and both hooks.
+ * Reads with helpers, which mind non-linear frames; nothing is changed here.
  */
 #ifndef TBG_WIRE_PACKET_BPF_H
 #define TBG_WIRE_PACKET_BPF_H
 
 #include <stdbool.h>
-#include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
@@ -16,7 +15,7 @@
 #include <bpf/bpf_endian.h>
 
 #include "../compat.bpf.h"
-#include "../core/csum.h"
+#include "frame.bpf.h"
 #include "maps.bpf.h"
 
 /* The next program on the hook, if any; then the stack, or the device. */
@@ -48,7 +47,7 @@ static __always_inline void tbg_map_v4(__u32 ret[4], __u32 addr)
 }
 
 /* The IPv4 header at p->l3. Returns the protocol, or -1: leave it alone. */
-static __always_inline int tbg_pkt_ipv4(struct __sk_buff *skb,
+static __always_inline int tbg_pkt_ipv4(struct tbg_frame *frame,
 					struct tbg_pkt *p, bool ingress)
 {
 	const __u32 *w;
@@ -56,16 +55,16 @@ static __always_inline int tbg_pkt_ipv4(struct __sk_buff *skb,
 	__u32 total;
 
 	w = (const void *)&ip;
-	if (bpf_skb_load_bytes(skb, p->l3, &ip, sizeof(ip)))
+	if (tbg_load(frame, p->l3, &ip, sizeof(ip)))
 		return -1;
 	if (ip.version != 4 || ip.ihl < 5 || ip.frag_off & bpf_htons(0x1fff))
 		return -1;
 	total = bpf_ntohs(ip.tot_len);
 	if (!total)		/* BIG TCP */
-		total = skb->len - p->l3;
+		total = tbg_frame_len(frame) - p->l3;
 	p->l4 = p->l3 + ip.ihl * 4;
 	p->payload_len = total - ip.ihl * 4;
-	if (total < ip.ihl * 4 || total > skb->len - p->l3)
+	if (total < ip.ihl * 4 || total > tbg_frame_len(frame) - p->l3)
 		return -1;
 	/* nobody has verified the header's checksum yet */
 	p->odd = ip.ihl != 5 || ip.frag_off & bpf_htons(0x2000) ||
@@ -79,7 +78,7 @@ static __always_inline int tbg_pkt_ipv4(struct __sk_buff *skb,
 }
 
 /* The IPv6 header at p->l3, as tbg_pkt_ipv4(). */
-static __always_inline int tbg_pkt_ipv6(struct __sk_buff *skb,
+static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 					struct tbg_pkt *p, bool ingress)
 {
 	struct ipv6hdr ip;
@@ -88,14 +87,14 @@ static __always_inline int tbg_pkt_ipv6(struct __sk_buff *skb,
 	__u64 wide = 0;
 	int i;
 
-	if (bpf_skb_load_bytes(skb, p->l3, &ip, sizeof(ip)))
+	if (tbg_load(frame, p->l3, &ip, sizeof(ip)))
 		return -1;
 	if (ip.version != 6)
 		return -1;
 	total = bpf_ntohs(ip.payload_len);
 	if (!total)		/* BIG TCP */
-		total = skb->len - p->l3 - sizeof(ip);
-	if (total > skb->len - p->l3 - sizeof(ip))
+		total = tbg_frame_len(frame) - p->l3 - sizeof(ip);
+	if (total > tbg_frame_len(frame) - p->l3 - sizeof(ip))
 		return -1;
 	p->l4 = p->l3 + sizeof(ip);
 	p->odd = 0;
@@ -103,7 +102,7 @@ static __always_inline int tbg_pkt_ipv6(struct __sk_buff *skb,
 	for (i = 0; i < 4 && tbg_is_ext(next); i++) {
 		__u32 size;
 
-		if (bpf_skb_load_bytes(skb, p->l4, ext, 8))
+		if (tbg_load(frame, p->l4, ext, 8))
 			return -1;
 		if (next == 44 && ((ext[2] << 8 | ext[3]) & 0xfff8))
 			return -1;
@@ -133,15 +132,15 @@ static __always_inline int tbg_pkt_ipv6(struct __sk_buff *skb,
 }
 
 /* The TCP header at p->l4; payload_len comes in as its length with payload. */
-static __always_inline int tbg_pkt_tcp(struct __sk_buff *skb,
+static __always_inline int tbg_pkt_tcp(struct tbg_frame *frame,
 				       struct tbg_pkt *p, bool ingress)
 {
 	__u32 raw[8] = {};	/* header and room for a plain timestamp */
 	struct tcphdr *tcp = (void *)raw;
 	__u32 doff;
 
-	if (bpf_skb_load_bytes(skb, p->l4, raw, 32) &&
-	    bpf_skb_load_bytes(skb, p->l4, raw, 20))
+	if (tbg_load(frame, p->l4, raw, 32) &&
+	    tbg_load(frame, p->l4, raw, 20))
 		return -1;
 	doff = tcp->doff * 4;
 	if (doff < 20 || doff > p->payload_len)
@@ -165,30 +164,30 @@ static __always_inline int tbg_pkt_tcp(struct __sk_buff *skb,
 }
 
 /*
- * Takes the frame of skb apart. ingress tells which end is ours. TBG_PKT_TCP:
+ * Takes the frame apart. ingress tells which end is ours. TBG_PKT_TCP:
  * all of *p is set; TBG_PKT_ICMP: l3, l4, v6 are.
  */
 static __always_inline enum tbg_pkt_kind
-tbg_pkt_parse(struct __sk_buff *skb, struct tbg_pkt *p, bool ingress)
+tbg_pkt_parse(struct tbg_frame *frame, struct tbg_pkt *p, bool ingress)
 {
-	__be16 proto = skb->protocol;
+	__be16 proto = tbg_frame_proto(frame);
 	int l4_proto;
 
 	p->l3 = ETH_HLEN;
 	if (proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD)) {
-		if (bpf_skb_load_bytes(skb, ETH_HLEN + 2, &proto, 2))
+		if (tbg_load(frame, ETH_HLEN + 2, &proto, 2))
 			return TBG_PKT_OTHER;
 		p->l3 += 4;
 	}
 	if (proto == bpf_htons(ETH_P_IP))
-		l4_proto = tbg_pkt_ipv4(skb, p, ingress);
+		l4_proto = tbg_pkt_ipv4(frame, p, ingress);
 	else if (proto == bpf_htons(ETH_P_IPV6))
-		l4_proto = tbg_pkt_ipv6(skb, p, ingress);
+		l4_proto = tbg_pkt_ipv6(frame, p, ingress);
 	else
 		return TBG_PKT_OTHER;
 	if (l4_proto == (p->v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
 		return TBG_PKT_ICMP;
-	if (l4_proto != IPPROTO_TCP || tbg_pkt_tcp(skb, p, ingress))
+	if (l4_proto != IPPROTO_TCP || tbg_pkt_tcp(frame, p, ingress))
 		return TBG_PKT_OTHER;
 	return TBG_PKT_TCP;
 }
@@ -229,14 +228,14 @@ static __always_inline bool tbg_end_served(const struct tbg_knob *knob,
 
 /* Copies the segment's options into s->opt and parses them there. */
 static __always_inline struct tbg_tcpopt *
-tbg_pkt_options(struct __sk_buff *skb, struct tbg_scratch *s)
+tbg_pkt_options(struct tbg_frame *frame, struct tbg_scratch *s)
 {
 	__u64 len = s->pkt.opt_len;
 
 	s->opt.len = 0;
 	if (len) {
 		TBG_BOUND(len, TBG_OPT_MAX, goto parse);
-		if (!bpf_skb_load_bytes(skb, s->pkt.l4 + 20, s->opt.opt, len))
+		if (!tbg_load(frame, s->pkt.l4 + 20, s->opt.opt, len))
 			s->opt.len = len;
 	}
 parse:

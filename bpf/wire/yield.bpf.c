@@ -34,8 +34,9 @@ int tbg_yield(struct __sk_buff *skb)
 	struct tbg_conn_word *conn;
 	struct tbg_flow_locked *f;
 	struct tbg_yield y = {};
+	struct tbg_port *port;
+	__u32 slot, ifindex;
 	bool yields;
-	__u32 slot;
 
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &y, sizeof(y)))
 		return 0;
@@ -43,6 +44,7 @@ int tbg_yield(struct __sk_buff *skb)
 	if (!f)
 		return 0;
 	slot = f->slot;
+	ifindex = f->ifindex;
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 	if (!conn)
 		return 0;
@@ -53,6 +55,9 @@ int tbg_yield(struct __sk_buff *skb)
 	bpf_spin_unlock(&f->lock);
 	if (!yields || bpf_skb_store_bytes(skb, ETH_HLEN, &y, sizeof(y), 0))
 		return 0;
+	port = f->way & TBG_WAY_XDP ? bpf_map_lookup_elem(&tbg_ports, &ifindex) : NULL;
+	if (port)
+		tbg_port_lost(port);
 	tbg_count(TBG_WHY_YIELD);
 	return 1;
 }

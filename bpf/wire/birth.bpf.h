@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A flow's life as packets show it: embryo at SYN and SYN-ACK, born when the
+ * handshake is acknowledged, followed by every segment of both directions,
+ * closed by FIN or RST. The sweeper (userd/flow.c) buries it.
+ */
+#ifndef TBG_WIRE_BIRTH_BPF_H
+#define TBG_WIRE_BIRTH_BPF_H
+
+#include <linux/errno.h>
+
+#include "flow.bpf.h"
+
+/* A VLAN tag, wherever it is: XDP does not see one that the device took off. */
+static __always_inline bool tbg_is_tagged(struct __sk_buff *skb,
+					  const struct tbg_pkt *p)
+{
+	return skb->vlan_present || p->l3 != ETH_HLEN;
+}
+
+/* The client's SYN: what it can do, kept for the SYN-ACK. */
+static __always_inline void tbg_embryo_syn(struct __sk_buff *skb,
+					   struct tbg_scratch *s)
+{
+	struct tbg_embryo e = {};
+	struct tbg_tcpopt *opt;
+
+	if (s->pkt.payload_len)		/* TCP Fast Open: stays on the stack */
+		return;
+	opt = tbg_pkt_options(skb, s);
+	e.irs = s->pkt.seq + 1;
+	e.mss = opt->flags & TBG_OPT_MSS ? opt->mss : (s->pkt.v6 ? 1220 : 536);
+	e.wscale_ok = !!(opt->flags & TBG_OPT_WSCALE);
+	e.snd_wscale = opt->wscale;
+	e.ts_ok = !!(opt->flags & TBG_OPT_TS);
+	e.tagged = tbg_is_tagged(skb, &s->pkt);
+	bpf_map_update_elem(&tbg_embryos, &s->pkt.key, &e, BPF_ANY);
+}
+
+/* IP header fields that replies repeat. */
+static __always_inline void tbg_embryo_ip(struct __sk_buff *skb,
+					  const struct tbg_pkt *p,
+					  struct tbg_embryo *e)
+{
+	__u8 head[12] = {};
+
+	bpf_skb_load_bytes(skb, p->l3, head, sizeof(head));
+	if (p->v6) {
+		head[1] &= ~0x30;	/* replies are not ECN-capable */
+		__builtin_memcpy(&e->flowinfo, head, 4);
+		e->flags |= TBG_FLOW_V6;
+		e->ttl = head[7];
+	} else {
+		e->tos = head[1] & ~3;
+		e->ttl = head[8];
+	}
+}
+
+/* Tests have no sockets, and set it to 0 before loading. */
+const volatile __u32 tbg_sockets = 1;
+
+/*
+ * Whether a listener of this daemon has sent the SYN-ACK. Others may have our
+ * port: at another address, or in another namespace whose packets pass this
+ * interface, forwarded or from a macvlan. A SYN cookie has no socket.
+ */
+static __always_inline bool tbg_is_our_synack(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (!tbg_sockets)
+		return true;
+	if (!sk)
+		return false;
+	sk = bpf_get_listener_sock(sk);
+	return sk && bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0);
+}
+
+/* Our SYN-ACK on its way out: the other half of what a flow needs. */
+static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
+					      struct tbg_scratch *s)
+{
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_flow_locked *old;
+	struct tbg_tcpopt *opt;
+	struct tbg_embryo *e;
+
+	old = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	if (old) {
+		__u32 slot = old->slot;
+
+		/* sent again: the stack has dropped the handshake's last ACK */
+		if (old->iss == p->seq + 1 && old->irs == p->ack)
+			return;
+		/* the socket of an older connection between these ends is gone */
+		if (!bpf_map_delete_elem(&tbg_flows, &p->key))
+			bpf_map_push_elem(&tbg_retired, &slot, 0);
+	}
+	e = bpf_map_lookup_elem(&tbg_embryos, &p->key);
+	if (!e)
+		return;
+	opt = tbg_pkt_options(skb, s);
+	if (e->irs != p->ack || opt->flags & TBG_OPT_ODD ||
+	    !tbg_is_our_synack(skb)) {
+		bpf_map_delete_elem(&tbg_embryos, &p->key);
+		return;
+	}
+	e->flags = 0;
+	tbg_embryo_ip(skb, p, e);
+	e->iss = p->seq + 1;
+	if (opt->flags & TBG_OPT_MSS && opt->mss < e->mss)
+		e->mss = opt->mss;
+	e->win = p->window;
+	if (opt->flags & TBG_OPT_WSCALE && e->wscale_ok)
+		e->win >>= opt->wscale;
+	else
+		e->snd_wscale = 0;
+	if (opt->flags & TBG_OPT_TS && e->ts_ok) {
+		e->flags |= TBG_FLOW_TS;
+		e->tsval = opt->tsval;
+		e->tsoff = opt->tsval - tbg_now_ms();
+	}
+	e->ifindex = skb->ifindex;
+	e->tagged |= tbg_is_tagged(skb, p);
+	e->synack = 1;
+}
+
+/* For good: what the socket holds of it is not known. */
+static __always_inline void tbg_flow_leave(const struct tbg_flow_key *key)
+{
+	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, key);
+
+	if (!f)
+		return;
+	bpf_spin_lock(&f->lock);
+	f->flags |= TBG_FLOW_LEFT;
+	bpf_spin_unlock(&f->lock);
+}
+
+/*
+ * The handshake's last ACK: an embryo becomes a flow. RACE: it may have become
+ * one on another CPU, so look again. An embryo whose socket may hold bytes that no
+ * flow has counted never becomes one. Not inlined: its flow would lie on the stack
+ * of all that its caller calls (512 bytes together).
+ */
+static __attribute__((noinline)) enum tbg_why
+tbg_flow_born(const struct tbg_pkt *p)
+{
+	struct tbg_embryo *e = bpf_map_lookup_elem(&tbg_embryos, &p->key);
+	struct tbg_flow_locked f = {};
+	struct tbg_conn_word *conn;
+	struct tbg_flow_key *owner;
+	__u32 slot;
+	long err;
+
+	if (!e)
+		return TBG_WHY_RACE;
+	if (!e->synack)
+		return TBG_WHY_NO_FLOW;
+	if (p->ack != e->iss || p->seq != e->irs) {
+		if (!p->payload_len && !(p->tcp_flags & TBG_TCP_FIN))
+			return TBG_WHY_NO_FLOW;
+		/* overtook the handshake's end: the stack takes and keeps it */
+		bpf_map_delete_elem(&tbg_embryos, &p->key);
+		return TBG_WHY_RACE;
+	}
+	if (bpf_map_pop_elem(&tbg_slots, &slot))
+		return TBG_WHY_NO_FLOW;
+	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
+	owner = bpf_map_lookup_elem(&tbg_owners, &slot);
+	if (!conn || !owner)
+		return TBG_WHY_NO_FLOW;
+	conn->word = 0;
+	conn->sent_ms = 0;
+	conn->sock = 0;
+	*owner = p->key;
+	f.slot = slot;
+	f.irs = e->irs;
+	f.iss = e->iss;
+	f.acked = e->iss;
+	f.tsoff = e->tsoff;
+	f.tsval = e->tsval;
+	f.ifindex = e->ifindex;
+	f.flowinfo = e->flowinfo;
+	f.win = bpf_htons(e->win);
+	f.mss = e->mss;
+	if (e->flags & TBG_FLOW_TS)
+		f.mss = e->mss > 12 ? e->mss - 12 : 0;
+	f.snd_wscale = e->snd_wscale;
+	f.flags = e->flags;
+	f.ttl = e->ttl;
+	f.tos = e->tos;
+	f.way = e->tagged ? 0 : TBG_WAY_BARE;
+	f.given = p->payload_len;
+	if (p->tcp_flags & TBG_TCP_FIN)
+		f.flags |= TBG_FLOW_FIN_IN;
+	f.seen_ns = bpf_ktime_get_ns();
+	err = bpf_map_update_elem(&tbg_flows, &p->key, &f, BPF_NOEXIST);
+	if (err) {
+		bpf_map_push_elem(&tbg_slots, &slot, 0);
+		return err == -EEXIST ? TBG_WHY_RACE : TBG_WHY_NO_FLOW;
+	}
+	/* not before: another CPU must find the one or the other */
+	if (bpf_map_delete_elem(&tbg_embryos, &p->key))
+		tbg_flow_leave(&p->key);	/* something has just overtaken us */
+	return TBG_WHY_BORN;
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A frame as its hook has it: an skb at TC, or (with TBG_XDP defined) a
+ * driver's buffer before there is one. What both hooks do, packet.bpf.h to
+ * reply.bpf.h, sees frames through this alone.
+ */
+#ifndef TBG_WIRE_FRAME_BPF_H
+#define TBG_WIRE_FRAME_BPF_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_helpers.h>
+
+#include "../core/csum.h"
+
+#ifdef TBG_XDP
+#define tbg_frame xdp_md
+#define tbg_load(frame, off, to, len) bpf_xdp_load_bytes(frame, off, to, len)
+#define tbg_store(frame, off, from, len) bpf_xdp_store_bytes(frame, off, (void *)(from), len)
+#define tbg_frame_len(frame) ((__u32)bpf_xdp_get_buff_len(frame))
+#define tbg_frame_ifindex(frame) ((frame)->ingress_ifindex)
+#else
+#define tbg_frame __sk_buff
+#define tbg_load(frame, off, to, len) bpf_skb_load_bytes(frame, off, to, len)
+#define tbg_store(frame, off, from, len) bpf_skb_store_bytes(frame, off, from, len, 0)
+#define tbg_frame_len(frame) ((frame)->len)
+#define tbg_frame_ifindex(frame) ((frame)->ifindex)
+#endif
+
+/* The EtherType; of a VLAN tag only where it is in the frame. */
+static __always_inline __be16 tbg_frame_proto(struct tbg_frame *frame)
+{
+#ifdef TBG_XDP
+	__be16 proto = 0;
+
+	bpf_xdp_load_bytes(frame, 2 * ETH_ALEN, &proto, sizeof(proto));
+	return proto;
+#else
+	return frame->protocol;
+#endif
+}
+
+/* Makes it len bytes long, zeros where it grows. 0 or negative. */
+static __always_inline long tbg_frame_resize(struct tbg_frame *frame, __u32 len)
+{
+#ifdef TBG_XDP
+	return bpf_xdp_adjust_tail(frame, (int)(len - tbg_frame_len(frame)));
+#else
+	return bpf_skb_change_tail(frame, len, 0);
+#endif
+}
+
+/* Whether the device, or the stack, vouches for the segment's checksum. */
+static __always_inline bool tbg_frame_verified(struct tbg_frame *frame)
+{
+#ifdef TBG_XDP
+	return false;		/* a driver tells the skb alone */
+#else
+	return bpf_csum_level(frame, BPF_CSUM_LEVEL_QUERY) >= 0;
+#endif
+}
+
+/*
+ * Writes the len bytes of a TCP header in w at l4, its checksum still zero.
+ * pseudo and sum are those of the pseudo-header and of header and payload. An
+ * skb gets the former first, and then the difference through
+ * bpf_l4_csum_replace: with CHECKSUM_PARTIAL that is a no-op and the device
+ * completes the sum, otherwise it yields the full checksum. For a driver's
+ * frame nobody completes it.
+ */
+static __always_inline void tbg_frame_tcp(struct tbg_frame *frame, __u32 l4,
+					  __u32 w[8], bool ts, __u16 pseudo,
+					  __u64 sum)
+{
+	/* little-endian: check is the low half of the word */
+#ifdef TBG_XDP
+	w[4] = (__u16)~tbg_csum_fold(sum + pseudo);
+#else
+	w[4] = pseudo;
+#endif
+	if (ts)
+		tbg_store(frame, l4, w, 32);
+	else
+		tbg_store(frame, l4, w, 20);
+#ifndef TBG_XDP
+	sum += 2 * (__u64)pseudo;
+	bpf_l4_csum_replace(frame, l4 + 16, 0, tbg_csum_fold(sum), 0);
+#endif
+}
+
+#endif

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * XDP: an earlier place of the same answer. A hit whose reply is one segment,
+ * and fits the driver's frame, leaves before there is an skb; everything else
+ * goes up as it came, to tbg_ingress, which follows the flow, translates,
+ * repeats what was lost and counts. Changes no flow but by tbg_claim(). An
+ * object of its own, that shares wire's maps: where it does not load or attach,
+ * TC answers alone.
+ */
+#define TBG_XDP
+#include "answer.bpf.h"
+
+#define TBG_TRIAL_MS 1000	/* a reply that proves nothing for so long is over */
+
+/* What the flow's next segment says of a reply that left here. */
+static __always_inline void tbg_port_learn(struct tbg_port *port,
+					   const struct tbg_flow_locked *f,
+					   const struct tbg_pkt *p)
+{
+	/* once it has left wire, the reply was sent again from elsewhere */
+	if (!(f->way & TBG_WAY_XDP) || f->flags & TBG_FLOW_LEFT)
+		return;
+	if (p->ack == tbg_flow_edge(f)) {
+		port->lost = 0;
+		port->proven = 1;
+	} else if (p->payload_len && tbg_shows_loss(f, p)) {
+		tbg_port_lost(port);
+	}
+}
+
+/* Whether a reply may leave now: of an unproven interface, one at a time. */
+static __always_inline bool tbg_port_take(struct tbg_port *port, __u32 now_ms)
+{
+	__u32 was = port->tried_ms;
+
+	if (port->proven)
+		return true;
+	if (was && (__s32)(now_ms - was) < TBG_TRIAL_MS)
+		return false;
+	return __sync_val_compare_and_swap(&port->tried_ms, was, now_ms | 1) == was;
+}
+
+/* Makes the frame the reply. 0, and it is to be sent; or a why: as it came. */
+static __always_inline int tbg_xdp_try(struct xdp_md *frame,
+				       struct tbg_scratch *s,
+				       const struct tbg_knob *knob,
+				       struct tbg_flow_locked *f,
+				       struct tbg_port *port)
+{
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_answered answered;
+	struct tbg_conn_word *conn;
+	struct tbg_tell tell;
+	__u32 slot = f->slot, len;
+	int why;
+
+	why = tbg_may_answer(frame, f, p, false);
+	if (why)
+		return why;
+	if (!(f->way & TBG_WAY_BARE) || p->l3 != ETH_HLEN)
+		return TBG_WHY_IFACE;
+	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
+	if (!conn)
+		return TBG_WHY_NO_FLOW;
+	answered = tbg_answered(conn);
+	why = tbg_may_hit(knob, f, p, &answered);
+	if (why)
+		return why;
+	if (p->ack - f->out_delta - f->iss != f->told)
+		return TBG_WHY_UNTOLD;
+	if (p->payload_len > TBG_REQ_MAX)
+		return TBG_WHY_GRAMMAR;
+	if (tbg_segment_check(frame, s) < 0)
+		return TBG_WHY_CSUM;
+	__builtin_memset(r, 0, sizeof(*r));
+	s->now_ns = bpf_ktime_get_ns();
+	why = tbg_find(s, p->payload_len);
+	if (why)
+		return why;
+	if (r->len > p->window << (f->snd_wscale & 15) || r->len > f->mss)
+		return TBG_WHY_SIZE;
+	r->seg = r->len;
+	r->nr = 1;
+	len = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->len;
+	if (!tbg_mtu_holds(frame, len - p->l3))
+		return TBG_WHY_SIZE;
+	if (tbg_frame_resize(frame, len))
+		return TBG_WHY_ROOM;
+	why = TBG_WHY_BUSY;
+	if (tbg_port_take(port, s->now_ns / 1000000))
+		why = tbg_claim(f, p, r, conn, &answered, s->now_ns, &tell, true);
+	if (why)
+		tbg_request_restore(frame, s);
+	return why;
+}
+
+/* A request that goes up, and why; TC judges it again and counts that. */
+static __always_inline int tbg_xdp_leave(__u64 why)
+{
+	__u32 zero = 0;
+	struct tbg_stats *st = bpf_map_lookup_elem(&tbg_stats, &zero);
+
+	tbg_hide(why);
+	if (st && why < TBG_WHY_NR)
+		st->xdp_left[why]++;
+	return XDP_PASS;
+}
+
+SEC("xdp.frags")
+int tbg_xdp(struct xdp_md *frame)
+{
+	__u64 linear = (__u64)(long)frame->data_end - (__u64)(long)frame->data;
+	__u32 ifindex = frame->ingress_ifindex, zero = 0;
+	struct tbg_scratch *s = tbg_scratch_get();
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_flow_locked *f;
+	struct tbg_stats *st;
+	struct tbg_port *port;
+	struct tbg_pkt *p;
+	int why;
+
+	port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
+	if (!s || !knob || !port || port->lost >= TBG_PORT_LOST ||
+	    bpf_xdp_get_buff_len(frame) != linear)
+		return XDP_PASS;
+	p = &s->pkt;
+	if (tbg_pkt_parse(frame, p, true) != TBG_PKT_TCP ||
+	    !tbg_port_served(knob, p->key.local_port))
+		return XDP_PASS;
+	/* a bare acknowledgement is of use to what is not proven alone */
+	if (!p->payload_len && port->proven && !port->lost)
+		return XDP_PASS;
+	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	if (f)
+		tbg_port_learn(port, f, p);
+	if (!p->payload_len)
+		return XDP_PASS;
+	why = f ? tbg_xdp_try(frame, s, knob, f, port) : TBG_WHY_NO_FLOW;
+	if (why)
+		return tbg_xdp_leave(why);
+	st = bpf_map_lookup_elem(&tbg_stats, &zero);
+	if (!st || tbg_reply_write(frame, s, 0))
+		return XDP_DROP;
+	st->xdp_hits++;
+	tbg_hit_note(s, knob);
+	return XDP_TX;
+}
+
+char _license[] SEC("license") = "GPL";
