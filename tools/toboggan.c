@@ -253,15 +253,18 @@ static void status_wire(const json_t *a)
 	json_array_foreach(ifaces, nr, i) {
 		if (!strcmp(text_of(i, "how"), "off"))
 			continue;
-		printf("%s%s (%s)", comma, text_of(i, "name"), text_of(i, "how"));
+		printf("%s%s (%s%s)", comma, text_of(i, "name"), text_of(i, "how"),
+		       strcmp(text_of(i, "xdp"), "on") ? "" : ", xdp");
 		comma = ", ";
 	}
 	putchar('\n');
 	json_array_foreach(ifaces, nr, i) {
-		if (strcmp(text_of(i, "how"), "off"))
+		bool xdp = strcmp(text_of(i, "how"), "off");
+
+		if (xdp && strcmp(text_of(i, "xdp"), "off"))
 			continue;
-		printf("             not on %s: ", text_of(i, "name"));
-		print_safe(text_of(i, "why"), 0);
+		printf("             %s on %s: ", xdp ? "no XDP" : "not", text_of(i, "name"));
+		print_safe(text_of(i, xdp ? "xdp_why" : "why"), 0);
 		putchar('\n');
 	}
 }
@@ -409,7 +412,12 @@ static void stats_show(const json_t *a)
 	json_object_foreach(tiers, name, tier)
 		printf("%-6s %14lld %18lld\n", name, number_of(tier, "requests"),
 		       number_of(tier, "bytes"));
+	tier = json_object_get(tiers, "wire");
+	if (number_of(tier, "xdp"))
+		printf("\nof wire's requests %lld answered by XDP\n", number_of(tier, "xdp"));
 	reasons_show(json_object_get(a, "passes"), "passed up");
+	if (json_array_size(json_object_get(a, "left_by_xdp")))
+		reasons_show(json_object_get(a, "left_by_xdp"), "left by XDP to TC");
 	reasons_show(json_object_get(a, "packets"), "packets");
 	tier = json_object_get(tiers, "user");
 	numbers_show(tier, "user tier");
@@ -518,10 +526,14 @@ static void why_show(const json_t *a)
 	       "response", number_of(a, "response_bytes"),
 	       number_of(a, "class"), number_of(a, "hits"));
 	json_array_foreach(ifaces, nr, i) {
+		const char *xdp = strcmp(text_of(i, "xdp"), "on") ? "" :
+				  true_of(i, "xdp_may") ? ", xdp if its frame has room" :
+							  ", not xdp";
+
 		if (!strcmp(text_of(i, "how"), "off"))
 			continue;
-		printf("  %-10s %s, MTU %lld: %s over IPv4, %s over IPv6\n",
-		       text_of(i, "name"), text_of(i, "how"),
+		printf("  %-10s %s%s, MTU %lld: %s over IPv4, %s over IPv6\n",
+		       text_of(i, "name"), text_of(i, "how"), xdp,
 		       number_of(i, "mtu"),
 		       true_of(i, "fits_ipv4") ? "fits" : "no",
 		       true_of(i, "fits_ipv6") ? "fits" : "no");

@@ -76,6 +76,11 @@ static json_t *ifaces_json(const struct tbg_server *s)
 		if (!strcmp(ifaces[i].how, "off"))
 			json_object_set_new(one, "why", tbg_json_text(
 				ifaces[i].why, strlen(ifaces[i].why)));
+		if (ifaces[i].xdp[0])
+			json_object_set_new(one, "xdp", json_string(ifaces[i].xdp));
+		if (ifaces[i].xdp_why[0])
+			json_object_set_new(one, "xdp_why", tbg_json_text(
+				ifaces[i].xdp_why, strlen(ifaces[i].xdp_why)));
 		json_array_append_new(ret, one);
 	}
 	return ret;
@@ -192,16 +197,32 @@ static bool why_is_pass(int why)
 	return true;
 }
 
+static void why_append(json_t *to, int why, __u64 count)
+{
+	json_array_append_new(to, json_pack("{s:s, s:s, s:I}",
+					    "name", tbg_why_name(why),
+					    "text", tbg_why_text(why),
+					    "count", (json_int_t)count));
+}
+
 static json_t *whys_json(const struct tbg_stats *ks, bool pass)
 {
 	json_t *ret = json_array();
 
 	for (int i = 0; i < TBG_WHY_NR; i++)
 		if (why_is_pass(i) == pass)
-			json_array_append_new(ret, json_pack(
-				"{s:s, s:s, s:I}", "name", tbg_why_name(i),
-				"text", tbg_why_text(i),
-				"count", (json_int_t)ks->why[i]));
+			why_append(ret, i, ks->why[i]);
+	return ret;
+}
+
+/* What XDP left to TC, which answered it or counted a pass. */
+static json_t *left_json(const struct tbg_stats *ks)
+{
+	json_t *ret = json_array();
+
+	for (int i = 0; i < TBG_WHY_NR; i++)
+		if (ks->xdp_left[i])
+			why_append(ret, i, ks->xdp_left[i]);
 	return ret;
 }
 
@@ -257,15 +278,17 @@ static json_t *stats_answer(struct tbg_server *s, const json_t *req)
 	if (err)
 		return tbg_command_error("stats: counters of the kernel tiers: %s",
 				       strerror(-err));
-	return json_pack("{s:b, s:{s:{s:I, s:I, s:I}, s:{s:I, s:I}, s:o}, s:o, s:o, s:o, s:{s:b, s:I, s:I}}",
+	return json_pack("{s:b, s:{s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I}, s:o}, s:o, s:o, s:o, s:o, s:{s:b, s:I, s:I}}",
 			 "ok", 1, "tiers",
 			 "wire", "requests", (json_int_t)ks.why[TBG_WHY_HIT_WIRE],
 			 "bytes", (json_int_t)ks.wire_bytes,
 			 "repeats", (json_int_t)ks.why[TBG_WHY_REPEAT],
+			 "xdp", (json_int_t)ks.xdp_hits,
 			 "sock", "requests", (json_int_t)ks.why[TBG_WHY_HIT_SOCK],
 			 "bytes", (json_int_t)ks.sock_bytes,
 			 "user", user_json(s),
 			 "passes", whys_json(&ks, true),
+			 "left_by_xdp", left_json(&ks),
 			 "packets", whys_json(&ks, false),
 			 "cache", cache_json(s),
 			 "log", "on", s->log != NULL,

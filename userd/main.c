@@ -39,6 +39,7 @@
 #include "server.h"
 #include "sock.h"
 #include "stock.h"
+#include "value.h"
 #include "watch.h"
 #include "wire.h"
 #include "worker.h"
@@ -290,14 +291,13 @@ static int threads_start(struct start *t)
 /* A name that does not exist is a mistake; all else only turns wire off. */
 static int ifaces_check(const char *names)
 {
-	char copy[512], *save, *name;
+	char name[IF_NAMESIZE];
+	bool xdp;
 
 	if (!strcmp(names, "auto") || !strcmp(names, "off"))
 		return 0;
-	snprintf(copy, sizeof(copy), "%s", names);
-	for (name = strtok_r(copy, ",", &save); name;
-	     name = strtok_r(NULL, ",", &save)) {
-		if (if_nametoindex(name))
+	for (; *names; names += strcspn(names, ","), names += *names == ',') {
+		if (tbg_value_iface(names, name, &xdp) && if_nametoindex(name))
 			continue;
 		tbg_say("toboggand: --wire %s: no such interface; see ip link for those there are",
 		    name);
@@ -406,8 +406,9 @@ static void ready_say(const struct tbg_server *s)
 	for (unsigned int i = 0; i < nr && i < 64 && at < sizeof(line) - 64; i++) {
 		if (!strcmp(ifaces[i].how, "off"))
 			continue;
-		at += snprintf(line + at, sizeof(line) - at, "%s%s (%s)", comma,
-			       ifaces[i].name, ifaces[i].how);
+		at += snprintf(line + at, sizeof(line) - at, "%s%s (%s%s)", comma,
+			       ifaces[i].name, ifaces[i].how,
+			       strcmp(ifaces[i].xdp, "on") ? "" : ", xdp");
 		comma = ", ";
 	}
 	if (!*comma)

@@ -138,9 +138,12 @@ int tbg_maps_stats(const struct tbg_maps *m, struct tbg_stats *ret)
 	if (!err) {
 		memset(ret, 0, sizeof(*ret));
 		for (int c = 0; c < cpus; c++) {
-			for (int i = 0; i < TBG_WHY_NR; i++)
+			for (int i = 0; i < TBG_WHY_NR; i++) {
 				ret->why[i] += all[c].why[i];
+				ret->xdp_left[i] += all[c].xdp_left[i];
+			}
 			ret->wire_bytes += all[c].wire_bytes;
+			ret->xdp_hits += all[c].xdp_hits;
 			ret->sock_bytes += all[c].sock_bytes;
 			ret->log_lost += all[c].log_lost;
 		}

@@ -107,3 +107,16 @@ bool tbg_value_bool(const char *v, bool *ret)
 	}
 	return false;
 }
+
+bool tbg_value_iface(const char *v, char ret_name[16], bool *ret_xdp)
+{
+	size_t len = strcspn(v, ":, "), rest = strcspn(v + len, ",");
+	bool xdp = rest == 4 && !strncmp(v + len, ":xdp", 4);
+
+	if (!len || len > 15 || (rest && !xdp))
+		return false;
+	memcpy(ret_name, v, len);
+	ret_name[len] = 0;
+	*ret_xdp = xdp;
+	return true;
+}

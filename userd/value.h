@@ -23,4 +23,7 @@ bool tbg_value_seconds(const char *v, uint64_t *ret);
 
 bool tbg_value_bool(const char *v, bool *ret);		/* on, yes, true … */
 
+/* "eth0" or "eth0:xdp", up to a comma or the end */
+bool tbg_value_iface(const char *v, char ret_name[16], bool *ret_xdp);
+
 #endif

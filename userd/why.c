@@ -413,13 +413,19 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
 		unsigned int v4 = reply_room(mtu, HEADERS_V4);
 		unsigned int v6 = reply_room(mtu, HEADERS_V6);
 		bool on = strcmp(ifaces[i].how, "off");
-
-		json_array_append_new(ret, json_pack(
+		json_t *one = json_pack(
 			"{s:s, s:s, s:i, s:i, s:i, s:b, s:b}",
 			"name", ifaces[i].name, "how", ifaces[i].how,
 			"mtu", mtu, "reply_ipv4", v4, "reply_ipv6", v6,
 			"fits_ipv4", on && f->found && f->len <= v4,
-			"fits_ipv6", on && f->found && f->len <= v6));
+			"fits_ipv6", on && f->found && f->len <= v6);
+
+		/* one segment, of the larger headers */
+		if (ifaces[i].xdp[0])
+			json_object_update_new(one, json_pack("{s:s, s:b}",
+				"xdp", ifaces[i].xdp,
+				"xdp_may", f->found && f->len <= v6 / TBG_SEG_MAX));
+		json_array_append_new(ret, one);
 	}
 	return ret;
 }

@@ -25,12 +25,16 @@
 #include "clock.h"
 #include "flow.h"
 #include "privilege.h"
+#include "server.h"
+#include "value.h"
+#include "xdp.h"
 
 /* Short, so that the advice behind it is not cut off. */
 #define LOAD_LOG_LEN	 96
 #define TBG_IFACES_MAX	 64
 #define TBG_DISOWN_BATCH 4096	/* flows read by one system call */
 #define TBG_SWEEP_NS	 (2 * 1000000000ull)
+#define XDP_RETRY_NS	 (600 * 1000000000ull)	/* where it was given up */
 
 struct tbg_wire {
 	struct tbg_wire_bpf *bpf;
@@ -39,11 +43,13 @@ struct tbg_wire {
 	struct tbg_mapping conns;
 	struct tbg_flows flows;
 	bool flows_open, automatic;
-	char *wanted;			/* names, where not automatic */
+	char *wanted;			/* as --wire says */
 	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
 	unsigned int listeners_nr;
 	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
 	struct tbg_attachment attached[TBG_IFACES_MAX];
+	int xdp_fd[TBG_IFACES_MAX];	/* or -1 */
+	struct tbg_xdp *xdp;		/* loaded when first asked for */
 	unsigned int ifaces_nr;
 	uint64_t swept_ns;
 	char load_log[LOAD_LOG_LEN];	/* what libbpf complained about first */
@@ -282,7 +288,64 @@ static void iface_twice(const struct tbg_wire *w, struct tbg_wire_iface *i)
 	}
 }
 
-static int iface_add(struct tbg_wire *w, const char *name)
+/* Says so once: TC, which is attached, answers alone. */
+static void xdp_off(struct tbg_wire_iface *i, const char *why)
+{
+	bool news = strcmp(i->xdp, "off") || strcmp(i->xdp_why, why);
+
+	strcpy(i->xdp, "off");
+	snprintf(i->xdp_why, sizeof(i->xdp_why), "%s", why);
+	if (news)
+		tbg_say("toboggand: wire: no XDP on %s: %s; TC answers there", i->name, why);
+}
+
+static void xdp_attach(struct tbg_wire *w, unsigned int nr)
+{
+	struct tbg_wire_iface *i = &w->ifaces[nr];
+	char why[sizeof(i->xdp_why)];
+	int fd = 0;
+
+	if (!w->xdp)
+		fd = tbg_xdp_open(&w->xdp, w->bpf->obj, &w->plan, why, sizeof(why));
+	if (!fd)
+		fd = tbg_xdp_attach(w->xdp, i->ifindex, why, sizeof(why));
+	if (fd < 0) {
+		xdp_off(i, why);
+	} else {
+		strcpy(i->xdp, "on");
+		i->xdp_why[0] = 0;
+	}
+	i->xdp_retry_ns = fd == -EBUSY;
+	w->xdp_fd[nr] = fd;
+}
+
+static void xdp_detach(struct tbg_wire *w, unsigned int nr)
+{
+	if (w->xdp_fd[nr] >= 0)
+		close(w->xdp_fd[nr]);
+	w->xdp_fd[nr] = -1;
+}
+
+/*
+ * A device may prove unfit, or its clients be so far away that it seems so; and
+ * another's program may go.
+ */
+static void xdp_tick(struct tbg_wire *w, uint64_t now_ns)
+{
+	for (unsigned int nr = 0; nr < w->ifaces_nr; nr++) {
+		struct tbg_wire_iface *i = &w->ifaces[nr];
+
+		if (i->xdp_retry_ns && now_ns >= i->xdp_retry_ns) {
+			xdp_attach(w, nr);
+		} else if (w->xdp_fd[nr] >= 0 && tbg_xdp_is_lost(w->xdp, i->ifindex)) {
+			xdp_detach(w, nr);
+			xdp_off(i, "what it sends is not acknowledged; the peer of a veth needs XDP too");
+			i->xdp_retry_ns = now_ns + XDP_RETRY_NS;
+		}
+	}
+}
+
+static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
 {
 	struct tbg_wire_iface *i = &w->ifaces[w->ifaces_nr];
 	const int progs[TBG_HOOK_NR] = {
@@ -294,6 +357,7 @@ static int iface_add(struct tbg_wire *w, const char *name)
 	if (w->ifaces_nr == TBG_IFACES_MAX)
 		return -E2BIG;
 	*i = (struct tbg_wire_iface){ .ifindex = if_nametoindex(name) };
+	w->xdp_fd[w->ifaces_nr] = -1;
 	snprintf(i->name, sizeof(i->name), "%s", name);
 	snprintf(i->how, sizeof(i->how), "off");
 	if (!i->ifindex)
@@ -309,6 +373,8 @@ static int iface_add(struct tbg_wire *w, const char *name)
 			snprintf(i->how, sizeof(i->how), "%s",
 				 w->attached[w->ifaces_nr].tcx ? "tcx" :
 								 "clsact");
+		if (!err && xdp)
+			xdp_attach(w, w->ifaces_nr);
 	}
 	w->ifaces_nr++;
 	return i->why[0] ? -EOPNOTSUPP : 0;
@@ -366,7 +432,7 @@ static int add_automatic(struct tbg_wire *w)
 			continue;
 		iface_unfit(i->ifa_name, why, sizeof(why));
 		if (!why[0])
-			iface_add(w, i->ifa_name);
+			iface_add(w, i->ifa_name, false);
 	}
 	freeifaddrs(all);
 	return 0;
@@ -375,14 +441,15 @@ static int add_automatic(struct tbg_wire *w)
 /* Every wanted interface that is not attached yet; the first failure. */
 static int add_named(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 {
-	char *list = strdup(w->wanted), *save = NULL;
-	int err = list ? 0 : -ENOMEM;
+	const char *word = w->wanted;
+	char name[IF_NAMESIZE];
+	int err = 0;
+	bool xdp;
 
-	for (char *name = list ? strtok_r(list, ",", &save) : NULL;
-	     name && !err; name = strtok_r(NULL, ",", &save)) {
-		if (known(w, name))
+	for (; *word && !err; word += strcspn(word, ","), word += *word == ',') {
+		if (!tbg_value_iface(word, name, &xdp) || known(w, name))
 			continue;
-		err = iface_add(w, name);
+		err = iface_add(w, name, xdp);
 		if (err == -ENODEV)
 			snprintf(ret_msg, msg_len,
 				 "wire: no interface named %s; `ip link` lists them",
@@ -391,7 +458,6 @@ static int add_named(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 			snprintf(ret_msg, msg_len, "wire: %s: %s", name,
 				 w->ifaces[w->ifaces_nr - 1].why);
 	}
-	free(list);
 	return err;
 }
 
@@ -491,9 +557,12 @@ void tbg_wire_close(struct tbg_wire *w)
 {
 	if (!w)
 		return;
-	for (unsigned int i = 0; i < w->ifaces_nr; i++)
+	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
+		xdp_detach(w, i);
 		if (!w->ifaces[i].why[0])
 			tbg_detach(&w->attached[i]);
+	}
+	tbg_xdp_close(w->xdp);
 	if (w->flows_open)
 		tbg_flows_close(&w->flows);
 	tbg_map_munmap(&w->conns);
@@ -510,16 +579,19 @@ static void forget_gone(struct tbg_wire *w)
 	unsigned int kept = 0;
 
 	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
-		if (!if_indextoname(w->ifaces[i].ifindex, name))
+		if (!if_indextoname(w->ifaces[i].ifindex, name)) {
+			xdp_detach(w, i);
 			continue;
+		}
 		w->ifaces[kept] = w->ifaces[i];
+		w->xdp_fd[kept] = w->xdp_fd[i];
 		w->attached[kept++] = w->attached[i];
 	}
 	w->ifaces_nr = kept;
 }
 
 /* Interfaces come back, or come late. */
-static void add_late(struct tbg_wire *w)
+static void add_late(struct tbg_wire *w, uint64_t now_ns)
 {
 	char msg[256];
 
@@ -528,6 +600,7 @@ static void add_late(struct tbg_wire *w)
 		add_automatic(w);
 	else
 		add_named(w, msg, sizeof(msg));
+	xdp_tick(w, now_ns);
 	tbg_privilege_lower();
 }
 
@@ -539,7 +612,7 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 	tbg_flows_sweep(&w->flows, now_ns);
 	forget_gone(w);
 	if (__atomic_load_n(&w->maps.knob->answer, __ATOMIC_RELAXED))
-		add_late(w);
+		add_late(w, now_ns);
 }
 
 int tbg_conn_claim(struct tbg_wire *w, int fd)

@@ -20,12 +20,15 @@ struct tbg_wire_iface {
 	int ifindex;
 	char how[8];			/* "tcx", "clsact" or "off" */
 	char why[120];			/* why it is off */
+	char xdp[4];			/* "on", "off", or "" where it is not asked for */
+	char xdp_why[120];		/* why that is off, and TC answers alone */
+	uint64_t xdp_retry_ns;		/* when it is tried again; 0: never */
 };
 
 struct tbg_wire;
 
 /*
- * Loads and attaches. ifaces: comma-separated names or "auto" (every Ethernet
+ * Loads and attaches. ifaces: comma-separated words or "auto" (every Ethernet
  * and loopback interface that is up and has an address of a listener).
  * Listeners must be bound. Returns 0 or negative errno; on error ret_msg says
  * what is missing and what to do, and nothing is left attached.

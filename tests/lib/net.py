@@ -25,7 +25,9 @@ import ktap
 CLONE_NEWNET = 0x40000000
 SYS_BPF = 321                           # x86-64
 WAIT_S = client.WAIT_S
-BPF_PROG_QUERY = 16
+BPF_PROG_LOAD, BPF_PROG_QUERY, BPF_LINK_CREATE = 5, 16, 28
+PROG_TYPE_XDP, ATTACH_XDP = 6, 37
+XDP_FLAGS_DRV_MODE = 4
 TCX = {"ingress": 46, "egress": 47}     # enum bpf_attach_type
 TCP_STATES = ("", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2",
               "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING",
@@ -227,6 +229,26 @@ def _bpf(cmd, attr):
     if _libc.syscall(SYS_BPF, cmd, buf, len(attr)) < 0:
         return None
     return buf.raw
+
+
+def _bpf_fd(cmd, attr):
+    buf = ctypes.create_string_buffer(attr, len(attr))
+    return _call(_libc.syscall, SYS_BPF, cmd, buf, len(attr))
+
+
+def xdp_pass(namespace, interface):
+    """A native XDP program that passes all, until the descriptor is closed."""
+    insns = ctypes.create_string_buffer(struct.pack("=BBhiBBhi", 0xb7, 0, 0, 2, 0x95, 0, 0, 0))
+    name = ctypes.create_string_buffer(b"GPL")
+    # prog_type, insn_cnt, insns, license, then zeros (attr of 6.1)
+    prog = _bpf_fd(BPF_PROG_LOAD, struct.pack("=IIQQ", PROG_TYPE_XDP, 2, ctypes.addressof(insns),
+                                              ctypes.addressof(name)) + bytes(48))
+    try:
+        with namespace.inside():
+            return _bpf_fd(BPF_LINK_CREATE, struct.pack(
+                "=4I", prog, socket.if_nametoindex(interface), ATTACH_XDP, XDP_FLAGS_DRV_MODE))
+    finally:
+        os.close(prog)
 
 
 def _tcx_ids(ifindex, hook):

@@ -68,7 +68,8 @@ BAD = {
     "listen": ("ADDR:PORT", ["", "80", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:-1",
                              "127.0.0.1:65536", "localhost:80", "::1:80", "[::1]", "[::1]:", "[::g]:80", "[]:80",
                              "256.0.0.1:80", "127.0.0.1:80 ", "1.2.3.4:99999999999999999999", "x" * 300]),
-    "wire": ("interface", ["", ",", "lo,", ",lo", "lo,,lo", "a b", "x" * 21]),
+    "wire": ("interface", ["", ",", "lo,", ",lo", "lo,,lo", "a b", "x" * 21,
+                          ":xdp", "lo:", "lo:tc", "lo:xdpx", "lo:xdp:xdp", "lo:xdp,", "lo: xdp"]),
     "tiers": ("wire,user", ["", "wire", "sock", "user,x", "all", "User", "wire;user", "user," * 100]),
     "sock": ("unlisted", ["", "on", "Listed", "listed,unlisted"]),
     "memory": ("256M", ["", "0", "1", "1023K", "-1", "lots", "1.5M", "10 M", "10MB", "M", "0x100000", "2000G",
@@ -170,6 +171,7 @@ def t_what_is_missing_is_named():
     fails(1, ["--body-folder", "Not a directory"], *base(body_folder=os.path.join(folder, "file")))
     fails(1, ["nosuch0"], *base(wire="nosuch0"))
     fails(1, ["nosuch0"], *base(wire="lo,nosuch0"))
+    fails(1, ["nosuch0"], *base(wire="lo,nosuch0:xdp"))
     fails(1, ["no-such-user"], *base(user="no-such-user"))
     fails(1, [os.path.join(folder, "file/a/c.sock")], *base(control=os.path.join(folder, "file/a/c.sock")))
     fails(1, [os.path.join(folder, "no/folder/c.sock")], *base(control=os.path.join(folder, "no/folder/c.sock")))

@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Hits by XDP, over veth: the bytes that TC would send, and TCP that notices nothing.
+
+The frames of a veth have room for what the request and a little more takes, so
+requests here are long and replies short; others are TC's. What XDP_TX sends
+arrives where the other end has an XDP program as well.
+"""
+import contextlib
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import daemon
+import ktap
+import net
+import talk
+
+PORT, OTHER = 8080, 8081
+ROUNDS = 20
+LONG = "User-Agent: " + "u" * 1000
+ETAG = "If-None-Match: "
+n = d = None
+peers = []
+name_nr = 0
+
+
+def begin():
+    global n, d
+    n = net.Net(links=3)
+    for link in (0, 2):
+        peers.append(net.xdp_pass(n.client, n.links[link].name))
+    with n.server.inside():
+        d = daemon.Daemon("--wire", "tbg0:xdp,tbg1,lo:xdp", "--workers", "2",
+                          listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}")).start()
+    n.late = lambda: talk.counts(d)["YIELD"]
+    tier = talk.ask(d, "status")["tiers"]["wire"]
+    if not tier["on"]:
+        end()
+        raise ktap.Skip(f"wire is off: {tier['why']}")
+
+
+def end():
+    if d:
+        assert d.stop() == 0, d.lines
+    for fd in peers:
+        os.close(fd)
+    if n:
+        n.close()
+
+
+def fresh(size):
+    """A file that nobody has asked for yet: (target, body)."""
+    global name_nr
+    name_nr += 1
+    body = talk.content(f"x{name_nr}", size)
+    d.write(f"{name_nr}/f.txt", body)
+    return f"/{name_nr}/f.txt", body
+
+
+def by_xdp(who=None):
+    """Hits by XDP so far."""
+    return talk.ask(who or d, "stats")["tiers"]["wire"]["xdp"]
+
+
+def left(who=None):
+    """{why: requests that XDP left to TC}"""
+    return {x["name"]: x["count"] for x in talk.ask(who or d, "stats")["left_by_xdp"]}
+
+
+def iface(who, name):
+    return next(i for i in talk.ask(who, "status")["interfaces"] if i["name"] == name)
+
+
+def attached(name):
+    """Whether a native XDP program is on the server's end."""
+    return " xdp " in n.server.run("ip", "link", "show", name)
+
+
+@contextlib.contextmanager
+def connection(address, port=PORT):
+    with talk.Connection(n.client.connect((address, port))) as c:
+        yield c
+
+
+def proven(address, port=PORT, who=None):
+    """The interface has shown that its replies arrive; returns a cached object."""
+    target, body = fresh(300)
+    with connection(address, port) as c:
+        c.get(target)
+    with connection(address, port) as c:
+        before = by_xdp(who)
+        net.until(lambda: c.get(target, LONG).body == body and by_xdp(who) > before + 1,
+                  "XDP never answers")
+    return target, body
+
+
+def t_hits_by_xdp():
+    link = n.links[0]
+    assert iface(d, "tbg0")["xdp"] == "on", d.lines
+    assert attached("tbg0") and not attached("tbg1")
+    for address in (link.server4, link.server6):
+        target, body = proven(address)
+        with n.clean(PORT), connection(address) as c:
+            before, wire = by_xdp(), talk.hits(d)
+            for _ in range(ROUNDS):
+                r = c.get(target, LONG)
+                assert (r.status, r.body, r.tier) == (200, body, "wire"), r
+            assert by_xdp() - before == ROUNDS, left()
+            assert talk.hits(d) - wire == ROUNDS
+
+
+def t_same_bytes_as_tc():
+    """GET, HEAD, 304: of XDP, of TC on another interface, and of TC on this one."""
+    target, _ = proven(n.links[0].server4)
+    with connection(n.links[0].server4) as x, connection(n.links[1].server4) as t:
+        tag = ETAG + x.get(target, LONG).fields["ETag"]
+        for method, *fields in (("GET", LONG), ("HEAD", LONG), ("GET", LONG, tag)):
+            before = by_xdp()
+            by_x = x.ask(method, target, *fields)
+            assert by_xdp() == before + 1, left()
+            by_t = t.ask(method, target, *fields)
+            assert by_xdp() == before + 1
+            assert by_x.bare() == by_t.bare() and by_x.tier == "wire", (by_x, by_t)
+
+
+def t_misses_in_turn_with_hits():
+    for address in (n.links[0].server4, n.links[0].server6):
+        hit, hit_body = proven(address)
+        with n.clean(PORT), connection(address) as c:
+            before = by_xdp()
+            for i in range(ROUNDS):
+                large = 40000 if i % 4 == 1 else 400
+                for target, body in ((hit, hit_body), fresh(large + i), (hit, hit_body),
+                                     (hit, hit_body)):
+                    r = c.get(target, LONG)
+                    assert (r.status, r.body) == (200, body), r
+            # the first after a miss may have to tell the socket what it acknowledges
+            assert by_xdp() - before >= ROUNDS, left()
+
+
+def t_what_has_no_room_is_answered_by_tc():
+    """Or by XDP, where the kernel's frames have the room."""
+    target, body = fresh(1000)
+    proven(n.links[0].server4)
+    with connection(n.links[0].server4) as c:
+        c.get(target)
+    with n.clean(PORT), connection(n.links[0].server4) as c:
+        before = by_xdp(), left().get("ROOM", 0)
+        for _ in range(ROUNDS):
+            r = c.get(target)
+            assert (r.status, r.body, r.tier) == (200, body, "wire"), r
+        after = by_xdp(), left().get("ROOM", 0)
+        assert sum(after) - sum(before) == ROUNDS, (before, after)
+
+
+def t_more_than_a_segment_is_answered_by_tc():
+    target, body = fresh(9000)
+    with connection(n.links[0].server4) as c:
+        c.get(target)
+    with n.clean(PORT), connection(n.links[0].server4) as c:
+        before = by_xdp()
+        for _ in range(3):
+            r = c.get(target, LONG)
+            assert (r.status, r.body, r.tier) == (200, body, "wire"), r
+        assert by_xdp() == before
+
+
+def t_hits_are_logged_and_told():
+    target, _ = proven(n.links[0].server4)
+    with connection(n.links[0].server4) as c:
+        before = by_xdp()
+        c.get(target, LONG)
+        assert by_xdp() == before + 1, left()
+    why = next(i for i in talk.ask(d, "why", target)["interfaces"] if i["name"] == "tbg0")
+    assert why["xdp"] == "on" and why["xdp_may"], why
+    assert "tbg0 (tcx, xdp)" in d.lines[-1] or "tbg0 (clsact, xdp)" in d.lines[-1], d.lines
+
+
+def t_falls_back_to_tc_with_the_reason():
+    """lo has no native XDP: one line, the same in the status, and TC answers."""
+    on = iface(d, "lo")
+    assert on["xdp"] == "off" and "no native XDP" in on["xdp_why"], on
+    said = [line for line in d.lines if "no XDP on lo" in line]
+    assert len(said) == 1 and on["xdp_why"] in said[0], d.lines
+    target, body = fresh(300)
+    for want in ("stored", "wire"):
+        with talk.Connection(n.server.connect(("127.0.0.1", PORT))) as c:
+            r = c.get(target)
+            assert (r.body, r.tier) == (body, want), r
+
+
+@contextlib.contextmanager
+def another(interfaces):
+    with n.server.inside():
+        o = daemon.Daemon("--wire", interfaces, listen=f"0.0.0.0:{OTHER}", root=d.root).start()
+    try:
+        yield o
+    finally:
+        assert o.stop() == 0, o.lines
+
+
+def t_another_program_goes_first_and_may_go():
+    fd = net.xdp_pass(n.server, "tbg2")
+    try:
+        with another("tbg2:xdp") as o:
+            on = iface(o, "tbg2")
+            assert on["xdp"] == "off" and "another XDP program" in on["xdp_why"], on
+            os.close(fd)
+            fd = None
+            net.until(lambda: iface(o, "tbg2")["xdp"] == "on", "never tried again")
+            proven(n.links[2].server4, OTHER, o)
+            assert len([line for line in o.lines if "no XDP" in line]) == 1, o.lines
+    finally:
+        if fd is not None:
+            os.close(fd)
+    assert not attached("tbg2")
+
+
+def t_nothing_is_left_behind():
+    for kill in (False, True):
+        before = n.server.run("ip", "link", "show", "tbg2")
+        with n.server.inside():
+            o = daemon.Daemon("--wire", "tbg2:xdp", listen=f"0.0.0.0:{OTHER}",
+                              root=d.root).start()
+        assert attached("tbg2"), o.lines
+        if kill:
+            o.kill()
+        else:
+            assert o.stop() == 0, o.lines
+        assert n.server.run("ip", "link", "show", "tbg2") == before
+    # what the killed one left at TC
+    with another("tbg2:xdp"):
+        assert attached("tbg2")
+    assert ("tbg2", "ingress") not in n.server.programs()
+
+
+def t_device_that_drops_the_replies_is_given_up():
+    """A veth whose other end has no NAPI: late at worst, never lost, and then TC."""
+    os.close(peers.pop())
+    target, body = fresh(300)
+    with another("tbg2:xdp") as o:
+        address = n.links[2].server4
+        with connection(address, OTHER) as c:
+            c.get(target)
+
+        def given_up():
+            with connection(address, OTHER) as c:
+                r = c.get(target, LONG)
+                assert (r.status, r.body) == (200, body), r
+            return iface(o, "tbg2")["xdp"] == "off"
+
+        net.until(given_up, "it is never given up")
+        assert not attached("tbg2")
+        assert len([line for line in o.lines if "not acknowledged" in line]) == 1, o.lines
+        with n.clean(OTHER), connection(address, OTHER) as c:
+            for _ in range(ROUNDS):
+                assert c.get(target, LONG).tier == "wire"
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Loading the XDP program beside wire's and attaching it. Every way to fail is
+ * a reason for TC to answer alone, and nothing else.
+ */
+#include "xdp.h"
+
+#include <errno.h>
+#include <linux/if_link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "bpf/xdp.skel.h"
+#include "maps.h"
+
+struct tbg_xdp {
+	struct tbg_xdp_bpf *bpf;
+};
+
+static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	return 0;
+}
+
+/* All of wire's maps: flows and slots as well as the cache. */
+static int share_all(struct bpf_object *obj, const struct bpf_object *wire)
+{
+	struct bpf_map *map;
+	int err = 0;
+
+	bpf_object__for_each_map(map, obj) {
+		const struct bpf_map *from;
+
+		if (bpf_map__is_internal(map))
+			continue;
+		from = bpf_object__find_map_by_name(wire, bpf_map__name(map));
+		err = err ?: from ? bpf_map__reuse_fd(map, bpf_map__fd(from)) : -ENOENT;
+	}
+	return err;
+}
+
+int tbg_xdp_open(struct tbg_xdp **ret, const struct bpf_object *wire,
+		 const struct tbg_plan *plan, char *ret_why, size_t why_len)
+{
+	libbpf_print_fn_t print = libbpf_set_print(quiet);
+	struct tbg_xdp *x = calloc(1, sizeof(*x));
+	int err = -ENOMEM;
+
+	if (x) {
+		x->bpf = tbg_xdp_bpf__open();
+		err = x->bpf ? tbg_maps_size(x->bpf->obj,
+				x->bpf->rodata->tbg_class_base, plan) : -errno;
+		err = err ?: share_all(x->bpf->obj, wire);
+		err = err ?: tbg_xdp_bpf__load(x->bpf);
+	}
+	libbpf_set_print(print);
+	if (err) {
+		snprintf(ret_why, why_len, "this kernel does not load the program: %s",
+			 strerror(-err));
+		tbg_xdp_close(x);
+		return err;
+	}
+	*ret = x;
+	return 0;
+}
+
+static const char *reason(int err)
+{
+	switch (-err) {
+	case EOPNOTSUPP:
+		return "its driver has no native XDP, or not with its settings";
+	case EBUSY:
+		return "another XDP program is there";
+	case ERANGE:
+		return "its driver's frames are too small for the MTU";
+	case ENOSPC:
+		return "it has too few queues for XDP";
+	default:
+		return strerror(-err);
+	}
+}
+
+int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, opts, .flags = XDP_FLAGS_DRV_MODE);
+	int ports = bpf_map__fd(x->bpf->maps.tbg_ports), fd;
+	int prog = bpf_program__fd(x->bpf->progs.tbg_xdp);
+	struct tbg_port port = { 0 };
+
+	/* first: without it the program answers nothing */
+	fd = bpf_map_update_elem(ports, &ifindex, &port, BPF_ANY);
+	if (!fd)
+		fd = bpf_link_create(prog, ifindex, BPF_XDP, &opts);
+	if (fd == -EEXIST)	/* a generic one */
+		fd = -EBUSY;
+	if (fd < 0)
+		snprintf(ret_why, why_len, "%s", reason(fd));
+	return fd;
+}
+
+bool tbg_xdp_is_lost(const struct tbg_xdp *x, int ifindex)
+{
+	int ports = bpf_map__fd(x->bpf->maps.tbg_ports);
+	struct tbg_port port;
+
+	return !bpf_map_lookup_elem(ports, &ifindex, &port) &&
+	       port.lost >= TBG_PORT_LOST;
+}
+
+void tbg_xdp_close(struct tbg_xdp *x)
+{
+	if (!x)
+		return;
+	tbg_xdp_bpf__destroy(x->bpf);
+	free(x);
+}
