@@ -183,7 +183,7 @@ class Row:
                                         self.scenario.samples.get(self.theirs, []))
                  if a and b] if self.scenario else []
         if not pairs:
-            ret.update(verdict="NONE", problem=self.problem or "no sample")
+            ret.update(verdict="NONE", against=self.theirs, problem=self.problem or "no sample")
             return ret
         clean = [p for p in pairs if not (p[0]["disturbed"] or p[1]["disturbed"])]
         pairs = clean or pairs
@@ -502,7 +502,8 @@ def table(results):
     lines = [("row", "toboggan", "against", "ratio (min-max)", "target", "")]
     for r in results:
         if r["verdict"] == "NONE":
-            lines.append((r["row"], "-", "-", "-", "", f"NOT MEASURED: {r['problem']}"))
+            lines.append((r["row"], "-", r["against"] or "-", "-", "",
+                          f"NOT MEASURED: {r['problem']}"))
         elif "theirs" not in r:
             lines.append((r["row"], amount(r["ours"], r["unit"]), "", "",
                           "<= " + amount(r["target"], r["unit"]), r["verdict"]))
