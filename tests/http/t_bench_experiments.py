@@ -42,6 +42,20 @@ def t_sessions():
     assert s["sess_done"] == s["sess_total"] == 8 and s["requests"] == 4 * 4 + 4, s
 
 
+def t_sessions_with_posts():
+    """The example of httperf's manual."""
+    path = os.path.join(benched.folder(), "sessions")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("# session 1 definition\n/foo.html think=0.1\n\t/pict1.gif\n\t/pict2.gif\n"
+                "/foo2.html method=POST contents='Post data'\n\t/pict3.gif\n\t/pict4.gif\n\n"
+                '/foo3.html method=POST contents="Multiline\\ndata"\n/foo4.html method=HEAD\n')
+    done = benched.run("sessions", "--quick", path, "--rates", "4", "--think", "0.05",
+                       "--servers", "toboggan,nginx")
+    whole(done, "sessions")
+    for s in benched.samples(done.record):
+        assert s["sess_done"] == 4 and s["requests"] == 2 * 6 + 2 * 2, s
+
+
 def t_sessions_that_are_wrong_are_refused_before_anything_runs():
     path = os.path.join(benched.folder(), "sessions")
     with open(path, "w", encoding="utf-8") as f:

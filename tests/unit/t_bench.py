@@ -491,6 +491,24 @@ def t_the_last_point_of_cpus_says_what_it_cannot_tell():
     assert not experiments.Cpus(args).notes
 
 
+def t_servers_of_which_none_can_are_refused():
+    class Lab:
+        remote = False
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    class Run:
+        lab, opts = Lab(), options("dynamic")
+
+    Run.opts.servers, Run.opts.out = ["lighttpd", "apache2"], "/nonexistent"
+    refused(invoke.measure, Run, [experiments.Dynamic(Run.opts)], {"experiments": []},
+            text="none of lighttpd, apache2 can do it")
+
+
 def t_a_host_is_looked_up():
     assert remote.interface("localhost") == remote.interface("[::1]") == "lo"
     assert remote.nominal_bps("lo") is None and remote.nominal_bps(None) is None

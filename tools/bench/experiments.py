@@ -9,6 +9,7 @@ import ctypes
 import math
 import mmap
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -168,6 +169,12 @@ def each_tier(opts):
             ret += [f"toboggan-{tier}" for tier in Toboggan.TIERS[1:]
                     if f"toboggan-{tier}" not in opts.servers]
     return ret
+
+
+def able_to_compute(opts):
+    """Those of --servers that can be given a module."""
+    return [n for n in opts.servers if (Toboggan if n.startswith("toboggan") else
+                                        KINDS[n]).can_compute]
 
 
 def list_file(run, name, rows):
@@ -379,10 +386,18 @@ class Sessions(Experiment):
         else:
             self.sessions = sessions.made_up()
         self.think, self.size = opts.think, opts.size
-        if any(c.method not in ("GET", "HEAD") for s in self.sessions for b in s for c in b):
-            self.left_out = ("the answers to POST and other methods are what the servers make of "
-                             "them for files",)
+        self.echoes = sorted({c.uri.partition("?")[0] for s in self.sessions for b in s for c in b
+                              if c.method not in ("GET", "HEAD")})
+        if self.echoes and not opts.remote:
+            self.left_out = ("servers but toboggan and nginx: POST and other methods go to a module "
+                             "that sends back what it is sent",)
         return [Point(r, f"{r:g}/s") for r in rates]
+
+    def names(self, opts):
+        return able_to_compute(opts) if self.echoes else opts.servers
+
+    def server_options(self, run, point):
+        return {"echoes": self.echoes}
 
     def uris(self):
         return sorted({c.uri.partition("?")[0] for s in self.sessions for b in s for c in b})
@@ -392,7 +407,8 @@ class Sessions(Experiment):
         root = os.path.join(run.lab.dir, "site")
         for uri in [] if run.lab.remote else self.uris():
             path = uri + "index.html" if uri.endswith("/") else uri
-            if os.path.normpath(path) != path or not path.startswith("/"):
+            if os.path.normpath(path) != path or not path.startswith("/") or \
+                    uri in self.echoes and not re.fullmatch(r"[\w/.~-]+", path):
                 raise Problem(f"{uri}: cannot be made a file of the lab's site")
             try:
                 files.put(root, path, self.size if path not in (SMALL, LARGE) else
@@ -587,8 +603,7 @@ class Computing(Experiment):
     lab_only = "the dynamic part of another machine's server is not known here"
 
     def names(self, opts):
-        return [n for n in opts.servers if (Toboggan if n.startswith("toboggan") else
-                                            KINDS[n]).can_compute]
+        return able_to_compute(opts)
 
     def server_options(self, run, point):
         return {"computes": True}

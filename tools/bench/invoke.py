@@ -201,6 +201,8 @@ def measure(run, exps, record):
                 check_remote(run.lab, run.opts)
             for exp in list(exps):
                 try:
+                    if not exp.sides(run):
+                        raise Problem(f"none of {', '.join(run.opts.servers)} can do it")
                     exp.sites(run)
                 except Problem as e:
                     if len(exps) == 1:

@@ -44,13 +44,14 @@ class Server:
     """One server on a link of its own. start() returns once it answers."""
 
     program = None              # what must be installed
-    can_compute = False         # it can be given the dynamic part of SPECweb99
+    can_compute = False         # it can be given modules: SPECweb99's dynamic part, an echo
     tier = None                 # what Cache-Status must say of a small object
 
     def __init__(self, lab, name, site="site", connections=CONNECTIONS, sources=1, cgroup=None,
-                 memory="256M", origin=None, computes=False):
+                 memory="256M", origin=None, computes=False, echoes=()):
         self.lab, self.name, self.site = lab, name, site
         self.computes = computes        # /spec and /cgi-bin/ are there
+        self.echoes = echoes    # paths that send back what is sent to them
         self.beside = []        # processes that belong to it
         self.origin = origin    # what it is a proxy of; None: it has the files itself
         self.connections, self.sources_nr, self.cgroup = connections, sources, cgroup
@@ -138,6 +139,9 @@ class Server:
         os.chmod(tables, 0o777)
         return [self.borrow("modules/specweb99.so", "specweb99.so"), self.root, tables]
 
+    def echo(self):
+        return self.borrow("modules/echo.so", "echo.so")
+
     def programs(self):
         return os.path.dirname(self.borrow("modules/cgi-bin/specweb99", "cgi-bin/specweb99"))
 
@@ -202,15 +206,18 @@ http {{
 
     def computing(self):
         """(blocks for http, blocks for the server) that the dynamic part takes."""
-        if not self.computes:
-            return "", ""
-        module = self.gateway("--workers", str(self.workers), *self.module())
-        programs = self.gateway("--cgi", self.programs(), "--prefix", "/cgi-bin/")
+        workers, rows = ("--workers", str(self.workers)), []
+        if self.computes:
+            rows += [("module", (*workers, *self.module()), ["= /spec"]),
+                     ("programs", ("--cgi", self.programs(), "--prefix", "/cgi-bin/"), ["/cgi-bin/"])]
+        if self.echoes:
+            rows.append(("echo", (*workers, self.echo()), [f"= {path}" for path in self.echoes]))
         pools, places = "", ""
-        for name, path, place in (("module", module, "= /spec"), ("programs", programs, "/cgi-bin/")):
-            pools += f"upstream {name} {{ server unix:{path}; keepalive 64; }}\n    "
-            places += f"location {place} {{ include /etc/nginx/fastcgi_params; " \
-                f"fastcgi_pass {name}; fastcgi_keep_conn on; }}\n              "
+        for name, words, paths in rows:
+            pools += f"upstream {name} {{ server unix:{self.gateway(*words)}; keepalive 64; }}\n    "
+            places += "".join(f"location {place} {{ include /etc/nginx/fastcgi_params; "
+                              f"fastcgi_pass {name}; fastcgi_keep_conn on; }}\n              "
+                              for place in paths)
         return pools, places
 
     def pool(self):
@@ -344,7 +351,8 @@ class Toboggan(Server):
     def launch(self):
         self.control = os.path.join(self.lab.dir, f"{self.iface}.sock")
         content = ["--upstream", f"http://{self.origin.authority}"] if self.origin else \
-            ["--config", self.computing()] if self.computes else ["--root", self.root]
+            ["--config", self.computing()] if self.computes or self.echoes else \
+            ["--root", self.root]
         self.run([binary("toboggand"), *content, "--listen", self.authority,
                   "--tiers", ",".join(self.tiers),
                   "--wire", self.iface if "wire" in self.tiers else "off",
@@ -355,11 +363,17 @@ class Toboggan(Server):
         self.wait(self.is_ready)
 
     def computing(self):
-        words = ", ".join(f'"{word}"' for word in self.module())
-        return self.file("toboggan.conf", f"""root = "{self.root}"
-location "=/spec" {{ module = {{{words}}} module-workers = "{self.workers}" }}
-location "/cgi-bin/" {{ cgi = "{self.programs()}" }}
-""")
+        rows = [(path, [self.echo()]) for path in self.echoes]
+        if self.computes:
+            rows.append(("/spec", self.module()))
+        text = f'root = "{self.root}"\n'
+        for path, words in rows:
+            module = ", ".join(f'"{word}"' for word in words)
+            text += f'location "={path}" {{ module = {{{module}}} ' \
+                f'module-workers = "{self.workers}" }}\n'
+        if self.computes:
+            text += f'location "/cgi-bin/" {{ cgi = "{self.programs()}" }}\n'
+        return self.file("toboggan.conf", text)
 
     def is_ready(self):
         with open(self.log, encoding="utf-8", errors="replace") as f:
