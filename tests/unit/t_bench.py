@@ -426,6 +426,8 @@ def t_a_rate_at_which_nothing_is_answered_is_a_point_of_the_sweep():
     assert s["error_percent"] == 101 and not s["kept_up"]
     block = experiments.autobench_block(s)
     assert block[1] == 4.0 and block[-1] == 101, block
+    del s["connects"]
+    assert experiments.autobench_block(s)[1] == "", "of a run that an older version wrote"
 
 
 # --- what is left out -----------------------------------------------------

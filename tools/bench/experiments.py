@@ -346,7 +346,8 @@ def autobench_block(s):
     errors = round(s["error_percent"], 3)
     if not h:
         rate, seconds = round(s["rate"], 1), s["seconds"] or 1
-        return [round((s["requests"] + s["errors"]) / seconds, 1), round(s["connects"] / seconds, 1),
+        return [round((s["requests"] + s["errors"]) / seconds, 1),
+                round(s["connects"] / seconds, 1) if "connects" in s else "",
                 rate, rate, rate, 0.0, round(s["resp_ms"], 1),
                 round(s["bytes"] / 1024 / seconds, 1), errors]
     return [h["req_rate"], h["con_rate"], round(h["rep_min"], 1), round(h["rep_avg"], 1),
