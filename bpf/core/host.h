@@ -31,7 +31,7 @@ __tbg_inline __u64 tbg_host_len(const struct tbg_head *h, __u64 off, __u64 len)
 }
 
 /*
- * The name of the host at off and len, zero-padded. Its length, or
+ * The name of the host at off and len, its last word zero-padded. Its length, or
  * -TBG_WHY_HOST: longer than TBG_PATH_MAX, or none at all. In BPF *ret belongs
  * in a map, not on the stack.
  */

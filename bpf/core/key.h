@@ -14,31 +14,26 @@
 #include "span.h"
 
 /*
- * Copies the len bytes at off, zero-padded. 0, or TBG_WHY_PATH. In BPF *ret
- * belongs in a map, not on the stack.
+ * Copies the len bytes at off, the last word zero-padded. 0, or TBG_WHY_PATH. In
+ * BPF *ret belongs in a map, not on the stack.
  */
 __tbg_inline int tbg_path_load(const struct tbg_head *h, __u32 off, __u32 len,
 			       struct tbg_path *ret)
 {
-	__u64 at = off;
+	__u64 at = off, last = len - 1ull;
 	__u32 i;
 
-	if (!len || len > TBG_PATH_MAX || at > TBG_REQ_MAX - TBG_PATH_MAX)
+	tbg_keep(last);
+	if (last >= TBG_PATH_MAX || at > TBG_REQ_MAX - TBG_PATH_MAX)
 		return TBG_WHY_PATH;
-	TBG_UNROLLED
-	for (i = 0; i < TBG_PATH_MAX / 8; i++)
-		ret->w[i] = 0;
 	TBG_ROLLED
 	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
 		tbg_keep(i);
-		if (i * 8 + 8 > len) {
-			if (i * 8 < len)
-				ret->w[i] = tbg_word(h->b + at + i * 8) &
-					    tbg_word_low(len & 7);
-			break;
-		}
 		ret->w[i] = tbg_word(h->b + at + i * 8);
+		if (i >= last / 8)
+			break;
 	}
+	ret->w[last / 8] &= tbg_word_low(last % 8 + 1);
 	return 0;
 }
 

@@ -20,12 +20,13 @@
 
 #define TBG_NAME_MAX	39	/* bytes of a field name */
 #define TBG_HOST_MAX	255	/* bytes of the Host value */
-#define TBG_STRETCH	128	/* bytes of a value looked at in one step */
 
-#define TBG_LINES 16	/* lines in one call */
+/* Lines in one call, and bytes of a value: a long one goes on in the next. */
+#define TBG_LINES	24
+#define TBG_STRETCH	256
 
-/* The shortest lines, and the longest values in steps. */
-#define TBG_STEPS_MAX	(TBG_REQ_MAX / 4 + TBG_REQ_MAX / TBG_STRETCH)
+/* Calls: the shortest lines, and the longest values. */
+#define TBG_CALLS_MAX	(TBG_REQ_MAX / 4 / TBG_LINES + 1 + TBG_REQ_MAX / TBG_STRETCH)
 
 /* Offsets and lengths are in bytes from the start of the head. */
 struct tbg_req {
@@ -54,8 +55,9 @@ struct tbg_req {
  */
 struct tbg_scan {
 	__u64 off;			/* of the line to look at next */
-	__u64 from, at;			/* its value begins, is scanned up to; */
-	__u64 class;			/* 0: not in a value; enum tbg_field */
+	__u64 from;			/* the value, if it counts, begins */
+	__u64 at;			/* a long value goes on; 0: there is none */
+	__u64 class;			/* enum tbg_field, of that line */
 	__u64 len;
 	__u64 seen;
 	__u64 flags;			/* TBG_REQ_HEAD */
@@ -73,15 +75,16 @@ struct tbg_walk {
 
 /*
  * The first byte of w that may not stand in a path: marks. Letters, digits,
- * "&'()*+,-./:;_" are tested for always, the rarer "!$=@~" on demand.
+ * "&'()*+,-./:;_" are tested for always, the rarer "!$=@~" only where something
+ * else than a space stands first.
  */
 __tbg_inline __u64 tbg_path_marks(__u64 w)
 {
-	__u64 ok = tbg_mark_range(w | 0x20 * TBG_ONES, 'a', 'z') |
-		   tbg_mark_range(w, '&', ';') | ~tbg_mark_not(w, '_');
-	__u64 marks = (~ok | w) & TBG_MARKS;
+	__u64 out = tbg_mark_within(tbg_or(w, 0x20 * TBG_ONES), 'a', 'z') ^
+		    tbg_mark_within(w, '&', ';') ^ tbg_mark_not(w, '_');
+	__u64 marks = (out | w) & TBG_MARKS;
 
-	if (marks)
+	if (marks && marks & -marks & tbg_mark_not(w, ' '))
 		marks &= tbg_mark_not(w, '!') & tbg_mark_not(w, '$') &
 			 tbg_mark_not(w, '=') & tbg_mark_not(w, '@') &
 			 tbg_mark_not(w, '~');
@@ -96,7 +99,7 @@ __tbg_inline __u64 tbg_path_marks(__u64 w)
 __tbg_inline int tbg_path_scan(const struct tbg_head *h, __u64 at, __u64 len,
 			       __u64 *ret_end)
 {
-	__u64 w, marks, twins, end;
+	__u64 w, next, marks, twins, end;
 	__u32 i;
 
 	if (at >= len)
@@ -108,23 +111,25 @@ __tbg_inline int tbg_path_scan(const struct tbg_head *h, __u64 at, __u64 len,
 		w = tbg_word(h->b + at + i);
 		marks = tbg_path_marks(w);
 		/* a slash here, and behind it a slash or a dot */
-		twins = ~tbg_mark_not(w, '/') & TBG_MARKS &
-			~tbg_mark_not(tbg_word(h->b + at + i + 1) | TBG_ONES, '/');
+		next = tbg_word(h->b + at + i + 1) | TBG_ONES;
+		twins = tbg_xor(w, '/' * TBG_ONES) | tbg_xor(next, '/' * TBG_ONES);
+		twins = ~(twins + 0x7f * TBG_ONES) & TBG_MARKS;
+		if (!(marks | twins))
+			continue;
 		/* only those before the end; below the first mark all is exact */
-		if (twins & ((marks & -marks) - 1)) {
+		twins &= (marks & -marks) - 1;
+		if (twins) {
 			end = i + at + tbg_mark_first(twins);
 			return end + 1 < len || len > at + TBG_PATH_MAX ?
 			       TBG_WHY_PATH : TBG_WHY_SPLIT;
 		}
-		if (marks) {
-			end = tbg_opaque(i + at + tbg_mark_first(marks), w) & 0xff;
-			if (end > at + TBG_PATH_MAX && len > at + TBG_PATH_MAX)
-				return TBG_WHY_PATH;
-			if (end >= len)
-				return TBG_WHY_SPLIT;
-			*ret_end = end;
-			return 0;
-		}
+		end = tbg_opaque(i + at + tbg_mark_first(marks), w) & 0xff;
+		if (end > at + TBG_PATH_MAX && len > at + TBG_PATH_MAX)
+			return TBG_WHY_PATH;
+		if (end >= len)
+			return TBG_WHY_SPLIT;
+		*ret_end = end;
+		return 0;
 	}
 	return len > at + TBG_PATH_MAX ? TBG_WHY_PATH : TBG_WHY_SPLIT;
 }
@@ -138,36 +143,36 @@ __tbg_inline __u64 tbg_text_marks(__u64 w, int query)
 }
 
 /*
- * Looks for the first such byte in steps * 16 bytes from p on. 1: *ret_at is
- * where it is; 0: *ret_at is where to go on, TBG_REQ_MAX or more: nowhere.
+ * Looks for the first such byte in steps * 32 bytes from *at on. 1: *at is where
+ * it is; 0: *at is where to go on. TBG_REQ_MAX or more: nowhere.
  */
-__tbg_inline int tbg_text_end(const struct tbg_head *h, __u64 p, __u32 steps,
-			      int query, __u64 *ret_at)
+__tbg_inline int tbg_text_end(const struct tbg_head *h, __u32 steps, int query,
+			      __u64 *at)
 {
-	__u64 w = 0, marks, second;
-	__u32 i;
+	__u64 w, noise, marks, p = *at;
+	const __u8 *b;
+	__u32 i, k;
 
 	TBG_ROLLED
 	for (i = 0; i < steps; i++) {
 		tbg_keep(p);
 		if (p >= TBG_REQ_MAX)
 			break;
-		w = tbg_word(h->b + p);
-		marks = tbg_text_marks(w, query);
-		w = tbg_word(h->b + p + 8);
-		second = tbg_text_marks(w, query);
-		if (!((marks | second) & TBG_MARKS)) {
-			p += 16;
-			continue;
+		b = h->b + p;
+		TBG_UNROLLED
+		for (k = 0; k < 32; k += 8) {
+			w = tbg_word(b + k);
+			noise = w + TBG_ONES;	/* of use in the test as well */
+			marks = tbg_text_marks(w, query) & TBG_MARKS;
+			if (marks) {
+				*at = tbg_opaque(p + k, noise) +
+				      tbg_mark_first(marks);
+				return 1;
+			}
 		}
-		if (!(marks & TBG_MARKS)) {
-			marks = second;
-			p += 8;
-		}
-		*ret_at = tbg_opaque(p + tbg_mark_first(marks & TBG_MARKS), w) & 0xfff;
-		return 1;
+		p += 32;
 	}
-	*ret_at = tbg_opaque(p, w) & 0xfff;
+	*at = p;
 	return 0;
 }
 
@@ -193,7 +198,8 @@ __tbg_inline int tbg_request_line(const struct tbg_head *h, struct tbg_scan *s)
 
 	if (h->b[end] == '?') {
 		from = end + 1;
-		if (!tbg_text_end(h, from, TBG_REQ_MAX / 16, 1, &end) ||
+		end = from;
+		if (!tbg_text_end(h, TBG_REQ_MAX / 32, 1, &end) ||
 		    end >= TBG_REQ_MAX || end >= len)
 			return TBG_WHY_SPLIT;
 		s->query = from << 16 | (end - from);
@@ -221,7 +227,7 @@ __tbg_inline int tbg_request_line(const struct tbg_head *h, struct tbg_scan *s)
  * case, with whatever follows.
  */
 enum tbg_field {
-	TBG_FIELD_HARMLESS = 1,
+	TBG_FIELD_HARMLESS = 0,
 	TBG_FIELD_DAEMON,
 	TBG_FIELD_HOST,
 	TBG_FIELD_INM,
@@ -287,70 +293,49 @@ __tbg_inline enum tbg_field tbg_field_class(__u64 name, __u64 nl, __u64 w1,
 }
 
 /*
- * The first byte of w that may not stand in a name: marks. What may, letters,
- * "-" and digits, are three ranges, that of letters in lower case; a byte is in
- * one of them if it is beyond an odd number of their ends. Digits are rare.
+ * The first byte of w that may not stand in a name: marks. What may are letters,
+ * in lower case in x, "-", and digits, which are rare.
  */
-__tbg_inline __u64 tbg_name_marks(__u64 w)
+__tbg_inline __u64 tbg_name_marks(__u64 w, __u64 x, int digits)
 {
-	__u64 x = w | 0x20 * TBG_ONES;
-	__u64 in = tbg_mark_from(w, '-') ^ tbg_mark_from(w, '-' + 1) ^
-		   tbg_mark_from(x, 'a') ^ tbg_mark_from(x, 'z' + 1);
+	__u64 out = tbg_mark_within(x, 'a', 'z') ^ tbg_mark_not(w, '-');
 
-	if ((~in | w) & TBG_MARKS)
-		in ^= tbg_mark_from(w, '0') ^ tbg_mark_from(w, '9' + 1);
-	return (~in | w) & TBG_MARKS;
+	if (digits)
+		out ^= tbg_mark_within(w, '0', '9');
+	return (out | w) & TBG_MARKS;
 }
 
 /*
- * The name of the line at s->off: 0, and s->class and s->from are set; 1: the
- * end of the head, or of what we understand, s->why.
+ * The length of the name at b, with digits or without: up to what may not stand
+ * in it. There is no such byte: TBG_NAME_MAX + 1, without digits 0. *ret_name is
+ * its first eight bytes, lower case, zero-padded; *ret_last, where its last word
+ * begins: what is scanned from there need not wait for the name, if noise, for
+ * tbg_opaque(), is at hand before it.
  */
-__tbg_inline int tbg_name_scan(const struct tbg_head *h, struct tbg_scan *s)
+__tbg_inline __u64 tbg_name_scan(const __u8 *b, int digits, __u64 noise,
+				 __u64 *ret_name, __u64 *ret_last)
 {
-	__u64 off = s->off, len = s->len, name, w, nl, marks, end;
+	__u64 w, x, marks, name = 0;
 	__u32 k;
 
-	s->why = TBG_WHY_SPLIT;
-	if (off >= TBG_REQ_MAX)
-		return 1;
-	w = tbg_word(h->b + off);
-	name = w | 0x20 * TBG_ONES;
 	TBG_UNROLLED
 	for (k = 0; k <= TBG_NAME_MAX / 8; k++) {
-		if (k)
-			w = tbg_word(h->b + off + k * 8);
-		marks = tbg_name_marks(w);
+		w = tbg_word(b + k * 8);
+		x = tbg_or(w, 0x20 * TBG_ONES);
+		marks = tbg_name_marks(w, x, digits);
+		if (!k)
+			name = x;
 		if (marks)
 			break;
 	}
-	if (!marks) {
-		if (off + TBG_NAME_MAX < len)
-			s->why = TBG_WHY_GRAMMAR;
-		return 1;
-	}
-	nl = tbg_opaque(k * 8 + tbg_mark_first(marks), w) & 63;
-	end = off + nl;
-	if (end >= len || end >= TBG_REQ_MAX)
-		return 1;
-	if (nl && h->b[end] == ':') {
-		s->class = tbg_field_class(name & tbg_word_low(nl), nl,
-				tbg_word(h->b + off + 8) | 0x20 * TBG_ONES,
-				h->b[off + 16] | 0x20);
-		s->from = end + 1;
-		s->at = off + k * 8;	/* not from: need not wait for the name */
-		s->why = TBG_WHY_FIELD;
-		return s->class == TBG_FIELD_DAEMON;
-	}
-	w = tbg_word(h->b + off);
-	if ((w & 0xff) != '\r') {
-		s->why = TBG_WHY_GRAMMAR;
-	} else if (off + 1 < len) {
-		s->off = off + 2;
-		s->why = (w & 0xffff) == TBG_TEXT("\r\n") ? TBG_SCAN_DONE :
-							     TBG_WHY_GRAMMAR;
-	}
-	return 1;
+	*ret_name = name;
+	*ret_last = 0;
+	if (!marks)
+		return digits ? TBG_NAME_MAX + 1 : 0;
+	if (!k)
+		*ret_name = name & tbg_mark_upto(marks) >> 8;
+	*ret_last = tbg_opaque(k * 8, noise);
+	return (*ret_last + tbg_mark_first(marks)) & 63;
 }
 
 /*
@@ -423,39 +408,87 @@ __tbg_inline int tbg_field_keep(const struct tbg_head *h, struct tbg_scan *s,
 }
 
 /*
- * One line, or one stretch of a long one, so that the verifier need not walk
- * the longest line within every line. 1 at the end.
+ * The line at off, of which nl bytes may be a name: s->why of what is no field, or
+ * not yet.
  */
-__tbg_inline int tbg_line_scan(const struct tbg_head *h, struct tbg_scan *s)
+__tbg_inline void tbg_line_other(const struct tbg_head *h, struct tbg_scan *s,
+				 __u64 off, __u64 nl)
 {
-	__u64 w, end, len = s->len;
-	int found;
+	__u64 w = tbg_word(h->b + off), len = s->len;
 
-	if (!s->class && tbg_name_scan(h, s))
-		return 1;
-	found = tbg_text_end(h, s->at, TBG_STRETCH / 16, 0, &end);
-	s->at = end;
-	s->why = TBG_WHY_SPLIT;
-	if (end >= TBG_REQ_MAX || end >= len)
-		return 1;
-	if (!found) {
+	if (off + (nl > TBG_NAME_MAX ? TBG_NAME_MAX : nl) >= len)
+		return;
+	if ((w & 0xff) != '\r') {
 		s->why = TBG_WHY_GRAMMAR;
+	} else if (off + 1 < len) {
+		s->off = off + 2;
+		s->why = (w & 0xffff) == TBG_TEXT("\r\n") ? TBG_SCAN_DONE :
+							     TBG_WHY_GRAMMAR;
+	}
+}
+
+/*
+ * The value, from at on: where the next line begins, be it behind len. 0: there is
+ * none, s->why; or this is a long one, s->at, so that the verifier need not walk
+ * the longest value within every line.
+ */
+__tbg_inline __u64 tbg_value_scan(const struct tbg_head *h, struct tbg_scan *s,
+				  __u64 at)
+{
+	if (!tbg_text_end(h, TBG_STRETCH / 32, 0, &at)) {
+		if (at < TBG_REQ_MAX)
+			s->at = at;
 		return 0;
 	}
-	w = tbg_word(h->b + end) & 0xffff;
-	if (w != TBG_TEXT("\r\n")) {
-		if ((w & 0xff) != '\r' || end + 1 < len)
+	if (at >= TBG_REQ_MAX)
+		return 0;
+	if (tbg_half(h->b + at) != TBG_TEXT("\r\n")) {
+		if (at < s->len && (h->b[at] != '\r' || at + 1 < s->len))
 			s->why = TBG_WHY_GRAMMAR;
-		return 1;
+		return 0;
 	}
-	if (end + 2 > len)
-		return 1;
-	s->off = end + 2;
-	s->why = TBG_WHY_FIELD;
-	if (s->class != TBG_FIELD_HARMLESS && tbg_field_keep(h, s, end))
-		return 1;
-	s->why = TBG_WHY_GRAMMAR;	/* if this is one line too many */
-	s->class = 0;
+	if (s->class) {
+		if (tbg_field_keep(h, s, at)) {
+			if (at + 2 <= s->len)
+				s->why = TBG_WHY_FIELD;
+			return 0;
+		}
+		s->class = TBG_FIELD_HARMLESS;
+	}
+	return at + 2;
+}
+
+/* The line at off; as tbg_value_scan(). */
+__tbg_inline __u64 tbg_line_scan(const struct tbg_head *h, struct tbg_scan *s,
+				 __u64 off)
+{
+	__u64 nl, last, name, class;
+	const __u8 *b = h->b + off;
+
+	if (off >= TBG_REQ_MAX)
+		return 0;
+	nl = tbg_name_scan(b, 0, s->len, &name, &last);
+	if (b[nl] != ':') {
+		nl = tbg_name_scan(b, 1, s->len, &name, &last);
+		if (nl > TBG_NAME_MAX || b[nl] != ':')
+			goto other;
+	}
+	if (!nl)
+		goto other;
+	class = tbg_field_class(name, nl, tbg_word(b + 8) | 0x20 * TBG_ONES,
+				b[16] | 0x20);
+	if (class == TBG_FIELD_DAEMON) {
+		if (off + nl < s->len)
+			s->why = TBG_WHY_FIELD;
+		return 0;
+	}
+	if (class) {
+		s->class = class;
+		s->from = off + nl + 1;
+	}
+	return tbg_value_scan(h, s, off + last);
+other:
+	tbg_line_other(h, s, off, nl);
 	return 0;
 }
 
@@ -463,28 +496,39 @@ __tbg_inline int tbg_line_scan(const struct tbg_head *h, struct tbg_scan *s)
 static __attribute__((unused)) long tbg_line_step(__u32 i, void *arg)
 {
 	const struct tbg_walk *walk = arg;
+	const struct tbg_head *h = walk->h;
+	struct tbg_scan *s = walk->s;
+	__u64 off = s->off, at = s->at;
 	__u32 k;
 
 	(void)i;
+	if (at) {
+		s->at = 0;
+		off = tbg_value_scan(h, s, at);
+		if (!off)
+			return !s->at;
+	}
 	TBG_ROLLED
 	for (k = 0; k < TBG_LINES; k++) {
 		tbg_keep(k);
-		if (tbg_line_scan(walk->h, walk->s))
-			return 1;
+		off = tbg_line_scan(h, s, off);
+		if (!off)
+			return !s->at;
 	}
+	s->off = off;
 	return 0;
 }
 
 /* Bytes that may not stand in a host: of [ ] (v6: all ones) or of a name. */
 __tbg_inline __u64 tbg_host_marks(__u64 w, __u64 v6)
 {
-	__u64 low = w | 0x20 * TBG_ONES;
-	__u64 address = tbg_mark_range(low, 'a', 'f') |
-			tbg_mark_range(w, '0', ':') | ~tbg_mark_not(w, '.');
-	__u64 name = tbg_mark_range(low, 'a', 'z') | ~tbg_mark_not(w, '_') |
-		     (tbg_mark_range(w, '-', '9') & tbg_mark_not(w, '/'));
+	__u64 x = tbg_or(w, 0x20 * TBG_ONES);
+	__u64 address = tbg_mark_within(x, 'a', 'f') ^
+			tbg_mark_within(w, '0', ':') ^ tbg_mark_not(w, '.');
+	__u64 name = tbg_mark_within(x, 'a', 'z') ^ tbg_mark_not(w, '_') ^
+		     tbg_mark_within(w, '-', '.') ^ tbg_mark_within(w, '0', '9');
 
-	return (~((address & v6) | (name & ~v6)) | w) & TBG_MARKS;
+	return ((address & v6) | (name & ~v6) | w) & TBG_MARKS;
 }
 
 /*
@@ -542,11 +586,11 @@ __tbg_inline int tbg_request_parse(const struct tbg_head *h, struct tbg_scan *s,
 
 	if (len > TBG_REQ_MAX)
 		return TBG_WHY_GRAMMAR;
-	*s = (struct tbg_scan){ .len = len, .why = TBG_WHY_GRAMMAR };
+	*s = (struct tbg_scan){ .len = len, .why = TBG_WHY_SPLIT };
 	why = tbg_request_line(h, s);
 	if (why)
 		return why;
-	tbg_loop(TBG_STEPS_MAX / TBG_LINES, tbg_line_step, &walk);
+	tbg_loop(TBG_CALLS_MAX, tbg_line_step, &walk);
 	if (s->why != TBG_SCAN_DONE)
 		return s->why;
 	why = tbg_host_check(h, s->host >> 16, s->host & 0xffff);

@@ -20,7 +20,7 @@ struct tbg_head {
 	__u8 b[TBG_REQ_MAX + TBG_REQ_SLACK];
 };
 
-/* A canonical path, zero-padded: compared and hashed in words. */
+/* A canonical path, its last word zero-padded: compared and hashed in words. */
 struct tbg_path {
 	__u64 w[TBG_PATH_MAX / 8];
 };
@@ -37,7 +37,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /*
  * v, but the verifier no longer knows anything about it. Where many ways meet
  * that differ only in what is known about a number, it would walk all that
- * follows once for each; after this, once. noise: a word of the request.
+ * follows once for each; after this, once. noise: a word of the request, or
+ * whatever else it does not know; v waits for it.
  */
 __tbg_inline __u64 tbg_opaque(__u64 v, __u64 noise)
 {
@@ -51,17 +52,23 @@ __tbg_inline __u64 tbg_opaque(__u64 v, __u64 noise)
  */
 #define tbg_keep(v) asm volatile("" : "+r"(v))
 
-/* w + c, two instructions: clang copies w first, and makes it three. */
-__tbg_inline __u64 tbg_sum(__u64 w, __u64 c)
-{
-	asm("%0 += %1" : "+r"(c) : "r"(w));
-	return c;
+/* w op c: two instructions; clang copies w first, and makes it three. */
+#define TBG_FOLD(name, op)						\
+__tbg_inline __u64 name(__u64 w, __u64 c)				\
+{									\
+	asm("%0 " #op "= %1" : "+r"(c) : "r"(w));			\
+	return c;							\
 }
 
 /* Unaligned; JITs of machines that need alignment refuse it at load. */
 __tbg_inline __u64 tbg_word(const __u8 *p)
 {
 	return *(const __u64 *)p;
+}
+
+__tbg_inline __u32 tbg_half(const __u8 *p)
+{
+	return *(const __u16 *)p;
 }
 
 __tbg_inline void tbg_word_put(__u8 *p, __u64 w)
@@ -90,9 +97,10 @@ __tbg_inline __u64 tbg_opaque(__u64 v, __u64 noise)
 	return v;
 }
 
-__tbg_inline __u64 tbg_sum(__u64 w, __u64 c)
-{
-	return w + c;
+#define TBG_FOLD(name, op)						\
+__tbg_inline __u64 name(__u64 w, __u64 c)				\
+{									\
+	return w op c;							\
 }
 
 __tbg_inline __u64 tbg_word(const __u8 *p)
@@ -103,11 +111,24 @@ __tbg_inline __u64 tbg_word(const __u8 *p)
 	return w;
 }
 
+__tbg_inline __u32 tbg_half(const __u8 *p)
+{
+	__u16 w;
+
+	__builtin_memcpy(&w, p, sizeof(w));
+	return w;
+}
+
 __tbg_inline void tbg_word_put(__u8 *p, __u64 w)
 {
 	__builtin_memcpy(p, &w, sizeof(w));
 }
 #endif
+
+/* Of a word and a constant, for which no register is kept. */
+TBG_FOLD(tbg_sum, +)
+TBG_FOLD(tbg_or, |)
+TBG_FOLD(tbg_xor, ^)
 
 /* Before a loop: whether clang may unroll it, which is what BPF has to know. */
 #ifdef __clang__
@@ -133,13 +154,20 @@ __tbg_inline __u64 tbg_word_low(__u32 n)
 	return n >= 8 ? ~0ull : (1ull << (n * 8)) - 1;
 }
 
+/* Of marks, of which there must be some: all bits of the bytes up to the first. */
+__tbg_inline __u64 tbg_mark_upto(__u64 marks)
+{
+	return marks ^ (marks - 1);
+}
+
 /*
- * Number of the first marked byte; there must be one. The product moves the
- * three bits that say k, which stand at 61 - 8k, to the top.
+ * Number k of the first marked byte. The product is c << (8k + 8), less c; its top
+ * byte is the one of c that stands at 48 - 8k, less a borrow, for which there is
+ * a one in it; of k in 7 it is that of -c.
  */
 __tbg_inline __u32 tbg_mark_first(__u64 marks)
 {
-	return ((marks & -marks) >> 7) * 0x0020406080a0c0e0ull >> 61;
+	return tbg_mark_upto(marks) * 0x0121416181a1c1ull >> 61;
 }
 
 /* Bytes of at least lo, which is in 1..0x7f; bits below bit 7 are noise. */
@@ -154,10 +182,16 @@ __tbg_inline __u64 tbg_mark_range(__u64 w, __u32 lo, __u32 hi)
 	return (w + (0x80 - lo) * TBG_ONES) & ~(w + (0x7f - hi) * TBG_ONES);
 }
 
+/* The same, for bytes below 0x80: ranges that do not meet are joined with ^. */
+__tbg_inline __u64 tbg_mark_within(__u64 w, __u32 lo, __u32 hi)
+{
+	return tbg_mark_from(w, lo) ^ tbg_mark_from(w, hi + 1);
+}
+
 /* Bytes other than c. */
 __tbg_inline __u64 tbg_mark_not(__u64 w, __u32 c)
 {
-	return (w ^ c * TBG_ONES) + 0x7f * TBG_ONES;
+	return tbg_xor(w, c * TBG_ONES) + 0x7f * TBG_ONES;
 }
 
 /*

@@ -337,6 +337,36 @@ KTAP_TEST(t_every_length)
 		}
 }
 
+/* What ends a call of the parser's loop: a long value, or enough lines. */
+KTAP_TEST(t_long_values_and_short_lines_in_turn)
+{
+	static uint8_t req[TBG_REQ_MAX];
+	const char *names[] = { "X:", "Accept-Encoding:" };
+
+	for (size_t n = TBG_STRETCH - 40; n < 3 * TBG_STRETCH; n++)
+		for (size_t lines = 0; lines < 2 * TBG_LINES + 2; lines += 1 + lines % 3) {
+			struct tbg_req got, want = { 0 };
+			size_t len = sprintf((char *)req, GET H);
+			bool ok;
+			int why;
+
+			for (size_t f = 0; len + n + lines * 4 + 22 < sizeof(req); f++) {
+				for (size_t i = 0; i < lines; i++)
+					len += sprintf((char *)req + len, "a:\r\n");
+				len += sprintf((char *)req + len, "%s", names[f == 1]);
+				memset(req + len, 'v', n);
+				len += n;
+				len += sprintf((char *)req + len, "\r\n");
+			}
+			len += sprintf((char *)req + len, "\r\n");
+			ok = oracle_request(req, len, &want);
+			why = parse(req, len, &got);
+			if (!ok || why || memcmp(&got, &want, sizeof(got)))
+				ktap_fail("%zu bytes, %zu lines: oracle %d, why %s",
+					  n, lines, ok, why_names[why]);
+		}
+}
+
 KTAP_TEST(t_longer_than_the_buffer)
 {
 	struct tbg_req got;

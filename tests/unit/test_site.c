@@ -166,7 +166,7 @@ KTAP_TEST(t_host_is_the_same_name_in_the_kernel)
 		if (k < 0 ? n != 0 : (size_t)k != n ||
 		    memcmp(name.w, mine, n))
 			ktap_fail("%.*s: %d and %zu", (int)len, host, k, n);
-		for (size_t b = n; k >= 0 && b < sizeof(name); b++)
+		for (size_t b = n; k >= 0 && b < ((n + 7) & ~7ul); b++)
 			KTAP_CHECK(!((char *)name.w)[b]);
 	}
 	ktap_note("%u of them taken", taken);
