@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The core alone in BPF: parses the request that stands at the start of the
- * packet, and leaves what it found in a map. For tests/bpf/core.c, which
- * compares it with the same headers compiled for the host, and times it.
+ * packet, looks its path up, and leaves what it found in a map. For
+ * tests/bpf/core.c, which compares it with the same headers compiled for the
+ * host, and times it.
  */
 #include <linux/bpf.h>
 
@@ -41,6 +42,15 @@ struct {
 	__type(value, struct entry);
 } entry SEC(".maps");
 
+/* As the index of the cache. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct tbg_key);
+	__type(value, struct tbg_entry);
+} paths SEC(".maps");
+
 static __attribute__((always_inline)) int run(struct __sk_buff *skb, int depth)
 {
 	__u64 last = skb->len - 1ull;
@@ -48,6 +58,8 @@ static __attribute__((always_inline)) int run(struct __sk_buff *skb, int depth)
 	struct scratch *s = bpf_map_lookup_elem(&scratch, &zero);
 	struct result *r = bpf_map_lookup_elem(&result, &zero);
 	struct entry *e = bpf_map_lookup_elem(&entry, &zero);
+	struct tbg_entry *found;
+	struct tbg_key key;
 	int status;
 
 	if (!s || !r || !e)
@@ -71,6 +83,12 @@ static __attribute__((always_inline)) int run(struct __sk_buff *skb, int depth)
 		return r->why;
 	tbg_key_make(e->key, e->vhost, &s->path, r->req.path_len, &r->key);
 	if (depth == 2)
+		return 0;
+	key = r->key;	/* 6.1 takes map keys from the stack only */
+	found = bpf_map_lookup_elem(&paths, &key);
+	r->found = found && found->path_len == r->req.path_len &&
+		   tbg_path_equal(&s->path, found->path, r->req.path_len);
+	if (depth == 3)
 		return 0;
 	status = tbg_condition(&s->head, &r->req, e->etag, e->etag_len, e->modified_s);
 	r->status = status;
@@ -99,9 +117,15 @@ int core_key(struct __sk_buff *skb)
 }
 
 SEC("tc")
-int core_full(struct __sk_buff *skb)
+int core_lookup(struct __sk_buff *skb)
 {
 	return run(skb, 3);
+}
+
+SEC("tc")
+int core_full(struct __sk_buff *skb)
+{
+	return run(skb, 4);
 }
 
 char _license[] SEC("license") = "GPL";

@@ -10,7 +10,7 @@ struct result {
 	__u32 why;
 	__u32 status;
 	__u32 encoding;
-	__u32 pad;
+	__u32 found;	/* under the key, that path */
 	struct tbg_req req;
 	struct tbg_key key;
 };

@@ -218,7 +218,7 @@ ROWS = {
     "proxy-large": "1 MiB from an upstream, not to be stored, against nginx as a proxy",
     "dynamic": "1 KiB page made by a module, against nginx with FastCGI to the same module",
     "objects": f"a hit among {OBJECTS:,} objects against one among 10",
-    "parse": "a Chrome head of 20 fields parsed and keyed in BPF (BPF_PROG_TEST_RUN)",
+    "parse": "a Chrome head of 20 fields parsed and looked up in BPF (BPF_PROG_TEST_RUN)",
     "memory": "resident memory beside the cache budget",
     "idle": f"user memory of each of {IDLE_CONNECTIONS:,} idle connections",
 }
@@ -404,11 +404,11 @@ class Bench:
             raise Problem(f"{program}: not built; run `make -C tests/bpf` in a checkout")
         out = subprocess.run([program], cwd=folder, stdout=subprocess.PIPE, text=True,
                              check=False).stdout
-        m = re.search(r"with key +(\d+) ns .* chrome_900$", out, re.M)
+        m = re.search(r"with lookup +(\d+) ns.* chrome_900$", out, re.M)
         if not m:
             raise Problem(f"{program}: {(out.strip().splitlines() or ['no output'])[-1]}")
         row.value, row.unit = int(m.group(1)), "ns"
-        trend = os.path.join(BUILD, "tools/bench/parse.trend")
+        trend = os.path.join(BUILD, "tools/bench/lookup.trend")
         with open(trend, "a+", encoding="utf-8") as f:
             f.write(f"{row.value}\n")
             f.seek(0)
