@@ -33,20 +33,39 @@ static __always_inline bool tbg_ack_is_sound(struct __sk_buff *skb,
 }
 
 /*
- * Takes note of a segment on its way to the stack. *ret is how to translate
- * it; under the flow's lock, so that a claim on another CPU comes wholly
- * before or wholly after. conn: NULL for a flow of a daemon that is gone.
- * sound: see tbg_ack_is_sound().
+ * Whether a segment is a bare acknowledgement that its client's next request has
+ * overtaken: XDP answered that while this waited for the rest of its batch
+ * (GRO, RPS). It says nothing that the request did not, and the socket had been
+ * told of all by then. Under the flow's lock.
  */
-static __always_inline void tbg_ingress_note(struct tbg_flow_locked *f,
+static __always_inline bool tbg_ack_is_late(const struct tbg_flow_locked *f,
+					    const struct tbg_pkt *p)
+{
+	return f->way & TBG_WAY_XDP && p->tcp_flags == TBG_TCP_ACK &&
+	       !p->payload_len &&
+	       f->last.req_seq - p->seq <= TBG_SEQ_WINDOW &&
+	       f->last.seq - p->ack <= TBG_OLD_ACK;
+}
+
+/*
+ * Takes note of a segment on its way to the stack. *ret is how to translate
+ * it; false: not at all, it has no place there any more. Under the flow's lock,
+ * so that a claim on another CPU comes wholly before or wholly after. conn: NULL
+ * for a flow of a daemon that is gone. sound: see tbg_ack_is_sound().
+ */
+static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 					     struct tbg_conn_word *conn,
 					     const struct tbg_pkt *p, bool sound,
 					     struct tbg_shift *ret)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
 	__u32 at, end, next, told;
+	bool late;
 
 	bpf_spin_lock(&f->lock);
+	late = tbg_ack_is_late(f, p);
+	if (late)
+		goto out;
 	at = p->seq - f->in_delta - f->irs;
 	end = at + p->payload_len;
 	if (p->payload_len && end - f->given - 1 < TBG_GIVEN_MAX)
@@ -83,7 +102,9 @@ static __always_inline void tbg_ingress_note(struct tbg_flow_locked *f,
 	if (ret->floored)
 		told = tbg_seq_max(told, ret->floor);
 	f->told = told - f->out_delta - f->iss;
+out:
 	bpf_spin_unlock(&f->lock);
+	return !late;
 }
 
 /* The way to the stack: note, translate, count. */
@@ -101,33 +122,15 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 		slot = f->slot;
 		conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 		sound = tbg_ack_is_sound(skb, s, f);
-		tbg_ingress_note(f, conn, &s->pkt, sound, &shift);
+		if (!tbg_ingress_note(f, conn, &s->pkt, sound, &shift)) {
+			tbg_count(TBG_WHY_ACK);
+			return TC_ACT_SHOT;
+		}
 		if (shift.seq | shift.ack)
 			tbg_translate(skb, s, &shift);
 	}
 	tbg_count(why);
 	return TBG_PASS;
-}
-
-/*
- * Whether a bare acknowledgement is one that its client's next request has
- * overtaken: XDP answered that while this waited for the rest of its batch
- * (GRO, RPS). It says nothing that the request did not, and the socket had been
- * told of all by then.
- */
-static __always_inline bool tbg_ack_is_late(struct tbg_flow_locked *f,
-					    const struct tbg_pkt *p)
-{
-	bool late;
-
-	if (!(f->way & TBG_WAY_XDP))
-		return false;
-	bpf_spin_lock(&f->lock);
-	late = f->way & TBG_WAY_XDP &&
-	       f->last.req_seq - p->seq <= TBG_SEQ_WINDOW &&
-	       f->last.seq - p->ack <= TBG_OLD_ACK;
-	bpf_spin_unlock(&f->lock);
-	return late;
 }
 
 /* What a bare acknowledgement, that came while a reply is the last sent, means. */
@@ -149,15 +152,14 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 	struct tbg_conn_word *conn;
 	__u32 slot = f->slot;
 
-	if (p->tcp_flags != TBG_TCP_ACK || p->odd || p->ce || p->ae)
-		return ret;
-	if (plain && tbg_ack_is_late(f, p))
-		return TBG_ACK_OURS;
-	if (p->ack - f->last.seq > f->last.len || !tbg_ack_is_sound(skb, s, f))
+	if (p->tcp_flags != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
+	    p->ack - f->last.seq > f->last.len || !tbg_ack_is_sound(skb, s, f))
 		return ret;
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 	bpf_spin_lock(&f->lock);
-	if (plain && (__s32)(p->ack - f->acked) > 0 &&
+	if (tbg_ack_is_late(f, p)) {
+		ret = TBG_ACK_OURS;
+	} else if (plain && (__s32)(p->ack - f->acked) > 0 &&
 	    (__s32)(f->acked - f->last.seq) >= 0 &&
 	    (__s32)(p->ack - f->last.seq - f->last.len) <= 0 &&
 	    !(f->flags & TBG_FLOW_CLOSED) &&

@@ -547,18 +547,22 @@ KTAP_TEST(t_other_interfaces_are_left_alone)
  */
 KTAP_TEST(t_overtaken_ack_does_not_reach_the_stack)
 {
-	struct frame ack, f;
+	struct frame ack, half, f;
 	NEED_XDP();
 	for (int by_xdp = 1; by_xdp >= 0; by_xdp--) {
-		struct peer p = peer_new(false, true);
+		struct peer p = peer_new(false, true), q;
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 		KTAP_EQ(ingress(&f), REDIRECT);
 		KTAP_CHECK(!reply_fault(&f, &p, strlen(REQ("/a"))));
+		q = p;
+		q.ack -= 500;
+		client(&half, &q, TH_ACK, "");
 		client(&ack, &p, TH_ACK, "");
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 		KTAP_EQ(by_xdp ? driver(&f) : ingress(&f), by_xdp ? XDP_TX : REDIRECT);
 		KTAP_CHECK(!reply_fault(&f, &p, strlen(REQ("/a"))));
 		/* without XDP it is the network's doing, and the stack's to judge */
+		KTAP_EQ(ingress(&half), by_xdp ? SHOT : PASS);
 		KTAP_EQ(ingress(&ack), by_xdp ? SHOT : PASS);
 		/* the reply's own is not overtaken, and ends the exchange */
 		client(&f, &p, TH_ACK, "");

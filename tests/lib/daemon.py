@@ -32,6 +32,7 @@ BINARY = os.path.join(ktap.BUILD, "toboggand")
 # The tiers of daemons for which the test names none: `sock,user` tries sock with
 # every test that says nothing of tiers.
 TIERS = os.environ.get("TBG_TIERS", "")
+XDP = os.environ.get("TBG_XDP", "")     # on the veths of net.py: IFACE becomes IFACE:xdp
 
 _running = set()
 
@@ -56,6 +57,9 @@ class Daemon:
         self.options = list(options)
         if TIERS and "--tiers" not in options and "--config" not in options:
             self.options += ["--tiers", TIERS, "--sock", "unlisted"]
+        if XDP:
+            self.options = [re.sub(r"\btbg(\d+)(?=,|$)", r"tbg\1:xdp", o) if before == "--wire" else o
+                            for before, o in zip(["", *self.options], self.options)]
         self.listen = [listen] if isinstance(listen, str) else list(listen)
         self.prefix = list(prefix)
         self.process = None

@@ -27,7 +27,7 @@ SYS_BPF = 321                           # x86-64
 WAIT_S = client.WAIT_S
 BPF_PROG_LOAD, BPF_PROG_QUERY, BPF_LINK_CREATE = 5, 16, 28
 PROG_TYPE_XDP, ATTACH_XDP = 6, 37
-XDP_FLAGS_DRV_MODE = 4
+XDP_FLAGS_DRV_MODE, XDP_HAS_FRAGS = 4, 32
 TCX = {"ingress": 46, "egress": 47}     # enum bpf_attach_type
 TCP_STATES = ("", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2",
               "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING",
@@ -240,9 +240,10 @@ def xdp_pass(namespace, interface):
     """A native XDP program that passes all, until the descriptor is closed."""
     insns = ctypes.create_string_buffer(struct.pack("=BBhiBBhi", 0xb7, 0, 0, 2, 0x95, 0, 0, 0))
     name = ctypes.create_string_buffer(b"GPL")
-    # prog_type, insn_cnt, insns, license, then zeros (attr of 6.1)
-    prog = _bpf_fd(BPF_PROG_LOAD, struct.pack("=IIQQ", PROG_TYPE_XDP, 2, ctypes.addressof(insns),
-                                              ctypes.addressof(name)) + bytes(48))
+    # prog_type, insn_cnt, insns, license, the log's three, kern_version, prog_flags
+    prog = _bpf_fd(BPF_PROG_LOAD, struct.pack(
+        "=IIQQIIQII", PROG_TYPE_XDP, 2, ctypes.addressof(insns), ctypes.addressof(name),
+        0, 0, 0, 0, XDP_HAS_FRAGS) + bytes(24))
     try:
         with namespace.inside():
             return _bpf_fd(BPF_LINK_CREATE, struct.pack(
@@ -288,6 +289,7 @@ class Link:
                                "netns", f"/proc/{os.getpid()}/fd/{net.server.fd}")
             except RuntimeError as why:
                 raise ktap.Skip(f"no veth interfaces: {why}") from why
+        self.peer = xdp_pass(net.client, self.name) if os.environ.get("TBG_XDP") else None
         self.up()
         net.server.steer(self.name, 0)
         net.client.steer(self.name, 1)
@@ -332,6 +334,9 @@ class Net:
             raise
 
     def close(self):
+        for link in self.links:
+            if link.peer is not None:
+                os.close(link.peer)
         for ns in (self.server, self.client):
             if ns:
                 ns.close()
