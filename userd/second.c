@@ -36,9 +36,30 @@ static const struct known *known_find(struct tbg_value name)
 	return &none;
 }
 
+/*
+ * A weight at the end of what begins at that offset: the zeros behind its point
+ * say nothing, nor does a weight of 1 (RFC 9110 12.4.2).
+ */
+static void weight_shorten(struct tbg_lines *l, size_t from)
+{
+	size_t at = l->len, len = l->len;
+
+	while (at > from && l->text[at - 1] != ';')
+		at--;
+	if (l->failed || at == from || len - at < 3 || tbg_lower(l->text[at]) != 'q' ||
+	    l->text[at + 1] != '=')
+		return;
+	if (memchr(l->text + at, '.', len - at))
+		while (l->text[len - 1] == '0' || l->text[len - 1] == '.')
+			if (l->text[--len] == '.')
+				break;
+	l->len = len == at + 3 && l->text[at + 2] == '1' ? at - 1 : len;
+}
+
 static void element_put(struct tbg_lines *ret, struct tbg_value one,
 			const struct known *k)
 {
+	size_t from = ret->len;
 	bool quoted = false;
 
 	for (size_t i = 0; i < one.len; i++) {
@@ -50,6 +71,8 @@ static void element_put(struct tbg_lines *ret, struct tbg_value one,
 		c = !quoted && k->caseless ? tbg_lower(c) : c;
 		tbg_lines_put(ret, &c, 1);
 	}
+	if (k->blanks)
+		weight_shorten(ret, from);
 }
 
 static int compare(const void *a, const void *b)

@@ -421,6 +421,11 @@ vary("language_order_of_equals_may_count", ["Vary: Accept-Language"], (1, "Accep
      (2, "Accept-Language: de, en"))
 vary("encoding_of_any_order_and_case", ["Vary: Accept-Encoding"], (1, "Accept-Encoding: gzip, br;q=0.5"),
      (1, "Accept-Encoding: BR; Q=0.5,GZip"), (2, "Accept-Encoding: gzip"), (3, "Accept-Encoding: br"), (4,))
+vary("weights_of_one", ["Vary: Accept-Encoding"], (1, "Accept-Encoding: gzip, br"),
+     (1, "Accept-Encoding: br;q=1.0,gzip; Q=1"), (1, "Accept-Encoding: br;q=1.,gzip;q=1.000"), (2, "Accept-Encoding: br;q=0.1,gzip"))
+vary("weights_without_zeros", ["Vary: Accept"], (1, "Accept: text/html;q=0.50, */*;q=0"),
+     (1, "Accept: */*;q=0.000,text/html;q=0.5"), (2, "Accept: text/html;q=0.05, */*;q=0"),
+     (3, "Accept: text/html;level=1.0, */*;q=0"), (4, "Accept: text/html;level=1, */*;q=0"))
 vary("accept_of_any_order", ["Vary: Accept"], (1, "Accept: text/html, text/plain;q=0.5"),
      (1, "Accept: text/plain; q=0.5, text/html"), (2, "Accept: text/html, text/plain;q=0.6"))
 for _name, _lines in [("alone", ["*"]), ("first", ["*, Foo"]), ("last", ["Foo, *"]), ("empty_before", [", *"]),
