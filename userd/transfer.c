@@ -520,7 +520,7 @@ static bool decide_stored(struct tbg_transfer *x)
 	reuse = made_for(x, s) ? TBG_REUSE
 			       : tbg_terms_reuse(&s->terms, &x->wish, x->w->now_ns);
 	if (reuse != TBG_REUSE)
-		x->fwd = tbg_terms_ttl(&s->terms, x->w->now_ns) > 0 ?
+		x->fwd = x->w->now_ns < tbg_terms_expires_ns(&s->terms) ?
 			 TBG_FWD_REQUEST : TBG_FWD_STALE;
 	if (s->terms.status == 206)
 		return decide_part(x, s, reuse);

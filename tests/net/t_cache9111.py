@@ -178,6 +178,20 @@ def t_withdrawn_while_fetched_is_not_stored():
     assert ask(d.address, "GET", p).body == b"new", "what a POST withdrew was stored after it"
 
 
+def t_what_its_way_has_made_stale_is_told_as_stale():
+    p = path()
+
+    def slow(c, r):
+        time.sleep(0.8)
+        c.send(reply(200, b"x", "Cache-Control: max-age=1"))
+
+    o.on(p, slow)
+    ask(d.address, "GET", p)
+    sleep_to_stale(0.5)         # no second that an Age would tell
+    r = ask(d.address, "GET", p)
+    assert "fwd=stale" in r.cache, r
+
+
 def t_stale_while_revalidate():
     p = path()
     cc = "Cache-Control: max-age=1, stale-while-revalidate=60"
