@@ -4,63 +4,76 @@
  * fetch.c; sends through conn.c, which keeps the counts of the idle equation.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conn.h"
 #include "deliver.h"
+#include "fetch.h"
 #include "server.h"
 
 #define IOV_NR	   24
 #define SEND_BYTES (512 << 10)	/* of one call */
+#define DUE_BYTES  (16 << 10)	/* more is sent at once */
 
 /*
  * Cache-Status (RFC 9211). The ttl of a fresh hit is its Age's to tell: wire has
  * no second number to set.
  */
-static void cache_status(struct tbg_transfer *x, char *ret, size_t size)
+static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 {
 	static const char *const fwd[] = {
-#define X(name, text) [TBG_FWD_##name] = text,
+#define X(name, text) [TBG_FWD_##name] = "fwd=" text,
 		TBG_FWD_LIST(X)
 #undef X
 	};
 	bool hit = x->hit && !x->fwd_status && !x->collapsed;
 	const struct tbg_terms *terms = x->hit ? &x->hit->terms : &x->terms;
 	int64_t ttl_s = tbg_terms_ttl(terms, x->w->now_ns);
-	int n;
 
-	n = hit ? snprintf(ret, size, "hit") :
-		  snprintf(ret, size, "fwd=%s", fwd[x->fwd]);
-	if (!hit && x->fwd_status)
-		n += snprintf(ret + n, size - n, "; fwd-status=%u", x->fwd_status);
+	tbg_lines_text(ret, TBG_CACHE_STATUS);
+	tbg_lines_text(ret, hit ? "hit" : fwd[x->fwd]);
+	if (!hit && x->fwd_status) {
+		tbg_lines_text(ret, "; fwd-status=");
+		tbg_lines_number(ret, x->fwd_status);
+	}
 	if (hit ? ttl_s <= 0 : x->hit || x->stored)
-		n += snprintf(ret + n, size - n, "; ttl=%lld", (long long)ttl_s);
-	snprintf(ret + n, size - n, "%s%s%s", x->stored ? "; stored" : "",
-		 x->collapsed ? "; collapsed" : "", hit ? "; detail=user" : "");
+		tbg_lines_add(ret, "; ttl=%lld", (long long)ttl_s);
+	tbg_lines_text(ret, x->stored ? "; stored" : "");
+	tbg_lines_text(ret, x->collapsed ? "; collapsed" : "");
+	tbg_lines_text(ret, hit ? "; detail=user\r\n" : "\r\n");
 }
 
 /* What a 304 repeats of the fields (RFC 9110 15.4.5). */
 static bool not_modified_has(struct tbg_value name)
 {
-	static const char *const names[] = {
-		"Date", "ETag", "Last-Modified", "Cache-Control", "Expires",
-		"Vary", "Content-Location",
+	static const struct tbg_value names[] = {
+		TBG_VALUE("Date"), TBG_VALUE("ETag"), TBG_VALUE("Last-Modified"),
+		TBG_VALUE("Cache-Control"), TBG_VALUE("Expires"), TBG_VALUE("Vary"),
+		TBG_VALUE("Content-Location"),
 	};
 
 	return tbg_value_in(name, names, sizeof(names) / sizeof(*names));
 }
 
+static void status_line(struct tbg_lines *l, unsigned int status,
+			const char *reason, size_t reason_len)
+{
+	tbg_lines_text(l, "HTTP/1.1 ");
+	tbg_lines_number(l, status);
+	tbg_lines_text(l, " ");
+	tbg_lines_put(l, reason, reason_len);
+	tbg_lines_text(l, "\r\n");
+}
+
 void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
-		      const char *cache_status, uint32_t *ret_age_off)
+		      uint32_t *ret_age_off)
 {
 	bool stored = d->age_s >= 0;
 	struct tbg_value name, v;
 	size_t at = 0;
 
-	tbg_lines_add(l, "HTTP/1.1 %u %.*s\r\n", d->status, (int)d->reason_len,
-		      d->reason);
+	status_line(l, d->status, d->reason, d->reason_len);
 	while (tbg_field_next(d->fields, d->fields_len, &at, &name, &v))
 		if (!stored || (!tbg_value_is(name, "Age") &&
 				(d->status != 304 || not_modified_has(name))))
@@ -70,10 +83,13 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
 		tbg_lines_add(l, "Age: %lld\r\n", (long long)d->age_s);
 	if (d->range)
 		tbg_lines_add(l, "Content-Range: %s\r\n", d->range);
-	tbg_lines_add(l, "Via: 1.1 toboggan\r\nCache-Status: toboggan; %s\r\n",
-		      cache_status);
-	if (d->length >= 0 && d->status >= 200 && d->status != 204)
-		tbg_lines_add(l, "Content-Length: %lld\r\n", (long long)d->length);
+	if (!d->made_here)
+		tbg_lines_text(l, "Via: 1.1 toboggan\r\n");
+	if (d->length >= 0 && d->status >= 200 && d->status != 204) {
+		tbg_lines_text(l, "Content-Length: ");
+		tbg_lines_number(l, d->length);
+		tbg_lines_text(l, "\r\n");
+	}
 }
 
 /* What the answer's length makes of the connection. */
@@ -85,21 +101,21 @@ static void framing_lines(struct tbg_transfer *x, const struct tbg_delivery *d)
 	if (d->status == 101) {
 		if (tbg_field_find(x->fields.text, x->fields.len, "Upgrade", &upgrade))
 			tbg_lines_field(l, TBG_VALUE("Upgrade"), upgrade);
-		tbg_lines_add(l, "Connection: upgrade\r\n");
+		tbg_lines_text(l, "Connection: upgrade\r\n");
 		x->persist = TBG_PERSIST_NOT;
 		return;
 	}
 	if (!x->bodiless && d->length < 0) {
 		x->chunked = x->m.minor;
 		if (x->chunked)
-			tbg_lines_add(l, "Transfer-Encoding: chunked\r\n");
+			tbg_lines_text(l, "Transfer-Encoding: chunked\r\n");
 		else
 			x->persist = TBG_PERSIST_NOT;
 	}
 	/* what is left of the request's body is never read */
 	if (x->up_body || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
-	tbg_lines_add(l, "%s", tbg_persist_line(x->persist));
+	tbg_lines_text(l, tbg_persist_line(x->persist));
 }
 
 static void seek(struct tbg_transfer *x, uint64_t from)
@@ -116,7 +132,6 @@ static void seek(struct tbg_transfer *x, uint64_t from)
 
 void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d)
 {
-	char status[160];
 	uint32_t age_off;
 
 	x->begun = true;
@@ -131,8 +146,8 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d)
 		x->source = d->source;
 		seek(x, d->from);
 	}
-	cache_status(x, status, sizeof(status));
-	tbg_deliver_head(&x->pre, d, status, &age_off);
+	tbg_deliver_head(&x->pre, d, &age_off);
+	cache_status(x, &x->pre);
 	framing_lines(x, d);
 	tbg_lines_put(&x->pre, "\r\n", 2);
 	if (x->persist == TBG_PERSIST_NOT && x->c)
@@ -143,7 +158,6 @@ void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 {
 	char text[64];
 	size_t len = tbg_error_body(status, text);
-	char cache[160];
 
 	x->begun = true;
 	x->status = status;
@@ -153,8 +167,7 @@ void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 	tbg_lines_add(&x->pre, "HTTP/1.1 %u %s\r\nServer: toboggan\r\nDate: %.*s\r\n",
 		      status, tbg_status_text(status), TBG_DATE_LEN, x->w->date);
 	tbg_lines_add(&x->pre, "Content-Type: text/plain\r\nContent-Length: %zu\r\n", len);
-	cache_status(x, cache, sizeof(cache));
-	tbg_lines_add(&x->pre, "Cache-Status: toboggan; %s\r\n", cache);
+	cache_status(x, &x->pre);
 	tbg_lines_add(&x->pre, "%s\r\n%s", tbg_persist_line(x->persist),
 		      x->m.method == TBG_METHOD_HEAD ? "" : text);
 	if (x->m.method != TBG_METHOD_HEAD)
@@ -169,8 +182,7 @@ void tbg_deliver_interim(struct tbg_transfer *x, unsigned int status,
 {
 	if (!x->c || x->begun || !x->m.minor)
 		return;
-	tbg_lines_add(&x->pre, "HTTP/1.1 %u %.*s\r\n", status, (int)reason_len,
-		      reason);
+	status_line(&x->pre, status, reason, reason_len);
 	tbg_lines_put(&x->pre, fields, len);
 	tbg_lines_put(&x->pre, "\r\n", 2);
 }
@@ -375,7 +387,7 @@ static bool send_some(struct tbg_transfer *x)
 	return true;
 }
 
-void tbg_deliver_push(struct tbg_transfer *x)
+static void push(struct tbg_transfer *x)
 {
 	if (!x->c || x->blocked)
 		return;
@@ -393,6 +405,41 @@ void tbg_deliver_push(struct tbg_transfer *x)
 	}
 }
 
+void tbg_deliver_push(struct tbg_transfer *x)
+{
+	struct tbg_worker *w = x->w;
+
+	if (!x->c || x->due)
+		return;
+	if (available(x) > DUE_BYTES) {
+		push(x);
+		return;
+	}
+	tbg_transfer_hold(x);
+	x->due = true;
+	x->due_next = NULL;
+	*w->due_last = x;
+	w->due_last = &x->due_next;
+	w->due_nr++;
+}
+
+void tbg_deliver_due(struct tbg_worker *w)
+{
+	struct tbg_transfer *x;
+
+	while ((x = w->due)) {
+		w->due = x->due_next;
+		if (!w->due)
+			w->due_last = &w->due;
+		w->due_nr--;
+		x->due = false;
+		push(x);
+		if (x->running)		/* also once the client has all it gets */
+			tbg_fetch_resume(x);
+		tbg_transfer_release(x);
+	}
+}
+
 void tbg_deliver_end(struct tbg_transfer *x)
 {
 	x->ended = true;
@@ -403,6 +450,8 @@ void tbg_deliver_break(struct tbg_transfer *x)
 {
 	struct linger reset = { .l_onoff = 1 };
 
+	if (x->due)
+		push(x);
 	if (!x->c)
 		return;
 	/* an orderly end would be the end of a body without length */

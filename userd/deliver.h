@@ -25,15 +25,17 @@ struct tbg_delivery {
 	uint64_t from, limit;		/* bytes of it */
 	bool ended;			/* it is whole already */
 	bool consumes;			/* nobody else reads it: free what is sent */
+	bool made_here;			/* by a program of ours: there is no hop to tell */
 };
 
+#define TBG_CACHE_STATUS "Cache-Status: toboggan; "
+
 /*
- * Status line and fields, but for what the connection makes of them.
- * cache_status: the parameters of our member. *ret_age_off: where the digits of
- * Age are, of an answer that has an age_s.
+ * Status line and fields, but for Cache-Status, and what the connection makes of
+ * them. *ret_age_off: where the digits of Age are, of an answer that has an age_s.
  */
 void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
-		      const char *cache_status, uint32_t *ret_age_off);
+		      uint32_t *ret_age_off);
 
 /* Begins the answer. Nothing is sent before tbg_deliver_push(). */
 void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d);
@@ -46,8 +48,14 @@ void tbg_deliver_interim(struct tbg_transfer *x, unsigned int status,
 			 const char *reason, size_t reason_len,
 			 const char *fields, size_t len);
 
-/* Sends what can be sent; may end the transfer. */
+/*
+ * Has sent what can be sent, which may end the transfer: with what is due to other
+ * clients, once the worker has seen to what has come (tbg_deliver_due()).
+ */
 void tbg_deliver_push(struct tbg_transfer *x);
+
+/* At the end of a round, or when w->due_nr is many. */
+void tbg_deliver_due(struct tbg_worker *w);
 
 /* The source is whole now. */
 void tbg_deliver_end(struct tbg_transfer *x);

@@ -159,7 +159,7 @@ static void request_begin(struct tbg_transfer *x)
 	x->seq = tbg_stock_seq(x->w->s->stock);
 	x->spool_sent = 0;
 	if (!x->o->recv.busy)
-		tbg_origin_recv(x->w, x->o, x->o->head, TBG_RESPONSE_HEAD_MAX);
+		tbg_origin_listen(x->w, x->o);
 	next_send(x);
 }
 
@@ -419,7 +419,8 @@ static bool try_again(struct tbg_transfer *x)
 {
 	struct tbg_origin *o = x->o;
 
-	if (x->heard || x->interims || x->body_begun || o->send.busy ||
+	if (x->heard || x->interims || x->body_begun ||
+	    (o->send.busy && !tbg_origin_unsend(x->w, o)) ||
 	    (o->sent && !tbg_method_idempotent(x->m.method)))
 		return false;
 	if (!o->reused)
@@ -709,6 +710,7 @@ static void body_first(struct tbg_transfer *x)
 	uint32_t from = x->head_off + x->r.len, len = o->head_len - from;
 	bool records = x->frame.framing == TBG_FRAMING_RECORDS;
 	bool ended = records && tbg_frame_ended(&x->frame);
+	uint32_t room = PIECE_FIRST;
 	struct tbg_piece *p;
 
 	if (framing_of(x) == TBG_FRAMING_NONE ||
@@ -724,7 +726,9 @@ static void body_first(struct tbg_transfer *x)
 			body_more(x);
 		return;
 	}
-	p = tbg_pile_room(x->pile, len > PIECE_FIRST ? len : PIECE_FIRST);
+	if (x->r.has_length && x->r.content_length < room)
+		room = x->r.content_length;
+	p = tbg_pile_room(x->pile, len > room ? len : room);
 	if (!p) {
 		tbg_fetch_fail(x, 503);
 		return;
@@ -934,7 +938,7 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 		.reason_len = reason.len, .age_s = -1,
 		.length = r->has_length ? (int64_t)r->content_length : -1,
 		.source = x->pile, .limit = UINT64_MAX,
-		.consumes = !x->filling,
+		.consumes = !x->filling, .made_here = tbg_speaks_fastcgi(x),
 	};
 
 	if (!x->c)

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "field.h"
 
@@ -52,20 +51,10 @@ bool tbg_field_find(const char *b, size_t len, const char *name,
 	return false;
 }
 
-bool tbg_value_is(struct tbg_value v, const char *word)
-{
-	return v.len == strlen(word) && !strncasecmp(v.text, word, v.len);
-}
-
-bool tbg_value_same(struct tbg_value a, struct tbg_value b)
-{
-	return a.len == b.len && !strncasecmp(a.text, b.text, a.len);
-}
-
-bool tbg_value_in(struct tbg_value v, const char *const *words, size_t nr)
+bool tbg_value_in(struct tbg_value v, const struct tbg_value *words, size_t nr)
 {
 	for (size_t i = 0; i < nr; i++)
-		if (tbg_value_is(v, words[i]))
+		if (tbg_value_same(v, words[i]))
 			return true;
 	return false;
 }
@@ -174,6 +163,16 @@ void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len)
 	l->len += len;
 }
 
+void tbg_lines_number(struct tbg_lines *l, uint64_t n)
+{
+	char digits[20], *at = digits + sizeof(digits);
+
+	do
+		*--at = '0' + n % 10;
+	while (n /= 10);
+	tbg_lines_put(l, at, digits + sizeof(digits) - at);
+}
+
 void tbg_lines_add(struct tbg_lines *l, const char *format, ...)
 {
 	int room = LINE_USUAL, n = -1;
@@ -197,6 +196,8 @@ void tbg_lines_add(struct tbg_lines *l, const char *format, ...)
 void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
 		     struct tbg_value value)
 {
+	if (!room_make(l, name.len + value.len + 4))
+		return;
 	tbg_lines_put(l, name.text, name.len);
 	tbg_lines_put(l, ": ", 2);
 	tbg_lines_put(l, value.text, value.len);

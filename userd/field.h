@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+#include <strings.h>
 
 #include "respond.h"
 
@@ -28,10 +30,21 @@ bool tbg_field_next(const char *b, size_t len, size_t *at,
 bool tbg_field_find(const char *b, size_t len, const char *name,
 		    struct tbg_value *ret_value);
 
-/* Letters of either case are the same. */
-bool tbg_value_is(struct tbg_value v, const char *word);
-bool tbg_value_same(struct tbg_value a, struct tbg_value b);
-bool tbg_value_in(struct tbg_value v, const char *const *words, size_t nr);
+/*
+ * Letters of either case are the same. Inline: where a word stands its length is
+ * known, and that tells most names apart.
+ */
+static inline bool tbg_value_same(struct tbg_value a, struct tbg_value b)
+{
+	return a.len == b.len && !strncasecmp(a.text, b.text, a.len);
+}
+
+static inline bool tbg_value_is(struct tbg_value v, const char *word)
+{
+	return tbg_value_same(v, (struct tbg_value){ word, strlen(word) });
+}
+
+bool tbg_value_in(struct tbg_value v, const struct tbg_value *words, size_t nr);
 
 static inline char tbg_lower(char c)
 {
@@ -59,10 +72,16 @@ struct tbg_lines {
 };
 
 void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len);
+void tbg_lines_number(struct tbg_lines *l, uint64_t n);
 __attribute__((format(printf, 2, 3)))
 void tbg_lines_add(struct tbg_lines *l, const char *format, ...);
 void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
 		     struct tbg_value value);
 void tbg_lines_free(struct tbg_lines *l);
+
+static inline void tbg_lines_text(struct tbg_lines *l, const char *text)
+{
+	tbg_lines_put(l, text, strlen(text));
+}
 
 #endif

@@ -4,7 +4,6 @@
  * order. What we say of the client ourselves replaces what the client said,
  * but for the lists that hops add to.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "abi/cache.h"
@@ -13,7 +12,7 @@
 
 #define NR(a) (sizeof(a) / sizeof(*(a)))
 
-/* Named by a Connection field of these lines. */
+/* Named by a Connection field of these lines. Rarely asked: see names_others(). */
 static bool connection_names(const char *b, size_t len, struct tbg_value name)
 {
 	struct tbg_value field, v, one;
@@ -31,54 +30,79 @@ static bool connection_names(const char *b, size_t len, struct tbg_value name)
 	return false;
 }
 
-static bool has_connection(const char *b, size_t len)
+/* Whether a Connection field names any that would not be dropped anyway. */
+static bool names_others(const char *b, size_t len)
 {
-	struct tbg_value v;
+	struct tbg_value field, v, one;
+	size_t at = 0;
 
-	return tbg_field_find(b, len, "Connection", &v);
+	while (tbg_field_next(b, len, &at, &field, &v)) {
+		size_t in = 0;
+
+		if (!tbg_value_is(field, "Connection"))
+			continue;
+		while (tbg_list_next(v, &in, &one))
+			if (!tbg_field_hops(one))
+				return true;
+	}
+	return false;
 }
 
-/* All lines of a list field, and one element more, as one line. */
-static void list_extend(struct tbg_lines *ret, const struct tbg_forward *f,
-			const char *name, const char *element)
+/* A list field with all that its lines have; one element more is to follow. */
+static void list_begin(struct tbg_lines *ret, const struct tbg_forward *f,
+		       struct tbg_value name)
 {
 	struct tbg_value field, v;
 	size_t at = 0;
 
-	tbg_lines_add(ret, "%s: ", name);
+	tbg_lines_put(ret, name.text, name.len);
+	tbg_lines_text(ret, ": ");
 	while (tbg_field_next(f->fields, f->fields_len, &at, &field, &v)) {
-		if (!v.len || !tbg_value_is(field, name))
+		if (!v.len || !tbg_value_same(field, name))
 			continue;
 		tbg_lines_put(ret, v.text, v.len);
-		tbg_lines_put(ret, ", ", 2);
+		tbg_lines_text(ret, ", ");
 	}
-	tbg_lines_add(ret, "%s\r\n", element);
+}
+
+static void via_add(struct tbg_lines *ret, const struct tbg_forward *f)
+{
+	list_begin(ret, f, TBG_VALUE("Via"));
+	tbg_lines_text(ret, f->minor ? "1.1 " : "1.0 ");
+	tbg_lines_text(ret, f->via);
+	tbg_lines_text(ret, "\r\n");
 }
 
 /* The client as Forwarded names it (RFC 7239 6): an IPv6 address in quotes. */
 static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
 {
 	bool six = strchr(f->peer, ':');
-	char element[640];
 
-	snprintf(element, sizeof(element), "for=%s%s%s;host=\"%.*s\";proto=http",
-		 six ? "\"[" : "", f->peer, six ? "]\"" : "",
-		 (int)(f->host.len < 512 ? f->host.len : 512),
-		 f->host.text ?: "");
-	list_extend(ret, f, "Forwarded", element);
+	list_begin(ret, f, TBG_VALUE("X-Forwarded-For"));
+	tbg_lines_text(ret, f->peer);
+	tbg_lines_text(ret, "\r\nX-Forwarded-Proto: http\r\n");
+	if (f->host.len)
+		tbg_lines_field(ret, TBG_VALUE("X-Forwarded-Host"), f->host);
+	list_begin(ret, f, TBG_VALUE("Forwarded"));
+	tbg_lines_text(ret, six ? "for=\"[" : "for=");
+	tbg_lines_text(ret, f->peer);
+	tbg_lines_text(ret, six ? "]\";host=\"" : ";host=\"");
+	tbg_lines_put(ret, f->host.text, f->host.len < 512 ? f->host.len : 512);
+	tbg_lines_text(ret, "\";proto=http\r\n");
 }
 
 bool tbg_forward_connection(const struct tbg_forward *f)
 {
-	return has_connection(f->fields, f->fields_len);
+	return names_others(f->fields, f->fields_len);
 }
 
 bool tbg_forward_drops(const struct tbg_forward *f, struct tbg_value name,
 		       bool connection)
 {
-	static const char *const conditions[] = {
-		"If-None-Match", "If-Modified-Since", "If-Match", "If-Range",
-		"If-Unmodified-Since", "Range",
+	static const struct tbg_value conditions[] = {
+		TBG_VALUE("If-None-Match"), TBG_VALUE("If-Modified-Since"),
+		TBG_VALUE("If-Match"), TBG_VALUE("If-Range"),
+		TBG_VALUE("If-Unmodified-Since"), TBG_VALUE("Range"),
 	};
 
 	if (tbg_field_hops(name) || tbg_value_is(name, "Content-Length"))
@@ -128,24 +152,24 @@ static void hops_left(struct tbg_lines *ret, const struct tbg_forward *f,
 
 void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 {
-	static const char *const made[] = {
-		"Host", "Via", "Forwarded", "X-Forwarded-For",
-		"X-Forwarded-Proto", "X-Forwarded-Host",
+	static const struct tbg_value made[] = {
+		TBG_VALUE("Host"), TBG_VALUE("Via"), TBG_VALUE("Forwarded"),
+		TBG_VALUE("X-Forwarded-For"), TBG_VALUE("X-Forwarded-Proto"),
+		TBG_VALUE("X-Forwarded-Host"),
 	};
 	bool connection = tbg_forward_connection(f);
 	struct tbg_value name, v;
-	char via[64];
 	size_t at = 0;
 
 	tbg_lines_put(ret, f->method.text, f->method.len);
-	tbg_lines_put(ret, " ", 1);
+	tbg_lines_text(ret, " ");
 	tbg_lines_put(ret, f->target.text, f->target.len);
-	tbg_lines_add(ret, " HTTP/1.1\r\nHost: ");
+	tbg_lines_text(ret, " HTTP/1.1\r\nHost: ");
 	if (f->host.len)
 		tbg_lines_put(ret, f->host.text, f->host.len);
 	else
-		tbg_lines_add(ret, "%s", f->authority);
-	tbg_lines_put(ret, "\r\n", 2);
+		tbg_lines_text(ret, f->authority);
+	tbg_lines_text(ret, "\r\n");
 	while (tbg_field_next(f->fields, f->fields_len, &at, &name, &v)) {
 		if (tbg_forward_drops(f, name, connection) ||
 		    tbg_value_in(name, made, NR(made)))
@@ -163,12 +187,7 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 		tbg_lines_field(ret, TBG_VALUE("Range"), f->range);
 		tbg_lines_field(ret, TBG_VALUE("If-Range"), f->if_range);
 	}
-	snprintf(via, sizeof(via), "1.%d %s", f->minor, f->via);
-	list_extend(ret, f, "Via", via);
-	list_extend(ret, f, "X-Forwarded-For", f->peer);
-	tbg_lines_add(ret, "X-Forwarded-Proto: http\r\n");
-	if (f->host.len)
-		tbg_lines_field(ret, TBG_VALUE("X-Forwarded-Host"), f->host);
+	via_add(ret, f);
 	forwarded_add(ret, f);
 	request_framing(ret, f);
 	request_connection(ret, f);
@@ -180,8 +199,8 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 static bool store_drops(const char *fields, size_t len, struct tbg_value name,
 			unsigned int status)
 {
-	static const char *const proxy[] = {	/* RFC 9111 3.1 */
-		"Proxy-Authenticate", "Proxy-Authentication-Info",
+	static const struct tbg_value proxy[] = {	/* RFC 9111 3.1 */
+		TBG_VALUE("Proxy-Authenticate"), TBG_VALUE("Proxy-Authentication-Info"),
 	};
 
 	/* parts are joined, and answered in others (3.4) */
@@ -195,7 +214,7 @@ static bool store_drops(const char *fields, size_t len, struct tbg_value name,
 void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
 			const char *date, unsigned int store)
 {
-	bool connection = has_connection(fields, len), dated = false;
+	bool connection = names_others(fields, len), dated = false;
 	struct tbg_value name, v;
 	size_t at = 0;
 
@@ -254,15 +273,21 @@ void tbg_forward_update(struct tbg_lines *ret, const char *stored,
 /* RFC 9110 6.5.1: nothing that frames, routes, authenticates or caches. */
 void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len)
 {
-	static const char *const never[] = {
-		"Content-Length", "Host", "Trailer", "Content-Encoding",
-		"Content-Type", "Content-Range", "Cache-Control", "Expect",
-		"Max-Forwards", "Pragma", "Range", "Authorization",
-		"Proxy-Authenticate", "WWW-Authenticate", "Set-Cookie", "Cookie",
-		"Age", "Date", "Expires", "Location", "Retry-After", "Vary",
-		"Via", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
-		"X-Forwarded-Proto", "If-Match", "If-None-Match",
-		"If-Modified-Since", "If-Unmodified-Since", "If-Range",
+	static const struct tbg_value never[] = {
+		TBG_VALUE("Content-Length"), TBG_VALUE("Host"), TBG_VALUE("Trailer"),
+		TBG_VALUE("Content-Encoding"), TBG_VALUE("Content-Type"),
+		TBG_VALUE("Content-Range"), TBG_VALUE("Cache-Control"),
+		TBG_VALUE("Expect"), TBG_VALUE("Max-Forwards"), TBG_VALUE("Pragma"),
+		TBG_VALUE("Range"), TBG_VALUE("Authorization"),
+		TBG_VALUE("Proxy-Authenticate"), TBG_VALUE("WWW-Authenticate"),
+		TBG_VALUE("Set-Cookie"), TBG_VALUE("Cookie"), TBG_VALUE("Age"),
+		TBG_VALUE("Date"), TBG_VALUE("Expires"), TBG_VALUE("Location"),
+		TBG_VALUE("Retry-After"), TBG_VALUE("Vary"), TBG_VALUE("Via"),
+		TBG_VALUE("Forwarded"), TBG_VALUE("X-Forwarded-For"),
+		TBG_VALUE("X-Forwarded-Host"), TBG_VALUE("X-Forwarded-Proto"),
+		TBG_VALUE("If-Match"), TBG_VALUE("If-None-Match"),
+		TBG_VALUE("If-Modified-Since"), TBG_VALUE("If-Unmodified-Since"),
+		TBG_VALUE("If-Range"),
 	};
 	struct tbg_value name, v;
 	size_t at = 0;

@@ -36,8 +36,8 @@ struct tbg_forward {
 
 /*
  * Whether a field of the request concerns this connection alone, or is ours to
- * say or to evaluate. connection: tbg_forward_connection(), whether any field
- * names others.
+ * say or to evaluate. connection: tbg_forward_connection(), whether a Connection
+ * field names others.
  */
 bool tbg_forward_connection(const struct tbg_forward *f);
 bool tbg_forward_drops(const struct tbg_forward *f, struct tbg_value name,

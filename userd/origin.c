@@ -68,18 +68,20 @@ static void on_send(struct tbg_worker *w, struct tbg_call *call, int res)
 }
 
 /* Idle connections of a server, and of others. */
-static struct tbg_origin **idle_of(struct tbg_worker *w, const struct tbg_backend *b)
+static struct tbg_origin_pool *pool_of(struct tbg_worker *w, const struct tbg_backend *b)
 {
 	return &w->idle[b->id % TBG_ORIGIN_POOLS];
 }
 
 static void idle_remove(struct tbg_worker *w, struct tbg_origin *o)
 {
-	struct tbg_origin **at = idle_of(w, o->backend);
+	struct tbg_origin_pool *pool = pool_of(w, o->backend);
+	struct tbg_origin **at = &pool->first;
 
 	while (*at != o)
 		at = &(*at)->next;
 	*at = o->next;
+	pool->nr--;
 }
 
 static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
@@ -123,18 +125,23 @@ static struct tbg_origin *origin_new(struct tbg_backend *b)
 	return o;
 }
 
-/* Nothing to read, not even its end. */
-static bool quiet(const struct tbg_origin *o)
+/*
+ * Nothing to read, not even its end, as far as that matters: a request that can
+ * be sent again is sent, and what has come before it is no answer to it.
+ */
+static bool quiet(const struct tbg_origin *o, const struct tbg_transfer *x)
 {
 	struct pollfd p = { .fd = o->fd, .events = POLLIN | POLLRDHUP };
 
-	return o->recv.busy && poll(&p, 1, 0) == 0;
+	if (tbg_method_idempotent(x->m.method) && !x->up_body)
+		return true;
+	return poll(&p, 1, 0) == 0;
 }
 
 /* The newest idle connection to a server, no longer idle; NULL: none. */
 static struct tbg_origin *idle_take(struct tbg_worker *w, const struct tbg_backend *b)
 {
-	struct tbg_origin *o = *idle_of(w, b);
+	struct tbg_origin *o = pool_of(w, b)->first;
 
 	while (o && o->backend != b)
 		o = o->next;
@@ -150,7 +157,7 @@ struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 	struct tbg_origin *o;
 
 	while (pooled && (o = idle_take(w, b))) {
-		if (quiet(o)) {
+		if (quiet(o, x)) {
 			o->x = x;
 			o->sent = false;
 			o->reused = true;
@@ -172,11 +179,58 @@ struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 
 void tbg_origin_send(struct tbg_worker *w, struct tbg_origin *o, unsigned int nr)
 {
-	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
-
 	o->msg = (struct msghdr){ .msg_iov = o->iov, .msg_iovlen = nr };
+	o->send.busy = o->due = true;
+	o->next = NULL;
+	*w->due_origins_last = o;
+	w->due_origins_last = &o->next;
+}
+
+static void due_remove(struct tbg_worker *w, struct tbg_origin **at)
+{
+	struct tbg_origin *o = *at;
+
+	*at = o->next;
+	if (!*at)
+		w->due_origins_last = at;
+	o->due = o->send.busy = false;
+}
+
+bool tbg_origin_unsend(struct tbg_worker *w, struct tbg_origin *o)
+{
+	struct tbg_origin **at = &w->due_origins;
+
+	if (!o->due)
+		return false;
+	while (*at != o)
+		at = &(*at)->next;
+	due_remove(w, at);
+	return true;
+}
+
+/* What the socket does not take at once the ring sends when it does. */
+static void due_send(struct tbg_worker *w, struct tbg_origin *o)
+{
+	ssize_t n = sendmsg(o->fd, &o->msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	struct io_uring_sqe *sqe;
+
+	if (n >= 0 || errno != EAGAIN) {
+		on_send(w, &o->send, n < 0 ? -errno : n);
+		return;
+	}
+	sqe = tbg_worker_sqe(w);
 	io_uring_prep_sendmsg(sqe, o->fd, &o->msg, MSG_NOSIGNAL);
 	tbg_worker_call(sqe, &o->send);
+}
+
+void tbg_origins_due(struct tbg_worker *w)
+{
+	while (w->due_origins) {
+		struct tbg_origin *o = w->due_origins;
+
+		due_remove(w, &w->due_origins);
+		due_send(w, o);
+	}
 }
 
 void tbg_origin_recv(struct tbg_worker *w, struct tbg_origin *o, void *b,
@@ -185,6 +239,15 @@ void tbg_origin_recv(struct tbg_worker *w, struct tbg_origin *o, void *b,
 	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
 
 	io_uring_prep_recv(sqe, o->fd, b, len, 0);
+	tbg_worker_call(sqe, &o->recv);
+}
+
+void tbg_origin_listen(struct tbg_worker *w, struct tbg_origin *o)
+{
+	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
+
+	io_uring_prep_recv(sqe, o->fd, o->head, TBG_RESPONSE_HEAD_MAX, 0);
+	sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
 	tbg_worker_call(sqe, &o->recv);
 }
 
@@ -210,26 +273,26 @@ void tbg_origin_starves(struct tbg_worker *w, struct tbg_origin *o)
 
 void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
 {
+	struct tbg_origin_pool *pool = pool_of(w, o->backend);
 	struct tbg_transfer *x = o->x;
-	unsigned int nr = 0;
 
-	for (struct tbg_origin *one = *idle_of(w, o->backend); one; one = one->next)
-		nr += one->backend == o->backend;
-	if (nr >= TBG_ORIGINS_IDLE || o->send.busy || o->recv.busy ||
+	if (pool->nr >= TBG_ORIGINS_IDLE || o->send.busy || o->recv.busy ||
 	    starved(w, o->backend)) {
 		tbg_origin_drop(w, o);
 		return;
 	}
 	o->x = NULL;
-	tbg_origin_recv(w, o, o->head, TBG_RESPONSE_HEAD_MAX);
+	tbg_origin_listen(w, o);
 	o->stamp_ms = w->now_ms;
-	o->next = *idle_of(w, o->backend);
-	*idle_of(w, o->backend) = o;
+	o->next = pool->first;
+	pool->first = o;
+	pool->nr++;
 	tbg_transfer_origin_gone(x);
 }
 
 void tbg_origin_drop(struct tbg_worker *w, struct tbg_origin *o)
 {
+	tbg_origin_unsend(w, o);
 	o->closing = true;
 	shutdown(o->fd, SHUT_RDWR);
 	tbg_worker_cancel(w, &o->connect);
@@ -271,7 +334,7 @@ static bool is_over(const struct tbg_worker *w, const struct tbg_origin *o)
 void tbg_origins_check(struct tbg_worker *w)
 {
 	for (unsigned int i = 0; i < TBG_ORIGIN_POOLS; i++) {
-		struct tbg_origin **at = &w->idle[i], *o;
+		struct tbg_origin **at = &w->idle[i].first, *o;
 
 		while ((o = *at)) {
 			if (!is_over(w, o)) {
@@ -279,6 +342,7 @@ void tbg_origins_check(struct tbg_worker *w)
 				continue;
 			}
 			*at = o->next;
+			w->idle[i].nr--;
 			tbg_origin_drop(w, o);
 		}
 	}

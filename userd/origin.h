@@ -14,7 +14,7 @@
 #include "worker.h"
 
 #define TBG_ORIGIN_IOV	4
-#define TBG_ORIGINS_IDLE 64		/* kept per worker and server */
+#define TBG_ORIGINS_IDLE 64		/* kept in a pool */
 #define TBG_ORIGIN_POOLS 64		/* of a worker; servers share them by number */
 
 struct tbg_origin {
@@ -25,12 +25,19 @@ struct tbg_origin {
 	bool connected, closing;
 	bool reused;			/* has served a request before */
 	bool sent;			/* of this use: something has gone out */
+	bool due;			/* to be sent at the end of the round */
 	uint32_t stamp_ms;		/* idle since */
-	struct tbg_origin *next;	/* idle */
+	struct tbg_origin *next;	/* idle, or due */
 	struct msghdr msg;
 	struct iovec iov[TBG_ORIGIN_IOV];
 	uint8_t *head;			/* what is received first: see fetch.c */
 	uint32_t head_len;
+};
+
+/* Idle connections, the newest first. */
+struct tbg_origin_pool {
+	struct tbg_origin *first;
+	unsigned int nr;
 };
 
 /*
@@ -41,12 +48,24 @@ struct tbg_origin {
 struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 				   struct tbg_backend *b, bool pooled);
 
-/* Sends o->iov[0..nr); tbg_fetch_sent() tells how much went. */
+/*
+ * Sends o->iov[0..nr), with what is due to other servers (tbg_origins_due());
+ * tbg_fetch_sent() tells how much went.
+ */
 void tbg_origin_send(struct tbg_worker *w, struct tbg_origin *o, unsigned int nr);
+
+/* At the end of a round. */
+void tbg_origins_due(struct tbg_worker *w);
+
+/* Not any more. False: it has been sent already, as far as it has. */
+bool tbg_origin_unsend(struct tbg_worker *w, struct tbg_origin *o);
 
 /* Receives; tbg_fetch_received() tells how much came. One at a time. */
 void tbg_origin_recv(struct tbg_worker *w, struct tbg_origin *o, void *b,
 		     uint32_t len);
+
+/* The same to o->head, of which nothing can have come yet. */
+void tbg_origin_listen(struct tbg_worker *w, struct tbg_origin *o);
 
 /*
  * Whether the server has our request, all that was sent of it. What comes from

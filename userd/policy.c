@@ -62,23 +62,23 @@ static void seconds_take(int64_t *to, struct tbg_value arg)
 }
 
 static const struct {
-	const char *name;
+	struct tbg_value name;
 	size_t off;
 } flags[] = {
-	{ "no-store", offsetof(struct tbg_cc, no_store) },
-	{ "public", offsetof(struct tbg_cc, public_) },
-	{ "must-revalidate", offsetof(struct tbg_cc, must_revalidate) },
-	{ "proxy-revalidate", offsetof(struct tbg_cc, proxy_revalidate) },
-	{ "must-understand", offsetof(struct tbg_cc, must_understand) },
-	{ "only-if-cached", offsetof(struct tbg_cc, only_if_cached) },
-	{ "no-transform", offsetof(struct tbg_cc, no_transform) },
+	{ TBG_VALUE("no-store"), offsetof(struct tbg_cc, no_store) },
+	{ TBG_VALUE("public"), offsetof(struct tbg_cc, public_) },
+	{ TBG_VALUE("must-revalidate"), offsetof(struct tbg_cc, must_revalidate) },
+	{ TBG_VALUE("proxy-revalidate"), offsetof(struct tbg_cc, proxy_revalidate) },
+	{ TBG_VALUE("must-understand"), offsetof(struct tbg_cc, must_understand) },
+	{ TBG_VALUE("only-if-cached"), offsetof(struct tbg_cc, only_if_cached) },
+	{ TBG_VALUE("no-transform"), offsetof(struct tbg_cc, no_transform) },
 }, times[] = {
-	{ "max-age", offsetof(struct tbg_cc, max_age) },
-	{ "s-maxage", offsetof(struct tbg_cc, s_maxage) },
-	{ "min-fresh", offsetof(struct tbg_cc, min_fresh) },
-	{ "stale-while-revalidate",
+	{ TBG_VALUE("max-age"), offsetof(struct tbg_cc, max_age) },
+	{ TBG_VALUE("s-maxage"), offsetof(struct tbg_cc, s_maxage) },
+	{ TBG_VALUE("min-fresh"), offsetof(struct tbg_cc, min_fresh) },
+	{ TBG_VALUE("stale-while-revalidate"),
 	  offsetof(struct tbg_cc, stale_while_revalidate) },
-	{ "stale-if-error", offsetof(struct tbg_cc, stale_if_error) },
+	{ TBG_VALUE("stale-if-error"), offsetof(struct tbg_cc, stale_if_error) },
 };
 
 #define NR(a) (sizeof(a) / sizeof(*(a)))
@@ -87,10 +87,10 @@ static void directive_set(struct tbg_cc *cc, struct tbg_value name,
 			  struct tbg_value arg)
 {
 	for (size_t i = 0; i < NR(flags); i++)
-		if (tbg_value_is(name, flags[i].name))
+		if (tbg_value_same(name, flags[i].name))
 			*(bool *)((char *)cc + flags[i].off) = true;
 	for (size_t i = 0; i < NR(times); i++)
-		if (tbg_value_is(name, times[i].name))
+		if (tbg_value_same(name, times[i].name))
 			seconds_take((int64_t *)((char *)cc + times[i].off), arg);
 	/* without an argument: any age (5.2.1.2) */
 	if (tbg_value_is(name, "max-stale")) {
@@ -110,23 +110,28 @@ static const struct tbg_cc cc_none = {
 	.stale_while_revalidate = -1, .stale_if_error = -1,
 };
 
+/* One line's. */
+static void cc_take(struct tbg_cc *cc, struct tbg_value v)
+{
+	struct tbg_value name, d, arg;
+	size_t in = 0;
+
+	cc->present = true;
+	while (tbg_list_next(v, &in, &d)) {
+		directive_split(d, &name, &arg);
+		directive_set(cc, name, arg);
+	}
+}
+
 void tbg_cc_read(struct tbg_cc *cc, const char *b, size_t len)
 {
-	struct tbg_value name, v, d, arg;
+	struct tbg_value name, v;
 	size_t at = 0;
 
 	*cc = cc_none;
-	while (tbg_field_next(b, len, &at, &name, &v)) {
-		size_t in = 0;
-
-		if (!tbg_value_is(name, "Cache-Control"))
-			continue;
-		cc->present = true;
-		while (tbg_list_next(v, &in, &d)) {
-			directive_split(d, &name, &arg);
-			directive_set(cc, name, arg);
-		}
-	}
+	while (tbg_field_next(b, len, &at, &name, &v))
+		if (tbg_value_is(name, "Cache-Control"))
+			cc_take(cc, v);
 }
 
 /*
@@ -139,10 +144,10 @@ static void member_take(struct tbg_cc *cc, const struct tbg_member *m)
 	bool said = m->type == TBG_MEMBER_TRUE || m->type == TBG_MEMBER_STRING;
 
 	for (size_t i = 0; i < NR(flags); i++)
-		if (tbg_value_is(m->name, flags[i].name))
+		if (tbg_value_same(m->name, flags[i].name))
 			*(bool *)((char *)cc + flags[i].off) = said;
 	for (size_t i = 0; i < NR(times); i++)
-		if (tbg_value_is(m->name, times[i].name))
+		if (tbg_value_same(m->name, times[i].name))
 			*(int64_t *)((char *)cc + times[i].off) =
 				m->type == TBG_MEMBER_INTEGER ? seconds_of(m->text) : -1;
 	if (tbg_value_is(m->name, "no-cache"))
@@ -214,27 +219,29 @@ bool tbg_cc_names(const char *b, size_t len, const char *directive,
 void tbg_wish_read(struct tbg_wish *w, unsigned int method, const char *b,
 		   size_t len)
 {
-	static const char *const conditions[] = {
-		"If-Match", "If-None-Match", "If-Modified-Since",
-		"If-Unmodified-Since", "If-Range",
-	};
 	struct tbg_value name, v;
 	bool pragma = false;
 	size_t at = 0;
 
-	memset(w, 0, sizeof(*w));
-	tbg_cc_read(&w->cc, b, len);
+	*w = (struct tbg_wish){ .cc = cc_none };
 	w->get = method == TBG_METHOD_GET;
 	w->head = method == TBG_METHOD_HEAD;
 	while (tbg_field_next(b, len, &at, &name, &v)) {
-		if (tbg_value_is(name, "Authorization"))
+		if (tbg_value_is(name, "Cache-Control"))
+			cc_take(&w->cc, v);
+		else if (tbg_value_is(name, "Authorization"))
 			w->authorization = true;
 		else if (tbg_value_is(name, "Range"))
 			w->range = true;
 		else if (tbg_value_is(name, "Pragma"))
 			pragma |= tbg_list_has(v, "no-cache");
-		for (size_t i = 0; i < NR(conditions); i++)
-			w->conditional |= tbg_value_is(name, conditions[i]);
+		else if (tbg_value_is(name, "If-Match") ||
+			 tbg_value_is(name, "If-Unmodified-Since"))
+			w->conditional = w->origin_condition = true;
+		else if (tbg_value_is(name, "If-None-Match") ||
+			 tbg_value_is(name, "If-Modified-Since") ||
+			 tbg_value_is(name, "If-Range"))
+			w->conditional = true;
 	}
 	w->no_cache = w->cc.no_cache || w->cc.no_cache_fields ||
 		      (pragma && !w->cc.present);
@@ -360,7 +367,11 @@ static void vary_take(struct tbg_terms *t, struct said *s, struct tbg_value v)
 static void field_take(struct tbg_terms *t, struct said *s,
 		       struct tbg_value name, struct tbg_value v)
 {
-	if (tbg_value_is(name, "Date")) {
+	if (tbg_value_is(name, "Cache-Control")) {
+		cc_take(&t->cc, v);
+	} else if (tbg_value_is(name, "CDN-Cache-Control")) {
+		s->targeted = true;
+	} else if (tbg_value_is(name, "Date")) {
 		if (!t->has_date && !date_read(v, &t->date_s))
 			t->has_date = true;
 	} else if (tbg_value_is(name, "Expires")) {
@@ -418,10 +429,10 @@ void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
 
 	*t = (struct tbg_terms){ .status = status, .received_ns = now_ns,
 				 .delay_ns = delay_ns };
-	tbg_cc_read(&t->cc, b, len);
-	s.targeted = tbg_cc_targeted(&t->cc, b, len);
+	t->cc = cc_none;
 	while (tbg_field_next(b, len, &at, &name, &v))
 		field_take(t, &s, name, v);
+	s.targeted = s.targeted && tbg_cc_targeted(&t->cc, b, len);
 	if (!t->has_date)
 		t->date_s = now_s;
 	t->has_validator |= s.has_modified;
@@ -582,13 +593,13 @@ bool tbg_method_idempotent(unsigned int method)
 
 bool tbg_field_hops(struct tbg_value name)
 {
-	static const char *const hops[] = {
-		"Connection", "Keep-Alive", "Proxy-Connection", "TE",
-		"Transfer-Encoding", "Upgrade", "Proxy-Authorization",
+	static const struct tbg_value hops[] = {
+		TBG_VALUE("Connection"), TBG_VALUE("Keep-Alive"),
+		TBG_VALUE("Proxy-Connection"), TBG_VALUE("TE"),
+		TBG_VALUE("Transfer-Encoding"), TBG_VALUE("Upgrade"),
+		TBG_VALUE("Proxy-Authorization"),
+		TBG_VALUE("Close"),	/* is none: what Connection says, not names */
 	};
 
-	for (size_t i = 0; i < NR(hops); i++)
-		if (tbg_value_is(name, hops[i]))
-			return true;
-	return false;
+	return tbg_value_in(name, hops, NR(hops));
 }

@@ -50,6 +50,7 @@ struct tbg_wish {
 	bool authorization;
 	bool range;
 	bool conditional;	/* any of the five preconditions */
+	bool origin_condition;	/* one that only the origin may evaluate (4.3.2) */
 	bool no_cache;		/* Pragma counted in (5.4) */
 };
 

@@ -94,22 +94,22 @@ struct heads {
 static void heads_make(struct heads *h, const struct tbg_stored *one,
 		       uint64_t age_s)
 {
-	static const char hit[] = "hit; detail=wire";
+	static const char end[] = TBG_CACHE_STATUS "hit; detail=wire\r\n\r\n";
 	struct tbg_delivery d = {
 		.status = one->terms.status, .reason = one->reason,
 		.reason_len = strlen(one->reason), .fields = one->head,
 		.fields_len = one->head_len, .length = one->body->len,
-		.age_s = age_s,
+		.age_s = age_s, .made_here = one->made_here,
 	};
 
-	tbg_deliver_head(&h->get, &d, hit, &h->get_age);
-	tbg_lines_put(&h->get, "\r\n", 2);
+	tbg_deliver_head(&h->get, &d, &h->get_age);
+	tbg_lines_text(&h->get, end);
 	d.status = 304;
 	d.reason = tbg_status_text(304);
 	d.reason_len = strlen(d.reason);
 	d.length = -1;
-	tbg_deliver_head(&h->not, &d, hit, &h->not_age);
-	tbg_lines_put(&h->not, "\r\n", 2);
+	tbg_deliver_head(&h->not, &d, &h->not_age);
+	tbg_lines_text(&h->not, end);
 }
 
 static void body_copy(uint8_t *to, const struct tbg_pile *body)

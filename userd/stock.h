@@ -49,6 +49,7 @@ struct tbg_stored {
 	struct tbg_pile *body;
 	uint64_t refresh_ns;		/* see tbg_terms_refresh_ns() */
 	bool authorized;		/* its request had Authorization */
+	bool made_here;			/* by a program, see deliver.h */
 	/* the stock's; under its lock */
 	const void *entry;		/* where it is found; NULL: it is not */
 	struct tbg_object *object;	/* as the kernel tiers know it, or NULL */

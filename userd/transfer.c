@@ -370,6 +370,7 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 
 	s->refresh_ns = tbg_terms_refresh_ns(&s->terms, x->refreshes);
 	s->authorized = x->wish.authorization;
+	s->made_here = tbg_speaks_fastcgi(x);
 	tbg_stored_get(s);
 	stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq);
 	if (stored)
@@ -386,6 +387,7 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 		.fields_len = s->head_len, .length = s->body->len,
 		.age_s = tbg_terms_age(&s->terms, x->w->now_ns),
 		.source = s->body, .limit = s->body->len, .ended = true,
+		.made_here = tbg_speaks_fastcgi(x),
 	};
 	char range[80];
 
@@ -535,16 +537,6 @@ static bool decide_stored(struct tbg_transfer *x)
 	return true;
 }
 
-/* Conditions that only the origin may evaluate (RFC 9111 4.3.2). */
-static bool origin_condition(const struct tbg_transfer *x)
-{
-	struct tbg_value v;
-
-	return tbg_field_find(x->fields.text, x->fields.len, "If-Match", &v) ||
-	       tbg_field_find(x->fields.text, x->fields.len,
-			      "If-Unmodified-Since", &v);
-}
-
 /* May others wait for this one's fetch, and this one for theirs? */
 static bool may_wait(const struct tbg_transfer *x)
 {
@@ -598,7 +590,7 @@ static bool bypasses(struct tbg_transfer *x)
 {
 	x->fwd = x->wish.get || x->wish.head ? TBG_FWD_BYPASS : TBG_FWD_METHOD;
 	return (!x->wish.get && !x->wish.head) || x->wish.content || x->tunnel ||
-	       origin_condition(x);
+	       x->wish.origin_condition;
 }
 
 void tbg_transfer_decide(struct tbg_transfer *x)
@@ -707,9 +699,10 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 /* Of a body, or of the one connection. */
 static bool stays_behind(struct tbg_value name)
 {
-	static const char *const names[] = {
-		"Content-Length", "Content-Type", "Content-Encoding", "Expect",
-		"Host", "Trailer", "Transfer-Encoding",
+	static const struct tbg_value names[] = {
+		TBG_VALUE("Content-Length"), TBG_VALUE("Content-Type"),
+		TBG_VALUE("Content-Encoding"), TBG_VALUE("Expect"), TBG_VALUE("Host"),
+		TBG_VALUE("Trailer"), TBG_VALUE("Transfer-Encoding"),
 	};
 
 	return tbg_value_in(name, names, sizeof(names) / sizeof(*names));

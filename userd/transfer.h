@@ -141,6 +141,8 @@ struct tbg_transfer {
 	uint64_t read, chunk_left;	/* bytes of source that are sent */
 	uint64_t limit;			/* where it ends; UINT64_MAX: at its end */
 	bool begun, chunked, ended, last, blocked, bodiless, consumes;
+	bool due;			/* in the worker's list */
+	struct tbg_transfer *due_next;
 	uint16_t status;
 	uint64_t body_sent;
 };

@@ -16,6 +16,7 @@
 #include "clock.h"
 #include "conn.h"
 #include "core/span.h"
+#include "deliver.h"
 #include "health.h"
 #include "limits.h"
 #include "origin.h"
@@ -32,6 +33,7 @@
 #define GROUP		0
 #define TICK_MS		125
 #define WAIT_MS		2		/* for what the kernel still has in its queues */
+#define DUE_MAX		32		/* answers that are sent one behind the other */
 #define SLAB_CONNS	128
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
 #define DRAIN_NS	(10 * 1000000000ull)
@@ -107,6 +109,8 @@ int tbg_worker_open(struct tbg_worker *w)
 		return -ENOMEM;
 	pthread_mutex_init(&w->mail_lock, NULL);
 	w->mail_last = &w->mail;
+	w->due_last = &w->due;
+	w->due_origins_last = &w->due_origins;
 	err = io_uring_queue_init_params(SQ_ENTRIES, &w->ring, &p);
 	if (err)
 		return err;
@@ -610,6 +614,18 @@ static void round_begin(struct tbg_worker *w)
 	atomic_store_explicit(&w->sites, w->s->sites, memory_order_release);
 }
 
+/*
+ * What is to go to clients and servers goes one behind the other: whoever receives
+ * it on another processor is woken once, and our caches hold one kind of work.
+ */
+static void send_due(struct tbg_worker *w)
+{
+	while (w->due || w->due_origins) {
+		tbg_deliver_due(w);
+		tbg_origins_due(w);
+	}
+}
+
 int tbg_worker_run(struct tbg_worker *w)
 {
 	int err;
@@ -638,9 +654,12 @@ int tbg_worker_run(struct tbg_worker *w)
 		round_begin(w);
 		io_uring_for_each_cqe(&w->ring, head, cqe) {
 			event(w, cqe);
+			if (w->due_nr >= DUE_MAX)
+				tbg_deliver_due(w);
 			nr++;
 		}
 		io_uring_cq_advance(&w->ring, nr);
+		send_due(w);
 		if (w->room_made && w->parked.nr)
 			accept_resume(w);
 		w->room_made = false;

@@ -23,6 +23,7 @@
 
 struct tbg_conn;
 struct tbg_origin;
+struct tbg_origin_pool;
 struct tbg_transfer;
 struct tbg_worker;
 
@@ -82,8 +83,11 @@ struct tbg_worker {
 	uint32_t out_len;
 	char path[TBG_TARGET_MAX + 1];
 	struct tbg_answer answer;
-	struct tbg_origin **idle;	/* pooled connections, see origin.c */
+	struct tbg_origin_pool *idle;	/* see origin.c */
+	struct tbg_origin *due_origins, **due_origins_last;	/* to be sent on */
 	struct tbg_transfer *transfers;	/* all that are under way */
+	struct tbg_transfer *due, **due_last;	/* of them, who have something to send */
+	unsigned int due_nr;
 	struct __kernel_timespec tick, wait;
 	struct tbg_user_stats stats;
 	/* written by other threads */
