@@ -710,7 +710,7 @@ static void body_first(struct tbg_transfer *x)
 	uint32_t from = x->head_off + x->r.len, len = o->head_len - from;
 	bool records = x->frame.framing == TBG_FRAMING_RECORDS;
 	bool ended = records && tbg_frame_ended(&x->frame);
-	uint32_t room = PIECE_FIRST;
+	bool whole = records ? ended : x->r.has_length && len >= x->r.content_length;
 	struct tbg_piece *p;
 
 	if (framing_of(x) == TBG_FRAMING_NONE ||
@@ -726,9 +726,7 @@ static void body_first(struct tbg_transfer *x)
 			body_more(x);
 		return;
 	}
-	if (x->r.has_length && x->r.content_length < room)
-		room = x->r.content_length;
-	p = tbg_pile_room(x->pile, len > room ? len : room);
+	p = tbg_pile_room(x->pile, whole || len > PIECE_FIRST ? len : PIECE_FIRST);
 	if (!p) {
 		tbg_fetch_fail(x, 503);
 		return;

@@ -125,19 +125,6 @@ static struct tbg_origin *origin_new(struct tbg_backend *b)
 	return o;
 }
 
-/*
- * Nothing to read, not even its end, as far as that matters: a request that can
- * be sent again is sent, and what has come before it is no answer to it.
- */
-static bool quiet(const struct tbg_origin *o, const struct tbg_transfer *x)
-{
-	struct pollfd p = { .fd = o->fd, .events = POLLIN | POLLRDHUP };
-
-	if (tbg_method_idempotent(x->m.method) && !x->up_body)
-		return true;
-	return poll(&p, 1, 0) == 0;
-}
-
 /* The newest idle connection to a server, no longer idle; NULL: none. */
 static struct tbg_origin *idle_take(struct tbg_worker *w, const struct tbg_backend *b)
 {
@@ -153,18 +140,15 @@ static struct tbg_origin *idle_take(struct tbg_worker *w, const struct tbg_backe
 struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 				   struct tbg_backend *b, bool pooled)
 {
+	struct tbg_origin *o = pooled ? idle_take(w, b) : NULL;
 	struct io_uring_sqe *sqe;
-	struct tbg_origin *o;
 
-	while (pooled && (o = idle_take(w, b))) {
-		if (quiet(o, x)) {
-			o->x = x;
-			o->sent = false;
-			o->reused = true;
-			o->head_len = 0;
-			return o;
-		}
-		tbg_origin_drop(w, o);
+	if (o) {
+		o->x = x;
+		o->sent = false;
+		o->reused = true;
+		o->head_len = 0;
+		return o;
 	}
 	o = origin_new(b);
 	if (!o)

@@ -34,6 +34,7 @@
 #define TICK_MS		125
 #define WAIT_MS		2		/* for what the kernel still has in its queues */
 #define DUE_MAX		32		/* answers that are sent one behind the other */
+#define LOOKS_MAX	16		/* at what has come, before requests go out */
 #define SLAB_CONNS	128
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
 #define DRAIN_NS	(10 * 1000000000ull)
@@ -97,7 +98,8 @@ int tbg_worker_open(struct tbg_worker *w)
 {
 	struct io_uring_params p = {
 		.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
-			 IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CQSIZE |
+			 IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
+			 IORING_SETUP_CQSIZE |
 			 IORING_SETUP_CLAMP | IORING_SETUP_R_DISABLED,
 		.cq_entries = CQ_ENTRIES,
 	};
@@ -614,6 +616,36 @@ static void round_begin(struct tbg_worker *w)
 	atomic_store_explicit(&w->sites, w->s->sites, memory_order_release);
 }
 
+static void events(struct tbg_worker *w)
+{
+	struct io_uring_cqe *cqe;
+	unsigned int head, nr = 0;
+
+	io_uring_for_each_cqe(&w->ring, head, cqe) {
+		event(w, cqe);
+		if (w->due_nr >= DUE_MAX)
+			tbg_deliver_due(w);
+		nr++;
+	}
+	io_uring_cq_advance(&w->ring, nr);
+}
+
+/*
+ * Before a request goes out, all that has come is looked at: the connection may
+ * have ended, or its server has said something that is no answer to it. (Costs a
+ * system call only if something has come.)
+ */
+static void look_again(struct tbg_worker *w)
+{
+	struct io_uring_cqe *cqe;
+
+	for (int i = 0; i < LOOKS_MAX && w->due_origins; i++) {
+		if (io_uring_peek_cqe(&w->ring, &cqe))
+			return;
+		events(w);
+	}
+}
+
 /*
  * What is to go to clients and servers goes one behind the other: whoever receives
  * it on another processor is woken once, and our caches hold one kind of work.
@@ -622,6 +654,7 @@ static void send_due(struct tbg_worker *w)
 {
 	while (w->due || w->due_origins) {
 		tbg_deliver_due(w);
+		look_again(w);
 		tbg_origins_due(w);
 	}
 }
@@ -645,20 +678,11 @@ int tbg_worker_run(struct tbg_worker *w)
 	tick_arm(w);
 	wake_arm(w);
 	while (!w->done) {
-		struct io_uring_cqe *cqe;
-		unsigned int head, nr = 0;
-
 		err = io_uring_submit_and_wait(&w->ring, 1);
 		if (err < 0 && err != -EINTR && err != -EBUSY && err != -ETIME)
 			return err;
 		round_begin(w);
-		io_uring_for_each_cqe(&w->ring, head, cqe) {
-			event(w, cqe);
-			if (w->due_nr >= DUE_MAX)
-				tbg_deliver_due(w);
-			nr++;
-		}
-		io_uring_cq_advance(&w->ring, nr);
+		events(w);
 		send_due(w);
 		if (w->room_made && w->parked.nr)
 			accept_resume(w);

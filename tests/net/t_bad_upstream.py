@@ -3,6 +3,7 @@
 """Upstreams that misbehave: what the client gets, what is stored, what is reused."""
 import itertools
 import os
+import signal
 import socket
 import sys
 import threading
@@ -215,6 +216,52 @@ def t_bytes_on_an_idle_connection_end_it():
     assert r.body == b"two", r
     one, two = o.seen(p)
     assert one.connection != two.connection
+
+
+def late(method, evil, first):
+    """What a client gets that asks while the idle connection ends, or says more.
+
+    The daemon sees both at once, as it does under load; first: the client's
+    request has come before that.
+    """
+    p, q, go, sent = path(), path(), threading.Event(), threading.Event()
+
+    def later(c, r):
+        c.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)   # evil waits for no ACK
+        c.send(reply(200, b"one"))
+        assert go.wait(20)
+        if evil:
+            c.send(evil)
+        else:
+            c.s.shutdown(socket.SHUT_RDWR)
+        sent.set()
+
+    o.on(p, later)
+    o.on(q, reply(200, b"right"))
+    assert ask(d.address, "GET", p).body == b"one"
+    with origin.Client(d.address) as c:
+        os.kill(d.pid, signal.SIGSTOP)
+        os.waitpid(d.pid, os.WUNTRACED)
+        try:
+            for step in (0, 1) if first else (1, 0):
+                if step:
+                    go.set()
+                    assert sent.wait(20)
+                else:
+                    c.send(f"{method} {q} HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n".encode())
+        finally:
+            os.kill(d.pid, signal.SIGCONT)
+        r = c.answer()
+    assert len(o.seen(q)) == 1 and o.seen(q)[0].connection != o.seen(p)[0].connection
+    return r
+
+
+def t_what_comes_before_a_request_does_not_answer_it():
+    for method in ("GET", "PUT", "POST"):
+        for evil in (b"", reply(200, b"evil"), b"HTTP/1.1 200 OK\r\nContent-"):
+            for first in (False, True):
+                r = late(method, evil, first)
+                assert r.status == 200 and r.body == b"right", (method, evil, first, r)
 
 
 def t_head_with_a_body_is_not_read_as_a_response():
