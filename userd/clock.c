@@ -150,8 +150,8 @@ static int scan_month(struct scan *s)
 	return 0;
 }
 
-/* A day's name, whole or its first three letters; which, and how long. */
-static int scan_weekday(struct scan *s, bool *ret_whole)
+/* A day's name, whole or its first three letters. */
+static void scan_weekday(struct scan *s, bool *ret_whole)
 {
 	for (int d = 0; d < 7; d++) {
 		size_t len = strlen(days[d]), left = s->end - s->at;
@@ -163,10 +163,9 @@ static int scan_weekday(struct scan *s, bool *ret_whole)
 				continue;
 		}
 		s->at += len;
-		return d;
+		return;
 	}
 	s->ok = false;
-	return 0;
 }
 
 /* RFC 9110 5.6.7: more than 50 years ahead means the past century. */
@@ -193,18 +192,18 @@ static int month_days(int year, int month)
 }
 
 /*
- * IMF-fixdate, RFC 850 and asctime, to the letter: case, spaces and the day's
- * name must be right. A date that does not exist or falls on another day of
- * the week is -EINVAL, so that its condition is ignored.
+ * IMF-fixdate, RFC 850 and asctime, to the letter, case and spaces too. A date
+ * that does not exist is -EINVAL, so that its condition is ignored. One that
+ * falls on another day of the week is that date all the same, as to other
+ * servers (RFC 9110 5.6.7: be robust): it costs no client its If-Unmodified-Since.
  */
 int tbg_date_parse(const char *text, size_t len, int64_t *ret_second)
 {
 	struct scan s = { text, text + len, true };
-	int wday, day, month, year = 0, h, m, sec;
+	int day, month, year = 0, h, m, sec;
 	bool whole, asctime = false;
-	int64_t nr;
 
-	wday = scan_weekday(&s, &whole);
+	scan_weekday(&s, &whole);
 	if (whole) {
 		scan_text(&s, ", ");
 		day = scan_digits(&s, 2);
@@ -241,10 +240,7 @@ int tbg_date_parse(const char *text, size_t len, int64_t *ret_second)
 	if (!s.ok || s.at != s.end || day < 1 || h > 23 || m > 59 ||
 	    sec > 60 || day > month_days(year, month))
 		return -EINVAL;
-	nr = days_of(year, month, day);
-	if (((nr + 4) % 7 + 7) % 7 != wday)
-		return -EINVAL;
-	*ret_second = nr * 86400 + h * 3600 + m * 60 + sec;
+	*ret_second = days_of(year, month, day) * 86400 + h * 3600 + m * 60 + sec;
 	return 0;
 }
 

@@ -2,7 +2,8 @@
 /*
  * The seconds of an IMF-fixdate (RFC 9110 5.6.7), for conditions that compare
  * dates. A strict subset of tbg_date_parse() (userd/clock.c): what is a date
- * here is the same one there; the two obsolete formats are the daemon's alone.
+ * here is the same one there; the two obsolete formats are the daemon's alone,
+ * and so are dates with the name of another day.
  */
 #ifndef TBG_CORE_DATE_H
 #define TBG_CORE_DATE_H

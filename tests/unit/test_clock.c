@@ -30,6 +30,9 @@ static const struct {
 	{ "Sat, 31 Dec 2016 23:59:60 GMT", 1483228800 },
 	{ "Saturday, 01-Jan-00 00:00:00 GMT", 946684800 },
 	{ "Mon Feb 29 00:00:00 2016", 1456704000 },
+	{ "Mon, 06 Nov 1994 08:49:37 GMT", 784111777 },	/* was a Sunday */
+	{ "Monday, 06-Nov-94 08:49:37 GMT", 784111777 },
+	{ "Mon Nov  6 08:49:37 1994", 784111777 },
 };
 
 static const char *const bad[] = {
@@ -39,7 +42,7 @@ static const char *const bad[] = {
 	"sun, 06 Nov 1994 08:49:37 GMT",
 	"Sun, 06 nov 1994 08:49:37 GMT",
 	"SUN, 06 NOV 1994 08:49:37 GMT",
-	"Mon, 06 Nov 1994 08:49:37 GMT",	/* was a Sunday */
+	"Xxx, 06 Nov 1994 08:49:37 GMT",
 	"Sun, 6 Nov 1994 08:49:37 GMT",		/* digits */
 	"Sun,  6 Nov 1994 08:49:37 GMT",
 	"Sun, 06 Nov 94 08:49:37 GMT",
@@ -123,31 +126,18 @@ KTAP_TEST(t_two_digit_years_lie_at_most_50_years_ahead)
 
 	gmtime_r(&now, &tm);
 	for (int yy = 0; yy < 100; yy++) {
-		int parsed = 0;
+		char text[64];
+		int64_t second = 0;
+		struct tm got;
+		time_t t;
 
-		/* One of the seven names is right. */
-		for (int d = 0; d < 7; d++) {
-			static const char *const days[] = {
-				"Sunday", "Monday", "Tuesday", "Wednesday",
-				"Thursday", "Friday", "Saturday",
-			};
-			char text[64];
-			int64_t second;
-			struct tm got;
-			time_t t;
-
-			snprintf(text, sizeof(text),
-				 "%s, 01-Jun-%02d 12:00:00 GMT", days[d], yy);
-			if (tbg_date_parse(text, strlen(text), &second))
-				continue;
-			t = second;
-			gmtime_r(&t, &got);
-			parsed++;
-			KTAP_EQ(got.tm_year % 100, yy);
-			KTAP_CHECK(got.tm_year <= tm.tm_year + 50);
-			KTAP_CHECK(got.tm_year > tm.tm_year - 50);
-		}
-		KTAP_EQ(parsed, 1);
+		snprintf(text, sizeof(text), "Sunday, 01-Jun-%02d 12:00:00 GMT", yy);
+		KTAP_CHECK(!tbg_date_parse(text, strlen(text), &second));
+		t = second;
+		gmtime_r(&t, &got);
+		KTAP_EQ(got.tm_year % 100, yy);
+		KTAP_CHECK(got.tm_year <= tm.tm_year + 50);
+		KTAP_CHECK(got.tm_year > tm.tm_year - 50);
 	}
 }
 
