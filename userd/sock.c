@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -133,30 +134,52 @@ static bool cgroup_mount(char ret[PATH_MAX])
 	return found;
 }
 
-/* The daemon's own cgroup, or else the top of what is mounted. */
+/*
+ * The top of the cgroup2 hierarchy: where it is mounted, or else by a mount that
+ * only we see. `ip netns exec` puts a new /sys over the one it was mounted in.
+ */
+static int cgroup_top(void)
+{
+	char mount[PATH_MAX];
+	int fs, fd = -1, err;
+
+	if (cgroup_mount(mount))
+		fd = open(mount, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0)
+		return fd;
+	fs = fsopen("cgroup2", FSOPEN_CLOEXEC);
+	if (fs < 0)
+		return -errno;
+	if (!fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+		fd = fsmount(fs, FSMOUNT_CLOEXEC, 0);
+	err = errno;
+	close(fs);
+	return fd < 0 ? -err : fd;
+}
+
+/* The daemon's own cgroup, or else the top of the hierarchy. */
 static int cgroup_open(void)
 {
-	char mount[PATH_MAX], path[2 * PATH_MAX], line[PATH_MAX];
-	FILE *f = fopen("/proc/self/cgroup", "re");
-	int fd = -1;
+	char path[PATH_MAX + 2] = ".", line[PATH_MAX];
+	int top = cgroup_top(), fd, err;
+	FILE *f;
 
-	if (!cgroup_mount(mount)) {
-		if (f)
-			fclose(f);
-		return -ENOENT;
-	}
-	while (f && fd < 0 && fgets(line, sizeof(line), f)) {
-		if (strncmp(line, "0::", 3))
-			continue;
+	if (top < 0)
+		return top;
+	f = fopen("/proc/self/cgroup", "re");
+	while (f && fgets(line, sizeof(line), f)) {
 		line[strcspn(line, "\n")] = 0;
-		snprintf(path, sizeof(path), "%s%s", mount, line + 3);
-		fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (!strncmp(line, "0::/", 4))
+			snprintf(path, sizeof(path), "./%s", line + 4);
 	}
 	if (f)
 		fclose(f);
+	fd = openat(top, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
-		fd = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+		fd = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	err = errno;
+	close(top);
+	return fd < 0 ? -err : fd;
 }
 
 static int attach(struct tbg_sock *s, char *ret_msg, size_t msg_len)
@@ -171,7 +194,7 @@ static int attach(struct tbg_sock *s, char *ret_msg, size_t msg_len)
 		return fail(-errno, ret_msg, msg_len, "attach to the map of sockets");
 	cgroup = cgroup_open();
 	if (cgroup < 0)
-		return fail(cgroup, ret_msg, msg_len, "cgroup2: not mounted or not to be opened");
+		return fail(cgroup, ret_msg, msg_len, "cgroup2: not to be opened or mounted");
 	print = libbpf_set_print(quiet);
 	s->life = bpf_program__attach_cgroup(s->bpf->progs.tbg_life, cgroup);
 	err = s->life ? 0 : -errno;

@@ -457,6 +457,17 @@ def all_tiers():
         assert d.stop() == 0, d.lines
 
 
+def t_without_a_mounted_cgroup2():
+    """As within `ip netns exec`, whose new /sys hides where it is mounted."""
+    hidden = 'umount -l -t cgroup2 -a; exec "$0" "$@"'
+    d = daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted", root=sock.root,
+                      prefix=("unshare", "--mount", "sh", "-c", hidden))
+    with d, client.Client(d.address) as c:
+        tier = talk.ask(d, "status")["tiers"]["sock"]
+        assert tier["on"], tier
+        assert [c.get("/100.txt").tier for _ in range(2)] == ["stored", "sock"]
+
+
 def t_beside_wire():
     """All three: the same bytes; what is small is wire's, also behind sock's answers."""
     with all_tiers(), connect(ALL) as c:
