@@ -440,6 +440,18 @@ static void on_second(void *arg, uint64_t now_ns)
 		tbg_sock_tick(s->sock);
 }
 
+static void root_moved(void *arg, int root)
+{
+	tbg_watch_forget(arg, root);
+}
+
+static void on_roots(void *arg, uint64_t now_ns)
+{
+	struct tbg_server *s = arg;
+
+	tbg_roots_follow(s->roots, root_moved, s->watch);
+}
+
 static void on_watch(void *arg, uint32_t events)
 {
 	tbg_watch_ready(arg);
@@ -535,6 +547,7 @@ static int loop_fill(struct start *t)
 	if (log_fd >= 0)
 		err = err ?: tbg_loop_add(s->loop, log_fd, EPOLLIN, on_log, s->log);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
+	err = err ?: tbg_loop_every(s->loop, TBG_STAT_MS, on_roots, s);
 	err = err ?: tbg_loop_every(s->loop, 1000, on_second, s);
 	return err ?: tbg_loop_every(s->loop, 20, on_step, t);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A table of open folders. Numbers are taken and given back by the control
- * thread; workers read descriptors, of roots that the configuration they serve
- * by holds a reference to. openat2(RESOLVE_BENEATH) is the one way to a file: the
- * kernel refuses what would leave the root, whatever the encoding or the
- * symbolic links.
+ * A table of open folders. Numbers are taken, given back and pointed at other
+ * folders by the control thread; workers read descriptors, of roots that the
+ * configuration they serve by holds a reference to. openat2(RESOLVE_BENEATH) is
+ * the one way to a file: the kernel refuses what would leave the root, whatever
+ * the encoding or the symbolic links.
  */
 #include "root.h"
 
@@ -26,11 +26,14 @@ struct root {
 	unsigned int refs;
 	dev_t dev;
 	ino_t ino;
-	char *path;
+	_Atomic(char *) path;	/* resolved */
+	char *asked;		/* as given; NULL: several paths lead here */
 };
 
 struct tbg_roots {
 	struct root root[TBG_ROOTS_MAX];
+	char **past;		/* former paths, which others may still read */
+	size_t past_nr;
 };
 
 int tbg_roots_open(struct tbg_roots **ret)
@@ -52,6 +55,9 @@ void tbg_roots_close(struct tbg_roots *r)
 		if (r->root[i].refs)
 			tbg_root_put(r, i);
 	}
+	while (r && r->past_nr)
+		free(r->past[--r->past_nr]);
+	free(r ? r->past : NULL);
 	free(r);
 }
 
@@ -88,6 +94,10 @@ int tbg_root_get(struct tbg_roots *r, const char *path)
 	if (nr >= 0 && r->root[nr].refs) {
 		close(fd);
 		r->root[nr].refs++;
+		if (r->root[nr].asked && strcmp(r->root[nr].asked, path)) {
+			free(r->root[nr].asked);
+			r->root[nr].asked = NULL;
+		}
 		return nr;
 	}
 	real = nr < 0 ? NULL : realpath(path, NULL);
@@ -97,6 +107,7 @@ int tbg_root_get(struct tbg_roots *r, const char *path)
 		return err;
 	}
 	r->root[nr].refs = 1;
+	r->root[nr].asked = strdup(path);
 	r->root[nr].dev = st.st_dev;
 	r->root[nr].ino = st.st_ino;
 	r->root[nr].path = real;
@@ -111,8 +122,51 @@ void tbg_root_put(struct tbg_roots *r, int nr)
 	if (--one->refs)
 		return;
 	close(atomic_exchange(&one->fd, -1));
-	free(one->path);
-	one->path = NULL;
+	free(atomic_exchange(&one->path, NULL));
+	free(one->asked);
+	one->asked = NULL;
+}
+
+/* The folder that asked leads to is another one: true if it is taken instead. */
+static bool root_move(struct tbg_roots *r, struct root *one)
+{
+	int fd = open(one->asked, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char *real = fd < 0 ? NULL : realpath(one->asked, NULL);
+	char **past = reallocarray(r->past, r->past_nr + 1, sizeof(*past));
+	struct stat st;
+	bool moved;
+
+	if (past)
+		r->past = past;
+	/* In its place at once: whoever has the number at hand opens in one of both. */
+	moved = past && real && !fstat(fd, &st) &&
+		dup3(fd, atomic_load(&one->fd), O_CLOEXEC) >= 0;
+	if (moved) {
+		one->dev = st.st_dev;
+		one->ino = st.st_ino;
+		r->past[r->past_nr++] = atomic_exchange(&one->path, real);
+		real = NULL;
+	}
+	free(real);
+	if (fd >= 0)
+		close(fd);
+	return moved;
+}
+
+void tbg_roots_follow(struct tbg_roots *r, void (*moved)(void *arg, int nr),
+		      void *arg)
+{
+	struct stat st;
+
+	for (int i = 0; i < TBG_ROOTS_MAX; i++) {
+		struct root *one = &r->root[i];
+
+		if (!one->refs || !one->asked || stat(one->asked, &st) ||
+		    (st.st_dev == one->dev && st.st_ino == one->ino))
+			continue;
+		if (root_move(r, one))
+			moved(arg, i);
+	}
 }
 
 bool tbg_root_last(const struct tbg_roots *r, int nr)
@@ -122,7 +176,7 @@ bool tbg_root_last(const struct tbg_roots *r, int nr)
 
 const char *tbg_root_path(const struct tbg_roots *r, int nr)
 {
-	return nr < 0 ? "" : r->root[nr].path;
+	return nr < 0 ? "" : atomic_load(&((struct tbg_roots *)r)->root[nr].path);
 }
 
 int tbg_root_fd(const struct tbg_roots *r, const char *name,

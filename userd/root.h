@@ -29,6 +29,15 @@ int tbg_root_get(struct tbg_roots *r, const char *path);
 void tbg_root_put(struct tbg_roots *r, int nr);
 bool tbg_root_last(const struct tbg_roots *r, int nr);	/* one reference left */
 
+/*
+ * Roots whose path leads to another folder by now (a symbolic link that was
+ * switched, a folder that was replaced) become that one, and moved() is told.
+ * A path that leads nowhere leaves its root as it was; so does a folder that
+ * several paths led to. Control thread alone.
+ */
+void tbg_roots_follow(struct tbg_roots *r, void (*moved)(void *arg, int nr),
+		      void *arg);
+
 /* Its resolved path, for messages; of -1, which is none, nothing. */
 const char *tbg_root_path(const struct tbg_roots *r, int nr);
 

@@ -31,7 +31,10 @@ int tbg_watch_open(struct tbg_watch **ret, const struct tbg_roots *roots,
 		   struct tbg_cache *cache);
 void tbg_watch_close(struct tbg_watch *w);
 
-/* A root is about to be closed: withdraws its objects, ends its watches. */
+/*
+ * A root is about to be closed, or is another folder now: withdraws its objects,
+ * ends its watches.
+ */
 void tbg_watch_forget(struct tbg_watch *w, int root);
 
 /* Any thread. */

@@ -251,6 +251,39 @@ def t_folder_replaced_by_another():
         w.change(newer, lambda: shutil.rmtree(at("l")), 404)
 
 
+def t_root_replaced_by_another():
+    """Served is what the root's path leads to: another folder, or a link's new target."""
+    parts = [user.root + end for end in (".a", ".b")]
+    old, new = version(), version()
+    replace("r", old)
+    os.mkdir(parts[1])
+    os.chmod(parts[1], 0o755)
+    with open(os.path.join(parts[1], "r"), "wb") as f:
+        f.write(new)
+
+    def swap():
+        os.rename(user.root, parts[0])
+        os.rename(parts[1], user.root)
+        parts.reverse()
+
+    def lead_to(part):
+        os.symlink(part, user.root + ".link")
+        os.rename(user.root + ".link", user.root)
+
+    with Watcher("/r") as w:
+        w.change(old, swap, new)
+        w.change(new, swap, old)
+        os.rename(user.root, parts[0])
+        lead_to(parts[0])
+        w.change(old, lambda: lead_to(parts[1]), new)
+        newer = version()
+        w.change(new, lambda: replace("r", newer), newer)   # changes there are seen too
+        w.change(newer, lambda: lead_to(parts[0]), old)
+    os.unlink(user.root)
+    os.rename(parts[0], user.root)
+    shutil.rmtree(parts[1])
+
+
 def t_symbolic_link_swapped():
     def point(name, to):
         os.symlink(to, at(name + "~"))
