@@ -192,5 +192,17 @@ def t_ci_accepts_listed_skips_only():
     write("expect/skips", "# none\n")
 
 
+def t_each_suite_has_what_kselftest_reads():
+    """Its runner knows no other folder, and gives 45 s where nothing is said."""
+    tests = os.path.join(HERE, os.pardir)
+    suites = [x for x in os.listdir(tests) if os.path.exists(os.path.join(tests, x, "Makefile"))]
+    assert {"unit", "net"} <= set(suites), suites
+    for suite in suites:
+        with open(os.path.join(tests, suite, "settings"), encoding="utf-8") as f:
+            assert int(f.read().removeprefix("timeout=")) >= 60, suite
+        with open(os.path.join(tests, suite, "config"), encoding="utf-8") as f:
+            assert "CONFIG_BPF_SYSCALL=y" in f.read().splitlines(), suite
+
+
 if __name__ == "__main__":
     ktap.run(globals(), setup=begin, teardown=end)
