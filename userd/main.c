@@ -445,13 +445,6 @@ static void root_moved(void *arg, int root)
 	tbg_watch_forget(arg, root);
 }
 
-static void on_roots(void *arg, uint64_t now_ns)
-{
-	struct tbg_server *s = arg;
-
-	tbg_roots_follow(s->roots, root_moved, s->watch);
-}
-
 static void on_watch(void *arg, uint32_t events)
 {
 	tbg_watch_ready(arg);
@@ -506,12 +499,13 @@ static void on_signal(void *arg, uint32_t events)
 	}
 }
 
-/* Goes on with a reload; while draining, ends when workers and clients have. */
+/* Follows roots, goes on with a reload; while draining, ends when workers and clients have. */
 static void on_step(void *arg, uint64_t now_ns)
 {
 	struct start *t = arg;
 	uint64_t age_ms;
 
+	tbg_roots_follow(t->s.roots, root_moved, t->s.watch);
 	tbg_reload_tick(t->reload);
 	if (!t->stops || atomic_load(&t->threads_ended) < t->threads_nr)
 		return;
@@ -547,7 +541,6 @@ static int loop_fill(struct start *t)
 	if (log_fd >= 0)
 		err = err ?: tbg_loop_add(s->loop, log_fd, EPOLLIN, on_log, s->log);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
-	err = err ?: tbg_loop_every(s->loop, TBG_STAT_MS, on_roots, s);
 	err = err ?: tbg_loop_every(s->loop, 1000, on_second, s);
 	return err ?: tbg_loop_every(s->loop, 20, on_step, t);
 }

@@ -270,18 +270,23 @@ def t_root_replaced_by_another():
         os.symlink(part, user.root + ".link")
         os.rename(user.root + ".link", user.root)
 
-    with Watcher("/r") as w:
-        w.change(old, swap, new)
-        w.change(new, swap, old)
-        os.rename(user.root, parts[0])
-        lead_to(parts[0])
-        w.change(old, lambda: lead_to(parts[1]), new)
-        newer = version()
-        w.change(new, lambda: replace("r", newer), newer)   # changes there are seen too
-        w.change(newer, lambda: lead_to(parts[0]), old)
-    os.unlink(user.root)
-    os.rename(parts[0], user.root)
-    shutil.rmtree(parts[1])
+    try:
+        with Watcher("/r") as w:
+            w.change(old, swap, new)
+            w.change(new, swap, old)
+            os.rename(user.root, parts[0])
+            lead_to(parts[0])
+            w.change(old, lambda: lead_to(parts[1]), new)
+            newer = version()
+            w.change(new, lambda: replace("r", newer), newer)   # changes there are seen too
+            w.change(newer, lambda: lead_to(parts[0]), old)
+    finally:
+        if os.path.islink(user.root):
+            os.unlink(user.root)
+            os.rename(parts[0], user.root)
+        elif os.path.exists(user.root + ".a"):
+            swap()
+        shutil.rmtree(user.root + ".b", ignore_errors=True)
 
 
 def t_symbolic_link_swapped():
