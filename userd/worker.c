@@ -5,6 +5,7 @@
  * Everything a completion means for a client is in conn.c.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,13 @@
 #define LOOKS_MAX	16		/* at what has come, before requests go out */
 #define SLAB_CONNS	128
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
+
+/* Draining ends after so long, when for so long no connection got on. */
 #define DRAIN_NS	(10 * 1000000000ull)
+#define DRAIN_STILL_MS	5000
+
+/* For the next request of a busy client, which is then told to close. */
+#define DRAIN_IDLE_NS	300000000ull
 
 /*
  * With less room than a full backlog (main.c) connections are accepted one by
@@ -283,10 +290,10 @@ void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c)
 
 static void accepted(struct tbg_worker *w, struct tbg_listener_fd *l, int fd)
 {
-	if (w->draining)
-		close(fd);
-	else if (!w->parked.nr && tbg_limits_conn_get())
+	if (!w->parked.nr && tbg_limits_conn_get())
 		conn_serve(w, fd);
+	else if (w->draining)
+		close(fd);
 	else
 		park(w, fd);
 	if (l->multishot && tbg_limits_conn_room() < MULTISHOT_ROOM)
@@ -459,21 +466,39 @@ void tbg_worker_each(struct tbg_worker *w,
 	each_conn(w, 0, w->slabs_nr, fn);
 }
 
+/* Whoever is connected by now is served: closing the listener would reset them. */
+static void accept_rest(struct tbg_worker *w, struct tbg_listener_fd *l)
+{
+	int fd;
+
+	accept_cancel(w, l);
+	fcntl(l->fd, F_SETFL, O_NONBLOCK);
+	while ((fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
+		accepted(w, l, fd);
+	shutdown(l->fd, SHUT_RDWR);
+}
+
+static void drain_look(struct tbg_worker *w, struct tbg_conn *c)
+{
+	w->drain_moves |= c->state == TBG_CONN_OPEN &&
+			  w->now_ms - c->stamp_ms < DRAIN_STILL_MS;
+}
+
 static void drain_step(struct tbg_worker *w)
 {
 	if (!w->draining) {
 		w->draining = true;
 		w->drain_ns = w->now_ns;
-		for (unsigned int i = 0; i < w->listeners_nr; i++) {
-			accept_cancel(w, &w->listeners[i]);
-			shutdown(w->listeners[i].fd, SHUT_RDWR);
-		}
+		for (unsigned int i = 0; i < w->listeners_nr; i++)
+			accept_rest(w, &w->listeners[i]);
 		while (w->parked.nr)
 			close(w->parked.fds[--w->parked.nr]);
 	}
-	tbg_worker_each(w, tbg_conn_drain);
-	if (!w->conns_nr || w->now_ns - w->drain_ns > DRAIN_NS ||
-	    w->wake_value >= TBG_WAKE_NOW)
+	if (w->now_ns - w->drain_ns > DRAIN_IDLE_NS)
+		tbg_worker_each(w, tbg_conn_drain);
+	w->drain_moves = w->now_ns - w->drain_ns < DRAIN_NS;
+	tbg_worker_each(w, drain_look);
+	if (!w->conns_nr || !w->drain_moves || w->wake_value >= TBG_WAKE_NOW)
 		w->done = true;
 }
 

@@ -77,7 +77,7 @@ struct tbg_worker {
 	uint64_t start_ns, drain_ns;
 	struct tbg_parked parked;
 	bool room_made;			/* in this round, for parked ones */
-	bool draining, done;
+	bool draining, drain_moves, done;
 	char date[TBG_DATE_LEN];
 	uint8_t *out;			/* responses of the connection at hand */
 	uint32_t out_len;

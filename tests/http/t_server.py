@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """The daemon as a process: options, limits, time limits, privileges, its end."""
+import contextlib
 import os
 import resource
 import signal
@@ -17,6 +18,7 @@ import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 
 WAIT_S = 15
+SLOW_S = 11             # longer than a connection that stands still may hold up the end
 GET = b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n"
 USER = ("--tiers", "user")
 
@@ -32,12 +34,10 @@ def connect(d):
 
 
 def until_end(s):
-    got = b""
-    while True:
-        data = s.recv(1 << 20)
-        if not data:
-            return got
+    got = bytearray()
+    while data := s.recv(1 << 20):
         got += data
+    return bytes(got)
 
 
 def ask(s, request=GET):
@@ -351,10 +351,38 @@ def t_stop_finishes_what_is_under_way():
             s.sendall(GET.replace(b"a.txt", b"big"))
             got = s.recv(1000)
             d.process.send_signal(signal.SIGTERM)
+            told = time.monotonic()
             assert idle.recv(1) == b"", "an idle connection stays"
+            while time.monotonic() < told + SLOW_S:     # a reader that gets on
+                got += s.recv(1 << 20, socket.MSG_WAITALL)
+                time.sleep(0.5)
             got += until_end(s)
             assert got.split(b"\r\n\r\n", 1)[1] == data
         idle.close()
+        assert d.process.wait(WAIT_S) == 0
+
+
+def t_stop_tells_busy_clients_before_it_closes():
+    """They lose no request; those that are quiet for 0.3 s are closed without a word."""
+    with daemon_of() as d:
+        held, asked = [connect(d) for _ in range(16)], 0
+        heard = {s: time.monotonic() for s in held}
+        while held:
+            for s in list(held):
+                quiet = time.monotonic() - heard[s]
+                got = b""
+                with contextlib.suppress(ConnectionError):
+                    s.sendall(GET)
+                    while not got.endswith(b"\na text\n") and (data := s.recv(65536)):
+                        got += data
+                assert got or quiet > 0.2, f"closed, {asked} asked, quiet for {quiet:.3f} s"
+                heard[s] = time.monotonic()
+                if not got or b"\r\nConnection: close\r\n" in got:
+                    s.close()
+                    held.remove(s)
+                asked += 1
+                if asked == 100:
+                    d.process.send_signal(signal.SIGTERM)
         assert d.process.wait(WAIT_S) == 0
 
 
