@@ -10,27 +10,28 @@
 #include "../log.bpf.h"
 #include "reply.bpf.h"
 
-struct tbg_sum {
-	const struct tbg_scratch *s;
-	__u32 len;
-	__u64 sum;
-};
+#define TBG_DIFF_MAX 512	/* bytes that bpf_csum_diff() sums before 7.x */
 
-static long tbg_sum_step(__u32 i, void *arg)
+/* Sum of the len bytes of payload in s->head, 1..TBG_REQ_MAX. */
+static __always_inline __u64 tbg_payload_sum(struct tbg_scratch *s, __u64 len)
 {
-	struct tbg_sum *c = arg;
-	__u32 at = i * 8, left;
-	__u64 word;
+	__u64 sum = 0, n;
+	__u32 at;
 
-	if (at >= c->len)
-		return 1;
-	at &= TBG_REQ_MAX - 1;
-	word = *(const __u64 *)(c->s->head.b + at);
-	left = c->len - i * 8;
-	if (left < 8)
-		word &= (1ull << (left * 8)) - 1;
-	c->sum = tbg_csum_add64(c->sum, word);
-	return 0;
+	/* an odd end is summed as if zeros followed */
+	TBG_BOUND(len, TBG_REQ_MAX, return 0);
+	__builtin_memset(s->head.b + len, 0, 4);
+#pragma unroll
+	for (at = 0; at < TBG_REQ_MAX; at += TBG_DIFF_MAX) {
+		if (len <= at)
+			break;
+		n = (len - at + 3) & ~3ull;
+		if (n > TBG_DIFF_MAX)
+			n = TBG_DIFF_MAX;
+		TBG_BOUND(n, TBG_DIFF_MAX, break);
+		sum += (__u32)bpf_csum_diff(NULL, 0, (void *)(s->head.b + at), n, 0);
+	}
+	return sum;
 }
 
 /*
@@ -40,8 +41,7 @@ static long tbg_sum_step(__u32 i, void *arg)
 static __always_inline bool tbg_csum_holds(struct tbg_frame *frame,
 					   struct tbg_scratch *s, __u16 pseudo)
 {
-	struct tbg_sum c = { .s = s, .len = s->pkt.payload_len, .sum = pseudo };
-	__u64 opt_len = s->pkt.opt_len;
+	__u64 opt_len = s->pkt.opt_len, sum = pseudo;
 	__u32 w[5];
 	int i;
 
@@ -49,7 +49,7 @@ static __always_inline bool tbg_csum_holds(struct tbg_frame *frame,
 		return false;
 #pragma unroll
 	for (i = 0; i < 5; i++)
-		c.sum += w[i];
+		sum += w[i];
 	if (opt_len) {
 		__builtin_memset(s->opt.opt, 0, TBG_OPT_MAX);
 		TBG_BOUND(opt_len, TBG_OPT_MAX, return false);
@@ -57,10 +57,11 @@ static __always_inline bool tbg_csum_holds(struct tbg_frame *frame,
 			return false;
 #pragma unroll
 		for (i = 0; i < TBG_OPT_MAX / 4; i++)
-			c.sum += *(__u32 *)(s->opt.opt + i * 4);
+			sum += *(__u32 *)(s->opt.opt + i * 4);
 	}
-	tbg_loop(TBG_REQ_MAX / 8, tbg_sum_step, &c);
-	return tbg_csum_fold(c.sum) == 0xffff;
+	if (s->pkt.payload_len)
+		sum += tbg_payload_sum(s, s->pkt.payload_len);
+	return tbg_csum_fold(sum) == 0xffff;
 }
 
 /* Folded sum of the segment's pseudo-header (RFC 9293 3.1). */
