@@ -81,6 +81,21 @@ bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret)
 	return true;
 }
 
+bool tbg_elements_next(struct tbg_elements *e, struct tbg_value name,
+		       struct tbg_value *ret)
+{
+	struct tbg_value field;
+
+	while (!e->line.len || !tbg_list_next(e->line, &e->in, ret)) {
+		do
+			if (!tbg_field_next(e->b, e->len, &e->at, &field, &e->line))
+				return false;
+		while (!tbg_value_same(field, name));
+		e->in = 0;
+	}
+	return true;
+}
+
 bool tbg_list_has(struct tbg_value list, const char *word)
 {
 	struct tbg_value v;

@@ -54,6 +54,16 @@ static inline char tbg_lower(char c)
 /* The next element of a comma-separated list; quoted strings are whole. */
 bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret);
 
+/* The elements of all lines of a list field: of { .b, .len }, the first is next. */
+struct tbg_elements {
+	const char *b;
+	size_t len, at, in;
+	struct tbg_value line;
+};
+
+bool tbg_elements_next(struct tbg_elements *e, struct tbg_value name,
+		       struct tbg_value *ret);
+
 /* Whether a list has that element. */
 bool tbg_list_has(struct tbg_value list, const char *word);
 

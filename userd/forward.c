@@ -15,36 +15,24 @@
 /* Named by a Connection field of these lines. Rarely asked: see names_others(). */
 static bool connection_names(const char *b, size_t len, struct tbg_value name)
 {
-	struct tbg_value field, v, one;
-	size_t at = 0;
+	struct tbg_elements all = { .b = b, .len = len };
+	struct tbg_value one;
 
-	while (tbg_field_next(b, len, &at, &field, &v)) {
-		size_t in = 0;
-
-		if (!tbg_value_is(field, "Connection"))
-			continue;
-		while (tbg_list_next(v, &in, &one))
-			if (tbg_value_same(one, name))
-				return true;
-	}
+	while (tbg_elements_next(&all, TBG_VALUE("Connection"), &one))
+		if (tbg_value_same(one, name))
+			return true;
 	return false;
 }
 
 /* Whether a Connection field names any that would not be dropped anyway. */
 static bool names_others(const char *b, size_t len)
 {
-	struct tbg_value field, v, one;
-	size_t at = 0;
+	struct tbg_elements all = { .b = b, .len = len };
+	struct tbg_value one;
 
-	while (tbg_field_next(b, len, &at, &field, &v)) {
-		size_t in = 0;
-
-		if (!tbg_value_is(field, "Connection"))
-			continue;
-		while (tbg_list_next(v, &in, &one))
-			if (!tbg_field_hops(one))
-				return true;
-	}
+	while (tbg_elements_next(&all, TBG_VALUE("Connection"), &one))
+		if (!tbg_field_hops(one))
+			return true;
 	return false;
 }
 

@@ -199,18 +199,12 @@ static bool directive_names(struct tbg_value d, const char *directive,
 bool tbg_cc_names(const char *b, size_t len, const char *directive,
 		  struct tbg_value name)
 {
-	struct tbg_value field, v, d;
-	size_t at = 0;
+	struct tbg_elements all = { .b = b, .len = len };
+	struct tbg_value d;
 
-	while (tbg_field_next(b, len, &at, &field, &v)) {
-		size_t in = 0;
-
-		if (!tbg_value_is(field, "Cache-Control"))
-			continue;
-		while (tbg_list_next(v, &in, &d))
-			if (directive_names(d, directive, name))
-				return true;
-	}
+	while (tbg_elements_next(&all, TBG_VALUE("Cache-Control"), &d))
+		if (directive_names(d, directive, name))
+			return true;
 	return false;
 }
 

@@ -145,16 +145,10 @@ static void field_put(struct tbg_lines *ret, struct tbg_value wanted,
 bool tbg_second_make(struct tbg_lines *ret, const char *head, size_t head_len,
 		     const char *req, size_t req_len)
 {
-	struct tbg_value name, v, one;
-	size_t at = 0;
+	struct tbg_elements all = { .b = head, .len = head_len };
+	struct tbg_value one;
 
-	while (tbg_field_next(head, head_len, &at, &name, &v)) {
-		size_t in = 0;
-
-		if (!tbg_value_is(name, "Vary"))
-			continue;
-		while (tbg_list_next(v, &in, &one))
-			field_put(ret, one, req, req_len);
-	}
+	while (tbg_elements_next(&all, TBG_VALUE("Vary"), &one))
+		field_put(ret, one, req, req_len);
 	return !ret->failed;
 }
