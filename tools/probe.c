@@ -673,11 +673,6 @@ static json_t *tiers_json(struct tier *tiers)
 	return ret;
 }
 
-static int quiet(enum libbpf_print_level level, const char *fmt, va_list args)
-{
-	return 0;
-}
-
 json_t *tbg_probe(void)
 {
 	struct tier tiers[TIERS_NR] = { 0 };
@@ -688,7 +683,7 @@ json_t *tbg_probe(void)
 	struct result r;
 	struct row row;
 
-	libbpf_set_print(quiet);
+	libbpf_set_print(NULL);
 	for (int i = 0; i < TIERS_NR; i++)
 		tiers[i].lacks = json_array();
 	while (copy && (line = strsep(&rest, "\n"))) {

@@ -156,16 +156,11 @@ static bool find_clsact(struct found *f)
 	return false;
 }
 
-static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
-{
-	return 0;
-}
-
 /* The first program of a dead daemon on a hook; prog_fd is the caller's. */
 static bool find_dead(int ifindex, enum tbg_hook hook, struct found *ret)
 {
 	/* bpf_tc_query() prints a warning for each handle that is not there */
-	libbpf_print_fn_t print = libbpf_set_print(quiet);
+	libbpf_print_fn_t print = libbpf_set_print(NULL);
 	bool is;
 
 	*ret = (struct found){ .ifindex = ifindex, .hook = hook };
@@ -335,7 +330,7 @@ int tbg_attach(struct tbg_attachment *ret, int ifindex,
 	int err;
 
 	memcpy(a.prog_fd, prog_fd, sizeof(a.prog_fd));
-	print = libbpf_set_print(quiet);
+	print = libbpf_set_print(NULL);
 	err = try_tcx(&a);
 	a.tcx = !err;
 	if (err)
@@ -348,7 +343,7 @@ int tbg_attach(struct tbg_attachment *ret, int ifindex,
 
 void tbg_detach(const struct tbg_attachment *a)
 {
-	libbpf_print_fn_t print = libbpf_set_print(quiet);
+	libbpf_print_fn_t print = libbpf_set_print(NULL);
 
 	/* answers stop first, then the translation of what is sent */
 	detach_one(a->ifindex, TBG_HOOK_INGRESS, a->tcx,
@@ -531,7 +526,7 @@ static bool sweep_interface(int ifindex, void *arg)
 
 unsigned int tbg_attach_sweep(void)
 {
-	libbpf_print_fn_t print = libbpf_set_print(quiet);
+	libbpf_print_fn_t print = libbpf_set_print(NULL);
 	unsigned int removed = 0;
 
 	each_interface(sweep_interface, &removed);

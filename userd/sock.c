@@ -43,11 +43,6 @@ static const char fixes[] =
 #include "sock_fixes.inc"
 ;
 
-static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
-{
-	return 0;
-}
-
 /* Whether the kernel has the fixes without which sock is not safe. */
 static int level_check(bool unlisted, char *ret_msg, size_t msg_len)
 {
@@ -94,7 +89,7 @@ static int queue_fill(const struct bpf_map *queue, uint32_t nr)
 static int load(struct tbg_sock *s, const struct tbg_plan *plan,
 		const struct bpf_object *wire)
 {
-	libbpf_print_fn_t print = libbpf_set_print(quiet);
+	libbpf_print_fn_t print = libbpf_set_print(NULL);
 	int err;
 
 	s->bpf = tbg_sock_bpf__open();
@@ -195,7 +190,7 @@ static int attach(struct tbg_sock *s, char *ret_msg, size_t msg_len)
 	cgroup = cgroup_open();
 	if (cgroup < 0)
 		return fail(cgroup, ret_msg, msg_len, "cgroup2: not to be opened or mounted");
-	print = libbpf_set_print(quiet);
+	print = libbpf_set_print(NULL);
 	s->life = bpf_program__attach_cgroup(s->bpf->progs.tbg_life, cgroup);
 	err = s->life ? 0 : -errno;
 	libbpf_set_print(print);

@@ -22,11 +22,6 @@ struct tbg_xdp {
 	struct tbg_xdp_bpf *bpf;
 };
 
-static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
-{
-	return 0;
-}
-
 /* All of wire's maps: flows and slots as well as the cache. */
 static int share_all(struct bpf_object *obj, const struct bpf_object *wire)
 {
@@ -47,7 +42,7 @@ static int share_all(struct bpf_object *obj, const struct bpf_object *wire)
 int tbg_xdp_open(struct tbg_xdp **ret, const struct bpf_object *wire,
 		 const struct tbg_plan *plan, char *ret_why, size_t why_len)
 {
-	libbpf_print_fn_t print = libbpf_set_print(quiet);
+	libbpf_print_fn_t print = libbpf_set_print(NULL);
 	struct tbg_xdp *x = calloc(1, sizeof(*x));
 	int err = -ENOMEM;
 
