@@ -27,7 +27,6 @@ content = {}
 
 def begin():
     global user, wire
-    client.let_others_in()
     user = daemon.Daemon("--tiers", "user")
     for name, size in SIZES.items():
         content[name] = random.Random(name).randbytes(size)

@@ -28,7 +28,6 @@ def path():
 
 @contextlib.contextmanager
 def proxy(*options, up=None):
-    client.let_others_in()
     with origin.Origin() as o, daemon.Daemon("--upstream", (up or o).url, "--tiers", "user", "--workers", "1",
                                              *options) as d:
         yield d, o

@@ -87,7 +87,6 @@ def says(of, text):
 
 def begin():
     global d
-    client.let_others_in()
     d = Programs('cgi-time = "20s"').start()
 
 

@@ -90,7 +90,6 @@ _names = itertools.count()
 
 def begin():
     global d, php, tcp, f, web
-    client.let_others_in()
     web = origin.Origin()
     php, tcp, f = fpm.Fpm(children=6), fpm.Fpm(unix=False), fastcgi.Server(unix=True)
     for name, text in PAGES.items():

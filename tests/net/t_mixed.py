@@ -33,7 +33,6 @@ o = None
 
 def begin():
     global o
-    client.let_others_in()
     o = origin.Origin()
     for i in range(8):
         o.on(f"/up/kept-{i}", origin.reply(200, talk.content(f"kept-{i}", 300 * i), "Cache-Control: max-age=3600"))

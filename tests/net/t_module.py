@@ -63,7 +63,6 @@ def says(of, text):
 
 def begin():
     global d
-    client.let_others_in()
     d = Modules().start()
 
 

@@ -29,7 +29,6 @@ folder = ""             # of all that the tests make
 
 def begin():
     global folder
-    client.let_others_in()
     folder = tempfile.mkdtemp(prefix="tbg-")
     os.chmod(folder, 0o755)
     os.mkdir(os.path.join(folder, "root"))
@@ -285,7 +284,6 @@ def become():
 def daemon_of_nobody(*options):
     if os.geteuid():
         return daemon.Daemon(*options)
-    client.let_others_in()
     d = daemon.Daemon(*options, prefix=become())
     os.chown(d.folder, NOBODY, NOBODY)
     return d
@@ -387,7 +385,6 @@ def t_capabilities_of_others_are_dropped_too():
     """Started with capabilities by who is not root."""
     if os.geteuid():
         raise ktap.Skip("not root: no capabilities to give")
-    client.let_others_in()
     words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
              "--inh-caps=+net_admin,+bpf,+dac_override,+net_bind_service",
              "--ambient-caps=+net_admin,+bpf,+dac_override,+net_bind_service"]

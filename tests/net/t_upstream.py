@@ -65,7 +65,6 @@ def t_needs_neither_root_nor_a_folder():
         p = daemon.Daemon("--upstream", up.url, "--user", "nobody", prefix=(
             "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
         p.control = sock
-        client.let_others_in()
         with p:
             assert ask(p.address, "GET", "/").body == b"unprivileged"
 
@@ -1045,7 +1044,6 @@ class Application:
 
 
 def application(name):
-    client.let_others_in()
     body, stream = os.urandom(3 << 20), b"".join(b"%d," % i for i in range(20000))
     for unix in (False, True):
         with Application(name, unix) as app, proxy(app.url, workers=2) as p:

@@ -243,7 +243,6 @@ def t_many_reloads_under_load_lose_nothing():
 
 
 def t_unix_sockets():
-    client.let_others_in()
     with origin.Origin(unix=True) as up, served('root = "{root}"\n', nr=0) as (d,):
         up.on("/u", reply(200, b"unix"))
         d.reconfigure(f'root = "{{root}}"\nupstream u {{ server = "{up.url}" }}\nlocation /u {{ upstream = u }}\n')
