@@ -13,7 +13,7 @@ kept as sent; one that stands twice raises.
 import os
 import re
 import socket
-import tempfile
+import time
 
 import daemon
 import ktap
@@ -153,6 +153,15 @@ def wire_beside(user):
     except ktap.Skip as why:
         ktap.note(why)
         return None, str(why)
+
+
+def until(fn, why="never became true"):
+    """fn() once it is true: for what another thread or process does in its own time."""
+    deadline = time.monotonic() + WAIT_S
+    while not (ret := fn()):
+        assert time.monotonic() < deadline, why
+        time.sleep(0.005)
+    return ret
 
 
 def hot(d, path, want="wire"):

@@ -55,16 +55,9 @@ class Programs(conf.Conf):
     def note(self, name):
         """What a program has written there, once it has."""
         path = os.path.join(self.notes, name)
-        until(lambda: os.path.exists(path) and os.path.getsize(path), f"no {name}")
+        client.until(lambda: os.path.exists(path) and os.path.getsize(path), f"no {name}")
         with open(path, encoding="utf-8") as f:
             return f.read()
-
-
-def until(true, why):
-    deadline = time.monotonic() + client.WAIT_S
-    while not true():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.005)
 
 
 def runs(pid):
@@ -78,11 +71,11 @@ def runs(pid):
 
 def dead(*pids):
     for pid in pids:
-        until(lambda pid=pid: not runs(pid), f"{pid} goes on")
+        client.until(lambda pid=pid: not runs(pid), f"{pid} goes on")
 
 
 def says(of, text):
-    until(lambda: any(text in x for x in of.lines), f"never said {text}: {of.lines[-5:]}")
+    client.until(lambda: any(text in x for x in of.lines), f"never said {text}: {of.lines[-5:]}")
 
 
 def begin():
@@ -296,13 +289,13 @@ def index(p):
     assert b"echo" not in r.body and (r.status == 403 or b"run" in r.body), r
     # the page goes, the program answers at once
     os.unlink(os.path.join(p.root, "both/index.html"))
-    until(lambda: ask(p.address, "GET", "/both/").body.startswith(b"run"), "still a page")
+    client.until(lambda: ask(p.address, "GET", "/both/").body.startswith(b"run"), "still a page")
     source("late/index.sh")
     assert ask(p.address, "GET", "/late/").body == b"run GET /late/ /late/index.sh\n"
     p.write("late/index.html", b"now a page")
     assert ask(p.address, "GET", "/late/").body == b"now a page"
     os.unlink(os.path.join(p.root, "late/index.html"))
-    until(lambda: ask(p.address, "GET", "/late/").body.startswith(b"run"), "never run again")
+    client.until(lambda: ask(p.address, "GET", "/late/").body.startswith(b"run"), "never run again")
 
 
 def t_an_index_that_is_a_program():
@@ -438,11 +431,11 @@ def t_a_program_that_forks_without_end():
             return [x for x in os.listdir("/proc") if x.isdigit() and owner(x) == uid and runs(x)]
         with origin.Client(p.address) as c:
             c.send(f"GET {bomb} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
-            until(lambda: len(its()) > 20, "it never forked")
+            client.until(lambda: len(its()) > 20, "it never forked")
             assert len(its()) <= 41, len(its())
             assert c.answer().status in (502, 504)
         # what is left is the process that runs the programs
-        until(lambda: len(its()) <= 1, "some are left")
+        client.until(lambda: len(its()) <= 1, "some are left")
         assert ask(p.address, "GET", p.program(OK + "echo fine")).body == b"fine\n"
 
 
@@ -467,7 +460,7 @@ def t_no_more_at_once_than_allowed():
         cs = [origin.Client(p.address) for _ in range(6)]
         for i, c in enumerate(cs):
             c.send(f"GET {wait}?n{i} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
-        until(lambda: len(os.listdir(p.notes)) >= 2, "two do not run")
+        client.until(lambda: len(os.listdir(p.notes)) >= 2, "two do not run")
         quick = p.program(OK)
         refused = origin.Client(p.address)      # waits behind the others
         refused.send(f"GET {quick} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
@@ -574,7 +567,7 @@ def t_the_gateway_is_started_again():
             gateway = int(f.read().split()[0])
         os.kill(gateway, signal.SIGKILL)
         dead(gateway)
-        until(lambda: ask(p.address, "GET", name).body == b"up\n", "not again")
+        client.until(lambda: ask(p.address, "GET", name).body == b"up\n", "not again")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import daemon
 import ktap
+from client import WAIT_S, until
 
 TOOL = os.path.join(ktap.BUILD, "toboggan")
-WAIT_S = 20
 d = None            # the daemon, without wire
 
 
@@ -57,15 +57,6 @@ def get(path, of=None, headers={}):
     body = r.read()
     c.close()
     return r.status, body, r.getheader("Cache-Status", "")
-
-
-def until(fn):
-    """fn() once it is true: for what another thread does in its own time."""
-    deadline = time.monotonic() + WAIT_S
-    while not (ret := fn()):
-        assert time.monotonic() < deadline, "never became true"
-        time.sleep(0.01)
-    return ret
 
 
 def stored(path, of=None):

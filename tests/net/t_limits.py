@@ -56,14 +56,6 @@ class running:
         self.d.stop()
 
 
-def until(fn, what):
-    deadline = time.monotonic() + client.WAIT_S
-    while not (ret := fn()):
-        assert time.monotonic() < deadline, f"never {what}"
-        time.sleep(0.01)
-    return ret
-
-
 def descriptors(d):
     return len(os.listdir(f"/proc/{d.pid}/fd"))
 
@@ -161,8 +153,8 @@ def t_reader_that_stops_is_given_up():
             before = descriptors(d)
             with client.Client(d.address, rcvbuf=8192) as c:
                 c.send(GET.replace(b"a.txt", b"big"))
-                until(lambda: descriptors(d) > before, "sending")
-                until(lambda: descriptors(d) <= before, "given up")
+                client.until(lambda: descriptors(d) > before, "never sending")
+                client.until(lambda: descriptors(d) <= before, "never given up")
                 served(d)
     both(one)
 
@@ -180,7 +172,7 @@ def t_slow_readers_block_nobody():
             served(d, 200)
             assert time.monotonic() - begun < 5 * SLOW
             cpu = ticks(d)
-            until(lambda: time.monotonic() - begun > 1, "a second later")
+            client.until(lambda: time.monotonic() - begun > 1)
             assert ticks(d) - cpu < 0.5, "it spins while they read nothing"
             assert anonymous(d)[0] - before < 200 * 8192, "they cost too much memory"
             for c in slow[:10]:
@@ -228,7 +220,7 @@ def t_connections_max_is_exact():
                     c.close()
                     gone += 1
             assert gone == most + 100
-            until(lambda: not stats(d)["connections"], "closed")
+            client.until(lambda: not stats(d)["connections"], "never closed")
             assert stats(d)["accepted"] == gone
 
 
@@ -275,7 +267,7 @@ def t_from_many_at_once_to_one_by_one():
             assert stats(d)["connections"] == 100
             for c in held:
                 c.close()
-            until(lambda: not stats(d)["connections"], "closed")
+            client.until(lambda: not stats(d)["connections"], "never closed")
         assert stats(d)["refused"] == 0
 
 
@@ -296,7 +288,7 @@ def t_waiting_ones_that_leave_take_no_room():
             assert c.get("/a.txt").body == b"a text\n"
             c.close()
         served(d, 10)
-        until(lambda: descriptors(d) <= before + 1, "closed")
+        client.until(lambda: descriptors(d) <= before + 1, "never closed")
 
 
 def t_drain_with_connections_that_wait():
@@ -329,7 +321,7 @@ def t_burst_beyond_connections_max_is_survived():
                 for s in ready:
                     assert left[s].response().body == b"a text\n"
                     left.pop(s).close()
-        until(lambda: descriptors(d) <= before, "closed")
+        client.until(lambda: descriptors(d) <= before, "never closed")
         served(d, 10)
 
 
@@ -377,7 +369,7 @@ def t_out_of_descriptors():
                 used = max(int(x) for x in os.listdir(f"/proc/{d.pid}/fd")) + 1
                 lower_files(d, used + 20)
                 held = [client.Client(d.address) for _ in range(100)]
-                until(lambda: descriptors(d) >= used + 15, "out of descriptors")
+                client.until(lambda: descriptors(d) >= used + 15, "never out of descriptors")
                 assert old.get("/a.txt").body == b"a text\n"        # needs none
                 cpu, begun = ticks(d), time.monotonic()
                 statuses = set()
@@ -389,7 +381,7 @@ def t_out_of_descriptors():
                 for c in held:
                     c.close()
                 served(d, 50)
-                until(lambda: old.get("/big").status == 200, "served again")
+                client.until(lambda: old.get("/big").status == 200, "never served again")
     both(one)
 
 
@@ -436,7 +428,7 @@ def t_ten_thousand_idle_connections_cost_little():
             for _ in range(want):
                 held.append(client.Client(d.address))
                 assert held[-1].get("/a.txt").tier == tier
-            until(lambda: descriptors(d) > want, "accepted")
+            client.until(lambda: descriptors(d) > want, "never accepted")
             anon, rss = ((x - y) / want for x, y in zip(anonymous(d), before))
             ktap.note(f"{tier}: {anon:.0f} bytes each, {rss:.0f} with mapped ones; "
                       f"{before[1] >> 10} KiB resident before")
@@ -594,7 +586,7 @@ def t_garbage():
                         c.got = rest[int(r.fields.get("Content-Length", 0)):]
                         assert r.status in (200, 204, 400, 404, 405, 408, 412, 414, 417, 431, 501, 505), r
             served(d, 10)
-            until(lambda: descriptors(d) <= before, "closed")
+            client.until(lambda: descriptors(d) <= before, "never closed")
     both(one)
 
 
@@ -604,7 +596,7 @@ def t_no_descriptor_is_lost():
         with running(make("--idle-timeout", "2s", "--header-timeout", "2s", "--send-timeout", "2s")) as d:
             d.write("big", b"x" * (2 << 20))
             served(d, 5)
-            until(lambda: not connections(d), "idle")
+            client.until(lambda: not connections(d), "never idle")
             before, rng = descriptors(d), random.Random(3)
             open_ = []
             for i in range(2000):
@@ -633,7 +625,7 @@ def t_no_descriptor_is_lost():
                     reset(open_.pop(rng.randrange(len(open_))).s)
             for c in open_:
                 c.close()
-            until(lambda: descriptors(d) <= before, f"as few descriptors as {before} again")
+            client.until(lambda: descriptors(d) <= before, f"never as few descriptors as {before} again")
             served(d, 10)
     both(one)
 

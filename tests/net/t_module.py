@@ -50,15 +50,8 @@ class Modules(conf.Conf):
             shutil.copy(os.path.join(ktap.BUILD, name), self.folder)
 
 
-def until(true, why):
-    deadline = time.monotonic() + client.WAIT_S
-    while not true():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.005)
-
-
 def says(of, text):
-    until(lambda: any(text in x for x in of.lines), f"never said {text}: {of.lines[-5:]}")
+    client.until(lambda: any(text in x for x in of.lines), f"never said {text}: {of.lines[-5:]}")
 
 
 def begin():
@@ -229,7 +222,7 @@ def t_a_module_without_the_daemon():
     words = [program, "--listen", path, "--workers", "1", os.path.join(d.folder, "hello.so"), "60"]
     user = ("--user", "root") if not os.geteuid() else ()
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as p:
-        until(lambda: os.path.exists(path), "no socket")
+        client.until(lambda: os.path.exists(path), "no socket")
         with conf.Conf(ALONE % path, *user) as own, origin.Client(own.address) as c:
             for name in ("Ada", "Eve"):
                 assert c.request("GET", "/hello?name=" + name).body == f"hello, {name}\n".encode()
@@ -284,7 +277,7 @@ def t_a_crash_costs_its_request():
     before = well("pid")
     for how in ("crash", "crash=abort"):
         assert bad(how).status == 502, how
-    until(lambda: bad("pid").status == 200, "no new worker")
+    client.until(lambda: bad("pid").status == 200, "no new worker")
     assert well("pid") != before
     says(d, "crashed")
     assert ask(d.address, "GET", "/hello?name=Ada").body == b"hello, Ada\n"
@@ -298,20 +291,20 @@ def t_a_crash_in_the_middle_cuts_off():
         except (EOFError, ConnectionResetError):
             r = None
     assert r is None, r
-    until(lambda: bad("pid").status == 200, "no new worker")
+    client.until(lambda: bad("pid").status == 200, "no new worker")
 
 
 def t_a_loop_is_a_504():
     for how in ("loop", "sleep=60000"):
         assert bad(how).status == 504, how
-        until(lambda: bad("pid").status == 200, "no new worker")
+        client.until(lambda: bad("pid").status == 200, "no new worker")
     says(d, "longer than module-time")
     assert well("sleep=100") == "slept", "within its time"
 
 
 def t_an_exit_is_a_502():
     assert bad("exit").status == 502
-    until(lambda: bad("pid").status == 200, "no new worker")
+    client.until(lambda: bad("pid").status == 200, "no new worker")
 
 
 def t_a_leak_is_bounded():
@@ -349,7 +342,7 @@ def t_postponed_and_continued():
     assert well("pipe") == "ready"
     with origin.Client(d.address) as c:
         c.send(b"GET /bad?park HTTP/1.1\r\nHost: t\r\n\r\n")
-        until(lambda: bad("unpark").status == 200, "not parked")
+        client.until(lambda: bad("unpark").status == 200, "not parked")
         assert c.answer().body == b"called\n"
 
 
@@ -427,7 +420,7 @@ def t_a_child_of_a_module_ends_with_the_daemon():
     os.kill(m.pid, signal.SIGKILL)
     m.kill()
     for pid in (worker, child):
-        until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), f"{pid} goes on")
+        client.until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), f"{pid} goes on")
 
 
 def t_with_and_without_the_fast_path():
