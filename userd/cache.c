@@ -31,6 +31,7 @@
 
 #include "cache.h"
 #include "core/csum.h"
+#include "root.h"
 #include "watch.h"
 #include "wire.h"
 
@@ -144,16 +145,6 @@ static uint64_t round_up_pow2(uint64_t v)
 	while (p < v)
 		p <<= 1;
 	return p;
-}
-
-/* FNV-1a. Names come from the file system, not from clients. */
-static uint64_t name_hash(const char *name, size_t len)
-{
-	uint64_t h = 0xcbf29ce484222325ull;
-
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ (uint8_t)name[i]) * 0x100000001b3ull;
-	return h ^ h >> 32;
 }
 
 /* Frequency */
@@ -298,7 +289,7 @@ static struct dir *dir_find(struct tbg_cache *c, const char *name, size_t len,
 /* The folder of the first len bytes of name, and those above it. */
 static struct dir *dir_make(struct tbg_cache *c, const char *name, size_t len)
 {
-	uint64_t hash = name_hash(name, len);
+	uint64_t hash = tbg_name_hash(name, len);
 	struct dir *d = dir_find(c, name, len, hash), *up = NULL;
 	size_t up_len = len;
 
@@ -393,7 +384,7 @@ static void name_leave(struct tbg_cache *c, struct node *n)
 	dir_prune(c, n->dir);
 }
 
-/* Has name, or a folder above it, changed since change number seq? */
+/* Has name, or a folder above it, changed since change number seq? names held */
 static bool name_changed(const struct tbg_cache *c, const char *name,
 			 uint64_t seq)
 {
@@ -404,17 +395,30 @@ static bool name_changed(const struct tbg_cache *c, const char *name,
 		return false;
 	if (c->all_changed > seq || now - seq > CHANGE_NR)
 		return true;
-	hashes[nr++] = name_hash(name, strlen(name));
+	hashes[nr++] = tbg_name_hash(name, strlen(name));
 	for (const char *p = strchr(name, '/'); p; p = strchr(p + 1, '/')) {
 		if (nr == DEPTH_MAX)
 			return true;
-		hashes[nr++] = name_hash(name, p - name);
+		hashes[nr++] = tbg_name_hash(name, p - name);
 	}
 	for (; seq != now; seq++)
 		for (unsigned int i = 0; i < nr; i++)
 			if (c->change[seq % CHANGE_NR] == hashes[i])
 				return true;
 	return false;
+}
+
+bool tbg_cache_changed(struct tbg_cache *c, const char *name, uint64_t *seq)
+{
+	bool ret;
+
+	if (tbg_cache_changes(c) == *seq)
+		return false;
+	pthread_mutex_lock(&c->names);
+	ret = name_changed(c, name, *seq);
+	*seq = tbg_cache_changes(c);
+	pthread_mutex_unlock(&c->names);
+	return ret;
 }
 
 /* The index map; the key's shard lock held */
@@ -723,7 +727,7 @@ static unsigned int withdraw_below(struct tbg_cache *c, struct dir *top)
 static unsigned int withdraw_file(struct tbg_cache *c, const char *name,
 				  size_t len)
 {
-	uint64_t hash = name_hash(name, len);
+	uint64_t hash = tbg_name_hash(name, len);
 	struct node *n, *next;
 	unsigned int nr = 0;
 
@@ -765,7 +769,7 @@ unsigned int tbg_cache_withdraw_name(struct tbg_cache *c, const char *name)
 	nr = withdraw_file(c, name, len);
 	if (plain)
 		nr += withdraw_file(c, name, plain);
-	d = dir_find(c, name, len, name_hash(name, len));
+	d = dir_find(c, name, len, tbg_name_hash(name, len));
 	if (d)
 		nr += withdraw_below(c, d);
 	pthread_mutex_unlock(&c->names);
@@ -775,7 +779,7 @@ unsigned int tbg_cache_withdraw_name(struct tbg_cache *c, const char *name)
 
 bool tbg_cache_has_name(struct tbg_cache *c, const char *name)
 {
-	uint64_t hash = name_hash(name, strlen(name));
+	uint64_t hash = tbg_name_hash(name, strlen(name));
 	struct node *n;
 
 	pthread_mutex_lock(&c->names);
@@ -959,7 +963,7 @@ int tbg_draft_open(struct tbg_cache *c, const struct tbg_key *key,
 	if (name) {
 		n->o.name = n->text + path_len + 1;
 		memcpy(n->o.name, name, name_len);
-		n->name_hash = name_hash(name, name_len);
+		n->name_hash = tbg_name_hash(name, name_len);
 	}
 	atomic_store(&n->o.expires_ns, TBG_FRESH_ALWAYS);
 	atomic_store(&n->o.refs, 1);

@@ -143,6 +143,12 @@ void tbg_cache_slice(struct tbg_cache *c, unsigned int slice,
  */
 uint64_t tbg_cache_changes(const struct tbg_cache *c);
 
+/*
+ * Whether a name, or a folder above it, is among them since *seq, which becomes
+ * the number of now.
+ */
+bool tbg_cache_changed(struct tbg_cache *c, const char *name, uint64_t *seq);
+
 /* Is there an object of this file? */
 bool tbg_cache_has_name(struct tbg_cache *c, const char *name);
 

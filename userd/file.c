@@ -153,7 +153,10 @@ static unsigned int siblings_find(const struct tbg_server *s, const char *name)
 void tbg_file_vary(const struct tbg_server *s, const struct tbg_location *location,
 		   const char *name, struct tbg_file *f)
 {
-	f->siblings = location->precompressed ? siblings_find(s, name) : 0;
+	if (!location->precompressed)
+		f->siblings = 0;
+	else if (!f->siblings)
+		f->siblings = siblings_find(s, name);
 	f->variants = f->siblings & ~TBG_SIBLINGS;
 	if (!f->variants && f->size >= location->compress_min &&
 	    f->size <= TBG_PRESS_MAX && tbg_encode_type(f->type))

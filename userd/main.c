@@ -32,6 +32,7 @@
 #include "limits.h"
 #include "log.h"
 #include "loop.h"
+#include "opened.h"
 #include "press.h"
 #include "privilege.h"
 #include "reload.h"
@@ -433,6 +434,7 @@ static void on_second(void *arg, uint64_t now_ns)
 
 	tbg_cache_tick(s->cache, now_ns);
 	tbg_watch_tick(s->watch, now_ns);
+	tbg_opened_tick(s->opened, now_ns);
 	tbg_gateway_tick(s->gateway);
 	if (s->wire)
 		tbg_wire_tick(s->wire, now_ns);
@@ -588,6 +590,7 @@ static bool cache_open(struct tbg_server *s)
 	}
 	tbg_hosts_tell(s->maps, key, s->sites, NULL);
 	if (tbg_cache_open(&s->cache, &s->plan, s->maps, key) ||
+	    tbg_opened_open(&s->opened, s->cache) ||
 	    tbg_clock_open(&s->clock, s->maps ? s->maps->knob : NULL)) {
 		tbg_say("toboggand: cache: no memory; try a smaller --memory");
 		return false;

@@ -55,6 +55,16 @@ int tbg_root_fd(const struct tbg_roots *r, const char *name,
 int tbg_root_openat(const struct tbg_roots *r, const char *name,
 		    uint64_t flags, uint64_t resolve);
 
+/* FNV-1a of a rooted name. Names come from the file system, not from clients. */
+static inline uint64_t tbg_name_hash(const char *name, size_t len)
+{
+	uint64_t h = 0xcbf29ce484222325ull;
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ (uint8_t)name[i]) * 0x100000001b3ull;
+	return h ^ h >> 32;
+}
+
 /* Writes "NUMBER/", NUL-terminated; its length. */
 size_t tbg_root_text(int nr, char ret[TBG_ROOT_TEXT]);
 

@@ -18,6 +18,8 @@
 #include "core/key.h"
 #include "encode.h"
 #include "file.h"
+#include "mime.h"
+#include "opened.h"
 #include "page.h"
 #include "root.h"
 #include "route.h"
@@ -462,20 +464,28 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 	return tbg_file_sibling(s, v->name, e, &v->f);
 }
 
-/* The file as it is, with a lease if it is to be stored. 0, or a status. */
+/* The file as it is, with a lease if it is to be stored or kept. 0, or a status. */
 static int version_open(const struct tbg_server *s,
 			const struct tbg_location *location, struct version *v)
 {
-	int status = tbg_file_open(s, v->name, &v->f);
+	bool kept = tbg_opened_get(s->opened, v->name, &v->f), keep = false;
+	int status = 0;
 
+	if (kept)
+		v->f.type = tbg_mime_type(s->sites->mime, v->name);
+	else
+		status = tbg_file_open(s, v->name, &v->f);
 	if (status)
 		return status;
-	v->store = v->store && v->f.st.st_size <= TBG_FILE_SMALL;
-	if (v->store) {
+	if (v->f.st.st_size > TBG_FILE_SMALL) {
+		v->store = false;
+		keep = !kept && tbg_opened_wants(s->opened, v->name);
+	}
+	if (v->store || keep) {
 		/*
 		 * What is stored must be opened under a lease. A lease costs
-		 * several times what opening does, and a large file needs none:
-		 * hence the second open for those that do.
+		 * several times what opening does, and a large file needs none
+		 * the first time: hence the second open for those that do.
 		 */
 		tbg_file_close(&v->f);
 		tbg_watch_lease(s->watch, v->name, &v->lease);
@@ -484,6 +494,8 @@ static int version_open(const struct tbg_server *s,
 			return status;
 	}
 	tbg_file_vary(s, location, v->name, &v->f);
+	if (keep)
+		tbg_opened_keep(s->opened, v->name, &v->f, &v->lease);
 	return 0;
 }
 

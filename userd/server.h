@@ -38,6 +38,7 @@ struct tbg_server {
 	char via[32];			/* our name in Via of requests */
 	struct tbg_gateway *gateway;	/* of programs and modules */
 	struct tbg_watch *watch;
+	struct tbg_opened *opened;	/* large files */
 	struct tbg_press *press;	/* large texts, compressed */
 	struct tbg_clock *clock;
 	struct tbg_log *_Atomic log;	/* NULL: off */

@@ -72,7 +72,7 @@ static const unsigned long fs_good[] = {
 /* A watched folder, or (by wd alone) a watched file. */
 struct folder {
 	struct folder *by_name, *by_wd;	/* next in the bucket */
-	uint32_t hash;
+	uint64_t hash;
 	int wd;
 	uint32_t len;
 	bool is_file;
@@ -94,19 +94,10 @@ struct tbg_watch {
 
 /* Folders; w->lock held */
 
-static uint32_t folder_hash(const char *name, size_t len)
-{
-	uint32_t h = 2166136261u;
-
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ (uint8_t)name[i]) * 16777619u;
-	return h;
-}
-
 static struct folder *folder_find(struct tbg_watch *w, const char *name,
 				  size_t len)
 {
-	uint32_t hash = folder_hash(name, len);
+	uint64_t hash = tbg_name_hash(name, len);
 	struct folder *f = w->by_name[hash % FOLDER_BUCKETS];
 
 	while (f && (f->hash != hash || f->len != len ||
@@ -222,7 +213,7 @@ static int folder_add(struct tbg_watch *w, const char *name, size_t len)
 		return -ENOMEM;
 	memcpy(f->name, name, len);
 	f->len = len;
-	f->hash = folder_hash(name, len);
+	f->hash = tbg_name_hash(name, len);
 	fd = tbg_root_openat(w->roots, f->name, O_PATH | O_DIRECTORY,
 				RESOLVE_NO_SYMLINKS);
 	if (fd < 0) {

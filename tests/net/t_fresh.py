@@ -51,11 +51,11 @@ def daemons():
     return [d for d in (user, wire) if d]
 
 
-def version(lines=LINES):
+def version(lines=None):
     """The bytes of a new version."""
     global number
     number += 1
-    return b"%08d\n" % number * lines
+    return b"%08d\n" % number * (lines or LINES)
 
 
 def whole(body):

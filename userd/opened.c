@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Open files by name, one in each slot of a table. Called by route.c; told of
+ * changes by the cache's log of them (watch.c). Must never stand for a file that
+ * the name would not lead to.
+ *
+ * What inotify tells of is the name: a file put in its place, a sibling, a folder
+ * on the way. What is the file's own, fstat() tells at each request, at once.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "clock.h"
+#include "file.h"
+#include "opened.h"
+#include "watch.h"
+
+#define SLOTS	128			/* files at most, a descriptor each */
+#define FILES_SHARE 16			/* of the descriptors that we may have */
+#define IDLE_NS	2000000000ull		/* asked for again within that */
+#define AGE_NS	5000000000ull		/* as long as a round of the periodic stat */
+
+struct kept {
+	char *name;			/* NULL: nothing */
+	struct tbg_file f;
+	uint64_t seq;			/* no change of the name up to this one */
+	uint64_t opened_ns;
+	uint64_t asked_hash, asked_ns;	/* the last name that was asked for here */
+};
+
+struct tbg_opened {
+	struct tbg_cache *cache;
+	unsigned int nr;		/* of slots */
+	pthread_mutex_t lock;		/* before the cache's */
+	struct kept slots[SLOTS];
+};
+
+static struct kept *slot_of(struct tbg_opened *o, uint64_t hash)
+{
+	return &o->slots[hash % o->nr];
+}
+
+static void drop(struct kept *k)
+{
+	if (!k->name)
+		return;
+	close(k->f.fd);
+	free(k->name);
+	k->name = NULL;
+}
+
+static bool is_good(const struct tbg_opened *o, struct kept *k, uint64_t now_ns)
+{
+	return k->name && now_ns < k->opened_ns + AGE_NS &&
+	       !tbg_cache_changed(o->cache, k->name, &k->seq);
+}
+
+bool tbg_opened_get(struct tbg_opened *o, const char *name, struct tbg_file *ret)
+{
+	struct kept *k = slot_of(o, tbg_name_hash(name, strlen(name)));
+	struct stat st;
+
+	pthread_mutex_lock(&o->lock);
+	ret->fd = -1;
+	if (k->name && !strcmp(k->name, name)) {
+		uint64_t now_ns = tbg_mono_ns();
+
+		if (is_good(o, k, now_ns) && !fstat(k->f.fd, &st) &&
+		    tbg_version_same(&st, &k->f.st)) {
+			int fd = fcntl(k->f.fd, F_DUPFD_CLOEXEC, 0);
+
+			*ret = k->f;
+			ret->fd = fd;
+			k->asked_ns = now_ns;
+		} else {
+			drop(k);
+		}
+	}
+	pthread_mutex_unlock(&o->lock);
+	return ret->fd >= 0;
+}
+
+bool tbg_opened_wants(struct tbg_opened *o, const char *name)
+{
+	uint64_t hash = tbg_name_hash(name, strlen(name)), now_ns = tbg_mono_ns();
+	struct kept *k = slot_of(o, hash);
+	bool again;
+
+	pthread_mutex_lock(&o->lock);
+	again = k->asked_hash == hash && now_ns < k->asked_ns + IDLE_NS;
+	k->asked_hash = hash;
+	k->asked_ns = now_ns;
+	pthread_mutex_unlock(&o->lock);
+	return again;
+}
+
+void tbg_opened_keep(struct tbg_opened *o, const char *name,
+		     const struct tbg_file *f, const struct tbg_lease *lease)
+{
+	struct kept *k = slot_of(o, tbg_name_hash(name, strlen(name)));
+	struct kept new = { .f = *f, .seq = lease->seq, .opened_ns = tbg_mono_ns() };
+
+	if (f->size <= TBG_FILE_SMALL || f->modified_s != f->st.st_mtim.tv_sec ||
+	    tbg_watch_doubt(lease, &f->st, f->fd))
+		return;
+	new.f.fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
+	if (new.f.fd < 0)
+		return;
+	new.name = strdup(name);
+	if (!new.name) {
+		close(new.f.fd);
+		return;
+	}
+	pthread_mutex_lock(&o->lock);
+	drop(k);
+	new.asked_hash = k->asked_hash;
+	new.asked_ns = k->asked_ns;
+	*k = new;
+	pthread_mutex_unlock(&o->lock);
+}
+
+void tbg_opened_tick(struct tbg_opened *o, uint64_t now_ns)
+{
+	for (unsigned int i = 0; i < o->nr; i++) {
+		struct kept *k = &o->slots[i];
+
+		pthread_mutex_lock(&o->lock);
+		if (now_ns > k->asked_ns + IDLE_NS || !is_good(o, k, now_ns))
+			drop(k);
+		pthread_mutex_unlock(&o->lock);
+	}
+}
+
+int tbg_opened_open(struct tbg_opened **ret, struct tbg_cache *cache)
+{
+	struct tbg_opened *o = calloc(1, sizeof(*o));
+	struct rlimit files;
+
+	if (!o)
+		return -ENOMEM;
+	o->cache = cache;
+	o->nr = SLOTS;
+	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur / FILES_SHARE < SLOTS)
+		o->nr = files.rlim_cur / FILES_SHARE + 1;
+	pthread_mutex_init(&o->lock, NULL);
+	*ret = o;
+	return 0;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Files too large for the cache that are asked for again: kept open for some
+ * seconds, with what was found beside them, so that the next request need not
+ * look their names up. One table for all workers.
+ */
+#ifndef TBG_USERD_OPENED_H
+#define TBG_USERD_OPENED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tbg_cache;
+struct tbg_file;
+struct tbg_lease;
+struct tbg_opened;
+
+/* The cache tells which names have changed. -ENOMEM. As long as the process. */
+int tbg_opened_open(struct tbg_opened **ret, struct tbg_cache *cache);
+
+/*
+ * The file of a rooted name as it is now, if it is kept; its descriptor is the
+ * caller's, its type is not set.
+ */
+bool tbg_opened_get(struct tbg_opened *o, const char *name, struct tbg_file *ret);
+
+/* Whether it was asked for a moment ago, and so is worth a lease. */
+bool tbg_opened_wants(struct tbg_opened *o, const char *name);
+
+/* Keeps a file that was opened, and whose siblings were found, under a lease. */
+void tbg_opened_keep(struct tbg_opened *o, const char *name,
+		     const struct tbg_file *f, const struct tbg_lease *lease);
+
+/* Closes what has changed or is asked for no more. About once a second. */
+void tbg_opened_tick(struct tbg_opened *o, uint64_t now_ns);
+
+#endif
