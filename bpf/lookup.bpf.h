@@ -164,6 +164,23 @@ __attribute__((noinline)) int tbg_find_uri(struct tbg_scratch *s)
 	return 0;
 }
 
+/* From there the key of what varies by the request's Accept-Encoding. */
+__attribute__((noinline)) int tbg_find_vary(struct tbg_scratch *s)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	int n;
+
+	if (!s || !knob)
+		return TBG_WHY_OFF;
+	n = tbg_uri_vary(&s->head, s->req.ae_off, s->req.ae_len, s->path_len,
+			 &s->path);
+	if (n < 0)
+		return TBG_WHY_MISS;
+	s->path_len = n;
+	tbg_key_make(knob->key, s->vhost, &s->path, n, &s->key);
+	return 0;
+}
+
 __attribute__((noinline)) int tbg_find_status(struct tbg_scratch *s,
 					      struct tbg_entry *e)
 {
@@ -227,8 +244,11 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 	if (why)
 		return why;
 	e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
-	if (!e && knob->uris && !tbg_find_uri(s))
+	if (!e && knob->uris && !tbg_find_uri(s)) {
 		e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
+		if (!e && !tbg_find_vary(s))
+			e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
+	}
 	if (!e)
 		return TBG_WHY_MISS;
 	if (!tbg_fresh(e->expires_ns, s->now_ns))

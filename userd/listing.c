@@ -101,8 +101,8 @@ static bool stored_add(const struct tbg_stock_row *stored, void *arg)
 	struct tbg_value tag = { "", 0 };
 	struct row row = { 0 };
 
-	if (one->object)
-		row = row_of(one->object);
+	if (one->objects[0])
+		row = row_of(one->objects[0]);
 	row.hits = stored->hits;
 	row.path_len = stored->uri.len;
 	row.body = one->body->len;

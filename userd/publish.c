@@ -10,7 +10,6 @@
 
 #include "cache.h"
 #include "clock.h"
-#include "core/key.h"
 #include "deliver.h"
 #include "field.h"
 #include "publish.h"
@@ -35,12 +34,12 @@ const char *tbg_publish_doubt(const struct tbg_stored *one,
 
 	if (!u->path_off)
 		return "its request named no host";
-	if (u->len > TBG_URI_MAX)
+	if (u->len + t->has_vary > TBG_URI_MAX)
 		return "host and target are too long together";
 	if (t->status == 206)
 		return "it is a part (206): which requests it answers, the daemon knows";
-	if (t->has_vary)
-		return "it has Vary: which of them answers, the daemon knows";
+	if (t->has_vary && !one->by_encoding)
+		return "it has a Vary of more than Accept-Encoding: which of them answers, the daemon knows";
 	if (t->cc.no_cache)
 		return "no-cache: it is validated for each request";
 	if (t->set_cookie)
@@ -159,14 +158,39 @@ static void draft_fill(struct tbg_draft *d, const struct heads *h,
 	validators_set(d->object, one);
 }
 
+int tbg_publish_text(const struct tbg_stored *one, const struct tbg_uri *u,
+		     const char *req, size_t req_len, char ret[TBG_URI_MAX])
+{
+	struct tbg_value name, v, accept = { "", 0 };
+	bool present = false;
+	size_t at = 0;
+
+	while (one->by_encoding && tbg_field_next(req, req_len, &at, &name, &v)) {
+		if (!tbg_value_is(name, "Accept-Encoding"))
+			continue;
+		if (present || !v.len)
+			return -1;
+		present = true;
+		accept = v;
+	}
+	if (u->len + one->by_encoding + accept.len > TBG_URI_MAX)
+		return -1;
+	memcpy(ret, u->text, u->len);
+	if (!one->by_encoding)
+		return u->len;
+	ret[u->len] = ' ';
+	memcpy(ret + u->len + 1, accept.text, accept.len);
+	return u->len + 1 + accept.len;
+}
+
 static void key_make(const struct tbg_server *s, uint32_t vhost,
-		     const struct tbg_uri *u, struct tbg_key *ret)
+		     const char *text, uint32_t len, struct tbg_key *ret)
 {
 	struct tbg_path words = { 0 };
 
-	memcpy(words.w, u->text, u->len);
+	memcpy(words.w, text, len);
 	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), vhost, &words,
-		     u->len, ret);
+		     len, ret);
 }
 
 /*
@@ -193,9 +217,10 @@ static const struct tbg_location *location_of(const struct tbg_site *site,
 }
 
 static bool published(const struct tbg_server *s, const struct tbg_key *key,
-		      uint32_t vhost, const struct tbg_uri *u, uint64_t now_ns)
+		      uint32_t vhost, const char *text, uint32_t len,
+		      uint64_t now_ns)
 {
-	struct tbg_object *o = tbg_cache_find(s->cache, key, vhost, u->text, u->len);
+	struct tbg_object *o = tbg_cache_find(s->cache, key, vhost, text, len);
 	bool ret = o && atomic_load(&o->expires_ns) > now_ns;
 
 	tbg_object_put(o);
@@ -203,7 +228,7 @@ static bool published(const struct tbg_server *s, const struct tbg_key *key,
 }
 
 static void publish(const struct tbg_server *s, const struct tbg_location *l,
-		    const struct tbg_uri *u, struct tbg_stored *one,
+		    const char *text, uint32_t len, struct tbg_stored *one,
 		    const struct tbg_key *key, uint64_t now_ns)
 {
 	uint64_t age_s = tbg_terms_age(&one->terms, now_ns);
@@ -215,7 +240,7 @@ static void publish(const struct tbg_server *s, const struct tbg_location *l,
 	if (digits > TBG_AGE_MAX || h.get.failed || h.not.failed ||
 	    h.not.len > TBG_304_ROOM || h.get_age > UINT16_MAX)
 		goto out;
-	if (tbg_draft_open(s->cache, key, l->site->id, u->text, u->len, NULL,
+	if (tbg_draft_open(s->cache, key, l->site->id, text, len, NULL,
 			   h.get.len + one->body->len + TBG_304_ROOM, &d))
 		goto out;
 	draft_fill(&d, &h, one);
@@ -224,25 +249,31 @@ static void publish(const struct tbg_server *s, const struct tbg_location *l,
 	d.object->flags = (l->cookies_pass ? TBG_ENTRY_COOKIES : 0) |
 			  (one->terms.status != 200 ? TBG_ENTRY_PLAIN : 0);
 	atomic_store(&d.object->expires_ns, object_end_ns(one, digits, now_ns));
-	tbg_stock_publish(s->stock, one, &d);
+	tbg_stock_publish(s->stock, one, &d, now_ns);
 out:
 	tbg_lines_free(&h.get);
 	tbg_lines_free(&h.not);
 }
 
 void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
-		 const struct tbg_uri *u, struct tbg_stored *one, uint64_t now_ns)
+		 const struct tbg_uri *u, struct tbg_stored *one,
+		 const char *req, size_t req_len, uint64_t now_ns)
 {
 	const struct tbg_location *l;
+	char text[TBG_URI_MAX];
 	struct tbg_key key;
+	int len;
 
 	if (!s->maps || !site || tbg_publish_doubt(one, u) ||
 	    now_ns >= tbg_terms_expires_ns(&one->terms))
 		return;
-	key_make(s, site->id, u, &key);
-	if (published(s, &key, site->id, u, now_ns))
+	len = tbg_publish_text(one, u, req, req_len, text);
+	if (len < 0)
+		return;
+	key_make(s, site->id, text, len, &key);
+	if (published(s, &key, site->id, text, len, now_ns))
 		return;
 	l = location_of(site, u);
 	if (l)
-		publish(s, l, u, one, &key, now_ns);
+		publish(s, l, text, len, one, &key, now_ns);
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/key.h"
 #include "stock.h"
 
 struct tbg_server;
@@ -20,8 +21,19 @@ struct tbg_site;
 const char *tbg_publish_doubt(const struct tbg_stored *one,
 			      const struct tbg_uri *u);
 
-/* As long as it may be answered, and its Age has as many digits as now. */
+/*
+ * The text under which the kernel tiers find it for a request of these field
+ * lines (core/key.h), and its length; -1: they would not look for it.
+ */
+int tbg_publish_text(const struct tbg_stored *one, const struct tbg_uri *u,
+		     const char *req, size_t req_len, char ret[TBG_URI_MAX]);
+
+/*
+ * For requests like this one, which it answers: as long as it may, and its Age
+ * has as many digits as now.
+ */
 void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
-		 const struct tbg_uri *u, struct tbg_stored *one, uint64_t now_ns);
+		 const struct tbg_uri *u, struct tbg_stored *one,
+		 const char *req, size_t req_len, uint64_t now_ns);
 
 #endif

@@ -27,6 +27,7 @@
 #define CHANGES		4096		/* withdrawals that are remembered */
 #define PASS_NS		(120 * 1000000000ull)	/* of not waiting for a URI */
 #define OVERHEAD	512		/* of a stored response, about */
+#define REPLACE_NS	1000000000ull	/* between an object's giving way and the next */
 
 struct tbg_flight {
 	struct tbg_flight *next;
@@ -127,6 +128,20 @@ bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len)
 
 /* Stored responses */
 
+static bool varies_by_encoding(const char *head, size_t len)
+{
+	struct tbg_elements all = { .b = head, .len = len };
+	struct tbg_value one;
+	bool ret = false;
+
+	while (tbg_elements_next(&all, TBG_VALUE("Vary"), &one)) {
+		ret = tbg_value_is(one, "Accept-Encoding");
+		if (!ret)
+			break;
+	}
+	return ret;
+}
+
 struct tbg_stored *tbg_stored_new(const struct tbg_terms *t, const char *reason,
 				  const char *head, size_t head_len,
 				  const char *req, size_t req_len,
@@ -152,6 +167,7 @@ struct tbg_stored *tbg_stored_new(const struct tbg_terms *t, const char *reason,
 	s->second = second.text;
 	s->second_len = second.len;
 	s->body = body;
+	s->by_encoding = varies_by_encoding(head, head_len);
 	return s;
 }
 
@@ -168,6 +184,25 @@ void tbg_stored_put(struct tbg_stored *s)
 	free(s->head);
 	free(s->second);
 	free(s);
+}
+
+static bool second_same(const struct tbg_stored *one, const char *second,
+			uint32_t len)
+{
+	return one->second_len == len && (!len || !memcmp(one->second, second, len));
+}
+
+bool tbg_stored_selects(const struct tbg_stored *s, const char *req, size_t req_len)
+{
+	struct tbg_lines second = { 0 };
+	bool same;
+
+	if (!s->terms.has_vary)
+		return true;
+	same = tbg_second_make(&second, s->head, s->head_len, req, req_len) &&
+	       second_same(s, second.text, second.len);
+	tbg_lines_free(&second);
+	return same;
 }
 
 /* The table; the lock is held from here on */
@@ -260,17 +295,32 @@ static uint64_t bytes_of(const struct tbg_stored *one)
 	return OVERHEAD + one->head_len + one->second_len + one->body->len;
 }
 
-/* The kernel tiers forget it. */
-static void object_drop(struct tbg_stored *one)
+/* The kernel tiers forget one of its objects, whose place the last one takes. */
+static void object_drop(struct tbg_stored *one, unsigned int at)
 {
-	struct tbg_object *o = one->object;
+	struct tbg_object *o = one->objects[at];
 
-	if (!o)
-		return;
-	one->object = NULL;
+	for (; at + 1 < TBG_STORED_OBJECTS; at++)
+		one->objects[at] = one->objects[at + 1];
+	one->objects[at] = NULL;
 	one->hits += tbg_object_heat(o);
 	tbg_cache_withdraw(o->cache, o);
 	tbg_object_put(o);
+}
+
+static void objects_drop(struct tbg_stored *one)
+{
+	while (one->objects[0])
+		object_drop(one, 0);
+}
+
+static uint64_t objects_heat(const struct tbg_stored *one)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < TBG_STORED_OBJECTS && one->objects[i]; i++)
+		sum += tbg_object_heat(one->objects[i]);
+	return sum;
 }
 
 static void variant_drop(struct tbg_stock *s, struct entry *e,
@@ -278,7 +328,7 @@ static void variant_drop(struct tbg_stock *s, struct entry *e,
 {
 	struct tbg_stored *one = *at;
 
-	object_drop(one);
+	objects_drop(one);
 	one->entry = NULL;
 	*at = one->next;
 	e->nr--;
@@ -311,16 +361,18 @@ static void entry_free(struct tbg_stock *s, struct entry *e)
 	free(e);
 }
 
-/* Whether the kernel tiers have answered with it since this was asked last. */
+/* Whether the kernel tiers have answered with any since this was asked last. */
 static bool asked_in_kernel(struct entry *e)
 {
-	struct tbg_stored *one = e->variants;
-	uint64_t heat = one && one->object ? tbg_object_heat(one->object) : 0;
+	bool ret = false;
 
-	if (!heat || heat == one->heat_seen)
-		return false;
-	one->heat_seen = heat;
-	return true;
+	for (struct tbg_stored *one = e->variants; one; one = one->next) {
+		uint64_t heat = objects_heat(one);
+
+		ret |= heat && heat != one->heat_seen;
+		one->heat_seen = heat;
+	}
+	return ret;
 }
 
 /* From the oldest on; what is being fetched stays. */
@@ -342,25 +394,6 @@ static void room_make(struct tbg_stock *s, const struct entry *keep)
 	}
 }
 
-static bool second_same(const struct tbg_stored *one, const char *second,
-			uint32_t len)
-{
-	return one->second_len == len && (!len || !memcmp(one->second, second, len));
-}
-
-static bool selects(const struct tbg_stored *one, const char *req, size_t req_len)
-{
-	struct tbg_lines second = { 0 };
-	bool same;
-
-	if (!one->terms.has_vary)
-		return true;
-	same = tbg_second_make(&second, one->head, one->head_len, req, req_len) &&
-	       second_same(one, second.text, second.len);
-	tbg_lines_free(&second);
-	return same;
-}
-
 /* The one with the most recent Date (4.1). */
 static struct tbg_stored *variant_find(const struct entry *e, const char *req,
 				       size_t req_len)
@@ -369,7 +402,7 @@ static struct tbg_stored *variant_find(const struct entry *e, const char *req,
 
 	for (struct tbg_stored *one = e->variants; one; one = one->next)
 		if ((!best || one->terms.date_s > best->terms.date_s) &&
-		    selects(one, req, req_len))
+		    tbg_stored_selects(one, req, req_len))
 			best = one;
 	return best;
 }
@@ -463,6 +496,18 @@ uint64_t tbg_stock_seq(struct tbg_stock *s)
 	return seq;
 }
 
+/* Whether a URI's text, with its Accept-Encoding or without, says which answers. */
+static bool told_apart(const struct entry *e)
+{
+	const struct tbg_stored *one = e->variants;
+
+	if (!one->terms.has_vary)
+		return !one->next;
+	while (one && one->by_encoding)
+		one = one->next;
+	return !one;
+}
+
 static void variant_enter(struct tbg_stock *s, struct entry *e,
 			  struct tbg_stored *one)
 {
@@ -476,12 +521,13 @@ static void variant_enter(struct tbg_stock *s, struct entry *e,
 		else
 			at = &(*at)->next;
 	}
-	/* now the request's fields decide */
-	for (struct tbg_stored *other = e->variants; other; other = other->next)
-		object_drop(other);
 	one->next = e->variants;
 	one->entry = e;
 	e->variants = one;
+	/* now other fields of the request decide */
+	if (!told_apart(e))
+		for (struct tbg_stored *other = one->next; other; other = other->next)
+			objects_drop(other);
 	e->nr++;
 	e->bytes += bytes_of(one);
 	s->used += bytes_of(one);
@@ -524,19 +570,60 @@ bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
 
 /* For the kernel tiers, and for who looks */
 
+/* Its object of the same text, if it has one, gives way to o. */
+static bool object_renew(struct tbg_stored *one, struct tbg_object *o)
+{
+	for (int i = 0; i < TBG_STORED_OBJECTS && one->objects[i]; i++) {
+		struct tbg_object *old = one->objects[i];
+
+		if (memcmp(&old->key, &o->key, sizeof(o->key)))
+			continue;
+		one->hits += tbg_object_heat(old);
+		tbg_object_put(old);
+		one->objects[i] = o;
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Room for one more text. Who writes Accept-Encoding in ever new ways must not
+ * turn the others' objects out: the one least asked for goes, and seldom.
+ */
+static bool object_room(struct tbg_stored *one, const struct tbg_key *key,
+			uint64_t now_ns)
+{
+	unsigned int least = 0;
+
+	for (unsigned int i = 0; i < TBG_STORED_OBJECTS; i++) {
+		if (!one->objects[i] ||
+		    !memcmp(&one->objects[i]->key, key, sizeof(*key)))
+			return true;
+		if (tbg_object_heat(one->objects[i]) <
+		    tbg_object_heat(one->objects[least]))
+			least = i;
+	}
+	if (now_ns < one->replaced_ns + REPLACE_NS)
+		return false;
+	one->replaced_ns = now_ns;
+	object_drop(one, least);
+	return true;
+}
+
 bool tbg_stock_publish(struct tbg_stock *s, struct tbg_stored *one,
-		       struct tbg_draft *d)
+		       struct tbg_draft *d, uint64_t now_ns)
 {
 	struct tbg_object *o = NULL;
+	unsigned int i = 0;
 
 	pthread_mutex_lock(&s->lock);
-	if (one->entry && ((const struct entry *)one->entry)->nr == 1 &&
-	    !tbg_draft_publish(d, &o)) {
-		if (one->object) {	/* whose place it has taken */
-			one->hits += tbg_object_heat(one->object);
-			tbg_object_put(one->object);
+	if (one->entry && told_apart(one->entry) &&
+	    object_room(one, &d->object->key, now_ns) && !tbg_draft_publish(d, &o)) {
+		if (!object_renew(one, o)) {
+			while (one->objects[i])
+				i++;
+			one->objects[i] = o;
 		}
-		one->object = o;
 		one->heat_seen = 0;
 	}
 	pthread_mutex_unlock(&s->lock);
@@ -556,8 +643,7 @@ void tbg_stock_each(struct tbg_stock *s,
 			more = fn(&(struct tbg_stock_row){
 				.uri = { e->uri, e->len, e->path_off, e->upstream },
 				.stored = one,
-				.hits = one->hits + (one->object ?
-					tbg_object_heat(one->object) : 0),
+				.hits = one->hits + objects_heat(one),
 			}, arg);
 	pthread_mutex_unlock(&s->lock);
 }

@@ -37,6 +37,9 @@ void tbg_pile_put(struct tbg_pile *p);		/* NULL is allowed */
 struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room);
 bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len);
 
+/* Most ways to write an Accept-Encoding that the kernel tiers know one by. */
+#define TBG_STORED_OBJECTS 4
+
 struct tbg_stored {
 	_Atomic uint32_t refs;
 	struct tbg_stored *next;	/* variant of the same URI */
@@ -50,11 +53,14 @@ struct tbg_stored {
 	uint64_t refresh_ns;		/* see tbg_terms_refresh_ns() */
 	bool authorized;		/* its request had Authorization */
 	bool made_here;			/* by a program, see deliver.h */
+	bool by_encoding;		/* its Vary names Accept-Encoding alone */
 	/* the stock's; under its lock */
 	const void *entry;		/* where it is found; NULL: it is not */
-	struct tbg_object *object;	/* as the kernel tiers know it, or NULL */
-	uint64_t hits;			/* but for those of object */
-	uint64_t heat_seen;		/* of object */
+	/* as the kernel tiers know it, each under a text; from the front */
+	struct tbg_object *objects[TBG_STORED_OBJECTS];
+	uint64_t replaced_ns;		/* when one of them gave way to another */
+	uint64_t hits;			/* but for those of the objects */
+	uint64_t heat_seen;		/* of the objects */
 };
 
 /*
@@ -67,6 +73,9 @@ struct tbg_stored *tbg_stored_new(const struct tbg_terms *t, const char *reason,
 				  struct tbg_pile *body);
 void tbg_stored_get(struct tbg_stored *s);
 void tbg_stored_put(struct tbg_stored *s);	/* NULL is allowed */
+
+/* Whether it may answer a request of these field lines, as its Vary says. */
+bool tbg_stored_selects(const struct tbg_stored *s, const char *req, size_t req_len);
 
 /* A URI as it is stored: authority, then the target from its slash on. */
 struct tbg_uri {
@@ -106,13 +115,14 @@ bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
 uint64_t tbg_stock_seq(struct tbg_stock *s);
 
 /*
- * Makes what is stored known to the kernel tiers as the object of a draft, if it
- * may answer for its URI alone: false: it is not found any more, or has
- * variants. What withdraws it from here withdraws it from there at once.
+ * Makes what is stored known to the kernel tiers as the object of a draft, if the
+ * draft's text says which of the URI's variants answers: false: it is not found
+ * any more, has variants that other fields tell apart, or has as many objects as
+ * it may. What withdraws it from here withdraws it from there at once.
  */
 struct tbg_draft;
 bool tbg_stock_publish(struct tbg_stock *s, struct tbg_stored *one,
-		       struct tbg_draft *d);
+		       struct tbg_draft *d, uint64_t now_ns);
 
 /* Visits all that is stored, a URI's newest first, until fn returns false. */
 struct tbg_stock_row {

@@ -242,6 +242,7 @@ struct search {
 	uint64_t expires_ns, hits;
 	uint32_t len, class;
 	char name[TBG_URL_MAX];
+	char fields[TBG_URL_MAX];	/* of the request, as far as they are told */
 };
 
 static bool search_visit(struct tbg_object *o, uint64_t hits, void *arg)
@@ -278,22 +279,41 @@ static bool stored_fits(const struct tbg_why_path *p, const struct tbg_uri *u)
 	       !memcmp(u->text + u->path_off, target, len);
 }
 
+/* What the kernel tiers would find of it; NULL: nothing. */
+static const struct tbg_object *stored_object(const struct search *f,
+					      const struct tbg_stored *one,
+					      const struct tbg_uri *u)
+{
+	char text[TBG_URI_MAX];
+	int len = tbg_publish_doubt(one, u) ? -1 :
+		  tbg_publish_text(one, u, f->fields, strlen(f->fields), text);
+
+	for (int i = 0; i < TBG_STORED_OBJECTS && one->objects[i]; i++)
+		if (one->objects[i]->path_len == len &&
+		    !memcmp(one->objects[i]->path, text, len))
+			return one->objects[i];
+	return NULL;
+}
+
 static bool stored_visit(const struct tbg_stock_row *row, void *arg)
 {
 	const struct tbg_stored *one = row->stored;
+	const struct tbg_object *o;
 	struct search *f = arg;
 
-	if (!stored_fits(f->p, &row->uri))
+	if (!stored_fits(f->p, &row->uri) ||
+	    (one->by_encoding && !tbg_stored_selects(one, f->fields, strlen(f->fields))))
 		return true;
+	o = stored_object(f, one, &row->uri);
 	f->found = f->upstream = true;
-	f->in_kernel = one->object && one->object->in_kernel;
+	f->in_kernel = o && o->in_kernel;
 	f->expires_ns = tbg_terms_expires_ns(&one->terms);
 	f->hits = row->hits;
 	f->doubt = tbg_publish_doubt(one, &row->uri);
 	f->len = one->head_len + one->body->len;
-	if (one->object) {
-		f->len = one->object->blob->part[TBG_PART_GET].len;
-		f->class = TBG_BLOB_CLASS(one->object->blob_id);
+	if (o) {
+		f->len = o->blob->part[TBG_PART_GET].len;
+		f->class = TBG_BLOB_CLASS(o->blob_id);
 	}
 	return false;
 }
@@ -510,6 +530,9 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 	struct verdict v = { 0 };
 	json_t *ret = json_object();
 
+	if (p->accept.len)
+		snprintf(f.fields, sizeof(f.fields), "Accept-Encoding: %.*s\r\n",
+			 (int)p->accept.len, p->accept.text);
 	search_run(s, &f);
 	tbg_stock_each(s->stock, stored_visit, &f);
 	tbg_why_room(s, &room);

@@ -59,7 +59,8 @@ enum tbg_class {
 
 /*
  * 128-bit keyed hash of the site and a text: of a file its canonical path, of
- * what upstreams answer the request's URI (core/key.h).
+ * what upstreams answer the request's URI, and its Accept-Encoding where Vary
+ * names that (core/key.h).
  */
 struct tbg_key {
 	__u64 h[2];

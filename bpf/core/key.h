@@ -37,22 +37,20 @@ __tbg_inline int tbg_path_load(const struct tbg_head *h, __u32 off, __u32 len,
 	return 0;
 }
 
-/*
- * The text of a URI: its authority, and behind it the len bytes at off that are
- * the target. Its length, or -TBG_WHY_PATH: more than TBG_URI_MAX. In BPF *ret
- * belongs in a map.
- */
+/* Bytes of the longest text that is not a path alone. */
 #define TBG_URI_MAX (TBG_PATH_MAX - 8)
 
-__tbg_inline int tbg_uri_load(const struct tbg_head *h, __u32 host_off,
-			      __u32 host_len, __u32 off, __u32 len,
-			      struct tbg_path *ret)
+/*
+ * Behind the first to bytes of *ret the len bytes at from, and zeros to the end
+ * of the last word. The length of all, or -TBG_WHY_PATH: more than TBG_URI_MAX.
+ */
+__tbg_inline int tbg_text_add(const struct tbg_head *h, __u64 from, __u32 len,
+			      __u64 to, struct tbg_path *ret)
 {
-	__u64 to = host_len, from = off, n = (__u64)host_len + len;
+	__u64 n = to + len;
 	__u32 i;
 
-	if (n > TBG_URI_MAX || from > TBG_REQ_MAX - TBG_PATH_MAX ||
-	    tbg_path_load(h, host_off, host_len, ret))
+	if (n > TBG_URI_MAX || from > TBG_REQ_MAX - TBG_PATH_MAX)
 		return -TBG_WHY_PATH;
 	TBG_ROLLED
 	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
@@ -69,6 +67,35 @@ __tbg_inline int tbg_uri_load(const struct tbg_head *h, __u32 host_off,
 	if (i < TBG_PATH_MAX / 8)
 		ret->w[i] &= tbg_word_low(n & 7);
 	return n;
+}
+
+/*
+ * The text of a URI: its authority, and behind it the len bytes at off that are
+ * the target. Its length, or -TBG_WHY_PATH. In BPF *ret belongs in a map.
+ */
+__tbg_inline int tbg_uri_load(const struct tbg_head *h, __u32 host_off,
+			      __u32 host_len, __u32 off, __u32 len,
+			      struct tbg_path *ret)
+{
+	if (tbg_path_load(h, host_off, host_len, ret))
+		return -TBG_WHY_PATH;
+	return tbg_text_add(h, off, len, host_len, ret);
+}
+
+/*
+ * The text of what varies by Accept-Encoding, from that of its URI, uri_len bytes
+ * in *ret: a space, and the field's len bytes at off as they came. As above.
+ */
+__tbg_inline int tbg_uri_vary(const struct tbg_head *h, __u32 off, __u32 len,
+			      __u32 uri_len, struct tbg_path *ret)
+{
+	__u64 to = uri_len;
+
+	tbg_keep(to);
+	if (to > TBG_URI_MAX)
+		return -TBG_WHY_PATH;
+	tbg_word_put((__u8 *)ret->w + to, ' ');
+	return tbg_text_add(h, off, len, to + 1, ret);
 }
 
 /* Both are zero-padded, so the words that hold len bytes decide. */

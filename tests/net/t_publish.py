@@ -355,6 +355,86 @@ def t_variants_take_it_from_the_kernel():
         assert not wire(ask("GET", p))
 
 
+GZIP, BR = "Accept-Encoding: gzip", "Accept-Encoding: gzip, deflate, br, zstd"
+VARY = "Vary: Accept-Encoding"
+
+
+def varying(what="p", *fields):
+    """A path whose answer to each Accept-Encoding is that field's value."""
+    p = path(what)
+
+    def answer(c, r):
+        c.send(reply(200, f"<{r.field('Accept-Encoding')}>".encode(), MINUTE, VARY, *fields))
+    o.on(p, answer)
+    return p
+
+
+def t_variants_of_an_encoding_come_from_the_kernel():
+    p = varying("v", 'ETag: "e"', f"Date: {date(-5)}")
+    wants = [((), b"<None>"), ((GZIP,), b"<gzip>"), ((BR,), b"<gzip, deflate, br, zstd>")]
+    for fields, body in wants:
+        assert ask("GET", p, *fields).body == body
+    for _ in range(2):
+        for fields, body in wants:
+            r = ask("GET", p, *fields)
+            assert wire(r) and r.body == body and r.field("Vary") == "Accept-Encoding", r
+            r = ask("GET", p, *fields, 'If-None-Match: "e"')
+            assert wire(r) and r.status == 304 and r.field("Vary") == "Accept-Encoding", r
+    assert len(o.seen(p)) == 3
+    for fields, body in wants:          # as the user tier has it
+        ask("GET", p, *fields, port=USER_PORT)
+        assert plain(ask("GET", p, *fields, port=USER_PORT)) == plain(ask("GET", p, *fields))
+    for accept, tier in (("gzip", "wire"), ("gzip, deflate, br, zstd", "wire"), ("br", "user")):
+        why = talk.ask(d, "why", "--accept-encoding", accept, p)
+        assert why["tier"] == tier, why
+    talk.ask(d, "purge", p)
+    for fields, body in wants:
+        r = ask("GET", p, *fields)
+        assert "stored" in r.cache and r.body == body, r
+
+
+def t_ways_to_write_an_encoding_share_what_is_stored():
+    p = varying()
+    first = ask("GET", p, "Accept-Encoding: br, gzip")
+    same = ["br,gzip", "gzip, br", "gzip,br;q=1.0", "br , gzip", "gzip;q=1,br", "gzip , br", "br;q=1, gzip"]
+    for text in same:
+        for _ in range(3):
+            assert ask("GET", p, f"Accept-Encoding: {text}").body == first.body
+    assert len(o.seen(p)) == 1
+    # those that are asked for stay known; the many that come by do not drive them out
+    client_s = "Accept-Encoding: br, gzip"
+    deadline = time.monotonic() + 10
+    while not wire(ask("GET", p, client_s)):
+        assert time.monotonic() < deadline, "never the kernel's again"
+        time.sleep(0.1)
+    for _ in range(20):
+        assert wire(ask("GET", p, client_s))
+    for i in range(200):
+        assert ask("GET", p, f"Accept-Encoding: gzip,{' ' * (i % 100)}br").body == first.body
+        assert wire(ask("GET", p, client_s)), i
+    assert len(o.seen(p)) == 1
+
+
+def t_variants_that_the_kernel_must_not_tell_apart():
+    p = varying("n")
+    for fields in ((GZIP, "Accept-Encoding: br"), ("Accept-Encoding:",), ("Accept-Encoding: gzip\t",),
+                   ("Accept-Encoding: " + "gzip, " * 40 + "br",)):
+        bodies = {ask("GET", p, *fields).body for _ in range(3)}
+        assert len(bodies) == 1 and not wire(ask("GET", p, *fields)), fields
+    p = path("o")
+    o.on(p, *[reply(200, b"x", MINUTE, f"{VARY}, Origin")] * 9)
+    for _ in range(3):
+        assert not wire(ask("GET", p, GZIP))
+    # what has no Vary answers everybody; what comes to have one does not
+    p = path("c")
+    o.on(p, reply(200, b"all", MINUTE), *[reply(200, b"some", MINUTE, VARY)] * 9)
+    ask("GET", p)
+    assert wire(ask("GET", p, GZIP))
+    assert ask("GET", p, GZIP, "Cache-Control: no-cache").body == b"some"
+    for _ in range(3):
+        assert ask("GET", p, GZIP).body == b"some"
+
+
 def t_files_and_upstreams_in_one_site():
     """Also across a reload that sends a location elsewhere."""
     text = 'root = "{root}"\nlocation "/app/" { upstream = {"%s"} }\n'

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* bpf/core/key.h against SipHash by the book, and what a key depends on. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "ktap.h"
@@ -100,6 +101,49 @@ KTAP_TEST(t_path_load_refuses_what_does_not_fit)
 	KTAP_EQ(tbg_path_load(h, 4, TBG_PATH_MAX + 1, &path), TBG_WHY_PATH);
 	KTAP_EQ(tbg_path_load(h, TBG_REQ_MAX, 1, &path), TBG_WHY_PATH);
 	KTAP_EQ(tbg_path_load(h, ~0u, ~0u, &path), TBG_WHY_PATH);
+}
+
+/* Host, target and Accept-Encoding somewhere in the head, however they lie. */
+KTAP_TEST(t_texts_of_uris_and_of_what_varies)
+{
+	static const char host[] = "www.example.test:8080";
+	char target[TBG_PATH_MAX], accept[TBG_PATH_MAX], text[3 * TBG_PATH_MAX];
+	const uint32_t uri_off = 5, host_off = 400, accept_off = 700;
+	uint32_t host_len = sizeof(host) - 1;
+	struct tbg_head *h = head_new();
+	struct tbg_path got, want;
+
+	memset(target, 't', sizeof(target));
+	memset(accept, 'a', sizeof(accept));
+	for (uint32_t len = 1; len <= TBG_URI_MAX - host_len + 1; len += 3)
+		for (uint32_t n = 0; n < TBG_URI_MAX - host_len; n++) {
+			int uri = host_len + len, all = uri + 1 + n;
+
+			memset(h, 0xff, sizeof(*h));
+			memcpy(h->b + uri_off, target, len);
+			memcpy(h->b + host_off, host, host_len);
+			memcpy(h->b + accept_off, accept, n);
+			memset(&got, 0xaa, sizeof(got));
+			snprintf(text, sizeof(text), "%s%.*s %.*s", host, (int)len, target,
+				 (int)n, accept);
+			if (uri > TBG_URI_MAX)
+				uri = -TBG_WHY_PATH;
+			KTAP_EQ(tbg_uri_load(h, host_off, host_len, uri_off, len, &got), uri);
+			if (uri < 0)
+				continue;
+			path_of(text, uri, &want);
+			KTAP_CHECK(!memcmp(&got, &want, (uri + 7) & ~7));
+			if (all > TBG_URI_MAX)
+				all = -TBG_WHY_PATH;
+			KTAP_EQ(tbg_uri_vary(h, accept_off, n, uri, &got), all);
+			if (all < 0)
+				continue;
+			path_of(text, all, &want);
+			KTAP_CHECK(!memcmp(&got, &want, (all + 7) & ~7));
+		}
+	KTAP_CHECK(tbg_uri_vary(h, TBG_REQ_MAX, 1, 10, &got) < 0);
+	KTAP_CHECK(tbg_uri_vary(h, 0, ~0u, 10, &got) < 0);
+	KTAP_CHECK(tbg_uri_vary(h, 0, 1, ~0u, &got) < 0);
 }
 
 KTAP_TEST(t_paths_differ_in_any_byte)

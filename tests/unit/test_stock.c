@@ -219,11 +219,14 @@ static enum tbg_turn enter(struct tbg_stock *s, const char *uri, const char *req
 	return tbg_stock_enter(s, &u, req, strlen(req), true, w, f);
 }
 
-/* Publishes what is found under uri; true: it is known now. */
-static bool publish(struct tbg_stock *s, struct tbg_cache *c, const char *uri,
-		    const char *req)
+/*
+ * Publishes what is found under uri, under that number of a text; true: it is
+ * known now.
+ */
+static bool publish_as(struct tbg_stock *s, struct tbg_cache *c, const char *uri,
+		       const char *req, uint64_t nr, uint64_t now_ns)
 {
-	struct tbg_key k = { { uri[strlen(uri) - 1], 7 } };
+	struct tbg_key k = { { uri[strlen(uri) - 1], nr } };
 	struct tbg_uri u = uri_of(uri);
 	struct tbg_draft d = { 0 };
 	struct tbg_stored *one;
@@ -233,18 +236,29 @@ static bool publish(struct tbg_stock *s, struct tbg_cache *c, const char *uri,
 	if (!one || tbg_draft_open(c, &k, 0, uri, strlen(uri), NULL, 600, &d))
 		return false;
 	d.blob->part[TBG_PART_GET].len = 100;
-	ret = tbg_stock_publish(s, one, &d);
+	ret = tbg_stock_publish(s, one, &d, now_ns);
 	tbg_stored_put(one);
 	return ret;
 }
 
-static bool known(struct tbg_cache *c, const char *uri)
+static bool publish(struct tbg_stock *s, struct tbg_cache *c, const char *uri,
+		    const char *req)
 {
-	struct tbg_key k = { { uri[strlen(uri) - 1], 7 } };
+	return publish_as(s, c, uri, req, 7, 0);
+}
+
+static bool known_as(struct tbg_cache *c, const char *uri, uint64_t nr)
+{
+	struct tbg_key k = { { uri[strlen(uri) - 1], nr } };
 	struct tbg_object *o = tbg_cache_find(c, &k, 0, uri, strlen(uri));
 
 	tbg_object_put(o);
 	return o;
+}
+
+static bool known(struct tbg_cache *c, const char *uri)
+{
+	return known_as(c, uri, 7);
 }
 
 KTAP_TEST(t_what_is_published_goes_with_what_is_stored)
@@ -289,8 +303,45 @@ KTAP_TEST(t_what_is_published_goes_with_what_is_stored)
 	KTAP_EQ(tbg_draft_open(c, &k, 0, "h/d", 3, NULL, 600, &d), 0);
 	d.blob->part[TBG_PART_GET].len = 100;
 	tbg_stock_withdraw(s, &gone);
-	KTAP_CHECK(!tbg_stock_publish(s, one, &d) && !known(c, "h/d"));
+	KTAP_CHECK(!tbg_stock_publish(s, one, &d, 0) && !known(c, "h/d"));
 	tbg_stored_put(one);
+	tbg_stock_close(s);
+	tbg_cache_close(c);
+}
+
+KTAP_TEST(t_variants_of_an_encoding_are_published_side_by_side)
+{
+	static const char vary[] = "Vary: accept-encoding\r\n", gzip[] = "Accept-Encoding: gzip\r\n";
+	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_plan plan;
+	struct tbg_cache *c;
+
+	tbg_plan_make(&plan, 1 << 20, 0);
+	KTAP_EQ(tbg_cache_open(&c, &plan, NULL, key), 0);
+	KTAP_CHECK(put(s, "h/a", vary, "", "1", 0) && put(s, "h/a", vary, gzip, "2", 0));
+	KTAP_CHECK(publish_as(s, c, "h/a", "", 1, 0) && publish_as(s, c, "h/a", gzip, 2, 0));
+	KTAP_CHECK(publish_as(s, c, "h/a", gzip, 3, 0) && publish_as(s, c, "h/a", gzip, 2, 0));
+	KTAP_CHECK(known_as(c, "h/a", 1) && known_as(c, "h/a", 2) && known_as(c, "h/a", 3));
+
+	/* one more variant leaves them; its own successor takes its place */
+	KTAP_CHECK(put(s, "h/a", vary, "Accept-Encoding: br\r\n", "3", 0));
+	KTAP_CHECK(known_as(c, "h/a", 1) && known_as(c, "h/a", 2) && known_as(c, "h/a", 3));
+	KTAP_CHECK(put(s, "h/a", vary, gzip, "4", 0));
+	KTAP_CHECK(known_as(c, "h/a", 1) && !known_as(c, "h/a", 2) && !known_as(c, "h/a", 3));
+
+	/* so many texts of one, and of more one a second */
+	for (uint64_t i = 10; i < 10 + TBG_STORED_OBJECTS; i++)
+		KTAP_CHECK(publish_as(s, c, "h/a", gzip, i, 0));
+	KTAP_CHECK(publish_as(s, c, "h/a", gzip, 20, 2000000000));
+	KTAP_CHECK(!publish_as(s, c, "h/a", gzip, 21, 2500000000));
+	KTAP_CHECK(publish_as(s, c, "h/a", gzip, 20, 2500000000));
+	KTAP_CHECK(publish_as(s, c, "h/a", gzip, 21, 3000000000));
+	KTAP_CHECK(known_as(c, "h/a", 1) && known_as(c, "h/a", 21));
+
+	/* now another field decides as well */
+	KTAP_CHECK(put(s, "h/a", "Vary: Accept-Encoding, F\r\n", gzip, "5", 0));
+	KTAP_CHECK(!known_as(c, "h/a", 1) && !known_as(c, "h/a", 21));
+	KTAP_CHECK(!publish_as(s, c, "h/a", gzip, 1, 9000000000));
 	tbg_stock_close(s);
 	tbg_cache_close(c);
 }
