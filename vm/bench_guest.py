@@ -27,7 +27,10 @@ PATHS = {"/1k.jpg": 1024, "/8k.bin": 8192}
 ROWS = {
     "wire": ("wire", "/1k.jpg", "detail=wire", False),
     "wire-304": ("wire", "/1k.jpg", "detail=wire", True),
+    "wire-8k": ("wire", "/8k.bin", "detail=wire", False),
     "fall-through": ("wire", "/%31k.jpg", "", False),
+    "sock": ("sock", "/1k.jpg", "detail=sock", False),
+    "sock-8k": ("sock", "/8k.bin", "detail=sock", False),
     "user": ("user", "/1k.jpg", "hit", False),
     "user-8k": ("user", "/8k.bin", "hit", False),
     "nginx": ("nginx", "/1k.jpg", "", False),
@@ -66,6 +69,7 @@ def main():
         for path, size in PATHS.items():
             fileset.put(os.path.join(lab.dir, "site"), path, size)
         makers = {"wire": lambda: Toboggan(lab, "wire", memory="16M"),
+                  "sock": lambda: Toboggan(lab, "sock", tiers="sock,user", memory="16M"),
                   "user": lambda: Toboggan(lab, "user", tiers="user", memory="16M"),
                   "nginx": lambda: Nginx(lab, "nginx")}
         for which in dict.fromkeys(row[0] for row in ROWS.values()):

@@ -115,7 +115,7 @@ def t_what_a_guest_did_not_send_is_a_problem():
         with contextlib.redirect_stdout(io.StringIO()) as out:
             code = bench.report({"6.1": (PACKAGE, rows, problems)},
                                 {("6.1", "wire"): (1000, PACKAGE)})
-        assert code == 1 and "not ok 4 user" in out.getvalue(), out.getvalue()
+        assert code == 1 and "not ok 7 user" in out.getvalue(), out.getvalue()
 
 
 if __name__ == "__main__":
