@@ -52,6 +52,17 @@ static bool port_parse(const char *v, in_port_t *ret)
 	return true;
 }
 
+/* Port 0 is another one each time. Both families have the port in one place. */
+static bool listened(const struct tbg_options *o, const struct sockaddr_storage *a)
+{
+	if (!((const struct sockaddr_in *)a)->sin_port)
+		return false;
+	for (unsigned int i = 0; i < o->listen_nr; i++)
+		if (!memcmp(&o->listen[i], a, sizeof(*a)))
+			return true;
+	return false;
+}
+
 static bool set_listen(struct given *g, const char *v)
 {
 	struct tbg_options *o = g->o;
@@ -80,6 +91,8 @@ static bool set_listen(struct given *g, const char *v)
 			return false;
 		memcpy(&o->listen[o->listen_nr], &a4, sizeof(a4));
 	}
+	if (listened(o, &o->listen[o->listen_nr]))
+		return false;
 	snprintf(o->listen_text[o->listen_nr], sizeof(o->listen_text[0]), "%s", v);
 	o->listen_nr++;
 	return true;
@@ -198,7 +211,7 @@ static bool set_header_max(struct given *g, const char *v)
  * X(name, function's, argument, may change at a reload, what is accepted, help)
  */
 #define OPTION_LIST(X) \
-	X("listen", listen, "ADDR:PORT", false, "ADDR:PORT or [ADDR6]:PORT, at most 32 of them", "address to serve on; can be repeated") \
+	X("listen", listen, "ADDR:PORT", false, "ADDR:PORT or [ADDR6]:PORT, each once, at most 32 of them", "address to serve on; can be repeated") \
 	X("wire", wire, "IFACE,...", false, "interface names with commas, IFACE:xdp for XDP too, auto, or off", "interfaces that answer at the packet, IFACE:xdp: in its driver too (auto)") \
 	X("tiers", tiers, "LIST", false, "wire,sock,user, wire,user, sock,user or user", "tiers in use (wire,user)") \
 	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \

@@ -57,7 +57,7 @@ int tbg_privilege_choose(struct tbg_identity *ret, const char *user,
 	*ret = (struct tbg_identity){ .change = !geteuid(), .uid = geteuid(),
 				      .gid = getegid() };
 	if (user && !pw) {
-		snprintf(ret_msg, msg_len, "--user %s: no such user", user);
+		snprintf(ret_msg, msg_len, "--user %s: no such user; want a name that `getent passwd` knows", user);
 		return -ENOENT;
 	}
 	if (ret->change && setgroups(0, NULL)) {

@@ -153,6 +153,8 @@ def t_words_that_are_no_options():
     fails(2, ["--root", "missing"], "--listen", "127.0.0.1:0")
     fails(2, ["--listen", "missing"], "--root", "/tmp")
     fails(2, ["--listen", "32"], *base(), *["--listen", "127.0.0.1:0"] * 40)
+    for where in ("127.0.0.1:8080", "[::1]:8080"):
+        fails(2, ["--listen", where, "once"], *base(listen=where), "--listen", where)
 
 
 def t_help_and_version():
