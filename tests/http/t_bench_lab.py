@@ -122,6 +122,7 @@ def t_ctrl_c_leaves_a_usable_partial_result():
 
 
 def t_a_closed_terminal_leaves_a_usable_partial_result():
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)    # under nohup the run would go on, as it should
     run = Watched(*ONE, "--repeats", "100")
     run.until("[2/")
     run.proc.stderr.close()
