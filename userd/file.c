@@ -60,8 +60,7 @@ static int64_t modified_of(const struct stat *st)
 	return st->st_mtim.tv_sec < now_s ? st->st_mtim.tv_sec : now_s;
 }
 
-/* Whether a write that changed it may be under way yet. */
-static bool is_recent(const struct stat *st)
+bool tbg_version_recent(const struct stat *st)
 {
 	struct timespec now;
 
@@ -79,7 +78,7 @@ static int stat_settled(int fd, struct stat *ret)
 {
 	if (fstat(fd, ret))
 		return -errno;
-	if (!S_ISREG(ret->st_mode) || !is_recent(ret))
+	if (!S_ISREG(ret->st_mode) || !tbg_version_recent(ret))
 		return 0;
 	lseek(fd, 0, SEEK_DATA);
 	return fstat(fd, ret) ? -errno : 0;
@@ -218,7 +217,7 @@ int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 	int fd;
 
 	/* its times may yet come to stand for other bytes, and this one stays */
-	if (is_recent(&f->st))
+	if (tbg_version_recent(&f->st))
 		return -EAGAIN;
 	fd = tbg_press_get(s->press, f->fd, &f->st, encoding);
 	if (fd < 0)

@@ -72,6 +72,9 @@ int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding);
 int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 		   enum tbg_encoding encoding);
 
+/* Whether a write that changed it may be under way yet. */
+bool tbg_version_recent(const struct stat *st);
+
 /* Whether nothing has changed between two looks at a file. */
 bool tbg_version_same(const struct stat *a, const struct stat *b);
 

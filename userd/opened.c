@@ -25,13 +25,15 @@
 #define FILES_SHARE 16			/* of the descriptors that we may have */
 #define IDLE_NS	2000000000ull		/* asked for again within that */
 #define AGE_NS	5000000000ull		/* as long as a round of the periodic stat */
+#define PAUSE_NS 200000000ull		/* of leases, for what cannot be kept or changes */
 
 struct kept {
 	char *name;			/* NULL: nothing */
 	struct tbg_file f;
 	uint64_t seq;			/* no change of the name up to this one */
-	uint64_t opened_ns;
-	uint64_t asked_hash, asked_ns;	/* the last name that was asked for here */
+	uint64_t opened_ns, used_ns;
+	uint64_t asked_hash, asked_ns;	/* the last name that was not kept here */
+	uint64_t not_before_ns;		/* that it was asked for does not count */
 };
 
 struct tbg_opened {
@@ -77,9 +79,10 @@ bool tbg_opened_get(struct tbg_opened *o, const char *name, struct tbg_file *ret
 
 			*ret = k->f;
 			ret->fd = fd;
-			k->asked_ns = now_ns;
+			k->used_ns = now_ns;
 		} else {
 			drop(k);
+			k->not_before_ns = now_ns + PAUSE_NS;
 		}
 	}
 	pthread_mutex_unlock(&o->lock);
@@ -93,7 +96,12 @@ bool tbg_opened_wants(struct tbg_opened *o, const char *name)
 	bool again;
 
 	pthread_mutex_lock(&o->lock);
-	again = k->asked_hash == hash && now_ns < k->asked_ns + IDLE_NS;
+	if (k->name && !strcmp(k->name, name)) {	/* and it was not what it said */
+		drop(k);
+		k->not_before_ns = now_ns + PAUSE_NS;
+	}
+	again = k->asked_hash == hash && now_ns < k->asked_ns + IDLE_NS &&
+		now_ns >= k->not_before_ns;
 	k->asked_hash = hash;
 	k->asked_ns = now_ns;
 	pthread_mutex_unlock(&o->lock);
@@ -104,24 +112,30 @@ void tbg_opened_keep(struct tbg_opened *o, const char *name,
 		     const struct tbg_file *f, const struct tbg_lease *lease)
 {
 	struct kept *k = slot_of(o, tbg_name_hash(name, strlen(name)));
-	struct kept new = { .f = *f, .seq = lease->seq, .opened_ns = tbg_mono_ns() };
+	struct tbg_file own = *f;
+	char *copy = NULL;
 
-	if (f->size <= TBG_FILE_SMALL || f->modified_s != f->st.st_mtim.tv_sec ||
-	    tbg_watch_doubt(lease, &f->st, f->fd))
-		return;
-	new.f.fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
-	if (new.f.fd < 0)
-		return;
-	new.name = strdup(name);
-	if (!new.name) {
-		close(new.f.fd);
-		return;
+	own.type = NULL;
+	own.memory = NULL;
+	own.fd = -1;
+	if (f->size > TBG_FILE_SMALL && !tbg_version_recent(&f->st) &&
+	    f->modified_s == f->st.st_mtim.tv_sec &&
+	    !tbg_watch_doubt(lease, &f->st, f->fd)) {
+		own.fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
+		copy = strdup(name);
 	}
 	pthread_mutex_lock(&o->lock);
 	drop(k);
-	new.asked_hash = k->asked_hash;
-	new.asked_ns = k->asked_ns;
-	*k = new;
+	k->used_ns = k->opened_ns = tbg_mono_ns();
+	if (copy && own.fd >= 0) {
+		k->name = copy;
+		k->f = own;
+		k->seq = lease->seq;
+	} else {
+		k->not_before_ns = k->opened_ns + PAUSE_NS;
+		tbg_file_close(&own);
+		free(copy);
+	}
 	pthread_mutex_unlock(&o->lock);
 }
 
@@ -131,7 +145,7 @@ void tbg_opened_tick(struct tbg_opened *o, uint64_t now_ns)
 		struct kept *k = &o->slots[i];
 
 		pthread_mutex_lock(&o->lock);
-		if (now_ns > k->asked_ns + IDLE_NS || !is_good(o, k, now_ns))
+		if (now_ns > k->used_ns + IDLE_NS || !is_good(o, k, now_ns))
 			drop(k);
 		pthread_mutex_unlock(&o->lock);
 	}

@@ -20,14 +20,20 @@ int tbg_opened_open(struct tbg_opened **ret, struct tbg_cache *cache);
 
 /*
  * The file of a rooted name as it is now, if it is kept; its descriptor is the
- * caller's, its type is not set.
+ * caller's, its type is NULL.
  */
 bool tbg_opened_get(struct tbg_opened *o, const char *name, struct tbg_file *ret);
 
-/* Whether it was asked for a moment ago, and so is worth a lease. */
+/*
+ * One that had to be opened: whether it was asked for a moment ago as well, and
+ * so is worth a lease.
+ */
 bool tbg_opened_wants(struct tbg_opened *o, const char *name);
 
-/* Keeps a file that was opened, and whose siblings were found, under a lease. */
+/*
+ * Keeps a file that was opened, and whose siblings were found, under a lease; or
+ * remembers for a moment that this one cannot be kept.
+ */
 void tbg_opened_keep(struct tbg_opened *o, const char *name,
 		     const struct tbg_file *f, const struct tbg_lease *lease);
 

@@ -464,11 +464,15 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 	return tbg_file_sibling(s, v->name, e, &v->f);
 }
 
-/* The file as it is, with a lease if it is to be stored or kept. 0, or a status. */
+/*
+ * The file as it is, with a lease if it is to be stored or kept. again: something
+ * had changed, so what is kept is not to be believed. 0, or a status.
+ */
 static int version_open(const struct tbg_server *s,
-			const struct tbg_location *location, struct version *v)
+			const struct tbg_location *location, bool again,
+			struct version *v)
 {
-	bool kept = tbg_opened_get(s->opened, v->name, &v->f), keep = false;
+	bool kept = !again && tbg_opened_get(s->opened, v->name, &v->f), keep = false;
 	int status = 0;
 
 	if (kept)
@@ -502,7 +506,7 @@ static int version_open(const struct tbg_server *s,
 /* One try: 0, a status, or -ESTALE: the file changed while it was read. */
 static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 		    const struct tbg_location *location, const char *name,
-		    bool store, struct tbg_answer *ret)
+		    bool store, bool again, struct tbg_answer *ret)
 {
 	struct version v;	/* zeroing its name would cost */
 	int err, status;
@@ -510,7 +514,7 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 	v.store = store;
 	v.plain = NULL;
 	strcpy(v.name, name);
-	status = version_open(s, location, &v);
+	status = version_open(s, location, again, &v);
 	if (status)
 		return status;
 	tbg_answer_error(ret, 200, ask->persist);
@@ -555,7 +559,7 @@ static int file_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 
 	for (int i = 0; i < CHANGE_TRIES && status == -ESTALE; i++)
 		status = file_try(s, ask, location, name,
-				  store && i < CHANGE_TRIES - 1, ret);
+				  store && i < CHANGE_TRIES - 1, i, ret);
 	return status;
 }
 

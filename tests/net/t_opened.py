@@ -9,6 +9,7 @@ symbolic link leads to is never kept.
 import os
 import shutil
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
@@ -80,6 +81,42 @@ def t_sibling_comes_and_goes():
             time.sleep(t_fresh.PROMISE_S)
             for c in w.clients:
                 assert (r := c.get("/page.bin", gzip)).body == body and not r.fields.get("Vary"), r
+
+
+def t_siblings_that_come_and_go_all_the_time():
+    """Each request is answered, with the one or the other."""
+    body, packed = version(), b"not really gzip" * 6000
+    replace("busy.bin", body)
+    deadline, wrong = time.monotonic() + 2, []
+
+    def toggle():
+        while time.monotonic() < deadline:
+            replace("busy.bin.gz", packed)
+            time.sleep(0.01)
+            os.unlink(at("busy.bin.gz"))
+            time.sleep(0.005)
+    t = threading.Thread(target=toggle)
+    t.start()
+    with client.Client(daemons()[0].address) as c:
+        while time.monotonic() < deadline:
+            r = c.get("/busy.bin", "Accept-Encoding: gzip")
+            if r.status != 200 or r.body not in (body, packed):
+                wrong.append(r)
+    t.join()
+    assert not wrong, (len(wrong), wrong[0])
+
+
+def t_sibling_elsewhere_that_is_gone():
+    """A change that no folder on the way tells of."""
+    body, packed = version(), b"not really gzip" * 6000
+    replace("far.bin", body)
+    replace("elsewhere/far.gz", packed)
+    os.symlink("elsewhere/far.gz", at("far.bin.gz"))
+    with Watcher("/far.bin") as w:
+        w.cached(body)
+        os.unlink(at("elsewhere/far.gz"))
+        for c in w.clients:
+            assert (r := c.get("/far.bin", "Accept-Encoding: gzip")).body == body, r
 
 
 def t_what_nobody_asks_for_is_closed():
