@@ -55,8 +55,10 @@ struct node {
 	struct dir *dir;
 	uint64_t name_hash;
 	uint32_t heat_seen;		/* shard lock */
+	uint32_t heat_last;		/* when it was taken out of the table */
 	uint32_t gen;
-	bool linked;			/* in the table; shard lock */
+	_Atomic uint32_t holds;		/* who watches it, and all references */
+	_Atomic bool linked;		/* in the table; written under the shard lock */
 	char text[];			/* path, name */
 };
 
@@ -477,9 +479,16 @@ static uint32_t heat_of(const struct tbg_cache *c, const struct node *n)
 			       __ATOMIC_RELAXED);
 }
 
+bool tbg_object_known(const struct tbg_object *o)
+{
+	return atomic_load(&node_of((struct tbg_object *)o)->linked);
+}
+
 uint64_t tbg_object_heat(const struct tbg_object *o)
 {
-	return heat_of(o->cache, node_of((struct tbg_object *)o));
+	struct node *n = node_of((struct tbg_object *)o);
+
+	return atomic_load(&n->linked) ? heat_of(o->cache, n) : n->heat_last;
 }
 
 /*
@@ -509,7 +518,21 @@ void tbg_object_put(struct tbg_object *o)
 					    memory_order_acq_rel) != 1)
 		return;
 	tbg_slot_give(o->cache->store, o->blob_id, o->in_kernel);
-	free(node_of(o));
+	tbg_object_unwatch(o);
+}
+
+void tbg_object_watch(struct tbg_object *o)
+{
+	add(node_of(o)->holds, 1);
+	tbg_object_put(o);
+}
+
+void tbg_object_unwatch(struct tbg_object *o)
+{
+	struct node *n = node_of(o);
+
+	if (atomic_fetch_sub_explicit(&n->holds, 1, memory_order_acq_rel) == 1)
+		free(n);
 }
 
 struct tbg_object *tbg_cache_find(struct tbg_cache *c,
@@ -552,6 +575,7 @@ static void unlink_node(struct tbg_cache *c, struct shard *sh, struct node *n,
 	while (*at != n)
 		at = &(*at)->next;
 	*at = n->next;
+	n->heat_last = heat_of(c, n);
 	n->linked = false;
 	sh->nr--;
 	if (n->o.name)
@@ -967,6 +991,7 @@ int tbg_draft_open(struct tbg_cache *c, const struct tbg_key *key,
 	}
 	atomic_store(&n->o.expires_ns, TBG_FRESH_ALWAYS);
 	atomic_store(&n->o.refs, 1);
+	atomic_store(&n->holds, 1);
 	n->o.cache = c;
 	*ret = (struct tbg_draft){ .blob = blob, .object = &n->o };
 	return 0;

@@ -73,6 +73,15 @@ void tbg_object_get(struct tbg_object *o);	/* one reference more */
 void tbg_object_put(struct tbg_object *o);
 
 /*
+ * Instead of a reference: its key, path and heat stay to be read, and it can be
+ * withdrawn, but its slot is free to go to others, and with it the blob.
+ */
+void tbg_object_watch(struct tbg_object *o);
+void tbg_object_unwatch(struct tbg_object *o);
+/* Whether it can be found yet; its slot then lasts for TBG_QUARANTINE_S. */
+bool tbg_object_known(const struct tbg_object *o);
+
+/*
  * A response set being written. The caller fills data[0..data_len) with the
  * response head, the body right behind it, and the 304 head after that, where
  * data_len counts TBG_304_ROOM bytes for it whatever its length;

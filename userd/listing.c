@@ -101,8 +101,9 @@ static bool stored_add(const struct tbg_stock_row *stored, void *arg)
 	struct tbg_value tag = { "", 0 };
 	struct row row = { 0 };
 
-	if (one->objects[0])
-		row = row_of(one->objects[0]);
+	for (int i = 0; i < TBG_STORED_OBJECTS && one->objects[i]; i++)
+		if (tbg_object_known(one->objects[i]))
+			row = row_of(one->objects[i]);
 	row.hits = stored->hits;
 	row.path_len = stored->uri.len;
 	row.body = one->body->len;

@@ -274,6 +274,6 @@ void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
 	if (published(s, &key, site->id, text, len, now_ns))
 		return;
 	l = location_of(site, u);
-	if (l)
+	if (l && tbg_stock_wants(s->stock, one, &key, now_ns))
 		publish(s, l, text, len, one, &key, now_ns);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What upstreams answered, for the kernel tiers: small fresh responses that any
- * request for their URI may be answered with. Called by the workers, when they
+ * request for their URI, or any with that Accept-Encoding, may be answered with.
+ * Called by the workers, when they
  * store a response and whenever one of theirs answers. What is published lives
  * as long as what is stored does (stock.h); it must never outlive it.
  */

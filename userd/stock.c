@@ -131,15 +131,11 @@ bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len)
 static bool varies_by_encoding(const char *head, size_t len)
 {
 	struct tbg_elements all = { .b = head, .len = len };
-	struct tbg_value one;
-	bool ret = false;
+	struct tbg_value one, more;
 
-	while (tbg_elements_next(&all, TBG_VALUE("Vary"), &one)) {
-		ret = tbg_value_is(one, "Accept-Encoding");
-		if (!ret)
-			break;
-	}
-	return ret;
+	return tbg_elements_next(&all, TBG_VALUE("Vary"), &one) &&
+	       tbg_value_is(one, "Accept-Encoding") &&
+	       !tbg_elements_next(&all, TBG_VALUE("Vary"), &more);
 }
 
 struct tbg_stored *tbg_stored_new(const struct tbg_terms *t, const char *reason,
@@ -295,23 +291,23 @@ static uint64_t bytes_of(const struct tbg_stored *one)
 	return OVERHEAD + one->head_len + one->second_len + one->body->len;
 }
 
-/* The kernel tiers forget one of its objects, whose place the last one takes. */
-static void object_drop(struct tbg_stored *one, unsigned int at)
+/* The kernel tiers forget an object of it, if they have not. */
+static void object_drop(struct tbg_stored *one, struct tbg_object **at)
 {
-	struct tbg_object *o = one->objects[at];
+	struct tbg_object *o = *at;
 
-	for (; at + 1 < TBG_STORED_OBJECTS; at++)
-		one->objects[at] = one->objects[at + 1];
-	one->objects[at] = NULL;
+	*at = NULL;
+	if (!o)
+		return;
 	one->hits += tbg_object_heat(o);
 	tbg_cache_withdraw(o->cache, o);
-	tbg_object_put(o);
+	tbg_object_unwatch(o);
 }
 
 static void objects_drop(struct tbg_stored *one)
 {
-	while (one->objects[0])
-		object_drop(one, 0);
+	for (int i = 0; i < TBG_STORED_OBJECTS; i++)
+		object_drop(one, &one->objects[i]);
 }
 
 static uint64_t objects_heat(const struct tbg_stored *one)
@@ -570,60 +566,60 @@ bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
 
 /* For the kernel tiers, and for who looks */
 
-/* Its object of the same text, if it has one, gives way to o. */
-static bool object_renew(struct tbg_stored *one, struct tbg_object *o)
+/*
+ * Where its object of that key has its place; NULL: nowhere. Who writes
+ * Accept-Encoding in ever new ways must not turn out the objects of the others:
+ * of those that live, the one least asked for gives way, and seldom.
+ */
+static struct tbg_object **object_place(struct tbg_stored *one,
+					const struct tbg_key *key, uint64_t now_ns)
 {
-	for (int i = 0; i < TBG_STORED_OBJECTS && one->objects[i]; i++) {
-		struct tbg_object *old = one->objects[i];
+	struct tbg_object **least = NULL;
+	uint64_t heat, least_heat = UINT64_MAX;
 
-		if (memcmp(&old->key, &o->key, sizeof(o->key)))
-			continue;
-		one->hits += tbg_object_heat(old);
-		tbg_object_put(old);
-		one->objects[i] = o;
-		return true;
+	if (!one->entry || !told_apart(one->entry))
+		return NULL;
+	for (int i = 0; i < TBG_STORED_OBJECTS && one->objects[i]; i++)
+		if (!memcmp(&one->objects[i]->key, key, sizeof(*key)))
+			return &one->objects[i];
+	for (int i = 0; i < TBG_STORED_OBJECTS; i++) {
+		struct tbg_object *o = one->objects[i];
+
+		if (!o || !tbg_object_known(o) || atomic_load(&o->expires_ns) <= now_ns)
+			return &one->objects[i];
+		heat = tbg_object_heat(o);
+		if (heat < least_heat) {
+			least_heat = heat;
+			least = &one->objects[i];
+		}
 	}
-	return false;
+	return now_ns < one->replaced_ns + REPLACE_NS ? NULL : least;
 }
 
-/*
- * Room for one more text. Who writes Accept-Encoding in ever new ways must not
- * turn the others' objects out: the one least asked for goes, and seldom.
- */
-static bool object_room(struct tbg_stored *one, const struct tbg_key *key,
-			uint64_t now_ns)
+bool tbg_stock_wants(struct tbg_stock *s, struct tbg_stored *one,
+		     const struct tbg_key *key, uint64_t now_ns)
 {
-	unsigned int least = 0;
+	bool ret;
 
-	for (unsigned int i = 0; i < TBG_STORED_OBJECTS; i++) {
-		if (!one->objects[i] ||
-		    !memcmp(&one->objects[i]->key, key, sizeof(*key)))
-			return true;
-		if (tbg_object_heat(one->objects[i]) <
-		    tbg_object_heat(one->objects[least]))
-			least = i;
-	}
-	if (now_ns < one->replaced_ns + REPLACE_NS)
-		return false;
-	one->replaced_ns = now_ns;
-	object_drop(one, least);
-	return true;
+	pthread_mutex_lock(&s->lock);
+	ret = object_place(one, key, now_ns);
+	pthread_mutex_unlock(&s->lock);
+	return ret;
 }
 
 bool tbg_stock_publish(struct tbg_stock *s, struct tbg_stored *one,
 		       struct tbg_draft *d, uint64_t now_ns)
 {
-	struct tbg_object *o = NULL;
-	unsigned int i = 0;
+	struct tbg_object *o = NULL, **at;
 
 	pthread_mutex_lock(&s->lock);
-	if (one->entry && told_apart(one->entry) &&
-	    object_room(one, &d->object->key, now_ns) && !tbg_draft_publish(d, &o)) {
-		if (!object_renew(one, o)) {
-			while (one->objects[i])
-				i++;
-			one->objects[i] = o;
-		}
+	at = object_place(one, &d->object->key, now_ns);
+	if (at && !tbg_draft_publish(d, &o)) {
+		if (*at && tbg_object_known(*at))
+			one->replaced_ns = now_ns;
+		object_drop(one, at);
+		tbg_object_watch(o);
+		*at = o;
 		one->heat_seen = 0;
 	}
 	pthread_mutex_unlock(&s->lock);

@@ -53,10 +53,10 @@ struct tbg_stored {
 	uint64_t refresh_ns;		/* see tbg_terms_refresh_ns() */
 	bool authorized;		/* its request had Authorization */
 	bool made_here;			/* by a program, see deliver.h */
-	bool by_encoding;		/* its Vary names Accept-Encoding alone */
+	bool by_encoding;		/* its Vary names Accept-Encoding, once, alone */
 	/* the stock's; under its lock */
 	const void *entry;		/* where it is found; NULL: it is not */
-	/* as the kernel tiers know it, each under a text; from the front */
+	/* as the kernel tiers knew it, each under a text: watched, from the front */
 	struct tbg_object *objects[TBG_STORED_OBJECTS];
 	uint64_t replaced_ns;		/* when one of them gave way to another */
 	uint64_t hits;			/* but for those of the objects */
@@ -123,6 +123,9 @@ uint64_t tbg_stock_seq(struct tbg_stock *s);
 struct tbg_draft;
 bool tbg_stock_publish(struct tbg_stock *s, struct tbg_stored *one,
 		       struct tbg_draft *d, uint64_t now_ns);
+/* Whether a draft of that key would be taken: it costs more than to ask. */
+bool tbg_stock_wants(struct tbg_stock *s, struct tbg_stored *one,
+		     const struct tbg_key *key, uint64_t now_ns);
 
 /* Visits all that is stored, a URI's newest first, until fn returns false. */
 struct tbg_stock_row {

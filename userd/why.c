@@ -285,11 +285,12 @@ static const struct tbg_object *stored_object(const struct search *f,
 					      const struct tbg_uri *u)
 {
 	char text[TBG_URI_MAX];
-	int len = tbg_publish_doubt(one, u) ? -1 :
+	int len = f->doubt ? -1 :
 		  tbg_publish_text(one, u, f->fields, strlen(f->fields), text);
 
 	for (int i = 0; i < TBG_STORED_OBJECTS && one->objects[i]; i++)
-		if (one->objects[i]->path_len == len &&
+		if (tbg_object_known(one->objects[i]) &&
+		    one->objects[i]->path_len == len &&
 		    !memcmp(one->objects[i]->path, text, len))
 			return one->objects[i];
 	return NULL;
@@ -304,12 +305,12 @@ static bool stored_visit(const struct tbg_stock_row *row, void *arg)
 	if (!stored_fits(f->p, &row->uri) ||
 	    (one->by_encoding && !tbg_stored_selects(one, f->fields, strlen(f->fields))))
 		return true;
+	f->doubt = tbg_publish_doubt(one, &row->uri);
 	o = stored_object(f, one, &row->uri);
 	f->found = f->upstream = true;
 	f->in_kernel = o && o->in_kernel;
 	f->expires_ns = tbg_terms_expires_ns(&one->terms);
 	f->hits = row->hits;
-	f->doubt = tbg_publish_doubt(one, &row->uri);
 	f->len = one->head_len + one->body->len;
 	if (o) {
 		f->len = o->blob->part[TBG_PART_GET].len;
