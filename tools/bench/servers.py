@@ -421,15 +421,20 @@ KINDS = {"toboggan": Toboggan, "nginx": Nginx, "lighttpd": Lighttpd, "apache2": 
 
 # ---------------------------------------------------------------- one request
 
-def fetch(lab, server, path, headers=(), limit_s=FETCH_S):
-    """One request by curl: {status, cache, etag, head_len, body_len, crc}."""
+def fetch(lab, server, path, headers=(), limit_s=FETCH_S, again=False):
+    """One request by curl: {status, cache, etag, head_len, body_len, crc}.
+
+    again: a second one on the same connection, whose send buffer has grown by then.
+    """
     argv = lab.client_argv(["curl", "-s", "-m", str(limit_s), "-i", "--path-as-is", "-w",
-                            "%{stderr}%{http_code} %{size_header}"])
+                            "%{stderr}%{http_code} %{size_header}\n"])
     for name, value in headers:
         argv += ["-H", f"{name}: {value}"]
-    res = subprocess.run(argv + [f"http://{server.authority}{path}"], stdin=subprocess.DEVNULL,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-    words = res.stderr.decode(errors="replace").split()
+    url = f"http://{server.authority}{path}"
+    argv += ["-o", os.devnull, url] * again + ["-o", "-", url]
+    res = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, check=False)
+    words = res.stderr.decode(errors="replace").split()[-2:]
     ret = {"status": 0, "cache": "", "etag": "", "head_len": 0, "body_len": 0, "crc": 0}
     if len(words) != 2 or not words[0].isdigit() or res.returncode:
         return ret
@@ -458,7 +463,7 @@ def settle(lab, server, path, headers=(), status=200, want="", crc=None, limit_s
     """
     deadline = time.monotonic() + limit_s
     while True:
-        got = fetch(lab, server, path, headers)
+        got = fetch(lab, server, path, headers, again=True)
         if got["status"] == status and crc is not None and got["crc"] != crc:
             raise Problem(f"{server.name} {path}: wrong bytes: {got['body_len']} with CRC-32 "
                           f"{got['crc']:08x}, not {crc:08x}")
