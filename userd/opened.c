@@ -48,13 +48,24 @@ static struct kept *slot_of(struct tbg_opened *o, uint64_t hash)
 	return &o->slots[hash % o->nr];
 }
 
-static void drop(struct kept *k)
+/*
+ * Its descriptor, or -1: to be closed without the lock, since a deleted file's
+ * last descriptor frees its blocks.
+ */
+static int drop(struct kept *k)
 {
 	if (!k->name)
-		return;
-	close(k->f.fd);
+		return -1;
 	free(k->name);
 	k->name = NULL;
+	return k->f.fd;
+}
+
+static void unlock(struct tbg_opened *o, int dropped)
+{
+	pthread_mutex_unlock(&o->lock);
+	if (dropped >= 0)
+		close(dropped);
 }
 
 static bool is_good(const struct tbg_opened *o, struct kept *k, uint64_t now_ns)
@@ -67,6 +78,7 @@ bool tbg_opened_get(struct tbg_opened *o, const char *name, struct tbg_file *ret
 {
 	struct kept *k = slot_of(o, tbg_name_hash(name, strlen(name)));
 	struct stat st;
+	int old = -1;
 
 	pthread_mutex_lock(&o->lock);
 	ret->fd = -1;
@@ -81,11 +93,11 @@ bool tbg_opened_get(struct tbg_opened *o, const char *name, struct tbg_file *ret
 			ret->fd = fd;
 			k->used_ns = now_ns;
 		} else {
-			drop(k);
+			old = drop(k);
 			k->not_before_ns = now_ns + PAUSE_NS;
 		}
 	}
-	pthread_mutex_unlock(&o->lock);
+	unlock(o, old);
 	return ret->fd >= 0;
 }
 
@@ -93,18 +105,19 @@ bool tbg_opened_wants(struct tbg_opened *o, const char *name)
 {
 	uint64_t hash = tbg_name_hash(name, strlen(name)), now_ns = tbg_mono_ns();
 	struct kept *k = slot_of(o, hash);
+	int old = -1;
 	bool again;
 
 	pthread_mutex_lock(&o->lock);
 	if (k->name && !strcmp(k->name, name)) {	/* and it was not what it said */
-		drop(k);
+		old = drop(k);
 		k->not_before_ns = now_ns + PAUSE_NS;
 	}
 	again = k->asked_hash == hash && now_ns < k->asked_ns + IDLE_NS &&
 		now_ns >= k->not_before_ns;
 	k->asked_hash = hash;
 	k->asked_ns = now_ns;
-	pthread_mutex_unlock(&o->lock);
+	unlock(o, old);
 	return again;
 }
 
@@ -114,6 +127,7 @@ void tbg_opened_keep(struct tbg_opened *o, const char *name,
 	struct kept *k = slot_of(o, tbg_name_hash(name, strlen(name)));
 	struct tbg_file own = *f;
 	char *copy = NULL;
+	int old;
 
 	own.type = NULL;
 	own.memory = NULL;
@@ -125,7 +139,7 @@ void tbg_opened_keep(struct tbg_opened *o, const char *name,
 		copy = strdup(name);
 	}
 	pthread_mutex_lock(&o->lock);
-	drop(k);
+	old = drop(k);
 	k->used_ns = k->opened_ns = tbg_mono_ns();
 	if (copy && own.fd >= 0) {
 		k->name = copy;
@@ -136,18 +150,19 @@ void tbg_opened_keep(struct tbg_opened *o, const char *name,
 		tbg_file_close(&own);
 		free(copy);
 	}
-	pthread_mutex_unlock(&o->lock);
+	unlock(o, old);
 }
 
 void tbg_opened_tick(struct tbg_opened *o, uint64_t now_ns)
 {
 	for (unsigned int i = 0; i < o->nr; i++) {
 		struct kept *k = &o->slots[i];
+		int old = -1;
 
 		pthread_mutex_lock(&o->lock);
 		if (now_ns > k->used_ns + IDLE_NS || !is_good(o, k, now_ns))
-			drop(k);
-		pthread_mutex_unlock(&o->lock);
+			old = drop(k);
+		unlock(o, old);
 	}
 }
 
