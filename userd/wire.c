@@ -321,8 +321,10 @@ static void xdp_attach(struct tbg_wire *w, unsigned int nr)
 
 static void xdp_detach(struct tbg_wire *w, unsigned int nr)
 {
-	if (w->xdp_fd[nr] >= 0)
+	if (w->xdp_fd[nr] >= 0) {
 		close(w->xdp_fd[nr]);
+		tbg_xdp_forget(w->xdp, w->ifaces[nr].ifindex);
+	}
 	w->xdp_fd[nr] = -1;
 }
 

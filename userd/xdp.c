@@ -7,10 +7,12 @@
 
 #include <errno.h>
 #include <linux/if_link.h>
+#include <net/if.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -80,6 +82,16 @@ static const char *reason(int err)
 	}
 }
 
+static bool is_bond(int ifindex)
+{
+	char name[IF_NAMESIZE], path[64 + IF_NAMESIZE];
+
+	if (!if_indextoname(ifindex, name))
+		return false;
+	snprintf(path, sizeof(path), "/sys/class/net/%s/bonding", name);
+	return !access(path, F_OK);
+}
+
 int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len)
 {
 	LIBBPF_OPTS(bpf_link_create_opts, opts, .flags = XDP_FLAGS_DRV_MODE);
@@ -87,15 +99,26 @@ int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len
 	int prog = bpf_program__fd(x->bpf->progs.tbg_xdp);
 	struct tbg_port port = { 0 };
 
+	if (is_bond(ifindex)) {
+		snprintf(ret_why, why_len, "a bond's programs run on its ports, which have no flows");
+		return -EOPNOTSUPP;
+	}
 	/* first: without it the program answers nothing */
 	fd = bpf_map_update_elem(ports, &ifindex, &port, BPF_ANY);
 	if (!fd)
 		fd = bpf_link_create(prog, ifindex, BPF_XDP, &opts);
 	if (fd == -EEXIST)	/* a generic one */
 		fd = -EBUSY;
-	if (fd < 0)
+	if (fd < 0) {
 		snprintf(ret_why, why_len, "%s", reason(fd));
+		tbg_xdp_forget(x, ifindex);
+	}
 	return fd;
+}
+
+void tbg_xdp_forget(struct tbg_xdp *x, int ifindex)
+{
+	bpf_map_delete_elem(bpf_map__fd(x->bpf->maps.tbg_ports), &ifindex);
 }
 
 bool tbg_xdp_is_lost(const struct tbg_xdp *x, int ifindex)

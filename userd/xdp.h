@@ -28,6 +28,9 @@ int tbg_xdp_open(struct tbg_xdp **ret, const struct bpf_object *wire,
  */
 int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len);
 
+/* What is known of an interface, once it is detached. */
+void tbg_xdp_forget(struct tbg_xdp *x, int ifindex);
+
 /* Whether the interface takes replies from XDP and drops them. */
 bool tbg_xdp_is_lost(const struct tbg_xdp *x, int ifindex);
 

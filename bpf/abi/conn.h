@@ -111,7 +111,7 @@ struct tbg_port {
 	__u32 lost;		/* replies lost in a row */
 	__u32 proven;		/* 1: one has been acknowledged */
 	__u32 tried_ms;		/* until then: when the one under way left; or 0 */
-	__u32 pad;
+	__u32 counted;		/* the reply that was counted last; 0: none */
 };
 
 /*

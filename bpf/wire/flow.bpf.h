@@ -19,9 +19,17 @@ static __always_inline __u32 tbg_flow_edge(const struct tbg_flow_locked *f)
 	return f->last.len ? f->last.seq + f->last.len : f->iss;
 }
 
-/* A reply that left by XDP was lost, or is long on its way. */
-static __always_inline void tbg_port_lost(struct tbg_port *port)
+/* The flow's last reply left by XDP, and was lost or is long on its way. */
+static __always_inline void tbg_port_lost(struct tbg_port *port,
+					  const struct tbg_flow_key *key,
+					  const struct tbg_flow_locked *f)
 {
+	__u32 reply = (f->last.seq + (key->remote_port << 8 ^ f->slot)) | 1;
+
+	/* once, however often its client asks for it again */
+	if (port->counted == reply)
+		return;
+	port->counted = reply;
 	__sync_fetch_and_add(&port->lost, 1);
 	port->tried_ms = 0;
 }

@@ -24,7 +24,7 @@ static __always_inline void tbg_port_learn(struct tbg_port *port,
 		port->lost = 0;
 		port->proven = 1;
 	} else if (p->payload_len && tbg_shows_loss(f, p)) {
-		tbg_port_lost(port);
+		tbg_port_lost(port, &p->key, f);
 	}
 }
 
@@ -121,7 +121,7 @@ int tbg_xdp(struct xdp_md *frame)
 	int why;
 
 	port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
-	if (!s || !knob || !port || port->lost >= TBG_PORT_LOST ||
+	if (!s || !knob || !port ||
 	    bpf_xdp_get_buff_len(frame) != linear)
 		return XDP_PASS;
 	p = &s->pkt;
@@ -134,7 +134,7 @@ int tbg_xdp(struct xdp_md *frame)
 	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
 	if (f)
 		tbg_port_learn(port, f, p);
-	if (!p->payload_len)
+	if (!p->payload_len || port->lost >= TBG_PORT_LOST)
 		return XDP_PASS;
 	why = f ? tbg_xdp_try(frame, s, knob, f, port) : TBG_WHY_NO_FLOW;
 	if (why)

@@ -57,7 +57,7 @@ int tbg_yield(struct __sk_buff *skb)
 		return 0;
 	port = f->way & TBG_WAY_XDP ? bpf_map_lookup_elem(&tbg_ports, &ifindex) : NULL;
 	if (port)
-		tbg_port_lost(port);
+		tbg_port_lost(port, &y.key, f);
 	tbg_count(TBG_WHY_YIELD);
 	return 1;
 }

@@ -530,6 +530,27 @@ KTAP_TEST(t_device_that_loses_all_is_given_up)
 	KTAP_EQ(port_get().proven, 0);
 }
 
+/* Nor does one that asks again and again for what it has not acknowledged. */
+KTAP_TEST(t_client_that_loses_all_ends_it_for_nobody)
+{
+	struct frame f;
+	NEED_XDP();
+	port_set(1, 0);
+	struct peer p = peer_new(false, true), q = peer_new(false, true);
+	for (int i = 0; i < 3 * TBG_PORT_LOST; i++) {
+		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+		KTAP_EQ(driver(&f), i ? XDP_PASS : XDP_TX);
+	}
+	KTAP_EQ(port_get().lost, 1);
+	KTAP_CHECK(same(&q, REQ("/a")));
+	/* given up, but not for good: an acknowledgement says otherwise */
+	port_set(1, TBG_PORT_LOST);
+	client(&f, &q, TH_ACK, "");
+	KTAP_EQ(driver(&f), XDP_PASS);
+	KTAP_EQ(port_get().lost, 0);
+	KTAP_CHECK(same(&q, REQ("/a")));
+}
+
 KTAP_TEST(t_other_interfaces_are_left_alone)
 {
 	struct frame f;
