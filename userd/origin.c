@@ -165,6 +165,7 @@ void tbg_origin_send(struct tbg_worker *w, struct tbg_origin *o, unsigned int nr
 {
 	o->msg = (struct msghdr){ .msg_iov = o->iov, .msg_iovlen = nr };
 	o->send.busy = o->due = true;
+	o->looked_at = false;
 	o->next = NULL;
 	*w->due_origins_last = o;
 	w->due_origins_last = &o->next;
@@ -207,9 +208,16 @@ static void due_send(struct tbg_worker *w, struct tbg_origin *o)
 	tbg_worker_call(sqe, &o->send);
 }
 
+void tbg_origins_look(struct tbg_worker *w)
+{
+	for (struct tbg_origin *o = w->due_origins; o; o = o->next)
+		o->looked_at = true;
+}
+
 void tbg_origins_due(struct tbg_worker *w)
 {
-	while (w->due_origins) {
+	/* those that were added since are behind those that were not */
+	while (w->due_origins && w->due_origins->looked_at) {
 		struct tbg_origin *o = w->due_origins;
 
 		due_remove(w, &w->due_origins);

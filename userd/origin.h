@@ -26,6 +26,7 @@ struct tbg_origin {
 	bool reused;			/* has served a request before */
 	bool sent;			/* of this use: something has gone out */
 	bool due;			/* to be sent at the end of the round */
+	bool looked_at;			/* since then; see tbg_origins_look() */
 	uint32_t stamp_ms;		/* idle since */
 	struct tbg_origin *next;	/* idle, or due */
 	struct msghdr msg;
@@ -56,6 +57,12 @@ void tbg_origin_send(struct tbg_worker *w, struct tbg_origin *o, unsigned int nr
 
 /* At the end of a round. */
 void tbg_origins_due(struct tbg_worker *w);
+
+/*
+ * Before the caller looks at what has come: tbg_origins_due() then sends what is
+ * due by now, nothing that became so meanwhile.
+ */
+void tbg_origins_look(struct tbg_worker *w);
 
 /* Not any more. False: it has been sent already, as far as it has. */
 bool tbg_origin_unsend(struct tbg_worker *w, struct tbg_origin *o);

@@ -35,7 +35,6 @@
 #define TICK_MS		125
 #define WAIT_MS		2		/* for what the kernel still has in its queues */
 #define DUE_MAX		32		/* answers that are sent one behind the other */
-#define LOOKS_MAX	16		/* at what has come, before requests go out */
 #define SLAB_CONNS	128
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
 
@@ -656,32 +655,36 @@ static void events(struct tbg_worker *w)
 }
 
 /*
- * Before a request goes out, all that has come is looked at: the connection may
- * have ended, or its server has said something that is no answer to it. (Costs a
- * system call only if something has come.)
- */
-static void look_again(struct tbg_worker *w)
-{
-	struct io_uring_cqe *cqe;
-
-	for (int i = 0; i < LOOKS_MAX && w->due_origins; i++) {
-		if (io_uring_peek_cqe(&w->ring, &cqe))
-			return;
-		events(w);
-	}
-}
-
-/*
  * What is to go to clients and servers goes one behind the other: whoever receives
  * it on another processor is woken once, and our caches hold one kind of work.
+ *
+ * Before a request goes out, what has come is looked at once more, with every
+ * receive under way: the connection may have ended, or its server has said
+ * something that is no answer to it. What that adds waits for its own look.
  */
 static void send_due(struct tbg_worker *w)
 {
-	while (w->due || w->due_origins) {
-		tbg_deliver_due(w);
-		look_again(w);
-		tbg_origins_due(w);
-	}
+	struct io_uring_cqe *cqe;
+
+	tbg_deliver_due(w);
+	if (!w->due_origins)
+		return;
+	tbg_origins_look(w);
+	if (io_uring_sq_ready(&w->ring))
+		io_uring_submit_and_get_events(&w->ring);
+	if (io_uring_sq_ready(&w->ring))
+		return;			/* not all of them: next round */
+	if (!io_uring_peek_cqe(&w->ring, &cqe))
+		events(w);
+	tbg_origins_due(w);
+}
+
+/* Waits for what comes, unless there is something to send yet. */
+static int round_wait(struct tbg_worker *w)
+{
+	if (w->due || w->due_origins)
+		return io_uring_submit_and_get_events(&w->ring);
+	return io_uring_submit_and_wait(&w->ring, 1);
 }
 
 int tbg_worker_run(struct tbg_worker *w)
@@ -703,7 +706,7 @@ int tbg_worker_run(struct tbg_worker *w)
 	tick_arm(w);
 	wake_arm(w);
 	while (!w->done) {
-		err = io_uring_submit_and_wait(&w->ring, 1);
+		err = round_wait(w);
 		if (err < 0 && err != -EINTR && err != -EBUSY && err != -ETIME)
 			return err;
 		round_begin(w);
