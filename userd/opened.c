@@ -87,10 +87,8 @@ bool tbg_opened_get(struct tbg_opened *o, const char *name, struct tbg_file *ret
 
 		if (is_good(o, k, now_ns) && !fstat(k->f.fd, &st) &&
 		    tbg_version_same(&st, &k->f.st)) {
-			int fd = fcntl(k->f.fd, F_DUPFD_CLOEXEC, 0);
-
 			*ret = k->f;
-			ret->fd = fd;
+			ret->fd = fcntl(k->f.fd, F_DUPFD_CLOEXEC, 0);
 			k->used_ns = now_ns;
 		} else {
 			old = drop(k);

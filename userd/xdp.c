@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -84,12 +85,14 @@ static const char *reason(int err)
 
 static bool is_bond(int ifindex)
 {
-	char name[IF_NAMESIZE], path[64 + IF_NAMESIZE];
+	struct ifreq req = {};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool ret = fd >= 0 && if_indextoname(ifindex, req.ifr_name) &&
+		   !ioctl(fd, SIOCGIFFLAGS, &req) && req.ifr_flags & IFF_MASTER;
 
-	if (!if_indextoname(ifindex, name))
-		return false;
-	snprintf(path, sizeof(path), "/sys/class/net/%s/bonding", name);
-	return !access(path, F_OK);
+	if (fd >= 0)
+		close(fd);
+	return ret;
 }
 
 int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len)

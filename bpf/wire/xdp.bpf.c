@@ -121,8 +121,7 @@ int tbg_xdp(struct xdp_md *frame)
 	int why;
 
 	port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
-	if (!s || !knob || !port ||
-	    bpf_xdp_get_buff_len(frame) != linear)
+	if (!s || !knob || !port || bpf_xdp_get_buff_len(frame) != linear)
 		return XDP_PASS;
 	p = &s->pkt;
 	if (tbg_pkt_parse(frame, p, true) != TBG_PKT_TCP ||

@@ -530,7 +530,7 @@ KTAP_TEST(t_device_that_loses_all_is_given_up)
 	KTAP_EQ(port_get().proven, 0);
 }
 
-/* Nor does one that asks again and again for what it has not acknowledged. */
+/* It asks again and again for what it does not acknowledge: one reply is lost. */
 KTAP_TEST(t_client_that_loses_all_ends_it_for_nobody)
 {
 	struct frame f;

@@ -13,6 +13,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import client
 import conf
 import daemon
 import ktap
@@ -403,10 +404,7 @@ def t_ways_to_write_an_encoding_share_what_is_stored():
     assert len(o.seen(p)) == 1
     # those that are asked for stay known; the many that come by do not drive them out
     client_s = "Accept-Encoding: br, gzip"
-    deadline = time.monotonic() + 10
-    while not wire(ask("GET", p, client_s)):
-        assert time.monotonic() < deadline, "never the kernel's again"
-        time.sleep(0.1)
+    client.until(lambda: wire(ask("GET", p, client_s)), "never the kernel's again")
     for _ in range(20):
         assert wire(ask("GET", p, client_s))
     for i in range(200):
