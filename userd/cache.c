@@ -41,6 +41,7 @@
 #define DEPTH_MAX	64	/* folders of a name the log is searched for */
 #define SAMPLE_NR	16	/* objects an eviction chooses from */
 #define ASKED_PER_LINE	32	/* of a sketch, before it is halved */
+#define TICK_NODES	16384	/* whose hits in the kernel a tick counts, about */
 #define WANTED_NR	64	/* per class, see room_make() */
 #define WANTED_TICKS	(2 * TBG_QUARANTINE_S)
 
@@ -113,6 +114,7 @@ struct tbg_cache {
 	_Atomic bool pressed[TBG_CLASS_NR];	/* something good was refused */
 	_Atomic uint64_t wanted[TBG_CLASS_NR][WANTED_NR];
 	unsigned int ticks;
+	unsigned int tick_shard;	/* next of shard_tick() */
 	_Atomic uint32_t seed;
 
 	_Atomic uint64_t objects, in_kernel, bytes_used;
@@ -1196,15 +1198,17 @@ void tbg_cache_stats(struct tbg_cache *c, struct tbg_cache_stats *ret)
 }
 
 /*
- * Tells the sketch of the kernel's hits since the last tick. They are many and
- * come at once, so they age it once per tick at most.
+ * Tells the sketch of the kernel's hits since it was told last. They are many and
+ * come at once, so they age it once per tick at most. Returns the nodes.
  */
-static void shard_tick(struct tbg_cache *c, struct shard *sh)
+static uint32_t shard_tick(struct tbg_cache *c, struct shard *sh)
 {
 	uint64_t fed = 0;
+	uint32_t ret;
 
 	pthread_mutex_lock(&sh->lock);
-	for (uint64_t b = 0; b <= sh->mask; b++)
+	ret = sh->nr;
+	for (uint64_t b = 0; ret && b <= sh->mask; b++)
 		for (struct node *n = sh->buckets[b]; n; n = n->next) {
 			uint32_t heat = heat_of(c, n);
 			uint32_t nr = heat - n->heat_seen;
@@ -1221,14 +1225,18 @@ static void shard_tick(struct tbg_cache *c, struct shard *sh)
 	if (sh->sketch.asked >= sh->sketch.age_at)
 		sketch_halve(&sh->sketch);
 	pthread_mutex_unlock(&sh->lock);
+	return ret;
 }
 
 void tbg_cache_tick(struct tbg_cache *c, uint64_t now_ns)
 {
+	uint32_t nodes = 0;
+
 	tbg_store_tick(c->store, now_ns);
 	if (c->maps && c->maps->heat)
-		for (int i = 0; i < SHARD_NR; i++)
-			shard_tick(c, &c->shards[i]);
+		for (int i = 0; i < SHARD_NR && nodes < TICK_NODES; i++)
+			nodes += shard_tick(c, &c->shards[c->tick_shard++ %
+							  SHARD_NR]);
 	if (++c->ticks % WANTED_TICKS)
 		return;
 	for (int i = 0; i < TBG_CLASS_NR; i++)

@@ -44,11 +44,14 @@
 #define EVENTS_FILE (IN_MODIFY | IN_ATTRIB | IN_ONESHOT)
 #define EVENTS_REPLACE (IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE)
 
-/* A stat round takes 5 s; a tick stops after so many or so long. */
+/*
+ * A stat round takes 5 s, or as long as a tick's limits make it: what a large
+ * site costs while nobody asks for it.
+ */
 #define ROUND_TICKS	5
-#define TICK_STATS	4000
+#define TICK_STATS	1000
 #define TICK_NS		20000000ull
-#define TICK_FORGETS	2000	/* watches given back, 5 us each */
+#define TICK_FORGETS	2000	/* watches looked at; giving one back takes 5 us */
 
 /*
  * Watches of files; each costs the kernel about 1 KB (it keeps the inode), and
@@ -85,6 +88,7 @@ struct tbg_watch {
 	int fd;				/* inotify */
 	unsigned int slice;		/* next of the periodic stat */
 	unsigned int files_nr, files_max;	/* watches of files */
+	unsigned int forget;		/* next bucket that files_forget() looks at */
 	pthread_mutex_t lock;		/* the folders; before the cache's */
 	struct folder *by_name[FOLDER_BUCKETS];
 	struct folder *by_wd[FOLDER_BUCKETS];
@@ -262,22 +266,21 @@ static void file_forget(struct tbg_watch *w, struct folder *f)
 }
 
 /*
- * Files' watches: all, or some of files that are not in the cache. Whoever is
- * about to publish one of them must take a new lease.
+ * Files' watches: all, or, of as many as a tick looks at, those of files that are
+ * not in the cache. Whoever is about to publish one of them must take a new lease.
  */
 static void files_forget(struct tbg_watch *w, bool all)
 {
-	unsigned int keep = 0;
+	unsigned int left = all ? ~0u : TICK_FORGETS;
 
-	if (!all && w->files_nr > TICK_FORGETS)
-		keep = w->files_nr - TICK_FORGETS;
-	for (int b = 0; b < FOLDER_BUCKETS && w->files_nr > keep; b++) {
-		struct folder *f = w->by_wd[b], *next;
+	for (int i = 0; i < FOLDER_BUCKETS && w->files_nr && left; i++) {
+		struct folder *f = w->by_wd[w->forget++ % FOLDER_BUCKETS];
 
-		for (; f; f = next) {
+		for (struct folder *next; f; f = next) {
 			next = f->by_wd;
 			if (!f->is_file)
 				continue;
+			left -= !!left;
 			if (!all) {
 				if (tbg_cache_has_name(w->cache, f->name))
 					continue;

@@ -187,15 +187,16 @@ class Row:
             ret.update(verdict="NONE", against=self.theirs, problem=self.problem or "no sample")
             return ret
         clean = [p for p in pairs if not (p[0]["disturbed"] or p[1]["disturbed"])]
-        pairs = clean or pairs
+        noisy = 2 * len(clean) < len(pairs)     # too few for a median
+        pairs = pairs if noisy else clean
         ratios = [a[self.figure] / b[self.figure] for a, b in pairs]
         ratio = statistics.median(ratios)
         ret.update(ours=statistics.median(a[self.figure] for a, _ in pairs),
                    theirs=statistics.median(b[self.figure] for _, b in pairs),
                    against=self.theirs, unit="ns" if self.figure == "cpu_ns" else "ns/KiB",
                    ratio=ratio, ratio_min=min(ratios), ratio_max=max(ratios),
-                   pairs=len(pairs), disturbed=not clean,
-                   verdict="NOISY" if not clean else "INFO" if self.target is None else
+                   pairs=len(pairs), disturbed=noisy,
+                   verdict="NOISY" if noisy else "INFO" if self.target is None else
                    "PASS" if ratio <= self.target else "MISS")
         return ret
 
@@ -517,7 +518,7 @@ def table(results):
             lines.append((r["row"], amount(r["ours"], r["unit"]), "", "",
                           "<= " + amount(r["target"], r["unit"]), r["verdict"]))
         else:
-            note = " (other work in every sample)" if r["disturbed"] else ""
+            note = " (other work in most samples)" if r["disturbed"] else ""
             note += f" ({r['problem']})" if r["problem"] else ""
             lines.append((r["row"], amount(r["ours"], r["unit"]),
                           f"{amount(r['theirs'], r['unit'])} {r['against']}",
@@ -542,7 +543,7 @@ def options(argv):
         description=__doc__, epilog="rows:\n" +
         "\n".join(f"  {k:13} {v}" for k, v in ROWS.items()) +
         "\n\nVerdicts: PASS and MISS against the target, INFO where there is none, NOISY where\n"
-        "other work on the machine left no sample to judge by. Exit 0 if every row was\n"
+        "other work on the machine left too few samples to judge by. Exit 0 if every row was\n"
         "measured (with --strict: and is PASS or INFO), 1 otherwise, 2 for wrong options.\n"
         "Documentation of the method: tools/bench/METHOD.md")
     ap.add_argument("--quick", action="store_true", help="3 repeats of 2 s instead of 5 of 5 s")
