@@ -85,6 +85,19 @@ static __always_inline __u32 tbg_date_now(const struct tbg_knob *knob,
 	return knob->date[s & (TBG_DATE_RING - 1)].second == s ? s : 0;
 }
 
+/* age in len digits, the first of them in the lowest byte. */
+static __always_inline __u64 tbg_age_text(__u64 age, __u32 len)
+{
+	__u64 text = 0;
+	__u32 i;
+
+	for (i = 0; i < TBG_AGE_MAX; i++) {
+		text = text << 8 | ('0' + age % 10);
+		age /= 10;
+	}
+	return text >> (TBG_AGE_MAX - len) % TBG_AGE_MAX * 8;
+}
+
 /*
  * The steps of tbg_find(). Global functions: the verifier looks at each once,
  * on its own, instead of at all their combinations.

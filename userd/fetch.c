@@ -24,6 +24,7 @@
 #include "deliver.h"
 #include "fastcgi.h"
 #include "fetch.h"
+#include "gather.h"
 #include "health.h"
 #include "part.h"
 #include "reference.h"
@@ -35,6 +36,7 @@
 #define PIECE_MORE	(64u << 10)
 #define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
 #define BACKLOG_LOW	(256u << 10)	/* and go on */
+#define TUNNEL_AHEAD	(16u << 20)	/* bytes that wait for its server */
 #define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */
 #define MISSED_MS	1000		/* an end that the ring has not told by then */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
@@ -158,6 +160,7 @@ static void request_begin(struct tbg_transfer *x)
 	x->stamp_ms = x->w->now_ms;
 	x->seq = tbg_stock_seq(x->w->s->stock);
 	x->spool_sent = 0;
+	x->up_ended = false;
 	if (!x->o->recv.busy)
 		tbg_origin_listen(x->w, x->o);
 	next_send(x);
@@ -204,7 +207,8 @@ void tbg_fetch_begin(struct tbg_transfer *x)
 	const struct tbg_message *m = &x->m;
 
 	x->running = true;
-	x->up_body = !x->spool && (m->chunked || m->content_length || x->tunnel);
+	x->up_body = (!x->spool || x->hoards) &&
+		     (m->chunked || m->content_length || x->tunnel);
 	x->expecting = m->expect_continue && x->up_body;
 	tbg_frame_end(&x->up_frame);
 	tbg_frame_begin(&x->up_frame,
@@ -329,21 +333,62 @@ static bool spool_left(const struct tbg_transfer *x)
 	return x->spool && x->spool_sent < x->spool->len;
 }
 
+/* The request is out, all of it. */
+static bool up_done(const struct tbg_transfer *x)
+{
+	return !x->up_body && !x->up_nr && !spool_left(x) &&
+	       (!x->hoards || x->up_ended);
+}
+
+/*
+ * On a socket of sock the kernel's window holds no client back: there, what has
+ * come of a body that is sent on as it comes goes by way of the spool, which is
+ * begun anew whenever it is empty. A tunnel, which has no end, must wait for its
+ * server in time. False: the fetch has ended.
+ */
+static bool hoard(struct tbg_transfer *x)
+{
+	enum tbg_parsed p;
+	unsigned int status;
+
+	if (!x->up_body || !x->c || (x->tunnel &&
+	    (!x->head_done || x->spool->len - x->spool_sent > TUNNEL_AHEAD)))
+		return true;
+	status = tbg_gather_eat(x, &p);
+	if (status) {
+		body_bad(x, status);
+		return false;
+	}
+	x->up_body = p != TBG_PARSED_DONE;
+	if (x->up_body)
+		tbg_conn_input_more(x->w, x->c);
+	return true;
+}
+
 /* Takes more of what lies in the spool. False: nothing to send. */
 static bool spool_take(struct tbg_transfer *x)
 {
 	ssize_t n;
+
+	if (x->hoards && x->up_body && x->spool_sent && !spool_left(x)) {
+		tbg_spool_empty(x->spool);
+		x->spool_sent = 0;
+		x->body_begun = true;
+	}
+	if (x->up_ended || (x->up_body && !spool_left(x)))
+		return false;
 
 	if (!x->up_data)
 		x->up_data = malloc(SPOOL_PIECE);
 	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, SPOOL_PIECE) : -ENOMEM;
 	if (n < 0)
 		tbg_fetch_fail(x, 503);
-	if (n <= 0)
+	if (n < 0)
 		return false;
 	x->spool_sent += n;
-	body_frame(x, x->up_data, n, !spool_left(x));
-	return true;
+	x->up_ended = !x->up_body && !spool_left(x);
+	body_frame(x, x->up_data, n, x->up_ended);
+	return x->up_nr;
 }
 
 /* Sends what there is, if nothing is being sent. */
@@ -363,7 +408,7 @@ static void next_send(struct tbg_transfer *x)
 		return;
 	}
 	if (x->spool) {
-		if (spool_take(x))
+		if (hoard(x) && spool_take(x))
 			up_submit(x);
 		return;
 	}
@@ -380,10 +425,12 @@ static void next_send(struct tbg_transfer *x)
 
 void tbg_fetch_input(struct tbg_transfer *x)
 {
+	if (x->hoards && !hoard(x))
+		return;
 	next_send(x);
 	if (!x->running || !x->c || !x->up_body || !x->c->eof)
 		return;
-	if (x->up_head_done && !x->up_nr && !x->o->send.busy) {
+	if (x->up_head_done && !x->up_nr && !x->o->send.busy && !spool_left(x)) {
 		/* the client has ended within its body, or its tunnel */
 		tbg_fetch_stop(x);
 		tbg_conn_kill(x->w, x->c);
@@ -590,7 +637,7 @@ static void completed(struct tbg_transfer *x, bool keep)
 /* The response has ended as it should. */
 static void response_end(struct tbg_transfer *x)
 {
-	bool keep = !x->r.close && !x->extra && !x->up_body && !x->up_nr && !spool_left(x) &&
+	bool keep = !x->r.close && !x->extra && up_done(x) &&
 		    !x->up_failed && !tbg_frame_closes(&x->frame);
 	bool filling = x->filling && !x->frame.failed && !x->second;
 
@@ -864,7 +911,7 @@ static void validated(struct tbg_transfer *x, const char *fields, size_t len)
 {
 	struct tbg_stored *s = freshened(x, fields, len);
 	bool keep = !x->r.close && x->o->head_len == x->head_off + x->r.len &&
-		    !x->up_nr && !x->up_body && !spool_left(x) && !x->extra &&
+		    up_done(x) && !x->extra &&
 		    (!tbg_speaks_fastcgi(x) || tbg_frame_ended(&x->frame));
 	struct tbg_wish get = x->wish;
 	bool storable;
@@ -1154,7 +1201,7 @@ static void heads_eat(struct tbg_transfer *x)
 	}
 	if (p == TBG_PARSED_DONE) {
 		if (x->tunnel && x->r.status != 101)
-			x->tunnel = x->up_body = false;
+			x->tunnel = x->up_body = x->hoards = false;
 		head_final(x);
 	} else if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX &&
 		   !tbg_frame_ended(&x->frame)) {

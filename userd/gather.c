@@ -13,8 +13,6 @@
 #include "spool.h"
 #include "transfer.h"
 
-#define MEMORY_USUAL (64u << 10)
-
 static bool needs_length(const struct tbg_transfer *x)
 {
 	return tbg_protocol_needs_length(x->upstream->terms.protocol);
@@ -47,7 +45,7 @@ void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l)
 	const struct tbg_message *m = &x->m;
 
 	x->up_body = true;
-	x->spool = tbg_spool_new(l->body_buffer >= 0 ? l->body_buffer : MEMORY_USUAL,
+	x->spool = tbg_spool_new(l->body_buffer >= 0 ? l->body_buffer : TBG_SPOOL_USUAL,
 				 l->body_folder);
 	if (!x->spool) {
 		refuse(x, 503);
@@ -62,23 +60,28 @@ void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l)
 	tbg_deliver_push(x);
 }
 
-/* Of len bytes at b; 0, or a status. */
-static unsigned int eat(struct tbg_transfer *x, uint8_t *b, size_t len,
-			enum tbg_parsed *ret)
+unsigned int tbg_gather_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
 {
+	unsigned int status = 0;
 	size_t used = 0, data = 0;
+	uint32_t len;
+	uint8_t *b = tbg_conn_input_take(x->c, &len);
 
+	*ret = TBG_PARSED_MORE;
+	if (!b)
+		return 0;
 	*ret = tbg_frame_eat(&x->up_frame, b, len, &used, &data);
 	x->taken += used;
 	x->body_len += data;
 	if (*ret == TBG_PARSED_BAD)
-		return 400;
-	if (x->body_len > x->body_max)
-		return 413;
-	if (tbg_spool_add(x->spool, b, data) ||
-	    !tbg_conn_input_back(x->c, b + used, len - used))
-		return 503;
-	return 0;
+		status = 400;
+	else if (x->body_len > x->body_max && !x->tunnel)
+		status = 413;
+	else if (tbg_spool_add(x->spool, b, data) ||
+		 !tbg_conn_input_back(x->c, b + used, len - used))
+		status = 503;
+	free(b);
+	return status;
 }
 
 /* From here on it is a request with a length, or without a body. */
@@ -96,20 +99,12 @@ static void done(struct tbg_transfer *x)
 
 void tbg_gather_input(struct tbg_transfer *x)
 {
-	enum tbg_parsed p = TBG_PARSED_MORE;
-	unsigned int status;
-	uint32_t len;
-	uint8_t *b = tbg_conn_input_take(x->c, &len);
+	enum tbg_parsed p;
+	unsigned int status = tbg_gather_eat(x, &p);
 
-	if (b) {
-		status = eat(x, b, len, &p);
-		free(b);
-		if (status) {
-			refuse(x, status);
-			return;
-		}
-	}
-	if (p == TBG_PARSED_DONE) {
+	if (status) {
+		refuse(x, status);
+	} else if (p == TBG_PARSED_DONE) {
 		done(x);
 	} else if (x->c->eof) {
 		tbg_conn_kill(x->w, x->c);	/* it has ended within its body */

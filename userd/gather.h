@@ -9,6 +9,8 @@
 
 #include <stdbool.h>
 
+#include "parse.h"
+
 struct tbg_location;
 struct tbg_transfer;
 
@@ -20,6 +22,12 @@ bool tbg_gather_lacks_length(const struct tbg_transfer *x,
 
 /* Then tbg_transfer_decide(), or an error. */
 void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l);
+
+/*
+ * What has come of the body, off its framing, into x->spool. 0, *ret telling
+ * whether it has ended; or the status that answers it.
+ */
+unsigned int tbg_gather_eat(struct tbg_transfer *x, enum tbg_parsed *ret);
 
 /* There may be more of the body, or its end. */
 void tbg_gather_input(struct tbg_transfer *x);

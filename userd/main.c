@@ -369,12 +369,9 @@ static void sock_open(struct tbg_server *s)
 			 s->opt.tier_wire ? "wire," : "");
 		return;
 	}
-	/* on a socket of sock the kernel's window does not hold a body back */
-	if (s->sites->upstreams_nr)
-		strcpy(s->sock_off, "not together with upstreams: it could not hold back what is sent to them");
-	else if (tbg_sock_open(&s->sock, &s->plan,
-			       s->wire ? tbg_wire_object(s->wire) : NULL,
-			       s->opt.sock_unlisted, s->sock_off, sizeof(s->sock_off)))
+	if (tbg_sock_open(&s->sock, &s->plan,
+			  s->wire ? tbg_wire_object(s->wire) : NULL,
+			  s->opt.sock_unlisted, s->sock_off, sizeof(s->sock_off)))
 		s->sock = NULL;
 	err = s->sock ? sock_listen(s) : 0;
 	if (err) {

@@ -84,6 +84,10 @@ static uint64_t object_end_ns(const struct tbg_stored *one, unsigned int digits,
 	return other > now_ns && other < end ? other : end;
 }
 
+/* The end of each head; the tier's name is where TIER_BACK says. */
+static const char head_end[] = TBG_CACHE_STATUS "hit; detail=wire\r\n\r\n";
+#define TIER_BACK 8
+
 /* Heads of the three parts, and where in them the Age is. */
 struct heads {
 	struct tbg_lines get, not;
@@ -93,7 +97,6 @@ struct heads {
 static void heads_make(struct heads *h, const struct tbg_stored *one,
 		       uint64_t age_s)
 {
-	static const char end[] = TBG_CACHE_STATUS "hit; detail=wire\r\n\r\n";
 	struct tbg_delivery d = {
 		.status = one->terms.status, .reason = one->reason,
 		.reason_len = strlen(one->reason), .fields = one->head,
@@ -102,13 +105,13 @@ static void heads_make(struct heads *h, const struct tbg_stored *one,
 	};
 
 	tbg_deliver_head(&h->get, &d, &h->get_age);
-	tbg_lines_text(&h->get, end);
+	tbg_lines_text(&h->get, head_end);
 	d.status = 304;
 	d.reason = tbg_status_text(304);
 	d.reason_len = strlen(d.reason);
 	d.length = -1;
 	tbg_deliver_head(&h->not, &d, &h->not_age);
-	tbg_lines_text(&h->not, end);
+	tbg_lines_text(&h->not, head_end);
 }
 
 static void body_copy(uint8_t *to, const struct tbg_pile *body)
@@ -146,14 +149,14 @@ static void draft_fill(struct tbg_draft *d, const struct heads *h,
 	body_copy(b->data + head, one->body);
 	memcpy(b->data + head + body, h->not.text, h->not.len);
 	b->part[TBG_PART_GET] = (struct tbg_part){
-		.len = head + body, .date_off = h->get_age,
+		.len = head + body, .date_off = h->get_age, .tier_off = head - TIER_BACK,
 		.status = one->terms.status,
 	};
 	b->part[TBG_PART_HEAD] = b->part[TBG_PART_GET];
 	b->part[TBG_PART_HEAD].len = head;
 	b->part[TBG_PART_304] = (struct tbg_part){
 		.off = head + body, .len = h->not.len, .date_off = h->not_age,
-		.status = 304,
+		.tier_off = h->not.len - TIER_BACK, .status = 304,
 	};
 	validators_set(d->object, one);
 }

@@ -112,6 +112,13 @@ int tbg_spool_add(struct tbg_spool *s, const uint8_t *b, size_t len)
 	return file_add(s, b + first, len - first);
 }
 
+void tbg_spool_empty(struct tbg_spool *s)
+{
+	s->len = s->memory_len = 0;
+	if (s->fd >= 0 && ftruncate(s->fd, 0))
+		return;		/* what is in it is written over */
+}
+
 ssize_t tbg_spool_read(const struct tbg_spool *s, uint64_t off, uint8_t *b,
 		       size_t size)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A request's body that is received whole before it is sent on: its begin in
- * memory, the rest in a file without a name, which goes with its descriptor
- * whatever becomes of us. Belongs to one transfer.
+ * A request's body that is received before it can be sent on, whole or as much as
+ * has come: its begin in memory, the rest in a file without a name, which goes
+ * with its descriptor whatever becomes of us. Belongs to one transfer.
  */
 #ifndef TBG_USERD_SPOOL_H
 #define TBG_USERD_SPOOL_H
@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#define TBG_SPOOL_USUAL	(64u << 10)	/* bytes of it in memory, if nobody says */
 
 struct tbg_spool {
 	uint64_t len;		/* bytes of it so far */
@@ -26,6 +28,9 @@ void tbg_spool_free(struct tbg_spool *s);	/* NULL is allowed */
 
 /* Appends. 0 or negative errno, such as -ENOSPC. */
 int tbg_spool_add(struct tbg_spool *s, const uint8_t *b, size_t len);
+
+/* It is empty again; what it has had of memory and file is kept for more. */
+void tbg_spool_empty(struct tbg_spool *s);
 
 /* Up to size bytes from off on; how many, 0 at the end, or negative errno. */
 ssize_t tbg_spool_read(const struct tbg_spool *s, uint64_t off, uint8_t *b,

@@ -373,7 +373,8 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 	s->made_here = tbg_speaks_fastcgi(x);
 	tbg_stored_get(s);
 	stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq);
-	if (stored)
+	/* what is due for a refresh at once: a hit that we see begins it */
+	if (stored && x->w->now_ns < s->refresh_ns)
 		publish(x, s);
 	tbg_stored_put(s);
 	return stored;
@@ -683,6 +684,11 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	x->body_max = location->body_max;
 	x->ends = *tbg_conn_ends(c);
 	c->traffic->transfer = x;
+	if (c->sock >= 0 && (m->chunked || m->content_length || x->tunnel) &&
+	    !tbg_gather_wanted(x, location)) {
+		x->spool = tbg_spool_new(TBG_SPOOL_USUAL, location->body_folder);
+		x->hoards = x->spool;
+	}
 	x->starting = true;
 	status = script_read(x, location) ? refusal(x, location) : 503;
 	if (status)

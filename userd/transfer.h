@@ -109,8 +109,10 @@ struct tbg_transfer {
 	bool up_head_done, up_body, up_failed, expecting, tunnel;
 	bool body_begun;		/* cannot be sent again */
 	bool heard;			/* something has come back */
-	struct tbg_spool *spool;	/* the body, whole; NULL: as it comes */
+	struct tbg_spool *spool;	/* the body; NULL: as it comes */
 	uint64_t spool_sent;
+	bool hoards;			/* as much of it as has come */
+	bool up_ended;			/* all of it has been taken */
 	struct tbg_frame up_frame;
 	uint64_t body_len;
 	uint8_t *up_data, *up_at;	/* of the body; up_left bytes of it from here */

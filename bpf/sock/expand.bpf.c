@@ -95,7 +95,7 @@ __attribute__((noinline)) int tbg_expand_body(struct sk_msg_md *msg,
 	return -1;
 }
 
-/* What differs from the blob: Date, and the tier's name. */
+/* What differs from the blob: Date or Age, and the tier's name. */
 __attribute__((noinline)) int tbg_expand_patch(struct sk_msg_md *msg,
 					       struct tbg_pend *p)
 {
@@ -103,7 +103,8 @@ __attribute__((noinline)) int tbg_expand_patch(struct sk_msg_md *msg,
 	__u64 date_off, tier_off;
 	__u8 *date, *tier, *end;
 	const __u8 *text;
-	int i;
+	__u64 age;
+	__u32 i;
 
 	if (!p || !knob)
 		return -1;
@@ -121,8 +122,14 @@ __attribute__((noinline)) int tbg_expand_patch(struct sk_msg_md *msg,
 	tbg_keep(tier);
 	if (date + TBG_DATE_LEN > end || tier + 4 > end)
 		return -1;
-	for (i = 0; i < TBG_DATE_LEN; i++)
-		date[i] = text[i];
+	if (p->s.reply.age_len) {
+		age = tbg_age_text(p->s.reply.date_s, p->s.reply.age_len);
+		for (i = 0; i < TBG_AGE_MAX && i < p->s.reply.age_len; i++)
+			date[i] = age >> 8 * i;
+	} else {
+		for (i = 0; i < TBG_DATE_LEN; i++)
+			date[i] = text[i];
+	}
 	if (tier_off)
 		__builtin_memcpy(tier, "sock", 4);
 	return 0;

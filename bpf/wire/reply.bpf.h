@@ -253,8 +253,7 @@ __attribute__((noinline)) int tbg_reply_timed(struct tbg_frame *frame,
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	const struct tbg_date *date;
-	__u64 age, text = 0, len;	/* TBG_AGE_MAX bytes of text */
-	__u32 i;
+	__u64 text, len;	/* TBG_AGE_MAX bytes of text */
 	struct tbg_reply *r;
 
 	if (!s || !knob)
@@ -267,13 +266,7 @@ __attribute__((noinline)) int tbg_reply_timed(struct tbg_frame *frame,
 		tbg_store(frame, off, date->text, TBG_DATE_LEN);
 		return tbg_csum_at(tbg_date_sum(date), r->part.date_off);
 	}
-	/* from the last digit to the first, which is the word's lowest byte */
-	age = r->date_s;
-	for (i = 0; i < TBG_AGE_MAX; i++) {
-		text = text << 8 | ('0' + age % 10);
-		age /= 10;
-	}
-	text >>= (TBG_AGE_MAX - len) % TBG_AGE_MAX * 8;
+	text = tbg_age_text(r->date_s, len);
 	TBG_BOUND(len, TBG_AGE_MAX, return 0);
 	tbg_store(frame, off, &text, len);
 	return tbg_csum_at(tbg_csum_add64(0, text), r->part.date_off);

@@ -32,6 +32,8 @@ BINARY = os.path.join(ktap.BUILD, "toboggand")
 # The tiers of daemons for which the test names none: `sock,user` tries sock with
 # every test that says nothing of tiers.
 TIERS = os.environ.get("TBG_TIERS", "")
+# No tier of the kernel, unless the environment says which.
+USER = () if TIERS else ("--tiers", "user")
 XDP = os.environ.get("TBG_XDP", "")     # on the veths of net.py: IFACE becomes IFACE:xdp
 
 _running = set()

@@ -24,7 +24,7 @@ _names = itertools.count()
 def begin():
     global d, o
     o = origin.Origin()
-    d = daemon.Daemon("--upstream", o.url, "--tiers", "user", "--workers", "1",
+    d = daemon.Daemon("--upstream", o.url, *daemon.USER, "--workers", "1",
                       "--first-byte-timeout", "1500ms", "--upstream-idle-timeout", "1500ms").start()
 
 
@@ -359,7 +359,7 @@ def t_endless_body_of_a_storable_answer_is_not_kept():
             got += len(c.s.recv(1 << 20))
     stop.set()
     with open(f"/proc/{d.pid}/status", encoding="ascii") as f:
-        rss = next(int(x.split()[1]) for x in f if x.startswith("VmRSS"))
+        rss = next(int(x.split()[1]) for x in f if x.startswith("RssAnon"))
     assert rss < 120 << 10, f"{rss} kB resident"
     good_after(p)
 

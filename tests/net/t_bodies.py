@@ -28,7 +28,7 @@ def path():
 
 @contextlib.contextmanager
 def proxy(*options, up=None):
-    with origin.Origin() as o, daemon.Daemon("--upstream", (up or o).url, "--tiers", "user", "--workers", "1",
+    with origin.Origin() as o, daemon.Daemon("--upstream", (up or o).url, *daemon.USER, "--workers", "1",
                                              *options) as d:
         yield d, o
 
@@ -138,7 +138,7 @@ def t_large_body_in_constant_memory():
                 c.send(block)
                 want.update(block)
             with open(f"/proc/{d.pid}/status", encoding="ascii") as f:
-                kb = next(int(x.split()[1]) for x in f if x.startswith("VmHWM"))
+                kb = next(int(x.split()[1]) for x in f if x.startswith("RssAnon"))
             assert c.answer().body == want.hexdigest().encode()
         assert kb < 64 << 10, kb
         until(lambda: files(d), [])

@@ -590,7 +590,7 @@ def t_endless_errors_cost_no_memory():
 
 def rss_kb():
     with open(f"/proc/{d.pid}/status", encoding="ascii") as s:
-        return next(int(x.split()[1]) for x in s if x.startswith("VmRSS"))
+        return next(int(x.split()[1]) for x in s if x.startswith("RssAnon"))
 
 
 def t_huge_answers_in_constant_memory():

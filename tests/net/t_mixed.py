@@ -45,8 +45,8 @@ def end():
 
 
 class Daemon(conf.Conf):
-    def __init__(self, **more):
-        super().__init__(TEXT % o.url, "--workers", "1", "--idle-timeout", "600s", **more)
+    def __init__(self, *options, **more):
+        super().__init__(TEXT % o.url, "--workers", "1", "--idle-timeout", "600s", *options, **more)
         for name in ("hello", "echo"):
             shutil.copy(os.path.join(ktap.BUILD, f"modules/{name}.so"), self.folder)
         for size in SIZES:
@@ -190,7 +190,7 @@ def t_pipelined_with_wire():
 
 
 def t_without_the_fast_path():
-    with Daemon() as d:
+    with Daemon("--tiers", "user") as d:
         assert not mixed(d, "off", NR // 10, 1, (1,))[1]
         assert not mixed(d, "off bursts", NR // 10, 3, (1, 1, 2, 3, 5, 8))[1]
 

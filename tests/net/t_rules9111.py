@@ -34,7 +34,7 @@ def begin():
         ktap.note(f"without wire: {why}")
     with n.server.inside() if n else contextlib.nullcontext():
         o = Origin()
-        u = daemon.Daemon("--upstream", o.url, "--tiers", "user", "--workers", "2").start()
+        u = daemon.Daemon("--upstream", o.url, *daemon.USER, "--workers", "2").start()
         daemons.append(u)
         asked["user"] = (n and n.server, u.address)
         if not n:

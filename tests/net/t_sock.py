@@ -9,8 +9,10 @@ on a series that nobody has listed sock is told to run all the same.
 """
 import contextlib
 import ctypes
+import hashlib
 import os
 import random
+import re
 import select
 import signal
 import socket
@@ -23,6 +25,7 @@ import client
 import daemon
 import ktap
 import net
+import origin
 import rawtcp
 import talk
 
@@ -455,6 +458,102 @@ def all_tiers():
         yield d
     finally:
         assert d.stop() == 0, d.lines
+
+
+@contextlib.contextmanager
+def proxies():
+    """(upstream, address by way of sock, address of the user tier alone)"""
+    with origin.Origin() as o, \
+            daemon.Daemon("--upstream", o.url, "--tiers", "sock,user", "--sock", "unlisted",
+                          "--body-max", "1G") as d, \
+            daemon.Daemon("--upstream", o.url, "--tiers", "user") as u:
+        assert talk.ask(d, "status")["tiers"]["sock"]["on"], d.lines
+        yield o, d, u
+
+
+def t_answers_of_upstreams():
+    """The bytes of the user tier, Age to the second, between misses and bodies."""
+    with proxies() as (o, d, u):
+        fields = "Cache-Control: max-age=3600", "Age: 8", 'ETag: "e"', f"Date: {origin.date(-8)}"
+        o.on("/s", origin.reply(200, b"small", *fields))
+        o.on("/l", origin.reply(200, talk.content("l", 40000), *fields))
+        o.on("/echo", lambda c, r: (c.send(origin.reply(200, r.body))))
+        with origin.Client(d.address) as c, origin.Client(u.address) as other:
+            ages, begun = set(), time.monotonic()
+            while time.monotonic() < begun + 4:
+                for path in ("/s", "/l"):
+                    for method, *field in (("GET",), ("HEAD",), ("GET", 'If-None-Match: "e"')):
+                        mine, theirs = (x.request(method, path, *field) for x in (c, other))
+                        bare = [(re.sub(rb"Age: \d+|detail=\w+|fwd=.*", b"", x.head), x.body)
+                                for x in (mine, theirs)]
+                        assert bare[0] == bare[1], (mine, theirs)
+                        if "detail=sock" in mine.cache:
+                            age = int(mine.field("Age"))
+                            assert 8 <= age <= 9 + time.monotonic() - begun, (age, mine)
+                            ages.add(age)
+                body = talk.content("body", 5000)
+                assert c.request("POST", "/echo", body=body).body == body
+                time.sleep(0.1)
+        assert ages >= {9, 10, 11}, ages
+        assert talk.counts(d)["HIT_SOCK"] > 50, talk.counts(d)
+
+
+def t_body_that_its_upstream_does_not_take_yet():
+    """More than a socket in a sockmap may hold: nothing is lost, and the memory is not ours."""
+    size, go = (48 << 20) // SHARE, threading.Event()
+    want, got = hashlib.sha256(), hashlib.sha256()
+
+    def take(c, _):
+        go.wait(client.WAIT_S)
+        left = size
+        while left:
+            if not c.got:
+                c.more()
+            got.update(c.got)
+            left -= len(c.got)
+            c.got = b""
+        c.send(origin.reply(200, b"taken"))
+
+    with proxies() as (o, d, _):
+        o.on("/", take, raw=True)
+        with origin.Client(d.address) as c:
+            c.send(b"PUT / HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % size)
+            for _ in range(size >> 16):
+                piece = os.urandom(1 << 16)
+                want.update(piece)
+                c.send(piece)
+            with open(f"/proc/{d.pid}/status", encoding="ascii") as f:
+                kb = next(int(x.split()[1]) for x in f if x.startswith("RssAnon"))
+            size &= ~0xffff
+            go.set()
+            assert c.answer().body == b"taken"
+            assert c.request("GET", "/missing").status == 404
+        assert got.digest() == want.digest()
+        assert kb < 32 << 10, kb
+
+
+def t_tunnel_through_a_proxy():
+    def echo(c, _):
+        c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello")
+        while True:
+            if not c.got:
+                c.more()
+            c.send(c.got.upper())
+            c.got = b""
+
+    with proxies() as (o, d, _):
+        o.on("/", echo)
+        with origin.Client(d.address) as c:
+            c.send(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nearly ")
+            assert c.answer().status == 101
+            want = b"helloEARLY "
+            for i in range(200):
+                c.send(request(100) + b"message %d" % i)
+                want += request(100).upper() + b"MESSAGE %d" % i
+            while len(c.got) < len(want):
+                assert c._more()        # pylint: disable=protected-access
+            assert c.got == want
+        o.wait_end("/")
 
 
 def t_without_a_mounted_cgroup2():

@@ -32,7 +32,7 @@ HUGE = int(os.environ.get("TBG_HUGE_MB", "256")) << 20      # bytes each way
 
 def proxy(*upstreams, workers=1, options=()):
     words = [w for u in upstreams for w in ("--upstream", u)]
-    return daemon.Daemon(*words, "--tiers", "user", "--workers", str(workers), *options)
+    return daemon.Daemon(*words, *daemon.USER, "--workers", str(workers), *options)
 
 
 def begin():
@@ -52,7 +52,7 @@ def path():
 
 def rss_kb(of):
     with open(f"/proc/{of.pid}/status", encoding="ascii") as f:
-        return next(int(x.split()[1]) for x in f if x.startswith("VmRSS"))
+        return next(int(x.split()[1]) for x in f if x.startswith("RssAnon"))
 
 
 def t_needs_neither_root_nor_a_folder():
@@ -442,7 +442,8 @@ def t_slow_upstream_holds_the_client_back():
         except TimeoutError:
             pass
     go.set()
-    assert sent < 32 << 20, sent
+    # sock's sockets take it all: what the upstream does not is in a file
+    assert sent < 32 << 20 or "sock" in daemon.TIERS, sent
     assert rss_kb(d) < 64 << 10
 
 
