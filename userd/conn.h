@@ -47,6 +47,8 @@ struct tbg_traffic {
 	struct tbg_file_version fd_version;
 	struct tbg_parts *parts;	/* behind fd_left bytes of fd, or NULL */
 	uint32_t fd_taken;		/* request bytes that these answer */
+	uint32_t left_stamp_ms;		/* stamp_ms of the connection when so much */
+	int left;			/* was not acknowledged */
 	struct tbg_unlogged *unlogged;	/* file on its way; NULL: none */
 	bool close_after;
 	struct tbg_transfer *transfer;	/* answers the request at hand; or NULL */

@@ -341,6 +341,15 @@ static int heads_make(const struct tbg_file *f,
 	return 0;
 }
 
+int64_t tbg_file_takes(const struct tbg_file *f, const struct tbg_location *location)
+{
+	char get[HEAD_ROOM], not[HEAD_ROOM];
+	struct tbg_part part[TBG_PART_NR];
+	int err = heads_make(f, location, get, not, part);
+
+	return err ? -EFBIG : (int64_t)part[TBG_PART_304].off + TBG_304_ROOM;
+}
+
 static void identity_set(struct tbg_object *o, const struct tbg_file *f)
 {
 	const struct stat *st = &f->st;

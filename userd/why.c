@@ -26,6 +26,7 @@
 #include "core/request.h"
 #include "encode.h"
 #include "field.h"
+#include "file.h"
 #include "mime.h"
 #include "parse.h"
 #include "press.h"
@@ -341,6 +342,23 @@ static void search_run(const struct tbg_server *s, struct search *f)
 	tbg_cache_each(s->cache, search_visit, f);
 }
 
+/* Than most bytes, of an object; heads and all. */
+static bool takes_more(const struct tbg_server *s, const struct tbg_location *l,
+		       const char *name, uint64_t size, uint32_t most)
+{
+	struct tbg_file f;
+	int64_t takes;
+
+	if (size > most)
+		return true;
+	if (tbg_file_open(s, name, &f))
+		return false;		/* an error: nothing that is cached */
+	tbg_file_vary(s, l, name, &f);
+	takes = tbg_file_takes(&f, l);
+	tbg_file_close(&f);
+	return takes < 0 || takes > most;
+}
+
 /* Why there is no object: what the file says, as far as one can see it. */
 static void judge_missing(const struct tbg_server *s,
 			  const struct tbg_why_path *p,
@@ -361,10 +379,10 @@ static void judge_missing(const struct tbg_server *s,
 		VERDICT(ret, MISS, "a folder: cached, if it has an index file, once it was asked for with a slash at the end");
 	} else if (!S_ISREG(st.st_mode)) {
 		VERDICT(ret, MISS, "not a regular file: never cached");
-	} else if ((uint64_t)st.st_size > most) {
+	} else if (takes_more(s, l, name, st.st_size, most)) {
 		bool text = tbg_encode_type(tbg_mime_type(s->sites->mime, name));
 
-		VERDICT(ret, MISS, "a file of %lld bytes: objects above %u bytes are not cached%s",
+		VERDICT(ret, MISS, "a file of %lld bytes: with its heads an object takes more than the %u bytes that are cached%s",
 			(long long)st.st_size, most,
 			text && l->compress && st.st_size <= TBG_PRESS_MAX ?
 			"; the daemon keeps what it compresses it to for itself" : "");

@@ -159,6 +159,24 @@ def t_reader_that_stops_is_given_up():
     both(one)
 
 
+def t_reader_that_goes_on_is_not_given_up():
+    """Though no write ends for longer than the limit: the buffers are large."""
+    def one(make):
+        with running(make("--send-timeout", "1s")) as d:
+            d.write("big", b"x" * (30 << 20))
+            with client.Client(d.address) as c:
+                c.send(GET.replace(b"a.txt", b"big"))
+                end, got = time.monotonic() + 4, 0
+                while time.monotonic() < end:
+                    got += len(c.s.recv(25000))
+                    time.sleep(0.1)             # the reader's rate, no wait
+                while got < 30 << 20:
+                    data = c.s.recv(1 << 20)
+                    assert data, f"given up after {got} bytes"
+                    got += len(data)
+    both(one)
+
+
 def t_slow_readers_block_nobody():
     def one(make):
         with running(make("--workers", "1")) as d:

@@ -411,6 +411,12 @@ def t_status_why_and_stats_know_the_tier():
     for path in ("/100.txt", "/60000.txt"):
         why = talk.ask(sock, "why", path)
         assert (why["tier"], why["why"]) == ("sock", "HIT_SOCK"), why
+    sock.write("63000.txt", bytes(63000))        # it would fit, but for its heads
+    with connect() as c:
+        assert {c.get("/63000.txt").tier for _ in range(3)} == {"miss"}
+        assert c.get("/100.txt").tier == "sock"
+    why = talk.ask(sock, "why", "/63000.txt")
+    assert why["tier"] == "user" and "with its heads" in why["detail"], why
     stats = talk.ask(sock, "stats")["tiers"]["sock"]
     assert stats["requests"] and stats["bytes"], stats
     assert "sock" in sock.ready.split("tiers ")[1].split()[0].split(","), sock.ready
