@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <resolv.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -34,6 +35,7 @@
 #define HALF_LEN	(1u << 20)	/* bytes of each half */
 #define WAKE_LEN	(HALF_LEN / 2)	/* wake the writer before the flush does */
 #define FIELD_MAX	8192		/* raw bytes of a field that are logged */
+#define USER_MAX	513		/* bytes of a user and a password; a multiple of 3 */
 #define EVENTS_MAX	8192		/* per call: the control loop has others */
 #define STUCK_MS	1000		/* a pipe's reader that does not read */
 
@@ -147,15 +149,37 @@ static bool field_is(struct text line, const char *name, size_t name_len,
 }
 
 struct parts {
-	struct text request, referer, agent;
+	struct text user, request, referer, agent;
+	char name[USER_MAX];
 };
+
+/* Who the client says it is (RFC 7617): $remote_user, which nobody checks here. */
+static void user_take(struct text value, struct parts *ret)
+{
+	char coded[USER_MAX / 3 * 4 + 1];
+	const char *colon;
+	int len;
+
+	if (value.len < 6 || strncasecmp(value.p, "Basic ", 6))
+		return;
+	while (value.len > 6 && value.p[6] == ' ')
+		value.p++, value.len--;
+	if (value.len - 6 >= sizeof(coded))
+		return;
+	memcpy(coded, value.p + 6, value.len - 6);
+	coded[value.len - 6] = 0;
+	len = b64_pton(coded, (uint8_t *)ret->name, sizeof(ret->name));
+	colon = len > 0 ? memchr(ret->name, ':', len) : NULL;
+	if (colon && colon != ret->name)
+		ret->user = (struct text){ ret->name, colon - ret->name };
+}
 
 static void head_split(const char *req, size_t len, struct parts *ret)
 {
 	const struct text none = { "-", 1 };
 	struct text rest = { req, len };
 
-	ret->request = ret->referer = ret->agent = none;
+	ret->user = ret->request = ret->referer = ret->agent = none;
 	/* RFC 9112 2.2: empty lines before the request line are not of it */
 	while (rest.len && (*rest.p == '\r' || *rest.p == '\n'))
 		rest.p++, rest.len--;
@@ -174,6 +198,9 @@ static void head_split(const char *req, size_t len, struct parts *ret)
 		else if (ret->agent.p == none.p &&
 			 field_is(line, "User-Agent", 10, &value))
 			ret->agent = cut(value);
+		else if (ret->user.p == none.p &&
+			 field_is(line, "Authorization", 13, &value))
+			user_take(value, ret);
 	}
 }
 
@@ -242,9 +269,9 @@ static const char *stamp_text(int64_t second)
 
 /* Pieces, every other one of them from the client and so to be escaped. */
 struct line {
-	struct text piece[8];
+	struct text piece[9];
 	unsigned int nr;
-	char begin[INET6_ADDRSTRLEN + 128], middle[80], end[96];
+	char begin[INET6_ADDRSTRLEN + 128], time[80], middle[80], end[96];
 	size_t len;
 	enum tbg_log_format format;
 };
@@ -271,11 +298,12 @@ static const char *tier_text(enum tbg_tier tier)
 	return tier < TBG_TIER_NR ? names[tier] : "?";
 }
 
-/* What nginx writes for its combined; then tier, reason, seconds. */
 /* The line's own texts around what the client sent; agent: before its name. */
 static void line_join(struct line *l, const struct parts *p, const char *agent)
 {
 	own(l, l->begin);
+	theirs(l, p->user);
+	own(l, l->time);
 	theirs(l, p->request);
 	own(l, l->middle);
 	theirs(l, p->referer);
@@ -284,14 +312,15 @@ static void line_join(struct line *l, const struct parts *p, const char *agent)
 	own(l, l->end);
 }
 
+/* What nginx writes for its combined; then tier, reason, seconds. */
 static void combined_make(const struct tbg_log_record *r, struct line *l)
 {
 	char b[INET6_ADDRSTRLEN];
 	struct parts parts;
 
 	head_split(r->req, r->req_len, &parts);
-	snprintf(l->begin, sizeof(l->begin), "%s - - [%s] \"", remote_text(r, b),
-		 time_text(r->second));
+	snprintf(l->begin, sizeof(l->begin), "%s - ", remote_text(r, b));
+	snprintf(l->time, sizeof(l->time), " [%s] \"", time_text(r->second));
 	snprintf(l->middle, sizeof(l->middle), "\" %u %llu \"", r->status,
 		 (unsigned long long)r->body);
 	snprintf(l->end, sizeof(l->end), "\" %s %s %llu.%06llu\n",
@@ -307,8 +336,9 @@ static void json_make(const struct tbg_log_record *r, struct line *l)
 	struct parts parts;
 
 	head_split(r->req, r->req_len, &parts);
-	snprintf(l->begin, sizeof(l->begin), "{\"time\":\"%s\",\"remote\":\"%s\",\"request\":\"",
+	snprintf(l->begin, sizeof(l->begin), "{\"time\":\"%s\",\"remote\":\"%s\",\"user\":\"",
 		 stamp_text(r->second), remote_text(r, b));
+	strcpy(l->time, "\",\"request\":\"");
 	snprintf(l->middle, sizeof(l->middle), "\",\"status\":%u,\"body\":%llu,\"referer\":\"",
 		 r->status, (unsigned long long)r->body);
 	snprintf(l->end, sizeof(l->end), "\",\"tier\":\"%s\",\"reason\":\"%s\",\"seconds\":%llu.%06llu}\n",

@@ -129,7 +129,7 @@ def t_json_lines_of_each_tier():
         send(d, request("/none", "User-Agent: \u00fc"))
         lines = [json.loads(x) for x in d.logged(len(answers) + 1)]
         for line in lines:
-            assert set(line) == {"time", "remote", "request", "status", "body", "referer", "agent", "tier",
+            assert set(line) == {"time", "remote", "user", "request", "status", "body", "referer", "agent", "tier",
                                  "reason", "seconds"}, line
             assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", line["time"]), line
             assert line["remote"] == "127.0.0.1" and 0 <= line["seconds"] < WAIT_S, line

@@ -69,7 +69,7 @@ KTAP_TEST(t_json_format)
 	static const char head[] =
 		"GET /\"\\\x01\x7f\xc3\xa9 HTTP/1.1\r\nReferer: r\tr\r\n\r\n";
 	static const char want[] =
-		"{\"time\":\"1994-11-06T08:49:37Z\",\"remote\":\"2001:db8::1\","
+		"{\"time\":\"1994-11-06T08:49:37Z\",\"remote\":\"2001:db8::1\",\"user\":\"-\","
 		"\"request\":\"GET /\\u0022\\u005C\\u0001\\u007F\\u00C3\\u00A9 HTTP/1.1\","
 		"\"status\":304,\"body\":0,\"referer\":\"r\\u0009r\",\"agent\":\"-\","
 		"\"tier\":\"wire\",\"reason\":\"hit\",\"seconds\":0.000002}\n";
@@ -122,6 +122,35 @@ KTAP_TEST(t_first_of_repeated_fields)
 {
 	LINE("GET / HTTP/1.1\r\nReferer: 1\r\nReferer: 2\r\n\r\n",
 	     "\"GET / HTTP/1.1\" 200 1024 \"1\" \"-\"");
+}
+
+/* $remote_user: dXNlcjpwYXNz is user:pass. Without a colon, or a name: nobody. */
+KTAP_TEST(t_user_of_basic_authorization)
+{
+	static const struct {
+		const char *field, *user;
+	} cases[] = {
+		{ "Basic dXNlcjpwYXNz", "user" }, { "basic   dXNlcjpwYXNz", "user" },
+		{ "Basic dXNlcg==", "-" }, { "Basic OnB3", "-" }, { "Basic", "-" },
+		{ "Basic !", "-" }, { "Bearer dXNlcjpwYXNz", "-" }, { "", "-" },
+		{ "Basic dSJzCjpw", "u\\x22s\\x0A" },
+	};
+	char head[2048], want[256], coded[1001];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		snprintf(head, sizeof(head), "GET / HTTP/1.1\r\nAuthorization: %s\r\n\r\n",
+			 cases[i].field);
+		snprintf(want, sizeof(want),
+			 "192.0.2.1 - %s [06/Nov/1994:08:49:37 +0000] \"GET / HTTP/1.1\" 200 1024 \"-\" \"-\" user hit 61.000001\n",
+			 cases[i].user);
+		KTAP_CHECK(line_is("192.0.2.1", head, strlen(head), want));
+	}
+	/* too long to be one */
+	memset(coded, 'A', sizeof(coded) - 1);
+	coded[sizeof(coded) - 1] = 0;
+	snprintf(head, sizeof(head), "GET / HTTP/1.1\r\nAuthorization: Basic %s\r\n\r\n", coded);
+	KTAP_CHECK(line_is("192.0.2.1", head, strlen(head),
+			   "192.0.2.1 - - [06/Nov/1994:08:49:37 +0000] \"GET / HTTP/1.1\" 200 1024 \"-\" \"-\" user hit 61.000001\n"));
 }
 
 KTAP_TEST(t_fields_end_with_the_head)
