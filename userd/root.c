@@ -27,7 +27,7 @@ struct root {
 	dev_t dev;
 	ino_t ino;
 	_Atomic(char *) path;	/* resolved */
-	char *asked;		/* as given; NULL: several paths lead here */
+	char *asked;		/* as given, without slashes at its end */
 };
 
 struct tbg_roots {
@@ -61,8 +61,9 @@ void tbg_roots_close(struct tbg_roots *r)
 	free(r);
 }
 
-/* The number of what st is, else the first free one; -1: neither. */
-static int number_for(const struct tbg_roots *r, const struct stat *st)
+/* The number of what path leads to, else the first free one; -1: neither. */
+static int number_for(const struct tbg_roots *r, const char *path,
+		      const struct stat *st)
 {
 	int room = -1;
 
@@ -71,47 +72,59 @@ static int number_for(const struct tbg_roots *r, const struct stat *st)
 
 		if (!one->refs && room < 0)
 			room = i;
-		if (one->refs && one->dev == st->st_dev && one->ino == st->st_ino)
+		if (one->refs && one->dev == st->st_dev &&
+		    one->ino == st->st_ino && !strcmp(one->asked, path))
 			return i;
 	}
 	return room;
 }
 
-int tbg_root_get(struct tbg_roots *r, const char *path)
+/* Takes asked and fd, unless it fails. */
+static int root_open(struct tbg_roots *r, char *asked, int fd)
 {
-	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), nr, err;
 	struct stat st;
 	char *real;
+	int nr;
 
-	if (fd < 0)
+	if (fstat(fd, &st))
 		return -errno;
-	if (fstat(fd, &st)) {
-		err = -errno;
+	nr = number_for(r, asked, &st);
+	if (nr < 0)
+		return -EMFILE;
+	if (r->root[nr].refs) {
 		close(fd);
-		return err;
-	}
-	nr = number_for(r, &st);
-	if (nr >= 0 && r->root[nr].refs) {
-		close(fd);
+		free(asked);
 		r->root[nr].refs++;
-		if (r->root[nr].asked && strcmp(r->root[nr].asked, path)) {
-			free(r->root[nr].asked);
-			r->root[nr].asked = NULL;
-		}
 		return nr;
 	}
-	real = nr < 0 ? NULL : realpath(path, NULL);
-	if (!real) {
-		err = nr < 0 ? -EMFILE : -errno;
-		close(fd);
-		return err;
-	}
+	real = realpath(asked, NULL);
+	if (!real)
+		return -errno;
 	r->root[nr].refs = 1;
-	r->root[nr].asked = strdup(path);
+	r->root[nr].asked = asked;
 	r->root[nr].dev = st.st_dev;
 	r->root[nr].ino = st.st_ino;
 	r->root[nr].path = real;
 	atomic_store(&r->root[nr].fd, fd);
+	return nr;
+}
+
+int tbg_root_get(struct tbg_roots *r, const char *path)
+{
+	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), nr;
+	size_t len = strlen(path);
+	char *asked;
+
+	if (fd < 0)
+		return -errno;
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	asked = strndup(path, len);
+	nr = asked ? root_open(r, asked, fd) : -ENOMEM;
+	if (nr < 0) {
+		free(asked);
+		close(fd);
+	}
 	return nr;
 }
 
@@ -161,7 +174,7 @@ void tbg_roots_follow(struct tbg_roots *r, void (*moved)(void *arg, int nr),
 	for (int i = 0; i < TBG_ROOTS_MAX; i++) {
 		struct root *one = &r->root[i];
 
-		if (!one->refs || !one->asked || stat(one->asked, &st) ||
+		if (!one->refs || stat(one->asked, &st) ||
 		    (st.st_dev == one->dev && st.st_ino == one->ino))
 			continue;
 		if (root_move(r, one))

@@ -21,9 +21,9 @@ int tbg_roots_open(struct tbg_roots **ret);
 void tbg_roots_close(struct tbg_roots *r);	/* NULL allowed */
 
 /*
- * The number of a folder, referenced: a folder has one number however many
- * paths lead to it. Negative errno; -EMFILE: TBG_ROOTS_MAX are open. Control
- * thread alone.
+ * The number of a folder, referenced. Each path to it makes a root of its own:
+ * what one of them leads to may change alone. Negative errno; -EMFILE:
+ * TBG_ROOTS_MAX are open. Control thread alone.
  */
 int tbg_root_get(struct tbg_roots *r, const char *path);
 void tbg_root_put(struct tbg_roots *r, int nr);
@@ -32,8 +32,7 @@ bool tbg_root_last(const struct tbg_roots *r, int nr);	/* one reference left */
 /*
  * Roots whose path leads to another folder by now (a symbolic link that was
  * switched, a folder that was replaced) become that one, and moved() is told.
- * A path that leads nowhere leaves its root as it was; so does a folder that
- * several paths led to. Control thread alone.
+ * A path that leads nowhere leaves its root as it was. Control thread alone.
  */
 void tbg_roots_follow(struct tbg_roots *r, void (*moved)(void *arg, int nr),
 		      void *arg);

@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import client
@@ -186,6 +187,73 @@ def t_same_path_another_folder():
             d.write("one/index.html", b"newer")
             while (r := c.get("/")).body != b"newer":
                 assert r.body == b"other", r
+
+
+CUR = """
+host a { root = "{root}/cur" }
+host b { root = "%s" }
+"""
+
+
+def lead(d, to):
+    """{root}/cur becomes a link to a folder; when it had."""
+    os.symlink(to, os.path.join(d.root, "next"))
+    os.rename(os.path.join(d.root, "next"), os.path.join(d.root, "cur"))
+    return time.monotonic()
+
+
+def follows(d, host, old, new, done):
+    """old may be answered for 100 ms after done, then new, from every tier."""
+    with conf.Host(d.address, host) as c:
+        while (r := c.get("/")).body != new:
+            assert r.body == old, r
+            assert time.monotonic() < done + .1, f"{host}: not followed: {r}"
+        assert c.hot("/", "wire" if d.wire else "user").body == new
+
+
+class Linked(Made):
+    def start(self):
+        lead(self, "one")
+        return super().start()
+
+
+def t_each_path_to_one_folder_is_followed():
+    """A link beside another path to the same folder, and beside itself with a slash."""
+    def test(d):
+        for _ in range(3):
+            for host in "ab":
+                follows(d, host, None, b"one", time.monotonic())
+            done = lead(d, "two")
+            follows(d, "a", b"one", b"two", done)
+            follows(d, "b", None, b"one", done)
+            follows(d, "a", b"two", b"one", lead(d, "one"))
+        for again in ("{root}/cur/", "{root}/../root/cur//"):
+            d.reconfigure(CUR % again)
+            for old, new in (("one", "two"), ("two", "one")):
+                for host in "ab":
+                    follows(d, host, None, old.encode(), time.monotonic())
+                done = lead(d, new)
+                for host in "ab":
+                    follows(d, host, old.encode(), new.encode(), done)
+    for wire in (False, True):
+        with Linked(CUR % "{root}/one", wire=wire) as d:
+            test(d)
+
+
+def t_path_that_a_reload_brings_is_followed():
+    """From a folder's own path to a link that leads there, and back."""
+    def test(d):
+        link = 'root = "{root}/cur"\n'
+        for _ in range(2):
+            d.reconfigure(link)
+            follows(d, "a", None, b"one", time.monotonic())
+            follows(d, "a", b"one", b"two", lead(d, "two"))
+            follows(d, "a", b"two", b"one", lead(d, "one"))
+            d.reconfigure('root = "{root}/one"\n')
+            follows(d, "a", None, b"one", time.monotonic())
+    for wire in (False, True):
+        with Linked('root = "{root}/one"\n', wire=wire) as d:
+            test(d)
 
 
 def t_what_cannot_change_is_named():
