@@ -751,6 +751,17 @@ static bool request_answer(struct tbg_worker *w, struct tbg_conn *c,
 	return ok;
 }
 
+/* As far as it has come, whether it asks for a head alone (RFC 9110 9.3.2). */
+static bool head_wanted(const uint8_t *b, size_t len)
+{
+	static const char method[] = "HEAD ";
+	size_t at = 0;
+
+	while (at < len && (b[at] == '\r' || b[at] == '\n'))	/* RFC 9112 2.2 */
+		at++;
+	return len - at >= strlen(method) && !memcmp(b + at, method, strlen(method));
+}
+
 /*
  * An error without a request that could be relied on: nobody knows its host, so
  * the page is the default site's.
@@ -764,6 +775,8 @@ static bool error_put(struct tbg_worker *w, struct tbg_conn *c,
 	tbg_answer_error(&w->answer, status, TBG_PERSIST_NOT);
 	w->answer.reason = "refused";
 	tbg_page_error(w->s, tbg_location_find(sites->fallback, "/", 1), &w->answer);
+	if (head_wanted(b, len))
+		w->answer.body_len = 0;
 	ok = answer_put(w, c, 0, b, len);
 	tbg_answer_done(&w->answer);
 	return ok;
