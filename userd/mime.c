@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * mime.types: "type/subtype ext ext …" lines into a sorted table, searched by
- * extension without regard to case.
+ * extension without regard to case. A type may have parameters, "a/b; c=d".
  */
+#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "mime.h"
 
@@ -56,30 +60,98 @@ static int row_add(struct tbg_mime *m, const char *ext, const char *type,
 	return r->ext && r->type ? 0 : -ENOMEM;
 }
 
-/* What a header field may carry and what cannot be a typing mistake. */
-static bool type_valid(const char *type)
+/* Bytes of a token (RFC 9110 5.6.2). */
+static size_t token_len(const char *at)
 {
-	size_t len = strlen(type);
+	size_t len = 0;
 
-	if (len > TYPE_MAX || !strchr(type, '/'))
+	while (isalnum((unsigned char)at[len]) ||
+	       (at[len] && strchr("!#$%&'*+-.^_`|~", at[len])))
+		len++;
+	return len;
+}
+
+/* ";name=value", blanks around the semicolon allowed; its bytes, 0: none. */
+static size_t parameter_len(const char *at)
+{
+	size_t len = strspn(at, " \t"), name, value;
+
+	if (at[len++] != ';')
+		return 0;
+	len += strspn(at + len, " \t");
+	name = token_len(at + len);
+	if (!name || at[len + name] != '=')
+		return 0;
+	len += name + 1;
+	if (at[len] == '"') {
+		value = strcspn(at + len + 1, "\"\\\t") + 2;
+		return at[len + value - 1] == '"' ? len + value : 0;
+	}
+	value = token_len(at + len);
+	return value ? len + value : 0;
+}
+
+/* The type that a line begins with, 0: none. */
+static size_t type_len(const char *line)
+{
+	size_t len = token_len(line), more = len && line[len] == '/' ?
+					     token_len(line + len + 1) : 0;
+
+	if (!more)
+		return 0;
+	for (len++; more; more = parameter_len(line + len))
+		len += more;
+	if (len > TYPE_MAX || (line[len] && line[len] != ' ' && line[len] != '\t'))
+		return 0;
+	return len;
+}
+
+/* "md", not ".md" or "md;" */
+static bool suffix_valid(const char *at, size_t len)
+{
+	if (!len || len >= EXT_MAX || *at == '.')
 		return false;
-	for (; *type; type++)
-		if (*type <= ' ' || *type == 0x7f)
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)at[i] <= ' ' || strchr("\x7f/;,{}\"", at[i]))
 			return false;
 	return true;
 }
 
+/* How many suffixes follow a type; -1: something else does. */
+static int suffixes_count(const char *at)
+{
+	int nr = 0;
+
+	for (at += strspn(at, " \t"); *at; nr++) {
+		size_t len = strcspn(at, " \t");
+
+		if (!suffix_valid(at, len))
+			return -1;
+		at += len;
+		at += strspn(at, " \t");
+	}
+	return nr;
+}
+
+/* Without its comment and its end; where it begins. */
+static char *line_trim(char *line)
+{
+	line[strcspn(line, "#\r\n")] = 0;
+	return line + strspn(line, " \t");
+}
+
 static int line_take(struct tbg_mime *m, char *line, unsigned int nr)
 {
-	char *save, *type, *ext;
+	char *type = line_trim(line), *save, *ext;
+	size_t len = type_len(type);
 	int err;
 
-	line[strcspn(line, "#\r\n")] = 0;
-	type = strtok_r(line, " \t", &save);
-	if (!type || !type_valid(type))
+	if (!len || !type[len])
 		return 0;
-	while ((ext = strtok_r(NULL, " \t", &save))) {
-		if (strlen(ext) >= EXT_MAX)
+	type[len] = 0;
+	for (ext = strtok_r(type + len + 1, " \t", &save); ext;
+	     ext = strtok_r(NULL, " \t", &save)) {
+		if (!suffix_valid(ext, strlen(ext)))
 			continue;
 		err = row_add(m, ext, type, nr);
 		if (err)
@@ -98,13 +170,43 @@ static int row_compare(const void *a, const void *b)
 
 bool tbg_mime_line_valid(const char *line)
 {
-	char type[TYPE_MAX + 1];
-	size_t len = strcspn(line, " \t");
+	size_t len = type_len(line);
 
-	if (len > TYPE_MAX || strchr(line, '#'))
-		return false;
-	snprintf(type, sizeof(type), "%.*s", (int)len, line);
-	return type_valid(type) && line[len + strspn(line + len, " \t")];
+	return len && !strpbrk(line, "#\r\n") && suffixes_count(line + len) > 0;
+}
+
+int tbg_mime_file_check(const char *path, char ret_why[TBG_MIME_WHY])
+{
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	char *line = NULL;
+	unsigned int nr = 0;
+	size_t room = 0;
+	struct stat st;
+	int err = 0;
+
+	if (!f || fstat(fd, &st))
+		err = -errno;
+	else if (!S_ISREG(st.st_mode))
+		err = -EINVAL;
+	snprintf(ret_why, TBG_MIME_WHY, "%s", !err ? "" : f && err == -EINVAL ?
+		 "not a regular file" : strerror(-err));
+	while (!err && getline(&line, &room, f) > 0) {
+		char *at = line_trim(line);
+		size_t len = type_len(at);
+
+		nr++;
+		if (!*at || (len && suffixes_count(at + len) >= 0))
+			continue;
+		snprintf(ret_why, TBG_MIME_WHY, "its line %u, \"%.60s\", is none", nr, at);
+		err = -EINVAL;
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	else if (fd >= 0)
+		close(fd);
+	return err;
 }
 
 uint64_t tbg_mime_print(const struct tbg_mime *m)

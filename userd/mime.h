@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define TBG_MIME_DEFAULT "application/octet-stream"
+#define TBG_MIME_WHY	 160	/* bytes of what is wrong with a file */
 
 struct tbg_mime;
 
@@ -21,6 +22,12 @@ int tbg_mime_open(struct tbg_mime **ret, const char *path, char *const *lines,
 		  unsigned int lines_nr);
 void tbg_mime_close(struct tbg_mime *m);	/* NULL allowed */
 bool tbg_mime_line_valid(const char *line);
+
+/*
+ * Whether a file can be read and has nothing but such lines, some without
+ * suffixes, comments behind '#', and empty ones. Negative errno, and why not.
+ */
+int tbg_mime_file_check(const char *path, char ret_why[TBG_MIME_WHY]);
 
 /* A number that two tables share if they say the same. */
 uint64_t tbg_mime_print(const struct tbg_mime *m);

@@ -551,7 +551,12 @@ static bool set_default(struct target *t, const char *v)
 
 static bool set_media_types(struct target *t, const char *v)
 {
-	return *v;
+	static char why[TBG_MIME_WHY];
+
+	if (!t->trial)
+		return true;
+	t->why = why;
+	return !tbg_mime_file_check(v, why);
 }
 
 static bool set_types(struct target *t, const char *v)
@@ -613,7 +618,7 @@ static bool set_types(struct target *t, const char *v)
 	X("alias", alias, H, true, "names of hosts, or *. and a name") \
 	X("default", default, H, false, "yes or no") \
 	X("media-types", media_types, T, false, "a file of \"type suffix ...\" lines") \
-	X("types", types, T, true, "a media type and its suffixes, such as \"text/markdown md markdown\"")
+	X("types", types, T, true, "a media type and its suffixes without a dot, such as \"text/markdown md markdown\" or \"text/html; charset=utf-8 html\"")
 
 static const struct row {
 	struct tbg_setting_row row;

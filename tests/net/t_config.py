@@ -15,12 +15,20 @@ import daemon
 import ktap
 
 folder = ""
+FILES = {
+    "good.types": "# of ours\n\ntext/x-a\n  text/x-b\t b  bb # two\r\ntext/x-c;q=\"1 2\" c c++",
+    "nginx.types": "# of nginx\n\ntypes {\n    text/html html htm;\n}\n",
+    "semicolon.types": "text/html html htm;\n",
+}
 
 
 def begin():
     global folder
     folder = tempfile.mkdtemp(prefix="tbg-")
     os.chmod(folder, 0o755)
+    for name, text in FILES.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+            f.write(text)
 
 
 def end():
@@ -44,7 +52,8 @@ GOOD = (
     'root = "{root}"\nlisten = {"0.0.0.0:80", "[::]:80"}\nlocation / { expires = 1h }\n',
     'host "a" { root = "{root}" }\nhost "*.a" { root = "{root}" default = yes }\n',
     'root = "{root}" # why\nhost a { location "/" { index = off  autoindex = on } }\n',
-    'root = "{root}"\ntypes = {"text/x-a a", "text/x-b b bb"}\nmedia-types = "/nonexistent"\n',
+    'root = "{root}"\ntypes = {"text/x-a a", "text/x-b; charset=utf-8 b bb"}\nmedia-types = "/etc/mime.types"\n',
+    'root = "{root}"\nmedia-types = "{root}/good.types"\ntypes = {}\n',
     'root = "{root}"\ntype "image/*" { expires = max }\nlocation "*.x" { type "text/css" { headers = {"A: b"} } }\n',
     'root = "{root}"\nheaders = {}\nindex = {"a", "b"}\nerror-page = "404 /x"\n',
     'upstream = "http://127.0.0.1:1"\n',
@@ -97,6 +106,15 @@ BAD = (
     ('root = "{root}"\nindex = {"a/b"}', 2, ("index", "a/b", "without a slash")),
     ('root = "{root}"\nbody-max = big', 2, ("body-max", "big", "a size up to")),
     ('root = "{root}"\ntypes = {"text x"}', 2, ("types", "text x", "a media type and its suffixes")),
+    ('root = "{root}"\ntypes = {"text/x .md"}', 2, ("types", "text/x .md", "without a dot")),
+    ('root = "{root}"\ntypes = {"text/x md;"}', 2, ("types", "text/x md;", "a media type and its suffixes")),
+    ('root = "{root}"\ntypes = {"text/x; charset md"}', 2, ("types", "charset=utf-8 html")),
+    ('root = "{root}"\ntypes = {"text/x; charset=utf-8"}', 2, ("types", "charset=utf-8 html")),
+    ('root = "{root}"\nmedia-types = "/nonexistent/x"', 2, ("media-types", "/nonexistent/x", "No such file", "a file of")),
+    ('root = "{root}"\nmedia-types = "{root}"', 2, ("media-types", "not a regular file", "a file of")),
+    ('root = "{root}"\nmedia-types = "/dev/null"', 2, ("media-types", "/dev/null", "not a regular file", "a file of")),
+    ('root = "{root}"\nmedia-types = "{root}/nginx.types"', 2, ("nginx.types", 'line 3, "types {"', '"type suffix ..." lines')),
+    ('root = "{root}"\nmedia-types = "{root}/semicolon.types"', 2, ("semicolon.types", "line 1, ", '"type suffix ..." lines')),
     ('root = "{root}"\nlisten = {"0.0.0.0:80", "80"}', 2, ("listen", '"80"', "ADDR:PORT")),
     ('root = "{root}"\nhost a {\n location / {\n  expires = 1\n', 3, ("never closed", "expected }")),
     ('root = "{root}"\n}', 2, ("accepted",)),
@@ -348,13 +366,16 @@ def t_body_limit_is_the_locations():
 
 
 def t_media_types_can_be_added():
-    with conf.Conf('root = "{root}"\ntypes = {"text/x-one one", "text/x-two html"}\n') as d:
-        for name in ("a.one", "a.html", "a.css"):
+    with conf.Conf('root = "{root}"\ntypes = {"text/x-one one", "text/x-two html", '
+                   '"text/x-three; charset=utf-8;a=b three 3"}\n') as d:
+        for name in ("a.one", "a.html", "a.css", "a.three", "a.3"):
             d.write(name, b"x")
         with client.Client(d.address) as c:
             assert c.get("/a.one").fields["Content-Type"] == "text/x-one"
             assert c.get("/a.html").fields["Content-Type"] == "text/x-two"
             assert c.get("/a.css").fields["Content-Type"] == "text/css"
+            for name in ("/a.three", "/a.3"):
+                assert c.get(name).fields["Content-Type"] == "text/x-three; charset=utf-8;a=b"
 
 
 if __name__ == "__main__":
