@@ -18,6 +18,7 @@
 #define CONFIG_MAX	(1 << 20)	/* bytes of a file */
 #define OPTS_MAX	128		/* names in one scope */
 #define SCOPES_MAX	4		/* deep */
+#define GIVEN		(1 << 30)	/* our flag of an option: it has been set */
 
 /* The one reading under way: libconfuse has no argument for its callbacks. */
 static struct reading {
@@ -172,6 +173,23 @@ static const char *value_new(cfg_opt_t *opt)
 	return nr && !again ? cfg_opt_getnstr(opt, nr - 1) : NULL;
 }
 
+/*
+ * Set again, instead of added to? libconfuse notes MODIFIED at each '=', where it
+ * also empties a list, and we take that back with the first value.
+ */
+static bool given_twice(const cfg_t *cfg, cfg_opt_t *opt)
+{
+	bool again = opt->flags & CFGF_MODIFIED && opt->flags & GIVEN &&
+		     cfg_opt_size(opt) == 1;
+
+	opt->flags = (opt->flags & ~CFGF_MODIFIED) | GIVEN;
+	if (again)
+		fault(cfg->line, "%s \"%.200s\": given twice; expected it once in a section%s",
+		      opt->name, cfg_opt_getnstr(opt, 0),
+		      opt->flags & CFGF_LIST ? ", and += where a list is added to" : "");
+	return again;
+}
+
 static int setting_value(cfg_t *cfg, cfg_opt_t *opt)
 {
 	const char *v = value_new(opt), *why = "";
@@ -179,13 +197,15 @@ static int setting_value(cfg_t *cfg, cfg_opt_t *opt)
 	struct tbg_scope *scope = scope_of(cfg);
 	struct tbg_setting_row r;
 
+	if (given_twice(cfg, opt))
+		return -1;
 	if (!v)
 		return 0;
 	if (!scope) {
 		fault(cfg->line, "out of memory");
 		return -1;
 	}
-	/* said again: not more of the same list, but another one */
+	/* a list's only value, once more */
 	if (cfg_opt_size(opt) == 1)
 		tbg_scope_unset(scope, row);
 	if (tbg_scope_set(scope, row, cfg->line, v, reading->roots, &why))
@@ -200,6 +220,8 @@ static int option_value(cfg_t *cfg, cfg_opt_t *opt)
 {
 	const char *v = value_new(opt), *accepts;
 
+	if (given_twice(cfg, opt))
+		return -1;
 	if (!v || tbg_option_set(reading->o, opt->name, v,
 				 cfg_opt_size(opt) == 1, &accepts))
 		return 0;

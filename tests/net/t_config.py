@@ -57,6 +57,9 @@ GOOD = (
     'root = "{root}"\ntype "image/*" { expires = max }\nlocation "*.x" { type "text/css" { headers = {"A: b"} } }\n',
     'root = "{root}"\nheaders = {}\nindex = {"a", "b"}\nerror-page = "404 /x"\n',
     'upstream = "http://127.0.0.1:1"\n',
+    'root = "{root}"\nheaders = {"A: b"}\nlisten = "0.0.0.0:80"\nheaders += {"C: d", "E: f"}\nlisten += {"[::]:80"}\n'
+    'index += a\nheaders += "G: h"\nlocation / { headers = {"A: c"} headers += {} index = b }\n'
+    'location /x { headers = {"A: b"} index = c }\n',
     'upstream = a\nupstream a { server = "127.0.0.1:1" }\n',
     'root = "{root}"\nupstream "a" { server = {"http://127.0.0.1:1", "unix:/x"} balance = "round-robin" }\n'
     'location /x { upstream = a }\nlocation /y { upstream = {"http://127.0.0.1:1", "unix:/y"} }\n',
@@ -120,6 +123,14 @@ BAD = (
     ('root = "{root}"\n}', 2, ("accepted",)),
     ('root = "/a\nb\nc"\n', 3, ("root", "/a?b?c", "a folder")),
     ('root = "{root}"\nheaders = {"%s"}' % ("x" * 5000), 2, ("headers", "x" * 100, '"Name: value"')),
+    ('root = "{root}"\n\nroot = "/"', 3, ('root "/"', "given twice")),
+    ('root = "{root}"\nmemory = 8M\nmemory = 8M', 3, ("memory", "given twice")),
+    ('root = "{root}"\nlisten = {"0.0.0.0:80"}\nlisten = {"0.0.0.0:81"}', 3, ("listen", "0.0.0.0:81", "given twice", "+=")),
+    ('root = "{root}"\nheaders = {"A: b"}\nheaders = {"C: d"}', 3, ("headers", "C: d", "given twice", "+=")),
+    ('root = "{root}"\nheaders = "A: b"\nheaders = "A: b"', 3, ("headers", "A: b", "given twice")),
+    ('root = "{root}"\nindex = {a, b}\nautoindex = on\nindex = {c, d}', 4, ("index", '"c"', "given twice")),
+    ('root = "{root}"\nlocation / {\n expires = 1\n expires = 2 }', 4, ("expires", '"2"', "given twice")),
+    ('upstream = a\nupstream a {\n server = unix:/x\n server = unix:/y }', 4, ("server", "unix:/y", "given twice")),
     ('root = "{root}', 0, ("accepted",)),
     ('root = "{root}"\nheaders = {"A: %s", "B: %s", "C: %s"}' % (("x" * 900,) * 3), 0,
      ("bytes of headers", "at most 2048")),

@@ -119,7 +119,8 @@ def t_every_bad_value_in_a_file_names_file_and_line():
         for value in values:
             text = f'{{"{value}"}}' if name in ("listen", "upstream") else f'"{value}"'
             with open(path, "w", encoding="utf-8") as f:
-                f.write(f"# it's \"a\" comment\nmemory = 8M # another\n{name} = {text}\n")
+                first = "workers = 1" if name == "memory" else "memory = 8M"
+                f.write(f"# it's \"a\" comment\n{first} # another\n{name} = {text}\n")
             fails(2, [f"{path}:3", name, value[:100], accepted], "--config", path)
 
 
