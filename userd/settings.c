@@ -420,11 +420,14 @@ static bool set_cache_control(struct target *t, const char *v)
 	return t->policy->cache_control;
 }
 
-/* Fields that the daemon makes itself, or that would change the message. */
+/*
+ * Fields that the daemon makes itself, that would change the message, or that a
+ * 304 would have to repeat (RFC 9110 15.4.5).
+ */
 static const char *const own_fields[] = {
 	"Accept-Ranges", "Age", "Allow", "Cache-Control", "Cache-Status",
-	"Connection", "Content-Encoding", "Content-Length", "Content-Range",
-	"Content-Type", "Date", "ETag", "Expires", "Keep-Alive",
+	"Connection", "Content-Encoding", "Content-Length",
+	"Content-Location", "Content-Range", "Content-Type", "Date", "ETag", "Expires", "Keep-Alive",
 	"Last-Modified", "Location", "Server", "TE", "Trailer",
 	"Transfer-Encoding", "Upgrade", "Vary",
 };

@@ -102,6 +102,7 @@ BAD = (
     ('root = "{root}"\nupstream a { server = unix:/x }\nupstream a { server = unix:/x }', 3, ("title", "'a'", "accepted")),
     ('host a { root = "{root}" }\nlocation /b {\n}', 2, ("location", '"/b"', "expected it in a host")),
     ('root = "{root}"\nheaders = {"A: b",\n "Content-Length: 1"}', 3, ("headers", "Content-Length: 1", '"Name: value"')),
+    ('root = "{root}"\nheaders = {"content-location: /x"}', 2, ("headers", "content-location: /x", '"Name: value"')),
     ('root = "{root}"\nheaders = {"A"}', 2, ("headers", '"A"', '"Name: value"')),
     ('root = "{root}"\nerror-page = {"404 /a", "40 /b"}', 2, ("error-page", "40 /b", "statuses from 400")),
     ('root = "{root}"\ncookies = "maybe"', 2, ("cookies", "maybe", "pass or ignore")),
