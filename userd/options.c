@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,7 +183,7 @@ static bool set_log_format(struct given *g, const char *v)
 
 static bool set_user(struct given *g, const char *v)
 {
-	return set_text(&g->o->user, v);
+	return getpwnam(v) && set_text(&g->o->user, v);
 }
 
 static bool set_header_timeout(struct given *g, const char *v)
@@ -223,7 +224,7 @@ static bool set_header_max(struct given *g, const char *v)
 	X("control", control, "PATH", false, "a path of at most 107 bytes", "control socket (/run/toboggan/control.sock)") \
 	X("access-log", access_log, "PATH", true, "a path, or off", "access log (off)") \
 	X("access-log-format", log_format, "NAME", true, "combined or json", "of its lines (combined)") \
-	X("user", user, "NAME", false, "a user's name", "whom to run as when started by root (www-data)") \
+	X("user", user, "NAME", false, "the name of a user that there is", "whom to run as when started by root (www-data)") \
 	X("header-timeout", header_timeout, "TIME", true, "a time up to a day, such as 10s or 500ms", "for a request's head to arrive (20s)") \
 	X("idle-timeout", idle_timeout, "TIME", true, "a time up to a day, such as 60s", "for an idle connection (75s)") \
 	X("send-timeout", send_timeout, "TIME", true, "a time up to a day, such as 60s", "for a client that takes nothing (60s)") \

@@ -30,6 +30,9 @@
 #define BODY_FOLDER	"/var/tmp"
 #define BODY_MAX_UNSAID	(UINT64_MAX - 1)
 #define COMPRESS_MIN	256
+#define CONTROL_MAX	150	/* bytes */
+#define TEXT_OF(x)	#x
+#define TEXT(x)		TEXT_OF(x)
 
 /* What a setting may put its value into. */
 struct target {
@@ -414,7 +417,7 @@ static bool set_cache_control(struct target *t, const char *v)
 {
 	if (!strcmp(v, "off"))
 		v = "";
-	else if (!field_value(v) || strlen(v) > 150)
+	else if (!field_value(v) || strlen(v) > CONTROL_MAX)
 		return false;
 	t->policy->cache_control = tbg_sites_text(t->sites, v);
 	return t->policy->cache_control;
@@ -605,15 +608,15 @@ static bool set_types(struct target *t, const char *v)
 	X("module-time", module_time, T | H | L, false, "a time up to a day, such as 10s") \
 	X("module-memory", module_memory, T | H | L, false, "a size such as 256M; 0: no limit") \
 	X("module-requests", module_requests, T | H | L, false, "a number; 0: no limit") \
-	X("index", index, T | H | L, true, "names of files without a slash, or off") \
+	X("index", index, T | H | L, true, "names of files without a slash, or off alone") \
 	X("autoindex", autoindex, T | H | L, false, "on or off") \
 	X("error-page", error_page, T | H | L, true, "statuses from 400 to 599 and a path, such as \"500 503 /50x.html\"") \
 	X("expires", expires, T | H | L | M, false, "a time such as 30d, 12h, 90s or 0; max, epoch or off") \
-	X("cache-control", cache_control, T | H | L | M, false, "a value for Cache-Control, or off") \
+	X("cache-control", cache_control, T | H | L | M, false, "a value for Cache-Control of at most " TEXT(CONTROL_MAX) " bytes, or off") \
 	X("headers", headers, T | H | L | M, true, "\"Name: value\", of fields that the daemon does not make itself") \
 	X("cookies", cookies, T | H | L, false, "pass or ignore") \
 	X("precompressed", precompressed, T | H | L, false, "on or off") \
-	X("compress", compress, T | H | L, true, "gzip, br and zstd, or off") \
+	X("compress", compress, T | H | L, true, "gzip, br and zstd, or off alone") \
 	X("compress-min", compress_min, T | H | L, false, "a size such as 512 or 4K") \
 	X("body-max", body_max, T | H | L, false, "a size up to 1024G, such as 512, 64K or 8M") \
 	X("body-buffer", body_buffer, T | H | L, false, "a size up to 1024M, such as 64K, or off") \
@@ -756,6 +759,19 @@ static bool setting_keep(struct tbg_scope *scope, unsigned int row,
 	return more[s->values_nr] && ++s->values_nr;
 }
 
+/* "off" is no member of these lists, but in place of one. */
+static bool off_beside(const struct tbg_scope *scope, unsigned int row,
+		       const char *value)
+{
+	if (rows[row].set != set_index && rows[row].set != set_compress)
+		return false;
+	for (unsigned int i = 0; i < scope->settings_nr; i++)
+		if (scope->settings[i].row == row)
+			return !strcmp(value, "off") ||
+			       !strcmp(scope->settings[i].values[0], "off");
+	return false;
+}
+
 /* Tries the value on a location that nobody will see. */
 bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 		   unsigned int line, const char *value,
@@ -775,7 +791,8 @@ bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 
 	*ret_why = t.why;
 	tbg_sites_close(t.sites, NULL, NULL);
-	return ok && setting_keep(scope, row, line, value);
+	return ok && !off_beside(scope, row, value) &&
+	       setting_keep(scope, row, line, value);
 }
 
 bool tbg_scope_title(enum tbg_scope_kind kind, const char *title,

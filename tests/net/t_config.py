@@ -56,6 +56,7 @@ GOOD = (
     'root = "{root}"\nmedia-types = "{root}/good.types"\ntypes = {}\n',
     'root = "{root}"\ntype "image/*" { expires = max }\nlocation "*.x" { type "text/css" { headers = {"A: b"} } }\n',
     'root = "{root}"\nheaders = {}\nindex = {"a", "b"}\nerror-page = "404 /x"\n',
+    'root = "{root}"\nuser = root\nindex = {off}\ncompress = off\ncache-control = "%s"\n' % ("x" * 150),
     'upstream = "http://127.0.0.1:1"\n',
     'root = "{root}"\nheaders = {"A: b"}\nlisten = "0.0.0.0:80"\nheaders += {"C: d", "E: f"}\nlisten += {"[::]:80"}\n'
     'index += a\nheaders += "G: h"\nlocation / { headers = {"A: c"} headers += {} index = b }\n'
@@ -108,6 +109,12 @@ BAD = (
     ('root = "{root}"\ncookies = "maybe"', 2, ("cookies", "maybe", "pass or ignore")),
     ('root = "{root}"\nautoindex = 2', 2, ("autoindex", '"2"', "on or off")),
     ('root = "{root}"\nindex = {"a/b"}', 2, ("index", "a/b", "without a slash")),
+    ('root = "{root}"\nuser = "nosuchuser"', 2, ("user", "nosuchuser", "a user that there is")),
+    ('root = "{root}"\ncompress = {off, gzip}', 2, ("compress", '"gzip"', "off alone")),
+    ('root = "{root}"\ncompress = {gzip, off}', 2, ("compress", '"off"', "off alone")),
+    ('root = "{root}"\nindex = {"off","x"}', 2, ("index", '"x"', "off alone")),
+    ('root = "{root}"\nindex = {"x","off"}', 2, ("index", '"off"', "off alone")),
+    ('root = "{root}"\ncache-control = "%s"' % ("x" * 151), 2, ("cache-control", "at most 150 bytes")),
     ('root = "{root}"\nbody-max = big', 2, ("body-max", "big", "a size up to")),
     ('root = "{root}"\ntypes = {"text x"}', 2, ("types", "text x", "a media type and its suffixes")),
     ('root = "{root}"\ntypes = {"text/x .md"}', 2, ("types", "text/x .md", "without a dot")),
