@@ -77,6 +77,11 @@ const struct tbg_site *tbg_site_find(const struct tbg_sites *s,
 	return site_named(s, name, len) ?: s->fallback;
 }
 
+bool tbg_site_whole(const struct tbg_sites *s, const char *name, size_t len)
+{
+	return host_find(s, name, len, false);
+}
+
 bool tbg_site_named(const struct tbg_sites *s, const char *host)
 {
 	char name[TBG_PATH_MAX];

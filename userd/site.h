@@ -130,6 +130,9 @@ size_t tbg_host_name(const char *raw, size_t len, char ret[TBG_PATH_MAX]);
 const struct tbg_site *tbg_site_find(const struct tbg_sites *s,
 				     const char *host, size_t len);
 
+/* Does some site have this name, as it is, in small letters and without a port? */
+bool tbg_site_whole(const struct tbg_sites *s, const char *name, size_t len);
+
 /* Does some site have the name, or one with a star that it fits? */
 bool tbg_site_named(const struct tbg_sites *s, const char *host);
 

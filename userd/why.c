@@ -23,10 +23,12 @@
 #include "abi/why.h"
 #include "cache.h"
 #include "clock.h"
+#include "core/host.h"
 #include "core/request.h"
 #include "encode.h"
 #include "field.h"
 #include "file.h"
+#include "maps.h"
 #include "mime.h"
 #include "parse.h"
 #include "press.h"
@@ -126,6 +128,37 @@ static int fast_judge(const char *p, size_t len)
 	return tbg_request_parse(&head, &scan, nr, &req);
 }
 
+/*
+ * What the kernel says of the host, once the path is one that it takes: it is
+ * told whole names alone, see tbg_hosts_tell().
+ */
+static int host_judge(const struct tbg_server *s, const char *host)
+{
+	unsigned int mode = s->maps ? __atomic_load_n(&s->maps->knob->hosts,
+						      __ATOMIC_SEQ_CST) : 0;
+	struct tbg_head head = { 0 };
+	struct tbg_path name;
+	struct tbg_scan scan;
+	struct tbg_req req = { 0 };
+	int nr, why;
+
+	if (!host)
+		return 0;
+	nr = snprintf((char *)head.b, sizeof(head.b),
+		      "GET / HTTP/1.1\r\nHost: %.*s\r\n\r\n",
+		      (int)strcspn(host, "/?#"), host);
+	if (nr > TBG_REQ_MAX)
+		return TBG_WHY_HOST;
+	why = tbg_request_parse(&head, &scan, nr, &req);
+	if (why || mode % TBG_HOSTS_MODES == TBG_HOSTS_NONE)
+		return why;
+	nr = tbg_host_load(&head, req.host_off, req.host_len, &name);
+	if (nr < 0)
+		return -nr;
+	return mode % TBG_HOSTS_MODES == TBG_HOSTS_ALL ||
+	       tbg_site_whole(s->sites, (const char *)name.w, nr) ? 0 : TBG_WHY_HOST;
+}
+
 /* The URL as upstreams are asked for it and their answers stored (transfer.c). */
 static void uri_make(struct tbg_why_path *ret, const char *host, const char *target)
 {
@@ -171,6 +204,7 @@ int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 	ret->accept = (struct tbg_value){ 0 };
 	ret->site = tbg_site_find(s->sites, host, host ? strcspn(host, "/?#") : 0);
 	ret->fast = fast_judge(p, len);
+	ret->host_why = host_judge(s, host);
 	uri_make(ret, host, p);
 	return 0;
 }
@@ -414,6 +448,12 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 		snprintf(ret->detail, sizeof(ret->detail),
 			 "left to the daemon: escapes, dot files, empty and dot segments, rare characters; the canonical path is %.200s",
 			 p->path);
+	} else if (p->host_why) {
+		ret->why = p->host_why;
+		snprintf(ret->detail, sizeof(ret->detail), p->host_why == TBG_WHY_HOST ?
+			 "left to the daemon: a name that is not in the configuration, since others there have a star, or one of more than %d bytes" :
+			 "left to the daemon: the host is none, or has rare characters",
+			 TBG_PATH_MAX);
 	} else if (!f->found &&
 		   tbg_location_find(p->site, p->path, p->len)->handler != TBG_HANDLER_FILES)
 		VERDICT(ret, MISS, "an upstream answers, and nothing is stored of it; the next GET stores it, if it may be");

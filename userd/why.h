@@ -31,6 +31,7 @@ struct tbg_why_path {
 	struct tbg_value accept;	/* Accept-Encoding; text NULL: none */
 	int fast;			/* TBG_WHY_*: 0, or why the fast grammar
 					 * does not take it */
+	int host_why;			/* or why the kernel has no site for it */
 };
 
 /* 0; -EINVAL: neither URL nor path, or the daemon would not take it either. */

@@ -7,6 +7,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import conf
 import ktap
+import talk
 
 TEXT = """
 root = "{root}/none"
@@ -103,6 +104,23 @@ def t_wildcard_is_the_daemons_and_other_unknown_names_too():
                     r = c.get("/")
                     assert (r.body, r.tier) == (f"site {site}\n".encode(), tier), (host, r)
     both(WILD, test)
+
+
+def t_why_tells_what_the_kernel_does_with_the_host():
+    """Of each name, the tier that why tells is the one that answers."""
+    for text in (TEXT, WILD, 'root = "{root}/b"\n'):
+        with Sites(text, wire=True) as d:
+            for host in ("a.example", "A.example.:80", "www.a.example", "[::1]", "b.example", "x.w.example",
+                         "w.example", "unknown.example", "127.0.0.1", "x" * 200, "a.example.evil"):
+                with conf.Host(d.address, host) as c:
+                    c.get("/")
+                    tier = {c.get("/").tier for _ in range(20)}
+                a = talk.ask(d, "why", f"http://{host}/")
+                assert {a["tier"]} == tier, (text, host, tier, a)
+                if tier == {"user"}:
+                    assert a["why"] == "HOST", (host, a)
+            assert talk.ask(d, "why", "/")["tier"] == "wire"
+            assert talk.ask(d, "why", "http://a b/")["why"] == "FIELD"
 
 
 def t_absolute_target_and_no_host():
