@@ -659,6 +659,23 @@ static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 	return status;
 }
 
+/* A listing has neither a tag nor a date: it is there, or it is not. */
+static void listing_judge(const struct tbg_ask *ask, struct tbg_answer *ret)
+{
+	struct tbg_conditions c = ask->conditions;
+	unsigned int status;
+
+	c.if_modified_since.text = c.if_unmodified_since.text = NULL;
+	status = tbg_conditions_eval(&c, "", 0, 0);
+	if (status)
+		answer_instead(ret, status);
+	if (status == 304) {
+		ret->body_len = 0;
+		ret->reply.type = NULL;
+		ret->reply.length = -1;
+	}
+}
+
 static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
 		       const struct tbg_location **answering,
 		       struct tbg_answer *ret)
@@ -679,8 +696,11 @@ static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
 		answer_redirect(ask, ret);
 		return;
 	}
-	if (status == 404 && folder && location->autoindex)
+	if (status == 404 && folder && location->autoindex) {
 		status = tbg_page_listing(s, ask, name, ret);
+		if (!status)
+			listing_judge(ask, ret);
+	}
 	else if (status == 404 && folder)
 		status = folder_exists(s, name) ? 403 : 404;
 	if (!status)

@@ -330,6 +330,26 @@ def t_autoindex_lists_what_can_be_asked_for():
             assert c.get("/pub/").body == b"own"
 
 
+def t_listing_meets_conditions_without_a_tag():
+    """It is there, and has neither tag nor date (RFC 9110 13.1)."""
+    with conf.Conf('root = "{root}"\nautoindex = on\ncache-control = "no-cache"\n') as d:
+        d.write("pub/x", b"x")
+        with client.Client(d.address) as c:
+            for method in ("GET", "HEAD"):
+                for fields, status in ((('If-Match: "x"',), 412), (("If-Match: *",), 200), (('If-None-Match: "x"',), 200),
+                                       (("If-None-Match: *",), 304), (('If-Match: "x"', "If-None-Match: *"), 412),
+                                       (("If-Match: *", "If-None-Match: *"), 304),
+                                       (("If-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT",), 200),
+                                       (("If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT",), 200)):
+                    r = c.ask(method, "/pub/", *fields)
+                    assert r.status == status, (method, fields, r)
+                    assert (b"./x" in r.body) == (status == 200 and method == "GET"), (method, fields, r)
+                    if status == 304:
+                        assert not r.body and "Content-Type" not in r.fields, r
+                        assert r.fields["Cache-Control"] == "no-cache", r
+                assert c.ask(method, "/none/", "If-None-Match: *").status == 404
+
+
 def t_error_pages_are_files():
     text = """
 root = "{root}"
