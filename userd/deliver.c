@@ -135,6 +135,7 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d)
 	uint32_t age_off;
 
 	x->begun = true;
+	x->head_at = x->pre.len;
 	x->status = d->status;
 	x->bodiless = d->status != 101 &&
 		      tbg_response_bodiless(d->status, x->m.method);
@@ -315,6 +316,7 @@ void tbg_deliver_consume(struct tbg_transfer *x)
 
 static void advance(struct tbg_transfer *x, size_t n, size_t body)
 {
+	x->told |= x->begun && x->pre_off + n > x->head_at;
 	n = text_advance(&x->pre, &x->pre_off, n);
 	if (!n)
 		return;
@@ -444,6 +446,23 @@ void tbg_deliver_end(struct tbg_transfer *x)
 {
 	x->ended = true;
 	tbg_deliver_push(x);
+}
+
+bool tbg_deliver_retract(struct tbg_transfer *x)
+{
+	if (x->told || x->tunnel)
+		return false;
+	tbg_pile_put(x->source);
+	x->source = NULL;
+	x->at = NULL;
+	x->at_off = 0;
+	x->read = x->chunk_left = 0;
+	x->limit = UINT64_MAX;
+	x->pre.len = x->head_at;
+	x->post.len = x->post_off = 0;
+	x->begun = x->chunked = x->ended = x->last = false;
+	x->bodiless = x->consumes = x->stored = false;
+	return true;
 }
 
 void tbg_deliver_break(struct tbg_transfer *x)

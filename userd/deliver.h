@@ -60,6 +60,12 @@ void tbg_deliver_due(struct tbg_worker *w);
 /* The source is whole now. */
 void tbg_deliver_end(struct tbg_transfer *x);
 
+/*
+ * Takes the answer back, as if it had never begun. False: bytes of it are out, or
+ * it is a tunnel's.
+ */
+bool tbg_deliver_retract(struct tbg_transfer *x);
+
 /* It will never be: the client must not take it for whole. */
 void tbg_deliver_break(struct tbg_transfer *x);
 

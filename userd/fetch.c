@@ -98,7 +98,7 @@ void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
 	fetch_end(x, status, false);
 	if (x->checks)
 		tbg_health_found(x, 0);
-	else if (x->begun)
+	else if (x->begun && !tbg_deliver_retract(x))
 		tbg_deliver_break(x);
 	else
 		tbg_transfer_failed(x, status);

@@ -137,12 +137,14 @@ struct tbg_transfer {
 	/* deliver.c */
 	struct tbg_lines pre, post;
 	uint32_t pre_off, post_off;
+	uint32_t head_at;		/* in pre, while it is not told */
 	struct tbg_pile *source;	/* our own reference */
 	struct tbg_piece *at;
 	uint32_t at_off;
 	uint64_t read, chunk_left;	/* bytes of source that are sent */
 	uint64_t limit;			/* where it ends; UINT64_MAX: at its end */
 	bool begun, chunked, ended, last, blocked, bodiless, consumes;
+	bool told;			/* bytes of the final head are out */
 	bool due;			/* in the worker's list */
 	struct tbg_transfer *due_next;
 	uint16_t status;

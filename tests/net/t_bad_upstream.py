@@ -146,6 +146,28 @@ def t_wrong_chunks_end_the_connection_and_are_not_stored():
         good_after(p)
 
 
+def t_wrong_bodies_that_come_with_the_head_are_502_or_stale():
+    te = b"HTTP/1.1 200 OK\r\n" + CACHED + b"Transfer-Encoding: chunked\r\n\r\n"
+    for tail in (b"xyz\r\n", b"1\r\naX0\r\n\r\n", b"3\r\nabc\r\nx\r\n"):
+        for method in ("GET", "POST"):
+            p = path()
+            o.on(p, te + tail)
+            r = ask(d.address, method, p)
+            assert r.status == 502 and "stored" not in r.cache, (tail, r)
+            good_after(p)
+        p = path()
+        o.on(p, reply(200, b"old", "Cache-Control: max-age=0, stale-if-error=60", 'ETag: "a"'), te + tail)
+        for _ in range(2):
+            r = ask(d.address, "GET", p)
+            assert r.status == 200 and r.body == b"old", (tail, r)
+        good_after(p)
+    p = path()
+    o.on(p, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + te + b"xyz\r\n")
+    with origin.Client(d.address) as c:
+        assert c.request("GET", p).status == 103
+        assert c.answer().status == 502
+
+
 def t_close_delimited_reset_is_not_taken_for_an_end():
     def reset(c, r):
         c.send(b"HTTP/1.1 200 OK\r\n" + CACHED + b"\r\nhalf")
