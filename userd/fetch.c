@@ -151,7 +151,8 @@ static void request_begin(struct tbg_transfer *x)
 	}
 	x->r = (struct tbg_response){ 0 };
 	x->head_off = 0;
-	x->up_head_done = x->up_failed = x->heard = x->extra = false;
+	x->up_head_done = x->up_failed = x->heard = false;
+	x->extra = x->second = false;
 	if (tbg_speaks_fastcgi(x)) {
 		tbg_frame_end(&x->frame);
 		tbg_frame_begin(&x->frame, TBG_FRAMING_RECORDS, 0);
@@ -624,7 +625,7 @@ static void completed(struct tbg_transfer *x, bool keep)
 		tbg_fetch_fail(x, 502);
 		return;
 	}
-	storable = tbg_terms_storable(&s->terms, &x->wish);
+	storable = !x->extra && tbg_terms_storable(&s->terms, &x->wish);
 	if (storable) {
 		tbg_stored_get(s);
 		x->stored = tbg_transfer_store(x, s);
@@ -639,7 +640,7 @@ static void response_end(struct tbg_transfer *x)
 {
 	bool keep = !x->r.close && !x->extra && up_done(x) &&
 		    !x->up_failed && !tbg_frame_closes(&x->frame);
-	bool filling = x->filling && !x->frame.failed && !x->second;
+	bool filling = x->filling && !x->frame.failed && !x->extra;
 
 	tbg_backend_worked(x->o->backend);
 	if (x->completes) {
@@ -694,6 +695,22 @@ static enum tbg_framing framing_of(const struct tbg_transfer *x)
 	return r->has_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_CLOSE;
 }
 
+/*
+ * Bytes behind a response are dropped with the connection (RFC 9112 6.3), and the
+ * response is not stored. Do they begin another one, the first was made by who may
+ * have made up both.
+ */
+static bool is_second(const struct tbg_transfer *x, const uint8_t *b, size_t len)
+{
+	if (tbg_speaks_fastcgi(x))
+		return len >= 2 && b[0] == TBG_RECORD_VERSION && b[1] == TBG_RECORD_STDOUT;
+	while (len && (*b == '\r' || *b == '\n')) {
+		b++;
+		len--;
+	}
+	return len >= 5 && !memcmp(b, "HTTP/", 5);
+}
+
 /* More than a program has promised, or an end with less. */
 static bool contradicts(const struct tbg_transfer *x, uint64_t len, bool ended)
 {
@@ -710,7 +727,8 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	p->len += data;
 	x->pile->len += data;
 	if (got == TBG_PARSED_BAD || (x->sent_on && x->pile->len > UNREAD_MAX) ||
-	    contradicts(x, x->pile->len, got == TBG_PARSED_DONE)) {
+	    contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
+	    (x->second && !x->told)) {
 		backend_failed(x);
 		tbg_fetch_fail(x, 502);
 		return;
@@ -727,15 +745,6 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 		body_more(x);
 }
 
-/*
- * Bytes behind a response are dropped with the connection (RFC 9112 6.3). Do they
- * begin another one, the first was made by who may have made up both.
- */
-static bool is_second(const void *b, size_t len)
-{
-	return len >= 5 && !memcmp(b, "HTTP/", 5);
-}
-
 /* len bytes of body at the end of a piece, still framed. */
 static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 {
@@ -744,7 +753,7 @@ static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 					    &used, &data);
 
 	x->extra |= used < len;
-	x->second = is_second(p->data + p->len + used, len - used);
+	x->second |= is_second(x, p->data + p->len + used, len - used);
 	if (tbg_speaks_fastcgi(x))
 		tbg_fastcgi_errors(x, false);
 	body_add(x, p, data, got);
@@ -763,7 +772,6 @@ static void body_first(struct tbg_transfer *x)
 	if (framing_of(x) == TBG_FRAMING_NONE ||
 	    (x->r.has_length && !x->r.content_length)) {
 		x->extra |= len || (records && !ended);
-		x->second = is_second(o->head + from, len);
 		response_end(x);
 		return;
 	}
@@ -907,17 +915,22 @@ static struct tbg_stored *freshened(struct tbg_transfer *x, const char *fields,
 	return s;
 }
 
+/* Whether anything has come with a response that has no body. */
+static bool more_behind(const struct tbg_transfer *x)
+{
+	return x->extra || x->o->head_len > x->head_off + x->r.len;
+}
+
 static void validated(struct tbg_transfer *x, const char *fields, size_t len)
 {
 	struct tbg_stored *s = freshened(x, fields, len);
-	bool keep = !x->r.close && x->o->head_len == x->head_off + x->r.len &&
-		    up_done(x) && !x->extra &&
+	bool keep = !x->r.close && !more_behind(x) && up_done(x) &&
 		    (!tbg_speaks_fastcgi(x) || tbg_frame_ended(&x->frame));
 	struct tbg_wish get = x->wish;
 	bool storable;
 
 	get.get = true;
-	storable = s && tbg_terms_storable(&s->terms, &get);
+	storable = s && !more_behind(x) && tbg_terms_storable(&s->terms, &get);
 	tbg_backend_worked(x->o->backend);
 	if (storable) {
 		tbg_stored_get(s);
@@ -941,7 +954,8 @@ static void head_compare(struct tbg_transfer *x, const char *fields, size_t len)
 	struct tbg_wish get = x->wish;
 	struct tbg_stored *s = NULL;
 
-	if (!x->wish.head || x->r.status != 200 || !old || old->terms.status != 200)
+	if (!x->wish.head || x->r.status != 200 || !old || old->terms.status != 200 ||
+	    (!tbg_speaks_fastcgi(x) && more_behind(x)))
 		return;
 	if (!differs(old, "ETag", fields, len) &&
 	    !differs(old, "Last-Modified", fields, len) &&
@@ -1009,13 +1023,14 @@ static bool length_told(struct tbg_transfer *x)
 	struct tbg_response *r = &x->r;
 	uint64_t from = x->head_off + r->len, len = x->o->head_len - from;
 	bool ended = tbg_frame_ended(&x->frame);
+	enum tbg_framing framing = framing_of(x);
+	uint64_t whole = framing == TBG_FRAMING_LENGTH ? r->content_length : 0;
 
-	if (framing_of(x) == TBG_FRAMING_NONE)
-		return true;
 	if (!tbg_speaks_fastcgi(x))
-		return !r->has_length || len <= r->content_length ||
-		       !is_second(x->o->head + from + r->content_length,
-				  len - r->content_length);
+		return framing == TBG_FRAMING_CHUNKED || framing == TBG_FRAMING_CLOSE ||
+		       len <= whole || !is_second(x, x->o->head + from + whole, len - whole);
+	if (x->second || framing == TBG_FRAMING_NONE)
+		return !x->second;
 	if (ended && !r->has_length) {
 		r->has_length = true;
 		r->content_length = len;
@@ -1233,6 +1248,7 @@ static void heads_received(struct tbg_transfer *x, size_t res)
 		tbg_fastcgi_errors(x, false);
 	}
 	x->extra = used < res;
+	x->second = is_second(x, o->head + o->head_len + used, res - used);
 	o->head_len += data;
 	if (p == TBG_PARSED_BAD) {
 		backend_failed(x);

@@ -8,7 +8,6 @@
 
 #include "record.h"
 
-#define VERSION 1
 
 /* One whose content is a structure of TBG_RECORD_BODY bytes. */
 static bool fixed(uint8_t type)
@@ -24,7 +23,7 @@ static bool header_read(struct tbg_record_reader *rd)
 	rd->left = h[4] << 8 | h[5];
 	rd->padding = h[6];
 	rd->body_len = 0;
-	return h[0] == VERSION && (!fixed(h[1]) || rd->left == TBG_RECORD_BODY);
+	return h[0] == TBG_RECORD_VERSION && (!fixed(h[1]) || rd->left == TBG_RECORD_BODY);
 }
 
 /* As much as is there and wanted; how much. */
@@ -122,7 +121,7 @@ void tbg_record_header(uint8_t ret[TBG_RECORD_HEADER], uint8_t type, uint16_t id
 		       uint16_t len, uint8_t padding)
 {
 	const uint8_t h[TBG_RECORD_HEADER] = {
-		VERSION, type, id >> 8, id & 0xff, len >> 8, len & 0xff, padding, 0,
+		TBG_RECORD_VERSION, type, id >> 8, id & 0xff, len >> 8, len & 0xff, padding, 0,
 	};
 
 	memcpy(ret, h, sizeof(h));

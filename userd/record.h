@@ -17,6 +17,7 @@
 #include "field.h"
 #include "parse.h"
 
+#define TBG_RECORD_VERSION	1
 #define TBG_RECORD_HEADER	8
 #define TBG_RECORD_BODY		8	/* of BEGIN, END and UNKNOWN */
 #define TBG_RECORD_MAX		65535	/* bytes of content */

@@ -142,6 +142,9 @@ static bool head_read(struct tbg_response *r, const char *b, size_t len)
 	}
 	if (!off || (r->chunked && r->has_length))
 		return false;
+	/* of a length of 0 nothing follows, whoever reads it (RFC 9110 8.6) */
+	if ((r->status < 200 || r->status == 204) && (r->chunked || r->content_length))
+		return false;
 	r->len = len;
 	r->close = r->close || (!r->minor && !keep);
 	return true;

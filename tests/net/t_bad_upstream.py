@@ -200,24 +200,67 @@ def t_smuggled_second_response_never_reaches_another_client():
 def t_what_a_second_response_comes_with_is_not_stored():
     ok = b"HTTP/1.1 200 OK\r\n" + CACHED
     evil = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
-    for status, data in ((502, ok + b"Content-Length: 4\r\n\r\nbody"), (502, ok + b"Content-Length: 0\r\n\r\n"),
-                         (200, ok + b"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"),
-                         (204, ok.replace(b"200", b"204") + b"\r\n")):
+    for data in (ok + b"Content-Length: 4\r\n\r\nbody", ok + b"Content-Length: 0\r\n\r\n",
+                 ok + b"Content-Length: 4\r\n\r\nbody\r\n", ok + b"Content-Length: 4\r\n\r\nbody\n\r\n",
+                 ok + b"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+                 ok.replace(b"200", b"204") + b"\r\n", ok.replace(b"200", b"304") + b"\r\n",
+                 ok.replace(b"200", b"204") + b"Content-Length: 0\r\n\r\n"):
         p = path()
         o.on(p, data + evil)
-        assert ask(d.address, "GET", p).status == status, data
+        r = ask(d.address, "GET", p)
+        assert r.status == 502 and b"body" not in r.body, (data, r)
         good_after(p)
+
+
+def t_a_second_response_behind_a_304_is_not_believed():
+    p = path()
+    evil = b"HTTP/1.1 304 No\r\n" + CACHED + b'ETag: "a"\r\n\r\n'
+    o.on(p, reply(200, b"old", "Cache-Control: max-age=0, must-revalidate", 'ETag: "a"'),
+         evil + reply(200, b"evil"), evil + b"junk", reply(200, b"good"))
+    assert ask(d.address, "GET", p).body == b"old"
+    assert ask(d.address, "GET", p).status in (502, 504)
+    assert ask(d.address, "GET", p).body == b"old"
+    r = ask(d.address, "GET", p)
+    assert r.body == b"good" and not r.hit, r
+
+
+def t_204_with_a_body_is_502():
+    for fields, tail in ((b"Content-Length: 4\r\n", b"EVIL"), (b"Content-Length: 4\r\n", b""),
+                         (b"Transfer-Encoding: chunked\r\n", b"4\r\nEVIL\r\n0\r\n\r\n"),
+                         (b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n")):
+        p = path()
+        o.on(p, b"HTTP/1.1 204 No\r\n" + CACHED + fields + b"\r\n" + tail)
+        r = ask(d.address, "GET", p)
+        assert r.status == 502 and b"EVIL" not in r.body, (fields, tail, r)
+        good_after(p)
+    p = path()
+    o.on(p, b"HTTP/1.1 204 No\r\n" + CACHED + b"Content-Length: 0\r\n\r\n")
+    for hit in (False, True):
+        r = ask(d.address, "GET", p)
+        assert r.status == 204 and r.hit == hit, r
 
 
 def t_what_is_longer_than_it_says_is_as_long_as_it_says():
     p, q = path(), path()
     o.on(p, b"HTTP/1.1 200 OK\r\n" + CACHED + b"Content-Length: 4\r\n\r\nbody and more")
     o.on(q, reply(200, b"right"))
-    for hit in (False, True):
+    for _ in range(2):
         r = ask(d.address, "GET", p)
-        assert r.status == 200 and r.body == b"body" and r.hit == hit, r
+        assert r.status == 200 and r.body == b"body" and not r.hit, r
         assert ask(d.address, "GET", q).body == b"right"
     assert o.seen(p)[0].connection != o.seen(q)[0].connection
+
+
+def t_what_anything_is_behind_is_not_stored():
+    te = b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"
+    for data in (b"200 OK\r\n" + CACHED + b"Content-Length: 1\r\n\r\na", b"200 OK\r\n" + CACHED + te,
+                 b"204 No\r\n" + CACHED + b"\r\n"):
+        for junk in (b"JUNK", b"\r\n", b"\0"):
+            p = path()
+            o.on(p, b"HTTP/1.1 " + data + junk)
+            r = ask(d.address, "GET", p)
+            assert r.status in (200, 204) and r.body in (b"", b"a"), (data, r)
+            good_after(p)
 
 
 def t_bytes_on_an_idle_connection_end_it():

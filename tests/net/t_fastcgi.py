@@ -493,12 +493,17 @@ def t_truncated_answers_are_cut_off_and_never_stored():
 
 
 def t_what_follows_an_end_is_nobody_s_answer():
-    p, q = path(), path()
-    f.on(p, answer(b"A: b\n\nx") + answer(b"A: b\n\nsmuggled"))
+    q = path()
     f.on(q, answer(b"A: b\n\nright"))
-    assert ask(d.address, "GET", p).body == b"x"
-    assert ask(d.address, "GET", q).body == b"right"
-    assert f.wait(p).connection != f.wait(q).connection
+    for status, head in ((200, b""), (200, b"Content-Length: 1\n"), (204, b"Status: 204\n")):
+        for evil, got in ((answer(HEAD + b"smuggled"), 502), (b"junk", status), (fastcgi.end(), status)):
+            p = path()
+            f.on(p, answer(head + HEAD + (b"x" if status == 200 else b"")) + evil)
+            r = ask(d.address, "GET", p)
+            assert r.status == got and (got == 502 or r.body in (b"", b"x")), (head, evil, r)
+            assert ask(d.address, "GET", q).body == b"right"
+            assert f.seen(p)[0].connection != f.seen(q)[-1].connection
+            good_after(p)
 
 
 def t_a_length_that_is_reached_before_the_end():

@@ -73,6 +73,9 @@ static const struct {
 	BAD(OK "Transfer-Encoding: gzip, chunked\r\n\r\n"),
 	BAD(OK "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"),
 	BAD("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+	BAD("HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n"),
+	BAD("HTTP/1.1 204 No\r\nContent-Length: 1\r\n\r\n"),
+	BAD("HTTP/1.1 103 Hints\r\nContent-Length: 1\r\n\r\n"),
 };
 
 #define NR(a) (sizeof(a) / sizeof(*(a)))
