@@ -892,6 +892,17 @@ static bool differs(const struct tbg_stored *s, const char *name,
 		ours.len != theirs.len || memcmp(ours.text, theirs.text, ours.len));
 }
 
+/* Whether a 304 is about something else than what is stored (RFC 9111 4.3.4). */
+static bool of_another(const struct tbg_stored *s, const char *fields, size_t len)
+{
+	struct tbg_value v;
+
+	if (tbg_field_find(fields, len, "ETag", &v))
+		return differs(s, "ETag", fields, len);
+	return tbg_field_find(s->head, s->head_len, "Last-Modified", &v) &&
+	       differs(s, "Last-Modified", fields, len);
+}
+
 /* The stored response with what its 304 says of it (RFC 9111 4.3.4). */
 static struct tbg_stored *freshened(struct tbg_transfer *x, const char *fields,
 				    size_t len)
@@ -1109,8 +1120,7 @@ static void head_final(struct tbg_transfer *x)
 	}
 	x->fwd_status = r->status;
 	if (x->alone && r->status == 304) {
-		/* another tag: this 304 is about something else */
-		if (!differs(x->selected, "ETag", fields, len)) {
+		if (!of_another(x->selected, fields, len)) {
 			validated(x, fields, len);
 			return;
 		}

@@ -63,12 +63,19 @@ def t_query_and_host_are_part_of_the_key():
 
 
 def t_validation_of_something_else_is_repeated_plainly():
-    p = path()
-    o.on(p, reply(200, b"old", 'ETag: "1"', "Cache-Control: max-age=0"),
-         reply(304, b"", 'ETag: "2"'), reply(200, b"new", 'ETag: "2"'))
-    ask(d.address, "GET", p)
-    assert ask(d.address, "GET", p).body == b"new"
-    assert o.seen(p)[2].field("If-None-Match") is None
+    one, two = (f"Last-Modified: {origin.date(-age)}" for age in (9000, 1000))
+    for first, second in ((['ETag: "1"'], ['ETag: "2"']), ([one], [two]), (['ETag: "1"', one], [two]),
+                          (['ETag: "1"', one], ['ETag: "2"', one])):
+        p = path()
+        o.on(p, reply(200, b"old", *first, "Cache-Control: max-age=0"),
+             reply(304, b"", *second, "Cache-Control: max-age=60"),
+             reply(200, b"new", *second, "Cache-Control: max-age=60"))
+        ask(d.address, "GET", p)
+        for _ in range(2):
+            r = ask(d.address, "GET", p)
+            assert r.body == b"new" and (not second[0] == two or r.field("Last-Modified") == two[15:]), (first, second, r)
+        assert len(o.seen(p)) == 3
+        assert o.seen(p)[2].field("If-None-Match") is None and o.seen(p)[2].field("If-Modified-Since") is None
 
 
 def t_ranges_of_what_is_stored():
