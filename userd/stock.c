@@ -35,6 +35,7 @@ struct tbg_flight {
 	struct tbg_lines second;	/* as far as known: see flight_fits() */
 	struct tbg_waiter *waiters, **last;
 	unsigned int waiting;
+	uint64_t seen_ns;		/* under way, says who fetches; atomic */
 	bool doomed;			/* withdrawn: nobody joins any more */
 };
 
@@ -814,7 +815,8 @@ static bool flight_fits(const struct tbg_flight *f, const struct tbg_lines *seco
 	       !memcmp(f->second.text ?: "", second->text ?: "", second->len);
 }
 
-static struct tbg_flight *flight_new(struct entry *e, struct tbg_lines *second)
+static struct tbg_flight *flight_new(struct entry *e, struct tbg_lines *second,
+				     uint64_t now_ns)
 {
 	struct tbg_flight *f = calloc(1, sizeof(*f));
 
@@ -822,6 +824,7 @@ static struct tbg_flight *flight_new(struct entry *e, struct tbg_lines *second)
 		return NULL;
 	f->entry = e;
 	f->last = &f->waiters;
+	f->seen_ns = now_ns;
 	f->second = *second;
 	*second = (struct tbg_lines){ 0 };
 	f->next = e->flights;
@@ -852,7 +855,7 @@ static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second,
 		waiter_add(f, waiter);
 		return TBG_TURN_WAIT;
 	}
-	*ret = flight_new(e, second);
+	*ret = flight_new(e, second, waiter->w->now_ns);
 	return *ret ? TBG_TURN_LEAD : TBG_TURN_ALONE;
 }
 
@@ -915,6 +918,24 @@ unsigned int tbg_stock_waiting(struct tbg_stock *s, const struct tbg_flight *f)
 	nr = f->waiting;
 	pthread_mutex_unlock(&s->lock);
 	return nr;
+}
+
+void tbg_stock_flies(struct tbg_flight *f, uint64_t now_ns)
+{
+	__atomic_store_n(&f->seen_ns, now_ns, __ATOMIC_RELAXED);
+}
+
+bool tbg_stock_lost(struct tbg_stock *s, const struct tbg_waiter *waiter,
+		    uint64_t since_ns)
+{
+	const struct tbg_flight *f;
+	bool lost;
+
+	pthread_mutex_lock(&s->lock);
+	f = waiter->flight;
+	lost = f && __atomic_load_n(&f->seen_ns, __ATOMIC_RELAXED) < since_ns;
+	pthread_mutex_unlock(&s->lock);
+	return lost;
 }
 
 void tbg_stock_leave(struct tbg_stock *s, struct tbg_waiter *waiter)

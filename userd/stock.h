@@ -177,6 +177,11 @@ void tbg_stock_land(struct tbg_stock *s, struct tbg_flight *f,
 		    unsigned int status, bool pass, uint64_t now_ns);
 /* How many wait for it now. */
 unsigned int tbg_stock_waiting(struct tbg_stock *s, const struct tbg_flight *f);
+/* It is under way: to be told more often than others ask whether it is lost. */
+void tbg_stock_flies(struct tbg_flight *f, uint64_t now_ns);
+/* Whether what is waited for has not been under way since then, nor has ended. */
+bool tbg_stock_lost(struct tbg_stock *s, const struct tbg_waiter *waiter,
+		    uint64_t since_ns);
 /* Stops waiting; no mail comes any more. */
 void tbg_stock_leave(struct tbg_stock *s, struct tbg_waiter *waiter);
 

@@ -26,7 +26,7 @@
 
 #define WAITS_MAX	2		/* for others' fetches, then our own */
 #define GONE_MS		2000	/* of silence, from both sides */
-#define WAIT_MS		15000		/* for one of them */
+#define LOST_MS		15000		/* since one of them was under way */
 
 /* Life */
 
@@ -822,9 +822,15 @@ static void check(struct tbg_transfer *x)
 	}
 	if (x->running)
 		tbg_fetch_check(x);
-	if (!x->waiting || x->w->now_ms - x->stamp_ms < WAIT_MS)
+	if (x->flight)
+		tbg_stock_flies(x->flight, x->w->now_ns);
+	if (!x->waiting || x->w->now_ms - x->stamp_ms < LOST_MS)
 		return;
-	/* a long download: this one gets its own */
+	/* it ends by time limits of its own, however long it takes to */
+	x->stamp_ms = x->w->now_ms;
+	if (!tbg_stock_lost(x->w->s->stock, &x->waiter,
+			    x->w->now_ns - LOST_MS * 1000000ull))
+		return;
 	tbg_stock_leave(x->w->s->stock, &x->waiter);
 	x->waiting = false;
 	x->waits = WAITS_MAX;

@@ -268,6 +268,34 @@ def t_many_requests_make_one_fetch():
     assert collapsed and all("fwd=uri-miss" in c for c in collapsed), collapsed
 
 
+def t_a_slow_fetch_stays_the_only_one():
+    """Whoever waits does so as long as it makes progress, from the first to the last byte."""
+    head, body, ended = path(), path(), threading.Event()
+
+    def late(c, r):
+        if not ended.wait(18):
+            c.send(reply(200, b"late", "Cache-Control: max-age=60"))
+
+    def drips(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\nCache-Control: max-age=60\r\n\r\n")
+        for _ in range(18):
+            if not ended.wait(1):
+                c.send(b"x")
+
+    o.on(head, late)
+    o.on(body, drips)
+    got, threads = [], []
+    for i in range(16):
+        p = (head, body)[i % 2]
+        threads.append(threading.Thread(target=lambda p=p: got.append(ask(d.address, "GET", p))))
+        threads[-1].start()
+    for t in threads:
+        t.join()
+    ended.set()
+    assert sorted(r.body for r in got) == [b"late"] * 8 + [b"x" * 18] * 8, got
+    assert fetched(head) == fetched(body) == 1, (fetched(head), fetched(body))
+
+
 def t_many_requests_make_one_validation():
     p, go = path(), threading.Event()
 
