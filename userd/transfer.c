@@ -437,7 +437,10 @@ void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status)
 
 /* Deciding */
 
-/* Validates behind an answer that has been given (RFC 5861 3). */
+/*
+ * Validates behind an answer that has been given (RFC 5861 3): as a GET of the
+ * whole, whatever was asked for. What selects leaves a range out, see head_make().
+ */
 static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 {
 	struct tbg_transfer *x = transfer_new(of->w, of->req, &of->m,
@@ -447,7 +450,10 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 		return;
 	x->ends = of->ends;
 	x->root = of->root ? strdup(of->root) : NULL;
+	x->m.method = TBG_METHOD_GET;
+	x->method = TBG_VALUE("GET");
 	x->wish.get = x->refreshes = true;
+	x->wish.head = x->wish.range = false;
 	tbg_stored_get(s);
 	x->selected = s;
 	if (tbg_stock_enter(x->w->s->stock, &x->uri, x->fields.text, x->fields.len,
@@ -527,11 +533,13 @@ static bool decide_stored(struct tbg_transfer *x)
 			 TBG_FWD_REQUEST : TBG_FWD_STALE;
 	if (s->terms.status == 206)
 		return decide_part(x, s, reuse);
-	if (reuse == TBG_REUSE_VALIDATE) {
+	/* behind its answer credentials are not used: it waits */
+	if (reuse == TBG_REUSE_VALIDATE ||
+	    (reuse == TBG_REUSE_REFRESH && x->wish.authorization)) {
 		x->selected = s;
 		return false;
 	}
-	if (x->wish.get && !x->wish.range && !x->wish.authorization &&
+	if (!x->wish.authorization &&
 	    (reuse == TBG_REUSE_REFRESH || ends_soon(s, x->w->now_ns)))
 		refresh(x, s);
 	tbg_transfer_stored(x, s, true);

@@ -15,6 +15,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
+import client                       # noqa: E402
 import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
@@ -213,6 +214,30 @@ def t_stale_while_revalidate():
         if r.body == b"two":
             break
     assert r.body == b"two", r
+
+
+def t_stale_while_revalidate_by_any_request():
+    """None is answered with what is stale without an attempt to validate it."""
+    cc = "Cache-Control: max-age=100, stale-while-revalidate=60, public"
+    for method, *fields in (("HEAD",), ("GET", "Range: bytes=1-1"), ("HEAD", "Range: bytes=1-1"),
+                            ("GET", "If-None-Match: \"1\"")):
+        p = path()
+        o.on(p, reply(200, b"one", cc, "Age: 110", 'ETag: "1"'), reply(200, b"two", cc, 'ETag: "2"'))
+        ask(d.address, "GET", p)
+        r = ask(d.address, method, p, *fields)
+        assert r.hit and r.status in (200, 206, 304) and r.body in (b"", b"n"), (method, fields, r)
+        o.wait(p, 2)
+        seen = o.seen(p)[1]
+        assert seen.method == "GET" and seen.field("Range") is None, (method, fields, seen.head)
+        assert seen.field("If-None-Match") == '"1"', seen.head
+        client.until(lambda p=p: ask(d.address, "GET", p).body == b"two", "never fresh")
+        assert fetched(p) == 2, (method, fields, fetched(p))
+    p, auth = path(), "Authorization: Basic YTpi"
+    o.on(p, reply(200, b"one", cc, "Age: 110", 'ETag: "1"'), reply(200, b"two", cc))
+    ask(d.address, "GET", p, auth)
+    r = ask(d.address, "GET", p, auth)
+    assert not r.hit and r.body == b"two" and "fwd=stale" in r.cache, r
+    assert o.seen(p)[1].field("Authorization") and o.seen(p)[1].field("If-None-Match") == '"1"'
 
 
 def t_stale_if_error():
