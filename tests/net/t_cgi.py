@@ -508,6 +508,15 @@ def t_answers_are_cached_as_they_say():
     assert ask(d.address, "GET", p).body != ask(d.address, "GET", p).body
 
 
+def t_an_answer_of_a_program_that_fails_is_not_stored():
+    for status in (1, 255):
+        for length, said in (("", "$$"), ("Content-Length: 1\\n", "x"), ("Status: 204\\n", "")):
+            p = d.program(f"printf 'Cache-Control: max-age=60\\n{length}\\n'; printf %s {said}; exit {status}")
+            for _ in range(2):
+                r = ask(d.address, "GET", p)
+                assert r.status in (200, 204) and not r.hit, (status, length, r)
+
+
 def t_many_at_the_same_time():
     p = d.program(OK + "echo $QUERY_STRING; cat")
     wrong = []

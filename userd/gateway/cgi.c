@@ -291,7 +291,7 @@ static void finish(struct program *p)
 	err_read(p);
 	if (!p->reported || p->report.killed || WIFEXITED(status)) {
 		if (p->head_done)
-			tbg_visit_end(p->v);
+			tbg_visit_exit(p->v, p->report.killed ?: WEXITSTATUS(status));
 		else
 			fail(p, 502, "ended without a head");
 		return;

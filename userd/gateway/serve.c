@@ -188,14 +188,14 @@ static void retire(struct tbg_visit *v)
 }
 
 /* The end of a request; the connection waits for the next, or ends too. */
-static void end(struct tbg_visit *v, uint8_t status)
+static void end(struct tbg_visit *v, uint32_t exit_status, uint8_t status)
 {
 	uint8_t last[2 * TBG_RECORD_HEADER + TBG_RECORD_BODY];
 
 	v->holds++;
 	gone(v);
 	tbg_record_header(last, TBG_RECORD_STDOUT, v->id, 0, 0);
-	tbg_record_end(last + TBG_RECORD_HEADER, v->id, 0, status);
+	tbg_record_end(last + TBG_RECORD_HEADER, v->id, exit_status, status);
 	tbg_lines_put(&v->out.l, last, sizeof(last));
 	v->closing = !v->keep || v->out.l.failed;
 	v->served = true;
@@ -209,10 +209,15 @@ static void end(struct tbg_visit *v, uint8_t status)
 	release(v);
 }
 
-void tbg_visit_end(struct tbg_visit *v)
+void tbg_visit_exit(struct tbg_visit *v, uint32_t exit_status)
 {
 	if (v->begun && !v->dead)
-		end(v, TBG_RECORD_COMPLETE);
+		end(v, exit_status, TBG_RECORD_COMPLETE);
+}
+
+void tbg_visit_end(struct tbg_visit *v)
+{
+	tbg_visit_exit(v, 0);
 }
 
 void tbg_visit_cut(struct tbg_visit *v)
@@ -336,7 +341,7 @@ static bool on_begin(struct tbg_visit *v, const struct tbg_record *r)
 	v->begun = true;
 	v->keep = r->flags & TBG_RECORD_KEEP_CONN;
 	if (r->role != TBG_ROLE_RESPONDER)
-		end(v, TBG_RECORD_UNKNOWN_ROLE);
+		end(v, 0, TBG_RECORD_UNKNOWN_ROLE);
 	return true;
 }
 
@@ -418,7 +423,7 @@ static bool on_record(struct tbg_visit *v, const struct tbg_record *r)
 	case TBG_RECORD_STDIN:
 		return on_stdin(v, r);
 	case TBG_RECORD_ABORT:
-		end(v, TBG_RECORD_COMPLETE);
+		end(v, 0, TBG_RECORD_COMPLETE);
 		return true;
 	default:
 		return r->type == TBG_RECORD_DATA;

@@ -115,6 +115,8 @@ void tbg_visit_flush(struct tbg_visit *v);
  * cuts it off otherwise.
  */
 void tbg_visit_end(struct tbg_visit *v);
+/* The same of a program that has exited so: not 0, and the answer is not stored. */
+void tbg_visit_exit(struct tbg_visit *v, uint32_t exit_status);
 void tbg_visit_cut(struct tbg_visit *v);
 void tbg_visit_fail(struct tbg_visit *v, unsigned int status);
 
