@@ -313,6 +313,8 @@ def t_a_leak_is_bounded():
         assert well("leak=4000000") == "leaked"     # 600 MB altogether, of 256
         pids.add(well("pid"))
     assert len(pids) > 1, "never another worker"
+    for _ in range(40):
+        assert well("leak=20000000") == "leaked"    # a quarter of it is three of these
     assert bad("leak=900000000").status == 500, "more than there is at all"
 
 

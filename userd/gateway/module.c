@@ -30,7 +30,6 @@
 
 #define ARGS_MAX	64
 #define LINE_MAX_LEN	1024	/* bytes of a line in the log */
-#define MEASURE_EACH	16	/* requests, then the worker's size is looked at */
 #define STUCK_EXIT	75	/* exit status of one that ran out of time */
 #define WATCH_STEPS	8	/* looks at a callback in its time */
 #define WATCH_STACK	(64 << 10)
@@ -300,21 +299,22 @@ void tbg_module_log(struct tbg_request *r, const char *format, ...)
 
 /* --- visits -------------------------------------------------------------- */
 
-/* Pages of ours, against what we may have; then a fresh worker takes over. */
+/*
+ * Pages of ours, against what we may have; then a fresh worker takes over. After
+ * each request, for 1.5 us: the next may need all that is left.
+ */
 static bool grown(void)
 {
-	unsigned long size, resident;
 	char text[100];
 	ssize_t n;
 
-	if (!worker.o->memory || worker.requests % MEASURE_EACH)
+	if (!worker.o->memory)
 		return false;
 	n = pread(worker.statm_fd, text, sizeof(text) - 1, 0);
 	if (n <= 0)
 		return false;
 	text[n] = 0;
-	return sscanf(text, "%lu %lu", &size, &resident) == 2 &&
-	       size * sysconf(_SC_PAGESIZE) > worker.o->memory / 4 * 3;
+	return strtoul(text, NULL, 10) * sysconf(_SC_PAGESIZE) > worker.o->memory / 4 * 3;
 }
 
 static void count(void)
