@@ -84,7 +84,8 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
 	if (d->range)
 		tbg_lines_add(l, "Content-Range: %s\r\n", d->range);
 	if (!d->made_here)
-		tbg_lines_text(l, "Via: 1.1 toboggan\r\n");
+		tbg_lines_text(l, d->older ? "Via: 1.0 toboggan\r\n" :
+					     "Via: 1.1 toboggan\r\n");
 	if (d->length >= 0 && d->status >= 200 && d->status != 204) {
 		tbg_lines_text(l, "Content-Length: ");
 		tbg_lines_number(l, d->length);

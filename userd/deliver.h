@@ -26,6 +26,7 @@ struct tbg_delivery {
 	bool ended;			/* it is whole already */
 	bool consumes;			/* nobody else reads it: free what is sent */
 	bool made_here;			/* by a program of ours: there is no hop to tell */
+	bool older;			/* received as HTTP/1.0 */
 };
 
 #define TBG_CACHE_STATUS "Cache-Status: toboggan; "

@@ -921,6 +921,8 @@ static struct tbg_stored *freshened(struct tbg_transfer *x, const char *fields,
 		s = tbg_stored_new(&terms, old->reason, lines.text, lines.len,
 				   x->fields.text, x->fields.len, old->body);
 	}
+	if (s)
+		s->older = !x->r.minor;
 	tbg_lines_free(&news);
 	tbg_lines_free(&lines);
 	return s;
@@ -1009,6 +1011,7 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 		.length = r->has_length ? (int64_t)r->content_length : -1,
 		.source = x->pile, .limit = UINT64_MAX,
 		.consumes = !x->filling, .made_here = tbg_speaks_fastcgi(x),
+		.older = !r->minor,
 	};
 
 	if (!x->c)

@@ -101,7 +101,7 @@ static void heads_make(struct heads *h, const struct tbg_stored *one,
 		.status = one->terms.status, .reason = one->reason,
 		.reason_len = strlen(one->reason), .fields = one->head,
 		.fields_len = one->head_len, .length = one->body->len,
-		.age_s = age_s, .made_here = one->made_here,
+		.age_s = age_s, .made_here = one->made_here, .older = one->older,
 	};
 
 	tbg_deliver_head(&h->get, &d, &h->get_age);

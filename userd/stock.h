@@ -52,7 +52,7 @@ struct tbg_stored {
 	struct tbg_pile *body;
 	uint64_t refresh_ns;		/* see tbg_terms_refresh_ns() */
 	bool authorized;		/* its request had Authorization */
-	bool made_here;			/* by a program, see deliver.h */
+	bool made_here, older;		/* by a program; by HTTP/1.0: see deliver.h */
 	bool by_encoding;		/* its Vary names Accept-Encoding, once, alone */
 	/* the stock's; under its lock */
 	const void *entry;		/* where it is found; NULL: it is not */

@@ -371,6 +371,7 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 	s->refresh_ns = tbg_terms_refresh_ns(&s->terms, x->refreshes);
 	s->authorized = x->wish.authorization;
 	s->made_here = tbg_speaks_fastcgi(x);
+	s->older = !x->r.minor;
 	tbg_stored_get(s);
 	stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq);
 	/* what is due for a refresh at once: a hit that we see begins it */
@@ -388,7 +389,7 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 		.fields_len = s->head_len, .length = s->body->len,
 		.age_s = tbg_terms_age(&s->terms, x->w->now_ns),
 		.source = s->body, .limit = s->body->len, .ended = true,
-		.made_here = tbg_speaks_fastcgi(x),
+		.made_here = tbg_speaks_fastcgi(x), .older = s->older,
 	};
 	char range[80];
 

@@ -121,6 +121,18 @@ def t_response_head_on_its_way():
         assert r.field(name) is None, (name, r)
 
 
+def t_via_tells_the_version_that_was_received():
+    for minor in (0, 1):
+        p = path()
+        o.on(p, reply(200, b"x", "Cache-Control: max-age=60").replace(b"/1.1", b"/1.%d" % minor, 1))
+        for hit in (False, True):
+            r = ask(d.address, "GET", p)
+            assert r.hit == hit and r.field("Via") == f"1.{minor} toboggan", r
+        o.on(p, reply(404, b"", "Connection: keep-alive").replace(b"/1.1", b"/1.%d" % minor, 1))
+        assert ask(d.address, "GET", p + "?").field("Via") == "1.1 toboggan"
+        assert ask(d.address, "POST", p).field("Via") == f"1.{minor} toboggan"
+
+
 def t_methods_arrive():
     for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND", "M-SEARCH"):
         p = path()
