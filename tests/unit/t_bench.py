@@ -103,14 +103,35 @@ def t_a_common_log_becomes_sessions():
     conv = sessions.Converter()
     for line in LOG.splitlines():
         conv.line(line)
-    assert len(conv.sessions) == 3, conv.sessions
-    first = conv.sessions[0]
+    got = conv.sessions()
+    assert len(got) == 3, got
+    first = got[0]
     assert [[c.uri for c in b] for b in first] == [["/a.html", "/a.css"], ["/c.html"],
                                                    ["/d.html"]], first
-    assert first[1][0].think_s == 10 and first[2][0].think_s == 4
-    assert conv.sessions[2] == [[("/late.html", "GET", None, None)]]
+    assert [b[0].think_s for b in first] == [10, 4, None], first
+    assert got[2] == [[("/late.html", "GET", None, None)]]
     assert conv.left_out == {"malformed": 2, "of other methods": 1,
                              "that were answered with an error": 1}, conv.left_out
+
+
+def log_lines(*rows):
+    """A Converter that has read (seconds, target) of one client."""
+    conv = sessions.Converter()
+    for second, target in rows:
+        conv.line(f'1.2.3.4 - - [10/Oct/2000:13:55:{second:02} +0000] "GET {target} HTTP/1.1" 200 1')
+    return conv
+
+
+def t_a_pause_is_the_burst_before_its():
+    got = log_lines((0, "/a"), (3, "/b"), (4, "/b1"), (6, "/c")).sessions()
+    assert sessions.text(got) == "/a think=3\n/b think=2\n    /b1\n/c\n", sessions.text(got)
+    thinks = [[b[0].think_s for b in s] for s in sessions.made_up()]
+    assert thinks == [[0.2] * i + [None] for i in range(4)], thinks
+
+
+def t_lines_out_of_order_leave_pauses_true():
+    got = log_lines((10, "/b"), (5, "/a"), (12, "/c")).sessions()
+    assert sessions.text(got) == "/a think=5\n/b think=2\n/c\n", sessions.text(got)
 
 
 def t_a_combined_log_tells_browsers_apart():
@@ -118,8 +139,8 @@ def t_a_combined_log_tells_browsers_apart():
     conv = sessions.Converter()
     for uri, agent in (("a", "Fox \\\" 1"), ("b", "Chrome"), ("c", "Fox \\\" 1")):
         conv.line(line.format(uri, agent))
-    assert [[[c.uri for c in b] for b in s] for s in conv.sessions] == \
-        [[["/a", "/c"]], [["/b"]]], conv.sessions
+    assert [[[c.uri for c in b] for b in s] for s in conv.sessions()] == \
+        [[["/a", "/c"]], [["/b"]]], conv.sessions()
 
 
 def t_convert_says_what_it_left_out():

@@ -2,7 +2,7 @@
 """Sessions in httperf's --wsesslog grammar, and access logs made into them.
 
     # a comment, in the first column
-    /index.html think=2.5              a burst begins: sent when the one before is answered
+    /index.html think=2.5              a burst begins; 2.5 s after its replies the next one does
         /style.css                     indented: joins the burst
         /form method=POST contents='a=1&b=2'
                                        an empty line ends the session
@@ -167,7 +167,7 @@ def made_up():
     for pages in range(1, 5):
         session = []
         for page in range(pages):
-            think = 0.2 if page else None
+            think = 0.2 if page + 1 < pages else None
             session.append([Call(PAGE, "GET", think, None)] +
                            [Call(path, "GET", None, None) for path in IMAGES])
         ret.append(session)
@@ -204,7 +204,7 @@ class Converter:
     def __init__(self, idle_s=1800.0, burst_s=1.0, think_max_s=60.0, methods=("GET", "HEAD")):
         self.idle_s, self.burst_s, self.think_max_s = idle_s, burst_s, think_max_s
         self.methods = methods
-        self.sessions, self.last = [], {}
+        self.calls, self.nr = {}, 0
         self.left_out = collections.Counter()
 
     def line(self, line):
@@ -225,17 +225,31 @@ class Converter:
             self.place(client, when, Call(uri, method, None, None))
 
     def place(self, client, when, call):
-        """Into the client's session: its burst, a new burst, or a new session."""
-        session, then = self.last.get(client, (None, 0))
-        gap = max(0.0, when - then)
-        if session is None or gap > self.idle_s:
-            session = [[call]]
-            self.sessions.append(session)
-        elif gap <= self.burst_s:
+        """A log has the lines as replies ended; what is thought between them goes by their times."""
+        self.calls.setdefault(client, []).append((when, self.nr, call))
+        self.nr += 1
+
+    def sessions(self):
+        """In the order of their first requests."""
+        ret = []
+        for calls in self.calls.values():
+            calls.sort(key=lambda c: c[:2])
+            then = None
+            for when, nr, call in calls:
+                if then is None or when - then > self.idle_s:
+                    ret.append((when, nr, [[call]]))
+                else:
+                    self.join(ret[-1][2], when - then, call)
+                then = when
+        return [session for _, _, session in sorted(ret, key=lambda s: s[:2])]
+
+    def join(self, session, gap, call):
+        """To its last burst, or as a new one; the pause is the last one's, as in httperf."""
+        if gap <= self.burst_s:
             session[-1].append(call)
-        else:
-            session.append([call._replace(think_s=min(gap, self.think_max_s))])
-        self.last[client] = (session, when)
+            return
+        session[-1][0] = session[-1][0]._replace(think_s=min(gap, self.think_max_s))
+        session.append([call])
 
 
 def main(argv):
@@ -269,11 +283,12 @@ def main(argv):
         raise Problem(f"{args.log}: {e.strerror}") from e
     for what, nr in sorted(conv.left_out.items()):
         print(f"convert: left out {nr} lines {what}", file=sys.stderr)
-    if not conv.sessions:
+    sessions = conv.sessions()
+    if not sessions:
         raise Problem(f"{args.log}: no request in it that can be replayed")
-    chosen = conv.sessions[:args.sessions]
-    if len(chosen) < len(conv.sessions):
-        print(f"convert: the first {len(chosen)} of {len(conv.sessions)} sessions",
+    chosen = sessions[:args.sessions]
+    if len(chosen) < len(sessions):
+        print(f"convert: the first {len(chosen)} of {len(sessions)} sessions",
               file=sys.stderr)
     print(text(chosen))
     return 0
