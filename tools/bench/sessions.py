@@ -3,7 +3,7 @@
 
     # a comment, in the first column
     /index.html think=2.5              a burst begins; 2.5 s after its replies the next one does
-        /style.css                     indented: joins the burst
+        /style.css                     indented: joins the burst, or begins a session
         /form method=POST contents='a=1&b=2'
                                        an empty line ends the session
 
@@ -22,6 +22,8 @@ from say import Problem
 
 TEMPLATES_MAX = 1000            # httperf's MAX_SESSION_TEMPLATES
 METHODS = ("OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE")
+STRING_GOES_ON = re.compile(
+    r"""\scontents=(?:(['"])(?:\\.|(?!\1)[^\\])*|(?!['"])(?:\\.|[^\s\\])*)\\\Z""", re.S)
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 Call = collections.namedtuple("Call", "uri method think_s contents")
@@ -45,17 +47,13 @@ def read(path):
 def parse(text, name="sessions"):
     sessions, session = [], []
     for nr, line in joined(text):
-        if line.startswith("#"):
-            continue
         if not line.strip():
             if session:
                 sessions.append(session)
                 session = []
             continue
         call = parse_call(line.strip(), f"{name}:{nr}")
-        if line[0] in " \t":
-            if not session:
-                raise Problem(f"{name}:{nr}: an indented request needs one before it to join")
+        if session and line[0].isspace():
             session[-1].append(call)
         else:
             session.append([call])
@@ -63,15 +61,18 @@ def parse(text, name="sessions"):
 
 
 def joined(text):
-    """(number, line) with lines that end in a backslash joined to the next."""
+    """(number, line) without comments; a string goes on behind a backslash at a line's end."""
     held, first = "", 0
     for nr, line in enumerate(text.split("\n"), 1):
-        first = first if held else nr
-        if line.endswith("\\"):
-            held += line + "\n"
+        if held:
+            line = held + line
+        elif line.startswith("#"):
             continue
-        yield first, held + line
-        held = ""
+        else:
+            first = nr
+        held = line + "\n" if STRING_GOES_ON.search(line) else ""
+        if not held:
+            yield first, line
     if held:
         yield first, held
 
@@ -101,23 +102,15 @@ def parse_call(line, where):
 
 
 def parse_value(text, where):
-    """(value, what follows): a bare word, or quoted with backslash escapes."""
-    quote = text[:1]
-    if quote not in ("'", '"') or not quote:
-        m = re.match(r"(\S*)\s*", text)
-        return m.group(1), text[m.end():]
-    out, i = [], 1
-    while i < len(text) and text[i] != quote:
-        if text[i] == "\\" and i + 1 < len(text):
-            i += 1
-            if text[i] != "\n":
-                out.append(ESCAPES.get(text[i], text[i]))
-        else:
-            out.append(text[i])
-        i += 1
-    if i >= len(text):
+    """(value, what follows): a word or what is in quotes, with backslash escapes."""
+    quote = text[:1] if text[:1] in ("'", '"') else ""
+    pattern = rf"{quote}((?:\\.|[^{quote}\\])*){quote}" if quote else r"((?:\\.|[^\s\\])*)"
+    m = re.match(pattern, text, re.S)
+    if not m:
         raise Problem(f"{where}: a string that does not end")
-    return "".join(out), text[i + 1:].lstrip()
+    value = re.sub(r"\\(.)", lambda e: ESCAPES.get(e.group(1), e.group(1)), m.group(1),
+                   flags=re.S)
+    return value, text[m.end():].lstrip()
 
 
 def method_of(value, where):
