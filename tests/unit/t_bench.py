@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../lib"))
@@ -145,6 +146,16 @@ def t_a_pause_is_the_burst_before_its():
 def t_lines_out_of_order_leave_pauses_true():
     got = log_lines((10, "/b"), (5, "/a"), (12, "/c")).sessions()
     assert sessions.text(got) == "/a think=5\n/b think=2\n/c\n", sessions.text(got)
+
+
+def t_a_hostile_line_costs_no_more_than_its_length():
+    for line in ("1.2.3.4 - " + "[" * 20000, "1.2.3.4 - " + '[x] "' * 4000, "1.2.3.4 - " + "[a] " * 5000):
+        began = time.process_time()
+        assert not log_lines((0, "/a")).line(line)
+        assert time.process_time() - began < 0.5, line[:20]
+    conv = sessions.Converter()
+    conv.line('1.2.3.4 - a[b c] [10/Oct/2000:13:55:01 +0000] "GET /a HTTP/1.1" 200 1')
+    assert len(conv.sessions()) == 1 and not conv.left_out, conv.left_out
 
 
 def t_a_combined_log_tells_browsers_apart():

@@ -169,7 +169,7 @@ def made_up():
 
 # ------------------------------------------------------------------ logs
 
-LOG = re.compile(r'(\S+) \S+ .*?\[([^\]]+)\] "(\S+) (\S+)(?: HTTP/[\d.]+)?" (\d{3}) \S+'
+LOG = re.compile(r'(\S+) \S+ .*?\[([^\[\]]+)\] "(\S+) (\S+)(?: HTTP/[\d.]+)?" (\d{3}) \S+'
                  r'(?: "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)")?')
 MONTHS = {name: i for i, name in enumerate(
     "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
