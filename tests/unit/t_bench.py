@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -146,6 +147,22 @@ def t_a_pause_is_the_burst_before_its():
 def t_lines_out_of_order_leave_pauses_true():
     got = log_lines((10, "/b"), (5, "/a"), (12, "/c")).sessions()
     assert sessions.text(got) == "/a think=5\n/b think=2\n/c\n", sessions.text(got)
+
+
+def t_escapes_of_logs_are_undone():
+    got = log_lines((0, r"/a\"b"), (0, r"/c\x22\x5Cd"), (0, "/e\\\\"), (0, "/f%20\\xC3\\xa9\u00e9\udcff"),
+                    (0, "/g\\n")).sessions()
+    want = [['/a"b', '/c"%5Cd', "/e%5C", "/f%20%C3%A9%C3%A9%FF", "/g%0A"]]
+    assert [[c.uri for c in b] for b in got[0]] == want, got
+    assert [[c.uri for c in b] for b in sessions.parse(sessions.text(got))[0]] == want
+
+
+def t_a_log_from_stdin_may_have_any_bytes():
+    line = b'1.2.3.4 - - [10/Oct/2000:13:55:01 +0000] "GET /a\xff HTTP/1.1" 200 1\n'
+    got = subprocess.run([sys.executable, os.path.join(HERE, "../../tools/bench/bench"), "convert", "-"],
+                         input=line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                         env=dict(os.environ, LC_ALL="C.UTF-8", PYTHONIOENCODING="utf-8:strict"))
+    assert (got.returncode, got.stdout) == (0, b"/a%FF\n\n"), got
 
 
 def t_a_hostile_line_costs_no_more_than_its_length():

@@ -171,6 +171,8 @@ def made_up():
 
 LOG = re.compile(r'(\S+) \S+ .*?\[([^\[\]]+)\] "(\S+) (\S+)(?: HTTP/[\d.]+)?" (\d{3}) \S+'
                  r'(?: "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)")?')
+LOG_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.S)
+LOG_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 MONTHS = {name: i for i, name in enumerate(
     "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
 
@@ -191,6 +193,14 @@ def log_time(text_):
     return stamp - offset if m.group(7) == "+" else stamp + offset
 
 
+def plain_target(text_):
+    """Without the log's escapes; what neither URIs nor sessions may have is percent-encoded."""
+    raw = LOG_ESCAPE.sub(lambda m: bytes([int(m.group(1), 16)]) if m.group(1) else
+                         LOG_ESCAPES.get(m.group(2), m.group(2)),
+                         text_.encode("utf-8", "surrogateescape"))
+    return re.sub(rb"[^!-\[\]-~]", lambda m: b"%%%02X" % m.group()[0], raw).decode("ascii")
+
+
 class Converter:
     """Lines of a log, one by one, into sessions; what was left out is counted."""
 
@@ -207,8 +217,8 @@ class Converter:
             self.left_out["malformed"] += 1
             return
         client, uri, method = (m.group(1), m.group(6)), m.group(4), m.group(3)
-        uri = re.sub(r"^https?://[^/]+", "", uri)
-        if not re.fullmatch(r"/[!-~]*", uri):
+        uri = plain_target(re.sub(r"^https?://[^/]+", "", uri))
+        if not uri.startswith("/"):
             self.left_out["with a target that is no path"] += 1
         elif method not in self.methods or method not in METHODS:
             self.left_out["of other methods"] += 1
@@ -267,8 +277,8 @@ def main(argv):
         ap.error("times must not be negative, and --sessions at least 1")
     conv = Converter(args.idle, args.burst, args.think_max, args.methods.split(","))
     try:
-        with (sys.stdin if args.log == "-" else
-              open(args.log, encoding="utf-8", errors="replace")) as f:
+        with open(0 if args.log == "-" else args.log, encoding="utf-8",
+                  errors="surrogateescape", closefd=args.log != "-") as f:
             for line in f:
                 if line.strip():
                     conv.line(line)
