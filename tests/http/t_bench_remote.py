@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
@@ -16,6 +17,7 @@ import benched                  # noqa: E402
 import ktap                     # noqa: E402
 import origin                   # noqa: E402
 
+import engine                   # noqa: E402
 import loads                    # noqa: E402
 import remote as remote_lab     # noqa: E402
 import servers                  # noqa: E402
@@ -81,6 +83,43 @@ def t_wrong_statuses_are_no_figure():
 def t_resets_are_no_figure():
     with benched.Sham("reset") as sham:
         bad(remote(sham), "reset", "no answer", "closed")
+
+
+def t_replies_that_no_generator_looks_at_are_verified():
+    """Wrong now and then, and of the right length: wrk, h2load, ab and httperf take them."""
+    clients = ("clients", "--quick")
+    rates = ("rates", "--quick", "--low", "100", "--high", "100")
+    tools = ["wrk", "h2load", "ab", "load"]
+    for command in (clients, rates):
+        for fault, words in (("body", "replies had wrong bytes"), (302, "replies had status 302"),
+                             (206, "replies had status 206")):
+            with benched.Sham(fault, after=20, every=10) as sham:
+                done = remote(sham, command=command)
+            # curl may meet the tenth too
+            bad(done, words, "wrong bytes", f"status {fault}", "wrong statuses", "errors")
+            got = benched.samples(done.record)
+            assert len(got) == (len(tools) if command is clients else 1), got
+            assert any(words in s["invalid"] for s in got), got
+            if any("wrong" in s for s in got):
+                assert done.record["experiments"][0]["summary"][0]["errors"], got
+
+
+def t_a_pass_that_verifies_is_short_and_in_no_figure():
+    load = loads.Wrk(8, benched.fileset.SMALL)
+    check = engine.Check(benched.fileset.SMALL, crc=benched.fileset.crc(benched.fileset.SMALL, 1024))
+    with benched.Sham("body", after=0, every=10) as sham, remote_lab.Remote("127.0.0.1") as lab:
+        server = servers.Existing(lab, "sham", sham.authority)
+        began = time.monotonic()
+        wrong, nr = check.verify(lab, server, load)
+        assert time.monotonic() - began < 2, "it takes long"
+        assert 200 <= nr <= 500 and abs(wrong.pop("wrong bytes") - nr / 10) <= 1 and not wrong, (wrong, nr)
+        before = sham.nr
+        assert check.verify(lab, server, loads.Ours(8)) == ({}, 0) and sham.nr == before
+    with benched.Sham() as sham, remote_lab.Remote("127.0.0.1") as lab:
+        server = servers.Existing(lab, "sham", sham.authority)
+        assert check.verify(lab, server, load)[0] == {}
+        wrong, nr = engine.Check(benched.fileset.SMALL, 304).verify(lab, server, load)
+        assert wrong == {"status 200": nr}, (wrong, nr)
 
 
 def t_a_dead_server_is_said_before_anything_is_timed():

@@ -95,10 +95,12 @@ class Sham:
     """An HTTP server with the fileset's files, right until `after` replies.
 
     fault: None, "body" (one other byte), "length" (one byte more), "status"
-    (500), "reset" (no answer), "hang" (none ever).
+    (500), "reset" (no answer), "hang" (none ever), or the status of an answer
+    that is else right. every: of the replies, how many are wrong.
     """
 
-    def __init__(self, fault=None, after=50, only=None):
+    def __init__(self, fault=None, after=50, only=None, every=1):
+        self.every = every
         self.fault, self.after, self.only, self.nr = fault, after, only, 0
         self.loop = asyncio.new_event_loop()
 
@@ -139,7 +141,8 @@ class Sham:
 
     async def answer(self, writer, path):
         self.nr += 1
-        bad = self.fault if self.nr > self.after and self.only in (None, path) else None
+        bad = self.fault if self.nr > self.after and self.only in (None, path) and \
+            self.nr % self.every == 0 else None
         if bad == "hang":
             await asyncio.sleep(3600)
         if bad == "reset":
@@ -155,7 +158,8 @@ class Sham:
             body = body[:500] + bytes([body[500] ^ 1]) + body[501:]
         if bad == "length":
             body += b"x"
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nETag: \"a\"\r\n\r\n%s" %
-                     (len(body), body))
+        writer.write(b"HTTP/1.1 %d OK\r\nConnection: keep-alive\r\n"
+                     b"Content-Length: %d\r\nETag: \"a\"\r\n\r\n%s" %
+                     (bad if isinstance(bad, int) else 200, len(body), body))
         await writer.drain()
         return True

@@ -9,6 +9,7 @@ with an error is counted and kept apart; nothing averages it in.
 """
 import json
 import os
+import random
 import statistics
 import time
 
@@ -23,6 +24,8 @@ FORMAT = 1
 QUIET_S = 0.3               # before a load: what is worked then is not the load's
 IDLE_MAX = 0.05             # more than that is not subtracted but said
 SLACK = 0.005               # of the replies may be cut short as the time ends
+VERIFY_NR, VERIFY_S, VERIFY_CONNECTIONS = 500, 0.25, 64     # replies checked around a load
+WRONG = {"body": "wrong bytes", "length": "another length", "framing": "broken framing"}
 
 
 class Sample(dict):
@@ -109,6 +112,37 @@ class Check:
             return 0
         return settle(lab, server, self.path, self.headers, self.status, self.want, self.crc)
 
+    def rows(self):
+        """(path, length, CRC-32) of what verify() may ask for; None: not known."""
+        return [(self.path, None, self.crc)]
+
+    def verify(self, lab, server, load):
+        """Generators other than load.c do not look at bodies: it checks some replies for them.
+
+        Beside the load and in none of its figures. Returns how many were wrong, by kind, and
+        of how many.
+        """
+        if load.tool == "load" or isinstance(server, Reflector):
+            return {}, 0
+        rows = self.rows()
+        rows = random.sample(rows, min(len(rows), VERIFY_NR))
+        file = os.path.join(lab.dir, "verify.list")
+        with open(file, "w", encoding="utf-8") as f:
+            for i in range(VERIFY_NR):
+                path, size, crc = rows[i % len(rows)]
+                f.write(f"1 {path} {-1 if size is None else size} "
+                        f"{'-' if crc is None else f'{crc:08x}'}\n")
+        nr = min(VERIFY_CONNECTIONS, load.descriptors or VERIFY_CONNECTIONS)
+        got, _ = loads.run(lab, loads.Ours(nr, list=file, once=True, expect=self.status, opening=5,
+                                           header=[f"{n}: {v}" for n, v in self.headers]),
+                           server, VERIFY_S)
+        known = self.status != 200 or rows[0][2] is not None
+        wrong = {text: got["kinds"].get(kind, 0) for kind, text in WRONG.items()
+                 if kind != "framing" or known}
+        wrong.update((f"status {status}", n) for status, n in got["wrong_statuses"].items())
+        wrong = {text: n for text, n in wrong.items() if n}
+        return wrong, got["requests"] + sum(wrong.values())
+
 
 class Run:
     """One invocation: its lab, its options, its record."""
@@ -131,6 +165,7 @@ class Run:
         try:
             self.check_descriptors(load)
             reply_len = check.settle(self.lab, server)
+            self.verify(ret, check, server, load)
             exp.before(self, point, server)
             tiers = tier_requests(server)
             meter = Meter(self.lab, server)
@@ -142,11 +177,19 @@ class Run:
                 ret["tiers"] = {k: v - tiers.get(k, 0) for k, v in tier_requests(server).items()}
             ret["invalid"] = exp.tolerate(fault(load, reply_len, got), got)
             check.settle(self.lab, server)
+            self.verify(ret, check, server, load)
             exp.after(self, point, server, ret, got)
             self.judge(ret, exp, load, server, seconds)
         except (Problem, OSError) as e:
-            ret["invalid"] = ret["invalid"] or str(e)
+            ret["invalid"] = str(e) if ret.get("wrong") else ret["invalid"] or str(e)
         return ret
+
+    def verify(self, ret, check, server, load):
+        wrong, nr = check.verify(self.lab, server, load)
+        if wrong:
+            ret["wrong"] = wrong
+            said = " and ".join(f"{n} of {nr} replies had {text}" for text, n in wrong.items())
+            raise Problem("; ".join(filter(None, (ret["invalid"], said))))
 
     def check_descriptors(self, load):
         want = load.descriptors + 100
@@ -321,8 +364,8 @@ def summarise(entry):
             row = {"point": point["x"], "server": name, "valid": len(good),
                    "invalid": len(mine) - len(good),
                    "disturbed": sum(bool(s.get("disturbed")) for s in good.values()),
-                   "errors": sum(s.get("errors", 0) + s.get("statuses", 0)
-                                 for s in mine.values()),
+                   "errors": sum(s.get("errors", 0) + s.get("statuses", 0) +
+                                 sum(s.get("wrong", {}).values()) for s in mine.values()),
                    "limit": sorted({s["limit"] for s in good.values() if s["limit"]}),
                    "refused": sorted({s["refused"] for s in good.values() if s["refused"]}),
                    "figures": {}, "ratios": {}}
