@@ -26,6 +26,7 @@ import engine                   # noqa: E402
 import experiments              # noqa: E402
 import fileset                  # noqa: E402
 import invoke                   # noqa: E402
+import lab                      # noqa: E402
 import limit                    # noqa: E402
 import loads                    # noqa: E402
 import report                   # noqa: E402
@@ -42,6 +43,48 @@ def refused(fn, *args, text=""):
         assert text in str(e), f"{e!s} lacks {text!r}"
         return str(e)
     raise AssertionError(f"{fn.__name__}{args} was accepted")
+
+
+def as_nobody(fn, *args):
+    """What fn raises or returns, as text, of a user without privileges."""
+    if os.geteuid():
+        return str(fn(*args))
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            ret = fn(*args)
+        except BaseException as e:      # pylint: disable=broad-except
+            ret = f"{type(e).__name__}: {e}"
+        os.write(write, str(ret).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as f:
+        ret = f.read()
+    os.waitpid(pid, 0)
+    return ret
+
+
+def t_roots_lock_is_also_the_users():
+    old = lab.LOCK
+    with tempfile.TemporaryDirectory() as there:
+        os.chmod(there, 0o755)
+        lab.LOCK = os.path.join(there, "lock")
+        try:
+            os.close(lab.lock())
+            os.chmod(lab.LOCK, 0o444)
+            assert as_nobody(lab.lock).isdigit(), as_nobody(lab.lock)
+            held = lab.lock()
+            assert "Problem: another benchmark" in as_nobody(lab.lock) or os.geteuid()
+            os.close(held)
+            os.chmod(lab.LOCK, 0)
+            if not os.geteuid():
+                assert f"Problem: {lab.LOCK}: Permission denied" in as_nobody(lab.lock)
+        finally:
+            lab.LOCK = old
 
 
 # --- sessions -------------------------------------------------------------

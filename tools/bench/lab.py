@@ -37,9 +37,21 @@ def sh(*argv, check=True):
     return res.stdout
 
 
+def open_lock():
+    """Ours, or to read one that another user has made: flock wants no more."""
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(LOCK, flags | os.O_CREAT | os.O_RDWR, 0o644)
+    except PermissionError:
+        return os.open(LOCK, flags | os.O_RDONLY)
+
+
 def lock():
     """Two benchmarks would measure each other; held until this process ends."""
-    fd = os.open(LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    try:
+        fd = open_lock()
+    except OSError as e:
+        raise Problem(f"{LOCK}: {e.strerror}: no telling whether another benchmark runs") from e
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as e:
