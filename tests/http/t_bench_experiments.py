@@ -42,6 +42,16 @@ def t_sessions():
     assert s["sess_done"] == s["sess_total"] == 8 and s["requests"] == 4 * 4 + 4, s
 
 
+def t_sessions_of_a_log_can_be_replayed():
+    """Percent escapes, a path that is another's folder, a backslash."""
+    path = os.path.join(benched.folder(), "sessions")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("/a%20b.html?x=1\n/%C3%A9/\n/blog\n/blog/post\n/c%5Cd\n/1k.jpg\n/%FF.html\n")
+    entry, _ = run("sessions", path, "--rates", "4", "--think", "0.05")
+    assert entry["samples"][0]["requests"] == 6 * 4, entry["samples"]
+    assert "left out 1 of 7 requests" in entry["notes"][0] and "/blog" in entry["notes"][0], entry["notes"]
+
+
 def t_sessions_with_posts():
     """The example of httperf's manual."""
     path = os.path.join(benched.folder(), "sessions")

@@ -4,6 +4,7 @@
 
 No load, no privilege: what tools/bench makes of given numbers and files.
 """
+import argparse
 import contextlib
 import csv
 import io
@@ -85,6 +86,20 @@ def t_roots_lock_is_also_the_users():
                 assert f"Problem: {lab.LOCK}: Permission denied" in as_nobody(lab.lock)
         finally:
             lab.LOCK = old
+
+
+def t_sessions_ask_for_files_that_the_lab_can_make():
+    with tempfile.NamedTemporaryFile("w", suffix=".sessions") as f:
+        f.write("/blog think=3\n  /blog/post\n/a%20b.html\n/x/..\n/1k.jpg/x\n/%00\n/" + "n" * 300 + "\n\n/blog\n")
+        f.flush()
+        ap = argparse.ArgumentParser()
+        experiments.Sessions.options(ap)
+        with contextlib.redirect_stderr(io.StringIO()):
+            exp = experiments.Sessions(argparse.Namespace(**vars(ap.parse_args([f.name])), remote={}))
+    assert [[c.uri for b in s for c in b] for s in exp.sessions] == [["/blog/post", "/a%20b.html"]]
+    assert exp.sessions[0][0][0].think_s == 3, exp.sessions
+    assert "left out 6 of 8 requests, for 5 URIs" in exp.notes[0], exp.notes
+    assert experiments.file_of("/a%20b.html") == "/a b.html" and experiments.file_of("/d/") == "/d/index.html"
 
 
 # --- sessions -------------------------------------------------------------

@@ -103,7 +103,8 @@ def fault(load, reply_len, got):
 class Check:
     """The answer that is right, asked for before and after each load."""
 
-    def __init__(self, path, status=200, headers=(), crc=None, want=""):
+    def __init__(self, path, status=200, headers=(), crc=None, want="", rows=None):
+        self.rows = rows or [(path, None, crc)]     # (path, length, CRC-32) that verify() asks for
         self.path, self.status, self.headers, self.crc = path, status, list(headers), crc
         self.want = want
 
@@ -111,10 +112,6 @@ class Check:
         if isinstance(server, Reflector):
             return 0
         return settle(lab, server, self.path, self.headers, self.status, self.want, self.crc)
-
-    def rows(self):
-        """(path, length, CRC-32) of what verify() may ask for; None: not known."""
-        return [(self.path, None, self.crc)]
 
     def verify(self, lab, server, load):
         """Generators other than load.c do not look at bodies: it checks some replies for them.
@@ -124,8 +121,7 @@ class Check:
         """
         if load.tool == "load" or isinstance(server, Reflector):
             return {}, 0
-        rows = self.rows()
-        rows = random.sample(rows, min(len(rows), VERIFY_NR))
+        rows = random.sample(self.rows, min(len(self.rows), VERIFY_NR))
         file = os.path.join(lab.dir, "verify.list")
         with open(file, "w", encoding="utf-8") as f:
             for i in range(VERIFY_NR):

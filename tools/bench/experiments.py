@@ -14,6 +14,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.parse
 
 import limit
 import loads
@@ -387,6 +388,8 @@ class Sessions(Experiment):
         else:
             self.sessions = sessions.made_up()
         self.think, self.size = opts.think, opts.size
+        if not opts.remote:
+            self.leave_out_unmakeable()
         self.echoes = sorted({c.uri.partition("?")[0] for s in self.sessions for b in s for c in b
                               if c.method not in ("GET", "HEAD")})
         if self.echoes and not opts.remote:
@@ -403,20 +406,40 @@ class Sessions(Experiment):
     def uris(self):
         return sorted({c.uri.partition("?")[0] for s in self.sessions for b in s for c in b})
 
+    def leave_out_unmakeable(self):
+        """Requests for what cannot be a file of the lab's site, beside all others."""
+        made = {uri: file_of(uri) for uri in self.uris()}
+        basic = {path for _, path, _ in files.basic().rows}
+        folders = {parent for path in {*made.values(), *basic} - {None} for parent in parents(path)}
+        posted = {c.uri.partition("?")[0] for s in self.sessions for b in s for c in b
+                  if c.method not in ("GET", "HEAD")}
+        bad = {uri for uri, path in made.items()
+               if not path or path in folders or basic & set(parents(path)) or
+               uri in posted and not re.fullmatch(r"[\w/.~-]+", uri)}
+        if not bad:
+            return
+        nr = sum(len(burst) for session in self.sessions for burst in session)
+        kept = [[without(b, bad) for b in s] for s in self.sessions]
+        self.sessions = [s for s in ([b for b in s if b] for s in kept) if s]
+        left = sum(len(burst) for session in self.sessions for burst in session)
+        self.notes.append(f"left out {nr - left} of {nr} requests, for {len(bad)} URIs that cannot "
+                          f"be files of the lab's site, such as {min(bad)}")
+        say(f"  {self.notes[-1]}")
+        if not self.sessions:
+            raise Problem("no request in the sessions that the lab can answer")
+
     def sites(self, run):
         super().sites(run)
         root = os.path.join(run.lab.dir, "site")
         for uri in [] if run.lab.remote else self.uris():
-            path = uri + "index.html" if uri.endswith("/") else uri
-            if os.path.normpath(path) != path or not path.startswith("/") or \
-                    uri in self.echoes and not re.fullmatch(r"[\w/.~-]+", path):
-                raise Problem(f"{uri}: cannot be made a file of the lab's site")
             try:
-                files.put(root, path, self.size if path not in (SMALL, LARGE) else
-                          1024 if path == SMALL else 1 << 20)
+                files.put(root, file_of(uri), self.file_size(uri))
             except OSError as e:
                 raise Problem(f"{uri}: cannot be made a file of the lab's site: "
                               f"{e.strerror}") from e
+
+    def file_size(self, uri):
+        return {SMALL: 1024, LARGE: 1 << 20}.get(file_of(uri), self.size)
 
     def load(self, run, point, server):
         path = os.path.join(run.lab.dir, "sessions")
@@ -429,7 +452,14 @@ class Sessions(Experiment):
     def check(self, run, point, server):
         if run.lab.remote:
             return Check(self.uris()[0])
-        return super().check(run, point, server)
+        return Check(SMALL, crc=files.crc(SMALL, 1024), rows=self.rows())
+
+    def rows(self):
+        """All that is asked for by GET."""
+        asked = {c.uri for s in self.sessions for b in s for c in b if c.method == "GET"}
+        return [(uri, self.file_size(path), files.crc(file_of(path), self.file_size(path)))
+                for uri in sorted(asked) for path in [uri.partition("?")[0]]
+                if path not in self.echoes and len(uri) < 2000]
 
     def prepare(self, run, point, server):
         self.check(run, point, server).settle(run.lab, server)
@@ -447,6 +477,29 @@ class Sessions(Experiment):
 
     def line(self, sample):
         return f"{sample.get('sess_rate', 0):.1f} sessions/s; " + super().line(sample)
+
+
+def file_of(uri):
+    """The file of the site that a URI without query is, as servers decode it; None: none can be."""
+    raw = urllib.parse.unquote_to_bytes(uri)
+    path = raw.decode("utf-8", "surrogateescape") + "index.html" * uri.endswith("/")
+    if not path.startswith("/") or os.path.normpath(path) != path or "\0" in path or \
+            "%2f" in uri.lower() or len(raw) > 2000 or \
+            any(len(os.fsencode(name)) > 255 for name in path.split("/")):
+        return None
+    return path
+
+
+def without(burst, uris):
+    """A burst's requests for others; the pause behind it stays."""
+    think = next((c.think_s for c in burst[::-1] if c.think_s is not None), None)
+    ret = [c._replace(think_s=None) for c in burst if c.uri.partition("?")[0] not in uris]
+    return [ret[0]._replace(think_s=think), *ret[1:]] if ret else []
+
+
+def parents(path):
+    """'/a/b/c' → ['/a', '/a/b']"""
+    return [path[:i] for i in range(1, len(path)) if path[i] == "/"]
 
 
 # ------------------------------------------------------------------ sizes

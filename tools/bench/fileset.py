@@ -67,7 +67,7 @@ def web99_content(path, size):
 def content(path, size):
     if path.startswith("/file_set/"):
         return web99_content(path, size)
-    return hashlib.shake_128(path.encode()).digest(size)
+    return hashlib.shake_128(path.encode("utf-8", "surrogateescape")).digest(size)
 
 
 @functools.lru_cache(maxsize=100000)
