@@ -21,6 +21,7 @@ sys.path.insert(0, os.path.join(HERE, "../../tools/bench"))
 sys.dont_write_bytecode = True
 import ktap                     # noqa: E402
 
+import catalogue                # noqa: E402
 import compare                  # noqa: E402
 import cost                     # noqa: E402
 import engine                   # noqa: E402
@@ -100,6 +101,30 @@ def t_sessions_ask_for_files_that_the_lab_can_make():
     assert exp.sessions[0][0][0].think_s == 3, exp.sessions
     assert "left out 6 of 8 requests, for 5 URIs" in exp.notes[0], exp.notes
     assert experiments.file_of("/a%20b.html") == "/a b.html" and experiments.file_of("/d/") == "/d/index.html"
+
+
+def t_numbers_are_finite_and_in_range():
+    for name, *words in (("sessions", "--rates", "nan"), ("sessions", "--rates", "10,inf"),
+                         ("sessions", "--rates", "0"), ("sessions", "--rates", "x"),
+                         ("sessions", "--think", "nan"), ("sessions", "--size", "0"),
+                         ("rates", "--low", "0"), ("rates", "--high", "0"), ("rates", "--timeout", "0"),
+                         ("rates", "--timeout", "-1"), ("rates", "--calls", "0"),
+                         ("overload", "--limit", "0"), ("tiers", "--max-minutes", "nan"),
+                         ("tiers", "--link-mbit", "nan", "--server", "a=h:1"), ("tiers", "--repeats", "0"),
+                         ("caches", "--folders", "0"), ("convert", "--idle", "nan", "x"),
+                         ("convert", "--burst", "-1", "x"), ("convert", "--sessions", "0", "x"),
+                         ("convert", "--methods", "FOO", "x"), ("cost", "--patience", "inf"),
+                         ("cost", "--repeats", "0")):
+        err = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(err):
+                catalogue.command(name)(words)
+        except SystemExit as e:
+            assert e.code == 2 and words[0] in err.getvalue(), (words, e.code, err.getvalue())
+        else:
+            raise AssertionError(f"{name} {words} was accepted")
+    assert invoke.own_defaults(experiments.Sessions)["rates"] == [10, 50]
+    assert "want seconds" in refused(sessions.parse, "/a think=nan\n")
 
 
 # --- sessions -------------------------------------------------------------

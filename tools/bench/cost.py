@@ -22,6 +22,7 @@ import time
 
 import fileset
 import lab as laboratory
+from amount import not_negative, whole
 from lab import HERE, Lab, check_machine
 from meters import (FORKS_MAX, QUIET_SHARE, QUIET_WAIT_S, Core, Others, Patience, machine,
                     ran_s, resident)
@@ -548,9 +549,9 @@ def options(argv):
         "Documentation of the method: tools/bench/METHOD.md")
     ap.add_argument("--quick", action="store_true", help="3 repeats of 2 s instead of 5 of 5 s")
     ap.add_argument("--rows", metavar="R,…", help="only these rows")
-    ap.add_argument("--repeats", type=int, metavar="N")
-    ap.add_argument("--seconds", type=int, metavar="S", help="per sample")
-    ap.add_argument("--patience", type=float, default=QUIET_WAIT_S, metavar="S",
+    ap.add_argument("--repeats", type=whole(), metavar="N")
+    ap.add_argument("--seconds", type=whole(), metavar="S", help="per sample")
+    ap.add_argument("--patience", type=not_negative, default=QUIET_WAIT_S, metavar="S",
                     help=f"for other work here to end, in all the run ({QUIET_WAIT_S})")
     ap.add_argument("--json", metavar="FILE", help="every sample, and the table, as JSON")
     ap.add_argument("--strict", action="store_true", help="exit 1 also for a MISS")
@@ -565,8 +566,6 @@ def options(argv):
         5 if args.repeats is None else args.repeats
     args.seconds = 2 if args.seconds is None and args.quick else \
         5 if args.seconds is None else args.seconds
-    if args.repeats < 1 or args.seconds < 1:
-        ap.error("--repeats and --seconds: want at least 1")
     return args
 
 

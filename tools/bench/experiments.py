@@ -20,6 +20,7 @@ import limit
 import loads
 import sessions
 import fileset as files
+from amount import not_negative, positives, whole
 from engine import Check
 from loads import Ours, Wrk
 from meters import first
@@ -259,14 +260,14 @@ class Rates(Experiment):
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--low", type=int, metavar="R", help="requests a second to begin with")
-        ap.add_argument("--high", type=int, metavar="R", help="and to end with")
-        ap.add_argument("--step", type=int, metavar="R", help="apart (default: doubling)")
-        ap.add_argument("--calls", type=int, default=10, metavar="N",
+        ap.add_argument("--low", type=whole(), metavar="R", help="requests a second to begin with")
+        ap.add_argument("--high", type=whole(), metavar="R", help="and to end with")
+        ap.add_argument("--step", type=whole(), metavar="R", help="apart (default: doubling)")
+        ap.add_argument("--calls", type=whole(), default=10, metavar="N",
                         help="requests on each connection (10)")
         ap.add_argument("--client", choices=("httperf", "load"), default="httperf",
                         help="load goes beyond what one httperf can do")
-        ap.add_argument("--timeout", type=int, default=5, metavar="S",
+        ap.add_argument("--timeout", type=whole(), default=5, metavar="S",
                         help="a reply later than that is an error (5)")
 
     def make_points(self, opts):
@@ -275,8 +276,8 @@ class Rates(Experiment):
             self.tools = Experiment.tools
         low = opts.low or 500
         high = opts.high or (4000 if opts.quick else 256000)
-        if low < 1 or high < low or (opts.step is not None and opts.step < 1) or opts.calls < 1:
-            raise Problem("--low, --high, --step, --calls: want 1 <= low <= high, step >= 1")
+        if high < low:
+            raise Problem(f"--low, --high: want low <= high, not {low} and {high}")
         rates = list(range(low, high + 1, opts.step)) if opts.step else \
             [low << i for i in range(40) if low << i <= high]
         return [Point(r, f"{r:,}/s") for r in rates]
@@ -370,19 +371,14 @@ class Sessions(Experiment):
     def options(ap):
         ap.add_argument("file", nargs="?", metavar="FILE",
                         help="sessions, as `bench convert` prints them (default: made up)")
-        ap.add_argument("--rates", default="10,50", metavar="R,…", help="sessions a second (10,50)")
-        ap.add_argument("--think", type=float, default=0.1, metavar="S",
+        ap.add_argument("--rates", type=positives, default="10,50", metavar="R,…",
+                        help="sessions a second (10,50)")
+        ap.add_argument("--think", type=not_negative, default=0.1, metavar="S",
                         help="between bursts that do not say (0.1)")
-        ap.add_argument("--size", type=int, default=8192, metavar="BYTES",
+        ap.add_argument("--size", type=whole(), default=8192, metavar="BYTES",
                         help="of the file that the lab makes for each URI (8192)")
 
     def make_points(self, opts):
-        try:
-            rates = [float(r) for r in opts.rates.split(",")]
-        except ValueError as e:
-            raise Problem(f"--rates {opts.rates}: want numbers with commas between") from e
-        if min(rates) <= 0 or opts.think < 0 or opts.size < 1:
-            raise Problem("--rates and --size must be positive, --think not negative")
         if opts.file:
             self.sessions = sessions.read(opts.file)
         else:
@@ -395,7 +391,7 @@ class Sessions(Experiment):
         if self.echoes and not opts.remote:
             self.left_out = ("servers but toboggan and nginx: POST and other methods go to a module "
                              "that sends back what it is sent",)
-        return [Point(r, f"{r:g}/s") for r in rates]
+        return [Point(r, f"{r:g}/s") for r in opts.rates]
 
     def names(self, opts):
         return able_to_compute(opts) if self.echoes else opts.servers
@@ -572,7 +568,7 @@ class Caches(Experiment):
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--folders", type=int, metavar="N",
+        ap.add_argument("--folders", type=whole(), metavar="N",
                         help="of SPECweb99's file set, 5 MB each (25; quick 2)")
 
     def make_points(self, opts):
@@ -741,7 +737,7 @@ class Web99(Computing):
         ap.add_argument("--connections", metavar="N,…", help="(50,100,200,400; quick 10)")
         ap.add_argument("--static", action="store_true",
                         help="without the dynamic 30 %%; always so with a remote server")
-        ap.add_argument("--folders", type=int, metavar="N",
+        ap.add_argument("--folders", type=whole(), metavar="N",
                         help="directories of the file set, 5 MB each (as SPECweb99 wants for the "
                         "most connections; quick 4)")
 
@@ -1010,12 +1006,10 @@ class Overload(Experiment):
     @staticmethod
     def options(ap):
         ap.add_argument("--slow", metavar="N,…", help="slow clients (1,50,242,500; quick 1,50)")
-        ap.add_argument("--limit", type=int, default=128, metavar="MIB",
-                        help="memory of the server, page cache included (128)")
+        ap.add_argument("--limit", type=whole(16), default=128, metavar="MIB",
+                        help="memory of the server, page cache included (128; at least 16)")
 
     def make_points(self, opts):
-        if opts.limit < 16:
-            raise Problem("--limit: no server starts in less than 16 MiB")
         self.limit = opts.limit << 20
         nrs = counts(opts.slow, (1, 50) if opts.quick else (1, 50, 242, 500))
         self.files = files.Files([(45, files.size_path(10240), 10240)] +

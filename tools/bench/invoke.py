@@ -15,6 +15,7 @@ import time
 
 import lab as laboratory
 import report
+from amount import positive, whole
 from catalogue import EXPERIMENTS as LINES
 from engine import FORMAT, Run, save
 from experiments import EXPERIMENTS
@@ -37,14 +38,14 @@ def parser(name):
         "the same.")
     ap.add_argument("--quick", action="store_true",
                     help="few points, 1 repeat of 1 s: whether it works, not how fast")
-    ap.add_argument("--repeats", type=int, metavar="N", help="of each sample (5)")
-    ap.add_argument("--seconds", type=int, metavar="S", help="per sample (5)")
+    ap.add_argument("--repeats", type=whole(), metavar="N", help="of each sample (5)")
+    ap.add_argument("--seconds", type=whole(), metavar="S", help="per sample (5)")
     ap.add_argument("--servers", metavar="S,…",
                     help="which, of toboggan, toboggan-TIER, " + ", ".join(list(KINDS)[1:]) +
                     " (default: all that are installed)")
     ap.add_argument("--out", metavar="DIR",
                     help="for the report (bench-NAME-DATE in the current folder)")
-    ap.add_argument("--max-minutes", type=float, default=600, metavar="M",
+    ap.add_argument("--max-minutes", type=positive, default=600, metavar="M",
                     help="end then, with what there is (600)")
     where = ap.add_argument_group("where")
     where.add_argument("--lab", action="store_true",
@@ -56,7 +57,7 @@ def parser(name):
     where.add_argument("--stat", metavar="COMMAND",
                        help="prints the remote server's /proc/stat, such as `ssh HOST cat "
                        "/proc/stat`; without it there is no processor time")
-    where.add_argument("--link-mbit", type=float, metavar="MBIT",
+    where.add_argument("--link-mbit", type=positive, metavar="MBIT",
                        help="nominal rate of the network (that of the interface)")
     for exp in (EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]):
         if name != "all":
@@ -76,8 +77,6 @@ def check(ap, args):
         args.repeats = 1 if args.quick else 5
     if args.seconds is None:
         args.seconds = 1 if args.quick else 5
-    if args.repeats < 1 or args.seconds < 1 or args.max_minutes <= 0:
-        ap.error("--repeats, --seconds, --max-minutes: want at least 1")
     if args.server and (args.lab or args.servers or args.cpus_used):
         ap.error("--server is for servers elsewhere, --lab, --servers and --cpus-used for here")
     if (args.stat or args.link_mbit) and not args.server:

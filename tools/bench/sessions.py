@@ -13,10 +13,12 @@ it. convert reads Common and Combined logs. Nothing here touches a network.
 import argparse
 import calendar
 import collections
+import math
 import re
 import sys
 import time
 
+from amount import not_negative, whole
 from fileset import IMAGES, PAGE
 from say import Problem
 
@@ -124,6 +126,8 @@ def method_of(value, where):
 def think_of(value, where):
     try:
         ret = float(value)
+        if not math.isfinite(ret):
+            raise ValueError(value)
     except ValueError as e:
         raise Problem(f"{where}: think={value}: want seconds") from e
     if ret < 0:
@@ -262,20 +266,22 @@ def main(argv):
         "stdout, of an access log in Common or Combined format. A session is what one client "
         "(and, in Combined, one browser) asked for without a long pause.")
     ap.add_argument("log", metavar="LOG", help="the log; - for stdin")
-    ap.add_argument("--idle", type=float, default=1800, metavar="S",
+    ap.add_argument("--idle", type=not_negative, default=1800, metavar="S",
                     help="a pause that ends a session (1800)")
-    ap.add_argument("--burst", type=float, default=1, metavar="S",
+    ap.add_argument("--burst", type=not_negative, default=1, metavar="S",
                     help="requests so close are one burst (1, which is what logs resolve)")
-    ap.add_argument("--think-max", type=float, default=60, metavar="S",
+    ap.add_argument("--think-max", type=not_negative, default=60, metavar="S",
                     help="longer pauses are cut to that (60)")
     ap.add_argument("--methods", default="GET,HEAD", metavar="M,…",
                     help="others are left out: a log has no bodies (GET,HEAD)")
-    ap.add_argument("--sessions", type=int, default=TEMPLATES_MAX, metavar="N",
+    ap.add_argument("--sessions", type=whole(), default=TEMPLATES_MAX, metavar="N",
                     help=f"the first N; httperf takes {TEMPLATES_MAX}")
     args = ap.parse_args(argv)
-    if min(args.idle, args.burst, args.think_max, args.sessions - 1) < 0:
-        ap.error("times must not be negative, and --sessions at least 1")
-    conv = Converter(args.idle, args.burst, args.think_max, args.methods.split(","))
+    methods = args.methods.split(",")
+    for name in methods:
+        if name not in METHODS:
+            ap.error(f"--methods {name}: there are {' '.join(METHODS)}")
+    conv = Converter(args.idle, args.burst, args.think_max, methods)
     try:
         with open(0 if args.log == "-" else args.log, encoding="utf-8",
                   errors="surrogateescape", closefd=args.log != "-") as f:

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Types of options for argparse: numbers that are finite and in range, or words why not.
+
+Each makes argparse end with 2 and a line that names the option.
+"""
+import argparse
+import math
+
+
+def _read(kind, text, low, above):
+    try:
+        ret = kind(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(
+            f"{text}: want a {'whole ' * (kind is int)}number") from e
+    if not math.isfinite(ret) or ret < low or above and ret == low:
+        raise argparse.ArgumentTypeError(f"{text}: want {'more than' if above else 'at least'} {low}")
+    return ret
+
+
+def positive(text):
+    """Seconds, rates: finite and above 0."""
+    return _read(float, text, 0, True)
+
+
+def not_negative(text):
+    return _read(float, text, 0, False)
+
+
+def whole(low=1):
+    """A whole number from low on."""
+    return lambda text: _read(int, text, low, False)
+
+
+def positives(text):
+    """'1,2.5' → [1.0, 2.5]"""
+    return [positive(word) for word in text.split(",")]
