@@ -127,6 +127,24 @@ def t_numbers_are_finite_and_in_range():
     assert "want seconds" in refused(sessions.parse, "/a think=nan\n")
 
 
+def t_a_record_that_lacks_something_is_named():
+    with tempfile.TemporaryDirectory() as there:
+        path = os.path.join(there, "run.json")
+        for text, key in (('', "experiments"), (', "experiments": []', "machine"),
+                          (', "experiments": [{"name": "x"}]', "points")):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write('{"kind": "toboggan-bench", "format": 1%s}' % text)
+            assert path in refused(compare.main, [there, there], text=f"`{key}`")
+            refused(report.main, [there], text=path)
+
+
+def t_the_program_needs_no_path():
+    program = os.path.join(HERE, "../../tools/bench/bench")
+    got = subprocess.run([sys.executable, program, "compare", "--help"], stdout=subprocess.PIPE, text=True,
+                         check=False, env={k: v for k, v in os.environ.items() if k != "PATH"})
+    assert got.returncode == 0 and "95 % conf" in " ".join(got.stdout.split()), got
+
+
 # --- sessions -------------------------------------------------------------
 
 SESSIONS = """# a comment

@@ -95,7 +95,7 @@ def show(rows, missing, notes):
 
 def main(argv):
     ap = argparse.ArgumentParser(
-        prog="bench compare", description="Ratios of run B to run A with their 95 %% confidence "
+        prog="bench compare", description="Ratios of run B to run A with their 95 % confidence "
         "intervals, from paired repeats. Below 1 is less: better for times, worse for rates.",
         epilog="Exit status: 0; 1 if nothing could be compared; with --strict also if B is "
         "worse in anything.")

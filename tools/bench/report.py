@@ -7,6 +7,7 @@ from run.json, so a page can be made again with `bench report`.
 """
 import argparse
 import csv
+import functools
 import html
 import json
 import os
@@ -249,13 +250,24 @@ def write(record, folder):
     return f"{path}{'' if record['complete'] else ' (partial)'}"
 
 
+class Part(dict):
+    """An object of a record; what it lacks is said, with the file's name."""
+
+    def __init__(self, path, values):
+        super().__init__(values)
+        self.path = path
+
+    def __missing__(self, key):
+        raise Problem(f"{self.path}: a run without `{key}`")
+
+
 def load(path):
     """The record of a run, given its folder or its run.json."""
     if os.path.isdir(path):
         path = os.path.join(path, "run.json")
     try:
         with open(path, encoding="utf-8") as f:
-            ret = json.load(f)
+            ret = json.load(f, object_hook=functools.partial(Part, path))
     except OSError as e:
         raise Problem(f"{path}: {e.strerror}") from e
     except ValueError as e:
