@@ -28,6 +28,7 @@
 struct given {
 	struct tbg_options *o;
 	bool begins;		/* of a list: what was given before goes */
+	bool file;		/* by a configuration, whose faults have lines */
 	bool line_began[TBG_OPTIONS_MAX];	/* lists that the command line has */
 	const char *line_list;	/* the same of the settings: there is one */
 	const char *check;
@@ -183,7 +184,7 @@ static bool set_log_format(struct given *g, const char *v)
 
 static bool set_user(struct given *g, const char *v)
 {
-	return getpwnam(v) && set_text(&g->o->user, v);
+	return (!g->file || getpwnam(v)) && set_text(&g->o->user, v);
 }
 
 static bool set_header_timeout(struct given *g, const char *v)
@@ -335,7 +336,7 @@ bool tbg_option_set(struct tbg_options *o, const char *name, const char *v,
 		    bool begins, const char **ret_accepts)
 {
 	const struct option_row *row = row_of(name, strlen(name));
-	struct given g = { .o = o, .begins = begins };
+	struct given g = { .o = o, .begins = begins, .file = true };
 
 	*ret_accepts = row->accepts;
 	return row_set(&g, row, v);

@@ -27,6 +27,7 @@
 #define WAITS_MAX	2		/* for others' fetches, then our own */
 #define GONE_MS		2000	/* of silence, from both sides */
 #define LOST_MS		15000		/* since one of them was under way */
+#define LONG_NS		60000000000ull	/* a body that takes longer is for its client alone */
 
 /* Life */
 
@@ -831,11 +832,11 @@ static void check(struct tbg_transfer *x)
 	}
 	if (x->running)
 		tbg_fetch_check(x);
-	if (x->flight)
+	if (x->flight && (!x->head_done || x->w->now_ns - x->sent_ns < LONG_NS))
 		tbg_stock_flies(x->flight, x->w->now_ns);
 	if (!x->waiting || x->w->now_ms - x->stamp_ms < LOST_MS)
 		return;
-	/* it ends by time limits of its own, however long it takes to */
+	/* until its answer begins it has time limits of its own, however long they are */
 	x->stamp_ms = x->w->now_ms;
 	if (!tbg_stock_lost(x->w->s->stock, &x->waiter,
 			    x->w->now_ns - LOST_MS * 1000000ull))

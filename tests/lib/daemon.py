@@ -46,6 +46,12 @@ def _kill_all():
         d.kill()
 
 
+def own_kb(pid):
+    """KiB of a process's own memory: what it shares, such as maps, is left out."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return next(int(x.split()[1]) for x in f if x.startswith("RssAnon:"))
+
+
 class Daemon:
     def __init__(self, *options, listen=("127.0.0.1:0",), root=None, prefix=()):
         """prefix: words before the command, such as ip netns exec NAME."""

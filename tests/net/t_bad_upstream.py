@@ -423,9 +423,7 @@ def t_endless_body_of_a_storable_answer_is_not_kept():
         while got < 200 << 20:
             got += len(c.s.recv(1 << 20))
     stop.set()
-    with open(f"/proc/{d.pid}/status", encoding="ascii") as f:
-        rss = next(int(x.split()[1]) for x in f if x.startswith("RssAnon"))
-    assert rss < 120 << 10, f"{rss} kB resident"
+    assert daemon.own_kb(d.pid) < 120 << 10, daemon.own_kb(d.pid)
     good_after(p)
 
 

@@ -137,8 +137,7 @@ def t_large_body_in_constant_memory():
             for _ in range(HUGE // len(block)):
                 c.send(block)
                 want.update(block)
-            with open(f"/proc/{d.pid}/status", encoding="ascii") as f:
-                kb = next(int(x.split()[1]) for x in f if x.startswith("RssAnon"))
+            kb = daemon.own_kb(d.pid)
             assert c.answer().body == want.hexdigest().encode()
         assert kb < 64 << 10, kb
         until(lambda: files(d), [])

@@ -17,6 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
 import client                                       # noqa: E402
 import conf                                         # noqa: E402
+import daemon                                       # noqa: E402
 import fastcgi                                      # noqa: E402
 import fpm                                          # noqa: E402
 import ktap                                         # noqa: E402
@@ -593,11 +594,6 @@ def t_endless_errors_cost_no_memory():
     assert ask(d.address, "GET", p).body == b"x"
 
 
-def rss_kb():
-    with open(f"/proc/{d.pid}/status", encoding="ascii") as s:
-        return next(int(x.split()[1]) for x in s if x.startswith("RssAnon"))
-
-
 def t_huge_answers_in_constant_memory():
     """Also one that is fresh and too large to be kept."""
     block, nr = out(bytes(range(256)) * 255), HUGE // (256 * 255)
@@ -615,7 +611,7 @@ def t_huge_answers_in_constant_memory():
             got, c.got = len(c.got), b""
             while data := c.s.recv(1 << 20):
                 if got >> 24 != (got + len(data)) >> 24:
-                    most = max(most, rss_kb())
+                    most = max(most, daemon.own_kb(d.pid))
                 got += len(data)
         assert got == nr * 256 * 255 and most < 96 << 10, (got, most)
 
@@ -645,7 +641,7 @@ def t_huge_bodies_in_constant_memory():
         for i in range(HUGE >> 20):
             c.send(block)
             if not i % 16:
-                most = max(most, rss_kb())
+                most = max(most, daemon.own_kb(d.pid))
         assert c.answer().body == b"%d" % HUGE
     assert most < 96 << 10, most
 
@@ -682,7 +678,7 @@ def t_an_endless_answer_ends_with_its_client():
         while got < 64 << 20:
             got += len(c.s.recv(1 << 20))
     f.wait_end(p)
-    assert rss_kb() < 96 << 10, rss_kb()
+    assert daemon.own_kb(d.pid) < 96 << 10, daemon.own_kb(d.pid)
     good_after(p)
 
 

@@ -19,6 +19,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import client
+import daemon
 import ktap
 import maps
 import net
@@ -173,12 +174,6 @@ def descriptors():
     return len(os.listdir(f"/proc/{wire.pid}/fd"))
 
 
-def resident():
-    """KiB of its own memory: that of maps is planned and shared."""
-    with open(f"/proc/{wire.pid}/status", encoding="ascii") as f:
-        return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
-
-
 def slab():
     """MiB of the whole machine's."""
     with open("/proc/meminfo", encoding="ascii") as f:
@@ -192,7 +187,7 @@ def spent(began):
 def t_open_at_one_time():
     """Each is followed by wire, asks twice, and costs the daemon little."""
     assert maps.info(wire.pid, "tbg_conns")["max_entries"] >= OPEN, "fewer slots than connections"
-    rss, slabs, began = resident(), slab(), time.monotonic()
+    rss, slabs, began = daemon.own_kb(wire.pid), slab(), time.monotonic()
     sockets, again = [], 0
     while len(sockets) < OPEN:
         some, tried = crowd(min(CROWD, OPEN - len(sockets)), len(sockets))
@@ -203,8 +198,8 @@ def t_open_at_one_time():
     began = time.monotonic()
     again = ask(sockets)
     ktap.note(f"all asked once more in {spent(began)}, {again} asked again")
-    grown = resident() - rss
-    ktap.note(f"daemon {resident()} KiB, {grown} KiB more; slab {slab()} MiB, {slab() - slabs} more; "
+    grown = daemon.own_kb(wire.pid) - rss
+    ktap.note(f"daemon {daemon.own_kb(wire.pid)} KiB, {grown} KiB more; slab {slab()} MiB, {slab() - slabs} more; "
               f"maps {sum(maps.held(wire.pid).values()) >> 20} MiB")
     assert grown * 1024 <= OPEN * CONN_BYTES, f"{grown} KiB for {OPEN} connections"
     began = time.monotonic()
@@ -221,12 +216,12 @@ def t_opened_and_closed():
         nr, again = nr + len(some), again + tried
         leave(some)
         net.until(lambda: connections() == 0, "the daemon still has connections")
-        rss = rss or resident()
+        rss = rss or daemon.own_kb(wire.pid)
     ktap.note(f"{nr} connections opened, answered by wire and closed in {spent(began)}, "
               f"{again} asked again; {flows()} flows, {maps.info(wire.pid, 'tbg_conns')['max_entries']} slots")
     emptied()
-    grown = resident() - rss
-    ktap.note(f"all forgotten after {spent(began)}; daemon {resident()} KiB, {grown} KiB more")
+    grown = daemon.own_kb(wire.pid) - rss
+    ktap.note(f"all forgotten after {spent(began)}; daemon {daemon.own_kb(wire.pid)} KiB, {grown} KiB more")
     net.until(lambda: descriptors() <= fds, "descriptors are left")
     assert grown < 2048, f"the daemon has grown by {grown} KiB"
 

@@ -50,11 +50,6 @@ def path():
     return f"/u-{next(_names)}"
 
 
-def rss_kb(of):
-    with open(f"/proc/{of.pid}/status", encoding="ascii") as f:
-        return next(int(x.split()[1]) for x in f if x.startswith("RssAnon"))
-
-
 def t_needs_neither_root_nor_a_folder():
     """As nobody, in a folder that nobody may read."""
     if os.geteuid():
@@ -372,7 +367,7 @@ def t_huge_download_in_constant_memory():
 
     def count(piece):
         got[0] += len(piece)
-        got[1] = max(got[1], rss_kb(d) if got[0] >> 24 != (got[0] - len(piece)) >> 24 else 0)
+        got[1] = max(got[1], daemon.own_kb(d.pid) if got[0] >> 24 != (got[0] - len(piece)) >> 24 else 0)
 
     with origin.Client(d.address) as c:
         c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
@@ -401,7 +396,7 @@ def t_huge_upload_in_constant_memory():
         for i in range(HUGE // len(block)):
             c.send(block)
             if not i % 16:
-                most[0] = max(most[0], rss_kb(d))
+                most[0] = max(most[0], daemon.own_kb(d.pid))
         assert c.answer().body == b"done"
     assert got[0] == HUGE and most[0] < 64 << 10, (got, most)
 
@@ -434,7 +429,7 @@ def t_slow_client_holds_the_upstream_back():
         c.head()
         o.wait_end(p)               # the upstream has given up
         assert sent[0] < kernel_buffers() + (16 << 20), f"{sent[0]} bytes were taken for a client that reads none"
-    assert rss_kb(d) < 64 << 10
+    assert daemon.own_kb(d.pid) < 64 << 10
 
 
 def t_slow_upstream_holds_the_client_back():
@@ -456,7 +451,7 @@ def t_slow_upstream_holds_the_client_back():
     go.set()
     # sock's sockets take it all: what the upstream does not is in a file
     assert sent < 32 << 20 or "sock" in daemon.TIERS, sent
-    assert rss_kb(d) < 64 << 10
+    assert daemon.own_kb(d.pid) < 64 << 10
 
 
 def t_client_that_leaves_takes_the_fetch_with_it():
