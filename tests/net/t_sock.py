@@ -501,7 +501,7 @@ def t_answers_of_upstreams():
                 assert c.request("POST", "/echo", body=body).body == body
                 time.sleep(0.1)
         assert ages >= {9, 10, 11}, ages
-        assert talk.counts(d)["HIT_SOCK"] > 50, talk.counts(d)
+        assert talk.counts(d)["HIT_SOCK"] >= 10, talk.counts(d)
 
 
 def t_body_that_its_upstream_does_not_take_yet():
