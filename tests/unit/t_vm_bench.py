@@ -118,5 +118,15 @@ def t_what_a_guest_did_not_send_is_a_problem():
         assert code == 1 and "not ok 7 user" in out.getvalue(), out.getvalue()
 
 
+def t_the_machine_is_that_of_vm_run():
+    """Whatever options that takes."""
+    before, sys.argv = sys.argv, ["vm/bench"]
+    try:
+        argv = bench.qemu("/kernel", "/folder", bench.options())
+    finally:
+        sys.argv = before
+    assert "-icount" in argv and argv[argv.index("-smp") + 1] == "1", argv
+
+
 if __name__ == "__main__":
     ktap.run(globals())
