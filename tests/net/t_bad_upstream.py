@@ -423,7 +423,7 @@ def t_endless_body_of_a_storable_answer_is_not_kept():
         while got < 200 << 20:
             got += len(c.s.recv(1 << 20))
     stop.set()
-    assert daemon.own_kb(d.pid) < 120 << 10, daemon.own_kb(d.pid)
+    assert daemon.own_kb(d.pid) < 112 << 10, daemon.own_kb(d.pid)
     good_after(p)
 
 

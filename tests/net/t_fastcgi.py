@@ -613,7 +613,7 @@ def t_huge_answers_in_constant_memory():
                 if got >> 24 != (got + len(data)) >> 24:
                     most = max(most, daemon.own_kb(d.pid))
                 got += len(data)
-        assert got == nr * 256 * 255 and most < 96 << 10, (got, most)
+        assert got == nr * 256 * 255 and most < 88 << 10, (got, most)
 
 
 def t_huge_bodies_in_constant_memory():
@@ -643,7 +643,7 @@ def t_huge_bodies_in_constant_memory():
             if not i % 16:
                 most = max(most, daemon.own_kb(d.pid))
         assert c.answer().body == b"%d" % HUGE
-    assert most < 96 << 10, most
+    assert most < 88 << 10, most
 
 
 def t_what_follows_a_large_body():
@@ -678,7 +678,7 @@ def t_an_endless_answer_ends_with_its_client():
         while got < 64 << 20:
             got += len(c.s.recv(1 << 20))
     f.wait_end(p)
-    assert daemon.own_kb(d.pid) < 96 << 10, daemon.own_kb(d.pid)
+    assert daemon.own_kb(d.pid) < 88 << 10, daemon.own_kb(d.pid)
     good_after(p)
 
 

@@ -410,7 +410,7 @@ def t_an_endless_answer_waits_for_its_client():
         c.head()
         for _ in range(20):
             assert well("pid") == pid
-        assert daemon.own_kb(pid) < 200 << 10, daemon.own_kb(pid)
+        assert daemon.own_kb(pid) < 192 << 10, daemon.own_kb(pid)
     assert well("pid") == pid
 
 
