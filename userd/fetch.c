@@ -378,14 +378,13 @@ static bool spool_take(struct tbg_transfer *x)
 	}
 	if (x->up_ended || (x->up_body && !spool_left(x)))
 		return false;
-
 	if (!x->up_data)
 		x->up_data = malloc(SPOOL_PIECE);
 	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, SPOOL_PIECE) : -ENOMEM;
-	if (n < 0)
+	if (n < 0) {
 		tbg_fetch_fail(x, 503);
-	if (n < 0)
 		return false;
+	}
 	x->spool_sent += n;
 	x->up_ended = !x->up_body && !spool_left(x);
 	body_frame(x, x->up_data, n, x->up_ended);
@@ -395,7 +394,9 @@ static bool spool_take(struct tbg_transfer *x)
 /* Sends what there is, if nothing is being sent. */
 static void next_send(struct tbg_transfer *x)
 {
-	if (!x->running || !x->o || !x->o->connected || x->o->send.busy ||
+	if (!x->running || (x->hoards && !hoard(x)))
+		return;
+	if (!x->o || !x->o->connected || x->o->send.busy ||
 	    x->up_failed)
 		return;
 	if (x->up_nr) {
@@ -409,7 +410,7 @@ static void next_send(struct tbg_transfer *x)
 		return;
 	}
 	if (x->spool) {
-		if (hoard(x) && spool_take(x))
+		if (spool_take(x))
 			up_submit(x);
 		return;
 	}
@@ -426,8 +427,6 @@ static void next_send(struct tbg_transfer *x)
 
 void tbg_fetch_input(struct tbg_transfer *x)
 {
-	if (x->hoards && !hoard(x))
-		return;
 	next_send(x);
 	if (!x->running || !x->c || !x->up_body || !x->c->eof)
 		return;

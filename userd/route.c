@@ -700,9 +700,9 @@ static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
 		status = tbg_page_listing(s, ask, name, ret);
 		if (!status)
 			listing_judge(ask, ret);
-	}
-	else if (status == 404 && folder)
+	} else if (status == 404 && folder) {
 		status = folder_exists(s, name) ? 403 : 404;
+	}
 	if (!status)
 		return;
 	if (status == 301 || status == -ESTALE)

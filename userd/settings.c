@@ -430,8 +430,8 @@ static bool set_cache_control(struct target *t, const char *v)
 static const char *const own_fields[] = {
 	"Accept-Ranges", "Age", "Allow", "Cache-Control", "Cache-Status",
 	"Connection", "Content-Encoding", "Content-Length",
-	"Content-Location", "Content-Range", "Content-Type", "Date", "ETag", "Expires", "Keep-Alive",
-	"Last-Modified", "Location", "Server", "TE", "Trailer",
+	"Content-Location", "Content-Range", "Content-Type", "Date", "ETag",
+	"Expires", "Keep-Alive", "Last-Modified", "Location", "Server", "TE", "Trailer",
 	"Transfer-Encoding", "Upgrade", "Vary",
 };
 

@@ -685,6 +685,7 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	const struct tbg_location *location = e->location;
 	struct tbg_transfer *x = transfer_new(w, b, m, location->upstream, e->index);
 	unsigned int status;
+	bool whole;
 
 	if (!x)
 		return false;
@@ -694,8 +695,8 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	x->body_max = location->body_max;
 	x->ends = *tbg_conn_ends(c);
 	c->traffic->transfer = x;
-	if (c->sock >= 0 && (m->chunked || m->content_length || x->tunnel) &&
-	    !tbg_gather_wanted(x, location)) {
+	whole = tbg_gather_wanted(x, location);
+	if (c->sock >= 0 && !whole && (x->wish.content || x->tunnel)) {
 		x->spool = tbg_spool_new(TBG_SPOOL_USUAL, location->body_folder);
 		x->hoards = x->spool;
 	}
@@ -703,7 +704,7 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	status = script_read(x, location) ? refusal(x, location) : 503;
 	if (status)
 		refuse(x, status);
-	else if (tbg_gather_wanted(x, location))
+	else if (whole)
 		tbg_gather_begin(x, location);
 	else
 		tbg_transfer_decide(x);

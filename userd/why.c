@@ -109,23 +109,30 @@ static const char *path_begin(const char *url, const char **ret_host)
 	return *p == '/' ? p : "/";
 }
 
-/*
- * What the fast grammar says of the plainest GET of it. p is followed by what
- * ended it, which is not part of the request.
- */
-static int fast_judge(const char *p, size_t len)
+/* What the fast grammar says of the plainest GET of that, and reads in it. */
+static int fast_parse(struct tbg_head *head, struct tbg_req *req, const char *path,
+		      size_t path_len, const char *host, size_t host_len)
 {
-	struct tbg_head head = { 0 };
 	struct tbg_scan scan;
-	struct tbg_req req;
 	int nr;
 
-	if (len > TBG_PATH_MAX)
-		return TBG_WHY_PATH;
-	nr = snprintf((char *)head.b, sizeof(head.b),
-		      "GET %.*s HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		      (int)len, p);
-	return tbg_request_parse(&head, &scan, nr, &req);
+	*head = (struct tbg_head){ 0 };
+	*req = (struct tbg_req){ 0 };
+	nr = snprintf((char *)head->b, sizeof(head->b),
+		      "GET %.*s HTTP/1.1\r\nHost: %.*s\r\n\r\n",
+		      (int)path_len, path, (int)host_len, host);
+	return nr > TBG_REQ_MAX ? TBG_WHY_HOST :
+				  tbg_request_parse(head, &scan, nr, req);
+}
+
+/* p is followed by what ended it, which is not part of the request. */
+static int fast_judge(const char *p, size_t len)
+{
+	struct tbg_head head;
+	struct tbg_req req;
+
+	return len > TBG_PATH_MAX ? TBG_WHY_PATH :
+				    fast_parse(&head, &req, p, len, "localhost", 9);
 }
 
 /*
@@ -136,20 +143,14 @@ static int host_judge(const struct tbg_server *s, const char *host)
 {
 	unsigned int mode = s->maps ? __atomic_load_n(&s->maps->knob->hosts,
 						      __ATOMIC_SEQ_CST) : 0;
-	struct tbg_head head = { 0 };
+	struct tbg_head head;
 	struct tbg_path name;
-	struct tbg_scan scan;
-	struct tbg_req req = { 0 };
+	struct tbg_req req;
 	int nr, why;
 
 	if (!host)
 		return 0;
-	nr = snprintf((char *)head.b, sizeof(head.b),
-		      "GET / HTTP/1.1\r\nHost: %.*s\r\n\r\n",
-		      (int)strcspn(host, "/?#"), host);
-	if (nr > TBG_REQ_MAX)
-		return TBG_WHY_HOST;
-	why = tbg_request_parse(&head, &scan, nr, &req);
+	why = fast_parse(&head, &req, "/", 1, host, strcspn(host, "/?#"));
 	if (why || mode % TBG_HOSTS_MODES == TBG_HOSTS_NONE)
 		return why;
 	nr = tbg_host_load(&head, req.host_off, req.host_len, &name);
