@@ -17,6 +17,7 @@ import benched                  # noqa: E402
 import ktap                     # noqa: E402
 import origin                   # noqa: E402
 
+import cost                     # noqa: E402
 import engine                   # noqa: E402
 import loads                    # noqa: E402
 import remote as remote_lab     # noqa: E402
@@ -120,6 +121,25 @@ def t_a_pass_that_verifies_is_short_and_in_no_figure():
         assert check.verify(lab, server, load)[0] == {}
         wrong, nr = engine.Check(benched.fileset.SMALL, 304).verify(lab, server, load)
         assert wrong == {"status 200": nr}, (wrong, nr)
+
+
+def t_costs_are_of_right_bytes():
+    path = benched.fileset.SMALL
+    with remote_lab.Remote("127.0.0.1") as lab:
+        for fault in (None, "body"):
+            with benched.Sham(fault, after=5, every=10) as sham:
+                server = servers.Existing(lab, "sham", sham.authority)
+                server.started = True
+                benched.fileset.put(server.root, path, 1024)
+                scenario = cost.Scenario("1 KiB", [server], path=path)
+                scenario.lab = lab
+                try:
+                    scenario.prepare(server)
+                    said = None
+                except Problem as e:
+                    said = str(e)
+            assert (said is None) == (fault is None), said
+            assert not said or "wrong bytes" in said, said
 
 
 def t_a_dead_server_is_said_before_anything_is_timed():

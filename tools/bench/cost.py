@@ -13,16 +13,20 @@ import argparse
 import gzip
 import json
 import os
+import random
 import re
 import socket
 import statistics
 import subprocess
 import sys
 import time
+import zlib
 
 import fileset
 import lab as laboratory
+import loads
 from amount import not_negative, whole
+from engine import VERIFY_NR, Check, wrong_text
 from lab import HERE, Lab, check_machine
 from meters import (FORKS_MAX, QUIET_SHARE, QUIET_WAIT_S, Core, Others, Patience, machine,
                     ran_s, resident)
@@ -78,10 +82,12 @@ class Scenario:
     """One kind of request, asked of several servers in turn."""
 
     def __init__(self, name, servers, connections=256, path="/1k.jpg", headers=(),
-                 status=200, objects=0, cached=True):
+                 status=200, objects=0, cached=True, file="", part=slice(None)):
         self.name, self.servers, self.connections = name, servers, connections
         self.cached = cached    # small and fresh: what a kernel tier answers
         self.path, self.headers, self.status, self.objects = path, headers, status, objects
+        self.file, self.part = file, part   # whose bytes are answered (the path's); None: unknown
+        self.checks = {}
         self.samples = {s.name: [] for s in servers}
 
     def argv(self, server, seconds, walk=False, connections=None, objects=None):
@@ -98,24 +104,37 @@ class Scenario:
                 str(objects or self.objects), "1" if walk else "0",
                 *(f"{n}: {v}" for n, v in self.headers)]
 
+    def row(self, server, path):
+        """(path, length, CRC-32) of what is right."""
+        if self.file is None:
+            return path, None, None
+        with open((server.origin or server).root + (self.file or path), "rb") as f:
+            body = f.read()[self.part]
+        return path, len(body), zlib.crc32(body)
+
     def prepare(self, server):
         server.start()
-        if isinstance(server, Reflector):
-            server.reply_len = None
-            return
-        server.reply_len = self.settle(server)
-
-    def settle(self, server):
-        """Bytes of one reply, once the server answers from where the row wants it."""
-        path = self.path if not self.objects else "/o/0"
+        paths = [f"/o/{i}" for i in range(self.objects)] or [self.path]
+        rows = [self.row(server, path) for path in random.sample(paths, min(len(paths), VERIFY_NR))]
         want = "" if not self.cached or not isinstance(server, Toboggan) else \
             "hit" if server.tier == "user" else f"detail={server.tier}"
-        return settle(self.lab, server, path, self.headers, self.status, want)
+        self.checks[server.name] = Check(rows[0][0], self.status, self.headers, rows[0][2],
+                                         want, rows)
+        self.check(server)
+
+    def check(self, server):
+        """Bytes of one reply, once the server answers from where the row wants it."""
+        check = self.checks[server.name]
+        reply_len = check.settle(self.lab, server)
+        wrong, nr = check.verify(self.lab, server, loads.Wrk(self.connections, self.path))
+        if wrong:
+            raise Problem(f"{server.name}: {wrong_text(wrong, nr)}")
+        return reply_len
 
     def measure(self, server, seconds, patience):
         """One sample, or a Problem."""
         http = not isinstance(server, Reflector)
-        reply_len = self.settle(server) if http else 0
+        reply_len = self.check(server)
         before = server.ask("stats") if isinstance(server, Toboggan) else None
         ours = self.lab.pids()
         idle = patience.wait(ours)
@@ -140,8 +159,7 @@ class Scenario:
         if http and abs(got["bytes"] - nr * reply_len) > slack:
             raise Problem(f"{server.name}: {got['bytes'] / nr:.0f} bytes a reply, "
                           f"not {reply_len}")
-        if http:
-            self.settle(server)
+        self.check(server)
         stats = server.ask("stats") if before is not None else None
         if stats and "wire" in server.tiers and self.cached:
             hits = stats["tiers"]["wire"]["requests"] - before["tiers"]["wire"]["requests"]
@@ -293,11 +311,13 @@ class Bench:
             (nginx, "wire", "user"), (wire, "wire", "wire-reflect"),
             (user, "user"), (reflect, "wire-reflect")))
         head = Scenario("browser head", servers((nginx, "wire-header"), (wire, "wire-header")))
-        notmod = Scenario("304", servers((nginx, "wire-304"), (wire, "wire-304")), status=304)
+        notmod = Scenario("304", servers((nginx, "wire-304"), (wire, "wire-304")), status=304, file=None)
         of_user = {key: Scenario(key, servers((nginx, key), (user, key)), **how) for key, how in (
-            ("user-gzip", {"path": TEXT, "headers": [("Accept-Encoding", "gzip")]}),
-            ("user-304", {"status": 304}),
-            ("user-range", {"headers": [("Range", "bytes=100-299")], "status": 206}))}
+            ("user-gzip", {"path": TEXT, "headers": [("Accept-Encoding", "gzip")],
+                           "file": TEXT + ".gz"}),
+            ("user-304", {"status": 304, "file": None}),
+            ("user-range", {"headers": [("Range", "bytes=100-299")], "status": 206,
+                            "part": slice(100, 300)}))}
         large = Scenario("1 MiB", servers((nginx, "large"), (wire, "large")),
                          connections=16, path="/1m.bin", cached=False)
         sizes = {key: Scenario(ROWS[key].split(",")[0], servers((nginx, key), (wire, key)),
@@ -309,7 +329,7 @@ class Bench:
                                  connections=nr, path=path, cached=False)
                    for key, nr, path in (("proxy", 64, "/1k.jpg"), ("proxy-large", 16, "/1m.bin"))}
         dynamic = Scenario("dynamic", servers((module, "dynamic"), (nginx_fcgi, "dynamic")),
-                           connections=64, path=PAGE, cached=False)
+                           connections=64, path=PAGE, cached=False, file=None)
         objects = Scenario("objects", servers((few, "objects"), (many, "objects")), path="/o/0")
         self.scenarios = [s for s in (get, head, notmod, *sizes.values(), *of_user.values(),
                                       *socks.values(), large, *proxied.values(), dynamic, objects)

@@ -140,6 +140,10 @@ class Check:
         return wrong, got["requests"] + sum(wrong.values())
 
 
+def wrong_text(wrong, nr):
+    return " and ".join(f"{n} of {nr} replies had {text}" for text, n in wrong.items())
+
+
 class Run:
     """One invocation: its lab, its options, its record."""
 
@@ -184,8 +188,7 @@ class Run:
         wrong, nr = check.verify(self.lab, server, load)
         if wrong:
             ret["wrong"] = wrong
-            said = " and ".join(f"{n} of {nr} replies had {text}" for text, n in wrong.items())
-            raise Problem("; ".join(filter(None, (ret["invalid"], said))))
+            raise Problem("; ".join(filter(None, (ret["invalid"], wrong_text(wrong, nr)))))
 
     def check_descriptors(self, load):
         want = load.descriptors + 100
