@@ -94,6 +94,10 @@ struct tbg_flow {
 	__u16 resent;		/* segments of the last reply sent again lately */
 	__u8 dups;		/* duplicate ACKs in a row, without SACK */
 	__u8 way;		/* TBG_WAY_* */
+	__u32 window;		/* kernel count: where that of the socket ends */
+	__u32 tsrecent;		/* newest TSval of the client */
+	__u8 rcv_wscale;	/* shift of the socket's window field */
+	__u8 pad[7];
 	__u64 seen_ns;		/* CLOCK_MONOTONIC of the last packet */
 	struct tbg_exchange last;
 };
@@ -126,7 +130,7 @@ struct tbg_yield {
 };
 
 _Static_assert(sizeof(struct tbg_flow_key) == 36, "abi");
-_Static_assert(sizeof(struct tbg_flow) == 80 + 32, "abi");
+_Static_assert(sizeof(struct tbg_flow) == 96 + 32, "abi");
 _Static_assert(sizeof(struct tbg_conn_word) == 16, "abi");
 
 #endif

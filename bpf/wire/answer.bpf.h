@@ -72,22 +72,22 @@ static __always_inline __u16 tbg_pseudo(const struct tbg_pkt *p)
 }
 
 /* CHECKSUM_PARTIAL: the field holds the pseudo-header's sum alone. */
-static __always_inline bool tbg_is_partial(const struct tbg_pkt *p)
+static __always_inline bool tbg_is_partial(struct tbg_frame *frame,
+					   const struct tbg_pkt *p)
 {
-	return p->check == tbg_pseudo(p);
+	return p->check == tbg_pseudo(p) && tbg_frame_partial(frame);
 }
 
 /*
  * 0: the checksum is right or will be made by a device (CHECKSUM_PARTIAL: the
- * field holds the pseudo-header's sum; a forger gains nothing by writing that
- * there). 1: it is right, but was verified in software. -1: wrong.
+ * field holds the pseudo-header's sum). 1: it is right, but was verified in software. -1: wrong.
  */
 __attribute__((noinline)) int tbg_csum_check(struct tbg_frame *frame,
 					     struct tbg_scratch *s)
 {
 	if (!s)
 		return -1;
-	if (tbg_is_partial(&s->pkt))
+	if (tbg_is_partial(frame, &s->pkt))
 		return 0;
 	if (tbg_frame_verified(frame))
 		return 0;
@@ -107,7 +107,7 @@ __attribute__((noinline)) int tbg_segment_check(struct tbg_frame *frame,
 		return -1;
 	len = s->pkt.payload_len;
 	if (len > TBG_REQ_MAX)	/* too long to be summed here */
-		return tbg_frame_verified(frame) || tbg_is_partial(&s->pkt) ?
+		return tbg_frame_verified(frame) || tbg_is_partial(frame, &s->pkt) ?
 		       0 : -1;
 	if (len) {
 		TBG_BOUND(len, TBG_REQ_MAX, return -1);
@@ -115,6 +115,15 @@ __attribute__((noinline)) int tbg_segment_check(struct tbg_frame *frame,
 			return -1;
 	}
 	return tbg_csum_check(frame, s);
+}
+
+/* Whether the socket may take the segment: the checksum holds, if it can be told. */
+static __always_inline bool tbg_segment_sound(struct tbg_frame *frame,
+					      struct tbg_scratch *s)
+{
+	return tbg_is_partial(frame, &s->pkt) || tbg_frame_verified(frame) ||
+	       (s->pkt.payload_len <= TBG_REQ_MAX &&
+		tbg_segment_check(frame, s) >= 0);
 }
 
 /* What a connection's socket has answered: the daemon, and sock if it may. */
@@ -189,6 +198,9 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 		return TBG_WHY_CONTROL;
 	if (!(f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt))
 		return TBG_WHY_TCP_ODD;
+	/* an old duplicate (RFC 7323 5.3) */
+	if (p->plain_ts && (__s32)(p->tsval - f->tsrecent) < 0)
+		return TBG_WHY_TCP_ODD;
 	return tbg_idle(f, p, a);
 }
 
@@ -230,6 +242,7 @@ static __always_inline int tbg_claim(struct tbg_flow_locked *f,
 		r->acks[0] = p->seq;
 		r->acks[1] = p->seq + p->payload_len;
 		r->tsecr = p->tsval;
+		f->tsrecent = p->tsval;
 		f->in_delta += p->payload_len;
 		f->out_delta += r->len;
 		f->acked = p->ack;

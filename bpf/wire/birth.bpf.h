@@ -11,11 +11,14 @@
 
 #include "flow.bpf.h"
 
-/* A VLAN tag, wherever it is: XDP does not see one that the device took off. */
+/*
+ * A VLAN tag, wherever it is: XDP does not see one that the device took off. A tag
+ * of priority alone names no VLAN (IEEE 802.1Q 6.9.1).
+ */
 static __always_inline bool tbg_is_tagged(struct __sk_buff *skb,
 					  const struct tbg_pkt *p)
 {
-	return skb->vlan_present || p->l3 != ETH_HLEN;
+	return (skb->vlan_present && skb->vlan_tci & 0xfff) || p->l3 != ETH_HLEN;
 }
 
 /* The client's SYN: what it can do, kept for the SYN-ACK. */
@@ -33,6 +36,7 @@ static __always_inline void tbg_embryo_syn(struct __sk_buff *skb,
 	e.wscale_ok = !!(opt->flags & TBG_OPT_WSCALE);
 	e.snd_wscale = opt->wscale;
 	e.ts_ok = !!(opt->flags & TBG_OPT_TS);
+	e.tsrecent = opt->tsval;
 	e.tagged = tbg_is_tagged(skb, &s->pkt);
 	bpf_map_update_elem(&tbg_embryos, &s->pkt.key, &e, BPF_ANY);
 }
@@ -111,10 +115,14 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 	if (opt->flags & TBG_OPT_MSS && opt->mss < e->mss)
 		e->mss = opt->mss;
 	e->win = p->window;
-	if (opt->flags & TBG_OPT_WSCALE && e->wscale_ok)
+	e->window = p->window;
+	if (opt->flags & TBG_OPT_WSCALE && e->wscale_ok) {
+		e->rcv_wscale = opt->wscale;
 		e->win >>= opt->wscale;
-	else
+	} else {
+		e->rcv_wscale = 0;
 		e->snd_wscale = 0;
+	}
 	if (opt->flags & TBG_OPT_TS && e->ts_ok) {
 		e->flags |= TBG_FLOW_TS;
 		e->tsval = opt->tsval;
@@ -187,6 +195,9 @@ tbg_flow_born(const struct tbg_pkt *p)
 	if (e->flags & TBG_FLOW_TS)
 		f.mss = e->mss > 12 ? e->mss - 12 : 0;
 	f.snd_wscale = e->snd_wscale;
+	f.rcv_wscale = e->rcv_wscale;
+	f.window = e->window;
+	f.tsrecent = e->tsrecent;
 	f.flags = e->flags;
 	f.ttl = e->ttl;
 	f.tos = e->tos;

@@ -22,7 +22,7 @@ static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
 					    struct tbg_shift *ret)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
-	__u32 now_ms = now_ns / 1000000, end, len;
+	__u32 now_ms = now_ns / 1000000, end, len, window;
 	bool placed = true;
 	__s32 at;
 
@@ -31,10 +31,13 @@ static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
 	end = p->seq - f->iss + len;
 	if ((__s32)(end - f->sent) > 0)
 		f->sent = end;
-	if (p->tcp_flags & TBG_TCP_RST)
+	window = p->ack - f->irs + (p->window << (f->rcv_wscale & 15));
+	if (p->tcp_flags & TBG_TCP_RST) {
 		f->flags |= TBG_FLOW_RST;
-	else
+	} else {
 		f->win = bpf_htons(p->window);
+		f->window = tbg_seq_max(f->window, window);
+	}
 	if (p->tcp_flags & TBG_TCP_FIN) {
 		/* the first tells: sent again, it may follow a simultaneous close */
 		if ((f->flags & TBG_FLOW_CLOSED) == TBG_FLOW_FIN_IN &&

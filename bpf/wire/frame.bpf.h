@@ -9,6 +9,7 @@
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
 #include "../core/csum.h"
@@ -19,12 +20,14 @@
 #define tbg_store(frame, off, from, len) bpf_xdp_store_bytes(frame, off, (void *)(from), len)
 #define tbg_frame_len(frame) ((__u32)bpf_xdp_get_buff_len(frame))
 #define tbg_frame_ifindex(frame) ((frame)->ingress_ifindex)
+#define tbg_frame_gso(frame) 0
 #else
 #define tbg_frame __sk_buff
 #define tbg_load(frame, off, to, len) bpf_skb_load_bytes(frame, off, to, len)
 #define tbg_store(frame, off, from, len) bpf_skb_store_bytes(frame, off, from, len, 0)
 #define tbg_frame_len(frame) ((frame)->len)
 #define tbg_frame_ifindex(frame) ((frame)->ifindex)
+#define tbg_frame_gso(frame) ((frame)->gso_size)
 #endif
 
 /* The EtherType; of a VLAN tag only where it is in the frame. */
@@ -57,6 +60,25 @@ static __always_inline bool tbg_frame_verified(struct tbg_frame *frame)
 	return false;		/* a driver tells the skb alone */
 #else
 	return bpf_csum_level(frame, BPF_CSUM_LEVEL_QUERY) >= 0;
+#endif
+}
+
+#define TBG_CHECKSUM_PARTIAL 3
+
+struct sk_buff___wire {
+	unsigned int truesize;
+	unsigned char ip_summed:2;
+} __attribute__((preserve_access_index));
+
+/* CHECKSUM_PARTIAL: a device will make the checksum, where it gets that far. */
+static __always_inline bool tbg_frame_partial(struct tbg_frame *frame)
+{
+#ifdef TBG_XDP
+	return true;		/* a driver does not say */
+#else
+	struct sk_buff___wire *skb = (void *)frame;
+
+	return BPF_CORE_READ_BITFIELD_PROBED(skb, ip_summed) == TBG_CHECKSUM_PARTIAL;
 #endif
 }
 

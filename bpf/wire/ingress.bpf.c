@@ -5,6 +5,8 @@
  * the flow; tbg_answer, behind a tail call that dies with the daemon, replies.
  * Neither may ever drop a segment that tells the socket something.
  */
+#include <linux/if_packet.h>
+
 #include "answer.bpf.h"
 #include "birth.bpf.h"
 #include "loss.bpf.h"
@@ -15,21 +17,56 @@
 #define TBG_TRIED 1000			/* done with: on to the stack as it is */
 
 /*
- * Whether the segment's acknowledgement of wire's last reply can be believed:
- * nobody else will check it. Its checksum holds, and its sequence number is in
- * the window (RFC 9293 3.10.7.4), or a blind ACK would end all repeats.
+ * Whether a bare acknowledgement within wire's last reply can be believed: nobody
+ * else will check it. Its sequence number is in the window (RFC 9293 3.10.7.4),
+ * or a blind ACK would end all repeats.
  */
 static __always_inline bool tbg_ack_is_sound(struct __sk_buff *skb,
 					     struct tbg_scratch *s,
 					     const struct tbg_flow_locked *f)
 {
-	const struct tbg_pkt *p = &s->pkt;
+	__u32 end = f->last.req_seq + f->last.req_len;
 
-	if (p->ack - f->last.seq > f->last.len)
-		return true;	/* says nothing of it */
-	if (p->seq - f->last.req_seq > f->last.req_len + TBG_SEQ_WINDOW)
-		return false;
-	return tbg_segment_check(skb, s) >= 0;
+	return s->pkt.seq - end <= TBG_SEQ_WINDOW && tbg_segment_sound(skb, s);
+}
+
+/* What can be said of a reset that its flow cannot: see tbg_reset_look(). */
+enum tbg_reset { TBG_RESET_NOT, TBG_RESET_EXACT, TBG_RESET_ALONE };
+
+/*
+ * Whether the socket will take a reset at this number of its own: only if that
+ * is the very next (RFC 5961 3.2). ALONE: it has no socket that could be asked.
+ */
+static __attribute__((noinline)) int
+tbg_reset_look(struct __sk_buff *skb, const struct tbg_pkt *p, __u32 seq)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *sk;
+	struct bpf_tcp_sock *tp;
+	int ret = TBG_RESET_ALONE;
+
+	if (p->v6) {
+		__builtin_memcpy(tuple.ipv6.saddr, p->key.remote, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, p->key.local, 16);
+		tuple.ipv6.sport = p->key.remote_port;
+		tuple.ipv6.dport = p->key.local_port;
+		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6),
+				       BPF_F_CURRENT_NETNS, 0);
+	} else {
+		tuple.ipv4.saddr = p->key.remote[3];
+		tuple.ipv4.daddr = p->key.local[3];
+		tuple.ipv4.sport = p->key.remote_port;
+		tuple.ipv4.dport = p->key.local_port;
+		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4),
+				       BPF_F_CURRENT_NETNS, 0);
+	}
+	if (!sk)
+		return ret;
+	tp = sk->state == BPF_TCP_LISTEN ? NULL : bpf_tcp_sock(sk);
+	if (tp)
+		ret = tp->rcv_nxt == seq ? TBG_RESET_EXACT : TBG_RESET_NOT;
+	bpf_sk_release(sk);
+	return ret;
 }
 
 /*
@@ -51,16 +88,17 @@ static __always_inline bool tbg_ack_is_late(const struct tbg_flow_locked *f,
  * Takes note of a segment on its way to the stack. *ret is how to translate
  * it; false: not at all, it has no place there any more. Under the flow's lock,
  * so that a claim on another CPU comes wholly before or wholly after. conn: NULL
- * for a flow of a daemon that is gone. sound: see tbg_ack_is_sound().
+ * for a flow of a daemon that is gone. What the socket will not take changes
+ * nothing: sound and reset are from tbg_segment_sound() and tbg_reset_look().
  */
 static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 					     struct tbg_conn_word *conn,
 					     const struct tbg_pkt *p, bool sound,
-					     struct tbg_shift *ret)
+					     int reset, struct tbg_shift *ret)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
 	__u32 at, end, next, told;
-	bool late;
+	bool late, fits;
 
 	bpf_spin_lock(&f->lock);
 	late = tbg_ack_is_late(f, p);
@@ -68,25 +106,32 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 		goto out;
 	at = p->seq - f->in_delta - f->irs;
 	end = at + p->payload_len;
-	if (p->payload_len && end - f->given - 1 < TBG_GIVEN_MAX)
-		f->given = end;
 	next = f->iss + f->sent + f->out_delta;
-	if (sound && p->tcp_flags & TBG_TCP_ACK &&
-	    (__s32)(p->ack - f->acked) > 0 && (__s32)(p->ack - next) <= 0) {
+	fits = p->tcp_flags & TBG_TCP_ACK && (__s32)(p->ack - next) <= 0 &&
+	       (__s32)(at - f->window) <= 0;
+	/* what is too long to be summed here may well be taken */
+	if (fits && p->payload_len && (sound || p->payload_len > TBG_REQ_MAX) &&
+	    end - f->given - 1 < TBG_GIVEN_MAX)
+		f->given = end;
+	fits = fits && sound && (__s32)(end - f->given) >= 0;
+	if (fits && (__s32)(p->ack - f->acked) > 0) {
 		f->acked = p->ack;
 		f->dups = 0;
 	}
+	if (fits && p->plain_ts && at == f->given - p->payload_len &&
+	    (__s32)(p->tsval - f->tsrecent) > 0)
+		f->tsrecent = p->tsval;
 	if (conn && (__s32)(f->acked - f->last.seq - f->last.len) >= 0)
 		conn->sent_ms = 0;
 	/* a FIN takes one number */
-	if (p->tcp_flags & TBG_TCP_RST &&
-	    at == f->given + !!(f->flags & TBG_FLOW_FIN_IN))
+	if (reset == TBG_RESET_EXACT ||
+	    (reset == TBG_RESET_ALONE &&
+	     at == f->given + !!(f->flags & TBG_FLOW_FIN_IN)))
 		f->flags |= TBG_FLOW_RST;
-	if (p->tcp_flags & TBG_TCP_FIN && end == f->given)
-		f->flags |= TBG_FLOW_FIN_IN;
-	/* the stack keeps one that comes early, at the number it has now */
-	else if (p->tcp_flags & TBG_TCP_FIN && end - f->given < TBG_GIVEN_MAX)
-		f->flags |= TBG_FLOW_LEFT;
+	if (fits && p->tcp_flags & TBG_TCP_FIN) {
+		/* the stack keeps one that comes early, at the number it has now */
+		f->flags |= end == f->given ? TBG_FLOW_FIN_IN : TBG_FLOW_LEFT;
+	}
 	if (f->last.len &&
 	    (__s32)(f->acked - f->last.seq - f->last.len) > (__s32)TBG_EDGE_MAX)
 		f->last.len = 0;
@@ -115,14 +160,18 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 {
 	struct tbg_shift shift = {};
 	struct tbg_conn_word *conn;
+	int reset = TBG_RESET_NOT;
 	bool sound;
 	__u32 slot;
 
 	if (f) {
 		slot = f->slot;
 		conn = bpf_map_lookup_elem(&tbg_conns, &slot);
-		sound = tbg_ack_is_sound(skb, s, f);
-		if (!tbg_ingress_note(f, conn, &s->pkt, sound, &shift)) {
+		sound = tbg_segment_sound(skb, s);
+		if (sound && s->pkt.tcp_flags & TBG_TCP_RST)
+			reset = tbg_reset_look(skb, &s->pkt,
+					       s->pkt.seq - f->in_delta);
+		if (!tbg_ingress_note(f, conn, &s->pkt, sound, reset, &shift)) {
 			tbg_count(TBG_WHY_ACK);
 			return TC_ACT_SHOT;
 		}
@@ -147,7 +196,7 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 						 struct tbg_flow_locked *f)
 {
 	const struct tbg_pkt *p = &s->pkt;
-	bool plain = f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt;
+	bool plain = f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt, sack;
 	enum tbg_ack ret = TBG_ACK_OTHER;
 	struct tbg_conn_word *conn;
 	__u32 slot = f->slot;
@@ -155,6 +204,7 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 	if (p->tcp_flags != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
 	    p->ack - f->last.seq > f->last.len || !tbg_ack_is_sound(skb, s, f))
 		return ret;
+	sack = !plain && tbg_pkt_options(skb, s)->sack_nr;
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 	bpf_spin_lock(&f->lock);
 	if (tbg_ack_is_late(f, p)) {
@@ -173,7 +223,7 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 		if (p->ack == f->acked && f->dups < TBG_DUPS)
 			f->dups++;
 		/* once is enough where the socket has sent past our reply */
-		if (!plain || (p->ack == f->acked &&
+		if (sack || (p->ack == f->acked &&
 			       (f->dups == TBG_DUPS ||
 				f->sent + f->iss + f->out_delta !=
 				tbg_flow_edge(f))))
@@ -257,15 +307,30 @@ other:
 	return TBG_PASS;
 }
 
-/* The flow that another CPU may have made meanwhile; NULL, and *why: none. */
+/*
+ * A flow for the segment, which has none, if it ends a handshake. NULL, and *why:
+ * not yet; else it is one that another CPU has made meanwhile.
+ */
 static __always_inline struct tbg_flow_locked *
-tbg_flow_again(const struct tbg_flow_key *key, enum tbg_why *why)
+tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 {
-	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, key);
+	struct tbg_flow_locked *f;
 
+	*why = tbg_segment_sound(skb, s) ? tbg_flow_born(&s->pkt) : TBG_WHY_CSUM;
+	if (*why != TBG_WHY_RACE)
+		return NULL;
+	f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
 	if (!f)
 		*why = TBG_WHY_NO_FLOW;
 	return f;
+}
+
+/* Whether the segment came by another VLAN than its flow: the stack drops it. */
+static __always_inline bool tbg_is_astray(struct __sk_buff *skb,
+					  const struct tbg_flow_locked *f,
+					  const struct tbg_pkt *p)
+{
+	return f->way & TBG_WAY_BARE && tbg_is_tagged(skb, p);
 }
 
 SEC("tc")
@@ -279,6 +344,11 @@ int tbg_ingress(struct __sk_buff *skb)
 
 	if (!s || !knob)
 		return TBG_PASS;
+	/* IP drops what is another host's */
+	if (tbg_sockets && skb->pkt_type != PACKET_HOST) {
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	}
 	p = &s->pkt;
 	switch (tbg_pkt_parse(skb, p, true)) {
 	case TBG_PKT_ICMP:
@@ -315,9 +385,10 @@ int tbg_ingress(struct __sk_buff *skb)
 	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
 	if (!f) {
 		if (p->tcp_flags & TBG_TCP_ACK)
-			why = tbg_flow_born(p);
-		if (why == TBG_WHY_RACE)
-			f = tbg_flow_again(&p->key, &why);
+			f = tbg_flow_begin(skb, s, &why);
+	} else if (tbg_is_astray(skb, f, p)) {
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
 	} else if (!p->payload_len && f->last.len) {
 		switch (tbg_ack_note(skb, s, f)) {
 		case TBG_ACK_OURS:
@@ -444,10 +515,12 @@ int tbg_answer(struct __sk_buff *skb)
 		return TBG_PASS;
 	f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
 	if (!f) {
-		why = tbg_flow_born(&s->pkt);
-		if (why == TBG_WHY_RACE)
-			f = tbg_flow_again(&s->pkt.key, &why);
+		f = tbg_flow_begin(skb, s, &why);
 		return tbg_ingress_pass(skb, s, f, why);
+	}
+	if (tbg_is_astray(skb, f, &s->pkt)) {
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
 	}
 	act = tbg_try(skb, s, knob, f);
 	if (act == TBG_TRIED)

@@ -11,7 +11,9 @@
 #include "send.bpf.h"
 #include "translate.bpf.h"
 
-#define TBG_REPEAT_MS 10	/* least time between repeats of a segment */
+/* Least time between repeats of a segment: reported lost, or the request again. */
+#define TBG_REPEAT_MS 200
+#define TBG_AGAIN_MS 10
 #define TBG_DUPS 3		/* duplicate ACKs that mean loss (RFC 5681 3.2) */
 
 /* Whether the client's SACK blocks in s->opt cover from..end; *ret_high grows. */
@@ -100,10 +102,13 @@ static __always_inline void tbg_repeat_flow(struct tbg_reply *r,
  * now; the others were a moment ago.
  */
 static __always_inline __u32 tbg_repeat_note(struct tbg_flow_locked *f,
-					     __u32 ack, __u32 mask, __u32 now_ms)
+					     const struct tbg_pkt *p, __u32 mask,
+					     __u32 now_ms)
 {
+	__u32 least_ms = p->payload_len ? TBG_AGAIN_MS : TBG_REPEAT_MS;
+
 	bpf_spin_lock(&f->lock);
-	if (now_ms - f->repeat_ms < TBG_REPEAT_MS) {
+	if (now_ms - f->repeat_ms < least_ms) {
 		mask &= ~(__u32)f->resent;
 	} else {
 		f->resent = 0;
@@ -111,8 +116,8 @@ static __always_inline __u32 tbg_repeat_note(struct tbg_flow_locked *f,
 	}
 	f->resent |= mask;
 	f->dups = 0;
-	if (tbg_within_reply(f, ack))
-		f->acked = ack;
+	if (tbg_within_reply(f, p->ack))
+		f->acked = p->ack;
 	bpf_spin_unlock(&f->lock);
 	return mask;
 }
@@ -156,10 +161,9 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	if (r->part.len != r->len || tbg_reply_cut(skb, r, mss))
 		return -TBG_WHY_STALE_REPEAT;
 	frame = p->l4 + (r->ts ? 32 : 20) + r->seg;
-	if (!tbg_mtu_holds(skb, frame - p->l3))
-		return -TBG_WHY_STALE_REPEAT;
-	mask = tbg_lost_segments(s);
-	mask = tbg_repeat_note(f, p->ack, mask, now_ms);
+	/* where the link takes less than it did, the socket will soon send it */
+	mask = tbg_mtu_holds(skb, frame - p->l3) ? tbg_lost_segments(s) : 0;
+	mask = tbg_repeat_note(f, p, mask, now_ms);
 	if (!mask)
 		return p->payload_len ? TC_ACT_SHOT : -TBG_WHY_CONTROL;
 	if (tbg_reply_room(skb, frame, soft))

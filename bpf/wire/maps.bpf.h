@@ -44,6 +44,8 @@ struct tbg_flow_locked {
 	__u32 repeat_ms, told;
 	__u16 resent;
 	__u8 dups, way;
+	__u32 window, tsrecent;
+	__u8 rcv_wscale, pad[7];
 	__u64 seen_ns;
 	struct tbg_exchange last;
 };
@@ -78,8 +80,10 @@ struct {
 struct tbg_embryo {
 	__u32 irs, iss, tsoff, tsval, flowinfo, ifindex;
 	__u16 win, mss;		/* mss: the client's, then the smaller */
-	__u8 snd_wscale, flags, ttl, tos;
+	__u32 window, tsrecent;
+	__u8 snd_wscale, rcv_wscale, flags, ttl, tos;
 	__u8 wscale_ok, synack, ts_ok, tagged;
+	__u8 pad[3];
 };
 
 /* Four-tuple -> embryo. LRU: a flood of SYNs evicts only other embryos. */

@@ -60,7 +60,7 @@ static __always_inline int tbg_pkt_ipv4(struct tbg_frame *frame,
 	if (ip.version != 4 || ip.ihl < 5 || ip.frag_off & bpf_htons(0x1fff))
 		return -1;
 	total = bpf_ntohs(ip.tot_len);
-	if (!total)		/* BIG TCP */
+	if (!total && tbg_frame_gso(frame))	/* BIG TCP */
 		total = tbg_frame_len(frame) - p->l3;
 	p->l4 = p->l3 + ip.ihl * 4;
 	p->payload_len = total - ip.ihl * 4;
@@ -92,7 +92,7 @@ static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 	if (ip.version != 6)
 		return -1;
 	total = bpf_ntohs(ip.payload_len);
-	if (!total)		/* BIG TCP */
+	if (!total && tbg_frame_gso(frame))	/* BIG TCP */
 		total = tbg_frame_len(frame) - p->l3 - sizeof(ip);
 	if (total > tbg_frame_len(frame) - p->l3 - sizeof(ip))
 		return -1;

@@ -154,6 +154,8 @@ static __always_inline __u32 tbg_reply_ipv4(struct tbg_frame *frame,
 		.tos = r->tos,
 		.tot_len = bpf_htons(sizeof(ip) + tcp_len),
 		.frag_off = r->may_fragment ? 0 : bpf_htons(0x4000),
+		/* fragments of two segments must not be taken for one's (RFC 6864) */
+		.id = r->may_fragment ? bpf_get_prandom_u32() : 0,
 		.ttl = r->ttl,
 		.protocol = IPPROTO_TCP,
 		.saddr = r->to_stack ? p->key.remote[3] : p->key.local[3],

@@ -8,8 +8,6 @@
 #ifndef TBG_WIRE_SEND_BPF_H
 #define TBG_WIRE_SEND_BPF_H
 
-#include <bpf/bpf_core_read.h>
-
 #include "reply.bpf.h"
 
 /*
@@ -22,10 +20,6 @@ const volatile __u32 tbg_mark = 0x74620000;
 #define TBG_AF_INET 2
 #define TBG_AF_INET6 10
 #define TBG_HOLLOW 512		/* no skb is as small; skb_set_tcp_pure_ack says 2 */
-
-struct sk_buff___wire {
-	unsigned int truesize;
-} __attribute__((preserve_access_index));
 
 static __always_inline __u32 tbg_truesize(struct __sk_buff *skb)
 {

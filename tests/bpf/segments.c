@@ -321,6 +321,7 @@ KTAP_TEST(t_holes_below_a_sack_are_filled_at_once)
 	struct peer p = peer_mss(false, true, 1460);
 	struct tbg_flow flow;
 	FIVE(p);
+	p.seq = req + len;
 	/* the second and the last are missing, the last not known to be */
 	uint32_t sack[1][2] = { { seq + 2 * 1448, seq + 4 * 1448 } };
 	acknowledge(&p, seq + 1448, sack, 1);
@@ -337,7 +338,7 @@ KTAP_TEST(t_holes_below_a_sack_are_filled_at_once)
 	KTAP_CHECK(acknowledge_soon(&p, seq + 1448, two, 2));
 	BURST(&p, seq, 1448, 0x08, req, len);
 	/* and after a while the first one once more */
-	usleep(20000);
+	usleep(210000);
 	acknowledge(&p, seq + 1448, two, 2);
 	BURST(&p, seq, 1448, 0x0a, req, len);
 }
@@ -373,6 +374,7 @@ KTAP_TEST(t_unsacked_part_of_the_first_segment_has_the_first_date)
 	NEED_SNIFFER();
 	struct peer p = peer_mss(false, true, 1460);
 	FIVE(p);
+	p.seq = req + len;
 	set_clock(DATE_0 + 5);
 	uint32_t sack[1][2] = { { seq + 1448, seq + want_len } };
 	acknowledge(&p, seq, sack, 1);
