@@ -1143,12 +1143,17 @@ static void conn_reset(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_conn_kill(w, c);
 }
 
+/*
+ * Whatever is at hand of a next request: tbg_yield gives nothing once a byte of
+ * its answer is written, be it sent or not. None can be between its word and our
+ * send: this thread alone writes to the socket, and never leaves that to the ring.
+ */
 void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_sock_conn *s = sock_of(w, c);
 	int n;
 
-	if (c->state != TBG_CONN_OPEN || c->traffic)
+	if (c->state != TBG_CONN_OPEN)
 		return;
 	c->drained = false;
 	/* a hit of sock would come to stand where the reply does */
