@@ -1458,23 +1458,28 @@ static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
 		conn_settle(w, c);
 }
 
-/* The hits of kernel tiers are not seen here: an idle connection may be busy. */
-static void idle_timeout(struct tbg_worker *w, struct tbg_conn *c,
-			 uint32_t limit_ms)
+/*
+ * The hits of kernel tiers are not seen here: an idle connection may be busy, and
+ * one that has asked us for nothing may have had answers. age_ms: since stamp_ms.
+ */
+static void idle_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
 {
 	uint64_t seen_ns = w->s->wire ? tbg_conn_seen_ns(w->s->wire, c->fd) : 0;
+	const struct tbg_options *o = &w->s->opt;
 	const struct tbg_sock_conn *s = sock_of(w, c);
-	uint64_t age_ns;
+	uint64_t seen_ago_ms;
 
 	if (s && s->seen_ns > seen_ns)
 		seen_ns = s->seen_ns;
-	age_ns = seen_ns < w->now_ns ? w->now_ns - seen_ns : 0;
-
-	if (seen_ns && age_ns / 1000000 < limit_ms) {
+	seen_ago_ms = seen_ns < w->now_ns ? (w->now_ns - seen_ns) / 1000000 : 0;
+	if (seen_ns)
 		c->used = true;
-		c->stamp_ms = w->now_ms - age_ns / 1000000;
-		return;
+	if (seen_ago_ms < age_ms) {
+		age_ms = seen_ago_ms;
+		c->stamp_ms = w->now_ms - age_ms;
 	}
+	if (age_ms <= (c->used ? o->idle_ms : o->header_ms))
+		return;
 	tbg_stat_add(&w->stats.timeouts, 1);
 	tbg_conn_kill(w, c);
 }
@@ -1511,7 +1516,7 @@ static bool client_takes(struct tbg_conn *c)
 void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 {
 	const struct tbg_options *o = &w->s->opt;
-	uint32_t age_ms = w->now_ms - c->stamp_ms, idle_ms;
+	uint32_t age_ms = w->now_ms - c->stamp_ms;
 
 	switch (c->state) {
 	case TBG_CONN_LINGER:
@@ -1549,9 +1554,8 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 			head_timeout(w, c);
 		return;
 	}
-	idle_ms = c->used ? o->idle_ms : o->header_ms;
-	if (age_ms > idle_ms)
-		idle_timeout(w, c, o->idle_ms);
+	if (age_ms > o->idle_ms || (!c->used && age_ms > o->header_ms))
+		idle_check(w, c, age_ms);
 }
 
 void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c)

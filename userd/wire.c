@@ -638,5 +638,7 @@ uint64_t tbg_conn_seen_ns(struct tbg_wire *w, int fd)
 {
 	struct tbg_flow flow;
 
-	return tbg_flow_lookup(&w->flows, fd, &flow) ? 0 : flow.seen_ns;
+	if (tbg_flow_lookup(&w->flows, fd, &flow) || !(flow.in_delta | flow.out_delta))
+		return 0;
+	return flow.seen_ns;
 }

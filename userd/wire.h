@@ -71,7 +71,7 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns);
 int tbg_conn_claim(struct tbg_wire *w, int fd);
 void tbg_conn_release(struct tbg_wire *w, int slot);
 
-/* CLOCK_MONOTONIC of the last packet of a followed connection; 0: unknown. */
+/* CLOCK_MONOTONIC of a connection's last packet; 0: wire has answered nothing on it. */
 uint64_t tbg_conn_seen_ns(struct tbg_wire *w, int fd);
 
 /*

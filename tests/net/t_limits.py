@@ -126,6 +126,32 @@ def t_idle_connections_end():
     both(one)
 
 
+def t_idle_time_begins_with_a_hit_of_wire():
+    """Of a connection that has asked the daemon for nothing."""
+    with running(daemon_of("--idle-timeout", "1s", "--header-timeout", "60s", wire=True)) as d:
+        client.hot(d, "/a.txt")
+        c, silent = client.Client(d.address), client.Client(d.address)
+        start = time.monotonic()
+        assert c.get("/a.txt").tier == "wire"
+        assert c.ended()
+        took = time.monotonic() - start
+        assert 0.8 < took < 5 * SLOW, f"ended after {took:.2f} s"
+        c.close()
+        assert silent.get("/a.txt").tier == "wire"      # its head has time yet
+        silent.close()
+
+
+def t_first_head_has_its_own_time():
+    """A connection that wire follows is not idle before it has asked for something."""
+    with running(daemon_of("--idle-timeout", "60s", "--header-timeout", "1s", wire=True)) as d:
+        start = time.monotonic()
+        c = client.Client(d.address)
+        assert c.ended()
+        took = time.monotonic() - start
+        assert 0.8 < took < 5 * SLOW, f"ended after {took:.2f} s"
+        c.close()
+
+
 def t_hits_of_wire_keep_a_connection():
     """The socket sees none of them, and must not be closed for that."""
     limit_s = 1 * (3 if client.IN_VM else 1)
