@@ -56,11 +56,21 @@ static bool is_closed(const struct tbg_flow *f)
 	return f->flags & (TBG_FLOW_RST | TBG_FLOW_FIN_OUT);
 }
 
-static bool is_over(const struct tbg_flow *f)
+/* Whether the client has acknowledged all that the socket has sent, its FIN too. */
+static bool is_acked(const struct tbg_flow *f)
+{
+	return f->acked - f->out_delta - f->iss == f->sent;
+}
+
+/*
+ * Whether the connection is through its end: reset, or both sides have closed and
+ * ours is acknowledged. TIME_WAIT has an answer to what comes once more, no more.
+ */
+static bool is_through(const struct tbg_flow *f)
 {
 	const uint8_t fins = TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT;
 
-	return f->flags & TBG_FLOW_RST || (f->flags & fins) == fins;
+	return f->flags & TBG_FLOW_RST || ((f->flags & fins) == fins && is_acked(f));
 }
 
 /*
@@ -70,8 +80,7 @@ static bool is_over(const struct tbg_flow *f)
 static bool is_spent(const struct tbg_flow *f)
 {
 	return !(f->in_delta | f->out_delta) || f->flags & TBG_FLOW_RST ||
-	       (f->flags & TBG_FLOW_LAST &&
-		f->acked - f->out_delta - f->iss == f->sent);
+	       (f->flags & TBG_FLOW_LAST && is_acked(f));
 }
 
 /* A slot without a flow: to the pool, at once or when it is let go. */
@@ -150,7 +159,7 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 				continue;
 			}
 			flows_nr++;
-			open_nr += !is_over(&flows[i]) &&
+			open_nr += !is_through(&flows[i]) &&
 				   (flows[i].in_delta | flows[i].out_delta);
 		}
 	}

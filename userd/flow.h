@@ -24,7 +24,7 @@ struct tbg_flows {
 	_Atomic uint8_t *held;	/* by slot: a connection of ours uses it */
 	uint32_t *waiting;	/* slots to free once nobody holds them */
 	uint32_t waiting_nr;
-	unsigned int open_nr;	/* of the last sweep: still need translation */
+	unsigned int open_nr;	/* of the last sweep: deltas, and not through */
 	unsigned int flows_nr;	/* of the last sweep: all */
 };
 

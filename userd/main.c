@@ -46,7 +46,7 @@
 #include "worker.h"
 
 #define BACKLOG		4096
-#define DETACH_WAIT_MS	2000	/* for clients to see our FINs through wire */
+#define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
 #define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
 #define MSG_LEN		512
 #define STUCK_MS	10	/* for stderr to take a line */
@@ -61,7 +61,7 @@ struct start {
 	atomic_uint threads_bare;	/* without capabilities */
 	atomic_int worker_err;
 	unsigned int stops;		/* SIGTERMs so far */
-	uint64_t drain_ns;
+	uint64_t drain_ns, ended_ns;	/* draining began; the workers have ended */
 };
 
 void tbg_say(const char *format, ...)
@@ -498,19 +498,35 @@ static void on_signal(void *arg, uint32_t events)
 	}
 }
 
+/*
+ * Clients have yet to close what the workers have closed, and without wire neither
+ * side knows the other's numbers. Some never do: they are waited for no longer
+ * than draining may take, or for a little if it has taken longer.
+ */
+static void detach_await(struct start *t, uint64_t now_ns)
+{
+	unsigned int left = t->s.wire ? tbg_wire_flows(t->s.wire) : 0;
+
+	if (!t->ended_ns)
+		t->ended_ns = now_ns;
+	if (left && (now_ns - t->drain_ns < TBG_DRAIN_MS * 1000000ull ||
+		     now_ns - t->ended_ns < DETACH_WAIT_MS * 1000000ull))
+		return;
+	if (left)
+		tbg_say("toboggand: wire: %u connections that clients have not closed lose their translation; they end by timers",
+			left);
+	tbg_loop_stop(t->s.loop);
+}
+
 /* Follows roots, goes on with a reload; while draining, ends when workers and clients have. */
 static void on_step(void *arg, uint64_t now_ns)
 {
 	struct start *t = arg;
-	uint64_t age_ms;
 
 	tbg_roots_follow(t->s.roots, root_moved, t->s.watch);
 	tbg_reload_tick(t->reload);
-	if (!t->stops || atomic_load(&t->threads_ended) < t->threads_nr)
-		return;
-	age_ms = (now_ns - t->drain_ns) / 1000000;
-	if (!t->s.wire || age_ms > DETACH_WAIT_MS || !tbg_wire_flows(t->s.wire))
-		tbg_loop_stop(t->s.loop);
+	if (t->stops && atomic_load(&t->threads_ended) == t->threads_nr)
+		detach_await(t, now_ns);
 }
 
 static int signals_block(struct start *t)

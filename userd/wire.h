@@ -50,7 +50,7 @@ const struct bpf_object *tbg_wire_object(const struct tbg_wire *w);
 unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 			     struct tbg_wire_iface *ret, unsigned int nr);
 
-/* Flows that still need translation (deltas, not closed), counted now. */
+/* Flows that still need translation (deltas, not through their end), counted now. */
 unsigned int tbg_wire_flows(struct tbg_wire *w);
 
 /* An open flow silent for so long has lost its socket; default 10 minutes. */

@@ -38,8 +38,7 @@
 #define SLAB_CONNS	128
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
 
-/* Draining ends after so long, when for so long no connection got on. */
-#define DRAIN_NS	(10 * 1000000000ull)
+/* Draining ends after TBG_DRAIN_MS, when for so long no connection got on. */
 #define DRAIN_STILL_MS	5000
 
 /* For the next request of a busy client, which is then told to close. */
@@ -495,7 +494,7 @@ static void drain_step(struct tbg_worker *w)
 	}
 	if (w->now_ns - w->drain_ns > DRAIN_IDLE_NS)
 		tbg_worker_each(w, tbg_conn_drain);
-	w->drain_moves = w->now_ns - w->drain_ns < DRAIN_NS;
+	w->drain_moves = w->now_ns - w->drain_ns < TBG_DRAIN_MS * 1000000ull;
 	tbg_worker_each(w, drain_look);
 	if (!w->conns_nr || !w->drain_moves || w->wake_value >= TBG_WAKE_NOW)
 		w->done = true;

@@ -148,6 +148,42 @@ KTAP_TEST(t_spent_flow_goes_sooner_than_one_in_time_wait)
 	unmake();
 }
 
+/* How long a flow with deltas is waited for by a daemon that ends. */
+KTAP_TEST(t_flow_is_open_until_both_sides_have_closed)
+{
+	struct tbg_flow f = { .iss = 100, .out_delta = 5, .seen_ns = NOW };
+	static const struct {
+		uint8_t flags;
+		uint32_t acked;
+		unsigned int open_nr;
+	} ends[] = {
+		{ 0, 116, 1 },
+		{ TBG_FLOW_FIN_IN, 116, 1 },
+		{ TBG_FLOW_FIN_OUT, 117, 1 },
+		{ TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT, 116, 1 },
+		{ TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT, 117, 0 },
+		{ TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT | TBG_FLOW_LAST, 116, 1 },
+		{ TBG_FLOW_RST, 116, 0 },
+	};
+	if (geteuid())
+		KTAP_SKIP("not root");
+	KTAP_CHECK(make());
+	f.slot = slot_take();
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		f.flags = ends[i].flags;
+		f.acked = ends[i].acked;
+		f.sent = f.flags & TBG_FLOW_FIN_OUT ? 12 : 11;
+		bpf_map_update_elem(flows.flows_fd, &key, &f, 0);
+		tbg_flows_sweep(&flows, NOW);
+		KTAP_EQ(flows.open_nr, ends[i].open_nr);
+	}
+	f.flags = f.out_delta = 0;
+	bpf_map_update_elem(flows.flows_fd, &key, &f, 0);
+	tbg_flows_sweep(&flows, NOW);
+	KTAP_EQ(flows.open_nr, 0);
+	unmake();
+}
+
 KTAP_TEST(t_flow_replaced_meanwhile_stays)
 {
 	struct tbg_flow f;

@@ -12,8 +12,10 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import adversary
+import client
 import daemon
 import ktap
+import net
 import rawtcp
 import talk
 
@@ -338,6 +340,56 @@ def t_daemon_drains_and_detaches():
         assert slow.response().body == BODIES["/large"]
         fin_of(slow)
         assert d.stop() == 0, d.lines
+
+
+def drained(closes=True):
+    """
+    A connection with deltas, the FIN of a draining daemon acknowledged, and that daemon.
+    closes: the client will, too; else the server's socket has to forget it.
+    """
+    for family in (4, 6) if closes else (4,):
+        s = adversary.Play(stage, family, "wire")
+        with stage.told(s):
+            c = s.connect()
+            s.hit(c, HIT)
+            c.get(LARGE)
+            s.hit(c, OTHER)
+            d = stage.daemons.pop("wire")
+            d.process.send_signal(signal.SIGTERM)
+            while c.fin is None:
+                c.next("FIN")
+            c.send(flags=".")
+            net.until(lambda d=d: not talk.ask(d, "status")["connections"], "it keeps the connection")
+            yield c, d
+            stage.daemons["wire"] = stage.start("wire")
+            stage.warm("wire", *BODIES)
+            if closes:
+                s.end()
+            else:
+                s.abandon()
+
+
+def t_draining_daemon_waits_for_a_client_that_closes_late():
+    for c, d in drained():
+        fin_of(c)
+        start = time.monotonic()
+        assert d.process.wait(daemon.STOP_S) == 0, d.lines
+        took = time.monotonic() - start
+        assert d.stop() == 0 and not any("clients have not closed" in x for x in d.lines), d.lines
+        assert client.IN_VM or took < 2, f"exits {took:.1f} s after the last client has closed"
+
+
+def t_draining_daemon_does_not_wait_for_ever():
+    for _, d in drained(closes=False):
+        assert d.process.wait(daemon.STOP_S) == 0, d.lines
+        d.stop()
+        assert sum("1 connections that clients have not closed" in x for x in d.lines) == 1, d.lines
+
+
+def t_draining_daemon_ends_at_once_if_told_twice():
+    for _, d in drained(closes=False):
+        assert d.stop() == 0, d.lines
+        assert not any("clients have not closed" in x for x in d.lines), d.lines
 
 
 def t_daemon_is_killed():
