@@ -16,6 +16,7 @@
 
 #include "abi/version.h"
 #include "config.h"
+#include "core/span.h"
 #include "log.h"
 #include "options.h"
 #include "settings.h"
@@ -209,7 +210,8 @@ static bool set_connections_max(struct given *g, const char *v)
 
 static bool set_header_max(struct given *g, const char *v)
 {
-	return tbg_value_number(v, 1024, 65536, &g->o->header_max);
+	/* heads up to TBG_REQ_MAX are answered before their limit is asked for */
+	return tbg_value_number(v, TBG_REQ_MAX, 65536, &g->o->header_max);
 }
 
 /*
@@ -230,7 +232,7 @@ static bool set_header_max(struct given *g, const char *v)
 	X("idle-timeout", idle_timeout, "TIME", true, "a time up to a day, such as 60s", "for an idle connection (75s)") \
 	X("send-timeout", send_timeout, "TIME", true, "a time up to a day, such as 60s", "for a client that takes nothing (60s)") \
 	X("connections-max", connections_max, "N", true, "a number from 1 to 10000000", "connections at a time (50000)") \
-	X("header-max", header_max, "N", true, "a number from 1024 to 65536", "bytes of a request's head (16384)")
+	X("header-max", header_max, "N", true, "a number from 2048 to 65536", "bytes of a request's head, 2048 or more (16384)")
 
 /* Settings of all sites that have none of their own: X(name, argument, help) */
 #define LINE_SETTING_LIST(X) \

@@ -82,7 +82,7 @@ BAD = {
     "idle-timeout": ("60s", ["", "0ms", "x", "1d"]),
     "send-timeout": ("60s", ["", "0", "x", "60S"]),
     "connections-max": ("10000000", ["", "0", "-5", "10000001", "many", "1e3"]),
-    "header-max": ("65536", ["", "0", "1023", "65537", "16K", "big"]),
+    "header-max": ("65536", ["", "0", "1024", "2047", "65537", "16K", "big"]),
     "root": ("folder", [""]),
     "upstream": ("unix:PATH", ["", "127.0.0.1:80", "https://127.0.0.1", "http://", "http://:80", "unix:relative",
                                "http://127.0.0.1/path", "http://127.0.0.1:port", "unix:/" + "x" * 120]),

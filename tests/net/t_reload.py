@@ -269,7 +269,7 @@ def t_limits_change_at_once():
     with Made(ONE) as d:
         big = "GET / HTTP/1.1\r\nHost: x\r\nX: " + "x" * 3000 + "\r\n\r\n"
         assert client.once(d.address, big.encode())[0].status == 200
-        d.reconfigure(ONE + "header-max = 2000\n")
+        d.reconfigure(ONE + "header-max = 2048\n")
         assert client.once(d.address, big.encode())[0].status == 431
         d.reconfigure(ONE + "idle-timeout = 200ms\n")
         with client.Client(d.address) as c:
