@@ -3,19 +3,59 @@
  * One counter for all workers: SO_REUSEPORT spreads connections unevenly, so
  * a share for each worker would refuse while others are empty.
  */
+#include <dirent.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/resource.h>
 
 #include "limits.h"
 
-#define FILES_OTHER 512		/* descriptors that are not connections */
+/*
+ * Beside the daemon's own and the connections: some for the control socket and
+ * files that stay open, and of the rest half, up to so many, for what a
+ * connection may need at once: its file, its upstream.
+ */
+#define FILES_FEW   8
+#define FILES_OTHER 512
 
 /* One connection in four may be sending a large file at a time; then 503. */
-#define FILES_FOR(conns) ((rlim_t)(conns) + (conns) / 4)
+#define FILES_FOR(conns) ((rlim_t)(conns) + ((conns) + 3) / 4)
 
 static atomic_uint conn_max = 1;	/* a reload changes it under the workers */
 static atomic_uint conn_nr;
+static unsigned int files_own;		/* open in a daemon without connections */
+
+void tbg_limits_own(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned int nr = 0;
+	struct rlimit r;
+
+	if (!dir && errno == EMFILE && !getrlimit(RLIMIT_NOFILE, &r))
+		files_own = r.rlim_cur;
+	if (!dir)
+		return;
+	while (readdir(dir))
+		nr++;
+	closedir(dir);
+	files_own = nr - 3;		/* ".", ".." and dir */
+}
+
+unsigned int tbg_limits_least(void)
+{
+	return files_own + FILES_FEW + 3;
+}
+
+/* The connections for which that many descriptors suffice: never fewer for more. */
+static rlim_t conns_of(rlim_t files)
+{
+	rlim_t few = files_own + FILES_FEW;
+	rlim_t left = files > few ? files - few : 0;
+	rlim_t other = left / 2 < FILES_OTHER ? left / 2 : FILES_OTHER;
+
+	return (left - other) * 4 / 5;
+}
 
 /* The most that anybody may have: not even root can raise a limit beyond it. */
 static rlim_t files_most(void)
@@ -48,7 +88,7 @@ static void files_raise(rlim_t need, const struct rlimit *had)
 
 unsigned int tbg_limits_set(unsigned int wanted)
 {
-	rlim_t need = FILES_FOR(wanted) + FILES_OTHER;
+	rlim_t need = files_own + FILES_FEW + FILES_OTHER + FILES_FOR(wanted);
 	unsigned int max = wanted;
 	struct rlimit r;
 
@@ -58,10 +98,10 @@ unsigned int tbg_limits_set(unsigned int wanted)
 		files_raise(need, &r);
 		getrlimit(RLIMIT_NOFILE, &r);
 	}
-	if (r.rlim_cur < need)
-		max = r.rlim_cur > FILES_OTHER + 8 ?
-		      (r.rlim_cur - FILES_OTHER) / 5 * 4 : r.rlim_cur / 4 + 1;
-	return conn_max = max;
+	if (conns_of(r.rlim_cur) < max)
+		max = conns_of(r.rlim_cur);
+	conn_max = max ?: 1;
+	return max;
 }
 
 bool tbg_limits_conn_get(void)

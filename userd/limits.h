@@ -13,11 +13,18 @@
 #define TBG_LINGER_MS	   2000		/* for the client to read a last response */
 #define TBG_DRAIN_MS	   10000	/* for clients, before what stands still is given up */
 
+/* What is open now is the daemon's own: to be called before there are connections. */
+void tbg_limits_own(void);
+
 /*
  * Raises RLIMIT_NOFILE as far as `wanted` connections need and we may, and
- * sets the limit of connections to what fits. Returns that limit.
+ * sets the limit of connections to what fits beside the daemon's own. Returns
+ * that limit; 0: none fits, and one is let in all the same.
  */
 unsigned int tbg_limits_set(unsigned int wanted);
+
+/* The least RLIMIT_NOFILE that leaves room for a connection. */
+unsigned int tbg_limits_least(void);
 
 /* One connection more; false: there is no room, and it was not counted. */
 bool tbg_limits_conn_get(void);

@@ -699,12 +699,26 @@ static bool gateway_open(struct start *t)
 	return !err;
 }
 
+/*
+ * Twice: first for descriptors to open all there is to open, then for as many
+ * connections as fit beside that.
+ */
+static bool limits_take(struct tbg_server *s, unsigned int wanted)
+{
+	tbg_limits_own();
+	s->opt.connections_max = tbg_limits_set(wanted);
+	if (s->opt.connections_max)
+		return true;
+	tbg_say("toboggand: the limit of open files leaves none for connections; raise it (ulimit -n) to %u at least",
+		tbg_limits_least());
+	return false;
+}
+
 static bool server_open(struct start *t)
 {
 	struct tbg_server *s = &t->s;
 	char msg[MSG_LEN] = "";
-	bool wanted = s->opt.connections_max;
-	unsigned int conns;
+	unsigned int wanted = s->opt.connections_max;
 
 	if (tbg_privilege_choose(&t->id, s->opt.user, root_fd(s), msg, sizeof(msg))) {
 		tbg_say("toboggand: %s", msg);
@@ -712,21 +726,20 @@ static bool server_open(struct start *t)
 	}
 	if (ifaces_check(s->opt.wire))
 		return false;
-	conns = tbg_limits_set(s->opt.connections_max ?: TBG_CONNECTIONS);
-	if (conns < s->opt.connections_max)
-		tbg_say("toboggand: --connections-max %u: descriptors suffice for %u; raise the limit of open files",
-		    s->opt.connections_max, conns);
-	s->opt.connections_max = conns;
-	if (workers_make(s) || listeners_open(s) || rings_open(s))
+	if (!limits_take(s, wanted ?: TBG_CONNECTIONS) || workers_make(s) ||
+	    listeners_open(s) || rings_open(s))
 		return false;
 	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s) - press_bytes(s),
-		      wanted ? conns : 0);
+		      wanted ? s->opt.connections_max : 0);
 	s->plan.sock = s->opt.tier_sock;
 	wire_open(s);
 	sock_open(s);
 	if (!cache_open(s) || !control_open(t) || !gateway_open(t) ||
-	    !privileges_drop(t))
+	    !limits_take(s, wanted ?: TBG_CONNECTIONS) || !privileges_drop(t))
 		return false;
+	if (s->opt.connections_max < wanted)
+		tbg_say("toboggand: --connections-max %u: descriptors suffice for %u; raise the limit of open files",
+			wanted, s->opt.connections_max);
 	return !listeners_listen(s) && !threads_start(t);
 }
 

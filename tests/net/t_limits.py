@@ -4,6 +4,7 @@
 import json
 import os
 import random
+import re
 import resource
 import select
 import socket
@@ -446,6 +447,61 @@ def t_little_descriptors_from_the_start():
             for c in held:
                 c.close()
             served(d, 20)
+
+
+def limited(nr, *more):
+    """Words before a daemon that may have nr descriptors and cannot raise that; more: for setpriv."""
+    return ["prlimit", f"--nofile={nr}:{nr}", "setpriv", "--bounding-set=-sys_resource", *more]
+
+
+def t_little_descriptors_suffice_for_files_and_control():
+    """Every connection that is let in gets its file, and `toboggan status` its answer."""
+    if os.geteuid():
+        raise ktap.Skip("not root: nothing to drop")
+    def one(make, nr):
+        with running(make("--workers", "2", prefix=limited(nr))) as d:
+            d.write("big", b"x" * (8 << 20))
+            held = [client.Client(d.address, rcvbuf=65536) for _ in range(25)]
+            for c in held:
+                c.send(GET.replace(b"a.txt", b"big"))
+            left = {c.s: c for c in held}
+            while left:
+                assert len(select.select(list(left), [], [], client.WAIT_S)[0]), f"{len(left)} are never served"
+                assert stats(d)["connections"]
+                for s in select.select(list(left), [], [], 0)[0]:
+                    assert left[s].response().status == 200, nr
+                    left.pop(s).close()
+    one(daemon_of, 40)
+    both(lambda make: one(make, 80))
+
+
+def t_no_descriptors_for_connections_are_said_at_the_start():
+    if os.geteuid():
+        raise ktap.Skip("not root: nothing to drop")
+    for nr in (8, 12, 16, 20, 24):
+        for more in ((), ("--reuid=65534", "--regid=65534", "--clear-groups")):
+            d = daemon.Daemon("--wire", "off", "--workers", "2", prefix=limited(nr, *more))
+            os.chown(d.folder, 65534, 65534)
+            try:
+                d.start()
+            except RuntimeError as e:
+                assert "exit 1" in str(e) and "open files" in str(e) and "ulimit -n" in str(e), (nr, e)
+            else:
+                d.stop()
+                raise AssertionError(f"it started with {nr} descriptors")
+
+
+def t_more_descriptors_are_for_no_fewer_connections():
+    if os.geteuid():
+        raise ktap.Skip("not root: nothing to drop")
+    before = 0
+    for nr in (40, 64, 256, 511, 512, 520, 530, 600, 1024, 1536, 1600):
+        with running(daemon_of("--connections-max", "100000", "--workers", "2", prefix=limited(nr))) as d:
+            line = next(x for x in d.lines if "--connections-max 100000" in x)
+            fit = int(re.search(r"suffice for (\d+)", line)[1])
+            assert before <= fit < nr, (nr, fit, before)
+            before = fit
+    assert before > 700, before
 
 
 def anonymous(d):
