@@ -320,27 +320,86 @@ static int text_parse(struct reading *r, const char *text)
 
 /* --- the file ------------------------------------------------------------ */
 
-/*
- * Comments become spaces: libconfuse counts lines wrongly behind them. '#' in
- * quotes is none.
- */
-static void comments_blank(char *at)
+/* The quoted text that begins at `at`: behind its end; NULL: it has none. */
+static char *quoted_end(char *at)
 {
-	char quote = 0;
+	char quote = *at++, *brace;
 
-	for (; *at; at++) {
-		if (*at == '\\' && quote && at[1])
+	for (; *at && *at != quote; at++) {
+		/* "${NAME}" is a variable, whatever its name has */
+		brace = quote == '"' && at[0] == '$' && at[1] == '{' ? strchr(at, '}') : NULL;
+		if (brace)
+			at = brace;
+		else if (*at == '\\' && at[1])
 			at++;
-		else if (quote)
-			quote = *at == quote ? 0 : quote;
-		else if (*at == '"' || *at == '\'')
-			quote = *at;
-		else if (*at == '#')
-			for (; *at && *at != '\n'; at++)
-				*at = ' ';
-		if (!*at)
-			return;
 	}
+	return *at ? at + 1 : NULL;
+}
+
+static bool is_comment(const char *at)
+{
+	return *at == '#' || (at[0] == '/' && (at[1] == '/' || at[1] == '*'));
+}
+
+/*
+ * The token that begins at `at`, as libconfuse divides the text: blanks, a
+ * comment, something quoted, a word or a single character. Behind its end; NULL:
+ * it has none. A word may have slashes, so that no comment begins in it.
+ */
+static char *token_end(char *at)
+{
+	static const char blanks[] = " \t\r\n", marks[] = "#\"'={}()+,*";
+	char *end;
+
+	if (strchr(blanks, *at))
+		return at + strspn(at, blanks);
+	if (*at == '"' || *at == '\'')
+		return quoted_end(at);
+	if (is_comment(at) && at[1] == '*') {
+		end = strstr(at + 2, "*/");
+		return end ? end + 2 : NULL;
+	}
+	if (is_comment(at))
+		return at + strcspn(at, "\n");
+	if (strchr(marks, *at))
+		return at + 1;
+	while (*at && !strchr(blanks, *at) && !strchr(marks, *at))
+		at++;
+	return at;
+}
+
+static unsigned int line_of(const char *text, const char *at)
+{
+	unsigned int line = 1;
+
+	for (; text < at; text++)
+		line += *text == '\n';
+	return line;
+}
+
+/*
+ * Comments become spaces: libconfuse counts lines wrongly behind them. False: a
+ * comment or something quoted has no end, and is told. libconfuse would take
+ * that for the end of the file.
+ */
+static bool comments_blank(char *text)
+{
+	for (char *at = text, *end; *at; at = end) {
+		bool blank = is_comment(at);
+
+		end = token_end(at);
+		if (!end && blank)
+			fault(line_of(text, at), "the comment is never closed; expected */");
+		else if (!end)
+			fault(line_of(text, at), "the quote %c is never closed; expected another %c",
+			      *at, *at);
+		if (!end)
+			return false;
+		for (; blank && at < end; at++)
+			if (*at != '\n')
+				*at = ' ';
+	}
+	return true;
 }
 
 /*
@@ -351,25 +410,14 @@ static void sections_mark(char *text)
 {
 	static const char word[] = "upstream";
 	unsigned int depth = 0;
-	char quote = 0;
 
-	for (char *at = text; *at; at++) {
-		char *next = at + sizeof(word) - 1;
-
-		if (*at == '\\' && quote && at[1])
-			at++;
-		else if (quote)
-			quote = *at == quote ? 0 : quote;
-		else if (*at == '"' || *at == '\'')
-			quote = *at;
-		else if (*at == '{' || *at == '}')
+	for (char *at = text, *end; *at; at = end) {
+		end = token_end(at);
+		if (*at == '{' || *at == '}')
 			depth += *at == '{' ? 1 : depth ? -1 : 0;
-		if (quote || depth || strncmp(at, word, sizeof(word) - 1) ||
-		    (at > text && !strchr(" \t\r\n}", at[-1])))
+		if (depth || end - at != sizeof(word) - 1 || strncmp(at, word, end - at))
 			continue;
-		next += strspn(next, " \t\r\n");
-		if (next > at + sizeof(word) - 1 ? !strchr("=+", *next)
-						 : *next == '"' || *next == '\'')
+		if (!strchr("=+", end[strspn(end, " \t\r\n")]))
 			*at = 'U';
 	}
 }
@@ -378,25 +426,18 @@ static void sections_mark(char *text)
  * The line of a brace that is never closed, 0: none. libconfuse takes the end of
  * the file for the end of every section.
  */
-static unsigned int brace_open(const char *text)
+static unsigned int brace_open(char *text)
 {
-	unsigned int lines[SCOPES_MAX * 2], depth = 0, line = 1;
-	char quote = 0;
+	const char *open[SCOPES_MAX * 2];
+	unsigned int depth = 0;
 
-	for (const char *at = text; *at; at++) {
-		line += *at == '\n';
-		if (*at == '\\' && quote && at[1])
-			at++;
-		else if (quote)
-			quote = *at == quote ? 0 : quote;
-		else if (*at == '"' || *at == '\'')
-			quote = *at;
-		else if (*at == '{' && depth < SCOPES_MAX * 2)
-			lines[depth++] = line;
+	for (char *at = text; *at; at = token_end(at)) {
+		if (*at == '{' && depth < SCOPES_MAX * 2)
+			open[depth++] = at;
 		else if (*at == '}' && depth)
 			depth--;
 	}
-	return depth ? lines[depth - 1] : 0;
+	return depth ? line_of(text, open[depth - 1]) : 0;
 }
 
 /* The file as text, or NULL: told why not. */
@@ -419,9 +460,10 @@ static char *file_text(const char *path)
 		fault(0, "cannot be read as a configuration; expected name = \"value\" lines");
 	} else {
 		text[len] = 0;
-		comments_blank(text);
-		sections_mark(text);
-		return text;
+		if (comments_blank(text)) {
+			sections_mark(text);
+			return text;
+		}
 	}
 	free(text);
 	return NULL;

@@ -64,6 +64,8 @@ GOOD = (
     'upstream = a\nupstream a { server = "127.0.0.1:1" }\n',
     'root = "{root}"\nupstream "a" { server = {"http://127.0.0.1:1", "unix:/x"} balance = "round-robin" }\n'
     'location /x { upstream = a }\nlocation /y { upstream = {"http://127.0.0.1:1", "unix:/y"} }\n',
+    'root = "{root}" // it\'s\n/* "it\'s\n{ */ location /a { } //\n/**/ cache-control = "/* \\" //"\n',
+    'root = {root}//. index = a#"\nmemory = "${NONE"}8M"\n// location "',
     'upstream=a # upstream x {\nupstream  "a"\n{ server = 127.0.0.1:1  protocol = "http"  keep = 1 }'.replace(
         "keep", "upstream-keep") + ' host x { upstream = {"a"} location /f { root = "{root}" } }\n',
 )
@@ -139,7 +141,15 @@ BAD = (
     ('root = "{root}"\nindex = {a, b}\nautoindex = on\nindex = {c, d}', 4, ("index", '"c"', "given twice")),
     ('root = "{root}"\nlocation / {\n expires = 1\n expires = 2 }', 4, ("expires", '"2"', "given twice")),
     ('upstream = a\nupstream a {\n server = unix:/x\n server = unix:/y }', 4, ("server", "unix:/y", "given twice")),
-    ('root = "{root}', 0, ("accepted",)),
+    ('root = "{root}', 1, ("quote", "never closed")),
+    ('root = "{root}"\n"\nmemory = zzz', 2, ('quote "', "never closed")),
+    ('root = "{root}"\nmemory = 8M\n"memory = zzz', 3, ('quote "', "never closed")),
+    ("root = '{root}'\n\n 'a\\'\n", 3, ("quote '", "never closed")),
+    ('root = "{root}"\nindex = "a\\\\"b"', 2, ('quote "', "never closed")),
+    ('root = "{root}"\n/* limits\nmemory = zzz', 2, ("comment", "never closed", "*/")),
+    ('root = "{root}" /*/ limits\nmemory = zzz', 1, ("comment", "never closed", "*/")),
+    ('root = "{root}"\n/* it\'s */ location /a { // it\'s {\n # it\'s\n', 2, ("never closed", "expected }")),
+    ('root = "{root}"\n/* two\nlines */ // and\nmemory = zzz', 4, ("memory", "zzz", "a size from 1M")),
     ('root = "{root}"\nheaders = {"A: %s", "B: %s", "C: %s"}' % (("x" * 900,) * 3), 0,
      ("bytes of headers", "at most 2048")),
     ('root = {root}\n' + "".join(f'location "/{i}" {{ }}\n' for i in range(1001)), 0, ("1001", "at most 1000")),
