@@ -32,6 +32,7 @@ static struct reading {
 	cfg_t *cfg;
 	const cfg_opt_t *last;		/* the value checked last, */
 	unsigned int last_nr;		/* its number in its list */
+	bool missing;			/* the fault is what a value leads to */
 	char *msg;
 	size_t msg_len;
 } *reading;
@@ -211,6 +212,7 @@ static int setting_value(cfg_t *cfg, cfg_opt_t *opt)
 	if (tbg_scope_set(scope, row, cfg->line, v, reading->roots, &why))
 		return 0;
 	tbg_setting_row(row, &r);
+	reading->missing = *v && *why;
 	fault(cfg->line, "%s \"%.200s\": %s%sexpected %s", opt->name, v, why,
 	      *why ? "; " : "", r.accepts);
 	return -1;
@@ -490,5 +492,5 @@ int tbg_config_read(const char *path, struct tbg_options *o,
 	}
 	free(text);
 	reading = NULL;
-	return err;
+	return err && r.missing ? -ENOENT : err;
 }

@@ -14,7 +14,8 @@ struct tbg_roots;
 struct tbg_scope;
 
 /*
- * Reads path into o and top. Negative errno, and in ret_msg what is wrong:
+ * Reads path into o and top. Negative errno, -ENOENT for a value that leads to
+ * nothing (a root that is missing), and in ret_msg what is wrong:
  * file, line, value, what is accepted. Not for two threads at once.
  */
 int tbg_config_read(const char *path, struct tbg_options *o,

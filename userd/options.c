@@ -500,11 +500,12 @@ static const char *control_default(struct tbg_options *o)
 static int config_read(struct tbg_options *o, const char *path)
 {
 	char msg[MSG_LEN];
+	int err = tbg_config_read(path, o, o->top, o->roots, msg, sizeof(msg));
 
-	if (!tbg_config_read(path, o, o->top, o->roots, msg, sizeof(msg)))
+	if (!err)
 		return 0;
 	fprintf(stderr, "toboggand: %s\n", msg);
-	return BAD_OPTION;
+	return err == -ENOENT ? TBG_OPTIONS_MISSING : BAD_OPTION;
 }
 
 int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
@@ -533,7 +534,7 @@ static int config_check(struct tbg_options *o, const char *path)
 	tbg_sites_close(sites, NULL, NULL);
 	if (!err)
 		printf("%s: good\n", path);
-	return err ?: SAID_ALL;
+	return err ? BAD_OPTION : SAID_ALL;
 }
 
 static bool said(const struct tbg_options *o, const char *name)

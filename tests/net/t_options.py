@@ -127,7 +127,7 @@ def t_every_bad_value_in_a_file_names_file_and_line():
 def t_configurations_that_are_none():
     path = os.path.join(folder, "none.conf")
     for text in ("root", "root = ", "root = {", 'root "x"', "= 1", "}", "\0\1\2", "root = a\0b", 'speed = "9"',
-                 "root = a b", "[server]\nroot = /tmp\n", "{}", "x" * 100000):
+                 "root = / b", "[server]\nroot = /tmp\n", "{}", "x" * 100000):
         with open(path, "w", encoding="utf-8") as f:
             f.write(text + "\n")
         fails(2, [path], "--config", path)
@@ -179,6 +179,16 @@ def t_what_is_missing_is_named():
     fails(1, [os.path.join(folder, "no/folder/c.sock")], *base(control=os.path.join(folder, "no/folder/c.sock")))
     fails(1, [none], *base(access_log=none))
     fails(1, ["203.0.113.9:0"], *base(listen="203.0.113.9:0"))
+
+
+def t_what_is_missing_in_a_file_is_missing():
+    """As on the command line; --check has one status for every fault."""
+    path, none = os.path.join(folder, "missing.conf"), "/nonexistent/x"
+    for text in (f'root = "{none}"\n', f'host a {{ root = "{none}" }}\n', f'root = "/"\nbody-folder = "{none}"\n'):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        for status, words in ((1, ["--config", path, "--listen", "127.0.0.1:0"]), (2, ["--check", path])):
+            fails(status, [f"{path}:", none, "No such file"], *words)
 
 
 def t_files_or_upstreams():
