@@ -22,8 +22,9 @@
 
 /* The one reading under way: libconfuse has no argument for its callbacks. */
 static struct reading {
+	const char *option;		/* that names the file */
 	const char *path;
-	const char *text;
+	const char *text;		/* NULL: not read yet */
 	struct tbg_options *o;
 	struct tbg_roots *roots;
 	struct tbg_scope *top;
@@ -76,8 +77,13 @@ static void fault(unsigned int line, const char *format, ...)
 
 	if (*reading->msg)
 		return;
-	n = line ? snprintf(reading->msg, reading->msg_len, "%s:%u: ", reading->path, line)
-		 : snprintf(reading->msg, reading->msg_len, "%s: ", reading->path);
+	if (line)
+		n = snprintf(reading->msg, reading->msg_len, "%s:%u: ", reading->path, line);
+	else if (reading->text)
+		n = snprintf(reading->msg, reading->msg_len, "%s: ", reading->path);
+	else
+		n = snprintf(reading->msg, reading->msg_len, "--%s \"%s\": ", reading->option,
+			     reading->path);
 	if ((size_t)n >= reading->msg_len)
 		return;
 	va_start(args, format);
@@ -471,12 +477,12 @@ static char *file_text(const char *path)
 	return NULL;
 }
 
-int tbg_config_read(const char *path, struct tbg_options *o,
+int tbg_config_read(const char *option, const char *path, struct tbg_options *o,
 		    struct tbg_scope *top, struct tbg_roots *roots,
 		    char *ret_msg, size_t msg_len)
 {
 	struct reading r = {
-		.path = path, .o = o, .top = top, .roots = roots,
+		.option = option, .path = path, .o = o, .top = top, .roots = roots,
 		.msg = ret_msg, .msg_len = msg_len,
 	};
 	char *text;

@@ -14,11 +14,12 @@ struct tbg_roots;
 struct tbg_scope;
 
 /*
- * Reads path into o and top. Negative errno, -ENOENT for a value that leads to
- * nothing (a root that is missing), and in ret_msg what is wrong:
- * file, line, value, what is accepted. Not for two threads at once.
+ * Reads path into o and top; option is the one that names it. Negative errno,
+ * -ENOENT for a value that leads to nothing (a root that is missing), and in
+ * ret_msg what is wrong: file, line, value, what is accepted. Not for two
+ * threads at once.
  */
-int tbg_config_read(const char *path, struct tbg_options *o,
+int tbg_config_read(const char *option, const char *path, struct tbg_options *o,
 		    struct tbg_scope *top, struct tbg_roots *roots,
 		    char *ret_msg, size_t msg_len);
 

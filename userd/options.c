@@ -384,10 +384,21 @@ static const char *line_setting(const char *word, size_t len)
 	return NULL;
 }
 
-static bool known(const char *word, size_t len)
+/* What an option that has a value accepts; NULL: it is none. */
+static const char *accepted(const char *word, size_t len)
 {
-	return row_of(word, len) || line_setting(word, len) ||
-	       is("config", word, len) || is("check", word, len);
+	const struct option_row *row = row_of(word, len);
+	const char *name = line_setting(word, len);
+	struct tbg_setting_row setting;
+
+	if (row)
+		return row->accepts;
+	if (is("config", word, len) || is("check", word, len))
+		return "a file that can be read";
+	if (!name)
+		return NULL;
+	tbg_setting_row(tbg_setting_find(name), &setting);
+	return setting.accepts;
 }
 
 /*
@@ -396,7 +407,7 @@ static bool known(const char *word, size_t len)
  */
 static const char *word_split(char **argv, int *at, size_t *ret_len)
 {
-	const char *word = argv[*at], *eq;
+	const char *word = argv[*at], *eq, *accepts;
 
 	if (strncmp(word, "--", 2) || !word[2]) {
 		fprintf(stderr, "toboggand: \"%s\": unexpected; expected options such as --root DIR, see --help\n",
@@ -409,8 +420,12 @@ static const char *word_split(char **argv, int *at, size_t *ret_len)
 		return eq + 1;
 	if (argv[*at + 1])
 		return argv[++*at];
-	fprintf(stderr, "toboggand: %s: %s; see --help for what is accepted\n", word,
-		known(word + 2, *ret_len) ? "no value" : "unknown option");
+	accepts = accepted(word + 2, *ret_len);
+	if (accepts)
+		fprintf(stderr, "toboggand: %s: no value; expected %s\n", word, accepts);
+	else
+		fprintf(stderr, "toboggand: %s: unknown option; see --help for what is accepted\n",
+			word);
 	return NULL;
 }
 
@@ -439,6 +454,10 @@ static int option_take(struct given *g, const char *name, size_t len,
 {
 	const struct option_row *row = row_of(name, len);
 
+	if (is("help", name, len) || is("version", name, len)) {
+		fprintf(stderr, "toboggand: --%.*s \"%s\": expected no value\n", (int)len, name, v);
+		return BAD_OPTION;
+	}
 	if (!row) {
 		fprintf(stderr, "toboggand: --%.*s: unknown option; see --help for what is accepted\n",
 			(int)len, name);
@@ -497,10 +516,10 @@ static const char *control_default(struct tbg_options *o)
 	return path;
 }
 
-static int config_read(struct tbg_options *o, const char *path)
+static int config_read(struct tbg_options *o, const char *option, const char *path)
 {
 	char msg[MSG_LEN];
-	int err = tbg_config_read(path, o, o->top, o->roots, msg, sizeof(msg));
+	int err = tbg_config_read(option, path, o, o->top, o->roots, msg, sizeof(msg));
 
 	if (!err)
 		return 0;
@@ -530,7 +549,7 @@ static int config_check(struct tbg_options *o, const char *path)
 	int err;
 
 	o->config = path;
-	err = config_read(o, path) ?: tbg_options_sites(o, NULL, &sites);
+	err = config_read(o, "check", path) ?: tbg_options_sites(o, NULL, &sites);
 	tbg_sites_close(sites, NULL, NULL);
 	if (!err)
 		printf("%s: good\n", path);
@@ -580,7 +599,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 	if (!err && g.check)
 		return config_check(ret, g.check);
 	if (!err && ret->config)
-		err = config_read(ret, ret->config);
+		err = config_read(ret, "config", ret->config);
 	err = err ?: line_read(&g, argv, false);
 	return err ?: complete(ret);
 }

@@ -134,8 +134,9 @@ def t_configurations_that_are_none():
 
 
 def t_configuration_that_cannot_be_read():
-    for path in ("/nonexistent/x.conf", os.path.join(folder, "root")):
-        fails(2, [path], "--config", path)
+    for path in ("", "/nonexistent/x.conf", os.path.join(folder, "root")):
+        for option in ("--config", "--check"):
+            fails(2, [f'{option} "{path}": ', "expected a file that can be read"], option, path)
     path = os.path.join(folder, "secret.conf")
     with open(path, "w", encoding="utf-8") as f:
         f.write('root = "/tmp"\n')
@@ -150,7 +151,12 @@ def t_words_that_are_no_options():
                         ([""], '""'), (["--=x"], "--")):
         fails(2, [says], *base(), *words)
     fails(2, ["--speed", "unknown option"], *base(), "--speed")
-    fails(2, ["--workers", "no value"], *base(), "--workers")
+    for name, (accepted, _) in BAD.items():
+        fails(2, ["--" + name, "no value", "expected", accepted], *base(), "--" + name)
+    for name in ("config", "check"):
+        fails(2, ["--" + name, "no value", "expected a file"], *base(), "--" + name)
+    for name in ("help", "version"):
+        fails(2, [f'--{name} "1": ', "no value"], *base(), f"--{name}=1")
     fails(2, ["--root", "missing"], "--listen", "127.0.0.1:0")
     fails(2, ["--listen", "missing"], "--root", "/tmp")
     fails(2, ["--listen", "32"], *base(), *["--listen", "127.0.0.1:0"] * 40)
