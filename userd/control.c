@@ -109,12 +109,17 @@ static unsigned int streams_running(const struct tbg_control *c)
 /* NULL: a stream answers. */
 static json_t *client_ask(struct client *cl, const char *cmd, const json_t *req)
 {
-	json_int_t limit = json_integer_value(json_object_get(req, "limit"));
+	const json_t *limit = json_object_get(req, "limit");
 	struct tbg_control *c = cl->control;
 
-	if (limit < 0)
-		return tbg_command_error("limit: %lld: give a number of objects, or 0 for all",
-					 (long long)limit);
+	if (limit && (!json_is_integer(limit) || json_integer_value(limit) < 0)) {
+		char *text = json_dumps(limit, JSON_COMPACT | JSON_ENCODE_ANY);
+		json_t *ret = tbg_command_error("limit: %.100s: give a number of objects, or 0 for all",
+						text ?: "?");
+
+		free(text);
+		return ret;
+	}
 	if (!tbg_stream_takes(cmd))
 		return tbg_command(c->s, cmd, req);
 	if (streams_running(c) >= STREAMS_MAX)

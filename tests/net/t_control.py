@@ -98,7 +98,9 @@ def t_garbage_is_answered_with_errors():
     for data in (b"garbage\n", b"\n", b"[]\n", b"{}\n", b'{"cmd":1}\n', b'"cmd"\n',
                  b'{"cmd":"nonsense"}\n', b"\x00\xff\xfe\n", b"[" * 8000 + b"\n",
                  b'{"cmd":"why"}\n', b'{"cmd":"why","url":3}\n',
-                 b'{"cmd":"objects","limit":-1}\n',
+                 b'{"cmd":"objects","limit":-1}\n', b'{"cmd":"objects","limit":"a"}\n',
+                 b'{"cmd":"objects","limit":1e30}\n', b'{"cmd":"objects","limit":1.5}\n',
+                 b'{"cmd":"objects","limit":null}\n', b'{"cmd":"objects","limit":[1]}\n',
                  b'{"cmd":"purge"}\n', b'{"cmd":"purge","all":"yes"}\n',
                  b'{"cmd":"status","cmd":"stats"}\n', b"x" * 100000):
         lines = say(data)
