@@ -696,7 +696,7 @@ no_folder:
 	free(l);
 no_log:
 	snprintf(ret_msg, msg_len,
-		 "access-log: %s: %s; give --access-log a file that can be written, or off",
+		 "--access-log %s: %s; choose a file that can be written, or off",
 		 path, strerror(-err));
 	return err;
 }

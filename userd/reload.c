@@ -115,7 +115,7 @@ static int log_start(struct tbg_log *log)
 	int err = tbg_log_start(log);
 
 	if (err)
-		tbg_say("toboggand: access-log: no thread to write %s: %s",
+		tbg_say("toboggand: --access-log %s: no thread to write it: %s",
 			tbg_log_path(log), strerror(-err));
 	return err;
 }

@@ -182,9 +182,9 @@ def t_what_is_missing_is_named():
     fails(1, ["nosuch0"], *base(wire="lo,nosuch0"))
     fails(1, ["nosuch0"], *base(wire="lo,nosuch0:xdp"))
     fails(1, ["no-such-user"], *base(user="no-such-user"))
-    fails(1, [os.path.join(folder, "file/a/c.sock")], *base(control=os.path.join(folder, "file/a/c.sock")))
-    fails(1, [os.path.join(folder, "no/folder/c.sock")], *base(control=os.path.join(folder, "no/folder/c.sock")))
-    fails(1, [none], *base(access_log=none))
+    fails(1, ["--control " + os.path.join(folder, "file/a/c.sock")], *base(control=os.path.join(folder, "file/a/c.sock")))
+    fails(1, ["--control " + os.path.join(folder, "no/folder/c.sock")], *base(control=os.path.join(folder, "no/folder/c.sock")))
+    fails(1, ["--access-log " + none], *base(access_log=none))
     fails(1, ["203.0.113.9:0"], *base(listen="203.0.113.9:0"))
 
 
