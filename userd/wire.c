@@ -445,22 +445,25 @@ static int add_named(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 {
 	const char *word = w->wanted;
 	char name[IF_NAMESIZE];
-	int err = 0;
+	int err, first = 0;
 	bool xdp;
 
-	for (; *word && !err; word += strcspn(word, ","), word += *word == ',') {
+	for (; *word; word += strcspn(word, ","), word += *word == ',') {
 		if (!tbg_value_iface(word, name, &xdp) || known(w, name))
 			continue;
 		err = iface_add(w, name, xdp);
+		if (first || !err)
+			continue;
+		first = err;
 		if (err == -ENODEV)
 			snprintf(ret_msg, msg_len,
 				 "wire: no interface named %s; `ip link` lists them",
 				 name);
-		else if (err)
+		else
 			snprintf(ret_msg, msg_len, "wire: %s: %s", name,
 				 w->ifaces[w->ifaces_nr - 1].why);
 	}
-	return err;
+	return first;
 }
 
 static int attach_all(struct tbg_wire *w, char *ret_msg, size_t msg_len)
@@ -539,8 +542,10 @@ const struct bpf_object *tbg_wire_object(const struct tbg_wire *w)
 unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 			     struct tbg_wire_iface *ret, unsigned int nr)
 {
-	for (unsigned int i = 0; i < w->ifaces_nr && i < nr; i++)
+	for (unsigned int i = 0; i < w->ifaces_nr && i < nr; i++) {
 		ret[i] = w->ifaces[i];
+		if_indextoname(ret[i].ifindex, ret[i].name);	/* else as it was */
+	}
 	return w->ifaces_nr;
 }
 
@@ -574,14 +579,16 @@ void tbg_wire_close(struct tbg_wire *w)
 	free(w);
 }
 
-/* An interface that went away took the programs with it: forget it. */
+/*
+ * An interface that went away took the programs with it: forget it. One that is
+ * called something else now is the same.
+ */
 static void forget_gone(struct tbg_wire *w)
 {
-	char name[IF_NAMESIZE];
 	unsigned int kept = 0;
 
 	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
-		if (!if_indextoname(w->ifaces[i].ifindex, name)) {
+		if (!if_indextoname(w->ifaces[i].ifindex, w->ifaces[i].name)) {
 			xdp_detach(w, i);
 			continue;
 		}

@@ -399,6 +399,30 @@ def t_why_of_too_large_for_a_reply():
         subprocess.run(["ip", "link", "delete", name], check=False)
 
 
+def t_interface_is_shown_by_its_present_name():
+    if os.geteuid():
+        raise ktap.Skip("not root: no interface can be made")
+    old, new = "tbgctl2", "tbgctl3"
+    made = subprocess.run(["ip", "link", "add", old, "type", "veth", "peer", "name", "tbgctl4"],
+                          capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise ktap.Skip(f"no veth interface: {made.stderr}")
+    try:
+        w = wire("--wire", f"{old},lo")
+        try:
+            before = ask("status", of=w)["interfaces"]
+            assert [i["name"] for i in before] == [old, "lo"], before
+            subprocess.run(["ip", "link", "set", old, "name", new], check=True)
+            after = ask("status", of=w)["interfaces"]
+            assert [i["name"] for i in after] == [new, "lo"], after
+            assert [i["ifindex"] for i in after] == [i["ifindex"] for i in before], after
+        finally:
+            w.stop()
+    finally:
+        for name in (old, new):
+            subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
+
+
 # --- the tool
 
 def t_no_daemon_is_named():
