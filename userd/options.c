@@ -227,7 +227,7 @@ static bool set_header_max(struct given *g, const char *v)
 	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \
 	X("memory", memory, "SIZE", false, "a size from 1M to 1024G, such as 256M", "memory budget of the cache (256M)") \
 	X("workers", workers, "N", false, "a number from 1 to 256", "worker threads (one per CPU)") \
-	X("control", control, "PATH", false, "a path of at most 107 bytes", "control socket (/run/toboggan/control.sock)") \
+	X("control", control, "PATH", false, "a path of at most 107 bytes", "control socket (/run/toboggan/control.sock, if root)") \
 	X("access-log", access_log, "PATH", true, "a path, or off", "access log (off)") \
 	X("access-log-format", log_format, "NAME", true, "combined or json", "of its lines (combined)") \
 	X("user", user, "NAME", false, "the name of a user that there is", "whom to run as when started by root (www-data)") \

@@ -344,6 +344,27 @@ def t_without_privilege_it_is_the_same_server():
               prefix=become())
 
 
+def t_default_control_socket_of_an_ordinary_user_is_the_manual_s():
+    for name in ("toboggand.8.rst", "toboggan.1.rst"):
+        with open(os.path.join(ktap.ROOT, "Documentation", name), encoding="utf-8") as f:
+            manual = f.read()
+        assert "*$XDG_RUNTIME_DIR/toboggan.sock*" in manual and "*/tmp/toboggan-UID.sock*" in manual, name
+    uid = os.geteuid() or NOBODY
+    own = os.path.join(folder, "runtime")
+    os.mkdir(own)
+    os.chown(own, uid, -1)
+    for words, path in ((["env", f"XDG_RUNTIME_DIR={own}"], f"{own}/toboggan.sock"),
+                        (["env", "-u", "XDG_RUNTIME_DIR"], f"/tmp/toboggan-{uid}.sock")):
+        d = subprocess.Popen([*([] if os.geteuid() else become()), *words, daemon.BINARY, *base(control=None)],
+                             stderr=subprocess.PIPE, text=True)
+        try:
+            assert any(x.startswith("ready ") for x in d.stderr)
+            assert stat.S_ISSOCK(os.stat(path).st_mode)
+        finally:
+            d.terminate()
+            assert d.wait(client.WAIT_S) == 0
+
+
 KEPT = 1 << 12 | 1 << 39 | 1 << 1        # NET_ADMIN, BPF, DAC_OVERRIDE: to leave nothing behind
 
 
