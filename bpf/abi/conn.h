@@ -97,7 +97,9 @@ struct tbg_flow {
 	__u32 window;		/* kernel count: where that of the socket ends */
 	__u32 tsrecent;		/* newest TSval of the client */
 	__u8 rcv_wscale;	/* shift of the socket's window field */
-	__u8 pad[7];
+	__u8 pad;
+	__u16 heard;		/* the socket knows of no larger window: raw field */
+	__u16 spare[2];
 	__u64 seen_ns;		/* CLOCK_MONOTONIC of the last packet */
 	struct tbg_exchange last;
 };

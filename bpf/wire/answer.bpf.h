@@ -236,6 +236,8 @@ static __always_inline int tbg_claim(struct tbg_flow_locked *f,
 		ret_tell->needed = acked != f->told;
 		ret_tell->seq = p->seq - f->in_delta;
 		ret_tell->ack = p->ack - f->out_delta;
+		if (ret_tell->needed)
+			f->heard = p->window;
 		f->told = acked;
 		tbg_reply_flow(r, f, now_ms);
 		r->first_seq = p->ack;

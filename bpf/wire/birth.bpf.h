@@ -202,6 +202,7 @@ tbg_flow_born(const struct tbg_pkt *p)
 	f.ttl = e->ttl;
 	f.tos = e->tos;
 	f.way = e->tagged ? 0 : TBG_WAY_BARE;
+	f.heard = p->window;
 	f.given = p->payload_len;
 	if (p->tcp_flags & TBG_TCP_FIN)
 		f.flags |= TBG_FLOW_FIN_IN;

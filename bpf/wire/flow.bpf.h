@@ -66,4 +66,19 @@ static __always_inline bool tbg_shows_loss(const struct tbg_flow_locked *f,
 	       (__s32)(p->seq + p->payload_len - f->last.req_seq) > 0;
 }
 
+/*
+ * Whether a segment brings a window that its socket would not believe: smaller
+ * than the one it knows, and with the numbers it knows already, which hits have
+ * left as they were (tcp_may_update_window). Once it has the segment's payload, it
+ * believes what comes. Of a reply still under way the window says nothing yet.
+ */
+static __always_inline bool tbg_is_narrow(const struct tbg_flow_locked *f,
+					  const struct tbg_pkt *p)
+{
+	return p->payload_len && p->window < f->heard &&
+	       p->seq == f->last.req_seq + f->last.req_len &&
+	       p->seq - f->in_delta - f->irs == f->given &&
+	       p->ack == tbg_flow_edge(f);
+}
+
 #endif

@@ -14,6 +14,7 @@
 #define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is not in window */
 #define TBG_SEQ_WINDOW 65535	/* beyond the last request: what a client may send */
 #define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
+#define TBG_LO 1			/* LOOPBACK_IFINDEX, in every namespace */
 #define TBG_TRIED 1000			/* done with: on to the stack as it is */
 
 /*
@@ -146,10 +147,78 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	told = f->acked;
 	if (ret->floored)
 		told = tbg_seq_max(told, ret->floor);
-	f->told = told - f->out_delta - f->iss;
+	told -= f->out_delta + f->iss;
+	/* the window is believed with an acknowledgement, or if it is larger */
+	if (told != f->told || p->window > f->heard)
+		f->heard = p->window;
+	f->told = told;
 out:
 	bpf_spin_unlock(&f->lock);
 	return !late;
+}
+
+/*
+ * What came becomes a bare acknowledgement for the socket, with its numbers in
+ * tell and the window of the segment in s->pkt. A TC action, or TBG_TRIED.
+ */
+static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
+					  struct tbg_scratch *s,
+					  const struct tbg_tell *tell)
+{
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
+
+	r->to_stack = 1;
+	r->bytes = 0;
+	r->push = 0;
+	r->seq = tell->seq;
+	r->ack = tell->ack;
+	r->win = bpf_htons(p->window);
+	r->tsval = p->tsval;
+	r->tsecr = p->tsecr;
+	if (bpf_skb_change_tail(skb, p->l4 + (r->ts ? 32 : 20), 0))
+		return TC_ACT_SHOT;
+	if (tbg_reply_heads(skb, s, 0))
+		return TC_ACT_SHOT;
+	return TBG_TRIED;
+}
+
+/*
+ * Tells the socket of a window that it would not believe, by an acknowledgement
+ * one past the number that it waits for: still in window, new to snd_wl1, and
+ * dropped without an answer. The segment itself comes in once more, behind it.
+ * A TC action, TBG_TRIED, or negative: nothing was done.
+ */
+static __attribute__((noinline)) int tbg_tell_window(struct __sk_buff *skb,
+						     struct tbg_scratch *s,
+						     struct tbg_flow_locked *f)
+{
+	__u32 now_ms = tbg_now_ms();
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_tell tell;
+	int soft;
+
+	/* on lo the clone would lose its route, and be a martian */
+	if (skb->ifindex == TBG_LO || p->odd || p->ae || f->flags & TBG_FLOW_CLOSED ||
+	    (p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK ||
+	    !(f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt))
+		return -1;
+	soft = tbg_segment_check(skb, s);
+	if (soft < 0)
+		return -1;
+	__builtin_memset(r, 0, sizeof(*r));
+	bpf_spin_lock(&f->lock);
+	tbg_reply_flow(r, f, now_ms);
+	tell.seq = p->seq - f->in_delta + 1;
+	tell.ack = p->ack - f->out_delta;
+	f->heard = p->window;	/* before another CPU can see the clone */
+	bpf_spin_unlock(&f->lock);
+	if (bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS))
+		return -1;
+	if (tbg_reply_room(skb, p->l4 + (r->ts ? 32 : 20), soft))
+		return TC_ACT_SHOT;
+	return tbg_tell_stack(skb, s, &tell);
 }
 
 /* The way to the stack: note, translate, count. */
@@ -163,7 +232,15 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 	int reset = TBG_RESET_NOT;
 	bool sound;
 	__u32 slot;
+	int act;
 
+	if (f && tbg_is_narrow(f, &s->pkt)) {
+		act = tbg_tell_window(skb, s, f);
+		if (act >= 0) {
+			tbg_count(TBG_WHY_CONTROL);
+			return act == TBG_TRIED ? TBG_PASS : act;
+		}
+	}
 	if (f) {
 		slot = f->slot;
 		conn = bpf_map_lookup_elem(&tbg_conns, &slot);
@@ -413,25 +490,10 @@ static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
 					      struct tbg_scratch *s,
 					      const struct tbg_tell *tell)
 {
-	struct tbg_reply *r = &s->reply;
-	struct tbg_pkt *p = &s->pkt;
-
 	skb->mark = tbg_mark;
 	bpf_clone_redirect(skb, skb->ifindex, 0);
 	skb->mark = 0;
-	r->to_stack = 1;
-	r->bytes = 0;
-	r->push = 0;
-	r->seq = tell->seq;
-	r->ack = tell->ack;
-	r->win = bpf_htons(p->window);
-	r->tsval = p->tsval;
-	r->tsecr = p->tsecr;
-	if (bpf_skb_change_tail(skb, p->l4 + (r->ts ? 32 : 20), 0))
-		return TC_ACT_SHOT;
-	if (tbg_reply_heads(skb, s, 0))
-		return TC_ACT_SHOT;
-	return TBG_TRIED;
+	return tbg_tell_stack(skb, s, tell);
 }
 
 /* Answers, repeats or resets: a TC action, TBG_TRIED, or -why to pass up. */

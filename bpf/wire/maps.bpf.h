@@ -45,7 +45,8 @@ struct tbg_flow_locked {
 	__u16 resent;
 	__u8 dups, way;
 	__u32 window, tsrecent;
-	__u8 rcv_wscale, pad[7];
+	__u8 rcv_wscale, pad;
+	__u16 heard, spare[2];
 	__u64 seen_ns;
 	struct tbg_exchange last;
 };

@@ -5,9 +5,12 @@
 Where wire may answer, it must do so in one segment; where it may not, the
 daemon does, and wire answers the next plain request as if nothing had been.
 """
+import fcntl
 import os
+import socket
 import struct
 import sys
+import termios
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
@@ -20,6 +23,7 @@ import talk
 BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 300),
           "/full": talk.content("full", 1100), "/large": talk.content("large", 40000)}
 HIT, OTHER, FULL, LARGE = (talk.request(t) for t in ("/hit", "/other", "/full", "/large"))
+UNREAD = 30     # hits whose replies a client leaves in its buffer
 stage = adversary.Stage(BODIES)
 
 
@@ -140,6 +144,119 @@ def t_window_of_zero_that_opens():
         assert (r.tier, r.body) == ("user", BODIES["/hit"])
         s.hit(c, HIT)
     stage.play(script)
+
+
+def unread(s, c, nr):
+    """Hits whose client does not read: its window ends where it ended. Returns that end."""
+    shift = c.wscale or 0
+    edge = c.got + (c.window << shift)
+    for _ in range(nr):
+        s.hit(c, FULL, ack=False)
+        c.window = (edge - c.got) >> shift
+    return c.got + (c.window << shift)
+
+
+def fills(s, c, end, cut=len(LARGE)):
+    """A reply of the socket fills the window, and goes on once that opens."""
+    c.send(LARGE[:cut])
+    if cut < len(LARGE):
+        c.st.barrier(c.family)
+        c.send(LARGE[cut:])
+    while c.got < end:
+        c.next("rest of what fits into the window")
+        c.window = (end - c.got) >> (c.wscale or 0)
+        c.send(flags=".")
+    c.window = 65535
+    c.send(flags=".")
+    assert c.response().body == BODIES["/large"]
+    s.hit(c, HIT)
+
+
+def t_window_that_shrinks_over_hits():
+    """The socket keeps to it (no byte goes beyond: rawtcp), whether an ACK told of it or the request."""
+    def script(s):
+        for acked in (True, False):
+            for how in ({"wscale": None}, {"wscale": None, "ts": False}, {"wscale": 2, "window": 3000}):
+                c = s.connect(**{"window": 12000, **how})
+                end = unread(s, c, 4)
+                if acked:
+                    c.send(flags=".")
+                fills(s, c, end)
+    with stage.impatient():
+        stage.play(script)
+
+
+def t_window_that_shrinks_again_after_the_socket_was_told():
+    def script(s):
+        c = s.connect(wscale=None)
+        c.get(LARGE)
+        for window in (12000, 9000, 6000):
+            c.window = window
+            fills(s, c, unread(s, c, 3))
+    with stage.impatient():
+        stage.play(script)
+
+
+def t_window_that_shrinks_over_hits_and_a_request_in_pieces():
+    def script(s):
+        for cut in (1, len(LARGE) // 2, len(LARGE) - 1):
+            c = s.connect(wscale=None, window=12000)
+            fills(s, c, unread(s, c, 4), cut)
+    with stage.impatient():
+        stage.play(script)
+
+
+def t_window_that_hits_have_filled():
+    """Not a byte from the socket, but its probes, until the window opens."""
+    def script(s):
+        c = s.connect(wscale=None, window=4 * len(s.hit(s.connect(), FULL).raw))
+        end = unread(s, c, 4)
+        assert (c.window, end) == (0, c.got)
+        c.send(LARGE)
+        for window in (0, 65535):
+            seg = c.next()
+            while seg.seq == end and not seg.data:      # the request is acknowledged
+                seg = c.next()
+            assert (seg.seq, seg.data) == (end - 1, b""), f"wanted a probe: {seg}"
+            c.window = window
+            c.send(flags=".")
+        assert c.response().body == BODIES["/large"]
+        s.hit(c, HIT)
+    with stage.impatient():
+        stage.play(script)
+
+
+def small(s):
+    """A receive buffer of some forty replies; before the handshake."""
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000)
+
+
+def waiting(c):
+    """Bytes that came, and were not read."""
+    return struct.unpack("i", fcntl.ioctl(c.s, termios.FIONREAD, b"\0" * 4))[0]
+
+
+def t_client_that_does_not_read():
+    """A kernel's: nothing comes beyond its window, and nothing is sent twice."""
+    def script(s):
+        ends, link = (stage.net.client, stage.net.server), stage.net.links[0]
+        address = link.server4 if s.family == 4 else link.server6
+        with talk.Connection(ends[0].connect((address, adversary.PORTS[s.tier]), setup=small)) as c:
+            c.send(FULL)
+            r = c.response()
+            size = len(r.head) + 4 + len(r.body)
+            before = [ns.mibs() for ns in ends]
+            for i in range(UNREAD):
+                c.send(FULL)
+                net.until(lambda i=i: waiting(c) == (i + 1) * size, "a reply is missing")
+            c.send(LARGE)
+            net.until(lambda: waiting(c) > UNREAD * size, "nothing comes into the window")
+            assert {c.response().tier for _ in range(UNREAD)} == {s.tier}
+            assert c.response().body == BODIES["/large"]
+            beyond, again = (adversary.trouble(was, ns.mibs()) for was, ns in zip(before, ends))
+        # the client's own timers know a slow machine, the server's wait for it
+        assert "BeyondWindow" not in beyond and "RetransSegs" not in again, (beyond, again)
+    stage.play(script, tiers=("wire",))
 
 
 def t_window_update_between_hits():
