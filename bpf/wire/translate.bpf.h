@@ -49,13 +49,15 @@ static __always_inline void tbg_rewrite(struct __sk_buff *skb, __u32 off,
 
 /*
  * SACK blocks (RFC 2018), where the segment has any. One of nothing but wire's
- * bytes is empty for the socket, which would take it for a duplicate: then the
- * option as a whole goes.
+ * bytes is empty for the socket, which would take it for a duplicate; one behind
+ * a hole of nothing else begins where the socket waits, which it would discard.
+ * Then the option as a whole goes.
  */
 static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 					       struct tbg_scratch *s,
 					       const struct tbg_shift *t)
 {
+	__u32 ack = bpf_htonl(tbg_shift_ack(t, s->pkt.ack));
 	__u32 i, off, old[2], new[2];
 	struct tbg_tcpopt *opt;
 	bool empty = false;
@@ -67,7 +69,7 @@ static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 			return;
 		new[0] = bpf_htonl(tbg_shift_ack(t, bpf_ntohl(old[0])));
 		new[1] = bpf_htonl(tbg_shift_ack(t, bpf_ntohl(old[1])));
-		empty |= new[0] == new[1];
+		empty |= new[0] == new[1] || (t->floored && new[0] == ack);
 		tbg_rewrite(skb, off, s->pkt.l4, old, new, 8);
 	}
 	off = s->pkt.l4 + 18 + opt->sack_off;
