@@ -361,6 +361,8 @@ static char *token_end(char *at)
 
 	if (strchr(blanks, *at))
 		return at + strspn(at, blanks);
+	if (at[0] == '$' && at[1] == '{' && (end = strchr(at, '}')))
+		return end + 1;		/* a variable of the environment */
 	if (*at == '"' || *at == '\'')
 		return quoted_end(at);
 	if (is_comment(at) && at[1] == '*') {

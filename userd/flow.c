@@ -74,6 +74,20 @@ static bool is_through(const struct tbg_flow *f)
 }
 
 /*
+ * Whether a socket is still there that counts on us. In draining each has sent
+ * its FIN or a reset, or is at it; after a FIN it waits TBG_FLOW_FIN_S for the other.
+ */
+static bool is_open(const struct tbg_flows *f, const struct tbg_flow *flow,
+		    uint64_t now_ns)
+{
+	if (!(flow->in_delta | flow->out_delta) || is_through(flow))
+		return false;
+	if (flow->flags & TBG_FLOW_FIN_OUT)
+		return flow->seen_ns + TBG_FLOW_FIN_S * 1000000000ull > now_ns;
+	return flow->seen_ns >= f->drain_ns;
+}
+
+/*
  * Whether there is nothing left to translate: no deltas, a reset (which has no
  * echo), or a socket that closed after its client and has its FIN acknowledged.
  */
@@ -159,8 +173,7 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 				continue;
 			}
 			flows_nr++;
-			open_nr += !is_through(&flows[i]) &&
-				   (flows[i].in_delta | flows[i].out_delta);
+			open_nr += is_open(f, &flows[i], now_ns);
 		}
 	}
 	free(keys);

@@ -17,14 +17,18 @@
 /* The same for one that has nothing to translate any more. */
 #define TBG_FLOW_SPENT_S 5
 
+/* A socket that closed first waits this long for its client (tcp_fin_timeout). */
+#define TBG_FLOW_FIN_S 60
+
 struct tbg_flows {
 	int flows_fd, slots_fd, retired_fd;
 	uint32_t slots_nr;
 	uint64_t silent_ns;	/* an open flow silent this long has no socket */
+	uint64_t drain_ns;	/* since when no socket is silent without a FIN; or 0 */
 	_Atomic uint8_t *held;	/* by slot: a connection of ours uses it */
 	uint32_t *waiting;	/* slots to free once nobody holds them */
 	uint32_t waiting_nr;
-	unsigned int open_nr;	/* of the last sweep: deltas, and not through */
+	unsigned int open_nr;	/* of the last sweep: deltas, a socket, and not through */
 	unsigned int flows_nr;	/* of the last sweep: all */
 };
 

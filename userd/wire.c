@@ -549,8 +549,9 @@ unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 	return w->ifaces_nr;
 }
 
-unsigned int tbg_wire_flows(struct tbg_wire *w)
+unsigned int tbg_wire_flows(struct tbg_wire *w, uint64_t drain_ns)
 {
+	w->flows.drain_ns = drain_ns;
 	tbg_flows_sweep(&w->flows, tbg_mono_ns());
 	return w->flows.open_nr;
 }

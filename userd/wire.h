@@ -50,8 +50,11 @@ const struct bpf_object *tbg_wire_object(const struct tbg_wire *w);
 unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 			     struct tbg_wire_iface *ret, unsigned int nr);
 
-/* Flows that still need translation (deltas, not through their end), counted now. */
-unsigned int tbg_wire_flows(struct tbg_wire *w);
+/*
+ * Flows whose sockets still need translation (deltas, not through their end), counted
+ * now. drain_ns: since when every socket is being closed; 0: none is.
+ */
+unsigned int tbg_wire_flows(struct tbg_wire *w, uint64_t drain_ns);
 
 /* An open flow silent for so long has lost its socket; default 10 minutes. */
 void tbg_wire_silence(struct tbg_wire *w, unsigned int ms);

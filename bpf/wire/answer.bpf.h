@@ -80,7 +80,8 @@ static __always_inline bool tbg_is_partial(struct tbg_frame *frame,
 
 /*
  * 0: the checksum is right or will be made by a device (CHECKSUM_PARTIAL: the
- * field holds the pseudo-header's sum). 1: it is right, but was verified in software. -1: wrong.
+ * field holds the pseudo-header's sum). 1: it is right, but was verified in
+ * software. -1: wrong.
  */
 __attribute__((noinline)) int tbg_csum_check(struct tbg_frame *frame,
 					     struct tbg_scratch *s)

@@ -38,6 +38,9 @@ static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
 		f->win = bpf_htons(p->window);
 		f->window = tbg_seq_max(f->window, window);
 	}
+	/* a FIN that came early, whose turn has come */
+	if (f->flags & TBG_FLOW_LEFT && p->ack - f->irs == f->given + 1)
+		f->flags |= TBG_FLOW_FIN_IN;
 	if (p->tcp_flags & TBG_TCP_FIN) {
 		/* the first tells: sent again, it may follow a simultaneous close */
 		if ((f->flags & TBG_FLOW_CLOSED) == TBG_FLOW_FIN_IN &&

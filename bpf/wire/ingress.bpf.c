@@ -15,6 +15,7 @@
 #define TBG_SEQ_WINDOW 65535	/* beyond the last request: what a client may send */
 #define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
 #define TBG_LO 1			/* LOOPBACK_IFINDEX, in every namespace */
+#define TBG_HEADS_MAX 72		/* of IPv6, and TCP with a timestamp */
 #define TBG_TRIED 1000			/* done with: on to the stack as it is */
 
 /*
@@ -36,7 +37,8 @@ enum tbg_reset { TBG_RESET_NOT, TBG_RESET_EXACT, TBG_RESET_ALONE };
 
 /*
  * Whether the socket will take a reset at this number of its own: only if that
- * is the very next (RFC 5961 3.2). ALONE: it has no socket that could be asked.
+ * is the very next (RFC 5961 3.2), or that of the FIN before it (macOS). ALONE: no
+ * socket can tell, because there is none, or what is on its way to it comes first.
  */
 static __attribute__((noinline)) int
 tbg_reset_look(struct __sk_buff *skb, const struct tbg_pkt *p, __u32 seq)
@@ -45,6 +47,8 @@ tbg_reset_look(struct __sk_buff *skb, const struct tbg_pkt *p, __u32 seq)
 	struct bpf_sock *sk;
 	struct bpf_tcp_sock *tp;
 	int ret = TBG_RESET_ALONE;
+	__s32 ahead;
+	bool half;
 
 	if (p->v6) {
 		__builtin_memcpy(tuple.ipv6.saddr, p->key.remote, 16);
@@ -63,9 +67,16 @@ tbg_reset_look(struct __sk_buff *skb, const struct tbg_pkt *p, __u32 seq)
 	}
 	if (!sk)
 		return ret;
+	half = sk->state == BPF_TCP_CLOSE_WAIT || sk->state == BPF_TCP_LAST_ACK ||
+	       sk->state == BPF_TCP_CLOSING;
 	tp = sk->state == BPF_TCP_LISTEN ? NULL : bpf_tcp_sock(sk);
-	if (tp)
-		ret = tp->rcv_nxt == seq ? TBG_RESET_EXACT : TBG_RESET_NOT;
+	if (tp) {
+		ahead = seq - tp->rcv_nxt;
+		if (!ahead || (half && ahead == -1))
+			ret = TBG_RESET_EXACT;
+		else if (ahead < 0)
+			ret = TBG_RESET_NOT;
+	}
 	bpf_sk_release(sk);
 	return ret;
 }
@@ -99,6 +110,8 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 {
 	__u64 now_ns = bpf_ktime_get_ns();
 	__u32 at, end, next, told;
+	/* what is too long to be summed here may well be taken */
+	bool taken = sound || p->payload_len > TBG_REQ_MAX;
 	bool late, fits;
 
 	bpf_spin_lock(&f->lock);
@@ -108,18 +121,19 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	at = p->seq - f->in_delta - f->irs;
 	end = at + p->payload_len;
 	next = f->iss + f->sent + f->out_delta;
-	fits = p->tcp_flags & TBG_TCP_ACK && (__s32)(p->ack - next) <= 0 &&
+	/* of a reply that was taken back, more may be acknowledged than is sent yet */
+	fits = taken && p->tcp_flags & TBG_TCP_ACK &&
+	       ((__s32)(p->ack - next) <= 0 || f->flags & TBG_FLOW_YIELDED) &&
 	       (__s32)(at - f->window) <= 0;
-	/* what is too long to be summed here may well be taken */
-	if (fits && p->payload_len && (sound || p->payload_len > TBG_REQ_MAX) &&
-	    end - f->given - 1 < TBG_GIVEN_MAX)
+	if (fits && p->payload_len && end - f->given - 1 < TBG_GIVEN_MAX)
 		f->given = end;
-	fits = fits && sound && (__s32)(end - f->given) >= 0;
-	if (fits && (__s32)(p->ack - f->acked) > 0) {
+	fits = fits && (__s32)(end - f->given) >= 0;
+	if (fits && sound && (__s32)(p->ack - f->acked) > 0 &&
+	    (__s32)(p->ack - next) <= 0) {
 		f->acked = p->ack;
 		f->dups = 0;
 	}
-	if (fits && p->plain_ts && at == f->given - p->payload_len &&
+	if (fits && sound && p->plain_ts && at == f->given - p->payload_len &&
 	    (__s32)(p->tsval - f->tsrecent) > 0)
 		f->tsrecent = p->tsval;
 	if (conn && (__s32)(f->acked - f->last.seq - f->last.len) >= 0)
@@ -184,41 +198,44 @@ static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
 }
 
 /*
- * Tells the socket of a window that it would not believe, by an acknowledgement
- * one past the number that it waits for: still in window, new to snd_wl1, and
- * dropped without an answer. The segment itself comes in once more, behind it.
- * A TC action, TBG_TRIED, or negative: nothing was done.
+ * Tells the socket of a window that it would not believe, by the acknowledgement
+ * that may follow the segment in s->pkt: with a number new to snd_wl1, and without
+ * an answer. It comes in as a clone, while the segment goes on. False: the
+ * segment is lost.
  */
-static __attribute__((noinline)) int tbg_tell_window(struct __sk_buff *skb,
-						     struct tbg_scratch *s,
-						     struct tbg_flow_locked *f)
+static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
+						      struct tbg_scratch *s,
+						      struct tbg_flow_locked *f)
 {
 	__u32 now_ms = tbg_now_ms();
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
-	struct tbg_tell tell;
+	__u64 len = p->payload - p->l3;
+	struct tbg_tell tell = { .seq = p->seq + p->payload_len, .ack = p->ack };
+	__u8 heads[TBG_HEADS_MAX];
 	int soft;
 
 	/* on lo the clone would lose its route, and be a martian */
-	if (skb->ifindex == TBG_LO || p->odd || p->ae || f->flags & TBG_FLOW_CLOSED ||
-	    (p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK ||
+	if (skb->ifindex == TBG_LO || p->odd || p->ae ||
+	    f->flags & TBG_FLOW_CLOSED || p->payload_len > TBG_REQ_MAX ||
+	    (p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK ||
 	    !(f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt))
-		return -1;
+		return true;
 	soft = tbg_segment_check(skb, s);
-	if (soft < 0)
-		return -1;
+	TBG_BOUND(len, TBG_HEADS_MAX, return true);
+	if (soft < 0 || bpf_skb_load_bytes(skb, p->l3, heads, len))
+		return true;
 	__builtin_memset(r, 0, sizeof(*r));
 	bpf_spin_lock(&f->lock);
 	tbg_reply_flow(r, f, now_ms);
-	tell.seq = p->seq - f->in_delta + 1;
-	tell.ack = p->ack - f->out_delta;
-	f->heard = p->window;	/* before another CPU can see the clone */
+	f->heard = p->window;
 	bpf_spin_unlock(&f->lock);
-	if (bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS))
-		return -1;
-	if (tbg_reply_room(skb, p->l4 + (r->ts ? 32 : 20), soft))
-		return TC_ACT_SHOT;
-	return tbg_tell_stack(skb, s, &tell);
+	if (!tbg_reply_room(skb, p->l4 + (r->ts ? 32 : 20), soft) &&
+	    tbg_tell_stack(skb, s, &tell) == TBG_TRIED)
+		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	tbg_request_restore(skb, s);
+	return skb->len == p->payload + p->payload_len &&
+	       !bpf_skb_store_bytes(skb, p->l3, heads, len, 0);
 }
 
 /* The way to the stack: note, translate, count. */
@@ -232,15 +249,9 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 	int reset = TBG_RESET_NOT;
 	bool sound;
 	__u32 slot;
-	int act;
 
-	if (f && tbg_is_narrow(f, &s->pkt)) {
-		act = tbg_tell_window(skb, s, f);
-		if (act >= 0) {
-			tbg_count(TBG_WHY_CONTROL);
-			return act == TBG_TRIED ? TBG_PASS : act;
-		}
-	}
+	if (f && tbg_is_narrow(f, &s->pkt) && !tbg_tell_window(skb, s, f))
+		return TC_ACT_SHOT;
 	if (f) {
 		slot = f->slot;
 		conn = bpf_map_lookup_elem(&tbg_conns, &slot);
@@ -393,7 +404,10 @@ tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 {
 	struct tbg_flow_locked *f;
 
-	*why = tbg_segment_sound(skb, s) ? tbg_flow_born(&s->pkt) : TBG_WHY_CSUM;
+	*why = TBG_WHY_CSUM;
+	/* what cannot be summed may have been taken, and must be counted */
+	if (tbg_segment_sound(skb, s) || s->pkt.payload_len > TBG_REQ_MAX)
+		*why = tbg_flow_born(&s->pkt);
 	if (*why != TBG_WHY_RACE)
 		return NULL;
 	f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);

@@ -136,6 +136,7 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	struct tbg_pkt *p = &s->pkt;
 	struct tbg_tcpopt *opt;
 	struct tbg_blob *blob;
+	bool holds;
 
 	/* comes in once more, without the socket that would keep it hollow */
 	if (tbg_is_local(skb) && tbg_truesize(skb) < TBG_HOLLOW) {
@@ -161,8 +162,11 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	if (r->part.len != r->len || tbg_reply_cut(skb, r, mss))
 		return -TBG_WHY_STALE_REPEAT;
 	frame = p->l4 + (r->ts ? 32 : 20) + r->seg;
-	/* where the link takes less than it did, the socket will soon send it */
-	mask = tbg_mtu_holds(skb, frame - p->l3) ? tbg_lost_segments(s) : 0;
+	/* where the link takes less than it did, the socket will soon send it, if it can */
+	holds = tbg_mtu_holds(skb, frame - p->l3);
+	if (!holds && f->iss + f->sent + f->out_delta != tbg_flow_edge(f))
+		return -TBG_WHY_STALE_REPEAT;
+	mask = holds ? tbg_lost_segments(s) : 0;
 	mask = tbg_repeat_note(f, p, mask, now_ms);
 	if (!mask)
 		return p->payload_len ? TC_ACT_SHOT : -TBG_WHY_CONTROL;

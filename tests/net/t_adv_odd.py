@@ -23,7 +23,7 @@ import talk
 BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 300),
           "/full": talk.content("full", 1100), "/large": talk.content("large", 40000)}
 HIT, OTHER, FULL, LARGE = (talk.request(t) for t in ("/hit", "/other", "/full", "/large"))
-UNREAD = 30     # hits whose replies a client leaves in its buffer
+UNREAD = 22     # hits whose replies a client leaves in its buffer
 stage = adversary.Stage(BODIES)
 
 

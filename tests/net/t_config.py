@@ -48,6 +48,7 @@ def check(text):
 GOOD = (
     'root = "{root}"',
     "root = {root}\n",
+    "root = {root} index = ${TBG_OF_NOBODY:-it's} location / { expires = 1h }\n",
     'root = "{root}"\nlisten = "0.0.0.0:80"\nmemory = 8M\n',
     'root = "{root}"\nlisten = {"0.0.0.0:80", "[::]:80"}\nlocation / { expires = 1h }\n',
     'host "a" { root = "{root}" }\nhost "*.a" { root = "{root}" default = yes }\n',
