@@ -76,6 +76,11 @@ def after(a, b):
     return 0 < (a - b) % MOD < MOD // 2
 
 
+def damaged(seg):
+    """With another TCP checksum than it should have."""
+    return seg[:16] + bytes([seg[16] ^ 1]) + seg[17:]
+
+
 def options(mss=None, sackok=False, ts=None, wscale=None, sack=(), extra=b""):
     """TCP options, padded; a timestamp as everybody has it: NOP NOP TS."""
     out = b""

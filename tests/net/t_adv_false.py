@@ -9,6 +9,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import adversary
 import net
+import rawtcp
 import talk
 
 BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 300),
@@ -49,11 +50,6 @@ def t_fin_and_request_again_after_a_lost_reply():
         stage.play(script, same=False)
 
 
-def damaged(seg):
-    """With another TCP checksum than it should have."""
-    return seg[:16] + bytes([seg[16] ^ 1]) + seg[17:]
-
-
 def false_acknowledgement(forge):
     """Of a reply that was lost, and not the client's: its request again gets the reply."""
     def script(s):
@@ -77,7 +73,7 @@ def false_acknowledgement(forge):
 
 def t_damaged_acknowledgement():
     """Its checksum is wrong: what it says was never said."""
-    false_acknowledgement(lambda c, ack: c.put(".", c.at, ack, opts=c.options(), raw=damaged))
+    false_acknowledgement(lambda c, ack: c.put(".", c.at, ack, opts=c.options(), raw=rawtcp.damaged))
 
 
 def t_blind_acknowledgement():

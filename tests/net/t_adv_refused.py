@@ -18,11 +18,6 @@ BURIED_S = 8            # a flow that was reset is forgotten by then
 stage = adversary.Stage(BODIES)
 
 
-def damaged(seg):
-    """With another TCP checksum than it should have."""
-    return seg[:16] + bytes([seg[16] ^ 1]) + seg[17:]
-
-
 def packet(s, c, flags="P.", data=HIT, opts=None, **how):
     """An IP packet as the client would send it, sent by nobody."""
     seg = s.st.tcp(c.local, c.remote, c.port, c.rport, c.iss + c.at, c.irs + c.got, flags,
@@ -101,7 +96,7 @@ def t_resets_that_tcp_does_not_take():
         c.put("R", c.at + far + 10, None)
 
     def script(s):
-        resets = (lambda s, c: c.put("R", c.at, None, raw=damaged),
+        resets = (lambda s, c: c.put("R", c.at, None, raw=rawtcp.damaged),
                   lambda s, c: s.st.put(to("02deadbeef01", s.st.frame(
                       s.family, packet(s, c, "R", b"", b"")))),
                   far_data_and_reset)
@@ -126,8 +121,8 @@ def t_data_out_of_window_does_not_end_wire():
         s.hit(c, HIT)
         sent = c.sent_max
         c.put("P.", c.at + 3000000, c.got + 12345678, b"x" * 10, b"")
-        c.put("P.", c.at + 20, c.got, b"x" * 10, c.options(), raw=damaged)
-        c.put("F.", c.at, c.got, opts=c.options(), raw=damaged)
+        c.put("P.", c.at + 20, c.got, b"x" * 10, c.options(), raw=rawtcp.damaged)
+        c.put("F.", c.at, c.got, opts=c.options(), raw=rawtcp.damaged)
         c.pending()
         c.sent_max = sent
         s.hit(c, OTHER)
@@ -160,7 +155,7 @@ def t_handshake_whose_end_is_damaged():
             c = s.new()
             c.handshake()
             c.expect("S.")
-            c.put(".", c.at, c.got, opts=c.options(), raw=damaged)
+            c.put(".", c.at, c.got, opts=c.options(), raw=rawtcp.damaged)
         s.st.barrier(s.family)
         assert stage.flows() == before, f"{stage.flows()} flows, {before} before"
         for c in list(s.connections):
