@@ -9,6 +9,7 @@ import glob
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import time
@@ -169,17 +170,20 @@ class Nginx(Server):
 
     def launch(self):
         pools, places = self.computing()
+        # a file in the cache keeps its descriptor, and without any nothing is accepted
+        files = 2 * self.connections + 1000
+        cached = max(100, min(200000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] - files))
         temp = "\n    ".join(f"{kind}_temp_path {self.lab.dir}/{self.iface}-{kind};" for kind in
                              ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         conf = self.file("nginx.conf", f"""daemon off; user root; worker_processes {self.workers};
 pid {self.lab.dir}/{self.iface}.pid;
 error_log {self.log} warn;
-worker_rlimit_nofile {2 * self.connections + 1000};
+worker_rlimit_nofile {files + cached};
 events {{ worker_connections {self.connections * 9 // 8 + 1000}; }}
 http {{
     include /etc/nginx/mime.types;
     access_log off; sendfile on; tcp_nopush on; server_tokens off;
-    open_file_cache max=200000 inactive=1h; open_file_cache_valid 1h;
+    open_file_cache max={cached} inactive=1h; open_file_cache_valid 1h;
     keepalive_requests 1000000000; keepalive_timeout 1h;
     {temp}
     {self.pool()}{pools}
