@@ -118,13 +118,12 @@ __attribute__((noinline)) int tbg_segment_check(struct tbg_frame *frame,
 	return tbg_csum_check(frame, s);
 }
 
-/* Whether the socket may take the segment: the checksum holds, if it can be told. */
+/* Whether the checksum holds, of a segment whose payload nobody asks for. */
 static __always_inline bool tbg_segment_sound(struct tbg_frame *frame,
 					      struct tbg_scratch *s)
 {
 	return tbg_is_partial(frame, &s->pkt) || tbg_frame_verified(frame) ||
-	       (s->pkt.payload_len <= TBG_REQ_MAX &&
-		tbg_segment_check(frame, s) >= 0);
+	       tbg_segment_check(frame, s) >= 0;
 }
 
 /* What a connection's socket has answered: the daemon, and sock if it may. */
@@ -197,7 +196,7 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 		return TBG_WHY_OFF;
 	if (!p->payload_len)
 		return TBG_WHY_CONTROL;
-	if (!(f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt))
+	if (!tbg_is_plain(f, p))
 		return TBG_WHY_TCP_ODD;
 	/* an old duplicate (RFC 7323 5.3) */
 	if (p->plain_ts && (__s32)(p->tsval - f->tsrecent) < 0)

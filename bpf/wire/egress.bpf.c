@@ -31,10 +31,10 @@ static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
 	end = p->seq - f->iss + len;
 	if ((__s32)(end - f->sent) > 0)
 		f->sent = end;
-	window = p->ack - f->irs + (p->window << (f->rcv_wscale & 15));
 	if (p->tcp_flags & TBG_TCP_RST) {
 		f->flags |= TBG_FLOW_RST;
 	} else {
+		window = p->ack - f->irs + (p->window << (f->rcv_wscale & 15));
 		f->win = bpf_htons(p->window);
 		f->window = tbg_seq_max(f->window, window);
 	}

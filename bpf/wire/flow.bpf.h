@@ -40,6 +40,13 @@ static __always_inline __u32 tbg_seq_max(__u32 a, __u32 b)
 	return (__s32)(a - b) > 0 ? a : b;
 }
 
+/* Whether the segment's options are those of most: the flow's timestamp, or none. */
+static __always_inline bool tbg_is_plain(const struct tbg_flow_locked *f,
+					 const struct tbg_pkt *p)
+{
+	return f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt;
+}
+
 /* Whether ack stands within the flow's last reply, something of it missing. */
 static __always_inline bool tbg_within_reply(const struct tbg_flow_locked *f,
 					     __u32 ack)

@@ -219,7 +219,7 @@ static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 	if (skb->ifindex == TBG_LO || p->odd || p->ae ||
 	    f->flags & TBG_FLOW_CLOSED || p->payload_len > TBG_REQ_MAX ||
 	    (p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK ||
-	    !(f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt))
+	    !tbg_is_plain(f, p))
 		return true;
 	soft = tbg_segment_check(skb, s);
 	TBG_BOUND(len, TBG_HEADS_MAX, return true);
@@ -250,9 +250,9 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 	bool sound;
 	__u32 slot;
 
-	if (f && tbg_is_narrow(f, &s->pkt) && !tbg_tell_window(skb, s, f))
-		return TC_ACT_SHOT;
 	if (f) {
+		if (tbg_is_narrow(f, &s->pkt) && !tbg_tell_window(skb, s, f))
+			return TC_ACT_SHOT;
 		slot = f->slot;
 		conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 		sound = tbg_segment_sound(skb, s);
@@ -284,7 +284,7 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 						 struct tbg_flow_locked *f)
 {
 	const struct tbg_pkt *p = &s->pkt;
-	bool plain = f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt, sack;
+	bool plain = tbg_is_plain(f, p), sack;
 	enum tbg_ack ret = TBG_ACK_OTHER;
 	struct tbg_conn_word *conn;
 	__u32 slot = f->slot;
