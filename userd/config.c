@@ -365,7 +365,7 @@ static char *token_end(char *at)
 		return end + 1;		/* a variable of the environment */
 	if (*at == '"' || *at == '\'')
 		return quoted_end(at);
-	if (is_comment(at) && at[1] == '*') {
+	if (at[0] == '/' && at[1] == '*') {
 		end = strstr(at + 2, "*/");
 		return end ? end + 2 : NULL;
 	}

@@ -50,6 +50,7 @@ GOOD = (
     "root = {root}\n",
     "root = {root} index = ${TBG_OF_NOBODY:-it's} location / { expires = 1h }\n",
     'root = "{root}"\nlisten = "0.0.0.0:80"\nmemory = 8M\n',
+    '#* stars\nroot = "{root}"\n#*** and more\n',
     'root = "{root}"\nlisten = {"0.0.0.0:80", "[::]:80"}\nlocation / { expires = 1h }\n',
     'host "a" { root = "{root}" }\nhost "*.a" { root = "{root}" default = yes }\n',
     'root = "{root}" # why\nhost a { location "/" { index = off  autoindex = on } }\n',
