@@ -383,7 +383,8 @@ static bool send_some(struct tbg_transfer *x)
 		return false;
 	}
 	if (n < 0) {
-		tbg_conn_kill(x->w, x->c);
+		if (x->c)	/* not killed yet by what stood before it */
+			tbg_conn_kill(x->w, x->c);
 		return false;
 	}
 	advance(x, n, body);
