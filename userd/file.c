@@ -84,8 +84,9 @@ static int stat_settled(int fd, struct stat *ret)
 	return fstat(fd, ret) ? -errno : 0;
 }
 
-unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
-			   struct tbg_file *ret)
+unsigned int tbg_file_open(const struct tbg_server *s,
+			   const struct tbg_location *location,
+			   const char *name, struct tbg_file *ret)
 {
 	struct tbg_file f = { 0 };
 	unsigned int status = 0;
@@ -107,7 +108,8 @@ unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
 	tbg_etag_make(ns_of(&f.st.st_mtim), f.size, "", f.etag);
 	f.modified_s = modified_of(&f.st);
 	tbg_date_format(f.modified_s, f.modified);
-	f.type = tbg_mime_type(s->sites->mime, name);
+	if (location)
+		f.type = tbg_mime_type(location->site->sites->mime, name);
 	*ret = f;
 	return 0;
 }
@@ -167,7 +169,7 @@ int tbg_file_sibling(const struct tbg_server *s, const char *name,
 {
 	struct tbg_file own = *f;
 
-	if (tbg_file_open(s, name, f)) {
+	if (tbg_file_open(s, NULL, name, f)) {
 		*f = own;
 		return -ESTALE;
 	}
@@ -420,7 +422,7 @@ bool tbg_file_revalidate(const struct tbg_server *s, struct tbg_object *o)
 	bool same;
 
 	tbg_watch_lease(s->watch, o->name, &lease);
-	if (tbg_file_open(s, o->name, &f))
+	if (tbg_file_open(s, NULL, o->name, &f))
 		return false;
 	same = tbg_file_same(o, &f.st) &&
 	       (!o->siblings || o->siblings == siblings_find(s, o->name));

@@ -43,11 +43,13 @@ struct tbg_file {
 #define TBG_FILE_NAME (TBG_ROOT_TEXT + TBG_TARGET_MAX + 256)
 
 /*
- * Opens a regular file; name is rooted (root.h). 0, or the status that answers:
- * 403, 404, 503, or 301 for a folder.
+ * Opens a regular file; name is rooted (root.h). Its type is by the location's
+ * configuration; NULL: not asked for. 0, or the status that answers: 403, 404,
+ * 503, or 301 for a folder.
  */
-unsigned int tbg_file_open(const struct tbg_server *s, const char *name,
-			   struct tbg_file *ret);
+unsigned int tbg_file_open(const struct tbg_server *s,
+			   const struct tbg_location *location,
+			   const char *name, struct tbg_file *ret);
 void tbg_file_close(struct tbg_file *f);
 
 /*

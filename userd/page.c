@@ -36,7 +36,7 @@ void tbg_page_error(const struct tbg_server *s, const struct tbg_location *l,
 	    tbg_location_find(l->site, path, strlen(path))->handler != TBG_HANDLER_FILES)
 		return;			/* the source of a program is no page */
 	strcpy(name + tbg_root_text(l->root, name), path + 1);
-	if (tbg_file_open(s, name, &f))
+	if (tbg_file_open(s, l, name, &f))
 		return;
 	text = f.st.st_size <= TBG_FILE_SMALL ? malloc(f.st.st_size + 1) : NULL;
 	if (text && tbg_file_read(&f, text)) {

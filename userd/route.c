@@ -476,9 +476,9 @@ static int version_open(const struct tbg_server *s,
 	int status = 0;
 
 	if (kept)
-		v->f.type = tbg_mime_type(s->sites->mime, v->name);
+		v->f.type = tbg_mime_type(location->site->sites->mime, v->name);
 	else
-		status = tbg_file_open(s, v->name, &v->f);
+		status = tbg_file_open(s, location, v->name, &v->f);
 	if (status)
 		return status;
 	if (v->f.st.st_size > TBG_FILE_SMALL) {
@@ -493,7 +493,7 @@ static int version_open(const struct tbg_server *s,
 		 */
 		tbg_file_close(&v->f);
 		tbg_watch_lease(s->watch, v->name, &v->lease);
-		status = tbg_file_open(s, v->name, &v->f);
+		status = tbg_file_open(s, location, v->name, &v->f);
 		if (status)
 			return status;
 	}
@@ -543,7 +543,7 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 static bool folder_exists(const struct tbg_server *s, const char *name)
 {
 	struct tbg_file f;
-	unsigned int status = tbg_file_open(s, name, &f);
+	unsigned int status = tbg_file_open(s, NULL, name, &f);
 
 	if (!status)
 		tbg_file_close(&f);

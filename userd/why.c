@@ -386,7 +386,7 @@ static bool takes_more(const struct tbg_server *s, const struct tbg_location *l,
 
 	if (size > most)
 		return true;
-	if (tbg_file_open(s, name, &f))
+	if (tbg_file_open(s, l, name, &f))
 		return false;		/* an error: nothing that is cached */
 	tbg_file_vary(s, l, name, &f);
 	takes = tbg_file_takes(&f, l);
@@ -415,7 +415,7 @@ static void judge_missing(const struct tbg_server *s,
 	} else if (!S_ISREG(st.st_mode)) {
 		VERDICT(ret, MISS, "not a regular file: never cached");
 	} else if (takes_more(s, l, name, st.st_size, most)) {
-		bool text = tbg_encode_type(tbg_mime_type(s->sites->mime, name));
+		bool text = tbg_encode_type(tbg_mime_type(l->site->sites->mime, name));
 
 		VERDICT(ret, MISS, "a file of %lld bytes: with its heads an object takes more than the %u bytes that are cached%s",
 			(long long)st.st_size, most,
