@@ -77,8 +77,6 @@ static void fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
 {
 	unfill(x);
 	x->running = false;
-	tbg_pile_put(x->pile);
-	x->pile = NULL;
 	tbg_transfer_land(x, status, pass);
 }
 
@@ -1146,6 +1144,7 @@ static void head_final(struct tbg_transfer *x)
 		tbg_frame_begin(&x->frame, framing_of(x), r->content_length);
 	if (redirect_begin(x, head) && !x->running)
 		return;
+	tbg_pile_put(x->pile);		/* of what has sent us on */
 	x->pile = tbg_pile_new();
 	x->filling = x->pile && !x->frame.failed && !x->r.local &&
 		     (x->completes || tbg_terms_storable(&x->terms, &x->wish)) &&

@@ -129,7 +129,7 @@ struct tbg_transfer {
 	bool extra, second;	/* more behind the response: bytes, a response */
 	uint64_t sent_ns, seq, filled;
 	uint32_t stamp_ms;		/* last progress of the upstream */
-	struct tbg_pile *pile;
+	struct tbg_pile *pile;		/* stays while the ring may receive into it */
 	struct tbg_piece *into;		/* being received into */
 	struct tbg_terms terms;
 	struct tbg_lines lines;		/* its fields */
