@@ -580,6 +580,7 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 	struct tbg_value v = reason_of(x);
 	struct tbg_terms terms = x->terms;
 	struct tbg_stored *s = NULL;
+	struct tbg_pile *body = NULL;
 	char reason[64];
 
 	if (r->status == 206 && x->pile->len != terms.part_len)
@@ -594,11 +595,11 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 			   x->w->date, r->status);
 	if (!lines.failed)
 		s = joined(x, &lines);
-	if (!s && !lines.failed && !x->completes && !is_terse(x)) {
-		atomic_fetch_add(&x->pile->refs, 1);
+	if (!s && !lines.failed && !x->completes && !is_terse(x))
+		body = tbg_pile_keep(x->pile);
+	if (body)
 		s = tbg_stored_new(&terms, reason, lines.text, lines.len,
-				   x->fields.text, x->fields.len, x->pile);
-	}
+				   x->fields.text, x->fields.len, body);
 	tbg_lines_free(&lines);
 	return s;
 }

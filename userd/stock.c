@@ -101,6 +101,7 @@ struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room)
 	one->next = NULL;
 	one->len = 0;
 	one->room = room;
+	p->room += room;
 	if (p->last)
 		p->last->next = one;
 	else
@@ -125,6 +126,27 @@ bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len)
 		len -= n;
 	}
 	return true;
+}
+
+struct tbg_pile *tbg_pile_keep(struct tbg_pile *p)
+{
+	struct tbg_pile *ret;
+
+	if (p->room / 2 <= p->len) {
+		atomic_fetch_add(&p->refs, 1);
+		return p;
+	}
+	ret = tbg_pile_new();
+	if (!ret || (p->len && !tbg_pile_room(ret, p->len)))
+		goto fail;
+	for (const struct tbg_piece *one = p->first; one; one = one->next)
+		if (!tbg_pile_add(ret, one->data, one->len))
+			goto fail;
+	return ret;
+
+fail:
+	tbg_pile_put(ret);
+	return NULL;
 }
 
 /* Stored responses */
@@ -289,7 +311,7 @@ static struct entry *entry_get(struct tbg_stock *s, const struct tbg_uri *u)
 
 static uint64_t bytes_of(const struct tbg_stored *one)
 {
-	return OVERHEAD + one->head_len + one->second_len + one->body->len;
+	return OVERHEAD + one->head_len + one->second_len + one->body->room;
 }
 
 /* The kernel tiers forget an object of it, if they have not. */

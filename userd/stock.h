@@ -29,6 +29,7 @@ struct tbg_pile {
 	_Atomic uint32_t refs;
 	struct tbg_piece *first, *last;
 	uint64_t len;
+	uint64_t room;			/* of all pieces it has had */
 };
 
 struct tbg_pile *tbg_pile_new(void);
@@ -36,6 +37,11 @@ void tbg_pile_put(struct tbg_pile *p);		/* NULL is allowed */
 /* A piece with room at the end, or NULL. */
 struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room);
 bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len);
+/*
+ * To be kept for long: another reference, or a copy if most of p is room that
+ * nothing has come into. NULL: no memory.
+ */
+struct tbg_pile *tbg_pile_keep(struct tbg_pile *p);
 
 /* Most ways to write an Accept-Encoding that the kernel tiers know one by. */
 #define TBG_STORED_OBJECTS 4

@@ -78,6 +78,27 @@ static bool finds(struct tbg_stock *s, const char *uri, const char *req, char wa
 	return right;
 }
 
+KTAP_TEST(t_what_is_kept_has_little_room_to_spare)
+{
+	struct tbg_pile *p = tbg_pile_new(), *kept;
+
+	kept = tbg_pile_keep(p);
+	KTAP_CHECK(kept == p);
+	tbg_pile_put(kept);
+	tbg_pile_room(p, 10);
+	tbg_pile_add(p, "0123456789", 10);
+	tbg_pile_room(p, 16384);
+	tbg_pile_add(p, "abc", 3);
+	kept = tbg_pile_keep(p);
+	KTAP_CHECK(kept && kept != p && kept->len == 13 && kept->room == 13);
+	KTAP_CHECK(!memcmp(kept->first->data, "0123456789abc", 13));
+	tbg_pile_put(p);
+	p = tbg_pile_keep(kept);
+	KTAP_CHECK(p == kept);
+	tbg_pile_put(p);
+	tbg_pile_put(kept);
+}
+
 KTAP_TEST(t_found_by_uri_and_replaced)
 {
 	struct tbg_stock *s = open_stock(1 << 20);
