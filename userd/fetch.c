@@ -1317,7 +1317,7 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	if (x->paused || age_ms <= limit_ms)
 		return;
 	/* a client that is slow with its body has time limits of its own */
-	if (x->o->connected && !x->head_done && x->up_body && !x->up_nr)
+	if (x->o->connected && tbg_transfer_starves(x))
 		return;
 	if (!x->tunnel || !x->head_done)	/* a tunnel may have nothing to say */
 		backend_failed(x);

@@ -795,10 +795,15 @@ void tbg_transfer_writable(struct tbg_transfer *x)
 	tbg_transfer_release(x);
 }
 
+bool tbg_transfer_starves(const struct tbg_transfer *x)
+{
+	/* a tunnel's bytes are held back until it is one */
+	return x->up_body && !x->tunnel && !x->up_nr && x->up_head_done && !x->head_done;
+}
+
 bool tbg_transfer_waits_client(const struct tbg_transfer *x)
 {
-	return x->blocked || x->gathering || (x->up_body && !x->up_nr && x->up_head_done &&
-			      !x->head_done);
+	return x->blocked || x->gathering || tbg_transfer_starves(x);
 }
 
 bool tbg_transfer_late(struct tbg_transfer *x)
