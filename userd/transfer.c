@@ -867,3 +867,11 @@ void tbg_transfers_check(struct tbg_worker *w)
 		tbg_transfer_release(x);
 	}
 }
+
+bool tbg_transfers_awaited(const struct tbg_worker *w)
+{
+	for (const struct tbg_transfer *x = w->transfers; x; x = x->next)
+		if (x->flight && tbg_stock_waiting(w->s->stock, x->flight))
+			return true;
+	return false;
+}

@@ -186,6 +186,9 @@ void tbg_transfer_origin_gone(struct tbg_transfer *x);
 /* Time limits, on every tick. */
 void tbg_transfers_check(struct tbg_worker *w);
 
+/* Whether other connections, maybe other workers', wait for what one of them fetches. */
+bool tbg_transfers_awaited(const struct tbg_worker *w);
+
 /* Around whatever may end it. */
 static inline void tbg_transfer_hold(struct tbg_transfer *x)
 {

@@ -496,7 +496,8 @@ static void drain_step(struct tbg_worker *w)
 		tbg_worker_each(w, tbg_conn_drain);
 	w->drain_moves = w->now_ns - w->drain_ns < TBG_DRAIN_MS * 1000000ull;
 	tbg_worker_each(w, drain_look);
-	if (!w->conns_nr || !w->drain_moves || w->wake_value >= TBG_WAKE_NOW)
+	if ((!w->conns_nr && !tbg_transfers_awaited(w)) || !w->drain_moves ||
+	    w->wake_value >= TBG_WAKE_NOW)
 		w->done = true;
 }
 
