@@ -365,7 +365,8 @@ static void recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 		tbg_conn_receive(w, c, b, cqe->res);
 		if (c->state == TBG_CONN_LINGER && !c->receiving)
 			tbg_worker_recv(w, c);
-	} else if (cqe->res == -ENOBUFS && c->state != TBG_CONN_CLOSING) {
+	} else if ((cqe->res == -ENOBUFS && c->state != TBG_CONN_CLOSING) ||
+		   (cqe->res == -ECANCELED && c->state == TBG_CONN_LINGER)) {
 		if (!c->receiving)
 			tbg_worker_recv(w, c);
 	} else if (cqe->res == -ECANCELED && c->state == TBG_CONN_OPEN) {
