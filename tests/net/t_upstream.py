@@ -23,6 +23,7 @@ import conf                         # noqa: E402
 import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
+import talk                         # noqa: E402
 from origin import END, ask, reply  # noqa: E402
 
 d = o = None
@@ -33,6 +34,10 @@ HUGE = int(os.environ.get("TBG_HUGE_MB", "256")) << 20      # bytes each way
 def proxy(*upstreams, workers=1, options=()):
     words = [w for u in upstreams for w in ("--upstream", u)]
     return daemon.Daemon(*words, *daemon.USER, "--workers", str(workers), *options)
+
+
+def connections(p):
+    return talk.ask(p, "status")["connections"]
 
 
 def begin():
@@ -716,9 +721,62 @@ def t_idle_tunnels_say_nothing_about_the_server():
                 c.send(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
                 assert c.answer().status == 101
                 assert c.ended()
-        out = subprocess.run([os.path.join(ktap.BUILD, "toboggan"), "--control", p.control, "--json", "status"],
-                             capture_output=True, check=True).stdout
-        assert json.loads(out)["upstreams"][0]["failed"] == 0, out
+        assert talk.ask(p, "status")["upstreams"][0]["failed"] == 0
+
+
+def t_upgrade_that_is_not_answered_is_504():
+    """However much the client sends meanwhile: nobody waits for it."""
+    with origin.Origin() as up, proxy(up.url, options=(
+            "--first-byte-timeout", "500ms", "--send-timeout", "60s")) as p:
+        up.on("/", lambda c, r: c.more())
+        for _ in range(3):
+            with origin.Client(p.address) as c:
+                c.send(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nearly")
+                assert c.answer().status == 504
+        assert talk.ask(p, "status")["upstreams"][0]["failed"] == 3
+
+
+def t_reset_behind_two_requests_ends_nothing():
+    """The first one's answer is still to be sent when the second one's begins."""
+    with origin.Origin() as up, proxy(up.url) as p:
+        up.on("/large", reply(200, b"x" * 40000, "Cache-Control: max-age=600"))
+        ask(p.address, "GET", "/large")
+        assert ask(p.address, "GET", "/large").hit
+        for _ in range(10):
+            c = talk.Connection(socket.create_connection(p.address))
+            client.until(lambda: connections(p) == 1, "never accepted")
+            os.kill(p.pid, signal.SIGSTOP)
+            c.send(talk.request("/", "Max-Forwards: 0", method="OPTIONS") + talk.request("/large"))
+            c.reset()
+            os.kill(p.pid, signal.SIGCONT)
+            assert ask(p.address, "GET", "/large").hit
+        assert p.process.poll() is None
+
+
+def t_draining_lets_the_answer_finish_that_others_wait_for():
+    """Of a fetch whose own client has left, on a worker without any other."""
+    with origin.Origin() as up:
+        go = threading.Event()
+        up.on("/", lambda c, r: (go.wait(20), c.send(reply(200, b"finished", "Cache-Control: max-age=60")))[0])
+        with proxy(up.url, workers=8) as p:
+            first = talk.Connection(socket.create_connection(p.address))
+            first.send(talk.request("/"))
+            up.wait("/")
+            got, waiting = [], []
+            for _ in range(4):
+                waiting.append(threading.Thread(target=lambda: got.append(ask(p.address, "GET", "/"))))
+                waiting[-1].start()
+            client.until(lambda: connections(p) == 5, "never accepted")
+            time.sleep(0.2)
+            first.reset()
+            client.until(lambda: connections(p) == 4, "never ended")
+            p.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            go.set()
+            for t in waiting:
+                t.join()
+            assert ([r.body for r in got], len(up.seen("/"))) == ([b"finished"] * 4, 1), (got, up.seen("/"))
+            assert p.process.wait(20) == 0
 
 
 def t_draining_lets_the_answer_finish():
@@ -854,6 +912,23 @@ def t_status_tells_of_servers_and_stock():
             a = json.loads(s.makefile().readline())
         assert a["upstreams"] == [{"upstream": up.url, "server": up.url, "rests": False, "active": 0, "requests": 1, "failed": 0}], a
         assert a["stock"]["responses"] == 1 and 1000 < a["stock"]["used"] < a["stock"]["budget"], a
+
+
+def t_stored_responses_take_the_memory_they_count_for():
+    """Small ones of unknown length, which come into more room than they need."""
+    with origin.Origin() as up, proxy(up.url, options=("--memory", "64M")) as p, origin.Client(p.address) as c:
+        chunked = (b"HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nTransfer-Encoding: chunked\r\n\r\n"
+                   b"64\r\n" + b"x" * 100 + b"\r\n0\r\n\r\n")
+
+        def fill(nrs):
+            for i in nrs:
+                up.on(f"/{i}", chunked)
+                assert c.request("GET", f"/{i}").body == b"x" * 100
+            return daemon.own_kb(p.pid) << 10, talk.ask(p, "status")["stock"]["used"]
+
+        before = fill(range(500))
+        took, counted = (x - y for x, y in zip(fill(range(500, 5000)), before))
+        assert took < 2 * counted, (took, counted)
 
 
 def t_tool_tells_of_servers_and_stock():
