@@ -56,6 +56,26 @@ static bool not_modified_has(struct tbg_value name)
 	return tbg_value_in(name, names, sizeof(names) / sizeof(*names));
 }
 
+/* What a 416 does not repeat: it is nobody else's answer, however long that lives. */
+static bool of_lifetime(struct tbg_value name)
+{
+	static const struct tbg_value names[] = {
+		TBG_VALUE("Cache-Control"), TBG_VALUE("CDN-Cache-Control"),
+		TBG_VALUE("Expires"),
+	};
+
+	return tbg_value_in(name, names, sizeof(names) / sizeof(*names));
+}
+
+/* Whether an answer of that status has a stored field. */
+static bool repeats(unsigned int status, struct tbg_value name)
+{
+	if (tbg_value_is(name, "Age"))
+		return false;
+	return status == 304 ? not_modified_has(name) :
+	       status != 416 || !of_lifetime(name);
+}
+
 static void status_line(struct tbg_lines *l, unsigned int status,
 			const char *reason, size_t reason_len)
 {
@@ -75,8 +95,7 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
 
 	status_line(l, d->status, d->reason, d->reason_len);
 	while (tbg_field_next(d->fields, d->fields_len, &at, &name, &v))
-		if (!stored || (!tbg_value_is(name, "Age") &&
-				(d->status != 304 || not_modified_has(name))))
+		if (!stored || repeats(d->status, name))
 			tbg_lines_field(l, name, v);
 	*ret_age_off = l->len + strlen("Age: ");
 	if (stored)

@@ -437,6 +437,12 @@ void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
 	t->initial_age_s = apparent_s > s.age_s ? apparent_s : s.age_s;
 }
 
+/* Of the condition or the range of its own request: no answer to another. */
+static bool of_request(unsigned int status)
+{
+	return status == 304 || status == 412 || status == 416;
+}
+
 bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w)
 {
 	const struct tbg_cc *cc = &t->cc;
@@ -446,7 +452,7 @@ bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w)
 
 	if ((!got && !posted) || w->cc.no_store || t->vary_any)
 		return false;
-	if (t->status < 200 || t->status == 304)
+	if (t->status < 200 || of_request(t->status))
 		return false;
 	/* a part is not validated, and must have been asked for (3.3) */
 	if (t->status == 206 && (!w->range || !t->size || t->lifetime_s <= 0))

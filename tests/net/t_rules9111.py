@@ -262,6 +262,11 @@ for _status in (299, 499, 599):
     spent(f"{_status}_is_not_understood", CC + "max-age=3600, no-store, must-understand", status=_status)
     spent(f"{_status}_must_be_understood", CC + "max-age=3600, must-understand", status=_status)
 
+for _status, _line in [(412, 'If-Match: "a"'), (416, "Range: bytes=99-")]:
+    rule(f"{_status}_is_of_its_request_alone",
+         origin(CC + "max-age=3600", status=_status, ask=[_line]), origin())
+    spent(f"{_status}_is_stored_for_nobody", CC + "max-age=3600, no-store, must-understand", status=_status)
+
 # 5.2.2
 section = "response"
 spent("no_store", HOUR + ", no-store")
@@ -639,14 +644,15 @@ rule("while_revalidate_not_of_no_cache", origin(CC + "max-age=100, stale-while-r
 # 3.3 and 3.4, and 14 of RFC 9110
 section = "range"
 BODY = b"0123456789"
-WHOLE = origin(HOUR, TAG, LM, body=BODY)
+WHOLE = origin(HOUR, stamp("Expires", 3600), "CDN-Cache-Control: max-age=3600", TAG, LM, body=BODY)
 for _text, _a, _b in [("0-4", 0, 5), ("5-", 5, 10), ("-3", 7, 10), ("9-99", 9, 10), ("-99", 0, 10), ("0-0", 0, 1)]:
     rule("of_the_whole_" + _text.replace("-", "_"), WHOLE,
          hit(f"Range: bytes={_text}", gets=206, text=BODY[_a:_b], lacks=["Transfer-Encoding"],
              has=[f"Content-Range: bytes {_a}-{_b - 1}/10", f"Content-Length: {_b - _a}", TAG]))
 for _text in ("10-", "-0", "10-20"):
     rule("not_in_the_whole_" + _text.replace("-", "_"), WHOLE,
-         hit(f"Range: bytes={_text}", gets=416, has=["Content-Range: bytes */10"]))
+         hit(f"Range: bytes={_text}", gets=416, has=["Content-Range: bytes */10", TAG],
+             lacks=["Cache-Control", "Expires", "CDN-Cache-Control"]))
 for _name, _text in [("malformed", "bytes=a-b"), ("backwards", "bytes=5-2"), ("other_unit", "lines=0-1"),
                      ("empty", "bytes="), ("dash_alone", "bytes=-")]:
     rule(_name + "_is_ignored", WHOLE, hit("Range: " + _text, gets=200, text=BODY))

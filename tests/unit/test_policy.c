@@ -237,6 +237,8 @@ KTAP_TEST(t_storable)
 		{ false, 206, CC PART("0-1/9") "Content-Range: bytes 0-1/9\r\n", RANGE },
 		{ false, 206, CC PART("x") "Content-Range: bytes 0-1/9\r\n", RANGE },
 		{ false, 304, CC "\r\n", "" },
+		{ false, 412, CC "\r\n", "" },
+		{ false, 416, CC "\r\n", "" },
 		{ false, 100, CC "\r\n", "" },
 		{ false, 200, CC ", no-store\r\n", "" },
 		{ false, 200, CC ", private\r\n", "" },
