@@ -126,8 +126,10 @@ static void head_make(struct tbg_transfer *x)
 		const struct tbg_stored *s = x->selected;
 
 		f.alone = true;
-		tbg_field_find(s->head, s->head_len, "ETag", &f.etag);
-		tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
+		if (s->terms.has_validator) {
+			tbg_field_find(s->head, s->head_len, "ETag", &f.etag);
+			tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
+		}
 	}
 	if (x->completes && tbg_part_rest(x->part, range, &f.if_range))
 		f.range = (struct tbg_value){ range, strlen(range) };
@@ -1121,7 +1123,8 @@ static void head_final(struct tbg_transfer *x)
 	}
 	x->fwd_status = r->status;
 	if (x->alone && r->status == 304) {
-		if (!of_another(x->selected, fields, len)) {
+		if (x->selected->terms.has_validator &&
+		    !of_another(x->selected, fields, len)) {
 			validated(x, fields, len);
 			return;
 		}

@@ -430,6 +430,7 @@ void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
 	if (!t->has_date)
 		t->date_s = now_s;
 	t->has_validator |= s.has_modified;
+	t->has_validator &= status == 200 || status == 203 || status == 206;
 	lifetime_set(t, &s);
 	/* 4.2.3; the delay counts only where it is a second or more */
 	apparent_s = now_s > t->date_s ? now_s - t->date_s : 0;

@@ -62,7 +62,7 @@ void tbg_wish_read(struct tbg_wish *w, unsigned int method, const char *b,
 struct tbg_terms {
 	struct tbg_cc cc;
 	uint16_t status;
-	bool has_validator;	/* ETag or Last-Modified */
+	bool has_validator;	/* ETag or Last-Modified that a 304 can be about (9110 15.4.5) */
 	bool vary_any;		/* Vary: * */
 	bool has_vary;
 	bool set_cookie;

@@ -79,6 +79,20 @@ def t_validation_of_something_else_is_repeated_plainly():
         assert o.seen(p)[2].field("If-None-Match") is None and o.seen(p)[2].field("If-Modified-Since") is None
 
 
+def t_a_304_revives_nothing_but_a_200():
+    for status in (301, 404, 503):
+        p = path()
+        o.on(p, reply(status, b"old", 'ETag: "1"', "Cache-Control: max-age=1", "Age: 2"),
+             reply(304, b"", 'ETag: "1"', "Cache-Control: max-age=60"),
+             reply(200, b"new", 'ETag: "1"', "Cache-Control: max-age=60"))
+        assert ask(d.address, "GET", p).status == status
+        for _ in range(2):
+            r = ask(d.address, "GET", p)
+            assert r.status == 200 and r.body == b"new", r
+        assert len(o.seen(p)) == 3
+        assert all(r.field("If-None-Match") is None for r in o.seen(p))
+
+
 def t_ranges_of_what_is_stored():
     p = path()
     body = bytes(range(200))

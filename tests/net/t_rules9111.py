@@ -489,6 +489,13 @@ rule("never_updates_the_length", origin(*STALE),
 rule("brings_no_hops", origin(*STALE, "X-A: 1"),
      origin('ETag: "a"', HOUR, "Connection: x-h", "X-H: 1", "Keep-Alive: 9", status=304, gets=200, text=b"1"),
      hit(text=b"1", has=["X-A: 1"], lacks=["X-H", "Keep-Alive"]))
+for _status in (204, 301, 404, 503):
+    rule(f"not_of_{_status}", origin(*STALE, f"Last-Modified: {AT}", status=_status),
+         origin(HOUR, unsent=["If-None-Match", "If-Modified-Since"]), hit(text=b"2"))
+    rule(f"keeps_no_{_status}_without_a_lifetime", origin(CC + "max-age=0", 'ETag: "a"', status=_status),
+         origin(cache=["fwd=uri-miss"]))
+rule("of_203", origin(*STALE, status=203),
+     origin(HOUR, status=304, gets=203, text=b"1", sends=['If-None-Match: "a"']), hit(text=b"1"))
 rule("replaces_all_lines", origin(*STALE, "X-A: 1", "X-A: 2"),
      origin('ETag: "a"', HOUR, "X-A: 3", status=304, gets=200, text=b"1", has=["X-A: 3"]), hit(text=b"1", has=["X-A: 3"]))
 rule("hides_the_clients_conditions", origin(*STALE),

@@ -260,8 +260,11 @@ KTAP_TEST(t_storable)
 		{ false, 200, "", "" },
 		{ true, 200, "ETag: \"1\"\r\n", "" },
 		{ false, 403, "ETag: \"1\"\r\n", "" },
+		{ false, 404, "ETag: \"1\"\r\n", "" },
 		{ false, 200, "Cache-Control: max-age=0\r\n", "" },
 		{ true, 200, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
+		{ true, 203, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
+		{ false, 301, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
 		{ true, 200, CC "\r\nSet-Cookie: a\r\n", "" },
 		{ false, 200, "ETag: \"1\"\r\nSet-Cookie: a\r\n", "" },
 	};
