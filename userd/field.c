@@ -96,6 +96,18 @@ bool tbg_elements_next(struct tbg_elements *e, struct tbg_value name,
 	return true;
 }
 
+bool tbg_elements_have(const char *b, size_t len, struct tbg_value name,
+		       struct tbg_value one)
+{
+	struct tbg_elements all = { .b = b, .len = len };
+	struct tbg_value v;
+
+	while (tbg_elements_next(&all, name, &v))
+		if (tbg_value_same(v, one))
+			return true;
+	return false;
+}
+
 bool tbg_list_has(struct tbg_value list, const char *word)
 {
 	struct tbg_value v;

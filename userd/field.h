@@ -64,6 +64,10 @@ struct tbg_elements {
 bool tbg_elements_next(struct tbg_elements *e, struct tbg_value name,
 		       struct tbg_value *ret);
 
+/* Whether any of them is that one. */
+bool tbg_elements_have(const char *b, size_t len, struct tbg_value name,
+		       struct tbg_value one);
+
 /* Whether a list has that element. */
 bool tbg_list_has(struct tbg_value list, const char *word);
 

@@ -15,13 +15,7 @@
 /* Named by a Connection field of these lines. Rarely asked: see names_others(). */
 static bool connection_names(const char *b, size_t len, struct tbg_value name)
 {
-	struct tbg_elements all = { .b = b, .len = len };
-	struct tbg_value one;
-
-	while (tbg_elements_next(&all, TBG_VALUE("Connection"), &one))
-		if (tbg_value_same(one, name))
-			return true;
-	return false;
+	return tbg_elements_have(b, len, TBG_VALUE("Connection"), name);
 }
 
 /* Whether a Connection field names any that would not be dropped anyway. */
@@ -46,7 +40,8 @@ static void list_begin(struct tbg_lines *ret, const struct tbg_forward *f,
 	tbg_lines_put(ret, name.text, name.len);
 	tbg_lines_text(ret, ": ");
 	while (tbg_field_next(f->fields, f->fields_len, &at, &field, &v)) {
-		if (!v.len || !tbg_value_same(field, name))
+		if (!v.len || !tbg_value_same(field, name) ||
+		    connection_names(f->fields, f->fields_len, name))
 			continue;
 		tbg_lines_put(ret, v.text, v.len);
 		tbg_lines_text(ret, ", ");

@@ -346,6 +346,17 @@ static void range_take(struct tbg_terms *t, struct tbg_value v)
 	t->size = size;
 }
 
+/* "*", and the lists that we add the client to, so that no two are the same. */
+static bool selects_none(struct tbg_value name)
+{
+	static const struct tbg_value names[] = {
+		TBG_VALUE("*"), TBG_VALUE("Forwarded"), TBG_VALUE("Via"),
+		TBG_VALUE("X-Forwarded-For"),
+	};
+
+	return tbg_value_in(name, names, NR(names));
+}
+
 static void vary_take(struct tbg_terms *t, struct said *s, struct tbg_value v)
 {
 	struct tbg_value one;
@@ -353,7 +364,7 @@ static void vary_take(struct tbg_terms *t, struct said *s, struct tbg_value v)
 
 	while (tbg_list_next(v, &at, &one)) {
 		t->has_vary = true;
-		if ((one.len == 1 && *one.text == '*') || ++s->vary_nr > VARY_MAX)
+		if (selects_none(one) || ++s->vary_nr > VARY_MAX)
 			t->vary_any = true;
 	}
 }

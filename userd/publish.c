@@ -169,6 +169,9 @@ int tbg_publish_text(const struct tbg_stored *one, const struct tbg_uri *u,
 	bool present = false;
 	size_t at = 0;
 
+	if (one->by_encoding && tbg_elements_have(req, req_len, TBG_VALUE("Connection"),
+						  TBG_VALUE("Accept-Encoding")))
+		return -1;		/* see second.c */
 	while (one->by_encoding && tbg_field_next(req, req_len, &at, &name, &v)) {
 		if (!tbg_value_is(name, "Accept-Encoding"))
 			continue;

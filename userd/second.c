@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "policy.h"
 #include "second.h"
 
 #define SORTED_MAX 32		/* elements; longer lists stay as they are */
@@ -110,6 +111,18 @@ static void list_sort(struct tbg_lines *l, size_t from)
 	tbg_lines_free(&copy);
 }
 
+/*
+ * Whether who answered has seen that field of the request (RFC 9110 7.6.1): what has
+ * not reached the upstream has not selected its answer. TE does in part.
+ */
+static bool seen(struct tbg_value name, const char *req, size_t req_len)
+{
+	if (tbg_value_is(name, "TE"))
+		return true;
+	return !tbg_field_hops(name) &&
+	       !tbg_elements_have(req, req_len, TBG_VALUE("Connection"), name);
+}
+
 static void field_put(struct tbg_lines *ret, struct tbg_value wanted,
 		      const char *req, size_t req_len)
 {
@@ -123,6 +136,8 @@ static void field_put(struct tbg_lines *ret, struct tbg_value wanted,
 	for (size_t i = 0; i < wanted.len; i++)
 		tbg_lines_put(ret, &(char){ tbg_lower(wanted.text[i]) }, 1);
 	from = ret->len + 1;
+	if (!seen(wanted, req, req_len))
+		req_len = 0;
 	while (tbg_field_next(req, req_len, &at, &name, &v)) {
 		size_t in = 0;
 

@@ -433,6 +433,15 @@ vary("weights_without_zeros", ["Vary: Accept"], (1, "Accept: text/html;q=0.50, *
      (3, "Accept: text/html;level=1.0, */*;q=0"), (4, "Accept: text/html;level=1, */*;q=0"))
 vary("accept_of_any_order", ["Vary: Accept"], (1, "Accept: text/html, text/plain;q=0.5"),
      (1, "Accept: text/plain; q=0.5, text/html"), (2, "Accept: text/html, text/plain;q=0.6"))
+vary("not_seen_is_absent", ["Vary: Origin"], (1, "Origin: x", "Connection: close, Origin"), (1,), (2, "Origin: x"),
+     (1, "Origin: y", "Connection: keep-alive", "Connection: origin"))
+vary("not_seen_encoding_is_absent", ["Vary: Accept-Encoding"],
+     (1, "Accept-Encoding: gzip", "Connection: Accept-Encoding"), (2, "Accept-Encoding: gzip"),
+     (1, "Accept-Encoding: gzip", "Connection: Accept-Encoding"), (2, "Accept-Encoding: gzip"), (1,))
+vary("hops_are_absent", ["Vary: Keep-Alive, Proxy-Authorization"], (1, "Keep-Alive: 1", "Proxy-Authorization: a"), (1,))
+vary("by_te", ["Vary: TE"], (1, "TE: trailers", "Connection: TE"), (2, "Connection: TE"), (1, "TE: trailers"))
+for _name in ("X-Forwarded-For", "forwarded", "Via"):
+    rule("of_what_we_add_" + _name.lower().replace("-", "_"), origin(HOUR, f"Vary: Accept, {_name}"), origin())
 for _name, _lines in [("alone", ["*"]), ("first", ["*, Foo"]), ("last", ["Foo, *"]), ("empty_before", [", *"]),
                       ("twice", ["*, *"]), ("on_two_lines", ["*", "*"]), ("on_the_second_line", ["Foo", "*"]),
                       ("behind_an_empty_line", ["", "*"])]:

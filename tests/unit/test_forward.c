@@ -97,6 +97,10 @@ KTAP_TEST(t_connection_cannot_name_what_we_say_ourselves)
 
 	KTAP_CHECK(strstr(got, "Host: h\r\n") && strstr(got, "X-Forwarded-For: 192.0.2.9\r\n"));
 	KTAP_CHECK(strstr(got, "Via: ") && !strstr(got, "A: b"));
+	/* but what the client has said of it goes */
+	got = request("Connection: via, Forwarded\r\nVia: 1.0 x\r\nForwarded: for=x\r\n\r\n", PLAIN);
+	KTAP_CHECK(strstr(got, "\r\nVia: 1.1 toboggan (1)\r\n"));
+	KTAP_CHECK(strstr(got, "\r\nForwarded: for=192.0.2.9;"));
 }
 
 static const char date[] = "Sun, 06 Nov 1994 08:49:37 GMT";

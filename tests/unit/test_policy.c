@@ -249,6 +249,8 @@ KTAP_TEST(t_storable)
 		{ false, 200, CC "\r\n", "Cache-Control: no-store\r\n" },
 		{ false, 200, CC "\r\nVary: *\r\n", "" },
 		{ false, 200, CC "\r\nVary: a, *\r\n", "" },
+		{ false, 200, CC "\r\nVary: x-forwarded-for\r\n", "" },
+		{ true, 200, CC "\r\nVary: X-Forwarded-Proto\r\n", "" },
 		{ true, 200, CC "\r\nVary: a\r\n", "" },
 		{ true, 200, CC "\r\nVary: " EIGHT EIGHT "\r\nVary: " EIGHT EIGHT "\r\n", "" },
 		{ false, 200, CC "\r\nVary: " EIGHT EIGHT "\r\nVary: a, " EIGHT EIGHT "\r\n", "" },
