@@ -241,16 +241,24 @@ static bool updated(const char *news, size_t len, struct tbg_value name)
 void tbg_forward_update(struct tbg_lines *ret, const char *stored,
 			size_t stored_len, const char *news, size_t news_len)
 {
+	struct tbg_lines both = { 0 };
 	struct tbg_value name, v;
 	size_t at = 0;
 
 	while (tbg_field_next(stored, stored_len, &at, &name, &v))
 		if (!updated(news, news_len, name))
-			tbg_lines_field(ret, name, v);
+			tbg_lines_field(&both, name, v);
 	at = 0;
 	while (tbg_field_next(news, news_len, &at, &name, &v))
 		if (!update_keeps(name))
+			tbg_lines_field(&both, name, v);
+	/* whichever says so: what may not be stored of the two */
+	at = 0;
+	while (tbg_field_next(both.text ?: "", both.len, &at, &name, &v))
+		if (!store_drops(both.text, both.len, name, 0))
 			tbg_lines_field(ret, name, v);
+	ret->failed |= both.failed;
+	tbg_lines_free(&both);
 }
 
 /* RFC 9110 6.5.1: nothing that frames, routes, authenticates or caches. */

@@ -505,6 +505,15 @@ for _status in (204, 301, 404, 503):
          origin(cache=["fwd=uri-miss"]))
 rule("of_203", origin(*STALE, status=203),
      origin(HOUR, status=304, gets=203, text=b"1", sends=['If-None-Match: "a"']), hit(text=b"1"))
+for _directive in ("no-cache", "private"):
+    _name = _directive.replace("-", "_")
+    rule(f"brings_back_no_{_name}_fields", origin(CC + f'max-age=1, {_directive}="Set-Cookie, x-a"', *STALE[1:]),
+         origin("Set-Cookie: a=b", "X-A: 1", "X-B: 1", "Age: 0", status=304, gets=200, text=b"1",
+                lacks=["Set-Cookie", "X-A"]),
+         hit(CC + "max-stale", text=b"1", has=["X-B: 1"], lacks=["Set-Cookie", "X-A"]))
+    rule(f"drops_what_is_now_of_{_name}_fields", origin(*STALE, "X-A: 1", "X-B: 1"),
+         origin(HOUR + f', {_directive}="X-A"', status=304, gets=200, text=b"1"),
+         hit(text=b"1", has=["X-B: 1"], lacks=["X-A"]))
 rule("replaces_all_lines", origin(*STALE, "X-A: 1", "X-A: 2"),
      origin('ETag: "a"', HOUR, "X-A: 3", status=304, gets=200, text=b"1", has=["X-A: 3"]), hit(text=b"1", has=["X-A: 3"]))
 rule("hides_the_clients_conditions", origin(*STALE),
@@ -747,6 +756,8 @@ rule("joined_is_the_whole", part(0, 4), part(5, 9, HOUR, TAG, "X-A: 2"),
      hit('If-None-Match: "a"', gets=304), held("4-5", 4, 5))
 rule("joined_has_the_newer_fields", part(0, 4, HOUR, TAG, "X-A: 1", "X-B: 1"), part(5, 7, HOUR, TAG, "X-A: 2"),
      hit("Range: bytes=0-7", gets=206, text=BODY[:8], has=["X-A: 2", "X-B: 1"]))
+rule("joined_has_no_private_fields", part(0, 4, HOUR + ', private="X-A"', TAG), part(5, 7, TAG, stamp("Expires", 99), "X-A: 1", "X-B: 1"),
+     hit("Range: bytes=0-7", gets=206, text=BODY[:8], has=["X-B: 1"], lacks=["X-A"]))
 rule("joins_no_other_tag", part(0, 4), part(5, 9, HOUR, 'ETag: "b"'), held("6-7", 6, 7), part(0, 4))
 rule("joins_no_weak_tag", part(0, 4, HOUR, WEAK), part(5, 9, HOUR, WEAK), part(0, 4, HOUR, WEAK))
 rule("joins_none_without_tag", part(0, 4, HOUR), part(5, 9, HOUR), part(0, 4, HOUR))

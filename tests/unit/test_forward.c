@@ -132,6 +132,9 @@ KTAP_TEST(t_update)
 
 	tbg_forward_update(&l, old, strlen(old), news, strlen(news));
 	KTAP_CHECK(!strcmp(text_of(&l), "A: 1\r\nContent-Range: x\r\nb: 3\r\nC: 4\r\n"));
+	old = "Cache-Control: private=\"b\"\r\nA: 1\r\n";
+	tbg_forward_update(&l, old, strlen(old), news, strlen(news));
+	KTAP_CHECK(!strcmp(text_of(&l), "Cache-Control: private=\"b\"\r\nA: 1\r\nC: 4\r\n"));
 }
 
 KTAP_TEST(t_trailers_that_could_lie_are_dropped)
