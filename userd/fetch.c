@@ -934,23 +934,34 @@ static bool more_behind(const struct tbg_transfer *x)
 	return x->extra || x->o->head_len > x->head_off + x->r.len;
 }
 
+/*
+ * Stores what a 304 or a HEAD has made of a stored response, which goes if nobody may
+ * store that (NULL: there is none). A request that forbids it does so for itself alone.
+ */
+static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
+{
+	struct tbg_wish get = x->wish, any;
+
+	get.get = true;
+	tbg_wish_read(&any, TBG_METHOD_GET, "", 0);
+	if (s && tbg_terms_storable(&s->terms, &get)) {
+		tbg_stored_get(s);
+		x->stored = tbg_transfer_store(x, s);
+		return true;
+	}
+	if (!s || !tbg_terms_storable(&s->terms, &any))
+		tbg_stock_withdraw(x->w->s->stock, &x->uri);
+	return false;
+}
+
 static void validated(struct tbg_transfer *x, const char *fields, size_t len)
 {
 	struct tbg_stored *s = freshened(x, fields, len);
 	bool keep = !x->r.close && !more_behind(x) && up_done(x) &&
 		    (!tbg_speaks_fastcgi(x) || tbg_frame_ended(&x->frame));
-	struct tbg_wish get = x->wish;
-	bool storable;
+	bool storable = replaced(x, more_behind(x) ? NULL : s);
 
-	get.get = true;
-	storable = s && !more_behind(x) && tbg_terms_storable(&s->terms, &get);
 	tbg_backend_worked(x->o->backend);
-	if (storable) {
-		tbg_stored_get(s);
-		x->stored = tbg_transfer_store(x, s);
-	} else {
-		tbg_stock_withdraw(x->w->s->stock, &x->uri);
-	}
 	origin_end(x, keep);
 	fetch_end(x, s ? 0 : 503, !storable || s->terms.cc.no_cache);
 	if (s)
@@ -962,9 +973,7 @@ static void validated(struct tbg_transfer *x, const char *fields, size_t len)
 /* What a HEAD tells of the stored GET (RFC 9111 4.3.5): the same, or gone. */
 static void head_compare(struct tbg_transfer *x, const char *fields, size_t len)
 {
-	struct tbg_stock *stock = x->w->s->stock;
 	const struct tbg_stored *old = x->selected;
-	struct tbg_wish get = x->wish;
 	struct tbg_stored *s = NULL;
 
 	if (!x->wish.head || x->r.status != 200 || !old || old->terms.status != 200 ||
@@ -974,13 +983,8 @@ static void head_compare(struct tbg_transfer *x, const char *fields, size_t len)
 	    !differs(old, "Last-Modified", fields, len) &&
 	    (!x->r.has_length || x->r.content_length == old->body->len))
 		s = freshened(x, fields, len);
-	get.get = true;
-	if (!s || !tbg_terms_storable(&s->terms, &get)) {
-		tbg_stored_put(s);
-		tbg_stock_withdraw(stock, &x->uri);
-	} else {
-		tbg_transfer_store(x, s);
-	}
+	replaced(x, s);
+	tbg_stored_put(s);
 }
 
 /* An error that a stale response may hide (RFC 5861 4). */

@@ -514,6 +514,8 @@ static bool decide_part(struct tbg_transfer *x, struct tbg_stored *s,
  */
 static bool decide_stored(struct tbg_transfer *x)
 {
+	/* it waits: behind its answer no credentials are used, and no-store keeps nothing */
+	bool alone = x->wish.authorization || x->wish.cc.no_store;
 	enum tbg_reuse reuse;
 	struct tbg_stored *s;
 	bool others;
@@ -535,14 +537,11 @@ static bool decide_stored(struct tbg_transfer *x)
 			 TBG_FWD_REQUEST : TBG_FWD_STALE;
 	if (s->terms.status == 206)
 		return decide_part(x, s, reuse);
-	/* behind its answer credentials are not used: it waits */
-	if (reuse == TBG_REUSE_VALIDATE ||
-	    (reuse == TBG_REUSE_REFRESH && x->wish.authorization)) {
+	if (reuse == TBG_REUSE_VALIDATE || (reuse == TBG_REUSE_REFRESH && alone)) {
 		x->selected = s;
 		return false;
 	}
-	if (!x->wish.authorization &&
-	    (reuse == TBG_REUSE_REFRESH || ends_soon(s, x->w->now_ns)))
+	if (!alone && (reuse == TBG_REUSE_REFRESH || ends_soon(s, x->w->now_ns)))
 		refresh(x, s);
 	tbg_transfer_stored(x, s, true);
 	return true;

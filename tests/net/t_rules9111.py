@@ -478,6 +478,15 @@ rule("of_a_304_without_validators", origin(*STALE), origin(HOUR, status=304, get
 rule("makes_no_cache_again", origin(*STALE), origin(CC + "no-cache", status=304, gets=200, text=b"1"),
      origin(status=304, gets=200, text=b"1"))
 rule("makes_no_store", origin(*STALE), origin(CC + "no-store", status=304, gets=200, text=b"1"), origin())
+for _name, _fields in [("no_store", [CC + "no-store"]), ("authorization", ["Authorization: Basic eDp5"])]:
+    rule(f"for_{_name}_changes_nothing", origin(*STALE),
+         origin(HOUR, status=304, gets=200, text=b"1", ask=_fields, sends=['If-None-Match: "a"']),
+         origin(HOUR, status=304, gets=200, text=b"1", sends=['If-None-Match: "a"'], cache=["fwd=stale", "stored"]))
+    rule(f"for_{_name}_withdraws_what_nobody_may_store", origin(*STALE),
+         origin(CC + "no-store", status=304, gets=200, text=b"1", ask=_fields),
+         origin(unsent=["If-None-Match"], cache=["fwd=uri-miss"]))
+    rule(f"of_head_for_{_name}_changes_nothing", origin(HOUR, 'ETag: "a"'),
+         origin(HOUR, 'ETag: "a"', method="HEAD", ask=[*_fields, CC + "no-cache"]), hit(text=b"1"))
 rule("keeps_the_lifetime", origin(CC + "max-age=100", "Age: 200", 'ETag: "a"'),
      origin('ETag: "a"', status=304, gets=200, text=b"1"), hit(text=b"1", age=(0, 30)))
 rule("by_expires_anew", origin(stamp("Date", -200), stamp("Expires", -100), 'ETag: "a"'),
