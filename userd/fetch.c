@@ -987,6 +987,20 @@ static void head_compare(struct tbg_transfer *x, const char *fields, size_t len)
 	tbg_stored_put(s);
 }
 
+/*
+ * Another answer than the stale one that was validated: unless it takes its place, that
+ * goes all the same (RFC 9111 4.3.3), but for one that is about who has asked.
+ */
+static void outdate(struct tbg_transfer *x)
+{
+	const struct tbg_wish *w = &x->wish;
+
+	if (x->alone && !x->filling && x->r.status < 500 && w->get &&
+	    !w->authorization && !w->cc.no_store &&
+	    x->w->now_ns >= tbg_terms_expires_ns(&x->selected->terms))
+		tbg_stock_withdraw(x->w->s->stock, &x->uri);
+}
+
 /* An error that a stale response may hide (RFC 5861 4). */
 static bool hidden(struct tbg_transfer *x)
 {
@@ -1157,6 +1171,7 @@ static void head_final(struct tbg_transfer *x)
 	x->filling = x->pile && !x->frame.failed && !x->r.local &&
 		     (x->completes || tbg_terms_storable(&x->terms, &x->wish)) &&
 		     (!r->has_length || r->content_length <= tbg_stock_body_max(stock));
+	outdate(x);
 	if (!x->filling) {
 		tbg_transfer_land(x, 0, true);
 		if (!x->c) {

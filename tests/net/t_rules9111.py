@@ -473,6 +473,17 @@ rule("without_validator", origin(*STALE[:1], "Age: 99"), origin(HOUR, ask=[CC + 
                                                                 unsent=["If-None-Match", "If-Modified-Since"]))
 rule("brings_another", origin(*STALE), origin(HOUR, 'ETag: "b"', sends=['If-None-Match: "a"']), hit())
 rule("brings_an_error", origin(*STALE), origin(status=404))
+MAX_STALE = CC + "max-stale"
+for _name, _fields, _more in [("no_store", [CC + "no-store"], {}), ("private", [HOUR + ", private"], {}),
+                              ("star", [HOUR, "Vary: *"], {}), ("not_found", [], {"status": 404})]:
+    rule(f"brings_{_name}_in_the_stales_place", origin(*STALE), origin(*_fields, **_more),
+         origin(ask=[MAX_STALE], cache=["fwd=uri-miss"]))
+rule("brings_an_error_beside_the_stale", origin(*STALE), origin(status=500), hit(MAX_STALE, gets=200, text=b"1"))
+for _name, _line in [("no_store", CC + "no-store"), ("authorization", "Authorization: Basic eDp5")]:
+    rule(f"brings_another_for_{_name}_alone", origin(*STALE), origin(HOUR, ask=[_line]), hit(MAX_STALE, text=b"1"))
+    rule(f"brings_no_store_for_{_name}_alone", origin(*STALE), origin(CC + "no-store", ask=[_line]),
+         hit(MAX_STALE, text=b"1"))
+rule("brings_nothing_for_head", origin(*STALE), origin(method="HEAD", status=404), hit(MAX_STALE, gets=200, text=b"1"))
 rule("brings_a_redirect", origin(*STALE), origin(HOUR, "Location: /x", status=301), hit())
 rule("of_a_304_without_validators", origin(*STALE), origin(HOUR, status=304, gets=200, text=b"1"), hit(text=b"1"))
 rule("makes_no_cache_again", origin(*STALE), origin(CC + "no-cache", status=304, gets=200, text=b"1"),
