@@ -413,14 +413,20 @@ static void room_make(struct tbg_stock *s, const struct entry *keep)
 	}
 }
 
-/* The one with the most recent Date (4.1). */
+/* One that its Vary has chosen, then the one with the most recent Date (4.1). */
+static bool better(const struct tbg_terms *one, const struct tbg_terms *other)
+{
+	return one->has_vary != other->has_vary ? one->has_vary :
+						  one->date_s > other->date_s;
+}
+
 static struct tbg_stored *variant_find(const struct entry *e, const char *req,
 				       size_t req_len)
 {
 	struct tbg_stored *best = NULL;
 
 	for (struct tbg_stored *one = e->variants; one; one = one->next)
-		if ((!best || one->terms.date_s > best->terms.date_s) &&
+		if ((!best || better(&one->terms, &best->terms)) &&
 		    tbg_stored_selects(one, req, req_len))
 			best = one;
 	return best;
@@ -528,14 +534,14 @@ static bool told_apart(const struct entry *e)
 }
 
 static void variant_enter(struct tbg_stock *s, struct entry *e,
-			  struct tbg_stored *one)
+			  struct tbg_stored *one, const struct tbg_stored *old)
 {
 	struct tbg_stored **at = &e->variants;
 
 	while (*at) {
 		bool same = second_same(*at, one->second, one->second_len);
 
-		if (same || (e->nr >= VARIANTS_MAX && !(*at)->next))
+		if (same || *at == old || (e->nr >= VARIANTS_MAX && !(*at)->next))
 			variant_drop(s, e, at);
 		else
 			at = &(*at)->next;
@@ -564,7 +570,7 @@ static bool whole_there(const struct entry *e, const struct tbg_stored *part)
 }
 
 bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
-		   struct tbg_stored *one, uint64_t seq)
+		   struct tbg_stored *one, uint64_t seq, const struct tbg_stored *old)
 {
 	uint64_t hash[2];
 	struct entry *e;
@@ -574,7 +580,7 @@ bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
 	uri_hash(s->key, u, hash);
 	if (!changed_since(s, hash[0], seq) && (e = entry_get(s, u)) &&
 	    (one->terms.status != 206 || !whole_there(e, one))) {
-		variant_enter(s, e, one);
+		variant_enter(s, e, one, old);
 		use_leave(s, e);
 		use_enter(s, e);
 		e->pass_ns = 0;

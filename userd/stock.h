@@ -115,9 +115,10 @@ struct tbg_stored *tbg_stock_find(struct tbg_stock *s, const struct tbg_uri *u,
 /*
  * Stores; takes over the reference. seq: tbg_stock_seq() from before the
  * request was sent: false if the URI has been withdrawn since, or no memory.
+ * old: what the request had selected, and would again; it goes. NULL: nothing.
  */
 bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
-		   struct tbg_stored *one, uint64_t seq);
+		   struct tbg_stored *one, uint64_t seq, const struct tbg_stored *old);
 uint64_t tbg_stock_seq(struct tbg_stock *s);
 
 /*

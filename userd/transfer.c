@@ -374,7 +374,7 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 	s->made_here = tbg_speaks_fastcgi(x);
 	s->older = !x->r.minor;
 	tbg_stored_get(s);
-	stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq);
+	stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq, x->selected);
 	/* what is due for a refresh at once: a hit that we see begins it */
 	if (stored && x->w->now_ns < s->refresh_ns)
 		publish(x, s);

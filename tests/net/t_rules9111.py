@@ -446,6 +446,10 @@ for _name, _lines in [("alone", ["*"]), ("first", ["*, Foo"]), ("last", ["Foo, *
                       ("twice", ["*, *"]), ("on_two_lines", ["*", "*"]), ("on_the_second_line", ["Foo", "*"]),
                       ("behind_an_empty_line", ["", "*"])]:
     rule("star_" + _name, origin(HOUR, *["Vary: " + x for x in _lines], ask=["Foo: 1"]), origin(ask=["Foo: 1"]))
+rule("hides_one_without", origin(HOUR, *FOO, stamp("Date", -9), ask=["Foo: 1"]),
+     origin(HOUR, ask=["Foo: 2"]), hit("Foo: 1", text=b"1"), hit("Foo: 2", text=b"2"))
+rule("hides_none_that_came_in_its_place", origin(HOUR, *FOO, ask=["Foo: 1"]),
+     origin(HOUR, ask=["Foo: 1", CC + "no-cache"]), hit("Foo: 1", text=b"2"), hit("Foo: 2", text=b"2"))
 rule("miss_is_told", origin(HOUR, *FOO, ask=["Foo: 1"], cache=["fwd=uri-miss", "stored"]),
      origin(HOUR, *FOO, ask=["Foo: 2"], cache=["fwd=vary-miss", "stored"]))
 rule("is_validated_by_its_own", origin(*STALE[:2], 'ETag: "1"', *FOO, ask=["Foo: 1"]),

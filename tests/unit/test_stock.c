@@ -53,8 +53,9 @@ static struct tbg_uri uri_of(const char *text)
 	return (struct tbg_uri){ text, strlen(text), slash - text, 0 };
 }
 
-static bool put(struct tbg_stock *s, const char *uri, const char *head,
-		const char *req, const char *body, uint64_t seq)
+static bool put_for(struct tbg_stock *s, const char *uri, const char *head,
+		    const char *req, const char *body, uint64_t seq,
+		    const struct tbg_stored *old)
 {
 	struct tbg_uri u = uri_of(uri);
 	struct tbg_pile *p = tbg_pile_new();
@@ -63,7 +64,13 @@ static bool put(struct tbg_stock *s, const char *uri, const char *head,
 	tbg_pile_add(p, body, strlen(body));
 	tbg_terms_read(&t, 200, head, strlen(head), 1000, 0, 0);
 	return tbg_stock_put(s, &u, tbg_stored_new(&t, "OK", head, strlen(head), req,
-						   strlen(req), p), seq);
+						   strlen(req), p), seq, old);
+}
+
+static bool put(struct tbg_stock *s, const char *uri, const char *head,
+		const char *req, const char *body, uint64_t seq)
+{
+	return put_for(s, uri, head, req, body, seq, NULL);
 }
 
 /* Whether the first byte of what is found is that one; 0: nothing is found. */
@@ -127,6 +134,26 @@ KTAP_TEST(t_vary_tells_variants_apart)
 	KTAP_CHECK(finds(s, "h/", "A: 1\r\nB:\r\n", 0));
 	KTAP_CHECK(finds(s, "h/", "", 0));
 	KTAP_CHECK(finds(s, "h/", "A: 1\nb:2\r\n", '2'));
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_one_with_vary_goes_before_a_newer_without)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_uri u = uri_of("h/");
+	struct tbg_stored *old;
+	bool others;
+
+	KTAP_CHECK(put(s, "h/", "Vary: A\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+		       "A: 1\r\n", "v", 0));
+	KTAP_CHECK(put(s, "h/", "Date: Sun, 06 Nov 1994 08:49:38 GMT\r\n", "A: 2\r\n", "n", 0));
+	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 'v'));
+	KTAP_CHECK(finds(s, "h/", "A: 2\r\n", 'n') && finds(s, "h/", "", 'n'));
+	/* unless it has come in its place */
+	old = tbg_stock_find(s, &u, "A: 1\r\n", 6, &others);
+	KTAP_CHECK(put_for(s, "h/", "", "A: 1\r\n", "w", 0, old));
+	tbg_stored_put(old);
+	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 'w') && finds(s, "h/", "A: 2\r\n", 'w'));
 	tbg_stock_close(s);
 }
 
