@@ -449,6 +449,23 @@ void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
 	t->initial_age_s = apparent_s > s.age_s ? apparent_s : s.age_s;
 }
 
+/* An explicit word against serving it stale (4.2.4). */
+static bool never_stale(const struct tbg_cc *cc)
+{
+	return cc->must_revalidate || cc->proxy_revalidate || cc->no_cache ||
+	       cc->s_maxage >= 0;
+}
+
+/* Whether anything is had of it later: fresh, validated, or stale (RFC 5861). */
+static bool worth_storing(const struct tbg_terms *t)
+{
+	const struct tbg_cc *cc = &t->cc;
+
+	return t->lifetime_s > 0 || t->has_validator ||
+	       (!never_stale(cc) &&
+		(cc->stale_while_revalidate > 0 || cc->stale_if_error > 0));
+}
+
 /* Of the condition or the range of its own request: no answer to another. */
 static bool of_request(unsigned int status)
 {
@@ -477,14 +494,10 @@ bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w)
 	if (w->authorization && !cc->must_revalidate && !cc->public_ &&
 	    cc->s_maxage < 0)
 		return false;
-	/* lifetime 0 is worth keeping only if it can be validated */
-	if (t->explicit_life)
-		return t->lifetime_s > 0 || t->has_validator;
-	if (t->set_cookie)
+	if (!t->explicit_life &&
+	    (t->set_cookie || (!cc->public_ && !status_heuristic(t->status))))
 		return false;
-	if (!cc->public_ && !status_heuristic(t->status))
-		return false;
-	return t->lifetime_s > 0 || t->has_validator;
+	return worth_storing(t);
 }
 
 int64_t tbg_terms_age(const struct tbg_terms *t, uint64_t now_ns)
@@ -531,13 +544,6 @@ uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again)
 	if (part < 2 * t->delay_ns)
 		part = 2 * t->delay_ns < rest - rest / 8 ? 2 * t->delay_ns : rest - rest / 8;
 	return end - part;
-}
-
-/* An explicit word against serving it stale (4.2.4). */
-static bool never_stale(const struct tbg_cc *cc)
-{
-	return cc->must_revalidate || cc->proxy_revalidate || cc->no_cache ||
-	       cc->s_maxage >= 0;
 }
 
 enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,

@@ -230,6 +230,16 @@ def t_stale_while_revalidate():
     assert r.body == b"two", r
 
 
+def t_stale_while_revalidate_of_no_lifetime():
+    p = path()
+    cc = "Cache-Control: max-age=0, stale-while-revalidate=60"
+    o.on(p, reply(200, b"one", cc), reply(200, b"two", cc))
+    ask(d.address, "GET", p)
+    r = ask(d.address, "GET", p)
+    assert r.hit and r.body == b"one", r
+    client.until(lambda: ask(d.address, "GET", p).body == b"two", "never fresh")
+
+
 def t_stale_while_revalidate_by_any_request():
     """None is answered with what is stale without an attempt to validate it."""
     cc = "Cache-Control: max-age=100, stale-while-revalidate=60, public"

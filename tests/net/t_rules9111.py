@@ -673,6 +673,10 @@ for _method in ("OPTIONS", "HEAD"):
 section = "stale"
 rule("is_validated", origin(*STALE), origin(HOUR, cache=["fwd=stale", "fwd-status=200", "stored"]), hit())
 rule("without_validator_is_fetched", origin(*STALE[:2]), origin(HOUR, cache=["fwd=stale"]), hit())
+rule("if_error_of_no_lifetime", origin(CC + "max-age=0, stale-if-error=600"), origin(status=503, gets=200, text=b"1"))
+rule("while_revalidate_of_no_lifetime", origin(CC + "max-age=0, stale-while-revalidate=600", cache=["stored"]))
+rule("if_error_of_no_lifetime_and_must_revalidate", origin(CC + "max-age=0, stale-if-error=600, must-revalidate"),
+     origin(cache=["fwd=uri-miss"]))
 rule("for_no_time_without_validator_is_not_kept", origin(CC + "max-age=0"), origin(cache=["fwd=uri-miss"]))
 for _status in (500, 502, 503, 504):
     rule(f"if_error_{_status}", origin(CC + "max-age=100, stale-if-error=600", *STALE[1:]),
