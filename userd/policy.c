@@ -19,7 +19,19 @@
 
 /* Cache-Control (5.2) */
 
-/* A directive's name and argument; quotes taken off the argument. */
+/* Whether all of it is one quoted string (RFC 9110 5.6.4). */
+static bool quoted(struct tbg_value v)
+{
+	size_t i = 1;
+
+	if (v.len < 2 || *v.text != '"')
+		return false;
+	while (i < v.len && v.text[i] != '"')
+		i += v.text[i] == '\\' ? 2 : 1;
+	return i == v.len - 1;
+}
+
+/* A directive's name and argument; quotes taken off the argument, if they are whole. */
 static void directive_split(struct tbg_value d, struct tbg_value *ret_name,
 			    struct tbg_value *ret_arg)
 {
@@ -31,7 +43,7 @@ static void directive_split(struct tbg_value d, struct tbg_value *ret_name,
 		return;
 	ret_name->len = eq - d.text;
 	*ret_arg = (struct tbg_value){ eq + 1, d.text + d.len - eq - 1 };
-	if (ret_arg->len >= 2 && eq[1] == '"' && d.text[d.len - 1] == '"') {
+	if (quoted(*ret_arg)) {
 		ret_arg->text++;
 		ret_arg->len -= 2;
 	}
@@ -86,6 +98,9 @@ static const struct {
 static void directive_set(struct tbg_cc *cc, struct tbg_value name,
 			  struct tbg_value arg)
 {
+	/* after a quote without an end they could be any */
+	bool names = arg.len && *arg.text != '"';
+
 	for (size_t i = 0; i < NR(flags); i++)
 		if (tbg_value_same(name, flags[i].name))
 			*(bool *)((char *)cc + flags[i].off) = true;
@@ -100,9 +115,9 @@ static void directive_set(struct tbg_cc *cc, struct tbg_value name,
 			seconds_take(&cc->max_stale, arg);
 	}
 	if (tbg_value_is(name, "no-cache"))
-		*(arg.len ? &cc->no_cache_fields : &cc->no_cache) = true;
+		*(names ? &cc->no_cache_fields : &cc->no_cache) = true;
 	if (tbg_value_is(name, "private"))
-		*(arg.len ? &cc->private_fields : &cc->private_) = true;
+		*(names ? &cc->private_fields : &cc->private_) = true;
 }
 
 static const struct tbg_cc cc_none = {

@@ -276,6 +276,10 @@ spent("private", HOUR + ", private")
 spent("private_of_any_case", HOUR + ", PrIvAtE")
 spent("private_and_public", HOUR + ", public, private")
 spent("private_fields_and_private", HOUR + ', private="x-a", private')
+for _name, _value in [("half_quoted", '"x-a'), ("quote_alone", '"'), ("escaped_end", '"x-a\\"'),
+                      ("more_behind", '"x-a"b'), ("half_quoted_list", '"x-a, x-b')]:
+    spent("private_fields_" + _name, HOUR, CC + "private=" + _value)
+    spent("no_cache_fields_" + _name, HOUR, CC + "no-cache=" + _value)
 spent("no_cache_without_validator", HOUR + ", no-cache")
 spent("no_cache_fields_and_no_cache", HOUR + ', no-cache="x-a", no-cache')
 spent("no_cache_on_another_line", HOUR, CC + "no-cache")
