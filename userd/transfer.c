@@ -306,15 +306,27 @@ static bool range_read(struct tbg_value v, uint64_t len, uint64_t *ret_from,
 	return true;
 }
 
+/* Last-Modified of an answer that was made in the same second is weak (8.8.2.2). */
+static bool date_strong(const struct tbg_stored *s, struct tbg_value modified)
+{
+	int64_t second;
+
+	return !tbg_date_parse(modified.text, modified.len, &second) &&
+	       s->terms.date_s > second;
+}
+
 /* RFC 9110 13.1.5: the range counts only for the representation it is of. */
 static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
 	struct tbg_value v, ours;
+	bool tag;
 
 	if (!tbg_field_find(x->fields.text, x->fields.len, "If-Range", &v))
 		return true;
-	ours = stored_field(s, v.len && *v.text == '"' ? "ETag" : "Last-Modified");
-	return ours.len == v.len && v.len && !memcmp(ours.text, v.text, v.len);
+	tag = v.len && *v.text == '"';
+	ours = stored_field(s, tag ? "ETag" : "Last-Modified");
+	return ours.len == v.len && v.len && !memcmp(ours.text, v.text, v.len) &&
+	       (tag || date_strong(s, v));
 }
 
 /* What is asked for of a stored response, whole or in part; false: all of it. */

@@ -720,6 +720,10 @@ rule("if_range_of_a_weak_tag", origin(HOUR, WEAK, body=BODY),
 rule("if_range_of_the_same_date", WHOLE, hit("Range: bytes=0-1", f"If-Range: {AT}", gets=206, text=b"01"))
 rule("if_range_of_another_date", WHOLE,
      hit("Range: bytes=0-1", "If-Range: Mon, 07 Nov 1994 08:49:37 GMT", gets=200, text=BODY))
+for _name, _second, _status in [("weak", 37, 200), ("still_weak", 36, 200), ("strong", 38, 206)]:
+    rule(f"if_range_of_a_{_name}_date",
+         origin(CC + "max-age=2147483647", LM, f"Date: {AT[:23]}{_second}{AT[25:]}", body=BODY),
+         hit("Range: bytes=0-1", f"If-Range: {AT}", gets=_status, text=BODY[:2] if _status == 206 else BODY))
 rule("after_the_condition", WHOLE, hit("Range: bytes=0-1", 'If-None-Match: "a"', gets=304))
 rule("not_of_head", WHOLE, hit("Range: bytes=0-1", method="HEAD", gets=200, has=["Content-Length: 10"]))
 rule("not_of_404", origin(HOUR, status=404, body=BODY), hit("Range: bytes=0-1", gets=404, text=BODY))
