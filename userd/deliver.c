@@ -116,11 +116,8 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
 static void framing_lines(struct tbg_transfer *x, const struct tbg_delivery *d)
 {
 	struct tbg_lines *l = &x->pre;
-	struct tbg_value upgrade;
 
 	if (d->status == 101) {
-		if (tbg_field_find(x->fields.text, x->fields.len, "Upgrade", &upgrade))
-			tbg_lines_field(l, TBG_VALUE("Upgrade"), upgrade);
 		tbg_lines_text(l, "Connection: upgrade\r\n");
 		x->persist = TBG_PERSIST_NOT;
 		return;

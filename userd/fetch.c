@@ -1038,6 +1038,9 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 		d.limit = r->content_length;
 	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
 			   x->w->date, 0);
+	if (r->status == 101)
+		tbg_lines_copy(&lines, TBG_VALUE("Upgrade"), head + r->fields_off,
+			       r->len - r->fields_off);
 	d.fields = lines.text;
 	d.fields_len = lines.len;
 	x->stored = x->filling;

@@ -231,6 +231,16 @@ void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
 	tbg_lines_put(l, "\r\n", 2);
 }
 
+void tbg_lines_copy(struct tbg_lines *l, struct tbg_value name, const char *b, size_t len)
+{
+	struct tbg_value one, v;
+	size_t at = 0;
+
+	while (tbg_field_next(b, len, &at, &one, &v))
+		if (tbg_value_same(one, name))
+			tbg_lines_field(l, name, v);
+}
+
 void tbg_lines_free(struct tbg_lines *l)
 {
 	free(l->text);

@@ -91,6 +91,8 @@ __attribute__((format(printf, 2, 3)))
 void tbg_lines_add(struct tbg_lines *l, const char *format, ...);
 void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
 		     struct tbg_value value);
+/* All lines of that name in b[len]. */
+void tbg_lines_copy(struct tbg_lines *l, struct tbg_value name, const char *b, size_t len);
 void tbg_lines_free(struct tbg_lines *l);
 
 static inline void tbg_lines_text(struct tbg_lines *l, const char *text)

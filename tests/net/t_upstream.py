@@ -709,6 +709,16 @@ def t_websocket_is_tunnelled():
             assert c.answer().body == b"no tunnel"
 
 
+def t_upgrade_is_the_one_that_was_chosen():
+    p = path()
+    o.on(p, lambda c, r: c.send(b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n") or origin.END)
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: other/2, websocket\r\n\r\n".encode())
+        r = c.answer()
+    assert r.status == 101 and r.field("Upgrade") == "websocket" and r.field("Connection") == "upgrade", r
+    assert o.wait(p).field("Upgrade") == "other/2, websocket"
+
+
 def t_idle_tunnels_say_nothing_about_the_server():
     with origin.Origin() as up, proxy(up.url, options=("--upstream-idle-timeout", "200ms")) as p:
         def silent(c, r):
