@@ -235,12 +235,11 @@ static void chunk_begin(struct tbg_transfer *x)
 	}
 	if (x->ended) {
 		struct tbg_lines *l = len ? &x->post : &x->pre;
-		struct tbg_value te;
 
 		tbg_lines_put(l, "0\r\n", 3);
 		if (x->frame.trailer_len &&
-		    tbg_field_find(x->fields.text, x->fields.len, "TE", &te) &&
-		    tbg_list_has(te, "trailers"))
+		    tbg_elements_have(x->fields.text, x->fields.len, TBG_VALUE("TE"),
+				      TBG_VALUE("trailers")))
 			tbg_forward_trailer(l, x->frame.trailer, x->frame.trailer_len);
 		tbg_lines_put(l, "\r\n", 2);
 		x->last = true;

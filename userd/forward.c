@@ -110,14 +110,13 @@ static void request_framing(struct tbg_lines *ret, const struct tbg_forward *f)
 
 static void request_connection(struct tbg_lines *ret, const struct tbg_forward *f)
 {
-	struct tbg_value v;
-
-	if (f->upgrade && tbg_field_find(f->fields, f->fields_len, "Upgrade", &v))
-		tbg_lines_add(ret, "Connection: upgrade\r\nUpgrade: %.*s\r\n",
-			      (int)v.len, v.text);
-	else if (tbg_field_find(f->fields, f->fields_len, "TE", &v) &&
-		 tbg_list_has(v, "trailers"))
-		tbg_lines_add(ret, "Connection: TE\r\nTE: trailers\r\n");
+	if (f->upgrade) {
+		tbg_lines_text(ret, "Connection: upgrade\r\n");
+		tbg_lines_copy(ret, TBG_VALUE("Upgrade"), f->fields, f->fields_len);
+	} else if (tbg_elements_have(f->fields, f->fields_len, TBG_VALUE("TE"),
+				     TBG_VALUE("trailers"))) {
+		tbg_lines_text(ret, "Connection: TE\r\nTE: trailers\r\n");
+	}
 }
 
 /* One hop fewer (RFC 9110 7.6.2); what is no number is as it was. */

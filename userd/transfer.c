@@ -160,13 +160,25 @@ static struct tbg_value text_of(const struct tbg_transfer *x, struct tbg_text t)
 	return (struct tbg_value){ x->req + t.off, t.off ? t.len : 0 };
 }
 
+/* Whether the client offers to go on in another protocol. */
+static bool upgrades(struct tbg_value fields)
+{
+	struct tbg_value v;
+
+	return tbg_elements_have(fields.text, fields.len, TBG_VALUE("Connection"),
+				 TBG_VALUE("Upgrade")) &&
+	       tbg_field_find(fields.text, fields.len, "Upgrade", &v) &&
+	       /* an offer that may be ignored */
+	       !tbg_elements_have(fields.text, fields.len, TBG_VALUE("Upgrade"),
+				  TBG_VALUE("h2c"));
+}
+
 static bool request_read(struct tbg_transfer *x)
 {
 	const char *line = x->req + x->m.head_off;
 	const char *end = x->req + x->m.len;
 	const char *lf = memchr(line, '\n', end - line);
 	const char *space = memchr(line, ' ', end - line);
-	struct tbg_value v;
 
 	x->method = (struct tbg_value){ line, space - line };
 	x->host = text_of(x, x->m.host);
@@ -176,10 +188,7 @@ static bool request_read(struct tbg_transfer *x)
 	x->tunnel = x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
 		    x->m.method == TBG_METHOD_GET && x->m.minor &&
 		    !x->m.chunked && !x->m.content_length &&
-		    tbg_field_find(x->fields.text, x->fields.len, "Connection", &v) &&
-		    tbg_list_has(v, "upgrade") &&
-		    tbg_field_find(x->fields.text, x->fields.len, "Upgrade", &v) &&
-		    !tbg_list_has(v, "h2c");	/* an offer that may be ignored */
+		    upgrades(x->fields);
 	return uri_make(x, origin_form(text_of(x, x->m.target)));
 }
 

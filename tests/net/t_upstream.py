@@ -193,11 +193,11 @@ def t_trailers_pass_both_ways():
 
     o.on(p, answer)
     with origin.Client(d.address) as c:
-        c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n".encode() +
+        c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nTE: gzip\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n".encode() +
                b"2\r\nhi\r\n0\r\nX-Up: 2\r\nHost: evil\r\n\r\n")
         r = c.answer()
     assert trailed == [b"X-Up: 2"], trailed
-    assert o.wait(p).body == b"hi"
+    assert o.wait(p).body == b"hi" and o.wait(p).field("TE") == "trailers"
     assert r.body == b"abc" and r.trailer == [b"X-Sum: 1"], r.trailer
     r = ask(d.address, "POST", p, body=b"")
     assert r.trailer == [], "nobody asked for trailers"
@@ -717,6 +717,21 @@ def t_upgrade_is_the_one_that_was_chosen():
         r = c.answer()
     assert r.status == 101 and r.field("Upgrade") == "websocket" and r.field("Connection") == "upgrade", r
     assert o.wait(p).field("Upgrade") == "other/2, websocket"
+
+
+def t_upgrade_on_several_lines():
+    p = path()
+    o.on(p, lambda c, r: c.send(b"HTTP/1.1 101 x\r\nUpgrade: b\r\nConnection: Upgrade\r\n\r\n") or origin.END)
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: keep-alive\r\nConnection: Upgrade\r\n"
+               "Upgrade: a\r\nUpgrade: b\r\n\r\n".encode())
+        assert c.answer().status == 101
+    assert o.wait(p).field("Upgrade") == "a, b" and o.wait(p).field("Connection") == "upgrade"
+    p = path()
+    o.on(p, reply(200, b"no tunnel"))
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: a\r\nUpgrade: h2c\r\n\r\n".encode())
+        assert c.answer().body == b"no tunnel" and o.wait(p).field("Upgrade") is None
 
 
 def t_idle_tunnels_say_nothing_about_the_server():
