@@ -259,6 +259,11 @@ static enum tbg_parsed target_parse(struct tbg_message *m, const uint8_t *b,
 			return bad(m, 400);
 		m->host = (struct tbg_text){ from, off - from };
 	}
+	/* of the server as a whole (RFC 9112 3.2.4) */
+	if (off == end && m->method == TBG_METHOD_OPTIONS) {
+		m->asterisk = true;
+		return TBG_PARSED_MORE;
+	}
 	query = memchr(b + off, '?', end - off);
 	if (query) {
 		m->has_query = true;

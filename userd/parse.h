@@ -53,7 +53,7 @@ struct tbg_message {
 	/* result */
 	uint8_t method;		/* enum tbg_method */
 	uint8_t minor;		/* HTTP/1.minor, 0 or 1 */
-	bool asterisk;		/* target "*" or CONNECT's authority: no path */
+	bool asterisk;		/* "*", OPTIONS without a path, CONNECT: none */
 	bool slashes;		/* "%2F" stood in the path: 400 unless it is sent on */
 	bool close;		/* connection ends with the response */
 	bool chunked;

@@ -142,12 +142,14 @@ static bool uri_make(struct tbg_transfer *x, struct tbg_value target)
 	return true;
 }
 
-/* The target in origin form (RFC 9112 3.2.1): what follows the authority. */
-static struct tbg_value origin_form(struct tbg_value t)
+/* The target in origin form (RFC 9112 3.2.1): what follows the authority; or "*". */
+static struct tbg_value origin_form(const struct tbg_message *m, struct tbg_value t)
 {
 	const char *at = t.text, *end = t.text + t.len;
 
-	if (!t.len || *at == '/' || *at == '*')
+	if (m->asterisk)
+		return TBG_VALUE("*");
+	if (!t.len || *at == '/')
 		return t;
 	at = memchr(at, ':', t.len);
 	for (at = at ? at + 3 : end; at < end && *at != '/' && *at != '?'; at++)
@@ -189,7 +191,7 @@ static bool request_read(struct tbg_transfer *x)
 		    x->m.method == TBG_METHOD_GET && x->m.minor &&
 		    !x->m.chunked && !x->m.content_length &&
 		    upgrades(x->fields);
-	return uri_make(x, origin_form(text_of(x, x->m.target)));
+	return uri_make(x, origin_form(&x->m, text_of(x, x->m.target)));
 }
 
 /* What programs are told of the location. False: no memory. */

@@ -104,6 +104,14 @@ def t_targets_arrive_as_they_were_sent():
     assert ask(d.address, "GET", "http://other.example?q").body == b"query"
     o.on("*", reply(200, b"", "Allow: GET"))
     assert ask(d.address, "OPTIONS", "*").field("Allow") == "GET"
+    # without a path it is of the server as a whole (RFC 9112 3.2.4), but not with a query
+    before = len(o.seen("*"))
+    assert ask(d.address, "OPTIONS", "http://test").field("Allow") == "GET"
+    assert len(o.seen("*")) == before + 1 and o.seen("*")[-1].field("Host") == "test"
+    for method, target, want in (("OPTIONS", "http://test/", "/"), ("OPTIONS", "http://test?a", "/?a"),
+                                 ("GET", "http://test", "/")):
+        o.on(want, reply(200, b"whole"))
+        assert ask(d.address, method, target).body == b"whole", target
 
 
 def t_response_head_on_its_way():

@@ -37,6 +37,8 @@ static const struct {
 	{ "GET / HTTP/1.0\r\n\r\n", 0, "/" },
 	{ "GET http://h/x?y HTTP/1.1\r\n" H "\r\n", 0, "/x" },
 	{ "OPTIONS * HTTP/1.1\r\n" H "\r\n", 0, NULL },
+	{ "OPTIONS http://h HTTP/1.1\r\n" H "\r\n", 0, NULL },
+	{ "OPTIONS http://h?x HTTP/1.1\r\n" H "\r\n", 0, "/" },
 	{ "GET /%41/./b/../c//d HTTP/1.1\r\n" H "\r\n", 0, "/A/c/d" },
 	{ GET "\r\n", 400, NULL },
 	{ GET H H "\r\n", 400, NULL },
