@@ -731,7 +731,7 @@ static bool request_answer(struct tbg_worker *w, struct tbg_conn *c,
 			   uint32_t taken, bool missed)
 {
 	struct tbg_ask ask = {
-		.method = m->method, .asterisk = m->asterisk,
+		.method = m->method,
 		.expect_other = m->expect_other, .missed = missed,
 		.persist = persist_of(w, m),
 		.path = w->path, .path_len = m->path_len,

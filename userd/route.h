@@ -22,7 +22,6 @@ struct tbg_server;
 
 struct tbg_ask {
 	uint8_t method;			/* enum tbg_method */
-	bool asterisk;
 	bool expect_other;
 	bool missed;			/* known not to be in the cache */
 	const struct tbg_site *site;	/* by the request's host */
