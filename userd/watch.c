@@ -62,6 +62,7 @@
 #define FOLDER_BUCKETS	4096	/* power of two */
 #define READ_BYTES	65536
 #define READS_MAX	64
+#define LINKS_MAX	256	/* looked for at once */
 
 /* File systems whose every change passes through this kernel's own files. */
 #define FS_ZFS		0x2fc12fc1
@@ -82,6 +83,11 @@ struct folder {
 	char name[];			/* rooted; "0" is a root itself */
 };
 
+struct inode {
+	dev_t dev;
+	ino_t ino;
+};
+
 struct tbg_watch {
 	struct tbg_cache *cache;
 	const struct tbg_roots *roots;
@@ -89,6 +95,9 @@ struct tbg_watch {
 	unsigned int slice;		/* next of the periodic stat */
 	unsigned int files_nr, files_max;	/* watches of files */
 	unsigned int forget;		/* next bucket that files_forget() looks at */
+	bool unwatched;			/* some file may be cached without a watch */
+	struct inode links[LINKS_MAX];	/* of new names, not looked for yet */
+	unsigned int links_nr;
 	pthread_mutex_t lock;		/* the folders; before the cache's */
 	struct folder *by_name[FOLDER_BUCKETS];
 	struct folder *by_wd[FOLDER_BUCKETS];
@@ -291,36 +300,33 @@ static void files_forget(struct tbg_watch *w, bool all)
 	}
 }
 
-/* As good as it goes: without it, the stat finds a second link. */
-static void file_add(struct tbg_watch *w, const char *name, int fd)
+static bool file_watch(struct tbg_watch *w, const char *name, int fd)
 {
 	size_t len = strlen(name);
 	struct folder *f;
 	char path[32];
-	struct stat st;
 	int wd;
 
-	if (w->files_nr >= w->files_max || fstat(fd, &st) ||
-	    !S_ISREG(st.st_mode) || st.st_nlink != 1)
-		return;
+	if (w->files_nr >= w->files_max)
+		return false;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	wd = inotify_add_watch(w->fd, path, EVENTS_FILE);
 	if (wd < 0)
-		return;
+		return false;
 	f = folder_of_wd(w, wd);
 	if (f) {
 		if (f->len == len && !memcmp(f->name, name, len))
-			return;
+			return true;
 		/* Moved here; the folders' watches withdraw the old name. */
 		file_forget(w, f);
 		wd = inotify_add_watch(w->fd, path, EVENTS_FILE);
 		if (wd < 0)
-			return;
+			return false;
 	}
 	f = calloc(1, sizeof(*f) + len + 1);
 	if (!f) {
 		inotify_rm_watch(w->fd, wd);
-		return;
+		return false;
 	}
 	memcpy(f->name, name, len);
 	f->len = len;
@@ -329,6 +335,19 @@ static void file_add(struct tbg_watch *w, const char *name, int fd)
 	f->by_wd = w->by_wd[(uint32_t)wd % FOLDER_BUCKETS];
 	w->by_wd[(uint32_t)wd % FOLDER_BUCKETS] = f;
 	w->files_nr++;
+	return true;
+}
+
+/*
+ * As good as it goes: without its watch, a file's second link is found where it
+ * is made in a folder of ours, or by the stat.
+ */
+static void file_add(struct tbg_watch *w, const char *name, int fd)
+{
+	struct stat st;
+
+	if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_nlink == 1)
+		w->unwatched |= !file_watch(w, name, fd);
 }
 
 static const char *doubt_of(int err)
@@ -428,33 +447,55 @@ static const char *event_name(const struct folder *f,
 	return len < (int)size ? buf : NULL;
 }
 
-struct same_file {
-	struct tbg_cache *cache;
-	struct stat st;
-};
-
-static bool withdraw_same(struct tbg_object *o, uint64_t hits, void *arg)
+static int inode_order(const void *one, const void *other)
 {
-	const struct same_file *s = arg;
+	const struct inode *a = one, *b = other;
 
-	if (o->name && o->file.ino == s->st.st_ino &&
-	    o->file.dev == s->st.st_dev)
-		tbg_cache_withdraw_name(s->cache, o->name);
+	if (a->ino != b->ino)
+		return a->ino < b->ino ? -1 : 1;
+	return a->dev < b->dev ? -1 : a->dev > b->dev;
+}
+
+static bool withdraw_linked(struct tbg_object *o, uint64_t hits, void *arg)
+{
+	struct inode one = { .dev = o->file.dev, .ino = o->file.ino };
+	struct tbg_watch *w = arg;
+
+	if (o->name && bsearch(&one, w->links, w->links_nr, sizeof(one), inode_order))
+		tbg_cache_withdraw_name(w->cache, o->name);
 	return true;
 }
 
-/* A new name for a file that has others: writes through it name it alone. */
-static void link_check(struct tbg_watch *w, const char *name)
+/* Many at once: each time takes a look at all objects. */
+static void links_apply(struct tbg_watch *w)
 {
-	struct same_file s = { .cache = w->cache };
-	int root_fd = tbg_root_fd(w->roots, name, &name);
-
-	if (fstatat(root_fd, name, &s.st, AT_SYMLINK_NOFOLLOW) ||
-	    !S_ISREG(s.st.st_mode) || s.st.st_nlink < 2)
+	if (!w->links_nr)
 		return;
+	qsort(w->links, w->links_nr, sizeof(*w->links), inode_order);
 	/* A draft may hold the link count of before, under any name. */
 	tbg_cache_break_leases(w->cache);
-	tbg_cache_each(w->cache, withdraw_same, &s);
+	tbg_cache_each(w->cache, withdraw_linked, w);
+	w->links_nr = 0;
+}
+
+/*
+ * A new name for a file that has others: writes through it name it alone. A file
+ * that has its own watch is told of by that.
+ */
+static void link_check(struct tbg_watch *w, const char *name)
+{
+	struct stat st;
+	int root_fd;
+
+	if (!w->unwatched)
+		return;
+	root_fd = tbg_root_fd(w->roots, name, &name);
+	if (fstatat(root_fd, name, &st, AT_SYMLINK_NOFOLLOW) ||
+	    !S_ISREG(st.st_mode) || st.st_nlink < 2)
+		return;
+	w->links[w->links_nr++] = (struct inode){ .dev = st.st_dev, .ino = st.st_ino };
+	if (w->links_nr == LINKS_MAX)
+		links_apply(w);
 }
 
 static void event_apply(struct tbg_watch *w, const struct inotify_event *e)
@@ -506,6 +547,7 @@ static void events_apply(struct tbg_watch *w, size_t len)
 		e = (const void *)(w->buf + at);
 		event_apply(w, e);
 	}
+	links_apply(w);
 }
 
 /* Applies what has happened, as much as one read tells. Under w->lock. */

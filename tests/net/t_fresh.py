@@ -289,6 +289,34 @@ def t_root_replaced_by_another():
         shutil.rmtree(user.root + ".b", ignore_errors=True)
 
 
+def t_many_hard_links_delay_nothing():
+    """Their names are news of a served folder, each perhaps of a file that is cached."""
+    os.makedirs(at("kept"))
+    for i in range(3000):
+        with open(at(f"kept/{i}"), "wb") as f:
+            f.write(b"%d" % i)
+    for d in daemons():
+        with client.Client(d.address) as c:
+            for i in range(3000):
+                c.get(f"/kept/{i}")
+    outside = user.root + ".outside"
+    with open(outside, "wb") as f:
+        f.write(b"a file that nobody asks for")
+    one, two = version(), version()
+    user.write("beside", one)
+
+    def change():
+        for i in range(500):
+            os.link(outside, at(f"kept/link-{i}"))
+        user.write("beside", two)
+    try:
+        with Watcher("/beside") as w:
+            w.change(one, change, two)
+    finally:
+        os.unlink(outside)
+        shutil.rmtree(at("kept"))
+
+
 def t_symbolic_link_swapped():
     def point(name, to):
         os.symlink(to, at(name + "~"))

@@ -13,8 +13,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,6 +36,18 @@ int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
 int bpf_map_delete_elem(int fd, const void *key)
 {
 	return -EBADF;
+}
+
+static bool no_file_watches;
+
+/* A file's own watch ends with its first event. */
+int inotify_add_watch(int fd, const char *path, uint32_t mask)
+{
+	if (no_file_watches && mask & IN_ONESHOT) {
+		errno = ENOSPC;
+		return -1;
+	}
+	return syscall(SYS_inotify_add_watch, fd, path, mask);
 }
 
 static char root[64];
@@ -507,6 +521,18 @@ KTAP_TEST(t_link_from_outside_is_seen_before_it_is_written_through)
 	KTAP_CHECK(!has("c/zwei"));
 	KTAP_CHECK(!unlink(other));
 	KTAP_CHECK(!chdir("/"));
+	site_close();
+}
+
+KTAP_TEST(t_link_of_a_file_without_a_watch_is_seen_in_a_folder_of_ours)
+{
+	NEED_SITE();
+	no_file_watches = true;
+	KTAP_CHECK(loaded_all());
+	no_file_watches = false;
+	KTAP_CHECK(!linkat(root_fd, "a/b/two", root_fd, "c/zwei", 0));
+	KTAP_CHECK(!linkat(root_fd, "a/one", root_fd, "c/uno", 0));
+	KTAP_EQ(left(), BUT(2 | 4));
 	site_close();
 }
 
