@@ -343,13 +343,13 @@ static int heads_make(const struct tbg_file *f,
 	return 0;
 }
 
-int64_t tbg_file_takes(const struct tbg_file *f, const struct tbg_location *location)
+bool tbg_file_fits(const struct tbg_file *f, const struct tbg_location *location)
 {
 	char get[HEAD_ROOM], not[HEAD_ROOM];
 	struct tbg_part part[TBG_PART_NR];
-	int err = heads_make(f, location, get, not, part);
 
-	return err ? -EFBIG : (int64_t)part[TBG_PART_304].off + TBG_304_ROOM;
+	return f->size <= TBG_FILE_SMALL && !heads_make(f, location, get, not, part) &&
+	       part[TBG_PART_304].off + TBG_304_ROOM <= tbg_class_room(TBG_CLASS_NR - 1);
 }
 
 static void identity_set(struct tbg_object *o, const struct tbg_file *f)

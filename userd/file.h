@@ -105,8 +105,8 @@ bool tbg_file_same(const struct tbg_object *o, const struct stat *st);
  */
 int tbg_file_read(const struct tbg_file *f, void *ret);
 
-/* Bytes of a blob that the file, whose variants are known, takes; -EFBIG: in none. */
-int64_t tbg_file_takes(const struct tbg_file *f, const struct tbg_location *location);
+/* Whether any blob has room for the file, whose variants are known, and its heads. */
+bool tbg_file_fits(const struct tbg_file *f, const struct tbg_location *location);
 
 /*
  * Publishes the file under key, with what location adds to its head. 0 and the

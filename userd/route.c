@@ -453,9 +453,9 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 		return err;
 	v->store = v->plain;
 	if (!(v->f.siblings >> e & 1)) {
-		if (v->f.size > TBG_FILE_SMALL)
-			return version_press(s, ask, v);
-		return v->plain ? version_compress(ask, v) : 0;
+		if (v->plain)
+			return version_compress(ask, v);
+		return tbg_file_fits(&v->f, location) ? 0 : version_press(s, ask, v);
 	}
 	strcpy(plain, v->name);
 	tbg_sibling_name(plain, e, v->name);

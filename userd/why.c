@@ -377,21 +377,19 @@ static void search_run(const struct tbg_server *s, struct search *f)
 	tbg_cache_each(s->cache, search_visit, f);
 }
 
-/* Than most bytes, of an object; heads and all. */
-static bool takes_more(const struct tbg_server *s, const struct tbg_location *l,
-		       const char *name, uint64_t size, uint32_t most)
+/* For any blob, heads and all. */
+static bool is_too_large(const struct tbg_server *s, const struct tbg_location *l,
+			 const char *name)
 {
 	struct tbg_file f;
-	int64_t takes;
+	bool ret;
 
-	if (size > most)
-		return true;
 	if (tbg_file_open(s, l, name, &f))
 		return false;		/* an error: nothing that is cached */
 	tbg_file_vary(s, l, name, &f);
-	takes = tbg_file_takes(&f, l);
+	ret = !tbg_file_fits(&f, l);
 	tbg_file_close(&f);
-	return takes < 0 || takes > most;
+	return ret;
 }
 
 /* Why there is no object: what the file says, as far as one can see it. */
@@ -401,7 +399,6 @@ static void judge_missing(const struct tbg_server *s,
 {
 	const struct tbg_location *l = tbg_location_find(p->site, p->path, p->len);
 	char name[TBG_ROOT_TEXT + TBG_URL_MAX];
-	uint32_t most = tbg_class_room(TBG_CLASS_NR - 1);
 	struct stat st;
 	int fd;
 
@@ -414,11 +411,11 @@ static void judge_missing(const struct tbg_server *s,
 		VERDICT(ret, MISS, "a folder: cached, if it has an index file, once it was asked for with a slash at the end");
 	} else if (!S_ISREG(st.st_mode)) {
 		VERDICT(ret, MISS, "not a regular file: never cached");
-	} else if (takes_more(s, l, name, st.st_size, most)) {
+	} else if (is_too_large(s, l, name)) {
 		bool text = tbg_encode_type(tbg_mime_type(l->site->sites->mime, name));
 
 		VERDICT(ret, MISS, "a file of %lld bytes: with its heads an object takes more than the %u bytes that are cached%s",
-			(long long)st.st_size, most,
+			(long long)st.st_size, tbg_class_room(TBG_CLASS_NR - 1),
 			text && l->compress && st.st_size <= TBG_PRESS_MAX ?
 			"; the daemon keeps what it compresses it to for itself" : "");
 	} else {
