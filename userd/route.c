@@ -632,8 +632,9 @@ const struct tbg_location *tbg_route_index(const struct tbg_server *s,
 
 /*
  * The first index file there is, as its own location has it. Only the first one
- * may be stored: were a better one made later, nothing would say that the stored
- * one is wrong. One that a program answers is no file of ours.
+ * may be stored, and only of the root that says so: were a better one made later, or
+ * the file there removed, nothing would say that the stored one is wrong. One that a
+ * program answers is no file of ours.
  */
 static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 			const struct tbg_location **location,
@@ -652,7 +653,8 @@ static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 			return candidate_exists(s, l->root, &c) ? 503 : 404;
 		name_make(c.location->root, c.path, c.len, name);
 		*location = c.location;
-		status = file_answer(s, ask, c.location, name, !i, ret);
+		status = file_answer(s, ask, c.location, name,
+				     !i && c.location->root == l->root, ret);
 	}
 	if (status == 404)
 		*location = l;

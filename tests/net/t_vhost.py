@@ -169,5 +169,18 @@ def t_file_of_one_site_changes_alone():
     both(TEXT, test)
 
 
+def t_index_of_another_root_goes_with_the_file_that_makes_it_one():
+    """Nothing would tell of that file, so its answer is not kept."""
+    def test(d):
+        d.write("a/index.html", b"makes it the index\n")
+        with conf.Host(d.address, "m.example") as c:
+            for _ in range(3):
+                assert c.get("/").body == b"site b\n"
+            os.unlink(os.path.join(d.root, "a/index.html"))
+            assert c.get("/").status == 403
+            assert c.get("/index.html").body == b"site b\n"
+    both(TEXT + 'host "m.example" { root = "{root}/a" location "*.html" { root = "{root}/b" } }\n', test)
+
+
 if __name__ == "__main__":
     ktap.run(globals())
