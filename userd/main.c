@@ -444,6 +444,12 @@ static void root_moved(void *arg, int root)
 	tbg_watch_forget(arg, root);
 }
 
+static void root_hidden(const char *path)
+{
+	tbg_say("toboggand: root \"%s\": a folder above it is closed to the daemon's user: served as it is, but should the path come to lead elsewhere, that is seen at a reload (SIGHUP) alone",
+		path);
+}
+
 static void on_watch(void *arg, uint32_t events)
 {
 	tbg_watch_ready(arg);
@@ -523,7 +529,7 @@ static void on_step(void *arg, uint64_t now_ns)
 {
 	struct start *t = arg;
 
-	tbg_roots_follow(t->s.roots, root_moved, t->s.watch);
+	tbg_roots_follow(t->s.roots, root_moved, root_hidden, t->s.watch);
 	tbg_reload_tick(t->reload);
 	if (t->stops && atomic_load(&t->threads_ended) == t->threads_nr)
 		detach_await(t, now_ns);

@@ -24,6 +24,7 @@
 struct root {
 	_Atomic int fd;		/* -1: free */
 	unsigned int refs;
+	bool hidden;		/* once found on a way that we may not go */
 	dev_t dev;
 	ino_t ino;
 	_Atomic(char *) path;	/* resolved */
@@ -101,6 +102,7 @@ static int root_open(struct tbg_roots *r, char *asked, int fd)
 	if (!real)
 		return -errno;
 	r->root[nr].refs = 1;
+	r->root[nr].hidden = false;
 	r->root[nr].asked = asked;
 	r->root[nr].dev = st.st_dev;
 	r->root[nr].ino = st.st_ino;
@@ -166,16 +168,27 @@ static bool root_move(struct tbg_roots *r, struct root *one)
 	return moved;
 }
 
-void tbg_roots_follow(struct tbg_roots *r, void (*moved)(void *arg, int nr),
-		      void *arg)
+/* Whether its path leads to another folder. */
+static bool root_moves(struct root *one, void (*hidden)(const char *path))
 {
 	struct stat st;
 
+	if (!stat(one->asked, &st))
+		return st.st_dev != one->dev || st.st_ino != one->ino;
+	if (errno == EACCES && !one->hidden) {
+		one->hidden = true;
+		hidden(one->asked);
+	}
+	return false;
+}
+
+void tbg_roots_follow(struct tbg_roots *r, void (*moved)(void *arg, int nr),
+		      void (*hidden)(const char *path), void *arg)
+{
 	for (int i = 0; i < TBG_ROOTS_MAX; i++) {
 		struct root *one = &r->root[i];
 
-		if (!one->refs || stat(one->asked, &st) ||
-		    (st.st_dev == one->dev && st.st_ino == one->ino))
+		if (!one->refs || !root_moves(one, hidden))
 			continue;
 		if (root_move(r, one))
 			moved(arg, i);

@@ -344,6 +344,26 @@ def t_without_privilege_it_is_the_same_server():
               prefix=become())
 
 
+def t_root_on_a_way_that_is_closed_to_the_user_is_told():
+    """It was opened before the privileges went, and cannot be followed."""
+    if os.geteuid():
+        raise ktap.Skip("not root: cannot become nobody")
+    for mode, told in ((0o700, 1), (0o755, 0)):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, mode)
+            os.mkdir(f"{folder}/site")
+            with open(f"{folder}/site/a", "wb") as f:
+                f.write(b"a")
+            with daemon.Daemon("--wire", "off", "--user", "nobody", root=f"{folder}/site") as d, \
+                    client.Client(d.address) as c:
+                assert c.get("/a").body == b"a"
+                if told:
+                    client.until(lambda: any("SIGHUP" in x for x in d.lines), "never said")
+                time.sleep(0.2)
+                lines = [x for x in d.lines if f'root "{folder}/site"' in x]
+                assert len(lines) == told, d.lines
+
+
 def t_default_control_socket_of_an_ordinary_user_is_the_manual_s():
     for name in ("toboggand.8.rst", "toboggan.1.rst"):
         with open(os.path.join(ktap.ROOT, "Documentation", name), encoding="utf-8") as f:
