@@ -174,7 +174,9 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 		return -TBG_WHY_ROOM;
 	if (tbg_reply_send(skb, s, mask))
 		return TC_ACT_SHOT;
-	tbg_count_sent(TBG_WHY_REPEAT, r->bytes);
+	/* r->bytes are the last one's, and only that may be shorter */
+	tbg_count_sent(TBG_WHY_REPEAT,
+		       (__builtin_popcount(mask) - 1) * r->seg + r->bytes);
 	return tbg_reply_last(skb);
 }
 

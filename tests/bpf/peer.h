@@ -145,7 +145,8 @@ static bool load(void)
 		KTAP_CHECK(load());					\
 	} while (0)
 
-static uint64_t counted(enum tbg_why why)
+/* Sum over the CPUs of the counter at that offset of their stats. */
+static uint64_t stat_at(size_t off)
 {
 	int cpus = libbpf_num_possible_cpus();
 	struct tbg_stats *all = calloc(cpus, sizeof(*all));
@@ -154,9 +155,14 @@ static uint64_t counted(enum tbg_why why)
 
 	bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_stats), &zero, all);
 	for (int i = 0; i < cpus; i++)
-		sum += all[i].why[why];
+		sum += *(uint64_t *)((char *)&all[i] + off);
 	free(all);
 	return sum;
+}
+
+static uint64_t counted(enum tbg_why why)
+{
+	return stat_at(offsetof(struct tbg_stats, why) + why * sizeof(uint64_t));
 }
 
 /* The partial sums of a blob of so many bytes. */

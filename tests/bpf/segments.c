@@ -309,9 +309,12 @@ KTAP_TEST(t_request_again_brings_all_that_is_missing)
 		/* three seconds later, the object replaced */
 		set_clock(DATE_0 + 3);
 		publish("/f", 11, 2, 'x', 7000);
+		uint64_t bytes = stat_at(offsetof(struct tbg_stats, wire_bytes));
 		ask(&p, REQ("/f"));
 		set_clock(DATE_0);
 		BURST(&p, seq, 1448, 0x1c, req, len);
+		KTAP_EQ(stat_at(offsetof(struct tbg_stats, wire_bytes)) - bytes,
+			want_len - 2 * 1448);
 	}
 }
 
