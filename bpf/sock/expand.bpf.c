@@ -176,7 +176,8 @@ static __always_inline int tbg_hand_over(struct sk_msg_md *msg,
 {
 	__u32 slot = p->h.slot;
 
-	if (tbg_undisguise(msg, p))
+	/* in two pieces, where the kernel's page ended: we see the first alone */
+	if (bpf_msg_pull_data(msg, 0, p->s.req.len, 0) || tbg_undisguise(msg, p))
 		return SK_DROP;
 	c->handed++;
 	c->passed += p->s.req.len;
