@@ -76,6 +76,14 @@ static __always_inline void tbg_heat_add(__u32 id)
 		(*heat)++;
 }
 
+/* A hit, on the entry of the identity too: by that it was found. */
+static __always_inline void tbg_reply_heat(const struct tbg_reply *r)
+{
+	tbg_heat_add(r->blob);
+	if (r->plain != r->blob)
+		tbg_heat_add(r->plain);
+}
+
 /* The second whose Date a reply of now carries; 0: nobody keeps the clock. */
 static __always_inline __u32 tbg_date_now(const struct tbg_knob *knob,
 					  __u64 now_ns)

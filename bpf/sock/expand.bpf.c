@@ -211,7 +211,7 @@ static __always_inline void tbg_hit_count(struct tbg_sock_conn *c,
 		TBG_CONN_WORD(TBG_CONN_TAKEN(c->hits) + p->s.req.len,
 			      TBG_CONN_WRITTEN(c->hits) + p->s.reply.len);
 	tbg_count(TBG_WHY_HIT_SOCK);
-	tbg_heat_add(p->s.reply.blob);
+	tbg_reply_heat(&p->s.reply);
 	c->seen_ns = p->s.now_ns;
 	if (knob && knob->log)
 		tbg_log_hit(&p->s, TBG_TIER_sock);

@@ -286,9 +286,7 @@ static __always_inline void tbg_hit_note(struct tbg_scratch *s,
 {
 	const struct tbg_reply *r = &s->reply;
 
-	tbg_heat_add(r->blob);
-	if (r->plain != r->blob)	/* found by it, so it is as much in use */
-		tbg_heat_add(r->plain);
+	tbg_reply_heat(r);
 	if (knob->log)
 		tbg_log_hit(s, TBG_TIER_wire);
 	tbg_count_sent(TBG_WHY_HIT_WIRE, r->len);

@@ -475,6 +475,27 @@ def t_status_why_and_stats_know_the_tier():
     assert (tier["on"], tier["why"]) == (False, "--tiers user"), tier
 
 
+def t_hit_on_a_variant_counts_for_its_identity():
+    """By which it is found: else what is asked for all the time would be evicted."""
+    sock.write("page.css", talk.content("page", 3000))
+
+    def hits():
+        return {o["encoding"]: o["hits"] for o in talk.ask(sock, "objects", "--limit", "0")["objects"]
+                if o["path"] == "/page.css"}
+
+    with connect() as c:
+        c.get("/page.css")
+        deadline = time.monotonic() + client.WAIT_S
+        while (r := c.get("/page.css", "Accept-Encoding: gzip")).tier != "sock" \
+                or "Content-Encoding" not in r.fields:
+            assert time.monotonic() < deadline, r
+        before = hits()
+        for _ in range(5):
+            assert c.get("/page.css", "Accept-Encoding: gzip").tier == "sock"
+        now = hits()
+    assert {e: now[e] - before[e] for e in now} == {"identity": 5, "gzip": 5}, (before, now)
+
+
 def t_lines_of_hits_in_the_access_log():
     log = os.path.join(sock.folder, "sock.log")
     with n.server.inside():
