@@ -185,6 +185,17 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 	f->flows_nr = flows_nr;
 }
 
+bool tbg_flow_waits(const struct tbg_flows *f, const struct tbg_flow_key *key,
+		    uint32_t slot)
+{
+	struct tbg_flow flow;
+	int err = bpf_map_lookup_elem(f->flows_fd, key, &flow);
+
+	if (err)
+		return err != -ENOENT;
+	return flow.slot == slot && !is_closed(&flow);
+}
+
 /* An address as flows have it: IPv4 mapped into IPv6. */
 static void end_of(const struct sockaddr_storage *ss, __u32 ret_addr[4],
 		   __u16 *ret_port)

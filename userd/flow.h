@@ -43,6 +43,10 @@ void tbg_flows_close(struct tbg_flows *f);
  */
 void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns);
 
+/* Whether key's flow has slot, and a socket that may be given its last reply. */
+bool tbg_flow_waits(const struct tbg_flows *f, const struct tbg_flow_key *key,
+		    uint32_t slot);
+
 /* The flow of a connected socket of ours; 0 or negative errno. */
 int tbg_flow_lookup(const struct tbg_flows *f, int fd, struct tbg_flow *ret);
 

@@ -642,6 +642,14 @@ void tbg_conn_release(struct tbg_wire *w, int slot)
 		w->flows.held[slot] = 0;
 }
 
+bool tbg_slot_waits(struct tbg_wire *w, uint32_t slot)
+{
+	struct tbg_flow_key key;
+
+	return bpf_map_lookup_elem(w->maps.owners_fd, &slot, &key) ||
+	       tbg_flow_waits(&w->flows, &key, slot);
+}
+
 uint64_t tbg_conn_seen_ns(struct tbg_wire *w, int fd)
 {
 	struct tbg_flow flow;

@@ -74,6 +74,9 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns);
 int tbg_conn_claim(struct tbg_wire *w, int fd);
 void tbg_conn_release(struct tbg_wire *w, int slot);
 
+/* Whether a socket may have to be given the last reply of slot's flow. Any thread. */
+bool tbg_slot_waits(struct tbg_wire *w, uint32_t slot);
+
 /* CLOCK_MONOTONIC of a connection's last packet; 0: wire has answered nothing on it. */
 uint64_t tbg_conn_seen_ns(struct tbg_wire *w, int fd);
 

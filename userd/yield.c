@@ -92,23 +92,39 @@ int tbg_yield_take(const struct tbg_maps *maps, int slot, uint32_t written,
 	return copy(maps, &y, out, size);
 }
 
-static bool is_overdue(const struct tbg_conn_word *word, uint32_t now_ms)
+/* When the reply left, if that is overdue; or 0. */
+static uint32_t overdue(const struct tbg_conn_word *word, uint32_t now_ms)
 {
 	uint32_t sent_ms = __atomic_load_n(&word->sent_ms, __ATOMIC_RELAXED);
 
-	return sent_ms && (int32_t)(now_ms - sent_ms) >= TBG_YIELD_MS;
+	return (int32_t)(now_ms - sent_ms) >= TBG_YIELD_MS ? sent_ms : 0;
+}
+
+/*
+ * Whether slot's reply is nobody's to send, and then it is forgotten: the client
+ * has reset the connection, say. The slot may be another flow's by now: not what
+ * that one has sent since.
+ */
+static bool is_vain(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms)
+{
+	if (tbg_slot_waits(w->s->wire, slot))
+		return false;
+	__atomic_compare_exchange_n(&w->s->maps->conns[slot].sent_ms, &sent_ms, 0,
+				    false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	return true;
 }
 
 void tbg_yield_tick(struct tbg_worker *w)
 {
 	const struct tbg_maps *maps = w->s->maps;
-	uint32_t now_ms = w->now_ns / 1000000;
+	uint32_t now_ms = w->now_ns / 1000000, sent_ms;
 	bool claimed = false;
 
 	if (!w->by_slot)
 		return;
 	for (uint32_t slot = 0; slot < maps->conns_nr; slot++) {
-		if (!is_overdue(&maps->conns[slot], now_ms))
+		sent_ms = overdue(&maps->conns[slot], now_ms);
+		if (!sent_ms || (!w->by_slot[slot] && is_vain(w, slot, sent_ms)))
 			continue;
 		/* connections that never missed are not known by slot */
 		if (!w->by_slot[slot] && !claimed) {

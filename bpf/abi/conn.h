@@ -7,7 +7,7 @@
  * first byte after the handshake, modulo 2^32. BPF zeroes it when the flow is
  * born; afterwards the daemon is the only writer of word (one release store
  * just before the last bytes of a response are handed to send()) and BPF that
- * of sent_ms.
+ * of sent_ms, which the daemon clears where the flow is closed or gone.
  *
  *     idle  <=>  given == taken  and  written == acked
  *

@@ -8,6 +8,7 @@ Other daemons have maps of the same names: those that this process holds count.
 """
 import ctypes
 import json
+import mmap
 import os
 import struct
 import subprocess
@@ -47,11 +48,28 @@ def info(pid, name):
     raise AssertionError(f"process {pid} has no map {name}")
 
 
+def _open(what):
+    fd = _bpf(BPF_MAP_GET_FD_BY_ID, struct.pack("=III", what["id"], 0, 0))
+    assert fd >= 0, f"map {what['name']}: {os.strerror(ctypes.get_errno())}"
+    return fd
+
+
+def array(pid, name):
+    """All the bytes of an mmapped array, whose elements are of a multiple of 8."""
+    what = info(pid, name)
+    fd = _open(what)
+    try:
+        size = what["bytes_value"] * what["max_entries"]
+        with mmap.mmap(fd, size, prot=mmap.PROT_READ) as m:
+            return m[:]
+    finally:
+        os.close(fd)
+
+
 def count(pid, name):
     """Entries of a hash map, however many."""
     what = info(pid, name)
-    fd = _bpf(BPF_MAP_GET_FD_BY_ID, struct.pack("=III", what["id"], 0, 0))
-    assert fd >= 0, f"map {name}: {os.strerror(ctypes.get_errno())}"
+    fd = _open(what)
     try:
         key = ctypes.create_string_buffer(what["bytes_key"])
         last, nr = 0, 0

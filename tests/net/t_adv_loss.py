@@ -5,11 +5,13 @@
 What was lost comes again byte for byte, Date included, from whoever sent it.
 """
 import os
+import struct
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import adversary
+import maps
 import net
 import talk
 
@@ -85,6 +87,26 @@ def t_reply_lost_three_times():
         assert c.response().raw == first.raw
         s.hit(c, OTHER, tier="user")
     stage.play(script)
+
+
+def t_reset_by_who_has_not_acknowledged():
+    """Nobody's to send again: no worker goes on looking for who has that connection."""
+    def unacknowledged():
+        words = maps.array(stage.daemons["wire"].pid, "tbg_conns")
+        return sum(bool(sent_ms) for _, sent_ms, _ in struct.iter_unpack("=QII", words))
+
+    def script(s):
+        with s.still():
+            c = s.connect()
+            c.send(HIT)
+            single(s, c, HIT, lose=True)
+            assert unacknowledged() == 1
+            c.put("R", c.at, None, opts=c.options())
+            c.gone()
+        net.until(lambda: not unacknowledged(), "still looked for")
+        c.forget()
+
+    stage.play(script, tiers=("wire",))
 
 
 def t_request_sent_twice_at_once():
