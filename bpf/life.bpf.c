@@ -6,6 +6,8 @@
  */
 #include <stdbool.h>
 
+#include <bpf/bpf_endian.h>
+
 #include "sock/maps.bpf.h"
 
 #define TBG_TCP_CLOSE 7
@@ -38,6 +40,55 @@ static __always_inline int tbg_life_slot(struct bpf_sock_ops *ops,
 	return slot;
 }
 
+/* The ends of the connection, as flows have them. */
+static __always_inline void tbg_life_key(struct bpf_sock_ops *ops,
+					 struct tbg_flow_key *key)
+{
+	__u32 local[4] = { 0, 0, bpf_htonl(0xffff), ops->local_ip4 };
+	__u32 remote[4] = { 0, 0, bpf_htonl(0xffff), ops->remote_ip4 };
+
+	tbg_hide(local[3]);	/* else clang joins two loads from the context */
+	tbg_hide(remote[3]);
+	if (ops->family != 2 /* AF_INET */) {
+		local[0] = ops->local_ip6[0];
+		local[1] = ops->local_ip6[1];
+		local[2] = ops->local_ip6[2];
+		local[3] = ops->local_ip6[3];
+		remote[0] = ops->remote_ip6[0];
+		remote[1] = ops->remote_ip6[1];
+		remote[2] = ops->remote_ip6[2];
+		remote[3] = ops->remote_ip6[3];
+	}
+	__builtin_memcpy(key->local, local, sizeof(local));
+	__builtin_memcpy(key->remote, remote, sizeof(remote));
+	key->local_port = bpf_htons(ops->local_port);
+	key->remote_port = bpf_htons(bpf_ntohl(ops->remote_port));
+}
+
+/*
+ * Wire counts what sock answers from here on, if it follows the connection: the
+ * packet that ends the handshake has just passed it.
+ */
+static __always_inline void tbg_life_wire(struct bpf_sock_ops *ops, __u32 slot)
+{
+	struct tbg_sock_conn *c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
+	struct tbg_flow_locked *f;
+	struct tbg_conn_word *conn;
+	struct tbg_flow_key key;
+	__u32 wire;
+
+	tbg_life_key(ops, &key);
+	f = bpf_map_lookup_elem(&tbg_flows, &key);
+	if (!f || !c)
+		return;
+	wire = f->slot;
+	conn = bpf_map_lookup_elem(&tbg_conns, &wire);
+	if (!conn)
+		return;
+	c->wire = wire + 1;
+	conn->sock = slot + 1;
+}
+
 static __always_inline void tbg_life_enrol(struct bpf_sock_ops *ops,
 					   struct tbg_sock_id *id)
 {
@@ -64,6 +115,7 @@ static __always_inline void tbg_life_enrol(struct bpf_sock_ops *ops,
 		bpf_map_push_elem(&tbg_sock_free, &key, 0);
 		return;
 	}
+	tbg_life_wire(ops, key);
 	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags |
 				       BPF_SOCK_OPS_STATE_CB_FLAG);
 	tbg_count(TBG_WHY_ENROLLED);

@@ -255,7 +255,6 @@ static struct tbg_sock_conn *sock_of(const struct tbg_worker *w,
 static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->slot >= 0) {
-		w->s->maps->conns[c->slot].sock = 0;
 		w->by_slot[c->slot] = NULL;
 		tbg_conn_release(w->s->wire, c->slot);
 	}
@@ -1128,10 +1127,8 @@ void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c)
 	if (!w->by_slot)
 		return;
 	c->slot = tbg_conn_claim(w->s->wire, c->fd);
-	if (c->slot < 0)
-		return;
-	w->by_slot[c->slot] = c;
-	w->s->maps->conns[c->slot].sock = c->sock + 1;
+	if (c->slot >= 0)
+		w->by_slot[c->slot] = c;
 }
 
 /* What the client got can't be made good. */

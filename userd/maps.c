@@ -21,7 +21,7 @@ static const char *const blob_maps[TBG_CLASS_NR] = {
 
 static const char *const other_maps[] = {
 	"tbg_index", "tbg_hosts", "tbg_heat", "tbg_knob", "tbg_stats", "tbg_events",
-	"tbg_sock_conns",
+	"tbg_sock_conns", "tbg_conns", "tbg_flows",
 };
 
 static struct bpf_map *map_of(const struct bpf_object *obj, const char *name)

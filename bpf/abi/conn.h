@@ -7,7 +7,7 @@
  * first byte after the handshake, modulo 2^32. BPF zeroes it when the flow is
  * born; afterwards the daemon is the only writer of word (one release store
  * just before the last bytes of a response are handed to send()) and BPF that
- * of sent_ms, which the daemon clears where the flow is closed or gone.
+ * of the rest. The daemon clears sent_ms where the flow is closed or gone.
  *
  *     idle  <=>  given == taken  and  written == acked
  *
@@ -30,7 +30,7 @@
 struct tbg_conn_word {
 	__u64 word;
 	__u32 sent_ms;	/* CLOCK_MONOTONIC of a reply not yet acknowledged; or 0 */
-	__u32 sock;	/* the daemon's: 1 + its slot in sock; 0: not enrolled */
+	__u32 sock;	/* BPF's: 1 + its slot in sock; 0: not enrolled */
 };
 
 /* IPv4 addresses are IPv4-mapped (RFC 4291 2.5.5.2). Ports: network order. */

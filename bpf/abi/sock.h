@@ -26,8 +26,8 @@ struct tbg_sock_conn {
 	__u32 received;		/* bytes read from the socket */
 	__u32 shut;		/* 1: no more hits; it is about to close */
 	__u32 released;		/* 1: it has closed; the slot may be used again */
-	__u32 pad;
 	/* BPF's */
+	__u32 wire;		/* 1 + slot of the connection's flow; 0: it has none */
 	__u64 cookie;		/* of the socket; 0: slot is free */
 	__u64 seen_ns;		/* CLOCK_MONOTONIC of the last hit */
 	__u64 hits;		/* TBG_CONN_WORD of what sock has answered */

@@ -132,14 +132,17 @@ struct tbg_answered {
 	const struct tbg_sock_conn *sock;	/* or NULL */
 };
 
+/* Of the flow with that slot. Its socket's slot in sock may be another's by now. */
 static __always_inline struct tbg_answered
-tbg_answered(const struct tbg_conn_word *conn)
+tbg_answered(const struct tbg_conn_word *conn, __u32 slot)
 {
 	struct tbg_answered ret = { .conn = conn };
-	__u32 slot = *(const volatile __u32 *)&conn->sock;
+	__u32 at = *(const volatile __u32 *)&conn->sock;
 
-	if (slot--)
-		ret.sock = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
+	if (at--)
+		ret.sock = bpf_map_lookup_elem(&tbg_sock_conns, &at);
+	if (ret.sock && *(const volatile __u32 *)&ret.sock->wire != slot + 1)
+		ret.sock = NULL;
 	return ret;
 }
 

@@ -536,7 +536,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 	if (!conn)
 		return -TBG_WHY_NO_FLOW;
-	answered = tbg_answered(conn);
+	answered = tbg_answered(conn, slot);
 	if (!lost) {
 		why = tbg_may_hit(knob, f, p, &answered);
 		if (why)

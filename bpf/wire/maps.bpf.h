@@ -8,9 +8,6 @@
 
 #include "../maps.bpf.h"
 
-/* Connection words by slot. Writer: see abi/conn.h (plan). */
-tbg_array(tbg_conns, struct tbg_conn_word, 1, BPF_F_MMAPABLE);
-
 /* Four-tuple of each slot's flow. Writer: BPF, when the flow is born (plan). */
 tbg_array(tbg_owners, struct tbg_flow_key, 1, 0);
 
@@ -30,41 +27,6 @@ struct {
 	__uint(max_entries, 1);
 	__type(value, __u32);
 } tbg_retired SEC(".maps");
-
-/*
- * struct tbg_flow with its first word as the lock that it is. A flow is
- * changed under it wherever both directions, or two CPUs, could meet.
- */
-struct tbg_flow_locked {
-	struct bpf_spin_lock lock;
-	__u32 slot, irs, iss, in_delta, out_delta, given, acked, sent;
-	__u32 tsoff, tsval, ifindex, flowinfo;
-	__u16 win, mss;
-	__u8 snd_wscale, flags, ttl, tos;
-	__u32 repeat_ms, told;
-	__u16 resent;
-	__u8 dups, way;
-	__u32 window, tsrecent;
-	__u8 rcv_wscale, pad;
-	__u16 heard, spare[2];
-	__u64 seen_ns;
-	struct tbg_exchange last;
-};
-
-_Static_assert(sizeof(struct tbg_flow_locked) == sizeof(struct tbg_flow), "");
-_Static_assert(__builtin_offsetof(struct tbg_flow_locked, last) ==
-	       __builtin_offsetof(struct tbg_flow, last), "");
-
-/*
- * Four-tuple -> flow. Writer: BPF; the sweeper deletes. Not LRU: evicting a
- * flow with deltas would kill its connection. Full: new ones stay on the stack.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct tbg_flow_key);
-	__type(value, struct tbg_flow_locked);
-} tbg_flows SEC(".maps");
 
 /*
  * Interfaces where XDP may answer, by index. Writers: daemon, when it attaches;

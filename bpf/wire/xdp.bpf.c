@@ -63,7 +63,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 	if (!conn)
 		return TBG_WHY_NO_FLOW;
-	answered = tbg_answered(conn);
+	answered = tbg_answered(conn, slot);
 	why = tbg_may_hit(knob, f, p, &answered);
 	if (why)
 		return why;

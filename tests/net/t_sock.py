@@ -528,7 +528,7 @@ def t_draining_answers_what_is_on_its_way():
 def all_tiers():
     with n.server.inside():
         d = daemon.Daemon("--tiers", "wire,sock,user", "--sock", "unlisted", "--wire", "tbg0",
-                          listen=f"0.0.0.0:{ALL}", root=sock.root).start()
+                          listen=(f"0.0.0.0:{ALL}", f"[::]:{ALL}"), root=sock.root).start()
     try:
         tiers = talk.ask(d, "status")["tiers"]
         if not tiers["wire"]["on"] or not tiers["sock"]["on"]:
@@ -646,6 +646,18 @@ def t_beside_wire():
                 assert r.bare() == right(data), r
                 if warm:
                     assert r.tier == ("wire" if size < 14000 else "sock"), (size, r.tier)
+
+
+def t_small_hit_behind_a_first_one_of_sock():
+    """On a connection that never misses, which the daemon knows nothing of."""
+    with all_tiers():
+        with connect(ALL) as c:
+            for size in (30000, 100):
+                c.get(f"/{size}.txt")
+        for v6 in (False, True):
+            with connect(ALL, v6=v6) as c:
+                tiers = [c.get(f"/{size}.txt").tier for size in (30000, 100, 100, 30000, 100)]
+                assert tiers == ["sock", "wire", "wire", "sock", "wire"], (v6, tiers)
 
 
 def t_lost_reply_of_wire_behind_hits_of_sock():
