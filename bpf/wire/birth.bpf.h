@@ -63,18 +63,44 @@ static __always_inline void tbg_embryo_ip(struct __sk_buff *skb,
 /* Tests have no sockets, and set it to 0 before loading. */
 const volatile __u32 tbg_sockets = 1;
 
+/* Whether the ends of the socket that has sent the segment are the segment's own. */
+static __always_inline bool tbg_has_ends(const struct bpf_sock *sk,
+					 const struct tbg_flow_key *key, bool v6)
+{
+	__u32 local = sk->src_ip4 ^ key->local[3];
+	__u32 remote = sk->dst_ip4 ^ key->remote[3];
+
+	/* read first, or clang computes what to read: no arithmetic on a socket */
+	tbg_hide(local);
+	tbg_hide(remote);
+	if (v6) {
+		local = (sk->src_ip6[0] ^ key->local[0]) |
+			(sk->src_ip6[1] ^ key->local[1]) |
+			(sk->src_ip6[2] ^ key->local[2]) |
+			(sk->src_ip6[3] ^ key->local[3]);
+		remote = (sk->dst_ip6[0] ^ key->remote[0]) |
+			 (sk->dst_ip6[1] ^ key->remote[1]) |
+			 (sk->dst_ip6[2] ^ key->remote[2]) |
+			 (sk->dst_ip6[3] ^ key->remote[3]);
+	}
+	return !(local | remote) && sk->dst_port == key->remote_port &&
+	       sk->src_port == bpf_ntohs(key->local_port);
+}
+
 /*
  * Whether a listener of this daemon has sent the SYN-ACK. Others may have our
  * port: at another address, or in another namespace whose packets pass this
- * interface, forwarded or from a macvlan. A SYN cookie has no socket.
+ * interface, forwarded or from a macvlan. A SYN cookie has no socket. Where NAT
+ * translates the ends, the daemon knows other ones than the packets have.
  */
-static __always_inline bool tbg_is_our_synack(struct __sk_buff *skb)
+static __always_inline bool tbg_is_our_synack(struct __sk_buff *skb,
+					      const struct tbg_pkt *p)
 {
 	struct bpf_sock *sk = skb->sk;
 
 	if (!tbg_sockets)
 		return true;
-	if (!sk)
+	if (!sk || !tbg_has_ends(sk, &p->key, p->v6))
 		return false;
 	sk = bpf_get_listener_sock(sk);
 	return sk && bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0);
@@ -105,7 +131,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 		return;
 	opt = tbg_pkt_options(skb, s);
 	if (e->irs != p->ack || opt->flags & TBG_OPT_ODD ||
-	    !tbg_is_our_synack(skb)) {
+	    !tbg_is_our_synack(skb, p)) {
 		bpf_map_delete_elem(&tbg_embryos, &p->key);
 		return;
 	}

@@ -15,6 +15,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import daemon
 import ktap
+import nat
 import net
 import talk
 
@@ -245,6 +246,26 @@ def t_all_interfaces_at_once():
                 assert c.response().body == body
                 assert c.get(other).body == other_body
     assert talk.hits(d)
+
+
+def t_connection_to_a_translated_address_stays_on_the_stack():
+    """Its packets have another address here than in its socket: the daemon could not tell whose they are."""
+    link = n.links[0]
+    for version, own, other in ((4, link.server4, f"10.87.{link.nr}.9/24"),
+                                (6, link.server6, f"fd87:{link.nr}::9/64")):
+        n.server.run("ip", "address", "add", other, "dev", link.name, *["nodad"] * (version == 6))
+        target, body = fresh()
+        with connection(n.client, (own, PORT)) as c:
+            assert c.get(target).tier == "stored"
+        with nat.to(n.server, version, own), n.clean(PORT):
+            for address, tier in ((other.split("/")[0], "user"), (own, "wire")):
+                with connection(n.client, (address, PORT)) as c:
+                    tiers = set()
+                    for _ in range(3):
+                        r = c.get(target)
+                        assert r.body == body
+                        tiers.add(r.tier)
+                assert tiers == {tier}, (address, tiers)
 
 
 def t_requests_of_browser_size():
