@@ -238,6 +238,23 @@ def t_file_that_shrinks_is_never_padded():
             assert not c.ended() and len(c.got) < 30 << 20
 
 
+def t_parts_of_two_versions_are_never_complete():
+    """Parts too short to be sent from where they lie, of a file written in place meanwhile."""
+    size = 16 << 20
+    ask = b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\nRange: bytes=%s\r\n\r\n" % \
+        b",".join(b"%d-%d" % (i, i + 20000) for i in range(0, size, 24000))
+    with daemon.Daemon("--tiers", "user") as d:
+        path = d.write("big", b"x" * size)
+        with client.Client(d.address, rcvbuf=8192) as c:
+            c.send(ask)
+            head = c.head()
+            assert b" 206 " in head
+            with open(path, "r+b") as f:
+                f.write(b"y" * size)
+            c.ended()
+            assert not c.got.endswith(b"--\r\n"), "a mixture"
+
+
 # What each field of a precondition can be, and whether it then is true.
 DATES = {"same": email.utils.formatdate(SECOND, usegmt=True),
          "later": email.utils.formatdate(SECOND + 1, usegmt=True),
