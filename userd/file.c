@@ -23,7 +23,8 @@
 #include "watch.h"
 
 #define HEAD_ROOM (TBG_PATH_MAX * 4 + TBG_FIELDS_MAX)
-#define SETTLE_NS 50000000	/* a write that began so long ago is not waited for */
+#define SETTLE_NS 50000000	/* a write that began so long ago is not waited for, */
+#define SETTLE_MAX (1 << 20)	/* nor one that goes beyond: 2 ms for each MiB */
 
 static unsigned int status_of(int err)
 {
@@ -73,12 +74,16 @@ bool tbg_version_recent(const struct stat *st)
  * at its begin and holds the inode's lock to its end, for which SEEK_DATA waits
  * (ext4, btrfs, tmpfs, overlay; XFS itself makes reads wait). One that begins
  * later is found by the times, when all is read.
+ *
+ * The whole worker waits, and so for no more than SETTLE_MAX, unless a larger
+ * write has only just begun: that lock cannot be asked for without waiting.
  */
 static int stat_settled(int fd, struct stat *ret)
 {
 	if (fstat(fd, ret))
 		return -errno;
-	if (!S_ISREG(ret->st_mode) || !tbg_version_recent(ret))
+	if (!S_ISREG(ret->st_mode) || ret->st_size > SETTLE_MAX ||
+	    !tbg_version_recent(ret))
 		return 0;
 	lseek(fd, 0, SEEK_DATA);
 	return fstat(fd, ret) ? -errno : 0;

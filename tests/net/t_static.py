@@ -14,6 +14,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
@@ -486,6 +487,26 @@ def t_sparse_file_over_4_GiB():
         for _ in range(5):
             assert c.get("/a.txt").body == b"a text\n"
     os.unlink(path)
+
+
+def t_a_large_file_that_is_being_written_holds_up_nobody():
+    """One write() of many MB has the inode's lock all the time."""
+    data, path = bytes(32 << 20), os.path.join(user.root, "written")
+    behind = []
+    for d in daemons():
+        with client.Client(d.address) as c:
+            for _ in range(5):
+                fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+                t = threading.Thread(target=os.write, args=(fd, data))
+                t.start()
+                while os.fstat(fd).st_size < 2 << 20:
+                    pass
+                assert c.ask("HEAD", "/written").status == 200
+                behind.append(os.fstat(fd).st_size == len(data))
+                t.join()
+                os.close(fd)
+                os.unlink(path)
+    assert not all(behind), "each answer came behind the write"
 
 
 if __name__ == "__main__":
