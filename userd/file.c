@@ -109,6 +109,7 @@ unsigned int tbg_file_open(const struct tbg_server *s,
 		close(f.fd);
 		return status;
 	}
+	f.recent = tbg_version_recent(&f.st);
 	f.size = f.st.st_size;
 	tbg_etag_make(ns_of(&f.st.st_mtim), f.size, "", f.etag);
 	f.modified_s = modified_of(&f.st);
@@ -415,6 +416,9 @@ int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
 	d.object->flags = location->cookies_pass ? TBG_ENTRY_COOKIES : 0;
 	d.object->expires_ns = tbg_watch_expiry(s->watch, lease, &f->st, f->fd,
 						tbg_mono_ns());
+	/* a write within the same tick is not told by the times: read it again then */
+	if (f->recent && d.object->expires_ns != TBG_FRESH_ALWAYS)
+		d.object->file.ctime_ns = INT64_MIN;
 	d.lease = lease;
 	return tbg_draft_publish(&d, ret);
 }

@@ -26,6 +26,7 @@ struct tbg_server;
 struct tbg_file {
 	int fd;
 	struct stat st;
+	bool recent;			/* st may yet come to stand for other bytes */
 	char etag[40];
 	char modified[30];
 	int64_t modified_s;		/* the same, seconds since 1970 */

@@ -15,6 +15,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -402,6 +403,40 @@ def t_same_time_and_size():
                 os.utime(at("o~"), ns=(10**18, 10**18))
                 os.rename(at("o~"), at("o"))
             w.change(new, by_rename, old)
+
+
+def t_two_writes_within_a_tick():
+    """As long as each other, so that nothing tells them apart; and no inotify for a link."""
+    if os.geteuid():
+        raise ktap.Skip("not root: nothing can be mounted")
+    os.mkdir(at("tick"))
+    # its times are those of the clock's ticks, on every kernel
+    subprocess.run(["mount", "-t", "ramfs", "-o", "mode=755", "ramfs", at("tick")], check=True)
+    try:
+        replace("tick/x", version())
+        os.symlink("x", at("tick/link"))
+        seen = 0
+        with Watcher("/tick/link") as w:
+            for _ in range(100):
+                time.sleep(0.06)        # what is stored has to be looked at again
+                one, two = version(), version()
+                put("tick/x", one)
+                before = os.stat(at("tick/x")).st_ctime_ns
+                for c in w.clients:
+                    c.get(w.path)
+                put("tick/x", two)
+                done = time.monotonic()
+                if os.stat(at("tick/x")).st_ctime_ns != before:
+                    continue
+                w.fresh(two, done)
+                time.sleep(PROMISE_S)   # still, when it has been renewed
+                w.fresh(two, done)
+                if (seen := seen + 1) == 5:
+                    break
+            ktap.note(f"{seen} times")
+            w.cached(two)
+    finally:
+        subprocess.run(["umount", "-l", at("tick")], check=False)
 
 
 def t_written_through_a_mapping():
