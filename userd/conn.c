@@ -565,6 +565,8 @@ static bool rest_begin(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken)
 	t->fd_off = a->fd_off;
 	t->fd_left = a->fd_len;
 	t->fd_version = a->fd_version;
+	if (t->fd >= 0)
+		tbg_file_mark(t->fd, &t->fd_version);
 	t->parts = a->parts;
 	a->parts = NULL;
 	t->fd_taken = taken;

@@ -25,6 +25,7 @@
 #define HEAD_ROOM (TBG_PATH_MAX * 4 + TBG_FIELDS_MAX)
 #define SETTLE_NS 50000000	/* a write that began so long ago is not waited for, */
 #define SETTLE_MAX (1 << 20)	/* nor one that goes beyond: 2 ms for each MiB */
+#define MARK_BYTES 1024		/* what is written anew differs somewhere in so many */
 
 static unsigned int status_of(int err)
 {
@@ -246,15 +247,37 @@ int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 
 struct tbg_file_version tbg_file_version(const struct tbg_file *f)
 {
-	return (struct tbg_file_version){ ns_of(&f->st.st_mtim), f->st.st_size };
+	return (struct tbg_file_version){ ns_of(&f->st.st_mtim), f->st.st_size, 0 };
+}
+
+/* Of the last MARK_BYTES before size; 1 us, half of it for the hash. */
+static uint64_t mark_of(int fd, uint64_t size)
+{
+	uint64_t words[MARK_BYTES / 8] = { 0 };
+	uint64_t len = size < MARK_BYTES ? size : MARK_BYTES;
+	uint64_t h = pread(fd, words, len, size - len);
+
+	for (size_t i = 0; i < MARK_BYTES / 8; i++) {
+		h = (h ^ words[i]) * 0x9e3779b97f4a7c15ull;
+		h ^= h >> 32;
+	}
+	return h;
+}
+
+void tbg_file_mark(int fd, struct tbg_file_version *v)
+{
+	v->mark = mark_of(fd, v->size);
 }
 
 bool tbg_file_rewritten(int fd, const struct tbg_file_version *v)
 {
 	struct stat st;
 
-	return fstat(fd, &st) || (ns_of(&st.st_mtim) != v->mtime_ns &&
-				  (uint64_t)st.st_size <= v->size);
+	if (fstat(fd, &st))
+		return true;
+	if (ns_of(&st.st_mtim) == v->mtime_ns)
+		return false;
+	return (uint64_t)st.st_size <= v->size || mark_of(fd, v->size) != v->mark;
 }
 
 bool tbg_file_same(const struct tbg_object *o, const struct stat *st)

@@ -88,13 +88,16 @@ int tbg_version_read(int fd, const struct stat *st, void *ret);
 struct tbg_file_version {
 	int64_t mtime_ns;
 	uint64_t size;
+	uint64_t mark;			/* a hash of its last bytes */
 };
 
 /*
  * Whether a file that is being sent has other bytes by now where it had some.
- * One that grew is taken for one that was appended to.
+ * One that grew and has the same bytes at the mark was appended to. The mark is
+ * set before the first byte is sent.
  */
 struct tbg_file_version tbg_file_version(const struct tbg_file *f);
+void tbg_file_mark(int fd, struct tbg_file_version *v);
 bool tbg_file_rewritten(int fd, const struct tbg_file_version *v);
 
 /* Whether st is still the version that the object was made of. */

@@ -236,6 +236,13 @@ def create(path, rng):
     path.model.kind = "file"
 
 
+def longer(path, rng):
+    """As cp does: emptied, then written, and more than there was."""
+    want, data = fresh(path, rng, path.model.want[1] + LARGE)
+    put(path.at, data)
+    path.become(want, 0, 0)
+
+
 WAYS = ((replace, 6), (pwrite, 6), (rewrite, 4), (truncate, 2), (append, 3), (unlink, 2),
         (forbid, 2), (link, 3), (hard, 1), (folder, 1))
 PICK = [fn for fn, weight in WAYS for _ in range(weight)]
@@ -561,7 +568,7 @@ def t_no_two_versions_in_one_large_body():
     path = Few(200000, "large")
     os.mkdir(os.path.join(user.root, "large"))
     for d in daemons.values():
-        for change, whole in ((pwrite, False), (append, True)):
+        for change, whole in ((pwrite, False), (longer, False), (append, True)):
             rng, lines = random.Random(1), 1 << 20
             want, data = fresh(path, rng, lines)
             put(path.at, data)
