@@ -166,6 +166,25 @@ def t_specweb99():
         assert ask(m.address, "POST", "/spec", body=b"a" * 5000).status == 413
 
 
+def t_specweb99_refuses_what_its_records_do_not_hold():
+    m, tables = spec99()
+    m.write("file_set/dir00000/class0_0", b"x")
+    fields = "urlroot=/file_set&dir=0&class=0&num=0&client="
+    with m, origin.Client(m.address) as c:
+        for exp in ("-1,1", "1,-9223372036854775807", "10000000000,1"):
+            assert c.request("GET", "/spec?command/Reset&maxload=1&exp=" + exp).status == 400, exp
+        assert c.request("GET", "/spec?command/Reset&maxload=1&exp=0,9999999999").status == 200
+        assert os.path.getsize(os.path.join(tables, "Custom.Ads")) == 360 * 39
+        for number, user in ((-1, 1), (10 ** 10, 1), (1, -2147483648), (1, 10 ** 10)):
+            r = c.request("POST", "/spec", f"Cookie: my_cookie=user_id={user}", body=f"{fields}{number}".encode())
+            assert r.status == 400, (number, user, r)
+        most = 10 ** 10 - 1
+        r = c.request("POST", "/spec", f"Cookie: my_cookie=user_id={most}", body=f"{fields}{most}".encode())
+        assert r.field("Set-Cookie") == f"my_cookie={most}", r
+        records = c.request("GET", "/spec?command/Fetch").body
+        assert len(records) == 11 + 139 and records.endswith(b" 9999999999\n"), records
+
+
 def t_specweb99_by_a_program():
     """The same page as the module's, of every file of a directory, exactly."""
     m, _ = spec99()

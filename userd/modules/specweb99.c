@@ -27,6 +27,7 @@
 #define USERS_FROM	10000	/* the first user's number */
 #define LOG_HEAD	11	/* the number of records, and a newline */
 #define LOG_LEN		139
+#define NUMBER_MAX	9999999999ll	/* ten digits, as wide as records have them */
 #define BODY_MAX	4096
 
 struct table {
@@ -322,17 +323,18 @@ static void post(struct tbg_request *r, struct page *p)
 	long num = number(r, p, "num"), client = number(r, p, "client");
 	char name[128], fields[LOG_LEN + 100], text[64];
 	unsigned int status;
-	int user = 0;
+	long long user = 0;
 
+	if (cookie)
+		sscanf(cookie, "user_id=%lld", &user);
 	if (!root || strlen(root) > 60 || dir < 0 || dir > 99999 || class < 0 ||
-	    class > 3 || num < 0 || num > 8) {
+	    class > 3 || num < 0 || num > 8 || client < 0 || client > NUMBER_MAX ||
+	    user < 0 || user > NUMBER_MAX) {
 		fail(r, 400);
 		return;
 	}
-	if (cookie)
-		sscanf(cookie, "user_id=%d", &user);
 	snprintf(name, sizeof(name), "%s/dir%05ld/class%ld_%ld", root, dir, class, num);
-	snprintf(fields, sizeof(fields), "%10lld %10d %5ld %2ld %2ld %10ld %-60.60s %10d %10d\n",
+	snprintf(fields, sizeof(fields), "%10lld %10d %5ld %2ld %2ld %10ld %-60.60s %10d %10lld\n",
 		 (long long)time(NULL), getpid(), dir, class, num, client, name,
 		 getpid(), user);
 	page_begin(p, r, tbg_request_query(r));
@@ -344,7 +346,7 @@ static void post(struct tbg_request *r, struct page *p)
 		return;
 	}
 	add(p, PAGE_END);
-	snprintf(text, sizeof(text), "my_cookie=%d", user);
+	snprintf(text, sizeof(text), "my_cookie=%lld", user);
 	tbg_response_field(r, "Set-Cookie", text);
 	tbg_response_field(r, "Content-Type", "text/html");
 	page_send(r, NULL);
@@ -426,6 +428,10 @@ static void reset(struct tbg_request *r)
 	if (!exp || sscanf(exp, "%lld,%lld", &first, &last) != 2) {
 		first = time(NULL) - 3600;
 		last = time(NULL) + 3600;
+	}
+	if (first < 0 || first > NUMBER_MAX || last < 0 || last > NUMBER_MAX) {
+		fail(r, 400);
+		return;
 	}
 	if (!tables_make(users, seed ? strtoul(seed, NULL, 10) : 1, first, last) ||
 	    !table_write("post.log", "         0\n", LOG_HEAD)) {
