@@ -8,6 +8,7 @@
 
 #include "abi/cache.h"
 #include "forward.h"
+#include "gateway/order.h"
 #include "policy.h"
 
 #define NR(a) (sizeof(a) / sizeof(*(a)))
@@ -93,6 +94,9 @@ bool tbg_forward_drops(const struct tbg_forward *f, struct tbg_value name,
 	if (!f->expect && tbg_value_is(name, "Expect"))
 		return true;
 	if (f->framing != TBG_FRAMING_CHUNKED && tbg_value_is(name, "Trailer"))
+		return true;
+	/* nobody else is to learn the mark, and to pass for a fetch */
+	if (!f->depth && tbg_value_is(name, TBG_DEPTH_FIELD))
 		return true;
 	if (f->alone && tbg_value_in(name, conditions, NR(conditions)))
 		return true;

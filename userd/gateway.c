@@ -115,6 +115,7 @@ static void order_complete(struct tbg_gateway *g, struct tbg_order *o)
 		o->gid = g->gid;
 	}
 	fetch_address(g->s, &o->fetch);
+	strcpy(o->mark, g->s->mark);
 }
 
 static int listener_open(const struct tbg_backend *b)

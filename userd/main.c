@@ -587,11 +587,12 @@ static uint64_t press_bytes(const struct tbg_server *s)
 
 static bool cache_open(struct tbg_server *s)
 {
-	uint64_t key[2];
+	uint64_t key[2], mark[2];
 	uint32_t run;
 	int err;
 
 	if (getrandom(key, sizeof(key), 0) != sizeof(key) ||
+	    getrandom(mark, sizeof(mark), 0) != sizeof(mark) ||
 	    getrandom(&run, sizeof(run), 0) != sizeof(run)) {
 		tbg_say("toboggand: getrandom: %s", strerror(errno));
 		return false;
@@ -602,6 +603,8 @@ static bool cache_open(struct tbg_server *s)
 	}
 	/* a number of this run alone: so a loop is told from a chain */
 	snprintf(s->via, sizeof(s->via), "toboggan (%08x)", run);
+	snprintf(s->mark, sizeof(s->mark), "%016llx%016llx", (unsigned long long)mark[0],
+		 (unsigned long long)mark[1]);
 	if (tbg_stock_open(&s->stock, stock_bytes(s), key) ||
 	    tbg_press_open(&s->press, press_bytes(s))) {
 		tbg_say("toboggand: cache: no memory; try a smaller --memory");

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gateway/order.h"
 #include "options.h"
 #include "site.h"
 #include "store.h"
@@ -36,6 +37,7 @@ struct tbg_server {
 	struct tbg_cache *cache;
 	struct tbg_stock *stock;	/* of what upstreams answer */
 	char via[32];			/* our name in Via of requests */
+	char mark[TBG_ORDER_MARK];	/* of modules' fetches */
 	struct tbg_gateway *gateway;	/* of programs and modules */
 	struct tbg_watch *watch;
 	struct tbg_opened *opened;	/* large files */

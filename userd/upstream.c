@@ -255,6 +255,11 @@ bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *
 	return same;
 }
 
+bool tbg_upstream_module(const struct tbg_upstream *u)
+{
+	return u->order && u->order->kind == TBG_POOL_MODULE;
+}
+
 struct tbg_upstream *tbg_upstream_get(struct tbg_upstream *u)
 {
 	atomic_fetch_add(&u->refs, 1);

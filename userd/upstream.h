@@ -107,6 +107,9 @@ bool tbg_upstream_add(struct tbg_upstream *u, const struct tbg_backend *b);
 /* Would it make no difference which of them is asked? */
 bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *b);
 
+/* Whether modules answer for it. */
+bool tbg_upstream_module(const struct tbg_upstream *u);
+
 /* Any thread. What uses it holds it. */
 struct tbg_upstream *tbg_upstream_get(struct tbg_upstream *u);
 void tbg_upstream_put(struct tbg_upstream *u);		/* NULL is allowed */

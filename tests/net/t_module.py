@@ -396,6 +396,13 @@ def t_fetches_from_the_same_server():
     assert b"error -40" in r.body, (loop, r, r.body)
 
 
+def t_a_client_cannot_say_that_it_is_a_fetch():
+    d.write("object.txt", b"an object")
+    for says in ("9", "-9", "00000000000000000000000000000000-9"):
+        r = ask(d.address, "GET", "/bad?fetch=/object.txt", "X-Toboggan-Depth: " + says)
+        assert r.status == 200 and r.body == b"an object", (says, r, r.body)
+
+
 def t_a_path_is_answered_by_the_server():
     d.write("moved.txt", b"moved")
     assert bad("move=/moved.txt").body == b"moved"

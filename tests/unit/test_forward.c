@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "forward.h"
+#include "gateway/order.h"
 #include "ktap.h"
 #include "upstream.h"
 
@@ -89,6 +90,16 @@ KTAP_TEST(t_conditions_of_our_own_replace_the_clients)
 		      "If-Range: y\r\n\r\n", f);
 	KTAP_CHECK(strstr(got, "If-None-Match: \"ours\"\r\n") && !strstr(got, "\"c\""));
 	KTAP_CHECK(!strstr(got, "Range") && !strstr(got, "Modified"));
+}
+
+KTAP_TEST(t_the_mark_of_fetches_is_for_modules_alone)
+{
+	struct tbg_forward f = PLAIN;
+	const char *fields = TBG_DEPTH_FIELD ": 0-1\r\n\r\n";
+
+	KTAP_CHECK(!strstr(request(fields, f), "0-1"));
+	f.depth = true;
+	KTAP_CHECK(strstr(request(fields, f), "\r\n" TBG_DEPTH_FIELD ": 0-1\r\n"));
 }
 
 KTAP_TEST(t_connection_cannot_name_what_we_say_ourselves)

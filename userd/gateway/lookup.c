@@ -263,9 +263,12 @@ static bool word(const char *text, size_t max)
 
 static unsigned int depth_of(const struct tbg_request *r)
 {
-	const char *v = tbg_request_variable(r, "HTTP_X_TOBOGGAN_DEPTH");
+	const char *v = tbg_request_field(r, TBG_DEPTH_FIELD);
+	const char *mark = tbg_module_order()->mark;
+	size_t len = strlen(mark);
 
-	return v ? strtoul(v, NULL, 10) : 0;
+	/* a client may say anything */
+	return v && !strncmp(v, mark, len) && v[len] == '-' ? strtoul(v + len + 1, NULL, 10) : 0;
 }
 
 int tbg_request_fetch(struct tbg_request *r, const char *target,
@@ -285,8 +288,8 @@ int tbg_request_fetch(struct tbg_request *r, const char *target,
 	if (!l)
 		return -ENOMEM;
 	l->r = r;
-	tbg_lines_add(&l->out, "GET %s HTTP/1.1\r\nHost: %s\r\nX-Toboggan-Depth: %u\r\n%s\r\n",
-		      target, host, depth_of(r) + 1,
+	tbg_lines_add(&l->out, "GET %s HTTP/1.1\r\nHost: %s\r\n" TBG_DEPTH_FIELD ": %s-%u\r\n%s\r\n",
+		      target, host, tbg_module_order()->mark, depth_of(r) + 1,
 		      flags & TBG_FETCH_CACHED ? "Cache-Control: only-if-cached\r\n" : "");
 	l->fd = -1;
 	err = l->out.failed ? -ENOMEM : connect_any(l, false);

@@ -15,6 +15,10 @@
 #define TBG_ORDER_FD	3	/* of the socket, in toboggan-gateway */
 #define TBG_ORDER_PATH	1024	/* bytes of a path, its NUL included */
 #define TBG_ORDER_ARGS	2048	/* bytes of all arguments, each with its NUL */
+#define TBG_ORDER_MARK	33	/* bytes of the mark, its NUL included */
+
+/* Of a module's fetch: the mark, '-', how many modules fetch from each other. */
+#define TBG_DEPTH_FIELD	"X-Toboggan-Depth"
 
 /* Limits of pools about which nobody has said anything. */
 #define TBG_MODULE_MS	10000
@@ -52,6 +56,7 @@ struct tbg_order {
 	uint32_t requests;		/* of a worker process */
 	uint64_t memory, output;	/* bytes; 0: not limited */
 	struct sockaddr_storage fetch;	/* where the daemon listens */
+	char mark[TBG_ORDER_MARK];	/* of this run: no client can claim to be a fetch */
 	char path[TBG_ORDER_PATH];	/* folder of programs; module */
 	char prefix[TBG_ORDER_PATH];	/* what of the request's path is not below it */
 	char chroot[TBG_ORDER_PATH];	/* "": none */

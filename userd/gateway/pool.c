@@ -425,6 +425,7 @@ static void settle_down(const struct tbg_order *o)
 static bool order_valid(const struct tbg_order *o)
 {
 	return memchr(o->path, 0, sizeof(o->path)) &&
+	       memchr(o->mark, 0, sizeof(o->mark)) &&
 	       memchr(o->prefix, 0, sizeof(o->prefix)) &&
 	       memchr(o->chroot, 0, sizeof(o->chroot)) &&
 	       o->args_len <= sizeof(o->args) &&
