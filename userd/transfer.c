@@ -570,6 +570,20 @@ static bool decide_stored(struct tbg_transfer *x)
 	return true;
 }
 
+/*
+ * A module's fetch, which a module answers: what it would wait for may be waiting
+ * for it. It counts how deep it is instead, and so comes to an end.
+ */
+static bool fetched_by_module(const struct tbg_transfer *x)
+{
+	const char *mark = x->w->s->mark;
+	struct tbg_value v;
+
+	return tbg_upstream_module(x->upstream) &&
+	       tbg_field_find(x->fields.text, x->fields.len, TBG_DEPTH_FIELD, &v) &&
+	       v.len > strlen(mark) && !memcmp(v.text, mark, strlen(mark));
+}
+
 /* May others wait for this one's fetch, and this one for theirs? */
 static bool may_wait(const struct tbg_transfer *x)
 {
@@ -577,7 +591,7 @@ static bool may_wait(const struct tbg_transfer *x)
 
 	return w->get && !w->cc.no_store && !w->range && !w->authorization &&
 	       (!w->conditional || x->selected) && !w->no_cache &&
-	       x->waits < WAITS_MAX;
+	       x->waits < WAITS_MAX && !fetched_by_module(x);
 }
 
 static void go(struct tbg_transfer *x)

@@ -396,6 +396,19 @@ def t_fetches_from_the_same_server():
     assert b"error -40" in r.body, (loop, r, r.body)
 
 
+def t_a_fetch_of_its_own_target_ends():
+    """It does not wait for the answer that waits for it."""
+    r = bad("again")
+    assert b"error -40" in r.body, r
+    parked = [origin.Client(d.address) for _ in range(4)]
+    for i, c in enumerate(parked):      # two for each
+        c.send(b"GET /bad?again&%d HTTP/1.1\r\nHost: t\r\n\r\n" % (i // 2))
+    for c in parked:
+        r = c.answer()
+        assert b"error -40" in r.body, r
+        c.close()
+
+
 def t_a_client_cannot_say_that_it_is_a_fetch():
     d.write("object.txt", b"an object")
     for says in ("9", "-9", "00000000000000000000000000000000-9"):

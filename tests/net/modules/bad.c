@@ -122,6 +122,12 @@ static void fetch(struct tbg_request *r, const char *arg)
 		answer(r, 500, text);
 }
 
+/* What it is asked for, once more. */
+static void again(struct tbg_request *r, const char *arg)
+{
+	fetch(r, tbg_request_target(r));
+}
+
 static void cached(struct tbg_request *r, const char *arg)
 {
 	if (tbg_request_fetch(r, arg, NULL, TBG_FETCH_CACHED))
@@ -195,6 +201,7 @@ static const struct {
 	{ "unpark", unpark }, { "fetch", fetch }, { "cached", cached },
 	{ "fresh", fresh }, { "pid", pid }, { "says", says },
 	{ "split", split }, { "endless", big }, { "move", move },
+	{ "again", again },
 };
 
 static void request(struct tbg_request *r, void *state)
