@@ -319,15 +319,21 @@ static json_t *why_answer(struct tbg_server *s, const json_t *req)
 {
 	json_t *ret = NULL;
 	struct tbg_why_path *p;
+	const char *url = json_string_value(json_object_get(req, "url"));
 	const char *accept = json_string_value(json_object_get(req, "accept_encoding"));
 
-	p = url_take(s, json_string_value(json_object_get(req, "url")), &ret);
+	p = url_take(s, url, &ret);
 	if (!p)
 		return ret;
 	if (accept)
 		p->accept = (struct tbg_value){ accept, strlen(accept) };
-	ret = tbg_why_url(s, p);
-	json_object_set_new(ret, "ok", json_true());
+	if (tbg_why_path_refused(p)) {
+		ret = tbg_command_error("%.200s: no path that the daemon would take: an encoded slash, which is for upstreams alone",
+					url);
+	} else {
+		ret = tbg_why_url(s, p);
+		json_object_set_new(ret, "ok", json_true());
+	}
 	free(p);
 	return ret;
 }
@@ -366,7 +372,7 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	const char *tag = json_string_value(json_object_get(req, "tag"));
 	json_t *ret = NULL;
 	struct tbg_why_path *p;
-	unsigned int nr;
+	unsigned int nr = 0;
 
 	if (json_is_true(json_object_get(req, "all"))) {
 		/* first what the kernel tiers have of it: counted once */
@@ -384,12 +390,11 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	p = url_take(s, prefix ?: json_string_value(json_object_get(req, "url")), &ret);
 	if (!p)
 		return ret;
-	if (prefix)
-		nr = tbg_cache_withdraw_below(s->cache, vhost_of(p), p->path, p->len) +
-		     tbg_stock_purge_below(s->stock, p->path, p->len);
-	else
-		nr = tbg_cache_withdraw_path(s->cache, vhost_of(p), p->path, p->len) +
-		     tbg_stock_purge(s->stock, p->path, p->len);
+	if (!p->slashes)		/* a file, perhaps */
+		nr = prefix ? tbg_cache_withdraw_below(s->cache, vhost_of(p), p->path, p->len)
+			    : tbg_cache_withdraw_path(s->cache, vhost_of(p), p->path, p->len);
+	nr += prefix ? tbg_stock_purge_below(s->stock, p->path, p->len)
+		     : tbg_stock_purge(s->stock, p->path, p->len);
 	ret = json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
 			"path", tbg_json_text(p->path, p->len));
 	free(p);

@@ -27,10 +27,8 @@ static struct tbg_value path_of(struct tbg_value target, char ret[TBG_TARGET_MAX
 	const char *mark = memchr(target.text, '?', target.len);
 	const uint8_t *raw = (const uint8_t *)target.text;
 	size_t len = mark ? (size_t)(mark - target.text) : target.len;
-	int n = len > TBG_TARGET_MAX ? -1 : tbg_path_decode(raw, len, ret);
+	int n = len > TBG_TARGET_MAX ? -1 : tbg_path_decode_slashes(raw, len, ret);
 
-	if (n < 0 && len <= TBG_TARGET_MAX)
-		n = tbg_path_decode_slashes(raw, len, ret);
 	return n > 0 ? (struct tbg_value){ ret, n } : TBG_VALUE("/");
 }
 

@@ -817,7 +817,7 @@ static unsigned int withdraw_uri(struct tbg_transfer *x, struct tbg_uri *u)
 
 	len = query ? (size_t)(query - path) : len;
 	n = len > TBG_TARGET_MAX ? -1 :
-	    tbg_path_decode((const uint8_t *)path, len, x->w->path);
+	    tbg_path_decode_slashes((const uint8_t *)path, len, x->w->path);
 	if (n < 0)
 		return 0;
 	l = tbg_location_find(tbg_site_find(x->w->sites, x->host.text, x->host.len),

@@ -104,7 +104,10 @@ bool tbg_value_byte(uint8_t c);
  */
 int tbg_path_decode(const uint8_t *raw, size_t len, char *ret);
 
-/* The same with "%2F" read as a slash, as nginx has it: below the root even so. */
+/*
+ * The same with "%2F" read as a slash, as nginx has it: below the root even so.
+ * For what is passed on: files refuse it. len: TBG_TARGET_MAX at most.
+ */
 int tbg_path_decode_slashes(const uint8_t *raw, size_t len, char *ret);
 
 /* Whether host is uri-host [":" port] (RFC 9110 7.2) and not empty. */

@@ -729,7 +729,7 @@ static int path_of(const struct entry *e, char ret[TBG_TARGET_MAX + 1])
 	if (query)
 		rest = query - at;
 	return rest <= TBG_TARGET_MAX ?
-	       tbg_path_decode((const uint8_t *)at, rest, ret) : -1;
+	       tbg_path_decode_slashes((const uint8_t *)at, rest, ret) : -1;
 }
 
 static bool takes_path(const struct entry *e, const struct pick *p)

@@ -176,6 +176,14 @@ static void uri_make(struct tbg_why_path *ret, const char *host, const char *tar
 	ret->uri_len = n + rest;
 }
 
+/* What a request for it would get a 400 for. */
+static int refuse(const char *url, char *ret_msg, size_t msg_len)
+{
+	snprintf(ret_msg, msg_len, "%.200s: no path that the daemon would take: a bad escape, or above the root",
+		 url);
+	return -EINVAL;
+}
+
 int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 		       const char *url, char *ret_msg, size_t msg_len)
 {
@@ -195,11 +203,11 @@ int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 		return -EINVAL;
 	}
 	canonical = tbg_path_decode((const uint8_t *)p, len, ret->path);
-	if (canonical < 0) {
-		snprintf(ret_msg, msg_len, "%.200s: no path that the daemon would take: a bad escape, or above the root",
-			 url);
-		return -EINVAL;
-	}
+	ret->slashes = canonical < 0;
+	if (ret->slashes && s->sites->upstreams_nr)
+		canonical = tbg_path_decode_slashes((const uint8_t *)p, len, ret->path);
+	if (canonical < 0)
+		return refuse(url, ret_msg, msg_len);
 	ret->len = canonical;
 	ret->has_host = host;
 	ret->accept = (struct tbg_value){ 0 };
@@ -208,6 +216,11 @@ int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 	ret->host_why = host_judge(s, host);
 	uri_make(ret, host, p);
 	return 0;
+}
+
+bool tbg_why_path_refused(const struct tbg_why_path *p)
+{
+	return p->slashes && !tbg_location_find(p->site, p->path, p->len)->upstream;
 }
 
 /* --- interfaces ---------------------------------------------------------- */

@@ -430,6 +430,16 @@ def t_hot_response_is_refreshed_before_it_is_stale():
     assert r.body == b"two"
 
 
+def t_an_encoded_slash_is_withdrawn_too():
+    p, q = path() + "%2Fx", path()
+    o.on(p, reply(200, b"x", "Cache-Control: max-age=60"))
+    o.on(q, reply(201, b"", f"Location: {p}"))
+    ask(d.address, "GET", p)
+    assert ask(d.address, "GET", p).hit
+    assert ask(d.address, "POST", q, body=b"x").status == 201
+    assert not ask(d.address, "GET", p).hit
+
+
 def t_purge_by_path_tag_and_all():
     def purge(**what):
         with socket.socket(socket.AF_UNIX) as s:

@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import client
 import conf
 import ktap
+import origin
 
 TOOL = os.path.join(ktap.BUILD, "toboggan")
 TEXT = """
@@ -27,8 +28,8 @@ FILES = ("index.html", "css/one.css", "css/two.css", "css/deep/three.css", "cssx
 class Made(conf.Conf):
     """Two sites of the same files."""
 
-    def __init__(self, **more):
-        super().__init__(TEXT, **more)
+    def __init__(self, text=TEXT, **more):
+        super().__init__(text, **more)
         for site in "ab":
             for name in FILES:
                 self.write(f"{site}/{name}", f"{site} {name}".encode())
@@ -95,6 +96,33 @@ def t_purge_by_url_prefix_host_and_everything():
     both(test)
 
 
+def t_encoded_slashes_are_the_upstreams():
+    """Where a request may have them, and only there."""
+    with origin.Origin() as o:
+        text = 'root = "{root}"\nlocation "/up/" { upstream = "%s" }\n' % o.url
+        with Made(text=text) as d:
+            for p in ("/up/a%2Fb", "/up/a%2fb?q", "/up/a/b", "/up/a"):
+                o.on(p, origin.reply(200, b"x", "Cache-Control: max-age=60"))
+
+            def hits():
+                return [p for p in ("/up/a%2Fb", "/up/a%2fb?q", "/up/a/b", "/up/a")
+                        if origin.ask(d.address, "GET", p).hit]
+
+            hits()
+            assert len(hits()) == 4
+            why = d.ask("why", "http://test/up/a%2Fb")
+            assert why["cached"] and why["path"] == "/up/a/b", why
+            assert not d.ask("why", "http://test/up/a%2Fc")["cached"]
+            assert d.ask("purge", "http://test/up/a%2Fb")["purged"] == 3
+            assert hits() == ["/up/a"]
+            assert d.ask("purge", "--prefix", "/up/a%2F")["purged"] == 3
+            assert hits() == ["/up/a"]
+            assert "no path that the daemon" in d.tool("why", "/a%2Findex.html", code=1)
+            with conf.Host(d.address, "test") as c:
+                c.hot("/a/index.html", "user")
+            assert d.ask("purge", "/a%2Findex.html")["purged"] == 0
+
+
 def t_purge_that_cannot_be_meant():
     with Made() as d:
         d.fill()
@@ -103,6 +131,7 @@ def t_purge_that_cannot_be_meant():
                                  (["purge", "--all", "--host", "a.example"], 2, "--all"),
                                  (["purge", "--host", "c.example"], 1, "no site has that name"),
                                  (["purge", "nonsense"], 1, "neither a URL"),
+                                 (["purge", "/css%2Fone.css"], 1, "no path that the daemon"),
                                  (["why", "--host", "a", "/x"], 2, "--host"), (["warm"], 2, "argument missing"),
                                  (["warm", "--prefix", "/x"], 2, "--prefix"), (["warm", "/nonexistent"], 1, "No such file"),
                                  (["warm", "/etc"], 1, "not below a root"), (["warm", d.path], 1, "not below a root")):
