@@ -63,6 +63,30 @@ static int complain(const char *fmt, ...)
 
 static bool want_json;
 
+/* As JSON, which has UTF-8 alone: other bytes, and what is in `also`, as "%XX". */
+static json_t *text_encoded(const char *text, const char *also)
+{
+	char *b = malloc(3 * strlen(text) + 1), *to = b;
+	json_t *ret;
+
+	if (!b)
+		return NULL;
+	for (; *text; text++) {
+		unsigned char c = *text;
+
+		to += sprintf(to, c >= 0x80 || strchr(also, c) ? "%%%02X" : "%c", c);
+	}
+	*to = 0;
+	ret = json_string(b);
+	free(b);
+	return ret;
+}
+
+static json_t *url_json(const char *url)
+{
+	return json_string(url) ?: text_encoded(url, "");
+}
+
 /* To a person; and to a program, that gets its line of JSON in any case. */
 static int complain(const char *fmt, ...)
 {
@@ -76,8 +100,7 @@ static int complain(const char *fmt, ...)
 	fprintf(stderr, "toboggan: %s\n", text);
 	if (!want_json)
 		return EXIT_FAILURE;
-	o = json_pack("{s:b, s:o}", "ok", 0, "error", json_string(text) ?:
-		      json_string("not UTF-8, see stderr"));
+	o = json_pack("{s:b, s:o}", "ok", 0, "error", url_json(text));
 	json_dumpf(o, stdout, JSON_COMPACT);
 	putchar('\n');
 	json_decref(o);
@@ -546,8 +569,7 @@ static int why_run(const struct options *opt, int argc, char **argv)
 
 	for (int i = 0; i < argc; i++) {
 		json_t *a = ask(opt, json_pack("{s:s, s:o, s:s*}", "cmd", "why",
-					       "url", json_string(argv[i]) ?:
-					       json_string(""),
+					       "url", url_json(argv[i]),
 					       "accept_encoding", opt->accept));
 
 		if (!a)
@@ -590,20 +612,17 @@ static int purge_run(const struct options *opt, int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	if (opt->tag)
-		return purge_one(opt, json_pack("{s:s, s:o}", "cmd", "purge",
-						"tag", json_string(opt->tag) ?:
-						json_string("")), opt->tag);
+		return purge_one(opt, json_pack("{s:s, s:s}", "cmd", "purge",
+						"tag", opt->tag), opt->tag);
 	if (opt->all)
 		return purge_one(opt, json_pack("{s:s, s:b}", "cmd", "purge",
 						"all", 1), "everything");
 	if (opt->host)
-		return purge_one(opt, json_pack("{s:s, s:o}", "cmd", "purge", "host",
-						json_string(opt->host) ?: json_string("")),
-				 opt->host);
+		return purge_one(opt, json_pack("{s:s, s:s}", "cmd", "purge",
+						"host", opt->host), opt->host);
 	for (int i = 0; i < argc; i++)
 		if (purge_one(opt, json_pack("{s:s, s:o}", "cmd", "purge", key,
-					     json_string(argv[i]) ?:
-					     json_string("")), argv[i]))
+					     url_json(argv[i])), argv[i]))
 			ret = EXIT_FAILURE;
 	return ret;
 }
@@ -628,14 +647,16 @@ static void bar_show(const json_t *a)
 static int warm_one(const struct options *opt, const char *path)
 {
 	char *real = realpath(path, NULL);
-	json_t *a;
+	json_t *a, *name;
 
 	if (!real)
 		return complain("warm: %s: %s; give a folder or a file that is served",
 				path, strerror(errno));
 	progress_shown = isatty(STDERR_FILENO) ? bar_show : NULL;
-	a = ask(opt, json_pack("{s:s, s:o}", "cmd", "warm", "path",
-			       json_string(real) ?: json_string("")));
+	name = json_string(real);
+	a = ask(opt, json_pack("{s:s, s:o}", "cmd", "warm",
+			       name ? "path" : "path_encoded",
+			       name ?: text_encoded(real, "%")));
 	free(real);
 	if (progress_shown)
 		fprintf(stderr, "\r%*s\r", BAR_COLUMNS + 48, "");
@@ -853,35 +874,49 @@ static bool interval_parse(const char *v, unsigned int *ret_ms)
 	return true;
 }
 
+static const char shorts[] = ":c:jhV";
+static const struct option longs[] = {
+	{ "control", required_argument, NULL, 'c' },
+	{ "json", no_argument, NULL, 'j' },
+	{ "limit", required_argument, NULL, 'l' },
+	{ "accept-encoding", required_argument, NULL, 'e' },
+	{ "tag", required_argument, NULL, 't' },
+	{ "all", no_argument, NULL, 'a' },
+	{ "host", required_argument, NULL, 'H' },
+	{ "prefix", no_argument, NULL, 'p' },
+	{ "interval", required_argument, NULL, 'i' },
+	{ "count", required_argument, NULL, 'n' },
+	{ "once", no_argument, NULL, 'o' },
+	{ "help", no_argument, NULL, 'h' },
+	{ "version", no_argument, NULL, 'v' },
+	{ 0 }
+};
+
+/* Wherever it stands: also what is wrong before it is told so. */
+static bool json_wanted(int argc, char **argv)
+{
+	bool ret = false;
+	int o;
+
+	while ((o = getopt_long(argc, argv, shorts, longs, NULL)) != -1)
+		ret |= o == 'j';
+	optind = 0;			/* from the beginning again */
+	return ret;
+}
+
 /* 0, or the exit status plus one. */
 static int options_parse(struct options *opt, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		{ "control", required_argument, NULL, 'c' },
-		{ "json", no_argument, NULL, 'j' },
-		{ "limit", required_argument, NULL, 'l' },
-		{ "accept-encoding", required_argument, NULL, 'e' },
-		{ "tag", required_argument, NULL, 't' },
-		{ "all", no_argument, NULL, 'a' },
-		{ "host", required_argument, NULL, 'H' },
-		{ "prefix", no_argument, NULL, 'p' },
-		{ "interval", required_argument, NULL, 'i' },
-		{ "count", required_argument, NULL, 'n' },
-		{ "once", no_argument, NULL, 'o' },
-		{ "help", no_argument, NULL, 'h' },
-		{ "version", no_argument, NULL, 'v' },
-		{ 0 }
-	};
 	int o;
 
 	opterr = 0;
-	while ((o = getopt_long(argc, argv, ":c:jhV", longs, NULL)) != -1) {
+	opt->json = want_json = json_wanted(argc, argv);
+	while ((o = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
 		switch (o) {
 		case 'c':
 			opt->control = optarg;
 			break;
 		case 'j':
-			opt->json = true;
 			break;
 		case 'a':
 			opt->all = true;
@@ -939,6 +974,26 @@ static int options_parse(struct options *opt, int argc, char **argv)
 	return 0;
 }
 
+/* What an option says as it is: not to be said in JSON if it is not UTF-8. */
+static bool options_sayable(const struct options *opt)
+{
+	const char *const options[][2] = {
+		{ "--accept-encoding", opt->accept }, { "--host", opt->host },
+		{ "--tag", opt->tag },
+	};
+
+	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
+		json_t *text = json_string(options[i][1] ?: "");
+
+		json_decref(text);
+		if (text)
+			continue;
+		complain("%s: not UTF-8", options[i][0]);
+		return false;
+	}
+	return true;
+}
+
 static int command_run(const struct options *opt, int argc, char **argv)
 {
 	const struct command *c = command_of(argv[0]);
@@ -968,7 +1023,7 @@ static int command_run(const struct options *opt, int argc, char **argv)
 			 extra, c->usage);
 		return EXIT_USAGE;
 	}
-	return c->run(opt, argc, argv);
+	return options_sayable(opt) ? c->run(opt, argc, argv) : EXIT_USAGE;
 }
 
 int main(int argc, char **argv)
@@ -980,7 +1035,6 @@ int main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "bench"))
 		return tbg_bench(argc - 2, argv + 2);
 	ret = options_parse(&opt, argc, argv);
-	want_json = opt.json;
 	if (ret)
 		return ret - 1;
 	argc -= optind;

@@ -251,9 +251,22 @@ static int run(struct warm *w, const char *path)
 				"left", (json_int_t)w->left));
 }
 
+/* As it is, or percent-encoded: JSON has no bytes that are not UTF-8. */
+static const char *path_take(const json_t *req, char room[TBG_TARGET_MAX + 1])
+{
+	const char *encoded = json_string_value(json_object_get(req, "path_encoded"));
+	size_t len = encoded ? strlen(encoded) : 0;
+
+	if (!encoded)
+		return json_string_value(json_object_get(req, "path"));
+	return len <= TBG_TARGET_MAX &&
+	       tbg_path_decode((const uint8_t *)encoded, len, room) > 0 ? room : NULL;
+}
+
 int tbg_warm_run(struct tbg_stream *st)
 {
-	const char *path = json_string_value(json_object_get(st->req, "path"));
+	char room[TBG_TARGET_MAX + 1];
+	const char *path = path_take(st->req, room);
 	struct warm *w;
 	int err;
 

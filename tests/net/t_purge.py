@@ -96,6 +96,35 @@ def t_purge_by_url_prefix_host_and_everything():
     both(test)
 
 
+def t_arguments_that_are_not_utf8():
+    """Names of files are bytes; what JSON cannot say is said otherwise, or not at all."""
+    with Made() as d:
+        os.makedirs(os.path.join(os.fsencode(d.root), b"a/caf\xe9 100%25"))
+        with open(os.path.join(os.fsencode(d.root), b"a/caf\xe9 100%25/x.txt"), "wb") as f:
+            f.write(b"x")
+        name = os.path.join(d.root, "a/caf\udce9 100%25")
+        answer = d.ask("warm", name)
+        assert answer["files"] == 1 and answer["stored"], answer
+        assert d.ask("why", "http://a.example/caf\udce9 100%2525/x.txt")["cached"]
+        assert d.ask("purge", "--prefix", "/caf\udce9 100%2525/")["purged"] == 2
+        assert not d.ask("why", "http://a.example/caf%e9%20100%2525/x.txt")["cached"]
+        for args in (["why", "--accept-encoding", "\udce9", "/x"], ["purge", "--tag", "\udce9"],
+                     ["purge", "--host", "\udce9"]):
+            assert f"{args[1]}: not UTF-8" in d.tool(*args, code=2), args
+
+
+def t_json_in_any_case():
+    """Also of options that are wrong, wherever --json stands."""
+    for words in (["--limit", "x", "objects", "--json"], ["--json", "top", "--interval", "0"], ["-j", "--none"],
+                  ["--js", "purge"], ["--none\udce9", "--json"], ["--count"], ["--json", "why", "--limit"]):
+        r = subprocess.run([TOOL, *words], capture_output=True, check=False)
+        assert r.returncode == 2 and r.stderr.startswith(b"toboggan: "), (words, r)
+        if len(words) > 1:
+            assert r.stdout.count(b"\n") == 1 and json.loads(r.stdout)["ok"] is False, (words, r)
+        else:
+            assert not r.stdout, r
+
+
 def t_encoded_slashes_are_the_upstreams():
     """Where a request may have them, and only there."""
     with origin.Origin() as o:
