@@ -114,6 +114,16 @@ def t_the_environment_is_the_meta_variables():
             name in ("GATEWAY_INTERFACE", "QUERY_STRING", "DOCUMENT_ROOT", "PWD", "OLDPWD", "_"), name
 
 
+def t_a_long_path_is_whole():
+    p = d.program(OK + "printf %s \"$PATH_INFO\"")
+    for n in (4000, 4095, 4096, 4200, 7900):
+        info = "/" + "x" * (n - len(p) - 2) + "y"
+        r = ask(d.address, "GET", p + info)
+        assert r.status == 200 and r.body == info.encode(), (n, r.status, len(r.body))
+    assert ask(d.address, "GET", "/cgi-bin/" + "x" * 5000).status == 404
+    assert ask(d.address, "GET", "/cgi-bin/" + "x/" * 2500).status == 404
+
+
 def t_where_it_stands_and_what_it_has_open():
     p = d.program(OK + "exec ls /proc/self/fd")
     assert ask(d.address, "GET", p).body.split() == [b"0", b"1", b"2", b"3"], "the last is its own"

@@ -34,6 +34,7 @@
 struct program {
 	struct tbg_visit *v;		/* NULL: nobody is to be answered any more */
 	struct program *next;		/* waiting, or running */
+	char *path;			/* of the request */
 	struct tbg_executable script;
 	uint64_t deadline_ns, over_ns;
 	int control, in, out, err;	/* -1: closed */
@@ -140,10 +141,12 @@ static void variables_free(struct variables *e)
 }
 
 /* The whole path of the request, as the daemon has divided it or not. */
-static void path_of(const struct tbg_visit *v, char ret[PATH_MAX])
+static char *path_of(const struct tbg_visit *v)
 {
-	snprintf(ret, PATH_MAX, "%s%s", tbg_visit_param(v, "SCRIPT_NAME") ?: "",
-		 tbg_visit_param(v, "PATH_INFO") ?: "");
+	char *ret;
+
+	return asprintf(&ret, "%s%s", tbg_visit_param(v, "SCRIPT_NAME") ?: "",
+			tbg_visit_param(v, "PATH_INFO") ?: "") < 0 ? NULL : ret;
 }
 
 static const char *below_of(const char *path)
@@ -158,15 +161,13 @@ static const char *below_of(const char *path)
 
 static void variables_ours(struct variables *e, const struct program *p)
 {
-	const char *root = tbg_visit_param(p->v, "DOCUMENT_ROOT"), *info;
-	char path[PATH_MAX];
+	const char *root = tbg_visit_param(p->v, "DOCUMENT_ROOT");
+	const char *info = below_of(p->path) + p->script.name_len;
 
-	path_of(p->v, path);
-	info = below_of(path) + p->script.name_len;
 	variable(e, "GATEWAY_INTERFACE=CGI/1.1");
 	variable(e, "PATH=/usr/local/bin:/usr/bin:/bin");
 	variable(e, "SCRIPT_FILENAME=%s", p->script.path);
-	variable(e, "SCRIPT_NAME=%.*s", (int)(info - path), path);
+	variable(e, "SCRIPT_NAME=%.*s", (int)(info - p->path), p->path);
 	if (*info)
 		variable(e, "PATH_INFO=%s", info);
 	if (*info && root && *root)
@@ -221,6 +222,7 @@ static void program_free(struct program *p)
 	stream_close(&p->err);
 	tbg_lines_free(&p->head);
 	free(p->rest);
+	free(p->path);
 	free(p);
 }
 
@@ -544,24 +546,26 @@ static struct program *program_new(struct tbg_visit *v)
 	p->v = v;
 	p->control = p->in = p->out = p->err = -1;
 	p->deadline_ns = tbg_mono_ns() + pool.o->time_ms * 1000000ull;
-	return p;
+	p->path = path_of(v);
+	if (p->path)
+		return p;
+	program_free(p);
+	return NULL;
 }
 
 static void on_begin(struct tbg_visit *v)
 {
-	struct program *p = program_new(v);
-	char path[PATH_MAX];
+	bool full = pool.waiting_nr >= pool.o->at_once * QUEUE_FACTOR;
+	struct program *p = full ? NULL : program_new(v);
 	int err;
 
-	if (!p || pool.waiting_nr >= pool.o->at_once * QUEUE_FACTOR) {
-		free(p);
+	if (!p) {
 		tbg_visit_fail(v, 503);
 		return;
 	}
-	path_of(v, path);
-	err = tbg_script_find(pool.folder_fd, pool.o->path, below_of(path), &p->script);
+	err = tbg_script_find(pool.folder_fd, pool.o->path, below_of(p->path), &p->script);
 	if (err) {
-		free(p);
+		program_free(p);
 		tbg_visit_fail(v, err == -ENOENT ? 404 : 403);
 		return;
 	}
