@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <jansson.h>
 
@@ -36,6 +37,18 @@ static inline void text_put(FILE *f, const char *text, unsigned int max)
 static inline const char *text_of(const json_t *o, const char *key)
 {
 	return json_string_value(json_object_get(o, key)) ?: "";
+}
+
+/* " (gzip)" of an object that is not as its file is. */
+static inline void encoding_put(FILE *f, const json_t *o)
+{
+	const char *encoding = text_of(o, "encoding");
+
+	if (!*encoding || !strcmp(encoding, "identity"))
+		return;
+	fputs(" (", f);
+	text_put(f, encoding, 0);
+	putc(')', f);
 }
 
 static inline long long number_of(const json_t *o, const char *key)

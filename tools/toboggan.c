@@ -479,8 +479,7 @@ static void object_show(const json_t *o, unsigned int columns)
 	       json_string_value(json_array_get(tiers, 0)),
 	       number_of(o, "class"), until, text_of(o, "etag"));
 	print_safe(text_of(o, "path"), columns > 85 ? columns - 75 : 0);
-	if (strcmp(text_of(o, "encoding"), "identity"))
-		printf(" (%s)", text_of(o, "encoding"));
+	encoding_put(stdout, o);
 	putchar('\n');
 }
 

@@ -406,16 +406,35 @@ static json_t *model_passes(const struct top *t)
 	return ret;
 }
 
-static const json_t *object_before(const struct top *t, const json_t *o)
+static bool object_same(const json_t *a, const json_t *b)
 {
-	json_t *list = json_object_get(t->list_before, "objects"), *one;
+	static const char *const texts[] = { "path", "encoding", "etag" };
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+		if (strcmp(text_of(a, texts[i]), text_of(b, texts[i])))
+			return false;
+	return number_of(a, "vhost") == number_of(b, "vhost");
+}
+
+/* NULL as well if it cannot be told from others, of what Vary makes several. */
+static const json_t *object_find(const json_t *listing, const json_t *o)
+{
+	json_t *one, *ret = NULL;
 	size_t i;
 
-	json_array_foreach(list, i, one)
-		if (number_of(one, "vhost") == number_of(o, "vhost") &&
-		    !strcmp(text_of(one, "path"), text_of(o, "path")))
-			return one;
-	return NULL;
+	json_array_foreach(json_object_get(listing, "objects"), i, one) {
+		if (!object_same(one, o))
+			continue;
+		if (ret)
+			return NULL;
+		ret = one;
+	}
+	return ret;
+}
+
+static const json_t *object_before(const struct top *t, const json_t *o)
+{
+	return object_find(t->list, o) ? object_find(t->list_before, o) : NULL;
 }
 
 static json_t *model_objects(const struct top *t)
@@ -430,8 +449,9 @@ static json_t *model_objects(const struct top *t)
 		double more = number_of(o, "hits") - number_of(was, "hits");
 		json_t *tier = json_array_get(json_object_get(o, "tiers"), 0);
 
-		one = json_pack("{s:O, s:I, s:I, s:I, s:o, s:O?}",
+		one = json_pack("{s:O, s:O?, s:I, s:I, s:I, s:o, s:O?}",
 				"path", json_object_get(o, "path"),
+				"encoding", json_object_get(o, "encoding"),
 				"vhost", (json_int_t)number_of(o, "vhost"),
 				"size", (json_int_t)number_of(o, "size"),
 				"hits", (json_int_t)number_of(o, "hits"),
@@ -629,6 +649,7 @@ static void page_objects(const struct page *p, const json_t *m, unsigned int row
 			rate_text(o, "hits_per_s"), number_of(o, "hits"),
 			bytes_text(number_of(o, "size")), text_of(o, "tier"));
 		text_put(p->f, text_of(o, "path"), 0);
+		encoding_put(p->f, o);
 		putc('\n', p->f);
 	}
 }

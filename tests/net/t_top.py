@@ -202,6 +202,28 @@ def t_object_that_is_new_has_no_rate():
         assert [x["hits_per_s"] for x in m["objects"]] == [None, None, 0]
 
 
+def t_variants_are_objects_of_their_own():
+    with Pretender() as p:
+        rows = p.objects["objects"]
+        for row in rows:
+            row.update(path="/o", encoding="identity")
+        rows[1]["encoding"] = "gzip"
+        rows.append(dict(rows[1], hits=300, etag='"2"'))
+        rows.append(dict(rows[0], hits=200, path="/one", encoding="br"))
+
+        def more():
+            rows[1]["hits"] += 10
+            rows[2]["hits"] += 5
+        p.on_stats = more
+        m = json.loads(good(top(p.path, "--json", "--interval", "0.2")))
+        # two are not to be told from each other
+        assert [x["hits_per_s"] is None for x in m["objects"]] == [True, False, True, False, False], m["objects"]
+        assert m["objects"][1]["hits_per_s"] > 5 and m["objects"][3]["hits_per_s"] == 0, m["objects"]
+        assert [x["encoding"] for x in m["objects"]] == ["identity", "gzip", "identity", "gzip", "br"]
+        text = good(top(p.path, "--once"))
+        assert "/o (gzip)\n" in text and "/one (br)\n" in text and "/o\n" in text, text
+
+
 def t_without_requests_nothing_is_divided():
     with Pretender() as p:
         p.stats["tiers"] = {x: dict.fromkeys(y, 0) for x, y in p.stats["tiers"].items()}
