@@ -1023,6 +1023,7 @@ static int upstream_given(struct making *m, struct target *t, unsigned int line)
 /* All that makes a pool what it is, as text: pools of the same name are one. */
 static char *pool_name(const struct tbg_order *o)
 {
+	struct stat st;
 	char *name = NULL;
 	size_t len;
 	FILE *f = open_memstream(&name, &len);
@@ -1036,6 +1037,10 @@ static char *pool_name(const struct tbg_order *o)
 		o->requests, o->uid, o->gid, o->chroot);
 	for (unsigned int i = 0; i < o->args_len; i += strlen(o->args + i) + 1)
 		fprintf(f, " \"%s\"", o->args + i);
+	/* a new file makes a new pool: its workers are of one, and its answers too */
+	if (o->kind == TBG_POOL_MODULE && !stat(o->path, &st))
+		fprintf(f, " file %llu of %lld.%09ld", (unsigned long long)st.st_ino,
+			(long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 	fclose(f);
 	return name;
 }

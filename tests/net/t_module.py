@@ -235,6 +235,27 @@ location "/hello" { upstream = "m" }
 """
 
 
+def t_a_new_file_is_taken_up_by_a_reload():
+    """All at once, and its answers are its own; other modules keep their workers."""
+    text = TEXT + 'location "/new" { module = {"{folder}/new.so", "60"} }\n'
+    m = Modules(text=text)
+    new = os.path.join(m.folder, "new.so")
+    shutil.copy(os.path.join(ktap.BUILD, "modules/hello.so"), new)
+    with m:
+        ask(m.address, "GET", "/new?cached")
+        assert ask(m.address, "GET", "/new?cached").hit
+        pid = well("pid", m)
+        m.hup([": reloaded"])
+        assert ask(m.address, "GET", "/new?cached").hit, "it has not changed"
+        shutil.copy(os.path.join(ktap.BUILD, "modules/echo.so"), new + ".1")
+        os.replace(new + ".1", new)
+        m.hup([": reloaded"])
+        for _ in range(20):
+            assert ask(m.address, "POST", "/new", body=b"sent").body == b"sent"
+        assert ask(m.address, "GET", "/new?cached").body == b""
+        assert well("pid", m) == pid
+
+
 def t_a_module_without_the_daemon():
     """Any web server that speaks FastCGI may use one: here, a daemon that knows it as such."""
     program = os.path.join(ktap.BUILD, "toboggan-gateway")
