@@ -199,6 +199,9 @@ static void end(struct tbg_visit *v, uint32_t exit_status, uint8_t status)
 	tbg_lines_put(&v->out.l, last, sizeof(last));
 	v->closing = !v->keep || v->out.l.failed;
 	v->served = true;
+	/* before the daemon hears that it may send the next one, but not amid a body */
+	if (v->s->retiring && (v->input_over || !tbg_visit_param(v, "CONTENT_LENGTH")))
+		retire(v);
 	flush(v);
 	request_forget(v);
 	if (v->s->retiring && !v->dead)
