@@ -128,7 +128,7 @@ static char *row_text(const struct listing *l, const struct row *r, uint64_t now
 	bool always = r->expires_ns == TBG_FRESH_ALWAYS;
 	const char *kernel = !r->in_kernel ? NULL : r->get <= l->room ? "wire" :
 			     l->sock ? "sock" : NULL;
-	json_t *o = json_pack("{s:o, s:s, s:i, s:I, s:I, s:o, s:b, s:I, s:I, s:o, s:s}",
+	json_t *o = json_pack("{s:o, s:s, s:i, s:I, s:I, s:o, s:b, s:I, s:I, s:o, s:o}",
 		"path", tbg_json_text(r->path, r->path_len),
 		"encoding", tbg_encoding_name(r->encoding),
 		"vhost", (int)r->vhost,
@@ -141,7 +141,7 @@ static char *row_text(const struct listing *l, const struct row *r, uint64_t now
 		"class", (json_int_t)r->class,
 		"expires_s", always ? json_null() :
 			     json_real((int64_t)(r->expires_ns - now) / 1e9),
-		"etag", r->etag);
+		"etag", tbg_json_text(r->etag, strlen(r->etag)));
 	char *ret = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
 	json_decref(o);
