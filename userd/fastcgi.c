@@ -9,6 +9,7 @@
 #include "fastcgi.h"
 #include "params.h"
 #include "record.h"
+#include "say.h"
 #include "server.h"
 
 #define ERROR_LINE 800		/* bytes; longer ones are told in parts */

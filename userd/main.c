@@ -10,10 +10,8 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +35,7 @@
 #include "privilege.h"
 #include "reload.h"
 #include "root.h"
+#include "say.h"
 #include "server.h"
 #include "sock.h"
 #include "stock.h"
@@ -49,7 +48,6 @@
 #define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
 #define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
 #define MSG_LEN		512
-#define STUCK_MS	10	/* for stderr to take a line */
 
 struct start {
 	struct tbg_server s;
@@ -63,27 +61,6 @@ struct start {
 	unsigned int stops;		/* SIGTERMs so far */
 	uint64_t drain_ns, ended_ns;	/* draining began; the workers have ended */
 };
-
-void tbg_say(const char *format, ...)
-{
-	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
-	va_list args;
-	char line[MSG_LEN * 2];
-	int n;
-
-	va_start(args, format);
-	n = vsnprintf(line, sizeof(line) - 1, format, args);
-	va_end(args);
-	if (n > (int)sizeof(line) - 2)
-		n = sizeof(line) - 2;
-	line[n++] = '\n';
-	/*
-	 * One write: one line, whoever else writes to the same stderr. Who does
-	 * not read it must not hold up inotify: the line is lost then.
-	 */
-	if (poll(&p, 1, STUCK_MS) > 0 && write(STDERR_FILENO, line, n) < 0)
-		return;
-}
 
 void tbg_server_user_stats(const struct tbg_server *s,
 			   struct tbg_user_stats *ret)

@@ -23,6 +23,7 @@
 #include "log.h"
 #include "loop.h"
 #include "privilege.h"
+#include "say.h"
 #include "server.h"
 #include "watch.h"
 #include "wire.h"

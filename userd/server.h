@@ -53,10 +53,6 @@ struct tbg_server {
 	atomic_bool draining;
 };
 
-/* A line on stderr, in one write. */
-__attribute__((format(printf, 1, 2)))
-void tbg_say(const char *format, ...);
-
 /* Workers begin a round now rather than with their next tick. */
 void tbg_server_wake(const struct tbg_server *s);
 

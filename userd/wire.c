@@ -25,6 +25,7 @@
 #include "clock.h"
 #include "flow.h"
 #include "privilege.h"
+#include "say.h"
 #include "server.h"
 #include "value.h"
 #include "xdp.h"

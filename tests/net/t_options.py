@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import client
 import daemon
 import ktap
+import origin
 
 NOBODY = 65534
 F_SETPIPE_SZ = 1031
@@ -267,20 +268,60 @@ def t_without_stdin_stdout_and_stderr():
         assert d.wait(client.WAIT_S) == 0
 
 
-def t_stderr_that_nobody_reads_holds_up_nothing():
-    control = os.path.join(folder, "stuck.sock")
+def unread(*options):
+    """A daemon whose stderr is full, and the end of that which nobody reads."""
     r, w = os.pipe()
     fcntl.fcntl(w, F_SETPIPE_SZ, 4096)
-    d = subprocess.Popen([daemon.BINARY, *base(control=control)], stderr=w)
+    d = subprocess.Popen([daemon.BINARY, *options], stderr=w)
     os.close(w)
+    got = b""
+    while b"ready " not in got:
+        more = os.read(r, 4096)
+        assert more, got
+        got += more
+    return d, r, int(re.search(rb"ready .*?:(\d+)", got)[1])
+
+
+def t_stderr_that_nobody_reads_holds_up_nothing():
+    control = os.path.join(folder, "stuck.sock")
+    d, r, _ = unread(*base(control=control))
     try:
-        got = b""
-        while b"ready " not in got:
-            got += os.read(r, 4096)
         for _ in range(100):        # a line for each, 9 KB of them
             d.send_signal(signal.SIGHUP)
             subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
                            check=True)
+    finally:
+        d.terminate()
+        assert d.wait(client.WAIT_S) == 0
+        os.close(r)
+
+
+def t_what_a_program_says_to_nobody_holds_up_no_worker():
+    programs = os.path.join(folder, "programs")
+    os.mkdir(programs)
+    with open(os.path.join(programs, "loud"), "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\nyes 'that is how it is' | head -n 900 >&2\nprintf 'A: b\\n\\nsaid'\n")
+    os.chmod(f.name, 0o755)
+    path = os.path.join(folder, "loud.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(f'location "/p/" {{ cgi = "{programs}" }}\n')
+    d, r, port = unread(*base(workers="1", config=path))
+    try:
+        began = time.monotonic()
+        for _ in range(2):
+            assert origin.ask(("127.0.0.1", port), "GET", "/p/loud").body == b"said"
+        took = time.monotonic() - began
+        assert took < 5, f"{took:.1f} s; 10 ms for each line are 18 s"
+        os.set_blocking(r, False)
+        got = b""
+        while b"are lost" not in got:       # told once there is room again
+            d.send_signal(signal.SIGHUP)
+            try:
+                got += os.read(r, 65536)
+            except BlockingIOError:
+                time.sleep(0.01)
+            assert time.monotonic() < began + client.WAIT_S, got[-200:]
+        assert re.search(rb"toboggand: stderr: nobody read it; \d{3,4} lines before the last one are lost\n", got), got[-500:]
     finally:
         d.terminate()
         assert d.wait(client.WAIT_S) == 0

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the daemon says on stderr once it runs. Whoever does not read it holds
+ * up nothing: a thread waits at most 10 ms of a second, then lines are lost,
+ * and counted in the first that is read again.
+ */
+#ifndef TBG_USERD_SAY_H
+#define TBG_USERD_SAY_H
+
+/* A line on stderr, in one write: whole, whoever else writes there. */
+__attribute__((format(printf, 1, 2)))
+void tbg_say(const char *format, ...);
+
+#endif
