@@ -30,6 +30,7 @@
 
 #include "abi/event.h"
 #include "privilege.h"
+#include "say.h"
 #include "wire.h"
 
 #define HALF_LEN	(1u << 20)	/* bytes of each half */
@@ -439,7 +440,7 @@ static size_t write_all(struct tbg_log *l, const char *p, size_t len)
 static void failing_say(struct tbg_log *l, int err)
 {
 	if (!l->failing)
-		fprintf(stderr, "log: %s: %s; lines are being lost and counted, requests are served: free space, or move the file away and send SIGUSR1\n",
+		tbg_say("log: %s: %s; lines are being lost and counted, requests are served: free space, or move the file away and send SIGUSR1",
 			l->path, strerror(err));
 	l->failing = true;
 }
@@ -456,7 +457,7 @@ static void half_write(struct tbg_log *l, struct half *h)
 		done = write_all(l, h->b, h->len);
 	if (done == h->len) {
 		if (l->failing)
-			fprintf(stderr, "log: %s: writing again, %llu lines lost so far\n",
+			tbg_say("log: %s: writing again, %llu lines lost so far",
 				l->path, (unsigned long long)tbg_log_lost(l));
 		l->failing = false;
 		return;
@@ -605,7 +606,7 @@ int tbg_log_reopen(struct tbg_log *l)
 		return 0;
 	fd = file_open(l);
 	if (fd < 0) {
-		fprintf(stderr, "log: reopen %s: %s; still writing to the old file: let the daemon's user create files there\n",
+		tbg_say("log: reopen %s: %s; still writing to the old file: let the daemon's user create files there",
 			l->path, strerror(-fd));
 		return fd;
 	}

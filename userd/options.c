@@ -19,6 +19,7 @@
 #include "core/span.h"
 #include "log.h"
 #include "options.h"
+#include "say.h"
 #include "settings.h"
 #include "value.h"
 
@@ -413,7 +414,7 @@ static const char *word_split(char **argv, int *at, size_t *ret_len)
 	const char *word = argv[*at], *eq, *accepts;
 
 	if (strncmp(word, "--", 2) || !word[2]) {
-		fprintf(stderr, "toboggand: \"%s\": unexpected; expected options such as --root DIR, see --help\n",
+		tbg_say("toboggand: \"%s\": unexpected; expected options such as --root DIR, see --help",
 			word);
 		return NULL;
 	}
@@ -425,9 +426,9 @@ static const char *word_split(char **argv, int *at, size_t *ret_len)
 		return argv[++*at];
 	accepts = accepted(word + 2, *ret_len);
 	if (accepts)
-		fprintf(stderr, "toboggand: %s: no value; expected %s\n", word, accepts);
+		tbg_say("toboggand: %s: no value; expected %s", word, accepts);
 	else
-		fprintf(stderr, "toboggand: %s: unknown option; see --help for what is accepted\n",
+		tbg_say("toboggand: %s: unknown option; see --help for what is accepted",
 			word);
 	return NULL;
 }
@@ -447,7 +448,7 @@ static int setting_take(struct given *g, const char *name, const char *v)
 	}
 	if (tbg_scope_set(o->top, nr, 0, v, o->roots, &why))
 		return 0;
-	fprintf(stderr, "toboggand: --%s \"%s\": %s%sexpected %s\n", name, v, why,
+	tbg_say("toboggand: --%s \"%s\": %s%sexpected %s", name, v, why,
 		*why ? "; " : "", row.accepts);
 	return *v && *why ? TBG_OPTIONS_MISSING : BAD_OPTION;
 }
@@ -458,11 +459,11 @@ static int option_take(struct given *g, const char *name, size_t len,
 	const struct option_row *row = row_of(name, len);
 
 	if (is("help", name, len) || is("version", name, len)) {
-		fprintf(stderr, "toboggand: --%.*s \"%s\": expected no value\n", (int)len, name, v);
+		tbg_say("toboggand: --%.*s \"%s\": expected no value", (int)len, name, v);
 		return BAD_OPTION;
 	}
 	if (!row) {
-		fprintf(stderr, "toboggand: --%.*s: unknown option; see --help for what is accepted\n",
+		tbg_say("toboggand: --%.*s: unknown option; see --help for what is accepted",
 			(int)len, name);
 		return BAD_OPTION;
 	}
@@ -470,7 +471,7 @@ static int option_take(struct given *g, const char *name, size_t len,
 	g->line_began[row - rows] = true;
 	if (row_set(g, row, v))
 		return 0;
-	fprintf(stderr, "toboggand: --%s \"%s\": expected %s\n", row->name, v,
+	tbg_say("toboggand: --%s \"%s\": expected %s", row->name, v,
 		row->accepts);
 	return BAD_OPTION;
 }
@@ -526,7 +527,7 @@ static int config_read(struct tbg_options *o, const char *option, const char *pa
 
 	if (!err)
 		return 0;
-	fprintf(stderr, "toboggand: %s\n", msg);
+	tbg_say("toboggand: %s", msg);
 	return err == -ENOENT ? TBG_OPTIONS_MISSING : BAD_OPTION;
 }
 
@@ -538,9 +539,9 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 	if (!tbg_sites_make(ret, o->top, old, o->roots, &error))
 		return 0;
 	if (error.line)
-		fprintf(stderr, "toboggand: %s:%u: %s\n", o->config, error.line, error.text);
+		tbg_say("toboggand: %s:%u: %s", o->config, error.line, error.text);
 	else
-		fprintf(stderr, "toboggand: %s%s%s\n", o->config ?: "", o->config ? ": " : "",
+		tbg_say("toboggand: %s%s%s", o->config ?: "", o->config ? ": " : "",
 			error.text);
 	return BAD_OPTION;
 }
@@ -570,11 +571,11 @@ static bool said(const struct tbg_options *o, const char *name)
 static int complete(struct tbg_options *o)
 {
 	if (!o->top->below_nr && !said(o, "root") && !said(o, "upstream")) {
-		fprintf(stderr, "toboggand: --root: missing; expected --root DIR or --upstream URL, or --config FILE with one\n");
+		tbg_say("toboggand: --root: missing; expected --root DIR or --upstream URL, or --config FILE with one");
 		return BAD_OPTION;
 	}
 	if (!o->listen_nr) {
-		fprintf(stderr, "toboggand: --listen: missing; expected --listen ADDR:PORT at least once\n");
+		tbg_say("toboggand: --listen: missing; expected --listen ADDR:PORT at least once");
 		return BAD_OPTION;
 	}
 	if (!o->control)

@@ -12,10 +12,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <linux/limits.h>
+
 #include "clock.h"
 
-#define LINE_LEN	1024
 #define LOST_LEN	100
+#define LINE_LEN	(PIPE_BUF - LOST_LEN)
 #define STUCK_MS	10	/* for stderr to take a line */
 #define STUCK_NS	1000000000ull	/* until it is waited for again */
 

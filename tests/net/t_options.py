@@ -8,6 +8,7 @@ accepted, and exit 2; something that is missing is named, and exit 1.
 import fcntl
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -290,6 +291,36 @@ def t_stderr_that_nobody_reads_holds_up_nothing():
             d.send_signal(signal.SIGHUP)
             subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
                            check=True)
+    finally:
+        d.terminate()
+        assert d.wait(client.WAIT_S) == 0
+        os.close(r)
+
+
+def t_a_bad_reload_and_a_bad_log_that_nobody_reads_of():
+    """Each line was a plain write(), of the control thread or of one that it waits for."""
+    path = os.path.join(folder, "stuck.conf")
+    control = os.path.join(folder, "stuck.sock")
+    with open(path, "w", encoding="utf-8"):
+        pass
+    logs = os.path.join(folder, "logs")
+    os.mkdir(logs)
+    log = os.path.join(logs, "log")
+    os.symlink("/dev/full", log)
+    d, r, port = unread(*base(control=control, config=path, access_log=log))
+    try:
+        for text in ('speed = 9\n', 'upstream = "none"\n', f'root = "{log}"\n'):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+            for _ in range(40):
+                for _ in range(2):
+                    with client.Client(("127.0.0.1", port)) as c:
+                        c.get("/none")
+                d.send_signal(signal.SIGHUP)
+                shutil.rmtree(logs, ignore_errors=True)     # nowhere to open it again
+                d.send_signal(signal.SIGUSR1)
+                subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
+                               check=True)
     finally:
         d.terminate()
         assert d.wait(client.WAIT_S) == 0
