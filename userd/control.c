@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -24,6 +25,7 @@
 #include "clock.h"
 #include "command.h"
 #include "loop.h"
+#include "say.h"
 #include "server.h"
 #include "stream.h"
 
@@ -32,6 +34,7 @@
 #define STREAMS_MAX	2		/* at once: each may hold a copy of all rows */
 #define IN_MAX		8192
 #define IDLE_S		TBG_STREAM_IDLE_S
+#define LOCK_MS		2000		/* for another start to be done with the folder */
 
 struct client {
 	struct tbg_control *control;	/* NULL: free slot */
@@ -350,8 +353,25 @@ static void accept_event(void *arg, uint32_t events)
 
 /* --- the socket ---------------------------------------------------------- */
 
+/*
+ * Two daemons that start at once must not unlink each other's socket: each holds
+ * the folder for a moment. Whoever may read it can lock it for ever, which is
+ * not to keep us from starting.
+ */
+static void folder_wait(int fd, const char *dir)
+{
+	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; i++) {
+		if (i == LOCK_MS / 10) {
+			tbg_say("toboggand: --control: somebody keeps %s locked; starting without the lock",
+				dir);
+			return;
+		}
+		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+	}
+}
+
 /* Makes the folder of path if it is missing, and holds it locked. */
-static int folder_lock(struct tbg_control *c, const char *path)
+static int folder_open(struct tbg_control *c, const char *path)
 {
 	char dir[sizeof(c->path)];
 	char *slash;
@@ -370,8 +390,7 @@ static int folder_lock(struct tbg_control *c, const char *path)
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	/* two daemons that start at once must not unlink each other's socket */
-	flock(fd, LOCK_EX);
+	folder_wait(fd, dir);
 	return fd;
 }
 
@@ -428,7 +447,7 @@ static int socket_open(struct tbg_control *c, const char *path, pid_t *ret_pid)
 		return -ENAMETOOLONG;
 	strcpy(addr.sun_path, path);
 	strcpy(c->path, path);
-	folder = folder_lock(c, path);
+	folder = folder_open(c, path);
 	if (folder < 0)
 		return folder;
 	err = dead_remove(&addr, ret_pid);

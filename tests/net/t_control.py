@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """The control socket and the command-line tool, against a running daemon."""
+import fcntl
 import http.client
 import json
 import os
@@ -185,6 +186,18 @@ def t_file_that_is_no_socket_stays():
     else:
         other.stop()
         raise AssertionError("it started")
+
+
+def t_folder_that_another_user_keeps_locked():
+    other = daemon.Daemon("--tiers", "user")
+    fd = os.open(other.folder, os.O_RDONLY)     # all that a lock asks for
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with other:
+            assert any("locked" in x and other.folder in x for x in other.lines), other.lines
+            assert ask("status", of=other)["pid"] == other.pid
+    finally:
+        os.close(fd)
 
 
 def t_socket_goes_with_the_daemon():
