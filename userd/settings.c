@@ -255,9 +255,9 @@ static bool set_cgi_time(struct target *t, const char *v)
 
 static bool set_cgi_cpu(struct target *t, const char *v)
 {
-	unsigned int ms;
+	unsigned int ms = 0;
 
-	if (!tbg_value_ms(v, &ms))
+	if (strcmp(v, "0") && !tbg_value_ms(v, &ms))
 		return false;
 	t->cgi->cpu_s = (ms + 999) / 1000;
 	return true;
