@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "fastcgi.h"
+#include "gateway/order.h"
 #include "params.h"
 #include "record.h"
 #include "say.h"
@@ -68,17 +69,39 @@ void tbg_fastcgi_body(struct tbg_lines *pre, struct tbg_lines *post, size_t len,
 		stream_end(post, TBG_RECORD_STDIN);
 }
 
+/* Bytes of the character in UTF-8 (RFC 3629) at p; 0: none, or one of C0 or C1. */
+static size_t printable(const uint8_t *p, size_t len)
+{
+	size_t n = *p < 0xc2 ? 1 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : 4;
+
+	if (n == 1)
+		return *p >= ' ' && *p < 0x7f;
+	if (n > len || *p > 0xf4 || (*p == 0xc2 && p[1] < 0xa0) ||
+	    (*p == 0xe0 && p[1] < 0xa0) || (*p == 0xf0 && p[1] < 0x90))
+		return 0;
+	for (size_t i = 1; i < n; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	return n;
+}
+
 /* One line, with nothing in it that a terminal would obey. */
 static void error_say(const struct tbg_transfer *x, const char *b, size_t len)
 {
+	const struct tbg_order *o = x->upstream->order;
+	const char *kind = !o ? "upstream" : o->kind == TBG_POOL_CGI ? "cgi" : "module";
 	char line[ERROR_LINE];
 
 	while (len && (b[len - 1] == '\r' || b[len - 1] == ' '))
 		len--;
-	for (size_t i = 0; i < len; i++)
-		line[i] = (unsigned char)b[i] < ' ' || b[i] == 0x7f ? '?' : b[i];
+	memcpy(line, b, len);
+	for (size_t i = 0, n; i < len; i += n ?: 1) {
+		n = printable((const uint8_t *)line + i, len - i);
+		if (!n)
+			line[i] = '?';
+	}
 	if (len)
-		tbg_say("upstream %.100s: %.*s", x->upstream->name, (int)len, line);
+		tbg_say("%s %s: %.*s", kind, o ? o->path : x->upstream->name, (int)len, line);
 }
 
 void tbg_fastcgi_errors(struct tbg_transfer *x, bool all)

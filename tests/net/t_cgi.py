@@ -345,7 +345,15 @@ def t_names_that_are_no_programs():
 def t_standard_error_is_in_the_log():
     r = ask(d.address, "GET", d.program("echo oh no >&2\n" + OK + "echo fine"))
     assert r.body == b"fine\n"
-    says(d, "oh no")
+    says(d, f"cgi {d.programs}: oh no")
+
+
+def t_standard_error_cannot_drive_a_terminal():
+    """C0 and C1, as bytes and as UTF-8, overlong too; text in UTF-8 stays what it is."""
+    p = d.program("printf 'a\\033\\177\\233\\302\\233\\300\\233\\340\\202\\233\\303"
+                  "\\303\\244\\342\\202\\254\\360\\237\\233\\267\\342\\233z\\n' >&2\n" + OK + "echo fine")
+    assert ask(d.address, "GET", p).body == b"fine\n"
+    says(d, ": a" + "?" * 11 + "\u00e4\u20ac\U0001f6f7??z")
 
 
 def t_garbage_is_a_502():
