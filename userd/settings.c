@@ -89,9 +89,13 @@ static bool server_add(struct target *t, const char *v, bool bare)
 {
 	struct tbg_backend b;
 	bool ok = !t->trial;
+	const char *why;
 
-	for (uint8_t p = 0; p < TBG_PROTOCOL_NR && !ok; p++)
-		ok = tbg_backend_parse(v, p, bare, &b, &t->why);
+	for (uint8_t p = 0; p < TBG_PROTOCOL_NR && !ok; p++) {
+		ok = tbg_backend_parse(v, p, bare, &b, &why);
+		if (*why)	/* the protocols that it is none of have nothing to say */
+			t->why = why;
+	}
 	return ok && t->servers_nr < TBG_BACKEND_MAX &&
 	       text_list_add(t, &t->servers, &t->servers_nr, v);
 }
@@ -603,7 +607,7 @@ static bool set_types(struct target *t, const char *v)
 	X("cgi-processes", cgi_processes, T | H | L, false, "a number; 0: no limit") \
 	X("cgi-user", cgi_user, T | H | L, false, "the name of a user who is not root") \
 	X("cgi-chroot", cgi_chroot, T | H | L, false, "a folder that the programs are in, as an absolute path") \
-	X("module", module, T | H | L, true, "the absolute path of a shared object, then its arguments") \
+	X("module", module, T | H | L, true, "the absolute path of a shared object, then its arguments, of at most " TEXT(TBG_ORDER_ARGS) " bytes") \
 	X("module-workers", module_workers, T | H | L, false, "a number from 1 to 64") \
 	X("module-time", module_time, T | H | L, false, "a time up to a day, such as 10s") \
 	X("module-memory", module_memory, T | H | L, false, "a size such as 256M; 0: no limit") \
@@ -845,12 +849,24 @@ static bool of_upstreams(const struct tbg_setting *s)
 	return rows[s->row].row.scopes & TBG_SCOPE_UPSTREAM;
 }
 
+/* Accepted alone, but not here and now: its list is too long, a folder went away. */
+static int refused(struct making *m, const struct target *t,
+		   const struct tbg_setting *s, const char *v)
+{
+	const struct tbg_setting_row *row = &rows[s->row].row;
+
+	if (errno == ENOMEM)
+		return -ENOMEM;
+	return wrong(m, s->line, "%s \"%.100s\": %s%sexpected %s", row->name, v, t->why,
+		     *t->why ? "; " : "", row->accepts);
+}
+
 /*
  * The settings of one scope, onto what its outer scopes have made: those of
  * upstreams, or all others.
  */
-static bool scope_apply(struct target *t, const struct tbg_scope *scope,
-			bool upstreams)
+static int scope_apply(struct making *m, struct target *t,
+		       const struct tbg_scope *scope, bool upstreams)
 {
 	for (unsigned int i = 0; i < scope->settings_nr; i++) {
 		const struct tbg_setting *s = &scope->settings[i];
@@ -859,11 +875,13 @@ static bool scope_apply(struct target *t, const struct tbg_scope *scope,
 			continue;
 		for (unsigned int j = 0; j < s->values_nr; j++) {
 			t->begins = !j;
+			t->why = "";
+			errno = 0;
 			if (!rows[s->row].set(t, s->values[j]))
-				return false;
+				return refused(m, t, s, s->values[j]);
 		}
 	}
-	return true;
+	return 0;
 }
 
 static struct tbg_policy *policy_add(struct target *t)
@@ -892,23 +910,23 @@ static const char *type_pattern(struct tbg_sites *s, const char *title)
 }
 
 /* A scope and its media types: they win over what the scope itself says. */
-static bool level_apply(struct target *t, const struct tbg_scope *scope)
+static int level_apply(struct making *m, struct target *t, const struct tbg_scope *scope)
 {
+	int err;
+
 	t->policy = policy_add(t);
-	if (!t->policy || !scope_apply(t, scope, false))
-		return false;
-	for (unsigned int i = 0; i < scope->below_nr; i++) {
+	err = t->policy ? scope_apply(m, t, scope, false) : -ENOMEM;
+	for (unsigned int i = 0; i < scope->below_nr && !err; i++) {
 		const struct tbg_scope *type = scope->below[i];
 
 		if (type->kind != TBG_SCOPE_TYPE)
 			continue;
 		t->policy = policy_add(t);
-		if (!t->policy ||
-		    !(t->policy->type = type_pattern(t->sites, type->title)) ||
-		    !scope_apply(t, type, false))
-			return false;
+		if (!t->policy || !(t->policy->type = type_pattern(t->sites, type->title)))
+			return -ENOMEM;
+		err = scope_apply(m, t, type, false);
 	}
-	return true;
+	return err;
 }
 
 static size_t fields_bytes(const struct tbg_location *l)
@@ -974,13 +992,13 @@ static int upstream_new(struct making *m, const struct target *t,
 }
 
 /* What all upstreams have that say nothing of it themselves. */
-static bool terms_make(struct target *t, const struct tbg_scope *top)
+static int terms_make(struct making *m, struct target *t)
 {
 	*t->terms = (struct tbg_upstream_terms){
 		.connect_ms = 5000, .first_byte_ms = 60000, .idle_ms = 60000,
 		.keep_ms = 30000, .health_ms = 5000,
 	};
-	return scope_apply(t, top, true);
+	return scope_apply(m, t, m->top, true);
 }
 
 /* An upstream section. */
@@ -988,13 +1006,14 @@ static int upstream_make(struct making *m, const struct tbg_scope *own)
 {
 	struct tbg_upstream_terms terms;
 	struct target t = { .sites = m->sites, .terms = &terms };
+	int err;
 
 	if (!setting_of(own, "server"))
 		return wrong(m, own->line, "upstream \"%.100s\": no server; expected server = \"HOST:PORT\" or \"unix:PATH\" in it",
 			     own->title);
-	if (!terms_make(&t, m->top) || !scope_apply(&t, own, true))
-		return -ENOMEM;
-	return upstream_new(m, &t, own->title, setting_of(own, "server")->line);
+	err = terms_make(m, &t);
+	err = err ?: scope_apply(m, &t, own, true);
+	return err ?: upstream_new(m, &t, own->title, setting_of(own, "server")->line);
 }
 
 /* The upstream of a location's servers: one for all that give the same. */
@@ -1014,7 +1033,7 @@ static int upstream_given(struct making *m, struct target *t, unsigned int line)
 		return -ENOMEM;
 	t->terms = &terms;
 	if (!tbg_sites_upstream_find(m->sites, name))
-		err = terms_make(t, m->top) ? upstream_new(m, t, name, line) : -ENOMEM;
+		err = terms_make(m, t) ?: upstream_new(m, t, name, line);
 	t->location->upstream = tbg_sites_upstream_find(m->sites, name);
 	free(name);
 	return err;
@@ -1051,10 +1070,13 @@ static int pool_new(struct making *m, struct target *t, const struct tbg_order *
 	struct tbg_upstream_terms terms;
 	struct tbg_upstream *u, *same = NULL;
 	struct tbg_backend b;
+	int err;
 
 	t->terms = &terms;
-	if (!terms_make(t, m->top) || tbg_backend_own(&b, o->path))
-		return -ENOMEM;
+	err = terms_make(m, t);
+	err = err ?: tbg_backend_own(&b, o->path);
+	if (err)
+		return err;
 	terms.protocol = TBG_PROTOCOL_FASTCGI;
 	terms.health_path = NULL;
 	if (o->kind == TBG_POOL_CGI && terms.first_byte_ms < o->time_ms + GRACE_MS)
@@ -1205,7 +1227,6 @@ static int location_make(struct making *m, struct tbg_location *l,
 	};
 	const struct tbg_scope *scopes[] = { own, host, m->top };
 	const struct tbg_scope *last = own ?: host ?: m->top;
-	bool ok;
 	int err;
 
 	*l = (struct tbg_location){
@@ -1215,14 +1236,10 @@ static int location_make(struct making *m, struct tbg_location *l,
 		.compress_min = COMPRESS_MIN,
 	};
 	location_match(l, m->sites, own ? own->title : "/");
-	ok = text_list_add(&t, &l->index, &l->index_nr, INDEX);
-	for (int i = 2; i >= 0; i--)
-		ok = ok && (!scopes[i] || level_apply(&t, scopes[i]));
-	if (!ok) {
-		wrong(m, last->line, "%.100s: out of memory, or a root went away", last->title);
-		return -ENOMEM;
-	}
-	err = location_handler(m, &t, scopes);
+	err = text_list_add(&t, &l->index, &l->index_nr, INDEX) ? 0 : -ENOMEM;
+	for (int i = 2; i >= 0 && !err; i--)
+		err = scopes[i] ? level_apply(m, &t, scopes[i]) : 0;
+	err = err ?: location_handler(m, &t, scopes);
 	if (err)
 		return err;
 	m->sites->files |= l->handler == TBG_HANDLER_FILES;

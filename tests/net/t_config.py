@@ -73,6 +73,7 @@ GOOD = (
         "keep", "upstream-keep") + ' host x { upstream = {"a"} location /f { root = "{root}" } }\n',
 )
 
+SERVERS = ",".join(f'"127.0.0.1:{i}"' for i in range(1, 34))
 # (text, line, what else the message must have)
 BAD = (
     ('root = "/nonexistent/folder"', 1, ("root", "/nonexistent/folder", "No such file", "a folder")),
@@ -100,7 +101,14 @@ BAD = (
     ('root = "{root}"\n\nupstream a {\n}', 3, ("upstream", '"a"', "no server", "expected server")),
     ('root = "{root}"\nupstream "a b" {\n server = unix:/x }', 2, ("upstream", '"a b"', "a name of letters")),
     ('root = "{root}"\nupstream a {\n server = "x"\n}', 3, ("server", '"x"', "HOST:PORT")),
-    ('root = "{root}"\nupstream a {\n server = "http://nosuch.invalid:1"\n}', 3, ("server", "nosuch.invalid", "HOST:PORT")),
+    ('root = "{root}"\nupstream a {\n server = "http://nosuch.invalid:1"\n}', 3, ("server", "nosuch.invalid", "; expected HOST:PORT")),
+    ('\nupstream = "http://nosuch.invalid:80"', 2, ("upstream", "nosuch.invalid:80", "; expected the name")),
+    ('root = "{root}"\nupstream a {\n server = {%s} }' % SERVERS, 3, ("server", '"127.0.0.1:33"', "at most 32")),
+    ('root = "{root}"\nlocation /a {\n upstream = {%s} }' % SERVERS.replace("127", "http://127"), 3,
+     ("upstream", '"http://127.0.0.1:33"', "at most 32")),
+    ('root = "{root}"\nlocation /a/ {\n module = {"{root}/x", "%s"} }' % ("x" * 2048), 3,
+     ("module", "x" * 100, "at most 2048 bytes")),
+    ('module = {"{root}/x", "%s"}\nlocation /a/ { }' % ("x" * 2048), 1, ("module", "x" * 100, "at most 2048 bytes")),
     ('root = "{root}"\nupstream a {\n server = unix:/x\n protocol = gopher }', 4, ("protocol", "gopher", "http")),
     ('root = "{root}"\nupstream a {\n server = unix:/x\n balance = best }', 4, ("balance", "best", "least")),
     ('root = "{root}"\nupstream a {\n speed = 9 }', 3, ("speed", "accepted", "server", "balance", "health-path")),

@@ -30,7 +30,7 @@ location "/bad" {
     module-memory = "256M"
     %s
 }
-location "/unfit" { module = {"{folder}/bad.so", "unfit"} }
+location "/unfit" { module = {"{folder}/bad.so", MANY "unfit"} }
 location "/future" { module = "{folder}/future.so" }
 """
 
@@ -46,7 +46,7 @@ location "/spec" {
 
 class Modules(conf.Conf):
     def __init__(self, settings="", text=TEXT, **more):
-        super().__init__(text.replace("%s", settings), "--workers", "1", **more)
+        super().__init__(text.replace("%s", settings).replace("MANY", '"another",' * 99), "--workers", "1", **more)
         for name in ("modules/hello.so", "modules/echo.so", "tests/net/bad.so", "tests/net/future.so"):
             shutil.copy(os.path.join(ktap.BUILD, name), self.folder)
 
@@ -280,6 +280,8 @@ def t_a_module_without_the_daemon():
             (["--listen", "/none/sock", words[-2]], 1):
         done = subprocess.run([program, *more], stdin=subprocess.DEVNULL, capture_output=True, check=False)
         assert done.returncode == code, (more, done)
+    done = subprocess.run([program, "--listen", path, words[-2], "x" * 2048], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "2048 bytes" in done.stderr and done.stderr.count("\n") == 1, done
 
 
 def advertisement(users, ads, user, last):

@@ -231,6 +231,10 @@ def t_root_that_cannot_be_dropped_is_named():
     fails(1, ["CAP_SETGID", "Operation not permitted"], *base(), prefix=without)
 
 
+def t_upstream_that_has_no_address():
+    fails(1, ['--upstream "http://nosuch.invalid:80": ', "; expected"], *base(root=None, upstream="http://nosuch.invalid:80"))
+
+
 def t_port_that_is_taken():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -106,6 +106,9 @@ static bool args_take(struct tbg_order *o, char **words)
 			memcpy(o->args + o->args_len, *words, len);
 		o->args_len += len;
 	}
+	if (!ok)
+		fprintf(stderr, "toboggan-gateway: %s: arguments of more than %zu bytes\n",
+			o->path, sizeof(o->args));
 	return ok;
 }
 

@@ -28,7 +28,6 @@
 #include "loop.h"
 #include "module.h"
 
-#define ARGS_MAX	64
 #define LINE_MAX_LEN	1024	/* bytes of a line in the log */
 #define STUCK_EXIT	75	/* exit status of one that ran out of time */
 #define WATCH_STEPS	8	/* looks at a callback in its time */
@@ -438,10 +437,10 @@ static int load(void)
 
 static int module_open(void)
 {
-	char *argv[ARGS_MAX + 1], *at = (char *)worker.o->args;
+	char *argv[TBG_ORDER_ARGS + 1], *at = (char *)worker.o->args;
 	int argc = 0, err;
 
-	while (at < worker.o->args + worker.o->args_len && argc < ARGS_MAX) {
+	while (at < worker.o->args + worker.o->args_len) {
 		argv[argc++] = at;
 		at += strlen(at) + 1;
 	}

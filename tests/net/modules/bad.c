@@ -254,7 +254,7 @@ static void end(struct tbg_request *r, void *state)
 
 static int start(int argc, char **argv, void **ret_state)
 {
-	return argc && !strcmp(argv[0], "unfit");
+	return argc && !strcmp(argv[argc - 1], "unfit");
 }
 
 const struct tbg_module tbg_module = {
