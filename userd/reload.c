@@ -10,12 +10,16 @@
 #include "reload.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "address.h"
 #include "cache.h"
 #include "gateway.h"
 #include "hosts.h"
@@ -44,6 +48,9 @@ struct tbg_reload {
 	struct retired *retired;	/* the newest first */
 	bool waiting;			/* for workers to move */
 	bool again;			/* asked for while it waited */
+	pthread_t looker;		/* for the addresses of servers */
+	bool looking;
+	atomic_bool looked;
 	char later[300];		/* options that wait for the next start */
 };
 
@@ -152,7 +159,39 @@ static void exchange(struct tbg_reload *r, struct tbg_options *o,
 	tbg_server_wake(s);
 }
 
-/* Reads it and, if it is good, takes it. False: it is not; all is told. */
+static void *look(void *arg)
+{
+	struct tbg_reload *r = arg;
+
+	tbg_privilege_none();
+	tbg_addresses_look();
+	atomic_store(&r->looked, true);
+	return NULL;
+}
+
+/* Names without an address yet: -EINPROGRESS if it goes on once they have one. */
+static int names_look(struct tbg_reload *r)
+{
+	sigset_t all, old;
+	int err;
+
+	if (!tbg_addresses_noted())
+		return 0;
+	atomic_store(&r->looked, false);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&r->looker, NULL, look, r);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	r->looking = !err;
+	if (err)
+		tbg_say("toboggand: no thread to look up names: %s", strerror(err));
+	return err ? -err : -EINPROGRESS;
+}
+
+/*
+ * Reads it and, if it is good, takes it, or does once the addresses of its servers
+ * are known. False: it is not; all is told.
+ */
 static bool take(struct tbg_reload *r)
 {
 	struct retired *old = calloc(1, sizeof(*old));
@@ -169,6 +208,7 @@ static bool take(struct tbg_reload *r)
 	err = err ?: tbg_options_sites(&o, s->sites, &sites);
 	if (!err && !old)
 		err = -ENOMEM;
+	err = err ?: names_look(r);
 	err = err ?: log_take(s, &o, &log, &log_new);
 	tbg_privilege_lower();
 	err = err ?: log_start(log);
@@ -178,7 +218,7 @@ static bool take(struct tbg_reload *r)
 		tbg_sites_close(sites, NULL, NULL);
 		tbg_options_free(&o);
 		free(old);
-		return false;
+		return err == -EINPROGRESS;
 	}
 	tbg_options_later(&s->opt, &o, r->later, sizeof(r->later));
 	if (log_new)
@@ -186,6 +226,13 @@ static bool take(struct tbg_reload *r)
 	exchange(r, &o, sites, old);
 	tbg_options_free(&o);
 	return true;
+}
+
+static void read_again(struct tbg_reload *r)
+{
+	if (!take(r))
+		tbg_say("toboggand: %s: not reloaded; the configuration of before goes on",
+			r->s->opt.config);
 }
 
 void tbg_reload(struct tbg_reload *r)
@@ -200,9 +247,10 @@ void tbg_reload(struct tbg_reload *r)
 		r->again = true;
 		return;
 	}
-	if (!take(r))
-		tbg_say("toboggand: %s: not reloaded; the configuration of before goes on",
-			r->s->opt.config);
+	if (r->looking)		/* it is read after that */
+		return;
+	tbg_addresses_note();
+	read_again(r);
 }
 
 static void root_gone(void *arg, int root)
@@ -243,7 +291,14 @@ void tbg_reload_tick(struct tbg_reload *r)
 {
 	struct tbg_server *s = r->s;
 
-	if (!r->retired || atomic_load(&s->draining) || !workers_moved(s))
+	if (atomic_load(&s->draining))
+		return;
+	if (r->looking && atomic_load(&r->looked)) {
+		pthread_join(r->looker, NULL);
+		r->looking = false;
+		read_again(r);
+	}
+	if (!r->retired || !workers_moved(s))
 		return;
 	if (r->waiting) {
 		withdraw(s, r->retired->sites);

@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <sys/un.h>
 
+#include "address.h"
 #include "gateway/order.h"
 #include "upstream.h"
 
@@ -66,7 +67,6 @@ static bool unix_set(struct tbg_backend *b, const char *path)
 static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
 		     const char **ret_why)
 {
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found;
 	const char *usual = protocol == TBG_PROTOCOL_HTTP ? "80" : NULL;
 	size_t len = strcspn(text, "/");
 	char host[256], *name = host, *port;
@@ -91,15 +91,10 @@ static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
 	if (!*name || (port && (!*port || strspn(port, "0123456789") != strlen(port))) ||
 	    (!port && !usual))
 		return false;
-	err = getaddrinfo(name, port ?: usual, &hints, &found);
-	if (err) {
+	err = tbg_address_find(name, port ?: usual, &b->address, &b->address_len);
+	if (err)
 		*ret_why = gai_strerror(err);
-		return false;
-	}
-	memcpy(&b->address, found->ai_addr, found->ai_addrlen);
-	b->address_len = found->ai_addrlen;
-	freeaddrinfo(found);
-	return true;
+	return !err;
 }
 
 bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Each name is looked up once, however often a configuration is gone through.
+ */
+#include "address.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct name {
+	struct name *next;
+	char *host, *port;
+	bool known;
+	int err;		/* of getaddrinfo() */
+	struct sockaddr_storage address;
+	socklen_t len;
+};
+
+static struct name *names;
+static bool notes;		/* instead of looking up */
+
+static int look(struct name *n, int flags)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags }, *found;
+	int err = getaddrinfo(n->host, n->port, &hints, &found);
+
+	if (err)
+		return err;
+	memcpy(&n->address, found->ai_addr, found->ai_addrlen);
+	n->len = found->ai_addrlen;
+	freeaddrinfo(found);
+	return 0;
+}
+
+static void name_free(struct name *n)
+{
+	free(n->host);
+	free(n->port);
+	free(n);
+}
+
+/* Numbers are known at once. */
+static struct name *name_new(const char *host, const char *port)
+{
+	struct name *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->host = strdup(host);
+	n->port = strdup(port);
+	if (!n->host || !n->port) {
+		name_free(n);
+		return NULL;
+	}
+	n->address.ss_family = AF_INET;
+	n->len = sizeof(struct sockaddr_in);
+	n->known = !look(n, AI_NUMERICHOST);
+	n->next = names;
+	names = n;
+	return n;
+}
+
+int tbg_address_find(const char *host, const char *port,
+		     struct sockaddr_storage *ret, socklen_t *ret_len)
+{
+	struct name *n = names;
+
+	while (n && (strcmp(n->host, host) || strcmp(n->port, port)))
+		n = n->next;
+	n = n ?: name_new(host, port);
+	if (!n)
+		return EAI_MEMORY;
+	if (!n->known && !notes)
+		tbg_addresses_look();
+	if (n->err)
+		return n->err;
+	*ret = n->address;
+	*ret_len = n->len;
+	return 0;
+}
+
+void tbg_addresses_note(void)
+{
+	for (struct name *n; (n = names);) {
+		names = n->next;
+		name_free(n);
+	}
+	notes = true;
+}
+
+bool tbg_addresses_noted(void)
+{
+	for (const struct name *n = names; n; n = n->next)
+		if (!n->known)
+			return true;
+	return false;
+}
+
+void tbg_addresses_look(void)
+{
+	for (struct name *n = names; n; n = n->next) {
+		if (n->known)
+			continue;
+		n->err = look(n, 0);
+		n->known = true;
+	}
+}
