@@ -60,6 +60,9 @@ GOOD = (
     'root = "{root}"\nheaders = {}\nindex = {"a", "b"}\nerror-page = "404 /x"\n',
     'root = "{root}"\nuser = root\nindex = {off}\ncompress = off\ncache-control = "%s"\n' % ("x" * 150),
     'upstream = "http://127.0.0.1:1"\n',
+    'root = "{root}"\nlocation /a { root = "{root}" module = "{root}/check.conf" }\n'
+    'location /b { root = "{root}" cgi = "{root}" }\nlocation /c { root = "{root}" upstream = c }\n'
+    'upstream c { server = unix:/x protocol = fastcgi }\n',
     'cgi = "{root}"\ncgi-cpu = 0\ncgi-memory = 0\ncgi-output = 0\ncgi-processes = 0\n',
     'root = "{root}"\nheaders = {"A: b"}\nlisten = "0.0.0.0:80"\nheaders += {"C: d", "E: f"}\nlisten += {"[::]:80"}\n'
     'index += a\nheaders += "G: h"\nlocation / { headers = {"A: c"} headers += {} index = b }\n'
