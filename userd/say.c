@@ -58,7 +58,7 @@ void tbg_say(const char *format, ...)
 		goto out;
 	}
 	if (said.lost)
-		n += snprintf(line + n, LOST_LEN, "\ntoboggand: stderr: nobody read it; %u lines before the last one are lost",
+		n += snprintf(line + n, LOST_LEN, "\nstderr: nobody read it; %u lines before the last one are lost",
 			      said.lost);
 	line[n++] = '\n';
 	if (write(STDERR_FILENO, line, n) == n)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the daemon says on stderr once it runs. Whoever does not read it holds
+ * What the daemon and toboggan-gateway say on stderr. Whoever does not read it holds
  * up nothing: a thread waits at most 10 ms of a second, then lines are lost,
  * and counted in the first that is read again.
  */

@@ -284,6 +284,13 @@ def unread(*options):
         more = os.read(r, 4096)
         assert more, got
         got += more
+    w = os.open(f"/proc/self/fd/{r}", os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        while os.write(w, b"-\n"):
+            pass
+    except BlockingIOError:
+        pass
+    os.close(w)
     return d, r, int(re.search(rb"ready .*?:(\d+)", got)[1])
 
 
@@ -295,6 +302,23 @@ def t_stderr_that_nobody_reads_holds_up_nothing():
             d.send_signal(signal.SIGHUP)
             subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
                            check=True)
+    finally:
+        d.terminate()
+        assert d.wait(client.WAIT_S) == 0
+        os.close(r)
+
+
+def t_a_module_that_crashes_and_nobody_reads_of_it():
+    control = os.path.join(folder, "crash.sock")
+    path = os.path.join(folder, "crash.conf")
+    bad = shutil.copy(os.path.join(ktap.BUILD, "tests/net/bad.so"), folder)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(f'location "/bad" {{ module = "{bad}" module-workers = 1 module-time = 1s }}\n')
+    d, r, port = unread(*base(control=control, config=path))
+    try:
+        for what, status in (("crash", 502), ("loop", 504)):
+            assert origin.ask(("127.0.0.1", port), "GET", "/bad?" + what).status == status, what
+            client.until(lambda: origin.ask(("127.0.0.1", port), "GET", "/bad?pid").status == 200, "no new worker")
     finally:
         d.terminate()
         assert d.wait(client.WAIT_S) == 0
@@ -356,7 +380,7 @@ def t_what_a_program_says_to_nobody_holds_up_no_worker():
             except BlockingIOError:
                 time.sleep(0.01)
             assert time.monotonic() < began + client.WAIT_S, got[-200:]
-        assert re.search(rb"toboggand: stderr: nobody read it; \d{3,4} lines before the last one are lost\n", got), got[-500:]
+        assert re.search(rb"\nstderr: nobody read it; \d{3,4} lines before the last one are lost\n", got), got[-500:]
     finally:
         d.terminate()
         assert d.wait(client.WAIT_S) == 0

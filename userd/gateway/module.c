@@ -27,6 +27,7 @@
 #include "gateway/order.h"
 #include "loop.h"
 #include "module.h"
+#include "say.h"
 
 #define LINE_MAX_LEN	1024	/* bytes of a line in the log */
 #define STUCK_EXIT	75	/* exit status of one that ran out of time */
@@ -84,14 +85,16 @@ static void leave(void)
 	worker.current = NULL;
 }
 
+/* In a signal handler, so not by tbg_say(); but it waits for nobody either. */
 static void last_words(unsigned int status, const char *why)
 {
+	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
 	const char *path = worker.o->path;
 	struct tbg_request *r = worker.current;
 
 	if (r)
 		tbg_visit_last_words(r->v, status);
-	if (write(STDERR_FILENO, "toboggan-gateway: ", 18) > 0 &&
+	if (poll(&p, 1, 0) > 0 && write(STDERR_FILENO, "toboggan-gateway: ", 18) > 0 &&
 	    write(STDERR_FILENO, path, strlen(path)) > 0 &&
 	    write(STDERR_FILENO, why, strlen(why)) < 0)
 		return;			/* nobody to tell */
@@ -289,7 +292,7 @@ void tbg_module_log(struct tbg_request *r, const char *format, ...)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
 	if (!r) {
-		dprintf(STDERR_FILENO, "toboggan-gateway: %s: %.*s", worker.o->path, n, line);
+		tbg_say("toboggan-gateway: %s: %.*s", worker.o->path, n - 1, line);
 		return;
 	}
 	tbg_visit_complain(r->v, line, n);
@@ -413,7 +416,7 @@ static void on_gone(struct tbg_visit *v)
 
 static int refuse(const char *why)
 {
-	dprintf(STDERR_FILENO, "toboggan-gateway: %s: %s\n", worker.o->path, why);
+	tbg_say("toboggan-gateway: %s: %s", worker.o->path, why);
 	return -ENOEXEC;
 }
 

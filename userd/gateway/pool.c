@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -27,6 +26,7 @@
 #include "module.h"
 #include "pool.h"
 #include "privilege.h"
+#include "say.h"
 
 #define TICK_MS		50
 #define WORKERS_MAX	64		/* of a pool */
@@ -67,22 +67,6 @@ static struct {
 } all;
 
 /* --- a worker ------------------------------------------------------------ */
-
-__attribute__((format(printf, 1, 2)))
-static void say(const char *format, ...)
-{
-	char line[TBG_ORDER_PATH + 200];
-	va_list args;
-	int n;
-
-	va_start(args, format);
-	n = vsnprintf(line, sizeof(line) - 1, format, args);
-	va_end(args);
-	n = n < (int)sizeof(line) - 1 ? n : (int)sizeof(line) - 2;
-	line[n++] = '\n';
-	if (write(STDERR_FILENO, line, n) < 0)
-		return;			/* nobody to tell */
-}
 
 /* Paths are said as from outside; inside of a chroot they begin below it. */
 static void rebase(struct tbg_order *o)
@@ -141,14 +125,14 @@ static void worker_main(struct tbg_order *o, int listen_fd, int retire_fd,
 	if (getppid() != parent)
 		_exit(0);
 	if (err)
-		say("toboggan-gateway: %s: cannot become user %u%s%s: %s", o->path,
+		tbg_say("toboggan-gateway: %s: cannot become user %u%s%s: %s", o->path,
 		    o->uid, *o->chroot ? " in " : "", o->chroot, strerror(-err));
 	else if (o->kind == TBG_POOL_CGI)
 		err = tbg_cgi_run(o, listen_fd, all.proc_fd);
 	else
 		err = tbg_module_run(o, listen_fd, retire_fd);
 	if (err && err != -ENOEXEC)
-		say("toboggan-gateway: %s: %s", o->path, strerror(-err));
+		tbg_say("toboggan-gateway: %s: %s", o->path, strerror(-err));
 	exit(err ? UNFIT_EXIT : 0);
 }
 
@@ -289,7 +273,7 @@ static void worker_died(struct pool *p, struct worker *w, int status)
 		w->backoff_ms = BACKOFF_MAX_MS;
 	w->start_ns = now_ns + (w->unfit ? UNFIT_MS : w->backoff_ms) * 1000000ull;
 	if (WIFSIGNALED(status) && !p->closing)
-		say("toboggan-gateway: %s: worker ended by signal %d (%s); the next one in %u ms",
+		tbg_say("toboggan-gateway: %s: worker ended by signal %d (%s); the next one in %u ms",
 		    p->o.path, WTERMSIG(status), strsignal(WTERMSIG(status)),
 		    w->backoff_ms);
 	pool_tick(p, now_ns);
@@ -381,7 +365,7 @@ static void pool_open(const struct tbg_order *o, int listen_fd)
 	p->next = all.pools;
 	all.pools = p;
 	if (!allowed(o)) {
-		say("toboggan-gateway: %s: user %u%s%s: not among those of the start; start the daemon again",
+		tbg_say("toboggan-gateway: %s: user %u%s%s: not among those of the start; start the daemon again",
 		    o->path, o->uid, *o->chroot ? " in " : "", o->chroot);
 		for (unsigned int i = 0; i < WORKERS_MAX; i++) {
 			p->workers[i].unfit = true;
@@ -419,7 +403,7 @@ static void settle_down(const struct tbg_order *o)
 		    *all.known[i].chroot)
 			return;
 	if (tbg_privilege_drop(&id) || tbg_privilege_none())
-		say("toboggan-gateway: cannot become user %u", o->uid);
+		tbg_say("toboggan-gateway: cannot become user %u", o->uid);
 }
 
 static bool order_valid(const struct tbg_order *o)
