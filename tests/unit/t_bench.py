@@ -89,6 +89,28 @@ def t_roots_lock_is_also_the_users():
             lab.LOCK = old
 
 
+def t_a_run_may_have_any_number_of_servers():
+    old = lab.sh
+    lab.sh = lambda *_, **__: ""
+    try:
+        with tempfile.TemporaryDirectory() as there:
+            here = lab.Lab([0], [1])
+            here.dir = there
+            for _ in range(600):
+                name, _, _ = here.link()
+                assert not os.listdir(there), "files of the link's last server"
+                for left in ("-tables/x", ".sock", "-0.fcgi"):
+                    os.makedirs(os.path.join(there, name + left))
+                here.unlink(name)
+            held = {here.link()[:2] for _ in range(255)}
+            assert len(held) == 255, held
+            refused(here.link, text="more than 255 servers at a time")
+            here.unlink(min(held)[0])
+            assert here.link()[:2] == min(held)
+    finally:
+        lab.sh = old
+
+
 def t_sessions_ask_for_files_that_the_lab_can_make():
     with tempfile.NamedTemporaryFile("w", suffix=".sessions") as f:
         f.write("/blog think=3\n  /blog/post\n/a%20b.html\n/x/..\n/1k.jpg/x\n/%00\n/" + "n" * 300 + "\n\n/blog\n")

@@ -6,6 +6,7 @@ that none pays for another's programs. A lab removes all that it made;
 remove_stale() what a killed one could not. remote.py has the same interface
 for servers on another machine.
 """
+import collections
 import fcntl
 import glob
 import os
@@ -26,6 +27,7 @@ NETNS = "tbg-bench-"
 FOLDER = "tbg-bench."
 LOCK = "/run/lock/toboggan-bench"
 SOURCES_MAX = 200           # client addresses on one link
+LINKS_MAX = 255             # at a time: one octet of the address tells them apart
 
 
 def sh(*argv, check=True):
@@ -139,7 +141,8 @@ class Lab:
         self.server, self.client = f"{NETNS}s{os.getpid()}", f"{NETNS}c{os.getpid()}"
         self.dir = self.cgroup = None
         self.procs = []
-        self.nr = 0
+        # A number is used again as late as can be: peers keep metrics of its addresses.
+        self.free = collections.deque(range(1, LINKS_MAX + 1))
 
     def open(self):
         remove_stale()
@@ -183,10 +186,10 @@ class Lab:
 
     def link(self, sources=1):
         """A veth pair for one server: (interface, server's address, clients' addresses)."""
-        self.nr += 1
-        if self.nr > 255:
-            raise Problem("more than 255 servers in one run")
-        name, net = f"tbg{self.nr}", f"198.18.{self.nr}"
+        if not self.free:
+            raise Problem(f"more than {LINKS_MAX} servers at a time")
+        nr = self.free.popleft()
+        name, net = f"tbg{nr}", f"198.18.{nr}"
         # A queue for each of the server's CPUs, so that packets can be steered.
         queues = str(max(1, len(self.server_cpus)))
         sh("ip", "-n", self.server, "link", "add", name, "mtu", "1500",
@@ -224,6 +227,9 @@ class Lab:
     def unlink(self, name):
         """A server that ended gives its link back; its programs go with it."""
         sh("ip", "-n", self.server, "link", "del", name, check=False)
+        for path in glob.glob(os.path.join(self.dir, f"{name}[-.]*")):
+            remove(path)        # else the link's next server finds the sockets and tables of this
+        self.free.append(int(name[3:]))
 
     def client_argv(self, argv):
         return ["nsenter", f"--net=/run/netns/{self.client}", *argv]
@@ -285,6 +291,13 @@ class Lab:
         if self.dir:
             shutil.rmtree(self.dir, ignore_errors=True)
             self.dir = None
+
+
+def remove(path):
+    if os.path.isdir(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        os.unlink(path)
 
 
 def memory_roots():
