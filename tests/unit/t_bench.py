@@ -343,6 +343,36 @@ def t_a_rate_is_refused_unless_it_is_the_servers():
     assert limit.refused(limit.SERVER) is None and limit.refused(limit.DEMAND) is None
 
 
+def t_the_clients_share_is_of_the_load_alone():
+    steps = []
+
+    class Core:
+        nr = 1
+
+        def __init__(self, cpus, _=None):
+            self.name = {0: "server", 1: "client"}[cpus[0]]
+            steps.append(f"{self.name} begins")
+
+        def since(self):
+            steps.append(f"{self.name} ends")
+            return {"share": 0.0, "busy_s": 0.0, "wall_s": 1.0, "not_idle_s": 0.0, "steal_s": 0.0}
+
+    class Lab:
+        remote, stat, server_cpus, client_cpus = False, None, [0], [1]
+        pids = net_bytes = staticmethod(lambda: [])
+
+    old = engine.Core, engine.time.sleep
+    engine.Core, engine.time.sleep = Core, lambda _: steps.append("quiet")
+    try:
+        meter = engine.Meter(Lab, Lab)
+        meter.begin()
+        meter.read(1)
+    finally:
+        engine.Core, engine.time.sleep = old
+    assert steps == ["server begins", "quiet", "server ends", "server begins", "client begins",
+                     "client ends", "server ends"], steps
+
+
 # --- statistics -----------------------------------------------------------
 
 def t_the_interval_of_a_ratio_is_students():

@@ -43,7 +43,6 @@ class Meter:
         self.pids = self.server.pids()
         self.others = Others(lab.pids())
         self.ran = ran_s(self.pids)
-        self.client = Core(lab.client_cpus)
         self.core, self.idle_share = None, 0.0
         if not lab.remote:
             quiet = Core(lab.server_cpus)
@@ -53,6 +52,7 @@ class Meter:
         elif lab.stat:
             self.core = Core(None, lab.read_stat)
         self.net, self.since = lab.net_bytes(), time.monotonic()
+        self.client = Core(lab.client_cpus)     # last: of idle time, full CPUs would not look full
 
     def net_bps(self):
         """Of the busier direction, None where nobody counts it."""
@@ -61,8 +61,8 @@ class Meter:
             (time.monotonic() - self.since)
 
     def read(self, requests):
-        net_bps = self.net_bps()
-        now, client = self.core.since() if self.core else None, self.client.since()
+        client, net_bps = self.client.since(), self.net_bps()
+        now = self.core.since() if self.core else None
         ret = {"client_share": client["share"], "server_share": now["share"] if now else None,
                "cpu_ns": None, "ran_ns": None, "disturbed": False, "net_bps": net_bps}
         if now and requests:
