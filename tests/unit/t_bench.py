@@ -373,6 +373,29 @@ def t_the_clients_share_is_of_the_load_alone():
                      "client ends", "server ends"], steps
 
 
+def t_what_was_asked_for_is_no_limit_if_it_was_met():
+    web = experiments.Web99(options("web99", "--static"))
+    assert web.own_limit({"conforming_percent": 100.0, "client_cpus": 1.0})[0] == limit.DEMAND
+    assert web.own_limit({"conforming_percent": 99.0, "client_cpus": 0.5})[0] == limit.SERVER
+    assert web.own_limit({"conforming_percent": 99.0, "client_cpus": 0.96}) is None
+    for name, asked in (("overload", 100), ("held", 1000)):
+        exp = experiments.EXPERIMENTS[name](options(name))
+        s = {"late": 0, "seconds": 5.0, "client_share": 0.5}
+        assert exp.own_limit(s)[0] == limit.DEMAND
+        assert exp.own_limit(dict(s, late=0.06 * asked))[0] == limit.SERVER
+        assert exp.own_limit(dict(s, client_share=0.96)) is None
+
+
+def t_sessions_that_began_late_are_not_what_was_asked_for():
+    exp = experiments.Sessions(options("sessions", "--think", "2"))
+    exp.sessions = sessions.parse("/a think=3\n/b\n/c\n\n/d\n")     # 5 s and none
+    got = {"sess_total": 100.0, "sess_life_s": 2.5 + 0.2, "duration": 9.8 + 5 + 0.4}
+    met = {"point": 10.0, "sess_total": 100.0, "late_s": exp.late_s(10.0, got)}
+    assert met["late_s"] < 0.2 and exp.own_limit(met)[0] == limit.DEMAND, met
+    late = dict(met, late_s=exp.late_s(10.0, dict(got, duration=17.0)))
+    assert 1.7 < late["late_s"] < 2 and exp.own_limit(late) is None, late
+
+
 # --- statistics -----------------------------------------------------------
 
 def t_the_interval_of_a_ratio_is_students():

@@ -63,8 +63,9 @@ class Meter:
     def read(self, requests):
         client, net_bps = self.client.since(), self.net_bps()
         now = self.core.since() if self.core else None
-        ret = {"client_share": client["share"], "server_share": now["share"] if now else None,
-               "cpu_ns": None, "ran_ns": None, "disturbed": False, "net_bps": net_bps}
+        ret = {"client_share": client["share"], "client_cpus": client["share"] * self.client.nr,
+               "server_share": now["share"] if now else None, "cpu_ns": None, "ran_ns": None,
+               "disturbed": False, "net_bps": net_bps}
         if now and requests:
             busy = max(0.0, now["busy_s"] - self.idle_share * now["wall_s"] * self.core.nr)
             ret["cpu_ns"] = busy / requests * 1e9

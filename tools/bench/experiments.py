@@ -366,6 +366,7 @@ class Sessions(Experiment):
     figures = (("sess_rate", "sessions finished a second", "/s", "high"), CPU,
                ("resp_ms", "response time", "ms", "low"))
     tools = ("curl", "httperf")
+    LIFETIME_S = 0.1            # to which httperf tells that of a session
 
     @staticmethod
     def options(ap):
@@ -464,12 +465,30 @@ class Sessions(Experiment):
         h = got["httperf"]
         sample.update(sess_rate=h["sess_rate"], resp_ms=h["resp_ms"],
                       sess_done=h["sess_done"], sess_total=h["sess_total"])
+        sample["late_s"] = self.late_s(point.x, h)
         if h["sess_done"] < h["sess_total"]:
             raise Problem(f"only {h['sess_done']:.0f} of {h['sess_total']:.0f} sessions "
                           "were finished")
 
+    def late_s(self, rate, h):
+        """How long after its last session was due to end httperf ended: it cannot say when one began.
+
+        A session is due to take what it thinks, and its part of the time that replies took.
+        """
+        each = self.sessions[:sessions.TEMPLATES_MAX]
+        each = [each[i % len(each)] for i in range(int(h["sess_total"]))]
+        thinks = [sessions.think_s(s, self.think) for s in each]
+        calls = [sum(map(len, s)) for s in each]
+        reply_s = max(0.0, h["sess_life_s"] * len(each) - sum(thinks)) / max(1, sum(calls))
+        due = max((i / rate + t + n * reply_s for i, (t, n) in enumerate(zip(thinks, calls))),
+                  default=0)
+        return max(0.0, h["duration"] - due)
+
     def own_limit(self, sample):
-        return limit.DEMAND, "sessions came at a rate"
+        began_s = sample["sess_total"] / sample["point"]
+        if sample["late_s"] <= 0.05 * began_s + self.LIFETIME_S:
+            return limit.DEMAND, "sessions came at the rate that was asked for"
+        return None
 
     def line(self, sample):
         return f"{sample.get('sess_rate', 0):.1f} sessions/s; " + super().line(sample)
@@ -779,7 +798,12 @@ class Web99(Computing):
         sample["conforming_percent"] = 100.0 * got["conforming"] / point.x
 
     def own_limit(self, sample):
-        return limit.DEMAND, "the lines are what is slow"
+        if sample["conforming_percent"] >= 100:
+            return limit.DEMAND, "the lines are what is slow"
+        if sample["client_cpus"] < limit.CLIENT_FULL:
+            return limit.SERVER, "lines were not served at their speed by clients of which " + \
+                f"{sample['client_cpus']:.2f} CPUs were busy"
+        return None             # one thread may have been full: two clients tell
 
     def derive(self, entry):
         best = {}
@@ -990,6 +1014,16 @@ class Cpus(Experiment):
             sample["per_cpu"] = sample["throughput"] / sample["cpus"]
 
 
+def whose_time(sample, rate):
+    """(whose limit, why) of times in an open loop; None where full clients may be what took it."""
+    if sample["client_share"] >= limit.CLIENT_FULL:
+        return None
+    if sample["late"] > 0.05 * rate * sample["seconds"]:
+        return limit.SERVER, f"{sample['late']} pages were not asked for in time, behind others, " \
+            f"by clients whose CPUs were {sample['client_share']:.0%} busy"
+    return limit.DEMAND, f"{rate:g} pages a second were asked for"
+
+
 # ------------------------------------------------------------------ overload
 
 class Overload(Experiment):
@@ -1001,7 +1035,7 @@ class Overload(Experiment):
     lab_only = "a remote server's memory cannot be limited from here"
     figures = (("max_us", "longest time of the small page", "µs", "low"), TAIL, MEDIAN,
                ("slow_bps", "what the slow clients got", "bit/s", "high"))
-    SLOW_BPS = 50000
+    SLOW_BPS, PROBE_RATE = 50000, 20.0
 
     @staticmethod
     def options(ap):
@@ -1030,7 +1064,7 @@ class Overload(Experiment):
         self.files.make(os.path.join(run.lab.dir, "site"))
 
     def load(self, run, point, server):
-        load = Ours(1, calls=1, rate=20.0, list=one_file(run, SMALL, 1024), timeout=60)
+        load = Ours(1, calls=1, rate=self.PROBE_RATE, list=one_file(run, SMALL, 1024), timeout=60)
         load.slow = Ours(point.x, line=self.SLOW_BPS, list=list_file(run, "slow", self.files),
                          timeout=3600)
         return load
@@ -1076,7 +1110,7 @@ class Overload(Experiment):
                           f"{slow['statuses']} wrong statuses")
 
     def own_limit(self, sample):
-        return limit.DEMAND, "20 small pages a second were asked for"
+        return whose_time(sample, self.PROBE_RATE)
 
     def line(self, sample):
         return (f"p50 {sample['p50_us'] / 1000:,.1f} ms, p99 {sample['p99_us'] / 1000:,.1f} ms, "
@@ -1138,7 +1172,7 @@ class Held(Experiment):
                 signal_all(pids, signal.SIGCONT)
 
     def own_limit(self, sample):
-        return limit.DEMAND, f"{self.RATE} pages a second were asked for"
+        return whose_time(sample, self.RATE)
 
     def line(self, sample):
         return (f"p50 {sample['p50_us'] / 1000:,.2f} ms, p99 {sample['p99_us'] / 1000:,.2f} ms, "

@@ -171,6 +171,12 @@ def made_up():
     return ret
 
 
+def think_s(session, default):
+    """What a session thinks in all; nobody waits behind its last burst."""
+    return sum(next((c.think_s for c in burst[::-1] if c.think_s is not None), default)
+               for burst in session[:-1])
+
+
 # ------------------------------------------------------------------ logs
 
 LOG = re.compile(r'(\S+) \S+ .*?\[([^\[\]]+)\] "(\S+) (\S+)(?: HTTP/[\d.]+)?" (\d{3}) \S+'
