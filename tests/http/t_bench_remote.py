@@ -229,7 +229,11 @@ def t_a_rate_sweep_has_autobenchs_tables():
         rows = [line.rstrip("\n").split("\t") for line in f]
     assert rows[0][:3] == ["dem_req_rate", "req_rate_sham", "con_rate_sham"], rows[0]
     assert [r[0] for r in rows[1:]] == ["100", "200"] and len(rows[1]) == 10
-    assert 50 < float(rows[1][1]) < 150, rows[1]
+    for row, s in zip(rows[1:], benched.samples(done.record)):
+        if s["refused"]:        # on a busy machine httperf falls behind
+            assert row[1:-1] == [""] * 8 and float(row[-1]) >= 0, row
+        else:
+            assert 0.5 < float(row[1]) / float(row[0]) < 1.5, row
 
 
 def t_load_counts_every_kind_of_error():

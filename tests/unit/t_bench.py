@@ -640,10 +640,10 @@ def t_autobench_columns_are_autobenchs():
     entry = {"servers": ["toboggan", "nginx"], "points": [{"x": 500, "label": "500/s"},
                                                           {"x": 1000, "label": "1,000/s"}],
              "samples": [{"point": 500, "server": "toboggan", "repeat": nr, "invalid": None,
-                          "rate": rate, "httperf": dict(h, con_rate=rate / 10),
+                          "refused": None, "rate": rate, "httperf": dict(h, con_rate=rate / 10),
                           "error_percent": 0.06} for nr, rate in enumerate((501, 900, 100))] +
                         [{"point": 500, "server": "nginx", "repeat": 0, "invalid": "no",
-                          "rate": 1, "httperf": h, "error_percent": 101}]}
+                          "refused": None, "rate": 1, "httperf": h, "error_percent": 101}]}
     rows = experiments.autobench_rows(entry)
     assert rows[0][:10] == ["dem_req_rate", "req_rate_toboggan", "con_rate_toboggan",
                             "min_rep_rate_toboggan", "avg_rep_rate_toboggan",
@@ -651,6 +651,32 @@ def t_autobench_columns_are_autobenchs():
                             "resp_time_toboggan", "net_io_toboggan", "errors_toboggan"], rows[0]
     assert rows[1][:10] == [500, 500.8, 50.1, 499.0, 500.1, 501.2, 1.6, 0.1, 655.3, 0.06]
     assert rows[1][10:] == [""] * 9 and len(rows) == 2
+    entry["samples"][0].update(refused=limit.refused(limit.CLIENT), rate=None)
+    assert experiments.autobench_rows(entry)[1][2] == 90.0, "a refused sample is among them"
+    for s in entry["samples"][:3]:
+        s.update(refused=limit.refused(limit.CLIENT), rate=None)
+    assert experiments.autobench_rows(entry)[1][1:] == [""] * 8 + [0.06] + [""] * 9
+
+
+def t_figures_that_are_rates_are_refused_with_the_rate():
+    class Lab:
+        link_bps = None
+
+    run = engine.Run(Lab, argparse.Namespace(max_minutes=1), {})
+    for name, given in (("rates", {"kept_up": False, "resp_ms": 1.0}),
+                        ("web99", {"conforming_percent": 50.0, "client_cpus": 1.0}),
+                        ("overload", {"late": 0, "slow_bps": 1.0}), ("held", {"late": 0}),
+                        ("sessions", {"sess_total": 10, "late_s": 9.0, "resp_ms": 1.0, "sess_rate": 1.0})):
+        exp = experiments.EXPERIMENTS[name](options(name))
+        exp.halves[5, "x"] = 1.0
+        s = engine.Sample(point=5, server="x", invalid=None, throughput=None, rate=7.0, bps=7.0,
+                          net_bps=None, seconds=5.0, kinds={}, server_share=0.5, client_share=1.0,
+                          p50_us=1, p99_us=2, max_us=3, cpu_ns=4.0, error_percent=0.0, **given)
+        run.judge(s, exp, loads.Ours(2), argparse.Namespace(name="x"), 1)
+        assert s["limit"] == limit.CLIENT and s["refused"] and s["throughput"] is None, s
+        shown = {f[0] for f in exp.figures if s.get(f[0]) is not None}
+        assert shown <= {"cpu_ns", "error_percent"}, (name, shown)
+        assert s["withheld"].keys() >= set(exp.withheld) and exp.line({**s, **s["withheld"]})
 
 
 def t_a_rate_at_which_nothing_is_answered_is_a_point_of_the_sweep():
@@ -659,7 +685,7 @@ def t_a_rate_at_which_nothing_is_answered_is_a_point_of_the_sweep():
     assert sweep.tolerate(engine.fault(loads.Httperf(50), 0, got), got) is None
     assert sweep.tolerate("3 wrong statuses", dict(got, statuses=3))
     s = {"requests": 0, "rate": 0.0, "errors": 7, "seconds": 5.0, "p50_us": None, "bytes": 0,
-         "connects": 20}
+         "connects": 20, "refused": None}
     sweep.after(None, sweep.points[0], None, s, {"httperf": None})
     assert s["error_percent"] == 101 and not s["kept_up"]
     block = experiments.autobench_block(s)

@@ -227,7 +227,10 @@ class Run:
         if own and whose not in (limit.DESCRIPTORS, limit.NETWORK):
             whose, why = own
         ret.update(limit=whose, limit_why=why, halves_ratio=ratio, refused=limit.refused(whose))
-        if not ret["refused"]:
+        if ret["refused"]:
+            ret["withheld"] = {key: ret[key] for key in exp.withheld if ret.get(key) is not None}
+            ret.update(dict.fromkeys(ret["withheld"]))
+        else:
             ret["throughput"], ret["throughput_bps"] = ret["rate"], ret["bps"]
         exp.seal(ret)
 
@@ -280,7 +283,9 @@ class Run:
         left = spent / self.taken * (self.total - self.taken)
         text = sample["invalid"] and f"NOT A FIGURE: {sample['invalid']}"
         if not text:
-            text = exp.line(sample) + f"; {sample['limit']}" * bool(sample["limit"])
+            text = exp.line({**sample, **sample.get("withheld", {})})
+            text += f"; {sample['limit']}" * bool(sample["limit"])
+            text += ", refused" * bool(sample["refused"])
             text += ", DISTURBED by other work" * sample["disturbed"]
         say(f"[{self.taken}/{self.total}, {left:,.0f} s left] {exp.name} {point.label} "
             f"{sample['server']} {sample['repeat'] + 1}/{self.opts.repeats}: {text}")

@@ -56,6 +56,7 @@ class Experiment:
     name = title = about = x_label = ""
     x_log = True
     figures = (CPU, RATE, TAIL)
+    withheld = ()               # figures that are refused with the rate, besides those of seal()
     left_out = ()
     lab_only = None             # why it cannot be done with a remote server
     tools = ("curl",)           # without which it cannot be made; load.c is ours
@@ -251,11 +252,13 @@ class Rates(Experiment):
     name, title = "rates", "replies against demanded rate, to saturation"
     about = ("An open loop: connections come at a given rate whatever becomes of the earlier "
              "ones. A server keeps up while replies equal the demand; where they part is its "
-             "saturation, unless that is the client's limit, which is then said. Errors stand "
+             "saturation, unless that is the client's limit, which then stands there instead of "
+             "a rate. Errors stand "
              "beside every rate; a rate without its errors means nothing.")
     x_label = "demanded requests a second"
     figures = (("rate", "replies a second", "/s", "high"), ("error_percent", "errors", "%", "low"),
                CPU, ("resp_ms", "response time", "ms", "low"))
+    withheld = ("rate", "resp_ms")
     tools = ("curl", "httperf")
 
     @staticmethod
@@ -328,15 +331,20 @@ AUTOBENCH = ("req_rate", "con_rate", "min_rep_rate", "avg_rep_rate", "max_rep_ra
 
 
 def autobench_rows(entry):
-    """The table that autobench prints: a block of columns per server, the median of its repeats."""
+    """The table that autobench prints: a block of columns per server, the median of its repeats.
+
+    Of samples whose rate was refused, if there are no others, the errors alone.
+    """
     names = [n for n in entry["servers"]]
     head = ["dem_req_rate"] + [f"{c}_{n}" for n in names for c in AUTOBENCH]
     rows = [head]
     for point in entry["points"]:
         row = [point["x"]]
         for name in names:
-            got = sorted((s for s in entry["samples"] if s["point"] == point["x"] and
-                          s["server"] == name and not s["invalid"]), key=lambda s: s["rate"])
+            good = [s for s in entry["samples"] if s["point"] == point["x"] and
+                    s["server"] == name and not s["invalid"]]
+            got = sorted((s for s in good if not s["refused"]), key=lambda s: s["rate"]) or \
+                sorted(good, key=lambda s: s["error_percent"])
             row += autobench_block(got[len(got) // 2]) if got else [""] * len(AUTOBENCH)
         if any(cell != "" for cell in row[1:]):
             rows.append(row)
@@ -346,6 +354,8 @@ def autobench_rows(entry):
 def autobench_block(s):
     h = s.get("httperf")
     errors = round(s["error_percent"], 3)
+    if s["refused"]:
+        return [""] * (len(AUTOBENCH) - 1) + [errors]
     if not h:
         rate, seconds = round(s["rate"], 1), s["seconds"] or 1
         return [round((s["requests"] + s["errors"]) / seconds, 1),
@@ -366,6 +376,7 @@ class Sessions(Experiment):
     figures = (("sess_rate", "sessions finished a second", "/s", "high"), CPU,
                ("resp_ms", "response time", "ms", "low"))
     tools = ("curl", "httperf")
+    withheld = ("sess_rate", "resp_ms")
     LIFETIME_S = 0.1            # to which httperf tells that of a session
 
     @staticmethod
@@ -750,6 +761,7 @@ class Web99(Computing):
     x_label = "simultaneous connections"
     figures = (("conforming_percent", "conforming connections", "%", "high"), CPU,
                ("rate", "requests a second", "/s", "high"), TAIL)
+    withheld = ("conforming_percent", "rate", "p99_us")
 
     @staticmethod
     def options(ap):
@@ -1035,6 +1047,7 @@ class Overload(Experiment):
     lab_only = "a remote server's memory cannot be limited from here"
     figures = (("max_us", "longest time of the small page", "µs", "low"), TAIL, MEDIAN,
                ("slow_bps", "what the slow clients got", "bit/s", "high"))
+    withheld = ("max_us", "p99_us", "p50_us", "slow_bps")
     SLOW_BPS, PROBE_RATE = 50000, 20.0
 
     @staticmethod
@@ -1128,6 +1141,7 @@ class Held(Experiment):
     x_label, x_log = "held for (ms)", False
     lab_only = "a remote server's processes cannot be held from here"
     figures = (TAIL, MEDIAN, ("max_us", "longest time of a reply", "µs", "low"))
+    withheld = ("p99_us", "p50_us", "max_us")
     CYCLE_S, RATE = 0.1, 200
 
     @staticmethod
