@@ -96,7 +96,8 @@ def t_every_installed_server_is_measured_beside_toboggan():
     assert all(done.record["servers"].values()), done.record["servers"]
     for row in done.record["experiments"][0]["summary"]:
         if row["server"].startswith("toboggan"):
-            assert row["ratios"]["cpu_ns"] is None or row["ratios"]["cpu_ns"]["pairs"] == 1
+            ratio = row["ratios"]["cpu_ns"]     # a second of a busy machine may be 0 ns
+            assert ratio is None or ratio["pairs"] + ratio["dropped"] == 1, ratio
     for s in benched.samples(done.record):
         assert s["limit_why"] and s["halves_ratio"], s
 

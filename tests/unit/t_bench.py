@@ -404,8 +404,42 @@ def t_the_interval_of_a_ratio_is_students():
     # by hand: s = 0.08198 of the logarithms, t(3) = 3.182, half = 0.13043
     assert abs(got["low"] - 1.7510) < 2e-3 and abs(got["high"] - 2.2729) < 2e-3, got
     assert stats.paired_ratio([1.0], [2.0]) == {"ratio": 0.5, "low": None, "high": None,
-                                                "pairs": 1}
-    assert stats.paired_ratio([None, 0], [1, 1]) is None
+                                                "pairs": 1, "dropped": 0}
+    # published: t(31) = 2.040, t(45) = 2.014, t(61) = 2.000, t(120) = 1.980
+    for freedom, least in ((30, 2.042), (31, 2.039), (45, 2.014), (61, 1.999), (120, 1.979), (500, 1.964)):
+        assert least <= stats.t95(freedom) <= least + 0.03, freedom
+
+
+def t_pairs_without_a_ratio_are_said():
+    def pairs(*values):
+        return [({"x": a}, {"x": b}) for a, b in values]
+
+    got = stats.paired("x", "ns", pairs((0, 1), (2, 1), (None, 1), (2, 1)))
+    assert (got["ratio"], got["pairs"], got["dropped"]) == (2, 2, 1), got
+    assert report.ratio_text(got) == "2 (2–2, pairs with a 0 left out: 1)"
+    assert report.ratio_text(stats.paired("x", "ns", pairs((0, 1)))) == "(pairs with a 0 left out: 1)"
+    assert stats.paired("x", "ns", pairs((None, 1), (1, None))) is None
+    got = stats.paired("x", "%", pairs((3, 0), (5, 1), (4, 0.5)))
+    assert abs(got["difference"] - 3.5) < 1e-9 and got["low"] > 0 and got["pairs"] == 3, got
+    assert report.ratio_text(got).startswith("+3.5 points (+2.26 to +4.74"), report.ratio_text(got)
+    assert compare.verdict(got, "low") == "B is worse" and compare.verdict(got, "high") == "B is better"
+    assert compare.verdict(stats.paired("x", "%", pairs((1, 0), (0, 1))), "low") == "no difference shown"
+
+
+def t_disturbed_pairs_count_only_without_others():
+    rec, before = record(), record()
+    for s in rec["experiments"][0]["samples"]:
+        if s["repeat"] == 1 and s["server"] == "nginx":
+            s.update(disturbed=True, cpu_ns=5e6)
+    rec["experiments"][0]["summary"] = engine.summarise(rec["experiments"][0])
+    got = row_of(rec, 1024, "toboggan")["ratios"]["cpu_ns"]
+    assert got["pairs"] == 3 and abs(got["ratio"] - 0.125) < 0.01, got
+    got = [r for r in compare.compare(before, rec)[0] if r["server"] == "nginx" and r["figure"] == "cpu_ns"]
+    assert len(got) == 3 and all(r["pairs"] == 3 and abs(r["ratio"] - 1) < 1e-9 for r in got), got
+    for s in rec["experiments"][0]["samples"]:
+        s["disturbed"] = True
+    got = compare.compare(before, rec)[0]
+    assert all(r["pairs"] >= 3 for r in got) and got, got
 
 
 def t_the_weighted_sum_is_of_the_curve():
@@ -622,6 +656,12 @@ def t_compare_says_what_it_cannot():
     b["machine"]["kernel"] = "6.12"
     rows, missing = compare.compare(a, b)
     assert len(missing) == 3 and "no figure in B" in missing[0], missing
+    more = record()
+    more["experiments"][0]["points"].append({"x": 7, "label": "7 B"})
+    more["experiments"][0]["servers"].append("lighttpd")
+    assert compare.compare(a, more)[1] == [f"sizes {p} {s}: only in B" for p, s in
+                                           [(x, "lighttpd") for x in (1, 1024, 1 << 20)] +
+                                           [("7 B", s) for s in ("toboggan", "nginx", "lighttpd")]]
     assert "kernel: 6.1 in A, 6.12 in B" in compare.differences(a, b)
     with tempfile.TemporaryDirectory() as folder:
         for name, rec in (("a", a), ("b", record(1.5))):

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """Two runs of the same experiments: how B compares with A, and how sure that is.
 
-The n-th repeat of one is the pair of the n-th of the other. What is in only one
-of them is said, not guessed.
+The n-th repeat of one is the pair of the n-th of the other; those that other work
+disturbed count only without others. What is in only one of them is said, not guessed.
 """
 import argparse
 import json
 import sys
 
 from report import load, ratio_text
-from stats import paired_ratio
+from stats import paired, pairs_of
 
 
 def samples(entry, point, server):
@@ -22,9 +22,10 @@ def verdict(ratio, better):
     """In words, from what the interval excludes."""
     if not ratio or ratio["low"] is None:
         return "too few pairs to tell"
-    if ratio["low"] <= 1 <= ratio["high"]:
+    same = 1 if "ratio" in ratio else 0
+    if ratio["low"] <= same <= ratio["high"]:
         return "no difference shown"
-    less = ratio["high"] < 1
+    less = ratio["high"] < same
     return "B is better" if less == (better == "low") else "B is worse"
 
 
@@ -37,23 +38,28 @@ def compare(a, b):
         if not other:
             missing.append(f"{entry['name']}: only in A")
             continue
-        for point in entry["points"]:
-            for server in entry["servers"]:
-                mine = samples(entry, point["x"], server)
-                its = samples(other, point["x"], server)
-                if not mine or not its:
-                    missing.append(f"{entry['name']} {point['label']} {server}: no figure in " +
-                                   ("A" if not mine else "B"))
-                    continue
+        for point, server in places(entry):
+            mine, its = samples(entry, point["x"], server), samples(other, point["x"], server)
+            if mine and its:
                 rows += compare_point(entry, point, server, mine, its)
+            else:
+                missing.append(f"{entry['name']} {point['label']} {server}: no figure in " +
+                               ("A" if not mine else "B"))
+        known = {(p["x"], server) for p, server in places(entry)}
+        missing += [f"{entry['name']} {p['label']} {server}: only in B"
+                    for p, server in places(other) if (p["x"], server) not in known]
     return rows, missing + [f"{name}: only in B" for name in theirs]
+
+
+def places(entry):
+    return [(point, server) for point in entry["points"] for server in entry["servers"]]
 
 
 def compare_point(entry, point, server, mine, its):
     ret = []
-    pairs = sorted(set(mine) & set(its))
-    for key, title, _, better in entry["figures"]:
-        ratio = paired_ratio([its[r].get(key) for r in pairs], [mine[r].get(key) for r in pairs])
+    pairs = pairs_of(its, mine)
+    for key, title, unit, better in entry["figures"]:
+        ratio = paired(key, unit, pairs)
         if ratio:
             ret.append({"experiment": entry["name"], "point": point["label"], "server": server,
                         "figure": key, "title": title, **ratio,

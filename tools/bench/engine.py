@@ -18,7 +18,7 @@ import loads
 from meters import FORKS_MAX, Core, Others, ran_s
 from say import Problem, say
 from servers import Reflector, Toboggan, settle
-from stats import paired_ratio, spread
+from stats import paired, pairs_of, spread
 
 FORMAT = 1
 QUIET_S = 0.3               # before a load: what is worked then is not the load's
@@ -354,7 +354,6 @@ def summarise(entry):
     """
     ret = []
     reference = entry["reference"]
-    keys = [f[0] for f in entry["figures"]]
     for point in entry["points"]:
         by_repeat = {}
         for s in entry["samples"]:
@@ -374,14 +373,11 @@ def summarise(entry):
                    "limit": sorted({s["limit"] for s in good.values() if s["limit"]}),
                    "refused": sorted({s["refused"] for s in good.values() if s["refused"]}),
                    "figures": {}, "ratios": {}}
-            theirs = by_repeat.get(reference, {})
-            for key in keys:
+            theirs = {r: s for r, s in by_repeat.get(reference, {}).items() if not s["invalid"]}
+            for key, _, unit, _ in entry["figures"]:
                 row["figures"][key] = spread([s.get(key) for s in clean.values()])
                 if name != reference and reference:
-                    pairs = [(s.get(key), theirs[r].get(key)) for r, s in sorted(clean.items())
-                             if r in theirs and not theirs[r]["invalid"]]
-                    row["ratios"][key] = paired_ratio([p[0] for p in pairs],
-                                                      [p[1] for p in pairs])
+                    row["ratios"][key] = paired(key, unit, pairs_of(good, theirs))
             ret.append(row)
     return ret
 

@@ -52,11 +52,20 @@ def esc(value):
 
 
 def ratio_text(r):
+    """A ratio, or the difference of percentages, with its interval."""
     if not r:
         return ""
+    form, end = ("{:+.3g}", " points") if "difference" in r else ("{:.3g}", "")
+    mean = r["difference"] if "difference" in r else r["ratio"]
+    why = [f"pairs with a 0 left out: {r['dropped']}"] if r.get("dropped") else []
+    if mean is None:
+        return f"({why[0]})"
     if r["low"] is None:
-        return f"{r['ratio']:.3g} (one pair)"
-    return f"{r['ratio']:.3g} ({r['low']:.3g}–{r['high']:.3g})"
+        why.insert(0, "one pair")
+    else:
+        dash = " to " if end else "–"
+        why.insert(0, form.format(r["low"]) + dash + form.format(r["high"]))
+    return form.format(mean) + end + f" ({', '.join(why)})"
 
 
 def cell(spread, unit):
@@ -204,7 +213,7 @@ def page(record):
 <h2>Where and how</h2>{facts(record)}
 <p>Figures are medians of the valid samples, with the smallest and the largest in brackets.
 Ratios are geometric means over pairs of neighbouring samples, with the 95 % interval of
-Student's t. A rate is refused where it is the client's limit or the network's, or nobody's that could be seen;
+Student's t; percentages are compared by their difference. A rate is refused where it is the client's limit or the network's, or nobody's that could be seen;
 processor time is the server's side only and needs no such judgement. A sample with a single error, wrong status
 or wrong byte is counted, and never averaged in, but for the rate sweep, where errors are a column.</p>
 </body></html>
@@ -213,9 +222,10 @@ or wrong byte is counted, and never averaged in, but for the rate sweep, where e
 
 def csv_rows(entry):
     keys = [f[0] for f in entry["figures"]]
+    hows = {key: "difference" if unit == "%" else "ratio" for key, _, unit, _ in entry["figures"]}
     yield ["point", "label", "server", "valid", "invalid", "errors", "limit", "refused"] + \
         [f"{k}_{what}" for k in keys for what in ("median", "min", "max")] + \
-        [f"{k}_ratio{what}" for k in keys for what in ("", "_low", "_high")]
+        [f"{key}_{how}{what}" for key, how in hows.items() for what in ("", "_low", "_high")]
     labels = {p["x"]: p["label"] for p in entry["points"]}
     for row in entry["summary"]:
         ret = [row["point"], labels[row["point"]], row["server"], row["valid"], row["invalid"],
@@ -223,9 +233,9 @@ def csv_rows(entry):
         for key in keys:
             f = row["figures"][key] or {}
             ret += [f.get(what, "") for what in ("median", "min", "max")]
-        for key in keys:
+        for key, how in hows.items():
             r = row["ratios"].get(key) or {}
-            ret += ["" if r.get(w) is None else r[w] for w in ("ratio", "low", "high")]
+            ret += ["" if r.get(w) is None else r[w] for w in (how, "low", "high")]
         yield ret
 
 
