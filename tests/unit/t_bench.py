@@ -125,6 +125,40 @@ def t_sessions_ask_for_files_that_the_lab_can_make():
     assert experiments.file_of("/a%20b.html") == "/a b.html" and experiments.file_of("/d/") == "/d/index.html"
 
 
+def t_sessions_may_have_any_bytes():
+    with tempfile.TemporaryDirectory() as there:
+        file, out = os.path.join(there, "x"), os.path.join(there, "out")
+        with open(file, "wb") as f:
+            f.write(b"/a\xff.html\n  /caf\xc3\xa9\n/b\xfe/\n/b\xfe\n")
+        with contextlib.redirect_stderr(io.StringIO()):
+            exp = experiments.Sessions(options("sessions", file))
+
+        class Run:
+            opts = argparse.Namespace(seconds=1)
+            lab = argparse.Namespace(dir=there, remote=False)
+
+        exp.load(Run, exp.points[0], None)
+        with open(os.path.join(there, "sessions"), "rb") as f:
+            assert f.read() == b"/a\xff.html\n    /caf\xc3\xa9\n/b\xfe/\n"
+        fileset.Files([(1, path, size) for path, size, _ in exp.rows()]).list_for_load(out)
+        with open(out, "rb") as f:
+            assert b" /a\xff.html 8192 " in f.read()
+        with contextlib.redirect_stderr(io.StringIO()):
+            exp.sites(Run)
+        assert os.path.exists(os.path.join(os.fsencode(there), b"site/a\xff.html"))
+        rec = record()
+        rec["experiments"][0]["notes"] = exp.notes
+        engine.save(rec, there)
+        report.write(report.load(there), there)
+
+
+def t_a_load_that_ends_without_a_reply_has_no_ratio():
+    run = engine.Run(None, argparse.Namespace(max_minutes=1, quick=False), {})
+    rates = [2.0, 0.0]
+    run.other_rate = lambda *_: rates.pop(0)
+    refused(run.two_halves, None, None, None, 1, 1.0, text="no reply at all")
+
+
 def t_numbers_are_finite_and_in_range():
     for name, *words in (("sessions", "--rates", "nan"), ("sessions", "--rates", "10,inf"),
                          ("sessions", "--rates", "0"), ("sessions", "--rates", "x"),
@@ -136,7 +170,17 @@ def t_numbers_are_finite_and_in_range():
                          ("caches", "--folders", "0"), ("convert", "--idle", "nan", "x"),
                          ("convert", "--burst", "-1", "x"), ("convert", "--sessions", "0", "x"),
                          ("convert", "--methods", "FOO", "x"), ("cost", "--patience", "inf"),
-                         ("cost", "--repeats", "0")):
+                         ("cost", "--repeats", "0"), ("objects", "--objects", "x"),
+                         ("objects", "--objects", "1,,2"), ("objects", "--objects", "5,5"),
+                         ("overload", "--slow", "0"), ("connections", "--connections", "1.5"),
+                         ("web99", "--connections", "-1"), ("held", "--hold", "x"),
+                         ("cpus", "--cpus", "0"), ("cpus", "--cpus", "9999"),
+                         ("rates", "--low", "5", "--high", "1"), ("dynamic", "--shares", "200"),
+                         ("dynamic", "--shares", "x"), ("tiers", "--servers", "foo"),
+                         ("tiers", "--servers", "nginx-wire"), ("tiers", "--servers", "toboggan-"),
+                         ("tiers", "--servers", "nginx,nginx"), ("tiers", "--servers", "nginx,"),
+                         ("tiers", "--stat", "cat '", "--server", "a=h:1"),
+                         ("tiers", "--stat", " ", "--server", "a=h:1")):
         err = io.StringIO()
         try:
             with contextlib.redirect_stderr(err):
@@ -146,6 +190,7 @@ def t_numbers_are_finite_and_in_range():
         else:
             raise AssertionError(f"{name} {words} was accepted")
     assert invoke.own_defaults(experiments.Sessions)["rates"] == [10, 50]
+    assert options("held", "--hold", "50,0").hold == [0, 50]
     assert "want seconds" in refused(sessions.parse, "/a think=nan\n")
 
 
@@ -791,9 +836,9 @@ def t_the_last_point_of_cpus_says_what_it_cannot_tell():
     exp.after(None, exp.points[2], None, s, {})
     assert s["cpu_ns"] is None and s["ran_ns"] == 5.0
     assert limit.refused(exp.own_limit(s)[0]) and exp.own_limit({"cpus": 2}) is None
-    args.cpus = "4"
+    args.cpus = [4]
     refused(experiments.Cpus, args, text="there are 3")
-    args.cpus = "2"
+    args.cpus = [2]
     assert not experiments.Cpus(args).notes
 
 

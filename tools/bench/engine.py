@@ -124,7 +124,7 @@ class Check:
             return {}, 0
         rows = random.sample(self.rows, min(len(self.rows), VERIFY_NR))
         file = os.path.join(lab.dir, "verify.list")
-        with open(file, "w", encoding="utf-8") as f:
+        with open(file, "w", encoding="utf-8", errors="surrogateescape") as f:
             for i in range(VERIFY_NR):
                 path, size, crc = rows[i % len(rows)]
                 f.write(f"1 {path} {-1 if size is None else size} "
@@ -245,6 +245,8 @@ class Run:
         ratios = [self.other_rate(exp, load, server, seconds, 2) / rate]
         while ratios[0] > limit.BETTER and len(ratios) < most:
             whole = self.other_rate(exp, load, server, seconds, 1)
+            if not whole:
+                raise Problem("no reply at all to the load from one client once more")
             ratios.append(self.other_rate(exp, load, server, seconds, 2) / whole)
         return statistics.median(ratios)
 

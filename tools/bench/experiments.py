@@ -20,11 +20,11 @@ import limit
 import loads
 import sessions
 import fileset as files
-from amount import not_negative, positives, whole
+from amount import not_negative, positives, whole, wholes
 from engine import Check
 from loads import Ours, Wrk
 from meters import first
-from say import Problem, say
+from say import Problem, Usage, say
 from servers import KINDS, Existing, Toboggan, fetch
 from fileset import LARGE, SMALL
 from stats import at
@@ -280,7 +280,7 @@ class Rates(Experiment):
         low = opts.low or 500
         high = opts.high or (4000 if opts.quick else 256000)
         if high < low:
-            raise Problem(f"--low, --high: want low <= high, not {low} and {high}")
+            raise Usage(f"--low, --high: want low <= high, not {low} and {high}")
         rates = list(range(low, high + 1, opts.step)) if opts.step else \
             [low << i for i in range(40) if low << i <= high]
         return [Point(r, f"{r:,}/s") for r in rates]
@@ -452,7 +452,7 @@ class Sessions(Experiment):
     def load(self, run, point, server):
         path = os.path.join(run.lab.dir, "sessions")
         if not os.path.exists(path):
-            with open(path, "w", encoding="utf-8") as f:
+            with open(path, "w", encoding="utf-8", errors="surrogateescape") as f:
                 f.write(sessions.text(self.sessions[:sessions.TEMPLATES_MAX]))
         nr = max(1, round(point.x * run.opts.seconds))
         return loads.Httperf(point.x, sessions=(path, nr, self.think), timeout_s=10)
@@ -507,7 +507,7 @@ class Sessions(Experiment):
 
 def file_of(uri):
     """The file of the site that a URI without query is, as servers decode it; None: none can be."""
-    raw = urllib.parse.unquote_to_bytes(uri)
+    raw = urllib.parse.unquote_to_bytes(uri.encode("utf-8", "surrogateescape"))
     path = raw.decode("utf-8", "surrogateescape") + "index.html" * uri.endswith("/")
     if not path.startswith("/") or os.path.normpath(path) != path or "\0" in path or \
             "%2f" in uri.lower() or len(raw) > 2000 or \
@@ -719,18 +719,12 @@ class Dynamic(Computing):
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--shares", default="0,10,25,50,75,100", metavar="P,…",
+        ap.add_argument("--shares", type=wholes(0, 100), default="0,10,25,50,75,100", metavar="P,…",
                         help="percentages (0,10,25,50,75,100)")
 
     def make_points(self, opts):
-        try:
-            shares = sorted({int(word) for word in opts.shares.split(",")})
-        except ValueError as e:
-            raise Problem(f"--shares {opts.shares}: want whole numbers with commas between") from e
-        if shares[0] < 0 or shares[-1] > 100:
-            raise Problem("--shares: want percentages from 0 to 100")
         self.files = files.web99(1)
-        return [Point(p, f"{p} %") for p in shares]
+        return [Point(p, f"{p} %") for p in opts.shares]
 
     def load(self, run, point, server):
         path, size = files.web99_path(0, 1, 0), files.web99_size(1, 0)
@@ -765,7 +759,8 @@ class Web99(Computing):
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--connections", metavar="N,…", help="(50,100,200,400; quick 10)")
+        ap.add_argument("--connections", type=wholes(), metavar="N,…",
+                        help="(50,100,200,400; quick 10)")
         ap.add_argument("--static", action="store_true",
                         help="without the dynamic 30 %%; always so with a remote server")
         ap.add_argument("--folders", type=whole(), metavar="N",
@@ -773,7 +768,7 @@ class Web99(Computing):
                         "most connections; quick 4)")
 
     def make_points(self, opts):
-        nrs = counts(opts.connections, (10,) if opts.quick else (50, 100, 200, 400))
+        nrs = opts.connections or ((10,) if opts.quick else (50, 100, 200, 400))
         self.folders = opts.folders or (4 if opts.quick else files.web99_folders(max(nrs)))
         self.files = files.web99(self.folders)
         self.static = opts.static or bool(opts.remote)
@@ -826,19 +821,6 @@ class Web99(Computing):
         return {"most connections of which 95 % conform": best}
 
 
-def counts(text, default):
-    """'1,10' → [1, 10]"""
-    if not text:
-        return list(default)
-    try:
-        ret = [int(word) for word in text.split(",")]
-    except ValueError as e:
-        raise Problem(f"{text}: want whole numbers with commas between") from e
-    if min(ret) < 1 or len(set(ret)) != len(ret):
-        raise Problem(f"{text}: want different numbers from 1")
-    return sorted(ret)
-
-
 # ------------------------------------------------------------------ keep-alive
 
 class KeepAlive(Experiment):
@@ -867,14 +849,14 @@ class Objects(Experiment):
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--objects", metavar="N,…",
+        ap.add_argument("--objects", type=wholes(), metavar="N,…",
                         help="(10,100,1000,10000,100000,1000000; quick 10,1000)")
         ap.add_argument("--memory", metavar="SIZE",
                         help="Toboggan's budget (8 KiB for each object, at least 256M)")
 
     def make_points(self, opts):
         self.memory = opts.memory
-        nrs = counts(opts.objects, (10, 1000) if opts.quick else [10 ** i for i in range(1, 7)])
+        nrs = opts.objects or ((10, 1000) if opts.quick else [10 ** i for i in range(1, 7)])
         return [Point(nr, f"{nr:,}", files=files.objects(nr)) for nr in nrs]
 
     def server_key(self, point):
@@ -941,11 +923,11 @@ class Connections(Experiment):
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--connections", metavar="N,…",
+        ap.add_argument("--connections", type=wholes(), metavar="N,…",
                         help="(1,10,100,1000,10000,100000; quick 1,100,1000)")
 
     def make_points(self, opts):
-        nrs = counts(opts.connections, (1, 100, 1000) if opts.quick else
+        nrs = opts.connections or ((1, 100, 1000) if opts.quick else
                      [10 ** i for i in range(6)])
         return [Point(nr, f"{nr:,}") for nr in nrs]
 
@@ -978,13 +960,13 @@ class Cpus(Experiment):
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--cpus", metavar="N,…", help="(1 to all)")
+        ap.add_argument("--cpus", type=wholes(), metavar="N,…", help="(1 to all)")
 
     def make_points(self, opts):
         self.have = opts.cpu_list
-        nrs = counts(opts.cpus, range(1, len(self.have) + 1))
+        nrs = opts.cpus or list(range(1, len(self.have) + 1))
         if nrs[-1] > len(self.have):
-            raise Problem(f"--cpus: {nrs[-1]} for the server, there are {len(self.have)}")
+            raise Usage(f"--cpus: {nrs[-1]} for the server, there are {len(self.have)}")
         if self.shared(nrs[-1]):
             self.notes.append(f"with {nrs[-1]} CPUs, which are all, the clients work on the "
                               "server's: no rate and no processor time is the server's alone")
@@ -1052,13 +1034,14 @@ class Overload(Experiment):
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--slow", metavar="N,…", help="slow clients (1,50,242,500; quick 1,50)")
+        ap.add_argument("--slow", type=wholes(), metavar="N,…",
+                        help="slow clients (1,50,242,500; quick 1,50)")
         ap.add_argument("--limit", type=whole(16), default=128, metavar="MIB",
                         help="memory of the server, page cache included (128; at least 16)")
 
     def make_points(self, opts):
         self.limit = opts.limit << 20
-        nrs = counts(opts.slow, (1, 50) if opts.quick else (1, 50, 242, 500))
+        nrs = opts.slow or ((1, 50) if opts.quick else (1, 50, 242, 500))
         self.files = files.Files([(45, files.size_path(10240), 10240)] +
                                  [(20, f"/slow/{i}.bin", 1 << 20) for i in range(40)] +
                                  [(5, f"/slow/large{i}.bin", 10 << 20) for i in range(8)])
@@ -1146,10 +1129,10 @@ class Held(Experiment):
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--hold", metavar="MS,…", help="(0,5,20,50; quick 0,50)")
+        ap.add_argument("--hold", type=wholes(0), metavar="MS,…", help="(0,5,20,50; quick 0,50)")
 
     def make_points(self, opts):
-        return [Point(ms) for ms in counts(opts.hold, (0, 50) if opts.quick else (0, 5, 20, 50))]
+        return [Point(ms) for ms in opts.hold or ((0, 50) if opts.quick else (0, 5, 20, 50))]
 
     def names(self, opts):
         return each_tier(opts)

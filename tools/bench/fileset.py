@@ -109,7 +109,7 @@ class Files:
 
     def list_for_load(self, file):
         """As load.c reads it."""
-        with open(file, "w", encoding="utf-8") as f:
+        with open(file, "w", encoding="utf-8", errors="surrogateescape") as f:
             for weight, path, size, *more in self.rows:
                 more = more or [f"{crc(path, size):08x}"]
                 f.write(f"{weight:.12g} {path} {size} {' '.join(more)}\n")

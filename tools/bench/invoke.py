@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -21,7 +22,7 @@ from engine import FORMAT, Run, save
 from experiments import EXPERIMENTS
 from meters import machine
 from remote import Remote
-from say import Problem, say
+from say import Problem, Usage, say
 from servers import KINDS, Toboggan, fetch
 from fileset import SMALL
 
@@ -79,7 +80,7 @@ def check(ap, args):
         args.seconds = 1 if args.quick else 5
     if args.server and (args.lab or args.servers or args.cpus_used):
         ap.error("--server is for servers elsewhere, --lab, --servers and --cpus-used for here")
-    if (args.stat or args.link_mbit) and not args.server:
+    if (args.stat is not None or args.link_mbit) and not args.server:
         ap.error("--stat and --link-mbit go with --server")
     args.remote = {}
     for word in args.server:
@@ -90,6 +91,32 @@ def check(ap, args):
             ap.error(f"--server {word}: that name is taken")
         args.remote[m.group(1)] = f"{m.group(2)}:{m.group(3)}"
     args.cpu_list = cpu_list(ap, args.cpus_used)
+    args.names = server_names(ap, args.servers)
+    if args.stat is not None:
+        check_command(ap, args.stat)
+
+
+def check_command(ap, text):
+    try:
+        empty = not shlex.split(text)
+    except ValueError as e:
+        ap.error(f"--stat {text}: {e}")
+    if empty:
+        ap.error("--stat: want a command")
+
+
+def server_names(ap, text):
+    """Of --servers, whether installed or not."""
+    ret = text.split(",") if text else []
+    for name in ret:
+        kind, dash, tier = name.partition("-")
+        if kind not in KINDS:
+            ap.error(f"--servers {name}: there are {' '.join(KINDS)}")
+        if dash and (KINDS[kind] is not Toboggan or tier not in Toboggan.TIERS):
+            ap.error(f"--servers {name}: there is no such tier")
+        if ret.count(name) > 1:
+            ap.error(f"--servers {text}: {name} is named twice")
+    return ret
 
 
 def cpu_list(ap, text):
@@ -110,18 +137,12 @@ def choose_servers(args):
         for name in set(KINDS) - set(ret):
             say(f"bench: {name} is not installed: left out")
         return ret
-    ret = args.servers.split(",")
-    for name in ret:
-        kind = KINDS.get(name.partition("-")[0])
-        if not kind:
-            raise Problem(f"--servers {name}: there are {' '.join(KINDS)}")
+    for name in args.names:
+        kind = KINDS[name.partition("-")[0]]
         if not kind.installed():
             raise Problem(f"{name} is missing: {kind.program} is not installed"
                           if kind is not Toboggan else f"{name} is missing: run `make`")
-        tier = name.partition("-")[2]
-        if tier and (kind is not Toboggan or tier not in Toboggan.TIERS):
-            raise Problem(f"--servers {name}: there is no such tier")
-    return ret
+    return args.names
 
 
 def make_lab(args):
@@ -236,7 +257,10 @@ def main(name, argv):
     args = ap.parse_args(argv)
     args.argv = argv
     check(ap, args)
-    exps, refused = build(name, args)
+    try:
+        exps, refused = build(name, args)
+    except Usage as e:
+        ap.error(str(e))
     if not args.remote:
         laboratory.check_machine(["ip", "tc", "nsenter", "sysctl", "ss"])
     args.servers = choose_servers(args)

@@ -46,7 +46,7 @@ class Remote(Lab):
         try:
             res = subprocess.run(shlex.split(self.stat), stdin=subprocess.DEVNULL, check=False,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                 timeout=STAT_S)
+                                 errors="replace", timeout=STAT_S)
         except (OSError, subprocess.TimeoutExpired) as e:
             raise Problem(f"--stat {self.stat}: {e}") from e
         if res.returncode or not re.search(r"^cpu0? ", res.stdout, re.M):

@@ -240,7 +240,7 @@ def csv_rows(entry):
 
 
 def write_table(path, rows, delimiter):
-    with open(path, "w", encoding="utf-8", newline="") as f:
+    with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="") as f:
         csv.writer(f, delimiter=delimiter, lineterminator="\n").writerows(rows)
 
 
@@ -254,7 +254,7 @@ def write(record, folder):
             write_table(base + ".autobench.csv", rows, ",")
             write_table(base + ".autobench.tsv", rows, "\t")
     path = os.path.join(folder, "report.html")
-    with open(path + ".new", "w", encoding="utf-8") as f:
+    with open(path + ".new", "w", encoding="utf-8", errors="backslashreplace") as f:
         f.write(page(record))
     os.rename(path + ".new", path)
     return f"{path}{'' if record['complete'] else ' (partial)'}"

@@ -12,6 +12,10 @@ class Problem(Exception):
     """What cannot be measured, and why, in words."""
 
 
+class Usage(Problem):
+    """Options that do not go together; it names them, and ends the command with 2."""
+
+
 def say(text):
     """To whoever listens: a terminal that was closed does not end a run."""
     with contextlib.suppress(OSError):
