@@ -266,6 +266,13 @@ def t_load_counts_every_kind_of_error():
     with benched.Sham("hang", after=5) as sham:
         got = load(sham, *listed, "--timeout", "0.3")
         assert got["kinds"].get("timeout"), got
+    with benched.Sham("hang", after=20) as sham:    # a stall to the end, of one connection or all
+        for nr in ("1", "200"):
+            got = load(sham, "--list", rows, "--connections", nr, "--rate", "50", "--timeout", "60",
+                       "--seconds", "2")
+            assert got["max_us"] > 1.5e6 and not got["errors"], got
+            assert got["p50_us"] > 5e5 and got["p99_us"] > 1.4e6, got
+            sham.nr = 0
     got = load(sham, *listed, "--seconds", "20")    # a thousand errors end it long before
     assert got["kinds"].get("refused") and not got["requests"] and got["stopped"], got
 

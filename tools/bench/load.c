@@ -107,7 +107,7 @@ static long start_ns, end_ns, issued;
 static bool measuring, stopped;
 static volatile sig_atomic_t interrupted;
 static long done_nr, byte_nr, connect_nr, error_nr, errors[ERR_NR], wrong_statuses[600];
-static long latencies[64 << SUB_BITS], latency_max_us;
+static long latencies[64 << SUB_BITS], latency_nr, latency_max_us;
 static uint64_t seed = 88172645463325252ULL;
 
 static long now_ns(void)
@@ -152,9 +152,16 @@ static long slot_us(int slot)
 	return high ? (low + (1 << SUB_BITS)) << (high - 1) : low;
 }
 
+static void latency_count(long us)
+{
+	latencies[latency_slot(us)]++;
+	latency_nr++;
+	latency_max_us = us > latency_max_us ? us : latency_max_us;
+}
+
 static long percentile_us(double share)
 {
-	long want = share * done_nr, seen = 0;
+	long want = share * latency_nr, seen = 0;
 
 	for (size_t i = 0; i < sizeof(latencies) / sizeof(*latencies); i++) {
 		seen += latencies[i];
@@ -371,10 +378,12 @@ static void request_done(struct conn *c)
 		count_error(ERR_length);
 	} else if (t->crc_known && opt.verify && c->status != 304 && t->crc != c->crc) {
 		count_error(ERR_body);
-	} else if (measuring && now <= end_ns) {
+	} else if (measuring && now > end_ns) {
+		if (opt.rate > 0)
+			latency_count(us);
+	} else if (measuring) {
 		done_nr++;
-		latencies[latency_slot(us)]++;
-		latency_max_us = us > latency_max_us ? us : latency_max_us;
+		latency_count(us);
 		c->bits += 8.0 * (c->head_len + c->body_len);
 		c->busy_s += (now - c->sent_ns) / 1e9;
 	}
@@ -638,12 +647,17 @@ static bool more_to_ask(void)
 	return !opt.once || next_once < target_nr;
 }
 
+/* When the nr-th request of an open loop is to be made. */
+static long nth_due_ns(long nr)
+{
+	return start_ns + (long)(nr / opt.rate * SECOND_NS);
+}
+
 static void requests_start(long now)
 {
 	if (opt.rate > 0) {
-		while (queue_len && more_to_ask() &&
-		       start_ns + (long)(issued / opt.rate * SECOND_NS) <= now)
-			request_start(start_ns + (long)(issued / opt.rate * SECOND_NS));
+		while (queue_len && more_to_ask() && nth_due_ns(issued) <= now)
+			request_start(nth_due_ns(issued));
 		return;
 	}
 	while (queue_len && in_flight < opt.active && more_to_ask() && !stopped)
@@ -656,7 +670,7 @@ static long wait_ms(long now)
 
 	if (!measuring || opt.rate <= 0)
 		return TICK_NS / 1000000;
-	due = start_ns + (long)(issued / opt.rate * SECOND_NS) - now;
+	due = nth_due_ns(issued) - now;
 	if (due < 0)
 		due = queue_len ? 0 : TICK_NS;
 	return due < TICK_NS ? due / 1000000 : TICK_NS / 1000000;
@@ -708,6 +722,19 @@ static void wait_for_go(void)
 		;
 }
 
+/*
+ * What was due and has no reply takes at least until now: a server that stalls
+ * to the end would else look as if it had not been asked.
+ */
+static void unanswered_count(long now)
+{
+	for (int i = 0; i < opt.connections; i++)
+		if (conns[i].target)
+			latency_count((now - conns[i].due_ns) / 1000);
+	for (long nr = issued; nth_due_ns(nr) <= now && (!opt.once || nr < target_nr); nr++)
+		latency_count((now - nth_due_ns(nr)) / 1000);
+}
+
 static void run(void)
 {
 	long now;
@@ -725,6 +752,8 @@ static void run(void)
 		poll_once();
 	}
 	measuring = false;
+	if (opt.rate > 0)
+		unanswered_count(now < end_ns ? now : end_ns);
 }
 
 static int conforming(void)
@@ -834,7 +863,8 @@ __attribute__((noreturn)) static void usage(int code)
 		"  --active N           requests in flight (all slots)\n"
 		"  --calls N | MIN-MAX  requests on one connection (no end)\n"
 		"  --single SHARE       of the connections that carry only one\n"
-		"  --rate R             requests a second are due, latency counts from then\n"
+		"  --rate R             requests a second are due, latency counts from then,\n"
+		"                       to the end for what has no reply by then\n"
 		"  --line BPS           bits a second that each connection reads\n"
 		"  --conform BPS        count connections at least as fast\n"
 		"  --list FILE          lines of: weight path length crc32|- [cookie|- [body]],\n"
