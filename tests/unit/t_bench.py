@@ -33,6 +33,7 @@ import limit                    # noqa: E402
 import loads                    # noqa: E402
 import report                   # noqa: E402
 import remote                   # noqa: E402
+import servers                  # noqa: E402
 import sessions                 # noqa: E402
 import stats                    # noqa: E402
 from say import Problem         # noqa: E402
@@ -123,6 +124,28 @@ def t_sessions_ask_for_files_that_the_lab_can_make():
     assert exp.sessions[0][0][0].think_s == 3, exp.sessions
     assert "left out 6 of 8 requests, for 5 URIs" in exp.notes[0], exp.notes
     assert experiments.file_of("/a%20b.html") == "/a b.html" and experiments.file_of("/d/") == "/d/index.html"
+
+
+def t_a_remote_server_is_asked_for_what_a_session_gets():
+    exp = experiments.Sessions(options("sessions"))
+    run = argparse.Namespace(lab=argparse.Namespace(remote=True))
+    for text, want in (("/a method=POST\n/c?x=1\n/b\n", "/c?x=1"), ("/a method=POST\n", fileset.SMALL)):
+        exp.sessions = sessions.parse(text)
+        assert exp.check(run, None, None).path == want, text
+
+
+def t_brackets_in_a_path_are_no_pattern():
+    asked, old = [], servers.subprocess.run
+    servers.subprocess.run = lambda argv, **_: asked.append(argv) or subprocess.CompletedProcess(
+        argv, 0, b"", b"")
+    try:
+        servers.fetch(argparse.Namespace(client_argv=list),
+                      argparse.Namespace(authority="h:1"), "/a[1-3]{x,y}.html")
+    finally:
+        servers.subprocess.run = old
+    plain = subprocess.run([*asked[0][:-1], "http://127.0.0.1:1/a[1-3]{x,y"], check=False,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert plain.returncode == 7, "curl has read a pattern"     # 3: one that is malformed
 
 
 def t_sessions_may_have_any_bytes():
@@ -275,6 +298,7 @@ LOG = """10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET /a.html HTTP/1.0" 200 23
 10.0.0.1 - - [10/Oct/2000:13:55:46 -0700] "GET /c.html HTTP/1.0" 304 -
 10.0.0.1 - - [10/Oct/2000:13:55:50 -0700] "POST /form HTTP/1.0" 200 10
 10.0.0.1 - - [10/Oct/2000:13:55:51 -0700] "GET /gone HTTP/1.0" 404 10
+10.0.0.1 - - [10/Oct/2000:13:55:51 -0700] "GET /moved HTTP/1.0" 301 10
 this is no log line
 10.0.0.1 - - [99/Foo/2000:13:55:51 -0700] "GET /a HTTP/1.0" 200 10
 10.0.0.1 - - [10/Oct/2000:20:55:50 +0000] "GET /d.html HTTP/1.0" 200 10
@@ -293,7 +317,7 @@ def t_a_common_log_becomes_sessions():
                                                    ["/d.html"]], first
     assert [b[0].think_s for b in first] == [10, 4, None], first
     assert got[2] == [[("/late.html", "GET", None, None)]]
-    assert conv.left_out == {"malformed": 2, "of other methods": 1,
+    assert conv.left_out == {"malformed": 2, "of other methods": 1, "that were redirected": 1,
                              "that were answered with an error": 1}, conv.left_out
 
 

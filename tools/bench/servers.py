@@ -430,7 +430,7 @@ def fetch(lab, server, path, headers=(), limit_s=FETCH_S, again=False):
 
     again: a second one on the same connection, whose send buffer has grown by then.
     """
-    argv = lab.client_argv(["curl", "-s", "-m", str(limit_s), "-i", "--path-as-is", "-w",
+    argv = lab.client_argv(["curl", "-sg", "-m", str(limit_s), "-i", "--path-as-is", "-w",
                             "%{stderr}%{http_code} %{size_header}\n"])
     for name, value in headers:
         argv += ["-H", f"{name}: {value}"]

@@ -232,7 +232,9 @@ class Converter:
             self.left_out["with a target that is no path"] += 1
         elif method not in self.methods or method not in METHODS:
             self.left_out["of other methods"] += 1
-        elif m.group(5)[0] not in "23":
+        elif m.group(5)[0] == "3" and m.group(5) != "304":
+            self.left_out["that were redirected"] += 1      # where to is a line of its own
+        elif m.group(5)[0] != "2" and m.group(5) != "304":
             self.left_out["that were answered with an error"] += 1
         else:
             self.place(client, when, Call(uri, method, None, None))
