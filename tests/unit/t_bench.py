@@ -675,6 +675,41 @@ def t_disturbed_samples_count_only_without_others():
     assert row["disturbed"] == 1 and row["figures"]["cpu_ns"]["max"] < 20000, row
 
 
+def t_how_a_server_was_started_is_kept():
+    rec = record()
+    entry = dict(rec["experiments"][0], setups=[])
+    rec["experiments"][0] = entry
+    point = experiments.Point(1, "1 object")
+    with tempfile.TemporaryDirectory() as there:
+        here = argparse.Namespace(dir=there, spawn_server=lambda *_, **__: None, server_cpus={0})
+        for nr, workers in ((1, 1), (2, 1), (3, 2)):
+            server = servers.Nginx(here, "nginx")
+            server.iface, server.addr, server.log = f"tbg{nr}", f"198.18.{nr}.1", there + "/log"
+            server.wait_for_answer = lambda: None
+            here.server_cpus = set(range(workers))
+            server.launch()
+            engine.keep_setup(entry, point, server)
+        engine.keep_setup(entry, point, servers.Existing(here, "far", "h:1"))
+    assert len(entry["setups"]) == 2, [s["server"] for s in entry["setups"]]
+    page = report.page(rec)
+    assert "nginx -e" in page and "198.18.1.1:8080 backlog" in page and "worker_processes 2;" in page
+    assert "198.18.2.1" not in page and "# nginx, from connections 1 object" in page
+    del entry["setups"]
+    assert "how servers were started" not in report.page(rec), "of a run that an older version wrote"
+
+
+def t_servers_that_cannot_are_named():
+    for name, words in (("dynamic", ()), ("web99", ())):
+        exp = experiments.EXPERIMENTS[name](options(name, *words))
+        run = engine.Run(None, options(name, "--servers", "toboggan,apache2,lighttpd"), {})
+        run.opts.servers = run.opts.names
+        entry = {"servers": exp.names(run.opts), "left_out": []}
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            run.say_unable(exp, entry)
+        assert "apache2, lighttpd: it cannot be given" in entry["left_out"][0], entry
+        assert "apache2" in err.getvalue()
+
+
 def t_a_page_stands_alone_and_escapes():
     page = report.page(record(complete=False))
     assert "A partial result: interrupted" in page

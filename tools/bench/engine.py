@@ -10,6 +10,7 @@ with an error is counted and kept apart; nothing averages it in.
 import json
 import os
 import random
+import re
 import statistics
 import time
 
@@ -297,10 +298,11 @@ class Run:
                  "x_log": exp.x_log, "figures": [list(f) for f in exp.figures],
                  "points": [{"x": p.x, "label": p.label} for p in exp.points],
                  "left_out": list(exp.left_out), "samples": [], "problems": [], "notes": exp.notes,
-                 "reference": None, "derived": {}, "summary": []}
+                 "reference": None, "derived": {}, "summary": [], "setups": []}
         self.record["experiments"].append(entry)
         sides = exp.sides(self)
         entry["servers"] = [name for name, _ in sides]
+        self.say_unable(exp, entry)
         entry["reference"] = next((n for n in entry["servers"] if not n.startswith("toboggan")),
                                   None)
         failed = {}
@@ -310,6 +312,12 @@ class Run:
                     self.step(exp, entry, point, name, make, repeat, failed)
         self.stop_servers()
         exp.leave(self)
+
+    def say_unable(self, exp, entry):
+        unable = [name for name in self.opts.servers if name not in entry["servers"]]
+        if unable:
+            entry["left_out"].append(f"{', '.join(unable)}: {exp.unable}")
+            say(f"  left out {entry['left_out'][-1]}")
 
     def step(self, exp, entry, point, name, make, repeat, failed):
         """One sample of one server; a server that cannot start is said so once."""
@@ -322,6 +330,7 @@ class Run:
         try:
             server = self.server(exp, point, name, make)
             server.start()
+            keep_setup(entry, point, server)
             if getattr(server, "ready_for", None) != (exp.name, point.x):
                 exp.prepare(self, point, server)
                 server.ready_for = (exp.name, point.x)
@@ -347,6 +356,18 @@ class Run:
         for exp in exps:
             say(f"{exp.name}: {exp.title}")
             self.experiment(exp)
+
+
+def keep_setup(entry, point, server):
+    """How each server was started, once for all links that it had."""
+    def alike(setup):
+        return re.sub(r"tbg\d+|198\.18\.\d+", "", json.dumps(setup))
+
+    setup = {"server": server.name, **server.setup()}
+    if setup["commands"] and not any(
+            alike({k: v for k, v in old.items() if k != "point"}) == alike(setup)
+            for old in entry["setups"]):
+        entry["setups"].append({"point": point.label, **setup})
 
 
 def summarise(entry):

@@ -58,6 +58,7 @@ class Experiment:
     figures = (CPU, RATE, TAIL)
     withheld = ()               # figures that are refused with the rate, besides those of seal()
     left_out = ()
+    unable = ""                 # what it is that servers which names() leaves out cannot do
     lab_only = None             # why it cannot be done with a remote server
     tools = ("curl",)           # without which it cannot be made; load.c is ours
 
@@ -377,6 +378,7 @@ class Sessions(Experiment):
                ("resp_ms", "response time", "ms", "low"))
     tools = ("curl", "httperf")
     withheld = ("sess_rate", "resp_ms")
+    unable = "POST and other methods go to a module, which cannot be given to it"
     LIFETIME_S = 0.1            # to which httperf tells that of a session
 
     @staticmethod
@@ -400,9 +402,6 @@ class Sessions(Experiment):
             self.leave_out_unmakeable()
         self.echoes = sorted({c.uri.partition("?")[0] for s in self.sessions for b in s for c in b
                               if c.method not in ("GET", "HEAD")})
-        if self.echoes and not opts.remote:
-            self.left_out = ("servers but toboggan and nginx: POST and other methods go to a module "
-                             "that sends back what it is sent",)
         return [Point(r, f"{r:g}/s") for r in opts.rates]
 
     def names(self, opts):
@@ -683,6 +682,7 @@ def resident_pages(paths):
 class Computing(Experiment):
     """Of servers that are given the dynamic part of SPECweb99, by one module in all of them."""
 
+    unable = "it cannot be given the module that makes the dynamic part"
     lab_only = "the dynamic part of another machine's server is not known here"
 
     def names(self, opts):

@@ -156,6 +156,18 @@ def commands(entry):
         esc("\n".join(lines)) + "</pre></details>" if lines else ""
 
 
+def setups(entry):
+    """Each server's command lines and configurations; they differ in its address only."""
+    text = ""
+    for s in entry.get("setups", []):
+        text += f"# {s['server']}, from {entry['x']} {s['point']}\n"
+        text += "".join(f"{shlex.join(argv)}\n" for argv in s["commands"])
+        text += "".join(f"\n# {path}\n{body.rstrip()}\n" for path, body in s["files"].items())
+        text += "\n"
+    return "<details><summary>how servers were started</summary><pre>" + \
+        esc(text.rstrip()) + "</pre></details>" if text else ""
+
+
 def section(entry):
     about = CODE.sub(r"<code>\1</code>", esc(entry["about"]))
     out = [f'<section id="{esc(entry["name"])}"><h2>{esc(entry["title"])}</h2><p>{about}</p>']
@@ -173,7 +185,7 @@ def section(entry):
         out.append(f"<p>Note: {esc(text)}.</p>")
     for text in entry["left_out"]:
         out.append(f"<p>Left out: {esc(text)}.</p>")
-    return "".join(out) + commands(entry) + "</section>"
+    return "".join(out) + commands(entry) + setups(entry) + "</section>"
 
 
 def facts(record):

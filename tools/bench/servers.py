@@ -60,6 +60,7 @@ class Server:
         self.proc, self.started = None, False
         self.iface = self.addr = None
         self.sources = []
+        self.argvs, self.files = [], {}         # as it was started: command lines, configurations
 
     @property
     def workers(self):
@@ -86,6 +87,7 @@ class Server:
             return
         self.iface, self.addr, self.sources = self.lab.link(self.sources_nr)
         self.log = os.path.join(self.lab.dir, f"{self.iface}-{self.name}.log")
+        self.argvs, self.files = [], {}
         say(f"start {self.name}")
         if self.origin:
             self.origin.start()
@@ -106,9 +108,15 @@ class Server:
         path = os.path.join(self.lab.dir, f"{self.iface}-{name}")
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
+        self.files[path] = text
         return path
 
+    def setup(self):
+        """How it was started: {commands: [argv], files: {path: text}}."""
+        return {"commands": self.argvs, "files": self.files}
+
     def run(self, argv):
+        self.argvs.append(argv)
         with open(self.log, "w", encoding="utf-8") as log:
             self.proc = self.lab.spawn_server(argv, self.cgroup, stdin=subprocess.DEVNULL,
                                               stdout=log, stderr=log)
@@ -197,10 +205,11 @@ http {{
     def gateway(self, *words):
         """A FastCGI server of ours for it: what toboggand has as well."""
         path = os.path.join(self.lab.dir, f"{self.iface}-{len(self.beside)}.fcgi")
+        self.argvs.append([binary("toboggan-gateway"), "--listen", path, *words])
         with open(self.log, "a", encoding="utf-8") as log:
-            self.beside.append(self.lab.spawn_server(
-                [binary("toboggan-gateway"), "--listen", path, *words], self.cgroup,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            self.beside.append(self.lab.spawn_server(self.argvs[-1], self.cgroup,
+                                                     stdin=subprocess.DEVNULL, stdout=log,
+                                                     stderr=log))
         deadline = time.monotonic() + READY_S
         while not os.path.exists(path):
             if self.beside[-1].poll() is not None or time.monotonic() > deadline:
