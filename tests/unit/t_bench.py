@@ -428,7 +428,7 @@ def t_the_clients_share_is_of_the_load_alone():
 
     class Lab:
         remote, stat, server_cpus, client_cpus = False, None, [0], [1]
-        pids = net_bytes = staticmethod(lambda: [])
+        pids = net_bytes = staticmethod(lambda *_: [])
 
     old = engine.Core, engine.time.sleep
     engine.Core, engine.time.sleep = Core, lambda _: steps.append("quiet")
@@ -804,7 +804,7 @@ def t_autobench_columns_are_autobenchs():
 
 def t_figures_that_are_rates_are_refused_with_the_rate():
     class Lab:
-        link_bps = None
+        link_bps = staticmethod(lambda _: None)
 
     run = engine.Run(Lab, argparse.Namespace(max_minutes=1), {})
     for name, given in (("rates", {"kept_up": False, "resp_ms": 1.0}),
@@ -917,6 +917,38 @@ def t_servers_of_which_none_can_are_refused():
     Run.opts.servers, Run.opts.out = ["lighttpd", "apache2"], "/nonexistent"
     refused(invoke.measure, Run, [experiments.Dynamic(Run.opts)], {"experiments": []},
             text="none of lighttpd, apache2 can do it")
+
+
+def t_servers_on_different_hosts_have_their_own_command_and_network():
+    two = ("tiers", "--server", "a=127.0.0.1:1", "--server", "b=localhost:2")
+    args = options(*two, "--stat", "a=echo 'cpu0 1 2 3 4 5 6 7 8'", "--stat", "b=cat /none")
+    with contextlib.redirect_stderr(io.StringIO()) as err:
+        here = invoke.make_lab(args)
+    assert not err.getvalue(), err.getvalue()
+    a, b = (servers.Existing(here, *one) for one in args.remote.items())
+    assert here.stat(a)().startswith("cpu0 1"), "not its own command"
+    refused(here.stat(b), text="--stat cat /none")
+    here.ifaces["localhost"] = "none-there"
+    assert here.net_bytes(a) and here.net_bytes(b) == (0, 0)
+    place = invoke.topology(here, args)
+    assert place["stat"]["b"] == "cat /none" and place["link_bps"] is None, place
+    rec = record()
+    rec["topology"] = dict(place, link_bps={"a": 1e9, "b": None})
+    page = report.page(rec)
+    assert "b cat /none" in page and "link a 1 G bit/s, b of unknown rate" in page, page[-3000:]
+    with contextlib.redirect_stderr(io.StringIO()) as err:
+        assert invoke.make_lab(options(*two, "--stat", "a=x")).stat(b) is None
+    assert "no processor time of b" in err.getvalue()
+    for words in (("--stat", "cat /proc/stat"), ("--stat", "a=x", "--stat", "a=y")):
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            try:
+                options(*two, *words)
+            except SystemExit as e:
+                assert e.code == 2 and "--stat" in err.getvalue()
+            else:
+                raise AssertionError(f"{words} was accepted")
+    same = options("tiers", "--server", "a=h:1", "--server", "b=h:2", "--stat", "cat x")
+    assert same.stats == {"a": "cat x", "b": "cat x"}
 
 
 def t_a_host_is_looked_up():

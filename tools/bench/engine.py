@@ -50,14 +50,14 @@ class Meter:
             time.sleep(QUIET_S)
             self.idle_share = min(quiet.since()["share"], IDLE_MAX)
             self.core = Core(lab.server_cpus)
-        elif lab.stat:
-            self.core = Core(None, lab.read_stat)
-        self.net, self.since = lab.net_bytes(), time.monotonic()
+        elif read := lab.stat(self.server):
+            self.core = Core(None, read)
+        self.net, self.since = lab.net_bytes(self.server), time.monotonic()
         self.client = Core(lab.client_cpus)     # last: of idle time, full CPUs would not look full
 
     def net_bps(self):
         """Of the busier direction, None where nobody counts it."""
-        now = self.lab.net_bytes()
+        now = self.lab.net_bytes(self.server)
         return self.net and now and 8 * max(b - a for a, b in zip(self.net, now)) / \
             (time.monotonic() - self.since)
 
@@ -224,7 +224,8 @@ class Run:
                 exp.halves[ret["point"], server.name] = ratio
         fds = ret["kinds"].get("fd", 0) + ret["kinds"].get("fd-unavail", 0)
         whose, why = limit.judge(ret["server_share"], ret["client_share"], ratio,
-                                 max(ret["bps"], ret["net_bps"] or 0), self.lab.link_bps, fds)
+                                 max(ret["bps"], ret["net_bps"] or 0),
+                                 self.lab.link_bps(server), fds)
         if own and whose not in (limit.DESCRIPTORS, limit.NETWORK):
             whose, why = own
         ret.update(limit=whose, limit_why=why, halves_ratio=ratio, refused=limit.refused(whose))

@@ -23,7 +23,7 @@ from experiments import EXPERIMENTS
 from meters import machine
 from remote import Remote
 from say import Problem, Usage, say
-from servers import KINDS, Toboggan, fetch
+from servers import KINDS, Existing, Toboggan, fetch
 from fileset import SMALL
 
 INTERRUPTED = 130
@@ -55,9 +55,10 @@ def parser(name):
     where.add_argument("--server", action="append", default=[], metavar="NAME=HOST:PORT",
                        help="a server that runs already, with the files that `bench site` makes; "
                        "can be repeated")
-    where.add_argument("--stat", metavar="COMMAND",
+    where.add_argument("--stat", action="append", default=[], metavar="[NAME=]COMMAND",
                        help="prints the remote server's /proc/stat, such as `ssh HOST cat "
-                       "/proc/stat`; without it there is no processor time")
+                       "/proc/stat`; without it there is no processor time. With NAME= of that "
+                       "server alone, as is needed if they are on different hosts")
     where.add_argument("--link-mbit", type=positive, metavar="MBIT",
                        help="nominal rate of the network (that of the interface)")
     for exp in (EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]):
@@ -80,7 +81,7 @@ def check(ap, args):
         args.seconds = 1 if args.quick else 5
     if args.server and (args.lab or args.servers or args.cpus_used):
         ap.error("--server is for servers elsewhere, --lab, --servers and --cpus-used for here")
-    if (args.stat is not None or args.link_mbit) and not args.server:
+    if (args.stat or args.link_mbit) and not args.server:
         ap.error("--stat and --link-mbit go with --server")
     args.remote = {}
     for word in args.server:
@@ -92,17 +93,33 @@ def check(ap, args):
         args.remote[m.group(1)] = f"{m.group(2)}:{m.group(3)}"
     args.cpu_list = cpu_list(ap, args.cpus_used)
     args.names = server_names(ap, args.servers)
-    if args.stat is not None:
-        check_command(ap, args.stat)
+    args.stats = stat_commands(ap, args)
 
 
-def check_command(ap, text):
-    try:
-        empty = not shlex.split(text)
-    except ValueError as e:
-        ap.error(f"--stat {text}: {e}")
-    if empty:
-        ap.error("--stat: want a command")
+def hosts(args):
+    return sorted({where.rpartition(":")[0] for where in args.remote.values()})
+
+
+def stat_commands(ap, args):
+    """{name: what prints its /proc/stat}"""
+    ret = {}
+    for text in args.stat:
+        name, _, command = text.partition("=")
+        if name not in args.remote:
+            name, command = None, text
+        try:
+            if not shlex.split(command):
+                ap.error(f"--stat {text}: want a command")
+        except ValueError as e:
+            ap.error(f"--stat {text}: {e}")
+        if name is None and len(hosts(args)) > 1:
+            ap.error(f"--stat {text}: the servers are on different hosts: want NAME=COMMAND "
+                     "for each")
+        for one in [name] if name else args.remote:
+            if one in ret:
+                ap.error(f"--stat {text}: {one} has one")
+            ret[one] = command
+    return ret
 
 
 def server_names(ap, text):
@@ -151,16 +168,24 @@ def make_lab(args):
         if len(args.cpu_list) < 2:
             raise Problem("two CPUs are needed, one for each side")
         return laboratory.Lab(args.cpu_list[:nr], args.cpu_list[nr:])
-    host = next(iter(args.remote.values())).rpartition(":")[0]
-    if not args.stat:
-        say("bench: no --stat: there will be no processor time of the server")
-    return Remote(host, args.stat, args.link_mbit and args.link_mbit * 1e6)
+    without = [name for name in args.remote if name not in args.stats]
+    if without:
+        say(f"bench: no --stat: there will be no processor time of {', '.join(without)}")
+    return Remote(*hosts(args), stats=args.stats,
+                  link_bps=args.link_mbit and args.link_mbit * 1e6)
+
+
+def common(values):
+    """The one value of all, or each by its name."""
+    return values if len(set(values.values())) > 1 else next(iter(values.values()))
 
 
 def topology(lab, args):
     if lab.remote:
-        return {"kind": "remote", "servers": args.remote, "stat": args.stat,
-                "link_bps": lab.link_bps}
+        links = {name: lab.link_bps(Existing(lab, name, where))
+                 for name, where in args.remote.items()}
+        return {"kind": "remote", "servers": args.remote, "link_bps": common(links),
+                "stat": common({name: args.stats.get(name) for name in args.remote})}
     return {"kind": "lab", "server_cpus": sorted(lab.server_cpus),
             "client_cpus": sorted(lab.client_cpus), "link": "veth pair per server, MTU 1500, "
             "receive work of each side steered to its CPUs (RPS)"}
@@ -203,7 +228,6 @@ def missing_tool(exp):
 
 def check_remote(lab, args):
     """Dead servers, and servers without our files, before anything is timed."""
-    from servers import Existing
     for name, where in args.remote.items():
         got = fetch(lab, Existing(lab, name, where), SMALL)
         if not got["status"]:

@@ -134,7 +134,6 @@ class Lab:
     """Two namespaces, a folder for sites, and whatever runs in them."""
 
     remote = False
-    link_bps = None             # a veth pair has no rate of its own to be the limit
 
     def __init__(self, server_cpus, client_cpus):
         self.server_cpus, self.client_cpus = set(server_cpus), set(client_cpus)
@@ -271,8 +270,12 @@ class Lab:
     def pids(self):
         return [pid for proc in self.procs for pid in tasks(proc.pid)]
 
-    def net_bytes(self):
-        """What the network between the two has carried: of no interest without a rate."""
+    def link_bps(self, _server):
+        """A veth pair has no rate of its own to be the limit."""
+        return None
+
+    def net_bytes(self, _server):
+        """What the network to a server has carried: of no interest without a rate."""
         return None
 
     def limit_memory(self, limit):

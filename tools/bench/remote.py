@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """The topology without a lab: servers that run already, clients on this machine.
 
-The same interface as lab.Lab, with nothing to build. The server's processor
-time is read by a command that prints its /proc/stat, if one is given.
+The same interface as lab.Lab, with nothing to build. A server's processor time
+is read by a command that prints its /proc/stat, if one is given. Servers may be
+on different hosts: each has the command and the network of its own.
 """
+import functools
 import os
 import re
 import shlex
@@ -23,10 +25,11 @@ FRAME = 24                  # bytes of a packet that no counter has: preamble, c
 class Remote(Lab):
     remote = True
 
-    def __init__(self, host, stat=None, link_bps=None, client_cpus=None):
-        super().__init__(set(), client_cpus or os.sched_getaffinity(0))
-        self.stat, self.iface = stat, interface(host)
-        self.link_bps = link_bps or nominal_bps(self.iface)
+    def __init__(self, *hosts, stats=None, link_bps=None):
+        """stats: {name of a server: command}; link_bps: of every link, if not the interface's."""
+        super().__init__(set(), os.sched_getaffinity(0))
+        self.stats, self.given_bps = stats or {}, link_bps
+        self.ifaces = {host.strip("[]"): interface(host) for host in hosts}
 
     def open(self):
         self.dir = tempfile.mkdtemp(prefix=FOLDER)
@@ -41,24 +44,34 @@ class Remote(Lab):
     def client_argv(self, argv):
         return list(argv)
 
-    def read_stat(self):
-        """The server's /proc/stat, by the user's own command."""
+    def link_bps(self, server):
+        return self.given_bps or nominal_bps(self.ifaces[server.addr])
+
+    def stat(self, server):
+        """What reads that server's /proc/stat; None: nothing does."""
+        command = self.stats.get(server.name)
+        return command and functools.partial(self.read_stat, command)
+
+    @staticmethod
+    def read_stat(command):
+        """A server's /proc/stat, by the user's own command."""
         try:
-            res = subprocess.run(shlex.split(self.stat), stdin=subprocess.DEVNULL, check=False,
+            res = subprocess.run(shlex.split(command), stdin=subprocess.DEVNULL, check=False,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                  errors="replace", timeout=STAT_S)
         except (OSError, subprocess.TimeoutExpired) as e:
-            raise Problem(f"--stat {self.stat}: {e}") from e
+            raise Problem(f"--stat {command}: {e}") from e
         if res.returncode or not re.search(r"^cpu0? ", res.stdout, re.M):
             why = res.stderr.strip().splitlines() or ["no lines of /proc/stat"]
-            raise Problem(f"--stat {self.stat}: {why[0]}")
+            raise Problem(f"--stat {command}: {why[0]}")
         return res.stdout
 
-    def net_bytes(self):
-        """What the interface has carried, as long as on a wire: (received, sent)."""
-        if not self.iface:
+    def net_bytes(self, server):
+        """What the interface to it has carried, as long as on a wire: (received, sent)."""
+        iface = self.ifaces[server.addr]
+        if not iface:
             return None
-        nrs = {name: int(first(f"/sys/class/net/{self.iface}/statistics/{name}", r"(\d+)", "0"))
+        nrs = {name: int(first(f"/sys/class/net/{iface}/statistics/{name}", r"(\d+)", "0"))
                for name in ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets")}
         return tuple(nrs[f"{way}_bytes"] + FRAME * nrs[f"{way}_packets"] for way in ("rx", "tx"))
 

@@ -188,11 +188,18 @@ def section(entry):
     return "".join(out) + commands(entry) + setups(entry) + "</section>"
 
 
+def named(value, text):
+    """One value of all servers, or each with its name."""
+    return ", ".join(f"{name} {text(v)}" for name, v in value.items()) \
+        if isinstance(value, dict) else text(value)
+
+
 def facts(record):
     m, t = record["machine"], record["topology"]
     place = f"lab: servers on CPUs {t['server_cpus']}, clients on {t['client_cpus']}, {t['link']}" \
         if t["kind"] == "lab" else f"remote: {t['servers']}; processor time by " \
-        f"{t['stat'] or 'nothing'}; link {plot.short(t['link_bps']) or 'of unknown rate'} bit/s"
+        f"{named(t['stat'], lambda s: s or 'nothing')}; link " + \
+        named(t["link_bps"], lambda bps: f"{plot.short(bps)} bit/s" if bps else "of unknown rate")
     rows = [("date", m["date"]), ("processor", f"{m['cpu']}, {m['cpus']} CPUs" +
                                   ", virtual" * m["virtual"] + f", governor {m['governor']}"),
             ("memory", f"{m['memory_mib']:,} MiB"), ("kernel", f"{m['kernel']} {m['build']}"),
