@@ -338,6 +338,28 @@ def t_load_takes_chunks_and_sends_cookies_and_bodies():
         assert (post[0], *get) == ("POST", "GET", None, b""), seen
 
 
+def t_load_asks_from_a_random_byte_on():
+    program = os.path.join(ktap.BUILD, "tools/bench/load")
+    rows = benched.folder() + "/list"
+    with open(rows, "w", encoding="utf-8") as f:
+        f.write("1 /a 5000 01234567\n")
+    seen, more = [], [0]
+
+    def answer(c, r):
+        seen.append(int(re.fullmatch(r"bytes=(\d+)-", r.field("Range")).group(1)))
+        body = b"x" * (5000 - seen[-1] + more[0])
+        c.send(b"HTTP/1.1 206 Partial Content\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    with origin.Origin() as o:
+        o.on("/a", answer)
+        for more[0], kinds in ((0, {}), (1, {"length"})):
+            out = subprocess.run([program, "--list", rows, "--offsets", "--expect", "206", "--seconds", "0.3",
+                                  "127.0.0.1", str(o.port)], stdout=subprocess.PIPE, check=True, text=True,
+                                 timeout=60).stdout
+            assert set(json.loads(out)["kinds"]) == set(kinds), out
+    assert len(set(seen)) > 5 and max(seen) < 5000, seen
+
+
 def t_a_line_is_as_slow_as_it_is_told():
     program = os.path.join(ktap.BUILD, "tools/bench/load")
     rows = benched.folder() + "/list"

@@ -886,6 +886,40 @@ def t_objects_without_room_are_left_out_and_said():
         refused(exp.sites, Run, text="no room")
 
 
+def t_the_files_of_overload_are_several_times_its_memory():
+    for mib in (16, 128, 500):
+        exp = experiments.Overload(options("overload", "--limit", str(mib)))
+        size = sum(r[2] for r in exp.files.rows)
+        assert 4 <= size / (mib << 20) <= 8, (mib, size)
+        assert max(r[2] for r in exp.files.rows) == 60 << 20
+        assert abs(sum(r[0] for r in exp.files.rows) - 1) < 1e-9
+    none = {"requests": 0, "errors": 0, "statuses": 0}
+    assert exp.tolerate(engine.fault(loads.Ours(1), 0, none), none) is None
+    assert exp.tolerate("3 errors", dict(none, errors=3))
+    with tempfile.TemporaryDirectory() as there:
+        def write(name, text):
+            with open(os.path.join(there, name), "w", encoding="ascii") as f:
+                f.write(text)
+
+        run = argparse.Namespace(lab=argparse.Namespace(cgroup=there))
+        s, where = {}, (run, exp.points[0], argparse.Namespace(name="x"))
+        write("memory.current", f"{300 << 20}")
+        write("memory.events", "low 0\nhigh 0\nmax 7\noom 0\n")
+        exp.full_before = 5
+        exp.memory(*where, s)
+        assert s == {"memory_bytes": 300 << 20, "memory_full": 2} and not exp.notes, s
+        exp.full_before = 7
+        with contextlib.redirect_stderr(io.StringIO()):
+            exp.memory(*where, s)
+        assert "had 300 of 500 MiB at most: its memory was not little" in exp.notes[0], exp.notes
+        write("memory.max_usage_in_bytes", f"{499 << 20}")
+        write("memory.failcnt", "7")
+        exp.memory(*where, s)
+        assert s["memory_bytes"] == 499 << 20 and len(exp.notes) == 1, s
+        lab.memory_begin(there)
+        assert lab.memory_used(there) == (0, 7)
+
+
 def t_the_last_point_of_cpus_says_what_it_cannot_tell():
     args = options("cpus")
     args.cpu_list = [3, 5, 6]

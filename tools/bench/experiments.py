@@ -16,6 +16,7 @@ import threading
 import time
 import urllib.parse
 
+import lab as laboratory
 import limit
 import loads
 import sessions
@@ -137,6 +138,11 @@ class Experiment:
     def own_limit(self, sample):
         """(whose limit, why) where it follows from the experiment, else None."""
         return None
+
+    def note(self, text):
+        if text not in self.notes:
+            say(f"  {text}")
+            self.notes.append(text)
 
     def enough(self, entry, point, name):
         """Whether earlier points say that this one need not be tried."""
@@ -638,9 +644,7 @@ class Caches(Experiment):
             self.check(run, point, server).settle(run.lab, server)
         server.used = True
         root = os.path.join(run.lab.dir, "site")
-        for _, path, _ in self.files.rows:
-            evict(root + path)
-        left = resident_pages([root + path for _, path, _ in self.files.rows[:500]])
+        left = emptied([root + path for _, path, _ in self.files.rows])
         if left > 0.02:
             raise Problem(f"{left:.0%} of the pages stay in the page cache: "
                           "is the site on tmpfs?")
@@ -653,6 +657,13 @@ class Caches(Experiment):
         if sample["point"] == 1:
             return limit.DEMAND, "each file once, by 16 connections"
         return None
+
+
+def emptied(paths):
+    """The page cache without these files; the share of pages that stay, of the first 500."""
+    for path in paths:
+        evict(path)
+    return resident_pages(paths[:500])
 
 
 def evict(path):
@@ -875,11 +886,6 @@ class Objects(Experiment):
             want_mib = most_mib
         return {"memory": self.memory or f"{want_mib}M"}
 
-    def note(self, text):
-        if text not in self.notes:
-            say(f"  {text}")
-            self.notes.append(text)
-
     def sites(self, run):
         """A number of files for which there is no room is left out, and said."""
         super().sites(run)
@@ -1025,13 +1031,20 @@ def whose_time(sample, rate):
 
 class Overload(Experiment):
     name, title = "overload", "a small page, timed beside slow clients and with little memory"
-    about = ("So many users on lines of 50 kbit/s fetch files of 10 KB to 10 MB, from a server "
-             "whose memory a cgroup limits, page cache included; meanwhile a small page is asked "
-             "for on a connection of its own. What matters is the worst time.")
+    about = ("So many users on lines of 50 kbit/s fetch files of 10 KB to 60 MB, each from a random "
+             "byte on, from a server whose memory a cgroup limits, page cache included, to a "
+             "quarter of these files, which it has all sent before; meanwhile a small page is "
+             "asked for on a connection of its own. What matters is the worst time.")
     x_label, x_log = "slow clients", False
     lab_only = "a remote server's memory cannot be limited from here"
     figures = (("max_us", "longest time of the small page", "µs", "low"), TAIL, MEDIAN,
-               ("slow_bps", "what the slow clients got", "bit/s", "high"))
+               ("slow_bps", "what the slow clients got", "bit/s", "high"),
+               ("memory_bytes", "most memory of the server", "B", "low"),
+               ("memory_full", "its memory was full", "times", "low"))
+    # (bytes of a file, share of the requests, share of all files' bytes)
+    CLASSES = ((10 << 10, 0.20, 0.002), (1 << 20, 0.40, 0.198), (10 << 20, 0.25, 0.35),
+               (60 << 20, 0.15, 0.45))
+    TIMES = 4                   # the limit, in bytes of files
     withheld = ("max_us", "p99_us", "p50_us", "slow_bps")
     SLOW_BPS, PROBE_RATE = 50000, 20.0
 
@@ -1040,15 +1053,21 @@ class Overload(Experiment):
         ap.add_argument("--slow", type=wholes(), metavar="N,…",
                         help="slow clients (1,50,242,500; quick 1,50)")
         ap.add_argument("--limit", type=whole(16), default=128, metavar="MIB",
-                        help="memory of the server, page cache included (128; at least 16)")
+                        help="memory of the server, page cache included (128; at least 16); "
+                        "four times that are made as files")
 
     def make_points(self, opts):
         self.limit = opts.limit << 20
         nrs = opts.slow or ((1, 50) if opts.quick else (1, 50, 242, 500))
-        self.files = files.Files([(45, files.size_path(10240), 10240)] +
-                                 [(20, f"/slow/{i}.bin", 1 << 20) for i in range(40)] +
-                                 [(5, f"/slow/large{i}.bin", 10 << 20) for i in range(8)])
+        self.files = self.file_set()
         return [Point(nr) for nr in nrs]
+
+    def file_set(self):
+        rows = []
+        for size, requests, share in self.CLASSES:
+            nr = max(1, math.ceil(self.TIMES * self.limit * share / size))
+            rows += [(requests / nr, f"/slow/{size}/{i}.bin", size) for i in range(nr)]
+        return files.Files(rows)
 
     def server_key(self, point):
         return point.x
@@ -1061,15 +1080,42 @@ class Overload(Experiment):
     def sites(self, run):
         super().sites(run)
         self.files.make(os.path.join(run.lab.dir, "site"))
+        subprocess.run(["sync", "-f", run.lab.dir], check=False)
 
     def load(self, run, point, server):
         load = Ours(1, calls=1, rate=self.PROBE_RATE, list=one_file(run, SMALL, 1024), timeout=60)
         load.slow = Ours(point.x, line=self.SLOW_BPS, list=list_file(run, "slow", self.files),
-                         timeout=3600)
+                         timeout=3600, offsets=True, expect=206)
         return load
 
     def prepare(self, run, point, server):
         self.check(run, point, server).settle(run.lab, server)
+
+    def before(self, run, point, server):
+        """The server reads all files: pages belong to the group of whoever touches them first."""
+        root = os.path.join(run.lab.dir, "site")
+        left = emptied([root + path for _, path, _ in self.files.rows])
+        if left > 0.02:
+            self.note(f"{left:.0%} of the files' pages stayed in the page cache, whoever's they are")
+        walk = Ours(8, list=list_file(run, "slow", self.files), once=True, timeout=60)
+        got, _ = loads.run(run.lab, walk, server, 600)
+        if got["requests"] < len(self.files.rows):
+            raise Problem(f"only {got['requests']} of {len(self.files.rows)} files were sent to one "
+                          f"client: {got['kinds']}")
+        laboratory.memory_begin(run.lab.cgroup)
+        self.full_before = laboratory.memory_used(run.lab.cgroup)[1]
+
+    def tolerate(self, fault, got):
+        """That no page came at all is the worst that is looked for, and in the times."""
+        return fault if got["requests"] or got["errors"] or got["statuses"] else None
+
+    def memory(self, run, point, server, sample):
+        """What it had; said where it was not little."""
+        most, full = laboratory.memory_used(run.lab.cgroup)
+        sample.update(memory_bytes=most, memory_full=full - self.full_before)
+        if not sample["memory_full"] and most < 0.9 * self.limit:
+            self.note(f"{server.name} with {point.label} slow clients had {most >> 20} of "
+                      f"{self.limit >> 20} MiB at most: its memory was not little")
 
     def run_load(self, run, load, server, seconds, begin):
         """The slow clients first; they end with the probe, their transfers unfinished."""
@@ -1102,6 +1148,7 @@ class Overload(Experiment):
 
     def after(self, run, point, server, sample, got):
         slow = got["slow"]
+        self.memory(run, point, server, sample)
         sample["slow_bps"] = 8 * slow["bytes"] / slow["seconds"] if slow["seconds"] else None
         sample["slow_errors"] = slow["kinds"]
         if slow["errors"] or slow["statuses"]:

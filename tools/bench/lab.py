@@ -7,6 +7,7 @@ remove_stale() what a killed one could not. remote.py has the same interface
 for servers on another machine.
 """
 import collections
+import contextlib
 import fcntl
 import glob
 import os
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from meters import tasks
+from meters import first, tasks
 from say import Problem
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -333,6 +334,25 @@ def memory_cgroup(name, limit):
             remove_cgroup(folder)
     raise Problem("no cgroup with a memory controller can be made here; "
                   "mount cgroup2 with memory enabled, or run as root on the host")
+
+
+def memory_begin(folder):
+    """Most memory is counted from now on, where the kernel can begin anew (version 1)."""
+    with contextlib.suppress(OSError):
+        with open(os.path.join(folder, "memory.max_usage_in_bytes"), "w", encoding="ascii") as f:
+            f.write("0")
+
+
+def memory_used(folder):
+    """(most bytes that a group had, or what it has; how often it was at its limit)"""
+    def number(name, pattern=r"(\d+)"):
+        ret = first(os.path.join(folder, name), pattern, None)
+        return None if ret is None else int(ret)
+
+    most = number("memory.max_usage_in_bytes")
+    if most is None:
+        return number("memory.current"), number("memory.events", r"^max (\d+)")
+    return most, number("memory.failcnt")
 
 
 def remove_cgroup(folder):

@@ -74,7 +74,7 @@ struct conn {
 	const struct target *target;
 	long due_ns, sent_ns;
 	int head_len;
-	long body_left, body_len;
+	long body_left, body_len, offset;	/* offset: where in the body the reply begins */
 	enum chunk { UNCHUNKED, SIZE, EXTENSION, DATA, END, TRAILER } chunk;
 	long chunk_left;		/* or bytes of a trailer line */
 	int status;
@@ -91,7 +91,7 @@ static struct {
 	int source_nr, connections, active, calls_min, calls_max, expect;
 	double seconds, rate, line_bps, conform_bps, timeout_s, single, opening_s;
 	const char *list, *path, *headers;
-	bool once, verify, wait;
+	bool once, verify, wait, offsets;
 } opt = {
 	.connections = 1, .seconds = 1, .timeout_s = 8, .expect = 200, .path = "/",
 	.headers = "", .verify = true, .opening_s = 60,
@@ -311,11 +311,15 @@ static int digits_put(char *to, int len, const char *text)
 	return len;
 }
 
-static int request_put(char *to, const struct target *t)
+static int request_put(char *to, struct conn *c)
 {
+	const struct target *t = c->target;
 	int len = snprintf(to, REQUEST_MAX, "%s %s HTTP/1.1\r\nHost: %s\r\n%s",
 			   t->post ? "POST" : "GET", t->path, opt.authority, opt.headers);
 
+	c->offset = opt.offsets && t->body_len > 0 ? random_share() * t->body_len : 0;
+	if (opt.offsets && len < REQUEST_MAX)
+		len += snprintf(to + len, REQUEST_MAX - len, "Range: bytes=%ld-\r\n", c->offset);
 	if (t->cookie) {
 		len = digits_put(to, len, "Cookie: ");
 		len = digits_put(to, len, t->cookie);
@@ -332,7 +336,7 @@ static void conn_send(struct conn *c)
 {
 	static char text[REQUEST_MAX];
 	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = c - conns };
-	int len = request_put(text, c->target);
+	int len = request_put(text, c);
 
 	c->state = READING;
 	c->head = malloc(HEAD_MAX);
@@ -374,9 +378,11 @@ static void request_done(struct conn *c)
 	if (c->status != opt.expect) {
 		count_error(ERR_status);
 		wrong_statuses[c->status]++;
-	} else if (t->body_len >= 0 && c->status != 304 && t->body_len != c->body_len) {
+	} else if (t->body_len >= 0 && c->status != 304 &&
+		   t->body_len - c->offset != c->body_len) {
 		count_error(ERR_length);
-	} else if (t->crc_known && opt.verify && c->status != 304 && t->crc != c->crc) {
+	} else if (t->crc_known && opt.verify && !opt.offsets && c->status != 304 &&
+		   t->crc != c->crc) {
 		count_error(ERR_body);
 	} else if (measuring && now > end_ns) {
 		if (opt.rate > 0)
@@ -873,6 +879,7 @@ __attribute__((noreturn)) static void usage(int code)
 		"  --path PATH          what to ask for without a list (/)\n"
 		"  --header LINE        one more header field\n"
 		"  --expect STATUS      any other is an error (200)\n"
+		"  --offsets            from a random byte on, by Range: --expect 206\n"
 		"  --no-verify          do not check the bytes\n"
 		"  --source A,B         addresses to connect from\n"
 		"  --seconds S          (1)\n"
@@ -949,6 +956,7 @@ static void option_set(int o, char *arg)
 	case 'H':	header_add(arg); break;
 	case 'e':	opt.expect = atoi(arg); break;
 	case 'V':	opt.verify = false; break;
+	case 'F':	opt.offsets = true; break;
 	case 's':	sources_set(arg); break;
 	case 't':	opt.seconds = atof(arg); break;
 	case 'w':	opt.wait = true; break;
@@ -966,7 +974,7 @@ static void options_read(int argc, char **argv)
 		{ "conform", 1, 0, 'C' }, { "list", 1, 0, 'f' }, { "once", 0, 0, 'o' },
 		{ "path", 1, 0, 'p' }, { "header", 1, 0, 'H' }, { "expect", 1, 0, 'e' },
 		{ "no-verify", 0, 0, 'V' }, { "source", 1, 0, 's' }, { "seconds", 1, 0, 't' },
-		{ "opening", 1, 0, 'O' }, { "wait", 0, 0, 'w' }, { "timeout", 1, 0, 'T' }, { "help", 0, 0, 'h' }, { 0 }
+		{ "offsets", 0, 0, 'F' }, { "opening", 1, 0, 'O' }, { "wait", 0, 0, 'w' }, { "timeout", 1, 0, 'T' }, { "help", 0, 0, 'h' }, { 0 }
 	};
 	int o;
 
