@@ -698,6 +698,17 @@ def t_how_a_server_was_started_is_kept():
     assert "how servers were started" not in report.page(rec), "of a run that an older version wrote"
 
 
+def t_a_server_that_was_killed_is_said_to_be():
+    with tempfile.NamedTemporaryFile() as log:
+        server = servers.Nginx(None, "nginx")
+        server.log = log.name
+        for script, text in (("kill -9 $$", "it said nothing (killed by SIGKILL)"),
+                             ("exit 3", "it said nothing")):
+            server.proc = subprocess.Popen(["sh", "-c", script])
+            server.proc.wait()
+            assert server.last_words() == text, server.last_words()
+
+
 def t_servers_that_cannot_are_named():
     for name, words in (("dynamic", ()), ("web99", ())):
         exp = experiments.EXPERIMENTS[name](options(name, *words))

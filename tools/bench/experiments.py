@@ -490,7 +490,7 @@ class Sessions(Experiment):
                           "were finished")
 
     def late_s(self, rate, h):
-        """How long after its last session was due to end httperf ended: it cannot say when one began.
+        """How long after the last session was due to end httperf did: it says not when one began.
 
         A session is due to take what it thinks, and its part of the time that replies took.
         """
@@ -733,8 +733,8 @@ class Dynamic(Computing):
 
     @staticmethod
     def options(ap):
-        ap.add_argument("--shares", type=wholes(0, 100), default="0,10,25,50,75,100", metavar="P,…",
-                        help="percentages (0,10,25,50,75,100)")
+        ap.add_argument("--shares", type=wholes(0, 100), metavar="P,…",
+                        default="0,10,25,50,75,100", help="percentages (0,10,25,50,75,100)")
 
     def make_points(self, opts):
         self.files = files.web99(1)
@@ -1031,8 +1031,8 @@ def whose_time(sample, rate):
 
 class Overload(Experiment):
     name, title = "overload", "a small page, timed beside slow clients and with little memory"
-    about = ("So many users on lines of 50 kbit/s fetch files of 10 KB to 60 MB, each from a random "
-             "byte on, from a server whose memory a cgroup limits, page cache included, to a "
+    about = ("So many users on lines of 50 kbit/s fetch files of 10 KB to 60 MB, each from a "
+             "random byte on, from a server whose memory a cgroup limits, page cache included, to a "
              "quarter of these files, which it has all sent before; meanwhile a small page is "
              "asked for on a connection of its own. What matters is the worst time.")
     x_label, x_log = "slow clients", False
@@ -1096,12 +1096,12 @@ class Overload(Experiment):
         root = os.path.join(run.lab.dir, "site")
         left = emptied([root + path for _, path, _ in self.files.rows])
         if left > 0.02:
-            self.note(f"{left:.0%} of the files' pages stayed in the page cache, whoever's they are")
+            self.note(f"{left:.0%} of the files' pages stayed in the page cache, whosever they are")
         walk = Ours(8, list=list_file(run, "slow", self.files), once=True, timeout=60)
         got, _ = loads.run(run.lab, walk, server, 600)
         if got["requests"] < len(self.files.rows):
-            raise Problem(f"only {got['requests']} of {len(self.files.rows)} files were sent to one "
-                          f"client: {got['kinds']}")
+            raise Problem(f"only {got['requests']} of {len(self.files.rows)} files were sent "
+                          f"before the load: {got['kinds']}")
         laboratory.memory_begin(run.lab.cgroup)
         self.full_before = laboratory.memory_used(run.lab.cgroup)[1]
 

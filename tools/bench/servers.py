@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import time
 import zlib
@@ -124,7 +125,9 @@ class Server:
     def last_words(self):
         with open(self.log, encoding="utf-8", errors="replace") as f:
             lines = [line.strip() for line in f if line.strip()]
-        return lines[-1] if lines else "it said nothing"
+        code = self.proc and self.proc.poll() or 0
+        return (lines[-1] if lines else "it said nothing") + \
+            (f" (killed by {signal.Signals(-code).name})" if code < 0 else "")
 
     def wait(self, ready):
         deadline = time.monotonic() + READY_S
