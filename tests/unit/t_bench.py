@@ -912,8 +912,7 @@ def t_the_files_of_overload_are_several_times_its_memory():
             with open(os.path.join(there, name), "w", encoding="ascii") as f:
                 f.write(text)
 
-        run = argparse.Namespace(lab=argparse.Namespace(cgroup=there))
-        s, where = {}, (run, exp.points[0], argparse.Namespace(name="x"))
+        s, where = {}, (exp.points[0], argparse.Namespace(name="x", cgroup=there))
         write("memory.current", f"{300 << 20}")
         write("memory.events", "low 0\nhigh 0\nmax 7\noom 0\n")
         exp.full_before = 5

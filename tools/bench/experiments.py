@@ -1073,9 +1073,7 @@ class Overload(Experiment):
         return point.x
 
     def server_options(self, run, point):
-        if not run.lab.cgroup:
-            run.lab.limit_memory(self.limit)
-        return {"cgroup": run.lab.cgroup, "memory": "16M"}
+        return {"cgroup": run.lab.limit_memory(self.limit), "memory": "16M"}
 
     def sites(self, run):
         super().sites(run)
@@ -1102,16 +1100,16 @@ class Overload(Experiment):
         if got["requests"] < len(self.files.rows):
             raise Problem(f"only {got['requests']} of {len(self.files.rows)} files were sent "
                           f"before the load: {got['kinds']}")
-        laboratory.memory_begin(run.lab.cgroup)
-        self.full_before = laboratory.memory_used(run.lab.cgroup)[1]
+        laboratory.memory_begin(server.cgroup)
+        self.full_before = laboratory.memory_used(server.cgroup)[1]
 
     def tolerate(self, fault, got):
         """That no page came at all is the worst that is looked for, and in the times."""
         return fault if got["requests"] or got["errors"] or got["statuses"] else None
 
-    def memory(self, run, point, server, sample):
+    def memory(self, point, server, sample):
         """What it had; said where it was not little."""
-        most, full = laboratory.memory_used(run.lab.cgroup)
+        most, full = laboratory.memory_used(server.cgroup)
         sample.update(memory_bytes=most, memory_full=full - self.full_before)
         if not sample["memory_full"] and most < 0.9 * self.limit:
             self.note(f"{server.name} with {point.label} slow clients had {most >> 20} of "
@@ -1148,7 +1146,7 @@ class Overload(Experiment):
 
     def after(self, run, point, server, sample, got):
         slow = got["slow"]
-        self.memory(run, point, server, sample)
+        self.memory(point, server, sample)
         sample["slow_bps"] = 8 * slow["bytes"] / slow["seconds"] if slow["seconds"] else None
         sample["slow_errors"] = slow["kinds"]
         if slow["errors"] or slow["statuses"]:

@@ -139,7 +139,7 @@ class Lab:
     def __init__(self, server_cpus, client_cpus):
         self.server_cpus, self.client_cpus = set(server_cpus), set(client_cpus)
         self.server, self.client = f"{NETNS}s{os.getpid()}", f"{NETNS}c{os.getpid()}"
-        self.dir = self.cgroup = None
+        self.dir, self.cgroups = None, []
         self.procs = []
         # A number is used again as late as can be: peers keep metrics of its addresses.
         self.free = collections.deque(range(1, LINKS_MAX + 1))
@@ -280,18 +280,17 @@ class Lab:
         return None
 
     def limit_memory(self, limit):
-        """A cgroup for servers that may use `limit` bytes; its folder."""
-        self.cgroup = memory_cgroup(f"{NETNS}{os.getpid()}", limit)
-        return self.cgroup
+        """A cgroup for one server that may use `limit` bytes; its folder."""
+        self.cgroups.append(memory_cgroup(f"{NETNS}{os.getpid()}-{len(self.cgroups)}", limit))
+        return self.cgroups[-1]
 
     def close(self):
         for proc in list(self.procs):
             self.end(proc)
         for ns in (self.server, self.client):
             remove_netns(ns)
-        if self.cgroup:
-            remove_cgroup(self.cgroup)
-            self.cgroup = None
+        while self.cgroups:
+            remove_cgroup(self.cgroups.pop())
         if self.dir:
             shutil.rmtree(self.dir, ignore_errors=True)
             self.dir = None
