@@ -77,6 +77,7 @@ static void fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
 {
 	unfill(x);
 	x->running = false;
+	tbg_transfer_pile_put(x);
 	tbg_transfer_land(x, status, pass);
 }
 
@@ -989,16 +990,17 @@ static void head_compare(struct tbg_transfer *x, const char *fields, size_t len)
 
 /*
  * Another answer than the stale one that was validated: unless it takes its place, that
- * goes all the same (RFC 9111 4.3.3), but for one that is about who has asked.
+ * goes all the same (RFC 9111 4.3.3), but for one that is about who has asked, or how
+ * often.
  */
 static void outdate(struct tbg_transfer *x)
 {
 	const struct tbg_wish *w = &x->wish;
 
-	if (x->alone && !x->filling && x->r.status < 500 && w->get &&
-	    !w->authorization && !w->cc.no_store &&
+	if (x->alone && !x->filling && x->r.status < 500 && x->r.status != 429 &&
+	    w->get && !w->authorization && !w->cc.no_store &&
 	    x->w->now_ns >= tbg_terms_expires_ns(&x->selected->terms))
-		tbg_stock_withdraw(x->w->s->stock, &x->uri);
+		tbg_stock_drop(x->w->s->stock, &x->uri, x->selected);
 }
 
 /* An error that a stale response may hide (RFC 5861 4). */
@@ -1169,7 +1171,6 @@ static void head_final(struct tbg_transfer *x)
 		tbg_frame_begin(&x->frame, framing_of(x), r->content_length);
 	if (redirect_begin(x, head) && !x->running)
 		return;
-	tbg_pile_put(x->pile);		/* of what has sent us on */
 	x->pile = tbg_pile_new();
 	x->filling = x->pile && !x->frame.failed && !x->r.local &&
 		     (x->completes || tbg_terms_storable(&x->terms, &x->wish)) &&

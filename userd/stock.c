@@ -413,9 +413,11 @@ static void room_make(struct tbg_stock *s, const struct entry *keep)
 	}
 }
 
-/* One that its Vary has chosen, then the one with the most recent Date (4.1). */
+/* The whole, then what its Vary has chosen, then the most recent Date (4.1). */
 static bool better(const struct tbg_terms *one, const struct tbg_terms *other)
 {
+	if ((one->status == 206) != (other->status == 206))
+		return other->status == 206;
 	return one->has_vary != other->has_vary ? one->has_vary :
 						  one->date_s > other->date_s;
 }
@@ -690,6 +692,27 @@ static unsigned int entry_withdraw(struct tbg_stock *s, struct entry *e)
 	if (!e->flights)
 		entry_free(s, e);
 	return nr;
+}
+
+void tbg_stock_drop(struct tbg_stock *s, const struct tbg_uri *u,
+		    const struct tbg_stored *one)
+{
+	struct tbg_stored **at;
+	uint64_t hash[2];
+	struct entry *e;
+
+	pthread_mutex_lock(&s->lock);
+	e = entry_find(s, u, hash);
+	for (at = e ? &e->variants : NULL; at && *at; at = &(*at)->next) {
+		if (*at != one)
+			continue;
+		variant_drop(s, e, at);
+		s->withdrawn++;
+		if (!e->variants && !e->flights)
+			entry_free(s, e);
+		break;
+	}
+	pthread_mutex_unlock(&s->lock);
 }
 
 unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u)

@@ -144,6 +144,10 @@ void tbg_stock_each(struct tbg_stock *s,
 		    bool (*fn)(const struct tbg_stock_row *row, void *arg),
 		    void *arg);
 
+/* Withdraws that one, if it is still found; what is fetched meanwhile is stored. */
+void tbg_stock_drop(struct tbg_stock *s, const struct tbg_uri *u,
+		    const struct tbg_stored *one);
+
 /* Withdraws all variants. Number of responses withdrawn. */
 unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u);
 /* Of any authority and query; path NULL: everything. */

@@ -68,10 +68,19 @@ void tbg_transfer_release(struct tbg_transfer *x)
 	transfer_free(x);
 }
 
+void tbg_transfer_pile_put(struct tbg_transfer *x)
+{
+	if (x->running || x->origins_nr)
+		return;
+	tbg_pile_put(x->pile);
+	x->pile = NULL;
+}
+
 void tbg_transfer_origin_gone(struct tbg_transfer *x)
 {
 	tbg_transfer_hold(x);
 	x->origins_nr--;
+	tbg_transfer_pile_put(x);
 	tbg_transfer_release(x);
 }
 
@@ -397,7 +406,8 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 	s->made_here = tbg_speaks_fastcgi(x);
 	s->older = !x->r.minor;
 	tbg_stored_get(s);
-	stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq, x->selected);
+	stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq,
+			       x->selected ?: x->part);
 	/* what is due for a refresh at once: a hit that we see begins it */
 	if (stored && x->w->now_ns < s->refresh_ns)
 		publish(x, s);
@@ -495,10 +505,17 @@ static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
 	return now_ns >= s->refresh_ns && now_ns < tbg_terms_expires_ns(&s->terms);
 }
 
-/* What a wait has brought was made for this request too, however short-lived. */
+/*
+ * What a wait has brought was made for this request too, however short-lived; but
+ * not what is stored for the time of an error alone.
+ */
 static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
-	return x->waits && s->terms.received_ns >= x->start_ns && !s->terms.cc.no_cache;
+	const struct tbg_terms *t = &s->terms;
+
+	return x->waits && t->received_ns >= x->start_ns && !t->cc.no_cache &&
+	       (t->lifetime_s > 0 || t->has_validator ||
+		t->cc.stale_while_revalidate > 0);
 }
 
 /* Whether a stored part has all that is asked for. */

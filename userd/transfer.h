@@ -182,6 +182,8 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 
 /* origin.c: a connection no longer uses the transfer's memory. */
 void tbg_transfer_origin_gone(struct tbg_transfer *x);
+/* Lets go of what has come, once nobody receives into it: its client may be slow. */
+void tbg_transfer_pile_put(struct tbg_transfer *x);
 
 /* Time limits, on every tick. */
 void tbg_transfers_check(struct tbg_worker *w);

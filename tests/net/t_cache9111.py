@@ -369,11 +369,17 @@ def t_many_requests_make_one_validation():
 
 
 def t_those_who_wait_for_what_is_not_stored_fetch_themselves():
+    """Or what is stored for the time of an error, and is nobody's answer until then."""
+    for control in ("private", "max-age=0, stale-if-error=600"):
+        fetch_themselves(control)
+
+
+def fetch_themselves(control):
     p, go = path(), threading.Event()
 
     def private(c, r):
         go.wait(20)
-        c.send(reply(200, b"for %s" % r.field("Cookie").encode(), "Cache-Control: private"))
+        c.send(reply(200, b"for %s" % r.field("Cookie").encode(), f"Cache-Control: {control}"))
 
     o.on(p, private)
     got = {}

@@ -157,6 +157,50 @@ KTAP_TEST(t_one_with_vary_goes_before_a_newer_without)
 	tbg_stock_close(s);
 }
 
+KTAP_TEST(t_one_is_dropped_and_the_others_stay)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_uri u = uri_of("h/");
+	struct tbg_stored *one;
+	struct tbg_stock_stats st;
+	uint64_t seq;
+	bool others;
+
+	KTAP_CHECK(put(s, "h/", "Vary: A\r\n", "A: 1\r\n", "1", 0));
+	KTAP_CHECK(put(s, "h/", "Vary: A\r\n", "A: 2\r\n", "2", 0));
+	seq = tbg_stock_seq(s);
+	one = tbg_stock_find(s, &u, "A: 1\r\n", 6, &others);
+	tbg_stock_drop(s, &u, one);
+	tbg_stock_drop(s, &u, one);
+	tbg_stored_put(one);
+	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 0) && finds(s, "h/", "A: 2\r\n", '2'));
+	KTAP_EQ(tbg_stock_seq(s), seq);
+	one = tbg_stock_find(s, &u, "A: 2\r\n", 6, &others);
+	tbg_stock_drop(s, &u, one);
+	tbg_stored_put(one);
+	tbg_stock_stats(s, &st);
+	KTAP_CHECK(!st.responses && !st.uris && !st.bytes_used);
+	tbg_stock_close(s);
+}
+
+KTAP_TEST(t_whole_goes_before_a_part)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_uri u = uri_of("h/");
+	const char *head = "Vary: A\r\nContent-Range: bytes 0-0/9\r\n";
+	struct tbg_pile *p = tbg_pile_new();
+	struct tbg_terms t;
+
+	tbg_pile_add(p, "p", 1);
+	tbg_terms_read(&t, 206, head, strlen(head), 1000, 0, 0);
+	KTAP_CHECK(tbg_stock_put(s, &u, tbg_stored_new(&t, "Part", head, strlen(head),
+						       "A: 1\r\n", 6, p), 0, NULL));
+	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 'p'));
+	KTAP_CHECK(put(s, "h/", "", "A: 1\r\n", "w", 0));
+	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 'w'));
+	tbg_stock_close(s);
+}
+
 KTAP_TEST(t_most_recent_date_is_selected)
 {
 	struct tbg_stock *s = open_stock(1 << 20);
