@@ -444,6 +444,7 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 {
 	enum tbg_encoding e = tbg_encode_choose(&ask->accept_encoding, v->f.variants);
 	char plain[TBG_FILE_NAME];
+	bool stores;
 	int err;
 
 	if (e == TBG_ENCODING_IDENTITY)
@@ -451,11 +452,13 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 	err = plain_get(s, ask, location, v);
 	if (err)
 		return err;
+	stores = v->store;
 	v->store = v->plain;
 	if (!(v->f.siblings >> e & 1)) {
 		if (v->plain)
 			return version_compress(ask, v);
-		return tbg_file_fits(&v->f, location) ? 0 : version_press(s, ask, v);
+		/* what is not stored is compressed aside */
+		return stores && tbg_file_fits(&v->f, location) ? 0 : version_press(s, ask, v);
 	}
 	strcpy(plain, v->name);
 	tbg_sibling_name(plain, e, v->name);

@@ -5,6 +5,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import client
 import conf
 import ktap
 import talk
@@ -169,6 +170,9 @@ def t_file_of_one_site_changes_alone():
     both(TEXT, test)
 
 
+TALL = b"line after line\n" * 400
+
+
 def t_index_of_another_root_goes_with_the_file_that_makes_it_one():
     """Nothing would tell of that file, so its answer is not kept."""
     def test(d):
@@ -176,9 +180,12 @@ def t_index_of_another_root_goes_with_the_file_that_makes_it_one():
         with conf.Host(d.address, "m.example") as c:
             for _ in range(3):
                 assert c.get("/").body == b"site b\n"
+            d.write("b/index.html", TALL)
+            client.until(lambda: "Content-Encoding" in c.get("/", "Accept-Encoding: gzip").fields,
+                         "compressed it never was")
             os.unlink(os.path.join(d.root, "a/index.html"))
             assert c.get("/").status == 403
-            assert c.get("/index.html").body == b"site b\n"
+            assert c.get("/index.html").body == TALL
     both(TEXT + 'host "m.example" { root = "{root}/a" location "*.html" { root = "{root}/b" } }\n', test)
 
 
