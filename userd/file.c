@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -250,23 +251,34 @@ struct tbg_file_version tbg_file_version(const struct tbg_file *f)
 	return (struct tbg_file_version){ ns_of(&f->st.st_mtim), f->st.st_size, 0 };
 }
 
-/* Of the last MARK_BYTES before size; 1 us, half of it for the hash. */
-static uint64_t mark_of(int fd, uint64_t size)
+/* Without waiting for a disk, where the file system can tell. */
+static ssize_t read_cached(int fd, void *b, size_t len, off_t off)
+{
+	struct iovec iov = { .iov_base = b, .iov_len = len };
+	ssize_t n = preadv2(fd, &iov, 1, off, RWF_NOWAIT);
+
+	return n < 0 && errno == EOPNOTSUPP ? pread(fd, b, len, off) : n;
+}
+
+/* Of the last MARK_BYTES before size; 0: they are not all there. */
+static uint64_t mark_of(int fd, uint64_t size,
+			ssize_t (*read_at)(int fd, void *b, size_t len, off_t off))
 {
 	uint64_t words[MARK_BYTES / 8] = { 0 };
-	uint64_t len = size < MARK_BYTES ? size : MARK_BYTES;
-	uint64_t h = pread(fd, words, len, size - len);
+	uint64_t len = size < MARK_BYTES ? size : MARK_BYTES, h = len;
 
+	if (read_at(fd, words, len, size - len) != (ssize_t)len)
+		return 0;
 	for (size_t i = 0; i < MARK_BYTES / 8; i++) {
 		h = (h ^ words[i]) * 0x9e3779b97f4a7c15ull;
 		h ^= h >> 32;
 	}
-	return h;
+	return h ?: 1;
 }
 
 void tbg_file_mark(int fd, struct tbg_file_version *v)
 {
-	v->mark = mark_of(fd, v->size);
+	v->mark = mark_of(fd, v->size, read_cached);
 }
 
 bool tbg_file_rewritten(int fd, const struct tbg_file_version *v)
@@ -277,7 +289,8 @@ bool tbg_file_rewritten(int fd, const struct tbg_file_version *v)
 		return true;
 	if (ns_of(&st.st_mtim) == v->mtime_ns)
 		return false;
-	return (uint64_t)st.st_size <= v->size || mark_of(fd, v->size) != v->mark;
+	return (uint64_t)st.st_size <= v->size ||
+	       (v->mark && mark_of(fd, v->size, pread) != v->mark);
 }
 
 bool tbg_file_same(const struct tbg_object *o, const struct stat *st)

@@ -88,13 +88,13 @@ int tbg_version_read(int fd, const struct stat *st, void *ret);
 struct tbg_file_version {
 	int64_t mtime_ns;
 	uint64_t size;
-	uint64_t mark;			/* a hash of its last bytes */
+	uint64_t mark;			/* a hash of its last bytes; 0: they were not in memory */
 };
 
 /*
  * Whether a file that is being sent has other bytes by now where it had some.
- * One that grew and has the same bytes at the mark was appended to. The mark is
- * set before the first byte is sent.
+ * One that grew and has the same bytes at the mark, or no mark, was appended to. The
+ * mark is set before the first byte is sent.
  */
 struct tbg_file_version tbg_file_version(const struct tbg_file *f);
 void tbg_file_mark(int fd, struct tbg_file_version *v);
