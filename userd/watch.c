@@ -342,12 +342,18 @@ static bool file_watch(struct tbg_watch *w, const char *name, int fd)
  * As good as it goes: without its watch, a file's second link is found where it
  * is made in a folder of ours, or by the stat.
  */
-static void file_add(struct tbg_watch *w, const char *name, int fd)
+static int file_add(struct tbg_watch *w, const char *name, int fd)
 {
 	struct stat st;
 
-	if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_nlink == 1)
-		w->unwatched |= !file_watch(w, name, fd);
+	if (fstat(fd, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return 0;		/* not cached */
+	if (st.st_nlink != 1)
+		return -EMLINK;
+	w->unwatched |= !file_watch(w, name, fd);
+	return 0;
 }
 
 static const char *doubt_of(int err)
@@ -359,6 +365,8 @@ static const char *doubt_of(int err)
 		return "out of inotify watches (fs.inotify.max_user_watches)";
 	case EACCES:
 		return "folder not readable";
+	case EMLINK:
+		return "several hard links, or deleted";
 	case EEXIST:
 		return "folder reachable under two names";
 	case ENOENT:
@@ -393,7 +401,7 @@ void tbg_watch_lease(struct tbg_watch *w, const char *name,
 		fd = tbg_root_openat(w->roots, name, O_PATH,
 				     RESOLVE_NO_SYMLINKS);
 		if (fd >= 0) {
-			file_add(w, name, fd);
+			err = file_add(w, name, fd);
 			close(fd);
 		} else {
 			err = fd;
