@@ -5,6 +5,7 @@
 A mistake is one line on stderr that names the option, the value and what is
 accepted, and exit 2; something that is missing is named, and exit 1.
 """
+import contextlib
 import fcntl
 import os
 import re
@@ -273,8 +274,9 @@ def t_without_stdin_stdout_and_stderr():
         assert d.wait(client.WAIT_S) == 0
 
 
+@contextlib.contextmanager
 def unread(*options):
-    """A daemon whose stderr is full, and the end of that which nobody reads."""
+    """A daemon whose stderr is full, the end of that which nobody reads, and its port."""
     r, w = os.pipe()
     fcntl.fcntl(w, F_SETPIPE_SZ, 4096)
     d = subprocess.Popen([daemon.BINARY, *options], stderr=w)
@@ -291,21 +293,21 @@ def unread(*options):
     except BlockingIOError:
         pass
     os.close(w)
-    return d, r, int(re.search(rb"ready .*?:(\d+)", got)[1])
-
-
-def t_stderr_that_nobody_reads_holds_up_nothing():
-    control = os.path.join(folder, "stuck.sock")
-    d, r, _ = unread(*base(control=control))
     try:
-        for _ in range(100):        # a line for each, 9 KB of them
-            d.send_signal(signal.SIGHUP)
-            subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
-                           check=True)
+        yield d, r, int(re.search(rb"ready .*?:(\d+)", got)[1])
     finally:
         d.terminate()
         assert d.wait(client.WAIT_S) == 0
         os.close(r)
+
+
+def t_stderr_that_nobody_reads_holds_up_nothing():
+    control = os.path.join(folder, "stuck.sock")
+    with unread(*base(control=control)) as (d, _, _):
+        for _ in range(100):        # a line for each, 9 KB of them
+            d.send_signal(signal.SIGHUP)
+            subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
+                           check=True)
 
 
 def t_a_module_that_crashes_and_nobody_reads_of_it():
@@ -314,15 +316,10 @@ def t_a_module_that_crashes_and_nobody_reads_of_it():
     bad = shutil.copy(os.path.join(ktap.BUILD, "tests/net/bad.so"), folder)
     with open(path, "w", encoding="utf-8") as f:
         f.write(f'location "/bad" {{ module = "{bad}" module-workers = 1 module-time = 1s }}\n')
-    d, r, port = unread(*base(control=control, config=path))
-    try:
+    with unread(*base(control=control, config=path)) as (_, _, port):
         for what, status in (("crash", 502), ("loop", 504)):
             assert origin.ask(("127.0.0.1", port), "GET", "/bad?" + what).status == status, what
             client.until(lambda: origin.ask(("127.0.0.1", port), "GET", "/bad?pid").status == 200, "no new worker")
-    finally:
-        d.terminate()
-        assert d.wait(client.WAIT_S) == 0
-        os.close(r)
 
 
 def t_a_bad_reload_and_a_bad_log_that_nobody_reads_of():
@@ -335,8 +332,7 @@ def t_a_bad_reload_and_a_bad_log_that_nobody_reads_of():
     os.mkdir(logs)
     log = os.path.join(logs, "log")
     os.symlink("/dev/full", log)
-    d, r, port = unread(*base(control=control, config=path, access_log=log))
-    try:
+    with unread(*base(control=control, config=path, access_log=log)) as (d, _, port):
         for text in ('speed = 9\n', 'upstream = "none"\n', f'root = "{log}"\n'):
             with open(path, "w", encoding="utf-8") as f:
                 f.write(text)
@@ -349,10 +345,6 @@ def t_a_bad_reload_and_a_bad_log_that_nobody_reads_of():
                 d.send_signal(signal.SIGUSR1)
                 subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
                                check=True)
-    finally:
-        d.terminate()
-        assert d.wait(client.WAIT_S) == 0
-        os.close(r)
 
 
 def t_what_a_program_says_to_nobody_holds_up_no_worker():
@@ -364,8 +356,7 @@ def t_what_a_program_says_to_nobody_holds_up_no_worker():
     path = os.path.join(folder, "loud.conf")
     with open(path, "w", encoding="utf-8") as f:
         f.write(f'location "/p/" {{ cgi = "{programs}" }}\n')
-    d, r, port = unread(*base(workers="1", config=path))
-    try:
+    with unread(*base(workers="1", config=path)) as (d, r, port):
         began = time.monotonic()
         for _ in range(2):
             assert origin.ask(("127.0.0.1", port), "GET", "/p/loud").body == b"said"
@@ -381,10 +372,6 @@ def t_what_a_program_says_to_nobody_holds_up_no_worker():
                 time.sleep(0.01)
             assert time.monotonic() < began + client.WAIT_S, got[-200:]
         assert re.search(rb"\nstderr: nobody read it; \d{3,4} lines before the last one are lost\n", got), got[-500:]
-    finally:
-        d.terminate()
-        assert d.wait(client.WAIT_S) == 0
-        os.close(r)
 
 
 def t_command_line_wins_over_the_file():
