@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """The reverse proxy: heads, bodies, connections, servers, tunnels; nginx behind it."""
+import contextlib
 import hashlib
 import itertools
 import json
@@ -786,51 +787,76 @@ def t_reset_behind_two_requests_ends_nothing():
         assert p.process.poll() is None
 
 
+def accepts(p):
+    try:
+        socket.create_connection(p.address).close()
+    except ConnectionResetError:        # it was in the queue of a listener that closed
+        pass
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def settled(p):
+    """Has it read all that it was sent, and do all its threads wait for more?"""
+    with open(f"/proc/{p.pid}/net/tcp", encoding="ascii") as f:
+        rows = [line.split() for line in f][1:]
+    if any(int(row[1].rpartition(":")[2], 16) == p.address[1] and row[3] == "01" and
+           int(row[4].rpartition(":")[2], 16) for row in rows):
+        return False
+    for tid in os.listdir(f"/proc/{p.pid}/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):     # it has just ended
+            with open(f"/proc/{p.pid}/task/{tid}/stat", encoding="ascii") as f:
+                if f.read().rpartition(")")[2].split()[0] != "S":
+                    return False
+    return True
+
+
 def t_draining_lets_the_answer_finish_that_others_wait_for():
     """Of a fetch whose own client has left, on a worker without any other."""
     with origin.Origin() as up:
         go = threading.Event()
-        up.on("/", lambda c, r: (go.wait(20), c.send(reply(200, b"finished", "Cache-Control: max-age=60")))[0])
-        with proxy(up.url, workers=8) as p:
-            first = talk.Connection(socket.create_connection(p.address))
+        up.on("/", lambda c, r: (go.wait(client.WAIT_S),
+                                 c.send(reply(200, b"finished", "Cache-Control: max-age=60")))[0])
+        with contextlib.ExitStack() as stack:
+            p = stack.enter_context(proxy(up.url, workers=8))
+            first, *others = [stack.enter_context(talk.Connection(socket.create_connection(
+                p.address, timeout=client.WAIT_S))) for _ in range(5)]
             first.send(talk.request("/"))
             up.wait("/")
-            got, waiting = [], []
-            for _ in range(4):
-                waiting.append(threading.Thread(target=lambda: got.append(ask(p.address, "GET", "/"))))
-                waiting[-1].start()
-            client.until(lambda: connections(p) == 5, "never accepted")
-            time.sleep(0.2)
+            for c in others:
+                c.send(talk.request("/"))
+                c.acked()
+            client.until(lambda: settled(p), "never at rest")
             first.reset()
             client.until(lambda: connections(p) == 4, "never ended")
             p.process.send_signal(signal.SIGTERM)
-            time.sleep(0.5)
+            client.until(lambda: not accepts(p), "still accepts")
+            client.until(lambda: settled(p), "never at rest")
             go.set()
-            for t in waiting:
-                t.join()
-            assert ([r.body for r in got], len(up.seen("/"))) == ([b"finished"] * 4, 1), (got, up.seen("/"))
-            assert p.process.wait(20) == 0
+            got = []
+            for c in others:
+                got.append(c.response().body)
+                c.close()
+            assert (got, len(up.seen("/"))) == ([b"finished"] * 4, 1), (got, up.seen("/"))
+            assert p.process.wait(client.WAIT_S) == 0
 
 
 def t_draining_lets_the_answer_finish():
     with origin.Origin() as up:
         go = threading.Event()
-        up.on("/", lambda c, r: (go.wait(20), c.send(reply(200, b"finished")))[0])
+        up.on("/", lambda c, r: (go.wait(client.WAIT_S), c.send(reply(200, b"finished")))[0])
         with proxy(up.url) as p:
             got = []
             t = threading.Thread(target=lambda: got.append(ask(p.address, "GET", "/")))
             t.start()
             up.wait("/")
             p.process.send_signal(signal.SIGTERM)
-            while True:             # until it no longer accepts
-                try:
-                    socket.create_connection(p.address).close()
-                except ConnectionRefusedError:
-                    break
+            client.until(lambda: not accepts(p), "still accepts")
             go.set()
             t.join()
             assert got[0].body == b"finished" and got[0].field("Connection") == "close"
-            assert p.process.wait(20) == 0
+            assert p.process.wait(client.WAIT_S) == 0
 
 
 def t_access_log_has_a_line_for_each():
