@@ -22,7 +22,8 @@ import time
 import client
 import ktap
 
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
 SYS_BPF = 321                           # x86-64
 WAIT_S = client.WAIT_S
 BPF_PROG_LOAD, BPF_PROG_QUERY, BPF_LINK_CREATE = 5, 16, 28
@@ -64,6 +65,21 @@ def _call(fn, *args):
 def here():
     """A descriptor of the namespace that this thread is in."""
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def own_mounts():
+    """
+    What this thread and its children mount from now on is nobody else's, and goes with
+    the last of them, however that ends. Returns "", or why it cannot be.
+    """
+    if os.geteuid():
+        return "not root: nothing can be mounted"
+    try:
+        _call(_libc.unshare, CLONE_NEWNS)
+        _call(_libc.mount, None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None)
+    except OSError as why:
+        return f"no mount namespace: {why}"
+    return ""
 
 
 class Namespace:
