@@ -112,6 +112,31 @@ def t_a_run_may_have_any_number_of_servers():
         lab.sh = old
 
 
+def t_a_server_that_cannot_start_leaves_nothing():
+    old = lab.sh
+    lab.sh = lambda *_, **__: ""
+
+    class Server(servers.Server):
+        def launch(self):
+            self.file("conf", "")
+            self.proc = here.spawn(["sleep", "1000"], [0], None)
+            raise Problem("not ready")
+
+    try:
+        with tempfile.TemporaryDirectory() as there:
+            here = lab.Lab([0], [1])
+            here.dir, here.remote = there, True
+            nr = len(here.free)
+            server = Server(here, "x")
+            for _ in range(2):
+                with contextlib.redirect_stderr(io.StringIO()):
+                    refused(server.start, text="not ready")
+                left = here.procs, len(here.free), server.proc, os.listdir(there)
+                assert left == ([], nr, None, []), left
+    finally:
+        lab.sh = old
+
+
 def t_sessions_ask_for_files_that_the_lab_can_make():
     with tempfile.NamedTemporaryFile("w", suffix=".sessions") as f:
         f.write("/blog think=3\n  /blog/post\n/a%20b.html\n/x/..\n/1k.jpg/x\n/%00\n/" + "n" * 300 + "\n\n/blog\n")

@@ -90,9 +90,13 @@ class Server:
         self.log = os.path.join(self.lab.dir, f"{self.iface}-{self.name}.log")
         self.argvs, self.files = [], {}
         say(f"start {self.name}")
-        if self.origin:
-            self.origin.start()
-        self.launch()
+        try:
+            if self.origin:
+                self.origin.start()
+            self.launch()
+        except BaseException:
+            self.stop()         # the next start() makes another link
+            raise
         self.started = True
 
     def stop(self):
