@@ -1008,12 +1008,14 @@ def t_servers_on_different_hosts_have_their_own_command_and_network():
     with contextlib.redirect_stderr(io.StringIO()) as err:
         assert invoke.make_lab(options(*two, "--stat", "a=x")).stat(b) is None
     assert "no processor time of b" in err.getvalue()
-    for words in (("--stat", "cat /proc/stat"), ("--stat", "a=x", "--stat", "a=y")):
+    for words, text in ((("--stat", "cat /proc/stat"), "on different hosts"),
+                        (("--stat", "a=x", "--stat", "a=y"), "a has one"),
+                        (("--stat", "c=x"), "there is no --server c, but a, b")):
         with contextlib.redirect_stderr(io.StringIO()) as err:
             try:
                 options(*two, *words)
             except SystemExit as e:
-                assert e.code == 2 and "--stat" in err.getvalue()
+                assert e.code == 2 and text in err.getvalue(), err.getvalue()
             else:
                 raise AssertionError(f"{words} was accepted")
     same = options("tiers", "--server", "a=h:1", "--server", "b=h:2", "--stat", "cat x")

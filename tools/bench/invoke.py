@@ -106,6 +106,9 @@ def stat_commands(ap, args):
     for text in args.stat:
         name, _, command = text.partition("=")
         if name not in args.remote:
+            if re.match(r"[A-Za-z0-9._-]+=", text):
+                ap.error(f"--stat {text}: there is no --server {name}, but "
+                         f"{', '.join(args.remote)}")
             name, command = None, text
         try:
             if not shlex.split(command):
