@@ -943,10 +943,13 @@ def t_the_files_of_overload_are_several_times_its_memory():
         exp.full_before = 5
         exp.memory(*where, s)
         assert s == {"memory_bytes": 300 << 20, "memory_full": 2} and not exp.notes, s
+        write("memory.peak", f"{400 << 20}")
+        exp.memory(*where, s)
+        assert s == {"memory_bytes": 400 << 20, "memory_full": 2} and not exp.notes, s
         exp.full_before = 7
         with contextlib.redirect_stderr(io.StringIO()):
             exp.memory(*where, s)
-        assert "had 300 of 500 MiB at most: its memory was not little" in exp.notes[0], exp.notes
+        assert "had 400 of 500 MiB at most: its memory was not little" in exp.notes[0], exp.notes
         write("memory.max_usage_in_bytes", f"{499 << 20}")
         write("memory.failcnt", "7")
         exp.memory(*where, s)

@@ -343,15 +343,20 @@ def memory_begin(folder):
 
 
 def memory_used(folder):
-    """(most bytes that a group had, or what it has; how often it was at its limit)"""
+    """
+    (most bytes that a group had; how often it was at its limit). Version 2 says the
+    most since Linux 5.19, and before only what there is now.
+    """
     def number(name, pattern=r"(\d+)"):
         ret = first(os.path.join(folder, name), pattern, None)
         return None if ret is None else int(ret)
 
     most = number("memory.max_usage_in_bytes")
-    if most is None:
-        return number("memory.current"), number("memory.events", r"^max (\d+)")
-    return most, number("memory.failcnt")
+    if most is not None:
+        return most, number("memory.failcnt")
+    most = number("memory.peak")
+    return (number("memory.current") if most is None else most,
+            number("memory.events", r"^max (\d+)"))
 
 
 def remove_cgroup(folder):
