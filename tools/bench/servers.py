@@ -446,8 +446,8 @@ def fetch(lab, server, path, headers=(), limit_s=FETCH_S, again=False):
 
     again: a second one on the same connection, whose send buffer has grown by then.
     """
-    argv = lab.client_argv(["curl", "-sg", "-m", str(limit_s), "-i", "--path-as-is", "-w",
-                            "%{stderr}%{http_code} %{size_header}\n"])
+    argv = lab.client_argv(["curl", "-qsg", "--noproxy", "*", "-m", str(limit_s), "-i",
+                            "--path-as-is", "-w", "%{stderr}%{http_code} %{size_header}\n"])
     for name, value in headers:
         argv += ["-H", f"{name}: {value}"]
     url = f"http://{server.authority}{path}"
