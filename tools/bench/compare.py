@@ -87,7 +87,7 @@ def differences(a, b):
 
 
 def show(rows, missing, notes):
-    lines = [("experiment", "point", "server", "figure", "B/A (95 %)", "")]
+    lines = [("experiment", "point", "server", "figure", "B/A or B-A (95 %)", "")]
     lines += [(r["experiment"], r["point"], r["server"], r["title"], ratio_text(r), r["verdict"])
               for r in rows]
     widths = [max(len(line[i]) for line in lines) for i in range(6)]
@@ -101,8 +101,9 @@ def show(rows, missing, notes):
 
 def main(argv):
     ap = argparse.ArgumentParser(
-        prog="bench compare", description="Ratios of run B to run A with their 95 % confidence "
-        "intervals, from paired repeats. Below 1 is less: better for times, worse for rates.",
+        prog="bench compare", description="Ratios of run B to run A, of percentages the "
+        "difference B - A in points, with their 95 % confidence intervals, from paired repeats. "
+        "A ratio below 1, or a difference below 0, is less: better for times, worse for rates.",
         epilog="Exit status: 0; 1 if nothing could be compared; with --strict also if B is "
         "worse in anything.")
     ap.add_argument("a", metavar="A", help="folder of a run, or its run.json")
