@@ -300,7 +300,8 @@ def remove(path):
     if os.path.isdir(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):    # whose it was may have removed it
+            os.unlink(path)
 
 
 def memory_roots():
