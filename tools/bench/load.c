@@ -974,7 +974,8 @@ static void options_read(int argc, char **argv)
 		{ "conform", 1, 0, 'C' }, { "list", 1, 0, 'f' }, { "once", 0, 0, 'o' },
 		{ "path", 1, 0, 'p' }, { "header", 1, 0, 'H' }, { "expect", 1, 0, 'e' },
 		{ "no-verify", 0, 0, 'V' }, { "source", 1, 0, 's' }, { "seconds", 1, 0, 't' },
-		{ "offsets", 0, 0, 'F' }, { "opening", 1, 0, 'O' }, { "wait", 0, 0, 'w' }, { "timeout", 1, 0, 'T' }, { "help", 0, 0, 'h' }, { 0 }
+		{ "offsets", 0, 0, 'F' }, { "opening", 1, 0, 'O' }, { "wait", 0, 0, 'w' },
+		{ "timeout", 1, 0, 'T' }, { "help", 0, 0, 'h' }, { 0 }
 	};
 	int o;
 
