@@ -488,11 +488,20 @@ def t_what_was_asked_for_is_no_limit_if_it_was_met():
 def t_sessions_that_began_late_are_not_what_was_asked_for():
     exp = experiments.Sessions(options("sessions", "--think", "2"))
     exp.sessions = sessions.parse("/a think=3\n/b\n/c\n\n/d\n")     # 5 s and none
-    got = {"sess_total": 100.0, "sess_life_s": 2.5 + 0.2, "duration": 9.8 + 5 + 0.4}
+    got = {"sess_total": 100.0, "sess_life_s": 2.5 + 0.2, "duration": 9.8 + 5 + 0.4,
+           "resp_ms": 90.0, "transfer_ms": 10.0}
     met = {"point": 10.0, "sess_total": 100.0, "late_s": exp.late_s(10.0, got)}
     assert met["late_s"] < 0.2 and exp.own_limit(met)[0] == limit.DEMAND, met
     late = dict(met, late_s=exp.late_s(10.0, dict(got, duration=17.0)))
     assert 1.7 < late["late_s"] < 2 and exp.own_limit(late) is None, late
+    # a session of many requests takes 4 s, and the mean, of 0.04 s, is told as 0.0
+    exp.sessions = sessions.parse("/a\n\n" * 99 + "/a\n" + "  /a\n" * 1999)
+    exp.think = 0
+    got.update(sess_life_s=0.0, duration=9.9 + 4, resp_ms=1.9, transfer_ms=0.1)
+    assert exp.late_s(10.0, got) < 0.1, exp.late_s(10.0, got)
+    # replies that overlap: what they took in all is not what the session did
+    got.update(duration=9.9 + 40, resp_ms=20)
+    assert exp.late_s(10.0, got) > 35, exp.late_s(10.0, got)
 
 
 # --- statistics -----------------------------------------------------------

@@ -492,13 +492,18 @@ class Sessions(Experiment):
     def late_s(self, rate, h):
         """How long after the last session was due to end httperf did: it says not when one began.
 
-        A session is due to take what it thinks, and its part of the time that replies took.
+        A session is due to take what it thinks, and its part of the time that replies took:
+        of one reply to 0.1 ms; but within a burst they overlap, and take no more than is
+        left of the sessions' time, whose rounding a session of many requests multiplies.
+        Both are taken to have been rounded down.
         """
         each = self.sessions[:sessions.TEMPLATES_MAX]
         each = [each[i % len(each)] for i in range(int(h["sess_total"]))]
         thinks = [sessions.think_s(s, self.think) for s in each]
         calls = [sum(map(len, s)) for s in each]
-        reply_s = max(0.0, h["sess_life_s"] * len(each) - sum(thinks)) / max(1, sum(calls))
+        life_s = (h["sess_life_s"] + self.LIFETIME_S / 2) * len(each)
+        reply_s = min((h["resp_ms"] + h["transfer_ms"] + 0.1) / 1000,
+                      max(0.0, life_s - sum(thinks)) / max(1, sum(calls)))
         due = max((i / rate + t + n * reply_s for i, (t, n) in enumerate(zip(thinks, calls))),
                   default=0)
         return max(0.0, h["duration"] - due)
