@@ -43,6 +43,14 @@ def bad(done, *words):
         assert "Not figures" in f.read()
 
 
+def run_load(authority, *words):
+    """What the load generator of ours says of 1 s, unless words say otherwise."""
+    out = subprocess.run([os.path.join(ktap.BUILD, "tools/bench/load"), "--seconds", "1", *words,
+                          *authority.split(":")],
+                         stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
+    return json.loads(out)
+
+
 def t_a_good_server_is_measured():
     with benched.Sham() as sham:
         done = remote(sham, "--stat", "cat /proc/stat")
@@ -237,43 +245,36 @@ def t_a_rate_sweep_has_autobenchs_tables():
 
 
 def t_load_counts_every_kind_of_error():
-    program = os.path.join(ktap.BUILD, "tools/bench/load")
-
-    def load(sham, *words):
-        out = subprocess.run([program, "--seconds", "1", *words, *sham.authority.split(":")],
-                             stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
-        return json.loads(out)
-
     rows = benched.folder() + "/list"
     benched.fileset.Files([(1, benched.fileset.SMALL, 1024)]).list_for_load(rows)
     listed = ("--list", rows, "--connections", "4")
     with benched.Sham() as sham:
-        got = load(sham, *listed)
+        got = run_load(sham.authority, *listed)
         assert got["requests"] > 10 and not got["errors"] and not got["statuses"], got
         assert got["connects"] == 0 and got["opened"] == 4, got
-        got = load(sham, *listed, "--calls", "3", "--rate", "40")
+        got = run_load(sham.authority, *listed, "--calls", "3", "--rate", "40")
         assert got["requests"] >= 20 and got["connects"] >= (got["requests"] - 4 * 3) // 3, got
-        once = load(sham, *listed, "--once")
+        once = run_load(sham.authority, *listed, "--once")
         assert once["requests"] == 1, once
     for fault, kinds in (("body", {"body"}), ("length", {"length"}),
                          ("reset", {"reset", "closed"})):
         with benched.Sham(fault, after=5) as sham:
-            got = load(sham, *listed)
+            got = run_load(sham.authority, *listed)
             assert got["requests"] == 5 and kinds & set(got["kinds"]), got
     with benched.Sham("status", after=5) as sham:
-        got = load(sham, *listed)
+        got = run_load(sham.authority, *listed)
         assert got["requests"] == 5 and got["wrong_statuses"] == {"500": got["statuses"]}, got
     with benched.Sham("hang", after=5) as sham:
-        got = load(sham, *listed, "--timeout", "0.3")
+        got = run_load(sham.authority, *listed, "--timeout", "0.3")
         assert got["kinds"].get("timeout"), got
     with benched.Sham("hang", after=20) as sham:    # a stall to the end, of one connection or all
         for nr in ("1", "200"):
-            got = load(sham, "--list", rows, "--connections", nr, "--rate", "50", "--timeout", "60",
-                       "--seconds", "2")
+            got = run_load(sham.authority, "--list", rows, "--connections", nr, "--rate", "50",
+                           "--timeout", "60", "--seconds", "2")
             assert got["max_us"] > 1.5e6 and not got["errors"], got
             assert got["p50_us"] > 5e5 and got["p99_us"] > 1.4e6, got
             sham.nr = 0
-    got = load(sham, *listed, "--seconds", "20")    # a thousand errors end it long before
+    got = run_load(sham.authority, *listed, "--seconds", "20")    # a thousand errors end it
     assert got["kinds"].get("refused") and not got["requests"] and got["stopped"], got
 
 
@@ -312,7 +313,6 @@ def t_figures_begin_when_all_connections_are_open():
 
 
 def t_load_takes_chunks_and_sends_cookies_and_bodies():
-    program = os.path.join(ktap.BUILD, "tools/bench/load")
     rows = benched.folder() + "/list"
     seen = []
 
@@ -329,9 +329,7 @@ def t_load_takes_chunks_and_sends_cookies_and_bodies():
                                    (5017, "01234567", "body")):
             with open(rows, "w", encoding="utf-8") as f:
                 f.write(f"1 /a {length} {crc} k=1### a=##&b\n1 /a {length} {crc}\n")
-            out = subprocess.run([program, "--list", rows, "--once", "--connections", "1", "127.0.0.1", str(o.port)],
-                                 stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
-            got = json.loads(out)
+            got = run_load(f"127.0.0.1:{o.port}", "--list", rows, "--once", "--connections", "1")
             assert got["kinds"] == ({fault: 2} if fault else {}) and got["requests"] == (0 if fault else 2), got
         post, get = seen[:2]
         assert re.fullmatch(r"k=1\d{3}", post[1]) and re.fullmatch(rb"a=\d\d&b", post[2]), post
@@ -339,7 +337,6 @@ def t_load_takes_chunks_and_sends_cookies_and_bodies():
 
 
 def t_load_asks_from_a_random_byte_on():
-    program = os.path.join(ktap.BUILD, "tools/bench/load")
     rows = benched.folder() + "/list"
     with open(rows, "w", encoding="utf-8") as f:
         f.write("1 /a 5000 01234567\n")
@@ -352,23 +349,20 @@ def t_load_asks_from_a_random_byte_on():
 
     with origin.Origin() as o:
         o.on("/a", answer)
-        for more[0], kinds in ((0, {}), (1, {"length"})):
-            out = subprocess.run([program, "--list", rows, "--offsets", "--expect", "206", "--seconds", "0.3",
-                                  "127.0.0.1", str(o.port)], stdout=subprocess.PIPE, check=True, text=True,
-                                 timeout=60).stdout
-            assert set(json.loads(out)["kinds"]) == set(kinds), out
+        for more[0], kinds in ((0, set()), (1, {"length"})):
+            got = run_load(f"127.0.0.1:{o.port}", "--list", rows, "--offsets", "--expect", "206",
+                           "--seconds", "0.3")
+            assert set(got["kinds"]) == kinds, got
     assert len(set(seen)) > 5 and max(seen) < 5000, seen
 
 
 def t_a_line_is_as_slow_as_it_is_told():
-    program = os.path.join(ktap.BUILD, "tools/bench/load")
     rows = benched.folder() + "/list"
     benched.fileset.Files([(1, benched.fileset.LARGE, 1 << 20)]).list_for_load(rows)
     with benched.Sham() as sham:
-        out = subprocess.run([program, "--seconds", "2", "--line", "400000", "--list", rows,
-                              "--connections", "2", *sham.authority.split(":")],
-                             stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
-    bps = 8 * json.loads(out)["bytes"] / 2
+        got = run_load(sham.authority, "--seconds", "2", "--line", "400000", "--list", rows,
+                       "--connections", "2")
+    bps = 8 * got["bytes"] / 2
     assert 400000 < bps <= 1.05 * 800000, bps
 
 
