@@ -937,7 +937,7 @@ def t_objects_without_room_are_left_out_and_said():
 
 
 def t_the_files_of_overload_are_several_times_its_memory():
-    for mib in (16, 128, 500):
+    for mib in (64, 128, 500):
         exp = experiments.Overload(options("overload", "--limit", str(mib)))
         size = sum(r[2] for r in exp.files.rows)
         assert 4 <= size / (mib << 20) <= 8, (mib, size)

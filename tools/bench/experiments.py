@@ -1057,8 +1057,8 @@ class Overload(Experiment):
     def options(ap):
         ap.add_argument("--slow", type=wholes(), metavar="N,…",
                         help="slow clients (1,50,242,500; quick 1,50)")
-        ap.add_argument("--limit", type=whole(16), default=128, metavar="MIB",
-                        help="memory of the server, page cache included (128; at least 16); "
+        ap.add_argument("--limit", type=whole(64), default=128, metavar="MIB",
+                        help="memory of the server, page cache included (128; at least 64); "
                         "four times that are made as files")
 
     def make_points(self, opts):
