@@ -72,9 +72,9 @@ def t_budgets_survive_being_written_and_read():
             f.write("# head\nwire 10 p 1\n")
         budget = bench.read_budget(folder)
         assert budget == {("6.1", "wire"): (10, "p 1")}, budget
-        boots = {"6.1": (PACKAGE, {"wire": STEADY, "user": [1, 900] * 9, "nginx": STEADY}, []),
-                 "6.12": (PACKAGE, {"wire": STEADY}, ["kernel log: BUG"]),
-                 "newest": (PACKAGE, {"wire": STEADY}, [])}
+        boots = {"6.1": (PACKAGE, {"wire": STEADY, "user": [1, 900] * 9, "nginx": STEADY}, [], {}),
+                 "6.12": (PACKAGE, {"wire": STEADY}, ["kernel log: BUG"], {}),
+                 "newest": (PACKAGE, {"wire": STEADY}, [], {})}
         budget = bench.updated(budget, boots)
         assert budget == {("6.1", "wire"): (1000, PACKAGE),
                           ("newest", "wire"): (1000, PACKAGE)}, budget
@@ -110,12 +110,35 @@ def t_what_a_guest_did_not_send_is_a_problem():
         assert guest(folder, whole[:-9] + "\n")[1], "half a result"
         assert any("BUG" in p for p in guest(folder, whole, dmesg="4,1,1,-;BUG: bad\n")[1])
         part = json.dumps({"rows": {"wire": STEADY}, "problems": {"user": "it ended"}}) + "\n"
-        rows, problems = guest(folder, part)
+        rows, problems, absent = guest(folder, part)
         assert "user: it ended" in problems and "nginx: no figure" in problems, problems
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            code = bench.report({"6.1": (PACKAGE, rows, problems)},
+            code = bench.report({"6.1": (PACKAGE, rows, problems, absent)},
                                 {("6.1", "wire"): (1000, PACKAGE)})
         assert code == 1 and "not ok 7 user" in out.getvalue(), out.getvalue()
+
+
+def t_rows_that_a_kernel_cannot_have_are_skipped_unless_it_had_them():
+    gone = [row for row in bench.ROWS if row.startswith("sock")]
+    counted = {row: STEADY for row in bench.ROWS if row not in gone}
+    sent = {"rows": counted, "problems": {}, "absent": {row: "kernel is 6.1.1" for row in gone}}
+    budget = {("6.1", row): (1000, PACKAGE) for row in counted}
+    with tempfile.TemporaryDirectory() as folder:
+        boot = (PACKAGE, *guest(folder, json.dumps(sent) + "\n"))
+    for more, code, last in (({}, 0, "7 passed, 0 failed, 2 skipped"),
+                             ({("6.1", "sock"): (1000, PACKAGE)}, 1, "7 passed, 1 failed, 1 skipped")):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert bench.report({"6.1": boot}, {**budget, **more}) == code
+        assert out.getvalue().splitlines()[-1] == last, out.getvalue()
+        assert "ok 6 sock-8k # SKIP kernel is 6.1.1" in out.getvalue(), out.getvalue()
+
+
+def t_each_kernel_has_its_budget():
+    """Of sock where it has sock."""
+    budget = bench.read_budget()
+    for kernel in bench.fetch.table():
+        missing = [row for row in bench.ROWS if row != bench.REFERENCE and (kernel, row) not in budget]
+        assert all(row.startswith("sock") for row in missing), (kernel, missing)
 
 
 def t_the_machine_is_that_of_vm_run():
