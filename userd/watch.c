@@ -423,7 +423,7 @@ const char *tbg_watch_doubt(const struct tbg_lease *lease,
 	if (!S_ISREG(st->st_mode))
 		return "not a regular file";
 	if (st->st_nlink != 1)
-		return "several hard links, or deleted";
+		return doubt_of(-EMLINK);
 	if (fstatfs(fd, &fs))
 		return "file system unknown";
 	for (size_t i = 0; i < sizeof(fs_good) / sizeof(*fs_good); i++)

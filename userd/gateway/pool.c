@@ -126,7 +126,7 @@ static void worker_main(struct tbg_order *o, int listen_fd, int retire_fd,
 		_exit(0);
 	if (err)
 		tbg_say("toboggan-gateway: %s: cannot become user %u%s%s: %s", o->path,
-		    o->uid, *o->chroot ? " in " : "", o->chroot, strerror(-err));
+			o->uid, *o->chroot ? " in " : "", o->chroot, strerror(-err));
 	else if (o->kind == TBG_POOL_CGI)
 		err = tbg_cgi_run(o, listen_fd, all.proc_fd);
 	else
@@ -274,8 +274,8 @@ static void worker_died(struct pool *p, struct worker *w, int status)
 	w->start_ns = now_ns + (w->unfit ? UNFIT_MS : w->backoff_ms) * 1000000ull;
 	if (WIFSIGNALED(status) && !p->closing)
 		tbg_say("toboggan-gateway: %s: worker ended by signal %d (%s); the next one in %u ms",
-		    p->o.path, WTERMSIG(status), strsignal(WTERMSIG(status)),
-		    w->backoff_ms);
+			p->o.path, WTERMSIG(status), strsignal(WTERMSIG(status)),
+			w->backoff_ms);
 	pool_tick(p, now_ns);
 }
 
@@ -366,7 +366,7 @@ static void pool_open(const struct tbg_order *o, int listen_fd)
 	all.pools = p;
 	if (!allowed(o)) {
 		tbg_say("toboggan-gateway: %s: user %u%s%s: not among those of the start; start the daemon again",
-		    o->path, o->uid, *o->chroot ? " in " : "", o->chroot);
+			o->path, o->uid, *o->chroot ? " in " : "", o->chroot);
 		for (unsigned int i = 0; i < WORKERS_MAX; i++) {
 			p->workers[i].unfit = true;
 			p->workers[i].start_ns = UINT64_MAX;
