@@ -808,7 +808,7 @@ static void body_received(struct tbg_transfer *x, int res)
 }
 
 /* A URI of the same authority: its location may have another upstream. */
-static unsigned int withdraw_uri(struct tbg_transfer *x, struct tbg_uri *u)
+static void withdraw_uri(struct tbg_transfer *x, struct tbg_uri *u)
 {
 	const char *path = u->text + u->path_off;
 	size_t len = u->len - u->path_off;
@@ -820,14 +820,13 @@ static unsigned int withdraw_uri(struct tbg_transfer *x, struct tbg_uri *u)
 	n = len > TBG_TARGET_MAX ? -1 :
 	    tbg_path_decode_slashes((const uint8_t *)path, len, x->w->path);
 	if (n < 0)
-		return 0;
+		return;
 	l = tbg_location_find(tbg_site_find(x->w->sites, x->host.text, x->host.len),
 			      x->w->path, n);
 	if (!l->upstream)
-		return 0;
+		return;
 	u->upstream = l->upstream->id;
 	tbg_stock_withdraw(x->w->s->stock, u);
-	return 1;
 }
 
 /* The URI that a field refers to, if it is of the request's authority. */
@@ -840,46 +839,38 @@ static bool reference_of(const struct tbg_transfer *x, const char *name,
 	       tbg_reference_resolve(ret, base, x->uri.path_off, v);
 }
 
-/* Location and Content-Location of a successful unsafe request (RFC 9111 4.4). */
-static unsigned int withdraw_reference(struct tbg_transfer *x, const char *name,
-				       const char *fields, size_t len)
+/*
+ * Location and Content-Location of a successful unsafe request (RFC 9111 4.4). True: it
+ * refers to the request's own URI, which is withdrawn in any case.
+ */
+static bool withdraw_reference(struct tbg_transfer *x, const char *name,
+			       const char *fields, size_t len)
 {
 	struct tbg_lines uri = { 0 };
-	unsigned int nr = 0;
+	bool refers = reference_of(x, name, fields, len, &uri);
+	bool own = refers && uri.len == x->uri.len &&
+		   !memcmp(uri.text, x->uri.text, uri.len);
 
-	if (reference_of(x, name, fields, len, &uri))
-		nr = withdraw_uri(x, &(struct tbg_uri){
+	if (refers && !own)
+		withdraw_uri(x, &(struct tbg_uri){
 			.text = uri.text, .len = uri.len, .path_off = x->uri.path_off });
 	tbg_lines_free(&uri);
-	return nr;
+	return own;
 }
 
-/* Does a POST's answer say that it is what a GET would be answered? */
-static bool represents(const struct tbg_transfer *x, const char *fields, size_t len)
-{
-	struct tbg_lines uri = { 0 };
-	bool same = x->m.method == TBG_METHOD_POST &&
-		    reference_of(x, "Content-Location", fields, len, &uri) &&
-		    uri.len == x->uri.len && !memcmp(uri.text, x->uri.text, uri.len);
-
-	tbg_lines_free(&uri);
-	return same;
-}
-
-/* What an unsafe request makes old (RFC 9111 4.4), before it is answered. */
+/*
+ * What an unsafe request makes old (RFC 9111 4.4), before it is answered. A POST's answer
+ * may say that it is what a GET would be answered: it is newer then than what goes here,
+ * if not than what others have made old since it was asked for.
+ */
 static void withdraw(struct tbg_transfer *x, const char *fields, size_t len)
 {
-	struct tbg_stock *stock = x->w->s->stock;
-	unsigned int nr = 1;
+	bool own;
 
-	tbg_stock_withdraw(stock, &x->uri);
-	nr += withdraw_reference(x, "Location", fields, len);
-	nr += withdraw_reference(x, "Content-Location", fields, len);
-	/* its own answer is newer than that, if not than anybody else's */
-	if (tbg_stock_seq(stock) == x->seq + nr) {
-		x->seq += nr;
-		x->wish.represents = represents(x, fields, len);
-	}
+	withdraw_reference(x, "Location", fields, len);
+	own = withdraw_reference(x, "Content-Location", fields, len);
+	if (tbg_stock_withdraw_own(x->w->s->stock, &x->uri, &x->seq))
+		x->wish.represents = own && x->m.method == TBG_METHOD_POST;
 }
 
 /* Whether a field says something else than the stored one's. */
@@ -1125,6 +1116,17 @@ static bool is_rest(struct tbg_transfer *x, const char *fields, size_t len)
 	       (!x->r.has_length || x->r.content_length == x->terms.part_len);
 }
 
+/* What has come already, or what the head says of itself, shows that it is not to be kept. */
+static bool is_amiss(const struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+
+	if (r->status == 206 && r->has_length && r->content_length != x->terms.part_len)
+		return true;
+	return framing_of(x) == TBG_FRAMING_LENGTH && !tbg_speaks_fastcgi(x) &&
+	       x->o->head_len - (x->head_off + r->len) > r->content_length;
+}
+
 /* A final head, or the 101 of a tunnel. */
 static void head_final(struct tbg_transfer *x)
 {
@@ -1173,7 +1175,8 @@ static void head_final(struct tbg_transfer *x)
 		return;
 	x->pile = tbg_pile_new();
 	x->filling = x->pile && !x->frame.failed && !x->r.local &&
-		     (x->completes || tbg_terms_storable(&x->terms, &x->wish)) &&
+		     (x->completes ||
+		      (tbg_terms_storable(&x->terms, &x->wish) && !is_amiss(x))) &&
 		     (!r->has_length || r->content_length <= tbg_stock_body_max(stock));
 	outdate(x);
 	if (!x->filling) {

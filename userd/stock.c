@@ -715,7 +715,9 @@ void tbg_stock_drop(struct tbg_stock *s, const struct tbg_uri *u,
 	pthread_mutex_unlock(&s->lock);
 }
 
-unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u)
+/* seq: see tbg_stock_withdraw_own(). */
+static unsigned int withdraw(struct tbg_stock *s, const struct tbg_uri *u, uint64_t *seq,
+			     bool *ret_first)
 {
 	unsigned int nr = 0;
 	uint64_t hash[2];
@@ -723,11 +725,30 @@ unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u)
 
 	pthread_mutex_lock(&s->lock);
 	e = entry_find(s, u, hash);
+	*ret_first = !changed_since(s, hash[0], *seq);
 	change_log(s, hash[0]);
+	if (*ret_first)
+		*seq = s->changes;
 	if (e)
 		nr = entry_withdraw(s, e);
 	pthread_mutex_unlock(&s->lock);
 	return nr;
+}
+
+unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u)
+{
+	uint64_t seq = 0;
+	bool first;
+
+	return withdraw(s, u, &seq, &first);
+}
+
+bool tbg_stock_withdraw_own(struct tbg_stock *s, const struct tbg_uri *u, uint64_t *seq)
+{
+	bool first;
+
+	withdraw(s, u, seq, &first);
+	return first;
 }
 
 /* What is to go, and what is asked for: a path, a host or a tag. */

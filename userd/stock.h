@@ -150,6 +150,12 @@ void tbg_stock_drop(struct tbg_stock *s, const struct tbg_uri *u,
 
 /* Withdraws all variants. Number of responses withdrawn. */
 unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u);
+/*
+ * The same for an answer that may take their place: unless somebody else has withdrawn
+ * them since *seq, *seq is moved behind this, so that tbg_stock_enter() stores. False:
+ * somebody has.
+ */
+bool tbg_stock_withdraw_own(struct tbg_stock *s, const struct tbg_uri *u, uint64_t *seq);
 /* Of any authority and query; path NULL: everything. */
 unsigned int tbg_stock_purge(struct tbg_stock *s, const char *path, size_t len);
 /* Whose path begins so. */

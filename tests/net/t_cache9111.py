@@ -200,6 +200,41 @@ def t_withdrawn_while_fetched_is_not_stored():
     assert ask(d.address, "GET", p).body == b"new", "what a POST withdrew was stored after it"
 
 
+def t_a_posts_answer_is_stored_whatever_others_make_old():
+    """Unless that is what it would be stored for."""
+    for other, kept in ((path(), True), (None, False)):
+        p, go = path(), threading.Event()
+
+        def slow(c, r, p=p, go=go):
+            go.wait(20)
+            c.send(reply(200, b"posted", "Cache-Control: max-age=60", f"Content-Location: {p}"))
+
+        o.on(p, slow, reply(200, b"else"))
+        o.on(other or p + "-", reply(200, b""))
+        got = []
+        t = threading.Thread(target=lambda p=p, got=got: got.append(ask(d.address, "POST", p, body=b"x")))
+        t.start()
+        o.wait(p)
+        if other:
+            ask(d.address, "POST", other, body=b"y")
+        else:
+            ask(d.address, "DELETE", p)
+        go.set()
+        t.join()
+        assert got[0].body == b"posted" and ("stored" in got[0].cache) == kept, got
+        assert ask(d.address, "GET", p).hit == kept, (other, kept)
+
+
+def t_what_is_not_stored_is_not_said_to_be():
+    for bad in (reply(206, b"abcde", "Cache-Control: max-age=60", "Content-Range: bytes 4-9/10"),
+                reply(200, b"abcde", "Cache-Control: max-age=60") + b"more"):
+        p = path()
+        o.on(p, bad, reply(200, b"second"))
+        r = ask(d.address, "GET", p, "Range: bytes=4-9")
+        assert r.body == b"abcde" and "stored" not in r.cache, r
+        assert ask(d.address, "GET", p).body == b"second"
+
+
 def t_what_its_way_has_made_stale_is_told_as_stale():
     p = path()
 
