@@ -313,6 +313,8 @@ static int date_read(struct tbg_value v, int64_t *ret)
 	char text[48];
 	bool gmt = false, within = false;
 
+	if (!tbg_date_parse(v.text, v.len, ret))	/* as nearly all are */
+		return 0;
 	if (v.len < 3 || v.len > sizeof(text))
 		return -1;
 	for (size_t i = 0; i < v.len; i++) {

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -465,6 +466,17 @@ static void memory_limit(uint64_t bytes)
 	setrlimit(RLIMIT_CORE, &none);
 }
 
+/*
+ * To be woken by a request does not interrupt who has sent it: the daemon, which on the
+ * same processor goes on to send the next, so that we run once for many.
+ */
+static void wait_for_turn(void)
+{
+	struct sched_param none = { 0 };
+
+	sched_setscheduler(0, SCHED_BATCH, &none);
+}
+
 int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd)
 {
 	static const struct tbg_answerer answerer = {
@@ -478,6 +490,7 @@ int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd)
 	worker.retire_fd = retire_fd;
 	worker.statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 	memory_limit(o->memory);
+	wait_for_turn();
 	err = tbg_loop_open(&l);
 	if (err)
 		return err;
