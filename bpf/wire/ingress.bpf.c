@@ -475,7 +475,8 @@ int tbg_ingress(struct __sk_buff *skb)
 	}
 	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
 	if (!f) {
-		if (p->tcp_flags & TBG_TCP_ACK)
+		/* a reset ends what no flow is for: the stack has no socket of it */
+		if ((p->tcp_flags & (TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_ACK)
 			f = tbg_flow_begin(skb, s, &why);
 	} else if (tbg_is_astray(skb, f, p)) {
 		tbg_count(TBG_WHY_NOT_OURS);

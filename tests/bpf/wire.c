@@ -598,6 +598,10 @@ KTAP_TEST(t_only_the_right_ack_gives_birth)
 	segment(&f, &p, true, TH_ACK, CLIENT_ISN + 1, SERVER_ISN + 2, o, 0, "", 0);
 	ingress(&f);
 	KTAP_CHECK(!flow_of(&p, &flow));
+	/* the right one, of a reset: who asks whether there is a server */
+	segment(&f, &p, true, TH_RST | TH_ACK, CLIENT_ISN + 1, SERVER_ISN + 1, o, 0, "", 0);
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_CHECK(!flow_of(&p, &flow));
 }
 
 KTAP_TEST(t_port_reuse_retires_the_old_slot)

@@ -59,6 +59,10 @@ class Member:
         if self.state == "syn":
             assert seg.flags == "S.", f"{self.port}: {seg}"
             self.got = (seg.seq + 1) % rawtcp.MOD
+            if crowd.then == "leave":
+                self.put("R.")
+                self.step("left", True)
+                return
             self.put(".")
             self.step("open", crowd.then != "ask")
             if crowd.then == "ask":
@@ -112,12 +116,26 @@ class Crowd:
                 assert self.st.pump(net.WAIT_S), \
                     f"{len(self.waiting)} wait, such as {next(iter(self.waiting)).state}"
 
-    def open(self, nr, ask=True):
-        self.then = "ask" if ask else ""
+    def begin(self, nr, then):
+        self.then = then
         self.members = [Member(self, FIRST_PORT + i) for i in range(nr)]
         for m in self.members:
             self.st.connections[(self.source, m.port, self.server, self.rport)] = m
         self.move(self.members, lambda m: m.put("S"))
+
+    def forget(self):
+        self.st.barrier(self.family)
+        for m in self.members:
+            self.st.connections.pop((self.source, m.port, self.server, self.rport))
+        self.members = []
+
+    def open(self, nr, ask=True):
+        self.begin(nr, "ask" if ask else "")
+
+    def leave(self, nr):
+        """Reset as soon as there is an answer: a health check of TCP alone."""
+        self.begin(nr, "leave")
+        self.forget()
 
     def ask(self):
         self.then = ""
@@ -138,10 +156,7 @@ class Crowd:
             m.put("F.")
             m.state = "closing"
         self.move(self.members, fin)
-        self.st.barrier(self.family)
-        for m in self.members:
-            self.st.connections.pop((self.source, m.port, self.server, self.rport))
-        self.members = []
+        self.forget()
 
 
 def status(name):
@@ -196,7 +211,7 @@ def t_every_slot_comes_back():
 
 
 def t_slots_of_who_never_asked_come_back():
-    """Closed in both directions without a request; and half-open ones that are reset."""
+    """Closed in both directions without a request; half-open ones that are reset, early or late."""
     nr = slots()
     descriptors(nr)
     crowd = Crowd(4)
@@ -212,6 +227,9 @@ def t_slots_of_who_never_asked_come_back():
             crowd.st.barrier(4)
     crowd.st.barrier(4)
     crowd.st.strays.clear()     # the SYN-ACKs
+    emptied()
+    crowd.leave(nr)
+    assert not stage.flows(), "a flow of who has reset the handshake"
     emptied()
     crowd.open(nr)
     crowd.reset()
