@@ -136,7 +136,7 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	struct tbg_pkt *p = &s->pkt;
 	struct tbg_tcpopt *opt;
 	struct tbg_blob *blob;
-	bool holds;
+	bool holds, there, past;
 
 	/* comes in once more, without the socket that would keep it hollow */
 	if (tbg_is_local(skb) && tbg_truesize(skb) < TBG_HOLLOW) {
@@ -146,8 +146,14 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	}
 	opt = tbg_pkt_options(skb, s);
 	bpf_spin_lock(&f->lock);
-	tbg_repeat_flow(r, f, now_ms, &mss);
+	/* given to the socket meanwhile (tbg_yield), it is the socket's to send */
+	there = tbg_within_reply(f, p->ack);
+	past = f->iss + f->sent + f->out_delta != tbg_flow_edge(f);
+	if (there)
+		tbg_repeat_flow(r, f, now_ms, &mss);
 	bpf_spin_unlock(&f->lock);
+	if (!there)
+		return -TBG_WHY_RACE;
 	r->tsecr = opt->tsval;
 	r->may_fragment = 1;
 
@@ -164,7 +170,7 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	frame = p->l4 + (r->ts ? 32 : 20) + r->seg;
 	/* where the link takes less than it did, the socket will soon send it, if it can */
 	holds = tbg_mtu_holds(skb, frame - p->l3);
-	if (!holds && f->iss + f->sent + f->out_delta != tbg_flow_edge(f))
+	if (!holds && past)
 		return -TBG_WHY_STALE_REPEAT;
 	mask = holds ? tbg_lost_segments(s) : 0;
 	mask = tbg_repeat_note(f, p, mask, now_ms);

@@ -394,6 +394,20 @@ static int egress(struct frame *f)
 	return run(bpf->progs.tbg_egress, f);
 }
 
+/* What the daemon does to have the rest of a reply; 1, and *ret is that. */
+__attribute__((unused))
+static int yield(const struct peer *p, uint32_t written, struct tbg_yield *ret)
+{
+	struct frame f = { .len = 14 + sizeof(*ret) };
+	int verdict;
+
+	*ret = (struct tbg_yield){ .key = key_of(p), .written = written };
+	memcpy(f.b + 14, ret, sizeof(*ret));
+	verdict = run(bpf->progs.tbg_yield, &f);
+	memcpy(ret, f.b + 14, sizeof(*ret));
+	return verdict;
+}
+
 static struct tcphdr *tcp_of(struct frame *f, const struct peer *p)
 {
 	return (void *)(f->b + 14 + (p->v6 ? 40 : 20));

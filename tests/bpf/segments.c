@@ -385,18 +385,6 @@ KTAP_TEST(t_unsacked_part_of_the_first_segment_has_the_first_date)
 	BURST(&p, seq, 1448, 0x01, req, len);
 }
 
-static int yield(const struct peer *p, uint32_t written, struct tbg_yield *ret)
-{
-	struct frame f = { .len = 14 + sizeof(*ret) };
-	int verdict;
-
-	*ret = (struct tbg_yield){ .key = key_of(p), .written = written };
-	memcpy(f.b + 14, ret, sizeof(*ret));
-	verdict = run(bpf->progs.tbg_yield, &f);
-	memcpy(ret, f.b + 14, sizeof(*ret));
-	return verdict;
-}
-
 KTAP_TEST(t_what_is_not_acknowledged_is_given_to_the_socket)
 {
 	unsigned char o[12];

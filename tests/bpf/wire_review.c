@@ -372,6 +372,75 @@ KTAP_TEST(t_request_is_whole_after_a_lost_race)
 	KTAP_CHECK(hits && passed);
 }
 
+struct yielder {
+	struct peer p;
+	struct tbg_flow flow;
+	unsigned int nr;
+	volatile bool stop;
+};
+
+static void *yielder(void *arg)
+{
+	int fd = bpf_map__fd(bpf->maps.tbg_flows);
+	struct yielder *y = arg;
+	struct tbg_flow_key k = key_of(&y->p);
+	struct tbg_yield given;
+	unsigned int turn = 0;
+
+	while (!y->stop) {
+		/* in place: the other CPU has it in its hands */
+		bpf_map_update_elem(fd, &k, &y->flow, BPF_F_LOCK);
+		for (volatile unsigned int i = 0; i < turn * 20; i++)
+			;
+		turn = (turn + 1) % 256;
+		y->nr += yield(&y->p, 0, &given) == 1;
+	}
+	return NULL;
+}
+
+/*
+ * The socket gets a lost reply while its request, that has come again, is looked
+ * at: the reply is repeated, or the request goes on to who has it now. It is no
+ * reply that nobody can send.
+ */
+KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
+{
+	unsigned int repeats = 0, passed = 0, resets = 0;
+	struct yielder y = {};
+	pthread_t thread;
+	struct frame f;
+	char req[1400];
+	NEED_BPF();
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		KTAP_SKIP("one CPU");
+	set_clock(784111777);
+	publish("/a", 1, 7, 'a', 1000);
+	/* its checksum takes a while */
+	snprintf(req, sizeof(req), "GET /a HTTP/1.1\r\nHost: x\r\nCookie: %01200d\r\n\r\n", 0);
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit_is_lost(&p, req, &f));
+	KTAP_CHECK(flow_of(&p, &y.flow));
+	y.p = p;
+	uint64_t stale = counted(TBG_WHY_STALE_REPEAT), races = counted(TBG_WHY_RACE);
+	pthread_create(&thread, NULL, yielder, &y);
+	for (int i = 0; i < 20000 && resets < 20; i++) {
+		client(&f, &p, TH_ACK | TH_PUSH, req);
+		if (ingress(&f) != PASS) {
+			repeats++;
+			continue;
+		}
+		passed++;
+		resets += tcp_of(&f, &p)->rst;
+	}
+	y.stop = true;
+	pthread_join(thread, NULL);
+	KTAP_EQ(resets, 0);
+	KTAP_EQ(counted(TBG_WHY_STALE_REPEAT), stale);
+	ktap_note("%u repeats, %u passes, %u lost races, %u yields", repeats, passed,
+		  (unsigned int)(counted(TBG_WHY_RACE) - races), y.nr);
+	KTAP_CHECK(repeats && passed && y.nr);
+}
+
 /* In a network namespace of its own; the last test, since it stays there. */
 KTAP_TEST(t_mtu_that_has_shrunk_bounds_the_reply)
 {
