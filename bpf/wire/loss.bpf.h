@@ -168,8 +168,8 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	if (r->part.len != r->len || tbg_reply_cut(skb, r, mss))
 		return -TBG_WHY_STALE_REPEAT;
 	frame = p->l4 + (r->ts ? 32 : 20) + r->seg;
-	/* where the link takes less than it did, the socket will soon send it, if it can */
-	holds = tbg_mtu_holds(skb, frame - p->l3);
+	/* where less is taken than it was, the socket will soon send it, if it can */
+	holds = r->nr <= TBG_SEG_MAX && tbg_mtu_holds(skb, frame - p->l3);
 	if (!holds && past)
 		return -TBG_WHY_STALE_REPEAT;
 	mask = holds ? tbg_lost_segments(s) : 0;

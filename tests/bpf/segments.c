@@ -444,6 +444,44 @@ KTAP_TEST(t_a_reply_that_the_socket_has_sent_past_is_not_given_to_it)
 	KTAP_EQ(yield(&p, 5, &y), 0);
 }
 
+/* A path that takes less than it did makes more segments of it than one repeats. */
+KTAP_TEST(t_a_reply_of_too_many_segments_is_not_repeated_in_part)
+{
+	struct tbg_flow flow;
+	unsigned char o[12];
+	struct frame f;
+	NEED_SNIFFER();
+	for (int later = 0; later < 2; later++) {
+		struct peer p = peer_mss(false, true, 1460);
+		struct tbg_flow_key k = key_of(&p);
+		publish("/t", 10, 2 + later, 0, 14300);
+		set_clock(DATE_0);
+		want_len = expected(want, 14300, DATE_0);
+		uint32_t seq = p.ack, req = p.seq;
+		ask(&p, REQ("/t"));
+		BURST(&p, seq, 1448, ALL, req, strlen(REQ("/t")));
+		KTAP_EQ(burst.nr, 10);
+		if (later) {
+			unsigned int n = ts_opt(o, p.ktsval, p.tsval);
+			segment(&f, &p, false, TH_ACK | TH_PUSH, p.kseq, p.kack, o, n,
+				"later", 5);
+			KTAP_EQ(egress(&f), PASS);
+		}
+		KTAP_CHECK(flow_of(&p, &flow));
+		flow.mss -= 100;
+		bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_flows), &k, &flow, 0);
+		p.seq = req;
+		p.ack = seq;
+		ask(&p, REQ("/t"));
+		KTAP_EQ(burst.nr, 0);
+		KTAP_CHECK(flow_of(&p, &flow));
+		/* the socket's, or nobody's where that has sent past it */
+		KTAP_EQ(burst.verdict, later ? PASS : SHOT);
+		KTAP_EQ(!!(flow.flags & TBG_FLOW_RST), later);
+		bury(&p);
+	}
+}
+
 KTAP_TEST(t_an_acknowledged_reply_is_nobodys_to_send)
 {
 	struct tbg_yield y;
