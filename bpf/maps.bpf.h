@@ -134,6 +134,7 @@ struct tbg_pkt {
 	__u16 check;			/* as in the packet */
 	__u8 tcp_flags;			/* CWR ECE URG ACK PSH RST SYN FIN */
 	__u8 v6, odd, plain_ts, no_opt, ce, ae;
+	__u8 frag;			/* the first of several fragments */
 };
 
 /*

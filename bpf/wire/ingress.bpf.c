@@ -13,6 +13,7 @@
 
 #define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is not in window */
 #define TBG_SEQ_WINDOW 65535	/* beyond the last request: what a client may send */
+#define TBG_FRAG_MAX 65535	/* bytes of a packet that came in fragments */
 #define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
 #define TBG_LO 1			/* LOOPBACK_IFINDEX, in every namespace */
 #define TBG_HEADS_MAX 72		/* of IPv6, and TCP with a timestamp */
@@ -147,6 +148,10 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 		/* the stack keeps one that comes early, at the number it has now */
 		f->flags |= end == f->given ? TBG_FLOW_FIN_IN : TBG_FLOW_LEFT;
 	}
+	/* the stack takes it whole, behind us */
+	if (p->frag && (__s32)(at - f->window) <= 0 &&
+	    (__s32)(at + TBG_FRAG_MAX - f->given) > 0)
+		f->flags |= TBG_FLOW_LEFT;
 	if (f->last.len &&
 	    (__s32)(f->acked - f->last.seq - f->last.len) > (__s32)TBG_EDGE_MAX)
 		f->last.len = 0;

@@ -67,7 +67,8 @@ static __always_inline int tbg_pkt_ipv4(struct tbg_frame *frame,
 	if (total < ip.ihl * 4 || total > tbg_frame_len(frame) - p->l3)
 		return -1;
 	/* nobody has verified the header's checksum yet */
-	p->odd = ip.ihl != 5 || ip.frag_off & bpf_htons(0x2000) ||
+	p->frag = !!(ip.frag_off & bpf_htons(0x2000));
+	p->odd = ip.ihl != 5 || p->frag ||
 		 tbg_csum_fold((__u64)w[0] + w[1] + w[2] + w[3] + w[4]) != 0xffff;
 	p->ce = (ip.tos & 3) == 3;
 	p->v6 = 0;
@@ -98,6 +99,7 @@ static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 		return -1;
 	p->l4 = p->l3 + sizeof(ip);
 	p->odd = 0;
+	p->frag = 0;
 	next = ip.nexthdr;
 	for (i = 0; i < 4 && tbg_is_ext(next); i++) {
 		__u32 size;
@@ -106,6 +108,8 @@ static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 			return -1;
 		if (next == 44 && ((ext[2] << 8 | ext[3]) & 0xfff8))
 			return -1;
+		if (next == 44)
+			p->frag = ext[3] & 1;
 		size = next == 44 ? 8 : (ext[1] + 1) * 8;
 		if (size > total)
 			return -1;

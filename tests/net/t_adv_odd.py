@@ -542,6 +542,25 @@ def t_request_in_fragments():
     stage.play(script)
 
 
+def t_request_in_fragments_and_again_whole():
+    """The socket has it, although no segment of it was counted."""
+    def script(s):
+        for cut in (32, 48):
+            c = s.connect()
+            s.hit(c, OTHER)
+            at, read = c.at, c.read
+            with s.still():
+                for packet in fragments(c, HIT, cut):
+                    c.st.put(c.st.frame(c.family, packet))
+                c.send(HIT, seq=at, ack=read)
+                for seg in c.pending():
+                    assert not (s.wire and seg.data), f"answered twice: {seg}"
+            r = c.response()
+            assert (r.tier, r.body) == ("user", BODIES["/hit"]), r
+            assert c.get(OTHER).body == BODIES["/other"]
+    stage.play(script)
+
+
 def t_merged_by_gro():
     """One request that came in pieces and was put together before wire sees it."""
     def script(s):
