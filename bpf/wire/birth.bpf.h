@@ -106,6 +106,21 @@ static __always_inline bool tbg_is_our_synack(struct __sk_buff *skb,
 	return sk && bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0);
 }
 
+/*
+ * Whether somebody's raw socket has sent it, who is not to end our flows. The
+ * sockets of handshakes are no full ones yet, or (TCP Fast Open) have the ends.
+ */
+static __always_inline bool tbg_is_forged(struct __sk_buff *skb,
+					  const struct tbg_pkt *p)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (!tbg_sockets || !sk)
+		return false;
+	sk = bpf_sk_fullsock(sk);
+	return sk && !tbg_has_ends(sk, &p->key, p->v6);
+}
+
 /* Our SYN-ACK on its way out: the other half of what a flow needs. */
 static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 					      struct tbg_scratch *s)
@@ -115,6 +130,8 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 	struct tbg_tcpopt *opt;
 	struct tbg_embryo *e;
 
+	if (tbg_is_forged(skb, p))
+		return;
 	old = bpf_map_lookup_elem(&tbg_flows, &p->key);
 	if (old) {
 		__u32 slot = old->slot;

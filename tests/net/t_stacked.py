@@ -7,6 +7,8 @@ nothing is translated twice; what is only forwarded is never answered.
 """
 import contextlib
 import os
+import socket
+import struct
 import sys
 import threading
 
@@ -134,7 +136,7 @@ def not_answered(n, where, ip):
     with serving(n, "tbg0"):
         hits_and_misses(n, n.links[0].server4)
         with where.inside():
-            listener = net.socket.create_server((ip, PORT), reuse_port=True)
+            listener = socket.create_server((ip, PORT), reuse_port=True)
         thread = threading.Thread(target=answer, args=(listener,), daemon=True)
         thread.start()
         with listener, talk.Connection(n.client.connect((ip, PORT))) as c:
@@ -170,6 +172,35 @@ def t_connections_of_a_macvlan_elsewhere_are_not_answered():
             raise ktap.Skip("no macvlan in this kernel")
         address(other, "tbgm", "10.87.0.9/24")
         not_answered(n, other, "10.87.0.9")
+
+
+def forged_synack(where, ours, theirs):
+    """A raw socket's, in the name of our listener."""
+    (server, port), (ip, rport) = ours, theirs
+    tcp = struct.pack("!HHIIBBHHH", port, rport, 1, 1, 0x50, 0x12, 1000, 0, 0)
+    packet = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(tcp), 0, 0, 64, socket.IPPROTO_TCP, 0,
+                         socket.inet_aton(server), socket.inet_aton(ip)) + tcp
+    with where.inside(), socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as s:
+        s.sendto(packet, (ip, 0))
+
+
+def t_forged_synack_of_a_macvlan_ends_no_connection():
+    """A container upon our interface may send what it likes: our flows are not its to end."""
+    with net.Net(links=1) as n, contextlib.closing(net.Namespace()) as other:
+        if not add(n.server, "link", "tbg0", "name", "tbgm", "netns",
+                   f"/proc/{os.getpid()}/fd/{other.fd}", "type", "macvlan", "mode", "bridge"):
+            raise ktap.Skip("no macvlan in this kernel")
+        address(other, "tbgm", "10.87.0.9/24")
+        with serving(n, "tbg0"), \
+             talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
+            c.get("/small")
+            assert c.get("/small").tier == "wire"
+            forged_synack(other, c.s.getpeername(), c.s.getsockname())
+            # its checksum is wrong, and shows that it was on its way
+            net.until(lambda: n.client.mibs()["Tcp.InCsumErrors"], "it never arrives")
+            r = c.get("/small")
+            assert (r.tier, r.body) == ("wire", BODY), r.head
+            assert c.get("/large").body == BODY * 200
 
 
 if __name__ == "__main__":
