@@ -56,6 +56,9 @@ struct tbg_flow_key {
 #define TBG_WAY_BARE	  0x01	/* without VLAN tags, in both directions */
 #define TBG_WAY_XDP	  0x02	/* the last reply left by XDP */
 
+#define TBG_AGAIN_MS	  10	/* sooner nobody asks again: the network has doubled it */
+#define TBG_FRESH	  0x8000 /* struct tbg_flow's resent: nothing of the reply yet */
+
 /* Wire's last exchange, for a byte-identical repeat. Client's numbers. */
 struct tbg_exchange {
 	__u32 req_seq;		/* first byte of the request */
@@ -89,9 +92,9 @@ struct tbg_flow {
 	__u8 flags;
 	__u8 ttl;
 	__u8 tos;
-	__u32 repeat_ms;	/* since when resent counts */
+	__u32 repeat_ms;	/* since when resent counts; of the reply itself: when it left */
 	__u32 told;		/* kernel count: acknowledged, and the stack knows */
-	__u16 resent;		/* segments of the last reply sent again lately */
+	__u16 resent;		/* segments of the last reply sent again lately; TBG_FRESH */
 	__u8 dups;		/* duplicate ACKs in a row, without SACK */
 	__u8 way;		/* TBG_WAY_* */
 	__u32 window;		/* kernel count: where that of the socket ends */

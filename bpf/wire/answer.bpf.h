@@ -261,7 +261,8 @@ static __always_inline int tbg_claim(struct tbg_flow_locked *f,
 		f->last.date_s = r->date_s;
 		f->last.part = r->part_id;
 		f->last.seg = r->seg;
-		f->resent = 0;
+		f->resent = TBG_FRESH;
+		f->repeat_ms = now_ms;
 		f->dups = 0;
 		f->way = (f->way & ~TBG_WAY_XDP) | (xdp ? TBG_WAY_XDP : 0);
 		conn->sent_ms = now_ms | 1;

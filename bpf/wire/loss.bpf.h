@@ -11,9 +11,8 @@
 #include "send.bpf.h"
 #include "translate.bpf.h"
 
-/* Least time between repeats of a segment: reported lost, or the request again. */
+/* Least time between repeats of a segment: reported lost (or TBG_AGAIN_MS: asked for again). */
 #define TBG_REPEAT_MS 200
-#define TBG_AGAIN_MS 10
 #define TBG_DUPS 3		/* duplicate ACKs that mean loss (RFC 5681 3.2) */
 
 /* Whether the client's SACK blocks in s->opt cover from..end; *ret_high grows. */
@@ -106,10 +105,13 @@ static __always_inline __u32 tbg_repeat_note(struct tbg_flow_locked *f,
 					     __u32 now_ms)
 {
 	__u32 least_ms = p->payload_len ? TBG_AGAIN_MS : TBG_REPEAT_MS;
+	__u32 again;
 
 	bpf_spin_lock(&f->lock);
-	if (now_ms - f->repeat_ms < least_ms) {
-		mask &= ~(__u32)f->resent;
+	/* a network has doubled the request: its reply is on its way, whole */
+	again = f->resent & TBG_FRESH ? p->payload_len ? ~0u : 0 : f->resent;
+	if (now_ms - f->repeat_ms < least_ms && again) {
+		mask &= ~again;
 	} else {
 		f->resent = 0;
 		f->repeat_ms = now_ms;

@@ -309,6 +309,7 @@ KTAP_TEST(t_request_again_brings_all_that_is_missing)
 		/* three seconds later, the object replaced */
 		set_clock(DATE_0 + 3);
 		publish("/f", 11, 2, 'x', 7000);
+		later();
 		uint64_t bytes = stat_at(offsetof(struct tbg_stats, wire_bytes));
 		ask(&p, REQ("/f"));
 		set_clock(DATE_0);

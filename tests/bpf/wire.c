@@ -278,6 +278,7 @@ KTAP_TEST(t_repeated_reply_has_the_age_of_the_first)
 	client(&first, &p, TH_ACK | TH_PUSH, REQ("/w"));
 	KTAP_EQ(ingress(&first), REDIRECT);
 	publish_aged("example.org/w", 9, 60, mono_ns() - 77500000000ull, 2);
+	later();
 	client(&again, &p, TH_ACK | TH_PUSH, REQ("/w"));
 	KTAP_EQ(ingress(&again), REDIRECT);
 	knob->uris = 0;
@@ -452,6 +453,26 @@ static void tell_another(void)
 		ktap_note("no acknowledgement was told");
 }
 
+/* By the network, that is, while its reply is on the way: no second burst behind it. */
+KTAP_TEST(t_doubled_request_is_answered_once)
+{
+	struct tbg_flow flow, after;
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress(&f), REDIRECT);
+	KTAP_CHECK(flow_of(&p, &flow));
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	int verdict = ingress(&f);
+	KTAP_CHECK(flow_of(&p, &after));
+	/* on a machine that stood still in between it is asked for again */
+	KTAP_CHECK(verdict == SHOT || after.repeat_ms - flow.repeat_ms >= TBG_AGAIN_MS);
+	later();
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress(&f), REDIRECT);
+}
+
 KTAP_TEST(t_lost_reply_is_repeated_byte_for_byte)
 {
 	struct frame first, again;
@@ -466,6 +487,7 @@ KTAP_TEST(t_lost_reply_is_repeated_byte_for_byte)
 	publish("/a", 5, 70, 'A', 1000);
 	/* nothing of what the CPU did in between may show */
 	tell_another();
+	later();
 	client(&again, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	KTAP_EQ(ingress(&again), REDIRECT);
 	char *a = data_of(&first, &p, &len), *b = data_of(&again, &p, &len2);

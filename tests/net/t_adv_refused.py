@@ -213,6 +213,7 @@ def t_segments_sent_again_can_be_told_apart():
         at, read = c.at, c.read
         c.send(TEN)
         c.response(lose=True)
+        time.sleep(adversary.REPEAT_S)
         c.send(TEN, seq=at, ack=read)
         ids = []
         while not c.whole(c.mask, "GET"):

@@ -23,7 +23,6 @@ BODIES["/replaced"] = talk.content("old", 5000)
 HIT, TWO, THREE, NINE, TEN, MANY = (talk.request(t) for t in ("/hit", "/two", "/three", "/nine",
                                                              "/ten", "/many"))
 SEGMENTS_MAX = 10
-REPEAT_S = 0.011        # nobody retransmits faster than wire repeats
 stage = adversary.Stage(BODIES)
 
 
@@ -193,7 +192,7 @@ def by_request(request):
         got = c.got
         if got > read:
             c.send(flags=".", ack=got)
-        time.sleep(REPEAT_S)
+        time.sleep(adversary.REPEAT_S)
         c.send(request, seq=at, ack=got)
         c.st.barrier(c.family)
         data = [x for x in c.queue if x.data]
@@ -220,11 +219,11 @@ def t_all_but_the_first_lost():
 def t_whole_reply_lost_three_times():
     def how(c, at, read, segs):
         for _ in range(3):
-            time.sleep(REPEAT_S)
+            time.sleep(adversary.REPEAT_S)
             c.send(THREE, seq=at, ack=read)
             again = reply(c, at, THREE, lose=True, df=False)
             assert [x.data for x in again] == [x.data for x in segs]
-        time.sleep(REPEAT_S)
+        time.sleep(adversary.REPEAT_S)
         c.send(THREE, seq=at, ack=read)
     lost(THREE, True, how)
 
@@ -298,7 +297,7 @@ def t_repeated_segment_lost_too():
     def how(c, at, read, segs):
         holes((4,))(c, at, read, segs)
         c.queue.clear()
-        time.sleep(REPEAT_S)
+        time.sleep(adversary.REPEAT_S)
         end = segs[-1].seq + len(segs[-1].data)
         hole = segs[4].seq + len(segs[4].data)
         for _ in range(3):
@@ -487,6 +486,7 @@ def t_fin_while_segments_are_lost():
         c = s.connect()
         at, _, raw, _ = ask(s, c, TEN, (3,) if s.wire else True)
         c.send(flags="F.", ack=c.got)
+        time.sleep(adversary.REPEAT_S)
         c.send(TEN, seq=at, ack=c.got)
         r = c.response()
         assert r.raw == raw
