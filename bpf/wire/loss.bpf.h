@@ -93,33 +93,37 @@ static __always_inline void tbg_repeat_flow(struct tbg_reply *r,
 	r->acks[1] = f->last.req_seq + f->last.req_len;
 	r->date_s = f->last.date_s;
 	*ret_mss = f->last.seg < f->mss ? f->last.seg : f->mss;
-	f->flags |= TBG_FLOW_LEFT;
 }
 
 /*
  * Notes under the flow's lock which of the segments in mask are sent again
- * now; the others were a moment ago.
+ * now; the others were a moment ago. A request that the network has doubled
+ * shows no loss: its reply is on its way, whole.
  */
 static __always_inline __u32 tbg_repeat_note(struct tbg_flow_locked *f,
 					     const struct tbg_pkt *p, __u32 mask,
 					     __u32 now_ms)
 {
 	__u32 least_ms = p->payload_len ? TBG_AGAIN_MS : TBG_REPEAT_MS;
-	__u32 again;
+	bool soon, fresh;
 
 	bpf_spin_lock(&f->lock);
-	/* a network has doubled the request: its reply is on its way, whole */
-	again = f->resent & TBG_FRESH ? p->payload_len ? ~0u : 0 : f->resent;
-	if (now_ms - f->repeat_ms < least_ms && again) {
-		mask &= ~again;
+	soon = now_ms - f->repeat_ms < least_ms;
+	fresh = f->resent & TBG_FRESH;
+	if (fresh && soon && p->payload_len) {
+		mask = 0;
 	} else {
-		f->resent = 0;
-		f->repeat_ms = now_ms;
+		if (fresh || !soon) {
+			f->resent = 0;
+			f->repeat_ms = now_ms;
+		}
+		mask &= ~(__u32)f->resent;
+		f->resent |= mask;
+		f->dups = 0;
+		f->flags |= TBG_FLOW_LEFT;
+		if (tbg_within_reply(f, p->ack))
+			f->acked = p->ack;
 	}
-	f->resent |= mask;
-	f->dups = 0;
-	if (tbg_within_reply(f, p->ack))
-		f->acked = p->ack;
 	bpf_spin_unlock(&f->lock);
 	return mask;
 }

@@ -467,7 +467,8 @@ KTAP_TEST(t_doubled_request_is_answered_once)
 	int verdict = ingress(&f);
 	KTAP_CHECK(flow_of(&p, &after));
 	/* on a machine that stood still in between it is asked for again */
-	KTAP_CHECK(verdict == SHOT || after.repeat_ms - flow.repeat_ms >= TBG_AGAIN_MS);
+	KTAP_CHECK((verdict == SHOT && !(after.flags & TBG_FLOW_LEFT)) ||
+		   after.repeat_ms - flow.repeat_ms >= TBG_AGAIN_MS);
 	later();
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	KTAP_EQ(ingress(&f), REDIRECT);
