@@ -328,14 +328,16 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 
 /*
  * An ICMP error about a segment of a flow quotes it in the client's numbers;
- * the socket must find its own there, or path MTU discovery fails for it.
+ * the socket must find its own there, or path MTU discovery fails for it. Of
+ * wire's reply under way it finds what it sends next; what is older than that
+ * stays out of its window: forged, or too late (RFC 5927 4.1).
  */
 static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb,
 					    struct tbg_scratch *s,
 					    const struct tbg_knob *knob)
 {
 	struct tbg_pkt *p = &s->pkt;
-	__u32 inner = p->l4 + 8, seq, new, mtu, edge, delta, next;
+	__u32 inner = p->l4 + 8, seq, new, mtu, at, delta, next;
 	struct tbg_flow_locked *f;
 	__u16 ports[4];		/* source, destination, sequence number */
 	__u8 head[8], ip[40];
@@ -373,12 +375,11 @@ static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb,
 	if (!f)
 		goto other;
 	__builtin_memcpy(&seq, ports + 2, 4);
+	at = bpf_ntohl(seq);
 	bpf_spin_lock(&f->lock);
-	edge = f->last.len ? tbg_flow_edge(f) : bpf_ntohl(seq);
 	delta = f->out_delta;
 	next = f->iss + f->sent + delta;
-	if (mtu && (__s32)(bpf_ntohl(seq) - f->acked) >= 0 &&
-	    (__s32)(bpf_ntohl(seq) - next) < 0) {
+	if (mtu && (__s32)(at - f->acked) >= 0 && (__s32)(at - next) < 0) {
 		__u32 heads = (f->flags & TBG_FLOW_V6 ? 60 : 40) +
 			      (f->flags & TBG_FLOW_TS ? 12 : 0);
 
@@ -387,8 +388,10 @@ static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb,
 		if (mtu - heads < f->mss)
 			f->mss = mtu - heads;
 	}
+	if (tbg_within_reply(f, at))
+		at = tbg_flow_edge(f);
 	bpf_spin_unlock(&f->lock);
-	new = bpf_htonl(tbg_seq_max(bpf_ntohl(seq), edge) - delta);
+	new = bpf_htonl(at - delta);
 	if (new != seq) {
 		bpf_l4_csum_replace(skb, p->l4 + 2, seq, new, 4);
 		bpf_skb_store_bytes(skb, inner + 4, &new, 4, 0);
