@@ -124,7 +124,8 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	next = f->iss + f->sent + f->out_delta;
 	/* of a reply that was taken back, more may be acknowledged than is sent yet */
 	fits = taken && p->tcp_flags & TBG_TCP_ACK &&
-	       ((__s32)(p->ack - next) <= 0 || f->flags & TBG_FLOW_YIELDED) &&
+	       ((__s32)(p->ack - next) <= 0 ||
+		(f->flags & TBG_FLOW_YIELDED && p->ack - next <= TBG_OLD_ACK)) &&
 	       (__s32)(at - f->window) <= 0;
 	if (fits && p->payload_len && end - f->given - 1 < TBG_GIVEN_MAX)
 		f->given = end;

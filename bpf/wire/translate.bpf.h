@@ -28,8 +28,8 @@ static __always_inline __u32 tbg_shift_ack(const struct tbg_shift *t, __u32 n)
 {
 	if (t->floored && t->floor - n <= TBG_OLD_ACK)
 		n = t->floor;
-	/* what the socket has yet to send, the client has from wire */
-	if (t->ceiled && (__s32)(n - t->ceil) > 0)
+	/* what the socket has yet to send, the client has from wire: one reply */
+	if (t->ceiled && n - t->ceil <= TBG_OLD_ACK)
 		n = t->ceil;
 	return n + t->ack;
 }

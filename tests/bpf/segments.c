@@ -414,6 +414,12 @@ KTAP_TEST(t_what_is_not_acknowledged_is_given_to_the_socket)
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kseq);
 	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+	/* not of what is more than any reply: the socket doesn't believe it */
+	n = ts_opt(o, ++p.tsval, p.ktsval);
+	segment(&f, &p, true, TH_ACK, p.seq, seq + 1448 + (1 << 20), o, n, "", 0);
+	KTAP_EQ(ingress(&f), PASS);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kseq + (1 << 20));
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
 	/* it sends: that is where the reply stood, and the request is answered */
 	n = ts_opt(o, p.ktsval, p.tsval);
 	segment(&f, &p, false, TH_ACK | TH_PUSH, p.kseq, p.kack, o, n, want + 1448,

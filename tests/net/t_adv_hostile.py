@@ -105,38 +105,77 @@ def t_blind_resets():
     stage.play(script)
 
 
+def yielded(s):
+    """A connection whose first reply was lost, so that its socket had to send it."""
+    before = s.counted("YIELD")
+    c = s.connect()
+    c.send(HIT)
+    lost = c.response(lose=True)
+    assert c.response().raw == lost.raw
+    c.send(flags=".")
+    assert not s.wire or s.counted("YIELD") > before
+    return c
+
+
+def blind_data(s, c, beyond):
+    for off in (0, 1, 500, 30000):
+        sent = c.sent_max
+        c.put("P.", c.at + off, c.got + beyond, b"GET /other HTTP/1.1\r\n", c.options())
+        for seg in c.pending():
+            assert not seg.data and (seg.seq, seg.ack) == (c.read, c.at), seg
+        c.sent_max = sent
+    c.send(HIT)
+    assert c.response().body == BODIES["/hit"]
+
+
 def t_blind_data():
     """Within the window, acknowledging nothing that was sent: not taken."""
+    stage.play(lambda s: blind_data(s, used(s), 5000))
+
+
+def t_blind_data_after_a_reply_that_the_socket_had_to_send():
     def script(s):
-        c = used(s)
-        for off in (0, 1, 500, 30000):
-            sent = c.sent_max
-            c.put("P.", c.at + off, c.got + 5000, b"GET /other HTTP/1.1\r\n", c.options())
-            for seg in c.pending():
-                assert not seg.data and (seg.seq, seg.ack) == (c.read, c.at), seg
-            c.sent_max = sent
-        c.send(HIT)
-        assert c.response().body == BODIES["/hit"]
-    stage.play(script)
+        for beyond in (70000, 1 << 20, (1 << 31) - 100):
+            blind_data(s, yielded(s), beyond)
+    with stage.impatient():
+        stage.play(script)
+
+
+def unsent_acknowledged(s, c, beyond):
+    answers = 0
+    for ack in beyond:
+        for _ in range(5):
+            c.put(".", c.at, c.got + ack, opts=c.options())
+            got = c.pending()
+            assert len(got) <= 1, f"{len(got)} answers: {got}"
+            for seg in got:
+                assert seg.flags == "." and (seg.seq, seg.ack) == (c.read, c.at), seg
+            answers += len(got)
+    c.edge = c.read + 65535 * 128
+    s.notes.append(answers)
 
 
 def t_acknowledgements_of_unsent_data():
     """One answer each at the very most, in right numbers; none answers itself."""
     def script(s):
         c = used(s)
-        answers = 0
-        for ack in (1, 100, 70000, 1 << 20, 1 << 29, (1 << 31) - 1):
-            for _ in range(5):
-                c.put(".", c.at, c.got + ack, opts=c.options())
-                got = c.pending()
-                assert len(got) <= 1, f"{len(got)} answers: {got}"
-                for seg in got:
-                    assert seg.flags == "." and (seg.seq, seg.ack) == (c.read, c.at), seg
-                answers += len(got)
-        c.edge = c.read + 65535 * 128
-        s.notes.append(answers)
+        unsent_acknowledged(s, c, (1, 100, 70000, 1 << 20, 1 << 29, (1 << 31) - 1))
         s.hit(c, HIT)
     stage.play(script)
+
+
+def t_acknowledgements_of_unsent_data_after_a_reply_that_the_socket_had_to_send():
+    """And none of them takes a lost segment for one that has come."""
+    def script(s):
+        c = yielded(s)
+        unsent_acknowledged(s, c, (70000, 1 << 20, 1 << 29, (1 << 31) - 100))
+        c.send(OTHER)
+        lost = c.response(lose=True)
+        c.put(".", c.at, c.got + (1 << 20), opts=c.options())
+        assert c.response().raw == lost.raw
+        c.send(flags=".")
+    with stage.impatient():
+        stage.play(script)
 
 
 def t_sack_of_anything():
