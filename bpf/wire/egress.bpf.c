@@ -60,7 +60,7 @@ static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
 	}
 	f->seen_ns = now_ns;
 	ret->seq = f->out_delta;
-	ret->ack = f->in_delta;
+	ret->ack = ret->sack = f->in_delta;
 	ret->floored = false;
 	at = p->seq + f->out_delta - tbg_flow_edge(f);
 	if (f->last.len && p->payload_len && at < 0) {
@@ -71,7 +71,8 @@ static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
 	 * While the client has not all of wire's last reply, its request is
 	 * ours to acknowledge, and so is the FIN that may follow it at once: a
 	 * bare ACK of the stack must not do it, or the
-	 * client would never ask for a lost reply again.
+	 * client would never ask for a lost reply again. What it reports of the
+	 * bytes behind stands where they do.
 	 */
 	if (tbg_within_reply(f, f->acked) && !len && !at &&
 	    p->ack + f->in_delta - f->last.req_seq - 1 <= f->last.req_len)
@@ -119,7 +120,7 @@ int tbg_egress(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_RACE);
 		return TC_ACT_SHOT;
 	}
-	if (shift.seq | shift.ack | shift.timed)
+	if (shift.seq | shift.ack | shift.sack | shift.timed)
 		tbg_translate(skb, s, &shift);
 	tbg_count(TBG_WHY_EGRESS);
 	return TBG_PASS;

@@ -158,7 +158,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 		f->last.len = 0;
 	f->seen_ns = now_ns;
 	ret->seq = -f->in_delta;
-	ret->ack = -f->out_delta;
+	ret->ack = ret->sack = -f->out_delta;
 	ret->ceil = next;
 	ret->ceiled = f->flags & TBG_FLOW_YIELDED;
 	ret->floor = tbg_flow_edge(f);

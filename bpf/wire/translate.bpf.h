@@ -13,7 +13,8 @@
 /* What a direction adds. Acknowledging numbers stay between floor and ceil. */
 struct tbg_shift {
 	__u32 seq;	/* added to the sequence number */
-	__u32 ack;	/* added to acknowledgement and SACK blocks */
+	__u32 ack;	/* added to the acknowledgement */
+	__u32 sack;	/* added to SACK blocks */
 	__u32 floor;	/* in the numbers of the packet as it came */
 	__u32 ceil;
 	__u32 tsval;	/* a plain timestamp is not to be older than this */
@@ -24,14 +25,15 @@ struct tbg_shift {
 #define TBG_OLD_ACK 65535	/* older than any window: challenged (RFC 5961 5.2) */
 #define TBG_OPT_NONE 253	/* for experiments (RFC 4727): the stack skips it */
 
-static __always_inline __u32 tbg_shift_ack(const struct tbg_shift *t, __u32 n)
+/* n, an acknowledging number of the packet, within floor and ceil. */
+static __always_inline __u32 tbg_shift_clamp(const struct tbg_shift *t, __u32 n)
 {
 	if (t->floored && t->floor - n <= TBG_OLD_ACK)
 		n = t->floor;
 	/* what the socket has yet to send, the client has from wire: one reply */
 	if (t->ceiled && n - t->ceil <= TBG_OLD_ACK)
 		n = t->ceil;
-	return n + t->ack;
+	return n;
 }
 
 /* Writes size bytes (4 or 8) at off of the frame and mends the checksum. */
@@ -57,7 +59,7 @@ static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 					       struct tbg_scratch *s,
 					       const struct tbg_shift *t)
 {
-	__u32 ack = bpf_htonl(tbg_shift_ack(t, s->pkt.ack));
+	__u32 ack = bpf_htonl(tbg_shift_clamp(t, s->pkt.ack) + t->ack);
 	__u32 i, off, old[2], new[2];
 	struct tbg_tcpopt *opt;
 	bool empty = false;
@@ -67,8 +69,8 @@ static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 		off = s->pkt.l4 + 20 + opt->sack_off + i * 8;
 		if (bpf_skb_load_bytes(skb, off, old, 8))
 			return;
-		new[0] = bpf_htonl(tbg_shift_ack(t, bpf_ntohl(old[0])));
-		new[1] = bpf_htonl(tbg_shift_ack(t, bpf_ntohl(old[1])));
+		new[0] = bpf_htonl(tbg_shift_clamp(t, bpf_ntohl(old[0])) + t->sack);
+		new[1] = bpf_htonl(tbg_shift_clamp(t, bpf_ntohl(old[1])) + t->sack);
 		empty |= new[0] == new[1] || (t->floored && new[0] == ack);
 		tbg_rewrite(skb, off, s->pkt.l4, old, new, 8);
 	}
@@ -94,7 +96,7 @@ static __always_inline void tbg_translate(struct __sk_buff *skb,
 	new[0] = bpf_htonl(p->seq + t->seq);
 	new[1] = old[1];
 	if (p->tcp_flags & TBG_TCP_ACK)
-		new[1] = bpf_htonl(tbg_shift_ack(t, p->ack));
+		new[1] = bpf_htonl(tbg_shift_clamp(t, p->ack) + t->ack);
 	if (old[0] != new[0] || old[1] != new[1])
 		tbg_rewrite(skb, p->l4 + 4, p->l4, old, new, 8);
 	if (t->timed) {

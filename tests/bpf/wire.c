@@ -523,7 +523,8 @@ KTAP_TEST(t_lost_reply_is_repeated_byte_for_byte)
 /* A bare ACK of the stack leaves the request of a lost reply open. */
 KTAP_TEST(t_stack_does_not_acknowledge_for_wire)
 {
-	unsigned char o[12];
+	unsigned char o[24];
+	uint32_t b[2];
 	struct frame f;
 	NEED_BPF();
 	struct peer p = peer_new(false, true), was = p;
@@ -533,6 +534,18 @@ KTAP_TEST(t_stack_does_not_acknowledge_for_wire)
 	KTAP_EQ(egress(&f), PASS);
 	KTAP_EQ(tcp_sum(&f, false), 0xffff);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), was.seq);
+	/* but what has come behind a hole is where it is */
+	memcpy(o + n, "\x01\x01\x05\x0a", 4);
+	b[0] = htonl(p.kack + 100);
+	b[1] = htonl(p.kack + 200);
+	memcpy(o + n + 4, b, 8);
+	segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n + 12, "", 0);
+	KTAP_EQ(egress(&f), PASS);
+	KTAP_EQ(tcp_sum(&f, false), 0xffff);
+	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), was.seq);
+	memcpy(b, (char *)tcp_of(&f, &p) + 20 + n + 4, 8);
+	KTAP_EQ(ntohl(b[0]), p.seq + 100);
+	KTAP_EQ(ntohl(b[1]), p.seq + 200);
 	/* once the reply is acknowledged, so is the request */
 	client(&f, &p, TH_ACK, "");
 	KTAP_EQ(ingress(&f), SHOT);

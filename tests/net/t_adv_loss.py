@@ -332,5 +332,26 @@ def t_request_lost_within_a_burst():
     stage.play(script)
 
 
+def t_request_lost_behind_a_reply_under_way():
+    """What came behind it is reported where it stands, though wire's request is not."""
+    def script(s):
+        c = s.connect()
+        s.hit(c, HIT)
+        with s.still():
+            at, read = c.at, c.read
+            c.send(HIT)
+            c.response(ack=False)
+            behind = c.at + len(HIT)
+            c.send(OTHER, seq=behind, ack=read)
+            c.expect(".", ack=at if s.wire else at + len(HIT), sack=[(behind, behind + len(OTHER))])
+        c.send(flags=".")
+        c.send(HIT, seq=at + len(HIT))
+        assert c.response().body == BODIES["/hit"]
+        assert c.response().body == BODIES["/other"]
+        assert c.get(HIT).body == BODIES["/hit"]
+    with stage.impatient(adversary.PATIENT_MS):     # the reply is not sent again meanwhile
+        stage.play(script)
+
+
 if __name__ == "__main__":
     adversary.runner(globals(), stage)
