@@ -124,14 +124,13 @@ static bool set_wire(struct given *g, const char *v)
 
 static bool set_tiers(struct given *g, const char *v)
 {
-	char copy[64], *save, *word;
+	char copy[64], *rest = copy, *word;
 	bool wire = false, sock = false, user = false;
 
 	if (strlen(v) >= sizeof(copy))
 		return false;
 	strcpy(copy, v);
-	for (word = strtok_r(copy, ",", &save); word;
-	     word = strtok_r(NULL, ",", &save)) {
+	while ((word = strsep(&rest, ","))) {	/* empty words too, to refuse them */
 		if (!strcmp(word, "wire"))
 			wire = true;
 		else if (!strcmp(word, "sock"))
