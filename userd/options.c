@@ -188,7 +188,7 @@ static bool set_log_format(struct given *g, const char *v)
 
 static bool set_user(struct given *g, const char *v)
 {
-	return (!g->file || getpwnam(v)) && set_text(&g->o->user, v);
+	return getpwnam(v) && set_text(&g->o->user, v);
 }
 
 static bool set_header_timeout(struct given *g, const char *v)
