@@ -97,7 +97,9 @@ static int complain(const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	fprintf(stderr, "toboggan: %s\n", text);
+	fputs("toboggan: ", stderr);
+	text_put(stderr, text, 0);
+	putc('\n', stderr);
 	if (!want_json)
 		return EXIT_FAILURE;
 	o = json_pack("{s:b, s:o}", "ok", 0, "error", url_json(text));

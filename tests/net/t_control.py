@@ -289,6 +289,9 @@ def t_paths_cannot_drive_a_terminal():
     assert code == 0 and "\x1b" not in out, out
     code, out, _ = tool("why", "/esc%1B[2J.txt")
     assert code == 0 and "\x1b" not in out, out
+    for args in (["warm", "/no\x1b[31mX\nsecond line"], ["no\x1bcommand"], ["--no\x1b\n"]):
+        code, _, err = tool(*args)
+        assert code and "\\x1B" in err and "\x1b" not in err and err.count("\n") == 1, err
 
 
 def t_purge_really_purges():
