@@ -1051,6 +1051,8 @@ int main(int argc, char **argv)
 		help(stdout);
 	else if (argc)
 		ret = command_run(&opt, argc, argv);
+	else if (want_json)
+		complain("no command; see toboggan --help"), ret = EXIT_USAGE;
 	else
 		help(stderr), ret = EXIT_USAGE;
 	if (fflush(stdout) || ferror(stdout))

@@ -456,6 +456,8 @@ def t_wrong_usage_exits_2():
                  ["status", "--all"], ["help", "nonsense"]):
         code, out, err = tool(*args)
         assert code == 2 and err, (args, code, out, err)
+        code, out, err = tool("--json", *args)
+        assert code == 2 and json.loads(out)["ok"] is False, (args, code, out, err)
 
 
 def t_help_of_every_command():
