@@ -804,7 +804,7 @@ static int rounds_run(struct top *t, bool screen)
 			screen_show(t);
 		else if (t->before && !(t->how->json ? json_show(t) :
 					text_show(t, !shown)))
-			return -EPIPE;
+			return -errno;
 		if (screen || t->before)
 			shown++;
 		if (t->how->count && shown >= t->how->count)
@@ -826,7 +826,7 @@ int tbg_top(const struct tbg_top *how, int fd, char *ret_msg, size_t msg_len)
 	err = rounds_run(&t, screen);
 	if (screen)
 		tbg_screen_close();
-	if (err == -EIO)
+	if (err == -EIO && t.trouble[0])
 		snprintf(ret_msg, msg_len, "%s; see what it says on stderr", t.trouble);
 	else if (err)
 		snprintf(ret_msg, msg_len, "stdout: %s", strerror(-err));

@@ -326,9 +326,11 @@ def t_reader_that_leaves_ends_it():
 
 def t_full_disk_is_an_error():
     with Pretender() as p, open("/dev/full", "w", encoding="ascii") as full:
-        r = subprocess.run([TOOL, "--control", p.path, "top", "--once", "--interval", "0.1"], stdout=full,
-                           stderr=subprocess.PIPE, text=True, timeout=WAIT_S, env=ENV, check=False)
-        assert r.returncode == 1 and "No space left" in r.stderr, r
+        for words in ([], ["--json"]):
+            r = subprocess.run([TOOL, "--control", p.path, *words, "top", "--once", "--interval", "0.1"], stdout=full,
+                               stderr=subprocess.PIPE, text=True, timeout=WAIT_S, env=ENV, check=False)
+            assert r.returncode == 1 and "top: stdout: No space left" in r.stderr, r
+            assert "Broken pipe" not in r.stderr, r
 
 
 def t_history_is_ascii_where_the_terminal_is():
