@@ -45,8 +45,11 @@ int tbg_bench(int argc, char **argv)
 		snprintf(path, sizeof(path), "%s/%s", folder, places[i]);
 		if (access(path, X_OK))
 			continue;
-		if (!i)		/* what it needs of a build lies beside us */
-			setenv("O", folder, 0);
+		/* what it needs of a build lies beside us, or beside itself */
+		if (!i)
+			setenv("O", folder, 1);
+		else
+			unsetenv("O");
 		err = run(path, argc, argv);
 		break;
 	}

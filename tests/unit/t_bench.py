@@ -265,6 +265,21 @@ def t_the_program_needs_no_path():
     assert got.returncode == 0 and "95 % conf" in " ".join(got.stdout.split()), got
 
 
+def t_what_the_benchmark_needs_of_a_build_lies_beside_the_tool():
+    with tempfile.TemporaryDirectory() as there:
+        for place, build in (("bin/tools/bench", f"{there}/bin"), ("lib/toboggan/bench", "none")):
+            os.makedirs(f"{there}/bin", exist_ok=True)
+            shutil.rmtree(f"{there}/bin/tools", ignore_errors=True)
+            os.makedirs(f"{there}/{place}")
+            shutil.copy(os.path.join(ktap.BUILD, "toboggan"), f"{there}/bin")
+            with open(f"{there}/{place}/bench", "w", encoding="ascii") as f:
+                f.write("#!/bin/sh\necho ${O-none}\n")
+            os.chmod(f"{there}/{place}/bench", 0o755)
+            got = subprocess.run([f"{there}/bin/toboggan", "bench"], stdout=subprocess.PIPE, text=True,
+                                 check=True, env={**os.environ, "O": "/nonexistent"})
+            assert got.stdout.strip() == build, (place, got)
+
+
 # --- sessions -------------------------------------------------------------
 
 SESSIONS = """# a comment
