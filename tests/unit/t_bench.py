@@ -265,6 +265,26 @@ def t_the_program_needs_no_path():
     assert got.returncode == 0 and "95 % conf" in " ".join(got.stdout.split()), got
 
 
+def t_a_full_disk_is_told_in_one_line():
+    program = os.path.join(HERE, "../../tools/bench/bench")
+    for words in (["--help"], ["compare", "--help"]):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            got = subprocess.run([sys.executable, program, *words], stdout=full, stderr=subprocess.PIPE,
+                                 text=True, check=False)
+        assert got.returncode == 1 and got.stderr.count("\n") == 1, got
+        assert got.stderr.startswith("bench: ") and "No space left" in got.stderr, got
+
+
+def t_a_run_whose_disk_is_full_keeps_what_was_measured():
+    class Run:
+        lab, opts = contextlib.nullcontext(), None
+
+        def experiments(self, exps):
+            raise OSError(28, "No space left on device")
+    Run.lab.remote = False
+    assert "No space left" in invoke.measure(Run(), [], {"experiments": [{"samples": [1]}]})
+
+
 def t_what_the_benchmark_needs_of_a_build_lies_beside_the_tool():
     with tempfile.TemporaryDirectory() as there:
         for place, build in (("bin/tools/bench", f"{there}/bin"), ("lib/toboggan/bench", "none")):

@@ -262,7 +262,7 @@ def measure(run, exps, record):
     except KeyboardInterrupt:
         say("interrupted: the report is of what was measured so far")
         return "interrupted"
-    except Problem as e:
+    except (Problem, OSError) as e:
         if not any(e_["samples"] for e_ in record["experiments"]):
             with contextlib.suppress(OSError):
                 os.rmdir(run.opts.out)      # if it is empty
