@@ -5,6 +5,7 @@
 Each test writes the files a guest would have sent and asks for the faults.
 No kernel is booted and nothing is fetched.
 """
+import argparse
 import importlib.machinery
 import importlib.util
 import os
@@ -147,6 +148,12 @@ def t_fix_levels():
                           ("7.3.0", True), ("7.3", True), ("6.6.200", False),
                           ("6.18.44", False), ("5.10.300", False)):
         assert is_fixed(version, levels) == good, version
+
+
+def t_a_guest_accepts_listed_skips_only():
+    """Whatever the host is."""
+    opts = argparse.Namespace(build="/b", env=[], shell=None, accel="tcg", suites=["net"])
+    assert ("env", "CI=true") in vm_run().guest_conf("6.1", opts)
 
 
 def t_requirements_are_well_formed():
