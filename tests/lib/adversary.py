@@ -162,7 +162,7 @@ class Stage:
         status = talk.ask(d, "status")["tiers"]["wire"]
         if tier == "wire" and not status["on"]:
             d.stop()
-            raise ktap.Skip(f"wire is off: {status['why']}")
+            raise ktap.Skip(daemon.why_off("wire", status["why"]))
         return d
 
     @contextlib.contextmanager

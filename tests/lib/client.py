@@ -141,9 +141,8 @@ def start_wire(*options, interfaces="lo", **more):
     d.start()
     if "tiers wire,user" in d.ready:
         return d
-    why = next((x for x in d.lines if "wire is off" in x), "no reason given")
     d.stop()
-    raise ktap.Skip(why.removeprefix("toboggand: "))
+    raise ktap.Skip(d.why_no_wire())
 
 
 def wire_beside(user):

@@ -38,9 +38,8 @@ class Conf(daemon.Daemon):
     def start(self):
         super().start()
         if self.wire and "tiers wire,user" not in self.ready:
-            why = next((x for x in self.lines if "wire is off" in x), "no reason given")
             self.stop()
-            raise ktap.Skip(why.removeprefix("toboggand: "))
+            raise ktap.Skip(self.why_no_wire())
         return self
 
     def hup(self, says):

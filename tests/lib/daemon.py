@@ -11,6 +11,7 @@ daemon that exits before that, or says nothing for READY_S, raises. The port is
 the kernel's choice unless listen is given.
 """
 import atexit
+import json
 import os
 import re
 import selectors
@@ -27,6 +28,7 @@ PAST_NS = 5 * 10**9
 
 READY_S = STOP_S = 120 if os.environ.get("TBG_WHERE", "").startswith("vm/") else 20
 BINARY = os.path.join(ktap.BUILD, "toboggand")
+TOOL = os.path.join(ktap.BUILD, "toboggan")
 
 
 # The tiers of daemons for which the test names none: `sock,user` tries sock with
@@ -44,6 +46,19 @@ def _kill_all():
     """A test that dies on the way leaves no daemon behind."""
     for d in list(_running):
         d.kill()
+
+
+def why_off(tier, why):
+    """Why a tier of the kernel is off, to skip by; a failure where it could be on.
+
+    What `toboggan probe` finds decides that, not what the daemon said.
+    """
+    probe = subprocess.run([TOOL, "--json", "probe"], capture_output=True, check=True,
+                           timeout=READY_S).stdout
+    found = json.loads(probe)["tiers"][tier]
+    unlisted = found["lacks"] == ["sock_fixes"] and not why.startswith("kernel ")
+    assert found["state"] != "ready" and not unlisted, f"{tier} could be on here, is off: {why}"
+    return f"{tier} is off: {why}"
 
 
 def own_kb(pid):
@@ -111,6 +126,11 @@ class Daemon:
         self.addresses = [(h.strip("[]"), int(p)) for h, p in
                           re.findall(r"(\[[0-9a-f:.]+\]|\d+\.\d+\.\d+\.\d+):(\d+)", self.ready)]
         return self
+
+    def why_no_wire(self):
+        """As why_off() has it, of what has been said."""
+        said = (x.partition("wire is off: ") for x in self.lines)
+        return why_off("wire", next((why for _, found, why in said if found), "no reason given"))
 
     def _read(self):
         for line in self.process.stderr:

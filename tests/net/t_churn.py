@@ -64,7 +64,7 @@ def begin():
         if tier["on"]:
             daemons["sock"] = sock
         else:
-            ktap.note(f"sock is off: {tier['why']}")
+            ktap.note(daemon.why_off("sock", tier["why"]))
             sock.stop()
     for name in ("beside", "away"):
         os.mkdir(os.path.join(user.folder, name))

@@ -33,7 +33,7 @@ def begin():
     tier = talk.ask(d, "status")["tiers"]["wire"]
     if not tier["on"]:
         end()
-        raise ktap.Skip(f"wire is off: {tier['why']}")
+        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
     with connect(4) as c:
         for target in BODIES:
             c.get(target)

@@ -338,7 +338,7 @@ def wire(*options, **more):
     tier = ask("status", of=w)["tiers"]["wire"]
     if not tier["on"]:
         w.stop()
-        raise ktap.Skip(f"wire is off: {tier['why']}")
+        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
     return w
 
 

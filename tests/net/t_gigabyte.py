@@ -58,7 +58,7 @@ def begin():
                 c.get(target)
     status = talk.ask(daemons["wire"], "status")["tiers"]["wire"]
     if not status["on"]:
-        raise ktap.Skip(f"wire is off: {status['why']}")
+        raise ktap.Skip(daemon.why_off("wire", status["why"]))
 
 
 def end():

@@ -47,7 +47,7 @@ def begin():
     tier = talk.ask(wire, "status")["tiers"]["wire"]
     if not tier["on"]:
         end()
-        raise ktap.Skip(f"wire is off: {tier['why']}")
+        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
     learn()
 
 

@@ -54,7 +54,7 @@ def started(port=PORT, interfaces=INTERFACES):
     tier = talk.ask(d, "status")["tiers"]["wire"]
     if not tier["on"]:
         d.stop()
-        raise ktap.Skip(f"wire is off: {tier['why']}")
+        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
     return d
 
 

@@ -148,7 +148,7 @@ def t_json_lines_of_each_tier():
     with Logged("--wire", "lo", "--access-log-format", "json") as d:
         tier = ask(d, "status")["tiers"]["wire"]
         if not tier["on"]:
-            raise ktap.Skip(f"wire is off: {tier['why']}")
+            raise ktap.Skip(daemon.why_off("wire", tier["why"]))
         d.wire = True
         test(d)
 
@@ -228,7 +228,7 @@ def t_wire_and_user_write_the_same_line():
     with Logged("--wire", "lo") as d:
         tier = ask(d, "status")["tiers"]["wire"]
         if not tier["on"]:
-            raise ktap.Skip(f"wire is off: {tier['why']}")
+            raise ktap.Skip(daemon.why_off("wire", tier["why"]))
         d.write("a.txt", b"0123456789")
         r = request("/a.txt?q=1", "Referer: http://r/", "User-Agent: agent \"x\" \\")
         answers = []

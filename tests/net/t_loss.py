@@ -39,7 +39,7 @@ def begin():
     tier = talk.ask(d, "status")["tiers"]["wire"]
     if not tier["on"]:
         end()
-        raise ktap.Skip(f"wire is off: {tier['why']}")
+        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
     with talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
         for target in SITE.bodies:
             c.get(target)

@@ -24,13 +24,15 @@ from rules import CC, hit, origin, stamp            # noqa: E402
 n = o = None
 daemons, asked = [], {}             # by the name of the tier
 at_wire = 0
+wire_off = ""
 
 
 def begin():
-    global n, o
+    global n, o, wire_off
     try:
         n = net.Net(links=1)
     except ktap.Skip as why:
+        wire_off = str(why)
         ktap.note(f"without wire: {why}")
     with n.server.inside() if n else contextlib.nullcontext():
         o = Origin()
@@ -46,7 +48,8 @@ def begin():
     if tier["on"]:
         asked["wire"] = (n.client, (n.links[0].server4, 8080))
     else:
-        ktap.note(f"wire is off: {tier['why']}")
+        wire_off = daemon.why_off("wire", tier["why"])
+        ktap.note(wire_off)
 
 
 def end():
@@ -871,7 +874,7 @@ rule("a_stale_hit", origin(*STALE), hit(CC + "max-stale=1000", ttl=(-130, -100))
 
 def t_kernel_answered_its_share():
     if "wire" not in asked:
-        raise ktap.Skip("wire is off")
+        raise ktap.Skip(wire_off)
     assert at_wire > 200, f"{at_wire} answers of the kernel"
 
 

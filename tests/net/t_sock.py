@@ -53,7 +53,7 @@ def begin():
     tier = talk.ask(sock, "status")["tiers"]["sock"]
     if not tier["on"]:
         end()
-        raise ktap.Skip(f"sock is off: {tier['why']}")
+        raise ktap.Skip(daemon.why_off("sock", tier["why"]))
     for size in SIZES:
         with connect() as c:
             assert c.get(f"/{size}.txt").status == 200
@@ -533,8 +533,9 @@ def all_tiers():
                           listen=(f"0.0.0.0:{ALL}", f"[::]:{ALL}"), root=sock.root).start()
     try:
         tiers = talk.ask(d, "status")["tiers"]
-        if not tiers["wire"]["on"] or not tiers["sock"]["on"]:
-            raise ktap.Skip(f"wire is off: {tiers['wire']}")
+        for tier in ("wire", "sock"):
+            if not tiers[tier]["on"]:
+                raise ktap.Skip(daemon.why_off(tier, tiers[tier]["why"]))
         yield d
     finally:
         assert d.stop() == 0, d.lines

@@ -36,7 +36,7 @@ def begin():
     tier = talk.ask(wire, "status")["tiers"]["wire"]
     if not tier["on"]:
         end()
-        raise ktap.Skip(f"wire is off: {tier['why']}")
+        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
     for port in (WIRE, USER):
         with connect(port) as c:
             for target in ("/", "/a.txt", "/b.txt", "/probe.txt", "/k.bin"):

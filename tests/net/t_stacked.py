@@ -29,7 +29,7 @@ def serving(n, wire):
     try:
         tier = talk.ask(d, "status")["tiers"]["wire"]
         if not tier["on"]:
-            raise ktap.Skip(f"wire is off: {tier['why']}")
+            raise ktap.Skip(daemon.why_off("wire", tier["why"]))
         n.late = lambda: talk.counts(d)["YIELD"]
         d.write("small", BODY)
         d.write("large", BODY * 200)

@@ -951,7 +951,7 @@ def t_wire_lets_all_of_it_pass():
             raise ktap.Skip("not root: wire cannot be loaded")
         with p:
             if "tiers wire,user" not in p.ready:
-                raise ktap.Skip(next((x for x in p.lines if "wire is off" in x), "no wire"))
+                raise ktap.Skip(p.why_no_wire())
             with origin.Client(p.address) as c:
                 for i in range(50):
                     assert c.request("GET", "/a").body == b"a" * 500

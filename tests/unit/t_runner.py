@@ -14,6 +14,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, os.pardir, "lib"))
+import daemon                   # noqa: E402
 import ktap                     # noqa: E402
 
 SCRATCH = None
@@ -190,6 +191,24 @@ def t_ci_accepts_listed_skips_only():
         code, _, _ = judge(script, env={"CI": "true", "TBG_WHERE": where})
         assert (code == 0) == good, (where, line, code)
     write("expect/skips", "# none\n")
+
+
+def t_a_tier_that_could_be_on_is_no_reason_to_skip():
+    def off(state, lacks, why):
+        write("toboggan", f"#!/bin/sh\necho '{json.dumps({'tiers': {'sock': {'state': state, 'lacks': lacks}}})}'\n")
+        return daemon.why_off("sock", why)
+    was, daemon.TOOL = daemon.TOOL, os.path.join(SCRATCH, "toboggan")
+    try:
+        assert off("off", ["btf"], "no BTF") == "sock is off: no BTF"
+        assert off("off", ["sock_fixes"], "kernel 6.12.9: lacks fixes")
+        for bad in (("ready", [], "no BTF"), ("off", ["sock_fixes"], "no BTF")):
+            try:
+                off(*bad)
+            except AssertionError:
+                continue
+            raise AssertionError(f"{bad}: skipped")
+    finally:
+        daemon.TOOL = was
 
 
 def t_each_suite_has_what_kselftest_reads():
