@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -125,13 +126,17 @@ class Apt:
         return ret
 
     def download(self, package, version):
-        """Path of the .deb; apt checks it against the signed index."""
-        done = os.path.join(self.debs, f"{package}_{version.replace(':', '%3a')}_amd64.deb")
-        if not os.path.exists(done):
+        """Path of the .deb, whole; apt checks it against the signed index."""
+        name = f"{package}_{version.replace(':', '%3a')}_amd64.deb"
+        done = os.path.join(self.debs, name)
+        if os.path.exists(done):
+            return done
+        with tempfile.TemporaryDirectory(dir=self.dir) as tmp:
             output(f"download {package}", ["apt-get", "-qq", "download", f"{package}={version}"],
-                   cwd=self.debs, env=self.env)
-        if not os.path.exists(done):
-            raise FetchError(f"download {package}: apt left no {done}")
+                   cwd=tmp, env=self.env)
+            if not os.path.exists(os.path.join(tmp, name)):
+                raise FetchError(f"download {package}: apt left no {name}")
+            os.rename(os.path.join(tmp, name), done)
         return done
 
 
@@ -206,7 +211,11 @@ def unpack(debs, package, dest):
         os.makedirs(path)
     try:
         for deb in debs:
-            output(f"unpack {os.path.basename(deb)}", ["dpkg-deb", "-x", deb, tree])
+            try:
+                output(f"unpack {os.path.basename(deb)}", ["dpkg-deb", "-x", deb, tree])
+            except FetchError as e:
+                os.unlink(deb)      # or it would be refused for ever
+                raise FetchError(f"{e}; {deb} is deleted, the next run fetches it again") from e
         for name, pattern in (("vmlinuz", "vmlinuz*"), ("config", "config*")):
             found = [p for where in ("boot", "usr/lib/modules/*", "lib/modules/*")
                      for p in glob.glob(f"{tree}/{where}/{pattern}")]

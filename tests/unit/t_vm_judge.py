@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What vm/judge.py makes of boots that broke, and how versions are compared.
+"""What vm/judge.py makes of boots that broke, vm/fetch.py of downloads that did,
+and how versions are compared.
 
 Each test writes the files a guest would have sent and asks for the faults.
 No kernel is booted and nothing is fetched.
@@ -16,6 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(HERE, os.pardir, "lib"), os.path.join(REPO, "vm")]
+import fetch                    # noqa: E402
 import judge                    # noqa: E402
 import ktap                     # noqa: E402
 
@@ -154,6 +156,34 @@ def t_a_guest_accepts_listed_skips_only():
     """Whatever the host is."""
     opts = argparse.Namespace(build="/b", env=[], shell=None, accel="tcg", suites=["net"])
     assert ("env", "CI=true") in vm_run().guest_conf("6.1", opts)
+
+
+def fetch_fails(says, fn, *args):
+    try:
+        fn(*args)
+    except fetch.FetchError as e:
+        assert says in str(e), e
+        return
+    raise AssertionError(f"{fn.__name__} did what it cannot")
+
+
+def t_a_download_is_whole_or_not_there():
+    with tempfile.TemporaryDirectory() as build:
+        apt = fetch.Apt(build)
+        apt.env["PATH"] = f"{build}:{os.environ['PATH']}"
+        before = os.listdir(apt.dir)
+        for script, says in (("echo half >p_1%3a2_amd64.deb; echo gone >&2; exit 1", "gone"), ("exit 0", "left no")):
+            with open(f"{build}/apt-get", "w", encoding="ascii") as f:
+                f.write(f"#!/bin/sh\n{script}\n")
+            os.chmod(f"{build}/apt-get", 0o755)
+            fetch_fails(says, apt.download, "p", "1:2")
+            assert not os.listdir(apt.debs) and os.listdir(apt.dir) == before
+        with open(f"{build}/apt-get", "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\necho whole >p_1%3a2_amd64.deb\n")
+        deb = apt.download("p", "1:2")
+        assert os.listdir(apt.debs) == [os.path.basename(deb)] and os.listdir(apt.dir) == before
+        fetch_fails("deleted", fetch.unpack, [deb], "p", f"{build}/kernel")
+        assert not os.path.exists(deb) and not os.path.exists(f"{build}/kernel")
 
 
 def t_requirements_are_well_formed():
