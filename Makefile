@@ -64,7 +64,7 @@ install: all			## to $(DESTDIR)$(PREFIX)
 	$(Q)$(MAKE) -C tools install
 	$(Q)$(MAKE) -C Documentation install
 
-clean:
+clean:				## remove what was built, but not the test kernels
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
 		"$(O)/toboggand" "$(O)/toboggan-gateway" "$(O)/toboggan" \
 		"$(O)/modules" "$(O)/man"
