@@ -4,9 +4,15 @@
 # a fresh Debian 12; products go to $(O). V=1 shows commands.
 
 O	?= $(CURDIR)/build
-override O := $(abspath $(O))
 PREFIX	?= /usr/local
 DESTDIR	?=
+ifneq ($(words $(CURDIR)) $(words $(O)),1 1)
+$(error make cannot build where a path is empty or has blanks: "$(CURDIR)" to "$(O)"; clone elsewhere or give another O)
+endif
+ifneq ($(words x$(DESTDIR)) $(words x$(PREFIX)),1 1)
+$(error make cannot install where a path has blanks: DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)")
+endif
+override O := $(abspath $(O))
 export O PREFIX DESTDIR
 
 ifneq ($(V),1)

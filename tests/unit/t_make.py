@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""What make refuses: paths that it would take apart.
+
+Only Makefiles alone are read, in a folder of their own; nothing is built.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, os.pardir, "lib"))
+import ktap                     # noqa: E402
+
+REPO = os.path.join(HERE, os.pardir, os.pardir)
+TOP, VM = "Makefile", "vm/Makefile"
+clone = ""
+
+
+def begin():
+    global clone
+    clone = tempfile.mkdtemp()
+    for where in ("one", "two words"):
+        os.makedirs(os.path.join(clone, where, "vm"))
+        for name in (TOP, VM):
+            shutil.copy(os.path.join(REPO, name), os.path.join(clone, where, name))
+
+
+def end():
+    shutil.rmtree(clone)
+
+
+def make(name, *words, where="one"):
+    env = {k: v for k, v in os.environ.items()
+           if k not in ("O", "DESTDIR", "PREFIX", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    return subprocess.run(["make", "-C", os.path.join(clone, where, os.path.dirname(name)), "-n",
+                           "clean", *words], capture_output=True, text=True, env=env, check=False)
+
+
+def refused(says, *args, **more):
+    got = make(*args, **more)
+    assert got.returncode == 2 and says in got.stderr and "rm " not in got.stdout, got
+
+
+def t_paths_of_one_word_are_taken():
+    for name in (TOP, VM):
+        for words in ([], ["O=/tmp/o"], ["O=o", "DESTDIR=/d", "PREFIX="]):
+            got = make(name, *words)
+            assert got.returncode == 0 and "rm -rf" in got.stdout, got
+
+
+def t_a_clone_with_a_blank_is_refused():
+    for name in (TOP, VM):
+        refused("two words", name, where="two words")
+        refused("two words", name, "O=/tmp/o", where="two words")
+
+
+def t_a_build_folder_with_a_blank_is_refused():
+    for name in (TOP, VM):
+        refused('"/tmp/o p"', name, "O=/tmp/o p")
+        refused('""', name, "O=")
+
+
+def t_a_place_to_install_with_a_blank_is_refused():
+    refused('DESTDIR="/d e"', TOP, "DESTDIR=/d e")
+    refused('PREFIX="/usr local"', TOP, "PREFIX=/usr local")
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)
