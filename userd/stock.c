@@ -715,39 +715,39 @@ void tbg_stock_drop(struct tbg_stock *s, const struct tbg_uri *u,
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* seq: see tbg_stock_withdraw_own(). */
-static unsigned int withdraw(struct tbg_stock *s, const struct tbg_uri *u, uint64_t *seq,
-			     bool *ret_first)
+/* lock held */
+static unsigned int withdraw(struct tbg_stock *s, struct entry *e, uint64_t hash)
 {
-	unsigned int nr = 0;
-	uint64_t hash[2];
-	struct entry *e;
-
-	pthread_mutex_lock(&s->lock);
-	e = entry_find(s, u, hash);
-	*ret_first = !changed_since(s, hash[0], *seq);
-	change_log(s, hash[0]);
-	if (*ret_first)
-		*seq = s->changes;
-	if (e)
-		nr = entry_withdraw(s, e);
-	pthread_mutex_unlock(&s->lock);
-	return nr;
+	change_log(s, hash);
+	return e ? entry_withdraw(s, e) : 0;
 }
 
 unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u)
 {
-	uint64_t seq = 0;
-	bool first;
+	uint64_t hash[2];
+	struct entry *e;
+	unsigned int nr;
 
-	return withdraw(s, u, &seq, &first);
+	pthread_mutex_lock(&s->lock);
+	e = entry_find(s, u, hash);
+	nr = withdraw(s, e, hash[0]);
+	pthread_mutex_unlock(&s->lock);
+	return nr;
 }
 
 bool tbg_stock_withdraw_own(struct tbg_stock *s, const struct tbg_uri *u, uint64_t *seq)
 {
+	uint64_t hash[2];
+	struct entry *e;
 	bool first;
 
-	withdraw(s, u, seq, &first);
+	pthread_mutex_lock(&s->lock);
+	e = entry_find(s, u, hash);
+	first = !changed_since(s, hash[0], *seq);
+	withdraw(s, e, hash[0]);
+	if (first)
+		*seq = s->changes;
+	pthread_mutex_unlock(&s->lock);
 	return first;
 }
 

@@ -56,8 +56,9 @@ struct tbg_flow_key {
 #define TBG_WAY_BARE	  0x01	/* without VLAN tags, in both directions */
 #define TBG_WAY_XDP	  0x02	/* the last reply left by XDP */
 
-#define TBG_AGAIN_MS	  10	/* sooner nobody asks again: the network has doubled it */
-#define TBG_FRESH	  0x8000 /* struct tbg_flow's resent: nothing of the reply yet */
+/* Repeats (struct tbg_flow's repeat_ms, resent) */
+#define TBG_AGAIN_MS	  10	/* least time between two of what is asked for again */
+#define TBG_FRESH	  0x8000 /* nothing has been repeated, only the reply itself sent */
 
 /* Wire's last exchange, for a byte-identical repeat. Client's numbers. */
 struct tbg_exchange {

@@ -11,6 +11,7 @@
 	X(HIT_WIRE,	"answered at the packet") \
 	X(HIT_SOCK,	"answered at the socket") \
 	X(REPEAT,	"lost reply sent again at the packet") \
+	X(DOUBLED,	"request again while its reply is on its way, dropped") \
 	X(YIELD,	"unacknowledged reply given to the socket") \
 	X(ACK,		"acknowledgement of wire's own bytes, done with here") \
 	X(NOT_OURS,	"not TCP to or from a port that we serve") \

@@ -70,9 +70,9 @@ static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
 	/*
 	 * While the client has not all of wire's last reply, its request is
 	 * ours to acknowledge, and so is the FIN that may follow it at once: a
-	 * bare ACK of the stack must not do it, or the
-	 * client would never ask for a lost reply again. What it reports of the
-	 * bytes behind stands where they do.
+	 * bare ACK of the stack must not do it, or the client would never ask
+	 * for a lost reply again. What it reports of the bytes behind stands
+	 * where they do.
 	 */
 	if (tbg_within_reply(f, f->acked) && !len && !at &&
 	    p->ack + f->in_delta - f->last.req_seq - 1 <= f->last.req_len)

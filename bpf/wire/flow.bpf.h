@@ -74,6 +74,22 @@ static __always_inline bool tbg_shows_loss(const struct tbg_flow_locked *f,
 }
 
 /*
+ * Whether the network has doubled the request, or a segment of it: its reply is on its
+ * way, whole, and nothing was lost. Whoever sends again, if so soon, has seen its clock
+ * go on; without one, it would begin with the last segment (RFC 8985 7.3).
+ */
+static __always_inline bool tbg_is_doubled(const struct tbg_flow_locked *f,
+					   const struct tbg_pkt *p, __u32 now_ms)
+{
+	if (!(f->resent & TBG_FRESH) || now_ms - f->repeat_ms >= TBG_AGAIN_MS ||
+	    !p->payload_len || p->ack != f->last.seq)
+		return false;
+	return f->flags & TBG_FLOW_TS ?
+	       p->plain_ts && (__s32)(p->tsval - f->tsrecent) <= 0 :
+	       p->seq == f->last.req_seq;
+}
+
+/*
  * Whether a segment brings a window that its socket would not believe: smaller
  * than the one it knows, and with the numbers it knows already, which hits have
  * left as they were (tcp_may_update_window). Once it has the segment's payload, it

@@ -149,7 +149,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 		/* the stack keeps one that comes early, at the number it has now */
 		f->flags |= end == f->given ? TBG_FLOW_FIN_IN : TBG_FLOW_LEFT;
 	}
-	/* the stack takes it whole, behind us */
+	/* the stack takes it whole, behind us; one that cuts the TCP header is OTHER */
 	if (p->frag && (__s32)(at - f->window) <= 0 &&
 	    (__s32)(at + TBG_FRAG_MAX - f->given) > 0)
 		f->flags |= TBG_FLOW_LEFT;
@@ -484,7 +484,7 @@ int tbg_ingress(struct __sk_buff *skb)
 	}
 	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
 	if (!f) {
-		/* a reset ends what no flow is for: the stack has no socket of it */
+		/* a reset begins nothing */
 		if ((p->tcp_flags & (TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_ACK)
 			f = tbg_flow_begin(skb, s, &why);
 	} else if (tbg_is_astray(skb, f, p)) {

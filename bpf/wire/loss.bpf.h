@@ -11,7 +11,7 @@
 #include "send.bpf.h"
 #include "translate.bpf.h"
 
-/* Least time between repeats of a segment: reported lost (or TBG_AGAIN_MS: asked for again). */
+/* Least time between repeats of a segment that is reported lost; see TBG_AGAIN_MS. */
 #define TBG_REPEAT_MS 200
 #define TBG_DUPS 3		/* duplicate ACKs that mean loss (RFC 5681 3.2) */
 
@@ -97,23 +97,19 @@ static __always_inline void tbg_repeat_flow(struct tbg_reply *r,
 
 /*
  * Notes under the flow's lock which of the segments in mask are sent again
- * now; the others were a moment ago. A request that the network has doubled
- * shows no loss: its reply is on its way, whole.
+ * now; the others were a moment ago.
  */
 static __always_inline __u32 tbg_repeat_note(struct tbg_flow_locked *f,
 					     const struct tbg_pkt *p, __u32 mask,
 					     __u32 now_ms)
 {
 	__u32 least_ms = p->payload_len ? TBG_AGAIN_MS : TBG_REPEAT_MS;
-	bool soon, fresh;
 
 	bpf_spin_lock(&f->lock);
-	soon = now_ms - f->repeat_ms < least_ms;
-	fresh = f->resent & TBG_FRESH;
-	if (fresh && soon && p->payload_len) {
+	if (tbg_is_doubled(f, p, now_ms)) {
 		mask = 0;
 	} else {
-		if (fresh || !soon) {
+		if (f->resent & TBG_FRESH || now_ms - f->repeat_ms >= least_ms) {
 			f->resent = 0;
 			f->repeat_ms = now_ms;
 		}
@@ -180,8 +176,12 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 		return -TBG_WHY_STALE_REPEAT;
 	mask = holds ? tbg_lost_segments(s) : 0;
 	mask = tbg_repeat_note(f, p, mask, now_ms);
-	if (!mask)
-		return p->payload_len ? TC_ACT_SHOT : -TBG_WHY_CONTROL;
+	if (!mask && !p->payload_len)
+		return -TBG_WHY_CONTROL;
+	if (!mask) {
+		tbg_count(TBG_WHY_DOUBLED);
+		return TC_ACT_SHOT;
+	}
 	if (tbg_reply_room(skb, frame, soft))
 		return -TBG_WHY_ROOM;
 	if (tbg_reply_send(skb, s, mask))

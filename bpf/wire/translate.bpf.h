@@ -60,7 +60,7 @@ static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 					       const struct tbg_shift *t)
 {
 	__u32 ack = bpf_htonl(tbg_shift_clamp(t, s->pkt.ack) + t->ack);
-	__u32 i, off, old[2], new[2];
+	__u32 i, off, by, old[2], new[2];
 	struct tbg_tcpopt *opt;
 	bool empty = false;
 
@@ -69,8 +69,10 @@ static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 		off = s->pkt.l4 + 20 + opt->sack_off + i * 8;
 		if (bpf_skb_load_bytes(skb, off, old, 8))
 			return;
-		new[0] = bpf_htonl(tbg_shift_clamp(t, bpf_ntohl(old[0])) + t->sack);
-		new[1] = bpf_htonl(tbg_shift_clamp(t, bpf_ntohl(old[1])) + t->sack);
+		/* below the ACK it is a duplicate (RFC 2883), and is to stay there */
+		by = (__s32)(bpf_ntohl(old[0]) - s->pkt.ack) < 0 ? t->ack : t->sack;
+		new[0] = bpf_htonl(tbg_shift_clamp(t, bpf_ntohl(old[0])) + by);
+		new[1] = bpf_htonl(tbg_shift_clamp(t, bpf_ntohl(old[1])) + by);
 		empty |= new[0] == new[1] || (t->floored && new[0] == ack);
 		tbg_rewrite(skb, off, s->pkt.l4, old, new, 8);
 	}

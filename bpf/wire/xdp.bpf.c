@@ -15,7 +15,7 @@
 /* What the flow's next segment says of a reply that left here. */
 static __always_inline void tbg_port_learn(struct tbg_port *port,
 					   const struct tbg_flow_locked *f,
-					   const struct tbg_pkt *p)
+					   const struct tbg_pkt *p, __u32 now_ms)
 {
 	/* once it has left wire, the reply was sent again from elsewhere */
 	if (!(f->way & TBG_WAY_XDP) || f->flags & TBG_FLOW_LEFT)
@@ -23,7 +23,8 @@ static __always_inline void tbg_port_learn(struct tbg_port *port,
 	if (p->ack == tbg_flow_edge(f)) {
 		port->lost = 0;
 		port->proven = 1;
-	} else if (p->payload_len && tbg_shows_loss(f, p)) {
+	} else if (p->payload_len && tbg_shows_loss(f, p) &&
+		   !tbg_is_doubled(f, p, now_ms)) {
 		tbg_port_lost(port, &p->key, f);
 	}
 }
@@ -132,7 +133,7 @@ int tbg_xdp(struct xdp_md *frame)
 		return XDP_PASS;
 	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
 	if (f)
-		tbg_port_learn(port, f, p);
+		tbg_port_learn(port, f, p, bpf_ktime_get_ns() / 1000000);
 	if (!p->payload_len || port->lost >= TBG_PORT_LOST)
 		return XDP_PASS;
 	why = f ? tbg_xdp_try(frame, s, knob, f, port) : TBG_WHY_NO_FLOW;

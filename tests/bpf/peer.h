@@ -538,13 +538,6 @@ static const char *reply_fault(struct frame *f, struct peer *p,
 	return NULL;
 }
 
-/* Until a request again is the client's, not the network's double of it. */
-__attribute__((unused))
-static void later(void)
-{
-	usleep((TBG_AGAIN_MS + 1) * 1000);
-}
-
 __attribute__((unused))
 static bool hit(struct peer *p, const char *req, const char *status, char fill,
 		unsigned int body)

@@ -14,7 +14,6 @@
 #include <sys/socket.h>
 
 #define SEGS 16
-#define REPEAT_MS 10	/* TBG_REPEAT_MS of wire/loss.bpf.h */
 
 /* What one ingress sent: the clones, then the segment in place. */
 struct burst {
@@ -130,7 +129,7 @@ static bool acknowledge_soon(struct peer *p, uint32_t ack, const uint32_t (*sack
 		if (bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_flows), &key, &flow, 0))
 			return false;
 		acknowledge(p, ack, sack, nr);
-		if (now_ms() - began < REPEAT_MS)
+		if (now_ms() - began < TBG_AGAIN_MS)
 			return true;
 	}
 	return false;
@@ -309,7 +308,6 @@ KTAP_TEST(t_request_again_brings_all_that_is_missing)
 		/* three seconds later, the object replaced */
 		set_clock(DATE_0 + 3);
 		publish("/f", 11, 2, 'x', 7000);
-		later();
 		uint64_t bytes = stat_at(offsetof(struct tbg_stats, wire_bytes));
 		ask(&p, REQ("/f"));
 		set_clock(DATE_0);
@@ -458,17 +456,17 @@ KTAP_TEST(t_a_reply_of_too_many_segments_is_not_repeated_in_part)
 	unsigned char o[12];
 	struct frame f;
 	NEED_SNIFFER();
-	for (int later = 0; later < 2; later++) {
+	for (int past = 0; past < 2; past++) {
 		struct peer p = peer_mss(false, true, 1460);
 		struct tbg_flow_key k = key_of(&p);
-		publish("/t", 10, 2 + later, 0, 14300);
+		publish("/t", 10, 2 + past, 0, 14300);
 		set_clock(DATE_0);
 		want_len = expected(want, 14300, DATE_0);
 		uint32_t seq = p.ack, req = p.seq;
 		ask(&p, REQ("/t"));
 		BURST(&p, seq, 1448, ALL, req, strlen(REQ("/t")));
 		KTAP_EQ(burst.nr, 10);
-		if (later) {
+		if (past) {
 			unsigned int n = ts_opt(o, p.ktsval, p.tsval);
 			segment(&f, &p, false, TH_ACK | TH_PUSH, p.kseq, p.kack, o, n,
 				"later", 5);
@@ -483,8 +481,8 @@ KTAP_TEST(t_a_reply_of_too_many_segments_is_not_repeated_in_part)
 		KTAP_EQ(burst.nr, 0);
 		KTAP_CHECK(flow_of(&p, &flow));
 		/* the socket's, or nobody's where that has sent past it */
-		KTAP_EQ(burst.verdict, later ? PASS : SHOT);
-		KTAP_EQ(!!(flow.flags & TBG_FLOW_RST), later);
+		KTAP_EQ(burst.verdict, past ? PASS : SHOT);
+		KTAP_EQ(!!(flow.flags & TBG_FLOW_RST), past);
 		bury(&p);
 	}
 }

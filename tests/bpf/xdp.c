@@ -474,7 +474,6 @@ KTAP_TEST(t_lost_reply_is_repeated_by_tc)
 	/* later, after the object was replaced */
 	set_clock(784111780);
 	publish("/a", 5, 70, 'A', 1000);
-	later();
 	client(&again, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	KTAP_EQ(driver(&again), XDP_PASS);
 	KTAP_EQ(port_get().lost, 1);

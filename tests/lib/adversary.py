@@ -26,7 +26,6 @@ import talk
 
 WIRE, USER = 8080, 8081
 PORTS = {"wire": WIRE, "user": USER}
-REPEAT_S = 0.011    # sooner a request again is the network's double of it, and dropped
 PATIENT_MS = 10000  # no retransmission by the server's socket, however busy the machine is
 TIMED = ("RetransSegs", "TCPTimeouts", "TCPLossProbes", "TCPFastRetrans", "TCPSlowStartRetrans",
          "TCPLostRetransmit", "TCPRetransFail", "TCPSackRecovery", "TCPRenoRecovery",

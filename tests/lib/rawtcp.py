@@ -31,6 +31,7 @@ import client
 import net
 
 WAIT_S = client.WAIT_S
+REPEAT_S = 0.011    # TBG_AGAIN_MS and one: sooner it may be the network's double
 SEED = int(os.environ.get("TBG_SEED", 0x7462_0001))
 MAC = bytes.fromhex("027462670064")
 FLAGS = (("F", 0x001), ("S", 0x002), ("R", 0x004), ("P", 0x008), ("U", 0x020),
@@ -470,6 +471,15 @@ class Connection:
         ack = self.got if ack is None else ack
         self.put(flags, seq, ack if "." in flags else None, data, self.options(sack, ts, extra), win, **more)
         self.at = max(self.at, seq + len(data) + ("F" in flags)) if "R" not in flags else self.at
+
+    def again(self, data, **more):
+        """What was sent before, as a client does whose timer has run out."""
+        time.sleep(REPEAT_S)
+        self.send(data, **more)
+
+    def doubled(self):
+        """The last segment once more, by the network."""
+        self.st.put(self.frames[-1])
 
     def send_merged(self, data, size):
         """Data that came in segments of size bytes, which GRO has made one of."""

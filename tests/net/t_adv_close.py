@@ -118,8 +118,7 @@ def t_fin_behind_a_lost_reply():
         c.send(flags="F.", ack=read)
         c.st.barrier(c.family)
         c.queue.clear()         # all lost, the acknowledgement of the FIN too
-        time.sleep(adversary.REPEAT_S)
-        c.send(HIT, seq=at, ack=read)
+        c.again(HIT, seq=at, ack=read)
         assert c.response().raw == first.raw
         c.send(flags="F.", seq=c.at - 1)
         if c.fin is None:

@@ -26,7 +26,7 @@ def t_fin_and_request_again_after_a_lost_reply():
         at, read = c.at, c.read
         c.send(HIT)
         first = c.response(lose=True)
-        c.send(HIT, flags="FP.", seq=at, ack=read)
+        c.again(HIT, flags="FP.", seq=at, ack=read)
         c.at = at + len(HIT) + 1
         deadline = time.monotonic() + net.WAIT_S / 4
         # as any client would, until it is answered or reset
@@ -64,7 +64,7 @@ def false_acknowledgement(forge):
         c.st.barrier(c.family)
         c.queue.clear()
         for _ in range(3):
-            c.send(HIT, seq=at, ack=read)
+            c.again(HIT, seq=at, ack=read)
             c.st.barrier(c.family)
         assert c.response().raw == first.raw
     with stage.impatient():

@@ -52,7 +52,7 @@ def options(**how):
         at, read = c.at, c.read
         c.send(HIT)
         first = c.response(lose=True)
-        c.send(HIT, seq=at, ack=read)
+        c.again(HIT, seq=at, ack=read)
         assert c.response().raw == first.raw
     with stage.impatient():
         stage.play(script)

@@ -90,7 +90,7 @@ def t_fragmentation_needed_for_wire_s_reply():
         assert lost.len > mtu, lost
         s.st.icmp_error(lost, mtu)
         for _ in range(5):
-            c.send(FULL, seq=at, ack=c.got)
+            c.again(FULL, seq=at, ack=c.got)
             for seg in c.pending():
                 if seg.data and seg.len > mtu and seg.df:
                     c.mask[seg.seq - 1:seg.seq - 1 + len(seg.data)] = bytes(len(seg.data))
@@ -214,7 +214,7 @@ def vlan(device, by_wire):
         at, read = c.at, c.read
         c.send(HIT)
         first = c.response(lose=True)
-        c.send(HIT, seq=at, ack=read)
+        c.again(HIT, seq=at, ack=read)
         assert c.response().raw == first.raw
     for _ in tagged(device):
         with stage.impatient():

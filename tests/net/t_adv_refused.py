@@ -141,7 +141,7 @@ def t_acknowledgement_one_below_the_window():
         c.put(".", c.at - 1, read + len(first.raw), opts=c.options())
         c.sent_max = sent
         c.pending()
-        c.send(HIT, seq=at, ack=read)
+        c.again(HIT, seq=at, ack=read)
         assert c.response().raw == first.raw
     with stage.impatient():
         stage.play(script, same=False)
@@ -197,7 +197,7 @@ def t_link_that_takes_less_than_when_the_reply_was_lost():
         c.queue.clear()         # all lost
         stage.net.server.run("ip", "link", "set", "tbg0", "mtu", "1400")
         try:
-            c.send(TEN, seq=at, ack=c.got)
+            c.again(TEN, seq=at, ack=c.got)
             assert c.response().body == BODIES["/ten"]
         finally:
             stage.net.server.run("ip", "link", "set", "tbg0", "mtu", "1500")
@@ -213,8 +213,7 @@ def t_segments_sent_again_can_be_told_apart():
         at, read = c.at, c.read
         c.send(TEN)
         c.response(lose=True)
-        time.sleep(adversary.REPEAT_S)
-        c.send(TEN, seq=at, ack=read)
+        c.again(TEN, seq=at, ack=read)
         ids = []
         while not c.whole(c.mask, "GET"):
             seg = c.next()

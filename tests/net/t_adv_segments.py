@@ -14,6 +14,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import adversary
 import net
+import rawtcp
 import talk
 
 SIZES = {"/two": 1800, "/three": 3600, "/nine": 12400, "/ten": 13800, "/many": 20000}
@@ -192,8 +193,7 @@ def by_request(request):
         got = c.got
         if got > read:
             c.send(flags=".", ack=got)
-        time.sleep(adversary.REPEAT_S)
-        c.send(request, seq=at, ack=got)
+        c.again(request, seq=at, ack=got)
         c.st.barrier(c.family)
         data = [x for x in c.queue if x.data]
         assert data, "the request again, and no reply"
@@ -219,12 +219,10 @@ def t_all_but_the_first_lost():
 def t_whole_reply_lost_three_times():
     def how(c, at, read, segs):
         for _ in range(3):
-            time.sleep(adversary.REPEAT_S)
-            c.send(THREE, seq=at, ack=read)
+            c.again(THREE, seq=at, ack=read)
             again = reply(c, at, THREE, lose=True, df=False)
             assert [x.data for x in again] == [x.data for x in segs]
-        time.sleep(adversary.REPEAT_S)
-        c.send(THREE, seq=at, ack=read)
+        c.again(THREE, seq=at, ack=read)
     lost(THREE, True, how)
 
 
@@ -297,7 +295,7 @@ def t_repeated_segment_lost_too():
     def how(c, at, read, segs):
         holes((4,))(c, at, read, segs)
         c.queue.clear()
-        time.sleep(adversary.REPEAT_S)
+        time.sleep(rawtcp.REPEAT_S)
         end = segs[-1].seq + len(segs[-1].data)
         hole = segs[4].seq + len(segs[4].data)
         for _ in range(3):
@@ -486,8 +484,7 @@ def t_fin_while_segments_are_lost():
         c = s.connect()
         at, _, raw, _ = ask(s, c, TEN, (3,) if s.wire else True)
         c.send(flags="F.", ack=c.got)
-        time.sleep(adversary.REPEAT_S)
-        c.send(TEN, seq=at, ack=c.got)
+        c.again(TEN, seq=at, ack=c.got)
         r = c.response()
         assert r.raw == raw
         while c.fin is None:

@@ -474,7 +474,8 @@ static void wait_for_turn(void)
 {
 	struct sched_param none = { 0 };
 
-	sched_setscheduler(0, SCHED_BATCH, &none);
+	if (sched_getscheduler(0) == SCHED_OTHER)
+		sched_setscheduler(0, SCHED_BATCH, &none);
 }
 
 int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd)
