@@ -647,13 +647,16 @@ static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 	const struct tbg_location *l = *location;
 	struct candidate c;
 	int status = 404;
+	bool ours;
 
 	for (unsigned int i = 0; i < l->index_nr && status == 404; i++) {
 		candidate_make(&c, ask->site, ask->path, ask->path_len, l->index[i]);
-		if (c.location->root != l->root && !candidate_exists(s, l->root, &c))
+		ours = c.location->handler == TBG_HANDLER_FILES;
+		if ((!ours || c.location->root != l->root) &&
+		    !candidate_exists(s, l->root, &c))
 			continue;
-		if (c.location->handler != TBG_HANDLER_FILES)
-			return candidate_exists(s, l->root, &c) ? 503 : 404;
+		if (!ours)
+			return 503;	/* it has just come */
 		name_make(c.location->root, c.path, c.len, name);
 		*location = c.location;
 		status = file_answer(s, ask, c.location, name,

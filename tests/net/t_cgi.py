@@ -265,6 +265,8 @@ index = {"index.html", "index.sh"}
 location "*.sh" { cgi = "{root}" %s }
 location "/docs/" { index = {"index.sh"} autoindex = on }
 location "/plain/" { index = {"index.txt", "index.html"} }
+location "/first/" { index = {"index.sh", "index.html"} }
+location "/first/list/" { index = {"index.sh", "index.html"} autoindex = on }
 location "*.txt" { headers = "X-Text: yes" }
 """
 
@@ -280,6 +282,10 @@ def index(p):
     source("both/index.sh")
     p.write("both/index.html", b"a page")
     p.write("plain/index.txt", b"a text")
+    # the program's name stands first, but is not there
+    p.write("first/index.html", b"a page")
+    p.write("first/list/index.html", b"a page")
+    os.makedirs(os.path.join(p.root, "first/none"), exist_ok=True)
     os.makedirs(os.path.join(p.root, "docs/none"), exist_ok=True)
     os.makedirs(os.path.join(p.root, "docs/folder/index.sh"), exist_ok=True)
     with origin.Client(p.address) as c:
@@ -291,6 +297,9 @@ def index(p):
             assert c.request("GET", "/both/").body == b"a page"
             r = c.request("GET", "/plain/")
             assert r.body == b"a text" and r.field("X-Text") == "yes", r
+            for path in ("/first/", "/first/list/"):
+                assert c.request("GET", path).body == b"a page", path
+            assert c.request("GET", "/first/none/").status == 403
             assert c.request("GET", "/docs/none/").status == 200, "a list"
             assert b"index.sh/" in c.request("GET", "/docs/folder/").body, "a folder is no index"
             assert c.request("GET", "/index.sh/").status != 500

@@ -57,6 +57,12 @@ host "indexed" {
     location "*.php" { upstream = "tcp" }
     location "*.web" { upstream = "web" }
 }
+host "manual" {
+    root = "%(tcp_root)s"
+    index = {"index.php", "index.html"}
+    location "*.php" { upstream = "tcp" }
+    location "/list/" { autoindex = on }
+}
 host "rooted" { root = "%(tcp_root)s" location "*.php" { upstream = "tcp" } }
 """
 
@@ -99,6 +105,8 @@ def begin():
     tcp.write("plain.txt", "plain")
     tcp.write("index.php", ECHO)
     tcp.write("web/index.web", "secret")
+    tcp.write("pages/index.html", "a page")
+    tcp.write("list/index.html", "a page")
     d = conf.Conf(text_of(), "--workers", "1")
     d.write("file", b"a file")
     d.start()
@@ -186,6 +194,16 @@ def t_an_index_that_others_answer():
     assert r.body == b"ran", r
     r = ask(d.address, "GET", "/web/index.web?q", host="indexed")
     assert r.body == b"ran" and r.hit, "one object"
+
+
+def t_an_index_of_a_program_that_is_not_there():
+    """The page behind it in the list, as the manual's own example has it."""
+    with origin.Client(d.address) as c:
+        for _ in range(2):
+            assert c.request("GET", "/", host="manual").status == 200, "the program"
+            for p in ("/pages/", "/list/"):
+                r = c.request("GET", p, host="manual")
+                assert (r.status, r.body) == (200, b"a page"), (p, r)
 
 
 def t_a_path_of_a_program_is_answered_by_us():
