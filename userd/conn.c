@@ -1006,9 +1006,12 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		m = t->message;
 	p = tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
 	if (p == TBG_PARSED_DONE && resumed) {
-		/* w->path is the last line's that any connection sent: again */
+		/*
+		 * w->path is the last line's that any connection sent: again, and
+		 * as a reload since may have it.
+		 */
 		m = message_new(w);
-		tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
+		p = tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
 	}
 	if (p == TBG_PARSED_MORE) {
 		t = traffic_get(c);

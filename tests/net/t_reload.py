@@ -280,6 +280,32 @@ def t_limits_change_at_once():
             assert c.ended()
 
 
+UP = ONE + 'location "/up/" { upstream = "http://127.0.0.1:9" }\n'
+
+
+def begun(d, data):
+    """A connection whose first bytes the daemon's one worker has looked at."""
+    c = client.Client(d.address)
+    c.send(data)
+    with client.Client(d.address) as later:
+        assert later.get("/").status == 200
+    return c
+
+
+def t_half_a_head_when_the_last_upstream_goes():
+    """What stood in it for an upstream alone is refused once there is none."""
+    with Made(UP, "--workers", "1") as d:
+        for target, status in (("/a%2Fb", 400), ("/same.txt", 200)):
+            d.reconfigure(UP)
+            with begun(d, f"GET {target} HTTP/1.1\r\nHost: a\r\n".encode()) as c:
+                d.reconfigure(ONE)
+                c.send(b"\r\n")
+                r = c.response()
+                assert r.status == status, (target, r)
+        with client.Client(d.address) as c:
+            assert c.get("/").body == b"one"
+
+
 def t_connections_max_changes_at_once():
     """Who is served stays; beyond the new limit one waits until there is room, or a higher limit."""
     with Made(ONE) as d:
