@@ -924,8 +924,10 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 	held = t->held;
 	taken = t->held_len + t->body.taken;
 	t->held = NULL;
-	tbg_message_parse(&m, held, t->held_len, w->s->opt.header_max, w->path);
-	ok = request_answer(w, c, &m, held, taken, false);
+	/* it was whole: a reload may have lowered the limit since */
+	p = tbg_message_parse(&m, held, t->held_len, t->held_len + 1, w->path);
+	ok = p == TBG_PARSED_DONE ? request_answer(w, c, &m, held, taken, false) :
+				    request_refuse(w, c, 400, held, t->held_len);
 	free(held);
 	return ok;
 }

@@ -306,6 +306,27 @@ def t_half_a_head_when_the_last_upstream_goes():
             assert c.get("/").body == b"one"
 
 
+def t_limits_are_of_the_head_s_time():
+    """A head that was within them stays so, until its body has come."""
+    log = 'access-log = "{folder}/log"\n'
+    head = b"GET /same.txt HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 3000 + b"\r\nContent-Length: 5\r\n\r\n"
+    with Made(ONE + log, "--workers", "1") as d:
+        for before in (b"", b"\r\n"):
+            d.reconfigure(ONE + log)
+            with begun(d, before + head + b"ab") as c:
+                d.reconfigure(ONE + log + "header-max = 2048\n")
+                c.send(b"cde")
+                r = c.response()
+                assert (r.status, r.body) == (200, b"same"), (before, r)
+                assert c.get("/").body == b"one"
+        d.reconfigure(ONE)      # what the log has left is written
+
+        def logged():
+            with open(os.path.join(d.folder, "log"), encoding="latin-1") as f:
+                return f.read().count('"GET /same.txt HTTP/1.1" 200 4 ')
+        client.until(lambda: logged() == 2, "not logged")
+
+
 def t_connections_max_changes_at_once():
     """Who is served stays; beyond the new limit one waits until there is room, or a higher limit."""
     with Made(ONE) as d:
