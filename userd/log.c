@@ -270,6 +270,7 @@ static const char *stamp_text(int64_t second)
 
 /* Pieces, every other one of them from the client and so to be escaped. */
 struct line {
+	struct parts parts;	/* pieces point into its name */
 	struct text piece[9];
 	unsigned int nr;
 	char begin[INET6_ADDRSTRLEN + 128], time[80], middle[80], end[96];
@@ -300,8 +301,10 @@ static const char *tier_text(enum tbg_tier tier)
 }
 
 /* The line's own texts around what the client sent; agent: before its name. */
-static void line_join(struct line *l, const struct parts *p, const char *agent)
+static void line_join(struct line *l, const char *agent)
 {
+	const struct parts *p = &l->parts;
+
 	own(l, l->begin);
 	theirs(l, p->user);
 	own(l, l->time);
@@ -317,9 +320,8 @@ static void line_join(struct line *l, const struct parts *p, const char *agent)
 static void combined_make(const struct tbg_log_record *r, struct line *l)
 {
 	char b[INET6_ADDRSTRLEN];
-	struct parts parts;
 
-	head_split(r->req, r->req_len, &parts);
+	head_split(r->req, r->req_len, &l->parts);
 	snprintf(l->begin, sizeof(l->begin), "%s - ", remote_text(r, b));
 	snprintf(l->time, sizeof(l->time), " [%s] \"", time_text(r->second));
 	snprintf(l->middle, sizeof(l->middle), "\" %u %llu \"", r->status,
@@ -328,15 +330,14 @@ static void combined_make(const struct tbg_log_record *r, struct line *l)
 		 tier_text(r->tier), r->reason ?: "-",
 		 (unsigned long long)(r->took_ns / 1000000000),
 		 (unsigned long long)(r->took_ns / 1000 % 1000000));
-	line_join(l, &parts, "\" \"");
+	line_join(l, "\" \"");
 }
 
 static void json_make(const struct tbg_log_record *r, struct line *l)
 {
 	char b[INET6_ADDRSTRLEN];
-	struct parts parts;
 
-	head_split(r->req, r->req_len, &parts);
+	head_split(r->req, r->req_len, &l->parts);
 	snprintf(l->begin, sizeof(l->begin), "{\"time\":\"%s\",\"remote\":\"%s\",\"user\":\"",
 		 stamp_text(r->second), remote_text(r, b));
 	strcpy(l->time, "\",\"request\":\"");
@@ -346,7 +347,7 @@ static void json_make(const struct tbg_log_record *r, struct line *l)
 		 tier_text(r->tier), r->reason ?: "-",
 		 (unsigned long long)(r->took_ns / 1000000000),
 		 (unsigned long long)(r->took_ns / 1000 % 1000000));
-	line_join(l, &parts, "\",\"agent\":\"");
+	line_join(l, "\",\"agent\":\"");
 }
 
 static void line_make(const struct tbg_log_record *r, enum tbg_log_format format,

@@ -67,9 +67,10 @@ KTAP_TEST(t_combined_format)
 KTAP_TEST(t_json_format)
 {
 	static const char head[] =
-		"GET /\"\\\x01\x7f\xc3\xa9 HTTP/1.1\r\nReferer: r\tr\r\n\r\n";
+		"GET /\"\\\x01\x7f\xc3\xa9 HTTP/1.1\r\nReferer: r\tr\r\n"
+		"Authorization: Basic dSJzCjpw\r\n\r\n";
 	static const char want[] =
-		"{\"time\":\"1994-11-06T08:49:37Z\",\"remote\":\"2001:db8::1\",\"user\":\"-\","
+		"{\"time\":\"1994-11-06T08:49:37Z\",\"remote\":\"2001:db8::1\",\"user\":\"u\\u0022s\\u000A\","
 		"\"request\":\"GET /\\u0022\\u005C\\u0001\\u007F\\u00C3\\u00A9 HTTP/1.1\","
 		"\"status\":304,\"body\":0,\"referer\":\"r\\u0009r\",\"agent\":\"-\","
 		"\"tier\":\"wire\",\"reason\":\"hit\",\"seconds\":0.000002}\n";
