@@ -543,14 +543,14 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 	return err;
 }
 
+/* Be it ours to read or not. */
 static bool folder_exists(const struct tbg_server *s, const char *name)
 {
-	struct tbg_file f;
-	unsigned int status = tbg_file_open(s, NULL, name, &f);
+	int fd = tbg_root_openat(s->roots, name, O_PATH | O_DIRECTORY, 0);
 
-	if (!status)
-		tbg_file_close(&f);
-	return status == 301;
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
 }
 
 /* The file of a rooted name: 0, a status, or -ESTALE. */

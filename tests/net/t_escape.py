@@ -250,6 +250,12 @@ def t_unreadable_is_403():
         refused(path, 403)
     os.chmod(os.path.join(user.root, "hidden"), 0o711)      # searched, not listed
     assert fetch("/hidden/").body == b"index\n"
+    user.write("searched/x", b"x")      # and without an index
+    os.chmod(os.path.join(user.root, "searched"), 0o111)
+    assert fetch("/searched/x").body == b"x"
+    refused("/searched/", 403)
+    refused("/searched/none/", 404)
+    os.chmod(os.path.join(user.root, "searched"), 0o755)
 
 
 def t_dot_files_are_files():
