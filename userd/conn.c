@@ -1000,12 +1000,15 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 {
 	struct tbg_traffic *t = c->traffic;
 	bool resumed = t && t->has_message;
+	bool begun = resumed && tbg_message_begun(&t->message);
 	struct tbg_message m = message_new(w);
 	enum tbg_parsed p;
 
 	*ret_used = 0;
 	if (resumed)
 		m = t->message;
+	if (resumed && !begun)
+		t->begin_ns = w->now_ns;
 	p = tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
 	if (p == TBG_PARSED_DONE && resumed) {
 		/*
@@ -1021,7 +1024,7 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 			tbg_conn_kill(w, c);
 			return false;
 		}
-		if (!t->has_message) {
+		if (!begun) {
 			c->stamp_ms = w->now_ms;
 			t->begin_ns = w->now_ns;
 		}
@@ -1443,6 +1446,14 @@ void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c)
 	conn_after(w, c);
 }
 
+/* Nothing is under way: what has come, if anything, is no request yet. */
+static bool is_idle(const struct tbg_conn *c)
+{
+	const struct tbg_traffic *t = c->traffic;
+
+	return !t || (t->has_message && !blocked(c) && !tbg_message_begun(&t->message));
+}
+
 /* A head, or a body, that does not come. */
 static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
 {
@@ -1554,7 +1565,7 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 		}
 		return;
 	}
-	if (c->traffic) {
+	if (!is_idle(c)) {
 		if (age_ms > o->header_ms)
 			head_timeout(w, c);
 		return;
@@ -1568,7 +1579,7 @@ void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c)
 	if (c->state != TBG_CONN_OPEN)
 		return;
 	/* hits that are on their way go first, and the last may just be being pushed */
-	if (c->traffic || (c->sock >= 0 && !tbg_sock_shut(sock_of(w, c))))
+	if (!is_idle(c) || (c->sock >= 0 && !tbg_sock_shut(sock_of(w, c))))
 		c->drained = false;
 	else if (c->sock < 0 || c->drained)
 		conn_finish(w, c);

@@ -575,6 +575,11 @@ enum tbg_parsed tbg_message_parse(struct tbg_message *m, const uint8_t *b,
 	}
 }
 
+bool tbg_message_begun(const struct tbg_message *m)
+{
+	return m->state != REQUEST_LINE || m->scan_off > m->line_off;
+}
+
 size_t tbg_message_list(const uint8_t *head, size_t len, const char *name,
 			char *ret, size_t size)
 {

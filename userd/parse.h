@@ -86,6 +86,12 @@ enum tbg_parsed tbg_message_parse(struct tbg_message *m, const uint8_t *b,
 				  size_t len, size_t head_max, char *path);
 
 /*
+ * Whether MORE has come of it than empty lines, which may stand before a request
+ * (RFC 9112 2.2).
+ */
+bool tbg_message_begun(const struct tbg_message *m);
+
+/*
  * A list field that stands on several lines, as RFC 9110 5.3 combines them:
  * the values of all lines of that name in head (as parsed), with ", " between
  * them, into ret[size]. Its length; no more than size bytes are written.

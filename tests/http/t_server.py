@@ -139,6 +139,28 @@ def t_head_that_does_not_come_ends_with_408():
             assert until_end(s) == b""
 
 
+def t_empty_line_begins_no_head():
+    """Some clients send one behind a request (RFC 9112 2.2): idle all the same."""
+    with daemon_of("--header-timeout", "300ms", "--idle-timeout", "300ms") as d:
+        for line in (b"\r\n", b"\n", b"\r\n\r"):
+            with connect(d) as s:
+                ask(s)
+                s.sendall(line)
+                assert until_end(s) == b"", line
+    with daemon_of("--header-timeout", "1s") as d, connect(d) as s:
+        ask(s)
+        s.sendall(b"\r\n")
+        time.sleep(1.5)
+        s.sendall(GET[:9])
+        time.sleep(0.05)
+        assert ask(s, GET[9:]).startswith(b"HTTP/1.1 200 "), "its time counts from its first byte"
+        s.sendall(b"\r\n")
+        time.sleep(0.05)
+        d.process.send_signal(signal.SIGTERM)
+        s.settimeout(SLOW_S / 2)
+        assert s.recv(1) == b"", "an end that waits for it"
+
+
 def t_body_that_does_not_come_ends_with_408():
     with daemon_of("--header-timeout", "300ms") as d:
         for framing in (b"Content-Length: 9\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n9\r\nabc"):
