@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,8 +87,26 @@ static bool entry_add(struct listing *l, const char *name, const struct stat *st
 	return l->entries[l->nr].name && ++l->nr;
 }
 
+/* What a link leads to; false: nothing below the root. */
+static bool link_stat(const struct tbg_server *s, const char *folder,
+		      const char *name, struct stat *ret)
+{
+	char path[TBG_ROOT_TEXT + TBG_TARGET_MAX + NAME_MAX];
+	bool ok;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s%s", folder, name);
+	fd = tbg_root_openat(s->roots, path, O_PATH, 0);
+	if (fd < 0)
+		return false;
+	ok = !fstat(fd, ret);
+	close(fd);
+	return ok;
+}
+
 /* What a request could get: no dot files, and nothing that is no file. */
-static bool folder_read(DIR *dir, struct listing *l)
+static bool folder_read(const struct tbg_server *s, const char *folder, DIR *dir,
+			struct listing *l)
 {
 	const struct dirent *d;
 	struct stat st;
@@ -95,6 +114,7 @@ static bool folder_read(DIR *dir, struct listing *l)
 	while ((d = readdir(dir))) {
 		if (d->d_name[0] == '.' ||
 		    fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
+		    (S_ISLNK(st.st_mode) && !link_stat(s, folder, d->d_name, &st)) ||
 		    (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
 			continue;
 		l->more = l->nr == ENTRIES_MAX;
@@ -213,7 +233,7 @@ unsigned int tbg_page_listing(const struct tbg_server *s,
 		return fd == -EACCES || fd == -EXDEV || fd == -ELOOP ? 403 :
 		       fd == -EMFILE || fd == -ENFILE ? 503 : 404;
 	}
-	if (folder_read(dir, &l)) {
+	if (folder_read(s, name, dir, &l)) {
 		if (l.nr)
 			qsort(l.entries, l.nr, sizeof(*l.entries), entry_compare);
 		text = page_make(ask->path, &l, &len);

@@ -335,14 +335,19 @@ def t_autoindex_lists_what_can_be_asked_for():
             d.write("pub/" + name, b"x")
         d.write("pub/.hidden", b"x")
         os.mkfifo(os.path.join(d.root, "pub/pipe"))
+        d.write("private/x", b"x")
+        names.append("to-file")
+        for name, to in (("to-file", "../private/x"), ("to-folder", "../private"), ("to-pipe", "pipe"),
+                         ("out", "../../toboggan.conf"), ("out-folder", "../.."), ("gone", "none"), ("loop", "loop")):
+            os.symlink(to, os.path.join(d.root, "pub", name))
         with client.Client(d.address) as c:
             r = c.get("/pub/")
             assert (r.status, r.fields["Content-Type"], r.tier) == (200, "text/html; charset=utf-8", "miss"), r
             page = r.body.decode()
             links = re.findall(r'<a href="([^"]*)">', page)
             assert "hidden" not in page and "pipe" not in page and "<script" not in page, page
-            assert links[:2] == ["../", "./sub/"] and len(links) == 2 + len(names), links
-            for link in links[2:]:
+            assert links[:3] == ["../", "./sub/", "./to-folder/"] and len(links) == 3 + len(names), links
+            for link in links[3:]:
                 got = c.get("/pub/" + link.removeprefix("./"))
                 # what no path may hold is refused, not found elsewhere
                 assert got.body == b"x" or "%0A" in link, (link, got)
