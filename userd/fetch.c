@@ -718,6 +718,7 @@ static bool contradicts(const struct tbg_transfer *x, uint64_t len, bool ended)
 	const struct tbg_response *r = &x->r;
 
 	return x->frame.framing == TBG_FRAMING_RECORDS && r->has_length &&
+	       framing_of(x) != TBG_FRAMING_NONE &&
 	       (len > r->content_length || (ended && len < r->content_length));
 }
 
@@ -737,7 +738,9 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	fill_check(x, data);
 	if (!x->running)
 		return;
-	if (got == TBG_PARSED_DONE) {
+	/* what has no body is not read on, for some of it has come */
+	x->extra |= data && framing_of(x) == TBG_FRAMING_NONE;
+	if (got == TBG_PARSED_DONE || x->extra) {
 		response_end(x);
 		return;
 	}
@@ -770,8 +773,10 @@ static void body_first(struct tbg_transfer *x)
 	bool whole = records ? ended : x->r.has_length && len >= x->r.content_length;
 	struct tbg_piece *p;
 
-	if (framing_of(x) == TBG_FRAMING_NONE ||
-	    (x->r.has_length && !x->r.content_length)) {
+	/* a program without a body to send may still be at work: its end is waited for */
+	if ((framing_of(x) == TBG_FRAMING_NONE ||
+	     (x->r.has_length && !x->r.content_length)) &&
+	    (!records || ended || len)) {
 		x->extra |= len || (records && !ended);
 		response_end(x);
 		return;

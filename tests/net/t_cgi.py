@@ -391,6 +391,22 @@ def cut(script, of=None):
         raise AssertionError(f"{script}: taken for whole: {r}")
 
 
+def t_an_answer_without_a_body_ends_no_program():
+    """The client is answered at once, and what the program still does is done."""
+    for nr, (method, head) in enumerate((("GET", "Status: 204"), ("GET", "Status: 304"), ("HEAD", "A: b"),
+                                         ("GET", "Content-Length: 0"), ("HEAD", "Content-Length: 100"))):
+        go = os.path.join(d.notes, f"go{nr}")
+        p = d.program(f"printf '{head}\\n\\n'; until [ -e {go} ]; do sleep 0.05; done; echo x > NOTES/late{nr}")
+        with origin.Client(d.address) as c:
+            r = c.request(method, p)
+            assert r.status in (200, 204, 304) and not r.body, (head, r)
+            time.sleep(0.5)         # a keeper would have killed it by then
+            with open(go, "w", encoding="utf-8"):
+                pass
+            assert d.note(f"late{nr}") == "x\n", head
+            assert c.request("GET", d.program(OK + "echo y")).body == b"y\n"
+
+
 def t_a_crash_in_the_middle_is_no_whole_answer():
     cut(OK + "head -c 100000 /dev/zero; kill -SEGV $$")
     cut("printf 'Content-Type: a/b\\nContent-Length: 10\\n\\nhalf'")

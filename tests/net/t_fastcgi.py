@@ -551,6 +551,32 @@ def t_answers_without_body():
         good_after(p)
 
 
+def t_an_answer_without_body_is_there_before_the_end():
+    """Its connection is used again once the end has come, but for one with a body after all."""
+    for method, head in (("GET", b"Status: 204\n\n"), ("HEAD", b"Content-Length: 5\n\n"),
+                         ("GET", b"Content-Length: 0\n\n")):
+        for more in (b"", out(b"more")):
+            p, q, go = path(), path(), threading.Event()
+
+            def send(c, r, head=head, more=more, go=go):
+                c.send(out(head))
+                assert go.wait(client.WAIT_S)
+                c.send(more + fastcgi.end())
+            f.on(p, send)
+            f.on(q, answer(b"A: b\n\nx"))
+            with origin.Client(d.address) as c:
+                r = c.request(method, p)
+                assert r.status in (200, 204) and not r.body, (head, r)
+                go.set()
+                client.until(lambda: not under_way("fake"), "no end")
+                assert c.request("GET", q).body == b"x"
+            assert (f.wait(p).connection == f.wait(q).connection) == (not more), (head, more)
+
+
+def under_way(name):
+    return sum(x["active"] for x in talk.ask(d, "status")["upstreams"] if x["upstream"] == name)
+
+
 def t_a_program_that_says_it_failed_is_not_stored():
     p = path()
     f.on(p, out(HEAD + b"half") + fastcgi.end(app=1), answer(HEAD + b"whole"))
