@@ -145,6 +145,8 @@ static bool head_read(struct tbg_response *r, const char *b, size_t len)
 	/* of a length of 0 nothing follows, whoever reads it (RFC 9110 8.6) */
 	if ((r->status < 200 || r->status == 204) && (r->chunked || r->content_length))
 		return false;
+	if (r->status == 101)		/* many say it, and then what follows */
+		r->has_length = false;
 	r->len = len;
 	r->close = r->close || (!r->minor && !keep);
 	return true;

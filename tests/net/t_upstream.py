@@ -681,14 +681,14 @@ def t_connect_timeout_is_504():
             c.close()
 
 
-def t_websocket_is_tunnelled():
+def tunnelled(length):
     p = path()
 
     def echo(c, r):
         assert r.field("Upgrade") == "websocket" and r.field("Connection") == "upgrade"
         assert r.field("Sec-WebSocket-Key") == "k"
         c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-               b"Sec-WebSocket-Accept: a\r\n\r\nhello")
+               b"Sec-WebSocket-Accept: a\r\n" + length + b"\r\nhello")
         while True:
             if not c.got:
                 c.more()
@@ -710,12 +710,18 @@ def t_websocket_is_tunnelled():
             assert c._more()        # pylint: disable=protected-access
         assert c.got == want
     o.wait_end(p)                   # its end reaches the upstream
+
     p = path()
     o.on(p, reply(200, b"no tunnel"))
     with origin.Client(d.address) as c:
         for _ in range(2):
             c.send(head.replace(head.split()[1], p).encode())
             assert c.answer().body == b"no tunnel"
+
+
+def t_websocket_is_tunnelled():
+    for length in (b"", b"Content-Length: 0\r\n"):     # many servers say that
+        tunnelled(length)
 
 
 def t_upgrade_is_the_one_that_was_chosen():

@@ -57,6 +57,8 @@ static const struct {
 	{ OK, TBG_PARSED_MORE, 0, 0, false, false },
 	{ OK "X: y\r\n", TBG_PARSED_MORE, 0, 0, false, false },
 	{ OK "X: y\r\n\r", TBG_PARSED_MORE, 0, 0, false, false },
+	/* a tunnel's bytes follow, whatever it says */
+	{ "HTTP/1.1 101 S\r\nContent-Length: 0\r\n\r\n", TBG_PARSED_DONE, 101, -1, false, false },
 	{ "HTTP", TBG_PARSED_MORE, 0, 0, false, false },
 	{ "", TBG_PARSED_MORE, 0, 0, false, false },
 	BAD("\r\n"), BAD("HTTQ"), BAD("HTTP/2.0 200 OK\r\n\r\n"),
