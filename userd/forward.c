@@ -31,10 +31,25 @@ static bool names_others(const char *b, size_t len)
 	return false;
 }
 
+/* Whether a quoted string is open at its end: what follows would be part of that. */
+static bool open_quoted(struct tbg_value v)
+{
+	bool quoted = false;
+
+	for (size_t i = 0; i < v.len; i++) {
+		if (v.text[i] == '"')
+			quoted = !quoted;
+		else if (quoted && v.text[i] == '\\')
+			i++;
+	}
+	return quoted;
+}
+
 /* A list field with all that its lines have; one element more is to follow. */
 static void list_begin(struct tbg_lines *ret, const struct tbg_forward *f,
 		       struct tbg_value name)
 {
+	bool quotes = tbg_value_is(name, "Forwarded");
 	struct tbg_value field, v;
 	size_t at = 0;
 
@@ -42,7 +57,8 @@ static void list_begin(struct tbg_lines *ret, const struct tbg_forward *f,
 	tbg_lines_text(ret, ": ");
 	while (tbg_field_next(f->fields, f->fields_len, &at, &field, &v)) {
 		if (!v.len || !tbg_value_same(field, name) ||
-		    connection_names(f->fields, f->fields_len, name))
+		    connection_names(f->fields, f->fields_len, name) ||
+		    (quotes && open_quoted(v)))
 			continue;
 		tbg_lines_put(ret, v.text, v.len);
 		tbg_lines_text(ret, ", ");

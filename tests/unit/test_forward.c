@@ -65,6 +65,28 @@ KTAP_TEST(t_ipv6_clients_are_quoted_in_forwarded)
 	KTAP_CHECK(strstr(got, "Forwarded: for=\"[2001:db8::1]\";"));
 }
 
+KTAP_TEST(t_no_line_of_forwarded_takes_ours_in)
+{
+	static const char *const open[] = {
+		"for=10.0.0.1;by=\"", "\"", "by=\"a\\\"", "by=\"a\";for=\"", "by=\"\\",
+	};
+	static const char *const fine[] = {
+		"for=10.0.0.1", "by=\"a\"", "by=\"a\\\"b\"", "by=\"\\\\\"", "by=\\;for=\"x\"",
+	};
+	char fields[128], want[128];
+
+	for (size_t i = 0; i < sizeof(open) / sizeof(*open); i++) {
+		snprintf(fields, sizeof(fields), "Forwarded: a=b\r\nForwarded: %s\r\n\r\n", open[i]);
+		KTAP_CHECK(strstr(request(fields, PLAIN), "\r\nForwarded: a=b, for=192.0.2.9;"));
+	}
+	for (size_t i = 0; i < sizeof(fine) / sizeof(*fine); i++) {
+		snprintf(fields, sizeof(fields), "Forwarded: %s\r\n\r\n", fine[i]);
+		snprintf(want, sizeof(want), "\r\nForwarded: %s, for=192.0.2.9;", fine[i]);
+		KTAP_CHECK(strstr(request(fields, PLAIN), want));
+	}
+	KTAP_CHECK(strstr(request("X-Forwarded-For: \"\r\n\r\n", PLAIN), "For: \", 192.0.2.9"));
+}
+
 KTAP_TEST(t_framing_is_said_anew)
 {
 	struct tbg_forward f = PLAIN;
