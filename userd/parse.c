@@ -473,6 +473,7 @@ static enum tbg_parsed field_line(struct tbg_message *m, const uint8_t *b,
 	size_t value, name_len;
 	unsigned int status;
 
+	m->fields_nr++;
 	/* No name, white space before the colon, obs-fold: all not TCHAR. */
 	if (!colon || colon == b + off || !all(b + off, colon - b - off, TCHAR))
 		return bad(m, 400);

@@ -65,6 +65,7 @@ struct tbg_message {
 	uint32_t head_off;	/* first byte of the request line */
 	uint32_t len;		/* of the head, empty lines before it included */
 	uint32_t path_len;	/* bytes in the caller's path buffer */
+	uint32_t fields_nr;	/* lines of fields */
 	uint64_t content_length; /* UINT64_MAX: that or more */
 	struct tbg_text target, query;	/* query: behind the '?' */
 	bool has_query;

@@ -25,6 +25,7 @@
 #include "transfer.h"
 
 #define WAITS_MAX	2		/* for others' fetches, then our own */
+#define FIELDS_MAX	256		/* lines of a request: each may be compared with each */
 #define GONE_MS		2000	/* of silence, from both sides */
 #define LOST_MS		15000		/* since one of them was under way */
 #define LONG_NS		60000000000ull	/* a body that takes longer is for its client alone */
@@ -716,6 +717,8 @@ static bool without_length(const struct tbg_message *m)
 static unsigned int refusal(struct tbg_transfer *x,
 			    const struct tbg_location *location)
 {
+	if (x->m.fields_nr > FIELDS_MAX)
+		return 431;
 	if (without_length(&x->m) || tbg_gather_lacks_length(x, location))
 		return 411;
 	if (x->m.content_length > x->body_max ||

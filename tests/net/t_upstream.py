@@ -70,6 +70,18 @@ def t_needs_neither_root_nor_a_folder():
             assert ask(p.address, "GET", "/").body == b"unprivileged"
 
 
+def t_most_fields():
+    """256 of them; what is behind a request with more goes on as before."""
+    p = path()
+    o.on(p, reply(200, b"x"))
+    with origin.Client(d.address) as c:
+        assert c.request("GET", p, *["A: b"] * 255).body == b"x", "and Host"
+        for nr in (256, 300):
+            assert c.request("GET", p, *["A: b"] * nr).status == 431, nr
+        assert c.request("GET", p).body == b"x"
+    assert len(o.seen(p)) == 2
+
+
 def t_request_head_on_its_way():
     p = path()
     o.on(p, reply(200, b"x"))

@@ -152,6 +152,20 @@ KTAP_TEST(t_lengths_saturate)
 	KTAP_EQ(m.content_length, 42);
 }
 
+KTAP_TEST(t_lines_of_fields_are_counted)
+{
+	static const char req[] = "\r\n" GET H "A: b\r\nA: b\nC:\r\n\r\nD: e\r\n";
+	struct tbg_message m = { 0 };
+	size_t len = 0;
+
+	KTAP_EQ(parse(req, sizeof(req) - 1, &m), TBG_PARSED_DONE);
+	KTAP_EQ(m.fields_nr, 4);
+	memset(&m, 0, sizeof(m));
+	while (tbg_message_parse(&m, (const uint8_t *)req, len, 16384, path) == TBG_PARSED_MORE)
+		len++;
+	KTAP_EQ(m.fields_nr, 4);
+}
+
 KTAP_TEST(t_lines_of_a_list_are_one_list)
 {
 	static const char req[] = GET "If-Match: \"a\"\r\nIf-Matches: no\r\n" H
