@@ -432,7 +432,12 @@ void tbg_fetch_input(struct tbg_transfer *x)
 	if (!x->running || !x->c || !x->up_body || !x->c->eof)
 		return;
 	if (x->up_head_done && !x->up_nr && !x->o->send.busy && !spool_left(x)) {
-		/* the client has ended within its body, or its tunnel */
+		if (x->tunnel && x->head_done) {	/* its one direction */
+			x->up_body = false;
+			shutdown(x->o->fd, SHUT_WR);
+			return;
+		}
+		/* the client has ended within its body */
 		tbg_fetch_stop(x);
 		tbg_conn_kill(x->w, x->c);
 	}

@@ -776,6 +776,30 @@ def t_idle_tunnels_say_nothing_about_the_server():
         assert talk.ask(p, "status")["upstreams"][0]["failed"] == 0
 
 
+def t_a_tunnel_ends_one_direction_at_a_time():
+    p = path()
+
+    def late(c, r):
+        c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+        try:
+            while True:
+                c.more()
+        except EOFError:
+            c.send(b"all of " + c.got)
+        return END
+
+    o.on(p, late)
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n".encode())
+        assert c.answer().status == 101
+        c.send(b"it")
+        c.s.shutdown(socket.SHUT_WR)
+        while c._more():            # pylint: disable=protected-access
+            pass
+        assert c.got == b"all of it", c.got
+    o.wait_end(p)
+
+
 def t_upgrade_that_is_not_answered_is_504():
     """However much the client sends meanwhile: nobody waits for it."""
     with origin.Origin() as up, proxy(up.url, options=(
