@@ -267,8 +267,11 @@ static void body_bad(struct tbg_transfer *x, unsigned int status)
 	tbg_deliver_push(x);
 }
 
-/* Frames for the upstream what has been taken off the client's frames. */
-static void body_frame(struct tbg_transfer *x, const void *b, size_t data,
+/*
+ * Frames for the upstream what has been taken off the client's frames. False:
+ * nothing to send; a part of it alone would be another message.
+ */
+static bool body_frame(struct tbg_transfer *x, const void *b, size_t data,
 		       bool done)
 {
 	bool chunked = x->up_frame.framing == TBG_FRAMING_CHUNKED;
@@ -288,9 +291,14 @@ static void body_frame(struct tbg_transfer *x, const void *b, size_t data,
 				    x->up_frame.trailer_len);
 		tbg_lines_put(&x->up_post, "\r\n", 2);
 	}
+	if (x->up_pre.failed || x->up_post.failed) {
+		tbg_fetch_fail(x, 503);
+		return false;
+	}
 	up_add(x, x->up_pre.text, x->up_pre.len);
 	up_add(x, b, data);
 	up_add(x, x->up_post.text, x->up_post.len);
+	return x->up_nr;
 }
 
 /* Takes what has come of the body. False: nothing to send. */
@@ -326,8 +334,7 @@ static bool body_take(struct tbg_transfer *x)
 		return false;
 	}
 	x->up_body = p != TBG_PARSED_DONE;
-	body_frame(x, from, data, !x->up_body);
-	return x->up_nr;
+	return body_frame(x, from, data, !x->up_body);
 }
 
 static bool spool_left(const struct tbg_transfer *x)
@@ -388,8 +395,7 @@ static bool spool_take(struct tbg_transfer *x)
 	}
 	x->spool_sent += n;
 	x->up_ended = !x->up_body && !spool_left(x);
-	body_frame(x, x->up_data, n, x->up_ended);
-	return x->up_nr;
+	return body_frame(x, x->up_data, n, x->up_ended);
 }
 
 /* Sends what there is, if nothing is being sent. */
