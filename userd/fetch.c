@@ -1364,7 +1364,8 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	/* a client that is slow with its body has time limits of its own */
 	if (x->o->connected && tbg_transfer_starves(x))
 		return;
-	if (!x->tunnel || !x->head_done)	/* a tunnel may have nothing to say */
+	/* a tunnel may have nothing to say, a server wait for the rest of a body */
+	if (!x->head_done || (!x->tunnel && (!x->up_body || x->up_nr)))
 		backend_failed(x);
 	if (x->o->connected) {
 		tbg_fetch_fail(x, 504);

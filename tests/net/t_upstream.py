@@ -800,6 +800,22 @@ def t_a_tunnel_ends_one_direction_at_a_time():
     o.wait_end(p)
 
 
+def t_slow_bodies_say_nothing_about_the_server():
+    """It has begun to answer, and waits for what the client does not send."""
+    with origin.Origin() as up, proxy(up.url, options=("--upstream-idle-timeout", "200ms")) as p:
+        def early(c, r):
+            c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+            c.more()
+
+        up.on("/", early, raw=True)
+        for _ in range(4):          # more than take a server out
+            with origin.Client(p.address) as c:
+                c.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n")
+                c.ended()
+                assert c.got.endswith(b"half")
+        assert talk.ask(p, "status")["upstreams"][0]["failed"] == 0
+
+
 def t_upgrade_that_is_not_answered_is_504():
     """However much the client sends meanwhile: nobody waits for it."""
     with origin.Origin() as up, proxy(up.url, options=(
