@@ -14,8 +14,8 @@ struct name {
 	char *host, *port;
 	bool known;
 	int err;		/* of getaddrinfo() */
-	struct sockaddr_storage address;
-	socklen_t len;
+	unsigned int nr;	/* addresses, once it is known without err */
+	struct sockaddr_storage *addresses;
 };
 
 static struct name *names;
@@ -28,16 +28,19 @@ static int look(struct name *n, int flags)
 
 	if (err)
 		return err;
-	memcpy(&n->address, found->ai_addr, found->ai_addrlen);
-	n->len = found->ai_addrlen;
+	n->nr = 0;
+	for (const struct addrinfo *a = found; a && n->nr < TBG_ADDRESSES_MAX; a = a->ai_next)
+		if (a->ai_family == AF_INET || a->ai_family == AF_INET6)
+			memcpy(&n->addresses[n->nr++], a->ai_addr, a->ai_addrlen);
 	freeaddrinfo(found);
-	return 0;
+	return n->nr ? 0 : EAI_NONAME;
 }
 
 static void name_free(struct name *n)
 {
 	free(n->host);
 	free(n->port);
+	free(n->addresses);
 	free(n);
 }
 
@@ -50,19 +53,20 @@ static struct name *name_new(const char *host, const char *port)
 		return NULL;
 	n->host = strdup(host);
 	n->port = strdup(port);
-	if (!n->host || !n->port) {
+	n->addresses = calloc(TBG_ADDRESSES_MAX, sizeof(*n->addresses));
+	if (!n->host || !n->port || !n->addresses) {
 		name_free(n);
 		return NULL;
 	}
-	n->address.ss_family = AF_INET;
-	n->len = sizeof(struct sockaddr_in);
+	n->addresses->ss_family = AF_INET;
+	n->nr = 1;
 	n->known = !look(n, AI_NUMERICHOST);
 	n->next = names;
 	names = n;
 	return n;
 }
 
-int tbg_address_find(const char *host, const char *port,
+int tbg_address_find(const char *host, const char *port, unsigned int nr,
 		     struct sockaddr_storage *ret, socklen_t *ret_len)
 {
 	struct name *n = names;
@@ -76,8 +80,11 @@ int tbg_address_find(const char *host, const char *port,
 		tbg_addresses_look();
 	if (n->err)
 		return n->err;
-	*ret = n->address;
-	*ret_len = n->len;
+	if (nr >= n->nr)
+		return EAI_NONAME;
+	*ret = n->addresses[nr];
+	*ret_len = ret->ss_family == AF_INET ? sizeof(struct sockaddr_in)
+					     : sizeof(struct sockaddr_in6);
 	return 0;
 }
 

@@ -11,11 +11,14 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
+#define TBG_ADDRESSES_MAX 32	/* of a name; those behind them are left out */
+
 /*
- * 0, or an error for gai_strerror(). Of a name that has been noted, an address
- * of nobody. port: a number.
+ * The nr-th address of a name, from 0. 0, or an error for gai_strerror(), and
+ * EAI_NONAME if it has no more of them. Of a name that has been noted, one of
+ * nobody. port: a number.
  */
-int tbg_address_find(const char *host, const char *port,
+int tbg_address_find(const char *host, const char *port, unsigned int nr,
 		     struct sockaddr_storage *ret, socklen_t *ret_len);
 
 /* What is known is forgotten, and from now on names are noted. */

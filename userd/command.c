@@ -5,6 +5,7 @@
  */
 #include "command.h"
 
+#include <netdb.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,10 +107,28 @@ static json_t *sites_json(const struct tbg_server *s)
 	return ret;
 }
 
+/* As it was given; with the address where that is one of several of its text. */
+static json_t *backend_text(const struct tbg_backend *b)
+{
+	const struct tbg_upstream *u = b->upstream;
+	char text[sizeof(b->text) + NI_MAXHOST], host[NI_MAXHOST];
+	unsigned int nr = 0;
+	int n;
+
+	for (unsigned int i = 0; i < u->nr; i++)
+		nr += !strcmp(u->backends[i].text, b->text);
+	if (nr < 2 || b->address.ss_family == AF_UNIX ||
+	    getnameinfo((const struct sockaddr *)&b->address, b->address_len, host,
+			sizeof(host), NULL, 0, NI_NUMERICHOST))
+		return tbg_json_text(b->text, strlen(b->text));
+	n = snprintf(text, sizeof(text), "%s (%s)", b->text, host);
+	return tbg_json_text(text, n);
+}
+
 static json_t *backend_json(const struct tbg_backend *b)
 {
 	return json_pack("{s:s, s:o, s:b, s:i, s:I, s:I}",
-			 "upstream", b->upstream->name, "server", tbg_json_text(b->text, strlen(b->text)),
+			 "upstream", b->upstream->name, "server", backend_text(b),
 			 "rests", tbg_backend_rests(b, tbg_mono_ns()) ? 1 : 0,
 			 "active", (int)atomic_load(&b->active),
 			 "requests", (json_int_t)atomic_load(&b->requests),

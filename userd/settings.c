@@ -954,6 +954,22 @@ static const struct tbg_setting *setting_of(const struct tbg_scope *scope,
 	return NULL;
 }
 
+/*
+ * Its name's other addresses are servers of the same text, as far as there is room
+ * beside the servers that are still to come.
+ */
+static int addresses_add(const struct target *t, struct tbg_upstream *u,
+			 const char *text, unsigned int to_come)
+{
+	struct tbg_backend b;
+
+	for (unsigned int nr = 1; u->nr + to_come < TBG_BACKEND_MAX &&
+	     tbg_backend_more(text, t->terms->protocol, !t->location, nr, &b); nr++)
+		if (!tbg_upstream_add(u, &b))
+			return -ENOMEM;
+	return 0;
+}
+
 static int servers_add(struct making *m, const struct target *t,
 		       struct tbg_upstream *u, unsigned int line)
 {
@@ -965,7 +981,8 @@ static int servers_add(struct making *m, const struct target *t,
 				       &b, &why))
 			return wrong(m, line, "%.100s: %s%sexpected a server of the upstream's protocol",
 				     t->servers[i], why, *why ? "; " : "");
-		if (!tbg_upstream_add(u, &b))
+		if (!tbg_upstream_add(u, &b) ||
+		    addresses_add(t, u, t->servers[i], t->servers_nr - i - 1))
 			return -ENOMEM;
 	}
 	return 0;

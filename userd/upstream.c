@@ -65,7 +65,7 @@ static bool unix_set(struct tbg_backend *b, const char *path)
 
 /* HOST[:PORT] or [ADDR6][:PORT], up to a slash that ends the text. */
 static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
-		     const char **ret_why)
+		     unsigned int nr, const char **ret_why)
 {
 	const char *usual = protocol == TBG_PROTOCOL_HTTP ? "80" : NULL;
 	size_t len = strcspn(text, "/");
@@ -91,14 +91,14 @@ static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
 	if (!*name || (port && (!*port || strspn(port, "0123456789") != strlen(port))) ||
 	    (!port && !usual))
 		return false;
-	err = tbg_address_find(name, port ?: usual, &b->address, &b->address_len);
+	err = tbg_address_find(name, port ?: usual, nr, &b->address, &b->address_len);
 	if (err)
 		*ret_why = gai_strerror(err);
 	return !err;
 }
 
-bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
-		       struct tbg_backend *ret, const char **ret_why)
+static bool parse(const char *text, uint8_t protocol, bool bare, unsigned int nr,
+		  struct tbg_backend *ret, const char **ret_why)
 {
 	const char *name = protocols[protocol].name;
 	size_t len = strlen(name);
@@ -112,8 +112,22 @@ bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
 	if (scheme)
 		text += len + 3;
 	if (!strncmp(text, "unix:", 5))
-		return unix_set(ret, text + 5);
-	return (scheme || bare) && inet_set(ret, text, protocol, ret_why);
+		return !nr && unix_set(ret, text + 5);
+	return (scheme || bare) && inet_set(ret, text, protocol, nr, ret_why);
+}
+
+bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
+		       struct tbg_backend *ret, const char **ret_why)
+{
+	return parse(text, protocol, bare, 0, ret, ret_why);
+}
+
+bool tbg_backend_more(const char *text, uint8_t protocol, bool bare,
+		      unsigned int nr, struct tbg_backend *ret)
+{
+	const char *why;
+
+	return parse(text, protocol, bare, nr, ret, &why);
 }
 
 int tbg_backend_own(struct tbg_backend *ret, const char *text)

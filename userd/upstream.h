@@ -93,6 +93,10 @@ bool tbg_protocol_needs_length(uint8_t protocol);	/* of bodies, before they come
 bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
 		       struct tbg_backend *ret, const char **ret_why);
 
+/* The same at the nr-th of its name's addresses. False: it has no more of them. */
+bool tbg_backend_more(const char *text, uint8_t protocol, bool bare,
+		      unsigned int nr, struct tbg_backend *ret);
+
 /*
  * Where a server of our own listens: a name that nobody can guess, and that
  * leaves nothing behind. text: what it is called. Negative errno.

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -14,6 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
 import client                       # noqa: E402
 import conf                         # noqa: E402
 import ktap                         # noqa: E402
+import net                          # noqa: E402
 import origin                       # noqa: E402
 from origin import END, ask, reply  # noqa: E402
 
@@ -38,6 +40,27 @@ def served(text, *options, wire=False, nr=2, workers=1):
 def status(d):
     words = [os.path.join(ktap.BUILD, "toboggan"), "--control", d.control, "--json", "status"]
     return json.loads(subprocess.run(words, capture_output=True, check=True, timeout=client.WAIT_S).stdout)
+
+
+def t_a_name_with_several_addresses():
+    """The first of them does not answer. With a hosts file of our own."""
+    why = net.own_mounts()
+    if why:
+        raise ktap.Skip(why)
+    with tempfile.NamedTemporaryFile("w") as hosts, origin.Origin() as o:
+        hosts.write("::1 several\n127.0.0.1 several localhost\n")
+        hosts.flush()
+        os.chmod(hosts.name, 0o644)
+        o.on("/x", reply(200, b"x"))
+        url = f"http://several:{o.port}"
+        subprocess.run(["mount", "--bind", hosts.name, "/etc/hosts"], check=True)
+        try:
+            with conf.Conf(f'upstream = {{"{url}"}}') as d:
+                for _ in range(8):
+                    assert ask(d.address, "GET", "/x").status == 200
+                assert {x["server"] for x in status(d)["upstreams"]} == {f"{url} (::1)", f"{url} (127.0.0.1)"}
+        finally:
+            subprocess.run(["umount", "/etc/hosts"], check=True)
 
 
 BESIDE = """
