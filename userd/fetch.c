@@ -183,6 +183,11 @@ static void try_next(struct tbg_transfer *x, unsigned int status)
 		return;
 	}
 	x->o = tbg_origin_take(x->w, x, b, !x->fresh_only && !x->tunnel);
+	if (!x->o && x->checks) {	/* our own lack says nothing of the server */
+		x->checks->checking = false;
+		fetch_end(x, 503, false);
+		return;
+	}
 	if (!x->o) {
 		tbg_fetch_fail(x, 503);
 		return;

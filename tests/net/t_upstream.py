@@ -674,6 +674,37 @@ def t_health_checks_take_servers_out_and_back():
             assert answers() == {a.url.encode(), b.url.encode()}
 
 
+def files_max(p, nr):
+    """As the daemon's own user: root may lack the capability."""
+    with open(f"/proc/{p.pid}/status", encoding="ascii") as f:
+        fields = dict(x.split(":", 1) for x in f)
+    uid, gid = (fields[x].split()[0] for x in ("Uid", "Gid"))
+    become = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+    subprocess.run((become if not os.geteuid() else []) + ["prlimit", "--pid", str(p.pid), f"--nofile={nr}:"],
+                   check=True)
+
+
+def t_without_descriptors_no_server_is_taken_out():
+    with origin.Origin() as up, proxy(up.url, options=("--health-path", "/h", "--health-interval", "500ms")) as p:
+        up.on("/h", reply(204, b""))
+        up.wait("/h")
+        used = max(int(x) for x in os.listdir(f"/proc/{p.pid}/fd")) + 1
+        files_max(p, used)
+        held = [client.Client(p.address) for _ in range(50)]
+
+        def stopped():
+            nr = len(up.seen("/h"))
+            time.sleep(1.2)
+            return len(up.seen("/h")) == nr
+        client.until(stopped, "checks go on")
+        files_max(p, used + 200)
+        assert not talk.ask(p, "status")["upstreams"][0]["rests"]
+        for c in held:
+            c.close()
+        nr = len(up.seen("/h"))
+        up.wait("/h", nr + 1)
+
+
 def t_connect_timeout_is_504():
     """A listener whose queue is full leaves SYNs unanswered."""
     with socket.socket() as s:
