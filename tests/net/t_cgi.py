@@ -441,6 +441,18 @@ def t_a_program_that_floods():
         dead(int(p.note("b")))
 
 
+def t_a_flood_of_errors_holds_nobody_up():
+    with Programs('cgi-output = "0" cgi-cpu = "0" cgi-time = "3s"') as p:
+        flood = p.program("echo $$ > NOTES/a; for i in 1 2 3 4 5 6 7 8; do cat /dev/zero >&2 & done; wait")
+        with origin.Client(p.address) as c:
+            c.send(f"GET {flood} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+            pid = int(p.note("a"))
+            assert ask(p.address, "GET", p.program(OK + "echo x")).body == b"x\n"
+            assert runs(pid), "the other one was answered meanwhile"
+            assert c.answer().status == 504
+        dead(pid)
+
+
 def t_memory_is_limited():
     with Programs('cgi-memory = "64M"') as p:
         r = ask(p.address, "GET", p.program(OK + "ulimit -v; head -c 200000000 /dev/zero | tail -n 1 | wc -c"))

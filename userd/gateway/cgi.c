@@ -29,6 +29,7 @@
 #define TICK_MS		100
 #define LINGER_NS	200000000ull	/* for the end of one that has closed its output */
 #define PIECE		(64 << 10)
+#define ERR_READS	16		/* of 4 KiB at a time */
 #define VARIABLES	32		/* that we make ourselves, at most */
 
 struct program {
@@ -268,12 +269,16 @@ static void fail(struct program *p, unsigned int status, const char *why)
 	tbg_visit_fail(p->v, status);
 }
 
+/* As much as a pipe holds: one that floods takes no more than its turn. */
 static void err_read(struct program *p)
 {
 	char b[4096];
 	ssize_t n;
 
-	while (p->err >= 0 && (n = read(p->err, b, sizeof(b))) >= 0) {
+	for (int i = 0; i < ERR_READS && p->err >= 0; i++) {
+		n = read(p->err, b, sizeof(b));
+		if (n < 0)
+			return;
 		if (!n)
 			stream_close(&p->err);
 		p->output += n;
