@@ -474,6 +474,12 @@ def t_what_it_starts_ends_with_it():
     dead(*pids)                 # the client has left
 
 
+def t_what_ends_its_keeper_ends_too():
+    pid = "echo $$ > NOTES/%s; kill -9 $PPID; exec sleep 1000"
+    ask(d.address, "GET", d.program(pid % "orphan"))
+    dead(int(d.note("orphan")))
+
+
 def t_a_program_that_forks_without_end():
     """It is held by the number of its user's processes, and all of them go with it."""
     if os.geteuid():

@@ -29,6 +29,7 @@
 #include "say.h"
 
 #define TICK_MS		50
+#define SWEEP_MS	1000		/* for programs that have lost their keeper */
 #define WORKERS_MAX	64		/* of a pool */
 #define BACKOFF_MS	50		/* after the first death, then twice that, */
 #define BACKOFF_MAX_MS	1000
@@ -299,6 +300,12 @@ static bool is_worker(pid_t pid)
 	return worker_of(pid, &p);
 }
 
+/* Of a keeper that its program has killed, nothing tells us. */
+static void on_sweep(void *arg, uint64_t now_ns)
+{
+	tbg_children_kill(all.proc_fd, is_worker);
+}
+
 static void reap(void)
 {
 	struct worker *w;
@@ -445,6 +452,7 @@ int tbg_pools_open(struct tbg_loop *l)
 	if (all.signal_fd < 0)
 		return -errno;
 	err = tbg_loop_add(l, all.signal_fd, EPOLLIN, on_child, NULL);
+	err = err ?: tbg_loop_every(l, SWEEP_MS, on_sweep, NULL);
 	return err ?: tbg_loop_every(l, TICK_MS, on_tick, NULL);
 }
 
