@@ -21,6 +21,12 @@ struct name {
 static struct name *names;
 static bool notes;		/* instead of looking up */
 
+static int address_compare(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(struct sockaddr_storage));
+}
+
+/* In an order of our own: all are used in turn, and a resolver's may change each time. */
 static int look(struct name *n, int flags)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags }, *found;
@@ -29,10 +35,12 @@ static int look(struct name *n, int flags)
 	if (err)
 		return err;
 	n->nr = 0;
+	memset(n->addresses, 0, TBG_ADDRESSES_MAX * sizeof(*n->addresses));
 	for (const struct addrinfo *a = found; a && n->nr < TBG_ADDRESSES_MAX; a = a->ai_next)
 		if (a->ai_family == AF_INET || a->ai_family == AF_INET6)
 			memcpy(&n->addresses[n->nr++], a->ai_addr, a->ai_addrlen);
 	freeaddrinfo(found);
+	qsort(n->addresses, n->nr, sizeof(*n->addresses), address_compare);
 	return n->nr ? 0 : EAI_NONAME;
 }
 
