@@ -461,16 +461,21 @@ KTAP_TEST(t_doubled_request_is_answered_once)
 	for (int ts = 0; ts < 2; ts++) {
 		struct peer p = peer_new(false, ts);
 		struct tbg_flow_key k = key_of(&p);
-		uint64_t before = counted(TBG_WHY_DOUBLED);
+		uint64_t before;
+		uint32_t began;
+		int verdict;
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 		KTAP_EQ(ingress(&f), REDIRECT);
-		/* however long the machine takes */
 		KTAP_CHECK(flow_of(&p, &flow));
-		flow.repeat_ms = mono_ns() / 1000000;
-		bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_flows), &k, &flow, 0);
-		p.tsval--;
-		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
-		KTAP_EQ(ingress(&f), SHOT);
+		do {	/* until the machine takes less than that */
+			before = counted(TBG_WHY_DOUBLED);
+			began = flow.repeat_ms = now_ms();
+			bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_flows), &k, &flow, 0);
+			p.tsval -= ts;
+			client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+			verdict = ingress(&f);
+		} while (now_ms() - began >= TBG_AGAIN_MS);
+		KTAP_EQ(verdict, SHOT);
 		KTAP_EQ(counted(TBG_WHY_DOUBLED), before + 1);
 		KTAP_CHECK(flow_of(&p, &flow));
 		KTAP_CHECK(!(flow.flags & TBG_FLOW_LEFT));
