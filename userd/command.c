@@ -203,6 +203,7 @@ static bool why_is_pass(int why)
 	case TBG_WHY_HIT_SOCK:
 	case TBG_WHY_ENROLLED:
 	case TBG_WHY_REPEAT:
+	case TBG_WHY_DOUBLED:
 	case TBG_WHY_ACK:
 	case TBG_WHY_NOT_OURS:
 	case TBG_WHY_CONTROL:
