@@ -183,6 +183,12 @@ static void try_next(struct tbg_transfer *x, unsigned int status)
 		return;
 	}
 	x->o = tbg_origin_take(x->w, x, b, !x->fresh_only && !x->tunnel);
+	if (!x->o && errno == EAFNOSUPPORT) {	/* nor will the next one of its kind */
+		x->tried |= 1u << b->nr;
+		tbg_backend_failed(b, x->w->now_ns);
+		try_next(x, 502);
+		return;
+	}
 	if (!x->o && x->checks) {	/* our own lack says nothing of the server */
 		x->checks->checking = false;
 		fetch_end(x, 503, false);
@@ -779,6 +785,11 @@ static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 	body_add(x, p, data, got);
 }
 
+static bool has_body(const struct tbg_transfer *x)
+{
+	return framing_of(x) != TBG_FRAMING_NONE && (!x->r.has_length || x->r.content_length);
+}
+
 /* Behind the head in its buffer; of a program's, the framing is off already. */
 static void body_first(struct tbg_transfer *x)
 {
@@ -789,10 +800,11 @@ static void body_first(struct tbg_transfer *x)
 	bool whole = records ? ended : x->r.has_length && len >= x->r.content_length;
 	struct tbg_piece *p;
 
-	/* a program without a body to send may still be at work: its end is waited for */
-	if ((framing_of(x) == TBG_FRAMING_NONE ||
-	     (x->r.has_length && !x->r.content_length)) &&
-	    (!records || ended || len)) {
+	/*
+	 * A program without a body to send may still be at work: its end is waited for,
+	 * unless it will never have the rest of what it was sent.
+	 */
+	if (!has_body(x) && (!records || ended || len || x->up_body)) {
 		x->extra |= len || (records && !ended);
 		response_end(x);
 		return;
@@ -1369,8 +1381,11 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	/* a client that is slow with its body has time limits of its own */
 	if (x->o->connected && tbg_transfer_starves(x))
 		return;
-	/* a tunnel may have nothing to say, a server wait for the rest of a body */
-	if (!x->head_done || (!x->tunnel && (!x->up_body || x->up_nr)))
+	/*
+	 * A tunnel may have nothing to say, a server wait for the rest of a body, a
+	 * program work on behind its whole answer.
+	 */
+	if (!x->head_done || (!x->tunnel && has_body(x) && (!x->up_body || x->up_nr)))
 		backend_failed(x);
 	if (x->o->connected) {
 		tbg_fetch_fail(x, 504);

@@ -927,7 +927,8 @@ void tbg_transfers_check(struct tbg_worker *w)
 bool tbg_transfers_awaited(const struct tbg_worker *w)
 {
 	for (const struct tbg_transfer *x = w->transfers; x; x = x->next)
-		if (x->flight && tbg_stock_waiting(w->s->stock, x->flight))
+		if ((x->flight && tbg_stock_waiting(w->s->stock, x->flight)) ||
+		    (x->running && x->begun && !x->c))
 			return true;
 	return false;
 }

@@ -188,7 +188,10 @@ void tbg_transfer_pile_put(struct tbg_transfer *x);
 /* Time limits, on every tick. */
 void tbg_transfers_check(struct tbg_worker *w);
 
-/* Whether other connections, maybe other workers', wait for what one of them fetches. */
+/*
+ * Whether other connections, maybe other workers', wait for what one of them fetches, or
+ * a program is at work behind the answer it has given.
+ */
 bool tbg_transfers_awaited(const struct tbg_worker *w);
 
 /* Around whatever may end it. */

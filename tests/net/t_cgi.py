@@ -407,6 +407,16 @@ def t_an_answer_without_a_body_ends_no_program():
             assert c.request("GET", d.program(OK + "echo y")).body == b"y\n"
 
 
+def t_an_answer_without_a_body_before_the_request_s_is_read():
+    """Which nobody sends any more: the program would wait for it in vain."""
+    p = d.program("echo $$ > NOTES/early; printf 'Status: 204\\n\\n'; cat > /dev/null")
+    with socket.create_connection(d.address) as s:
+        s.settimeout(10)
+        s.sendall(f"POST {p} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf".encode())
+        assert s.recv(4096).startswith(b"HTTP/1.1 204 ")
+        dead(int(d.note("early")))
+
+
 def t_a_crash_in_the_middle_is_no_whole_answer():
     cut(OK + "head -c 100000 /dev/zero; kill -SEGV $$")
     cut("printf 'Content-Type: a/b\\nContent-Length: 10\\n\\nhalf'")
