@@ -164,13 +164,20 @@ def t_forwarded_connections_are_not_answered():
         not_answered(n, behind, "10.99.0.2")
 
 
-def t_connections_of_a_macvlan_elsewhere_are_not_answered():
-    """A container upon our interface: its packets pass it, its sockets do not."""
+@contextlib.contextmanager
+def container():
+    """A network, and a namespace with a macvlan upon the server's interface: 10.87.0.9."""
     with net.Net(links=1) as n, contextlib.closing(net.Namespace()) as other:
         if not add(n.server, "link", "tbg0", "name", "tbgm", "netns",
                    f"/proc/{os.getpid()}/fd/{other.fd}", "type", "macvlan", "mode", "bridge"):
             raise ktap.Skip("no macvlan in this kernel")
         address(other, "tbgm", "10.87.0.9/24")
+        yield n, other
+
+
+def t_connections_of_a_macvlan_elsewhere_are_not_answered():
+    """A container upon our interface: its packets pass it, its sockets do not."""
+    with container() as (n, other):
         not_answered(n, other, "10.87.0.9")
 
 
@@ -186,21 +193,16 @@ def forged_synack(where, ours, theirs):
 
 def t_forged_synack_of_a_macvlan_ends_no_connection():
     """A container upon our interface may send what it likes: our flows are not its to end."""
-    with net.Net(links=1) as n, contextlib.closing(net.Namespace()) as other:
-        if not add(n.server, "link", "tbg0", "name", "tbgm", "netns",
-                   f"/proc/{os.getpid()}/fd/{other.fd}", "type", "macvlan", "mode", "bridge"):
-            raise ktap.Skip("no macvlan in this kernel")
-        address(other, "tbgm", "10.87.0.9/24")
-        with serving(n, "tbg0"), \
-             talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
-            c.get("/small")
-            assert c.get("/small").tier == "wire"
-            forged_synack(other, c.s.getpeername(), c.s.getsockname())
-            # its checksum is wrong, and shows that it was on its way
-            net.until(lambda: n.client.mibs()["Tcp.InCsumErrors"], "it never arrives")
-            r = c.get("/small")
-            assert (r.tier, r.body) == ("wire", BODY), r.head
-            assert c.get("/large").body == BODY * 200
+    with container() as (n, other), serving(n, "tbg0"), \
+         talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
+        c.get("/small")
+        assert c.get("/small").tier == "wire"
+        forged_synack(other, c.s.getpeername(), c.s.getsockname())
+        # its checksum is wrong, and shows that it was on its way
+        net.until(lambda: n.client.mibs()["Tcp.InCsumErrors"], "it never arrives")
+        r = c.get("/small")
+        assert (r.tier, r.body) == ("wire", BODY), r.head
+        assert c.get("/large").body == BODY * 200
 
 
 if __name__ == "__main__":
