@@ -92,7 +92,10 @@ json_t *tbg_json_text(const char *text, size_t len)
 
 /* --- from URL to path ---------------------------------------------------- */
 
-/* What follows scheme and authority (NULL: none); NULL: neither URL nor path. */
+/*
+ * What follows scheme and authority (NULL: none), which may have no path; NULL:
+ * neither URL nor path.
+ */
 static const char *path_begin(const char *url, const char **ret_host)
 {
 	const char *p = url;
@@ -105,8 +108,7 @@ static const char *path_begin(const char *url, const char **ret_host)
 	else
 		return *url == '/' ? url : NULL;
 	*ret_host = p;
-	p += strcspn(p, "/?#");
-	return *p == '/' ? p : "/";
+	return p + strcspn(p, "/?#");
 }
 
 /* What the fast grammar says of the plainest GET of that, and reads in it. */
@@ -164,16 +166,19 @@ static int host_judge(const struct tbg_server *s, const char *host)
 static void uri_make(struct tbg_why_path *ret, const char *host, const char *target)
 {
 	size_t n = host ? strcspn(host, "/?#") : 0, rest = strcspn(target, "#");
+	bool slash = *target != '/';
 
 	if (n > 3 && !memcmp(host + n - 3, ":80", 3))
 		n -= 3;
-	if (n + rest >= sizeof(ret->uri))	/* too long: none is stored */
-		rest = 0;
-	for (size_t i = 0; i < n && i < sizeof(ret->uri); i++)
+	ret->target_off = ret->uri_len = 0;
+	if (n + slash + rest > sizeof(ret->uri))	/* too long: none is stored */
+		return;
+	for (size_t i = 0; i < n; i++)
 		ret->uri[i] = tbg_lower(host[i]);
+	ret->uri[n] = '/';
+	memcpy(ret->uri + n + slash, target, rest);
 	ret->target_off = n;
-	memcpy(ret->uri + n, target, rest);
-	ret->uri_len = n + rest;
+	ret->uri_len = n + slash + rest;
 }
 
 /* What a request for it would get a 400 for. */
@@ -187,7 +192,7 @@ static int refuse(const char *url, char *ret_msg, size_t msg_len)
 int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 		       const char *url, char *ret_msg, size_t msg_len)
 {
-	const char *host, *p = path_begin(url, &host);
+	const char *host, *target = path_begin(url, &host), *p = target;
 	size_t len;
 	int canonical;
 
@@ -197,6 +202,10 @@ int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 		return -EINVAL;
 	}
 	len = strcspn(p, "?#");
+	if (!len) {
+		p = "/";
+		len = 1;
+	}
 	if (len >= sizeof(ret->path)) {
 		snprintf(ret_msg, msg_len, "%.60s...: path of %zu bytes, the longest is %zu",
 			 url, len, sizeof(ret->path) - 1);
@@ -214,7 +223,7 @@ int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 	ret->site = tbg_site_find(s->sites, host, host ? strcspn(host, "/?#") : 0);
 	ret->fast = fast_judge(p, len);
 	ret->host_why = host_judge(s, host);
-	uri_make(ret, host, p);
+	uri_make(ret, host, target);
 	return 0;
 }
 

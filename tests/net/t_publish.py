@@ -482,6 +482,11 @@ def t_objects_why_and_stats_tell():
     assert why["tier"] == "wire" and why["cached"] and why["in_kernel"] and why["hits"] == 5, why
     why = talk.ask(d, "why", f"http://tell.test{p}?v")
     assert why["tier"] == "user" and why["cached"] and "Vary" in why["detail"], why
+    o.on("/?v", reply(200, b"body", MINUTE))
+    ask("GET", "/?v", host="bare.test")
+    why = talk.ask(d, "why", "http://bare.test?v")
+    assert why["cached"] and why["path"] == "/", why
+    assert not talk.ask(d, "why", "http://bare.test")["cached"]
     why = talk.ask(d, "why", f"http://tell.test{p}-no")
     assert why["tier"] == "user" and not why["cached"] and why["why"] == "MISS", why
 
