@@ -51,7 +51,7 @@ struct tbg_log {
 	pthread_t writer;
 	struct half half[2];
 	unsigned int front;
-	bool running, stop, flush;
+	bool running, stop, flush, ended;
 	int folder;		/* of the file, from before root was dropped */
 	int fd, next_fd;	/* next_fd: what reopen left, or -1 */
 	bool torn;		/* the file ends within a line */
@@ -508,6 +508,7 @@ static void *writer_run(void *arg)
 		/* filled past the mark while we wrote: nobody will signal */
 		l->flush |= l->half[l->front].len >= WAKE_LEN;
 	}
+	l->ended = true;
 	pthread_mutex_unlock(&l->lock);
 	return NULL;
 }
@@ -715,18 +716,28 @@ bool tbg_log_is(const struct tbg_log *l, const char *path,
 			   !l && !path;
 }
 
+bool tbg_log_stop(struct tbg_log *l, const struct tbg_log *next)
+{
+	bool ret;
+
+	if (!l->stop && !next) {
+		if (l->knob)
+			__atomic_store_n(&l->knob->log, 0, __ATOMIC_RELEASE);
+		tbg_log_ready(l);
+	}
+	pthread_mutex_lock(&l->lock);
+	l->stop = true;
+	ret = l->ended || !l->running;
+	pthread_mutex_unlock(&l->lock);
+	pthread_cond_signal(&l->wake);
+	return ret;
+}
+
 void tbg_log_close(struct tbg_log *l, const struct tbg_log *next)
 {
 	if (!l)
 		return;
-	if (l->knob && !next)
-		__atomic_store_n(&l->knob->log, 0, __ATOMIC_RELEASE);
-	if (!next)
-		tbg_log_ready(l);
-	pthread_mutex_lock(&l->lock);
-	l->stop = true;
-	pthread_mutex_unlock(&l->lock);
-	pthread_cond_signal(&l->wake);
+	tbg_log_stop(l, next);
 	if (l->running)
 		pthread_join(l->writer, NULL);
 	ring_buffer__free(l->ring);

@@ -54,7 +54,13 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
  * capabilities what its maker has. It holds none when this returns. NULL: 0.
  */
 int tbg_log_start(struct tbg_log *l);
-/* next: the log that takes over, or NULL. NULL is allowed. */
+/*
+ * No line follows: what there is is written, which a reader that has stopped holds
+ * up. Returns whether that is over, so that tbg_log_close() does not wait. next: the
+ * log that takes over, or NULL. May be repeated.
+ */
+bool tbg_log_stop(struct tbg_log *l, const struct tbg_log *next);
+/* The same, waited for, and its memory. NULL is allowed. */
 void tbg_log_close(struct tbg_log *l, const struct tbg_log *next);
 
 const char *tbg_log_path(const struct tbg_log *l);	/* NULL: off */

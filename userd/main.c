@@ -748,6 +748,7 @@ static void server_close(struct start *t)
 
 	workers_end(t);
 	tbg_gateway_close(s->gateway);
+	tbg_reload_close(t->reload);
 	tbg_log_close(s->log, NULL);	/* its knob goes with wire */
 	tbg_privilege_raise();
 	tbg_control_close(s->control);

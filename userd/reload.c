@@ -264,18 +264,26 @@ static void retired_free(struct tbg_reload *r)
 	struct tbg_server *s = r->s;
 
 	for (struct retired **at = &r->retired, *old; (old = *at);) {
-		if (old->log) {
+		if (old->log && tbg_log_stop(old->log, s->log)) {
 			s->log_lost += tbg_log_lost(old->log);
 			tbg_log_close(old->log, s->log);
 			old->log = NULL;
 		}
-		if (tbg_sites_held(old->sites)) {
+		if (old->log || tbg_sites_held(old->sites)) {
 			at = &old->next;
 			continue;
 		}
 		*at = old->next;
 		tbg_sites_close(old->sites, root_gone, s->watch);
 		free(old);
+	}
+}
+
+void tbg_reload_close(struct tbg_reload *r)
+{
+	for (struct retired *old = r->retired; old; old = old->next) {
+		tbg_log_close(old->log, r->s->log);
+		old->log = NULL;
 	}
 }
 

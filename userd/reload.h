@@ -19,5 +19,6 @@ int tbg_reload_open(struct tbg_reload **ret, struct tbg_server *s, char **argv);
 
 void tbg_reload(struct tbg_reload *r);
 void tbg_reload_tick(struct tbg_reload *r);	/* often: says when it is done */
+void tbg_reload_close(struct tbg_reload *r);	/* workers have ended: writes old logs' rest */
 
 #endif

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """SIGHUP: another configuration for a daemon that goes on serving."""
+import fcntl
 import json
 import os
 import select
@@ -17,6 +18,7 @@ import conf
 import ktap
 import net
 import origin
+import talk
 
 ONE = 'root = "{root}/one"\nheaders = {"X-Version: one"}\n'
 TWO = 'root = "{root}/two"\nheaders = {"X-Version: two"}\n'
@@ -373,9 +375,34 @@ def t_log_is_exchanged():
         def lines(name):
             with open(os.path.join(d.folder, "log", name), encoding="latin-1") as f:
                 return [x.split('"')[1] for x in f]
-        assert lines("a") == ["GET /0 HTTP/1.1"], lines("a")
-        assert lines("b") == ["GET /1 HTTP/1.1"], lines("b")
-        assert lines("c") == ["GET /3 HTTP/1.1"], lines("c")
+        for name, line in (("a", "GET /0 HTTP/1.1"), ("b", "GET /1 HTTP/1.1"), ("c", "GET /3 HTTP/1.1")):
+            client.until(lambda: lines(name) == [line], name)
+
+
+def t_log_whose_reader_has_stopped_holds_nobody_up():
+    """It has a second to read what is left; meanwhile commands are answered."""
+    with Made(ONE) as d, client.Client(d.address) as c:
+        fifo = os.path.join(d.folder, "fifo")
+        os.mkfifo(fifo)
+        os.chmod(fifo, 0o666)
+        reader = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        os.write(reader, b"x" * 4096)
+        folder = f"/proc/{d.process.pid}/fd"
+
+        def held():
+            return fifo in [os.path.realpath(os.path.join(folder, x)) for x in os.listdir(folder)]
+
+        def answered_meanwhile():
+            d.reconfigure(ONE + 'access-log = "{folder}/fifo"\n')
+            c.get("/")
+            d.reconfigure(ONE)
+            talk.ask(d, "status")
+            ret = held()
+            client.until(lambda: not held(), "the log is still open")
+            return ret
+        assert any(answered_meanwhile() for _ in range(3))
+        os.close(reader)
 
 
 def t_many_signals_at_once():
