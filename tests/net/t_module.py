@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Modules: what the examples do, what the API does, and that a bad one harms nobody."""
+import concurrent.futures
 import os
 import shutil
 import signal
@@ -359,6 +360,18 @@ def t_a_leak_is_bounded():
     for _ in range(40):
         assert well("leak=20000000") == "leaked"    # a quarter of it is three of these
     assert bad("leak=900000000").status == 500, "more than there is at all"
+
+
+def t_a_leak_of_descriptors_is_bounded():
+    pids = set()
+    for _ in range(200):
+        assert well("files=80") == "leaked"         # at the 80th there would be none
+        pids.add(well("pid"))
+    assert len(pids) > 2, pids
+    for _ in range(3):          # all of them: there is none for another connection
+        assert bad("files=1").status == 500
+        with concurrent.futures.ThreadPoolExecutor(4) as many:
+            assert {r.status for r in many.map(bad, ["sleep=100"] * 4)} == {200}
 
 
 def t_a_worker_that_retires_loses_nothing():

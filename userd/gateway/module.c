@@ -34,6 +34,7 @@
 #define STUCK_EXIT	75	/* exit status of one that ran out of time */
 #define WATCH_STEPS	8	/* looks at a callback in its time */
 #define WATCH_STACK	(64 << 10)
+#define FILES_EVERY	16		/* requests between two looks at descriptors */
 
 static struct {
 	const struct tbg_order *o;
@@ -42,6 +43,7 @@ static struct {
 	struct tbg_serve serve;
 	struct tbg_request *todo;
 	int retire_fd, statm_fd;
+	rlim_t files;			/* that we may have open */
 	unsigned int requests;
 	/* of the watch */
 	struct tbg_request *current;	/* whose callback runs */
@@ -320,15 +322,38 @@ static bool grown(void)
 	return strtoul(text, NULL, 10) * sysconf(_SC_PAGESIZE) > worker.o->memory / 4 * 3;
 }
 
-static void count(void)
+/* The same of descriptors but for the connections': what dup() returns is the lowest free. */
+static bool crowded(void)
 {
-	worker.requests++;
-	if (worker.serve.retiring ||
-	    !(grown() || (worker.o->requests && worker.requests >= worker.o->requests)))
+	int fd = dup(worker.retire_fd);
+	rlim_t used = fd < 0 ? worker.files : (rlim_t)fd;
+
+	if (fd >= 0)
+		close(fd);
+	return used > worker.files / 4 * 3 + worker.serve.visits_nr;
+}
+
+static void replace(void)
+{
+	if (worker.serve.retiring)
 		return;
 	tbg_serve_retire(&worker.serve);
 	if (write(worker.retire_fd, "", 1) < 0)
 		return;			/* nobody replaces us, and we end */
+}
+
+static void count(void)
+{
+	worker.requests++;
+	if (grown() || (worker.requests % FILES_EVERY == 0 && crowded()) ||
+	    (worker.o->requests && worker.requests >= worker.o->requests))
+		replace();
+}
+
+static void on_full(struct tbg_serve *s)
+{
+	if (crowded())
+		replace();
 }
 
 static bool path_make(struct tbg_request *r)
@@ -482,11 +507,14 @@ int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd)
 {
 	static const struct tbg_answerer answerer = {
 		.begin = on_begin, .input = on_input, .output = on_output,
-		.gone = on_gone,
+		.gone = on_gone, .full = on_full,
 	};
+	struct rlimit files;
 	struct tbg_loop *l;
 	int err;
 
+	getrlimit(RLIMIT_NOFILE, &files);
+	worker.files = files.rlim_cur;
 	worker.o = o;
 	worker.retire_fd = retire_fd;
 	worker.statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);

@@ -518,10 +518,13 @@ static void on_listener(void *arg, uint32_t events)
 	struct tbg_serve *s = arg;
 	int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (fd >= 0)
+	if (fd >= 0) {
 		visit_new(s, fd);
-	else if (errno == EMFILE || errno == ENFILE)
+	} else if (errno == EMFILE || errno == ENFILE) {
 		listen_not(s);
+		if (s->answerer->full)
+			s->answerer->full(s);
+	}
 }
 
 static void on_term(void *arg, uint32_t events)

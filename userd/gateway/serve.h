@@ -50,6 +50,8 @@ struct tbg_answerer {
 	void (*output)(struct tbg_visit *v);
 	/* It is over, or nobody is there any more: forget it. */
 	void (*gone)(struct tbg_visit *v);
+	/* There was no descriptor for another connection. NULL: nothing to do. */
+	void (*full)(struct tbg_serve *s);
 };
 
 struct tbg_visit {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A module that does what the query says, and much of it is what a module must
- * not do. For t_module.py: crash, loop, leak, exit, sleep, wait, fetch.
+ * not do. For t_module.py: crash, loop, leak, files, exit, sleep, wait, fetch.
  */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "toboggan-module.h"
@@ -58,6 +59,20 @@ static void leak(struct tbg_request *r, const char *arg)
 		return;
 	}
 	memset(p, 1, bytes);
+	answer(r, 200, "leaked\n");
+}
+
+/* Descriptors: a so-manieth part of all that there may be. */
+static void files(struct tbg_request *r, const char *arg)
+{
+	struct rlimit most;
+
+	getrlimit(RLIMIT_NOFILE, &most);
+	for (rlim_t i = most.rlim_cur / strtoul(arg, NULL, 10); i; i--)
+		if (dup(STDERR_FILENO) < 0) {
+			answer(r, 500, "no descriptor\n");
+			return;
+		}
 	answer(r, 200, "leaked\n");
 }
 
@@ -195,7 +210,7 @@ static const struct {
 	const char *name;
 	void (*fn)(struct tbg_request *r, const char *arg);
 } deeds[] = {
-	{ "crash", crash }, { "loop", loop }, { "leak", leak },
+	{ "crash", crash }, { "loop", loop }, { "leak", leak }, { "files", files },
 	{ "exit", leave }, { "sleep", nap }, { "fork", forks },
 	{ "later", later }, { "pipe", piped }, { "park", park },
 	{ "unpark", unpark }, { "fetch", fetch }, { "cached", cached },
