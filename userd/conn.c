@@ -267,10 +267,34 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_worker_conn_free(w, c);
 }
 
+/*
+ * Whether its socket has still to bring bytes to the client, in numbers that wire has
+ * shifted: sent without wire, they would stand at another place. Our FIN is one of `left`.
+ */
+static bool owes(const struct tbg_worker *w, const struct tbg_conn *c)
+{
+	struct pollfd p = { .fd = c->fd };
+	int left;
+
+	return w->s->wire && !ioctl(c->fd, SIOCOUTQ, &left) && left > 1 &&
+	       !(poll(&p, 1, 0) > 0 && p.revents & POLLERR) &&
+	       tbg_conn_seen_ns(w->s->wire, c->fd);
+}
+
+/* When it is closed, the client gets a reset, and the socket is gone. */
+static void reset_at_close(const struct tbg_conn *c)
+{
+	struct linger now = { .l_onoff = 1 };
+
+	setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
 void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->state == TBG_CONN_CLOSING || c->state == TBG_CONN_FREE)
 		return;
+	if (owes(w, c))		/* it could outlive us */
+		reset_at_close(c);
 	c->state = TBG_CONN_CLOSING;
 	w->out_len = 0;		/* never another connection's */
 	log_held(w, c);
@@ -295,7 +319,7 @@ static bool closing(struct tbg_worker *w, struct tbg_conn *c)
 /* Our side ends: the client may still be sending, and must not get a reset. */
 static void conn_finish(struct tbg_worker *w, struct tbg_conn *c)
 {
-	if (c->eof) {
+	if (c->eof && !owes(w, c)) {
 		tbg_conn_kill(w, c);
 		return;
 	}
@@ -303,8 +327,17 @@ static void conn_finish(struct tbg_worker *w, struct tbg_conn *c)
 	traffic_free(c);
 	c->state = TBG_CONN_LINGER;
 	c->stamp_ms = w->now_ms;
-	if (!c->receiving)
+	if (!c->receiving && !c->eof)
 		tbg_worker_recv(w, c);
+}
+
+/* Nothing is under way: it goes, as soon as it owes nothing. */
+static void conn_end(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (!owes(w, c))
+		tbg_conn_kill(w, c);
+	else if (c->state == TBG_CONN_OPEN)
+		conn_finish(w, c);
 }
 
 /*
@@ -1145,9 +1178,7 @@ void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c)
 /* What the client got can't be made good. */
 static void conn_reset(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct linger reset = { .l_onoff = 1 };
-
-	setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	reset_at_close(c);
 	tbg_conn_kill(w, c);
 }
 
@@ -1394,7 +1425,7 @@ void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
 			tbg_transfer_input(c->traffic->transfer);
 		return;		/* half-closed: it still gets its answers */
 	}
-	tbg_conn_kill(w, c);
+	conn_end(w, c);
 }
 
 /* Pending output: 1 all out, 0 later, -1 broken. */
@@ -1462,7 +1493,7 @@ static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
 
 	tbg_stat_add(&w->stats.timeouts, 1);
 	if (!t->in_body && (!t->has_message || !t->in_len)) {
-		tbg_conn_kill(w, c);
+		conn_end(w, c);
 		return;
 	}
 	t->has_message = false;
@@ -1497,7 +1528,7 @@ static void idle_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms
 	if (age_ms <= (c->used ? o->idle_ms : o->header_ms))
 		return;
 	tbg_stat_add(&w->stats.timeouts, 1);
-	tbg_conn_kill(w, c);
+	conn_end(w, c);
 }
 
 /*
@@ -1517,16 +1548,28 @@ static bool is_gone(const struct tbg_conn *c)
  */
 static bool client_takes(struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
 	bool ret;
 	int left;
 
 	if (ioctl(c->fd, SIOCOUTQ, &left))
 		return false;
-	ret = t->left_stamp_ms == c->stamp_ms && left < t->left;
-	t->left = left;
-	t->left_stamp_ms = c->stamp_ms;
+	ret = c->left_stamp_ms == c->stamp_ms && left < c->left;
+	c->left = left;
+	c->left_stamp_ms = c->stamp_ms;
 	return ret;
+}
+
+/* Our side has ended; it goes when the client has all of it. */
+static void linger_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
+{
+	if (!c->eof && age_ms <= TBG_LINGER_MS)
+		return;
+	if (age_ms > w->s->opt.send_ms)
+		tbg_conn_kill(w, c);
+	else if (client_takes(c))
+		c->stamp_ms = c->left_stamp_ms = w->now_ms;
+	else
+		conn_end(w, c);
 }
 
 void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
@@ -1536,8 +1579,7 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 
 	switch (c->state) {
 	case TBG_CONN_LINGER:
-		if (age_ms > TBG_LINGER_MS)
-			tbg_conn_kill(w, c);
+		linger_check(w, c, age_ms);
 		return;
 	case TBG_CONN_OPEN:
 		break;
@@ -1557,7 +1599,7 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 	}
 	if (blocked(c)) {
 		if (age_ms > o->send_ms / 2 && client_takes(c)) {
-			c->stamp_ms = c->traffic->left_stamp_ms = w->now_ms;
+			c->stamp_ms = c->left_stamp_ms = w->now_ms;
 		} else if (age_ms > o->send_ms) {
 			tbg_stat_add(&w->stats.timeouts, 1);
 			if (!c->traffic->transfer || !tbg_transfer_late(c->traffic->transfer))

@@ -47,8 +47,6 @@ struct tbg_traffic {
 	struct tbg_file_version fd_version;
 	struct tbg_parts *parts;	/* behind fd_left bytes of fd, or NULL */
 	uint32_t fd_taken;		/* request bytes that these answer */
-	uint32_t left_stamp_ms;		/* stamp_ms of the connection when so much */
-	int left;			/* was not acknowledged */
 	struct tbg_unlogged *unlogged;	/* file on its way; NULL: none */
 	bool close_after;
 	struct tbg_transfer *transfer;	/* answers the request at hand; or NULL */
@@ -59,6 +57,8 @@ struct tbg_conn {
 	int slot;			/* of its conn word; -1: none */
 	uint32_t taken, written;	/* see abi/conn.h */
 	uint32_t stamp_ms;		/* last progress, in the worker's time */
+	uint32_t left_stamp_ms;		/* stamp_ms when so much */
+	int left;			/* was not acknowledged */
 	uint16_t ops;			/* io_uring operations under way */
 	uint8_t state;
 	bool receiving, polling, eof, used, claimed, waiting;

@@ -40,6 +40,7 @@
 
 /* Draining ends after TBG_DRAIN_MS, when for so long no connection got on. */
 #define DRAIN_STILL_MS	5000
+#define END_NS		500000000ull	/* for the last operations of connections */
 
 /* For the next request of a busy client, which is then told to close. */
 #define DRAIN_IDLE_NS	300000000ull
@@ -479,7 +480,7 @@ static void accept_rest(struct tbg_worker *w, struct tbg_listener_fd *l)
 
 static void drain_look(struct tbg_worker *w, struct tbg_conn *c)
 {
-	w->drain_moves |= c->state == TBG_CONN_OPEN &&
+	w->drain_moves |= c->state != TBG_CONN_CLOSING &&
 			  w->now_ms - c->stamp_ms < DRAIN_STILL_MS;
 }
 
@@ -688,9 +689,30 @@ static int round_wait(struct tbg_worker *w)
 	return io_uring_submit_and_wait(&w->ring, 1);
 }
 
+/* What has come, and what follows from it. */
+static int round_make(struct tbg_worker *w)
+{
+	int err = round_wait(w);
+
+	if (err < 0 && err != -EINTR && err != -EBUSY && err != -ETIME)
+		return err;
+	round_begin(w);
+	events(w);
+	send_due(w);
+	if (w->room_made && w->parked.nr)
+		accept_resume(w);
+	w->room_made = false;
+	if (w->buffers_back) {
+		io_uring_buf_ring_advance(w->buffers, w->buffers_back);
+		w->buffers_back = 0;
+	}
+	return 0;
+}
+
 int tbg_worker_run(struct tbg_worker *w)
 {
-	int err;
+	uint64_t end_ns;
+	int err = 0;
 
 	if (w->s->wire) {
 		w->by_slot = calloc(w->s->maps->conns_nr, sizeof(*w->by_slot));
@@ -706,21 +728,12 @@ int tbg_worker_run(struct tbg_worker *w)
 	accept_resume(w);
 	tick_arm(w);
 	wake_arm(w);
-	while (!w->done) {
-		err = round_wait(w);
-		if (err < 0 && err != -EINTR && err != -EBUSY && err != -ETIME)
-			return err;
-		round_begin(w);
-		events(w);
-		send_due(w);
-		if (w->room_made && w->parked.nr)
-			accept_resume(w);
-		w->room_made = false;
-		if (w->buffers_back) {
-			io_uring_buf_ring_advance(w->buffers, w->buffers_back);
-			w->buffers_back = 0;
-		}
-	}
+	while (!w->done && !err)
+		err = round_make(w);
 	tbg_worker_each(w, tbg_conn_kill);	/* logs what they were sent */
-	return 0;
+	/* as long as wire is there, which their FIN or reset needs */
+	end_ns = w->now_ns + END_NS;
+	while (w->conns_nr && w->now_ns < end_ns && !err)
+		err = round_make(w);
+	return err;
 }

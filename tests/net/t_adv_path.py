@@ -401,6 +401,32 @@ def t_draining_daemon_ends_at_once_if_told_twice():
         assert not any("clients have not closed" in x for x in d.lines), d.lines
 
 
+def t_daemon_told_twice_resets_who_has_not_read_all():
+    """What a socket goes on to send without wire would be taken for other bytes of the stream."""
+    for family in (4, 6):
+        for flags in (None, "FP."):
+            s = adversary.Play(stage, family, "wire")
+            with stage.told(s):
+                c = s.connect()
+                s.hit(c, HIT)
+                c.get(LARGE)
+                s.hit(c, OTHER)
+                c.window = 20
+                c.send(LARGE, flags)
+                first_data(c)
+                d = stage.daemons.pop("wire")
+                d.process.send_signal(signal.SIGTERM)
+                net.until(lambda d=d: "draining" in talk.ask(d, "why", "/hit")["detail"])
+                assert d.stop() == 0, d.lines
+                c.window = 65535
+                c.send(flags=".")
+                while not c.reset:
+                    c.next("a reset")
+                stage.daemons["wire"] = stage.start("wire")
+                stage.warm("wire", *BODIES)
+                s.end()
+
+
 def t_daemon_is_killed():
     """The kernel closes its sockets: a FIN or an RST in the client's numbers, no other byte."""
     for s, idle, half, slow, d in ended_by(signal.SIGKILL):
