@@ -196,8 +196,14 @@ bool tbg_origin_unsend(struct tbg_worker *w, struct tbg_origin *o)
 /* What the socket does not take at once the ring sends when it does. */
 static void due_send(struct tbg_worker *w, struct tbg_origin *o)
 {
-	ssize_t n = sendmsg(o->fd, &o->msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
 	struct io_uring_sqe *sqe;
+	ssize_t n;
+
+	if (o->msg.msg_iovlen == 1)	/* as a rule, and cheaper */
+		n = send(o->fd, o->iov->iov_base, o->iov->iov_len, flags);
+	else
+		n = sendmsg(o->fd, &o->msg, flags);
 
 	if (n >= 0 || errno != EAGAIN) {
 		on_send(w, &o->send, n < 0 ? -errno : n);

@@ -86,6 +86,8 @@ struct tbg_worker {
 	struct tbg_origin_pool *idle;	/* see origin.c */
 	struct tbg_origin *due_origins, **due_origins_last;	/* to be sent on */
 	struct tbg_transfer *transfers;	/* all that are under way */
+	struct tbg_transfer *spare_transfers;	/* memory for the next ones */
+	unsigned int spare_transfers_nr;
 	struct tbg_transfer *due, **due_last;	/* of them, who have something to send */
 	unsigned int due_nr;
 	struct __kernel_timespec tick, wait;
