@@ -230,18 +230,22 @@ def t_wrong_options_are_said():
 
 def t_a_rate_sweep_has_autobenchs_tables():
     with benched.Sham() as sham:
-        done = remote(sham, "--low", "100", "--high", "200", "--step", "100",
+        done = remote(sham, "--low", "20", "--high", "100", "--step", "20",
                       command=("rates", "--quick"))
     assert done.code == 0, done.err
     with open(os.path.join(done.folder, "rates.autobench.tsv"), encoding="utf-8") as f:
         rows = [line.rstrip("\n").split("\t") for line in f]
     assert rows[0][:3] == ["dem_req_rate", "req_rate_sham", "con_rate_sham"], rows[0]
-    assert [r[0] for r in rows[1:]] == ["100", "200"] and len(rows[1]) == 10
+    assert [r[0] for r in rows[1:]] == ["20", "40", "60", "80", "100"] and len(rows[1]) == 10
     for row, s in zip(rows[1:], benched.samples(done.record)):
         if s["refused"]:        # on a busy machine httperf falls behind
             assert row[1:-1] == [""] * 8 and float(row[-1]) >= 0, row
-        else:
-            assert 0.5 < float(row[1]) / float(row[0]) < 1.5, row
+            continue
+        demand, conns = s["point"], s["point"] / 10
+        for rate in (s["rate"], *map(float, row[3:6])):
+            assert abs(rate / demand - 1) < 0.08, (rate, row)
+        # its own rates are those of the time to the last reply
+        assert 0.92 < float(row[1]) / demand < 1.08 * conns / (conns - 1), row
 
 
 def t_load_counts_every_kind_of_error():

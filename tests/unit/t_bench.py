@@ -662,6 +662,12 @@ def t_httperf_is_read_whole():
     assert got["requests"] == 4980 and got["statuses"] == 10 and got["errors"] == 3
     assert got["kinds"] == {"client-timo": 1, "fd-unavail": 2}
     assert got["httperf"]["rep_max"] == 501.2 and got["httperf"]["net_kb_s"] == 655.3
+    assert got["seconds"] == 10.0, "500 connections at 50 a second"
+    assert loads.httperf_numbers(HTTPERF.replace("9.984", "10.5"))["seconds"] == 10.5
+    sess = "Session rate [sess/s]: min 9 avg 9 max 9 stddev 0 (500/500)\n"
+    assert loads.httperf_numbers(HTTPERF + sess)["seconds"] == 9.984, "sessions end when they do"
+    short = loads.httperf_numbers(HTTPERF.replace("(2 samples)", "(0 samples)"))
+    assert short["rep_min"] == short["rep_avg"] == short["rep_max"] == 499.0, short
     assert loads.Httperf(50).read("httperf: connection failed\n") is None
     assert "10 wrong statuses" in engine.fault(loads.Httperf(50), 0, got)
 

@@ -220,7 +220,7 @@ class Httperf(Load):
         kinds = {k: v for k, v in got["errors_by_kind"].items() if v}
         return {"requests": got["replies"] - wrong, "bytes": round(got["net_kb_s"] * 1024 *
                                                                    got["duration"]),
-                "seconds": got["duration"], "errors": got["errors_total"], "statuses": wrong,
+                "seconds": got["seconds"], "errors": got["errors_total"], "statuses": wrong,
                 "kinds": kinds, "p50_us": None, "httperf": got}
 
 
@@ -237,6 +237,7 @@ def httperf_numbers(out):
     if not take(r"Total: connections (\d+) requests (\d+) replies (\d+)", "connections",
                 "requests", "replies", kind=int):
         return None
+    take(r" --rate=([\d.e+-]+)", "rate")
     take(r"test-duration ([\d.]+) s", "duration")
     take(r"Connection rate: ([\d.]+)", "con_rate")
     take(r"Connection time \[ms\]: min ([\d.]+) avg ([\d.]+) max ([\d.]+) median ([\d.]+) "
@@ -256,9 +257,12 @@ def httperf_numbers(out):
     take(r"Session rate \[sess/s\]: min [\d.]+ avg ([\d.]+) max [\d.]+ stddev [\d.]+ \((\d+)/(\d+)\)",
          "sess_rate", "sess_done", "sess_total")
     take(r"Session lifetime \[s\]: ([\d.]+)", "sess_life_s")
-    if not ret["rep_samples"] and ret["duration"]:
+    # It ends with the last reply; each connection has the time to the next one's, the last too.
+    due_s = ret["connections"] / ret["rate"] if ret["rate"] and not ret["sess_total"] else 0.0
+    ret["seconds"] = max(ret["duration"], due_s)
+    if not ret["rep_samples"] and ret["seconds"]:
         # It samples every 5 s: a shorter run has only its mean.
-        ret["rep_min"] = ret["rep_avg"] = ret["rep_max"] = ret["replies"] / ret["duration"]
+        ret["rep_min"] = ret["rep_avg"] = ret["rep_max"] = ret["replies"] / ret["seconds"]
     return ret
 
 
