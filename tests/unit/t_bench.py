@@ -595,6 +595,23 @@ def t_the_weighted_sum_is_of_the_curve():
     assert abs(papers - mbit) < 1e-6 * mbit         # every size takes as long
     cost, mbit, papers = experiments.mix_sums(xs, flat, [1e6] * (len(xs) - 1) + [None])
     assert mbit is None and papers is None and cost, "a refused rate went into a sum"
+    assert experiments.mix_sums(xs, [0.0] * len(xs), [1e6] * len(xs))[0] is None
+
+
+def t_the_weighted_sum_is_of_a_whole_curve():
+    sizes, rec = experiments.Sizes(options("sizes")), record()
+    entry = rec["experiments"][0]
+    assert sorted(len(v) for v in sizes.derive(entry).values()) == [1, 1, 2], "nginx's rate, and both costs"
+    for left in (lambda s: s["point"] == 1, lambda s: s["point"] != 1024):
+        part = dict(entry, samples=[s for s in entry["samples"] if left(s)])
+        part["summary"] = engine.summarise(part)
+        assert sizes.derive(part) == {}, sizes.derive(part)
+    for s in entry["samples"]:
+        if s["point"] == 1 << 20 and s["server"] == "nginx":
+            s["cpu_ns"] = None
+    entry["summary"] = engine.summarise(entry)
+    got = sizes.derive(entry)["SPECweb99 mix, ns of processor time a request"]
+    assert list(got) == ["toboggan"], got
 
 
 def t_web99_is_the_published_file_set():

@@ -566,11 +566,11 @@ class Sizes(Experiment):
     def derive(self, entry):
         ret = {"SPECweb99 mix, ns of processor time a request": {},
                "SPECweb99 mix, Mbit/s": {}, "classes weighted as the papers did, Mbit/s": {}}
+        xs = [p["x"] for p in entry["points"]]
         for name in entry["servers"]:
-            rows = [r for r in entry["summary"] if r["server"] == name]
-            xs = [r["point"] for r in rows]
-            cpu = [(r["figures"]["cpu_ns"] or {}).get("median") for r in rows]
-            rate = [(r["figures"]["throughput"] or {}).get("median") for r in rows]
+            rows = {r["point"]: r["figures"] for r in entry["summary"] if r["server"] == name}
+            cpu, rate = ([(rows.get(x, {}).get(key) or {}).get("median") for x in xs]
+                         for key in ("cpu_ns", "throughput"))
             mix = mix_sums(xs, cpu, rate)
             for key, value in zip(ret, mix):
                 if value is not None:
@@ -581,20 +581,21 @@ class Sizes(Experiment):
 def mix_sums(xs, cpu_ns, rate):
     """(ns a request, Mbit/s of the mix, weighted sum of the classes' Mbit/s); None if unknown.
 
-    A rate that was refused at one size leaves the curve there unknown, and the
-    sums over it with it: they would say what nobody measured.
+    What was refused, or not measured, at one size leaves the curve there unknown,
+    and the sums over it with it: they would say what nobody measured.
     """
     shares = [(c * f / sum(files.FILE_SHARES), files.web99_size(k, i), k)
               for k, c in enumerate(files.CLASS_SHARES)
               for i, f in enumerate(files.FILE_SHARES)]
-    cost = sum(w * (at(xs, cpu_ns, s) or math.nan) for w, s, _ in shares)
-    times = [None if r is None else 1e9 / r for r in rate]
-    if None in times or not times:
-        return (None if math.isnan(cost) else cost), None, None
+    cost = None if None in cpu_ns or not any(cpu_ns) else \
+        sum(w * at(xs, cpu_ns, s) for w, s, _ in shares)
+    if None in rate:
+        return cost, None, None
+    times = [1e9 / r for r in rate]
     mean_ns = sum(w * at(xs, times, s) for w, s, _ in shares)
     bits = sum(w * s * 8 for w, s, _ in shares)
     papers = sum(w * s * 8e3 / at(xs, times, s) for w, s, _ in shares)
-    return (None if math.isnan(cost) else cost), bits / mean_ns * 1e3, papers
+    return cost, bits / mean_ns * 1e3, papers
 
 
 # ------------------------------------------------------------------ caches
