@@ -370,6 +370,16 @@ def t_a_line_is_as_slow_as_it_is_told():
     assert 400000 < bps <= 1.05 * 800000, bps
 
 
+def t_a_connection_that_stalls_does_not_conform():
+    lines = ("--connections", "10", "--line", "400000", "--conform", "320000", "--seconds", "3")
+    for fault, path, least, most in (("hang", benched.fileset.SMALL, 0, 0),
+                                     (None, benched.fileset.LARGE, 5, 10)):     # 20 s each
+        with benched.Sham(fault, after=50) as sham:
+            got = run_load(sham.authority, *lines, "--path", path)
+        assert least <= got["conforming"] <= most and not got["errors"], got
+        assert bool(got["requests"]) == bool(fault), got
+
+
 def t_toboggan_finds_its_benchmark():
     tool = os.path.join(ktap.BUILD, "toboggan")
     out = subprocess.run([tool, "bench", "--help"], stdout=subprocess.PIPE, text=True, check=True)

@@ -80,7 +80,7 @@ struct conn {
 	int status;
 	uint32_t crc;
 	double tokens;			/* bytes that the line has left */
-	double bits, busy_s;		/* of finished requests */
+	double bits, busy_s;		/* of requests, from when they were due */
 	char *head;			/* while a reply is read: most connections wait */
 };
 
@@ -368,6 +368,12 @@ static void request_start(long due_ns)
 		conn_open(c);
 }
 
+/* Bytes of the reply under way that have come, or of the whole one. */
+static long reply_len(const struct conn *c)
+{
+	return c->head_len + (c->body_left < 0 ? 0 : c->body_len - c->body_left);
+}
+
 static void request_done(struct conn *c)
 {
 	const struct target *t = c->target;
@@ -384,14 +390,12 @@ static void request_done(struct conn *c)
 	} else if (t->crc_known && opt.verify && !opt.offsets && c->status != 304 &&
 		   t->crc != c->crc) {
 		count_error(ERR_body);
-	} else if (measuring && now > end_ns) {
-		if (opt.rate > 0)
-			latency_count(us);
 	} else if (measuring) {
-		done_nr++;
-		latency_count(us);
-		c->bits += 8.0 * (c->head_len + c->body_len);
-		c->busy_s += (now - c->sent_ns) / 1e9;
+		done_nr += now <= end_ns;
+		if (now <= end_ns || opt.rate > 0)
+			latency_count(us);
+		c->bits += 8.0 * reply_len(c);
+		c->busy_s += (now - c->due_ns) / 1e9;
 	}
 	free(c->head);
 	c->head = NULL;
@@ -762,12 +766,24 @@ static void run(void)
 		unanswered_count(now < end_ns ? now : end_ns);
 }
 
+/*
+ * Connections whose replies came at that speed, with what has come of the one
+ * under way: a server that stalls to the end would else look fast.
+ */
 static int conforming(void)
 {
+	long now = now_ns();
 	int nr = 0;
 
-	for (int i = 0; i < opt.connections; i++)
-		nr += conns[i].busy_s > 0 && conns[i].bits / conns[i].busy_s >= opt.conform_bps;
+	for (int i = 0; i < opt.connections; i++) {
+		struct conn *c = &conns[i];
+
+		if (c->state == READING)
+			c->bits += 8.0 * reply_len(c);
+		if (c->target)
+			c->busy_s += (now - c->due_ns) / 1e9;
+		nr += c->busy_s > 0 && c->bits / c->busy_s >= opt.conform_bps;
+	}
 	return nr;
 }
 
