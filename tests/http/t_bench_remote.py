@@ -265,9 +265,10 @@ def t_load_counts_every_kind_of_error():
         with benched.Sham(fault, after=5) as sham:
             got = run_load(sham.authority, *listed)
             assert got["requests"] == 5 and kinds & set(got["kinds"]), got
-    with benched.Sham("status", after=5) as sham:
-        got = run_load(sham.authority, *listed)
-        assert got["requests"] == 5 and got["wrong_statuses"] == {"500": got["statuses"]}, got
+    for fault, status in (("status", "500"), (999, "999")):
+        with benched.Sham(fault, after=5) as sham:
+            got = run_load(sham.authority, *listed)
+        assert got["requests"] == 5 and got["wrong_statuses"] == {status: got["statuses"]}, got
     with benched.Sham("hang", after=5) as sham:
         got = run_load(sham.authority, *listed, "--timeout", "0.3")
         assert got["kinds"].get("timeout"), got
@@ -338,6 +339,17 @@ def t_load_takes_chunks_and_sends_cookies_and_bodies():
         post, get = seen[:2]
         assert re.fullmatch(r"k=1\d{3}", post[1]) and re.fullmatch(rb"a=\d\d&b", post[2]), post
         assert (post[0], *get) == ("POST", "GET", None, b""), seen
+
+
+def t_a_chunk_of_no_size_that_can_be_is_broken_framing():
+    def answer(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%s\r\nxxxx" % size)
+
+    with origin.Origin() as o:
+        o.on("/", answer)
+        for size in (b"F" * 16, b"8" + b"0" * 15, b"1" + b"0" * 16, b"f" * 40):
+            got = run_load(f"127.0.0.1:{o.port}", "--once")
+            assert got["kinds"] == {"framing": 1} and not got["requests"], (size, got)
 
 
 def t_load_asks_from_a_random_byte_on():

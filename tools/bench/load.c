@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -36,6 +37,7 @@
 #define SCAN_NS		200000000L	/* timeouts are looked for that often */
 #define SECOND_NS	1000000000L
 #define HOPELESS	1000		/* errors, if they outnumber the replies */
+#define STATUS_MAX	999
 #define SUB_BITS	5		/* latencies are kept to 3 % */
 
 #define ERRORS(X) \
@@ -106,7 +108,8 @@ static int epfd, in_flight, opening, opened, source_next;
 static long start_ns, end_ns, issued;
 static bool measuring, stopped;
 static volatile sig_atomic_t interrupted;
-static long done_nr, byte_nr, connect_nr, error_nr, errors[ERR_NR], wrong_statuses[600];
+static long done_nr, byte_nr, connect_nr, error_nr, errors[ERR_NR];
+static long wrong_statuses[STATUS_MAX + 1];
 static long latencies[64 << SUB_BITS], latency_nr, latency_max_us;
 static uint64_t seed = 88172645463325252ULL;
 
@@ -461,13 +464,15 @@ static int hex(char ch)
 	       (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10 : -1;
 }
 
-/* One byte of what frames the chunks; true: it was the last. */
-static bool frame_take(struct conn *c, char ch)
+/* One byte of what frames the chunks; 1: it was the last, -1: of no size that can be. */
+static int frame_take(struct conn *c, char ch)
 {
 	bool line = ch == '\n';
 
 	switch (c->chunk) {
 	case SIZE:
+		if (hex(ch) >= 0 && c->chunk_left > LONG_MAX >> 4)
+			return -1;
 		if (hex(ch) >= 0)
 			c->chunk_left = c->chunk_left << 4 | hex(ch);
 		else if (!line)
@@ -476,15 +481,15 @@ static bool frame_take(struct conn *c, char ch)
 	case EXTENSION:
 		if (line)
 			c->chunk = c->chunk_left ? DATA : TRAILER;
-		return false;
+		return 0;
 	case TRAILER:
 		if (line && !c->chunk_left)
-			return true;
+			return 1;
 		c->chunk_left = line ? 0 : c->chunk_left + (ch != '\r');
-		return false;
+		return 0;
 	default:			/* the line end behind a chunk */
 		c->chunk = line ? SIZE : END;
-		return false;
+		return 0;
 	}
 }
 
@@ -492,6 +497,7 @@ static void chunks_take(struct conn *c, const char *data, long len)
 {
 	while (len) {
 		long n = 1;
+		int end = 0;
 
 		if (c->chunk == DATA) {
 			n = c->chunk_left < len ? c->chunk_left : len;
@@ -500,13 +506,15 @@ static void chunks_take(struct conn *c, const char *data, long len)
 			c->body_len += n;
 			c->chunk_left -= n;
 			c->chunk = c->chunk_left ? DATA : END;
-		} else if (frame_take(c, *data)) {
-			if (len > 1)
-				conn_fail(c, ERR_framing);
-			else
-				request_done(c);
-			return;
+		} else {
+			end = frame_take(c, *data);
 		}
+		if (end < 0 || (end && len > 1))
+			conn_fail(c, ERR_framing);
+		else if (end)
+			request_done(c);
+		if (end)
+			return;
 		data += n;
 		len -= n;
 	}
@@ -807,7 +815,7 @@ static void report(double seconds, int opened_nr)
 	}
 	printf("}, \"wrong_statuses\": {");
 	more = false;
-	for (int i = 0; i < 600; i++) {
+	for (int i = 0; i <= STATUS_MAX; i++) {
 		if (!wrong_statuses[i])
 			continue;
 		printf("%s\"%d\": %ld", more ? ", " : "", i, wrong_statuses[i]);
