@@ -303,7 +303,7 @@ static void arguments(char **argv)
 		exit(2);
 	}
 	/* two of us at a time, and none on the ports of the last */
-	port_base = 10000 + getpid() * CONNECTIONS_MAX % (48 * CONNECTIONS_MAX);
+	port_base = 10000 + getpid() % 48 * CONNECTIONS_MAX;
 }
 
 int main(int argc, char **argv)
