@@ -349,6 +349,19 @@ def t_what_goes_on_behind_a_line_is_what_httperf_takes():
     assert sessions.parse("/p contents=x\\\ny\n")[0][0][0].contents == "x\ny"
 
 
+def t_quotes_may_be_anywhere_in_a_string():
+    """Each of these as httperf 0.9.0 sends it."""
+    for text, want in (('name="John Doe"', "name=John Doe"), ('a="b"', "a=b"), ("'a'\"b c\"d", "ab cd"),
+                       ("a'\"'b", 'a"b'), ("\"it's\"", "it's"), ("it\\'s", "it's"), ('""', ""),
+                       ("a\\ b", "a b"), ("'x'think=1", "xthink=1"), ("a\"b\\\nc d\"e", "ab\nc de"),
+                       ("a\tthink=1", "a"), ("'\\n\\r\\t\\q'", "\n\r\tq")):
+        got = sessions.parse(f"/p method=POST contents={text} think=2\n  /q\n")
+        assert got[0][0] == [("/p", "POST", 2, want), ("/q", "GET", None, None)], (text, got)
+        assert sessions.parse(sessions.text(got)) == got, text
+    for text in ("it's", 'a="b', "'a\n", "a\\"):
+        refused(sessions.parse, f"/p contents={text}", text="does not end")
+
+
 def t_wrong_sessions_are_named_with_their_line():
     for text, words in (("/a\n/b colour=red\n", "s:2: `colour`"), (" # x\n", "s:1: `x`"),
                         ("/a method=BREW\n", "method=BREW"), ("/a think=long\n", "think=long"),

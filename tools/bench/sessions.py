@@ -24,8 +24,6 @@ from say import Problem
 
 TEMPLATES_MAX = 1000            # httperf's MAX_SESSION_TEMPLATES
 METHODS = ("OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE")
-STRING_GOES_ON = re.compile(
-    r"""\scontents=(?:(['"])(?:\\.|(?!\1)[^\\])*|(?!['"])(?:\\.|[^\s\\])*)\\\Z""", re.S)
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 Call = collections.namedtuple("Call", "uri method think_s contents")
@@ -62,6 +60,12 @@ def parse(text, name="sessions"):
     return sessions + [session] * bool(session)
 
 
+def goes_on(line):
+    """Whether it ends with a backslash in a string."""
+    m = re.search(r"\S\s+contents=", line)
+    return bool(m) and scan(line[m.end():])[2] == "\\"
+
+
 def joined(text):
     """(number, line) without comments; a string goes on behind a backslash at a line's end."""
     held, first = "", 0
@@ -72,7 +76,7 @@ def joined(text):
             continue
         else:
             first = nr
-        held = line + "\n" if STRING_GOES_ON.search(line) else ""
+        held = line + "\n" if goes_on(line) else ""
         if not held:
             yield first, line
     if held:
@@ -103,20 +107,39 @@ def parse_call(line, where):
     return Call(uri, method, think, contents)
 
 
+def scan(text):
+    """(value, its length in the text, what is open), as httperf reads a string.
+
+    It ends at a blank outside of quotes, which may be anywhere in it. open: the
+    quote or the backslash at which the text is over, or nothing.
+    """
+    value, quote, escaped = "", "", False
+    for nr, ch in enumerate(text):
+        if escaped:
+            value, escaped = value + ESCAPES.get(ch, ch), False
+        elif ch == "\\":
+            escaped = True
+        elif ch == quote:
+            quote = ""
+        elif not quote and ch in "'\"":
+            quote = ch
+        elif not quote and ch in " \t\n":
+            return value, nr, ""
+        else:
+            value += ch
+    return value, len(text), "\\" if escaped else quote
+
+
 def parse_value(text, where):
-    """(value, what follows): a word or what is in quotes, with backslash escapes."""
-    quote = text[:1] if text[:1] in ("'", '"') else ""
-    pattern = rf"{quote}((?:\\.|[^{quote}\\])*){quote}" if quote else r"((?:\\.|[^\s\\])*)"
-    m = re.match(pattern, text, re.S)
-    if not m:
+    """(value, what follows)"""
+    value, length, left_open = scan(text)
+    if left_open:
         raise Problem(f"{where}: a string that does not end")
-    value = re.sub(r"\\(.)", lambda e: ESCAPES.get(e.group(1), e.group(1)), m.group(1),
-                   flags=re.S)
-    return value, text[m.end():].lstrip()
+    return value, text[length:].lstrip()
 
 
 def method_of(value, where):
-    """By prefix, as httperf finds it."""
+    """By the beginning of its name; httperf, which wants all of it, is given all of it."""
     for method in METHODS:
         if value and method.startswith(value):
             return method
