@@ -984,6 +984,32 @@ def t_a_missing_tool_is_said_before_anything_is_made():
         invoke.shutil.which = which
 
 
+def t_room_is_looked_for_where_the_files_will_be():
+    """And for those that are not there yet."""
+    asked, old, room = [], (os.statvfs, os.getcwd()), 1 << 40
+
+    def statvfs(path):
+        asked.append(path)
+        return argparse.Namespace(f_bavail=room, f_frsize=1, f_favail=0)
+
+    rows = [(1, f"/{i}", 1 << 20) for i in range(4)]
+    with tempfile.TemporaryDirectory() as there, contextlib.redirect_stderr(io.StringIO()) as err:
+        os.statvfs = statvfs
+        try:
+            os.chdir(there)
+            os.mkdir("mounted")
+            for root in ("mounted", "site", f"{there}/a/b/c"):
+                fileset.Files(rows[:2]).make(root)
+            room = 3 << 20          # two of the four are there
+            fileset.Files(rows).make("site")
+            refused(fileset.Files(rows).make, "none", text="4 MiB of files wanted, 3 MiB free")
+        finally:
+            os.statvfs = old[0]
+            os.chdir(old[1])
+    assert asked == [f"{there}/mounted", there, there, f"{there}/site", there], asked
+    assert "make 2 files, 2 MiB\nmake 4 files, 4 MiB\n" in err.getvalue(), err.getvalue()
+
+
 def t_objects_without_room_are_left_out_and_said():
     class Lab:
         remote = False

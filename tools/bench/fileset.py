@@ -75,14 +75,27 @@ def crc(path, size):
     return zlib.crc32(content(path, size))
 
 
-def put(root, path, size):
+def has(root, path, size):
     name = os.path.join(root, path.lstrip("/"))
-    if os.path.exists(name) and os.path.getsize(name) == size:
+    return os.path.exists(name) and os.path.getsize(name) == size
+
+
+def put(root, path, size):
+    if has(root, path, size):
         return
+    name = os.path.join(root, path.lstrip("/"))
     os.makedirs(os.path.dirname(name), exist_ok=True)
     with open(name, "wb") as f:
         f.write(content(path, size))
     os.utime(name, (TIME, TIME))
+
+
+def existing(path):
+    """The folder, or that above it which is there: both on the file system that it will be on."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
 
 
 class Files:
@@ -92,20 +105,21 @@ class Files:
         self.rows = rows
 
     def make(self, root):
-        say(f"make {len(self.rows):,} files, {sum(r[2] for r in self.rows) / 2**20:,.0f} MiB")
-        free = os.statvfs(os.path.dirname(root) or "/")
-        need = sum(max(r[2], 4096) for r in self.rows)
+        rows = [row for row in self.rows if not has(root, *row[1:3])]
+        say(f"make {len(rows):,} files, {sum(r[2] for r in rows) / 2**20:,.0f} MiB")
+        free = os.statvfs(existing(root))
+        need = sum(max(r[2], 4096) for r in rows)
         if free.f_bavail * free.f_frsize < 1.1 * need:
             raise Problem(f"{root}: {need / 2**20:,.0f} MiB of files wanted, "
                           f"{free.f_bavail * free.f_frsize / 2**20:,.0f} MiB free")
-        if free.f_favail and free.f_favail < 1.1 * len(self.rows):
-            raise Problem(f"{root}: {len(self.rows):,} files wanted, {free.f_favail:,} inodes free")
+        if free.f_favail and free.f_favail < 1.1 * len(rows):
+            raise Problem(f"{root}: {len(rows):,} files wanted, {free.f_favail:,} inodes free")
         said = time.monotonic()
-        for nr, (_, path, size) in enumerate(self.rows):
+        for nr, (_, path, size) in enumerate(rows):
             put(root, path, size)
             if time.monotonic() - said > PROGRESS_S:
                 said = time.monotonic()
-                say(f"  {nr:,} of {len(self.rows):,} files")
+                say(f"  {nr:,} of {len(rows):,} files")
 
     def list_for_load(self, file):
         """As load.c reads it."""
