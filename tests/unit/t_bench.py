@@ -1084,6 +1084,36 @@ def t_the_last_point_of_cpus_says_what_it_cannot_tell():
     assert not experiments.Cpus(args).notes
 
 
+def t_each_point_of_cpus_has_its_cpus():
+    """Also where a server is the one of the last repeat, since it was left out at the points between."""
+    args = options("cpus", "--repeats", "4")
+    args.cpu_list, args.out, args.servers, seen = [3, 5, 6], None, ["a", "b"], []
+    exp = experiments.Cpus(args)
+    here = argparse.Namespace(server_cpus={3}, client_cpus={5, 6}, remote=False)
+    exp.cpus = here.server_cpus, here.client_cpus
+    run = engine.Run(here, args, {"experiments": []})
+
+    class Server:
+        def __init__(self, name, **_):
+            self.name, self.cpus = name, here.server_cpus
+
+        setup = staticmethod(lambda: {"commands": []})
+        start = stop = lambda self: None
+
+    def sample(_, point, server, repeat):
+        seen.append((repeat, point.x, server.name))
+        assert server.cpus == here.server_cpus == set(args.cpu_list[:point.x]), seen
+        assert here.client_cpus == set(args.cpu_list[point.x:] or args.cpu_list), seen
+        return engine.Sample(invalid="no" if server.name == "a" and point.x < 3 else None)
+
+    run.sample, run.finish, run.progress = sample, lambda *_: None, lambda *_: None
+    exp.prepare = lambda *_: None
+    exp.sides = lambda _: [(name, lambda name=name, **kw: Server(name, **kw)) for name in "ab"]
+    run.experiment(exp)
+    assert len(seen) == 4 * 3 * 2 - 2 * 2 and (2, 2, "a") not in seen and (2, 3, "a") in seen, seen
+    assert here.server_cpus == {3} and here.client_cpus == {5, 6}
+
+
 def t_servers_of_which_none_can_are_refused():
     class Lab:
         remote = False

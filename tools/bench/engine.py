@@ -329,6 +329,7 @@ class Run:
             self.total -= 1         # twice no figure: there will be none
             return
         try:
+            exp.enter(self, point)
             server = self.server(exp, point, name, make)
             server.start()
             keep_setup(entry, point, server)

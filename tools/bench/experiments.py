@@ -99,6 +99,9 @@ class Experiment:
         if not run.lab.remote:
             files.basic().make(os.path.join(run.lab.dir, "site"))
 
+    def enter(self, run, point):
+        """Before each sample, and what starts for it: the lab is as the point wants it."""
+
     def leave(self, run):
         """After the last sample: the lab is as it was."""
 
@@ -994,14 +997,13 @@ class Cpus(Experiment):
     def server_key(self, point):
         return point.x
 
-    def server_options(self, run, point):
-        run.lab.server_cpus = set(self.have[:point.x])
-        run.lab.client_cpus = set(self.have[point.x:] or self.have)
-        return {}
-
     def sites(self, run):
         super().sites(run)
         self.cpus = run.lab.server_cpus, run.lab.client_cpus
+
+    def enter(self, run, point):
+        run.lab.server_cpus = set(self.have[:point.x])
+        run.lab.client_cpus = set(self.have[point.x:] or self.have)
 
     def leave(self, run):
         run.lab.server_cpus, run.lab.client_cpus = self.cpus
