@@ -176,6 +176,22 @@ def t_a_server_without_the_files_is_said():
     assert done.code == 1 and "bench site" in done.err, done.err
 
 
+def t_a_server_needs_only_what_it_is_asked_for():
+    """The example of the manual: sessions of one's own log, against one's own server."""
+    path = os.path.join(benched.folder(), "sessions")
+    for uri, code in (("/mine.html", 0), ("/theirs.html", 1)):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(f"{uri} think=0.01\n  /mine.html\n")
+        with origin.Origin() as o:
+            o.on("/mine.html", origin.reply(200, b"mine"))
+            o.on("/theirs.html", origin.reply(404))
+            done = benched.run("sessions", "--quick", path, "--rates", "4", "--server",
+                               f"own=127.0.0.1:{o.port}")
+            assert not o.seen(benched.fileset.SMALL)
+        assert done.code == code and "bench site" not in done.err, done.err
+    assert "own: /theirs.html: status 404" in done.err, done.err
+
+
 def t_the_networks_limit_is_refused():
     with benched.Sham() as sham:
         done = remote(sham, "--link-mbit", "0.1")

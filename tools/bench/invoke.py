@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 
+import fileset
 import lab as laboratory
 import report
 from amount import positive, whole
@@ -24,7 +25,6 @@ from meters import machine
 from remote import Remote
 from say import Problem, Usage, say
 from servers import KINDS, Existing, Toboggan, fetch
-from fileset import SMALL
 
 INTERRUPTED = 130
 
@@ -229,15 +229,18 @@ def missing_tool(exp):
                  if not shutil.which(tool)), None)
 
 
-def check_remote(lab, args):
-    """Dead servers, and servers without our files, before anything is timed."""
-    for name, where in args.remote.items():
-        got = fetch(lab, Existing(lab, name, where), SMALL)
-        if not got["status"]:
-            raise Problem(f"{name}: no answer from {where}")
-        if got["status"] != 200:
-            raise Problem(f"{name}: {SMALL}: status {got['status']}: give it the files of "
-                          "`bench site`")
+def check_remote(run, exps):
+    """Dead servers, and servers without what will be asked for, before anything is timed."""
+    ours = {path for _, path, _ in fileset.basic().rows}
+    for name, where in run.opts.remote.items():
+        server = Existing(run.lab, name, where)
+        for path in dict.fromkeys(e.check(run, e.points[0], server).path for e in exps):
+            got = fetch(run.lab, server, path)
+            if not got["status"]:
+                raise Problem(f"{name}: no answer from {where}")
+            if got["status"] != 200:
+                raise Problem(f"{name}: {path}: status {got['status']}" +
+                              ": give it the files of `bench site`" * (path in ours))
 
 
 def measure(run, exps, record):
@@ -245,7 +248,7 @@ def measure(run, exps, record):
     try:
         with run.lab:
             if run.lab.remote:
-                check_remote(run.lab, run.opts)
+                check_remote(run, exps)
             for exp in list(exps):
                 try:
                     if not exp.sides(run):
