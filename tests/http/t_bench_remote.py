@@ -188,6 +188,9 @@ def t_a_server_needs_only_what_it_is_asked_for():
             done = benched.run("sessions", "--quick", path, "--rates", "4", "--server",
                                f"own=127.0.0.1:{o.port}")
             assert not o.seen(benched.fileset.SMALL)
+        if not code:
+            s = benched.samples(done.record)[0]
+            assert 0 < {**s, **s.get("withheld", {})}["sess_rate"] <= 4.0, "more than began"
         assert done.code == code and "bench site" not in done.err, done.err
     assert "own: /theirs.html: status 404" in done.err, done.err
 

@@ -694,8 +694,8 @@ def t_httperf_is_read_whole():
     assert got["httperf"]["rep_max"] == 501.2 and got["httperf"]["net_kb_s"] == 655.3
     assert got["seconds"] == 10.0, "500 connections at 50 a second"
     assert loads.httperf_numbers(HTTPERF.replace("9.984", "10.5"))["seconds"] == 10.5
-    sess = "Session rate [sess/s]: min 9 avg 9 max 9 stddev 0 (500/500)\n"
-    assert loads.httperf_numbers(HTTPERF + sess)["seconds"] == 9.984, "sessions end when they do"
+    sess = "Session rate [sess/s]: min 9 avg 9 max 9 stddev 0 (590/600)\n"
+    assert loads.httperf_numbers(HTTPERF + sess)["seconds"] == 12.0, "600 sessions at 50 a second, some on one connection"
     short = loads.httperf_numbers(HTTPERF.replace("(2 samples)", "(0 samples)"))
     assert short["rep_min"] == short["rep_avg"] == short["rep_max"] == 499.0, short
     assert loads.Httperf(50).read("httperf: connection failed\n") is None

@@ -485,7 +485,7 @@ class Sessions(Experiment):
 
     def after(self, run, point, server, sample, got):
         h = got["httperf"]
-        sample.update(sess_rate=h["sess_rate"], resp_ms=h["resp_ms"],
+        sample.update(sess_rate=h["sess_done"] / h["seconds"], resp_ms=h["resp_ms"],
                       sess_done=h["sess_done"], sess_total=h["sess_total"])
         sample["late_s"] = self.late_s(point.x, h)
         if h["sess_done"] < h["sess_total"]:

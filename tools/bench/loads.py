@@ -257,9 +257,9 @@ def httperf_numbers(out):
     take(r"Session rate \[sess/s\]: min [\d.]+ avg ([\d.]+) max [\d.]+ stddev [\d.]+ \((\d+)/(\d+)\)",
          "sess_rate", "sess_done", "sess_total")
     take(r"Session lifetime \[s\]: ([\d.]+)", "sess_life_s")
-    # It ends with the last reply; each connection has the time to the next one's, the last too.
-    due_s = ret["connections"] / ret["rate"] if ret["rate"] and not ret["sess_total"] else 0.0
-    ret["seconds"] = max(ret["duration"], due_s)
+    # It ends with the last reply; each of them has the time to the next one, the last too.
+    due = ret["sess_total"] or ret["connections"]
+    ret["seconds"] = max(ret["duration"], due / ret["rate"] if ret["rate"] else 0.0)
     if not ret["rep_samples"] and ret["seconds"]:
         # It samples every 5 s: a shorter run has only its mean.
         ret["rep_min"] = ret["rep_avg"] = ret["rep_max"] = ret["replies"] / ret["seconds"]
