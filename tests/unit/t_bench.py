@@ -32,6 +32,7 @@ import invoke                   # noqa: E402
 import lab                      # noqa: E402
 import limit                    # noqa: E402
 import loads                    # noqa: E402
+import meters                   # noqa: E402
 import report                   # noqa: E402
 import remote                   # noqa: E402
 import servers                  # noqa: E402
@@ -472,22 +473,46 @@ def t_convert_says_what_it_left_out():
 # --- whose limit ----------------------------------------------------------
 
 def t_a_rate_is_refused_unless_it_is_the_servers():
+    def judge(**kw):
+        args = {"server_share": 0.5, "server_busiest": 0.5, "client_share": 0.5, "halves_ratio": 1.0,
+                "net_bps": 1e6, "link_bps": None, "fd_errors": 0, **kw}
+        return limit.judge(**args)
+
     def whose(**kw):
-        args = {"server_share": 0.5, "client_share": 0.5, "halves_ratio": 1.0, "net_bps": 1e6,
-                "link_bps": None, "fd_errors": 0, **kw}
-        return limit.judge(**args)[0]
+        return judge(**kw)[0]
 
     assert whose(server_share=0.97) == limit.SERVER
     assert whose(server_share=0.97, halves_ratio=1.5) == limit.CLIENT
     assert whose(client_share=0.99) == limit.CLIENT
     assert whose(net_bps=0.85e9, link_bps=1e9, server_share=0.97) == limit.NETWORK
     assert whose(fd_errors=3, server_share=0.97) == limit.DESCRIPTORS
-    assert whose() == limit.UNKNOWN
-    assert whose(server_share=None) == limit.SERVER         # remote: two clients decide
-    assert whose(server_share=None, halves_ratio=1.3) == limit.CLIENT
+    assert whose() == limit.UNKNOWN and "no CPU of the server was full" in judge()[1]
+    unseen = {"server_share": None, "server_busiest": None}
+    assert whose(**unseen) == limit.SERVER          # remote: two clients decide
+    assert whose(**unseen, halves_ratio=1.3) == limit.CLIENT
+    assert whose(**unseen, halves_ratio=None) == limit.UNKNOWN
+    one = {"server_share": 0.13, "server_busiest": 0.98}    # of eight CPUs one has the worker
+    assert whose(**one) == limit.SERVER and "one CPU of the server was 98% busy" in judge(**one)[1]
+    assert whose(**one, halves_ratio=1.3) == whose(**one, client_share=0.99) == limit.CLIENT
+    assert whose(**one, halves_ratio=None) == limit.UNKNOWN and "98%" in judge(**one, halves_ratio=None)[1]
     for who in (limit.CLIENT, limit.NETWORK, limit.DESCRIPTORS, limit.UNKNOWN):
         assert limit.refused(who)
     assert limit.refused(limit.SERVER) is None and limit.refused(limit.DEMAND) is None
+
+
+def t_the_busiest_cpu_is_known_beside_all():
+    def stat(*busy):
+        return "cpu  9 9 9 9 9 9 9 9\n" + "".join(f"cpu{i} {n} 0 0 {1000 - n} 0 0 0 0\n"
+                                                  for i, n in enumerate(busy))
+
+    texts, old = [stat(0, 0, 0, 0), stat(2, 98, 0, 0)], meters.time.monotonic
+    try:
+        meters.time.monotonic = iter((5.0, 5.0 + 100 / meters.USER_HZ)).__next__
+        got = meters.Core(None, lambda: texts.pop(0)).since()
+    finally:
+        meters.time.monotonic = old
+    assert abs(got["share"] - 0.25) < 1e-9 and abs(got["busiest"] - 0.98) < 1e-9, got
+    assert refused(meters.core_ticks, {0, 9}, stat(1, 2), text="has CPUs [0], not [0, 9]")
 
 
 def t_the_clients_share_is_of_the_load_alone():
@@ -502,7 +527,8 @@ def t_the_clients_share_is_of_the_load_alone():
 
         def since(self):
             steps.append(f"{self.name} ends")
-            return {"share": 0.0, "busy_s": 0.0, "wall_s": 1.0, "not_idle_s": 0.0, "steal_s": 0.0}
+            return {"share": 0.0, "busiest": 0.0, "busy_s": 0.0, "wall_s": 1.0, "not_idle_s": 0.0,
+                    "steal_s": 0.0}
 
     class Lab:
         remote, stat, server_cpus, client_cpus = False, None, [0], [1]
@@ -936,6 +962,7 @@ def t_figures_that_are_rates_are_refused_with_the_rate():
         exp.halves[5, "x"] = 1.0
         s = engine.Sample(point=5, server="x", invalid=None, throughput=None, rate=7.0, bps=7.0,
                           net_bps=None, seconds=5.0, kinds={}, server_share=0.5, client_share=1.0,
+                          server_busiest=0.5,
                           p50_us=1, p99_us=2, max_us=3, cpu_ns=4.0, error_percent=0.0, **given)
         run.judge(s, exp, loads.Ours(2), argparse.Namespace(name="x"), 1)
         assert s["limit"] == limit.CLIENT and s["refused"] and s["throughput"] is None, s
@@ -1074,9 +1101,9 @@ def t_the_last_point_of_cpus_says_what_it_cannot_tell():
     args.cpu_list = [3, 5, 6]
     exp = experiments.Cpus(args)
     assert [p.x for p in exp.points] == [1, 2, 3] and "with 3 CPUs, which are all" in exp.notes[0]
-    s = {"cpus": 3, "cpu_ns": 1.0, "server_share": 1.0, "ran_ns": 5.0}
+    s = {"cpus": 3, "cpu_ns": 1.0, "server_share": 1.0, "server_busiest": 1.0, "ran_ns": 5.0}
     exp.after(None, exp.points[2], None, s, {})
-    assert s["cpu_ns"] is None and s["ran_ns"] == 5.0
+    assert s["cpu_ns"] is s["server_share"] is s["server_busiest"] is None and s["ran_ns"] == 5.0
     assert limit.refused(exp.own_limit(s)[0]) and exp.own_limit({"cpus": 2}) is None
     args.cpus = [4]
     refused(experiments.Cpus, args, text="there are 3")

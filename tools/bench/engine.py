@@ -65,7 +65,8 @@ class Meter:
         client, net_bps = self.client.since(), self.net_bps()
         now = self.core.since() if self.core else None
         ret = {"client_share": client["share"], "client_cpus": client["share"] * self.client.nr,
-               "server_share": now["share"] if now else None, "cpu_ns": None, "ran_ns": None,
+               "server_share": now["share"] if now else None,
+               "server_busiest": now["busiest"] if now else None, "cpu_ns": None, "ran_ns": None,
                "disturbed": False, "net_bps": net_bps}
         if now and requests:
             busy = max(0.0, now["busy_s"] - self.idle_share * now["wall_s"] * self.core.nr)
@@ -223,7 +224,8 @@ class Run:
                 ratio = self.two_halves(exp, load, server, seconds, ret["rate"])
                 exp.halves[ret["point"], server.name] = ratio
         fds = ret["kinds"].get("fd", 0) + ret["kinds"].get("fd-unavail", 0)
-        whose, why = limit.judge(ret["server_share"], ret["client_share"], ratio,
+        whose, why = limit.judge(ret["server_share"], ret["server_busiest"],
+                                 ret["client_share"], ratio,
                                  max(ret["bps"], ret["net_bps"] or 0),
                                  self.lab.link_bps(server), fds)
         if own and whose not in (limit.DESCRIPTORS, limit.NETWORK):

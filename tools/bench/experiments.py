@@ -1014,7 +1014,8 @@ class Cpus(Experiment):
     def after(self, run, point, server, sample, got):
         sample["cpus"] = point.x
         if self.shared(point.x):
-            sample.update(cpu_ns=None, cpu_ns_per_kib=None, not_idle_ns=None, server_share=None)
+            sample.update(cpu_ns=None, cpu_ns_per_kib=None, not_idle_ns=None, server_share=None,
+                          server_busiest=None)
 
     def own_limit(self, sample):
         if self.shared(sample["cpus"]):

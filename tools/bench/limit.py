@@ -23,10 +23,12 @@ WORDS = {
 }
 
 
-def judge(server_share, client_share, halves_ratio, net_bps, link_bps, fd_errors=0):
+def judge(server_share, server_busiest, client_share, halves_ratio, net_bps, link_bps,
+          fd_errors=0):
     """(whose limit, why in words).
 
-    server_share, client_share: of their CPUs, None if not known. halves_ratio:
+    server_share, client_share: of their CPUs, None if not known. server_busiest: of
+    the server's CPU that worked most: it may have but one worker. halves_ratio:
     two clients with half the load each against one with all of it, None if not
     tried. link_bps: None if the network has no rate of its own.
     """
@@ -42,11 +44,15 @@ def judge(server_share, client_share, halves_ratio, net_bps, link_bps, fd_errors
         return CLIENT, f"the clients' CPUs were {client_share:.0%} busy and " + \
             ("the server's unknown" if server_share is None else
              f"the server's {server_share:.0%}")
-    if halves_ratio is not None and server_share is None:
-        return SERVER, f"two clients with half the load got {halves_ratio:.2f} times as much"
-    return UNKNOWN, "no CPU was full, and " + \
-        ("the load cannot be halved" if halves_ratio is None else
-         f"two clients with half the load got {halves_ratio:.2f} times as much")
+    halves = "the load cannot be halved" if halves_ratio is None else \
+        f"two clients with half the load got {halves_ratio:.2f} times as much"
+    if server_share is None:
+        return (UNKNOWN if halves_ratio is None else SERVER), \
+            f"what its CPUs worked is not known, and {halves}"
+    if server_busiest < SATURATED:
+        return UNKNOWN, f"no CPU of the server was full, and {halves}"
+    return (UNKNOWN if halves_ratio is None else SERVER), \
+        f"one CPU of the server was {server_busiest:.0%} busy, and {halves}"
 
 
 def refused(whose):

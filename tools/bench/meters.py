@@ -17,28 +17,24 @@ USER_HZ = os.sysconf("SC_CLK_TCK")
 
 
 def core_ticks(cpus, text=None):
-    """Seconds since they came up that these CPUs together (worked, idled, were stolen from).
+    """{CPU: seconds since it came up that it (worked, idled, was stolen from)} of these CPUs.
 
     text is /proc/stat of another machine. Niced time is the soaker's: left out.
     """
     if text is None:
         with open("/proc/stat", encoding="ascii") as f:
             text = f.read()
-    busy = idle = stolen = 0
-    found = set()
+    ret = {}
     for line in text.splitlines():
         m = re.match(r"cpu(\d+) ", line)
         if not m or (cpus is not None and int(m.group(1)) not in cpus):
             continue
-        found.add(int(m.group(1)))
-        user, _, system, idl, iowait, irq, softirq, steal = \
+        user, _, system, idle, iowait, irq, softirq, steal = \
             (int(x) / USER_HZ for x in line.split()[1:9])
-        busy += user + system + irq + softirq
-        idle += idl + iowait
-        stolen += steal
-    if not found or (cpus is not None and found != set(cpus)):
-        raise Problem(f"/proc/stat: has CPUs {sorted(found)}, not {sorted(cpus or [])}")
-    return busy, idle, stolen, len(found)
+        ret[int(m.group(1))] = user + system + irq + softirq, idle + iowait, steal
+    if not ret or (cpus is not None and set(ret) != set(cpus)):
+        raise Problem(f"/proc/stat: has CPUs {sorted(ret)}, not {sorted(cpus or [])}")
+    return ret
 
 
 class Core:
@@ -49,17 +45,21 @@ class Core:
 
     def __init__(self, cpus, read=None):
         self.cpus, self.read = cpus, read or (lambda: None)
-        self.busy, self.idle, self.steal, self.nr = core_ticks(cpus, self.read())
-        self.wall = time.monotonic()
+        self.ticks = core_ticks(cpus, self.read())
+        self.nr, self.wall = len(self.ticks), time.monotonic()
 
     def since(self):
-        """Times are summed over the CPUs; share is that of all of them."""
+        """Times are summed over the CPUs; share is that of all of them, busiest that of one."""
         wall = time.monotonic() - self.wall
-        busy, idle, steal, _ = core_ticks(self.cpus, self.read())
+        now = core_ticks(self.cpus, self.read())
+        each = [[b - a for a, b in zip(self.ticks[cpu], now[cpu])]
+                for cpu in self.ticks if cpu in now]
+        busy, idle, steal = map(sum, zip(*each))
         cpu_s = wall * self.nr
-        return {"wall_s": wall, "busy_s": busy - self.busy, "steal_s": steal - self.steal,
-                "not_idle_s": cpu_s - (idle - self.idle) - (steal - self.steal),
-                "share": (busy - self.busy) / cpu_s if cpu_s else 0.0}
+        return {"wall_s": wall, "busy_s": busy, "steal_s": steal,
+                "not_idle_s": cpu_s - idle - steal,
+                "share": busy / cpu_s if cpu_s else 0.0,
+                "busiest": max(one[0] for one in each) / wall if wall else 0.0}
 
 
 class Others:
