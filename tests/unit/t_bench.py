@@ -900,6 +900,33 @@ def t_compare_tells_a_change_from_noise():
     assert not missing
 
 
+def t_compare_says_which_figures_only_one_has():
+    a, b = record(), record()
+    for s in b["experiments"][0]["samples"]:
+        if (s["point"], s["server"]) == (1024, "nginx"):
+            s.update(limit="client", refused=limit.refused("client"), throughput=None,
+                     throughput_bps=None)
+        if (s["point"], s["server"]) == (1, "nginx"):
+            s["cpu_ns"] = None
+        if (s["point"], s["server"]) == (1 << 20, "nginx"):
+            del s["throughput_bps"]
+    said = ["sizes 1 nginx cpu_ns: only in {A}",
+            "sizes 1024 nginx throughput_bps: only in {A} (refused in {B}: the client's limit)",
+            "sizes 1024 nginx throughput: only in {A} (refused in {B}: the client's limit)",
+            "sizes 1048576 nginx throughput_bps: only in {A}"]
+    for one, other, names in ((a, b, {"A": "A", "B": "B"}), (b, a, {"A": "B", "B": "A"})):
+        rows, missing = compare.compare(one, other)
+        assert missing == [text.format(**names) for text in said], missing
+        assert len(rows) == 6 * 3 - 2 - len(said), "but for those and what is refused in both"
+    for s in a["experiments"][0]["samples"]:
+        if s["server"] == "nginx" and s["repeat"] % 2:
+            s["cpu_ns"] = None
+    for s in b["experiments"][0]["samples"]:
+        if s["server"] == "nginx" and s["repeat"] % 2 == 0:
+            s["cpu_ns"] = None
+    assert "sizes 1024 nginx cpu_ns: in no repeat of both" in compare.compare(a, b)[1]
+
+
 def t_compare_says_what_it_cannot():
     a, b = record(), record()
     b["experiments"][0]["samples"] = [s for s in b["experiments"][0]["samples"]

@@ -41,7 +41,8 @@ def compare(a, b):
         for point, server in places(entry):
             mine, its = samples(entry, point["x"], server), samples(other, point["x"], server)
             if mine and its:
-                rows += compare_point(entry, point, server, mine, its)
+                found, lacking = compare_point(entry, point, server, mine, its)
+                rows, missing = rows + found, missing + lacking
             else:
                 missing.append(f"{entry['name']} {point['label']} {server}: no figure in " +
                                ("A" if not mine else "B"))
@@ -56,15 +57,34 @@ def places(entry):
 
 
 def compare_point(entry, point, server, mine, its):
-    ret = []
+    """([row], [what could not be compared]); what neither has is missed by nobody."""
+    rows, missing = [], []
     pairs = pairs_of(its, mine)
     for key, title, unit, better in entry["figures"]:
         ratio = paired(key, unit, pairs)
         if ratio:
-            ret.append({"experiment": entry["name"], "point": point["label"], "server": server,
-                        "figure": key, "title": title, **ratio,
-                        "verdict": verdict(ratio, better)})
-    return ret
+            rows.append({"experiment": entry["name"], "point": point["label"], "server": server,
+                         "figure": key, "title": title, **ratio,
+                         "verdict": verdict(ratio, better)})
+        elif why := one_sided(key, mine, its):
+            missing.append(f"{entry['name']} {point['label']} {server} {key}: {why}")
+    return rows, missing
+
+
+def one_sided(key, mine, its):
+    """Who has a figure that makes no pair; None if nobody has."""
+    in_a, in_b = (any(s.get(key) is not None for s in side.values()) for side in (mine, its))
+    if in_a and in_b:
+        return "in no repeat of both"
+    if in_a or in_b:
+        return f"only in {'AB'[in_b]}" + why_not(key, "BA"[in_b], mine if in_b else its)
+    return None
+
+
+def why_not(key, name, side):
+    """In brackets; processor time is never refused."""
+    why = sorted({s["refused"] for s in side.values() if s["refused"]})
+    return f" (refused in {name}: {', '.join(why)})" if why and not key.endswith("_ns") else ""
 
 
 def differences(a, b):
@@ -105,7 +125,7 @@ def main(argv):
         "difference B - A in points, with their 95 % confidence intervals, from paired repeats. "
         "A ratio below 1, or a difference below 0, is less: better for times, worse for rates.",
         epilog="Exit status: 0; 1 if nothing could be compared; with --strict also if B is "
-        "worse in anything.")
+        "worse in anything that could be.")
     ap.add_argument("a", metavar="A", help="folder of a run, or its run.json")
     ap.add_argument("b", metavar="B")
     ap.add_argument("--json", action="store_true", help="as JSON")
