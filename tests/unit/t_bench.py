@@ -953,6 +953,40 @@ def t_compare_says_what_it_cannot():
         assert json.loads(out.getvalue().split("\n}\n")[0] + "}")["rows"]
 
 
+def t_compare_says_what_else_differs():
+    a, b = record(), record()
+    assert not compare.differences(a, b)
+    for run, options_ in ((a, ("--limit", "128")), (b, ("--limit", "64", "--slow", "1,50"))):
+        run["experiments"][0].update(
+            name="overload", settings=invoke.build("overload", options("overload", *options_))[0][0].settings)
+    b["machine"].update(date="2027", governor="performance", sysctls={"a.b": "2", "c.d": "3"})
+    b.update(quick=True, seconds=9, repeats=1, topology=dict(a["topology"], client_cpus=[1, 2]))
+    assert compare.differences(a, b) == [
+        "a.b: 1 in A, 2 in B", "c.d: absent in A, 3 in B", "governor: none in A, performance in B",
+        "quick: False in A, True in B", "seconds: 5 in A, 9 in B",
+        "topology client_cpus: [1] in A, [1, 2] in B",
+        "overload limit: 128 in A, 64 in B", "overload slow: default in A, [1, 50] in B"], \
+        compare.differences(a, b)
+    del a["experiments"][0]["settings"]
+    assert not [d for d in compare.differences(a, b) if "overload" in d], "of an older version's run"
+
+
+def t_what_was_asked_is_kept():
+    with tempfile.TemporaryDirectory() as there:
+        file, seen = os.path.join(there, "x"), []
+        for text in ("/a\n", "/b\n"):
+            with open(file, "w", encoding="ascii") as f:
+                f.write(text)
+            seen.append(invoke.build("sessions", options("sessions", file))[0][0].settings)
+    assert [a["file"].startswith("x, CRC-32 ") for a in seen] == [True] * 2 and \
+        seen[0]["file"] != seen[1]["file"] and seen[0]["think"] == 0.1 and "out" not in seen[0], seen
+    with contextlib.redirect_stderr(io.StringIO()):
+        exps, _ = invoke.build("all", options("all", "--quick"))
+    assert {e.name: e.settings for e in exps}["rates"] == {
+        "low": None, "high": None, "step": None, "calls": 10, "client": "httperf", "timeout": 5}
+    json.dumps([e.settings for e in exps])
+
+
 def t_autobench_columns_are_autobenchs():
     h = loads.httperf_numbers(HTTPERF)
     entry = {"servers": ["toboggan", "nginx"], "points": [{"x": 500, "label": "500/s"},
@@ -1166,6 +1200,7 @@ def t_each_point_of_cpus_has_its_cpus():
     run.experiment(exp)
     assert len(seen) == 4 * 3 * 2 - 2 * 2 and (2, 2, "a") not in seen and (2, 3, "a") in seen, seen
     assert here.server_cpus == {3} and here.client_cpus == {5, 6}
+    assert run.record["experiments"][0]["settings"] == exp.settings
 
 
 def t_servers_of_which_none_can_are_refused():

@@ -87,19 +87,33 @@ def why_not(key, name, side):
     return f" (refused in {name}: {', '.join(why)})" if why and not key.endswith("_ns") else ""
 
 
+def unlike(what, a, b):
+    """What is not the same in two objects, key by key."""
+    return [f"{what}{key}: {a.get(key, 'absent')} in A, {b.get(key, 'absent')} in B"
+            for key in sorted(set(a) | set(b)) if a.get(key) != b.get(key)]
+
+
+def facts(machine):
+    """Of it, its sysctls one by one."""
+    return {**{k: v for k, v in machine.items() if k not in ("date", "sysctls")},
+            **machine.get("sysctls", {})}
+
+
+def settings(run):
+    """{experiment: its options}, of those whose run has kept them."""
+    return {e["name"]: {k: "default" if v is None else v for k, v in e["settings"].items()}
+            for e in run["experiments"] if "settings" in e}
+
+
 def differences(a, b):
     """What else is not the same, and may be the reason."""
-    ret = []
-    for key in ("kernel", "cpu", "cpus", "memory_mib"):
-        if a["machine"][key] != b["machine"][key]:
-            ret.append(f"{key}: {a['machine'][key]} in A, {b['machine'][key]} in B")
-    for name in sorted(set(a["servers"]) | set(b["servers"])):
-        if a["servers"].get(name) != b["servers"].get(name):
-            ret.append(f"{name}: {a['servers'].get(name, 'absent')} in A, "
-                       f"{b['servers'].get(name, 'absent')} in B")
-    for key in ("seconds", "topology"):
-        if a[key] != b[key]:
-            ret.append(f"{key} differ")
+    ret = unlike("", facts(a["machine"]), facts(b["machine"]))
+    ret += unlike("", a["servers"], b["servers"])
+    ret += unlike("", *({key: run[key] for key in ("quick", "seconds")} for run in (a, b)))
+    ret += unlike("topology ", a["topology"], b["topology"])
+    its = settings(b)
+    for name, mine in settings(a).items():
+        ret += unlike(f"{name} ", mine, its.get(name, mine))
     for name, run in (("A", a), ("B", b)):
         if not run["complete"]:
             ret.append(f"{name} is a partial run: {run['ended'] or 'killed, or not at its end'}")

@@ -299,7 +299,7 @@ class Run:
     def experiment(self, exp):
         entry = {"name": exp.name, "title": exp.title, "about": exp.about, "x": exp.x_label,
                  "x_log": exp.x_log, "figures": [list(f) for f in exp.figures],
-                 "points": [{"x": p.x, "label": p.label} for p in exp.points],
+                 "points": [{"x": p.x, "label": p.label} for p in exp.points], "settings": exp.settings,
                  "left_out": list(exp.left_out), "samples": [], "problems": [], "notes": exp.notes,
                  "reference": None, "derived": {}, "summary": [], "setups": []}
         self.record["experiments"].append(entry)

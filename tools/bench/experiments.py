@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 import urllib.parse
+import zlib
 
 import lab as laboratory
 import limit
@@ -65,6 +66,7 @@ class Experiment:
 
     def __init__(self, opts):
         self.halves, self.notes = {}, []
+        self.settings = {}      # its options; here those whose value does not say enough
         self.points = list(self.make_points(opts))
 
     @staticmethod
@@ -406,6 +408,9 @@ class Sessions(Experiment):
             self.sessions = sessions.read(opts.file)
         else:
             self.sessions = sessions.made_up()
+        text = sessions.text(self.sessions).encode("utf-8", "surrogateescape")
+        self.settings["file"] = f"{os.path.basename(opts.file or 'made up')}, " \
+            f"CRC-32 {zlib.crc32(text):08x}"
         self.think, self.size = opts.think, opts.size
         if not opts.remote:
             self.leave_out_unmakeable()

@@ -208,9 +208,10 @@ def build(name, args):
     """The experiments asked for, and those that cannot be made here."""
     exps, refused = [], []
     for kind in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
-        opts = args if name != "all" else argparse.Namespace(**{**own_defaults(kind),
-                                                                **vars(args)})
+        own = own_defaults(kind)
+        opts = args if name != "all" else argparse.Namespace(**{**own, **vars(args)})
         exp = kind(opts)
+        exp.settings = {**{key: getattr(opts, key) for key in own}, **exp.settings}
         why = args.remote and exp.lab_only or missing_tool(exp)
         if why:
             refused.append(f"{exp.name}: {why}")
