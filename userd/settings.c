@@ -1234,8 +1234,8 @@ static int location_make(struct making *m, struct tbg_location *l,
 		.processes = TBG_CGI_PROCESSES,
 	};
 	struct tbg_order module = {
-		.uid = -1, .gid = -1, .time_ms = TBG_MODULE_MS, .memory = 512 << 20,
-		.at_once = TBG_MODULE_WORKERS,
+		.uid = -1, .gid = -1, .time_ms = TBG_MODULE_MS,
+		.memory = TBG_MODULE_MEMORY, .at_once = TBG_MODULE_WORKERS,
 	};
 	struct tbg_upstream_terms terms = { 0 };
 	struct target t = {

@@ -285,6 +285,20 @@ def t_a_module_without_the_daemon():
     assert done.returncode == 2 and "2048 bytes" in done.stderr and done.stderr.count("\n") == 1, done
 
 
+def t_a_module_without_the_daemon_has_the_default_limits():
+    path = os.path.join(d.folder, "bad.sock")
+    words = [os.path.join(ktap.BUILD, "toboggan-gateway"), "--listen", path, os.path.join(d.folder, "bad.so")]
+    user = ("--user", "root") if not os.geteuid() else ()
+    with subprocess.Popen(words) as p:
+        try:
+            client.until(lambda: os.path.exists(path), "no socket")
+            with conf.Conf(ALONE % path, *user) as own:
+                r = ask(own.address, "GET", f"/hello?leak={600 << 20}")
+                assert r.status == 500 and r.body == b"no memory\n", r
+        finally:
+            p.terminate()
+
+
 def advertisement(users, ads, user, last):
     """What the description says, once more: (id, weight, expired)."""
     wishes = int(users[user * 15 + 6:user * 15 + 14], 16)

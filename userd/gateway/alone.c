@@ -127,7 +127,8 @@ int tbg_alone_read(int argc, char **argv, struct tbg_order *ret, int *ret_listen
 	*ret = (struct tbg_order){
 		.size = sizeof(*ret), .what = TBG_ORDER_OPEN, .id = 1,
 		.kind = TBG_POOL_MODULE, .uid = geteuid(), .gid = getegid(),
-		.daemon = geteuid(), .time_ms = TBG_MODULE_MS, .at_once = TBG_MODULE_WORKERS, .prefix = "/",
+		.daemon = geteuid(), .time_ms = TBG_MODULE_MS,
+		.memory = TBG_MODULE_MEMORY, .at_once = TBG_MODULE_WORKERS, .prefix = "/",
 	};
 	while ((o = getopt_long(argc, argv, "+", options, NULL)) >= 0) {
 		if (o == 'l')

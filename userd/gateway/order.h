@@ -23,6 +23,7 @@
 /* Limits of pools about which nobody has said anything. */
 #define TBG_MODULE_MS	10000
 #define TBG_MODULE_WORKERS 2
+#define TBG_MODULE_MEMORY (512ull << 20)
 #define TBG_CGI_MS	30000
 #define TBG_CGI_CPU_S	10
 #define TBG_CGI_AT_ONCE	32
