@@ -21,6 +21,7 @@
 
 #include "clock.h"
 #include "conn.h"
+#include "core/fresh.h"
 #include "deliver.h"
 #include "fastcgi.h"
 #include "fetch.h"
@@ -1023,7 +1024,7 @@ static void outdate(struct tbg_transfer *x)
 
 	if (x->alone && !x->filling && x->r.status < 500 && x->r.status != 429 &&
 	    w->get && !w->authorization && !w->cc.no_store &&
-	    x->w->now_ns >= tbg_terms_expires_ns(&x->selected->terms))
+	    !tbg_fresh(tbg_terms_expires_ns(&x->selected->terms), x->w->now_ns))
 		tbg_stock_drop(x->w->s->stock, &x->uri, x->selected);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "core/fresh.h"
 #include "field.h"
 #include "policy.h"
 #include "structured.h"
@@ -576,7 +577,7 @@ enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
 		return TBG_REUSE_VALIDATE;
 	if (w->cc.min_fresh >= 0 && ttl_s < w->cc.min_fresh)
 		return TBG_REUSE_VALIDATE;
-	if (now_ns < tbg_terms_expires_ns(t))
+	if (tbg_fresh(tbg_terms_expires_ns(t), now_ns))
 		return TBG_REUSE;
 	if (never_stale(&t->cc))
 		return TBG_REUSE_VALIDATE;

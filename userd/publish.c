@@ -10,6 +10,7 @@
 
 #include "cache.h"
 #include "clock.h"
+#include "core/fresh.h"
 #include "deliver.h"
 #include "field.h"
 #include "publish.h"
@@ -228,7 +229,7 @@ static bool published(const struct tbg_server *s, const struct tbg_key *key,
 		      uint64_t now_ns)
 {
 	struct tbg_object *o = tbg_cache_find(s->cache, key, vhost, text, len);
-	bool ret = o && atomic_load(&o->expires_ns) > now_ns;
+	bool ret = o && tbg_fresh(atomic_load(&o->expires_ns), now_ns);
 
 	tbg_object_put(o);
 	return ret;
@@ -272,7 +273,7 @@ void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
 	int len;
 
 	if (!s->maps || !site || tbg_publish_doubt(one, u) ||
-	    now_ns >= tbg_terms_expires_ns(&one->terms))
+	    !tbg_fresh(tbg_terms_expires_ns(&one->terms), now_ns))
 		return;
 	len = tbg_publish_text(one, u, req, req_len, text);
 	if (len < 0)

@@ -15,6 +15,7 @@
 #include "cache.h"
 #include "clock.h"
 #include "core/encoding.h"
+#include "core/fresh.h"
 #include "core/key.h"
 #include "encode.h"
 #include "file.h"
@@ -50,7 +51,7 @@ struct tbg_object *tbg_route_find(const struct tbg_server *s,
 {
 	struct tbg_object *o = tbg_cache_find(s->cache, key, vhost, path, path_len);
 
-	if (!o || atomic_load_explicit(&o->expires_ns, memory_order_acquire) > now_ns)
+	if (!o || tbg_fresh(atomic_load_explicit(&o->expires_ns, memory_order_acquire), now_ns))
 		return o;
 	if (tbg_file_revalidate(s, o))
 		return o;

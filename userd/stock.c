@@ -16,6 +16,7 @@
 #include <strings.h>
 
 #include "cache.h"
+#include "core/fresh.h"
 #include "core/key.h"
 #include "field.h"
 #include "parse.h"
@@ -616,7 +617,7 @@ static struct tbg_object **object_place(struct tbg_stored *one,
 	for (int i = 0; i < TBG_STORED_OBJECTS; i++) {
 		struct tbg_object *o = one->objects[i];
 
-		if (!o || !tbg_object_known(o) || atomic_load(&o->expires_ns) <= now_ns)
+		if (!o || !tbg_object_known(o) || !tbg_fresh(atomic_load(&o->expires_ns), now_ns))
 			return &one->objects[i];
 		heat = tbg_object_heat(o);
 		if (heat < least_heat) {

@@ -12,6 +12,7 @@
 
 #include "clock.h"
 #include "conn.h"
+#include "core/fresh.h"
 #include "deliver.h"
 #include "fastcgi.h"
 #include "fetch.h"
@@ -547,7 +548,7 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 /* Whether a fresh response is about to be stale: no request for it shall wait. */
 static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
 {
-	return now_ns >= s->refresh_ns && now_ns < tbg_terms_expires_ns(&s->terms);
+	return now_ns >= s->refresh_ns && tbg_fresh(tbg_terms_expires_ns(&s->terms), now_ns);
 }
 
 /*
@@ -618,7 +619,7 @@ static bool decide_stored(struct tbg_transfer *x)
 	reuse = made_for(x, s) ? TBG_REUSE
 			       : tbg_terms_reuse(&s->terms, &x->wish, x->w->now_ns);
 	if (reuse != TBG_REUSE)
-		x->fwd = x->w->now_ns < tbg_terms_expires_ns(&s->terms) ?
+		x->fwd = tbg_fresh(tbg_terms_expires_ns(&s->terms), x->w->now_ns) ?
 			 TBG_FWD_REQUEST : TBG_FWD_STALE;
 	if (s->terms.status == 206)
 		return decide_part(x, s, reuse);

@@ -23,6 +23,7 @@
 #include "abi/why.h"
 #include "cache.h"
 #include "clock.h"
+#include "core/fresh.h"
 #include "core/host.h"
 #include "core/request.h"
 #include "encode.h"
@@ -485,11 +486,11 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 	else if (f->doubt)
 		VERDICT(ret, MISS, "what the upstream answered is stored, for the daemon alone: %s",
 			f->doubt);
-	else if (f->upstream && !f->in_kernel && f->expires_ns > now)
+	else if (f->upstream && !f->in_kernel && tbg_fresh(f->expires_ns, now))
 		VERDICT(ret, MISS, "in the daemon's cache alone, until the next GET, or it gave way to more popular ones");
 	else if (!f->in_kernel && !f->upstream)
 		VERDICT(ret, MISS, "in the daemon's cache alone: no room in the kernel's index");
-	else if (f->expires_ns <= now)
+	else if (!tbg_fresh(f->expires_ns, now))
 		VERDICT(ret, EXPIRED, "no longer fresh since %.3f s; the next GET makes sure of it",
 			(now - f->expires_ns) / 1e9);
 	else if (f->len > room->most && s->sock)
