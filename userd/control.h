@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The control socket (Unix stream, mode 0600, JSON lines): what `toboggan`
- * talks to. Runs in the control thread; never blocks it.
- *
- *	{"cmd":"status"}			{"cmd":"stats"}
- *	{"cmd":"objects","limit":100}		{"cmd":"why","url":"/a.html"}
- *	{"cmd":"purge","url":"/a.html"}		{"cmd":"purge","all":true}
- *	{"cmd":"warm","path":"/srv/www"}
- *
- * Each gets one line, {"ok":true,...} or {"ok":false,"error":"..."}, in order.
+ * talks to. What it can be asked is in toboggan(1), the answers are command.c's
+ * and stream.h's: {"ok":true,...} or {"ok":false,"error":"..."}, in order. Runs in
+ * the control thread; never blocks it.
  */
 #ifndef TBG_USERD_CONTROL_H
 #define TBG_USERD_CONTROL_H

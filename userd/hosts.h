@@ -11,9 +11,9 @@ struct tbg_maps;
 struct tbg_sites;
 
 /*
- * The names of s instead of those it was told before (old; NULL: none). Any
- * name that is not told is answered by the daemon. Control thread alone; maps
- * NULL: nothing to tell.
+ * The names of s instead of those it was told before (old; NULL: none). A name
+ * that is not told is of the host that has all others, or, where s has patterns
+ * or the map no room, passed up. Control thread alone; maps NULL: nothing to tell.
  */
 void tbg_hosts_tell(const struct tbg_maps *maps, const uint64_t key[2],
 		    const struct tbg_sites *s, const struct tbg_sites *old);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Start and end of the daemon, in the order of struct tbg_server. What outlives
- * a process (socket files, BPF on interfaces, queued log lines) is undone at the
+ * Start and end of the daemon: server_open() is the order. What outlives a
+ * process (socket files, BPF on interfaces, queued log lines) is undone at the
  * end; the rest is the kernel's to free. The main thread is the control thread;
  * it says `ready` once everything serves.
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Response heads and the rules on conditional requests. Every head of every
- * tier is made by tbg_reply_head(): that is why a client cannot tell the
- * tiers apart but by Date and Cache-Status.
+ * Heads of what the daemon answers by itself, and the rules on conditional
+ * requests. Whichever tier answers with a file, tbg_reply_head() has made the
+ * head: that is why a client cannot tell the tiers apart but by Date and
+ * Cache-Status. Those of what upstreams answer are deliver.c's and publish.c's.
  */
 #ifndef TBG_USERD_RESPOND_H
 #define TBG_USERD_RESPOND_H

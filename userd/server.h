@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The running daemon: what its parts share. Made by main.c in start-up order
- * (options, sites, listeners, wire, cache, watch, log, control, privileges,
- * workers) and unwound in reverse. Read-only once workers run, but for the
- * atomics.
+ * The running daemon: what its parts share, made by main.c. Read-only once
+ * workers run, but for what a reload changes, in the control thread: sites and
+ * log, which are atomics, log_lost, and the numbers of opt that workers read as
+ * they go (numbers_take() of reload.c).
  */
 #ifndef TBG_USERD_SERVER_H
 #define TBG_USERD_SERVER_H
