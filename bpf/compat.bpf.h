@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The only file that knows kernel history: shims, each with the versions that
- * need it. Everything else is written for the oldest kernel, 6.1.
+ * Shims, each with the versions of kernel and compiler that need it. Everything
+ * is written for the oldest kernel, 6.1.
  */
 #ifndef TBG_COMPAT_BPF_H
 #define TBG_COMPAT_BPF_H

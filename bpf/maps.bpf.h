@@ -168,7 +168,10 @@ struct tbg_reply {
 	struct tbg_part part;
 };
 
-/* Working memory of one CPU, alive for one packet. */
+/*
+ * What a request is looked up and answered with. Wire has one for each CPU, alive
+ * for one packet; sock has them from the verdict to the expansion.
+ */
 struct tbg_scratch {
 	struct tbg_event event;		/* followed by the request it is about */
 	struct tbg_head head;

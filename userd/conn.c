@@ -4,7 +4,7 @@
  * at. The answers to what one receive brought leave in one send. While the
  * socket does not take output, input waits (and beyond IN_MAX is not received).
  *
- * The counts of the idle equation (DESIGN.md) are kept here: taken grows when
+ * The counts of the idle equation (abi/conn.h) are kept here: taken grows when
  * a request's answer is about to be queued whole (that of a file: with its last
  * bytes), written with every byte queued; both are published before the send.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Content codings (RFC 9110 8.4.1): their names, which of them a client wants,
- * and what a text becomes in one of them. Called by route.c and file.c. Pure.
+ * and what a text becomes in one of them. Pure.
  */
 #ifndef TBG_USERD_ENCODE_H
 #define TBG_USERD_ENCODE_H

@@ -152,7 +152,7 @@ void tbg_stock_drop(struct tbg_stock *s, const struct tbg_uri *u,
 unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u);
 /*
  * The same for an answer that may take their place: unless somebody else has withdrawn
- * them since *seq, *seq is moved behind this, so that tbg_stock_enter() stores. False:
+ * them since *seq, *seq is moved behind this, so that tbg_stock_put() stores. False:
  * somebody has.
  */
 bool tbg_stock_withdraw_own(struct tbg_stock *s, const struct tbg_uri *u, uint64_t *seq);

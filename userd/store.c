@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Blob slots: how the memory budget is divided, who has which slot, and how
- * long a slot that the kernel tiers knew rests before it is used again. Called
- * by cache.c; knows nothing of keys, paths or files. Must never hand out a
- * slot whose bytes a retransmission may still need.
+ * long a slot that the kernel tiers knew rests before it is used again. Knows
+ * nothing of keys, paths or files. Must never hand out a slot whose bytes a
+ * retransmission may still need.
  *
  * A pool per class, a mutex per pool, held for a few stores. The pool locks
  * are the innermost of the cache's locks.

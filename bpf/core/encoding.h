@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Which variant of a resource answers an Accept-Encoding (RFC 9110 12.5.3):
- * the one of the highest quality, of equal ones the smallest. Called by a
- * kernel tier and by the daemon with the value as it came; all that it does not
- * understand counts as a coding that nobody has.
+ * the one of the highest quality, of equal ones that which is smallest as a rule.
+ * The value is as it came; all that is not understood counts as a coding that
+ * nobody has.
  */
 #ifndef TBG_CORE_ENCODING_H
 #define TBG_CORE_ENCODING_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A flow's life as packets show it: embryo at SYN and SYN-ACK, born when the
- * handshake is acknowledged, followed by every segment of both directions,
- * closed by FIN or RST. The sweeper (userd/flow.c) buries it.
+ * A flow's beginning as packets show it: embryo at SYN and SYN-ACK, born when the
+ * handshake is acknowledged. What comes then is in ingress.bpf.c and egress.bpf.c;
+ * the sweeper (userd/flow.c) buries it.
  */
 #ifndef TBG_WIRE_BIRTH_BPF_H
 #define TBG_WIRE_BIRTH_BPF_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a flow's numbers say of it and of a segment. Pure: flows are changed by
- * who takes their lock.
+ * What a flow's numbers say of it and of a segment. No flow is changed here:
+ * that is for who takes its lock.
  */
 #ifndef TBG_WIRE_FLOW_BPF_H
 #define TBG_WIRE_FLOW_BPF_H

@@ -2,8 +2,8 @@
 /*
  * Translation of a segment between the client's numbers and the socket's:
  * sequence, acknowledgement, SACK blocks, and their share of the checksum.
- * Right for every checksum state and for GSO (KERNEL: bpf_l4_csum_replace
- * without BPF_F_PSEUDO_HDR leaves CHECKSUM_PARTIAL alone).
+ * Right for every checksum state and for GSO: bpf_l4_csum_replace() without
+ * BPF_F_PSEUDO_HDR leaves CHECKSUM_PARTIAL alone.
  */
 #ifndef TBG_WIRE_TRANSLATE_BPF_H
 #define TBG_WIRE_TRANSLATE_BPF_H

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Hits at the packet, over veth and lo: same bytes, and TCP that notices nothing.
 
-Every test but the last runs in a clean() block: the MIBs of both namespaces must
-show no retransmission, no wrong checksum, nothing out of order.
+Most tests run in a clean() block: the MIBs of both namespaces must show no
+retransmission, no wrong checksum, nothing out of order.
 """
 import contextlib
 import ctypes
