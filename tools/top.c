@@ -518,7 +518,7 @@ static void model_make(struct top *t)
 
 struct page {
 	FILE *f;
-	unsigned int columns, list_rows;
+	unsigned int columns;
 };
 
 /* "-", "0.3", "1234"; in one of a few static buffers. */

@@ -11,7 +11,6 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import adversary
-import net
 import rawtcp
 import talk
 

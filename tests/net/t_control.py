@@ -10,7 +10,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import daemon

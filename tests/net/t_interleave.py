@@ -30,7 +30,6 @@ WEIGHTS = [8 if size <= 1160 else 2 if size <= 10000 else 1 for size in SIZES]
 n = wire = user = None
 asks = []           # [(bytes, method, weight)]
 right = {}          # bytes of a request → (head, body) that it must get
-churn_nr = 0
 
 
 def begin():
