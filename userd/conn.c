@@ -81,8 +81,8 @@ static void traffic_free(struct tbg_conn *c)
 	c->traffic = NULL;
 }
 
-/* Kept: a broken socket no longer knows it. */
-const struct sockaddr_storage *tbg_conn_peer(struct tbg_conn *c)
+/* The client's address; NULL: unknown. Kept: a broken socket no longer knows it. */
+static const struct sockaddr_storage *conn_peer(struct tbg_conn *c)
 {
 	socklen_t len = sizeof(*c->peer);
 
@@ -124,7 +124,7 @@ const struct tbg_ends *tbg_conn_ends(struct tbg_conn *c)
 	*c->ends = unknown;
 	getsockname(c->fd, (struct sockaddr *)&local, &len);
 	end_read(c->ends->local, &c->ends->local_port, &local);
-	end_read(c->ends->peer, &c->ends->peer_port, tbg_conn_peer(c));
+	end_read(c->ends->peer, &c->ends->peer_port, conn_peer(c));
 	return c->ends;
 }
 
@@ -193,7 +193,7 @@ static void log_answer(struct tbg_worker *w, struct tbg_conn *c,
 		.req_len = req_len, .status = status, .body = body,
 		.tier = TBG_TIER_user, .reason = reason };
 
-	if (!w->s->log || !tbg_conn_peer(c))
+	if (!w->s->log || !conn_peer(c))
 		return;
 	r.remote = c->peer;
 	r.second = time(NULL);
@@ -213,7 +213,7 @@ static void log_hold(struct tbg_worker *w, struct tbg_conn *c,
 		return;
 	t = traffic_get(c);
 	u = malloc(sizeof(*u) + req_len);
-	if (!t || !u || !tbg_conn_peer(c)) {
+	if (!t || !u || !conn_peer(c)) {
 		free(u);
 		log_answer(w, c, req, req_len, status, body, reason);
 		return;

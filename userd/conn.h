@@ -124,8 +124,6 @@ unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len);
 bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len);
 void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c);
-/* The client's address; NULL: unknown. */
-const struct sockaddr_storage *tbg_conn_peer(struct tbg_conn *c);
 /* Both addresses as text. */
 const struct tbg_ends *tbg_conn_ends(struct tbg_conn *c);
 

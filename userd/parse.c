@@ -96,7 +96,8 @@ static bool port_valid(const uint8_t *b, size_t len)
 	return len <= 5;
 }
 
-bool tbg_host_valid(const uint8_t *b, size_t len)
+/* Whether b is uri-host [":" port] (RFC 9110 7.2) and not empty. */
+static bool host_valid(const uint8_t *b, size_t len)
 {
 	size_t i = 0;
 
@@ -194,7 +195,7 @@ static bool authority_valid(const uint8_t *b, size_t len)
 {
 	const uint8_t *colon = memrchr(b, ':', len);
 
-	return tbg_host_valid(b, len) && colon && colon + 1 < b + len &&
+	return host_valid(b, len) && colon && colon + 1 < b + len &&
 	       (b[0] != '[' || colon[-1] == ']');
 }
 
@@ -255,7 +256,7 @@ static enum tbg_parsed target_parse(struct tbg_message *m, const uint8_t *b,
 			return bad(m, status);
 		for (off = from; off < end && b[off] != '/' && b[off] != '?';)
 			off++;
-		if (!tbg_host_valid(b + from, off - from))
+		if (!host_valid(b + from, off - from))
 			return bad(m, 400);
 		m->host = (struct tbg_text){ from, off - from };
 	}
@@ -422,7 +423,7 @@ static void expect_field(struct tbg_message *m, const uint8_t *b, size_t off,
 static unsigned int host_field(struct tbg_message *m, const uint8_t *b,
 			       size_t off, size_t len)
 {
-	if (m->host_seen || !tbg_host_valid(b + off, len))
+	if (m->host_seen || !host_valid(b + off, len))
 		return 400;
 	m->host_seen = true;
 	if (!m->host.off)

@@ -117,7 +117,4 @@ int tbg_path_decode(const uint8_t *raw, size_t len, char *ret);
  */
 int tbg_path_decode_slashes(const uint8_t *raw, size_t len, char *ret);
 
-/* Whether host is uri-host [":" port] (RFC 9110 7.2) and not empty. */
-bool tbg_host_valid(const uint8_t *host, size_t len);
-
 #endif

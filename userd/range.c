@@ -124,7 +124,8 @@ unsigned int tbg_ranges_open(struct tbg_ranges *ret, const char *text,
 	return r.nr ? 206 : 416;
 }
 
-bool tbg_ranges_next(struct tbg_ranges *r, struct tbg_range *ret)
+/* The next satisfiable range, in the order asked for; false: no more. */
+static bool ranges_next(struct tbg_ranges *r, struct tbg_range *ret)
 {
 	enum spec spec;
 
@@ -153,7 +154,7 @@ static size_t delimiter(struct tbg_parts *p, char *ret)
 	char range[TBG_RANGE_TEXT];
 
 	p->begun = true;
-	if (!tbg_ranges_next(&p->ranges, &p->left)) {
+	if (!ranges_next(&p->ranges, &p->left)) {
 		p->ended = true;
 		return snprintf(ret, TBG_PARTS_ROOM, "%s--%s--\r\n", before, p->boundary);
 	}

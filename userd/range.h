@@ -40,9 +40,6 @@ struct tbg_ranges {
 unsigned int tbg_ranges_open(struct tbg_ranges *ret, const char *text,
 			     size_t len, uint64_t size);
 
-/* The next satisfiable range, in the order asked for; false: no more. */
-bool tbg_ranges_next(struct tbg_ranges *r, struct tbg_range *ret);
-
 /* Content-Range's value; range NULL: the one of a 416. Its length. */
 #define TBG_RANGE_TEXT 80
 int tbg_range_text(const struct tbg_range *range, uint64_t size,

@@ -22,6 +22,11 @@
 
 static void on_listener(void *arg, uint32_t events);
 
+static size_t bytes_left(const struct tbg_bytes *b)
+{
+	return b->l.len - b->off;
+}
+
 /* Descriptors had run out. */
 static void listen_again(struct tbg_serve *s)
 {
@@ -103,9 +108,9 @@ static void wait_for(struct tbg_visit *v)
 
 	if (v->dead)
 		return;
-	if (tbg_bytes_left(&v->out) || v->starved)
+	if (bytes_left(&v->out) || v->starved)
 		events |= EPOLLOUT;
-	if (!v->closing && tbg_bytes_left(&v->body) < TBG_VISIT_BODY)
+	if (!v->closing && bytes_left(&v->body) < TBG_VISIT_BODY)
 		events |= EPOLLIN;
 	if (events != v->events && !tbg_loop_change(v->s->loop, v->fd, events))
 		v->events = events;
@@ -115,11 +120,11 @@ static void wait_for(struct tbg_visit *v)
 
 static void flush(struct tbg_visit *v)
 {
-	bool full = tbg_bytes_left(&v->out) >= TBG_VISIT_OUT;
+	bool full = bytes_left(&v->out) >= TBG_VISIT_OUT;
 	ssize_t n;
 
-	while (!v->dead && tbg_bytes_left(&v->out)) {
-		n = send(v->fd, v->out.l.text + v->out.off, tbg_bytes_left(&v->out),
+	while (!v->dead && bytes_left(&v->out)) {
+		n = send(v->fd, v->out.l.text + v->out.off, bytes_left(&v->out),
 			 MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -130,9 +135,9 @@ static void flush(struct tbg_visit *v)
 		else
 			v->out.off += n;
 	}
-	if (!tbg_bytes_left(&v->out))
+	if (!bytes_left(&v->out))
 		v->out.off = v->out.l.len = 0;
-	v->starved |= full && tbg_bytes_left(&v->out) < TBG_VISIT_OUT;
+	v->starved |= full && bytes_left(&v->out) < TBG_VISIT_OUT;
 }
 
 static bool record(struct tbg_visit *v, uint8_t type, const void *b, size_t len)
@@ -150,7 +155,7 @@ static bool record(struct tbg_visit *v, uint8_t type, const void *b, size_t len)
 
 size_t tbg_visit_room(const struct tbg_visit *v)
 {
-	size_t left = tbg_bytes_left(&v->out);
+	size_t left = bytes_left(&v->out);
 
 	return left < TBG_VISIT_OUT ? TBG_VISIT_OUT - left : 0;
 }
@@ -206,7 +211,7 @@ static void end(struct tbg_visit *v, uint32_t exit_status, uint8_t status)
 	request_forget(v);
 	if (v->s->retiring && !v->dead)
 		retire(v);
-	if (v->closing && !tbg_bytes_left(&v->out))
+	if (v->closing && !bytes_left(&v->out))
 		drop(v);
 	wait_for(v);
 	release(v);
@@ -223,7 +228,7 @@ void tbg_visit_end(struct tbg_visit *v)
 	tbg_visit_exit(v, 0);
 }
 
-void tbg_visit_cut(struct tbg_visit *v)
+static void cut(struct tbg_visit *v)
 {
 	v->holds++;
 	gone(v);
@@ -251,7 +256,7 @@ void tbg_visit_fail(struct tbg_visit *v, unsigned int status)
 	int n = fail_text(status, text, sizeof(text));
 
 	if (v->output_begun) {
-		tbg_visit_cut(v);
+		cut(v);
 		return;
 	}
 	tbg_visit_send(v, text, n);
@@ -263,7 +268,7 @@ void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status)
 	uint8_t b[512], *at = b + TBG_RECORD_HEADER;
 	int n;
 
-	if (!v->begun || v->output_begun || tbg_bytes_left(&v->out) || v->dead)
+	if (!v->begun || v->output_begun || bytes_left(&v->out) || v->dead)
 		return;
 	n = fail_text(status, (char *)at, sizeof(b) - 3 * TBG_RECORD_HEADER -
 					  TBG_RECORD_BODY);
@@ -317,13 +322,13 @@ const char *tbg_visit_param(const struct tbg_visit *v, const char *name)
 
 size_t tbg_visit_read(struct tbg_visit *v, void *to, size_t size)
 {
-	size_t n = tbg_bytes_left(&v->body);
+	size_t n = bytes_left(&v->body);
 
 	n = n < size ? n : size;
 	if (n)
 		memcpy(to, v->body.l.text + v->body.off, n);
 	v->body.off += n;
-	if (!tbg_bytes_left(&v->body))
+	if (!bytes_left(&v->body))
 		v->body.off = v->body.l.len = 0;
 	wait_for(v);
 	return n;
@@ -471,7 +476,7 @@ static void on_connection(void *arg, uint32_t events)
 		v->starved = false;
 		v->s->answerer->output(v);
 	}
-	if (!v->dead && v->closing && !tbg_bytes_left(&v->out))
+	if (!v->dead && v->closing && !bytes_left(&v->out))
 		drop(v);
 	wait_for(v);
 	release(v);

@@ -30,11 +30,6 @@ struct tbg_bytes {
 	size_t off;
 };
 
-static inline size_t tbg_bytes_left(const struct tbg_bytes *b)
-{
-	return b->l.len - b->off;
-}
-
 struct tbg_param {
 	const char *name, *value;	/* NUL-terminated */
 	size_t len;			/* of value */
@@ -112,14 +107,12 @@ void tbg_visit_complain(struct tbg_visit *v, const void *b, size_t len);
 /* What was sent goes out now, as far as it does. */
 void tbg_visit_flush(struct tbg_visit *v);
 /*
- * The answer is complete. Calls answerer->gone; so do tbg_visit_cut(), and
- * tbg_visit_fail(), which answers with a status if nothing has been sent and
- * cuts it off otherwise.
+ * The answer is complete. Calls answerer->gone; so does tbg_visit_fail(), which
+ * answers with a status if nothing has been sent and cuts it off otherwise.
  */
 void tbg_visit_end(struct tbg_visit *v);
 /* The same of a program that has exited so: not 0, and the answer is not stored. */
 void tbg_visit_exit(struct tbg_visit *v, uint32_t exit_status);
-void tbg_visit_cut(struct tbg_visit *v);
 void tbg_visit_fail(struct tbg_visit *v, unsigned int status);
 
 /*
