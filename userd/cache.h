@@ -50,7 +50,6 @@ struct tbg_object {
 	} file;
 	/* the rest is cache.c's */
 	struct tbg_cache *cache;
-	void *private;
 };
 
 /* maps NULL: no kernel tiers. */

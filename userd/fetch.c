@@ -19,7 +19,6 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#include "clock.h"
 #include "conn.h"
 #include "core/fresh.h"
 #include "deliver.h"

@@ -155,7 +155,7 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 {
 	struct tbg_flow_key *keys = calloc(TBG_SWEEP_BATCH, sizeof(*keys));
 	struct tbg_flow *flows = calloc(TBG_SWEEP_BATCH, sizeof(*flows));
-	unsigned int open_nr = 0, flows_nr = 0;
+	unsigned int open_nr = 0;
 	uint32_t slot, token, *in = NULL;
 	int err = 0;
 
@@ -172,7 +172,6 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 				bury(f, &keys[i], now_ns);
 				continue;
 			}
-			flows_nr++;
 			open_nr += is_open(f, &flows[i], now_ns);
 		}
 	}
@@ -182,7 +181,6 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 		slot_free(f, slot);
 	release_waiting(f);
 	f->open_nr = open_nr;
-	f->flows_nr = flows_nr;
 }
 
 bool tbg_flow_waits(const struct tbg_flows *f, const struct tbg_flow_key *key,

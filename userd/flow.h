@@ -29,7 +29,6 @@ struct tbg_flows {
 	uint32_t *waiting;	/* slots to free once nobody holds them */
 	uint32_t waiting_nr;
 	unsigned int open_nr;	/* of the last sweep: deltas, a socket, and not through */
-	unsigned int flows_nr;	/* of the last sweep: all */
 };
 
 /* Fills the pool with slots_nr slots. Maps stay the caller's. */

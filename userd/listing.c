@@ -12,7 +12,6 @@
 
 #include "cache.h"
 #include "clock.h"
-#include "command.h"
 #include "encode.h"
 #include "field.h"
 #include "server.h"
@@ -185,11 +184,9 @@ int tbg_listing_run(struct tbg_stream *st)
 		.limit = json_integer_value(json_object_get(st->req, "limit")),
 	};
 	char *chunk = malloc(CHUNK_MAX + 16);
-	struct tbg_why_room room;
 	int err;
 
-	tbg_why_room(st->s, &room);
-	l.room = room.most;
+	l.room = tbg_why_room(st->s);
 	l.sock = st->s->sock;
 	tbg_cache_each(st->s->cache, row_add, &l);
 	tbg_stock_each(st->s->stock, stored_add, &l);

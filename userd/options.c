@@ -6,7 +6,6 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,7 +141,6 @@ static bool set_tiers(struct given *g, const char *v)
 	}
 	g->o->tier_wire = wire;
 	g->o->tier_sock = sock;
-	g->o->tier_user = user;
 	return user;
 }
 
@@ -590,7 +588,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 	int err;
 
 	*ret = (struct tbg_options){
-		.wire = "auto", .tier_wire = true, .tier_user = true,
+		.wire = "auto", .tier_wire = true,
 		.memory = 256 << 20, .workers = cpus > 0 ? cpus : 1,
 		.header_ms = 20000, .idle_ms = 75000, .send_ms = 60000,
 		.header_max = 16384, .roots = roots,

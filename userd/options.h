@@ -28,7 +28,7 @@ struct tbg_options {
 	char listen_text[TBG_LISTENER_MAX][64];
 	unsigned int listen_nr;
 	const char *wire;		/* "auto", "off" or names */
-	bool tier_wire, tier_sock, tier_user;
+	bool tier_wire, tier_sock;
 	bool sock_unlisted;		/* on kernels nobody has vouched for, too */
 	uint64_t memory;		/* bytes */
 	unsigned int workers;

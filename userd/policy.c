@@ -84,7 +84,6 @@ static const struct {
 	{ TBG_VALUE("proxy-revalidate"), offsetof(struct tbg_cc, proxy_revalidate) },
 	{ TBG_VALUE("must-understand"), offsetof(struct tbg_cc, must_understand) },
 	{ TBG_VALUE("only-if-cached"), offsetof(struct tbg_cc, only_if_cached) },
-	{ TBG_VALUE("no-transform"), offsetof(struct tbg_cc, no_transform) },
 }, times[] = {
 	{ TBG_VALUE("max-age"), offsetof(struct tbg_cc, max_age) },
 	{ TBG_VALUE("s-maxage"), offsetof(struct tbg_cc, s_maxage) },
@@ -137,17 +136,6 @@ static void cc_take(struct tbg_cc *cc, struct tbg_value v)
 		directive_split(d, &name, &arg);
 		directive_set(cc, name, arg);
 	}
-}
-
-void tbg_cc_read(struct tbg_cc *cc, const char *b, size_t len)
-{
-	struct tbg_value name, v;
-	size_t at = 0;
-
-	*cc = cc_none;
-	while (tbg_field_next(b, len, &at, &name, &v))
-		if (tbg_value_is(name, "Cache-Control"))
-			cc_take(cc, v);
 }
 
 /*

@@ -22,7 +22,7 @@
 /* Cache-Control of a request or a response, all its lines together. */
 struct tbg_cc {
 	bool present;
-	bool no_store, no_cache, public_, private_, no_transform;
+	bool no_store, no_cache, public_, private_;
 	bool must_revalidate, proxy_revalidate, must_understand;
 	bool only_if_cached;
 	bool no_cache_fields, private_fields;	/* qualified with names */
@@ -31,12 +31,9 @@ struct tbg_cc {
 	int64_t stale_while_revalidate, stale_if_error;
 };
 
-/* Zeroes *cc, then takes every Cache-Control line of b[len]. */
-void tbg_cc_read(struct tbg_cc *cc, const char *b, size_t len);
-
 /*
- * The same of CDN-Cache-Control (RFC 9213), which counts instead of
- * Cache-Control and Expires. False, and *cc as it was: there is none that is to
+ * Takes every line of CDN-Cache-Control (RFC 9213) in b[len], which counts instead
+ * of Cache-Control and Expires. False, and *cc as it was: there is none that is to
  * be taken for one.
  */
 bool tbg_cc_targeted(struct tbg_cc *cc, const char *b, size_t len);

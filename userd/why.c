@@ -271,23 +271,19 @@ static unsigned int ifaces_get(const struct tbg_server *s,
 	return nr < IFACES_MAX ? nr : IFACES_MAX;
 }
 
-void tbg_why_room(const struct tbg_server *s, struct tbg_why_room *ret)
+unsigned int tbg_why_room(const struct tbg_server *s)
 {
 	struct tbg_wire_iface ifaces[IFACES_MAX];
-	unsigned int nr = ifaces_get(s, ifaces);
+	unsigned int nr = ifaces_get(s, ifaces), most = 0;
 
-	*ret = (struct tbg_why_room){ 0 };
 	for (unsigned int i = 0; i < nr; i++) {
 		unsigned int room = reply_room(iface_mtu(ifaces[i].name),
-						 HEADERS_V4);
+					       HEADERS_V4);
 
-		if (!strcmp(ifaces[i].how, "off") || !room)
-			continue;
-		if (room > ret->most)
-			ret->most = room;
-		if (!ret->least || room < ret->least)
-			ret->least = room;
+		if (strcmp(ifaces[i].how, "off") && room > most)
+			most = room;
 	}
+	return most;
 }
 
 /* --- the answer ---------------------------------------------------------- */
@@ -449,9 +445,9 @@ static void judge_missing(const struct tbg_server *s,
 }
 
 static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
-		  const struct search *f, const struct tbg_why_room *room,
-		  struct verdict *ret)
+		  const struct search *f, struct verdict *ret)
 {
+	unsigned int room = tbg_why_room(s);
 	uint64_t now = tbg_mono_ns();
 
 	if (!s->wire && !s->sock)
@@ -459,7 +455,7 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 			"wire was not asked for");
 	else if (atomic_load(&s->draining))
 		VERDICT(ret, OFF, "the daemon is draining");
-	else if (!room->most && !s->sock)
+	else if (!room && !s->sock)
 		VERDICT(ret, OFF, "wire is not attached to any interface, see toboggan status");
 	else if (p->fast == TBG_WHY_PATH && p->len > TBG_PATH_MAX)
 		VERDICT(ret, PATH, "path of %zu bytes, wire takes %d", p->len,
@@ -493,11 +489,11 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 	else if (!tbg_fresh(f->expires_ns, now))
 		VERDICT(ret, EXPIRED, "no longer fresh since %.3f s; the next GET makes sure of it",
 			(now - f->expires_ns) / 1e9);
-	else if (f->len > room->most && s->sock)
+	else if (f->len > room && s->sock)
 		ret->why = TBG_WHY_HIT_SOCK;
-	else if (f->len > room->most)
+	else if (f->len > room)
 		VERDICT(ret, SIZE, "response of %u bytes with its head, ten segments carry at most %u",
-			f->len, room->most);
+			f->len, room);
 	else
 		ret->why = TBG_WHY_HIT_WIRE;
 }
@@ -606,7 +602,6 @@ static void place_json(const struct tbg_why_path *p, json_t *ret)
 json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 {
 	struct search f = { .p = p };
-	struct tbg_why_room room;
 	struct verdict v = { 0 };
 	json_t *ret = json_object();
 
@@ -615,8 +610,7 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 			 (int)p->accept.len, p->accept.text);
 	search_run(s, &f);
 	tbg_stock_each(s->stock, stored_visit, &f);
-	tbg_why_room(s, &room);
-	judge(s, p, &f, &room, &v);
+	judge(s, p, &f, &v);
 	json_object_set_new(ret, "path", tbg_json_text(p->path, p->len));
 	place_json(p, ret);
 	json_object_set_new(ret, "tier", json_string(

@@ -42,12 +42,8 @@ int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 /* Whether files would answer, which refuse it as it was written. */
 bool tbg_why_path_refused(const struct tbg_why_path *p);
 
-/* The longest replies that wire sends by the interfaces it is attached to. */
-struct tbg_why_room {
-	uint32_t most;		/* payload bytes, the best interface; 0: none */
-	uint32_t least;
-};
-void tbg_why_room(const struct tbg_server *s, struct tbg_why_room *ret);
+/* Bytes of the longest reply that wire sends by some interface; 0: it is on none. */
+unsigned int tbg_why_room(const struct tbg_server *s);
 
 /* A new object for the reply, or NULL without memory. */
 json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p);

@@ -125,18 +125,6 @@ int tbg_worker_open(struct tbg_worker *w)
 	return buffers_open(w);
 }
 
-void tbg_worker_close(struct tbg_worker *w)
-{
-	io_uring_queue_exit(&w->ring);
-	for (unsigned int i = 0; i < w->slabs_nr; i++)
-		free(w->slabs[i]);
-	free(w->slabs);
-	free(w->by_slot);
-	free(w->parked.fds);
-	free(w->out);
-	free(w->idle);
-}
-
 /* Accepting */
 
 static void accept_arm(struct tbg_worker *w, struct tbg_listener_fd *l)

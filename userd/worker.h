@@ -102,7 +102,6 @@ struct tbg_worker {
  * of tbg_worker_run() is the one that uses it. Negative errno.
  */
 int tbg_worker_open(struct tbg_worker *w);
-void tbg_worker_close(struct tbg_worker *w);
 
 /* Until draining is over. 0 or negative errno. */
 int tbg_worker_run(struct tbg_worker *w);
