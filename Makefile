@@ -74,6 +74,7 @@ clean:				## remove what was built, but not the test kernels
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
 		"$(O)/toboggand" "$(O)/toboggan-gateway" "$(O)/toboggan" \
 		"$(O)/modules" "$(O)/man"
+	$(Q)$(MAKE) -C vm clean
 
 help:				## this list
 	$(Q)grep -E '^[a-z-]+:.*##' Makefile | \
