@@ -9,19 +9,13 @@
 #include "core/span.h"
 
 /*
- * Hides where a number comes from, so that clang cannot undo the bounds check
- * that follows by reasoning the verifier does not follow (clang <= 16).
- */
-#define tbg_hide(x) asm volatile("" : "+r"(x))
-
-/*
  * A size the verifier can use: 1..max, or the caller's failure branch. 6.1
  * does not learn n != 0 from a comparison, so the range is shifted by one.
  */
 #define TBG_BOUND(n, max, fail)			\
 	do {					\
 		__u64 __m = (__u64)(n) - 1;	\
-		tbg_hide(__m);		\
+		tbg_keep(__m);			\
 		if (__m > (max) - 1)		\
 			fail;			\
 		(n) = __m + 1;			\

@@ -47,8 +47,8 @@ static __always_inline void tbg_life_key(struct bpf_sock_ops *ops,
 	__u32 local[4] = { 0, 0, bpf_htonl(0xffff), ops->local_ip4 };
 	__u32 remote[4] = { 0, 0, bpf_htonl(0xffff), ops->remote_ip4 };
 
-	tbg_hide(local[3]);	/* else clang joins two loads from the context */
-	tbg_hide(remote[3]);
+	tbg_keep(local[3]);	/* else clang joins two loads from the context */
+	tbg_keep(remote[3]);
 	if (ops->family != 2 /* AF_INET */) {
 		local[0] = ops->local_ip6[0];
 		local[1] = ops->local_ip6[1];

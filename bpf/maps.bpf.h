@@ -200,7 +200,7 @@ static __always_inline void tbg_count(enum tbg_why why)
 	struct tbg_stats *s = bpf_map_lookup_elem(&tbg_stats, &zero);
 	__u64 at = (__u32)why;
 
-	tbg_hide(at);
+	tbg_keep(at);
 	if (s && at < TBG_WHY_NR)
 		s->why[at]++;
 }

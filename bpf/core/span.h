@@ -47,8 +47,10 @@ __tbg_inline __u64 tbg_opaque(__u64 v, __u64 noise)
 }
 
 /*
- * Keeps v in one register, so that the bound the verifier sees checked is on
- * the number that is used, and loops make no second, unchecked copy of it.
+ * Keeps v in one register, and where it comes from from clang: so the bound that
+ * the verifier sees checked is on the number that is used, loops make no second,
+ * unchecked copy of it, and no check is undone by reasoning that the verifier does
+ * not follow (clang <= 16).
  */
 #define tbg_keep(v) asm volatile("" : "+r"(v))
 

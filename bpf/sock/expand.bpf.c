@@ -55,8 +55,8 @@ static __always_inline long tbg_copy_step(struct sk_msg_md *msg,
 		b = c->blob;						\
 		if (at >= c->len)					\
 			return 1;					\
-		tbg_hide(at);						\
-		tbg_hide(from);						\
+		tbg_keep(at);						\
+		tbg_keep(from);						\
 		if (at > TBG_COPY_END(sizeof(b->data)) ||		\
 		    from > sizeof(*b) - sizeof(b->head) - TBG_COPY)	\
 			return 1;					\
@@ -111,8 +111,8 @@ __attribute__((noinline)) int tbg_expand_patch(struct sk_msg_md *msg,
 	text = knob->date[p->s.reply.date_s & (TBG_DATE_RING - 1)].text;
 	date_off = p->s.reply.part.date_off;
 	tier_off = p->s.reply.part.tier_off;
-	tbg_hide(date_off);
-	tbg_hide(tier_off);
+	tbg_keep(date_off);
+	tbg_keep(tier_off);
 	if (date_off > TBG_HEAD_END || tier_off > TBG_HEAD_END)
 		return -1;
 	date = (__u8 *)(long)msg->data + date_off;
@@ -141,7 +141,7 @@ static long tbg_copy_head(__u32 i, void *arg)
 	const struct tbg_pend *p = c->blob;
 	__u64 at = (__u64)i * TBG_COPY;
 
-	tbg_hide(at);
+	tbg_keep(at);
 	if (at > TBG_REQ_MAX - TBG_COPY)
 		return 1;
 	return tbg_copy_step(c->msg, p->s.head.b + at, at);

@@ -150,7 +150,7 @@ static __always_inline void tbg_pend_client(struct __sk_buff *skb,
 {
 	__u32 w[4] = { 0, 0, bpf_htonl(0xffff), skb->remote_ip4 };
 
-	tbg_hide(w[3]);		/* else clang joins two loads from the context */
+	tbg_keep(w[3]);		/* else clang joins two loads from the context */
 	if (skb->family != 2 /* AF_INET */) {
 		w[0] = skb->remote_ip6[0];
 		w[1] = skb->remote_ip6[1];

@@ -71,8 +71,8 @@ static __always_inline bool tbg_has_ends(const struct bpf_sock *sk,
 	__u32 remote = sk->dst_ip4 ^ key->remote[3];
 
 	/* read first, or clang computes what to read: no arithmetic on a socket */
-	tbg_hide(local);
-	tbg_hide(remote);
+	tbg_keep(local);
+	tbg_keep(remote);
 	if (v6) {
 		local = (sk->src_ip6[0] ^ key->local[0]) |
 			(sk->src_ip6[1] ^ key->local[1]) |

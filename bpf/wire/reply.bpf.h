@@ -98,7 +98,7 @@ static __always_inline int tbg_reply_body(struct tbg_frame *frame, __u32 off,
 		if (r->part_id == TBG_PART_304) {				\
 			__u64 at = b->head.part[TBG_PART_304].off;	\
 									\
-			tbg_hide(at);					\
+			tbg_keep(at);					\
 			if (at > sizeof(b->data) - TBG_304_ROOM)	\
 				return -1;				\
 			TBG_BOUND(n, TBG_304_ROOM, return -1);		\
@@ -129,7 +129,7 @@ __attribute__((noinline)) int tbg_blob_sum(__u32 blob, __u32 at)
 		struct tbg_slot_##name *b =				\
 			bpf_map_lookup_elem(&tbg_blob_##name, &slot);	\
 									\
-		tbg_hide(i);						\
+		tbg_keep(i);						\
 		if (!b || i > (sizeof(b->data) - 1) / TBG_SUM_STRIDE)	\
 			return -1;					\
 		return tbg_csum_fold(b->sums[i] + (__u32)bpf_csum_diff(	\

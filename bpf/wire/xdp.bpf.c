@@ -102,7 +102,7 @@ static __always_inline int tbg_xdp_leave(__u64 why)
 	__u32 zero = 0;
 	struct tbg_stats *st = bpf_map_lookup_elem(&tbg_stats, &zero);
 
-	tbg_hide(why);
+	tbg_keep(why);
 	if (st && why < TBG_WHY_NR)
 		st->xdp_left[why]++;
 	return XDP_PASS;
