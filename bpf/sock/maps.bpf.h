@@ -6,6 +6,8 @@
 #ifndef TBG_SOCK_MAPS_BPF_H
 #define TBG_SOCK_MAPS_BPF_H
 
+#include <bpf/bpf_endian.h>
+
 #include "../maps.bpf.h"
 
 /* Free slots. BPF pops, the sweeper pushes. Empty: not enrolled (plan). */
@@ -57,5 +59,21 @@ struct {
 	__uint(max_entries, TBG_SOCK_PENDS);
 	__type(value, __u32);
 } tbg_pend_free SEC(".maps");
+
+/* The address of an end (local, remote) of a context's socket, as flows have it. */
+#define TBG_SOCK_END(ctx, end, ret)					\
+	do {								\
+		__u32 __w[4] = { 0, 0, bpf_htonl(0xffff), (ctx)->end##_ip4 }; \
+									\
+		/* else clang joins two loads from the context */	\
+		tbg_keep(__w[3]);					\
+		if ((ctx)->family != 2 /* AF_INET */) {			\
+			__w[0] = (ctx)->end##_ip6[0];			\
+			__w[1] = (ctx)->end##_ip6[1];			\
+			__w[2] = (ctx)->end##_ip6[2];			\
+			__w[3] = (ctx)->end##_ip6[3];			\
+		}							\
+		__builtin_memcpy(ret, __w, sizeof(__w));		\
+	} while (0)
 
 #endif

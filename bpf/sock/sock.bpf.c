@@ -2,7 +2,7 @@
 /*
  * The sock tier as one object: a connection's birth, its requests, its replies.
  */
-#include "../life.bpf.c"
+#include "life.bpf.c"
 #include "verdict.bpf.c"
 #include "expand.bpf.c"
 

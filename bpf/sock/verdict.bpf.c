@@ -148,16 +148,7 @@ __attribute__((noinline)) int tbg_pend_load(struct __sk_buff *skb,
 static __always_inline void tbg_pend_client(struct __sk_buff *skb,
 					    struct tbg_pend *p)
 {
-	__u32 w[4] = { 0, 0, bpf_htonl(0xffff), skb->remote_ip4 };
-
-	tbg_keep(w[3]);		/* else clang joins two loads from the context */
-	if (skb->family != 2 /* AF_INET */) {
-		w[0] = skb->remote_ip6[0];
-		w[1] = skb->remote_ip6[1];
-		w[2] = skb->remote_ip6[2];
-		w[3] = skb->remote_ip6[3];
-	}
-	__builtin_memcpy(p->s.pkt.key.remote, w, sizeof(w));
+	TBG_SOCK_END(skb, remote, p->s.pkt.key.remote);
 	p->s.pkt.key.remote_port = bpf_htons(bpf_ntohl(skb->remote_port));
 }
 

@@ -8,7 +8,7 @@
 
 #include <bpf/bpf_endian.h>
 
-#include "sock/maps.bpf.h"
+#include "maps.bpf.h"
 
 #define TBG_TCP_CLOSE 7
 
@@ -44,23 +44,8 @@ static __always_inline int tbg_life_slot(struct bpf_sock_ops *ops,
 static __always_inline void tbg_life_key(struct bpf_sock_ops *ops,
 					 struct tbg_flow_key *key)
 {
-	__u32 local[4] = { 0, 0, bpf_htonl(0xffff), ops->local_ip4 };
-	__u32 remote[4] = { 0, 0, bpf_htonl(0xffff), ops->remote_ip4 };
-
-	tbg_keep(local[3]);	/* else clang joins two loads from the context */
-	tbg_keep(remote[3]);
-	if (ops->family != 2 /* AF_INET */) {
-		local[0] = ops->local_ip6[0];
-		local[1] = ops->local_ip6[1];
-		local[2] = ops->local_ip6[2];
-		local[3] = ops->local_ip6[3];
-		remote[0] = ops->remote_ip6[0];
-		remote[1] = ops->remote_ip6[1];
-		remote[2] = ops->remote_ip6[2];
-		remote[3] = ops->remote_ip6[3];
-	}
-	__builtin_memcpy(key->local, local, sizeof(local));
-	__builtin_memcpy(key->remote, remote, sizeof(remote));
+	TBG_SOCK_END(ops, local, key->local);
+	TBG_SOCK_END(ops, remote, key->remote);
 	key->local_port = bpf_htons(ops->local_port);
 	key->remote_port = bpf_htons(bpf_ntohl(ops->remote_port));
 }
