@@ -15,7 +15,7 @@
 	X(YIELD,	"unacknowledged reply given to the socket") \
 	X(ACK,		"acknowledgement of wire's own bytes, done with here") \
 	X(NOT_OURS,	"not TCP to or from a port that we serve") \
-	X(NO_FLOW,	"connection not seen born, or no room to follow it") \
+	X(NO_FLOW,	"connection not seen born, or not to be followed: no room, another protocol") \
 	X(CONTROL,	"no request in it: handshake, ACK, FIN or RST") \
 	X(BORN,		"connection established, now followed") \
 	X(EGRESS,	"segment of the socket, numbers translated") \

@@ -84,8 +84,10 @@ static __always_inline void tbg_life_enrol(struct bpf_sock_ops *ops,
 	if (!knob || !knob->answer || id->cookie)
 		return;
 	slot = tbg_life_slot(ops, id);
-	if (slot < 0)
+	if (slot < 0) {
+		tbg_count(TBG_WHY_NO_FLOW);
 		return;
+	}
 	key = slot;
 	if (bpf_sock_map_update(ops, &tbg_socks, &key, BPF_ANY)) {
 		__u64 cookie = id->cookie;
@@ -98,6 +100,7 @@ static __always_inline void tbg_life_enrol(struct bpf_sock_ops *ops,
 			c->cookie = 0;
 		bpf_map_delete_elem(&tbg_sock_slots, &cookie);
 		bpf_map_push_elem(&tbg_sock_free, &key, 0);
+		tbg_count(TBG_WHY_NO_FLOW);
 		return;
 	}
 	tbg_life_wire(ops, key);

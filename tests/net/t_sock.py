@@ -13,6 +13,7 @@ import hashlib
 import os
 import random
 import re
+import resource
 import select
 import signal
 import socket
@@ -446,6 +447,23 @@ def t_slots_come_back():
                 c.reset()
     with connect() as c:
         assert c.get("/1024.txt").tier == "sock"
+
+
+def t_connections_beyond_the_slots_are_the_daemon_s_and_counted():
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, 4096), max(hard, 4096)))
+    d = daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted", "--memory", "1M",
+                      listen=f"0.0.0.0:{ALL}", root=sock.root)
+    with n.server.inside(), d, contextlib.ExitStack() as stack:
+        conns = []
+        while not talk.counts(d)["NO_FLOW"]:
+            assert len(conns) < 2000, talk.counts(d)
+            conns += [stack.enter_context(connect(ALL)) for _ in range(100)]
+        conns[0].get("/100.txt")
+        assert conns[0].get("/100.txt").tier == "sock"
+        assert conns[-1].get("/100.txt").tier == "user"
+        c = talk.counts(d)
+        assert c["ENROLLED"] + c["NO_FLOW"] == len(conns), c
 
 
 def t_changed_file_is_not_answered_with_the_old_one():
