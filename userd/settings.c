@@ -92,7 +92,7 @@ static bool server_add(struct target *t, const char *v, bool bare)
 	const char *why;
 
 	for (uint8_t p = 0; p < TBG_PROTOCOL_NR && !ok; p++) {
-		ok = tbg_backend_parse(v, p, bare, &b, &why);
+		ok = tbg_backend_parse(v, p, bare, 0, &b, &why);
 		if (*why)	/* the protocols that it is none of have nothing to say */
 			t->why = why;
 	}
@@ -962,9 +962,10 @@ static int addresses_add(const struct target *t, struct tbg_upstream *u,
 			 const char *text, unsigned int to_come)
 {
 	struct tbg_backend b;
+	const char *why;
 
 	for (unsigned int nr = 1; u->nr + to_come < TBG_BACKEND_MAX &&
-	     tbg_backend_more(text, t->terms->protocol, !t->location, nr, &b); nr++)
+	     tbg_backend_parse(text, t->terms->protocol, !t->location, nr, &b, &why); nr++)
 		if (!tbg_upstream_add(u, &b))
 			return -ENOMEM;
 	return 0;
@@ -978,7 +979,7 @@ static int servers_add(struct making *m, const struct target *t,
 
 	for (unsigned int i = 0; i < t->servers_nr; i++) {
 		if (!tbg_backend_parse(t->servers[i], t->terms->protocol, !t->location,
-				       &b, &why))
+				       0, &b, &why))
 			return wrong(m, line, "%.100s: %s%sexpected a server of the upstream's protocol",
 				     t->servers[i], why, *why ? "; " : "");
 		if (!tbg_upstream_add(u, &b) ||

@@ -97,8 +97,8 @@ static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
 	return !err;
 }
 
-static bool parse(const char *text, uint8_t protocol, bool bare, unsigned int nr,
-		  struct tbg_backend *ret, const char **ret_why)
+bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare, unsigned int nr,
+		       struct tbg_backend *ret, const char **ret_why)
 {
 	const char *name = protocols[protocol].name;
 	size_t len = strlen(name);
@@ -114,20 +114,6 @@ static bool parse(const char *text, uint8_t protocol, bool bare, unsigned int nr
 	if (!strncmp(text, "unix:", 5))
 		return !nr && unix_set(ret, text + 5);
 	return (scheme || bare) && inet_set(ret, text, protocol, nr, ret_why);
-}
-
-bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
-		       struct tbg_backend *ret, const char **ret_why)
-{
-	return parse(text, protocol, bare, 0, ret, ret_why);
-}
-
-bool tbg_backend_more(const char *text, uint8_t protocol, bool bare,
-		      unsigned int nr, struct tbg_backend *ret)
-{
-	const char *why;
-
-	return parse(text, protocol, bare, nr, ret, &why);
 }
 
 int tbg_backend_own(struct tbg_backend *ret, const char *text)

@@ -88,14 +88,11 @@ bool tbg_protocol_needs_length(uint8_t protocol);	/* of bodies, before they come
 /*
  * Where a server is: SCHEME://HOST[:PORT][/], unix:PATH or SCHEME://unix:PATH,
  * the scheme being the protocol's name; bare: HOST:PORT as well. Names are
- * looked up now. False: it is none of these; *ret_why says more, or "".
+ * looked up now; nr: which of the addresses, from 0. False: it is none of these, or
+ * has no more addresses; *ret_why says more, or "".
  */
-bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare,
+bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare, unsigned int nr,
 		       struct tbg_backend *ret, const char **ret_why);
-
-/* The same at the nr-th of its name's addresses. False: it has no more of them. */
-bool tbg_backend_more(const char *text, uint8_t protocol, bool bare,
-		      unsigned int nr, struct tbg_backend *ret);
 
 /*
  * Where a server of our own listens: a name that nobody can guess, and that

@@ -212,10 +212,10 @@ KTAP_TEST(t_addresses_of_servers)
 	const char *why;
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
-		KTAP_CHECK(tbg_backend_parse(good[i], TBG_PROTOCOL_HTTP, false, &b, &why));
+		KTAP_CHECK(tbg_backend_parse(good[i], TBG_PROTOCOL_HTTP, false, 0, &b, &why));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-		KTAP_CHECK(!tbg_backend_parse(bad[i], TBG_PROTOCOL_HTTP, false, &b, &why));
-	KTAP_CHECK(tbg_backend_parse("127.0.0.1:80", TBG_PROTOCOL_HTTP, true, &b, &why));
+		KTAP_CHECK(!tbg_backend_parse(bad[i], TBG_PROTOCOL_HTTP, false, 0, &b, &why));
+	KTAP_CHECK(tbg_backend_parse("127.0.0.1:80", TBG_PROTOCOL_HTTP, true, 0, &b, &why));
 }
 
 static struct tbg_upstream *upstream(const char *server, int nr, bool least)
@@ -225,7 +225,7 @@ static struct tbg_upstream *upstream(const char *server, int nr, bool least)
 	struct tbg_backend b;
 	const char *why;
 
-	if (!u || !tbg_backend_parse(server, TBG_PROTOCOL_HTTP, false, &b, &why))
+	if (!u || !tbg_backend_parse(server, TBG_PROTOCOL_HTTP, false, 0, &b, &why))
 		abort();
 	while (nr--)
 		if (!tbg_upstream_add(u, &b))
