@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/epoll.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@
 #include <bpf/libbpf.h>
 
 #include "abi/event.h"
+#include "loop.h"
 #include "privilege.h"
 #include "say.h"
 #include "wire.h"
@@ -561,6 +563,18 @@ void tbg_log_ready(struct tbg_log *l)
 	ring_buffer__consume(l->ring);
 }
 
+static void on_ring(void *arg, uint32_t events)
+{
+	tbg_log_ready(arg);
+}
+
+int tbg_log_watch(struct tbg_log *l, struct tbg_loop *loop)
+{
+	int fd = tbg_log_fd(l);
+
+	return fd < 0 ? 0 : tbg_loop_add(loop, fd, EPOLLIN, on_ring, l);
+}
+
 void tbg_log_flush(struct tbg_log *l)
 {
 	if (!l)
@@ -634,8 +648,11 @@ int tbg_log_start(struct tbg_log *l)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	err = pthread_create(&l->writer, NULL, writer_run, l);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (err)
+	if (err) {
+		tbg_say("toboggand: --access-log %s: no thread to write it: %s", l->path,
+			strerror(err));
 		return -err;
+	}
 	pthread_setname_np(l->writer, "tbg-log");
 	pthread_mutex_lock(&l->lock);
 	while (!l->running)

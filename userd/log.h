@@ -16,6 +16,7 @@
 #include "abi/event.h"
 
 struct tbg_log;
+struct tbg_loop;
 struct tbg_maps;
 
 struct tbg_log_record {
@@ -52,6 +53,7 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 /*
  * Starts the writer, after they are: a thread has of no-new-privileges and
  * capabilities what its maker has. It holds none when this returns. NULL: 0.
+ * Otherwise a negative errno, which it has said.
  */
 int tbg_log_start(struct tbg_log *l);
 /*
@@ -82,6 +84,8 @@ size_t tbg_log_line(char *ret, size_t size, enum tbg_log_format format,
 /* Control thread: descriptor of kernel events (-1: none), and its handler. */
 int tbg_log_fd(const struct tbg_log *l);
 void tbg_log_ready(struct tbg_log *l);
+/* Has the loop call it. 0 or negative errno. NULL allowed. */
+int tbg_log_watch(struct tbg_log *l, struct tbg_loop *loop);
 void tbg_log_flush(struct tbg_log *l);		/* every 100 ms or so */
 /* Opens the path again (SIGUSR1); on error the old file stays. NULL allowed. */
 int tbg_log_reopen(struct tbg_log *l);

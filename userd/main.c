@@ -284,21 +284,27 @@ static int ifaces_check(const char *names)
 	return 0;
 }
 
-static int wire_listen(struct tbg_server *s)
+/* What our sockets accept is wire's or sock's, whichever is given; or *ret_why. */
+static int listeners_give(struct tbg_server *s, struct tbg_wire *wire,
+			  struct tbg_sock *sock, char *ret_why, size_t len)
 {
 	int err = 0;
 
 	for (unsigned int i = 0; i < s->workers_nr; i++)
-		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
-			err = err ?: tbg_wire_listen(s->wire,
-					s->workers[i].listeners[j].fd);
+		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++) {
+			int fd = s->workers[i].listeners[j].fd;
+
+			err = err ?: (wire ? tbg_wire_listen(wire, fd) :
+					     tbg_sock_listen(sock, fd));
+		}
+	if (err)
+		snprintf(ret_why, len, "storage on the listening sockets: %s; `toboggan probe` tells what the kernel has",
+			 strerror(-err));
 	return err;
 }
 
 static void wire_open(struct tbg_server *s)
 {
-	int err;
-
 	if (!strcmp(s->opt.wire, "off"))
 		strcpy(s->wire_off, "--wire off");
 	else if (!s->opt.tier_wire)
@@ -307,11 +313,8 @@ static void wire_open(struct tbg_server *s)
 	else if (tbg_wire_open(&s->wire, s->opt.wire, &s->plan, s->opt.listen,
 			       s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
 		s->wire = NULL;
-	err = s->wire ? wire_listen(s) : 0;
-	if (err) {
-		snprintf(s->wire_off, sizeof(s->wire_off),
-			 "storage on the listening sockets: %s; `toboggan probe` tells what the kernel has",
-			 strerror(-err));
+	if (s->wire && listeners_give(s, s->wire, NULL, s->wire_off,
+				      sizeof(s->wire_off))) {
 		tbg_wire_close(s->wire);
 		s->wire = NULL;
 	}
@@ -326,21 +329,8 @@ static void wire_open(struct tbg_server *s)
 
 /* Sock */
 
-static int sock_listen(struct tbg_server *s)
-{
-	int err = 0;
-
-	for (unsigned int i = 0; i < s->workers_nr; i++)
-		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
-			err = err ?: tbg_sock_listen(s->sock,
-					s->workers[i].listeners[j].fd);
-	return err;
-}
-
 static void sock_open(struct tbg_server *s)
 {
-	int err;
-
 	if (!s->opt.tier_sock) {
 		snprintf(s->sock_off, sizeof(s->sock_off), "--tiers %suser",
 			 s->opt.tier_wire ? "wire," : "");
@@ -350,11 +340,8 @@ static void sock_open(struct tbg_server *s)
 			  s->wire ? tbg_wire_object(s->wire) : NULL,
 			  s->opt.sock_unlisted, s->sock_off, sizeof(s->sock_off)))
 		s->sock = NULL;
-	err = s->sock ? sock_listen(s) : 0;
-	if (err) {
-		snprintf(s->sock_off, sizeof(s->sock_off),
-			 "storage on the listening sockets: %s; `toboggan probe` tells what the kernel has",
-			 strerror(-err));
+	if (s->sock && listeners_give(s, NULL, s->sock, s->sock_off,
+				      sizeof(s->sock_off))) {
 		tbg_sock_close(s->sock);
 		s->sock = NULL;
 	}
@@ -430,11 +417,6 @@ static void root_hidden(const char *path)
 static void on_watch(void *arg, uint32_t events)
 {
 	tbg_watch_ready(arg);
-}
-
-static void on_log(void *arg, uint32_t events)
-{
-	tbg_log_ready(arg);
 }
 
 void tbg_server_wake(const struct tbg_server *s)
@@ -531,13 +513,12 @@ static int signals_block(struct start *t)
 static int loop_fill(struct start *t)
 {
 	struct tbg_server *s = &t->s;
-	int err, log_fd = s->log ? tbg_log_fd(s->log) : -1;
+	int err;
 
 	err = tbg_loop_add(s->loop, t->signal_fd, EPOLLIN, on_signal, t);
 	err = err ?: tbg_loop_add(s->loop, tbg_watch_fd(s->watch), EPOLLIN,
 				  on_watch, s->watch);
-	if (log_fd >= 0)
-		err = err ?: tbg_loop_add(s->loop, log_fd, EPOLLIN, on_log, s->log);
+	err = err ?: tbg_log_watch(s->log, s->loop);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
 	err = err ?: tbg_loop_every(s->loop, 1000, on_second, s);
 	return err ?: tbg_loop_every(s->loop, 20, on_step, t);
@@ -663,11 +644,7 @@ static bool privileges_drop(struct start *t)
 		tbg_say("toboggand: cannot become %s: %s", t->id.name, strerror(-err));
 		return false;
 	}
-	err = tbg_log_start(t->s.log);
-	if (err)
-		tbg_say("toboggand: --access-log %s: no thread to write it: %s",
-			t->s.opt.access_log, strerror(-err));
-	return !err;
+	return !tbg_log_start(t->s.log);
 }
 
 /* While we are root: programs may be another user's, or have another root. */

@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "address.h"
@@ -94,11 +93,6 @@ static void numbers_take(struct tbg_server *s, const struct tbg_options *o)
 		tbg_wire_silence(s->wire, 2 * o->idle_ms + 60000);
 }
 
-static void on_log(void *arg, uint32_t events)
-{
-	tbg_log_ready(arg);
-}
-
 /* The log that o wants; *ret_new: it is not the one there is. */
 static int log_take(struct tbg_server *s, const struct tbg_options *o,
 		    struct tbg_log **ret, bool *ret_new)
@@ -118,16 +112,6 @@ static int log_take(struct tbg_server *s, const struct tbg_options *o,
 	return err;
 }
 
-static int log_start(struct tbg_log *log)
-{
-	int err = tbg_log_start(log);
-
-	if (err)
-		tbg_say("toboggand: --access-log %s: no thread to write it: %s",
-			tbg_log_path(log), strerror(-err));
-	return err;
-}
-
 static void log_exchange(struct tbg_server *s, struct tbg_log *log,
 			 struct retired *old)
 {
@@ -138,8 +122,7 @@ static void log_exchange(struct tbg_server *s, struct tbg_log *log,
 		tbg_loop_remove(s->loop, fd);
 	old->log = s->log;
 	s->log = log;
-	fd = tbg_log_fd(log);
-	if (fd >= 0 && tbg_loop_add(s->loop, fd, EPOLLIN, on_log, log))
+	if (tbg_log_watch(log, s->loop))
 		tbg_say("toboggand: epoll: no room; hits of wire are logged late");
 }
 
@@ -211,7 +194,7 @@ static bool take(struct tbg_reload *r)
 	err = err ?: names_look(r);
 	err = err ?: log_take(s, &o, &log, &log_new);
 	tbg_privilege_lower();
-	err = err ?: log_start(log);
+	err = err ?: tbg_log_start(log);
 	err = err ?: tbg_gateway_take(s->gateway, sites);
 	if (err) {
 		tbg_log_close(log, s->log);
