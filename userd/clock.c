@@ -14,7 +14,6 @@
 
 #include "clock.h"
 
-#define NS_PER_S 1000000000ull
 #define DRIFT_NS 1000000	/* of real_ns before it is written again */
 
 struct tbg_clock {
@@ -37,7 +36,7 @@ static uint64_t clock_ns(clockid_t id)
 	struct timespec ts;
 
 	clock_gettime(id, &ts);
-	return ts.tv_sec * NS_PER_S + ts.tv_nsec;
+	return ts.tv_sec * TBG_NS_PER_S + ts.tv_nsec;
 }
 
 uint64_t tbg_mono_ns(void)
@@ -265,7 +264,7 @@ void tbg_clock_tick(struct tbg_clock *c, uint64_t now_ns)
 	uint64_t real = clock_ns(CLOCK_REALTIME);
 	uint64_t offset = real - clock_ns(CLOCK_MONOTONIC);
 	int64_t drift = (int64_t)(offset - knob->real_ns);
-	uint32_t second = real / NS_PER_S;
+	uint32_t second = real / TBG_NS_PER_S;
 
 	/* One second back: the coarse clock may be a tick behind. */
 	for (uint32_t i = 0; i < TBG_DATE_AHEAD + 2; i++)

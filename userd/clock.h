@@ -24,6 +24,8 @@ void tbg_clock_tick(struct tbg_clock *c, uint64_t now_ns);
 /* Any thread: the Date of now, TBG_DATE_LEN bytes, from CLOCK_REALTIME. */
 const char *tbg_clock_date(const struct tbg_clock *c);
 
+#define TBG_NS_PER_S 1000000000ull
+
 uint64_t tbg_mono_ns(void);
 
 /* IMF-fixdate of seconds since 1970 into ret[30], NUL-terminated. */

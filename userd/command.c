@@ -25,8 +25,6 @@
 #include "why.h"
 #include "wire.h"
 
-#define IFACES_MAX 64
-
 json_t *tbg_command_error(const char *fmt, ...)
 {
 	char text[512];
@@ -62,13 +60,11 @@ static json_t *tiers_json(const struct tbg_server *s)
 
 static json_t *ifaces_json(const struct tbg_server *s)
 {
-	struct tbg_wire_iface ifaces[IFACES_MAX];
+	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
+	unsigned int nr = tbg_wire_ifaces(s->wire, ifaces);
 	json_t *ret = json_array();
-	unsigned int nr = 0;
 
-	if (s->wire)
-		nr = tbg_wire_ifaces(s->wire, ifaces, IFACES_MAX);
-	for (unsigned int i = 0; i < nr && i < IFACES_MAX; i++) {
+	for (unsigned int i = 0; i < nr; i++) {
 		json_t *one = json_pack("{s:s, s:i, s:s}",
 					"name", ifaces[i].name,
 					"ifindex", ifaces[i].ifindex,

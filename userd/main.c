@@ -44,7 +44,6 @@
 #include "wire.h"
 #include "worker.h"
 
-#define BACKLOG		4096
 #define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
 #define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
 #define MSG_LEN		512
@@ -177,7 +176,7 @@ static int listeners_listen(struct tbg_server *s)
 {
 	for (unsigned int i = 0; i < s->workers_nr; i++)
 		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
-			if (listen(s->workers[i].listeners[j].fd, BACKLOG)) {
+			if (listen(s->workers[i].listeners[j].fd, TBG_BACKLOG)) {
 				tbg_say("toboggand: --listen %s: %s; choose another address or port, or stop who has it",
 				    s->opt.listen_text[j], strerror(errno));
 				return -1;
@@ -353,8 +352,8 @@ static void sock_open(struct tbg_server *s)
 
 static void ready_say(const struct tbg_server *s)
 {
-	struct tbg_wire_iface ifaces[64];
-	unsigned int nr = s->wire ? tbg_wire_ifaces(s->wire, ifaces, 64) : 0;
+	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
+	unsigned int nr = tbg_wire_ifaces(s->wire, ifaces);
 	char line[MSG_LEN * 2] = "ready ";
 	const char *comma = "";
 	size_t at = 6;
@@ -365,7 +364,7 @@ static void ready_say(const struct tbg_server *s)
 	at += snprintf(line + at, sizeof(line) - at, " tiers %s%suser workers %u wire ",
 		       s->wire ? "wire," : "", s->sock ? "sock," : "",
 		       s->workers_nr);
-	for (unsigned int i = 0; i < nr && i < 64 && at < sizeof(line) - 64; i++) {
+	for (unsigned int i = 0; i < nr && at < sizeof(line) - 64; i++) {
 		if (!strcmp(ifaces[i].how, "off"))
 			continue;
 		at += snprintf(line + at, sizeof(line) - at, "%s%s (%s%s)", comma,
@@ -761,7 +760,7 @@ int main(int argc, char **argv)
 	err = tbg_options_parse(&t.s.opt, argv, t.s.roots);
 	err = err ?: tbg_options_sites(&t.s.opt, NULL, &sites);
 	if (err)
-		return err == 0x100 ? 0 : err;
+		return err == TBG_OPTIONS_DONE ? 0 : err;
 	t.s.sites = sites;
 	the = &t;
 	if (tbg_reload_open(&t.reload, &t.s, argv))

@@ -23,7 +23,6 @@
 #include "value.h"
 
 #define BAD_OPTION 2
-#define SAID_ALL   0x100	/* --help and --version */
 #define MSG_LEN	   1200
 
 struct given {
@@ -487,7 +486,7 @@ static int line_read(struct given *g, char **argv, bool files)
 				help();
 			else
 				puts("toboggand " TBG_VERSION);
-			return SAID_ALL;
+			return TBG_OPTIONS_DONE;
 		}
 		v = word_split(argv, &i, &len);
 		if (!v)
@@ -554,7 +553,7 @@ static int config_check(struct tbg_options *o, const char *path)
 	tbg_sites_close(sites, NULL, NULL);
 	if (!err)
 		printf("%s: good\n", path);
-	return err ? BAD_OPTION : SAID_ALL;
+	return err ? BAD_OPTION : TBG_OPTIONS_DONE;
 }
 
 static bool said(const struct tbg_options *o, const char *name)

@@ -45,10 +45,11 @@ struct tbg_options {
 
 /*
  * 0; or an exit status after the message has been printed: TBG_OPTIONS_MISSING
- * for what is not there, 2 for a bad option or file, 0x100 for --help,
- * --version and a good --check (exit 0). At a reload the same again.
+ * for what is not there, 2 for a bad option or file. TBG_OPTIONS_DONE: --help,
+ * --version or a good --check, nothing is left to do. At a reload the same again.
  */
 #define TBG_OPTIONS_MISSING 1
+#define TBG_OPTIONS_DONE 0x100
 int tbg_options_parse(struct tbg_options *ret, char **argv,
 		      struct tbg_roots *roots);
 

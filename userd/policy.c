@@ -519,11 +519,9 @@ int64_t tbg_terms_ttl(const struct tbg_terms *t, uint64_t now_ns)
 	return t->lifetime_s - tbg_terms_age(t, now_ns);
 }
 
-#define NS_PER_S 1000000000ull
-
 uint64_t tbg_terms_born_ns(const struct tbg_terms *t)
 {
-	return t->received_ns - t->initial_age_s * NS_PER_S;
+	return t->received_ns - t->initial_age_s * TBG_NS_PER_S;
 }
 
 /*
@@ -534,8 +532,8 @@ uint64_t tbg_terms_expires_ns(const struct tbg_terms *t)
 {
 	if (t->lifetime_s <= t->initial_age_s)
 		return 0;
-	return t->received_ns - t->delay_ns % NS_PER_S +
-	       (t->lifetime_s - t->initial_age_s) * NS_PER_S;
+	return t->received_ns - t->delay_ns % TBG_NS_PER_S +
+	       (t->lifetime_s - t->initial_age_s) * TBG_NS_PER_S;
 }
 
 uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again)
@@ -545,7 +543,7 @@ uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again)
 	if (end <= t->received_ns)
 		return 0;
 	rest = end - t->received_ns;
-	part = again ? rest / REFRESH_PART : t->lifetime_s * NS_PER_S / REFRESH_PART;
+	part = again ? rest / REFRESH_PART : t->lifetime_s * TBG_NS_PER_S / REFRESH_PART;
 	/* an upstream that takes its time is asked sooner, if not quite at once */
 	if (part < 2 * t->delay_ns)
 		part = 2 * t->delay_ns < rest - rest / 8 ? 2 * t->delay_ns : rest - rest / 8;

@@ -18,8 +18,6 @@
 #include "site.h"
 #include "upstream.h"
 
-#define NS_PER_S 1000000000ull
-
 static struct tbg_value field_of(const struct tbg_stored *one, const char *name)
 {
 	struct tbg_value v = { NULL, 0 };
@@ -71,7 +69,7 @@ static uint64_t digits_end_ns(const struct tbg_terms *t, unsigned int digits)
 
 	while (digits--)
 		age_s *= 10;
-	return tbg_terms_born_ns(t) + age_s * NS_PER_S;
+	return tbg_terms_born_ns(t) + age_s * TBG_NS_PER_S;
 }
 
 static uint64_t object_end_ns(const struct tbg_stored *one, unsigned int digits,

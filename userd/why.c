@@ -41,7 +41,6 @@
 #include "watch.h"
 #include "wire.h"
 
-#define IFACES_MAX	64
 #define TBG_DOUBT_LEN	96
 #define HEADERS_V4	(20 + 20 + 12)	/* IPv4, TCP, timestamps */
 #define HEADERS_V6	(40 + 20 + 12)
@@ -260,21 +259,10 @@ static unsigned int reply_room(unsigned int mtu, unsigned int headers)
 	return (seg & ~3u) * TBG_SEG_MAX;
 }
 
-static unsigned int ifaces_get(const struct tbg_server *s,
-			       struct tbg_wire_iface *ret)
-{
-	unsigned int nr;
-
-	if (!s->wire)
-		return 0;
-	nr = tbg_wire_ifaces(s->wire, ret, IFACES_MAX);
-	return nr < IFACES_MAX ? nr : IFACES_MAX;
-}
-
 unsigned int tbg_why_room(const struct tbg_server *s)
 {
-	struct tbg_wire_iface ifaces[IFACES_MAX];
-	unsigned int nr = ifaces_get(s, ifaces), most = 0;
+	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
+	unsigned int nr = tbg_wire_ifaces(s->wire, ifaces), most = 0;
 
 	for (unsigned int i = 0; i < nr; i++) {
 		unsigned int room = reply_room(iface_mtu(ifaces[i].name),
@@ -500,8 +488,8 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 
 static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
 {
-	struct tbg_wire_iface ifaces[IFACES_MAX];
-	unsigned int nr = ifaces_get(s, ifaces);
+	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
+	unsigned int nr = tbg_wire_ifaces(s->wire, ifaces);
 	json_t *ret = json_array();
 
 	for (unsigned int i = 0; i < nr; i++) {

@@ -32,7 +32,6 @@
 
 /* Short, so that the advice behind it is not cut off. */
 #define LOAD_LOG_LEN	 96
-#define TBG_IFACES_MAX	 64
 #define TBG_DISOWN_BATCH 4096	/* flows read by one system call */
 #define TBG_SWEEP_NS	 (2 * 1000000000ull)
 #define XDP_RETRY_NS	 (600 * 1000000000ull)	/* where it was given up */
@@ -316,7 +315,8 @@ static void xdp_attach(struct tbg_wire *w, unsigned int nr)
 		strcpy(i->xdp, "on");
 		i->xdp_why[0] = 0;
 	}
-	i->xdp_retry_ns = fd == -EBUSY;
+	/* who has it may go at any time */
+	i->xdp_retry_ns = fd == -EBUSY ? tbg_mono_ns() : 0;
 	w->xdp_fd[nr] = fd;
 }
 
@@ -541,9 +541,11 @@ const struct bpf_object *tbg_wire_object(const struct tbg_wire *w)
 }
 
 unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
-			     struct tbg_wire_iface *ret, unsigned int nr)
+			     struct tbg_wire_iface ret[TBG_IFACES_MAX])
 {
-	for (unsigned int i = 0; i < w->ifaces_nr && i < nr; i++) {
+	if (!w)
+		return 0;
+	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
 		ret[i] = w->ifaces[i];
 		if_indextoname(ret[i].ifindex, ret[i].name);	/* else as it was */
 	}

@@ -46,9 +46,9 @@ const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w);
 /* What was loaded, for another tier to share its maps. */
 const struct bpf_object *tbg_wire_object(const struct tbg_wire *w);
 
-/* Up to nr interfaces into ret; returns how many there are. */
+/* Number of interfaces. NULL allowed. */
 unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
-			     struct tbg_wire_iface *ret, unsigned int nr);
+			     struct tbg_wire_iface ret[TBG_IFACES_MAX]);
 
 /*
  * Flows whose sockets still need translation (deltas, not through their end), counted

@@ -45,12 +45,6 @@
 /* For the next request of a busy client, which is then told to close. */
 #define DRAIN_IDLE_NS	300000000ull
 
-/*
- * With less room than a full backlog (main.c) connections are accepted one by
- * one: a multishot accept takes all there are before it can be stopped.
- */
-#define MULTISHOT_ROOM	4096
-
 #define OP_MASK 15ull
 
 struct io_uring_sqe *tbg_worker_sqe(struct tbg_worker *w)
@@ -132,7 +126,8 @@ static void accept_arm(struct tbg_worker *w, struct tbg_listener_fd *l)
 	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
 	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
-	l->multishot = tbg_limits_conn_room() >= MULTISHOT_ROOM;
+	/* all that wait are accepted before it can be stopped */
+	l->multishot = tbg_limits_conn_room() >= TBG_BACKLOG;
 	if (l->multishot)
 		io_uring_prep_multishot_accept(sqe, l->fd, NULL, NULL, flags);
 	else
@@ -283,7 +278,7 @@ static void accepted(struct tbg_worker *w, struct tbg_listener_fd *l, int fd)
 		close(fd);
 	else
 		park(w, fd);
-	if (l->multishot && tbg_limits_conn_room() < MULTISHOT_ROOM)
+	if (l->multishot && tbg_limits_conn_room() < TBG_BACKLOG)
 		accept_cancel(w, l);
 }
 

@@ -40,6 +40,8 @@ struct tbg_mail {
 	bool posted;
 };
 
+#define TBG_BACKLOG 4096	/* connections of a listening socket that wait to be accepted */
+
 struct tbg_listener_fd {
 	int fd;
 	bool armed;		/* an accept is running */

@@ -115,6 +115,7 @@ struct tbg_flow {
  * acknowledged there is one at a time, and so many in a row that were asked for
  * again, or given to the socket after 200 ms, end it.
  */
+#define TBG_IFACES_MAX	  64	/* that wire is on */
 #define TBG_PORT_LOST	  4
 
 struct tbg_port {

@@ -34,7 +34,7 @@ struct {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 64);
+	__uint(max_entries, TBG_IFACES_MAX);
 	__type(key, __u32);
 	__type(value, struct tbg_port);
 } tbg_ports SEC(".maps");
