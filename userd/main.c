@@ -27,13 +27,13 @@
 #include "control.h"
 #include "gateway.h"
 #include "hosts.h"
-#include "limits.h"
 #include "log.h"
 #include "loop.h"
 #include "opened.h"
 #include "press.h"
 #include "privilege.h"
 #include "reload.h"
+#include "room.h"
 #include "root.h"
 #include "say.h"
 #include "server.h"
@@ -667,12 +667,12 @@ static bool gateway_open(struct start *t)
  */
 static bool limits_take(struct tbg_server *s, unsigned int wanted)
 {
-	tbg_limits_own();
-	s->opt.connections_max = tbg_limits_set(wanted);
+	tbg_room_own();
+	s->opt.connections_max = tbg_room_set(wanted);
 	if (s->opt.connections_max)
 		return true;
 	tbg_say("toboggand: the limit of open files leaves none for connections; raise it (ulimit -n) to %u at least",
-		tbg_limits_least());
+		tbg_room_least());
 	return false;
 }
 

@@ -22,10 +22,10 @@
 #include "cache.h"
 #include "gateway.h"
 #include "hosts.h"
-#include "limits.h"
 #include "log.h"
 #include "loop.h"
 #include "privilege.h"
+#include "room.h"
 #include "say.h"
 #include "server.h"
 #include "watch.h"
@@ -82,7 +82,7 @@ static void withdraw(struct tbg_server *s, const struct tbg_sites *old)
 /* Numbers that workers read as they go; none of them depends on another. */
 static void numbers_take(struct tbg_server *s, const struct tbg_options *o)
 {
-	unsigned int conns = tbg_limits_set(o->connections_max ?: TBG_CONNECTIONS);
+	unsigned int conns = tbg_room_set(o->connections_max ?: TBG_CONNECTIONS);
 
 	__atomic_store_n(&s->opt.header_ms, o->header_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.idle_ms, o->idle_ms, __ATOMIC_RELAXED);

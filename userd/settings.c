@@ -17,8 +17,8 @@
 
 #include "encode.h"
 #include "gateway/order.h"
-#include "limits.h"
 #include "mime.h"
+#include "room.h"
 #include "root.h"
 #include "upstream.h"
 #include "value.h"

@@ -19,8 +19,8 @@
 #include "core/span.h"
 #include "deliver.h"
 #include "health.h"
-#include "limits.h"
 #include "origin.h"
+#include "room.h"
 #include "sock.h"
 #include "transfer.h"
 #include "worker.h"
@@ -127,7 +127,7 @@ static void accept_arm(struct tbg_worker *w, struct tbg_listener_fd *l)
 	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 	/* all that wait are accepted before it can be stopped */
-	l->multishot = tbg_limits_conn_room() >= TBG_BACKLOG;
+	l->multishot = tbg_room_conn_left() >= TBG_BACKLOG;
 	if (l->multishot)
 		io_uring_prep_multishot_accept(sqe, l->fd, NULL, NULL, flags);
 	else
@@ -178,14 +178,14 @@ static struct tbg_conn *conn_alloc(struct tbg_worker *w)
 	return c;
 }
 
-/* For fd, which has been counted by tbg_limits_conn_get(). */
+/* For fd, which has been counted by tbg_room_conn_get(). */
 static void conn_serve(struct tbg_worker *w, int fd)
 {
 	struct tbg_conn *c = conn_alloc(w);
 
 	if (!c) {
 		close(fd);
-		tbg_limits_conn_put();
+		tbg_room_conn_put();
 		tbg_stat_add(&w->stats.refused, 1);
 		return;
 	}
@@ -219,7 +219,7 @@ static void parked_serve(struct tbg_worker *w)
 	struct tbg_parked *p = &w->parked;
 	unsigned int nr = 0;
 
-	while (nr < p->nr && tbg_limits_conn_get())
+	while (nr < p->nr && tbg_room_conn_get())
 		conn_serve(w, p->fds[nr++]);
 	if (nr)
 		memmove(p->fds, p->fds + nr, (p->nr - nr) * sizeof(*p->fds));
@@ -263,7 +263,7 @@ void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c)
 	c->next = w->free;
 	w->free = c;
 	w->conns_nr--;
-	tbg_limits_conn_put();
+	tbg_room_conn_put();
 	tbg_stat_add(&w->stats.closed, 1);
 	tbg_stat_add(&w->stats.connections, -1);
 	/* not now: the caller may still look at c, which would be another's */
@@ -272,13 +272,13 @@ void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c)
 
 static void accepted(struct tbg_worker *w, struct tbg_listener_fd *l, int fd)
 {
-	if (!w->parked.nr && tbg_limits_conn_get())
+	if (!w->parked.nr && tbg_room_conn_get())
 		conn_serve(w, fd);
 	else if (w->draining)
 		close(fd);
 	else
 		park(w, fd);
-	if (l->multishot && tbg_limits_conn_room() < TBG_BACKLOG)
+	if (l->multishot && tbg_room_conn_left() < TBG_BACKLOG)
 		accept_cancel(w, l);
 }
 

@@ -13,7 +13,7 @@ endif
 
 our_cflags := -std=gnu17 -g -Wall -Wextra -Wno-unused-parameter \
 	-Wno-sign-compare -fno-strict-aliasing -D_GNU_SOURCE \
-	-I../lib -I../../userd -I../../bpf -I$(O) -I$(out)
+	-iquote ../lib -iquote ../../userd -iquote ../../bpf -iquote $(O) -iquote $(out)
 ifeq ($(CI),true)
 our_cflags += -Werror
 endif

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "limits.h"
+#include "room.h"
 
 /*
  * Beside the daemon's own and the connections: some for the control socket and
@@ -26,7 +26,7 @@ static atomic_uint conn_max = 1;	/* a reload changes it under the workers */
 static atomic_uint conn_nr;
 static unsigned int files_own;		/* open in a daemon without connections */
 
-void tbg_limits_own(void)
+void tbg_room_own(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
 	unsigned int nr = 0;
@@ -42,7 +42,7 @@ void tbg_limits_own(void)
 	files_own = nr - 3;		/* ".", ".." and dir */
 }
 
-unsigned int tbg_limits_least(void)
+unsigned int tbg_room_least(void)
 {
 	return files_own + FILES_FEW + 3;
 }
@@ -86,7 +86,7 @@ static void files_raise(rlim_t need, const struct rlimit *had)
 	setrlimit(RLIMIT_NOFILE, &more);
 }
 
-unsigned int tbg_limits_set(unsigned int wanted)
+unsigned int tbg_room_set(unsigned int wanted)
 {
 	rlim_t need = files_own + FILES_FEW + FILES_OTHER + FILES_FOR(wanted);
 	unsigned int max = wanted;
@@ -104,7 +104,7 @@ unsigned int tbg_limits_set(unsigned int wanted)
 	return max;
 }
 
-bool tbg_limits_conn_get(void)
+bool tbg_room_conn_get(void)
 {
 	unsigned int max = atomic_load_explicit(&conn_max, memory_order_relaxed);
 	unsigned int nr = atomic_load_explicit(&conn_nr, memory_order_relaxed);
@@ -118,12 +118,12 @@ bool tbg_limits_conn_get(void)
 	return true;
 }
 
-void tbg_limits_conn_put(void)
+void tbg_room_conn_put(void)
 {
 	atomic_fetch_sub_explicit(&conn_nr, 1, memory_order_relaxed);
 }
 
-unsigned int tbg_limits_conn_room(void)
+unsigned int tbg_room_conn_left(void)
 {
 	unsigned int max = atomic_load_explicit(&conn_max, memory_order_relaxed);
 	unsigned int nr = atomic_load_explicit(&conn_nr, memory_order_relaxed);

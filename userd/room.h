@@ -3,8 +3,8 @@
  * What the daemon may use up: descriptors and connections, all workers
  * together. At the limit connections wait; it goes on by itself.
  */
-#ifndef TBG_USERD_LIMITS_H
-#define TBG_USERD_LIMITS_H
+#ifndef TBG_USERD_ROOM_H
+#define TBG_USERD_ROOM_H
 
 #include <stdbool.h>
 
@@ -14,21 +14,21 @@
 #define TBG_DRAIN_MS	   10000	/* for clients, before what stands still is given up */
 
 /* What is open now is the daemon's own: to be called before there are connections. */
-void tbg_limits_own(void);
+void tbg_room_own(void);
 
 /*
  * Raises RLIMIT_NOFILE as far as `wanted` connections need and we may, and
  * sets the limit of connections to what fits beside the daemon's own. Returns
  * that limit; 0: none fits, and one is let in all the same.
  */
-unsigned int tbg_limits_set(unsigned int wanted);
+unsigned int tbg_room_set(unsigned int wanted);
 
 /* The least RLIMIT_NOFILE that leaves room for a connection. */
-unsigned int tbg_limits_least(void);
+unsigned int tbg_room_least(void);
 
 /* One connection more; false: there is no room, and it was not counted. */
-bool tbg_limits_conn_get(void);
-void tbg_limits_conn_put(void);
-unsigned int tbg_limits_conn_room(void);
+bool tbg_room_conn_get(void);
+void tbg_room_conn_put(void);
+unsigned int tbg_room_conn_left(void);
 
 #endif
