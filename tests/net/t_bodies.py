@@ -223,13 +223,16 @@ def t_upstreams_that_leave_leave_nothing_behind():
             o.on("/warm", reply(200, b"ok"))
             ask(d.address, "GET", "/warm")
             before = len(fds(d)) + 1
+            answers = []
             for i in range(40):
                 framing, data = FRAMINGS[i % 2]
+                # what is still sent then is answered with a reset, which may overtake
                 with origin.Client(d.address) as c, contextlib.suppress(OSError, EOFError):
                     c.send(head("/", framing))
                     for at in range(0, len(data), 10000):
                         c.send(data[at:at + 10000])
-                    assert c.answer().status == 502
+                    answers.append(c.answer().status)
+            assert set(answers) == {502}, answers
             left_behind(d, before)
             assert ask(d.address, "GET", "/warm").body == b"ok"
 

@@ -256,7 +256,7 @@ def t_stale_while_revalidate():
     ask(d.address, "GET", p)
     sleep_to_stale(1.2)
     r = ask(d.address, "GET", p)
-    assert r.hit and r.body == b"one" and "ttl=0" in r.cache or "ttl=-1" in r.cache, r
+    assert r.hit and r.body == b"one" and ("ttl=0" in r.cache or "ttl=-1" in r.cache), r
     o.wait(p, 2)
     for _ in range(1000):       # the refresh is stored soon after the origin has seen it
         r = ask(d.address, "GET", p)
