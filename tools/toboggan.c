@@ -889,7 +889,7 @@ static const struct option longs[] = {
 	{ "count", required_argument, NULL, 'n' },
 	{ "once", no_argument, NULL, 'o' },
 	{ "help", no_argument, NULL, 'h' },
-	{ "version", no_argument, NULL, 'v' },
+	{ "version", no_argument, NULL, 'V' },
 	{ 0 }
 };
 
@@ -958,7 +958,6 @@ static int options_parse(struct options *opt, int argc, char **argv)
 			complain("--limit %s: give a number of objects, or 0 for all",
 				 optarg);
 			return EXIT_USAGE + 1;
-		case 'v':
 		case 'V':
 			puts("toboggan " TBG_VERSION);
 			return EXIT_SUCCESS + 1;

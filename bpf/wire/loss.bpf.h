@@ -176,9 +176,9 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 		return -TBG_WHY_STALE_REPEAT;
 	mask = holds ? tbg_lost_segments(s) : 0;
 	mask = tbg_repeat_note(f, p, mask, now_ms);
-	if (!mask && !p->payload_len)
-		return -TBG_WHY_CONTROL;
 	if (!mask) {
+		if (!p->payload_len)
+			return -TBG_WHY_CONTROL;
 		tbg_count(TBG_WHY_DOUBLED);
 		return TC_ACT_SHOT;
 	}
