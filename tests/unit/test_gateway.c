@@ -258,7 +258,9 @@ static void tick(void *arg, uint64_t now_ns)
 /* Two ends: *ret_fd is the daemon's. */
 static void server_open(int *ret_fd)
 {
-	static const struct tbg_answerer answerer = { on_begin, on_input, on_output, on_gone };
+	static const struct tbg_answerer answerer = {
+		.begin = on_begin, .input = on_input, .output = on_output, .gone = on_gone,
+	};
 	struct sockaddr a = { .sa_family = AF_UNIX };
 	socklen_t len = sizeof(a.sa_family);
 	struct sockaddr_storage bound;
