@@ -654,7 +654,7 @@ static void completed(struct tbg_transfer *x, bool keep)
 		x->stored = tbg_transfer_store(x, s);
 	}
 	origin_end(x, keep);
-	fetch_end(x, 0, !storable || s->terms.cc.no_cache);
+	fetch_end(x, 0, !storable || tbg_terms_for_one(&s->terms, x->w->now_ns));
 	tbg_transfer_stored(x, s, false);
 }
 
@@ -673,7 +673,7 @@ static void response_end(struct tbg_transfer *x)
 	if (filling)
 		store(x);
 	origin_end(x, keep);
-	fetch_end(x, 0, !filling || x->terms.cc.no_cache);
+	fetch_end(x, 0, !filling || tbg_terms_for_one(&x->terms, x->w->now_ns));
 	if (x->sent_on)
 		tbg_transfer_redirect(x);
 	else
@@ -988,7 +988,8 @@ static void validated(struct tbg_transfer *x, const char *fields, size_t len)
 
 	tbg_backend_worked(x->o->backend);
 	origin_end(x, keep);
-	fetch_end(x, s ? 0 : 503, !storable || s->terms.cc.no_cache);
+	fetch_end(x, s ? 0 : 503,
+		  !storable || tbg_terms_for_one(&s->terms, x->w->now_ns));
 	if (s)
 		tbg_transfer_stored(x, s, false);
 	else

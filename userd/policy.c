@@ -575,6 +575,13 @@ enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
 	return TBG_REUSE_VALIDATE;
 }
 
+bool tbg_terms_for_one(const struct tbg_terms *t, uint64_t now_ns)
+{
+	return t->cc.no_cache ||
+	       (now_ns >= tbg_terms_expires_ns(t) &&
+		(never_stale(&t->cc) || t->set_cookie));
+}
+
 bool tbg_terms_error_stale(const struct tbg_terms *t, const struct tbg_wish *w,
 			   bool told, uint64_t now_ns)
 {

@@ -109,6 +109,13 @@ enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
 			       const struct tbg_wish *w, uint64_t now_ns);
 
 /*
+ * Whether it answers who has asked for it, and nobody else unless it is validated first,
+ * be they waiting when it comes: of no-cache, and of what is stale and says that it must
+ * not be used so (4.2.4), or sets a cookie.
+ */
+bool tbg_terms_for_one(const struct tbg_terms *t, uint64_t now_ns);
+
+/*
  * May a stale response answer although the upstream failed? told: it answered,
  * with an error (5861 4); otherwise it could not be reached (4.2.4).
  */

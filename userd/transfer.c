@@ -553,13 +553,14 @@ static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
 
 /*
  * What a wait has brought was made for this request too, however short-lived; but
- * not what is stored for the time of an error alone.
+ * not what is for one request alone, or is stored for the time of an error.
  */
 static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
 	const struct tbg_terms *t = &s->terms;
 
-	return x->waits && t->received_ns >= x->start_ns && !t->cc.no_cache &&
+	return x->waits && t->received_ns >= x->start_ns &&
+	       !tbg_terms_for_one(t, x->w->now_ns) &&
 	       (t->lifetime_s > 0 || t->has_validator ||
 		t->cc.stale_while_revalidate > 0);
 }
