@@ -1039,7 +1039,7 @@ static bool hidden(struct tbg_transfer *x)
 	if (!tbg_terms_error_stale(&s->terms, &x->wish, true, x->w->now_ns))
 		return false;
 	origin_end(x, false);
-	fetch_end(x, 0, false);
+	fetch_end(x, TBG_LANDED_ERROR, false);
 	x->selected = NULL;
 	tbg_transfer_stored(x, s, false);
 	return true;

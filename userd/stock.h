@@ -175,6 +175,9 @@ struct tbg_waiter {
 	unsigned int status;		/* 0: look again; or how the fetch failed */
 };
 
+/* In place of a status: the server told of an error, which a stale response may hide. */
+#define TBG_LANDED_ERROR 1
+
 enum tbg_turn {
 	TBG_TURN_LEAD,		/* fetch, then tbg_stock_land() */
 	TBG_TURN_WAIT,		/* mail comes */

@@ -498,18 +498,24 @@ static bool must_not_hide(const struct tbg_stored *s)
 	       s->terms.cc.s_maxage >= 0;
 }
 
-void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status)
+/* Answers with what is stale in place of an error, where that is right. */
+static bool hide(struct tbg_transfer *x, bool told)
 {
 	struct tbg_stored *s = x->selected;
 
-	if (!x->c || x->begun)
+	if (!s || !tbg_terms_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
+		return false;
+	x->selected = NULL;
+	tbg_transfer_stored(x, s, false);
+	return true;
+}
+
+void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status)
+{
+	const struct tbg_stored *s = x->selected;
+
+	if (!x->c || x->begun || (status != 503 && hide(x, false)))
 		return;
-	if (s && status != 503 &&
-	    tbg_terms_error_stale(&s->terms, &x->wish, false, x->w->now_ns)) {
-		x->selected = NULL;
-		tbg_transfer_stored(x, s, false);
-		return;
-	}
 	if (s && status == 502 && must_not_hide(s))
 		status = 504;		/* RFC 9111 5.2.2.2 */
 	tbg_deliver_error(x, status);
@@ -723,15 +729,17 @@ void tbg_transfer_decide(struct tbg_transfer *x)
 /* The fetch that this one waited for is over. */
 static void waited(struct tbg_transfer *x)
 {
+	unsigned int status = x->waiter.status;
+
 	x->waiting = false;
 	if (!x->c)
 		return;
 	x->collapsed = true;
-	if (x->waiter.status) {
-		tbg_transfer_failed(x, x->waiter.status);
+	if (status && status != TBG_LANDED_ERROR) {
+		tbg_transfer_failed(x, status);
 		return;
 	}
-	if (decide_stored(x))
+	if (decide_stored(x) || (status && hide(x, true)))
 		return;
 	x->collapsed = false;
 	go(x);

@@ -216,7 +216,7 @@ void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status);
 /* The program has ended that wants x->sent_on to be answered (RFC 3875 6.2.2). */
 void tbg_transfer_redirect(struct tbg_transfer *x);
 
-/* The fetch has ended: who waits for it is told. status 0: look it up. */
+/* The fetch has ended: who waits for it is told, see struct tbg_waiter. */
 void tbg_transfer_land(struct tbg_transfer *x, unsigned int status, bool pass);
 
 #endif

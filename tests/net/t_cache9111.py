@@ -3,6 +3,7 @@
 """The shared cache of RFC 9111 where threads, time or a broken origin are part of
 the rule. What can be told as requests in turn is in t_rules9111.py.
 """
+import concurrent.futures
 import itertools
 import json
 import os
@@ -401,6 +402,30 @@ def t_many_requests_make_one_validation():
         t.join()
     assert [r.body for r in got] == [b"x"] * 16 and fetched(p) == 2, (got, fetched(p))
     assert sum("fwd=stale" in r.cache and "fwd-status=304" in r.cache for r in got) == 1, [r.cache for r in got]
+
+
+def t_one_error_is_hidden_from_many_requests():
+    """By what the response allows, or by what they do."""
+    for told, *asked in (("stale-if-error=60",), ("public", "Cache-Control: stale-if-error=60")):
+        p, go = path(), threading.Event()
+
+        def slow(c, r, go=go):
+            go.wait(20)
+            c.send(reply(503, b"bad"))
+
+        def run(p=p, asked=asked):
+            return ask(d.address, "GET", p, *asked)
+
+        o.on(p, reply(200, b"old", 'ETag: "1"', f"Cache-Control: max-age=1, {told}", "Age: 5"), slow)
+        run()
+        with concurrent.futures.ThreadPoolExecutor(16) as many:
+            answers = [many.submit(run) for _ in range(16)]
+            o.wait(p, 2)
+            sleep_to_stale(0.3)         # for the others to arrive
+            go.set()
+        got = [x.result() for x in answers]
+        assert [r.body for r in got] == [b"old"] * 16 and fetched(p) == 2, (got, fetched(p))
+        assert sum("fwd=stale" in r.cache and "collapsed" in r.cache for r in got) == 15, [r.cache for r in got]
 
 
 def t_those_who_wait_for_what_is_not_stored_fetch_themselves():
