@@ -476,10 +476,8 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 	x->hit = s;
 	if (!x->c)
 		return;
-	if (hit) {
+	if (hit)
 		tbg_stat_add(&x->w->stats.hits, 1);
-		publish(x, s);
-	}
 	if (not_modified(x, s)) {
 		d.status = 304;
 		d.reason = tbg_status_text(304);
@@ -611,7 +609,7 @@ static bool decide_stored(struct tbg_transfer *x)
 	bool alone = x->wish.authorization || x->wish.cc.no_store;
 	enum tbg_reuse reuse;
 	struct tbg_stored *s;
-	bool others;
+	bool others, soon;
 
 	s = tbg_stock_find(x->w->s->stock, &x->uri, x->fields.text,
 			   x->fields.len, &others);
@@ -634,8 +632,12 @@ static bool decide_stored(struct tbg_transfer *x)
 		x->selected = s;
 		return false;
 	}
-	if (!alone && (reuse == TBG_REUSE_REFRESH || ends_soon(s, x->w->now_ns)))
+	soon = reuse == TBG_REUSE_REFRESH || ends_soon(s, x->w->now_ns);
+	if (soon && !alone)
 		refresh(x, s);
+	/* once the kernel tiers answer, no request comes here that would begin that */
+	if (!soon || !alone)
+		publish(x, s);
 	tbg_transfer_stored(x, s, true);
 	return true;
 }

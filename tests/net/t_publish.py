@@ -223,6 +223,18 @@ def t_hot_response_is_fetched_again_before_it_is_stale():
     assert len(o.seen(p)) <= 4, len(o.seen(p))
 
 
+def t_who_does_not_refresh_does_not_publish():
+    """Or nobody would fetch it again before it is stale."""
+    for line in ("Authorization: Basic eDp5", "Cache-Control: no-store"):
+        p = path()
+        o.on(p, reply(200, b"one", "Cache-Control: max-age=100", "Age: 92"),
+             reply(200, b"two", "Cache-Control: max-age=100"))
+        ask("GET", p)
+        assert "hit" in ask("GET", p, line).cache
+        assert not wire(ask("GET", p)), line
+        o.wait(p, 2)
+
+
 def t_only_what_answers_anybody_is_published():
     rows = [["Vary: Foo"], ["Set-Cookie: a=b"], ["Cache-Control: no-cache"], ["Cache-Control: private"],
             ["Cache-Control: no-store"], ["Cache-Control: max-age=0"], ['ETag: "%s"' % ("x" * 60)]]
