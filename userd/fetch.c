@@ -31,7 +31,6 @@
 #include "server.h"
 #include "spool.h"
 
-#define INTERIMS_MAX	32		/* 1xx responses ahead of one */
 #define PIECE_FIRST	(16u << 10)
 #define PIECE_MORE	(64u << 10)
 #define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
@@ -1240,7 +1239,7 @@ static bool head_interim(struct tbg_transfer *x)
 	struct tbg_value name, v;
 	size_t at = 0;
 
-	if (++x->interims > INTERIMS_MAX || r->has_length || r->chunked)
+	if (++x->interims > TBG_INTERIMS_MAX || r->has_length || r->chunked)
 		return false;
 	while (tbg_field_next(head + r->fields_off, r->len - r->fields_off, &at,
 			      &name, &v))

@@ -18,6 +18,7 @@
 
 #define TBG_RESPONSE_HEAD_MAX	(32 << 10)	/* bytes of one head */
 #define TBG_RESPONSE_FIELDS_MAX	256
+#define TBG_INTERIMS_MAX	32		/* 1xx responses ahead of one */
 
 /*
  * Zero it, then hand it to tbg_response_parse() again and again with the same

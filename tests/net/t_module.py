@@ -446,6 +446,15 @@ def t_fetches_from_the_same_server():
     assert b"error -40" in r.body, (loop, r, r.body)
 
 
+def t_a_fetch_is_told_nothing_of_interim_responses():
+    early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    with origin.Origin() as up, Modules(text=TEXT + 'location "/up" { upstream = {"' + up.url + '"} }\n') as m:
+        for nr in (1, 2, 32):
+            up.on(f"/up{nr}", early * nr + origin.reply(200, b"there"))
+            for _ in range(2):
+                assert well(f"fetch=/up{nr}", m) == "there", nr
+
+
 def t_a_fetch_of_its_own_target_ends():
     """It does not wait for the answer that waits for it."""
     r = bad("again")

@@ -30,6 +30,7 @@ struct tbg_lookup {
 	struct tbg_request *r;
 	int fd;
 	bool reused, framed;
+	unsigned int interims;
 	struct tbg_lines out;
 	size_t out_off;
 	struct tbg_lines in;		/* the head, then the body without framing */
@@ -177,13 +178,26 @@ static int body_take(struct tbg_lookup *l, size_t from)
 	return p == TBG_PARSED_DONE;
 }
 
+/* A head with a status of 1xx says nothing to a module. False: too many, or 101. */
+static bool interim_drop(struct tbg_lookup *l)
+{
+	if (l->head.status == 101 || ++l->interims > TBG_INTERIMS_MAX)
+		return false;
+	l->in.len -= l->head.len;
+	memmove(l->in.text, l->in.text + l->head.len, l->in.len);
+	l->head = (struct tbg_response){ 0 };
+	return true;
+}
+
 static int take(struct tbg_lookup *l, size_t from)
 {
 	enum tbg_parsed p;
 
 	if (l->framed)
 		return body_take(l, from);
-	p = tbg_response_parse(&l->head, (const uint8_t *)l->in.text, l->in.len);
+	do
+		p = tbg_response_parse(&l->head, (const uint8_t *)l->in.text, l->in.len);
+	while (p == TBG_PARSED_DONE && l->head.status < 200 && interim_drop(l));
 	if (p == TBG_PARSED_MORE)
 		return 0;
 	if (p == TBG_PARSED_BAD || l->head.status < 200)
