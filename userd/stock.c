@@ -395,7 +395,20 @@ static bool asked_in_kernel(struct entry *e)
 	return ret;
 }
 
-/* From the oldest on; what is being fetched stays. */
+/* Its variants go from the oldest on, but for the newest. */
+static void variants_trim(struct tbg_stock *s, struct entry *e)
+{
+	struct tbg_stored **at;
+
+	while (s->used > s->budget && e->nr > 1) {
+		for (at = &e->variants; (*at)->next; at = &(*at)->next)
+			;
+		variant_drop(s, e, at);
+		s->evicted++;
+	}
+}
+
+/* From the oldest on; of what is being fetched, and of keep, one variant stays. */
 static void room_make(struct tbg_stock *s, const struct entry *keep)
 {
 	struct entry *e = s->oldest, *newer;
@@ -412,6 +425,8 @@ static void room_make(struct tbg_stock *s, const struct entry *keep)
 		s->evicted += e->nr;
 		entry_free(s, e);
 	}
+	for (e = s->oldest; e && s->used > s->budget; e = e->newer)
+		variants_trim(s, e);
 }
 
 /* The whole, then what its Vary has chosen, then the most recent Date (4.1). */

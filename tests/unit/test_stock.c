@@ -85,6 +85,14 @@ static bool finds(struct tbg_stock *s, const char *uri, const char *req, char wa
 	return right;
 }
 
+static enum tbg_turn enter(struct tbg_stock *s, const char *uri, const char *req,
+			   struct tbg_waiter *w, struct tbg_flight **f)
+{
+	struct tbg_uri u = uri_of(uri);
+
+	return tbg_stock_enter(s, &u, req, strlen(req), true, w, f);
+}
+
 KTAP_TEST(t_what_is_kept_has_little_room_to_spare)
 {
 	struct tbg_pile *p = tbg_pile_new(), *kept;
@@ -228,6 +236,37 @@ KTAP_TEST(t_variants_are_bounded)
 	tbg_stock_close(s);
 }
 
+KTAP_TEST(t_variants_are_within_the_budget)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	static struct tbg_worker worker;
+	struct tbg_waiter w = { .w = &worker };
+	struct tbg_stock_stats st;
+	struct tbg_flight *f;
+	static char body[60000];
+	char req[32];
+
+	memset(body, 'x', sizeof(body) - 1);
+	for (int i = 0; i < 100; i++) {
+		sprintf(req, "A: %d\r\n", i);
+		KTAP_CHECK(put(s, "h/", "Vary: A\r\n", req, body, 0) && finds(s, "h/", req, 'x'));
+		tbg_stock_stats(s, &st);
+		KTAP_CHECK(st.bytes_used <= st.bytes_budget);
+	}
+	KTAP_CHECK(st.responses > 10 && st.evicted == 100 - st.responses);
+	/* while it is fetched, too: what is newest of it stays */
+	KTAP_EQ(enter(s, "h/", "A: x\r\n", &w, &f), TBG_TURN_LEAD);
+	for (int i = 0; i < 40; i++) {
+		sprintf(req, "B: %d\r\n", i);
+		KTAP_CHECK(put(s, "h/b", "Vary: B\r\n", req, body, 0));
+		tbg_stock_stats(s, &st);
+		KTAP_CHECK(st.bytes_used <= st.bytes_budget);
+	}
+	KTAP_CHECK(finds(s, "h/", "A: 99\r\n", 'x') && finds(s, "h/", "A: 98\r\n", 0));
+	tbg_stock_land(s, f, 0, false, 0);
+	tbg_stock_close(s);
+}
+
 KTAP_TEST(t_budget_is_kept_and_the_used_stay)
 {
 	struct tbg_stock *s = open_stock(1 << 20);
@@ -301,14 +340,6 @@ KTAP_TEST(t_purged_by_host_and_beginning)
 	KTAP_CHECK(finds(s, "hh/b", "", '4'));
 	KTAP_EQ(tbg_stock_purge_host(s, "hh"), 1);
 	tbg_stock_close(s);
-}
-
-static enum tbg_turn enter(struct tbg_stock *s, const char *uri, const char *req,
-			   struct tbg_waiter *w, struct tbg_flight **f)
-{
-	struct tbg_uri u = uri_of(uri);
-
-	return tbg_stock_enter(s, &u, req, strlen(req), true, w, f);
 }
 
 /*
