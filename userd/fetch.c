@@ -1121,7 +1121,8 @@ static void ask_plainly(struct tbg_transfer *x)
 	}
 	x->plain = x->fresh_only = true;
 	x->completes = false;
-	x->tried = 0;
+	x->tried = x->tries = 0;
+	x->up_nr = 0;
 	origin_end(x, false);
 	try_next(x, 502);
 }

@@ -80,6 +80,16 @@ def t_validation_of_something_else_is_repeated_plainly():
         assert o.seen(p)[2].field("If-None-Match") is None and o.seen(p)[2].field("If-Modified-Since") is None
 
 
+def t_validation_of_something_else_on_a_second_connection():
+    """The first has been closed by the server: that was no try of what is then repeated."""
+    p = path()
+    o.on(p, reply(200, b"old", 'ETag: "1"', "Cache-Control: max-age=0"), origin.END,
+         reply(304, b"", 'ETag: "2"'), reply(200, b"new", 'ETag: "2"'))
+    with origin.Client(d.address) as c:
+        assert [c.request("GET", p).body for _ in range(2)] == [b"old", b"new"]
+    assert len({r.connection for r in o.seen(p)[:2]}) == 1 and fetched(p) == 4
+
+
 def t_a_304_revives_nothing_but_a_200():
     for status in (301, 404, 503):
         p = path()
