@@ -28,6 +28,7 @@
 #include "health.h"
 #include "part.h"
 #include "reference.h"
+#include "route.h"
 #include "server.h"
 #include "spool.h"
 
@@ -839,26 +840,45 @@ static void body_received(struct tbg_transfer *x, int res)
 		tbg_fetch_fail(x, 502);
 }
 
-/* A URI of the same authority: its location may have another upstream. */
-static void withdraw_uri(struct tbg_transfer *x, struct tbg_uri *u)
+/* Whose answers a path has: its location's, or for a folder those of its index. */
+static const struct tbg_upstream *upstream_of(struct tbg_transfer *x, const char *path,
+					      size_t len, const char **ret_index)
 {
-	const char *path = u->text + u->path_off;
-	size_t len = u->len - u->path_off;
-	const char *query = memchr(path, '?', len);
 	const struct tbg_location *l;
-	int n;
+	int n = len > TBG_TARGET_MAX ? -1 :
+		tbg_path_decode_slashes((const uint8_t *)path, len, x->w->path);
 
-	len = query ? (size_t)(query - path) : len;
-	n = len > TBG_TARGET_MAX ? -1 :
-	    tbg_path_decode_slashes((const uint8_t *)path, len, x->w->path);
 	if (n < 0)
-		return;
+		return NULL;
 	l = tbg_location_find(tbg_site_find(x->w->sites, x->host.text, x->host.len),
 			      x->w->path, n);
 	if (!l->upstream)
+		l = tbg_route_index(x->w->s, l, x->w->path, n, ret_index);
+	return l ? l->upstream : NULL;
+}
+
+/* A URI of the same authority; an index is part of it as transfer.c has it. */
+static void withdraw_uri(struct tbg_transfer *x, const struct tbg_lines *uri)
+{
+	size_t path_off = x->uri.path_off;
+	const char *path = uri->text + path_off, *index = NULL;
+	const char *query = memchr(path, '?', uri->len - path_off);
+	size_t len = query ? (size_t)(query - path) : uri->len - path_off;
+	const struct tbg_upstream *u = upstream_of(x, path, len, &index);
+	struct tbg_lines own = { 0 };
+
+	if (!u)
 		return;
-	u->upstream = l->upstream->id;
-	tbg_stock_withdraw(x->w->s->stock, u);
+	tbg_lines_put(&own, uri->text, path_off + len);
+	if (index && u->terms.protocol == TBG_PROTOCOL_HTTP) {
+		tbg_lines_text(&own, path[len - 1] == '/' ? "" : "/");
+		tbg_lines_text(&own, index);
+	}
+	tbg_lines_put(&own, path + len, uri->len - path_off - len);
+	if (!own.failed)
+		tbg_stock_withdraw(x->w->s->stock, &(struct tbg_uri){
+			own.text, own.len, path_off, u->id });
+	tbg_lines_free(&own);
 }
 
 /* The URI that a field refers to, if it is of the request's authority. */
@@ -884,8 +904,7 @@ static bool withdraw_reference(struct tbg_transfer *x, const char *name,
 		   !memcmp(uri.text, x->uri.text, uri.len);
 
 	if (refers && !own)
-		withdraw_uri(x, &(struct tbg_uri){
-			.text = uri.text, .len = uri.len, .path_off = x->uri.path_off });
+		withdraw_uri(x, &uri);
 	tbg_lines_free(&uri);
 	return own;
 }

@@ -196,6 +196,19 @@ def t_an_index_that_others_answer():
     assert r.body == b"ran" and r.hit, "one object"
 
 
+def t_an_index_that_others_answer_is_withdrawn_by_its_folder():
+    fresh = "Cache-Control: max-age=60"
+    tcp.write("fresh/index.php", PAGES["p/fresh.php"])
+    tcp.write("kept/index.web", "secret")
+    for query in ("", "?q"):
+        web.on("/kept/index.web" + query, origin.reply(200, b"kept", fresh))
+        for p in ("/fresh/" + query, "/kept/" + query):
+            web.on("/made.web", origin.reply(201, b"", f"Location: {p}"))
+            assert [ask(d.address, "GET", p, host="indexed").hit for _ in range(2)] == [False, True], p
+            assert ask(d.address, "POST", "/made.web", body=b"x", host="indexed").status == 201
+            assert not ask(d.address, "GET", p, host="indexed").hit, p
+
+
 def t_an_index_of_a_program_that_is_not_there():
     """The page behind it in the list, as the manual's own example has it."""
     with origin.Client(d.address) as c:
