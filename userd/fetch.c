@@ -95,6 +95,8 @@ void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
 		return;
 	origin_end(x, false);
 	fetch_end(x, status, false);
+	if (x->hit)			/* the client has it from there */
+		return;
 	if (x->checks)
 		tbg_health_found(x, 0);
 	else if (x->begun && !tbg_deliver_retract(x))
@@ -1000,18 +1002,21 @@ static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
 static void validated(struct tbg_transfer *x, const char *fields, size_t len)
 {
 	struct tbg_stored *s = freshened(x, fields, len);
-	bool keep = !x->r.close && !more_behind(x) && up_done(x) &&
-		    (!tbg_speaks_fastcgi(x) || tbg_frame_ended(&x->frame));
 	bool storable = replaced(x, more_behind(x) ? NULL : s);
 
-	tbg_backend_worked(x->o->backend);
-	origin_end(x, keep);
-	fetch_end(x, s ? 0 : 503,
-		  !storable || tbg_terms_for_one(&s->terms, x->w->now_ns));
-	if (s)
-		tbg_transfer_stored(x, s, false);
-	else
-		tbg_transfer_failed(x, 503);
+	x->pile = s ? tbg_pile_new() : NULL;
+	if (!x->pile) {
+		tbg_stored_put(s);
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	tbg_transfer_land(x, 0, !storable || tbg_terms_for_one(&s->terms, x->w->now_ns));
+	x->head_done = true;
+	if (!tbg_speaks_fastcgi(x))
+		tbg_frame_begin(&x->frame, TBG_FRAMING_NONE, 0);
+	tbg_transfer_stored(x, s, false);
+	if (x->running)
+		body_first(x);
 }
 
 /* What a HEAD tells of the stored GET (RFC 9111 4.3.5): the same, or gone. */

@@ -407,6 +407,18 @@ def t_an_answer_without_a_body_ends_no_program():
             assert c.request("GET", d.program(OK + "echo y")).body == b"y\n"
 
 
+def t_a_validated_answer_ends_no_program():
+    p = d.program("if [ -z \"$HTTP_IF_NONE_MATCH\" ]; then printf 'Cache-Control: no-cache\\nETag: \"v\"\\n\\nwhole'; exit; fi\n"
+                  "printf 'Status: 304\\n\\n'; until [ -e NOTES/go304 ]; do sleep 0.05; done; echo x > NOTES/late304")
+    with origin.Client(d.address) as c:
+        assert [c.request("GET", p).body for _ in range(2)] == [b"whole"] * 2
+        time.sleep(0.5)             # a keeper would have killed it by then
+        with open(os.path.join(d.notes, "go304"), "w", encoding="utf-8"):
+            pass
+        assert d.note("late304") == "x\n"
+        assert c.request("GET", p).body == b"whole"
+
+
 def t_an_answer_without_a_body_before_the_request_s_is_read():
     """Which nobody sends any more: the program would wait for it in vain."""
     p = d.program("echo $$ > NOTES/early; printf 'Status: 204\\n\\n'; cat > /dev/null")
