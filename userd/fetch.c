@@ -86,7 +86,7 @@ void tbg_fetch_stop(struct tbg_transfer *x)
 	if (!x->running)
 		return;
 	origin_end(x, false);
-	fetch_end(x, 502, false);
+	fetch_end(x, 0, false);		/* who waits for it may have more luck */
 }
 
 void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
