@@ -448,10 +448,11 @@ static void next_send(struct tbg_transfer *x)
 void tbg_fetch_input(struct tbg_transfer *x)
 {
 	next_send(x);
-	if (!x->running || !x->c || !x->up_body || !x->c->eof)
+	/* a tunnel's end waits for the 101, as its bytes do: or this is none */
+	if (!x->running || !x->c || !x->up_body || !x->c->eof || (x->tunnel && !x->head_done))
 		return;
 	if (x->up_head_done && !x->up_nr && !x->o->send.busy && !spool_left(x)) {
-		if (x->tunnel && x->head_done) {	/* its one direction */
+		if (x->tunnel) {	/* its one direction */
 			x->up_body = false;
 			shutdown(x->o->fd, SHUT_WR);
 			return;
@@ -1252,7 +1253,7 @@ static void head_final(struct tbg_transfer *x)
 		answer_begin(x, head);
 	body_first(x);
 	if (x->running && x->tunnel)
-		next_send(x);
+		tbg_fetch_input(x);
 }
 
 /* 1xx: passed on where it means something to the client. */

@@ -831,6 +831,36 @@ def t_a_tunnel_ends_one_direction_at_a_time():
     o.wait_end(p)
 
 
+def t_a_client_may_end_its_direction_before_there_is_a_tunnel():
+    """It is passed on behind the 101, with what came before; another answer is its own."""
+    def late(c, r):
+        time.sleep(0.5)             # the end is there by then
+        c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+        try:
+            while True:
+                c.more()
+        except EOFError:
+            c.send(b"all of " + c.got)
+        return END
+
+    def none(c, r):
+        time.sleep(0.5)
+        c.send(reply(200, b"no tunnel"))
+
+    for what, sent, status, want in ((late, b"", 101, b"all of "), (late, b"it", 101, b"all of it"),
+                                     (none, b"", 200, b"no tunnel"), (none, b"it", 200, b"no tunnel")):
+        p = path()
+        o.on(p, what)
+        with origin.Client(d.address) as c:
+            c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n".encode() + sent)
+            c.s.shutdown(socket.SHUT_WR)
+            r = c.answer()
+            assert r.status == status, r
+            while status == 101 and c._more():      # pylint: disable=protected-access
+                pass
+            assert (c.got if status == 101 else r.body) == want, (r, c.got)
+
+
 def t_slow_bodies_say_nothing_about_the_server():
     """It has begun to answer, and waits for what the client does not send."""
     with origin.Origin() as up, proxy(up.url, options=("--upstream-idle-timeout", "200ms")) as p:
