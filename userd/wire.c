@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -101,9 +102,13 @@ static int fail(struct tbg_wire *w, int err, char *ret_msg, size_t msg_len,
 static int set_sizes(struct tbg_wire *w)
 {
 	const struct tbg_plan *p = &w->plan;
+	uint16_t bits;
 	int err;
 
-	w->bpf->rodata->tbg_mark |= (uint16_t)getpid();
+	/* a pid would not do: that of each container's daemon may be 1 */
+	if (getrandom(&bits, sizeof(bits), 0) != sizeof(bits))
+		return -errno;
+	w->bpf->rodata->tbg_mark |= bits;
 	err = tbg_maps_size(w->bpf->obj, w->bpf->rodata->tbg_class_base, p);
 	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_conns,
 					      p->conns);

@@ -12,8 +12,8 @@
 
 /*
  * skb->mark of our own replies, from here to our egress program. Set by the
- * daemon before loading, another for each: where two daemons share an
- * interface, neither may take the other's replies for its own.
+ * daemon before loading, with 16 random bits for each: where two daemons share
+ * an interface, neither may take the other's replies for its own.
  */
 const volatile __u32 tbg_mark = 0x74620000;
 

@@ -47,10 +47,10 @@ def end():
         n.close()
 
 
-def started(port=PORT, interfaces=INTERFACES):
+def started(port=PORT, interfaces=INTERFACES, **more):
     with n.server.inside():
         d = daemon.Daemon("--wire", ",".join(interfaces), "--workers", "2",
-                          listen=f"0.0.0.0:{port}", root=site.root).start()
+                          listen=f"0.0.0.0:{port}", root=site.root, **more).start()
     tier = talk.ask(d, "status")["tiers"]["wire"]
     if not tier["on"]:
         d.stop()
@@ -396,6 +396,28 @@ def t_two_daemons_on_one_interface():
                 assert a.get("/500-0").tier == "wire"
         one_set(1)
     assert n.server.traces() == before
+
+
+def t_two_daemons_with_one_pid():
+    """Of containers that share the host's interfaces: each is its namespace's first process."""
+    alone = ("unshare", "--pid", "--fork")
+    ds = []
+    try:
+        for port in (PORT, OTHER):
+            ds.append(started(port, prefix=alone))
+            warm(port)
+        one_set(2)
+        with connect(PORT) as a, connect(OTHER) as b:
+            for _ in range(20):
+                assert a.get("/500-0").tier == b.get("/500-0").tier == "wire"
+                assert a.get("/1100-2").body == b.get("/1100-2").body == names["/1100-2"]
+        counts = [talk.counts(d) for d in ds]
+        assert not any(c["REPEAT"] or c["YIELD"] for c in counts), counts
+    finally:
+        for d in ds:
+            n.server.run("pkill", "-TERM", "-P", str(d.pid))
+            assert d.process.wait(daemon.STOP_S) == 0, d.lines
+            d.stop()
 
 
 def t_second_daemon_on_a_taken_port_is_refused():
