@@ -7,6 +7,7 @@
 #include "flow.h"
 
 #include <errno.h>
+#include <linux/if_ether.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +16,16 @@
 #include <bpf/bpf.h>
 
 #define TBG_SWEEP_BATCH 4096	/* flows read by one system call */
+#define TBG_SWEEP_ASKED 512	/* silent flows whose sockets one sweep asks for */
 
 int tbg_flows_open(struct tbg_flows *f, int flows_fd, int slots_fd,
-		   int retired_fd, uint32_t slots_nr)
+		   int retired_fd, int socket_fd, uint32_t slots_nr)
 {
 	*f = (struct tbg_flows){
 		.flows_fd = flows_fd,
 		.slots_fd = slots_fd,
 		.retired_fd = retired_fd,
+		.socket_fd = socket_fd,
 		.slots_nr = slots_nr,
 		.silent_ns = 600ull * 1000000000,
 	};
@@ -120,7 +123,7 @@ static void release_waiting(struct tbg_flows *f)
 	f->waiting_nr = kept;
 }
 
-/* Whether a flow can be buried. */
+/* Whether a flow can be buried: for sure, or if it has no socket (is_silent). */
 static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 		    uint64_t now_ns)
 {
@@ -133,6 +136,30 @@ static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 	if (is_spent(flow))
 		return quiet_ns > TBG_FLOW_SPENT_S * 1000000000ull;
 	return quiet_ns > TBG_FLOW_CLOSED_S * 1000000000ull;
+}
+
+/* Whether the kernel has a socket between key's ends; in doubt there is one. */
+static bool has_socket(const struct tbg_flows *f, const struct tbg_flow_key *key)
+{
+	uint8_t frame[ETH_HLEN + sizeof(*key)] = {};
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame,
+		    .data_size_in = sizeof(frame), .repeat = 1);
+
+	memcpy(frame + ETH_HLEN, key, sizeof(*key));
+	return bpf_prog_test_run_opts(f->socket_fd, &opts) || opts.retval;
+}
+
+/*
+ * Whether a flow that seems dead is only silent: its socket is there, and without
+ * its deltas lost. Each sweep asks for TBG_SWEEP_ASKED of them, the next for those
+ * that follow; *nr counts them.
+ */
+static bool is_silent(const struct tbg_flows *f, const struct tbg_flow_key *key,
+		      const struct tbg_flow *flow, unsigned int *nr)
+{
+	if (is_closed(flow) || !(flow->in_delta | flow->out_delta))
+		return false;
+	return (*nr)++ - f->silent_at >= TBG_SWEEP_ASKED || has_socket(f, key);
 }
 
 /*
@@ -155,7 +182,7 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 {
 	struct tbg_flow_key *keys = calloc(TBG_SWEEP_BATCH, sizeof(*keys));
 	struct tbg_flow *flows = calloc(TBG_SWEEP_BATCH, sizeof(*flows));
-	unsigned int open_nr = 0;
+	unsigned int open_nr = 0, silent_nr = 0;
 	uint32_t slot, token, *in = NULL;
 	int err = 0;
 
@@ -168,7 +195,8 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 			break;
 		in = &token;
 		for (uint32_t i = 0; i < nr; i++) {
-			if (is_dead(f, &flows[i], now_ns)) {
+			if (is_dead(f, &flows[i], now_ns) &&
+			    !is_silent(f, &keys[i], &flows[i], &silent_nr)) {
 				bury(f, &keys[i], now_ns);
 				continue;
 			}
@@ -180,6 +208,9 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 	while (!bpf_map_lookup_and_delete_elem(f->retired_fd, NULL, &slot))
 		slot_free(f, slot);
 	release_waiting(f);
+	f->silent_at += TBG_SWEEP_ASKED;
+	if (f->silent_at >= silent_nr)
+		f->silent_at = 0;
 	f->open_nr = open_nr;
 }
 

@@ -22,8 +22,10 @@
 
 struct tbg_flows {
 	int flows_fd, slots_fd, retired_fd;
+	int socket_fd;		/* the program tbg_has_socket */
 	uint32_t slots_nr;
-	uint64_t silent_ns;	/* an open flow silent this long has no socket */
+	uint64_t silent_ns;	/* an open flow silent this long may have no socket */
+	unsigned int silent_at;	/* of the silent ones, whose sockets are asked for next */
 	uint64_t drain_ns;	/* since when no socket is silent without a FIN; or 0 */
 	_Atomic uint8_t *held;	/* by slot: a connection of ours uses it */
 	uint32_t *waiting;	/* slots to free once nobody holds them */
@@ -31,14 +33,16 @@ struct tbg_flows {
 	unsigned int open_nr;	/* of the last sweep: deltas, a socket, and not through */
 };
 
-/* Fills the pool with slots_nr slots. Maps stay the caller's. */
+/* Fills the pool with slots_nr slots. Maps and the program stay the caller's. */
 int tbg_flows_open(struct tbg_flows *f, int flows_fd, int slots_fd,
-		   int retired_fd, uint32_t slots_nr);
+		   int retired_fd, int socket_fd, uint32_t slots_nr);
 void tbg_flows_close(struct tbg_flows *f);
 
 /*
- * Deletes flows that are closed for TBG_FLOW_CLOSED_S (or _SPENT_S) or silent for silent_ns
- * with nobody holding their slot; returns their slots to the pool.
+ * Deletes flows that are closed for TBG_FLOW_CLOSED_S (or _SPENT_S), or silent for silent_ns
+ * and without a socket, with nobody holding their slot; returns their slots to the pool.
+ * A silent socket that is not ours to end is there: not accepted yet, beyond
+ * --connections-max, it may be wire's for ever.
  */
 void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns);
 

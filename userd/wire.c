@@ -217,6 +217,7 @@ static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 	err = tbg_flows_open(&w->flows, bpf_map__fd(w->bpf->maps.tbg_flows),
 			     bpf_map__fd(w->bpf->maps.tbg_slots),
 			     bpf_map__fd(w->bpf->maps.tbg_retired),
+			     bpf_program__fd(w->bpf->progs.tbg_has_socket),
 			     w->plan.conns);
 	if (err)
 		return fail(w, err, ret_msg, msg_len, "connection slots");

@@ -56,7 +56,7 @@ unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
  */
 unsigned int tbg_wire_flows(struct tbg_wire *w, uint64_t drain_ns);
 
-/* An open flow silent for so long has lost its socket; default 10 minutes. */
+/* An open flow silent for so long may have lost its socket; default 10 minutes. */
 void tbg_wire_silence(struct tbg_wire *w, unsigned int ms);
 
 /* Detaches from all interfaces and frees. NULL is allowed. */

@@ -60,6 +60,28 @@ static __always_inline void tbg_embryo_ip(struct __sk_buff *skb,
 	}
 }
 
+/* The socket between these ends, else who listens there; the caller releases it. */
+static __always_inline struct bpf_sock *
+tbg_socket_find(struct __sk_buff *skb, const struct tbg_flow_key *key, bool v6)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	if (v6) {
+		__builtin_memcpy(tuple.ipv6.saddr, key->remote, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, key->local, 16);
+		tuple.ipv6.sport = key->remote_port;
+		tuple.ipv6.dport = key->local_port;
+		return bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6),
+					 BPF_F_CURRENT_NETNS, 0);
+	}
+	tuple.ipv4.saddr = key->remote[3];
+	tuple.ipv4.daddr = key->local[3];
+	tuple.ipv4.sport = key->remote_port;
+	tuple.ipv4.dport = key->local_port;
+	return bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4),
+				 BPF_F_CURRENT_NETNS, 0);
+}
+
 /* Tests have no sockets, and set it to 0 before loading. */
 const volatile __u32 tbg_sockets = 1;
 

@@ -44,28 +44,13 @@ enum tbg_reset { TBG_RESET_NOT, TBG_RESET_EXACT, TBG_RESET_ALONE };
 static __attribute__((noinline)) int
 tbg_reset_look(struct __sk_buff *skb, const struct tbg_pkt *p, __u32 seq)
 {
-	struct bpf_sock_tuple tuple = {};
-	struct bpf_sock *sk;
 	struct bpf_tcp_sock *tp;
 	int ret = TBG_RESET_ALONE;
+	struct bpf_sock *sk;
 	__s32 ahead;
 	bool half;
 
-	if (p->v6) {
-		__builtin_memcpy(tuple.ipv6.saddr, p->key.remote, 16);
-		__builtin_memcpy(tuple.ipv6.daddr, p->key.local, 16);
-		tuple.ipv6.sport = p->key.remote_port;
-		tuple.ipv6.dport = p->key.local_port;
-		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6),
-				       BPF_F_CURRENT_NETNS, 0);
-	} else {
-		tuple.ipv4.saddr = p->key.remote[3];
-		tuple.ipv4.daddr = p->key.local[3];
-		tuple.ipv4.sport = p->key.remote_port;
-		tuple.ipv4.dport = p->key.local_port;
-		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4),
-				       BPF_F_CURRENT_NETNS, 0);
-	}
+	sk = tbg_socket_find(skb, &p->key, p->v6);
 	if (!sk)
 		return ret;
 	half = sk->state == BPF_TCP_CLOSE_WAIT || sk->state == BPF_TCP_LAST_ACK ||

@@ -5,5 +5,6 @@
 #include "ingress.bpf.c"
 #include "egress.bpf.c"
 #include "yield.bpf.c"
+#include "socket.bpf.c"
 
 char _license[] SEC("license") = "GPL";

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The sweeper against BPF: flows that are replaced, or come back to life,
- * between its reading and its deleting. Maps are real, BPF's part is played
- * here. Needs root.
+ * between its reading and its deleting, and silent ones whose sockets are there.
+ * Maps are real, BPF's part is played here. Needs root.
  */
 #include "ktap.h"
 
+#include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <unistd.h>
+
+#include "abi/conn.h"
+#include "bpf/wire.skel.h"
 
 static void (*meanwhile)(void);
 
@@ -23,10 +27,26 @@ static int read_batch(int fd, void *in, void *out, void *keys, void *values,
 	return err;
 }
 
+static uint8_t *asked;		/* by remote port: how often, if that is counted */
+
+/* A socket for each, or what the program finds. */
+static int ask(int fd, struct bpf_test_run_opts *opts)
+{
+	const struct tbg_flow_key *key = (void *)((char *)opts->data_in + 14);
+
+	if (!asked)
+		return bpf_prog_test_run_opts(fd, opts);
+	asked[ntohs(key->remote_port)]++;
+	opts->retval = 1;
+	return 0;
+}
+
 #define bpf_map_lookup_batch read_batch
+#define bpf_prog_test_run_opts ask
 #include "../../userd/flow.c"
 
 #define SLOTS 8
+#define FLOWS 2000
 #define LONG_AGO 1
 #define NOW (1000 * 1000000000ull)
 
@@ -38,10 +58,10 @@ static bool make(void)
 	int nr = SLOTS, f, s, r;
 
 	f = bpf_map_create(BPF_MAP_TYPE_HASH, "flows", sizeof(struct tbg_flow_key),
-			   sizeof(struct tbg_flow), nr, NULL);
+			   sizeof(struct tbg_flow), FLOWS, NULL);
 	s = bpf_map_create(BPF_MAP_TYPE_QUEUE, "slots", 0, 4, nr, NULL);
 	r = bpf_map_create(BPF_MAP_TYPE_QUEUE, "retired", 0, 4, nr, NULL);
-	return f >= 0 && s >= 0 && r >= 0 && !tbg_flows_open(&flows, f, s, r, nr);
+	return f >= 0 && s >= 0 && r >= 0 && !tbg_flows_open(&flows, f, s, r, -1, nr);
 }
 
 static void unmake(void)
@@ -210,6 +230,107 @@ KTAP_TEST(t_flow_that_is_seen_again_stays)
 	tbg_flows_sweep(&flows, NOW);
 	KTAP_CHECK(get(&f));
 	KTAP_CHECK(slots_are_right(0));
+	unmake();
+}
+
+/* Both ends of a connection over lo, and the key of the one that was not accepted. */
+static bool connection(int family, int ends[2], struct tbg_flow_key *ret)
+{
+	struct sockaddr_storage a = { .ss_family = family }, b;
+	socklen_t len = sizeof(a);
+
+	if (family == AF_INET)
+		((struct sockaddr_in *)&a)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	else
+		((struct sockaddr_in6 *)&a)->sin6_addr.s6_addr[15] = 1;
+	ends[0] = socket(family, SOCK_STREAM, 0);
+	ends[1] = socket(family, SOCK_STREAM, 0);
+	if (bind(ends[0], (void *)&a, len) || listen(ends[0], 1) ||
+	    getsockname(ends[0], (void *)&a, &len) ||
+	    connect(ends[1], (void *)&a, len) ||
+	    getsockname(ends[1], (void *)&b, &len))
+		return false;
+	*ret = (struct tbg_flow_key){};
+	end_of(&a, ret->local, &ret->local_port);
+	end_of(&b, ret->remote, &ret->remote_port);
+	return true;
+}
+
+/* The program that the sweeper asks; kept by *ret. */
+static int socket_prog(struct tbg_wire_bpf **ret)
+{
+	struct bpf_program *prog;
+
+	*ret = tbg_wire_bpf__open();
+	if (!*ret)
+		return -1;
+	bpf_object__for_each_program(prog, (*ret)->obj)
+		bpf_program__set_autoload(prog, prog == (*ret)->progs.tbg_has_socket);
+	return tbg_wire_bpf__load(*ret) ? -1 : bpf_program__fd((*ret)->progs.tbg_has_socket);
+}
+
+KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
+{
+	static const int families[] = { AF_INET, AF_INET6 };
+	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };
+	struct tbg_wire_bpf *bpf;
+	struct tbg_flow_key k;
+	int ends[2];
+	if (geteuid())
+		KTAP_SKIP("not root");
+	for (int i = 0; i < 2; i++) {
+		KTAP_CHECK(make());
+		flows.socket_fd = socket_prog(&bpf);
+		KTAP_CHECK(flows.socket_fd >= 0);
+		KTAP_CHECK(connection(families[i], ends, &k));
+		f.slot = slot_take();
+		bpf_map_update_elem(flows.flows_fd, &k, &f, 0);
+		tbg_flows_sweep(&flows, NOW);
+		KTAP_CHECK(!bpf_map_lookup_elem(flows.flows_fd, &k, &f));
+		KTAP_CHECK(slots_are_right(f.slot));
+		KTAP_EQ(flows.flows_nr, 1);
+		/* a listener is no connection's socket, nor is what is elsewhere */
+		k.remote_port ^= htons(1 << 14);
+		bpf_map_update_elem(flows.flows_fd, &k, &f, 0);
+		tbg_flows_sweep(&flows, NOW);
+		KTAP_CHECK(bpf_map_lookup_elem(flows.flows_fd, &k, &f));
+		KTAP_EQ(flows.flows_nr, 1);
+		/* resets the one that nobody has accepted */
+		close(ends[0]);
+		tbg_flows_sweep(&flows, NOW);
+		KTAP_EQ(flows.flows_nr, 0);
+		close(ends[1]);
+		tbg_wire_bpf__destroy(bpf);
+		unmake();
+	}
+}
+
+/* However many are silent and have their sockets, the dead behind them are found. */
+KTAP_TEST(t_each_sweep_asks_for_some_of_the_silent_in_turn)
+{
+	struct tbg_flow f = { .slot = UINT32_MAX, .out_delta = 5, .seen_ns = LONG_AGO };
+	uint8_t counts[65536] = {};
+	struct tbg_flow_key k = key;
+	unsigned int nr, rounds = (FLOWS + TBG_SWEEP_ASKED - 1) / TBG_SWEEP_ASKED;
+	if (geteuid())
+		KTAP_SKIP("not root");
+	KTAP_CHECK(make());
+	for (unsigned int i = 0; i < FLOWS; i++) {
+		k.remote_port = htons(i);
+		bpf_map_update_elem(flows.flows_fd, &k, &f, 0);
+	}
+	asked = counts;
+	for (unsigned int round = 1; round <= rounds; round++) {
+		tbg_flows_sweep(&flows, NOW);
+		nr = 0;
+		for (unsigned int i = 0; i < FLOWS; i++)
+			nr += counts[i];
+		KTAP_EQ(nr, round < rounds ? round * TBG_SWEEP_ASKED : FLOWS);
+	}
+	asked = NULL;
+	for (unsigned int i = 0; i < FLOWS; i++)
+		KTAP_EQ(counts[i], 1);
+	KTAP_EQ(flows.flows_nr, FLOWS);
 	unmake();
 }
 
