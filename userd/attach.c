@@ -341,6 +341,68 @@ int tbg_attach(struct tbg_attachment *ret, int ifindex,
 	return err;
 }
 
+static uint32_t prog_id(int prog_fd)
+{
+	struct bpf_prog_info info = {};
+	uint32_t len = sizeof(info);
+
+	return bpf_obj_get_info_by_fd(prog_fd, &info, &len) ? 0 : info.id;
+}
+
+static int has_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
+{
+	uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
+	uint32_t id = prog_id(a->prog_fd[hook]);
+
+	if (!id || bpf_prog_query(a->ifindex, tcx_types[hook], 0, &flags, ids, &nr))
+		return -1;
+	for (uint32_t i = 0; i < nr; i++)
+		if (ids[i] == id)
+			return 1;
+	return 0;
+}
+
+static int has_clsact(const struct tbg_attachment *a, enum tbg_hook hook)
+{
+	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = a->ifindex,
+		    .attach_point = tc_points[hook]);
+	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = a->handle[hook],
+		    .priority = a->priority);
+	uint32_t id = prog_id(a->prog_fd[hook]);
+	int err = bpf_tc_query(&h, &opts);
+
+	if (!id || (err && err != -ENOENT && err != -EINVAL))
+		return -1;
+	return !err && opts.prog_id == id;
+}
+
+/* Whether a hook still has our program: 1 or 0; -1: cannot tell. */
+static int has_prog(const struct tbg_attachment *a, enum tbg_hook hook)
+{
+	return a->tcx ? has_tcx(a, hook) : has_clsact(a, hook);
+}
+
+int tbg_attach_again(struct tbg_attachment *a)
+{
+	libbpf_print_fn_t print = libbpf_set_print(NULL);
+	int has[TBG_HOOK_NR], err = 0;
+	bool lost = false;
+
+	for (int hook = 0; hook < TBG_HOOK_NR; hook++) {
+		has[hook] = has_prog(a, hook);
+		lost |= !has[hook];
+	}
+	/* both anew: one that is left would translate twice */
+	for (int hook = 0; lost && hook < TBG_HOOK_NR; hook++)
+		if (has[hook])
+			detach_one(a->ifindex, hook, a->tcx, a->prog_fd[hook],
+				   a->handle[hook], a->priority);
+	libbpf_set_print(print);
+	if (lost)
+		err = tbg_attach(a, a->ifindex, a->prog_fd);
+	return err ?: lost;
+}
+
 void tbg_detach(const struct tbg_attachment *a)
 {
 	libbpf_print_fn_t print = libbpf_set_print(NULL);

@@ -28,6 +28,13 @@ int tbg_attach(struct tbg_attachment *ret, int ifindex,
 	       const int prog_fd[TBG_HOOK_NR]);
 
 /*
+ * Attaches again what somebody has taken off the hooks: where there is no tcx,
+ * `tc qdisc del` of the clsact that we share does. 0: all is there; 1: it is now;
+ * or negative errno. Needs CAP_NET_ADMIN, as all here.
+ */
+int tbg_attach_again(struct tbg_attachment *a);
+
+/*
  * Whether one of two interfaces lies on the other (VLAN, macvlan, bridge,
  * bond …), so that frames of the upper pass the hooks of both.
  */

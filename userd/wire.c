@@ -354,6 +354,12 @@ static void xdp_tick(struct tbg_wire *w, uint64_t now_ns)
 	}
 }
 
+static void iface_how(struct tbg_wire *w, unsigned int nr)
+{
+	snprintf(w->ifaces[nr].how, sizeof(w->ifaces[nr].how), "%s",
+		 w->attached[nr].tcx ? "tcx" : "clsact");
+}
+
 static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
 {
 	struct tbg_wire_iface *i = &w->ifaces[w->ifaces_nr];
@@ -379,9 +385,7 @@ static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
 			snprintf(i->why, sizeof(i->why), "attach: %s",
 				 strerror(-err));
 		else
-			snprintf(i->how, sizeof(i->how), "%s",
-				 w->attached[w->ifaces_nr].tcx ? "tcx" :
-								 "clsact");
+			iface_how(w, w->ifaces_nr);
 		if (!err && xdp)
 			xdp_attach(w, w->ifaces_nr);
 	}
@@ -609,18 +613,38 @@ static void forget_gone(struct tbg_wire *w)
 	w->ifaces_nr = kept;
 }
 
+/*
+ * Somebody else may take our programs off an interface that stays. Without them the
+ * connections there lose their translation.
+ */
+static void attach_again(struct tbg_wire *w)
+{
+	for (unsigned int nr = 0; nr < w->ifaces_nr; nr++) {
+		struct tbg_wire_iface *i = &w->ifaces[nr];
+		int did = i->why[0] ? 0 : tbg_attach_again(&w->attached[nr]);
+
+		if (did > 0) {
+			iface_how(w, nr);
+			tbg_say("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
+				i->name, i->how);
+		} else if (did < 0 && strcmp(i->how, "off")) {
+			strcpy(i->how, "off");
+			tbg_say("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
+				i->name, strerror(-did));
+		}
+	}
+}
+
 /* Interfaces come back, or come late. */
 static void add_late(struct tbg_wire *w, uint64_t now_ns)
 {
 	char msg[256];
 
-	tbg_privilege_raise();
 	if (w->automatic)
 		add_automatic(w);
 	else
 		add_named(w, msg, sizeof(msg));
 	xdp_tick(w, now_ns);
-	tbg_privilege_lower();
 }
 
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
@@ -630,8 +654,11 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 	w->swept_ns = now_ns;
 	tbg_flows_sweep(&w->flows, now_ns);
 	forget_gone(w);
+	tbg_privilege_raise();
+	attach_again(w);
 	if (__atomic_load_n(&w->maps.knob->answer, __ATOMIC_RELAXED))
 		add_late(w, now_ns);
+	tbg_privilege_lower();
 }
 
 int tbg_conn_claim(struct tbg_wire *w, int fd)

@@ -26,7 +26,8 @@ CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
 SYS_BPF = 321                           # x86-64
 WAIT_S = client.WAIT_S
-BPF_PROG_LOAD, BPF_PROG_QUERY, BPF_LINK_CREATE = 5, 16, 28
+BPF_PROG_LOAD, BPF_PROG_DETACH, BPF_PROG_GET_FD_BY_ID = 5, 9, 13
+BPF_PROG_QUERY, BPF_LINK_CREATE = 16, 28
 PROG_TYPE_XDP, ATTACH_XDP = 6, 37
 XDP_FLAGS_DRV_MODE, XDP_HAS_FRAGS = 4, 32
 TCX = {"ingress": 46, "egress": 47}     # enum bpf_attach_type
@@ -221,6 +222,20 @@ class Namespace:
                     if found:
                         ret[name, hook] = sorted(found)
         return ret
+
+    def strip(self, name):
+        """Takes all programs off an interface's hooks, as another tool may."""
+        with self.inside():
+            ifindex = socket.if_nametoindex(name)
+            tcx = {hook: _tcx_ids(ifindex, hook) for hook in TCX.values()}
+            for hook, ids in tcx.items():
+                for prog_id in ids:
+                    prog = _bpf_fd(BPF_PROG_GET_FD_BY_ID, struct.pack("=3I", prog_id, 0, 0))
+                    # target_ifindex, attach_bpf_fd, attach_type, and five that are zero
+                    _bpf_fd(BPF_PROG_DETACH, struct.pack("=3I", ifindex, prog, hook) + bytes(20))
+                    os.close(prog)
+        if not any(tcx.values()):
+            self.run("tc", "qdisc", "del", "dev", name, "clsact")
 
     def traces(self):
         """All that a daemon could leave on the interfaces, as text to compare."""

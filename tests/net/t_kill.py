@@ -298,6 +298,24 @@ def t_sigterm_leaves_what_is_of_others():
         n.server.run("tc", "qdisc", "del", "dev", "tbg0", "clsact")
 
 
+def t_programs_that_somebody_removes_are_attached_again():
+    before = n.server.traces()
+    with running() as d:
+        warm()
+        with connect() as c:
+            assert c.get("/500-0").tier == "wire"
+            n.server.strip("tbg0")
+            assert "tbg0" not in str(n.server.programs())
+            net.until(lambda: ("tbg0", "ingress") in n.server.programs(), "nothing is attached")
+            one_set()
+            assert c.get("/1100-2").body == names["/1100-2"]
+            assert c.get("/500-0").tier == "wire"
+        warm()
+        said = net.until(lambda: [line for line in d.lines if "attached again" in line], "not said")
+        assert len(said) == 1 and "on tbg0 were removed" in said[0], d.lines
+    assert n.server.traces() == before
+
+
 def t_sigterm_under_load_drains():
     """Every answer that has begun is finished; the daemon then ends by itself."""
     for _ in range(KILLS):
