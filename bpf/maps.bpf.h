@@ -66,13 +66,12 @@ struct tbg_flow_locked {
 	__u32 slot, irs, iss, in_delta, out_delta, given, acked, sent;
 	__u32 tsoff, tsval, ifindex, flowinfo;
 	__u16 win, mss;
-	__u8 snd_wscale, flags, ttl, tos;
+	__u8 wscale, flags, ttl, tos;
 	__u32 repeat_ms, told;
 	__u16 resent;
 	__u8 dups, way;
 	__u32 window, tsrecent;
-	__u8 rcv_wscale, pad;
-	__u16 heard, spare[2];
+	__u16 heard, mac[3];
 	__u64 seen_ns;
 	struct tbg_exchange last;
 };
@@ -159,12 +158,13 @@ struct tbg_reply {
 	__u32 age_len;			/* digits of that; 0: a Date */
 	__u32 flowinfo;
 	__u16 win;			/* network order */
+	__u16 mac[3];			/* of the way to the client */
 	__u8 ttl, tos;
 	__u8 ts;			/* has the timestamp option */
 	__u8 may_fragment;		/* a repeat: the path's MTU may have shrunk */
 	__u8 to_stack;
 	__u8 push;			/* the segment is the response's last */
-	__u8 turned;			/* the Ethernet addresses are swapped */
+	__u8 turned;			/* the Ethernet addresses are those of the way out */
 	struct tbg_part part;
 };
 

@@ -89,7 +89,7 @@ struct tbg_flow {
 	__u32 flowinfo;		/* IPv6: first word of the header, as sent */
 	__u16 win;		/* raw window field of the socket's last segment */
 	__u16 mss;		/* payload bytes per segment, options deducted */
-	__u8 snd_wscale;	/* shift of the client's window field */
+	__u8 wscale;		/* shift of the client's window field, << 4: of the socket's */
 	__u8 flags;
 	__u8 ttl;
 	__u8 tos;
@@ -100,10 +100,8 @@ struct tbg_flow {
 	__u8 way;		/* TBG_WAY_* */
 	__u32 window;		/* kernel count: where that of the socket ends */
 	__u32 tsrecent;		/* newest TSval of the client */
-	__u8 rcv_wscale;	/* shift of the socket's window field */
-	__u8 pad;
 	__u16 heard;		/* the socket knows of no larger window: raw field */
-	__u16 spare[2];
+	__u16 mac[3];		/* where the socket's frames go, on the interface of its birth */
 	__u64 seen_ns;		/* CLOCK_MONOTONIC of the last packet */
 	struct tbg_exchange last;
 };

@@ -194,6 +194,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 		e->tsoff = opt->tsval - tbg_now_ms();
 	}
 	e->ifindex = skb->ifindex;
+	bpf_skb_load_bytes(skb, 0, e->mac, sizeof(e->mac));
 	e->tagged |= tbg_is_tagged(skb, p);
 	e->synack = 1;
 }
@@ -259,8 +260,8 @@ tbg_flow_born(const struct tbg_pkt *p)
 	f.mss = e->mss;
 	if (e->flags & TBG_FLOW_TS)
 		f.mss = e->mss > 12 ? e->mss - 12 : 0;
-	f.snd_wscale = e->snd_wscale;
-	f.rcv_wscale = e->rcv_wscale;
+	f.wscale = (e->snd_wscale & 15) | e->rcv_wscale << 4;
+	__builtin_memcpy(f.mac, e->mac, sizeof(f.mac));
 	f.window = e->window;
 	f.tsrecent = e->tsrecent;
 	f.flags = e->flags;

@@ -17,15 +17,19 @@
  * segment of such bytes and newer ones has no one place; the socket will learn
  * what is acknowledged and send the newer ones alone.
  */
-static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
+static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
+					    struct tbg_flow_locked *f,
 					    const struct tbg_pkt *p,
 					    struct tbg_shift *ret)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
 	__u32 now_ms = now_ns / 1000000, end, len, window;
-	bool placed = true;
+	const __u16 *mac = (void *)(long)skb->data;
+	bool placed = true, there;
 	__s32 at;
 
+	there = skb->ifindex == f->ifindex &&
+		(void *)(mac + 3) <= (void *)(long)skb->data_end;
 	bpf_spin_lock(&f->lock);
 	len = p->payload_len + !!(p->tcp_flags & TBG_TCP_FIN);
 	end = p->seq - f->iss + len;
@@ -34,10 +38,12 @@ static __always_inline bool tbg_egress_note(struct tbg_flow_locked *f,
 	if (p->tcp_flags & TBG_TCP_RST) {
 		f->flags |= TBG_FLOW_RST;
 	} else {
-		window = p->ack - f->irs + (p->window << (f->rcv_wscale & 15));
+		window = p->ack - f->irs + (p->window << (f->wscale >> 4));
 		f->win = bpf_htons(p->window);
 		f->window = tbg_seq_max(f->window, window);
 	}
+	if (there)		/* a gateway may give place to another */
+		__builtin_memcpy(f->mac, mac, sizeof(f->mac));
 	/* a FIN that came early, whose turn has come */
 	if (f->flags & TBG_FLOW_LEFT && p->ack - f->irs == f->given + 1)
 		f->flags |= TBG_FLOW_FIN_IN;
@@ -116,7 +122,7 @@ int tbg_egress(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;
 	}
-	if (!tbg_egress_note(f, p, &shift)) {
+	if (!tbg_egress_note(skb, f, p, &shift)) {
 		tbg_count(TBG_WHY_RACE);
 		return TC_ACT_SHOT;
 	}

@@ -19,6 +19,7 @@ static __always_inline void tbg_reply_flow(struct tbg_reply *r,
 	f->tsval = r->tsval;
 	r->ts = !!(f->flags & TBG_FLOW_TS);
 	r->win = f->win;
+	__builtin_memcpy(r->mac, f->mac, sizeof(r->mac));
 	r->ttl = f->ttl;
 	r->tos = f->tos;
 	r->flowinfo = f->flowinfo;
@@ -224,7 +225,7 @@ __attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame,
 					      struct tbg_scratch *s,
 					      __u64 body_sum)
 {
-	__u8 mac[12], swapped[12];
+	__u16 was[6], mac[6];	/* destination, source */
 	struct tbg_reply *r;
 	struct tbg_pkt *p;
 	__u32 tcp_len;
@@ -235,10 +236,11 @@ __attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame,
 	p = &s->pkt;
 	tcp_len = (r->ts ? 32 : 20) + r->bytes;
 	if (r->turned == r->to_stack) {
-		tbg_load(frame, 0, mac, sizeof(mac));
-		__builtin_memcpy(swapped, mac + 6, 6);
-		__builtin_memcpy(swapped + 6, mac, 6);
-		tbg_store(frame, 0, swapped, sizeof(swapped));
+		tbg_load(frame, 0, was, sizeof(was));
+		/* whoever brought the request need not be the way to its client */
+		__builtin_memcpy(mac, r->to_stack ? was + 3 : r->mac, 6);
+		__builtin_memcpy(mac + 3, was, 6);
+		tbg_store(frame, 0, mac, sizeof(mac));
 		r->turned = !r->to_stack;
 	}
 	if (p->v6)

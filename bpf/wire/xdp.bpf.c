@@ -79,7 +79,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	why = tbg_find(s, p->payload_len);
 	if (why)
 		return why;
-	if (r->len > p->window << (f->snd_wscale & 15) || r->len > f->mss)
+	if (r->len > p->window << (f->wscale & 15) || r->len > f->mss)
 		return TBG_WHY_SIZE;
 	r->seg = r->len;
 	r->nr = 1;

@@ -24,6 +24,34 @@ KTAP_TEST(t_hit_ipv6)
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
 }
 
+/* What brought the request may be another host than the way to its client. */
+KTAP_TEST(t_reply_goes_where_the_socket_s_frames_go)
+{
+	unsigned char o[12];
+	struct frame f, again;
+	NEED_BPF();
+	for (int v6 = 0; v6 < 2; v6++) {
+		struct peer p = peer_new(v6, true);
+		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+		memset(f.b + 6, 0xcc, 6);
+		again = f;
+		KTAP_EQ(ingress(&f), REDIRECT);
+		KTAP_CHECK(!memcmp(f.b, "\xbb\xbb\xbb\xbb\xbb\xbb\xaa\xaa\xaa\xaa\xaa\xaa", 12));
+		/* the gateway is another by now: where the reply went was nobody */
+		unsigned int n = ts_opt(o, p.ktsval, p.tsval);
+		segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
+		memset(f.b, 0xdd, 6);
+		KTAP_EQ(egress(&f), PASS);
+		p.tsval++;
+		KTAP_EQ(ingress(&again), SHOT);		/* too soon: a double */
+		usleep((TBG_AGAIN_MS + 5) * 1000);
+		client(&again, &p, TH_ACK | TH_PUSH, REQ("/a"));
+		memset(again.b + 6, 0xcc, 6);
+		KTAP_EQ(ingress(&again), REDIRECT);
+		KTAP_CHECK(!memcmp(again.b, "\xdd\xdd\xdd\xdd\xdd\xdd\xaa\xaa\xaa\xaa\xaa\xaa", 12));
+	}
+}
+
 KTAP_TEST(t_hit_without_timestamps)
 {
 	NEED_BPF();

@@ -204,6 +204,7 @@ class Station:
         self.port = 20000
         self.echoes = 0
         self.vlan = None            # of all frames sent
+        self.bringer = None         # their source MAC, if not the one that is answered
         with n.client.inside():
             self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ALL))
             self.socket.bind((link.name, ETH_ALL))
@@ -245,7 +246,7 @@ class Station:
     def frame(self, family, ip, vlans=None):
         vlans = vlans if vlans is not None else [self.vlan] if self.vlan else []
         tags = b"".join(struct.pack("!HH", ETH_VLAN, v) for v in vlans)
-        return (self.server_mac + self.mac + tags +
+        return (self.server_mac + (self.bringer or self.mac) + tags +
                 struct.pack("!H", ETH_IP if family == 4 else ETH_IPV6) + ip)
 
     def ip(self, src, dst, payload, proto=6, tos=0, options=b"", ext=(), ttl=64, ident=0, frag=0x4000,

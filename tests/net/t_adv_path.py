@@ -154,6 +154,33 @@ def t_unreachable_does_not_kill():
     stage.play(script)
 
 
+def t_requests_brought_by_another_host():
+    """A balancer that answers go past (LVS-DR): they take the socket's way, and it may change."""
+    mac = rawtcp.MAC
+
+    def goes(s, c):
+        for request in (LARGE, HIT, OTHER):
+            c.get(request)
+        with s.still():
+            for request in (HIT, FULL, OTHER):
+                c.get(request)
+
+    def script(s):
+        try:
+            s.st.bringer = bytes.fromhex("027462670065")
+            c = s.connect()
+            with s.still():
+                s.hit(c, HIT)
+            goes(s, c)
+            s.st.mac = bytes.fromhex("027462670066")
+            s.st.neighbours()
+            goes(s, c)
+        finally:
+            s.st.bringer, s.st.mac = None, mac
+            s.st.neighbours()
+    stage.play(script)
+
+
 def tagged(device, *options):
     """The server on a VLAN: its interface, addresses there, and a play of hits and more."""
     server, link = stage.net.server, stage.net.links[0]
