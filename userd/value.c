@@ -34,16 +34,16 @@ bool tbg_value_number(const char *v, unsigned long min, unsigned long max,
 
 bool tbg_value_size(const char *v, uint64_t min, uint64_t max, uint64_t *ret)
 {
-	static const char units[] = "KMG";
+	static const char units[] = "KMGkmg";
 	unsigned long long n;
 	const char *end = digits(v, &n), *unit;
 	int shift = 0;
 
 	if (!end)
 		return false;
-	unit = *end ? strchr(units, *end & ~0x20) : NULL;
+	unit = *end ? strchr(units, *end) : NULL;
 	if (unit) {
-		shift = 10 * (unit - units + 1);
+		shift = 10 * ((unit - units) % 3 + 1);
 		end++;
 	}
 	if (*end || n > max >> shift || n << shift < min)
