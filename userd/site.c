@@ -86,6 +86,8 @@ bool tbg_site_named(const struct tbg_sites *s, const char *host)
 {
 	char name[TBG_PATH_MAX];
 
+	if (!s->hosts_nr)
+		return true;
 	/* a name with a star is looked for as it is written */
 	if (host[0] == '*' && host[1] == '.')
 		return host_find(s, name, tbg_host_name(host + 1, strlen(host + 1), name), true);

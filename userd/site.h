@@ -133,7 +133,7 @@ const struct tbg_site *tbg_site_find(const struct tbg_sites *s,
 /* Does some site have this name, as it is, in small letters and without a port? */
 bool tbg_site_whole(const struct tbg_sites *s, const char *name, size_t len);
 
-/* Does some site have the name, or one with a star that it fits? */
+/* Does some site have the name, or one with a star that it fits, or all of them? */
 bool tbg_site_named(const struct tbg_sites *s, const char *host);
 
 /* The location of a canonical path. Never NULL. */

@@ -96,6 +96,20 @@ def t_purge_by_url_prefix_host_and_everything():
     both(test)
 
 
+def t_every_host_is_the_one_site_s():
+    """Where none is configured."""
+    def test(d):
+        for name in ("a.example", "test", "*.example"):
+            with conf.Host(d.address, "a.example") as c:
+                c.hot("/a/index.html", "wire" if d.wire else "user")
+            answer = d.ask("purge", "--host", name)
+            assert (answer["purged"], answer["host"]) == (1, name), answer
+            assert not d.ask("objects")["objects"]
+    for wire in (False, True):
+        with Made('root = "{root}"\n', wire=wire) as d:
+            test(d)
+
+
 def t_arguments_that_are_not_utf8():
     """Names of files are bytes; what JSON cannot say is said otherwise, or not at all."""
     with Made() as d:
