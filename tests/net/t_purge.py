@@ -110,6 +110,18 @@ def t_every_host_is_the_one_site_s():
             test(d)
 
 
+def t_any_number_of_arguments():
+    nr = 1001
+    with Made() as d:
+        names = [f"b/many/{i}.txt" for i in range(nr)]
+        paths = [d.write(x, b"x") for x in names]
+        urls = ["http://b.example" + x[1:] for x in names]
+        for words, says in ((["warm", *paths], ": 1 file, 1 answers stored"), (["why", *urls], ": user\n"),
+                            (["purge", *urls], ": 1 object purged")):
+            out = d.tool(*words)
+            assert out.count(says) == nr, (words[0], out[:300])
+
+
 def t_arguments_that_are_not_utf8():
     """Names of files are bytes; what JSON cannot say is said otherwise, or not at all."""
     with Made() as d:
