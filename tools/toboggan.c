@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -645,9 +646,31 @@ static void bar_show(const json_t *a)
 	fflush(stderr);
 }
 
+/*
+ * Where it really is, as roots are; but a file by the name that it is asked for
+ * by, be that a link's. NULL and errno.
+ */
+static char *served_path(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder, *real, *ret = NULL;
+	struct stat st;
+
+	if (stat(path, &st) || !S_ISREG(st.st_mode))
+		return realpath(path, NULL);
+	folder = slash ? strndup(path, slash - path + 1) : strdup(".");
+	real = folder ? realpath(folder, NULL) : NULL;
+	if (real && asprintf(&ret, "%s/%s", strcmp(real, "/") ? real : "",
+			     slash ? slash + 1 : path) < 0)
+		ret = NULL;
+	free(real);
+	free(folder);
+	return ret;
+}
+
 static int warm_one(const struct options *opt, const char *path)
 {
-	char *real = realpath(path, NULL);
+	char *real = served_path(path);
 	json_t *a, *name;
 
 	if (!real)

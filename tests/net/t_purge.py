@@ -219,6 +219,26 @@ def t_warm_publishes_ahead_of_the_first_request():
     both(test)
 
 
+def t_warm_of_a_link_is_of_its_own_name():
+    """Not of the name of the file that it leads to."""
+    with Made(text='root = "{root}/a"\n') as d:
+        d.write("a/index.en.html", b"english")
+        index = os.path.join(d.root, "a/index.html")
+        os.unlink(index)
+        os.symlink("index.en.html", index)
+        os.symlink("a", os.path.join(d.root, "link"))
+        for where, words in ((os.path.join(d.root, "link"), "index.html"), (d.folder, os.path.join(d.root, "a//index.html")),
+                             ("/", index)):
+            out = subprocess.run([TOOL, "--control", d.control, "warm", words], cwd=where, capture_output=True,
+                                 text=True, timeout=client.WAIT_S, check=True).stdout
+            assert out.endswith(": 1 file, 2 answers stored, 0 there before, 0 not kept\n"), out
+            with client.Client(d.address) as c:
+                for path in ("/", "/index.html"):
+                    r = c.get(path)
+                    assert (r.tier, r.body) == ("user", b"english"), (words, path, r)
+            assert d.ask("purge", "--all")["purged"] == 2
+
+
 def t_warm_leaves_out_what_a_request_could_not_get():
     with Made() as d:
         d.write("b/.hidden", b"x")
