@@ -23,6 +23,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -593,14 +594,34 @@ void tbg_log_flush(struct tbg_log *l)
  * able to reach it from /. O_NONBLOCK: a pipe that nobody reads fails instead
  * of hanging us.
  */
-static int file_open(const struct tbg_log *l)
+static int file_open(const struct tbg_log *l, int flags)
 {
 	const char *slash = strrchr(l->path, '/');
 	int fd = openat(l->folder, slash ? slash + 1 : l->path,
 			O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
-			O_NONBLOCK, 0640);
+			O_NONBLOCK | flags, 0640);
 
 	return fd < 0 ? -errno : fd;
+}
+
+/*
+ * With the rights of who has started us, where our user has none. Who else may write
+ * in the folder leads us to no file of another one: neither kind of link will do.
+ */
+static int file_open_raised(const struct tbg_log *l)
+{
+	struct stat st;
+	int fd;
+
+	tbg_privilege_raise();
+	fd = file_open(l, O_NOFOLLOW);
+	tbg_privilege_lower();
+	if (fd < 0)
+		return fd;
+	if (!fstat(fd, &st) && st.st_nlink <= 1)
+		return fd;
+	close(fd);
+	return -EMLINK;
 }
 
 static int folder_open(const char *path)
@@ -620,7 +641,9 @@ int tbg_log_reopen(struct tbg_log *l)
 
 	if (!l)
 		return 0;
-	fd = file_open(l);
+	fd = file_open(l, 0);
+	if (fd == -EACCES)
+		fd = file_open_raised(l);
 	if (fd < 0) {
 		tbg_say("log: reopen %s: %s; still writing to the old file: let the daemon's user create files there",
 			l->path, strerror(-fd));
@@ -690,7 +713,7 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 	err = l->folder = folder_open(path);
 	if (err < 0)
 		goto no_folder;
-	err = l->fd = file_open(l);
+	err = l->fd = file_open(l, 0);
 	if (err < 0)
 		goto no_file;
 	err = ring_open(l, maps);

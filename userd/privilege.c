@@ -22,7 +22,7 @@
 
 /*
  * To detach from interfaces, to unlink the control socket, and to read the
- * configuration again.
+ * configuration and open the log again.
  */
 static const cap_value_t kept[] = { CAP_NET_ADMIN, CAP_BPF, CAP_DAC_OVERRIDE };
 

@@ -37,7 +37,7 @@ int tbg_privilege_none(void);
 
 /*
  * Around what undoes the start (detaching, unlinking the control socket) or is
- * done again as it was then (reading the configuration).
+ * done again as it was then (reading the configuration, opening the log).
  */
 void tbg_privilege_raise(void);
 void tbg_privilege_lower(void);

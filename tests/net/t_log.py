@@ -21,13 +21,12 @@ TIME = r"\[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}\]"
 
 
 class Logged(daemon.Daemon):
-    """A daemon that logs into its own folder."""
+    """A daemon that logs into a folder of root's, if that is who starts it."""
 
     def __init__(self, *options, log=None, **more):
         super().__init__(*options, **more)
-        # a folder that the daemon can write to after it has dropped root
         os.mkdir(os.path.join(self.folder, "log"))
-        os.chmod(os.path.join(self.folder, "log"), 0o777)
+        os.chmod(os.path.join(self.folder, "log"), 0o755)
         self.log = log or os.path.join(self.folder, "log/access")
         self.options += ["--access-log", self.log]
 
@@ -346,23 +345,64 @@ def t_line_feed_cannot_forge_a_line():
             assert line.isprintable(), line
 
 
+def reopened(d, planted=None):
+    """Moved away, it is made again; not where planted() has then put something in its place."""
+    send(d, request("/one"))
+    d.logged(1)
+    old = d.log + ".1"
+    os.rename(d.log, old)
+    if planted:
+        planted()
+    seen = len(d.lines)
+    d.process.send_signal(signal.SIGUSR1)
+    if planted:
+        line = until(lambda: next((x for x in d.lines[seen:] if "reopen" in x), None))
+        assert d.log in line and "still writing to the old file" in line, line
+        send(d, request("/two"))
+        return d.logged(2, old)
+    until(lambda: os.path.exists(d.log) or None)
+    # the name is there before the writer has it: the next line may still
+    # be one of the old file, later ones never are
+    send(d, request("/two"))
+
+    def found():
+        with open(d.log, encoding="latin-1") as f:
+            return True if "/two" in f.read() else None
+    until(found)
+    return d.logged(1, old)
+
+
 def t_reopened_after_sigusr1():
     with Logged("--tiers", "user") as d:
-        send(d, request("/one"))
-        d.logged(1)
-        old = d.log + ".1"
-        os.rename(d.log, old)
+        reopened(d)
+
+
+def t_reopened_by_its_user_where_that_may():
+    """In a folder that everybody may write to, no privilege is used: links are followed, too."""
+    with Logged("--tiers", "user") as d:
+        os.chmod(os.path.dirname(d.log), 0o777)
+        reopened(d)
+        os.rename(d.log, d.log + ".2")
+        os.symlink("elsewhere", d.log)
         d.process.send_signal(signal.SIGUSR1)
         until(lambda: os.path.exists(d.log) or None)
-        # the name is there before the writer has it: the next line may still
-        # be one of the old file, later ones never are
-        send(d, request("/two"))
 
-        def found():
-            with open(d.log, encoding="latin-1") as f:
-                return True if "/two" in f.read() else None
-        until(found)
-        d.logged(1, old)
+
+def t_links_that_others_have_made_are_not_opened_as_root():
+    if os.geteuid():
+        raise ktap.Skip("not root: opened by who runs it, wherever that may")
+    for link in (os.symlink, os.link):
+        with Logged("--tiers", "user") as d:
+            secret = os.path.join(d.folder, "secret")
+            with open(secret, "w", encoding="ascii") as f:
+                f.write("secret")
+            os.chmod(secret, 0o600)
+            reopened(d, planted=lambda: link(secret, d.log))
+            with open(secret, encoding="ascii") as f:
+                assert f.read() == "secret"
+            os.unlink(d.log)
+            d.process.send_signal(signal.SIGUSR1)
+            until(lambda: os.path.exists(d.log) or None)
 
 
 def t_full_disk_loses_lines_and_nothing_else():
