@@ -798,18 +798,19 @@ static bool head_wanted(const uint8_t *b, size_t len)
 }
 
 /*
- * An error without a request that could be relied on: nobody knows its host, so
- * the page is the default site's.
+ * An error in place of an answer, with the page of a location; NULL: its host is
+ * not known, so the page is the default site's.
  */
 static bool error_put(struct tbg_worker *w, struct tbg_conn *c,
-		      unsigned int status, const uint8_t *b, size_t len)
+		      unsigned int status, const struct tbg_location *location,
+		      const uint8_t *b, size_t len)
 {
-	const struct tbg_sites *sites = w->sites;
 	bool ok;
 
+	location = location ?: tbg_location_find(w->sites->fallback, "/", 1);
 	tbg_answer_error(&w->answer, status, TBG_PERSIST_NOT);
 	w->answer.reason = "refused";
-	tbg_page_error(w->s, tbg_location_find(sites->fallback, "/", 1), &w->answer);
+	tbg_page_error(w->s, location, &w->answer);
 	if (head_wanted(b, len))
 		w->answer.body_len = 0;
 	ok = answer_put(w, c, 0, b, len);
@@ -819,10 +820,11 @@ static bool error_put(struct tbg_worker *w, struct tbg_conn *c,
 
 /* A refusal, after which nothing of the stream can be relied on. */
 static bool request_refuse(struct tbg_worker *w, struct tbg_conn *c,
-			   unsigned int status, const uint8_t *b, size_t len)
+			   unsigned int status, const struct tbg_location *location,
+			   const uint8_t *b, size_t len)
 {
 	tbg_stat_add(&w->stats.bad, 1);
-	return error_put(w, c, status, b, len);
+	return error_put(w, c, status, location, b, len);
 }
 
 /* Of a request whose path is in w->path. */
@@ -837,6 +839,17 @@ static const struct tbg_location *location_of(const struct tbg_worker *w,
 static struct tbg_message message_new(const struct tbg_worker *w)
 {
 	return (struct tbg_message){ .passed_on = w->sites->upstreams_nr };
+}
+
+/* Of the request whose body is coming; NULL: it is none any more, since a reload. */
+static const struct tbg_location *location_held(struct tbg_worker *w,
+						const struct tbg_traffic *t)
+{
+	struct tbg_message m = message_new(w);
+
+	return tbg_message_parse(&m, t->held, t->held_len, t->held_len + 1,
+				 w->path) == TBG_PARSED_DONE ?
+	       location_of(w, &m, t->held) : NULL;
 }
 
 /* Whether the message has a body that must be passed over before answering. */
@@ -918,11 +931,11 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 	if (handed_over(w, m, &e))
 		return transfer_begin(w, c, m, b, &e);
 	if (m->slashes)
-		return request_refuse(w, c, 400, b, m->len);
+		return request_refuse(w, c, 400, location, b, m->len);
 	if (!body_follows(m))
 		return request_answer(w, c, m, b, m->len, missed);
 	if (m->content_length > location->body_max)
-		return request_refuse(w, c, 413, b, m->len);
+		return request_refuse(w, c, 413, location, b, m->len);
 	if (m->expect_other || (m->expect_continue && !tbg_route_takes(m->method))) {
 		m->close = true;	/* the client may never send its body */
 		return request_answer(w, c, m, b, m->len, missed);
@@ -948,9 +961,9 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 
 	c->stamp_ms = w->now_ms;
 	if (t->body.content > t->body_max)
-		return request_refuse(w, c, 413, t->held, t->held_len);
+		return request_refuse(w, c, 413, location_held(w, t), t->held, t->held_len);
 	if (p == TBG_PARSED_BAD)
-		return request_refuse(w, c, 400, t->held, t->held_len);
+		return request_refuse(w, c, 400, location_held(w, t), t->held, t->held_len);
 	if (p == TBG_PARSED_MORE)
 		return true;
 	t->in_body = false;
@@ -960,7 +973,7 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 	/* it was whole: a reload may have lowered the limit since */
 	p = tbg_message_parse(&m, held, t->held_len, t->held_len + 1, w->path);
 	ok = p == TBG_PARSED_DONE ? request_answer(w, c, &m, held, taken, false) :
-				    request_refuse(w, c, 400, held, t->held_len);
+				    request_refuse(w, c, 400, NULL, held, t->held_len);
 	free(held);
 	return ok;
 }
@@ -1069,7 +1082,7 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		t->has_message = false;
 	if (p == TBG_PARSED_BAD) {
 		*ret_used = len;
-		return request_refuse(w, c, m.status, b, len);
+		return request_refuse(w, c, m.status, NULL, b, len);
 	}
 	*ret_used = m.len;
 	return head_done(w, c, &m, b, missed);
@@ -1322,7 +1335,7 @@ unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 	if (handed_over(w, &m, &e))
 		transfer_begin(w, c, &m, b, &e);
 	else if (m.slashes)
-		request_refuse(w, c, 400, b, m.len);
+		request_refuse(w, c, 400, e.location, b, m.len);
 	else
 		request_answer(w, c, &m, b, x->taken, false);
 	conn_go_on(w, c);
@@ -1498,9 +1511,9 @@ static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
 	}
 	t->has_message = false;
 	if (t->in_body)
-		ok = error_put(w, c, 408, t->held, t->held_len);
+		ok = error_put(w, c, 408, location_held(w, t), t->held, t->held_len);
 	else
-		ok = error_put(w, c, 408, t->in, t->in_len);
+		ok = error_put(w, c, 408, NULL, t->in, t->in_len);
 	if (ok)
 		conn_settle(w, c);
 }

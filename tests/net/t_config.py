@@ -410,6 +410,39 @@ location "/in/" { error-page = {"404 /err/in.html"} }
         assert (r.status, r.body, closed) == (400, b"bad\n", True), r
 
 
+def t_error_pages_of_bodies_are_the_location_s():
+    """Not the default site's: host and path are known."""
+    text = """
+body-max = 1K
+send-timeout = 300ms
+header-timeout = 300ms
+host "one" { root = "{root}/one" error-page = {"400 408 413 /e.txt"} }
+host "two" {
+    root = "{root}/two"
+    error-page = {"400 408 413 /e.txt"}
+    location "/in/" { error-page = {"400 408 413 /in.txt"} }
+}
+"""
+    bodies = (("Content-Length: 2000", b"", 413), ("Content-Length: 1000", b"x", 408),
+              ("Transfer-Encoding: chunked", b"7d0\r\n" + b"x" * 2000 + b"\r\n", 413),
+              ("Transfer-Encoding: chunked", b"3\r\nabcd", 400), ("Transfer-Encoding: chunked", b"3\r\nab", 408))
+    d = conf.Conf(text)
+    for name in ("one/e.txt", "two/e.txt", "two/in.txt"):
+        d.write(name, name.encode())
+    with d:
+        for host, path, page in (("one", "/x", b"one/e.txt"), ("two", "/x", b"two/e.txt"),
+                                 ("two", "/in/x", b"two/in.txt"), ("none", "/x", b"one/e.txt")):
+            for field, body, status in bodies:
+                for method in ("POST", "HEAD"):
+                    r, closed = client.once(d.address, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{field}\r\n\r\n"
+                                            .encode() + body, method)
+                    assert r.status == status and r.fields["Content-Length"] == str(len(page)), (host, path, field, r)
+                    assert closed and r.body == (page if method == "POST" else b""), (host, path, field, r)
+        # of a head that is none, nothing is known
+        r, _ = client.once(d.address, b"GET / HTTP/1.1\r\nHost: two\r\nHost: two\r\n\r\n")
+        assert (r.status, r.body) == (400, b"one/e.txt"), r
+
+
 def t_body_limit_is_the_locations():
     text = 'root = "{root}"\nbody-max = 1K\nlocation "/large/" { body-max = 4M }\nlocation "/none/" { body-max = 0 }\n'
     with conf.Conf(text) as d:
