@@ -10,6 +10,7 @@
 #include "conn.h"
 #include "deliver.h"
 #include "fetch.h"
+#include "page.h"
 #include "server.h"
 
 #define IOV_NR	   24
@@ -172,24 +173,44 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d)
 		x->c->traffic->close_after = true;
 }
 
+/*
+ * Whose errors these are. It is found again, as the configuration has it now: what
+ * the request was found to be in has perhaps gone with a reload.
+ */
+static const struct tbg_location *location_of(const struct tbg_transfer *x)
+{
+	char path[TBG_TARGET_MAX + TBG_INDEX_ROOM];
+	int n = tbg_target_path(x->target.text, x->target.len, path);
+
+	if (n > 0 && path[n - 1] == '/' && x->index)
+		n += strlen(strcpy(path + n, x->index));
+	return tbg_location_find(tbg_site_find(x->w->sites, x->host.text, x->host.len),
+				 path, n > 0 ? n : 0);
+}
+
 void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 {
-	char text[64];
+	char text[64], *page;
+	const char *type = "text/plain";
 	size_t len = tbg_error_body(status, text);
 
 	x->begun = true;
+	x->head_at = x->pre.len;
 	x->status = status;
 	x->bodiless = true;		/* its text stands in pre */
 	if (x->up_body || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
+	page = tbg_page_read(x->w->s, location_of(x), status, &len, &type);
 	tbg_lines_add(&x->pre, "HTTP/1.1 %u %s\r\nServer: toboggan\r\nDate: %.*s\r\n",
 		      status, tbg_status_text(status), TBG_DATE_LEN, x->w->date);
-	tbg_lines_add(&x->pre, "Content-Type: text/plain\r\nContent-Length: %zu\r\n", len);
+	if (type)
+		tbg_lines_add(&x->pre, "Content-Type: %s\r\n", type);
+	tbg_lines_add(&x->pre, "Content-Length: %zu\r\n", len);
 	cache_status(x, &x->pre);
-	tbg_lines_add(&x->pre, "%s\r\n%s", tbg_persist_line(x->persist),
-		      x->m.method == TBG_METHOD_HEAD ? "" : text);
-	if (x->m.method != TBG_METHOD_HEAD)
-		x->body_sent = len;
+	tbg_lines_add(&x->pre, "%s\r\n", tbg_persist_line(x->persist));
+	x->body_sent = x->m.method == TBG_METHOD_HEAD ? 0 : len;
+	tbg_lines_put(&x->pre, page ?: text, x->body_sent);
+	free(page);
 	if (x->persist == TBG_PERSIST_NOT && x->c)
 		x->c->traffic->close_after = true;
 }
@@ -473,7 +494,7 @@ bool tbg_deliver_retract(struct tbg_transfer *x)
 	x->source = NULL;
 	x->at = NULL;
 	x->at_off = 0;
-	x->read = x->chunk_left = 0;
+	x->read = x->chunk_left = x->body_sent = 0;
 	x->limit = UINT64_MAX;
 	x->pre.len = x->head_at;
 	x->post.len = x->post_off = 0;

@@ -41,7 +41,7 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
 /* Begins the answer. Nothing is sent before tbg_deliver_push(). */
 void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d);
 
-/* A status with its text, and nothing else. */
+/* A status, with the page that its location has for it, or a short text. */
 void tbg_deliver_error(struct tbg_transfer *x, unsigned int status);
 
 /* An interim response (1xx) ahead of the answer. */

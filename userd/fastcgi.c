@@ -26,10 +26,7 @@ static void stream_end(struct tbg_lines *l, uint8_t type)
 /* The target's path as programs are told it; "/" without one. */
 static struct tbg_value path_of(struct tbg_value target, char ret[TBG_TARGET_MAX + 1])
 {
-	const char *mark = memchr(target.text, '?', target.len);
-	const uint8_t *raw = (const uint8_t *)target.text;
-	size_t len = mark ? (size_t)(mark - target.text) : target.len;
-	int n = len > TBG_TARGET_MAX ? -1 : tbg_path_decode_slashes(raw, len, ret);
+	int n = tbg_target_path(target.text, target.len, ret);
 
 	return n > 0 ? (struct tbg_value){ ret, n } : TBG_VALUE("/");
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Called by the route when it knows the status. Names of files become text of a
- * page here: whatever bytes they have, they are neither markup nor another URL.
+ * Called by whoever answers with an error (the route, deliver.c), and by the route
+ * for a folder. Names of files become text of a page here: whatever bytes they have,
+ * they are neither markup nor another URL.
  */
 #include "page.h"
 
@@ -20,38 +21,61 @@
 #include "root.h"
 #include "route.h"
 #include "server.h"
+#include "upstream.h"
 
 #define ENTRIES_MAX 10000	/* of a listing; the rest is left out, and said so */
 
 /* --- error pages --------------------------------------------------------- */
 
-void tbg_page_error(const struct tbg_server *s, const struct tbg_location *l,
-		    struct tbg_answer *ret)
+/* A root around an upstream of HTTP is none of its own: it is told of no file. */
+static bool has_root(const struct tbg_location *l)
 {
-	const char *path = tbg_location_error(l, ret->reply.status);
+	return l->root >= 0 && (l->handler == TBG_HANDLER_FILES ||
+				tbg_protocol_needs_root(l->upstream->terms.protocol));
+}
+
+char *tbg_page_read(const struct tbg_server *s, const struct tbg_location *l,
+		    unsigned int status, size_t *ret_len, const char **ret_type)
+{
+	const char *path = tbg_location_error(l, status);
 	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX];
+	const struct tbg_location *where;
 	struct tbg_file f;
 	char *text;
 
-	if (!path || l->root < 0 || strlen(path) >= TBG_TARGET_MAX ||
-	    tbg_location_find(l->site, path, strlen(path))->handler != TBG_HANDLER_FILES)
-		return;			/* the source of a program is no page */
-	strcpy(name + tbg_root_text(l->root, name), path + 1);
+	if (!path || strlen(path) >= TBG_TARGET_MAX)
+		return NULL;
+	where = tbg_location_find(l->site, path, strlen(path));
+	if (where->handler != TBG_HANDLER_FILES)
+		return NULL;		/* the source of a program is no page */
+	strcpy(name + tbg_root_text(has_root(l) ? l->root : where->root, name), path + 1);
 	if (tbg_file_open(s, l, name, &f))
-		return;
+		return NULL;
 	text = f.st.st_size <= TBG_FILE_SMALL ? malloc(f.st.st_size + 1) : NULL;
 	if (text && tbg_file_read(&f, text)) {
 		free(text);
 		text = NULL;
 	}
 	if (text) {
-		free(ret->heap);
-		ret->heap = text;
-		ret->body = text;
-		ret->body_len = ret->reply.length = f.st.st_size;
-		ret->reply.type = f.type;
+		*ret_len = f.st.st_size;
+		*ret_type = f.type;
 	}
 	tbg_file_close(&f);
+	return text;
+}
+
+void tbg_page_error(const struct tbg_server *s, const struct tbg_location *l,
+		    struct tbg_answer *ret)
+{
+	struct tbg_reply *r = &ret->reply;
+	char *text = tbg_page_read(s, l, r->status, &ret->body_len, &r->type);
+
+	if (!text)
+		return;
+	free(ret->heap);
+	ret->heap = text;
+	ret->body = text;
+	r->length = ret->body_len;
 }
 
 /* --- listings ------------------------------------------------------------ */

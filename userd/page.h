@@ -6,15 +6,21 @@
 #ifndef TBG_USERD_PAGE_H
 #define TBG_USERD_PAGE_H
 
+#include <stddef.h>
+
 struct tbg_answer;
 struct tbg_ask;
 struct tbg_location;
 struct tbg_server;
 
 /*
- * Puts the location's page for the answer's status in place of its body; where
- * there is none, or it cannot be read, the answer stays as it is.
+ * The location's page for a status, to be freed, and its type (NULL: unknown). NULL:
+ * there is none, or it cannot be read.
  */
+char *tbg_page_read(const struct tbg_server *s, const struct tbg_location *l,
+		    unsigned int status, size_t *ret_len, const char **ret_type);
+
+/* Puts it in place of the answer's body; without one, the answer stays as it is. */
 void tbg_page_error(const struct tbg_server *s, const struct tbg_location *l,
 		    struct tbg_answer *ret);
 

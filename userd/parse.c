@@ -230,6 +230,16 @@ int tbg_path_decode_slashes(const uint8_t *raw, size_t len, char *path)
 	return tbg_path_decode(copy, n, path);
 }
 
+int tbg_target_path(const char *target, size_t len, char ret[TBG_TARGET_MAX + 1])
+{
+	const char *query = memchr(target, '?', len);
+
+	if (query)
+		len = query - target;
+	return len > TBG_TARGET_MAX ? -EINVAL :
+	       tbg_path_decode_slashes((const uint8_t *)target, len, ret);
+}
+
 /* The target's four forms (RFC 9112 3.2). */
 static enum tbg_parsed target_parse(struct tbg_message *m, const uint8_t *b,
 				    char *path)

@@ -117,4 +117,7 @@ int tbg_path_decode(const uint8_t *raw, size_t len, char *ret);
  */
 int tbg_path_decode_slashes(const uint8_t *raw, size_t len, char *ret);
 
+/* The same of a target of any length in origin form, without its query. */
+int tbg_target_path(const char *target, size_t len, char ret[TBG_TARGET_MAX + 1]);
+
 #endif

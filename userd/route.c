@@ -27,7 +27,6 @@
 #include "server.h"
 #include "watch.h"
 
-#define INDEX_ROOM   128	/* see settings.c */
 #define CHANGE_TRIES 10		/* a file that changes while it is read */
 #define REFUSED_NS   1000000000ull	/* before a variant is made again */
 
@@ -570,7 +569,7 @@ static int file_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 /* A path with an index file's name behind it, below a location's root. */
 struct candidate {
 	const struct tbg_location *location;	/* whose the path is */
-	char path[TBG_TARGET_MAX + INDEX_ROOM];
+	char path[TBG_TARGET_MAX + TBG_INDEX_ROOM];
 	size_t len;
 };
 
@@ -584,7 +583,7 @@ static void candidate_make(struct candidate *c, const struct tbg_site *site,
 }
 
 static void name_make(int root, const char *path, size_t len,
-		      char ret[TBG_ROOT_TEXT + TBG_TARGET_MAX + INDEX_ROOM])
+		      char ret[TBG_ROOT_TEXT + TBG_TARGET_MAX + TBG_INDEX_ROOM])
 {
 	size_t at = tbg_root_text(root, ret);
 
@@ -596,7 +595,7 @@ static void name_make(int root, const char *path, size_t len,
 static bool candidate_exists(const struct tbg_server *s, int root,
 			     const struct candidate *c)
 {
-	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + INDEX_ROOM];
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + TBG_INDEX_ROOM];
 	struct stat st;
 	bool ret;
 	int fd;
@@ -644,7 +643,7 @@ static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 			const struct tbg_location **location,
 			struct tbg_answer *ret)
 {
-	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + INDEX_ROOM];
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + TBG_INDEX_ROOM];
 	const struct tbg_location *l = *location;
 	struct candidate c;
 	int status = 404;
@@ -689,7 +688,7 @@ static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
 		       const struct tbg_location **answering,
 		       struct tbg_answer *ret)
 {
-	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + INDEX_ROOM];
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + TBG_INDEX_ROOM];
 	const struct tbg_location *location = *answering;
 	bool folder = ask->path[ask->path_len - 1] == '/';
 	int status;

@@ -350,7 +350,7 @@ static bool set_index(struct target *t, const char *v)
 		l->index_nr = 0;
 	if (!strcmp(v, "off"))
 		return true;
-	return *v && strlen(v) < 128 && !strchr(v, '/') &&
+	return *v && strlen(v) < TBG_INDEX_ROOM && !strchr(v, '/') &&
 	       text_list_add(t, &l->index, &l->index_nr, v);
 }
 

@@ -18,6 +18,7 @@
 #include "abi/cache.h"
 
 #define TBG_FIELDS_MAX	2048	/* bytes of the lines that one location adds */
+#define TBG_INDEX_ROOM	128	/* for the name of an index file, with its NUL */
 
 struct tbg_mime;
 struct tbg_roots;

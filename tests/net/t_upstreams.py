@@ -285,5 +285,131 @@ def t_server_that_does_not_answer_is_502():
         assert ask(d.address, "GET", "/file").body == b"a file"
 
 
+PAGES = """
+root = "{root}"
+send-timeout = 300ms
+error-page = {"400 /e/400.html", "408 /e/408.html", "411 /e/411.html", "413 /e/413.html", "431 /e/431.html",
+              "502 /e/502.html", "503 /e/503.html", "504 /e/504.html", "508 /e/none.html", "404 /e/404.html"}
+upstream up { server = "{0}" first-byte-timeout = 300ms }
+upstream down { server = "127.0.0.1:9" }
+upstream php { server = "127.0.0.1:9" protocol = fastcgi }
+location "/up/" { upstream = up body-max = 1000 }
+location "/down/" { upstream = down index = {"index.down"} }
+location "/in/" { upstream = down error-page = {"502 /in.html"} }
+location "=/in.html" { root = "{folder}" }
+location "/large/" { upstream = down error-page = {"502 /large"} }
+location "/larger/" { upstream = down error-page = {"502 /larger"} }
+location "/sites/" { index = {"i.php", "index.down"} }
+location "*.down" { upstream = down error-page = {"502 /e/down.html"} }
+location "*.php" { upstream = php error-page = {"502 /e/php.html"} }
+"""
+
+
+def pages(d, *names):
+    for name in names:
+        d.write(name, f"<p>{name}".encode())
+
+
+def t_errors_of_the_daemon_have_the_location_s_pages():
+    with served(PAGES, nr=1) as (d, o):
+        pages(d, *(f"e/{s}.html" for s in (400, 404, 408, 411, 413, 431, 502, 503, 504, "down", "php")), "../in.html",
+              "sites/1/i.php", "sites/2/index.down")
+        d.write("large", b"x" * (64 << 10))
+        d.write("larger", b"x" * ((64 << 10) + 1))
+        o.on("/up/ends", lambda c, r: END)
+        o.on("/up/waits", lambda c, r: o.closed.wait(client.WAIT_S))
+        o.closed = threading.Event()
+        for status_ in (404, 502, 503, 504):
+            o.on(f"/up/{status_}", reply(status_, b"its own"))
+        for status_, target, fields, body in (
+                (502, "/up/ends", (), None), (502, "/down/x", (), None), (504, "/up/waits", (), None),
+                (413, "/up/x", ("Content-Length: 1001",), None),
+                (413, "/up/x", ("Transfer-Encoding: chunked",), b"3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n"),
+                (400, "/up/x", ("Transfer-Encoding: chunked",), b"x\r\n"), (408, "/up/x", ("Content-Length: 10",), b"x"),
+                (431, "/up/x", ["X: y"] * 256, None), (504, "/up/x", ("Cache-Control: only-if-cached",), None)):
+            for method in ("GET", "HEAD"):
+                with origin.Client(d.address) as c:
+                    c.send("\r\n".join([f"{method} {target} HTTP/1.1", "Host: x", *fields, "", ""]).encode() + (body or b""))
+                    r = c.answer(method)
+                    page = f"<p>e/{status_}.html".encode()
+                    assert (r.status, r.field("Content-Type")) == (status_, "text/html"), (method, target, r)
+                    assert r.field("Content-Length") == str(len(page)), (method, target, r)
+                    assert r.body == (b"" if method == "HEAD" else page) and "stored" not in r.cache, (method, target, r)
+                    if not body and status_ != 413:
+                        assert c.request("GET", "/file").body == b"a file", (method, target)
+                    else:
+                        assert c.ended(), (method, target)
+        with origin.Client(d.address) as c:
+            c.send(b"POST /up/x HTTP/1.0\r\nHost: x\r\n\r\n")
+            r = c.answer()
+            assert (r.status, r.body) == (411, b"<p>e/411.html") and c.ended(), r
+        for target, body in (("/in/x", b"<p>../in.html"), ("/large/x", b"x" * (64 << 10)), ("/larger/x", b"502 Bad Gateway\n"),
+                             ("/x.down", b"<p>e/down.html"), ("/x.php", b"<p>e/php.html"),
+                             ("/down/", b"<p>e/502.html"), ("/a%2Fb.down?q=/x", b"<p>e/down.html"),
+                             ("http://y/%78.down", b"<p>e/down.html"),
+                             # an index file's location answers for its folder
+                             ("/sites/1/", b"<p>e/php.html"), ("/sites/2/.?q", b"<p>e/down.html")):
+            r = ask(d.address, "GET", target)
+            assert (r.status, r.body) == (502, body), (target, r)
+        for status_ in (404, 502, 503, 504):
+            r = ask(d.address, "GET", f"/up/{status_}")
+            assert (r.status, r.body) == (status_, b"its own"), r
+        r = ask(d.address, "GET", "/up/x", "Via: " + o.seen("/up/404")[0].field("Via"))
+        assert (r.status, r.body) == (508, b"508 Loop Detected\n"), "a page that is not there"
+        o.closed.set()
+
+
+def t_pages_of_a_site_without_files():
+    """The page is a file of its own location, or there is none."""
+    text = """
+upstream = "127.0.0.1:9"
+error-page = {"502 /50x.html"}
+host one {
+    location "=/50x.html" { root = "{root}" }
+}
+host two { }
+host three {
+    root = "{root}"
+    location "/" { upstream = "127.0.0.1:9" }
+}
+host four {
+    root = "{folder}"
+    location "/" { upstream = "127.0.0.1:9" }
+    location "=/50x.html" { root = "{root}" }
+}
+"""
+    with conf.Conf(text.replace("127.0.0.1:9", "http://127.0.0.1:9")) as d:
+        pages(d, "50x.html")
+        for host, body in (("one", b"<p>50x.html"), ("two", b"502 Bad Gateway\n"), ("three", b"502 Bad Gateway\n"),
+                           ("four", b"<p>50x.html")):
+            r = ask(d.address, "GET", "/", host=host)
+            assert (r.status, r.body) == (502, body), (host, r)
+        assert ask(d.address, "GET", "/50x.html", host="one").status == 200
+
+
+def t_page_of_an_error_after_a_reload():
+    """As the configuration has it when the error happens."""
+    text = 'root = "{root}"\n%s\nlocation "/api" { upstream = "{0}" error-page = {"502 %s"} }\n'
+    with served(text % ("", "/one.html"), nr=1) as (d, o):
+        go = threading.Event()
+        o.on("/api", lambda c, r: (go.wait(client.WAIT_S), END)[1])
+        pages(d, "one.html", "two.html", "three.html")
+        again = text.replace("{0}", o.url)
+        for config, page in ((again % ("", "/two.html"), b"<p>two.html"), ('root = "{root}"\n', b"502 Bad Gateway\n"),
+                             ('host x { root = "{root}" error-page = {"502 /three.html"} }\n', b"<p>three.html")):
+            d.reconfigure(again % ("", "/one.html"))
+            go.clear()
+            with origin.Client(d.address) as c, origin.Client(d.address) as waits:
+                nr = len(o.seen("/api"))
+                for one in (c, waits):
+                    one.send(b"GET /api HTTP/1.1\r\nHost: a\r\n\r\n")
+                o.wait("/api", nr + 1)
+                d.reconfigure(config)
+                go.set()
+                for one in (c, waits):
+                    r = one.answer()
+                    assert (r.status, r.body) == (502, page), (config, r)
+
+
 if __name__ == "__main__":
     ktap.run(globals())
