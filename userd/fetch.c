@@ -1085,6 +1085,10 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 
 	if (!x->c)
 		return;
+	if (x->upstream->order && x->frame.marked) {	/* no program's, but our gateway's */
+		tbg_deliver_error(x, r->status);
+		return;
+	}
 	if (r->has_length)
 		d.limit = r->content_length;
 	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,

@@ -170,6 +170,7 @@ static bool record_take(struct tbg_frame *f, const struct tbg_record *r,
 		if (r->len)
 			memmove(to + *data, r->data, r->len);
 		*data += r->len;
+		f->marked |= r->marked;
 		return true;
 	case TBG_RECORD_STDERR:
 		tbg_lines_put(&f->errors, r->data, r->len);

@@ -83,7 +83,8 @@ static enum tbg_parsed part(struct tbg_record_reader *rd, const uint8_t *b,
 			return TBG_PARSED_BAD;
 	}
 	*ret = (struct tbg_record){ .type = rd->header[1],
-				    .id = rd->header[2] << 8 | rd->header[3] };
+				    .id = rd->header[2] << 8 | rd->header[3],
+				    .marked = rd->header[TBG_RECORD_MARK] };
 	if (!want && rd->left && fixed(ret->type)) {
 		n = collect(rd->body, &rd->body_len, rd->left, b, len);
 		rd->left -= n;

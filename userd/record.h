@@ -42,6 +42,12 @@ enum tbg_record_role {
 
 #define TBG_RECORD_KEEP_CONN 1		/* of BEGIN's flags */
 
+/*
+ * The byte of a header that FastCGI reserves, and nobody looks at: 1 of an answer
+ * that our gateway makes in place of a program's. No program writes headers.
+ */
+#define TBG_RECORD_MARK		7
+
 /* What an END says of the protocol, not of the application. */
 enum tbg_record_status {
 	TBG_RECORD_COMPLETE,
@@ -68,6 +74,7 @@ struct tbg_record {
 	const uint8_t *data;		/* in the caller's bytes */
 	uint32_t len;
 	uint32_t left;			/* content of the same record behind it */
+	bool marked;			/* see TBG_RECORD_MARK */
 	/* of BEGIN */
 	uint16_t role;
 	uint8_t flags;

@@ -335,6 +335,48 @@ def t_an_error_page_is_no_source():
         assert r.status == 404 and b"secret" not in r.body, r
 
 
+def t_errors_in_place_of_an_answer_have_the_location_s_pages():
+    """What a program says itself is never replaced, whatever it is."""
+    text = TEXT.replace("%s", 'cgi-time = "1s" cgi-at-once = "1" error-page = {"403 404 502 503 504 /e.html"}')
+    with Programs("", text + "%s") as p:
+        p.write("e.html", b"<p>page")
+        p.program(OK, name="data", mode=0o644)
+        for path, status in (("/cgi-bin/none", 404), ("/cgi-bin/data", 403), (p.program("exit 0"), 502),
+                             (p.program("echo oh no >&2; kill -SEGV $$"), 502), (p.program("yes oh no >&2 & sleep 60"), 504)):
+            for method in ("GET", "HEAD", "POST"):
+                with origin.Client(p.address) as c:
+                    r = c.request(method, path, body=b"x" * 10 if method == "POST" else None)
+                    assert (r.status, r.field("Content-Type"), r.field("Content-Length")) == (status, "text/html", "7"), r
+                    assert r.body == (b"" if method == "HEAD" else b"<p>page"), (method, path, r)
+                    assert f"fwd-status={status}" in r.cache and "stored" not in r.cache, r
+                    if status == 404:
+                        assert c.request(method, path).status == 404, (method, path)
+        for status in (403, 404, 502, 503, 504):
+            r = ask(p.address, "GET", p.program(f"printf 'Status: {status} Its Own\\n\\nits own'; exit 1"))
+            assert (r.status, r.reason, r.body) == (status, "Its Own", b"its own"), r
+
+
+def t_a_gateway_without_the_daemon():
+    """Programs by FastCGI, as of any such server: what it says is its own."""
+    path = os.path.join(d.folder, "alone.sock")
+    words = [os.path.join(ktap.BUILD, "toboggan-gateway"), "--listen", path, "--cgi", d.programs, "--prefix", "/cgi-bin"]
+    text = f"""
+        upstream programs {{ server = "unix:{path}" protocol = fastcgi script-root = "{d.programs}" }}
+        location "/cgi-bin/" {{ upstream = programs error-page = {{"404 /e.html"}} }}
+        root = "{{root}}"
+        """
+    user = ("--user", "root") if not os.geteuid() else ()
+    with subprocess.Popen(words) as p:
+        client.until(lambda: os.path.exists(path), "no socket")
+        with conf.Conf(text, *user) as own:
+            own.write("e.html", b"<p>page")
+            assert ask(own.address, "GET", d.program(OK + "echo fine")).body == b"fine\n"
+            assert ask(own.address, "GET", "/cgi-bin/none").body == b"404 Not Found\n"
+            assert ask(own.address, "GET", "/none").status == 404
+        p.send_signal(signal.SIGTERM)
+        assert p.wait(client.WAIT_S) == 0
+
+
 def t_names_that_are_no_programs():
     d.program(OK, name="data", mode=0o644)
     d.program(OK, name="nph-raw")

@@ -360,6 +360,20 @@ def t_a_loop_is_a_504():
     assert well("sleep=100") == "slept", "within its time"
 
 
+def t_the_pages_of_what_happens_to_it():
+    """A crash and a loop are answered as it ends, in its place; what it answers is its own."""
+    with Modules('error-page = {"404 502 504 /e.html"}') as m:
+        m.write("e.html", b"<p>page")
+        for how, status in (("crash", 502), ("loop", 504), ("exit", 502)):
+            r = bad(how, m)
+            assert (r.status, r.body, r.field("Content-Type")) == (status, b"<p>page", "text/html"), r
+            client.until(lambda: bad("pid", m).status == 200, "no new worker")
+        r = bad("unpark", m)
+        assert (r.status, r.body) == (404, b"\n"), r
+        r = ask(m.address, "GET", "/unfit")
+        assert (r.status, r.body) == (502, b"502 Bad Gateway\n"), "another location's"
+
+
 def t_an_exit_is_a_502():
     assert bad("exit").status == 502
     client.until(lambda: bad("pid").status == 200, "no new worker")

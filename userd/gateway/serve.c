@@ -18,7 +18,8 @@
 #include "loop.h"
 #include "serve.h"
 
-#define RECEIVE (128 << 10)	/* bytes at a time */
+#define RECEIVE   (128 << 10)	/* bytes at a time */
+#define FAIL_ROOM 200		/* bytes of a failure's record */
 
 static void on_listener(void *arg, uint32_t events);
 
@@ -237,46 +238,48 @@ static void cut(struct tbg_visit *v)
 	release(v);
 }
 
-static int fail_text(unsigned int status, char *ret, size_t size)
+/* An answer as a marked record: the daemon puts a page of its own in its place. */
+static size_t fail_record(const struct tbg_visit *v, unsigned int status,
+			  uint8_t ret[FAIL_ROOM])
 {
 	const char *text = status == 403 ? "Forbidden" : status == 404 ? "Not Found" :
 			   status == 413 ? "Content Too Large" :
 			   status == 502 ? "Bad Gateway" :
 			   status == 503 ? "Service Unavailable" :
 			   status == 504 ? "Gateway Timeout" : "Internal Server Error";
+	int n = snprintf((char *)ret + TBG_RECORD_HEADER, FAIL_ROOM - TBG_RECORD_HEADER,
+			 "Status: %u %s\r\nContent-Type: text/plain\r\n\r\n%u %s\n",
+			 status, text, status, text);
 
-	return snprintf(ret, size,
-			"Status: %u %s\r\nContent-Type: text/plain\r\n\r\n%u %s\n",
-			status, text, status, text);
+	tbg_record_header(ret, TBG_RECORD_STDOUT, v->id, n, 0);
+	ret[TBG_RECORD_MARK] = 1;
+	return TBG_RECORD_HEADER + n;
 }
 
 void tbg_visit_fail(struct tbg_visit *v, unsigned int status)
 {
-	char text[200];
-	int n = fail_text(status, text, sizeof(text));
+	uint8_t b[FAIL_ROOM];
 
 	if (v->output_begun) {
 		cut(v);
 		return;
 	}
-	tbg_visit_send(v, text, n);
+	v->output_begun = true;
+	tbg_lines_put(&v->out.l, b, fail_record(v, status, b));
 	tbg_visit_end(v);
 }
 
 void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status)
 {
-	uint8_t b[512], *at = b + TBG_RECORD_HEADER;
-	int n;
+	uint8_t b[FAIL_ROOM + 2 * TBG_RECORD_HEADER + TBG_RECORD_BODY], *at = b;
 
 	if (!v->begun || v->output_begun || bytes_left(&v->out) || v->dead)
 		return;
-	n = fail_text(status, (char *)at, sizeof(b) - 3 * TBG_RECORD_HEADER -
-					  TBG_RECORD_BODY);
-	tbg_record_header(b, TBG_RECORD_STDOUT, v->id, n, 0);
-	tbg_record_header(at + n, TBG_RECORD_STDOUT, v->id, 0, 0);
-	tbg_record_end(at + n + TBG_RECORD_HEADER, v->id, 0, TBG_RECORD_COMPLETE);
-	n += 3 * TBG_RECORD_HEADER + TBG_RECORD_BODY;
-	if (send(v->fd, b, n, MSG_NOSIGNAL | MSG_DONTWAIT) < n)
+	at += fail_record(v, status, b);
+	tbg_record_header(at, TBG_RECORD_STDOUT, v->id, 0, 0);
+	tbg_record_end(at + TBG_RECORD_HEADER, v->id, 0, TBG_RECORD_COMPLETE);
+	at += 2 * TBG_RECORD_HEADER + TBG_RECORD_BODY;
+	if (send(v->fd, b, at - b, MSG_NOSIGNAL | MSG_DONTWAIT) < at - b)
 		return;			/* nobody to tell */
 }
 
