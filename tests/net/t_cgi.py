@@ -337,7 +337,7 @@ def t_an_error_page_is_no_source():
 
 def t_errors_in_place_of_an_answer_have_the_location_s_pages():
     """What a program says itself is never replaced, whatever it is."""
-    text = TEXT.replace("%s", 'cgi-time = "1s" cgi-at-once = "1" error-page = {"403 404 502 503 504 /e.html"}')
+    text = TEXT.replace("%s", 'cgi-time = "1s" error-page = {"403 404 502 503 504 /e.html"}')
     with Programs("", text + "%s") as p:
         p.write("e.html", b"<p>page")
         p.program(OK, name="data", mode=0o644)
