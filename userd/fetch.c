@@ -89,7 +89,8 @@ void tbg_fetch_stop(struct tbg_transfer *x)
 	fetch_end(x, 0, false);		/* who waits for it may have more luck */
 }
 
-void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
+/* Ends it with that status (502, 504), or by cutting off what has begun. */
+static void fetch_fail(struct tbg_transfer *x, unsigned int status)
 {
 	if (!x->running)
 		return;
@@ -149,7 +150,7 @@ static void request_begin(struct tbg_transfer *x)
 {
 	head_make(x);
 	if (x->up_head.failed) {
-		tbg_fetch_fail(x, 503);
+		fetch_fail(x, 503);
 		return;
 	}
 	x->r = (struct tbg_response){ 0 };
@@ -181,7 +182,7 @@ static void try_next(struct tbg_transfer *x, unsigned int status)
 	else if (x->tries++ <= u->nr)
 		b = tbg_upstream_choose(u, x->tried, x->w->now_ns);
 	if (!b) {
-		tbg_fetch_fail(x, status);
+		fetch_fail(x, status);
 		return;
 	}
 	x->o = tbg_origin_take(x->w, x, b, !x->fresh_only && !x->tunnel);
@@ -197,7 +198,7 @@ static void try_next(struct tbg_transfer *x, unsigned int status)
 		return;
 	}
 	if (!x->o) {
-		tbg_fetch_fail(x, 503);
+		fetch_fail(x, 503);
 		return;
 	}
 	x->origins_nr++;
@@ -305,7 +306,7 @@ static bool body_frame(struct tbg_transfer *x, const void *b, size_t data,
 		tbg_lines_put(&x->up_post, "\r\n", 2);
 	}
 	if (x->up_pre.failed || x->up_post.failed) {
-		tbg_fetch_fail(x, 503);
+		fetch_fail(x, 503);
 		return false;
 	}
 	up_add(x, x->up_pre.text, x->up_pre.len);
@@ -403,7 +404,7 @@ static bool spool_take(struct tbg_transfer *x)
 		x->up_data = malloc(SPOOL_PIECE);
 	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, SPOOL_PIECE) : -ENOMEM;
 	if (n < 0) {
-		tbg_fetch_fail(x, 503);
+		fetch_fail(x, 503);
 		return false;
 	}
 	x->spool_sent += n;
@@ -510,7 +511,7 @@ static void head_died(struct tbg_transfer *x)
 	if (try_again(x))
 		return;
 	backend_failed(x);
-	tbg_fetch_fail(x, 502);
+	fetch_fail(x, 502);
 }
 
 static void body_more(struct tbg_transfer *x)
@@ -529,7 +530,7 @@ static void body_more(struct tbg_transfer *x)
 		want = x->frame.left < PIECE_MORE ? x->frame.left : PIECE_MORE;
 	x->into = tbg_pile_room(x->pile, want);
 	if (!x->into) {
-		tbg_fetch_fail(x, 503);
+		fetch_fail(x, 503);
 		return;
 	}
 	x->stamp_ms = x->w->now_ms;
@@ -648,7 +649,7 @@ static void completed(struct tbg_transfer *x, bool keep)
 	bool storable;
 
 	if (!s) {
-		tbg_fetch_fail(x, 502);
+		fetch_fail(x, 502);
 		return;
 	}
 	storable = !x->extra && tbg_terms_storable(&s->terms, &x->wish);
@@ -697,7 +698,7 @@ static void fill_check(struct tbg_transfer *x, size_t data)
 	if ((room || x->completes) && x->pile->len <= tbg_stock_body_max(s))
 		return;
 	if (x->completes) {		/* longer than it has said */
-		tbg_fetch_fail(x, 503);
+		fetch_fail(x, 503);
 		return;
 	}
 	unfill(x);
@@ -757,7 +758,7 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	    contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
 	    (x->second && !x->told)) {
 		backend_failed(x);
-		tbg_fetch_fail(x, 502);
+		fetch_fail(x, 502);
 		return;
 	}
 	fill_check(x, data);
@@ -820,7 +821,7 @@ static void body_first(struct tbg_transfer *x)
 	}
 	p = tbg_pile_room(x->pile, whole || len > PIECE_FIRST ? len : PIECE_FIRST);
 	if (!p) {
-		tbg_fetch_fail(x, 503);
+		fetch_fail(x, 503);
 		return;
 	}
 	memcpy(p->data, o->head + from, len);
@@ -840,7 +841,7 @@ static void body_received(struct tbg_transfer *x, int res)
 	else if (!res && tbg_frame_closes(&x->frame))
 		response_end(x);
 	else
-		tbg_fetch_fail(x, 502);
+		fetch_fail(x, 502);
 }
 
 /* Whose answers a path has: its location's, or for a folder those of its index. */
@@ -1008,7 +1009,7 @@ static void validated(struct tbg_transfer *x, const char *fields, size_t len)
 	x->pile = s ? tbg_pile_new() : NULL;
 	if (!x->pile) {
 		tbg_stored_put(s);
-		tbg_fetch_fail(x, 503);
+		fetch_fail(x, 503);
 		return;
 	}
 	tbg_transfer_land(x, 0, !storable || tbg_terms_for_one(&s->terms, x->w->now_ns));
@@ -1137,7 +1138,7 @@ static bool redirect_begin(struct tbg_transfer *x, const char *head)
 		return false;
 	x->sent_on = strndup(head + r->location.off, r->location.len);
 	if (!x->sent_on)
-		tbg_fetch_fail(x, 503);
+		fetch_fail(x, 503);
 	return true;
 }
 
@@ -1145,7 +1146,7 @@ static bool redirect_begin(struct tbg_transfer *x, const char *head)
 static void ask_plainly(struct tbg_transfer *x)
 {
 	if (x->plain || x->o->send.busy) {
-		tbg_fetch_fail(x, 502);
+		fetch_fail(x, 502);
 		return;
 	}
 	x->plain = x->fresh_only = true;
@@ -1201,7 +1202,7 @@ static void head_final(struct tbg_transfer *x)
 
 	if (!length_told(x)) {
 		backend_failed(x);
-		tbg_fetch_fail(x, 502);
+		fetch_fail(x, 502);
 		return;
 	}
 	if (x->checks) {
@@ -1250,7 +1251,7 @@ static void head_final(struct tbg_transfer *x)
 		}
 	}
 	if (!x->pile) {
-		tbg_fetch_fail(x, 503);
+		fetch_fail(x, 503);
 		return;
 	}
 	if (!x->completes && !x->sent_on)
@@ -1328,7 +1329,7 @@ static void heads_eat(struct tbg_transfer *x)
 				TBG_RESPONSE_HEAD_MAX - o->head_len);
 	} else {
 		backend_failed(x);
-		tbg_fetch_fail(x, 502);
+		fetch_fail(x, 502);
 	}
 }
 
@@ -1356,7 +1357,7 @@ static void heads_received(struct tbg_transfer *x, size_t res)
 	o->head_len += data;
 	if (p == TBG_PARSED_BAD) {
 		backend_failed(x);
-		tbg_fetch_fail(x, 502);
+		fetch_fail(x, 502);
 	} else {
 		heads_eat(x);
 	}
@@ -1418,7 +1419,7 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	if (!x->head_done || (!x->tunnel && has_body(x) && (!x->up_body || x->up_nr)))
 		backend_failed(x);
 	if (x->o->connected) {
-		tbg_fetch_fail(x, 504);
+		fetch_fail(x, 504);
 	} else {
 		origin_end(x, false);
 		try_next(x, 504);

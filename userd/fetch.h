@@ -24,8 +24,6 @@ void tbg_fetch_input(struct tbg_transfer *x);
 /* The client has taken some: the upstream may go on. */
 void tbg_fetch_resume(struct tbg_transfer *x);
 
-/* Ends it with that status (502, 504), or by cutting off what has begun. */
-void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status);
 /* Ends it silently. */
 void tbg_fetch_stop(struct tbg_transfer *x);
 
