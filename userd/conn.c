@@ -1255,11 +1255,26 @@ static void conn_go_on(struct tbg_worker *w, struct tbg_conn *c)
 
 /* For transfers */
 
+/* Small ones are cheaper copied, and sent as one: w->out is empty. */
+static ssize_t iov_send(struct tbg_worker *w, int fd, struct iovec *iov, int nr,
+			size_t len)
+{
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = nr };
+	uint8_t *at = w->out;
+
+	if (len > BODY_COPY_MAX)
+		return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	for (int i = 0; i < nr; i++) {
+		memcpy(at, iov[i].iov_base, iov[i].iov_len);
+		at += iov[i].iov_len;
+	}
+	return send(fd, w->out, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 		       struct iovec *iov, int nr, size_t len, bool last,
 		       uint32_t taken)
 {
-	struct msghdr m = { .msg_iov = iov, .msg_iovlen = nr };
 	ssize_t n;
 
 	if (!flush_with(w, c, NULL, 0, MSG_MORE))
@@ -1270,7 +1285,7 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 	}
 	if (last)
 		publish(w, c, c->taken + taken, c->written + (uint32_t)len);
-	n = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	n = iov_send(w, c->fd, iov, nr, len);
 	if (n < 0 && would_block(errno)) {
 		tbg_worker_poll(w, c);
 		return -EAGAIN;

@@ -435,7 +435,7 @@ static void push(struct tbg_transfer *x)
 		tbg_conn_kill(x->w, x->c);
 		return;
 	}
-	while (x->c && send_some(x))
+	while (x->c && !finished(x) && send_some(x))
 		;
 	if (x->c && finished(x)) {
 		struct tbg_conn *c = x->c;

@@ -161,15 +161,13 @@ bool tbg_value_valid(const char *b, size_t len)
 
 #define LINE_USUAL 128		/* bytes of one that need not be made twice */
 
-static bool room_make(struct tbg_lines *l, size_t more)
+static bool room_grow(struct tbg_lines *l, size_t more)
 {
 	size_t room = l->room ?: 512;
 	char *text;
 
 	if (l->failed)
 		return false;
-	if (l->len + more <= l->room)
-		return true;
 	while (room < l->len + more)
 		room *= 2;
 	text = realloc(l->text, room);
@@ -182,12 +180,22 @@ static bool room_make(struct tbg_lines *l, size_t more)
 	return true;
 }
 
-void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len)
+static inline bool room_make(struct tbg_lines *l, size_t more)
 {
-	if (!len || !room_make(l, len))
-		return;
+	return (l->len + more <= l->room && !l->failed) || room_grow(l, more);
+}
+
+/* There is room. */
+static inline void put(struct tbg_lines *l, const void *text, size_t len)
+{
 	memcpy(l->text + l->len, text, len);
 	l->len += len;
+}
+
+void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len)
+{
+	if (len && room_make(l, len))
+		put(l, text, len);
 }
 
 void tbg_lines_number(struct tbg_lines *l, uint64_t n)
@@ -225,10 +233,11 @@ void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
 {
 	if (!room_make(l, name.len + value.len + 4))
 		return;
-	tbg_lines_put(l, name.text, name.len);
-	tbg_lines_put(l, ": ", 2);
-	tbg_lines_put(l, value.text, value.len);
-	tbg_lines_put(l, "\r\n", 2);
+	put(l, name.text, name.len);
+	put(l, ": ", 2);
+	if (value.len)
+		put(l, value.text, value.len);
+	put(l, "\r\n", 2);
 }
 
 void tbg_lines_copy(struct tbg_lines *l, struct tbg_value name, const char *b, size_t len)
