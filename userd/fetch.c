@@ -520,7 +520,8 @@ static void body_more(struct tbg_transfer *x)
 
 	if (!x->o || x->o->recv.busy || x->paused)
 		return;
-	if (x->c && !x->filling && tbg_deliver_backlog(x) > BACKLOG_HIGH) {
+	/* what is stored may answer the client: then nothing that comes is for it */
+	if (x->c && !x->filling && !x->hit && tbg_deliver_backlog(x) > BACKLOG_HIGH) {
 		x->paused = true;
 		return;
 	}

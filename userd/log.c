@@ -589,6 +589,14 @@ void tbg_log_flush(struct tbg_log *l)
 
 /* --- life ---------------------------------------------------------------- */
 
+/* In l->folder. */
+static const char *name_of(const struct tbg_log *l)
+{
+	const char *slash = strrchr(l->path, '/');
+
+	return slash ? slash + 1 : l->path;
+}
+
 /*
  * In the folder as it was found at the start: the daemon's user need not be
  * able to reach it from /. O_NONBLOCK: a pipe that nobody reads fails instead
@@ -596,8 +604,7 @@ void tbg_log_flush(struct tbg_log *l)
  */
 static int file_open(const struct tbg_log *l, int flags)
 {
-	const char *slash = strrchr(l->path, '/');
-	int fd = openat(l->folder, slash ? slash + 1 : l->path,
+	int fd = openat(l->folder, name_of(l),
 			O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
 			O_NONBLOCK | flags, 0640);
 
@@ -610,7 +617,7 @@ static int file_open(const struct tbg_log *l, int flags)
  */
 static int file_open_raised(const struct tbg_log *l)
 {
-	struct stat st;
+	struct stat st, named;
 	int fd;
 
 	tbg_privilege_raise();
@@ -618,7 +625,9 @@ static int file_open_raised(const struct tbg_log *l)
 	tbg_privilege_lower();
 	if (fd < 0)
 		return fd;
-	if (!fstat(fd, &st) && st.st_nlink <= 1)
+	/* of the name, now: another one may have been there when it was opened */
+	if (!fstat(fd, &st) && !fstatat(l->folder, name_of(l), &named, AT_SYMLINK_NOFOLLOW) &&
+	    named.st_nlink == 1 && named.st_dev == st.st_dev && named.st_ino == st.st_ino)
 		return fd;
 	close(fd);
 	return -EMLINK;

@@ -39,6 +39,7 @@ struct retired {
 	struct retired *next;
 	struct tbg_sites *sites;
 	struct tbg_log *log;
+	uint64_t lost;			/* by the log, when it was exchanged */
 };
 
 struct tbg_reload {
@@ -121,6 +122,8 @@ static void log_exchange(struct tbg_server *s, struct tbg_log *log,
 	if (fd >= 0)
 		tbg_loop_remove(s->loop, fd);
 	old->log = s->log;
+	old->lost = tbg_log_lost(old->log);
+	s->log_lost += old->lost;
 	s->log = log;
 	if (tbg_log_watch(log, s->loop))
 		tbg_say("toboggand: epoll: no room; hits of wire are logged late");
@@ -248,7 +251,7 @@ static void retired_free(struct tbg_reload *r)
 
 	for (struct retired **at = &r->retired, *old; (old = *at);) {
 		if (old->log && tbg_log_stop(old->log, s->log)) {
-			s->log_lost += tbg_log_lost(old->log);
+			s->log_lost += tbg_log_lost(old->log) - old->lost;
 			tbg_log_close(old->log, s->log);
 			old->log = NULL;
 		}

@@ -461,9 +461,13 @@ static void accept_rest(struct tbg_worker *w, struct tbg_listener_fd *l)
 	shutdown(l->fd, SHUT_RDWR);
 }
 
+/* One that lingers moves with each byte: that counts no longer than twice the time. */
 static void drain_look(struct tbg_worker *w, struct tbg_conn *c)
 {
-	w->drain_moves |= c->state != TBG_CONN_CLOSING &&
+	bool lingers = c->state == TBG_CONN_LINGER &&
+		       w->now_ns - w->drain_ns < 2 * TBG_DRAIN_MS * 1000000ull;
+
+	w->drain_moves |= (c->state == TBG_CONN_OPEN || lingers) &&
 			  w->now_ms - c->stamp_ms < DRAIN_STILL_MS;
 }
 

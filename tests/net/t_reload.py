@@ -393,11 +393,17 @@ def t_log_whose_reader_has_stopped_holds_nobody_up():
         def held():
             return fifo in [os.path.realpath(os.path.join(folder, x)) for x in os.listdir(folder)]
 
+        def lost():
+            return talk.ask(d, "stats")["log"]["lost"]
+
         def answered_meanwhile():
             d.reconfigure(ONE + 'access-log = "{folder}/fifo"\n')
+            before = lost()
+            c.get("/")
+            client.until(lambda: lost() > before, "no line is lost")
             c.get("/")
             d.reconfigure(ONE)
-            talk.ask(d, "status")
+            assert lost() > before
             ret = held()
             client.until(lambda: not held(), "the log is still open")
             return ret
