@@ -342,7 +342,7 @@ def t_errors_in_place_of_an_answer_have_the_location_s_pages():
         p.write("e.html", b"<p>page")
         p.program(OK, name="data", mode=0o644)
         for path, status in (("/cgi-bin/none", 404), ("/cgi-bin/data", 403), (p.program("exit 0"), 502),
-                             (p.program("echo oh no >&2; kill -SEGV $$"), 502), (p.program("yes oh no >&2 & sleep 60"), 504)):
+                             (p.program("echo oh no >&2; kill -SEGV $$"), 502), (p.program("echo oh no >&2; sleep 60"), 504)):
             for method in ("GET", "HEAD", "POST"):
                 with origin.Client(p.address) as c:
                     r = c.request(method, path, body=b"x" * 10 if method == "POST" else None)
