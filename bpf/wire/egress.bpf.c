@@ -42,7 +42,8 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 		f->win = bpf_htons(p->window);
 		f->window = tbg_seq_max(f->window, window);
 	}
-	if (there)		/* a gateway may give place to another */
+	/* a gateway may give place to another; with hits alone only a repeat finds that */
+	if (there)
 		__builtin_memcpy(f->mac, mac, sizeof(f->mac));
 	/* a FIN that came early, whose turn has come */
 	if (f->flags & TBG_FLOW_LEFT && p->ack - f->irs == f->given + 1)

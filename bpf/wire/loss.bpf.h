@@ -156,6 +156,9 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	bpf_spin_unlock(&f->lock);
 	if (!there)
 		return -TBG_WHY_RACE;
+	/* nothing of it has come: its way may have been the wrong one */
+	if (p->payload_len && p->ack == r->first_seq)
+		bpf_skb_load_bytes(skb, ETH_ALEN, r->mac, sizeof(r->mac));
 	r->tsecr = opt->tsval;
 	r->may_fragment = 1;
 

@@ -37,18 +37,24 @@ KTAP_TEST(t_reply_goes_where_the_socket_s_frames_go)
 		again = f;
 		KTAP_EQ(ingress(&f), REDIRECT);
 		KTAP_CHECK(!memcmp(f.b, "\xbb\xbb\xbb\xbb\xbb\xbb\xaa\xaa\xaa\xaa\xaa\xaa", 12));
-		/* the gateway is another by now: where the reply went was nobody */
-		unsigned int n = ts_opt(o, p.ktsval, p.tsval);
-		segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
-		memset(f.b, 0xdd, 6);
-		KTAP_EQ(egress(&f), PASS);
 		p.tsval++;
 		KTAP_EQ(ingress(&again), SHOT);		/* too soon: a double */
 		usleep((TBG_AGAIN_MS + 5) * 1000);
 		client(&again, &p, TH_ACK | TH_PUSH, REQ("/a"));
 		memset(again.b + 6, 0xcc, 6);
 		KTAP_EQ(ingress(&again), REDIRECT);
-		KTAP_CHECK(!memcmp(again.b, "\xdd\xdd\xdd\xdd\xdd\xdd\xaa\xaa\xaa\xaa\xaa\xaa", 12));
+		/* where it went was nobody: the gateway may be another by now */
+		KTAP_CHECK(!memcmp(again.b, "\xcc\xcc\xcc\xcc\xcc\xcc\xaa\xaa\xaa\xaa\xaa\xaa", 12));
+		/* so it is, and the socket knows */
+		p = peer_new(v6, true);
+		unsigned int n = ts_opt(o, p.ktsval, p.tsval);
+		segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
+		memset(f.b, 0xdd, 6);
+		KTAP_EQ(egress(&f), PASS);
+		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+		memset(f.b + 6, 0xcc, 6);
+		KTAP_EQ(ingress(&f), REDIRECT);
+		KTAP_CHECK(!memcmp(f.b, "\xdd\xdd\xdd\xdd\xdd\xdd\xaa\xaa\xaa\xaa\xaa\xaa", 12));
 	}
 }
 
