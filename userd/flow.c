@@ -138,15 +138,28 @@ static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 	return quiet_ns > TBG_FLOW_CLOSED_S * 1000000000ull;
 }
 
-/* Whether the kernel has a socket between key's ends; in doubt there is one. */
-static bool has_socket(const struct tbg_flows *f, const struct tbg_flow_key *key)
+/*
+ * Whether the kernel has a socket between key's ends; in doubt there is one. Asked
+ * as if by a frame of the flow's interface: the socket may be bound to it, as each
+ * of a link-local client is.
+ */
+static bool has_socket(const struct tbg_flows *f, const struct tbg_flow_key *key,
+		       const struct tbg_flow *flow)
 {
+	struct __sk_buff ctx = { .ifindex = flow->ifindex };
 	uint8_t frame[ETH_HLEN + sizeof(*key)] = {};
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame,
-		    .data_size_in = sizeof(frame), .repeat = 1);
+		    .data_size_in = sizeof(frame), .ctx_in = &ctx,
+		    .ctx_size_in = sizeof(ctx), .repeat = 1);
+	int err;
 
 	memcpy(frame + ETH_HLEN, key, sizeof(*key));
-	return bpf_prog_test_run_opts(f->socket_fd, &opts) || opts.retval;
+	err = bpf_prog_test_run_opts(f->socket_fd, &opts);
+	if (err == -ENODEV) {		/* the interface is gone */
+		ctx.ifindex = 0;
+		err = bpf_prog_test_run_opts(f->socket_fd, &opts);
+	}
+	return err || opts.retval;
 }
 
 /*
@@ -159,7 +172,7 @@ static bool is_silent(const struct tbg_flows *f, const struct tbg_flow_key *key,
 {
 	if (is_closed(flow) || !(flow->in_delta | flow->out_delta))
 		return false;
-	return (*nr)++ - f->silent_at >= TBG_SWEEP_ASKED || has_socket(f, key);
+	return (*nr)++ - f->silent_at >= TBG_SWEEP_ASKED || has_socket(f, key, flow);
 }
 
 /*

@@ -8,6 +8,10 @@
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "abi/conn.h"
@@ -243,16 +247,23 @@ static unsigned int flows_nr(void)
 	return ret;
 }
 
-/* Both ends of a connection over lo, and the key of the one that was not accepted. */
-static bool connection(int family, int ends[2], struct tbg_flow_key *ret)
+/*
+ * Both ends of a connection with an address of ours, and the key of the one that was
+ * not accepted. scope: the interface of one that is link-local.
+ */
+static bool connection(int family, const char *addr, uint32_t scope, int ends[2],
+		       struct tbg_flow_key *ret)
 {
 	struct sockaddr_storage a = { .ss_family = family }, b;
+	struct sockaddr_in6 *in6 = (void *)&a;
 	socklen_t len = sizeof(a);
 
-	if (family == AF_INET)
-		((struct sockaddr_in *)&a)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	else
-		((struct sockaddr_in6 *)&a)->sin6_addr.s6_addr[15] = 1;
+	if (family == AF_INET) {
+		inet_pton(family, addr, &((struct sockaddr_in *)&a)->sin_addr);
+	} else {
+		inet_pton(family, addr, &in6->sin6_addr);
+		in6->sin6_scope_id = scope;
+	}
 	ends[0] = socket(family, SOCK_STREAM, 0);
 	ends[1] = socket(family, SOCK_STREAM, 0);
 	if (bind(ends[0], (void *)&a, len) || listen(ends[0], 1) ||
@@ -282,6 +293,7 @@ static int socket_prog(struct tbg_wire_bpf **ret)
 KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
 {
 	static const int families[] = { AF_INET, AF_INET6 };
+	static const char *const addrs[] = { "127.0.0.1", "::1" };
 	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };
 	struct tbg_wire_bpf *bpf;
 	struct tbg_flow_key k;
@@ -292,7 +304,7 @@ KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
 		KTAP_CHECK(make());
 		flows.socket_fd = socket_prog(&bpf);
 		KTAP_CHECK(flows.socket_fd >= 0);
-		KTAP_CHECK(connection(families[i], ends, &k));
+		KTAP_CHECK(connection(families[i], addrs[i], 0, ends, &k));
 		f.slot = slot_take();
 		bpf_map_update_elem(flows.flows_fd, &k, &f, 0);
 		tbg_flows_sweep(&flows, NOW);
@@ -313,6 +325,42 @@ KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
 		tbg_wire_bpf__destroy(bpf);
 		unmake();
 	}
+}
+
+/* Its socket is bound to its interface; and it is looked for when that is gone. */
+KTAP_TEST(t_silent_flow_of_a_link_local_client_stays)
+{
+	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };
+	int ends[2], back = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	struct tbg_wire_bpf *bpf;
+	struct tbg_flow_key k;
+	bool there, gone;
+	if (geteuid())
+		KTAP_SKIP("not root");
+	KTAP_CHECK(make());
+	flows.socket_fd = socket_prog(&bpf);
+	KTAP_CHECK(flows.socket_fd >= 0);
+	KTAP_CHECK(!unshare(CLONE_NEWNET));
+	f.slot = slot_take();
+	there = gone = !system("ip link set lo up && ip link add v0 type veth peer name v1 && "
+			       "ip link set v1 up && ip link set v0 up && "
+			       "ip address add fe80::1/64 dev v0 nodad");
+	f.ifindex = if_nametoindex("v0");
+	there = there && connection(AF_INET6, "fe80::1", f.ifindex, ends, &k);
+	bpf_map_update_elem(flows.flows_fd, &k, &f, 0);
+	tbg_flows_sweep(&flows, NOW);
+	there = there && flows_nr() == 1;
+	gone = gone && connection(AF_INET6, "::1", 0, ends, &k);
+	f.ifindex = 1000;
+	bpf_map_update_elem(flows.flows_fd, &k, &f, 0);
+	tbg_flows_sweep(&flows, NOW);
+	gone = gone && flows_nr() == 2;
+	setns(back, CLONE_NEWNET);
+	close(back);
+	KTAP_CHECK(there);
+	KTAP_CHECK(gone);
+	tbg_wire_bpf__destroy(bpf);
+	unmake();
 }
 
 /* However many are silent and have their sockets, the dead behind them are found. */
