@@ -228,6 +228,55 @@ static void detach_one(int ifindex, enum tbg_hook hook, bool tcx, int prog_fd,
 	bpf_tc_detach(&h, &opts);
 }
 
+static struct rtattr *attr_of(struct rtattr *a, int len, unsigned short type)
+{
+	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
+		if ((a->rta_type & NLA_TYPE_MASK) == type)
+			return a;
+	return NULL;
+}
+
+/*
+ * Whether what an interface has where clsact would be is that. An ingress qdisc has
+ * one hook, and takes the filters of both for it.
+ */
+static bool has_clsact_qdisc(int ifindex)
+{
+	struct {
+		struct nlmsghdr head;
+		struct tcmsg tc;
+	} req = {
+		.head = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETQDISC,
+			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
+	};
+	char buf[32768] __attribute__((aligned(8)));
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	bool done = fd < 0 || send(fd, &req, sizeof(req), 0) < 0, is = false;
+
+	while (!done) {
+		ssize_t len = recv(fd, buf, sizeof(buf), 0);
+		struct nlmsghdr *h = (void *)buf;
+
+		done = len <= 0;
+		for (; NLMSG_OK(h, len); h = NLMSG_NEXT(h, len)) {
+			struct tcmsg *tc = NLMSG_DATA(h);
+			struct rtattr *kind;
+
+			if (h->nlmsg_type != RTM_NEWQDISC) {
+				done = true;
+				break;
+			}
+			if (tc->tcm_ifindex != ifindex || tc->tcm_parent != TC_H_CLSACT)
+				continue;
+			kind = attr_of(TCA_RTA(tc), TCA_PAYLOAD(h), TCA_KIND);
+			is = kind && !strcmp(RTA_DATA(kind), "clsact");
+		}
+	}
+	if (fd >= 0)
+		close(fd);
+	return is;
+}
+
 /* Number of filters on both clsact hooks of an interface; -1: cannot tell. */
 static int clsact_filters(int ifindex)
 {
@@ -305,6 +354,8 @@ static int try_clsact(struct tbg_attachment *a)
 
 	if (err && err != -EEXIST)
 		return err;
+	if (err && !has_clsact_qdisc(a->ifindex))
+		return -EBUSY;
 	a->priority = err ? TBG_TC_PRIORITY : TBG_TC_PRIORITY_OWN;
 	err = attach_clsact(a, TBG_HOOK_EGRESS, a->prog_fd[TBG_HOOK_EGRESS]);
 	if (err)
@@ -428,14 +479,6 @@ struct links {
 	struct link *at;
 	unsigned int nr;
 };
-
-static struct rtattr *attr_of(struct rtattr *a, int len, unsigned short type)
-{
-	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
-		if ((a->rta_type & NLA_TYPE_MASK) == type)
-			return a;
-	return NULL;
-}
 
 /* The other end of a pair is no lower device, nor is one elsewhere. */
 static bool link_is_pair(struct rtattr *attrs, int len)

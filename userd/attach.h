@@ -23,6 +23,7 @@ struct tbg_attachment {
 /*
  * Attaches prog_fd[] to both hooks; programs that a dead daemon left there are
  * replaced in one step. 0 or negative errno, and nothing is attached then.
+ * -EBUSY: there is an ingress qdisc where clsact would be.
  */
 int tbg_attach(struct tbg_attachment *ret, int ifindex,
 	       const int prog_fd[TBG_HOOK_NR]);

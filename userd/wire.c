@@ -354,6 +354,12 @@ static void xdp_tick(struct tbg_wire *w, uint64_t now_ns)
 	}
 }
 
+static const char *attach_why(int err)
+{
+	return err == -EBUSY ? "it has an ingress qdisc; replace that by clsact" :
+			       strerror(-err);
+}
+
 static void iface_how(struct tbg_wire *w, unsigned int nr)
 {
 	snprintf(w->ifaces[nr].how, sizeof(w->ifaces[nr].how), "%s",
@@ -383,7 +389,7 @@ static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
 		err = tbg_attach(&w->attached[w->ifaces_nr], i->ifindex, progs);
 		if (err)
 			snprintf(i->why, sizeof(i->why), "attach: %s",
-				 strerror(-err));
+				 attach_why(err));
 		else
 			iface_how(w, w->ifaces_nr);
 		if (!err && xdp)
@@ -630,7 +636,7 @@ static void attach_again(struct tbg_wire *w)
 		} else if (did < 0 && strcmp(i->how, "off")) {
 			strcpy(i->how, "off");
 			tbg_say("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
-				i->name, strerror(-did));
+				i->name, attach_why(did));
 		}
 	}
 }

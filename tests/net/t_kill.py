@@ -316,6 +316,25 @@ def t_programs_that_somebody_removes_are_attached_again():
     assert n.server.traces() == before
 
 
+def t_ingress_qdisc_is_not_taken_for_clsact():
+    """It has no egress: where there is no tcx, wire is off, and says why."""
+    n.server.run("tc", "qdisc", "add", "dev", "tbg0", "ingress")
+    try:
+        before = n.server.traces()
+        with n.server.inside():
+            d = daemon.Daemon("--wire", "tbg0", listen=f"0.0.0.0:{PORT}", root=site.root).start()
+        try:
+            wire = talk.ask(d, "status")["tiers"]["wire"]
+            assert wire["on"] or "ingress qdisc" in wire["why"], wire
+            if wire["on"]:
+                one_set(interfaces=("tbg0",))
+        finally:
+            d.stop()
+        assert n.server.traces() == before
+    finally:
+        n.server.run("tc", "qdisc", "del", "dev", "tbg0", "ingress")
+
+
 def t_sigterm_under_load_drains():
     """Every answer that has begun is finished; the daemon then ends by itself."""
     for _ in range(KILLS):
