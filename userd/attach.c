@@ -186,13 +186,29 @@ static int attach_tcx(int ifindex, enum tbg_hook hook, int prog_fd)
 	return bpf_prog_attach(prog_fd, ifindex, tcx_types[hook], 0);
 }
 
+/* With a's priority, at the first handle that is free. */
+static int attach_free(struct tbg_attachment *a, enum tbg_hook hook)
+{
+	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = a->ifindex,
+		    .attach_point = tc_points[hook]);
+	int err = -EEXIST;
+
+	for (unsigned int i = 1; i <= TBG_TC_HANDLES && err == -EEXIST; i++) {
+		LIBBPF_OPTS(bpf_tc_opts, opts, .prog_fd = a->prog_fd[hook],
+			    .handle = i, .priority = a->priority);
+
+		a->handle[hook] = i;
+		err = bpf_tc_attach(&h, &opts);
+	}
+	return err;
+}
+
 static int attach_clsact(struct tbg_attachment *a, enum tbg_hook hook,
 			 int prog_fd)
 {
 	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = a->ifindex,
 		    .attach_point = tc_points[hook]);
 	struct found dead;
-	int err = -EEXIST;
 
 	if (find_dead(a->ifindex, hook, &dead) && !dead.tcx) {
 		LIBBPF_OPTS(bpf_tc_opts, opts, .prog_fd = prog_fd,
@@ -204,14 +220,7 @@ static int attach_clsact(struct tbg_attachment *a, enum tbg_hook hook,
 		a->priority = dead.priority;
 		return bpf_tc_attach(&h, &opts);
 	}
-	for (unsigned int i = 1; i <= TBG_TC_HANDLES && err == -EEXIST; i++) {
-		LIBBPF_OPTS(bpf_tc_opts, opts, .prog_fd = prog_fd, .handle = i,
-			    .priority = a->priority);
-
-		a->handle[hook] = i;
-		err = bpf_tc_attach(&h, &opts);
-	}
-	return err;
+	return attach_free(a, hook);
 }
 
 static void detach_one(int ifindex, enum tbg_hook hook, bool tcx, int prog_fd,
@@ -433,25 +442,35 @@ static int has_prog(const struct tbg_attachment *a, enum tbg_hook hook)
 	return a->tcx ? has_tcx(a, hook) : has_clsact(a, hook);
 }
 
+/* One hook beside the other, that is there: a qdisc of ours stays ours. */
+static int attach_one(struct tbg_attachment *a, enum tbg_hook hook)
+{
+	return a->tcx ? attach_tcx(a->ifindex, hook, a->prog_fd[hook]) :
+			attach_free(a, hook);
+}
+
 int tbg_attach_again(struct tbg_attachment *a)
 {
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
-	int has[TBG_HOOK_NR], err = 0;
+	int has[TBG_HOOK_NR], err = -ENOENT;
 	bool lost = false;
 
 	for (int hook = 0; hook < TBG_HOOK_NR; hook++) {
 		has[hook] = has_prog(a, hook);
 		lost |= !has[hook];
 	}
+	if (has[TBG_HOOK_INGRESS] + has[TBG_HOOK_EGRESS] == 1)
+		err = attach_one(a, has[TBG_HOOK_INGRESS] ? TBG_HOOK_EGRESS :
+							    TBG_HOOK_INGRESS);
 	/* both anew: one that is left would translate twice */
-	for (int hook = 0; lost && hook < TBG_HOOK_NR; hook++)
+	for (int hook = 0; lost && err && hook < TBG_HOOK_NR; hook++)
 		if (has[hook])
 			detach_one(a->ifindex, hook, a->tcx, a->prog_fd[hook],
 				   a->handle[hook], a->priority);
 	libbpf_set_print(print);
-	if (lost)
+	if (lost && err)
 		err = tbg_attach(a, a->ifindex, a->prog_fd);
-	return err ?: lost;
+	return lost ? err ?: 1 : 0;
 }
 
 void tbg_detach(const struct tbg_attachment *a)

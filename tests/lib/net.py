@@ -223,19 +223,22 @@ class Namespace:
                         ret[name, hook] = sorted(found)
         return ret
 
-    def strip(self, name):
+    def strip(self, name, hooks=tuple(TCX)):
         """Takes all programs off an interface's hooks, as another tool may."""
         with self.inside():
             ifindex = socket.if_nametoindex(name)
-            tcx = {hook: _tcx_ids(ifindex, hook) for hook in TCX.values()}
+            tcx = {TCX[hook]: _tcx_ids(ifindex, TCX[hook]) for hook in hooks}
             for hook, ids in tcx.items():
                 for prog_id in ids:
                     prog = _bpf_fd(BPF_PROG_GET_FD_BY_ID, struct.pack("=3I", prog_id, 0, 0))
                     # target_ifindex, attach_bpf_fd, attach_type, and five that are zero
                     _bpf_fd(BPF_PROG_DETACH, struct.pack("=3I", ifindex, prog, hook) + bytes(20))
                     os.close(prog)
-        if not any(tcx.values()):
+        if not any(tcx.values()) and len(hooks) == len(TCX):
             self.run("tc", "qdisc", "del", "dev", name, "clsact")
+        elif not any(tcx.values()):
+            for hook in hooks:
+                self.run("tc", "filter", "del", "dev", name, hook)
 
     def traces(self):
         """All that a daemon could leave on the interfaces, as text to compare."""

@@ -316,6 +316,23 @@ def t_programs_that_somebody_removes_are_attached_again():
     assert n.server.traces() == before
 
 
+def t_programs_that_somebody_removes_from_one_hook_are_attached_again():
+    before = n.server.traces()
+    for hook in net.TCX:
+        with running():
+            warm()
+            with connect() as c:
+                assert c.get("/500-0").tier == "wire"
+                n.server.strip("tbg0", (hook,))
+                assert ("tbg0", hook) not in n.server.programs()
+                net.until(lambda hook=hook: ("tbg0", hook) in n.server.programs(),
+                          "nothing is attached")
+                one_set()
+                assert c.get("/1100-2").body == names["/1100-2"]
+                assert c.get("/500-0").tier == "wire"
+        assert n.server.traces() == before, hook
+
+
 def t_ingress_qdisc_is_not_taken_for_clsact():
     """It has no egress: where there is no tcx, wire is off, and says why."""
     n.server.run("tc", "qdisc", "add", "dev", "tbg0", "ingress")
