@@ -633,10 +633,19 @@ static void attach_again(struct tbg_wire *w)
 			iface_how(w, nr);
 			tbg_say("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
 				i->name, i->how);
+			if (i->xdp[0] && w->xdp_fd[nr] < 0 && !i->xdp_retry_ns)
+				xdp_attach(w, nr);
 		} else if (did < 0 && strcmp(i->how, "off")) {
 			strcpy(i->how, "off");
 			tbg_say("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
 				i->name, attach_why(did));
+			/* an answer that nobody translates for is none */
+			xdp_detach(w, nr);
+			i->xdp_retry_ns = 0;
+			if (i->xdp[0]) {
+				strcpy(i->xdp, "off");
+				strcpy(i->xdp_why, "it needs the programs of TC");
+			}
 		}
 	}
 }
