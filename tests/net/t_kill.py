@@ -298,6 +298,11 @@ def t_sigterm_leaves_what_is_of_others():
         n.server.run("tc", "qdisc", "del", "dev", "tbg0", "clsact")
 
 
+def attached_again(d):
+    """The lines that say so, once there is one."""
+    return net.until(lambda: [line for line in d.lines if "attached again" in line], "not said")
+
+
 def t_programs_that_somebody_removes_are_attached_again():
     before = n.server.traces()
     with running() as d:
@@ -305,13 +310,11 @@ def t_programs_that_somebody_removes_are_attached_again():
         with connect() as c:
             assert c.get("/500-0").tier == "wire"
             n.server.strip("tbg0")
-            assert "tbg0" not in str(n.server.programs())
-            net.until(lambda: ("tbg0", "ingress") in n.server.programs(), "nothing is attached")
+            said = attached_again(d)
             one_set()
             assert c.get("/1100-2").body == names["/1100-2"]
             assert c.get("/500-0").tier == "wire"
         warm()
-        said = net.until(lambda: [line for line in d.lines if "attached again" in line], "not said")
         assert len(said) == 1 and "on tbg0 were removed" in said[0], d.lines
     assert n.server.traces() == before
 
@@ -319,14 +322,12 @@ def t_programs_that_somebody_removes_are_attached_again():
 def t_programs_that_somebody_removes_from_one_hook_are_attached_again():
     before = n.server.traces()
     for hook in net.TCX:
-        with running():
+        with running() as d:
             warm()
             with connect() as c:
                 assert c.get("/500-0").tier == "wire"
                 n.server.strip("tbg0", (hook,))
-                assert ("tbg0", hook) not in n.server.programs()
-                net.until(lambda hook=hook: ("tbg0", hook) in n.server.programs(),
-                          "nothing is attached")
+                attached_again(d)
                 one_set()
                 assert c.get("/1100-2").body == names["/1100-2"]
                 assert c.get("/500-0").tier == "wire"
