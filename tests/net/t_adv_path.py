@@ -325,16 +325,21 @@ def t_mtu_that_shrinks_between_hits():
         stage.play(script)
 
 
+def shifted(s):
+    """A connection with deltas, on which wire and the socket have both answered."""
+    c = s.connect()
+    s.hit(c, HIT)
+    c.get(LARGE)
+    s.hit(c, OTHER)
+    return c
+
+
 def ended_by(how):
     """Connections with deltas, idle, busy and with a reply lost, while their daemon ends."""
     for family in (4, 6):
         s = adversary.Play(stage, family, "wire")
         with stage.told(s):
-            idle, half, slow = s.connect(), s.connect(), s.connect()
-            for c in (idle, half, slow):
-                s.hit(c, HIT)
-                c.get(LARGE)
-                s.hit(c, OTHER)
+            idle, half, slow = shifted(s), shifted(s), shifted(s)
             slow.window = 20            # 2560 bytes
             slow.send(LARGE)
             data = slow.next()
@@ -386,10 +391,7 @@ def drained(closes=True):
     for family in (4, 6) if closes else (4,):
         s = adversary.Play(stage, family, "wire")
         with stage.told(s):
-            c = s.connect()
-            s.hit(c, HIT)
-            c.get(LARGE)
-            s.hit(c, OTHER)
+            c = shifted(s)
             d = stage.daemons.pop("wire")
             d.process.send_signal(signal.SIGTERM)
             while c.fin is None:
@@ -434,10 +436,7 @@ def t_daemon_told_twice_resets_who_has_not_read_all():
         for flags in (None, "FP."):
             s = adversary.Play(stage, family, "wire")
             with stage.told(s):
-                c = s.connect()
-                s.hit(c, HIT)
-                c.get(LARGE)
-                s.hit(c, OTHER)
+                c = shifted(s)
                 c.window = 20
                 c.send(LARGE, flags)
                 first_data(c)

@@ -807,19 +807,21 @@ def t_idle_tunnels_say_nothing_about_the_server():
         assert talk.ask(p, "status")["upstreams"][0]["failed"] == 0
 
 
+def told_all(c, r):
+    """Goes on in another protocol, and answers when the client has ended its direction."""
+    c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+    try:
+        while True:
+            c.more()
+    except EOFError:
+        c.send(b"all of " + c.got)
+    return END
+
+
 def t_a_tunnel_ends_one_direction_at_a_time():
     p = path()
 
-    def late(c, r):
-        c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
-        try:
-            while True:
-                c.more()
-        except EOFError:
-            c.send(b"all of " + c.got)
-        return END
-
-    o.on(p, late)
+    o.on(p, told_all)
     with origin.Client(d.address) as c:
         c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n".encode())
         assert c.answer().status == 101
@@ -835,13 +837,7 @@ def t_a_client_may_end_its_direction_before_there_is_a_tunnel():
     """It is passed on behind the 101, with what came before; another answer is its own."""
     def late(c, r):
         time.sleep(0.5)             # the end is there by then
-        c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
-        try:
-            while True:
-                c.more()
-        except EOFError:
-            c.send(b"all of " + c.got)
-        return END
+        return told_all(c, r)
 
     def none(c, r):
         time.sleep(0.5)
