@@ -246,21 +246,15 @@ static struct rtattr *attr_of(struct rtattr *a, int len, unsigned short type)
 }
 
 /*
- * Whether what an interface has where clsact would be is that. An ingress qdisc has
- * one hook, and takes the filters of both for it.
+ * Shows fn every message of a type that a request for a dump is answered with. False:
+ * it could not be asked.
  */
-static bool has_clsact_qdisc(int ifindex)
+static bool dump(const struct nlmsghdr *req, unsigned short type,
+		 void (*fn)(struct nlmsghdr *h, void *arg), void *arg)
 {
-	struct {
-		struct nlmsghdr head;
-		struct tcmsg tc;
-	} req = {
-		.head = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETQDISC,
-			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
-	};
 	char buf[32768] __attribute__((aligned(8)));
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-	bool done = fd < 0 || send(fd, &req, sizeof(req), 0) < 0, is = false;
+	bool asked = fd >= 0 && send(fd, req, req->nlmsg_len, 0) >= 0, done = !asked;
 
 	while (!done) {
 		ssize_t len = recv(fd, buf, sizeof(buf), 0);
@@ -268,22 +262,56 @@ static bool has_clsact_qdisc(int ifindex)
 
 		done = len <= 0;
 		for (; NLMSG_OK(h, len); h = NLMSG_NEXT(h, len)) {
-			struct tcmsg *tc = NLMSG_DATA(h);
-			struct rtattr *kind;
-
-			if (h->nlmsg_type != RTM_NEWQDISC) {
+			if (h->nlmsg_type == type)
+				fn(h, arg);
+			else
 				done = true;
-				break;
-			}
-			if (tc->tcm_ifindex != ifindex || tc->tcm_parent != TC_H_CLSACT)
-				continue;
-			kind = attr_of(TCA_RTA(tc), TCA_PAYLOAD(h), TCA_KIND);
-			is = kind && !strcmp(RTA_DATA(kind), "clsact");
 		}
 	}
 	if (fd >= 0)
 		close(fd);
-	return is;
+	return asked;
+}
+
+struct qdisc {
+	int ifindex;
+	bool is_clsact;
+};
+
+static void qdisc_look(struct nlmsghdr *h, void *arg)
+{
+	struct tcmsg *tc = NLMSG_DATA(h);
+	struct qdisc *q = arg;
+	struct rtattr *kind;
+
+	if (tc->tcm_ifindex != q->ifindex || tc->tcm_parent != TC_H_CLSACT)
+		return;
+	kind = attr_of(TCA_RTA(tc), TCA_PAYLOAD(h), TCA_KIND);
+	q->is_clsact = kind && !strcmp(RTA_DATA(kind), "clsact");
+}
+
+/*
+ * Whether what an interface has where clsact would be is that. An ingress qdisc has
+ * one hook, and takes the filters of both for it.
+ */
+static bool has_clsact_qdisc(int ifindex)
+{
+	struct qdisc q = { .ifindex = ifindex };
+	struct {
+		struct nlmsghdr head;
+		struct tcmsg tc;
+	} req = {
+		.head = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETQDISC,
+			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
+	};
+
+	dump(&req.head, RTM_NEWQDISC, qdisc_look, &q);
+	return q.is_clsact;
+}
+
+static void filter_count(struct nlmsghdr *h, void *arg)
+{
+	++*(int *)arg;
 }
 
 /* Number of filters on both clsact hooks of an interface; -1: cannot tell. */
@@ -301,33 +329,13 @@ static int clsact_filters(int ifindex)
 		TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS),
 		TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS),
 	};
-	char buf[16384] __attribute__((aligned(8)));
-	int nr = 0, fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC,
-				NETLINK_ROUTE);
+	int nr = 0;
 
-	if (fd < 0)
-		return -1;
 	for (int i = 0; i < 2; i++) {
-		bool done = false;
-
 		req.tc.tcm_parent = parents[i];
-		if (send(fd, &req, sizeof(req), 0) < 0)
-			done = true;
-		while (!done) {
-			ssize_t len = recv(fd, buf, sizeof(buf), 0);
-			struct nlmsghdr *h = (void *)buf;
-
-			done = len <= 0;
-			for (; NLMSG_OK(h, len); h = NLMSG_NEXT(h, len)) {
-				if (h->nlmsg_type == NLMSG_DONE ||
-				    h->nlmsg_type == NLMSG_ERROR)
-					done = true;
-				else
-					nr++;
-			}
-		}
+		if (!dump(&req.head, RTM_NEWTFILTER, filter_count, &nr))
+			return -1;
 	}
-	close(fd);
 	return nr;
 }
 
@@ -512,11 +520,12 @@ static bool link_is_pair(struct rtattr *attrs, int len)
 			!strcmp(RTA_DATA(kind), "netkit"));
 }
 
-static void link_add(struct links *l, struct nlmsghdr *h)
+static void link_add(struct nlmsghdr *h, void *arg)
 {
 	struct ifinfomsg *info = NLMSG_DATA(h);
 	struct rtattr *attrs = IFLA_RTA(info), *a;
 	int len = IFLA_PAYLOAD(h);
+	struct links *l = arg;
 	struct link *at = realloc(l->at, (l->nr + 1) * sizeof(*at));
 
 	if (!at)
@@ -541,24 +550,8 @@ static void links_read(struct links *ret)
 		.head = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETLINK,
 			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
 	};
-	char buf[32768] __attribute__((aligned(8)));
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-	bool done = fd < 0 || send(fd, &req, sizeof(req), 0) < 0;
 
-	while (!done) {
-		ssize_t len = recv(fd, buf, sizeof(buf), 0);
-		struct nlmsghdr *h = (void *)buf;
-
-		done = len <= 0;
-		for (; NLMSG_OK(h, len); h = NLMSG_NEXT(h, len)) {
-			if (h->nlmsg_type == RTM_NEWLINK)
-				link_add(ret, h);
-			else
-				done = true;
-		}
-	}
-	if (fd >= 0)
-		close(fd);
+	dump(&req.head, RTM_NEWLINK, link_add, ret);
 }
 
 /* Whether upper lies on lower, over at most depth others. */
