@@ -289,12 +289,8 @@ static void reset_at_close(const struct tbg_conn *c)
 	setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }
 
-void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c)
+static void conn_close(struct tbg_worker *w, struct tbg_conn *c)
 {
-	if (c->state == TBG_CONN_CLOSING || c->state == TBG_CONN_FREE)
-		return;
-	if (owes(w, c))		/* it could outlive us */
-		reset_at_close(c);
 	c->state = TBG_CONN_CLOSING;
 	w->out_len = 0;		/* never another connection's */
 	log_held(w, c);
@@ -304,6 +300,15 @@ void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	}
 	tbg_worker_recv_stop(w, c);
+}
+
+void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->state == TBG_CONN_CLOSING || c->state == TBG_CONN_FREE)
+		return;
+	if (owes(w, c))		/* it could outlive us */
+		reset_at_close(c);
+	conn_close(w, c);
 }
 
 /* A connection in CLOSING goes when its last operation has ended. */
@@ -320,7 +325,7 @@ static bool closing(struct tbg_worker *w, struct tbg_conn *c)
 static void conn_finish(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->eof && !owes(w, c)) {
-		tbg_conn_kill(w, c);
+		conn_close(w, c);
 		return;
 	}
 	shutdown(c->fd, SHUT_WR);
@@ -335,7 +340,7 @@ static void conn_finish(struct tbg_worker *w, struct tbg_conn *c)
 static void conn_end(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (!owes(w, c))
-		tbg_conn_kill(w, c);
+		conn_close(w, c);
 	else if (c->state == TBG_CONN_OPEN)
 		conn_finish(w, c);
 }
