@@ -849,9 +849,8 @@ static void body_received(struct tbg_transfer *x, int res)
 static const struct tbg_upstream *upstream_of(struct tbg_transfer *x, const char *path,
 					      size_t len, const char **ret_index)
 {
+	int n = tbg_target_path(path, len, x->w->path);
 	const struct tbg_location *l;
-	int n = len > TBG_TARGET_MAX ? -1 :
-		tbg_path_decode_slashes((const uint8_t *)path, len, x->w->path);
 
 	if (n < 0)
 		return NULL;

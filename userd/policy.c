@@ -578,7 +578,7 @@ enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
 bool tbg_terms_for_one(const struct tbg_terms *t, uint64_t now_ns)
 {
 	return t->cc.no_cache ||
-	       (now_ns >= tbg_terms_expires_ns(t) &&
+	       (!tbg_fresh(tbg_terms_expires_ns(t), now_ns) &&
 		(never_stale(&t->cc) || t->set_cookie));
 }
 

@@ -779,17 +779,10 @@ static bool takes_all(const struct entry *e, const struct pick *p)
 	return true;
 }
 
-/* Its path decoded, without the query; -1: it is none. */
+/* Its path decoded, without the query; negative: it is none. */
 static int path_of(const struct entry *e, char ret[TBG_TARGET_MAX + 1])
 {
-	const char *at = e->uri + e->path_off;
-	size_t rest = e->len - e->path_off;
-	const char *query = memchr(at, '?', rest);
-
-	if (query)
-		rest = query - at;
-	return rest <= TBG_TARGET_MAX ?
-	       tbg_path_decode_slashes((const uint8_t *)at, rest, ret) : -1;
+	return tbg_target_path(e->uri + e->path_off, e->len - e->path_off, ret);
 }
 
 static bool takes_path(const struct entry *e, const struct pick *p)
