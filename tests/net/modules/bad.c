@@ -17,7 +17,8 @@
 #define ABI TBG_MODULE_ABI
 #endif
 
-static struct tbg_request *parked;
+static struct tbg_request *parked, *queued;
+static const char *mode = "";	/* the last of the arguments */
 
 static void answer(struct tbg_request *r, unsigned int status, const char *text)
 {
@@ -60,6 +61,16 @@ static void leak(struct tbg_request *r, const char *arg)
 	}
 	memset(p, 1, bytes);
 	answer(r, 200, "leaked\n");
+}
+
+static void misbehave(struct tbg_request *r, const char *how)
+{
+	if (!strcmp(how, "loop"))
+		loop(r, how);
+	if (!strcmp(how, "exit"))
+		exit(78);
+	if (!strcmp(how, "crash"))
+		raise(SIGSEGV);
 }
 
 /* Descriptors: a so-manieth part of all that there may be. */
@@ -120,6 +131,21 @@ static void park(struct tbg_request *r, const char *arg)
 	parked = r;
 }
 
+/* One at a time has it; its end() resumes the next. */
+static void lock(struct tbg_request *r, const char *arg)
+{
+	if (parked)
+		queued = r;
+	else
+		parked = r;
+}
+
+/* Whether so many are here for it. */
+static void locked(struct tbg_request *r, const char *arg)
+{
+	answer(r, *arg ? queued ? 200 : 404 : parked ? 200 : 404, "\n");
+}
+
 static void unpark(struct tbg_request *r, const char *arg)
 {
 	if (parked)
@@ -174,6 +200,20 @@ static void says(struct tbg_request *r, const char *arg)
 	answer(r, 200, "said\n");
 }
 
+/* Says something, and then does not return. */
+static void said(struct tbg_request *r, const char *arg)
+{
+	tbg_module_log(r, "said before %s", arg);
+	misbehave(r, arg);
+}
+
+/* An answer that is complete, and end() does not return. */
+static void last(struct tbg_request *r, const char *arg)
+{
+	tbg_request_set(r, (void *)arg);
+	answer(r, 200, "complete\n");
+}
+
 /* What the API must refuse. */
 static void split(struct tbg_request *r, const char *arg)
 {
@@ -216,7 +256,8 @@ static const struct {
 	{ "unpark", unpark }, { "fetch", fetch }, { "cached", cached },
 	{ "fresh", fresh }, { "pid", pid }, { "says", says },
 	{ "split", split }, { "endless", big }, { "move", move },
-	{ "again", again },
+	{ "again", again }, { "lock", lock }, { "locked", locked },
+	{ "said", said }, { "last", last },
 };
 
 static void request(struct tbg_request *r, void *state)
@@ -263,18 +304,39 @@ static void writable(struct tbg_request *r, void *state)
 
 static void end(struct tbg_request *r, void *state)
 {
-	if (r == parked)
-		parked = NULL;
+	const char *how = tbg_request_get(r);
+
+	if (r == queued)
+		queued = NULL;
+	if (r == parked) {
+		parked = queued;
+		queued = NULL;
+		if (parked)
+			tbg_request_resume(parked);
+	}
+	if (how)
+		misbehave(r, how);
 }
 
 static int start(int argc, char **argv, void **ret_state)
 {
-	return argc && !strcmp(argv[argc - 1], "unfit");
+	mode = argc ? argv[argc - 1] : "";
+	if (!strncmp(mode, "open ", 5))
+		misbehave(NULL, mode + 5);
+	return !strcmp(mode, "unfit");
+}
+
+static void stop(void *state)
+{
+	tbg_module_log(NULL, "closed");
+	if (!strncmp(mode, "close ", 6))
+		misbehave(NULL, mode + 6);
 }
 
 const struct tbg_module tbg_module = {
 	.abi = ABI,
 	.open = start,
+	.close = stop,
 	.request = request,
 	.resume = resume,
 	.fetched = fetched,
