@@ -257,6 +257,29 @@ def t_a_new_file_is_taken_up_by_a_reload():
         assert well("pid", m) == pid
 
 
+def t_a_reload_waits_for_what_the_old_file_answers():
+    """Postponed and half sent: the old worker finishes both, and is closed."""
+    with Modules() as m, origin.Client(m.address) as late, origin.Client(m.address) as long:
+        pid = well("pid", m)
+        child = well("fork", m)
+        with open(f"/proc/{child}/status", encoding="utf-8") as f:
+            assert "SigBlk:\t0000000000000000\n" in f.read(), "of a child of its"
+        late.send(b"POST /bad?later=1500 HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n")
+        long.send(b"GET /bad?endless HTTP/1.1\r\nHost: t\r\n\r\n")
+        long.head()
+        path = os.path.join(m.folder, "bad.so")
+        shutil.copy(path, path + ".1")
+        os.replace(path + ".1", path)
+        m.hup([": reloaded"])
+        assert well("pid", m) != pid
+        for _ in range(1000):
+            assert long.s.recv(65536), "cut off"
+        r = late.answer()
+        assert (r.status, r.body) == (200, b"time\n"), r
+        long.close()
+        says(m, "closed")
+
+
 def t_a_module_without_the_daemon():
     """Any web server that speaks FastCGI may use one: here, a daemon that knows it as such."""
     program = os.path.join(ktap.BUILD, "toboggan-gateway")

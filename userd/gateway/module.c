@@ -438,6 +438,17 @@ static void on_gone(struct tbg_visit *v)
 	count();
 }
 
+/* --- its children -------------------------------------------------------- */
+
+/* Signals that are blocked here are for us. */
+static void on_fork(void)
+{
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /* --- the module ---------------------------------------------------------- */
 
 static int refuse(const char *why)
@@ -526,7 +537,8 @@ int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd)
 	worker.serve = (struct tbg_serve){ .loop = l, .answerer = &answerer,
 					   .listen_fd = listen_fd,
 					   .daemon = o->daemon };
-	err = load();
+	err = -pthread_atfork(NULL, NULL, on_fork);
+	err = err ?: load();
 	err = err ?: watch_open();
 	err = err ?: module_open();
 	err = err ?: tbg_serve_open(&worker.serve);

@@ -446,6 +446,9 @@ int tbg_pools_open(struct tbg_loop *l)
 	all.proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);	/* a worker's, from before it is one */
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	all.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

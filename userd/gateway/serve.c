@@ -546,7 +546,6 @@ int tbg_serve_open(struct tbg_serve *s)
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
-	sigprocmask(SIG_BLOCK, &set, NULL);
 	s->term_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (s->term_fd < 0)
 		return -errno;

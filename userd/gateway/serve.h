@@ -87,7 +87,10 @@ struct tbg_serve {
 	bool retiring;			/* no request but those that are here */
 };
 
-/* loop, answerer, listen_fd and daemon are set. SIGTERM retires it. */
+/*
+ * loop, answerer, listen_fd and daemon are set. SIGTERM retires it, and is blocked in all
+ * threads: it would be taken by one that does not block it.
+ */
 int tbg_serve_open(struct tbg_serve *s);
 /* No request more but those that are here; then the loop ends. */
 void tbg_serve_retire(struct tbg_serve *s);
