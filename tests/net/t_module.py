@@ -34,6 +34,14 @@ location "/bad" {
 location "/unfit" { module = {"{folder}/bad.so", MANY "unfit"} }
 location "/future" { module = "{folder}/future.so" }
 """
+OPENS = """
+root = "{root}"
+module-time = "1s"
+location "/loop" { module = {"{folder}/bad.so", "open loop"} }
+location "/crash" { module = {"{folder}/bad.so", "open crash"} }
+location "/exit" { module = {"{folder}/bad.so", "open exit"} }
+location "/bad" { module = {"{folder}/bad.so", "close loop"} module-workers = "1" module-requests = "3" }
+"""
 
 SPEC = """
 root = "{root}"
@@ -535,6 +543,19 @@ def t_a_module_that_cannot_serve():
     for path, why in (("/unfit", "does not serve"), ("/future", "ABI")):
         assert ask(d.address, "GET", path).status == 502, path
         says(d, why)
+
+
+def t_one_that_does_not_open_is_unfit():
+    """Its requests are answered as soon as that is known; and one that does not close ends."""
+    with Modules(text=OPENS) as m:
+        for how in ("crash", "exit", "loop"):
+            began = time.monotonic()
+            assert ask(m.address, "GET", "/" + how).status == 502, how
+            assert time.monotonic() - began < 4, how
+        pid = well("pid", m)
+        client.until(lambda: well("pid", m) != pid, "never another worker")
+        says(m, "closed")
+        client.until(lambda: not os.path.exists(f"/proc/{pid}"), "it goes on")
 
 
 def t_an_endless_answer_waits_for_its_client():

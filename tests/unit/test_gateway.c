@@ -270,7 +270,7 @@ static void server_open(int *ret_fd)
 	memset(&server, 0, sizeof(server));
 	if (tbg_loop_open(&l) || tbg_loop_every(l, 1, tick, NULL))
 		abort();
-	server.s = (struct tbg_serve){ .loop = l, .answerer = &answerer };
+	server.s = (struct tbg_serve){ .loop = l, .answerer = &answerer, .state_fd = -1 };
 	server.s.listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	*ret_fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	if (bind(server.s.listen_fd, &a, len) || listen(server.s.listen_fd, 1) ||

@@ -606,7 +606,7 @@ static void on_tick(void *arg, uint64_t now_ns)
 	late(pool.waiting, now_ns);
 }
 
-int tbg_cgi_run(const struct tbg_order *o, int listen_fd, int proc_fd)
+int tbg_cgi_run(const struct tbg_order *o, int listen_fd, int state_fd, int proc_fd)
 {
 	static const struct tbg_answerer answerer = {
 		.begin = on_begin, .input = on_input, .output = on_output,
@@ -626,6 +626,7 @@ int tbg_cgi_run(const struct tbg_order *o, int listen_fd, int proc_fd)
 		return err;
 	pool.serve = (struct tbg_serve){ .loop = l, .answerer = &answerer,
 					 .listen_fd = listen_fd,
+					 .state_fd = state_fd,
 					 .daemon = o->daemon };
 	err = tbg_loop_every(l, TICK_MS, on_tick, NULL);
 	err = err ?: tbg_serve_open(&pool.serve);

@@ -42,7 +42,7 @@ static struct {
 	void *state;
 	struct tbg_serve serve;
 	struct tbg_request *todo;
-	int retire_fd, statm_fd;
+	int statm_fd;
 	rlim_t files;			/* that we may have open */
 	unsigned int requests;
 	/* of the watch */
@@ -325,7 +325,7 @@ static bool grown(void)
 /* The same of descriptors but for the connections': what dup() returns is the lowest free. */
 static bool crowded(void)
 {
-	int fd = dup(worker.retire_fd);
+	int fd = dup(worker.serve.state_fd);
 	rlim_t used = fd < 0 ? worker.files : (rlim_t)fd;
 
 	if (fd >= 0)
@@ -333,27 +333,18 @@ static bool crowded(void)
 	return used > worker.files / 4 * 3 + worker.serve.visits_nr;
 }
 
-static void replace(void)
-{
-	if (worker.serve.retiring)
-		return;
-	tbg_serve_retire(&worker.serve);
-	if (write(worker.retire_fd, "", 1) < 0)
-		return;			/* nobody replaces us, and we end */
-}
-
 static void count(void)
 {
 	worker.requests++;
 	if (grown() || (worker.requests % FILES_EVERY == 0 && crowded()) ||
 	    (worker.o->requests && worker.requests >= worker.o->requests))
-		replace();
+		tbg_serve_retire(&worker.serve);
 }
 
 static void on_full(struct tbg_serve *s)
 {
 	if (crowded())
-		replace();
+		tbg_serve_retire(s);
 }
 
 static bool path_make(struct tbg_request *r)
@@ -487,10 +478,21 @@ static int module_open(void)
 	argv[argc] = NULL;
 	if (!worker.module->open)
 		return 0;
+	enter(NULL);
 	err = worker.module->open(argc, argv, &worker.state);
+	leave();
 	if (err)
 		refuse("its open() does not serve");
 	return err ? -ENOEXEC : 0;
+}
+
+static void module_close(void)
+{
+	if (!worker.module->close)
+		return;
+	enter(NULL);
+	worker.module->close(worker.state);
+	leave();
 }
 
 static void memory_limit(uint64_t bytes)
@@ -514,7 +516,7 @@ static void wait_for_turn(void)
 		sched_setscheduler(0, SCHED_BATCH, &none);
 }
 
-int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd)
+int tbg_module_run(const struct tbg_order *o, int listen_fd, int state_fd)
 {
 	static const struct tbg_answerer answerer = {
 		.begin = on_begin, .input = on_input, .output = on_output,
@@ -527,7 +529,6 @@ int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd)
 	getrlimit(RLIMIT_NOFILE, &files);
 	worker.files = files.rlim_cur;
 	worker.o = o;
-	worker.retire_fd = retire_fd;
 	worker.statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 	memory_limit(o->memory);
 	wait_for_turn();
@@ -536,6 +537,7 @@ int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd)
 		return err;
 	worker.serve = (struct tbg_serve){ .loop = l, .answerer = &answerer,
 					   .listen_fd = listen_fd,
+					   .state_fd = state_fd,
 					   .daemon = o->daemon };
 	err = -pthread_atfork(NULL, NULL, on_fork);
 	err = err ?: load();
@@ -543,7 +545,7 @@ int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd)
 	err = err ?: module_open();
 	err = err ?: tbg_serve_open(&worker.serve);
 	err = err ?: tbg_loop_run(l);
-	if (!err && worker.module->close)
-		worker.module->close(worker.state);
+	if (!err)
+		module_close();
 	return err;
 }

@@ -47,7 +47,7 @@ struct tbg_request {
 };
 
 /* Serves until told to end. In a process of its own, as its user. */
-int tbg_module_run(const struct tbg_order *o, int listen_fd, int retire_fd);
+int tbg_module_run(const struct tbg_order *o, int listen_fd, int state_fd);
 
 /* Something is to be done for r once the callback has returned. */
 void tbg_request_mark(struct tbg_request *r);

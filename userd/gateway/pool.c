@@ -35,14 +35,13 @@
 #define BACKOFF_MAX_MS	1000
 #define UNFIT_MS	5000		/* after one that could not begin */
 #define STEADY_NS	(10 * 1000000000ull)	/* alive for so long: all is well */
-#define UNFIT_EXIT	78
 
 struct worker {
 	pid_t pid;			/* 0: none */
-	int retire_fd;			/* tells that it takes no more requests */
+	int state_fd;			/* of tbg_serve */
 	uint64_t started_ns, start_ns;	/* start_ns: not before */
 	unsigned int backoff_ms;
-	bool unfit;
+	bool unfit;			/* until it serves */
 };
 
 struct pool {
@@ -96,12 +95,12 @@ static int become(struct tbg_order *o)
 	return err ?: tbg_privilege_none();
 }
 
-static void descriptors_close(int listen_fd, int retire_fd)
+static void descriptors_close(int listen_fd, int state_fd)
 {
-	int high = retire_fd > listen_fd ? retire_fd : listen_fd;
+	int high = state_fd > listen_fd ? state_fd : listen_fd;
 
 	for (int fd = STDERR_FILENO + 1; fd < high; fd++)
-		if (fd != listen_fd && fd != retire_fd && fd != all.proc_fd)
+		if (fd != listen_fd && fd != state_fd && fd != all.proc_fd)
 			close(fd);
 	if (all.proc_fd > high) {
 		close_range(high + 1, all.proc_fd - 1, 0);
@@ -110,13 +109,13 @@ static void descriptors_close(int listen_fd, int retire_fd)
 	close_range(high + 1, ~0u, 0);
 }
 
-static void worker_main(struct tbg_order *o, int listen_fd, int retire_fd,
+static void worker_main(struct tbg_order *o, int listen_fd, int state_fd,
 			pid_t parent)
 {
 	int err;
 
 	prctl(PR_SET_NAME, o->kind == TBG_POOL_CGI ? "tbg-cgi" : "tbg-module");
-	descriptors_close(listen_fd, retire_fd);
+	descriptors_close(listen_fd, state_fd);
 	for (int i = 1; i < NSIG; i++)
 		signal(i, SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
@@ -129,35 +128,39 @@ static void worker_main(struct tbg_order *o, int listen_fd, int retire_fd,
 		tbg_say("toboggan-gateway: %s: cannot become user %u%s%s: %s", o->path,
 			o->uid, *o->chroot ? " in " : "", o->chroot, strerror(-err));
 	else if (o->kind == TBG_POOL_CGI)
-		err = tbg_cgi_run(o, listen_fd, all.proc_fd);
+		err = tbg_cgi_run(o, listen_fd, state_fd, all.proc_fd);
 	else
-		err = tbg_module_run(o, listen_fd, retire_fd);
+		err = tbg_module_run(o, listen_fd, state_fd);
 	if (err && err != -ENOEXEC)
 		tbg_say("toboggan-gateway: %s: %s", o->path, strerror(-err));
-	exit(err ? UNFIT_EXIT : 0);
+	exit(err ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
-static void retire_forget(struct worker *w)
+static void state_forget(struct worker *w)
 {
-	if (w->retire_fd < 0)
+	if (w->state_fd < 0)
 		return;
-	tbg_loop_remove(all.l, w->retire_fd);
-	close(w->retire_fd);
-	w->retire_fd = -1;
+	tbg_loop_remove(all.l, w->state_fd);
+	close(w->state_fd);
+	w->state_fd = -1;
 }
 
-/* Its place is free for another: it finishes what it has. */
-static void on_retire(void *arg, uint32_t events)
+/* First that it serves; then that its place is free for another: it finishes what it has. */
+static void on_state(void *arg, uint32_t events)
 {
 	struct worker *w = arg;
 	char c;
 	struct pool *p = all.pools;
 
-	if (read(w->retire_fd, &c, 1) <= 0) {
-		retire_forget(w);	/* SIGCHLD tells the rest */
+	if (read(w->state_fd, &c, 1) <= 0) {
+		state_forget(w);	/* SIGCHLD tells the rest */
 		return;
 	}
-	retire_forget(w);
+	if (w->unfit) {
+		w->unfit = false;
+		return;
+	}
+	state_forget(w);
 	while (w < p->workers || w >= p->workers + WORKERS_MAX)
 		p = p->next;
 	for (unsigned int i = 0; i < WORKERS_MAX; i++) {
@@ -173,24 +176,25 @@ static void on_retire(void *arg, uint32_t events)
 static void worker_start(struct pool *p, struct worker *w, uint64_t now_ns)
 {
 	pid_t parent = getpid(), pid;
-	int retire[2];
+	int state[2];
 
-	if (pipe2(retire, O_CLOEXEC))
+	if (pipe2(state, O_CLOEXEC | O_NONBLOCK))
 		return;
 	pid = fork();
 	if (!pid)
-		worker_main(&p->o, p->listen_fd, retire[1], parent);
-	close(retire[1]);
+		worker_main(&p->o, p->listen_fd, state[1], parent);
+	close(state[1]);
 	w->started_ns = now_ns;
 	w->start_ns = now_ns + BACKOFF_MAX_MS * 1000000ull;
 	if (pid < 0) {
-		close(retire[0]);
+		close(state[0]);
 		return;
 	}
 	w->pid = pid;
-	w->retire_fd = retire[0];
-	if (tbg_loop_add(all.l, w->retire_fd, EPOLLIN, on_retire, w))
-		retire_forget(w);
+	w->unfit = true;
+	w->state_fd = state[0];
+	if (tbg_loop_add(all.l, w->state_fd, EPOLLIN, on_state, w))
+		state_forget(w);
 }
 
 /* --- pools --------------------------------------------------------------- */
@@ -262,21 +266,24 @@ static void on_tick(void *arg, uint64_t now_ns)
 static void worker_died(struct pool *p, struct worker *w, int status)
 {
 	uint64_t now_ns = tbg_mono_ns();
+	unsigned int wait_ms;
+	char c;
 
-	retire_forget(w);
+	if (w->unfit && w->state_fd >= 0 && read(w->state_fd, &c, 1) == 1)
+		w->unfit = false;	/* it has served, if not for long */
+	state_forget(w);
 	w->pid = 0;
-	w->unfit = WIFEXITED(status) && WEXITSTATUS(status) == UNFIT_EXIT;
 	if (now_ns - w->started_ns > STEADY_NS)
 		w->backoff_ms = 0;
 	else
 		w->backoff_ms = w->backoff_ms ? w->backoff_ms * 2 : BACKOFF_MS;
 	if (w->backoff_ms > BACKOFF_MAX_MS)
 		w->backoff_ms = BACKOFF_MAX_MS;
-	w->start_ns = now_ns + (w->unfit ? UNFIT_MS : w->backoff_ms) * 1000000ull;
+	wait_ms = w->unfit ? UNFIT_MS : w->backoff_ms;
+	w->start_ns = now_ns + wait_ms * 1000000ull;
 	if (WIFSIGNALED(status) && !p->closing)
 		tbg_say("toboggan-gateway: %s: worker ended by signal %d (%s); the next one in %u ms",
-			p->o.path, WTERMSIG(status), strsignal(WTERMSIG(status)),
-			w->backoff_ms);
+			p->o.path, WTERMSIG(status), strsignal(WTERMSIG(status)), wait_ms);
 	pool_tick(p, now_ns);
 }
 
@@ -368,7 +375,7 @@ static void pool_open(const struct tbg_order *o, int listen_fd)
 	if (p->o.at_once > WORKERS_MAX && o->kind == TBG_POOL_MODULE)
 		p->o.at_once = WORKERS_MAX;
 	for (unsigned int i = 0; i < WORKERS_MAX; i++)
-		p->workers[i].retire_fd = p->old[i].retire_fd = -1;
+		p->workers[i].state_fd = p->old[i].state_fd = -1;
 	p->next = all.pools;
 	all.pools = p;
 	if (!allowed(o)) {

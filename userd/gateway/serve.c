@@ -535,6 +535,13 @@ static void on_listener(void *arg, uint32_t events)
 	}
 }
 
+/* Nobody to tell: it ends, or has. */
+static void tell(const struct tbg_serve *s)
+{
+	if (write(s->state_fd, "", 1) < 0)
+		return;
+}
+
 static void on_term(void *arg, uint32_t events)
 {
 	tbg_serve_retire(arg);
@@ -552,7 +559,10 @@ int tbg_serve_open(struct tbg_serve *s)
 	if (tbg_loop_add(s->loop, s->term_fd, EPOLLIN | EPOLLET, on_term, s))
 		return -ENOMEM;
 	listen_again(s);
-	return s->listening ? 0 : -ENOMEM;
+	if (!s->listening)
+		return -ENOMEM;
+	tell(s);
+	return 0;
 }
 
 void tbg_serve_retire(struct tbg_serve *s)
@@ -563,6 +573,7 @@ void tbg_serve_retire(struct tbg_serve *s)
 		return;
 	s->retiring = true;
 	listen_not(s);
+	tell(s);
 	for (struct tbg_visit *v = s->visits; v; v = next) {
 		next = v->next;
 		/* a new one is made for a request, which is still served */

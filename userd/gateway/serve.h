@@ -80,6 +80,7 @@ struct tbg_serve {
 	struct tbg_loop *loop;
 	const struct tbg_answerer *answerer;
 	int listen_fd, term_fd;
+	int state_fd;			/* a byte: we serve; another: we take no more. -1: none */
 	bool listening;
 	uid_t daemon;
 	struct tbg_visit *visits;
@@ -88,7 +89,7 @@ struct tbg_serve {
 };
 
 /*
- * loop, answerer, listen_fd and daemon are set. SIGTERM retires it, and is blocked in all
+ * loop, answerer, listen_fd, state_fd and daemon are set. SIGTERM retires it, and is blocked in all
  * threads: it would be taken by one that does not block it.
  */
 int tbg_serve_open(struct tbg_serve *s);

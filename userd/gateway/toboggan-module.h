@@ -61,8 +61,8 @@ struct tbg_module {
 
 	/*
 	 * Once in each worker, before any request; argv: what the configuration
-	 * says behind the module's name. Not 0: the worker cannot serve, and is
-	 * started again later.
+	 * says behind the module's name. Not 0, or the worker's end: it cannot
+	 * serve, and is started again later.
 	 */
 	int (*open)(int argc, char **argv, void **ret_state);
 	void (*close)(void *state);
