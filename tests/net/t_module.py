@@ -463,6 +463,17 @@ def t_postponed_and_continued():
         assert c.answer().body == b"called\n"
 
 
+def t_a_client_that_leaves_lets_another_go_on():
+    """Its end() resumes a request, and nothing else happens in the worker."""
+    with origin.Client(d.address) as c:
+        with origin.Client(d.address) as holder:
+            holder.send(b"POST /bad?lock HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n")
+            client.until(lambda: bad("locked").status == 200, "not locked")
+            c.send(b"POST /bad?lock HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n")
+            client.until(lambda: bad("locked=2").status == 200, "not queued")
+        assert c.answer().body == b"called\n"
+
+
 def t_others_are_served_meanwhile():
     parked = [origin.Client(d.address) for _ in range(200)]
     for c in parked:

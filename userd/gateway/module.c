@@ -42,6 +42,7 @@ static struct {
 	void *state;
 	struct tbg_serve serve;
 	struct tbg_request *todo;
+	bool settling;
 	int statm_fd;
 	rlim_t files;			/* that we may have open */
 	unsigned int requests;
@@ -190,6 +191,9 @@ void tbg_requests_settle(void)
 {
 	struct tbg_request *r;
 
+	if (worker.settling)		/* an end(), of one that is: its turn comes */
+		return;
+	worker.settling = true;
 	while ((r = worker.todo)) {
 		worker.todo = r->todo;
 		r->marked = false;
@@ -201,6 +205,7 @@ void tbg_requests_settle(void)
 		}
 		tbg_reply_settle(r);
 	}
+	worker.settling = false;
 }
 
 void tbg_module_fetched(struct tbg_request *r, const struct tbg_fetched *f)
@@ -427,6 +432,7 @@ static void on_gone(struct tbg_visit *v)
 	tbg_lines_free(&r->early);
 	free(r);
 	count();
+	tbg_requests_settle();		/* whom end() has resumed */
 }
 
 /* --- its children -------------------------------------------------------- */
