@@ -407,7 +407,47 @@ def t_the_pages_of_what_happens_to_it():
 
 def t_an_exit_is_a_502():
     assert bad("exit").status == 502
+    says(d, "exit() in a callback")
     client.until(lambda: bad("pid").status == 200, "no new worker")
+
+
+def t_what_it_said_before_is_in_the_log():
+    """Once: the request is answered, and not sent to another worker."""
+    with origin.Client(d.address) as c:
+        for how, status in (("crash", 502), ("exit", 502), ("loop", 504)):
+            client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+            r = c.request("GET", "/bad?said=" + how)
+            assert r.status == status, (how, r)
+            client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+            line = "said before " + how
+            assert len([x for x in d.lines if line in x]) == 1, d.lines
+
+
+def t_an_answer_that_is_complete_is_sent():
+    """Whatever its end() does."""
+    with origin.Client(d.address) as c:
+        for how in ("crash", "exit", "loop"):
+            client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+            r = c.request("GET", "/bad?last=" + how)
+            assert (r.status, r.body) == (200, b"complete\n"), (how, r)
+
+
+def t_a_child_answers_nothing():
+    """However it ends: the request is its parent's."""
+    with origin.Client(d.address) as c:
+        for how in ("crash", "exit"):
+            client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+            r = c.request("GET", "/bad?fork=" + how)
+            assert r.status == 200 and int(r.body), (how, r)
+            assert c.request("GET", "/bad?pid").status == 200
+
+
+def t_an_exit_is_no_sign_that_it_cannot_serve():
+    """Whatever the status: the next worker comes soon."""
+    began = time.monotonic()
+    assert bad("said=exit").status == 502       # 78, EX_CONFIG
+    client.until(lambda: bad("pid").status == 200, "no new worker")
+    assert time.monotonic() - began < 3
 
 
 def t_a_leak_is_bounded():

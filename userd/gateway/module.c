@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A worker process of a module. A crash, or a callback that takes too long, ends
- * the process; its last words answer the request at hand, and the pool starts
+ * A worker process of a module. A crash, exit(), or a callback that takes too long,
+ * ends the process; its last words answer the request at hand, and the pool starts
  * another worker (pool.c). What leaks is bounded: the worker retires when it has
  * grown, or has answered so many requests.
  */
@@ -89,13 +89,14 @@ static void leave(void)
 	worker.current = NULL;
 }
 
-/* In a signal handler, so not by tbg_say(); but it waits for nobody either. */
+/* Once. In a signal handler, so not by tbg_say(); but it waits for nobody either. */
 static void last_words(unsigned int status, const char *why)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
 	const char *path = worker.o->path;
 	struct tbg_request *r = worker.current;
 
+	worker.current = NULL;
 	if (r)
 		tbg_visit_last_words(r->v, status);
 	if (poll(&p, 1, 0) > 0 && write(STDERR_FILENO, "toboggan-gateway: ", 18) > 0 &&
@@ -144,6 +145,12 @@ static void on_crash(int nr)
 	raise(nr);
 }
 
+static void on_exit_call(void)
+{
+	if (atomic_load(&worker.entered_ns) > TAKEN)
+		last_words(502, ": exit() in a callback\n");
+}
+
 static int watch_open(void)
 {
 	static const int crashes[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS };
@@ -155,7 +162,8 @@ static int watch_open(void)
 	pthread_t thread;
 	int err;
 
-	if (sigaltstack(&s, NULL) || sem_init(&worker.wanted, 0, 0))
+	if (sigaltstack(&s, NULL) || sem_init(&worker.wanted, 0, 0) ||
+	    atexit(on_exit_call))
 		return -errno;
 	for (size_t i = 0; i < sizeof(crashes) / sizeof(*crashes); i++)
 		sigaction(crashes[i], &crash, NULL);
@@ -437,11 +445,13 @@ static void on_gone(struct tbg_visit *v)
 
 /* --- its children -------------------------------------------------------- */
 
-/* Signals that are blocked here are for us. */
+/* Signals that are blocked here are for us, and how a child ends is no news of ours. */
 static void on_fork(void)
 {
 	sigset_t none;
 
+	worker.current = NULL;
+	atomic_store(&worker.entered_ns, NONE);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

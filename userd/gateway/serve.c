@@ -13,6 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "loop.h"
@@ -84,9 +85,11 @@ static void release(struct tbg_visit *v)
 /* The answerer is done with it, or has nobody to answer any more. */
 static void gone(struct tbg_visit *v)
 {
-	if (v->known && !v->ended)
-		v->s->answerer->gone(v);
+	bool known = v->known && !v->ended;
+
 	v->ended = true;
+	if (known)
+		v->s->answerer->gone(v);
 }
 
 static void drop(struct tbg_visit *v)
@@ -232,7 +235,6 @@ void tbg_visit_end(struct tbg_visit *v)
 static void cut(struct tbg_visit *v)
 {
 	v->holds++;
-	gone(v);
 	flush(v);
 	drop(v);
 	release(v);
@@ -272,14 +274,20 @@ void tbg_visit_fail(struct tbg_visit *v, unsigned int status)
 void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status)
 {
 	uint8_t b[FAIL_ROOM + 2 * TBG_RECORD_HEADER + TBG_RECORD_BODY], *at = b;
+	struct iovec iov[] = {
+		{ v->out.l.text + v->out.off, bytes_left(&v->out) }, { b, 0 },
+	};
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
 
-	if (!v->begun || v->output_begun || bytes_left(&v->out) || v->dead)
+	if (!v->begun || v->dead || (v->output_begun && !v->ended))
 		return;
-	at += fail_record(v, status, b);
+	if (!v->ended)
+		at += fail_record(v, status, b);
 	tbg_record_header(at, TBG_RECORD_STDOUT, v->id, 0, 0);
 	tbg_record_end(at + TBG_RECORD_HEADER, v->id, 0, TBG_RECORD_COMPLETE);
 	at += 2 * TBG_RECORD_HEADER + TBG_RECORD_BODY;
-	if (send(v->fd, b, at - b, MSG_NOSIGNAL | MSG_DONTWAIT) < at - b)
+	iov[1].iov_len = at - b;
+	if (sendmsg(v->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		return;			/* nobody to tell */
 }
 

@@ -60,7 +60,7 @@ struct tbg_visit {
 	bool begun;			/* between BEGIN and END */
 	bool known;			/* all its variables: answerer->begin was called */
 	bool keep;			/* the connection, behind the answer */
-	bool ended;			/* the answer has */
+	bool ended;			/* the answer has, or nobody waits for it */
 	bool input_over;		/* its body has ended */
 	bool output_begun;		/* some of its answer is given */
 	bool starved;			/* there was no room, and now there is */
@@ -120,8 +120,10 @@ void tbg_visit_exit(struct tbg_visit *v, uint32_t exit_status);
 void tbg_visit_fail(struct tbg_visit *v, unsigned int status);
 
 /*
- * What tbg_visit_fail() would send, if it can be sent at once. For signal
- * handlers: nothing is touched but the socket.
+ * What waits to be sent and what tbg_visit_fail() would send, or, of an answer that is
+ * complete, its end; if it can be sent at once. For signal handlers: nothing is touched
+ * but the socket. For another thread: where that one makes room for output at this very
+ * moment, what is sent may be no record, which the daemon takes for a 502.
  */
 void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status);
 

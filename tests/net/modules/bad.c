@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "toboggan-module.h"
@@ -104,8 +105,11 @@ static void forks(struct tbg_request *r, const char *arg)
 	pid_t pid = fork();
 
 	if (!pid)
-		for (;;)
-			pause();
+		misbehave(r, arg);
+	while (!pid)
+		pause();
+	if (*arg)
+		waitpid(pid, NULL, 0);
 	snprintf(text, sizeof(text), "%d\n", pid);
 	answer(r, 200, text);
 }
