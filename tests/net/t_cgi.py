@@ -7,6 +7,7 @@ import pwd
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -569,6 +570,19 @@ def owner(pid):
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return -1
+
+
+def t_what_a_client_leaves_half_sent_has_no_end():
+    """A program never takes a part of a body for the whole: it is killed first."""
+    p = d.program("echo $$ > NOTES/reads; while read -r line; do :; done; : > NOTES/whole")
+    for _ in range(30):
+        with socket.create_connection(d.address) as s:
+            s.sendall(f"POST {p} HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n".encode() + b"x\n" * 100)
+            pid = int(d.note("reads"))
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        dead(pid)
+        os.unlink(os.path.join(d.notes, "reads"))
+    assert not os.path.exists(os.path.join(d.notes, "whole"))
 
 
 def t_a_client_that_has_ended_its_stream_gets_its_answer():

@@ -249,7 +249,8 @@ static void on_gone(struct tbg_visit *v)
 		program_free(p);
 		return;
 	}
-	stream_close(&p->in);
+	if (p->in >= 0)			/* kept open: half a body has no end */
+		tbg_loop_remove(pool.serve.loop, p->in);
 	out_close(p);
 	stream_close(&p->err);
 	shutdown(p->control, SHUT_WR);
