@@ -450,6 +450,14 @@ def t_an_answer_without_a_body_ends_no_program():
             assert c.request("GET", d.program(OK + "echo y")).body == b"y\n"
 
 
+def t_an_answer_without_a_body_may_close_its_output():
+    for method, head in (("GET", "Status: 204"), ("GET", "Content-Length: 0"), ("HEAD", "A: b")):
+        name = f"on{next(_names)}"
+        p = d.program(f"printf '{head}\\n\\n'; exec >&- 2>&-; sleep 0.6; echo x > NOTES/{name}")
+        assert not ask(d.address, method, p).body
+        assert d.note(name) == "x\n", head
+
+
 def t_a_validated_answer_ends_no_program():
     p = d.program("if [ -z \"$HTTP_IF_NONE_MATCH\" ]; then printf 'Cache-Control: no-cache\\nETag: \"v\"\\n\\nwhole'; exit; fi\n"
                   "printf 'Status: 304\\n\\n'; until [ -e NOTES/go304 ]; do sleep 0.05; done; echo x > NOTES/late304")

@@ -21,13 +21,14 @@
 #include "gateway/order.h"
 #include "keeper.h"
 #include "loop.h"
+#include "response.h"
 #include "script.h"
 #include "serve.h"
 
 #define HEAD_MAX	(32 << 10)	/* bytes; the daemon takes no more */
 #define QUEUE_FACTOR	16		/* requests that wait, for each that runs */
 #define TICK_MS		100
-#define LINGER_NS	200000000ull	/* for the end of one that has closed its output */
+#define LINGER_NS	200000000ull	/* for the end of one that has closed its body */
 #define PIECE		(64 << 10)
 #define ERR_READS	16		/* of 4 KiB at a time */
 #define VARIABLES	32		/* that we make ourselves, at most */
@@ -40,6 +41,7 @@ struct program {
 	uint64_t deadline_ns, over_ns;
 	int control, in, out, err;	/* -1: closed */
 	bool running, paused, head_done, reported;
+	bool bodiless;			/* its answer; known with the head */
 	struct tbg_lines head;
 	uint8_t *rest;			/* of the body, for a full pipe */
 	size_t rest_off, rest_len;
@@ -325,6 +327,19 @@ static void out_pause(struct program *p, bool pause)
 	p->paused = pause;
 }
 
+/* Then its head is the answer, whatever it does behind that. */
+static bool bodiless(const struct program *p, size_t len)
+{
+	const char *method = tbg_visit_param(p->v, "REQUEST_METHOD") ?: "";
+	struct tbg_response r = { 0 };
+
+	if (tbg_response_parse_cgi(&r, (uint8_t *)p->head.text, len) != TBG_PARSED_DONE)
+		return false;		/* the daemon fails it */
+	return (r.has_length && !r.content_length) ||
+	       tbg_response_bodiless(r.status, strcmp(method, "HEAD") ? TBG_METHOD_GET
+								      : TBG_METHOD_HEAD);
+}
+
 /* False: the visit is over. */
 static bool head_add(struct program *p, const void *b, size_t len)
 {
@@ -341,6 +356,7 @@ static bool head_add(struct program *p, const void *b, size_t len)
 	if (!n)
 		return true;
 	p->head_done = true;
+	p->bodiless = bodiless(p, n);
 	tbg_visit_send(p->v, p->head.text, p->head.len);
 	tbg_lines_free(&p->head);
 	p->head = (struct tbg_lines){ 0 };
@@ -592,7 +608,8 @@ static void late(struct program *list, uint64_t now_ns)
 		next = p->next;
 		if (!p->v)
 			continue;
-		if (p->out < 0 && p->running && now_ns > p->over_ns + LINGER_NS)
+		if (p->out < 0 && p->running && !p->bodiless &&
+		    now_ns > p->over_ns + LINGER_NS)
 			finish(p);
 		else if (now_ns > p->deadline_ns)
 			fail(p, p->running ? 504 : 503,
