@@ -114,18 +114,19 @@ static void script_put(struct tbg_lines *ret, const struct tbg_params *p)
 }
 
 /* The host alone; what the client calls us, or where it has reached us. */
-static struct tbg_value server_name(const struct tbg_params *p)
+static void server_name_put(struct tbg_lines *ret, const struct tbg_params *p)
 {
+	const char *local = p->ends->local;
 	struct tbg_value host = p->request->host;
+	char address[TBG_END_TEXT + 2];
 	size_t n = host.len;
 
-	if (!n)
-		return text(p->ends->local);
+	snprintf(address, sizeof(address), strchr(local, ':') ? "[%s]" : "%s", local);
 	while (n && host.text[n - 1] >= '0' && host.text[n - 1] <= '9')
 		n--;
 	if (n && host.text[n - 1] == ':')
 		host.len = n - 1;
-	return host;
+	put(ret, p, "SERVER_NAME", p->request->host.len ? host : text(address));
 }
 
 static void request_put(struct tbg_lines *ret, const struct tbg_params *p)
@@ -139,7 +140,7 @@ static void request_put(struct tbg_lines *ret, const struct tbg_params *p)
 	put(ret, p, "GATEWAY_INTERFACE", text("CGI/1.1"));
 	put(ret, p, "SERVER_SOFTWARE", text("toboggan"));
 	put(ret, p, "SERVER_PROTOCOL", text(f->minor ? "HTTP/1.1" : "HTTP/1.0"));
-	put(ret, p, "SERVER_NAME", server_name(p));
+	server_name_put(ret, p);
 	put(ret, p, "SERVER_ADDR", text(p->ends->local));
 	put_number(ret, p, "SERVER_PORT", p->ends->local_port);
 	put(ret, p, "REMOTE_ADDR", text(p->ends->peer));

@@ -10,7 +10,7 @@
 #include "params.h"
 #include "record.h"
 
-static const struct tbg_ends ends = {
+static struct tbg_ends ends = {
 	.peer = "192.0.2.9", .peer_port = 40000, .local = "192.0.2.1", .local_port = 8080,
 };
 
@@ -215,6 +215,19 @@ KTAP_TEST(t_names_of_hosts)
 		KTAP_CHECK(has(got, "SERVER_PROTOCOL", "HTTP/1.0"));
 		KTAP_CHECK(has(got, "HTTP_HOST", *rows[i][0] ? rows[i][0] : NULL));
 	}
+}
+
+/* RFC 3875 4.1.14: an address of IPv6 stands in brackets there, and nowhere else. */
+KTAP_TEST(t_names_of_hosts_that_are_addresses)
+{
+	struct tbg_ends was = ends;
+	char *got;
+
+	strcpy(ends.local, "2001:db8::1");
+	got = params(&php, "/", "/", "\r\n", (struct tbg_forward){ 0 });
+	ends = was;
+	KTAP_CHECK(has(got, "SERVER_NAME", "[2001:db8::1]"));
+	KTAP_CHECK(has(got, "SERVER_ADDR", "2001:db8::1"));
 }
 
 KTAP_TEST(t_what_the_location_says_wins)
