@@ -324,7 +324,7 @@ static bool set_module(struct target *t, const char *v)
 
 static bool set_module_workers(struct target *t, const char *v)
 {
-	return tbg_value_number(v, 1, 64, &t->module->at_once);
+	return tbg_value_number(v, 1, TBG_MODULE_WORKERS_MAX, &t->module->at_once);
 }
 
 static bool set_module_time(struct target *t, const char *v)
@@ -608,7 +608,7 @@ static bool set_types(struct target *t, const char *v)
 	X("cgi-user", cgi_user, T | H | L, false, "the name of a user who is not root") \
 	X("cgi-chroot", cgi_chroot, T | H | L, false, "a folder that the programs are in, as an absolute path") \
 	X("module", module, T | H | L, true, "the absolute path of a shared object, then its arguments, of at most " TEXT(TBG_ORDER_ARGS) " bytes") \
-	X("module-workers", module_workers, T | H | L, false, "a number from 1 to 64") \
+	X("module-workers", module_workers, T | H | L, false, "a number from 1 to " TEXT(TBG_MODULE_WORKERS_MAX)) \
 	X("module-time", module_time, T | H | L, false, "a time up to a day, such as 10s") \
 	X("module-memory", module_memory, T | H | L, false, "a size such as 256M; 0: no limit") \
 	X("module-requests", module_requests, T | H | L, false, "a number; 0: no limit") \

@@ -309,7 +309,8 @@ def t_a_module_without_the_daemon():
         assert p.wait(client.WAIT_S) == 0, p.stderr.read()
         assert not os.path.exists(path)
     for more, code in (["--help"], 0), ([], 2), (["--listen", path], 2), (["--listen", path, "/none.so"], 2), \
-            (["--listen", "/none/sock", words[-2]], 1):
+            (["--listen", "/none/sock", words[-2]], 1), \
+            *((["--listen", "/none/sock", "--workers", nr, words[-2]], 2) for nr in ("0", "2x", "-1", "65")):
         done = subprocess.run([program, *more], stdin=subprocess.DEVNULL, capture_output=True, check=False)
         assert done.returncode == code, (more, done)
     done = subprocess.run([program, "--listen", path, words[-2], "x" * 2048], capture_output=True, text=True, check=False)

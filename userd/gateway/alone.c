@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "gateway/order.h"
+#include "value.h"
 
 #define BACKLOG		4096
 
@@ -33,7 +34,7 @@ static int usage(int code)
 		"toboggand: to any web server that runs as the same user, or as root. See\n"
 		"toboggan-module(3). Without any word it is started by toboggand alone.\n\n"
 		"  --listen SOCKET  its path; one that is left over is replaced\n"
-		"  --workers N      processes that have the module loaded (2)\n"
+		"  --workers N      processes that have the module loaded, 1 to 64 (2)\n"
 		"  --cgi FOLDER     of programs\n"
 		"  --prefix PATH    what of a request's path is not below it (/)\n"
 		"  --help           this text\n");
@@ -121,7 +122,7 @@ int tbg_alone_read(int argc, char **argv, struct tbg_order *ret, int *ret_listen
 		{ "prefix", required_argument, NULL, 'p' },
 		{ "help", no_argument, NULL, 'h' }, { 0 },
 	};
-	const char *path = NULL, *folder = NULL;
+	const char *path = NULL, *folder = NULL, *workers = NULL;
 	int o;
 
 	*ret = (struct tbg_order){
@@ -134,7 +135,7 @@ int tbg_alone_read(int argc, char **argv, struct tbg_order *ret, int *ret_listen
 		if (o == 'l')
 			path = optarg;
 		else if (o == 'w')
-			ret->at_once = strtoul(optarg, NULL, 10);
+			workers = optarg;
 		else if (o == 'c')
 			folder = optarg;
 		else if (o == 'p' && strlen(optarg) < sizeof(ret->prefix))
@@ -142,7 +143,8 @@ int tbg_alone_read(int argc, char **argv, struct tbg_order *ret, int *ret_listen
 		else
 			return usage(o == 'h' ? 0 : 2);
 	}
-	if (!path || !ret->at_once || (optind == argc) == !folder)
+	if (!path || (optind == argc) == !folder ||
+	    (workers && !tbg_value_number(workers, 1, TBG_MODULE_WORKERS_MAX, &ret->at_once)))
 		return usage(2);
 	if (folder)
 		programs_take(ret);

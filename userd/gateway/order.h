@@ -20,9 +20,10 @@
 /* Of a module's fetch: the mark, '-', how many modules fetch from each other. */
 #define TBG_DEPTH_FIELD	"X-Toboggan-Depth"
 
-/* Limits of pools about which nobody has said anything. */
+/* Limits of pools about which nobody has said anything; and what one may say. */
 #define TBG_MODULE_MS	10000
 #define TBG_MODULE_WORKERS 2
+#define TBG_MODULE_WORKERS_MAX 64
 #define TBG_MODULE_MEMORY (512ull << 20)
 #define TBG_CGI_MS	30000
 #define TBG_CGI_CPU_S	10

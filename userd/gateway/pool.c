@@ -30,7 +30,6 @@
 
 #define TICK_MS		50
 #define SWEEP_MS	1000		/* for programs that have lost their keeper */
-#define WORKERS_MAX	64		/* of a pool */
 #define BACKOFF_MS	50		/* after the first death, then twice that, */
 #define BACKOFF_MAX_MS	1000
 #define UNFIT_MS	5000		/* after one that could not begin */
@@ -49,8 +48,8 @@ struct pool {
 	struct tbg_order o;
 	int listen_fd;
 	bool closing;
-	struct worker workers[WORKERS_MAX];
-	struct worker old[WORKERS_MAX];	/* retiring; their places are taken */
+	struct worker workers[TBG_MODULE_WORKERS_MAX];
+	struct worker old[TBG_MODULE_WORKERS_MAX];	/* retiring; their places are taken */
 };
 
 static struct {
@@ -161,9 +160,9 @@ static void on_state(void *arg, uint32_t events)
 		return;
 	}
 	state_forget(w);
-	while (w < p->workers || w >= p->workers + WORKERS_MAX)
+	while (w < p->workers || w >= p->workers + TBG_MODULE_WORKERS_MAX)
 		p = p->next;
-	for (unsigned int i = 0; i < WORKERS_MAX; i++) {
+	for (unsigned int i = 0; i < TBG_MODULE_WORKERS_MAX; i++) {
 		if (p->old[i].pid)
 			continue;
 		p->old[i] = *w;
@@ -213,7 +212,7 @@ static void pool_free(struct pool *p)
 
 static bool pool_empty(const struct pool *p)
 {
-	for (unsigned int i = 0; i < WORKERS_MAX; i++)
+	for (unsigned int i = 0; i < TBG_MODULE_WORKERS_MAX; i++)
 		if (p->workers[i].pid || p->old[i].pid)
 			return false;
 	return true;
@@ -290,7 +289,7 @@ static void worker_died(struct pool *p, struct worker *w, int status)
 static struct worker *worker_of(pid_t pid, struct pool **ret)
 {
 	for (struct pool *p = all.pools; p; p = p->next)
-		for (unsigned int i = 0; i < WORKERS_MAX; i++) {
+		for (unsigned int i = 0; i < TBG_MODULE_WORKERS_MAX; i++) {
 			*ret = p;
 			if (p->workers[i].pid == pid)
 				return &p->workers[i];
@@ -372,16 +371,16 @@ static void pool_open(const struct tbg_order *o, int listen_fd)
 	}
 	p->o = *o;
 	p->listen_fd = listen_fd;
-	if (p->o.at_once > WORKERS_MAX && o->kind == TBG_POOL_MODULE)
-		p->o.at_once = WORKERS_MAX;
-	for (unsigned int i = 0; i < WORKERS_MAX; i++)
+	if (p->o.at_once > TBG_MODULE_WORKERS_MAX && o->kind == TBG_POOL_MODULE)
+		p->o.at_once = TBG_MODULE_WORKERS_MAX;
+	for (unsigned int i = 0; i < TBG_MODULE_WORKERS_MAX; i++)
 		p->workers[i].state_fd = p->old[i].state_fd = -1;
 	p->next = all.pools;
 	all.pools = p;
 	if (!allowed(o)) {
 		tbg_say("toboggan-gateway: %s: user %u%s%s: not among those of the start; start the daemon again",
 			o->path, o->uid, *o->chroot ? " in " : "", o->chroot);
-		for (unsigned int i = 0; i < WORKERS_MAX; i++) {
+		for (unsigned int i = 0; i < TBG_MODULE_WORKERS_MAX; i++) {
 			p->workers[i].unfit = true;
 			p->workers[i].start_ns = UINT64_MAX;
 		}
@@ -396,7 +395,7 @@ static void pool_close(uint32_t id)
 		if (p->o.id != id || p->closing)
 			continue;
 		p->closing = true;
-		for (unsigned int i = 0; i < WORKERS_MAX; i++)
+		for (unsigned int i = 0; i < TBG_MODULE_WORKERS_MAX; i++)
 			if (p->workers[i].pid)
 				kill(p->workers[i].pid, SIGTERM);
 		close(p->listen_fd);
