@@ -162,7 +162,8 @@ void tbg_request_resume(struct tbg_request *r);
 
 /* --- other objects -------------------------------------------------------- */
 
-#define TBG_FETCH_CACHED 1u	/* only what is cached: else status 504 */
+/* Only what is cached, as files of the server are, asked for before or not; else 504. */
+#define TBG_FETCH_CACHED 1u
 
 /*
  * GET of a target of the same server, from its cache if it is there; host NULL:
