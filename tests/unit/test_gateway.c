@@ -222,7 +222,10 @@ static struct {
 	char body[100];
 	size_t body_len;
 	bool hold;			/* no answer */
+	size_t more;			/* bytes behind the answer's body */
 } server;
+
+static const char zeros[1 << 20];
 
 static void on_input(struct tbg_visit *v)
 {
@@ -232,6 +235,7 @@ static void on_input(struct tbg_visit *v)
 		return;
 	tbg_visit_send(v, "A: b\n\n", 6);
 	tbg_visit_send(v, server.body, server.body_len);
+	tbg_visit_send(v, zeros, server.more);
 	tbg_visit_end(v);
 }
 
@@ -474,6 +478,34 @@ KTAP_TEST(t_retiring_loses_no_request)
 	rounds();
 	KTAP_EQ(server.s.visits_nr, 0);
 	KTAP_CHECK(send(fd, l.text, l.len, MSG_NOSIGNAL) < 0 && errno == EPIPE);
+	tbg_lines_free(&l);
+	server_close(fd);
+}
+
+/* However much of it its socket does not hold yet. */
+KTAP_TEST(t_retiring_loses_no_answer)
+{
+	static char b[64 << 10];
+	struct tbg_lines l = { 0 };
+	size_t got = 0;
+	ssize_t n = 1;
+	int fd;
+
+	server_open(&fd);
+	server.more = sizeof(zeros);
+	rounds();
+	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
+	if (send(fd, l.text, l.len, 0) < 0)
+		abort();
+	tbg_serve_retire(&server.s);
+	for (unsigned int i = 0; n && i < 1000; i++) {
+		rounds();
+		n = recv(fd, b, sizeof(b), MSG_DONTWAIT);
+		got += n > 0 ? n : 0;
+	}
+	KTAP_CHECK(got > sizeof(zeros));
+	KTAP_EQ(n, 0);
+	KTAP_EQ(server.s.visits_nr, 0);
 	tbg_lines_free(&l);
 	server_close(fd);
 }

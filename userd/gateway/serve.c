@@ -114,7 +114,7 @@ static void wait_for(struct tbg_visit *v)
 		return;
 	if (bytes_left(&v->out) || v->starved)
 		events |= EPOLLOUT;
-	if (!v->closing && bytes_left(&v->body) < TBG_VISIT_BODY)
+	if (!v->closing && !v->last && bytes_left(&v->body) < TBG_VISIT_BODY)
 		events |= EPOLLIN;
 	if (events != v->events && !tbg_loop_change(v->s->loop, v->fd, events))
 		v->events = events;
@@ -466,6 +466,18 @@ static void feed(struct tbg_visit *v, const uint8_t *b, size_t len)
 	}
 }
 
+/* What it has asked for in whole is still answered: we have retired, or it writes no more. */
+static void input_end(struct tbg_visit *v)
+{
+	if (v->begun && !v->input_over) {
+		drop(v);
+		return;
+	}
+	v->last = true;
+	v->keep = false;
+	v->closing = !v->begun;
+}
+
 static void on_connection(void *arg, uint32_t events)
 {
 	static uint8_t b[RECEIVE];
@@ -475,12 +487,14 @@ static void on_connection(void *arg, uint32_t events)
 	v->holds++;
 	errno = EAGAIN;
 	if (events & (EPOLLERR | EPOLLHUP))
-		n = 0;
+		errno = EPIPE;
 	else if (events & EPOLLIN)
 		n = recv(v->fd, b, sizeof(b), MSG_DONTWAIT);
 	if (n > 0)
 		feed(v, b, n);
-	else if (!n || (errno != EAGAIN && errno != EINTR))
+	else if (!n)
+		input_end(v);
+	else if (errno != EAGAIN && errno != EINTR)
 		drop(v);
 	flush(v);
 	if (v->starved && v->known && !v->ended) {

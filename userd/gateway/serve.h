@@ -62,6 +62,7 @@ struct tbg_visit {
 	bool keep;			/* the connection, behind the answer */
 	bool ended;			/* the answer has, or nobody waits for it */
 	bool input_over;		/* its body has ended */
+	bool last;			/* nothing will come behind it */
 	bool output_begun;		/* some of its answer is given */
 	bool starved;			/* there was no room, and now there is */
 	bool closing;			/* once all is sent */
