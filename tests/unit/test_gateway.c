@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -552,6 +553,26 @@ KTAP_TEST(t_retiring_serves_what_a_new_connection_is_for)
 	KTAP_EQ(server.s.visits_nr, 1);
 	KTAP_CHECK(asked(fd));
 	rounds();
+	KTAP_EQ(server.s.visits_nr, 0);
+	server_close(fd);
+}
+
+/* Of no other connection's end it would be told that there is room again. */
+KTAP_TEST(t_without_a_descriptor_for_its_first_connection_it_retires)
+{
+	struct rlimit was, none;
+	int fd, lowest;
+
+	server_open(&fd);
+	lowest = dup(fd);
+	close(lowest);
+	if (lowest < 0 || getrlimit(RLIMIT_NOFILE, &was))
+		abort();
+	none = (struct rlimit){ lowest, was.rlim_max };
+	setrlimit(RLIMIT_NOFILE, &none);
+	rounds();
+	setrlimit(RLIMIT_NOFILE, &was);
+	KTAP_CHECK(server.s.retiring);
 	KTAP_EQ(server.s.visits_nr, 0);
 	server_close(fd);
 }

@@ -552,7 +552,9 @@ static void on_listener(void *arg, uint32_t events)
 		visit_new(s, fd);
 	} else if (errno == EMFILE || errno == ENFILE) {
 		listen_not(s);
-		if (s->answerer->full)
+		if (!s->visits_nr)	/* whose end would have us listen again */
+			tbg_serve_retire(s);
+		else if (s->answerer->full)
 			s->answerer->full(s);
 	}
 }
