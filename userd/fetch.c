@@ -2,9 +2,9 @@
 /*
  * One request to an upstream, on one connection after the other until one
  * answers. A request is sent again only if no byte of an answer came and it
- * was either never sent, or is idempotent: then to another server, or to the
- * same on a new connection after one from the pool, which it may have closed
- * at that moment.
+ * was either never sent, or refused (FCGI_OVERLOADED), or is idempotent: then to
+ * another server, or to the same on a new connection after one from the pool,
+ * which it may have closed at that moment.
  *
  * What is received goes where it stays: the head into the connection's buffer,
  * the body into the pieces that the client is served from and that are stored.
@@ -488,14 +488,14 @@ void tbg_fetch_sent(struct tbg_transfer *x, int res)
 
 /* Response in */
 
-/* Died before a byte of an answer. True: it is being tried again. */
+/* Died before a byte of an answer, or has refused. True: it is being tried again. */
 static bool try_again(struct tbg_transfer *x)
 {
 	struct tbg_origin *o = x->o;
 
 	if (x->heard || x->interims || x->body_begun ||
 	    (o->send.busy && !tbg_origin_unsend(x->w, o)) ||
-	    (o->sent && !tbg_method_idempotent(x->m.method)))
+	    (o->sent && !x->frame.refused && !tbg_method_idempotent(x->m.method)))
 		return false;
 	if (!o->reused)
 		backend_failed(x);
@@ -1356,8 +1356,8 @@ static void heads_received(struct tbg_transfer *x, size_t res)
 	x->second = is_second(x, o->head + o->head_len + used, res - used);
 	o->head_len += data;
 	if (p == TBG_PARSED_BAD) {
-		backend_failed(x);
-		fetch_fail(x, 502);
+		x->heard = o->head_len || !x->frame.refused;
+		head_died(x);
 	} else {
 		heads_eat(x);
 	}

@@ -178,6 +178,7 @@ static bool record_take(struct tbg_frame *f, const struct tbg_record *r,
 	case TBG_RECORD_END:
 		f->state = END;
 		f->failed = r->app_status;
+		f->refused = r->status == TBG_RECORD_OVERLOADED;
 		return r->status == TBG_RECORD_COMPLETE;
 	}
 	return false;

@@ -38,6 +38,7 @@ struct tbg_frame {
 	/* of RECORDS */
 	struct tbg_record_reader records;
 	bool failed;		/* the program has exited with another status than 0 */
+	bool refused;		/* the server has not begun with it: FCGI_OVERLOADED */
 	bool marked;		/* some of STDOUT is no program's, see TBG_RECORD_MARK */
 	struct tbg_lines errors; /* what STDERR has said; the caller's to take */
 };

@@ -500,6 +500,23 @@ def t_wrong_answers_are_502_and_never_stored():
         good_after(p)
 
 
+def t_what_an_overloaded_server_has_not_begun_another_does():
+    """Whatever the method; what has been said by it before is an answer that failed."""
+    with fastcgi.Server() as a, fastcgi.Server() as b:
+        with conf.Conf('upstream "two" { server = {"%s", "%s"} protocol = fastcgi script-root = "/" }\n'
+                       'location "/" { upstream = "two" body-buffer = "1M" }\n' % (a.server, b.server), "--workers", "1") as two:
+            for s, said in ((a, fastcgi.end(status=2)), (b, answer(b"A: b\n\nright"))):
+                s.on("/x", said)
+            a.on("/y", out(b"A: b\n") + fastcgi.end(status=2))
+            b.on("/y", out(b"A: b\n") + fastcgi.end(status=2))
+            for _ in range(4):
+                r = ask(two.address, "POST", "/x", body=b"sent")
+                assert r.status == 200 and r.body == b"right", r
+            assert all(x.body == b"sent" for x in a.seen("/x") + b.seen("/x"))
+            assert ask(two.address, "POST", "/y", body=b"sent").status == 502
+            assert len(a.seen("/y") + b.seen("/y")) == 1
+
+
 def t_truncated_answers_are_cut_off_and_never_stored():
     for length in (b"", b"Content-Length: 9\r\n"):
         for rest in (b"", record(77), record(STDOUT, b"x" * 20)[:15]):
