@@ -74,6 +74,7 @@ static void release(struct tbg_visit *v)
 	*v->prev = v->next;
 	s->visits_nr--;
 	request_forget(v);
+	tbg_lines_free(&v->values);
 	tbg_lines_free(&v->out.l);
 	free(v);
 	if (!s->retiring)
@@ -397,30 +398,39 @@ static bool on_stdin(struct tbg_visit *v, const struct tbg_record *r)
 	return true;
 }
 
-/* We have one value to tell: one request at a time on a connection. */
-static void on_values(struct tbg_visit *v)
+/* We have one value to tell who asks for it: one request at a time on a connection. */
+static void on_values(struct tbg_visit *v, const struct tbg_record *r)
 {
 	static const char name[] = "FCGI_MPXS_CONNS";
-	uint8_t b[TBG_RECORD_HEADER + sizeof(name) + 2];
+	uint8_t header[TBG_RECORD_HEADER];
+	struct tbg_lines ret = { 0 };
+	struct tbg_value asked, value;
+	size_t at = 0;
 
-	tbg_record_header(b, TBG_RECORD_GET_VALUES_RESULT, 0, sizeof(name) + 2, 0);
-	b[TBG_RECORD_HEADER] = sizeof(name) - 1;
-	b[TBG_RECORD_HEADER + 1] = 1;
-	memcpy(b + TBG_RECORD_HEADER + 2, name, sizeof(name) - 1);
-	b[sizeof(b) - 1] = '0';
-	tbg_lines_put(&v->out.l, b, sizeof(b));
+	tbg_lines_put(&v->values, r->data, r->len);
+	if (r->left)
+		return;
+	while (!ret.len && tbg_pair_next((const uint8_t *)v->values.text, v->values.len, &at,
+					 &asked, &value) == TBG_PARSED_DONE)
+		if (asked.len == strlen(name) && !memcmp(asked.text, name, asked.len))
+			tbg_pair_put(&ret, asked, TBG_VALUE("0"));
+	tbg_record_header(header, TBG_RECORD_GET_VALUES_RESULT, 0, ret.len, 0);
+	tbg_lines_put(&v->out.l, header, sizeof(header));
+	tbg_lines_put(&v->out.l, ret.text, ret.len);
+	tbg_lines_free(&ret);
+	v->values.len = 0;
 }
 
 static void on_management(struct tbg_visit *v, const struct tbg_record *r)
 {
 	uint8_t b[TBG_RECORD_HEADER + TBG_RECORD_BODY];
 
-	if (r->left)
-		return;			/* once a record is enough */
 	if (r->type == TBG_RECORD_GET_VALUES) {
-		on_values(v);
+		on_values(v, r);
 		return;
 	}
+	if (r->left)
+		return;			/* once a record is enough */
 	tbg_record_unknown(b, r->type);
 	tbg_lines_put(&v->out.l, b, sizeof(b));
 }

@@ -73,6 +73,7 @@ struct tbg_visit {
 	char *text;			/* and NUL-terminated */
 	struct tbg_param *params;
 	unsigned int params_nr;
+	struct tbg_lines values;	/* names of those it asks for */
 	struct tbg_bytes body, out;
 	void *own;			/* the answerer's */
 };
