@@ -193,9 +193,9 @@ static void log_answer(struct tbg_worker *w, struct tbg_conn *c,
 		.req_len = req_len, .status = status, .body = body,
 		.tier = TBG_TIER_user, .reason = reason };
 
-	if (!w->s->log || !conn_peer(c))
+	if (!w->s->log)
 		return;
-	r.remote = c->peer;
+	r.remote = conn_peer(c);
 	r.second = time(NULL);
 	r.took_ns = tbg_mono_ns() - begin_take(w, c);
 	tbg_log_write(w->s->log, &r);
@@ -213,11 +213,12 @@ static void log_hold(struct tbg_worker *w, struct tbg_conn *c,
 		return;
 	t = traffic_get(c);
 	u = malloc(sizeof(*u) + req_len);
-	if (!t || !u || !conn_peer(c)) {
+	if (!t || !u) {
 		free(u);
 		log_answer(w, c, req, req_len, status, body, reason);
 		return;
 	}
+	conn_peer(c);
 	*u = (struct tbg_unlogged){ .status = status, .body = body, .reason = reason,
 				    .begin_ns = begin_take(w, c), .req_len = req_len };
 	memcpy(u->req, req, req_len);
@@ -241,6 +242,8 @@ void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
 				.state = TBG_CONN_OPEN, .stamp_ms = w->now_ms };
 	if (w->s->sock)
 		c->sock = tbg_sock_claim(w->s->sock, fd);
+	if (w->s->log)
+		conn_peer(c);	/* whoever resets has one in the log all the same */
 	/* at once: nothing else makes the kernel look at what has come already */
 	tbg_worker_recv(w, c);
 }

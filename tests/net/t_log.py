@@ -293,6 +293,26 @@ def t_file_that_is_sent_whole_is_logged_at_once():
             assert got == [("big", "3145728")] + [("big", "3145728"), ("small", "5")] * 3 + [("small", "5")], got
 
 
+def t_client_that_has_reset_has_a_line():
+    """Its socket knows no peer any more; that of one that was accepted before is kept."""
+    with Logged("--tiers", "user") as d:
+        d.write("a.txt", b"0123456789")
+        for accepted in (True, False):
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                if accepted:
+                    s.connect(d.address)
+                    until(lambda: ask(d, "status")["connections"] == 1 or None)
+                d.process.send_signal(signal.SIGSTOP)
+                if not accepted:
+                    s.connect(d.address)
+                s.sendall(request("/a.txt"))
+            d.process.send_signal(signal.SIGCONT)
+            until(lambda: ask(d, "stats")["tiers"]["user"]["requests"] == 2 - accepted or None)
+        lines = d.logged(2)
+        assert [x.split(" - - ")[0] for x in lines] == ["127.0.0.1", "-"], lines
+
+
 def refused(address):
     with socket.socket() as s:
         return s.connect_ex(address) != 0
