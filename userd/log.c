@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <poll.h>
 #include <pthread.h>
 #include <resolv.h>
@@ -24,6 +25,7 @@
 #include <strings.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,7 +57,7 @@ struct tbg_log {
 	struct half half[2];
 	unsigned int front;
 	bool running, stop, flush, ended;
-	int folder;		/* of the file, from before root was dropped */
+	int folder;		/* of the file: our user need not reach it from / */
 	int fd, next_fd;	/* next_fd: what reopen left, or -1 */
 	bool torn;		/* the file ends within a line */
 	bool failing;		/* said so already */
@@ -597,14 +599,10 @@ static const char *name_of(const struct tbg_log *l)
 	return slash ? slash + 1 : l->path;
 }
 
-/*
- * In the folder as it was found at the start: the daemon's user need not be
- * able to reach it from /. O_NONBLOCK: a pipe that nobody reads fails instead
- * of hanging us.
- */
-static int file_open(const struct tbg_log *l, int flags)
+/* O_NONBLOCK: a pipe that nobody reads fails instead of hanging us. */
+static int file_open(const struct tbg_log *l, int folder, int flags)
 {
-	int fd = openat(l->folder, name_of(l),
+	int fd = openat(folder, name_of(l),
 			O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
 			O_NONBLOCK | flags, 0640);
 
@@ -612,51 +610,121 @@ static int file_open(const struct tbg_log *l, int flags)
 }
 
 /*
- * With the rights of who has started us, where our user has none. Who else may write
- * in the folder leads us to no file of another one: neither kind of link will do.
+ * As our user may, else with the rights of who has started us. Who else may write
+ * in the folder leads us to no file of another one then: neither kind of link will do.
  */
-static int file_open_raised(const struct tbg_log *l)
+static int file_open_raised(const struct tbg_log *l, int folder)
 {
+	int fd = file_open(l, folder, 0);
 	struct stat st, named;
-	int fd;
 
+	if (fd != -EACCES)
+		return fd;
 	tbg_privilege_raise();
-	fd = file_open(l, O_NOFOLLOW);
+	fd = file_open(l, folder, O_NOFOLLOW);
 	tbg_privilege_lower();
 	if (fd < 0)
 		return fd;
 	/* of the name, now: another one may have been there when it was opened */
-	if (!fstat(fd, &st) && !fstatat(l->folder, name_of(l), &named, AT_SYMLINK_NOFOLLOW) &&
+	if (!fstat(fd, &st) && !fstatat(folder, name_of(l), &named, AT_SYMLINK_NOFOLLOW) &&
 	    named.st_nlink == 1 && named.st_dev == st.st_dev && named.st_ino == st.st_ino)
 		return fd;
 	close(fd);
 	return -EMLINK;
 }
 
-static int folder_open(const char *path)
+/* resolve: RESOLVE_* of openat2(2). */
+static int folder_open(const char *path, uint64_t resolve)
 {
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+				.resolve = resolve };
 	const char *slash = strrchr(path, '/');
 	char *dir = slash ? strndup(path, slash - path + 1) : strdup(".");
-	int fd = dir ? open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	int fd = -ENOMEM;
 
-	fd = fd < 0 ? -errno : fd;
+	if (dir)
+		fd = syscall(SYS_openat2, AT_FDCWD, dir, &how, sizeof(how));
+	if (dir && fd < 0)
+		fd = -errno;
 	free(dir);
+	return fd;
+}
+
+static bool folders_same(int a, int b)
+{
+	struct stat one, other;
+
+	return !fstat(a, &one) && !fstat(b, &other) && one.st_dev == other.st_dev &&
+	       one.st_ino == other.st_ino;
+}
+
+/*
+ * The folder that the path leads to by now. Who else may write on its way could
+ * lead us into any other one: with more than our user's rights it is that of
+ * before, or one that no symbolic link leads to.
+ */
+static int folder_now(const struct tbg_log *l, bool raised)
+{
+	int fd;
+
+	if (!raised)
+		return folder_open(l->path, 0);
+	tbg_privilege_raise();
+	fd = folder_open(l->path, 0);
+	if (fd >= 0 && !folders_same(fd, l->folder)) {
+		close(fd);
+		fd = folder_open(l->path, RESOLVE_NO_SYMLINKS);
+	}
+	tbg_privilege_lower();
+	return fd;
+}
+
+/* The file, and the folder it is in: *ret_folder, not changed if it fails. */
+static int file_find(const struct tbg_log *l, bool raised, int *ret_folder)
+{
+	int folder = folder_now(l, raised), fd = folder;
+
+	if (folder >= 0)
+		fd = raised ? file_open_raised(l, folder) : file_open(l, folder, 0);
+	if (fd >= 0)
+		*ret_folder = folder;
+	else if (folder >= 0)
+		close(folder);
+	return fd;
+}
+
+/* As file_find(); what fails by the path is done where the file was before, and told. */
+static int file_find_again(const struct tbg_log *l, int *ret_folder)
+{
+	int fd = file_find(l, false, ret_folder), err;
+
+	if (fd == -EACCES)
+		fd = file_find(l, true, ret_folder);
+	if (fd >= 0)
+		return fd;
+	err = fd;
+	fd = file_open_raised(l, l->folder);
+	if (fd >= 0)
+		tbg_say("log: reopen %s: %s; opened in the folder where it was before: let the daemon's user create files in the new one",
+			l->path, strerror(-err));
 	return fd;
 }
 
 int tbg_log_reopen(struct tbg_log *l)
 {
-	int fd;
+	int fd, folder = -1;
 
 	if (!l)
 		return 0;
-	fd = file_open(l, 0);
-	if (fd == -EACCES)
-		fd = file_open_raised(l);
+	fd = file_find_again(l, &folder);
 	if (fd < 0) {
 		tbg_say("log: reopen %s: %s; still writing to the old file: let the daemon's user create files there",
 			l->path, strerror(-fd));
 		return fd;
+	}
+	if (folder >= 0) {
+		close(l->folder);
+		l->folder = folder;
 	}
 	pthread_mutex_lock(&l->lock);
 	if (l->next_fd >= 0)
@@ -719,10 +787,10 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 	l->half[1].b = malloc(HALF_LEN);
 	if (!l->path || !l->half[0].b || !l->half[1].b)
 		goto no_folder;
-	err = l->folder = folder_open(path);
+	err = l->folder = folder_open(path, 0);
 	if (err < 0)
 		goto no_folder;
-	err = l->fd = file_open(l, 0);
+	err = l->fd = file_open(l, l->folder, 0);
 	if (err < 0)
 		goto no_file;
 	err = ring_open(l, maps);

@@ -408,6 +408,50 @@ def t_reopened_by_its_user_where_that_may():
         until(lambda: os.path.exists(d.log) or None)
 
 
+def renewed(d, folder):
+    """SIGUSR1, and a request: the lines of the log in that folder."""
+    d.process.send_signal(signal.SIGUSR1)
+    path = os.path.join(folder, os.path.basename(d.log))
+    until(lambda: os.path.exists(path) or None)
+    until(lambda: send(d, request("/new")) and os.path.getsize(path) or None)
+    with open(path, encoding="latin-1") as f:
+        return f.read()
+
+
+def t_reopened_in_the_folder_that_its_path_leads_to():
+    """A folder that was made anew, by root alone too; a link that was switched."""
+    for mode in (0o755, 0o777):
+        with Logged("--tiers", "user") as d:
+            send(d, request("/old"))
+            d.logged(1)
+            folder = os.path.dirname(d.log)
+            os.rename(folder, folder + ".old")
+            os.mkdir(folder)
+            os.chmod(folder, mode)
+            assert "/old" not in renewed(d, folder)
+            os.rename(folder, folder + ".older")
+            os.mkdir(folder + ".linked")
+            os.chmod(folder + ".linked", 0o777)
+            os.symlink(folder + ".linked", folder)
+            assert "/new" in renewed(d, folder + ".linked")
+            assert not any("reopen" in x for x in d.lines), d.lines
+
+
+def t_links_to_folders_are_not_followed_as_root():
+    if os.geteuid():
+        raise ktap.Skip("not root: opened by who runs it, wherever that may")
+    with Logged("--tiers", "user") as d:
+        folder = os.path.dirname(d.log)
+        os.mkdir(folder + ".other")
+        os.chmod(folder + ".other", 0o755)
+        os.rename(folder, folder + ".old")
+        os.symlink(folder + ".other", folder)
+        os.unlink(os.path.join(folder + ".old", "access"))
+        assert "/new" in renewed(d, folder + ".old")
+        assert not os.listdir(folder + ".other")
+        assert any("in the folder where it was before" in x for x in d.lines), d.lines
+
+
 def t_links_that_others_have_made_are_not_opened_as_root():
     if os.geteuid():
         raise ktap.Skip("not root: opened by who runs it, wherever that may")
