@@ -12,8 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TBG_ROOTS_MAX	256
-#define TBG_ROOT_TEXT	5	/* bytes of "255/" and its NUL */
+#define TBG_ROOTS_MAX	512	/* two configurations', while one follows the other */
+#define TBG_SITES_ROOTS	256	/* of one configuration */
+#define TBG_ROOT_TEXT	5	/* bytes of "511/" and its NUL */
 
 struct tbg_roots;
 

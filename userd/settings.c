@@ -69,7 +69,7 @@ static bool set_root(struct target *t, const char *v)
 {
 	int nr = *v ? tbg_sites_root(t->sites, v) : -ENOENT;
 
-	t->why = nr == -EMFILE ? "too many different roots" :
+	t->why = nr == -EMFILE ? "more than " TEXT(TBG_SITES_ROOTS) " different roots" :
 		 nr < 0 ? strerror(-nr) : "";
 	if (nr < 0)
 		return false;

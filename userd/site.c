@@ -261,9 +261,12 @@ int tbg_sites_root(struct tbg_sites *s, const char *path)
 		return -ENOMEM;
 	s->held = held;
 	nr = tbg_root_get(s->roots, path);
-	if (nr >= 0)
-		held[s->held_nr++] = nr;
-	return nr;
+	if (nr < 0)
+		return nr;
+	held[s->held_nr++] = nr;
+	s->roots_nr += !s->has_root[nr];
+	s->has_root[nr] = true;
+	return s->roots_nr <= TBG_SITES_ROOTS ? nr : -EMFILE;
 }
 
 bool tbg_sites_upstream(struct tbg_sites *s, struct tbg_upstream *u)

@@ -16,12 +16,12 @@
 #include <stdint.h>
 
 #include "abi/cache.h"
+#include "root.h"
 
 #define TBG_FIELDS_MAX	2048	/* bytes of the lines that one location adds */
 #define TBG_INDEX_ROOM	128	/* for the name of an index file, with its NUL */
 
 struct tbg_mime;
-struct tbg_roots;
 struct tbg_upstream;
 
 /* What one scope adds to answers of a media type; NULL: says nothing of it. */
@@ -114,7 +114,8 @@ struct tbg_sites {
 	uint32_t *table;		/* hosts + 1, by hash */
 	uint32_t table_mask;
 	int *held;			/* roots, one entry for each reference */
-	unsigned int held_nr;
+	unsigned int held_nr, roots_nr;
+	bool has_root[TBG_ROOTS_MAX];	/* roots_nr of them */
 	void **blocks;
 	unsigned int blocks_nr;
 	_Atomic unsigned int refs;
@@ -156,6 +157,7 @@ size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
 /* Memory and roots that live as long as the sites do. NULL without memory. */
 void *tbg_sites_alloc(struct tbg_sites *s, size_t size);
 char *tbg_sites_text(struct tbg_sites *s, const char *text);
+/* Its number; negative errno, -EMFILE: it would be one more than TBG_SITES_ROOTS. */
 int tbg_sites_root(struct tbg_sites *s, const char *path);
 /* Takes over the reference, also where it fails. False: no memory. */
 bool tbg_sites_upstream(struct tbg_sites *s, struct tbg_upstream *u);

@@ -512,5 +512,29 @@ def t_descriptors_and_roots_do_not_pile_up():
         assert open_files() <= before + 2, (before, open_files())
 
 
+def t_all_roots_can_be_exchanged_at_once():
+    """As many as one configuration may have, again and again; one more is refused."""
+    def hosts(release, nr):
+        return "".join(f'host "s{i}.x" {{ root = "{{root}}/{release}/s{i}" }}\n' for i in range(nr))
+    d = conf.Conf(hosts("one", 256))
+    for release in ("one", "two"):
+        for i in range(257):
+            os.makedirs(os.path.join(d.root, release, f"s{i}"), exist_ok=True)
+            d.write(f"{release}/s{i}/a.txt", release.encode())
+    with d:
+        def body(i):
+            with conf.Host(d.address, f"s{i}.x") as c:
+                return c.get("/a.txt").body
+        for release in ("one", "two", "one", "two"):
+            d.reconfigure(hosts(release, 256))
+            for i in (0, 255):
+                assert body(i) == release.encode()
+        seen = len(d.lines)
+        d.save(hosts("one", 257))
+        d.process.send_signal(1)
+        client.until(lambda: any(":257: " in x and "more than 256 different roots" in x for x in d.lines[seen:]))
+        assert body(0) == b"two"
+
+
 if __name__ == "__main__":
     ktap.run(globals())
