@@ -802,7 +802,7 @@ bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 bool tbg_scope_title(enum tbg_scope_kind kind, const char *title,
 		     const char **ret_accepts)
 {
-	const char *slash = strchr(title, '/');
+	const char *slash = strchr(title, '/'), *star = strchr(title, '*');
 
 	switch (kind) {
 	case TBG_SCOPE_HOST:
@@ -818,7 +818,7 @@ bool tbg_scope_title(enum tbg_scope_kind kind, const char *title,
 	default:
 		*ret_accepts = "a media type such as text/html or image/*";
 		return slash && slash != title && slash[1] && !strchr(slash + 1, '/') &&
-		       (!strchr(title, '*') || !strcmp(slash, "/*")) &&
+		       (!star || (star == slash + 1 && !star[1])) &&
 		       field_value(title) && !strpbrk(title, " ;,");
 	}
 }
