@@ -445,7 +445,7 @@ static bool header_valid(const char *v)
 	size_t len = strcspn(v, ":");
 	const char *value;
 
-	if (!len || !v[len] || strlen(v) > 1000)
+	if (!len || !v[len])
 		return false;
 	for (size_t i = 0; i < len; i++)
 		if (!((v[i] >= '0' && v[i] <= '9') ||
