@@ -412,9 +412,15 @@ static bool comments_blank(char *text)
 	return true;
 }
 
+/* The next token that is no blank. */
+static char *token_next(char *at)
+{
+	return at + strspn(at, " \t\r\n");
+}
+
 /*
  * "upstream" is a setting and a section, and libconfuse takes a name for one of
- * them: that of a section, which no '=' follows, gets a capital letter.
+ * them: that of a section, which a title and a brace follow, gets a capital letter.
  */
 static void sections_mark(char *text)
 {
@@ -427,7 +433,8 @@ static void sections_mark(char *text)
 			depth += *at == '{' ? 1 : depth ? -1 : 0;
 		if (depth || end - at != sizeof(word) - 1 || strncmp(at, word, end - at))
 			continue;
-		if (!strchr("=+", end[strspn(end, " \t\r\n")]))
+		title = token_next(end);
+		if (*title && *token_next(token_end(title)) == '{')
 			*at = 'U';
 	}
 }
@@ -440,6 +447,7 @@ static unsigned int brace_open(char *text)
 {
 	const char *open[SCOPES_MAX * 2];
 	unsigned int depth = 0;
+	char *title;
 
 	for (char *at = text; *at; at = token_end(at)) {
 		if (*at == '{' && depth < SCOPES_MAX * 2)
