@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include <confuse.h>
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,9 @@ static struct reading {
 	struct tbg_scope *top;
 	struct tbg_scope *open[SCOPES_MAX];	/* sections not yet ended */
 	unsigned int open_nr;
+	char *at;			/* behind the last section that has ended, */
+	unsigned int line;		/* there; of the braces that are open there */
+	unsigned int begun[SCOPES_MAX * 2], begun_nr;	/* the titles' lines; a list's: 0 */
 	cfg_t *cfg;
 	const cfg_opt_t *last;		/* the value checked last, */
 	unsigned int last_nr;		/* its number in its list */
@@ -129,23 +133,93 @@ static void parser_error(cfg_t *cfg, const char *format, va_list args)
 	      text, names);
 }
 
-/*
- * The line of a section's title: the parser is at its end when we are asked.
- * The nearest line above that has the title is it, unless it is said again.
- */
-static unsigned int title_line(const char *title, unsigned int last)
+/* --- tokens ---------------------------------------------------------------- */
+
+/* The quoted text that begins at `at`: behind its end; NULL: it has none. */
+static char *quoted_end(char *at)
 {
-	const char *line = reading->text;
-	unsigned int ret = last;
+	char quote = *at++, *brace;
 
-	for (unsigned int nr = 1; *line && nr <= last; nr++) {
-		size_t len = strcspn(line, "\n");
-
-		if (memmem(line, len, title, strlen(title)))
-			ret = nr;
-		line += len + (line[len] == '\n');
+	for (; *at && *at != quote; at++) {
+		/* "${NAME}" is a variable, whatever its name has */
+		brace = quote == '"' && at[0] == '$' && at[1] == '{' ? strchr(at, '}') : NULL;
+		if (brace)
+			at = brace;
+		else if (*at == '\\' && at[1])
+			at++;
 	}
-	return ret;
+	return *at ? at + 1 : NULL;
+}
+
+static bool is_comment(const char *at)
+{
+	return *at == '#' || (at[0] == '/' && (at[1] == '/' || at[1] == '*'));
+}
+
+/*
+ * The token that begins at `at`, as libconfuse divides the text: blanks, a
+ * comment, something quoted, a word or a single character. Behind its end; NULL:
+ * it has none. A word may have slashes, so that no comment begins in it.
+ */
+static char *token_end(char *at)
+{
+	static const char blanks[] = " \t\r\n", marks[] = "#\"'={}()+,*";
+	char *end;
+
+	if (strchr(blanks, *at))
+		return at + strspn(at, blanks);
+	if (at[0] == '$' && at[1] == '{' && (end = strchr(at, '}')))
+		return end + 1;		/* a variable of the environment */
+	if (*at == '"' || *at == '\'')
+		return quoted_end(at);
+	if (at[0] == '/' && at[1] == '*') {
+		end = strstr(at + 2, "*/");
+		return end ? end + 2 : NULL;
+	}
+	if (is_comment(at))
+		return at + strcspn(at, "\n");
+	if (strchr(marks, *at))
+		return at + 1;
+	while (*at && !strchr(blanks, *at) && !strchr(marks, *at))
+		at++;
+	return at;
+}
+
+static unsigned int line_of(const char *text, const char *at)
+{
+	unsigned int line = 1;
+
+	for (; text < at; text++)
+		line += *text == '\n';
+	return line;
+}
+
+/*
+ * The line of the title of the section that ends next; the parser knows that of its
+ * end alone. A brace behind '=' is a list's.
+ */
+static unsigned int section_line(struct reading *r)
+{
+	unsigned int title = r->line, line;
+	bool list = false;
+	char *end;
+
+	for (; *r->at; r->at = end) {
+		end = token_end(r->at);
+		line = r->line;
+		r->line += line_of(r->at, end) - 1;
+		if (*r->at == '{' && r->begun_nr < SCOPES_MAX * 2) {
+			r->begun[r->begun_nr++] = list ? 0 : title;
+		} else if (*r->at == '}' && r->begun_nr && r->begun[--r->begun_nr]) {
+			r->at = end;
+			return r->begun[r->begun_nr];
+		}
+		if (isspace((unsigned char)*r->at))
+			continue;
+		list = *r->at == '=';
+		title = line;
+	}
+	return r->line;
 }
 
 /* --- what is right ------------------------------------------------------- */
@@ -243,7 +317,7 @@ static int section_end(cfg_t *cfg, cfg_opt_t *opt)
 	cfg_t *section = cfg_opt_getnsec(opt, cfg_opt_size(opt) - 1);
 	const char *accepts, *title = cfg_title(section) ?: "";
 	struct tbg_scope *own = scope_of(section), *outer = scope_of(cfg);
-	unsigned int line = title_line(title, section->line);
+	unsigned int line = section_line(reading);
 
 	if (!tbg_scope_title(kind_of(section), title, &accepts)) {
 		fault(line, "%s \"%.200s\": expected %s", section_word(opt->name),
@@ -328,65 +402,6 @@ static int text_parse(struct reading *r, const char *text)
 
 /* --- the file ------------------------------------------------------------ */
 
-/* The quoted text that begins at `at`: behind its end; NULL: it has none. */
-static char *quoted_end(char *at)
-{
-	char quote = *at++, *brace;
-
-	for (; *at && *at != quote; at++) {
-		/* "${NAME}" is a variable, whatever its name has */
-		brace = quote == '"' && at[0] == '$' && at[1] == '{' ? strchr(at, '}') : NULL;
-		if (brace)
-			at = brace;
-		else if (*at == '\\' && at[1])
-			at++;
-	}
-	return *at ? at + 1 : NULL;
-}
-
-static bool is_comment(const char *at)
-{
-	return *at == '#' || (at[0] == '/' && (at[1] == '/' || at[1] == '*'));
-}
-
-/*
- * The token that begins at `at`, as libconfuse divides the text: blanks, a
- * comment, something quoted, a word or a single character. Behind its end; NULL:
- * it has none. A word may have slashes, so that no comment begins in it.
- */
-static char *token_end(char *at)
-{
-	static const char blanks[] = " \t\r\n", marks[] = "#\"'={}()+,*";
-	char *end;
-
-	if (strchr(blanks, *at))
-		return at + strspn(at, blanks);
-	if (at[0] == '$' && at[1] == '{' && (end = strchr(at, '}')))
-		return end + 1;		/* a variable of the environment */
-	if (*at == '"' || *at == '\'')
-		return quoted_end(at);
-	if (at[0] == '/' && at[1] == '*') {
-		end = strstr(at + 2, "*/");
-		return end ? end + 2 : NULL;
-	}
-	if (is_comment(at))
-		return at + strcspn(at, "\n");
-	if (strchr(marks, *at))
-		return at + 1;
-	while (*at && !strchr(blanks, *at) && !strchr(marks, *at))
-		at++;
-	return at;
-}
-
-static unsigned int line_of(const char *text, const char *at)
-{
-	unsigned int line = 1;
-
-	for (; text < at; text++)
-		line += *text == '\n';
-	return line;
-}
-
 /*
  * Comments become spaces: libconfuse counts lines wrongly behind them. False: a
  * comment or something quoted has no end, and is told. libconfuse would take
@@ -426,6 +441,7 @@ static void sections_mark(char *text)
 {
 	static const char word[] = "upstream";
 	unsigned int depth = 0;
+	char *title;
 
 	for (char *at = text, *end; *at; at = end) {
 		end = token_end(at);
@@ -447,7 +463,6 @@ static unsigned int brace_open(char *text)
 {
 	const char *open[SCOPES_MAX * 2];
 	unsigned int depth = 0;
-	char *title;
 
 	for (char *at = text; *at; at = token_end(at)) {
 		if (*at == '{' && depth < SCOPES_MAX * 2)
@@ -493,14 +508,14 @@ int tbg_config_read(const char *option, const char *path, struct tbg_options *o,
 {
 	struct reading r = {
 		.option = option, .path = path, .o = o, .top = top, .roots = roots,
-		.msg = ret_msg, .msg_len = msg_len,
+		.msg = ret_msg, .msg_len = msg_len, .line = 1,
 	};
 	char *text;
 	int err;
 
 	*ret_msg = 0;
 	reading = &r;
-	r.text = text = file_text(path);
+	r.text = r.at = text = file_text(path);
 	err = text ? text_parse(&r, text) : -EINVAL;
 	if (!err && brace_open(text)) {
 		fault(brace_open(text), "\"{\" is never closed; expected }");

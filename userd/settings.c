@@ -1151,6 +1151,11 @@ static int pool_make(struct making *m, struct target *t, enum tbg_pool_kind kind
 	return err;
 }
 
+static const char *scope_name(const struct tbg_scope *scope)
+{
+	return *scope->title ? scope->title : "outside of all sections";
+}
+
 /* What a scope says that is no root: one thing, or nothing. */
 static int pool_said(struct making *m, const struct tbg_scope *scope,
 		     const struct tbg_setting **ret, enum tbg_pool_kind *ret_kind)
@@ -1164,7 +1169,7 @@ static int pool_said(struct making *m, const struct tbg_scope *scope,
 	if (!!upstream + !!cgi + !!module < 2)
 		return 0;
 	return wrong(m, (*ret)->line, "%.100s: several of upstream, cgi and module; expected one of them",
-		     *scope->title ? scope->title : "outside of all sections");
+		     scope_name(scope));
 }
 
 /*
@@ -1245,6 +1250,7 @@ static int location_make(struct making *m, struct tbg_location *l,
 	};
 	const struct tbg_scope *scopes[] = { own, host, m->top };
 	const struct tbg_scope *last = own ?: host ?: m->top;
+	const struct tbg_setting *headers = NULL;
 	int err;
 
 	*l = (struct tbg_location){
@@ -1268,8 +1274,10 @@ static int location_make(struct making *m, struct tbg_location *l,
 			     *last->title ? last->title : "root");
 	if (fields_bytes(l) <= TBG_FIELDS_MAX)
 		return 0;
-	return wrong(m, last->line, "%.100s: %zu bytes of headers; expected at most %d, those of outer scopes included",
-		     last->title, fields_bytes(l), TBG_FIELDS_MAX);
+	for (int i = 2; i >= 0; i--)
+		headers = scopes[i] ? setting_of(scopes[i], "headers") ?: headers : headers;
+	return wrong(m, headers ? headers->line : last->line, "%.100s: %zu bytes of headers; expected at most %d, those of outer scopes included",
+		     scope_name(last), fields_bytes(l), TBG_FIELDS_MAX);
 }
 
 static int precedence(const void *a, const void *b)
@@ -1292,21 +1300,20 @@ static int site_locations(struct making *m, struct tbg_site *site,
 			  const struct tbg_scope *host)
 {
 	const struct tbg_scope *in = host ?: m->top;
-	unsigned int nr = 0;
+	unsigned int nr = 0, line = 0;
 	bool slash = false;
 	int err = 0;
 
 	for (unsigned int i = 0; i < in->below_nr; i++) {
-		nr += is_location(in->below[i]);
-		slash |= is_location(in->below[i]) && !strcmp(in->below[i]->title, "/");
+		if (!is_location(in->below[i]))
+			continue;
+		nr++;
+		line = in->below[i]->line;
+		slash |= !strcmp(in->below[i]->title, "/");
 	}
-	m->error->line = in->line;
-	if (nr > LOCATIONS_MAX) {
-		snprintf(m->error->text, sizeof(m->error->text),
-			 "%.100s: %u locations; expected at most %d", in->title, nr,
-			 LOCATIONS_MAX);
-		return -E2BIG;
-	}
+	if (nr > LOCATIONS_MAX)
+		return wrong(m, line, "%.100s: %u locations; expected at most %d",
+			     scope_name(in), nr, LOCATIONS_MAX);
 	site->locations = tbg_sites_alloc(m->sites, (nr + 1) * sizeof(*site->locations));
 	if (!site->locations)
 		return -ENOMEM;

@@ -68,6 +68,8 @@ GOOD = (
     'index += a\nheaders += "G: h"\nlocation / { headers = {"A: c"} headers += {} index = b }\n'
     'location /x { headers = {"A: b"} index = c }\n',
     'upstream = a\nupstream a { server = "127.0.0.1:1" }\n',
+    'upstream = upstream\nupstream upstream { server = "127.0.0.1:1" }\nhost a { upstream = upstream }\n',
+    'index = upstream root = "{root}" headers = {"A: %s"}\n' % ("a" * 1900),
     'root = "{root}"\nupstream "a" { server = {"http://127.0.0.1:1", "unix:/x"} balance = "round-robin" }\n'
     'location /x { upstream = a }\nlocation /y { upstream = {"http://127.0.0.1:1", "unix:/y"} }\n',
     'root = "{root}" // it\'s\n/* "it\'s\n{ */ location /a { } //\n/**/ cache-control = "/* \\" //"\n',
@@ -164,9 +166,19 @@ BAD = (
     ('root = "{root}" /*/ limits\nmemory = zzz', 1, ("comment", "never closed", "*/")),
     ('root = "{root}"\n/* it\'s */ location /a { // it\'s {\n # it\'s\n', 2, ("never closed", "expected }")),
     ('root = "{root}"\n/* two\nlines */ // and\nmemory = zzz', 4, ("memory", "zzz", "a size from 1M")),
-    ('root = "{root}"\nheaders = {"A: %s", "B: %s", "C: %s"}' % (("x" * 900,) * 3), 0,
-     ("bytes of headers", "at most 2048")),
-    ('root = {root}\n' + "".join(f'location "/{i}" {{ }}\n' for i in range(1001)), 0, ("1001", "at most 1000")),
+    ('root = "{root}"\nheaders = {"A: %s", "B: %s", "C: %s"}' % (("x" * 900,) * 3), 2,
+     ("outside of all sections: ", "bytes of headers", "at most 2048")),
+    ('root = "{root}"\nheaders = {"A: b"}\nhost a {\n\n headers = {"A: %s"}\n expires = 1h\n}' % ("x" * 2048), 5,
+     ("a: ", "bytes of headers", "at most 2048")),
+    ('root = {root}\n' + "".join(f'location "/{i}" {{ }}\n' for i in range(1001)), 1002,
+     ("outside of all sections", "1001", "at most 1000")),
+    ('root = "{root}"\nhost a {\n alias = "a.b"\n headers = {"A: a.b", "B: b"}\n}\nhost "A.B" {\n headers = {"A: A.B", "B: b"}\n}', 6,
+     ("host", '"A.B"', "each name once")),
+    ('host "a" {\n index = x\n\n headers = {"A: a"}\n location /b { root = "{root}"\n expires = 1h }\n}', 1, ("a", "no root", "expected root")),
+    ('root = "{root}"\ntype "*/*" {\n}', 2, ("type", '"*/*"', "text/html or image/*")),
+    ('root = "{root}"\ntype "te*t/*" {\n}', 2, ("type", '"te*t/*"', "text/html or image/*")),
+    ('root = "{root}"\ntype "text/*l" {\n}', 2, ("type", '"text/*l"', "text/html or image/*")),
+    ('upstream upstream {\n server = unix:/x }\nuser = upstream\nroot = "{root}"', 3, ("user", '"upstream"', "a user that there is")),
 )
 
 
