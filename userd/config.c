@@ -489,7 +489,9 @@ static char *file_text(const char *path)
 		fclose(f);
 	if (err || !text) {
 		fault(0, "%s; expected a file that can be read", strerror(err ?: ENOMEM));
-	} else if (len > CONFIG_MAX || memchr(text, 0, len)) {
+	} else if (len > CONFIG_MAX) {
+		fault(0, "too long; expected at most %d bytes", CONFIG_MAX);
+	} else if (memchr(text, 0, len)) {
 		fault(0, "cannot be read as a configuration; expected name = \"value\" lines");
 	} else {
 		text[len] = 0;

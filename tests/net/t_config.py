@@ -216,6 +216,11 @@ def t_file_that_is_not_there_is_named():
     assert r.returncode == 2 and "/nonexistent/x" in r.stderr and "No such file" in r.stderr, r
 
 
+def t_file_that_is_too_long_is_told_how_long_it_may_be():
+    code, _, err = check('root = "{root}"\n#' + "x" * (1 << 20))
+    assert code == 2 and "check.conf" in err and "too long; expected at most 1048576 bytes" in err, err
+
+
 def t_root_on_the_command_line_wins():
     with conf.Conf('root = "/"\n') as d:
         d.write("a.txt", b"x")
