@@ -2,8 +2,8 @@
 /*
  * Which variant of a resource answers an Accept-Encoding (RFC 9110 12.5.3):
  * the one of the highest quality, of equal ones that which is smallest as a rule.
- * The value is as it came; all that is not understood counts as a coding that
- * nobody has.
+ * The value is as it came; an element that is not understood counts as a coding
+ * that nobody has or, if it begins with one of ours, as one that is not wanted.
  */
 #ifndef TBG_CORE_ENCODING_H
 #define TBG_CORE_ENCODING_H
@@ -62,20 +62,20 @@ __tbg_inline __u64 tbg_coding_of(__u64 name)
 
 /*
  * A quality of one to three decimals in the first bytes of w, in thousandths,
- * and its length; -1: none.
+ * and its length; 0 as well where there is none.
  */
-__tbg_inline __s64 tbg_coding_quality(__u64 w, __u64 *ret_len)
+__tbg_inline __u64 tbg_coding_quality(__u64 w, __u64 *ret_len)
 {
 	__u64 digits = w >> 16, nr, value = 0, first = w & 0xff;
 
 	*ret_len = 1;
 	if (first != '0' && first != '1')
-		return -1;
+		return 0;
 	if ((w >> 8 & 0xff) == '.') {
 		nr = tbg_mark_first((~tbg_mark_range(digits, '0', '9') | digits) &
 				    TBG_MARKS);
 		if (nr > 3)
-			return -1;
+			return 0;
 		value = (nr > 0 ? (digits & 15) * 100 : 0) +
 			(nr > 1 ? (digits >> 8 & 15) * 10 : 0) +
 			(nr > 2 ? digits >> 16 & 15 : 0);
@@ -83,7 +83,7 @@ __tbg_inline __s64 tbg_coding_quality(__u64 w, __u64 *ret_len)
 	}
 	if (first == '0')
 		return value;
-	return value ? -1 : TBG_QUALITY_ONE;
+	return value ? 0 : TBG_QUALITY_ONE;
 }
 
 /* What ends an element stands at off: the end of the value, or a comma. */
@@ -93,35 +93,33 @@ __tbg_inline int tbg_coding_ends(const struct tbg_codings *c, __u64 off)
 	return off >= c->end || (off < TBG_REQ_MAX && c->h->b[off] == ',');
 }
 
-/* The parameter at off, where there is one: its quality, or -1. */
-__tbg_inline __s64 tbg_coding_weight(struct tbg_codings *c, __u64 off)
+/* The quality that the parameter at off says: 1000 without one, 0 if it is none. */
+__tbg_inline __u64 tbg_coding_weight(struct tbg_codings *c, __u64 off)
 {
-	__u64 w, len;
-	__s64 ret;
+	__u64 w, len, ret;
 
 	off = tbg_coding_space(c->h, off);
 	if (tbg_coding_ends(c, off))
 		return TBG_QUALITY_ONE;
 	tbg_keep(off);
 	if (off >= TBG_REQ_MAX || c->h->b[off] != ';')
-		return -1;
+		return 0;
 	off = tbg_coding_space(c->h, off + 1);
 	tbg_keep(off);
 	if (off >= TBG_REQ_MAX)
-		return -1;
+		return 0;
 	w = tbg_word(c->h->b + off);
 	if (((w & 0xffff) | 0x20) != TBG_TEXT("q="))
-		return -1;
+		return 0;
 	ret = tbg_coding_quality(tbg_word(c->h->b + off + 2), &len);
 	off = tbg_coding_space(c->h, off + 2 + len);
-	return tbg_coding_ends(c, off) ? ret : -1;
+	return tbg_coding_ends(c, off) ? ret : 0;
 }
 
 /* One element, or a word of what is passed over. 1: the value has ended. */
 __tbg_inline int tbg_coding_scan(struct tbg_codings *c)
 {
 	__u64 off = c->off, w, marks, nr, coding;
-	__s64 quality;
 
 	tbg_keep(off);
 	if (off >= c->end || off >= TBG_REQ_MAX)
@@ -148,11 +146,8 @@ __tbg_inline int tbg_coding_scan(struct tbg_codings *c)
 	nr = tbg_opaque(nr, w) & 15;
 	coding = tbg_coding_of((w | 0x20 * TBG_ONES) & tbg_word_low(nr));
 	coding = tbg_opaque(coding, w);
-	if (coding < TBG_CODING_NONE && !TBG_QUALITY(c->said, coding)) {
-		quality = tbg_coding_weight(c, off + nr);
-		if (quality >= 0)
-			c->said |= (quality + 1ull) << coding * TBG_QUALITY_BITS;
-	}
+	if (coding < TBG_CODING_NONE && !TBG_QUALITY(c->said, coding))
+		c->said |= (tbg_coding_weight(c, off + nr) + 1) << coding * TBG_QUALITY_BITS;
 	c->said = tbg_opaque(c->said, w);
 	c->off = tbg_opaque(off + nr, w) & 0xfff;
 	return 0;

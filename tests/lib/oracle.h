@@ -319,21 +319,23 @@ static int oracle_element(const uint8_t *b, size_t n, int *ret_quality)
 	at = oracle_space(b, n, at);
 	if (at == n)
 		return coding;
+	*ret_quality = 0;
 	if (b[at++] != ';')
-		return -1;
+		return coding;
 	at = oracle_space(b, n, at);
 	if (n - at < 3 || (b[at] | 0x20) != 'q' || b[at + 1] != '=')
-		return -1;
+		return coding;
 	at += 2;
 	if (b[at] != '0' && b[at] != '1')
-		return -1;
+		return coding;
 	value = (b[at++] - '0') * 1000;
 	if (at < n && b[at] == '.')
 		for (at++; at < n && b[at] >= '0' && b[at] <= '9' && scale; at++, scale /= 10)
 			value += (b[at] - '0') * scale;
 	at = oracle_space(b, n, at);
-	*ret_quality = value;
-	return at == n && value <= 1000 ? coding : -1;
+	if (at == n && value <= 1000)
+		*ret_quality = value;
+	return coding;
 }
 
 /* Accept-Encoding (RFC 9110 12.5.3) by the book, as core/encoding.h has it. */

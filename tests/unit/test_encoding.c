@@ -129,6 +129,14 @@ static const struct {
 	{ "\"gzip, br\"", ALL, I },
 	{ "a-very-long-coding-name-that-nobody-has;q=0.3;and=more, br;q=0.2", ALL, B },
 	{ "\xff\xfe, gzip", ALL, G },
+	/* nor is it covered by any, then */
+	{ "gzip;q=2, *", G, I },
+	{ "gzip        ;q=0, *", G, I },
+	{ "gzip;        q=0, *", ALL, B },
+	{ "gzip;q=0.0000, *", G, I },
+	{ "gzip;q, gzip", ALL, I },
+	{ "*;q=2, gzip", ALL, G },
+	{ "identity;q=2, gzip;q=0.1", ALL, G },
 	{ "\xffgzip", ALL, I },
 };
 
