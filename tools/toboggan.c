@@ -472,6 +472,7 @@ static void object_show(const json_t *o, unsigned int columns)
 {
 	json_t *expires = json_object_get(o, "expires_s");
 	json_t *tiers = json_object_get(o, "tiers");
+	unsigned int used = 75 + strlen(text_of(o, "site"));
 	char until[32] = "-";
 
 	if (!json_is_null(expires))
@@ -481,7 +482,8 @@ static void object_show(const json_t *o, unsigned int columns)
 	       bytes_text(number_of(o, "size")),
 	       json_string_value(json_array_get(tiers, 0)),
 	       number_of(o, "class"), until, text_of(o, "etag"));
-	print_safe(text_of(o, "path"), columns > 85 ? columns - 75 : 0);
+	print_safe(text_of(o, "site"), 0);
+	print_safe(text_of(o, "path"), columns > used + 10 ? columns - used : 0);
 	encoding_put(stdout, o);
 	putchar('\n');
 }

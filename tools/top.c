@@ -449,8 +449,9 @@ static json_t *model_objects(const struct top *t)
 		double more = number_of(o, "hits") - number_of(was, "hits");
 		json_t *tier = json_array_get(json_object_get(o, "tiers"), 0);
 
-		one = json_pack("{s:O, s:O?, s:I, s:I, s:I, s:o, s:O?}",
+		one = json_pack("{s:O, s:O?, s:O?, s:I, s:I, s:I, s:o, s:O?}",
 				"path", json_object_get(o, "path"),
+				"site", json_object_get(o, "site"),
 				"encoding", json_object_get(o, "encoding"),
 				"vhost", (json_int_t)number_of(o, "vhost"),
 				"size", (json_int_t)number_of(o, "size"),
@@ -648,6 +649,7 @@ static void page_objects(const struct page *p, const json_t *m, unsigned int row
 		fprintf(p->f, "%c%10s %12lld %10s %-5s ", PLAIN,
 			rate_text(o, "hits_per_s"), number_of(o, "hits"),
 			bytes_text(number_of(o, "size")), text_of(o, "tier"));
+		text_put(p->f, text_of(o, "site"), 0);
 		text_put(p->f, text_of(o, "path"), 0);
 		encoding_put(p->f, o);
 		putc('\n', p->f);

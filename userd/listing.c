@@ -15,6 +15,7 @@
 #include "encode.h"
 #include "field.h"
 #include "server.h"
+#include "site.h"
 #include "stock.h"
 #include "stream.h"
 #include "why.h"
@@ -25,7 +26,7 @@ struct row {
 	uint64_t hits, expires_ns;
 	uint32_t vhost, body, get, class;
 	enum tbg_encoding encoding;
-	bool in_kernel;
+	bool in_kernel, file;
 	char etag[40];
 	char *path;
 	size_t path_len;
@@ -81,7 +82,7 @@ static struct row row_of(const struct tbg_object *o)
 			o->blob->part[TBG_PART_HEAD].len,
 		.class = tbg_class_bytes(TBG_BLOB_CLASS(o->blob_id)),
 		.in_kernel = o->in_kernel, .path_len = o->path_len,
-		.encoding = o->encoding,
+		.encoding = o->encoding, .file = o->name,
 	};
 }
 
@@ -122,13 +123,25 @@ static int row_compare(const void *a, const void *b)
 	return memcmp(x->path, y->path, len) ?: (int)(x->path_len - y->path_len);
 }
 
+/* The name of a file's site, null without; an upstream's path begins with its host. */
+static json_t *site_name(const struct listing *l, const struct row *r)
+{
+	const struct tbg_sites *sites = l->stream->sites;
+
+	for (unsigned int i = 0; r->file && i < sites->nr; i++)
+		if (sites->site[i].id == r->vhost && *sites->site[i].name)
+			return json_string(sites->site[i].name);
+	return json_null();
+}
+
 static char *row_text(const struct listing *l, const struct row *r, uint64_t now)
 {
 	bool always = r->expires_ns == TBG_FRESH_ALWAYS;
 	const char *kernel = !r->in_kernel ? NULL : r->get <= l->room ? "wire" :
 			     l->sock ? "sock" : NULL;
-	json_t *o = json_pack("{s:o, s:s, s:i, s:I, s:I, s:o, s:b, s:I, s:I, s:o, s:o}",
+	json_t *o = json_pack("{s:o, s:o, s:s, s:i, s:I, s:I, s:o, s:b, s:I, s:I, s:o, s:o}",
 		"path", tbg_json_text(r->path, r->path_len),
+		"site", site_name(l, r),
 		"encoding", tbg_encoding_name(r->encoding),
 		"vhost", (int)r->vhost,
 		"size", (json_int_t)r->body,

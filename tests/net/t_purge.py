@@ -219,6 +219,19 @@ def t_warm_publishes_ahead_of_the_first_request():
     both(test)
 
 
+def t_objects_of_several_sites_can_be_told_apart():
+    def test(d):
+        d.fill()
+        listed = {(x["site"], x["path"]) for x in d.ask("objects")["objects"]}
+        assert listed == {(f"{site}.example", "/" + name) for site in "ab" for name in FILES}, listed
+        assert all(f" {site}.example/index.html\n" in d.tool("objects") for site in "ab")
+    both(test)
+    with Made(text='root = "{root}/a"\n') as d:
+        client.hot(d, "/index.html", "user")
+        assert [x["site"] for x in d.ask("objects")["objects"]] == [None]
+        assert " /index.html\n" in d.tool("objects")
+
+
 def t_warm_of_a_link_is_of_its_own_name():
     """Not of the name of the file that it leads to."""
     with Made(text='root = "{root}/a"\n') as d:
