@@ -86,11 +86,13 @@ static void ask(struct warm *w, const struct tbg_site *site, const char *path)
 	variants_ask(w, &a, have);
 }
 
-/* Does this path of the site lead to the root of w->name? */
+/* Is this path of the site answered with a file of w->name's root? */
 static bool leads_here(const struct warm *w, const struct tbg_site *site,
 		       const char *path)
 {
-	return tbg_location_find(site, path, strlen(path))->root == atoi(w->name);
+	const struct tbg_location *l = tbg_location_find(site, path, strlen(path));
+
+	return l->handler == TBG_HANDLER_FILES && l->root == atoi(w->name);
 }
 
 /* The file of w->name, and the folder that it is the index of. */
@@ -101,8 +103,9 @@ static void file_ask(struct warm *w, const struct tbg_site *site)
 	const struct tbg_location *l;
 
 	snprintf(path, sizeof(path), "%s", strchr(w->name, '/'));
-	if (leads_here(w, site, path))
-		ask(w, site, path);
+	if (!leads_here(w, site, path))
+		return;
+	ask(w, site, path);
 	strrchr(path, '/')[1] = 0;
 	l = tbg_location_find(site, path, strlen(path));
 	if (leads_here(w, site, path) && l->index_nr && !strcmp(file, l->index[0]))

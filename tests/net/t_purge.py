@@ -232,6 +232,17 @@ def t_objects_of_several_sites_can_be_told_apart():
         assert " /index.html\n" in d.tool("objects")
 
 
+def t_warm_leaves_what_others_than_files_answer():
+    """Though it lies below their root: a program, as a folder's index too; an upstream that has a root around it."""
+    with Made(text='root = "{root}/a"\nindex = {"index.php", "index.html"}\nlocation "*.php" { upstream = php }\n'
+              'location "/css/" { upstream = "http://127.0.0.1:1" }\n'
+              'upstream php { server = "unix:/nosuch" protocol = fastcgi }\n') as d:
+        d.write("a/index.php", b"<?php")
+        answer = d.ask("warm", os.path.join(d.root, "a"))
+        assert (answer["files"], answer["stored"], answer["left"]) == (2, 2, 0), answer
+        assert {x["path"] for x in d.ask("objects")["objects"]} == {"/index.html", "/cssx.txt"}
+
+
 def t_warm_of_a_link_is_of_its_own_name():
     """Not of the name of the file that it leads to."""
     with Made(text='root = "{root}/a"\n') as d:
