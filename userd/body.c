@@ -6,7 +6,8 @@
  */
 #include "body.h"
 
-#define SIZE_DIGITS_MAX 15	/* hexadecimal; stays within 64 bits */
+#define SIZE_GROWS	(1ull << 56)	/* below it a size may have another digit */
+#define SIZE_DIGITS	16		/* the zeros of longer ones count as framing */
 
 enum {
 	LENGTH,			/* content of a Content-Length */
@@ -118,12 +119,14 @@ static uint8_t trailer_byte(uint8_t state, uint8_t c)
 
 static uint8_t size_byte(struct tbg_body *body, uint8_t c)
 {
-	if (hex(c) >= 0 && body->digits < SIZE_DIGITS_MAX) {
-		body->left = body->left << 4 | hex(c);
+	if (hex(c) < 0 || body->left >= SIZE_GROWS)
+		return body->digits ? ext_next(c) : WRONG;
+	body->left = body->left << 4 | hex(c);
+	if (body->digits < SIZE_DIGITS)
 		body->digits++;
-		return SIZE;
-	}
-	return body->digits ? ext_next(c) : WRONG;
+	else if (++body->framing > TBG_BODY_FRAMING_MAX)
+		return WRONG;
+	return SIZE;
 }
 
 /* One byte of framing: the state behind it. */

@@ -16,13 +16,13 @@
 
 #include "parse.h"
 
-#define TBG_BODY_FRAMING_MAX 4096 /* extensions and trailers of one body */
+#define TBG_BODY_FRAMING_MAX 4096 /* of one body, but for line ends and sizes */
 
 struct tbg_body {
 	uint64_t left;		/* content bytes of the length or chunk */
 	uint64_t content;	/* content bytes so far */
 	uint64_t taken;		/* bytes so far, framing included */
-	uint32_t framing;	/* bytes of extensions and trailers so far */
+	uint32_t framing;	/* bytes of extensions, trailers, endless sizes so far */
 	uint8_t state;
 	uint8_t digits;
 };

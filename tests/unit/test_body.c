@@ -48,7 +48,10 @@ static const struct {
 	{ CHUNKED, "1 1\r\na\r\n", BAD, "", 0 },
 	{ CHUNKED, "1_0\r\na\r\n", BAD, "", 0 },
 	{ CHUNKED, "10000000000000000\r\n", BAD, "", 0 },
-	{ CHUNKED, "0000000000000001\r\na\r\n", BAD, "", 0 },
+	{ CHUNKED, "1000000000000000\r\n", BAD, "", 0 },
+	{ CHUNKED, "000000000000000000001\r\na\r\n00000000000000000\r\n\r\n", DONE, "a", 0 },
+	{ CHUNKED, "000000100000000000000\r\n", MORE, "", 0 },
+	{ CHUNKED, "0000001000000000000000\r\n", BAD, "", 0 },
 	/* extensions */
 	{ CHUNKED, "1;\r\na\r\n", BAD, "", 0 },
 	{ CHUNKED, "1;=\r\na\r\n", BAD, "", 0 },
@@ -135,7 +138,7 @@ KTAP_TEST(t_body_nobody_wants_is_passed_over)
 	KTAP_EQ(body.content, 5);
 }
 
-/* Extensions and trailers have one budget, however they are spread. */
+/* Extensions, trailers and zeros have one budget, however they are spread. */
 KTAP_TEST(t_framing_has_a_limit)
 {
 	struct tbg_body body = begin(CHUNKED);
@@ -147,6 +150,10 @@ KTAP_TEST(t_framing_has_a_limit)
 	KTAP_EQ(p, BAD);
 	KTAP_CHECK(nr > 400 && nr < 600);
 	KTAP_CHECK(body.framing <= TBG_BODY_FRAMING_MAX + 1);
+	body = begin(CHUNKED);
+	for (p = MORE, nr = 0; p == MORE && nr < 2 * TBG_BODY_FRAMING_MAX; nr++)
+		p = tbg_body_skip(&body, (const uint8_t *)"0", 1, &used);
+	KTAP_EQ(p, BAD);
 }
 
 KTAP_TEST(t_length_beyond_32_bits)
