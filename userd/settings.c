@@ -809,7 +809,9 @@ bool tbg_scope_title(enum tbg_scope_kind kind, const char *title,
 		*ret_accepts = "a host's name, or *. and a name";
 		return host_valid(title);
 	case TBG_SCOPE_LOCATION:
-		*ret_accepts = "a path that begins with a slash, = and such a path, or * and what paths end in";
+		*ret_accepts = "a path that begins with a slash, = and such a path, or * and what paths end in; decoded, without //, /./ and /../";
+		if (strstr(title, "//") || strstr(title, "/./") || strstr(title, "/../"))
+			return false;
 		return title[0] == '/' || (title[0] == '=' && title[1] == '/') ||
 		       (title[0] == '*' && title[1] && !strchr(title + 1, '*'));
 	case TBG_SCOPE_UPSTREAM:

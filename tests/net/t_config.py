@@ -69,6 +69,7 @@ GOOD = (
     'location /x { headers = {"A: b"} index = c }\n',
     'upstream = a\nupstream a { server = "127.0.0.1:1" }\n',
     'upstream = upstream\nupstream upstream { server = "127.0.0.1:1" }\nhost a { upstream = upstream }\n',
+    'root = "{root}" location "/." { expires = 1h } location "/100%" { expires = 1h }\n',
     'index = upstream root = "{root}" headers = {"A: %s"}\n' % ("a" * 1900),
     'root = "{root}"\nupstream "a" { server = {"http://127.0.0.1:1", "unix:/x"} balance = "round-robin" }\n'
     'location /x { upstream = a }\nlocation /y { upstream = {"http://127.0.0.1:1", "unix:/y"} }\n',
@@ -91,6 +92,8 @@ BAD = (
     ('root = "{root}"\nlocation "/a" {\n\texpires = "soon"\n}', 3, ("expires", "soon", "a time such as 30d")),
     ('root = "{root}"\nlocation "a" {\n\texpires = 1\n}', 2, ("location", '"a"', "begins with a slash")),
     ('root = "{root}"\nlocation "**" { }', 2, ("location", '"**"', "begins with a slash")),
+    ('root = "{root}"\nlocation "/a//b" { }', 2, ("location", '"/a//b"', "without //")),
+    ('root = "{root}"\nlocation "=/x/../y" { }', 2, ("location", '"=/x/../y"', "/../")),
     ('root = "{root}"\ntype "text" {\n}', 2, ("type", '"text"', "text/html or image/*")),
     ('root = "{root}"\n\nhost "a b" {\n}', 3, ("host", '"a b"', "a host's name")),
     ('root = "{root}"\nhost a {\n}\nhost A {\n}', 4, ("host", '"A"', "each name once")),
