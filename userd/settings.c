@@ -911,17 +911,16 @@ static const char *type_pattern(struct tbg_sites *s, const char *title)
 	return ret;
 }
 
-/* A scope and its media types: they win over what the scope itself says. */
-static int level_apply(struct making *m, struct target *t, const struct tbg_scope *scope)
+/* The media types of a scope that are whole, or those that end in a star. */
+static int types_apply(struct making *m, struct target *t, const struct tbg_scope *scope,
+		       bool whole)
 {
-	int err;
+	int err = 0;
 
-	t->policy = policy_add(t);
-	err = t->policy ? scope_apply(m, t, scope, false) : -ENOMEM;
 	for (unsigned int i = 0; i < scope->below_nr && !err; i++) {
 		const struct tbg_scope *type = scope->below[i];
 
-		if (type->kind != TBG_SCOPE_TYPE)
+		if (type->kind != TBG_SCOPE_TYPE || whole != !strchr(type->title, '*'))
 			continue;
 		t->policy = policy_add(t);
 		if (!t->policy || !(t->policy->type = type_pattern(t->sites, type->title)))
@@ -929,6 +928,17 @@ static int level_apply(struct making *m, struct target *t, const struct tbg_scop
 		err = scope_apply(m, t, type, false);
 	}
 	return err;
+}
+
+/* A scope and its media types: what is said last wins. */
+static int level_apply(struct making *m, struct target *t, const struct tbg_scope *scope)
+{
+	int err;
+
+	t->policy = policy_add(t);
+	err = t->policy ? scope_apply(m, t, scope, false) : -ENOMEM;
+	err = err ?: types_apply(m, t, scope, false);
+	return err ?: types_apply(m, t, scope, true);
 }
 
 static size_t fields_bytes(const struct tbg_location *l)

@@ -226,6 +226,23 @@ KTAP_TEST(t_inner_scope_wins_and_types_win_within_theirs)
 	tbg_sites_close(s, NULL, NULL);
 }
 
+/* In whatever order they stand. */
+KTAP_TEST(t_whole_type_wins_over_one_with_a_star)
+{
+	for (int first = 0; first < 2; first++) {
+		struct tbg_scope *top = top_new();
+		struct tbg_sites *s;
+
+		for (int i = 0; i < 2; i++)
+			set(scope(top, TBG_SCOPE_TYPE, i == first ? "text/html" : "text/*"),
+			    "expires", i == first ? "1" : "2");
+		s = make(top, NULL);
+		KTAP_TEXT(fields_of(s, "/", "text/html"), "Cache-Control: max-age=1\r\n");
+		KTAP_TEXT(fields_of(s, "/", "text/css"), "Cache-Control: max-age=2\r\n");
+		tbg_sites_close(s, NULL, NULL);
+	}
+}
+
 KTAP_TEST(t_error_pages_and_index_are_inherited)
 {
 	struct tbg_scope *top = top_new(), *l;
