@@ -450,7 +450,7 @@ static void sections_mark(char *text)
 		if (depth || end - at != sizeof(word) - 1 || strncmp(at, word, end - at))
 			continue;
 		title = token_next(end);
-		if (*title && *token_next(token_end(title)) == '{')
+		if (*title && !strchr("=+", *title) && *token_next(token_end(title)) == '{')
 			*at = 'U';
 	}
 }

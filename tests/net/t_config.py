@@ -68,6 +68,7 @@ GOOD = (
     'index += a\nheaders += "G: h"\nlocation / { headers = {"A: c"} headers += {} index = b }\n'
     'location /x { headers = {"A: b"} index = c }\n',
     'upstream = a\nupstream a { server = "127.0.0.1:1" }\n',
+    'upstream = {"http://127.0.0.1:1", "http://127.0.0.1:2"}\nupstream += {"http://127.0.0.1:3"}\n',
     'upstream = upstream\nupstream upstream { server = "127.0.0.1:1" }\nhost a { upstream = upstream }\n',
     'root = "{root}" location "/." { expires = 1h } location "/100%" { expires = 1h }\n',
     'index = upstream root = "{root}" headers = {"A: %s"}\n' % ("a" * 1900),
