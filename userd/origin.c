@@ -28,7 +28,8 @@ static void origin_free(struct tbg_origin *o)
 {
 	struct tbg_transfer *x = o->x;
 
-	close(o->fd);
+	if (o->fd >= 0)
+		close(o->fd);
 	atomic_fetch_sub(&o->backend->open, 1);
 	tbg_upstream_put(o->backend->upstream);
 	free(o->head);
@@ -137,6 +138,23 @@ static struct tbg_origin *idle_take(struct tbg_worker *w, const struct tbg_backe
 	return o;
 }
 
+/* Gives the descriptor of an idle connection back, now. False: there is none. */
+static bool idle_yield(struct tbg_worker *w)
+{
+	struct tbg_origin *o = NULL;
+
+	for (unsigned int i = 0; !o && i < TBG_ORIGIN_POOLS; i++)
+		o = w->idle[i].first;
+	io_uring_submit(&w->ring);	/* what names it by its number */
+	if (!o || io_uring_sq_ready(&w->ring))
+		return false;
+	idle_remove(w, o);
+	tbg_origin_drop(w, o);		/* it is there until its receive has ended */
+	close(o->fd);
+	o->fd = -1;
+	return true;
+}
+
 struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 				   struct tbg_backend *b, bool pooled)
 {
@@ -151,6 +169,8 @@ struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 		return o;
 	}
 	o = origin_new(b);
+	if (!o && (errno == EMFILE || errno == ENFILE) && idle_yield(w))
+		o = origin_new(b);
 	if (!o)
 		return NULL;
 	o->x = x;

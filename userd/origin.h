@@ -44,7 +44,7 @@ struct tbg_origin_pool {
 /*
  * A connection for x, which is told by tbg_fetch_connected() unless it comes
  * from the pool (connected is set then). pooled: such a one may be used. NULL:
- * no memory or no descriptor.
+ * no memory or no descriptor, not even one of an idle connection.
  */
 struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 				   struct tbg_backend *b, bool pooled);

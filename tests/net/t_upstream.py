@@ -705,6 +705,25 @@ def t_without_descriptors_no_server_is_taken_out():
         up.wait("/h", nr + 1)
 
 
+def t_without_descriptors_idle_connections_make_room():
+    with origin.Origin() as one, origin.Origin() as two, conf.Conf(
+            f'upstream = "{one.url}"\nlocation "/two" {{ upstream = "{two.url}" }}\n', *daemon.USER, "--workers", "1") as p:
+        one.on("/", reply(200, b"one"))
+        two.on("/two", reply(200, b"two"))
+        with origin.Client(p.address) as c:
+            assert c.request("GET", "/").body == b"one"
+            files = f"/proc/{p.pid}/fd"
+            nr = max(int(x) for x in os.listdir(files)) + 1
+            files_max(p, nr)
+            held = [client.Client(p.address) for _ in range(50)]
+            client.until(lambda: len(os.listdir(files)) == nr, "some are left")
+            assert c.request("GET", "/two").body == b"two"
+            one.wait_end("/")
+            assert c.request("GET", "/").body == b"one"
+            for h in held:
+                h.close()
+
+
 def t_connect_timeout_is_504():
     """A listener whose queue is full leaves SYNs unanswered."""
     with socket.socket() as s:
