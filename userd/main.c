@@ -668,7 +668,7 @@ static bool gateway_open(struct start *t)
 static bool limits_take(struct tbg_server *s, unsigned int wanted)
 {
 	tbg_room_own();
-	s->opt.connections_max = tbg_room_set(wanted);
+	s->opt.connections_max = tbg_room_set(wanted, s->sites->upstreams_nr);
 	if (s->opt.connections_max)
 		return true;
 	tbg_say("toboggand: the limit of open files leaves none for connections; raise it (ulimit -n) to %u at least",

@@ -81,9 +81,11 @@ static void withdraw(struct tbg_server *s, const struct tbg_sites *old)
 }
 
 /* Numbers that workers read as they go; none of them depends on another. */
-static void numbers_take(struct tbg_server *s, const struct tbg_options *o)
+static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
+			 const struct tbg_sites *sites)
 {
-	unsigned int conns = tbg_room_set(o->connections_max ?: TBG_CONNECTIONS);
+	unsigned int conns = tbg_room_set(o->connections_max ?: TBG_CONNECTIONS,
+					  sites->upstreams_nr);
 
 	__atomic_store_n(&s->opt.header_ms, o->header_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.idle_ms, o->idle_ms, __ATOMIC_RELAXED);
@@ -135,7 +137,7 @@ static void exchange(struct tbg_reload *r, struct tbg_options *o,
 	struct tbg_server *s = r->s;
 
 	old->sites = (struct tbg_sites *)s->sites;
-	numbers_take(s, o);
+	numbers_take(s, o, sites);
 	tbg_hosts_tell(s->maps, tbg_cache_hash_key(s->cache), sites, old->sites);
 	s->sites = sites;
 	withdraw(s, old->sites);

@@ -13,14 +13,20 @@
 
 /*
  * Beside the daemon's own and the connections: some for the control socket and
- * files that stay open, and of the rest half, up to so many, for what a
- * connection may need at once: its file, its upstream.
+ * files that stay open, and of the rest half, up to so many, for files and idle
+ * connections to upstreams.
  */
 #define FILES_FEW   8
 #define FILES_OTHER 512
 
-/* One connection in four may be sending a large file at a time; then 503. */
-#define FILES_FOR(conns) ((rlim_t)(conns) + ((conns) + 3) / 4)
+/*
+ * One connection in four may be sending a large file at a time; then 503. To an
+ * upstream each may have one of its own, for as long as a tunnel lasts.
+ */
+static rlim_t files_for(rlim_t conns, bool upstreams)
+{
+	return conns + (upstreams ? conns : (conns + 3) / 4);
+}
 
 static atomic_uint conn_max = 1;	/* a reload changes it under the workers */
 static atomic_uint conn_nr;
@@ -48,13 +54,13 @@ unsigned int tbg_room_least(void)
 }
 
 /* The connections for which that many descriptors suffice: never fewer for more. */
-static rlim_t conns_of(rlim_t files)
+static rlim_t conns_of(rlim_t files, bool upstreams)
 {
 	rlim_t few = files_own + FILES_FEW;
 	rlim_t left = files > few ? files - few : 0;
 	rlim_t other = left / 2 < FILES_OTHER ? left / 2 : FILES_OTHER;
 
-	return (left - other) * 4 / 5;
+	return upstreams ? (left - other) / 2 : (left - other) * 4 / 5;
 }
 
 /* The most that anybody may have: not even root can raise a limit beyond it. */
@@ -86,9 +92,10 @@ static void files_raise(rlim_t need, const struct rlimit *had)
 	setrlimit(RLIMIT_NOFILE, &more);
 }
 
-unsigned int tbg_room_set(unsigned int wanted)
+unsigned int tbg_room_set(unsigned int wanted, bool upstreams)
 {
-	rlim_t need = files_own + FILES_FEW + FILES_OTHER + FILES_FOR(wanted);
+	rlim_t need = files_own + FILES_FEW + FILES_OTHER +
+		      files_for(wanted, upstreams);
 	unsigned int max = wanted;
 	struct rlimit r;
 
@@ -98,8 +105,8 @@ unsigned int tbg_room_set(unsigned int wanted)
 		files_raise(need, &r);
 		getrlimit(RLIMIT_NOFILE, &r);
 	}
-	if (conns_of(r.rlim_cur) < max)
-		max = conns_of(r.rlim_cur);
+	if (conns_of(r.rlim_cur, upstreams) < max)
+		max = conns_of(r.rlim_cur, upstreams);
 	conn_max = max ?: 1;
 	return max;
 }

@@ -19,9 +19,10 @@ void tbg_room_own(void);
 /*
  * Raises RLIMIT_NOFILE as far as `wanted` connections need and we may, and
  * sets the limit of connections to what fits beside the daemon's own. Returns
- * that limit; 0: none fits, and one is let in all the same.
+ * that limit; 0: none fits, and one is let in all the same. upstreams: others may
+ * be asked (programs and modules too), at a descriptor for each connection.
  */
-unsigned int tbg_room_set(unsigned int wanted);
+unsigned int tbg_room_set(unsigned int wanted, bool upstreams);
 
 /* The least RLIMIT_NOFILE that leaves room for a connection. */
 unsigned int tbg_room_least(void);

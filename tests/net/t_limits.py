@@ -7,6 +7,7 @@ import random
 import re
 import resource
 import select
+import selectors
 import socket
 import struct
 import subprocess
@@ -16,6 +17,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import client
+import conf
 import daemon
 import ktap
 
@@ -502,6 +504,71 @@ def t_more_descriptors_are_for_no_fewer_connections():
             assert before <= fit < nr, (nr, fit, before)
             before = fit
     assert before > 700, before
+
+
+class Holder(threading.Thread):
+    """An upstream of one thread that answers a round of nr requests when all of them have come."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.nr, self.waiting = 0, []
+        self.s = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self.url = f"http://127.0.0.1:{self.s.getsockname()[1]}"
+        self.start()
+
+    @staticmethod
+    def _asked(s):
+        try:
+            return s.recv(4096)
+        except ConnectionResetError:
+            return b""
+
+    def run(self):
+        with selectors.DefaultSelector() as sel:
+            sel.register(self.s, selectors.EVENT_READ)
+            while True:
+                for key, _ in sel.select():
+                    if key.fileobj is self.s:
+                        sel.register(self.s.accept()[0], selectors.EVENT_READ)
+                    elif self._asked(key.fileobj):
+                        self.waiting.append(key.fileobj)
+                    else:
+                        sel.unregister(key.fileobj)
+                        key.fileobj.close()
+                if len(self.waiting) == self.nr:
+                    while self.waiting:
+                        self.waiting.pop().sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+
+def t_every_connection_has_one_to_an_upstream():
+    """From the start, and where a reload has brought the upstream."""
+    if os.geteuid():
+        raise ktap.Skip("not root: nothing to drop")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), max(hard, 4096)))
+    files = 'root = "{root}"\nconnections-max = 100000\n'
+    up = Holder()
+    asked = f'upstream = "{up.url}"\nconnections-max = 100000\n'
+    try:
+        for text in (asked, files):
+            d = conf.Conf(text, "--workers", "1")
+            d.prefix = limited(1700)
+            with d:
+                if text == asked:
+                    line = next(x for x in d.lines if "--connections-max 100000" in x)
+                    up.nr = int(re.search(r"suffice for (\d+)", line)[1])
+                    assert up.nr > 500, line
+                else:
+                    up.nr -= 8      # who has files has more descriptors of its own
+                d.reconfigure(asked)
+                held = [client.Client(d.address) for _ in range(up.nr)]
+                for i, c in enumerate(held):
+                    c.send(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % i)
+                for c in held:
+                    assert c.response().status == 200
+                    c.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def anonymous(d):
