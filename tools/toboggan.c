@@ -611,7 +611,9 @@ static int purge_run(const struct options *opt, int argc, char **argv)
 	const char *key = opt->prefix ? "prefix" : "url";
 	int ret = EXIT_SUCCESS;
 
-	if (opt->all + !!opt->host + !!opt->tag + !!argc != 1 || (opt->prefix && !argc)) {
+	/* an empty name is a mistake in a script, and could mean a lot */
+	if (opt->all + !!opt->host + !!opt->tag + !!argc != 1 || (opt->prefix && !argc) ||
+	    (opt->host && !*opt->host) || (opt->tag && !*opt->tag)) {
 		complain("purge: give either URLs, or --prefix and URLs, or --host NAME, or --tag TAG, or --all");
 		return EXIT_USAGE;
 	}

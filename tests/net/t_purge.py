@@ -184,6 +184,7 @@ def t_purge_that_cannot_be_meant():
         for args, code, says in ((["purge"], 2, "--host NAME"), (["purge", "--all", "/x"], 2, "--all"),
                                  (["purge", "--prefix"], 2, "--prefix"), (["purge", "--host", "a.example", "/x"], 2, "--host"),
                                  (["purge", "--all", "--host", "a.example"], 2, "--all"),
+                                 (["purge", "--host", ""], 2, "--host NAME"), (["purge", "--tag", ""], 2, "--tag TAG"),
                                  (["purge", "--host", "c.example"], 1, "no site has that name"),
                                  (["purge", "nonsense"], 1, "neither a URL"),
                                  (["purge", "/css%2Fone.css"], 1, "no path that the daemon"),
