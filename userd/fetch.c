@@ -1388,11 +1388,24 @@ static void expect_check(struct tbg_transfer *x)
 	tell_continue(x);
 }
 
-void tbg_fetch_check(struct tbg_transfer *x)
+/* For what is being waited for. */
+static uint32_t limit_of(const struct tbg_transfer *x)
 {
 	const struct tbg_upstream_terms *terms = &x->upstream->terms;
-	uint32_t age_ms = x->w->now_ms - x->stamp_ms;
 	uint32_t limit_ms = terms->idle_ms;
+
+	if (!x->o->connected)
+		limit_ms = terms->connect_ms;
+	else if (!x->head_done)
+		limit_ms = terms->first_byte_ms;
+	if (x->checks && limit_ms > tbg_health_limit_ms(x->upstream))
+		limit_ms = tbg_health_limit_ms(x->upstream);
+	return limit_ms;
+}
+
+void tbg_fetch_check(struct tbg_transfer *x)
+{
+	uint32_t age_ms = x->w->now_ms - x->stamp_ms;
 
 	if (!x->running || !x->o)
 		return;
@@ -1403,11 +1416,7 @@ void tbg_fetch_check(struct tbg_transfer *x)
 		tbg_origin_starves(x->w, x->o);
 	if (age_ms >= MISSED_MS)
 		tbg_origin_check(x->w, x->o);
-	if (!x->o->connected)
-		limit_ms = terms->connect_ms;
-	else if (!x->head_done)
-		limit_ms = terms->first_byte_ms;
-	if (x->paused || age_ms <= limit_ms)
+	if (x->paused || age_ms <= limit_of(x))
 		return;
 	/* a client that is slow with its body has time limits of its own */
 	if (x->o->connected && tbg_transfer_starves(x))

@@ -2,7 +2,7 @@
 /*
  * A check is a transfer without a client: a request of our own to one server,
  * on a connection of its own, whose response head decides. Its time limits are
- * those of every request.
+ * those of every request, or an interval if that is less.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +13,7 @@
 #include "transfer.h"
 
 #define HEAD_MAX 1024
+#define LIMIT_MS 1000	/* at least, for a server that is slow for once */
 
 static void check_begin(struct tbg_worker *w, struct tbg_backend *b)
 {
@@ -60,11 +61,11 @@ void tbg_health_tick(struct tbg_worker *w)
 
 void tbg_health_found(struct tbg_transfer *x, unsigned int status)
 {
-	const struct tbg_worker *w = x->w;
-	uint64_t interval_ns = x->upstream->terms.health_ms * 1000000ull;
-
 	x->checks->checking = false;
-	/* three intervals: as long as checks go on, only they end the rest */
-	tbg_backend_found(x->checks, status >= 200 && status < 400,
-			  w->now_ns + 3 * interval_ns);
+	tbg_backend_found(x->checks, status >= 200 && status < 400);
+}
+
+uint32_t tbg_health_limit_ms(const struct tbg_upstream *u)
+{
+	return u->terms.health_ms > LIMIT_MS ? u->terms.health_ms : LIMIT_MS;
 }

@@ -14,4 +14,7 @@ void tbg_health_tick(struct tbg_worker *w);
 /* fetch.c's: the check that x is, has ended. status 0: without an answer. */
 void tbg_health_found(struct tbg_transfer *x, unsigned int status);
 
+/* For each step of a check: what takes longer is judged, and the next one begins. */
+uint32_t tbg_health_limit_ms(const struct tbg_upstream *u);
+
 #endif

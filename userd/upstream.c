@@ -311,14 +311,20 @@ void tbg_backend_worked(struct tbg_backend *b)
 
 void tbg_backend_failed(struct tbg_backend *b, uint64_t now_ns)
 {
+	uint64_t until_ns = now_ns + TBG_BACKEND_REST_NS, rest_ns = atomic_load(&b->rest_ns);
+
 	atomic_fetch_add_explicit(&b->failed, 1, memory_order_relaxed);
-	if (atomic_fetch_add(&b->failures, 1) + 1 >= TBG_BACKEND_FAILURES)
-		atomic_store(&b->rest_ns, now_ns + TBG_BACKEND_REST_NS);
+	if (atomic_fetch_add(&b->failures, 1) + 1 < TBG_BACKEND_FAILURES)
+		return;
+	/* not less than a check has said */
+	while (rest_ns < until_ns &&
+	       !atomic_compare_exchange_weak(&b->rest_ns, &rest_ns, until_ns))
+		;
 }
 
-void tbg_backend_found(struct tbg_backend *b, bool well, uint64_t rest_ns)
+void tbg_backend_found(struct tbg_backend *b, bool well)
 {
 	if (well)
 		atomic_store(&b->failures, 0);
-	atomic_store(&b->rest_ns, well ? 0 : rest_ns);
+	atomic_store(&b->rest_ns, well ? 0 : UINT64_MAX);
 }

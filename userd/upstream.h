@@ -127,8 +127,8 @@ struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 void tbg_backend_worked(struct tbg_backend *b);
 void tbg_backend_failed(struct tbg_backend *b, uint64_t now_ns);
 
-/* What a health check found: it may be asked, or rests until then. */
-void tbg_backend_found(struct tbg_backend *b, bool well, uint64_t rest_ns);
+/* What a health check found: it may be asked, or rests until another finds it well. */
+void tbg_backend_found(struct tbg_backend *b, bool well);
 bool tbg_backend_rests(const struct tbg_backend *b, uint64_t now_ns);
 
 #endif

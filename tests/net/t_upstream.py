@@ -674,6 +674,36 @@ def t_health_checks_take_servers_out_and_back():
             assert answers() == {a.url.encode(), b.url.encode()}
 
 
+def t_a_server_that_hangs_is_found_and_rests_until_it_is_well():
+    """However long its checks go on, and requests that it is asked when all others fail."""
+    go = threading.Event()
+
+    def hang(c, r):
+        if not go.is_set():
+            c.more()
+        c.send(reply(204))
+
+    with origin.Origin() as a, origin.Origin() as b, proxy(
+            a.url, b.url, options=("--health-path", "/h", "--health-interval", "200ms")) as p:
+        a.on("/h", hang)
+        b.on("/h", reply(204))
+        for up in (a, b):
+            up.on("/", reply(200, up.url.encode()))
+
+        def rests():
+            return [u["rests"] for u in talk.ask(p, "status")["upstreams"]]
+
+        client.until(lambda: rests() == [True, False], "never found")
+        nr = len(a.seen("/"))
+        while len(a.seen("/h")) < 4:
+            assert rests() == [True, False]
+            assert ask(p.address, "GET", "/").body == b.url.encode()
+            time.sleep(0.02)
+        assert len(a.seen("/")) == nr
+        go.set()
+        client.until(lambda: not any(rests()), "never well again")
+
+
 def files_max(p, nr):
     """As the daemon's own user: root may lack the capability."""
     with open(f"/proc/{p.pid}/status", encoding="ascii") as f:
