@@ -23,7 +23,7 @@ static void check_begin(struct tbg_worker *w, struct tbg_backend *b)
 	int n;
 
 	n = snprintf(head, sizeof(head), "GET %s HTTP/1.1\r\nHost: %s\r\n"
-		     "User-Agent: toboggan\r\nConnection: close\r\n\r\n",
+		     "User-Agent: toboggan\r\n\r\n",
 		     b->upstream->terms.health_path, b->authority);
 	b->checked_ms = w->now_ms;
 	if (n >= HEAD_MAX || tbg_message_parse(&m, (uint8_t *)head, n, HEAD_MAX,
