@@ -15,6 +15,7 @@
 #include "address.h"
 #include "gateway/order.h"
 #include "upstream.h"
+#include "value.h"
 
 #define OWN_BYTES 16	/* of a name that nobody can guess */
 
@@ -70,6 +71,7 @@ static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
 	const char *usual = protocol == TBG_PROTOCOL_HTTP ? "80" : NULL;
 	size_t len = strcspn(text, "/");
 	char host[256], *name = host, *port;
+	unsigned int number;
 	int err;
 
 	if (!len || len >= sizeof(host) || (text[len] && text[len + 1]))
@@ -88,8 +90,7 @@ static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
 	}
 	if (port)
 		*port++ = 0;
-	if (!*name || (port && (!*port || strspn(port, "0123456789") != strlen(port))) ||
-	    (!port && !usual))
+	if (!*name || (port ? !tbg_value_number(port, 1, 65535, &number) : !usual))
 		return false;
 	err = tbg_address_find(name, port ?: usual, nr, &b->address, &b->address_len);
 	if (err)

@@ -205,7 +205,8 @@ KTAP_TEST(t_addresses_of_servers)
 	};
 	static const char *const bad[] = {
 		"", "127.0.0.1:80", "https://127.0.0.1", "http://", "http://:80",
-		"http://127.0.0.1:", "http://127.0.0.1:x", "http://127.0.0.1/path",
+		"http://127.0.0.1:", "http://127.0.0.1:x", "http://127.0.0.1:0",
+		"http://127.0.0.1:65536", "http://[::1]:91005", "http://127.0.0.1:+80", "http://127.0.0.1/path",
 		"http://[::1", "http://[::1]x", "unix:run", "unix:", "ftp://127.0.0.1",
 	};
 	struct tbg_backend b;
