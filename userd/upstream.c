@@ -281,27 +281,39 @@ bool tbg_backend_rests(const struct tbg_backend *b, uint64_t now_ns)
 	return atomic_load_explicit(&b->rest_ns, memory_order_relaxed) > now_ns;
 }
 
+/* Those that are not tried, with resting ones or without; their number. */
+static unsigned int left(struct tbg_upstream *u, uint32_t tried, bool resting,
+			 uint64_t now_ns, struct tbg_backend **ret)
+{
+	unsigned int nr = 0;
+
+	for (unsigned int i = 0; i < u->nr; i++) {
+		struct tbg_backend *b = &u->backends[i];
+
+		if (!(tried & 1u << i) && (resting || !tbg_backend_rests(b, now_ns)))
+			ret[nr++] = b;
+	}
+	return nr;
+}
+
 struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 					uint64_t now_ns)
 {
-	uint32_t from = atomic_fetch_add_explicit(&u->turn, 1, memory_order_relaxed);
-	struct tbg_backend *best = NULL, *resting = NULL;
+	uint32_t turn = atomic_fetch_add_explicit(&u->turn, 1, memory_order_relaxed);
+	struct tbg_backend *all[TBG_BACKEND_MAX], *best;
+	unsigned int nr = left(u, tried, false, now_ns, all) ?:
+			  left(u, tried, true, now_ns, all);
 
-	for (unsigned int i = 0; i < u->nr; i++) {
-		struct tbg_backend *b = &u->backends[(from + i) % u->nr];
+	if (!nr)
+		return NULL;
+	best = all[turn % nr];	/* of these, so that none has the turns of one that rests */
+	for (unsigned int i = 1; u->terms.least && i < nr; i++) {
+		struct tbg_backend *b = all[(turn + i) % nr];
 
-		if (tried & 1u << b->nr)
-			continue;
-		if (tbg_backend_rests(b, now_ns)) {
-			resting = resting ?: b;
-			continue;
-		}
-		if (!u->terms.least)
-			return b;
-		if (!best || atomic_load(&b->active) < atomic_load(&best->active))
+		if (atomic_load(&b->active) < atomic_load(&best->active))
 			best = b;
 	}
-	return best ?: resting;
+	return best;
 }
 
 void tbg_backend_worked(struct tbg_backend *b)

@@ -273,6 +273,10 @@ KTAP_TEST(t_turns_failures_and_rest)
 		tbg_backend_failed(&u->backends[1], 1);
 	for (int i = 0; i < 9; i++)
 		KTAP_CHECK(tbg_upstream_choose(u, 0, 2)->nr != 1);
+	for (unsigned int i = 0, turns[3] = { 0 }; i < 10; i++) {	/* of those that are left */
+		turns[tbg_upstream_choose(u, 0, 2)->nr]++;
+		KTAP_CHECK(i < 9 || (turns[0] == 5 && turns[2] == 5));
+	}
 	KTAP_EQ(tbg_upstream_choose(u, 5, 2)->nr, 1);	/* better than none */
 	b = tbg_upstream_choose(u, 5, 2 + TBG_BACKEND_REST_NS);
 	KTAP_EQ(b->nr, 1);
