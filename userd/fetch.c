@@ -85,6 +85,8 @@ void tbg_fetch_stop(struct tbg_transfer *x)
 {
 	if (!x->running)
 		return;
+	if (x->head_done && x->o)	/* it has answered, whoever does not want the rest */
+		tbg_backend_worked(x->o->backend);
 	origin_end(x, false);
 	fetch_end(x, 0, false);		/* who waits for it may have more luck */
 }
@@ -1063,6 +1065,7 @@ static bool hidden(struct tbg_transfer *x)
 		return false;
 	if (!tbg_terms_error_stale(&s->terms, &x->wish, true, x->w->now_ns))
 		return false;
+	tbg_backend_worked(x->o->backend);
 	origin_end(x, false);
 	fetch_end(x, TBG_LANDED_ERROR, false);
 	x->selected = NULL;

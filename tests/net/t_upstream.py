@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -773,6 +774,11 @@ def t_connect_timeout_is_504():
             c.close()
 
 
+def silent_tunnel(c, r):
+    c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+    c.more()
+
+
 def tunnelled(length):
     p = path()
 
@@ -841,13 +847,41 @@ def t_upgrade_on_several_lines():
         assert c.answer().body == b"no tunnel" and o.wait(p).field("Upgrade") is None
 
 
-def t_idle_tunnels_say_nothing_about_the_server():
-    with origin.Origin() as up, proxy(up.url, options=("--upstream-idle-timeout", "200ms")) as p:
-        def silent(c, r):
-            c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+def t_answers_that_nobody_hears_to_the_end_are_none_that_failed():
+    """Their client leaves, or a stale response hides them: failures before and behind are not in a row."""
+    with origin.Origin() as up, proxy(up.url) as p:
+        def begins(c, r):
+            c.send(b"HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
             c.more()
 
-        up.on("/", silent)
+        def leave(fields=""):
+            with origin.Client(p.address) as c:
+                c.send(f"GET /on HTTP/1.1\r\nHost: t\r\n{fields}\r\n".encode())
+                c.head()
+                c.s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            up.wait_end("/on")
+
+        def hidden():
+            r = ask(p.address, "GET", "/stale")
+            assert (r.status, r.body) == (200, b"stale"), r
+
+        up.on("/dies", END)
+        up.on("/stale", reply(200, b"stale", "Cache-Control: max-age=1, stale-if-error=600"), reply(500))
+        up.on("/on", begins)
+        hidden()
+        time.sleep(1.1)
+        for between in (hidden, leave, lambda: up.on("/on", silent_tunnel) or leave("Connection: Upgrade\r\nUpgrade: x\r\n")):
+            for _ in range(2):
+                assert ask(p.address, "POST", "/dies").status == 502
+            between()
+        assert ask(p.address, "POST", "/dies").status == 502
+        a = talk.ask(p, "status")["upstreams"][0]
+        assert a["failed"] == 7 and not a["rests"], a
+
+
+def t_idle_tunnels_say_nothing_about_the_server():
+    with origin.Origin() as up, proxy(up.url, options=("--upstream-idle-timeout", "200ms")) as p:
+        up.on("/", silent_tunnel)
         for _ in range(4):          # more than take a server out
             with origin.Client(p.address) as c:
                 c.send(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
