@@ -4,7 +4,8 @@
  * answers. A request is sent again only if no byte of an answer came and it
  * was either never sent, or refused (FCGI_OVERLOADED), or is idempotent: then to
  * another server, or to the same on a new connection after one from the pool,
- * which it may have closed at that moment.
+ * which it may have closed at that moment. A server that lets its time pass is
+ * not asked again.
  *
  * What is received goes where it stays: the head into the connection's buffer,
  * the body into the pieces that the client is served from and that are stored.
@@ -490,30 +491,36 @@ void tbg_fetch_sent(struct tbg_transfer *x, int res)
 
 /* Response in */
 
-/* Died before a byte of an answer, or has refused. True: it is being tried again. */
-static bool try_again(struct tbg_transfer *x)
+/* Whether it can be sent again; if it was not, it never will be on this connection. */
+static bool may_repeat(struct tbg_transfer *x)
 {
 	struct tbg_origin *o = x->o;
 
-	if (x->heard || x->interims || x->body_begun ||
-	    (o->send.busy && !tbg_origin_unsend(x->w, o)) ||
-	    (o->sent && !x->frame.refused && !tbg_method_idempotent(x->m.method)))
-		return false;
-	if (!o->reused)
-		backend_failed(x);
+	return !x->heard && !x->interims && !x->body_begun &&
+	       (!o->send.busy || tbg_origin_unsend(x->w, o)) &&
+	       (!o->sent || x->frame.refused || tbg_method_idempotent(x->m.method));
+}
+
+/* To the next server, or the end with that status. */
+static void repeat(struct tbg_transfer *x, unsigned int status)
+{
 	x->up_nr = 0;
 	x->fresh_only = true;
 	origin_end(x, false);
-	try_next(x, 502);
-	return true;
+	try_next(x, status);
 }
 
+/* Before a byte of an answer. One from the pool may have been closed at that moment. */
 static void head_died(struct tbg_transfer *x)
 {
-	if (try_again(x))
-		return;
-	backend_failed(x);
-	fetch_fail(x, 502);
+	bool again = may_repeat(x);
+
+	if (!again || !x->o->reused)
+		backend_failed(x);
+	if (again)
+		repeat(x, 502);
+	else
+		fetch_fail(x, 502);
 }
 
 static void body_more(struct tbg_transfer *x)
@@ -1430,10 +1437,9 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	 */
 	if (!x->head_done || (!x->tunnel && has_body(x) && (!x->up_body || x->up_nr)))
 		backend_failed(x);
-	if (x->o->connected) {
+	x->tried |= 1u << x->o->backend->nr;	/* its time is over, on any connection */
+	if (!x->o->connected || (!x->head_done && may_repeat(x)))
+		repeat(x, 504);
+	else
 		fetch_fail(x, 504);
-	} else {
-		origin_end(x, false);
-		try_next(x, 504);
-	}
 }

@@ -299,7 +299,8 @@ static unsigned int left(struct tbg_upstream *u, uint32_t tried, bool resting,
 struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 					uint64_t now_ns)
 {
-	uint32_t turn = atomic_fetch_add_explicit(&u->turn, 1, memory_order_relaxed);
+	/* a second try takes no turn, or of two servers the same one would always be first */
+	uint32_t turn = atomic_fetch_add_explicit(&u->turn, !tried, memory_order_relaxed);
 	struct tbg_backend *all[TBG_BACKEND_MAX], *best;
 	unsigned int nr = left(u, tried, false, now_ns, all) ?:
 			  left(u, tried, true, now_ns, all);

@@ -548,6 +548,30 @@ def t_idempotent_request_goes_to_another_server_when_one_dies():
         assert len(one.seen()) == len(two.seen()) == 1, "each is asked once"
 
 
+def t_idempotent_request_goes_to_another_server_when_one_hangs():
+    """For each its own first-byte-timeout; where there is no other, the 504 comes after one."""
+    def hangs(c, r):
+        c.more()
+
+    options = ("--first-byte-timeout", "300ms")
+    for method, statuses in (("GET", [200, 200]), ("DELETE", [200, 200]), ("POST", [200, 504])):
+        with origin.Origin() as hung, origin.Origin() as good, proxy(hung.url, good.url, options=options) as p:
+            good.on("/", reply(200, b"good"))
+            hung.on("/", hangs)
+            got = [ask(p.address, method, "/", body=b"x" if method == "POST" else None).status for _ in range(2)]
+            assert sorted(got) == statuses, (method, got)
+            assert len(hung.seen()) == 1 and len(good.seen()) == statuses.count(200), method
+            assert [u["failed"] for u in talk.ask(p, "status")["upstreams"]] == [1, 0]
+    with origin.Origin() as one, origin.Origin() as two, proxy(one.url, two.url, options=options) as p:
+        for o_ in (one, two):
+            o_.on("/warm", reply(200))
+            o_.on("/", hangs)
+        for _ in range(2):
+            assert ask(p.address, "GET", "/warm").status == 200
+        assert ask(p.address, "GET", "/").status == 504
+        assert len(one.seen("/")) == len(two.seen("/")) == 1, "each is asked once"
+
+
 def t_servers_take_turns():
     with origin.Origin() as a, origin.Origin() as b, origin.Origin(unix=True) as c, \
             proxy(a.url, b.url, c.url) as p:
