@@ -1426,8 +1426,10 @@ void tbg_fetch_check(struct tbg_transfer *x)
 		tbg_origin_starves(x->w, x->o);
 	if (age_ms >= MISSED_MS)
 		tbg_origin_check(x->w, x->o);
-	if (x->paused || age_ms <= limit_of(x))
+	if (x->paused || age_ms <= limit_of(x)) {
+		tbg_origin_again(x->w, x->o);
 		return;
+	}
 	/* a client that is slow with its body has time limits of its own */
 	if (x->o->connected && tbg_transfer_starves(x))
 		return;

@@ -54,6 +54,10 @@ static void on_connect(struct tbg_worker *w, struct tbg_call *call, int res)
 
 	if (!alive(o))
 		return;
+	/* a Unix socket's queue is full: it is tried again on the next tick */
+	o->refused = res == -EAGAIN;
+	if (o->refused)
+		return;
 	o->connected = !res;
 	tbg_fetch_connected(o->x, res);
 }
@@ -138,6 +142,15 @@ static struct tbg_origin *idle_take(struct tbg_worker *w, const struct tbg_backe
 	return o;
 }
 
+static void connect_begin(struct tbg_worker *w, struct tbg_origin *o)
+{
+	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
+
+	io_uring_prep_connect(sqe, o->fd, (struct sockaddr *)&o->backend->address,
+			      o->backend->address_len);
+	tbg_worker_call(sqe, &o->connect);
+}
+
 /* Gives the descriptor of an idle connection back, now. False: there is none. */
 static bool idle_yield(struct tbg_worker *w)
 {
@@ -159,7 +172,6 @@ struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 				   struct tbg_backend *b, bool pooled)
 {
 	struct tbg_origin *o = pooled ? idle_take(w, b) : NULL;
-	struct io_uring_sqe *sqe;
 
 	if (o) {
 		o->x = x;
@@ -174,10 +186,7 @@ struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 	if (!o)
 		return NULL;
 	o->x = x;
-	sqe = tbg_worker_sqe(w);
-	io_uring_prep_connect(sqe, o->fd, (struct sockaddr *)&b->address,
-			      b->address_len);
-	tbg_worker_call(sqe, &o->connect);
+	connect_begin(w, o);
 	return o;
 }
 
@@ -327,6 +336,14 @@ bool tbg_origin_asked(const struct tbg_origin *o)
 		return false;
 	return o->backend->address.ss_family == AF_UNIX ||
 	       ioctl(o->fd, SIOCOUTQ, &left) || !left;
+}
+
+void tbg_origin_again(struct tbg_worker *w, struct tbg_origin *o)
+{
+	if (!o->refused)
+		return;
+	o->refused = false;
+	connect_begin(w, o);
 }
 
 void tbg_origin_check(struct tbg_worker *w, struct tbg_origin *o)

@@ -23,6 +23,7 @@ struct tbg_origin {
 	struct tbg_transfer *x;		/* whose it is, until its operations end */
 	int fd;
 	bool connected, closing;
+	bool refused;			/* for now: see tbg_origin_again() */
 	bool reused;			/* has served a request before */
 	bool sent;			/* of this use: something has gone out */
 	bool due;			/* to be sent at the end of the round */
@@ -86,6 +87,9 @@ bool tbg_origin_asked(const struct tbg_origin *o);
  * while this one waits for one of them: these are ended then.
  */
 void tbg_origin_starves(struct tbg_worker *w, struct tbg_origin *o);
+
+/* On a tick: to a Unix socket that had no room for it once more. */
+void tbg_origin_again(struct tbg_worker *w, struct tbg_origin *o);
 
 /*
  * On a tick: ends a receive under way on a connection that is reset and has

@@ -798,6 +798,31 @@ def t_connect_timeout_is_504():
             c.close()
 
 
+def t_a_unix_socket_with_a_full_queue_is_waited_for():
+    """As long as a connection may take; it is refused at once where that of TCP would wait."""
+    with tempfile.TemporaryDirectory(prefix="tbg-") as folder, socket.socket(socket.AF_UNIX) as s:
+        os.chmod(folder, 0o755)
+        s.bind(f"{folder}/s")
+        os.chmod(f"{folder}/s", 0o777)
+        s.listen(0)
+        s.settimeout(client.WAIT_S)
+        fill = socket.socket(socket.AF_UNIX)
+        fill.connect(f"{folder}/s")
+        with proxy(f"unix:{folder}/s", options=("--connect-timeout", "500ms")) as p:
+            assert ask(p.address, "GET", "/").status == 504
+        with proxy(f"unix:{folder}/s") as p, origin.Client(p.address) as c:
+            c.send(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n")
+            client.until(lambda: talk.ask(p, "status")["upstreams"][0]["active"], "never asked")
+            time.sleep(0.3)         # it has been tried more than once
+            fill.close()
+            s.accept()[0].close()
+            with s.accept()[0] as up:
+                origin.Connection(up, 0).request()
+                up.sendall(reply(200, b"waited"))
+                assert c.answer().body == b"waited"
+            assert talk.ask(p, "status")["upstreams"][0]["failed"] == 0
+
+
 def silent_tunnel(c, r):
     c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
     c.more()
