@@ -86,8 +86,6 @@ void tbg_fetch_stop(struct tbg_transfer *x)
 {
 	if (!x->running)
 		return;
-	if (x->head_done && x->o)	/* it has answered, whoever does not want the rest */
-		tbg_backend_worked(x->o->backend);
 	origin_end(x, false);
 	fetch_end(x, 0, false);		/* who waits for it may have more luck */
 }
@@ -1072,7 +1070,6 @@ static bool hidden(struct tbg_transfer *x)
 		return false;
 	if (!tbg_terms_error_stale(&s->terms, &x->wish, true, x->w->now_ns))
 		return false;
-	tbg_backend_worked(x->o->backend);
 	origin_end(x, false);
 	fetch_end(x, TBG_LANDED_ERROR, false);
 	x->selected = NULL;
@@ -1220,6 +1217,7 @@ static void head_final(struct tbg_transfer *x)
 		tbg_health_found(x, r->status);
 		return;
 	}
+	tbg_backend_worked(x->o->backend);	/* whatever becomes of the rest, and when */
 	x->fwd_status = r->status;
 	if (x->alone && r->status == 304) {
 		if (x->selected->terms.has_validator &&

@@ -897,18 +897,21 @@ def t_upgrade_on_several_lines():
 
 
 def t_answers_that_nobody_hears_to_the_end_are_none_that_failed():
-    """Their client leaves, or a stale response hides them: failures before and behind are not in a row."""
-    with origin.Origin() as up, proxy(up.url) as p:
+    """They go on, their client leaves, or a stale response hides them: the failures around are not in a row."""
+    with origin.Origin() as up, proxy(up.url) as p, origin.Client(p.address) as stays:
         def begins(c, r):
             c.send(b"HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
             c.more()
 
-        def leave(fields=""):
+        def begin(c, target="/on", fields=""):
+            c.s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            c.send(f"GET {target} HTTP/1.1\r\nHost: t\r\n{fields}\r\n".encode())
+            c.head()
+
+        def leave(target="/on", fields=""):
             with origin.Client(p.address) as c:
-                c.send(f"GET /on HTTP/1.1\r\nHost: t\r\n{fields}\r\n".encode())
-                c.head()
-                c.s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            up.wait_end("/on")
+                begin(c, target, fields)
+            up.wait_end(target)
 
         def hidden():
             r = ask(p.address, "GET", "/stale")
@@ -919,13 +922,15 @@ def t_answers_that_nobody_hears_to_the_end_are_none_that_failed():
         up.on("/on", begins)
         hidden()
         time.sleep(1.1)
-        for between in (hidden, leave, lambda: up.on("/on", silent_tunnel) or leave("Connection: Upgrade\r\nUpgrade: x\r\n")):
+        up.on("/ws", silent_tunnel)
+        for between in (hidden, leave, lambda: leave("/ws", "Connection: Upgrade\r\nUpgrade: x\r\n"),
+                        lambda: begin(stays)):
             for _ in range(2):
                 assert ask(p.address, "POST", "/dies").status == 502
             between()
         assert ask(p.address, "POST", "/dies").status == 502
         a = talk.ask(p, "status")["upstreams"][0]
-        assert a["failed"] == 7 and not a["rests"], a
+        assert a["failed"] == 9 and not a["rests"], a
 
 
 def t_idle_tunnels_say_nothing_about_the_server():
