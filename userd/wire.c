@@ -427,10 +427,13 @@ static bool serves(const struct tbg_wire *w, const struct sockaddr *addr)
 	return false;
 }
 
+/* By whichever of its names: `ip link property` gives it more than one. */
 static bool known(const struct tbg_wire *w, const char *name)
 {
-	for (unsigned int i = 0; i < w->ifaces_nr; i++)
-		if (!strcmp(w->ifaces[i].name, name))
+	int ifindex = if_nametoindex(name);
+
+	for (unsigned int i = 0; ifindex && i < w->ifaces_nr; i++)
+		if (w->ifaces[i].ifindex == ifindex)
 			return true;
 	return false;
 }
