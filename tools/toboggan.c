@@ -283,7 +283,7 @@ static void status_wire(const json_t *a)
 		       strcmp(text_of(i, "xdp"), "on") ? "" : ", xdp");
 		comma = ", ";
 	}
-	putchar('\n');
+	puts(true_of(tier, "on") && !*comma ? "no interface" : "");
 	json_array_foreach(ifaces, nr, i) {
 		bool xdp = strcmp(text_of(i, "how"), "off");
 
@@ -557,8 +557,10 @@ static void why_show(const json_t *a)
 				  true_of(i, "xdp_may") ? ", xdp if its frame has room" :
 							  ", not xdp";
 
-		if (!strcmp(text_of(i, "how"), "off"))
+		if (!strcmp(text_of(i, "how"), "off")) {
+			printf("  %-10s off: %s\n", text_of(i, "name"), text_of(i, "why"));
 			continue;
+		}
 		printf("  %-10s %s%s, MTU %lld: %s over IPv4, %s over IPv6\n",
 		       text_of(i, "name"), text_of(i, "how"), xdp,
 		       number_of(i, "mtu"),

@@ -504,6 +504,8 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
 			"fits_ipv4", on && f->found && f->len <= v4,
 			"fits_ipv6", on && f->found && f->len <= v6);
 
+		if (!on)
+			json_object_set_new(one, "why", json_string(ifaces[i].why));
 		/* one segment, of the larger headers */
 		if (ifaces[i].xdp[0])
 			json_object_update_new(one, json_pack("{s:s, s:b}",

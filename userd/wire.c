@@ -360,6 +360,12 @@ static const char *attach_why(int err)
 			       strerror(-err);
 }
 
+static void iface_off(struct tbg_wire_iface *i, int err)
+{
+	strcpy(i->how, "off");
+	snprintf(i->why, sizeof(i->why), "attach: %s", attach_why(err));
+}
+
 static void iface_how(struct tbg_wire *w, unsigned int nr)
 {
 	snprintf(w->ifaces[nr].how, sizeof(w->ifaces[nr].how), "%s",
@@ -381,15 +387,15 @@ static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
 	w->xdp_fd[w->ifaces_nr] = -1;
 	snprintf(i->name, sizeof(i->name), "%s", name);
 	snprintf(i->how, sizeof(i->how), "off");
-	if (!i->ifindex)
-		return -ENODEV;
-	iface_unfit(name, i->why, sizeof(i->why));
+	if (i->ifindex)
+		iface_unfit(name, i->why, sizeof(i->why));
+	else
+		strcpy(i->why, "no such interface");
 	iface_twice(w, i);
 	if (!i->why[0]) {
 		err = tbg_attach(&w->attached[w->ifaces_nr], i->ifindex, progs);
 		if (err)
-			snprintf(i->why, sizeof(i->why), "attach: %s",
-				 attach_why(err));
+			iface_off(i, err);
 		else
 			iface_how(w, w->ifaces_nr);
 		if (!err && xdp)
@@ -475,13 +481,8 @@ static int add_named(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 		if (first || !err)
 			continue;
 		first = err;
-		if (err == -ENODEV)
-			snprintf(ret_msg, msg_len,
-				 "wire: no interface named %s; `ip link` lists them",
-				 name);
-		else
-			snprintf(ret_msg, msg_len, "wire: %s: %s", name,
-				 w->ifaces[w->ifaces_nr - 1].why);
+		snprintf(ret_msg, msg_len, "wire: %s: %s", name,
+			 w->ifaces[w->ifaces_nr - 1].why);
 	}
 	return first;
 }
@@ -602,16 +603,27 @@ void tbg_wire_close(struct tbg_wire *w)
 	free(w);
 }
 
+/* Whether wire is on it. One that is called something else now is the same. */
+static bool iface_stays(struct tbg_wire_iface *i)
+{
+	if (i->why[0])
+		return false;
+	if (if_indextoname(i->ifindex, i->name))
+		return true;
+	tbg_say("toboggand: wire: %s is gone", i->name);
+	return false;
+}
+
 /*
- * An interface that went away took the programs with it: forget it. One that is
- * called something else now is the same.
+ * An interface that went away took the programs with it. Those that wire is not on are
+ * forgotten too, for add_late() to try all that are wanted anew.
  */
-static void forget_gone(struct tbg_wire *w)
+static void forget_off(struct tbg_wire *w)
 {
 	unsigned int kept = 0;
 
 	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
-		if (!if_indextoname(w->ifaces[i].ifindex, w->ifaces[i].name)) {
+		if (!iface_stays(&w->ifaces[i])) {
 			xdp_detach(w, i);
 			continue;
 		}
@@ -636,33 +648,32 @@ static void attach_again(struct tbg_wire *w)
 			iface_how(w, nr);
 			tbg_say("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
 				i->name, i->how);
-			if (i->xdp[0] && w->xdp_fd[nr] < 0 && !i->xdp_retry_ns)
-				xdp_attach(w, nr);
-		} else if (did < 0 && strcmp(i->how, "off")) {
-			strcpy(i->how, "off");
+		} else if (did < 0) {
+			iface_off(i, did);
 			tbg_say("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
 				i->name, attach_why(did));
 			/* an answer that nobody translates for is none */
 			xdp_detach(w, nr);
+			i->xdp[0] = 0;
 			i->xdp_retry_ns = 0;
-			if (i->xdp[0]) {
-				strcpy(i->xdp, "off");
-				strcpy(i->xdp_why, "it needs the programs of TC");
-			}
 		}
 	}
 }
 
 /* Interfaces come back, or come late. */
-static void add_late(struct tbg_wire *w, uint64_t now_ns)
+static void add_late(struct tbg_wire *w)
 {
+	unsigned int nr = w->ifaces_nr;
 	char msg[256];
 
 	if (w->automatic)
 		add_automatic(w);
 	else
 		add_named(w, msg, sizeof(msg));
-	xdp_tick(w, now_ns);
+	for (; nr < w->ifaces_nr; nr++)
+		if (!w->ifaces[nr].why[0])
+			tbg_say("toboggand: wire: on %s (%s)", w->ifaces[nr].name,
+				w->ifaces[nr].how);
 }
 
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
@@ -671,11 +682,13 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 		return;
 	w->swept_ns = now_ns;
 	tbg_flows_sweep(&w->flows, now_ns);
-	forget_gone(w);
+	forget_off(w);
 	tbg_privilege_raise();
 	attach_again(w);
-	if (__atomic_load_n(&w->maps.knob->answer, __ATOMIC_RELAXED))
-		add_late(w, now_ns);
+	if (__atomic_load_n(&w->maps.knob->answer, __ATOMIC_RELAXED)) {
+		add_late(w);
+		xdp_tick(w, now_ns);
+	}
 	tbg_privilege_lower();
 }
 

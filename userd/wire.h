@@ -17,10 +17,10 @@ struct bpf_object;
 
 struct tbg_wire_iface {
 	char name[16];
-	int ifindex;
+	int ifindex;			/* 0: there is none of that name now */
 	char how[8];			/* "tcx", "clsact" or "off" */
 	char why[120];			/* why it is off */
-	char xdp[4];			/* "on", "off", or "" where it is not asked for */
+	char xdp[4];			/* "on", "off", or "" where it is not asked for, or TC off */
 	char xdp_why[120];		/* why that is off, and TC answers alone */
 	uint64_t xdp_retry_ns;		/* when it is tried again; 0: never */
 };

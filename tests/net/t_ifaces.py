@@ -3,6 +3,7 @@
 """Interfaces that go and come back, have several names, or are many."""
 import contextlib
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
@@ -37,6 +38,15 @@ def ifaces(d):
     return ret
 
 
+def text(d, *args):
+    return subprocess.run([talk.TOOL, "--control", d.control, *args], check=True,
+                          capture_output=True, text=True).stdout
+
+
+def said(d, what):
+    net.until(lambda: any(what in line for line in d.lines), f"{what} is not said")
+
+
 def hit(n, link):
     def by_wire():
         with talk.Connection(n.client.connect((link.server4, PORT))) as c:
@@ -45,6 +55,26 @@ def hit(n, link):
         return r.tier == "wire"
 
     net.until(by_wire, "wire does not answer")
+
+
+def t_interface_that_goes_is_missed_until_it_is_back():
+    with net.Net(links=1) as n, serving(n.server, "tbg0") as d:
+        hit(n, n.links[0])
+        n.server.run("ip", "link", "del", "tbg0")
+        net.until(lambda: ifaces(d) == {"tbg0": "no such interface"}, "it is not missed")
+        said(d, "wire: tbg0 is gone")
+        assert "not on tbg0: no such interface" in text(d, "status")
+        assert "on: no interface" in text(d, "status")
+        assert "tbg0       off: no such interface" in text(d, "why", "/a")
+        # what is called that now is not fit
+        n.server.run("ip", "tuntap", "add", "dev", "tbg0", "mode", "tun")
+        net.until(lambda: "not an Ethernet" in ifaces(d)["tbg0"], "it is not looked at again")
+        n.server.run("ip", "link", "del", "tbg0")
+        link = net.Link(n, 0)
+        net.until(lambda: ifaces(d) == {"tbg0": ""}, "it is not attached again")
+        said(d, "wire: on tbg0 (")
+        hit(n, link)
+        assert len([line for line in d.lines if "tbg0" in line]) == 3, d.lines
 
 
 def t_another_name_is_no_other_interface():
@@ -59,6 +89,15 @@ def t_another_name_is_no_other_interface():
             net.Link(n, 1)
             net.until(lambda: ifaces(d) == both, "it is not attached again")
             hit(n, n.links[0])
+
+
+def t_interface_of_a_name_that_another_had():
+    """Both are attached: the one that is called something else now has connections."""
+    with net.Net(links=2) as n, serving(n.server, "tbg0") as d:
+        n.server.run("ip", "link", "set", "tbg0", "name", "was0")
+        net.until(lambda: ifaces(d) == {"was0": "", "tbg0": "no such interface"}, "not missed")
+        n.server.run("ip", "link", "set", "tbg1", "name", "tbg0")
+        net.until(lambda: ifaces(d) == {"was0": "", "tbg0": ""}, "not attached")
 
 
 if __name__ == "__main__":
