@@ -335,9 +335,18 @@ static void xdp_detach(struct tbg_wire *w, unsigned int nr)
 	w->xdp_fd[nr] = -1;
 }
 
+static void xdp_attach_again(struct tbg_wire *w, unsigned int nr)
+{
+	xdp_detach(w, nr);
+	xdp_attach(w, nr);
+	if (w->xdp_fd[nr] >= 0)
+		tbg_say("toboggand: wire: its XDP program on %s was removed by somebody; attached again",
+			w->ifaces[nr].name);
+}
+
 /*
  * A device may prove unfit, or its clients be so far away that it seems so; and
- * another's program may go.
+ * another's program may go, or somebody take ours off.
  */
 static void xdp_tick(struct tbg_wire *w, uint64_t now_ns)
 {
@@ -346,7 +355,11 @@ static void xdp_tick(struct tbg_wire *w, uint64_t now_ns)
 
 		if (i->xdp_retry_ns && now_ns >= i->xdp_retry_ns) {
 			xdp_attach(w, nr);
-		} else if (w->xdp_fd[nr] >= 0 && tbg_xdp_is_lost(w->xdp, i->ifindex)) {
+		} else if (w->xdp_fd[nr] < 0) {
+			continue;
+		} else if (tbg_xdp_is_detached(w->xdp_fd[nr])) {
+			xdp_attach_again(w, nr);
+		} else if (tbg_xdp_is_lost(w->xdp, i->ifindex)) {
 			xdp_detach(w, nr);
 			xdp_off(i, "what it sends is not acknowledged; the peer of a veth needs XDP too");
 			i->xdp_retry_ns = now_ns + XDP_RETRY_NS;

@@ -119,6 +119,14 @@ int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len
 	return fd;
 }
 
+bool tbg_xdp_is_detached(int fd)
+{
+	struct bpf_link_info info = {};
+	uint32_t len = sizeof(info);
+
+	return !bpf_obj_get_info_by_fd(fd, &info, &len) && !info.xdp.ifindex;
+}
+
 void tbg_xdp_forget(struct tbg_xdp *x, int ifindex)
 {
 	bpf_map_delete_elem(bpf_map__fd(x->bpf->maps.tbg_ports), &ifindex);

@@ -28,6 +28,9 @@ int tbg_xdp_open(struct tbg_xdp **ret, const struct bpf_object *wire,
  */
 int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len);
 
+/* Whether an attachment was undone by somebody else, or went with its interface. */
+bool tbg_xdp_is_detached(int fd);
+
 /* What is known of an interface, once it is detached. */
 void tbg_xdp_forget(struct tbg_xdp *x, int ifindex);
 

@@ -8,6 +8,7 @@ arrives where the other end has an XDP program as well.
 """
 import contextlib
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
@@ -233,6 +234,29 @@ def t_another_program_goes_first_and_may_go():
         if fd is not None:
             os.close(fd)
     assert not attached("tbg2")
+
+
+def links(who):
+    """Numbers of the XDP links that a daemon has."""
+    folder, ret = f"/proc/{who.pid}/fdinfo", []
+    for fd in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError), \
+             open(os.path.join(folder, fd), encoding="ascii") as f:
+            fields = dict(line.split(":", 1) for line in f if ":" in line)
+            if fields.get("link_type", "").strip() == "xdp":
+                ret.append(fields["link_id"].strip())
+    return ret
+
+
+def t_program_that_somebody_detaches_is_attached_again():
+    with another("tbg2:xdp") as o:
+        for link in links(o):
+            subprocess.run(["bpftool", "link", "detach", "id", link], check=True)
+        assert not attached("tbg2")
+        net.until(lambda: attached("tbg2"), "not attached again")
+        net.until(lambda: any("attached again" in line for line in o.lines), "not said")
+        assert iface(o, "tbg2")["xdp"] == "on", o.lines
+        proven(n.links[2].server4, OTHER, o)
 
 
 def t_nothing_is_left_behind():
