@@ -502,7 +502,7 @@ struct link {
 	int ifindex, below, master;
 };
 
-struct links {
+struct tbg_links {
 	struct link *at;
 	unsigned int nr;
 };
@@ -525,7 +525,7 @@ static void link_add(struct nlmsghdr *h, void *arg)
 	struct ifinfomsg *info = NLMSG_DATA(h);
 	struct rtattr *attrs = IFLA_RTA(info), *a;
 	int len = IFLA_PAYLOAD(h);
-	struct links *l = arg;
+	struct tbg_links *l = arg;
 	struct link *at = realloc(l->at, (l->nr + 1) * sizeof(*at));
 
 	if (!at)
@@ -541,8 +541,9 @@ static void link_add(struct nlmsghdr *h, void *arg)
 		at->master = *(int *)RTA_DATA(a);
 }
 
-static void links_read(struct links *ret)
+struct tbg_links *tbg_links_open(void)
 {
+	struct tbg_links *ret = calloc(1, sizeof(*ret));
 	struct {
 		struct nlmsghdr head;
 		struct ifinfomsg info;
@@ -551,11 +552,20 @@ static void links_read(struct links *ret)
 			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
 	};
 
-	dump(&req.head, RTM_NEWLINK, link_add, ret);
+	if (ret)
+		dump(&req.head, RTM_NEWLINK, link_add, ret);
+	return ret;
+}
+
+void tbg_links_close(struct tbg_links *l)
+{
+	if (l)
+		free(l->at);
+	free(l);
 }
 
 /* Whether upper lies on lower, over at most depth others. */
-static bool lies_on(const struct links *l, int upper, int lower, int depth)
+static bool lies_on(const struct tbg_links *l, int upper, int lower, int depth)
 {
 	if (upper == lower)
 		return true;
@@ -571,16 +581,10 @@ static bool lies_on(const struct links *l, int upper, int lower, int depth)
 	return false;
 }
 
-bool tbg_attach_stacked(int ifindex, int other)
+bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other)
 {
-	struct links l = {};
-	bool ret;
-
-	links_read(&l);
-	ret = lies_on(&l, ifindex, other, TBG_STACK_MAX) ||
-	      lies_on(&l, other, ifindex, TBG_STACK_MAX);
-	free(l.at);
-	return ret;
+	return l && (lies_on(l, ifindex, other, TBG_STACK_MAX) ||
+		     lies_on(l, other, ifindex, TBG_STACK_MAX));
 }
 
 /* Visits hooks of all interfaces until fn returns true. */

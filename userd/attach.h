@@ -10,6 +10,8 @@
 
 #include <stdbool.h>
 
+struct tbg_links;
+
 enum tbg_hook { TBG_HOOK_INGRESS, TBG_HOOK_EGRESS, TBG_HOOK_NR };
 
 struct tbg_attachment {
@@ -35,11 +37,15 @@ int tbg_attach(struct tbg_attachment *ret, int ifindex,
  */
 int tbg_attach_again(struct tbg_attachment *a);
 
+/* How the interfaces are stacked now: to be closed. NULL: it cannot be told. */
+struct tbg_links *tbg_links_open(void);
+void tbg_links_close(struct tbg_links *l);
+
 /*
  * Whether one of two interfaces lies on the other (VLAN, macvlan, bridge,
- * bond …), so that frames of the upper pass the hooks of both.
+ * bond …), so that frames of the upper pass the hooks of both. NULL: not known to.
  */
-bool tbg_attach_stacked(int ifindex, int other);
+bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other);
 
 /* Detaches; a clsact qdisc that we made and nobody else uses goes too. */
 void tbg_detach(const struct tbg_attachment *a);

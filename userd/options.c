@@ -13,6 +13,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "abi/conn.h"
 #include "abi/version.h"
 #include "config.h"
 #include "core/span.h"
@@ -104,12 +105,13 @@ static bool set_wire(struct given *g, const char *v)
 {
 	const char *at = v;
 	char name[16], before[16];
+	unsigned int nr = 0;
 	bool xdp;
 
 	if (!strcmp(v, "auto") || !strcmp(v, "off"))
 		return set_text(&g->o->wire, v);
 	do {				/* no empty and no overlong names, none twice */
-		if (!tbg_value_iface(at, name, &xdp) || !strcasecmp(name, "auto") ||
+		if (nr++ == TBG_IFACES_MAX || !tbg_value_iface(at, name, &xdp) || !strcasecmp(name, "auto") ||
 		    !strcasecmp(name, "off"))
 			return false;
 		for (const char *b = v; b < at; b += strcspn(b, ",") + 1)
@@ -219,7 +221,7 @@ static bool set_header_max(struct given *g, const char *v)
  */
 #define OPTION_LIST(X) \
 	X("listen", listen, "ADDR:PORT", false, "ADDR:PORT or [ADDR6]:PORT, each once, at most 32 of them", "address to serve on; can be repeated") \
-	X("wire", wire, "IFACE,...", false, "interface names with commas, each once, IFACE:xdp for XDP too, or one word alone: auto or off", "interfaces that answer at the packet, IFACE:xdp: in its driver too (auto)") \
+	X("wire", wire, "IFACE,...", false, "interface names with commas, each once, at most 64 of them, IFACE:xdp for XDP too, or one word alone: auto or off", "interfaces that answer at the packet, IFACE:xdp: in its driver too (auto)") \
 	X("tiers", tiers, "LIST", false, "wire,sock,user, wire,user, sock,user or user", "tiers in use (wire,user)") \
 	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \
 	X("memory", memory, "SIZE", false, "a size from 1M to 1024G, such as 256M", "memory budget of the cache (256M)") \

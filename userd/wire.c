@@ -52,6 +52,8 @@ struct tbg_wire {
 	int xdp_fd[TBG_IFACES_MAX];	/* or -1 */
 	struct tbg_xdp *xdp;		/* loaded when first asked for */
 	unsigned int ifaces_nr;
+	bool full;			/* and said so */
+	struct tbg_links *links;	/* read once for all that are looked at */
 	uint64_t swept_ns;
 	char load_log[LOAD_LOG_LEN];	/* what libbpf complained about first */
 };
@@ -281,13 +283,15 @@ static void iface_unfit(const char *name, char *ret, size_t len)
 }
 
 /* "" or which of the attached interfaces the frames of i pass as well. */
-static void iface_twice(const struct tbg_wire *w, struct tbg_wire_iface *i)
+static void iface_twice(struct tbg_wire *w, struct tbg_wire_iface *i)
 {
+	if (!i->why[0] && !w->links)
+		w->links = tbg_links_open();
 	for (unsigned int n = 0; n < w->ifaces_nr && !i->why[0]; n++) {
 		const struct tbg_wire_iface *other = &w->ifaces[n];
 
 		/* they would be translated twice */
-		if (!other->why[0] && tbg_attach_stacked(i->ifindex, other->ifindex))
+		if (!other->why[0] && tbg_links_stacked(w->links, i->ifindex, other->ifindex))
 			snprintf(i->why, sizeof(i->why),
 				 "its frames pass %s, where wire is; one of them is enough",
 				 other->name);
@@ -385,17 +389,63 @@ static void iface_how(struct tbg_wire *w, unsigned int nr)
 		 w->attached[nr].tcx ? "tcx" : "clsact");
 }
 
+/* Whether wire is on it. One that is called something else now is the same. */
+static bool iface_stays(struct tbg_wire_iface *i)
+{
+	if (i->why[0])
+		return false;
+	if (if_indextoname(i->ifindex, i->name))
+		return true;
+	tbg_say("toboggand: wire: %s is gone", i->name);
+	return false;
+}
+
+/*
+ * An interface that went away took the programs with it. Those that wire is not on are
+ * forgotten too, for add_late() to try all that are wanted anew.
+ */
+static void forget_off(struct tbg_wire *w)
+{
+	unsigned int kept = 0;
+
+	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
+		if (!iface_stays(&w->ifaces[i])) {
+			xdp_detach(w, i);
+			continue;
+		}
+		w->ifaces[kept] = w->ifaces[i];
+		w->xdp_fd[kept] = w->xdp_fd[i];
+		w->attached[kept++] = w->attached[i];
+	}
+	w->ifaces_nr = kept;
+}
+
+/* Whether there is a place for one more; what wire is not on gives its own up. */
+static bool has_place(struct tbg_wire *w, const char *name)
+{
+	if (w->ifaces_nr == TBG_IFACES_MAX)
+		forget_off(w);
+	if (w->ifaces_nr < TBG_IFACES_MAX)
+		return true;
+	if (!w->full)
+		tbg_say("toboggand: wire: on %d interfaces, which are all it can be on; not on %s",
+			TBG_IFACES_MAX, name);
+	w->full = true;
+	return false;
+}
+
 static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
 {
-	struct tbg_wire_iface *i = &w->ifaces[w->ifaces_nr];
+	struct tbg_wire_iface *i;
 	const int progs[TBG_HOOK_NR] = {
 		[TBG_HOOK_INGRESS] = bpf_program__fd(w->bpf->progs.tbg_ingress),
 		[TBG_HOOK_EGRESS] = bpf_program__fd(w->bpf->progs.tbg_egress),
 	};
 	int err;
 
-	if (w->ifaces_nr == TBG_IFACES_MAX)
+	if (!has_place(w, name))
 		return -E2BIG;
+	i = &w->ifaces[w->ifaces_nr];
 	*i = (struct tbg_wire_iface){ .ifindex = if_nametoindex(name) };
 	w->xdp_fd[w->ifaces_nr] = -1;
 	snprintf(i->name, sizeof(i->name), "%s", name);
@@ -458,13 +508,13 @@ static bool known(const struct tbg_wire *w, const char *name)
 }
 
 /* "auto": every fit interface that is up and has an address we listen on. */
-static int add_automatic(struct tbg_wire *w)
+static int add_automatic(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 {
 	struct ifaddrs *all;
 	char why[120];
 
 	if (getifaddrs(&all))
-		return -errno;
+		return fail(w, -errno, ret_msg, msg_len, "interfaces");
 	for (struct ifaddrs *i = all; i; i = i->ifa_next) {
 		if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
 		    (i->ifa_addr->sa_family != AF_INET &&
@@ -500,15 +550,22 @@ static int add_named(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 	return first;
 }
 
+static int add_wanted(struct tbg_wire *w, char *ret_msg, size_t msg_len)
+{
+	int err = w->automatic ? add_automatic(w, ret_msg, msg_len) :
+				 add_named(w, ret_msg, msg_len);
+
+	tbg_links_close(w->links);
+	w->links = NULL;
+	return err;
+}
+
 static int attach_all(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 {
-	int err;
+	int err = add_wanted(w, ret_msg, msg_len);
 
-	if (!w->automatic)
-		return add_named(w, ret_msg, msg_len);
-	err = add_automatic(w);
 	if (err)
-		return fail(w, err, ret_msg, msg_len, "interfaces");
+		return err;
 	for (unsigned int i = 0; i < w->ifaces_nr; i++)
 		if (!w->ifaces[i].why[0])
 			return 0;
@@ -616,37 +673,6 @@ void tbg_wire_close(struct tbg_wire *w)
 	free(w);
 }
 
-/* Whether wire is on it. One that is called something else now is the same. */
-static bool iface_stays(struct tbg_wire_iface *i)
-{
-	if (i->why[0])
-		return false;
-	if (if_indextoname(i->ifindex, i->name))
-		return true;
-	tbg_say("toboggand: wire: %s is gone", i->name);
-	return false;
-}
-
-/*
- * An interface that went away took the programs with it. Those that wire is not on are
- * forgotten too, for add_late() to try all that are wanted anew.
- */
-static void forget_off(struct tbg_wire *w)
-{
-	unsigned int kept = 0;
-
-	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
-		if (!iface_stays(&w->ifaces[i])) {
-			xdp_detach(w, i);
-			continue;
-		}
-		w->ifaces[kept] = w->ifaces[i];
-		w->xdp_fd[kept] = w->xdp_fd[i];
-		w->attached[kept++] = w->attached[i];
-	}
-	w->ifaces_nr = kept;
-}
-
 /*
  * Somebody else may take our programs off an interface that stays. Without them the
  * connections there lose their translation.
@@ -679,10 +705,7 @@ static void add_late(struct tbg_wire *w)
 	unsigned int nr = w->ifaces_nr;
 	char msg[256];
 
-	if (w->automatic)
-		add_automatic(w);
-	else
-		add_named(w, msg, sizeof(msg));
+	add_wanted(w, msg, sizeof(msg));
 	for (; nr < w->ifaces_nr; nr++)
 		if (!w->ifaces[nr].why[0])
 			tbg_say("toboggand: wire: on %s (%s)", w->ifaces[nr].name,

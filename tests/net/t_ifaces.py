@@ -5,6 +5,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import daemon
@@ -13,6 +14,7 @@ import net
 import talk
 
 PORT = 8080
+MOST = 64               # TBG_IFACES_MAX
 BODY = b"by wire, where there is an interface\n"
 
 
@@ -98,6 +100,28 @@ def t_interface_of_a_name_that_another_had():
         net.until(lambda: ifaces(d) == {"was0": "", "tbg0": "no such interface"}, "not missed")
         n.server.run("ip", "link", "set", "tbg1", "name", "tbg0")
         net.until(lambda: ifaces(d) == {"was0": "", "tbg0": ""}, "not attached")
+
+
+def t_auto_says_where_it_stops():
+    pairs = MOST // 2 + 1
+    with contextlib.closing(net.Namespace()) as ns, \
+         tempfile.NamedTemporaryFile("w", encoding="ascii") as batch:
+        for i in range(pairs):
+            batch.write(f"link add a{i} type veth peer name b{i}\n")
+            for name, address in ((f"a{i}", f"10.99.0.{i}"), (f"b{i}", f"10.99.1.{i}")):
+                batch.write(f"link set {name} up\naddress add {address}/32 dev {name}\n")
+        batch.flush()
+        try:
+            ns.run("ip", "-batch", batch.name)
+        except RuntimeError as why:
+            raise ktap.Skip(f"no veth interfaces: {why}") from why
+        with serving(ns, "auto") as d:
+            assert len(ifaces(d)) == MOST and not any(ifaces(d).values()), ifaces(d)
+            ns.run("ip", "link", "del", "a0")
+            said(d, "is gone")
+            net.until(lambda: len(ifaces(d)) == MOST, "one that was left out is not taken")
+            full = [line for line in d.lines if f"on {MOST} interfaces" in line]
+            assert len(full) == 1, d.lines
 
 
 if __name__ == "__main__":
