@@ -183,7 +183,7 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 			 "budget", (json_int_t)cs.bytes_budget,
 			 "quarantined", (json_int_t)cs.quarantined,
 			 "connections", (json_int_t)us.connections,
-			 "flows", (json_int_t)(s->wire ? tbg_wire_flows(s->wire, 0) : 0),
+			 "flows", (json_int_t)(s->wire ? tbg_wire_flows(s->wire) : 0),
 			 "access_log", log ? tbg_json_text(log, strlen(log)) :
 			 json_null());
 	if (s->sites->upstreams_nr && ret)

@@ -195,7 +195,7 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 {
 	struct tbg_flow_key *keys = calloc(TBG_SWEEP_BATCH, sizeof(*keys));
 	struct tbg_flow *flows = calloc(TBG_SWEEP_BATCH, sizeof(*flows));
-	unsigned int open_nr = 0, silent_nr = 0;
+	unsigned int kept_nr = 0, open_nr = 0, silent_nr = 0;
 	uint32_t slot, token, *in = NULL;
 	int err = 0;
 
@@ -213,6 +213,7 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 				bury(f, &keys[i], now_ns);
 				continue;
 			}
+			kept_nr++;
 			open_nr += is_open(f, &flows[i], now_ns);
 		}
 	}
@@ -224,6 +225,7 @@ void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
 	f->silent_at += TBG_SWEEP_ASKED;
 	if (f->silent_at >= silent_nr)
 		f->silent_at = 0;
+	f->nr = kept_nr;
 	f->open_nr = open_nr;
 }
 

@@ -30,7 +30,8 @@ struct tbg_flows {
 	_Atomic uint8_t *held;	/* by slot: a connection of ours uses it */
 	uint32_t *waiting;	/* slots to free once nobody holds them */
 	uint32_t waiting_nr;
-	unsigned int open_nr;	/* of the last sweep: deltas, a socket, and not through */
+	unsigned int nr;	/* that the last sweep left */
+	unsigned int open_nr;	/* of them: deltas, a socket, and not through */
 };
 
 /* Fills the pool with slots_nr slots. Maps and the program stay the caller's. */

@@ -469,7 +469,7 @@ static void on_signal(void *arg, uint32_t events)
  */
 static void detach_await(struct start *t, uint64_t now_ns)
 {
-	unsigned int left = t->s.wire ? tbg_wire_flows(t->s.wire, t->drain_ns) : 0;
+	unsigned int left = t->s.wire ? tbg_wire_flows_open(t->s.wire, t->drain_ns) : 0;
 
 	if (!t->ended_ns)
 		t->ended_ns = now_ns;

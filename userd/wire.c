@@ -642,7 +642,13 @@ unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 	return w->ifaces_nr;
 }
 
-unsigned int tbg_wire_flows(struct tbg_wire *w, uint64_t drain_ns)
+unsigned int tbg_wire_flows(struct tbg_wire *w)
+{
+	tbg_flows_sweep(&w->flows, tbg_mono_ns());
+	return w->flows.nr;
+}
+
+unsigned int tbg_wire_flows_open(struct tbg_wire *w, uint64_t drain_ns)
 {
 	w->flows.drain_ns = drain_ns;
 	tbg_flows_sweep(&w->flows, tbg_mono_ns());

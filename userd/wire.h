@@ -50,11 +50,14 @@ const struct bpf_object *tbg_wire_object(const struct tbg_wire *w);
 unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 			     struct tbg_wire_iface ret[TBG_IFACES_MAX]);
 
+/* Flows that wire follows, of connections that are over too, counted now. */
+unsigned int tbg_wire_flows(struct tbg_wire *w);
+
 /*
- * Flows whose sockets still need translation (deltas, not through their end), counted
- * now. drain_ns: since when every socket is being closed; 0: none is.
+ * Of them, those whose sockets still need translation (deltas, not through their end).
+ * drain_ns: since when every socket is being closed.
  */
-unsigned int tbg_wire_flows(struct tbg_wire *w, uint64_t drain_ns);
+unsigned int tbg_wire_flows_open(struct tbg_wire *w, uint64_t drain_ns);
 
 /* An open flow silent for so long may have lost its socket; default 10 minutes. */
 void tbg_wire_silence(struct tbg_wire *w, unsigned int ms);

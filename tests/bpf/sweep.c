@@ -199,6 +199,7 @@ KTAP_TEST(t_flow_is_open_until_both_sides_have_closed)
 		f.sent = f.flags & TBG_FLOW_FIN_OUT ? 12 : 11;
 		bpf_map_update_elem(flows.flows_fd, &key, &f, 0);
 		tbg_flows_sweep(&flows, NOW);
+		KTAP_EQ(flows.nr, 1);
 		KTAP_EQ(flows.open_nr, ends[i].open_nr);
 	}
 	f.flags = f.out_delta = 0;

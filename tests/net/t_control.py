@@ -369,6 +369,22 @@ def t_why_with_wire():
         with_wire.stop()
 
 
+def t_flows_are_counted_from_their_beginning():
+    w = wire("--wire", "lo")
+    open_ones = []
+    try:
+        for nr in range(1, 4):
+            c = socket.create_connection(w.address, timeout=WAIT_S)
+            open_ones.append(c)
+            c.sendall(b"GET /none HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert c.recv(65536)
+            assert ask("status", of=w)["flows"] == nr
+    finally:
+        for c in open_ones:
+            c.close()
+        w.stop()
+
+
 def t_hits_of_wire_count_for_their_object():
     w = wire("--wire", "lo")
     try:
