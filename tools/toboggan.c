@@ -27,6 +27,7 @@
 #include "bench.h"
 #include "probe.h"
 #include "show.h"
+#include "stdio_hold.h"
 #include "top.h"
 
 #define CONTROL_PATH	"/run/toboggan/control.sock"
@@ -1061,6 +1062,7 @@ int main(int argc, char **argv)
 			       .count = -1 };
 	int ret;
 
+	tbg_stdio_hold(O_RDONLY);
 	if (argc > 1 && !strcmp(argv[1], "bench"))
 		return tbg_bench(argc - 2, argv + 2);
 	ret = options_parse(&opt, argc, argv);

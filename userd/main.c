@@ -38,6 +38,7 @@
 #include "say.h"
 #include "server.h"
 #include "sock.h"
+#include "stdio_hold.h"
 #include "stock.h"
 #include "value.h"
 #include "watch.h"
@@ -735,18 +736,6 @@ static void server_close(struct start *t)
 		tbg_loop_close(s->loop);
 }
 
-/* Who starts us without them would have lines for stderr in one of our own. */
-static void stdio_hold(void)
-{
-	int fd;
-
-	do
-		fd = open("/dev/null", O_RDWR);
-	while (fd >= 0 && fd <= STDERR_FILENO);
-	if (fd > STDERR_FILENO)
-		close(fd);
-}
-
 int main(int argc, char **argv)
 {
 	static struct start t;
@@ -754,7 +743,7 @@ int main(int argc, char **argv)
 	bool served;
 	int err;
 
-	stdio_hold();
+	tbg_stdio_hold(O_RDWR);
 	if (tbg_roots_open(&t.s.roots))
 		return 1;
 	err = tbg_options_parse(&t.s.opt, argv, t.s.roots);

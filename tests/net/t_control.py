@@ -475,6 +475,16 @@ def t_wrong_usage_exits_2():
         assert code == 2 and json.loads(out)["ok"] is False, (args, code, out, err)
 
 
+def t_without_stdin_stdout_and_stderr():
+    """What cannot be said is an error, and goes into no descriptor of the tool's own."""
+    for closed, want in (("<&-", 0), (">&-", 1), ("2>&-", 0), ("<&- >&- 2>&-", 1)):
+        for args in (["status"], ["--json", "status"], ["top", "--once", "--interval", "100ms"],
+                     ["--json", "top", "--interval", "100ms"]):
+            code, _, err = tool(*args, prefix=("sh", "-c", f'exec "$0" "$@" {closed}'))
+            assert code == want, (closed, args, code)
+            assert ("stdout: " in err) == (closed == ">&-"), (closed, args, err)
+
+
 def t_help_of_every_command():
     code, out, _ = tool("--help")
     assert code == 0
