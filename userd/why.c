@@ -44,6 +44,7 @@
 #define TBG_DOUBT_LEN	96
 #define HEADERS_V4	(20 + 20 + 12)	/* IPv4, TCP, timestamps */
 #define HEADERS_V6	(40 + 20 + 12)
+#define MTU_V6		1280	/* where it is less there is no IPv6: RFC 8200, 5 */
 
 const char *tbg_why_name(int why)
 {
@@ -495,7 +496,8 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
 	for (unsigned int i = 0; i < nr; i++) {
 		unsigned int mtu = iface_mtu(ifaces[i].name);
 		unsigned int v4 = reply_room(mtu, HEADERS_V4);
-		unsigned int v6 = reply_room(mtu, HEADERS_V6);
+		unsigned int least = reply_room(mtu, HEADERS_V6);
+		unsigned int v6 = mtu < MTU_V6 ? 0 : least;
 		bool on = strcmp(ifaces[i].how, "off");
 		json_t *one = json_pack(
 			"{s:s, s:s, s:i, s:i, s:i, s:b, s:b}",
@@ -510,7 +512,7 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
 		if (ifaces[i].xdp[0])
 			json_object_update_new(one, json_pack("{s:s, s:b}",
 				"xdp", ifaces[i].xdp,
-				"xdp_may", f->found && f->len <= v6 / TBG_SEG_MAX));
+				"xdp_may", f->found && f->len <= least / TBG_SEG_MAX));
 		json_array_append_new(ret, one);
 	}
 	return ret;

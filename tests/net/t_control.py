@@ -424,6 +424,10 @@ def t_why_of_too_large_for_a_reply():
             assert a["interfaces"][0]["fits_ipv4"] is False, a
             a = ask("why", "/small.txt", of=w)
             assert (a["tier"], a["why"]) == ("wire", "HIT_WIRE"), a
+            assert a["interfaces"][0]["fits_ipv6"] is True, a
+            subprocess.run(["ip", "link", "set", name, "mtu", "1279"], check=True)
+            a = ask("why", "/small.txt", of=w)["interfaces"][0]
+            assert (a["fits_ipv4"], a["fits_ipv6"]) == (True, False), a
         finally:
             w.stop()
     finally:
