@@ -714,8 +714,9 @@ static void add_late(struct tbg_wire *w)
 	add_wanted(w, msg, sizeof(msg));
 	for (; nr < w->ifaces_nr; nr++)
 		if (!w->ifaces[nr].why[0])
-			tbg_say("toboggand: wire: on %s (%s)", w->ifaces[nr].name,
-				w->ifaces[nr].how);
+			tbg_say("toboggand: wire: on %s (%s%s)", w->ifaces[nr].name,
+				w->ifaces[nr].how,
+				strcmp(w->ifaces[nr].xdp, "on") ? "" : ", xdp");
 }
 
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
