@@ -31,6 +31,7 @@
 #include "show.h"
 
 #define WAIT_MS		5000	/* for an answer */
+#define KEY_MS		100	/* meanwhile, for a look at what was typed */
 #define LISTING_SHARE	20
 #define LISTING_ROWS	100
 #define HISTORY_MAX	512	/* rounds */
@@ -40,6 +41,7 @@
 
 struct top {
 	const struct tbg_top *how;
+	bool screen;
 	int fd;				/* -1: the daemon is gone */
 	char *in;			/* received, not yet a line */
 	size_t in_len, in_room;
@@ -145,7 +147,10 @@ static int receive(struct top *t, uint64_t until_ns)
 		t->in = in;
 		t->in_room = room;
 	}
-	while (!wait_for(t->fd, POLLIN, until_ns)) {
+	while (!wait_for(t->fd, POLLIN, now_ns() + KEY_MS * 1000000ull)) {
+		/* what other keys ask for comes with the answer */
+		if (t->screen && tbg_screen_key() == TBG_SCREEN_END)
+			ended = 1;
 		if (ended)
 			return -EINTR;
 		if (now_ns() >= until_ns)
@@ -786,7 +791,7 @@ static bool plain_wait(uint64_t until_ns)
  * Rounds in turn. A screen shows the first at once, and goes on while there is
  * no daemon; else a snapshot is a whole interval's, and no daemon is the end.
  */
-static int rounds_run(struct top *t, bool screen)
+static int rounds_run(struct top *t)
 {
 	uint64_t step_ns = t->how->interval_ms * 1000000ull, next_ns = now_ns();
 	unsigned int shown = 0;
@@ -798,20 +803,20 @@ static int rounds_run(struct top *t, bool screen)
 			next_ns = now_ns() + step_ns;
 		if (round_ask(t))
 			model_make(t);
-		else if (!ended && (!screen || !t->model))
+		else if (!ended && (!t->screen || !t->model))
 			return -EIO;
 		if (ended)
 			break;
-		if (screen)
+		if (t->screen)
 			screen_show(t);
 		else if (t->before && !(t->how->json ? json_show(t) :
 					text_show(t, !shown)))
 			return -errno;
-		if (screen || t->before)
+		if (t->screen || t->before)
 			shown++;
 		if (t->how->count && shown >= t->how->count)
 			break;
-		go_on = screen ? screen_wait(t, next_ns) : plain_wait(next_ns);
+		go_on = t->screen ? screen_wait(t, next_ns) : plain_wait(next_ns);
 	}
 	return 0;
 }
@@ -819,14 +824,13 @@ static int rounds_run(struct top *t, bool screen)
 int tbg_top(const struct tbg_top *how, int fd, char *ret_msg, size_t msg_len)
 {
 	struct top t = { .how = how, .fd = fd };
-	bool screen;
 	int err;
 
 	setlocale(LC_CTYPE, "");
 	signals_take();
-	screen = !how->json && how->count != 1 && tbg_screen_open();
-	err = rounds_run(&t, screen);
-	if (screen)
+	t.screen = !how->json && how->count != 1 && tbg_screen_open();
+	err = rounds_run(&t);
+	if (t.screen)
 		tbg_screen_close();
 	if (err == -EIO && t.trouble[0])
 		snprintf(ret_msg, msg_len, "%s; see what it says on stderr", t.trouble);

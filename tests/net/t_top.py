@@ -551,6 +551,33 @@ def t_terminal_is_given_back():
                 os.close(slave)
 
 
+def t_daemon_that_does_not_answer_holds_up_no_key():
+    blocked, go_on = threading.Event(), threading.Event()
+
+    def stats():
+        if p.rounds() == 2:
+            blocked.set()
+            go_on.wait(WAIT_S)
+
+    with Pretender() as p:
+        p.on_stats = stats
+        t, master, slave, _ = on_pty(p.path, "--interval", "0.1")
+        try:
+            assert blocked.wait(WAIT_S), p.asked
+            begun = time.monotonic()
+            os.write(master, b"q")
+            while t.poll() is None:
+                read(master, 0.05)
+                assert time.monotonic() - begun < 4, "it waits for the answer"
+            assert t.returncode == 0
+        finally:
+            go_on.set()
+            t.kill()
+            t.wait()
+            os.close(master)
+            os.close(slave)
+
+
 def t_dumb_terminals_get_snapshots():
     for term in ("dumb", "no-such-terminal", ""):
         with Pretender() as p:
