@@ -43,7 +43,7 @@ void tbg_links_close(struct tbg_links *l);
 
 /*
  * Whether one of two interfaces lies on the other (VLAN, macvlan, bridge,
- * bond …), so that frames of the upper pass the hooks of both. NULL: not known to.
+ * bond …), so that frames of the upper pass the hooks of both. NULL: none does.
  */
 bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other);
 

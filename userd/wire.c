@@ -377,9 +377,13 @@ static const char *attach_why(int err)
 			       strerror(-err);
 }
 
+/* XDP needs the programs of TC: it is not tried before they are there. */
 static void iface_off(struct tbg_wire_iface *i, int err)
 {
 	strcpy(i->how, "off");
+	i->xdp[0] = 0;
+	i->xdp_why[0] = 0;
+	i->xdp_retry_ns = 0;
 	snprintf(i->why, sizeof(i->why), "attach: %s", attach_why(err));
 }
 
@@ -699,8 +703,6 @@ static void attach_again(struct tbg_wire *w)
 				i->name, attach_why(did));
 			/* an answer that nobody translates for is none */
 			xdp_detach(w, nr);
-			i->xdp[0] = 0;
-			i->xdp_retry_ns = 0;
 		}
 	}
 }
