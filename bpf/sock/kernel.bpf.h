@@ -18,6 +18,8 @@ struct sk_buff {
 struct sock {
 	int sk_wmem_queued;
 	int sk_sndbuf;
+	__u16 sk_gso_max_segs;		/* most that one skb is cut into, */
+	__u32 sk_gso_max_size;		/* and bytes of it; 0: no GSO */
 } tbg_kernel;
 
 struct inet_sock {

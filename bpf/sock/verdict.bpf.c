@@ -12,6 +12,7 @@
 #define TBG_TRIM_STEPS	32
 #define TBG_SKB_ROOM	2048	/* of the send buffer, for each skb of a reply */
 #define TBG_GOAL_MAX	32768	/* bytes of a reply in an skb: at least, if it is long */
+#define TBG_TCP_OPTIONS	40	/* bytes that a segment may lose to them: RFC 9293 3.1 */
 
 /* First half of a short disguise, and of one with room for more fields. */
 static const char tbg_disguise_short[] = "HTTP/1.1 503 \r\nX:";
@@ -99,19 +100,23 @@ __attribute__((noinline)) int tbg_disguise(struct __sk_buff *skb,
 
 /*
  * Bytes of the send buffer that a response of len needs, whatever its cut: the
- * kernel fills skbs up to half the client's window in whole segments, or to one
- * segment.
+ * kernel fills skbs up to half the client's window and to what the interface
+ * takes at once, in whole segments, or to one segment (tcp_xmit_size_goal()).
  */
 static __always_inline __u32 tbg_need(const struct tcp_sock *tp, __u32 len)
 {
-	__u32 goal = tp->max_window / 2;
+	const struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	__u32 goal = tp->max_window / 2, segs;
+	__u32 mss = tp->mss_cache - TBG_TCP_OPTIONS;
 
 	if (goal > TBG_GOAL_MAX)
 		goal = TBG_GOAL_MAX;
-	if (tp->mss_cache < goal / 2)
-		goal -= tp->mss_cache;
-	if (goal < 64)
-		goal = 64;
+	if (goal > sk->sk_gso_max_size)
+		goal = sk->sk_gso_max_size;
+	segs = goal / mss;
+	if (segs > sk->sk_gso_max_segs)
+		segs = sk->sk_gso_max_segs;
+	goal = (segs ?: 1) * mss;
 	return len + (len / goal + 2) * TBG_SKB_ROOM;
 }
 

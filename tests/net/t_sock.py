@@ -10,6 +10,7 @@ on a series that nobody has listed sock is told to run all the same.
 import contextlib
 import ctypes
 import hashlib
+import json
 import os
 import random
 import re
@@ -181,6 +182,29 @@ def t_slow_reader_gets_no_request_and_nothing_twice():
             # and when all is read, the kernel answers again
             c.get("/100.txt")
             assert c.get("/100.txt").tier == "sock"
+
+
+def t_interface_that_takes_little_at_once():
+    """Answers in many small skbs, each with its price: none is cut where the buffer is full."""
+    link = n.links[0]
+    links = json.loads(n.server.run("ip", "-json", "-details", "link", "show", link.name))
+    asks = {size: (request(size), right(request(size))) for size in (16000, 30000, 60000)}
+    before = talk.counts(sock)["HIT_SOCK"]
+    for limit, value in (("gso_max_segs", 1), ("gso_max_size", 4000)):
+        n.server.run("ip", "link", "set", link.name, limit, str(value))
+        try:
+            for data, want in asks.values():
+                with connect(setup=small_window(65536)) as c:
+                    for _ in range(20):     # the send buffer grows
+                        assert c.get("/60000.txt").status == 200
+                    for _ in range(60):
+                        c.send(data)
+                        c.acked()
+                    for i in range(60):
+                        assert c.response().bare() == want, (limit, i)
+        finally:
+            n.server.run("ip", "link", "set", link.name, limit, str(links[0][limit]))
+    assert talk.counts(sock)["HIT_SOCK"] > before
 
 
 def t_handed_over_request_leaves_the_next_one_alone():
