@@ -175,16 +175,17 @@ static __always_inline int tbg_pend_find(struct __sk_buff *skb,
 
 /*
  * The daemon says that it is about to close, and then looks whether hits are on
- * their way; we say that one is, and then look whether it closes.
+ * their way; we say that one is, and then look whether it closes. 0 or a why.
  */
-static __always_inline bool tbg_hit_queue(struct tbg_sock_conn *c)
+static __always_inline int tbg_hit_queue(struct tbg_sock_conn *c)
 {
 	__u32 queued = __sync_fetch_and_add(&c->queued, 1);
+	int why = *(volatile __u32 *)&c->shut ? TBG_WHY_CLOSING :
+		  queued - c->done >= TBG_SOCK_HITS ? TBG_WHY_BUSY : 0;
 
-	if (queued - c->done < TBG_SOCK_HITS && !*(volatile __u32 *)&c->shut)
-		return true;
-	__sync_fetch_and_add(&c->queued, -1);
-	return false;
+	if (why)
+		__sync_fetch_and_add(&c->queued, -1);
+	return why;
 }
 
 /* Whether the answers to all that was passed are in the socket: abi/sock.h. */
@@ -231,8 +232,8 @@ static __always_inline int tbg_sock_try(struct __sk_buff *skb,
 	why = tbg_pend_find(skb, c, p);
 	if (why)
 		goto free;
-	why = TBG_WHY_CLOSING;
-	if (!tbg_hit_queue(c))
+	why = tbg_hit_queue(c);
+	if (why)
 		goto free;
 	tbg_pend_client(skb, p);
 	p->h.slot = slot;

@@ -568,6 +568,23 @@ def t_draining_answers_what_is_on_its_way():
     assert c.ended()
 
 
+def t_hits_beyond_those_that_may_be_on_their_way_are_busy():
+    """Nobody closes here, and the send buffer has room for them all."""
+    with connect() as c, server_end(c) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200000)
+        c.get("/100.txt")
+        before = talk.counts(sock)
+        with before_workers():
+            for _ in range(40):
+                c.send(request(100))
+        for _ in range(40):
+            assert c.response().status == 200
+        now = talk.counts(sock)
+    assert now["BUSY"] > before["BUSY"], now
+    for why in "CLOSING", "SNDBUF":
+        assert now[why] == before[why], now
+
+
 @contextlib.contextmanager
 def all_tiers():
     with n.server.inside():
