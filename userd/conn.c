@@ -292,8 +292,18 @@ static void reset_at_close(const struct tbg_conn *c)
 	setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }
 
+/* Whether sock has lost bytes of either direction. */
+static bool is_broken(const struct tbg_worker *w, const struct tbg_conn *c)
+{
+	const struct tbg_sock_conn *s = sock_of(w, c);
+
+	return s && s->flags & TBG_SOCK_BROKEN;
+}
+
 static void conn_close(struct tbg_worker *w, struct tbg_conn *c)
 {
+	if (is_broken(w, c))
+		reset_at_close(c);
 	c->state = TBG_CONN_CLOSING;
 	w->out_len = 0;		/* never another connection's */
 	log_held(w, c);
@@ -1436,7 +1446,7 @@ static bool eof_is_early(struct tbg_worker *w, struct tbg_conn *c)
 {
 	const struct tbg_sock_conn *s = sock_of(w, c);
 
-	return s && c->state == TBG_CONN_OPEN && !(s->flags & TBG_SOCK_BROKEN) &&
+	return s && c->state == TBG_CONN_OPEN && !is_broken(w, c) &&
 	       tbg_sock_owes(s);
 }
 
@@ -1622,8 +1632,8 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 	default:
 		return;
 	}
-	if (c->sock >= 0 && sock_of(w, c)->flags & TBG_SOCK_BROKEN) {
-		conn_reset(w, c);
+	if (is_broken(w, c)) {
+		tbg_conn_kill(w, c);
 		return;
 	}
 	if (c->traffic && c->traffic->transfer &&

@@ -18,7 +18,7 @@
 
 /* Flags */
 #define TBG_SOCK_CLOSED	0x1	/* the socket's state is CLOSE */
-#define TBG_SOCK_BROKEN	0x2	/* bytes are lost, or too many unread: to be reset */
+#define TBG_SOCK_BROKEN	0x2	/* bytes are lost, or too many unread: reset when it closes */
 
 struct tbg_sock_conn {
 	/* the daemon's */

@@ -236,6 +236,27 @@ static __always_inline struct tbg_pend *tbg_pend_of(struct sk_msg_md *msg,
 	return p;
 }
 
+/*
+ * A disguise that stands for no hit: the kernel had no memory within an answer,
+ * and tries to send the request again. What the client has must not look whole.
+ */
+static __always_inline int tbg_hit_lost(struct sk_msg_md *msg)
+{
+	struct bpf_sock *sk = msg->sk;
+	struct tbg_sock_conn *c = NULL;
+	struct tbg_sock_id *id;
+	__u32 slot;
+
+	id = sk ? bpf_sk_storage_get(&tbg_sock_ids, sk, NULL, 0) : NULL;
+	if (id) {
+		slot = id->slot;
+		c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
+	}
+	if (c && id->cookie && c->cookie == id->cookie)
+		c->flags |= TBG_SOCK_BROKEN;
+	return SK_DROP;
+}
+
 SEC("sk_msg")
 int tbg_expand(struct sk_msg_md *msg)
 {
@@ -248,7 +269,7 @@ int tbg_expand(struct sk_msg_md *msg)
 		return SK_PASS;
 	p = tbg_pend_of(msg, &nr);
 	if (!p)
-		return SK_DROP;
+		return tbg_hit_lost(msg);
 	slot = p->h.slot;
 	c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
 	if (!c || c->cookie != p->h.cookie)
