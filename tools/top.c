@@ -324,7 +324,7 @@ static json_t *tier_of(const json_t *stats, const char *name)
 /*
  * Sums over the tiers in one object, so that they have rates as a tier has:
  * requests, bytes; hits (all of the kernel's, those of user); requests that
- * cost the daemon no CPU. NULL without stats.
+ * cost the daemon no CPU: wire's. NULL without stats.
  */
 static json_t *all_of(const json_t *stats)
 {
@@ -338,7 +338,7 @@ static json_t *all_of(const json_t *stats)
 		requests += number_of(tier, "requests");
 		bytes += number_of(tier, "bytes");
 		hits += number_of(tier, user ? "hits" : "requests");
-		cpu_free += user ? 0 : number_of(tier, "requests");
+		cpu_free += strcmp(name, "wire") ? 0 : number_of(tier, "requests");
 	}
 	return tiers ? json_pack("{s:I, s:I, s:I, s:I}", "requests", requests,
 				 "bytes", bytes, "hits", hits,
@@ -363,7 +363,7 @@ static json_t *model_tier(const struct top *t, const char *name, const json_t *n
 			 "requests_per_s", real_or_null(requests_s),
 			 "bytes_per_s", real_or_null(rate_of(t, now, before, "bytes")),
 			 "share", share_of(requests_s, all_s),
-			 "cpu_free", strcmp(name, "user") != 0);
+			 "cpu_free", !strcmp(name, "wire"));
 }
 
 static json_t *model_tiers(const struct top *t, double all_s)
