@@ -29,6 +29,25 @@ static struct bpf_map *map_of(const struct bpf_object *obj, const char *name)
 	return bpf_object__find_map_by_name(obj, name);
 }
 
+const char *tbg_maps_advice(int err)
+{
+	switch (-err) {
+	case EPERM:
+	case EACCES:
+		return "start as root, or grant CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON";
+	case ENOMEM:
+		return "give less with --memory";
+	case EMFILE:
+		return "raise the limit of open files (ulimit -n)";
+	case EOPNOTSUPP:
+	case EINVAL:
+	case ENOENT:
+		return "this kernel lacks a feature; `toboggan probe` names it";
+	default:
+		return "`toboggan probe` tells what the kernel has";
+	}
+}
+
 int tbg_maps_size(struct bpf_object *obj, volatile uint32_t *class_base,
 		  const struct tbg_plan *plan)
 {

@@ -41,6 +41,9 @@ struct tbg_maps {
 	int yield_fd;			/* program, see yield.h */
 };
 
+/* What to do about an error of the kernel's that keeps a tier off. */
+const char *tbg_maps_advice(int err);
+
 /* Before loading: sizes, and the class bases of an object's constants. */
 int tbg_maps_size(struct bpf_object *obj, volatile uint32_t *class_base,
 		  const struct tbg_plan *plan);

@@ -60,10 +60,22 @@ static int level_check(bool unlisted, char *ret_msg, size_t msg_len)
 	return -EOPNOTSUPP;
 }
 
+/* Whether maps of sockets may be made: before what another kernel would change. */
+static int privilege_check(void)
+{
+	int fd = bpf_map_create(BPF_MAP_TYPE_SOCKMAP, "tbg_may", sizeof(int),
+				sizeof(int), 1, NULL);
+
+	if (fd < 0)
+		return errno == EPERM ? -EPERM : 0;
+	close(fd);
+	return 0;
+}
+
 static int fail(int err, char *ret_msg, size_t msg_len, const char *what)
 {
-	snprintf(ret_msg, msg_len, "%s: %s; `toboggan probe` tells what the kernel has",
-		 what, strerror(-err));
+	snprintf(ret_msg, msg_len, "%s: %s; %s", what, strerror(-err),
+		 tbg_maps_advice(err));
 	return err;
 }
 
@@ -202,9 +214,13 @@ int tbg_sock_open(struct tbg_sock **ret, const struct tbg_plan *plan,
 		  const struct bpf_object *wire, bool unlisted, char *ret_msg,
 		  size_t msg_len)
 {
-	int err = level_check(unlisted, ret_msg, msg_len);
-	struct tbg_sock *s = err ? NULL : calloc(1, sizeof(*s));
+	int err = privilege_check();
+	struct tbg_sock *s;
 
+	if (err)
+		return fail(err, ret_msg, msg_len, "load");
+	err = level_check(unlisted, ret_msg, msg_len);
+	s = err ? NULL : calloc(1, sizeof(*s));
 	if (!s)
 		return err ?: -ENOMEM;
 	s->conns_nr = plan->conns;

@@ -71,32 +71,15 @@ static int keep_first(enum libbpf_print_level level, const char *fmt,
 	return 0;
 }
 
-static const char *advice(int err)
-{
-	switch (-err) {
-	case EPERM:
-	case EACCES:
-		return "start as root, or grant CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON";
-	case ENOMEM:
-		return "give less with --memory";
-	case EOPNOTSUPP:
-	case EINVAL:
-	case ENOENT:
-		return "this kernel lacks a feature; `toboggan probe` names it";
-	default:
-		return "`toboggan probe` tells what the kernel has";
-	}
-}
-
 static int fail(struct tbg_wire *w, int err, char *ret_msg, size_t msg_len,
 		const char *what)
 {
 	if (w->load_log[0])
 		snprintf(ret_msg, msg_len, "%s: %s (%s); %s", what,
-			 strerror(-err), w->load_log, advice(err));
+			 strerror(-err), w->load_log, tbg_maps_advice(err));
 	else
 		snprintf(ret_msg, msg_len, "%s: %s; %s", what, strerror(-err),
-			 advice(err));
+			 tbg_maps_advice(err));
 	return err;
 }
 

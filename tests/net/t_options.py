@@ -427,6 +427,12 @@ def t_without_privilege_it_is_the_same_server():
         assert stat.S_IMODE(os.stat(d.control).st_mode) == 0o600
     with daemon_of_nobody("--wire", "lo") as d:
         serves(d, "")
+    for kernels in "listed", "unlisted":
+        with daemon_of_nobody("--tiers", "wire,sock,user", "--sock", kernels) as d:
+            serves(d, "")
+            for tier in "wire", "sock":
+                line = next(x for x in d.lines if f"{tier} is off" in x)
+                assert "Operation not permitted" in line and "CAP_PERFMON" in line, line
     with daemon_of_nobody("--tiers", "user") as d:
         serves(d, "--tiers user")
     if not os.geteuid():
