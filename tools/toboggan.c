@@ -539,7 +539,7 @@ static void why_show(const json_t *a)
 	why_line("site", text_of(a, "site"));
 	why_line("location", text_of(a, "location"));
 	if (user) {
-		printf("  %-10s %s: ", "not wire", text_of(a, "why"));
+		printf("  %-10s %s: ", "why", text_of(a, "why"));
 		print_safe(text_of(a, "text"), 0);
 		putchar('\n');
 	}
@@ -816,7 +816,7 @@ static const struct command commands[] = {
 	{ "objects", "objects [--limit N]", "what is cached, most popular first",
 	  "tier is the lowest that can answer a GET of the object; class the bytes of its\nslot; expires \"-\" means until the file changes.",
 	  objects_run, 0, 0, .takes_limit = true },
-	{ "why", "why [--accept-encoding VALUE] URL...", "which tier would answer, and why not wire",
+	{ "why", "why [--accept-encoding VALUE] URL...", "which tier would answer, and why not the kernel",
 	  "URL is a whole URL or a path. Judges a plain GET as of now: one client's window\nor a header field of its own may still make a difference. --accept-encoding: of the\nvariant that a client with this field gets.",
 	  why_run, .args_min = 1, .args_max = INT_MAX, .takes_accept = true },
 	{ "purge", "purge [--prefix] URL... | --host NAME | --tag TAG | --all", "take objects out of the cache",

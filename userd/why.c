@@ -365,7 +365,7 @@ static bool stored_visit(const struct tbg_stock_row *row, void *arg)
 
 struct verdict {
 	int why;		/* TBG_WHY_HIT_*: that tier answers */
-	char detail[400];
+	char detail[600];
 };
 
 #define VERDICT(v_, why_, ...)						\
@@ -440,8 +440,8 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 	uint64_t now = tbg_mono_ns();
 
 	if (!s->wire && !s->sock)
-		VERDICT(ret, OFF, "%s", s->wire_off[0] ? s->wire_off :
-			"wire was not asked for");
+		VERDICT(ret, OFF, "%s", s->opt.tier_sock && !s->opt.tier_wire ?
+			s->sock_off : s->wire_off);
 	else if (atomic_load(&s->draining))
 		VERDICT(ret, OFF, "the daemon is draining");
 	else if (!room && !s->sock)
@@ -485,6 +485,17 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 			f->len, room);
 	else
 		ret->why = TBG_WHY_HIT_WIRE;
+}
+
+/* Where wire is not the one to answer, sock might, had it not been off. */
+static void judge_sock(const struct tbg_server *s, struct verdict *ret)
+{
+	size_t len = strlen(ret->detail);
+
+	if (s->opt.tier_wire && s->opt.tier_sock && !s->sock &&
+	    (ret->why == TBG_WHY_OFF || ret->why == TBG_WHY_SIZE))
+		snprintf(ret->detail + len, sizeof(ret->detail) - len,
+			 "; sock is off: %s", s->sock_off);
 }
 
 static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
@@ -603,6 +614,7 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 	search_run(s, &f);
 	tbg_stock_each(s->stock, stored_visit, &f);
 	judge(s, p, &f, &v);
+	judge_sock(s, &v);
 	json_object_set_new(ret, "path", tbg_json_text(p->path, p->len));
 	place_json(p, ret);
 	json_object_set_new(ret, "tier", json_string(

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which tier would answer a plain GET of a URL now, and why not wire. Called
+ * Which tier would answer a plain GET of a URL now, and why not the kernel. Called
  * by the control socket, in the control thread. Changes nothing.
  */
 #ifndef TBG_USERD_WHY_H

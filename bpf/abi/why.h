@@ -20,7 +20,7 @@
 	X(BORN,		"connection established, now followed") \
 	X(EGRESS,	"segment of the socket, numbers translated") \
 	X(OWN,		"wire's own reply on its way out") \
-	X(OFF,		"wire is draining or switched off") \
+	X(OFF,		"draining or switched off") \
 	X(CLOSING,	"one side has closed or reset") \
 	X(LEFT,		"flow has left wire for good") \
 	X(FLAGS,	"not plain ACK|PSH: URG, SYN, FIN, RST, ECN marks") \

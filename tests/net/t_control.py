@@ -322,6 +322,20 @@ def t_why_without_wire_says_why_it_is_off():
     assert ask("why", "/none.txt")["cached"] is False
 
 
+def t_why_names_each_tier_that_was_asked_for_and_is_off():
+    caps = "-bpf,-net_admin,-perfmon,-sys_admin"
+    without = [] if os.geteuid() else ["setpriv", f"--bounding-set={caps}", f"--inh-caps={caps}"]
+    for tiers in (("sock",), ("wire", "sock")):
+        with daemon.Daemon("--tiers", ",".join((*tiers, "user")), prefix=without) as other:
+            other.write("why.txt", b"why")
+            stored("/why.txt", other)
+            off = ask("status", of=other)["tiers"]
+            a = ask("why", "/why.txt", of=other)
+            assert a["why"] == "OFF", a
+            assert a["detail"] == "; sock is off: ".join(off[tier]["why"] for tier in tiers), a
+            assert "wire" not in tool("why", "/why.txt", control=other.control)[1].split("OFF")[0]
+
+
 def t_why_of_what_is_no_url():
     for url in ("none", "", "ftp://x/", "/../etc/passwd", "/%zz", "/" + "a" * 5000):
         code, out, err = tool("why", url)
