@@ -14,6 +14,7 @@
 
 struct tbg_version {
 	unsigned int major, minor, patch;
+	bool candidate;		/* -rc: before that patch */
 };
 
 enum tbg_level {
@@ -25,7 +26,10 @@ enum tbg_level {
 
 static inline bool tbg_version_parse(const char *text, struct tbg_version *ret)
 {
+	const char *rest = text + strspn(text, "0123456789.");
+
 	ret->patch = 0;
+	ret->candidate = !strncmp(rest, "-rc", 3) || !strncmp(rest, "~rc", 3);
 	return sscanf(text, "%u.%u.%u", &ret->major, &ret->minor,
 		      &ret->patch) >= 2;
 }
@@ -55,8 +59,8 @@ static inline enum tbg_level tbg_level_of(const char *list,
 		if (!tbg_version_parse(p, &level))
 			return TBG_LEVEL_UNKNOWN;
 		if (v->major == level.major && v->minor == level.minor)
-			return v->patch >= level.patch ? TBG_LEVEL_FIXED :
-							 TBG_LEVEL_OPEN;
+			return v->patch >= level.patch + v->candidate ?
+			       TBG_LEVEL_FIXED : TBG_LEVEL_OPEN;
 		newer &= v->major > level.major ||
 			 (v->major == level.major && v->minor > level.minor);
 	}

@@ -564,6 +564,8 @@ def t_probe_and_daemon_agree_on_sock():
     if states["sock_fixes"] == "missing":
         assert re.match(r"kernel \d+\.\d+\.\d+: ", tier["why"]), tier
         assert any(f"sock is off: {tier['why']}" in x for x in w.lines), w.lines
+        detail = next(f["detail"] for f in a["features"] if f["name"] == "sock_fixes")
+        assert ("--sock unlisted" in detail) == ("--sock unlisted" in tier["why"]), (tier, detail)
 
 
 def t_probe_leaves_nothing():

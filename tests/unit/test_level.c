@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Versions of kernels against fix levels (kernel/level.h), as uname and Debian
+ * write them.
+ */
+#include "../../kernel/level.h"
+#include "ktap.h"
+
+static const char levels[] = "6.1.187,6.12.105,7.2.0";
+
+static const struct {
+	const char *version;
+	enum tbg_level want;
+} table[] = {
+	{ "6.1.186", TBG_LEVEL_OPEN },
+	{ "6.1.187", TBG_LEVEL_FIXED },
+	{ "6.1.187-rc1", TBG_LEVEL_OPEN },
+	{ "6.1.188-rc1", TBG_LEVEL_FIXED },
+	{ "6.12.105+deb13-amd64", TBG_LEVEL_FIXED },
+	{ "6.12.95-1~bpo12+1", TBG_LEVEL_OPEN },
+	{ "6.18.44", TBG_LEVEL_UNLISTED },
+	{ "5.10.0", TBG_LEVEL_UNLISTED },
+	{ "7.1.0-rc7", TBG_LEVEL_UNLISTED },
+	{ "7.2.0-rc3", TBG_LEVEL_OPEN },
+	{ "7.2~rc3-1~exp1", TBG_LEVEL_OPEN },
+	{ "7.2.0", TBG_LEVEL_FIXED },
+	{ "7.2-1", TBG_LEVEL_FIXED },
+	{ "7.3.0-rc1", TBG_LEVEL_FIXED },
+};
+
+KTAP_TEST(t_level_of_a_version)
+{
+	struct tbg_version v;
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+		KTAP_CHECK(tbg_version_parse(table[i].version, &v));
+		if (tbg_level_of(levels, &v) != table[i].want)
+			ktap_fail("%s: %d, wanted %d", table[i].version,
+				  tbg_level_of(levels, &v), table[i].want);
+	}
+	KTAP_CHECK(!tbg_version_parse("linux", &v));
+	KTAP_EQ(tbg_level_of("none", &v), TBG_LEVEL_UNKNOWN);
+}
+
+KTAP_MAIN()
