@@ -473,7 +473,7 @@ def t_little_descriptors_suffice_for_files_and_control():
                 for s in select.select(list(left), [], [], 0)[0]:
                     assert left[s].response().status == 200, nr
                     left.pop(s).close()
-    one(daemon_of, 40)
+    one(lambda *options, **more: daemon_of("--tiers", "user", *options, **more), 40)
     both(lambda make: one(make, 80))
 
 
@@ -498,7 +498,8 @@ def t_more_descriptors_are_for_no_fewer_connections():
         raise ktap.Skip("not root: nothing to drop")
     before = 0
     for nr in (40, 64, 256, 511, 512, 520, 530, 600, 1024, 1536, 1600):
-        with running(daemon_of("--connections-max", "100000", "--workers", "2", prefix=limited(nr))) as d:
+        with running(daemon_of("--connections-max", "100000", "--workers", "2", "--tiers", "user",
+                               prefix=limited(nr))) as d:
             line = next(x for x in d.lines if "--connections-max 100000" in x)
             fit = int(re.search(r"suffice for (\d+)", line)[1])
             assert before <= fit < nr, (nr, fit, before)
@@ -594,7 +595,7 @@ def t_ten_thousand_idle_connections_cost_little():
             before, held = anonymous(d), []
             for _ in range(want):
                 held.append(client.Client(d.address))
-                assert held[-1].get("/a.txt").tier == tier
+                assert daemon.is_tier(held[-1].get("/a.txt").tier, tier)
             client.until(lambda: descriptors(d) > want, "never accepted")
             anon, rss = ((x - y) / want for x, y in zip(anonymous(d), before))
             ktap.note(f"{tier}: {anon:.0f} bytes each, {rss:.0f} with mapped ones; "

@@ -15,6 +15,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import client
 import conf
+import daemon
 import ktap
 import net
 import origin
@@ -79,7 +80,8 @@ def t_bad_file_leaves_the_old_configuration():
             assert len(said) == 2 and all(x in said[0] for x in says), said
             with client.Client(d.address) as c:
                 r = c.get("/")
-                assert (r.body, r.fields["X-Version"], r.tier) == (b"one", "one", hit), r
+                assert (r.body, r.fields["X-Version"]) == (b"one", "one"), r
+                assert daemon.is_tier(r.tier, hit), r
         d.reconfigure(TWO)
         with client.Client(d.address) as c:
             assert c.get("/").body == b"two"
@@ -132,7 +134,7 @@ def t_site_that_stays_the_same_stays_cached():
                 c.hot("/same.txt", hit)
         d.reconfigure(text % "2")
         with conf.Host(d.address, "a") as c:
-            assert c.get("/same.txt").tier == hit
+            assert daemon.is_tier(c.get("/same.txt").tier, hit)
         with conf.Host(d.address, "b") as c:
             r = c.get("/same.txt")
             assert (r.tier, r.fields["X-V"]) == ("stored", "2"), r
