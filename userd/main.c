@@ -589,7 +589,8 @@ static bool control_open(struct start *t)
 	char msg[MSG_LEN] = "";
 
 	if (tbg_loop_open(&s->loop)) {
-		tbg_say("toboggand: epoll: %s", strerror(errno));
+		tbg_say("toboggand: epoll: %s; raise the limit of open files (ulimit -n)",
+			strerror(errno));
 		return false;
 	}
 	if (s->opt.access_log &&
