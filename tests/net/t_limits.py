@@ -244,7 +244,7 @@ def stats(d):
 def t_connections_max_is_exact():
     """Whoever is beyond it waits, and is served when one of the others goes."""
     for most, workers, listen in ((1, 1, 1), (1, 4, 1), (7, 2, 3), (40, 2, 1)):
-        options = ("--connections-max", str(most), "--workers", str(workers))
+        options = ("--tiers", "user", "--connections-max", str(most), "--workers", str(workers))
         with running(daemon_of(*options, listen=("127.0.0.1:0",) * listen)) as d:
             left = {}
             for i in range(most + 100):
@@ -339,7 +339,7 @@ def t_waiting_ones_that_leave_take_no_room():
 
 
 def t_drain_with_connections_that_wait():
-    d = daemon_of("--connections-max", "2", "--workers", "2")
+    d = daemon_of("--tiers", "user", "--connections-max", "2", "--workers", "2")
     held = [client.Client(d.address) for _ in range(2)]
     for c in held:
         c.get("/a.txt")
