@@ -427,6 +427,8 @@ static void lifetime_set(struct tbg_terms *t, const struct said *s)
 	}
 	if (t->lifetime_s < 0)
 		t->lifetime_s = 0;
+	if (t->lifetime_s > TBG_SECONDS_MAX)
+		t->lifetime_s = TBG_SECONDS_MAX;
 }
 
 void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,

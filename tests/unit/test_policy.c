@@ -78,6 +78,7 @@ KTAP_TEST(t_lifetime_from_expires_and_last_modified)
 
 	KTAP_EQ(lifetime(dated("Expires: %s\r\n", 60)), 60);
 	KTAP_EQ(lifetime(dated("Expires: %s\r\n", -60)), 0);
+	KTAP_EQ(lifetime("Expires: Fri, 31 Dec 9999 23:59:59 GMT\r\n"), TBG_SECONDS_MAX);
 	KTAP_EQ(lifetime(dated("Expires: %s\r\nCache-Control: max-age=5\r\n", 60)), 5);
 	sprintf(fields, "%s%s", dated("Date: %s\r\n", -100), dated("Expires: %s\r\n", 60));
 	KTAP_EQ(lifetime(fields), 160);
