@@ -571,6 +571,8 @@ enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
 		return TBG_REUSE_VALIDATE;
 	if (w->cc.max_stale >= 0 && -ttl_s <= w->cc.max_stale)
 		return TBG_REUSE;
+	if (w->cc.max_age >= 0)		/* wants nothing else that is stale (5.2.1.1) */
+		return TBG_REUSE_VALIDATE;
 	if (t->cc.stale_while_revalidate > 0 &&
 	    -ttl_s < t->cc.stale_while_revalidate)
 		return TBG_REUSE_REFRESH;

@@ -335,6 +335,10 @@ KTAP_TEST(t_reuse)
 		{ ASK, "Cache-Control: max-age=60, stale-while-revalidate=30\r\nAge: 90\r\n", "" },
 		{ ASK, "Cache-Control: max-age=60, stale-while-revalidate=99, proxy-revalidate\r\n"
 		  "Age: 90\r\n", "" },
+		{ ASK, "Cache-Control: max-age=60, stale-while-revalidate=99\r\nAge: 90\r\n",
+		  "Cache-Control: max-age=100\r\n" },
+		{ YES, "Cache-Control: max-age=60, stale-while-revalidate=99\r\nAge: 90\r\n",
+		  "Cache-Control: max-age=100, max-stale=30\r\n" },
 	};
 	struct tbg_terms t;
 	struct tbg_wish w;
