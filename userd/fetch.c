@@ -1275,15 +1275,10 @@ static bool head_interim(struct tbg_transfer *x)
 	const struct tbg_response *r = &x->r;
 	const char *head = (char *)x->o->head + x->head_off;
 	struct tbg_lines lines = { 0 };
-	struct tbg_value name, v;
-	size_t at = 0;
 
 	if (++x->interims > TBG_INTERIMS_MAX || r->has_length || r->chunked)
 		return false;
-	while (tbg_field_next(head + r->fields_off, r->len - r->fields_off, &at,
-			      &name, &v))
-		if (!tbg_field_hops(name))
-			tbg_lines_field(&lines, name, v);
+	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off, NULL, 0);
 	if (r->status != 100 || x->expecting)
 		tbg_deliver_interim(x, r->status, head + r->reason.off,
 				    r->reason.len, lines.text, lines.len);

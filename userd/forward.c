@@ -230,7 +230,7 @@ void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
 		dated |= tbg_value_is(name, "Date");
 		tbg_lines_field(ret, name, v);
 	}
-	if (!dated)
+	if (date && !dated)
 		tbg_lines_field(ret, TBG_VALUE("Date"),
 				(struct tbg_value){ date, TBG_DATE_LEN });
 }

@@ -48,8 +48,8 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f);
 
 /*
  * The field lines of a response that may be stored and sent on: what is about
- * this connection alone goes, Date is added (date: TBG_DATE_LEN bytes) where
- * it is missing. Lengths are the framing's business and go too. store: the
+ * this connection alone goes, Date is added (date: TBG_DATE_LEN bytes; NULL: no
+ * Date) where it is missing. Lengths are the framing's business and go too. store: the
  * status that it is stored with, and what may not be stored goes as well; 0.
  */
 void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,

@@ -366,6 +366,25 @@ def t_early_hints_pass():
         assert c.answer().status == 200, "HTTP/1.0 has no interim responses"
 
 
+def interim(data):
+    """The heads that a client gets of that before a 200."""
+    p, heads = path(), []
+    o.on(p, data + reply(200, b"x"))
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+        r = c.answer()
+        while r.status < 200:
+            heads.append(r)
+            r = c.answer()
+        assert r.status == 200 and r.body == b"x", r
+    return heads
+
+
+def t_fields_of_one_hop_are_in_no_interim_response():
+    r, = interim(b"HTTP/1.1 103 Early Hints\r\nConnection: X-Hop\r\nX-Hop: 1\r\nLink: </a>\r\n\r\n")
+    assert r.fields == [("Link", "</a>")], r
+
+
 def t_early_answer_while_the_body_comes():
     p = path()
 

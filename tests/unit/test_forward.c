@@ -138,12 +138,17 @@ KTAP_TEST(t_connection_cannot_name_what_we_say_ourselves)
 
 static const char date[] = "Sun, 06 Nov 1994 08:49:37 GMT";
 
-static char *fields(const char *from, bool store)
+static char *fields_on(const char *from, const char *on, bool store)
 {
 	struct tbg_lines l = { 0 };
 
-	tbg_forward_fields(&l, from, strlen(from), date, store);
+	tbg_forward_fields(&l, from, strlen(from), on, store);
 	return text_of(&l);
+}
+
+static char *fields(const char *from, bool store)
+{
+	return fields_on(from, date, store);
 }
 
 KTAP_TEST(t_response_fields)
@@ -152,6 +157,7 @@ KTAP_TEST(t_response_fields)
 				  "Date: x\r\nA: 3\r\n\r\nZ: behind\r\n", false),
 			   "A: 1\r\nDate: x\r\nA: 3\r\n"));
 	KTAP_CHECK(!strcmp(fields("\r\n", false), "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"));
+	KTAP_CHECK(!strcmp(fields_on("Connection: b\r\nB: 2\r\nA: 1\r\n", NULL, false), "A: 1\r\n"));
 	KTAP_CHECK(!strcmp(fields("Date: x\r\nProxy-Authenticate: y\r\nA: b\r\nC: d\r\n"
 				  "Cache-Control: no-cache=\"a\", private=c\r\n\r\n", true),
 			   "Date: x\r\nCache-Control: no-cache=\"a\", private=c\r\n"));
