@@ -1276,7 +1276,7 @@ static bool head_interim(struct tbg_transfer *x)
 	const char *head = (char *)x->o->head + x->head_off;
 	struct tbg_lines lines = { 0 };
 
-	if (++x->interims > TBG_INTERIMS_MAX || r->has_length || r->chunked)
+	if (++x->interims > TBG_INTERIMS_MAX)
 		return false;
 	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off, NULL, 0);
 	if (r->status != 100 || x->expecting)

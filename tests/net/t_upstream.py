@@ -385,6 +385,12 @@ def t_fields_of_one_hop_are_in_no_interim_response():
     assert r.fields == [("Link", "</a>")], r
 
 
+def t_interim_response_without_content_may_say_so():
+    r, = interim(b"HTTP/1.1 102 Processing\r\nContent-Length: 0\r\n\r\n")
+    assert r.status == 102 and not r.fields, r
+    assert not interim(b"HTTP/1.1 100 Continue\r\nContent-Length: 0\r\n\r\n")
+
+
 def t_early_answer_while_the_body_comes():
     p = path()
 
