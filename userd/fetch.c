@@ -155,7 +155,6 @@ static void request_begin(struct tbg_transfer *x)
 		return;
 	}
 	x->r = (struct tbg_response){ 0 };
-	x->head_off = 0;
 	x->up_head_done = x->up_failed = x->heard = false;
 	x->extra = x->second = false;
 	if (tbg_speaks_fastcgi(x)) {
@@ -562,7 +561,7 @@ static struct tbg_value reason_of(const struct tbg_transfer *x)
 
 	if (r->reason.len || !tbg_speaks_fastcgi(x))
 		return (struct tbg_value){
-			(char *)x->o->head + x->head_off + r->reason.off, r->reason.len };
+			(char *)x->o->head + r->reason.off, r->reason.len };
 	usual = tbg_status_text(r->status);
 	return (struct tbg_value){ usual, strlen(usual) };
 }
@@ -612,7 +611,7 @@ static bool is_terse(const struct tbg_transfer *x)
 static struct tbg_stored *received(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
-	const char *head = (char *)x->o->head + x->head_off;
+	const char *head = (char *)x->o->head;
 	struct tbg_lines lines = { 0 };
 	struct tbg_value v = reason_of(x);
 	struct tbg_terms terms = x->terms;
@@ -806,7 +805,7 @@ static bool has_body(const struct tbg_transfer *x)
 static void body_first(struct tbg_transfer *x)
 {
 	struct tbg_origin *o = x->o;
-	uint32_t from = x->head_off + x->r.len, len = o->head_len - from;
+	uint32_t from = x->r.len, len = o->head_len - from;
 	bool records = x->frame.framing == TBG_FRAMING_RECORDS;
 	bool ended = records && tbg_frame_ended(&x->frame);
 	bool whole = records ? ended : x->r.has_length && len >= x->r.content_length;
@@ -985,7 +984,7 @@ static struct tbg_stored *freshened(struct tbg_transfer *x, const char *fields,
 /* Whether anything has come with a response that has no body. */
 static bool more_behind(const struct tbg_transfer *x)
 {
-	return x->extra || x->o->head_len > x->head_off + x->r.len;
+	return x->extra || x->o->head_len > x->r.len;
 }
 
 /*
@@ -1119,7 +1118,7 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 static bool length_told(struct tbg_transfer *x)
 {
 	struct tbg_response *r = &x->r;
-	uint64_t from = x->head_off + r->len, len = x->o->head_len - from;
+	uint64_t from = r->len, len = x->o->head_len - from;
 	bool ended = tbg_frame_ended(&x->frame);
 	enum tbg_framing framing = framing_of(x);
 	uint64_t whole = framing == TBG_FRAMING_LENGTH ? r->content_length : 0;
@@ -1195,14 +1194,14 @@ static bool is_amiss(const struct tbg_transfer *x)
 	if (r->status == 206 && r->has_length && r->content_length != x->terms.part_len)
 		return true;
 	return framing_of(x) == TBG_FRAMING_LENGTH && !tbg_speaks_fastcgi(x) &&
-	       x->o->head_len - (x->head_off + r->len) > r->content_length;
+	       x->o->head_len - r->len > r->content_length;
 }
 
 /* A final head, or the 101 of a tunnel. */
 static void head_final(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
-	const char *head = (char *)x->o->head + x->head_off;
+	const char *head = (char *)x->o->head;
 	const char *fields = head + r->fields_off;
 	size_t len = r->len - r->fields_off;
 	struct tbg_stock *stock = x->w->s->stock;
@@ -1273,7 +1272,8 @@ static void head_final(struct tbg_transfer *x)
 static bool head_interim(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
-	const char *head = (char *)x->o->head + x->head_off;
+	struct tbg_origin *o = x->o;
+	const char *head = (char *)o->head;
 	struct tbg_lines lines = { 0 };
 
 	if (++x->interims > TBG_INTERIMS_MAX)
@@ -1285,19 +1285,20 @@ static bool head_interim(struct tbg_transfer *x)
 	if (r->status == 100)
 		x->expecting = false;
 	tbg_lines_free(&lines);
-	tbg_deliver_push(x);
-	x->head_off += r->len;
+	/* each head has the room of one */
+	o->head_len -= r->len;
+	memmove(o->head, o->head + r->len, o->head_len);
 	x->r = (struct tbg_response){ 0 };
+	tbg_deliver_push(x);
 	return true;
 }
 
 static enum tbg_parsed head_parse(struct tbg_transfer *x)
 {
-	uint8_t *b = x->o->head + x->head_off;
-	size_t len = x->o->head_len - x->head_off;
+	struct tbg_origin *o = x->o;
 
-	return tbg_speaks_fastcgi(x) ? tbg_response_parse_cgi(&x->r, b, len)
-				     : tbg_response_parse(&x->r, b, len);
+	return tbg_speaks_fastcgi(x) ? tbg_response_parse_cgi(&x->r, o->head, o->head_len)
+				     : tbg_response_parse(&x->r, o->head, o->head_len);
 }
 
 /* As many heads as there are; the last is the final one. */

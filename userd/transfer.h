@@ -123,7 +123,6 @@ struct tbg_transfer {
 	struct tbg_response r;
 	struct tbg_frame frame;
 	char *sent_on;			/* where a program has us look; or NULL */
-	uint32_t head_off;		/* of the response in o->head */
 	uint8_t interims;
 	bool head_done, filling, paused;
 	bool extra, second;	/* more behind the response: bytes, a response */

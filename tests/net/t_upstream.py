@@ -391,6 +391,19 @@ def t_interim_response_without_content_may_say_so():
     assert not interim(b"HTTP/1.1 100 Continue\r\nContent-Length: 0\r\n\r\n")
 
 
+def t_each_head_has_the_limit_of_heads():
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </" + b"a" * 20000 + b">\r\n\r\n"
+    for nr in (1, 2, 5):
+        assert [len(r.field("Link")) for r in interim(hints * nr)] == [20003] * nr
+    p = path()
+    o.on(p, hints + reply(200, b"x" * 100000, "X: " + "b" * 20000))
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+        assert c.answer().status == 103
+        r = c.answer()
+        assert len(r.field("X")) == 20000 and r.body == b"x" * 100000
+
+
 def t_early_answer_while_the_body_comes():
     p = path()
 
