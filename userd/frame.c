@@ -103,7 +103,7 @@ static bool frame_byte(struct tbg_frame *f, uint8_t c)
 		return true;
 	case SIZE_LF:
 		f->state = f->left ? DATA : TRAILER;
-		f->digits = 0;
+		f->digits = f->line = 0;
 		return c == '\n';
 	case DATA_CR:
 		f->state = DATA_LF;

@@ -17,7 +17,7 @@
 #include "record.h"
 
 #define TBG_FASTCGI_ID	1	/* of every request: one at a time on a connection */
-#define TBG_TRAILER_MAX 4096	/* bytes of all trailer fields, or extensions */
+#define TBG_TRAILER_MAX 4096	/* bytes of all trailer fields, or of a line's extensions */
 
 enum tbg_framing {
 	TBG_FRAMING_NONE,
@@ -32,7 +32,7 @@ struct tbg_frame {
 	uint8_t framing;	/* enum tbg_framing */
 	uint8_t state;
 	uint8_t digits;
-	uint32_t line;		/* bytes of extensions so far */
+	uint32_t line;		/* bytes of this line's extensions so far */
 	uint32_t trailer_len;
 	char *trailer;		/* the trailer section's lines, checked */
 	/* of RECORDS */

@@ -435,4 +435,30 @@ KTAP_TEST(t_trailers_and_extensions_are_bounded)
 	KTAP_CHECK(p == TBG_PARSED_BAD && sum <= TBG_TRAILER_MAX + sizeof(line));
 }
 
+/* A body has any number of them, a line only so many. */
+KTAP_TEST(t_extensions_are_bounded_line_by_line)
+{
+	static const char chunk[] = "4;name=value \t\r\nabcd\r\n";
+	uint8_t b[sizeof(chunk)];
+	size_t used, data, sum = 0;
+	struct tbg_frame f;
+
+	tbg_frame_begin(&f, TBG_FRAMING_CHUNKED, 0);
+	for (size_t i = 0; i < TBG_TRAILER_MAX; i++) {
+		memcpy(b, chunk, sizeof(chunk));
+		KTAP_CHECK(tbg_frame_eat(&f, b, sizeof(chunk) - 1, &used, &data) ==
+			   TBG_PARSED_MORE);
+		sum += data;
+	}
+	KTAP_EQ(sum, 4 * TBG_TRAILER_MAX);
+	memcpy(b, "4;", 2);
+	KTAP_CHECK(tbg_frame_eat(&f, b, 2, &used, &data) == TBG_PARSED_MORE);
+	for (size_t i = 0; i < TBG_TRAILER_MAX; i++) {
+		*b = 'x';
+		KTAP_CHECK(tbg_frame_eat(&f, b, 1, &used, &data) == TBG_PARSED_MORE);
+	}
+	KTAP_CHECK(tbg_frame_eat(&f, b, 1, &used, &data) == TBG_PARSED_BAD);
+	tbg_frame_end(&f);
+}
+
 KTAP_MAIN()
