@@ -17,7 +17,7 @@ static bool blank(char c)
 bool tbg_field_next(const char *b, size_t len, size_t *at,
 		    struct tbg_value *ret_name, struct tbg_value *ret_value)
 {
-	const char *line = b + *at, *end, *colon, *value;
+	const char *line = b + *at, *end, *until, *colon, *value;
 	const char *lf = *at < len ? memchr(line, '\n', len - *at) : NULL;
 
 	if (!lf)
@@ -30,7 +30,9 @@ bool tbg_field_next(const char *b, size_t len, size_t *at,
 		;
 	while (end > value && blank(end[-1]))
 		end--;
-	*ret_name = (struct tbg_value){ line, colon - line };
+	for (until = colon; until > line && blank(until[-1]); until--)
+		;
+	*ret_name = (struct tbg_value){ line, until - line };
 	*ret_value = (struct tbg_value){ value, end - value };
 	*at = lf + 1 - b;
 	return true;

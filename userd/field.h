@@ -20,8 +20,8 @@
 
 /*
  * The next line of b[len] from *at on, which begins at 0; false at the empty
- * line or the end. Lines end in LF or CRLF. A value comes without the white
- * space around it.
+ * line or the end. Lines end in LF or CRLF. Name and value come without the white
+ * space that follows the name or is around the value.
  */
 bool tbg_field_next(const char *b, size_t len, size_t *at,
 		    struct tbg_value *ret_name, struct tbg_value *ret_value);

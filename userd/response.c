@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * RFC 9112 4 to 6 for a gateway. The one tolerance is LF alone at the end of a
- * line (2.2), and a reason that is missing with its space. What two parsers
+ * RFC 9112 4 to 6 for a gateway. Tolerated are LF alone at the end of a line
+ * (2.2), a reason that is missing with its space, and blanks before a field's
+ * colon, which nobody after us sees (5.1). What two parsers
  * could frame in two ways (both lengths, lengths that differ, codings other
  * than chunked, folded lines) is refused.
  */
@@ -92,12 +93,11 @@ static bool coding_field(struct tbg_response *r, struct tbg_value v)
 static bool line_split(const char *b, size_t len, struct tbg_value *ret_name,
 		       struct tbg_value *ret_value)
 {
-	const char *colon = memchr(b, ':', len);
 	size_t at = 0;
 
-	return colon && tbg_token_valid(b, colon - b) &&
-	       tbg_value_valid(colon + 1, b + len - colon - 1) &&
-	       tbg_field_next(b, len + 2, &at, ret_name, ret_value);
+	return tbg_field_next(b, len + 2, &at, ret_name, ret_value) &&
+	       tbg_token_valid(ret_name->text, ret_name->len) &&
+	       tbg_value_valid(ret_value->text, ret_value->len);
 }
 
 /* One line; the framing fields are taken. */

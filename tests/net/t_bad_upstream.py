@@ -64,7 +64,7 @@ FIELDS = [
     b"Transfer-Encoding: chunked, chunked\r\n", b"Transfer-Encoding: xchunked\r\n",
     b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
     b"Transfer-Encoding: \r\n", b"Transfer-Encoding: identity\r\n",
-    b"Content-Length : 4\r\n", b"Content-Length\r\n", b": x\r\n", b"X Y: z\r\n",
+    b"Content-Length : 4\r\nContent-Length: 5\r\n", b"Content-Length\r\n", b": x\r\n", b"X Y: z\r\n",
     b"X: a\r\n folded: b\r\n", b" Content-Length: 4\r\n", b"X: a\0b\r\n", b"X: a\rb\r\n",
     b"X: a\x01b\r\n", b"X\x80: a\r\n",
 ]
@@ -91,6 +91,14 @@ def t_tolerated_heads():
         o.on(p, then_closes(data + b"Content-Length: 4\r\n\r\nbody"))
         r = ask(d.address, "GET", p)
         assert r.status == 200 and r.body == b"body", (data, r)
+
+
+def t_blanks_before_a_colon_are_left_out():
+    p = path()
+    o.on(p, b"HTTP/1.1 200 OK\r\nX-A : b\r\nCache-Control\t : max-age=60\r\nContent-Length : 2\r\n\r\nok")
+    for hit in (False, True):
+        r = ask(d.address, "GET", p)
+        assert r.field("X-A") == "b" and r.body == b"ok" and r.hit == hit, r
 
 
 def t_oversized_head_is_502():
