@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * One table, one lock, held for a lookup or a few pointers; bodies are read
- * outside it. What has not been asked for the longest goes first.
+ * outside it. What has not been asked for the longest goes first, but for what
+ * was asked for often: that has its turn again, with half of the merit.
  *
  * No withdrawal is lost between a fetch and its storing: a fetch remembers how
  * many withdrawals there had been when its request was sent, and what was
@@ -27,6 +28,7 @@
 #define VARIANTS_MAX	64		/* of a URI; the oldest goes */
 #define CHANGES		4096		/* withdrawals that are remembered */
 #define PASS_NS		(120 * 1000000000ull)	/* of not waiting for a URI */
+#define SPARED_MAX	1024		/* before one goes in any case: it takes time */
 #define OVERHEAD	512		/* of a stored response, about */
 #define REPLACE_NS	1000000000ull	/* between an object's giving way and the next */
 
@@ -42,12 +44,13 @@ struct tbg_flight {
 
 struct entry {
 	struct entry *next;		/* in the bucket */
-	struct entry *newer, *older;	/* by last use */
+	struct entry *newer, *older;	/* by last use, or when it was spared */
 	uint64_t hash[2];
 	struct tbg_stored *variants;	/* newest first */
 	struct tbg_flight *flights;
 	uint64_t pass_ns;		/* waiting is of no use until then */
 	uint64_t bytes;
+	uint32_t asked;			/* how often, halved whenever it is spared */
 	uint32_t nr;
 	uint32_t len, path_off, upstream;
 	char uri[];
@@ -395,6 +398,15 @@ static bool asked_in_kernel(struct entry *e)
 	return ret;
 }
 
+/* Whether it stays for now. What nobody asks for any more does not for long. */
+static bool spared(struct entry *e)
+{
+	bool often = e->asked > 1;
+
+	e->asked /= 2;
+	return asked_in_kernel(e) || often;
+}
+
 /* Its variants go from the oldest on, but for the newest. */
 static void variants_trim(struct tbg_stock *s, struct entry *e)
 {
@@ -412,14 +424,17 @@ static void variants_trim(struct tbg_stock *s, struct entry *e)
 static void room_make(struct tbg_stock *s, const struct entry *keep)
 {
 	struct entry *e = s->oldest, *newer;
+	unsigned int spared_nr = 0;
 
 	for (; e && s->used > s->budget; e = newer) {
 		newer = e->newer;
 		if (e == keep || e->flights)
 			continue;
-		if (asked_in_kernel(e)) {
+		if (spared_nr < SPARED_MAX && spared(e)) {
 			use_leave(s, e);
 			use_enter(s, e);
+			newer = newer ?: s->oldest;
+			spared_nr++;
 			continue;
 		}
 		s->evicted += e->nr;
@@ -512,6 +527,7 @@ struct tbg_stored *tbg_stock_find(struct tbg_stock *s, const struct tbg_uri *u,
 		one = variant_find(e, req, req_len);
 		if (one) {
 			one->hits++;
+			e->asked += e->asked < UINT32_MAX;
 			tbg_stored_get(one);
 		}
 	}

@@ -290,6 +290,42 @@ KTAP_TEST(t_budget_is_kept_and_the_used_stay)
 	tbg_stock_close(s);
 }
 
+/* Of 100 that there is room for; what nobody asks for any more goes in the end. */
+KTAP_TEST(t_scan_does_not_flush_what_is_asked_for_often)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	static char body[10000];
+	int hot = 0, left = 0;
+	char uri[32];
+
+	memset(body, 'x', sizeof(body) - 1);
+	for (int i = 0; i < 20; i++) {
+		sprintf(uri, "h/hot%d", i);
+		KTAP_CHECK(put(s, uri, "", "", body, 0));
+		for (int k = 0; k < 30; k++)
+			KTAP_CHECK(finds(s, uri, "", 'x'));
+	}
+	for (int i = 0; i < 300; i++) {
+		sprintf(uri, "h/scan%d", i);
+		KTAP_CHECK(put(s, uri, "", "", body, 0));
+	}
+	for (int i = 0; i < 20; i++) {
+		sprintf(uri, "h/hot%d", i);
+		hot += finds(s, uri, "", 'x');
+	}
+	KTAP_EQ(hot, 20);
+	for (int i = 0; i < 2000; i++) {
+		sprintf(uri, "h/again%d", i);
+		KTAP_CHECK(put(s, uri, "", "", body, 0));
+	}
+	for (int i = 0; i < 20; i++) {
+		sprintf(uri, "h/hot%d", i);
+		left += finds(s, uri, "", 'x');
+	}
+	KTAP_EQ(left, 0);
+	tbg_stock_close(s);
+}
+
 KTAP_TEST(t_withdrawn_since_is_not_stored)
 {
 	struct tbg_stock *s = open_stock(1 << 20);
