@@ -343,12 +343,8 @@ void tbg_deliver_consume(struct tbg_transfer *x)
 	x->consumes = true;
 	if (p && !x->at)
 		x->at = p->first;
-	while (p && p->first && p->first != x->at) {
-		struct tbg_piece *one = p->first;
-
-		p->first = one->next;
-		free(one);
-	}
+	if (p)
+		tbg_pile_cut(p, x->at);
 }
 
 static void advance(struct tbg_transfer *x, size_t n, size_t body)

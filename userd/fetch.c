@@ -66,17 +66,10 @@ static void origin_end(struct tbg_transfer *x, bool keep)
 		tbg_origin_drop(x->w, o);
 }
 
-static void unfill(struct tbg_transfer *x)
-{
-	tbg_stock_fill(x->w->s->stock, -(int64_t)x->filled);
-	x->filled = 0;
-	x->filling = false;
-}
-
 /* The end of the fetch, whatever it came to. */
 static void fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
 {
-	unfill(x);
+	x->filling = false;
 	x->running = false;
 	tbg_transfer_pile_put(x);
 	tbg_transfer_land(x, status, pass);
@@ -692,23 +685,19 @@ static void response_end(struct tbg_transfer *x)
 }
 
 /* Too large to be stored after all. */
-static void fill_check(struct tbg_transfer *x, size_t data)
+static void fill_check(struct tbg_transfer *x)
 {
 	struct tbg_stock *s = x->w->s->stock;
-	bool room;
 
-	if (!x->filling)
-		return;
-	x->filled += data;
-	room = tbg_stock_fill(s, data);
 	/* what completes a part is answered from: it is had in any case */
-	if ((room || x->completes) && x->pile->len <= tbg_stock_body_max(s))
+	if (!x->filling || ((x->completes || tbg_stock_has_room(s)) &&
+			    x->pile->len <= tbg_stock_body_max(s)))
 		return;
 	if (x->completes) {		/* longer than it has said */
 		fetch_fail(x, 503);
 		return;
 	}
-	unfill(x);
+	x->filling = false;
 	tbg_transfer_land(x, 0, true);
 	if (!x->c)
 		tbg_fetch_stop(x);
@@ -768,7 +757,7 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 		fetch_fail(x, 502);
 		return;
 	}
-	fill_check(x, data);
+	fill_check(x);
 	if (!x->running)
 		return;
 	/* what has no body is not read on, for some of it has come */
@@ -1247,8 +1236,11 @@ static void head_final(struct tbg_transfer *x)
 	x->pile = tbg_pile_new();
 	x->filling = x->pile && !x->frame.failed && !x->r.local &&
 		     (x->completes ||
-		      (tbg_terms_storable(&x->terms, &x->wish) && !is_amiss(x))) &&
+		      (tbg_terms_storable(&x->terms, &x->wish) && !is_amiss(x) &&
+		       tbg_stock_has_room(stock))) &&
 		     (!r->has_length || r->content_length <= tbg_stock_body_max(stock));
+	if (x->filling)
+		tbg_stock_count(stock, x->pile);
 	outdate(x);
 	if (!x->filling) {
 		tbg_transfer_land(x, 0, true);

@@ -62,7 +62,7 @@ struct tbg_stock {
 	struct entry *newest, *oldest;
 	uint64_t key[2];
 	uint64_t budget, used;
-	_Atomic int64_t filling;
+	_Atomic int64_t outside;	/* bytes of bodies that are in use and not stored */
 	uint64_t changes;
 	uint64_t all_changed;
 	uint64_t change[CHANGES];
@@ -84,13 +84,26 @@ void tbg_pile_put(struct tbg_pile *p)
 {
 	if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	while (p->first) {
+	tbg_pile_cut(p, NULL);
+	free(p);
+}
+
+static void pile_count(struct tbg_pile *p, int64_t room)
+{
+	p->room += room;
+	if (p->outside)
+		atomic_fetch_add_explicit(p->outside, room, memory_order_relaxed);
+}
+
+void tbg_pile_cut(struct tbg_pile *p, const struct tbg_piece *until)
+{
+	while (p->first && p->first != until) {
 		struct tbg_piece *one = p->first;
 
 		p->first = one->next;
+		pile_count(p, -(int64_t)one->room);
 		free(one);
 	}
-	free(p);
 }
 
 struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room)
@@ -105,7 +118,7 @@ struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room)
 	one->next = NULL;
 	one->len = 0;
 	one->room = room;
-	p->room += room;
+	pile_count(p, room);
 	if (p->last)
 		p->last->next = one;
 	else
@@ -353,6 +366,7 @@ static void variant_drop(struct tbg_stock *s, struct entry *e,
 
 	objects_drop(one);
 	one->entry = NULL;
+	atomic_fetch_add(&s->outside, one->body->room);
 	*at = one->next;
 	e->nr--;
 	e->bytes -= bytes_of(one);
@@ -502,11 +516,17 @@ uint64_t tbg_stock_body_max(const struct tbg_stock *s)
 	return s->budget / 16;
 }
 
-bool tbg_stock_fill(struct tbg_stock *s, int64_t bytes)
+void tbg_stock_count(struct tbg_stock *s, struct tbg_pile *p)
 {
-	int64_t sum = atomic_fetch_add(&s->filling, bytes) + bytes;
+	if (p->outside)
+		return;
+	p->outside = &s->outside;
+	atomic_fetch_add(p->outside, p->room);
+}
 
-	return sum <= (int64_t)(s->budget / 2);
+bool tbg_stock_has_room(const struct tbg_stock *s)
+{
+	return s->outside <= (int64_t)(s->budget / 2);
 }
 
 struct tbg_stored *tbg_stock_find(struct tbg_stock *s, const struct tbg_uri *u,
@@ -580,6 +600,8 @@ static void variant_enter(struct tbg_stock *s, struct entry *e,
 		else
 			at = &(*at)->next;
 	}
+	tbg_stock_count(s, one->body);
+	atomic_fetch_sub(&s->outside, one->body->room);
 	one->next = e->variants;
 	one->entry = e;
 	e->variants = one;

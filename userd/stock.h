@@ -18,6 +18,8 @@
 #include "policy.h"
 #include "worker.h"
 
+struct tbg_stock;
+
 /* A body's bytes in the order they came. */
 struct tbg_piece {
 	struct tbg_piece *next;
@@ -29,13 +31,16 @@ struct tbg_pile {
 	_Atomic uint32_t refs;
 	struct tbg_piece *first, *last;
 	uint64_t len;
-	uint64_t room;			/* of all pieces it has had */
+	uint64_t room;			/* of its pieces */
+	_Atomic int64_t *outside;	/* its stock's sum, see tbg_stock_count(); or NULL */
 };
 
 struct tbg_pile *tbg_pile_new(void);
 void tbg_pile_put(struct tbg_pile *p);		/* NULL is allowed */
 /* A piece with room at the end, or NULL. */
 struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room);
+/* Frees the pieces before that one: nobody else reads p. */
+void tbg_pile_cut(struct tbg_pile *p, const struct tbg_piece *until);
 bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len);
 /*
  * To be kept for long: another reference, or a copy if most of p is room that
@@ -91,8 +96,6 @@ struct tbg_uri {
 	uint32_t upstream;	/* whose answers: those of others are not its */
 };
 
-struct tbg_stock;
-
 /* budget: bytes of all that is stored; key: of the hash. */
 int tbg_stock_open(struct tbg_stock **ret, uint64_t budget,
 		   const uint64_t key[2]);
@@ -101,8 +104,13 @@ void tbg_stock_close(struct tbg_stock *s);	/* NULL is allowed */
 /* Bytes of the largest body that is stored. */
 uint64_t tbg_stock_body_max(const struct tbg_stock *s);
 
-/* Bytes of a body being received to be stored; false: too many already. */
-bool tbg_stock_fill(struct tbg_stock *s, int64_t bytes);
+/*
+ * A body that may be stored: its pieces count until they are freed, beside the budget
+ * while it is not stored, be it not yet or, for the sake of slow clients, still.
+ */
+void tbg_stock_count(struct tbg_stock *s, struct tbg_pile *p);
+/* Whether one may be received to be stored: there are not too many of these bytes. */
+bool tbg_stock_has_room(const struct tbg_stock *s);
 
 /*
  * The stored response that the request selects, referenced. NULL: none;

@@ -126,7 +126,7 @@ struct tbg_transfer {
 	uint8_t interims;
 	bool head_done, filling, paused;
 	bool extra, second;	/* more behind the response: bytes, a response */
-	uint64_t sent_ns, seq, filled;
+	uint64_t sent_ns, seq;
 	uint32_t stamp_ms;		/* last progress of the upstream */
 	struct tbg_pile *pile;		/* stays while the ring may receive into it */
 	struct tbg_piece *into;		/* being received into */

@@ -497,6 +497,34 @@ def t_slow_client_holds_the_upstream_back():
     assert daemon.own_kb(d.pid) < 56 << 10
 
 
+def t_what_slow_clients_hold_is_bounded():
+    """What is stored, and goes again while they still have not read it, counts."""
+    body, sent, go = reply(200, bytes(4000000), "Cache-Control: max-age=600"), [], threading.Event()
+
+    def send(c, r):
+        c.s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        c.s.settimeout(0.2)
+        try:
+            c.send(body)
+            sent.append(c.nr)
+            return None
+        except TimeoutError:
+            sent.append(c.nr)
+            go.wait(client.WAIT_S)
+            return END
+
+    with origin.Origin() as up, proxy(up.url, options=("--memory", "128M")) as p, contextlib.ExitStack() as clients:
+        for i in range(64):
+            up.on(f"/{i}", send)
+            c = clients.enter_context(origin.Client(p.address, rcvbuf=8192))
+            c.send(f"GET /{i} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+            client.until(lambda i=i: len(sent) > i, "neither sent nor held back")
+        kb, used = daemon.own_kb(p.pid), talk.ask(p, "status")["stock"]["used"]
+        go.set()
+    # half of it is for what is stored, half as much beside that; the rest is held back
+    assert used > 56 << 20 and kb < 160 << 10, (used, kb)
+
+
 def t_slow_upstream_holds_the_client_back():
     p, go = path(), threading.Event()
 

@@ -290,6 +290,37 @@ KTAP_TEST(t_budget_is_kept_and_the_used_stay)
 	tbg_stock_close(s);
 }
 
+KTAP_TEST(t_bodies_count_until_nobody_reads_them)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_pile *p = tbg_pile_new(), *other = tbg_pile_new();
+	struct tbg_uri u = uri_of("h/a");
+	struct tbg_terms t;
+
+	tbg_stock_count(s, p);
+	KTAP_CHECK(tbg_pile_room(p, 500000) && tbg_stock_has_room(s));
+	p->last->len = p->len = 500000;
+	KTAP_CHECK(tbg_pile_room(p, 100000) && !tbg_stock_has_room(s));
+	tbg_terms_read(&t, 200, "", 0, 1000, 0, 0);
+	atomic_fetch_add(&p->refs, 1);
+	KTAP_CHECK(tbg_stock_put(s, &u, tbg_stored_new(&t, "OK", "", 0, "", 0, p), 0, NULL));
+	KTAP_CHECK(tbg_stock_has_room(s));
+	/* one that was not counted, and what is freed piece by piece */
+	tbg_pile_room(other, 600000);
+	atomic_fetch_add(&other->refs, 1);
+	KTAP_CHECK(tbg_stock_put(s, &u, tbg_stored_new(&t, "OK", "", 0, "", 0, other), 0, NULL));
+	KTAP_CHECK(!tbg_stock_has_room(s));
+	tbg_pile_cut(p, p->last);
+	KTAP_CHECK(tbg_stock_has_room(s));
+	tbg_stock_purge(s, NULL, 0);
+	KTAP_CHECK(!tbg_stock_has_room(s));
+	tbg_pile_put(p);
+	KTAP_CHECK(!tbg_stock_has_room(s));
+	tbg_pile_put(other);
+	KTAP_CHECK(tbg_stock_has_room(s));
+	tbg_stock_close(s);
+}
+
 /* Of 100 that there is room for; what nobody asks for any more goes in the end. */
 KTAP_TEST(t_scan_does_not_flush_what_is_asked_for_often)
 {
