@@ -115,7 +115,8 @@ static void head_make(struct tbg_transfer *x)
 			   m->content_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_NONE,
 		.length = m->content_length, .has_length = m->has_length,
 		.minor = m->minor, .via = x->w->s->via, .upgrade = x->tunnel,
-		.expect = x->expecting, .depth = tbg_upstream_module(x->upstream),
+		.expect = x->expecting, .refreshes = x->refreshes,
+		.depth = tbg_upstream_module(x->upstream),
 	};
 	char range[64];
 

@@ -114,6 +114,8 @@ bool tbg_forward_drops(const struct tbg_forward *f, struct tbg_value name,
 	/* nobody else is to learn the mark, and to pass for a fetch */
 	if (!f->depth && tbg_value_is(name, TBG_DEPTH_FIELD))
 		return true;
+	if (f->refreshes && tbg_value_is(name, "Cache-Control"))
+		return true;
 	if (f->alone && tbg_value_in(name, conditions, NR(conditions)))
 		return true;
 	return connection && connection_names(f->fields, f->fields_len, name);

@@ -30,6 +30,7 @@ struct tbg_forward {
 	bool upgrade;			/* pass Upgrade on */
 	bool expect;			/* pass Expect on */
 	bool alone;			/* without the client's conditions and range */
+	bool refreshes;			/* for no client: without what that says to caches */
 	bool depth;			/* pass the mark of modules' fetches on */
 	struct tbg_value etag, modified;	/* conditions of our own; len 0: none */
 	struct tbg_value range, if_range;	/* a part of our own */

@@ -311,6 +311,18 @@ def t_stale_while_revalidate_by_any_request():
         assert line.encode() in o.seen(p)[1].head and o.seen(p)[1].field("If-None-Match") == '"1"'
 
 
+def t_a_refresh_asks_for_what_no_client_has_restricted():
+    cc = "Cache-Control: max-age=100, stale-while-revalidate=60"
+    for line in ("only-if-cached", "max-stale=5, foo"):
+        p = path()
+        o.on(p, reply(200, b"one", cc, "Age: 110"), reply(200, b"two", cc))
+        ask(d.address, "GET", p)
+        r = ask(d.address, "GET", p, f"Cache-Control: {line}", "X-A: 1")
+        assert r.hit and r.body == b"one", r
+        seen = o.wait(p, 2)
+        assert seen.field("X-A") == "1" and seen.field("Cache-Control") is None, seen.head
+
+
 def t_stale_if_error():
     def after(fields, *later, second=()):
         p = path()
