@@ -77,6 +77,14 @@ static bool repeats(unsigned int status, struct tbg_value name)
 	       status != 416 || !of_lifetime(name);
 }
 
+void tbg_deliver_not_modified(struct tbg_delivery *d)
+{
+	d->status = 304;
+	d->reason = tbg_status_text(304);
+	d->reason_len = strlen(d->reason);
+	d->length = -1;
+}
+
 static void status_line(struct tbg_lines *l, unsigned int status,
 			const char *reason, size_t reason_len)
 {

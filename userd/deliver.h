@@ -38,6 +38,9 @@ struct tbg_delivery {
 void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
 		      uint32_t *ret_age_off);
 
+/* Makes a 304 of it. */
+void tbg_deliver_not_modified(struct tbg_delivery *d);
+
 /* Begins the answer. Nothing is sent before tbg_deliver_push(). */
 void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d);
 

@@ -107,6 +107,7 @@ static void next_send(struct tbg_transfer *x);
 static void head_make(struct tbg_transfer *x)
 {
 	const struct tbg_message *m = &x->m;
+	const struct tbg_stored *s = x->selected;
 	struct tbg_forward f = {
 		.method = x->method, .target = x->target, .host = x->host,
 		.fields = x->fields.text, .fields_len = x->fields.len,
@@ -120,15 +121,10 @@ static void head_make(struct tbg_transfer *x)
 	};
 	char range[64];
 
-	x->alone = x->selected && !x->plain;
-	if (x->alone) {
-		const struct tbg_stored *s = x->selected;
-
-		f.alone = true;
-		if (s->terms.has_validator) {
-			tbg_field_find(s->head, s->head_len, "ETag", &f.etag);
-			tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
-		}
+	f.alone = x->alone = !x->plain && (s || (x->flight && x->wish.conditional));
+	if (x->alone && s && s->terms.has_validator) {
+		tbg_field_find(s->head, s->head_len, "ETag", &f.etag);
+		tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
 	}
 	if (x->completes && tbg_part_rest(x->part, range, &f.if_range))
 		f.range = (struct tbg_value){ range, strlen(range) };
@@ -700,7 +696,7 @@ static void fill_check(struct tbg_transfer *x)
 	}
 	x->filling = false;
 	tbg_transfer_land(x, 0, true);
-	if (!x->c)
+	if (!x->c || !x->source)	/* nobody is sent it */
 		tbg_fetch_stop(x);
 	else
 		tbg_deliver_consume(x);
@@ -1043,7 +1039,7 @@ static void outdate(struct tbg_transfer *x)
 {
 	const struct tbg_wish *w = &x->wish;
 
-	if (x->alone && !x->filling && x->r.status < 500 && x->r.status != 429 &&
+	if (x->alone && x->selected && !x->filling && x->r.status < 500 && x->r.status != 429 &&
 	    w->get && !w->authorization && !w->cc.no_store &&
 	    !tbg_fresh(tbg_terms_expires_ns(&x->selected->terms), x->w->now_ns))
 		tbg_stock_drop(x->w->s->stock, &x->uri, x->selected);
@@ -1088,6 +1084,12 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 	}
 	if (r->has_length)
 		d.limit = r->content_length;
+	/* what the client has already is received for the cache alone */
+	if (x->alone && x->filling && tbg_transfer_not_modified(x, &x->terms, head + r->fields_off,
+								r->len - r->fields_off)) {
+		tbg_deliver_not_modified(&d);
+		d.age_s = tbg_terms_age(&x->terms, x->w->now_ns);
+	}
 	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
 			   x->w->date, 0);
 	if (r->status == 101)
@@ -1209,7 +1211,7 @@ static void head_final(struct tbg_transfer *x)
 	tbg_backend_worked(x->o->backend);	/* whatever becomes of the rest, and when */
 	x->fwd_status = r->status;
 	if (x->alone && r->status == 304) {
-		if (x->selected->terms.has_validator &&
+		if (x->selected && x->selected->terms.has_validator &&
 		    !of_another(x->selected, fields, len)) {
 			validated(x, fields, len);
 			return;

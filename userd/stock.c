@@ -961,14 +961,14 @@ static void waiter_add(struct tbg_flight *f, struct tbg_waiter *waiter)
 	f->waiting++;
 }
 
-static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second,
+static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg_join join,
 			     struct tbg_waiter *waiter, struct tbg_flight **ret)
 {
 	struct tbg_flight *f = e->flights;
 
 	while (f && !flight_fits(f, second))
 		f = f->next;
-	if (f && waiter->w->now_ns < e->pass_ns)
+	if ((f || join == TBG_JOIN_HOPING) && waiter->w->now_ns < e->pass_ns)
 		return TBG_TURN_ALONE;
 	if (f) {
 		waiter_add(f, waiter);
@@ -979,7 +979,7 @@ static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second,
 }
 
 enum tbg_turn tbg_stock_enter(struct tbg_stock *s, const struct tbg_uri *u,
-			      const char *req, size_t req_len, bool wait,
+			      const char *req, size_t req_len, enum tbg_join join,
 			      struct tbg_waiter *waiter,
 			      struct tbg_flight **ret_flight)
 {
@@ -988,14 +988,14 @@ enum tbg_turn tbg_stock_enter(struct tbg_stock *s, const struct tbg_uri *u,
 	struct entry *e;
 
 	*ret_flight = NULL;
-	if (!wait)
+	if (!join)
 		return turn;
 	pthread_mutex_lock(&s->lock);
 	e = entry_get(s, u);
 	if (e && (!e->variants ||
 		  tbg_second_make(&second, e->variants->head,
 				  e->variants->head_len, req, req_len)))
-		turn = turn_of(e, &second, waiter, ret_flight);
+		turn = turn_of(e, &second, join, waiter, ret_flight);
 	pthread_mutex_unlock(&s->lock);
 	tbg_lines_free(&second);
 	return turn;

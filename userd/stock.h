@@ -192,12 +192,16 @@ enum tbg_turn {
 	TBG_TURN_ALONE,		/* fetch; nobody waits for it */
 };
 
-/*
- * Once tbg_stock_find() has found nothing of use. wait: it may wait for others,
- * and others for it; without it the turn is ALONE.
- */
+/* Whether a request may wait for others, and others for it. */
+enum tbg_join {
+	TBG_JOIN_NOT,		/* its turn is ALONE */
+	TBG_JOIN,
+	TBG_JOIN_HOPING,	/* not where that was of no use of late */
+};
+
+/* Once tbg_stock_find() has found nothing of use. */
 enum tbg_turn tbg_stock_enter(struct tbg_stock *s, const struct tbg_uri *u,
-			      const char *req, size_t req_len, bool wait,
+			      const char *req, size_t req_len, enum tbg_join join,
 			      struct tbg_waiter *waiter,
 			      struct tbg_flight **ret_flight);
 /* The fetch is over: those who wait are told. pass: do not wait next time. */

@@ -307,17 +307,18 @@ static struct tbg_value stored_field(const struct tbg_stored *s, const char *nam
 	return v;
 }
 
-/* Of the conditions that a cache evaluates (RFC 9111 4.3.2). */
-static bool not_modified(const struct tbg_transfer *x, const struct tbg_stored *s)
+bool tbg_transfer_not_modified(const struct tbg_transfer *x, const struct tbg_terms *t,
+			       const char *fields, size_t len)
 {
+	struct tbg_value etag = { 0 }, lm = { 0 }, name, v;
 	struct tbg_conditions c = { 0 };
-	struct tbg_value etag = stored_field(s, "ETag"), name, v;
-	struct tbg_value lm = stored_field(s, "Last-Modified");
-	int64_t modified_s = s->terms.date_s;
+	int64_t modified_s = t->date_s;
 	size_t at = 0;
 
-	if (s->terms.status != 200)
+	if (t->status != 200)
 		return false;
+	tbg_field_find(fields, len, "ETag", &etag);
+	tbg_field_find(fields, len, "Last-Modified", &lm);
 	if (etag.len > 2 && !memcmp(etag.text, "W/", 2)) {	/* weak comparison */
 		etag.text += 2;
 		etag.len -= 2;
@@ -478,14 +479,10 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 		return;
 	if (hit)
 		tbg_stat_add(&x->w->stats.hits, 1);
-	if (not_modified(x, s)) {
-		d.status = 304;
-		d.reason = tbg_status_text(304);
-		d.reason_len = strlen(d.reason);
-		d.length = -1;
-	} else {
+	if (tbg_transfer_not_modified(x, &s->terms, s->head, s->head_len))
+		tbg_deliver_not_modified(&d);
+	else
 		deliver_range(x, s, &d, range);
-	}
 	tbg_deliver_begin(x, &d);
 	tbg_deliver_push(x);
 }
@@ -542,7 +539,7 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 	tbg_stored_get(s);
 	x->selected = s;
 	if (tbg_stock_enter(x->w->s->stock, &x->uri, x->fields.text, x->fields.len,
-			    true, &x->waiter, &x->flight) == TBG_TURN_LEAD)
+			    TBG_JOIN, &x->waiter, &x->flight) == TBG_TURN_LEAD)
 		tbg_fetch_begin(x);
 	else
 		tbg_stock_leave(x->w->s->stock, &x->waiter);
@@ -656,20 +653,27 @@ static bool fetched_by_module(const struct tbg_transfer *x)
 	       v.len > strlen(mark) && !memcmp(v.text, mark, strlen(mark));
 }
 
-/* May others wait for this one's fetch, and this one for theirs? */
-static bool may_wait(const struct tbg_transfer *x)
+/*
+ * May others wait for this one's fetch, and this one for theirs? What has conditions
+ * and selects nothing has to go without them then: a 304 is of no use to the others,
+ * nor to the cache. Where nothing is stored all the same, it had better keep them.
+ */
+static enum tbg_join join_of(const struct tbg_transfer *x)
 {
 	const struct tbg_wish *w = &x->wish;
 
-	return w->get && !w->cc.no_store && !w->range && !w->authorization &&
-	       (!w->conditional || x->selected) && !w->no_cache &&
-	       x->waits < WAITS_MAX && !fetched_by_module(x);
+	if (!w->get || w->cc.no_store || w->range || w->authorization || w->no_cache ||
+	    x->waits >= WAITS_MAX || fetched_by_module(x))
+		return TBG_JOIN_NOT;
+	if (!w->conditional || x->selected)
+		return TBG_JOIN;
+	return x->fwd == TBG_FWD_URI_MISS ? TBG_JOIN_HOPING : TBG_JOIN_NOT;
 }
 
 static void go(struct tbg_transfer *x)
 {
 	switch (tbg_stock_enter(x->w->s->stock, &x->uri, x->fields.text,
-				x->fields.len, may_wait(x), &x->waiter,
+				x->fields.len, join_of(x), &x->waiter,
 				&x->flight)) {
 	case TBG_TURN_WAIT:
 		x->waiting = true;

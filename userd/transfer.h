@@ -206,6 +206,13 @@ void tbg_transfer_decide(struct tbg_transfer *x);
 /* Stores one of its own, for the kernel tiers too; takes over the reference. */
 bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s);
 
+/*
+ * Whether a response of these terms and fields is a 304 to the client, by the conditions
+ * that a cache evaluates (RFC 9111 4.3.2).
+ */
+bool tbg_transfer_not_modified(const struct tbg_transfer *x, const struct tbg_terms *t,
+			       const char *fields, size_t len);
+
 /* Answers with a stored response; takes over the reference. */
 void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit);
 

@@ -433,6 +433,13 @@ def t_endless_body_of_a_storable_answer_is_not_kept():
     stop.set()
     assert daemon.own_kb(d.pid) < 112 << 10, daemon.own_kb(d.pid)
     good_after(p)
+    # once it has turned out so, nobody is there who would take it
+    p = path()
+    stop.clear()
+    o.on(p, endless)
+    assert ask(d.address, "GET", p, "If-None-Match: *").status == 304
+    o.wait_end(p)
+    assert daemon.own_kb(d.pid) < 112 << 10, daemon.own_kb(d.pid)
 
 
 def t_vary_of_countless_names_is_never_matched():

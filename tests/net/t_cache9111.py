@@ -376,6 +376,28 @@ def t_many_requests_make_one_fetch():
     assert collapsed and all("fwd=uri-miss" in c for c in collapsed), collapsed
 
 
+def t_many_conditional_requests_make_one_fetch():
+    """Each is answered by its own condition, the first of them while the body still comes."""
+    p, go = path(), threading.Event()
+    head, body = reply(200, b"x" * 50000, "Cache-Control: max-age=60", 'ETag: "a"').split(b"\r\n\r\n")
+
+    def slow(c, r):
+        c.send(head + b"\r\n\r\n")
+        go.wait(client.WAIT_S)
+        c.send(body)
+
+    o.on(p, slow)
+    assert ask(d.address, "GET", p, 'If-None-Match: "a"').status == 304
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        got = [pool.submit(ask, d.address, "GET", p, f'If-None-Match: "{tag}"') for tag in "ab" * 10]
+        sleep_to_stale(0.3)     # for them to arrive: later ones would only be hits
+        go.set()
+        got = [f.result() for f in got]
+    assert [r.status for r in got] == [304, 200] * 10 and all(r.body in (b"", body) for r in got), got
+    assert fetched(p) == 1 and o.seen(p)[0].field("If-None-Match") is None, o.seen(p)[0].head
+    assert any("collapsed" in r.cache for r in got), got
+
+
 def t_a_slow_fetch_stays_the_only_one():
     """Whoever waits does so as long as it makes progress, from the first to the last byte."""
     head, body, ended = path(), path(), threading.Event()

@@ -603,8 +603,17 @@ rule("of_another_variant", origin(HOUR, TAG, *FOO, ask=["Foo: 1"]),
 rule("told_again", origin(HOUR, TAG, LM, "Vary: Foo", "Content-Location: /x", stamp("Expires", 5), "X-A: 1"),
      hit('If-None-Match: "a"', gets=304, has=[TAG, HOUR, "Vary: Foo", "Content-Location: /x"],
          lacks=["X-A", "Content-Length"]))
-rule("goes_on_without_stored", origin(TAG, status=304, ask=['If-None-Match: "a"'], sends=['If-None-Match: "a"']))
-rule("unquoted_goes_on_without_stored", origin(status=304, ask=["If-None-Match: a"], sends=["If-None-Match: a"]))
+# without a stored one the whole is fetched, and answers as if it had been stored
+for _name, _ask, _gets in (("same", 'If-None-Match: "a"', 304), ("differs", 'If-None-Match: "b"', 200),
+                           ("date", f"If-Modified-Since: {AT}", 304),
+                           ("earlier", "If-Modified-Since: Sat, 05 Nov 1994 08:49:37 GMT", 200)):
+    rule(f"fills_the_cache_{_name}", origin(HOUR, TAG, LM, "X-A: 1", ask=[_ask], gets=_gets, cache=["fwd=uri-miss", "stored"],
+                                            lacks=["X-A", "Content-Length"] if _gets == 304 else [],
+                                            unsent=["If-None-Match", "If-Modified-Since"]), hit(has=["X-A: 1"]))
+rule("goes_on_where_nothing_is_stored", origin(CC + "no-store", TAG, ask=['If-None-Match: "a"'], unsent=["If-None-Match"]),
+     origin(TAG, status=304, ask=['If-None-Match: "a"'], sends=['If-None-Match: "a"']),
+     origin(TAG, status=304, ask=['If-None-Match: "a"'], sends=['If-None-Match: "a"']))
+rule("goes_on_beside_a_range", origin(TAG, status=304, ask=['If-None-Match: "a"', "Range: bytes=0-0"], sends=['If-None-Match: "a"']))
 rule("if_match_is_the_origins", origin(HOUR, TAG), origin(ask=['If-Match: "a"'], status=412,
                                                           sends=['If-Match: "a"'], cache=["fwd=bypass"]))
 rule("if_unmodified_is_the_origins", origin(HOUR, LM),

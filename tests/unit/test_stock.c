@@ -90,7 +90,7 @@ static enum tbg_turn enter(struct tbg_stock *s, const char *uri, const char *req
 {
 	struct tbg_uri u = uri_of(uri);
 
-	return tbg_stock_enter(s, &u, req, strlen(req), true, w, f);
+	return tbg_stock_enter(s, &u, req, strlen(req), TBG_JOIN, w, f);
 }
 
 KTAP_TEST(t_what_is_kept_has_little_room_to_spare)
@@ -623,12 +623,16 @@ KTAP_TEST(t_nobody_waits_where_it_was_of_no_use)
 	struct tbg_stock *s = open_stock(1 << 20);
 	static struct tbg_worker worker;
 	struct tbg_waiter w[2] = { { .w = &worker }, { .w = &worker } };
+	struct tbg_uri u = uri_of("h/");
 	struct tbg_flight *f, *none;
 
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
 	tbg_stock_land(s, f, 0, true, 0);
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
 	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_ALONE);
+	tbg_stock_land(s, f, 0, true, 0);
+	KTAP_EQ(tbg_stock_enter(s, &u, "", 0, TBG_JOIN_HOPING, &w[0], &f), TBG_TURN_ALONE);
+	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
 	worker.now_ns = 1000 * 1000000000ull;	/* forgotten */
 	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_WAIT);
 	tbg_stock_leave(s, &w[1]);
