@@ -488,7 +488,7 @@ def t_a_rate_is_refused_unless_it_is_the_servers():
     assert whose(fd_errors=3, server_share=0.97) == limit.DESCRIPTORS
     assert whose() == limit.UNKNOWN and "no CPU of the server was full" in judge()[1]
     unseen = {"server_share": None, "server_busiest": None}
-    assert whose(**unseen) == limit.SERVER          # remote: two clients decide
+    assert whose(**unseen) == limit.UNKNOWN         # remote: a network that nobody knows does the same
     assert whose(**unseen, halves_ratio=1.3) == limit.CLIENT
     assert whose(**unseen, halves_ratio=None) == limit.UNKNOWN
     one = {"server_share": 0.13, "server_busiest": 0.98}    # of eight CPUs one has the worker
@@ -548,9 +548,11 @@ def t_the_clients_share_is_of_the_load_alone():
 
 def t_what_was_asked_for_is_no_limit_if_it_was_met():
     web = experiments.Web99(options("web99", "--static"))
-    assert web.own_limit({"conforming_percent": 100.0, "client_cpus": 1.0})[0] == limit.DEMAND
-    assert web.own_limit({"conforming_percent": 99.0, "client_cpus": 0.5})[0] == limit.SERVER
-    assert web.own_limit({"conforming_percent": 99.0, "client_cpus": 0.96}) is None
+    slow = {"conforming_percent": 99.0, "client_cpus": 0.5, "server_busiest": 0.98}
+    assert web.own_limit(dict(slow, conforming_percent=100.0, client_cpus=1.0))[0] == limit.DEMAND
+    assert web.own_limit(slow)[0] == limit.SERVER
+    for other in ({"client_cpus": 0.96}, {"server_busiest": 0.5}, {"server_busiest": None}):
+        assert web.own_limit({**slow, **other}) is None, other
     for name, asked in (("overload", 100), ("held", 1000)):
         exp = experiments.EXPERIMENTS[name](options(name))
         s = {"late": 0, "seconds": 5.0, "client_share": 0.5}

@@ -836,10 +836,12 @@ class Web99(Computing):
     def own_limit(self, sample):
         if sample["conforming_percent"] >= 100:
             return limit.DEMAND, "the lines are what is slow"
-        if sample["client_cpus"] < limit.CLIENT_FULL:
-            return limit.SERVER, "lines were not served at their speed by clients of which " + \
-                f"{sample['client_cpus']:.2f} CPUs were busy"
-        return None             # one thread may have been full: two clients tell
+        # The client is one thread; without a full CPU it may be anything's: two clients tell.
+        if sample["client_cpus"] < limit.CLIENT_FULL and \
+                (sample["server_busiest"] or 0) >= limit.SATURATED:
+            return limit.SERVER, "lines were slow, with one of its CPUs " \
+                f"{sample['server_busiest']:.0%} busy and {sample['client_cpus']:.2f} of the clients'"
+        return None
 
     def derive(self, entry):
         best = {}

@@ -2,8 +2,10 @@
 """Whose limit a figure is: the server's, or the client's, the network's, or none.
 
 Pure functions over what was measured. A throughput that is not the server's is
-refused: it says nothing about the server. Processor time per request needs no
-such judgement, since it counts only what the server worked.
+refused: it says nothing about the server. That two clients get no more than one
+does not make it the server's, since a network between them all does the same:
+only its own CPUs do. Processor time per request needs no such judgement, since
+it counts only what the server worked.
 """
 SATURATED = 0.90            # of the server's CPUs: there is no more to be had
 CLIENT_FULL = 0.95          # of the clients' CPUs
@@ -47,8 +49,7 @@ def judge(server_share, server_busiest, client_share, halves_ratio, net_bps, lin
     halves = "the load cannot be halved" if halves_ratio is None else \
         f"two clients with half the load got {halves_ratio:.2f} times as much"
     if server_share is None:
-        return (UNKNOWN if halves_ratio is None else SERVER), \
-            f"what its CPUs worked is not known, and {halves}"
+        return UNKNOWN, f"what the server's CPUs worked is not known, and {halves}"
     if server_busiest < SATURATED:
         return UNKNOWN, f"no CPU of the server was full, and {halves}"
     return (UNKNOWN if halves_ratio is None else SERVER), \
