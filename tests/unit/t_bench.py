@@ -561,6 +561,22 @@ def t_what_was_asked_for_is_no_limit_if_it_was_met():
         assert exp.own_limit(dict(s, client_share=0.96)) is None
 
 
+def t_sessions_may_think_for_minutes():
+    class Run:
+        opts = argparse.Namespace(seconds=5)
+        lab = argparse.Namespace(remote=True, dir=None)
+
+    exp = experiments.Sessions(options("sessions", "--rates", "2,10"))
+    exp.sessions = sessions.parse("/a\n\n" * 30 + "/a think=600\n/b\n")
+    with tempfile.TemporaryDirectory() as Run.lab.dir, contextlib.redirect_stderr(io.StringIO()):
+        few, all_ = (exp.load(Run, point, None) for point in exp.points)
+        exp.sites(Run)
+    assert few.limit_s(5) == 5 + loads.OVERTIME_S, "the one that thinks is not among ten"
+    assert all_.limit_s(5) == 5 + 600 + loads.OVERTIME_S and all_.sessions[1] == 50, all_.sessions
+    assert "think up to 600 s" in exp.notes[-1], exp.notes
+    assert loads.Httperf(2).limit_s(5) == 5 + loads.OVERTIME_S
+
+
 def t_sessions_that_began_late_are_not_what_was_asked_for():
     exp = experiments.Sessions(options("sessions", "--think", "2"))
     exp.sessions = sessions.parse("/a think=3\n/b\n/c\n\n/d\n")     # 5 s and none

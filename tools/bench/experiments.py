@@ -451,6 +451,10 @@ class Sessions(Experiment):
 
     def sites(self, run):
         super().sites(run)
+        longest_s = self.longest_s(self.sessions_nr(run, max(p.x for p in self.points)))
+        if longest_s > run.opts.seconds:
+            self.note(f"sessions think up to {longest_s:g} s: by so much is a sample longer than "
+                      "--seconds")
         root = os.path.join(run.lab.dir, "site")
         for uri in [] if run.lab.remote else self.uris():
             try:
@@ -467,8 +471,22 @@ class Sessions(Experiment):
         if not os.path.exists(path):
             with open(path, "w", encoding="utf-8", errors="surrogateescape") as f:
                 f.write(sessions.text(self.sessions[:sessions.TEMPLATES_MAX]))
-        nr = max(1, round(point.x * run.opts.seconds))
-        return loads.Httperf(point.x, sessions=(path, nr, self.think), timeout_s=10)
+        nr = self.sessions_nr(run, point.x)
+        return loads.Httperf(point.x, sessions=(path, nr, self.think, self.longest_s(nr)),
+                             timeout_s=10)
+
+    @staticmethod
+    def sessions_nr(run, rate):
+        return max(1, round(rate * run.opts.seconds))
+
+    def asked_by(self, nr):
+        """What each of nr sessions asks for: httperf begins anew behind the last one."""
+        each = self.sessions[:sessions.TEMPLATES_MAX]
+        return [each[i % len(each)] for i in range(nr)]
+
+    def longest_s(self, nr):
+        """What that of nr sessions which thinks longest does."""
+        return max(sessions.think_s(s, self.think) for s in self.asked_by(nr))
 
     def check(self, run, point, server):
         if run.lab.remote:
@@ -505,8 +523,7 @@ class Sessions(Experiment):
         left of the sessions' time, whose rounding a session of many requests multiplies.
         Both are taken to have been rounded down.
         """
-        each = self.sessions[:sessions.TEMPLATES_MAX]
-        each = [each[i % len(each)] for i in range(int(h["sess_total"]))]
+        each = self.asked_by(int(h["sess_total"]))
         thinks = [sessions.think_s(s, self.think) for s in each]
         calls = [sum(map(len, s)) for s in each]
         life_s = (h["sess_life_s"] + self.LIFETIME_S / 2) * len(each)

@@ -197,7 +197,7 @@ class Httperf(Load):
 
     def __init__(self, rate, calls=1, path="/", timeout_s=5, sessions=None):
         self.rate, self.calls, self.path, self.timeout_s = rate, calls, path, timeout_s
-        self.sessions = sessions        # (file, how many, default think time)
+        self.sessions = sessions        # (file, how many, default think time, longest of all)
 
     def divisible(self):
         return not self.sessions
@@ -207,10 +207,16 @@ class Httperf(Load):
         ret = [need("httperf"), "--hog", "--server", host, "--port", port,
                "--timeout", str(self.timeout_s), "--rate", f"{self.rate / parts:g}"]
         if self.sessions:
-            file, nr, think = self.sessions
+            file, nr, think, _ = self.sessions
             return ret + ["--wsesslog", f"{nr},{think:g},{file}"]
         return ret + ["--uri", self.path, "--num-calls", str(self.calls), "--num-conns",
                       str(max(1, round(self.rate / parts * seconds)))]
+
+    def limit_s(self, seconds):
+        """The last session begins when it is due, and then thinks."""
+        if self.sessions:
+            seconds = self.sessions[1] / self.rate + self.sessions[3]
+        return super().limit_s(seconds)
 
     def read(self, out):
         got = httperf_numbers(out)
