@@ -577,6 +577,17 @@ def t_sessions_may_think_for_minutes():
     assert loads.Httperf(2).limit_s(5) == 5 + loads.OVERTIME_S
 
 
+def t_what_sessions_think_is_in_no_rate():
+    exp = experiments.Sessions(options("sessions", "--rates", "10"))
+    exp.sessions = sessions.parse("/a think=60\n/b\n")
+    h = {"sess_total": 50.0, "sess_done": 50.0, "sess_life_s": 60.0, "resp_ms": 0.3, "transfer_ms": 0.0,
+         "seconds": 64.9, "duration": 64.9}
+    for more_s, want in ((0, 10), (5, 5)):      # the second began at half of the rate
+        s = {}
+        exp.after(None, exp.points[0], None, s, {"httperf": dict(h, duration=64.9 + more_s)})
+        assert abs(s["sess_rate"] - want) < 0.02 * want, (more_s, s)
+
+
 def t_sessions_that_began_late_are_not_what_was_asked_for():
     exp = experiments.Sessions(options("sessions", "--think", "2"))
     exp.sessions = sessions.parse("/a think=3\n/b\n/c\n\n/d\n")     # 5 s and none
