@@ -155,7 +155,7 @@ def t_a_dead_server_is_said_before_anything_is_timed():
         where = sham.authority
     done = benched.run(*QUICK, "--server", f"dead={where}")
     assert done.code == 1 and f"dead: no answer from {where}" in done.err, done.err
-    assert not os.path.exists(done.folder), "an empty folder stays"
+    assert os.listdir(done.folder) == [], "it is empty, and stays: it was there"
     assert "Traceback" not in done.err
 
 

@@ -278,7 +278,7 @@ def t_a_full_disk_is_told_in_one_line():
 
 def t_a_run_whose_disk_is_full_keeps_what_was_measured():
     class Run:
-        lab, opts = contextlib.nullcontext(), None
+        lab, opts = contextlib.nullcontext(), argparse.Namespace(out=tempfile.gettempdir())
 
         def experiments(self, exps):
             raise OSError(28, "No space left on device")
@@ -1245,9 +1245,29 @@ def t_servers_of_which_none_can_are_refused():
     class Run:
         lab, opts = Lab(), options("dynamic")
 
-    Run.opts.servers, Run.opts.out = ["lighttpd", "apache2"], "/nonexistent"
-    refused(invoke.measure, Run, [experiments.Dynamic(Run.opts)], {"experiments": []},
-            text="none of lighttpd, apache2 can do it")
+    Run.opts.servers = ["lighttpd", "apache2"]
+    with tempfile.TemporaryDirectory() as there:
+        for left, out in (([], "a/b"), (["own"], "own")):      # what was there stays, also if it is empty
+            Run.opts.out = os.path.join(there, out)
+            if left:
+                os.mkdir(Run.opts.out)
+            refused(invoke.measure, Run, [experiments.Dynamic(Run.opts)], {"experiments": []},
+                    text="none of lighttpd, apache2 can do it")
+            assert os.listdir(there) == left, os.listdir(there)
+
+
+def t_a_run_that_is_not_let_in_touches_no_folder():
+    @contextlib.contextmanager
+    def locked():
+        raise Problem("another benchmark is running")
+        yield
+
+    with tempfile.TemporaryDirectory() as there:
+        os.mkdir(os.path.join(there, "theirs"))     # of the one that was let in, empty so far
+        for name in ("theirs", "new"):
+            run = argparse.Namespace(lab=locked(), opts=argparse.Namespace(out=os.path.join(there, name)))
+            refused(invoke.measure, run, [], {"experiments": []}, text="another benchmark")
+            assert os.listdir(there) == ["theirs"]
 
 
 def t_servers_on_different_hosts_have_their_own_command_and_network():

@@ -247,7 +247,7 @@ def check_remote(run, exps):
 def measure(run, exps, record):
     """How the run ended, None if it came to its end."""
     try:
-        with run.lab:
+        with run.lab, out_folder(run.opts.out):
             if run.lab.remote:
                 check_remote(run, exps)
             for exp in list(exps):
@@ -263,24 +263,37 @@ def measure(run, exps, record):
                     exps.remove(exp)
             run.experiments(exps)
         return None
-    except KeyboardInterrupt:
-        say("interrupted: the report is of what was measured so far")
-        return "interrupted"
-    except (Problem, OSError) as e:
+    except (KeyboardInterrupt, Problem, OSError) as e:
+        interrupted = isinstance(e, KeyboardInterrupt)
         if not any(e_["samples"] for e_ in record["experiments"]):
-            with contextlib.suppress(OSError):
-                os.rmdir(run.opts.out)      # if it is empty
+            if interrupted:
+                say("interrupted: nothing was measured")
             raise
-        say(f"bench: {e}")
-        return str(e)
+        say("interrupted: the report is of what was measured so far" if interrupted else
+            f"bench: {e}")
+        return "interrupted" if interrupted else str(e)
 
 
-def out_folder(name, args):
-    args.out = os.path.abspath(args.out or f"bench-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+@contextlib.contextmanager
+def out_folder(path):
+    """The report's. Folders that it had to make go again if nothing came into them.
+
+    For within the lab, whose lock keeps another run with the same folder away.
+    """
+    made, folder = [], path
+    while not os.path.lexists(folder):
+        made.append(folder)
+        folder = os.path.dirname(folder)
     try:
-        os.makedirs(args.out, exist_ok=True)
+        os.makedirs(path, exist_ok=True)
     except OSError as e:
-        raise Problem(f"--out {args.out}: {e.strerror}") from e
+        raise Problem(f"--out {path}: {e.strerror}") from e
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            for folder in made:
+                os.rmdir(folder)
 
 
 def main(name, argv):
@@ -298,7 +311,7 @@ def main(name, argv):
     args.nofile = laboratory.raise_nofile(max(laboratory.NOFILE, 250000
                                               if name in ("connections", "all") else 0))
     lab = make_lab(args)
-    out_folder(name, args)
+    args.out = os.path.abspath(args.out or f"bench-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
     record = make_record(name, lab, args)
     record["left_out"] = refused
     run = Run(lab, args, record)
