@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -1044,7 +1045,8 @@ def t_figures_that_are_rates_are_refused_with_the_rate():
         link_bps = staticmethod(lambda _: None)
 
     run = engine.Run(Lab, argparse.Namespace(max_minutes=1), {})
-    for name, given in (("rates", {"kept_up": False, "resp_ms": 1.0}),
+    for name, given in (("tiers", {}), ("connections", {}),
+                        ("rates", {"kept_up": False, "resp_ms": 1.0}),
                         ("web99", {"conforming_percent": 50.0, "client_cpus": 1.0}),
                         ("overload", {"late": 0, "slow_bps": 1.0}), ("held", {"late": 0}),
                         ("sessions", {"sess_total": 10, "late_s": 9.0, "resp_ms": 1.0, "sess_rate": 1.0})):
@@ -1053,11 +1055,13 @@ def t_figures_that_are_rates_are_refused_with_the_rate():
         s = engine.Sample(point=5, server="x", invalid=None, throughput=None, rate=7.0, bps=7.0,
                           net_bps=None, seconds=5.0, kinds={}, server_share=0.5, client_share=1.0,
                           server_busiest=0.5,
-                          p50_us=1, p99_us=2, max_us=3, cpu_ns=4.0, error_percent=0.0, **given)
+                          p50_us=1, p90_us=1, p99_us=2, max_us=3, cpu_ns=4.0, error_percent=0.0,
+                          **given)
         run.judge(s, exp, loads.Ours(2), argparse.Namespace(name="x"), 1)
         assert s["limit"] == limit.CLIENT and s["refused"] and s["throughput"] is None, s
         shown = {f[0] for f in exp.figures if s.get(f[0]) is not None}
         assert shown <= {"cpu_ns", "error_percent"}, (name, shown)
+        assert not [s[key] for key in s if re.fullmatch("p[0-9]+_us|max_us", key) and s[key] is not None], s
         assert s["withheld"].keys() >= set(exp.withheld) and exp.line({**s, **s["withheld"]})
 
 

@@ -36,6 +36,8 @@ RATE = ("throughput", "requests a second", "/s", "high")
 BPS = ("throughput_bps", "throughput", "bit/s", "high")
 MEDIAN = ("p50_us", "median time of a reply", "µs", "low")
 TAIL = ("p99_us", "99th percentile of a reply", "µs", "low")
+# With N requests always in flight their times are N over the rate: the same figure.
+LATENCIES = ("p50_us", "p90_us", "p99_us", "max_us")
 LINE_BPS, CONFORM_BPS = 400000, 320000
 
 
@@ -58,7 +60,7 @@ class Experiment:
     name = title = about = x_label = ""
     x_log = True
     figures = (CPU, RATE, TAIL)
-    withheld = ()               # figures that are refused with the rate, besides those of seal()
+    withheld = LATENCIES        # figures that are refused with the rate, besides those of seal()
     left_out = ()
     unable = ""                 # what it is that servers which names() leaves out cannot do
     lab_only = None             # why it cannot be done with a remote server
@@ -270,7 +272,7 @@ class Rates(Experiment):
     x_label = "demanded requests a second"
     figures = (("rate", "replies a second", "/s", "high"), ("error_percent", "errors", "%", "low"),
                CPU, ("resp_ms", "response time", "ms", "low"))
-    withheld = ("rate", "resp_ms")
+    withheld = (*LATENCIES, "rate", "resp_ms")
     tools = ("curl", "httperf")
 
     @staticmethod
@@ -389,7 +391,7 @@ class Sessions(Experiment):
     figures = (("sess_rate", "sessions finished a second", "/s", "high"), CPU,
                ("resp_ms", "response time", "ms", "low"))
     tools = ("curl", "httperf")
-    withheld = ("sess_rate", "resp_ms")
+    withheld = (*LATENCIES, "sess_rate", "resp_ms")
     unable = "POST and other methods go to a module, which cannot be given to it"
     LIFETIME_S = 0.1            # to which httperf tells that of a session
 
@@ -801,7 +803,7 @@ class Web99(Computing):
     x_label = "simultaneous connections"
     figures = (("conforming_percent", "conforming connections", "%", "high"), CPU,
                ("rate", "requests a second", "/s", "high"), TAIL)
-    withheld = ("conforming_percent", "rate", "p99_us")
+    withheld = (*LATENCIES, "conforming_percent", "rate")
     TIMEOUT_S = 40              # at their lines' speed the largest file takes 18.4 s
 
     @staticmethod
@@ -1080,7 +1082,7 @@ class Overload(Experiment):
     CLASSES = ((10 << 10, 0.20, 0.002), (1 << 20, 0.40, 0.198), (10 << 20, 0.25, 0.35),
                (60 << 20, 0.15, 0.45))
     TIMES = 4                   # the limit, in bytes of files
-    withheld = ("max_us", "p99_us", "p50_us", "slow_bps")
+    withheld = (*LATENCIES, "slow_bps")
     SLOW_BPS, PROBE_RATE = 50000, 20.0
 
     @staticmethod
@@ -1207,7 +1209,6 @@ class Held(Experiment):
     x_label, x_log = "held for (ms)", False
     lab_only = "a remote server's processes cannot be held from here"
     figures = (TAIL, MEDIAN, ("max_us", "longest time of a reply", "µs", "low"))
-    withheld = ("p99_us", "p50_us", "max_us")
     CYCLE_S, RATE = 0.1, 200
 
     @staticmethod

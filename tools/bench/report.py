@@ -232,8 +232,8 @@ def page(record):
 <h2>Where and how</h2>{facts(record)}
 <p>Figures are medians of the valid samples, with the smallest and the largest in brackets.
 Ratios are geometric means over pairs of neighbouring samples, with the 95 % interval of
-Student's t; percentages are compared by their difference. A rate is refused where it is the client's limit or the network's, or nobody's that could be seen;
-processor time is the server's side only and needs no such judgement. A sample with a single error, wrong status
+Student's t; percentages are compared by their difference. A rate is refused where it is the client's limit or the network's, or nobody's that could be seen, and
+with it the times of replies; processor time is the server's side only and needs no such judgement. A sample with a single error, wrong status
 or wrong byte is counted, and never averaged in, but for the rate sweep, where errors are a column.</p>
 </body></html>
 """
