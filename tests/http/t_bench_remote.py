@@ -291,6 +291,8 @@ def t_load_counts_every_kind_of_error():
     with benched.Sham("hang", after=5) as sham:
         got = run_load(sham.authority, *listed, "--timeout", "0.3")
         assert got["kinds"].get("timeout"), got
+        got = run_load(sham.authority, *listed)     # which ends before they are late
+        assert got["kinds"] == {"timeout": 4} and got["errors"] == 4, got
     with benched.Sham("hang", after=20) as sham:    # a stall to the end, of one connection or all
         for nr in ("1", "200"):
             got = run_load(sham.authority, "--list", rows, "--connections", nr, "--rate", "50",

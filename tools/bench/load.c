@@ -753,6 +753,17 @@ static void unanswered_count(long now)
 		latency_count((now - nth_due_ns(nr)) / 1000);
 }
 
+/*
+ * A closed loop ends before such a request is late: of those in flight that long
+ * the server has forgotten. Over slow lines replies take their time.
+ */
+static void forgotten_count(long now)
+{
+	for (int i = 0; i < opt.connections; i++)
+		if (conns[i].target && now - conns[i].sent_ns > (now - start_ns) / 2)
+			count_error(ERR_timeout);
+}
+
 static void run(void)
 {
 	long now;
@@ -772,6 +783,8 @@ static void run(void)
 	measuring = false;
 	if (opt.rate > 0)
 		unanswered_count(now < end_ns ? now : end_ns);
+	else if (opt.line_bps <= 0)
+		forgotten_count(now);
 }
 
 /*
@@ -909,7 +922,8 @@ __attribute__((noreturn)) static void usage(int code)
 		"  --seconds S          (1)\n"
 		"  --opening S          time to open all connections (60)\n"
 		"  --wait               say `ready` then, and begin when stdin ends\n"
-		"  --timeout S          for one request (8)\n");
+		"  --timeout S          for one request (8; without --rate and --line the half of\n"
+		"                       the run for those that are in flight at its end)\n");
 	exit(code);
 }
 
