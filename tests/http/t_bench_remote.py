@@ -304,6 +304,19 @@ def t_load_counts_every_kind_of_error():
     assert got["kinds"].get("refused") and not got["requests"] and got["stopped"], got
 
 
+def t_load_keeps_a_connection_no_longer_than_the_server():
+    """RFC 9112, 9.3: those of HTTP/1.0 end unless it says otherwise, and `close` may be any member."""
+    for version, field, kept in ((1, b"", True), (1, b"Connection: x, Close\r\n", False),
+                                 (1, b"Connection: closed\r\n", True),
+                                 (1, b"Connection: x\r\nConnection: close\r\n", False), (0, b"", False),
+                                 (0, b"Connection: Keep-Alive\r\n", True)):
+        with origin.Origin() as o:
+            o.on("/", b"HTTP/1.%d 200 OK\r\n%bContent-Length: 1\r\n\r\nx" % (version, field))
+            got = run_load(f"127.0.0.1:{o.port}", "--seconds", "0.2")
+        assert got["requests"] > 2 and not got["errors"], (version, field, got)
+        assert (got["connects"] < 2) == kept, (version, field, got)
+
+
 def t_figures_begin_when_all_connections_are_open():
     rows = benched.folder() + "/list"
     benched.fileset.Files([(1, benched.fileset.SMALL, 1024)]).list_for_load(rows)

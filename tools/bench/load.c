@@ -427,20 +427,40 @@ static const char *field(const char *head, const char *name)
 	return NULL;
 }
 
+/* Whether the lists in all fields of a name have a member. */
+static bool field_lists(const char *head, const char *name, const char *member)
+{
+	for (const char *p = head; (p = field(p, name)) != NULL;) {
+		size_t len = 1;
+
+		while (len) {
+			p += strspn(p, ", \t");
+			len = strcspn(p, ", \t\r\n");
+			if (len == strlen(member) && !strncasecmp(p, member, len))
+				return true;
+			p += len;
+		}
+	}
+	return false;
+}
+
 /* Length of the head once it is whole; 0: more is needed, -1: not HTTP as we know it. */
 static int head_parse(struct conn *c)
 {
 	char *end = memmem(c->head, c->head_len, "\r\n\r\n", 4);
-	const char *length, *connection, *coding;
+	const char *length, *coding;
+	int minor;
 
 	if (!end)
 		return c->head_len == HEAD_MAX - 1 ? -1 : 0;
 	*end = 0;
-	if (sscanf(c->head, "HTTP/1.%*1[01] %3d", &c->status) != 1 || c->status < 100)
+	if (sscanf(c->head, "HTTP/1.%1d %3d", &minor, &c->status) != 2 || minor > 1 ||
+	    c->status < 100)
 		return -1;
 	length = field(c->head, "content-length");
-	connection = field(c->head, "connection");
-	c->close_after = connection && !strncasecmp(connection, "close", 5);
+	/* RFC 9112, 9.3 */
+	c->close_after = field_lists(c->head, "connection", "close") ||
+			 (!minor && !field_lists(c->head, "connection", "keep-alive"));
 	coding = field(c->head, "transfer-encoding");
 	c->chunk = coding && !strncasecmp(coding, "chunked", 7) ? SIZE : UNCHUNKED;
 	c->chunk_left = 0;
