@@ -768,6 +768,19 @@ def t_replies_of_another_length_are_no_figure():
                                                 dict(good, errors=2, kinds={"reset": 2}))
 
 
+def t_work_for_replies_that_the_end_cuts_short_is_theirs():
+    long, load = {"requests": 2, "bytes": 16.5 * (1 << 20)}, loads.Wrk(16, "/1m.bin")
+    assert engine.worked_for(load, 1 << 20, long) == 16.5
+    assert engine.worked_for(loads.Ours(16), 1 << 20, long) is None, "of a list of files"
+    assert engine.worked_for(loads.Ours(16), 1 << 20, dict(long, requests=160)) == 160
+    assert engine.worked_for(loads.Ours(4000, active=16), 0, dict(long, requests=160)) == 160
+    for load in (loads.Ours(16, rate=9), loads.Ours(16, once=True), loads.Httperf(9)):
+        assert engine.worked_for(load, 1 << 20, long) == 2, load.tool
+    s = {"cpu_ns": 1000.0}
+    engine.Run.figures(s, dict(long, seconds=1.0, errors=0, statuses=0), 16.5)
+    assert abs(s["cpu_ns_per_kib"] - 1000 / 1024) < 1e-9, s
+
+
 # --- records and reports --------------------------------------------------
 
 def sample(point, server, repeat, cpu, **kw):

@@ -26,6 +26,7 @@ QUIET_S = 0.3               # before a load: what is worked then is not the load
 IDLE_MAX = 0.05             # more than that is not subtracted but said
 SLACK = 0.005               # of the replies may be cut short as the time ends
 VERIFY_NR, VERIFY_S, VERIFY_CONNECTIONS = 500, 0.25, 64     # replies checked around a load
+REPLIES_MIN = 10            # of each request in flight: the last of it is in no reply, but was worked
 WRONG = {"body": "wrong bytes", "length": "another length", "framing": "broken framing"}
 
 
@@ -62,6 +63,7 @@ class Meter:
             (time.monotonic() - self.since)
 
     def read(self, requests):
+        """requests: what was worked for, None if it is not known well enough to divide by."""
         client, net_bps = self.client.since(), self.net_bps()
         now = self.core.since() if self.core else None
         ret = {"client_share": client["share"], "client_cpus": client["share"] * self.client.nr,
@@ -97,10 +99,20 @@ def fault(load, reply_len, got):
             not load.options.get("calls"):
         return f"only {got['opened']} of {load.options['connections']} connections were opened"
     # A client stops in mid-reply: the last few may be cut short or uncounted.
-    if reply_len and load.tool in ("wrk", "h2load") and \
+    if reply_len and load.one_reply and \
             abs(got["bytes"] - nr * reply_len) > (load.descriptors + SLACK * nr) * reply_len:
         return f"{got['bytes'] / nr:.0f} bytes a reply, not {reply_len}"
     return None
+
+
+def worked_for(load, reply_len, got):
+    """Requests by which the server's work is divided, parts of them included; None: too few to tell.
+
+    A long reply that the end of the sample cuts short has cost its part.
+    """
+    if reply_len and load.one_reply:
+        return got["bytes"] / reply_len
+    return got["requests"] if got["requests"] >= REPLIES_MIN * load.in_flight else None
 
 
 class Check:
@@ -173,9 +185,13 @@ class Run:
             tiers = tier_requests(server)
             meter = Meter(self.lab, server)
             got, argvs = exp.run_load(self, load, server, seconds, meter.begin)
-            ret.update(meter.read(got["requests"]))
+            nr = worked_for(load, reply_len, got)
+            if nr is None:
+                exp.note(f"{server.name}, {point.label}: fewer than {REPLIES_MIN} replies to each "
+                         "request in flight are too few to say what one costs")
+            ret.update(meter.read(nr))
             ret["command"] = argvs
-            self.figures(ret, got)
+            self.figures(ret, got, nr)
             if tiers is not None:
                 ret["tiers"] = {k: v - tiers.get(k, 0) for k, v in tier_requests(server).items()}
             ret["invalid"] = exp.tolerate(fault(load, reply_len, got), got)
@@ -200,7 +216,7 @@ class Run:
                           "`ulimit -n` (and fs.nr_open)")
 
     @staticmethod
-    def figures(ret, got):
+    def figures(ret, got, nr):
         seconds = got["seconds"] or 1e-9
         ret.update(requests=got["requests"], bytes=got["bytes"], seconds=got["seconds"],
                    rate=got["requests"] / seconds, bps=8 * got["bytes"] / seconds,
@@ -208,7 +224,7 @@ class Run:
                    p50_us=got.get("p50_us"), p90_us=got.get("p90_us"),
                    p99_us=got.get("p99_us"), max_us=got.get("max_us"))
         if ret.get("cpu_ns") and got["bytes"]:
-            ret["cpu_ns_per_kib"] = ret["cpu_ns"] * got["requests"] / got["bytes"] * 1024
+            ret["cpu_ns_per_kib"] = ret["cpu_ns"] * nr / got["bytes"] * 1024
         for key in ("httperf", "conforming", "opened", "connects", "late", "lost"):
             if key in got:
                 ret[key] = got[key]

@@ -25,6 +25,8 @@ class Load:
 
     tool = ""
     descriptors = 0
+    in_flight = 0               # requests, all the time; 0: as many as come of a rate
+    one_reply = False           # all replies are alike, and the bytes of parts of them are counted
     says_ready = False          # once its connections are open; it then waits for the end of stdin
 
     def divisible(self):
@@ -56,10 +58,11 @@ class Wrk(Load):
     """Keep-alive connections, each with one request in flight: a closed loop."""
 
     tool = "wrk"
+    one_reply = True
 
     def __init__(self, connections, path, headers=(), timeout_s=8):
         self.connections, self.path, self.headers = connections, path, list(headers)
-        self.timeout_s, self.descriptors = timeout_s, connections
+        self.timeout_s, self.descriptors, self.in_flight = timeout_s, connections, connections
 
     def divisible(self):
         return self.connections >= 2
@@ -101,6 +104,7 @@ class Ab(Wrk):
     """HTTP/1.0 with keep-alive, as only ab still speaks it."""
 
     tool = "ab"
+    one_reply = False           # to HTTP/1.0, which may be another than we know
 
     def argv(self, server, seconds, parts):
         return [need("ab"), "-q", "-k", "-r", "-t", str(max(1, math.ceil(seconds))), "-n",
@@ -131,6 +135,8 @@ class Ours(Load):
     def __init__(self, connections=1, sources=(), **options):
         self.options = dict(options, connections=connections)
         self.descriptors, self.sources = connections, sources
+        if not (options.get("rate") or options.get("once")):
+            self.in_flight = options.get("active", connections)
 
     def divisible(self):
         return self.options.get("active", self.options["connections"]) >= 2 and \
