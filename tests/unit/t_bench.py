@@ -554,6 +554,10 @@ def t_what_was_asked_for_is_no_limit_if_it_was_met():
     assert web.own_limit(slow)[0] == limit.SERVER
     for other in ({"client_cpus": 0.96}, {"server_busiest": 0.5}, {"server_busiest": None}):
         assert web.own_limit({**slow, **other}) is None, other
+    cold = {"point": 1, "client_share": 0.5}
+    caches = experiments.Caches(options("caches"))
+    assert caches.own_limit(cold)[0] == limit.DEMAND and caches.own_limit(dict(cold, point=0)) is None
+    assert caches.own_limit(dict(cold, client_share=0.96)) is None
     for name, asked in (("overload", 100), ("held", 1000)):
         exp = experiments.EXPERIMENTS[name](options(name))
         s = {"late": 0, "seconds": 5.0, "client_share": 0.5}

@@ -688,7 +688,7 @@ class Caches(Experiment):
             raise Problem(f"only {got['requests']} of {len(self.files.rows)} files in time")
 
     def own_limit(self, sample):
-        if sample["point"] == 1:
+        if sample["point"] == 1 and sample["client_share"] < limit.CLIENT_FULL:
             return limit.DEMAND, "each file once, by 16 connections"
         return None
 
