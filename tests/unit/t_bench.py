@@ -1331,6 +1331,19 @@ def t_a_host_is_looked_up():
     refused(remote.interface, "no.such.host.invalid", text="no.such.host.invalid")
 
 
+def t_a_rate_is_believed_of_a_device_only():
+    old = remote.NET
+    with tempfile.TemporaryDirectory() as remote.NET:
+        for name, parts in (("eth0", ("device", "speed")), ("vif", ("speed",)), ("down", ("device",))):
+            os.mkdir(os.path.join(remote.NET, name))
+            for part in parts:
+                with open(os.path.join(remote.NET, name, part), "w", encoding="ascii") as f:
+                    f.write("10000\n")
+        got = [remote.nominal_bps(name) for name in ("eth0", "vif", "down")]
+    remote.NET = old
+    assert got == [1e10, None, None], got
+
+
 def t_the_table_of_costs_explains_each_row_once():
     rows = [{"row": key, "what": cost.ROWS[key]} for key in ("wire", "sock-1k", "sock-1k")]
     assert cost.legend(rows).splitlines() == [f"  {key:13} {cost.ROWS[key]}"
