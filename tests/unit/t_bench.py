@@ -1072,13 +1072,13 @@ def t_figures_that_are_rates_are_refused_with_the_rate():
         s = engine.Sample(point=5, server="x", invalid=None, throughput=None, rate=7.0, bps=7.0,
                           net_bps=None, seconds=5.0, kinds={}, server_share=0.5, client_share=1.0,
                           server_busiest=0.5,
-                          p50_us=1, p90_us=1, p99_us=2, max_us=3, cpu_ns=4.0, error_percent=0.0,
+                          mean_us=1, p50_us=1, p90_us=1, p99_us=2, max_us=3, cpu_ns=4.0, error_percent=0.0,
                           **given)
         run.judge(s, exp, loads.Ours(2), argparse.Namespace(name="x"), 1)
         assert s["limit"] == limit.CLIENT and s["refused"] and s["throughput"] is None, s
         shown = {f[0] for f in exp.figures if s.get(f[0]) is not None}
         assert shown <= {"cpu_ns", "error_percent"}, (name, shown)
-        assert not [s[key] for key in s if re.fullmatch("p[0-9]+_us|max_us", key) and s[key] is not None], s
+        assert not [s[key] for key in s if re.fullmatch("(p[0-9]+|max|mean)_us", key) and s[key] is not None], s
         assert s["withheld"].keys() >= set(exp.withheld) and exp.line({**s, **s["withheld"]})
 
 
@@ -1088,13 +1088,14 @@ def t_a_rate_at_which_nothing_is_answered_is_a_point_of_the_sweep():
     assert sweep.tolerate(engine.fault(loads.Httperf(50), 0, got), got) is None
     assert sweep.tolerate("3 wrong statuses", dict(got, statuses=3))
     s = {"requests": 0, "rate": 0.0, "errors": 7, "seconds": 5.0, "p50_us": None, "bytes": 0,
-         "connects": 20, "refused": None}
+         "connects": 20, "refused": None, "mean_us": 1500, "sent": 5120}
     sweep.after(None, sweep.points[0], None, s, {"httperf": None})
     assert s["error_percent"] == 101 and not s["kept_up"]
     block = experiments.autobench_block(s)
-    assert block[1] == 4.0 and block[-1] == 101, block
-    del s["connects"]
-    assert experiments.autobench_block(s)[1] == "", "of a run that an older version wrote"
+    assert block == [1.4, 4.0, "", 0.0, "", "", 1.5, 1.0, 101], block
+    del s["connects"], s["sent"]
+    block = experiments.autobench_block(s)
+    assert block[1] == block[7] == "", "of a run that an older version wrote"
 
 
 # --- what is left out -----------------------------------------------------

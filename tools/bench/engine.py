@@ -225,7 +225,8 @@ class Run:
                    p99_us=got.get("p99_us"), max_us=got.get("max_us"))
         if ret.get("cpu_ns") and got["bytes"]:
             ret["cpu_ns_per_kib"] = ret["cpu_ns"] * nr / got["bytes"] * 1024
-        for key in ("httperf", "conforming", "opened", "connects", "late", "lost"):
+        for key in ("httperf", "conforming", "opened", "connects", "sent", "mean_us", "late",
+                    "lost"):
             if key in got:
                 ret[key] = got[key]
 

@@ -37,7 +37,7 @@ BPS = ("throughput_bps", "throughput", "bit/s", "high")
 MEDIAN = ("p50_us", "median time of a reply", "µs", "low")
 TAIL = ("p99_us", "99th percentile of a reply", "µs", "low")
 # With N requests always in flight their times are N over the rate: the same figure.
-LATENCIES = ("p50_us", "p90_us", "p99_us", "max_us")
+LATENCIES = ("mean_us", "p50_us", "p90_us", "p99_us", "max_us")
 LINE_BPS, CONFORM_BPS = 400000, 320000
 
 
@@ -317,7 +317,7 @@ class Rates(Experiment):
         h = got.get("httperf")
         errors = sample["errors"]
         sample["error_percent"] = 100.0 * errors / sample["requests"] if sample["requests"] else 101
-        sample["resp_ms"] = h["resp_ms"] if h else (sample["p50_us"] or 0) / 1000
+        sample["resp_ms"] = h["resp_ms"] if h else sample["mean_us"] / 1000
         sample["kept_up"] = sample["rate"] >= 0.95 * point.x and not errors
 
     def own_limit(self, sample):
@@ -370,12 +370,12 @@ def autobench_block(s):
     errors = round(s["error_percent"], 3)
     if s["refused"]:
         return [""] * (len(AUTOBENCH) - 1) + [errors]
-    if not h:
-        rate, seconds = round(s["rate"], 1), s["seconds"] or 1
+    if not h:                   # load.c's, which takes no rate every 5 s
+        seconds = s["seconds"] or 1
         return [round((s["requests"] + s["errors"]) / seconds, 1),
                 round(s["connects"] / seconds, 1) if "connects" in s else "",
-                rate, rate, rate, 0.0, round(s["resp_ms"], 1),
-                round(s["bytes"] / 1024 / seconds, 1), errors]
+                "", round(s["rate"], 1), "", "", round(s["resp_ms"], 1),
+                round((s["bytes"] + s["sent"]) / 1024 / seconds, 1) if "sent" in s else "", errors]
     return [h["req_rate"], h["con_rate"], round(h["rep_min"], 1), round(h["rep_avg"], 1),
             round(h["rep_max"], 1), h["rep_stddev"], h["resp_ms"], h["net_kb_s"], errors]
 

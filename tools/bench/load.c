@@ -72,7 +72,7 @@ struct conn {
 	int fd;
 	enum state state;
 	unsigned int calls_left;	/* UINT32_MAX: no end */
-	bool queued, asleep, close_after, probe;
+	bool queued, asleep, close_after, used;
 	const struct target *target;
 	long due_ns, sent_ns;
 	int head_len;
@@ -108,9 +108,9 @@ static int epfd, in_flight, opening, opened, source_next;
 static long start_ns, end_ns, issued;
 static bool measuring, stopped;
 static volatile sig_atomic_t interrupted;
-static long done_nr, byte_nr, connect_nr, error_nr, errors[ERR_NR];
+static long done_nr, byte_nr, sent_nr, used_nr, error_nr, errors[ERR_NR];
 static long wrong_statuses[STATUS_MAX + 1];
-static long latencies[64 << SUB_BITS], latency_nr, latency_max_us;
+static long latencies[64 << SUB_BITS], latency_nr, latency_max_us, latency_sum_us;
 static uint64_t seed = 88172645463325252ULL;
 
 static long now_ns(void)
@@ -159,6 +159,7 @@ static void latency_count(long us)
 {
 	latencies[latency_slot(us)]++;
 	latency_nr++;
+	latency_sum_us += us;
 	latency_max_us = us > latency_max_us ? us : latency_max_us;
 }
 
@@ -267,13 +268,13 @@ static void conn_open(struct conn *c)
 	struct epoll_event ev = { .events = EPOLLOUT, .data.u32 = c - conns };
 	int fd = open_socket();
 
-	connect_nr += measuring;
 	if (fd < 0) {
 		conn_fail(c, error_of(-fd));
 		return;
 	}
 	c->fd = fd;
 	c->state = CONNECTING;
+	c->used = false;
 	opening++;
 	c->calls_left = !opt.calls_max ? UINT32_MAX :
 			random_share() < opt.single ? 1 :
@@ -355,6 +356,9 @@ static void conn_send(struct conn *c)
 	}
 	if (epoll_ctl(epfd, EPOLL_CTL_MOD, c->fd, &ev))
 		die("epoll_ctl");
+	sent_nr += len;
+	used_nr += !c->used;
+	c->used = true;
 }
 
 static void request_start(long due_ns)
@@ -834,11 +838,12 @@ static void report(double seconds, int opened_nr)
 
 	printf("{\"requests\": %ld, \"bytes\": %ld, \"seconds\": %.6f, \"errors\": %ld, "
 	       "\"statuses\": %ld, \"p50_us\": %ld, \"p90_us\": %ld, \"p99_us\": %ld, "
-	       "\"max_us\": %ld, \"opened\": %d, \"connects\": %ld, \"late\": %ld, \"stopped\": %s, "
-	       "\"conforming\": %d, \"kinds\": {",
+	       "\"max_us\": %ld, \"mean_us\": %ld, \"sent\": %ld, \"opened\": %d, \"connects\": %ld, "
+	       "\"late\": %ld, \"stopped\": %s, \"conforming\": %d, \"kinds\": {",
 	       done_nr, byte_nr, seconds, error_nr - errors[ERR_status], errors[ERR_status],
 	       percentile_us(0.5), percentile_us(0.9), percentile_us(0.99), latency_max_us,
-	       opened_nr, connect_nr, opt.rate > 0 ? (long)(seconds * opt.rate) - issued : 0,
+	       latency_nr ? latency_sum_us / latency_nr : 0, sent_nr, opened_nr, used_nr,
+	       opt.rate > 0 ? (long)(seconds * opt.rate) - issued : 0,
 	       stopped ? "true" : "false", opt.conform_bps > 0 ? conforming() : 0);
 	for (int i = 0; i < ERR_NR; i++) {
 		if (!errors[i])

@@ -281,7 +281,7 @@ def httperf_numbers(out):
 def merged(results):
     """The figures of clients that ran at the same time, as one."""
     ret = dict(results[0])
-    for key in ("requests", "bytes", "errors", "statuses", "late", "opened", "connects",
+    for key in ("requests", "bytes", "sent", "errors", "statuses", "late", "opened", "connects",
                 "conforming"):
         if key in ret:
             ret[key] = sum(r.get(key, 0) for r in results)
@@ -290,7 +290,7 @@ def merged(results):
     for res in results:
         for kind, nr in res.get("kinds", {}).items():
             ret["kinds"][kind] = ret["kinds"].get(kind, 0) + nr
-    for key in ("p50_us", "p90_us", "p99_us", "max_us"):
+    for key in ("mean_us", "p50_us", "p90_us", "p99_us", "max_us"):
         values = [r[key] for r in results if r.get(key) is not None]
         if values:
             ret[key] = max(values)
