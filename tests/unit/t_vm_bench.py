@@ -38,12 +38,14 @@ def t_two_percent_more_is_a_failure():
     assert judged(STEADY)[0]
     ok, words = judged([round(x * 1.02) for x in STEADY])
     assert not ok and "exceeds" in words and "+2.00%" in words, words
-    assert judged([round(x * 1.004) for x in STEADY])[0]
+    assert not judged([x * 1.005 for x in STEADY])[0], "2 % of a fifth, which is the server's"
+    assert judged([x * 1.001 for x in STEADY])[0] and judged([x * 0.999 for x in STEADY])[0]
 
 
 def t_a_stale_budget_is_a_failure():
-    ok, words = judged([x // 2 for x in STEADY])
-    assert not ok and "--update" in words, words
+    for factor in (0.5, 0.98):
+        ok, words = judged([x * factor for x in STEADY])
+        assert not ok and "--update" in words, words
 
 
 def t_a_missing_budget_is_a_failure():
