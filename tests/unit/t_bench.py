@@ -847,6 +847,27 @@ def t_a_refused_rate_is_nowhere():
     assert "rate refused: the client&#x27;s limit" in page
 
 
+def t_the_page_says_why_it_is_somebodys_limit():
+    rec = record()
+    assert report.notes(row_of(rec, 1, "nginx")) == "the server's limit", "of an older version's run"
+    for s in rec["experiments"][0]["samples"]:
+        s.update(rate=s["throughput"], limit_why=f"its CPUs were {91 + s['repeat']}% busy")
+        if s["refused"]:        # with the rate itself, as `rates` does: the second repeat's is the median
+            s.update(limit_why=f"two clients with half the load got 1.{4 + s['repeat']} times as much",
+                     withheld={"rate": (5, 3, 1, 9)[s["repeat"]]})
+    rec["experiments"][0]["summary"] = engine.summarise(rec["experiments"][0])
+    row = row_of(rec, 1024, "toboggan")
+    assert report.notes(row).startswith("rate refused: the client's limit (two clients with half the load "
+                                        "got 1.5 times as much)"), report.notes(row)
+    assert "the server's limit (its CPUs were 9" in report.notes(row_of(rec, 1, "nginx"))
+    rows = list(report.csv_rows(rec["experiments"][0]))
+    assert [r[rows[0].index("why")] for r in rows if r[1:3] == ["1024", "toboggan"]] == [
+        "two clients with half the load got 1.5 times as much"], rows
+    del row["why"]
+    assert report.notes(row).startswith("rate refused: the client's limit")
+    assert list(report.csv_rows(rec["experiments"][0]))[3][8] == "", "of an older version's run"
+
+
 def t_disturbed_samples_count_only_without_others():
     rec = record()
     entry = rec["experiments"][0]

@@ -394,6 +394,8 @@ def keep_setup(entry, point, server):
 def summarise(entry):
     """[{point, server, figures: {key: spread}, ratios: {key: interval}, …}], valid samples only.
 
+    limit: whose the rates were; why: {each of them: its reason}.
+
     Samples that other work disturbed count where there are no others.
     """
     ret = []
@@ -416,7 +418,9 @@ def summarise(entry):
                                  sum(s.get("wrong", {}).values()) for s in mine.values()),
                    "limit": sorted({s["limit"] for s in good.values() if s["limit"]}),
                    "refused": sorted({s["refused"] for s in good.values() if s["refused"]}),
-                   "figures": {}, "ratios": {}}
+                   "why": {}, "figures": {}, "ratios": {}}
+            for whose in row["limit"]:
+                row["why"][whose] = why([s for s in good.values() if s["limit"] == whose])
             theirs = {r: s for r, s in by_repeat.get(reference, {}).items() if not s["invalid"]}
             for key, _, unit, _ in entry["figures"]:
                 row["figures"][key] = spread([s.get(key) for s in clean.values()])
@@ -424,6 +428,12 @@ def summarise(entry):
                     row["ratios"][key] = paired(key, unit, pairs_of(good, theirs))
             ret.append(row)
     return ret
+
+
+def why(samples):
+    """The reason of one limit: that of the sample with the median rate."""
+    ranked = sorted(samples, key=lambda s: {**s, **s.get("withheld", {})}.get("rate") or 0)
+    return ranked[(len(ranked) - 1) // 2].get("limit_why")
 
 
 def tier_requests(server):

@@ -17,7 +17,7 @@ import shlex
 import plot
 from engine import FORMAT
 from experiments import autobench_rows
-from limit import WORDS
+from limit import WORDS, refused
 from say import Problem
 
 CSS = """
@@ -80,10 +80,11 @@ def cell(spread, unit):
 def notes(row):
     """What stands beside a figure so that it is not believed blindly."""
     ret = []
-    if row["refused"]:
-        ret.append("rate refused: " + ", ".join(row["refused"]))
-    elif row["limit"]:
-        ret.append(", ".join(WORDS.get(w, w) for w in row["limit"]))
+    if row["limit"]:
+        bad = [w for w in row["limit"] if refused(w)]
+        ret.append("rate refused: " * bool(bad) +
+                   ", ".join(WORDS[w] + f" ({why})" * bool(why)
+                             for w in bad or row["limit"] for why in [row.get("why", {}).get(w)]))
     if row["invalid"]:
         ret.append(f"{row['invalid']} samples were no figures")
     if row["errors"]:
@@ -242,13 +243,14 @@ or wrong byte is counted, and never averaged in, but for the rate sweep, where e
 def csv_rows(entry):
     keys = [f[0] for f in entry["figures"]]
     hows = {key: "difference" if unit == "%" else "ratio" for key, _, unit, _ in entry["figures"]}
-    yield ["point", "label", "server", "valid", "invalid", "errors", "limit", "refused"] + \
+    yield ["point", "label", "server", "valid", "invalid", "errors", "limit", "refused", "why"] + \
         [f"{k}_{what}" for k in keys for what in ("median", "min", "max")] + \
         [f"{key}_{how}{what}" for key, how in hows.items() for what in ("", "_low", "_high")]
     labels = {p["x"]: p["label"] for p in entry["points"]}
     for row in entry["summary"]:
         ret = [row["point"], labels[row["point"]], row["server"], row["valid"], row["invalid"],
-               row["errors"], " ".join(row["limit"]), " ".join(row["refused"])]
+               row["errors"], " ".join(row["limit"]), " ".join(row["refused"]),
+               "; ".join(why for why in row.get("why", {}).values() if why)]
         for key in keys:
             f = row["figures"][key] or {}
             ret += [f.get(what, "") for what in ("median", "min", "max")]
