@@ -1329,6 +1329,8 @@ def t_servers_on_different_hosts_have_their_own_command_and_network():
     rec = record()
     rec["topology"] = dict(place, link_bps={"a": 1e9, "b": None})
     page = report.page(rec)
+    for fact in ("processor", "kernel", "sysctls"):
+        assert f"<dt>client&#x27;s {fact}</dt>" in page and f"<dt>{fact}</dt>" in report.page(record())
     assert "b cat /none" in page and "link a 1 G bit/s, b of unknown rate" in page, page[-3000:]
     with contextlib.redirect_stderr(io.StringIO()) as err:
         assert invoke.make_lab(options(*two, "--stat", "a=x")).stat(b) is None

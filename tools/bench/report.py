@@ -201,15 +201,18 @@ def facts(record):
         if t["kind"] == "lab" else f"remote: {t['servers']}; processor time by " \
         f"{named(t['stat'], lambda s: s or 'nothing')}; link " + \
         named(t["link_bps"], lambda bps: f"{plot.short(bps)} bit/s" if bps else "of unknown rate")
-    rows = [("date", m["date"]), ("processor", f"{m['cpu']}, {m['cpus']} CPUs" +
+    # Of a server elsewhere nobody has told us more than its /proc/stat.
+    its = "" if t["kind"] == "lab" else "client's "
+    rows = [("date", m["date"]), (its + "processor", f"{m['cpu']}, {m['cpus']} CPUs" +
                                   ", virtual" * m["virtual"] + f", governor {m['governor']}"),
-            ("memory", f"{m['memory_mib']:,} MiB"), ("kernel", f"{m['kernel']} {m['build']}"),
-            ("kernel command line", m["command_line"]), ("system", m["system"]),
+            (its + "memory", f"{m['memory_mib']:,} MiB"),
+            (its + "kernel", f"{m['kernel']} {m['build']}"),
+            (its + "kernel command line", m["command_line"]), (its + "system", m["system"]),
             ("servers", ", ".join(f"{k} {v}" for k, v in record["servers"].items())),
             ("topology", place), ("samples", f"{record['repeats']} repeats of "
                                   f"{record['seconds']} s at each point"),
             ("descriptors", f"{record['descriptors']:,} for each process"),
-            ("sysctls", ", ".join(f"{k}={v}" for k, v in m["sysctls"].items() if v)),
+            (its + "sysctls", ", ".join(f"{k}={v}" for k, v in m["sysctls"].items() if v)),
             ("command", shlex.join(record["command"]))]
     return "<dl>" + "".join(f"<dt>{esc(k)}</dt><dd>{esc(v)}</dd>" for k, v in rows) + "</dl>"
 
