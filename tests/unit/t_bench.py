@@ -216,7 +216,7 @@ def t_a_load_that_ends_without_a_reply_has_no_ratio():
 
 def t_numbers_are_finite_and_in_range():
     for name, *words in (("sessions", "--rates", "nan"), ("sessions", "--rates", "10,inf"),
-                         ("sessions", "--rates", "0"), ("sessions", "--rates", "x"),
+                         ("sessions", "--rates", "10,10"), ("sessions", "--rates", "0"), ("sessions", "--rates", "x"),
                          ("sessions", "--think", "nan"), ("sessions", "--size", "0"),
                          ("rates", "--low", "0"), ("rates", "--high", "0"), ("rates", "--timeout", "0"),
                          ("rates", "--timeout", "-1"), ("rates", "--calls", "0"),

@@ -32,12 +32,17 @@ def whole(low=1):
     return lambda text: _read(int, text, low, False)
 
 
+def _different(kind, text):
+    ret = [kind(word) for word in text.split(",")]
+    if len(set(ret)) != len(ret):
+        raise argparse.ArgumentTypeError(f"{text}: want different numbers")
+    return ret
+
+
 def wholes(low=1, high=None):
     """'10,1' → [1, 10]: different whole numbers, from low to high."""
     def read(text):
-        ret = [whole(low)(word) for word in text.split(",")]
-        if len(set(ret)) != len(ret):
-            raise argparse.ArgumentTypeError(f"{text}: want different numbers")
+        ret = _different(whole(low), text)
         if high is not None and max(ret) > high:
             raise argparse.ArgumentTypeError(f"{text}: want at most {high}")
         return sorted(ret)
@@ -45,5 +50,5 @@ def wholes(low=1, high=None):
 
 
 def positives(text):
-    """'1,2.5' → [1.0, 2.5]"""
-    return [positive(word) for word in text.split(",")]
+    """'1,2.5' → [1.0, 2.5]: different ones, in their order."""
+    return _different(positive, text)
