@@ -34,6 +34,7 @@ import lab                      # noqa: E402
 import limit                    # noqa: E402
 import loads                    # noqa: E402
 import meters                   # noqa: E402
+import plot                     # noqa: E402
 import report                   # noqa: E402
 import remote                   # noqa: E402
 import servers                  # noqa: E402
@@ -933,6 +934,12 @@ def t_a_page_stands_alone_and_escapes():
     for outside in ("http://", "https://", "src=", "@import", "url("):
         assert outside not in page.replace("http://198.18.1.1", ""), outside
     assert "wrk -c 64" in page and "6.1 #1" in page
+
+
+def t_numbers_are_rounded_before_their_unit_is_chosen():
+    for value, want in ((999.4, "999"), (999.7, "1 k"), (999400, "999 k"), (999700, "1 M"), (1234567, "1.23 M"),
+                        (-999.7, "-1 k"), (0, "0"), (0.01234, "0.0123"), (9.997e8, "1 G")):
+        assert plot.short(value) == want, (value, plot.short(value))
 
 
 def t_a_runs_files_are_whole_and_can_be_made_again():

@@ -20,6 +20,7 @@ def short(value, unit=""):
         return ""
     if unit == "%":
         return f"{value:.1f}"
+    value = float(f"{value:.3g}")       # 999.7 is a thousand by then
     for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
