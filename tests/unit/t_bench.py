@@ -1038,7 +1038,7 @@ def t_compare_says_what_else_differs():
     b.update(quick=True, seconds=9, repeats=1, topology=dict(a["topology"], client_cpus=[1, 2]))
     assert compare.differences(a, b) == [
         "a.b: 1 in A, 2 in B", "c.d: absent in A, 3 in B", "governor: none in A, performance in B",
-        "quick: False in A, True in B", "seconds: 5 in A, 9 in B",
+        "quick: False in A, True in B", "repeats: 4 in A, 1 in B", "seconds: 5 in A, 9 in B",
         "topology client_cpus: [1] in A, [1, 2] in B",
         "overload limit: 128 in A, 64 in B", "overload slow: default in A, [1, 50] in B"], \
         compare.differences(a, b)
