@@ -149,20 +149,18 @@ def cpu_list(ap, text):
 
 
 def choose_servers(args):
-    """Names in the order of KINDS; those asked for must be there."""
+    """(names in the order of KINDS, what is left out and why); those asked for must be there."""
     if args.remote:
-        return list(args.remote)
+        return list(args.remote), []
     if not args.servers:
         ret = [name for name, kind in KINDS.items() if kind.installed()]
-        for name in set(KINDS) - set(ret):
-            say(f"bench: {name} is not installed: left out")
-        return ret
+        return ret, [f"{name}: it is not installed" for name in KINDS if name not in ret]
     for name in args.names:
         kind = KINDS[name.partition("-")[0]]
         if not kind.installed():
             raise Problem(f"{name} is missing: {kind.program} is not installed"
                           if kind is not Toboggan else f"{name} is missing: run `make`")
-    return args.names
+    return args.names, []
 
 
 def make_lab(args):
@@ -219,8 +217,6 @@ def build(name, args):
             exps.append(exp)
     if not exps:
         raise Problem(refused[0])
-    for text in refused:
-        say(f"bench: left out {text}")
     return exps, refused
 
 
@@ -307,13 +303,15 @@ def main(name, argv):
         ap.error(str(e))
     if not args.remote:
         laboratory.check_machine(["ip", "tc", "nsenter", "sysctl", "ss"])
-    args.servers = choose_servers(args)
+    args.servers, absent = choose_servers(args)
+    for text in refused + absent:
+        say(f"bench: left out {text}")
     args.nofile = laboratory.raise_nofile(max(laboratory.NOFILE, 250000
                                               if name in ("connections", "all") else 0))
     lab = make_lab(args)
     args.out = os.path.abspath(args.out or f"bench-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
     record = make_record(name, lab, args)
-    record["left_out"] = refused
+    record["left_out"] = refused + absent
     run = Run(lab, args, record)
     record["ended"] = measure(run, exps, record)
     record["complete"] = record["ended"] is None
