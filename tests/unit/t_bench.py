@@ -1056,7 +1056,7 @@ def t_what_was_asked_is_kept():
     assert [a["file"].startswith("x, CRC-32 ") for a in seen] == [True] * 2 and \
         seen[0]["file"] != seen[1]["file"] and seen[0]["think"] == 0.1 and "out" not in seen[0], seen
     with contextlib.redirect_stderr(io.StringIO()):
-        exps, _ = invoke.build("all", options("all", "--quick"))
+        exps = invoke.build("all", options("all", "--quick"))[0]
     assert {e.name: e.settings for e in exps}["rates"] == {
         "low": None, "high": None, "step": None, "calls": 10, "client": "httperf", "timeout": 5}
     json.dumps([e.settings for e in exps])
@@ -1141,9 +1141,11 @@ def t_a_missing_tool_is_said_before_anything_is_made():
     try:
         for name in ("tiers", "sizes", "cpus", "clients"):
             refused(invoke.build, name, options(name), text=f"{name}: wrk is missing")
-        exps, out = invoke.build("all", options("all", "--quick"))
+        exps, refused_, out = invoke.build("all", options("all", "--quick"))
         assert {e.name for e in exps} == set(experiments.EXPERIMENTS) - {
-            "tiers", "sizes", "cpus", "clients"} and len(out) == 4, out
+            "tiers", "sizes", "cpus", "clients"} and len(out) == 4 and not refused_, out
+        for words, code in (((), 1), (("--client", "load"), 0)):
+            assert exit_code("rates" if words else "all", "--quick", *words) == code, words
         assert invoke.build("rates", options("rates", "--client", "load"))[0]
     finally:
         invoke.shutil.which = which
@@ -1157,6 +1159,24 @@ def t_a_server_that_is_not_installed_is_left_out_and_said():
     finally:
         invoke.KINDS = old
     assert got == (["a", "c"], ["b: it is not installed"]), got
+
+
+def exit_code(name, *words):
+    """Of a run that measures nothing and comes to its end."""
+    old = {key: getattr(invoke, key) for key in ("measure", "make_lab", "choose_servers", "make_record")}
+    check_machine = invoke.laboratory.check_machine
+    invoke.laboratory.check_machine = lambda _: None
+    invoke.measure = lambda *_: None
+    invoke.make_lab = lambda _: None
+    invoke.choose_servers = lambda _: ([], [])
+    invoke.make_record = lambda *_: dict(record(), experiments=[])
+    try:
+        with tempfile.TemporaryDirectory() as there, contextlib.redirect_stderr(io.StringIO()), \
+             contextlib.redirect_stdout(io.StringIO()):
+            return invoke.main(name, [*words, "--out", there])
+    finally:
+        vars(invoke).update(old)
+        invoke.laboratory.check_machine = check_machine
 
 
 def t_room_is_looked_for_where_the_files_will_be():

@@ -34,8 +34,8 @@ def parser(name):
         "Every experiment, one after the other, with its own defaults."
     ap = argparse.ArgumentParser(
         prog=f"bench {name}", description=f"{LINES[name]}. {about}",
-        epilog="Exit status: 0 if every sample was a figure, 1 if some were not or the run could "
-        "not be made, 2 for wrong options, 130 if interrupted. A partial run is reported all "
+        epilog="Exit status: 0 if every sample was a figure, 1 if some were not, a tool is missing "
+        "or the run could not be made, 2 for wrong options, 130 if interrupted. A partial run is reported all "
         "the same.")
     ap.add_argument("--quick", action="store_true",
                     help="few points, 1 repeat of 1 s: whether it works, not how fast")
@@ -203,21 +203,22 @@ def make_record(name, lab, args):
 
 
 def build(name, args):
-    """The experiments asked for, and those that cannot be made here."""
-    exps, refused = [], []
+    """(the experiments asked for, those that have no place here, those that lack a tool)."""
+    exps, refused, lacking = [], [], []
     for kind in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
         own = own_defaults(kind)
         opts = args if name != "all" else argparse.Namespace(**{**own, **vars(args)})
         exp = kind(opts)
         exp.settings = {**{key: getattr(opts, key) for key in own}, **exp.settings}
-        why = args.remote and exp.lab_only or missing_tool(exp)
-        if why:
-            refused.append(f"{exp.name}: {why}")
+        if args.remote and exp.lab_only:
+            refused.append(f"{exp.name}: {exp.lab_only}")
+        elif why := missing_tool(exp):
+            lacking.append(f"{exp.name}: {why}")
         else:
             exps.append(exp)
     if not exps:
-        raise Problem(refused[0])
-    return exps, refused
+        raise Problem((refused + lacking)[0])
+    return exps, refused, lacking
 
 
 def missing_tool(exp):
@@ -298,20 +299,21 @@ def main(name, argv):
     args.argv = argv
     check(ap, args)
     try:
-        exps, refused = build(name, args)
+        exps, refused, lacking = build(name, args)
     except Usage as e:
         ap.error(str(e))
     if not args.remote:
         laboratory.check_machine(["ip", "tc", "nsenter", "sysctl", "ss"])
     args.servers, absent = choose_servers(args)
-    for text in refused + absent:
+    left_out = refused + lacking + absent
+    for text in left_out:
         say(f"bench: left out {text}")
     args.nofile = laboratory.raise_nofile(max(laboratory.NOFILE, 250000
                                               if name in ("connections", "all") else 0))
     lab = make_lab(args)
     args.out = os.path.abspath(args.out or f"bench-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
     record = make_record(name, lab, args)
-    record["left_out"] = refused + absent
+    record["left_out"] = left_out
     run = Run(lab, args, record)
     record["ended"] = measure(run, exps, record)
     record["complete"] = record["ended"] is None
@@ -322,4 +324,4 @@ def main(name, argv):
     bad = sum(bool(s["invalid"]) for e in record["experiments"] for s in e["samples"])
     if bad:
         print(f"bench: {bad} samples were no figures; the report names them", file=sys.stderr)
-    return 1 if bad or not record["complete"] else 0
+    return 1 if bad or lacking or not record["complete"] else 0
