@@ -47,7 +47,7 @@ def parser(name):
     ap.add_argument("--out", metavar="DIR",
                     help="for the report (bench-NAME-DATE in the current folder)")
     ap.add_argument("--max-minutes", type=positive, default=600, metavar="M",
-                    help="end then, with what there is (600)")
+                    help="end behind the sample that then runs, with what there is (600)")
     where = ap.add_argument_group("where")
     where.add_argument("--lab", action="store_true",
                        help="in two namespaces of this machine (the default; needs root)")
