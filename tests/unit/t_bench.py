@@ -430,6 +430,16 @@ def t_escapes_of_logs_are_undone():
     assert [[c.uri for c in b] for b in sessions.parse(sessions.text(got))[0]] == want
 
 
+def t_targets_of_logs_may_be_absolute_and_have_spaces():
+    for target, want in (("/a b", "/a%20b"), ("/a  b c?d e", "/a%20%20b%20c?d%20e"), ("/a HTTP/1.0", "/a%20HTTP/1.0"),
+                         (r"/a b\"c \x22", "/a%20b\"c%20\""), ('/a"b', '/a"b'), ("http://h/a", "/a"),
+                         ("http://h", "/"), ("HTTPS://h:1?q=/", "/?q=/")):
+        conv = log_lines((0, target))
+        assert [[[c.uri for c in b] for b in s] for s in conv.sessions()] == [[[want]]], (target, conv.left_out)
+    conv = log_lines((0, "*"), (0, "host:443"))
+    assert conv.left_out == {"with a target that is no path": 2}, conv.left_out
+
+
 def t_a_log_from_stdin_may_have_any_bytes():
     line = b'1.2.3.4 - - [10/Oct/2000:13:55:01 +0000] "GET /a\xff HTTP/1.1" 200 1\n'
     got = subprocess.run([sys.executable, os.path.join(HERE, "../../tools/bench/bench"), "convert", "-"],
@@ -439,7 +449,9 @@ def t_a_log_from_stdin_may_have_any_bytes():
 
 
 def t_a_hostile_line_costs_no_more_than_its_length():
-    for line in ("1.2.3.4 - " + "[" * 20000, "1.2.3.4 - " + '[x] "' * 4000, "1.2.3.4 - " + "[a] " * 5000):
+    for line in ("1.2.3.4 - " + "[" * 20000, "1.2.3.4 - " + '[x] "' * 4000, "1.2.3.4 - " + "[a] " * 5000,
+                 '1.2.3.4 - [x] "G ' + "a " * 20000, '1.2.3.4 - [x] "G ' + "a" * 40000, "1.2.3.4 - " + '[x] "a b ' * 4000,
+                 '1.2.3.4 - [x] "G ' + "\\ " * 20000):
         began = time.process_time()
         assert not log_lines((0, "/a")).line(line)
         assert time.process_time() - began < 0.5, line[:20]

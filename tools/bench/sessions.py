@@ -202,7 +202,8 @@ def think_s(session, default):
 
 # ------------------------------------------------------------------ logs
 
-LOG = re.compile(r'(\S+) \S+ .*?\[([^\[\]]+)\] "(\S+) (\S+)(?: HTTP/[\d.]+)?" (\d{3}) \S+'
+LOG = re.compile(r'(\S+) \S+ .*?\[([^\[\]]+)\] "(\S+) '
+                 r'(\S+(?: (?:[^" \\]|\\.)*)*?)(?: HTTP/[\d.]+)?" (\d{3}) \S+'
                  r'(?: "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)")?')
 LOG_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.S)
 LOG_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
@@ -250,7 +251,10 @@ class Converter:
             self.left_out["malformed"] += 1
             return
         client, uri, method = (m.group(1), m.group(6)), m.group(4), m.group(3)
-        uri = plain_target(re.sub(r"^https?://[^/]+", "", uri))
+        absolute = re.match(r"(?i)https?://[^/?]+", uri)    # RFC 9112, 3.2.2: whose path may be empty
+        if absolute:
+            uri = re.sub(r"^(?!/)", "/", uri[absolute.end():])
+        uri = plain_target(uri)
         if not uri.startswith("/"):
             self.left_out["with a target that is no path"] += 1
         elif method not in self.methods or method not in METHODS:
