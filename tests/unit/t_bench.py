@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -266,6 +267,47 @@ def t_the_program_needs_no_path():
     got = subprocess.run([sys.executable, program, "compare", "--help"], stdout=subprocess.PIPE, text=True,
                          check=False, env={k: v for k, v in os.environ.items() if k != "PATH"})
     assert got.returncode == 0 and "95 % conf" in " ".join(got.stdout.split()), got
+
+
+def t_an_interrupt_has_no_traceback_however_early():
+    program = os.path.join(HERE, "../../tools/bench/bench")
+    with tempfile.TemporaryDirectory() as there:
+        shutil.copy(program, there)
+        with open(os.path.join(there, "catalogue.py"), "w", encoding="ascii") as f:
+            f.write("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+        got = subprocess.run([sys.executable, os.path.join(there, "bench")], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True, check=False)
+    assert (got.returncode, got.stdout, got.stderr) == (130, "", ""), got
+
+
+def t_only_the_first_interrupt_counts():
+    ends, done = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), []
+
+    class Quiet(lab.Lab):
+        open = staticmethod(lambda: None)
+
+        def close(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("closed")
+
+    here, old, before = Quiet([0], [1]), lab.lock, [signal.getsignal(s) for s in ends]
+    lab.lock = lambda: os.open(os.devnull, os.O_RDONLY)
+    try:
+        with here:
+            pass
+        assert done == ["closed"] and [signal.getsignal(s) for s in ends] == before, done
+        try:
+            with here:
+                os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append("reported")
+        assert done == ["closed", "closed", "reported"], done
+    finally:
+        lab.lock = old
+        for signum, handler in zip(ends, before):
+            signal.signal(signum, handler)
 
 
 def t_a_full_disk_is_told_in_one_line():

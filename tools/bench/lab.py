@@ -140,7 +140,7 @@ class Lab:
         self.server_cpus, self.client_cpus = set(server_cpus), set(client_cpus)
         self.server, self.client = f"{NETNS}s{os.getpid()}", f"{NETNS}c{os.getpid()}"
         self.dir, self.cgroups = None, []
-        self.procs = []
+        self.procs, self.interrupted = [], False
         # A number is used again as late as can be: peers keep metrics of its addresses.
         self.free = collections.deque(range(1, LINKS_MAX + 1))
 
@@ -160,8 +160,7 @@ class Lab:
         # a hangup that is ignored is nohup's
         self.ends = [signal.SIGINT, signal.SIGTERM] + \
             [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
-        for signum in self.ends:
-            signal.signal(signum, signal.default_int_handler)
+        self.before = {signum: signal.signal(signum, self.interrupt) for signum in self.ends}
         try:
             self.open()
         except BaseException:
@@ -170,12 +169,22 @@ class Lab:
         return self
 
     def __exit__(self, *_):
+        try:
+            for signum in self.ends:
+                signal.signal(signum, signal.SIG_IGN)
+        finally:                # interrupted on the way to it
+            self.close()
+            os.close(self.lock)
+        if not self.interrupted:
+            for signum, handler in self.before.items():
+                signal.signal(signum, handler)
+
+    def interrupt(self, *_):
+        """Once: another would end what the first has begun, the removal or the report."""
+        self.interrupted = True
         for signum in self.ends:
             signal.signal(signum, signal.SIG_IGN)
-        self.close()
-        os.close(self.lock)
-        for signum in self.ends:
-            signal.signal(signum, signal.default_int_handler)
+        raise KeyboardInterrupt
 
     def soak(self):
         """Keep the server's CPUs from going idle, by loops that run when nothing else will."""
