@@ -492,7 +492,8 @@ def t_a_log_from_stdin_may_have_any_bytes():
 
 def t_a_hostile_line_costs_no_more_than_its_length():
     for line in ("1.2.3.4 - " + "[" * 20000, "1.2.3.4 - " + '[x] "' * 4000, "1.2.3.4 - " + "[a] " * 5000,
-                 '1.2.3.4 - [x] "G ' + "a " * 20000, '1.2.3.4 - [x] "G ' + "a" * 40000, "1.2.3.4 - " + '[x] "a b ' * 4000,
+                 '1.2.3.4 - [x] "G ' + "a " * 20000, '1.2.3.4 - [x] "G ' + "a" * 40000,
+                 "1.2.3.4 - " + '[x] "a b ' * 4000,
                  '1.2.3.4 - [x] "G ' + "\\ " * 20000):
         began = time.process_time()
         assert not log_lines((0, "/a")).line(line)

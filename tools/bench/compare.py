@@ -109,7 +109,8 @@ def differences(a, b):
     """What else is not the same, and may be the reason."""
     ret = unlike("", facts(a["machine"]), facts(b["machine"]))
     ret += unlike("", a["servers"], b["servers"])
-    ret += unlike("", *({key: run[key] for key in ("quick", "repeats", "seconds")} for run in (a, b)))
+    ret += unlike("", *({key: run[key] for key in ("quick", "repeats", "seconds")}
+                        for run in (a, b)))
     ret += unlike("topology ", a["topology"], b["topology"])
     its = settings(b)
     for name, mine in settings(a).items():

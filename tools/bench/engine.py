@@ -26,7 +26,7 @@ QUIET_S = 0.3               # before a load: what is worked then is not the load
 IDLE_MAX = 0.05             # more than that is not subtracted but said
 SLACK = 0.005               # of the replies may be cut short as the time ends
 VERIFY_NR, VERIFY_S, VERIFY_CONNECTIONS = 500, 0.25, 64     # replies checked around a load
-REPLIES_MIN = 10            # of each request in flight: the last of it is in no reply, but was worked
+REPLIES_MIN = 10            # to each in flight: one that the end cuts short was also worked for
 WRONG = {"body": "wrong bytes", "length": "another length", "framing": "broken framing"}
 
 
@@ -106,7 +106,7 @@ def fault(load, reply_len, got):
 
 
 def worked_for(load, reply_len, got):
-    """Requests by which the server's work is divided, parts of them included; None: too few to tell.
+    """Requests by which the server's work is divided, with parts of them; None: too few to tell.
 
     A long reply that the end of the sample cuts short has cost its part.
     """

@@ -512,8 +512,9 @@ class Sessions(Experiment):
     def after(self, run, point, server, sample, got):
         h = got["httperf"]
         late_s = self.late_s(point.x, h)
-        sample.update(sess_rate=h["sess_done"] / (h["sess_total"] / point.x + late_s), late_s=late_s,
-                      resp_ms=h["resp_ms"], sess_done=h["sess_done"], sess_total=h["sess_total"])
+        sample.update(sess_rate=h["sess_done"] / (h["sess_total"] / point.x + late_s),
+                      sess_done=h["sess_done"], sess_total=h["sess_total"], late_s=late_s,
+                      resp_ms=h["resp_ms"])
         if h["sess_done"] < h["sess_total"]:
             raise Problem(f"only {h['sess_done']:.0f} of {h['sess_total']:.0f} sessions "
                           "were finished")

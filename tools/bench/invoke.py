@@ -35,8 +35,8 @@ def parser(name):
     ap = argparse.ArgumentParser(
         prog=f"bench {name}", description=f"{LINES[name]}. {about}",
         epilog="Exit status: 0 if every sample was a figure, 1 if some were not, a tool is missing "
-        "or the run could not be made, 2 for wrong options, 130 if interrupted. A partial run is reported all "
-        "the same.")
+        "or the run could not be made, 2 for wrong options, 130 if interrupted. A partial run is "
+        "reported all the same.")
     ap.add_argument("--quick", action="store_true",
                     help="few points, 1 repeat of 1 s: whether it works, not how fast")
     ap.add_argument("--repeats", type=whole(), metavar="N", help="of each sample (5)")
