@@ -2,7 +2,7 @@
 /*
  * Attaching to TC hooks, and finding what a dead daemon left on them. A daemon
  * is dead when its tbg_tail program array is empty: the kernel clears it with
- * the last user's descriptor. Called by wire.c; knows nothing of flows.
+ * the last user's descriptor. Called by wire.c and main.c; knows nothing of flows.
  */
 #include "attach.h"
 
@@ -104,90 +104,13 @@ static bool daemon_is_dead(int prog_fd)
 	return dead;
 }
 
-/* A program of a dead daemon on a hook; who finds it closes prog_fd. */
-struct found {
-	int ifindex;
-	enum tbg_hook hook;
-	bool tcx;
-	int prog_fd;
-	unsigned int handle, priority;
-};
-
-/* Whether the program with this id is one; then f->prog_fd is its. */
-static bool found_dead(struct found *f, uint32_t id)
+static int attach_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
 {
-	f->prog_fd = bpf_prog_get_fd_by_id(id);
-	if (f->prog_fd < 0)
-		return false;
-	if (prog_named(f->prog_fd, prog_names[f->hook]) &&
-	    daemon_is_dead(f->prog_fd))
-		return true;
-	close(f->prog_fd);
-	return false;
-}
-
-static bool find_tcx(struct found *f)
-{
-	uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
-
-	if (bpf_prog_query(f->ifindex, tcx_types[f->hook], 0, &flags, ids, &nr))
-		return false;
-	f->tcx = true;
-	for (uint32_t i = 0; i < nr; i++)
-		if (found_dead(f, ids[i]))
-			return true;
-	return false;
-}
-
-static bool find_clsact(struct found *f)
-{
-	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = f->ifindex,
-		    .attach_point = tc_points[f->hook]);
-
-	f->tcx = false;
-	for (int i = 0; i < 2 * TBG_TC_HANDLES; i++) {
-		f->handle = i / 2 + 1;
-		f->priority = TBG_TC_PRIORITY + i % 2;
-		LIBBPF_OPTS(bpf_tc_opts, opts, .handle = f->handle,
-			    .priority = f->priority);
-		if (!bpf_tc_query(&hook, &opts) && found_dead(f, opts.prog_id))
-			return true;
-	}
-	return false;
-}
-
-/* The first program of a dead daemon on a hook; prog_fd is the caller's. */
-static bool find_dead(int ifindex, enum tbg_hook hook, struct found *ret)
-{
-	/* bpf_tc_query() prints a warning for each handle that is not there */
-	libbpf_print_fn_t print = libbpf_set_print(NULL);
-	bool is;
-
-	*ret = (struct found){ .ifindex = ifindex, .hook = hook };
-	is = find_tcx(ret) || find_clsact(ret);
-	libbpf_set_print(print);
-	return is;
-}
-
-static int attach_tcx(int ifindex, enum tbg_hook hook, int prog_fd)
-{
-	struct found dead;
-	int err;
-
-	if (find_dead(ifindex, hook, &dead)) {
-		LIBBPF_OPTS(bpf_prog_attach_opts, opts, .flags = BPF_F_REPLACE,
-			    .replace_prog_fd = dead.prog_fd);
-
-		err = bpf_prog_attach_opts(prog_fd, ifindex, tcx_types[hook],
-					   &opts);
-		close(dead.prog_fd);
-		return err;
-	}
-	return bpf_prog_attach(prog_fd, ifindex, tcx_types[hook], 0);
+	return bpf_prog_attach(a->prog_fd[hook], a->ifindex, tcx_types[hook], 0);
 }
 
 /* With a's priority, at the first handle that is free. */
-static int attach_free(struct tbg_attachment *a, enum tbg_hook hook)
+static int attach_clsact(struct tbg_attachment *a, enum tbg_hook hook)
 {
 	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = a->ifindex,
 		    .attach_point = tc_points[hook]);
@@ -203,36 +126,16 @@ static int attach_free(struct tbg_attachment *a, enum tbg_hook hook)
 	return err;
 }
 
-static int attach_clsact(struct tbg_attachment *a, enum tbg_hook hook,
-			 int prog_fd)
+static void detach_one(const struct tbg_attachment *a, enum tbg_hook hook)
 {
-	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = a->ifindex,
-		    .attach_point = tc_points[hook]);
-	struct found dead;
-
-	if (find_dead(a->ifindex, hook, &dead) && !dead.tcx) {
-		LIBBPF_OPTS(bpf_tc_opts, opts, .prog_fd = prog_fd,
-			    .handle = dead.handle, .priority = dead.priority,
-			    .flags = BPF_TC_F_REPLACE);
-
-		close(dead.prog_fd);
-		a->handle[hook] = dead.handle;
-		a->priority = dead.priority;
-		return bpf_tc_attach(&h, &opts);
-	}
-	return attach_free(a, hook);
-}
-
-static void detach_one(int ifindex, enum tbg_hook hook, bool tcx, int prog_fd,
-		       unsigned int handle, unsigned int priority)
-{
-	if (tcx) {
-		bpf_prog_detach2(prog_fd, ifindex, tcx_types[hook]);
+	if (a->tcx) {
+		bpf_prog_detach2(a->prog_fd[hook], a->ifindex, tcx_types[hook]);
 		return;
 	}
-	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = ifindex,
+	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = a->ifindex,
 		    .attach_point = tc_points[hook]);
-	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = handle, .priority = priority);
+	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = a->handle[hook],
+		    .priority = a->priority);
 
 	bpf_tc_detach(&h, &opts);
 }
@@ -339,27 +242,42 @@ static int clsact_filters(int ifindex)
 	return nr;
 }
 
-static void remove_own_qdisc(int ifindex)
+/* Whether a daemon has made the qdisc, by a filter of its: who is last removes it. */
+static bool is_own_qdisc(int ifindex)
 {
-	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = ifindex,
+	for (int i = 0; i < TBG_HOOK_NR * TBG_TC_HANDLES; i++) {
+		LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = ifindex,
+			    .attach_point = tc_points[i % TBG_HOOK_NR]);
+		LIBBPF_OPTS(bpf_tc_opts, opts, .handle = i / TBG_HOOK_NR + 1,
+			    .priority = TBG_TC_PRIORITY_OWN);
+
+		if (!bpf_tc_query(&hook, &opts))
+			return true;
+	}
+	return false;
+}
+
+/* Once nobody has a filter there. */
+static void remove_own_qdisc(const struct tbg_attachment *a)
+{
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = a->ifindex,
 		    .attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS);
 
-	if (clsact_filters(ifindex) == 0)
+	if (!a->tcx && a->priority == TBG_TC_PRIORITY_OWN &&
+	    clsact_filters(a->ifindex) == 0)
 		bpf_tc_hook_destroy(&hook);
 }
 
 static int try_tcx(struct tbg_attachment *a)
 {
-	int err = attach_tcx(a->ifindex, TBG_HOOK_EGRESS,
-			     a->prog_fd[TBG_HOOK_EGRESS]);
+	int err = attach_tcx(a, TBG_HOOK_EGRESS);
 
 	if (err)
 		return err;
-	err = attach_tcx(a->ifindex, TBG_HOOK_INGRESS,
-			 a->prog_fd[TBG_HOOK_INGRESS]);
+	a->tcx = true;
+	err = attach_tcx(a, TBG_HOOK_INGRESS);
 	if (err)
-		detach_one(a->ifindex, TBG_HOOK_EGRESS, true,
-			   a->prog_fd[TBG_HOOK_EGRESS], 0, 0);
+		detach_one(a, TBG_HOOK_EGRESS);
 	return err;
 }
 
@@ -373,20 +291,19 @@ static int try_clsact(struct tbg_attachment *a)
 		return err;
 	if (err && !has_clsact_qdisc(a->ifindex))
 		return -EBUSY;
-	a->priority = err ? TBG_TC_PRIORITY : TBG_TC_PRIORITY_OWN;
-	err = attach_clsact(a, TBG_HOOK_EGRESS, a->prog_fd[TBG_HOOK_EGRESS]);
+	a->priority = err && !is_own_qdisc(a->ifindex) ? TBG_TC_PRIORITY :
+							 TBG_TC_PRIORITY_OWN;
+	err = attach_clsact(a, TBG_HOOK_EGRESS);
 	if (err)
 		goto qdisc;
-	err = attach_clsact(a, TBG_HOOK_INGRESS, a->prog_fd[TBG_HOOK_INGRESS]);
+	err = attach_clsact(a, TBG_HOOK_INGRESS);
 	if (err)
 		goto egress;
 	return 0;
 egress:
-	detach_one(a->ifindex, TBG_HOOK_EGRESS, false, -1,
-		   a->handle[TBG_HOOK_EGRESS], a->priority);
+	detach_one(a, TBG_HOOK_EGRESS);
 qdisc:
-	if (a->priority == TBG_TC_PRIORITY_OWN)
-		remove_own_qdisc(a->ifindex);
+	remove_own_qdisc(a);
 	return err;
 }
 
@@ -400,9 +317,10 @@ int tbg_attach(struct tbg_attachment *ret, int ifindex,
 	memcpy(a.prog_fd, prog_fd, sizeof(a.prog_fd));
 	print = libbpf_set_print(NULL);
 	err = try_tcx(&a);
-	a.tcx = !err;
-	if (err)
+	if (err) {
+		a.tcx = false;
 		err = try_clsact(&a);
+	}
 	libbpf_set_print(print);
 	if (!err)
 		*ret = a;
@@ -453,8 +371,7 @@ static int has_prog(const struct tbg_attachment *a, enum tbg_hook hook)
 /* One hook beside the other, that is there: a qdisc of ours stays ours. */
 static int attach_one(struct tbg_attachment *a, enum tbg_hook hook)
 {
-	return a->tcx ? attach_tcx(a->ifindex, hook, a->prog_fd[hook]) :
-			attach_free(a, hook);
+	return a->tcx ? attach_tcx(a, hook) : attach_clsact(a, hook);
 }
 
 int tbg_attach_again(struct tbg_attachment *a)
@@ -473,8 +390,7 @@ int tbg_attach_again(struct tbg_attachment *a)
 	/* both anew: one that is left would translate twice */
 	for (int hook = 0; lost && err && hook < TBG_HOOK_NR; hook++)
 		if (has[hook])
-			detach_one(a->ifindex, hook, a->tcx, a->prog_fd[hook],
-				   a->handle[hook], a->priority);
+			detach_one(a, hook);
 	libbpf_set_print(print);
 	if (lost && err)
 		err = tbg_attach(a, a->ifindex, a->prog_fd);
@@ -486,14 +402,9 @@ void tbg_detach(const struct tbg_attachment *a)
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
 
 	/* answers stop first, then the translation of what is sent */
-	detach_one(a->ifindex, TBG_HOOK_INGRESS, a->tcx,
-		   a->prog_fd[TBG_HOOK_INGRESS], a->handle[TBG_HOOK_INGRESS],
-		   a->priority);
-	detach_one(a->ifindex, TBG_HOOK_EGRESS, a->tcx,
-		   a->prog_fd[TBG_HOOK_EGRESS], a->handle[TBG_HOOK_EGRESS],
-		   a->priority);
-	if (!a->tcx && a->priority == TBG_TC_PRIORITY_OWN)
-		remove_own_qdisc(a->ifindex);
+	detach_one(a, TBG_HOOK_INGRESS);
+	detach_one(a, TBG_HOOK_EGRESS);
+	remove_own_qdisc(a);
 	libbpf_set_print(print);
 }
 
@@ -587,70 +498,105 @@ bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other)
 		     lies_on(l, other, ifindex, TBG_STACK_MAX));
 }
 
-/* Visits hooks of all interfaces until fn returns true. */
-static bool each_interface(bool (*fn)(int ifindex, void *arg), void *arg)
-{
-	struct if_nameindex *names = if_nameindex();
-	bool stop = false;
-
-	if (!names)
-		return false;
-	for (struct if_nameindex *i = names; i->if_index && !stop; i++)
-		stop = fn(i->if_index, arg);
-	if_freenameindex(names);
-	return stop;
-}
-
-struct inherit {
-	const char *name;
-	int fd;
+/* A program of a dead daemon. */
+struct tbg_left {
+	struct tbg_left *next;
+	struct tbg_attachment at;	/* on one hook */
+	enum tbg_hook hook;
+	int flows_fd;			/* of its connections; -1: there is none */
 };
 
-static bool inherit_from(int ifindex, void *arg)
+/* Adds the program with this id, that is at there, if its daemon is dead. */
+static void left_add(struct tbg_left **list, const struct tbg_attachment *there,
+		     enum tbg_hook hook, uint32_t id)
 {
-	struct inherit *in = arg;
-	struct found dead;
+	int fd = bpf_prog_get_fd_by_id(id);
+	struct tbg_left *l = NULL;
 
-	if (!find_dead(ifindex, TBG_HOOK_INGRESS, &dead))
-		return false;
-	in->fd = prog_map(dead.prog_fd, in->name);
-	close(dead.prog_fd);
-	return in->fd >= 0;
-}
-
-int tbg_attach_inherit(const char *map_name)
-{
-	struct inherit in = { .name = map_name, .fd = -1 };
-
-	each_interface(inherit_from, &in);
-	return in.fd;
-}
-
-static bool sweep_interface(int ifindex, void *arg)
-{
-	unsigned int *removed = arg;
-	struct found dead;
-
-	for (int hook = 0; hook < TBG_HOOK_NR; hook++) {
-		for (int i = 0; i < TBG_PROGS_MAX &&
-		     find_dead(ifindex, hook, &dead); i++) {
-			detach_one(ifindex, hook, dead.tcx, dead.prog_fd,
-				   dead.handle, dead.priority);
-			close(dead.prog_fd);
-			if (!dead.tcx && dead.priority == TBG_TC_PRIORITY_OWN)
-				remove_own_qdisc(ifindex);
-			(*removed)++;
-		}
+	if (fd < 0)
+		return;
+	if (prog_named(fd, prog_names[hook]) && daemon_is_dead(fd))
+		l = calloc(1, sizeof(*l));
+	if (!l) {
+		close(fd);
+		return;
 	}
-	return false;
+	l->next = *list;
+	l->at = *there;
+	l->at.prog_fd[hook] = fd;
+	l->hook = hook;
+	l->flows_fd = prog_map(fd, "tbg_flows");
+	*list = l;
 }
 
-unsigned int tbg_attach_sweep(void)
+static void left_on_tcx(struct tbg_left **list, int ifindex, enum tbg_hook hook)
+{
+	struct tbg_attachment a = { .ifindex = ifindex, .tcx = true };
+	uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
+
+	if (bpf_prog_query(ifindex, tcx_types[hook], 0, &flags, ids, &nr))
+		return;
+	for (uint32_t i = 0; i < nr; i++)
+		left_add(list, &a, hook, ids[i]);
+}
+
+static void left_on_clsact(struct tbg_left **list, int ifindex, enum tbg_hook hook)
+{
+	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = ifindex,
+		    .attach_point = tc_points[hook]);
+	struct tbg_attachment a = { .ifindex = ifindex };
+
+	for (int i = 0; i < 2 * TBG_TC_HANDLES; i++) {
+		a.handle[hook] = i / 2 + 1;
+		a.priority = TBG_TC_PRIORITY + i % 2;
+		LIBBPF_OPTS(bpf_tc_opts, opts, .handle = a.handle[hook],
+			    .priority = a.priority);
+		if (!bpf_tc_query(&h, &opts))
+			left_add(list, &a, hook, opts.prog_id);
+	}
+}
+
+struct tbg_left *tbg_left_find(void)
+{
+	/* bpf_tc_query() prints a warning for each handle that is not there */
+	libbpf_print_fn_t print = libbpf_set_print(NULL);
+	struct if_nameindex *names = if_nameindex();
+	struct tbg_left *ret = NULL;
+
+	for (struct if_nameindex *i = names; i && i->if_index; i++)
+		for (int hook = 0; hook < TBG_HOOK_NR; hook++) {
+			left_on_tcx(&ret, i->if_index, hook);
+			left_on_clsact(&ret, i->if_index, hook);
+		}
+	if (names)
+		if_freenameindex(names);
+	libbpf_set_print(print);
+	return ret;
+}
+
+struct tbg_left *tbg_left_sweep(struct tbg_left *list,
+				bool (*needed)(int flows_fd, uint64_t now_ns),
+				uint64_t now_ns)
 {
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
-	unsigned int removed = 0;
+	struct tbg_left **at = &list, *l;
 
-	each_interface(sweep_interface, &removed);
+	while ((l = *at)) {
+		if (l->flows_fd >= 0 && needed(l->flows_fd, now_ns)) {
+			at = &l->next;
+			continue;
+		}
+		/* another daemon may have swept, and its place be another's */
+		if (has_prog(&l->at, l->hook) > 0) {
+			detach_one(&l->at, l->hook);
+			remove_own_qdisc(&l->at);
+		}
+		*at = l->next;
+		close(l->at.prog_fd[l->hook]);
+		if (l->flows_fd >= 0)
+			close(l->flows_fd);
+		free(l);
+	}
 	libbpf_set_print(print);
-	return removed;
+	return list;
 }

@@ -3,12 +3,13 @@
  * BPF programs on the TC hooks of one interface: tcx where the kernel has it
  * (6.6), clsact otherwise. Both kinds outlive the process that attached them,
  * so that a killed daemon's connections keep being translated; the next start
- * finds them by name and takes their place.
+ * finds them by name, and they stay beside its own until they are not needed.
  */
 #ifndef TBG_USERD_ATTACH_H
 #define TBG_USERD_ATTACH_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct tbg_links;
 
@@ -23,9 +24,8 @@ struct tbg_attachment {
 };
 
 /*
- * Attaches prog_fd[] to both hooks; programs that a dead daemon left there are
- * replaced in one step. 0 or negative errno, and nothing is attached then.
- * -EBUSY: there is an ingress qdisc where clsact would be.
+ * Attaches prog_fd[] to both hooks. 0 or negative errno, and nothing is attached
+ * then. -EBUSY: there is an ingress qdisc where clsact would be.
  */
 int tbg_attach(struct tbg_attachment *ret, int ifindex,
 	       const int prog_fd[TBG_HOOK_NR]);
@@ -50,13 +50,18 @@ bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other);
 /* Detaches; a clsact qdisc that we made and nobody else uses goes too. */
 void tbg_detach(const struct tbg_attachment *a);
 
-/*
- * A descriptor of the map that a dead daemon's program on any interface uses
- * under this name, or -1. The caller closes it.
- */
-int tbg_attach_inherit(const char *map_name);
+/* Programs that dead daemons left on interfaces. */
+struct tbg_left;
 
-/* Detaches what dead daemons left on interfaces that are not ours now. */
-unsigned int tbg_attach_sweep(void);
+/* What there is, or NULL. Needs CAP_SYS_ADMIN: finds nothing without. */
+struct tbg_left *tbg_left_find(void);
+
+/*
+ * Detaches those of list whose connections (a map of struct tbg_flow) do not need
+ * them, and forgets them; returns what stays. Needs CAP_NET_ADMIN.
+ */
+struct tbg_left *tbg_left_sweep(struct tbg_left *list,
+				bool (*needed)(int flows_fd, uint64_t now_ns),
+				uint64_t now_ns);
 
 #endif

@@ -103,8 +103,6 @@ static bool is_spent(const struct tbg_flow *f)
 /* A slot without a flow: to the pool, at once or when it is let go. */
 static void slot_free(struct tbg_flows *f, uint32_t slot)
 {
-	if (slot >= f->slots_nr)
-		return;		/* a predecessor's flow: its slots are not ours */
 	if (f->waiting_nr < f->slots_nr)
 		f->waiting[f->waiting_nr++] = slot;
 }
@@ -129,7 +127,7 @@ static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 {
 	uint64_t quiet_ns = now_ns > flow->seen_ns ? now_ns - flow->seen_ns : 0;
 
-	if (flow->slot < f->slots_nr && f->held[flow->slot])
+	if (f->held[flow->slot])
 		return false;
 	if (!is_closed(flow))
 		return quiet_ns > f->silent_ns;
@@ -191,42 +189,103 @@ static void bury(struct tbg_flows *f, const struct tbg_flow_key *key,
 		slot_free(f, flow.slot);
 }
 
-void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
+/*
+ * Shows fn each flow of a map, until it returns false. Read bucket by bucket, not key
+ * by key: an update moves an element to the front of its bucket, so that two of them
+ * in one would follow each other for ever.
+ */
+static void flows_read(int flows_fd,
+		       bool (*fn)(const struct tbg_flow_key *key,
+				  const struct tbg_flow *flow, void *arg),
+		       void *arg)
 {
 	struct tbg_flow_key *keys = calloc(TBG_SWEEP_BATCH, sizeof(*keys));
 	struct tbg_flow *flows = calloc(TBG_SWEEP_BATCH, sizeof(*flows));
-	unsigned int kept_nr = 0, open_nr = 0, silent_nr = 0;
-	uint32_t slot, token, *in = NULL;
-	int err = 0;
+	bool more = keys && flows;
+	uint32_t token, *in = NULL;
 
-	while (keys && flows && !err) {
+	while (more) {
 		uint32_t nr = TBG_SWEEP_BATCH;
+		int err = bpf_map_lookup_batch(flows_fd, in, &token, keys, flows,
+					       &nr, NULL);
 
-		err = bpf_map_lookup_batch(f->flows_fd, in, &token, keys, flows,
-					   &nr, NULL);
 		if (err && err != -ENOENT)
 			break;
+		more = !err;
 		in = &token;
-		for (uint32_t i = 0; i < nr; i++) {
-			if (is_dead(f, &flows[i], now_ns) &&
-			    !is_silent(f, &keys[i], &flows[i], &silent_nr)) {
-				bury(f, &keys[i], now_ns);
-				continue;
+		for (uint32_t i = 0; i < nr; i++)
+			if (!fn(&keys[i], &flows[i], arg)) {
+				more = false;
+				break;
 			}
-			kept_nr++;
-			open_nr += is_open(f, &flows[i], now_ns);
-		}
 	}
 	free(keys);
 	free(flows);
+}
+
+struct sweep {
+	struct tbg_flows *f;
+	uint64_t now_ns;
+	unsigned int kept_nr, open_nr, silent_nr;
+};
+
+static bool sweep_one(const struct tbg_flow_key *key, const struct tbg_flow *flow,
+		      void *arg)
+{
+	struct sweep *s = arg;
+
+	if (is_dead(s->f, flow, s->now_ns) &&
+	    !is_silent(s->f, key, flow, &s->silent_nr)) {
+		bury(s->f, key, s->now_ns);
+		return true;
+	}
+	s->kept_nr++;
+	s->open_nr += is_open(s->f, flow, s->now_ns);
+	return true;
+}
+
+void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns)
+{
+	struct sweep s = { .f = f, .now_ns = now_ns };
+	uint32_t slot;
+
+	flows_read(f->flows_fd, sweep_one, &s);
 	while (!bpf_map_lookup_and_delete_elem(f->retired_fd, NULL, &slot))
 		slot_free(f, slot);
 	release_waiting(f);
 	f->silent_at += TBG_SWEEP_ASKED;
-	if (f->silent_at >= silent_nr)
+	if (f->silent_at >= s.silent_nr)
 		f->silent_at = 0;
-	f->nr = kept_nr;
-	f->open_nr = open_nr;
+	f->nr = s.kept_nr;
+	f->open_nr = s.open_nr;
+}
+
+struct need {
+	uint64_t now_ns;
+	bool is;
+};
+
+static bool need_one(const struct tbg_flow_key *key, const struct tbg_flow *flow,
+		     void *arg)
+{
+	struct need *n = arg;
+
+	n->is = (flow->in_delta | flow->out_delta) && !is_through(flow) &&
+		flow->seen_ns + TBG_FLOW_ORPHAN_S * 1000000000ull > n->now_ns;
+	return !n->is;
+}
+
+bool tbg_flows_needed(int flows_fd, uint64_t now_ns)
+{
+	struct need n = { .now_ns = now_ns };
+	struct bpf_map_info info = {};
+	uint32_t len = sizeof(info);
+
+	if (!bpf_obj_get_info_by_fd(flows_fd, &info, &len) &&
+	    info.key_size == sizeof(struct tbg_flow_key) &&
+	    info.value_size == sizeof(struct tbg_flow))
+		flows_read(flows_fd, need_one, &n);
+	return n.is;
 }
 
 bool tbg_flow_waits(const struct tbg_flows *f, const struct tbg_flow_key *key,

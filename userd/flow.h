@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The daemon's side of flows: the pool of connection slots and the sweeper
- * that buries flows whose sockets are gone. Used by wire.c alone.
+ * that buries flows whose sockets are gone. Used by wire.c; main.c asks it of what a
+ * dead daemon left.
  */
 #ifndef TBG_USERD_FLOW_H
 #define TBG_USERD_FLOW_H
@@ -19,6 +20,9 @@
 
 /* A socket that closed first waits this long for its client (tcp_fin_timeout). */
 #define TBG_FLOW_FIN_S 60
+
+/* A socket of a dead daemon that has anything to send does in less (TCP_RTO_MAX). */
+#define TBG_FLOW_ORPHAN_S 150
 
 struct tbg_flows {
 	int flows_fd, slots_fd, retired_fd;
@@ -46,6 +50,13 @@ void tbg_flows_close(struct tbg_flows *f);
  * --connections-max, it may be wire's for ever.
  */
 void tbg_flows_sweep(struct tbg_flows *f, uint64_t now_ns);
+
+/*
+ * Whether the flows of a dead daemon's map still need its programs: one has deltas,
+ * is not through its end, and was seen within TBG_FLOW_ORPHAN_S. What is not a map
+ * of our shape needs nothing.
+ */
+bool tbg_flows_needed(int flows_fd, uint64_t now_ns);
 
 /* Whether key's flow has slot, and a socket that may be given its last reply. */
 bool tbg_flow_waits(const struct tbg_flows *f, const struct tbg_flow_key *key,

@@ -22,9 +22,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "cache.h"
 #include "clock.h"
 #include "control.h"
+#include "flow.h"
 #include "gateway.h"
 #include "hosts.h"
 #include "log.h"
@@ -53,6 +55,7 @@ struct start {
 	struct tbg_server s;
 	struct tbg_identity id;
 	struct tbg_reload *reload;
+	struct tbg_left *left;		/* by killed daemons; still needed */
 	int signal_fd;
 	unsigned int threads_nr;	/* running */
 	atomic_uint threads_ended;
@@ -378,6 +381,12 @@ static void ready_say(const struct tbg_server *s)
 	tbg_say("%s", line);
 }
 
+/* What killed daemons left goes as soon as their connections are over. */
+static void left_sweep(struct start *t)
+{
+	t->left = tbg_left_sweep(t->left, tbg_flows_needed, tbg_mono_ns());
+}
+
 /* Timers and events of the control thread */
 
 static void on_clock(void *arg, uint64_t now_ns)
@@ -391,7 +400,8 @@ static void on_clock(void *arg, uint64_t now_ns)
 
 static void on_second(void *arg, uint64_t now_ns)
 {
-	struct tbg_server *s = arg;
+	struct start *t = arg;
+	struct tbg_server *s = &t->s;
 
 	tbg_cache_tick(s->cache, now_ns);
 	tbg_watch_tick(s->watch, now_ns);
@@ -401,6 +411,11 @@ static void on_second(void *arg, uint64_t now_ns)
 		tbg_wire_tick(s->wire, now_ns);
 	if (s->sock)
 		tbg_sock_tick(s->sock);
+	if (t->left) {
+		tbg_privilege_raise();
+		left_sweep(t);
+		tbg_privilege_lower();
+	}
 }
 
 static void root_moved(void *arg, int root)
@@ -520,7 +535,7 @@ static int loop_fill(struct start *t)
 				  on_watch, s->watch);
 	err = err ?: tbg_log_watch(s->log, s->loop);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
-	err = err ?: tbg_loop_every(s->loop, 1000, on_second, s);
+	err = err ?: tbg_loop_every(s->loop, 1000, on_second, t);
 	return err ?: tbg_loop_every(s->loop, 20, on_step, t);
 }
 
@@ -696,6 +711,8 @@ static bool server_open(struct start *t)
 	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s) - press_bytes(s),
 		      wanted ? s->opt.connections_max : 0);
 	s->plan.sock = s->opt.tier_sock;
+	t->left = tbg_left_find();
+	left_sweep(t);
 	wire_open(s);
 	sock_open(s);
 	if (!cache_open(s) || !control_open(t) || !gateway_open(t) ||
@@ -732,6 +749,7 @@ static void server_close(struct start *t)
 	tbg_control_close(s->control);
 	tbg_sock_close(s->sock);
 	tbg_wire_close(s->wire);
+	left_sweep(t);
 	tbg_privilege_lower();
 	if (s->loop)
 		tbg_loop_close(s->loop);

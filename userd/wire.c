@@ -32,10 +32,9 @@
 #include "xdp.h"
 
 /* Short, so that the advice behind it is not cut off. */
-#define LOAD_LOG_LEN	 96
-#define TBG_DISOWN_BATCH 4096	/* flows read by one system call */
-#define TBG_SWEEP_NS	 (2 * 1000000000ull)
-#define XDP_RETRY_NS	 (600 * 1000000000ull)	/* where it was given up */
+#define LOAD_LOG_LEN 96
+#define TBG_SWEEP_NS (2 * 1000000000ull)
+#define XDP_RETRY_NS (600 * 1000000000ull)	/* where it was given up */
 
 struct tbg_wire {
 	struct tbg_wire_bpf *bpf;
@@ -108,60 +107,6 @@ static int set_sizes(struct tbg_wire *w)
 	return err;
 }
 
-/*
- * A killed daemon's connections may still be closing, and need translation
- * with the deltas they have: go on with its map of flows, if it has our shape.
- */
-static void inherit_flows(struct tbg_wire *w)
-{
-	struct bpf_map_info info = {};
-	uint32_t len = sizeof(info);
-	int fd = tbg_attach_inherit("tbg_flows");
-
-	if (fd < 0)
-		return;
-	if (!bpf_obj_get_info_by_fd(fd, &info, &len) &&
-	    info.key_size == sizeof(struct tbg_flow_key) &&
-	    info.value_size == sizeof(struct tbg_flow))
-		bpf_map__reuse_fd(w->bpf->maps.tbg_flows, fd);
-	close(fd);
-}
-
-/*
- * The inherited flows have no socket of ours: they may never be answered. Read
- * bucket by bucket, not key by key: an update moves an element to the front of
- * its bucket, so that two of them in one would follow each other for ever.
- */
-static int disown_flows(struct tbg_wire *w)
-{
-	struct tbg_flow_key *keys = calloc(TBG_DISOWN_BATCH, sizeof(*keys));
-	struct tbg_flow *flows = calloc(TBG_DISOWN_BATCH, sizeof(*flows));
-	int fd = bpf_map__fd(w->bpf->maps.tbg_flows), err = 0;
-	uint32_t token, *in = NULL;
-
-	if (!keys || !flows)
-		err = -ENOMEM;
-	while (!err) {
-		uint32_t nr = TBG_DISOWN_BATCH;
-
-		err = bpf_map_lookup_batch(fd, in, &token, keys, flows, &nr, NULL);
-		if (err && err != -ENOENT)
-			break;
-		in = &token;
-		for (uint32_t i = 0; i < nr; i++) {
-			/* again: its connection may go on meanwhile */
-			if (bpf_map_lookup_elem(fd, &keys[i], &flows[i]))
-				continue;
-			flows[i].flags |= TBG_FLOW_LEFT;
-			flows[i].slot = UINT32_MAX;
-			bpf_map_update_elem(fd, &keys[i], &flows[i], BPF_EXIST);
-		}
-	}
-	free(keys);
-	free(flows);
-	return err == -ENOENT ? 0 : err;
-}
-
 static int map_all(struct tbg_wire *w)
 {
 	int err = tbg_maps_open(&w->maps, w->bpf->obj);
@@ -184,10 +129,7 @@ static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 	print = libbpf_set_print(keep_first);
 	w->bpf = tbg_wire_bpf__open();
 	err = w->bpf ? set_sizes(w) : -errno;
-	if (!err) {
-		inherit_flows(w);
-		err = tbg_wire_bpf__load(w->bpf);
-	}
+	err = err ?: tbg_wire_bpf__load(w->bpf);
 	libbpf_set_print(print);
 	load_log = NULL;
 	if (err)
@@ -196,9 +138,6 @@ static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 	err = map_all(w);
 	if (err)
 		return fail(w, err, ret_msg, msg_len, "mmap of BPF maps");
-	err = disown_flows(w);
-	if (err)
-		return fail(w, err, ret_msg, msg_len, "connections of the last daemon");
 	err = tbg_flows_open(&w->flows, bpf_map__fd(w->bpf->maps.tbg_flows),
 			     bpf_map__fd(w->bpf->maps.tbg_slots),
 			     bpf_map__fd(w->bpf->maps.tbg_retired),
@@ -590,7 +529,6 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces,
 	err = attach_all(w, ret_msg, msg_len);
 	if (err)
 		goto out;
-	tbg_attach_sweep();
 	w->maps.knob->answer = 1;
 	*ret = w;
 	return 0;
@@ -724,8 +662,7 @@ int tbg_conn_claim(struct tbg_wire *w, int fd)
 {
 	struct tbg_flow flow;
 
-	if (tbg_flow_lookup(&w->flows, fd, &flow) ||
-	    flow.slot >= w->plan.conns)
+	if (tbg_flow_lookup(&w->flows, fd, &flow))
 		return -1;
 	w->flows.held[flow.slot] = 1;
 	return flow.slot;

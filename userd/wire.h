@@ -2,7 +2,7 @@
 /*
  * The kernel side as the daemon sees it: loads the BPF objects, attaches them
  * to interfaces (tcx where the kernel has it, clsact otherwise), drains and
- * detaches them, and removes what a killed daemon left.
+ * detaches them.
  */
 #ifndef TBG_USERD_WIRE_H
 #define TBG_USERD_WIRE_H

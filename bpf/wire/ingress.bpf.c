@@ -85,9 +85,9 @@ static __always_inline bool tbg_ack_is_late(const struct tbg_flow_locked *f,
 /*
  * Takes note of a segment on its way to the stack. *ret is how to translate
  * it; false: not at all, it has no place there any more. Under the flow's lock,
- * so that a claim on another CPU comes wholly before or wholly after. conn: NULL
- * for a flow of a daemon that is gone. What the socket will not take changes
- * nothing: sound and reset are from tbg_segment_sound() and tbg_reset_look().
+ * so that a claim on another CPU comes wholly before or wholly after. What the
+ * socket will not take changes nothing: sound and reset are from
+ * tbg_segment_sound() and tbg_reset_look().
  */
 static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 					     struct tbg_conn_word *conn,

@@ -209,6 +209,31 @@ KTAP_TEST(t_flow_is_open_until_both_sides_have_closed)
 	unmake();
 }
 
+/* How long the programs of a killed daemon stay for a flow of its. */
+KTAP_TEST(t_flow_needs_its_programs_until_it_is_over)
+{
+	static const uint64_t s = 1000000000ull;
+	struct tbg_flow f = { .iss = 100, .sent = 11, .acked = 116, .seen_ns = NOW };
+	if (geteuid())
+		KTAP_SKIP("not root");
+	KTAP_CHECK(make());
+	KTAP_CHECK(!tbg_flows_needed(flows.flows_fd, NOW));
+	bpf_map_update_elem(flows.flows_fd, &key, &f, 0);
+	KTAP_CHECK(!tbg_flows_needed(flows.flows_fd, NOW));
+	f.out_delta = 5;
+	bpf_map_update_elem(flows.flows_fd, &key, &f, 0);
+	KTAP_CHECK(tbg_flows_needed(flows.flows_fd, NOW));
+	/* a socket in retransmission is silent for two minutes at most */
+	KTAP_CHECK(tbg_flows_needed(flows.flows_fd, NOW + 121 * s));
+	KTAP_CHECK(!tbg_flows_needed(flows.flows_fd, NOW + 160 * s));
+	f.flags = TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT;
+	bpf_map_update_elem(flows.flows_fd, &key, &f, 0);
+	KTAP_CHECK(!tbg_flows_needed(flows.flows_fd, NOW));
+	/* a map of another shape */
+	KTAP_CHECK(!tbg_flows_needed(flows.slots_fd, NOW));
+	unmake();
+}
+
 KTAP_TEST(t_flow_replaced_meanwhile_stays)
 {
 	struct tbg_flow f;
@@ -367,7 +392,7 @@ KTAP_TEST(t_silent_flow_of_a_link_local_client_stays)
 /* However many are silent and have their sockets, the dead behind them are found. */
 KTAP_TEST(t_each_sweep_asks_for_some_of_the_silent_in_turn)
 {
-	struct tbg_flow f = { .slot = UINT32_MAX, .out_delta = 5, .seen_ns = LONG_AGO };
+	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };
 	uint8_t counts[65536] = {};
 	struct tbg_flow_key k = key;
 	unsigned int nr, rounds = (FLOWS + TBG_SWEEP_ASKED - 1) / TBG_SWEEP_ASKED;

@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import client
 import daemon
 import ktap
+import maps
 import net
 import talk
 
@@ -47,9 +48,9 @@ def end():
         n.close()
 
 
-def started(port=PORT, interfaces=INTERFACES, **more):
+def started(port=PORT, interfaces=INTERFACES, options=(), **more):
     with n.server.inside():
-        d = daemon.Daemon("--wire", ",".join(interfaces), "--workers", "2",
+        d = daemon.Daemon("--wire", ",".join(interfaces), "--workers", "2", *options,
                           listen=f"0.0.0.0:{port}", root=site.root, **more).start()
     tier = talk.ask(d, "status")["tiers"]["wire"]
     if not tier["on"]:
@@ -70,6 +71,19 @@ def running(*args, **more):
         if d.process.poll() is None:
             d.kill()
         raise
+
+
+@contextlib.contextmanager
+def anyhow(*options):
+    """A daemon that may have no wire, or not even start."""
+    with n.server.inside():
+        d = daemon.Daemon(*options, listen=f"0.0.0.0:{PORT}", root=site.root)
+        with contextlib.suppress(RuntimeError):
+            d.start()
+    try:
+        yield d
+    finally:
+        d.stop()
 
 
 @contextlib.contextmanager
@@ -95,12 +109,21 @@ def warm(port=PORT):
         assert c.get("/500-0").tier == "wire"
 
 
+def sets(daemons, interfaces=INTERFACES):
+    """The programs of so many daemons, as Namespace.programs() has them."""
+    return {(name, hook): [f"tbg_{hook}"] * daemons
+            for name in interfaces for hook in net.TCX} if daemons else {}
+
+
 def one_set(daemons=1, interfaces=INTERFACES):
     """The programs on the interfaces are those of so many daemons."""
-    want = {(name, hook): [f"tbg_{hook}"] * daemons
-            for name in interfaces for hook in net.TCX} if daemons else {}
-    got = n.server.programs()
+    got, want = n.server.programs(), sets(daemons, interfaces)
     assert got == want, f"{got}, wanted {want}"
+
+
+def alone():
+    """Wait until what a killed daemon left beside a running one is gone."""
+    net.until(lambda: n.server.programs() == sets(1), "more than one set of programs")
 
 
 def is_beginning(got, target):
@@ -225,7 +248,7 @@ def t_killed_under_load():
     ktap.note(f"{whole} whole answers, {cut} cut short")
     assert cut, "nothing was on its way when the daemon died"
     with running():
-        one_set()
+        alone()
         warm()
     one_set(0)
 
@@ -251,8 +274,48 @@ def t_next_start_elsewhere_removes_what_a_killed_one_left():
     assert n.server.traces() == before
 
 
+def t_next_start_without_wire_removes_what_a_killed_one_left():
+    before = n.server.traces()
+    for how in (("--tiers", "user"), ("--wire", "off")):
+        with doomed():
+            one_set()
+        with anyhow(*how):
+            one_set(0)
+        assert n.server.traces() == before
+
+
+def t_next_start_has_flows_for_its_own_connections():
+    """However few the killed one had."""
+    with doomed(options=("--memory", "1M", "--connections-max", "100")) as d:
+        few = maps.info(d.pid, maps.FLOWS)["max_entries"]
+    with running() as d:
+        assert maps.info(d.pid, maps.FLOWS)["max_entries"] > few
+
+
+def t_what_a_killed_daemon_has_sent_is_not_shifted():
+    """Whatever the next start does: the kernel sends it on for a while."""
+    for how in ((), ("--wire", "tbg0,lo"), ("--wire", "lo"), ("--tiers", "user"),
+                ("--wire", "tbg0", "--access-log", "/nonexistent/log")):
+        with doomed() as d:
+            learn()
+            warm()
+            c = Whole(n.client.connect((n.links[0].server4, PORT),
+                                       setup=lambda s: s.setsockopt(1, 8, 20000)))  # SO_RCVBUF
+            for _ in range(4):
+                assert c.get("/500-0").tier == "wire"
+            c.send(talk.request("/huge"))
+            c.got = c.s.recv(1)
+            d.kill()
+            with anyhow(*how) if how else contextlib.nullcontext():
+                _, part = read_to_the_end(c, ["/huge"])
+                assert part > 40000, f"{how}: {part} bytes, no more than were on their way"
+    with running():
+        alone()
+    one_set(0)
+
+
 def t_connections_of_a_killed_daemon_close_by_the_next():
-    """Their last segments are translated by programs that the next start replaces."""
+    """Their last segments are translated by programs that stay beside the next one's."""
     with doomed() as d:
         learn()
         warm()
@@ -264,9 +327,11 @@ def t_connections_of_a_killed_daemon_close_by_the_next():
         with n.clean(PORT, "OutRsts", "EstabResets", "TCPAbortOnData"):
             d.kill()
             with running():
+                one_set(2)
                 for c in cs:
                     with c:
                         assert c.ended(), f"bytes from nowhere: {c.got[:100]!r}"
+                alone()
                 warm()
 
 
