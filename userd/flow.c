@@ -138,8 +138,8 @@ static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 
 /*
  * Whether the kernel has a socket between key's ends; in doubt there is one. Asked
- * as if by a frame of the flow's interface: the socket may be bound to it, as each
- * of a link-local client is.
+ * as if by a frame of the flow's interface: the socket may be bound to it, or to the
+ * VRF that it is in.
  */
 static bool has_socket(const struct tbg_flows *f, const struct tbg_flow_key *key,
 		       const struct tbg_flow *flow)

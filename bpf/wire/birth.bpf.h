@@ -21,6 +21,15 @@ static __always_inline bool tbg_is_tagged(struct __sk_buff *skb,
 	return (skb->vlan_present && skb->vlan_tci & 0xfff) || p->l3 != ETH_HLEN;
 }
 
+/*
+ * fe80::/10 (RFC 4291 2.5.6): the same address may be on another link, and its
+ * connection have the same ends. Flows do not tell links apart, so it gets none.
+ */
+static __always_inline bool tbg_is_link_local(const struct tbg_flow_key *key)
+{
+	return (key->remote[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
+}
+
 /* The client's SYN: what it can do, kept for the SYN-ACK. */
 static __always_inline void tbg_embryo_syn(struct __sk_buff *skb,
 					   struct tbg_scratch *s)
@@ -28,7 +37,8 @@ static __always_inline void tbg_embryo_syn(struct __sk_buff *skb,
 	struct tbg_embryo e = {};
 	struct tbg_tcpopt *opt;
 
-	if (s->pkt.payload_len)		/* TCP Fast Open: stays on the stack */
+	/* stays on the stack, as TCP Fast Open does */
+	if (s->pkt.payload_len || tbg_is_link_local(&s->pkt.key))
 		return;
 	opt = tbg_pkt_options(skb, s);
 	e.irs = s->pkt.seq + 1;

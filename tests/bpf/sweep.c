@@ -353,8 +353,8 @@ KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
 	}
 }
 
-/* Its socket is bound to its interface; and it is looked for when that is gone. */
-KTAP_TEST(t_silent_flow_of_a_link_local_client_stays)
+/* Its interface's (a link-local address does it); and one is looked for without that. */
+KTAP_TEST(t_silent_flow_of_a_bound_socket_stays)
 {
 	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };
 	int ends[2], back = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);

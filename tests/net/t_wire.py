@@ -268,6 +268,33 @@ def t_connection_to_a_translated_address_stays_on_the_stack():
                 assert tiers == {tier}, (address, tiers)
 
 
+def t_link_local_clients_of_two_links_may_have_the_same_ends():
+    """So they stay on the stack, which tells the links apart."""
+    target, body = fresh()
+    for link in n.links:
+        n.server.run("ip", "address", "add", "fe80::1/64", "dev", link.name, "nodad")
+        n.client.run("ip", "address", "add", "fe80::2/64", "dev", link.name, "nodad")
+
+    def connect(link):
+        with n.client.inside():
+            scope = socket.if_nametoindex(link.name)
+        return talk.Connection(n.client.connect(("fe80::1", PORT, 0, scope),
+                                                source=("fe80::2", 40000, 0, scope)))
+
+    try:
+        with n.clean(PORT), contextlib.ExitStack() as stack:
+            cs = []
+            for link in n.links:
+                cs.append(stack.enter_context(connect(link)))
+                for c in cs * 3:
+                    r = c.get(target)
+                    assert r.body == body and r.tier in ("stored", "user"), r
+    finally:
+        for link in n.links:
+            n.server.run("ip", "address", "del", "fe80::1/64", "dev", link.name)
+            n.client.run("ip", "address", "del", "fe80::2/64", "dev", link.name)
+
+
 def t_requests_of_browser_size():
     fields = ["User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101",
               "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
