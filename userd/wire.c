@@ -289,6 +289,8 @@ static void xdp_tick(struct tbg_wire *w, uint64_t now_ns)
 			xdp_detach(w, nr);
 			xdp_off(i, "what it sends is not acknowledged; the peer of a veth needs XDP too");
 			i->xdp_retry_ns = now_ns + XDP_RETRY_NS;
+		} else if (w->xdp_fd[nr] >= 0) {
+			tbg_xdp_follow(w->xdp, i->ifindex);
 		}
 	}
 }

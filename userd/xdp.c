@@ -6,6 +6,7 @@
 #include "xdp.h"
 
 #include <errno.h>
+#include <linux/if_ether.h>
 #include <linux/if_link.h>
 #include <net/if.h>
 #include <stdint.h>
@@ -95,6 +96,21 @@ static bool is_bond(int ifindex)
 	return ret;
 }
 
+/* Into ret; zeros, which are nobody's: it cannot be told. */
+static void mac_of(int ifindex, void *ret)
+{
+	struct ifreq req = {};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd >= 0 && if_indextoname(ifindex, req.ifr_name) &&
+	    !ioctl(fd, SIOCGIFHWADDR, &req))
+		memcpy(ret, req.ifr_hwaddr.sa_data, ETH_ALEN);
+	else
+		memset(ret, 0, ETH_ALEN);
+	if (fd >= 0)
+		close(fd);
+}
+
 int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len)
 {
 	LIBBPF_OPTS(bpf_link_create_opts, opts, .flags = XDP_FLAGS_DRV_MODE);
@@ -106,6 +122,7 @@ int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len
 		snprintf(ret_why, why_len, "a bond's programs run on its ports, which have no flows");
 		return -EOPNOTSUPP;
 	}
+	mac_of(ifindex, port.mac);
 	/* first: without it the program answers nothing */
 	fd = bpf_map_update_elem(ports, &ifindex, &port, BPF_ANY);
 	if (!fd)
@@ -130,6 +147,20 @@ bool tbg_xdp_is_detached(int fd)
 void tbg_xdp_forget(struct tbg_xdp *x, int ifindex)
 {
 	bpf_map_delete_elem(bpf_map__fd(x->bpf->maps.tbg_ports), &ifindex);
+}
+
+void tbg_xdp_follow(struct tbg_xdp *x, int ifindex)
+{
+	int ports = bpf_map__fd(x->bpf->maps.tbg_ports);
+	struct tbg_port port;
+	uint8_t mac[ETH_ALEN];
+
+	mac_of(ifindex, mac);
+	if (bpf_map_lookup_elem(ports, &ifindex, &port) ||
+	    !memcmp(port.mac, mac, sizeof(mac)))
+		return;
+	memcpy(port.mac, mac, sizeof(mac));
+	bpf_map_update_elem(ports, &ifindex, &port, BPF_EXIST);
 }
 
 bool tbg_xdp_is_lost(const struct tbg_xdp *x, int ifindex)

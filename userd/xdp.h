@@ -34,6 +34,9 @@ bool tbg_xdp_is_detached(int fd);
 /* What is known of an interface, once it is detached. */
 void tbg_xdp_forget(struct tbg_xdp *x, int ifindex);
 
+/* Of the frames that come, those are answered which have the interface's address of now. */
+void tbg_xdp_follow(struct tbg_xdp *x, int ifindex);
+
 /* Whether the interface takes replies from XDP and drops them. */
 bool tbg_xdp_is_lost(const struct tbg_xdp *x, int ifindex);
 

@@ -121,6 +121,8 @@ struct tbg_port {
 	__u32 proven;		/* 1: one has been acknowledged */
 	__u32 tried_ms;		/* until then: when the one under way left; or 0 */
 	__u32 counted;		/* the reply that was counted last; 0: none */
+	__u16 mac[3];		/* the device's: other frames are not for this host */
+	__u16 pad;
 };
 
 /*

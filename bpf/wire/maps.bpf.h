@@ -29,8 +29,8 @@ struct {
 } tbg_retired SEC(".maps");
 
 /*
- * Interfaces where XDP may answer, by index. Writers: daemon, when it attaches;
- * then BPF, racy by design. Full: no XDP there.
+ * Interfaces where XDP may answer, by index. Writers: daemon, when it attaches and
+ * when the address changes; else BPF, racy by design. Full: no XDP there.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -12,6 +12,20 @@
 
 #define TBG_TRIAL_MS 1000	/* a reply that proves nothing for so long is over */
 
+/*
+ * Whether the frame is for this host. TC is told so (skb->pkt_type); what a driver
+ * gives, promiscuous or beside a bridge, may be anybody's.
+ */
+static __always_inline bool tbg_port_is_meant(const struct tbg_port *port,
+					      struct xdp_md *frame)
+{
+	const __u16 *mac = (void *)(long)frame->data;
+
+	return (void *)(mac + 3) <= (void *)(long)frame->data_end &&
+	       !((mac[0] ^ port->mac[0]) | (mac[1] ^ port->mac[1]) |
+		 (mac[2] ^ port->mac[2]));
+}
+
 /* What the flow's next segment says of a reply that left here. */
 static __always_inline void tbg_port_learn(struct tbg_port *port,
 					   const struct tbg_flow_locked *f,
@@ -126,7 +140,8 @@ int tbg_xdp(struct xdp_md *frame)
 		return XDP_PASS;
 	p = &s->pkt;
 	if (tbg_pkt_parse(frame, p, true) != TBG_PKT_TCP ||
-	    !tbg_port_served(knob, p->key.local_port))
+	    !tbg_port_served(knob, p->key.local_port) ||
+	    !tbg_port_is_meant(port, frame))
 		return XDP_PASS;
 	/* a bare acknowledgement is of use to what is not proven alone */
 	if (!p->payload_len && port->proven && !port->lost)

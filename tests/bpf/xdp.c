@@ -53,6 +53,8 @@ static void port_set(uint32_t proven, uint32_t lost)
 	struct tbg_port port = { .proven = proven, .lost = lost };
 	uint32_t lo = LO;
 
+	memset(port.mac, 0xaa, sizeof(port.mac));	/* as segment() has it */
+
 	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_ports), &lo, &port, 0);
 }
 
@@ -399,6 +401,25 @@ KTAP_TEST(t_frames_that_are_left)
 	KTAP_CHECK(left(&p, &f, -1));
 	KTAP_CHECK(same(&p, REQ("/a")));
 	KTAP_CHECK(same(&six, REQ("/a")));
+}
+
+KTAP_TEST(t_frame_of_another_host_is_left)
+{
+	struct frame f;
+	NEED_XDP();
+	for (int v6 = 0; v6 < 2; v6++) {
+		struct peer p = peer_new(v6, true);
+		for (int at = 0; at < ETH_ALEN; at++) {
+			client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+			f.b[at] ^= 1;
+			KTAP_CHECK(left(&p, &f, -1));
+		}
+		/* broadcast: the reply's address would be the sender's all the same */
+		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+		memset(f.b, 0xff, ETH_ALEN);
+		KTAP_CHECK(left(&p, &f, -1));
+		KTAP_CHECK(same(&p, REQ("/a")));
+	}
 }
 
 /* A tag that the device took off is in the skb alone: known from the birth. */

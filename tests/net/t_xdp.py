@@ -189,6 +189,25 @@ def t_more_than_a_segment_is_answered_by_tc():
         assert by_xdp() == before
 
 
+def t_address_that_changes_is_followed():
+    """Frames of another address are not for this host; of the interface's new one, they are."""
+    target, body = proven(n.links[0].server4)
+    words = n.server.run("ip", "link", "show", "tbg0").split()
+    was = words[words.index("link/ether") + 1]
+    try:
+        for mac in ("02:00:00:00:00:57", was):
+            n.server.run("ip", "link", "set", "tbg0", "address", mac)
+            n.client.run("ip", "neigh", "flush", "dev", "tbg0")
+
+            def turn(c):
+                r = c.get(target, LONG)
+                assert (r.status, r.body) == (200, body), r
+
+            until_xdp(n.links[0].server4, ROUNDS, turn)
+    finally:
+        n.server.run("ip", "link", "set", "tbg0", "address", was)
+
+
 def t_why_and_the_ready_line_tell():
     target, _ = proven(n.links[0].server4)
     why = next(i for i in talk.ask(d, "why", target)["interfaces"] if i["name"] == "tbg0")
