@@ -109,14 +109,17 @@ static __always_inline __u32 tbg_repeat_note(struct tbg_flow_locked *f,
 	if (tbg_is_doubled(f, p, now_ms)) {
 		mask = 0;
 	} else {
-		if (f->resent & TBG_FRESH || now_ms - f->repeat_ms >= least_ms) {
+		/* of duplicates alone (RFC 2883): nothing was lost */
+		if (mask)
+			f->flags |= TBG_FLOW_LEFT;
+		if (mask &&
+		    (f->resent & TBG_FRESH || now_ms - f->repeat_ms >= least_ms)) {
 			f->resent = 0;
 			f->repeat_ms = now_ms;
 		}
 		mask &= ~(__u32)f->resent;
 		f->resent |= mask;
 		f->dups = 0;
-		f->flags |= TBG_FLOW_LEFT;
 		if (tbg_within_reply(f, p->ack))
 			f->acked = p->ack;
 	}

@@ -347,13 +347,18 @@ KTAP_TEST(t_holes_below_a_sack_are_filled_at_once)
 
 KTAP_TEST(t_a_duplicate_report_asks_for_nothing)
 {
+	struct tbg_flow flow;
 	NEED_SNIFFER();
 	struct peer p = peer_mss(false, true, 1460);
 	FIVE(p);
+	p.seq += len;
 	uint32_t dsack[1][2] = { { seq, seq + 1448 } };
 	acknowledge(&p, seq + 2 * 1448, dsack, 1);
 	KTAP_EQ(burst.verdict, PASS);
 	KTAP_EQ(burst.nr, 0);
+	/* nor does it show a loss */
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_CHECK(!(flow.flags & TBG_FLOW_LEFT));
 }
 
 KTAP_TEST(t_third_duplicate_ack_without_sack_brings_the_first_missing)
