@@ -1196,14 +1196,13 @@ static void in_eat(struct tbg_worker *w, struct tbg_conn *c)
 /* When its first request comes here, or wire's reply must be taken back. */
 void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c)
 {
-	if (c->claimed || c->state != TBG_CONN_OPEN)
-		return;
-	c->claimed = true;
-	if (!w->by_slot)
+	if (c->claimed || !w->by_slot || c->state != TBG_CONN_OPEN)
 		return;
 	c->slot = tbg_conn_claim(w->s->wire, c->fd);
-	if (c->slot >= 0)
-		w->by_slot[c->slot] = c;
+	if (c->slot < 0)
+		return;
+	c->claimed = true;
+	w->by_slot[c->slot] = c;
 }
 
 /* What the client got can't be made good. */
@@ -1421,6 +1420,7 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 		return;
 	}
 	tbg_conn_claim_slot(w, c);
+	c->claimed = true;	/* without a flow so far, there will be none */
 	if (t && (t->in_len || !may_eat(c))) {
 		if (t->transfer)
 			c->stamp_ms = w->now_ms;
