@@ -217,8 +217,7 @@ class Stage:
 
     def late(self):
         """How often wire has left an answer to the daemon because of time."""
-        counts = talk.counts(self.daemons["wire"])
-        return counts["CLOCK"] + counts["YIELD"]
+        return talk.late(self.daemons["wire"])
 
     def flows(self):
         """How many connections the wire daemon follows, the closed ones too."""

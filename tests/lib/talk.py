@@ -67,6 +67,12 @@ def hits(d):
     return counts(d)["HIT_WIRE"]
 
 
+def late(d):
+    """How often wire has left an answer to the daemon because of time: a busy machine's."""
+    c = counts(d)
+    return c["CLOCK"] + c["YIELD"]
+
+
 def content(path, length):
     """A body that tells which file it is of, and where in it each byte is."""
     unit = f"[{path}:%06d]"

@@ -29,7 +29,7 @@ def begin():
         for target, body in BODIES.items():
             d.write(target[1:], body)
         d.start()
-    n.late = lambda: talk.counts(d)["YIELD"]
+    n.late = lambda: talk.late(d)
     tier = talk.ask(d, "status")["tiers"]["wire"]
     if not tier["on"]:
         end()

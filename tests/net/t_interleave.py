@@ -42,7 +42,7 @@ def begin():
         wire.start()
         user = daemon.Daemon("--tiers", "user", listen=f"0.0.0.0:{USER}",
                              root=wire.root).start()
-    n.late = lambda: talk.counts(wire)["YIELD"]
+    n.late = lambda: talk.late(wire)
     tier = talk.ask(wire, "status")["tiers"]["wire"]
     if not tier["on"]:
         end()

@@ -37,7 +37,7 @@ def begin():
     with n.server.inside():
         d = daemon.Daemon("--wire", "tbg0,tbg1,lo", "--workers", "2",
                           listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}")).start()
-    n.late = lambda: talk.counts(d)["YIELD"]
+    n.late = lambda: talk.late(d)
     tier = talk.ask(d, "status")["tiers"]["wire"]
     if not tier["on"]:
         end()

@@ -34,7 +34,7 @@ def begin():
     with n.server.inside():
         d = daemon.Daemon("--wire", "tbg0:xdp,tbg1,lo:xdp", "--workers", "2",
                           listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}")).start()
-    n.late = lambda: talk.counts(d)["YIELD"]
+    n.late = lambda: talk.late(d)
     tier = talk.ask(d, "status")["tiers"]["wire"]
     if not tier["on"]:
         end()
