@@ -281,7 +281,7 @@ static bool owes(const struct tbg_worker *w, const struct tbg_conn *c)
 
 	return w->s->wire && !ioctl(c->fd, SIOCOUTQ, &left) && left > 1 &&
 	       !(poll(&p, 1, 0) > 0 && p.revents & POLLERR) &&
-	       tbg_conn_seen_ns(w->s->wire, c->fd);
+	       tbg_conn_hit_ns(w->s->wire, c->fd, w->now_ns);
 }
 
 /* When it is closed, the client gets a reset, and the socket is gone. */
@@ -1557,7 +1557,7 @@ static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
  */
 static void idle_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
 {
-	uint64_t seen_ns = w->s->wire ? tbg_conn_seen_ns(w->s->wire, c->fd) : 0;
+	uint64_t seen_ns = w->s->wire ? tbg_conn_hit_ns(w->s->wire, c->fd, w->now_ns) : 0;
 	const struct tbg_options *o = &w->s->opt;
 	const struct tbg_sock_conn *s = sock_of(w, c);
 	uint64_t seen_ago_ms;

@@ -684,11 +684,13 @@ bool tbg_slot_waits(struct tbg_wire *w, uint32_t slot)
 	       tbg_flow_waits(&w->flows, &key, slot);
 }
 
-uint64_t tbg_conn_seen_ns(struct tbg_wire *w, int fd)
+uint64_t tbg_conn_hit_ns(struct tbg_wire *w, int fd, uint64_t now_ns)
 {
 	struct tbg_flow flow;
+	int32_t ago_ms;
 
 	if (tbg_flow_lookup(&w->flows, fd, &flow) || !(flow.in_delta | flow.out_delta))
 		return 0;
-	return flow.seen_ns;
+	ago_ms = (uint32_t)(now_ns / 1000000) - flow.repeat_ms;
+	return ago_ms > 0 ? now_ns - ago_ms * 1000000ull : now_ns;
 }

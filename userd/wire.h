@@ -80,8 +80,11 @@ void tbg_conn_release(struct tbg_wire *w, int slot);
 /* Whether a socket may have to be given the last reply of slot's flow. Any thread. */
 bool tbg_slot_waits(struct tbg_wire *w, uint32_t slot);
 
-/* CLOCK_MONOTONIC of a connection's last packet; 0: wire has answered nothing on it. */
-uint64_t tbg_conn_seen_ns(struct tbg_wire *w, int fd);
+/*
+ * CLOCK_MONOTONIC of wire's last reply on a connection, not of what came behind it: a
+ * client that only asks whether we are there is idle. 0: wire has answered nothing.
+ */
+uint64_t tbg_conn_hit_ns(struct tbg_wire *w, int fd, uint64_t now_ns);
 
 /*
  * "The requests in the first `taken` bytes are answered by the first

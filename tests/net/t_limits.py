@@ -144,6 +144,21 @@ def t_idle_time_begins_with_a_hit_of_wire():
         silent.close()
 
 
+def t_probes_of_a_client_keep_no_connection():
+    """Nor does what answers them: only requests count."""
+    def one(make):
+        with running(make("--idle-timeout", "2s", "--header-timeout", "2s")) as d:
+            client.hot(d, "/a.txt", "wire" if "tiers wire" in d.ready else "user")
+            with client.Client(d.address) as c:
+                c.s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+                    c.s.setsockopt(socket.IPPROTO_TCP, option, 1)
+                for _ in range(2):
+                    assert c.get("/a.txt").body == b"a text\n"
+                assert c.ended()
+    both(one)
+
+
 def t_first_head_has_its_own_time():
     """A connection that wire follows is not idle before it has asked for something."""
     with running(daemon_of("--idle-timeout", "60s", "--header-timeout", "1s", wire=True)) as d:
