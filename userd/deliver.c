@@ -28,7 +28,7 @@ static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 		TBG_FWD_LIST(X)
 #undef X
 	};
-	bool hit = x->hit && !x->fwd_status && !x->collapsed;
+	bool hit = tbg_transfer_is_hit(x);
 	const struct tbg_terms *terms = x->hit ? &x->hit->terms : &x->terms;
 	int64_t ttl_s = tbg_terms_ttl(terms, x->w->now_ns);
 

@@ -666,7 +666,6 @@ static void response_end(struct tbg_transfer *x)
 		    !x->up_failed && !tbg_frame_closes(&x->frame);
 	bool filling = x->filling && !x->frame.failed && !x->extra;
 
-	tbg_backend_worked(x->o->backend);
 	if (x->completes) {
 		completed(x, keep);
 		return;
@@ -696,10 +695,12 @@ static void fill_check(struct tbg_transfer *x)
 	}
 	x->filling = false;
 	tbg_transfer_land(x, 0, true);
-	if (!x->c || !x->source)	/* nobody is sent it */
-		tbg_fetch_stop(x);
-	else
+	if (x->c && x->source) {
 		tbg_deliver_consume(x);
+		return;
+	}
+	tbg_fetch_stop(x);		/* nobody is sent it */
+	tbg_deliver_push(x);
 }
 
 static enum tbg_framing framing_of(const struct tbg_transfer *x)
@@ -1062,7 +1063,8 @@ static bool hidden(struct tbg_transfer *x)
 	return true;
 }
 
-static void answer_begin(struct tbg_transfer *x, const char *head)
+/* known: the client has what comes already. */
+static void answer_begin(struct tbg_transfer *x, const char *head, bool known)
 {
 	const struct tbg_response *r = &x->r;
 	struct tbg_value reason = reason_of(x);
@@ -1084,17 +1086,20 @@ static void answer_begin(struct tbg_transfer *x, const char *head)
 	}
 	if (r->has_length)
 		d.limit = r->content_length;
-	/* what the client has already is received for the cache alone */
-	if (x->alone && x->filling && tbg_transfer_not_modified(x, &x->terms, head + r->fields_off,
-								r->len - r->fields_off)) {
+	if (known) {
 		tbg_deliver_not_modified(&d);
 		d.age_s = tbg_terms_age(&x->terms, x->w->now_ns);
 	}
 	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
 			   x->w->date, 0);
-	if (r->status == 101)
+	if (r->status == 101 || r->status == 426) {
+		size_t len = lines.len;
+
 		tbg_lines_copy(&lines, TBG_VALUE("Upgrade"), head + r->fields_off,
 			       r->len - r->fields_off);
+		if (r->status == 426 && lines.len > len)
+			tbg_lines_text(&lines, "Connection: upgrade\r\n");
+	}
 	d.fields = lines.text;
 	d.fields_len = lines.len;
 	x->stored = x->filling;
@@ -1197,6 +1202,7 @@ static void head_final(struct tbg_transfer *x)
 	const char *fields = head + r->fields_off;
 	size_t len = r->len - r->fields_off;
 	struct tbg_stock *stock = x->w->s->stock;
+	bool known;
 
 	if (!length_told(x)) {
 		backend_failed(x);
@@ -1256,8 +1262,16 @@ static void head_final(struct tbg_transfer *x)
 		fetch_fail(x, 503);
 		return;
 	}
+	/* received for the cache alone, or not at all; a program is not broken off for it */
+	known = x->alone && (x->filling || !tbg_speaks_fastcgi(x)) &&
+		tbg_transfer_not_modified(x, &x->terms, fields, len);
 	if (!x->completes && !x->sent_on)
-		answer_begin(x, head);
+		answer_begin(x, head, known);
+	if (known && !x->filling && has_body(x)) {
+		tbg_fetch_stop(x);
+		tbg_deliver_push(x);
+		return;
+	}
 	body_first(x);
 	if (x->running && x->tunnel)
 		tbg_fetch_input(x);

@@ -501,6 +501,7 @@ static bool hide(struct tbg_transfer *x, bool told)
 	if (!s || !tbg_terms_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
 		return false;
 	x->selected = NULL;
+	x->in_vain = true;
 	tbg_transfer_stored(x, s, false);
 	return true;
 }
@@ -722,12 +723,12 @@ void tbg_transfer_decide(struct tbg_transfer *x)
 
 	if (!bypass && decide_stored(x))
 		return;
-	if (bypass)
+	if (x->wish.cc.only_if_cached && x->fwd != TBG_FWD_METHOD)
+		refuse(x, 504);		/* RFC 9111 5.2.1.7 */
+	else if (bypass)
 		tbg_fetch_begin(x);
 	else if (loops(x))
 		refuse(x, 508);
-	else if (x->wish.cc.only_if_cached)	/* RFC 9111 5.2.1.7 */
-		refuse(x, 504);
 	else
 		go(x);
 }
@@ -787,9 +788,14 @@ static unsigned int refusal(struct tbg_transfer *x,
 	return bypasses(x) && loops(x) ? 508 : 0;
 }
 
+bool tbg_transfer_is_hit(const struct tbg_transfer *x)
+{
+	return x->hit && !x->fwd_status && !x->collapsed && !x->in_vain;
+}
+
 const char *tbg_transfer_reason(const struct tbg_transfer *x)
 {
-	if (x->hit && !x->fwd_status && !x->collapsed)
+	if (tbg_transfer_is_hit(x))
 		return tbg_cache_word(TBG_CACHE_HIT);
 	return tbg_cache_word(x->stored ? TBG_CACHE_STORED : TBG_CACHE_MISS);
 }

@@ -92,6 +92,7 @@ struct tbg_transfer {
 	enum tbg_fwd fwd;
 	uint16_t fwd_status;		/* 0: not yet */
 	bool collapsed, stored;
+	bool in_vain;			/* forwarded: what is stored answers all the same */
 	bool refreshes;			/* behind an answer, for nobody */
 
 	/* fetch.c: request out */
@@ -160,6 +161,9 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 			const struct tbg_errand *e);
 /* What the log says of where its answer came from. */
 const char *tbg_transfer_reason(const struct tbg_transfer *x);
+
+/* Whether what is stored has answered, and nobody was asked (RFC 9211 2.1). */
+bool tbg_transfer_is_hit(const struct tbg_transfer *x);
 /* There may be more of the request's body. */
 void tbg_transfer_input(struct tbg_transfer *x);
 /* The socket takes output again. */

@@ -168,6 +168,7 @@ def t_wrong_bodies_that_come_with_the_head_are_502_or_stale():
         for _ in range(2):
             r = ask(d.address, "GET", p)
             assert r.status == 200 and r.body == b"old", (tail, r)
+        assert "fwd=stale" in r.cache and not r.hit, r
         good_after(p)
     p = path()
     o.on(p, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + te + b"xyz\r\n")

@@ -329,6 +329,7 @@ rule("no_cache_validates_by_date", origin(HOUR, "Last-Modified: Sun, 06 Nov 1994
 rule("no_store_is_not_stored", origin(HOUR, ask=[CC + "no-store"]), origin())
 rule("no_store_among_others", origin(HOUR, ask=[CC + "max-age=9, no-store"]), origin())
 rule("only_if_cached_without", hit(CC + "only-if-cached", gets=504))
+rule("only_if_cached_with_if_match", hit(CC + "only-if-cached", 'If-Match: "a"', gets=504))
 rule("only_if_cached_stale", origin(CC + "max-age=1, must-revalidate", "Age: 2", 'ETag: "a"'),
      hit(CC + "only-if-cached", gets=504))
 rule("only_if_cached_with_max_stale", origin(CC + "max-age=1", "Age: 2", 'ETag: "a"'),
@@ -610,7 +611,8 @@ for _name, _ask, _gets in (("same", 'If-None-Match: "a"', 304), ("differs", 'If-
     rule(f"fills_the_cache_{_name}", origin(HOUR, TAG, LM, "X-A: 1", ask=[_ask], gets=_gets, cache=["fwd=uri-miss", "stored"],
                                             lacks=["X-A", "Content-Length"] if _gets == 304 else [],
                                             unsent=["If-None-Match", "If-Modified-Since"]), hit(has=["X-A: 1"]))
-rule("goes_on_where_nothing_is_stored", origin(CC + "no-store", TAG, ask=['If-None-Match: "a"'], unsent=["If-None-Match"]),
+rule("goes_on_where_nothing_is_stored", origin(CC + "no-store", TAG, ask=['If-None-Match: "a"'], gets=304,
+                                               unsent=["If-None-Match"], lacks=["Content-Length"]),
      origin(TAG, status=304, ask=['If-None-Match: "a"'], sends=['If-None-Match: "a"']),
      origin(TAG, status=304, ask=['If-None-Match: "a"'], sends=['If-None-Match: "a"']))
 rule("goes_on_beside_a_range", origin(TAG, status=304, ask=['If-None-Match: "a"', "Range: bytes=0-0"], sends=['If-None-Match: "a"']))

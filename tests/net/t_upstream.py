@@ -846,6 +846,17 @@ def t_without_descriptors_idle_connections_make_room():
                 h.close()
 
 
+def t_client_that_has_what_turns_out_too_long_to_store():
+    """As early as in the receive that brings the head: its 304 is on its way all the same."""
+    with origin.Origin() as up, conf.Conf('root = "{root}"\n', *daemon.USER, "--memory", "1M") as p:
+        p.reconfigure(f'upstream = "{up.url}"\n')      # what is stored has 4 KiB at most
+        up.on("/", b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\n"
+              b"Transfer-Encoding: chunked\r\n\r\n2000\r\n" + b"x" * 8192 + b"\r\n0\r\n\r\n")
+        with origin.Client(p.address) as c:
+            assert c.request("GET", "/", "If-None-Match: *").status == 304
+            assert c.request("GET", "/").body == b"x" * 8192
+
+
 def t_connect_timeout_is_504():
     """A listener whose queue is full leaves SYNs unanswered."""
     with socket.socket() as s:
@@ -946,6 +957,15 @@ def t_upgrade_is_the_one_that_was_chosen():
         r = c.answer()
     assert r.status == 101 and r.field("Upgrade") == "websocket" and r.field("Connection") == "upgrade", r
     assert o.wait(p).field("Upgrade") == "other/2, websocket"
+
+
+def t_upgrade_that_is_required_is_named():
+    p = path()
+    o.on(p, reply(426, b"", "Upgrade: websocket", "Connection: upgrade"))
+    with origin.Client(d.address) as c:
+        for _ in range(2):
+            r = c.request("GET", p)
+            assert (r.status, r.field("Upgrade"), r.field("Connection")) == (426, "websocket", "upgrade"), r
 
 
 def t_upgrade_on_several_lines():
