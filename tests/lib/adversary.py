@@ -259,7 +259,7 @@ class Stage:
         ignore: counters that may differ; those of timers do if the server's socket
         is impatient. as_one: counters that are to be
         compared by their sum. same: the streams must be equal.
-        A test kernel plays each for one family, and not all the same ones.
+        A test kernel plays each for one of families, and not all the same one.
         """
         self.plays += 1
         if client.IN_VM:
