@@ -32,7 +32,7 @@
  */
 #define TBG_TC_PRIORITY	     31079
 #define TBG_TC_PRIORITY_OWN  31080
-#define TBG_TC_HANDLES	     16
+#define TBG_TC_HANDLES	     64
 
 #define TBG_STACK_MAX 8	/* devices upon devices that we look through */
 
@@ -545,8 +545,9 @@ static void left_on_clsact(struct tbg_left **list, int ifindex, enum tbg_hook ho
 	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = ifindex,
 		    .attach_point = tc_points[hook]);
 	struct tbg_attachment a = { .ifindex = ifindex };
+	bool has_qdisc = has_clsact_qdisc(ifindex);
 
-	for (int i = 0; i < 2 * TBG_TC_HANDLES; i++) {
+	for (int i = 0; i < 2 * TBG_TC_HANDLES && has_qdisc; i++) {
 		a.handle[hook] = i / 2 + 1;
 		a.priority = TBG_TC_PRIORITY + i % 2;
 		LIBBPF_OPTS(bpf_tc_opts, opts, .handle = a.handle[hook],
@@ -580,6 +581,8 @@ struct tbg_left *tbg_left_sweep(struct tbg_left *list,
 {
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
 	struct tbg_left **at = &list, *l;
+	char name[IF_NAMESIZE];
+	int has;
 
 	while ((l = *at)) {
 		if (l->flows_fd >= 0 && needed(l->flows_fd, now_ns)) {
@@ -587,7 +590,12 @@ struct tbg_left *tbg_left_sweep(struct tbg_left *list,
 			continue;
 		}
 		/* another daemon may have swept, and its place be another's */
-		if (has_prog(&l->at, l->hook) > 0) {
+		has = has_prog(&l->at, l->hook);
+		if (has < 0 && if_indextoname(l->at.ifindex, name)) {
+			at = &l->next;		/* cannot be told now */
+			continue;
+		}
+		if (has > 0) {
 			detach_one(&l->at, l->hook);
 			remove_own_qdisc(&l->at);
 		}

@@ -106,7 +106,7 @@ def warm(port=PORT):
         for target, body in names.items():
             if target != "/huge" and not target.endswith("-2"):
                 assert c.get(target).body == body
-        assert c.get("/500-0").tier == "wire"
+        net.until(lambda: c.get("/500-0").tier == "wire", "never published")
 
 
 def sets(daemons, interfaces=INTERFACES):
