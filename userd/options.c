@@ -544,17 +544,15 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 	return BAD_OPTION;
 }
 
-/* Of a file alone: where to listen may be left to the command line. */
-static int config_check(struct tbg_options *o, const char *path)
+/* Of a file, with the other options: where to listen may be left to another start's. */
+static int sites_check(const struct tbg_options *o)
 {
 	struct tbg_sites *sites = NULL;
-	int err;
+	int err = tbg_options_sites(o, NULL, &sites);
 
-	o->config = path;
-	err = config_read(o, "check", path) ?: tbg_options_sites(o, NULL, &sites);
 	tbg_sites_close(sites, NULL, NULL);
 	if (!err)
-		printf("%s: good\n", path);
+		printf("%s: good\n", o->config);
 	return err ? BAD_OPTION : TBG_OPTIONS_DONE;
 }
 
@@ -598,10 +596,12 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 	if (!ret->top)
 		return TBG_OPTIONS_MISSING;
 	err = line_read(&g, argv, true);
-	if (!err && g.check)
-		return config_check(ret, g.check);
+	if (g.check)
+		ret->config = g.check;
 	if (!err && ret->config)
-		err = config_read(ret, "config", ret->config);
+		err = config_read(ret, g.check ? "check" : "config", ret->config);
 	err = err ?: line_read(&g, argv, false);
+	if (g.check && err != TBG_OPTIONS_DONE)
+		return err ? BAD_OPTION : sites_check(ret);
 	return err ?: complete(ret);
 }

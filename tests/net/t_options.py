@@ -219,6 +219,17 @@ def t_files_or_upstreams():
         assert subprocess.run([daemon.BINARY, "--check", path], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
+def t_check_is_of_the_options_beside_it():
+    path = os.path.join(folder, "rootless.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write('host "a" { }\n')
+    fails(2, ["rootless.conf", "root"], "--check", path)
+    fails(2, ["--memory", '"5"'], "--check", path, "--root", folder, "--memory", "5")
+    for words in (["--check", path, "--root", folder], ["--root", folder, "--check", path, "--memory", "64M"]):
+        r = subprocess.run([daemon.BINARY, *words], capture_output=True, text=True, check=False)
+        assert (r.returncode, r.stdout) == (0, f"{path}: good\n"), r
+
+
 def t_inotify_that_is_used_up_is_named():
     without = ["unshare", "--user", "--map-root-user", "sh", "-c",
                'echo 0 >/proc/sys/user/max_inotify_instances && exec unshare --user --map-user=1000 "$0" "$@"']
