@@ -385,19 +385,19 @@ static void search_run(const struct tbg_server *s, struct search *f)
 	tbg_cache_each(s->cache, search_visit, f);
 }
 
-/* For any blob, heads and all. */
-static bool is_too_large(const struct tbg_server *s, const struct tbg_location *l,
-			 const char *name)
+/* What a GET has in place of the file, or 0; too_large: for any blob, heads and all. */
+static unsigned int open_status(const struct tbg_server *s, const struct tbg_location *l,
+				const char *name, bool *too_large)
 {
 	struct tbg_file f;
-	bool ret;
+	unsigned int status = tbg_file_open(s, l, name, &f);
 
-	if (tbg_file_open(s, l, name, &f))
-		return false;		/* an error: nothing that is cached */
+	if (status)
+		return status;
 	tbg_file_vary(s, l, name, &f);
-	ret = !tbg_file_fits(&f, l);
+	*too_large = !tbg_file_fits(&f, l);
 	tbg_file_close(&f);
-	return ret;
+	return 0;
 }
 
 /* Why there is no object: what the file says, as far as one can see it. */
@@ -407,6 +407,8 @@ static void judge_missing(const struct tbg_server *s,
 {
 	const struct tbg_location *l = tbg_location_find(p->site, p->path, p->len);
 	char name[TBG_ROOT_TEXT + TBG_URL_MAX];
+	unsigned int status;
+	bool too_large = false;
 	struct stat st;
 	int fd;
 
@@ -419,7 +421,10 @@ static void judge_missing(const struct tbg_server *s,
 		VERDICT(ret, MISS, "a folder: cached, if it has an index file, once it was asked for with a slash at the end");
 	} else if (!S_ISREG(st.st_mode)) {
 		VERDICT(ret, MISS, "not a regular file: never cached");
-	} else if (is_too_large(s, l, name)) {
+	} else if ((status = open_status(s, l, name, &too_large))) {
+		VERDICT(ret, MISS, "a file that the daemon cannot open: it answers %u, and errors are never cached",
+			status);
+	} else if (too_large) {
 		bool text = tbg_encode_type(tbg_mime_type(l->site->sites->mime, name));
 
 		VERDICT(ret, MISS, "a file of %lld bytes: with its heads an object takes more than the %u bytes that are cached%s",

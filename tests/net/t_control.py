@@ -414,6 +414,18 @@ def t_hits_of_wire_count_for_their_object():
         w.stop()
 
 
+def t_why_of_what_the_daemon_may_not_read():
+    w = wire("--wire", "lo")
+    try:
+        w.write("secret.txt", b"secret")
+        os.chmod(os.path.join(w.root, "secret.txt"), 0)
+        assert get("/secret.txt", w)[0] == 403
+        a = ask("why", "/secret.txt", of=w)
+        assert a["why"] == "MISS" and "403" in json.dumps(a), a
+    finally:
+        w.stop()
+
+
 def t_why_of_too_large_for_a_reply():
     if os.geteuid():
         raise ktap.Skip("not root: no interface can be made")
