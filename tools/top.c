@@ -667,7 +667,7 @@ static void page_passes(const struct page *p, const json_t *m, unsigned int rows
 	size_t i;
 
 	fprintf(p->f, "%c\n%c%10s %12s %s\n", PLAIN, HEADING, "/s", "times",
-		"passed up by wire because");
+		"passed up because");
 	json_array_foreach(list, i, why) {
 		if (i == rows)
 			break;
