@@ -473,7 +473,7 @@ def t_escapes_of_logs_are_undone():
 
 
 def t_targets_of_logs_may_be_absolute_and_have_spaces():
-    for target, want in (("/a b", "/a%20b"), ("/a  b c?d e", "/a%20%20b%20c?d%20e"), ("/a HTTP/1.0", "/a%20HTTP/1.0"),
+    for target, want in (("/a b", "/a%20b"), ("/a#b", "/a%23b"), ("/a  b c?d e", "/a%20%20b%20c?d%20e"), ("/a HTTP/1.0", "/a%20HTTP/1.0"),
                          (r"/a b\"c \x22", "/a%20b\"c%20\""), ('/a"b', '/a"b'), ("http://h/a", "/a"),
                          ("http://h", "/"), ("HTTPS://h:1?q=/", "/?q=/")):
         conv = log_lines((0, target))

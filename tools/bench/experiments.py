@@ -292,7 +292,7 @@ class Rates(Experiment):
         if opts.client == "load":
             self.tools = Experiment.tools
         low = opts.low or 500
-        high = opts.high or (4000 if opts.quick else 256000)
+        high = opts.high or max(low, 4000 if opts.quick else 256000)
         if high < low:
             raise Usage(f"--low, --high: want low <= high, not {low} and {high}")
         rates = list(range(low, high + 1, opts.step)) if opts.step else \

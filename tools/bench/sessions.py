@@ -232,7 +232,7 @@ def plain_target(text_):
     raw = LOG_ESCAPE.sub(lambda m: bytes([int(m.group(1), 16)]) if m.group(1) else
                          LOG_ESCAPES.get(m.group(2), m.group(2)),
                          text_.encode("utf-8", "surrogateescape"))
-    return re.sub(rb"[^!-\[\]-~]", lambda m: b"%%%02X" % m.group()[0], raw).decode("ascii")
+    return re.sub(rb'[^!"$-\[\]-~]', lambda m: b"%%%02X" % m.group()[0], raw).decode("ascii")
 
 
 class Converter:
