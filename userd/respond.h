@@ -13,7 +13,8 @@
 #include <stdint.h>
 
 #define TBG_HEAD_MAX	(40 << 10)	/* room that holds any head we make */
-#define TBG_ALLOW	"GET, HEAD, OPTIONS"
+#define TBG_ALLOW_FILES	"GET, HEAD, OPTIONS"
+#define TBG_ALLOW_ALL	"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"	/* that handlers may know */
 
 enum tbg_cache_status {
 	TBG_CACHE_HIT,		/* hit; detail=wire, as blobs hold it */

@@ -792,13 +792,14 @@ bool tbg_route_takes(uint8_t method)
 	       method == TBG_METHOD_OPTIONS;
 }
 
-static void answer_options(const struct tbg_ask *ask, struct tbg_answer *ret)
+/* allow: NULL where nobody here knows. */
+static void answer_options(const struct tbg_ask *ask, const char *allow, struct tbg_answer *ret)
 {
 	tbg_answer_error(ret, 204, ask->persist);
 	ret->body_len = 0;
 	ret->reply.type = NULL;
 	ret->reply.length = -1;
-	ret->reply.allow = TBG_ALLOW;
+	ret->reply.allow = allow;
 }
 
 /* What the method alone decides; false: go on. */
@@ -810,7 +811,7 @@ static bool answer_method(const struct tbg_ask *ask, struct tbg_answer *ret)
 	}
 	if (!tbg_route_takes(ask->method)) {
 		tbg_answer_error(ret, 405, ask->persist);
-		ret->reply.allow = TBG_ALLOW;
+		ret->reply.allow = TBG_ALLOW_FILES;
 		return true;
 	}
 	if (ask->expect_other) {
@@ -819,7 +820,7 @@ static bool answer_method(const struct tbg_ask *ask, struct tbg_answer *ret)
 	}
 	if (ask->method != TBG_METHOD_OPTIONS)
 		return false;
-	answer_options(ask, ret);
+	answer_options(ask, TBG_ALLOW_FILES, ret);
 	return true;
 }
 
@@ -844,7 +845,7 @@ static void answer_refusal(const struct tbg_ask *ask, struct tbg_answer *ret)
 	unsigned int status = 503;
 
 	if (ask->method == TBG_METHOD_OPTIONS && !ask->expect_other) {
-		answer_options(ask, ret);
+		answer_options(ask, NULL, ret);
 		return;
 	}
 	if (ask->method == TBG_METHOD_CONNECT || ask->method == TBG_METHOD_TRACE)
@@ -853,7 +854,7 @@ static void answer_refusal(const struct tbg_ask *ask, struct tbg_answer *ret)
 		status = 417;
 	tbg_answer_error(ret, status, ask->persist);
 	if (status == 405)
-		ret->reply.allow = TBG_ALLOW;
+		ret->reply.allow = TBG_ALLOW_ALL;
 }
 
 /* *location: the path's; changed to that of the index file that answers. */
