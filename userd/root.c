@@ -91,7 +91,7 @@ static int root_open(struct tbg_roots *r, char *asked, int fd)
 		return -errno;
 	nr = number_for(r, asked, &st);
 	if (nr < 0)
-		return -EMFILE;
+		return -E2BIG;
 	if (r->root[nr].refs) {
 		close(fd);
 		free(asked);

@@ -23,7 +23,7 @@ void tbg_roots_close(struct tbg_roots *r);	/* NULL allowed */
 
 /*
  * The number of a folder, referenced. Each path to it makes a root of its own:
- * what one of them leads to may change alone. Negative errno; -EMFILE:
+ * what one of them leads to may change alone. Negative errno; -E2BIG:
  * TBG_ROOTS_MAX are open. Control thread alone.
  */
 int tbg_root_get(struct tbg_roots *r, const char *path);

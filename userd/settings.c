@@ -69,7 +69,8 @@ static bool set_root(struct target *t, const char *v)
 {
 	int nr = *v ? tbg_sites_root(t->sites, v) : -ENOENT;
 
-	t->why = nr == -EMFILE ? "more than " TEXT(TBG_SITES_ROOTS) " different roots" :
+	t->why = nr == -E2BIG ? "more than " TEXT(TBG_SITES_ROOTS) " different roots, or "
+				TEXT(TBG_ROOTS_MAX) " with those of before that are in use" :
 		 nr < 0 ? strerror(-nr) : "";
 	if (nr < 0)
 		return false;

@@ -266,7 +266,7 @@ int tbg_sites_root(struct tbg_sites *s, const char *path)
 	held[s->held_nr++] = nr;
 	s->roots_nr += !s->has_root[nr];
 	s->has_root[nr] = true;
-	return s->roots_nr <= TBG_SITES_ROOTS ? nr : -EMFILE;
+	return s->roots_nr <= TBG_SITES_ROOTS ? nr : -E2BIG;
 }
 
 bool tbg_sites_upstream(struct tbg_sites *s, struct tbg_upstream *u)

@@ -157,7 +157,7 @@ size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
 /* Memory and roots that live as long as the sites do. NULL without memory. */
 void *tbg_sites_alloc(struct tbg_sites *s, size_t size);
 char *tbg_sites_text(struct tbg_sites *s, const char *text);
-/* Its number; negative errno, -EMFILE: it would be one more than TBG_SITES_ROOTS. */
+/* Its number; negative errno, -E2BIG: one more than TBG_SITES_ROOTS or TBG_ROOTS_MAX. */
 int tbg_sites_root(struct tbg_sites *s, const char *path);
 /* Takes over the reference, also where it fails. False: no memory. */
 bool tbg_sites_upstream(struct tbg_sites *s, struct tbg_upstream *u);

@@ -3,7 +3,9 @@
  * userd/site.c and settings.c: which site and location answer, what they add,
  * and that bpf/core/host.h takes a host for the same name as the daemon.
  */
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -371,6 +373,24 @@ KTAP_TEST(t_values_that_are_not_taken)
 	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
 		if (!takes(good[i][0], good[i][1]))
 			ktap_fail("%s %s is not taken", good[i][0], good[i][1]);
+}
+
+KTAP_TEST(t_root_without_a_descriptor_is_not_one_too_many)
+{
+	struct tbg_scope *top = top_new();
+	struct rlimit was, none;
+	const char *why = "";
+	bool took;
+
+	if (getrlimit(RLIMIT_NOFILE, &was))
+		ktap_fail("no limit to lower");
+	none = (struct rlimit){ .rlim_max = was.rlim_max };
+	setrlimit(RLIMIT_NOFILE, &none);
+	took = tbg_scope_set(top, tbg_setting_find("root"), 0, "/tmp", roots, &why);
+	setrlimit(RLIMIT_NOFILE, &was);
+	tbg_scope_free(top);
+	KTAP_CHECK(!took);
+	KTAP_TEXT(why, strerror(EMFILE));
 }
 
 KTAP_MAIN()
