@@ -242,6 +242,10 @@ void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
 				.state = TBG_CONN_OPEN, .stamp_ms = w->now_ms };
 	if (w->s->sock)
 		c->sock = tbg_sock_claim(w->s->sock, fd);
+	if (c->sock >= 0) {
+		w->by_sock[c->sock] = c;
+		tbg_sock_conn(w->s->sock, c->sock)->worker = w->id;
+	}
 	if (w->s->log)
 		conn_peer(c);	/* whoever resets has one in the log all the same */
 	/* at once: nothing else makes the kernel look at what has come already */
@@ -262,8 +266,10 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 		tbg_conn_release(w->s->wire, c->slot);
 	}
 	close(c->fd);
-	if (c->sock >= 0)
+	if (c->sock >= 0) {
+		w->by_sock[c->sock] = NULL;
 		tbg_sock_release(w->s->sock, c->sock);
+	}
 	free(c->peer);
 	free(c->ends);
 	traffic_free(c);
@@ -1244,6 +1250,21 @@ void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
 	kernel_resume(w, c);
 }
 
+/* A slow reader's input waits in its socket. */
+static bool is_full(const struct tbg_conn *c)
+{
+	return c->traffic && c->traffic->in_len > IN_MAX && blocked(c);
+}
+
+void tbg_conn_recv(struct tbg_worker *w, struct tbg_conn *c)
+{
+	const struct tbg_sock_conn *s = sock_of(w, c);
+
+	if (c->state == TBG_CONN_OPEN && !c->receiving && !c->eof && !c->waiting &&
+	    !is_full(c) && !(s && tbg_sock_rests(s)))
+		tbg_worker_recv(w, c);
+}
+
 /* Once all that can be eaten is: send, trim, close, or go on receiving. */
 static void conn_after(struct tbg_worker *w, struct tbg_conn *c)
 {
@@ -1256,10 +1277,10 @@ static void conn_after(struct tbg_worker *w, struct tbg_conn *c)
 		c->stamp_ms = w->now_ms;
 	kernel_resume(w, c);
 	traffic_trim(c);
-	if (c->traffic && c->traffic->in_len > IN_MAX && blocked(c))
+	if (is_full(c))
 		tbg_worker_recv_stop(w, c);
-	else if (!c->receiving && !c->eof && !c->waiting)
-		tbg_worker_recv(w, c);
+	else
+		tbg_conn_recv(w, c);
 }
 
 /* An answer is out, or the next one begun. */
@@ -1404,11 +1425,6 @@ void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c)
 		tbg_worker_recv(w, c);
 }
 
-void tbg_conn_stopped(struct tbg_worker *w, struct tbg_conn *c)
-{
-	conn_after(w, c);
-}
-
 void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 		      const uint8_t *b, uint32_t n)
 {
@@ -1551,6 +1567,38 @@ static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
 		conn_settle(w, c);
 }
 
+static uint64_t ms_ago(const struct tbg_worker *w, uint64_t ns)
+{
+	return ns < w->now_ns ? (w->now_ns - ns) / 1000000 : 0;
+}
+
+/* What BPF has not told: its ring was full, the kernel's worker failed with a hit. */
+static bool has_news(const struct tbg_conn *c)
+{
+	struct pollfd p = { .fd = c->fd, .events = POLLIN | POLLRDHUP };
+
+	return !c->eof && !c->waiting && poll(&p, 1, 0) > 0;
+}
+
+/*
+ * The kernel tells a reader of whatever comes, also of a hit: on an idle connection
+ * that sock has answered, nobody is to be one until there is something to read.
+ */
+static void rest_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
+{
+	struct tbg_sock_conn *s = sock_of(w, c);
+
+	if (!s || c->traffic)
+		return;
+	if (!c->receiving) {
+		if (has_news(c))
+			tbg_worker_recv(w, c);
+	} else if (ms_ago(w, s->seen_ns) < age_ms) {
+		tbg_sock_rest(s);
+		tbg_worker_recv_stop(w, c);
+	}
+}
+
 /*
  * The hits of kernel tiers are not seen here: an idle connection may be busy, and
  * one that has asked us for nothing may have had answers. age_ms: since stamp_ms.
@@ -1564,7 +1612,7 @@ static void idle_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms
 
 	if (s && s->seen_ns > seen_ns)
 		seen_ns = s->seen_ns;
-	seen_ago_ms = seen_ns < w->now_ns ? (w->now_ns - seen_ns) / 1000000 : 0;
+	seen_ago_ms = ms_ago(w, seen_ns);
 	if (seen_ns)
 		c->used = true;
 	if (seen_ago_ms < age_ms) {
@@ -1658,6 +1706,7 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 			head_timeout(w, c);
 		return;
 	}
+	rest_check(w, c, age_ms);
 	if (age_ms > o->idle_ms || (!c->used && age_ms > o->header_ms))
 		idle_check(w, c, age_ms);
 }

@@ -76,8 +76,11 @@ void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd);
 /* n > 0 bytes arrived at b, with TBG_REQ_SLACK readable bytes behind them. */
 void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 		      const uint8_t *b, uint32_t n);
-/* Receiving has stopped, as asked for: it goes on when there is room. */
-void tbg_conn_stopped(struct tbg_worker *w, struct tbg_conn *c);
+/*
+ * Receives, if it does not: unless there is no room, or nothing to receive yet
+ * and sock will tell.
+ */
+void tbg_conn_recv(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c);
 /* The wait that tbg_conn_eof() asked for is over. */

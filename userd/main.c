@@ -332,6 +332,20 @@ static void wire_open(struct tbg_server *s)
 
 /* Sock */
 
+static int news_open(struct tbg_server *s, char *ret_why, size_t len)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		err = err ?: tbg_worker_news(&s->workers[i]);
+	if (!err)
+		return 0;
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		tbg_worker_no_news(&s->workers[i]);
+	snprintf(ret_why, len, "ring buffers: %s; %s", strerror(-err), tbg_maps_advice(err));
+	return err;
+}
+
 static void sock_open(struct tbg_server *s)
 {
 	if (!s->opt.tier_sock) {
@@ -339,12 +353,13 @@ static void sock_open(struct tbg_server *s)
 			 s->opt.tier_wire ? "wire," : "");
 		return;
 	}
-	if (tbg_sock_open(&s->sock, &s->plan,
+	if (tbg_sock_open(&s->sock, &s->plan, s->workers_nr,
 			  s->wire ? tbg_wire_object(s->wire) : NULL,
 			  s->opt.sock_unlisted, s->sock_off, sizeof(s->sock_off)))
 		s->sock = NULL;
-	if (s->sock && listeners_give(s, NULL, s->sock, s->sock_off,
-				      sizeof(s->sock_off))) {
+	if (s->sock && (listeners_give(s, NULL, s->sock, s->sock_off,
+				       sizeof(s->sock_off)) ||
+			news_open(s, s->sock_off, sizeof(s->sock_off)))) {
 		tbg_sock_close(s->sock);
 		s->sock = NULL;
 	}

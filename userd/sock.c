@@ -26,6 +26,8 @@
 #include "bpf/sock.skel.h"
 #include "level.h"
 
+#define RECORD_BYTES	16		/* of a slot in a ring */
+
 struct tbg_sock {
 	struct tbg_sock_bpf *bpf;
 	struct tbg_maps maps;
@@ -36,6 +38,8 @@ struct tbg_sock {
 	uint32_t conns_nr;
 	_Atomic uint8_t *held;		/* by slot: a connection of ours uses it */
 	uint8_t *ended;			/* by slot: found closed by the last tick */
+	int *news;			/* by worker: its ring; -1: none yet */
+	unsigned int workers_nr;
 	struct bpf_link *life;
 };
 
@@ -46,17 +50,17 @@ static const char fixes[] =
 /* Whether the kernel has the fixes without which sock is not safe. */
 static int level_check(bool unlisted, char *ret_msg, size_t msg_len)
 {
-	struct tbg_version v = { 0 };
+	struct tbg_version v = { .text = "of an unknown version" };
 	enum tbg_level level = tbg_level_running(fixes, &v);
 
 	if (level == TBG_LEVEL_FIXED || (level == TBG_LEVEL_UNLISTED && unlisted))
 		return 0;
 	if (level == TBG_LEVEL_UNLISTED)
-		snprintf(ret_msg, msg_len, "kernel %u.%u.%u: not known to have the fixes of %s; boot one that has, or run with --sock unlisted",
-			 v.major, v.minor, v.patch, fixes);
+		snprintf(ret_msg, msg_len, "kernel %s: not known to have the fixes of %s; boot one that has, or run with --sock unlisted",
+			 v.text, fixes);
 	else
-		snprintf(ret_msg, msg_len, "kernel %u.%u.%u: lacks fixes of sockmap; boot one of %s or newer",
-			 v.major, v.minor, v.patch, fixes);
+		snprintf(ret_msg, msg_len, "kernel %s: lacks fixes of sockmap; boot one of %s or newer",
+			 v.text, fixes);
 	return -EOPNOTSUPP;
 }
 
@@ -86,6 +90,7 @@ static int set_sizes(struct tbg_sock *s, const struct tbg_plan *plan)
 
 	err = err ?: bpf_map__set_max_entries(b->maps.tbg_sock_free, s->conns_nr);
 	err = err ?: bpf_map__set_max_entries(b->maps.tbg_sock_slots, s->conns_nr);
+	err = err ?: bpf_map__set_max_entries(b->maps.tbg_sock_news, s->workers_nr);
 	return err ?: bpf_map__set_max_entries(b->maps.tbg_socks, s->conns_nr);
 }
 
@@ -110,6 +115,26 @@ static int load(struct tbg_sock *s, const struct tbg_plan *plan,
 		err = tbg_maps_share(s->bpf->obj, wire);
 	err = err ?: tbg_sock_bpf__load(s->bpf);
 	libbpf_set_print(print);
+	return err;
+}
+
+/*
+ * Twice what a worker's share of the connections can say before it looks: one
+ * more each, where a slot has been used again.
+ */
+static int news_open(struct tbg_sock *s)
+{
+	int outer = bpf_map__fd(s->bpf->maps.tbg_sock_news), err = 0;
+	uint32_t bytes = sysconf(_SC_PAGESIZE);
+
+	while (bytes < 2ull * RECORD_BYTES * s->conns_nr / s->workers_nr)
+		bytes *= 2;
+	for (uint32_t i = 0; i < s->workers_nr && !err; i++) {
+		s->news[i] = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "tbg_sock_news",
+					    0, 0, bytes, NULL);
+		err = s->news[i] < 0 ? -errno :
+		      bpf_map_update_elem(outer, &i, &s->news[i], 0);
+	}
 	return err;
 }
 
@@ -211,8 +236,8 @@ static int attach(struct tbg_sock *s, char *ret_msg, size_t msg_len)
 }
 
 int tbg_sock_open(struct tbg_sock **ret, const struct tbg_plan *plan,
-		  const struct bpf_object *wire, bool unlisted, char *ret_msg,
-		  size_t msg_len)
+		  unsigned int workers, const struct bpf_object *wire,
+		  bool unlisted, char *ret_msg, size_t msg_len)
 {
 	int err = privilege_check();
 	struct tbg_sock *s;
@@ -226,7 +251,11 @@ int tbg_sock_open(struct tbg_sock **ret, const struct tbg_plan *plan,
 	s->conns_nr = plan->conns;
 	s->held = calloc(s->conns_nr, sizeof(*s->held));
 	s->ended = calloc(s->conns_nr, sizeof(*s->ended));
-	err = s->held && s->ended ? load(s, plan, wire) : -ENOMEM;
+	s->news = malloc(workers * sizeof(*s->news));
+	for (; s->news && s->workers_nr < workers; s->workers_nr++)
+		s->news[s->workers_nr] = -1;
+	err = s->held && s->ended && s->news ? load(s, plan, wire) : -ENOMEM;
+	err = err ?: news_open(s);
 	if (err) {
 		fail(err, ret_msg, msg_len, "load");
 		goto out;
@@ -273,12 +302,26 @@ void tbg_sock_close(struct tbg_sock *s)
 	tbg_map_munmap(&s->pends_map);
 	tbg_maps_close(&s->maps);
 	tbg_sock_bpf__destroy(s->bpf);
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		if (s->news[i] >= 0)
+			close(s->news[i]);
+	free(s->news);
 	free((void *)s->held);
 	free(s->ended);
 	free(s);
 }
 
 /* Slots */
+
+uint32_t tbg_sock_slots(const struct tbg_sock *s)
+{
+	return s->conns_nr;
+}
+
+int tbg_sock_news_fd(const struct tbg_sock *s, unsigned int worker)
+{
+	return s->news[worker];
+}
 
 struct tbg_sock_conn *tbg_sock_conn(const struct tbg_sock *s, int slot)
 {
@@ -325,6 +368,19 @@ bool tbg_sock_shut(struct tbg_sock_conn *c)
 void tbg_sock_reopen(struct tbg_sock_conn *c)
 {
 	__atomic_store_n(&c->shut, 0, __ATOMIC_SEQ_CST);
+}
+
+/* BPF counts and then looks here; whoever rests sets this and then looks there. */
+void tbg_sock_rest(struct tbg_sock_conn *c)
+{
+	__atomic_store_n(&c->quiet, 1, __ATOMIC_SEQ_CST);
+}
+
+bool tbg_sock_rests(const struct tbg_sock_conn *c)
+{
+	return __atomic_load_n(&c->quiet, __ATOMIC_SEQ_CST) &&
+	       __atomic_load_n(&c->passed, __ATOMIC_SEQ_CST) == c->received &&
+	       !__atomic_load_n(&c->flags, __ATOMIC_SEQ_CST);
 }
 
 /* Hits that the end of their connection has overtaken. */

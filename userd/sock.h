@@ -18,14 +18,14 @@ struct bpf_object;
 struct tbg_sock;
 
 /*
- * Loads and attaches. wire: the object to share maps with; NULL: the maps are
- * sock's own. unlisted: also on a kernel of a series whose fixes nobody has
- * listed. Returns 0 or negative errno; on error ret_msg says what is missing
- * and what to do, and nothing is left attached.
+ * Loads and attaches, with a ring for each of workers. wire: the object to share
+ * maps with; NULL: the maps are sock's own. unlisted: also on a kernel of a series
+ * whose fixes nobody has listed. Returns 0 or negative errno; on error ret_msg says
+ * what is missing and what to do, and nothing is left attached.
  */
 int tbg_sock_open(struct tbg_sock **ret, const struct tbg_plan *plan,
-		  const struct bpf_object *wire, bool unlisted, char *ret_msg,
-		  size_t msg_len);
+		  unsigned int workers, const struct bpf_object *wire,
+		  bool unlisted, char *ret_msg, size_t msg_len);
 
 /* Connections that this listening socket accepts are enrolled. */
 int tbg_sock_listen(struct tbg_sock *s, int fd);
@@ -34,6 +34,14 @@ const struct tbg_maps *tbg_sock_maps(const struct tbg_sock *s);
 
 /* NULL is allowed. Connections must have been closed. */
 void tbg_sock_close(struct tbg_sock *s);
+
+uint32_t tbg_sock_slots(const struct tbg_sock *s);
+
+/*
+ * A worker's ring buffer: slots (uint32_t) of connections for which something has
+ * come while they rested; now and then of one that has ended.
+ */
+int tbg_sock_news_fd(const struct tbg_sock *s, unsigned int worker);
 
 /* Housekeeping, about once a second, by the control thread alone. */
 void tbg_sock_tick(struct tbg_sock *s);
@@ -56,6 +64,12 @@ bool tbg_sock_shut(struct tbg_sock_conn *c);
 
 /* Undoes tbg_sock_shut(). */
 void tbg_sock_reopen(struct tbg_sock_conn *c);
+
+/* From here on the worker's ring tells when there is something to receive. */
+void tbg_sock_rest(struct tbg_sock_conn *c);
+
+/* There is nothing to receive, and the ring will tell. */
+bool tbg_sock_rests(const struct tbg_sock_conn *c);
 
 static inline void tbg_sock_received(struct tbg_sock_conn *c, uint32_t n)
 {

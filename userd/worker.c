@@ -14,6 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <bpf/libbpf.h>
+
 #include "clock.h"
 #include "conn.h"
 #include "core/span.h"
@@ -354,7 +356,7 @@ static void recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 		if (!c->receiving)
 			tbg_worker_recv(w, c);
 	} else if (cqe->res == -ECANCELED && c->state == TBG_CONN_OPEN) {
-		tbg_conn_stopped(w, c);
+		tbg_conn_recv(w, c);
 	} else if (cqe->res || c->state == TBG_CONN_CLOSING) {
 		c->eof = true;
 		if (c->state == TBG_CONN_CLOSING)
@@ -366,6 +368,53 @@ static void recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 	}
 	if (buffer)
 		buffer_back(w, id);
+}
+
+/* What sock tells */
+
+static void news_arm(struct tbg_worker *w)
+{
+	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
+
+	io_uring_prep_poll_add(sqe, tbg_sock_news_fd(w->s->sock, w->id), POLLIN);
+	tbg_worker_call(sqe, &w->news_call);
+}
+
+static int on_news(void *ctx, void *slot, size_t len)
+{
+	struct tbg_worker *w = ctx;
+	struct tbg_conn *c = w->by_sock[*(uint32_t *)slot];
+
+	if (c)
+		tbg_conn_recv(w, c);
+	return 0;
+}
+
+static void news_event(struct tbg_worker *w, struct tbg_call *call, int res)
+{
+	ring_buffer__consume(w->news);
+	news_arm(w);
+}
+
+int tbg_worker_news(struct tbg_worker *w)
+{
+	libbpf_print_fn_t print = libbpf_set_print(NULL);
+	int err;
+
+	w->by_sock = calloc(tbg_sock_slots(w->s->sock), sizeof(*w->by_sock));
+	w->news = ring_buffer__new(tbg_sock_news_fd(w->s->sock, w->id), on_news, w, NULL);
+	err = w->by_sock && w->news ? 0 : -errno;
+	libbpf_set_print(print);
+	w->news_call.fn = news_event;
+	return err;
+}
+
+void tbg_worker_no_news(struct tbg_worker *w)
+{
+	ring_buffer__free(w->news);
+	free(w->by_sock);
+	w->news = NULL;
+	w->by_sock = NULL;
 }
 
 /* Sending */
@@ -715,6 +764,8 @@ int tbg_worker_run(struct tbg_worker *w)
 	accept_resume(w);
 	tick_arm(w);
 	wake_arm(w);
+	if (w->news)
+		news_arm(w);
 	while (!w->done && !err)
 		err = round_make(w);
 	tbg_worker_each(w, tbg_conn_kill);	/* logs what they were sent */

@@ -72,6 +72,9 @@ struct tbg_worker {
 	unsigned int slabs_nr, conns_nr;
 	struct tbg_conn *free;
 	struct tbg_conn **by_slot;	/* of wire's connections; NULL: no wire */
+	struct tbg_conn **by_sock;	/* of sock's, by slot; NULL: no sock */
+	struct ring_buffer *news;	/* which of these are to be looked at */
+	struct tbg_call news_call;
 	unsigned int sweep_at;		/* slab that the next tick looks at */
 	const struct tbg_sites *_Atomic sites;	/* of this round */
 	uint64_t now_ns;		/* of this round */
@@ -104,6 +107,10 @@ struct tbg_worker {
  * of tbg_worker_run() is the one that uses it. Negative errno.
  */
 int tbg_worker_open(struct tbg_worker *w);
+
+/* Before it runs, with sock: opens what tells of connections that rest; or negative errno. */
+int tbg_worker_news(struct tbg_worker *w);
+void tbg_worker_no_news(struct tbg_worker *w);
 
 /* Until draining is over. 0 or negative errno. */
 int tbg_worker_run(struct tbg_worker *w);

@@ -19,6 +19,7 @@
 /* Flags */
 #define TBG_SOCK_CLOSED	0x1	/* the socket's state is CLOSE */
 #define TBG_SOCK_BROKEN	0x2	/* bytes are lost, or too many unread: reset when it closes */
+#define TBG_SOCK_FIN	0x4	/* the client's side has ended */
 
 struct tbg_sock_conn {
 	/* the daemon's */
@@ -26,6 +27,8 @@ struct tbg_sock_conn {
 	__u32 received;		/* bytes read from the socket */
 	__u32 shut;		/* 1: no more hits; it is about to close */
 	__u32 released;		/* 1: it has closed; the slot may be used again */
+	__u32 worker;		/* whose ring tells of it */
+	__u32 quiet;		/* 1: tell when something comes for the daemon; BPF: told */
 	/* BPF's */
 	__u32 wire;		/* 1 + slot of the connection's flow; 0: it has none */
 	__u64 cookie;		/* of the socket; 0: slot is free */
@@ -66,6 +69,6 @@ struct tbg_pend_head {
 #define TBG_SOCK_UNREAD	(32u << 20)
 
 _Static_assert(sizeof(struct tbg_pend_head) == 24, "abi");
-_Static_assert(sizeof(struct tbg_sock_conn) == 88, "abi");
+_Static_assert(sizeof(struct tbg_sock_conn) == 96, "abi");
 
 #endif

@@ -178,11 +178,12 @@ static __always_inline int tbg_hand_over(struct sk_msg_md *msg,
 
 	/* in two pieces, where the kernel's page ended: we see the first alone */
 	if (bpf_msg_pull_data(msg, 0, p->s.req.len, 0) || tbg_undisguise(msg, p))
-		return SK_DROP;
+		return tbg_sock_break(c, slot);
 	c->handed++;
 	c->passed += p->s.req.len;
 	c->settled = 0;
 	tbg_hit_done(c, p, nr);
+	tbg_sock_tell(c, slot);
 	tbg_count(why);
 	return bpf_msg_redirect_map(msg, &tbg_socks, slot, BPF_F_INGRESS);
 }
@@ -245,7 +246,7 @@ static __always_inline int tbg_hit_lost(struct sk_msg_md *msg)
 	struct bpf_sock *sk = msg->sk;
 	struct tbg_sock_conn *c = NULL;
 	struct tbg_sock_id *id;
-	__u32 slot;
+	__u32 slot = 0;
 
 	id = sk ? bpf_sk_storage_get(&tbg_sock_ids, sk, NULL, 0) : NULL;
 	if (id) {
@@ -253,7 +254,7 @@ static __always_inline int tbg_hit_lost(struct sk_msg_md *msg)
 		c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
 	}
 	if (c && id->cookie && c->cookie == id->cookie)
-		c->flags |= TBG_SOCK_BROKEN;
+		return tbg_sock_break(c, slot);
 	return SK_DROP;
 }
 
@@ -284,7 +285,7 @@ int tbg_expand(struct sk_msg_md *msg)
 		return tbg_hand_over(msg, c, p, nr, TBG_WHY_ROOM);
 	if (bpf_msg_pop_data(msg, len, p->s.req.len, 0) ||
 	    tbg_expand_body(msg, p) || tbg_expand_patch(msg, p))
-		return SK_DROP;
+		return tbg_sock_break(c, slot);
 	tbg_hit_count(c, p);
 	tbg_hit_done(c, p, nr);
 	/* not SK_PASS: a send that fails after that would let the next one by */

@@ -10,7 +10,8 @@
 
 #include "maps.bpf.h"
 
-#define TBG_TCP_CLOSE 7
+#define TBG_TCP_CLOSE		7
+#define TBG_TCP_CLOSE_WAIT	8
 
 /* A slot for the socket; negative: there is none. */
 static __always_inline int tbg_life_slot(struct bpf_sock_ops *ops,
@@ -109,26 +110,29 @@ static __always_inline void tbg_life_enrol(struct bpf_sock_ops *ops,
 	tbg_count(TBG_WHY_ENROLLED);
 }
 
-static __always_inline void tbg_life_end(const struct tbg_sock_id *id)
+/* flag: TBG_SOCK_CLOSED or TBG_SOCK_FIN. */
+static __always_inline void tbg_life_end(const struct tbg_sock_id *id, __u32 flag)
 {
 	struct tbg_sock_conn *c;
 	__u32 slot = id->slot;
 
 	c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
-	if (c && id->cookie && c->cookie == id->cookie)
-		c->flags |= TBG_SOCK_CLOSED;
+	if (!c || !id->cookie || c->cookie != id->cookie)
+		return;
+	c->flags |= flag;
+	tbg_sock_tell(c, slot);
 }
 
 SEC("sockops")
 int tbg_life(struct bpf_sock_ops *ops)
 {
 	bool born = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
-	bool ended = ops->op == BPF_SOCK_OPS_STATE_CB &&
-		     ops->args[1] == TBG_TCP_CLOSE;
+	bool changed = ops->op == BPF_SOCK_OPS_STATE_CB;
+	__u32 state = changed ? ops->args[1] : 0;
 	struct tbg_sock_id *id;
 	struct bpf_sock *sk;
 
-	if (!born && !ended)
+	if (!born && state != TBG_TCP_CLOSE && state != TBG_TCP_CLOSE_WAIT)
 		return 1;
 	sk = ops->sk;
 	if (!sk)
@@ -139,6 +143,6 @@ int tbg_life(struct bpf_sock_ops *ops)
 	if (born)
 		tbg_life_enrol(ops, id);
 	else
-		tbg_life_end(id);
+		tbg_life_end(id, state == TBG_TCP_CLOSE ? TBG_SOCK_CLOSED : TBG_SOCK_FIN);
 	return 1;
 }

@@ -33,6 +33,20 @@ struct {
 	__type(value, __u32);
 } tbg_socks SEC(".maps");
 
+/*
+ * By worker, where it is told of connections that it does not receive on: their
+ * slots. Full: its look at each of them, once a second, finds out (plan).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_RINGBUF);
+		__uint(max_entries, 4096);
+	});
+} tbg_sock_news SEC(".maps");
+
 /* On each listening socket of this daemon, and so on what it accepts. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -59,6 +73,27 @@ struct {
 	__uint(max_entries, TBG_SOCK_PENDS);
 	__type(value, __u32);
 } tbg_pend_free SEC(".maps");
+
+/* There is something for the daemon; counts and flags say so already. */
+static __always_inline void tbg_sock_tell(struct tbg_sock_conn *c, __u32 slot)
+{
+	__u32 worker = c->worker;
+	void *news;
+
+	if (!__sync_lock_test_and_set(&c->quiet, 0))
+		return;
+	news = bpf_map_lookup_elem(&tbg_sock_news, &worker);
+	if (news)
+		bpf_ringbuf_output(news, &slot, sizeof(slot), 0);
+}
+
+/* Bytes of either direction are lost: the daemon ends the connection by a reset. */
+static __always_inline int tbg_sock_break(struct tbg_sock_conn *c, __u32 slot)
+{
+	c->flags |= TBG_SOCK_BROKEN;
+	tbg_sock_tell(c, slot);
+	return SK_DROP;
+}
 
 /* The address of an end (local, remote) of a context's socket, as flows have it. */
 #define TBG_SOCK_END(ctx, end, ret)					\

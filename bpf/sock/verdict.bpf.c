@@ -12,7 +12,8 @@
 #define TBG_TRIM_STEPS	32
 #define TBG_SKB_ROOM	2048	/* of the send buffer, for each skb of a reply */
 #define TBG_GOAL_MAX	32768	/* bytes of a reply in an skb: at least, if it is long */
-#define TBG_TCP_OPTIONS	40	/* bytes that a segment may lose to them: RFC 9293 3.1 */
+#define TBG_TCP_OPTIONS	40	/* bytes that a segment may lose to them: RFC 9293 3.1, */
+#define TBG_SEGMENT_MIN	8	/* and bytes that it has left: tcp_min_snd_mss is 48 */
 
 /* First half of a short disguise, and of one with room for more fields. */
 static const char tbg_disguise_short[] = "HTTP/1.1 503 \r\nX:";
@@ -107,8 +108,9 @@ static __always_inline __u32 tbg_need(const struct tcp_sock *tp, __u32 len)
 {
 	const struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 	__u32 goal = tp->max_window / 2, segs;
-	__u32 mss = tp->mss_cache - TBG_TCP_OPTIONS;
+	__u32 mss = tp->mss_cache;
 
+	mss = mss > TBG_TCP_OPTIONS + TBG_SEGMENT_MIN ? mss - TBG_TCP_OPTIONS : TBG_SEGMENT_MIN;
 	if (goal > TBG_GOAL_MAX)
 		goal = TBG_GOAL_MAX;
 	if (goal > sk->sk_gso_max_size)
@@ -251,11 +253,11 @@ free:
 }
 
 /* Bytes that can neither be answered nor given to the daemon: the end. */
-static __always_inline int tbg_break(struct tbg_sock_conn *c, enum tbg_why why)
+static __always_inline int tbg_break(struct tbg_sock_conn *c, __u32 slot,
+				     enum tbg_why why)
 {
-	c->flags |= TBG_SOCK_BROKEN;
 	tbg_count(why);
-	return SK_DROP;
+	return tbg_sock_break(c, slot);
 }
 
 SEC("sk_skb/stream_verdict")
@@ -263,7 +265,7 @@ int tbg_verdict(struct __sk_buff *skb)
 {
 	__u64 cookie = bpf_get_socket_cookie(skb);
 	struct tbg_sock_conn *c = NULL;
-	__u32 *at, slot;
+	__u32 *at, slot = 0;
 	int why;
 
 	/* a FIN: passed on behind a hit it would end the kernel's worker */
@@ -281,7 +283,7 @@ int tbg_verdict(struct __sk_buff *skb)
 		return SK_PASS;
 	}
 	if (c->flags & TBG_SOCK_BROKEN || tbg_trim(skb, c))
-		return tbg_break(c, TBG_WHY_ROOM);
+		return tbg_break(c, slot, TBG_WHY_ROOM);
 	if (!skb->len) {
 		tbg_count(TBG_WHY_CONTROL);
 		return SK_DROP;
@@ -292,7 +294,8 @@ int tbg_verdict(struct __sk_buff *skb)
 	c->passed += skb->len;
 	c->settled = 0;
 	if (c->passed - *(volatile __u32 *)&c->received > TBG_SOCK_UNREAD)
-		return tbg_break(c, TBG_WHY_UNREAD);
+		return tbg_break(c, slot, TBG_WHY_UNREAD);
+	tbg_sock_tell(c, slot);
 	tbg_count(why);
 	return SK_PASS;
 }

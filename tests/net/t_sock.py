@@ -18,6 +18,7 @@ import resource
 import select
 import signal
 import socket
+import statistics
 import sys
 import threading
 import time
@@ -36,6 +37,7 @@ PIDFD_GETFD = 438
 SIZES = [0, 1, 100, 500, 1024, 4096, 8192, 16000, 30000, 60000]
 SEED = int(os.environ.get("TBG_SEED", random.SystemRandom().randrange(1 << 32)))
 SHARE = 5 if client.IN_VM else 1
+CROWD = 1024                    # connections
 libc = ctypes.CDLL(None, use_errno=True)
 
 n = sock = user = None
@@ -43,6 +45,8 @@ n = sock = user = None
 
 def begin():
     global n, sock, user
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, 4096), max(hard, 4096)))
     n = net.Net(links=1)
     with n.server.inside():
         sock = daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted",
@@ -205,6 +209,26 @@ def t_interface_that_takes_little_at_once():
         finally:
             n.server.run("ip", "link", "set", link.name, limit, str(links[0][limit]))
     assert talk.counts(sock)["HIT_SOCK"] > before
+
+
+def t_segments_of_a_few_bytes():
+    """Where each is an skb of its own, with many times their room in the send buffer."""
+    link = n.links[0]
+    links = json.loads(n.server.run("ip", "-json", "-details", "link", "show", link.name))
+    st = rawtcp.Station(n, link)
+    n.server.run("ip", "link", "set", link.name, "gso_max_segs", "1")
+    try:
+        for mss in (48, 52, 88):
+            for size in (100, 1024, 4096, 8192, 16000):
+                c = st.connect((link.server4, SOCK), mss=mss)
+                for _ in range(2):
+                    c.send(request(size))
+                    r = c.response()
+                    assert r.bare() == right(request(size)), (mss, size, r)
+                c.drop()
+    finally:
+        n.server.run("ip", "link", "set", link.name, "gso_max_segs", str(links[0]["gso_max_segs"]))
+        st.close()
 
 
 def t_handed_over_request_leaves_the_next_one_alone():
@@ -460,6 +484,120 @@ def t_hits_do_not_wait_for_a_stopped_daemon():
             os.kill(sock.pid, signal.SIGCONT)
 
 
+def t_hit_with_room_waits_for_the_one_without_before_it():
+    """In the send buffer, where the first was promised room that is gone at its turn."""
+    asks = [request(30000), request(100)]
+    want = [right(data) for data in asks]
+    for _ in range(5):
+        with connect() as c, server_end(c) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200000)
+            with before_workers():
+                for data in asks:
+                    c.send(data)
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 10000)
+            answers = [c.response() for _ in asks]
+            assert [r.bare() for r in answers] == want, answers
+            assert [r.tier for r in answers] == ["user"] * 2, answers
+
+
+@contextlib.contextmanager
+def resting(nr):
+    """Connections that had hits and nothing else, which the daemon does not receive on."""
+    with contextlib.ExitStack() as stack:
+        conns = [stack.enter_context(connect()) for _ in range(nr)]
+        # it looks at each once a second, but more often if they are fewer than that
+        for _ in range(CROWD - nr):
+            stack.enter_context(connect())
+        for c in conns:
+            assert c.get("/100.txt").tier == "sock"
+        time.sleep(2.5)
+        yield conns
+
+
+def switches():
+    """How often the daemon's threads have gone to sleep."""
+    total = 0
+    for task in os.listdir(f"/proc/{sock.pid}/task"):
+        with open(f"/proc/{sock.pid}/task/{task}/status", encoding="ascii") as f:
+            total += int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", f.read(), re.M)[1])
+    return total
+
+
+def t_hits_do_not_wake_the_daemon():
+    with resting(3) as conns:
+        for c in conns:
+            slept = switches()
+            for _ in range(500):
+                assert c.get("/100.txt").tier == "sock"
+            slept = switches() - slept
+            assert slept < 250, slept
+
+
+def answers_at_once(conns, ask):
+    """It takes half a second if only the daemon's look at all connections finds out."""
+    took = []
+    for c in conns:
+        begun = time.monotonic()
+        ask(c)
+        took.append(time.monotonic() - begun)
+    assert statistics.median(took) < 0.25, took
+
+
+def t_resting_connection_is_heard_at_once():
+    post = talk.request("/100.txt", "Content-Length: 40000", method="POST", body=b"b" * 40000)
+    asks = [(talk.request("/none"), "GET"), (post, "POST"),
+            (request(100, "Range: bytes=10-19"), "GET")]
+    want = {data: right(data, method) for data, method in asks}
+
+    def ask(c):
+        for data, method in asks * 2:
+            c.send(data)
+            assert c.response(method).bare() == want[data]
+            assert c.get("/100.txt").tier == "sock"
+
+    with resting(8) as conns:
+        answers_at_once(conns, ask)
+        time.sleep(2.5)         # they rest again
+        answers_at_once(conns, ask)
+
+
+def t_hit_that_is_handed_over_wakes_who_rests():
+    """There was room at its verdict, and is none when its turn comes."""
+    want = right(request(30000))
+
+    def ask(c):
+        with server_end(c) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200000)
+            with before_workers():
+                c.send(request(30000))
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            r = c.response()
+            assert r.tier == "user" and r.bare() == want, r
+
+    with resting(8) as conns:
+        answers_at_once(conns, ask)
+
+
+def t_end_of_a_resting_connection_is_seen_at_once():
+    def ask(c):
+        c.half_close()
+        c.end()
+
+    with resting(8) as conns:
+        answers_at_once(conns, ask)
+
+
+def t_reset_of_a_resting_connection_is_seen():
+    def connections():
+        return talk.ask(sock, "status")["connections"]
+
+    with resting(8) as conns:
+        before = connections()
+        for c in conns:
+            c.reset()
+        client.until(lambda: connections() <= before - 8)
+
+
 def t_slots_come_back():
     """More connections than there are slots, one after the other, and resets."""
     for i in range(200 // SHARE):
@@ -474,8 +612,6 @@ def t_slots_come_back():
 
 
 def t_connections_beyond_the_slots_are_the_daemon_s_and_counted():
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, 4096), max(hard, 4096)))
     d = daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted", "--memory", "1M",
                       listen=f"0.0.0.0:{ALL}", root=sock.root)
     with n.server.inside(), d, contextlib.ExitStack() as stack:
@@ -684,6 +820,25 @@ def t_tunnel_through_a_proxy():
                 assert c._more()        # pylint: disable=protected-access
             assert c.got == want
         o.wait_end("/")
+
+
+def t_ready_is_not_said_before_the_descriptors_of_all_workers_are_there():
+    """With too few it says so and is not ready; it does not die behind that."""
+    served = []
+    for limit in (310, 335, 360, 1024):
+        d = daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted", "--workers", "64",
+                          root=sock.root, prefix=("prlimit", f"--nofile={limit}:{limit}",
+                                                  "setpriv", "--bounding-set=-sys_resource"))
+        try:
+            d.start()
+        except RuntimeError as e:
+            assert "leaves none for connections; raise it" in str(e), e
+            continue
+        with d, client.Client(d.address) as c:
+            assert c.get("/100.txt").status == 200
+            assert d.process.poll() is None, (limit, d.lines)
+        served.append(limit)
+    assert 1024 in served, served
 
 
 def t_without_a_mounted_cgroup2():
