@@ -374,7 +374,8 @@ static json_t *purge_host(struct tbg_server *s, const char *host)
 					 host);
 	nr = tbg_stock_purge_host(s->stock, host);
 	if (tbg_site_named(sites, host)) {
-		nr += tbg_cache_withdraw_below(s->cache, site->id, "", 0);
+		/* files, whose text begins so; what upstreams answered is the stock's */
+		nr += tbg_cache_withdraw_below(s->cache, site->id, "/", 1);
 		host = *site->name ? site->name : host;
 	}
 	return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,

@@ -340,6 +340,11 @@ def t_purges_withdraw_at_once():
         assert "hit" not in r.cache, (how(p), r)
     p = fresh()
     assert talk.ask(d, "purge", p)["purged"] == 1, "counted twice"
+    talk.ask(d, "purge", "--all")
+    p = fresh()
+    assert talk.ask(d, "purge", "--host", "other.test")["purged"] == 0
+    assert wire(ask("GET", p, host="purge.test"))
+    assert talk.ask(d, "purge", "--host", "purge.test")["purged"] == 1, "counted twice"
 
 
 def t_location_and_a_head_that_differs_withdraw():
