@@ -266,11 +266,9 @@ static void chunk_begin(struct tbg_transfer *x)
 		struct tbg_lines *l = len ? &x->post : &x->pre;
 
 		tbg_lines_put(l, "0\r\n", 3);
-		if (x->frame.trailer_len &&
-		    tbg_elements_have(x->fields.text, x->fields.len, TBG_VALUE("TE"),
-				      TBG_VALUE("trailers")))
-			tbg_forward_trailer(l, x->frame.trailer, x->frame.trailer_len);
+		tbg_lines_put(l, x->trailer.text, x->trailer.len);
 		tbg_lines_put(l, "\r\n", 2);
+		l->failed |= x->trailer.failed;
 		x->last = true;
 	}
 }

@@ -282,8 +282,12 @@ void tbg_forward_update(struct tbg_lines *ret, const char *stored,
 	tbg_lines_free(&both);
 }
 
-/* RFC 9110 6.5.1: nothing that frames, routes, authenticates or caches. */
-void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len)
+/*
+ * RFC 9110 6.5.1: nothing that frames, routes, authenticates or caches; nor what Connection
+ * names (7.6.1).
+ */
+void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len,
+			 const char *fields, size_t fields_len)
 {
 	static const struct tbg_value never[] = {
 		TBG_VALUE("Content-Length"), TBG_VALUE("Host"), TBG_VALUE("Trailer"),
@@ -305,6 +309,7 @@ void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len)
 	size_t at = 0;
 
 	while (tbg_field_next(lines, len, &at, &name, &v))
-		if (!tbg_field_hops(name) && !tbg_value_in(name, never, NR(never)))
+		if (!tbg_field_hops(name) && !tbg_value_in(name, never, NR(never)) &&
+		    !connection_names(fields, fields_len, name))
 			tbg_lines_field(ret, name, v);
 }

@@ -60,7 +60,11 @@ void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
 void tbg_forward_update(struct tbg_lines *ret, const char *stored,
 			size_t stored_len, const char *news, size_t news_len);
 
-/* The trailer fields that may be sent on, of a checked trailer section. */
-void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len);
+/*
+ * The trailer fields that may be sent on, of a checked trailer section; fields are those
+ * of its message's head.
+ */
+void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len,
+			 const char *fields, size_t fields_len);
 
 #endif

@@ -92,6 +92,7 @@ static void transfer_free(struct tbg_transfer *x)
 	tbg_lines_free(&x->up_pre);
 	tbg_lines_free(&x->up_post);
 	tbg_lines_free(&x->post);
+	tbg_lines_free(&x->trailer);
 	tbg_upstream_put(x->upstream);
 	tbg_spool_free(x->spool);
 	free(x->up_data);

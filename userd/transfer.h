@@ -132,7 +132,7 @@ struct tbg_transfer {
 	struct tbg_pile *pile;		/* stays while the ring may receive into it */
 	struct tbg_piece *into;		/* being received into */
 	struct tbg_terms terms;
-	struct tbg_lines lines;		/* its fields */
+	struct tbg_lines trailer;	/* fields of it that go on */
 
 	/* deliver.c */
 	struct tbg_lines pre, post;

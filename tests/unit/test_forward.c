@@ -182,8 +182,10 @@ KTAP_TEST(t_trailers_that_could_lie_are_dropped)
 			"Transfer-Encoding: chunked\r\nY: 2\r\n";
 	struct tbg_lines l = { 0 };
 
-	tbg_forward_trailer(&l, t, strlen(t));
+	tbg_forward_trailer(&l, t, strlen(t), "A: y\r\n", 6);
 	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\nY: 2\r\n"));
+	tbg_forward_trailer(&l, t, strlen(t), "Connection: close, y\r\n", 22);
+	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\n"));
 }
 
 KTAP_TEST(t_lists)
