@@ -25,6 +25,7 @@
 #include "deliver.h"
 #include "fastcgi.h"
 #include "fetch.h"
+#include "gateway/order.h"
 #include "gather.h"
 #include "health.h"
 #include "part.h"
@@ -292,7 +293,7 @@ static bool body_frame(struct tbg_transfer *x, const void *b, size_t data,
 	if (chunked && done) {
 		tbg_lines_put(&x->up_post, "0\r\n", 3);
 		tbg_forward_trailer(&x->up_post, x->up_frame.trailer ?: "",
-				    x->up_frame.trailer_len);
+				    x->up_frame.trailer_len, x->fields.text, x->fields.len);
 		tbg_lines_put(&x->up_post, "\r\n", 2);
 	}
 	if (x->up_pre.failed || x->up_post.failed) {
@@ -659,6 +660,17 @@ static void completed(struct tbg_transfer *x, bool keep)
 	tbg_transfer_stored(x, s, false);
 }
 
+/* What goes on of the trailer section, while the head is there that it belongs to. */
+static void trailer_take(struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+
+	if (x->frame.trailer_len && tbg_elements_have(x->fields.text, x->fields.len,
+						      TBG_VALUE("TE"), TBG_VALUE("trailers")))
+		tbg_forward_trailer(&x->trailer, x->frame.trailer, x->frame.trailer_len,
+				    (char *)x->o->head + r->fields_off, r->len - r->fields_off);
+}
+
 /* The response has ended as it should. */
 static void response_end(struct tbg_transfer *x)
 {
@@ -672,6 +684,7 @@ static void response_end(struct tbg_transfer *x)
 	}
 	if (filling)
 		store(x);
+	trailer_take(x);
 	origin_end(x, keep);
 	fetch_end(x, 0, !filling || tbg_terms_for_one(&x->terms, x->w->now_ns));
 	if (x->sent_on)
@@ -742,12 +755,25 @@ static bool contradicts(const struct tbg_transfer *x, uint64_t len, bool ended)
 	       (len > r->content_length || (ended && len < r->content_length));
 }
 
+/*
+ * Whether bytes that belong to no body are thrown away as they come, for a program
+ * of ours is not ended for them: its limits end it.
+ */
+static bool wastes(const struct tbg_transfer *x)
+{
+	const struct tbg_order *o = x->upstream->order;
+
+	return o && o->kind == TBG_POOL_CGI && framing_of(x) == TBG_FRAMING_NONE;
+}
+
 /* data bytes of content at the end of a piece; got: what follows them. */
 static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 		     enum tbg_parsed got)
 {
-	p->len += data;
-	x->pile->len += data;
+	bool waste = wastes(x) && !x->sent_on;
+
+	p->len += waste ? 0 : data;
+	x->pile->len += waste ? 0 : data;
 	if (got == TBG_PARSED_BAD || (x->sent_on && x->pile->len > UNREAD_MAX) ||
 	    contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
 	    (x->second && !x->told)) {
@@ -758,9 +784,8 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	fill_check(x);
 	if (!x->running)
 		return;
-	/* what has no body is not read on, for some of it has come */
 	x->extra |= data && framing_of(x) == TBG_FRAMING_NONE;
-	if (got == TBG_PARSED_DONE || x->extra) {
+	if (got == TBG_PARSED_DONE || (x->extra && !wastes(x))) {
 		response_end(x);
 		return;
 	}
@@ -802,7 +827,7 @@ static void body_first(struct tbg_transfer *x)
 	 * A program without a body to send may still be at work: its end is waited for,
 	 * unless it will never have the rest of what it was sent.
 	 */
-	if (!has_body(x) && (!records || ended || len || x->up_body)) {
+	if (!has_body(x) && (!records || ended || (len && !wastes(x)) || x->up_body)) {
 		x->extra |= len || (records && !ended);
 		response_end(x);
 		return;

@@ -226,6 +226,25 @@ def t_trailers_pass_both_ways():
     assert r.trailer == [], "nobody asked for trailers"
 
 
+def t_trailers_of_this_connection_alone_stay_here():
+    """What Connection names is removed, from a trailer section too (RFC 9110 7.6.1)."""
+    p = path()
+    trailed = []
+
+    def answer(c, r):
+        trailed.extend(c.trailer)
+        c.send(b"HTTP/1.1 200 OK\r\nConnection: x-hop\r\nTransfer-Encoding: chunked\r\n\r\n"
+               b"3\r\nabc\r\n0\r\nX-Hop: 1\r\nX-Sum: 1\r\n\r\n")
+
+    o.on(p, answer)
+    with origin.Client(d.address) as c:
+        c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nConnection: TE, X-Up\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n".encode() +
+               b"2\r\nhi\r\n0\r\nX-Up: 2\r\nX-On: 3\r\n\r\n")
+        r = c.answer()
+    assert trailed == [b"X-On: 3"], trailed
+    assert r.body == b"abc" and r.trailer == [b"X-Sum: 1"], r.trailer
+
+
 def t_connections_are_used_again():
     p = path()
     o.on(p, reply(200, b"x"))
