@@ -265,13 +265,17 @@ def t_a_new_file_is_taken_up_by_a_reload():
         assert well("pid", m) == pid
 
 
+def blocks_nothing(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+        return "SigBlk:\t0000000000000000\n" in f.read()
+
+
 def t_a_reload_waits_for_what_the_old_file_answers():
     """Postponed and half sent: the old worker finishes both, and is closed."""
     with Modules() as m, origin.Client(m.address) as late, origin.Client(m.address) as long:
         pid = well("pid", m)
         child = well("fork", m)
-        with open(f"/proc/{child}/status", encoding="utf-8") as f:
-            assert "SigBlk:\t0000000000000000\n" in f.read(), "of a child of its"
+        client.until(lambda: blocks_nothing(child), "a child of its has signals blocked")
         late.send(b"POST /bad?later=1500 HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n")
         long.send(b"GET /bad?endless HTTP/1.1\r\nHost: t\r\n\r\n")
         long.head()
@@ -422,6 +426,23 @@ def t_what_it_said_before_is_in_the_log():
             client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
             line = "said before " + how
             assert len([x for x in d.lines if line in x]) == 1, d.lines
+
+
+def t_a_post_that_its_worker_vanishes_in_is_not_sent_again():
+    """Nobody knows what it has done: a GET may be sent to another worker (RFC 9110 9.2.2)."""
+    with origin.Client(d.address) as c:
+        for how in ("kill", "exit"):
+            for method, nr in (("POST", 1), ("PATCH", 1), ("GET", 2)):
+                for body in (None, b"sent") if method == "POST" else (None,):
+                    client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+                    before = len(d.lines)
+                    r = c.request(method, f"/bad?vanish={how}", body=body)
+                    assert r.status == 502, (method, how, r)
+                    client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+                    ask(d.address, "GET", f"/bad?says={method}{before}")
+                    says(d, f"says {method}{before}")       # all before it has been read
+                    said = [x for x in d.lines[before:] if "vanishes by " + how in x]
+                    assert len(said) == nr, (method, how, body, d.lines[before:])
 
 
 def t_an_answer_that_is_complete_is_sent():

@@ -93,6 +93,15 @@ static void leave(struct tbg_request *r, const char *arg)
 	exit(0);
 }
 
+/* Without last words. */
+static void vanish(struct tbg_request *r, const char *arg)
+{
+	tbg_module_log(NULL, "vanishes by %s", arg);
+	if (!strcmp(arg, "kill"))
+		raise(SIGKILL);
+	_exit(0);
+}
+
 static void nap(struct tbg_request *r, const char *arg)
 {
 	usleep(strtoul(arg, NULL, 10) * 1000);
@@ -261,7 +270,7 @@ static const struct {
 	{ "fresh", fresh }, { "pid", pid }, { "says", says },
 	{ "split", split }, { "endless", big }, { "move", move },
 	{ "again", again }, { "lock", lock }, { "locked", locked },
-	{ "said", said }, { "last", last },
+	{ "said", said }, { "last", last }, { "vanish", vanish },
 };
 
 static void request(struct tbg_request *r, void *state)
