@@ -317,12 +317,15 @@ static void iface_how(struct tbg_wire *w, unsigned int nr)
 		 w->attached[nr].tcx ? "tcx" : "clsact");
 }
 
-/* Whether wire is on it. One that is called something else now is the same. */
+/*
+ * Whether wire is on it. One that is called something else now is the same; want of a
+ * descriptor to ask with says nothing.
+ */
 static bool iface_stays(struct tbg_wire_iface *i)
 {
 	if (i->why[0])
 		return false;
-	if (if_indextoname(i->ifindex, i->name))
+	if (if_indextoname(i->ifindex, i->name) || errno != ENXIO)
 		return true;
 	tbg_say("toboggand: wire: %s is gone", i->name);
 	return false;
@@ -362,6 +365,12 @@ static bool has_place(struct tbg_wire *w, const char *name)
 	return false;
 }
 
+/* Not while draining: wire only translates then. */
+static bool answers(const struct tbg_wire *w)
+{
+	return __atomic_load_n(&w->maps.knob->answer, __ATOMIC_RELAXED);
+}
+
 static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
 {
 	struct tbg_wire_iface *i;
@@ -389,7 +398,7 @@ static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
 			iface_off(i, err);
 		else
 			iface_how(w, w->ifaces_nr);
-		if (!err && xdp)
+		if (!err && xdp && answers(w))
 			xdp_attach(w, w->ifaces_nr);
 	}
 	w->ifaces_nr++;
@@ -528,10 +537,10 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces,
 	if (err)
 		goto out;
 	set_listeners(w);
+	w->maps.knob->answer = 1;
 	err = attach_all(w, ret_msg, msg_len);
 	if (err)
 		goto out;
-	w->maps.knob->answer = 1;
 	*ret = w;
 	return 0;
 out:
@@ -653,10 +662,9 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 	forget_off(w);
 	tbg_privilege_raise();
 	attach_again(w);
-	if (__atomic_load_n(&w->maps.knob->answer, __ATOMIC_RELAXED)) {
-		add_late(w);
+	add_late(w);
+	if (answers(w))
 		xdp_tick(w, now_ns);
-	}
 	tbg_privilege_lower();
 }
 

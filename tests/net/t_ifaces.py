@@ -3,6 +3,8 @@
 """Interfaces that go and come back, have several names, or are many."""
 import contextlib
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -77,6 +79,28 @@ def t_interface_that_goes_is_missed_until_it_is_back():
         said(d, "wire: on tbg0 (")
         hit(n, link)
         assert len([line for line in d.lines if "tbg0" in line]) == 3, d.lines
+
+
+def t_interface_that_goes_while_the_daemon_drains_is_attached_again():
+    """What its connections have yet to get needs translation as before."""
+    large = talk.content("large", 8 << 20)
+    with net.Net(links=1) as n, serving(n.server, "tbg0") as d:
+        d.write("large", large)
+        hit(n, n.links[0])
+        with talk.Connection(n.client.connect(
+                (n.links[0].server4, PORT),
+                setup=lambda s: s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000))) as c:
+            assert c.get("/a").tier == "wire"
+            c.send(talk.request("/large"))
+            c.got = c.s.recv(1)
+            d.process.send_signal(signal.SIGTERM)
+            net.until(lambda: talk.ask(d, "status")["draining"], "it does not drain")
+            n.server.run("ip", "link", "del", "tbg0")
+            said(d, "wire: tbg0 is gone")
+            net.Link(n, 0)
+            said(d, "wire: on tbg0 (")
+            assert c.response().body == large
+        assert d.process.wait(daemon.STOP_S) == 0, d.lines
 
 
 def t_another_name_is_no_other_interface():
