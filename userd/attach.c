@@ -504,7 +504,17 @@ struct tbg_left {
 	struct tbg_attachment at;	/* on one hook */
 	enum tbg_hook hook;
 	int flows_fd;			/* of its connections; -1: there is none */
+	uint32_t flows_id;		/* 0: there is none */
+	bool needed;
 };
+
+static uint32_t map_id(int map_fd)
+{
+	struct bpf_map_info info = {};
+	uint32_t len = sizeof(info);
+
+	return bpf_obj_get_info_by_fd(map_fd, &info, &len) ? 0 : info.id;
+}
 
 /* Adds the program with this id, that is at there, if its daemon is dead. */
 static void left_add(struct tbg_left **list, const struct tbg_attachment *there,
@@ -526,6 +536,7 @@ static void left_add(struct tbg_left **list, const struct tbg_attachment *there,
 	l->at.prog_fd[hook] = fd;
 	l->hook = hook;
 	l->flows_fd = prog_map(fd, "tbg_flows");
+	l->flows_id = map_id(l->flows_fd);
 	*list = l;
 }
 
@@ -564,8 +575,9 @@ struct tbg_left *tbg_left_find(void)
 	struct if_nameindex *names = if_nameindex();
 	struct tbg_left *ret = NULL;
 
-	for (struct if_nameindex *i = names; i && i->if_index; i++)
-		for (int hook = 0; hook < TBG_HOOK_NR; hook++) {
+	/* those of ingress, which are found last, go first, as in tbg_detach() */
+	for (int hook = TBG_HOOK_NR - 1; hook >= 0; hook--)
+		for (struct if_nameindex *i = names; i && i->if_index; i++) {
 			left_on_tcx(&ret, i->if_index, hook);
 			left_on_clsact(&ret, i->if_index, hook);
 		}
@@ -573,6 +585,20 @@ struct tbg_left *tbg_left_find(void)
 		if_freenameindex(names);
 	libbpf_set_print(print);
 	return ret;
+}
+
+/* Flows are read once for all programs of their daemon: these stay or go together. */
+static void left_ask(struct tbg_left *list,
+		     bool (*needed)(int flows_fd, uint64_t now_ns), uint64_t now_ns)
+{
+	for (struct tbg_left *l = list; l; l = l->next) {
+		struct tbg_left *same = list;
+
+		while (same != l && same->flows_id != l->flows_id)
+			same = same->next;
+		l->needed = same != l ? same->needed :
+					l->flows_id && needed(l->flows_fd, now_ns);
+	}
 }
 
 struct tbg_left *tbg_left_sweep(struct tbg_left *list,
@@ -584,8 +610,9 @@ struct tbg_left *tbg_left_sweep(struct tbg_left *list,
 	char name[IF_NAMESIZE];
 	int has;
 
+	left_ask(list, needed, now_ns);
 	while ((l = *at)) {
-		if (l->flows_fd >= 0 && needed(l->flows_fd, now_ns)) {
+		if (l->needed) {
 			at = &l->next;
 			continue;
 		}
