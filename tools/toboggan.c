@@ -894,6 +894,8 @@ static bool interval_parse(const char *v, unsigned int *ret_ms)
 	if (!isdigit((unsigned char)*v))
 		return false;
 	ms = strtod(v, &end);
+	if (end != v + strspn(v, "0123456789."))	/* "1e3", "0x1" */
+		return false;
 	if (strcmp(end, "ms")) {
 		ms *= 1000;
 		if (*end && strcmp(end, "s"))

@@ -398,8 +398,9 @@ def t_daemon_that_does_not_answer_is_given_up():
 def t_wrong_usage_exits_2():
     for words in (["--interval", "0"], ["--interval", ""], ["--interval", "0.05"], ["--interval", "99ms"],
                   ["--interval", "3601"], ["--interval", "soon"], ["--interval", "-1"], ["--interval", "1h"],
-                  ["--interval", "nan"], ["--interval", "inf"], ["--count", "-1"], ["--count", "x"], ["--count", ""],
-                  ["--interval"], ["--count"], ["more"], ["--limit", "3"], ["--all"]):
+                  ["--interval", "nan"], ["--interval", "inf"], ["--interval", "1e3"], ["--interval", "0x1"],
+                  ["--interval", "0x1p1s"], ["--interval", "1.2.3"], ["--interval"], ["--count", "-1"],
+                  ["--count", "x"], ["--count", ""], ["--count"], ["more"], ["--limit", "3"], ["--all"]):
         r = top("/nonexistent", *words)
         assert r.returncode == 2 and r.stderr.count("\n") == 1 and not r.stdout, (words, r)
     for words in (["--once"], ["--interval", "2"], ["--count", "3"]):
