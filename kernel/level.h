@@ -15,6 +15,7 @@
 struct tbg_version {
 	unsigned int major, minor, patch;
 	bool candidate;		/* -rc: before that patch */
+	char text[32];		/* as it was written, to there */
 };
 
 enum tbg_level {
@@ -24,14 +25,20 @@ enum tbg_level {
 	TBG_LEVEL_UNKNOWN,	/* uname or the list say no version */
 };
 
+/* Candidates: 7.2.0-rc3, Debian's 7.2~rc3, Fedora's 7.2.0-0.rc3. */
 static inline bool tbg_version_parse(const char *text, struct tbg_version *ret)
 {
-	const char *rest = text + strspn(text, "0123456789.");
+	const char *end = text + strspn(text, "0123456789.");
+	const char *mark = end + strspn(end, "-~0.");
+	struct tbg_version v = { .candidate = !strncmp(mark, "rc", 2) };
 
-	ret->patch = 0;
-	ret->candidate = !strncmp(rest, "-rc", 3) || !strncmp(rest, "~rc", 3);
-	return sscanf(text, "%u.%u.%u", &ret->major, &ret->minor,
-		      &ret->patch) >= 2;
+	if (sscanf(text, "%u.%u.%u", &v.major, &v.minor, &v.patch) < 2)
+		return false;
+	if (v.candidate)
+		end = mark + 2 + strspn(mark + 2, "0123456789");
+	snprintf(v.text, sizeof(v.text), "%.*s", (int)(end - text), text);
+	*ret = v;
+	return true;
 }
 
 /* Debian says the upstream version in uname -v alone. */

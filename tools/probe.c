@@ -556,14 +556,13 @@ static void try_fixed(const struct row *row, struct result *r)
 	case TBG_LEVEL_UNLISTED:
 		r->state = MISSING;
 		snprintf(r->detail, sizeof(r->detail),
-			 "kernel is %u.%u.%u, of a series that is not listed: fixed in %s; --sock unlisted tries it",
-			 v.major, v.minor, v.patch, row->fixed);
+			 "kernel is %s, of a series that is not listed: fixed in %s; --sock unlisted tries it",
+			 v.text, row->fixed);
 		break;
 	case TBG_LEVEL_OPEN:
 		r->state = MISSING;
 		snprintf(r->detail, sizeof(r->detail),
-			 "kernel is %u.%u.%u, fixed in %s", v.major, v.minor,
-			 v.patch, row->fixed);
+			 "kernel is %s, fixed in %s", v.text, row->fixed);
 	}
 }
 
