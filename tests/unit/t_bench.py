@@ -415,6 +415,19 @@ def t_wrong_sessions_are_named_with_their_line():
         refused(sessions.parse, text, "s", text=words)
 
 
+def t_a_line_is_no_longer_than_httperf_reads():
+    """One byte more, and httperf 0.9.0 takes its end for a session's or for another request."""
+    for line in ("/a{}\n", "/a\n  /b{} method=HEAD\n", "/a contents='{}'\n", "/a think=1 contents=\\\nx{}\n",
+                 "/a contents='\"{}'\n", "/a\n/b contents=\u00e9{}\n"):
+        def longest(nr, line=line):
+            return max(len(row.encode()) for row in
+                       sessions.text(sessions.parse(line.format("x" * nr), "s")).split("\n"))
+        nr = 9998 - longest(0)
+        assert longest(nr) == 9998, line
+        refused(longest, nr + 1, text=f"s:{1 + line.startswith('/a' + chr(10))}: 9999 bytes as a line for "
+                "httperf, which reads at most 9998")
+
+
 LOG = """10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET /a.html HTTP/1.0" 200 2326
 10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET /a.css HTTP/1.0" 200 10
 10.0.0.2 - frank [10/Oct/2000:13:55:37 -0700] "GET /b.html HTTP/1.0" 200 10
@@ -480,6 +493,14 @@ def t_targets_of_logs_may_be_absolute_and_have_spaces():
         assert [[[c.uri for c in b] for b in s] for s in conv.sessions()] == [[[want]]], (target, conv.left_out)
     conv = log_lines((0, "*"), (0, "host:443"))
     assert conv.left_out == {"with a target that is no path": 2}, conv.left_out
+
+
+def t_targets_too_long_for_httperf_are_left_out():
+    conv = log_lines((0, "/" + "a" * 9947), (9, "/" + "a" * 9948), (9, "/" + "%" * 9949), (9, "/" + " " * 4000 + "a"),
+                     (20, "/b"))
+    assert conv.left_out == {"too long for httperf": 3}, conv.left_out
+    got = conv.sessions()
+    assert sessions.parse(sessions.text(got)) == got and len(got[0]) == 2
 
 
 def t_a_log_from_stdin_may_have_any_bytes():
@@ -839,6 +860,26 @@ def t_work_for_replies_that_the_end_cuts_short_is_theirs():
     s = {"cpu_ns": 1000.0}
     engine.Run.figures(s, dict(long, seconds=1.0, errors=0, statuses=0), 16.5)
     assert abs(s["cpu_ns_per_kib"] - 1000 / 1024) < 1e-9, s
+
+
+def t_too_few_replies_are_said_of_a_cost_alone():
+    exp = experiments.Clients(options("clients"))
+    exp.check = lambda *_: argparse.Namespace(settle=lambda *_: 0, verify=lambda *_: ({}, 0))
+    run = engine.Run(None, argparse.Namespace(max_minutes=1, nofile=10000, seconds=1), {})
+    run.judge = lambda *_: None
+    for core, errors, said in ((True, 0, 1), (None, 0, 0), (True, 3, 0)):
+        got = {"requests": 9, "bytes": 9, "errors": errors, "statuses": 0, "seconds": 1.0}
+        exp.run_load = lambda *_, got=got: (got, [])
+        exp.notes.clear()
+        meter = argparse.Namespace(core=core, begin=None, read=lambda nr: {"cpu_ns": None})
+        old, engine.Meter = engine.Meter, lambda *_, meter=meter: meter
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                sample_ = run.sample(exp, exp.points[2], servers.Existing(None, "a", "h:1"), 0)
+        finally:
+            engine.Meter = old
+        assert len(exp.notes) == said and bool(sample_["invalid"]) == bool(errors), (exp.notes, sample_)
+        assert not said or "fewer than 10 replies" in exp.notes[0], exp.notes
 
 
 # --- records and reports --------------------------------------------------

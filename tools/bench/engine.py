@@ -185,8 +185,8 @@ class Run:
             tiers = tier_requests(server)
             meter = Meter(self.lab, server)
             got, argvs = exp.run_load(self, load, server, seconds, meter.begin)
-            nr = worked_for(load, reply_len, got)
-            if nr is None:
+            nr, bad = worked_for(load, reply_len, got), fault(load, reply_len, got)
+            if nr is None and meter.core and not bad:
                 exp.note(f"{server.name}, {point.label}: fewer than {REPLIES_MIN} replies to each "
                          "request in flight are too few to say what one costs")
             ret.update(meter.read(nr))
@@ -194,7 +194,7 @@ class Run:
             self.figures(ret, got, nr)
             if tiers is not None:
                 ret["tiers"] = {k: v - tiers.get(k, 0) for k, v in tier_requests(server).items()}
-            ret["invalid"] = exp.tolerate(fault(load, reply_len, got), got)
+            ret["invalid"] = exp.tolerate(bad, got)
             check.settle(self.lab, server)
             self.verify(ret, check, server, load)
             exp.after(self, point, server, ret, got)

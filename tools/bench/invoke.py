@@ -57,8 +57,9 @@ def parser(name):
                        "can be repeated")
     where.add_argument("--stat", action="append", default=[], metavar="[NAME=]COMMAND",
                        help="prints the remote server's /proc/stat, such as `ssh HOST cat "
-                       "/proc/stat`; without it there is no processor time. With NAME= of that "
-                       "server alone, as is needed if they are on different hosts")
+                       "/proc/stat`, for what all its CPUs worked; without it there is no "
+                       "processor time, and no rate but what was asked for and met. With NAME= "
+                       "of that server alone, as is needed if they are on different hosts")
     where.add_argument("--link-mbit", type=positive, metavar="MBIT",
                        help="nominal rate of the network (that of the interface)")
     for exp in (EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]):

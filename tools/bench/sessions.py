@@ -23,6 +23,7 @@ from fileset import IMAGES, PAGE
 from say import Problem
 
 TEMPLATES_MAX = 1000            # httperf's MAX_SESSION_TEMPLATES
+LINE_MAX = 9998                 # bytes that httperf reads at a time, less newline and end
 METHODS = ("OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE")
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
@@ -53,7 +54,12 @@ def parse(text, name="sessions"):
                 session = []
             continue
         call = parse_call(line.strip(), f"{name}:{nr}")
-        if session and line[0].isspace():
+        joins = bool(session) and line[0].isspace()
+        length = len(written(call, joins).encode("utf-8", "surrogateescape"))
+        if length > LINE_MAX:
+            raise Problem(f"{name}:{nr}: {length} bytes as a line for httperf, which reads "
+                          f"at most {LINE_MAX}")
+        if joins:
             session[-1].append(call)
         else:
             session.append([call])
@@ -163,20 +169,23 @@ def quoted(text):
     return '"' + "".join(special.get(c, c) for c in text) + '"'
 
 
+def written(call, joins):
+    """The line of a request. joins: the burst of the one before."""
+    ret = "    " * joins + call.uri
+    if call.method != "GET":
+        ret += f" method={call.method}"
+    if call.think_s is not None:
+        ret += f" think={call.think_s:g}"
+    if call.contents is not None:
+        ret += f" contents={quoted(call.contents)}"
+    return ret
+
+
 def text(sessions):
     """The grammar of some sessions."""
     lines = []
     for session in sessions:
-        for burst in session:
-            for i, call in enumerate(burst):
-                line = "    " * bool(i) + call.uri
-                if call.method != "GET":
-                    line += f" method={call.method}"
-                if call.think_s is not None:
-                    line += f" think={call.think_s:g}"
-                if call.contents is not None:
-                    line += f" contents={quoted(call.contents)}"
-                lines.append(line)
+        lines += [written(call, i > 0) for burst in session for i, call in enumerate(burst)]
         lines.append("")
     return "\n".join(lines)
 
@@ -202,6 +211,7 @@ def think_s(session, default):
 
 # ------------------------------------------------------------------ logs
 
+BESIDE_MAX = 50                 # bytes of a line beside the target, at most: method=, think=
 LOG = re.compile(r'(\S+) \S+ .*?\[([^\[\]]+)\] "(\S+) '
                  r'(\S+(?: (?:[^" \\]|\\.)*)*?)(?: HTTP/[\d.]+)?" (\d{3}) \S+'
                  r'(?: "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)")?')
@@ -263,6 +273,8 @@ class Converter:
             self.left_out["that were redirected"] += 1      # where to is a line of its own
         elif m.group(5)[0] != "2" and m.group(5) != "304":
             self.left_out["that were answered with an error"] += 1
+        elif len(uri) > LINE_MAX - BESIDE_MAX:
+            self.left_out["too long for httperf"] += 1
         else:
             self.place(client, when, Call(uri, method, None, None))
 
