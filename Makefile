@@ -51,6 +51,9 @@ check-net: all			## BPF and network tests on this kernel
 check-vm: all			## the same in VMs on Debian's kernels
 	$(Q)$(MAKE) -C tests all
 	$(Q)$(MAKE) -C vm check
+check-gigabyte: all		## 2 GiB through bad networks on each of them
+	$(Q)$(MAKE) -C tests all
+	$(Q)$(MAKE) -C vm gigabyte
 
 bench: all			## measure against nginx (BENCH=--quick, --help)
 	$(Q)$(MAKE) -C tools/bench all
@@ -78,7 +81,7 @@ clean:				## remove what was built, but not the test kernels
 
 help:				## this list
 	$(Q)grep -E '^[a-z-]+:.*##' Makefile | \
-		sed -E 's/:[^#]*## */\t/' | expand -t 14
+		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 .PHONY: all bpf userd tools deps run check check-unit check-net check-vm \
-	bench fuzz format lint install clean help
+	check-gigabyte bench fuzz format lint install clean help

@@ -152,10 +152,23 @@ def t_fix_levels():
         assert is_fixed(version, levels) == good, version
 
 
+def guest_conf(test_timeout=None):
+    opts = argparse.Namespace(build="/b", env=[], shell=None, accel="tcg", suites=["net"],
+                              test_timeout=test_timeout)
+    return vm_run().guest_conf("6.1", opts)
+
+
 def t_a_guest_accepts_listed_skips_only():
     """Whatever the host is."""
-    opts = argparse.Namespace(build="/b", env=[], shell=None, accel="tcg", suites=["net"])
-    assert ("env", "CI=true") in vm_run().guest_conf("6.1", opts)
+    assert ("env", "CI=true") in guest_conf()
+
+
+def t_a_program_has_its_suites_time_or_what_is_said():
+    def words(conf):
+        return [value for key, value in conf if key == "arg"]
+
+    assert "--timeout" not in words(guest_conf()) and words(guest_conf())[-1] == "net"
+    assert words(guest_conf(1080))[-3:] == ["--timeout", "1080", "net"]
 
 
 def fetch_fails(says, fn, *args):
