@@ -36,6 +36,9 @@ TOOL = os.path.join(ktap.BUILD, "toboggan")
 TIERS = os.environ.get("TBG_TIERS", "")
 # No tier of the kernel, unless the environment says which.
 USER = () if TIERS else ("--tiers", "user")
+# Of the kernel, the tier whose answers are compared with the user tier's.
+FAST = next((x for x in TIERS.split(",") if x in ("wire", "sock")), "wire")
+HITS = ("wire", "sock", "user")        # what answers from the cache
 XDP = os.environ.get("TBG_XDP", "")     # on the veths of net.py: IFACE becomes IFACE:xdp
 
 _running = set()

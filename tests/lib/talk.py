@@ -14,6 +14,7 @@ import subprocess
 import termios
 
 import client
+import daemon
 import ktap
 
 TOOL = os.path.join(ktap.BUILD, "toboggan")
@@ -64,7 +65,7 @@ def counts(d):
 
 
 def hits(d):
-    return counts(d)["HIT_WIRE"]
+    return counts(d)[f"HIT_{daemon.FAST.upper()}"]
 
 
 def late(d):

@@ -36,14 +36,14 @@ def begin():
         for i in range(5):
             d.write(f"cold{i}.html", BODY)
         d.start()
-    tier = talk.ask(d, "status")["tiers"]["wire"]
+    tier = talk.ask(d, "status")["tiers"][daemon.FAST]
     if not tier["on"]:
         end()
-        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
+        raise ktap.Skip(daemon.why_off(daemon.FAST, tier["why"]))
     with talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
         c.get("/small.html")
         c.get("/large.html")
-        assert c.get("/small.html").tier == "wire"
+        assert c.get("/small.html").tier == daemon.FAST
 
 
 def end():
@@ -99,12 +99,12 @@ def t_curl():
             text = tool("curl", "-sS", "--fail", *[url] * 5)
             assert text.encode() == BODY * 5
             head = tool("curl", "-sS", "--fail", "-I", url)
-            assert "detail=wire" in head and "Content-Length: 1000" in head, head
+            assert f"detail={daemon.FAST}" in head and "Content-Length: 1000" in head, head
             etag = re.search(r"(?i)etag: (\S+)", head)[1]
             code = tool("curl", "-sS", "-o", out, "-w", "%{http_code}", "-H",
                         f"If-None-Match: {etag}", url)
             assert code == "304", code
-            assert "detail=wire" in tool("curl", "-sS", "-D", "-", "-o", out, url)
+            assert f"detail={daemon.FAST}" in tool("curl", "-sS", "-D", "-", "-o", out, url)
             for _ in range(2):          # the first makes the variant
                 assert tool("curl", "-sS", "--fail", "--compressed", url).encode() == BODY
 

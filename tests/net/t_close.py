@@ -30,14 +30,14 @@ def begin():
             d.write(target[1:], body)
         d.start()
     n.late = lambda: talk.late(d)
-    tier = talk.ask(d, "status")["tiers"]["wire"]
+    tier = talk.ask(d, "status")["tiers"][daemon.FAST]
     if not tier["on"]:
         end()
-        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
+        raise ktap.Skip(daemon.why_off(daemon.FAST, tier["why"]))
     with connect(4) as c:
         for target in BODIES:
             c.get(target)
-        assert c.get("/hit").tier == "wire"
+        assert c.get("/hit").tier == daemon.FAST
 
 
 def end():
@@ -122,7 +122,8 @@ def t_fin_with_the_request():
     with clean_end():
         each(one)
     now = talk.counts(d)
-    assert now["FLAGS"] > before["FLAGS"], "no FIN came with a request"
+    if daemon.FAST == "wire":       # the socket's stream does not show it
+        assert now["FLAGS"] > before["FLAGS"], "no FIN came with a request"
 
 
 def t_half_close_behind_a_burst():
@@ -169,10 +170,10 @@ def usable():
     """The daemon is well, and wire answers."""
     for family in (4, 6):
         with connect(family) as c:
-            assert c.get("/hit").tier == "wire"
+            assert c.get("/hit").tier == daemon.FAST
             target, body = miss()
             assert c.get(target).body == body
-            assert c.get("/hit").tier == "wire"
+            assert c.get("/hit").tier == daemon.FAST
 
 
 def reconnect(family, source):
@@ -199,7 +200,7 @@ def reuse(family, finish, *ignore):
                 for target, body in want:
                     r = c.get(target)
                     assert (r.status, r.body) == (200, body), f"round {i}: {r}"
-                    wired += r.tier == "wire"
+                    wired += r.tier == daemon.FAST
                 finish(c)
         n.server.over(PORT)
     assert wired >= 2 * REUSES - REUSES // 4, f"only {wired} by wire"

@@ -296,7 +296,7 @@ def t_cookie_is_left_to_the_daemon_where_the_location_says_so():
             client.hot(d, path, hit)
             with client.Client(d.address) as c:
                 for _ in range(5):
-                    assert c.get(path, "Cookie: a=b").tier == with_cookie, path
+                    assert daemon.is_tier(c.get(path, "Cookie: a=b").tier, with_cookie), path
                     c.get(path)
     conf.both('root = "{root}"\nlocation "/app/" { cookies = pass }\n', test)
 
@@ -315,7 +315,7 @@ headers = {{"A: {"a" * 900}", "B: {"b" * 800}"}}
         etag = client.hot(d, "/x.txt", tier).fields["ETag"]
         with client.Client(d.address) as c:
             r = c.get("/x.txt", f"If-None-Match: {etag}")
-            assert (r.status, r.tier) == (304, tier), r
+            assert r.status == 304 and daemon.is_tier(r.tier, tier), r
             assert r.fields["Cache-Control"] == f"max-age=3153600000, {'x' * 150}", r
     conf.both(text, test)
 
@@ -343,7 +343,7 @@ def t_index_names_in_order_and_off():
             assert c.get("/b/").body == b"b one"
             os.unlink(os.path.join(d.root, "b/one.html"))
             while (r := c.get("/b/")).body != b"b two":
-                assert r.body == b"b one" and r.tier in ("wire", "user"), r
+                assert r.body == b"b one" and r.tier in daemon.HITS, r
     conf.both(text, test)
 
 

@@ -88,7 +88,7 @@ class Watcher:
         """Until each daemon answers with want from its cache."""
         for c, tier in zip(self.clients, ("user", "wire")):
             deadline = time.monotonic() + client.WAIT_S
-            while not ((r := c.get(self.path)).tier == tier and r.body == want):
+            while not (daemon.is_tier((r := c.get(self.path)).tier, tier) and r.body == want):
                 assert time.monotonic() < deadline, f"{self.path}: not cached: {r!r}"
 
     def fresh(self, want, done):
@@ -101,12 +101,12 @@ class Watcher:
                 r = c.get(self.path)
                 if r.status == want or r.status == 200 and r.body == want:
                     first = first or asked
-                    right += asked > done + PROMISE_S or r.tier in ("wire", "user")
+                    right += asked > done + PROMISE_S or r.tier in daemon.HITS
                     continue
                 assert asked < done + PROMISE_S, \
                     f"{self.path}: {asked - done:.3f} s after the change: {r!r}"
                 assert first is None or not isinstance(want, bytes) or not r.status == 200 or \
-                    r.tier not in ("wire", "user"), f"{self.path}: old after new: {r!r}"
+                    r.tier not in daemon.HITS, f"{self.path}: old after new: {r!r}"
                 worst_s = max(worst_s, asked - done)
                 right = 0
 

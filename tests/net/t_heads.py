@@ -33,10 +33,10 @@ def begin():
         wire.write("small.html", talk.content("small", 90))
         wire.start()
         user = daemon.Daemon("--tiers", "user", listen=f"0.0.0.0:{USER}", root=wire.root).start()
-    tier = talk.ask(wire, "status")["tiers"]["wire"]
+    tier = talk.ask(wire, "status")["tiers"][daemon.FAST]
     if not tier["on"]:
         end()
-        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
+        raise ktap.Skip(daemon.why_off(daemon.FAST, tier["why"]))
 
 
 def end():
@@ -94,7 +94,7 @@ def warm(head):
     with connect(WIRE) as c:
         for _ in range(100):
             c.send(head)
-            if c.response(method(head)).tier == "wire":
+            if c.response(method(head)).tier == daemon.FAST:
                 return
     ktap.note(f"wire never answers {head[:80]!r}")
 
@@ -111,7 +111,7 @@ def t_each_client_is_answered_by_wire():
                 got, want = c.response(method(head)), other.response(method(head))
                 if got.bare() != want.bare():
                     failures.append(f"{name}: {got!r}, without wire {want!r}")
-                elif got.tier != "wire":
+                elif got.tier != daemon.FAST:
                     failures.append(f"{name}: answered by {got.tier}")
                 elif (got.status == 304) != (b"If-" in head):
                     failures.append(f"{name}: {got.status}")
@@ -134,7 +134,7 @@ def t_with_cookies_and_queries_too():
         with connect(WIRE) as c:
             c.send(head)
             r = c.response(method(head))
-            assert r.tier == "wire", f"{name}: {r!r}"
+            assert r.tier == daemon.FAST, f"{name}: {r!r}"
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ def begin():
         user = daemon.Daemon("--tiers", "user", listen=f"0.0.0.0:{USER}",
                              root=wire.root).start()
     n.late = lambda: talk.late(wire)
-    tier = talk.ask(wire, "status")["tiers"]["wire"]
+    tier = talk.ask(wire, "status")["tiers"][daemon.FAST]
     if not tier["on"]:
         end()
-        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
+        raise ktap.Skip(daemon.why_off(daemon.FAST, tier["why"]))
     learn()
 
 
@@ -70,7 +70,7 @@ def learn():
             asks.append((data, method, weight))
             c.send(data)
             r = c.response(method)
-            assert r.tier != "wire"
+            assert r.tier != daemon.FAST
             right[data] = r.bare()
             return r
 
@@ -119,7 +119,7 @@ def check(c, ask, at):
         want = right[data]
         raise AssertionError(f"request {at}: {data[:200]!r}: got {r}, wanted {want[0]!r} "
                              f"{len(want[1])} bytes")
-    return r.tier == "wire"
+    return r.tier == daemon.FAST
 
 
 def one_at_a_time(name, nr, port, connections):

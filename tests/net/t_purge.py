@@ -10,6 +10,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import client
 import conf
+import daemon
 import ktap
 import origin
 
@@ -111,12 +112,12 @@ def t_every_host_is_the_one_site_s():
 
 
 def t_any_number_of_arguments():
-    nr = 1001
+    nr, hit = 1001, "sock" if "sock" in daemon.TIERS else "user"
     with Made() as d:
         names = [f"b/many/{i}.txt" for i in range(nr)]
         paths = [d.write(x, b"x") for x in names]
         urls = ["http://b.example" + x[1:] for x in names]
-        for words, says in ((["warm", *paths], ": 1 file, 1 answers stored"), (["why", *urls], ": user\n"),
+        for words, says in ((["warm", *paths], ": 1 file, 1 answers stored"), (["why", *urls], f": {hit}\n"),
                             (["purge", *urls], ": 1 object purged")):
             out = d.tool(*words)
             assert out.count(says) == nr, (words[0], out[:300])
@@ -204,9 +205,9 @@ def t_warm_publishes_ahead_of_the_first_request():
         with conf.Host(d.address, "a.example") as c:
             for path in ["/" + x for x in FILES] + ["/"]:
                 r = c.get(path)
-                if r.tier != hit:       # wire meets a connection at its second request
+                if not daemon.is_tier(r.tier, hit):     # wire meets a connection at its second request
                     r = c.get(path)
-                assert r.tier == hit and r.body == f"a {path[1:] or 'index.html'}".encode(), (path, r)
+                assert daemon.is_tier(r.tier, hit) and r.body == f"a {path[1:] or 'index.html'}".encode(), (path, r)
         assert d.ask("warm", os.path.join(d.root, "a"))["cached"] == 12
         answer = d.ask("warm", os.path.join(d.root, "b/css/deep/three.css"))
         assert (answer["files"], answer["stored"]) == (1, 1), answer
@@ -260,7 +261,7 @@ def t_warm_of_a_link_is_of_its_own_name():
             with client.Client(d.address) as c:
                 for path in ("/", "/index.html"):
                     r = c.get(path)
-                    assert (r.tier, r.body) == ("user", b"english"), (words, path, r)
+                    assert daemon.is_tier(r.tier, "user") and r.body == b"english", (words, path, r)
             assert d.ask("purge", "--all")["purged"] == 2
 
 

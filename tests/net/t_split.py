@@ -33,16 +33,16 @@ def begin():
         user = daemon.Daemon("--tiers", "user", "--workers", "1",
                              listen=f"0.0.0.0:{USER}", root=wire.root).start()
     n.late = lambda: talk.late(wire)
-    tier = talk.ask(wire, "status")["tiers"]["wire"]
+    tier = talk.ask(wire, "status")["tiers"][daemon.FAST]
     if not tier["on"]:
         end()
-        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
+        raise ktap.Skip(daemon.why_off(daemon.FAST, tier["why"]))
     for port in (WIRE, USER):
         with connect(port) as c:
             for target in ("/", "/a.txt", "/b.txt", "/probe.txt", "/k.bin"):
                 c.get(target)
     with connect(WIRE) as c:
-        assert c.get("/a.txt").tier == "wire"
+        assert c.get("/a.txt").tier == daemon.FAST
 
 
 def end():
@@ -279,9 +279,9 @@ def t_corpus_has_the_same_fate():
 
 def t_wire_still_answers():
     with connect(WIRE) as c:
-        assert c.get("/a.txt").tier == "wire"
+        assert c.get("/a.txt").tier == daemon.FAST
     c = talk.counts(wire)
-    assert c["SPLIT"] and c["PIPELINED"] and c["HIT_WIRE"], c
+    assert c["SPLIT"] and c["PIPELINED"] and talk.hits(wire), c
     assert not c["REPEAT"] and not c["CSUM"], c
 
 

@@ -7,6 +7,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import client
 import conf
+import daemon
 import ktap
 import talk
 
@@ -103,7 +104,8 @@ def t_wildcard_is_the_daemons_and_other_unknown_names_too():
                 assert c.hot("/", tier).body == f"site {site}\n".encode(), host
                 for _ in range(20):
                     r = c.get("/")
-                    assert (r.body, r.tier) == (f"site {site}\n".encode(), tier), (host, r)
+                    assert r.body == f"site {site}\n".encode(), (host, r)
+                    assert daemon.is_tier(r.tier, tier), (host, r)
     both(WILD, test)
 
 
@@ -166,7 +168,7 @@ def t_file_of_one_site_changes_alone():
                 assert r.body == b"site a\n", r
         with conf.Host(d.address, "b.example") as c:
             r = c.get("/")
-            assert (r.body, r.tier) == (b"site b\n", hit), r
+            assert r.body == b"site b\n" and daemon.is_tier(r.tier, hit), r
     both(TEXT, test)
 
 
