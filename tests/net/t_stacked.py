@@ -6,6 +6,7 @@ Interfaces upon interfaces (VLAN, macvlan, bridge) are attached once, so that
 nothing is translated twice; what is only forwarded is never answered.
 """
 import contextlib
+import json
 import os
 import socket
 import struct
@@ -88,12 +89,35 @@ def macvlan(n):
         return False
     address(n.server, "tbgm", "10.98.0.1/24")
     address(n.client, "tbg0", "10.98.0.2/24")
+    send_to(n, "tbg0", "10.98.0.1", n.links[0].server4)
     return True
+
+
+def send_to(n, device, *addresses):
+    """The client sends to device's MAC; left to ARP, tbg0 and tbgm both claim every address."""
+    (shown,) = json.loads(n.server.run("ip", "-json", "link", "show", "dev", device))
+    for ip in addresses:
+        n.client.run("ip", "neighbour", "replace", ip, "lladdr", shown["address"],
+                     "dev", "tbg0", "nud", "permanent")
 
 
 def t_interface_upon_an_attached_one():
     if not [True for make in (vlan, macvlan) if stacked(make)]:
         raise ktap.Skip("no VLAN and no macvlan in this kernel")
+
+
+def t_frames_to_a_macvlan_are_left_to_the_daemon():
+    """They pass tbg0 as another host's, and become ours only behind it."""
+    with net.Net(links=1) as n:
+        if not macvlan(n):
+            raise ktap.Skip("no macvlan in this kernel")
+        send_to(n, "tbgm", "10.98.0.1")
+        with serving(n, "tbg0"), n.clean(PORT):
+            hits_and_misses(n, n.links[0].server4)
+            with talk.Connection(n.client.connect(("10.98.0.1", PORT))) as c:
+                for path, body in (("/small", BODY), ("/large", BODY * 200)) * 2:
+                    r = c.get(path)
+                    assert (r.tier, r.body) == ("user", body), r.head
 
 
 def t_bridge_and_its_port():
