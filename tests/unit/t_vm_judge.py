@@ -84,6 +84,7 @@ def t_missing_suite_fails():
 
 
 INT3 = "[    2.1] Oops: int3: 0000 [#1] SMP NOPTI\n[    2.1] Kernel panic - not syncing: x\n"
+STEP = "[    9.1] WARNING: CPU: 0 PID: 16 at arch/x86/kernel/traps.c:9 exc_debug_kernel+0xc/0x6\n"
 
 
 def t_only_what_says_nothing_of_the_tests_is_stillborn():
@@ -91,7 +92,10 @@ def t_only_what_says_nothing_of_the_tests_is_stillborn():
     assert not judged(code=1).stillborn
     assert not judged(verdict="ready 4.2\n").stillborn
     assert not judged(console="[    9.1] Oops: 0002 [#1] SMP\n").stillborn
-    for sent in ({"verdict": ""}, {"verdict": "ready 4.2\n", "console": INT3}):
+    assert not judged(console=STEP.replace("exc_debug_kernel", "tcp_recvmsg")).stillborn
+    assert not judged(console=STEP, code=1, ktap_text=KTAP.replace("0 failed", "1 failed")).stillborn
+    for sent in ({"verdict": ""}, {"verdict": "ready 4.2\n", "console": INT3},
+                 {"console": STEP}, {"dmesg": STEP}):
         assert judged(**sent).stillborn and judged(**sent).faults
 
 
