@@ -488,7 +488,9 @@ def t_hit_with_room_waits_for_the_one_without_before_it():
     """In the send buffer, where the first was promised room that is gone at its turn."""
     asks = [request(30000), request(100)]
     want = [right(data) for data in asks]
-    for _ in range(5):
+    seen, deadline = 0, time.monotonic() + client.WAIT_S
+    while seen < 5:
+        assert time.monotonic() < deadline, f"{seen} times in all"
         with connect() as c, server_end(c) as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200000)
             with before_workers():
@@ -497,7 +499,11 @@ def t_hit_with_room_waits_for_the_one_without_before_it():
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 10000)
             answers = [c.response() for _ in asks]
             assert [r.bare() for r in answers] == want, answers
-            assert [r.tier for r in answers] == ["user"] * 2, answers
+            # a daemon that has just accepted may hold the socket, and what comes in then
+            # is received behind it, on its CPU, whose workers do not wait
+            if answers[0].tier == "user":
+                assert answers[1].tier == "user", answers
+                seen += 1
 
 
 @contextlib.contextmanager
