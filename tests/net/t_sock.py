@@ -255,13 +255,15 @@ def accepted(c):
     pidfd, fds = os.pidfd_open(sock.pid), f"/proc/{sock.pid}/fd"
     try:
         for name in os.listdir(fds):
-            if not os.readlink(f"{fds}/{name}").startswith("socket:"):
-                continue
-            s = socket.socket(fileno=libc.syscall(PIDFD_GETFD, pidfd, int(name), 0))
-            with contextlib.suppress(OSError):      # of those that listen
-                if s.getpeername()[:2] == c.s.getsockname()[:2]:
-                    return s
-            s.close()
+            # one of them may be closed by now
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                if not os.readlink(f"{fds}/{name}").startswith("socket:"):
+                    continue
+                s = socket.socket(fileno=libc.syscall(PIDFD_GETFD, pidfd, int(name), 0))
+                with contextlib.suppress(OSError):      # of those that listen
+                    if s.getpeername()[:2] == c.s.getsockname()[:2]:
+                        return s
+                s.close()
     finally:
         os.close(pidfd)
     return None
