@@ -105,6 +105,11 @@ def fault(load, reply_len, got):
     return None
 
 
+def wrong_answers(got):
+    """How many replies a load had that were not right; what had none is not among them."""
+    return got["statuses"] + sum(got.get("kinds", {}).get(kind, 0) for kind in WRONG)
+
+
 def worked_for(load, reply_len, got):
     """Requests by which the server's work is divided, with parts of them; None: too few to tell.
 
