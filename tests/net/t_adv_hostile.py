@@ -56,7 +56,7 @@ def t_numbers_off_by_one():
 def t_numbers_far_off():
     def script(s):
         for far in (1000, 70000, 1 << 22, 1 << 30, (1 << 31) - 1, -70000, -(1 << 22), -(1 << 30)):
-            # an old acknowledgement alone: see t_adv_open.py
+            # an old acknowledgement alone is not among them
             for seq, ack in ((far, 0), (far, far), *([(0, far)] if far > 0 else [])):
                 c = used(s)
                 at = c.at
@@ -246,7 +246,7 @@ def changed(packet, family, at, value):
     out = bytearray(packet)
     out[at] = value
     tcp = 20 if family == 4 else 40
-    if family == 4:     # its own checksum: see t_adv_open.py
+    if family == 4:     # a wrong one would end it in IP, whatever else was changed
         out[10:12] = b"\0\0"
         out[10:12] = struct.pack("!H", 0xffff - rawtcp.fold(bytes(out[:20])))
     if at not in (tcp + 16, tcp + 17):
