@@ -419,6 +419,7 @@ def summarise(entry):
             row = {"point": point["x"], "server": name, "valid": len(good),
                    "invalid": len(mine) - len(good),
                    "disturbed": sum(bool(s.get("disturbed")) for s in good.values()),
+                   "counted": len(clean),
                    "errors": sum(s.get("errors", 0) + s.get("statuses", 0) +
                                  sum(s.get("wrong", {}).values()) for s in mine.values()),
                    "limit": sorted({s["limit"] for s in good.values() if s["limit"]}),

@@ -341,14 +341,14 @@ class Rates(Experiment):
 def most(entry, key, met):
     """{server: highest point at which met(row, figure key of it)}.
 
-    A repeat that fell short may have been refused, one that met the demand is not: it is
-    also to be what more than half of the repeats showed that were not disturbed.
+    A repeat that fell short may have been refused, one that met the demand is not: more
+    than half of the repeats that count are to have shown it.
     """
     best = {}
     for row in entry["summary"]:
         figure = row["figures"][key]
-        looked_at = (row["valid"] - row["disturbed"] or row["valid"]) + row["invalid"]
-        if figure and 2 * figure["n"] > looked_at and met(row, figure):
+        repeats = row["counted"] + row["invalid"]
+        if figure and 2 * figure["n"] > repeats and met(row, figure):
             best[row["server"]] = max(best.get(row["server"], 0), row["point"])
     return best
 
