@@ -129,10 +129,11 @@ struct tbg_pkt {
 	__u32 seq, ack, window;		/* host order */
 	__u32 opt_len;
 	__u32 addr_sum;			/* of both addresses, for checksums */
-	__u32 tsval, tsecr;		/* of a plain timestamp option */
+	__u32 tsval, tsecr;		/* if timed */
 	__u16 check;			/* as in the packet */
 	__u8 tcp_flags;			/* CWR ECE URG ACK PSH RST SYN FIN */
-	__u8 v6, odd, plain_ts, no_opt, ce, ae;
+	__u8 v6, odd, no_opt, ce, ae;
+	__u8 timed, plain_ts;		/* the first option is a timestamp; the only one */
 	__u8 frag;			/* the first of several fragments */
 };
 

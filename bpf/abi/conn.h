@@ -48,7 +48,6 @@ struct tbg_flow_key {
 #define TBG_FLOW_RST	  0x08	/* reset by either side */
 #define TBG_FLOW_LEFT	  0x10	/* wire translates, but answers no more */
 #define TBG_FLOW_V6	  0x20
-#define TBG_FLOW_YIELDED  0x40	/* the last reply's rest is the socket's to send */
 #define TBG_FLOW_LAST	  0x80	/* the socket closed after the client: no TIME_WAIT */
 #define TBG_FLOW_CLOSED	  (TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT | TBG_FLOW_RST)
 
@@ -63,7 +62,8 @@ struct tbg_flow_key {
 /* Wire's last exchange, for a byte-identical repeat. Client's numbers. */
 struct tbg_exchange {
 	__u32 req_seq;		/* first byte of the request */
-	__u32 req_len;
+	__u16 req_len;
+	__u16 owed;		/* bytes behind len that were given to the socket */
 	__u32 seq;		/* first byte of the reply */
 	__u32 len;		/* 0: no exchange yet */
 	__u32 blob;

@@ -121,9 +121,8 @@ static __always_inline bool tbg_has_ends(const struct bpf_sock *sk,
 
 /*
  * Whether a listener of this daemon has sent the SYN-ACK. Others may have our
- * port: at another address, or in another namespace whose packets pass this
- * interface, forwarded or from a macvlan. A SYN cookie has no socket. Where NAT
- * translates the ends, the daemon knows other ones than the packets have.
+ * port, at another address. A SYN cookie has no socket. Where NAT translates the
+ * ends, the daemon knows other ones than the packets have.
  */
 static __always_inline bool tbg_is_our_synack(struct __sk_buff *skb,
 					      const struct tbg_pkt *p)

@@ -1,14 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * TC egress: what the sockets send, in the client's numbers. A SYN-ACK makes
- * an embryo of the connection; wire's own replies carry a mark and pass. Never
- * answers; drops nothing but what has no place in the client's numbers.
+ * an embryo of the connection; wire's own replies carry a mark and pass, as does
+ * what other namespaces send by our interface. Never answers; drops nothing but
+ * what has no place in the client's numbers.
  */
 #include "birth.bpf.h"
 #include "send.bpf.h"
 #include "translate.bpf.h"
 
 #define TBG_TS_SLACK_MS 2000	/* a timestamp clock further off is not ours */
+#define TBG_DST_NOREF 1ul	/* SKB_DST_NOREF, in its _skb_refdst */
+
+/*
+ * Whether a frame comes from another network namespace than its interface is in,
+ * by a macvlan, a bridge or a route: in the name of our connections it may say what
+ * it likes, they are not its to follow. Its socket tells. Without one, as the
+ * stack's resets and ACKs of TIME_WAIT are (IPv6, before 6.13), and Netfilter's
+ * REJECT: of this namespace is what came in by no interface and was routed here; by
+ * a bond, which lets go of the route, what came in by none.
+ */
+static __always_inline bool tbg_is_foreign(struct __sk_buff *skb)
+{
+	struct sk_buff___wire *b = (void *)skb;
+	struct sock_common___wire *sk;
+	struct dst_entry___wire *dst;
+	void *here;
+
+	/* without namespaces there are no others */
+	if (!tbg_sockets || !bpf_core_field_exists(b->dev->nd_net.net))
+		return false;
+	here = BPF_CORE_READ(b, dev, nd_net.net);
+	sk = BPF_CORE_READ(b, sk);
+	if (sk)
+		return BPF_CORE_READ(sk, skc_net.net) != here;
+	dst = (void *)(BPF_CORE_READ(b, _skb_refdst) & ~TBG_DST_NOREF);
+	if (!dst)
+		return skb->ingress_ifindex;
+	return skb->ingress_ifindex || BPF_CORE_READ(dst, dev, nd_net.net) != here;
+}
 
 /*
  * Takes note of a segment of the socket; *ret is how to translate it. False:
@@ -55,7 +85,7 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 			f->flags |= TBG_FLOW_LAST;
 		f->flags |= TBG_FLOW_FIN_OUT;
 	}
-	if (f->flags & TBG_FLOW_TS && p->plain_ts) {
+	if (f->flags & TBG_FLOW_TS && p->timed) {
 		__u32 off = p->tsval - f->tsoff - now_ms;
 
 		if (off + TBG_TS_SLACK_MS > 2 * TBG_TS_SLACK_MS)
@@ -109,6 +139,10 @@ int tbg_egress(struct __sk_buff *skb)
 	p = &s->pkt;
 	if (tbg_pkt_parse(skb, p, false) != TBG_PKT_TCP ||
 	    !tbg_port_served(knob, p->key.local_port)) {
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	}
+	if (tbg_is_foreign(skb)) {
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}

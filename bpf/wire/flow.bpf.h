@@ -19,6 +19,18 @@ static __always_inline __u32 tbg_flow_edge(const struct tbg_flow_locked *f)
 	return f->last.len ? f->last.seq + f->last.len : f->iss;
 }
 
+/*
+ * How far beyond next, where the socket has sent to, the client may acknowledge: it
+ * may have all of a reply whose rest was given to the socket, which has yet to send it.
+ */
+static __always_inline __u32 tbg_flow_slack(const struct tbg_flow_locked *f,
+					    __u32 next)
+{
+	__s32 ahead = f->last.seq + f->last.len + f->last.owed - next;
+
+	return f->last.owed && ahead > 0 ? ahead : 0;
+}
+
 /* The flow's last reply left by XDP, and was lost or is long on its way. */
 static __always_inline void tbg_port_lost(struct tbg_port *port,
 					  const struct tbg_flow_key *key,

@@ -65,7 +65,27 @@ static __always_inline bool tbg_frame_verified(struct tbg_frame *frame)
 
 #define TBG_CHECKSUM_PARTIAL 3
 
+struct net_device___wire {
+	struct {
+		void *net;
+	} nd_net;
+} __attribute__((preserve_access_index));
+
+struct dst_entry___wire {
+	struct net_device___wire *dev;
+} __attribute__((preserve_access_index));
+
+/* A socket of any kind: full, of a handshake, in TIME_WAIT. */
+struct sock_common___wire {
+	struct {
+		void *net;
+	} skc_net;
+} __attribute__((preserve_access_index));
+
 struct sk_buff___wire {
+	struct net_device___wire *dev;
+	struct sock_common___wire *sk;
+	unsigned long _skb_refdst;
 	unsigned int truesize;
 	unsigned char ip_summed:2;
 } __attribute__((preserve_access_index));

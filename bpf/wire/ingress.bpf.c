@@ -95,7 +95,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 					     int reset, struct tbg_shift *ret)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
-	__u32 at, end, next, told;
+	__u32 at, end, next, slack, told;
 	/* what is too long to be summed here may well be taken */
 	bool taken = sound || p->payload_len > TBG_REQ_MAX;
 	bool late, fits;
@@ -107,10 +107,11 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	at = p->seq - f->in_delta - f->irs;
 	end = at + p->payload_len;
 	next = f->iss + f->sent + f->out_delta;
-	/* of a reply that was taken back, more may be acknowledged than is sent yet */
+	slack = tbg_flow_slack(f, next);
+	if (!slack)
+		f->last.owed = 0;
 	fits = taken && p->tcp_flags & TBG_TCP_ACK &&
-	       ((__s32)(p->ack - next) <= 0 ||
-		(f->flags & TBG_FLOW_YIELDED && p->ack - next <= TBG_OLD_ACK)) &&
+	       (__s32)(p->ack - next - slack) <= 0 &&
 	       (__s32)(at - f->window) <= 0;
 	if (fits && p->payload_len && end - f->given - 1 < TBG_GIVEN_MAX)
 		f->given = end;
@@ -145,7 +146,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	ret->seq = -f->in_delta;
 	ret->ack = ret->sack = -f->out_delta;
 	ret->ceil = next;
-	ret->ceiled = f->flags & TBG_FLOW_YIELDED;
+	ret->slack = slack;
 	ret->floor = tbg_flow_edge(f);
 	/* without a socket the stack resets at this number: the client's own */
 	ret->floored = f->last.len && !(f->flags & TBG_FLOW_RST);

@@ -27,13 +27,14 @@
 #define TBG_TCP_PSH 0x08
 #define TBG_TCP_ACK 0x10
 
+#define TBG_EXT_MAX 8192	/* IPv6 extension headers: as many as fit into a packet */
 #define TBG_OPT_PLAIN_TS bpf_htonl(0x0101080a)	/* NOP NOP TS(10) */
 
 /* What tbg_pkt_parse() found. */
 enum tbg_pkt_kind { TBG_PKT_TCP, TBG_PKT_ICMP, TBG_PKT_OTHER };
 
 /* Hop-by-hop, routing, fragment, destination options (RFC 8200 4.1) */
-static __always_inline bool tbg_is_ext(__u8 next)
+static __always_inline bool tbg_is_ext(int next)
 {
 	return next == 0 || next == 43 || next == 44 || next == 60;
 }
@@ -78,13 +79,53 @@ static __always_inline int tbg_pkt_ipv4(struct tbg_frame *frame,
 	return ip.protocol;
 }
 
-/* The IPv6 header at p->l3, as tbg_pkt_ipv4(). */
+/* A chain of IPv6 extension headers, up to where it has been followed. */
+struct tbg_chain {
+	struct tbg_frame *frame;
+	struct tbg_pkt *p;	/* l4 and frag */
+	__u32 total;		/* bytes from l4 on */
+	int next;		/* what is at l4; -1: cannot be told */
+};
+
+/* One header of the chain. */
+static long tbg_chain_step(__u32 i, void *arg)
+{
+	struct tbg_chain *c = arg;
+	struct tbg_pkt *p = c->p;
+	__u32 size;
+	__u8 ext[8];
+
+	if (!tbg_is_ext(c->next))
+		return 1;
+	if (tbg_load(c->frame, p->l4, ext, 8))
+		goto broken;
+	if (c->next == 44 && ((ext[2] << 8 | ext[3]) & 0xfff8))
+		goto broken;
+	if (c->next == 44)
+		p->frag |= ext[3] & 1;
+	size = c->next == 44 ? 8 : (ext[1] + 1) * 8;
+	if (size > c->total)
+		goto broken;
+	c->next = ext[0];
+	c->total -= size;
+	p->l4 += size;
+	return 0;
+broken:
+	c->next = -1;
+	return 1;
+}
+
+/*
+ * The IPv6 header at p->l3, as tbg_pkt_ipv4(). The stack follows a chain of
+ * extension headers however long it is, and so must we: what we passed over would
+ * reach a socket in the client's numbers.
+ */
 static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 					struct tbg_pkt *p, bool ingress)
 {
 	struct ipv6hdr ip;
+	struct tbg_chain c;
 	__u32 total, sum = 0;
-	__u8 next, ext[8];
 	__u64 wide = 0;
 	int i;
 
@@ -100,25 +141,15 @@ static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 	p->l4 = p->l3 + sizeof(ip);
 	p->odd = 0;
 	p->frag = 0;
-	next = ip.nexthdr;
-	for (i = 0; i < 4 && tbg_is_ext(next); i++) {
-		__u32 size;
-
-		if (tbg_load(frame, p->l4, ext, 8))
-			return -1;
-		if (next == 44 && ((ext[2] << 8 | ext[3]) & 0xfff8))
-			return -1;
-		if (next == 44)
-			p->frag = ext[3] & 1;
-		size = next == 44 ? 8 : (ext[1] + 1) * 8;
-		if (size > total)
-			return -1;
-		next = ext[0];
-		p->l4 += size;
-		total -= size;
+	c.next = ip.nexthdr;
+	c.total = total;
+	if (tbg_is_ext(c.next)) {
+		c.frame = frame;
+		c.p = p;
 		p->odd = 1;
+		bpf_loop(TBG_EXT_MAX, tbg_chain_step, &c, 0);
 	}
-	p->payload_len = total;
+	p->payload_len = c.total;
 	p->ce = (ip.flow_lbl[0] >> 4 & 3) == 3;
 	p->v6 = 1;
 #pragma unroll
@@ -132,7 +163,7 @@ static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 	}
 	sum = tbg_csum_fold(wide);
 	p->addr_sum = sum;
-	return next;
+	return c.next;
 }
 
 /* The TCP header at p->l4; payload_len comes in as its length with payload. */
@@ -159,9 +190,10 @@ static __always_inline int tbg_pkt_tcp(struct tbg_frame *frame,
 	p->tcp_flags = ((__u8 *)raw)[13];
 	p->ae = ((__u8 *)raw)[12] & 0xf;
 	p->no_opt = doff == 20;
-	p->plain_ts = doff == 32 && raw[5] == TBG_OPT_PLAIN_TS;
-	p->tsval = p->plain_ts ? bpf_ntohl(raw[6]) : 0;
-	p->tsecr = p->plain_ts ? bpf_ntohl(raw[7]) : 0;
+	p->timed = doff >= 32 && raw[5] == TBG_OPT_PLAIN_TS;
+	p->plain_ts = p->timed && doff == 32;
+	p->tsval = p->timed ? bpf_ntohl(raw[6]) : 0;
+	p->tsecr = p->timed ? bpf_ntohl(raw[7]) : 0;
 	p->key.remote_port = ingress ? tcp->source : tcp->dest;
 	p->key.local_port = ingress ? tcp->dest : tcp->source;
 	return 0;

@@ -10,15 +10,18 @@
 
 #include "flow.bpf.h"
 
-/* What a direction adds. Acknowledging numbers stay between floor and ceil. */
+/*
+ * What a direction adds. Acknowledging numbers that are not far below floor become
+ * floor, and ceil those that are no more than slack above it.
+ */
 struct tbg_shift {
 	__u32 seq;	/* added to the sequence number */
 	__u32 ack;	/* added to the acknowledgement */
 	__u32 sack;	/* added to SACK blocks */
 	__u32 floor;	/* in the numbers of the packet as it came */
-	__u32 ceil;
-	__u32 tsval;	/* a plain timestamp is not to be older than this */
-	bool floored, ceiled;
+	__u32 ceil, slack;
+	__u32 tsval;	/* the timestamp is not to be older than this */
+	bool floored;
 	bool timed;	/* tsval is set */
 };
 
@@ -30,8 +33,8 @@ static __always_inline __u32 tbg_shift_clamp(const struct tbg_shift *t, __u32 n)
 {
 	if (t->floored && t->floor - n <= TBG_OLD_ACK)
 		n = t->floor;
-	/* what the socket has yet to send, the client has from wire: one reply */
-	if (t->ceiled && n - t->ceil <= TBG_OLD_ACK)
+	/* what the socket has yet to send, the client has from wire */
+	if (n - t->ceil <= t->slack)
 		n = t->ceil;
 	return n;
 }

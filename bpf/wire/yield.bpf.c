@@ -24,7 +24,8 @@ static __always_inline bool tbg_yield_flow(struct tbg_flow_locked *f,
 	y->len = left;
 	f->last.len -= left;
 	f->out_delta -= left;
-	f->flags |= TBG_FLOW_LEFT | TBG_FLOW_YIELDED;
+	f->last.owed = left;
+	f->flags |= TBG_FLOW_LEFT;
 	return true;
 }
 

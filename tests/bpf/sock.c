@@ -5,6 +5,7 @@
  * sockets, and is tested in net/t_sock.py. Needs root. Attaches nothing.
  */
 #include "ktap.h"
+#include "requires.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -66,6 +67,12 @@ KTAP_TEST(t_programs_go_onto_a_map_of_sockets)
 				BPF_SK_SKB_STREAM_VERDICT, 0), 0);
 	KTAP_EQ(bpf_prog_attach(bpf_program__fd(bpf->progs.tbg_expand), socks,
 				BPF_SK_MSG_VERDICT, 0), 0);
+}
+
+KTAP_TEST(t_helpers_that_it_calls_are_required_of_the_kernel)
+{
+	NEED_BPF();
+	KTAP_EQ(requires_left_out(bpf->obj, "sock"), 0);
 }
 
 KTAP_MAIN()

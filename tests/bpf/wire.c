@@ -6,6 +6,7 @@
  * Needs root. Attaches nothing.
  */
 #include "peer.h"
+#include "requires.h"
 
 KTAP_TEST(t_hit_ipv4)
 {
@@ -417,29 +418,32 @@ KTAP_TEST(t_translation_after_a_hit)
 	}
 }
 
-/* Made before wire's reply, sent after it: the client must not drop it. */
-KTAP_TEST(t_socket_timestamps_never_go_back)
+/* Made before wire's reply, sent after it: the client must not drop it. Nor the next reply. */
+KTAP_TEST(t_timestamps_never_go_back)
 {
-	unsigned char o[12];
+	unsigned char o[24];
 	struct frame f;
 	uint32_t val;
 	NEED_BPF();
-	struct peer p = peer_new(false, true);
-	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
-	unsigned int n = ts_opt(o, p.ktsval - 7, p.tsval);
-	segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
-	KTAP_EQ(egress(&f), PASS);
-	KTAP_EQ(tcp_sum(&f, false), 0xffff);
-	memcpy(&val, (char *)tcp_of(&f, &p) + 24, 4);
-	KTAP_EQ(ntohl(val), p.ktsval);
-	/* a newer one stays as it is, and is the measure from now on */
-	n = ts_opt(o, p.ktsval + 900, p.tsval);
-	segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
-	KTAP_EQ(egress(&f), PASS);
-	memcpy(&val, (char *)tcp_of(&f, &p) + 24, 4);
-	KTAP_EQ(ntohl(val), p.ktsval + 900);
-	p.ktsval += 900;
-	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+	for (unsigned int sack = 0; sack <= 12; sack += 12) {
+		struct peer p = peer_new(false, true);
+		memcpy(o + 12, "\x01\x01\x05\x0a\x00\x00\x10\x00\x00\x00\x20\x00", 12);
+		KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+		unsigned int n = ts_opt(o, p.ktsval - 7, p.tsval) + sack;
+		segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
+		KTAP_EQ(egress(&f), PASS);
+		KTAP_EQ(tcp_sum(&f, false), 0xffff);
+		memcpy(&val, (char *)tcp_of(&f, &p) + 24, 4);
+		KTAP_EQ(ntohl(val), p.ktsval);
+		/* a newer one stays as it is, and is the measure from now on */
+		ts_opt(o, p.ktsval + 900, p.tsval);
+		segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
+		KTAP_EQ(egress(&f), PASS);
+		memcpy(&val, (char *)tcp_of(&f, &p) + 24, 4);
+		KTAP_EQ(ntohl(val), p.ktsval + 900);
+		p.ktsval += 900;
+		KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
+	}
 }
 
 KTAP_TEST(t_client_sack_is_moved_and_clamped)
@@ -839,6 +843,12 @@ KTAP_TEST(t_random_frames_never_leave_their_flow)
 		if (after.out_delta != before.out_delta)
 			break;	/* the mutation undid itself: a true hit */
 	}
+}
+
+KTAP_TEST(t_helpers_that_it_calls_are_required_of_the_kernel)
+{
+	NEED_BPF();
+	KTAP_EQ(requires_left_out(bpf->obj, "wire"), 0);
 }
 
 KTAP_MAIN()

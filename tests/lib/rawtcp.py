@@ -249,7 +249,8 @@ class Station:
         return (self.server_mac + (self.bringer or self.mac) + tags +
                 struct.pack("!H", ETH_IP if family == 4 else ETH_IPV6) + ip)
 
-    def ip(self, src, dst, payload, proto=6, tos=0, options=b"", ext=(), ttl=64, ident=0, frag=0x4000,
+    @staticmethod
+    def ip(src, dst, payload, proto=6, tos=0, options=b"", ext=(), ttl=64, ident=0, frag=0x4000,
            flow=0):
         """An IP packet. ext: [(number, bytes without the first)] of IPv6."""
         if ":" in src:
@@ -263,7 +264,8 @@ class Station:
                            socket.inet_aton(src), socket.inet_aton(dst)) + options
         return head[:10] + struct.pack("!H", 0xffff - fold(head)) + head[12:] + payload
 
-    def tcp(self, src, dst, sport, dport, seq, ack, flags, win, opts=b"", data=b"", urg=0,
+    @staticmethod
+    def tcp(src, dst, sport, dport, seq, ack, flags, win, opts=b"", data=b"", urg=0,
             partial=False):
         """A segment with its checksum, or (partial) with what a device starts from."""
         af = socket.AF_INET6 if ":" in src else socket.AF_INET

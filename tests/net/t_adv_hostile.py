@@ -168,10 +168,11 @@ def t_acknowledgements_of_unsent_data_after_a_reply_that_the_socket_had_to_send(
     """And none of them takes a lost segment for one that has come."""
     def script(s):
         c = yielded(s)
-        unsent_acknowledged(s, c, (70000, 1 << 20, 1 << 29, (1 << 31) - 100))
+        unsent_acknowledged(s, c, (1, 100, 70000, 1 << 20, 1 << 29, (1 << 31) - 100))
         c.send(OTHER)
         lost = c.response(lose=True)
-        c.put(".", c.at, c.got + (1 << 20), opts=c.options())
+        for beyond in (1, 5000, 60000, 1 << 20):
+            c.put(".", c.at, c.got + len(lost.raw) + beyond, opts=c.options())
         assert c.response().raw == lost.raw
         c.send(flags=".")
     with stage.impatient():

@@ -479,12 +479,13 @@ def t_ip_options():
 
 
 def t_ipv6_extension_headers():
-    """Hop-by-hop, destination options, a fragment header of an unfragmented packet."""
+    """Hop-by-hop, destination options, a fragment header of an unfragmented packet. 7.2 takes 12."""
     pad = bytes([0, 1, 4, 0, 0, 0, 0])
 
     def script(s):
         for ext in ([(0, pad)], [(60, pad)], [(0, pad), (60, pad)],
-                    [(44, struct.pack("!BHI", 0, 0, 77))]):
+                    [(44, struct.pack("!BHI", 0, 0, 77))], [(0, pad)] + [(60, pad)] * 4,
+                    [(60, pad)] * 12):
             c = s.connect()
             passes(s, c, "IP_ODD", ip={"ext": ext})
             c.send(flags=".", ip={"ext": ext})

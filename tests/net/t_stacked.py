@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import socket
-import struct
 import sys
 import threading
 
@@ -17,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import daemon
 import ktap
 import net
+import rawtcp
 import talk
 
 PORT = 8080
@@ -26,7 +26,8 @@ BODY = b"from the cache of this host\n" * 10
 @contextlib.contextmanager
 def serving(n, wire):
     with n.server.inside():
-        d = daemon.Daemon("--wire", wire, "--workers", "1", listen=f"0.0.0.0:{PORT}").start()
+        d = daemon.Daemon("--wire", wire, "--workers", "1",
+                          listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}")).start()
     try:
         tier = talk.ask(d, "status")["tiers"]["wire"]
         if not tier["on"]:
@@ -44,10 +45,14 @@ def hits_and_misses(n, address):
     began = n.late()
     with talk.Connection(n.client.connect((address, PORT))) as c:
         net.until(lambda: c.get("/small").tier == "wire" or n.late() > began, "never published")
-        for _ in range(3):
-            r = c.get("/small")
-            assert r.body == BODY and (r.tier == "wire" or n.late() > began), r.head
-            assert c.get("/large").body == BODY * 200
+        in_turns(n, c, began)
+
+
+def in_turns(n, c, began):
+    for _ in range(3):
+        r = c.get("/small")
+        assert r.body == BODY and (r.tier == "wire" or n.late() > began), r.head
+        assert c.get("/large").body == BODY * 200
 
 
 def add(ns, *words):
@@ -176,17 +181,26 @@ def t_another_server_on_our_port():
         not_answered(n, n.server, "10.87.0.77")
 
 
+def behind(n):
+    """A namespace that the server forwards to: 10.99.0.2, fd99::2."""
+    ret = net.Namespace()
+    n.server.run("ip", "link", "add", "tbgf", "type", "veth", "peer", "name", "tbgf",
+                 "netns", f"/proc/{os.getpid()}/fd/{ret.fd}")
+    for ns, four, six in ((n.server, "10.99.0.1/24", "fd99::1/64"), (ret, "10.99.0.2/24", "fd99::2/64")):
+        address(ns, "tbgf", four)
+        address(ns, "tbgf", six)
+    ret.run("ip", "route", "add", "default", "via", "10.99.0.1")
+    ret.run("ip", "-6", "route", "add", "default", "via", "fd99::1")
+    n.client.run("ip", "route", "add", "10.99.0.0/24", "via", n.links[0].server4)
+    n.server.sysctl("ipv4.ip_forward", 1)
+    n.server.sysctl("ipv6.conf.all.forwarding", 1)
+    return ret
+
+
 def t_forwarded_connections_are_not_answered():
     """A router that is a web server too: the port is ours, the connection not."""
-    with net.Net(links=1) as n, contextlib.closing(net.Namespace()) as behind:
-        n.server.run("ip", "link", "add", "tbgf", "type", "veth", "peer", "name", "tbgf",
-                     "netns", f"/proc/{os.getpid()}/fd/{behind.fd}")
-        address(n.server, "tbgf", "10.99.0.1/24")
-        address(behind, "tbgf", "10.99.0.2/24")
-        behind.run("ip", "route", "add", "default", "via", "10.99.0.1")
-        n.client.run("ip", "route", "add", "10.99.0.0/24", "via", n.links[0].server4)
-        n.server.sysctl("ipv4.ip_forward", 1)
-        not_answered(n, behind, "10.99.0.2")
+    with net.Net(links=1) as n, contextlib.closing(behind(n)) as host:
+        not_answered(n, host, "10.99.0.2")
 
 
 @contextlib.contextmanager
@@ -197,6 +211,13 @@ def container():
                    f"/proc/{os.getpid()}/fd/{other.fd}", "type", "macvlan", "mode", "bridge"):
             raise ktap.Skip("no macvlan in this kernel")
         address(other, "tbgm", "10.87.0.9/24")
+        address(other, "tbgm", "fd87:0::9/64")
+        link = n.links[0]
+        (shown,) = json.loads(n.client.run("ip", "-json", "link", "show", "dev", "tbg0"))
+        for ip in (link.client4, link.client6):
+            other.run("ip", "neighbour", "replace", ip, "lladdr", shown["address"],
+                      "dev", "tbgm", "nud", "permanent")
+        send_to(n, "tbg0", link.server4, link.server6)
         yield n, other
 
 
@@ -206,28 +227,73 @@ def t_connections_of_a_macvlan_elsewhere_are_not_answered():
         not_answered(n, other, "10.87.0.9")
 
 
-def forged_synack(where, ours, theirs):
-    """A raw socket's, in the name of our listener."""
-    (server, port), (ip, rport) = ours, theirs
-    tcp = struct.pack("!HHIIBBHHH", port, rport, 1, 1, 0x50, 0x12, 1000, 0, 0)
-    packet = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(tcp), 0, 0, 64, socket.IPPROTO_TCP, 0,
-                         socket.inet_aton(server), socket.inet_aton(ip)) + tcp
-    with where.inside(), socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as s:
+def send_raw(where, packet, ip):
+    """A whole IP packet, by a raw socket of that namespace."""
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    with where.inside(), socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW) as s:
         s.sendto(packet, (ip, 0))
 
 
-def t_forged_synack_of_a_macvlan_ends_no_connection():
-    """A container upon our interface may send what it likes: our flows are not its to end."""
-    with container() as (n, other), serving(n, "tbg0"), \
-         talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
-        c.get("/small")
-        assert c.get("/small").tier == "wire"
-        forged_synack(other, c.s.getpeername(), c.s.getsockname())
-        # its checksum is wrong, and shows that it was on its way
-        net.until(lambda: n.client.mibs()["Tcp.InCsumErrors"], "it never arrives")
-        r = c.get("/small")
-        assert (r.tier, r.body) == ("wire", BODY), r.head
-        assert c.get("/large").body == BODY * 200
+def forge(n, where, c, flags, data=b""):
+    """A segment in the name of our socket, which arrives: its wrong checksum is counted."""
+    (server, port), (ip, rport) = c.s.getpeername()[:2], c.s.getsockname()[:2]
+    before = n.client.mibs()["Tcp.InCsumErrors"]
+    tcp = rawtcp.damaged(rawtcp.Station.tcp(server, ip, port, rport, 1 << 30, 1 << 30, flags, 1000,
+                                            data=data))
+    send_raw(where, rawtcp.Station.ip(server, ip, tcp), ip)
+    net.until(lambda: n.client.mibs()["Tcp.InCsumErrors"] > before, "it never arrives")
+
+
+def not_disturbed(n, disturb, addresses):
+    """disturb(c) between a connection's hits and misses, by each of addresses."""
+    with serving(n, "tbg0"):
+        for ip in addresses:
+            began = n.late()
+            with talk.Connection(n.client.connect((ip, PORT))) as c:
+                net.until(lambda c=c: c.get("/small").tier == "wire" or n.late() > began,
+                          "never published")
+                for _ in disturb(c):
+                    in_turns(n, c, began)
+
+
+def every_forgery(n, where):
+    def disturb(c):
+        for flags, data in (("S.", b""), (".", b""), ("P.", b"forged"), ("F.", b""), ("R.", b""),
+                            ("R", b"")):
+            yield forge(n, where, c, flags, data)
+    return disturb
+
+
+def t_forgeries_of_a_macvlan_disturb_no_connection():
+    """A container upon our interface may send what it likes: our flows are not its to change."""
+    with container() as (n, other):
+        link = n.links[0]
+        not_disturbed(n, every_forgery(n, other), (link.server4, link.server6))
+
+
+def t_resets_of_another_stack_disturb_no_connection():
+    """A container that takes our addresses: its kernel resets what its raw socket shows it."""
+    with container() as (n, other):
+        link = n.links[0]
+
+        def disturb(c):
+            (server, port), (ip, rport) = c.s.getpeername()[:2], c.s.getsockname()[:2]
+            tcp = rawtcp.Station.tcp(ip, server, rport, port, 1, 1 << 30, ".", 1000)
+            before = other.mibs()["Tcp.OutRsts"]
+            send_raw(other, rawtcp.Station.ip(ip, server, tcp), server)
+            yield net.until(lambda: other.mibs()["Tcp.OutRsts"] > before, "no reset")
+
+        other.sysctl("ipv4.conf.all.rp_filter", 0)
+        other.sysctl("ipv4.conf.lo.rp_filter", 0)
+        for ip in (f"{link.server4}/32", f"{link.server6}/128"):
+            other.run("ip", "address", "add", ip, "dev", "lo")
+        not_disturbed(n, disturb, (link.server4, link.server6))
+
+
+def t_forwarded_forgeries_disturb_no_connection():
+    """IPv6 forwards what claims to be from ourselves."""
+    with net.Net(links=1) as n, contextlib.closing(behind(n)) as host:
+        not_disturbed(n, every_forgery(n, host), (n.links[0].server6,))
 
 
 if __name__ == "__main__":
