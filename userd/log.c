@@ -43,11 +43,13 @@
 #define FIELD_MAX	8192		/* raw bytes of a field that are logged */
 #define USER_MAX	513		/* bytes of a user and a password; a multiple of 3 */
 #define EVENTS_MAX	8192		/* per call: the control loop has others */
+#define REOPEN_READS	16		/* of these, before a file changes */
 #define STUCK_MS	1000		/* a pipe's reader that does not read */
 
 struct half {
 	char *b;
 	size_t len;
+	size_t old_len;		/* of it, what came before the last reopen */
 };
 
 struct tbg_log {
@@ -451,17 +453,19 @@ static void failing_say(struct tbg_log *l, int err)
 	l->failing = true;
 }
 
-static void half_write(struct tbg_log *l, struct half *h)
+static void lines_write(struct tbg_log *l, const char *b, size_t len)
 {
 	uint64_t lost = 0;
 	size_t done = 0;
 
+	if (!len)
+		return;
 	errno = ENOSPC;
 	if (l->torn && write_all(l, "\n", 1) == 1)
 		l->torn = false;
 	if (!l->torn)
-		done = write_all(l, h->b, h->len);
-	if (done == h->len) {
+		done = write_all(l, b, len);
+	if (done == len) {
 		if (l->failing)
 			tbg_say("log: %s: writing again, %llu lines lost so far",
 				l->path, (unsigned long long)tbg_log_lost(l));
@@ -470,26 +474,34 @@ static void half_write(struct tbg_log *l, struct half *h)
 	}
 	failing_say(l, errno);
 	if (done)
-		l->torn = h->b[done - 1] != '\n';
-	for (size_t i = done; i < h->len; i++)
-		lost += h->b[i] == '\n';
+		l->torn = b[done - 1] != '\n';
+	for (size_t i = done; i < len; i++)
+		lost += b[i] == '\n';
 	atomic_fetch_add_explicit(&l->lost, lost, memory_order_relaxed);
 }
 
-static void fd_swap(struct tbg_log *l)
+/*
+ * next_fd: the file of what came after the reopen, or -1: there was none. One that
+ * fails is left at once: the new one may take what it does not.
+ */
+static void half_write(struct tbg_log *l, const struct half *h, int next_fd)
 {
-	if (l->next_fd < 0)
-		return;
-	close(l->fd);
-	l->fd = l->next_fd;
-	l->next_fd = -1;
-	l->torn = false;
+	size_t old_len = next_fd < 0 ? h->len : l->failing ? 0 : h->old_len;
+
+	lines_write(l, h->b, old_len);
+	if (next_fd >= 0) {
+		close(l->fd);
+		l->fd = next_fd;
+		l->torn = false;
+	}
+	lines_write(l, h->b + old_len, h->len - old_len);
 }
 
 static void *writer_run(void *arg)
 {
 	struct tbg_log *l = arg;
 	struct half *h;
+	int next_fd;
 
 	pthread_mutex_lock(&l->lock);
 	tbg_privilege_none();	/* all that it needs is an open file */
@@ -499,17 +511,19 @@ static void *writer_run(void *arg)
 		while (!l->flush && !l->stop)
 			pthread_cond_wait(&l->wake, &l->lock);
 		l->flush = false;
-		fd_swap(l);
+		next_fd = l->next_fd;
+		l->next_fd = -1;
 		h = &l->half[l->front];
-		if (!h->len && l->stop)
-			break;
-		if (!h->len)
+		if (!h->len && next_fd < 0) {
+			if (l->stop)
+				break;
 			continue;
+		}
 		l->front ^= 1;
 		pthread_mutex_unlock(&l->lock);
-		half_write(l, h);
+		half_write(l, h, next_fd);
 		pthread_mutex_lock(&l->lock);
-		h->len = 0;
+		h->len = h->old_len = 0;
 		/* filled past the mark while we wrote: nobody will signal */
 		l->flush |= l->half[l->front].len >= WAKE_LEN;
 	}
@@ -713,9 +727,17 @@ static int file_find_again(const struct tbg_log *l, int *ret_folder)
 int tbg_log_reopen(struct tbg_log *l)
 {
 	int fd, folder = -1;
+	struct half *h;
 
 	if (!l)
 		return 0;
+	/* what has been answered by now is the old file's */
+	for (int i = 0; i < REOPEN_READS && (!i || l->events_nr >= EVENTS_MAX); i++)
+		tbg_log_ready(l);
+	pthread_mutex_lock(&l->lock);
+	h = &l->half[l->front];
+	h->old_len = h->len;
+	pthread_mutex_unlock(&l->lock);
 	fd = file_find_again(l, &folder);
 	if (fd < 0) {
 		tbg_say("log: reopen %s: %s; still writing to the old file: let the daemon's user create files there",
