@@ -661,6 +661,8 @@ static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 		*location = c.location;
 		status = file_answer(s, ask, c.location, name,
 				     !i && c.location->root == l->root, ret);
+		if (status == 301)	/* a folder of that name */
+			status = 404;
 	}
 	if (status == 404)
 		*location = l;
@@ -700,7 +702,7 @@ static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
 		status = file_answer(s, ask, location, name, true, ret);
 	if (!status)
 		return;
-	if (status == 301 && !folder) {
+	if (status == 301) {
 		answer_redirect(ask, ret);
 		return;
 	}
@@ -713,9 +715,7 @@ static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
 	}
 	if (!status)
 		return;
-	if (status == 301 || status == -ESTALE)
-		status = status == 301 ? 403 : 503;
-	tbg_answer_error(ret, status, ask->persist);
+	tbg_answer_error(ret, status == -ESTALE ? 503 : status, ask->persist);
 }
 
 /* A range of what is stored; its head is made of the stored one. */

@@ -347,6 +347,30 @@ def t_index_names_in_order_and_off():
     conf.both(text, test)
 
 
+def t_folder_is_no_index_file():
+    text = """root = "{root}"
+index = {"one.html", "two.html"}
+location "/list/" { autoindex = on }
+"""
+
+    def test(d):
+        for path in ("a/one.html", "bare/one.html", "bare/two.html", "list/one.html"):
+            os.makedirs(os.path.join(d.root, path), exist_ok=True)
+        d.write("a/two.html", b"a two")
+        with client.Client(d.address) as c:
+            for _ in range(3):
+                r = c.get("/a/")
+                assert (r.status, r.body, r.tier) == (200, b"a two", "miss"), r
+            assert c.get("/bare/").status == 403
+            r = c.get("/list/")
+            assert r.status == 200 and b">one.html/<" in r.body, r
+            # a file in its place answers, and is seen at once
+            os.rmdir(os.path.join(d.root, "a/one.html"))
+            d.write("a/one.html", b"a one")
+            assert c.get("/a/").body == b"a one"
+    conf.both(text, test)
+
+
 def t_autoindex_lists_what_can_be_asked_for():
     with conf.Conf('root = "{root}"\nlocation "/pub/" { autoindex = on }\n') as d:
         os.makedirs(os.path.join(d.root, "pub/sub"))
