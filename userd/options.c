@@ -151,9 +151,13 @@ static bool set_sock(struct given *g, const char *v)
 	return g->o->sock_unlisted || !strcmp(v, "listed");
 }
 
+/* What there is not would be looked for until the machine has none left. */
 static bool set_memory(struct given *g, const char *v)
 {
-	return tbg_value_size(v, 1 << 20, 1ull << 40, &g->o->memory);
+	uint64_t there = (uint64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	uint64_t max = 1ull << 40;
+
+	return tbg_value_size(v, 1 << 20, there < max ? there : max, &g->o->memory);
 }
 
 static bool set_workers(struct given *g, const char *v)
@@ -224,7 +228,7 @@ static bool set_header_max(struct given *g, const char *v)
 	X("wire", wire, "IFACE,...", false, "interface names with commas, each once, at most 64 of them, IFACE:xdp for XDP too, or one word alone: auto or off", "interfaces that answer at the packet, IFACE:xdp: in its driver too (auto)") \
 	X("tiers", tiers, "LIST", false, "wire,sock,user, wire,user, sock,user or user", "tiers in use (wire,user)") \
 	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \
-	X("memory", memory, "SIZE", false, "a size from 1M to 1024G, such as 256M", "memory budget of the cache (256M)") \
+	X("memory", memory, "SIZE", false, "a size from 1M to 1024G that this machine has, such as 256M", "memory budget of the cache (256M)") \
 	X("workers", workers, "N", false, "a number from 1 to 256", "worker threads (one per CPU)") \
 	X("control", control, "PATH", false, "a path of at most 107 bytes", "control socket (/run/toboggan/control.sock, if root)") \
 	X("access-log", access_log, "PATH", true, "a path, or off", "access log (off)") \

@@ -67,6 +67,9 @@ def t_bad_options_are_one_line_and_exit_2():
     fails("--root", "/tmp", status=2, says=["--listen"])
     fails("--listen", "127.0.0.1:0", status=2, says=["--root"])
     fails(*root, "--memory", "12X", status=2, says=["--memory", "12X", "256M"])
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    more = f"{(there >> 20) + 1}M"
+    fails(*root, "--memory", more, status=2, says=["--memory", more, "this machine has"])
     fails(*root, "--memory=-1", status=2, says=["--memory", "-1"])
     fails(*root, "--workers", "0", status=2, says=["--workers", "0", "256"])
     fails(*root, "--tiers", "wire,fast", status=2, says=["--tiers", "wire,fast"])
