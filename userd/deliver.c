@@ -16,6 +16,8 @@
 #define IOV_NR	   24
 #define SEND_BYTES (512 << 10)	/* of one call */
 #define DUE_BYTES  (16 << 10)	/* more is sent at once */
+#define HELD_BYTES (64 << 10)	/* of an answer that is sent only as a whole, */
+#define HELD_MS	   250		/* if it does not take longer */
 
 /*
  * Cache-Status (RFC 9211). The ttl of a fresh hit is its Age's to tell: wire has
@@ -161,6 +163,7 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d)
 	uint32_t age_off;
 
 	x->begun = true;
+	x->begun_ms = x->w->now_ms;
 	x->head_at = x->pre.len;
 	x->status = d->status;
 	x->bodiless = d->status != 101 &&
@@ -429,9 +432,21 @@ static bool send_some(struct tbg_transfer *x)
 	return true;
 }
 
+/*
+ * A short body that is still coming is not begun with: if it is cut off, the client
+ * can be told so, or have what is stale in its place. A client that is still to send
+ * may wait for it.
+ */
+static bool held(const struct tbg_transfer *x)
+{
+	return x->begun && !x->told && !x->up_body && x->source &&
+	       x->limit <= HELD_BYTES && x->source->len < x->limit &&
+	       x->w->now_ms - x->begun_ms < HELD_MS;
+}
+
 static void push(struct tbg_transfer *x)
 {
-	if (!x->c || x->blocked)
+	if (!x->c || x->blocked || held(x))
 		return;
 	if (x->pre.failed || x->post.failed) {
 		tbg_conn_kill(x->w, x->c);

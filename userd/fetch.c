@@ -1450,6 +1450,8 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	expect_check(x);
 	if (!x->running || !x->o)
 		return;
+	if (x->begun && !x->told)	/* a body that is slow goes as it comes, then */
+		tbg_deliver_push(x);
 	if (tbg_speaks_fastcgi(x) && !x->heard && age_ms > STARVE_MS)
 		tbg_origin_starves(x->w, x->o);
 	if (age_ms >= MISSED_MS)

@@ -136,16 +136,27 @@ bool tbg_digits_parse(struct tbg_value v, uint64_t *ret)
 	return true;
 }
 
-static bool tchar(unsigned char c)
+struct tbg_value tbg_digits_make(uint64_t n, char b[TBG_DIGITS])
 {
-	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-	       (c >= 'A' && c <= 'Z') || (c && strchr("!#$%&'*+-.^_`|~", c));
+	char *end = b + TBG_DIGITS, *at = end;
+
+	do
+		*--at = '0' + n % 10;
+	while (n /= 10);
+	return (struct tbg_value){ at, end - at };
 }
+
+static const bool tchar[256] = {
+	['0' ... '9'] = true, ['A' ... 'Z'] = true, ['a' ... 'z'] = true,
+	['!'] = true, ['#'] = true, ['$'] = true, ['%'] = true, ['&'] = true,
+	['\''] = true, ['*'] = true, ['+'] = true, ['-'] = true, ['.'] = true,
+	['^'] = true, ['_'] = true, ['`'] = true, ['|'] = true, ['~'] = true,
+};
 
 bool tbg_token_valid(const char *b, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		if (!tchar(b[i]))
+		if (!tchar[(unsigned char)b[i]])
 			return false;
 	return len;
 }
@@ -200,14 +211,20 @@ void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len)
 		put(l, text, len);
 }
 
+char *tbg_lines_take(struct tbg_lines *l, size_t len)
+{
+	if (!room_make(l, len))
+		return NULL;
+	l->len += len;
+	return l->text + l->len - len;
+}
+
 void tbg_lines_number(struct tbg_lines *l, uint64_t n)
 {
-	char digits[20], *at = digits + sizeof(digits);
+	char digits[TBG_DIGITS];
+	struct tbg_value v = tbg_digits_make(n, digits);
 
-	do
-		*--at = '0' + n % 10;
-	while (n /= 10);
-	tbg_lines_put(l, at, digits + sizeof(digits) - at);
+	tbg_lines_put(l, v.text, v.len);
 }
 
 void tbg_lines_add(struct tbg_lines *l, const char *format, ...)

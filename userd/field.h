@@ -74,6 +74,11 @@ bool tbg_list_has(struct tbg_value list, const char *word);
 /* 1 to 18 digits; false: something else. */
 bool tbg_digits_parse(struct tbg_value v, uint64_t *ret);
 
+#define TBG_DIGITS 20		/* of the largest number */
+
+/* The number's digits, at the end of b. */
+struct tbg_value tbg_digits_make(uint64_t n, char b[TBG_DIGITS]);
+
 /* Whether bytes are all of a token (RFC 9110 5.6.2), or of a field value. */
 bool tbg_token_valid(const char *b, size_t len);
 bool tbg_value_valid(const char *b, size_t len);
@@ -86,6 +91,8 @@ struct tbg_lines {
 };
 
 void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len);
+/* The next len bytes, which the caller writes; NULL: no memory, l->failed is set. */
+char *tbg_lines_take(struct tbg_lines *l, size_t len);
 void tbg_lines_number(struct tbg_lines *l, uint64_t n);
 __attribute__((format(printf, 2, 3)))
 void tbg_lines_add(struct tbg_lines *l, const char *format, ...);

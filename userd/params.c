@@ -35,10 +35,9 @@ static void put(struct tbg_lines *ret, const struct tbg_params *p,
 static void put_number(struct tbg_lines *ret, const struct tbg_params *p,
 		       const char *name, uint64_t n)
 {
-	char digits[24];
+	char digits[TBG_DIGITS];
 
-	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n);
-	put(ret, p, name, text(digits));
+	put(ret, p, name, tbg_digits_make(n, digits));
 }
 
 static void put_joined(struct tbg_lines *ret, const struct tbg_params *p,
@@ -118,15 +117,20 @@ static void server_name_put(struct tbg_lines *ret, const struct tbg_params *p)
 {
 	const char *local = p->ends->local;
 	struct tbg_value host = p->request->host;
-	char address[TBG_END_TEXT + 2];
 	size_t n = host.len;
 
-	snprintf(address, sizeof(address), strchr(local, ':') ? "[%s]" : "%s", local);
+	if (!n) {
+		char address[TBG_END_TEXT + 2];
+
+		snprintf(address, sizeof(address), strchr(local, ':') ? "[%s]" : "%s", local);
+		put(ret, p, "SERVER_NAME", text(address));
+		return;
+	}
 	while (n && host.text[n - 1] >= '0' && host.text[n - 1] <= '9')
 		n--;
 	if (n && host.text[n - 1] == ':')
 		host.len = n - 1;
-	put(ret, p, "SERVER_NAME", p->request->host.len ? host : text(address));
+	put(ret, p, "SERVER_NAME", host);
 }
 
 static void request_put(struct tbg_lines *ret, const struct tbg_params *p)

@@ -175,14 +175,21 @@ void tbg_record_put(struct tbg_lines *l, uint8_t type, uint16_t id,
 }
 
 /* Lengths below 128 take a byte, others four with the highest bit set (3.4). */
-static void length_put(struct tbg_lines *l, uint32_t n)
+static size_t length_size(uint32_t n)
 {
-	const uint8_t b[] = { n >> 24 | 0x80, n >> 16 & 0xff, n >> 8 & 0xff, n & 0xff };
+	return n < 128 ? 1 : 4;
+}
 
-	if (n < 128)
-		tbg_lines_put(l, b + 3, 1);
-	else
-		tbg_lines_put(l, b, 4);
+/* Behind what it has written. */
+static char *length_write(char *at, uint32_t n)
+{
+	if (length_size(n) == 4) {
+		*at++ = n >> 24 | 0x80;
+		*at++ = n >> 16;
+		*at++ = n >> 8;
+	}
+	*at++ = n;
+	return at;
 }
 
 static bool length_take(const uint8_t *b, size_t len, size_t *at, size_t *ret)
@@ -200,10 +207,15 @@ static bool length_take(const uint8_t *b, size_t len, size_t *at, size_t *ret)
 void tbg_pair_put(struct tbg_lines *l, struct tbg_value name,
 		  struct tbg_value value)
 {
-	length_put(l, name.len);
-	length_put(l, value.len);
-	tbg_lines_put(l, name.text, name.len);
-	tbg_lines_put(l, value.text, value.len);
+	char *at = tbg_lines_take(l, length_size(name.len) + length_size(value.len) +
+				     name.len + value.len);
+
+	if (!at)
+		return;
+	at = length_write(length_write(at, name.len), value.len);
+	memcpy(at, name.text, name.len);
+	if (value.len)
+		memcpy(at + name.len, value.text, value.len);
 }
 
 enum tbg_parsed tbg_pair_next(const uint8_t *b, size_t len, size_t *at,

@@ -25,18 +25,20 @@ static long head_end(struct tbg_response *r, const uint8_t *b, size_t len)
 {
 	size_t max = len < TBG_RESPONSE_HEAD_MAX ? len : TBG_RESPONSE_HEAD_MAX;
 
-	for (size_t i = r->scan_off; i < max; i++) {
-		if (b[i] == '\n') {
-			size_t end = i && b[i - 1] == '\r' ? i - 1 : i;
+	while (r->scan_off < max) {
+		size_t at = r->scan_off, from = at ? at - 1 : 0;
+		const uint8_t *lf = memchr(b + at, '\n', max - at);
+		size_t end = lf ? (size_t)(lf - b) : max;
+		const uint8_t *cr = memchr(b + from, '\r', end - from);
 
-			if (end <= r->line_off)
-				return i + 1;
-			r->line_off = i + 1;
-		} else if (!b[i] || (i && b[i - 1] == '\r')) {
+		if (memchr(b + at, 0, end - at) || (cr && cr + 1 < b + end))
 			return -1;
-		}
+		if (lf && end - !!cr <= r->line_off)
+			return end + 1;
+		if (lf)
+			r->line_off = end + 1;
+		r->scan_off = lf ? end + 1 : max;
 	}
-	r->scan_off = max;
 	return max == TBG_RESPONSE_HEAD_MAX ? -1 : 0;
 }
 

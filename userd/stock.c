@@ -974,6 +974,8 @@ static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg
 		waiter_add(f, waiter);
 		return TBG_TURN_WAIT;
 	}
+	if (join == TBG_JOIN_AFTER)
+		return TBG_TURN_ALONE;
 	*ret = flight_new(e, second, waiter->w->now_ns);
 	return *ret ? TBG_TURN_LEAD : TBG_TURN_ALONE;
 }
@@ -985,13 +987,14 @@ enum tbg_turn tbg_stock_enter(struct tbg_stock *s, const struct tbg_uri *u,
 {
 	enum tbg_turn turn = TBG_TURN_ALONE;
 	struct tbg_lines second = { 0 };
+	uint64_t hash[2];
 	struct entry *e;
 
 	*ret_flight = NULL;
 	if (!join)
 		return turn;
 	pthread_mutex_lock(&s->lock);
-	e = entry_get(s, u);
+	e = join == TBG_JOIN_AFTER ? entry_find(s, u, hash) : entry_get(s, u);
 	if (e && (!e->variants ||
 		  tbg_second_make(&second, e->variants->head,
 				  e->variants->head_len, req, req_len)))

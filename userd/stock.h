@@ -197,6 +197,7 @@ enum tbg_join {
 	TBG_JOIN_NOT,		/* its turn is ALONE */
 	TBG_JOIN,
 	TBG_JOIN_HOPING,	/* not where that was of no use of late */
+	TBG_JOIN_AFTER,		/* may wait for others, but nobody for it */
 };
 
 /* Once tbg_stock_find() has found nothing of use. */

@@ -29,6 +29,7 @@
 #define FIELDS_MAX	256		/* lines of a request: each may be compared with each */
 #define GONE_MS		2000	/* of silence, from both sides */
 #define LOST_MS		15000		/* since one of them was under way */
+#define AFTER_MS	2000		/* of waiting for more than is asked for */
 #define SPARES_MAX	64		/* kept by a worker, */
 #define SPARE_ROOM	4096		/* with heads of so many bytes at most */
 #define LONG_NS		60000000000ull	/* a body that takes longer is for its client alone */
@@ -655,6 +656,12 @@ static bool fetched_by_module(const struct tbg_transfer *x)
 	       v.len > strlen(mark) && !memcmp(v.text, mark, strlen(mark));
 }
 
+/* What no other can be answered with, while another's fetch may answer it. */
+static bool asks_less(const struct tbg_wish *w)
+{
+	return w->head || w->range;
+}
+
 /*
  * May others wait for this one's fetch, and this one for theirs? What has conditions
  * and selects nothing has to go without them then: a 304 is of no use to the others,
@@ -664,9 +671,11 @@ static enum tbg_join join_of(const struct tbg_transfer *x)
 {
 	const struct tbg_wish *w = &x->wish;
 
-	if (!w->get || w->cc.no_store || w->range || w->authorization || w->no_cache ||
+	if (w->cc.no_store || w->authorization || w->no_cache ||
 	    x->waits >= WAITS_MAX || fetched_by_module(x))
 		return TBG_JOIN_NOT;
+	if (asks_less(w))
+		return TBG_JOIN_AFTER;
 	if (!w->conditional || x->selected)
 		return TBG_JOIN;
 	return x->fwd == TBG_FWD_URI_MISS ? TBG_JOIN_HOPING : TBG_JOIN_NOT;
@@ -679,7 +688,8 @@ static void go(struct tbg_transfer *x)
 				&x->flight)) {
 	case TBG_TURN_WAIT:
 		x->waiting = true;
-		x->waits++;
+		/* once, for who asks for less: it may take longer than that is worth */
+		x->waits = asks_less(&x->wish) ? WAITS_MAX : x->waits + 1;
 		x->stamp_ms = x->w->now_ms;
 		break;
 	case TBG_TURN_LEAD:
@@ -743,6 +753,8 @@ static void waited(struct tbg_transfer *x)
 	if (!x->c)
 		return;
 	x->collapsed = true;
+	if (status && status != TBG_LANDED_ERROR && asks_less(&x->wish))
+		status = 0;		/* its own fetch need not fail as the whole did */
 	if (status && status != TBG_LANDED_ERROR) {
 		tbg_transfer_failed(x, status);
 		return;
@@ -955,6 +967,8 @@ static bool client_gone(const struct tbg_transfer *x)
 
 static void check(struct tbg_transfer *x)
 {
+	bool less = asks_less(&x->wish);
+
 	if (client_gone(x)) {
 		tbg_conn_kill(x->w, x->c);
 		return;
@@ -963,12 +977,12 @@ static void check(struct tbg_transfer *x)
 		tbg_fetch_check(x);
 	if (x->flight && (!x->head_done || x->w->now_ns - x->sent_ns < LONG_NS))
 		tbg_stock_flies(x->flight, x->w->now_ns);
-	if (!x->waiting || x->w->now_ms - x->stamp_ms < LOST_MS)
+	if (!x->waiting || x->w->now_ms - x->stamp_ms < (less ? AFTER_MS : LOST_MS))
 		return;
 	/* until its answer begins it has time limits of its own, however long they are */
 	x->stamp_ms = x->w->now_ms;
-	if (!tbg_stock_lost(x->w->s->stock, &x->waiter,
-			    x->w->now_ns - LOST_MS * 1000000ull))
+	if (!less && !tbg_stock_lost(x->w->s->stock, &x->waiter,
+				     x->w->now_ns - LOST_MS * 1000000ull))
 		return;
 	tbg_stock_leave(x->w->s->stock, &x->waiter);
 	x->waiting = false;

@@ -138,6 +138,7 @@ struct tbg_transfer {
 	struct tbg_lines pre, post;
 	uint32_t pre_off, post_off;
 	uint32_t head_at;		/* in pre, while it is not told */
+	uint32_t begun_ms;
 	struct tbg_pile *source;	/* our own reference */
 	struct tbg_piece *at;
 	uint32_t at_off;

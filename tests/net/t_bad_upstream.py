@@ -141,6 +141,51 @@ def t_truncated_bodies_end_the_connection_and_are_not_stored():
         good_after(p)
 
 
+def t_short_bodies_that_are_cut_off_are_502_or_stale():
+    """Though the client could have been sent the beginning."""
+    for length, piece in ((10, b"abc"), (1000, b""), (65536, b"x" * 65535)):
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n" % length + CACHED + b"\r\n"
+
+        def dies(c, r, head=head, piece=piece):
+            c.send(head)
+            c.send(piece)
+            return END
+
+        for method in ("GET", "POST"):
+            p = path()
+            o.on(p, dies)
+            r = ask(d.address, method, p)
+            assert r.status == 502 and "stored" not in r.cache, (method, length, r)
+            good_after(p)
+        p = path()
+        o.on(p, reply(200, b"old", "Cache-Control: max-age=0, stale-if-error=60", 'ETag: "a"'), dies)
+        for _ in range(2):
+            r = ask(d.address, "GET", p)
+            assert r.status == 200 and r.body == b"old", (length, r)
+
+
+def t_short_bodies_that_take_their_time_go_as_they_come():
+    p, go = path(), threading.Event()
+
+    def slow(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+        assert go.wait(20)
+        c.send(b"world")
+
+    o.on(p, slow)
+    with origin.Client(d.address) as c:
+        c.send(f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+        head = c.head()
+        assert head.startswith(b"HTTP/1.1 200"), head
+        while len(c.got) < 5:
+            assert c._more()        # pylint: disable=protected-access
+        assert c.got == b"hello", c.got
+        go.set()
+        while len(c.got) < 10:
+            assert c._more()        # pylint: disable=protected-access
+        assert c.got == b"helloworld", c.got
+
+
 def t_wrong_chunks_end_the_connection_and_are_not_stored():
     te = b"HTTP/1.1 200 OK\r\n" + CACHED + b"Transfer-Encoding: chunked\r\n\r\n"
     for tail in (b"x\r\n", b"\r\n", b"-1\r\n", b"0x3\r\nabc\r\n0\r\n\r\n", b"3 \n abc", b"3\nabc\r\n",
@@ -474,6 +519,31 @@ def t_waiters_of_a_fetch_that_dies_are_told():
         t.join()
     assert got == [True] * 8, got
     good_after(p)
+
+
+def t_head_asks_itself_when_the_whole_dies():
+    p, go = path(), threading.Event()
+
+    def dies(c, r):
+        if r.method == "HEAD":
+            c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n" + CACHED + b"\r\n")
+            return None
+        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n" + CACHED + b"\r\nhalf")
+        go.wait(20)
+        return END
+
+    o.on(p, dies)
+    got = []
+    whole = threading.Thread(target=lambda: got.append(truncated(p)))
+    whole.start()
+    o.wait(p)
+    head = threading.Thread(target=lambda: got.append(ask(d.address, "HEAD", p).status))
+    head.start()
+    time.sleep(0.3)             # for it to wait: one that comes later asks anyway
+    go.set()
+    whole.join()
+    head.join()
+    assert sorted(got) == [True, 200], got
 
 
 def t_nothing_is_left_behind():

@@ -398,6 +398,68 @@ def t_many_conditional_requests_make_one_fetch():
     assert any("collapsed" in r.cache for r in got), got
 
 
+def t_head_and_ranges_wait_for_a_fetch_of_the_whole():
+    p, go = path(), threading.Event()
+
+    def slow(c, r):
+        go.wait(client.WAIT_S)
+        c.send(reply(200, b"0123456789", "Cache-Control: max-age=60", 'ETag: "a"'))
+
+    o.on(p, slow)
+    with concurrent.futures.ThreadPoolExecutor(9) as pool:
+        whole = pool.submit(ask, d.address, "GET", p)
+        o.wait(p)
+        heads = [pool.submit(ask, d.address, "HEAD", p) for _ in range(4)]
+        parts = [pool.submit(ask, d.address, "GET", p, f"Range: bytes={i}-5") for i in range(4)]
+        sleep_to_stale(0.3)     # for them to arrive: later ones would only be hits
+        go.set()
+        heads, parts = ([f.result() for f in some] for some in (heads, parts))
+        assert whole.result().body == b"0123456789", whole.result()
+    assert fetched(p) == 1, [r.method for r in o.seen(p)]
+    assert all(r.status == 200 and r.field("Content-Length") == "10" for r in heads), heads
+    assert [(r.status, r.body) for r in parts] == [(206, b"012345"[i:]) for i in range(4)], parts
+    assert any("collapsed" in r.cache for r in heads + parts), heads + parts
+
+
+def t_head_and_ranges_do_not_wait_long_for_more_than_they_ask_for():
+    for what in (("HEAD",), ("GET", "Range: bytes=0-3")):
+        p, go = path(), threading.Event()
+
+        def slow(c, r, go=go):
+            if r.method == "GET" and not r.field("Range"):
+                go.wait(client.WAIT_S)
+            c.send(reply(200, b"" if r.method == "HEAD" else b"whole", "Cache-Control: max-age=60"))
+
+        o.on(p, slow)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            whole = pool.submit(ask, d.address, "GET", p)
+            o.wait(p)
+            r = ask(d.address, what[0], p, *what[1:])
+            assert r.status == 200 and not go.is_set() and not whole.done(), r
+            go.set()
+            assert whole.result().body == b"whole", whole.result()
+        assert fetched(p) == 2, fetched(p)
+
+
+def t_head_and_ranges_have_nobody_wait():
+    for what in (("HEAD",), ("GET", "Range: bytes=0-3")):
+        p, go = path(), threading.Event()
+
+        def slow(c, r, go=go):
+            if r.method == "HEAD" or r.field("Range"):
+                go.wait(client.WAIT_S)
+            c.send(reply(200, b"" if r.method == "HEAD" else b"whole"))
+
+        o.on(p, slow)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            less = pool.submit(ask, d.address, what[0], p, *what[1:])
+            o.wait(p)
+            r = ask(d.address, "GET", p)
+            assert r.body == b"whole" and not less.done(), r
+            go.set()
+            assert less.result().status == 200, less.result()
+
+
 def t_a_slow_fetch_stays_the_only_one():
     """Whoever waits does so as long as it makes progress, from the first to the last byte."""
     head, body, ended = path(), path(), threading.Event()

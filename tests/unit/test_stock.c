@@ -640,4 +640,24 @@ KTAP_TEST(t_nobody_waits_where_it_was_of_no_use)
 	tbg_stock_close(s);
 }
 
+KTAP_TEST(t_who_asks_for_less_waits_and_has_nobody_wait)
+{
+	struct tbg_stock *s = open_stock(1 << 20);
+	static struct tbg_worker worker;
+	struct tbg_waiter w[2] = { { .w = &worker }, { .w = &worker } };
+	struct tbg_uri u = uri_of("h/");
+	struct tbg_stock_stats stats;
+	struct tbg_flight *f, *none;
+
+	KTAP_EQ(tbg_stock_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[0], &none), TBG_TURN_ALONE);
+	KTAP_CHECK(!none);
+	tbg_stock_stats(s, &stats);
+	KTAP_EQ(stats.uris, 0);
+	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
+	KTAP_EQ(tbg_stock_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[1], &none), TBG_TURN_WAIT);
+	tbg_stock_leave(s, &w[1]);
+	tbg_stock_land(s, f, 0, true, 0);
+	tbg_stock_close(s);
+}
+
 KTAP_MAIN()
