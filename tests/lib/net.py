@@ -51,6 +51,7 @@ TROUBLE = {
               "TCPRcvQDrop TCPBacklogDrop TCPKeepAlive OutOfWindowIcmps",
     "IpExt": "InCsumErrors",
 }
+SYN_AGAIN = "Tcp.RetransSegs", "TcpExt.TCPTimeouts"     # which count that, too
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -382,12 +383,12 @@ class Net:
         self.close()
 
     @contextlib.contextmanager
-    def clean(self, port, *ignore):
+    def clean(self, port, *ignore, syns=False):
         """
-        What runs inside sees no loss, no reordering, no wrong checksum. A client
-        that was starved for 200 ms got its reply from wire and from the socket,
-        and packets are dropped where a CPU has a thousand waiting, whosever they
-        are: what the kernels count then says nothing.
+        What runs inside sees no loss, no reordering, no wrong checksum; with syns a
+        SYN may be sent again. A client that was starved for 200 ms got its reply from
+        wire and from the socket, and packets are dropped where a CPU has a thousand
+        waiting, whosever they are: what the kernels count then says nothing.
         """
         ends = (("server", self.server), ("client", self.client))
         before = {name: ns.mibs() for name, ns in ends}
@@ -397,10 +398,13 @@ class Net:
         wrong = []
         for name, ns in ends:
             now = ns.mibs()
+            moves = {key: value - before[name].get(key, 0) for key, value in now.items()}
+            for key in SYN_AGAIN if syns else ():
+                moves[key] -= moves["TcpExt.TCPSynRetrans"]
             for proto, keys in TROUBLE.items():
                 for key in keys.split():
-                    moved = now.get(f"{proto}.{key}", 0) - before[name].get(f"{proto}.{key}", 0)
-                    if moved and key not in ignore:
+                    moved = moves.get(f"{proto}.{key}", 0)
+                    if moved > 0 and key not in ignore:
                         wrong.append(f"{name}: {proto}{key} {moved:+}")
         if wrong and (self.late and self.late(), dropped()) != late:
             ktap.note(f"the machine was too slow to judge: {'; '.join(wrong)}")

@@ -150,7 +150,8 @@ class Origin:
             self.port = self.s.getsockname()[1]
             self.url = f"http://127.0.0.1:{self.port}"
         self.s.listen(512)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.acceptor = threading.Thread(target=self._accept, daemon=True)
+        self.acceptor.start()
 
     def on(self, target, *answers, raw=False):
         """raw: the body is not read before the answer is."""
@@ -219,6 +220,9 @@ class Origin:
                 f"{target}: connections {nrs - self.ended} are open"
 
     def close(self):
+        # by name, and waited for: who accepts by a closed one's number may get another's
+        self.s.shutdown(socket.SHUT_RDWR)
+        self.acceptor.join()
         self.s.close()
         with self.changed:
             for s in self.open:
