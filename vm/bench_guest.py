@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What vm/bench runs inside the guest: servers, one after the other, counted.
+"""What vm/bench runs inside the guest: servers, one after the other, counted, for the rows named.
 
 Prints one line of JSON: {"rows": {row: [instructions of a request, by batch]},
 "problems": {row: why}, "absent": {row: why}}: these a kernel without the fixes that
@@ -71,7 +71,7 @@ def absent():
     return {row: why[v[0]] for row, v in ROWS.items() if v[0] in why}
 
 
-def main():
+def main(wanted):
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     # The batches are the same work each time: what runs beside must not be.
     rows, problems, left_out = {}, {}, absent()
@@ -82,13 +82,14 @@ def main():
                   "sock": lambda: Toboggan(lab, "sock", tiers="sock,user", memory="16M"),
                   "user": lambda: Toboggan(lab, "user", tiers="user", memory="16M"),
                   "nginx": lambda: Nginx(lab, "nginx")}
-        for which in dict.fromkeys(v[0] for row, v in ROWS.items() if row not in left_out):
+        todo = {row: v for row, v in ROWS.items() if row in wanted and row not in left_out}
+        for which in dict.fromkeys(v[0] for v in todo.values()):
             server = makers[which]()
             try:
                 server.start()
-                for row in [r for r, v in ROWS.items() if v[0] == which]:
+                for row in [r for r, v in todo.items() if v[0] == which]:
                     try:
-                        rows[row] = measure(lab, server, *ROWS[row][1:])
+                        rows[row] = measure(lab, server, *todo[row][1:])
                     except Problem as e:
                         problems[row] = str(e)
             except Problem as e:
@@ -102,7 +103,7 @@ def main():
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(main(sys.argv[1:]))
     except Problem as e:
         print(json.dumps({"rows": {}, "problems": {"lab": str(e)}}), flush=True)
         sys.exit(1)

@@ -25,7 +25,7 @@ def load():
 
 
 bench = load()
-PACKAGE = "linux-image-6.1.0-1-amd64 6.1.1-1"
+PACKAGE = "linux-image-6.1.0-1-amd64 6.1.1-1, cc 1 clang 1"
 STEADY = [1000, 1001, 999, 1000, 1002, 1000, 998, 1000]
 
 
@@ -58,9 +58,22 @@ def t_counts_that_scatter_are_no_figure():
     assert not ok and "not repeatable" in words, words
 
 
-def t_another_kernel_package_is_named():
-    ok, words = judged([round(x * 1.05) for x in STEADY], package="linux-image-6.1.0-0 6.1.0-1")
-    assert not ok and "made on linux-image-6.1.0-0 6.1.0-1" in words, words
+def t_another_kernel_package_may_cost_a_little_more_or_less():
+    other = "linux-image-6.1.0-0 6.1.0-1, cc 1 clang 1"
+    for factor, passes in ((0.9, True), (1.015, True), (1.025, False)):
+        ok, words = judged([x * factor for x in STEADY], package=other)
+        assert ok == passes and f"made on {other}" in words, words
+
+
+def t_what_other_compilers_have_built_is_shown_but_not_judged():
+    for other in ("linux-image-6.1.0-1-amd64 6.1.1-1, cc 1 clang 2", "linux-image-6.1.0-1-amd64 6.1.1-1"):
+        ok, words = judged([x * 1.5 for x in STEADY], package=other)
+        assert ok is None and other in words and "1,500 instructions" in words, words
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert bench.report({"6.1": (PACKAGE, {"wire": STEADY}, [], {})},
+                                {("6.1", "wire"): (500, other)}, ["wire"]) == 0
+        assert "ok 1 wire # SKIP" in out.getvalue(), out.getvalue()
+        assert out.getvalue().endswith("0 passed, 0 failed, 1 skipped\n"), out.getvalue()
 
 
 def t_the_reference_needs_no_budget():
@@ -118,6 +131,35 @@ def t_what_a_guest_did_not_send_is_a_problem():
             code = bench.report({"6.1": (PACKAGE, rows, problems, absent)},
                                 {("6.1", "wire"): (1000, PACKAGE)})
         assert code == 1 and "not ok 7 user" in out.getvalue(), out.getvalue()
+
+
+def t_rows_may_be_chosen_and_no_other_is_missed():
+    whole = json.dumps({"rows": {"wire": STEADY}, "problems": {}}) + "\n"
+    with tempfile.TemporaryDirectory() as folder:
+        guest(folder, whole)
+        rows, problems, absent = bench.results("6.1", folder, None, ["wire"])
+        assert not problems
+        assert "user: no figure" in bench.results("6.1", folder, None, ["wire", "user"])[1]
+    for wanted, code in ((["wire"], 0), (["wire", "user"], 1)):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert bench.report({"6.1": (PACKAGE, rows, problems, absent)},
+                                {("6.1", "wire"): (1000, PACKAGE)}, wanted) == code, out.getvalue()
+        assert f"  1..{len(wanted)}\n" in out.getvalue()
+    before = sys.argv
+    try:
+        sys.argv = ["vm/bench", "--rows", "wire user"]
+        assert bench.options().rows == ["wire", "user"]
+        conf = bench.guest_conf("6.1", bench.options())
+        assert conf[-3:] == [("arg", os.path.join(REPO, "vm/bench_guest.py")), ("arg", "wire"), ("arg", "user")]
+        sys.argv = ["vm/bench", "--rows", "wire,wired"]
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            bench.options()
+    except SystemExit as e:
+        assert e.code == 2 and "not wired" in err.getvalue()
+    else:
+        raise AssertionError("an unknown row was taken")
+    finally:
+        sys.argv = before
 
 
 def t_rows_that_a_kernel_cannot_have_are_skipped_unless_it_had_them():
