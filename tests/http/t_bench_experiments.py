@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Each experiment of the benchmark once, short and small, with Toboggan alone.
+"""Each experiment of the benchmark once, short and small, with Toboggan alone or beside others.
 
 That it runs, that every sample is a figure and what follows from them is there;
 never how fast anything is.
@@ -12,14 +12,20 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import benched                  # noqa: E402
 import ktap                     # noqa: E402
 
+import servers                  # noqa: E402
 import t_bench_lab              # noqa: E402
 from t_bench_lab import whole   # noqa: E402
 
 
-def run(name, *words):
-    done = benched.run(name, "--quick", "--servers", "toboggan", *words)
+def run(name, *words, beside=()):
+    done = benched.run(name, "--quick", "--servers", ",".join(("toboggan", *beside)), *words)
     whole(done, name)
     return done.record["experiments"][0], done.folder
+
+
+def others():
+    """All that are installed, beside Toboggan."""
+    return [n for n, kind in servers.KINDS.items() if n != "toboggan" and kind.installed()]
 
 
 def t_rates():
@@ -86,9 +92,11 @@ def t_caches():
 
 
 def t_web99():
-    entry, _ = run("web99", "--folders", "1", "--connections", "4", "--seconds", "5")
-    s = {**entry["samples"][0], **entry["samples"][0].get("withheld", {})}
-    assert 0 < s["conforming_percent"] <= 100 and 8 * s["bytes"] / 5 < 1.1 * 4 * 400000, s
+    entry, _ = run("web99", "--folders", "1", "--connections", "4", "--seconds", "5",
+                   beside=["nginx"])
+    assert [s["server"] for s in entry["samples"]] == ["toboggan", "nginx"]
+    for s in ({**s, **s.get("withheld", {})} for s in entry["samples"]):
+        assert 0 < s["conforming_percent"] <= 100 and 8 * s["bytes"] / 5 < 1.1 * 4 * 400000, s
 
 
 def t_web99_static():
@@ -97,15 +105,16 @@ def t_web99_static():
 
 
 def t_dynamic():
-    entry, _ = run("dynamic", "--shares", "0,50,100")
+    entry, _ = run("dynamic", "--shares", "0,50,100", beside=["nginx"])
     assert [p["x"] for p in entry["points"]] == [0, 50, 100]
-    some, all_ = entry["samples"][-2:]
+    _, some, all_ = (s for s in entry["samples"] if s["server"] == "toboggan")
+    assert len(entry["samples"]) == 6 and not entry["x_named"]
     wire = some["tiers"]["wire"] / some["requests"]
     assert not all_["tiers"]["wire"] and 0.4 < wire < 0.6, (some["tiers"], some["requests"])
 
 
 def t_keepalive():
-    entry, _ = run("keepalive")
+    entry, _ = run("keepalive", beside=others())
     assert [p["x"] for p in entry["points"]] == [1, 10, 100]
 
 
@@ -120,7 +129,7 @@ def t_many_connections_from_many_addresses():
 
 
 def t_cpus():
-    entry, _ = run("cpus")
+    entry, _ = run("cpus", beside=others())
     assert [p["x"] for p in entry["points"]] == list(range(1, 1 + len(os.sched_getaffinity(0))))
     last = entry["samples"][-1]
     assert last["refused"] and last["throughput"] is None and last["cpu_ns"] is None, last

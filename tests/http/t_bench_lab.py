@@ -5,6 +5,7 @@
 Short samples on a machine that may be busy: that figures are there and whole is
 checked, never what they are.
 """
+import glob
 import io
 import os
 import re
@@ -17,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import benched                  # noqa: E402
 import ktap                     # noqa: E402
 
+import fileset                  # noqa: E402
 import lab                      # noqa: E402
 import servers                  # noqa: E402
 
@@ -109,11 +111,31 @@ def t_each_tier_answers_where_it_should():
     entry = done.record["experiments"][0]
     assert {"toboggan", "toboggan-user"} <= set(entry["servers"]), entry["servers"]
     for s in entry["samples"]:
+        # heads of frames are on the link, too; replies are counted for a little shorter
+        assert 0.8 < s["net_bps"] / s["bps"] < 2, s
         wire = s["tiers"].get("wire", 0) / s["requests"]
         if s["server"] == "toboggan" and s["point"] in (0, 1):
             assert wire >= 0.98, s
         if s["server"] == "toboggan-user" or s["point"] == 4:
             assert wire <= 0.02, s
+
+
+def t_each_side_has_its_cpus_and_the_receiving_of_its_packets():
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise ktap.Skip("one CPU")
+    sides = {cpus[-1]}, {cpus[0]}       # not what is there without
+    with lab.Lab(*sides) as here:
+        name, _, _ = here.link()
+        for cpu, ns, spawn in zip(sides, (here.server, here.client), (here.spawn_server, here.spawn_client)):
+            proc = spawn(["sleep", "60"])
+            assert os.sched_getaffinity(proc.pid) == cpu, (ns, os.sched_getaffinity(proc.pid))
+            got = subprocess.run(["ip", "netns", "exec", ns, "sh", "-c",
+                                  f"cat /sys/class/net/{name}/queues/rx-*/rps_cpus"],
+                                 stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+            masks = [int(mask.replace(",", ""), 16) for mask in got]
+            assert masks and set(masks) == {1 << min(cpu)}, (ns, got)
+    clean()
 
 
 def t_ctrl_c_leaves_a_usable_partial_result():
@@ -164,6 +186,29 @@ def t_a_server_that_dies_is_no_figure():
     clean()
 
 
+def t_pages_of_other_bytes_are_no_figure():
+    """Of the right length: the file in them is another from the second sample on."""
+    run = Watched("dynamic", "--quick", "--shares", "100", "--repeats", "2", "--servers",
+                  "toboggan,nginx")
+    run.until("[1/4")
+    with open(file_of_the_lab(fileset.web99_path(0, 1, 0)), "r+b") as f:
+        f.seek(500)
+        f.write(b"X")
+    done = run.end()
+    first, *rest = benched.samples(done.record)
+    assert done.code == 1 and not first["invalid"] and first["requests"] and len(rest) == 3, rest
+    for s in rest:
+        assert "body" in s["invalid"] and not s["requests"], s
+    clean()
+
+
+def file_of_the_lab(path):
+    found = [name for place in lab.places()
+             for name in glob.glob(f"{place}/{lab.FOLDER}*/site{path}")]
+    assert len(found) == 1, found
+    return found[0]
+
+
 def t_a_killed_run_is_cleaned_up_by_the_next():
     run = Watched(*ONE, "--repeats", "100")
     run.until("[1/")
@@ -196,9 +241,10 @@ def on_disk():
 
 
 def t_overload_is_held_to_its_memory():
-    done = benched.run("overload", "--quick", "--slow", "5", "--servers", "toboggan", "--limit",
-                       "64", "--seconds", "4", env=dict(os.environ, TMPDIR=on_disk()))
+    done = benched.run("overload", "--quick", "--slow", "5", "--limit", "64", "--seconds", "4",
+                       env=dict(os.environ, TMPDIR=on_disk()))
     whole(done, "overload")
+    assert len(benched.samples(done.record)) == len(done.record["servers"]) > 1
     for s in benched.samples(done.record):
         got = {**s, **s.get("withheld", {})}       # on a busy machine also the clients' CPUs are
         assert s["memory_full"] and s["memory_bytes"] > 0.9 * (64 << 20), s

@@ -376,6 +376,33 @@ def t_load_takes_chunks_and_sends_cookies_and_bodies():
         assert (post[0], *get) == ("POST", "GET", None, b""), seen
 
 
+def t_load_takes_any_digits_where_a_list_says_so_and_there_alone():
+    rows, runs = benched.folder() + "/list", "@4+3/10*2"
+    right = b"head000...tail000...000"
+    with open(rows, "w", encoding="utf-8") as f:
+        f.write(f"1 /a {len(right)} {zlib.crc32(right):08x}{runs}\n")
+    with origin.Origin() as o:
+        for body, kinds in ((right, {}), (b"head127...tail906...000", {}),
+                            (b"head12x...tail906...000", {"body": 1}),
+                            (b"head127...taiL906...000", {"body": 1}),
+                            (b"head127...tail906...001", {"body": 1})):
+            for parts in ([body], [body[:5], body[5:]], [body[i:i + 1] for i in range(len(body))]):
+                plain = b"".join(parts)
+                chunks = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n"
+                for reply in (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(plain), plain),
+                              b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks):
+                    o.on("/a", reply)
+                    got = run_load(f"127.0.0.1:{o.port}", "--list", rows, "--once")
+                    assert got["kinds"] == kinds, (body, parts, got)
+    for wrong in ("@4", "@4+3/2*1", "@-1+3/10*2", "@4+3/10*0", "x"):
+        with open(rows, "w", encoding="utf-8") as f:
+            f.write(f"1 /a 23 -\n1 /a 23 01234567{wrong}\n")
+        res = subprocess.run([os.path.join(ktap.BUILD, "tools/bench/load"), "--list", rows,
+                              "127.0.0.1", "1"],
+                             stderr=subprocess.PIPE, text=True, check=False)
+        assert res.returncode == 2 and f"{rows}: line 2" in res.stderr, res
+
+
 def t_a_chunk_of_no_size_that_can_be_is_broken_framing():
     def answer(c, r):
         c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%s\r\nxxxx" % size)

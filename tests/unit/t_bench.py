@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -117,6 +118,73 @@ def t_a_run_may_have_any_number_of_servers():
         lab.sh = old
 
 
+def t_loops_that_keep_cpus_awake_end_with_a_killed_run():
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        here = lab.Lab({min(os.sched_getaffinity(0))}, [1])
+        here.soak()
+        os.write(write, b"%d" % here.procs[0].pid)
+        signal.pause()
+    loop = os.pidfd_open(int(os.read(read, 20)))
+    assert not select.select([loop], [], [], 0)[0]
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    ended = select.select([loop], [], [], 60)[0]
+    if not ended:
+        signal.pidfd_send_signal(loop, signal.SIGKILL)
+    for fd in (loop, read, write):
+        os.close(fd)
+    assert ended, "it goes on"
+
+
+def t_cgroups_lose_the_memory_that_they_had_of_us():
+    def control():
+        with open(f"{root}/cgroup.subtree_control", encoding="ascii") as f:
+            return f.read()
+
+    def put(name, text):
+        os.makedirs(os.path.dirname(f"{root}/{name}"), exist_ok=True)
+        with open(f"{root}/{name}", "w", encoding="ascii") as f:
+            f.write(text)
+
+    old, ends = lab.memory_roots, (lambda here: here.close(), lambda _: lab.remove_stale())
+    old_sh, old_places = lab.sh, lab.places
+    lab.sh = lambda *_, **__: ""
+    try:
+        for before, limit_, after in (("cpu", "max", "-memory"), ("cpu", "7", "cpu+memory"),
+                                      ("cpu memory", "max", "cpu memory")):
+            for end in ends:
+                with tempfile.TemporaryDirectory() as root:
+                    lab.memory_roots = lambda: [(root, "memory.max")]
+                    lab.places = lambda: [root]
+                    here = lab.Lab([0], [1])
+                    here.dir = tempfile.mkdtemp(prefix=lab.FOLDER, dir=root)
+                    put("cgroup.subtree_control", before)
+                    put("theirs/memory.max", limit_)
+                    os.unlink(here.limit_memory(5) + "/memory.max")     # of a real one it goes too
+                    end(here)
+                    assert control() == after and not os.path.exists(here.dir or ""), (before, control())
+    finally:
+        lab.memory_roots, lab.sh, lab.places = old, old_sh, old_places
+
+
+def t_a_long_load_says_that_it_goes_on():
+    old, loads.SAY_S = loads.SAY_S, 0.02
+    try:
+        for text, limit_s, got in (("sleep 0.5; echo done", 60, "done\n"), ("sleep 60", 0.5, None)):
+            with contextlib.redirect_stderr(io.StringIO()) as err, subprocess.Popen(
+                    ["sh", "-c", "exec 2>&1; " + text], stdout=subprocess.PIPE, text=True) as proc:
+                try:
+                    assert loads.wait_for("x", proc, time.monotonic(), limit_s)[0] == got
+                except Problem as e:
+                    assert got is None and "still running 0.5 s" in str(e), e
+                proc.kill()
+            assert err.getvalue().count("x has run for 0 s\n") >= 2, err.getvalue()
+    finally:
+        loads.SAY_S = old
+
+
 def t_a_server_that_cannot_start_leaves_nothing():
     old = lab.sh
     lab.sh = lambda *_, **__: ""
@@ -213,7 +281,7 @@ def t_a_load_that_ends_without_a_reply_has_no_ratio():
     run = engine.Run(None, argparse.Namespace(max_minutes=1, quick=False), {})
     rates = [2.0, 0.0]
     run.other_rate = lambda *_: rates.pop(0)
-    refused(run.two_halves, None, None, None, 1, 1.0, text="no reply at all")
+    refused(run.halves, None, None, None, 1, 1.0, 1, text="no reply at all")
 
 
 def t_numbers_are_finite_and_in_range():
@@ -697,10 +765,23 @@ def t_the_interval_of_a_ratio_is_students():
     # by hand: s = 0.08198 of the logarithms, t(3) = 3.182, half = 0.13043
     assert abs(got["low"] - 1.7510) < 2e-3 and abs(got["high"] - 2.2729) < 2e-3, got
     assert stats.paired_ratio([1.0], [2.0]) == {"ratio": 0.5, "low": None, "high": None,
-                                                "pairs": 1, "dropped": 0}
-    # published: t(31) = 2.040, t(45) = 2.014, t(61) = 2.000, t(120) = 1.980
-    for freedom, least in ((30, 2.042), (31, 2.039), (45, 2.014), (61, 1.999), (120, 1.979), (500, 1.964)):
-        assert least <= stats.t95(freedom) <= least + 0.03, freedom
+                                                "chance": None, "pairs": 1, "dropped": 0}
+    # published: by degrees of freedom, two-sided 95 %
+    for freedom, t in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (10, 2.228),
+                       (30, 2.042), (60, 2.000), (120, 1.980)):
+        assert abs(stats.t95(freedom) - t) < 6e-4, (freedom, stats.t95(freedom))
+    # and 99.9 %
+    for freedom, t in ((1, 636.62), (2, 31.599), (4, 8.610), (9, 4.781), (40, 3.551)):
+        assert abs(stats.by_chance(-t, freedom) - 0.001) < 2e-6, freedom
+    assert stats.by_chance(0, 4) == 1 and stats.interval([3.0, 3.0])[3] == 0
+    assert stats.interval([0.0, 0.0]) == (0, 0, 0, 1)
+
+
+def t_chance_is_reckoned_with_how_many_rows_there_are():
+    # Holm 1979: the smallest times all, the next times all but one, never below one before
+    got = stats.holm([0.01, 0.04, 0.03, 0.005, 0.9])
+    want = [0.04, 0.09, 0.09, 0.025, 0.9]
+    assert all(abs(a - b) < 1e-12 for a, b in zip(got, want)) and stats.holm([]) == [], got
 
 
 def t_pairs_without_a_ratio_are_said():
@@ -798,8 +879,7 @@ def t_web99_files_have_marks_for_advertisements():
 
 
 def t_web99_mix_has_its_shares():
-    frames = [100, 100, 90, 110]
-    rows = fileset.web99_mix(2, frames).rows
+    rows = fileset.web99_mix(2, fileset.Pages(b"x", "198.18.1.10")).rows
     whole = sum(r[0] for r in rows)
     shares = {"post": sum(r[0] for r in rows if len(r) == 6) / whole,
               "ads": sum(r[0] for r in rows if len(r) == 5 and r[4] != "-") / whole,
@@ -808,9 +888,94 @@ def t_web99_mix_has_its_shares():
     for kind, want in (("static", 0.70), ("ads", 0.126), ("post", 0.048), ("cgi", 0.0015)):
         assert abs(shares[kind] - want) < 1e-9, shares
     path = "/file_set/dir00001/class1_2"
-    assert [r[2] for r in rows if r[1] == "/spec?" + path] == [3072 + 100 + len(path)] * 2
-    assert any(r[5] == "urlroot=/file_set&dir=00001&class=1&num=2&client=####" and r[2] == 3072 + 90
-               for r in rows if len(r) == 6)
+    get, ads = (r for r in rows if r[1] == "/spec?" + path)
+    posted = next(r for r in rows if len(r) == 6 and
+                  r[5] == "urlroot=/file_set&dir=00001&class=1&num=2&client=####")
+    assert get[2] == ads[2] == posted[2] + len(path) and ads[3].startswith(get[3] + "@"), (get, ads)
+    dynamic = [r for r in rows if len(r) > 3]
+    assert len({r[3] for r in dynamic if r[4:5] != (fileset.COOKIE,) or len(r) > 5}) == 3 * 2 * 36
+
+
+def t_a_page_is_of_the_server_that_made_one():
+    path, size = "/file_set/dir00000/class2_1", 20480
+    for software in (b"nginx/1.22.1", b"", b"a b"):
+        page = fileset.Pages(software, "198.18.1.10").body("/spec", path, path, size)
+        same = fileset.Pages.like(page, "198.18.1.10")
+        assert same.software == software and same.body("/spec", path, path, size) == page
+        assert fileset.Pages.like(page, "198.18.1.11").body("/spec", path, path, size) != page
+    at, length, every, times = map(int, re.fullmatch(r"@(\d+)\+(\d+)/(\d+)\*(\d+)",
+                                                     fileset.any_ad(page)).groups())
+    assert times == page.count(fileset.MARK) == 2
+    assert all(page[at + i * every:][:length] == b"00000/class0_0" for i in range(times))
+
+
+# --- the generators -------------------------------------------------------
+
+def t_clients_share_a_load_and_the_cpus():
+    """Nothing of it is lost, and there is a client on each CPU of theirs."""
+    server = argparse.Namespace(authority="h:1", sources=())
+    old = loads.need, loads.os.access
+    loads.need, loads.os.access = str, lambda *_: True
+    try:
+        for load, word in ((loads.Wrk(64, "/"), "-c"), (loads.H2load(64, "/"), "-c"),
+                           (loads.Ab(64, "/"), "-c"), (loads.Ours(64), "--connections"),
+                           (loads.Ours(1000, active=64), "--active"),
+                           (loads.Ours(1000, active=64), "--connections")):
+            assert [load.clients(cpus) for cpus in (1, 2, 7, 100)] == [1, 2, 7, 32], load.tool
+            for parts in (1, 2, 7, 14):
+                shares = [int(argv[argv.index(word) + 1]) for argv in
+                          (load.argv(server, 1, (nr, parts)) for nr in range(parts))]
+                assert sum(shares) == (1000 if load.descriptors == 1000 and word[2:3] == "c" else 64)
+                assert max(shares) - min(shares) <= 1, shares
+        for load in (loads.Ours(64, once=True), loads.Ours(64, rate=9.0), loads.Httperf(9),
+                     loads.Packets(64, "/"), loads.Wrk(1, "/")):
+            assert load.clients(8) == 1, load.tool
+        rates = [argv[argv.index("--rate") + 1] for argv in
+                 (loads.Ours(64, rate=9.0).argv(server, 1, (nr, 2)) for nr in range(2))]
+        assert rates == ["4.5", "4.5"]
+    finally:
+        loads.need, loads.os.access = old
+    here, cpus = lab.Lab([0], [2, 3, 5]), []
+    here.spawn = lambda argv, mine, *_, **__: cpus.append(sorted(mine))
+    for parts in (1, 2, 3, 6):
+        for nr in range(parts):
+            here.spawn_client(["x"], nr, parts)
+    assert cpus == [[2, 3, 5], [2, 5], [3], [2], [3], [5], [2], [3], [5], [2], [3], [5]], cpus
+
+
+def t_each_cpu_that_the_server_has_not_asks():
+    """A server on 1 to 8 of 8 CPUs; whether it is the clients, twice as many of them tell."""
+    args = options("cpus")
+    args.cpu_list, args.nofile, seen = list(range(8)), 10000, []
+    exp = experiments.Cpus(args)
+    here = argparse.Namespace(remote=False, link_bps=lambda _: None)
+    run = engine.Run(here, args, {})
+    server = argparse.Namespace(name="x", authority="h:1")
+    run.lab.dir = tempfile.gettempdir()
+    got = {"requests": 1000, "bytes": 1e6, "seconds": 1.0, "errors": 0, "statuses": 0, "kinds": {}}
+
+    def load_run(_, load, server, seconds, parts=1, begin=None):
+        seen.append((point.x, parts, load.connections))
+        return got, []
+
+    old = loads.run, engine.Meter, engine.tier_requests
+    meter = argparse.Namespace(begin=None, core=True, read=lambda _: {
+        "client_share": .5, "client_cpus": 1, "server_share": .95, "server_busiest": .95, "net_bps": None,
+        "disturbed": False, "cpu_ns": 9.0, "ran_ns": 9.0})
+    loads.run, engine.Meter, engine.tier_requests = load_run, lambda *_: meter, lambda _: None
+    exp.check = lambda *_: argparse.Namespace(settle=lambda *_: 1000, verify=lambda *_: ({}, 0))
+    try:
+        for point in exp.points:
+            exp.enter(run, point)
+            sample = run.sample(exp, point, server, 0)
+            assert not sample["invalid"] and (sample["limit"] == limit.SERVER) == (point.x < 8), sample
+            assert sample["clients"] == len(here.client_cpus) == (8 - point.x or 8), sample
+            if point.x < 8:
+                assert sample["per_cpu"] == 1000 / point.x, sample
+    finally:
+        loads.run, engine.Meter, engine.tier_requests = old
+    want = [(nr, parts, 64 * nr) for nr in range(1, 8) for parts in (8 - nr, 16 - 2 * nr)]
+    assert seen == want + [(8, 8, 512)], seen
 
 
 # --- reading the generators -----------------------------------------------
@@ -882,7 +1047,8 @@ def t_work_for_replies_that_the_end_cuts_short_is_theirs():
 def t_too_few_replies_are_said_of_a_cost_alone():
     exp = experiments.Clients(options("clients"))
     exp.check = lambda *_: argparse.Namespace(settle=lambda *_: 0, verify=lambda *_: ({}, 0))
-    run = engine.Run(None, argparse.Namespace(max_minutes=1, nofile=10000, seconds=1), {})
+    here = argparse.Namespace(client_cpus={1})
+    run = engine.Run(here, argparse.Namespace(max_minutes=1, nofile=10000, seconds=1), {})
     run.judge = lambda *_: None
     for core, errors, said in ((True, 0, 1), (None, 0, 0), (True, 3, 0)):
         got = {"requests": 9, "bytes": 9, "errors": errors, "statuses": 0, "seconds": 1.0}
@@ -1049,6 +1215,20 @@ def t_a_page_stands_alone_and_escapes():
     assert "wrk -c 64" in page and "6.1 #1" in page
 
 
+def t_points_that_are_numbers_have_their_places_and_a_line():
+    """Also 0, 10, 25 %, which are on no logarithmic axis; things stand side by side."""
+    named = {name for name, kind in experiments.EXPERIMENTS.items() if kind.x_named}
+    assert named == {"tiers", "caches", "clients"}, named
+    entry = record()["experiments"][0]
+    for point in entry["points"]:
+        point["label"] = f"point {point['x']}"
+    for log, is_named in ((True, False), (False, False), (False, True)):
+        entry.update(x_log=log, x_named=is_named)
+        page = report.charts(entry)
+        assert ('d="M' in page and 'fill="none" stroke=' in page) != is_named, (log, is_named)
+        assert (">point 1<" in page) == is_named, (log, is_named)
+
+
 def t_numbers_are_rounded_before_their_unit_is_chosen():
     for value, want in ((999.4, "999"), (999.7, "1 k"), (999400, "999 k"), (999700, "1 M"), (1234567, "1.23 M"),
                         (-999.7, "-1 k"), (0, "0"), (0.01234, "0.0123"), (9.997e8, "1 G")):
@@ -1086,6 +1266,41 @@ def t_compare_tells_a_change_from_noise():
     assert rate["ratio"] < 1 and rate["verdict"] == "B is worse", rate
     assert ("1024", "toboggan", "throughput") not in found      # refused in both
     assert not missing
+
+
+def t_one_row_of_many_that_chance_moved_fails_nothing():
+    """Forty rows, all of equal builds: one interval excludes 1, and it takes more than that."""
+    def runs(ratios):
+        ret = record(), record()
+        for rec, mine in zip(ret, (False, True)):
+            entry = rec["experiments"][0]
+            entry.update(points=[{"x": x, "label": str(x)} for x in range(40)],
+                         servers=["nginx"], figures=[["cpu_ns", "cost", "ns", "low"]],
+                         samples=[engine.Sample(point=x, server="nginx", repeat=i, invalid=None,
+                                                refused=None, cpu_ns=1000 * (r if mine else 1))
+                                  for x in range(40)
+                                  for i, r in enumerate(ratios(x))])
+        return ret
+
+    def noise(x):
+        return (1.06, 1.03, 1.05, 1.01, 1.02) if x == 7 else (1.03, 0.97, 1.01, 0.99, 1.0)
+
+    def slower(x):
+        return (1.31, 1.30, 1.30, 1.29, 1.30) if x == 7 else noise(0)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for ratios, code in ((noise, 0), (slower, 1)):
+            names = [os.path.join(folder, f"{code}{name}") for name in "ab"]
+            for name, rec in zip(names, runs(ratios)):
+                os.mkdir(name)
+                engine.save(rec, name)
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                assert compare.main([*names, "--strict"]) == code, out.getvalue()
+            said = [line for line in out.getvalue().splitlines() if "B is worse" in line]
+            assert len(said) == 1 and ("also as one of 40 rows" in said[0]) == code, said
+            with contextlib.redirect_stdout(out):
+                assert compare.main(names) == 0
 
 
 def t_compare_says_which_figures_only_one_has():
@@ -1212,7 +1427,7 @@ def t_figures_that_are_rates_are_refused_with_the_rate():
         exp.halves[5, "x"] = 1.0
         s = engine.Sample(point=5, server="x", invalid=None, throughput=None, rate=7.0, bps=7.0,
                           net_bps=None, seconds=5.0, kinds={}, server_share=0.5, client_share=1.0,
-                          client_cpus=1.0, server_busiest=0.5,
+                          client_cpus=1.0, server_busiest=0.5, clients=1,
                           mean_us=1, p50_us=1, p90_us=1, p99_us=2, max_us=3, cpu_ns=4.0, error_percent=0.0,
                           **given)
         run.judge(s, exp, loads.Ours(2), argparse.Namespace(name="x"), 1)

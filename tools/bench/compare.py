@@ -3,13 +3,15 @@
 
 The n-th repeat of one is the pair of the n-th of the other; those that other work
 disturbed count only without others. What is in only one of them is said, not guessed.
+A row's interval is its own: of many rows in which nothing changed, some exclude 1. So
+each row also says whether it would if it were read as one of all (Holm's method).
 """
 import argparse
 import json
 import sys
 
 from report import load, ratio_text
-from stats import paired, pairs_of
+from stats import SURE, holm, paired, pairs_of
 
 
 def samples(entry, point, server):
@@ -27,6 +29,20 @@ def verdict(ratio, better):
         return "no difference shown"
     less = ratio["high"] < same
     return "B is better" if less == (better == "low") else "B is worse"
+
+
+def correct(rows):
+    """Each row's chance as one of so many: `corrected`, None where there is no interval."""
+    known = [r for r in rows if r["chance"] is not None]
+    for row in rows:
+        row["corrected"] = None
+    for row, chance in zip(known, holm([r["chance"] for r in known])):
+        row["corrected"] = chance
+
+
+def beyond_chance(row):
+    """Whether it differs by more than chance does to one of so many rows."""
+    return row["corrected"] is not None and row["corrected"] <= SURE
 
 
 def compare(a, b):
@@ -49,6 +65,7 @@ def compare(a, b):
         known = {(p["x"], server) for p, server in places(entry)}
         missing += [f"{entry['name']} {p['label']} {server}: only in B"
                     for p, server in places(other) if (p["x"], server) not in known]
+    correct(rows)
     return rows, missing + [f"{name}: only in B" for name in theirs]
 
 
@@ -123,7 +140,8 @@ def differences(a, b):
 
 def show(rows, missing, notes):
     lines = [("experiment", "point", "server", "figure", "B/A or B-A (95 %)", "")]
-    lines += [(r["experiment"], r["point"], r["server"], r["title"], ratio_text(r), r["verdict"])
+    lines += [(r["experiment"], r["point"], r["server"], r["title"], ratio_text(r),
+               r["verdict"] + f", also as one of {len(rows)} rows" * beyond_chance(r))
               for r in rows]
     widths = [max(len(line[i]) for line in lines) for i in range(6)]
     print("\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip()
@@ -140,11 +158,12 @@ def main(argv):
         "difference B - A in points, with their 95 % confidence intervals, from paired repeats. "
         "A ratio below 1, or a difference below 0, is less: better for times, worse for rates.",
         epilog="Exit status: 0; 1 if nothing could be compared; with --strict also if B is "
-        "worse in anything that could be.")
+        "worse in anything that could be, beyond what chance does to one of so many rows.")
     ap.add_argument("a", metavar="A", help="folder of a run, or its run.json")
     ap.add_argument("b", metavar="B")
     ap.add_argument("--json", action="store_true", help="as JSON")
-    ap.add_argument("--strict", action="store_true", help="exit 1 if B is worse in anything")
+    ap.add_argument("--strict", action="store_true", help="exit 1 if B is worse in anything, as one "
+                    "of so many rows")
     args = ap.parse_args(argv)
     a, b = load(args.a), load(args.b)
     rows, missing = compare(a, b)
@@ -154,5 +173,5 @@ def main(argv):
         print()
     else:
         show(rows, missing, notes)
-    worse = any(r["verdict"] == "B is worse" for r in rows)
+    worse = any(r["verdict"] == "B is worse" and beyond_chance(r) for r in rows)
     return 1 if not rows or (args.strict and worse) else 0

@@ -82,11 +82,12 @@ class Scenario:
     """One kind of request, asked of several servers in turn."""
 
     def __init__(self, name, servers, connections=256, path="/1k.jpg", headers=(),
-                 status=200, objects=0, cached=True, file="", part=slice(None)):
+                 status=200, objects=0, cached=True, file="", part=slice(None), page=None):
         self.name, self.servers, self.connections = name, servers, connections
         self.cached = cached    # small and fresh: what a kernel tier answers
         self.path, self.headers, self.status, self.objects = path, headers, status, objects
         self.file, self.part = file, part   # whose bytes are answered (the path's); None: unknown
+        self.page = page                    # (file, size) in a page that a module makes
         self.checks = {}
         self.samples = {s.name: [] for s in servers}
 
@@ -106,10 +107,13 @@ class Scenario:
 
     def row(self, server, path):
         """(path, length, CRC-32) of what is right."""
-        if self.file is None:
+        if self.page:
+            body = server.pages().body("/spec", self.page[0], *self.page)
+        elif self.file is None:
             return path, None, None
-        with open((server.origin or server).root + (self.file or path), "rb") as f:
-            body = f.read()[self.part]
+        else:
+            with open((server.origin or server).root + (self.file or path), "rb") as f:
+                body = f.read()[self.part]
         return path, len(body), zlib.crc32(body)
 
     def prepare(self, server):
@@ -277,7 +281,7 @@ def make_site(lab, objects):
         os.chmod(folder, 0o755)
 
 
-PAGE = "/spec?" + fileset.web99_path(0, 1, 0)
+PAGE_OF = fileset.web99_path(0, 1, 0), fileset.web99_size(1, 0)
 TEXT = "/page.html"
 
 
@@ -329,7 +333,7 @@ class Bench:
                                  connections=nr, path=path, cached=False)
                    for key, nr, path in (("proxy", 64, "/1k.jpg"), ("proxy-large", 16, "/1m.bin"))}
         dynamic = Scenario("dynamic", servers((module, "dynamic"), (nginx_fcgi, "dynamic")),
-                           connections=64, path=PAGE, cached=False, file=None)
+                           connections=64, path=f"/spec?{PAGE_OF[0]}", cached=False, page=PAGE_OF)
         objects = Scenario("objects", servers((few, "objects"), (many, "objects")), path="/o/0")
         self.scenarios = [s for s in (get, head, notmod, *sizes.values(), *of_user.values(),
                                       *socks.values(), large, *proxied.values(), dynamic, objects)

@@ -3,7 +3,7 @@
 
 An experiment (experiments.py) says what is asked at which points; this module
 takes the samples, forwards and backwards over the servers, decides which are
-valid, tries half the load from two clients, and writes the run down after each
+valid, tries half the load from twice the clients, and writes the run down after each
 sample, so that an end at any moment leaves a usable partial result. A sample
 with an error is counted and kept apart; nothing averages it in.
 """
@@ -189,6 +189,7 @@ class Run:
             exp.before(self, point, server)
             tiers = tier_requests(server)
             meter = Meter(self.lab, server)
+            ret["clients"] = load.clients(len(self.lab.client_cpus))
             got, argvs = exp.run_load(self, load, server, seconds, meter.begin)
             nr, bad = worked_for(load, reply_len, got), fault(load, reply_len, got)
             if nr is None and meter.core and not bad:
@@ -236,14 +237,14 @@ class Run:
                 ret[key] = got[key]
 
     def judge(self, ret, exp, load, server, seconds):
-        """Whose limit the rate was; half the load from two clients, once a point."""
+        """Whose limit the rate was; half the load from twice the clients, once a point."""
         if ret["invalid"]:
             return
         ratio, own = None, exp.own_limit(ret)
-        if not own and ret["rate"] and load.divisible():
+        if not own and ret["rate"] and load.most() >= 2 * ret["clients"]:
             ratio = exp.halves.get((ret["point"], server.name))
             if ratio is None:
-                ratio = self.two_halves(exp, load, server, seconds, ret["rate"])
+                ratio = self.halves(exp, load, server, seconds, ret["rate"], ret["clients"])
                 exp.halves[ret["point"], server.name] = ratio
         fds = ret["kinds"].get("fd", 0) + ret["kinds"].get("fd-unavail", 0)
         whose, why = limit.judge(ret["server_share"], ret["server_busiest"],
@@ -260,20 +261,20 @@ class Run:
             ret["throughput"], ret["throughput_bps"] = ret["rate"], ret["bps"]
         exp.seal(ret)
 
-    def two_halves(self, exp, load, server, seconds, rate):
-        """Two clients with half the load each, against one: the ratio of their rates.
+    def halves(self, exp, load, server, seconds, rate, clients):
+        """Twice the clients with half of each one's load: the ratio of the rates.
 
         One that says that the client was the limit is repeated, beside a new
         whole load, and the median of three decides: a neighbour's work between
         two samples looks the same. --quick does not.
         """
         most = 1 if self.opts.quick else 3
-        ratios = [self.other_rate(exp, load, server, seconds, 2) / rate]
+        ratios = [self.other_rate(exp, load, server, seconds, 2 * clients) / rate]
         while ratios[0] > limit.BETTER and len(ratios) < most:
-            whole = self.other_rate(exp, load, server, seconds, 1)
+            whole = self.other_rate(exp, load, server, seconds, clients)
             if not whole:
-                raise Problem("no reply at all to the load from one client once more")
-            ratios.append(self.other_rate(exp, load, server, seconds, 2) / whole)
+                raise Problem("no reply at all to the same load once more")
+            ratios.append(self.other_rate(exp, load, server, seconds, 2 * clients) / whole)
         return statistics.median(ratios)
 
     def other_rate(self, exp, load, server, seconds, parts):
@@ -320,7 +321,7 @@ class Run:
 
     def experiment(self, exp):
         entry = {"name": exp.name, "title": exp.title, "about": exp.about, "x": exp.x_label,
-                 "x_log": exp.x_log, "figures": [list(f) for f in exp.figures],
+                 "x_log": exp.x_log, "x_named": exp.x_named, "figures": [list(f) for f in exp.figures],
                  "points": [{"x": p.x, "label": p.label} for p in exp.points], "settings": exp.settings,
                  "left_out": list(exp.left_out), "samples": [], "problems": [], "notes": exp.notes,
                  "reference": None, "derived": {}, "summary": [], "setups": []}

@@ -58,7 +58,7 @@ def number(x):
 
 class Experiment:
     name = title = about = x_label = ""
-    x_log = True
+    x_log, x_named = True, False        # x_named: a point is a thing and no number
     figures = (CPU, RATE, TAIL)
     withheld = LATENCIES        # figures that are refused with the rate, besides those of seal()
     left_out = ()
@@ -130,7 +130,8 @@ class Experiment:
 
     def run_load(self, run, load, server, seconds, begin):
         """begin() has to be called when the figures begin."""
-        return loads.run(run.lab, load, server, seconds, begin=begin)
+        return loads.run(run.lab, load, server, seconds, load.clients(len(run.lab.client_cpus)),
+                         begin)
 
     def after(self, run, point, server, sample, got):
         """Right after it: figures of its own; a Problem makes the sample none."""
@@ -194,14 +195,14 @@ def able_to_compute(opts):
                                         KINDS[n]).can_compute]
 
 
-def list_file(run, name, rows):
-    """A list for load.c, in the lab's folder, written once."""
+def list_file(run, name, make):
+    """A list for load.c of the Files that are made for it, in the lab's folder, written once."""
     path = os.path.join(run.lab.dir, f"{name}.list")
-    return path if os.path.exists(path) else rows.list_for_load(path)
+    return path if os.path.exists(path) else make().list_for_load(path)
 
 
 def one_file(run, path, size):
-    return list_file(run, f"one-{size}", files.Files([(1, path, size)]))
+    return list_file(run, f"one-{size}", lambda: files.Files([(1, path, size)]))
 
 
 # ------------------------------------------------------------------ tiers
@@ -212,7 +213,7 @@ class Tiers(Experiment):
              "tier that the server has; `fall-through` asks for the same 1 KiB file by a path "
              "that only the daemon decodes, so it shows what passing up costs. Compare toboggan "
              "with toboggan-user in that row: the difference is the price of a miss.")
-    x_label, x_log = "request", False
+    x_label, x_log, x_named = "request", False, True
     tools = ("curl", "wrk")
     left_out = ("dynamic content: see dynamic and web99",)
 
@@ -647,7 +648,7 @@ class Caches(Experiment):
     about = ("The same set of files, drawn at random and cached everywhere, and then each once "
              "with its pages dropped before and the server started anew: nothing is cached. The "
              "cold figure is the disk's as much as the server's.")
-    x_label, x_log = "state of the caches", False
+    x_label, x_log, x_named = "state of the caches", False, True
     lab_only = "another machine's page cache cannot be emptied from here"
     figures = (CPU, RATE, BPS)
     left_out = ("dynamic content: see dynamic and web99",)
@@ -671,7 +672,7 @@ class Caches(Experiment):
         subprocess.run(["sync", "-f", run.lab.dir], check=False)
 
     def load(self, run, point, server):
-        return Ours(16, list=list_file(run, "caches", self.files), once=point.cold, timeout=30)
+        return Ours(16, list=list_file(run, "caches", lambda: self.files), once=point.cold, timeout=30)
 
     def seconds(self, run, point):
         return 600 if point.cold else run.opts.seconds
@@ -679,7 +680,7 @@ class Caches(Experiment):
     def prepare(self, run, point, server):
         self.check(run, point, server).settle(run.lab, server)
         if not point.cold:
-            walk = Ours(16, list=list_file(run, "caches", self.files), once=True, timeout=30)
+            walk = Ours(16, list=list_file(run, "caches", lambda: self.files), once=True, timeout=30)
             for _ in range(2):
                 loads.run(run.lab, walk, server, 600)
 
@@ -754,20 +755,12 @@ class Computing(Experiment):
         super().sites(run)
         self.files.make(os.path.join(run.lab.dir, "site"))
 
-    def frames(self, run, server):
-        """Bytes that each kind's page puts around a file and the query; the tables are made."""
-        if not hasattr(server, "frames"):
-            path, size = files.web99_path(0, 0, 0), files.web99_size(0, 0)
-            reset = f"/spec?command/Reset&maxload={files.USERS}&exp=1,4000000000"
-            if fetch(run.lab, server, reset)["status"] != 200:
-                raise Problem(f"{server.name}: cannot make the tables: {server.last_words()}")
-            server.frames = []
-            for kind, _ in files.MIX:
-                got = fetch(run.lab, server, f"{files.DYNAMIC[kind]}?{path}")
-                if got["status"] != 200:
-                    raise Problem(f"{server.name} {files.DYNAMIC[kind]}: status {got['status']}")
-                server.frames.append(got["body_len"] - size - len(path))
-        return server.frames
+    def pages(self, run, server):
+        """Those of a server whose tables are made."""
+        reset = f"/spec?command/Reset&maxload={files.USERS}&exp=1,4000000000"
+        if fetch(run.lab, server, reset)["status"] != 200:
+            raise Problem(f"{server.name}: cannot make the tables: {server.last_words()}")
+        return server.pages()
 
 
 class Dynamic(Computing):
@@ -789,20 +782,13 @@ class Dynamic(Computing):
         return [Point(p, f"{p} %") for p in opts.shares]
 
     def load(self, run, point, server):
-        path, size = files.web99_path(0, 1, 0), files.web99_size(1, 0)
-        rows = [(100 - point.x, SMALL, 1024)] if point.x < 100 else []
-        if point.x:
-            rows.append((point.x, f"/spec?{path}", size + self.frames(run, server)[0] + len(path), "-"))
-        return Ours(64, list=list_file(run, f"dynamic-{server.name}-{point.x}", files.Files(rows)))
-
-    def derive(self, entry):
-        """Each point's cost over nginx's at it."""
-        cost = {(row["server"], row["point"]): row["figures"]["cpu_ns"]["median"]
-                for row in entry["summary"] if row["figures"].get("cpu_ns")}
-        return {f"cost over nginx's at {p['label']} dynamic":
-                {name: cost[name, p["x"]] / cost["nginx", p["x"]] for name in entry["servers"]
-                 if name != "nginx" and (name, p["x"]) in cost and cost.get(("nginx", p["x"]))}
-                for p in entry["points"]}
+        def make():
+            rows = [(100 - point.x, SMALL, 1024)] if point.x < 100 else []
+            if point.x:
+                rows.append(self.pages(run, server).row(
+                    point.x, "get", files.web99_path(0, 1, 0), files.web99_size(1, 0)))
+            return files.Files(rows)
+        return Ours(64, list=list_file(run, f"{server.iface}-dynamic-{point.x}", make))
 
 
 class Web99(Computing):
@@ -851,10 +837,10 @@ class Web99(Computing):
 
     def load(self, run, point, server):
         if self.static:
-            rows = list_file(run, "web99", self.files)
+            rows = list_file(run, "web99", lambda: self.files)
         else:
-            rows = list_file(run, f"web99-{server.name}",
-                             files.web99_mix(self.folders, self.frames(run, server)))
+            rows = list_file(run, f"{server.iface}-web99", lambda: files.web99_mix(
+                self.folders, self.pages(run, server)))
         return Ours(point.x, line=LINE_BPS, conform=CONFORM_BPS, calls="5-15", single=0.3,
                     list=rows, timeout=self.TIMEOUT_S)
 
@@ -870,7 +856,7 @@ class Web99(Computing):
     def own_limit(self, sample):
         if sample["conforming_percent"] >= 100:
             return limit.DEMAND, "the lines are what is slow"
-        # The client is one thread; without a full CPU it may be anything's: two clients tell.
+        # Without a full CPU of the clients' it may be anything's: twice the clients tell.
         if sample["client_cpus"] < limit.CLIENT_FULL and \
                 (sample["server_busiest"] or 0) >= limit.SATURATED:
             return limit.SERVER, "lines were slow, with one of its CPUs " \
@@ -947,12 +933,12 @@ class Objects(Experiment):
             raise Problem(self.notes[-1])
 
     def load(self, run, point, server):
-        return Ours(64, list=list_file(run, f"objects{point.x}", point.files))
+        return Ours(64, list=list_file(run, f"objects{point.x}", lambda: point.files))
 
     def prepare(self, run, point, server):
         """Each object once, and for Toboggan until all are stored or no more will be."""
         self.check(run, point, server).settle(run.lab, server)
-        walk = Ours(32, list=list_file(run, f"objects{point.x}", point.files), once=True)
+        walk = Ours(32, list=list_file(run, f"objects{point.x}", lambda: point.files), once=True)
         stored = before = -1
         for _ in range(6):
             say(f"  {server.name}: each of {point.label} objects once, 10 minutes at most")
@@ -1133,7 +1119,7 @@ class Overload(Experiment):
 
     def load(self, run, point, server):
         load = Ours(1, calls=1, rate=self.PROBE_RATE, list=one_file(run, SMALL, 1024), timeout=60)
-        load.slow = Ours(point.x, line=self.SLOW_BPS, list=list_file(run, "slow", self.files),
+        load.slow = Ours(point.x, line=self.SLOW_BPS, list=list_file(run, "slow", lambda: self.files),
                          timeout=3600, offsets=True, expect=206)
         return load
 
@@ -1146,7 +1132,7 @@ class Overload(Experiment):
         left = emptied([root + path for _, path, _ in self.files.rows])
         if left > 0.02:
             self.note(f"{left:.0%} of the files' pages stayed in the page cache, whosever they are")
-        walk = Ours(8, list=list_file(run, "slow", self.files), once=True, timeout=60)
+        walk = Ours(8, list=list_file(run, "slow", lambda: self.files), once=True, timeout=60)
         got, _ = loads.run(run.lab, walk, server, 600)
         if got["requests"] < len(self.files.rows):
             raise Problem(f"only {got['requests']} of {len(self.files.rows)} files were sent "
@@ -1287,7 +1273,7 @@ class Clients(Experiment):
     about = ("If generators disagree about one server, the slowest figure is a generator's. "
              "Processor time of the server should differ little. `packets` has no TCP and costs "
              "the client least; its server meets fewer acknowledgements.")
-    x_label, x_log = "generator", False
+    x_label, x_log, x_named = "generator", False, True
     KINDS = ("wrk", "h2load", "ab", "load")
     tools = ("curl", "wrk", "h2load", "ab")
 

@@ -147,22 +147,54 @@ def web99(folders):
     return Files(rows)
 
 
-def web99_mix(folders, frames):
-    """The same with SPECweb99's dynamic requests; frames: bytes around a file in each page."""
+def web99_mix(folders, pages):
+    """The same with SPECweb99's dynamic requests, of a server with such pages."""
     rows = []
     for weight, path, size in web99(folders).rows:
-        for (kind, share), frame in zip(MIX, frames):
-            query = "" if kind == "post" else path
-            row = (weight * share, f"{DYNAMIC[kind]}?{query}" if query else DYNAMIC[kind],
-                   size + frame + len(query), "-")
-            if kind != "get":
-                row += (COOKIE if kind in ("ads", "post") else "-",)
-            if kind == "post":
-                folder, klass, nr = re.match(r"/file_set/dir(.*)/class(.)_(.)", path).groups()
-                row += (f"urlroot=/file_set&dir={folder}&class={klass}&num={nr}&client=####",)
-            rows.append(row)
+        rows += [pages.row(weight * share, kind, path, size) for kind, share in MIX]
         rows.append((weight * (1 - sum(share for _, share in MIX)), path, size))
     return Files(rows)
+
+
+class Pages:
+    """The pages that one server makes around files: userd/modules/specweb99.h has them too."""
+
+    def __init__(self, software, address):
+        self.software, self.address = software, address
+
+    @classmethod
+    def like(cls, body, address):
+        """Those of the server that sent this one to a client of that address."""
+        m = re.search(rb"\n<p>SERVER_SOFTWARE = ([^\n<>]*)\n", body)
+        return cls(m.group(1) if m else b"", address)
+
+    def body(self, name, query, path, size):
+        """What `name?query` answers."""
+        return b"<html>\n<head><title>SPECweb99 Dynamic GET & POST Test</title></head>\n<body>\n" \
+            b"<p>SERVER_SOFTWARE = %s\n<p>REMOTE_ADDR = %s\n<p>SCRIPT_NAME = %s\n" \
+            b"<p>QUERY_STRING = %s\n<pre>\n%s\n</pre>\n</body></html>\n" % \
+            (self.software, self.address.encode(), name.encode(), query.encode(),
+             content(path, size))
+
+    def row(self, weight, kind, path, size):
+        """A kind of request for the page of that file, as a list of load.c has it."""
+        name, query = DYNAMIC[kind], "" if kind == "post" else path
+        body = self.body(name, query, path, size)
+        ret = (weight, f"{name}?{query}" if query else name, len(body),
+               f"{zlib.crc32(body):08x}" + (any_ad(body) if kind == "ads" else ""))
+        if kind in ("ads", "post"):
+            ret += (COOKIE,)
+        if kind == "post":
+            folder, klass, nr = re.match(r"/file_set/dir(.*)/class(.)_(.)", path).groups()
+            ret += (f"urlroot=/file_set&dir={folder}&class={klass}&num={nr}&client=####",)
+        return ret
+
+
+def any_ad(body):
+    """Where the marks of a body name a file: which one is the cookie's to say."""
+    number = MARK.index(b"00000")
+    nr, first = body.count(MARK), body.find(MARK) + number
+    return f"@{first}+{MARK.rindex(b'0') + 1 - number}/{MARK_EVERY}*{nr}" if nr else ""
 
 
 def objects(nr):

@@ -8,6 +8,7 @@ for servers on another machine.
 """
 import collections
 import contextlib
+import ctypes
 import fcntl
 import glob
 import os
@@ -26,8 +27,10 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 NOFILE = 65536
 NETNS = "tbg-bench-"
 FOLDER = "tbg-bench."
+ENABLED = "memory-enabled"  # in it, where we have given cgroups the controller
 LOCK = "/run/lock/toboggan-bench"
 SOURCES_MAX = 200           # client addresses on one link
+PR_SET_PDEATHSIG = 1
 LINKS_MAX = 255             # at a time: one octet of the address tells them apart
 
 
@@ -92,7 +95,13 @@ def prepare(cpus, cgroup=None, urgent=True):
 
 
 def prepare_soaker(cpu):
+    """It is in no namespace of ours, by which the next run would find it: it ends with us."""
+    prctl, us = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
+
     def run():
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != us:
+            os._exit(1)
         os.sched_setaffinity(0, {cpu})
         os.setpriority(os.PRIO_PROCESS, 0, 19)
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -284,13 +293,19 @@ class Lab:
         """A veth pair has no rate of its own to be the limit."""
         return None
 
-    def net_bytes(self, _server):
-        """What the network to a server has carried: of no interest without a rate."""
-        return None
+    def net_bytes(self, server):
+        """
+        What a server's link has carried, the frames of a bunch counted as one: (received,
+        sent). It is no limit here, but tells what of the network a figure took.
+        """
+        nrs = server.proc and first(f"/proc/{server.proc.pid}/net/dev",
+                                    rf"^ *{server.iface}:(.*)$", "").split()
+        return (int(nrs[0]), int(nrs[8])) if nrs else None
 
     def limit_memory(self, limit):
         """A cgroup for one server that may use `limit` bytes; its folder."""
-        self.cgroups.append(memory_cgroup(f"{NETNS}{os.getpid()}-{len(self.cgroups)}", limit))
+        self.cgroups.append(memory_cgroup(f"{NETNS}{os.getpid()}-{len(self.cgroups)}", limit,
+                                          os.path.join(self.dir, ENABLED)))
         return self.cgroups[-1]
 
     def close(self):
@@ -301,7 +316,7 @@ class Lab:
         while self.cgroups:
             remove_cgroup(self.cgroups.pop())
         if self.dir:
-            shutil.rmtree(self.dir, ignore_errors=True)
+            remove_folder(self.dir)
             self.dir = None
 
 
@@ -326,15 +341,13 @@ def memory_roots():
     return ret
 
 
-def memory_cgroup(name, limit):
+def memory_cgroup(name, limit, enabled):
+    """enabled: the file that says where groups have memory because of us."""
     for root, knob in memory_roots():
         folder = os.path.join(root, name)
         try:
             if knob == "memory.max":
-                with open(os.path.join(root, "cgroup.subtree_control"), "r+",
-                          encoding="ascii") as f:
-                    if "memory" not in f.read().split():
-                        f.write("+memory")
+                enable_memory(root, enabled)
             os.mkdir(folder)
             with open(os.path.join(folder, knob), "w", encoding="ascii") as f:
                 f.write(str(limit))
@@ -343,6 +356,29 @@ def memory_cgroup(name, limit):
             remove_cgroup(folder)
     raise Problem("no cgroup with a memory controller can be made here; "
                   "mount cgroup2 with memory enabled, or run as root on the host")
+
+
+def enable_memory(root, enabled):
+    with open(os.path.join(root, "cgroup.subtree_control"), "r+", encoding="ascii") as f:
+        if "memory" in f.read().split():
+            return
+        with open(enabled, "w", encoding="utf-8") as note:
+            note.write(root)
+        f.write("+memory")
+
+
+def disable_memory(enabled):
+    """As it was before, unless somebody has come to rely on it."""
+    try:
+        with open(enabled, encoding="utf-8") as f:
+            root = f.read()
+    except FileNotFoundError:
+        return
+    limits = {first(path, r"(\S+)", "max") for path in glob.glob(f"{glob.escape(root)}/*/memory.max")}
+    if limits <= {"max"}:
+        with contextlib.suppress(OSError), \
+             open(os.path.join(root, "cgroup.subtree_control"), "w", encoding="ascii") as f:
+            f.write("-memory")
 
 
 def memory_begin(folder):
@@ -376,6 +412,12 @@ def remove_cgroup(folder):
         pass
 
 
+def remove_folder(folder):
+    """A lab's, the last of it to go."""
+    disable_memory(os.path.join(folder, ENABLED))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_netns(ns):
     for pid in sh("ip", "netns", "pids", ns, check=False).split():
         try:
@@ -395,4 +437,4 @@ def remove_stale():
             remove_cgroup(folder)
     for place in places():
         for folder in glob.glob(os.path.join(place, FOLDER + "*")):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)

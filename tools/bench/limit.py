@@ -2,7 +2,7 @@
 """Whose limit a figure is: the server's, or the client's, the network's, or none.
 
 Pure functions over what was measured. A throughput that is not the server's is
-refused: it says nothing about the server. That two clients get no more than one
+refused: it says nothing about the server. That twice the clients get no more
 does not make it the server's, since a network between them all does the same:
 only its own CPUs do. Processor time per request needs no such judgement, since
 it counts only what the server worked.
@@ -31,7 +31,7 @@ def judge(server_share, server_busiest, client_share, halves_ratio, net_bps, lin
 
     server_share, client_share: of their CPUs, None if not known. server_busiest: of
     the server's CPU that worked most: it may have but one worker. halves_ratio:
-    two clients with half the load each against one with all of it, None if not
+    twice the clients with half the load each against those of it all, None if not
     tried. link_bps: None if the network has no rate of its own.
     """
     if fd_errors:
@@ -39,7 +39,7 @@ def judge(server_share, server_busiest, client_share, halves_ratio, net_bps, lin
     if link_bps and net_bps >= NETWORK_FULL * link_bps:
         return NETWORK, f"{net_bps / link_bps:.0%} of the link's nominal rate"
     if halves_ratio is not None and halves_ratio > BETTER:
-        return CLIENT, f"two clients with half the load got {halves_ratio:.2f} times as much"
+        return CLIENT, f"twice the clients with half the load each got {halves_ratio:.2f} times as much"
     if server_share is not None and server_share >= SATURATED:
         return SERVER, f"its CPUs were {server_share:.0%} busy"
     if client_share is not None and client_share >= CLIENT_FULL:
@@ -47,7 +47,7 @@ def judge(server_share, server_busiest, client_share, halves_ratio, net_bps, lin
             ("the server's unknown" if server_share is None else
              f"the server's {server_share:.0%}")
     halves = "the load cannot be halved" if halves_ratio is None else \
-        f"two clients with half the load got {halves_ratio:.2f} times as much"
+        f"twice the clients with half the load each got {halves_ratio:.2f} times as much"
     if server_share is None:
         return UNKNOWN, f"what the server's CPUs worked is not known, and {halves}"
     if server_busiest < SATURATED:

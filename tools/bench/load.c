@@ -59,6 +59,11 @@ static const char *const error_names[] = {
 
 enum state { CLOSED, CONNECTING, IDLE, READING };
 
+/* Runs of a body's bytes in which any digit is right. */
+struct digits {
+	long first, len, every, times;
+};
+
 struct target {
 	char *path;
 	char *cookie, *post;		/* NULL: none; '#' is any digit */
@@ -66,6 +71,7 @@ struct target {
 	long body_len;			/* -1: not known */
 	uint32_t crc;
 	bool crc_known;
+	struct digits *digits;		/* NULL: none */
 };
 
 struct conn {
@@ -473,10 +479,43 @@ static int head_parse(struct conn *c)
 	return c->body_len < 0 ? -1 : end + 4 - c->head;
 }
 
+/* Bytes from `at` on until a run of digits begins or ends; whether they are in one. */
+static long stretch(const struct digits *d, long at, bool *ret_in)
+{
+	long nth = d && at >= d->first ? (at - d->first) / d->every : -1;
+	long off = nth < 0 ? 0 : (at - d->first) % d->every;
+
+	*ret_in = nth >= 0 && nth < d->times && off < d->len;
+	return !d || nth >= d->times ? LONG_MAX :
+	       nth < 0 ? d->first - at : *ret_in ? d->len - off : d->every - off;
+}
+
+/* Bytes of the body, of which so many came before. */
+static void crc_take(struct conn *c, const char *data, long len, long at)
+{
+	if (!opt.verify || !c->target->crc_known)
+		return;
+	while (len) {
+		bool in;
+		long n = stretch(c->target->digits, at, &in);
+
+		n = n < len ? n : len;
+		for (long i = 0; in && i < n; i++) {
+			char ch = data[i] >= '0' && data[i] <= '9' ? '0' : data[i];
+
+			c->crc = crc32(c->crc, (const void *)&ch, 1);
+		}
+		if (!in)
+			c->crc = crc32(c->crc, (const void *)data, n);
+		data += n;
+		at += n;
+		len -= n;
+	}
+}
+
 static void body_take(struct conn *c, const char *data, long len)
 {
-	if (opt.verify && c->target->crc_known)
-		c->crc = crc32(c->crc, (const void *)data, len);
+	crc_take(c, data, len, c->body_len - c->body_left);
 	c->body_left -= len;
 	if (!c->body_left)
 		request_done(c);
@@ -525,8 +564,7 @@ static void chunks_take(struct conn *c, const char *data, long len)
 
 		if (c->chunk == DATA) {
 			n = c->chunk_left < len ? c->chunk_left : len;
-			if (opt.verify && c->target->crc_known)
-				c->crc = crc32(c->crc, (const void *)data, n);
+			crc_take(c, data, n, c->body_len);
 			c->body_len += n;
 			c->chunk_left -= n;
 			c->chunk = c->chunk_left ? DATA : END;
@@ -870,7 +908,26 @@ static char *word_keep(const char *word)
 	return word && *word && strcmp(word, "-") ? strdup(word) : NULL;
 }
 
-static void target_add(const char *path, double weight, long body_len, const char *crc,
+/* CRC[@FIRST+LEN/EVERY*TIMES] */
+static bool crc_read(struct target *t, const char *text)
+{
+	struct digits d;
+	char *end;
+
+	t->crc = strtoul(text, &end, 16);
+	if (end == text || !*end)
+		return end > text;
+	if (sscanf(end, "@%ld+%ld/%ld*%ld", &d.first, &d.len, &d.every, &d.times) != 4 ||
+	    d.first < 0 || d.len < 1 || d.every < d.len || d.times < 1)
+		return false;
+	t->digits = malloc(sizeof(d));
+	if (!t->digits)
+		die("memory");
+	*t->digits = d;
+	return true;
+}
+
+static bool target_add(const char *path, double weight, long body_len, const char *crc,
 		       const char *cookie, const char *post)
 {
 	struct target *t;
@@ -884,17 +941,16 @@ static void target_add(const char *path, double weight, long body_len, const cha
 			      .cookie = word_keep(cookie), .post = word_keep(post),
 			      .crc_known = crc && strcmp(crc, "-") };
 	t->up_to = weight + (target_nr ? targets[target_nr - 1].up_to : 0);
-	if (t->crc_known)
-		t->crc = strtoul(crc, NULL, 16);
 	target_nr++;
+	return !t->crc_known || crc_read(t, crc);
 }
 
 static void list_read(const char *file)
 {
-	static char path[2048], crc[16], cookie[256], post[1024];
+	static char path[2048], crc[64], cookie[256], post[1024];
 	FILE *f = fopen(file, "re");
 	double weight;
-	long body_len;
+	long body_len, line_nr = 0;
 	char *line = NULL;
 	size_t room = 0;
 	bool ok = true;
@@ -903,16 +959,16 @@ static void list_read(const char *file)
 		die(file);
 	while (ok && getline(&line, &room, f) > 0) {
 		*cookie = *post = 0;
-		ok = sscanf(line, "%lf %2047s %ld %15s %255s %1023s", &weight, path,
-			    &body_len, crc, cookie, post) >= 4;
-		if (ok)
-			target_add(path, weight, body_len, crc, cookie, post);
+		line_nr++;
+		ok = sscanf(line, "%lf %2047s %ld %63s %255s %1023s", &weight, path,
+			    &body_len, crc, cookie, post) >= 4 &&
+		     target_add(path, weight, body_len, crc, cookie, post);
 	}
 	free(line);
 	fclose(f);
 	if (!ok || !target_nr) {
 		fprintf(stderr, "load: %s: line %ld: want `weight path length crc32|- [cookie|-] [post]`\n",
-			file, target_nr + 1);
+			file, line_nr);
 		exit(2);
 	}
 }
@@ -936,7 +992,9 @@ __attribute__((noreturn)) static void usage(int code)
 		"  --line BPS           bits a second that each connection reads\n"
 		"  --conform BPS        count connections at least as fast\n"
 		"  --list FILE          lines of: weight path length crc32|- [cookie|- [body]],\n"
-		"                       where a body is POSTed, and # is any digit\n"
+		"                       where a body is POSTed, and # is any digit; with\n"
+		"                       crc32@FIRST+LEN/EVERY*TIMES digits of a reply in LEN bytes\n"
+		"                       from FIRST on, and so on EVERY bytes, count as 0\n"
 		"  --once               each line of the list once, in order\n"
 		"  --path PATH          what to ask for without a list (/)\n"
 		"  --header LINE        one more header field\n"

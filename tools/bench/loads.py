@@ -11,17 +11,22 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 from lab import HERE
-from say import Problem
+from say import Problem, say
 from servers import PORT, part
 
 OVERTIME_S = 60             # a client that is not done by then never will be
+SAY_S = 30                  # of silence are enough
 HTTPERF_FDS = 1000          # of the FD_SETSIZE that it is compiled with
 
 
 class Load:
-    """parts: how many clients share it; each is given its part of the load."""
+    """One thread a client, so several share it where there are CPUs for them.
+
+    share: (the number of a client, how many there are), for its part of the load.
+    """
 
     tool = ""
     descriptors = 0
@@ -29,10 +34,15 @@ class Load:
     one_reply = False           # all replies are alike, and the bytes of parts of them are counted
     says_ready = False          # once its connections are open; it then waits for the end of stdin
 
-    def divisible(self):
-        return True
+    def most(self):
+        """How many clients can share it; 1: it cannot be divided."""
+        return 1
 
-    def argv(self, server, seconds, parts):
+    def clients(self, cpus):
+        """How many do, each on a CPU of its own; twice as many could."""
+        return max(1, min(cpus, self.most() // 2))
+
+    def argv(self, server, seconds, share):
         raise NotImplementedError
 
     def read(self, out):
@@ -40,6 +50,12 @@ class Load:
 
     def limit_s(self, seconds):
         return seconds + OVERTIME_S
+
+
+def part_of(total, share):
+    """Of the nr-th of so many clients; all of them together have no less and no more."""
+    nr, parts = share
+    return total // parts + (nr < total % parts)
 
 
 def need(tool):
@@ -64,11 +80,11 @@ class Wrk(Load):
         self.connections, self.path, self.headers = connections, path, list(headers)
         self.timeout_s, self.descriptors, self.in_flight = timeout_s, connections, connections
 
-    def divisible(self):
-        return self.connections >= 2
+    def most(self):
+        return self.connections
 
-    def argv(self, server, seconds, parts):
-        return [need("wrk"), "-t", "1", "-c", str(max(1, self.connections // parts)),
+    def argv(self, server, seconds, share):
+        return [need("wrk"), "-t", "1", "-c", str(part_of(self.connections, share)),
                 "-d", f"{max(1, math.ceil(seconds))}s", "--timeout", f"{self.timeout_s}s",
                 "-s", os.path.join(HERE, "wrk.lua"), f"http://{server.authority}{self.path}",
                 "--", "0", "0", *(f"{n}: {v}" for n, v in self.headers)]
@@ -81,8 +97,8 @@ class Wrk(Load):
 class H2load(Wrk):
     tool = "h2load"
 
-    def argv(self, server, seconds, parts):
-        return [need("h2load"), "--h1", "-t", "1", "-c", str(max(1, self.connections // parts)),
+    def argv(self, server, seconds, share):
+        return [need("h2load"), "--h1", "-t", "1", "-c", str(part_of(self.connections, share)),
                 "-D", f"{max(1, math.ceil(seconds))}", f"http://{server.authority}{self.path}"]
 
     def read(self, out):
@@ -106,9 +122,9 @@ class Ab(Wrk):
     tool = "ab"
     one_reply = False           # to HTTP/1.0, which may be another than we know
 
-    def argv(self, server, seconds, parts):
+    def argv(self, server, seconds, share):
         return [need("ab"), "-q", "-k", "-r", "-t", str(max(1, math.ceil(seconds))), "-n",
-                "100000000", "-c", str(max(1, self.connections // parts)),
+                "100000000", "-c", str(part_of(self.connections, share)),
                 f"http://{server.authority}{self.path}"]
 
     def read(self, out):
@@ -138,11 +154,15 @@ class Ours(Load):
         if not (options.get("rate") or options.get("once")):
             self.in_flight = options.get("active", connections)
 
-    def divisible(self):
-        return self.options.get("active", self.options["connections"]) >= 2 and \
-            not self.options.get("once")
+    def most(self):
+        return 1 if self.options.get("once") else \
+            self.options.get("active", self.options["connections"])
 
-    def argv(self, server, seconds, parts):
+    def clients(self, cpus):
+        """Of an open loop one: what several ask for comes in bunches."""
+        return 1 if self.options.get("rate") else super().clients(cpus)
+
+    def argv(self, server, seconds, share):
         program = part("load")
         if not os.access(program, os.X_OK):
             raise Problem("the generator `load` is not built: run `make`")
@@ -155,8 +175,8 @@ class Ours(Load):
                 for one in value:
                     ret += [name, str(one)]
             elif value not in (None, False):
-                if key in self.SHARED and parts > 1:
-                    value = value / parts if key == "rate" else max(1, value // parts)
+                if key in self.SHARED:
+                    value = value / share[1] if key == "rate" else part_of(value, share)
                 ret += [name, f"{value:g}" if isinstance(value, float) else str(value)]
         sources = server.sources if self.descriptors > 20000 else self.sources
         if sources:
@@ -176,16 +196,20 @@ class Packets(Load):
     def __init__(self, connections, path):
         self.connections, self.path = connections, path
 
-    def divisible(self):
-        return self.connections >= 2
+    def most(self):
+        return self.connections
 
-    def argv(self, server, seconds, parts):
+    def clients(self, cpus):
+        """One: each sees what all of them are sent."""
+        return 1
+
+    def argv(self, server, seconds, share):
         program = part("packets")
         if not os.access(program, os.X_OK):
             raise Problem("the generator `packets` is not built: run `make`")
         mac, source = server.lab.nobody(server.iface)
         return [program, server.iface, mac, source, *host_port(server), self.path,
-                str(max(1, self.connections // parts)), f"{seconds:g}"]
+                str(part_of(self.connections, share)), f"{seconds:g}"]
 
     def read(self, out):
         m = re.search(r"^(\{.*\})$", out, re.M)
@@ -205,18 +229,22 @@ class Httperf(Load):
         self.rate, self.calls, self.path, self.timeout_s = rate, calls, path, timeout_s
         self.sessions = sessions        # (file, how many, default think time, longest of all)
 
-    def divisible(self):
-        return not self.sessions
+    def most(self):
+        return 1 if self.sessions else 2
 
-    def argv(self, server, seconds, parts):
+    def clients(self, cpus):
+        """One: its report is of one, with autobench's columns."""
+        return 1
+
+    def argv(self, server, seconds, share):
         host, port = host_port(server)
         ret = [need("httperf"), "--hog", "--server", host, "--port", port,
-               "--timeout", str(self.timeout_s), "--rate", f"{self.rate / parts:g}"]
+               "--timeout", str(self.timeout_s), "--rate", f"{self.rate / share[1]:g}"]
         if self.sessions:
             file, nr, think, _ = self.sessions
             return ret + ["--wsesslog", f"{nr},{think:g},{file}"]
         return ret + ["--uri", self.path, "--num-calls", str(self.calls), "--num-conns",
-                      str(max(1, round(self.rate / parts * seconds)))]
+                      str(max(1, round(self.rate / share[1] * seconds)))]
 
     def limit_s(self, seconds):
         """The last session begins when it is due, and then thinks."""
@@ -292,7 +320,7 @@ def merged(results):
             ret["kinds"][kind] = ret["kinds"].get(kind, 0) + nr
     for key in ("mean_us", "p50_us", "p90_us", "p99_us", "max_us"):
         values = [r[key] for r in results if r.get(key) is not None]
-        if values:
+        if values:          # of those that waited longest
             ret[key] = max(values)
     return ret
 
@@ -303,7 +331,7 @@ def started(lab, load, server, seconds, parts=1, begin=None):
     begin() is called right before the first request, when those clients that open
     their connections beforehand have them open: what that costs is not the load's.
     """
-    argvs = [load.argv(server, seconds, parts) for _ in range(parts)]
+    argvs = [load.argv(server, seconds, (nr, parts)) for nr in range(parts)]
     if begin and not load.says_ready:
         begin()
     procs = [lab.spawn_client(argv, nr, parts, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -324,15 +352,25 @@ def started(lab, load, server, seconds, parts=1, begin=None):
     return procs, argvs
 
 
+def wait_for(tool, proc, began, limit_s):
+    """(its stdout, its stderr); whoever watches sees that something goes on."""
+    while True:
+        spent = time.monotonic() - began
+        try:
+            return proc.communicate(timeout=max(0, min(limit_s - spent, SAY_S - spent % SAY_S)))
+        except subprocess.TimeoutExpired as e:
+            spent = time.monotonic() - began
+            if spent >= limit_s:
+                raise Problem(f"{tool}: still running {limit_s:g} s after its start") from e
+            say(f"  {tool} has run for {spent:.0f} s")
+
+
 def finished(lab, load, procs, limit_s):
     """What they printed, read and merged."""
-    results = []
+    results, began = [], time.monotonic()
     try:
         for proc in procs:
-            try:
-                out, err = proc.communicate(timeout=limit_s)
-            except subprocess.TimeoutExpired as e:
-                raise Problem(f"{load.tool}: still running {limit_s:g} s after its start") from e
+            out, err = wait_for(load.tool, proc, began, limit_s)
             got = load.read(out)
             if not got:
                 why = (err.strip() or out.strip() or f"exit {proc.returncode}").splitlines()[-1]

@@ -29,7 +29,7 @@ h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top:
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd;
          white-space: nowrap; }
 th { background: #f4f4f2; vertical-align: bottom; white-space: normal; overflow-wrap: normal; } .l { text-align: left; }
-td.note { white-space: normal; min-width: 14rem; text-align: left; }
+td.note { white-space: normal; min-width: 20rem; text-align: left; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
           gap: 1rem; } figure { margin: 0; } figcaption { font-weight: 600; font-size: .9rem; }
 svg.chart { width: 100%; height: auto; } svg.chart text { font-size: 12.5px; fill: #333; }
@@ -101,7 +101,7 @@ def table(entry):
     if entry["reference"]:
         head.append(f"{first[1]} against {entry['reference']} (95 %)")
     out = ["<tr>" + "".join(f'<th class="l">{esc(h)}</th>' for h in head[:2]) +
-           "".join(f"<th>{esc(h)}</th>" for h in head[2:]) + '<th class="l">what it is</th></tr>']
+           "".join(f"<th>{esc(h)}</th>" for h in head[2:]) + '<th class="l">whose limit the rate was, and what to mind</th></tr>']
     for row in entry["summary"]:
         cells = [f'<td class="l">{esc(labels[row["point"]])}</td>',
                  f'<td class="l">{esc(row["server"])}</td>']
@@ -117,7 +117,7 @@ def table(entry):
 def charts(entry):
     out = []
     labels = {p["x"]: p["label"] for p in entry["points"]}
-    categories = None if entry["x_log"] or entry["name"] in ("cpus", "overload", "held") else labels
+    categories = labels if entry.get("x_named") else None
     for key, title, unit, _ in entry["figures"]:
         lines = []
         for nr, name in enumerate(entry["servers"]):
@@ -227,11 +227,12 @@ def page(record):
             "anything is.</p>"
     index = "".join(f'<li><a href="#{esc(e["name"])}">{esc(e["title"])}</a></li>'
                     for e in record["experiments"])
+    index = f"<ul>{index}</ul>" if len(record["experiments"]) > 1 else ""
     left = "".join(f"<p>Left out: {esc(t)}.</p>" for t in record.get("left_out", []))
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{CSS}</style></head>
-<body><h1>{esc(title)}</h1>{warn}<ul>{index}</ul>{left}
+<body><h1>{esc(title)}</h1>{warn}{index}{left}
 {"".join(section(e) for e in record["experiments"])}
 <h2>Where and how</h2>{facts(record)}
 <p>Figures are medians of the valid samples, with the smallest and the largest in brackets.

@@ -16,6 +16,7 @@ import subprocess
 import time
 import zlib
 
+import fileset
 from lab import HERE, sh
 from meters import tasks
 from say import Problem, say
@@ -169,6 +170,19 @@ class Server:
         path = os.path.join(self.lab.dir, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return path if os.path.exists(path) else shutil.copy(found, path)
+
+    def pages(self):
+        """What its dynamic part must answer to the clients; a Problem if it does not."""
+        path, size = fileset.web99_path(0, 0, 0), fileset.web99_size(0, 0)
+        ret = None
+        for name in dict.fromkeys(fileset.DYNAMIC.values()):
+            got = fetch(self.lab, self, f"{name}?{path}")
+            if got["status"] != 200:
+                raise Problem(f"{self.name} {name}: status {got['status']}")
+            ret = ret or fileset.Pages.like(got["body"], self.sources[0])
+            if got["body"] != ret.body(name, path, path, size):
+                raise Problem(f"{self.name} {name}: wrong bytes: not the page of {path}")
+        return ret
 
     def alive(self):
         return not self.proc or self.proc.poll() is None
@@ -329,8 +343,10 @@ Group www-data
 Listen {self.authority}
 ListenBacklog 16384
 TypesConfig /etc/mime.types
-StartServers {self.workers}
+StartServers {children}
 ServerLimit {children}
+MinSpareThreads 1
+MaxSpareThreads {children * threads}
 ThreadLimit {threads}
 ThreadsPerChild {threads}
 MaxRequestWorkers {children * threads}
@@ -442,7 +458,7 @@ KINDS = {"toboggan": Toboggan, "nginx": Nginx, "lighttpd": Lighttpd, "apache2": 
 # ---------------------------------------------------------------- one request
 
 def fetch(lab, server, path, headers=(), limit_s=FETCH_S, again=False):
-    """One request by curl: {status, cache, etag, head_len, body_len, crc}.
+    """One request by curl: {status, cache, etag, head_len, body_len, crc, body}.
 
     again: a second one on the same connection, whose send buffer has grown by then.
     """
@@ -455,13 +471,14 @@ def fetch(lab, server, path, headers=(), limit_s=FETCH_S, again=False):
     res = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, check=False)
     words = res.stderr.decode(errors="replace").split()[-2:]
-    ret = {"status": 0, "cache": "", "etag": "", "head_len": 0, "body_len": 0, "crc": 0}
+    ret = {"status": 0, "cache": "", "etag": "", "head_len": 0, "body_len": 0, "crc": 0,
+           "body": b""}
     if len(words) != 2 or not words[0].isdigit() or res.returncode:
         return ret
     head = res.stdout[:int(words[1])].decode("latin-1")
     body = res.stdout[int(words[1]):]
     ret.update(status=int(words[0]), head_len=len(head), body_len=len(body),
-               crc=zlib.crc32(body))
+               crc=zlib.crc32(body), body=body)
     for key, name in (("cache", "cache-status"), ("etag", "etag")):
         m = re.search(rf"^{name}:\s*(.*?)\r?$", head, re.I | re.M)
         ret[key] = m.group(1) if m else ""

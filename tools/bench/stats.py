@@ -1,21 +1,46 @@
 # SPDX-License-Identifier: GPL-2.0
 """The little statistics that the reports need: ratios of pairs and their interval."""
-import bisect
+import functools
 import math
 import statistics
 
-# Student's t, two-sided 95 %, by degrees of freedom; beyond 30 that of the next fewer known.
-T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-       2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-       2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
+SURE = 0.05                 # what an interval at 95 % leaves to chance
 
 
-T95_FROM, T95_BEYOND = (40, 60, 120), (2.042, 2.021, 2.000, 1.980)
+def by_chance(t, freedom):
+    """How probable a Student's t at least as far from 0 is, in either direction.
+
+    Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """
+    angle, odd = math.atan2(abs(t), math.sqrt(freedom)), freedom % 2
+    series, term = 0.0, math.cos(angle) if odd else 1.0
+    for i in range(odd, freedom - 1, 2):
+        series += term
+        term *= (i + 1) / (i + 2) * math.cos(angle) ** 2
+    inside = math.sin(angle) * series
+    return max(0.0, 1 - ((angle + inside) * 2 / math.pi if odd else inside))
 
 
+@functools.cache
 def t95(freedom):
-    return T95[freedom - 1] if freedom <= len(T95) else \
-        T95_BEYOND[bisect.bisect_right(T95_FROM, freedom)]
+    """Student's t, two-sided 95 %."""
+    low, high = 1.9, 13.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if by_chance(middle, freedom) > SURE else (low, middle)
+    return high
+
+
+def holm(chances):
+    """The same, with each as if it were the only one that was looked at (Holm 1979).
+
+    Those of at most p are all true but with probability p, however many there are.
+    """
+    ret, least = [0.0] * len(chances), 0.0
+    for nr, i in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        least = max(least, min(1.0, (len(chances) - nr) * chances[i]))
+        ret[i] = least
+    return ret
 
 
 def pairs_of(ours, theirs):
@@ -35,32 +60,37 @@ def paired(key, unit, pairs):
 
 
 def interval(values):
-    """(mean, low, high) at 95 %; one value has no interval."""
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return mean, None, None
-    half = t95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return mean, mean - half, mean + half
+    """(mean, low, high, chance) at 95 %; one value has no interval.
+
+    chance: how probable so large a mean is of values that are 0 but for chance.
+    """
+    mean, freedom = statistics.fmean(values), len(values) - 1
+    if not freedom:
+        return mean, None, None, None
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    chance = by_chance(mean / error, freedom) if error else float(not mean)
+    return mean, mean - t95(freedom) * error, mean + t95(freedom) * error, chance
 
 
 def paired_difference(ours, theirs):
-    """a - b of neighbours: {difference, low, high, pairs, dropped}."""
-    mean, low, high = interval([a - b for a, b in zip(ours, theirs)])
-    return {"difference": mean, "low": low, "high": high, "pairs": len(ours), "dropped": 0}
+    """a - b of neighbours: {difference, low, high, chance, pairs, dropped}."""
+    mean, low, high, chance = interval([a - b for a, b in zip(ours, theirs)])
+    return {"difference": mean, "low": low, "high": high, "chance": chance, "pairs": len(ours),
+            "dropped": 0}
 
 
 def paired_ratio(ours, theirs):
-    """a/b of neighbours: {ratio, low, high, pairs, dropped}; ratio is None without a pair.
+    """a/b of neighbours: {ratio, low, high, chance, pairs, dropped}; ratio is None without a pair.
 
     The ratio is the geometric mean of the pairs' ratios and the interval that
     of its logarithm at 95 %: halving and doubling are then equally far from 1.
     Pairs with a 0 have none, and are counted as dropped.
     """
     logs = [math.log(a / b) for a, b in zip(ours, theirs) if a > 0 and b > 0]
-    ret = {"ratio": None, "low": None, "high": None, "pairs": len(logs),
+    ret = {"ratio": None, "low": None, "high": None, "chance": None, "pairs": len(logs),
            "dropped": len(ours) - len(logs)}
     if logs:
-        bounds = interval(logs)
+        *bounds, ret["chance"] = interval(logs)
         ret.update(zip(("ratio", "low", "high"),
                        (None if v is None else math.exp(v) for v in bounds)))
     return ret
