@@ -31,7 +31,7 @@ from lab import HERE, Lab, check_machine
 from meters import (FORKS_MAX, QUIET_SHARE, QUIET_WAIT_S, Core, Others, Patience, machine,
                     ran_s, resident)
 from say import Problem, say
-from servers import BUILD, PORT, Nginx, Origin, Reflector, Toboggan, binary, fetch, part, settle
+from servers import BUILD, PORT, Bare, Nginx, Origin, Reflector, Toboggan, binary, fetch, part, settle
 
 SERVER_CPU, CLIENT_CPU = 0, 1
 IDLE_CONNECTIONS = 10000
@@ -235,6 +235,7 @@ ROWS = {
     "user": "1 KiB keep-alive GET, user tier against nginx",
     "user-gzip": "a text with a .gz beside it, user tier against nginx (gzip_static)",
     "user-304": "If-None-Match answered 304, user tier against nginx",
+    "user-bare": "the same, user tier against a loop that parses nothing",
     "user-range": "200 bytes of 1 KiB, user tier against nginx",
     **{key: f"{size >> 10} KiB keep-alive GET, sock against the user tier and nginx"
        for key, size in SOCK_SIZES.items()},
@@ -298,6 +299,7 @@ class Bench:
         nginx, wire = Nginx(lab, "nginx"), Toboggan(lab, "wire")
         user, reflect = Toboggan(lab, "user", tiers="user"), Reflector(lab, "reflect")
         sock = Toboggan(lab, "sock", tiers="sock,user")
+        bare = Bare(lab, "bare")
         few = Toboggan(lab, "few", memory="1G", site="few")
         many = Toboggan(lab, "many", memory="1G", site="many")
         origin = Origin(lab, "origin")
@@ -316,12 +318,15 @@ class Bench:
             (user, "user"), (reflect, "wire-reflect")))
         head = Scenario("browser head", servers((nginx, "wire-header"), (wire, "wire-header")))
         notmod = Scenario("304", servers((nginx, "wire-304"), (wire, "wire-304")), status=304, file=None)
+        user_304 = Scenario("user-304", servers(
+            (nginx, "user-304"), (user, "user-304", "user-bare"), (bare, "user-bare")),
+                            status=304, file=None)
         of_user = {key: Scenario(key, servers((nginx, key), (user, key)), **how) for key, how in (
             ("user-gzip", {"path": TEXT, "headers": [("Accept-Encoding", "gzip")],
                            "file": TEXT + ".gz"}),
-            ("user-304", {"status": 304, "file": None}),
             ("user-range", {"headers": [("Range", "bytes=100-299")], "status": 206,
                             "part": slice(100, 300)}))}
+        of_user["user-304"] = user_304
         large = Scenario("1 MiB", servers((nginx, "large"), (wire, "large")),
                          connections=16, path="/1m.bin", cached=False)
         sizes = {key: Scenario(ROWS[key].split(",")[0], servers((nginx, key), (wire, key)),
@@ -351,6 +356,7 @@ class Bench:
             Row("user", ROWS["user"], get, "user", "nginx", 0.65),
             *(Row(key, ROWS[key], scenario, "user", "nginx", 0.65)
               for key, scenario in of_user.items()),
+            Row("user-bare", ROWS["user-bare"], user_304, "user", "bare", None),
             *(Row(key, ROWS[key], socks[key], "sock", theirs, None)
               for key in SOCK_SIZES for theirs in ("user", "nginx")),
             Row("large", ROWS["large"], large, "wire", "nginx", 1.0, "cpu_ns_per_kib"),

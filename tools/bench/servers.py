@@ -433,6 +433,22 @@ class Reflector(Server):
            "bpf", "da", "obj", part("reflect.bpf.o"), "sec", "classifier")
 
 
+class Bare(Server):
+    """A loop that parses nothing and says 304: the floor of what an answer by TCP can cost."""
+
+    # as long as the user tier's
+    ANSWER = ("HTTP/1.1 304 Not Modified\r\n"
+              "Server: toboggan\r\n"
+              "Date: Tue, 14 Nov 2023 22:13:20 GMT\r\n"
+              "Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT\r\n"
+              'ETag: "bare"\r\n'
+              "Cache-Status: bare; hit\r\n\r\n")
+
+    def launch(self):
+        self.run([part("bare"), self.addr, str(PORT), self.file("bare.reply", self.ANSWER)])
+        self.wait(lambda: fetch(self.lab, self, "/", limit_s=2)["status"] == 304)
+
+
 class Existing(Server):
     """A server that runs already, here or elsewhere; it is never stopped."""
 
