@@ -1018,17 +1018,32 @@ def t_httperf_is_read_whole():
     short = loads.httperf_numbers(HTTPERF.replace("(2 samples)", "(0 samples)"))
     assert short["rep_min"] == short["rep_avg"] == short["rep_max"] == 499.0, short
     assert loads.Httperf(50).read("httperf: connection failed\n") is None
-    assert "10 wrong statuses" in engine.fault(loads.Httperf(50), 0, got)
+    assert "10 wrong statuses" in engine.fault(loads.Httperf(50), got)
+
+
+def t_replies_that_are_errors_are_no_figure():
+    good = {"requests": 1000, "errors": 0, "statuses": 0}
+    assert engine.fault(loads.Wrk(2, "/a"), good) is None
+    assert "no reply" in engine.fault(loads.Wrk(2, "/a"), dict(good, requests=0))
+    assert "2 errors (reset 2)" in engine.fault(loads.Wrk(2, "/a"),
+                                                dict(good, errors=2, kinds={"reset": 2}))
 
 
 def t_replies_of_another_length_are_no_figure():
-    load = loads.Wrk(2, "/a")
+    """As a 204 or 304 in a file's place has, which wrk and httperf take for right."""
     good = {"requests": 1000, "bytes": 1264000, "errors": 0, "statuses": 0}
-    assert engine.fault(load, 1264, good) is None
-    assert "900 bytes a reply, not 1264" in engine.fault(load, 1264, dict(good, bytes=900000))
-    assert "no reply" in engine.fault(load, 1264, dict(good, requests=0))
-    assert "2 errors (reset 2)" in engine.fault(load, 1264,
-                                                dict(good, errors=2, kinds={"reset": 2}))
+    for load in (loads.Wrk(2, "/a"), loads.Httperf(50, 10, "/a")):
+        assert engine.other_length(load, 1264, good) is None
+        assert "900 bytes a reply, not 1264" in engine.other_length(load, 1264, dict(good, bytes=900000))
+    for load, reply_len in ((loads.Wrk(2, "/a"), 0), (loads.Httperf(50, sessions=("f", 1, 1, 1)), 1264),
+                            (loads.Ours(2), 1264)):
+        assert engine.other_length(load, reply_len, dict(good, bytes=900000)) is None, "of different replies"
+    # errors are a column of the sweep, and replies of another length none of its figures
+    empty = HTTPERF.replace("content 1024.0 footer 0.0 (total 1274.0)", "content 700.0 footer 0.0 (total 950.0)"
+                            ).replace("2xx=4980 3xx=0 4xx=10", "2xx=4990 3xx=0 4xx=0")
+    for report, said in ((HTTPERF.replace("4xx=10", "4xx=0"), None), (empty, "950 bytes a reply, not 1274")):
+        got = loads.Httperf(50, 10, "/a").read(report)
+        assert got["errors"] == 3 and sample_of("rates", got, 1274)["invalid"] == said, got
 
 
 def t_work_for_replies_that_the_end_cuts_short_is_theirs():
@@ -1037,32 +1052,40 @@ def t_work_for_replies_that_the_end_cuts_short_is_theirs():
     assert engine.worked_for(loads.Ours(16), 1 << 20, long) is None, "of a list of files"
     assert engine.worked_for(loads.Ours(16), 1 << 20, dict(long, requests=160)) == 160
     assert engine.worked_for(loads.Ours(4000, active=16), 0, dict(long, requests=160)) == 160
-    for load in (loads.Ours(16, rate=9), loads.Ours(16, once=True), loads.Httperf(9)):
+    for load in (loads.Ours(16, rate=9), loads.Ours(16, once=True), loads.Httperf(9, sessions=("f", 1, 1, 1))):
         assert engine.worked_for(load, 1 << 20, long) == 2, load.tool
     s = {"cpu_ns": 1000.0}
     engine.Run.figures(s, dict(long, seconds=1.0, errors=0, statuses=0), 16.5)
     assert abs(s["cpu_ns_per_kib"] - 1000 / 1024) < 1e-9, s
 
 
-def t_too_few_replies_are_said_of_a_cost_alone():
-    exp = experiments.Clients(options("clients"))
-    exp.check = lambda *_: argparse.Namespace(settle=lambda *_: 0, verify=lambda *_: ({}, 0))
-    here = argparse.Namespace(client_cpus={1})
-    run = engine.Run(here, argparse.Namespace(max_minutes=1, nofile=10000, seconds=1), {})
+def sample_of(name, got, reply_len=0, core=None, notes=None):
+    """What the engine makes of such a result at the third point of an experiment."""
+    exp = experiments.EXPERIMENTS[name](options(name))
+    exp.check = lambda *_: argparse.Namespace(settle=lambda *_: reply_len, verify=lambda *_: ({}, 0))
+    exp.run_load = lambda *_: (got, [])
+    run = engine.Run(argparse.Namespace(client_cpus={1}),
+                     argparse.Namespace(max_minutes=1, nofile=10000, seconds=1), {})
     run.judge = lambda *_: None
+    meter = argparse.Namespace(core=core, begin=None, read=lambda nr: {"cpu_ns": None})
+    old, engine.Meter = engine.Meter, lambda *_: meter
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            ret = run.sample(exp, exp.points[2], servers.Existing(None, "a", "h:1"), 0)
+    finally:
+        engine.Meter = old
+    if notes is not None:
+        notes += exp.notes
+    return ret
+
+
+def t_too_few_replies_are_said_of_a_cost_alone():
     for core, errors, said in ((True, 0, 1), (None, 0, 0), (True, 3, 0)):
         got = {"requests": 9, "bytes": 9, "errors": errors, "statuses": 0, "seconds": 1.0}
-        exp.run_load = lambda *_, got=got: (got, [])
-        exp.notes.clear()
-        meter = argparse.Namespace(core=core, begin=None, read=lambda nr: {"cpu_ns": None})
-        old, engine.Meter = engine.Meter, lambda *_, meter=meter: meter
-        try:
-            with contextlib.redirect_stderr(io.StringIO()):
-                sample_ = run.sample(exp, exp.points[2], servers.Existing(None, "a", "h:1"), 0)
-        finally:
-            engine.Meter = old
-        assert len(exp.notes) == said and bool(sample_["invalid"]) == bool(errors), (exp.notes, sample_)
-        assert not said or "fewer than 10 replies" in exp.notes[0], exp.notes
+        notes = []
+        sample_ = sample_of("clients", got, core=core, notes=notes)
+        assert len(notes) == said and bool(sample_["invalid"]) == bool(errors), (notes, sample_)
+        assert not said or "fewer than 10 replies" in notes[0], notes
 
 
 # --- records and reports --------------------------------------------------
@@ -1441,7 +1464,7 @@ def t_figures_that_are_rates_are_refused_with_the_rate():
 def t_a_rate_at_which_nothing_is_answered_is_a_point_of_the_sweep():
     sweep = experiments.Rates(options("rates", "--high", "500"))
     got = {"requests": 0, "statuses": 0, "errors": 7, "seconds": 5.0}
-    assert sweep.tolerate(engine.fault(loads.Httperf(50), 0, got), got) is None
+    assert sweep.tolerate(engine.fault(loads.Httperf(50), got), got) is None
     assert sweep.tolerate("3 wrong statuses", dict(got, statuses=3))
     assert sweep.tolerate("7 errors", dict(got, kinds={"reset": 7})) is None
     for kind in engine.WRONG:
@@ -1567,7 +1590,7 @@ def t_the_files_of_overload_are_several_times_its_memory():
         assert max(r[2] for r in exp.files.rows) == 60 << 20
         assert abs(sum(r[0] for r in exp.files.rows) - 1) < 1e-9
     none = {"requests": 0, "errors": 0, "statuses": 0}
-    assert exp.tolerate(engine.fault(loads.Ours(1), 0, none), none) is None
+    assert exp.tolerate(engine.fault(loads.Ours(1), none), none) is None
     assert exp.tolerate("3 errors", dict(none, errors=3))
     with tempfile.TemporaryDirectory() as there:
         def write(name, text):

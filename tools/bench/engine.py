@@ -85,7 +85,7 @@ class Meter:
         return ret
 
 
-def fault(load, reply_len, got):
+def fault(load, got):
     """Why a load's result is not a figure, None if it is one."""
     nr = got["requests"]
     if got["errors"] or got["statuses"]:
@@ -98,8 +98,16 @@ def fault(load, reply_len, got):
     if got.get("opened") is not None and load.options["connections"] > got["opened"] and \
             not load.options.get("calls"):
         return f"only {got['opened']} of {load.options['connections']} connections were opened"
-    # A client stops in mid-reply: the last few may be cut short or uncounted.
-    if reply_len and load.one_reply and \
+    return None
+
+
+def other_length(load, reply_len, got):
+    """That replies were none of those that settle() has seen, in words, whatever their status.
+
+    A client stops in mid-reply: the last few may be cut short or uncounted.
+    """
+    nr = got["requests"]
+    if nr and reply_len and load.one_reply and not got["statuses"] and \
             abs(got["bytes"] - nr * reply_len) > (load.descriptors + SLACK * nr) * reply_len:
         return f"{got['bytes'] / nr:.0f} bytes a reply, not {reply_len}"
     return None
@@ -191,7 +199,7 @@ class Run:
             meter = Meter(self.lab, server)
             ret["clients"] = load.clients(len(self.lab.client_cpus))
             got, argvs = exp.run_load(self, load, server, seconds, meter.begin)
-            nr, bad = worked_for(load, reply_len, got), fault(load, reply_len, got)
+            nr, bad = worked_for(load, reply_len, got), fault(load, got)
             if nr is None and meter.core and not bad:
                 exp.note(f"{server.name}, {point.label}: fewer than {REPLIES_MIN} replies to each "
                          "request in flight are too few to say what one costs")
@@ -200,7 +208,7 @@ class Run:
             self.figures(ret, got, nr)
             if tiers is not None:
                 ret["tiers"] = {k: v - tiers.get(k, 0) for k, v in tier_requests(server).items()}
-            ret["invalid"] = exp.tolerate(bad, got)
+            ret["invalid"] = exp.tolerate(bad, got) or other_length(load, reply_len, got)
             check.settle(self.lab, server)
             self.verify(ret, check, server, load)
             exp.after(self, point, server, ret, got)

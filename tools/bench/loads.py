@@ -31,7 +31,7 @@ class Load:
     tool = ""
     descriptors = 0
     in_flight = 0               # requests, all the time; 0: as many as come of a rate
-    one_reply = False           # all replies are alike, and the bytes of parts of them are counted
+    one_reply = False           # all replies are alike, and their bytes are counted, also of parts
     says_ready = False          # once its connections are open; it then waits for the end of stdin
 
     def most(self):
@@ -228,6 +228,7 @@ class Httperf(Load):
     def __init__(self, rate, calls=1, path="/", timeout_s=5, sessions=None):
         self.rate, self.calls, self.path, self.timeout_s = rate, calls, path, timeout_s
         self.sessions = sessions        # (file, how many, default think time, longest of all)
+        self.one_reply = not sessions
 
     def most(self):
         return 1 if self.sessions else 2
@@ -258,8 +259,8 @@ class Httperf(Load):
             return None
         wrong = got["status_1xx"] + got["status_3xx"] + got["status_4xx"] + got["status_5xx"]
         kinds = {k: v for k, v in got["errors_by_kind"].items() if v}
-        return {"requests": got["replies"] - wrong, "bytes": round(got["net_kb_s"] * 1024 *
-                                                                   got["duration"]),
+        return {"requests": got["replies"] - wrong,
+                "bytes": round(got["replies"] * got["reply_bytes"]),
                 "seconds": got["seconds"], "errors": got["errors_total"], "statuses": wrong,
                 "kinds": kinds, "p50_us": None, "httperf": got}
 
@@ -289,6 +290,7 @@ def httperf_numbers(out):
     take(r"Reply time \[ms\]: response ([\d.]+) transfer ([\d.]+)", "resp_ms", "transfer_ms")
     take(r"Reply status: 1xx=(\d+) 2xx=(\d+) 3xx=(\d+) 4xx=(\d+) 5xx=(\d+)",
          *(f"status_{i}xx" for i in range(1, 6)), kind=int)
+    take(r"Reply size \[B\]: .*\(total ([\d.]+)\)", "reply_bytes")
     take(r"Net I/O: ([\d.]+) KB/s", "net_kb_s")
     take(r"Errors: total (\d+)", "errors_total", kind=int)
     ret["errors_by_kind"] = {name: int(nr) for name, nr in re.findall(
