@@ -7,6 +7,7 @@ No load, no privilege: what tools/bench makes of given numbers and files.
 import argparse
 import contextlib
 import csv
+import gzip
 import io
 import json
 import os
@@ -577,6 +578,33 @@ def t_a_log_from_stdin_may_have_any_bytes():
                          input=line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
                          env=dict(os.environ, LC_ALL="C.UTF-8", PYTHONIOENCODING="utf-8:strict"))
     assert (got.returncode, got.stdout) == (0, b"/a%FF\n\n"), got
+
+
+def t_a_log_may_be_gzipped():
+    """As logrotate leaves it, and in members one behind the other."""
+    with tempfile.TemporaryDirectory() as there:
+        path = os.path.join(there, "access.log.1.gz")
+        whole = b"".join(gzip.compress(part.encode()) for part in (LOG[:300], LOG[300:]))
+        for data, code in ((LOG.encode(), 0), (whole, 0), (whole[:-20], 1), (whole[:2] + b"x" + whole[3:], 1),
+                           (whole[:40] + b"x" * 40 + whole[80:], 1)):
+            with open(path, "wb") as f:
+                f.write(data)
+            got = [subprocess.run([sys.executable, os.path.join(HERE, "../../tools/bench/bench"), "convert", name],
+                                  stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                                  text=True) for stdin, name in ((None, path), (open(path, "rb"), "-"))]
+            assert [one.returncode for one in got] == [code] * 2, got
+            assert all("Traceback" not in one.stderr for one in got), got
+            if code:
+                assert f"bench: {path}: " in got[0].stderr and "no request" not in got[0].stderr, got
+            else:
+                assert got[0].stdout == got[1].stdout == as_converted(LOG), got
+
+
+def as_converted(log):
+    conv = sessions.Converter()
+    for line in log.splitlines():
+        conv.line(line)
+    return sessions.text(conv.sessions()) + "\n"
 
 
 def t_a_hostile_line_costs_no_more_than_its_length():

@@ -13,10 +13,13 @@ it. convert reads Common and Combined logs. Nothing here touches a network.
 import argparse
 import calendar
 import collections
+import gzip
+import io
 import math
 import re
 import sys
 import time
+import zlib
 
 from amount import not_negative, whole
 from fileset import IMAGES, PAGE
@@ -306,13 +309,21 @@ class Converter:
         session.append([call])
 
 
+def opened(path):
+    """A log, - for stdin, as text; one that logrotate has compressed is unpacked."""
+    raw = open(0 if path == "-" else path, "rb", closefd=path != "-")
+    if raw.peek(2)[:2] == b"\x1f\x8b":
+        raw = gzip.open(raw)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
+
+
 def main(argv):
     """bench convert"""
     ap = argparse.ArgumentParser(
         prog="bench convert", description="Make sessions in httperf's wsesslog grammar, on "
         "stdout, of an access log in Common or Combined format. A session is what one client "
         "(and, in Combined, one browser) asked for without a long pause.")
-    ap.add_argument("log", metavar="LOG", help="the log; - for stdin")
+    ap.add_argument("log", metavar="LOG", help="the log, gzipped or not; - for stdin")
     ap.add_argument("--idle", type=not_negative, default=1800, metavar="S",
                     help="a pause that ends a session (1800)")
     ap.add_argument("--burst", type=not_negative, default=1, metavar="S",
@@ -330,13 +341,12 @@ def main(argv):
             ap.error(f"--methods {name}: there are {' '.join(METHODS)}")
     conv = Converter(args.idle, args.burst, args.think_max, methods)
     try:
-        with open(0 if args.log == "-" else args.log, encoding="utf-8",
-                  errors="surrogateescape", closefd=args.log != "-") as f:
+        with opened(args.log) as f:
             for line in f:
                 if line.strip():
                     conv.line(line)
-    except OSError as e:
-        raise Problem(f"{args.log}: {e.strerror}") from e
+    except (OSError, EOFError, zlib.error) as e:        # the latter of what is no whole .gz
+        raise Problem(f"{args.log}: {getattr(e, 'strerror', None) or e}") from e
     for what, nr in sorted(conv.left_out.items()):
         print(f"convert: left out {nr} lines {what}", file=sys.stderr)
     sessions = conv.sessions()
