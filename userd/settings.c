@@ -48,6 +48,7 @@ struct target {
 	bool fallback;
 	bool trial;			/* nothing comes of it */
 	bool begins;			/* the first value of its list */
+	bool paged[200];		/* statuses from 400 on that this list has a page for */
 	const char *why;		/* what the system says */
 };
 
@@ -200,10 +201,16 @@ static bool set_script_filename(struct target *t, const char *v)
 	return absolute(t, &t->terms->script.file, v) && *t->terms->script.file;
 }
 
+/* Of a file in whatever folder. */
+static bool file_name(const char *v)
+{
+	return *v && !strchr(v, '/') && strcmp(v, ".") && strcmp(v, "..");
+}
+
 static bool set_script_index(struct target *t, const char *v)
 {
 	t->terms->script.index = tbg_sites_text(t->sites, v);
-	return *v && strlen(v) < 128 && !strchr(v, '/') && t->terms->script.index;
+	return file_name(v) && strlen(v) < 128 && t->terms->script.index;
 }
 
 static bool set_script_split(struct target *t, const char *v)
@@ -351,7 +358,7 @@ static bool set_index(struct target *t, const char *v)
 		l->index_nr = 0;
 	if (!strcmp(v, "off"))
 		return true;
-	return *v && strlen(v) < TBG_INDEX_ROOM && !strchr(v, '/') &&
+	return file_name(v) && strlen(v) < TBG_INDEX_ROOM &&
 	       text_list_add(t, &l->index, &l->index_nr, v);
 }
 
@@ -388,14 +395,18 @@ static bool set_error_page(struct target *t, const char *v)
 	char *path = copy ? strrchr(copy, ' ') : NULL;
 	unsigned int status, nr = 0;
 
+	if (t->begins)
+		memset(t->paged, 0, sizeof(t->paged));
 	if (!path || path[1] != '/')
 		return false;
 	*path++ = 0;
 	for (word = strtok_r(copy, " ", &save); word;
-	     word = strtok_r(NULL, " ", &save), nr++)
+	     word = strtok_r(NULL, " ", &save), nr++) {
 		if (!tbg_value_number(word, 400, 599, &status) ||
-		    !error_page_add(t, status, path))
+		    t->paged[status - 400] || !error_page_add(t, status, path))
 			return false;
+		t->paged[status - 400] = true;
+	}
 	return nr;
 }
 
@@ -615,7 +626,7 @@ static bool set_types(struct target *t, const char *v)
 	X("module-requests", module_requests, T | H | L, false, "a number; 0: no limit") \
 	X("index", index, T | H | L, true, "names of files without a slash, or off alone") \
 	X("autoindex", autoindex, T | H | L, false, "on or off") \
-	X("error-page", error_page, T | H | L, true, "statuses from 400 to 599 and a path, such as \"500 503 /50x.html\"") \
+	X("error-page", error_page, T | H | L, true, "statuses from 400 to 599, each once, and a path, such as \"500 503 /50x.html\"") \
 	X("expires", expires, T | H | L | M, false, "a time such as 30d, 12h, 90s or 0; max, epoch or off") \
 	X("cache-control", cache_control, T | H | L | M, false, "a value for Cache-Control of at most " TEXT(CONTROL_MAX) " bytes, or off") \
 	X("headers", headers, T | H | L | M, true, "\"Name: value\", of fields that the daemon does not make itself") \
