@@ -73,22 +73,46 @@ static void via_add(struct tbg_lines *ret, const struct tbg_forward *f)
 	tbg_lines_text(ret, "\r\n");
 }
 
+/* The last element, which is the nearest hop's, of a field that is sent on; len 0: none. */
+static struct tbg_value claim(const struct tbg_forward *f, struct tbg_value name)
+{
+	struct tbg_elements all = { .b = f->fields, .len = f->fields_len };
+	struct tbg_value one, ret = { NULL, 0 };
+
+	while (tbg_elements_next(&all, name, &one))
+		ret = one;
+	if (ret.len && connection_names(f->fields, f->fields_len, name))
+		ret.len = 0;
+	return ret;
+}
+
+const char *tbg_forward_scheme(const struct tbg_forward *f)
+{
+	return tbg_value_is(claim(f, TBG_VALUE("X-Forwarded-Proto")), "https") ? "https" : "http";
+}
+
 /* The client as Forwarded names it (RFC 7239 6): an IPv6 address in quotes. */
 static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
 {
+	struct tbg_value host = claim(f, TBG_VALUE("X-Forwarded-Host"));
+	const char *scheme = tbg_forward_scheme(f);
 	bool six = strchr(f->peer, ':');
 
 	list_begin(ret, f, TBG_VALUE("X-Forwarded-For"));
 	tbg_lines_text(ret, f->peer);
-	tbg_lines_text(ret, "\r\nX-Forwarded-Proto: http\r\n");
-	if (f->host.len)
-		tbg_lines_field(ret, TBG_VALUE("X-Forwarded-Host"), f->host);
+	tbg_lines_text(ret, "\r\nX-Forwarded-Proto: ");
+	tbg_lines_text(ret, scheme);
+	tbg_lines_text(ret, "\r\n");
+	if (host.len || f->host.len)
+		tbg_lines_field(ret, TBG_VALUE("X-Forwarded-Host"), host.len ? host : f->host);
 	list_begin(ret, f, TBG_VALUE("Forwarded"));
 	tbg_lines_text(ret, six ? "for=\"[" : "for=");
 	tbg_lines_text(ret, f->peer);
 	tbg_lines_text(ret, six ? "]\";host=\"" : ";host=\"");
 	tbg_lines_put(ret, f->host.text, f->host.len < 512 ? f->host.len : 512);
-	tbg_lines_text(ret, "\";proto=http\r\n");
+	tbg_lines_text(ret, "\";proto=");
+	tbg_lines_text(ret, scheme);
+	tbg_lines_text(ret, "\r\n");
 }
 
 bool tbg_forward_connection(const struct tbg_forward *f)

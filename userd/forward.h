@@ -18,7 +18,7 @@
 struct tbg_forward {
 	struct tbg_value method, target;
 	struct tbg_value host;		/* of the client's request; len 0: none */
-	const char *fields;		/* the client's field lines */
+	const char *fields;		/* the client's, without claims that are not believed */
 	size_t fields_len;
 	const char *peer;		/* the client's address, IPv6 without [ ] */
 	const char *authority;		/* the server's own, without a host */
@@ -44,6 +44,9 @@ struct tbg_forward {
 bool tbg_forward_connection(const struct tbg_forward *f);
 bool tbg_forward_drops(const struct tbg_forward *f, struct tbg_value name,
 		       bool connection);
+
+/* What the client has spoken to us, or to the proxy before us: "http" or "https". */
+const char *tbg_forward_scheme(const struct tbg_forward *f);
 
 void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f);
 

@@ -137,6 +137,7 @@ static void request_put(struct tbg_lines *ret, const struct tbg_params *p)
 {
 	const struct tbg_forward *f = p->request;
 	const char *mark = memchr(f->target.text, '?', f->target.len);
+	const char *scheme = tbg_forward_scheme(f);
 	struct tbg_value query = { "", 0 }, v;
 
 	if (mark)
@@ -149,7 +150,9 @@ static void request_put(struct tbg_lines *ret, const struct tbg_params *p)
 	put_number(ret, p, "SERVER_PORT", p->ends->local_port);
 	put(ret, p, "REMOTE_ADDR", text(p->ends->peer));
 	put_number(ret, p, "REMOTE_PORT", p->ends->peer_port);
-	put(ret, p, "REQUEST_SCHEME", text("http"));
+	put(ret, p, "REQUEST_SCHEME", text(scheme));
+	if (!strcmp(scheme, "https"))
+		put(ret, p, "HTTPS", text("on"));
 	put(ret, p, "REQUEST_METHOD", f->method);
 	put(ret, p, "REQUEST_URI", f->target);
 	put(ret, p, "QUERY_STRING", query);

@@ -545,6 +545,24 @@ static bool set_body_folder(struct target *t, const char *v)
 	return t->location->body_folder;
 }
 
+static bool set_trusted_proxies(struct target *t, const char *v)
+{
+	struct tbg_location *l = t->location;
+	struct tbg_prefix *more;
+
+	if (t->begins)
+		l->proxies_nr = 0;
+	if (!strcmp(v, "off"))
+		return true;
+	more = tbg_sites_alloc(t->sites, (l->proxies_nr + 1) * sizeof(*more));
+	if (!more)
+		return false;
+	if (l->proxies_nr)
+		memcpy(more, l->proxies, l->proxies_nr * sizeof(*more));
+	l->proxies = more;
+	return tbg_value_prefix(v, &more[l->proxies_nr++]);
+}
+
 static bool host_valid(const char *v)
 {
 	char name[TBG_PATH_MAX];
@@ -637,6 +655,7 @@ static bool set_types(struct target *t, const char *v)
 	X("body-max", body_max, T | H | L, false, "a size up to 1024G, such as 512, 64K or 8M") \
 	X("body-buffer", body_buffer, T | H | L, false, "a size up to 1024M, such as 64K, or off") \
 	X("body-folder", body_folder, T | H | L, false, "a folder, from its slash on") \
+	X("trusted-proxies", trusted_proxies, T | H | L, true, "addresses or prefixes such as 192.0.2.1, 10.0.0.0/8 and 2001:db8::/32, with no bit set behind the prefix, or off alone") \
 	X("alias", alias, H, true, "names of hosts, or *. and a name") \
 	X("default", default, H, false, "yes or no") \
 	X("media-types", media_types, T, false, "a file of \"type suffix ...\" lines") \
@@ -779,7 +798,8 @@ static bool setting_keep(struct tbg_scope *scope, unsigned int row,
 static bool off_beside(const struct tbg_scope *scope, unsigned int row,
 		       const char *value)
 {
-	if (rows[row].set != set_index && rows[row].set != set_compress)
+	if (rows[row].set != set_index && rows[row].set != set_compress &&
+	    rows[row].set != set_trusted_proxies)
 		return false;
 	for (unsigned int i = 0; i < scope->settings_nr; i++)
 		if (scope->settings[i].row == row)

@@ -22,6 +22,7 @@
 #define TBG_INDEX_ROOM	128	/* for the name of an index file, with its NUL */
 
 struct tbg_mime;
+struct tbg_prefix;
 struct tbg_upstream;
 
 /* What one scope adds to answers of a media type; NULL: says nothing of it. */
@@ -74,6 +75,8 @@ struct tbg_location {
 	uint64_t body_max;		/* bytes of a request's body; more: 413 */
 	int64_t body_buffer;		/* of it in memory, received whole; or TBG_BODY_… */
 	const char *body_folder;	/* for what is more than that */
+	struct tbg_prefix *proxies;	/* whose X-Forwarded-Proto and -Host are believed */
+	unsigned int proxies_nr;
 	struct tbg_policy *policies;	/* of outer scopes first */
 	unsigned int policies_nr;
 	struct tbg_error_page *error_pages;

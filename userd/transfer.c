@@ -24,6 +24,7 @@
 #include "site.h"
 #include "spool.h"
 #include "transfer.h"
+#include "value.h"
 
 #define WAITS_MAX	2		/* for others' fetches, then our own */
 #define FIELDS_MAX	256		/* lines of a request: each may be compared with each */
@@ -249,6 +250,33 @@ static bool request_read(struct tbg_transfer *x)
 		    !x->m.chunked && !x->m.content_length &&
 		    upgrades(x->fields);
 	return uri_make(x, origin_form(&x->m, text_of(x, x->m.target)));
+}
+
+static bool trusts(const struct tbg_location *l, const char *peer)
+{
+	struct tbg_prefix one;
+
+	for (unsigned int i = 0; i < l->proxies_nr; i++)
+		if (tbg_value_prefix(peer, &one) && tbg_prefix_has(&l->proxies[i], &one))
+			return true;
+	return false;
+}
+
+/*
+ * What only a proxy before us may say of a request is emptied in anybody else's: no
+ * upstream and no program is to believe it, nor a Vary to choose by it.
+ */
+static void claims_empty(struct tbg_transfer *x)
+{
+	static const struct tbg_value claims[] = {
+		TBG_VALUE("X-Forwarded-Proto"), TBG_VALUE("X-Forwarded-Host"),
+	};
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	while (tbg_field_next(x->fields.text, x->fields.len, &at, &name, &v))
+		if (tbg_value_in(name, claims, sizeof(claims) / sizeof(*claims)))
+			memset(x->req + (v.text - x->req), ' ', v.len);
 }
 
 /* What programs are told of the location. False: no memory. */
@@ -830,6 +858,8 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	x->body_max = location->body_max;
 	x->ends = *tbg_conn_ends(c);
 	c->traffic->transfer = x;
+	if (!trusts(location, x->ends.peer))
+		claims_empty(x);
 	whole = tbg_gather_wanted(x, location);
 	if (c->sock >= 0 && !whole && (x->wish.content || x->tunnel)) {
 		x->spool = tbg_spool_new(TBG_SPOOL_USUAL, location->body_folder);

@@ -4,6 +4,7 @@
  */
 #include "value.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,37 @@ bool tbg_value_bool(const char *v, bool *ret)
 		return true;
 	}
 	return false;
+}
+
+bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one)
+{
+	unsigned int bytes = p->bits / 8, rest = p->bits % 8;
+
+	return one->bits >= p->bits && !memcmp(p->address, one->address, bytes) &&
+	       (!rest || !((p->address[bytes] ^ one->address[bytes]) >> (8 - rest)));
+}
+
+bool tbg_value_prefix(const char *v, struct tbg_prefix *ret)
+{
+	struct tbg_prefix p = { .address = { [10] = 0xff, 0xff } };
+	size_t len = strcspn(v, "/");
+	bool six = memchr(v, ':', len);
+	unsigned int most = six ? 128 : 32;
+	char text[INET6_ADDRSTRLEN];
+
+	p.bits = most;
+	if (len >= sizeof(text) || (v[len] && !tbg_value_number(v + len + 1, 0, most, &p.bits)))
+		return false;
+	memcpy(text, v, len);
+	text[len] = 0;
+	if (inet_pton(six ? AF_INET6 : AF_INET, text, six ? p.address : p.address + 12) != 1)
+		return false;
+	p.bits += 128 - most;
+	for (unsigned int bit = p.bits; bit < 128; bit++)
+		if (p.address[bit / 8] & (0x80 >> bit % 8))
+			return false;
+	*ret = p;
+	return true;
 }
 
 bool tbg_value_iface(const char *v, char ret_name[16], bool *ret_xdp)

@@ -23,6 +23,17 @@ bool tbg_value_seconds(const char *v, uint64_t *ret);
 
 bool tbg_value_bool(const char *v, bool *ret);		/* on, yes, true … */
 
+/* Addresses that begin with the same bits; an IPv4 one as IPv6 maps it. */
+struct tbg_prefix {
+	uint8_t address[16];
+	unsigned int bits;
+};
+
+/* "192.0.2.1", "10.0.0.0/8", "2001:db8::/32"; no bit set behind the prefix */
+bool tbg_value_prefix(const char *v, struct tbg_prefix *ret);
+
+bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one);
+
 /* "eth0" or "eth0:xdp", up to a comma or the end */
 bool tbg_value_iface(const char *v, char ret_name[16], bool *ret_xdp);
 

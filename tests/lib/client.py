@@ -52,11 +52,13 @@ class Response:
 
 
 class Client:
-    def __init__(self, address, timeout=WAIT_S, rcvbuf=0):
+    def __init__(self, address, timeout=WAIT_S, rcvbuf=0, source=None):
         host = address[0]
         self.s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         if rcvbuf:      # before the handshake, or the window is larger already
             self.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+        if source:
+            self.s.bind((source, 0))
         self.s.settimeout(timeout)
         self.s.connect(address)
         self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

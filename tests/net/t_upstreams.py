@@ -14,6 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
 import client                       # noqa: E402
 import conf                         # noqa: E402
+import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import net                          # noqa: E402
 import origin                       # noqa: E402
@@ -40,6 +41,50 @@ def served(text, *options, wire=False, nr=2, workers=1):
 def status(d):
     words = [os.path.join(ktap.BUILD, "toboggan"), "--control", d.control, "--json", "status"]
     return json.loads(subprocess.run(words, capture_output=True, check=True, timeout=client.WAIT_S).stdout)
+
+
+def t_a_trusted_proxy_says_what_the_client_spoke():
+    """And nobody else is believed: neither by the upstream, nor where a Vary chooses."""
+    claims = ("X-Forwarded-Proto: https", "X-Forwarded-Host: outer", "X-Forwarded-For: 192.0.2.1",
+              "Forwarded: for=192.0.2.1")
+    text = 'upstream = {{"{{0}}"}}\ntrusted-proxies = {{{}}}\n'
+    with served(text.format('"127.0.0.2", "10.0.0.0/8"'), nr=1) as (d, o):
+        def ask_from(source, p, *fields):
+            with origin.Client(d.address, source=source) as c:
+                return c.request("GET", p, *fields)
+
+        def told(source, p, *fields):
+            o.on(p, reply(200, p.encode()))
+            assert ask_from(source, p, *fields).body == p.encode()
+            r = o.wait(p)
+            return [r.field(n) for n in ("X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-For",
+                                         "Forwarded")]
+
+        chain = 'for=192.0.2.1, for={};host="test";proto={}'
+        assert told("127.0.0.2", "/t", *claims) == \
+            ["https", "outer", "192.0.2.1, 127.0.0.2", chain.format("127.0.0.2", "https")]
+        assert told("127.0.0.3", "/u", *claims) == \
+            ["http", "test", "192.0.2.1, 127.0.0.3", chain.format("127.0.0.3", "http")]
+        assert told("127.0.0.2", "/last", "X-Forwarded-Proto: https, http",
+                    "X-Forwarded-Host: a", "X-Forwarded-Host: b")[:2] == ["http", "b"]
+        assert told("127.0.0.2", "/odd", "X-Forwarded-Proto: gopher")[:2] == ["http", "test"]
+        assert told("127.0.0.2", "/hop", *claims, "Connection: X-Forwarded-Proto, X-Forwarded-Host"
+                    )[:2] == ["http", "test"]
+
+        o.on("/vary", lambda c, r: c.send(reply(200, r.field("X-Forwarded-Proto").encode(), FRESH,
+                                                "Vary: X-Forwarded-Proto")))
+        for _ in range(2):
+            assert ask_from("127.0.0.3", "/vary", *claims).body == b"http"
+            assert ask_from("127.0.0.2", "/vary", *claims).body == b"https"
+        assert len(o.seen("/vary")) == 2
+
+        d.reconfigure(text.format("off").replace("{0}", o.url))
+        assert told("127.0.0.2", "/off", *claims)[0] == "http"
+    for bad in ('"10.0.0.1/8"', '"10.0.0.0/33"', '"2001:db8::/129"', '"proxy"', '"::/"', '"off", "::1"'):
+        c = conf.Conf(text.format(bad).replace("{0}", "http://127.0.0.1:1"))
+        r = subprocess.run([daemon.BINARY, "--check", c.path], capture_output=True, text=True,
+                           timeout=client.WAIT_S, check=False)
+        assert r.returncode == 2 and "trusted-proxies" in r.stderr, (bad, r)
 
 
 def t_a_name_with_several_addresses():

@@ -230,6 +230,18 @@ KTAP_TEST(t_names_of_hosts_that_are_addresses)
 	KTAP_CHECK(has(got, "SERVER_ADDR", "2001:db8::1"));
 }
 
+KTAP_TEST(t_the_scheme_is_what_a_proxy_says)
+{
+	struct tbg_script s = { .root = "/r" };
+	const char *got = params(&s, "/", "/", "X-Forwarded-Proto: HTTPS\r\n\r\n",
+				 (struct tbg_forward){ .host = TBG_VALUE("h") });
+
+	KTAP_CHECK(has(got, "HTTPS", "on") && has(got, "REQUEST_SCHEME", "https"));
+	got = params(&s, "/", "/", "X-Forwarded-Proto:      \r\n\r\n",
+		     (struct tbg_forward){ .host = TBG_VALUE("h") });
+	KTAP_CHECK(has(got, "HTTPS", NULL) && has(got, "REQUEST_SCHEME", "http"));
+}
+
 KTAP_TEST(t_what_the_location_says_wins)
 {
 	const char *more[] = { "APP=x=y", "SERVER_SOFTWARE=", "HTTP_X_USER=me", "HTTPS=on" };
