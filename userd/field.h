@@ -31,12 +31,14 @@ bool tbg_field_find(const char *b, size_t len, const char *name,
 		    struct tbg_value *ret_value);
 
 /*
- * Letters of either case are the same. Inline: where a word stands its length is
- * known, and that tells most names apart.
+ * Letters of either case are the same. Inline: where a word stands its length and
+ * its first letter are known, and these tell nearly all names apart.
  */
 static inline bool tbg_value_same(struct tbg_value a, struct tbg_value b)
 {
-	return a.len == b.len && !strncasecmp(a.text, b.text, a.len);
+	if (a.len != b.len || (a.len && (*a.text ^ *b.text) & ~0x20))
+		return false;
+	return !strncasecmp(a.text, b.text, a.len);
 }
 
 static inline bool tbg_value_is(struct tbg_value v, const char *word)
