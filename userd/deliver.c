@@ -105,8 +105,10 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
 	size_t at = 0;
 
 	status_line(l, d->status, d->reason, d->reason_len);
-	while (tbg_field_next(d->fields, d->fields_len, &at, &name, &v))
-		if (!stored || repeats(d->status, name))
+	if (!stored)		/* tbg_forward_fields() has made every line */
+		tbg_lines_put(l, d->fields, d->fields_len);
+	while (stored && tbg_field_next(d->fields, d->fields_len, &at, &name, &v))
+		if (repeats(d->status, name))
 			tbg_lines_field(l, name, v);
 	*ret_age_off = l->len + strlen("Age: ");
 	if (stored)
