@@ -264,7 +264,7 @@ def t_of_a_daemon():
         tier = "wire"
     except ktap.Skip as why:
         ktap.note(why)
-        d, tier = daemon.Daemon("--wire", "off").start(), "user"
+        d, tier = daemon.Daemon("--tiers", "user").start(), "user"
     try:
         d.write("a.txt", b"a" * 1000)
         client.hot(d, "/a.txt", tier)
