@@ -13,6 +13,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import adversary
 import client
+import maps
 import net
 import rawtcp
 import talk
@@ -324,7 +325,10 @@ def t_syn_flood():
     The last test: the kernel sends SYN-ACKs for seconds after it.
     """
     server = stage.net.server
-    before = stage.flows()
+    def memory():
+        return sum(maps.held(stage.daemons["wire"].pid).values())
+
+    before, held = stage.flows(), memory()
     was = server.sysctl("ipv4.tcp_synack_retries", 1)
     st = stage.station
     opts = rawtcp.options(mss=1460, sackok=True, ts=(1, 0), wscale=7)
@@ -340,7 +344,12 @@ def t_syn_flood():
                     st.barrier(family)
             st.barrier(family)
         assert stage.flows() <= before, "half-open connections are flows"
-        assert stage.count("tbg_embryos") <= EMBRYOS
+        # preallocated, and evicts its oldest: a flood of any length makes it no larger
+        kept = stage.map_info(maps.EMBRYOS)
+        assert (kept["type"], kept["max_entries"]) == ("lru_hash", EMBRYOS), kept
+        assert stage.count(maps.EMBRYOS), "the flood has not come as far as wire"
+        grown = memory() - held
+        assert grown <= 0, f"the maps take {grown} bytes more"
 
         # once the kernel has given them up, without cookies again
         def served():
