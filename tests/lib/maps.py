@@ -24,8 +24,8 @@ def _bpf(command, attr):
     return _libc.syscall(SYS_BPF, command, attr, 64)
 
 
-def held(pid):
-    """{id: bytes of memory} of the maps of a process."""
+def held(pid, kind="map"):
+    """{id: bytes of memory} of the maps of a process; of its programs, kind "prog", only ids."""
     folder, ret = f"/proc/{pid}/fdinfo", {}
     for fd in os.listdir(folder):
         try:
@@ -33,19 +33,28 @@ def held(pid):
                 fields = dict(line.split(":", 1) for line in f if ":" in line)
         except FileNotFoundError:
             continue            # a connection, closed meanwhile
-        if "map_id" in fields:
-            ret[int(fields["map_id"])] = int(fields["memlock"])
+        if f"{kind}_id" in fields:
+            ret[int(fields[f"{kind}_id"])] = int(fields.get("memlock", 0))
     return ret
 
 
-def info(pid, name):
-    """bpftool's word of the process's map of that name."""
-    for number in held(pid):
-        out = json.loads(subprocess.run(["bpftool", "-j", "map", "show", "id", str(number)],
-                                        check=True, capture_output=True).stdout)
+def bpftool(*words):
+    return subprocess.run(["bpftool", "-j", *words], check=True, capture_output=True).stdout
+
+
+def info(pid, name, kind="map"):
+    """bpftool's word of the process's map (or program) of that name."""
+    for number in held(pid, kind):
+        out = json.loads(bpftool(kind, "show", "id", str(number)))
         if out["name"] == name:
             return out
-    raise AssertionError(f"process {pid} has no map {name}")
+    raise AssertionError(f"process {pid} has no {kind} {name}")
+
+
+def detach(pid, program, where, name):
+    """A program off the map of sockets that it is attached to."""
+    bpftool("prog", "detach", "id", str(info(pid, program, "prog")["id"]), where,
+            "id", str(info(pid, name)["id"]))
 
 
 def _open(what):

@@ -27,6 +27,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import client
 import daemon
 import ktap
+import maps
 import net
 import origin
 import rawtcp
@@ -186,6 +187,77 @@ def t_slow_reader_gets_no_request_and_nothing_twice():
             # and when all is read, the kernel answers again
             c.get("/100.txt")
             assert c.get("/100.txt").tier == "sock"
+
+
+def t_machine_that_keeps_little_unsent():
+    """Its limit is not ours: what there was room for is taken whole, and no connection ends."""
+    data, nr = request(30000), 60
+    want = right(data)
+    was = n.server.sysctl("ipv4.tcp_notsent_lowat", 1)
+    before = talk.counts(sock)["HIT_SOCK"]
+    try:
+        with connect(setup=small_window(8192)) as c:
+            for _ in range(nr):
+                c.send(data)
+                c.acked()
+            for i in range(nr):
+                assert c.response().bare() == want, i
+    finally:
+        n.server.sysctl("ipv4.tcp_notsent_lowat", was)
+    assert talk.counts(sock)["HIT_SOCK"] > before
+
+
+def t_answer_that_the_socket_does_not_take_ends_the_connection():
+    """And nothing of what stands for the request in the kernel's queue is sent."""
+    data = request(16000)
+    want = right(data)
+    cut = 0
+    for _ in range(20 // SHARE):
+        with connect(setup=small_window(8192)) as c:
+            assert c.get("/100.txt").status == 200
+            with server_end(c) as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400000)
+                s.setsockopt(socket.IPPROTO_TCP, 25, 1)         # TCP_NOTSENT_LOWAT
+            for _ in range(8):
+                try:
+                    c.send(data)
+                except ConnectionError:
+                    break
+            try:
+                for i in range(8):
+                    assert c.response().bare() == want, i
+            except (ConnectionError, EOFError):
+                cut += 1
+                assert want[1].startswith(c.got) or b"HTTP/1.1 200 OK\r\n".startswith(c.got[:17]), \
+                    c.got[:200]
+                assert b" 503 " not in c.got, c.got[:200]
+    ktap.note(f"{cut} ended early")
+    assert cut, "the socket took all of them"
+
+
+def t_request_that_nothing_expands_is_an_error_response():
+    """Of its own length, to the byte, whoever has taken the program off: no request is echoed."""
+    with n.server.inside(), \
+         daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted", listen=f"0.0.0.0:{ALL}",
+                       root=sock.root) as d:
+        for size in (0, 100, 16000):
+            with connect(ALL) as c:
+                assert c.get(f"/{size}.txt").status == 200
+        asks = [request(100), request(0, "Accept: text/html,*/*;q=0.1", "Cookie: a=" + "b" * 900),
+                request(16000, "If-None-Match: \"x\"", method="HEAD")]
+        maps.detach(d.pid, "tbg_expand", "sk_msg_verdict", "tbg_socks")
+        for data in asks:
+            c = connect(ALL)
+            c.send(data)
+            got = b""
+            while len(got) < len(data):
+                more = c.s.recv(65536)
+                assert more, got
+                got += more
+            assert len(got) == len(data), got
+            assert re.fullmatch(rb"HTTP/1\.1 503 \r\n(?:X:[0-o]{6}\r\nConnection:close\r\n"
+                                rb"Content-Length:0\r\nY:x*|X:[0-o]{6}x*)\r\n\r\n", got), got
+            c.reset()
 
 
 def t_interface_that_takes_little_at_once():
@@ -549,6 +621,33 @@ def answers_at_once(conns, ask):
         ask(c)
         took.append(time.monotonic() - begun)
     assert statistics.median(took) < 0.25, took
+
+
+def t_what_came_before_the_accept_is_answered_at_once():
+    """Hits, misses, one behind the other: nothing but a first receive has the kernel look."""
+    hit, miss = request(100), talk.request("/none")
+    want = {data: right(data) for data in (hit, miss)}
+    rows = [[miss], [hit], [hit, miss], [miss, hit]] * 2
+    with contextlib.ExitStack() as stack:
+        for _ in range(CROWD):  # as in resting()
+            stack.enter_context(connect())
+
+        def ask(conns):
+            os.kill(sock.pid, signal.SIGCONT)
+            for c, row in zip(conns, rows):
+                assert [c.response().bare() for _ in row] == [want[data] for data in row]
+
+        def early():
+            os.kill(sock.pid, signal.SIGSTOP)
+            for row in rows:
+                c = stack.enter_context(connect())
+                c.send(b"".join(row))
+                c.acked()
+                yield c
+        try:
+            answers_at_once((list(early()) for _ in range(3)), ask)
+        finally:
+            os.kill(sock.pid, signal.SIGCONT)
 
 
 def t_resting_connection_is_heard_at_once():
