@@ -122,7 +122,7 @@ struct tbg_port {
 	__u32 tried_ms;		/* until then: when the one under way left; or 0 */
 	__u32 counted;		/* the reply that was counted last; 0: none */
 	__u16 mac[3];		/* the device's: other frames are not for this host */
-	__u16 pad;
+	__u16 partial;		/* 1: it brings CHECKSUM_PARTIAL (veth, virtio) */
 };
 
 /*

@@ -30,6 +30,23 @@ static __always_inline bool tbg_is_link_local(const struct tbg_flow_key *key)
 	return (key->remote[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
 }
 
+/*
+ * XDP has to know whether a pseudo-header's sum is a checksum that was left to
+ * a device: not from a real network. Only of a SYN, which GRO never merges:
+ * what it does merge looks the same.
+ */
+static __always_inline void tbg_port_note(struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex;
+	struct tbg_port *port;
+
+	if (!tbg_frame_partial(skb))
+		return;
+	port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
+	if (port && !port->partial)
+		port->partial = 1;
+}
+
 /* The client's SYN: what it can do, kept for the SYN-ACK. */
 static __always_inline void tbg_embryo_syn(struct __sk_buff *skb,
 					   struct tbg_scratch *s)
@@ -40,6 +57,7 @@ static __always_inline void tbg_embryo_syn(struct __sk_buff *skb,
 	/* stays on the stack, as TCP Fast Open does */
 	if (s->pkt.payload_len || tbg_is_link_local(&s->pkt.key))
 		return;
+	tbg_port_note(skb);
 	opt = tbg_pkt_options(skb, s);
 	e.irs = s->pkt.seq + 1;
 	e.mss = opt->flags & TBG_OPT_MSS ? opt->mss : (s->pkt.v6 ? 1220 : 536);

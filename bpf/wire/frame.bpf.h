@@ -13,6 +13,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "../core/csum.h"
+#include "maps.bpf.h"
 
 #ifdef TBG_XDP
 #define tbg_frame xdp_md
@@ -94,7 +95,11 @@ struct sk_buff___wire {
 static __always_inline bool tbg_frame_partial(struct tbg_frame *frame)
 {
 #ifdef TBG_XDP
-	return true;		/* a driver does not say */
+	/* a driver does not say; the skb of a SYN that came there did */
+	__u32 ifindex = frame->ingress_ifindex;
+	struct tbg_port *port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
+
+	return port && port->partial;
 #else
 	struct sk_buff___wire *skb = (void *)frame;
 

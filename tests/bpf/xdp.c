@@ -48,14 +48,18 @@ static struct tbg_port port_get(void)
 	return port;
 }
 
-static void port_set(uint32_t proven, uint32_t lost)
+static void port_put(struct tbg_port port)
 {
-	struct tbg_port port = { .proven = proven, .lost = lost };
 	uint32_t lo = LO;
 
 	memset(port.mac, 0xaa, sizeof(port.mac));	/* as segment() has it */
 
 	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_ports), &lo, &port, 0);
+}
+
+static void port_set(uint32_t proven, uint32_t lost)
+{
+	port_put((struct tbg_port){ .proven = proven, .lost = lost });
 }
 
 #define NEED_XDP()							\
@@ -254,21 +258,42 @@ KTAP_TEST(t_hit_reaches_the_log_ring)
 	munmap((void *)produced, 4096);
 }
 
-/* A checksum that a device was to make is the pseudo-header's alone (veth). */
+/* A request whose checksum a device was to make: the pseudo-header's sum alone. */
+static void client_partial(struct frame *f, struct peer *p, const char *req)
+{
+	unsigned int l4 = p->v6 ? 54 : 34;
+	uint64_t sum;
+
+	client(f, p, TH_ACK | TH_PUSH, req);
+	sum = htons(IPPROTO_TCP) + htons(f->len - l4);
+	sum += tbg_csum_bytes(f->b + (p->v6 ? 22 : 26), p->v6 ? 32 : 8);
+	tcp_of(f, p)->check = tbg_csum_fold(sum);
+}
+
 KTAP_TEST(t_partial_checksum_is_made_whole)
+{
+	struct frame f;
+	NEED_XDP();
+	port_put((struct tbg_port){ .proven = 1, .partial = 1 });
+	for (int v6 = 0; v6 < 2; v6++) {
+		struct peer p = peer_new(v6, true);
+		client_partial(&f, &p, REQ("/a"));
+		KTAP_EQ(driver(&f), XDP_TX);
+		const char *fault = reply_fault(&f, &p, strlen(REQ("/a")));
+		KTAP_CHECK(!fault || (ktap_note("wrong %s", fault), 0));
+	}
+}
+
+/* Of a device that TC has never seen leave one open, it is a wrong checksum. */
+KTAP_TEST(t_pseudo_sum_from_a_network_is_left)
 {
 	struct frame f;
 	NEED_XDP();
 	for (int v6 = 0; v6 < 2; v6++) {
 		struct peer p = peer_new(v6, true);
-		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
-		unsigned int l4 = v6 ? 54 : 34, len = f.len - l4;
-		uint64_t sum = htons(IPPROTO_TCP) + htons(len);
-		sum += tbg_csum_bytes(f.b + (v6 ? 22 : 26), v6 ? 32 : 8);
-		tcp_of(&f, &p)->check = tbg_csum_fold(sum);
-		KTAP_EQ(driver(&f), XDP_TX);
-		const char *fault = reply_fault(&f, &p, strlen(REQ("/a")));
-		KTAP_CHECK(!fault || (ktap_note("wrong %s", fault), 0));
+		client_partial(&f, &p, REQ("/a"));
+		KTAP_CHECK(left(&p, &f, TBG_WHY_CSUM));
+		KTAP_CHECK(same(&p, REQ("/a")));
 	}
 }
 
