@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Modules: what the examples do, what the API does, and that a bad one harms nobody."""
 import concurrent.futures
+import fcntl
 import os
 import shutil
 import signal
@@ -192,6 +193,36 @@ def t_specweb99_refuses_what_its_records_do_not_hold():
         assert r.field("Set-Cookie") == f"my_cookie={most}", r
         records = c.request("GET", "/spec?command/Fetch").body
         assert len(records) == 11 + 139 and records.endswith(b" 9999999999\n"), records
+
+
+def t_specweb99_fetches_whole_records():
+    """As many as the log's head says, while they are written."""
+    m, tables = spec99()
+    m.write("file_set/dir00000/class0_0", b"x")
+    got = []
+    with m, origin.Client(m.address) as c:
+        c.request("GET", "/spec?command/Reset&maxload=1")
+        for i in range(2):
+            c.request("POST", "/spec", body=b"urlroot=/file_set&dir=0&class=0&num=0&client=%d" % i)
+        path = os.path.join(tables, "post.log")
+        with open(path, "rb") as f:
+            whole = f.read()
+        with open(path, "r+b", buffering=0) as f:
+            fcntl.flock(f, fcntl.LOCK_EX)           # as one of the workers does
+            f.truncate(len(whole) - 39)
+            t = threading.Thread(target=lambda: got.append(c.request("GET", "/spec?command/Fetch").body))
+            t.start()
+            client.until(lambda: got or waits_for(f), "nobody waits for the log")
+            f.write(whole)
+        t.join()
+    assert got == [whole], got
+
+
+def waits_for(f):
+    """Whether somebody waits for a lock of that file."""
+    inode = f":{os.fstat(f.fileno()).st_ino} "
+    with open("/proc/locks", encoding="ascii") as locks:
+        return any("-> FLOCK" in x and inode in x for x in locks)
 
 
 def t_specweb99_by_a_program():

@@ -451,7 +451,8 @@ static void fetch(struct tbg_request *r, struct page *p)
 		fail(r, 404);
 		return;
 	}
-	if (!fstat(fd, &st) && room_make(p, st.st_size + 1)) {
+	/* no record is half there, and the head counts them all */
+	if (!flock(fd, LOCK_SH) && !fstat(fd, &st) && room_make(p, st.st_size + 1)) {
 		ssize_t n = read(fd, p->text, st.st_size);
 
 		p->len = n < 0 ? 0 : n;
