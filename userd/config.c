@@ -300,14 +300,15 @@ static int setting_value(cfg_t *cfg, cfg_opt_t *opt)
 
 static int option_value(cfg_t *cfg, cfg_opt_t *opt)
 {
-	const char *v = value_new(opt), *accepts;
+	const char *v = value_new(opt), *accepts, *why;
 
 	if (given_twice(cfg, opt))
 		return -1;
 	if (!v || tbg_option_set(reading->o, opt->name, v,
-				 cfg_opt_size(opt) == 1, &accepts))
+				 cfg_opt_size(opt) == 1, &accepts, &why))
 		return 0;
-	fault(cfg->line, "%s \"%.200s\": expected %s", opt->name, v, accepts);
+	fault(cfg->line, "%s \"%.200s\": %s%sexpected %s", opt->name, v, why,
+	      *why ? "; " : "", accepts);
 	return -1;
 }
 

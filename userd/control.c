@@ -34,6 +34,7 @@
 #define STREAMS_MAX	2		/* at once: each may hold a copy of all rows */
 #define IN_MAX		8192
 #define IDLE_S		TBG_STREAM_IDLE_S
+#define PATH_LEN	sizeof(((struct sockaddr_un *)0)->sun_path)
 #define LOCK_MS		2000		/* for another start to be done with the folder */
 
 struct client {
@@ -50,7 +51,7 @@ struct client {
 
 struct tbg_control {
 	struct tbg_server *s;
-	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	char path[PATH_LEN];
 	int fd, spare_fd;
 	int done_fd;		/* eventfd: a stream is done */
 	bool made_dir;
@@ -370,21 +371,28 @@ static void folder_wait(int fd, const char *dir)
 	}
 }
 
+/* Of a path of a socket, or of its folder. */
+static void folder_name(const char *path, char ret[PATH_LEN])
+{
+	char *slash;
+
+	snprintf(ret, PATH_LEN, "%s", path);
+	slash = strrchr(ret, '/');
+	if (!slash)
+		strcpy(ret, ".");
+	else if (slash == ret)
+		strcpy(ret, "/");
+	else
+		*slash = 0;
+}
+
 /* Makes the folder of path if it is missing, and holds it locked. */
 static int folder_open(struct tbg_control *c, const char *path)
 {
-	char dir[sizeof(c->path)];
-	char *slash;
+	char dir[PATH_LEN];
 	int fd;
 
-	snprintf(dir, sizeof(dir), "%s", path);
-	slash = strrchr(dir, '/');
-	if (!slash)
-		strcpy(dir, ".");
-	else if (slash == dir)
-		strcpy(dir, "/");
-	else
-		*slash = 0;
+	folder_name(path, dir);
 	if (!mkdir(dir, 0755))
 		c->made_dir = true;
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -474,13 +482,40 @@ static void open_explain(const char *path, int err, pid_t pid, char *ret_msg,
 			 path, (int)pid);
 	else if (err == -ENAMETOOLONG)
 		snprintf(ret_msg, msg_len, "--control %s: a socket's path has 1 to %zu bytes; choose another one",
-			 path, sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
+			 path, PATH_LEN - 1);
 	else if (err == -EEXIST || err == -ENOTSOCK)
 		snprintf(ret_msg, msg_len, "--control %s: exists and is not a socket; remove it, or choose another path",
 			 path);
 	else
 		snprintf(ret_msg, msg_len, "--control %s: %s; choose a path in a folder that can be written",
 			 path, strerror(-err));
+}
+
+static int folder_check(const char *dir)
+{
+	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC), err;
+
+	if (fd < 0)
+		return -errno;
+	err = faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) ? -errno : 0;
+	close(fd);
+	return err;
+}
+
+int tbg_control_check(const char *path)
+{
+	char dir[PATH_LEN], above[PATH_LEN];
+	struct stat st;
+	int err;
+
+	if (!lstat(path, &st) && !S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	folder_name(path, dir);
+	err = folder_check(dir);
+	if (err != -ENOENT)
+		return err;
+	folder_name(dir, above);
+	return folder_check(above);
 }
 
 int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,

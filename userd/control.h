@@ -14,6 +14,12 @@
 struct tbg_control;
 struct tbg_server;
 
+/*
+ * Whether who calls could bind path, of less than 108 bytes: a socket there is fine,
+ * it may be that of the daemon that runs. 0 or negative errno.
+ */
+int tbg_control_check(const char *path);
+
 /* Binds path (a dead daemon's socket there is replaced, a live one's is not). */
 int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
 		     const char *path, char *ret_msg, size_t msg_len);

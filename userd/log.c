@@ -791,6 +791,27 @@ static int ring_open(struct tbg_log *l, const struct tbg_maps *maps)
 	return l->ring ? 0 : -errno;
 }
 
+/* A pipe may have no reader yet. */
+int tbg_log_check(const char *path)
+{
+	struct stat st;
+	int folder, err;
+
+	if (!stat(path, &st)) {
+		if (S_ISDIR(st.st_mode) || S_ISSOCK(st.st_mode))
+			return S_ISDIR(st.st_mode) ? -EISDIR : -ENXIO;
+		return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) ? -errno : 0;
+	}
+	if (errno != ENOENT)
+		return -errno;
+	folder = folder_open(path, 0);
+	if (folder < 0)
+		return folder;
+	err = faccessat(folder, ".", W_OK | X_OK, AT_EACCESS) ? -errno : 0;
+	close(folder);
+	return err;
+}
+
 int tbg_log_open(struct tbg_log **ret, const char *path,
 		 enum tbg_log_format format, const struct tbg_maps *maps,
 		 char *ret_msg, size_t msg_len)

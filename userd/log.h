@@ -46,6 +46,9 @@ enum tbg_log_format {
 
 const char *tbg_log_format_name(enum tbg_log_format format);
 
+/* Whether who calls could open path, which is not made. 0 or negative errno. */
+int tbg_log_check(const char *path);
+
 /* path opened for appending, before privileges are dropped. */
 int tbg_log_open(struct tbg_log **ret, const char *path,
 		 enum tbg_log_format format, const struct tbg_maps *maps,

@@ -16,6 +16,7 @@
 #include "abi/conn.h"
 #include "abi/version.h"
 #include "config.h"
+#include "control.h"
 #include "core/span.h"
 #include "log.h"
 #include "options.h"
@@ -29,10 +30,10 @@
 struct given {
 	struct tbg_options *o;
 	bool begins;		/* of a list: what was given before goes */
-	bool file;		/* by a configuration, whose faults have lines */
 	bool line_began[TBG_OPTIONS_MAX];	/* lists that the command line has */
 	const char *line_list;	/* the same of the settings: there is one */
 	const char *check;
+	const char *why;	/* what is wrong with a value that is what it should be */
 };
 
 /* Each returns false for a value that is not what `accepts` says. */
@@ -165,17 +166,26 @@ static bool set_workers(struct given *g, const char *v)
 	return tbg_value_number(v, 1, 256, &g->o->workers);
 }
 
+/* err: of --check, which looks at where a path leads. */
+static bool set_path(struct given *g, const char **to, const char *v, int err)
+{
+	if (err)
+		g->why = strerror(-err);
+	return !err && set_text(to, v);
+}
+
 static bool set_control(struct given *g, const char *v)
 {
-	return strlen(v) < 108 && set_text(&g->o->control, v);
+	return *v && strlen(v) < 108 &&
+	       set_path(g, &g->o->control, v, g->o->check ? tbg_control_check(v) : 0);
 }
 
 static bool set_access_log(struct given *g, const char *v)
 {
-	if (strcmp(v, "off"))
-		return set_text(&g->o->access_log, v);
+	if (*v && strcmp(v, "off"))
+		return set_path(g, &g->o->access_log, v, g->o->check ? tbg_log_check(v) : 0);
 	g->o->access_log = NULL;
-	return true;
+	return *v;
 }
 
 static bool set_log_format(struct given *g, const char *v)
@@ -230,8 +240,8 @@ static bool set_header_max(struct given *g, const char *v)
 	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \
 	X("memory", memory, "SIZE", false, "a size from 1M to 1024G that this machine has, such as 256M", "memory budget of the cache (256M)") \
 	X("workers", workers, "N", false, "a number from 1 to 256", "worker threads (one per CPU)") \
-	X("control", control, "PATH", false, "a path of at most 107 bytes", "control socket (/run/toboggan/control.sock, if root)") \
-	X("access-log", access_log, "PATH", true, "a path, or off", "access log (off)") \
+	X("control", control, "PATH", false, "a socket's path of at most 107 bytes, in a folder that can be written", "control socket (/run/toboggan/control.sock, if root)") \
+	X("access-log", access_log, "PATH", true, "the path of a file that can be written, or off", "access log (off)") \
 	X("access-log-format", log_format, "NAME", true, "combined or json", "of its lines (combined)") \
 	X("user", user, "NAME", false, "the name of a user that there is", "whom to run as when started by root (www-data)") \
 	X("header-timeout", header_timeout, "TIME", true, "a time up to a day, such as 10s or 500ms", "for a request's head to arrive (20s)") \
@@ -341,13 +351,15 @@ static bool row_set(struct given *g, const struct option_row *row, const char *v
 }
 
 bool tbg_option_set(struct tbg_options *o, const char *name, const char *v,
-		    bool begins, const char **ret_accepts)
+		    bool begins, const char **ret_accepts, const char **ret_why)
 {
 	const struct option_row *row = row_of(name, strlen(name));
-	struct given g = { .o = o, .begins = begins, .file = true };
+	struct given g = { .o = o, .begins = begins, .why = "" };
+	bool good = row_set(&g, row, v);
 
 	*ret_accepts = row->accepts;
-	return row_set(&g, row, v);
+	*ret_why = g.why;
+	return good;
 }
 
 void tbg_options_later(const struct tbg_options *now,
@@ -473,8 +485,8 @@ static int option_take(struct given *g, const char *name, size_t len,
 	g->line_began[row - rows] = true;
 	if (row_set(g, row, v))
 		return 0;
-	tbg_say("toboggand: --%s \"%s\": expected %s", row->name, v,
-		row->accepts);
+	tbg_say("toboggand: --%s \"%s\": %s%sexpected %s", row->name, v, g->why,
+		*g->why ? "; " : "", row->accepts);
 	return BAD_OPTION;
 }
 
@@ -587,7 +599,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 		      struct tbg_roots *roots)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	struct given g = { .o = ret };
+	struct given g = { .o = ret, .why = "" };
 	int err;
 
 	*ret = (struct tbg_options){
@@ -600,6 +612,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 	if (!ret->top)
 		return TBG_OPTIONS_MISSING;
 	err = line_read(&g, argv, true);
+	ret->check = g.check;
 	if (g.check)
 		ret->config = g.check;
 	if (!err && ret->config)

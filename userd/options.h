@@ -22,6 +22,7 @@ struct tbg_sites;
 
 struct tbg_options {
 	const char *config;		/* path of the file; NULL: none */
+	bool check;			/* --check: where paths lead is looked at */
 	struct tbg_scope *top;		/* what was said of sites, see settings.h */
 	struct tbg_roots *roots;
 	struct sockaddr_storage listen[TBG_LISTENER_MAX];
@@ -67,8 +68,11 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 const char *tbg_option_name(unsigned int nr);
 bool tbg_option_list(unsigned int nr);
 
-/* begins: the first value of a list. False: not what *ret_accepts says. */
+/*
+ * begins: the first value of a list. False: not what *ret_accepts says; *ret_why:
+ * in what, or "".
+ */
 bool tbg_option_set(struct tbg_options *o, const char *name, const char *v,
-		    bool begins, const char **ret_accepts);
+		    bool begins, const char **ret_accepts, const char **ret_why);
 
 #endif

@@ -230,6 +230,62 @@ def t_check_is_of_the_options_beside_it():
         assert (r.returncode, r.stdout) == (0, f"{path}: good\n"), r
 
 
+def t_check_looks_at_where_log_and_socket_go():
+    conf, sock, gone = (os.path.join(folder, x) for x in ("places.conf", "listens.sock", "dead.sock"))
+    at = {x: os.path.join(folder, x) for x in ("file", "root", "pipe", "new.log", "new/c.sock", "new/er/c.sock", "file/x")}
+    os.mkfifo(at["pipe"])
+    accepts = {"access-log": "the path of a file that can be written, or off",
+               "control": "a socket's path of at most 107 bytes, in a folder that can be written"}
+    with socket.socket(socket.AF_UNIX) as live, socket.socket(socket.AF_UNIX) as dead:
+        live.bind(sock)
+        live.listen()
+        dead.bind(gone)
+        dead.close()
+        rows = (("access-log", at["new.log"], ""), ("access-log", at["file"], ""), ("access-log", at["pipe"], ""),
+                ("access-log", "/dev/full", ""), ("access-log", "off", ""),
+                ("access-log", at["root"], "Is a directory"), ("access-log", sock, "No such device or address"),
+                ("access-log", "/nonexistent/x", "No such file"), ("access-log", at["file/x"], "Not a directory"),
+                ("control", at["new/c.sock"], ""), ("control", sock, ""), ("control", gone, ""),
+                ("control", "new.sock", ""),
+                ("control", at["new/er/c.sock"], "No such file"), ("control", at["file/x"], "Not a directory"),
+                ("control", at["file"], "File exists"), ("control", at["root"], "File exists"))
+        for name, path, why in rows:
+            for where in (f"{conf}:2: {name}", f"--{name}"):
+                in_file = where.startswith(conf)
+                with open(conf, "w", encoding="utf-8") as f:
+                    f.write('root = "/"\n' + (f'{name} = "{path}"\n' if in_file else ""))
+                words = ["--check", conf] if in_file else ["--check", conf, f"--{name}", path]
+                if why:
+                    fails(2, [f'{where} "{path}": {why}', f"; expected {accepts[name]}"], *words)
+                else:
+                    r = run(*words)
+                    assert (r.returncode, r.stdout, r.stderr) == (0, f"{conf}: good\n", ""), (words, r)
+    assert not any(os.path.exists(at[x]) for x in ("new.log", "new/c.sock")), os.listdir(folder)
+    # it is right: a daemon that is told the same starts, or does not
+    fails(1, ["--access-log " + at["root"], "Is a directory"], *base(access_log=at["root"]))
+    fails(1, ["--control " + at["file"], "exists and is not a socket"], *base(control=at["file"]))
+
+
+def t_check_is_for_who_checks():
+    if os.geteuid():
+        raise ktap.Skip("not root: cannot become another user")
+    conf = os.path.join(folder, "whose.conf")
+    own = os.path.join(folder, "own")
+    os.makedirs(own)
+    os.chown(own, NOBODY, NOBODY)
+    for name, path, good in (("access-log", "file", False), ("access-log", "new.log", False), ("access-log", "own/x", True),
+                             ("control", "c.sock", False), ("control", "new/c.sock", False), ("control", "own/x", True),
+                             ("control", "own/new/c.sock", True)):
+        path = os.path.join(folder, path)
+        with open(conf, "w", encoding="utf-8") as f:
+            f.write(f'root = "/"\n\n{name} = "{path}"\n')
+        assert run("--check", conf).returncode == 0, path
+        if good:
+            assert run("--check", conf, prefix=become()).returncode == 0, path
+        else:
+            fails(2, [f'{conf}:3: {name} "{path}": Permission denied; expected '], "--check", conf, prefix=become())
+
+
 def t_inotify_that_is_used_up_is_named():
     without = ["unshare", "--user", "--map-root-user", "sh", "-c",
                'echo 0 >/proc/sys/user/max_inotify_instances && exec unshare --user --map-user=1000 "$0" "$@"']
