@@ -63,17 +63,21 @@ bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_terms *t,
 	return true;
 }
 
-/* Bytes [skip, end) of a pile, behind what is there. */
+/* Bytes of a pile, len of them if there are so many, behind what is there. */
 static bool pile_append(struct tbg_pile *to, const struct tbg_pile *from,
-			uint64_t skip)
+			uint64_t skip, uint64_t len)
 {
-	for (const struct tbg_piece *p = from->first; p; p = p->next) {
+	for (const struct tbg_piece *p = from->first; p && len; p = p->next) {
+		uint64_t n;
+
 		if (skip >= p->len) {
 			skip -= p->len;
 			continue;
 		}
-		if (!tbg_pile_add(to, p->data + skip, p->len - skip))
+		n = p->len - skip < len ? p->len - skip : len;
+		if (!tbg_pile_add(to, p->data + skip, n))
 			return false;
+		len -= n;
 		skip = 0;
 	}
 	return true;
@@ -89,8 +93,27 @@ struct tbg_pile *tbg_part_join(const struct tbg_stored *part,
 			      : t->part_from + t->part_len - from;
 	struct tbg_pile *ret = tbg_pile_new();
 
-	if (ret && pile_append(ret, first ? part->body : more, 0) &&
-	    pile_append(ret, first ? more : part->body, skip))
+	if (ret && pile_append(ret, first ? part->body : more, 0, UINT64_MAX) &&
+	    pile_append(ret, first ? more : part->body, skip, UINT64_MAX))
+		return ret;
+	tbg_pile_put(ret);
+	return NULL;
+}
+
+struct tbg_pile *tbg_part_several(const struct tbg_pile *body, struct tbg_parts *p)
+{
+	struct tbg_pile *ret = tbg_pile_new();
+	bool ok = ret && tbg_pile_room(ret, p->len);
+	struct tbg_range piece = { 0 };
+	char text[TBG_PARTS_ROOM];
+
+	while (ok && !p->ended) {
+		ssize_t n = tbg_parts_read(p, text, sizeof(text), &piece);
+
+		ok = n >= 0 && tbg_pile_add(ret, text, n) &&
+		     pile_append(ret, body, piece.first, piece.len);
+	}
+	if (ok)
 		return ret;
 	tbg_pile_put(ret);
 	return NULL;

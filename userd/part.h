@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "range.h"
 #include "stock.h"
 
 /* Bytes of the representation that a stored response is of, and where it begins. */
@@ -37,5 +38,8 @@ bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_terms *t,
 struct tbg_pile *tbg_part_join(const struct tbg_stored *part,
 			       const struct tbg_terms *t,
 			       const struct tbg_pile *more);
+
+/* The body of an answer with these parts, which are read, of all of body. NULL: no memory. */
+struct tbg_pile *tbg_part_several(const struct tbg_pile *body, struct tbg_parts *p);
 
 #endif

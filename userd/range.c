@@ -96,7 +96,7 @@ static enum spec spec_next(struct tbg_ranges *r, struct tbg_range *ret)
 unsigned int tbg_ranges_open(struct tbg_ranges *ret, const char *text,
 			     size_t len, uint64_t size)
 {
-	struct tbg_ranges r = { .size = size };
+	struct tbg_ranges r = { .size = size, .malformed = true };
 	struct tbg_range range;
 	uint64_t sum = 0;
 	bool empty = false;
@@ -107,8 +107,9 @@ unsigned int tbg_ranges_open(struct tbg_ranges *ret, const char *text,
 	r.text = text + 6;
 	r.len = len - 6;
 	while ((spec = spec_next(&r, &range)) != SPEC_END) {
-		if (spec == SPEC_BAD)
-			return 416;
+		r.malformed = spec == SPEC_BAD;
+		if (r.malformed)
+			break;
 		empty |= spec == SPEC_EMPTY;
 		if (spec != SPEC_GOOD)
 			continue;
@@ -117,10 +118,12 @@ unsigned int tbg_ranges_open(struct tbg_ranges *ret, const char *text,
 		if (__builtin_add_overflow(sum, range.len, &sum))
 			return 200;
 	}
-	if (sum > size || empty)	/* no Content-Range says "nothing" */
-		return 200;
 	r.at = 0;
 	*ret = r;
+	if (r.malformed)
+		return 416;
+	if (sum > size || empty)	/* no Content-Range says "nothing" */
+		return 200;
 	return r.nr ? 206 : 416;
 }
 
@@ -237,7 +240,7 @@ ssize_t tbg_parts_read(struct tbg_parts *p, void *buf, size_t room,
 			at += delimiter(p, at);
 			continue;
 		}
-		if (!p->memory && p->left.len >= TBG_PIECE_MIN) {
+		if (!p->memory && (p->fd < 0 || p->left.len >= TBG_PIECE_MIN)) {
 			*ret_piece = p->left;
 			p->left.len = 0;
 			break;

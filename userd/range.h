@@ -4,7 +4,8 @@
  * the body of a multipart/byteranges answer, made piece by piece while it is
  * sent. However many parts there are, memory is that of the field.
  *
- * Called by route.c, which decides, and conn.c, which sends.
+ * Called by route.c, which decides, and conn.c, which sends; and of what is stored
+ * by transfer.c.
  */
 #ifndef TBG_USERD_RANGE_H
 #define TBG_USERD_RANGE_H
@@ -23,6 +24,7 @@ struct tbg_ranges {
 	size_t len, at;
 	uint64_t size;		/* of the representation */
 	unsigned int nr;	/* satisfiable ranges in it */
+	bool malformed;		/* it is no list of ranges */
 	struct tbg_range one;	/* the first of them */
 };
 
@@ -35,7 +37,7 @@ struct tbg_ranges {
  *		than there are, which overlapping ranges alone can do
  *
  * RFC 9110 14.2 leaves to the server what it does with the malformed and the
- * excessive; both are answered as nginx answers them.
+ * excessive; both are answered as nginx answers them. A cache ignores the malformed.
  */
 unsigned int tbg_ranges_open(struct tbg_ranges *ret, const char *text,
 			     size_t len, uint64_t size);
@@ -47,7 +49,8 @@ int tbg_range_text(const struct tbg_range *range, uint64_t size,
 
 /*
  * The body of an answer with several parts. Content comes from memory, or from
- * fd where that is NULL; release(owner) is called when it is no longer needed.
+ * fd where that is NULL, and is all the caller's where there is neither;
+ * release(owner) is called when it is no longer needed.
  */
 #define TBG_BOUNDARY_MAX 32
 #define TBG_PART_TYPE_MAX 256
@@ -84,8 +87,8 @@ void tbg_parts_free(struct tbg_parts *p);	/* NULL is allowed */
 
 /*
  * Fills buf[room] with what comes next; bytes written, or -errno (-EIO: the
- * file has shrunk). With ret_piece->len the next bytes are those of fd, which
- * the caller sends before it calls again.
+ * file has shrunk). With ret_piece->len the next bytes are those of the content,
+ * which the caller sends before it calls again.
  */
 ssize_t tbg_parts_read(struct tbg_parts *p, void *buf, size_t room,
 		       struct tbg_range *ret_piece);

@@ -33,6 +33,7 @@
 #define AFTER_MS	2000		/* of waiting for more than is asked for */
 #define SPARES_MAX	64		/* kept by a worker, */
 #define SPARE_ROOM	4096		/* with heads of so many bytes at most */
+#define PARTS_MAX	(512u << 10)	/* of several ranges: what a slow client may hold */
 #define LONG_NS		60000000000ull	/* a body that takes longer is for its client alone */
 
 /* Life */
@@ -369,40 +370,6 @@ bool tbg_transfer_not_modified(const struct tbg_transfer *x, const struct tbg_te
 	return tbg_conditions_eval(&c, "", 0, modified_s) == 304;
 }
 
-/* One range of len bytes; false: none that counts. len of it 0: beyond the end. */
-static bool range_read(struct tbg_value v, uint64_t len, uint64_t *ret_from,
-		       uint64_t *ret_len)
-{
-	struct tbg_value first, last;
-	const char *dash;
-	uint64_t a, b = UINT64_MAX;
-
-	if (v.len < 7 || !tbg_value_is((struct tbg_value){ v.text, 6 }, "bytes="))
-		return false;
-	v.text += 6;
-	v.len -= 6;
-	dash = memchr(v.text, '-', v.len);
-	if (!dash || memchr(v.text, ',', v.len))
-		return false;
-	first = (struct tbg_value){ v.text, dash - v.text };
-	last = (struct tbg_value){ dash + 1, v.text + v.len - dash - 1 };
-	if (last.len && !tbg_digits_parse(last, &b))
-		return false;
-	if (!first.len) {			/* the last b bytes */
-		if (!last.len)
-			return false;
-		a = b < len ? len - b : 0;
-		b = b ? UINT64_MAX : 0;
-		if (!b)
-			a = len;
-	} else if (!tbg_digits_parse(first, &a) || b < a) {
-		return false;
-	}
-	*ret_from = a;
-	*ret_len = a >= len ? 0 : (b >= len ? len : b + 1) - a;
-	return true;
-}
-
 /* Last-Modified of an answer that was made in the same second is weak (8.8.2.2). */
 static bool date_strong(const struct tbg_stored *s, struct tbg_value modified)
 {
@@ -426,43 +393,83 @@ static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored
 	       (tag || date_strong(s, v));
 }
 
-/* What is asked for of a stored response, whole or in part; false: all of it. */
-static bool range_of(const struct tbg_transfer *x, const struct tbg_stored *s,
-		     uint64_t *ret_from, uint64_t *ret_len)
+/* What is asked for of a stored response, whole or in part: see tbg_ranges_open(). */
+static unsigned int ranges_of(const struct tbg_transfer *x, const struct tbg_stored *s,
+			      struct tbg_ranges *ret)
 {
-	struct tbg_value v;
+	struct tbg_value v = text_of(x, x->m.range);
+	unsigned int status;
 
-	return x->wish.get && (s->terms.status == 200 || s->terms.status == 206) &&
-	       tbg_field_find(x->fields.text, x->fields.len, "Range", &v) &&
-	       range_read(v, tbg_part_size(s), ret_from, ret_len) &&
-	       if_range_holds(x, s);
+	if (!v.len || x->m.range_many || !x->wish.get || !if_range_holds(x, s) ||
+	    (s->terms.status != 200 && s->terms.status != 206))
+		return 200;
+	status = tbg_ranges_open(ret, v.text, v.len, tbg_part_size(s));
+	return status == 416 && ret->malformed ? 200 : status;
 }
 
-static void deliver_range(struct tbg_transfer *x, const struct tbg_stored *s,
-			  struct tbg_delivery *d, char range[80])
+static void delivery_status(struct tbg_delivery *d, unsigned int status)
 {
-	uint64_t from, n, size = tbg_part_size(s);
+	d->status = status;
+	d->reason = tbg_status_text(status);
+	d->reason_len = strlen(d->reason);
+}
 
-	if (!range_of(x, s, &from, &n))
-		return;
+static void deliver_range(const struct tbg_stored *s, const struct tbg_range *one,
+			  struct tbg_delivery *d, char range[TBG_RANGE_TEXT])
+{
+	tbg_range_text(one, tbg_part_size(s), range);
 	d->range = range;
-	if (!n) {
-		snprintf(range, 80, "bytes */%llu", (unsigned long long)size);
-		d->status = 416;
-		d->reason = "Range Not Satisfiable";
+	if (!one) {
+		delivery_status(d, 416);
 		d->source = NULL;
 		d->length = d->limit = 0;
-	} else {
-		snprintf(range, 80, "bytes %llu-%llu/%llu", (unsigned long long)from,
-			 (unsigned long long)(from + n - 1),
-			 (unsigned long long)size);
-		d->status = 206;
-		d->reason = "Partial Content";
-		d->from = from - tbg_part_from(s);
-		d->limit = d->from + n;
-		d->length = n;
+		return;
 	}
-	d->reason_len = strlen(d->reason);
+	delivery_status(d, 206);
+	d->from = one->first - tbg_part_from(s);
+	d->limit = d->from + one->len;
+	d->length = one->len;
+}
+
+/* The fields of s, but that of its type, which stands in each part. */
+static void parts_fields(struct tbg_lines *ret, const struct tbg_stored *s,
+			 const struct tbg_parts *p)
+{
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	while (tbg_field_next(s->head, s->head_len, &at, &name, &v))
+		if (!tbg_value_is(name, "Content-Type"))
+			tbg_lines_field(ret, name, v);
+	tbg_lines_add(ret, "Content-Type: multipart/byteranges; boundary=%s\r\n",
+		      p->boundary);
+}
+
+/*
+ * Several ranges, in a copy that is this client's alone; its reference is returned.
+ * NULL: they are more than it may hold, or there is no memory: it gets the whole.
+ */
+static struct tbg_pile *deliver_parts(const struct tbg_stored *s, const struct tbg_ranges *r,
+				      struct tbg_delivery *d, struct tbg_lines *fields)
+{
+	struct tbg_value type = stored_field(s, "Content-Type"), tag = stored_field(s, "ETag");
+	struct tbg_parts *p = tbg_parts_new(r, type.text ?: "", type.len, tag.text ?: "", tag.len);
+	struct tbg_pile *ret = NULL;
+
+	if (p)
+		parts_fields(fields, s, p);
+	if (p && p->len <= PARTS_MAX && !fields->failed)
+		ret = tbg_part_several(s->body, p);
+	if (ret) {
+		delivery_status(d, 206);
+		d->fields = fields->text;
+		d->fields_len = fields->len;
+		d->source = ret;
+		d->length = d->limit = ret->len;
+		d->consumes = true;
+	}
+	tbg_parts_free(p);
+	return ret;
 }
 
 /* What the kernel tiers may answer with of what answers here. */
@@ -502,18 +509,27 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 		.source = s->body, .limit = s->body->len, .ended = true,
 		.made_here = tbg_speaks_fastcgi(x), .older = s->older,
 	};
-	char range[80];
+	struct tbg_lines fields = { 0 };
+	struct tbg_pile *parts = NULL;
+	char range[TBG_RANGE_TEXT];
+	struct tbg_ranges ranges;
+	unsigned int status;
 
 	x->hit = s;
 	if (!x->c)
 		return;
 	if (hit)
 		tbg_stat_add(&x->w->stats.hits, 1);
+	status = ranges_of(x, s, &ranges);
 	if (tbg_transfer_not_modified(x, &s->terms, s->head, s->head_len))
 		tbg_deliver_not_modified(&d);
-	else
-		deliver_range(x, s, &d, range);
+	else if (status == 206 && ranges.nr > 1)
+		parts = deliver_parts(s, &ranges, &d, &fields);
+	else if (status != 200)
+		deliver_range(s, status == 206 ? &ranges.one : NULL, &d, range);
 	tbg_deliver_begin(x, &d);
+	tbg_pile_put(parts);
+	tbg_lines_free(&fields);
 	tbg_deliver_push(x);
 }
 
@@ -601,13 +617,13 @@ static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
 static bool part_answers(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
 	const struct tbg_terms *t = &s->terms;
+	struct tbg_ranges r;
 	struct tbg_value v;
-	uint64_t from, n;
 
 	return !tbg_field_find(x->fields.text, x->fields.len, "If-None-Match", &v) &&
 	       !tbg_field_find(x->fields.text, x->fields.len, "If-Modified-Since", &v) &&
-	       range_of(x, s, &from, &n) && n && from >= t->part_from &&
-	       from + n <= t->part_from + t->part_len;
+	       ranges_of(x, s, &r) == 206 && r.nr == 1 && r.one.first >= t->part_from &&
+	       r.one.first + r.one.len <= t->part_from + t->part_len;
 }
 
 /* The same of a stored part: x->part is set in place of x->selected. */

@@ -4,7 +4,8 @@
 
 What is asked for is a file that the cache holds, one that it does not yet, and
 one too large for it; of a daemon without wire and, where it can be had, of one
-with wire. Connections are kept, so that a wrong length shows with the next one.
+with wire; ranges also of what a daemon has stored of an upstream's. Connections are
+kept, so that a wrong length shows with the next one.
 """
 import email.parser
 import email.utils
@@ -18,31 +19,41 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import client
 import daemon
 import ktap
+import origin
 
 SIZES = {"empty": 0, "one": 1, "small": 100, "mid": 40000, "large": 300000}
 SECOND = 1700000000             # Last-Modified of every file
-user = wire = None
+user = wire = proxy = upstream = None
 content = {}
 
 
 def begin():
-    global user, wire
+    global user, wire, proxy, upstream
     user = daemon.Daemon("--tiers", "user")
     for name, size in SIZES.items():
         content[name] = random.Random(name).randbytes(size)
         os.utime(user.write(name + ".txt", content[name]), (SECOND, SECOND))
     user.start()
     wire, _ = client.wire_beside(user)
+    upstream = origin.Origin()
+    proxy = daemon.Daemon("--upstream", upstream.url, *daemon.USER).start()
+    with client.Client(proxy.address) as c:
+        for name, data in content.items():
+            upstream.on(f"/{name}.txt", origin.reply(
+                200, data, "Content-Type: text/plain", "Accept-Ranges: bytes", f'ETag: "{name}"',
+                "Cache-Control: max-age=3600"), origin.END)
+            assert c.get(f"/{name}.txt").body == data
 
 
 def end():
-    for d in (wire, user):
+    for d in (proxy, wire, user):
         if d:
             assert d.stop() == 0, d.lines
+    upstream.close()
 
 
-def daemons():
-    return [d for d in (user, wire) if d]
+def daemons(*more):
+    return [d for d in (user, wire, *more) if d]
 
 
 def spec_of(text, size):
@@ -60,8 +71,8 @@ def spec_of(text, size):
     return int(first), min(int(last or size), size - 1)
 
 
-def model(value, size):
-    """(status, [(first, last)]) of a Range field's value."""
+def model(value, size, malformed):
+    """(status, [(first, last)]) of a Range field's value; malformed: the status of what is none."""
     unit, equals, rest = value.partition("=")
     if unit.lower() != "bytes" or not equals:
         return 200, []
@@ -69,7 +80,9 @@ def model(value, size):
     try:
         ranges = [spec_of(x, size) for x in specs]
     except ValueError:
-        return 416, []
+        return malformed, []
+    if not specs:
+        return malformed, []
     if not size and any(x.startswith("-") and int(x[1:]) for x in specs):
         return 200, []
     ranges = [x for x in ranges if x]
@@ -97,7 +110,7 @@ def parts_of(r):
 
 def check(name, value, r):
     data = content[name]
-    status, ranges = model(value, len(data))
+    status, ranges = model(value, len(data), 200 if "Via" in r.fields else 416)
     assert r.status == status, f"{name} {value}: {r!r}, wanted {status}"
     if status == 416:
         assert r.fields["Content-Range"] == f"bytes */{len(data)}", r
@@ -127,7 +140,7 @@ VALUES = ["bytes=0-0", "bytes=0-", "bytes=5-9", "bytes=-1", "bytes=-7", "bytes=-
 
 
 def t_ranges_of_every_kind():
-    for d, name in itertools.product(daemons(), SIZES):
+    for d, name in itertools.product(daemons(proxy), SIZES):
         with client.Client(d.address) as c:
             for value in VALUES * 2:
                 check(name, value, c.get(f"/{name}.txt", f"Range: {value}"))
@@ -136,9 +149,9 @@ def t_ranges_of_every_kind():
 
 def t_random_ranges():
     rng = random.Random(9110)
-    for name in SIZES:
+    for d, name in itertools.product((user, proxy), SIZES):
         size = len(content[name])
-        with client.Client(user.address) as c:
+        with client.Client(d.address) as c:
             for _ in range(150):
                 specs = []
                 for _ in range(rng.choice((1, 1, 2, 3, 10, 50))):
@@ -151,7 +164,7 @@ def t_random_ranges():
 
 
 def t_range_is_of_get_alone():
-    for d, name in itertools.product(daemons(), SIZES):
+    for d, name in itertools.product(daemons(proxy), SIZES):
         with client.Client(d.address) as c:
             for _ in range(2):
                 plain = c.ask("HEAD", f"/{name}.txt")
@@ -161,17 +174,18 @@ def t_range_is_of_get_alone():
 
 
 def t_range_on_two_lines_does_not_count():
-    with client.Client(user.address) as c:
-        for _ in range(2):
-            assert c.get("/small.txt", "Range: bytes=0-0", "Range: bytes=1-1").status == 200
-            assert c.get("/small.txt", "Range: bytes=0-0", "If-Range: \"x\"",
-                         "If-Range: \"y\"").status == 200
+    for d in (user, proxy):
+        with client.Client(d.address) as c:
+            for _ in range(2):
+                assert c.get("/small.txt", "Range: bytes=0-0", "Range: bytes=1-1").status == 200
+                assert c.get("/small.txt", "Range: bytes=0-0", "If-Range: \"x\"",
+                             "If-Range: \"y\"").status == 200
 
 
 def t_thousands_of_parts():
     value = "bytes=" + ",".join(f"{i}-{i}" for i in range(0, 3200, 2))
     assert len(value) < 16000
-    for d, name in itertools.product(daemons(), ("mid", "large")):
+    for d, name in itertools.product(daemons(proxy), ("mid", "large")):
         with client.Client(d.address) as c:
             for _ in range(2):
                 check(name, value, c.get(f"/{name}.txt", f"Range: {value}"))
@@ -213,9 +227,9 @@ def t_slow_readers_of_many_parts_cost_no_more_than_the_field():
 
 
 def t_parts_between_pipelined_requests():
-    ask = b"GET /%b.txt HTTP/1.1\r\nHost: a\r\n%b\r\n"
+    ask = b"GET /%b.txt HTTP/1.1\r\nHost: test\r\n%b\r\n"
     rng = random.Random(3)
-    for d in daemons():
+    for d in daemons(proxy):
         with client.Client(d.address) as c:
             sent = []
             for _ in range(60):

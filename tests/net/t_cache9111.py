@@ -4,6 +4,7 @@
 the rule. What can be told as requests in turn is in t_rules9111.py.
 """
 import concurrent.futures
+import contextlib
 import itertools
 import json
 import os
@@ -117,11 +118,42 @@ def t_ranges_of_what_is_stored():
     for text in ("200-", "-0"):
         r = ask(d.address, "GET", p, f"Range: bytes={text}")
         assert r.status == 416 and r.field("Content-Range") == "bytes */200", (text, r)
-    for text in ("bytes=5-2", "bytes=a-b", "lines=0-1", "bytes=0-1,5-6"):
+    for text in ("bytes=5-2", "bytes=a-b", "lines=0-1", "bytes=0-199,5-6", "bytes=0-1,5-2", "bytes=0-1,5"):
         r = ask(d.address, "GET", p, f"Range: {text}")
         assert r.status == 200 and r.body == body, (text, r)
     assert ask(d.address, "GET", p, "Range: bytes=0-1", 'If-Range: "1"').status == 206
     assert ask(d.address, "GET", p, "Range: bytes=0-1", 'If-Range: "2"').status == 200
+    assert fetched(p) == 1
+
+
+def t_several_ranges_of_what_is_stored():
+    """In a copy of 512 KiB at most, however many clients do not read theirs; more is the whole."""
+    p, body = path(), bytes(range(256)) * (4 << 12)
+    o.on(p, reply(200, body, "Cache-Control: max-age=60", "Content-Type: a/b", 'ETag: "1"'))
+    assert ask(d.address, "GET", p).body == body
+    size = len(body)
+    r = ask(d.address, "GET", p, "Range: bytes=70000-70002,-1,0-1")
+    kind, _, boundary = r.field("Content-Type").partition("; boundary=")
+    assert kind == "multipart/byteranges" and r.status == 206 and r.hit and not r.field("Content-Range"), r
+    assert r.body == b"".join(
+        f"{before}--{boundary}\r\nContent-Type: a/b\r\nContent-Range: bytes {a}-{b}/{size}\r\n\r\n".encode() + body[a:b + 1]
+        for before, a, b in (("", 70000, 70002), ("\r\n", size - 1, size - 1), ("\r\n", 0, 1))) + f"\r\n--{boundary}--\r\n".encode()
+    assert ask(d.address, "GET", p, "Range: bytes=0-1,5-6", 'If-Range: "2"').body == body
+    assert ask(d.address, "GET", p, "Range: bytes=0-1,5-6", 'If-None-Match: "1"').status == 304
+    assert ask(d.address, "HEAD", p, "Range: bytes=0-1,5-6").field("Content-Length") == str(size)
+    for most, status in ((500000, 206), (524288, 200), (size - 100, 200)):
+        r = ask(d.address, "GET", p, f"Range: bytes=0-0,2-{most}")
+        assert r.status == status and r.hit, (most, r)
+    value = ",".join(f"{i}-{i + 65000}" for i in range(0, 7 * 65536, 65536))
+    with contextlib.ExitStack() as clients:
+        before = daemon.own_kb(d.pid)
+        for _ in range(40):
+            for ranges in (value, f"0-0,2-{size - 1}"):
+                c = clients.enter_context(origin.Client(d.address, rcvbuf=8192))
+                c.send(f"GET {p} HTTP/1.1\r\nHost: test\r\nRange: bytes={ranges}\r\n\r\n".encode())
+                c.s.recv(1, socket.MSG_PEEK)
+        cost = (daemon.own_kb(d.pid) - before) / 80
+        assert cost < 512, f"{cost:.0f} KiB each"
     assert fetched(p) == 1
 
 
