@@ -388,6 +388,12 @@ static bool error_page_add(struct target *t, unsigned int status,
 	return true;
 }
 
+/* Nothing that the canonical path of a request never has. */
+static bool path_plain(const char *path)
+{
+	return !strstr(path, "//") && !strstr(path, "/./") && !strstr(path, "/../");
+}
+
 /* "404 /404.html", "500 503 /50x.html" */
 static bool set_error_page(struct target *t, const char *v)
 {
@@ -397,7 +403,9 @@ static bool set_error_page(struct target *t, const char *v)
 
 	if (t->begins)
 		memset(t->paged, 0, sizeof(t->paged));
-	if (!path || path[1] != '/')
+	/* locations are found by the path as it stands here: a program's must be seen as one */
+	if (!path || path[1] != '/' || !path_plain(path + 1) ||
+	    !file_name(strrchr(path, '/') + 1))
 		return false;
 	*path++ = 0;
 	for (word = strtok_r(copy, " ", &save); word;
@@ -644,7 +652,7 @@ static bool set_types(struct target *t, const char *v)
 	X("module-requests", module_requests, T | H | L, false, "a number; 0: no limit") \
 	X("index", index, T | H | L, true, "names of files without a slash, or off alone") \
 	X("autoindex", autoindex, T | H | L, false, "on or off") \
-	X("error-page", error_page, T | H | L, true, "statuses from 400 to 599, each once, and a path, such as \"500 503 /50x.html\"") \
+	X("error-page", error_page, T | H | L, true, "statuses from 400 to 599, each once, and the path of a file, without //, /./ and /../, such as \"500 503 /50x.html\"") \
 	X("expires", expires, T | H | L | M, false, "a time such as 30d, 12h, 90s or 0; max, epoch or off") \
 	X("cache-control", cache_control, T | H | L | M, false, "a value for Cache-Control of at most " TEXT(CONTROL_MAX) " bytes, or off") \
 	X("headers", headers, T | H | L | M, true, "\"Name: value\", of fields that the daemon does not make itself") \
@@ -842,7 +850,7 @@ bool tbg_scope_title(enum tbg_scope_kind kind, const char *title,
 		return host_valid(title);
 	case TBG_SCOPE_LOCATION:
 		*ret_accepts = "a path that begins with a slash, = and such a path, or * and what paths end in; decoded, without //, /./ and /../";
-		if (strstr(title, "//") || strstr(title, "/./") || strstr(title, "/../"))
+		if (!path_plain(title))
 			return false;
 		return title[0] == '/' || (title[0] == '=' && title[1] == '/') ||
 		       (title[0] == '*' && title[1] && !strchr(title + 1, '*'));
