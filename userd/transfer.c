@@ -257,8 +257,10 @@ static bool trusts(const struct tbg_location *l, const char *peer)
 {
 	struct tbg_prefix one;
 
+	if (!l->proxies_nr || !tbg_value_prefix(peer, &one))
+		return false;
 	for (unsigned int i = 0; i < l->proxies_nr; i++)
-		if (tbg_value_prefix(peer, &one) && tbg_prefix_has(&l->proxies[i], &one))
+		if (tbg_prefix_has(&l->proxies[i], &one))
 			return true;
 	return false;
 }
