@@ -193,18 +193,23 @@ def t_machine_that_keeps_little_unsent():
     """Its limit is not ours: what there was room for is taken whole, and no connection ends."""
     data, nr = request(30000), 60
     want = right(data)
-    was = n.server.sysctl("ipv4.tcp_notsent_lowat", 1)
-    before = talk.counts(sock)["HIT_SOCK"]
-    try:
+
+    def some_are_hits():
         with connect(setup=small_window(8192)) as c:
+            client.until(lambda: c.get("/100.txt").tier == "sock", "never a hit of sock")
+            before = talk.counts(sock)["HIT_SOCK"]
             for _ in range(nr):
                 c.send(data)
                 c.acked()
             for i in range(nr):
                 assert c.response().bare() == want, i
+            return talk.counts(sock)["HIT_SOCK"] > before
+
+    was = n.server.sysctl("ipv4.tcp_notsent_lowat", 1)
+    try:
+        client.until(some_are_hits, "all of them are the daemon's")
     finally:
         n.server.sysctl("ipv4.tcp_notsent_lowat", was)
-    assert talk.counts(sock)["HIT_SOCK"] > before
 
 
 def t_answer_that_the_socket_does_not_take_ends_the_connection():
@@ -214,7 +219,7 @@ def t_answer_that_the_socket_does_not_take_ends_the_connection():
     cut = 0
     for _ in range(20 // SHARE):
         with connect(setup=small_window(8192)) as c:
-            assert c.get("/100.txt").status == 200
+            client.until(lambda c=c: c.get("/100.txt").tier == "sock", "never a hit of sock")
             with server_end(c) as s:
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400000)
                 s.setsockopt(socket.IPPROTO_TCP, 25, 1)         # TCP_NOTSENT_LOWAT
