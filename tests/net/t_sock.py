@@ -818,9 +818,8 @@ def t_draining_answers_what_is_on_its_way():
 
 def t_hits_beyond_those_that_may_be_on_their_way_are_busy():
     """Nobody closes here, and the send buffer has room for them all."""
-    with connect() as c, server_end(c) as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200000)
-        c.get("/100.txt")
+    def some_are_busy():
+        client.until(lambda: c.get("/100.txt").tier == "sock", "never a hit of sock")
         before = talk.counts(sock)
         with before_workers():
             for _ in range(40):
@@ -828,9 +827,15 @@ def t_hits_beyond_those_that_may_be_on_their_way_are_busy():
         for _ in range(40):
             assert c.response().status == 200
         now = talk.counts(sock)
-    assert now["BUSY"] > before["BUSY"], now
-    for why in "CLOSING", "SNDBUF":
-        assert now[why] == before[why], now
+        for why in "CLOSING", "SNDBUF":
+            assert now[why] == before[why], now
+        # what is received on another CPU meets workers that do not wait
+        return now["BUSY"] > before["BUSY"]
+
+    with connect() as c, server_end(c) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200000)
+        # no more of them: one may be the daemon's for another reason, and those behind it
+        assert any(some_are_busy() for _ in range(10)), talk.counts(sock)
 
 
 @contextlib.contextmanager
