@@ -54,6 +54,9 @@ check-vm: all			## the same in VMs on Debian's kernels
 check-gigabyte: all		## 2 GiB through bad networks on each of them
 	$(Q)$(MAKE) -C tests all
 	$(Q)$(MAKE) -C vm gigabyte
+check-scale: all			## 100,000 connections at once, and a million
+	$(Q)$(MAKE) -C tests all
+	$(Q)$(MAKE) -C vm scale
 
 bench: all			## measure against nginx (BENCH=--quick, --help)
 	$(Q)$(MAKE) -C tools/bench all
@@ -84,4 +87,4 @@ help:				## this list
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 .PHONY: all bpf userd tools deps run check check-unit check-net check-vm \
-	check-gigabyte bench fuzz format lint install clean help
+	check-gigabyte check-scale bench fuzz format lint install clean help
