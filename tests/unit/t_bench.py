@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import os
+import random
 import re
 import select
 import shutil
@@ -512,11 +513,8 @@ this is no log line
 
 
 def t_a_common_log_becomes_sessions():
-    conv = sessions.Converter()
-    for line in LOG.splitlines():
-        conv.line(line)
-    got = conv.sessions()
-    assert len(got) == 3, got
+    conv, got = converted(LOG)
+    assert len(got) == 3 == conv.nr, got
     first = got[0]
     assert [[c.uri for c in b] for b in first] == [["/a.html", "/a.css"], ["/c.html"],
                                                    ["/d.html"]], first
@@ -526,29 +524,34 @@ def t_a_common_log_becomes_sessions():
                              "that were answered with an error": 1}, conv.left_out
 
 
-def log_lines(*rows):
-    """A Converter that has read (seconds, target) of one client."""
+def converted(log):
+    """(the Converter that has read a log, its sessions)"""
     conv = sessions.Converter()
-    for second, target in rows:
-        conv.line(f'1.2.3.4 - - [10/Oct/2000:13:55:{second:02} +0000] "GET {target} HTTP/1.1" 200 1')
-    return conv
+    text = "".join("\n" * begins + line + "\n" for begins, line in conv.lines(log.splitlines()))
+    return conv, sessions.parse(text)
+
+
+def log_lines(*rows):
+    """The same of (seconds, target) of one client."""
+    return converted("\n".join(f'1.2.3.4 - - [10/Oct/2000:13:55:{second:02} +0000] "GET {target} HTTP/1.1" 200 1'
+                               for second, target in rows))
 
 
 def t_a_pause_is_the_burst_before_its():
-    got = log_lines((0, "/a"), (3, "/b"), (4, "/b1"), (6, "/c")).sessions()
+    _, got = log_lines((0, "/a"), (3, "/b"), (4, "/b1"), (6, "/c"))
     assert sessions.text(got) == "/a think=3\n/b think=2\n    /b1\n/c\n", sessions.text(got)
     thinks = [[b[0].think_s for b in s] for s in sessions.made_up()]
     assert thinks == [[0.2] * i + [None] for i in range(4)], thinks
 
 
 def t_lines_out_of_order_leave_pauses_true():
-    got = log_lines((10, "/b"), (5, "/a"), (12, "/c")).sessions()
+    _, got = log_lines((10, "/b"), (5, "/a"), (12, "/c"))
     assert sessions.text(got) == "/a think=5\n/b think=2\n/c\n", sessions.text(got)
 
 
 def t_escapes_of_logs_are_undone():
-    got = log_lines((0, r"/a\"b"), (0, r"/c\x22\x5Cd"), (0, "/e\\\\"), (0, "/f%20\\xC3\\xa9\u00e9\udcff"),
-                    (0, "/g\\n")).sessions()
+    _, got = log_lines((0, r"/a\"b"), (0, r"/c\x22\x5Cd"), (0, "/e\\\\"), (0, "/f%20\\xC3\\xa9\u00e9\udcff"),
+                       (0, "/g\\n"))
     want = [['/a"b', '/c"%5Cd', "/e%5C", "/f%20%C3%A9%C3%A9%FF", "/g%0A"]]
     assert [[c.uri for c in b] for b in got[0]] == want, got
     assert [[c.uri for c in b] for b in sessions.parse(sessions.text(got))[0]] == want
@@ -558,17 +561,16 @@ def t_targets_of_logs_may_be_absolute_and_have_spaces():
     for target, want in (("/a b", "/a%20b"), ("/a#b", "/a%23b"), ("/a  b c?d e", "/a%20%20b%20c?d%20e"), ("/a HTTP/1.0", "/a%20HTTP/1.0"),
                          (r"/a b\"c \x22", "/a%20b\"c%20\""), ('/a"b', '/a"b'), ("http://h/a", "/a"),
                          ("http://h", "/"), ("HTTPS://h:1?q=/", "/?q=/")):
-        conv = log_lines((0, target))
-        assert [[[c.uri for c in b] for b in s] for s in conv.sessions()] == [[[want]]], (target, conv.left_out)
-    conv = log_lines((0, "*"), (0, "host:443"))
+        conv, got = log_lines((0, target))
+        assert [[[c.uri for c in b] for b in s] for s in got] == [[[want]]], (target, conv.left_out)
+    conv, _ = log_lines((0, "*"), (0, "host:443"))
     assert conv.left_out == {"with a target that is no path": 2}, conv.left_out
 
 
 def t_targets_too_long_for_httperf_are_left_out():
-    conv = log_lines((0, "/" + "a" * 9947), (9, "/" + "a" * 9948), (9, "/" + "%" * 9949), (9, "/" + " " * 4000 + "a"),
-                     (20, "/b"))
+    conv, got = log_lines((0, "/" + "a" * 9947), (9, "/" + "a" * 9948), (9, "/" + "%" * 9949), (9, "/" + " " * 4000 + "a"),
+                          (20, "/b"))
     assert conv.left_out == {"too long for httperf": 3}, conv.left_out
-    got = conv.sessions()
     assert sessions.parse(sessions.text(got)) == got and len(got[0]) == 2
 
 
@@ -601,10 +603,7 @@ def t_a_log_may_be_gzipped():
 
 
 def as_converted(log):
-    conv = sessions.Converter()
-    for line in log.splitlines():
-        conv.line(line)
-    return sessions.text(conv.sessions()) + "\n"
+    return sessions.text(converted(log)[1]) + "\n"
 
 
 def t_a_hostile_line_costs_no_more_than_its_length():
@@ -613,20 +612,63 @@ def t_a_hostile_line_costs_no_more_than_its_length():
                  "1.2.3.4 - " + '[x] "a b ' * 4000,
                  '1.2.3.4 - [x] "G ' + "\\ " * 20000):
         began = time.process_time()
-        assert not log_lines((0, "/a")).line(line)
+        assert not sessions.Converter().call(line)
         assert time.process_time() - began < 0.5, line[:20]
-    conv = sessions.Converter()
-    conv.line('1.2.3.4 - a[b c] [10/Oct/2000:13:55:01 +0000] "GET /a HTTP/1.1" 200 1')
-    assert len(conv.sessions()) == 1 and not conv.left_out, conv.left_out
+    conv, got = converted('1.2.3.4 - a[b c] [10/Oct/2000:13:55:01 +0000] "GET /a HTTP/1.1" 200 1')
+    assert len(got) == 1 and not conv.left_out, conv.left_out
 
 
 def t_a_combined_log_tells_browsers_apart():
     line = '1.2.3.4 - - [10/Oct/2000:13:55:36 +0000] "GET /{} HTTP/1.1" 200 1 "-" "{}"'
-    conv = sessions.Converter()
-    for uri, agent in (("a", "Fox \\\" 1"), ("b", "Chrome"), ("c", "Fox \\\" 1")):
-        conv.line(line.format(uri, agent))
-    assert [[[c.uri for c in b] for b in s] for s in conv.sessions()] == \
-        [[["/a", "/c"]], [["/b"]]], conv.sessions()
+    _, got = converted("\n".join(line.format(uri, agent) for uri, agent in (
+        ("a", "Fox \\\" 1"), ("b", "Chrome"), ("c", "Fox \\\" 1"))))
+    assert [[[c.uri for c in b] for b in s] for s in got] == [[["/a", "/c"]], [["/b"]]], got
+
+
+def t_a_log_may_be_in_any_order():
+    """Of clients whose requests are seconds apart: those of one second are in the log's order."""
+    def line(nr):
+        at = time.strftime("%d/%b/%Y:%H:%M:%S", time.gmtime(971186100 + nr * (1 if nr % 7 else 600)))
+        return f'10.0.0.{nr % 7} - - [{at} +0000] "GET /{nr} HTTP/1.1" 200 1 "-" "Fox \u00e9\t\udcff"'
+
+    rows = [line(nr) for nr in range(300)]
+    _, want = converted("\n".join(rows))
+    assert len(want) > 7 and sum(len(b) for s in want for b in s) == 300, want
+    for seed in range(3):
+        random.Random(seed).shuffle(rows)
+        _, got = converted("\n".join(rows))
+        assert got == want, (seed, got, want)
+
+
+def t_a_long_log_takes_no_more_memory():
+    """Of 100,000 lines, which are 77 MiB where all of them are held."""
+    code = "import meters, sessions, sys\nsessions.main(['-'])\n" \
+        "print(meters.first('/proc/self/status', r'VmHWM:\\s+(\\d+)', ''), file=sys.stderr)"
+
+    def peak_kib(nr):
+        log = "".join(f'10.0.{i >> 8 & 255}.{i & 255} - - [10/Oct/2000:13:{i // 60 % 60:02}:{i % 60:02} +0000] '
+                      f'"GET /some/file/{i} HTTP/1.1" 200 1\n' for i in range(nr))
+        got = subprocess.run([sys.executable, "-c", code], input=log, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True, check=True,
+                             cwd=os.path.join(HERE, "../../tools/bench"))
+        assert len(sessions.parse(got.stdout)) == min(nr, sessions.TEMPLATES_MAX), got.stderr
+        return int(got.stderr.splitlines()[-1])
+
+    few, many = peak_kib(100), peak_kib(100000)
+    assert many < few + 8192, (few, many)
+
+
+def t_a_log_that_cannot_be_sorted_is_said():
+    bench = [sys.executable, os.path.join(HERE, "../../tools/bench/bench"), "convert", "-"]
+    with tempfile.TemporaryDirectory() as there:
+        for code, text in ((None, "sort is missing"), ("exit 2", "sort failed")):
+            if code:
+                with open(os.path.join(there, "sort"), "w", encoding="utf-8") as f:
+                    f.write(f"#!/bin/sh\n/bin/cat >/dev/null; {code}\n")
+                os.chmod(f.name, 0o755)
+            got = subprocess.run(bench, input=LOG, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                                 text=True, env={"PATH": there})
+            assert got.returncode == 1 and got.stdout == "" and text in got.stderr, got
 
 
 def t_convert_says_what_it_left_out():

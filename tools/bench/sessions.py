@@ -13,16 +13,21 @@ it. convert reads Common and Combined logs. Nothing here touches a network.
 import argparse
 import calendar
 import collections
+import contextlib
 import gzip
+import hashlib
 import io
 import math
+import os
 import re
+import subprocess
 import sys
 import time
 import zlib
 
 from amount import not_negative, whole
 from fileset import IMAGES, PAGE
+from lab import places
 from say import Problem
 
 TEMPLATES_MAX = 1000            # httperf's MAX_SESSION_TEMPLATES
@@ -215,6 +220,7 @@ def think_s(session, default):
 # ------------------------------------------------------------------ logs
 
 BESIDE_MAX = 50                 # bytes of a line beside the target, at most: method=, think=
+SORT_MEMORY = "64M"             # of each of two; what is more goes to a disk
 LOG = re.compile(r'(\S+) \S+ .*?\[([^\[\]]+)\] "(\S+) '
                  r'(\S+(?: (?:[^" \\]|\\.)*)*?)(?: HTTP/[\d.]+)?" (\d{3}) \S+'
                  r'(?: "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)")?')
@@ -248,65 +254,121 @@ def plain_target(text_):
     return re.sub(rb'[^!"$-\[\]-~]', lambda m: b"%%%02X" % m.group()[0], raw).decode("ascii")
 
 
+class Sort:
+    """sort(1): rows of fields without tabs, as many as the disk has room for."""
+
+    def __init__(self, *keys):
+        argv = ["sort", "-S", SORT_MEMORY, "-T", places()[0], "-t", "\t", *(f"-k{k}" for k in keys)]
+        try:
+            self.proc = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         env=dict(os.environ, LC_ALL="C"), encoding="ascii")
+        except FileNotFoundError as e:
+            raise Problem("sort is missing: install coreutils") from e
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.proc.terminate()       # one that is not done removes its files
+        with contextlib.suppress(BrokenPipeError):
+            self.proc.stdin.close()
+        self.proc.stdout.close()
+        self.proc.wait()
+
+    def put(self, *fields):
+        try:
+            print(*fields, sep="\t", file=self.proc.stdin)
+        except BrokenPipeError as e:
+            raise Problem("sort ended early") from e    # and has said why
+
+    def rows(self):
+        """All of them in order, as lists of text; nothing can be put behind them."""
+        with contextlib.suppress(BrokenPipeError):
+            self.proc.stdin.close()
+        for line in self.proc.stdout:
+            yield line[:-1].split("\t")
+        if self.proc.wait():
+            raise Problem("sort failed")
+
+
 class Converter:
-    """Lines of a log, one by one, into sessions; what was left out is counted."""
+    """A log into sessions; what was left out is counted.
+
+    Of a log of any length and order no more is in memory than sort(1) wants: first it is
+    sorted by client and time, which shows the sessions, and these then by their begin.
+    """
 
     def __init__(self, idle_s=1800.0, burst_s=1.0, think_max_s=60.0, methods=("GET", "HEAD")):
         self.idle_s, self.burst_s, self.think_max_s = idle_s, burst_s, think_max_s
         self.methods = methods
-        self.calls, self.nr = {}, 0
+        self.nr = 0                     # of sessions
         self.left_out = collections.Counter()
 
-    def line(self, line):
+    def lines(self, log):
+        """(whether a session begins, its line), sessions in the order of their first requests."""
+        with Sort("1,1", "2,2n", "3,3n") as by_client, Sort("1,1n", "2,2n", "3,3n") as by_begin:
+            for nr, line in enumerate(log):
+                if line.strip() and (found := self.call(line)):
+                    client, when, call = found
+                    by_client.put(client, when, nr, call.method, call.uri)
+            for row in self.placed(by_client.rows()):
+                by_begin.put(*row)
+            for _, _, place, line in by_begin.rows():
+                yield place == "0", line
+
+    def call(self, line):
+        """(who, seconds since 1970, Call), or None."""
         m = LOG.match(line)
         when = log_time(m.group(2)) if m else None
         if when is None:
-            self.left_out["malformed"] += 1
-            return
-        client, uri, method = (m.group(1), m.group(6)), m.group(4), m.group(3)
+            return self.leave_out("malformed")
+        uri, method, status = m.group(4), m.group(3), m.group(5)
         absolute = re.match(r"(?i)https?://[^/?]+", uri)    # RFC 9112, 3.2.2: whose path may be empty
         if absolute:
             uri = re.sub(r"^(?!/)", "/", uri[absolute.end():])
         uri = plain_target(uri)
         if not uri.startswith("/"):
-            self.left_out["with a target that is no path"] += 1
-        elif method not in self.methods or method not in METHODS:
-            self.left_out["of other methods"] += 1
-        elif m.group(5)[0] == "3" and m.group(5) != "304":
-            self.left_out["that were redirected"] += 1      # where to is a line of its own
-        elif m.group(5)[0] != "2" and m.group(5) != "304":
-            self.left_out["that were answered with an error"] += 1
-        elif len(uri) > LINE_MAX - BESIDE_MAX:
-            self.left_out["too long for httperf"] += 1
-        else:
-            self.place(client, when, Call(uri, method, None, None))
+            return self.leave_out("with a target that is no path")
+        if method not in self.methods or method not in METHODS:
+            return self.leave_out("of other methods")
+        if status[0] == "3" and status != "304":
+            return self.leave_out("that were redirected")   # where to is a line of its own
+        if status[0] != "2" and status != "304":
+            return self.leave_out("that were answered with an error")
+        if len(uri) > LINE_MAX - BESIDE_MAX:
+            return self.leave_out("too long for httperf")
+        client = hashlib.blake2b(repr(m.group(1, 6)).encode(), digest_size=16)
+        return client.hexdigest(), when, Call(uri, method, None, None)
 
-    def place(self, client, when, call):
-        """A log has the lines as replies ended; what is thought between them goes by their times."""
-        self.calls.setdefault(client, []).append((when, self.nr, call))
-        self.nr += 1
+    def leave_out(self, why):
+        self.left_out[why] += 1
 
-    def sessions(self):
-        """In the order of their first requests."""
-        ret = []
-        for calls in self.calls.values():
-            calls.sort(key=lambda c: c[:2])
-            then = None
-            for when, nr, call in calls:
-                if then is None or when - then > self.idle_s:
-                    ret.append((when, nr, [[call]]))
-                else:
-                    self.join(ret[-1][2], when - then, call)
-                then = when
-        return [session for _, _, session in sorted(ret, key=lambda s: s[:2])]
+    def placed(self, rows):
+        """Of requests by client and time: (their session's begin and number, place in it, line).
 
-    def join(self, session, gap, call):
-        """To its last burst, or as a new one; the pause is the last one's, as in httperf."""
-        if gap <= self.burst_s:
-            session[-1].append(call)
-            return
-        session[-1][0] = session[-1][0]._replace(think_s=min(gap, self.think_max_s))
-        session.append([call])
+        A log has the lines as replies ended; what is thought between them goes by their times.
+        """
+        begin = place = first = last = then = None     # first: of the burst, whose pause is not known
+        for client, when, nr, method, uri in rows:
+            when, call = int(when), Call(uri, method, None, None)
+            begins = client != last or when - then > self.idle_s
+            joins = not begins and when - then <= self.burst_s
+            if first and not joins:
+                yield pausing(*first, None if begins else min(when - then, self.think_max_s))
+            if begins:
+                begin, place, self.nr = (when, nr), 0, self.nr + 1
+            if joins:
+                yield *begin, place, written(call, True)
+            else:
+                first = *begin, place, call
+            place, last, then = place + 1, client, when
+        if first:
+            yield pausing(*first, None)
+
+
+def pausing(when, nr, place, call, think):
+    """The first of a burst; the pause behind it is the burst's, as in httperf."""
+    return when, nr, place, written(call._replace(think_s=think), False)
 
 
 def opened(path):
@@ -315,6 +377,14 @@ def opened(path):
     if raw.peek(2)[:2] == b"\x1f\x8b":
         raw = gzip.open(raw)
     return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
+
+
+def log_lines(path):
+    try:
+        with opened(path) as f:
+            yield from f
+    except (OSError, EOFError, zlib.error) as e:        # the latter of what is no whole .gz
+        raise Problem(f"{path}: {getattr(e, 'strerror', None) or e}") from e
 
 
 def main(argv):
@@ -340,21 +410,18 @@ def main(argv):
         if name not in METHODS:
             ap.error(f"--methods {name}: there are {' '.join(METHODS)}")
     conv = Converter(args.idle, args.burst, args.think_max, methods)
-    try:
-        with opened(args.log) as f:
-            for line in f:
-                if line.strip():
-                    conv.line(line)
-    except (OSError, EOFError, zlib.error) as e:        # the latter of what is no whole .gz
-        raise Problem(f"{args.log}: {getattr(e, 'strerror', None) or e}") from e
+    shown = 0
+    with contextlib.closing(conv.lines(log_lines(args.log))) as lines:
+        for begins, line in lines:
+            if begins and shown == args.sessions:
+                break
+            print("\n" * (begins and shown > 0) + line)
+            shown += begins
     for what, nr in sorted(conv.left_out.items()):
         print(f"convert: left out {nr} lines {what}", file=sys.stderr)
-    sessions = conv.sessions()
-    if not sessions:
+    if not shown:
         raise Problem(f"{args.log}: no request in it that can be replayed")
-    chosen = sessions[:args.sessions]
-    if len(chosen) < len(sessions):
-        print(f"convert: the first {len(chosen)} of {len(sessions)} sessions",
-              file=sys.stderr)
-    print(text(chosen))
+    if shown < conv.nr:
+        print(f"convert: the first {shown} of {conv.nr} sessions", file=sys.stderr)
+    print()
     return 0
