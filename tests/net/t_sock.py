@@ -223,7 +223,7 @@ def t_answer_that_the_socket_does_not_take_ends_the_connection():
             client.until(lambda c=c: c.get("/100.txt").tier == "sock", "never a hit of sock")
             with server_end(c) as s:
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400000)
-                s.setsockopt(socket.IPPROTO_TCP, 25, 1)         # TCP_NOTSENT_LOWAT
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1)
             for _ in range(8):
                 try:
                     c.send(data)
