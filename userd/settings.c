@@ -52,15 +52,21 @@ struct target {
 	const char *why;		/* what the system says */
 };
 
+/* A copy of a list of nr members, with room for one more; NULL: no memory. */
+static void *list_grow(struct target *t, const void *list, unsigned int nr, size_t size)
+{
+	void *ret = tbg_sites_alloc(t->sites, (nr + 1) * size);
+
+	return ret && nr ? memcpy(ret, list, nr * size) : ret;
+}
+
 static bool text_list_add(struct target *t, const char ***list,
 			  unsigned int *nr, const char *v)
 {
-	const char **more = tbg_sites_alloc(t->sites, (*nr + 1) * sizeof(*more));
+	const char **more = list_grow(t, *list, *nr, sizeof(*more));
 
 	if (!more)
 		return false;
-	if (*nr)
-		memcpy(more, *list, *nr * sizeof(*more));
 	more[*nr] = tbg_sites_text(t->sites, v);
 	*list = more;
 	return more[(*nr)++];
@@ -378,11 +384,9 @@ static bool error_page_add(struct target *t, unsigned int status,
 			l->error_pages[i].path = path;
 			return true;
 		}
-	more = tbg_sites_alloc(t->sites, (l->error_pages_nr + 1) * sizeof(*more));
+	more = list_grow(t, l->error_pages, l->error_pages_nr, sizeof(*more));
 	if (!more)
 		return false;
-	if (l->error_pages_nr)
-		memcpy(more, l->error_pages, l->error_pages_nr * sizeof(*more));
 	more[l->error_pages_nr++] = (struct tbg_error_page){ status, path };
 	l->error_pages = more;
 	return true;
@@ -562,11 +566,9 @@ static bool set_trusted_proxies(struct target *t, const char *v)
 		l->proxies_nr = 0;
 	if (!strcmp(v, "off"))
 		return true;
-	more = tbg_sites_alloc(t->sites, (l->proxies_nr + 1) * sizeof(*more));
+	more = list_grow(t, l->proxies, l->proxies_nr, sizeof(*more));
 	if (!more)
 		return false;
-	if (l->proxies_nr)
-		memcpy(more, l->proxies, l->proxies_nr * sizeof(*more));
 	l->proxies = more;
 	return tbg_value_prefix(v, &more[l->proxies_nr++]);
 }
@@ -931,11 +933,9 @@ static struct tbg_policy *policy_add(struct target *t)
 	struct tbg_location *l = t->location;
 	struct tbg_policy *more;
 
-	more = tbg_sites_alloc(t->sites, (l->policies_nr + 1) * sizeof(*more));
+	more = list_grow(t, l->policies, l->policies_nr, sizeof(*more));
 	if (!more)
 		return NULL;
-	if (l->policies_nr)
-		memcpy(more, l->policies, l->policies_nr * sizeof(*more));
 	l->policies = more;
 	return &more[l->policies_nr++];
 }
