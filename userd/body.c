@@ -5,6 +5,7 @@
  * extensions included: parsers that disagree there have been smuggled past.
  */
 #include "body.h"
+#include "token.h"
 
 #define SIZE_GROWS	(1ull << 56)	/* below it a size may have another digit */
 #define SIZE_DIGITS	16		/* the zeros of longer ones count as framing */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "field.h"
+#include "token.h"
 
 static bool blank(char c)
 {
@@ -146,29 +147,19 @@ struct tbg_value tbg_digits_make(uint64_t n, char b[TBG_DIGITS])
 	return (struct tbg_value){ at, end - at };
 }
 
-static const bool tchar[256] = {
-	['0' ... '9'] = true, ['A' ... 'Z'] = true, ['a' ... 'z'] = true,
-	['!'] = true, ['#'] = true, ['$'] = true, ['%'] = true, ['&'] = true,
-	['\''] = true, ['*'] = true, ['+'] = true, ['-'] = true, ['.'] = true,
-	['^'] = true, ['_'] = true, ['`'] = true, ['|'] = true, ['~'] = true,
-};
-
 bool tbg_token_valid(const char *b, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		if (!tchar[(unsigned char)b[i]])
+		if (!tbg_token_byte(b[i]))
 			return false;
 	return len;
 }
 
 bool tbg_value_valid(const char *b, size_t len)
 {
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = b[i];
-
-		if (c != '\t' && (c < 0x20 || c == 0x7f))
+	for (size_t i = 0; i < len; i++)
+		if (!tbg_value_byte(b[i]))
 			return false;
-	}
 	return true;
 }
 

@@ -81,7 +81,7 @@ bool tbg_digits_parse(struct tbg_value v, uint64_t *ret);
 /* The number's digits, at the end of b. */
 struct tbg_value tbg_digits_make(uint64_t n, char b[TBG_DIGITS]);
 
-/* Whether bytes are all of a token (RFC 9110 5.6.2), or of a field value. */
+/* Whether bytes are all of a token, which is not empty, or of a field value. */
 bool tbg_token_valid(const char *b, size_t len);
 bool tbg_value_valid(const char *b, size_t len);
 

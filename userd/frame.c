@@ -7,6 +7,7 @@
 
 #include "field.h"
 #include "frame.h"
+#include "token.h"
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF,
        TRAILER, TRAILER_LINE, TRAILER_LF, END_LF, END };
@@ -97,8 +98,7 @@ static bool frame_byte(struct tbg_frame *f, uint8_t c)
 	case EXTENSION:
 		if (c == '\r')
 			f->state = SIZE_LF;
-		else if (!tbg_value_valid((char *)&c, 1) ||
-			 ++f->line > TBG_TRAILER_MAX)
+		else if (!tbg_value_byte(c) || ++f->line > TBG_TRAILER_MAX)
 			return false;
 		return true;
 	case SIZE_LF:

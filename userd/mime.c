@@ -3,7 +3,6 @@
  * mime.types: "type/subtype ext ext …" lines into a sorted table, searched by
  * extension without regard to case. A type may have parameters, "a/b; c=d".
  */
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "mime.h"
+#include "token.h"
 
 #define EXT_MAX	 32
 #define TYPE_MAX 120
@@ -60,13 +60,12 @@ static int row_add(struct tbg_mime *m, const char *ext, const char *type,
 	return r->ext && r->type ? 0 : -ENOMEM;
 }
 
-/* Bytes of a token (RFC 9110 5.6.2). */
+/* Bytes of the token that the text begins with. */
 static size_t token_len(const char *at)
 {
 	size_t len = 0;
 
-	while (isalnum((unsigned char)at[len]) ||
-	       (at[len] && strchr("!#$%&'*+-.^_`|~", at[len])))
+	while (tbg_token_byte(at[len]))
 		len++;
 	return len;
 }

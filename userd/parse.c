@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "parse.h"
+#include "token.h"
 
 #define EMPTY_LINES_MAX	8	/* before a request */
 #define REQUEST_LINE_MAX (TBG_TARGET_MAX + 64)
@@ -16,9 +17,9 @@
 enum { REQUEST_LINE, FIELDS };
 
 enum {				/* classes of bytes */
-	TCHAR = 1,		/* RFC 9110 5.6.2 */
+	TCHAR = 1,
 	TARGET = 2,		/* visible ASCII but '#': what targets are made of */
-	VALUE = 4,		/* field-vchar, SP, HTAB */
+	VALUE = 4,		/* of a field */
 	HOST = 8,		/* reg-name and port, without '%' */
 	IP = 16,		/* inside [ ] */
 };
@@ -29,11 +30,11 @@ static uint8_t class_of(uint8_t c)
 	bool alnum = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
 		     (c >= 'A' && c <= 'Z');
 
-	if (alnum || (c && strchr("!#$%&'*+-.^_`|~", c)))
+	if (tbg_token_byte(c))
 		r |= TCHAR;
 	if (c > 0x20 && c < 0x7f && c != '#')
 		r |= TARGET;
-	if (c == '\t' || (c >= 0x20 && c != 0x7f))
+	if (tbg_value_byte(c))
 		r |= VALUE;
 	if (alnum || (c && strchr("-._~!$&'()*+,;=", c)))
 		r |= HOST;
@@ -48,16 +49,6 @@ __attribute__((constructor)) static void class_init(void)
 {
 	for (int i = 0; i < 256; i++)
 		class[i] = class_of(i);
-}
-
-bool tbg_token_byte(uint8_t c)
-{
-	return class[c] & TCHAR;
-}
-
-bool tbg_value_byte(uint8_t c)
-{
-	return class[c] & VALUE;
 }
 
 static bool all(const uint8_t *b, size_t len, uint8_t what)

@@ -100,10 +100,6 @@ bool tbg_message_begun(const struct tbg_message *m);
 size_t tbg_message_list(const uint8_t *head, size_t len, const char *name,
 			char *ret, size_t size);
 
-/* Whether c may stand in a token (RFC 9110 5.6.2), in a field's value (5.5). */
-bool tbg_token_byte(uint8_t c);
-bool tbg_value_byte(uint8_t c);
-
 /*
  * Canonical path of len bytes of raw (an absolute path without its query)
  * into ret[len + 1]. Length, or -EINVAL: bad escape, encoded slash or NUL,

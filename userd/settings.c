@@ -20,6 +20,7 @@
 #include "mime.h"
 #include "room.h"
 #include "root.h"
+#include "token.h"
 #include "upstream.h"
 #include "value.h"
 
@@ -465,16 +466,13 @@ static const char *const own_fields[] = {
 
 static bool header_valid(const char *v)
 {
-	static const char marks[] = "!#$%&'*+-.^_`|~";
 	size_t len = strcspn(v, ":");
 	const char *value;
 
 	if (!len || !v[len])
 		return false;
 	for (size_t i = 0; i < len; i++)
-		if (!((v[i] >= '0' && v[i] <= '9') ||
-		      ((v[i] | 0x20) >= 'a' && (v[i] | 0x20) <= 'z') ||
-		      strchr(marks, v[i])))
+		if (!tbg_token_byte(v[i]))
 			return false;
 	for (size_t i = 0; i < sizeof(own_fields) / sizeof(*own_fields); i++)
 		if (strlen(own_fields[i]) == len && !strncasecmp(own_fields[i], v, len))

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "structured.h"
+#include "token.h"
 
 struct scan {
 	const char *at, *end;
@@ -104,8 +105,8 @@ static bool string(struct scan *s, struct tbg_member *ret)
 
 static bool token(struct scan *s)
 {
-	while (s->at < s->end && *s->at &&
-	       (alpha(*s->at) || digit(*s->at) || strchr("!#$%&'*+-.^_`|~:/", *s->at)))
+	while (s->at < s->end &&
+	       (tbg_token_byte(*s->at) || *s->at == ':' || *s->at == '/'))
 		s->at++;
 	return true;
 }
