@@ -87,12 +87,14 @@ static __always_inline bool tbg_ack_is_late(const struct tbg_flow_locked *f,
  * it; false: not at all, it has no place there any more. Under the flow's lock,
  * so that a claim on another CPU comes wholly before or wholly after. What the
  * socket will not take changes nothing: sound and reset are from
- * tbg_segment_sound() and tbg_reset_look().
+ * tbg_segment_sound() and tbg_reset_look(). told_window: it is from
+ * tbg_tell_window(), and of use only until the client's next bytes.
  */
 static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 					     struct tbg_conn_word *conn,
 					     const struct tbg_pkt *p, bool sound,
-					     int reset, struct tbg_shift *ret)
+					     int reset, bool told_window,
+					     struct tbg_shift *ret)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
 	__u32 at, end, next, slack, told;
@@ -101,10 +103,10 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	bool late, fits;
 
 	bpf_spin_lock(&f->lock);
-	late = tbg_ack_is_late(f, p);
+	at = p->seq - f->in_delta - f->irs;
+	late = tbg_ack_is_late(f, p) || (told_window && at != f->given);
 	if (late)
 		goto out;
-	at = p->seq - f->in_delta - f->irs;
 	end = at + p->payload_len;
 	next = f->iss + f->sent + f->out_delta;
 	slack = tbg_flow_slack(f, next);
@@ -192,8 +194,9 @@ static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
 /*
  * Tells the socket of a window that it would not believe, by the acknowledgement
  * that may follow the segment in s->pkt: with a number new to snd_wl1, and without
- * an answer. It comes in as a clone, while the segment goes on. False: the
- * segment is lost.
+ * an answer. It comes in as a clone, while the segment goes on, and perhaps behind
+ * more of the client's: those say what their window is, and the socket would answer
+ * a number that is past, so its mark tells it. False: the segment is lost.
  */
 static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 						      struct tbg_scratch *s,
@@ -223,8 +226,11 @@ static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 	f->heard = p->window;
 	bpf_spin_unlock(&f->lock);
 	if (!tbg_reply_room(skb, p->l4 + (r->ts ? 32 : 20), soft) &&
-	    tbg_tell_stack(skb, s, &tell) == TBG_TRIED)
+	    tbg_tell_stack(skb, s, &tell) == TBG_TRIED) {
+		skb->mark = tbg_mark;
 		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+		skb->mark = 0;
+	}
 	tbg_request_restore(skb, s);
 	return skb->len == p->payload + p->payload_len &&
 	       !bpf_skb_store_bytes(skb, p->l3, heads, len, 0);
@@ -237,11 +243,13 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 					    enum tbg_why why)
 {
 	struct tbg_shift shift = {};
+	bool told_window = skb->mark == tbg_mark, sound;
 	struct tbg_conn_word *conn;
 	int reset = TBG_RESET_NOT;
-	bool sound;
 	__u32 slot;
 
+	if (told_window)
+		skb->mark = 0;
 	if (f) {
 		if (tbg_is_narrow(f, &s->pkt) && !tbg_tell_window(skb, s, f))
 			return TC_ACT_SHOT;
@@ -251,7 +259,8 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 		if (sound && s->pkt.tcp_flags & TBG_TCP_RST)
 			reset = tbg_reset_look(skb, &s->pkt,
 					       s->pkt.seq - f->in_delta);
-		if (!tbg_ingress_note(f, conn, &s->pkt, sound, reset, &shift)) {
+		if (!tbg_ingress_note(f, conn, &s->pkt, sound, reset, told_window,
+				      &shift)) {
 			tbg_count(TBG_WHY_ACK);
 			return TC_ACT_SHOT;
 		}

@@ -442,6 +442,44 @@ KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 	KTAP_CHECK(repeats && passed && y.nr);
 }
 
+/* Runs ingress on a frame that carries our mark. */
+static int marked(struct frame *f)
+{
+	struct __sk_buff ctx = { .mark = bpf->rodata->tbg_mark };
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = f->b,
+		    .data_size_in = f->len, .data_out = f->b,
+		    .data_size_out = sizeof(f->b), .repeat = 1, .ctx_in = &ctx,
+		    .ctx_size_in = sizeof(ctx));
+
+	if (bpf_prog_test_run_opts(bpf_program__fd(bpf->progs.tbg_ingress), &opts))
+		return -1000 - errno;
+	return opts.retval;
+}
+
+/*
+ * The word of a smaller window, which more of the client's bytes have overtaken: the
+ * socket would answer its number. What else has such a number is the client's.
+ */
+KTAP_TEST(t_window_is_told_before_the_next_bytes_or_not)
+{
+	struct frame f, told;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit(&p, REQ("/a"), hit_200, 'a', 1000));
+	client(&f, &p, TH_ACK | TH_PUSH, "GET / HTTP/1.1\r\n");
+	KTAP_EQ(ingress(&f), PASS);
+	p.seq += strlen("GET / HTTP/1.1\r\n");
+	client(&told, &p, TH_ACK, "");
+	f = told;
+	KTAP_EQ(marked(&f), PASS);
+	client(&f, &p, TH_ACK, "Host: x\r\n\r\n");
+	KTAP_EQ(ingress(&f), PASS);
+	f = told;
+	KTAP_EQ(marked(&f), SHOT);
+	f = told;
+	KTAP_EQ(ingress(&f), PASS);
+}
+
 /* In a network namespace of its own; the last test, since it stays there. */
 KTAP_TEST(t_mtu_that_has_shrunk_bounds_the_reply)
 {
