@@ -8,6 +8,8 @@
 
 #include "packet.bpf.h"
 
+#define TBG_OLD_ACK 65535	/* older than any window: challenged (RFC 5961 5.2) */
+
 static __always_inline __u32 tbg_now_ms(void)
 {
 	return bpf_ktime_get_ns() / 1000000;
@@ -102,18 +104,33 @@ static __always_inline bool tbg_is_doubled(const struct tbg_flow_locked *f,
 }
 
 /*
+ * The window that a segment leaves behind wire's last reply, raw as it came: what it
+ * has not acknowledged of that, and the socket will be told it has, takes its share.
+ */
+static __always_inline __u16 tbg_window_left(const struct tbg_flow_locked *f,
+					     const struct tbg_pkt *p)
+{
+	__u32 missing = tbg_flow_edge(f) - p->ack, shift = f->wscale & 15;
+	__u32 window = p->window << shift;
+
+	if (!f->last.len || missing > TBG_OLD_ACK)
+		return p->window;
+	return window > missing ? (window - missing) >> shift : 0;
+}
+
+/*
  * Whether a segment brings a window that its socket would not believe: smaller
  * than the one it knows, and with the numbers it knows already, which hits have
  * left as they were (tcp_may_update_window). Once it has the segment's payload, it
- * believes what comes. Of a reply still under way the window says nothing yet.
+ * believes what comes.
  */
 static __always_inline bool tbg_is_narrow(const struct tbg_flow_locked *f,
 					  const struct tbg_pkt *p)
 {
-	return p->payload_len && p->window < f->heard &&
+	return p->payload_len && tbg_window_left(f, p) < f->heard &&
 	       p->seq == f->last.req_seq + f->last.req_len &&
 	       p->seq - f->in_delta - f->irs == f->given &&
-	       p->ack == tbg_flow_edge(f);
+	       p->ack - f->last.seq <= f->last.len;
 }
 
 #endif

@@ -156,9 +156,11 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	if (ret->floored)
 		told = tbg_seq_max(told, ret->floor);
 	told -= f->out_delta + f->iss;
+	ret->window = tbg_window_left(f, p);
+	ret->narrowed = ret->window != p->window;
 	/* the window is believed with an acknowledgement, or if it is larger */
-	if (told != f->told || p->window > f->heard)
-		f->heard = p->window;
+	if (told != f->told || ret->window > f->heard)
+		f->heard = ret->window;
 	f->told = told;
 out:
 	bpf_spin_unlock(&f->lock);
@@ -223,7 +225,7 @@ static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 	__builtin_memset(r, 0, sizeof(*r));
 	bpf_spin_lock(&f->lock);
 	tbg_reply_flow(r, f, now_ms);
-	f->heard = p->window;
+	f->heard = tbg_window_left(f, p);
 	bpf_spin_unlock(&f->lock);
 	if (!tbg_reply_room(skb, p->l4 + (r->ts ? 32 : 20), soft) &&
 	    tbg_tell_stack(skb, s, &tell) == TBG_TRIED) {
@@ -302,6 +304,7 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 	    (__s32)(f->acked - f->last.seq) >= 0 &&
 	    (__s32)(p->ack - f->last.seq - f->last.len) <= 0 &&
 	    !(f->flags & TBG_FLOW_CLOSED) &&
+	    tbg_window_left(f, p) <= f->heard &&
 	    p->seq - f->in_delta - f->irs == f->given) {
 		f->acked = p->ack;
 		f->dups = 0;
@@ -485,7 +488,7 @@ int tbg_ingress(struct __sk_buff *skb)
 	} else if (tbg_is_astray(skb, f, p)) {
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
-	} else if (!p->payload_len && f->last.len) {
+	} else if (!p->payload_len && f->last.len && skb->mark != tbg_mark) {
 		switch (tbg_ack_note(skb, s, f)) {
 		case TBG_ACK_OURS:
 			tbg_count(TBG_WHY_ACK);

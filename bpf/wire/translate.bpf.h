@@ -21,11 +21,12 @@ struct tbg_shift {
 	__u32 floor;	/* in the numbers of the packet as it came */
 	__u32 ceil, slack;
 	__u32 tsval;	/* the timestamp is not to be older than this */
+	__u16 window;	/* the raw field */
 	bool floored;
 	bool timed;	/* tsval is set */
+	bool narrowed;	/* window is set */
 };
 
-#define TBG_OLD_ACK 65535	/* older than any window: challenged (RFC 5961 5.2) */
 #define TBG_OPT_NONE 253	/* for experiments (RFC 4727): the stack skips it */
 
 /* n, an acknowledging number of the packet, within floor and ceil. */
@@ -108,6 +109,10 @@ static __always_inline void tbg_translate(struct __sk_buff *skb,
 		old[0] = bpf_htonl(p->tsval);
 		new[0] = bpf_htonl(t->tsval);
 		tbg_rewrite(skb, p->l4 + 24, p->l4, old, new, 4);
+	}
+	if (t->narrowed && !bpf_skb_load_bytes(skb, p->l4 + 12, old, 4)) {
+		new[0] = bpf_htonl((bpf_ntohl(old[0]) & ~0xffffu) | t->window);
+		tbg_rewrite(skb, p->l4 + 12, p->l4, old, new, 4);
 	}
 	if (p->opt_len && !p->plain_ts)
 		tbg_translate_sack(skb, s, t);

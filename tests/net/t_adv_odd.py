@@ -228,6 +228,49 @@ def t_window_that_hits_have_filled():
         stage.play(script)
 
 
+def t_window_that_a_reply_under_way_takes_its_share_of():
+    """The request behind it has come before the reply was acknowledged: not a byte beyond."""
+    def script(s):
+        for how in ({"wscale": None}, {"wscale": None, "ts": False}, {"wscale": 2, "window": 3000}):
+            c = s.connect(**{"window": 12000, **how})
+            s.hit(c, HIT)
+            read, end = c.read, c.got + (c.window << (c.wscale or 0))
+            c.send(FULL)
+            c.send(LARGE, ack=read)
+            while c.got < end:
+                c.next("rest of what fits into the window")
+                c.window = (end - c.got) >> (c.wscale or 0)
+                c.send(flags=".")
+            c.window = 65535
+            c.send(flags=".")
+            assert [c.response().body for _ in range(2)] == [BODIES["/full"], BODIES["/large"]]
+            s.hit(c, HIT)
+    with stage.impatient():
+        stage.play(script)
+
+
+def t_window_that_a_reply_under_way_fills():
+    """What acknowledges the reply opens it, and the socket hears of that: it sends no probe."""
+    def script(s):
+        size = len(s.hit(s.connect(), FULL).raw)
+        c = s.connect(wscale=None, window=size)
+        read = c.read
+        c.send(FULL)
+        c.send(OTHER, ack=read)
+        assert c.response(ack=False).body == BODIES["/full"]
+        assert not any(x.data for x in c.pending())
+        c.window = 65535
+        c.send(flags=".")
+        seg = c.next()
+        while not seg.data:
+            assert seg.seq == c.got, f"a probe: {seg}"
+            seg = c.next()
+        c.send(flags=".")
+        assert c.response().body == BODIES["/other"]
+        s.hit(c, HIT)
+    stage.play(script)
+
+
 def small(s):
     """A receive buffer of some forty replies; before the handshake."""
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000)
