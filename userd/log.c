@@ -613,14 +613,32 @@ static const char *name_of(const struct tbg_log *l)
 	return slash ? slash + 1 : l->path;
 }
 
-/* O_NONBLOCK: a pipe that nobody reads fails instead of hanging us. */
-static int file_open(const struct tbg_log *l, int folder, int flags)
+static int file_open_as(const struct tbg_log *l, int folder, int flags)
 {
-	int fd = openat(folder, name_of(l),
-			O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
-			O_NONBLOCK | flags, 0640);
+	int fd = openat(folder, name_of(l), O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags, 0640);
 
 	return fd < 0 ? -errno : fd;
+}
+
+/*
+ * O_NONBLOCK: a pipe that nobody reads fails instead of hanging us. It is opened
+ * with us as a reader then, who leaves: what is written is lost and counted until
+ * another one comes, as behind one that went away.
+ */
+static int file_open(const struct tbg_log *l, int folder, int flags)
+{
+	int fd, reader;
+
+	flags |= O_WRONLY | O_APPEND | O_CREAT;
+	fd = file_open_as(l, folder, flags);
+	if (fd != -ENXIO)
+		return fd;
+	reader = file_open_as(l, folder, O_RDONLY | (flags & O_NOFOLLOW));
+	if (reader < 0)
+		return fd;
+	fd = file_open_as(l, folder, flags);
+	close(reader);
+	return fd;
 }
 
 /*

@@ -375,6 +375,25 @@ def t_line_feed_cannot_forge_a_line():
             assert line.isprintable(), line
 
 
+def t_pipe_may_find_its_reader_later():
+    """At the start there is none, then one, which goes, and another one: lines between are counted."""
+    d = Logged("--tiers", "user")
+    os.mkfifo(d.log)
+    check = subprocess.run([daemon.BINARY, "--check", "/dev/null", "--root", d.root, "--access-log", d.log],
+                           capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert check.returncode == 0, check
+    with d:
+        for nr in range(3):
+            before = ask(d, "stats")["log"]["lost"]
+            send(d, request(f"/alone{nr}"))
+            until(lambda before=before: ask(d, "stats")["log"]["lost"] > before or None)
+            reader = os.open(d.log, os.O_RDONLY)
+            send(d, request(f"/read{nr}"))
+            line = os.read(reader, 4096).decode()
+            os.close(reader)
+            assert f"GET /read{nr} " in line and line.count("\n") == 1, line
+
+
 def reopened(d, planted=None):
     """Moved away, it is made again; not where planted() has then put something in its place."""
     send(d, request("/one"))
