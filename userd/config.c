@@ -304,7 +304,7 @@ static int option_value(cfg_t *cfg, cfg_opt_t *opt)
 
 	if (given_twice(cfg, opt))
 		return -1;
-	if (!v || tbg_option_set(reading->o, opt->name, v,
+	if (!v || tbg_option_set(reading->o, opt->name, cfg->line, v,
 				 cfg_opt_size(opt) == 1, &accepts, &why))
 		return 0;
 	fault(cfg->line, "%s \"%.200s\": %s%sexpected %s", opt->name, v, why,

@@ -478,16 +478,16 @@ static void open_explain(const char *path, int err, pid_t pid, char *ret_msg,
 			 size_t msg_len)
 {
 	if (err == -EADDRINUSE)
-		snprintf(ret_msg, msg_len, "--control %s: a daemon (pid %d) answers there; stop it, or choose another path",
+		snprintf(ret_msg, msg_len, "%s: a daemon (pid %d) answers there; stop it, or choose another path",
 			 path, (int)pid);
 	else if (err == -ENAMETOOLONG)
-		snprintf(ret_msg, msg_len, "--control %s: a socket's path has 1 to %zu bytes; choose another one",
+		snprintf(ret_msg, msg_len, "%s: a socket's path has 1 to %zu bytes; choose another one",
 			 path, PATH_LEN - 1);
 	else if (err == -EEXIST || err == -ENOTSOCK)
-		snprintf(ret_msg, msg_len, "--control %s: exists and is not a socket; remove it, or choose another path",
+		snprintf(ret_msg, msg_len, "%s: exists and is not a socket; remove it, or choose another path",
 			 path);
 	else
-		snprintf(ret_msg, msg_len, "--control %s: %s; choose a path in a folder that can be written",
+		snprintf(ret_msg, msg_len, "%s: %s; choose a path in a folder that can be written",
 			 path, strerror(-err));
 }
 

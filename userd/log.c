@@ -877,7 +877,7 @@ no_folder:
 	free(l);
 no_log:
 	snprintf(ret_msg, msg_len,
-		 "--access-log %s: %s; choose a file that can be written, or off",
+		 "%s: %s; choose a file that can be written, or off",
 		 path, strerror(-err));
 	return err;
 }

@@ -47,6 +47,7 @@
 #include "wire.h"
 #include "worker.h"
 
+#define LISTEN_FAILED	"%s: %s; choose another address or port, or stop who has it"
 #define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
 #define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
 #define MSG_LEN		512
@@ -149,8 +150,8 @@ static int listener_open(struct tbg_server *s, unsigned int nr)
 	}
 	if (fd >= 0)
 		return 0;
-	tbg_say("toboggand: --listen %s: %s; choose another address or port, or stop who has it",
-	    s->opt.listen_text[nr], strerror(-fd));
+	tbg_option_say(&s->opt, "listen", nr, LISTEN_FAILED, s->opt.listen_text[nr],
+		       strerror(-fd));
 	return fd;
 }
 
@@ -181,8 +182,8 @@ static int listeners_listen(struct tbg_server *s)
 	for (unsigned int i = 0; i < s->workers_nr; i++)
 		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
 			if (listen(s->workers[i].listeners[j].fd, TBG_BACKLOG)) {
-				tbg_say("toboggand: --listen %s: %s; choose another address or port, or stop who has it",
-				    s->opt.listen_text[j], strerror(errno));
+				tbg_option_say(&s->opt, "listen", j, LISTEN_FAILED,
+					       s->opt.listen_text[j], strerror(errno));
 				return -1;
 			}
 	return 0;
@@ -270,8 +271,9 @@ static int threads_start(struct start *t)
 /* Wire */
 
 /* A name that does not exist is a mistake; all else only turns wire off. */
-static int ifaces_check(const char *names)
+static int ifaces_check(const struct tbg_options *o)
 {
+	const char *names = o->wire;
 	char name[IF_NAMESIZE];
 	bool xdp;
 
@@ -280,8 +282,8 @@ static int ifaces_check(const char *names)
 	for (; *names; names += strcspn(names, ","), names += *names == ',') {
 		if (tbg_value_iface(names, name, &xdp) && if_nametoindex(name))
 			continue;
-		tbg_say("toboggand: --wire %s: no such interface; see ip link for those there are",
-		    name);
+		tbg_option_say(o, "wire", 0, "%s: no such interface; see ip link for those there are",
+			       name);
 		return -ENODEV;
 	}
 	return 0;
@@ -626,12 +628,12 @@ static bool control_open(struct start *t)
 	if (s->opt.access_log &&
 	    tbg_log_open(&log, s->opt.access_log, s->opt.log_format, s->maps,
 			 msg, sizeof(msg))) {
-		tbg_say("toboggand: %s", msg);
+		tbg_option_say(&s->opt, "access-log", 0, "%s", msg);
 		return false;
 	}
 	s->log = log;
 	if (tbg_control_open(&s->control, s, s->opt.control, msg, sizeof(msg))) {
-		tbg_say("toboggand: %s", msg);
+		tbg_option_say(&s->opt, "control", 0, "%s", msg);
 		return false;
 	}
 	if (loop_fill(t)) {
@@ -718,7 +720,7 @@ static bool server_open(struct start *t)
 		tbg_say("toboggand: %s", msg);
 		return false;
 	}
-	if (ifaces_check(s->opt.wire))
+	if (ifaces_check(&s->opt))
 		return false;
 	if (!limits_take(s, wanted ?: TBG_CONNECTIONS) || workers_make(s) ||
 	    listeners_open(s) || rings_open(s))

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@
 
 struct given {
 	struct tbg_options *o;
+	unsigned int line;	/* of the file; 0: the command line */
 	bool begins;		/* of a list: what was given before goes */
 	bool line_began[TBG_OPTIONS_MAX];	/* lists that the command line has */
 	const char *line_list;	/* the same of the settings: there is one */
@@ -346,15 +348,33 @@ static bool row_set(struct given *g, const struct option_row *row, const char *v
 		return false;
 	free(*said);
 	*said = text;
+	g->o->line[row - rows][is_list(row) ? g->o->listen_nr - 1 : 0] = g->line;
 	/* again, with the copy that stays */
 	return is_list(row) || row->set(g, text);
 }
 
-bool tbg_option_set(struct tbg_options *o, const char *name, const char *v,
-		    bool begins, const char **ret_accepts, const char **ret_why)
+void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int nr,
+		    const char *format, ...)
+{
+	unsigned int line = o->line[row_of(name, strlen(name)) - rows][nr];
+	char text[MSG_LEN];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	if (line)
+		tbg_say("toboggand: %s:%u: %s %s", o->config, line, name, text);
+	else
+		tbg_say("toboggand: --%s %s", name, text);
+}
+
+bool tbg_option_set(struct tbg_options *o, const char *name, unsigned int line,
+		    const char *v, bool begins, const char **ret_accepts,
+		    const char **ret_why)
 {
 	const struct option_row *row = row_of(name, strlen(name));
-	struct given g = { .o = o, .begins = begins, .why = "" };
+	struct given g = { .o = o, .line = line, .begins = begins, .why = "" };
 	bool good = row_set(&g, row, v);
 
 	*ret_accepts = row->accepts;

@@ -42,6 +42,8 @@ struct tbg_options {
 	unsigned int header_max;	/* bytes of a request head */
 	char control_default[108];
 	char *said[TBG_OPTIONS_MAX];	/* as it was written; NULL: not at all */
+	/* of the file, where each value of a list stands; 0: on the command line */
+	unsigned int line[TBG_OPTIONS_MAX][TBG_LISTENER_MAX];
 };
 
 /*
@@ -64,15 +66,24 @@ void tbg_options_later(const struct tbg_options *now,
 int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 		      struct tbg_sites **ret);
 
+/*
+ * Tells what is wrong with the nr-th value of an option, behind where it is from:
+ * "FILE:LINE: NAME", or "--NAME".
+ */
+__attribute__((format(printf, 4, 5)))
+void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int nr,
+		    const char *format, ...);
+
 /* For config.c: the options that a file may have. NULL behind the last. */
 const char *tbg_option_name(unsigned int nr);
 bool tbg_option_list(unsigned int nr);
 
 /*
- * begins: the first value of a list. False: not what *ret_accepts says; *ret_why:
- * in what, or "".
+ * line: of the file. begins: the first value of a list. False: not what *ret_accepts
+ * says; *ret_why: in what, or "".
  */
-bool tbg_option_set(struct tbg_options *o, const char *name, const char *v,
-		    bool begins, const char **ret_accepts, const char **ret_why);
+bool tbg_option_set(struct tbg_options *o, const char *name, unsigned int line,
+		    const char *v, bool begins, const char **ret_accepts,
+		    const char **ret_why);
 
 #endif

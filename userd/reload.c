@@ -111,7 +111,7 @@ static int log_take(struct tbg_server *s, const struct tbg_options *o,
 	err = tbg_log_open(ret, o->access_log, o->log_format, s->maps, msg,
 			   sizeof(msg));
 	if (err)
-		tbg_say("toboggand: %s", msg);
+		tbg_option_say(o, "access-log", 0, "%s", msg);
 	return err;
 }
 

@@ -191,7 +191,23 @@ def t_what_is_missing_is_named():
     fails(1, ["--control " + os.path.join(folder, "file/a/c.sock")], *base(control=os.path.join(folder, "file/a/c.sock")))
     fails(1, ["--control " + os.path.join(folder, "no/folder/c.sock")], *base(control=os.path.join(folder, "no/folder/c.sock")))
     fails(1, ["--access-log " + none], *base(access_log=none))
-    fails(1, ["203.0.113.9:0"], *base(listen="203.0.113.9:0"))
+    fails(1, ["--listen 203.0.113.9:0: Cannot assign"], *base(listen="203.0.113.9:0"))
+
+
+def t_what_cannot_be_used_is_told_with_its_line():
+    """What --check does not see, or has no need to: the start does, and names the value's line."""
+    path, control = os.path.join(folder, "used.conf"), os.path.join(folder, "c.sock")
+    for text, says in (('access-log = "/nonexistent/x"\n', ":3: access-log /nonexistent/x: No such file"),
+                       (f'access-log = "{folder}"\n', f":3: access-log {folder}: Is a directory"),
+                       (f'control = "{folder}/file/c.sock"\n', f":3: control {folder}/file/c.sock: Not a directory"),
+                       ('wire = "lo,nosuch0"\n', ":3: wire nosuch0: no such interface"),
+                       ('listen = {"127.0.0.1:0",\n"203.0.113.9:0", "127.0.0.2:0"}\n', ":4: listen 203.0.113.9:0: Cannot assign")):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write('root = "/"\n\n' + text)
+        words = [] if "control =" in text else ["--control", control]
+        words += [] if "listen =" in text else ["--listen", "127.0.0.1:0"]
+        words += [] if "wire =" in text else ["--tiers", "user"]
+        fails(1, [path + says], "--config", path, *words)
 
 
 def t_what_is_missing_in_a_file_is_missing():

@@ -72,7 +72,8 @@ def t_bad_file_leaves_the_old_configuration():
                            ('root = "/nonexistent"\n', (":1: ", "/nonexistent", "a folder")),
                            (TWO + "speed = 1\n", (":3: ", "speed", "accepted")),
                            ('host a {\n root = "{root}/two" }\nhost a. { root = "{root}" }\n', (":3: ", '"a."', "once")),
-                           (TWO + 'access-log = "/nonexistent/log"\n', ("access-log", "/nonexistent/log"))):
+                           (TWO + 'access-log = "/nonexistent/log"\n',
+                            (":3: ", "access-log /nonexistent/log: No such file", "a file that can be written"))):
             seen = len(d.lines)
             d.save(text)
             d.hup(["not reloaded"])
