@@ -36,6 +36,7 @@
 #define TICK_NS		10000000L	/* slow lines read that often */
 #define SCAN_NS		200000000L	/* timeouts are looked for that often */
 #define SECOND_NS	1000000000L
+#define SYN_AGAIN_NS	1500000000L	/* TCP has sent a lost SYN again by then, once */
 #define HOPELESS	1000		/* errors, if they outnumber the replies */
 #define STATUS_MAX	999
 #define SUB_BITS	5		/* latencies are kept to 3 % */
@@ -817,13 +818,19 @@ static void unanswered_count(long now)
 
 /*
  * A closed loop ends before such a request is late: of those in flight that long
- * the server has forgotten. Over slow lines replies take their time.
+ * the server has forgotten. Over slow lines replies take their time, and so does
+ * a connection whose SYN got lost.
  */
 static void forgotten_count(long now)
 {
-	for (int i = 0; i < opt.connections; i++)
-		if (conns[i].target && now - conns[i].sent_ns > (now - start_ns) / 2)
+	long half = (now - start_ns) / 2;
+
+	for (int i = 0; i < opt.connections; i++) {
+		long least = conns[i].state == CONNECTING ? SYN_AGAIN_NS : 0;
+
+		if (conns[i].target && now - conns[i].sent_ns > (half > least ? half : least))
 			count_error(ERR_timeout);
+	}
 }
 
 static void run(void)
