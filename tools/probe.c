@@ -32,6 +32,7 @@
 #include <sys/capability.h>
 
 #include "level.h"
+#include "trial.h"
 
 #define TCX_INGRESS	46	/* BPF_TCX_INGRESS; headers of Debian 12 lack it */
 #define WAIT_S		2	/* for a completion that is there at once, or never */
@@ -572,6 +573,56 @@ static const char requirements[] =
 #include "requirements.inc"
 ;
 
+/* Cuts a line in place; false: not a feature. */
+static bool row_parse(char *line, struct row *ret)
+{
+	const char **fields[FIELDS_NR] = {
+		&ret->name, &ret->tiers, &ret->need, &ret->probe, &ret->since,
+		&ret->fixed, &ret->lost,
+	};
+
+	if (!*line || *line == '#')
+		return false;
+	for (int i = 0; i < FIELDS_NR; i++) {
+		*fields[i] = strsep(&line, "|");
+		if (!*fields[i])
+			return false;
+	}
+	return true;
+}
+
+/*
+ * What sock rests on, unless the line of that name says that the kernel is known
+ * to lack fixes: who only asks must not meet what they mended.
+ */
+static void try_trial(const char *name, struct result *r)
+{
+	char mark[64], line[512] = "";
+	const char *at;
+	struct tbg_version v;
+	struct row row;
+	int err;
+
+	snprintf(mark, sizeof(mark), "\n%s|", name);
+	at = strstr(requirements, mark);
+	if (at)
+		snprintf(line, sizeof(line), "%.*s", (int)strcspn(at + 1, "\n"), at + 1);
+	if (!row_parse(line, &row)) {
+		absent(r, EINVAL);
+		return;
+	}
+	if (tbg_level_running(row.fixed, &v) == TBG_LEVEL_OPEN) {
+		r->state = UNKNOWN;
+		snprintf(r->detail, sizeof(r->detail), "not tried without %s", name);
+		return;
+	}
+	err = tbg_trial(r->detail, sizeof(r->detail));
+	if (err == -EPERM || err == -EACCES)
+		absent(r, -err);
+	else
+		r->state = err ? MISSING : PRESENT;
+}
+
 static void row_try(const struct row *row, struct result *r)
 {
 	static const struct {
@@ -584,6 +635,7 @@ static void row_try(const struct row *row, struct result *r)
 		{ "kfunc:",	try_kfunc },	{ "struct:",	try_struct },
 		{ "attach:",	try_attach },	{ "io_uring:",	try_io_uring },
 		{ "cap:",	try_cap },	{ "mount:",	try_mount },
+		{ "trial:",	try_trial },
 	};
 	bool known = !strcmp(row->probe, "-");
 
@@ -603,24 +655,6 @@ static void row_try(const struct row *row, struct result *r)
 	}
 	if (r->state == PRESENT)
 		try_fixed(row, r);
-}
-
-/* Cuts a line in place; false: not a feature. */
-static bool row_parse(char *line, struct row *ret)
-{
-	const char **fields[FIELDS_NR] = {
-		&ret->name, &ret->tiers, &ret->need, &ret->probe, &ret->since,
-		&ret->fixed, &ret->lost,
-	};
-
-	if (!*line || *line == '#')
-		return false;
-	for (int i = 0; i < FIELDS_NR; i++) {
-		*fields[i] = strsep(&line, "|");
-		if (!*fields[i])
-			return false;
-	}
-	return true;
 }
 
 static const char *const tier_names[] = { "wire", "sock", "user" };

@@ -25,6 +25,7 @@
 
 #include "bpf/sock.skel.h"
 #include "level.h"
+#include "trial.h"
 
 #define RECORD_BYTES	16		/* of a slot in a ring */
 
@@ -245,6 +246,7 @@ int tbg_sock_open(struct tbg_sock **ret, const struct tbg_plan *plan,
 	if (err)
 		return fail(err, ret_msg, msg_len, "load");
 	err = level_check(unlisted, ret_msg, msg_len);
+	err = err ?: tbg_trial(ret_msg, msg_len);
 	s = err ? NULL : calloc(1, sizeof(*s));
 	if (!s)
 		return err ?: -ENOMEM;

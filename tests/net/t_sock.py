@@ -968,6 +968,28 @@ def t_without_a_mounted_cgroup2():
         assert [c.get("/100.txt").tier for _ in range(2)] == ["stored", "sock"]
 
 
+def t_kernel_is_tried_before_sock_is_on():
+    """Whatever its version says. Where the trial fails sock is off, and start and probe say why."""
+    def probed():
+        out = space.run(daemon.TOOL, "--json", "probe")
+        return next(x for x in json.loads(out)["features"] if x["name"] == "sock_trial")
+
+    space = net.Namespace()
+    try:
+        for up, state in (("down", "missing"), ("up", "present")):
+            space.run("ip", "link", "set", "lo", up)
+            with space.inside(), daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted",
+                                               listen="0.0.0.0:0", root=sock.root) as d:
+                tier, found = talk.ask(d, "status")["tiers"]["sock"], probed()
+                assert (tier["on"], found["state"]) == (up == "up", state), (tier, found)
+                assert tier.get("why", "") == found["detail"], (tier, found)
+                if up == "down":
+                    assert tier["why"].startswith("trial connection: 127.0.0.1 to itself: "), tier
+                    assert f"toboggand: sock is off: {tier['why']}" in d.lines, d.lines
+    finally:
+        space.close()
+
+
 def t_beside_wire():
     """All three: the same bytes; what is small is wire's, also behind sock's answers."""
     with all_tiers(), connect(ALL) as c:

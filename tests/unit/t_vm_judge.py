@@ -214,7 +214,7 @@ def t_requirements_are_well_formed():
         kind, _, what = req["probe"].partition(":")
         assert req["probe"] == "-" or what and kind in (
             "file", "mount", "sysctl", "syscall", "map", "prog", "helper", "kfunc", "struct",
-            "attach", "io_uring", "cap"), req
+            "attach", "io_uring", "cap", "trial"), req
         assert req["probe"] != "-" or req["fixed"] != "-", req
 
 

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A connection from 127.0.0.1 to itself, whose end that accepts is in a map of
+ * sockets with the programs of bpf/sock/trial.bpf.c. Versions tell which kernels
+ * have been mended; only this tells whether one that is newer than all we know
+ * works as those did.
+ */
+#include "trial.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "abi/trial.h"
+#include "bpf/trial.skel.h"
+
+#define WAIT_MS		1000	/* for what takes microseconds */
+#define REQUEST_LEN	100
+
+struct trial {
+	struct tbg_trial_bpf *bpf;
+	int listener, client, server;
+};
+
+static int load(struct trial *t)
+{
+	libbpf_print_fn_t print = libbpf_set_print(NULL);
+	int err;
+
+	t->bpf = tbg_trial_bpf__open();
+	err = t->bpf ? tbg_trial_bpf__load(t->bpf) : -errno;
+	libbpf_set_print(print);
+	return err;
+}
+
+static int wait_for(int fd, short events)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+	int n = poll(&p, 1, WAIT_MS);
+
+	return n > 0 ? 0 : n < 0 ? -errno : -ETIMEDOUT;
+}
+
+/* A socket that has room for an answer, and whose end leaves no TIME_WAIT. */
+static int socket_open(void)
+{
+	struct linger reset = { .l_onoff = 1 };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int room = 4 * TBG_TRIAL_LEN;
+
+	if (fd >= 0) {
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+	}
+	return fd;
+}
+
+static int connection_open(struct trial *t)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(at);
+	int err;
+
+	t->listener = socket_open();
+	t->client = socket_open();
+	if (t->listener < 0 || t->client < 0 ||
+	    bind(t->listener, (struct sockaddr *)&at, len) || listen(t->listener, 1) ||
+	    getsockname(t->listener, (struct sockaddr *)&at, &len) ||
+	    (connect(t->client, (struct sockaddr *)&at, len) && errno != EINPROGRESS))
+		return -errno;
+	err = wait_for(t->listener, POLLIN);
+	if (err)
+		return err;
+	t->server = accept4(t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	return t->server < 0 ? -errno : 0;
+}
+
+static int attach(struct trial *t)
+{
+	int socks = bpf_map__fd(t->bpf->maps.tbg_try_socks), zero = 0;
+
+	if (bpf_prog_attach(bpf_program__fd(t->bpf->progs.tbg_try_skb), socks,
+			    BPF_SK_SKB_STREAM_VERDICT, 0) ||
+	    bpf_prog_attach(bpf_program__fd(t->bpf->progs.tbg_try_msg), socks,
+			    BPF_SK_MSG_VERDICT, 0) ||
+	    bpf_map_update_elem(socks, &zero, &t->server, BPF_ANY))
+		return -errno;
+	return 0;
+}
+
+/* What is sent on one end makes exactly these bytes come to another. */
+static int exchange(int from, const void *sent, size_t sent_len,
+		    int to, const void *want, size_t want_len)
+{
+	uint8_t got[TBG_TRIAL_LEN];
+	ssize_t n;
+	int err;
+
+	n = send(from, sent, sent_len, MSG_NOSIGNAL);
+	if (n != (ssize_t)sent_len)
+		return n < 0 ? -errno : -EAGAIN;
+	for (size_t at = 0; at < want_len; at += n) {
+		err = wait_for(to, POLLIN);
+		n = err ? err : recv(to, got, want_len - at, 0);
+		if (n <= 0)
+			return err ?: n ? -errno : -EPIPE;
+		if (memcmp(got, (const uint8_t *)want + at, n))
+			return -EBADMSG;
+	}
+	return 0;
+}
+
+/* The answered, the one that is the reader's, and those behind it. */
+static int requests_try(struct trial *t)
+{
+	uint64_t answer[TBG_TRIAL_WORDS];
+	char request[REQUEST_LEN];
+	int err = 0;
+
+	for (unsigned int i = 0; i < TBG_TRIAL_WORDS; i++)
+		answer[i] = TBG_TRIAL_WORD(i);
+	for (int i = 0; i < 6 && !err; i++) {
+		bool reader = i == 2;
+
+		memset(request, reader ? TBG_TRIAL_READER : 'x', sizeof(request));
+		err = exchange(t->client, request, sizeof(request) - i,
+			       reader ? t->server : t->client,
+			       reader ? (void *)request : answer,
+			       reader ? sizeof(request) - i : sizeof(answer));
+	}
+	return err;
+}
+
+/* The reader's own answers, before and behind the end of the client's stream. */
+static int reader_try(struct trial *t)
+{
+	int err = exchange(t->server, "answer", 6, t->client, "answer", 6);
+
+	if (!err && shutdown(t->client, SHUT_WR))
+		err = -errno;
+	return err ?: exchange(t->server, "last", 4, t->client, "last", 4);
+}
+
+static const char *word(int err)
+{
+	return err == -ETIMEDOUT ? "nothing came for a second" :
+	       err == -EBADMSG ? "other bytes came" : strerror(-err);
+}
+
+int tbg_trial(char *ret_msg, size_t msg_len)
+{
+	static const struct {
+		int (*run)(struct trial *t);
+		const char *what, *advice;
+	} steps[] = {
+		{ load, "load", "`toboggan probe` tells what the kernel has" },
+		{ connection_open, "127.0.0.1 to itself", "bring lo up" },
+		{ attach, "attach", "run with --tiers wire,user" },
+		{ requests_try, "requests", "run with --tiers wire,user" },
+		{ reader_try, "answers of the reader", "run with --tiers wire,user" },
+	};
+	struct trial t = { .listener = -1, .client = -1, .server = -1 };
+	int err = 0, *fds[] = { &t.client, &t.server, &t.listener };
+
+	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps) && !err; i++) {
+		err = steps[i].run(&t);
+		if (err)
+			snprintf(ret_msg, msg_len, "trial connection: %s: %s; %s",
+				 steps[i].what, word(err), steps[i].advice);
+	}
+	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+	tbg_trial_bpf__destroy(t.bpf);
+	return err;
+}
