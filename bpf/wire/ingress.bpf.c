@@ -137,7 +137,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 		/* the stack keeps one that comes early, at the number it has now */
 		f->flags |= end == f->given ? TBG_FLOW_FIN_IN : TBG_FLOW_LEFT;
 	}
-	/* the stack takes it whole, behind us; one that cuts the TCP header is OTHER */
+	/* the stack takes it whole, behind us */
 	if (p->frag && (__s32)(at - f->window) <= 0 &&
 	    (__s32)(at + TBG_FRAG_MAX - f->given) > 0)
 		f->flags |= TBG_FLOW_LEFT;
@@ -423,6 +423,18 @@ tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 	return f;
 }
 
+/*
+ * A fragment that ends within the TCP header can't be translated. In the client's
+ * numbers the socket would but challenge it; RFC 3128 lets go of it, too.
+ */
+static __always_inline int tbg_ingress_cut(const struct tbg_pkt *p)
+{
+	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+
+	tbg_count(TBG_WHY_IP_ODD);
+	return f && f->in_delta | f->out_delta ? TC_ACT_SHOT : TBG_PASS;
+}
+
 /* Whether the segment came by another VLAN than its flow: the stack drops it. */
 static __always_inline bool tbg_is_astray(struct __sk_buff *skb,
 					  const struct tbg_flow_locked *f,
@@ -451,6 +463,10 @@ int tbg_ingress(struct __sk_buff *skb)
 	switch (tbg_pkt_parse(skb, p, true)) {
 	case TBG_PKT_ICMP:
 		return tbg_ingress_icmp(skb, s, knob);
+	case TBG_PKT_CUT:
+		if (tbg_port_served(knob, p->key.local_port))
+			return tbg_ingress_cut(p);
+		/* fallthrough */
 	case TBG_PKT_OTHER:
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;

@@ -31,7 +31,7 @@
 #define TBG_OPT_PLAIN_TS bpf_htonl(0x0101080a)	/* NOP NOP TS(10) */
 
 /* What tbg_pkt_parse() found. */
-enum tbg_pkt_kind { TBG_PKT_TCP, TBG_PKT_ICMP, TBG_PKT_OTHER };
+enum tbg_pkt_kind { TBG_PKT_TCP, TBG_PKT_ICMP, TBG_PKT_CUT, TBG_PKT_OTHER };
 
 /* Hop-by-hop, routing, fragment, destination options (RFC 8200 4.1) */
 static __always_inline bool tbg_is_ext(int next)
@@ -199,9 +199,22 @@ static __always_inline int tbg_pkt_tcp(struct tbg_frame *frame,
 	return 0;
 }
 
+/* A fragment that ends within the TCP header. Returns 0, and the key is set. */
+static __always_inline int tbg_pkt_cut(struct tbg_frame *frame,
+				       struct tbg_pkt *p, bool ingress)
+{
+	__be16 ports[2];
+
+	if (!p->frag || tbg_load(frame, p->l4, ports, sizeof(ports)))
+		return -1;
+	p->key.remote_port = ports[!ingress];
+	p->key.local_port = ports[ingress];
+	return 0;
+}
+
 /*
  * Takes the frame apart. ingress tells which end is ours. TBG_PKT_TCP:
- * all of *p is set; TBG_PKT_ICMP: l3, l4, v6 are.
+ * all of *p is set; TBG_PKT_ICMP: l3, l4, v6 are; TBG_PKT_CUT: the key is, too.
  */
 static __always_inline enum tbg_pkt_kind
 tbg_pkt_parse(struct tbg_frame *frame, struct tbg_pkt *p, bool ingress)
@@ -223,9 +236,11 @@ tbg_pkt_parse(struct tbg_frame *frame, struct tbg_pkt *p, bool ingress)
 		return TBG_PKT_OTHER;
 	if (l4_proto == (p->v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
 		return TBG_PKT_ICMP;
-	if (l4_proto != IPPROTO_TCP || tbg_pkt_tcp(frame, p, ingress))
+	if (l4_proto != IPPROTO_TCP)
 		return TBG_PKT_OTHER;
-	return TBG_PKT_TCP;
+	if (!tbg_pkt_tcp(frame, p, ingress))
+		return TBG_PKT_TCP;
+	return tbg_pkt_cut(frame, p, ingress) ? TBG_PKT_OTHER : TBG_PKT_CUT;
 }
 
 /* Whether any listener has the port (host order). */

@@ -599,6 +599,25 @@ def t_request_in_fragments_and_again_whole():
     stage.play(script)
 
 
+def t_fragment_that_cuts_the_tcp_header():
+    """What has no place in the socket's numbers does not get there: sent again whole, it counts."""
+    def script(s):
+        for cut in (8, 16, 24):
+            for nr in (0, 1):
+                c = s.connect()
+                for _ in range(nr):
+                    s.hit(c, HIT)
+                at, read = c.at, c.read
+                for packet in fragments(c, HIT, cut):
+                    c.st.put(c.st.frame(c.family, packet))
+                c.st.barrier(c.family)
+                c.send(HIT, seq=at, ack=read)
+                for request in (None, LARGE, OTHER):
+                    r = c.get(request) if request else c.response()
+                    assert r.status == 200, r
+    stage.play(script)
+
+
 def t_merged_by_gro():
     """One request that came in pieces and was put together before wire sees it."""
     def script(s):
