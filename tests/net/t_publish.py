@@ -37,10 +37,10 @@ def begin():
                           listen=f"0.0.0.0:{PORT}").start()
         u = daemon.Daemon("--upstream", o.url, "--tiers", "user", "--workers", "1",
                           listen=f"0.0.0.0:{USER_PORT}").start()
-    tier = talk.ask(d, "status")["tiers"]["wire"]
+    tier = talk.ask(d, "status")["tiers"][daemon.FAST]
     if not tier["on"]:
         end()
-        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
+        raise ktap.Skip(daemon.why_off(daemon.FAST, tier["why"]))
 
 
 def end():
@@ -71,8 +71,8 @@ def path(what="p"):
     return f"/{what}-{next(_names)}"
 
 
-def wire(r):
-    return "hit" in r.cache and "detail=wire" in r.cache
+def kernel(r):
+    return "hit" in r.cache and f"detail={daemon.FAST}" in r.cache
 
 
 def stored(answer, *fields, **more):
@@ -86,18 +86,18 @@ def stored(answer, *fields, **more):
 def plain(r):
     """Head and body, but for what may differ."""
     head = re.sub(rb"\r\nAge: \d+", b"\r\nAge: n", r.head)
-    return re.sub(rb"detail=(wire|user)", b"detail=tier", head), r.body
+    return re.sub(rb"detail=(wire|sock|user)", b"detail=tier", head), r.body
 
 
 def t_the_second_answer_is_the_kernels():
     p = stored(reply(200, b"body", MINUTE))
     r = ask("GET", p)
-    assert wire(r) and r.body == b"body" and r.field("Age") in ("0", "1", "2"), r
+    assert kernel(r) and r.body == b"body" and r.field("Age") in ("0", "1", "2"), r
     with Client() as c:
         for _ in range(5):
-            assert wire(c.request("GET", p))
-        assert not wire(c.request("GET", path()))
-        assert wire(c.request("GET", p)), "after a miss on the same connection"
+            assert kernel(c.request("GET", p))
+        assert not kernel(c.request("GET", path()))
+        assert kernel(c.request("GET", p)), "after a miss on the same connection"
     assert len(o.seen(p)) == 1
 
 
@@ -120,7 +120,7 @@ def t_same_bytes_in_both_tiers():
              ["GET", 'If-None-Match: "other"'], ["HEAD", 'If-None-Match: "t-1"'], ["GET", "If-None-Match: odd"],
              ["GET", "If-None-Match: *"], ["GET", at.replace("Last-Modified", "If-Modified-Since")],
              ["GET", f"If-Modified-Since: {date()}"], ["GET", "Cookie: a=b"], ["GET", "Accept-Encoding: gzip, br"]]
-    at_wire = 0
+    by_kernel = 0
     for answer in answers:
         p = stored(answer)
         ask("GET", p, port=USER_PORT)
@@ -128,16 +128,16 @@ def t_same_bytes_in_both_tiers():
             one, other = ask(method, p, *fields), ask(method, p, *fields, port=USER_PORT)
             assert "hit" in one.cache and "hit" in other.cache, (one, other)
             assert plain(one) == plain(other), (method, fields, one, other)
-            at_wire += wire(one)
-    assert at_wire >= len(answers) * 8, f"only {at_wire} of them came from the kernel"
+            by_kernel += kernel(one)
+    assert by_kernel >= len(answers) * 8, f"only {by_kernel} of them came from the kernel"
 
 
 def t_not_modified_and_head_come_from_the_kernel():
     p = stored(reply(200, b"body", MINUTE, 'ETag: "a"', f"Last-Modified: {date(-100)}"))
     r = ask("GET", p, 'If-None-Match: "a"')
-    assert r.status == 304 and wire(r) and r.field("ETag") == '"a"' and r.field("Content-Length") is None, r
+    assert r.status == 304 and kernel(r) and r.field("ETag") == '"a"' and r.field("Content-Length") is None, r
     r = ask("HEAD", p)
-    assert wire(r) and r.field("Content-Length") == "4", r
+    assert kernel(r) and r.field("Content-Length") == "4", r
     p = stored(reply(404, b"none", MINUTE, 'ETag: "a"'))
     assert ask("GET", p, 'If-None-Match: "a"').status == 404
 
@@ -158,7 +158,7 @@ def t_age_is_told_to_the_second():
                 got = time.monotonic()
                 told = int(r.field("Age"))
                 seen.add(told)
-                tiers.append(wire(r))
+                tiers.append(kernel(r))
                 # it was received between before and after
                 assert age + int(asked - after) <= told <= age + got - before, (told, r)
                 assert re.search(rb"\r\nAge: (0|[1-9]\d*)\r\n", r.head), r
@@ -177,16 +177,16 @@ def t_nothing_is_answered_beyond_its_lifetime():
             c.send(reply(200, b"%.6f" % time.monotonic(), "Cache-Control: max-age=1" + more))
 
         o.on(p, made)
-        begun, at_wire = time.monotonic(), 0
+        begun, by_kernel = time.monotonic(), 0
         with Client() as a, Client(lo=True) as b:
             while time.monotonic() < begun + 3.5:
                 for c in (a, b):
                     asked = time.monotonic()
                     r = c.request("GET", p)
                     age = asked - float(r.body)
-                    at_wire += wire(r)
+                    by_kernel += kernel(r)
                     assert age < 1.05, f"{age:.3f} s old: {r}"
-        assert at_wire > 20, f"{at_wire} answers of the kernel"
+        assert by_kernel > 20, f"{by_kernel} answers of the kernel"
         nr = len(o.seen(p))
         assert nr <= (time.monotonic() - begun) / 0.7 + 2, f"{nr} fetches"
 
@@ -195,7 +195,7 @@ def t_stale_answers_are_the_daemons():
     p = stored(reply(200, b"x", "Cache-Control: max-age=100, stale-while-revalidate=60", "Age: 99"))
     time.sleep(1.1)         # whoever asked meanwhile would bring the next
     r = ask("GET", p)
-    assert int(r.field("Age")) >= 100 and "hit" in r.cache and not wire(r), r
+    assert int(r.field("Age")) >= 100 and "hit" in r.cache and not kernel(r), r
 
 
 def t_hot_response_is_fetched_again_before_it_is_stale():
@@ -210,9 +210,9 @@ def t_hot_response_is_fetched_again_before_it_is_stale():
             assert "hit" in r.cache, r
             if r.body == b"two":
                 break
-            nr += wire(r)
+            nr += kernel(r)
     assert nr > 10, nr
-    assert wire(ask("GET", p))
+    assert kernel(ask("GET", p))
     assert len(o.seen(p)) == 2
     # one that is old when it comes is not fetched for ever
     p = path()
@@ -231,7 +231,7 @@ def t_who_does_not_refresh_does_not_publish():
              reply(200, b"two", "Cache-Control: max-age=100"))
         ask("GET", p)
         assert "hit" in ask("GET", p, line).cache
-        assert not wire(ask("GET", p)), line
+        assert not kernel(ask("GET", p)), line
         o.wait(p, 2)
 
 
@@ -242,24 +242,24 @@ def t_only_what_answers_anybody_is_published():
         p = path()
         o.on(p, reply(200, b"x", MINUTE, *fields))
         for _ in range(3):
-            assert not wire(ask("GET", p)), fields
+            assert not kernel(ask("GET", p)), fields
     p = stored(reply(200, b"x", "Cache-Control: max-age=60, public"), "Authorization: Basic eDp5")
-    assert not wire(ask("GET", p)) and "hit" in ask("GET", p).cache
+    assert not kernel(ask("GET", p)) and "hit" in ask("GET", p).cache
     p = path() + "-" + "x" * 190
     o.on(p, reply(200, b"x", MINUTE))
     for _ in range(3):
         r = ask("GET", p)
-    assert "hit" in r.cache and not wire(r)
+    assert "hit" in r.cache and not kernel(r)
 
 
 def t_requests_that_the_kernel_must_not_answer():
     p = stored(reply(200, b"0123456789", MINUTE, 'ETag: "a"'))
-    assert wire(ask("GET", p))
+    assert kernel(ask("GET", p))
     for field in ("Cache-Control: no-cache", "Cache-Control: max-age=0", "Cache-Control: min-fresh=99",
                   "Cache-Control: only-if-cached", "Cache-Control: no-store", "Pragma: no-cache",
                   "Range: bytes=2-3", "Authorization: Basic eDp5", 'If-Match: "a"', 'If-Range: "a"'):
         r, other = ask("GET", p, field), ask("GET", p, field, port=USER_PORT)
-        assert not wire(r) and r.status == other.status and r.body == other.body, (field, r)
+        assert not kernel(r) and r.status == other.status and r.body == other.body, (field, r)
 
 
 def t_sites_and_queries_never_share():
@@ -276,7 +276,7 @@ def t_sites_and_queries_never_share():
         got = [ask("GET", target, host=host) for host, target in what]
         for r, (host, target) in zip(got, what):
             assert r.body == f"{host} {target}".encode(), (host, target, r)
-    assert all(wire(r) for r in got), got
+    assert all(kernel(r) for r in got), got
     r = ask("GET", p, host="A.TEST")
     assert "hit" in r.cache and r.body == f"a.test {p}".encode(), r
 
@@ -300,7 +300,7 @@ def t_unsafe_methods_withdraw_before_they_are_answered():
             while not over.is_set():
                 least = done[0]
                 r = c.request("GET", p)
-                seen.append(wire(r))
+                seen.append(kernel(r))
                 if int(r.body) < least:
                     wrong.append((least, r))
 
@@ -328,7 +328,7 @@ def t_purges_withdraw_at_once():
         p = path("x")
         o.on(p, reply(200, b"x", MINUTE, f"Surrogate-Key: red t{p[1:]}"))
         ask("GET", p, host="purge.test")
-        assert wire(ask("GET", p, host="purge.test"))
+        assert kernel(ask("GET", p, host="purge.test"))
         return p
 
     for how in (lambda p: [p], lambda p: ["--prefix", p[:-1]], lambda p: ["--tag", "t" + p[1:]],
@@ -343,14 +343,14 @@ def t_purges_withdraw_at_once():
     talk.ask(d, "purge", "--all")
     p = fresh()
     assert talk.ask(d, "purge", "--host", "other.test")["purged"] == 0
-    assert wire(ask("GET", p, host="purge.test"))
+    assert kernel(ask("GET", p, host="purge.test"))
     assert talk.ask(d, "purge", "--host", "purge.test")["purged"] == 1, "counted twice"
 
 
 def t_location_and_a_head_that_differs_withdraw():
     p, poster = stored(reply(200, b"x", MINUTE)), path()
     o.on(poster, reply(201, b"", f"Location: {p}"))
-    assert wire(ask("GET", p))
+    assert kernel(ask("GET", p))
     ask("POST", poster, body=b"x")
     assert "hit" not in ask("GET", p).cache
     p = path()
@@ -358,7 +358,7 @@ def t_location_and_a_head_that_differs_withdraw():
          b'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nETag: "2"\r\nCache-Control: max-age=60\r\n\r\n',
          reply(200, b"y", MINUTE, 'ETag: "2"'))
     ask("GET", p)
-    assert wire(ask("GET", p))
+    assert kernel(ask("GET", p))
     ask("HEAD", p, "Cache-Control: no-cache")
     assert ask("GET", p).body == b"y"
 
@@ -367,10 +367,10 @@ def t_variants_take_it_from_the_kernel():
     p = path()
     o.on(p, reply(200, b"one", MINUTE), reply(200, b"two", MINUTE, "Vary: Foo"))
     ask("GET", p)
-    assert wire(ask("GET", p))
+    assert kernel(ask("GET", p))
     assert ask("GET", p, "Cache-Control: no-cache", "Foo: 1").body == b"two"
     for _ in range(2):
-        assert not wire(ask("GET", p))
+        assert not kernel(ask("GET", p))
 
 
 GZIP, BR = "Accept-Encoding: gzip", "Accept-Encoding: gzip, deflate, br, zstd"
@@ -395,14 +395,14 @@ def t_variants_of_an_encoding_come_from_the_kernel():
     for _ in range(2):
         for fields, body in wants:
             r = ask("GET", p, *fields)
-            assert wire(r) and r.body == body and r.field("Vary") == "Accept-Encoding", r
+            assert kernel(r) and r.body == body and r.field("Vary") == "Accept-Encoding", r
             r = ask("GET", p, *fields, 'If-None-Match: "e"')
-            assert wire(r) and r.status == 304 and r.field("Vary") == "Accept-Encoding", r
+            assert kernel(r) and r.status == 304 and r.field("Vary") == "Accept-Encoding", r
     assert len(o.seen(p)) == 3
     for fields, body in wants:          # as the user tier has it
         ask("GET", p, *fields, port=USER_PORT)
         assert plain(ask("GET", p, *fields, port=USER_PORT)) == plain(ask("GET", p, *fields))
-    for accept, tier in (("gzip", "wire"), ("gzip, deflate, br, zstd", "wire"), ("br", "user")):
+    for accept, tier in (("gzip", daemon.FAST), ("gzip, deflate, br, zstd", daemon.FAST), ("br", "user")):
         why = talk.ask(d, "why", "--accept-encoding", accept, p)
         assert why["tier"] == tier, why
     talk.ask(d, "purge", p)
@@ -421,12 +421,12 @@ def t_ways_to_write_an_encoding_share_what_is_stored():
     assert len(o.seen(p)) == 1
     # those that are asked for stay known; the many that come by do not drive them out
     client_s = "Accept-Encoding: br, gzip"
-    client.until(lambda: wire(ask("GET", p, client_s)), "never the kernel's again")
+    client.until(lambda: kernel(ask("GET", p, client_s)), "never the kernel's again")
     for _ in range(20):
-        assert wire(ask("GET", p, client_s))
+        assert kernel(ask("GET", p, client_s))
     for i in range(200):
         assert ask("GET", p, f"Accept-Encoding: gzip,{' ' * (i % 100)}br").body == first.body
-        assert wire(ask("GET", p, client_s)), i
+        assert kernel(ask("GET", p, client_s)), i
     assert len(o.seen(p)) == 1
 
 
@@ -435,16 +435,16 @@ def t_variants_that_the_kernel_must_not_tell_apart():
     for fields in ((GZIP, "Accept-Encoding: br"), ("Accept-Encoding:",), ("Accept-Encoding: gzip\t",),
                    ("Accept-Encoding: " + "gzip, " * 40 + "br",)):
         bodies = {ask("GET", p, *fields).body for _ in range(3)}
-        assert len(bodies) == 1 and not wire(ask("GET", p, *fields)), fields
+        assert len(bodies) == 1 and not kernel(ask("GET", p, *fields)), fields
     p = path("o")
     o.on(p, *[reply(200, b"x", MINUTE, f"{VARY}, Origin")] * 9)
     for _ in range(3):
-        assert not wire(ask("GET", p, GZIP))
+        assert not kernel(ask("GET", p, GZIP))
     # what has no Vary answers everybody; what comes to have one does not
     p = path("c")
     o.on(p, reply(200, b"all", MINUTE), *[reply(200, b"some", MINUTE, VARY)] * 9)
     ask("GET", p)
-    assert wire(ask("GET", p, GZIP))
+    assert kernel(ask("GET", p, GZIP))
     assert ask("GET", p, GZIP, "Cache-Control: no-cache").body == b"some"
     for _ in range(3):
         assert ask("GET", p, GZIP).body == b"some"
@@ -462,7 +462,7 @@ def t_files_and_upstreams_in_one_site():
 
     with n.server.inside():
         other = origin.Origin()
-        m = conf.Conf(text % o.url, wire=True).start()
+        m = conf.Conf(text % o.url, wire=daemon.FAST == "wire").start()
     try:
         port = m.address[1]
         m.write("docs/a.txt", b"file")
@@ -470,11 +470,11 @@ def t_files_and_upstreams_in_one_site():
         other.on("/app/x", reply(200, b"two", MINUTE))
         for target, body in (("/docs/a.txt", b"file"), ("/docs/a.txt?q", b"file"), ("/app/x", b"one")):
             r = second(target)
-            assert wire(r) and r.body == body, r
+            assert kernel(r) and r.body == body, r
         m.reconfigure(text % other.url)
         r = second("/app/x")
-        assert wire(r) and r.body == b"two", r
-        assert wire(second("/docs/a.txt"))
+        assert kernel(r) and r.body == b"two", r
+        assert kernel(second("/docs/a.txt"))
     finally:
         m.stop()
         other.close()
@@ -491,12 +491,12 @@ def t_objects_why_and_stats_tell():
     assert talk.hits(d) == before + 5
     rows = {x["path"]: x for x in talk.ask(d, "objects")["objects"]}
     row = rows["tell.test" + p]
-    assert row["tiers"] == ["wire", "user"] and row["hits"] == 5 and row["size"] == 4, row
+    assert row["tiers"] == [daemon.FAST, "user"] and row["hits"] == 5 and row["size"] == 4, row
     assert row["etag"] == '"a"' and 50 < row["expires_s"] <= 60, row
     row = rows[f"tell.test{p}?v"]
     assert row["tiers"] == ["user"] and row["hits"] == 5 and row["size"] == 4, row
     why = talk.ask(d, "why", f"http://tell.test{p}")
-    assert why["tier"] == "wire" and why["cached"] and why["in_kernel"] and why["hits"] == 5, why
+    assert why["tier"] == daemon.FAST and why["cached"] and why["in_kernel"] and why["hits"] == 5, why
     why = talk.ask(d, "why", f"http://tell.test{p}?v")
     assert why["tier"] == "user" and why["cached"] and "Vary" in why["detail"], why
     o.on("/?v", reply(200, b"body", MINUTE))
