@@ -44,7 +44,8 @@ def end():
 
 
 def run(*words, prefix=()):
-    return subprocess.run([*prefix, daemon.BINARY, *words], capture_output=True, text=True,
+    # in a folder that can be written: of a test kernel that of the repository cannot
+    return subprocess.run([*prefix, daemon.BINARY, *words], capture_output=True, text=True, cwd=folder,
                           stdin=subprocess.DEVNULL, timeout=client.WAIT_S, check=False)
 
 
