@@ -36,6 +36,7 @@ import talk
 SOCK, USER, ALL = 8080, 8081, 8082
 PIDFD_GETFD = 438
 SIZES = [0, 1, 100, 500, 1024, 4096, 8192, 16000, 30000, 60000]
+LONGEST = 62992                 # bytes of an answer, its head among them
 SEED = int(os.environ.get("TBG_SEED", random.SystemRandom().randrange(1 << 32)))
 SHARE = 5 if client.IN_VM else 1
 CROWD = 1024                    # connections
@@ -737,6 +738,21 @@ def t_connections_beyond_the_slots_are_the_daemon_s_and_counted():
         assert conns[-1].get("/100.txt").tier == "user"
         c = talk.counts(d)
         assert c["ENROLLED"] + c["NO_FLOW"] == len(conns), c
+
+
+def t_longest_answer_and_one_byte_more():
+    """As toboggand(8) says: each byte of it, and what is longer is never stored."""
+    with connect() as c:
+        head = len(c.get("/60000.txt").head) + 4
+        for more, tiers in ((0, {"sock"}), (1, {"miss"})):
+            path, size = f"/longest-{more}.txt", LONGEST - head + more
+            sock.write(path[1:], talk.content(path, size))
+            c.get(path)
+            if not more:        # the send buffer is too small for it yet
+                client.until(lambda p=path: c.get(p).tier == "sock", "never a hit of sock")
+            got = [c.get(path) for _ in range(3)]
+            assert {r.tier for r in got} == tiers, (more, got)
+            assert {r.bare() for r in got} == {right(talk.request(path))}, (more, got)
 
 
 def t_changed_file_is_not_answered_with_the_old_one():
