@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -55,9 +56,10 @@ static int socket_open(void)
 {
 	struct linger reset = { .l_onoff = 1 };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int room = 4 * TBG_TRIAL_LEN;
+	int room = 4 * TBG_TRIAL_LEN, one = 1;
 
 	if (fd >= 0) {
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
 	}
