@@ -16,4 +16,6 @@
  */
 json_t *tbg_probe(void);
 
+void tbg_probe_show(const json_t *a);	/* as text, on stdout */
+
 #endif

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -32,6 +34,21 @@ static inline void text_put(FILE *f, const char *text, unsigned int max)
 			putc(*p, f);
 		}
 	}
+}
+
+static inline void print_safe(const char *text, unsigned int max)
+{
+	text_put(stdout, text, max);
+}
+
+/* Columns of the terminal; 0: not one, print in full. */
+static inline unsigned int width(void)
+{
+	struct winsize w;
+
+	if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &w))
+		return 0;
+	return w.ws_col;
 }
 
 static inline const char *text_of(const json_t *o, const char *key)

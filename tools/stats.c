@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * `toboggan stats`: the counters since the daemon started. Called by the
+ * command line alone; which of them there are is the daemon's to say, so that
+ * a new one is shown without a change here.
+ */
+#include "commands.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ask.h"
+#include "show.h"
+
+/* Reasons that never came up are left out. */
+static void reasons_show(const json_t *list, const char *title)
+{
+	unsigned int columns = width();
+	json_t *why;
+	size_t nr;
+	bool any = false;
+
+	printf("\n%-14s %12s\n", title, "count");
+	json_array_foreach(list, nr, why) {
+		if (!number_of(why, "count"))
+			continue;
+		printf("%-14s %12lld  ", text_of(why, "name"),
+		       number_of(why, "count"));
+		print_safe(text_of(why, "text"),
+			   columns > 40 ? columns - 30 : 0);
+		putchar('\n');
+		any = true;
+	}
+	if (!any)
+		puts("none");
+}
+
+static void numbers_show(const json_t *o, const char *title)
+{
+	const char *key;
+	json_t *value;
+
+	printf("\n%s\n", title);
+	json_object_foreach((json_t *)o, key, value)
+		if (json_is_integer(value))
+			printf("  %-18s %12lld\n", key,
+			       (long long)json_integer_value(value));
+}
+
+static void stats_show(const json_t *a)
+{
+	json_t *tiers = json_object_get(a, "tiers"), *tier;
+	json_t *log = json_object_get(a, "log");
+	const char *name;
+
+	printf("%-6s %14s %18s\n", "tier", "requests", "bytes");
+	json_object_foreach(tiers, name, tier)
+		printf("%-6s %14lld %18lld\n", name, number_of(tier, "requests"),
+		       number_of(tier, "bytes"));
+	tier = json_object_get(tiers, "wire");
+	if (number_of(tier, "xdp"))
+		printf("\nof wire's requests %lld answered by XDP\n", number_of(tier, "xdp"));
+	reasons_show(json_object_get(a, "passes"), "passed up");
+	if (json_array_size(json_object_get(a, "left_by_xdp")))
+		reasons_show(json_object_get(a, "left_by_xdp"), "left by XDP to TC");
+	reasons_show(json_object_get(a, "packets"), "packets");
+	tier = json_object_get(tiers, "user");
+	numbers_show(tier, "user tier");
+	numbers_show(json_object_get(tier, "status"), "responses by status");
+	numbers_show(json_object_get(a, "cache"), "cache");
+	if (true_of(log, "on"))
+		printf("\naccess log: %lld lines lost, %lld hits lost in the kernel's ring\n",
+		       number_of(log, "lost"), number_of(log, "lost_in_kernel"));
+}
+
+int tbg_stats_run(const struct tbg_given *opt, int argc, char **argv)
+{
+	json_t *a = tbg_control_ask(opt, json_pack("{s:s}", "cmd", "stats"), NULL);
+
+	if (!a)
+		return EXIT_FAILURE;
+	if (!opt->json)
+		stats_show(a);
+	json_decref(a);
+	return EXIT_SUCCESS;
+}
