@@ -2,9 +2,9 @@
 /*
  * Exchanges sites and log, waits for the workers, frees what was before.
  *
- * Sites that answer differently have new ids (settings.c), so nothing that was
- * published for them is found by a reader of the new configuration. Withdrawn it
- * is twice: at the exchange, so that the kernel tiers stop with it, and once all
+ * Sites that answer differently have new ids (settings/sites.c), so nothing that
+ * was published for them is found by a reader of the new configuration. Withdrawn
+ * it is twice: at the exchange, so that the kernel tiers stop with it, and once all
  * workers have moved, since until then one may still publish under an old id.
  */
 #include "reload.h"

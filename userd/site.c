@@ -183,7 +183,7 @@ static void add(struct lines *to, const char *a, const char *b, const char *c)
 		size_t len = strlen(parts[i]);
 
 		if (len > (size_t)(to->end - to->at))
-			return;		/* settings.c lets no more in */
+			return;		/* settings/location.c lets no more in */
 		to->at = mempcpy(to->at, parts[i], len);
 	}
 }

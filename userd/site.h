@@ -2,7 +2,7 @@
 /*
  * What answers under which name: a site by the request's host, a location by
  * its path. One struct tbg_sites is one reading of the configuration, made by
- * settings.c and never changed afterwards; a reload makes another.
+ * settings/sites.c and never changed afterwards; a reload makes another.
  *
  * Any thread may look things up. A worker uses the sites that it took at the
  * begin of its round (worker.h) and all that they point to until the round

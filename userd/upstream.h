@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The servers behind us: where they are, whose turn it is, which of them have
- * failed. Made from the configuration (settings.c), read by all workers; one
- * that a reload leaves as it was stays the same object, with all that is known
- * of its servers.
+ * failed. Made from the configuration (settings/upstream.c and settings/pool.c),
+ * read by all workers; one that a reload leaves as it was stays the same object,
+ * with all that is known of its servers.
  */
 #ifndef TBG_USERD_UPSTREAM_H
 #define TBG_USERD_UPSTREAM_H

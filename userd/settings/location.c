@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Locations: what their own settings take, and how one is made of the scopes
+ * around it, from the outermost to its own. Called for each site; what answers
+ * must be certain when it returns.
+ */
+#include "settings/making.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "encode.h"
+#include "room.h"
+#include "root.h"
+#include "value.h"
+
+#define LOCATIONS_MAX	1000	/* of a site */
+#define INDEX		"index.html"
+#define BODY_FOLDER	"/var/tmp"
+#define BODY_MAX_UNSAID	(UINT64_MAX - 1)
+#define COMPRESS_MIN	256
+
+bool tbg_root_set(struct tbg_target *t, const char *v)
+{
+	int nr = *v ? tbg_sites_root(t->sites, v) : -ENOENT;
+
+	t->why = nr == -E2BIG ? "more than " TBG_TEXT(TBG_SITES_ROOTS) " different roots, or "
+				TBG_TEXT(TBG_ROOTS_MAX) " with those of before that are in use" :
+		 nr < 0 ? strerror(-nr) : "";
+	if (nr < 0)
+		return false;
+	t->location->root = nr;
+	t->location->handler = TBG_HANDLER_FILES;
+	return true;
+}
+
+bool tbg_index_set(struct tbg_target *t, const char *v)
+{
+	struct tbg_location *l = t->location;
+
+	if (t->begins)
+		l->index_nr = 0;
+	if (!strcmp(v, "off"))
+		return true;
+	return tbg_file_name(v) && strlen(v) < TBG_INDEX_ROOM &&
+	       tbg_text_list_add(t, &l->index, &l->index_nr, v);
+}
+
+bool tbg_autoindex_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_bool(v, &t->location->autoindex);
+}
+
+static bool error_page_add(struct tbg_target *t, unsigned int status,
+			   const char *path)
+{
+	struct tbg_location *l = t->location;
+	struct tbg_error_page *more;
+
+	for (unsigned int i = 0; i < l->error_pages_nr; i++)
+		if (l->error_pages[i].status == status) {
+			l->error_pages[i].path = path;
+			return true;
+		}
+	more = tbg_list_grow(t, l->error_pages, l->error_pages_nr, sizeof(*more));
+	if (!more)
+		return false;
+	more[l->error_pages_nr++] = (struct tbg_error_page){ status, path };
+	l->error_pages = more;
+	return true;
+}
+
+/* "404 /404.html", "500 503 /50x.html" */
+bool tbg_error_page_set(struct tbg_target *t, const char *v)
+{
+	char *copy = tbg_sites_text(t->sites, v), *save, *word;
+	char *path = copy ? strrchr(copy, ' ') : NULL;
+	unsigned int status, nr = 0;
+
+	if (t->begins)
+		memset(t->paged, 0, sizeof(t->paged));
+	/* locations are found by the path as it stands here: a program's must be seen as one */
+	if (!path || path[1] != '/' || !tbg_path_plain(path + 1) ||
+	    !tbg_file_name(strrchr(path, '/') + 1))
+		return false;
+	*path++ = 0;
+	for (word = strtok_r(copy, " ", &save); word;
+	     word = strtok_r(NULL, " ", &save), nr++) {
+		if (!tbg_value_number(word, 400, 599, &status) ||
+		    t->paged[status - 400] || !error_page_add(t, status, path))
+			return false;
+		t->paged[status - 400] = true;
+	}
+	return nr;
+}
+
+bool tbg_cookies_set(struct tbg_target *t, const char *v)
+{
+	if (strcmp(v, "pass") && strcmp(v, "ignore"))
+		return false;
+	t->location->cookies_pass = *v == 'p';
+	return true;
+}
+
+bool tbg_precompressed_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_bool(v, &t->location->precompressed);
+}
+
+bool tbg_compress_set(struct tbg_target *t, const char *v)
+{
+	enum tbg_encoding e = tbg_encoding_named(v);
+
+	if (t->begins)
+		t->location->compress = 0;
+	if (!strcmp(v, "off"))
+		return true;
+	if (e == TBG_ENCODING_IDENTITY || e == TBG_ENCODING_NR)
+		return false;
+	t->location->compress |= 1u << e;
+	return true;
+}
+
+bool tbg_compress_min_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 40, &t->location->compress_min);
+}
+
+bool tbg_body_max_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 40, &t->location->body_max);
+}
+
+bool tbg_body_buffer_set(struct tbg_target *t, const char *v)
+{
+	uint64_t bytes;
+
+	t->location->body_buffer = TBG_BODY_STREAMED;
+	if (!strcmp(v, "off"))
+		return true;
+	if (!tbg_value_size(v, 0, 1ull << 30, &bytes))
+		return false;
+	t->location->body_buffer = bytes;
+	return true;
+}
+
+bool tbg_body_folder_set(struct tbg_target *t, const char *v)
+{
+	struct stat st;
+
+	if (*v != '/')
+		return false;
+	if (stat(v, &st))
+		t->why = strerror(errno);
+	else if (!S_ISDIR(st.st_mode))
+		t->why = strerror(ENOTDIR);
+	if (*t->why)
+		return false;
+	t->location->body_folder = tbg_sites_text(t->sites, v);
+	return t->location->body_folder;
+}
+
+bool tbg_trusted_proxies_set(struct tbg_target *t, const char *v)
+{
+	struct tbg_location *l = t->location;
+	struct tbg_prefix *more;
+
+	if (t->begins)
+		l->proxies_nr = 0;
+	if (!strcmp(v, "off"))
+		return true;
+	more = tbg_list_grow(t, l->proxies, l->proxies_nr, sizeof(*more));
+	if (!more)
+		return false;
+	l->proxies = more;
+	return tbg_value_prefix(v, &more[l->proxies_nr++]);
+}
+
+static size_t fields_bytes(const struct tbg_location *l)
+{
+	size_t ret = 0;
+
+	for (unsigned int i = 0; i < l->policies_nr; i++) {
+		const struct tbg_policy *p = &l->policies[i];
+
+		ret += strlen(p->expires ?: "") + strlen(p->cache_control ?: "") + 32;
+		for (unsigned int j = 0; j < p->headers_nr; j++)
+			ret += strlen(p->headers[j]) + 2;
+	}
+	return ret;
+}
+
+/* What a scope says that is no root: one thing, or nothing. */
+static int pool_said(struct tbg_making *m, const struct tbg_scope *scope,
+		     const struct tbg_setting **ret, enum tbg_pool_kind *ret_kind)
+{
+	const struct tbg_setting *upstream = tbg_setting_of(scope, "upstream");
+	const struct tbg_setting *cgi = tbg_setting_of(scope, "cgi");
+	const struct tbg_setting *module = tbg_setting_of(scope, "module");
+
+	*ret = cgi ?: module ?: upstream;
+	*ret_kind = cgi ? TBG_POOL_CGI : module ? TBG_POOL_MODULE : 0;
+	if (!!upstream + !!cgi + !!module < 2)
+		return 0;
+	return tbg_making_wrong(m, (*ret)->line, "%.100s: several of upstream, cgi and module; expected one of them",
+				tbg_scope_name(scope));
+}
+
+/*
+ * What answers, once all that is said of a location has been applied: the
+ * innermost of scopes that says anything has the last word.
+ */
+static int location_handler(struct tbg_making *m, struct tbg_target *t,
+			    const struct tbg_scope *const scopes[3])
+{
+	const struct tbg_setting *said = NULL, *root = NULL;
+	struct tbg_location *l = t->location;
+	enum tbg_pool_kind kind = 0;
+	int err = 0;
+
+	for (int i = 0; i < 3 && !said && !root; i++) {
+		if (!scopes[i])
+			continue;
+		root = tbg_setting_of(scopes[i], "root");
+		err = pool_said(m, scopes[i], &said, &kind);
+		if (err)
+			return err;
+	}
+	if (!said)
+		return 0;
+	if (kind)
+		return tbg_pool_make(m, t, kind, said->line);
+	if (t->beside)
+		return tbg_making_wrong(m, said->line, "upstream \"%.100s\": beside others; expected the name of an upstream alone, or servers",
+					t->beside);
+	l->handler = TBG_HANDLER_UPSTREAM;
+	if (t->named)
+		l->upstream = tbg_sites_upstream_find(m->sites, t->named);
+	else
+		err = tbg_upstream_given(m, t, said->line);
+	if (err)
+		return err;
+	if (!l->upstream)
+		return tbg_making_wrong(m, said->line, "upstream \"%.100s\": there is none of that name; expected that of a section such as upstream \"%.100s\" { server = \"HOST:PORT\" }",
+					t->named, t->named);
+	if (tbg_protocol_needs_root(l->upstream->terms.protocol) && l->root < 0 &&
+	    !l->upstream->terms.script.root && !l->upstream->terms.script.file)
+		return tbg_making_wrong(m, said->line, "upstream \"%.100s\": no root; expected root = \"a folder\" around it, or script-root = \"/a/path\" in the upstream",
+					l->upstream->name);
+	if (root && !tbg_protocol_needs_root(l->upstream->terms.protocol))
+		return tbg_making_wrong(m, said->line, "upstream: not together with a root; expected one of them");
+	return 0;
+}
+
+static void location_match(struct tbg_location *l, struct tbg_sites *s,
+			   const char *title)
+{
+	l->title = tbg_sites_text(s, title);
+	l->match = l->title ? l->title + (*title != '/') : "/";
+	l->kind = *title == '=' ? TBG_MATCH_EXACT :
+		  *title == '*' ? TBG_MATCH_SUFFIX : TBG_MATCH_PREFIX;
+	l->match_len = strlen(l->match);
+}
+
+/* own NULL: what the host says of all paths. */
+static int location_make(struct tbg_making *m, struct tbg_location *l,
+			 const struct tbg_scope *host,
+			 const struct tbg_scope *own)
+{
+	struct tbg_order cgi = {
+		.uid = -1, .gid = -1, .time_ms = TBG_CGI_MS,
+		.cpu_s = TBG_CGI_CPU_S, .memory = TBG_CGI_MEMORY,
+		.output = TBG_CGI_OUTPUT, .at_once = TBG_CGI_AT_ONCE,
+		.processes = TBG_CGI_PROCESSES,
+	};
+	struct tbg_order module = {
+		.uid = -1, .gid = -1, .time_ms = TBG_MODULE_MS,
+		.memory = TBG_MODULE_MEMORY, .at_once = TBG_MODULE_WORKERS,
+	};
+	struct tbg_upstream_terms terms = { 0 };
+	struct tbg_target t = {
+		.sites = m->sites, .location = l, .terms = &terms, .why = "",
+		.cgi = &cgi, .module = &module,
+	};
+	const struct tbg_scope *scopes[] = { own, host, m->top };
+	const struct tbg_scope *last = own ?: host ?: m->top;
+	const struct tbg_setting *headers = NULL;
+	int err;
+
+	*l = (struct tbg_location){
+		.root = -1, .body_max = BODY_MAX_UNSAID,
+		.body_buffer = TBG_BODY_AS_NEEDED, .body_folder = BODY_FOLDER,
+		.precompressed = true, .compress = TBG_ENCODINGS_ALL,
+		.compress_min = COMPRESS_MIN,
+	};
+	location_match(l, m->sites, own ? own->title : "/");
+	err = tbg_text_list_add(&t, &l->index, &l->index_nr, INDEX) ? 0 : -ENOMEM;
+	for (int i = 2; i >= 0 && !err; i--)
+		err = scopes[i] ? tbg_level_apply(m, &t, scopes[i]) : 0;
+	err = err ?: location_handler(m, &t, scopes);
+	if (err)
+		return err;
+	m->sites->files |= l->handler == TBG_HANDLER_FILES;
+	if (l->body_max == BODY_MAX_UNSAID)
+		l->body_max = l->handler == TBG_HANDLER_FILES ? TBG_BODY_MAX : UINT64_MAX;
+	if (l->root < 0 && l->handler == TBG_HANDLER_FILES)
+		return tbg_making_wrong(m, last->line, "%.100s: no root; expected root = \"a folder\" or upstream = \"a name\" there or outside of it",
+					*last->title ? last->title : "root");
+	if (fields_bytes(l) <= TBG_FIELDS_MAX)
+		return 0;
+	for (int i = 2; i >= 0; i--)
+		headers = scopes[i] ? tbg_setting_of(scopes[i], "headers") ?: headers : headers;
+	return tbg_making_wrong(m, headers ? headers->line : last->line, "%.100s: %zu bytes of headers; expected at most %d, those of outer scopes included",
+				tbg_scope_name(last), fields_bytes(l), TBG_FIELDS_MAX);
+}
+
+static int precedence(const void *a, const void *b)
+{
+	const struct tbg_location *x = a, *y = b;
+
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	if (x->match_len != y->match_len)
+		return x->match_len > y->match_len ? -1 : 1;
+	return strcmp(x->match, y->match);
+}
+
+static bool is_location(const struct tbg_scope *s)
+{
+	return s->kind == TBG_SCOPE_LOCATION;
+}
+
+int tbg_site_locations(struct tbg_making *m, struct tbg_site *site,
+		       const struct tbg_scope *host)
+{
+	const struct tbg_scope *in = host ?: m->top;
+	unsigned int nr = 0, line = 0;
+	bool slash = false;
+	int err = 0;
+
+	for (unsigned int i = 0; i < in->below_nr; i++) {
+		if (!is_location(in->below[i]))
+			continue;
+		nr++;
+		line = in->below[i]->line;
+		slash |= !strcmp(in->below[i]->title, "/");
+	}
+	if (nr > LOCATIONS_MAX)
+		return tbg_making_wrong(m, line, "%.100s: %u locations; expected at most %d",
+					tbg_scope_name(in), nr, LOCATIONS_MAX);
+	site->locations = tbg_sites_alloc(m->sites, (nr + 1) * sizeof(*site->locations));
+	if (!site->locations)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < in->below_nr && !err; i++)
+		if (is_location(in->below[i]))
+			err = location_make(m, &site->locations[site->locations_nr++],
+					    host, in->below[i]);
+	if (!err && !slash)
+		err = location_make(m, &site->locations[site->locations_nr++], host, NULL);
+	for (unsigned int i = 0; i < site->locations_nr; i++)
+		site->locations[i].site = site;
+	qsort(site->locations, site->locations_nr, sizeof(*site->locations),
+	      precedence);
+	return err;
+}
+
+int tbg_locations_check(struct tbg_making *m)
+{
+	for (unsigned int i = 0; i < m->top->below_nr; i++) {
+		const struct tbg_scope *s = m->top->below[i];
+
+		if (!is_location(s))
+			continue;
+		m->error->line = s->line;
+		snprintf(m->error->text, sizeof(m->error->text),
+			 "location \"%.100s\": outside of the hosts; expected it in a host, or no hosts",
+			 s->title);
+		return -EINVAL;
+	}
+	return 0;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * From scopes to sites: what the making of one reading of the configuration
+ * passes around. An int is 0, or negative errno and the fault in m->error, which
+ * says that of -ENOMEM from the begin. For settings.c and this folder alone.
+ */
+#ifndef TBG_USERD_SETTINGS_MAKING_H
+#define TBG_USERD_SETTINGS_MAKING_H
+
+#include "settings/target.h"
+
+struct tbg_making {
+	struct tbg_sites *sites;
+	const struct tbg_sites *old;
+	const struct tbg_scope *top;
+	struct tbg_settings_error *error;
+};
+
+/* Says the fault, with the line that it is in; 0: the command line. -EINVAL. */
+__attribute__((format(printf, 3, 4)))
+int tbg_making_wrong(struct tbg_making *m, unsigned int line, const char *format, ...);
+
+/* What a scope says under a name; NULL: nothing. */
+const struct tbg_setting *tbg_setting_of(const struct tbg_scope *scope,
+					 const char *name);
+bool tbg_setting_upstreams(const struct tbg_setting *s);	/* about upstreams? */
+const char *tbg_scope_name(const struct tbg_scope *scope);	/* for messages */
+
+/*
+ * The settings of one scope, onto what its outer scopes have made: those of
+ * upstreams, or all others.
+ */
+int tbg_scope_apply(struct tbg_making *m, struct tbg_target *t,
+		    const struct tbg_scope *scope, bool upstreams);
+
+/* All others, and those of its media types: what is said last wins. */
+int tbg_level_apply(struct tbg_making *m, struct tbg_target *t, const struct tbg_scope *scope);
+
+/* What all upstreams have that say nothing of it themselves, into t->terms. */
+int tbg_terms_make(struct tbg_making *m, struct tbg_target *t);
+
+/* The upstream of a section. */
+int tbg_upstream_make(struct tbg_making *m, const struct tbg_scope *own);
+
+/* The upstream of a location's servers, in t: one for all that give the same. */
+int tbg_upstream_given(struct tbg_making *m, struct tbg_target *t, unsigned int line);
+
+/* The location is answered by a pool of ours, one for all that say the same. */
+int tbg_pool_make(struct tbg_making *m, struct tbg_target *t, enum tbg_pool_kind kind,
+		  unsigned int line);
+
+/* The locations of a host; host NULL: of the only site there is. */
+int tbg_site_locations(struct tbg_making *m, struct tbg_site *site,
+		       const struct tbg_scope *host);
+
+/* With hosts: a location outside of them would be nobody's. */
+int tbg_locations_check(struct tbg_making *m);
+
+#endif

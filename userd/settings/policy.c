@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What is added to the heads of answers: Expires and Cache-Control, fields of
+ * the site's own, each of a scope and its media types. Called while a location
+ * is made; must let no field pass that the daemon makes itself.
+ */
+#include "settings/making.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "token.h"
+#include "value.h"
+
+bool tbg_expires_set(struct tbg_target *t, const char *v)
+{
+	uint64_t seconds;
+	char text[48];
+
+	if (!strcmp(v, "off"))
+		strcpy(text, "");
+	else if (!strcmp(v, "epoch"))
+		strcpy(text, "no-cache");
+	else if (!strcmp(v, "max"))
+		strcpy(text, "max-age=315360000");
+	else if (tbg_value_seconds(v, &seconds))
+		sprintf(text, "max-age=%llu", (unsigned long long)seconds);
+	else
+		return false;
+	t->policy->expires = tbg_sites_text(t->sites, text);
+	return t->policy->expires;
+}
+
+bool tbg_cache_control_set(struct tbg_target *t, const char *v)
+{
+	if (!strcmp(v, "off"))
+		v = "";
+	else if (!tbg_field_value(v) || strlen(v) > TBG_CONTROL_MAX)
+		return false;
+	t->policy->cache_control = tbg_sites_text(t->sites, v);
+	return t->policy->cache_control;
+}
+
+/*
+ * Fields that the daemon makes itself, that would change the message, or that a
+ * 304 would have to repeat (RFC 9110 15.4.5).
+ */
+static const char *const own_fields[] = {
+	"Accept-Ranges", "Age", "Allow", "Cache-Control", "Cache-Status",
+	"Connection", "Content-Encoding", "Content-Length",
+	"Content-Location", "Content-Range", "Content-Type", "Date", "ETag",
+	"Expires", "Keep-Alive", "Last-Modified", "Location", "Server", "TE", "Trailer",
+	"Transfer-Encoding", "Upgrade", "Vary",
+};
+
+static bool header_valid(const char *v)
+{
+	size_t len = strcspn(v, ":");
+	const char *value;
+
+	if (!len || !v[len])
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (!tbg_token_byte(v[i]))
+			return false;
+	for (size_t i = 0; i < sizeof(own_fields) / sizeof(*own_fields); i++)
+		if (strlen(own_fields[i]) == len && !strncasecmp(own_fields[i], v, len))
+			return false;
+	value = v + len + 1;
+	while (*value == ' ')
+		value++;
+	return tbg_field_value(value);
+}
+
+bool tbg_headers_set(struct tbg_target *t, const char *v)
+{
+	return header_valid(v) && tbg_text_list_add(t, &t->policy->headers,
+						    &t->policy->headers_nr, v);
+}
+
+static struct tbg_policy *policy_add(struct tbg_target *t)
+{
+	struct tbg_location *l = t->location;
+	struct tbg_policy *more;
+
+	more = tbg_list_grow(t, l->policies, l->policies_nr, sizeof(*more));
+	if (!more)
+		return NULL;
+	l->policies = more;
+	return &more[l->policies_nr++];
+}
+
+/* "image/" and a star is kept as "image/". */
+static const char *type_pattern(struct tbg_sites *s, const char *title)
+{
+	char *ret = tbg_sites_text(s, title);
+	char *star = ret ? strchr(ret, '*') : NULL;
+
+	if (star)
+		*star = 0;
+	return ret;
+}
+
+/* The media types of a scope that are whole, or those that end in a star. */
+static int types_apply(struct tbg_making *m, struct tbg_target *t, const struct tbg_scope *scope,
+		       bool whole)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < scope->below_nr && !err; i++) {
+		const struct tbg_scope *type = scope->below[i];
+
+		if (type->kind != TBG_SCOPE_TYPE || whole != !strchr(type->title, '*'))
+			continue;
+		t->policy = policy_add(t);
+		if (!t->policy || !(t->policy->type = type_pattern(t->sites, type->title)))
+			return -ENOMEM;
+		err = tbg_scope_apply(m, t, type, false);
+	}
+	return err;
+}
+
+int tbg_level_apply(struct tbg_making *m, struct tbg_target *t, const struct tbg_scope *scope)
+{
+	int err;
+
+	t->policy = policy_add(t);
+	err = t->policy ? tbg_scope_apply(m, t, scope, false) : -ENOMEM;
+	err = err ?: types_apply(m, t, scope, false);
+	return err ?: types_apply(m, t, scope, true);
+}

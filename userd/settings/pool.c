@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pools of our own, of CGI programs or of a module: their limits, and the
+ * upstream that each is to the rest of the daemon. Called while a location is
+ * made; starts nothing, gateway.c does.
+ */
+#include "settings/making.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "value.h"
+
+#define GRACE_MS	5000	/* for a pool to say that a program's time is over */
+
+/* An absolute path to what there is, without links. */
+static bool real_path(struct tbg_target *t, const char *v, mode_t type,
+		      char ret[TBG_ORDER_PATH])
+{
+	char *path = *v == '/' ? realpath(v, NULL) : NULL;
+	struct stat st;
+	bool ok = path && !stat(path, &st);
+
+	if (*v == '/' && !ok)
+		t->why = strerror(errno);
+	ok = ok && (st.st_mode & S_IFMT) == type && strlen(path) < TBG_ORDER_PATH;
+	if (ok)
+		strcpy(ret, path);
+	free(path);
+	return ok;
+}
+
+bool tbg_cgi_set(struct tbg_target *t, const char *v)
+{
+	t->location->handler = TBG_HANDLER_UPSTREAM;
+	return real_path(t, v, S_IFDIR, t->cgi->path);
+}
+
+bool tbg_cgi_time_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->cgi->time_ms) && t->cgi->time_ms;
+}
+
+bool tbg_cgi_cpu_set(struct tbg_target *t, const char *v)
+{
+	unsigned int ms = 0;
+
+	if (strcmp(v, "0") && !tbg_value_ms(v, &ms))
+		return false;
+	t->cgi->cpu_s = (ms + 999) / 1000;
+	return true;
+}
+
+bool tbg_cgi_memory_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 40, &t->cgi->memory);
+}
+
+bool tbg_cgi_output_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 40, &t->cgi->output);
+}
+
+bool tbg_cgi_at_once_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_number(v, 1, 1000, &t->cgi->at_once);
+}
+
+bool tbg_cgi_processes_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_number(v, 0, 1000000, &t->cgi->processes);
+}
+
+bool tbg_cgi_user_set(struct tbg_target *t, const char *v)
+{
+	const struct passwd *pw = getpwnam(v);
+
+	if (!pw || !pw->pw_uid)
+		return false;
+	t->cgi->uid = pw->pw_uid;
+	t->cgi->gid = pw->pw_gid;
+	return true;
+}
+
+bool tbg_cgi_chroot_set(struct tbg_target *t, const char *v)
+{
+	return real_path(t, v, S_IFDIR, t->cgi->chroot);
+}
+
+/* The shared object, then its arguments. */
+bool tbg_module_set(struct tbg_target *t, const char *v)
+{
+	struct tbg_order *o = t->module;
+	size_t size = strlen(v) + 1;
+
+	t->location->handler = TBG_HANDLER_UPSTREAM;
+	if (t->begins) {	/* what it leads to is looked at by tbg_pool_make() */
+		o->args_len = 0;
+		snprintf(o->path, sizeof(o->path), "%s", v);
+		return size <= sizeof(o->path);
+	}
+	if (size > sizeof(o->args) - o->args_len)
+		return false;
+	memcpy(o->args + o->args_len, v, size);
+	o->args_len += size;
+	return true;
+}
+
+bool tbg_module_workers_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_number(v, 1, TBG_MODULE_WORKERS_MAX, &t->module->at_once);
+}
+
+bool tbg_module_time_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->module->time_ms) && t->module->time_ms;
+}
+
+bool tbg_module_memory_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 40, &t->module->memory);
+}
+
+bool tbg_module_requests_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_number(v, 0, 1000000000, &t->module->requests);
+}
+
+/* All that makes a pool what it is, as text: pools of the same name are one. */
+static char *pool_name(const struct tbg_order *o)
+{
+	struct stat st;
+	char *name = NULL;
+	size_t len;
+	FILE *f = open_memstream(&name, &len);
+
+	if (!f)
+		return NULL;
+	fprintf(f, "%s %s below %s: time %u cpu %u memory %llu output %llu at once %u processes %u requests %u user %d.%d chroot %s",
+		o->kind == TBG_POOL_CGI ? "cgi" : "module", o->path, o->prefix,
+		o->time_ms, o->cpu_s, (unsigned long long)o->memory,
+		(unsigned long long)o->output, o->at_once, o->processes,
+		o->requests, o->uid, o->gid, o->chroot);
+	for (unsigned int i = 0; i < o->args_len; i += strlen(o->args + i) + 1)
+		fprintf(f, " \"%s\"", o->args + i);
+	/* a new file makes a new pool: its workers are of one, and its answers too */
+	if (o->kind == TBG_POOL_MODULE && !stat(o->path, &st))
+		fprintf(f, " file %llu of %lld.%09ld", (unsigned long long)st.st_ino,
+			(long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+	fclose(f);
+	return name;
+}
+
+static int pool_new(struct tbg_making *m, struct tbg_target *t, const struct tbg_order *o,
+		    const char *name)
+{
+	struct tbg_upstream_terms terms;
+	struct tbg_upstream *u, *same = NULL;
+	struct tbg_backend b;
+	int err;
+
+	t->terms = &terms;
+	err = tbg_terms_make(m, t);
+	err = err ?: tbg_backend_own(&b, o->path);
+	if (err)
+		return err;
+	terms.protocol = TBG_PROTOCOL_FASTCGI;
+	terms.health_path = NULL;
+	if (o->kind == TBG_POOL_CGI && terms.first_byte_ms < o->time_ms + GRACE_MS)
+		terms.first_byte_ms = o->time_ms + GRACE_MS;
+	u = tbg_upstream_new(name, &terms);
+	if (u)
+		u->order = malloc(sizeof(*o));
+	if (!u || !u->order || !tbg_upstream_add(u, &b)) {
+		tbg_upstream_put(u);
+		return -ENOMEM;
+	}
+	*u->order = *o;
+	if (m->old)
+		same = tbg_sites_upstream_find(m->old, name);
+	if (same && tbg_upstream_same(same, u)) {
+		tbg_upstream_put(u);
+		u = tbg_upstream_get(same);
+	}
+	return tbg_sites_upstream(m->sites, u) ? 0 : -ENOMEM;
+}
+
+int tbg_pool_make(struct tbg_making *m, struct tbg_target *t, enum tbg_pool_kind kind,
+		  unsigned int line)
+{
+	struct tbg_order *o = kind == TBG_POOL_CGI ? t->cgi : t->module;
+	struct tbg_location *l = t->location;
+	size_t len = strlen(o->chroot);
+	char *name, path[TBG_ORDER_PATH];
+	int err = 0;
+
+	t->why = "";
+	if (len && (strncmp(o->path, o->chroot, len) ||
+		    (o->path[len] && o->path[len] != '/' && len > 1)))
+		return tbg_making_wrong(m, line, "cgi \"%.100s\": not below %.100s; expected a folder in cgi-chroot",
+					o->path, o->chroot);
+	if (kind == TBG_POOL_MODULE && !real_path(t, o->path, S_IFREG, path))
+		return tbg_making_wrong(m, line, "module \"%.100s\": %s%sexpected the absolute path of a shared object",
+					o->path, t->why, *t->why ? "; " : "");
+	if (kind == TBG_POOL_MODULE)
+		strcpy(o->path, path);
+	if (strlen(l->match) >= sizeof(o->prefix))
+		return tbg_making_wrong(m, line, "%.100s: too long", l->title);
+	o->kind = kind;
+	strcpy(o->prefix, l->kind == TBG_MATCH_PREFIX ? l->match : "/");
+	name = pool_name(o);
+	if (!name)
+		return -ENOMEM;
+	if (!tbg_sites_upstream_find(m->sites, name))
+		err = pool_new(m, t, o, name);
+	l->handler = TBG_HANDLER_UPSTREAM;
+	l->upstream = tbg_sites_upstream_find(m->sites, name);
+	free(name);
+	return err;
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Hosts, and all of a configuration as one struct tbg_sites: upstreams first,
+ * since locations name them, then a site for each host. Called for each reading
+ * of it; a site whose answers stay the same must keep its id, or its objects
+ * would be lost.
+ */
+#include "settings/making.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mime.h"
+#include "value.h"
+
+#define MIME_TYPES	"/etc/mime.types"
+
+/* This one and those below are for the site or for all: see sites_make(). */
+bool tbg_alias_set(struct tbg_target *t, const char *v)
+{
+	return tbg_host_valid(v);
+}
+
+bool tbg_default_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_bool(v, &t->fallback);
+}
+
+bool tbg_media_types_set(struct tbg_target *t, const char *v)
+{
+	static char why[TBG_MIME_WHY];
+
+	if (!t->trial)
+		return true;
+	t->why = why;
+	return !tbg_mime_file_check(v, why);
+}
+
+bool tbg_types_set(struct tbg_target *t, const char *v)
+{
+	return tbg_mime_line_valid(v);
+}
+
+/* --- which sites stay what they were ------------------------------------- */
+
+static void scope_print(FILE *f, const struct tbg_scope *scope)
+{
+	fprintf(f, "%d %s{\n", scope->kind, scope->title);
+	for (unsigned int i = 0; i < scope->settings_nr; i++) {
+		const struct tbg_setting *s = &scope->settings[i];
+		struct tbg_setting_row row;
+
+		tbg_setting_row(s->row, &row);
+		/* under which names it answers, and who behind us, changes no file */
+		if (!strcmp(row.name, "alias") || !strcmp(row.name, "default") ||
+		    tbg_setting_upstreams(s))
+			continue;
+		fprintf(f, "%s\n", row.name);
+		for (unsigned int j = 0; j < s->values_nr; j++)
+			fprintf(f, "=%s\n", s->values[j]);
+	}
+	for (unsigned int i = 0; i < scope->below_nr; i++)
+		if (!(scope->below[i]->kind & (TBG_SCOPE_HOST | TBG_SCOPE_UPSTREAM)))
+			scope_print(f, scope->below[i]);
+	fprintf(f, "}\n");
+}
+
+/* Roots and upstreams by number: the same words may have become others. */
+static int site_print(struct tbg_making *m, struct tbg_site *site,
+		      const struct tbg_scope *host)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return -ENOMEM;
+	scope_print(f, m->top);
+	if (host)
+		scope_print(f, host);
+	for (unsigned int i = 0; i < site->locations_nr; i++)
+		fprintf(f, "%d %u\n", site->locations[i].root,
+			site->locations[i].upstream ? site->locations[i].upstream->id : 0);
+	fprintf(f, "%llx\n", (unsigned long long)tbg_mime_print(m->sites->mime));
+	fclose(f);
+	site->print = text ? tbg_sites_text(m->sites, text) : NULL;
+	free(text);
+	return site->print ? 0 : -ENOMEM;
+}
+
+static void ids_give(struct tbg_sites *s, const struct tbg_sites *old)
+{
+	s->next_id = old ? old->next_id : 0;
+	for (unsigned int i = 0; i < s->nr; i++) {
+		const struct tbg_site *same = NULL;
+
+		for (unsigned int j = 0; old && j < old->nr && !same; j++)
+			if (!strcmp(old->site[j].name, s->site[i].name) &&
+			    !strcmp(old->site[j].print, s->site[i].print))
+				same = &old->site[j];
+		s->site[i].id = same ? same->id : s->next_id++;
+	}
+}
+
+/* --- hosts --------------------------------------------------------------- */
+
+static int host_name_add(struct tbg_making *m, struct tbg_site *site,
+			 const struct tbg_scope *host, const char *name)
+{
+	if (tbg_sites_host(m->sites, name, site))
+		return 0;
+	m->error->line = host->line;
+	snprintf(m->error->text, sizeof(m->error->text),
+		 "host \"%.100s\": \"%.100s\" is another host's name already, or one more than %d; expected each name once",
+		 host->title, name, TBG_HOSTS_MAX);
+	return -EEXIST;
+}
+
+static int site_names(struct tbg_making *m, struct tbg_site *site,
+		      const struct tbg_scope *host)
+{
+	const struct tbg_setting *s = tbg_setting_of(host, "alias");
+	int err = host_name_add(m, site, host, host->title);
+
+	for (unsigned int i = 0; s && i < s->values_nr && !err; i++)
+		err = host_name_add(m, site, host, s->values[i]);
+	s = tbg_setting_of(host, "default");
+	if (!err && s)
+		tbg_value_bool(s->values[0], &site->fallback);
+	if (err || !site->fallback)
+		return err;
+	if (!m->sites->fallback) {
+		m->sites->fallback = site;
+		return 0;
+	}
+	m->error->line = host->line;
+	snprintf(m->error->text, sizeof(m->error->text),
+		 "host \"%.100s\": \"%.100s\" is the default already; expected one default",
+		 host->title, m->sites->fallback->name);
+	return -EEXIST;
+}
+
+static int site_make(struct tbg_making *m, const struct tbg_scope *host)
+{
+	struct tbg_site *site = &m->sites->site[m->sites->nr++];
+	int err;
+
+	site->sites = m->sites;
+	site->name = tbg_sites_text(m->sites, host ? host->title : "");
+	if (!site->name)
+		return -ENOMEM;
+	err = host ? site_names(m, site, host) : 0;
+	err = err ?: tbg_site_locations(m, site, host);
+	return err ?: site_print(m, site, host);
+}
+
+static int mime_make(struct tbg_making *m)
+{
+	const struct tbg_setting *file = tbg_setting_of(m->top, "media-types");
+	const struct tbg_setting *more = tbg_setting_of(m->top, "types");
+
+	return tbg_mime_open(&m->sites->mime, file ? file->values[0] : MIME_TYPES,
+			     more ? more->values : NULL,
+			     more ? more->values_nr : 0);
+}
+
+static int sites_make(struct tbg_making *m)
+{
+	const struct tbg_scope *top = m->top;
+	unsigned int hosts = 0;
+	int err = mime_make(m);
+
+	for (unsigned int i = 0; i < top->below_nr; i++)
+		hosts += top->below[i]->kind == TBG_SCOPE_HOST;
+	m->sites->site = tbg_sites_alloc(m->sites, (hosts + 1) * sizeof(*m->sites->site));
+	if (!m->sites->site || err)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < top->below_nr && !err; i++)
+		if (top->below[i]->kind == TBG_SCOPE_UPSTREAM)
+			err = tbg_upstream_make(m, top->below[i]);
+	for (unsigned int i = 0; i < top->below_nr && !err; i++)
+		if (top->below[i]->kind == TBG_SCOPE_HOST)
+			err = site_make(m, top->below[i]);
+	if (!hosts)
+		err = err ?: site_make(m, NULL);
+	else
+		err = err ?: tbg_locations_check(m);
+	if (!m->sites->fallback)
+		m->sites->fallback = m->sites->site;
+	if (err)
+		return err;
+	ids_give(m->sites, m->old);
+	return tbg_sites_index(m->sites);
+}
+
+int tbg_sites_make(struct tbg_sites **ret, const struct tbg_scope *top,
+		   const struct tbg_sites *old, struct tbg_roots *roots,
+		   struct tbg_settings_error *ret_error)
+{
+	struct tbg_making m = { tbg_sites_new(roots), old, top, ret_error };
+	int err;
+
+	*ret_error = (struct tbg_settings_error){ .text = "out of memory" };
+	err = m.sites ? sites_make(&m) : -ENOMEM;
+	if (err) {
+		tbg_sites_close(m.sites, NULL, NULL);
+		return err;
+	}
+	*ret = m.sites;
+	return 0;
+}

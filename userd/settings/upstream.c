@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Upstreams as they are told: their servers, their terms, which program a path
+ * means to them; and the objects that come of it, those of the configuration
+ * before where nothing has changed. Called while sites are made; asks nobody
+ * but the resolver.
+ */
+#include "settings/making.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "value.h"
+
+/* Which protocol it will be is not known before the scope is whole. */
+static bool server_add(struct tbg_target *t, const char *v, bool bare)
+{
+	struct tbg_backend b;
+	bool ok = !t->trial;
+	const char *why;
+
+	for (uint8_t p = 0; p < TBG_PROTOCOL_NR && !ok; p++) {
+		ok = tbg_backend_parse(v, p, bare, 0, &b, &why);
+		if (*why)	/* the protocols that it is none of have nothing to say */
+			t->why = why;
+	}
+	return ok && t->servers_nr < TBG_BACKEND_MAX &&
+	       tbg_text_list_add(t, &t->servers, &t->servers_nr, v);
+}
+
+/* One name, or servers. */
+bool tbg_upstream_set(struct tbg_target *t, const char *v)
+{
+	const char **to;
+
+	if (t->begins) {
+		t->servers_nr = 0;
+		t->named = t->beside = NULL;
+	}
+	t->location->handler = TBG_HANDLER_UPSTREAM;
+	if (!t->named && !tbg_name_valid(v))
+		return server_add(t, v, false);
+	to = t->named || t->servers_nr ? &t->beside : &t->named;
+	*to = tbg_sites_text(t->sites, v);
+	return *to;
+}
+
+bool tbg_server_set(struct tbg_target *t, const char *v)
+{
+	return server_add(t, v, true);
+}
+
+bool tbg_protocol_set(struct tbg_target *t, const char *v)
+{
+	return tbg_protocol_find(v, &t->terms->protocol);
+}
+
+bool tbg_balance_set(struct tbg_target *t, const char *v)
+{
+	t->terms->least = !strcmp(v, "least");
+	return t->terms->least || !strcmp(v, "turn") || !strcmp(v, "round-robin");
+}
+
+bool tbg_connect_timeout_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->terms->connect_ms);
+}
+
+bool tbg_first_byte_timeout_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->terms->first_byte_ms);
+}
+
+bool tbg_upstream_idle_timeout_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->terms->idle_ms);
+}
+
+bool tbg_upstream_keep_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->terms->keep_ms);
+}
+
+bool tbg_health_path_set(struct tbg_target *t, const char *v)
+{
+	size_t len = strlen(v);
+
+	for (size_t i = 0; i < len; i++)
+		if (v[i] <= ' ' || v[i] > '~' || v[i] == '#')
+			return false;
+	t->terms->health_path = tbg_sites_text(t->sites, v);
+	return *v == '/' && len <= 512 && t->terms->health_path;
+}
+
+bool tbg_health_interval_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_ms(v, &t->terms->health_ms);
+}
+
+/* "/srv/www", without a slash at its end but in "/", which is "". */
+static bool absolute(struct tbg_target *t, const char **ret, const char *v)
+{
+	char *copy = tbg_sites_text(t->sites, v);
+	size_t len = copy ? strlen(copy) : 0;
+
+	while (len && copy[len - 1] == '/')
+		copy[--len] = 0;
+	*ret = copy;
+	return *v == '/' && copy && strlen(v) < 1024;
+}
+
+bool tbg_script_root_set(struct tbg_target *t, const char *v)
+{
+	return absolute(t, &t->terms->script.root, v);
+}
+
+bool tbg_script_filename_set(struct tbg_target *t, const char *v)
+{
+	return absolute(t, &t->terms->script.file, v) && *t->terms->script.file;
+}
+
+bool tbg_script_index_set(struct tbg_target *t, const char *v)
+{
+	t->terms->script.index = tbg_sites_text(t->sites, v);
+	return tbg_file_name(v) && strlen(v) < 128 && t->terms->script.index;
+}
+
+bool tbg_script_split_set(struct tbg_target *t, const char *v)
+{
+	t->terms->script.split = tbg_sites_text(t->sites, v);
+	return *v && strlen(v) < 128 && !strchr(v, '/') && t->terms->script.split;
+}
+
+/* "NAME=value" */
+bool tbg_script_params_set(struct tbg_target *t, const char *v)
+{
+	struct tbg_script *s = &t->terms->script;
+	size_t len = strspn(v, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+
+	if (t->begins)
+		s->params_nr = 0;
+	return len && v[len] == '=' && strlen(v) < 4096 &&
+	       (!v[len + 1] || tbg_field_value(v + len + 1)) &&
+	       tbg_text_list_add(t, &s->params, &s->params_nr, v);
+}
+
+/*
+ * Its name's other addresses are servers of the same text, as far as there is room
+ * beside the servers that are still to come.
+ */
+static int addresses_add(const struct tbg_target *t, struct tbg_upstream *u,
+			 const char *text, unsigned int to_come)
+{
+	struct tbg_backend b;
+	const char *why;
+
+	for (unsigned int nr = 1; u->nr + to_come < TBG_BACKEND_MAX &&
+	     tbg_backend_parse(text, t->terms->protocol, !t->location, nr, &b, &why); nr++)
+		if (!tbg_upstream_add(u, &b))
+			return -ENOMEM;
+	return 0;
+}
+
+static int servers_add(struct tbg_making *m, const struct tbg_target *t,
+		       struct tbg_upstream *u, unsigned int line)
+{
+	struct tbg_backend b;
+	const char *why;
+
+	for (unsigned int i = 0; i < t->servers_nr; i++) {
+		if (!tbg_backend_parse(t->servers[i], t->terms->protocol, !t->location,
+				       0, &b, &why))
+			return tbg_making_wrong(m, line, "%.100s: %s%sexpected a server of the upstream's protocol",
+						t->servers[i], why, *why ? "; " : "");
+		if (!tbg_upstream_add(u, &b) ||
+		    addresses_add(t, u, t->servers[i], t->servers_nr - i - 1))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Its servers are in t; the object of before if it is still the same. */
+static int upstream_new(struct tbg_making *m, const struct tbg_target *t,
+			const char *name, unsigned int line)
+{
+	struct tbg_upstream *u = tbg_upstream_new(name, t->terms), *same = NULL;
+	int err = u ? servers_add(m, t, u, line) : -ENOMEM;
+
+	if (err) {
+		tbg_upstream_put(u);
+		return err;
+	}
+	if (m->old)
+		same = tbg_sites_upstream_find(m->old, name);
+	if (same && tbg_upstream_same(same, u)) {
+		tbg_upstream_put(u);
+		u = tbg_upstream_get(same);
+	}
+	return tbg_sites_upstream(m->sites, u) ? 0 : -ENOMEM;
+}
+
+int tbg_terms_make(struct tbg_making *m, struct tbg_target *t)
+{
+	*t->terms = (struct tbg_upstream_terms){
+		.connect_ms = 5000, .first_byte_ms = 60000, .idle_ms = 60000,
+		.keep_ms = 30000, .health_ms = 5000,
+	};
+	return tbg_scope_apply(m, t, m->top, true);
+}
+
+int tbg_upstream_make(struct tbg_making *m, const struct tbg_scope *own)
+{
+	struct tbg_upstream_terms terms;
+	struct tbg_target t = { .sites = m->sites, .terms = &terms };
+	int err;
+
+	if (!tbg_setting_of(own, "server"))
+		return tbg_making_wrong(m, own->line, "upstream \"%.100s\": no server; expected server = \"HOST:PORT\" or \"unix:PATH\" in it",
+					own->title);
+	err = tbg_terms_make(m, &t);
+	err = err ?: tbg_scope_apply(m, &t, own, true);
+	return err ?: upstream_new(m, &t, own->title, tbg_setting_of(own, "server")->line);
+}
+
+int tbg_upstream_given(struct tbg_making *m, struct tbg_target *t, unsigned int line)
+{
+	struct tbg_upstream_terms terms;
+	char *name = NULL;
+	size_t len;
+	FILE *f = open_memstream(&name, &len);
+	int err = 0;
+
+	for (unsigned int i = 0; f && i < t->servers_nr; i++)
+		fprintf(f, "%s%s", i ? " " : "", t->servers[i]);
+	if (f)
+		fclose(f);
+	if (!name)
+		return -ENOMEM;
+	t->terms = &terms;
+	if (!tbg_sites_upstream_find(m->sites, name))
+		err = tbg_terms_make(m, t) ?: upstream_new(m, t, name, line);
+	t->location->upstream = tbg_sites_upstream_find(m->sites, name);
+	free(name);
+	return err;
+}
