@@ -160,3 +160,16 @@ out:
 	json_decref(req);
 	return ret;
 }
+
+int tbg_control_show(const struct tbg_given *opt, json_t *req,
+		     void (*show)(const json_t *answer))
+{
+	json_t *a = tbg_control_ask(opt, req, NULL);
+
+	if (!a)
+		return EXIT_FAILURE;
+	if (!opt->json)
+		show(a);
+	json_decref(a);
+	return EXIT_SUCCESS;
+}

@@ -21,6 +21,10 @@ int tbg_control_connect(const char *path);
 json_t *tbg_control_ask(const struct tbg_given *opt, json_t *req,
 			void (*progress)(const json_t *line));
 
+/* Asks, and shows the answer if it has not been printed. The exit status. */
+int tbg_control_show(const struct tbg_given *opt, json_t *req,
+		     void (*show)(const json_t *answer));
+
 /* As JSON, which has UTF-8 alone: other bytes, and what is in `also`, as "%XX". */
 json_t *tbg_text_encode(const char *text, const char *also);
 

@@ -50,14 +50,8 @@ static void objects_show(const json_t *a)
 
 int tbg_objects_run(const struct tbg_given *opt, int argc, char **argv)
 {
-	json_t *a = tbg_control_ask(opt, json_pack("{s:s, s:I}", "cmd", "objects", "limit",
-						   (json_int_t)(opt->limit < 0 ? 0 : opt->limit)),
-				    NULL);
+	json_int_t limit = opt->limit < 0 ? 0 : opt->limit;
 
-	if (!a)
-		return EXIT_FAILURE;
-	if (!opt->json)
-		objects_show(a);
-	json_decref(a);
-	return EXIT_SUCCESS;
+	return tbg_control_show(opt, json_pack("{s:s, s:I}", "cmd", "objects", "limit", limit),
+				objects_show);
 }

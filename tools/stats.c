@@ -75,12 +75,5 @@ static void stats_show(const json_t *a)
 
 int tbg_stats_run(const struct tbg_given *opt, int argc, char **argv)
 {
-	json_t *a = tbg_control_ask(opt, json_pack("{s:s}", "cmd", "stats"), NULL);
-
-	if (!a)
-		return EXIT_FAILURE;
-	if (!opt->json)
-		stats_show(a);
-	json_decref(a);
-	return EXIT_SUCCESS;
+	return tbg_control_show(opt, json_pack("{s:s}", "cmd", "stats"), stats_show);
 }

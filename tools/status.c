@@ -141,12 +141,5 @@ static void status_show(const json_t *a)
 
 int tbg_status_run(const struct tbg_given *opt, int argc, char **argv)
 {
-	json_t *a = tbg_control_ask(opt, json_pack("{s:s}", "cmd", "status"), NULL);
-
-	if (!a)
-		return EXIT_FAILURE;
-	if (!opt->json)
-		status_show(a);
-	json_decref(a);
-	return EXIT_SUCCESS;
+	return tbg_control_show(opt, json_pack("{s:s}", "cmd", "status"), status_show);
 }

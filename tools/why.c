@@ -68,17 +68,10 @@ int tbg_why_run(const struct tbg_given *opt, int argc, char **argv)
 {
 	int ret = EXIT_SUCCESS;
 
-	for (int i = 0; i < argc; i++) {
-		json_t *a = tbg_control_ask(opt, json_pack("{s:s, s:o, s:s*}", "cmd", "why",
-							   "url", tbg_url_pack(argv[i]),
-							   "accept_encoding", opt->accept),
-					    NULL);
-
-		if (!a)
+	for (int i = 0; i < argc; i++)
+		if (tbg_control_show(opt, json_pack("{s:s, s:o, s:s*}", "cmd", "why",
+						    "url", tbg_url_pack(argv[i]),
+						    "accept_encoding", opt->accept), why_show))
 			ret = EXIT_FAILURE;
-		else if (!opt->json)
-			why_show(a);
-		json_decref(a);
-	}
 	return ret;
 }
