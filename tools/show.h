@@ -78,21 +78,30 @@ static inline bool true_of(const json_t *o, const char *key)
 	return json_is_true(json_object_get(o, key));
 }
 
-/* 1536 → "1.5 KiB"; in one of a few static buffers. */
+#define NUMBER_ROOM 32
+
+/* For a number as text, until there have been three more. */
+static inline char *number_room(void)
+{
+	static char text[4][NUMBER_ROOM];
+	static unsigned int turn;
+
+	return text[turn++ % 4];
+}
+
+/* 1536 → "1.5 KiB"; in number_room(). */
 static inline const char *bytes_text(long long n)
 {
 	static const char *const units[] = {
 		"B", "KiB", "MiB", "GiB", "TiB", "PiB",
 	};
-	static char text[4][32];
-	static unsigned int turn;
-	char *ret = text[turn++ % 4];
+	char *ret = number_room();
 	double v = n;
 	int unit = 0;
 
 	while (v >= 1024 && unit < 5)
 		v /= 1024, unit++;
-	snprintf(ret, sizeof(text[0]), unit && v < 100 ? "%.1f %s" : "%.0f %s",
+	snprintf(ret, NUMBER_ROOM, unit && v < 100 ? "%.1f %s" : "%.0f %s",
 		 v, units[unit]);
 	return ret;
 }

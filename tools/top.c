@@ -527,30 +527,26 @@ struct page {
 	unsigned int columns;
 };
 
-/* "-", "0.3", "1234"; in one of a few static buffers. */
+/* "-", "0.3", "1234"; in number_room(). */
 static const char *rate_text(const json_t *o, const char *key)
 {
-	static char text[4][32];
-	static unsigned int turn;
-	char *ret = text[turn++ % 4];
+	char *ret = number_room();
 	double v = value_of(o, key);
 
 	if (v < 0)
 		return "-";
-	snprintf(ret, sizeof(text[0]), v < 10 && v > 0 ? "%.1f" : "%.0f", v);
+	snprintf(ret, NUMBER_ROOM, v < 10 && v > 0 ? "%.1f" : "%.0f", v);
 	return ret;
 }
 
 static const char *percent_text(const json_t *o, const char *key)
 {
-	static char text[4][32];
-	static unsigned int turn;
-	char *ret = text[turn++ % 4];
+	char *ret = number_room();
 	double v = value_of(o, key);
 
 	if (v < 0)
 		return "-";
-	snprintf(ret, sizeof(text[0]), "%.1f %%", 100 * v);
+	snprintf(ret, NUMBER_ROOM, "%.1f %%", 100 * v);
 	return ret;
 }
 
