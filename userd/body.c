@@ -32,14 +32,6 @@ void tbg_body_begin(struct tbg_body *body, const struct tbg_message *m)
 		body->state = END;
 }
 
-static int hex(uint8_t c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool blank(uint8_t c)
 {
 	return c == ' ' || c == '\t';
@@ -120,9 +112,9 @@ static uint8_t trailer_byte(uint8_t state, uint8_t c)
 
 static uint8_t size_byte(struct tbg_body *body, uint8_t c)
 {
-	if (hex(c) < 0 || body->left >= SIZE_GROWS)
+	if (tbg_hex_value(c) < 0 || body->left >= SIZE_GROWS)
 		return body->digits ? ext_next(c) : WRONG;
-	body->left = body->left << 4 | hex(c);
+	body->left = body->left << 4 | tbg_hex_value(c);
 	if (body->digits < SIZE_DIGITS)
 		body->digits++;
 	else if (++body->framing > TBG_BODY_FRAMING_MAX)

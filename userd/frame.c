@@ -40,17 +40,9 @@ bool tbg_frame_closes(const struct tbg_frame *f)
 	return f->framing == TBG_FRAMING_CLOSE;
 }
 
-static int hex(uint8_t c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool size_byte(struct tbg_frame *f, uint8_t c)
 {
-	int v = hex(c);
+	int v = tbg_hex_value(c);
 
 	if (v >= 0 && f->digits < 15) {
 		f->left = f->left << 4 | v;

@@ -28,4 +28,13 @@ static inline bool tbg_value_byte(uint8_t c)
 	return c == '\t' || (c >= 0x20 && c != 0x7f);
 }
 
+/* RFC 5234 B.1: HEXDIG, small letters too; what it stands for, or -1. */
+static inline int tbg_hex_value(uint8_t c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 #endif

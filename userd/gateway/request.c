@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "module.h"
+#include "token.h"
 
 #define NAME_MAX_LEN 256	/* bytes of a field's name that one may ask for */
 
@@ -116,11 +117,6 @@ const char *tbg_request_cookie(struct tbg_request *r, const char *name)
 	return NULL;
 }
 
-static int hex(unsigned char c)
-{
-	return isdigit(c) ? c - '0' : isxdigit(c) ? (c | 0x20) - 'a' + 10 : -1;
-}
-
 /* len bytes of a form, decoded into ret[len + 1]; what is no escape stays. */
 static size_t form_decode(const char *b, size_t len, char *ret)
 {
@@ -128,9 +124,12 @@ static size_t form_decode(const char *b, size_t len, char *ret)
 
 	for (size_t i = 0; i < len; i++) {
 		char c = b[i] == '+' ? ' ' : b[i];
+		bool escape = c == '%' && len - i > 2;
+		int high = escape ? tbg_hex_value(b[i + 1]) : -1;
+		int low = escape ? tbg_hex_value(b[i + 2]) : -1;
 
-		if (c == '%' && len - i > 2 && hex(b[i + 1]) >= 0 && hex(b[i + 2]) >= 0) {
-			c = hex(b[i + 1]) << 4 | hex(b[i + 2]);
+		if (high >= 0 && low >= 0) {
+			c = high << 4 | low;
 			i += 2;
 		}
 		ret[n++] = c;
