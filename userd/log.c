@@ -830,6 +830,16 @@ int tbg_log_check(const char *path)
 	return err;
 }
 
+static void log_free(struct tbg_log *l)
+{
+	free(l->half[1].b);
+	free(l->half[0].b);
+	free(l->path);
+	pthread_cond_destroy(&l->wake);
+	pthread_mutex_destroy(&l->lock);
+	free(l);
+}
+
 int tbg_log_open(struct tbg_log **ret, const char *path,
 		 enum tbg_log_format format, const struct tbg_maps *maps,
 		 char *ret_msg, size_t msg_len)
@@ -869,12 +879,7 @@ no_ring:
 no_file:
 	close(l->folder);
 no_folder:
-	free(l->half[1].b);
-	free(l->half[0].b);
-	free(l->path);
-	pthread_cond_destroy(&l->wake);
-	pthread_mutex_destroy(&l->lock);
-	free(l);
+	log_free(l);
 no_log:
 	snprintf(ret_msg, msg_len,
 		 "%s: %s; choose a file that can be written, or off",
@@ -923,12 +928,7 @@ void tbg_log_close(struct tbg_log *l, const struct tbg_log *next)
 	if (l->next_fd >= 0)
 		close(l->next_fd);
 	close(l->folder);
-	free(l->half[1].b);
-	free(l->half[0].b);
-	free(l->path);
-	pthread_cond_destroy(&l->wake);
-	pthread_mutex_destroy(&l->lock);
-	free(l);
+	log_free(l);
 }
 
 uint64_t tbg_log_lost(const struct tbg_log *l)
