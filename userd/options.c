@@ -592,17 +592,10 @@ static int sites_check(const struct tbg_options *o)
 	return err ? BAD_OPTION : TBG_OPTIONS_DONE;
 }
 
-static bool said(const struct tbg_options *o, const char *name)
-{
-	for (unsigned int i = 0; i < o->top->settings_nr; i++)
-		if (o->top->settings[i].row == (unsigned int)tbg_setting_find(name))
-			return true;
-	return false;
-}
-
 static int complete(struct tbg_options *o)
 {
-	if (!o->top->below_nr && !said(o, "root") && !said(o, "upstream")) {
+	if (!o->top->below_nr && !tbg_setting_of(o->top, "root") &&
+	    !tbg_setting_of(o->top, "upstream")) {
 		tbg_say("toboggand: --root: missing; expected --root DIR or --upstream URL, or --config FILE with one");
 		return BAD_OPTION;
 	}

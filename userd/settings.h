@@ -64,6 +64,10 @@ bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 		   struct tbg_roots *roots, const char **ret_why);
 void tbg_scope_unset(struct tbg_scope *scope, unsigned int row);
 
+/* What it says under a name; NULL: nothing. */
+const struct tbg_setting *tbg_setting_of(const struct tbg_scope *scope,
+					 const char *name);
+
 /* Whether a section may have this title; ret_accepts: what may. */
 bool tbg_scope_title(enum tbg_scope_kind kind, const char *title,
 		     const char **ret_accepts);

@@ -7,7 +7,6 @@
 #include "settings/making.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -374,11 +373,8 @@ int tbg_locations_check(struct tbg_making *m)
 
 		if (!is_location(s))
 			continue;
-		m->error->line = s->line;
-		snprintf(m->error->text, sizeof(m->error->text),
-			 "location \"%.100s\": outside of the hosts; expected it in a host, or no hosts",
-			 s->title);
-		return -EINVAL;
+		return tbg_making_wrong(m, s->line, "location \"%.100s\": outside of the hosts; expected it in a host, or no hosts",
+					s->title);
 	}
 	return 0;
 }

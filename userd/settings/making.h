@@ -20,9 +20,6 @@ struct tbg_making {
 __attribute__((format(printf, 3, 4)))
 int tbg_making_wrong(struct tbg_making *m, unsigned int line, const char *format, ...);
 
-/* What a scope says under a name; NULL: nothing. */
-const struct tbg_setting *tbg_setting_of(const struct tbg_scope *scope,
-					 const char *name);
 bool tbg_setting_upstreams(const struct tbg_setting *s);	/* about upstreams? */
 const char *tbg_scope_name(const struct tbg_scope *scope);	/* for messages */
 
@@ -38,6 +35,9 @@ int tbg_level_apply(struct tbg_making *m, struct tbg_target *t, const struct tbg
 
 /* What all upstreams have that say nothing of it themselves, into t->terms. */
 int tbg_terms_make(struct tbg_making *m, struct tbg_target *t);
+
+/* Takes it over: the object of before stands for it if that is still the same. */
+int tbg_upstream_keep(struct tbg_making *m, struct tbg_upstream *u);
 
 /* The upstream of a section. */
 int tbg_upstream_make(struct tbg_making *m, const struct tbg_scope *own);

@@ -159,7 +159,7 @@ static int pool_new(struct tbg_making *m, struct tbg_target *t, const struct tbg
 		    const char *name)
 {
 	struct tbg_upstream_terms terms;
-	struct tbg_upstream *u, *same = NULL;
+	struct tbg_upstream *u;
 	struct tbg_backend b;
 	int err;
 
@@ -180,13 +180,7 @@ static int pool_new(struct tbg_making *m, struct tbg_target *t, const struct tbg
 		return -ENOMEM;
 	}
 	*u->order = *o;
-	if (m->old)
-		same = tbg_sites_upstream_find(m->old, name);
-	if (same && tbg_upstream_same(same, u)) {
-		tbg_upstream_put(u);
-		u = tbg_upstream_get(same);
-	}
-	return tbg_sites_upstream(m->sites, u) ? 0 : -ENOMEM;
+	return tbg_upstream_keep(m, u);
 }
 
 int tbg_pool_make(struct tbg_making *m, struct tbg_target *t, enum tbg_pool_kind kind,

@@ -111,11 +111,8 @@ static int host_name_add(struct tbg_making *m, struct tbg_site *site,
 {
 	if (tbg_sites_host(m->sites, name, site))
 		return 0;
-	m->error->line = host->line;
-	snprintf(m->error->text, sizeof(m->error->text),
-		 "host \"%.100s\": \"%.100s\" is another host's name already, or one more than %d; expected each name once",
-		 host->title, name, TBG_HOSTS_MAX);
-	return -EEXIST;
+	return tbg_making_wrong(m, host->line, "host \"%.100s\": \"%.100s\" is another host's name already, or one more than %d; expected each name once",
+				host->title, name, TBG_HOSTS_MAX);
 }
 
 static int site_names(struct tbg_making *m, struct tbg_site *site,
@@ -135,11 +132,8 @@ static int site_names(struct tbg_making *m, struct tbg_site *site,
 		m->sites->fallback = site;
 		return 0;
 	}
-	m->error->line = host->line;
-	snprintf(m->error->text, sizeof(m->error->text),
-		 "host \"%.100s\": \"%.100s\" is the default already; expected one default",
-		 host->title, m->sites->fallback->name);
-	return -EEXIST;
+	return tbg_making_wrong(m, host->line, "host \"%.100s\": \"%.100s\" is the default already; expected one default",
+				host->title, m->sites->fallback->name);
 }
 
 static int site_make(struct tbg_making *m, const struct tbg_scope *host)

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#define NAME_BYTES	"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
+
 void *tbg_list_grow(struct tbg_target *t, const void *list, unsigned int nr, size_t size)
 {
 	void *ret = tbg_sites_alloc(t->sites, (nr + 1) * size);
@@ -30,7 +32,7 @@ bool tbg_text_list_add(struct tbg_target *t, const char ***list,
 bool tbg_name_valid(const char *v)
 {
 	return *v && strlen(v) < 64 &&
-	       strspn(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == strlen(v);
+	       strspn(v, NAME_BYTES) == strlen(v);
 }
 
 bool tbg_host_valid(const char *v)
@@ -45,7 +47,7 @@ bool tbg_host_valid(const char *v)
 		return len > 2 && v[len - 1] == ']' &&
 		       strspn(v + 1, "0123456789abcdefABCDEF:.") == len - 2;
 	return tbg_host_name(v, len, name) &&
-	       strspn(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == len;
+	       strspn(v, NAME_BYTES) == len;
 }
 
 bool tbg_file_name(const char *v)

@@ -181,24 +181,31 @@ static int servers_add(struct tbg_making *m, const struct tbg_target *t,
 	return 0;
 }
 
-/* Its servers are in t; the object of before if it is still the same. */
+int tbg_upstream_keep(struct tbg_making *m, struct tbg_upstream *u)
+{
+	struct tbg_upstream *same = NULL;
+
+	if (m->old)
+		same = tbg_sites_upstream_find(m->old, u->name);
+	if (same && tbg_upstream_same(same, u)) {
+		tbg_upstream_put(u);
+		u = tbg_upstream_get(same);
+	}
+	return tbg_sites_upstream(m->sites, u) ? 0 : -ENOMEM;
+}
+
+/* Its servers are in t. */
 static int upstream_new(struct tbg_making *m, const struct tbg_target *t,
 			const char *name, unsigned int line)
 {
-	struct tbg_upstream *u = tbg_upstream_new(name, t->terms), *same = NULL;
+	struct tbg_upstream *u = tbg_upstream_new(name, t->terms);
 	int err = u ? servers_add(m, t, u, line) : -ENOMEM;
 
 	if (err) {
 		tbg_upstream_put(u);
 		return err;
 	}
-	if (m->old)
-		same = tbg_sites_upstream_find(m->old, name);
-	if (same && tbg_upstream_same(same, u)) {
-		tbg_upstream_put(u);
-		u = tbg_upstream_get(same);
-	}
-	return tbg_sites_upstream(m->sites, u) ? 0 : -ENOMEM;
+	return tbg_upstream_keep(m, u);
 }
 
 int tbg_terms_make(struct tbg_making *m, struct tbg_target *t)
