@@ -106,6 +106,14 @@ class Client:
     def get(self, path, *fields, version="1.1"):
         return self.ask("GET", path, *fields, version=version)
 
+    def hot(self, path, want):
+        """GET until that tier answers."""
+        for _ in range(1000):
+            r = self.get(path)
+            if daemon.is_tier(r.tier, want):
+                return r
+        raise AssertionError(f"{path}: never a hit of {want}: {r}")
+
     def ended(self):
         """Wait for the server's end of the stream; was there nothing before it?"""
         try:
@@ -168,8 +176,4 @@ def until(fn, why="never became true"):
 def hot(d, path, want="wire"):
     """GET on one connection until that tier answers: it is then cached there."""
     with Client(d.address) as c:
-        for _ in range(1000):
-            r = c.get(path)
-            if daemon.is_tier(r.tier, want):
-                return r
-    raise AssertionError(f"{path}: never a hit of {want}: {r}")
+        return c.hot(path, want)

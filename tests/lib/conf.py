@@ -83,10 +83,3 @@ class Host(client.Client):
             lines.append(f"Host: {self.host}")
         self.send("\r\n".join([*lines, *fields, "", ""]).encode("latin-1"))
         return self.response(method)
-
-    def hot(self, path, tier):
-        for _ in range(1000):
-            r = self.get(path)
-            if daemon.is_tier(r.tier, tier):
-                return r
-        raise AssertionError(f"{self.host} {path}: never a hit of {tier}: {r}")
