@@ -269,16 +269,7 @@ static int location_make(struct tbg_making *m, struct tbg_location *l,
 			 const struct tbg_scope *host,
 			 const struct tbg_scope *own)
 {
-	struct tbg_order cgi = {
-		.uid = -1, .gid = -1, .time_ms = TBG_CGI_MS,
-		.cpu_s = TBG_CGI_CPU_S, .memory = TBG_CGI_MEMORY,
-		.output = TBG_CGI_OUTPUT, .at_once = TBG_CGI_AT_ONCE,
-		.processes = TBG_CGI_PROCESSES,
-	};
-	struct tbg_order module = {
-		.uid = -1, .gid = -1, .time_ms = TBG_MODULE_MS,
-		.memory = TBG_MODULE_MEMORY, .at_once = TBG_MODULE_WORKERS,
-	};
+	struct tbg_order cgi, module;
 	struct tbg_upstream_terms terms = { 0 };
 	struct tbg_target t = {
 		.sites = m->sites, .location = l, .terms = &terms, .why = "",
@@ -295,6 +286,7 @@ static int location_make(struct tbg_making *m, struct tbg_location *l,
 		.precompressed = true, .compress = TBG_ENCODINGS_ALL,
 		.compress_min = COMPRESS_MIN,
 	};
+	tbg_pools_unsaid(&cgi, &module);
 	location_match(l, m->sites, own ? own->title : "/");
 	err = tbg_text_list_add(&t, &l->index, &l->index_nr, INDEX) ? 0 : -ENOMEM;
 	for (int i = 2; i >= 0 && !err; i--)

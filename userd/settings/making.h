@@ -45,6 +45,9 @@ int tbg_upstream_make(struct tbg_making *m, const struct tbg_scope *own);
 /* The upstream of a location's servers, in t: one for all that give the same. */
 int tbg_upstream_given(struct tbg_making *m, struct tbg_target *t, unsigned int line);
 
+/* What is so of a pool unless something is said of it. */
+void tbg_pools_unsaid(struct tbg_order *ret_cgi, struct tbg_order *ret_module);
+
 /* The location is answered by a pool of ours, one for all that say the same. */
 int tbg_pool_make(struct tbg_making *m, struct tbg_target *t, enum tbg_pool_kind kind,
 		  unsigned int line);

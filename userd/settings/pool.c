@@ -130,6 +130,20 @@ bool tbg_module_requests_set(struct tbg_target *t, const char *v)
 	return tbg_value_number(v, 0, 1000000000, &t->module->requests);
 }
 
+void tbg_pools_unsaid(struct tbg_order *ret_cgi, struct tbg_order *ret_module)
+{
+	*ret_cgi = (struct tbg_order){
+		.uid = -1, .gid = -1, .time_ms = TBG_CGI_MS,
+		.cpu_s = TBG_CGI_CPU_S, .memory = TBG_CGI_MEMORY,
+		.output = TBG_CGI_OUTPUT, .at_once = TBG_CGI_AT_ONCE,
+		.processes = TBG_CGI_PROCESSES,
+	};
+	*ret_module = (struct tbg_order){
+		.uid = -1, .gid = -1, .time_ms = TBG_MODULE_MS,
+		.memory = TBG_MODULE_MEMORY, .at_once = TBG_MODULE_WORKERS,
+	};
+}
+
 /* All that makes a pool what it is, as text: pools of the same name are one. */
 static char *pool_name(const struct tbg_order *o)
 {
