@@ -92,6 +92,9 @@ class Pretender:
     def rounds(self):
         return sum(x == "stats" for _, x in self.asked)
 
+    def listings(self):
+        return sum(x == "objects" for _, x in self.asked)
+
     def wait(self, nr):
         """Until so many rounds have been asked for."""
         with self.changed:
@@ -120,6 +123,21 @@ class Pretender:
 def top(where, *words, **env):
     return subprocess.run([TOOL, "--control", where, "top", *words], capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, timeout=WAIT_S, env={**ENV, **env}, check=False)
+
+
+def with_rates(p):
+    """
+    One snapshot, from two listings of the objects. They are asked for more seldom
+    than the rest where they take long, as on a busy machine.
+    """
+    interval_s = 0.2
+    while True:
+        before = p.listings()
+        m = json.loads(good(top(p.path, "--json", "--interval", f"{interval_s}")))
+        if p.listings() - before > 1:
+            return m
+        interval_s *= 2
+        assert interval_s < WAIT_S, p.asked
 
 
 def lines_of(where, *words):
@@ -188,7 +206,7 @@ def t_objects_by_hits_and_their_rates():
         def more():
             p.objects["objects"][2]["hits"] += 1
         p.on_stats = more
-        m = json.loads(good(top(p.path, "--json", "--interval", "0.3", "--count", "1")))
+        m = with_rates(p)
         assert [x["path"] for x in m["objects"]] == ["/o0", "/o1", "/o2"]
         rates = [x["hits_per_s"] for x in m["objects"]]
         assert rates[0] == rates[1] == 0 and 0 < rates[2] < 10, rates
@@ -201,7 +219,7 @@ def t_object_that_is_new_has_no_rate():
             p.objects["objects"][0]["path"] += "x"      # another one
             p.objects["objects"][1]["hits"] -= 5        # published anew
         p.on_stats = more
-        m = json.loads(good(top(p.path, "--json", "--interval", "0.2")))
+        m = with_rates(p)
         assert [x["hits_per_s"] for x in m["objects"]] == [None, None, 0]
 
 
@@ -218,10 +236,10 @@ def t_variants_are_objects_of_their_own():
             rows[1]["hits"] += 10
             rows[2]["hits"] += 5
         p.on_stats = more
-        m = json.loads(good(top(p.path, "--json", "--interval", "0.2")))
+        m = with_rates(p)
         # two are not to be told from each other
         assert [x["hits_per_s"] is None for x in m["objects"]] == [True, False, True, False, False], m["objects"]
-        assert m["objects"][1]["hits_per_s"] > 5 and m["objects"][3]["hits_per_s"] == 0, m["objects"]
+        assert m["objects"][1]["hits_per_s"] > 0 and m["objects"][3]["hits_per_s"] == 0, m["objects"]
         assert [x["encoding"] for x in m["objects"]] == ["identity", "gzip", "identity", "gzip", "br"]
         text = good(top(p.path, "--once"))
         assert "/o (gzip)\n" in text and "/one (br)\n" in text and "/o\n" in text, text
@@ -268,17 +286,21 @@ def t_of_a_daemon():
     try:
         d.write("a.txt", b"a" * 1000)
         client.hot(d, "/a.txt", tier)
-        t = lines_of(d.control, "--json", "--count", "3", "--interval", "0.3")
-        seen, asked = [], 0
-        with client.Client(d.address) as c:
-            for line in t.stdout:
-                seen.append(json.loads(line))
-                for _ in range(100):
-                    assert c.get("/a.txt").tier == tier
-                asked += 100
-        assert t.wait(WAIT_S) == 0
-        t.stdout.close(), t.stderr.close()
-        assert len(seen) == 3
+        interval_s = slowest_s = 0.3
+        while slowest_s > interval_s / 2:       # it has looked while they were asked
+            interval_s *= 2
+            seen, slowest_s = [], 0
+            t = lines_of(d.control, "--json", "--count", "3", "--interval", f"{interval_s}")
+            with client.Client(d.address) as c:
+                for line in t.stdout:
+                    seen.append(json.loads(line))
+                    begun_s = time.monotonic()
+                    for _ in range(100):
+                        assert c.get("/a.txt").tier == tier
+                    slowest_s = max(slowest_s, time.monotonic() - begun_s)
+            assert t.wait(WAIT_S) == 0
+            t.stdout.close(), t.stderr.close()
+            assert len(seen) == 3
         # the last is from behind 200 of them, and nobody else asked
         last = seen[-1]["tiers"][tier]["requests"] - seen[0]["tiers"][tier]["requests"]
         assert last == 200, (last, seen)
