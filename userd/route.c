@@ -757,6 +757,18 @@ static struct tbg_object *object_wanted(const struct tbg_server *s,
 	return tbg_route_variant(s, key, o, e, now_ns);
 }
 
+/* Whose answer a cached one is: of a folder, its first index file's (index_answer()). */
+static const struct tbg_location *location_cached(const struct tbg_ask *ask,
+						  const struct tbg_location *l)
+{
+	struct candidate c;
+
+	if (ask->path[ask->path_len - 1] != '/' || !l->index_nr)
+		return l;
+	candidate_make(&c, ask->site, ask->path, ask->path_len, l->index[0]);
+	return c.location;
+}
+
 static bool route_cached(const struct tbg_server *s, const struct tbg_ask *ask,
 			 struct tbg_answer *ret)
 {
@@ -863,8 +875,12 @@ static void route(const struct tbg_server *s, const struct tbg_ask *ask,
 {
 	if ((*location)->handler != TBG_HANDLER_FILES)
 		answer_refusal(ask, ret);
-	else if (!answer_method(ask, ret) && !route_cached(s, ask, ret))
+	else if (answer_method(ask, ret))
+		return;
+	else if (!route_cached(s, ask, ret))
 		route_file(s, ask, location, ret);
+	else if (!ret->hit)		/* an error, in place of what is cached */
+		*location = location_cached(ask, *location);
 }
 
 void tbg_route(const struct tbg_server *s, const struct tbg_ask *ask,

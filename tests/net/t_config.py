@@ -13,6 +13,7 @@ import client
 import conf
 import daemon
 import ktap
+import talk
 
 folder = ""
 FILES = {
@@ -467,6 +468,26 @@ location "/in/" { error-page = {"404 /err/in.html"} }
             assert c.get("/none").body == b"<p>new\n"
         r, closed = client.once(d.address, b"GET / HTTP/1.1\r\n\r\n")
         assert (r.status, r.body, closed) == (400, b"bad\n", True), r
+
+
+def t_error_page_of_an_index_file_is_its_location_s_cached_or_not():
+    text = '''
+root = "{root}"
+error-page = {"412 416 /folder.txt"}
+location "*.html" { error-page = {"412 416 /file.txt"} }
+'''
+    with conf.Conf(text) as d:
+        d.write("folder.txt", b"of the folder\n")
+        d.write("file.txt", b"of the file\n")
+        d.write("index.html", b"index")
+        for tier in ("stored", "user"):
+            with client.Client(d.address) as c:
+                for field, status in (('If-Match: "x"', 412), ("Range: bytes=9-", 416)):
+                    if tier == "stored":
+                        talk.ask(d, "purge", "--all")
+                    r = c.get("/", field)
+                    assert (r.status, r.body) == (status, b"of the file\n"), (field, r)
+                    assert daemon.is_tier(r.tier, tier), (field, r)
 
 
 def t_error_pages_of_bodies_are_the_location_s():
