@@ -167,17 +167,29 @@ static void scan_weekday(struct scan *s, bool *ret_whole)
 	s->ok = false;
 }
 
-/* RFC 9110 5.6.7: more than 50 years ahead means the past century. */
-static int year_of_two_digits(int yy)
+/* To be compared alone: as if all months had 31 days. */
+static int seconds_into(int month, int day, int h, int m, int sec)
+{
+	return ((month * 31 + day) * 24 + h) * 3600 + m * 60 + sec;
+}
+
+/*
+ * RFC 9110 5.6.7: a timestamp more than 50 years ahead, be it by a second, is of the
+ * past century. into_s: seconds_into() its year.
+ */
+static int year_of_two_digits(int yy, int into_s)
 {
 	struct timespec ts;
 	struct tm tm;
-	int year;
+	int year, now_s;
 
 	clock_gettime(CLOCK_REALTIME_COARSE, &ts);
 	gmtime_r(&ts.tv_sec, &tm);
-	year = (tm.tm_year + 1900) / 100 * 100 + yy;
-	return year > tm.tm_year + 1900 + 50 ? year - 100 : year;
+	now_s = seconds_into(tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
+	tm.tm_year += 1900;
+	year = tm.tm_year / 100 * 100 + yy;
+	return year - 50 > tm.tm_year || (year - 50 == tm.tm_year && into_s > now_s) ?
+	       year - 100 : year;
 }
 
 static int month_days(int year, int month)
@@ -209,7 +221,7 @@ int tbg_date_parse(const char *text, size_t len, int64_t *ret_second)
 		scan_text(&s, "-");
 		month = scan_month(&s);
 		scan_text(&s, "-");
-		year = year_of_two_digits(scan_digits(&s, 2));
+		year = scan_digits(&s, 2);
 	} else if (s.ok && *s.at == ',') {
 		scan_text(&s, ", ");
 		day = scan_digits(&s, 2);
@@ -235,6 +247,8 @@ int tbg_date_parse(const char *text, size_t len, int64_t *ret_second)
 		year = scan_digits(&s, 4);
 	else
 		scan_text(&s, "GMT");
+	if (whole)
+		year = year_of_two_digits(year, seconds_into(month, day, h, m, sec));
 
 	if (!s.ok || s.at != s.end || day < 1 || h > 23 || m > 59 ||
 	    sec > 60 || day > month_days(year, month))
