@@ -15,7 +15,6 @@
 #include <linux/openat2.h>
 #include <poll.h>
 #include <pthread.h>
-#include <resolv.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -41,7 +40,6 @@
 #define HALF_LEN	(1u << 20)	/* bytes of each half */
 #define WAKE_LEN	(HALF_LEN / 2)	/* wake the writer before the flush does */
 #define FIELD_MAX	8192		/* raw bytes of a field that are logged */
-#define USER_MAX	513		/* bytes of a user and a password; a multiple of 3 */
 #define EVENTS_MAX	8192		/* per call: the control loop has others */
 #define REOPEN_READS	16		/* of these, before a file changes */
 #define STUCK_MS	1000		/* a pipe's reader that does not read */
@@ -158,26 +156,54 @@ static bool field_is(struct text line, const char *name, size_t name_len,
 
 struct parts {
 	struct text user, request, referer, agent;
-	char name[USER_MAX];
+	char name[FIELD_MAX];	/* of a user, decoded */
 };
+
+/* The six bits that a letter of base64 stands for; -1: it is none. */
+static int base64_bits(char c)
+{
+	static const char letters[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const char *at = c ? strchr(letters, c) : NULL;
+
+	return at ? at - letters : -1;
+}
+
+/*
+ * Up to the first "=", which need not be there, as nginx reads it. How many bytes are
+ * in ret, FIELD_MAX at most; 0 where it is no base64.
+ */
+static size_t base64_take(struct text coded, char ret[FIELD_MAX])
+{
+	unsigned int bits = 0;
+	size_t nr = 0, len = 0;
+
+	for (; nr < coded.len && coded.p[nr] != '='; nr++) {
+		int six = base64_bits(coded.p[nr]);
+
+		if (six < 0)
+			return 0;
+		bits = bits << 6 | six;
+		if (nr % 4 && len < FIELD_MAX)
+			ret[len++] = bits >> (6 - nr % 4 * 2);
+	}
+	return nr % 4 == 1 ? 0 : len;
+}
 
 /* Who the client says it is (RFC 7617): $remote_user, which nobody checks here. */
 static void user_take(struct text value, struct parts *ret)
 {
-	char coded[USER_MAX / 3 * 4 + 1];
 	const char *colon;
-	int len;
+	size_t len;
 
 	if (value.len < 6 || strncasecmp(value.p, "Basic ", 6))
 		return;
 	while (value.len > 6 && value.p[6] == ' ')
 		value.p++, value.len--;
-	if (value.len - 6 >= sizeof(coded))
-		return;
-	memcpy(coded, value.p + 6, value.len - 6);
-	coded[value.len - 6] = 0;
-	len = b64_pton(coded, (uint8_t *)ret->name, sizeof(ret->name));
-	colon = len > 0 ? memchr(ret->name, ':', len) : NULL;
+	len = base64_take((struct text){ value.p + 6, value.len - 6 }, ret->name);
+	colon = memchr(ret->name, ':', len);
+	if (!colon && len == FIELD_MAX)		/* behind what is logged */
+		colon = ret->name + len;
 	if (colon && colon != ret->name)
 		ret->user = (struct text){ ret->name, colon - ret->name };
 }
