@@ -474,6 +474,15 @@ static unsigned int brace_open(char *text)
 	return depth ? line_of(text, open[depth - 1]) : 0;
 }
 
+/* The byte order mark that some editors begin a text with. */
+static void mark_blank(char *text, size_t len)
+{
+	static const char mark[] = { 0xef, 0xbb, 0xbf };
+
+	if (len >= sizeof(mark) && !memcmp(text, mark, sizeof(mark)))
+		memset(text, ' ', sizeof(mark));
+}
+
 /* The file as text, or NULL: told why not. */
 static char *file_text(const char *path)
 {
@@ -492,11 +501,12 @@ static char *file_text(const char *path)
 		fault(0, "%s; expected a file that can be read", strerror(err ?: ENOMEM));
 	} else if (len > CONFIG_MAX) {
 		fault(0, "too long; expected at most %d bytes", CONFIG_MAX);
-	} else if (memchr(text, 0, len)) {
-		fault(0, "cannot be read as a configuration; expected name = \"value\" lines");
 	} else {
 		text[len] = 0;
-		if (comments_blank(text)) {
+		mark_blank(text, len);
+		if (strlen(text) < len) {
+			fault(line_of(text, text + strlen(text)), "a zero byte; expected text");
+		} else if (comments_blank(text)) {
 			sections_mark(text);
 			return text;
 		}

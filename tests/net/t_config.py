@@ -49,6 +49,7 @@ def check(text):
 GOOD = (
     'root = "{root}"',
     "root = {root}\n",
+    '\ufeffroot = "{root}"\n',
     "root = {root} index = ${TBG_OF_NOBODY:-it's} location / { expires = 1h }\n",
     'root = "{root}"\nlisten = "0.0.0.0:80"\nmemory = 8M\n',
     '#* stars\nroot = "{root}"\n#*** and more\n',
@@ -176,6 +177,7 @@ BAD = (
     ('root = "{root}"\nindex = {a, b}\nautoindex = on\nindex = {c, d}', 4, ("index", '"c"', "given twice")),
     ('root = "{root}"\nlocation / {\n expires = 1\n expires = 2 }', 4, ("expires", '"2"', "given twice")),
     ('upstream = a\nupstream a {\n server = unix:/x\n server = unix:/y }', 4, ("server", "unix:/y", "given twice")),
+    ('root = "{root}"\nmemory = "8M\0"\n', 2, ("zero byte", "expected text")),
     ('root = "{root}', 1, ("quote", "never closed")),
     ('root = "{root}"\n"\nmemory = zzz', 2, ('quote "', "never closed")),
     ('root = "{root}"\nmemory = 8M\n"memory = zzz', 3, ('quote "', "never closed")),
