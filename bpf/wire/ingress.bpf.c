@@ -83,6 +83,17 @@ static __always_inline bool tbg_ack_is_late(const struct tbg_flow_locked *f,
 }
 
 /*
+ * Whether what begins with a fragment at that count of the socket's bytes may yet be
+ * taken by it: whole, and behind us, who have seen no more of it.
+ */
+static __always_inline bool tbg_is_taken_whole(const struct tbg_flow_locked *f,
+					       __u32 at)
+{
+	return (__s32)(at - f->window) <= 0 &&
+	       (__s32)(at + TBG_FRAG_MAX - f->given) > 0;
+}
+
+/*
  * Takes note of a segment on its way to the stack. *ret is how to translate
  * it; false: not at all, it has no place there any more. Under the flow's lock,
  * so that a claim on another CPU comes wholly before or wholly after. What the
@@ -137,9 +148,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 		/* the stack keeps one that comes early, at the number it has now */
 		f->flags |= end == f->given ? TBG_FLOW_FIN_IN : TBG_FLOW_LEFT;
 	}
-	/* the stack takes it whole, behind us */
-	if (p->frag && (__s32)(at - f->window) <= 0 &&
-	    (__s32)(at + TBG_FRAG_MAX - f->given) > 0)
+	if (p->frag && tbg_is_taken_whole(f, at))
 		f->flags |= TBG_FLOW_LEFT;
 	if (f->last.len &&
 	    (__s32)(f->acked - f->last.seq - f->last.len) > (__s32)TBG_EDGE_MAX)
@@ -423,24 +432,37 @@ tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 	return f;
 }
 
-/*
- * A fragment that ends within the TCP header can't be translated. In the client's
- * numbers the socket would but challenge it; RFC 3128 lets go of it, too.
- */
-static __always_inline int tbg_ingress_cut(const struct tbg_pkt *p)
-{
-	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, &p->key);
-
-	tbg_count(TBG_WHY_IP_ODD);
-	return f && f->in_delta | f->out_delta ? TC_ACT_SHOT : TBG_PASS;
-}
-
 /* Whether the segment came by another VLAN than its flow: the stack drops it. */
 static __always_inline bool tbg_is_astray(struct __sk_buff *skb,
 					  const struct tbg_flow_locked *f,
 					  const struct tbg_pkt *p)
 {
 	return f->way & TBG_WAY_BARE && tbg_is_tagged(skb, p);
+}
+
+/*
+ * A fragment that ends within the TCP header can't be translated: where that is
+ * needed, it goes no further (RFC 3128). In the client's numbers the socket would but
+ * challenge it. Elsewhere the stack may take it, with what follows, uncounted.
+ */
+static __always_inline int tbg_ingress_cut(struct __sk_buff *skb,
+					   const struct tbg_pkt *p)
+{
+	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	int act = TBG_PASS;
+
+	tbg_count(TBG_WHY_IP_ODD);
+	if (!f && bpf_map_delete_elem(&tbg_embryos, &p->key))
+		f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	if (!f || tbg_is_astray(skb, f, p))
+		return act;
+	bpf_spin_lock(&f->lock);
+	if (f->in_delta | f->out_delta)
+		act = TC_ACT_SHOT;
+	else if (tbg_is_taken_whole(f, p->seq - f->irs))
+		f->flags |= TBG_FLOW_LEFT;
+	bpf_spin_unlock(&f->lock);
+	return act;
 }
 
 SEC("tc")
@@ -465,7 +487,7 @@ int tbg_ingress(struct __sk_buff *skb)
 		return tbg_ingress_icmp(skb, s, knob);
 	case TBG_PKT_CUT:
 		if (tbg_port_served(knob, p->key.local_port))
-			return tbg_ingress_cut(p);
+			return tbg_ingress_cut(skb, p);
 		/* fallthrough */
 	case TBG_PKT_OTHER:
 		tbg_count(TBG_WHY_NOT_OURS);

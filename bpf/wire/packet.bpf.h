@@ -199,14 +199,17 @@ static __always_inline int tbg_pkt_tcp(struct tbg_frame *frame,
 	return 0;
 }
 
-/* A fragment that ends within the TCP header. Returns 0, and the key is set. */
+/* A fragment that ends within the TCP header. Returns 0, and key and seq are set. */
 static __always_inline int tbg_pkt_cut(struct tbg_frame *frame,
 				       struct tbg_pkt *p, bool ingress)
 {
-	__be16 ports[2];
+	__be16 ports[4];	/* and the sequence number: one that is shorter is none */
+	__u32 seq;
 
 	if (!p->frag || tbg_load(frame, p->l4, ports, sizeof(ports)))
 		return -1;
+	__builtin_memcpy(&seq, ports + 2, 4);
+	p->seq = bpf_ntohl(seq);
 	p->key.remote_port = ports[!ingress];
 	p->key.local_port = ports[ingress];
 	return 0;
@@ -214,7 +217,8 @@ static __always_inline int tbg_pkt_cut(struct tbg_frame *frame,
 
 /*
  * Takes the frame apart. ingress tells which end is ours. TBG_PKT_TCP:
- * all of *p is set; TBG_PKT_ICMP: l3, l4, v6 are; TBG_PKT_CUT: the key is, too.
+ * all of *p is set; TBG_PKT_ICMP: l3, l4, v6 are; TBG_PKT_CUT: key and
+ * seq are, too.
  */
 static __always_inline enum tbg_pkt_kind
 tbg_pkt_parse(struct tbg_frame *frame, struct tbg_pkt *p, bool ingress)

@@ -618,6 +618,31 @@ def t_fragment_that_cuts_the_tcp_header():
     stage.play(script)
 
 
+def t_fragment_that_cuts_the_tcp_header_and_the_whole_before_the_rest():
+    """Wire has answered, or the socket: never both, whichever of the handshake came first."""
+    def script(s):
+        for cut in (8, 16, 24):
+            for early in (False, True):
+                c = s.new()
+                c.handshake()
+                c.expect("S.", "S.E")
+                if not early:
+                    c.send(flags=".")
+                at, read = c.at, c.read
+                first, rest = fragments(c, HIT, cut)
+                c.st.put(c.st.frame(c.family, first))
+                if early:
+                    c.send(flags=".", seq=at)
+                c.send(HIT, seq=at, ack=read)
+                assert c.response().body == BODIES["/hit"]
+                c.st.put(c.st.frame(c.family, rest))
+                for _ in range(2):
+                    assert not any(seg.data for seg in c.pending()), "answered twice"
+                for request in (LARGE, OTHER):
+                    assert c.get(request).status == 200
+    stage.play(script)
+
+
 def t_merged_by_gro():
     """One request that came in pieces and was put together before wire sees it."""
     def script(s):
