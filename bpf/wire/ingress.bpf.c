@@ -111,7 +111,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	__u32 at, end, next, slack, told;
 	/* what is too long to be summed here may well be taken */
 	bool taken = sound || p->payload_len > TBG_REQ_MAX;
-	bool late, fits;
+	bool late, fits, more;
 
 	bpf_spin_lock(&f->lock);
 	at = p->seq - f->in_delta - f->irs;
@@ -126,7 +126,8 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	fits = taken && p->tcp_flags & TBG_TCP_ACK &&
 	       (__s32)(p->ack - next - slack) <= 0 &&
 	       (__s32)(at - f->window) <= 0;
-	if (fits && p->payload_len && end - f->given - 1 < TBG_GIVEN_MAX)
+	more = fits && p->payload_len && end - f->given - 1 < TBG_GIVEN_MAX;
+	if (more)
 		f->given = end;
 	fits = fits && (__s32)(end - f->given) >= 0;
 	if (fits && sound && (__s32)(p->ack - f->acked) > 0 &&
@@ -167,8 +168,8 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	told -= f->out_delta + f->iss;
 	ret->window = tbg_window_left(f, p);
 	ret->narrowed = ret->window != p->window;
-	/* the window is believed with an acknowledgement, or if it is larger */
-	if (told != f->told || ret->window > f->heard)
+	/* the window is believed with an acknowledgement or bytes, or if it is larger */
+	if (fits && (told != f->told || more || ret->window > f->heard))
 		f->heard = ret->window;
 	f->told = told;
 out:

@@ -271,6 +271,42 @@ def t_window_that_a_reply_under_way_fills():
     stage.play(script)
 
 
+def opens(s, how, window):
+    """What acknowledges a reply, behind a request in two pieces, opens the window: no probe."""
+    size = len(s.hit(s.connect(), FULL).raw)
+    c = s.connect(wscale=None, window=window or size)
+    read = c.read
+    c.send(FULL)
+    c.send(OTHER[:20], ack=read)
+    c.window = size
+    c.send(OTHER[20:], ack=read)
+    assert c.response(ack=False).body == BODIES["/full"]
+    how(c)
+    assert not any(x.data for x in c.pending())
+    c.window = 10000
+    c.send(flags=".")
+    seg = c.next()
+    while not seg.data:
+        assert seg.seq == c.got, f"a probe: {seg}"
+        seg = c.next()
+    c.send(flags=".")
+    assert c.response().body == BODIES["/other"]
+    s.hit(c, HIT)
+
+
+def t_window_that_the_socket_has_not_heard_of():
+    """It was in a segment that TCP does not take."""
+    def script(s):
+        opens(s, lambda c: c.send(flags=".", win=65535, raw=rawtcp.damaged), None)
+        opens(s, lambda c: c.put(".", c.at + (1 << 20), c.got, opts=c.options(), win=65535), None)
+    stage.play(script)
+
+
+def t_window_that_shrinks_within_a_request():
+    """The socket believes its second piece, and hears of what opens it again."""
+    stage.play(lambda s: opens(s, lambda c: None, 12000), tiers=("wire",))
+
+
 def small(s):
     """A receive buffer of some forty replies; before the handshake."""
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000)
