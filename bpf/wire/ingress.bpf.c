@@ -238,11 +238,8 @@ static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 	f->heard = tbg_window_left(f, p);
 	bpf_spin_unlock(&f->lock);
 	if (!tbg_reply_room(skb, p->l4 + (r->ts ? 32 : 20), soft) &&
-	    tbg_tell_stack(skb, s, &tell) == TBG_TRIED) {
-		skb->mark = tbg_mark;
-		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
-		skb->mark = 0;
-	}
+	    tbg_tell_stack(skb, s, &tell) == TBG_TRIED)
+		tbg_send_clone(skb, BPF_F_INGRESS);
 	tbg_request_restore(skb, s);
 	return skb->len == p->payload + p->payload_len &&
 	       !bpf_skb_store_bytes(skb, p->l3, heads, len, 0);
@@ -551,9 +548,7 @@ static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
 					      struct tbg_scratch *s,
 					      const struct tbg_tell *tell)
 {
-	skb->mark = tbg_mark;
-	bpf_clone_redirect(skb, skb->ifindex, 0);
-	skb->mark = 0;
+	tbg_send_clone(skb, 0);
 	return tbg_tell_stack(skb, s, tell);
 }
 

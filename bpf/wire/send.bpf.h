@@ -102,6 +102,16 @@ static __always_inline int tbg_reply_cut(struct __sk_buff *skb,
 	return 0;
 }
 
+/* skb as it is, out by its interface or in again; what may yet go up keeps its mark. */
+static __always_inline void tbg_send_clone(struct __sk_buff *skb, __u64 flags)
+{
+	__u32 mark = skb->mark;
+
+	skb->mark = tbg_mark;
+	bpf_clone_redirect(skb, skb->ifindex, flags);
+	skb->mark = mark;
+}
+
 /*
  * Sends the segments that mask names, all but the last of them as clones, and
  * leaves skb as that last one. Negative: skb is not fit to be sent.
@@ -118,8 +128,7 @@ static __always_inline int tbg_reply_send(struct __sk_buff *skb,
 			return -1;
 		if (!(mask >> i >> 1))
 			return 0;
-		skb->mark = tbg_mark;
-		bpf_clone_redirect(skb, skb->ifindex, 0);
+		tbg_send_clone(skb, 0);
 	}
 	return -1;
 }

@@ -442,18 +442,28 @@ KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 	KTAP_CHECK(repeats && passed && y.nr);
 }
 
-/* Runs ingress on a frame that carries our mark. */
-static int marked(struct frame *f)
+/* Runs ingress on a frame that carries *mark, which becomes the one it leaves with. */
+static int ingress_marked(struct frame *f, uint32_t *mark)
 {
-	struct __sk_buff ctx = { .mark = bpf->rodata->tbg_mark };
+	struct __sk_buff ctx = { .mark = *mark };
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = f->b,
 		    .data_size_in = f->len, .data_out = f->b,
 		    .data_size_out = sizeof(f->b), .repeat = 1, .ctx_in = &ctx,
-		    .ctx_size_in = sizeof(ctx));
+		    .ctx_size_in = sizeof(ctx), .ctx_out = &ctx,
+		    .ctx_size_out = sizeof(ctx));
 
 	if (bpf_prog_test_run_opts(bpf_program__fd(bpf->progs.tbg_ingress), &opts))
 		return -1000 - errno;
+	f->len = opts.data_size_out;
+	*mark = ctx.mark;
 	return opts.retval;
+}
+
+static int marked(struct frame *f)
+{
+	uint32_t mark = bpf->rodata->tbg_mark;
+
+	return ingress_marked(f, &mark);
 }
 
 /*
@@ -478,6 +488,32 @@ KTAP_TEST(t_window_is_told_before_the_next_bytes_or_not)
 	KTAP_EQ(marked(&f), SHOT);
 	f = told;
 	KTAP_EQ(ingress(&f), PASS);
+}
+
+/* What a program before ours has marked, for the rules of the stack. */
+KTAP_TEST(t_mark_of_what_goes_up_stays)
+{
+	unsigned char body[50] = "";
+	struct tbg_flow flow;
+	uint32_t mark = 5;
+	struct frame f;
+	NEED_BPF();
+	struct peer p = peer_new(false, true);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/no"));
+	KTAP_EQ(ingress_marked(&f, &mark), PASS);
+	KTAP_EQ(mark, 5);
+	p.seq += strlen(REQ("/no"));
+	KTAP_CHECK(flow_of(&p, &flow));
+	conns[flow.slot].word = TBG_CONN_WORD(strlen(REQ("/no")), sizeof(body) - 1);
+	memset(body, 'x', sizeof(body) - 1);
+	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_PUSH, p.kseq, p.seq, (char *)body), PASS);
+	p.ack += sizeof(body) - 1;
+	/* a hit: what it acknowledges, the socket is told */
+	uint64_t hits = counted(TBG_WHY_HIT_WIRE);
+	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
+	KTAP_EQ(ingress_marked(&f, &mark), PASS);
+	KTAP_EQ(counted(TBG_WHY_HIT_WIRE), hits + 1);
+	KTAP_EQ(mark, 5);
 }
 
 /* In a network namespace of its own; the last test, since it stays there. */
