@@ -60,7 +60,7 @@ static __always_inline void tbg_embryo_syn(struct __sk_buff *skb,
 	tbg_port_note(skb);
 	opt = tbg_pkt_options(skb, s);
 	e.irs = s->pkt.seq + 1;
-	e.mss = opt->flags & TBG_OPT_MSS ? opt->mss : (s->pkt.v6 ? 1220 : 536);
+	e.mss = opt->flags & TBG_OPT_MSS ? opt->mss : (s->pkt.v6 ? 1220 : TBG_MSS_LEAST);
 	e.wscale_ok = !!(opt->flags & TBG_OPT_WSCALE);
 	e.snd_wscale = opt->wscale;
 	e.ts_ok = !!(opt->flags & TBG_OPT_TS);

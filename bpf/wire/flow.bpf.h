@@ -8,6 +8,7 @@
 
 #include "packet.bpf.h"
 
+#define TBG_MSS_LEAST 536	/* of whoever names none (RFC 9293 3.7.1) */
 #define TBG_OLD_ACK 65535	/* older than any window: challenged (RFC 5961 5.2) */
 
 static __always_inline __u32 tbg_now_ms(void)
@@ -116,6 +117,21 @@ static __always_inline __u16 tbg_window_left(const struct tbg_flow_locked *f,
 	if (!f->last.len || missing > TBG_OLD_ACK)
 		return p->window;
 	return window > missing ? (window - missing) >> shift : 0;
+}
+
+/*
+ * The most payload of a segment that answers this one. TCP itself fills no more than
+ * half of a window with one (tcp_bound_to_half_wnd): a client that has seen longer
+ * segments opens its window no more until it has room for another.
+ */
+static __always_inline __u32 tbg_flow_mss(const struct tbg_flow_locked *f,
+					  const struct tbg_pkt *p)
+{
+	__u32 most = p->window << (f->wscale & 15);
+
+	if (most > TBG_MSS_LEAST)
+		most /= 2;
+	return f->mss < most ? f->mss : most;
 }
 
 /*

@@ -93,7 +93,8 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	why = tbg_find(s, p->payload_len);
 	if (why)
 		return why;
-	if (r->len > p->window << (f->wscale & 15) || r->len > f->mss)
+	if (r->len > p->window << (f->wscale & 15) ||
+	    r->len > tbg_flow_mss(f, p))
 		return TBG_WHY_SIZE;
 	r->seg = r->len;
 	r->nr = 1;

@@ -339,6 +339,9 @@ KTAP_TEST(t_requests_that_are_left)
 	KTAP_CHECK(leaves(&p, REQ("/big"), TBG_WHY_SIZE));
 	p.window = 5;
 	KTAP_CHECK(leaves(&p, REQ("/a"), TBG_WHY_SIZE));
+	/* more than half of the window: two segments */
+	p.window = 1500 / 128;
+	KTAP_CHECK(leaves(&p, REQ("/a"), TBG_WHY_SIZE));
 	p.window = 500;
 	struct peer q = p;
 	q.seq++;

@@ -119,6 +119,24 @@ def t_window_that_just_holds_the_reply():
     stage.play(script)
 
 
+def t_segment_fills_no_more_than_half_the_window():
+    """As the socket's, or the client's own rule (RFC 9293 3.8.6.2.2) keeps its window shut."""
+    def script(s):
+        size = len(s.hit(s.connect(), FULL).raw)
+        for wscale in (None, 2):
+            c = s.connect(wscale=wscale, window=size + 200 >> (wscale or 0))
+            for _ in range(2):
+                before = len(c.seen)
+                c.send(FULL)
+                while len(c.seen) < before + size:
+                    seg = c.next()
+                    assert len(seg.data) <= (size + 200) // 2, f"a window of {size + 200}: {seg}"
+                c.send(flags=".")
+                r = c.response()
+                assert (r.tier, r.body) == (s.tier, BODIES["/full"]), r
+    stage.play(script)
+
+
 def t_window_is_scaled():
     def script(s):
         c = s.connect(wscale=7)
