@@ -121,6 +121,9 @@ static __always_inline int tbg_reply_send(struct __sk_buff *skb,
 {
 	__u32 i;
 
+	/* a tag of priority alone is not on the socket's frames either */
+	if (skb->vlan_present && !(skb->vlan_tci & 0xfff))
+		bpf_skb_vlan_pop(skb);
 	for (i = 0; i < TBG_SEG_MAX; i++) {
 		if (!(mask >> i & 1))
 			continue;

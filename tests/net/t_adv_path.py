@@ -258,6 +258,30 @@ def t_wire_below_a_vlan_interface():
     vlan("tbg0", True)
 
 
+def t_tag_of_priority_alone():
+    """It names no VLAN (IEEE 802.1Q 6.9.1): answers are without, as the socket's are."""
+    def script(s):
+        for tag in (0xa000, None):
+            s.st.vlan = tag
+            c = s.connect()
+            for request in (HIT, LARGE, OTHER):
+                at, read = c.at, c.read
+                c.send(request)
+                seg = c.next(lose=True)
+                while not seg.data:
+                    seg = c.next(lose=True)
+                assert seg.vlan is None, f"a tag: {seg.vlan:#x}"
+                c.again(request, seq=at, ack=read)
+                c.response()
+            s.st.vlan = None
+            assert c.get(HIT).body == BODIES["/hit"]
+    try:
+        with stage.impatient():
+            stage.play(script)
+    finally:
+        stage.station.vlan = None
+
+
 def down_and_up():
     link = stage.net.links[0]
     stage.net.server.run("ip", "link", "set", link.name, "down")
