@@ -474,6 +474,7 @@ KTAP_TEST(t_window_is_told_before_the_next_bytes_or_not)
 {
 	struct frame f, told;
 	NEED_BPF();
+	set_clock(784111777);
 	struct peer p = peer_new(false, true);
 	KTAP_CHECK(hit(&p, REQ("/a"), hit_200, 'a', 1000));
 	client(&f, &p, TH_ACK | TH_PUSH, "GET / HTTP/1.1\r\n");
@@ -498,6 +499,7 @@ KTAP_TEST(t_mark_of_what_goes_up_stays)
 	uint32_t mark = 5;
 	struct frame f;
 	NEED_BPF();
+	set_clock(784111777);
 	struct peer p = peer_new(false, true);
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/no"));
 	KTAP_EQ(ingress_marked(&f, &mark), PASS);
