@@ -138,6 +138,42 @@ def t_each_side_has_its_cpus_and_the_receiving_of_its_packets():
     clean()
 
 
+SERVER = """import socket, sys
+with socket.create_server(("", 1)) as server:
+    print(flush=True)
+    conns = [server.accept()[0] for _ in range(100)]
+    for conn in conns:
+        conn.recv(1)
+    print(*{conn.getsockopt(socket.SOL_SOCKET, 49) for conn in conns})      # SO_INCOMING_CPU
+"""
+CLIENT = """import socket, sys
+conns = [socket.create_connection((sys.argv[1], 1)) for _ in range(100)]
+for conn in conns:
+    conn.send(b"x")
+for conn in conns:
+    conn.recv(1)
+"""
+
+
+def t_what_comes_to_the_server_is_received_on_its_cpus():
+    """From every queue of the clients' end; those are as many as their CPUs."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise ktap.Skip("one CPU")
+    with lab.Lab({cpus[0]}, set(cpus[1:])) as here:
+        name, addr, _ = here.link()
+        server = here.spawn_server([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
+        server.stdout.readline()
+        here.spawn_client([sys.executable, "-c", CLIENT, addr])
+        got = {int(word) for word in server.communicate(timeout=60)[0].split()}
+        assert got == {cpus[0]}, got
+        ends = [subprocess.run(["ip", "netns", "exec", ns, "ls", f"/sys/class/net/{name}/queues"],
+                               stdout=subprocess.PIPE, text=True, check=True).stdout
+                for ns in (here.server, here.client)]
+        assert ends[0] == ends[1], ends
+    clean()
+
+
 def t_ctrl_c_leaves_a_usable_partial_result():
     run = Watched(*ONE, "--repeats", "100")
     run.until("[2/")

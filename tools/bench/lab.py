@@ -208,11 +208,12 @@ class Lab:
             raise Problem(f"more than {LINKS_MAX} servers at a time")
         nr = self.free.popleft()
         name, net = f"tbg{nr}", f"198.18.{nr}"
-        # A queue for each of the server's CPUs, so that packets can be steered.
-        queues = str(max(1, len(self.server_cpus)))
-        sh("ip", "-n", self.server, "link", "add", name, "mtu", "1500",
-           "numrxqueues", queues, "numtxqueues", queues, "type", "veth", "peer", "name", name,
-           "mtu", "1500", "netns", self.client)
+        # A queue for each CPU of the side that has more: as many at both ends, since what
+        # comes from a queue that the other end has not is steered nowhere.
+        queues = str(max(len(self.server_cpus), len(self.client_cpus), 1))
+        end = ["name", name, "mtu", "1500", "numrxqueues", queues, "numtxqueues", queues]
+        sh("ip", "-n", self.server, "link", "add", *end, "type", "veth", "peer", *end, "netns",
+           self.client)
         clients = [f"{net}.{10 + i}" for i in range(min(sources, SOURCES_MAX))]
         for ns, hosts, cpus in ((self.server, [f"{net}.1"], self.server_cpus),
                                 (self.client, clients, self.client_cpus)):
