@@ -461,7 +461,8 @@ def t_what_goes_on_behind_a_line_is_what_httperf_takes():
         assert [[c.uri for c in b] for b in got[0]] == want, (text, got)
     got = sessions.parse("/p method=POST contents='x\\\n#\ty\\'' think=1\n")[0][0][0]
     assert got == ("/p", "POST", 1, "x\n#\ty'"), got
-    assert sessions.parse("/p contents=x\\\ny\n")[0][0][0].contents == "x\ny"
+    for text in ("x\\\ny", "'a b'\tcontents=x\\\ny", "' contents=b\\\n'\tcontents=\"x\\\ny\" think=1"):
+        assert sessions.parse(f"/p contents={text}\n")[0][0][0].contents == "x\ny", text
 
 
 def t_quotes_may_be_anywhere_in_a_string():

@@ -34,6 +34,7 @@ TEMPLATES_MAX = 1000            # httperf's MAX_SESSION_TEMPLATES
 LINE_MAX = 9998                 # bytes that httperf reads at a time, less newline and end
 METHODS = ("OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE")
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+CONTENTS = re.compile(r"(?<=\S)\s+contents=")
 
 Call = collections.namedtuple("Call", "uri method think_s contents")
 
@@ -76,8 +77,13 @@ def parse(text, name="sessions"):
 
 def goes_on(line):
     """Whether it ends with a backslash in a string."""
-    m = re.search(r"\S\s+contents=", line)
-    return bool(m) and scan(line[m.end():])[2] == "\\"
+    m = CONTENTS.search(line)
+    while m:
+        _, length, left_open = scan(line[m.end():])
+        if left_open:
+            return left_open == "\\"
+        m = CONTENTS.search(line, m.end() + length)
+    return False
 
 
 def joined(text):
