@@ -27,6 +27,7 @@ import fileset                  # noqa: E402
 import lab                      # noqa: E402
 
 PROGRAM = os.path.join(BENCH, "bench")
+SITE = {path: size for _, path, size in fileset.basic().rows}
 RUN_S = 400                     # on a machine that does much else
 Done = collections.namedtuple("Done", "code out err record folder")
 
@@ -148,7 +149,7 @@ class Sham:
         if bad == "reset":
             writer.transport.abort()
             return False
-        size = {fileset.SMALL: 1024, fileset.LARGE: 1 << 20}.get(path)
+        size = SITE.get(path)
         body = fileset.content(path, size) if size else None
         if body is None or bad == "status":
             writer.write(b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" %

@@ -227,8 +227,13 @@ def t_sessions_ask_for_files_that_the_lab_can_make():
 
 
 def t_a_remote_server_is_asked_for_what_a_session_gets():
-    exp = experiments.Sessions(options("sessions"))
     run = argparse.Namespace(lab=argparse.Namespace(remote=True))
+    made_up = experiments.Sessions(options("sessions", "--server", "a=h:1", "--size", "5"))
+    assert {(path, size, crc) for path, size, crc in made_up.check(run, None, None).rows} <= \
+        {(path, size, fileset.crc(path, size)) for _, path, size in fileset.basic().rows}
+    with tempfile.NamedTemporaryFile("w") as f:
+        print("/x", file=f, flush=True)
+        exp = experiments.Sessions(options("sessions", f.name, "--server", "a=h:1"))
     for text, want in (("/a method=POST\n/c?x=1\n/b\n", "/c?x=1"), ("/a method=POST\n", fileset.SMALL)):
         exp.sessions = sessions.parse(text)
         assert exp.check(run, None, None).path == want, text

@@ -417,7 +417,7 @@ class Sessions(Experiment):
                         help="sessions a second (10,50)")
         ap.add_argument("--think", type=not_negative, default=0.1, metavar="S",
                         help="between bursts that do not say (0.1)")
-        ap.add_argument("--size", type=whole(), default=8192, metavar="BYTES",
+        ap.add_argument("--size", type=whole(), default=files.PAGE_SIZE, metavar="BYTES",
                         help="of the file that the lab makes for each URI (8192)")
 
     def make_points(self, opts):
@@ -429,7 +429,10 @@ class Sessions(Experiment):
         self.settings["file"] = f"{os.path.basename(opts.file or 'made up')}, " \
             f"CRC-32 {zlib.crc32(text):08x}"
         self.think, self.size = opts.think, opts.size
-        if not opts.remote:
+        self.known = not opts.file or not opts.remote
+        if opts.remote:
+            self.size = files.PAGE_SIZE
+        else:
             self.leave_out_unmakeable()
         self.echoes = sorted({c.uri.partition("?")[0] for s in self.sessions for b in s for c in b
                               if c.method not in ("GET", "HEAD")})
@@ -506,7 +509,7 @@ class Sessions(Experiment):
         return max(sessions.think_s(s, self.think) for s in self.asked_by(nr))
 
     def check(self, run, point, server):
-        if run.lab.remote:
+        if not self.known:
             return Check(next((uri for uri in self.asked() if len(uri) < 2000), SMALL))
         return Check(SMALL, crc=files.crc(SMALL, 1024), rows=self.rows())
 

@@ -18,6 +18,7 @@ from say import Problem, say
 
 SIZES = (1, 10, 100, 512, 1024, 4096, 8192, 16384, 65536, 102400, 1 << 20, 10 << 20)
 SMALL, LARGE = "/1k.jpg", "/1m.bin"
+PAGE_SIZE = 8192
 PAGE, IMAGES = "/page.html", tuple(f"/image{i}.png" for i in range(4))     # of made-up sessions
 PROGRESS_S = 5
 TIME = 1700000000           # of every file: equal Last-Modified on every server
@@ -132,7 +133,7 @@ class Files:
 
 def basic():
     rows = [(1, SMALL, 1024), (1, LARGE, 1 << 20)]
-    return Files(rows + [(1, path, 8192) for path in (PAGE, *IMAGES)] +
+    return Files(rows + [(1, path, PAGE_SIZE) for path in (PAGE, *IMAGES)] +
                  [(1, size_path(s), s) for s in SIZES])
 
 
