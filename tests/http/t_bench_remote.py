@@ -4,6 +4,7 @@
 
 What is wrong is said plainly, counted, and in no figure. All over loopback.
 """
+import contextlib
 import json
 import os
 import re
@@ -31,6 +32,12 @@ QUICK = ("connections", "--quick", "--connections", "4")
 
 def remote(sham, *words, command=QUICK, **kw):
     return benched.run(*command, "--server", f"sham={sham.authority}", *words, **kw)
+
+
+def here():
+    """Where clients of a server on this machine are."""
+    os.close(benched.wait_for_lock())
+    return remote_lab.Remote("127.0.0.1")
 
 
 def bad(done, *words):
@@ -115,10 +122,55 @@ def t_replies_that_no_generator_looks_at_are_verified():
                 assert any(row["errors"] for row in done.record["experiments"][0]["summary"]), got
 
 
+def t_what_has_no_reply_is_counted_where_the_generator_keeps_silent():
+    """h2load says nothing of connections that end, nor wrk of those that hang."""
+    check = engine.Check(benched.fileset.SMALL, crc=benched.fileset.crc(benched.fileset.SMALL, 1024))
+    for fault, texts in (("reset", {"reset", "closed"}), ("hang", {"timeout"})):
+        for load, silent in ((loads.Wrk, True), (loads.H2load, True), (loads.Ab, False)):
+            with benched.Sham(fault, after=20, every=100) as sham, here() as lab:
+                wrong, nr = check.verify(lab, servers.Existing(lab, "sham", sham.authority),
+                                         load(8, benched.fileset.SMALL))
+            found = {kind for kind, text in engine.LOST.items() if text in wrong}
+            assert bool(found) == silent and found <= texts and set(wrong.values()) <= set(range(1, 9)), \
+                (fault, load.tool, wrong, nr)
+
+
+def t_a_load_with_a_long_reply_under_way_has_forgotten_nothing():
+    """As long as bytes of it come."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def answer():
+            with server.accept()[0] as conn:
+                conn.recv(4096)
+                conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+                with contextlib.suppress(OSError):
+                    for _ in range(nr):
+                        conn.sendall(b"x")
+                        time.sleep(0.02)
+                over.wait(60)
+
+        for nr, kinds in ((400, {}), (5, {"timeout": 1})):
+            over, answering = threading.Event(), threading.Thread(target=answer)
+            answering.start()
+            try:
+                got = run_load("127.0.0.1:%d" % server.getsockname()[1], "--seconds", "2")
+            finally:
+                over.set()
+                answering.join()
+            assert got["kinds"] == kinds and not got["requests"], got
+
+
+def t_made_up_sessions_are_of_known_bytes():
+    command = ("sessions", "--quick", "--rates", "10", "--think", "0.05")
+    for fault, right in ((None, True), ("body", False)):
+        with benched.Sham(fault, after=20, every=3) as sham:
+            done = remote(sham, command=command)
+        assert bool(benched.samples(done.record)[0]["invalid"]) != right, done.err
+
+
 def t_a_pass_that_verifies_is_short_and_in_no_figure():
     load = loads.Wrk(8, benched.fileset.SMALL)
     check = engine.Check(benched.fileset.SMALL, crc=benched.fileset.crc(benched.fileset.SMALL, 1024))
-    with benched.Sham("body", after=0, every=10) as sham, remote_lab.Remote("127.0.0.1") as lab:
+    with benched.Sham("body", after=0, every=10) as sham, here() as lab:
         server = servers.Existing(lab, "sham", sham.authority)
         began = time.monotonic()
         wrong, nr = check.verify(lab, server, load)
@@ -126,7 +178,7 @@ def t_a_pass_that_verifies_is_short_and_in_no_figure():
         assert 200 <= nr <= 500 and abs(wrong.pop("wrong bytes") - nr / 10) <= 1 and not wrong, (wrong, nr)
         before = sham.nr
         assert check.verify(lab, server, loads.Ours(8)) == ({}, 0) and sham.nr == before
-    with benched.Sham() as sham, remote_lab.Remote("127.0.0.1") as lab:
+    with benched.Sham() as sham, here() as lab:
         server = servers.Existing(lab, "sham", sham.authority)
         assert check.verify(lab, server, load)[0] == {}
         wrong, nr = engine.Check(benched.fileset.SMALL, 304).verify(lab, server, load)
@@ -135,7 +187,7 @@ def t_a_pass_that_verifies_is_short_and_in_no_figure():
 
 def t_costs_are_of_right_bytes():
     path = benched.fileset.SMALL
-    with remote_lab.Remote("127.0.0.1") as lab:
+    with here() as lab:
         for fault in (None, "body"):
             with benched.Sham(fault, after=5, every=10) as sham:
                 server = servers.Existing(lab, "sham", sham.authority)
@@ -348,7 +400,7 @@ def t_figures_begin_when_all_connections_are_open():
     rows = benched.folder() + "/list"
     benched.fileset.Files([(1, benched.fileset.SMALL, 1024)]).list_for_load(rows)
     seen = []
-    with benched.Sham() as sham, remote_lab.Remote("127.0.0.1") as lab:
+    with benched.Sham() as sham, here() as lab:
         server = servers.Existing(lab, "sham", sham.authority)
         port = sham.authority.rpartition(":")[2]
 

@@ -26,8 +26,11 @@ QUIET_S = 0.3               # before a load: what is worked then is not the load
 IDLE_MAX = 0.05             # more than that is not subtracted but said
 SLACK = 0.005               # of the replies may be cut short as the time ends
 VERIFY_NR, VERIFY_S, VERIFY_CONNECTIONS = 500, 0.25, 64     # replies checked around a load
+STALL_S = 2.0               # silence for half of that is no busy machine's
 REPLIES_MIN = 10            # to each in flight: one that the end cuts short was also worked for
 WRONG = {"body": "wrong bytes", "length": "another length", "framing": "broken framing"}
+LOST = {"reset": "a reset in their place", "closed": "a connection that ended before them",
+        "timeout": "not come any further for a second"}
 
 
 class Sample(dict):
@@ -145,7 +148,7 @@ class Check:
         """Generators other than load.c do not look at bodies: it checks some replies for them.
 
         Beside the load and in none of its figures. Returns how many were wrong, by kind, and
-        of how many.
+        of how many; for those that do not tell of replies which never came, these too.
         """
         if load.tool == "load" or isinstance(server, Reflector):
             return {}, 0
@@ -157,11 +160,16 @@ class Check:
                 f.write(f"1 {path} {-1 if size is None else size} "
                         f"{'-' if crc is None else f'{crc:08x}'}\n")
         nr = min(VERIFY_CONNECTIONS, load.descriptors or VERIFY_CONNECTIONS)
-        got, _ = loads.run(lab, loads.Ours(nr, list=file, once=True, expect=self.status, opening=5,
-                                           header=[f"{n}: {v}" for n, v in self.headers]),
-                           server, VERIFY_S)
+        for seconds in (VERIFY_S, STALL_S):
+            got, _ = loads.run(lab, loads.Ours(nr, list=file, once=True, expect=self.status,
+                                               opening=5,
+                                               header=[f"{n}: {v}" for n, v in self.headers]),
+                               server, seconds)
+            if load.tells_lost or not got["kinds"].get("timeout"):
+                break
         known = self.status != 200 or rows[0][2] is not None
-        wrong = {text: got["kinds"].get(kind, 0) for kind, text in WRONG.items()
+        kinds = WRONG if load.tells_lost else WRONG | LOST
+        wrong = {text: got["kinds"].get(kind, 0) for kind, text in kinds.items()
                  if kind != "framing" or known}
         wrong.update((f"status {status}", n) for status, n in got["wrong_statuses"].items())
         wrong = {text: n for text, n in wrong.items() if n}

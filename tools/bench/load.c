@@ -81,7 +81,7 @@ struct conn {
 	unsigned int calls_left;	/* UINT32_MAX: no end */
 	bool queued, asleep, close_after, used;
 	const struct target *target;
-	long due_ns, sent_ns;
+	long due_ns, sent_ns, heard_ns;	/* heard: of the reply, its last bytes so far */
 	int head_len;
 	long body_left, body_len, offset;	/* offset: where in the body the reply begins */
 	enum chunk { UNCHUNKED, SIZE, EXTENSION, DATA, END, TRAILER } chunk;
@@ -112,7 +112,7 @@ static struct conn *conns;
 static int *queue, queue_head, queue_len;	/* of connections that wait for work */
 static int *sleepers, sleeper_nr;		/* whose line is used up */
 static int epfd, in_flight, opening, opened, source_next;
-static long start_ns, end_ns, issued;
+static long start_ns, end_ns, polled_ns, issued;
 static bool measuring, stopped;
 static volatile sig_atomic_t interrupted;
 static long done_nr, byte_nr, sent_nr, used_nr, error_nr, errors[ERR_NR];
@@ -356,7 +356,7 @@ static void conn_send(struct conn *c)
 	c->head_len = 0;
 	c->body_left = -1;
 	c->crc = 0;
-	c->sent_ns = now_ns();
+	c->sent_ns = c->heard_ns = now_ns();
 	if (len >= (int)sizeof(text) || send(c->fd, text, len, MSG_NOSIGNAL) != len) {
 		conn_fail(c, len >= (int)sizeof(text) ? ERR_other : error_of(errno));
 		return;
@@ -647,6 +647,7 @@ static void conn_read(struct conn *c)
 		return;
 	if (got > 0) {
 		c->tokens -= got;
+		c->heard_ns = polled_ns;
 		reply_take(c, buf, got);
 	} else if (!got && !c->target) {
 		conn_close(c);		/* an idle connection may end: not an error */
@@ -764,6 +765,7 @@ static void poll_once(void)
 	long now = now_ns();
 	int nr = epoll_wait(epfd, evs, EVENTS_MAX, wait_ms(now));
 
+	polled_ns = now_ns();
 	for (int i = 0; i < nr; i++)
 		conn_ready(&conns[evs[i].data.u32], evs[i].events);
 	now = now_ns();
@@ -817,18 +819,20 @@ static void unanswered_count(long now)
 }
 
 /*
- * A closed loop ends before such a request is late: of those in flight that long
- * the server has forgotten. Over slow lines replies take their time, and so does
- * a connection whose SYN got lost.
+ * A closed loop ends before such a request is late: those of which so long not a
+ * byte has come the server has forgotten. Over slow lines replies take their time,
+ * and so does a connection whose SYN got lost.
  */
 static void forgotten_count(long now)
 {
 	long half = (now - start_ns) / 2;
 
 	for (int i = 0; i < opt.connections; i++) {
-		long least = conns[i].state == CONNECTING ? SYN_AGAIN_NS : 0;
+		bool connecting = conns[i].state == CONNECTING;
+		long since = connecting ? conns[i].sent_ns : conns[i].heard_ns;
+		long most = connecting && half < SYN_AGAIN_NS ? SYN_AGAIN_NS : half;
 
-		if (conns[i].target && now - conns[i].sent_ns > (half > least ? half : least))
+		if (conns[i].target && now - since > most)
 			count_error(ERR_timeout);
 	}
 }
@@ -1012,8 +1016,8 @@ __attribute__((noreturn)) static void usage(int code)
 		"  --seconds S          (1)\n"
 		"  --opening S          time to open all connections (60)\n"
 		"  --wait               say `ready` then, and begin when stdin ends\n"
-		"  --timeout S          for one request (8; without --rate and --line the half of\n"
-		"                       the run for those that are in flight at its end)\n");
+		"  --timeout S          for one request (8; without --rate and --line also those are\n"
+		"                       late that the end finds without a byte for half of the run)\n");
 	exit(code);
 }
 

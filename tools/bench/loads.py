@@ -32,6 +32,7 @@ class Load:
     descriptors = 0
     in_flight = 0               # requests, all the time; 0: as many as come of a rate
     one_reply = False           # all replies are alike, and their bytes are counted, also of parts
+    tells_lost = True           # of requests that have no reply, also those in flight at its end
     says_ready = False          # once its connections are open; it then waits for the end of stdin
 
     def most(self):
@@ -75,6 +76,7 @@ class Wrk(Load):
 
     tool = "wrk"
     one_reply = True
+    tells_lost = False
 
     def __init__(self, connections, path, headers=(), timeout_s=8):
         self.connections, self.path, self.headers = connections, path, list(headers)
@@ -121,6 +123,7 @@ class Ab(Wrk):
 
     tool = "ab"
     one_reply = False           # to HTTP/1.0, which may be another than we know
+    tells_lost = True
 
     def argv(self, server, seconds, share):
         return [need("ab"), "-q", "-k", "-r", "-t", str(max(1, math.ceil(seconds))), "-n",
