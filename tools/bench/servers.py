@@ -188,6 +188,15 @@ class Server:
         return not self.proc or self.proc.poll() is None
 
 
+def descriptors(most, connections):
+    """What nginx has of them for connections, and for the files that it caches.
+
+    A file in the cache keeps its descriptor, and without any nothing is accepted.
+    """
+    files = min(2 * connections + 1000, most // 2)
+    return files, min(200000, most - files)
+
+
 class Nginx(Server):
     program = "nginx"
     can_compute = True
@@ -199,9 +208,8 @@ class Nginx(Server):
 
     def launch(self):
         pools, places = self.computing()
-        # a file in the cache keeps its descriptor, and without any nothing is accepted
-        files = 2 * self.connections + 1000
-        cached = max(100, min(200000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] - files))
+        files, cached = descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+                                    self.connections)
         temp = "\n    ".join(f"{kind}_temp_path {self.lab.dir}/{self.iface}-{kind};" for kind in
                              ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         conf = self.file("nginx.conf", f"""daemon off; user root; worker_processes {self.workers};
