@@ -291,6 +291,29 @@ def t_a_load_that_ends_without_a_reply_has_no_ratio():
     refused(run.halves, None, None, None, 1, 1.0, 1, text="no reply at all")
 
 
+def t_what_is_wrong_with_half_the_load_is_said():
+    run, old = engine.Run(None, argparse.Namespace(max_minutes=1, quick=False), {}), loads.run
+    got = {"requests": 0, "bytes": 0, "seconds": 1.0, "errors": 0, "statuses": 0, "kinds": {}}
+    loads.run = lambda *_: (got, [])
+    try:
+        for more, text in (({}, "from 2 clients: no reply at all"),
+                           ({"requests": 5, "errors": 2, "kinds": {"reset": 2}}, "2 errors (reset 2)")):
+            got.update(more)
+            refused(run.other_rate, experiments.Tiers(options("tiers")), loads.Wrk(64, "/"), None, 1, 2,
+                    text=text)
+        assert run.other_rate(experiments.Rates(options("rates")), loads.Httperf(5), None, 1, 2) == 5
+    finally:
+        loads.run = old
+
+
+def t_nginx_may_cache_files_however_few_descriptors_there_are():
+    """Of experiments that have many files none has many connections."""
+    assert servers.descriptors(20000, 20000) == (10000, 10000)
+    assert servers.descriptors(65536, 20000) == (32768, 32768)
+    assert servers.descriptors(1048576, 20000) == (41000, 200000)
+    assert servers.descriptors(20000, 1000) == (3000, 17000)
+
+
 def t_numbers_are_finite_and_in_range():
     for name, *words in (("sessions", "--rates", "nan"), ("sessions", "--rates", "10,inf"),
                          ("sessions", "--rates", "10,10"), ("sessions", "--rates", "0"), ("sessions", "--rates", "x"),

@@ -295,10 +295,9 @@ class Run:
 
     def other_rate(self, exp, load, server, seconds, parts):
         got, _ = loads.run(self.lab, load, server, seconds, parts)
-        bad = got["errors"] or got["statuses"] or not got["requests"]
-        if bad and exp.tolerate("errors", got):
-            raise Problem(f"the load from {parts} clients: {got['errors']} errors and "
-                          f"{got['statuses']} wrong statuses")
+        bad = exp.tolerate(fault(load, got), got)
+        if bad:
+            raise Problem(f"the load from {parts} clients: {bad}")
         return got["requests"] / (got["seconds"] or 1e-9)
 
     # --- servers ---------------------------------------------------------
