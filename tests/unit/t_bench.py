@@ -782,13 +782,21 @@ def t_the_clients_share_is_of_the_load_alone():
     old = engine.Core, engine.time.sleep
     engine.Core, engine.time.sleep = Core, lambda _: steps.append("quiet")
     try:
-        meter = engine.Meter(Lab, Lab)
+        meter = engine.Meter(Lab, Lab, meters.Idle())
         meter.begin()
         meter.read(1)
     finally:
         engine.Core, engine.time.sleep = old
     assert steps == ["server begins", "quiet", "server ends", "server begins", "client begins",
                      "client ends", "server ends"], steps
+
+
+def t_what_is_worked_without_load_is_told_by_all_looks():
+    """One hundredth of a second of ten looks at 0.3 s; others' work is subtracted from its sample alone."""
+    idle = meters.Idle()
+    got = [idle.share({"share": ticks / 30, "wall_s": 0.3}) for ticks in (0, 0, 1, 0, 0, 6, 0, 0, 0, 0, 0)]
+    assert got[5] == meters.IDLE_MAX < 6 / 30, got
+    assert abs(got[2] - 1 / 90) < 1e-9 and abs(got[-1] - 1 / 300) < 1e-9, got
 
 
 def t_what_was_asked_for_is_no_limit_if_it_was_met():

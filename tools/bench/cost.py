@@ -141,7 +141,7 @@ class Scenario:
         reply_len = self.check(server)
         before = server.ask("stats") if isinstance(server, Toboggan) else None
         ours = self.lab.pids()
-        idle = patience.wait(ours)
+        just_now, idle = patience.wait(ours)
         pids, core, others = server.pids(), Core({SERVER_CPU}), Others(ours)
         ran = ran_s(pids)
         got = client(self.lab, self.argv(server, seconds), seconds)
@@ -170,7 +170,7 @@ class Scenario:
             if hits < 0.98 * nr:
                 raise Problem(f"{server.name}: wire answered only {hits} of {nr} requests; "
                               "see toboggan stats")
-        busy = max(0.0, now["busy_s"] - min(idle, 0.05) * now["wall_s"])
+        busy = max(0.0, now["busy_s"] - idle * now["wall_s"])
         return {"requests": nr, "bytes": got["bytes"], "rate": nr / got["seconds"],
                 "cpu_ns": busy / nr * 1e9, "cpu_ns_per_kib": busy / got["bytes"] * 1e9 * 1024
                 if got["bytes"] else None,
@@ -178,7 +178,7 @@ class Scenario:
                 "ran_ns": ran / nr * 1e9, "not_idle_ns": now["not_idle_s"] / nr * 1e9,
                 "steal_share": now["steal_s"] / now["wall_s"],
                 "others_s": others_s, "forks": forks,
-                "disturbed": forks > FORKS_MAX or max(idle, left) > 3 * QUIET_SHARE or
+                "disturbed": forks > FORKS_MAX or max(just_now, left) > 3 * QUIET_SHARE or
                 others_s > 0.03 * now["busy_s"] + 0.04 or
                 now["steal_s"] > 0.02 * now["wall_s"],
                 "p50_us": got.get("p50_us"), "p99_us": got.get("p99_us"),

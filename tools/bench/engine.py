@@ -16,14 +16,13 @@ import time
 
 import limit
 import loads
-from meters import FORKS_MAX, Core, Others, ran_s
+from meters import FORKS_MAX, IDLE_MAX, Core, Idle, Others, ran_s
 from say import Problem, say
 from servers import Reflector, Toboggan, settle
 from stats import paired, pairs_of, spread
 
 FORMAT = 1
 QUIET_S = 0.3               # before a load: what is worked then is not the load's
-IDLE_MAX = 0.05             # more than that is not subtracted but said
 SLACK = 0.005               # of the replies may be cut short as the time ends
 VERIFY_NR, VERIFY_S, VERIFY_CONNECTIONS = 500, 0.25, 64     # replies checked around a load
 STALL_S = 2.0               # silence for half of that is no busy machine's
@@ -40,8 +39,8 @@ class Sample(dict):
 class Meter:
     """What both sides' CPUs, and everything else here, worked from begin() to read()."""
 
-    def __init__(self, lab, server):
-        self.lab, self.server = lab, server
+    def __init__(self, lab, server, idle):
+        self.lab, self.server, self.idle = lab, server, idle
 
     def begin(self):
         lab = self.lab
@@ -52,7 +51,8 @@ class Meter:
         if not lab.remote:
             quiet = Core(lab.server_cpus)
             time.sleep(QUIET_S)
-            self.idle_share = min(quiet.since()["share"], IDLE_MAX)
+            self.idle_now = quiet.since()
+            self.idle_share = self.idle.share(self.idle_now)
             self.core = Core(lab.server_cpus)
         elif read := lab.stat(self.server):
             self.core = Core(None, read)
@@ -81,7 +81,7 @@ class Meter:
             others_s, forks = self.others.since_s(), self.others.forks() - self.others.forks_before
             ret.update(others_s=others_s, forks=forks, steal_s=now["steal_s"],
                        disturbed=forks > FORKS_MAX + 5 or
-                       self.idle_share >= IDLE_MAX or others_s > 0.03 * now["wall_s"] + 0.04
+                       self.idle_now["share"] >= IDLE_MAX or others_s > 0.03 * now["wall_s"] + 0.04
                        or now["steal_s"] > 0.02 * now["wall_s"])
             if requests and self.pids:
                 ret["ran_ns"] = (ran_s(self.pids) - self.ran) / requests * 1e9
@@ -188,7 +188,7 @@ class Run:
         self.started = time.monotonic()
         self.total = self.taken = 0
         self.deadline = self.started + opts.max_minutes * 60
-        self.servers = {}
+        self.servers, self.idle = {}, Idle()
 
     # --- samples ---------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Run:
             self.verify(ret, check, server, load)
             exp.before(self, point, server)
             tiers = tier_requests(server)
-            meter = Meter(self.lab, server)
+            meter = Meter(self.lab, server, self.idle)
             ret["clients"] = load.clients(len(self.lab.client_cpus))
             got, argvs = exp.run_load(self, load, server, seconds, meter.begin)
             nr, bad = worked_for(load, reply_len, got), fault(load, got)

@@ -11,6 +11,7 @@ import time
 from say import Problem, say
 
 QUIET_SHARE = 0.02          # of the server's CPUs, with no load: more is somebody else's work
+IDLE_MAX = 0.05             # more than that is not subtracted but said
 QUIET_WAIT_S = 90           # for that, in the whole run; then disturbed samples stay
 FORKS_MAX = 20              # in one sample: our client's are fewer
 USER_HZ = os.sysconf("SC_CLK_TCK")
@@ -62,6 +63,25 @@ class Core:
                 "busiest": max(one[0] for one in each) / wall if wall else 0.0}
 
 
+class Idle:
+    """The share of the server's CPUs that is busy with no load, of all looks so far.
+
+    One look is too short for the kernel's hundredths of a second: one of them more or
+    less is several per cent.
+    """
+
+    def __init__(self):
+        self.busy_s = self.wall_s = 0.0
+
+    def share(self, now):
+        """now: what Core.since() has seen; a look at somebody else's work counts for itself alone."""
+        if now["share"] >= IDLE_MAX:
+            return IDLE_MAX
+        self.busy_s += now["share"] * now["wall_s"]
+        self.wall_s += now["wall_s"]
+        return self.busy_s / self.wall_s
+
+
 class Others:
     """Processor time that processes other than the benchmark's have taken.
 
@@ -104,19 +124,18 @@ class Patience:
 
     def __init__(self, cpus, wait_s=QUIET_WAIT_S):
         self.left_s, self.cpus, self.said = wait_s, cpus, False
+        self.idle = Idle()
 
     def wait(self, ours):
-        """Share of those CPUs that is busy with no load."""
+        """Share of those CPUs that is busy with no load: (just now, what is to be subtracted)."""
         while True:
             core, others = Core(self.cpus), Others(ours)
             time.sleep(0.5)
             now = core.since()
             share = now["share"]
             if share <= QUIET_SHARE and others.since_s() <= 0.05 and \
-                    others.forks() - others.forks_before <= 3:
-                return share
-            if self.left_s <= 0:
-                return share
+                    others.forks() - others.forks_before <= 3 or self.left_s <= 0:
+                return share, self.idle.share(now)
             if not self.said:
                 say("  waiting for other work on this machine to end")
                 self.said = True
