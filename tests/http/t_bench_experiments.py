@@ -119,8 +119,10 @@ def t_keepalive():
 
 
 def t_objects():
-    entry, _ = run("objects", "--objects", "10,200")
-    assert len(entry["samples"]) == 2
+    done = benched.run("objects", "--quick", "--objects", "10,200", "--servers", "toboggan,nginx")
+    whole(done, "objects")
+    assert len(benched.samples(done.record)) == 4
+    assert "10 of 10 are stored" in done.err and "200 of 200 are stored" in done.err, done.err
 
 
 def t_many_connections_from_many_addresses():

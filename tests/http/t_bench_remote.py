@@ -228,6 +228,9 @@ def t_a_server_without_the_files_is_said():
     with benched.Sham("status", after=0) as sham:
         done = remote(sham)
     assert done.code == 1 and "bench site" in done.err, done.err
+    with benched.Sham() as sham:
+        done = remote(sham, command=("objects", "--quick", "--objects", "10"))
+    assert done.code == 1 and "/o10/0/0: status 404: give it the files of `bench site`" in done.err, done.err
 
 
 def t_a_server_needs_only_what_it_is_asked_for():

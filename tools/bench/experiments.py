@@ -65,6 +65,7 @@ class Experiment:
     unable = ""                 # what it is that servers which names() leaves out cannot do
     lab_only = None             # why it cannot be done with a remote server
     tools = ("curl",)           # without which it cannot be made; load.c is ours
+    known = True                # it asks for what `bench site` makes, not for files of the user's
 
     def __init__(self, opts):
         self.halves, self.notes = {}, []
@@ -937,6 +938,11 @@ class Objects(Experiment):
 
     def load(self, run, point, server):
         return Ours(64, list=list_file(run, f"objects{point.x}", lambda: point.files))
+
+    def check(self, run, point, server):
+        """One of the objects, so that no other is stored beside them."""
+        path = files.object_path(point.x, 0)
+        return Check(path, crc=files.crc(path, 1024))
 
     def prepare(self, run, point, server):
         """Each object once, and for Toboggan until all are stored or no more will be."""

@@ -14,7 +14,6 @@ import shutil
 import sys
 import time
 
-import fileset
 import lab as laboratory
 import report
 from amount import positive, whole
@@ -230,16 +229,15 @@ def missing_tool(exp):
 
 def check_remote(run, exps):
     """Dead servers, and servers without what will be asked for, before anything is timed."""
-    ours = {path for _, path, _ in fileset.basic().rows}
     for name, where in run.opts.remote.items():
         server = Existing(run.lab, name, where)
-        for path in dict.fromkeys(e.check(run, e.points[0], server).path for e in exps):
+        for path, known in {e.check(run, e.points[0], server).path: e.known for e in exps}.items():
             got = fetch(run.lab, server, path)
             if not got["status"]:
                 raise Problem(f"{name}: no answer from {where}")
             if got["status"] != 200:
                 raise Problem(f"{name}: {path}: status {got['status']}" +
-                              ": give it the files of `bench site`" * (path in ours))
+                              ": give it the files of `bench site`" * known)
 
 
 def measure(run, exps, record):
