@@ -1312,6 +1312,28 @@ def t_how_a_server_was_started_is_kept():
     assert "how servers were started" not in report.page(rec), "of a run that an older version wrote"
 
 
+def t_what_the_commands_read_is_kept():
+    """Lists and sessions go with the lab."""
+    rec = record()
+    entry = dict(rec["experiments"][0], lists={})
+    rec["experiments"][0] = entry
+    with tempfile.TemporaryDirectory() as there:
+        for name, text in (("one.list", "1 /a 5 -\n"), ("sessions", "/<b>\n"), ("many.list", "1 /a 5 -\n" * 1000)):
+            with open(os.path.join(there, name), "w", encoding="ascii") as f:
+                f.write(text)
+        argvs = [["load", "--list", f"{there}/one.list"], ["load", "--list", f"{there}/many.list", "h"],
+                 ["httperf", "--wsesslog", f"5,0.1,{there}/sessions"], ["load", f"{there}/none"]]
+        engine.keep_lists(entry, argvs, there)
+        assert [os.path.basename(path) for path in entry["lists"]] == ["one.list", "many.list", "sessions"]
+        entry["samples"][0]["command"] = argvs
+    page = report.page(rec)
+    for text in (f"# {there}/one.list\n1 /a 5 -\n\n#", f"# {there}/sessions\n/&lt;b&gt;<", "[9,000 bytes in all]"):
+        assert text in page, (text, page[-3000:])
+    assert len(entry["lists"][f"{there}/many.list"]) <= engine.LIST_MAX + 30
+    del entry["lists"]
+    assert "one.list" in report.page(rec), "of a run that an older version wrote"
+
+
 def t_a_server_that_was_killed_is_said_to_be():
     with tempfile.NamedTemporaryFile() as log:
         server = servers.Nginx(None, "nginx")
@@ -1745,7 +1767,7 @@ def t_each_point_of_cpus_has_its_cpus():
     args = options("cpus", "--repeats", "4")
     args.cpu_list, args.out, args.servers, seen = [3, 5, 6], None, ["a", "b"], []
     exp = experiments.Cpus(args)
-    here = argparse.Namespace(server_cpus={3}, client_cpus={5, 6}, remote=False)
+    here = argparse.Namespace(server_cpus={3}, client_cpus={5, 6}, remote=False, dir="/")
     exp.cpus = here.server_cpus, here.client_cpus
     run = engine.Run(here, args, {"experiments": []})
 

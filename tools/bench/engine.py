@@ -26,6 +26,7 @@ QUIET_S = 0.3               # before a load: what is worked then is not the load
 SLACK = 0.005               # of the replies may be cut short as the time ends
 VERIFY_NR, VERIFY_S, VERIFY_CONNECTIONS = 500, 0.25, 64     # replies checked around a load
 STALL_S = 2.0               # silence for half of that is no busy machine's
+LIST_MAX = 4000             # characters of what clients read, such as sessions, that are kept
 REPLIES_MIN = 10            # to each in flight: one that the end cuts short was also worked for
 WRONG = {"body": "wrong bytes", "length": "another length", "framing": "broken framing"}
 LOST = {"reset": "a reset in their place", "closed": "a connection that ended before them",
@@ -339,7 +340,7 @@ class Run:
                  "x_log": exp.x_log, "x_named": exp.x_named, "figures": [list(f) for f in exp.figures],
                  "points": [{"x": p.x, "label": p.label} for p in exp.points], "settings": exp.settings,
                  "left_out": list(exp.left_out), "samples": [], "problems": [], "notes": exp.notes,
-                 "reference": None, "derived": {}, "summary": [], "setups": []}
+                 "reference": None, "derived": {}, "summary": [], "setups": [], "lists": {}}
         self.record["experiments"].append(entry)
         sides = exp.sides(self)
         entry["servers"] = [name for name, _ in sides]
@@ -377,6 +378,7 @@ class Run:
                 exp.prepare(self, point, server)
                 server.ready_for = (exp.name, point.x)
             sample = self.sample(exp, point, server, repeat)
+            keep_lists(entry, sample.get("command", []), self.lab.dir)
         except (Problem, OSError) as e:
             sample = Sample(point=point.x, server=name, repeat=repeat, invalid=str(e),
                             refused=None, limit=None, throughput=None)
@@ -410,6 +412,18 @@ def keep_setup(entry, point, server):
             alike({k: v for k, v in old.items() if k != "point"}) == alike(setup)
             for old in entry["setups"]):
         entry["setups"].append({"point": point.label, **setup})
+
+
+def keep_lists(entry, argvs, folder):
+    """What is in the files of the lab that the clients' commands name: {path: text}."""
+    words = "\n".join(word for argv in argvs for word in argv)
+    for path in re.findall(rf"{re.escape(str(folder))}/[^,\n]+", words):
+        if path not in entry["lists"] and os.path.exists(path):
+            with open(path, encoding="utf-8", errors="backslashreplace") as f:
+                text = f.read(LIST_MAX)
+            size = os.path.getsize(path)
+            more = f"\n[{size:,} bytes in all]\n" if size > LIST_MAX else ""
+            entry["lists"][path] = (text[:text.rfind("\n")] if more else text) + more
 
 
 def summarise(entry):

@@ -147,14 +147,15 @@ def derived(entry):
 
 
 def commands(entry):
-    """One command line of each kind; they differ in the server's address only."""
+    """One command line of each kind; they differ in the server's address only. And what they read."""
     seen = {}
     for s in entry["samples"]:
         for argv in s.get("command") or []:
             seen.setdefault((s["point"], argv[0], len(argv)), shlex.join(argv))
-    lines = list(dict.fromkeys(seen.values()))
-    return "<details><summary>exact commands</summary><pre>" + \
-        esc("\n".join(lines)) + "</pre></details>" if lines else ""
+    text = "\n".join(dict.fromkeys(seen.values()))
+    text += "".join(f"\n\n# {path}\n{body.rstrip()}" for path, body in entry.get("lists", {}).items()
+                    if path in text)
+    return f"<details><summary>exact commands</summary><pre>{esc(text)}</pre></details>" if text else ""
 
 
 def setups(entry):
