@@ -123,10 +123,11 @@ def t_replies_that_no_generator_looks_at_are_verified():
 
 
 def t_what_has_no_reply_is_counted_where_the_generator_keeps_silent():
-    """h2load says nothing of connections that end, nor wrk of those that hang."""
+    """h2load says nothing of connections that end, nor wrk of those that hang; packets asks again."""
     check = engine.Check(benched.fileset.SMALL, crc=benched.fileset.crc(benched.fileset.SMALL, 1024))
     for fault, texts in (("reset", {"reset", "closed"}), ("hang", {"timeout"})):
-        for load, silent in ((loads.Wrk, True), (loads.H2load, True), (loads.Ab, False)):
+        for load, silent in ((loads.Wrk, True), (loads.H2load, True), (loads.Ab, False),
+                             (loads.Packets, True)):
             with benched.Sham(fault, after=20, every=100) as sham, here() as lab:
                 wrong, nr = check.verify(lab, servers.Existing(lab, "sham", sham.authority),
                                          load(8, benched.fileset.SMALL))

@@ -195,6 +195,7 @@ class Packets(Load):
     """packets.c: requests without a client's TCP; only in the lab."""
 
     tool = "packets"
+    tells_lost = False          # it asks again, without end
 
     def __init__(self, connections, path):
         self.connections, self.path = connections, path
