@@ -20,6 +20,7 @@
 #include "transfer.h"
 
 #define STARVED_NS 1000000000ull	/* since when nothing is kept */
+#define EARLY_MS   1000	/* before the server ends it, or half of its time */
 
 #define origin_of(call, member) \
 	((struct tbg_origin *)((char *)(call) - offsetof(struct tbg_origin, member)))
@@ -298,6 +299,18 @@ void tbg_origin_starves(struct tbg_worker *w, struct tbg_origin *o)
 	atomic_store_explicit(&o->backend->starved_ns, w->now_ns, memory_order_relaxed);
 }
 
+/*
+ * No longer than its server says: a request that meets the end of a connection is
+ * lost if it must not be sent twice.
+ */
+static uint32_t keep_ms(const struct tbg_origin *o, const struct tbg_response *r)
+{
+	uint32_t ours = o->backend->upstream->terms.keep_ms, theirs = r->keep_s * 1000;
+
+	theirs -= theirs < 2 * EARLY_MS ? theirs / 2 : EARLY_MS;
+	return theirs && theirs < ours ? theirs : ours;
+}
+
 void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
 {
 	struct tbg_origin_pool *pool = pool_of(w, o->backend);
@@ -311,6 +324,7 @@ void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
 	o->x = NULL;
 	tbg_origin_listen(w, o);
 	o->stamp_ms = w->now_ms;
+	o->keep_ms = keep_ms(o, &x->r);
 	o->next = pool->first;
 	pool->first = o;
 	pool->nr++;
@@ -363,7 +377,7 @@ static bool is_over(const struct tbg_worker *w, const struct tbg_origin *o)
 
 	return w->draining || starved(w, o->backend) ||
 	       !atomic_load_explicit(&u->sites, memory_order_relaxed) ||
-	       w->now_ms - o->stamp_ms >= u->terms.keep_ms;
+	       w->now_ms - o->stamp_ms >= o->keep_ms;
 }
 
 void tbg_origins_check(struct tbg_worker *w)

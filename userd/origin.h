@@ -28,7 +28,7 @@ struct tbg_origin {
 	bool sent;			/* of this use: something has gone out */
 	bool due;			/* to be sent at the end of the round */
 	bool looked_at;			/* since then; see tbg_origins_look() */
-	uint32_t stamp_ms;		/* idle since */
+	uint32_t stamp_ms, keep_ms;	/* idle since, and for how long at most */
 	struct tbg_origin *next;	/* idle, or due */
 	struct msghdr msg;
 	struct iovec iov[TBG_ORIGIN_IOV];

@@ -91,6 +91,26 @@ static bool coding_field(struct tbg_response *r, struct tbg_value v)
 	return true;
 }
 
+/* "timeout=5, max=99"; many servers tell it, and end the connection then. */
+static void keep_field(struct tbg_response *r, struct tbg_value v)
+{
+	static const struct tbg_value timeout = TBG_VALUE("timeout=");
+	struct tbg_value one;
+	size_t at = 0;
+	uint64_t s;
+
+	while (tbg_list_next(v, &at, &one)) {
+		struct tbg_value name = { one.text, timeout.len };
+		struct tbg_value arg = { one.text + timeout.len, one.len - timeout.len };
+
+		if (one.len <= timeout.len || !tbg_value_same(name, timeout) ||
+		    !tbg_digits_parse(arg, &s))
+			continue;
+		r->keep_s = s < TBG_KEEP_MAX_S ? s : TBG_KEEP_MAX_S;
+		r->close |= !s;
+	}
+}
+
 /* One line, without its end, which follows. */
 static bool line_split(const char *b, size_t len, struct tbg_value *ret_name,
 		       struct tbg_value *ret_value)
@@ -117,6 +137,8 @@ static bool field_line(struct tbg_response *r, const char *b, size_t len,
 	if (tbg_value_is(name, "Connection")) {
 		r->close |= tbg_list_has(v, "close");
 		*keep |= tbg_list_has(v, "keep-alive");
+	} else if (tbg_value_is(name, "Keep-Alive")) {
+		keep_field(r, v);
 	}
 	return true;
 }

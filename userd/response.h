@@ -18,6 +18,7 @@
 
 #define TBG_RESPONSE_HEAD_MAX	(32 << 10)	/* bytes of one head */
 #define TBG_RESPONSE_FIELDS_MAX	256
+#define TBG_KEEP_MAX_S		(24 * 3600)	/* that is believed */
 #define TBG_INTERIMS_MAX	32		/* 1xx responses ahead of one */
 
 /*
@@ -34,6 +35,7 @@ struct tbg_response {
 	bool chunked;
 	bool has_length;
 	bool local;			/* a CGI program wants `location` answered */
+	uint32_t keep_s;		/* of idleness, before the server ends it; 0: not told */
 	uint64_t content_length;
 	struct tbg_text reason;		/* len 0: none */
 	struct tbg_text location;	/* of local: a path, and a query if any */

@@ -260,6 +260,20 @@ def t_connections_are_used_again():
         assert len({r.connection for r in o.seen(p)}) == 3
 
 
+def t_connections_end_before_the_server_ends_them():
+    """What its Keep-Alive says counts, so that no POST meets the end."""
+    for field, uses in (("Keep-Alive: timeout=1", 2), ("Keep-Alive: max=9, Timeout=1", 2), ("Keep-Alive: timeout=0", 3),
+                        ("Keep-Alive: timeout=100, max=9", 1), ("Keep-Alive: x", 1)):
+        p = path()
+        o.on(p, reply(200, b"x", field))
+        for _ in range(2):
+            assert ask(d.address, "GET", p).field("Keep-Alive") is None, "the client's connection is its own"
+        if uses == 2:
+            o.wait_end(p)
+        assert ask(d.address, "POST", p, body=b"x").status == 200
+        assert len({r.connection for r in o.seen(p)}) == uses, (field, o.seen(p))
+
+
 def t_pipelined_requests_are_answered_in_order():
     names = [path() for _ in range(20)]
     for i, p in enumerate(names):
