@@ -115,6 +115,20 @@ def t_the_environment_is_the_meta_variables():
             name in ("GATEWAY_INTERFACE", "QUERY_STRING", "DOCUMENT_ROOT", "PWD", "OLDPWD", "_"), name
 
 
+def t_words_of_a_query_are_arguments():
+    """RFC 3875 4.4: all of them or none, and never an option."""
+    p = d.program(OK + "printf '<%s>' \"$#\" \"$@\"")
+    for query, want in (("", "0"), ("?", "0"), ("?a", "1 a"), ("?a+b%20c+%2b%3D%26;d", "3 a|b c|+=&;d"), ("?a=b+c", "0"),
+                        ("?a%3db", "1 a=b"), ("?%24(id)+*+;", "3 $(id)|*|;"), ("?-s", "0"), ("?a+-s", "0"),
+                        ("?a+%2ds", "0"), ("?a++b", "0"), ("?+", "0"), ("?a+", "0"), ("?a+b%00", "0"), ("?b%zz+a", "0"),
+                        ("?b%2", "0"), ("?" + "+".join("x" * 3000), "3000 " + "|".join("x" * 3000))):
+        nr, *words = want.split(" ", 1)
+        text = "".join(f"<{x}>" for x in [nr, *"".join(words).split("|")] if x)
+        for method in ("GET", "POST"):
+            r = ask(d.address, method, p + query, body=b"" if method == "POST" else None)
+            assert r.body == (text if method == "GET" else "<0>").encode(), (method, query[:50], r)
+
+
 def t_a_long_path_is_whole():
     p = d.program(OK + "printf %s \"$PATH_INFO\"")
     for n in (4000, 4095, 4096, 4200, 7900):

@@ -24,6 +24,7 @@
 #include "response.h"
 #include "script.h"
 #include "serve.h"
+#include "token.h"
 
 #define HEAD_MAX	(32 << 10)	/* bytes; the daemon takes no more */
 #define QUEUE_FACTOR	16		/* requests that wait, for each that runs */
@@ -198,6 +199,64 @@ static bool variables_make(struct variables *e, const struct program *p)
 			variable(e, "%s=%s", one->name, one->value);
 	}
 	return !e->failed;
+}
+
+/* --- the arguments ------------------------------------------------------- */
+
+/* What nobody gives a program: nothing, a NUL, and options, for those are its author's. */
+static bool word_decode(char *word)
+{
+	char *to = word;
+
+	for (const char *at = word; *at; at++) {
+		*to = *at;
+		if (*at == '%') {
+			int high = tbg_hex_value(at[1]);
+			int low = high < 0 ? -1 : tbg_hex_value(at[2]);
+
+			if (low < 0)
+				return false;
+			*to = high << 4 | low;
+			at += 2;
+		}
+		if (!*to++)
+			return false;
+	}
+	*to = 0;
+	return *word && *word != '-';
+}
+
+/* The program and the words of a query, which is cut up (4.4). NULL: no memory. */
+static char **arguments_make(char *program, char *query)
+{
+	char **ret, *word;
+	size_t nr = 3;
+
+	for (const char *at = query; *at; at++)
+		nr += *at == '+';
+	ret = calloc(nr, sizeof(*ret));
+	if (!ret)
+		return NULL;
+	ret[0] = program;
+	if (!*query || strchr(query, '='))
+		return ret;
+	for (nr = 1; (word = strsep(&query, "+")); nr++) {
+		if (!word_decode(word)) {
+			ret[1] = NULL;
+			break;
+		}
+		ret[nr] = word;
+	}
+	return ret;
+}
+
+/* The query of p, to be cut into words where it may have some. */
+static char *query_of(const struct program *p)
+{
+	const char *method = tbg_visit_param(p->v, "REQUEST_METHOD") ?: "";
+	const char *query = tbg_visit_param(p->v, "QUERY_STRING") ?: "";
+
+	return strdup(strcmp(method, "GET") && strcmp(method, "HEAD") ? "" : query);
 }
 
 /* --- the end ------------------------------------------------------------- */
@@ -505,14 +564,18 @@ static int program_start(struct program *p)
 {
 	struct variables e;
 	bool made = variables_make(&e, p);
+	char *query = query_of(p);
+	char **argv = query ? arguments_make(p->script.path, query) : NULL;
 	struct tbg_program run = {
 		.path = p->script.path, .folder = p->script.folder,
-		.argv = (char *[]){ p->script.path, NULL }, .envp = e.list,
+		.argv = argv, .envp = e.list,
 		.proc_fd = pool.proc_fd, .memory = pool.o->memory,
 		.cpu_s = pool.o->cpu_s, .processes = pool.o->processes,
 	};
-	int err = made ? tbg_keeper_start(&run) : -ENOMEM;
+	int err = made && argv ? tbg_keeper_start(&run) : -ENOMEM;
 
+	free(argv);
+	free(query);
 	if (e.list)
 		variables_free(&e);
 	if (err)
