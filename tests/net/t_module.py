@@ -34,6 +34,7 @@ location "/bad" {
 }
 location "/unfit" { module = {"{folder}/bad.so", MANY "unfit"} }
 location "/future" { module = "{folder}/future.so" }
+location "/mute" { module = "{folder}/mute.so" }
 """
 OPENS = """
 root = "{root}"
@@ -57,7 +58,8 @@ location "/spec" {
 class Modules(conf.Conf):
     def __init__(self, settings="", text=TEXT, **more):
         super().__init__(text.replace("%s", settings).replace("MANY", '"another",' * 99), "--workers", "1", **more)
-        for name in ("modules/hello.so", "modules/echo.so", "tests/net/bad.so", "tests/net/future.so"):
+        for name in ("modules/hello.so", "modules/echo.so", "tests/net/bad.so", "tests/net/future.so",
+                     "tests/net/mute.so"):
             shutil.copy(os.path.join(ktap.BUILD, name), self.folder)
 
 
@@ -644,7 +646,7 @@ def t_what_must_not_be_said():
 
 
 def t_a_module_that_cannot_serve():
-    for path, why in (("/unfit", "does not serve"), ("/future", "ABI")):
+    for path, why in (("/unfit", "does not serve"), ("/future", "ABI"), ("/mute", "no request()")):
         assert ask(d.address, "GET", path).status == 502, path
         says(d, why)
 

@@ -474,12 +474,13 @@ static int load(void)
 	worker.module = dlsym(object, "tbg_module");
 	if (!worker.module)
 		return refuse("no module: expected a symbol tbg_module, see toboggan-module(3)");
-	if (worker.module->abi >> 16 == TBG_MODULE_ABI >> 16 &&
-	    worker.module->abi <= TBG_MODULE_ABI)
-		return 0;
-	snprintf(text, sizeof(text), "made for ABI %#x, this is %#x; compile it again",
-		 worker.module->abi, TBG_MODULE_ABI);
-	return refuse(text);
+	if (worker.module->abi >> 16 != TBG_MODULE_ABI >> 16 ||
+	    worker.module->abi > TBG_MODULE_ABI) {
+		snprintf(text, sizeof(text), "made for ABI %#x, this is %#x; compile it again",
+			 worker.module->abi, TBG_MODULE_ABI);
+		return refuse(text);
+	}
+	return worker.module->request ? 0 : refuse("it has no request(), which answers");
 }
 
 static int module_open(void)

@@ -54,7 +54,7 @@ struct tbg_fetched {
 
 /*
  * What a module exports under the name tbg_module. state is what open() left
- * in *ret_state. Members that are NULL do nothing.
+ * in *ret_state. Members that are NULL do nothing; request() must be there.
  */
 struct tbg_module {
 	uint32_t abi;		/* TBG_MODULE_ABI */
