@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "fastcgi.h"
 #include "fetch.h"
 #include "origin.h"
 #include "response.h"
@@ -21,6 +22,7 @@
 
 #define STARVED_NS 1000000000ull	/* since when nothing is kept */
 #define EARLY_MS   1000	/* before the server ends it, or half of its time */
+#define SETTLED_MS 20	/* behind an answer the server has not ended it */
 
 #define origin_of(call, member) \
 	((struct tbg_origin *)((char *)(call) - offsetof(struct tbg_origin, member)))
@@ -131,16 +133,29 @@ static struct tbg_origin *origin_new(struct tbg_backend *b)
 	return o;
 }
 
-/* The newest idle connection to a server, no longer idle; NULL: none. */
-static struct tbg_origin *idle_take(struct tbg_worker *w, const struct tbg_backend *b)
+/* The newest idle connection to a server, or the oldest, no longer idle; NULL: none. */
+static struct tbg_origin *idle_take(struct tbg_worker *w, const struct tbg_backend *b, bool oldest)
 {
-	struct tbg_origin *o = pool_of(w, b)->first;
+	struct tbg_origin *ret = NULL;
 
-	while (o && o->backend != b)
-		o = o->next;
-	if (o)
-		idle_remove(w, o);
-	return o;
+	for (struct tbg_origin *o = pool_of(w, b)->first; o && (!ret || oldest); o = o->next)
+		if (o->backend == b)
+			ret = o;
+	if (ret)
+		idle_remove(w, ret);
+	return ret;
+}
+
+/*
+ * Servers of FastCGI end connections right behind an answer (php-fpm with
+ * pm.max_requests), and cannot say so before, as HTTP's do. A request that must not be
+ * sent twice is not sent into that: it goes by the oldest connection, and by a new one in
+ * its place if that has come back only now. Ours know to let us end first.
+ */
+static bool is_wary(const struct tbg_transfer *x)
+{
+	return tbg_speaks_fastcgi(x) && !x->upstream->order &&
+	       (x->up_body || !tbg_method_idempotent(x->m.method));
 }
 
 static void connect_begin(struct tbg_worker *w, struct tbg_origin *o)
@@ -169,11 +184,26 @@ static bool idle_yield(struct tbg_worker *w)
 	return true;
 }
 
+/* Nothing is on its way: no TIME_WAIT is to be left, or many of them use up the ports. */
+static void reset(struct tbg_origin *o)
+{
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
+
+	if (o->backend->address.ss_family != AF_UNIX)
+		connect(o->fd, &none, sizeof(none));
+}
+
 struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 				   struct tbg_backend *b, bool pooled)
 {
-	struct tbg_origin *o = pooled ? idle_take(w, b) : NULL;
+	bool wary = is_wary(x);
+	struct tbg_origin *o = pooled ? idle_take(w, b, wary) : NULL;
 
+	if (o && wary && w->now_ms - o->stamp_ms < SETTLED_MS) {
+		reset(o);
+		tbg_origin_drop(w, o);
+		o = NULL;
+	}
 	if (o) {
 		o->x = x;
 		o->sent = false;

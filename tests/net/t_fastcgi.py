@@ -662,6 +662,42 @@ def t_stale_connections_are_tried_again():
     assert ask(d.address, "GET", q).body == b"y"
 
 
+def t_a_post_does_not_meet_the_end_of_a_connection():
+    """Which a server may make right behind an answer; later it stays."""
+    post_does_not_meet_the_end(f, d)
+    with fastcgi.Server() as s, conf.Conf('upstream "s" { server = "%s" protocol = fastcgi script-root = "/" }\n'
+                                          'location "/" { upstream = "s" }\n' % s.server, "--workers", "1") as by_tcp:
+        post_does_not_meet_the_end(s, by_tcp)
+        with open("/proc/net/tcp", encoding="ascii") as lines:
+            left = [x for x in lines if f":{s.port:04X} 06 " in x]
+        assert len(left) < 20, "TIME_WAIT of each uses up the ports"
+
+
+def post_does_not_meet_the_end(of, by):
+    p, waits = path(), []
+
+    def says(c, r):
+        waits.append(time.monotonic() - getattr(c, "said_s", 0))
+        c.said_s = time.monotonic()
+        c.send(answer(b"A: b\n\nx"))
+
+    of.on(p, says)
+    for method in ("POST", "PUT"):
+        with origin.Client(by.address) as c:
+            for _ in range(50):
+                r = c.request(method, p, body=b"1")
+                assert r.body == b"x", (method, r)
+    assert min(waits) > 0.015, f"{min(waits)} s behind an answer on its connection"
+    p = path()
+    of.on(p, answer(b"A: b\n\nx"))
+    with origin.Client(by.address) as c:
+        for _ in range(3):
+            assert c.request("POST", p, body=b"1").body == b"x"
+            time.sleep(0.1)
+    of.wait(p, 3)
+    assert len({r.connection for r in of.seen(p)}) == 1, "nor is one made for each"
+
+
 def t_endless_errors_cost_no_memory():
     p = path()
     f.on(p, then_closes(record(STDERR, b"e" * 65535) * 20 + answer(b"A: b\n\nx")))
