@@ -19,9 +19,8 @@ enum { REQUEST_LINE, FIELDS };
 enum {				/* classes of bytes */
 	TCHAR = 1,
 	TARGET = 2,		/* visible ASCII but '#': what targets are made of */
-	VALUE = 4,		/* of a field */
-	HOST = 8,		/* reg-name and port, without '%' */
-	IP = 16,		/* inside [ ] */
+	HOST = 4,		/* reg-name and port, without '%' */
+	IP = 8,			/* inside [ ] */
 };
 
 static uint8_t class_of(uint8_t c)
@@ -34,8 +33,6 @@ static uint8_t class_of(uint8_t c)
 		r |= TCHAR;
 	if (c > 0x20 && c < 0x7f && c != '#')
 		r |= TARGET;
-	if (tbg_value_byte(c))
-		r |= VALUE;
 	if (alnum || (c && strchr("-._~!$&'()*+,;=", c)))
 		r |= HOST;
 	if (alnum || (c && strchr("-._~!$&'()*+,;=:", c)))
@@ -485,8 +482,6 @@ static enum tbg_parsed field_line(struct tbg_message *m, const uint8_t *b,
 		;
 	while (end > value && (b[end - 1] == ' ' || b[end - 1] == '\t'))
 		end--;
-	if (!all(b + value, end - value, VALUE))
-		return bad(m, 400);
 	status = field_take(m, b, off, name_len, value, end - value);
 	return status ? bad(m, status) : TBG_PARSED_MORE;
 }
@@ -512,20 +507,15 @@ static enum tbg_parsed head_end(struct tbg_message *m, size_t len)
  */
 static long line_end(struct tbg_message *m, const uint8_t *b, size_t len)
 {
-	for (size_t i = m->scan_off; i < len; i++) {
-		if (class[b[i]] & VALUE)
-			continue;
-		if (b[i] == '\n')
-			return i;
-		if (b[i] != '\r' || (i + 1 < len && b[i + 1] != '\n'))
-			return -EINVAL;
-		if (i + 1 == len) {
-			m->scan_off = i;
-			return -EAGAIN;
-		}
+	size_t at = m->scan_off;
+
+	at += tbg_value_run(b + at, len - at);
+	if (at == len || (b[at] == '\r' && at + 1 == len)) {
+		m->scan_off = at;
+		return -EAGAIN;
 	}
-	m->scan_off = len;
-	return -EAGAIN;
+	at += b[at] == '\r';
+	return b[at] == '\n' ? (long)at : -EINVAL;
 }
 
 /* RFC 9112 3: a method longer than any we have is 501, a target 414. */

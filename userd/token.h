@@ -7,7 +7,9 @@
 #define TBG_USERD_TOKEN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* RFC 9110 5.6.2: tchar */
 static inline bool tbg_token_byte(uint8_t c)
@@ -25,7 +27,31 @@ static inline bool tbg_token_byte(uint8_t c)
 /* RFC 9110 5.5: field-vchar, SP, HTAB */
 static inline bool tbg_value_byte(uint8_t c)
 {
-	return c == '\t' || (c >= 0x20 && c != 0x7f);
+	static const bool value[256] = {
+		['\t'] = true, [0x20 ... 0x7e] = true, [0x80 ... 0xff] = true,
+	};
+
+	return value[c];
+}
+
+/* How many bytes from b on, of len, are of a value: eight at a time, as far as they are. */
+static inline size_t tbg_value_run(const uint8_t *b, size_t len)
+{
+	const uint64_t ones = 0x0101010101010101, tops = 0x8080808080808080;
+	size_t n = 0;
+
+	for (; n + 8 <= len; n += 8) {
+		uint64_t w, del;
+
+		memcpy(&w, b + n, 8);
+		del = w ^ 0x7f * ones;
+		/* a byte below 0x20, or of 0 in del; the first one found is always right */
+		if ((((w - 0x20 * ones) & ~w) | ((del - ones) & ~del)) & tops)
+			break;
+	}
+	while (n < len && tbg_value_byte(b[n]))
+		n++;
+	return n;
 }
 
 /* RFC 5234 B.1: HEXDIG, small letters too; what it stands for, or -1. */
