@@ -104,12 +104,8 @@ struct scan {
 
 static void scan_text(struct scan *s, const char *text)
 {
-	size_t len = strlen(text);
-
-	s->ok = s->ok && (size_t)(s->end - s->at) >= len &&
-		!memcmp(s->at, text, len);
-	if (s->ok)
-		s->at += len;
+	for (; *text && s->ok; text++)
+		s->ok = s->at < s->end && *s->at++ == *text;
 }
 
 static int scan_digits(struct scan *s, int nr)
@@ -152,19 +148,18 @@ static int scan_month(struct scan *s)
 /* A day's name, whole or its first three letters. */
 static void scan_weekday(struct scan *s, bool *ret_whole)
 {
-	for (int d = 0; d < 7; d++) {
-		size_t len = strlen(days[d]), left = s->end - s->at;
+	size_t left = s->end - s->at, len;
+	int d = 0;
 
-		*ret_whole = left > len && !memcmp(s->at, days[d], len);
-		if (!*ret_whole) {
-			len = 3;
-			if (left <= len || memcmp(s->at, days[d], len))
-				continue;
-		}
-		s->at += len;
+	while (d < 7 && (left <= 3 || memcmp(s->at, days[d], 3)))
+		d++;
+	s->ok = d < 7;
+	*ret_whole = false;
+	if (!s->ok)
 		return;
-	}
-	s->ok = false;
+	len = strlen(days[d]);
+	*ret_whole = left > len && !memcmp(s->at, days[d], len);
+	s->at += *ret_whole ? len : 3;
 }
 
 /* To be compared alone: as if all months had 31 days. */
