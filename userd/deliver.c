@@ -48,35 +48,23 @@ static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 }
 
 /* What a 304 repeats of the fields (RFC 9110 15.4.5). */
-static bool not_modified_has(struct tbg_value name)
-{
-	static const struct tbg_value names[] = {
-		TBG_VALUE("Date"), TBG_VALUE("ETag"), TBG_VALUE("Last-Modified"),
-		TBG_VALUE("Cache-Control"), TBG_VALUE("Expires"), TBG_VALUE("Vary"),
-		TBG_VALUE("Content-Location"),
-	};
-
-	return tbg_value_in(name, names, sizeof(names) / sizeof(*names));
-}
+#define NOT_MODIFIED_HAS \
+	(TBG_NAME_BIT(DATE) | TBG_NAME_BIT(ETAG) | TBG_NAME_BIT(LAST_MODIFIED) | \
+	 TBG_NAME_BIT(CACHE_CONTROL) | TBG_NAME_BIT(EXPIRES) | TBG_NAME_BIT(VARY) | \
+	 TBG_NAME_BIT(CONTENT_LOCATION))
 
 /* What a 416 does not repeat: it is nobody else's answer, however long that lives. */
-static bool of_lifetime(struct tbg_value name)
-{
-	static const struct tbg_value names[] = {
-		TBG_VALUE("Cache-Control"), TBG_VALUE("CDN-Cache-Control"),
-		TBG_VALUE("Expires"),
-	};
-
-	return tbg_value_in(name, names, sizeof(names) / sizeof(*names));
-}
+#define OF_LIFETIME \
+	(TBG_NAME_BIT(CACHE_CONTROL) | TBG_NAME_BIT(CDN_CACHE_CONTROL) | TBG_NAME_BIT(EXPIRES))
 
 /* Whether an answer of that status has a stored field. */
 static bool repeats(unsigned int status, struct tbg_value name)
 {
-	if (tbg_value_is(name, "Age"))
-		return false;
-	return status == 304 ? not_modified_has(name) :
-	       status != 416 || !of_lifetime(name);
+	enum tbg_name id = tbg_name_of(name);
+
+	if (status == 304)
+		return tbg_name_in(id, NOT_MODIFIED_HAS);
+	return id != TBG_NAME_AGE && !(status == 416 && tbg_name_in(id, OF_LIFETIME));
 }
 
 void tbg_deliver_not_modified(struct tbg_delivery *d)
@@ -97,21 +85,34 @@ static void status_line(struct tbg_lines *l, unsigned int status,
 	tbg_lines_text(l, "\r\n");
 }
 
+/* What a response says that goes to the client as it comes. */
+static void says_put(struct tbg_lines *l, const struct tbg_delivery *d)
+{
+	size_t len;
+
+	tbg_forward_fields(l, d->says, d->date, 0);
+	if (d->status != 101 && d->status != 426)
+		return;
+	len = l->len;
+	tbg_lines_copy(l, d->says, TBG_NAME_UPGRADE);
+	if (d->status == 426 && l->len > len)
+		tbg_lines_text(l, "Connection: upgrade\r\n");
+}
+
 void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
 		      uint32_t *ret_age_off)
 {
-	bool stored = d->age_s >= 0;
 	struct tbg_value name, v;
 	size_t at = 0;
 
 	status_line(l, d->status, d->reason, d->reason_len);
-	if (!stored)		/* tbg_forward_fields() has made every line */
-		tbg_lines_put(l, d->fields, d->fields_len);
-	while (stored && tbg_field_next(d->fields, d->fields_len, &at, &name, &v))
+	if (d->says)
+		says_put(l, d);
+	while (!d->says && tbg_field_next(d->fields, d->fields_len, &at, &name, &v))
 		if (repeats(d->status, name))
 			tbg_lines_field(l, name, v);
 	*ret_age_off = l->len + strlen("Age: ");
-	if (stored)
+	if (d->age_s >= 0)
 		tbg_lines_add(l, "Age: %lld\r\n", (long long)d->age_s);
 	if (d->range)
 		tbg_lines_add(l, "Content-Range: %s\r\n", d->range);

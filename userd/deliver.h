@@ -18,6 +18,8 @@ struct tbg_delivery {
 	size_t reason_len;
 	const char *fields;		/* lines, with a Date */
 	size_t fields_len;
+	const struct tbg_fields *says;	/* or a response's, as it has come: they are passed on, */
+	const char *date;		/* with this if they have none */
 	int64_t length;			/* of the body, or told instead; -1: unknown */
 	int64_t age_s;			/* -1: as the fields say */
 	const char *range;		/* Content-Range, or NULL */

@@ -111,7 +111,7 @@ static void head_make(struct tbg_transfer *x)
 	const struct tbg_stored *s = x->selected;
 	struct tbg_forward f = {
 		.method = x->method, .target = x->target, .host = x->host,
-		.fields = x->fields.text, .fields_len = x->fields.len,
+		.fields = &x->asks,
 		.peer = x->ends.peer, .authority = x->o->backend->authority,
 		.framing = m->chunked ? TBG_FRAMING_CHUNKED :
 			   m->content_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_NONE,
@@ -293,7 +293,7 @@ static bool body_frame(struct tbg_transfer *x, const void *b, size_t data,
 	if (chunked && done) {
 		tbg_lines_put(&x->up_post, "0\r\n", 3);
 		tbg_forward_trailer(&x->up_post, x->up_frame.trailer ?: "",
-				    x->up_frame.trailer_len, x->fields.text, x->fields.len);
+				    x->up_frame.trailer_len, &x->asks);
 		tbg_lines_put(&x->up_post, "\r\n", 2);
 	}
 	if (x->up_pre.failed || x->up_post.failed) {
@@ -557,6 +557,21 @@ static struct tbg_value reason_of(const struct tbg_transfer *x)
 	return (struct tbg_value){ usual, strlen(usual) };
 }
 
+/* Of what a stored response and one that has come say together. False: no memory. */
+static bool updated_terms(const struct tbg_transfer *x, const struct tbg_lines *lines,
+			  unsigned int status, struct tbg_terms *ret)
+{
+	struct tbg_fields fields = { 0 };
+	bool ok = !lines->failed &&
+		  tbg_fields_read(&fields, lines->text ?: "", lines->len) >= 0;
+
+	if (ok)
+		tbg_terms_read(ret, status, &fields, time(NULL), x->w->now_ns,
+			       x->w->now_ns - x->sent_ns);
+	tbg_fields_free(&fields);
+	return ok;
+}
+
 /* The stored part and the one that has come, as far as that is one (RFC 9111 3.4). */
 static struct tbg_stored *joined(struct tbg_transfer *x, const struct tbg_lines *news)
 {
@@ -573,10 +588,7 @@ static struct tbg_stored *joined(struct tbg_transfer *x, const struct tbg_lines 
 		return NULL;
 	pile = tbg_part_join(part, &x->terms, x->pile);
 	tbg_forward_update(&lines, part->head, part->head_len, news->text, news->len);
-	if (pile && !lines.failed) {
-		tbg_terms_read(&terms, n == x->terms.size ? 200 : 206, lines.text,
-			       lines.len, time(NULL), x->w->now_ns,
-			       x->w->now_ns - x->sent_ns);
+	if (pile && updated_terms(x, &lines, n == x->terms.size ? 200 : 206, &terms)) {
 		terms.part_from = from;
 		terms.part_len = n;
 		terms.size = x->terms.size;
@@ -592,17 +604,13 @@ static struct tbg_stored *joined(struct tbg_transfer *x, const struct tbg_lines 
 /* To If-Range a server leaves out what the client has (RFC 9110 15.3.7). */
 static bool is_terse(const struct tbg_transfer *x)
 {
-	struct tbg_value v;
-
-	return x->r.status == 206 &&
-	       tbg_field_find(x->fields.text, x->fields.len, "If-Range", &v);
+	return x->r.status == 206 && tbg_name_in(TBG_NAME_IF_RANGE, x->asks.has);
 }
 
 /* What has come, with the part that it joins; NULL: not to be kept. */
 static struct tbg_stored *received(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
-	const char *head = (char *)x->o->head;
 	struct tbg_lines lines = { 0 };
 	struct tbg_value v = reason_of(x);
 	struct tbg_terms terms = x->terms;
@@ -618,8 +626,7 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 		terms.status = 200;
 		strcpy(reason, tbg_status_text(200));
 	}
-	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
-			   x->w->date, r->status);
+	tbg_forward_fields(&lines, &x->says, x->w->date, r->status);
 	if (!lines.failed)
 		s = joined(x, &lines);
 	if (!s && !lines.failed && !x->completes && !is_terse(x))
@@ -663,12 +670,9 @@ static void completed(struct tbg_transfer *x, bool keep)
 /* What goes on of the trailer section, while the head is there that it belongs to. */
 static void trailer_take(struct tbg_transfer *x)
 {
-	const struct tbg_response *r = &x->r;
-
-	if (x->frame.trailer_len && tbg_elements_have(x->fields.text, x->fields.len,
-						      TBG_VALUE("TE"), TBG_VALUE("trailers")))
-		tbg_forward_trailer(&x->trailer, x->frame.trailer, x->frame.trailer_len,
-				    (char *)x->o->head + r->fields_off, r->len - r->fields_off);
+	if (x->frame.trailer_len &&
+	    tbg_fields_have(&x->asks, TBG_NAME_TE, TBG_VALUE("trailers")))
+		tbg_forward_trailer(&x->trailer, x->frame.trailer, x->frame.trailer_len, &x->says);
 }
 
 /* The response has ended as it should. */
@@ -969,19 +973,16 @@ static bool of_another(const struct tbg_stored *s, const char *fields, size_t le
 }
 
 /* The stored response with what its 304 says of it (RFC 9111 4.3.4). */
-static struct tbg_stored *freshened(struct tbg_transfer *x, const char *fields,
-				    size_t len)
+static struct tbg_stored *freshened(struct tbg_transfer *x)
 {
 	const struct tbg_stored *old = x->selected;
 	struct tbg_lines news = { 0 }, lines = { 0 };
 	struct tbg_terms terms;
 	struct tbg_stored *s = NULL;
 
-	tbg_forward_fields(&news, fields, len, x->w->date, old->terms.status);
+	tbg_forward_fields(&news, &x->says, x->w->date, old->terms.status);
 	tbg_forward_update(&lines, old->head, old->head_len, news.text ?: "", news.len);
-	if (!news.failed && !lines.failed) {
-		tbg_terms_read(&terms, old->terms.status, lines.text, lines.len,
-			       time(NULL), x->w->now_ns, x->w->now_ns - x->sent_ns);
+	if (!news.failed && updated_terms(x, &lines, old->terms.status, &terms)) {
 		atomic_fetch_add(&old->body->refs, 1);
 		s = tbg_stored_new(&terms, old->reason, lines.text, lines.len,
 				   x->fields.text, x->fields.len, old->body);
@@ -1008,7 +1009,7 @@ static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
 	struct tbg_wish get = x->wish, any;
 
 	get.get = true;
-	tbg_wish_read(&any, TBG_METHOD_GET, "", 0);
+	tbg_wish_read(&any, TBG_METHOD_GET, &(struct tbg_fields){ 0 });
 	if (s && tbg_terms_storable(&s->terms, &get)) {
 		tbg_stored_get(s);
 		x->stored = tbg_transfer_store(x, s);
@@ -1019,9 +1020,9 @@ static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
 	return false;
 }
 
-static void validated(struct tbg_transfer *x, const char *fields, size_t len)
+static void validated(struct tbg_transfer *x)
 {
-	struct tbg_stored *s = freshened(x, fields, len);
+	struct tbg_stored *s = freshened(x);
 	bool storable = replaced(x, more_behind(x) ? NULL : s);
 
 	x->pile = s ? tbg_pile_new() : NULL;
@@ -1051,7 +1052,7 @@ static void head_compare(struct tbg_transfer *x, const char *fields, size_t len)
 	if (!differs(old, "ETag", fields, len) &&
 	    !differs(old, "Last-Modified", fields, len) &&
 	    (!x->r.has_length || x->r.content_length == old->body->len))
-		s = freshened(x, fields, len);
+		s = freshened(x);
 	replaced(x, s);
 	tbg_stored_put(s);
 }
@@ -1089,7 +1090,7 @@ static bool hidden(struct tbg_transfer *x)
 }
 
 /* known: the client has what comes already. */
-static void answer_begin(struct tbg_transfer *x, const char *head, bool known)
+static void answer_begin(struct tbg_transfer *x, bool known)
 {
 	const struct tbg_response *r = &x->r;
 	struct tbg_value reason = reason_of(x);
@@ -1100,7 +1101,7 @@ static void answer_begin(struct tbg_transfer *x, const char *head, bool known)
 		.length = r->has_length ? (int64_t)r->content_length : -1,
 		.source = x->pile, .limit = UINT64_MAX,
 		.consumes = !x->filling, .made_here = tbg_speaks_fastcgi(x),
-		.older = !r->minor,
+		.older = !r->minor, .says = &x->says, .date = x->w->date,
 	};
 
 	if (!x->c)
@@ -1114,19 +1115,11 @@ static void answer_begin(struct tbg_transfer *x, const char *head, bool known)
 	if (known) {
 		tbg_deliver_not_modified(&d);
 		d.age_s = tbg_terms_age(&x->terms, x->w->now_ns);
+		tbg_forward_fields(&lines, &x->says, x->w->date, 0);
+		d.says = NULL;
+		d.fields = lines.text ?: "";
+		d.fields_len = lines.len;
 	}
-	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off,
-			   x->w->date, 0);
-	if (r->status == 101 || r->status == 426) {
-		size_t len = lines.len;
-
-		tbg_lines_copy(&lines, TBG_VALUE("Upgrade"), head + r->fields_off,
-			       r->len - r->fields_off);
-		if (r->status == 426 && lines.len > len)
-			tbg_lines_text(&lines, "Connection: upgrade\r\n");
-	}
-	d.fields = lines.text;
-	d.fields_len = lines.len;
 	x->stored = x->filling;
 	tbg_deliver_begin(x, &d);
 	x->pre.failed |= lines.failed;
@@ -1244,7 +1237,7 @@ static void head_final(struct tbg_transfer *x)
 	if (x->alone && r->status == 304) {
 		if (x->selected && x->selected->terms.has_validator &&
 		    !of_another(x->selected, fields, len)) {
-			validated(x, fields, len);
+			validated(x);
 			return;
 		}
 		ask_plainly(x);
@@ -1252,7 +1245,7 @@ static void head_final(struct tbg_transfer *x)
 	}
 	if (hidden(x))
 		return;
-	tbg_terms_read(&x->terms, r->status, fields, len, time(NULL),
+	tbg_terms_read(&x->terms, r->status, &x->says, time(NULL),
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
 	if (x->completes && !is_rest(x, fields, len)) {
 		ask_plainly(x);
@@ -1291,7 +1284,7 @@ static void head_final(struct tbg_transfer *x)
 	known = x->alone && (x->filling || !tbg_speaks_fastcgi(x)) &&
 		tbg_transfer_not_modified(x, &x->terms, fields, len);
 	if (!x->completes && !x->sent_on)
-		answer_begin(x, head, known);
+		answer_begin(x, known);
 	if (known && !x->filling && has_body(x)) {
 		tbg_fetch_stop(x);
 		tbg_deliver_push(x);
@@ -1312,7 +1305,7 @@ static bool head_interim(struct tbg_transfer *x)
 
 	if (++x->interims > TBG_INTERIMS_MAX)
 		return false;
-	tbg_forward_fields(&lines, head + r->fields_off, r->len - r->fields_off, NULL, 0);
+	tbg_forward_fields(&lines, &x->says, NULL, 0);
 	if (r->status != 100 || x->expecting)
 		tbg_deliver_interim(x, r->status, head + r->reason.off,
 				    r->reason.len, lines.text, lines.len);
@@ -1331,8 +1324,9 @@ static enum tbg_parsed head_parse(struct tbg_transfer *x)
 {
 	struct tbg_origin *o = x->o;
 
-	return tbg_speaks_fastcgi(x) ? tbg_response_parse_cgi(&x->r, o->head, o->head_len)
-				     : tbg_response_parse(&x->r, o->head, o->head_len);
+	return tbg_speaks_fastcgi(x) ?
+	       tbg_response_parse_cgi(&x->r, &x->says, o->head, o->head_len) :
+	       tbg_response_parse(&x->r, &x->says, o->head, o->head_len);
 }
 
 /* As many heads as there are; the last is the final one. */

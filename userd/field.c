@@ -3,11 +3,13 @@
  * Fields as text. What walks over them relies on a parser (parse.c,
  * response.c) having accepted the head: here nothing is refused.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "field.h"
+#include "gateway/order.h"
 #include "token.h"
 
 static bool blank(char c)
@@ -54,11 +56,107 @@ bool tbg_field_find(const char *b, size_t len, const char *name,
 	return false;
 }
 
-bool tbg_value_in(struct tbg_value v, const struct tbg_value *words, size_t nr)
+/* Names */
+
+#define SLOTS 256		/* a few times as many as names */
+
+_Static_assert(TBG_NAME_NR <= 64, "a set is a word");
+
+static const struct tbg_value names[] = {
+#define X(name, text) [TBG_NAME_##name] = { text, sizeof(text) - 1 },
+	TBG_NAME_LIST(X)
+#undef X
+};
+
+static uint8_t slots[SLOTS];	/* enum tbg_name, by where the search for it begins */
+
+static unsigned int slot_of(struct tbg_value name)
 {
-	for (size_t i = 0; i < nr; i++)
-		if (tbg_value_same(v, words[i]))
-			return true;
+	return name.len * 11 + (name.text[0] | 0x20) * 5 + (name.text[name.len - 1] | 0x20) * 3 +
+	       (name.text[name.len / 2] | 0x20);
+}
+
+__attribute__((constructor)) static void slots_init(void)
+{
+	for (unsigned int id = 1; id < TBG_NAME_NR; id++) {
+		unsigned int at = slot_of(names[id]);
+
+		while (slots[at % SLOTS])
+			at++;
+		slots[at % SLOTS] = id;
+	}
+}
+
+enum tbg_name tbg_name_of(struct tbg_value name)
+{
+	unsigned int at, id;
+
+	if (!name.len)
+		return TBG_NAME_OTHER;
+	for (at = slot_of(name); (id = slots[at % SLOTS]); at++)
+		if (tbg_value_same(names[id], name))
+			break;
+	return id;
+}
+
+#define FIELDS_USUAL 24		/* of a head */
+
+static bool fields_grow(struct tbg_fields *f)
+{
+	uint32_t room = f->room ? 2 * f->room : FIELDS_USUAL;
+	struct tbg_field_line *all = reallocarray(f->all, room, sizeof(*all));
+
+	if (!all)
+		return false;
+	f->all = all;
+	f->room = room;
+	return true;
+}
+
+long tbg_fields_read(struct tbg_fields *f, const char *b, size_t len)
+{
+	struct tbg_field_line one;
+	size_t at = 0;
+
+	f->nr = 0;
+	f->has = 0;
+	while (tbg_field_next(b, len, &at, &one.name, &one.value)) {
+		if (f->nr == f->room && !fields_grow(f))
+			return -ENOMEM;
+		one.id = tbg_name_of(one.name);
+		f->has |= 1ull << one.id;
+		f->all[f->nr++] = one;
+	}
+	return at;
+}
+
+void tbg_fields_free(struct tbg_fields *f)
+{
+	free(f->all);
+	*f = (struct tbg_fields){ 0 };
+}
+
+const struct tbg_field_line *tbg_fields_next(const struct tbg_fields *f,
+					const struct tbg_field_line *last, enum tbg_name id)
+{
+	const struct tbg_field_line *one = last ? last + 1 : f->all;
+
+	if (!tbg_name_in(id, f->has))
+		return NULL;
+	while (one < f->all + f->nr && one->id != id)
+		one++;
+	return one < f->all + f->nr ? one : NULL;
+}
+
+bool tbg_fields_have(const struct tbg_fields *f, enum tbg_name id, struct tbg_value one)
+{
+	const struct tbg_field_line *line = NULL;
+	struct tbg_value v;
+
+	while ((line = tbg_fields_next(f, line, id)))
+		for (size_t at = 0; tbg_list_next(line->value, &at, &v);)
+			if (tbg_value_same(v, one))
+				return true;
 	return false;
 }
 
@@ -71,7 +169,9 @@ bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret)
 		p++;
 	if (p >= end)
 		return false;
-	for (from = p; p < end && (quoted || *p != ','); p++) {
+	for (from = p; p < end && *p != ',' && *p != '"'; p++)
+		;		/* as nearly all are, to their end */
+	for (; p < end && (quoted || *p != ','); p++) {
 		if (*p == '\\' && quoted && p + 1 < end)
 			p++;
 		else if (*p == '"')
@@ -107,17 +207,6 @@ bool tbg_elements_have(const char *b, size_t len, struct tbg_value name,
 
 	while (tbg_elements_next(&all, name, &v))
 		if (tbg_value_same(v, one))
-			return true;
-	return false;
-}
-
-bool tbg_list_has(struct tbg_value list, const char *word)
-{
-	struct tbg_value v;
-	size_t at = 0;
-
-	while (tbg_list_next(list, &at, &v))
-		if (tbg_value_is(v, word))
 			return true;
 	return false;
 }
@@ -165,7 +254,7 @@ bool tbg_value_valid(const char *b, size_t len)
 
 #define LINE_USUAL 128		/* bytes of one that need not be made twice */
 
-static bool room_grow(struct tbg_lines *l, size_t more)
+bool tbg_lines_grow(struct tbg_lines *l, size_t more)
 {
 	size_t room = l->room ?: 512;
 	char *text;
@@ -184,11 +273,6 @@ static bool room_grow(struct tbg_lines *l, size_t more)
 	return true;
 }
 
-static inline bool room_make(struct tbg_lines *l, size_t more)
-{
-	return (l->len + more <= l->room && !l->failed) || room_grow(l, more);
-}
-
 /* There is room. */
 static inline void put(struct tbg_lines *l, const void *text, size_t len)
 {
@@ -196,15 +280,9 @@ static inline void put(struct tbg_lines *l, const void *text, size_t len)
 	l->len += len;
 }
 
-void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len)
-{
-	if (len && room_make(l, len))
-		put(l, text, len);
-}
-
 char *tbg_lines_take(struct tbg_lines *l, size_t len)
 {
-	if (!room_make(l, len))
+	if (!tbg_lines_room(l, len))
 		return NULL;
 	l->len += len;
 	return l->text + l->len - len;
@@ -223,7 +301,7 @@ void tbg_lines_add(struct tbg_lines *l, const char *format, ...)
 	int room = LINE_USUAL, n = -1;
 	va_list args;
 
-	while (n < 0 && room_make(l, room)) {
+	while (n < 0 && tbg_lines_room(l, room)) {
 		va_start(args, format);
 		n = vsnprintf(l->text + l->len, room, format, args);
 		va_end(args);
@@ -241,7 +319,7 @@ void tbg_lines_add(struct tbg_lines *l, const char *format, ...)
 void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
 		     struct tbg_value value)
 {
-	if (!room_make(l, name.len + value.len + 4))
+	if (!tbg_lines_room(l, name.len + value.len + 4))
 		return;
 	put(l, name.text, name.len);
 	put(l, ": ", 2);
@@ -250,14 +328,12 @@ void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
 	put(l, "\r\n", 2);
 }
 
-void tbg_lines_copy(struct tbg_lines *l, struct tbg_value name, const char *b, size_t len)
+void tbg_lines_copy(struct tbg_lines *l, const struct tbg_fields *f, enum tbg_name id)
 {
-	struct tbg_value one, v;
-	size_t at = 0;
+	const struct tbg_field_line *one = NULL;
 
-	while (tbg_field_next(b, len, &at, &one, &v))
-		if (tbg_value_same(one, name))
-			tbg_lines_field(l, name, v);
+	while ((one = tbg_fields_next(f, one, id)))
+		tbg_lines_field(l, names[id], one->value);
 }
 
 void tbg_lines_free(struct tbg_lines *l)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Field lines of a head that a parser has accepted: walking over them and
- * over the lists in their values, and writing new ones. Pure but for the
- * memory of struct tbg_lines.
+ * Field lines of a head that a parser has accepted: telling them apart, walking
+ * over them and over the lists in their values, and writing new ones. Pure but
+ * for the memory of struct tbg_fields and struct tbg_lines.
  */
 #ifndef TBG_USERD_FIELD_H
 #define TBG_USERD_FIELD_H
@@ -46,8 +46,6 @@ static inline bool tbg_value_is(struct tbg_value v, const char *word)
 	return tbg_value_same(v, (struct tbg_value){ word, strlen(word) });
 }
 
-bool tbg_value_in(struct tbg_value v, const struct tbg_value *words, size_t nr);
-
 static inline char tbg_lower(char c)
 {
 	return c >= 'A' && c <= 'Z' ? c | 0x20 : c;
@@ -55,6 +53,102 @@ static inline char tbg_lower(char c)
 
 /* The next element of a comma-separated list; quoted strings are whole. */
 bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret);
+
+/* The names that somebody here asks for, at most 63. */
+#define TBG_NAME_LIST(X) \
+	X(AGE, "Age") \
+	X(AUTHORIZATION, "Authorization") \
+	X(CACHE_CONTROL, "Cache-Control") \
+	X(CDN_CACHE_CONTROL, "CDN-Cache-Control") \
+	X(CLOSE, "Close") \
+	X(CONNECTION, "Connection") \
+	X(CONTENT_ENCODING, "Content-Encoding") \
+	X(CONTENT_LENGTH, "Content-Length") \
+	X(CONTENT_LOCATION, "Content-Location") \
+	X(CONTENT_RANGE, "Content-Range") \
+	X(CONTENT_TYPE, "Content-Type") \
+	X(COOKIE, "Cookie") \
+	X(DATE, "Date") \
+	X(DEPTH, TBG_DEPTH_FIELD) \
+	X(ETAG, "ETag") \
+	X(EXPECT, "Expect") \
+	X(EXPIRES, "Expires") \
+	X(FORWARDED, "Forwarded") \
+	X(HOST, "Host") \
+	X(IF_MATCH, "If-Match") \
+	X(IF_MODIFIED_SINCE, "If-Modified-Since") \
+	X(IF_NONE_MATCH, "If-None-Match") \
+	X(IF_RANGE, "If-Range") \
+	X(IF_UNMODIFIED_SINCE, "If-Unmodified-Since") \
+	X(KEEP_ALIVE, "Keep-Alive") \
+	X(LAST_MODIFIED, "Last-Modified") \
+	X(LOCATION, "Location") \
+	X(MAX_FORWARDS, "Max-Forwards") \
+	X(PRAGMA, "Pragma") \
+	X(PROXY, "Proxy") \
+	X(PROXY_AUTHENTICATE, "Proxy-Authenticate") \
+	X(PROXY_AUTHENTICATION_INFO, "Proxy-Authentication-Info") \
+	X(PROXY_AUTHORIZATION, "Proxy-Authorization") \
+	X(PROXY_CONNECTION, "Proxy-Connection") \
+	X(RANGE, "Range") \
+	X(RETRY_AFTER, "Retry-After") \
+	X(SET_COOKIE, "Set-Cookie") \
+	X(STATUS, "Status") \
+	X(SURROGATE_KEY, "Surrogate-Key") \
+	X(TE, "TE") \
+	X(TRAILER, "Trailer") \
+	X(TRANSFER_ENCODING, "Transfer-Encoding") \
+	X(UPGRADE, "Upgrade") \
+	X(VARY, "Vary") \
+	X(VIA, "Via") \
+	X(WWW_AUTHENTICATE, "WWW-Authenticate") \
+	X(X_FORWARDED_FOR, "X-Forwarded-For") \
+	X(X_FORWARDED_HOST, "X-Forwarded-Host") \
+	X(X_FORWARDED_PROTO, "X-Forwarded-Proto")
+
+enum tbg_name {
+	TBG_NAME_OTHER,
+#define X(name, text) TBG_NAME_##name,
+	TBG_NAME_LIST(X)
+#undef X
+	TBG_NAME_NR
+};
+
+enum tbg_name tbg_name_of(struct tbg_value name);
+
+/* Sets of them: TBG_NAME_BIT(DATE) | TBG_NAME_BIT(AGE) */
+#define TBG_NAME_BIT(name) (1ull << TBG_NAME_##name)
+
+static inline bool tbg_name_in(enum tbg_name id, uint64_t set)
+{
+	return set >> id & 1;
+}
+
+struct tbg_field_line {
+	struct tbg_value name, value;
+	enum tbg_name id;		/* what is asked for by this; OTHER: by its name */
+};
+
+/* The lines of a head in their order, told apart once. They point into its text. */
+struct tbg_fields {
+	struct tbg_field_line *all;
+	uint32_t nr, room;
+	uint64_t has;			/* the set of their names */
+};
+
+/*
+ * Those of b[len] up to the empty line, the end, or what is no line; how many bytes
+ * they are, or -ENOMEM. What was in f goes, its memory is used again.
+ */
+long tbg_fields_read(struct tbg_fields *f, const char *b, size_t len);
+void tbg_fields_free(struct tbg_fields *f);
+
+/* The next line of that name behind `last`, or the first (NULL); NULL: none. */
+const struct tbg_field_line *tbg_fields_next(const struct tbg_fields *f,
+					const struct tbg_field_line *last, enum tbg_name id);
+
+/* Whether an element of the lists of that name is that one. */
+bool tbg_fields_have(const struct tbg_fields *f, enum tbg_name id, struct tbg_value one);
 
 /* The elements of all lines of a list field: of { .b, .len }, the first is next. */
 struct tbg_elements {
@@ -69,9 +163,6 @@ bool tbg_elements_next(struct tbg_elements *e, struct tbg_value name,
 /* Whether any of them is that one. */
 bool tbg_elements_have(const char *b, size_t len, struct tbg_value name,
 		       struct tbg_value one);
-
-/* Whether a list has that element. */
-bool tbg_list_has(struct tbg_value list, const char *word);
 
 /* 1 to 18 digits; false: something else. */
 bool tbg_digits_parse(struct tbg_value v, uint64_t *ret);
@@ -92,7 +183,23 @@ struct tbg_lines {
 	bool failed;
 };
 
-void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len);
+/* Room for so many bytes more; false: no memory. */
+bool tbg_lines_grow(struct tbg_lines *l, size_t more);
+
+static inline bool tbg_lines_room(struct tbg_lines *l, size_t more)
+{
+	return (l->len + more <= l->room && !l->failed) || tbg_lines_grow(l, more);
+}
+
+/* Inline: what is put is short as a rule, and of a length that is known there. */
+static inline void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len)
+{
+	if (!len || !tbg_lines_room(l, len))
+		return;
+	memcpy(l->text + l->len, text, len);
+	l->len += len;
+}
+
 /* The next len bytes, which the caller writes; NULL: no memory, l->failed is set. */
 char *tbg_lines_take(struct tbg_lines *l, size_t len);
 void tbg_lines_number(struct tbg_lines *l, uint64_t n);
@@ -100,8 +207,8 @@ __attribute__((format(printf, 2, 3)))
 void tbg_lines_add(struct tbg_lines *l, const char *format, ...);
 void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
 		     struct tbg_value value);
-/* All lines of that name in b[len]. */
-void tbg_lines_copy(struct tbg_lines *l, struct tbg_value name, const char *b, size_t len);
+/* All lines of that name. */
+void tbg_lines_copy(struct tbg_lines *l, const struct tbg_fields *f, enum tbg_name id);
 void tbg_lines_free(struct tbg_lines *l);
 
 static inline void tbg_lines_text(struct tbg_lines *l, const char *text)

@@ -8,26 +8,26 @@
 
 #include "abi/cache.h"
 #include "forward.h"
-#include "gateway/order.h"
 #include "policy.h"
 
-#define NR(a) (sizeof(a) / sizeof(*(a)))
+#define BIT(name) TBG_NAME_BIT(name)
 
-/* Named by a Connection field of these lines. Rarely asked: see names_others(). */
-static bool connection_names(const char *b, size_t len, struct tbg_value name)
+/* Named by a Connection field of these lines. */
+static bool connection_names(const struct tbg_fields *fields, struct tbg_value name)
 {
-	return tbg_elements_have(b, len, TBG_VALUE("Connection"), name);
+	return tbg_fields_have(fields, TBG_NAME_CONNECTION, name);
 }
 
 /* Whether a Connection field names any that would not be dropped anyway. */
-static bool names_others(const char *b, size_t len)
+static bool names_others(const struct tbg_fields *fields)
 {
-	struct tbg_elements all = { .b = b, .len = len };
+	const struct tbg_field_line *f = NULL;
 	struct tbg_value one;
 
-	while (tbg_elements_next(&all, TBG_VALUE("Connection"), &one))
-		if (!tbg_field_hops(one))
-			return true;
+	while ((f = tbg_fields_next(fields, f, TBG_NAME_CONNECTION)))
+		for (size_t at = 0; tbg_list_next(f->value, &at, &one);)
+			if (!tbg_name_in(tbg_name_of(one), TBG_HOPS))
+				return true;
 	return false;
 }
 
@@ -47,18 +47,17 @@ static bool open_quoted(struct tbg_value v)
 
 /* A list field with all that its lines have; one element more is to follow. */
 static void list_begin(struct tbg_lines *ret, const struct tbg_forward *f,
-		       struct tbg_value name)
+		       enum tbg_name id, struct tbg_value name)
 {
-	bool quotes = tbg_value_is(name, "Forwarded");
-	struct tbg_value field, v;
-	size_t at = 0;
+	const struct tbg_field_line *line = NULL;
 
 	tbg_lines_put(ret, name.text, name.len);
 	tbg_lines_text(ret, ": ");
-	while (tbg_field_next(f->fields, f->fields_len, &at, &field, &v)) {
-		if (!v.len || !tbg_value_same(field, name) ||
-		    connection_names(f->fields, f->fields_len, name) ||
-		    (quotes && open_quoted(v)))
+	while ((line = tbg_fields_next(f->fields, line, id))) {
+		struct tbg_value v = line->value;
+
+		if (!v.len || connection_names(f->fields, name) ||
+		    (id == TBG_NAME_FORWARDED && open_quoted(v)))
 			continue;
 		tbg_lines_put(ret, v.text, v.len);
 		tbg_lines_text(ret, ", ");
@@ -67,45 +66,47 @@ static void list_begin(struct tbg_lines *ret, const struct tbg_forward *f,
 
 static void via_add(struct tbg_lines *ret, const struct tbg_forward *f)
 {
-	list_begin(ret, f, TBG_VALUE("Via"));
+	list_begin(ret, f, TBG_NAME_VIA, TBG_VALUE("Via"));
 	tbg_lines_text(ret, f->minor ? "1.1 " : "1.0 ");
 	tbg_lines_text(ret, f->via);
 	tbg_lines_text(ret, "\r\n");
 }
 
 /* The last element, which is the nearest hop's, of a field that is sent on; len 0: none. */
-static struct tbg_value claim(const struct tbg_forward *f, struct tbg_value name)
+static struct tbg_value claim(const struct tbg_forward *f, enum tbg_name id)
 {
-	struct tbg_elements all = { .b = f->fields, .len = f->fields_len };
 	struct tbg_value one, ret = { NULL, 0 };
+	const struct tbg_field_line *line = NULL;
 
-	while (tbg_elements_next(&all, name, &one))
-		ret = one;
-	if (ret.len && connection_names(f->fields, f->fields_len, name))
-		ret.len = 0;
+	while ((line = tbg_fields_next(f->fields, line, id))) {
+		for (size_t at = 0; tbg_list_next(line->value, &at, &one);)
+			ret = one;
+		if (connection_names(f->fields, line->name))
+			return (struct tbg_value){ NULL, 0 };
+	}
 	return ret;
 }
 
 const char *tbg_forward_scheme(const struct tbg_forward *f)
 {
-	return tbg_value_is(claim(f, TBG_VALUE("X-Forwarded-Proto")), "https") ? "https" : "http";
+	return tbg_value_is(claim(f, TBG_NAME_X_FORWARDED_PROTO), "https") ? "https" : "http";
 }
 
 /* The client as Forwarded names it (RFC 7239 6): an IPv6 address in quotes. */
 static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
 {
-	struct tbg_value host = claim(f, TBG_VALUE("X-Forwarded-Host"));
+	struct tbg_value host = claim(f, TBG_NAME_X_FORWARDED_HOST);
 	const char *scheme = tbg_forward_scheme(f);
 	bool six = strchr(f->peer, ':');
 
-	list_begin(ret, f, TBG_VALUE("X-Forwarded-For"));
+	list_begin(ret, f, TBG_NAME_X_FORWARDED_FOR, TBG_VALUE("X-Forwarded-For"));
 	tbg_lines_text(ret, f->peer);
 	tbg_lines_text(ret, "\r\nX-Forwarded-Proto: ");
 	tbg_lines_text(ret, scheme);
 	tbg_lines_text(ret, "\r\n");
 	if (host.len || f->host.len)
 		tbg_lines_field(ret, TBG_VALUE("X-Forwarded-Host"), host.len ? host : f->host);
-	list_begin(ret, f, TBG_VALUE("Forwarded"));
+	list_begin(ret, f, TBG_NAME_FORWARDED, TBG_VALUE("Forwarded"));
 	tbg_lines_text(ret, six ? "for=\"[" : "for=");
 	tbg_lines_text(ret, f->peer);
 	tbg_lines_text(ret, six ? "]\";host=\"" : ";host=\"");
@@ -117,32 +118,24 @@ static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
 
 bool tbg_forward_connection(const struct tbg_forward *f)
 {
-	return names_others(f->fields, f->fields_len);
+	return names_others(f->fields);
 }
 
-bool tbg_forward_drops(const struct tbg_forward *f, struct tbg_value name,
+#define CONDITIONS \
+	(BIT(IF_NONE_MATCH) | BIT(IF_MODIFIED_SINCE) | BIT(IF_MATCH) | BIT(IF_RANGE) | \
+	 BIT(IF_UNMODIFIED_SINCE) | BIT(RANGE))
+
+bool tbg_forward_drops(const struct tbg_forward *f, const struct tbg_field_line *one,
 		       bool connection)
 {
-	static const struct tbg_value conditions[] = {
-		TBG_VALUE("If-None-Match"), TBG_VALUE("If-Modified-Since"),
-		TBG_VALUE("If-Match"), TBG_VALUE("If-Range"),
-		TBG_VALUE("If-Unmodified-Since"), TBG_VALUE("Range"),
-	};
+	uint64_t drops = TBG_HOPS | BIT(CONTENT_LENGTH) | (f->expect ? 0 : BIT(EXPECT)) |
+			 (f->framing == TBG_FRAMING_CHUNKED ? 0 : BIT(TRAILER)) |
+			 /* nobody else is to learn the mark, and to pass for a fetch */
+			 (f->depth ? 0 : BIT(DEPTH)) |
+			 (f->refreshes ? BIT(CACHE_CONTROL) : 0) | (f->alone ? CONDITIONS : 0);
 
-	if (tbg_field_hops(name) || tbg_value_is(name, "Content-Length"))
-		return true;
-	if (!f->expect && tbg_value_is(name, "Expect"))
-		return true;
-	if (f->framing != TBG_FRAMING_CHUNKED && tbg_value_is(name, "Trailer"))
-		return true;
-	/* nobody else is to learn the mark, and to pass for a fetch */
-	if (!f->depth && tbg_value_is(name, TBG_DEPTH_FIELD))
-		return true;
-	if (f->refreshes && tbg_value_is(name, "Cache-Control"))
-		return true;
-	if (f->alone && tbg_value_in(name, conditions, NR(conditions)))
-		return true;
-	return connection && connection_names(f->fields, f->fields_len, name);
+	return tbg_name_in(one->id, drops) ||
+	       (connection && connection_names(f->fields, one->name));
 }
 
 static void request_framing(struct tbg_lines *ret, const struct tbg_forward *f)
@@ -158,36 +151,33 @@ static void request_connection(struct tbg_lines *ret, const struct tbg_forward *
 {
 	if (f->upgrade) {
 		tbg_lines_text(ret, "Connection: upgrade\r\n");
-		tbg_lines_copy(ret, TBG_VALUE("Upgrade"), f->fields, f->fields_len);
-	} else if (tbg_elements_have(f->fields, f->fields_len, TBG_VALUE("TE"),
-				     TBG_VALUE("trailers"))) {
+		tbg_lines_copy(ret, f->fields, TBG_NAME_UPGRADE);
+	} else if (tbg_fields_have(f->fields, TBG_NAME_TE, TBG_VALUE("trailers"))) {
 		tbg_lines_text(ret, "Connection: TE\r\nTE: trailers\r\n");
 	}
 }
 
 /* One hop fewer (RFC 9110 7.6.2); what is no number is as it was. */
 static void hops_left(struct tbg_lines *ret, const struct tbg_forward *f,
-		      struct tbg_value name, struct tbg_value v)
+		      const struct tbg_field_line *one)
 {
 	uint64_t left;
 
-	if (tbg_value_is(f->method, "OPTIONS") && tbg_digits_parse(v, &left) && left)
+	if (tbg_value_is(f->method, "OPTIONS") && tbg_digits_parse(one->value, &left) && left)
 		tbg_lines_add(ret, "Max-Forwards: %llu\r\n",
 			      (unsigned long long)left - 1);
 	else
-		tbg_lines_field(ret, name, v);
+		tbg_lines_field(ret, one->name, one->value);
 }
+
+/* What we say ourselves. */
+#define MADE \
+	(BIT(HOST) | BIT(VIA) | BIT(FORWARDED) | BIT(X_FORWARDED_FOR) | \
+	 BIT(X_FORWARDED_PROTO) | BIT(X_FORWARDED_HOST))
 
 void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 {
-	static const struct tbg_value made[] = {
-		TBG_VALUE("Host"), TBG_VALUE("Via"), TBG_VALUE("Forwarded"),
-		TBG_VALUE("X-Forwarded-For"), TBG_VALUE("X-Forwarded-Proto"),
-		TBG_VALUE("X-Forwarded-Host"),
-	};
 	bool connection = tbg_forward_connection(f);
-	struct tbg_value name, v;
-	size_t at = 0;
 
 	tbg_lines_put(ret, f->method.text, f->method.len);
 	tbg_lines_text(ret, " ");
@@ -198,14 +188,15 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 	else
 		tbg_lines_text(ret, f->authority);
 	tbg_lines_text(ret, "\r\n");
-	while (tbg_field_next(f->fields, f->fields_len, &at, &name, &v)) {
-		if (tbg_forward_drops(f, name, connection) ||
-		    tbg_value_in(name, made, NR(made)))
+	for (uint32_t i = 0; i < f->fields->nr; i++) {
+		const struct tbg_field_line *one = &f->fields->all[i];
+
+		if (tbg_name_in(one->id, MADE) || tbg_forward_drops(f, one, connection))
 			continue;
-		if (tbg_value_is(name, "Max-Forwards"))
-			hops_left(ret, f, name, v);
+		if (one->id == TBG_NAME_MAX_FORWARDS)
+			hops_left(ret, f, one);
 		else
-			tbg_lines_field(ret, name, v);
+			tbg_lines_field(ret, one->name, one->value);
 	}
 	if (f->etag.len)
 		tbg_lines_field(ret, TBG_VALUE("If-None-Match"), f->etag);
@@ -224,37 +215,31 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 
 /* Responses */
 
-static bool store_drops(const char *fields, size_t len, struct tbg_value name,
+static bool store_drops(const struct tbg_fields *fields, const struct tbg_field_line *one,
 			unsigned int status)
 {
-	static const struct tbg_value proxy[] = {	/* RFC 9111 3.1 */
-		TBG_VALUE("Proxy-Authenticate"), TBG_VALUE("Proxy-Authentication-Info"),
-	};
+	/* RFC 9111 3.1; parts are joined, and answered in others (3.4) */
+	uint64_t drops = BIT(PROXY_AUTHENTICATE) | BIT(PROXY_AUTHENTICATION_INFO) |
+			 (status == 206 ? BIT(CONTENT_RANGE) : 0);
 
-	/* parts are joined, and answered in others (3.4) */
-	if (status == 206 && tbg_value_is(name, "Content-Range"))
-		return true;
-	return tbg_value_in(name, proxy, NR(proxy)) ||
-	       tbg_cc_names(fields, len, "no-cache", name) ||
-	       tbg_cc_names(fields, len, "private", name);
+	return tbg_name_in(one->id, drops) || tbg_cc_names(fields, "no-cache", one->name) ||
+	       tbg_cc_names(fields, "private", one->name);
 }
 
-void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
+void tbg_forward_fields(struct tbg_lines *ret, const struct tbg_fields *fields,
 			const char *date, unsigned int store)
 {
-	bool connection = names_others(fields, len), dated = false;
-	struct tbg_value name, v;
-	size_t at = 0;
+	bool connection = names_others(fields), dated = false;
 
-	while (tbg_field_next(fields, len, &at, &name, &v)) {
-		if (tbg_field_hops(name) || tbg_value_is(name, "Content-Length"))
+	for (uint32_t i = 0; i < fields->nr; i++) {
+		const struct tbg_field_line *one = &fields->all[i];
+
+		if (tbg_name_in(one->id, TBG_HOPS | BIT(CONTENT_LENGTH)) ||
+		    (connection && connection_names(fields, one->name)) ||
+		    (store && store_drops(fields, one, store)))
 			continue;
-		if (connection && connection_names(fields, len, name))
-			continue;
-		if (store && store_drops(fields, len, name, store))
-			continue;
-		dated |= tbg_value_is(name, "Date");
-		tbg_lines_field(ret, name, v);
+		dated |= one->id == TBG_NAME_DATE;
+		tbg_lines_field(ret, one->name, one->value);
 	}
 	if (date && !dated)
 		tbg_lines_field(ret, TBG_VALUE("Date"),
@@ -262,78 +247,74 @@ void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
 }
 
 /* What frames the stored bytes stays with them (RFC 9111 3.2). */
-static bool update_keeps(struct tbg_value name)
-{
-	return tbg_value_is(name, "Content-Length") ||
-	       tbg_value_is(name, "Content-Range");
-}
+#define UPDATE_KEEPS (BIT(CONTENT_LENGTH) | BIT(CONTENT_RANGE))
 
-static bool updated(const char *news, size_t len, struct tbg_value name)
+static bool updated(const struct tbg_fields *news, const struct tbg_field_line *old)
 {
-	struct tbg_value one, v;
-	size_t at = 0;
-
-	if (tbg_value_is(name, "Age"))		/* not repeated: it is over */
+	if (old->id == TBG_NAME_AGE)		/* not repeated: it is over */
 		return true;
-	if (update_keeps(name))
+	if (tbg_name_in(old->id, UPDATE_KEEPS))
 		return false;
-	while (tbg_field_next(news, len, &at, &one, &v))
-		if (tbg_value_same(one, name))
+	if (old->id != TBG_NAME_OTHER)
+		return tbg_name_in(old->id, news->has);
+	for (uint32_t i = 0; i < news->nr; i++)
+		if (tbg_value_same(news->all[i].name, old->name))
 			return true;
 	return false;
+}
+
+/* All that is said by both, as text. */
+static void both_put(struct tbg_lines *ret, const struct tbg_fields *stored,
+		     const struct tbg_fields *news)
+{
+	for (uint32_t i = 0; i < stored->nr; i++)
+		if (!updated(news, &stored->all[i]))
+			tbg_lines_field(ret, stored->all[i].name, stored->all[i].value);
+	for (uint32_t i = 0; i < news->nr; i++)
+		if (!tbg_name_in(news->all[i].id, UPDATE_KEEPS))
+			tbg_lines_field(ret, news->all[i].name, news->all[i].value);
 }
 
 void tbg_forward_update(struct tbg_lines *ret, const char *stored,
 			size_t stored_len, const char *news, size_t news_len)
 {
+	struct tbg_fields old = { 0 }, new = { 0 };
 	struct tbg_lines both = { 0 };
-	struct tbg_value name, v;
-	size_t at = 0;
 
-	while (tbg_field_next(stored, stored_len, &at, &name, &v))
-		if (!updated(news, news_len, name))
-			tbg_lines_field(&both, name, v);
-	at = 0;
-	while (tbg_field_next(news, news_len, &at, &name, &v))
-		if (!update_keeps(name))
-			tbg_lines_field(&both, name, v);
+	if (tbg_fields_read(&old, stored, stored_len) < 0 ||
+	    tbg_fields_read(&new, news, news_len) < 0)
+		both.failed = true;
+	both_put(&both, &old, &new);
 	/* whichever says so: what may not be stored of the two */
-	at = 0;
-	while (tbg_field_next(both.text ?: "", both.len, &at, &name, &v))
-		if (!store_drops(both.text, both.len, name, 0))
-			tbg_lines_field(ret, name, v);
+	if (!both.failed && tbg_fields_read(&new, both.text ?: "", both.len) < 0)
+		both.failed = true;
+	for (uint32_t i = 0; i < new.nr; i++)
+		if (!store_drops(&new, &new.all[i], 0))
+			tbg_lines_field(ret, new.all[i].name, new.all[i].value);
 	ret->failed |= both.failed;
 	tbg_lines_free(&both);
+	tbg_fields_free(&old);
+	tbg_fields_free(&new);
 }
 
 /*
  * RFC 9110 6.5.1: nothing that frames, routes, authenticates or caches; nor what Connection
  * names (7.6.1).
  */
+#define NO_TRAILER \
+	(TBG_HOPS | CONDITIONS | MADE | BIT(CONTENT_LENGTH) | BIT(TRAILER) | \
+	 BIT(CONTENT_ENCODING) | BIT(CONTENT_TYPE) | BIT(CONTENT_RANGE) | BIT(CACHE_CONTROL) | \
+	 BIT(EXPECT) | BIT(MAX_FORWARDS) | BIT(PRAGMA) | BIT(AUTHORIZATION) | \
+	 BIT(PROXY_AUTHENTICATE) | BIT(WWW_AUTHENTICATE) | BIT(SET_COOKIE) | BIT(COOKIE) | \
+	 BIT(AGE) | BIT(DATE) | BIT(EXPIRES) | BIT(LOCATION) | BIT(RETRY_AFTER) | BIT(VARY))
+
 void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len,
-			 const char *fields, size_t fields_len)
+			 const struct tbg_fields *fields)
 {
-	static const struct tbg_value never[] = {
-		TBG_VALUE("Content-Length"), TBG_VALUE("Host"), TBG_VALUE("Trailer"),
-		TBG_VALUE("Content-Encoding"), TBG_VALUE("Content-Type"),
-		TBG_VALUE("Content-Range"), TBG_VALUE("Cache-Control"),
-		TBG_VALUE("Expect"), TBG_VALUE("Max-Forwards"), TBG_VALUE("Pragma"),
-		TBG_VALUE("Range"), TBG_VALUE("Authorization"),
-		TBG_VALUE("Proxy-Authenticate"), TBG_VALUE("WWW-Authenticate"),
-		TBG_VALUE("Set-Cookie"), TBG_VALUE("Cookie"), TBG_VALUE("Age"),
-		TBG_VALUE("Date"), TBG_VALUE("Expires"), TBG_VALUE("Location"),
-		TBG_VALUE("Retry-After"), TBG_VALUE("Vary"), TBG_VALUE("Via"),
-		TBG_VALUE("Forwarded"), TBG_VALUE("X-Forwarded-For"),
-		TBG_VALUE("X-Forwarded-Host"), TBG_VALUE("X-Forwarded-Proto"),
-		TBG_VALUE("If-Match"), TBG_VALUE("If-None-Match"),
-		TBG_VALUE("If-Modified-Since"), TBG_VALUE("If-Unmodified-Since"),
-		TBG_VALUE("If-Range"),
-	};
 	struct tbg_value name, v;
 	size_t at = 0;
 
 	while (tbg_field_next(lines, len, &at, &name, &v))
-		if (!tbg_field_hops(name) && !tbg_value_in(name, never, NR(never)) &&
-		    !connection_names(fields, fields_len, name))
+		if (!tbg_name_in(tbg_name_of(name), NO_TRAILER) && !connection_names(fields, name))
 			tbg_lines_field(ret, name, v);
 }

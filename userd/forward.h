@@ -18,8 +18,7 @@
 struct tbg_forward {
 	struct tbg_value method, target;
 	struct tbg_value host;		/* of the client's request; len 0: none */
-	const char *fields;		/* the client's, without claims that are not believed */
-	size_t fields_len;
+	const struct tbg_fields *fields; /* the client's, without claims that are not believed */
 	const char *peer;		/* the client's address, IPv6 without [ ] */
 	const char *authority;		/* the server's own, without a host */
 	enum tbg_framing framing;
@@ -42,7 +41,7 @@ struct tbg_forward {
  * field names others.
  */
 bool tbg_forward_connection(const struct tbg_forward *f);
-bool tbg_forward_drops(const struct tbg_forward *f, struct tbg_value name,
+bool tbg_forward_drops(const struct tbg_forward *f, const struct tbg_field_line *one,
 		       bool connection);
 
 /* What the client has spoken to us, or to the proxy before us: "http" or "https". */
@@ -56,7 +55,7 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f);
  * Date) where it is missing. Lengths are the framing's business and go too. store: the
  * status that it is stored with, and what may not be stored goes as well; 0.
  */
-void tbg_forward_fields(struct tbg_lines *ret, const char *fields, size_t len,
+void tbg_forward_fields(struct tbg_lines *ret, const struct tbg_fields *fields,
 			const char *date, unsigned int store);
 
 /* A stored response's fields as its 304 updates them (RFC 9111 3.2). */
@@ -68,6 +67,6 @@ void tbg_forward_update(struct tbg_lines *ret, const char *stored,
  * of its message's head.
  */
 void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len,
-			 const char *fields, size_t fields_len);
+			 const struct tbg_fields *fields);
 
 #endif

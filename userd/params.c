@@ -138,7 +138,8 @@ static void request_put(struct tbg_lines *ret, const struct tbg_params *p)
 	const struct tbg_forward *f = p->request;
 	const char *mark = memchr(f->target.text, '?', f->target.len);
 	const char *scheme = tbg_forward_scheme(f);
-	struct tbg_value query = { "", 0 }, v;
+	struct tbg_value query = { "", 0 };
+	const struct tbg_field_line *type;
 
 	if (mark)
 		query = (struct tbg_value){ mark + 1, f->target.text + f->target.len - mark - 1 };
@@ -160,17 +161,20 @@ static void request_put(struct tbg_lines *ret, const struct tbg_params *p)
 	put(ret, p, "REDIRECT_STATUS", text("200"));
 	if (f->has_length || f->framing == TBG_FRAMING_LENGTH)
 		put_number(ret, p, "CONTENT_LENGTH", f->length);
-	if (tbg_field_find(f->fields, f->fields_len, "Content-Type", &v))
-		put(ret, p, "CONTENT_TYPE", v);
+	type = tbg_fields_next(f->fields, NULL, TBG_NAME_CONTENT_TYPE);
+	if (type)
+		put(ret, p, "CONTENT_TYPE", type->value);
 }
 
 #define NAME_MAX_ 200		/* bytes of a field's name; longer: no variable */
 
 /* "Accept-Language" as HTTP_ACCEPT_LANGUAGE. False: it gets none. */
-static bool variable(struct tbg_value name, char ret[NAME_MAX_ + 6])
+static bool variable(const struct tbg_field_line *f, char ret[NAME_MAX_ + 6])
 {
-	if (name.len > NAME_MAX_ || tbg_value_is(name, "Proxy") ||
-	    tbg_value_is(name, "Content-Type") || tbg_value_is(name, "Host"))
+	struct tbg_value name = f->name;
+
+	if (name.len > NAME_MAX_ || tbg_name_in(f->id, TBG_NAME_BIT(PROXY) |
+						TBG_NAME_BIT(CONTENT_TYPE) | TBG_NAME_BIT(HOST)))
 		return false;
 	strcpy(ret, "HTTP_");
 	for (size_t i = 0; i < name.len; i++) {
@@ -188,36 +192,37 @@ static bool variable(struct tbg_value name, char ret[NAME_MAX_ + 6])
 	return true;
 }
 
-/* All values of a name, whose first line ends at `at`. */
-static void field_put(struct tbg_lines *ret, const struct tbg_params *p,
-		      const char *var, struct tbg_value name, struct tbg_value first,
-		      size_t at)
+/* Whether two lines are of one name. */
+static bool same_name(const struct tbg_field_line *a, const struct tbg_field_line *b)
 {
-	const struct tbg_forward *f = p->request;
-	const char *between = tbg_value_is(name, "Cookie") ? "; " : ", ";
-	struct tbg_lines joined = { 0 };
-	struct tbg_value one, v;
+	return a->id == b->id && (a->id || tbg_value_same(a->name, b->name));
+}
 
-	tbg_lines_put(&joined, first.text, first.len);
-	while (tbg_field_next(f->fields, f->fields_len, &at, &one, &v)) {
-		if (!tbg_value_same(one, name))
+/* All values of a name, from its first line on. */
+static void field_put(struct tbg_lines *ret, const struct tbg_params *p,
+		      const char *var, const struct tbg_field_line *first)
+{
+	const struct tbg_fields *f = p->request->fields;
+	const char *between = first->id == TBG_NAME_COOKIE ? "; " : ", ";
+	struct tbg_lines joined = { 0 };
+
+	tbg_lines_put(&joined, first->value.text, first->value.len);
+	for (const struct tbg_field_line *one = first + 1; one < f->all + f->nr; one++) {
+		if (!same_name(one, first))
 			continue;
 		tbg_lines_put(&joined, between, 2);
-		tbg_lines_put(&joined, v.text, v.len);
+		tbg_lines_put(&joined, one->value.text, one->value.len);
 	}
 	ret->failed |= joined.failed;
 	put(ret, p, var, (struct tbg_value){ joined.text ?: "", joined.len });
 	tbg_lines_free(&joined);
 }
 
-/* Whether a line before the one that ends at `end` has that name. */
-static bool had(const struct tbg_forward *f, size_t end, struct tbg_value name)
+/* Whether a line before that one has its name. */
+static bool had(const struct tbg_fields *f, const struct tbg_field_line *line)
 {
-	struct tbg_value one, v;
-	size_t at = 0;
-
-	while (tbg_field_next(f->fields, f->fields_len, &at, &one, &v) && at < end)
-		if (tbg_value_same(one, name))
+	for (const struct tbg_field_line *one = f->all; one < line; one++)
+		if (same_name(one, line))
 			return true;
 	return false;
 }
@@ -226,16 +231,17 @@ static void fields_put(struct tbg_lines *ret, const struct tbg_params *p)
 {
 	const struct tbg_forward *f = p->request;
 	bool connection = tbg_forward_connection(f);
-	struct tbg_value name, v;
 	char var[NAME_MAX_ + 6];
-	size_t at = 0;
 
 	if (f->host.len)
 		put(ret, p, "HTTP_HOST", f->host);
-	while (tbg_field_next(f->fields, f->fields_len, &at, &name, &v))
-		if (!tbg_forward_drops(f, name, connection) && variable(name, var) &&
-		    !had(f, at, name))
-			field_put(ret, p, var, name, v, at);
+	for (uint32_t i = 0; i < f->fields->nr; i++) {
+		const struct tbg_field_line *one = &f->fields->all[i];
+
+		if (!tbg_forward_drops(f, one, connection) && variable(one, var) &&
+		    !had(f->fields, one))
+			field_put(ret, p, var, one);
+	}
 	if (f->etag.len)
 		put(ret, p, "HTTP_IF_NONE_MATCH", f->etag);
 	if (f->modified.len)

@@ -160,20 +160,17 @@ static void member_take(struct tbg_cc *cc, const struct tbg_member *m)
 		cc->private_ = said;
 }
 
-bool tbg_cc_targeted(struct tbg_cc *cc, const char *b, size_t len)
+bool tbg_cc_targeted(struct tbg_cc *cc, const struct tbg_fields *fields)
 {
+	const struct tbg_field_line *f = NULL;
 	struct tbg_cc found = cc_none;
-	struct tbg_value name, v;
 	struct tbg_member m;
-	size_t at = 0;
 
-	while (tbg_field_next(b, len, &at, &name, &v)) {
+	while ((f = tbg_fields_next(fields, f, TBG_NAME_CDN_CACHE_CONTROL))) {
 		size_t in = 0;
-		int more = 1;
+		int more;
 
-		if (!tbg_value_is(name, "CDN-Cache-Control"))
-			continue;
-		while ((more = tbg_member_next(v, &in, &m)) > 0) {
+		while ((more = tbg_member_next(f->value, &in, &m)) > 0) {
 			found.present = true;
 			member_take(&found, &m);
 		}
@@ -200,47 +197,41 @@ static bool directive_names(struct tbg_value d, const char *directive,
 	return false;
 }
 
-bool tbg_cc_names(const char *b, size_t len, const char *directive,
+bool tbg_cc_names(const struct tbg_fields *fields, const char *directive,
 		  struct tbg_value name)
 {
-	struct tbg_elements all = { .b = b, .len = len };
+	const struct tbg_field_line *f = NULL;
 	struct tbg_value d;
 
-	while (tbg_elements_next(&all, TBG_VALUE("Cache-Control"), &d))
-		if (directive_names(d, directive, name))
-			return true;
+	while ((f = tbg_fields_next(fields, f, TBG_NAME_CACHE_CONTROL)))
+		for (size_t at = 0; tbg_list_next(f->value, &at, &d);)
+			if (directive_names(d, directive, name))
+				return true;
 	return false;
 }
 
 /* Requests */
 
-void tbg_wish_read(struct tbg_wish *w, unsigned int method, const char *b,
-		   size_t len)
-{
-	struct tbg_value name, v;
-	bool pragma = false;
-	size_t at = 0;
+#define OF_ORIGIN	(TBG_NAME_BIT(IF_MATCH) | TBG_NAME_BIT(IF_UNMODIFIED_SINCE))
+#define CONDITIONS	(OF_ORIGIN | TBG_NAME_BIT(IF_NONE_MATCH) | \
+			 TBG_NAME_BIT(IF_MODIFIED_SINCE) | TBG_NAME_BIT(IF_RANGE))
 
-	*w = (struct tbg_wish){ .cc = cc_none };
-	w->get = method == TBG_METHOD_GET;
-	w->head = method == TBG_METHOD_HEAD;
-	while (tbg_field_next(b, len, &at, &name, &v)) {
-		if (tbg_value_is(name, "Cache-Control"))
-			cc_take(&w->cc, v);
-		else if (tbg_value_is(name, "Authorization"))
-			w->authorization = true;
-		else if (tbg_value_is(name, "Range"))
-			w->range = true;
-		else if (tbg_value_is(name, "Pragma"))
-			pragma |= tbg_list_has(v, "no-cache");
-		else if (tbg_value_is(name, "If-Match") ||
-			 tbg_value_is(name, "If-Unmodified-Since"))
-			w->conditional = w->origin_condition = true;
-		else if (tbg_value_is(name, "If-None-Match") ||
-			 tbg_value_is(name, "If-Modified-Since") ||
-			 tbg_value_is(name, "If-Range"))
-			w->conditional = true;
-	}
+void tbg_wish_read(struct tbg_wish *w, unsigned int method, const struct tbg_fields *fields)
+{
+	const struct tbg_field_line *f = NULL;
+	bool pragma;
+
+	*w = (struct tbg_wish){
+		.cc = cc_none,
+		.get = method == TBG_METHOD_GET, .head = method == TBG_METHOD_HEAD,
+		.authorization = tbg_name_in(TBG_NAME_AUTHORIZATION, fields->has),
+		.range = tbg_name_in(TBG_NAME_RANGE, fields->has),
+		.conditional = fields->has & CONDITIONS,
+		.origin_condition = fields->has & OF_ORIGIN,
+	};
+	while ((f = tbg_fields_next(fields, f, TBG_NAME_CACHE_CONTROL)))
+		cc_take(&w->cc, f->value);
+	pragma = tbg_fields_have(fields, TBG_NAME_PRAGMA, TBG_VALUE("no-cache"));
 	w->no_cache = w->cc.no_cache || w->cc.no_cache_fields ||
 		      (pragma && !w->cc.present);
 }
@@ -355,12 +346,9 @@ static void range_take(struct tbg_terms *t, struct tbg_value v)
 /* "*", and the lists that we add the client to, so that no two are the same. */
 static bool selects_none(struct tbg_value name)
 {
-	static const struct tbg_value names[] = {
-		TBG_VALUE("*"), TBG_VALUE("Forwarded"), TBG_VALUE("Via"),
-		TBG_VALUE("X-Forwarded-For"),
-	};
-
-	return tbg_value_in(name, names, NR(names));
+	return tbg_value_is(name, "*") ||
+	       tbg_name_in(tbg_name_of(name), TBG_NAME_BIT(FORWARDED) | TBG_NAME_BIT(VIA) |
+					      TBG_NAME_BIT(X_FORWARDED_FOR));
 }
 
 static void vary_take(struct tbg_terms *t, struct said *s, struct tbg_value v)
@@ -375,32 +363,43 @@ static void vary_take(struct tbg_terms *t, struct said *s, struct tbg_value v)
 	}
 }
 
-static void field_take(struct tbg_terms *t, struct said *s,
-		       struct tbg_value name, struct tbg_value v)
+static void field_take(struct tbg_terms *t, struct said *s, const struct tbg_field_line *f)
 {
-	if (tbg_value_is(name, "Cache-Control")) {
+	struct tbg_value v = f->value;
+
+	switch (f->id) {
+	case TBG_NAME_CACHE_CONTROL:
 		cc_take(&t->cc, v);
-	} else if (tbg_value_is(name, "CDN-Cache-Control")) {
-		s->targeted = true;
-	} else if (tbg_value_is(name, "Date")) {
+		break;
+	case TBG_NAME_DATE:
 		if (!t->has_date && !date_read(v, &t->date_s))
 			t->has_date = true;
-	} else if (tbg_value_is(name, "Expires")) {
+		break;
+	case TBG_NAME_EXPIRES:
 		expires_take(s, v);
-	} else if (tbg_value_is(name, "Age")) {
+		break;
+	case TBG_NAME_AGE:
 		age_take(s, v);
-	} else if (tbg_value_is(name, "Last-Modified")) {
+		break;
+	case TBG_NAME_LAST_MODIFIED:
 		if (!date_read(v, &s->modified_s))
 			s->has_modified = true;
-	} else if (tbg_value_is(name, "ETag")) {
+		break;
+	case TBG_NAME_ETAG:
 		t->has_validator |= v.len > 0;
-	} else if (tbg_value_is(name, "Vary")) {
+		break;
+	case TBG_NAME_VARY:
 		vary_take(t, s, v);
-	} else if (tbg_value_is(name, "Content-Range")) {
+		break;
+	case TBG_NAME_CONTENT_RANGE:
 		if (t->status == 206)
 			range_take(t, v);
-	} else if (tbg_value_is(name, "Set-Cookie")) {
+		break;
+	case TBG_NAME_SET_COOKIE:
 		t->set_cookie = true;
+		break;
+	default:
+		break;
 	}
 }
 
@@ -431,21 +430,18 @@ static void lifetime_set(struct tbg_terms *t, const struct said *s)
 		t->lifetime_s = TBG_SECONDS_MAX;
 }
 
-void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
-		    size_t len, int64_t now_s, uint64_t now_ns,
-		    uint64_t delay_ns)
+void tbg_terms_read(struct tbg_terms *t, unsigned int status, const struct tbg_fields *fields,
+		    int64_t now_s, uint64_t now_ns, uint64_t delay_ns)
 {
-	struct tbg_value name, v;
 	struct said s = { 0 };
 	int64_t apparent_s;
-	size_t at = 0;
 
 	*t = (struct tbg_terms){ .status = status, .received_ns = now_ns,
 				 .delay_ns = delay_ns };
 	t->cc = cc_none;
-	while (tbg_field_next(b, len, &at, &name, &v))
-		field_take(t, &s, name, v);
-	s.targeted = s.targeted && tbg_cc_targeted(&t->cc, b, len);
+	for (uint32_t i = 0; i < fields->nr; i++)
+		field_take(t, &s, &fields->all[i]);
+	s.targeted = tbg_cc_targeted(&t->cc, fields);
 	if (!t->has_date)
 		t->date_s = now_s;
 	t->has_validator |= s.has_modified;
@@ -622,17 +618,4 @@ bool tbg_method_idempotent(unsigned int method)
 		return true;
 	}
 	return false;
-}
-
-bool tbg_field_hops(struct tbg_value name)
-{
-	static const struct tbg_value hops[] = {
-		TBG_VALUE("Connection"), TBG_VALUE("Keep-Alive"),
-		TBG_VALUE("Proxy-Connection"), TBG_VALUE("TE"),
-		TBG_VALUE("Transfer-Encoding"), TBG_VALUE("Upgrade"),
-		TBG_VALUE("Proxy-Authorization"),
-		TBG_VALUE("Close"),	/* is none: what Connection says, not names */
-	};
-
-	return tbg_value_in(name, hops, NR(hops));
 }

@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "field.h"
 #include "parse.h"
-#include "respond.h"
 
 #define TBG_SECONDS_MAX	INT32_MAX	/* delta-seconds beyond are this (1.2.2) */
 
@@ -32,11 +32,11 @@ struct tbg_cc {
 };
 
 /*
- * Takes every line of CDN-Cache-Control (RFC 9213) in b[len], which counts instead
- * of Cache-Control and Expires. False, and *cc as it was: there is none that is to
- * be taken for one.
+ * Takes every line of CDN-Cache-Control (RFC 9213), which counts instead of
+ * Cache-Control and Expires. False, and *cc as it was: there is none that is to be
+ * taken for one.
  */
-bool tbg_cc_targeted(struct tbg_cc *cc, const char *b, size_t len);
+bool tbg_cc_targeted(struct tbg_cc *cc, const struct tbg_fields *fields);
 
 /* What a request says that matters to a cache. */
 struct tbg_wish {
@@ -52,8 +52,7 @@ struct tbg_wish {
 };
 
 /* From a request's field lines. */
-void tbg_wish_read(struct tbg_wish *w, unsigned int method, const char *b,
-		   size_t len);
+void tbg_wish_read(struct tbg_wish *w, unsigned int method, const struct tbg_fields *fields);
 
 /* What a stored or storable response says. */
 struct tbg_terms {
@@ -77,9 +76,8 @@ struct tbg_terms {
  * From a response's field lines, which came at now_s/now_ns, delay_ns after
  * its request was sent.
  */
-void tbg_terms_read(struct tbg_terms *t, unsigned int status, const char *b,
-		    size_t len, int64_t now_s, uint64_t now_ns,
-		    uint64_t delay_ns);
+void tbg_terms_read(struct tbg_terms *t, unsigned int status, const struct tbg_fields *fields,
+		    int64_t now_s, uint64_t now_ns, uint64_t delay_ns);
 
 /* May a shared cache store the response to that request (3)? */
 bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w);
@@ -129,10 +127,15 @@ bool tbg_method_invalidates(unsigned int method, unsigned int status);
 bool tbg_method_idempotent(unsigned int method);
 
 /* Field lines that are never stored or sent on: hop by hop (RFC 9110 7.6.1). */
-bool tbg_field_hops(struct tbg_value name);
+#define TBG_HOPS \
+	(TBG_NAME_BIT(CONNECTION) | TBG_NAME_BIT(KEEP_ALIVE) | \
+	 TBG_NAME_BIT(PROXY_CONNECTION) | TBG_NAME_BIT(TE) | \
+	 TBG_NAME_BIT(TRANSFER_ENCODING) | TBG_NAME_BIT(UPGRADE) | \
+	 TBG_NAME_BIT(PROXY_AUTHORIZATION) | \
+	 TBG_NAME_BIT(CLOSE))	/* is none: what Connection says, not names */
 
 /* Whether a field name is in no-cache="…" or private="…" of these lines. */
-bool tbg_cc_names(const char *b, size_t len, const char *directive,
+bool tbg_cc_names(const struct tbg_fields *fields, const char *directive,
 		  struct tbg_value name);
 
 #endif

@@ -8,8 +8,8 @@
  */
 #include <string.h>
 
-#include "field.h"
 #include "response.h"
+#include "token.h"
 
 bool tbg_response_bodiless(unsigned int status, unsigned int method)
 {
@@ -19,26 +19,27 @@ bool tbg_response_bodiless(unsigned int status, unsigned int method)
 
 /*
  * Offset behind the empty line that ends the head; 0: not there yet; -1: a
- * control byte that no line may hold, or too long.
+ * byte that no line may hold, or too long. A CR that is the last byte so far is
+ * looked at again.
  */
 static long head_end(struct tbg_response *r, const uint8_t *b, size_t len)
 {
 	size_t max = len < TBG_RESPONSE_HEAD_MAX ? len : TBG_RESPONSE_HEAD_MAX;
+	size_t at = r->scan_off, line = r->line_off;
 
-	while (r->scan_off < max) {
-		size_t at = r->scan_off, from = at ? at - 1 : 0;
-		const uint8_t *lf = memchr(b + at, '\n', max - at);
-		size_t end = lf ? (size_t)(lf - b) : max;
-		const uint8_t *cr = memchr(b + from, '\r', end - from);
-
-		if (memchr(b + at, 0, end - at) || (cr && cr + 1 < b + end))
+	for (;;) {
+		at += tbg_value_run(b + at, max - at);
+		if (at + (at < max && b[at] == '\r') >= max)
+			break;
+		at += b[at] == '\r';
+		if (b[at] != '\n')
 			return -1;
-		if (lf && end - !!cr <= r->line_off)
-			return end + 1;
-		if (lf)
-			r->line_off = end + 1;
-		r->scan_off = lf ? end + 1 : max;
+		if (at - line == (at > line && b[at - 1] == '\r'))
+			return at + 1;
+		line = ++at;
 	}
+	r->scan_off = at;
+	r->line_off = line;
 	return max == TBG_RESPONSE_HEAD_MAX ? -1 : 0;
 }
 
@@ -47,7 +48,7 @@ static bool digit(uint8_t c)
 	return c >= '0' && c <= '9';
 }
 
-/* "HTTP/1.1 200 OK" of len bytes, without its line end. */
+/* "HTTP/1.1 200 OK" of len bytes, without its line end; head_end() has seen them. */
 static bool status_line(struct tbg_response *r, const char *b, size_t len)
 {
 	if (len < 12 || memcmp(b, "HTTP/1.", 7) || !digit(b[7]) || b[8] != ' ' ||
@@ -61,7 +62,7 @@ static bool status_line(struct tbg_response *r, const char *b, size_t len)
 		return false;
 	if (len > 13)
 		r->reason = (struct tbg_text){ 13, len - 13 };
-	return tbg_value_valid(b, len);
+	return true;
 }
 
 /* Equal lengths may be told several times (RFC 9112 6.3). */
@@ -111,60 +112,60 @@ static void keep_field(struct tbg_response *r, struct tbg_value v)
 	}
 }
 
-/* One line, without its end, which follows. */
-static bool line_split(const char *b, size_t len, struct tbg_value *ret_name,
-		       struct tbg_value *ret_value)
+/* Those of b[len], which ends with the empty line; values are as head_end() wants them. */
+static bool fields_read(struct tbg_fields *f, const char *b, size_t len)
 {
-	size_t at = 0;
+	long n = tbg_fields_read(f, b, len);
+	size_t left = len - n;
 
-	return tbg_field_next(b, len + 2, &at, ret_name, ret_value) &&
-	       tbg_token_valid(ret_name->text, ret_name->len) &&
-	       tbg_value_valid(ret_value->text, ret_value->len);
-}
-
-/* One line; the framing fields are taken. */
-static bool field_line(struct tbg_response *r, const char *b, size_t len,
-		       bool *keep)
-{
-	struct tbg_value name, v;
-
-	if (!line_split(b, len, &name, &v))
+	if (n < 0 || f->nr > TBG_RESPONSE_FIELDS_MAX || left > 2 || (left == 2 && b[n] != '\r'))
 		return false;
-	if (tbg_value_is(name, "Content-Length"))
-		return length_field(r, v);
-	if (tbg_value_is(name, "Transfer-Encoding"))
-		return coding_field(r, v);
-	if (tbg_value_is(name, "Connection")) {
-		r->close |= tbg_list_has(v, "close");
-		*keep |= tbg_list_has(v, "keep-alive");
-	} else if (tbg_value_is(name, "Keep-Alive")) {
-		keep_field(r, v);
-	}
+	for (uint32_t i = 0; i < f->nr; i++)	/* what we know are tokens */
+		if (f->all[i].id == TBG_NAME_OTHER &&
+		    !tbg_token_valid(f->all[i].name.text, f->all[i].name.len))
+			return false;
 	return true;
 }
 
-static bool head_read(struct tbg_response *r, const char *b, size_t len)
+/* What frames the message; *keep: it says that the connection stays. */
+static bool field_take(struct tbg_response *r, const struct tbg_field_line *f, bool *keep)
 {
-	size_t off = 0, nr = 0;
+	struct tbg_value one;
+	size_t at = 0;
+
+	switch (f->id) {
+	case TBG_NAME_CONTENT_LENGTH:
+		return length_field(r, f->value);
+	case TBG_NAME_TRANSFER_ENCODING:
+		return coding_field(r, f->value);
+	case TBG_NAME_CONNECTION:
+		while (tbg_list_next(f->value, &at, &one)) {
+			r->close |= tbg_value_is(one, "close");
+			*keep |= tbg_value_is(one, "keep-alive");
+		}
+		return true;
+	case TBG_NAME_KEEP_ALIVE:
+		keep_field(r, f->value);
+		return true;
+	default:
+		return true;
+	}
+}
+
+static bool head_read(struct tbg_response *r, struct tbg_fields *f, const char *b, size_t len)
+{
+	const char *lf = memchr(b, '\n', len);
 	bool keep = false;
 
-	while (off < len) {
-		const char *line = b + off, *lf = memchr(line, '\n', len - off);
-		const char *end = lf > line && lf[-1] == '\r' ? lf - 1 : lf;
-
-		if (!off) {
-			if (!status_line(r, line, end - line))
-				return false;
-			r->fields_off = lf + 1 - b;
-		} else if (end == line) {
-			break;
-		} else if (++nr > TBG_RESPONSE_FIELDS_MAX ||
-			   !field_line(r, line, end - line, &keep)) {
+	if (!status_line(r, b, (lf > b && lf[-1] == '\r' ? lf - 1 : lf) - b))
+		return false;
+	r->fields_off = lf + 1 - b;
+	if (!fields_read(f, lf + 1, len - r->fields_off))
+		return false;
+	for (uint32_t i = 0; i < f->nr; i++)
+		if (!field_take(r, &f->all[i], &keep))
 			return false;
-		}
-		off = lf + 1 - b;
-	}
-	if (!off || (r->chunked && r->has_length))
+	if (r->chunked && r->has_length)
 		return false;
 	/* of a length of 0 nothing follows, whoever reads it (RFC 9110 8.6) */
 	if ((r->status < 200 || r->status == 204) && (r->chunked || r->content_length))
@@ -176,8 +177,8 @@ static bool head_read(struct tbg_response *r, const char *b, size_t len)
 	return true;
 }
 
-enum tbg_parsed tbg_response_parse(struct tbg_response *r, const uint8_t *b,
-				   size_t len)
+enum tbg_parsed tbg_response_parse(struct tbg_response *r, struct tbg_fields *fields,
+				   const uint8_t *b, size_t len)
 {
 	static const char start[] = "HTTP/1.";
 	size_t known = len < sizeof(start) - 1 ? len : sizeof(start) - 1;
@@ -190,7 +191,7 @@ enum tbg_parsed tbg_response_parse(struct tbg_response *r, const uint8_t *b,
 		return TBG_PARSED_BAD;
 	if (!end)
 		return TBG_PARSED_MORE;
-	return head_read(r, (const char *)b, end) ? TBG_PARSED_DONE : TBG_PARSED_BAD;
+	return head_read(r, fields, (const char *)b, end) ? TBG_PARSED_DONE : TBG_PARSED_BAD;
 }
 
 /* CGI programs */
@@ -247,45 +248,55 @@ static void location_take(struct tbg_response *r, const char *b,
 	r->status = r->status ?: 200;
 }
 
-static bool cgi_read(struct tbg_response *r, char *b, size_t len)
+/* One line; *alone: but for the type, Location has been the only one. */
+static bool cgi_take(struct tbg_response *r, const struct tbg_field_line *f, const char *b,
+		     struct tbg_value *location, bool *alone)
 {
-	struct tbg_value name, v, location = { 0 };
-	size_t nr = 0, from = 0, to = 0, next;
-	bool alone = true;
-
-	for (size_t off = 0; off < len; off = next) {
-		const char *line = b + off, *lf = memchr(line, '\n', len - off);
-		const char *end = lf > line && lf[-1] == '\r' ? lf - 1 : lf;
-
-		next = lf + 1 - b;
-		if (end == line)
-			break;
-		if (++nr > TBG_RESPONSE_FIELDS_MAX ||
-		    !line_split(line, end - line, &name, &v))
-			return false;
-		if (tbg_value_is(name, "Status")) {
-			if (!status_field(r, b, v))
-				return false;
-			from = off;
-			to = next;
-		} else if (tbg_value_is(name, "Content-Length")) {
-			if (!length_field(r, v))
-				return false;
-		} else if (!location.text && tbg_value_is(name, "Location")) {
-			location = v;
-		} else if (!tbg_value_is(name, "Content-Type")) {
-			alone = false;		/* that type is of nothing */
+	switch (f->id) {
+	case TBG_NAME_STATUS:
+		return status_field(r, b, f->value);
+	case TBG_NAME_CONTENT_LENGTH:
+		return length_field(r, f->value);
+	case TBG_NAME_CONTENT_TYPE:
+		return true;		/* that type is of nothing */
+	case TBG_NAME_LOCATION:
+		if (!location->text) {
+			*location = f->value;
+			return true;
 		}
+		/* fall through */
+	default:
+		*alone = false;
+		return true;
+	}
+}
+
+static bool cgi_read(struct tbg_response *r, struct tbg_fields *f, char *b, size_t len)
+{
+	const struct tbg_field_line *status;
+	struct tbg_value location = { 0 };
+	bool alone = true;
+	size_t from = 0, to = 0;
+
+	if (!fields_read(f, b, len) || !f->nr)
+		return false;
+	for (uint32_t i = 0; i < f->nr; i++)
+		if (!cgi_take(r, &f->all[i], b, &location, &alone))
+			return false;
+	status = tbg_fields_next(f, NULL, TBG_NAME_STATUS);
+	if (status) {
+		from = status->name.text - b;
+		to = (char *)memchr(b + from, '\n', len - from) + 1 - b;
 	}
 	location_take(r, b, location, alone);
 	status_first(r, b, from, to);
 	r->minor = 1;
 	r->len = len;
-	return nr;
+	return fields_read(f, b + r->fields_off, len - r->fields_off);
 }
 
-enum tbg_parsed tbg_response_parse_cgi(struct tbg_response *r, uint8_t *b,
-				       size_t len)
+enum tbg_parsed tbg_response_parse_cgi(struct tbg_response *r, struct tbg_fields *fields,
+				       uint8_t *b, size_t len)
 {
 	long end = head_end(r, b, len);
 
@@ -293,5 +304,5 @@ enum tbg_parsed tbg_response_parse_cgi(struct tbg_response *r, uint8_t *b,
 		return TBG_PARSED_BAD;
 	if (!end)
 		return TBG_PARSED_MORE;
-	return cgi_read(r, (char *)b, end) ? TBG_PARSED_DONE : TBG_PARSED_BAD;
+	return cgi_read(r, fields, (char *)b, end) ? TBG_PARSED_DONE : TBG_PARSED_BAD;
 }

@@ -5,7 +5,7 @@
  * received; strict, because whatever it lets pass is sent on to a client and
  * may be stored.
  *
- * Pure: no allocation, nothing read beyond the bytes given.
+ * Pure but for the memory of the fields: nothing read beyond the bytes given.
  */
 #ifndef TBG_USERD_RESPONSE_H
 #define TBG_USERD_RESPONSE_H
@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "field.h"
 #include "parse.h"
 
 #define TBG_RESPONSE_HEAD_MAX	(32 << 10)	/* bytes of one head */
@@ -43,9 +44,12 @@ struct tbg_response {
 	uint32_t len;			/* of the head, empty line included */
 };
 
-/* DONE, MORE, or BAD: malformed, contradictory, or longer than the limit. */
-enum tbg_parsed tbg_response_parse(struct tbg_response *r, const uint8_t *b,
-				   size_t len);
+/*
+ * DONE, MORE, or BAD: malformed, contradictory, longer than the limit, or no memory.
+ * fields: once DONE its field lines, which point into b.
+ */
+enum tbg_parsed tbg_response_parse(struct tbg_response *r, struct tbg_fields *fields,
+				   const uint8_t *b, size_t len);
 
 /*
  * The same for a CGI program's: no status line, at least one field. Status, and
@@ -53,8 +57,8 @@ enum tbg_parsed tbg_response_parse(struct tbg_response *r, const uint8_t *b,
  * front of all others and the fields behind it. What it says of the connection
  * is none of its business: neither close nor chunked.
  */
-enum tbg_parsed tbg_response_parse_cgi(struct tbg_response *r, uint8_t *b,
-				       size_t len);
+enum tbg_parsed tbg_response_parse_cgi(struct tbg_response *r, struct tbg_fields *fields,
+				       uint8_t *b, size_t len);
 
 /* Whether a response of this status to this method is without a body. */
 bool tbg_response_bodiless(unsigned int status, unsigned int method);

@@ -117,10 +117,11 @@ static void list_sort(struct tbg_lines *l, size_t from)
  */
 static bool seen(struct tbg_value name, const char *req, size_t req_len)
 {
-	if (tbg_value_is(name, "TE"))
-		return true;
-	return !tbg_field_hops(name) &&
-	       !tbg_elements_have(req, req_len, TBG_VALUE("Connection"), name);
+	enum tbg_name id = tbg_name_of(name);
+
+	return id == TBG_NAME_TE ||
+	       (!tbg_name_in(id, TBG_HOPS) &&
+		!tbg_elements_have(req, req_len, TBG_VALUE("Connection"), name));
 }
 
 static void field_put(struct tbg_lines *ret, struct tbg_value wanted,

@@ -32,7 +32,8 @@
 #define LOST_MS		15000		/* since one of them was under way */
 #define AFTER_MS	2000		/* of waiting for more than is asked for */
 #define SPARES_MAX	64		/* kept by a worker, */
-#define SPARE_ROOM	4096		/* with heads of so many bytes at most */
+#define SPARE_ROOM	4096		/* with heads of so many bytes at most, */
+#define SPARE_FIELDS	96		/* and so many lines */
 #define PARTS_MAX	(512u << 10)	/* of several ranges: what a slow client may hold */
 #define LONG_NS		60000000000ull	/* a body that takes longer is for its client alone */
 
@@ -58,20 +59,22 @@ static bool lines_empty(struct tbg_lines *l)
 	return l->room <= SPARE_ROOM;
 }
 
-/* For the next one, with the memory of both heads: a third of what an answer allocates. */
+/* For the next one, with the memory of both heads: most of what an answer allocates. */
 static bool transfer_spare(struct tbg_transfer *x)
 {
-	struct tbg_lines up_head, pre;
 	struct tbg_worker *w = x->w;
+	struct tbg_lines up_head = x->up_head, pre = x->pre;
+	struct tbg_fields asks = x->asks, says = x->says;
 
-	if (!lines_empty(&x->up_head) || !lines_empty(&x->pre) ||
+	if (!lines_empty(&up_head) || !lines_empty(&pre) ||
+	    asks.room > SPARE_FIELDS || says.room > SPARE_FIELDS ||
 	    w->spare_transfers_nr == SPARES_MAX)
 		return false;
-	up_head = x->up_head;
-	pre = x->pre;
 	memset(x, 0, sizeof(*x));
 	x->up_head = up_head;
 	x->pre = pre;
+	x->asks = asks;
+	x->says = says;
 	x->next = w->spare_transfers;
 	w->spare_transfers = x;
 	w->spare_transfers_nr++;
@@ -99,15 +102,17 @@ static void transfer_free(struct tbg_transfer *x)
 	tbg_upstream_put(x->upstream);
 	tbg_spool_free(x->spool);
 	free(x->up_data);
-	free(x->uri_text);
 	free(x->root);
 	free(x->index);
 	free(x->sent_on);
+	free(x->uri_text);
 	free(x->req);
 	if (transfer_spare(x))
 		return;
 	tbg_lines_free(&x->up_head);
 	tbg_lines_free(&x->pre);
+	tbg_fields_free(&x->asks);
+	tbg_fields_free(&x->says);
 	free(x);
 }
 
@@ -222,16 +227,12 @@ static struct tbg_value text_of(const struct tbg_transfer *x, struct tbg_text t)
 }
 
 /* Whether the client offers to go on in another protocol. */
-static bool upgrades(struct tbg_value fields)
+static bool upgrades(const struct tbg_fields *fields)
 {
-	struct tbg_value v;
-
-	return tbg_elements_have(fields.text, fields.len, TBG_VALUE("Connection"),
-				 TBG_VALUE("Upgrade")) &&
-	       tbg_field_find(fields.text, fields.len, "Upgrade", &v) &&
+	return tbg_fields_have(fields, TBG_NAME_CONNECTION, TBG_VALUE("Upgrade")) &&
+	       tbg_name_in(TBG_NAME_UPGRADE, fields->has) &&
 	       /* an offer that may be ignored */
-	       !tbg_elements_have(fields.text, fields.len, TBG_VALUE("Upgrade"),
-				  TBG_VALUE("h2c"));
+	       !tbg_fields_have(fields, TBG_NAME_UPGRADE, TBG_VALUE("h2c"));
 }
 
 static bool request_read(struct tbg_transfer *x)
@@ -244,12 +245,14 @@ static bool request_read(struct tbg_transfer *x)
 	x->method = (struct tbg_value){ line, space - line };
 	x->host = text_of(x, x->m.host);
 	x->fields = (struct tbg_value){ lf + 1, end - lf - 1 };
-	tbg_wish_read(&x->wish, x->m.method, x->fields.text, x->fields.len);
+	if (tbg_fields_read(&x->asks, x->fields.text, x->fields.len) < 0)
+		return false;
+	tbg_wish_read(&x->wish, x->m.method, &x->asks);
 	x->wish.content = x->m.chunked || x->m.content_length;
 	x->tunnel = x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
 		    x->m.method == TBG_METHOD_GET && x->m.minor &&
 		    !x->m.chunked && !x->m.content_length &&
-		    upgrades(x->fields);
+		    upgrades(&x->asks);
 	return uri_make(x, origin_form(&x->m, text_of(x, x->m.target)));
 }
 
@@ -271,15 +274,16 @@ static bool trusts(const struct tbg_location *l, const char *peer)
  */
 static void claims_empty(struct tbg_transfer *x)
 {
-	static const struct tbg_value claims[] = {
-		TBG_VALUE("X-Forwarded-Proto"), TBG_VALUE("X-Forwarded-Host"),
-	};
-	struct tbg_value name, v;
-	size_t at = 0;
+	const uint64_t claims = TBG_NAME_BIT(X_FORWARDED_PROTO) | TBG_NAME_BIT(X_FORWARDED_HOST);
 
-	while (tbg_field_next(x->fields.text, x->fields.len, &at, &name, &v))
-		if (tbg_value_in(name, claims, sizeof(claims) / sizeof(*claims)))
-			memset(x->req + (v.text - x->req), ' ', v.len);
+	for (uint32_t i = 0; x->asks.has & claims && i < x->asks.nr; i++) {
+		struct tbg_field_line *f = &x->asks.all[i];
+
+		if (!tbg_name_in(f->id, claims))
+			continue;
+		memset(x->req + (f->value.text - x->req), ' ', f->value.len);
+		f->value.len = 0;
+	}
 }
 
 /* What programs are told of the location. False: no memory. */
@@ -343,10 +347,10 @@ static struct tbg_value stored_field(const struct tbg_stored *s, const char *nam
 bool tbg_transfer_not_modified(const struct tbg_transfer *x, const struct tbg_terms *t,
 			       const char *fields, size_t len)
 {
-	struct tbg_value etag = { 0 }, lm = { 0 }, name, v;
+	struct tbg_value etag = { 0 }, lm = { 0 };
+	const struct tbg_field_line *f = NULL;
 	struct tbg_conditions c = { 0 };
 	int64_t modified_s = t->date_s;
-	size_t at = 0;
 
 	if (t->status != 200)
 		return false;
@@ -356,17 +360,15 @@ bool tbg_transfer_not_modified(const struct tbg_transfer *x, const struct tbg_te
 		etag.text += 2;
 		etag.len -= 2;
 	}
-	while (tbg_field_next(x->fields.text, x->fields.len, &at, &name, &v)) {
-		if (!tbg_value_is(name, "If-None-Match"))
-			continue;
-		c.if_none_match = v;	/* of a list on several lines, each */
+	while ((f = tbg_fields_next(&x->asks, f, TBG_NAME_IF_NONE_MATCH))) {
+		c.if_none_match = f->value;	/* of a list on several lines, each */
 		if (tbg_conditions_eval(&c, etag.text ?: "", etag.len, 0) == 304)
 			return true;
 	}
-	if (c.if_none_match.text ||
-	    !tbg_field_find(x->fields.text, x->fields.len, "If-Modified-Since",
-			    &c.if_modified_since))
+	f = tbg_fields_next(&x->asks, NULL, TBG_NAME_IF_MODIFIED_SINCE);
+	if (c.if_none_match.text || !f)
 		return false;
+	c.if_modified_since = f->value;
 	if (lm.len)
 		tbg_date_parse(lm.text, lm.len, &modified_s);
 	return tbg_conditions_eval(&c, "", 0, modified_s) == 304;
@@ -384,11 +386,13 @@ static bool date_strong(const struct tbg_stored *s, struct tbg_value modified)
 /* RFC 9110 13.1.5: the range counts only for the representation it is of. */
 static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
+	const struct tbg_field_line *f = tbg_fields_next(&x->asks, NULL, TBG_NAME_IF_RANGE);
 	struct tbg_value v, ours;
 	bool tag;
 
-	if (!tbg_field_find(x->fields.text, x->fields.len, "If-Range", &v))
+	if (!f)
 		return true;
+	v = f->value;
 	tag = v.len && *v.text == '"';
 	ours = stored_field(s, tag ? "ETag" : "Last-Modified");
 	return ours.len == v.len && v.len && !memcmp(ours.text, v.text, v.len) &&
@@ -620,10 +624,8 @@ static bool part_answers(const struct tbg_transfer *x, const struct tbg_stored *
 {
 	const struct tbg_terms *t = &s->terms;
 	struct tbg_ranges r;
-	struct tbg_value v;
 
-	return !tbg_field_find(x->fields.text, x->fields.len, "If-None-Match", &v) &&
-	       !tbg_field_find(x->fields.text, x->fields.len, "If-Modified-Since", &v) &&
+	return !(x->asks.has & (TBG_NAME_BIT(IF_NONE_MATCH) | TBG_NAME_BIT(IF_MODIFIED_SINCE))) &&
 	       ranges_of(x, s, &r) == 206 && r.nr == 1 && r.one.first >= t->part_from &&
 	       r.one.first + r.one.len <= t->part_from + t->part_len;
 }
@@ -694,12 +696,11 @@ static bool decide_stored(struct tbg_transfer *x)
  */
 static bool fetched_by_module(const struct tbg_transfer *x)
 {
+	const struct tbg_field_line *f = tbg_fields_next(&x->asks, NULL, TBG_NAME_DEPTH);
 	const char *mark = x->w->s->mark;
-	struct tbg_value v;
 
-	return tbg_upstream_module(x->upstream) &&
-	       tbg_field_find(x->fields.text, x->fields.len, TBG_DEPTH_FIELD, &v) &&
-	       v.len > strlen(mark) && !memcmp(v.text, mark, strlen(mark));
+	return tbg_upstream_module(x->upstream) && f && f->value.len > strlen(mark) &&
+	       !memcmp(f->value.text, mark, strlen(mark));
 }
 
 /* What no other can be answered with, while another's fetch may answer it. */
@@ -749,11 +750,10 @@ static void go(struct tbg_transfer *x)
 static bool loops(const struct tbg_transfer *x)
 {
 	const char *via = x->w->s->via;
-	struct tbg_value name, v;
-	size_t at = 0;
+	const struct tbg_field_line *f = NULL;
 
-	while (tbg_field_next(x->fields.text, x->fields.len, &at, &name, &v))
-		if (tbg_value_is(name, "Via") && memmem(v.text, v.len, via, strlen(via)))
+	while ((f = tbg_fields_next(&x->asks, f, TBG_NAME_VIA)))
+		if (memmem(f->value.text, f->value.len, via, strlen(via)))
 			return true;
 	return false;
 }
@@ -897,31 +897,22 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 }
 
 /* Of a body, or of the one connection. */
-static bool stays_behind(struct tbg_value name)
-{
-	static const struct tbg_value names[] = {
-		TBG_VALUE("Content-Length"), TBG_VALUE("Content-Type"),
-		TBG_VALUE("Content-Encoding"), TBG_VALUE("Expect"), TBG_VALUE("Host"),
-		TBG_VALUE("Trailer"), TBG_VALUE("Transfer-Encoding"),
-	};
-
-	return tbg_value_in(name, names, sizeof(names) / sizeof(*names));
-}
+#define STAYS_BEHIND \
+	(TBG_NAME_BIT(CONTENT_LENGTH) | TBG_NAME_BIT(CONTENT_TYPE) | \
+	 TBG_NAME_BIT(CONTENT_ENCODING) | TBG_NAME_BIT(EXPECT) | TBG_NAME_BIT(HOST) | \
+	 TBG_NAME_BIT(TRAILER) | TBG_NAME_BIT(TRANSFER_ENCODING))
 
 /* The request that the program's path stands for: ours, without the body. */
 static void redirect_make(const struct tbg_transfer *x, struct tbg_lines *ret)
 {
-	struct tbg_value name, v;
-	size_t at = 0;
-
 	tbg_lines_add(ret, "%s ", x->m.method == TBG_METHOD_HEAD ? "HEAD" : "GET");
 	tbg_lines_put(ret, x->sent_on, strlen(x->sent_on));
 	tbg_lines_add(ret, " HTTP/1.%u\r\n", x->m.minor);
 	if (x->m.host.off)
 		tbg_lines_field(ret, TBG_VALUE("Host"), x->host);
-	while (tbg_field_next(x->fields.text, x->fields.len, &at, &name, &v))
-		if (!stays_behind(name))
-			tbg_lines_field(ret, name, v);
+	for (uint32_t i = 0; i < x->asks.nr; i++)
+		if (!tbg_name_in(x->asks.all[i].id, STAYS_BEHIND))
+			tbg_lines_field(ret, x->asks.all[i].name, x->asks.all[i].value);
 	if (x->up_body)			/* what is left of it is never read */
 		tbg_lines_add(ret, "Connection: close\r\n");
 	tbg_lines_put(ret, "\r\n", 2);

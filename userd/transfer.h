@@ -69,6 +69,7 @@ struct tbg_transfer {
 	char *req;			/* its head as received */
 	struct tbg_message m;
 	struct tbg_value method, target, host, fields;
+	struct tbg_fields asks;		/* the lines of fields */
 	struct tbg_upstream *upstream;
 	struct tbg_wish wish;
 	struct tbg_uri uri;
@@ -122,6 +123,7 @@ struct tbg_transfer {
 
 	/* fetch.c: response in */
 	struct tbg_response r;
+	struct tbg_fields says;		/* its lines; they stay with o */
 	struct tbg_frame frame;
 	char *sent_on;			/* where a program has us look; or NULL */
 	uint8_t interims;

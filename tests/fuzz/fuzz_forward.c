@@ -43,6 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	const char *b = (const char *)data, *line, *lf, *space;
 	struct tbg_message m = { .passed_on = true };
+	static struct tbg_fields fields;
 	struct tbg_lines l = { 0 };
 
 	if (tbg_message_parse(&m, data, len, HEAD_MAX, path) != TBG_PARSED_DONE)
@@ -50,12 +51,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	line = b + m.head_off;
 	lf = memchr(line, '\n', m.len - m.head_off);
 	space = memchr(line, ' ', m.len - m.head_off);
+	if (tbg_fields_read(&fields, lf + 1, b + m.len - lf - 1) < 0)
+		abort();
 	for (int i = 0; i < 8; i++) {
 		struct tbg_forward f = {
 			.method = { line, space - line },
 			.target = { b + m.target.off, m.target.len },
 			.host = { b + m.host.off, m.host.off ? m.host.len : 0 },
-			.fields = lf + 1, .fields_len = b + m.len - lf - 1,
+			.fields = &fields,
 			.peer = i & 1 ? "2001:db8::1" : "192.0.2.1",
 			.authority = "up", .via = "toboggan (1)",
 			.framing = m.chunked ? TBG_FRAMING_CHUNKED :

@@ -77,6 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	};
 	const char *b = (const char *)data, *line, *lf, *space;
 	struct tbg_message m = { .passed_on = true };
+	static struct tbg_fields fields;
 	struct tbg_lines l = { 0 };
 	struct tbg_forward f;
 
@@ -86,11 +87,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	line = b + m.head_off;
 	lf = memchr(line, '\n', m.len - m.head_off);
 	space = memchr(line, ' ', m.len - m.head_off);
+	if (tbg_fields_read(&fields, lf + 1, b + m.len - lf - 1) < 0)
+		abort();
 	f = (struct tbg_forward){
 		.method = { line, space - line },
 		.target = { b + m.target.off, m.target.len },
 		.host = { b + m.host.off, m.host.off ? m.host.len : 0 },
-		.fields = lf + 1, .fields_len = b + m.len - lf - 1,
+		.fields = &fields,
 		.has_length = m.has_length, .length = m.content_length, .minor = m.minor,
 	};
 	for (int i = 0; i < 2; i++) {

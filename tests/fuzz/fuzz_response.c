@@ -13,6 +13,16 @@
 #include "policy.h"
 #include "response.h"
 
+static struct tbg_fields some;
+
+/* Until they are read again. */
+static const struct tbg_fields *fields_of(const char *b, size_t len)
+{
+	if (tbg_fields_read(&some, b, len) < 0)
+		abort();
+	return &some;
+}
+
 struct taken {
 	enum tbg_parsed end;
 	size_t used, len, errors_len;
@@ -43,7 +53,7 @@ static struct taken body_take(enum tbg_framing framing, uint64_t length,
 		free(b);
 	}
 	if (t.end == TBG_PARSED_DONE)
-		tbg_forward_trailer(&trailer, f.trailer ?: "", f.trailer_len, "Connection: a\r\n", 15);
+		tbg_forward_trailer(&trailer, f.trailer ?: "", f.trailer_len, fields_of("Connection: a\r\n", 15));
 	t.errors_len = f.errors.len;
 	t.failed = f.failed;
 	tbg_lines_free(&trailer);
@@ -82,17 +92,17 @@ static void fields_check(const struct tbg_response *r, const char *head)
 	struct tbg_terms terms;
 	struct tbg_wish wish;
 
-	tbg_terms_read(&terms, r->status, fields, len, 1000, 1000, 0);
-	tbg_wish_read(&wish, TBG_METHOD_GET, fields, len);
+	tbg_terms_read(&terms, r->status, fields_of(fields, len), 1000, 1000, 0);
+	tbg_wish_read(&wish, TBG_METHOD_GET, fields_of(fields, len));
 	tbg_terms_storable(&terms, &wish);
 	if (tbg_terms_age(&terms, 5000) < 0 || terms.lifetime_s < 0)
 		abort();
 	tbg_lines_put(&l, line, sizeof(line) - 1);
-	tbg_forward_fields(&l, fields, len, date, false);
+	tbg_forward_fields(&l, fields_of(fields, len), date, false);
 	tbg_forward_update(&up, fields, len, fields, len);
 	tbg_lines_put(&l, "\r\n", 2);
 	if (l.len < TBG_RESPONSE_HEAD_MAX) {
-		enum tbg_parsed p = tbg_response_parse(&again, (uint8_t *)l.text, l.len);
+		enum tbg_parsed p = tbg_response_parse(&again, &some, (uint8_t *)l.text, l.len);
 
 		/* the Date that was added may be one field too many */
 		if (p == TBG_PARSED_DONE && (again.chunked || again.has_length ||
@@ -117,7 +127,8 @@ static enum tbg_parsed head_take(struct tbg_response *r, bool cgi,
 		n = n + step < len ? n + step : len;
 		b = malloc(n);
 		memcpy(b, data, n);
-		p = cgi ? tbg_response_parse_cgi(r, b, n) : tbg_response_parse(r, b, n);
+		p = cgi ? tbg_response_parse_cgi(r, &some, b, n) :
+			  tbg_response_parse(r, &some, b, n);
 		memcpy(ret, b, n);
 		free(b);
 	}

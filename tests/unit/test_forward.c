@@ -20,14 +20,23 @@ static char *text_of(struct tbg_lines *l)
 	return text;
 }
 
+/* Until the next call. */
+static const struct tbg_fields *fields_of(const char *text)
+{
+	static struct tbg_fields f;
+
+	if (tbg_fields_read(&f, text, strlen(text)) < 0)
+		abort();
+	return &f;
+}
+
 static char *request(const char *fields, struct tbg_forward f)
 {
 	struct tbg_lines l = { 0 };
 
 	f.method = TBG_VALUE("GET");
 	f.target = TBG_VALUE("/a?b");
-	f.fields = fields;
-	f.fields_len = strlen(fields);
+	f.fields = fields_of(fields);
 	f.peer = f.peer ?: "192.0.2.9";
 	f.authority = "up:8080";
 	f.minor = true;
@@ -142,7 +151,7 @@ static char *fields_on(const char *from, const char *on, bool store)
 {
 	struct tbg_lines l = { 0 };
 
-	tbg_forward_fields(&l, from, strlen(from), on, store);
+	tbg_forward_fields(&l, fields_of(from), on, store);
 	return text_of(&l);
 }
 
@@ -182,9 +191,9 @@ KTAP_TEST(t_trailers_that_could_lie_are_dropped)
 			"Transfer-Encoding: chunked\r\nY: 2\r\n";
 	struct tbg_lines l = { 0 };
 
-	tbg_forward_trailer(&l, t, strlen(t), "A: y\r\n", 6);
+	tbg_forward_trailer(&l, t, strlen(t), fields_of("A: y\r\n"));
 	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\nY: 2\r\n"));
-	tbg_forward_trailer(&l, t, strlen(t), "Connection: close, y\r\n", 22);
+	tbg_forward_trailer(&l, t, strlen(t), fields_of("Connection: close, y\r\n"));
 	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\n"));
 }
 

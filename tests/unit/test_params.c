@@ -21,14 +21,16 @@ static char *params(const struct tbg_script *s, const char *path, const char *ta
 		    const char *fields, struct tbg_forward f)
 {
 	static char text[16384];
+	static struct tbg_fields all;
 	struct tbg_lines l = { 0 };
 	struct tbg_value name, v;
 	size_t at = 0, n = 0;
 
 	f.method = f.method.len ? f.method : TBG_VALUE("GET");
 	f.target = (struct tbg_value){ target, strlen(target) };
-	f.fields = fields;
-	f.fields_len = strlen(fields);
+	if (tbg_fields_read(&all, fields, strlen(fields)) < 0)
+		abort();
+	f.fields = &all;
 	tbg_params_put(&l, &(struct tbg_params){
 		.request = &f, .script = s, .root = s->root, .ends = &ends,
 		.path = { path, strlen(path) }, .index = found });

@@ -4,6 +4,7 @@
  * how old it is, and whom it may answer. One table for each rule; what only
  * shows with a daemon is in tests/net/t_rules9111.py, with time in t_cache9111.py.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
@@ -25,9 +26,19 @@ static const char *dated(const char *format, int64_t offset_s)
 	return to;
 }
 
+/* Until the next call. */
+static const struct tbg_fields *fields_of(const char *text)
+{
+	static struct tbg_fields f;
+
+	if (tbg_fields_read(&f, text, strlen(text)) < 0)
+		abort();
+	return &f;
+}
+
 static void terms_of(struct tbg_terms *t, unsigned int status, const char *fields)
 {
-	tbg_terms_read(t, status, fields, strlen(fields), NOW_S, NOW_NS, 0);
+	tbg_terms_read(t, status, fields_of(fields), NOW_S, NOW_NS, 0);
 }
 
 static int64_t lifetime(const char *fields)
@@ -94,7 +105,7 @@ static int64_t age(const char *fields, uint64_t delay_ns, uint64_t after_ns)
 {
 	struct tbg_terms t;
 
-	tbg_terms_read(&t, 200, fields, strlen(fields), NOW_S, NOW_NS, delay_ns);
+	tbg_terms_read(&t, 200, fields_of(fields), NOW_S, NOW_NS, delay_ns);
 	return tbg_terms_age(&t, NOW_NS + after_ns);
 }
 
@@ -162,22 +173,22 @@ KTAP_TEST(t_expiry_and_refresh)
 	struct tbg_terms t;
 	const char *f = "Cache-Control: max-age=100\r\nAge: 30\r\n";
 
-	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, 0);
+	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 0);
 	KTAP_EQ(tbg_terms_born_ns(&t), NOW_NS - 30 * SEC);
 	KTAP_EQ(tbg_terms_expires_ns(&t), NOW_NS + 70 * SEC);
 	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + 60 * SEC);
 	KTAP_EQ(tbg_terms_refresh_ns(&t, true), NOW_NS + 63 * SEC);
 	/* a part of a second on the way is no Age, but time */
-	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, SEC / 4);
+	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, SEC / 4);
 	KTAP_EQ(tbg_terms_age(&t, NOW_NS), 30);
 	KTAP_EQ(tbg_terms_expires_ns(&t), NOW_NS + 70 * SEC - SEC / 4);
 	/* a slow upstream is asked sooner */
-	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, 8 * SEC);
+	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 8 * SEC);
 	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + (62 - 16) * SEC);
-	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, 22 * SEC);
+	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 22 * SEC);
 	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + (48 - 42) * SEC);
 	f = "Cache-Control: max-age=100\r\nAge: 100\r\n";
-	tbg_terms_read(&t, 200, f, strlen(f), NOW_S, NOW_NS, 0);
+	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 0);
 	KTAP_EQ(tbg_terms_expires_ns(&t), 0);
 }
 
@@ -199,7 +210,7 @@ static bool storable(unsigned int status, const char *fields, unsigned int metho
 	struct tbg_wish w;
 
 	terms_of(&t, status, fields);
-	tbg_wish_read(&w, method, request, strlen(request));
+	tbg_wish_read(&w, method, fields_of(request));
 	return tbg_terms_storable(&t, &w);
 }
 
@@ -345,7 +356,7 @@ KTAP_TEST(t_reuse)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		terms_of(&t, 200, rows[i].fields);
-		tbg_wish_read(&w, TBG_METHOD_GET, rows[i].request, strlen(rows[i].request));
+		tbg_wish_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
 		if (tbg_terms_reuse(&t, &w, NOW_NS) != rows[i].want)
 			ktap_note("%s%s", rows[i].fields, rows[i].request);
 		KTAP_EQ(tbg_terms_reuse(&t, &w, NOW_NS), rows[i].want);
@@ -375,7 +386,7 @@ KTAP_TEST(t_stale_on_error)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		terms_of(&t, 200, rows[i].fields);
-		tbg_wish_read(&w, TBG_METHOD_GET, rows[i].request, strlen(rows[i].request));
+		tbg_wish_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
 		KTAP_EQ(tbg_terms_error_stale(&t, &w, true, NOW_NS), rows[i].told);
 		KTAP_EQ(tbg_terms_error_stale(&t, &w, false, NOW_NS), rows[i].untold);
 	}

@@ -17,6 +17,7 @@
 static enum tbg_parsed parse(const char *text, size_t len, size_t step,
 			     struct tbg_response *r)
 {
+	static struct tbg_fields fields;
 	enum tbg_parsed p = TBG_PARSED_MORE;
 
 	memset(r, 0, sizeof(*r));
@@ -26,7 +27,7 @@ static enum tbg_parsed parse(const char *text, size_t len, size_t step,
 		n = n < len ? n : len;
 		b = malloc(n ? n : 1);	/* exact: ASan sees one too many */
 		memcpy(b, text, n);
-		p = tbg_response_parse(r, b, n);
+		p = tbg_response_parse(r, &fields, b, n);
 		free(b);
 		if (n == len)
 			break;
@@ -158,6 +159,7 @@ static enum tbg_parsed parse_cgi(const char *text, size_t len, size_t step,
 				 struct tbg_response *r, char *ret)
 {
 	enum tbg_parsed p = TBG_PARSED_MORE;
+	static struct tbg_fields fields;
 
 	memset(r, 0, sizeof(*r));
 	for (size_t n = step ?: len; p == TBG_PARSED_MORE; n += step) {
@@ -166,7 +168,7 @@ static enum tbg_parsed parse_cgi(const char *text, size_t len, size_t step,
 		n = n < len ? n : len;
 		b = malloc(n ? n : 1);
 		memcpy(b, text, n);
-		p = tbg_response_parse_cgi(r, b, n);
+		p = tbg_response_parse_cgi(r, &fields, b, n);
 		memcpy(ret, b, n);
 		free(b);
 		if (n == len)

@@ -53,6 +53,16 @@ static struct tbg_uri uri_of(const char *text)
 	return (struct tbg_uri){ text, strlen(text), slash - text, 0 };
 }
 
+/* Until the next call. */
+static const struct tbg_fields *fields_of(const char *text)
+{
+	static struct tbg_fields f;
+
+	if (tbg_fields_read(&f, text, strlen(text)) < 0)
+		abort();
+	return &f;
+}
+
 static bool put_for(struct tbg_stock *s, const char *uri, const char *head,
 		    const char *req, const char *body, uint64_t seq,
 		    const struct tbg_stored *old)
@@ -62,7 +72,7 @@ static bool put_for(struct tbg_stock *s, const char *uri, const char *head,
 	struct tbg_terms t;
 
 	tbg_pile_add(p, body, strlen(body));
-	tbg_terms_read(&t, 200, head, strlen(head), 1000, 0, 0);
+	tbg_terms_read(&t, 200, fields_of(head), 1000, 0, 0);
 	return tbg_stock_put(s, &u, tbg_stored_new(&t, "OK", head, strlen(head), req,
 						   strlen(req), p), seq, old);
 }
@@ -200,7 +210,7 @@ KTAP_TEST(t_whole_goes_before_a_part)
 	struct tbg_terms t;
 
 	tbg_pile_add(p, "p", 1);
-	tbg_terms_read(&t, 206, head, strlen(head), 1000, 0, 0);
+	tbg_terms_read(&t, 206, fields_of(head), 1000, 0, 0);
 	KTAP_CHECK(tbg_stock_put(s, &u, tbg_stored_new(&t, "Part", head, strlen(head),
 						       "A: 1\r\n", 6, p), 0, NULL));
 	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 'p'));
@@ -301,7 +311,7 @@ KTAP_TEST(t_bodies_count_until_nobody_reads_them)
 	KTAP_CHECK(tbg_pile_room(p, 500000) && tbg_stock_has_room(s));
 	p->last->len = p->len = 500000;
 	KTAP_CHECK(tbg_pile_room(p, 100000) && !tbg_stock_has_room(s));
-	tbg_terms_read(&t, 200, "", 0, 1000, 0, 0);
+	tbg_terms_read(&t, 200, fields_of(""), 1000, 0, 0);
 	atomic_fetch_add(&p->refs, 1);
 	KTAP_CHECK(tbg_stock_put(s, &u, tbg_stored_new(&t, "OK", "", 0, "", 0, p), 0, NULL));
 	KTAP_CHECK(tbg_stock_has_room(s));

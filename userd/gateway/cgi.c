@@ -390,9 +390,12 @@ static void out_pause(struct program *p, bool pause)
 static bool bodiless(const struct program *p, size_t len)
 {
 	const char *method = tbg_visit_param(p->v, "REQUEST_METHOD") ?: "";
+	struct tbg_fields fields = { 0 };
 	struct tbg_response r = { 0 };
+	enum tbg_parsed got = tbg_response_parse_cgi(&r, &fields, (uint8_t *)p->head.text, len);
 
-	if (tbg_response_parse_cgi(&r, (uint8_t *)p->head.text, len) != TBG_PARSED_DONE)
+	tbg_fields_free(&fields);
+	if (got != TBG_PARSED_DONE)
 		return false;		/* the daemon fails it */
 	return (r.has_length && !r.content_length) ||
 	       tbg_response_bodiless(r.status, strcmp(method, "HEAD") ? TBG_METHOD_GET

@@ -35,6 +35,7 @@ struct tbg_lookup {
 	size_t out_off;
 	struct tbg_lines in;		/* the head, then the body without framing */
 	struct tbg_response head;
+	struct tbg_fields fields;	/* of the head */
 	struct tbg_frame frame;
 };
 
@@ -118,6 +119,7 @@ static void lookup_free(struct tbg_lookup *l)
 		forget(l->fd);
 	tbg_lines_free(&l->out);
 	tbg_lines_free(&l->in);
+	tbg_fields_free(&l->fields);
 	tbg_frame_end(&l->frame);
 	free(l);
 }
@@ -196,7 +198,8 @@ static int take(struct tbg_lookup *l, size_t from)
 	if (l->framed)
 		return body_take(l, from);
 	do
-		p = tbg_response_parse(&l->head, (const uint8_t *)l->in.text, l->in.len);
+		p = tbg_response_parse(&l->head, &l->fields, (const uint8_t *)l->in.text,
+				       l->in.len);
 	while (p == TBG_PARSED_DONE && l->head.status < 200 && interim_drop(l));
 	if (p == TBG_PARSED_MORE)
 		return 0;
