@@ -55,9 +55,9 @@ static bool blocked(const struct tbg_conn *c)
 static struct tbg_traffic *traffic_get(struct tbg_conn *c)
 {
 	if (!c->traffic) {
-		c->traffic = calloc(1, sizeof(*c->traffic));
+		c->traffic = malloc(sizeof(*c->traffic));
 		if (c->traffic)
-			c->traffic->fd = -1;
+			*c->traffic = (struct tbg_traffic){ .fd = -1 };
 	}
 	return c->traffic;
 }

@@ -73,10 +73,10 @@ struct tbg_stock {
 
 struct tbg_pile *tbg_pile_new(void)
 {
-	struct tbg_pile *p = calloc(1, sizeof(*p));
+	struct tbg_pile *p = malloc(sizeof(*p));
 
 	if (p)
-		atomic_store(&p->refs, 1);
+		*p = (struct tbg_pile){ .refs = 1 };
 	return p;
 }
 

@@ -63,14 +63,15 @@ static bool lines_empty(struct tbg_lines *l)
 static bool transfer_spare(struct tbg_transfer *x)
 {
 	struct tbg_worker *w = x->w;
-	struct tbg_lines up_head = x->up_head, pre = x->pre;
+	struct tbg_lines text = x->text, up_head = x->up_head, pre = x->pre;
 	struct tbg_fields asks = x->asks, says = x->says;
 
-	if (!lines_empty(&up_head) || !lines_empty(&pre) ||
+	if (!lines_empty(&text) || !lines_empty(&up_head) || !lines_empty(&pre) ||
 	    asks.room > SPARE_FIELDS || says.room > SPARE_FIELDS ||
 	    w->spare_transfers_nr == SPARES_MAX)
 		return false;
 	memset(x, 0, sizeof(*x));
+	x->text = text;
 	x->up_head = up_head;
 	x->pre = pre;
 	x->asks = asks;
@@ -105,10 +106,9 @@ static void transfer_free(struct tbg_transfer *x)
 	free(x->root);
 	free(x->index);
 	free(x->sent_on);
-	free(x->uri_text);
-	free(x->req);
 	if (transfer_spare(x))
 		return;
+	tbg_lines_free(&x->text);
 	tbg_lines_free(&x->up_head);
 	tbg_lines_free(&x->pre);
 	tbg_fields_free(&x->asks);
@@ -179,7 +179,7 @@ static char *text_add(char *at, const char *b, size_t len)
  * The target is the URI's end: an empty path is "/" (RFC 9110 4.2.3). A folder's
  * index is part of it unless the server is a program's: that one is told both.
  */
-static bool uri_make(struct tbg_transfer *x, struct tbg_value target)
+static void uri_make(struct tbg_transfer *x, struct tbg_value target)
 {
 	bool names = x->index && x->upstream->terms.protocol == TBG_PROTOCOL_HTTP;
 	size_t index_len = names ? strlen(x->index) : 0, n = x->host.len;
@@ -188,22 +188,20 @@ static bool uri_make(struct tbg_transfer *x, struct tbg_value target)
 	/* a folder whose name ends in a dot segment */
 	bool slash = names && path_len && target.text[path_len - 1] != '/';
 	const char *authority = x->host.text;
-	char *at;
+	char *uri, *at;
 
 	if (n > 3 && !memcmp(authority + n - 3, ":80", 3))
 		n -= 3;
-	at = x->uri_text = malloc(n + 2 + target.len + index_len);
-	if (!at)
-		return false;
+	uri = at = x->text.text + x->text.len;
 	for (size_t i = 0; i < n; i++)
 		*at++ = tbg_lower(authority[i]);
 	at = text_add(at, path_len ? target.text : "/", path_len ?: 1);
 	at = text_add(at, "/", slash);
 	at = text_add(at, x->index, index_len);
 	at = text_add(at, mark, target.len - path_len);
-	x->uri = (struct tbg_uri){ x->uri_text, at - x->uri_text, n, x->upstream->id };
-	x->target = (struct tbg_value){ x->uri_text + n, at - x->uri_text - n };
-	return true;
+	x->text.len = at - x->text.text;
+	x->uri = (struct tbg_uri){ uri, at - uri, n, x->upstream->id };
+	x->target = (struct tbg_value){ uri + n, at - uri - n };
 }
 
 /* The target in origin form (RFC 9112 3.2.1): what follows the authority; or "*". */
@@ -253,7 +251,8 @@ static bool request_read(struct tbg_transfer *x)
 		    x->m.method == TBG_METHOD_GET && x->m.minor &&
 		    !x->m.chunked && !x->m.content_length &&
 		    upgrades(&x->asks);
-	return uri_make(x, origin_form(&x->m, text_of(x, x->m.target)));
+	uri_make(x, origin_form(&x->m, text_of(x, x->m.target)));
+	return true;
 }
 
 static bool trusts(const struct tbg_location *l, const char *peer)
@@ -303,14 +302,16 @@ static struct tbg_transfer *transfer_new(struct tbg_worker *w, const void *req,
 					 const char *index)
 {
 	struct tbg_transfer *x = transfer_alloc(w);
+	size_t room;
 
 	if (!x)
 		return NULL;
 	x->w = w;
 	x->m = *m;
 	x->upstream = tbg_upstream_get(upstream);
-	x->req = malloc(m->len + 1);
 	x->index = index ? strdup(index) : NULL;
+	/* once, so that it stays where it is; a URI has no more of it but an index and slashes */
+	room = 2 * m->len + 2 + (index ? strlen(index) : 0);
 	x->holds = 1;
 	x->start_ns = w->now_ns;
 	x->stamp_ms = w->now_ms;
@@ -318,8 +319,9 @@ static struct tbg_transfer *transfer_new(struct tbg_worker *w, const void *req,
 	x->waiter.mail.fn = on_waited;
 	x->limit = UINT64_MAX;
 	x->taken = m->len;
-	if (x->req && (x->index || !index)) {
-		memcpy(x->req, req, m->len);
+	if (tbg_lines_room(&x->text, room) && (x->index || !index)) {
+		tbg_lines_put(&x->text, req, m->len);
+		x->req = x->text.text;
 		if (request_read(x)) {
 			x->next = w->transfers;
 			x->prev = &w->transfers;

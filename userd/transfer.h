@@ -66,14 +66,14 @@ struct tbg_transfer {
 	bool listed;
 
 	/* the request */
-	char *req;			/* its head as received */
+	char *req;			/* its head as received, in text */
+	struct tbg_lines text;
 	struct tbg_message m;
 	struct tbg_value method, target, host, fields;
 	struct tbg_fields asks;		/* the lines of fields */
 	struct tbg_upstream *upstream;
 	struct tbg_wish wish;
-	struct tbg_uri uri;
-	char *uri_text;
+	struct tbg_uri uri;		/* in text too */
 	struct tbg_ends ends;
 	char *root;			/* of the location, as a path; NULL: none */
 	char *index;			/* stands for the folder; NULL: none */
