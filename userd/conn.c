@@ -1300,6 +1300,8 @@ static ssize_t iov_send(struct tbg_worker *w, int fd, struct iovec *iov, int nr,
 	struct msghdr m = { .msg_iov = iov, .msg_iovlen = nr };
 	uint8_t *at = w->out;
 
+	if (nr == 1)
+		return send(fd, iov->iov_base, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (len > BODY_COPY_MAX)
 		return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
 	for (int i = 0; i < nr; i++) {

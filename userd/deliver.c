@@ -187,6 +187,15 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d)
 		x->c->traffic->close_after = true;
 }
 
+void tbg_deliver_whole(struct tbg_transfer *x, const void *b, size_t len)
+{
+	if (x->bodiless)
+		return;
+	x->bodiless = true;		/* it stands in pre */
+	x->body_sent = len;
+	tbg_lines_put(&x->pre, b, len);
+}
+
 /*
  * Whose errors these are. It is found again, as the configuration has it now: what
  * the request was found to be in has perhaps gone with a reload.

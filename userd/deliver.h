@@ -46,6 +46,9 @@ void tbg_deliver_not_modified(struct tbg_delivery *d);
 /* Begins the answer. Nothing is sent before tbg_deliver_push(). */
 void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d);
 
+/* All of the body of an answer without a source, which ends with it. */
+void tbg_deliver_whole(struct tbg_transfer *x, const void *b, size_t len);
+
 /* A status, with the page that its location has for it, or a short text. */
 void tbg_deliver_error(struct tbg_transfer *x, unsigned int status);
 

@@ -39,6 +39,7 @@
 #define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
 #define BACKLOG_LOW	(256u << 10)	/* and go on */
 #define TUNNEL_AHEAD	(16u << 20)	/* bytes that wait for its server */
+#define WHOLE_MAX	(4u << 10)	/* of a body that is sent with its head */
 #define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */
 #define MISSED_MS	1000		/* an end that the ring has not told by then */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
@@ -812,6 +813,19 @@ static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 	body_add(x, p, data, got);
 }
 
+/*
+ * All of a short body has come with its head, and nothing behind it. If it is not stored
+ * it goes to the client with the head too.
+ */
+static bool is_whole(const struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+
+	return framing_of(x) == TBG_FRAMING_LENGTH && r->content_length &&
+	       r->content_length <= WHOLE_MAX && x->o->head_len - r->len == r->content_length &&
+	       (!tbg_speaks_fastcgi(x) || tbg_frame_ended(&x->frame)) && !x->extra && !r->local;
+}
+
 static bool has_body(const struct tbg_transfer *x)
 {
 	return framing_of(x) != TBG_FRAMING_NONE && (!x->r.has_length || x->r.content_length);
@@ -827,6 +841,11 @@ static void body_first(struct tbg_transfer *x)
 	bool whole = records ? ended : x->r.has_length && len >= x->r.content_length;
 	struct tbg_piece *p;
 
+	if (!x->pile) {			/* is_whole() */
+		tbg_deliver_whole(x, o->head + from, len);
+		response_end(x);
+		return;
+	}
 	/*
 	 * A program without a body to send may still be at work: its end is waited for,
 	 * unless it will never have the rest of what it was sent.
@@ -1220,7 +1239,7 @@ static void head_final(struct tbg_transfer *x)
 	const char *fields = head + r->fields_off;
 	size_t len = r->len - r->fields_off;
 	struct tbg_stock *stock = x->w->s->stock;
-	bool known;
+	bool known, whole;
 
 	if (!length_told(x)) {
 		backend_failed(x);
@@ -1260,13 +1279,14 @@ static void head_final(struct tbg_transfer *x)
 		tbg_frame_begin(&x->frame, framing_of(x), r->content_length);
 	if (redirect_begin(x, head) && !x->running)
 		return;
-	x->pile = tbg_pile_new();
-	x->filling = x->pile && !x->frame.failed && !x->r.local &&
+	x->filling = !x->frame.failed && !x->r.local &&
 		     (x->completes ||
 		      (tbg_terms_storable(&x->terms, &x->wish) && !is_amiss(x) &&
 		       tbg_stock_has_room(stock))) &&
 		     (!r->has_length || r->content_length <= tbg_stock_body_max(stock));
-	if (x->filling)
+	whole = !x->filling && is_whole(x);
+	x->pile = whole ? NULL : tbg_pile_new();
+	if (x->filling && x->pile)
 		tbg_stock_count(stock, x->pile);
 	outdate(x);
 	if (!x->filling) {
@@ -1276,7 +1296,7 @@ static void head_final(struct tbg_transfer *x)
 			return;
 		}
 	}
-	if (!x->pile) {
+	if (!x->pile && !whole) {
 		fetch_fail(x, 503);
 		return;
 	}
