@@ -171,7 +171,7 @@ class Namespace:
         return s
 
     def mibs(self):
-        """{"Tcp.RetransSegs": 0, …} of the namespace."""
+        """{"Tcp.RetransSegs": 0, "Ip6InReceives": 0, …} of the namespace."""
         ret = {}
         with self.inside():
             for name in ("snmp", "netstat"):
@@ -181,6 +181,9 @@ class Namespace:
                         values = next(f).split(":")[1]
                         for key, value in zip(keys.split(), values.split()):
                             ret[f"{proto}.{key}"] = int(value)
+            with contextlib.suppress(FileNotFoundError), \
+                    open("/proc/thread-self/net/snmp6", encoding="ascii") as f:
+                ret |= {key: int(value) for key, value in map(str.split, f)}
         return ret
 
     def sockets(self, port):

@@ -25,6 +25,10 @@ SYNS = 2000 if client.IN_VM else 20000
 VALUES = 1 if client.IN_VM else 2       # tried for each byte of the headers
 EMBRYOS = 16384                         # entries of tbg_embryos
 FLAGS_AT = {4: 20 + 13, 6: 40 + 13}
+# Who has a changed address is told of as unreachable, once nobody has said for seconds.
+NOBODY = ("Icmp.InErrors", "Icmp.InDestUnreachs", "Icmp.OutDestUnreachs", "IcmpMsg.InType3",
+          "IcmpMsg.OutType3", "Icmp.OutRateLimitHost", "Icmp6InErrors", "Icmp6InDestUnreachs",
+          "Icmp6OutDestUnreachs", "Icmp6InType1", "Icmp6OutType1", "Icmp6OutRateLimitHost")
 stage = adversary.Stage(BODIES)
 
 
@@ -85,7 +89,7 @@ def t_everything_replayed():
         s.hit(c, HIT)
     # what the kernel has not been shown is no older than the last timestamp it
     # knows of, and then as old as its sequence numbers say
-    stage.play(script, as_one=("PAWSEstab", "TCPDSACKOldSent"))
+    stage.play(script)
 
 
 def t_blind_resets():
@@ -194,7 +198,7 @@ def t_sack_of_anything():
         s.hit(c, HIT)
     # several blocks of nothing but wire's bytes are one and the same to the kernel,
     # which counts them as another kind of duplicate
-    stage.play(script, ignore=("TCPDSACKOfoRecv",))
+    stage.play(script)
 
 
 def t_client_that_never_acknowledges():
@@ -211,7 +215,7 @@ def t_client_that_never_acknowledges():
         for seg in c.pending():
             total += len(seg.data)
         assert total <= c.edge - read, f"{total} bytes"
-    stage.play(script, same=False)
+    stage.play(script, same=False, ignore=adversary.TIMED)  # on a slow machine it runs out
 
 
 def t_client_with_a_window_of_zero():
@@ -229,17 +233,19 @@ def t_client_with_a_window_of_zero():
 
 def t_handshake_acks_of_nothing():
     """ACKs with data that no SYN preceded: resets, no flows, no answers."""
-    st = stage.station
-    before = stage.flows()
-    for family in (4, 6):
-        src, dst = st.addresses[family][-1], st.server(family)
+    def script(s):
+        st, (dst, dport) = s.st, s.address
+        src = st.addresses[s.family][-1]
         for i in range(SYNS // 20):
-            seg = st.tcp(src, dst, 45000 + i % 1000, adversary.WIRE, i, i * 3, "P.", 65535,
+            seg = st.tcp(src, dst, 45000 + i % 1000, dport, i, i * 3, "P.", 65535,
                          rawtcp.options(ts=(1, 1)), HIT)
-            st.put(st.frame(family, st.ip(src, dst, seg)))
-        st.barrier(family)
+            st.put(st.frame(s.family, st.ip(src, dst, seg)))
+        st.barrier(s.family)
         assert st.strays and all(seg.bits & rawtcp.RST and not seg.data for seg in st.strays), st.strays[:5]
+        s.notes.append(len(st.strays))
         st.strays.clear()
+    before = stage.flows()
+    stage.play(script)
     assert stage.flows() <= before
 
 
@@ -264,9 +270,13 @@ def mutation(s, at, value, witness):
     c = s.connect(iss=at << 20 | value << 4, ts_start=at << 24 | value)
     s.hit(c, OTHER)
     tcp = 20 if s.family == 4 else 40
-    seg = s.st.tcp(c.local, c.remote, c.port, c.rport, c.iss + c.at, c.irs + c.got, "P.", c.window,
-                   c.options(), HIT)
-    packet = changed(s.st.ip(c.local, c.remote, seg), s.family, at, value)
+    in_ack = tcp + 8 <= at < tcp + 12   # the server's numbers are random, the change is not
+    off = (value - 128) << 8 * (tcp + 11 - at) if in_ack else 0
+    seg = s.st.tcp(c.local, c.remote, c.port, c.rport, c.iss + c.at, c.irs + c.got + off, "P.",
+                   c.window, c.options(), HIT)
+    packet = s.st.ip(c.local, c.remote, seg)
+    if not in_ack:
+        packet = changed(packet, s.family, at, value)
     c.trace.append(f"< P. with byte {at} as {value:#x}")
     mut = packet[tcp:]
     ports = struct.unpack_from("!HH", mut)
@@ -309,14 +319,14 @@ def t_every_byte_of_the_headers_changed():
                     continue    # nobody's: a SYN is not translated, so it resets nothing
                 mutation(s, at, value, witness)
         s.hit(witness, HIT)
-    stage.play(script)
+    stage.play(script, ignore=NOBODY)
 
 
 def t_wire_is_well():
     def script(s):
         c = used(s)
         s.hit(c, HIT)
-    stage.play(script)
+    stage.play(script, ignore=NOBODY)   # of the test before
 
 
 def t_syn_flood():

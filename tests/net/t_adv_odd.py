@@ -355,9 +355,9 @@ def t_client_that_does_not_read():
             time.sleep(UNREAD_S)
             assert [c.response().tier for _ in range(unread)][:-1] == [s.tier] * (unread - 1)
             assert c.response().body == BODIES["/large"]
-            beyond, again = (adversary.trouble(was, ns.mibs()) for was, ns in zip(before, ends))
+            beyond, again = (adversary.moved(was, ns.mibs()) for was, ns in zip(before, ends))
         # the client's own timers know a slow machine, the server's wait for it
-        assert "BeyondWindow" not in beyond and "RetransSegs" not in again, (beyond, again)
+        assert "TcpExt.BeyondWindow" not in beyond and "Tcp.RetransSegs" not in again, (beyond, again)
     stage.play(script, tiers=("wire",))
 
 
@@ -429,7 +429,9 @@ def t_keepalive_probes():
                 c.expect(".", seq=c.read, ack=c.at)
             c.quiet()
         s.hit(c, HIT)
-    stage.play(script)
+    # OTHER is nothing to the socket: 6.1 sees the probes of LARGE again, and takes the
+    # garbage for data that is sent for ever because no acknowledgement arrives
+    stage.play(script, ignore=("TcpExt.TcpDuplicateDataRehash",))
 
 
 def t_keepalive_probe_of_a_connection_without_a_request():

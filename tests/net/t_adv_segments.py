@@ -267,7 +267,7 @@ def t_middle_segment_lost():
 
 def t_two_holes():
     # the kernel takes several blocks of wire's bytes for duplicates
-    lost(TEN, (2, 5), holes((2, 5)), ignore=("TCPDSACKOfoRecv", "TCPDSACKIgnoredDubious"))
+    lost(TEN, (2, 5), holes((2, 5)))
 
 
 def t_first_half_lost():
@@ -276,8 +276,7 @@ def t_first_half_lost():
 
 def t_every_other_segment_lost():
     """More holes than an acknowledgement has room for: some comes twice."""
-    lost(TEN, range(0, 9, 2), holes(range(0, 9, 2), exact=False),
-         ignore=("TCPDSACKOfoRecv", "TCPDSACKIgnoredDubious"))
+    lost(TEN, range(0, 9, 2), holes(range(0, 9, 2), exact=False))
 
 
 def t_hole_and_the_last_segment_lost():
