@@ -135,6 +135,7 @@ class Play:
         """
         if self.wire:
             os.kill(self.d.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, self.d.pid, os.WSTOPPED)    # which may take its time
         try:
             yield
         finally:

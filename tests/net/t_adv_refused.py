@@ -43,7 +43,9 @@ def is_refused(frame_of, by_wire=True):
     """frame_of(s, c): a frame with the client's next request. Then the client's own is a hit."""
     def script(s):
         c = s.connect()
-        s.hit(c, OTHER)
+        with s.still():
+            s.hit(c, OTHER)
+            s.st.barrier(s.family)
         sent = c.sent_max
         frame = frame_of(s, c)
         c.sent_max = max(sent, c.at + len(HIT))
@@ -173,14 +175,15 @@ def t_partial_acknowledgements_with_options_in_another_order():
     def script(s):
         c = s.connect()
         s.hit(c, OTHER)
-        c.send(TEN)
         seen = []
-        while not c.whole(c.mask, "GET"):
-            seg = c.next()
-            if seg.data:
-                seen.append(seg.seq)
-                c.put(".", c.at, c.got, opts=c.options()[2:] + b"\1\1")
-        seen += [x.seq for x in c.pending() if x.data]
+        with s.still():
+            c.send(TEN)
+            while not c.whole(c.mask, "GET"):
+                seg = c.next()
+                if seg.data:
+                    seen.append(seg.seq)
+                    c.put(".", c.at, c.got, opts=c.options()[2:] + b"\1\1")
+            seen += [x.seq for x in c.pending() if x.data]
         c.response()
         assert len(set(seen)) == len(seen), f"sent again: {seen}"
     stage.play(script, families=(4,), same=False)
@@ -211,16 +214,17 @@ def t_segments_sent_again_can_be_told_apart():
         c = s.connect()
         s.hit(c, OTHER)
         at, read = c.at, c.read
-        c.send(TEN)
-        c.response(lose=True)
-        c.again(TEN, seq=at, ack=read)
         ids = []
-        while not c.whole(c.mask, "GET"):
-            seg = c.next()
-            if seg.data:
-                assert not seg.df
-                ids.append(seg.id)
-                c.send(flags=".")
+        with s.still():
+            c.send(TEN)
+            c.response(lose=True)
+            c.again(TEN, seq=at, ack=read)
+            while not c.whole(c.mask, "GET"):
+                seg = c.next()
+                if seg.data:
+                    assert not seg.df
+                    ids.append(seg.id)
+                    c.send(flags=".")
         c.response()
         assert len(set(ids)) >= len(ids) - 1, ids       # they are random
     stage.play(script, families=(4,), same=False, tiers=("wire",))
