@@ -244,7 +244,7 @@ static void publish(const struct tbg_server *s, const struct tbg_location *l,
 
 	heads_make(&h, one, age_s);
 	if (digits > TBG_AGE_MAX || h.get.failed || h.not.failed ||
-	    h.not.len > TBG_304_ROOM || h.get_age > UINT16_MAX)
+	    h.not.len > TBG_304_ROOM || h.get.len > TBG_HEAD_ROOM)
 		goto out;
 	if (tbg_draft_open(s->cache, key, l->site->id, text, len, NULL,
 			   h.get.len + one->body->len + TBG_304_ROOM, &d))

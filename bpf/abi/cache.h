@@ -94,6 +94,9 @@ enum tbg_part_id {
 /* Room for a 304: its own 210 bytes, Vary, and 190 of Cache-Control. */
 #define TBG_304_ROOM 432
 
+/* Most bytes of a head: what is patched stands in them. Any that the daemon takes. */
+#define TBG_HEAD_ROOM 32768
+
 /* Most names of hosts that tbg_hosts holds. */
 #define TBG_HOSTS_MAX 4096
 

@@ -14,7 +14,6 @@
  * bound of an offset, and must find a multiple of what the offset is one of.
  */
 #define TBG_COPY_END(len) ((len) & ~(TBG_COPY - 1ul))
-#define TBG_HEAD_END	0x3fff	/* what is patched stands before that */
 
 struct tbg_copy {
 	struct sk_msg_md *msg;
@@ -113,7 +112,7 @@ __attribute__((noinline)) int tbg_expand_patch(struct sk_msg_md *msg,
 	tier_off = p->s.reply.part.tier_off;
 	tbg_keep(date_off);
 	tbg_keep(tier_off);
-	if (date_off > TBG_HEAD_END || tier_off > TBG_HEAD_END)
+	if (date_off >= TBG_HEAD_ROOM || tier_off >= TBG_HEAD_ROOM)
 		return -1;
 	date = (__u8 *)(long)msg->data + date_off;
 	tier = (__u8 *)(long)msg->data + tier_off;

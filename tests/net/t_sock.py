@@ -37,6 +37,7 @@ SOCK, USER, ALL = 8080, 8081, 8082
 PIDFD_GETFD = 438
 SIZES = [0, 1, 100, 500, 1024, 4096, 8192, 16000, 30000, 60000]
 LONGEST = 62992                 # bytes of an answer, its head among them
+HEAD_ROOM = 32768               # bytes of the longest head of one (abi/cache.h)
 SEED = int(os.environ.get("TBG_SEED", random.SystemRandom().randrange(1 << 32)))
 SHARE = 5 if client.IN_VM else 1
 CROWD = 1024                    # connections
@@ -906,6 +907,24 @@ def t_answers_of_upstreams():
                 time.sleep(0.1)
         assert ages >= {9, 10, 11}, ages
         assert talk.counts(d)["HIT_SOCK"] >= 10, talk.counts(d)
+
+
+def t_answers_with_long_heads():
+    """To the longest that sock patches, and beyond: the longest that is taken of an upstream."""
+    def answer(pad):
+        path = f"/{pad}"
+        o.on(path, origin.reply(200, b"small", "Cache-Control: max-age=3600", "X: " + "x" * pad))
+        client.until(lambda: c.request("GET", path).hit, f"{path} is never stored")
+        r = c.request("GET", path)
+        assert (r.body, r.field("X")) == (b"small", "x" * pad), r
+        return r
+
+    with proxies() as (o, d, _), origin.Client(d.address) as c:
+        pad = HEAD_ROOM - len(answer(100).head) - 4 + 100
+        for length, tier in ((16000, "sock"), (20000, "sock"), (pad, "sock"), (pad + 1, "user")):
+            r = answer(length)
+            assert f"detail={tier}" in r.cache, (length, r)
+        assert len(r.head) + 4 == HEAD_ROOM + 1, len(r.head)
 
 
 def t_body_that_its_upstream_does_not_take_yet():
