@@ -971,7 +971,6 @@ int tbg_draft_open(struct tbg_cache *c, const struct tbg_key *key,
 
 	blob = tbg_store_blob(c->store, id);
 	memset(blob->part, 0, sizeof(blob->part));
-	blob->data_len = data_len;
 	blob->age_len = 0;
 	blob->key0 = key->h[0];
 	if (c->maps && c->maps->heat)
@@ -995,7 +994,7 @@ int tbg_draft_open(struct tbg_cache *c, const struct tbg_key *key,
 	atomic_store(&n->o.refs, 1);
 	atomic_store(&n->holds, 1);
 	n->o.cache = c;
-	*ret = (struct tbg_draft){ .blob = blob, .object = &n->o };
+	*ret = (struct tbg_draft){ .blob = blob, .data_len = data_len, .object = &n->o };
 	return 0;
 }
 
@@ -1012,11 +1011,11 @@ void tbg_draft_abandon(struct tbg_draft *d)
 }
 
 /* The ones' complement sum of a part, its Date or Age made zero (abi/cache.h). */
-static int part_sum(struct tbg_blob *blob, struct tbg_part *p)
+static int part_sum(struct tbg_blob *blob, uint32_t data_len, struct tbg_part *p)
 {
 	uint8_t *data = blob->data + p->off;
 
-	if (p->off > blob->data_len || p->len > blob->data_len - p->off)
+	if (p->off > data_len || p->len > data_len - p->off)
 		return -EINVAL;
 	if (p->date_off) {
 		if (p->date_off + (uint32_t)TBG_DATE_LEN > p->len)
@@ -1028,14 +1027,14 @@ static int part_sum(struct tbg_blob *blob, struct tbg_part *p)
 }
 
 /* The partial sums of a blob whose Dates are zero. */
-static void blob_sums(struct tbg_blob *blob, unsigned int class)
+static void blob_sums(struct tbg_blob *blob, uint32_t data_len, unsigned int class)
 {
 	uint16_t *sums = tbg_blob_sums(blob, class);
 	uint16_t sum = 0;
 
-	for (uint32_t at = 0; at < blob->data_len; at += TBG_SUM_STRIDE) {
+	for (uint32_t at = 0; at < data_len; at += TBG_SUM_STRIDE) {
 		sums[at / TBG_SUM_STRIDE] = sum;
-		if (blob->data_len - at > TBG_SUM_STRIDE)
+		if (data_len - at > TBG_SUM_STRIDE)
 			sum = tbg_csum_fold((uint64_t)sum +
 				tbg_csum_bytes(blob->data + at, TBG_SUM_STRIDE));
 	}
@@ -1088,10 +1087,10 @@ int tbg_draft_publish(struct tbg_draft *d, struct tbg_object **ret)
 	int err = 0;
 
 	for (int i = 0; i < TBG_PART_NR && !err; i++)
-		err = part_sum(d->blob, &d->blob->part[i]);
+		err = part_sum(d->blob, d->data_len, &d->blob->part[i]);
 	if (err)
 		goto fail;
-	blob_sums(d->blob, TBG_BLOB_CLASS(o->blob_id));
+	blob_sums(d->blob, d->data_len, TBG_BLOB_CLASS(o->blob_id));
 
 	pthread_mutex_lock(&c->names);
 	if (d->lease && o->name && name_changed(c, o->name, d->lease->seq)) {

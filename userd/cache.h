@@ -88,7 +88,8 @@ bool tbg_object_known(const struct tbg_object *o);
  * etag, modified_s, file, expires_ns, born_ns; then publishes or abandons.
  */
 struct tbg_draft {
-	struct tbg_blob *blob;		/* writable; data_len is set */
+	struct tbg_blob *blob;		/* writable */
+	uint32_t data_len;
 	struct tbg_object *object;	/* writable until published */
 	struct tbg_lease *lease;	/* see watch.h; NULL: not a file */
 };

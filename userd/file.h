@@ -20,7 +20,7 @@ struct tbg_location;
 struct tbg_object;
 struct tbg_server;
 
-/* Bytes of the largest body that the cache can hold, about. */
+/* Bytes of the largest file that is cached: with a usual head it finds room there. */
 #define TBG_FILE_SMALL	(64 << 10)
 
 struct tbg_file {

@@ -250,14 +250,22 @@ static unsigned int iface_mtu(const char *name)
 	return mtu;
 }
 
-/* Bytes of the longest reply that wire sends by an interface. */
-static unsigned int reply_room(unsigned int mtu, unsigned int headers)
+/* Bytes of a segment of replies that wire sends by an interface. */
+static unsigned int segment_room(unsigned int mtu, unsigned int headers)
 {
 	unsigned int seg = mtu > headers ? mtu - headers : 0;
 
 	if (seg > TBG_SEG_BYTES)
 		seg = TBG_SEG_BYTES;
-	return (seg & ~3u) * TBG_SEG_MAX;
+	return seg & ~3u;
+}
+
+/* And of the longest reply. */
+static unsigned int reply_room(unsigned int mtu, unsigned int headers)
+{
+	unsigned int room = segment_room(mtu, headers) * TBG_SEG_MAX;
+
+	return room < TBG_WIRE_MAX ? room : TBG_WIRE_MAX;
 }
 
 unsigned int tbg_why_room(const struct tbg_server *s)
@@ -427,8 +435,8 @@ static void judge_missing(const struct tbg_server *s,
 	} else if (too_large) {
 		bool text = tbg_encode_type(tbg_mime_type(l->site->sites->mime, name));
 
-		VERDICT(ret, MISS, "a file of %lld bytes: with its heads an object takes more than the %u bytes that are cached%s",
-			(long long)st.st_size, tbg_class_room(TBG_CLASS_NR - 1),
+		VERDICT(ret, MISS, "a file of %lld bytes: cached is what has %d at most, and with its heads %u%s",
+			(long long)st.st_size, TBG_FILE_SMALL, tbg_class_room(TBG_CLASS_NR - 1),
 			text && l->compress && st.st_size <= TBG_PRESS_MAX ?
 			"; the daemon keeps what it compresses it to for itself" : "");
 	} else {
@@ -512,8 +520,7 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
 	for (unsigned int i = 0; i < nr; i++) {
 		unsigned int mtu = iface_mtu(ifaces[i].name);
 		unsigned int v4 = reply_room(mtu, HEADERS_V4);
-		unsigned int least = reply_room(mtu, HEADERS_V6);
-		unsigned int v6 = mtu < MTU_V6 ? 0 : least;
+		unsigned int v6 = mtu < MTU_V6 ? 0 : reply_room(mtu, HEADERS_V6);
 		bool on = strcmp(ifaces[i].how, "off");
 		json_t *one = json_pack(
 			"{s:s, s:s, s:i, s:i, s:i, s:b, s:b}",
@@ -528,7 +535,7 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
 		if (ifaces[i].xdp[0])
 			json_object_update_new(one, json_pack("{s:s, s:b}",
 				"xdp", ifaces[i].xdp,
-				"xdp_may", f->found && f->len <= least / TBG_SEG_MAX));
+				"xdp_may", f->found && f->len <= segment_room(mtu, HEADERS_V6)));
 		json_array_append_new(ret, one);
 	}
 	return ret;

@@ -71,8 +71,8 @@ static int copy(const struct tbg_maps *maps, const struct tbg_yield *y,
 	if (__atomic_load_n(&b->gen, __ATOMIC_ACQUIRE) != x->gen)
 		return -ESTALE;
 	part = &b->part[x->part];
-	if (part->len != x->len || part->off > b->data_len ||
-	    part->len > b->data_len - part->off)
+	if (part->len != x->len || part->off > tbg_class_room(class) ||
+	    part->len > tbg_class_room(class) - part->off)
 		return -ESTALE;
 	memcpy(out, b->data + part->off + from, y->len);
 	if (!timed_put(maps, x, b, from, x->len, out))

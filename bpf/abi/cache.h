@@ -27,6 +27,9 @@
 #define TBG_SEG_MAX 10
 #define TBG_SEG_BYTES 15900
 
+/* Bytes of the longest reply that wire sends: abi/conn.h counts what is owed of it. */
+#define TBG_WIRE_MAX 65535
+
 /* Most digits of an Age that a kernel tier writes: three years. */
 #define TBG_AGE_MAX 8
 
@@ -35,7 +38,8 @@
 
 /*
  * Size classes: X(name, bytes of one blob with its struct tbg_blob head,
- * percent of the memory budget).
+ * percent of the memory budget). The last holds a body of 64 KiB and what goes
+ * with it: a head of 1,424 bytes.
  */
 #define TBG_CLASS_LIST(X) \
 	X(512,	  512,	 2) \
@@ -43,7 +47,7 @@
 	X(4K,	 4096,	18) \
 	X(8K,	 8192,	18) \
 	X(16K,	16384,	18) \
-	X(64K,	65536,	10)
+	X(68K,	69632,	10)
 
 enum tbg_class {
 #define X(name, bytes, percent) TBG_CLASS_##name,
@@ -161,9 +165,8 @@ struct tbg_part {
  */
 struct tbg_blob {
 	__u32 gen;		/* generation of the slot; never 0 when in use */
-	__u16 data_len;
 	__u8 age_len;		/* digits of Age, up to TBG_AGE_MAX; 0: a Date */
-	__u8 pad;
+	__u8 pad[3];
 	struct tbg_part part[TBG_PART_NR];
 	__u64 key0;		/* h[0] of the key that the slot was filled for */
 	__u8 data[];

@@ -2,23 +2,25 @@
 /*
  * sk_msg: what is sent on a socket of ours. The daemon's own is let through.
  * What the kernel's worker sends is a disguised request (pend.bpf.h), and
- * becomes the response: header and body in one element, which the kernel's TCP
+ * becomes the response: an element for each TBG_PIECE of it, which the kernel's TCP
  * owns from then on. It must never leave as it is: SK_DROP ends the connection.
  */
 #include "../log.bpf.h"
 #include "pend.bpf.h"
 
 #define TBG_COPY	64	/* bytes copied in one step */
-/*
- * Where the last step begins, of len bytes. 7.2 takes a packet's range from the
- * bound of an offset, and must find a multiple of what the offset is one of.
- */
-#define TBG_COPY_END(len) ((len) & ~(TBG_COPY - 1ul))
+
+#define X(name, bytes, percent)						\
+	_Static_assert(TBG_BLOB_ROOM(bytes) <= TBG_PIECES * TBG_PIECE, "reply");
+TBG_CLASS_LIST(X)
+#undef X
+_Static_assert(TBG_PIECE % TBG_COPY == 0, "steps");
+_Static_assert(TBG_HEAD_ROOM <= TBG_PIECE, "what is patched is in the first");
 
 struct tbg_copy {
 	struct sk_msg_md *msg;
 	const void *blob;		/* or the pending hit */
-	__u32 off, len;			/* of the part, in the blob's data */
+	__u32 off, len;			/* of the piece, in the blob's data */
 };
 
 /* One step of up to TBG_COPY bytes, from src to the message at at. */
@@ -56,7 +58,7 @@ static __always_inline long tbg_copy_step(struct sk_msg_md *msg,
 			return 1;					\
 		tbg_keep(at);						\
 		tbg_keep(from);						\
-		if (at > TBG_COPY_END(sizeof(b->data)) ||		\
+		if (at > TBG_PIECE - TBG_COPY ||			\
 		    from > sizeof(*b) - sizeof(b->head) - TBG_COPY)	\
 			return 1;					\
 		return tbg_copy_step(c->msg, b->data + from, at); \
@@ -64,9 +66,13 @@ static __always_inline long tbg_copy_step(struct sk_msg_md *msg,
 TBG_CLASS_LIST(X)
 #undef X
 
-/* The response's bytes out of its blob. 0, or negative: not those promised. */
-__attribute__((noinline)) int tbg_expand_body(struct sk_msg_md *msg,
-					      struct tbg_pend *p)
+/*
+ * The message's first element, the len bytes of the response from at on, out of
+ * its blob. 0, or negative: not those promised.
+ */
+__attribute__((noinline)) int tbg_expand_piece(struct sk_msg_md *msg,
+					       struct tbg_pend *p, __u32 at,
+					       __u32 len)
 {
 	struct tbg_copy c = { .msg = msg };
 	__u32 slot;
@@ -74,8 +80,8 @@ __attribute__((noinline)) int tbg_expand_body(struct sk_msg_md *msg,
 	if (!p)
 		return -1;
 	slot = TBG_BLOB_SLOT(p->s.reply.blob);
-	c.off = p->s.reply.part.off;
-	c.len = p->s.reply.len;
+	c.off = p->s.reply.part.off + at;
+	c.len = len;
 	switch (TBG_BLOB_CLASS(p->s.reply.blob)) {
 #define X(name, bytes, percent)						\
 	case TBG_CLASS_##name: {					\
@@ -85,7 +91,7 @@ __attribute__((noinline)) int tbg_expand_body(struct sk_msg_md *msg,
 		if (!b || b->head.gen != p->s.reply.gen)		\
 			return -1;					\
 		c.blob = b;						\
-		bpf_loop((bytes) / TBG_COPY, tbg_copy_##name, &c, 0);	\
+		bpf_loop(TBG_PIECE / TBG_COPY, tbg_copy_##name, &c, 0);	\
 		return 0;						\
 	}
 	TBG_CLASS_LIST(X)
@@ -198,6 +204,27 @@ static __always_inline bool tbg_room_holds(struct sk_msg_md *msg,
 		     tp->inet_conn.icsk_inet.sk.sk_sndbuf;
 }
 
+/*
+ * The response in front of the request, its last piece first: the program reaches
+ * the first element alone. 0; 1 where the kernel has no memory for all of it, and
+ * the message is as it was; negative: not the bytes that were promised.
+ */
+static __always_inline int tbg_expand_push(struct sk_msg_md *msg,
+					   struct tbg_pend *p)
+{
+	__u32 len = p->s.reply.len, end = len, at, i;
+
+	for (i = 0; i < TBG_PIECES && end; i++) {
+		at = (end - 1) / TBG_PIECE * TBG_PIECE;
+		if (bpf_msg_push_data(msg, 0, end - at, 0))
+			return end < len && bpf_msg_pop_data(msg, 0, len - end, 0) ? -1 : 1;
+		if (tbg_expand_piece(msg, p, at, end - at))
+			return -1;
+		end = at;
+	}
+	return 0;
+}
+
 static __always_inline void tbg_hit_count(struct tbg_sock_conn *c,
 					  struct tbg_pend *p)
 {
@@ -263,7 +290,8 @@ int tbg_expand(struct sk_msg_md *msg)
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct tbg_sock_conn *c;
 	struct tbg_pend *p;
-	__u32 nr, slot, len;
+	__u32 nr, slot;
+	int err;
 
 	if (!(task->flags & PF_KTHREAD))
 		return SK_PASS;
@@ -279,11 +307,11 @@ int tbg_expand(struct sk_msg_md *msg)
 		return tbg_hand_over(msg, c, p, nr, TBG_WHY_BUSY);
 	if (!tbg_room_holds(msg, p))
 		return tbg_hand_over(msg, c, p, nr, TBG_WHY_SNDBUF);
-	len = p->s.reply.len;
-	if (bpf_msg_push_data(msg, 0, len, 0))
+	err = tbg_expand_push(msg, p);
+	if (err > 0)
 		return tbg_hand_over(msg, c, p, nr, TBG_WHY_ROOM);
-	if (bpf_msg_pop_data(msg, len, p->s.req.len, 0) ||
-	    tbg_expand_body(msg, p) || tbg_expand_patch(msg, p))
+	if (err || bpf_msg_pop_data(msg, p->s.reply.len, p->s.req.len, 0) ||
+	    tbg_expand_patch(msg, p))
 		return tbg_sock_break(c, slot);
 	tbg_hit_count(c, p);
 	tbg_hit_done(c, p, nr);

@@ -20,6 +20,14 @@
 #define TBG_TOKEN_LEN	6	/* characters, of 6 bits each */
 #define TBG_PEND_BITS	12	/* of them, the pending hit's number */
 #define TBG_GEN_BITS	24
+/*
+ * A response is sent in elements of so many bytes: what the kernel finds in one
+ * piece without waiting even where memory is in fragments (PAGE_ALLOC_COSTLY_ORDER),
+ * and of that a program reaches each byte. TBG_PIECES hold the longest.
+ */
+#define TBG_PIECE	32768
+#define TBG_PIECES	3
+
 #define TBG_DISGUISE_MIN (TBG_TOKEN_AT + TBG_TOKEN_LEN + 4)
 
 _Static_assert(1 << TBG_PEND_BITS == TBG_SOCK_PENDS, "token");

@@ -102,7 +102,8 @@ __attribute__((noinline)) int tbg_disguise(struct __sk_buff *skb,
 /*
  * Bytes of the send buffer that a response of len needs, whatever its cut: the
  * kernel fills skbs up to half the client's window and to what the interface
- * takes at once, in whole segments, or to one segment (tcp_xmit_size_goal()).
+ * takes at once, in whole segments, or to one segment (tcp_xmit_size_goal()). It
+ * may send each piece as soon as it has it, so that the next begins another skb.
  */
 static __always_inline __u32 tbg_need(const struct tcp_sock *tp, __u32 len)
 {
@@ -119,7 +120,7 @@ static __always_inline __u32 tbg_need(const struct tcp_sock *tp, __u32 len)
 	if (segs > sk->sk_gso_max_segs)
 		segs = sk->sk_gso_max_segs;
 	goal = (segs ?: 1) * mss;
-	return len + (len / goal + 2) * TBG_SKB_ROOM;
+	return len + (len / goal + 2 + (len - 1) / TBG_PIECE) * TBG_SKB_ROOM;
 }
 
 /* Whether the send buffer has room for it besides the hits on their way. */

@@ -600,7 +600,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 	why = tbg_find(s, p->payload_len);
 	if (why)
 		return -why;
-	if (r->len > p->window << (f->wscale & 15) ||
+	if (r->len > TBG_WIRE_MAX || r->len > p->window << (f->wscale & 15) ||
 	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) || r->nr > TBG_SEG_MAX)
 		return -TBG_WHY_SIZE;
 	frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;

@@ -46,7 +46,7 @@
 static struct tbg_wire_bpf *bpf;
 static struct tbg_knob *knob;
 static struct tbg_conn_word *conns;
-static unsigned char *blobs_2k, *blobs_64k;
+static unsigned char *blobs_2k, *blobs_68k;
 
 /* One side of the simulated connection. */
 struct peer {
@@ -124,7 +124,7 @@ static bool load(void)
 	knob = map_mmap(bpf->maps.tbg_knob);
 	conns = map_mmap(bpf->maps.tbg_conns);
 	blobs_2k = map_mmap(bpf->maps.tbg_blob_2K);
-	blobs_64k = map_mmap(bpf->maps.tbg_blob_64K);
+	blobs_68k = map_mmap(bpf->maps.tbg_blob_68K);
 	answer = bpf_program__fd(bpf->progs.tbg_answer);
 	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_tail), &zero, &answer, 0);
 	for (uint32_t i = 0; i < SLOTS; i++)
@@ -135,7 +135,7 @@ static bool load(void)
 	knob->listener[1].v6 = 1;
 	knob->ports[1] |= 1ull << (80 - 64);
 	set_clock(784111777);
-	return knob && conns && blobs_2k && blobs_64k;
+	return knob && conns && blobs_2k && blobs_68k;
 }
 
 #define NEED_BPF()							\
@@ -199,18 +199,18 @@ static void entry_put(struct tbg_entry *e, struct tbg_blob *b, uint32_t bytes,
 
 /*
  * Publishes path with a head of our own making in slot of the 2K class, or of
- * the 64K class where that is too small. fill 0: no byte like its neighbours.
+ * the 68K class where that is too small. fill 0: no byte like its neighbours.
  */
 static void publish(const char *path, uint32_t slot, uint32_t gen, char fill,
 		    unsigned int body)
 {
 	bool large = body > 1600;
-	uint32_t bytes = large ? 65536 : 2048;
-	struct tbg_blob *b = (void *)((large ? blobs_64k : blobs_2k) +
+	uint32_t bytes = large ? 69632 : 2048;
+	struct tbg_blob *b = (void *)((large ? blobs_68k : blobs_2k) +
 				      slot * (uint64_t)bytes);
 	char *d = (char *)b->data;
 	struct tbg_entry e = {
-		.blob = TBG_BLOB_ID(large ? TBG_CLASS_64K : TBG_CLASS_2K, slot),
+		.blob = TBG_BLOB_ID(large ? TBG_CLASS_68K : TBG_CLASS_2K, slot),
 		.gen = gen,
 		.expires_ns = ~0ull,
 		.path_len = strlen(path),

@@ -283,6 +283,31 @@ KTAP_TEST(t_a_window_smaller_than_the_reply_passes)
 	KTAP_EQ(burst.nr, 0);
 }
 
+KTAP_TEST(t_a_reply_longer_than_what_may_be_owed_passes)
+{
+	NEED_SNIFFER();
+	for (int more = 0; more <= 1; more++) {
+		unsigned int body = TBG_WIRE_MAX + more - head_len(60000);
+		struct peer p = peer_mss(false, true, 8960);
+		uint32_t len = strlen(REQ("/m"));
+
+		p.window = 4000;	/* << 7 */
+		publish("/m", 11, 1 + more, 0, body);
+		want_len = expected(want, body, DATE_0);
+		KTAP_EQ(want_len, TBG_WIRE_MAX + more);
+		set_clock(DATE_0);
+		ask(&p, REQ("/m"));
+		bury(&p);
+		if (more) {
+			KTAP_EQ(burst.verdict, PASS);
+			KTAP_EQ(burst.nr, 0);
+			continue;
+		}
+		KTAP_EQ(burst.verdict, REDIRECT);
+		BURST(&p, p.ack, 8948, ALL, p.seq, len);
+	}
+}
+
 /* A reply of five segments of 1448 bytes to p, none of them acknowledged. */
 #define FIVE(p)								\
 	uint32_t seq = (p).ack, req = (p).seq, len = strlen(REQ("/f"));	\

@@ -35,9 +35,10 @@ import talk
 
 SOCK, USER, ALL = 8080, 8081, 8082
 PIDFD_GETFD = 438
-SIZES = [0, 1, 100, 500, 1024, 4096, 8192, 16000, 30000, 60000]
-LONGEST = 62992                 # bytes of an answer, its head among them
+SIZES = [0, 1, 100, 500, 1024, 4096, 8192, 16000, 30000, 60000, 65536]
+LONGEST = 66960                 # bytes of an answer, its head among them
 HEAD_ROOM = 32768               # bytes of the longest head of one (abi/cache.h)
+PIECE = 32768                   # bytes that the kernel is given at once (bpf/sock/pend.bpf.h)
 SEED = int(os.environ.get("TBG_SEED", random.SystemRandom().randrange(1 << 32)))
 SHARE = 5 if client.IN_VM else 1
 CROWD = 1024                    # connections
@@ -100,7 +101,7 @@ def small_window(size):
 
 
 def t_hits_are_the_bytes_of_the_user_tier():
-    hits = talk.counts(sock)["HIT_SOCK"]
+    before = talk.counts(sock)["HIT_SOCK"]
     etag = {}
     for v6 in (False, True):
         with connect(v6=v6) as c:
@@ -117,20 +118,20 @@ def t_hits_are_the_bytes_of_the_user_tier():
                 c.send(data)
                 r = c.response()
                 assert r.status == 304 and r.bare() == right(data), r
-    assert talk.counts(sock)["HIT_SOCK"] - hits == 2 * 3 * len(SIZES), talk.counts(sock)
+    assert talk.counts(sock)["HIT_SOCK"] - before == 2 * 3 * len(SIZES), talk.counts(sock)
 
 
 def t_first_request_of_a_connection_is_a_hit():
-    for size in (100, 8192, 60000):
+    for size in (100, 8192, 65536):
         with connect() as c:
             assert c.get(f"/{size}.txt").tier == "sock"
 
 
 def t_send_buffer_still_grows():
-    """Although it does not begin as the kernel has it."""
+    """Although it does not begin as the kernel has it, which would be too small for 64 KiB."""
     sock.write("large.bin", os.urandom(8 << 20))
     with connect() as c:
-        c.get("/60000.txt")
+        c.get("/65536.txt")
         with server_end(c) as s:
             was = s.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
             assert len(c.get("/large.bin").body) == 8 << 20
@@ -228,30 +229,35 @@ def t_machine_that_keeps_little_unsent():
 
 def t_answer_that_the_socket_does_not_take_ends_the_connection():
     """And nothing of what stands for the request in the kernel's queue is sent."""
-    data = request(16000)
+    for size in (16000, 65536):
+        cut = sum(taken_in_part(size) for _ in range(20 // SHARE))
+        ktap.note(f"{cut} ended early")
+        assert cut, f"the socket took all of {size} bytes each time"
+
+
+def taken_in_part(size):
+    """Whether a connection ended early where the kernel takes less than it has room for."""
+    data = request(size)
     want = right(data)
-    cut = 0
-    for _ in range(20 // SHARE):
-        with connect(setup=small_window(8192)) as c:
-            client.until(lambda c=c: c.get("/100.txt").tier == "sock", "never a hit of sock")
-            with server_end(c) as s:
-                s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400000)
-                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1)
-            for _ in range(8):
-                try:
-                    c.send(data)
-                except ConnectionError:
-                    break
+    with connect(setup=small_window(8192)) as c:
+        client.until(lambda: c.get("/100.txt").tier == "sock", "never a hit of sock")
+        with server_end(c) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400000)
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1)
+        for _ in range(8):
             try:
-                for i in range(8):
-                    assert c.response().bare() == want, i
-            except (ConnectionError, EOFError):
-                cut += 1
-                assert want[1].startswith(c.got) or b"HTTP/1.1 200 OK\r\n".startswith(c.got[:17]), \
-                    c.got[:200]
-                assert b" 503 " not in c.got, c.got[:200]
-    ktap.note(f"{cut} ended early")
-    assert cut, "the socket took all of them"
+                c.send(data)
+            except ConnectionError:
+                break
+        try:
+            for i in range(8):
+                assert c.response().bare() == want, i
+        except (ConnectionError, EOFError):
+            assert want[1].startswith(c.got) or b"HTTP/1.1 200 OK\r\n".startswith(c.got[:17]), \
+                c.got[:200]
+            assert b" 503 " not in c.got, c.got[:200]
+            return True
+    return False
 
 
 def t_request_that_nothing_expands_is_an_error_response():
@@ -283,7 +289,7 @@ def t_interface_that_takes_little_at_once():
     """Answers in many small skbs, each with its price: none is cut where the buffer is full."""
     link = n.links[0]
     links = json.loads(n.server.run("ip", "-json", "-details", "link", "show", link.name))
-    asks = {size: (request(size), right(request(size))) for size in (16000, 30000, 60000)}
+    asks = {size: (request(size), right(request(size))) for size in (16000, 30000, 65536)}
     before = talk.counts(sock)["HIT_SOCK"]
     for limit, value in (("gso_max_segs", 1), ("gso_max_size", 4000)):
         n.server.run("ip", "link", "set", link.name, limit, str(value))
@@ -752,19 +758,51 @@ def t_connections_beyond_the_slots_are_the_daemon_s_and_counted():
         assert c["ENROLLED"] + c["NO_FLOW"] == len(conns), c
 
 
-def t_longest_answer_and_one_byte_more():
-    """As toboggand(8) says: each byte of it, and what is longer is never stored."""
+def hits(c, path):
+    """Three of them, of which each byte is right."""
+    client.until(lambda: c.get(path).tier == "sock", f"{path} is never a hit of sock")
+    got = [c.get(path) for _ in range(3)]
+    assert {r.tier for r in got} == {"sock"}, got
+    assert {r.bare() for r in got} == {right(talk.request(path))}, got
+
+
+def t_longest_file_and_one_byte_more():
+    """As toboggand(8) says, and what is longer is never stored."""
+    sock.write("65537.txt", talk.content("65537", 65537))
+    with connect() as c:
+        hits(c, "/65536.txt")
+        got = [c.get("/65537.txt") for _ in range(3)]
+        assert {r.tier for r in got} == {"miss"}, got
+        assert {r.bare() for r in got} == {right(talk.request("/65537.txt"))}, got
+
+
+def t_answers_that_end_with_a_piece_of_them():
     with connect() as c:
         head = len(c.get("/60000.txt").head) + 4
-        for more, tiers in ((0, {"sock"}), (1, {"miss"})):
-            path, size = f"/longest-{more}.txt", LONGEST - head + more
-            sock.write(path[1:], talk.content(path, size))
-            c.get(path)
-            if not more:        # the send buffer is too small for it yet
-                client.until(lambda p=path: c.get(p).tier == "sock", "never a hit of sock")
-            got = [c.get(path) for _ in range(3)]
-            assert {r.tier for r in got} == tiers, (more, got)
-            assert {r.bare() for r in got} == {right(talk.request(path))}, (more, got)
+        for length in (PIECE, 2 * PIECE):
+            for size in range(length - head - 1, length - head + 2):
+                sock.write(f"{size}.txt", talk.content(str(size), size))
+                hits(c, f"/{size}.txt")
+
+
+def t_longest_answer_and_one_byte_more():
+    """As toboggand(8) says: with a body of 64 KiB, and a head that is long for it."""
+    body = talk.content("longest", 65536)
+
+    def answer(pad):
+        path = f"/{pad}"
+        o.on(path, origin.reply(200, body, "Cache-Control: max-age=3600", "X: " + "x" * pad))
+        client.until(lambda: c.request("GET", path).hit, f"{path} is never stored")
+        r = c.request("GET", path)
+        assert r.body == body, r
+        return r
+
+    with proxies() as (o, d, _), origin.Client(d.address) as c:
+        pad = LONGEST - len(body) - len(answer(100).head) - 4 + 100
+        for more, tier in ((0, "sock"), (1, "user")):
+            r = answer(pad + more)
+            assert len(r.head) + 4 + len(body) == LONGEST + more, r
+            assert f"detail={tier}" in r.cache, r
 
 
 def t_changed_file_is_not_answered_with_the_old_one():
@@ -783,12 +821,12 @@ def t_status_why_and_stats_know_the_tier():
     for path in ("/100.txt", "/60000.txt"):
         why = talk.ask(sock, "why", path)
         assert (why["tier"], why["why"]) == ("sock", "HIT_SOCK"), why
-    sock.write("63000.txt", bytes(63000))        # it would fit, but for its heads
+    sock.write("66000.txt", bytes(66000))
     with connect() as c:
-        assert {c.get("/63000.txt").tier for _ in range(3)} == {"miss"}
+        assert {c.get("/66000.txt").tier for _ in range(3)} == {"miss"}
         assert c.get("/100.txt").tier == "sock"
-    why = talk.ask(sock, "why", "/63000.txt")
-    assert why["tier"] == "user" and "with its heads" in why["detail"], why
+    why = talk.ask(sock, "why", "/66000.txt")
+    assert why["tier"] == "user" and "66000 bytes: cached is what has 65536" in why["detail"], why
     stats = talk.ask(sock, "stats")["tiers"]["sock"]
     assert stats["requests"] and stats["bytes"], stats
     assert "sock" in sock.ready.split("tiers ")[1].split()[0].split(","), sock.ready

@@ -190,7 +190,7 @@ def pressed(d, path, coding, plain):
 
 
 def t_large_text_is_compressed_behind_its_first_answer():
-    for size in (500000, 64 << 10, 63000):      # the last two: with their heads, too large to be stored
+    for size in (500000, (64 << 10) + 1):       # the least that is too large to be stored
         large_text(size)
 
 
@@ -221,6 +221,15 @@ def large_text(size):
         assert pressed(wire, path, "br", data).tier == "miss"
         told = talk.ask(wire, "why", path)
         assert told["why"] == "MISS" and "compresses" in told["detail"], told
+
+
+def t_text_that_its_heads_keep_from_being_stored_is_compressed_all_the_same():
+    with conf.Conf('root = "{root}"\nheaders = { "X: %s" }\n' % ("x" * 1900)) as d:
+        data = talk.content("text", 64 << 10)
+        d.write("a.js", data)
+        with client.Client(d.address) as c:
+            assert {c.get("/a.js").tier for _ in range(2)} == {"miss"}
+        assert pressed(d, "/a.js", "br", data).fields["X"] == "x" * 1900
 
 
 def t_large_text_that_changes_is_compressed_anew():

@@ -386,17 +386,19 @@ KTAP_TEST(t_partial_sums_are_of_all_that_is_before_them)
 {
 	struct tbg_cache *c = open_cache(2, false);
 
-	for (uint32_t body = 0; body < 60000; body = body * 5 / 4 + 1) {
+	for (uint32_t body = 0; body < 66000; body = body * 5 / 4 + 1) {
 		struct tbg_object *o = publish(c, 1, NULL, 1, body);
+		const struct tbg_part *last;
 		uint16_t *sums;
 
 		KTAP_CHECK(o);
+		last = &o->blob->part[TBG_PART_304];
 		sums = tbg_blob_sums((void *)o->blob, TBG_BLOB_CLASS(o->blob_id));
 		KTAP_CHECK((uint8_t *)(sums + TBG_SUMS(tbg_class_bytes(
 				TBG_BLOB_CLASS(o->blob_id)))) ==
 			   (uint8_t *)o->blob +
 			   tbg_class_bytes(TBG_BLOB_CLASS(o->blob_id)));
-		for (uint32_t at = 0; at < o->blob->data_len; at += TBG_SUM_STRIDE)
+		for (uint32_t at = 0; at < last->off + last->len; at += TBG_SUM_STRIDE)
 			KTAP_EQ(sums[at / TBG_SUM_STRIDE],
 				tbg_csum_bytes(o->blob->data, at));
 		tbg_object_put(o);
@@ -411,7 +413,7 @@ KTAP_TEST(t_parts_outside_the_data_are_refused)
 	struct tbg_draft d;
 
 	KTAP_CHECK(!open_draft(c, 1, NULL, 1, 10, &d));
-	d.blob->part[0].len = d.blob->data_len + 1;
+	d.blob->part[0].len = d.data_len + 1;
 	KTAP_EQ(tbg_draft_publish(&d, &o), -EINVAL);
 	KTAP_CHECK(!open_draft(c, 1, NULL, 1, 10, &d));
 	d.blob->part[1].date_off = HEAD_LEN - TBG_DATE_LEN + 1;
@@ -433,14 +435,20 @@ KTAP_TEST(t_same_key_with_another_path_is_a_miss)
 	tbg_cache_close(c);
 }
 
+KTAP_TEST(t_body_of_64_kib_fits_with_its_heads)
+{
+	KTAP_EQ(tbg_class_room(TBG_CLASS_NR - 1), 65536 + 1424 + TBG_304_ROOM);
+}
+
 KTAP_TEST(t_too_large_is_told_from_no_room)
 {
+	const uint32_t most = tbg_class_room(TBG_CLASS_NR - 1) - 2 * HEAD_LEN - 8;
 	struct tbg_cache *c = open_cache(1, false);
 	struct tbg_draft d;
 
-	KTAP_EQ(open_draft(c, 1, NULL, 1, 65536, &d), -EFBIG);
-	KTAP_CHECK(!open_draft(c, 1, NULL, 1, 63000, &d));
-	KTAP_EQ(open_draft(c, 2, NULL, 1, 63000, &(struct tbg_draft){ 0 }),
+	KTAP_EQ(open_draft(c, 1, NULL, 1, most + 1, &d), -EFBIG);
+	KTAP_CHECK(!open_draft(c, 1, NULL, 1, most, &d));
+	KTAP_EQ(open_draft(c, 2, NULL, 1, most, &(struct tbg_draft){ 0 }),
 		-ENOSPC);
 	tbg_draft_abandon(&d);
 	tbg_cache_close(c);

@@ -41,9 +41,8 @@ LOADS = 7                       # of its program in one run
 # Responses of several segments: row, body. The last is 14 KiB with its head, as
 # much as ten segments of 1,448 bytes can carry of it and still be a round figure.
 SIZES = {"wire-4k": 4096, "wire-8k": 8192, "wire-14k": 14336 - 400}
-# the longest that a kernel tier holds, head included, is 62 KB
 SOCK_SIZES = {"sock-1k": 1024, "sock-8k": 8192, "sock-16k": 16384, "sock-32k": 32768,
-              "sock-60k": 61440}
+              "sock-64k": 65536}
 
 # A request head of 600 bytes, as a browser sends it; Host and the request
 # line are added by the client and the cookie is filled up to the length.
