@@ -8,6 +8,7 @@
 #include "trial.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -15,7 +16,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -24,12 +27,17 @@
 #include "abi/trial.h"
 #include "bpf/trial.skel.h"
 
-#define WAIT_MS		1000	/* for what takes microseconds */
+/*
+ * For what takes milliseconds. Whoever starts the daemon on a machine that has much
+ * to do must not be told that its kernel is not fit.
+ */
+#define WAIT_S		10
 #define REQUEST_LEN	100
 
 struct trial {
 	struct tbg_trial_bpf *bpf;
 	int listener, client, server;
+	uint64_t end_ms;		/* of the wait */
 };
 
 static int load(struct trial *t)
@@ -43,12 +51,21 @@ static int load(struct trial *t)
 	return err;
 }
 
-static int wait_for(int fd, short events)
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000ull + t.tv_nsec / 1000000;
+}
+
+static int wait_for(const struct trial *t, int fd, short events)
 {
 	struct pollfd p = { .fd = fd, .events = events };
-	int n = poll(&p, 1, WAIT_MS);
+	uint64_t now = now_ms();
+	int n = now < t->end_ms ? poll(&p, 1, t->end_ms - now) : 0;
 
-	return n > 0 ? 0 : n < 0 ? -errno : -ETIMEDOUT;
+	return n > 0 || (n < 0 && errno == EINTR) ? 0 : n < 0 ? -errno : -ETIMEDOUT;
 }
 
 /* A socket that has room for an answer, and whose end leaves no TIME_WAIT. */
@@ -66,25 +83,39 @@ static int socket_open(void)
 	return fd;
 }
 
+static int sockets_open(struct trial *t)
+{
+	t->listener = socket_open();
+	t->client = t->listener < 0 ? -1 : socket_open();
+	return t->client < 0 ? -errno : 0;
+}
+
 static int connection_open(struct trial *t)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET,
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(at);
-	int err;
+	socklen_t len = sizeof(at), refused_len = sizeof(int);
+	struct ifreq lo = { .ifr_name = "lo" };
+	int err, refused = 0;
 
-	t->listener = socket_open();
-	t->client = socket_open();
-	if (t->listener < 0 || t->client < 0 ||
-	    bind(t->listener, (struct sockaddr *)&at, len) || listen(t->listener, 1) ||
+	t->end_ms = now_ms() + WAIT_S * 1000;
+	if (!ioctl(t->client, SIOCGIFFLAGS, &lo) && !(lo.ifr_flags & IFF_UP))
+		return -ENETDOWN;
+	if (bind(t->listener, (struct sockaddr *)&at, len) || listen(t->listener, 1) ||
 	    getsockname(t->listener, (struct sockaddr *)&at, &len) ||
 	    (connect(t->client, (struct sockaddr *)&at, len) && errno != EINPROGRESS))
 		return -errno;
-	err = wait_for(t->listener, POLLIN);
-	if (err)
-		return err;
-	t->server = accept4(t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	return t->server < 0 ? -errno : 0;
+	err = wait_for(t, t->client, POLLOUT);
+	if (!err && getsockopt(t->client, SOL_SOCKET, SO_ERROR, &refused, &refused_len))
+		err = -errno;
+	if (err || refused)
+		return err ?: -refused;
+	do {
+		err = wait_for(t, t->listener, POLLIN);
+		t->server = err ? -1 : accept4(t->listener, NULL, NULL,
+					       SOCK_CLOEXEC | SOCK_NONBLOCK);
+	} while (!err && t->server < 0 && errno == EAGAIN);
+	return err ?: t->server < 0 ? -errno : 0;
 }
 
 static int attach(struct trial *t)
@@ -100,24 +131,33 @@ static int attach(struct trial *t)
 	return 0;
 }
 
-/* What is sent on one end makes exactly these bytes come to another. */
-static int exchange(int from, const void *sent, size_t sent_len,
+/*
+ * What is sent on one end makes exactly these bytes come to another. That may be
+ * readable before it is: while what came is on its way through the programs.
+ */
+static int exchange(const struct trial *t, int from, const void *sent, size_t sent_len,
 		    int to, const void *want, size_t want_len)
 {
 	uint8_t got[TBG_TRIAL_LEN];
+	size_t at = 0;
 	ssize_t n;
 	int err;
 
 	n = send(from, sent, sent_len, MSG_NOSIGNAL);
 	if (n != (ssize_t)sent_len)
 		return n < 0 ? -errno : -EAGAIN;
-	for (size_t at = 0; at < want_len; at += n) {
-		err = wait_for(to, POLLIN);
-		n = err ? err : recv(to, got, want_len - at, 0);
+	while (at < want_len) {
+		err = wait_for(t, to, POLLIN);
+		if (err)
+			return err;
+		n = recv(to, got, want_len - at, 0);
+		if (n < 0 && errno == EAGAIN)
+			continue;
 		if (n <= 0)
-			return err ?: n ? -errno : -EPIPE;
+			return n ? -errno : -EPIPE;
 		if (memcmp(got, (const uint8_t *)want + at, n))
 			return -EBADMSG;
+		at += n;
 	}
 	return 0;
 }
@@ -135,7 +175,7 @@ static int requests_try(struct trial *t)
 		bool reader = i == 2;
 
 		memset(request, reader ? TBG_TRIAL_READER : 'x', sizeof(request));
-		err = exchange(t->client, request, sizeof(request) - i,
+		err = exchange(t, t->client, request, sizeof(request) - i,
 			       reader ? t->server : t->client,
 			       reader ? (void *)request : answer,
 			       reader ? sizeof(request) - i : sizeof(answer));
@@ -146,16 +186,16 @@ static int requests_try(struct trial *t)
 /* The reader's own answers, before and behind the end of the client's stream. */
 static int reader_try(struct trial *t)
 {
-	int err = exchange(t->server, "answer", 6, t->client, "answer", 6);
+	int err = exchange(t, t->server, "answer", 6, t->client, "answer", 6);
 
 	if (!err && shutdown(t->client, SHUT_WR))
 		err = -errno;
-	return err ?: exchange(t->server, "last", 4, t->client, "last", 4);
+	return err ?: exchange(t, t->server, "last", 4, t->client, "last", 4);
 }
 
 static const char *word(int err)
 {
-	return err == -ETIMEDOUT ? "nothing came for a second" :
+	return err == -ETIMEDOUT ? "nothing came in time" :
 	       err == -EBADMSG ? "other bytes came" : strerror(-err);
 }
 
@@ -166,7 +206,8 @@ int tbg_trial(char *ret_msg, size_t msg_len)
 		const char *what, *advice;
 	} steps[] = {
 		{ load, "load", "`toboggan probe` tells what the kernel has" },
-		{ connection_open, "127.0.0.1 to itself", "bring lo up" },
+		{ sockets_open, "sockets", "raise the limit of open files (ulimit -n)" },
+		{ connection_open, "127.0.0.1 to itself", "bring lo up, and let its packets through" },
 		{ attach, "attach", "run with --tiers wire,user" },
 		{ requests_try, "requests", "run with --tiers wire,user" },
 		{ reader_try, "answers of the reader", "run with --tiers wire,user" },

@@ -10,8 +10,8 @@
 #include <stddef.h>
 
 /*
- * Takes some milliseconds, two seconds at most. 0; or negative errno, with what
- * is not as it must be in ret_msg. Leaves nothing.
+ * Takes some milliseconds; ten seconds where what must come does not. 0; or negative
+ * errno, with what is not as it must be in ret_msg. Leaves nothing.
  */
 int tbg_trial(char *ret_msg, size_t msg_len);
 

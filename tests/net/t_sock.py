@@ -1070,6 +1070,31 @@ def t_kernel_is_tried_before_sock_is_on():
                 if up == "down":
                     assert tier["why"].startswith("trial connection: 127.0.0.1 to itself: "), tier
                     assert f"toboggand: sock is off: {tier['why']}" in d.lines, d.lines
+                # nothing is left of it: programs, maps, sockets
+                names = [json.loads(maps.bpftool(kind, "show", "id", str(i)))["name"]
+                         for kind in ("map", "prog") for i in maps.held(d.pid, kind)]
+                assert not [x for x in names if x.startswith("tbg_try")], names
+                ports = {int(x.split()[1].split(":")[1], 16) for x in
+                         space.run("cat", "/proc/net/tcp").splitlines()[1:]}
+                assert ports == {d.addresses[0][1]}, ports
+    finally:
+        space.close()
+
+
+def t_kernel_that_is_slow_to_answer_is_fit_all_the_same():
+    """Its trial takes seconds, of which some pass without a byte."""
+    space = net.Namespace()
+    try:
+        space.run("ip", "link", "set", "lo", "up")
+        # 1.1 s for each answer of the trial but the first
+        space.run("tc", "qdisc", "add", "dev", "lo", "root", "tbf",
+                  "rate", "60kbit", "burst", "10kb", "latency", "20s")
+        begun = time.monotonic()
+        with space.inside(), daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted",
+                                           listen="0.0.0.0:0", root=sock.root) as d:
+            tier = talk.ask(d, "status")["tiers"]["sock"]
+            assert tier["on"], tier
+        assert time.monotonic() - begun > 2, "it was not slow"
     finally:
         space.close()
 
