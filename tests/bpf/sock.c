@@ -17,8 +17,8 @@
 
 /*
  * Verified instructions, of a million. The grammar and the lookup, which are
- * wire's too, are all but 3,000 of the verdict's: 174,000 on 6.1, 207,000 on
- * 6.12 and 6.18, 653,000 on 7.2.
+ * wire's too, are all but 3,000 of the verdict's: 145,000 on 6.1, 197,000 on
+ * 6.12, 184,000 on 6.18, 194,000 on 7.2.
  */
 #define VERDICT_MAX 900000
 #define OTHERS_MAX  20000
