@@ -294,12 +294,10 @@ class Stage:
         self.station.strays.clear()
         return play.outcome(), moved(before, self.net.server.mibs())
 
-    def play(self, script, families=(4, 6), tiers=("wire", "user"), ignore=(), as_one=(),
-             same=True):
+    def play(self, script, families=(4, 6), tiers=("wire", "user"), ignore=(), same=True):
         """
         ignore: more counters that may differ; those of timers do if the server's
-        socket is impatient. as_one: counters that are to be compared by their sum.
-        same: the streams must be equal.
+        socket is impatient. same: the streams must be equal.
         A test kernel plays each for one of families, and not all the same one.
         """
         self.plays += 1
@@ -310,8 +308,6 @@ class Stage:
             seen, counts = {}, {}
             for tier in tiers:
                 seen[tier], counts[tier] = self.run(script, family, tier)
-                if as_one:
-                    counts[tier][as_one] = sum(counts[tier].pop(key, 0) for key in as_one)
             if len(tiers) < 2:
                 continue
             if same:

@@ -297,7 +297,6 @@ def t_stragglers_of_the_last_connection():
         for seg in c.pending():
             assert not seg.data and seg.ack == c.at and seg.seq == c.read, seg
         s.hit(c, OTHER)
-    # how old they are, the kernel may tell by either
     stage.play(script)
 
 

@@ -87,8 +87,6 @@ def t_everything_replayed():
                     assert not seg.data, f"data for a replay: {seg}"
                     assert (seg.seq, seg.ack) == (c.read, c.at), seg
         s.hit(c, HIT)
-    # what the kernel has not been shown is no older than the last timestamp it
-    # knows of, and then as old as its sequence numbers say
     stage.play(script)
 
 
@@ -196,8 +194,6 @@ def t_sack_of_anything():
         c.send(LARGE)
         c.response()
         s.hit(c, HIT)
-    # several blocks of nothing but wire's bytes are one and the same to the kernel,
-    # which counts them as another kind of duplicate
     stage.play(script)
 
 

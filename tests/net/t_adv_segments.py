@@ -266,7 +266,6 @@ def t_middle_segment_lost():
 
 
 def t_two_holes():
-    # the kernel takes several blocks of wire's bytes for duplicates
     lost(TEN, (2, 5), holes((2, 5)))
 
 
