@@ -267,6 +267,20 @@ def t_window_that_a_reply_under_way_takes_its_share_of():
         stage.play(script)
 
 
+def opened(s, c, window):
+    """What acknowledges the reply opens the window, and the answer to OTHER comes: no probe."""
+    assert not any(x.data for x in c.pending())
+    c.window = window
+    c.send(flags=".")
+    seg = c.next()
+    while not seg.data:
+        assert seg.seq == c.got, f"a probe: {seg}"
+        seg = c.next()
+    c.send(flags=".")
+    assert c.response().body == BODIES["/other"]
+    s.hit(c, HIT)
+
+
 def t_window_that_a_reply_under_way_fills():
     """What acknowledges the reply opens it, and the socket hears of that: it sends no probe."""
     def script(s):
@@ -276,16 +290,7 @@ def t_window_that_a_reply_under_way_fills():
         c.send(FULL)
         c.send(OTHER, ack=read)
         assert c.response(ack=False).body == BODIES["/full"]
-        assert not any(x.data for x in c.pending())
-        c.window = 65535
-        c.send(flags=".")
-        seg = c.next()
-        while not seg.data:
-            assert seg.seq == c.got, f"a probe: {seg}"
-            seg = c.next()
-        c.send(flags=".")
-        assert c.response().body == BODIES["/other"]
-        s.hit(c, HIT)
+        opened(s, c, 65535)
     stage.play(script)
 
 
@@ -300,16 +305,7 @@ def opens(s, how, window):
     c.send(OTHER[20:], ack=read)
     assert c.response(ack=False).body == BODIES["/full"]
     how(c)
-    assert not any(x.data for x in c.pending())
-    c.window = 10000
-    c.send(flags=".")
-    seg = c.next()
-    while not seg.data:
-        assert seg.seq == c.got, f"a probe: {seg}"
-        seg = c.next()
-    c.send(flags=".")
-    assert c.response().body == BODIES["/other"]
-    s.hit(c, HIT)
+    opened(s, c, 10000)
 
 
 def t_window_that_the_socket_has_not_heard_of():
