@@ -68,14 +68,6 @@ static bool same(const uint8_t *b, size_t len, const char *word)
 	return len == strlen(word) && !strncasecmp((const char *)b, word, len);
 }
 
-static int hex(uint8_t c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool port_valid(const uint8_t *b, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -98,8 +90,8 @@ static bool host_valid(const uint8_t *b, size_t len)
 	} else {
 		for (; i < len && b[i] != ':'; i++) {
 			if (b[i] == '%') {
-				if (len - i < 3 || hex(b[i + 1]) < 0 ||
-				    hex(b[i + 2]) < 0)
+				if (len - i < 3 || tbg_hex_value(b[i + 1]) < 0 ||
+				    tbg_hex_value(b[i + 2]) < 0)
 					return false;
 				i += 2;
 			} else if (!(class[b[i]] & HOST)) {
@@ -152,8 +144,8 @@ int tbg_path_decode(const uint8_t *raw, size_t len, char *ret)
 		if (c == '%') {
 			int hi, lo;
 
-			if (len - i < 3 || (hi = hex(raw[i + 1])) < 0 ||
-			    (lo = hex(raw[i + 2])) < 0)
+			if (len - i < 3 || (hi = tbg_hex_value(raw[i + 1])) < 0 ||
+			    (lo = tbg_hex_value(raw[i + 2])) < 0)
 				return -EINVAL;
 			c = hi << 4 | lo;
 			if (!c || c == '/')
