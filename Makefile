@@ -66,8 +66,8 @@ bench: all			## measure against nginx (BENCH=--quick, --help)
 fuzz:				## fuzz for FUZZ_S seconds per fuzzer (default 600)
 	$(Q)$(MAKE) -C tests fuzz
 
-format:				## clang-format FILES (default: all C)
-	$(Q)clang-format -i $(or $(FILES),$(shell git ls-files '*.c' '*.h'))
+format:				## clang-format the lines not committed yet, or FILES
+	$(Q)$(if $(FILES),clang-format -i $(FILES),git clang-format -fq --extensions c,h)
 lint:				## what CI holds against style
 	$(Q)tools/lint
 
