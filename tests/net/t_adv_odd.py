@@ -651,6 +651,11 @@ def t_request_in_fragments_and_again_whole():
     stage.play(script)
 
 
+# IPv6 wants the whole TCP header in the first fragment, and says so (RFC 8200 4.5), but
+# not each time: errors are limited in rate.
+CUT = ("Icmp6OutParmProblems", "Icmp6OutType4")
+
+
 def t_fragment_that_cuts_the_tcp_header():
     """What has no place in the socket's numbers does not get there: sent again whole, it counts."""
     def script(s):
@@ -669,7 +674,7 @@ def t_fragment_that_cuts_the_tcp_header():
                 for request in (None, LARGE, OTHER):
                     r = c.get(request) if request else c.response()
                     assert r.status == 200, r
-    stage.play(script)
+    stage.play(script, ignore=CUT)
 
 
 def t_fragment_that_cuts_the_tcp_header_and_the_whole_before_the_rest():
@@ -694,7 +699,7 @@ def t_fragment_that_cuts_the_tcp_header_and_the_whole_before_the_rest():
                     assert not any(seg.data for seg in c.pending()), "answered twice"
                 for request in (LARGE, OTHER):
                     assert c.get(request).status == 200
-    stage.play(script)
+    stage.play(script, ignore=CUT)
 
 
 def t_merged_by_gro():
