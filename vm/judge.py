@@ -83,14 +83,28 @@ def messages(dmesg):
     return ret
 
 
+def unexpected(lines, tolerated):
+    """The lines, without a report ("cut here" to "end trace") of what is tolerated."""
+    ret, begin = [], None
+    for line in lines:
+        if "[ cut here ]" in line:
+            begin = len(ret)
+        ret.append(line)
+        if "[ end trace " in line and begin is not None:
+            if any(t.search(x) for x in ret[begin:] for t in tolerated):
+                del ret[begin:]
+            begin = None
+    return [line for line in ret if not any(t.search(line) for t in tolerated)]
+
+
 def splats(kernel, console, dmesg):
     tolerated = expected_splats(kernel)
     # On the console, kernel lines carry a timestamp; the rest is the tests talking.
     lines = [re.sub(r"^\[ *[\d.]+\] ", "", line) for line in console.splitlines()
              if re.match(r"\[ *\d+\.\d+\]|vm-init: ", line)]
     found = {}
-    for line in messages(dmesg) + lines:
-        if SPLAT.search(line) and not any(t.search(line) for t in tolerated):
+    for line in unexpected(messages(dmesg), tolerated) + unexpected(lines, tolerated):
+        if SPLAT.search(line):
             found.setdefault(line, None)
     return list(found)
 

@@ -138,6 +138,18 @@ def t_splats_fail():
         assert faults(console=f"[    1.234567] {line}\r\n"), line
 
 
+def t_expected_reports_are_left_out_whole():
+    report = ("4,1,10,-;------------[ cut here ]------------\n"
+              "4,2,10,-;WARNING: CPU: 0 PID: 53 at net/ipv4/af_inet.c:%d inet_sock_destruct+0x1/0x2\n"
+              "4,3,10,-;RIP: 0010:inet_sock_destruct+0x1/0x2\n4,4,10,-;Call Trace:\n"
+              "4,5,10,-;---[ end trace 0000000000000000 ]---\n")
+    assert not faults(dmesg=DMESG + report % 154)
+    assert faults(dmesg=DMESG + report % 151)
+    assert faults(dmesg=DMESG + report % 154 + report % 151)
+    assert faults(dmesg=DMESG + report % 154 + "4,6,10,-;BUG: another\n")
+    assert faults(dmesg=DMESG + (report % 154).replace("---[ end trace", "---"))     # cut off
+
+
 def t_tests_may_talk_about_bugs():
     assert faults(console="net/t_x.py: PASS looked for BUG: and Oops\n") == []
 
