@@ -61,6 +61,8 @@ MAY_DIFFER = {
         TcpExt.TCPHystartTrainDetect TcpExt.TCPHystartTrainCwnd
         TcpExt.TCPHystartDelayDetect TcpExt.TCPHystartDelayCwnd""",
     "of connections closed a minute ago": "TcpExt.TW TcpExt.TWKilled",
+    "while an interface is down or new there is no route, for as many as come meanwhile": """
+        Ip.OutNoRoutes Ip6OutNoRoutes Ip6InNoRoutes""",
     "a SYN-ACK waits for one second, whatever the route says": "TcpExt.TCPSynRetrans",
 }
 # What a socket's timer leads to, where that is soon: a reply that was lost is wire's
