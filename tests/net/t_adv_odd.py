@@ -632,19 +632,24 @@ def t_request_in_fragments():
     stage.play(script)
 
 
+def in_fragments_and_whole(s, c, cut):
+    """One request sent twice; what comes of it while the daemon is stopped."""
+    at, read = c.at, c.read
+    with s.still():
+        for packet in fragments(c, HIT, cut):
+            c.st.put(c.st.frame(c.family, packet))
+        c.send(HIT, seq=at, ack=read)
+        return c.pending()
+
+
 def t_request_in_fragments_and_again_whole():
     """The socket has it, although no segment of it was counted."""
     def script(s):
         for cut in (32, 48):
             c = s.connect()
             s.hit(c, OTHER)
-            at, read = c.at, c.read
-            with s.still():
-                for packet in fragments(c, HIT, cut):
-                    c.st.put(c.st.frame(c.family, packet))
-                c.send(HIT, seq=at, ack=read)
-                for seg in c.pending():
-                    assert not (s.wire and seg.data), f"answered twice: {seg}"
+            for seg in in_fragments_and_whole(s, c, cut):
+                assert not (s.wire and seg.data), f"answered twice: {seg}"
             r = c.response()
             assert (r.tier, r.body) == ("user", BODIES["/hit"]), r
             assert c.get(OTHER).body == BODIES["/other"]
@@ -664,13 +669,8 @@ def t_fragment_that_cuts_the_tcp_header():
                 c = s.connect()
                 for _ in range(nr):
                     s.hit(c, HIT)
-                at, read = c.at, c.read
-                with s.still():
-                    for packet in fragments(c, HIT, cut):
-                        c.st.put(c.st.frame(c.family, packet))
-                    c.send(HIT, seq=at, ack=read)
-                    for seg in c.pending():
-                        assert nr or not (s.wire and seg.data), f"answered twice: {seg}"
+                for seg in in_fragments_and_whole(s, c, cut):
+                    assert nr or not (s.wire and seg.data), f"answered twice: {seg}"
                 for request in (None, LARGE, OTHER):
                     r = c.get(request) if request else c.response()
                     assert r.status == 200, r
