@@ -9,6 +9,7 @@
 #include "packet.bpf.h"
 
 #define TBG_MSS_LEAST 536	/* of whoever names none (RFC 9293 3.7.1) */
+#define TBG_TIGHT 4096		/* a window that only the socket fills, of a client here */
 #define TBG_OLD_ACK 65535	/* older than any window: challenged (RFC 5961 5.2) */
 
 static __always_inline __u32 tbg_now_ms(void)

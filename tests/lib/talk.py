@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import termios
+import time
 
 import client
 import daemon
@@ -72,6 +73,23 @@ def late(d):
     """How often wire has left an answer to the daemon because of time: a busy machine's."""
     c = counts(d)
     return c["CLOCK"] + c["YIELD"]
+
+
+def kept_waiting(where, address, target, body):
+    """
+    [SO_RCVBUF, …] of clients that wait for an answer as long as a timer of the daemon's
+    socket, among some whose buffers have room for few.
+    """
+    ret = []
+    for room in (1, 1300, 1500, 1800, 2100):
+        with Connection(where.connect(address, setup=lambda s, room=room: s.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVBUF, room))) as c:
+            for _ in range(4):
+                began = time.monotonic()
+                assert c.get(target).body == body
+                if time.monotonic() - began > 0.19:
+                    ret.append(room)
+    return ret
 
 
 def content(path, length):

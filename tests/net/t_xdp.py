@@ -189,6 +189,19 @@ def t_more_than_a_segment_is_answered_by_tc():
         assert by_xdp() == before
 
 
+def t_small_buffer_of_a_client_makes_nobody_wait():
+    """Neither XDP nor TC behind it knows that the client is here."""
+    address = n.links[0].server4
+    proven(address)
+    late = []
+    for size in range(300, 801, 100):
+        target, body = fresh(size)
+        with connection(address) as c:
+            c.get(target)
+        late += talk.kept_waiting(n.client, (address, PORT), target, body)
+    assert len(late) < 5, late
+
+
 def t_address_that_changes_is_followed():
     """Frames of another address are not for this host; of the interface's new one, they are."""
     target, body = proven(n.links[0].server4)
