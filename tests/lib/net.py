@@ -187,7 +187,7 @@ class Namespace:
         return ret
 
     def sockets(self, port):
-        """[(state, remote port, unacknowledged bytes)] with this local TCP port."""
+        """[(state, remote port, unacknowledged bytes, unread ones)] with this local TCP port."""
         ret = []
         for name in ("tcp", "tcp6"):
             with self.inside(), open(f"/proc/thread-self/net/{name}", encoding="ascii") as f:
@@ -197,18 +197,23 @@ class Namespace:
                     if int(words[1].rsplit(":")[1], 16) == port:
                         ret.append((TCP_STATES[int(words[3], 16)],
                                     int(words[2].rsplit(":")[1], 16),
-                                    int(words[4].split(":")[0], 16)))
+                                    *(int(x, 16) for x in words[4].split(":"))))
         return ret
 
     def settle(self, port):
         """Wait until each connection of port has all it sent acknowledged."""
-        until(lambda: not any(unacked for state, _, unacked in self.sockets(port)
+        until(lambda: not any(unacked for state, _, unacked, _ in self.sockets(port)
                               if state not in ("LISTEN", "TIME_WAIT")),
               "sent bytes are never acknowledged")
 
+    def taken(self, port, remote):
+        """Wait until the connection from that remote port has nothing left to read."""
+        until(lambda: not any(unread for _, peer, _, unread in self.sockets(port) if peer == remote),
+              "what has come is never read")
+
     def over(self, port, remote=None):
         """Wait until no connection of port (to that remote port) is left but in TIME_WAIT."""
-        until(lambda: all(state in ("LISTEN", "TIME_WAIT") for state, peer, _ in self.sockets(port)
+        until(lambda: all(state in ("LISTEN", "TIME_WAIT") for state, peer, _, _ in self.sockets(port)
                           if remote in (None, peer)),
               "the server's socket stays")
 

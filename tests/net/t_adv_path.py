@@ -371,6 +371,7 @@ def ended_by(how):
                 data = slow.next()
             half.send(HIT[:20])
             half.st.barrier(family)
+            s.st.net.server.taken(half.rport, half.port)    # a socket with bytes unread resets
             d = stage.daemons.pop("wire")
             d.process.send_signal(how)
             yield s, idle, half, slow, d
