@@ -400,6 +400,7 @@ class Connection:
         self.frames = []        # as sent
         self.shift = 0          # of their window field
         self.edge = 0           # their bytes up to here have room with us
+        self.told = 0           # … and these are acknowledged
         self.their_edge = self.their_ack = 0
         self.tsvals, self.tsval_last, self.tsval_newest = set(), None, None
         self.ts_now = ts_start if ts_start is not None else station.random.randrange(MOD)
@@ -453,6 +454,7 @@ class Connection:
         end = seq + len(data) + ("S" in flags) + ("F" in flags)
         self.sent_max = max(self.sent_max, end)
         if ack is not None:
+            self.told = max(self.told, ack)
             shift = self.wscale if self.wscale is not None and self.shift is not None else 0
             self.edge = max(self.edge, ack + (win << (0 if "S" in flags else shift)))
 
