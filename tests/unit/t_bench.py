@@ -1787,10 +1787,51 @@ def t_each_point_of_cpus_has_its_cpus():
     run.sample, run.finish, run.progress = sample, lambda *_: None, lambda *_: None
     exp.prepare = lambda *_: None
     exp.sides = lambda _: [(name, lambda name=name, **kw: Server(name, **kw)) for name in "ab"]
-    run.experiment(exp)
+    run.experiments([exp])
     assert len(seen) == 4 * 3 * 2 - 2 * 2 and (2, 2, "a") not in seen and (2, 3, "a") in seen, seen
     assert here.server_cpus == {3} and here.client_cpus == {5, 6}
     assert run.record["experiments"][0]["settings"] == exp.settings
+
+
+def t_a_run_that_ends_early_says_what_it_never_began():
+    args = options("all", "--repeats", "1")
+    args.servers = ["a", "b"]
+    exps = [experiments.EXPERIMENTS[name](options(name)) for name in ("keepalive", "sizes", "caches")]
+    here = argparse.Namespace(dir="/", remote=False)
+    rec = record(complete=False)
+    rec["experiments"] = []
+    run = engine.Run(here, args, rec)
+    server = argparse.Namespace(setup=lambda: {"commands": []}, start=lambda: None, stop=lambda: None)
+    taken = []
+
+    def one(exp, point, name, repeat):
+        taken.append((exp.name, point.label, name))
+        if len(taken) == 2 * len(exps[0].points) + 3:
+            run.deadline = 0
+        return sample(point.x, name, repeat, 1000.0)
+    run.sample = lambda exp, point, server, repeat: one(exp, point, server.name, repeat)
+    run.server = lambda exp, point, name, make: argparse.Namespace(**vars(server), name=name)
+    run.progress = lambda *_: None
+    for exp in exps:
+        exp.sides = lambda _: [(name, None) for name in "ab"]
+        exp.prepare = exp.enter = exp.leave = lambda *_: None
+    with tempfile.TemporaryDirectory() as folder:
+        args.out = folder
+        assert "--max-minutes" in refused(run.experiments, exps)
+        assert [e["name"] for e in report.load(folder)["experiments"]] == \
+            ["keepalive", "sizes", "caches"], "also of a run that is killed"
+        report.write(rec, folder)
+        assert not os.path.exists(os.path.join(folder, "caches.csv"))
+    page = report.page(rec)
+    sections = dict(zip(["head", "keepalive", "sizes", "caches"], page.split("<section")))
+    assert "The run ended before" not in sections["keepalive"]
+    assert f"<li>{exps[1].points[1].label}: b</li>" in sections["sizes"], sections["sizes"]
+    assert f"<li>{exps[1].points[-1].label}: a, b</li>" in sections["sizes"]
+    assert f"<li>{exps[1].points[0].label}:" not in sections["sizes"]
+    assert "The run ended before this experiment." in sections["caches"], sections["caches"]
+    full = record()
+    full["experiments"][0]["name"] = "caches"
+    assert "caches: only in B" in compare.compare(rec, full)[1]
 
 
 def t_servers_of_which_none_can_are_refused():

@@ -48,8 +48,8 @@ def beyond_chance(row):
 def compare(a, b):
     """([row], [what could not be compared])"""
     rows, missing = [], []
-    theirs = {e["name"]: e for e in b["experiments"]}
-    for entry in a["experiments"]:
+    theirs = {e["name"]: e for e in begun(b)}
+    for entry in begun(a):
         other = theirs.pop(entry["name"], None)
         if not other:
             missing.append(f"{entry['name']}: only in A")
@@ -67,6 +67,11 @@ def compare(a, b):
                     for p, server in places(other) if (p["x"], server) not in known]
     correct(rows)
     return rows, missing + [f"{name}: only in B" for name in theirs]
+
+
+def begun(run):
+    """Its experiments but for those that it ended before."""
+    return [e for e in run["experiments"] if places(e)]
 
 
 def places(entry):
@@ -119,7 +124,7 @@ def facts(machine):
 def settings(run):
     """{experiment: its options}, of those whose run has kept them."""
     return {e["name"]: {k: "default" if v is None else v for k, v in e["settings"].items()}
-            for e in run["experiments"] if "settings" in e}
+            for e in begun(run) if "settings" in e}
 
 
 def differences(a, b):

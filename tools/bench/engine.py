@@ -335,13 +335,17 @@ class Run:
         say(f"[{self.taken}/{self.total}, {left:,.0f} s left] {exp.name} {point.label} "
             f"{sample['server']} {sample['repeat'] + 1}/{self.opts.repeats}: {text}")
 
-    def experiment(self, exp):
-        entry = {"name": exp.name, "title": exp.title, "about": exp.about, "x": exp.x_label,
-                 "x_log": exp.x_log, "x_named": exp.x_named, "figures": [list(f) for f in exp.figures],
-                 "points": [{"x": p.x, "label": p.label} for p in exp.points], "settings": exp.settings,
-                 "left_out": list(exp.left_out), "samples": [], "problems": [], "notes": exp.notes,
-                 "reference": None, "derived": {}, "summary": [], "setups": [], "lists": {}}
-        self.record["experiments"].append(entry)
+    @staticmethod
+    def entry(exp):
+        """What is kept of an experiment, none of whose samples is taken yet."""
+        return {"name": exp.name, "title": exp.title, "about": exp.about, "x": exp.x_label,
+                "x_log": exp.x_log, "x_named": exp.x_named, "figures": [list(f) for f in exp.figures],
+                "points": [{"x": p.x, "label": p.label} for p in exp.points], "settings": exp.settings,
+                "left_out": list(exp.left_out), "samples": [], "problems": [], "notes": exp.notes,
+                "reference": None, "derived": {}, "summary": [], "setups": [], "lists": {},
+                "servers": []}
+
+    def experiment(self, exp, entry):
         sides = exp.sides(self)
         entry["servers"] = [name for name, _ in sides]
         self.say_unable(exp, entry)
@@ -397,9 +401,12 @@ class Run:
 
     def experiments(self, exps):
         self.total = sum(len(e.points) * len(e.sides(self)) * self.opts.repeats for e in exps)
-        for exp in exps:
+        # all of them beforehand: a run that ends early also says what it never began
+        entries = [self.entry(exp) for exp in exps]
+        self.record["experiments"] += entries
+        for exp, entry in zip(exps, entries):
             say(f"{exp.name}: {exp.title}")
-            self.experiment(exp)
+            self.experiment(exp, entry)
 
 
 def keep_setup(entry, point, server):

@@ -318,6 +318,9 @@ def main(name, argv):
     record["complete"] = record["ended"] is None
     save(record, args.out)
     print(report.write(record, args.out))
+    without = [e["name"] for e in record["experiments"] if not e["samples"]]
+    if without:
+        say(f"bench: the run ended before {', '.join(without)}")
     if record["ended"] == "interrupted":
         return INTERRUPTED
     bad = sum(bool(s["invalid"]) for e in record["experiments"] for s in e["samples"])

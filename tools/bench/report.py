@@ -170,12 +170,25 @@ def setups(entry):
         esc(text.rstrip()) + "</pre></details>" if text else ""
 
 
-def section(entry):
+def never(entry):
+    """What an experiment has no sample of, as its run ended before that; a line for each point."""
+    have = {(s["point"], s["server"]) for s in entry["samples"]}
+    for p in entry["points"]:
+        lack = [name for name in entry["servers"] if (p["x"], name) not in have]
+        if lack:
+            yield f"{p['label']}: {', '.join(lack)}"
+
+
+def section(entry, ended=False):
+    """ended: the run did, within this experiment."""
     about = CODE.sub(r"<code>\1</code>", esc(entry["about"]))
     out = [f'<section id="{esc(entry["name"])}"><h2>{esc(entry["title"])}</h2><p>{about}</p>']
     if not entry["samples"]:
         return out[0] + '<p class="warn">The run ended before this experiment.</p></section>'
     out += [charts(entry), table(entry), derived(entry)]
+    lack = "".join(f"<li>{esc(text)}</li>" for text in never(entry)) if ended else ""
+    if lack:
+        out.append(f'<p class="warn">The run ended before a sample of:</p><ul>{lack}</ul>')
     if entry["problems"]:
         kinds = {}
         for text in entry["problems"]:
@@ -230,11 +243,13 @@ def page(record):
                     for e in record["experiments"])
     index = f"<ul>{index}</ul>" if len(record["experiments"]) > 1 else ""
     left = "".join(f"<p>Left out: {esc(t)}.</p>" for t in record.get("left_out", []))
+    begun = [e for e in record["experiments"] if e["samples"]]
+    last = begun[-1] if begun and not record["complete"] else None
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{CSS}</style></head>
 <body><h1>{esc(title)}</h1>{warn}{index}{left}
-{"".join(section(e) for e in record["experiments"])}
+{"".join(section(e, e is last) for e in record["experiments"])}
 <h2>Where and how</h2>{facts(record)}
 <p>Figures are medians of the valid samples, with the smallest and the largest in brackets.
 Ratios are geometric means over pairs of neighbouring samples, with the 95 % interval of
@@ -273,6 +288,8 @@ def write_table(path, rows, delimiter):
 def write(record, folder):
     """All files of a run; the text that says where they are."""
     for entry in record["experiments"]:
+        if not entry["samples"]:
+            continue
         base = os.path.join(folder, entry["name"])
         write_table(base + ".csv", csv_rows(entry), ",")
         if entry["name"] == "rates":
