@@ -15,6 +15,7 @@ import random
 import re
 import select
 import shutil
+import socket
 import signal
 import subprocess
 import sys
@@ -1017,6 +1018,18 @@ def t_a_page_is_of_the_server_that_made_one():
 
 
 # --- the generators -------------------------------------------------------
+
+def t_ab_does_not_wait_long_for_a_server_that_stalls():
+    """Its own patience is 30 s."""
+    if not shutil.which("ab"):
+        raise ktap.Skip("no ab")
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        server = argparse.Namespace(authority="127.0.0.1:%d" % s.getsockname()[1], sources=())
+        argv = loads.Ab(2, "/", timeout_s=1).argv(server, 1, (0, 1))
+        got = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             check=False, timeout=25)
+    assert got.returncode and "timeout specified has expired" in got.stderr, got
+
 
 def t_clients_share_a_load_and_the_cpus():
     """Nothing of it is lost, and there is a client on each CPU of theirs."""

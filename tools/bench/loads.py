@@ -126,8 +126,8 @@ class Ab(Wrk):
     tells_lost = True
 
     def argv(self, server, seconds, share):
-        return [need("ab"), "-q", "-k", "-r", "-t", str(max(1, math.ceil(seconds))), "-n",
-                "100000000", "-c", str(part_of(self.connections, share)),
+        return [need("ab"), "-q", "-k", "-r", "-s", str(self.timeout_s), "-t",
+                str(max(1, math.ceil(seconds))), "-n", "100000000", "-c", str(part_of(self.connections, share)),
                 f"http://{server.authority}{self.path}"]
 
     def read(self, out):
