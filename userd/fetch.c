@@ -39,7 +39,7 @@
 #define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
 #define BACKLOG_LOW	(256u << 10)	/* and go on */
 #define TUNNEL_AHEAD	(16u << 20)	/* bytes that wait for its server */
-#define WHOLE_MAX	(4u << 10)	/* of a body that is sent with its head */
+#define WHOLE_MAX	(4u << 10)	/* of a body with its head, or of a head at once */
 #define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */
 #define MISSED_MS	1000		/* an end that the ring has not told by then */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
@@ -807,7 +807,10 @@ static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 					    &used, &data);
 
 	x->extra |= used < len;
-	x->second |= is_second(x, p->data + p->len + used, len - used);
+	if (is_second(x, p->data + p->len + used, len - used)) {
+		x->second = true;
+		tbg_origin_apart(x->w, x->o);
+	}
 	if (tbg_speaks_fastcgi(x))
 		tbg_fastcgi_errors(x, false);
 	body_add(x, p, data, got);
@@ -1242,6 +1245,7 @@ static void head_final(struct tbg_transfer *x)
 	bool known, whole;
 
 	if (!length_told(x)) {
+		tbg_origin_apart(x->w, x->o);
 		backend_failed(x);
 		fetch_fail(x, 502);
 		return;
@@ -1422,6 +1426,9 @@ void tbg_fetch_received(struct tbg_transfer *x, int res)
 		x->stamp_ms = x->w->now_ms;
 		body_received(x, res);
 	} else if (res <= 0 || unasked(x)) {
+		/* a long head may be refused before all of it is there */
+		if (res > 0 && x->up_head.len <= WHOLE_MAX)
+			tbg_origin_unasked(x->w, x->o, res);
 		head_died(x);
 	} else {
 		x->heard = true;

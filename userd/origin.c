@@ -3,6 +3,10 @@
  * Connections to upstreams on the worker's ring. An idle one always has a
  * receive under way: a server that ends it, or says what it was not asked for,
  * is noticed at once, and no such byte can become part of a response.
+ *
+ * What is said unasked behind our next request looks like its answer, whoever made it
+ * up. All that can be known is that a server has done such a thing before, while it
+ * could be told: then each request has a connection of its own for a while.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -21,6 +25,7 @@
 #include "transfer.h"
 
 #define STARVED_NS 1000000000ull	/* since when nothing is kept */
+#define APART_NS   60000000000ull	/* behind what a server says unasked */
 #define EARLY_MS   1000	/* before the server ends it, or half of its time */
 #define SETTLED_MS 20	/* behind an answer the server has not ended it */
 
@@ -92,6 +97,30 @@ static void idle_remove(struct tbg_worker *w, struct tbg_origin *o)
 	pool->nr--;
 }
 
+/* None of its connections is used twice, so that nothing comes behind a request of others. */
+static bool is_apart(const struct tbg_worker *w, struct tbg_backend *b)
+{
+	return w->now_ns < atomic_load_explicit(&b->apart_ns, memory_order_relaxed);
+}
+
+/* FastCGI's server frames what a program says, which can make up no response behind it. */
+void tbg_origin_apart(struct tbg_worker *w, struct tbg_origin *o)
+{
+	if (o->backend->upstream->terms.protocol != TBG_PROTOCOL_HTTP)
+		return;
+	atomic_store_explicit(&o->backend->apart_ns, w->now_ns + APART_NS,
+			      memory_order_relaxed);
+}
+
+/* A 408 is how some servers end a connection that is idle (RFC 9110 15.5.9). */
+void tbg_origin_unasked(struct tbg_worker *w, struct tbg_origin *o, size_t len)
+{
+	const char *b = (const char *)o->head;
+
+	if (len < 12 || memcmp(b, "HTTP/1.", 7) || memcmp(b + 8, " 408", 4))
+		tbg_origin_apart(w, o);
+}
+
 static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
 {
 	struct tbg_origin *o = origin_of(call, recv);
@@ -103,6 +132,8 @@ static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
 		return;
 	}
 	idle_remove(w, o);	/* closed by the server, or it spoke unasked */
+	if (res > 0)
+		tbg_origin_unasked(w, o, res);
 	tbg_origin_drop(w, o);
 }
 
@@ -197,7 +228,7 @@ struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 				   struct tbg_backend *b, bool pooled)
 {
 	bool wary = is_wary(x);
-	struct tbg_origin *o = pooled ? idle_take(w, b, wary) : NULL;
+	struct tbg_origin *o = pooled && !is_apart(w, b) ? idle_take(w, b, wary) : NULL;
 
 	if (o && wary && w->now_ms - o->stamp_ms < SETTLED_MS) {
 		reset(o);
@@ -347,7 +378,7 @@ void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
 	struct tbg_transfer *x = o->x;
 
 	if (pool->nr >= TBG_ORIGINS_IDLE || o->send.busy || o->recv.busy ||
-	    starved(w, o->backend)) {
+	    starved(w, o->backend) || is_apart(w, o->backend)) {
 		tbg_origin_drop(w, o);
 		return;
 	}
@@ -405,7 +436,7 @@ static bool is_over(const struct tbg_worker *w, const struct tbg_origin *o)
 {
 	const struct tbg_upstream *u = o->backend->upstream;
 
-	return w->draining || starved(w, o->backend) ||
+	return w->draining || starved(w, o->backend) || is_apart(w, o->backend) ||
 	       !atomic_load_explicit(&u->sites, memory_order_relaxed) ||
 	       w->now_ms - o->stamp_ms >= o->keep_ms;
 }

@@ -97,6 +97,13 @@ void tbg_origin_again(struct tbg_worker *w, struct tbg_origin *o);
  */
 void tbg_origin_check(struct tbg_worker *w, struct tbg_origin *o);
 
+/*
+ * len bytes at the front of its head's room came before they were asked for; or a second
+ * response came behind the first: for a while no connection of the server is used twice.
+ */
+void tbg_origin_unasked(struct tbg_worker *w, struct tbg_origin *o, size_t len);
+void tbg_origin_apart(struct tbg_worker *w, struct tbg_origin *o);
+
 /* The request is over and the connection in order: back to the pool. */
 void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o);
 

@@ -63,6 +63,7 @@ struct tbg_backend {
 	_Atomic uint32_t active;	/* requests under way */
 	_Atomic uint32_t open;		/* connections */
 	_Atomic uint64_t starved_ns;	/* one of them had no process then */
+	_Atomic uint64_t apart_ns;	/* none of them is used twice until then */
 	_Atomic uint64_t requests, failed;
 	uint32_t checked_ms;		/* the rest is health.c's */
 	bool checking;

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Upstreams that misbehave: what the client gets, what is stored, what is reused."""
+import contextlib
+import functools
 import itertools
 import os
 import signal
@@ -26,6 +28,27 @@ def begin():
     o = origin.Origin()
     d = daemon.Daemon("--upstream", o.url, *daemon.USER, "--workers", "1",
                       "--first-byte-timeout", "1500ms", "--upstream-idle-timeout", "1500ms").start()
+
+
+@contextlib.contextmanager
+def alone():
+    """An origin and a daemon of its own: a second response makes it wary for a while."""
+    global d, o
+    before = d, o
+    begin()
+    try:
+        yield
+    finally:
+        end()
+        d, o = before
+
+
+def is_alone(test):
+    @functools.wraps(test)
+    def run():
+        with alone():
+            test()
+    return run
 
 
 def end():
@@ -235,6 +258,7 @@ def t_close_delimited_reset_is_not_taken_for_an_end():
     good_after(p)
 
 
+@is_alone
 def t_smuggled_second_response_never_reaches_another_client():
     evil = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n" + CACHED + b"\r\nevil"
     first = [reply(200, b"first") + evil, reply(204, b"") + evil, reply(304, b"") + evil,
@@ -251,6 +275,7 @@ def t_smuggled_second_response_never_reaches_another_client():
         assert not used & {r.connection for r in o.seen(q)}, "the connection was used again"
 
 
+@is_alone
 def t_what_a_second_response_comes_with_is_not_stored():
     ok = b"HTTP/1.1 200 OK\r\n" + CACHED
     evil = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
@@ -266,6 +291,7 @@ def t_what_a_second_response_comes_with_is_not_stored():
         good_after(p)
 
 
+@is_alone
 def t_a_second_response_behind_a_304_is_not_believed():
     p = path()
     evil = b"HTTP/1.1 304 No\r\n" + CACHED + b'ETag: "a"\r\n\r\n'
@@ -317,6 +343,7 @@ def t_what_anything_is_behind_is_not_stored():
             good_after(p)
 
 
+@is_alone
 def t_bytes_on_an_idle_connection_end_it():
     p, go, sent = path(), threading.Event(), threading.Event()
 
@@ -379,8 +406,58 @@ def t_what_comes_before_a_request_does_not_answer_it():
     for method in ("GET", "PUT", "POST"):
         for evil in (b"", reply(200, b"evil"), b"HTTP/1.1 200 OK\r\nContent-"):
             for first in (False, True):
-                r = late(method, evil, first)
+                with alone():
+                    r = late(method, evil, first)
                 assert r.status == 200 and r.body == b"right", (method, evil, first, r)
+
+
+def kept():
+    """Whether a connection is used again."""
+    p = path()
+    o.on(p, reply(200, b"one"))
+    for _ in range(2):
+        assert ask(d.address, "GET", p).body == b"one"
+    one, two = o.seen(p)
+    return one.connection == two.connection
+
+
+def on_idle(text):
+    p, go = path(), threading.Event()
+
+    def later(c, r):
+        c.send(reply(200, b"one"))
+        go.wait(20)
+        c.send(text)
+        return END
+
+    o.on(p, later, reply(200, b"two"))
+    assert ask(d.address, "GET", p).body == b"one"
+    go.set()
+    o.wait_end(p)
+    assert ask(d.address, "GET", p).body == b"two"  # the daemon has seen it by then
+
+
+def behind(text):
+    p = path()
+    o.on(p, text)
+    ask(d.address, "GET", p)
+
+
+def t_who_has_sent_a_second_response_is_asked_on_connections_that_are_not_kept():
+    evil = reply(200, b"evil")
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    for how, text in ((on_idle, evil), (on_idle, b"evil"), (behind, reply(200, b"one") + evil),
+                      (behind, b"HTTP/1.1 204 No\r\n\r\n" + evil), (behind, chunked + evil)):
+        with alone():
+            assert kept()
+            how(text)
+            assert not kept(), (how, text)
+
+
+def t_who_ends_idle_connections_by_408_is_kept():
+    with alone():
+        on_idle(reply(408, b"", "Connection: close"))
+        assert kept()
 
 
 def t_head_with_a_body_is_not_read_as_a_response():
