@@ -3,8 +3,8 @@
 """On one connection: files, upstreams, modules and POSTs at random, each in its turn.
 
 Every answer says which request it is of, so that one too many, too few, or in
-another's place is seen at once. TBG_MIXED requests (20000) with the fast path,
-a fifth of that without; TBG_SEED repeats a run.
+another's place is seen at once. TBG_MIXED requests (20000) with wire, as many with
+sock, a fifth of that without; TBG_SEED repeats a run.
 """
 import os
 import random
@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
 import client                       # noqa: E402
 import conf                         # noqa: E402
+import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
 import talk                         # noqa: E402
@@ -22,6 +23,7 @@ import talk                         # noqa: E402
 NR = int(os.environ.get("TBG_MIXED", 20000)) // (4 if client.IN_VM else 1)
 SEED = int(os.environ.get("TBG_SEED", random.SystemRandom().randrange(1 << 32)))
 SIZES = (0, 1, 100, 700, 1024, 1448, 4096, 10000, 14000, 30000, 65536, 100000)
+KERNEL = ("toboggan; hit; detail=wire", "toboggan; hit; detail=sock")
 TEXT = """
 root = "{root}"
 location "/hello" { module = {"{folder}/hello.so", "60"} }
@@ -148,10 +150,13 @@ def send(c, data, cuts):
 
 
 def mixed(d, name, nr, connections, bursts):
-    """nr requests; in bursts, the connection is sent several before any is answered."""
+    """nr requests; in bursts, the connection is sent several before any is answered.
+
+    How many there were, and how many a tier of the kernel has answered.
+    """
     mix = Mix(name)
     cs = [origin.Client(d.address) for _ in range(connections)]
-    done = wired = 0
+    done = fast = 0
     while done < nr:
         todo = []
         for c in cs:
@@ -165,7 +170,7 @@ def mixed(d, name, nr, connections, bursts):
         for i, (c, some) in enumerate(todo):
             for ask in some:
                 r = check(c, ask, done)
-                wired += r.field("Cache-Status") == "toboggan; hit; detail=wire"
+                fast += r.field("Cache-Status") in KERNEL
                 done += 1
             if r.field("Connection"):
                 assert c.ended(), f"TBG_SEED={SEED}: more than the answers: {c.got[:200]!r}"
@@ -173,8 +178,8 @@ def mixed(d, name, nr, connections, bursts):
             assert not c.got, f"TBG_SEED={SEED}: more than the answers: {c.got[:200]!r}"
     for c in cs:
         c.close()
-    ktap.note(f"{done} requests, {wired} by wire, TBG_SEED={SEED}")
-    return done, wired
+    ktap.note(f"{done} requests, {fast} by the kernel, TBG_SEED={SEED}")
+    return done, fast
 
 
 def t_one_connection_with_wire():
@@ -187,6 +192,31 @@ def t_pipelined_with_wire():
     with Daemon(wire=True) as d:
         done, wired = mixed(d, "bursts", NR // 2, 3, (1, 1, 1, 2, 3, 5, 8))
         assert wired > done // 50, "wire has hardly answered"
+
+
+class Sock(Daemon):
+    def __init__(self):
+        super().__init__("--tiers", "sock,user", "--sock", "unlisted")
+
+    def start(self):
+        super().start()
+        tier = talk.ask(self, "status")["tiers"]["sock"]
+        if not tier["on"]:
+            self.stop()
+            raise ktap.Skip(daemon.why_off("sock", tier["why"]))
+        return self
+
+
+def t_one_connection_with_sock():
+    with Sock() as d:
+        done, fast = mixed(d, "one", NR // 2, 1, (1,))
+        assert fast > done // 5, "sock has hardly answered"
+
+
+def t_pipelined_with_sock():
+    with Sock() as d:
+        done, fast = mixed(d, "bursts", NR // 2, 3, (1, 1, 1, 2, 3, 5, 8))
+        assert fast > done // 50, "sock has hardly answered"
 
 
 def t_without_the_fast_path():
