@@ -368,8 +368,10 @@ class Run:
     def step(self, exp, entry, point, name, make, repeat, failed):
         """One sample of one server; a server that cannot start is said so once."""
         if time.monotonic() > self.deadline:
-            raise Problem(f"--max-minutes {self.opts.max_minutes:g} are over; what follows "
-                          "is what was measured so far")
+            measured = any(e["samples"] for e in self.record["experiments"])
+            raise Problem(f"--max-minutes {self.opts.max_minutes:g} are over" +
+                          ("; what follows is what was measured so far" if measured else
+                           ", and nothing was measured"))
         if failed.get((point.x, name), 0) > 1 or exp.enough(entry, point, name):
             self.total -= 1         # twice no figure: there will be none
             return
