@@ -298,7 +298,8 @@ def fetch(names, build, say, refresh=False, offline=False):
         if not os.path.exists(os.path.join(cached, "package")):
             raise FetchError(f"{name}: {why}, and no earlier run has left a kernel in {cached}")
         with open(os.path.join(cached, "package"), encoding="utf-8") as f:
-            say(f"{name}: {why}; using the cached {f.read().strip()}")
+            say(f"{name}: {why}; using the cached {f.read().strip()}" + (
+                "" if is_current(cached) else ", which lacks what vm/modules has since"))
         ret[name] = os.path.realpath(cached)
     if not broken:
         prune(apt, build)

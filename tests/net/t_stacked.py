@@ -142,6 +142,22 @@ def t_bridge_and_its_port():
         raise ktap.Skip("no bridge in this kernel")
 
 
+def t_routing_domain():
+    """Its interface has the address, its device the routes: a listener of all domains takes both."""
+    def vrf(n):
+        if not add(n.server, "name", "tbgv", "type", "vrf", "table", "10"):
+            return False
+        n.server.run("ip", "link", "set", "tbgv", "up")
+        n.server.run("ip", "link", "set", "tbg0", "master", "tbgv")
+        n.server.sysctl("ipv4.tcp_l3mdev_accept", 1)
+        address(n.server, "tbg0", "10.98.0.1/24")
+        address(n.client, "tbg0", "10.98.0.2/24")
+        return True
+
+    if not all(stacked(vrf, wire) for wire in ("auto", "tbg0")):
+        raise ktap.Skip("no VRF in this kernel")
+
+
 def t_named_interface_upon_a_named_one_is_refused():
     with net.Net(links=1) as n:
         if not macvlan(n):
