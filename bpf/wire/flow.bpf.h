@@ -9,7 +9,8 @@
 #include "packet.bpf.h"
 
 #define TBG_MSS_LEAST 536	/* of whoever names none (RFC 9293 3.7.1) */
-#define TBG_TIGHT 4096		/* a window that only the socket fills, of a client here */
+#define TBG_TIGHT 4096		/* a window that a client on this machine may not open */
+#define TBG_XDP_TIGHT 8192	/* the driver's frames take more of its memory */
 #define TBG_OLD_ACK 65535	/* older than any window: challenged (RFC 5961 5.2) */
 
 static __always_inline __u32 tbg_now_ms(void)
@@ -105,6 +106,12 @@ static __always_inline bool tbg_is_doubled(const struct tbg_flow_locked *f,
 	       p->seq == f->last.req_seq;
 }
 
+static __always_inline __u32 tbg_pkt_window(const struct tbg_flow_locked *f,
+					    const struct tbg_pkt *p)
+{
+	return p->window << (f->wscale & 15);
+}
+
 /*
  * The window that a segment leaves behind wire's last reply, raw as it came: what it
  * has not acknowledged of that, and the socket will be told it has, takes its share.
@@ -113,7 +120,7 @@ static __always_inline __u16 tbg_window_left(const struct tbg_flow_locked *f,
 					     const struct tbg_pkt *p)
 {
 	__u32 missing = tbg_flow_edge(f) - p->ack, shift = f->wscale & 15;
-	__u32 window = p->window << shift;
+	__u32 window = tbg_pkt_window(f, p);
 
 	if (!f->last.len || missing > TBG_OLD_ACK)
 		return p->window;
@@ -128,7 +135,7 @@ static __always_inline __u16 tbg_window_left(const struct tbg_flow_locked *f,
 static __always_inline __u32 tbg_flow_mss(const struct tbg_flow_locked *f,
 					  const struct tbg_pkt *p)
 {
-	__u32 most = p->window << (f->wscale & 15);
+	__u32 most = tbg_pkt_window(f, p);
 
 	if (most > TBG_MSS_LEAST)
 		most /= 2;

@@ -553,20 +553,23 @@ static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
 }
 
 /*
- * Whether the client's window takes len bytes from wire. A client on this machine
- * opens a window of a page or less by what skbs take of its memory, and wire's take
- * more than its socket's. Behind XDP nobody can tell where it is.
+ * Whether the window, which may be that of a client on this machine, holds neither
+ * two segments nor TBG_TIGHT. It opens by what skbs take of the client's memory, and
+ * wire's take more than its socket's, whose next segment would wait for a timer.
+ * Behind XDP nobody can tell where the client is.
  */
-static __always_inline bool tbg_window_holds(struct __sk_buff *skb,
-					     const struct tbg_flow_locked *f,
-					     const struct tbg_pkt *p, __u32 len)
+static __always_inline bool tbg_is_tight(struct __sk_buff *skb,
+					 const struct tbg_flow_locked *f,
+					 const struct tbg_pkt *p)
 {
-	__u32 window = p->window << (f->wscale & 15), ifindex = skb->ifindex;
+	__u32 window = tbg_pkt_window(f, p), ifindex = skb->ifindex;
 
-	if (window < TBG_TIGHT && (ifindex == TBG_LO || tbg_is_local(skb) ||
-				   bpf_map_lookup_elem(&tbg_ports, &ifindex)))
+	if (window >= TBG_XDP_TIGHT)
 		return false;
-	return len <= window;
+	if (window < TBG_TIGHT && window < 2 * f->mss &&
+	    (ifindex == TBG_LO || tbg_is_local(skb)))
+		return true;
+	return bpf_map_lookup_elem(&tbg_ports, &ifindex);
 }
 
 /* Answers, repeats or resets: a TC action, TBG_TRIED, or -why to pass up. */
@@ -617,7 +620,8 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 	why = tbg_find(s, p->payload_len);
 	if (why)
 		return -why;
-	if (r->len > TBG_WIRE_MAX || !tbg_window_holds(skb, f, p, r->len) ||
+	if (r->len > TBG_WIRE_MAX || r->len > tbg_pkt_window(f, p) ||
+	    tbg_is_tight(skb, f, p) ||
 	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) || r->nr > TBG_SEG_MAX)
 		return -TBG_WHY_SIZE;
 	frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;

@@ -93,7 +93,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	why = tbg_find(s, p->payload_len);
 	if (why)
 		return why;
-	if (p->window << (f->wscale & 15) < TBG_TIGHT ||
+	if (tbg_pkt_window(f, p) < TBG_XDP_TIGHT ||
 	    r->len > tbg_flow_mss(f, p))
 		return TBG_WHY_SIZE;
 	r->seg = r->len;
