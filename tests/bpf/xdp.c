@@ -339,6 +339,8 @@ KTAP_TEST(t_requests_that_are_left)
 	KTAP_CHECK(leaves(&p, REQ("/big"), TBG_WHY_SIZE));
 	p.window = 5;
 	KTAP_CHECK(leaves(&p, REQ("/a"), TBG_WHY_SIZE));
+	p.window = 1500 / 128;
+	KTAP_CHECK(leaves(&p, REQ("/a"), TBG_WHY_SIZE));
 	/* a client on this machine would have to wait */
 	p.window = 8191 / 128;
 	KTAP_CHECK(leaves(&p, REQ("/a"), TBG_WHY_SIZE));

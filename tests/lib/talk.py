@@ -75,20 +75,24 @@ def late(d):
     return c["CLOCK"] + c["YIELD"]
 
 
-def kept_waiting(where, address, target, body):
+def kept_waiting(where, address, fresh):
     """
-    [SO_RCVBUF, …] of clients that wait for an answer as long as a timer of the daemon's
-    socket, among some whose buffers have room for few.
+    [(size, SO_RCVBUF), …] of clients that wait for an answer as long as a timer of the
+    daemon's socket, among some whose buffers have room for few. fresh: of a size.
     """
     ret = []
-    for room in (1, 1300, 1500, 1800, 2100):
-        with Connection(where.connect(address, setup=lambda s, room=room: s.setsockopt(
-                socket.SOL_SOCKET, socket.SO_RCVBUF, room))) as c:
-            for _ in range(4):
-                began = time.monotonic()
-                assert c.get(target).body == body
-                if time.monotonic() - began > 0.19:
-                    ret.append(room)
+    for size in range(300, 801, 100):
+        target, body = fresh(size)
+        with Connection(where.connect(address)) as c:
+            c.get(target)
+        for room in (1, 1300, 1500, 1800, 2100):
+            with Connection(where.connect(address, setup=lambda s, room=room: s.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_RCVBUF, room))) as c:
+                for _ in range(4):
+                    began = time.monotonic()
+                    assert c.get(target).body == body
+                    if time.monotonic() - began > 0.19:
+                        ret.append((size, room))
     return ret
 
 

@@ -15,8 +15,8 @@ import random
 import re
 import select
 import shutil
-import socket
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
