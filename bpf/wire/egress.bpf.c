@@ -148,7 +148,9 @@ int tbg_egress(struct __sk_buff *skb)
 	}
 	if (p->tcp_flags & TBG_TCP_SYN) {
 		if (p->tcp_flags & TBG_TCP_ACK)
-			tbg_embryo_synack(skb, s);
+			shift.seq = tbg_embryo_synack(skb, s);
+		if (shift.seq)
+			tbg_translate(skb, s, &shift);
 		tbg_count(TBG_WHY_CONTROL);
 		return TBG_PASS;
 	}

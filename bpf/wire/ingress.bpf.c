@@ -430,6 +430,41 @@ tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 	return f;
 }
 
+/*
+ * A SYN between the ends of a flow: of a new connection, or an old one that a network
+ * has doubled. TIME_WAIT tells them apart by the number, if there is no timestamp: one
+ * within the requests that wire took is to be as old for it as for the client.
+ */
+static __always_inline void tbg_ingress_syn(struct __sk_buff *skb,
+					    struct tbg_scratch *s)
+{
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_shift shift = {};
+	struct tbg_flow_locked *f;
+	struct bpf_sock *sk;
+	__u32 end, state;
+
+	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	if (f) {
+		bpf_spin_lock(&f->lock);
+		end = f->irs + f->given + f->in_delta +
+		      !!(f->flags & TBG_FLOW_FIN_IN);
+		if (end - p->seq < f->in_delta && !(f->flags & TBG_FLOW_TS))
+			shift.seq = -f->in_delta;
+		bpf_spin_unlock(&f->lock);
+	}
+	sk = shift.seq ? tbg_socket_find(skb, &p->key, p->v6) : NULL;
+	if (sk) {
+		state = sk->state;
+		bpf_sk_release(sk);
+		if (state == BPF_TCP_TIME_WAIT) {
+			tbg_translate(skb, s, &shift);
+			return;
+		}
+	}
+	tbg_embryo_syn(skb, s);
+}
+
 /* Whether the segment came by another VLAN than its flow: the stack drops it. */
 static __always_inline bool tbg_is_astray(struct __sk_buff *skb,
 					  const struct tbg_flow_locked *f,
@@ -512,7 +547,7 @@ int tbg_ingress(struct __sk_buff *skb)
 	if (p->tcp_flags & TBG_TCP_SYN) {
 		if (!(p->tcp_flags & TBG_TCP_ACK) &&
 		    tbg_end_served(knob, &p->key, p->v6))
-			tbg_embryo_syn(skb, s);
+			tbg_ingress_syn(skb, s);
 		tbg_count(TBG_WHY_CONTROL);
 		return TBG_PASS;
 	}

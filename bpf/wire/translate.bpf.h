@@ -87,7 +87,7 @@ static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 	tbg_rewrite(skb, off, s->pkt.l4, old, new, 4);
 }
 
-/* The whole segment in s->pkt. SYNs keep their numbers. */
+/* The whole segment in s->pkt. */
 static __always_inline void tbg_translate(struct __sk_buff *skb,
 					  struct tbg_scratch *s,
 					  const struct tbg_shift *t)
@@ -95,8 +95,6 @@ static __always_inline void tbg_translate(struct __sk_buff *skb,
 	struct tbg_pkt *p = &s->pkt;
 	__u32 old[2], new[2];
 
-	if (p->tcp_flags & TBG_TCP_SYN)
-		return;
 	old[0] = bpf_htonl(p->seq);
 	old[1] = bpf_htonl(p->ack);
 	new[0] = bpf_htonl(p->seq + t->seq);

@@ -278,6 +278,77 @@ def t_port_again_in_time_wait():
     stage.play(lambda s: again(s, end))
 
 
+def timeless(s, **how):
+    """A connection without timestamps that has had hits, and is in TIME_WAIT."""
+    c = s.connect(source=s.st.addresses[s.family][-1], ts=False, **how)
+    s.hit(c, HIT)
+    c.get(LARGE)
+    s.hit(c, OTHER)
+    s.hit(c, HIT)
+    c.send(LAST)
+    c.response(ack=False)
+    if c.fin is None:
+        until_fin(c)
+    time_wait(c)
+    c.forget()
+    return c
+
+
+def after(s, old):
+    """Its SYN, past all that old sent. The SYN-ACK is as far past all that old has seen."""
+    c = s.new(source=old.local, port=old.port, ts=False,
+              iss=(old.iss + old.at + 100000) % rawtcp.MOD)
+    c.handshake()
+    c.expect("S.")
+    s.notes.append((c.irs - old.irs - old.got) % rawtcp.MOD)
+    return c
+
+
+def t_port_again_in_time_wait_without_timestamps():
+    """Nothing but numbers tells the old connection's segments from the new one's."""
+    def script(s):
+        old = timeless(s, port=30003)
+        for _ in range(3):
+            c = after(s, old)
+            c.put("S", 0, None, opts=rawtcp.options(mss=c.mss, sackok=c.sack, wscale=c.wscale))
+            c.expect("S.")              # the same, or what it was before is gone
+            c.send(flags=".")
+            for request in (HIT, LARGE, OTHER):
+                c.get(request)
+            c.send(LAST)
+            c.response(ack=False)
+            if c.fin is None:
+                until_fin(c)
+            time_wait(c)
+            c.forget()
+            old = c
+    stage.play(script)
+
+
+def t_port_again_in_time_wait_and_reset():
+    """The client gives up within the handshake: its reset is in the socket's numbers."""
+    def script(s):
+        c = after(s, timeless(s, port=30004))
+        c.put("R", c.at, None)
+        c.gone()
+        c.forget()
+        c = s.connect(source=c.local, port=c.port, ts=False, iss=(c.iss + 200000) % rawtcp.MOD)
+        s.hit(c, HIT)
+    stage.play(script)
+
+
+def t_old_syn_in_time_wait():
+    """A SYN within the requests that wire took is older than TIME_WAIT, and refused."""
+    def script(s):
+        c = timeless(s, port=30005)
+        for seq in (0, 1, c.at - 1, c.at - len(LAST) - 1, c.at - len(LAST) - len(HIT)):
+            c.st.connections[c.key] = c
+            c.put("S", seq, None, opts=rawtcp.options(mss=1460))
+            c.expect(".", seq=c.got, ack=c.at)
+            c.forget()
+    stage.play(script)
+
+
 def t_stragglers_of_the_last_connection():
     """Old segments meet the new connection of the same port: nothing of theirs is taken."""
     def script(s):
