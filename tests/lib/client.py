@@ -10,9 +10,12 @@
 A response that is not exactly as RFC 9112 frames it raises. Field names are
 kept as sent; one that stands twice raises.
 """
+import fcntl
 import os
 import re
 import socket
+import struct
+import termios
 import time
 
 import daemon
@@ -171,6 +174,16 @@ def until(fn, why="never became true"):
         assert time.monotonic() < deadline, why
         time.sleep(0.005)
     return ret
+
+
+def acked(s):
+    """Wait until the peer's TCP has all that was sent."""
+    waits = 0
+    while struct.unpack("i", fcntl.ioctl(s, termios.TIOCOUTQ, bytes(4)))[0]:
+        waits += 1
+        if waits > 100:
+            time.sleep(0.001)
+        assert waits < 60000, "sent bytes are never acknowledged"
 
 
 def hot(d, path, want="wire"):

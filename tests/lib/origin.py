@@ -146,6 +146,8 @@ class Origin:
         else:
             self.s = socket.socket()
             self.s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # inherited: what is sent behind other things waits for no ACK
+            self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.s.bind(("127.0.0.1", 0))
             self.port = self.s.getsockname()[1]
             self.url = f"http://127.0.0.1:{self.port}"

@@ -13,6 +13,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
+import client                       # noqa: E402
 import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
@@ -373,7 +374,6 @@ def late(method, evil, first):
     p, q, go, sent = path(), path(), threading.Event(), threading.Event()
 
     def later(c, r):
-        c.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)   # evil waits for no ACK
         c.send(reply(200, b"one"))
         assert go.wait(20)
         if evil:
@@ -428,6 +428,7 @@ def on_idle(text):
         c.send(reply(200, b"one"))
         go.wait(20)
         c.send(text)
+        client.acked(c.s)
         return END
 
     o.on(p, later, reply(200, b"two"))
