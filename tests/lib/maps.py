@@ -6,6 +6,7 @@
 
 Other daemons have maps of the same names: those that this process holds count.
 """
+import contextlib
 import ctypes
 import json
 import mmap
@@ -61,6 +62,29 @@ def _open(what):
     fd = _bpf(BPF_MAP_GET_FD_BY_ID, struct.pack("=III", what["id"], 0, 0))
     assert fd >= 0, f"map {what['name']}: {os.strerror(ctypes.get_errno())}"
     return fd
+
+
+@contextlib.contextmanager
+def opened(pid):
+    """
+    {name: descriptor} of a process's maps, those of constants by the name of their section.
+
+    A map of maps has the name of those that are in it, which have no keys.
+    """
+    found, fds = {}, {}
+    for number in held(pid):
+        what = json.loads(bpftool("map", "show", "id", str(number)))
+        head, dot, section = what.get("name", "").partition(".")
+        name = dot + section or head
+        if name not in found or what["bytes_key"] > found[name]["bytes_key"]:
+            found[name] = what
+    try:
+        for name, what in found.items():
+            fds[name] = _open(what)
+        yield fds
+    finally:
+        for fd in fds.values():
+            os.close(fd)
 
 
 def array(pid, name):

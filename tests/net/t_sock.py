@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -283,6 +284,49 @@ def t_request_that_nothing_expands_is_an_error_response():
             assert re.fullmatch(rb"HTTP/1\.1 503 \r\n(?:X:[0-o]{6}\r\nConnection:close\r\n"
                                 rb"Content-Length:0\r\nY:x*|X:[0-o]{6}x*)\r\n\r\n", got), got
             c.reset()
+
+
+@contextlib.contextmanager
+def short_of_memory(d, piece):
+    """The kernel has none for that piece of d's responses; yields a process that counts them."""
+    with maps.opened(d.pid) as fds, \
+         subprocess.Popen([os.path.join(ktap.BUILD, "tests/net/short"), str(piece),
+                           *(f"{name}={fd}" for name, fd in fds.items()
+                             if name[0] != "." or name == ".rodata")],
+                          pass_fds=list(fds.values()), stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as p:
+        assert p.stdout.readline() == "ready\n", f"short: exit {p.wait()}"
+        yield p
+
+
+def t_response_without_memory_for_one_of_its_pieces():
+    """Whichever it is: the daemon answers, with the same bytes and in its turn."""
+    for piece in range(3):
+        with n.server.inside(), \
+             daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted", listen=f"0.0.0.0:{ALL}",
+                           root=sock.root) as d:
+            for size in SIZES:
+                with connect(ALL) as c:
+                    assert c.get(f"/{size}.txt").status == 200
+            lacking = [size for size in SIZES if size + 200 > piece * PIECE]
+            with short_of_memory(d, piece) as p:
+                for _ in range(4):
+                    for size in SIZES:
+                        with connect(ALL) as c:
+                            got = []
+                            for last in (False, False, True):
+                                c.send(request(size))
+                                if last:
+                                    c.half_close()
+                                got.append(c.response())
+                            c.end()
+                        assert [r.bare() for r in got] == [right(request(size))] * 3, (piece, size)
+                        assert size not in lacking or "sock" not in [r.tier for r in got], size
+                counts = talk.counts(d)
+                nr = int(p.communicate()[0])
+            ktap.note(f"piece {piece}: {nr} were without memory")
+            assert nr >= len(lacking) and counts["ROOM"] == nr, (piece, nr, counts)
+            assert (counts["HIT_SOCK"] > 0) == (len(lacking) < len(SIZES)), counts
 
 
 def t_interface_that_takes_little_at_once():
