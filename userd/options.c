@@ -125,10 +125,11 @@ static bool set_wire(struct given *g, const char *v)
 	return set_text(&g->o->wire, v);
 }
 
+/* Somebody has to answer what the others pass up: user is on, named or not. */
 static bool set_tiers(struct given *g, const char *v)
 {
 	char copy[64], *rest = copy, *word;
-	bool wire = false, sock = false, user = false;
+	bool wire = false, sock = false;
 
 	if (strlen(v) >= sizeof(copy))
 		return false;
@@ -138,14 +139,12 @@ static bool set_tiers(struct given *g, const char *v)
 			wire = true;
 		else if (!strcmp(word, "sock"))
 			sock = true;
-		else if (!strcmp(word, "user"))
-			user = true;
-		else
+		else if (strcmp(word, "user"))
 			return false;
 	}
 	g->o->tier_wire = wire;
 	g->o->tier_sock = sock;
-	return user;
+	return true;
 }
 
 static bool set_sock(struct given *g, const char *v)
@@ -238,7 +237,7 @@ static bool set_header_max(struct given *g, const char *v)
 #define OPTION_LIST(X) \
 	X("listen", listen, "ADDR:PORT", false, "ADDR:PORT or [ADDR6]:PORT, each once, at most 32 of them", "address to serve on; can be repeated") \
 	X("wire", wire, "IFACE,...", false, "interface names with commas, each once, at most 64 of them, IFACE:xdp for XDP too, or one word alone: auto or off", "interfaces that answer at the packet, IFACE:xdp: in its driver too (auto)") \
-	X("tiers", tiers, "LIST", false, "wire,sock,user, wire,user, sock,user or user", "tiers in use (wire,user)") \
+	X("tiers", tiers, "LIST", false, "one or more of wire, sock and user with commas, such as wire,user", "tiers in use (wire,user)") \
 	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \
 	X("memory", memory, "SIZE", false, "a size from 1M to 1024G that this machine has, such as 256M", "memory budget of the cache (256M)") \
 	X("workers", workers, "N", false, "a number from 1 to 256", "worker threads (one per CPU)") \

@@ -326,7 +326,7 @@ def t_why_names_each_tier_that_was_asked_for_and_is_off():
     caps = "-bpf,-net_admin,-perfmon,-sys_admin"
     without = [] if os.geteuid() else ["setpriv", f"--bounding-set={caps}", f"--inh-caps={caps}"]
     for tiers in (("sock",), ("wire", "sock")):
-        with daemon.Daemon("--tiers", ",".join((*tiers, "user")), prefix=without) as other:
+        with daemon.Daemon("--tiers", ",".join(tiers), prefix=without) as other:
             other.write("why.txt", b"why")
             stored("/why.txt", other)
             off = ask("status", of=other)["tiers"]
