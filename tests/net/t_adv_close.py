@@ -50,6 +50,15 @@ def closed(s, c):
     c.gone()
 
 
+def last(c):
+    """A request whose answer the server's FIN follows: the response."""
+    c.send(LAST)
+    r = c.response(ack=False)
+    if c.fin is None:
+        until_fin(c)
+    return r
+
+
 def time_wait(c):
     """
     The client acknowledges the server's FIN with its own. The socket answers
@@ -165,11 +174,7 @@ def t_server_closes_first():
     """Connection: close after hits: FIN, TIME_WAIT, and its answer to a FIN sent again."""
     def script(s):
         c = used(s)
-        c.send(LAST)
-        r = c.response(ack=False)
-        assert r.body == BODIES["/hit"]
-        if c.fin is None:
-            until_fin(c)
+        assert last(c).body == BODIES["/hit"]
         assert c.fin == c.read, f"FIN at {c.fin}, wanted {c.read}"
         time_wait(c)
         # the acknowledgement was lost: TIME_WAIT says it again, in these numbers
@@ -187,10 +192,7 @@ def t_time_wait_is_translated_for_long():
     for family, tier in plays:
         s = adversary.Play(stage, family, tier)
         c = used(s)
-        c.send(LAST)
-        c.response(ack=False)
-        if c.fin is None:
-            until_fin(c)
+        last(c)
         time_wait(c)
         open_.append((s, c))
     time.sleep(8)
@@ -205,10 +207,7 @@ def t_simultaneous_close():
     """Both FINs cross: CLOSING, and then TIME_WAIT."""
     def script(s):
         c = used(s)
-        c.send(LAST)
-        c.response(ack=False)
-        if c.fin is None:
-            until_fin(c)
+        last(c)
         c.send(flags="F.", ack=c.fin)       # has not seen it
         c.expect(".", seq=c.fin + 1, ack=c.at)
         c.send(flags=".")
@@ -221,11 +220,8 @@ def t_server_s_fin_lost():
     """Sent again by the socket, where the client expects it."""
     def script(s):
         c = used(s)
-        c.send(LAST)
         read = c.read
-        c.response(ack=False)
-        if c.fin is None:
-            until_fin(c)
+        last(c)
         c.fin = None
         c.send(flags=".", ack=c.read)
         again = until_fin(c)
@@ -270,10 +266,7 @@ def t_port_again_after_a_reset():
 def t_port_again_in_time_wait():
     """The new SYN is past all that the old connection sent (RFC 6191)."""
     def end(s, c):
-        c.send(LAST)
-        c.response(ack=False)
-        if c.fin is None:
-            until_fin(c)
+        last(c)
         time_wait(c)
     stage.play(lambda s: again(s, end))
 
@@ -285,10 +278,7 @@ def timeless(s, **how):
     c.get(LARGE)
     s.hit(c, OTHER)
     s.hit(c, HIT)
-    c.send(LAST)
-    c.response(ack=False)
-    if c.fin is None:
-        until_fin(c)
+    last(c)
     time_wait(c)
     c.forget()
     return c
@@ -315,10 +305,7 @@ def t_port_again_in_time_wait_without_timestamps():
             c.send(flags=".")
             for request in (HIT, LARGE, OTHER):
                 c.get(request)
-            c.send(LAST)
-            c.response(ack=False)
-            if c.fin is None:
-                until_fin(c)
+            last(c)
             time_wait(c)
             c.forget()
             old = c
