@@ -259,12 +259,34 @@ static struct tbg_sock_conn *sock_of(const struct tbg_worker *w,
 	return c->sock >= 0 ? tbg_sock_conn(w->s->sock, c->sock) : NULL;
 }
 
+/* When it is closed, the client gets a reset, and the socket is gone. */
+static void reset_at_close(const struct tbg_conn *c)
+{
+	struct linger now = { .l_onoff = 1 };
+
+	setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+/*
+ * Whether bytes have come that nobody will read. TCP resets a connection that is closed
+ * so (RFC 9293 3.6.1), but knows nothing of those that sock has handed up: TIME_WAIT
+ * would hold its client to the window that they have left, which may be none.
+ */
+static bool is_unread(const struct tbg_conn *c)
+{
+	char b;
+
+	return c->sock >= 0 && recv(c->fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->slot >= 0) {
 		w->by_slot[c->slot] = NULL;
 		tbg_conn_release(w->s->wire, c->slot);
 	}
+	if (is_unread(c))
+		reset_at_close(c);
 	close(c->fd);
 	if (c->sock >= 0) {
 		w->by_sock[c->sock] = NULL;
@@ -288,14 +310,6 @@ static bool owes(const struct tbg_worker *w, const struct tbg_conn *c)
 	return w->s->wire && !ioctl(c->fd, SIOCOUTQ, &left) && left > 1 &&
 	       !(poll(&p, 1, 0) > 0 && p.revents & POLLERR) &&
 	       tbg_conn_hit_ns(w->s->wire, c->fd, w->now_ns);
-}
-
-/* When it is closed, the client gets a reset, and the socket is gone. */
-static void reset_at_close(const struct tbg_conn *c)
-{
-	struct linger now = { .l_onoff = 1 };
-
-	setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }
 
 /* Whether sock has lost bytes of either direction. */
