@@ -54,7 +54,6 @@ struct tbg_flow_key {
 /* How its frames come, and its replies go (struct tbg_flow's way) */
 #define TBG_WAY_BARE	  0x01	/* without VLAN tags, in both directions */
 #define TBG_WAY_XDP	  0x02	/* the last reply left by XDP */
-#define TBG_WAY_AGAIN	  0x04	/* began with deltas: tbg_is_again() */
 
 /* Repeats (struct tbg_flow's repeat_ms, resent) */
 #define TBG_AGAIN_MS	  10	/* least time between two of what is asked for again */

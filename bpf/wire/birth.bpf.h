@@ -11,8 +11,6 @@
 
 #include "flow.bpf.h"
 
-#define TBG_TW_STEP 65537	/* from TIME_WAIT's last number to the next SYN's */
-
 /*
  * A VLAN tag, wherever it is: XDP does not see one that the device took off. A tag
  * of priority alone names no VLAN (IEEE 802.1Q 6.9.1).
@@ -175,153 +173,36 @@ static __always_inline bool tbg_is_forged(struct __sk_buff *skb,
 	return sk && !tbg_has_ends(sk, &p->key, p->v6);
 }
 
-/* For good: what the socket holds of it is not known. */
-static __always_inline void tbg_flow_leave(const struct tbg_flow_key *key)
+/* Our SYN-ACK on its way out: the other half of what a flow needs. */
+static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
+					      struct tbg_scratch *s)
 {
-	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, key);
-
-	if (!f)
-		return;
-	bpf_spin_lock(&f->lock);
-	f->flags |= TBG_FLOW_LEFT;
-	bpf_spin_unlock(&f->lock);
-}
-
-/*
- * An embryo becomes a flow by the segment in p, and begins with out_delta. Not inlined:
- * its flow would lie on the stack of all that its caller calls (512 bytes together).
- */
-static __attribute__((noinline)) enum tbg_why
-tbg_flow_make(const struct tbg_pkt *p, const struct tbg_embryo *e, __u32 out_delta)
-{
-	struct tbg_flow_locked f = {};
-	struct tbg_conn_word *conn;
-	struct tbg_flow_key *owner;
-	__u32 slot;
-	long err;
-
-	if (bpf_map_pop_elem(&tbg_slots, &slot))
-		return TBG_WHY_NO_FLOW;
-	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
-	owner = bpf_map_lookup_elem(&tbg_owners, &slot);
-	if (!conn || !owner)
-		return TBG_WHY_NO_FLOW;
-	conn->word = 0;
-	conn->sent_ms = 0;
-	conn->sock = 0;
-	*owner = p->key;
-	f.slot = slot;
-	f.irs = e->irs;
-	f.iss = e->iss;
-	f.out_delta = out_delta;
-	f.acked = e->iss + out_delta;
-	f.tsoff = e->tsoff;
-	f.tsval = e->tsval;
-	f.ifindex = e->ifindex;
-	f.flowinfo = e->flowinfo;
-	f.win = bpf_htons(e->win);
-	f.mss = e->mss;
-	if (e->flags & TBG_FLOW_TS)
-		f.mss = e->mss > 12 ? e->mss - 12 : 0;
-	f.wscale = (e->snd_wscale & 15) | e->rcv_wscale << 4;
-	__builtin_memcpy(f.mac, e->mac, sizeof(f.mac));
-	f.window = e->window;
-	f.tsrecent = e->tsrecent;
-	f.flags = e->flags;
-	f.ttl = e->ttl;
-	f.tos = e->tos;
-	f.way = e->tagged ? 0 : TBG_WAY_BARE;
-	if (out_delta) {
-		f.flags |= TBG_FLOW_LEFT;
-		f.way |= TBG_WAY_AGAIN;
-	}
-	f.heard = p->window;
-	f.given = p->payload_len;
-	if (p->tcp_flags & TBG_TCP_FIN)
-		f.flags |= TBG_FLOW_FIN_IN;
-	f.seen_ns = bpf_ktime_get_ns();
-	err = bpf_map_update_elem(&tbg_flows, &p->key, &f, BPF_NOEXIST);
-	if (err) {
-		bpf_map_push_elem(&tbg_slots, &slot, 0);
-		return err == -EEXIST ? TBG_WHY_RACE : TBG_WHY_NO_FLOW;
-	}
-	/* not before: another CPU must find the one or the other */
-	if (bpf_map_delete_elem(&tbg_embryos, &p->key))
-		tbg_flow_leave(&p->key);	/* something has just overtaken us */
-	return TBG_WHY_BORN;
-}
-
-/*
- * The handshake's last ACK: an embryo becomes a flow. RACE: it may have become
- * one on another CPU, so look again. An embryo whose socket may hold bytes that no
- * flow has counted never becomes one.
- */
-static __attribute__((noinline)) enum tbg_why
-tbg_flow_born(const struct tbg_pkt *p)
-{
-	struct tbg_embryo *e = bpf_map_lookup_elem(&tbg_embryos, &p->key);
-
-	if (!e)
-		return TBG_WHY_RACE;
-	if (!e->synack)
-		return TBG_WHY_NO_FLOW;
-	if (p->ack != e->iss || p->seq != e->irs) {
-		if (!p->payload_len && !(p->tcp_flags & TBG_TCP_FIN))
-			return TBG_WHY_NO_FLOW;
-		/* overtook the handshake's end: the stack takes and keeps it */
-		bpf_map_delete_elem(&tbg_embryos, &p->key);
-		return TBG_WHY_RACE;
-	}
-	return tbg_flow_make(p, e, 0);
-}
-
-/*
- * Whether TIME_WAIT has chosen the number of a SYN-ACK (tcp_timewait_state_process): so
- * far beyond what its socket has sent. The client has seen more, by wire's replies, and
- * without timestamps nothing but numbers tells a connection's segments from the older's.
- */
-static __always_inline bool tbg_is_again(const struct tbg_flow_locked *old,
-					 const struct tbg_pkt *synack)
-{
-	return synack->seq - old->iss - old->sent == TBG_TW_STEP;
-}
-
-/*
- * Our SYN-ACK on its way out: the other half of what a flow needs. What is to be added
- * to its number, so that its connection does not begin among an older one's bytes.
- */
-static __always_inline __u32 tbg_embryo_synack(struct __sk_buff *skb,
-					       struct tbg_scratch *s)
-{
-	__u32 out_delta = 0;
 	struct tbg_pkt *p = &s->pkt;
 	struct tbg_flow_locked *old;
 	struct tbg_tcpopt *opt;
 	struct tbg_embryo *e;
 
 	if (tbg_is_forged(skb, p))
-		return 0;
+		return;
 	old = bpf_map_lookup_elem(&tbg_flows, &p->key);
 	if (old) {
 		__u32 slot = old->slot;
 
 		/* sent again: the stack has dropped the handshake's last ACK */
 		if (old->iss == p->seq + 1 && old->irs == p->ack)
-			return old->way & TBG_WAY_AGAIN ? old->out_delta : 0;
-		if (tbg_is_again(old, p))
-			out_delta = old->out_delta;
+			return;
 		/* the socket of an older connection between these ends is gone */
 		if (!bpf_map_delete_elem(&tbg_flows, &p->key))
 			bpf_map_push_elem(&tbg_retired, &slot, 0);
 	}
 	e = bpf_map_lookup_elem(&tbg_embryos, &p->key);
 	if (!e)
-		return 0;
+		return;
 	opt = tbg_pkt_options(skb, s);
 	if (e->irs != p->ack || opt->flags & TBG_OPT_ODD ||
 	    !tbg_is_our_synack(skb, p)) {
 		bpf_map_delete_elem(&tbg_embryos, &p->key);
-		return 0;
+		return;
 	}
 	e->flags = 0;
 	tbg_embryo_ip(skb, p, e);
@@ -346,10 +227,91 @@ static __always_inline __u32 tbg_embryo_synack(struct __sk_buff *skb,
 	bpf_skb_load_bytes(skb, 0, e->mac, sizeof(e->mac));
 	e->tagged |= tbg_is_tagged(skb, p);
 	e->synack = 1;
-	if (!out_delta || e->flags & TBG_FLOW_TS ||
-	    tbg_flow_make(p, e, out_delta) != TBG_WHY_BORN)
-		return 0;
-	return out_delta;
+}
+
+/* For good: what the socket holds of it is not known. */
+static __always_inline void tbg_flow_leave(const struct tbg_flow_key *key)
+{
+	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, key);
+
+	if (!f)
+		return;
+	bpf_spin_lock(&f->lock);
+	f->flags |= TBG_FLOW_LEFT;
+	bpf_spin_unlock(&f->lock);
+}
+
+/*
+ * The handshake's last ACK: an embryo becomes a flow. RACE: it may have become
+ * one on another CPU, so look again. An embryo whose socket may hold bytes that no
+ * flow has counted never becomes one. Not inlined: its flow would lie on the stack
+ * of all that its caller calls (512 bytes together).
+ */
+static __attribute__((noinline)) enum tbg_why
+tbg_flow_born(const struct tbg_pkt *p)
+{
+	struct tbg_embryo *e = bpf_map_lookup_elem(&tbg_embryos, &p->key);
+	struct tbg_flow_locked f = {};
+	struct tbg_conn_word *conn;
+	struct tbg_flow_key *owner;
+	__u32 slot;
+	long err;
+
+	if (!e)
+		return TBG_WHY_RACE;
+	if (!e->synack)
+		return TBG_WHY_NO_FLOW;
+	if (p->ack != e->iss || p->seq != e->irs) {
+		if (!p->payload_len && !(p->tcp_flags & TBG_TCP_FIN))
+			return TBG_WHY_NO_FLOW;
+		/* overtook the handshake's end: the stack takes and keeps it */
+		bpf_map_delete_elem(&tbg_embryos, &p->key);
+		return TBG_WHY_RACE;
+	}
+	if (bpf_map_pop_elem(&tbg_slots, &slot))
+		return TBG_WHY_NO_FLOW;
+	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
+	owner = bpf_map_lookup_elem(&tbg_owners, &slot);
+	if (!conn || !owner)
+		return TBG_WHY_NO_FLOW;
+	conn->word = 0;
+	conn->sent_ms = 0;
+	conn->sock = 0;
+	*owner = p->key;
+	f.slot = slot;
+	f.irs = e->irs;
+	f.iss = e->iss;
+	f.acked = e->iss;
+	f.tsoff = e->tsoff;
+	f.tsval = e->tsval;
+	f.ifindex = e->ifindex;
+	f.flowinfo = e->flowinfo;
+	f.win = bpf_htons(e->win);
+	f.mss = e->mss;
+	if (e->flags & TBG_FLOW_TS)
+		f.mss = e->mss > 12 ? e->mss - 12 : 0;
+	f.wscale = (e->snd_wscale & 15) | e->rcv_wscale << 4;
+	__builtin_memcpy(f.mac, e->mac, sizeof(f.mac));
+	f.window = e->window;
+	f.tsrecent = e->tsrecent;
+	f.flags = e->flags;
+	f.ttl = e->ttl;
+	f.tos = e->tos;
+	f.way = e->tagged ? 0 : TBG_WAY_BARE;
+	f.heard = p->window;
+	f.given = p->payload_len;
+	if (p->tcp_flags & TBG_TCP_FIN)
+		f.flags |= TBG_FLOW_FIN_IN;
+	f.seen_ns = bpf_ktime_get_ns();
+	err = bpf_map_update_elem(&tbg_flows, &p->key, &f, BPF_NOEXIST);
+	if (err) {
+		bpf_map_push_elem(&tbg_slots, &slot, 0);
+		return err == -EEXIST ? TBG_WHY_RACE : TBG_WHY_NO_FLOW;
+	}
+	/* not before: another CPU must find the one or the other */
+	if (bpf_map_delete_elem(&tbg_embryos, &p->key))
+		tbg_flow_leave(&p->key);	/* something has just overtaken us */
+	return TBG_WHY_BORN;
 }
 
 #endif

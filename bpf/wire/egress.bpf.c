@@ -148,9 +148,7 @@ int tbg_egress(struct __sk_buff *skb)
 	}
 	if (p->tcp_flags & TBG_TCP_SYN) {
 		if (p->tcp_flags & TBG_TCP_ACK)
-			shift.seq = tbg_embryo_synack(skb, s);
-		if (shift.seq)
-			tbg_translate(skb, s, &shift);
+			tbg_embryo_synack(skb, s);
 		tbg_count(TBG_WHY_CONTROL);
 		return TBG_PASS;
 	}

@@ -16,6 +16,7 @@
 #define TBG_FRAG_MAX 65535	/* bytes of a packet that came in fragments */
 #define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
 #define TBG_LO 1			/* LOOPBACK_IFINDEX, in every namespace */
+#define TBG_TW_STEP 65537		/* from TIME_WAIT's last number to its next one's */
 #define TBG_HEADS_MAX 72		/* of IPv6, and TCP with a timestamp */
 #define TBG_TRIED 1000			/* done with: on to the stack as it is */
 
@@ -430,47 +431,60 @@ tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 	return f;
 }
 
-/*
- * A SYN between the ends of a flow: of a new connection, or an old one that a network
- * has doubled. TIME_WAIT tells them apart by the number, if there is no timestamp: one
- * within the requests that wire took is to be as old for it as for the client.
- */
-static __always_inline void tbg_ingress_syn(struct __sk_buff *skb,
-					    struct tbg_scratch *s)
-{
-	struct tbg_pkt *p = &s->pkt;
-	struct tbg_shift shift = {};
-	struct tbg_flow_locked *f;
-	struct bpf_sock *sk;
-	__u32 end, state;
-
-	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
-	if (f) {
-		bpf_spin_lock(&f->lock);
-		end = f->irs + f->given + f->in_delta +
-		      !!(f->flags & TBG_FLOW_FIN_IN);
-		if (end - p->seq < f->in_delta && !(f->flags & TBG_FLOW_TS))
-			shift.seq = -f->in_delta;
-		bpf_spin_unlock(&f->lock);
-	}
-	sk = shift.seq ? tbg_socket_find(skb, &p->key, p->v6) : NULL;
-	if (sk) {
-		state = sk->state;
-		bpf_sk_release(sk);
-		if (state == BPF_TCP_TIME_WAIT) {
-			tbg_translate(skb, s, &shift);
-			return;
-		}
-	}
-	tbg_embryo_syn(skb, s);
-}
-
 /* Whether the segment came by another VLAN than its flow: the stack drops it. */
 static __always_inline bool tbg_is_astray(struct __sk_buff *skb,
 					  const struct tbg_flow_locked *f,
 					  const struct tbg_pkt *p)
 {
 	return f->way & TBG_WAY_BARE && tbg_is_tagged(skb, p);
+}
+
+/*
+ * A SYN between the ends of a flow may find its socket in TIME_WAIT. Where no timestamp
+ * tells what is old, numbers do, and the socket's lag behind the client's: a SYN within
+ * the requests that wire took is old; and a new one gets a number so far past the
+ * socket's last, which may be among what wire has sent. Then it is refused too: the
+ * client resets that, and asks again. *ret_by is what to add to its number for that.
+ */
+static __always_inline bool tbg_syn_is_refused(struct __sk_buff *skb,
+					       struct tbg_scratch *s,
+					       struct tbg_flow_locked *f,
+					       __u32 *ret_by)
+{
+	struct tbg_pkt *p = &s->pkt;
+	struct bpf_sock *sk;
+	__u32 behind, state;
+
+	if (f->flags & TBG_FLOW_TS && tbg_pkt_options(skb, s)->flags & TBG_OPT_TS)
+		return false;
+	bpf_spin_lock(&f->lock);
+	behind = f->irs + f->given + f->in_delta +
+		 !!(f->flags & TBG_FLOW_FIN_IN) - p->seq;
+	*ret_by = 0;
+	if (behind < f->in_delta)
+		*ret_by = -f->in_delta;
+	else if ((__s32)behind < 0 && f->out_delta >= TBG_TW_STEP)
+		*ret_by = behind - f->in_delta;
+	bpf_spin_unlock(&f->lock);
+	sk = *ret_by ? tbg_socket_find(skb, &p->key, p->v6) : NULL;
+	if (!sk)
+		return false;
+	state = sk->state;
+	bpf_sk_release(sk);
+	return state == BPF_TCP_TIME_WAIT;
+}
+
+static __always_inline void tbg_ingress_syn(struct __sk_buff *skb,
+					    struct tbg_scratch *s)
+{
+	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
+	struct tbg_shift shift = {};
+
+	if (f && !tbg_is_astray(skb, f, &s->pkt) &&
+	    tbg_syn_is_refused(skb, s, f, &shift.seq))
+		tbg_translate(skb, s, &shift);
+	else
+		tbg_embryo_syn(skb, s);
 }
 
 /*
