@@ -44,6 +44,7 @@ static struct {
 	struct tbg_request *todo;
 	bool settling;
 	int statm_fd;
+	long faults;			/* when it was last read */
 	rlim_t files;			/* that we may have open */
 	unsigned int requests;
 	/* of the watch */
@@ -319,15 +320,18 @@ void tbg_module_log(struct tbg_request *r, const char *format, ...)
 
 /*
  * Pages of ours, against what we may have; then a fresh worker takes over. After
- * each request, for 1.5 us: the next may need all that is left.
+ * each request that has touched a new page: the next may need all that is left.
  */
 static bool grown(void)
 {
+	struct rusage used;
 	char text[100];
 	ssize_t n;
 
-	if (!worker.o->memory)
+	if (!worker.o->memory || getrusage(RUSAGE_SELF, &used) ||
+	    used.ru_minflt == worker.faults)
 		return false;
+	worker.faults = used.ru_minflt;
 	n = pread(worker.statm_fd, text, sizeof(text) - 1, 0);
 	if (n <= 0)
 		return false;
