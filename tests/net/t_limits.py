@@ -229,12 +229,14 @@ def t_reader_that_goes_on_is_not_given_up():
 
 
 def t_slow_readers_block_nobody():
+    nr = 40 if client.IN_VM else 200    # sock copies what fills their buffers, 3 MiB each
+
     def one(make):
         with running(make("--workers", "1")) as d:
             data = os.urandom(4 << 20)
             d.write("big", data)
             before = anonymous(d)[0]
-            slow = [client.Client(d.address, rcvbuf=8192) for _ in range(200)]
+            slow = [client.Client(d.address, rcvbuf=8192) for _ in range(nr)]
             for c in slow:
                 c.send(GET.replace(b"a.txt", b"big") + GET)
             client.until(lambda: rests(d), "their buffers are never full")
@@ -244,7 +246,7 @@ def t_slow_readers_block_nobody():
             cpu = ticks(d)
             client.until(lambda: time.monotonic() - begun > 1)
             assert ticks(d) - cpu < 0.5, "it spins while they read nothing"
-            assert anonymous(d)[0] - before < 200 * 8192, "they cost too much memory"
+            assert anonymous(d)[0] - before < nr * 8192, "they cost too much memory"
             for c in slow[:10]:
                 assert c.response().body == data
                 assert c.response().body == b"a text\n"
