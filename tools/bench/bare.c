@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The least that an answer costs on a socket: one epoll loop that parses nothing
- * and sends the same bytes for whatever it receives at once, one receive and one
- * send a request. Run by `bench` as the floor under the user tier; what it does
- * beyond that would be in the floor. A request in two segments gets two answers.
+ * The least that an answer costs on a socket: one epoll loop that parses nothing,
+ * one receive and one send for whatever it receives at once. It sends the same
+ * bytes for that, or the request to an origin and what that says to the client.
+ * Run by `bench` as the floor under the user tier; what it does beyond that would
+ * be in the floor. A request in two segments gets two answers.
  *
  *   bare ADDR PORT FILE
+ *   bare ADDR PORT ADDR PORT
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +20,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ANSWER_MAX 65536
+#define BYTES_MAX 65536
+#define FDS_MAX	  4096
+
+static char answer[BYTES_MAX];
+static size_t answer_len;
+static struct sockaddr_in origin;	/* no port: answers itself */
+static int other[FDS_MAX];		/* end of what is handed on, by descriptor; 0: none */
 
 static int die(const char *what)
 {
@@ -25,51 +34,93 @@ static int die(const char *what)
 	return 1;
 }
 
-static void take(int epfd, int listen_fd)
+static bool address(struct sockaddr_in *ret, const char *addr, const char *port)
 {
-	int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK), on = 1;
-	struct epoll_event ev = { .events = EPOLLIN, .data.fd = fd };
-
-	if (fd < 0)
-		return;
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &ev))
-		close(fd);
+	*ret = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(atoi(port)) };
+	return inet_pton(AF_INET, addr, &ret->sin_addr) == 1;
 }
 
-/* A client that does not take its answer at once is no client of this. */
-static void answer(int fd, const char *b, size_t len)
+static bool watch(int epfd, int fd)
 {
-	char request[4096];
-	ssize_t n = recv(fd, request, sizeof(request), 0);
+	struct epoll_event ev = { .events = EPOLLIN, .data.fd = fd };
+	int on = 1;
 
-	if (n > 0)
-		n = send(fd, b, len, MSG_NOSIGNAL) == (ssize_t)len;
-	else if (n < 0 && errno == EAGAIN)
-		n = 1;
-	if (n <= 0)
+	return fd >= 0 && fd < FDS_MAX &&
+	       !setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) &&
+	       !epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+static void take(int epfd, int listen_fd)
+{
+	int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK), to = -1;
+	bool ok = watch(epfd, fd);
+
+	if (ok && origin.sin_port) {
+		to = socket(AF_INET, SOCK_STREAM, 0);
+		ok = !connect(to, (struct sockaddr *)&origin, sizeof(origin)) && watch(epfd, to);
+	}
+	if (ok && to >= 0) {
+		other[fd] = to;
+		other[to] = fd;
+	}
+	if (!ok && fd >= 0)
 		close(fd);
+	if (!ok && to >= 0)
+		close(to);
+}
+
+/* The other end hears of it, and ends itself. */
+static void end(int fd)
+{
+	if (other[fd]) {
+		shutdown(other[fd], SHUT_RDWR);
+		other[other[fd]] = 0;
+		other[fd] = 0;
+	}
+	close(fd);
+}
+
+/* Who does not take what is sent at once is no client, and no origin, of this. */
+static void event(int fd)
+{
+	static char received[BYTES_MAX];
+	ssize_t n = recv(fd, received, sizeof(received), MSG_DONTWAIT), sent = 0;
+
+	if (n < 0 && errno == EAGAIN)
+		return;
+	if (n > 0 && other[fd]) {
+		sent = send(other[fd], received, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	} else if (n > 0 && !origin.sin_port) {
+		n = answer_len;
+		sent = send(fd, answer, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	}
+	if (n <= 0 || sent != n)
+		end(fd);
+}
+
+static bool answer_read(const char *path)
+{
+	FILE *f = fopen(path, "r");
+
+	if (!f)
+		return false;
+	answer_len = fread(answer, 1, sizeof(answer), f);
+	return !fclose(f);
 }
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET };
-	int listen_fd, epfd, nr, i, on = 1;
 	struct epoll_event evs[256], ev;
-	static char b[ANSWER_MAX];
-	size_t len;
-	FILE *f;
+	int listen_fd, epfd, nr, i, on = 1;
+	struct sockaddr_in at;
 
-	if (argc != 4 || inet_pton(AF_INET, argv[1], &at.sin_addr) != 1) {
-		fprintf(stderr, "usage: bare ADDR PORT FILE\n");
+	if (argc < 4 || argc > 5 || !address(&at, argv[1], argv[2]) ||
+	    (argc == 5 && !address(&origin, argv[3], argv[4]))) {
+		fprintf(stderr, "usage: bare ADDR PORT FILE\n       bare ADDR PORT ADDR PORT\n");
 		return 2;
 	}
-	at.sin_port = htons(atoi(argv[2]));
-	f = fopen(argv[3], "r");
-	if (!f)
+	if (argc == 4 && !answer_read(argv[3]))
 		return die(argv[3]);
-	len = fread(b, 1, sizeof(b), f);
-	fclose(f);
 	listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	if (listen_fd < 0 ||
 	    setsockopt(listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
@@ -87,7 +138,7 @@ int main(int argc, char **argv)
 			if (evs[i].data.fd == listen_fd)
 				take(epfd, listen_fd);
 			else
-				answer(evs[i].data.fd, b, len);
+				event(evs[i].data.fd);
 		}
 	}
 }

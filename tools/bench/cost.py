@@ -240,6 +240,7 @@ ROWS = {
        for key, size in SOCK_SIZES.items()},
     "large": "1 MiB file, processor time per byte against nginx",
     "proxy": "1 KiB from an upstream, not to be stored, against nginx as a proxy",
+    "proxy-bare": "the same, against a loop that hands on what it receives",
     "proxy-large": "1 MiB from an upstream, not to be stored, against nginx as a proxy",
     "dynamic": "1 KiB page made by a module, against nginx with FastCGI to the same module",
     "objects": f"a hit among {OBJECTS:,} objects against one among 10",
@@ -304,6 +305,7 @@ class Bench:
         origin = Origin(lab, "origin")
         proxy = Toboggan(lab, "proxy", tiers="user", origin=origin)
         nginx_proxy = Nginx(lab, "nginx-proxy", origin=origin)
+        bare_proxy = Bare(lab, "bare-proxy", origin=origin)
         module = Toboggan(lab, "module", computes=True)
         nginx_fcgi = Nginx(lab, "nginx-fastcgi", computes=True)
         self.wire_server = wire
@@ -333,7 +335,8 @@ class Bench:
         socks = {key: Scenario(ROWS[key].split(",")[0], servers((nginx, key), (user, key),
                                                                 (sock, key)),
                                connections=64, path=f"/{key}.jpg") for key in SOCK_SIZES}
-        proxied = {key: Scenario(key, servers((proxy, key), (nginx_proxy, key)),
+        proxied = {key: Scenario(key, servers((proxy, key, f"{key}-bare"), (nginx_proxy, key),
+                                              (bare_proxy, f"{key}-bare")),
                                  connections=nr, path=path, cached=False)
                    for key, nr, path in (("proxy", 64, "/1k.jpg"), ("proxy-large", 16, "/1m.bin"))}
         dynamic = Scenario("dynamic", servers((module, "dynamic"), (nginx_fcgi, "dynamic")),
@@ -360,6 +363,7 @@ class Bench:
               for key in SOCK_SIZES for theirs in ("user", "nginx")),
             Row("large", ROWS["large"], large, "wire", "nginx", 1.0, "cpu_ns_per_kib"),
             Row("proxy", ROWS["proxy"], proxied["proxy"], "proxy", "nginx-proxy", 0.8),
+            Row("proxy-bare", ROWS["proxy-bare"], proxied["proxy"], "proxy", "bare-proxy", None),
             Row("proxy-large", ROWS["proxy-large"], proxied["proxy-large"], "proxy",
                 "nginx-proxy", 0.8, "cpu_ns_per_kib"),
             Row("dynamic", ROWS["dynamic"], dynamic, "module", "nginx-fastcgi", 0.8),

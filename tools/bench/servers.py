@@ -442,7 +442,8 @@ class Reflector(Server):
 
 
 class Bare(Server):
-    """A loop that parses nothing and says 304: the floor of what an answer by TCP can cost."""
+    """A loop that parses nothing: the floor of what an answer by TCP can cost. Says 304, or
+    hands on what its origin says."""
 
     # as long as the user tier's
     ANSWER = ("HTTP/1.1 304 Not Modified\r\n"
@@ -453,8 +454,10 @@ class Bare(Server):
               "Cache-Status: bare; hit\r\n\r\n")
 
     def launch(self):
-        self.run([part("bare"), self.addr, str(PORT), self.file("bare.reply", self.ANSWER)])
-        self.wait(lambda: fetch(self.lab, self, "/", limit_s=2)["status"] == 304)
+        from_where = self.origin.authority.split(":") if self.origin else \
+            [self.file("bare.reply", self.ANSWER)]
+        self.run([part("bare"), self.addr, str(PORT), *from_where])
+        self.wait(lambda: fetch(self.lab, self, "/", limit_s=2)["status"])
 
 
 class Existing(Server):
