@@ -1708,7 +1708,7 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	}
 	if (blocked(c)) {
-		if (age_ms > o->send_ms / 2 && client_takes(c)) {
+		if (client_takes(c)) {
 			c->stamp_ms = c->left_stamp_ms = w->now_ms;
 		} else if (age_ms > o->send_ms) {
 			tbg_stat_add(&w->stats.timeouts, 1);

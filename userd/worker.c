@@ -471,6 +471,7 @@ static void tick_arm(struct tbg_worker *w)
 	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
 
 	w->tick = (struct __kernel_timespec){ .tv_nsec = TICK_MS * 1000000 };
+	w->tick_ns = w->now_ns;
 	io_uring_prep_timeout(sqe, &w->tick, 0, 0);
 	io_uring_sqe_set_data64(sqe, TBG_OP_TICK);
 }
@@ -539,18 +540,32 @@ static void drain_step(struct tbg_worker *w)
 		w->done = true;
 }
 
-static void tick_event(struct tbg_worker *w)
+/* Whose time is over. */
+static void limits_check(struct tbg_worker *w)
 {
 	unsigned int nr = (w->slabs_nr + TICKS_PER_SWEEP - 1) / TICKS_PER_SWEEP;
+
+	tbg_transfers_check(w);
+	tbg_origins_check(w);
+	each_conn(w, w->sweep_at, w->sweep_at + nr, tbg_conn_check);
+	w->sweep_at = w->sweep_at + nr < w->slabs_nr ? w->sweep_at + nr : 0;
+}
+
+/*
+ * A tick that comes late says that we were held up, or stopped: what has come
+ * meanwhile is taken first, and the next tick finds whose time is over.
+ */
+static void tick_event(struct tbg_worker *w)
+{
+	bool late = w->now_ns - w->tick_ns > 2 * TICK_MS * 1000000ull;
 
 	tick_arm(w);
 	accept_resume(w);
 	tbg_yield_tick(w);
 	tbg_health_tick(w);
-	tbg_transfers_check(w);
-	tbg_origins_check(w);
-	each_conn(w, w->sweep_at, w->sweep_at + nr, tbg_conn_check);
-	w->sweep_at = w->sweep_at + nr < w->slabs_nr ? w->sweep_at + nr : 0;
+	w->held_up = late && !w->held_up;
+	if (!w->held_up)
+		limits_check(w);
 	if (atomic_load(&w->s->draining))
 		drain_step(w);
 }

@@ -76,6 +76,8 @@ struct tbg_worker {
 	struct ring_buffer *news;	/* which of these are to be looked at */
 	struct tbg_call news_call;
 	unsigned int sweep_at;		/* slab that the next tick looks at */
+	uint64_t tick_ns;		/* when the last one was armed */
+	bool held_up;			/* since that one: limits wait for the next */
 	const struct tbg_sites *_Atomic sites;	/* of this round */
 	uint64_t now_ns;		/* of this round */
 	uint32_t now_ms;		/* the same, since the worker started */

@@ -11,6 +11,7 @@ daemon that exits before that, or says nothing for READY_S, raises. The port is
 the kernel's choice unless listen is given.
 """
 import atexit
+import contextlib
 import json
 import os
 import re
@@ -75,6 +76,29 @@ def own_kb(pid):
     """KiB of a process's own memory: what it shares, such as maps, is left out."""
     with open(f"/proc/{pid}/status", encoding="ascii") as f:
         return next(int(x.split()[1]) for x in f if x.startswith("RssAnon:"))
+
+
+def _is_stopped(pid):
+    """Each of its threads: the signal takes a while to reach those that run."""
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/stat", encoding="latin-1") as f:
+            if f.read().rpartition(")")[2].split()[0] != "T":
+                return False
+    return True
+
+
+@contextlib.contextmanager
+def stopped(pid):
+    """Meanwhile the process does nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + STOP_S
+        while not _is_stopped(pid):
+            assert time.monotonic() < deadline, f"process {pid} does not stop"
+            time.sleep(0.001)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 class Daemon:

@@ -228,6 +228,37 @@ def t_reader_that_goes_on_is_not_given_up():
     both(one)
 
 
+def t_reader_is_not_given_up_for_time_that_the_daemon_lost():
+    """It was stopped; what had come meanwhile is looked at after the time."""
+    with running(daemon_of("--send-timeout", "1s")) as d, client.Client(d.address) as c:
+        d.write("big", b"x" * (16 << 20))
+        c.send(GET.replace(b"a.txt", b"big"))
+        client.until(lambda: rests(d), "its buffer is never full")
+        with daemon.stopped(d.pid):
+            time.sleep(0.5)                     # its clock ticks before we take anything
+            got = len(c.s.recv(1 << 20))
+            while select.select([c.s], [], [], 0.5)[0]:
+                got += len(c.s.recv(1 << 20))
+        while got < 16 << 20:
+            data = c.s.recv(1 << 20)
+            assert data, f"given up after {got} bytes"
+            got += len(data)
+
+
+def t_request_is_not_late_for_time_that_the_daemon_lost():
+    with running(daemon_of("--idle-timeout", "1s", "--header-timeout", "1s")) as d, \
+            client.Client(d.address) as used, client.Client(d.address) as begun:
+        assert used.get("/a.txt").body == b"a text\n"
+        begun.send(GET[:10])
+        with daemon.stopped(d.pid):
+            time.sleep(0.5)                     # its clock ticks before we go on
+            used.send(GET)
+            begun.send(GET[10:])
+            time.sleep(1)                       # the limits, and more
+        for c in (used, begun):
+            assert c.response().body == b"a text\n"
+
+
 def t_slow_readers_block_nobody():
     nr = 40 if client.IN_VM else 200    # sock copies what fills their buffers, 3 MiB each
 

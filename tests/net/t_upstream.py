@@ -674,6 +674,26 @@ def t_idempotent_request_goes_to_another_server_when_one_hangs():
         assert len(one.seen("/")) == len(two.seen("/")) == 1, "each is asked once"
 
 
+def t_answer_is_not_late_for_time_that_the_daemon_lost():
+    asked, go = threading.Event(), threading.Event()
+
+    def when_told(c, r):
+        asked.set()
+        assert go.wait(20)
+        c.send(reply(200, b"in time"))
+
+    with origin.Origin() as o, proxy(o.url, options=("--first-byte-timeout", "1s")) as p, \
+            origin.Client(p.address) as c:
+        o.on("/", when_told)
+        c.send(b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n")
+        assert asked.wait(20)
+        with daemon.stopped(p.pid):
+            time.sleep(0.5)             # its clock ticks before the answer comes
+            go.set()
+            time.sleep(1)               # the limit, and more
+        assert (c.answer().status, len(o.seen("/"))) == (200, 1)
+
+
 def t_servers_take_turns():
     with origin.Origin() as a, origin.Origin() as b, origin.Origin(unix=True) as c, \
             proxy(a.url, b.url, c.url) as p:
