@@ -15,7 +15,6 @@ those of MAY_DIFFER.
 import contextlib
 import os
 import re
-import signal
 
 import client
 import daemon
@@ -135,14 +134,8 @@ class Play:
         Wire alone: its daemon is stopped, and gives no reply to the socket because
         this machine takes more than 200 ms to acknowledge it. Nothing without wire.
         """
-        if self.wire:
-            os.kill(self.d.pid, signal.SIGSTOP)
-            os.waitid(os.P_PID, self.d.pid, os.WSTOPPED)    # which may take its time
-        try:
+        with daemon.stopped(self.d.pid) if self.wire else contextlib.nullcontext():
             yield
-        finally:
-            if self.wire:
-                os.kill(self.d.pid, signal.SIGCONT)
 
     def counted(self, name):
         return talk.counts(self.stage.daemons["wire"])[name]

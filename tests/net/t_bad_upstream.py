@@ -5,7 +5,6 @@ import contextlib
 import functools
 import itertools
 import os
-import signal
 import socket
 import sys
 import threading
@@ -386,17 +385,13 @@ def late(method, evil, first):
     o.on(q, reply(200, b"right"))
     assert ask(d.address, "GET", p).body == b"one"
     with origin.Client(d.address) as c:
-        os.kill(d.pid, signal.SIGSTOP)
-        os.waitpid(d.pid, os.WUNTRACED)
-        try:
+        with daemon.stopped(d.pid):
             for step in (0, 1) if first else (1, 0):
                 if step:
                     go.set()
                     assert sent.wait(20)
                 else:
                     c.send(f"{method} {q} HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n".encode())
-        finally:
-            os.kill(d.pid, signal.SIGCONT)
         r = c.answer()
     assert len(o.seen(q)) == 1 and o.seen(q)[0].connection != o.seen(p)[0].connection
     return r

@@ -453,8 +453,7 @@ def t_hits_go_on_while_the_daemon_is_stopped():
             assert c.get("/500-0").tier == "wire"
         # news of a fresh file must not be on their way
         before = talk.hits(d)
-        os.kill(d.pid, signal.SIGSTOP)
-        try:
+        with daemon.stopped(d.pid):
             fresh = connect()       # the kernel accepts for a daemon that does not
             miss.send(talk.request("/1100-2"))
             for i in range(200):
@@ -475,8 +474,6 @@ def t_hits_go_on_while_the_daemon_is_stopped():
                     raise AssertionError(f"an answer of a stopped daemon: {got!r}")
                 except BlockingIOError:
                     c.s.settimeout(client.WAIT_S)
-        finally:
-            os.kill(d.pid, signal.SIGCONT)
         assert miss.response().body == names["/1100-2"]
         assert fresh.response().body == names["/huge"]
         assert cs[3].response().body == names["/90000-2"]

@@ -293,15 +293,6 @@ def t_file_that_is_sent_whole_is_logged_at_once():
             assert got == [("big", "3145728")] + [("big", "3145728"), ("small", "5")] * 3 + [("small", "5")], got
 
 
-def stopped(pid):
-    """Each of its threads: the signal takes a while to reach those that run."""
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/stat", encoding="latin-1") as f:
-            if f.read().rpartition(")")[2].split()[0] != "T":
-                return None
-    return True
-
-
 def t_client_that_has_reset_has_a_line():
     """Its socket knows no peer any more; that of one that was accepted before is kept."""
     with Logged("--tiers", "user") as d:
@@ -312,12 +303,11 @@ def t_client_that_has_reset_has_a_line():
                 if accepted:
                     s.connect(d.address)
                     until(lambda: ask(d, "status")["connections"] == 1 or None)
-                d.process.send_signal(signal.SIGSTOP)
-                until(lambda: stopped(d.pid))
-                if not accepted:
-                    s.connect(d.address)
-                s.sendall(request("/a.txt"))
-            d.process.send_signal(signal.SIGCONT)
+                with daemon.stopped(d.pid):
+                    if not accepted:
+                        s.connect(d.address)
+                    s.sendall(request("/a.txt"))
+                    s.close()
             until(lambda: ask(d, "stats")["tiers"]["user"]["requests"] == 2 - accepted or None)
         lines = d.logged(2)
         assert [x.split(" - - ")[0] for x in lines] == ["127.0.0.1", "-"], lines

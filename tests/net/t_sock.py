@@ -477,15 +477,12 @@ def t_request_that_is_handed_over_is_whole():
             for c, s in zip(conns, ends):
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200000)
                 client.until(lambda c=c: c.get("/100.txt").tier == "sock", "never a hit of sock")
-            os.kill(sock.pid, signal.SIGSTOP)
-            try:
+            with daemon.stopped(sock.pid):
                 for c, s in zip(conns, ends):
                     with before_workers():
                         for _ in range(16):
                             c.send(data)
                         s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-            finally:
-                os.kill(sock.pid, signal.SIGCONT)
             for i, c in enumerate(conns):
                 for k in range(16):
                     assert c.response().bare() == want, (i, k)
@@ -501,15 +498,12 @@ def t_hit_behind_a_file_that_still_waits_to_be_sent():
         c.send(talk.request("/large.bin"))
         c.got += c.s.recv(1)
         time.sleep(0.1)         # until nothing more fits; if it is too short, all is easier
-        os.kill(sock.pid, signal.SIGSTOP)
-        try:
+        with daemon.stopped(sock.pid):
             while select.select([c.s], [], [], 0.3)[0]:
                 c.got += c.s.recv(65536)
             assert len(c.got) < len(body)
             c.send(hit)
             c.acked()
-        finally:
-            os.kill(sock.pid, signal.SIGCONT)
         assert c.response().body == body
         assert c.response().bare() == want
 
@@ -619,12 +613,9 @@ def t_hits_do_not_wait_for_a_stopped_daemon():
     with connect() as c:
         assert c.get("/1024.txt").status == 200
         assert c.get("/1024.txt").tier == "sock"
-        os.kill(sock.pid, signal.SIGSTOP)
-        try:
+        with daemon.stopped(sock.pid):
             for _ in range(20):
                 assert c.get("/1024.txt").tier == "sock"
-        finally:
-            os.kill(sock.pid, signal.SIGCONT)
 
 
 def t_hit_with_room_waits_for_the_one_without_before_it():
