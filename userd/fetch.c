@@ -668,6 +668,22 @@ static void completed(struct tbg_transfer *x, bool keep)
 	tbg_transfer_stored(x, s, false);
 }
 
+/*
+ * Another answer than the stale one that was validated, all of it: unless it takes its
+ * place, that goes all the same (RFC 9111 4.3.3), but for one that is about who has
+ * asked, or how often.
+ */
+static void outdate(struct tbg_transfer *x)
+{
+	const struct tbg_wish *w = &x->wish;
+	unsigned int status = x->r.status;
+
+	if (x->alone && x->selected && !x->filling && status != 304 && status != 429 &&
+	    status < 500 && w->get && !w->authorization && !w->cc.no_store &&
+	    !tbg_fresh(tbg_terms_expires_ns(&x->selected->terms), x->w->now_ns))
+		tbg_stock_drop(x->w->s->stock, &x->uri, x->selected);
+}
+
 /* What goes on of the trailer section, while the head is there that it belongs to. */
 static void trailer_take(struct tbg_transfer *x)
 {
@@ -689,6 +705,7 @@ static void response_end(struct tbg_transfer *x)
 	}
 	if (filling)
 		store(x);
+	outdate(x);
 	trailer_take(x);
 	origin_end(x, keep);
 	fetch_end(x, 0, !filling || tbg_terms_for_one(&x->terms, x->w->now_ns));
@@ -1079,21 +1096,6 @@ static void head_compare(struct tbg_transfer *x, const char *fields, size_t len)
 	tbg_stored_put(s);
 }
 
-/*
- * Another answer than the stale one that was validated: unless it takes its place, that
- * goes all the same (RFC 9111 4.3.3), but for one that is about who has asked, or how
- * often.
- */
-static void outdate(struct tbg_transfer *x)
-{
-	const struct tbg_wish *w = &x->wish;
-
-	if (x->alone && x->selected && !x->filling && x->r.status < 500 && x->r.status != 429 &&
-	    w->get && !w->authorization && !w->cc.no_store &&
-	    !tbg_fresh(tbg_terms_expires_ns(&x->selected->terms), x->w->now_ns))
-		tbg_stock_drop(x->w->s->stock, &x->uri, x->selected);
-}
-
 /* An error that a stale response may hide (RFC 5861 4). */
 static bool hidden(struct tbg_transfer *x)
 {
@@ -1292,10 +1294,10 @@ static void head_final(struct tbg_transfer *x)
 	x->pile = whole ? NULL : tbg_pile_new();
 	if (x->filling && x->pile)
 		tbg_stock_count(stock, x->pile);
-	outdate(x);
 	if (!x->filling) {
 		tbg_transfer_land(x, 0, true);
 		if (!x->c) {
+			outdate(x);
 			tbg_fetch_stop(x);
 			return;
 		}
@@ -1310,6 +1312,7 @@ static void head_final(struct tbg_transfer *x)
 	if (!x->completes && !x->sent_on)
 		answer_begin(x, known);
 	if (known && !x->filling && has_body(x)) {
+		outdate(x);
 		tbg_fetch_stop(x);
 		tbg_deliver_push(x);
 		return;

@@ -187,6 +187,21 @@ def t_short_bodies_that_are_cut_off_are_502_or_stale():
             assert r.status == 200 and r.body == b"old", (length, r)
 
 
+def t_what_is_cut_off_does_not_make_the_stale_one_go():
+    """Though what is not stored takes the place of none: it is no answer before its end."""
+    old = reply(200, b"old", "Cache-Control: max-age=0, stale-if-error=60", 'ETag: "a"')
+    for line in ("200 OK", "404 Not Found"):
+        p = path()
+        o.on(p, old, then_closes(f"HTTP/1.1 {line}\r\nCache-Control: no-store\r\n"
+                                 "Content-Length: 100\r\n\r\nx".encode()))
+        for _ in range(4):
+            r = ask(d.address, "GET", p)
+            assert r.status == 200 and r.body == b"old", (line, r)
+        o.on(p, reply(404, b"gone", "Cache-Control: no-store"), origin.END)
+        assert ask(d.address, "GET", p).body == b"gone"
+        assert ask(d.address, "GET", p).status == 502, line
+
+
 def t_short_bodies_that_take_their_time_go_as_they_come():
     p, go = path(), threading.Event()
 
