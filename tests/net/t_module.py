@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Modules: what the examples do, what the API does, and that a bad one harms nobody."""
 import concurrent.futures
+import contextlib
 import fcntl
 import os
 import shutil
@@ -42,7 +43,9 @@ module-time = "1s"
 location "/loop" { module = {"{folder}/bad.so", "open loop"} }
 location "/crash" { module = {"{folder}/bad.so", "open crash"} }
 location "/exit" { module = {"{folder}/bad.so", "open exit"} }
+location "/constructor" { module = "{folder}/loops.so" }
 location "/bad" { module = {"{folder}/bad.so", "close loop"} module-workers = "1" module-requests = "3" }
+location "/destructor" { module = "{folder}/lasts.so" module-workers = "1" module-requests = "3" }
 """
 
 SPEC = """
@@ -59,7 +62,7 @@ class Modules(conf.Conf):
     def __init__(self, settings="", text=TEXT, **more):
         super().__init__(text.replace("%s", settings).replace("MANY", '"another",' * 99), "--workers", "1", **more)
         for name in ("modules/hello.so", "modules/echo.so", "tests/net/bad.so", "tests/net/future.so",
-                     "tests/net/mute.so"):
+                     "tests/net/mute.so", "tests/net/loops.so", "tests/net/lasts.so"):
             shutil.copy(os.path.join(ktap.BUILD, name), self.folder)
 
 
@@ -78,6 +81,16 @@ def end():
 
 def bad(what, of=None, method="GET", body=None):
     return ask((of or d).address, method, "/bad?" + what, body=body)
+
+
+def spins(pid):
+    """Whether it works all the time, for a moment."""
+    def ran_s():
+        with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+            return sum(map(int, f.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    before = ran_s()
+    time.sleep(0.2)
+    return ran_s() - before > 0.05
 
 
 def well(what, of=None):
@@ -481,10 +494,11 @@ def t_a_post_that_its_worker_vanishes_in_is_not_sent_again():
 def t_an_answer_that_is_complete_is_sent():
     """Whatever its end() does."""
     with origin.Client(d.address) as c:
-        for how in ("crash", "exit", "loop"):
-            client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
-            r = c.request("GET", "/bad?last=" + how)
-            assert (r.status, r.body) == (200, b"complete\n"), (how, r)
+        for how in ("crash", "exit", "loop", "vanish"):
+            for body in (None, b"sent"):
+                client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+                r = c.request("POST" if body else "GET", "/bad?last=" + how, body=body)
+                assert (r.status, r.body) == (200, b"complete\n"), (how, r)
 
 
 def t_a_child_answers_nothing():
@@ -556,6 +570,19 @@ def t_postponed_and_continued():
         c.send(b"GET /bad?park HTTP/1.1\r\nHost: t\r\n\r\n")
         client.until(lambda: bad("unpark").status == 200, "not parked")
         assert c.answer().body == b"called\n"
+
+
+def t_those_that_resume_each_other_without_end_hold_up_nobody():
+    pid = well("pid")
+    for nr in (1, 2):
+        with contextlib.ExitStack() as stack:
+            for _ in range(nr):
+                c = stack.enter_context(origin.Client(d.address))
+                c.send(b"POST /bad?turn HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n")
+            client.until(lambda: spins(pid), "no turn")
+            assert well("later=50") == "time"
+        client.until(lambda: not spins(pid), "they go on without their clients")
+        assert well("pid") == pid
 
 
 def t_a_client_that_leaves_lets_another_go_on():
@@ -654,14 +681,17 @@ def t_a_module_that_cannot_serve():
 def t_one_that_does_not_open_is_unfit():
     """Its requests are answered as soon as that is known; and one that does not close ends."""
     with Modules(text=OPENS) as m:
-        for how in ("crash", "exit", "loop"):
+        for how in ("crash", "exit", "loop", "constructor"):
             began = time.monotonic()
             assert ask(m.address, "GET", "/" + how).status == 502, how
             assert time.monotonic() - began < 4, how
-        pid = well("pid", m)
-        client.until(lambda: well("pid", m) != pid, "never another worker")
+        for path in ("/bad?pid", "/destructor?pid"):
+            pid, other = (int(ask(m.address, "GET", path).body) for _ in range(2))
+            assert pid == other
+            client.until(lambda path=path, pid=pid: int(ask(m.address, "GET", path).body) != pid,
+                         "never another worker")
+            client.until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), "it goes on")
         says(m, "closed")
-        client.until(lambda: not os.path.exists(f"/proc/{pid}"), "it goes on")
 
 
 def t_an_endless_answer_waits_for_its_client():

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -35,14 +36,17 @@
 #define WATCH_STEPS	8	/* looks at a callback in its time */
 #define WATCH_STACK	(64 << 10)
 #define FILES_EVERY	16		/* requests between two looks at descriptors */
+#define RESUMES_MAX	64		/* before others have their turn */
 
 static struct {
 	const struct tbg_order *o;
 	const struct tbg_module *module;
 	void *state;
 	struct tbg_serve serve;
-	struct tbg_request *todo;
+	struct tbg_request *todo, **todo_last;
 	bool settling;
+	int again_fd;			/* an eventfd: there is more to do */
+	bool leaving;
 	int statm_fd;
 	long faults;			/* when it was last read */
 	rlim_t files;			/* that we may have open */
@@ -148,7 +152,7 @@ static void on_crash(int nr)
 
 static void on_exit_call(void)
 {
-	if (atomic_load(&worker.entered_ns) > TAKEN)
+	if (!worker.leaving && atomic_load(&worker.entered_ns) > TAKEN)
 		last_words(502, ": exit() in a callback\n");
 }
 
@@ -192,29 +196,56 @@ void tbg_request_mark(struct tbg_request *r)
 	if (r->marked)
 		return;
 	r->marked = true;
-	r->todo = worker.todo;
-	worker.todo = r;
+	r->todo = NULL;
+	*worker.todo_last = r;
+	worker.todo_last = &r->todo;
 }
 
+static void unmark(struct tbg_request *r)
+{
+	struct tbg_request **at = &worker.todo;
+
+	if (!r->marked)
+		return;
+	while (*at != r)
+		at = &(*at)->todo;
+	*at = r->todo;
+	if (!*at)
+		worker.todo_last = at;
+	r->marked = false;
+}
+
+/* Requests may resume each other without end: what else has come is not to wait for that. */
 void tbg_requests_settle(void)
 {
+	unsigned int resumes = 0;
 	struct tbg_request *r;
 
 	if (worker.settling)		/* an end(), of one that is: its turn comes */
 		return;
 	worker.settling = true;
-	while ((r = worker.todo)) {
-		worker.todo = r->todo;
-		r->marked = false;
+	while ((r = worker.todo) && resumes < RESUMES_MAX) {
+		unmark(r);
 		if (r->called && !r->ended) {
 			r->called = false;
 			CALL(r, resume, TBG_RESUME_CALLED);
 			tbg_request_mark(r);
+			resumes++;
 			continue;
 		}
 		tbg_reply_settle(r);
 	}
 	worker.settling = false;
+	if (r)
+		eventfd_write(worker.again_fd, 1);
+}
+
+static void on_again(void *arg, uint32_t events)
+{
+	eventfd_t nr;
+
+	eventfd_read(worker.again_fd, &nr);
+	tbg_requests_settle();
 }
 
 void tbg_module_fetched(struct tbg_request *r, const struct tbg_fetched *f)
@@ -308,7 +339,7 @@ void tbg_module_log(struct tbg_request *r, const char *format, ...)
 	if (n > (int)sizeof(line) - 2)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
-	if (!r) {
+	if (!r || r->v->ended) {
 		tbg_say("toboggan-gateway: %s: %.*s", worker.o->path, n - 1, line);
 		return;
 	}
@@ -419,7 +450,7 @@ static void on_output(struct tbg_visit *v)
 
 static void on_gone(struct tbg_visit *v)
 {
-	struct tbg_request *r = v->own, **at = &worker.todo;
+	struct tbg_request *r = v->own;
 
 	if (!r)
 		return;
@@ -431,10 +462,7 @@ static void on_gone(struct tbg_visit *v)
 	r->lookup = NULL;
 	r->ended = true;
 	CALL(r, end);
-	while (*at && *at != r)
-		at = &(*at)->todo;
-	if (*at)
-		*at = r->todo;
+	unmark(r);
 	for (struct tbg_chunk *c = r->chunks, *next; c; c = next) {
 		next = c->next;
 		free(c);
@@ -470,9 +498,12 @@ static int refuse(const char *why)
 
 static int load(void)
 {
-	void *object = dlopen(worker.o->path, RTLD_NOW | RTLD_LOCAL);
 	char text[100];
+	void *object;
 
+	enter(NULL);			/* its constructors */
+	object = dlopen(worker.o->path, RTLD_NOW | RTLD_LOCAL);
+	leave();
 	if (!object)
 		return refuse(dlerror());
 	worker.module = dlsym(object, "tbg_module");
@@ -550,6 +581,8 @@ int tbg_module_run(const struct tbg_order *o, int listen_fd, int state_fd)
 	getrlimit(RLIMIT_NOFILE, &files);
 	worker.files = files.rlim_cur;
 	worker.o = o;
+	worker.todo_last = &worker.todo;
+	worker.again_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	worker.statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 	memory_limit(o->memory);
 	wait_for_turn();
@@ -560,13 +593,18 @@ int tbg_module_run(const struct tbg_order *o, int listen_fd, int state_fd)
 					   .listen_fd = listen_fd,
 					   .state_fd = state_fd,
 					   .daemon = o->daemon };
-	err = -pthread_atfork(NULL, NULL, on_fork);
-	err = err ?: load();
+	if (worker.again_fd < 0)
+		return -errno;
+	err = tbg_loop_add(l, worker.again_fd, EPOLLIN, on_again, NULL);
+	err = err ?: -pthread_atfork(NULL, NULL, on_fork);
 	err = err ?: watch_open();
+	err = err ?: load();
 	err = err ?: module_open();
 	err = err ?: tbg_serve_open(&worker.serve);
 	err = err ?: tbg_loop_run(l);
 	if (!err)
 		module_close();
+	worker.leaving = true;
+	enter(NULL);			/* its destructors */
 	return err;
 }

@@ -20,8 +20,15 @@
 #ifndef MUTE			/* mute.so has no request() */
 #define MUTE 0
 #endif
+#ifdef LOADED			/* loops.so and lasts.so never load, or unload */
+__attribute__((LOADED)) static void loaded(void)
+{
+	for (;;)
+		usleep(1000);
+}
+#endif
 
-static struct tbg_request *parked, *queued;
+static struct tbg_request *parked, *queued, *turning;
 static const char *mode = "";	/* the last of the arguments */
 
 static void answer(struct tbg_request *r, unsigned int status, const char *text)
@@ -75,6 +82,8 @@ static void misbehave(struct tbg_request *r, const char *how)
 		exit(78);
 	if (!strcmp(how, "crash"))
 		raise(SIGSEGV);
+	if (!strcmp(how, "vanish"))
+		_exit(0);
 }
 
 /* Descriptors: a so-manieth part of all that there may be. */
@@ -94,6 +103,14 @@ static void files(struct tbg_request *r, const char *arg)
 static void leave(struct tbg_request *r, const char *arg)
 {
 	exit(0);
+}
+
+/* Once more, and again; a worker has one that does, or some in a circle. */
+static void turn(struct tbg_request *r, const char *arg)
+{
+	tbg_request_set(r, turn);
+	tbg_request_resume(turning ?: r);
+	turning = r;
 }
 
 /* Without last words. */
@@ -274,6 +291,7 @@ static const struct {
 	{ "split", split }, { "endless", big }, { "move", move },
 	{ "again", again }, { "lock", lock }, { "locked", locked },
 	{ "said", said }, { "last", last }, { "vanish", vanish },
+	{ "turn", turn },
 };
 
 static void request(struct tbg_request *r, void *state)
@@ -293,9 +311,12 @@ static void resume(struct tbg_request *r, void *state, enum tbg_resume why)
 {
 	static const char *const whys[] = { "ready\n", "time\n", "called\n" };
 
-	if (tbg_request_get(r))
+	if (tbg_request_get(r) == turn)
+		turn(r, "");
+	else if (tbg_request_get(r))
 		raise(SIGSEGV);
-	answer(r, 200, whys[why]);
+	else
+		answer(r, 200, whys[why]);
 }
 
 static void fetched(struct tbg_request *r, void *state, const struct tbg_fetched *f)
@@ -322,6 +343,10 @@ static void end(struct tbg_request *r, void *state)
 {
 	const char *how = tbg_request_get(r);
 
+	if (r == turning)
+		turning = NULL;
+	if (how == (char *)turn)
+		return;
 	if (r == queued)
 		queued = NULL;
 	if (r == parked) {
