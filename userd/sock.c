@@ -382,6 +382,9 @@ bool tbg_sock_owes(const struct tbg_sock_conn *c)
 	/* what is handed over is passed before it is done */
 	uint32_t done = __atomic_load_n(&c->done, __ATOMIC_ACQUIRE);
 
+	/* after a reset the kernel drops what its queues hold, and tells nobody */
+	if (__atomic_load_n(&c->flags, __ATOMIC_ACQUIRE) & TBG_SOCK_CLOSED)
+		return false;
 	return done != __atomic_load_n(&c->queued, __ATOMIC_ACQUIRE) ||
 	       __atomic_load_n(&c->passed, __ATOMIC_ACQUIRE) != c->received;
 }

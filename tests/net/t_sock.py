@@ -765,6 +765,21 @@ def t_reset_of_a_resting_connection_is_seen():
         client.until(lambda: connections() <= before - 8)
 
 
+def t_clients_that_leave_behind_hits_are_forgotten():
+    """Their FIN is followed by a reset, once a hit reaches nobody: the rest of them is dropped."""
+    def connections():
+        return talk.ask(sock, "status")["connections"]
+
+    before = connections()
+    with n.server.inside():             # a client on this machine resets at once
+        for _ in range(1000 // SHARE):
+            with socket.create_connection(("127.0.0.1", SOCK)) as s:
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for _ in range(4):
+                    s.send(request(60000))
+    client.until(lambda: connections() <= before)
+
+
 def t_slots_come_back():
     """More connections than there are slots, one after the other, and resets."""
     for i in range(200 // SHARE):
