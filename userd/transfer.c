@@ -162,6 +162,7 @@ void tbg_transfer_abandon(struct tbg_transfer *x)
 	if (x->running && (x->up_body || !x->flight ||
 			   !tbg_stock_waiting(x->w->s->stock, x->flight)))
 		tbg_fetch_stop(x);
+	x->for_others = x->running;
 	tbg_transfer_release(x);
 }
 
@@ -1002,7 +1003,7 @@ bool tbg_transfer_late(struct tbg_transfer *x)
  */
 static bool client_gone(const struct tbg_transfer *x)
 {
-	return x->running && (x->upstream->order || !x->begun) && x->c && x->c->eof &&
+	return (x->running || x->waiting) && (x->upstream->order || !x->begun) && x->c && x->c->eof &&
 	       x->w->now_ms - x->c->stamp_ms > GONE_MS;
 }
 
@@ -1014,6 +1015,8 @@ static void check(struct tbg_transfer *x)
 		tbg_conn_kill(x->w, x->c);
 		return;
 	}
+	if (x->for_others && !(x->flight && tbg_stock_waiting(x->w->s->stock, x->flight)))
+		tbg_fetch_stop(x);	/* they have left too */
 	if (x->running)
 		tbg_fetch_check(x);
 	if (x->flight && (!x->head_done || x->w->now_ns - x->sent_ns < LONG_NS))

@@ -63,6 +63,7 @@ struct tbg_transfer {
 	bool starting;			/* conn.c goes on by itself */
 	bool gathering;			/* the body is being received, see gather.h */
 	bool running;			/* the fetch has not ended */
+	bool for_others;		/* its client has left, and they have waited for it */
 	bool listed;
 
 	/* the request */

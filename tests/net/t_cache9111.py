@@ -622,6 +622,28 @@ def t_leader_that_leaves_does_not_take_the_others_with_it():
     assert got[0].body == b"abcdef" and fetched(p) == 1, (got, fetched(p))
 
 
+def t_fetch_that_nobody_waits_for_any_more_ends():
+    p = path()
+
+    def endless(c, r):
+        c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nCache-Control: max-age=60\r\n\r\n")
+        while True:
+            c.send(b"1\r\nx\r\n")
+            time.sleep(0.01)
+
+    o.on(p, endless)
+    with contextlib.ExitStack() as stack:
+        leader = stack.enter_context(origin.Client(d.address))
+        leader.send(f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+        leader.head()
+        for _ in range(3):
+            c = stack.enter_context(origin.Client(d.address))
+            c.send(f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+        sleep_to_stale(0.4)     # they wait by now
+    o.wait_end(p)
+    assert fetched(p) == 1
+
+
 def t_hot_response_is_refreshed_before_it_is_stale():
     p = path()
     o.on(p, reply(200, b"one", "Cache-Control: max-age=100", "Age: 92"),
