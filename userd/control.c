@@ -106,7 +106,7 @@ static unsigned int streams_running(const struct tbg_control *c)
 	unsigned int nr = 0;
 
 	for (int i = 0; i < CLIENTS_MAX; i++)
-		nr += c->clients[i].stream != NULL;
+		nr += c->clients[i].stream && !atomic_load(&c->clients[i].stream->done);
 	return nr;
 }
 
