@@ -122,6 +122,11 @@ static uint8_t size_byte(struct tbg_body *body, uint8_t c)
 	return SIZE;
 }
 
+uint64_t tbg_body_comes(const struct tbg_body *body)
+{
+	return body->state == DATA ? body->left : 0;
+}
+
 /* One byte of framing: the state behind it. */
 static uint8_t frame_byte(struct tbg_body *body, uint8_t c)
 {

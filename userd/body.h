@@ -11,6 +11,7 @@
 #ifndef TBG_USERD_BODY_H
 #define TBG_USERD_BODY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,15 @@ struct tbg_body {
 	uint8_t state;
 	uint8_t digits;
 };
+
+/* Content bytes that are known to come of a chunk: its size is told. */
+uint64_t tbg_body_comes(const struct tbg_body *body);
+
+/* Whether content of that length so far is too much with what is known to come. */
+static inline bool tbg_body_exceeds(uint64_t len, uint64_t comes, uint64_t max)
+{
+	return len > max || comes > max - len;
+}
 
 /* m: a message that tbg_message_parse() is DONE with. */
 void tbg_body_begin(struct tbg_body *body, const struct tbg_message *m);

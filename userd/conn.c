@@ -998,10 +998,10 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 	bool ok;
 
 	c->stamp_ms = w->now_ms;
-	if (t->body.content > t->body_max)
-		return request_refuse(w, c, 413, location_held(w, t), t->held, t->held_len);
 	if (p == TBG_PARSED_BAD)
 		return request_refuse(w, c, 400, location_held(w, t), t->held, t->held_len);
+	if (tbg_body_exceeds(t->body.content, tbg_body_comes(&t->body), t->body_max))
+		return request_refuse(w, c, 413, location_held(w, t), t->held, t->held_len);
 	if (p == TBG_PARSED_MORE)
 		return true;
 	t->in_body = false;

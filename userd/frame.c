@@ -35,6 +35,11 @@ bool tbg_frame_ended(const struct tbg_frame *f)
 	return f->state == END;
 }
 
+uint64_t tbg_frame_comes(const struct tbg_frame *f)
+{
+	return f->state == DATA ? f->left : 0;
+}
+
 bool tbg_frame_closes(const struct tbg_frame *f)
 {
 	return f->framing == TBG_FRAMING_CLOSE;

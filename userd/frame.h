@@ -55,6 +55,9 @@ void tbg_frame_end(struct tbg_frame *f);	/* frees what it holds */
 enum tbg_parsed tbg_frame_eat(struct tbg_frame *f, uint8_t *b, size_t len,
 			      size_t *ret_used, size_t *ret_data);
 
+/* Content bytes that are known to come, as tbg_body_comes(). */
+uint64_t tbg_frame_comes(const struct tbg_frame *f);
+
 /* Whether the message has ended. */
 bool tbg_frame_ended(const struct tbg_frame *f);
 

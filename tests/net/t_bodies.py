@@ -152,6 +152,21 @@ def t_413_before_and_within_a_body():
         assert ask(d.address, "POST", "/", body=b"x" * 102400).body == b"ok"
 
 
+def t_413_as_soon_as_a_chunk_says_how_long_it_is():
+    began = head("/", "Transfer-Encoding: chunked") + b"3e8\r\n" + b"x" * 1000 + b"\r\n"
+    for options in ((), ("--body-buffer", "off")):
+        with buffered("--body-max", "100K", *options) as (d, _):
+            for data in (began + b"18c19\r\nabc", began + b"FFFFFFFFFFFFFFF\r\n"):
+                with origin.Client(d.address) as c:
+                    c.send(data)
+                    r = c.answer()
+                    assert r.status == 413 and c.ended(), r
+    with daemon.Daemon(*daemon.USER, "--body-max", "100K") as d, origin.Client(d.address) as c:
+        c.send(began + b"18c19\r\nabc")
+        r = c.answer()
+        assert r.status == 413 and c.ended(), r
+
+
 def t_bad_bodies_are_400_and_never_sent():
     with buffered() as (d, o):
         for body in (b"x\r\n", b"3\r\nabcd\r\n0\r\n\r\n", b"0\r\nbad trailer\r\n\r\n", b"-1\r\n"):
