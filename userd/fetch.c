@@ -335,7 +335,7 @@ static bool body_take(struct tbg_transfer *x)
 		body_bad(x, 400);
 		return false;
 	}
-	if (!x->tunnel && tbg_body_exceeds(x->body_len, tbg_frame_comes(&x->up_frame), x->body_max)) {
+	if (tbg_transfer_exceeds(x)) {
 		body_bad(x, 413);
 		return false;
 	}

@@ -75,7 +75,7 @@ unsigned int tbg_gather_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
 	x->body_len += data;
 	if (*ret == TBG_PARSED_BAD)
 		status = 400;
-	else if (!x->tunnel && tbg_body_exceeds(x->body_len, tbg_frame_comes(&x->up_frame), x->body_max))
+	else if (tbg_transfer_exceeds(x))
 		status = 413;
 	else if (tbg_spool_add(x->spool, b, data) ||
 		 !tbg_conn_input_back(x->c, b + used, len - used))

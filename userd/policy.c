@@ -536,15 +536,19 @@ uint64_t tbg_terms_expires_ns(const struct tbg_terms *t)
 
 uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again)
 {
-	uint64_t end = tbg_terms_expires_ns(t), part, rest;
+	uint64_t end = tbg_terms_expires_ns(t), part, rest, least, most;
 
 	if (end <= t->received_ns)
 		return 0;
 	rest = end - t->received_ns;
 	part = again ? rest / REFRESH_PART : t->lifetime_s * TBG_NS_PER_S / REFRESH_PART;
-	/* an upstream that takes its time is asked sooner, if not quite at once */
+	/* who has answered at once may take some time the next time */
+	least = rest / 4 < TBG_NS_PER_S ? rest / 4 : TBG_NS_PER_S;
+	part = part > least ? part : least;
+	/* an upstream that takes its time is asked sooner; at once where that is late enough */
+	most = t->delay_ns < rest - rest / 8 ? rest - rest / 8 : rest;
 	if (part < 2 * t->delay_ns)
-		part = 2 * t->delay_ns < rest - rest / 8 ? 2 * t->delay_ns : rest - rest / 8;
+		part = 2 * t->delay_ns < most ? 2 * t->delay_ns : most;
 	return end - part;
 }
 

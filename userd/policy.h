@@ -92,8 +92,9 @@ uint64_t tbg_terms_expires_ns(const struct tbg_terms *t);
 
 /*
  * From when on a request has it fetched again behind its answer, so that none
- * waits: the last tenth of its life. again: it is such a refresh itself, and
- * what it has left counts, or one that comes old would be refreshed for ever.
+ * waits: the last tenth of its life, at least the last second or quarter. again: it
+ * is such a refresh itself, and what it has left counts, or one that comes old would
+ * be refreshed for ever.
  */
 uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again);
 

@@ -61,7 +61,7 @@ struct tbg_stored {
 	char *second;			/* secondary key, see tbg_second_make() */
 	uint32_t second_len;
 	struct tbg_pile *body;
-	uint64_t refresh_ns;		/* see tbg_terms_refresh_ns() */
+	_Atomic uint64_t refresh_ns;	/* see tbg_terms_refresh_ns(); put off by each try */
 	bool authorized;		/* its request had Authorization */
 	bool made_here, older;		/* by a program; by HTTP/1.0: see deliver.h */
 	bool by_encoding;		/* its Vary names Accept-Encoding, once, alone */

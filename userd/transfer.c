@@ -30,6 +30,7 @@
 #define FIELDS_MAX	256		/* lines of a request: each may be compared with each */
 #define GONE_MS		2000	/* of silence, from both sides */
 #define LOST_MS		15000		/* since one of them was under way */
+#define REFRESH_AGAIN_NS 1000000000ull	/* since the last one began */
 #define AFTER_MS	2000		/* of waiting for more than is asked for */
 #define SPARES_MAX	64		/* kept by a worker, */
 #define SPARE_ROOM	8192		/* with heads of so many bytes at most, */
@@ -586,6 +587,8 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 
 	if (!x)
 		return;
+	/* one that brings nothing to store is not to come again with every hit */
+	s->refresh_ns = x->w->now_ns + REFRESH_AGAIN_NS;
 	x->ends = of->ends;
 	x->root = of->root ? strdup(of->root) : NULL;
 	x->m.method = TBG_METHOD_GET;
@@ -605,7 +608,7 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 /* Whether a fresh response is about to be stale: no request for it shall wait. */
 static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
 {
-	return now_ns >= s->refresh_ns && tbg_fresh(tbg_terms_expires_ns(&s->terms), now_ns);
+	return tbg_fresh(tbg_terms_expires_ns(&s->terms), now_ns) && now_ns >= s->refresh_ns;
 }
 
 /*
@@ -684,7 +687,7 @@ static bool decide_stored(struct tbg_transfer *x)
 		return false;
 	}
 	soon = reuse == TBG_REUSE_REFRESH || ends_soon(s, x->w->now_ns);
-	if (soon && !alone)
+	if (soon && !alone && x->w->now_ns >= s->refresh_ns)
 		refresh(x, s);
 	/* once the kernel tiers answer, no request comes here that would begin that */
 	if (!soon || !alone)
@@ -972,6 +975,12 @@ void tbg_transfer_writable(struct tbg_transfer *x)
 	tbg_transfer_release(x);
 }
 
+bool tbg_transfer_exceeds(const struct tbg_transfer *x)
+{
+	return !x->tunnel && tbg_body_exceeds(x->body_len, tbg_frame_comes(&x->up_frame),
+					      x->body_max);
+}
+
 bool tbg_transfer_starves(const struct tbg_transfer *x)
 {
 	/* a tunnel's bytes are held back until it is one */
@@ -1003,7 +1012,9 @@ bool tbg_transfer_late(struct tbg_transfer *x)
  */
 static bool client_gone(const struct tbg_transfer *x)
 {
-	return (x->running || x->waiting) && (x->upstream->order || !x->begun) && x->c && x->c->eof &&
+	bool hears_nothing = !x->begun || x->upstream->order;
+
+	return (x->running || x->waiting) && hears_nothing && x->c && x->c->eof &&
 	       x->w->now_ms - x->c->stamp_ms > GONE_MS;
 }
 

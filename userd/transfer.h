@@ -177,6 +177,9 @@ void tbg_transfer_abandon(struct tbg_transfer *x);
 /* Is it the client that we wait for? */
 bool tbg_transfer_waits_client(const struct tbg_transfer *x);
 
+/* Whether the request's body is longer than it may be, as far as is known yet. */
+bool tbg_transfer_exceeds(const struct tbg_transfer *x);
+
 /* Whether the upstream has all of the request's body that the client has sent so far. */
 bool tbg_transfer_starves(const struct tbg_transfer *x);
 /* It does not send its body: 408. False: that cannot be said any more. */

@@ -659,6 +659,23 @@ def t_hot_response_is_refreshed_before_it_is_stale():
     assert r.body == b"two"
 
 
+def t_refresh_that_brings_nothing_does_not_come_with_every_hit():
+    for fields in (["max-age=100", "Age: 95"], ["max-age=1, stale-while-revalidate=60", "Age: 1"]):
+        for bad in (reply(503), reply(200, b"x", "Cache-Control: no-store"), origin.END):
+            p = path()
+            o.on(p, reply(200, b"one", "Cache-Control: " + fields[0], *fields[1:]), bad)
+            ask(d.address, "GET", p)
+            end, hits = time.monotonic() + 0.8, 0
+            while time.monotonic() < end:
+                r = ask(d.address, "GET", p)
+                if not r.hit:           # another answer may have made it go
+                    break
+                hits += 1
+                # each may be tried with one server twice
+                assert fetched(p) <= 1 + 2 * (1 + (time.monotonic() - end + 0.8) // 1), (fields, hits)
+            o.wait(p, 2)
+
+
 def t_an_encoded_slash_is_withdrawn_too():
     p, q = path() + "%2Fx", path()
     o.on(p, reply(200, b"x", "Cache-Control: max-age=60"))

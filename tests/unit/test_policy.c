@@ -187,6 +187,13 @@ KTAP_TEST(t_expiry_and_refresh)
 	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + (62 - 16) * SEC);
 	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 22 * SEC);
 	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + (48 - 42) * SEC);
+	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 33 * SEC);
+	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS);
+	/* and one that does not live long */
+	tbg_terms_read(&t, 200, fields_of("Cache-Control: max-age=5\r\n"), NOW_S, NOW_NS, 0);
+	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + 4 * SEC);
+	tbg_terms_read(&t, 200, fields_of("Cache-Control: max-age=2\r\n"), NOW_S, NOW_NS, 0);
+	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + 3 * SEC / 2);
 	f = "Cache-Control: max-age=100\r\nAge: 100\r\n";
 	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 0);
 	KTAP_EQ(tbg_terms_expires_ns(&t), 0);
