@@ -540,6 +540,14 @@ def t_a_program_that_computes():
         r = ask(p.address, "GET", p.program("echo $$ > NOTES/a; while :; do :; done"))
         assert r.status == 504, r
         dead(int(p.note("a")))
+        r = ask(p.address, "GET", p.program("trap '' XCPU; while :; do :; done"))
+        assert r.status == 504, r
+
+
+def t_a_status_without_a_reason_has_the_usual_one():
+    for status, reason in ((201, "Created"), (303, "See Other"), (429, "Too Many Requests"), (599, "Unknown")):
+        r = ask(d.address, "GET", d.program(f"printf 'Status: {status}\\n\\n'"))
+        assert (r.status, r.reason) == (status, reason), r
 
 
 def t_a_program_that_floods():
@@ -588,6 +596,22 @@ def t_what_ends_its_keeper_ends_too():
     pid = "echo $$ > NOTES/%s; kill -9 $PPID; exec sleep 1000"
     ask(d.address, "GET", d.program(pid % "orphan"))
     dead(int(d.note("orphan")))
+
+
+def t_what_stops_its_keeper_ends_too():
+    with Programs('cgi-at-once = "1" cgi-time = "1s"') as p:
+        stops = p.program("echo $$ > NOTES/stops; kill -STOP $PPID; exec sleep 1000")
+        assert ask(p.address, "GET", stops).status == 504
+        dead(int(p.note("stops")))
+        done = p.program(OK + "echo done")
+        client.until(lambda: ask(p.address, "GET", done).body == b"done\n", "its place is taken")
+
+
+def t_what_stops_the_process_that_runs_all_ends_that():
+    with Programs() as p:
+        ask(p.address, "GET", p.program("kill -STOP $(cut -d ' ' -f 4 /proc/$PPID/stat); exec sleep 1000"))
+        done = p.program(OK + "echo done")
+        client.until(lambda: ask(p.address, "GET", done).body == b"done\n", "it stays stopped")
 
 
 def t_a_program_that_forks_without_end():

@@ -491,6 +491,12 @@ def t_a_post_that_its_worker_vanishes_in_is_not_sent_again():
                     assert len(said) == nr, (method, how, body, d.lines[before:])
 
 
+def t_a_worker_that_stops_is_ended():
+    with origin.Client(d.address) as c:
+        assert c.request("POST", "/bad?vanish=stop", body=b"sent").status == 502
+        client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+
+
 def t_an_answer_that_is_complete_is_sent():
     """Whatever its end() does."""
     with origin.Client(d.address) as c:

@@ -29,6 +29,7 @@
 #define HEAD_MAX	(32 << 10)	/* bytes; the daemon takes no more */
 #define QUEUE_FACTOR	16		/* requests that wait, for each that runs */
 #define TICK_MS		100
+#define KEEPER_NS	2000000000ull	/* for the end of a program nobody waits for */
 #define LINGER_NS	200000000ull	/* for the end of one that has closed its body */
 #define PIECE		(64 << 10)
 #define ERR_READS	16		/* of 4 KiB at a time */
@@ -39,7 +40,8 @@ struct program {
 	struct program *next;		/* waiting, or running */
 	char *path;			/* of the request */
 	struct tbg_executable script;
-	uint64_t deadline_ns, over_ns;
+	uint64_t deadline_ns, over_ns, gone_ns;
+	pid_t keeper;
 	int control, in, out, err;	/* -1: closed */
 	bool running, paused, head_done, reported;
 	bool bodiless;			/* its answer; known with the head */
@@ -310,6 +312,7 @@ static void on_gone(struct tbg_visit *v)
 		program_free(p);
 		return;
 	}
+	p->gone_ns = tbg_mono_ns();
 	if (p->in >= 0)			/* kept open: half a body has no end */
 		tbg_loop_remove(pool.serve.loop, p->in);
 	out_close(p);
@@ -354,7 +357,8 @@ static void err_read(struct program *p)
 /* The output is at its end, and how the program ended is known. */
 static void finish(struct program *p)
 {
-	int status = p->report.status;
+	int status = p->report.status, sig = WTERMSIG(status);
+	bool spent = pool.o->cpu_s && p->report.cpu_s >= pool.o->cpu_s;
 	char why[100];
 
 	err_read(p);
@@ -365,9 +369,9 @@ static void finish(struct program *p)
 			fail(p, 502, "ended without a head");
 		return;
 	}
-	snprintf(why, sizeof(why), "killed by signal %d (%s)", WTERMSIG(status),
-		 strsignal(WTERMSIG(status)));
-	fail(p, WTERMSIG(status) == SIGXCPU ? 504 : 502, why);
+	snprintf(why, sizeof(why), "killed by signal %d (%s)", sig, strsignal(sig));
+	/* it may have caught the first signal */
+	fail(p, sig == SIGXCPU || (sig == SIGKILL && spent) ? 504 : 502, why);
 }
 
 /* --- output -------------------------------------------------------------- */
@@ -583,6 +587,7 @@ static int program_start(struct program *p)
 		variables_free(&e);
 	if (err)
 		return err;
+	p->keeper = run.keeper;
 	p->control = run.control;
 	p->in = run.in;
 	p->out = run.out;
@@ -672,8 +677,11 @@ static void late(struct program *list, uint64_t now_ns)
 
 	for (struct program *p = list; p; p = next) {
 		next = p->next;
-		if (!p->v)
+		if (!p->v) {		/* its program may have stopped the keeper */
+			if (now_ns > p->gone_ns + KEEPER_NS)
+				kill(p->keeper, SIGKILL);
 			continue;
+		}
 		if (p->out < 0 && p->running && !p->bodiless &&
 		    now_ns > p->over_ns + LINGER_NS)
 			finish(p);

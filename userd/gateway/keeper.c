@@ -124,15 +124,18 @@ void tbg_children_end(int proc_fd)
 }
 
 /* Reaps; whether the program is among them. */
-static bool program_ended(pid_t program, int *ret_status)
+static bool program_ended(pid_t program, struct tbg_keeper_report *ret)
 {
+	struct rusage used;
 	int status;
 	pid_t pid;
 
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+	while ((pid = wait4(-1, &status, WNOHANG, &used)) > 0) {
 		if (pid != program)
 			continue;
-		*ret_status = status;
+		ret->status = status;
+		ret->cpu_s = used.ru_utime.tv_sec + used.ru_stime.tv_sec +
+			     (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000000;
 		return true;
 	}
 	return false;
@@ -151,7 +154,7 @@ static void keep(pid_t program, int control, int signal_fd, int proc_fd)
 		if (poll(p, 2, -1) < 0 && errno != EINTR)
 			break;
 		if (p[1].revents && read(signal_fd, &info, sizeof(info)) > 0 &&
-		    program_ended(program, &report.status)) {
+		    program_ended(program, &report)) {
 			report.killed = false;
 			break;
 		}
@@ -257,6 +260,7 @@ int tbg_keeper_start(struct tbg_program *p)
 	for (int i = 0; i < STREAMS; i++)
 		close(s.theirs[i]);
 	close(s.control[1]);
+	p->keeper = pid;
 	p->control = s.control[0];
 	p->in = s.ours[IN];
 	p->out = s.ours[OUT];

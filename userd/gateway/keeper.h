@@ -18,6 +18,7 @@ struct tbg_program {
 	uint64_t memory;		/* bytes; these three: 0 is no limit */
 	unsigned int cpu_s, processes;
 	/* in return */
+	pid_t keeper;
 	int control;			/* shut it down, or close it: the program ends */
 	int in, out, err;		/* its standard streams, non-blocking */
 };
@@ -41,6 +42,7 @@ void tbg_children_end(int proc_fd);
 struct tbg_keeper_report {
 	int status;			/* of the program, as of waitpid() */
 	int killed;			/* it did not end by itself */
+	unsigned int cpu_s;		/* that it has used */
 };
 
 #endif

@@ -319,9 +319,11 @@ static void reap(void)
 	int status;
 	pid_t pid;
 
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+	while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
 		w = worker_of(pid, &p);
-		if (w)
+		if (w && WIFSTOPPED(status))	/* its own watch has stopped too */
+			kill(pid, SIGKILL);
+		else if (w)
 			worker_died(p, w, status);
 	}
 	tbg_children_kill(all.proc_fd, is_worker);

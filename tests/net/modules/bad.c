@@ -119,6 +119,8 @@ static void vanish(struct tbg_request *r, const char *arg)
 	tbg_module_log(NULL, "vanishes by %s", arg);
 	if (!strcmp(arg, "kill"))
 		raise(SIGKILL);
+	if (!strcmp(arg, "stop"))
+		raise(SIGSTOP);
 	_exit(0);
 }
 
