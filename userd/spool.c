@@ -5,14 +5,18 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
+#include "say.h"
 #include "spool.h"
 
 #define ROOM_FIRST 4096
+#define SAY_NS	   10000000000ull	/* between two lines of the log */
 
 struct tbg_spool *tbg_spool_new(uint64_t memory_max, const char *folder)
 {
@@ -78,12 +82,25 @@ static int file_open(const char *folder)
 	return fd;
 }
 
+/* Its requests are refused; a line now and then says why. */
+static int file_failed(const struct tbg_spool *s, int err)
+{
+	static _Atomic uint64_t said_ns;
+	uint64_t now_ns = tbg_mono_ns(), was_ns = said_ns;
+
+	if ((!was_ns || now_ns - was_ns >= SAY_NS) &&
+	    atomic_compare_exchange_strong(&said_ns, &was_ns, now_ns))
+		tbg_say("toboggand: body-folder %s: %s; requests with long bodies are answered with 503: free space there, or name a folder that can be written",
+			s->folder, strerror(-err));
+	return err;
+}
+
 static int file_add(struct tbg_spool *s, const uint8_t *b, size_t len)
 {
 	if (s->fd < 0) {
 		s->fd = file_open(s->folder);
 		if (s->fd < 0)
-			return -errno;
+			return file_failed(s, -errno);
 	}
 	while (len) {
 		ssize_t n = pwrite(s->fd, b, len, s->len - s->memory_len);
@@ -91,7 +108,7 @@ static int file_add(struct tbg_spool *s, const uint8_t *b, size_t len)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return n ? -errno : -ENOSPC;
+			return file_failed(s, n ? -errno : -ENOSPC);
 		s->len += n;
 		b += n;
 		len -= n;

@@ -313,6 +313,7 @@ def t_folder_that_takes_no_file_is_503():
             c.send(head("/", f"Content-Length: {len(BODY)}") + BODY)
             assert c.answer().status == 503 and c.ended()
         assert ask(d.address, "POST", "/", body=b"small").body == b"small"
+        until(lambda: any("body-folder /proc: " in x for x in d.lines))
 
 
 def t_slow_clients_hold_no_connection_to_the_upstream():
