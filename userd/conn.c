@@ -1708,9 +1708,11 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	}
 	if (blocked(c)) {
-		if (client_takes(c)) {
+		bool looked = c->left_stamp_ms == c->stamp_ms;
+
+		if (age_ms > o->send_ms / 2 && client_takes(c)) {
 			c->stamp_ms = c->left_stamp_ms = w->now_ms;
-		} else if (age_ms > o->send_ms) {
+		} else if (age_ms > o->send_ms && looked) {
 			tbg_stat_add(&w->stats.timeouts, 1);
 			if (!c->traffic->transfer || !tbg_transfer_late(c->traffic->transfer))
 				tbg_conn_kill(w, c);

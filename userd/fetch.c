@@ -669,9 +669,9 @@ static void completed(struct tbg_transfer *x, bool keep)
 }
 
 /*
- * Another answer than the stale one that was validated, all of it: unless it takes its
- * place, that goes all the same (RFC 9111 4.3.3), but for one that is about who has
- * asked, or how often.
+ * Another answer than the stale one that was validated, as much of it as anybody wants:
+ * unless it takes its place, that goes all the same (RFC 9111 4.3.3), but for one that is
+ * about who has asked, or how often.
  */
 static void outdate(struct tbg_transfer *x)
 {

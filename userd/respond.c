@@ -12,7 +12,7 @@
 #include "clock.h"
 #include "respond.h"
 
-/* The registry of status codes (RFC 9110 16.2.1), without interim ones and 418. */
+/* The registry of status codes (RFC 9110 16.2.1), without interim and unused ones. */
 #define STATUS_LIST(X) \
 	X(200, "OK") \
 	X(201, "Created") \
@@ -69,6 +69,7 @@
 	X(506, "Variant Also Negotiates") \
 	X(507, "Insufficient Storage") \
 	X(508, "Loop Detected") \
+	X(510, "Not Extended") \
 	X(511, "Network Authentication Required")
 
 const char *tbg_status_text(unsigned int status)

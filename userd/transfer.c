@@ -1012,10 +1012,9 @@ bool tbg_transfer_late(struct tbg_transfer *x)
  */
 static bool client_gone(const struct tbg_transfer *x)
 {
-	bool hears_nothing = !x->begun || x->upstream->order;
+	bool waits = x->waiting || (x->running && (x->upstream->order || !x->begun));
 
-	return (x->running || x->waiting) && hears_nothing && x->c && x->c->eof &&
-	       x->w->now_ms - x->c->stamp_ms > GONE_MS;
+	return waits && x->c && x->c->eof && x->w->now_ms - x->c->stamp_ms > GONE_MS;
 }
 
 static void check(struct tbg_transfer *x)

@@ -500,11 +500,10 @@ def t_a_worker_that_stops_is_ended():
 def t_an_answer_that_is_complete_is_sent():
     """Whatever its end() does."""
     with origin.Client(d.address) as c:
-        for how in ("crash", "exit", "loop", "vanish"):
-            for body in (None, b"sent"):
-                client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
-                r = c.request("POST" if body else "GET", "/bad?last=" + how, body=body)
-                assert (r.status, r.body) == (200, b"complete\n"), (how, r)
+        for how in ("crash", "exit", "loop"):
+            client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+            r = c.request("GET", "/bad?last=" + how)
+            assert (r.status, r.body) == (200, b"complete\n"), (how, r)
 
 
 def t_a_child_answers_nothing():
@@ -589,6 +588,21 @@ def t_those_that_resume_each_other_without_end_hold_up_nobody():
             assert well("later=50") == "time"
         client.until(lambda: not spins(pid), "they go on without their clients")
         assert well("pid") == pid
+
+
+def t_nobody_goes_on_behind_its_answer():
+    """Of many that are resumed at once, some have their turn later, when their time is over too."""
+    pid, nr = well("pid"), 150
+    with contextlib.ExitStack() as stack:
+        began, crowd = time.monotonic(), []
+        for _ in range(nr):
+            crowd.append(stack.enter_context(origin.Client(d.address)))
+            crowd[-1].send(b"POST /bad?crowded=1000 HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n")
+        time.sleep(max(0, began + 0.9 - time.monotonic()))  # just before their time
+        client.until(lambda: bad(f"wake={nr}").status == 200, "some have not come")
+        for c in crowd:
+            assert c.answer().body == b"woken\n"
+    assert well("pid") == pid, "one went on"
 
 
 def t_a_client_that_leaves_lets_another_go_on():

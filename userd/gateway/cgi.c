@@ -29,7 +29,7 @@
 #define HEAD_MAX	(32 << 10)	/* bytes; the daemon takes no more */
 #define QUEUE_FACTOR	16		/* requests that wait, for each that runs */
 #define TICK_MS		100
-#define KEEPER_NS	2000000000ull	/* for the end of a program nobody waits for */
+#define KEEPER_NS	5000000000ull	/* for the end of a program nobody waits for */
 #define LINGER_NS	200000000ull	/* for the end of one that has closed its body */
 #define PIECE		(64 << 10)
 #define ERR_READS	16		/* of 4 KiB at a time */

@@ -156,22 +156,30 @@ static void on_exit_call(void)
 		last_words(502, ": exit() in a callback\n");
 }
 
-static int watch_open(void)
+/* Whatever the module's constructors have made of these signals. */
+static int crash_open(void)
 {
 	static const int crashes[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS };
 	struct sigaction crash = { .sa_handler = on_crash,
 				   .sa_flags = SA_ONSTACK | SA_RESETHAND };
 	static char stack[64 << 10];
 	stack_t s = { .ss_sp = stack, .ss_size = sizeof(stack) };
+
+	if (sigaltstack(&s, NULL))
+		return -errno;
+	for (size_t i = 0; i < sizeof(crashes) / sizeof(*crashes); i++)
+		sigaction(crashes[i], &crash, NULL);
+	return 0;
+}
+
+static int watch_open(void)
+{
 	pthread_attr_t a;
 	pthread_t thread;
 	int err;
 
-	if (sigaltstack(&s, NULL) || sem_init(&worker.wanted, 0, 0) ||
-	    atexit(on_exit_call))
+	if (sem_init(&worker.wanted, 0, 0) || atexit(on_exit_call))
 		return -errno;
-	for (size_t i = 0; i < sizeof(crashes) / sizeof(*crashes); i++)
-		sigaction(crashes[i], &crash, NULL);
 	pthread_attr_init(&a);
 	pthread_attr_setstacksize(&a, WATCH_STACK);
 	err = -pthread_create(&thread, &a, watch, NULL);
@@ -215,7 +223,10 @@ static void unmark(struct tbg_request *r)
 	r->marked = false;
 }
 
-/* Requests may resume each other without end: what else has come is not to wait for that. */
+/*
+ * Requests may resume each other without end: what else has come is not to wait for
+ * that. So one that has ended may have its turn later, and is not called meanwhile.
+ */
 void tbg_requests_settle(void)
 {
 	unsigned int resumes = 0;
@@ -251,7 +262,8 @@ static void on_again(void *arg, uint32_t events)
 void tbg_module_fetched(struct tbg_request *r, const struct tbg_fetched *f)
 {
 	r->lookup = NULL;
-	CALL(r, fetched, f);
+	if (!r->ended)
+		CALL(r, fetched, f);
 	tbg_requests_settle();
 }
 
@@ -271,7 +283,8 @@ static void on_wait_ms(void *arg, uint32_t events)
 	struct tbg_request *r = arg;
 
 	fd_forget(&r->timer_fd);
-	CALL(r, resume, TBG_RESUME_TIME);
+	if (!r->ended)
+		CALL(r, resume, TBG_RESUME_TIME);
 	tbg_requests_settle();
 }
 
@@ -280,7 +293,8 @@ static void on_wait_fd(void *arg, uint32_t events)
 	struct tbg_request *r = arg;
 
 	fd_forget(&r->wait_fd);
-	CALL(r, resume, TBG_RESUME_READY);
+	if (!r->ended)
+		CALL(r, resume, TBG_RESUME_READY);
 	tbg_requests_settle();
 }
 
@@ -339,7 +353,7 @@ void tbg_module_log(struct tbg_request *r, const char *format, ...)
 	if (n > (int)sizeof(line) - 2)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
-	if (!r || r->v->ended) {
+	if (!r) {
 		tbg_say("toboggan-gateway: %s: %.*s", worker.o->path, n - 1, line);
 		return;
 	}
@@ -430,7 +444,7 @@ static void on_input(struct tbg_visit *v)
 {
 	struct tbg_request *r = v->own;
 
-	if (!r || !r->wants_input)
+	if (!r || r->ended || !r->wants_input)
 		return;
 	r->wants_input = false;
 	CALL(r, readable);
@@ -441,7 +455,7 @@ static void on_output(struct tbg_visit *v)
 {
 	struct tbg_request *r = v->own;
 
-	if (!r || !r->wants_room)
+	if (!r || r->ended || !r->wants_room)
 		return;
 	r->wants_room = false;
 	CALL(r, writable);
@@ -582,7 +596,6 @@ int tbg_module_run(const struct tbg_order *o, int listen_fd, int state_fd)
 	worker.files = files.rlim_cur;
 	worker.o = o;
 	worker.todo_last = &worker.todo;
-	worker.again_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	worker.statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 	memory_limit(o->memory);
 	wait_for_turn();
@@ -593,12 +606,14 @@ int tbg_module_run(const struct tbg_order *o, int listen_fd, int state_fd)
 					   .listen_fd = listen_fd,
 					   .state_fd = state_fd,
 					   .daemon = o->daemon };
+	worker.again_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (worker.again_fd < 0)
 		return -errno;
 	err = tbg_loop_add(l, worker.again_fd, EPOLLIN, on_again, NULL);
 	err = err ?: -pthread_atfork(NULL, NULL, on_fork);
 	err = err ?: watch_open();
 	err = err ?: load();
+	err = err ?: crash_open();
 	err = err ?: module_open();
 	err = err ?: tbg_serve_open(&worker.serve);
 	err = err ?: tbg_loop_run(l);

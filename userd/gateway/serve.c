@@ -203,6 +203,7 @@ static void end(struct tbg_visit *v, uint32_t exit_status, uint8_t status)
 	uint8_t last[2 * TBG_RECORD_HEADER + TBG_RECORD_BODY];
 
 	v->holds++;
+	gone(v);
 	tbg_record_header(last, TBG_RECORD_STDOUT, v->id, 0, 0);
 	tbg_record_end(last + TBG_RECORD_HEADER, v->id, exit_status, status);
 	tbg_lines_put(&v->out.l, last, sizeof(last));
@@ -212,7 +213,6 @@ static void end(struct tbg_visit *v, uint32_t exit_status, uint8_t status)
 	if (v->s->retiring && (v->input_over || !tbg_visit_param(v, "CONTENT_LENGTH")))
 		retire(v);
 	flush(v);
-	gone(v);			/* which may take its time */
 	request_forget(v);
 	if (v->s->retiring && !v->dead)
 		retire(v);
@@ -282,12 +282,11 @@ void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status)
 
 	if (!v->begun || v->dead || (v->output_begun && !v->ended))
 		return;
-	if (!v->ended) {
+	if (!v->ended)
 		at += fail_record(v, status, b);
-		tbg_record_header(at, TBG_RECORD_STDOUT, v->id, 0, 0);
-		tbg_record_end(at + TBG_RECORD_HEADER, v->id, 0, TBG_RECORD_COMPLETE);
-		at += 2 * TBG_RECORD_HEADER + TBG_RECORD_BODY;
-	}
+	tbg_record_header(at, TBG_RECORD_STDOUT, v->id, 0, 0);
+	tbg_record_end(at + TBG_RECORD_HEADER, v->id, 0, TBG_RECORD_COMPLETE);
+	at += 2 * TBG_RECORD_HEADER + TBG_RECORD_BODY;
 	iov[1].iov_len = at - b;
 	if (sendmsg(v->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		return;			/* nobody to tell */

@@ -28,7 +28,8 @@ __attribute__((LOADED)) static void loaded(void)
 }
 #endif
 
-static struct tbg_request *parked, *queued, *turning;
+static struct tbg_request *parked, *queued, *turning, *crowd[1000];
+static unsigned int crowd_nr;
 static const char *mode = "";	/* the last of the arguments */
 
 static void answer(struct tbg_request *r, unsigned int status, const char *text)
@@ -82,8 +83,6 @@ static void misbehave(struct tbg_request *r, const char *how)
 		exit(78);
 	if (!strcmp(how, "crash"))
 		raise(SIGSEGV);
-	if (!strcmp(how, "vanish"))
-		_exit(0);
 }
 
 /* Descriptors: a so-manieth part of all that there may be. */
@@ -111,6 +110,35 @@ static void turn(struct tbg_request *r, const char *arg)
 	tbg_request_set(r, turn);
 	tbg_request_resume(turning ?: r);
 	turning = r;
+}
+
+/* Waits for a time, or to be woken with all others. */
+static void crowded(struct tbg_request *r, const char *arg)
+{
+	tbg_request_set(r, crowded);
+	crowd[crowd_nr++ % 1000] = r;
+	tbg_request_wait_ms(r, strtoul(arg, NULL, 10));
+}
+
+/* Whether so many wait; then all are told to go on. */
+static void wake(struct tbg_request *r, const char *arg)
+{
+	if (crowd_nr < strtoul(arg, NULL, 10)) {
+		answer(r, 404, "not yet\n");
+		return;
+	}
+	for (unsigned int i = 0; i < crowd_nr; i++)
+		tbg_request_resume(crowd[i]);
+	crowd_nr = 0;
+	answer(r, 200, "told\n");
+}
+
+/* Slowly; and nobody goes on behind an answer. */
+static void woken(struct tbg_request *r)
+{
+	tbg_request_set(r, woken);
+	answer(r, 200, "woken\n");
+	usleep(2000);
 }
 
 /* Without last words. */
@@ -293,7 +321,7 @@ static const struct {
 	{ "split", split }, { "endless", big }, { "move", move },
 	{ "again", again }, { "lock", lock }, { "locked", locked },
 	{ "said", said }, { "last", last }, { "vanish", vanish },
-	{ "turn", turn },
+	{ "turn", turn }, { "crowded", crowded }, { "wake", wake },
 };
 
 static void request(struct tbg_request *r, void *state)
@@ -315,6 +343,8 @@ static void resume(struct tbg_request *r, void *state, enum tbg_resume why)
 
 	if (tbg_request_get(r) == turn)
 		turn(r, "");
+	else if (tbg_request_get(r) == crowded)
+		woken(r);
 	else if (tbg_request_get(r))
 		raise(SIGSEGV);
 	else
@@ -347,7 +377,7 @@ static void end(struct tbg_request *r, void *state)
 
 	if (r == turning)
 		turning = NULL;
-	if (how == (char *)turn)
+	if (how == (char *)turn || how == (char *)crowded || how == (char *)woken)
 		return;
 	if (r == queued)
 		queued = NULL;
