@@ -38,6 +38,16 @@ def reply(status=200, body=b"", *fields, dated=True, reason="Whatever"):
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
+def drips(*fields):
+    """A chunked answer with these fields that comes byte by byte, without end."""
+    def send(c, r):
+        c.send("\r\n".join(["HTTP/1.1 200 OK", "Transfer-Encoding: chunked", *fields, "", ""]).encode("latin-1"))
+        while True:
+            c.send(b"1\r\nx\r\n")
+            time.sleep(0.01)
+    return send
+
+
 def then_closes(data):
     """An answer of these bytes, and the end of the connection."""
     def send(c, r):

@@ -624,14 +624,7 @@ def t_leader_that_leaves_does_not_take_the_others_with_it():
 
 def t_fetch_that_nobody_waits_for_any_more_ends():
     p = path()
-
-    def endless(c, r):
-        c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nCache-Control: max-age=60\r\n\r\n")
-        while True:
-            c.send(b"1\r\nx\r\n")
-            time.sleep(0.01)
-
-    o.on(p, endless)
+    o.on(p, origin.drips("Cache-Control: max-age=60"))
     with contextlib.ExitStack() as stack:
         leader = stack.enter_context(origin.Client(d.address))
         leader.send(f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n".encode())

@@ -585,14 +585,7 @@ def t_slow_upstream_holds_the_client_back():
 
 def t_client_that_leaves_takes_the_fetch_with_it():
     p = path()
-
-    def endless(c, r):
-        c.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        while True:
-            c.send(b"1\r\nx\r\n")
-            time.sleep(0.01)
-
-    o.on(p, endless)
+    o.on(p, origin.drips())
     with origin.Client(d.address) as c:
         c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
         c.head()
