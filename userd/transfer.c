@@ -608,7 +608,7 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 /* Whether a fresh response is about to be stale: no request for it shall wait. */
 static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
 {
-	return tbg_fresh(tbg_terms_expires_ns(&s->terms), now_ns) && now_ns >= s->refresh_ns;
+	return now_ns >= s->refresh_ns && tbg_fresh(tbg_terms_expires_ns(&s->terms), now_ns);
 }
 
 /*

@@ -454,10 +454,12 @@ class Bare(Server):
               "Cache-Status: bare; hit\r\n\r\n")
 
     def launch(self):
-        from_where = self.origin.authority.split(":") if self.origin else \
-            [self.file("bare.reply", self.ANSWER)]
-        self.run([part("bare"), self.addr, str(PORT), *from_where])
-        self.wait(lambda: fetch(self.lab, self, "/", limit_s=2)["status"])
+        if self.origin:
+            says, status = self.origin.authority.split(":"), 200
+        else:
+            says, status = [self.file("bare.reply", self.ANSWER)], 304
+        self.run([part("bare"), self.addr, str(PORT), *says])
+        self.wait(lambda: fetch(self.lab, self, "/1k.jpg", limit_s=2)["status"] == status)
 
 
 class Existing(Server):
