@@ -48,6 +48,7 @@ struct tbg_flow_key {
 #define TBG_FLOW_RST	  0x08	/* reset by either side */
 #define TBG_FLOW_LEFT	  0x10	/* wire translates, but answers no more */
 #define TBG_FLOW_V6	  0x20
+#define TBG_FLOW_TOLD	  0x40	/* tbg_tell_window() stands where the next bytes do */
 #define TBG_FLOW_LAST	  0x80	/* the socket closed after the client: no TIME_WAIT */
 #define TBG_FLOW_CLOSED	  (TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT | TBG_FLOW_RST)
 

@@ -145,14 +145,15 @@ static __always_inline __u32 tbg_flow_mss(const struct tbg_flow_locked *f,
 /*
  * Whether a segment brings a window that its socket would not believe: smaller
  * than the one it knows, and with the numbers it knows already, which hits have
- * left as they were (tcp_may_update_window). Once it has the segment's payload, it
- * believes what comes.
+ * left as they were (tcp_may_update_window), or tbg_tell_window() has shown it.
+ * Once it has the segment's payload, it believes what comes.
  */
 static __always_inline bool tbg_is_narrow(const struct tbg_flow_locked *f,
 					  const struct tbg_pkt *p)
 {
 	return p->payload_len && tbg_window_left(f, p) < f->heard &&
-	       p->seq == f->last.req_seq + f->last.req_len &&
+	       (f->flags & TBG_FLOW_TOLD ||
+		p->seq == f->last.req_seq + f->last.req_len) &&
 	       p->seq - f->in_delta - f->irs == f->given &&
 	       p->ack - f->last.seq <= f->last.len;
 }

@@ -128,8 +128,12 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	       (__s32)(p->ack - next - slack) <= 0 &&
 	       (__s32)(at - f->window) <= 0;
 	more = fits && p->payload_len && end - f->given - 1 < TBG_GIVEN_MAX;
-	if (more)
+	if (told_window)
+		f->flags |= TBG_FLOW_TOLD;
+	if (more) {
+		f->flags &= ~TBG_FLOW_TOLD;
 		f->given = end;
+	}
 	fits = fits && (__s32)(end - f->given) >= 0;
 	if (fits && sound && (__s32)(p->ack - f->acked) > 0 &&
 	    (__s32)(p->ack - next) <= 0) {
