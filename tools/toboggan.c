@@ -214,6 +214,17 @@ static bool json_wanted(int argc, char **argv)
 }
 
 /* 0, or the exit status plus one. */
+/* A second one would take the place of the first without a word. */
+static bool once(const char **ret, const char *option)
+{
+	if (*ret)
+		tbg_fault_say("%s %s: there is %s %s already; run the command once for each",
+			      option, optarg, option, *ret);
+	else
+		*ret = optarg;
+	return *ret == optarg;
+}
+
 static int options_parse(struct tbg_given *opt, int argc, char **argv)
 {
 	int o;
@@ -232,7 +243,8 @@ static int options_parse(struct tbg_given *opt, int argc, char **argv)
 			opt->all = true;
 			break;
 		case 'H':
-			opt->host = optarg;
+			if (!once(&opt->host, "--host"))
+				return TBG_EXIT_USAGE + 1;
 			break;
 		case 'p':
 			opt->prefix = true;
@@ -241,7 +253,8 @@ static int options_parse(struct tbg_given *opt, int argc, char **argv)
 			opt->help = true;
 			break;
 		case 't':
-			opt->tag = optarg;
+			if (!once(&opt->tag, "--tag"))
+				return TBG_EXIT_USAGE + 1;
 			break;
 		case 'e':
 			opt->accept = optarg;

@@ -186,6 +186,8 @@ def t_purge_that_cannot_be_meant():
                                  (["purge", "--prefix"], 2, "--prefix"), (["purge", "--host", "a.example", "/x"], 2, "--host"),
                                  (["purge", "--all", "--host", "a.example"], 2, "--all"),
                                  (["purge", "--host", ""], 2, "--host NAME"), (["purge", "--tag", ""], 2, "--tag TAG"),
+                                 (["purge", "--tag", "a", "--tag", "b"], 2, "--tag a already"),
+                                 (["purge", "--host", "a.example", "--host", "b"], 2, "--host a.example already"),
                                  (["purge", "--host", "c.example"], 1, "no site has that name"),
                                  (["purge", "nonsense"], 1, "neither a URL"),
                                  (["purge", "/css%2Fone.css"], 1, "no path that the daemon"),
