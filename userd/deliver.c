@@ -26,7 +26,8 @@
 static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 {
 	static const char *const fwd[] = {
-#define X(name, text) [TBG_FWD_##name] = "fwd=" text,
+		[TBG_FWD_NOT] = "",
+#define X(name, text) [TBG_FWD_##name] = "; fwd=" text,
 		TBG_FWD_LIST(X)
 #undef X
 	};
@@ -35,7 +36,7 @@ static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 	int64_t ttl_s = tbg_terms_ttl(terms, x->w->now_ns);
 
 	tbg_lines_text(ret, TBG_CACHE_STATUS);
-	tbg_lines_text(ret, hit ? "hit" : fwd[x->fwd]);
+	tbg_lines_text(ret, hit ? "; hit" : fwd[x->fwd]);
 	if (!hit && x->fwd_status) {
 		tbg_lines_text(ret, "; fwd-status=");
 		tbg_lines_number(ret, x->fwd_status);

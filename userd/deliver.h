@@ -31,7 +31,7 @@ struct tbg_delivery {
 	bool older;			/* received as HTTP/1.0 */
 };
 
-#define TBG_CACHE_STATUS "Cache-Status: toboggan; "
+#define TBG_CACHE_STATUS "Cache-Status: toboggan"
 
 /*
  * Status line and fields, but for Cache-Status, and what the connection makes of

@@ -269,6 +269,7 @@ unsigned int tbg_page_listing(const struct tbg_server *s,
 	if (!text)
 		return 503;
 	tbg_answer_error(ret, 200, ask->persist);
+	ret->reply.cache = TBG_CACHE_MISS;
 	ret->heap = text;
 	ret->body = text;
 	ret->body_len = ret->reply.length = len;

@@ -86,7 +86,7 @@ static uint64_t object_end_ns(const struct tbg_stored *one, unsigned int digits,
 /* The end of each head: the tier's name, and what is from there on. */
 #define TIER_ON		"wire\r\n\r\n"
 #define TIER_BACK	(sizeof(TIER_ON) - 1)
-static const char head_end[] = TBG_CACHE_STATUS "hit; detail=" TIER_ON;
+static const char head_end[] = TBG_CACHE_STATUS "; hit; detail=" TIER_ON;
 
 /* Heads of the three parts, and where in them the Age is. */
 struct heads {

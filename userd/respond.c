@@ -104,6 +104,7 @@ const char *tbg_cache_word(enum tbg_cache_status cache)
 		[TBG_CACHE_HIT] = "hit",
 		[TBG_CACHE_STORED] = "stored",
 		[TBG_CACHE_MISS] = "miss",
+		[TBG_CACHE_NONE] = "none",
 	};
 
 	return words[cache];
@@ -136,9 +137,10 @@ int tbg_reply_head(const struct tbg_reply *r, const char *date, char *ret,
 		   size_t size, struct tbg_head_at *ret_at)
 {
 	static const char *const cache[] = {
-		[TBG_CACHE_HIT] = "hit; detail=wire",
-		[TBG_CACHE_STORED] = "fwd=uri-miss; stored",
-		[TBG_CACHE_MISS] = "fwd=uri-miss",
+		[TBG_CACHE_HIT] = "; hit; detail=wire",
+		[TBG_CACHE_STORED] = "; fwd=uri-miss; stored",
+		[TBG_CACHE_MISS] = "; fwd=uri-miss",
+		[TBG_CACHE_NONE] = "",
 	};
 	struct writer w = { .at = ret, .room = size };
 
@@ -168,7 +170,7 @@ int tbg_reply_head(const struct tbg_reply *r, const char *date, char *ret,
 		put(&w, "Allow: %s\r\n", r->allow);
 	if (r->fields)
 		put(&w, "%s", r->fields);
-	put(&w, "Cache-Status: toboggan; %s", cache[r->cache]);
+	put(&w, "Cache-Status: toboggan%s", cache[r->cache]);
 	ret_at->tier_off = r->cache == TBG_CACHE_HIT ? w.at - ret - 4 : 0;
 	put(&w, "\r\n%s\r\n", tbg_persist_line(r->persist));
 	return w.full ? -EMSGSIZE : w.at - ret;

@@ -20,6 +20,7 @@ enum tbg_cache_status {
 	TBG_CACHE_HIT,		/* hit; detail=wire, as blobs hold it */
 	TBG_CACHE_STORED,	/* fwd=uri-miss; stored */
 	TBG_CACHE_MISS,		/* fwd=uri-miss */
+	TBG_CACHE_NONE,		/* nobody was asked: the server's own answer */
 };
 
 /* One word for it, for the log. */

@@ -115,7 +115,7 @@ void tbg_answer_error(struct tbg_answer *ret, unsigned int status,
 	ret->body = ret->text;
 	ret->body_len = tbg_error_body(status, ret->text);
 	ret->reply = (struct tbg_reply){
-		.status = status, .cache = TBG_CACHE_MISS, .persist = persist,
+		.status = status, .cache = TBG_CACHE_NONE, .persist = persist,
 		.type = "text/plain", .length = ret->body_len,
 	};
 }
@@ -164,9 +164,17 @@ static void location_make(const struct tbg_ask *ask, char *ret)
 	*at = 0;
 }
 
+/* What the files answer. */
+static void answer_looked(const struct tbg_ask *ask, struct tbg_answer *ret,
+			  unsigned int status)
+{
+	tbg_answer_error(ret, status, ask->persist);
+	ret->reply.cache = TBG_CACHE_MISS;
+}
+
 static void answer_redirect(const struct tbg_ask *ask, struct tbg_answer *ret)
 {
-	tbg_answer_error(ret, 301, ask->persist);
+	answer_looked(ask, ret, 301);
 	location_make(ask, ret->location);
 	ret->reply.location = ret->location;
 }
@@ -520,7 +528,7 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 	status = version_open(s, location, again, &v);
 	if (status)
 		return status;
-	tbg_answer_error(ret, 200, ask->persist);
+	answer_looked(ask, ret, 200);
 	ret->body_len = 0;
 	ret->fd_len = 0;
 	err = version_choose(s, ask, location, &v);
@@ -715,7 +723,7 @@ static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
 	}
 	if (!status)
 		return;
-	tbg_answer_error(ret, status == -ESTALE ? 503 : status, ask->persist);
+	answer_looked(ask, ret, status == -ESTALE ? 503 : status);
 }
 
 /* A range of what is stored; its head is made of the stored one. */

@@ -768,6 +768,7 @@ static void refuse(struct tbg_transfer *x, unsigned int status)
 {
 	/* a body is never read */
 	x->up_body = x->m.chunked || x->m.content_length || status == 411;
+	x->fwd = TBG_FWD_NOT;
 	tbg_deliver_error(x, status);
 	tbg_deliver_push(x);
 }
@@ -862,6 +863,8 @@ const char *tbg_transfer_reason(const struct tbg_transfer *x)
 {
 	if (tbg_transfer_is_hit(x))
 		return tbg_cache_word(TBG_CACHE_HIT);
+	if (x->fwd == TBG_FWD_NOT)
+		return tbg_cache_word(TBG_CACHE_NONE);
 	return tbg_cache_word(x->stored ? TBG_CACHE_STORED : TBG_CACHE_MISS);
 }
 

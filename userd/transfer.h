@@ -39,6 +39,7 @@
 	X(PARTIAL, "partial")
 
 enum tbg_fwd {
+	TBG_FWD_NOT,		/* refused */
 #define X(name, text) TBG_FWD_##name,
 	TBG_FWD_LIST(X)
 #undef X

@@ -85,7 +85,7 @@ class Client:
 def same(response):
     """Without what may differ between tiers."""
     response = re.sub(rb"\r\nDate: [^\r]{29}\r\n", b"\r\nDate:\r\n", response, count=1)
-    return re.sub(rb"\r\nCache-Status: toboggan; [^\r]*\r\n", b"\r\nCache-Status:\r\n",
+    return re.sub(rb"\r\nCache-Status: toboggan[^\r]*\r\n", b"\r\nCache-Status:\r\n",
                   response, count=1)
 
 
@@ -111,7 +111,8 @@ def check(d, case, want, response):
             assert int(fields["Content-Length"]) == len(data), "length differs"
         else:
             assert body == data, "body differs"
-    assert fields["Cache-Status"].startswith("toboggan; "), fields["Cache-Status"]
+    looked = status in (200, 206, 301, 304, 403, 404, 412, 416)    # else nothing was looked up
+    assert re.fullmatch("toboggan(; .+)" if looked else "toboggan", fields["Cache-Status"]), fields["Cache-Status"]
     assert len(fields["Date"]) == 29 and fields["Server"] == "toboggan"
 
 

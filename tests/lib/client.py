@@ -25,7 +25,8 @@ IN_VM = os.environ.get("TBG_WHERE", "").startswith("vm")
 WAIT_S = 120 if IN_VM else 20       # for what must happen, and then at once
 _TIER = {"toboggan; hit; detail=wire": "wire", "toboggan; hit; detail=sock": "sock",
          "toboggan; hit; detail=user": "user",
-         "toboggan; fwd=uri-miss; stored": "stored", "toboggan; fwd=uri-miss": "miss"}
+         "toboggan; fwd=uri-miss; stored": "stored", "toboggan; fwd=uri-miss": "miss",
+         "toboggan": "none"}
 
 
 class Response:
@@ -41,7 +42,7 @@ class Response:
 
     @property
     def tier(self):
-        """wire, sock, user (hits), stored or miss."""
+        """wire, sock, user (hits), stored, miss or none (of the server itself)."""
         return _TIER[self.fields["Cache-Status"]]
 
     def bare(self):

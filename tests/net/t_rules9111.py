@@ -328,10 +328,10 @@ rule("no_cache_validates_by_date", origin(HOUR, "Last-Modified: Sun, 06 Nov 1994
             sends=["If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT"]))
 rule("no_store_is_not_stored", origin(HOUR, ask=[CC + "no-store"]), origin())
 rule("no_store_among_others", origin(HOUR, ask=[CC + "max-age=9, no-store"]), origin())
-rule("only_if_cached_without", hit(CC + "only-if-cached", gets=504))
-rule("only_if_cached_with_if_match", hit(CC + "only-if-cached", 'If-Match: "a"', gets=504))
+rule("only_if_cached_without", hit(CC + "only-if-cached", gets=504, has=["Cache-Status: toboggan"]))
+rule("only_if_cached_with_if_match", hit(CC + "only-if-cached", 'If-Match: "a"', gets=504, has=["Cache-Status: toboggan"]))
 rule("only_if_cached_stale", origin(CC + "max-age=1, must-revalidate", "Age: 2", 'ETag: "a"'),
-     hit(CC + "only-if-cached", gets=504))
+     hit(CC + "only-if-cached", gets=504, has=["Cache-Status: toboggan"]))
 rule("only_if_cached_with_max_stale", origin(CC + "max-age=1", "Age: 2", 'ETag: "a"'),
      hit(CC + "only-if-cached, max-stale"))
 STALE = [CC + "max-age=100", "Age: 200", 'ETag: "a"']
