@@ -201,7 +201,7 @@ static bool status_field(struct tbg_response *r, const char *b, struct tbg_value
 {
 	const char *d = v.text;
 
-	if (r->status || v.len < 3 || !digit(d[0]) || !digit(d[1]) ||
+	if (v.len < 3 || !digit(d[0]) || !digit(d[1]) ||
 	    !digit(d[2]) || (v.len > 3 && d[3] != ' '))
 		return false;
 	r->status = (d[0] - '0') * 100 + (d[1] - '0') * 10 + d[2] - '0';
@@ -248,6 +248,10 @@ static void location_take(struct tbg_response *r, const char *b,
 	r->status = r->status ?: 200;
 }
 
+/* What tells the server, and is there once at most (RFC 3875 6.3). */
+#define CGI_FIELDS \
+	(TBG_NAME_BIT(STATUS) | TBG_NAME_BIT(CONTENT_TYPE) | TBG_NAME_BIT(LOCATION))
+
 /* One line; *alone: but for the type, Location has been the only one. */
 static bool cgi_take(struct tbg_response *r, const struct tbg_field_line *f, const char *b,
 		     struct tbg_value *location, bool *alone)
@@ -260,11 +264,8 @@ static bool cgi_take(struct tbg_response *r, const struct tbg_field_line *f, con
 	case TBG_NAME_CONTENT_TYPE:
 		return true;		/* that type is of nothing */
 	case TBG_NAME_LOCATION:
-		if (!location->text) {
-			*location = f->value;
-			return true;
-		}
-		/* fall through */
+		*location = f->value;
+		return true;
 	default:
 		*alone = false;
 		return true;
@@ -275,14 +276,19 @@ static bool cgi_read(struct tbg_response *r, struct tbg_fields *f, char *b, size
 {
 	const struct tbg_field_line *status;
 	struct tbg_value location = { 0 };
+	uint64_t seen = 0;
 	bool alone = true;
 	size_t from = 0, to = 0;
 
 	if (!fields_read(f, b, len) || !f->nr)
 		return false;
-	for (uint32_t i = 0; i < f->nr; i++)
-		if (!cgi_take(r, &f->all[i], b, &location, &alone))
+	for (uint32_t i = 0; i < f->nr; i++) {
+		uint64_t bit = 1ull << f->all[i].id & CGI_FIELDS;
+
+		if (seen & bit || !cgi_take(r, &f->all[i], b, &location, &alone))
 			return false;
+		seen |= bit;
+	}
 	status = tbg_fields_next(f, NULL, TBG_NAME_STATUS);
 	if (status) {
 		from = status->name.text - b;

@@ -426,6 +426,8 @@ def t_garbage_is_a_502():
     for script in ("echo no head; echo", "exit 0", "exit 3", "printf 'Content-Type: a/b\\n'",
                    "printf '\\n\\nbody'", "printf 'A: \\001\\n\\n'", "head -c 100000 /dev/zero",
                    "yes 'X: y' | head -n 10000; echo", "printf 'Status: 99\\n\\n'",
+                   "printf 'Location: /a\\nLocation: /b\\n\\n'",
+                   "printf 'Content-Type: a/b\\nContent-Type: text/html\\n\\nx'",
                    "printf 'HTTP/1.1 200 OK\\n\\n'", "kill -SEGV $$"):
         with origin.Client(d.address) as c:
             r = c.request("GET", d.program(script))

@@ -477,6 +477,7 @@ WRONG = {
     "bad status": out(b"Status: 99\r\n" + HEAD) + fastcgi.end(),
     "interim": out(b"Status: 101 Switching\r\n" + HEAD) + fastcgi.end(),
     "two statuses": out(b"Status: 200\r\nStatus: 404\r\n" + HEAD) + fastcgi.end(),
+    "two types": out(b"Content-Type: a/b\r\nContent-Type: text/html\r\n\r\nx") + fastcgi.end(),
     "two lengths": out(b"Content-Length: 1\r\nContent-Length: 2\r\n" + HEAD + b"x") + fastcgi.end(),
     "too short": out(b"Content-Length: 5\r\n" + HEAD + b"abc") + fastcgi.end(),
     "too long": out(b"Content-Length: 2\r\n" + HEAD + b"abc") + fastcgi.end(),
