@@ -1356,6 +1356,24 @@ static enum tbg_parsed head_parse(struct tbg_transfer *x)
 	       tbg_response_parse(&x->r, &x->says, o->head, o->head_len);
 }
 
+/* Whether a 101 is to what the client has offered, all of it (RFC 9110 7.8). */
+static bool is_offered(const struct tbg_transfer *x)
+{
+	struct tbg_elements all = {
+		.b = (const char *)x->o->head + x->r.fields_off,
+		.len = x->r.len - x->r.fields_off,
+	};
+	struct tbg_value one;
+	bool any = false;
+
+	while (tbg_elements_next(&all, TBG_VALUE("Upgrade"), &one)) {
+		any = true;
+		if (!tbg_fields_have(&x->asks, TBG_NAME_UPGRADE, one))
+			return false;
+	}
+	return any;
+}
+
 /* As many heads as there are; the last is the final one. */
 static void heads_eat(struct tbg_transfer *x)
 {
@@ -1367,7 +1385,7 @@ static void heads_eat(struct tbg_transfer *x)
 		if (p != TBG_PARSED_DONE || x->r.status >= 200)
 			break;
 		if (x->r.status == 101) {
-			if (!x->tunnel)
+			if (!x->tunnel || !is_offered(x))
 				p = TBG_PARSED_BAD;
 			break;
 		}

@@ -543,6 +543,14 @@ def t_endless_interim_responses_are_502():
     assert r.status == 502 and nr < 100, (r, nr)
 
 
+def t_101_to_another_protocol_is_502():
+    for says in (b"Upgrade: other\r\n", b"", b"Upgrade: websocket, other\r\n"):
+        p = path()
+        o.on(p, b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n" + says + b"\r\n")
+        r = ask(d.address, "GET", p, "Connection: upgrade", "Upgrade: websocket")
+        assert r.status == 502 and r.field("Upgrade") is None, (says, r)
+
+
 def t_unasked_101_is_502():
     p = path()
     o.on(p, b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
