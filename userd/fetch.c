@@ -197,7 +197,8 @@ static void try_next(struct tbg_transfer *x, unsigned int status)
 	x->stamp_ms = x->w->now_ms;
 	atomic_fetch_add(&b->active, 1);
 	atomic_fetch_add_explicit(&b->requests, 1, memory_order_relaxed);
-	if (!x->o->reused)
+	/* a module's next connection is to another worker, perhaps: it has two */
+	if (!x->o->reused && (x->fresh_only || !tbg_upstream_module(u)))
 		x->tried |= 1u << b->nr;
 	if (x->o->connected)
 		request_begin(x);

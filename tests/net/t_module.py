@@ -423,6 +423,21 @@ def t_a_crash_costs_its_request():
     assert ask(d.address, "GET", "/hello?name=Ada").body == b"hello, Ada\n"
 
 
+def t_those_that_a_crash_ends_too_begin_once_more():
+    """Those that are idempotent: nobody can tell them from the one that crashed, but a POST."""
+    nr = 8
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(origin.Client(d.address)) for _ in range(nr)]
+        for method, c in zip(["GET"] * (nr - 1) + ["POST"], crowd):
+            c.send(f"{method} /bad?later=1000 HTTP/1.1\r\nHost: t\r\n"
+                   f"{'Content-Length: 0' if method == 'POST' else 'A: b'}\r\n\r\n".encode())
+        time.sleep(0.3)     # all of them wait in the one worker, and its crash ends them
+        pid = well("pid")
+        assert ask(d.address, "POST", "/bad?crash", "Content-Length: 0").status == 502
+        assert [c.answer().status for c in crowd] == [200] * (nr - 1) + [502]
+    assert well("pid") != pid
+
+
 def t_a_crash_in_the_middle_cuts_off():
     with origin.Client(d.address) as c:
         c.send(b"GET /bad?crash=late HTTP/1.1\r\nHost: t\r\n\r\n")
