@@ -180,7 +180,7 @@ static void try_next(struct tbg_transfer *x, unsigned int status)
 	x->o = tbg_origin_take(x->w, x, b, !x->fresh_only && !x->tunnel);
 	if (!x->o && errno == EAFNOSUPPORT) {	/* nor will the next one of its kind */
 		x->tried |= 1u << b->nr;
-		tbg_backend_failed(b, x->w->now_ns);
+		tbg_backend_failed(b, strerror(EAFNOSUPPORT), x->w->now_ns);
 		try_next(x, 502);
 		return;
 	}
@@ -229,9 +229,9 @@ void tbg_fetch_begin(struct tbg_transfer *x)
 	try_next(x, 502);
 }
 
-static void backend_failed(struct tbg_transfer *x)
+static void backend_failed(struct tbg_transfer *x, const char *why)
 {
-	tbg_backend_failed(x->o->backend, x->w->now_ns);
+	tbg_backend_failed(x->o->backend, why, x->w->now_ns);
 }
 
 void tbg_fetch_connected(struct tbg_transfer *x, int err)
@@ -240,7 +240,7 @@ void tbg_fetch_connected(struct tbg_transfer *x, int err)
 	if (!err) {
 		request_begin(x);
 	} else {
-		backend_failed(x);
+		backend_failed(x, strerror(-err));
 		origin_end(x, false);
 		try_next(x, 502);
 	}
@@ -506,7 +506,7 @@ static void head_died(struct tbg_transfer *x)
 	bool again = may_repeat(x);
 
 	if (!again || !x->o->reused)
-		backend_failed(x);
+		backend_failed(x, "ended the connection before its answer");
 	if (again)
 		repeat(x, 502);
 	else
@@ -800,7 +800,7 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	if (got == TBG_PARSED_BAD || (x->sent_on && x->pile->len > UNREAD_MAX) ||
 	    contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
 	    (x->second && !x->told)) {
-		backend_failed(x);
+		backend_failed(x, "its body is not as its head says");
 		fetch_fail(x, 502);
 		return;
 	}
@@ -1249,7 +1249,7 @@ static void head_final(struct tbg_transfer *x)
 
 	if (!length_told(x)) {
 		tbg_origin_apart(x->w, x->o);
-		backend_failed(x);
+		backend_failed(x, "its body is not as its head says");
 		fetch_fail(x, 502);
 		return;
 	}
@@ -1258,7 +1258,8 @@ static void head_final(struct tbg_transfer *x)
 		tbg_health_found(x, r->status);
 		return;
 	}
-	tbg_backend_worked(x->o->backend);	/* whatever becomes of the rest, and when */
+	/* whatever becomes of the rest, and when */
+	tbg_backend_worked(x->o->backend, x->w->now_ns);
 	x->fwd_status = r->status;
 	if (x->alone && r->status == 304) {
 		if (x->selected && x->selected->terms.has_validator &&
@@ -1406,7 +1407,8 @@ static void heads_eat(struct tbg_transfer *x)
 		tbg_origin_recv(x->w, o, o->head + o->head_len,
 				TBG_RESPONSE_HEAD_MAX - o->head_len);
 	} else {
-		backend_failed(x);
+		backend_failed(x, p == TBG_PARSED_BAD ? "its head is malformed" :
+				  "its head is too long, or cut off");
 		fetch_fail(x, 502);
 	}
 }
@@ -1511,7 +1513,8 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	 * program work on behind its whole answer.
 	 */
 	if (!x->head_done || (!x->tunnel && has_body(x) && (!x->up_body || x->up_nr)))
-		backend_failed(x);
+		backend_failed(x, x->head_done ? "its body does not go on" :
+				  x->o->connected ? "no answer in time" : "no connection in time");
 	x->tried |= 1u << x->o->backend->nr;	/* its time is over, on any connection */
 	if (!x->o->connected || (!x->head_done && may_repeat(x)))
 		repeat(x, 504);

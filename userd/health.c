@@ -62,7 +62,7 @@ void tbg_health_tick(struct tbg_worker *w)
 void tbg_health_found(struct tbg_transfer *x, unsigned int status)
 {
 	x->checks->checking = false;
-	tbg_backend_found(x->checks, status >= 200 && status < 400);
+	tbg_backend_found(x->checks, status, x->w->now_ns);
 }
 
 uint32_t tbg_health_limit_ms(const struct tbg_upstream *u)

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <netdb.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #include "address.h"
 #include "gateway/order.h"
+#include "say.h"
 #include "upstream.h"
 #include "value.h"
 
@@ -317,18 +319,53 @@ struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 	return best;
 }
 
-void tbg_backend_worked(struct tbg_backend *b)
+/* A line for the log. Processes of our own have the gateway's. */
+__attribute__((format(printf, 4, 5)))
+static void backend_say(struct tbg_backend *b, enum tbg_news news, uint64_t now_ns,
+			const char *format, ...)
 {
-	if (atomic_load_explicit(&b->failures, memory_order_relaxed))
-		atomic_store_explicit(&b->failures, 0, memory_order_relaxed);
+	static const unsigned int every_s[] = {
+#define X(name, seconds) seconds,
+		TBG_NEWS_LIST(X)
+#undef X
+	};
+	uint64_t said_ns = atomic_load(&b->said_ns[news]);
+	char text[256];
+	va_list args;
+
+	if (b->upstream->order ||
+	    (said_ns && now_ns - said_ns < every_s[news] * 1000000000ull) ||
+	    !atomic_compare_exchange_strong(&b->said_ns[news], &said_ns, now_ns))
+		return;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	if (strcmp(b->upstream->name, b->text))
+		tbg_say("upstream %s: server %s: %s", b->upstream->name, b->text, text);
+	else
+		tbg_say("upstream %s: %s", b->text, text);
 }
 
-void tbg_backend_failed(struct tbg_backend *b, uint64_t now_ns)
+void tbg_backend_worked(struct tbg_backend *b, uint64_t now_ns)
+{
+	if (!atomic_load_explicit(&b->failures, memory_order_relaxed))
+		return;
+	if (atomic_exchange(&b->failures, 0) >= TBG_BACKEND_FAILURES)
+		backend_say(b, TBG_NEWS_WELL, now_ns, "answers again");
+}
+
+void tbg_backend_failed(struct tbg_backend *b, const char *why, uint64_t now_ns)
 {
 	uint64_t until_ns = now_ns + TBG_BACKEND_REST_NS, rest_ns = atomic_load(&b->rest_ns);
+	uint32_t failures = atomic_fetch_add(&b->failures, 1) + 1;
 
 	atomic_fetch_add_explicit(&b->failed, 1, memory_order_relaxed);
-	if (atomic_fetch_add(&b->failures, 1) + 1 < TBG_BACKEND_FAILURES)
+	if (failures == TBG_BACKEND_FAILURES && b->upstream->nr > 1)
+		backend_say(b, TBG_NEWS_RESTS, now_ns, "%s; after %u failures in a row it rests for %llu s",
+			    why, failures, TBG_BACKEND_REST_NS / 1000000000);
+	else
+		backend_say(b, TBG_NEWS_FAILED, now_ns, "%s", why);
+	if (failures < TBG_BACKEND_FAILURES)
 		return;
 	/* not less than a check has said */
 	while (rest_ns < until_ns &&
@@ -336,9 +373,16 @@ void tbg_backend_failed(struct tbg_backend *b, uint64_t now_ns)
 		;
 }
 
-void tbg_backend_found(struct tbg_backend *b, bool well)
+void tbg_backend_found(struct tbg_backend *b, unsigned int status, uint64_t now_ns)
 {
+	bool well = status >= 200 && status < 400;
+	bool was = atomic_exchange(&b->rest_ns, well ? 0 : UINT64_MAX) != UINT64_MAX;
+
 	if (well)
 		atomic_store(&b->failures, 0);
-	atomic_store(&b->rest_ns, well ? 0 : UINT64_MAX);
+	if (well && !was)
+		backend_say(b, TBG_NEWS_WELL, now_ns, "its health check is good again");
+	else if (!well && was)
+		backend_say(b, TBG_NEWS_RESTS, now_ns, "its health check got %u; it rests until one is good",
+			    status);
 }

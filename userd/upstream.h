@@ -50,6 +50,19 @@ struct tbg_upstream_terms {
 	struct tbg_script script;	/* of PROTOCOL_FASTCGI */
 };
 
+/* What is said of a server: of each kind, one line in so much time. */
+#define TBG_NEWS_LIST(X) \
+	X(FAILED, 10) \
+	X(RESTS, 1) \
+	X(WELL, 1)
+
+enum tbg_news {
+#define X(name, seconds) TBG_NEWS_##name,
+	TBG_NEWS_LIST(X)
+#undef X
+	TBG_NEWS_NR
+};
+
 struct tbg_backend {
 	struct tbg_upstream *upstream;
 	struct sockaddr_storage address;
@@ -65,6 +78,7 @@ struct tbg_backend {
 	_Atomic uint64_t starved_ns;	/* one of them had no process then */
 	_Atomic uint64_t apart_ns;	/* none of them is used twice until then */
 	_Atomic uint64_t requests, failed;
+	_Atomic uint64_t said_ns[TBG_NEWS_NR];	/* the last line; 0: none yet */
 	uint32_t checked_ms;		/* the rest is health.c's */
 	bool checking;
 };
@@ -124,12 +138,15 @@ void tbg_upstream_put(struct tbg_upstream *u);		/* NULL is allowed */
 struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 					uint64_t now_ns);
 
-/* How a request to it went. */
-void tbg_backend_worked(struct tbg_backend *b);
-void tbg_backend_failed(struct tbg_backend *b, uint64_t now_ns);
+/* How a request to it went; why: in words, for the log. */
+void tbg_backend_worked(struct tbg_backend *b, uint64_t now_ns);
+void tbg_backend_failed(struct tbg_backend *b, const char *why, uint64_t now_ns);
 
-/* What a health check found: it may be asked, or rests until another finds it well. */
-void tbg_backend_found(struct tbg_backend *b, bool well);
+/*
+ * What a health check found (status: of its answer, or what stands for that): it may
+ * be asked, or rests until another finds it well.
+ */
+void tbg_backend_found(struct tbg_backend *b, unsigned int status, uint64_t now_ns);
 bool tbg_backend_rests(const struct tbg_backend *b, uint64_t now_ns);
 
 #endif

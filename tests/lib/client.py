@@ -177,6 +177,11 @@ def until(fn, why="never became true"):
     return ret
 
 
+def says(of, text):
+    """Wait until a daemon has said a line with that in it."""
+    until(lambda: any(text in x for x in of.lines), f"never said {text}: {of.lines[-5:]}")
+
+
 def acked(s):
     """Wait until the peer's TCP has all that was sent."""
     waits = 0

@@ -20,6 +20,7 @@ import client                       # noqa: E402
 import conf                         # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
+from client import says             # noqa: E402
 from origin import ask              # noqa: E402
 
 d = None
@@ -73,10 +74,6 @@ def runs(pid):
 def dead(*pids):
     for pid in pids:
         client.until(lambda pid=pid: not runs(pid), f"{pid} goes on")
-
-
-def says(of, text):
-    client.until(lambda: any(text in x for x in of.lines), f"never said {text}: {of.lines[-5:]}")
 
 
 def begin():

@@ -19,6 +19,7 @@ import conf                         # noqa: E402
 import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
+from client import says             # noqa: E402
 from origin import ask              # noqa: E402
 
 d = None
@@ -64,10 +65,6 @@ class Modules(conf.Conf):
         for name in ("modules/hello.so", "modules/echo.so", "tests/net/bad.so", "tests/net/future.so",
                      "tests/net/mute.so", "tests/net/loops.so", "tests/net/lasts.so"):
             shutil.copy(os.path.join(ktap.BUILD, name), self.folder)
-
-
-def says(of, text):
-    client.until(lambda: any(text in x for x in of.lines), f"never said {text}: {of.lines[-5:]}")
 
 
 def begin():

@@ -18,6 +18,7 @@ import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import net                          # noqa: E402
 import origin                       # noqa: E402
+from client import says             # noqa: E402
 from origin import END, ask, reply  # noqa: E402
 
 FRESH = "Cache-Control: max-age=60"
@@ -210,6 +211,10 @@ def t_upstreams_have_their_own_servers_limits_and_health():
             assert ask(d.address, "GET", "/sick").body == b"%d" % well.port
         assert not sick.seen("/sick")
         assert [u["upstream"] for u in status(d)["upstreams"]] == ["slow", "sick", "sick"]
+        says(d, f"upstream slow: server {slow.url}: no answer in time")
+        says(d, f"upstream sick: server {sick.url}: its health check got 500; it rests until one is good")
+        sick.on("/health", reply(204))
+        says(d, f"upstream sick: server {sick.url}: its health check is good again")
         assert not slow.seen("/health")
 
 
@@ -325,8 +330,15 @@ def t_server_that_does_not_answer_is_502():
     with served('root = "{root}"\nupstream a { server = "127.0.0.1:9" }\nlocation /a { upstream = a }\n'
                 'location /b { upstream = "{0}" }\n', nr=1) as (d, o):
         o.on("/b", ends)
-        for target in ("/a", "/b"):
+        o.on("/bad", b"HTTP/1.1 200 OK\r\nContent Length: 1\r\n\r\n")
+        for target in ("/a", "/b", "/bad"):
             assert ask(d.address, "GET", target).status == 502, target
+        says(d, "upstream a: server 127.0.0.1:9: Connection refused")
+        line = f"upstream {o.url}: ended the connection before its answer"
+        says(d, line)
+        for _ in range(4):      # a line in ten seconds
+            assert ask(d.address, "GET", "/b").status == 502
+        assert sum(line in x for x in d.lines) == 1, d.lines
         assert ask(d.address, "GET", "/file").body == b"a file"
 
 

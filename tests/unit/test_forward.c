@@ -287,7 +287,7 @@ KTAP_TEST(t_turns_failures_and_rest)
 	KTAP_CHECK(tbg_upstream_choose(u, 5, 1)->nr == 1);
 	KTAP_CHECK(!tbg_upstream_choose(u, 7, 1));
 	for (int i = 0; i < TBG_BACKEND_FAILURES; i++)
-		tbg_backend_failed(&u->backends[1], 1);
+		tbg_backend_failed(&u->backends[1], "refused", 1);
 	for (int i = 0; i < 9; i++)
 		KTAP_CHECK(tbg_upstream_choose(u, 0, 2)->nr != 1);
 	for (unsigned int i = 0, turns[3] = { 0 }; i < 10; i++) {	/* of those that are left */
@@ -297,8 +297,8 @@ KTAP_TEST(t_turns_failures_and_rest)
 	KTAP_EQ(tbg_upstream_choose(u, 5, 2)->nr, 1);	/* better than none */
 	b = tbg_upstream_choose(u, 5, 2 + TBG_BACKEND_REST_NS);
 	KTAP_EQ(b->nr, 1);
-	tbg_backend_worked(b);
-	tbg_backend_failed(b, 1ull << 40);
+	tbg_backend_worked(b, 1);
+	tbg_backend_failed(b, "refused", 1ull << 40);
 	KTAP_CHECK(atomic_load(&b->rest_ns) < 1ull << 40);
 	u->terms.least = true;
 	atomic_store(&u->backends[0].active, 2);
