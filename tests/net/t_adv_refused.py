@@ -159,7 +159,8 @@ def t_handshake_whose_end_is_damaged():
             c.expect("S.")
             c.put(".", c.at, c.got, opts=c.options(), raw=rawtcp.damaged)
         s.st.barrier(s.family)
-        assert stage.flows() == before, f"{stage.flows()} flows, {before} before"
+        after = stage.flows()       # those of other scripts may have been swept
+        assert after <= before, f"{after} flows, {before} before"
         for c in list(s.connections):
             c.put("R", 1, None)
             s.st.graves.add(c.key)
