@@ -13,17 +13,27 @@
 #include "spool.h"
 #include "transfer.h"
 
+#define SMALL_MAX (16 << 10)	/* of a body that is worth the wait, to be sent again */
+
 static bool needs_length(const struct tbg_transfer *x)
 {
 	return tbg_protocol_needs_length(x->upstream->terms.protocol);
+}
+
+/* A request with its body in hand can go to the next server, if it may. */
+static bool repeatable(const struct tbg_message *m)
+{
+	return !m->chunked && m->content_length <= SMALL_MAX && !m->expect_continue &&
+	       tbg_method_idempotent(m->method);
 }
 
 bool tbg_gather_wanted(const struct tbg_transfer *x, const struct tbg_location *l)
 {
 	if (!x->m.chunked && !x->m.content_length)
 		return false;
-	return l->body_buffer >= 0 || (l->body_buffer == TBG_BODY_AS_NEEDED &&
-				       x->m.chunked && needs_length(x));
+	return l->body_buffer >= 0 ||
+	       (l->body_buffer == TBG_BODY_AS_NEEDED &&
+		((x->m.chunked && needs_length(x)) || repeatable(&x->m)));
 }
 
 bool tbg_gather_lacks_length(const struct tbg_transfer *x,

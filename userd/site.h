@@ -48,7 +48,7 @@ enum tbg_match {
 
 /* In place of a size: bodies are sent on as they come. */
 #define TBG_BODY_STREAMED	-1
-#define TBG_BODY_AS_NEEDED	-2	/* unless what they are sent to needs a length */
+#define TBG_BODY_AS_NEEDED	-2	/* unless gather.c has a use for the whole */
 
 /* What answers; of a scope and those around it, the innermost that says. */
 enum tbg_handler {
