@@ -350,8 +350,8 @@ def t_client_that_does_not_read():
             c.send(LARGE)
             time.sleep(UNREAD_S)
             tiers = [c.response().tier for _ in range(unread)]
-            hits = tiers.count(s.tier)      # what fills the window is the socket's
-            assert hits > unread // 2 and tiers == [s.tier] * hits + ["user"] * (unread - hits), tiers
+            # what fills the window is the socket's, or comes while it is moved (6.1)
+            assert tiers.count(s.tier) > unread // 2 and set(tiers) <= {s.tier, "user"}, tiers
             assert c.response().body == BODIES["/large"]
             beyond, again = (adversary.moved(was, ns.mibs()) for was, ns in zip(before, ends))
         # the client's own timers know a slow machine, the server's wait for it
