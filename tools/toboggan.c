@@ -213,7 +213,6 @@ static bool json_wanted(int argc, char **argv)
 	return ret;
 }
 
-/* 0, or the exit status plus one. */
 /* A second one would take the place of the first without a word. */
 static bool once(const char **ret, const char *option)
 {
@@ -225,6 +224,7 @@ static bool once(const char **ret, const char *option)
 	return *ret == optarg;
 }
 
+/* 0, or the exit status plus one. */
 static int options_parse(struct tbg_given *opt, int argc, char **argv)
 {
 	int o;
