@@ -426,10 +426,10 @@ def t_those_that_a_crash_ends_too_begin_once_more():
     with contextlib.ExitStack() as stack:
         crowd = [stack.enter_context(origin.Client(d.address)) for _ in range(nr)]
         for method, c in zip(["GET"] * (nr - 1) + ["POST"], crowd):
-            c.send(f"{method} /bad?later=1000 HTTP/1.1\r\nHost: t\r\n"
+            c.send(f"{method} /bad?later=2000 HTTP/1.1\r\nHost: t\r\n"
                    f"{'Content-Length: 0' if method == 'POST' else 'A: b'}\r\n\r\n".encode())
-        time.sleep(0.3)     # all of them wait in the one worker, and its crash ends them
         pid = well("pid")
+        time.sleep(0.7)     # all of them wait in the one worker, and its crash ends them
         assert ask(d.address, "POST", "/bad?crash", "Content-Length: 0").status == 502
         assert [c.answer().status for c in crowd] == [200] * (nr - 1) + [502]
     assert well("pid") != pid
