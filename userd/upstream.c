@@ -20,6 +20,7 @@
 #include "value.h"
 
 #define OWN_BYTES 16	/* of a name that nobody can guess */
+#define SAY_NS	  (10 * 1000000000ll)
 
 static const struct {
 	const char *name;
@@ -319,24 +320,25 @@ struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 	return best;
 }
 
-/* A line for the log. Processes of our own have the gateway's. */
+/*
+ * A line for the log: what is worse than the last at once; that it fails still, or is
+ * well, no earlier than SAY_NS behind that. Processes of our own have the gateway's.
+ */
 __attribute__((format(printf, 4, 5)))
 static void backend_say(struct tbg_backend *b, enum tbg_news news, uint64_t now_ns,
 			const char *format, ...)
 {
-	static const unsigned int every_s[] = {
-#define X(name, seconds) seconds,
-		TBG_NEWS_LIST(X)
-#undef X
-	};
-	uint64_t said_ns = atomic_load(&b->said_ns[news]);
+	uint64_t said_ns = atomic_load(&b->said_ns);
+	uint32_t said = atomic_load(&b->said);
+	bool due = (int64_t)(now_ns - said_ns) >= SAY_NS;
+	bool again = news == TBG_NEWS_FAILED && said == news;
 	char text[256];
 	va_list args;
 
-	if (b->upstream->order ||
-	    (said_ns && now_ns - said_ns < every_s[news] * 1000000000ull) ||
-	    !atomic_compare_exchange_strong(&b->said_ns[news], &said_ns, now_ns))
+	if (b->upstream->order || !(news > said || (due && (again || (said && !news)))) ||
+	    !atomic_compare_exchange_strong(&b->said_ns, &said_ns, now_ns))
 		return;
+	atomic_store(&b->said, news);
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
@@ -348,41 +350,47 @@ static void backend_say(struct tbg_backend *b, enum tbg_news news, uint64_t now_
 
 void tbg_backend_worked(struct tbg_backend *b, uint64_t now_ns)
 {
-	if (!atomic_load_explicit(&b->failures, memory_order_relaxed))
-		return;
-	if (atomic_exchange(&b->failures, 0) >= TBG_BACKEND_FAILURES)
+	uint32_t said = atomic_load_explicit(&b->said, memory_order_relaxed);
+
+	if (atomic_load_explicit(&b->failures, memory_order_relaxed))
+		atomic_store_explicit(&b->failures, 0, memory_order_relaxed);
+	/* what a check has found is a check's to take back */
+	if (said && said != TBG_NEWS_SICK &&
+	    (b->upstream->nr == 1 || !tbg_backend_rests(b, now_ns)))
 		backend_say(b, TBG_NEWS_WELL, now_ns, "answers again");
 }
 
 void tbg_backend_failed(struct tbg_backend *b, const char *why, uint64_t now_ns)
 {
 	uint64_t until_ns = now_ns + TBG_BACKEND_REST_NS, rest_ns = atomic_load(&b->rest_ns);
-	uint32_t failures = atomic_fetch_add(&b->failures, 1) + 1;
+	bool rested = rest_ns > now_ns;
 
 	atomic_fetch_add_explicit(&b->failed, 1, memory_order_relaxed);
-	if (failures == TBG_BACKEND_FAILURES && b->upstream->nr > 1)
-		backend_say(b, TBG_NEWS_RESTS, now_ns, "%s; after %u failures in a row it rests for %llu s",
-			    why, failures, TBG_BACKEND_REST_NS / 1000000000);
-	else
-		backend_say(b, TBG_NEWS_FAILED, now_ns, "%s", why);
-	if (failures < TBG_BACKEND_FAILURES)
+	backend_say(b, TBG_NEWS_FAILED, now_ns, "%s", why);
+	if (atomic_fetch_add(&b->failures, 1) + 1 < TBG_BACKEND_FAILURES)
 		return;
 	/* not less than a check has said */
 	while (rest_ns < until_ns &&
 	       !atomic_compare_exchange_weak(&b->rest_ns, &rest_ns, until_ns))
 		;
+	if (!rested && b->upstream->nr > 1)
+		backend_say(b, TBG_NEWS_RESTS, now_ns, "%s; after %u failures in a row it rests",
+			    why, TBG_BACKEND_FAILURES);
 }
 
 void tbg_backend_found(struct tbg_backend *b, unsigned int status, uint64_t now_ns)
 {
 	bool well = status >= 200 && status < 400;
-	bool was = atomic_exchange(&b->rest_ns, well ? 0 : UINT64_MAX) != UINT64_MAX;
 
 	if (well)
 		atomic_store(&b->failures, 0);
-	if (well && !was)
-		backend_say(b, TBG_NEWS_WELL, now_ns, "its health check is good again");
-	else if (!well && was)
-		backend_say(b, TBG_NEWS_RESTS, now_ns, "its health check got %u; it rests until one is good",
-			    status);
+	atomic_store(&b->rest_ns, well ? 0 : UINT64_MAX);
+	if (well && atomic_load(&b->said) >= TBG_NEWS_RESTS)
+		backend_say(b, TBG_NEWS_WELL, now_ns, "its health check is good");
+	else if (!well && status)
+		backend_say(b, TBG_NEWS_SICK, now_ns,
+			    "its health check got %u; it rests until one is good", status);
+	else if (!well)
+		backend_say(b, TBG_NEWS_SICK, now_ns,
+			    "its health check failed; it rests until one is good");
 }

@@ -50,17 +50,12 @@ struct tbg_upstream_terms {
 	struct tbg_script script;	/* of PROTOCOL_FASTCGI */
 };
 
-/* What is said of a server: of each kind, one line in so much time. */
-#define TBG_NEWS_LIST(X) \
-	X(FAILED, 10) \
-	X(RESTS, 1) \
-	X(WELL, 1)
-
+/* The last that was said of a server; what is worse is said at once. */
 enum tbg_news {
-#define X(name, seconds) TBG_NEWS_##name,
-	TBG_NEWS_LIST(X)
-#undef X
-	TBG_NEWS_NR
+	TBG_NEWS_WELL,
+	TBG_NEWS_FAILED,
+	TBG_NEWS_RESTS,
+	TBG_NEWS_SICK,			/* by a health check */
 };
 
 struct tbg_backend {
@@ -78,7 +73,8 @@ struct tbg_backend {
 	_Atomic uint64_t starved_ns;	/* one of them had no process then */
 	_Atomic uint64_t apart_ns;	/* none of them is used twice until then */
 	_Atomic uint64_t requests, failed;
-	_Atomic uint64_t said_ns[TBG_NEWS_NR];	/* the last line; 0: none yet */
+	_Atomic uint32_t said;		/* enum tbg_news */
+	_Atomic uint64_t said_ns;
 	uint32_t checked_ms;		/* the rest is health.c's */
 	bool checking;
 };
@@ -143,8 +139,8 @@ void tbg_backend_worked(struct tbg_backend *b, uint64_t now_ns);
 void tbg_backend_failed(struct tbg_backend *b, const char *why, uint64_t now_ns);
 
 /*
- * What a health check found (status: of its answer, or what stands for that): it may
- * be asked, or rests until another finds it well.
+ * What a health check found (status: of its answer, or 0): it may be asked, or rests
+ * until another finds it well.
  */
 void tbg_backend_found(struct tbg_backend *b, unsigned int status, uint64_t now_ns);
 bool tbg_backend_rests(const struct tbg_backend *b, uint64_t now_ns);

@@ -111,7 +111,7 @@ def check(d, case, want, response):
             assert int(fields["Content-Length"]) == len(data), "length differs"
         else:
             assert body == data, "body differs"
-    looked = status in (200, 206, 301, 304, 403, 404, 412, 416)    # else nothing was looked up
+    looked = status in (200, 206, 301, 304, 403, 404, 412, 416)    # else nobody was asked
     assert re.fullmatch("toboggan(; .+)" if looked else "toboggan", fields["Cache-Status"]), fields["Cache-Status"]
     assert len(fields["Date"]) == 29 and fields["Server"] == "toboggan"
 
