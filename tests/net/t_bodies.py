@@ -7,6 +7,7 @@ import itertools
 import os
 import socket
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -276,20 +277,28 @@ def t_body_is_sent_again_to_a_server_that_had_closed():
     for options, body, again in (((), BODY, False), (("--body-buffer", "16K"), BODY, True), ((), b"small", True),
                                  (("--body-buffer", "off"), b"small", False)):
         with proxy(*options) as (d, o):
-            dead = []
+            half, came = len(body) // 2, threading.Event()
 
-            def dies(c, r, dead=dead):
-                if not dead:
-                    dead.append(c.nr)
+            def dies(c, r, half=half, came=came):
+                data = c.take(half)
+                first = not came.is_set()
+                came.set()
+                data += c.take(int(r.field("Content-Length")) - half)
+                if first:
                     return END
-                c.send(reply(200, r.body))
+                c.send(reply(200, data))
                 return None
 
             o.on("/warm", reply(200, b"ok"))
-            o.on("/put", dies)
+            o.on("/put", dies, raw=True)
             o.on("/post", lambda c, r: END)
             ask(d.address, "GET", "/warm")
-            r = ask(d.address, "PUT", "/put", body=body)
+            with origin.Client(d.address) as c:
+                c.send(head("/put", f"Content-Length: {len(body)}", method="PUT") + body[:half])
+                # what is sent on as it comes may be in hand until more comes
+                assert again or came.wait(client.WAIT_S)
+                c.send(body[half:])
+                r = c.answer("PUT")
             assert (r.status, r.body == body) == ((200, True) if again else (502, False)), (options, r)
             assert len(o.seen("/put")) == 1 + again
             ask(d.address, "GET", "/warm")
