@@ -61,6 +61,7 @@ struct tbg_conn {
 	int left;			/* was not acknowledged */
 	uint16_t ops;			/* io_uring operations under way */
 	uint8_t state;
+	uint8_t period;			/* of the worker, when it last sent something */
 	bool receiving, polling, eof, used, claimed, waiting;
 	bool shut;			/* to sock, until what waits has been sent */
 	bool drained;			/* sock owed nothing, a tick ago */

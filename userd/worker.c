@@ -37,6 +37,11 @@
 #define TICK_MS		125
 #define WAIT_MS		2		/* for what the kernel still has in its queues */
 #define DUE_MAX		32		/* answers that are sent one behind the other */
+#define BATCH_MAX	16		/* completions that are waited for at once, */
+#define BATCH_NS	50000		/* at most so long, */
+#define BATCH_SHARE	4		/* from that many times as many clients, */
+#define BATCH_RATE	32		/* which bring so many in a millisecond */
+#define PERIOD_MS	8
 #define SLAB_CONNS	128
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
 
@@ -343,6 +348,8 @@ static void recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 		c->receiving = false;
 		c->ops--;
 	}
+	w->callers += c->period != w->period;
+	c->period = w->period;
 	if (cqe->res > 0 && c->sock >= 0)
 		tbg_sock_received(tbg_sock_conn(w->s->sock, c->sock), cqe->res);
 	if (cqe->res > 0) {
@@ -685,10 +692,30 @@ static void event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 	}
 }
 
+/*
+ * To wake up for each completion is most of what a small answer costs, so where
+ * many clients keep us busy we wait for a few at once, and no longer than their
+ * requests take anyway. A few clients, or a slow server's, are not waited for.
+ */
+static void batch_set(struct tbg_worker *w)
+{
+	uint32_t ms = w->now_ms - w->period_ms;
+
+	if (ms < PERIOD_MS)
+		return;
+	w->batch = w->completions < ms * BATCH_RATE ? 1 : w->callers / BATCH_SHARE;
+	if (w->batch > BATCH_MAX)
+		w->batch = BATCH_MAX;
+	w->completions = w->callers = 0;
+	w->period_ms = w->now_ms;
+	w->period++;
+}
+
 static void round_begin(struct tbg_worker *w)
 {
 	w->now_ns = tbg_mono_ns();
 	w->now_ms = (w->now_ns - w->start_ns) / 1000000;
+	batch_set(w);
 	memcpy(w->date, tbg_clock_date(w->s->clock), TBG_DATE_LEN);
 	atomic_store_explicit(&w->sites, w->s->sites, memory_order_release);
 }
@@ -705,6 +732,7 @@ static void events(struct tbg_worker *w)
 		nr++;
 	}
 	io_uring_cq_advance(&w->ring, nr);
+	w->completions += nr;
 }
 
 /*
@@ -735,8 +763,17 @@ static void send_due(struct tbg_worker *w)
 /* Waits for what comes, unless there is something to send yet. */
 static int round_wait(struct tbg_worker *w)
 {
+	struct __kernel_timespec most = { .tv_nsec = BATCH_NS };
+	struct io_uring_cqe *cqe;
+
 	if (w->due || w->due_origins)
 		return io_uring_submit_and_get_events(&w->ring);
+	if (w->batch > 1) {
+		int err = io_uring_submit_and_wait_timeout(&w->ring, &cqe, w->batch, &most, NULL);
+
+		if (err != -ETIME || io_uring_cq_ready(&w->ring))
+			return err;
+	}
 	return io_uring_submit_and_wait(&w->ring, 1);
 }
 

@@ -81,6 +81,10 @@ struct tbg_worker {
 	const struct tbg_sites *_Atomic sites;	/* of this round */
 	uint64_t now_ns;		/* of this round */
 	uint32_t now_ms;		/* the same, since the worker started */
+	uint32_t period_ms;		/* when this one began, a few milliseconds long */
+	uint32_t completions, callers;	/* in it: of the ring; clients that sent something */
+	uint32_t batch;			/* from the last one: completions to wait for at once */
+	uint8_t period;
 	uint64_t start_ns, drain_ns;
 	struct tbg_parked parked;
 	bool room_made;			/* in this round, for parked ones */
