@@ -150,6 +150,8 @@ static void request_put(struct tbg_lines *ret, const struct tbg_params *p)
 	put(ret, p, "SERVER_ADDR", text(p->ends->local));
 	put_number(ret, p, "SERVER_PORT", p->ends->local_port);
 	put(ret, p, "REMOTE_ADDR", text(p->ends->peer));
+	/* RFC 3875 4.1.9: or so, where nobody asks for a name */
+	put(ret, p, "REMOTE_HOST", text(p->ends->peer));
 	put_number(ret, p, "REMOTE_PORT", p->ends->peer_port);
 	put(ret, p, "REQUEST_SCHEME", text(scheme));
 	if (!strcmp(scheme, "https"))

@@ -98,7 +98,7 @@ def t_the_environment_is_the_meta_variables():
     want = {
         "GATEWAY_INTERFACE": "CGI/1.1", "REQUEST_METHOD": "GET", "QUERY_STRING": "a=b&c",
         "SCRIPT_NAME": p, "PATH_INFO": "/extra path", "SERVER_PROTOCOL": "HTTP/1.1",
-        "REMOTE_ADDR": "127.0.0.1", "HTTP_COOKIE": "c=1", "HTTP_HOST": "Some.Host:81",
+        "REMOTE_ADDR": "127.0.0.1", "REMOTE_HOST": "127.0.0.1", "HTTP_COOKIE": "c=1", "HTTP_HOST": "Some.Host:81",
         "SCRIPT_FILENAME": d.programs + "/" + p.split("/")[-1],
     }
     for name, value in want.items():

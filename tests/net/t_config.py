@@ -3,6 +3,7 @@
 """The configuration file: what it may say, how a mistake is told, what comes of it."""
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -30,6 +31,7 @@ def begin():
     for name, text in FILES.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
             f.write(text)
+    shutil.copy(os.path.join(ktap.BUILD, "modules/hello.so"), folder)
 
 
 def end():
@@ -64,7 +66,7 @@ GOOD = (
     'root = "{root}"\nindex = {"...", "..a", ".a"}\n',
     'root = "{root}"\nuser = root\nindex = {off}\ncompress = off\ncache-control = "%s"\n' % ("x" * 150),
     'upstream = "http://127.0.0.1:1"\n',
-    'root = "{root}"\nlocation /a { root = "{root}" module = "{root}/check.conf" }\n'
+    'root = "{root}"\nlocation /a { root = "{root}" module = "{root}/hello.so" }\n'
     'location /b { root = "{root}" cgi = "{root}" }\nlocation /c { root = "{root}" upstream = c }\n'
     'upstream c { server = unix:/x protocol = fastcgi }\n',
     'cgi = "{root}"\ncgi-cpu = 0\ncgi-memory = 0\ncgi-output = 0\ncgi-processes = 0\n',
@@ -122,6 +124,8 @@ BAD = (
     ('root = "{root}"\nlocation /a/ {\n module = {"{root}/x", "%s"} }' % ("x" * 2048), 3,
      ("module", "x" * 100, "at most 2048 bytes")),
     ('module = {"{root}/x", "%s"}\nlocation /a/ { }' % ("x" * 2048), 1, ("module", "x" * 100, "at most 2048 bytes")),
+    ('root = "{root}"\nlocation /a/ {\n module = "{root}/none" }', 3, ("module", "/none", "No such file", "a shared object")),
+    ('root = "{root}"\nlocation /a/ {\n module = "{root}/check.conf" }', 3, ("module", "/check.conf", "no shared object", "a shared object")),
     ('root = "{root}"\nupstream a {\n server = unix:/x\n protocol = gopher }', 4, ("protocol", "gopher", "http")),
     ('root = "{root}"\nupstream a {\n server = unix:/x\n balance = best }', 4, ("balance", "best", "least")),
     ('root = "{root}"\nupstream a {\n speed = 9 }', 3, ("speed", "accepted", "server", "balance", "health-path")),

@@ -6,12 +6,15 @@
  */
 #include "settings/making.h"
 
+#include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "value.h"
 
@@ -32,6 +35,21 @@ static bool real_path(struct tbg_target *t, const char *v, mode_t type,
 		strcpy(ret, path);
 	free(path);
 	return ok;
+}
+
+/* By its head: nothing of it runs yet. What we may not read, whoever loads it may. */
+static bool is_shared_object(struct tbg_target *t, const char *path)
+{
+	Elf64_Ehdr head = { 0 };
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	bool ret = fd < 0 || (read(fd, &head, sizeof(head)) == sizeof(head) &&
+			      !memcmp(head.e_ident, ELFMAG, SELFMAG) && head.e_type == ET_DYN);
+
+	if (!ret)
+		t->why = "no shared object";
+	if (fd >= 0)
+		close(fd);
+	return ret;
 }
 
 bool tbg_cgi_set(struct tbg_target *t, const char *v)
@@ -211,7 +229,8 @@ int tbg_pool_make(struct tbg_making *m, struct tbg_target *t, enum tbg_pool_kind
 		    (o->path[len] && o->path[len] != '/' && len > 1)))
 		return tbg_making_wrong(m, line, "cgi \"%.100s\": not below %.100s; expected a folder in cgi-chroot",
 					o->path, o->chroot);
-	if (kind == TBG_POOL_MODULE && !real_path(t, o->path, S_IFREG, path))
+	if (kind == TBG_POOL_MODULE &&
+	    (!real_path(t, o->path, S_IFREG, path) || !is_shared_object(t, path)))
 		return tbg_making_wrong(m, line, "module \"%.100s\": %s%sexpected the absolute path of a shared object",
 					o->path, t->why, *t->why ? "; " : "");
 	if (kind == TBG_POOL_MODULE)
