@@ -38,9 +38,10 @@
 #define WAIT_MS		2		/* for what the kernel still has in its queues */
 #define DUE_MAX		32		/* answers that are sent one behind the other */
 #define BATCH_MAX	16		/* completions that are waited for at once, */
-#define BATCH_NS	50000		/* at most so long, */
+#define BATCH_NS	50000		/* about so long at most, */
 #define BATCH_SHARE	4		/* from that many times as many clients, */
-#define BATCH_RATE	32		/* which bring so many in a millisecond */
+#define BATCH_CLIENTS	32		/* if there are so many */
+#define BATCH_RATE	48		/* and so much comes in a millisecond */
 #define PERIOD_MS	8
 #define SLAB_CONNS	128
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
@@ -348,13 +349,13 @@ static void recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 		c->receiving = false;
 		c->ops--;
 	}
-	w->callers += c->period != w->period;
-	c->period = w->period;
 	if (cqe->res > 0 && c->sock >= 0)
 		tbg_sock_received(tbg_sock_conn(w->s->sock, c->sock), cqe->res);
 	if (cqe->res > 0) {
 		const uint8_t *b = w->buffer_memory + id * BUFFER_STRIDE;
 
+		w->callers += c->period != w->period;
+		c->period = w->period;
 		tbg_conn_receive(w, c, b, cqe->res);
 		if (c->state == TBG_CONN_LINGER && !c->receiving)
 			tbg_worker_recv(w, c);
@@ -694,8 +695,8 @@ static void event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 
 /*
  * To wake up for each completion is most of what a small answer costs, so where
- * many clients keep us busy we wait for a few at once, and no longer than their
- * requests take anyway. A few clients, or a slow server's, are not waited for.
+ * many clients keep us busy we wait for a few at once. A few clients, who may all
+ * wait for us then, or a slow server's are not waited for.
  */
 static void batch_set(struct tbg_worker *w)
 {
@@ -703,7 +704,8 @@ static void batch_set(struct tbg_worker *w)
 
 	if (ms < PERIOD_MS)
 		return;
-	w->batch = w->completions < ms * BATCH_RATE ? 1 : w->callers / BATCH_SHARE;
+	w->batch = w->callers < BATCH_CLIENTS || w->completions < ms * BATCH_RATE ? 1 :
+		   w->callers / BATCH_SHARE;
 	if (w->batch > BATCH_MAX)
 		w->batch = BATCH_MAX;
 	w->completions = w->callers = 0;
@@ -771,7 +773,7 @@ static int round_wait(struct tbg_worker *w)
 	if (w->batch > 1) {
 		int err = io_uring_submit_and_wait_timeout(&w->ring, &cqe, w->batch, &most, NULL);
 
-		if (err != -ETIME || io_uring_cq_ready(&w->ring))
+		if (io_uring_cq_ready(&w->ring) || (err < 0 && err != -ETIME))
 			return err;
 	}
 	return io_uring_submit_and_wait(&w->ring, 1);
