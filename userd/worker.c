@@ -359,12 +359,12 @@ static void recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 		tbg_conn_receive(w, c, b, cqe->res);
 		if (c->state == TBG_CONN_LINGER && !c->receiving)
 			tbg_worker_recv(w, c);
-	} else if ((cqe->res == -ENOBUFS && c->state != TBG_CONN_CLOSING) ||
-		   (cqe->res == -ECANCELED && c->state == TBG_CONN_LINGER)) {
-		if (!c->receiving)
+	} else if ((cqe->res == -ENOBUFS || cqe->res == -ECANCELED) &&
+		   c->state != TBG_CONN_CLOSING) {
+		if (c->state == TBG_CONN_LINGER && !c->receiving)
 			tbg_worker_recv(w, c);
-	} else if (cqe->res == -ECANCELED && c->state == TBG_CONN_OPEN) {
-		tbg_conn_recv(w, c);
+		else		/* 6.1 stops for want of buffers alone: there may be no room */
+			tbg_conn_recv(w, c);
 	} else if (cqe->res || c->state == TBG_CONN_CLOSING) {
 		c->eof = true;
 		if (c->state == TBG_CONN_CLOSING)
