@@ -595,7 +595,7 @@ bool tbg_terms_error_stale(const struct tbg_terms *t, const struct tbg_wish *w,
 		return false;
 	if (stale_s < t->cc.stale_if_error || stale_s < w->cc.stale_if_error)
 		return true;
-	return !told && stale_s < DISCONNECTED_S;
+	return !told && t->cc.stale_if_error < 0 && stale_s < DISCONNECTED_S;
 }
 
 bool tbg_method_invalidates(unsigned int method, unsigned int status)

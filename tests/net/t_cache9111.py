@@ -369,8 +369,9 @@ def t_stale_if_error():
         assert r.status == 200 and r.body == b"old", r
     assert after(sie, reply(404, b"bad")).status == 404
     assert after(sie, origin.END).body == b"old"
-    assert after(["Cache-Control: max-age=100, stale-if-error=60", "Age: 900", e],
-                 reply(503, b"bad")).status == 503
+    late = ["Cache-Control: max-age=100, stale-if-error=60", "Age: 900", e]
+    assert after(late, reply(503, b"bad")).status == 503
+    assert after(late, origin.END).status == 502, "longer than it says itself"
     plain = ["Cache-Control: max-age=100", "Age: 110", e]
     assert after(plain, reply(503, b"bad")).status == 503
     assert after(plain, reply(503, b"bad"),

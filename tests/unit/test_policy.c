@@ -378,7 +378,8 @@ KTAP_TEST(t_stale_on_error)
 	} rows[] = {
 		{ false, true, "Cache-Control: max-age=60\r\nAge: 90\r\n", "" },
 		{ true, true, "Cache-Control: max-age=60, stale-if-error=31\r\nAge: 90\r\n", "" },
-		{ false, true, "Cache-Control: max-age=60, stale-if-error=30\r\nAge: 90\r\n", "" },
+		{ false, false, "Cache-Control: max-age=60, stale-if-error=30\r\nAge: 90\r\n", "" },
+		{ false, false, "Cache-Control: max-age=60, stale-if-error=0\r\nAge: 90\r\n", "" },
 		{ true, true, "Cache-Control: max-age=60\r\nAge: 90\r\n",
 		  "Cache-Control: stale-if-error=31\r\n" },
 		{ false, false, "Cache-Control: max-age=60, must-revalidate, stale-if-error=99\r\n"
