@@ -116,8 +116,8 @@ bool tbg_terms_for_one(const struct tbg_terms *t, uint64_t now_ns);
 
 /*
  * May a stale response answer although the upstream failed? told: it answered,
- * with an error (5861 4); otherwise it could not be reached (4.2.4), which for as
- * long as a response does not say itself is no reason after a day.
+ * with an error (5861 4); otherwise it could not be reached (4.2.4): for a day at
+ * most, or as long as a response's own stale-if-error says.
  */
 bool tbg_terms_error_stale(const struct tbg_terms *t, const struct tbg_wish *w,
 			   bool told, uint64_t now_ns);
