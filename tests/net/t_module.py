@@ -188,6 +188,35 @@ def t_specweb99():
         assert ask(m.address, "POST", "/spec", body=b"a" * 5000).status == 413
 
 
+def t_specweb99_files_that_change():
+    """They stay open; one that another has replaced, or nobody, is not served any more."""
+    m, _ = spec99()
+    name = "file_set/dir00000/class1_0"
+    path = os.path.join(m.root, name)
+    m.write(name, b"one")
+    with m, origin.Client(m.address) as c:
+        def page():
+            r = c.request("GET", f"/spec?/{name}")
+            return r.body.split(b"<pre>\n")[1].split(b"\n</pre>")[0] if r.status == 200 else r.status
+
+        assert page() == b"one"
+        m.write("file_set/other", b"second")
+        os.rename(os.path.join(m.root, "file_set/other"), path)
+        assert page() == b"second", "replaced"
+        with open(path, "r+b") as f:
+            f.write(b"in place")
+        assert page() == b"in place"
+        os.remove(path)
+        assert page() == 404
+        m.write(name, b"back")
+        assert page() == b"back"
+        for i in range(600):            # more than stay open
+            m.write(f"file_set/{i}", b"%d" % i)
+        for i in (*range(600), *range(0, 600, 7)):
+            r = c.request("GET", f"/spec?/file_set/{i}")
+            assert b"<pre>\n%d\n</pre>" % i in r.body, (i, r)
+
+
 def t_specweb99_refuses_what_its_records_do_not_hold():
     m, tables = spec99()
     m.write("file_set/dir00000/class0_0", b"x")

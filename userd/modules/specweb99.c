@@ -29,6 +29,7 @@
 #define LOG_LEN		139
 #define NUMBER_MAX	9999999999ll	/* ten digits, as wide as records have them */
 #define BODY_MAX	4096
+#define FILES		256	/* that stay open */
 
 struct table {
 	const char *name;
@@ -43,6 +44,14 @@ static struct {
 } site = {
 	.users = { .name = "User.Personality" }, .ads = { .name = "Custom.Ads" },
 };
+
+/* A file of the set, in the place that its name hashes to. */
+struct file {
+	char *name;
+	int fd;
+};
+
+static struct file files[FILES];
 
 /* A request that is being answered, or whose body is coming in. */
 struct page {
@@ -107,18 +116,51 @@ static void page_begin(struct page *p, struct tbg_request *r, const char *query)
 	add(p, PAGE_FILE);
 }
 
+static struct file *place_of(const char *name)
+{
+	unsigned int hash = 0;
+
+	while (*name)
+		hash = hash * 31 + (unsigned char)*name++;
+	return &files[hash % FILES];
+}
+
+/* To open a file costs more than to read it. One that has no name any more is another now. */
+static int file_get(const char *name, size_t *ret_size)
+{
+	struct file *f = place_of(name);
+	struct stat st;
+	char *copy;
+	int fd;
+
+	if (f->name && !strcmp(f->name, name) && !fstat(f->fd, &st) && st.st_nlink) {
+		*ret_size = st.st_size;
+		return f->fd;
+	}
+	fd = page_file_open(site.files_fd, name, ret_size);
+	copy = fd < 0 ? NULL : strdup(name);
+	if (fd >= 0 && !copy)
+		close(fd);
+	if (!copy)
+		return -1;
+	if (f->name)
+		close(f->fd);
+	free(f->name);
+	*f = (struct file){ copy, fd };
+	return fd;
+}
+
 /* A file of the set. 0 or a status. */
 static unsigned int page_file(struct page *p, const char *name)
 {
 	size_t size;
 	ssize_t n = -1;
-	int fd = page_file_open(site.files_fd, name, &size);
+	int fd = file_get(name, &size);
 
 	if (fd < 0)
 		return 404;
 	if (room_make(p, size))
-		n = read(fd, p->text + p->len, size);
-	close(fd);
+		n = pread(fd, p->text + p->len, size, 0);
 	if (n < 0)
 		return 503;
 	p->len += n;
