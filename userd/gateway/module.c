@@ -35,7 +35,7 @@
 #define STUCK_EXIT	75	/* exit status of one that ran out of time */
 #define WATCH_STEPS	8	/* looks at a callback in its time */
 #define WATCH_STACK	(64 << 10)
-#define FILES_EVERY	16		/* requests between two looks at descriptors */
+#define LOOK_EVERY	16		/* requests between two looks at all that leaks */
 #define RESUMES_MAX	64		/* before others have their turn */
 
 static struct {
@@ -366,15 +366,16 @@ void tbg_module_log(struct tbg_request *r, const char *format, ...)
 /*
  * Pages of ours, against what we may have; then a fresh worker takes over. After
  * each request that has touched a new page: the next may need all that is left.
+ * Those of threads of the module's own wait for the look at all.
  */
-static bool grown(void)
+static bool grown(bool all)
 {
 	struct rusage used;
 	char text[100];
 	ssize_t n;
 
-	if (!worker.o->memory || getrusage(RUSAGE_SELF, &used) ||
-	    used.ru_minflt == worker.faults)
+	if (!worker.o->memory || getrusage(RUSAGE_THREAD, &used) ||
+	    (used.ru_minflt == worker.faults && !all))
 		return false;
 	worker.faults = used.ru_minflt;
 	n = pread(worker.statm_fd, text, sizeof(text) - 1, 0);
@@ -397,8 +398,9 @@ static bool crowded(void)
 
 static void count(void)
 {
-	worker.requests++;
-	if (grown() || (worker.requests % FILES_EVERY == 0 && crowded()) ||
+	bool all = ++worker.requests % LOOK_EVERY == 0;
+
+	if (grown(all) || (all && crowded()) ||
 	    (worker.o->requests && worker.requests >= worker.o->requests))
 		tbg_serve_retire(&worker.serve);
 }

@@ -314,6 +314,7 @@ static bool params_take(struct tbg_visit *v)
 
 		tbg_pair_next(b, v->pairs.len, &at, &name, &value);
 		p->name = memcpy(to, name.text, name.len);
+		p->name_len = name.len;
 		to[name.len] = 0;
 		to += name.len + 1;
 		p->value = memcpy(to, value.text, value.len);
@@ -326,8 +327,10 @@ static bool params_take(struct tbg_visit *v)
 
 const char *tbg_visit_param(const struct tbg_visit *v, const char *name)
 {
+	size_t len = strlen(name);
+
 	for (unsigned int i = 0; i < v->params_nr; i++)
-		if (!strcmp(v->params[i].name, name))
+		if (v->params[i].name_len == len && !memcmp(v->params[i].name, name, len))
 			return v->params[i].value;
 	return NULL;
 }

@@ -32,7 +32,7 @@ struct tbg_bytes {
 
 struct tbg_param {
 	const char *name, *value;	/* NUL-terminated */
-	size_t len;			/* of value */
+	size_t name_len, len;		/* without that */
 };
 
 /* Who answers. */
