@@ -6,6 +6,7 @@ private state under build/vm/apt; the system's sources, lists and installed
 packages are never touched, and no host is named here. A kernel is unpacked to
 build/vm/<version>/ as vmlinuz, config, package and modules/ in load order.
 """
+import fcntl
 import glob
 import lzma
 import os
@@ -276,7 +277,17 @@ def prune(apt, build):
 
 
 def fetch(names, build, say, refresh=False, offline=False):
-    """{name: path}; falls back, loudly, on what an earlier run has unpacked."""
+    """{name: path}; falls back, loudly, on what an earlier run has unpacked.
+
+    One run at a time: another waits, and finds what the first has fetched.
+    """
+    os.makedirs(os.path.join(build, "vm"), exist_ok=True)
+    with open(os.path.join(build, "vm", "fetching"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return fetch_alone(names, build, say, refresh, offline)
+
+
+def fetch_alone(names, build, say, refresh, offline):
     kernels = table()
     suites = sorted({s for want, _ in kernels.values() for s in want})
     ret, broken = {}, "offline as asked" if offline else None
