@@ -266,6 +266,10 @@ def t_slow_readers_block_nobody():
         with running(make("--workers", "1")) as d:
             data = os.urandom(4 << 20)
             d.write("big", data)
+            served(d, 200)                      # what it needs once for all
+            with client.Client(d.address) as c:
+                for _ in range(520):            # each of its buffers
+                    assert c.get("/none").status == 404
             before = anonymous(d)[0]
             slow = [client.Client(d.address, rcvbuf=8192) for _ in range(nr)]
             for c in slow:
