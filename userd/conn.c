@@ -226,6 +226,26 @@ static void log_hold(struct tbg_worker *w, struct tbg_conn *c,
 	t->unlogged = u;
 }
 
+static void answer_count(struct tbg_worker *w, struct tbg_conn *c,
+			 unsigned int status)
+{
+	tbg_stat_add(&w->stats.requests, 1);
+	tbg_stat_add(&w->stats.status[status / 100 % 6], 1);
+	c->used = true;
+}
+
+/* What a transfer's client has had is counted, and goes to the log. */
+static void transfer_note(struct tbg_worker *w, struct tbg_conn *c,
+			  const struct tbg_transfer *x)
+{
+	const uint8_t *req = (uint8_t *)x->req + x->m.head_off;
+	size_t req_len = x->m.len - x->m.head_off;
+
+	answer_count(w, c, x->status);
+	asked(c, &req, &req_len);
+	log_answer(w, c, req, req_len, x->status, x->body_sent, tbg_transfer_reason(x));
+}
+
 /* Back to the small form when nothing is under way. */
 static void traffic_trim(struct tbg_conn *c)
 {
@@ -322,11 +342,15 @@ static bool is_broken(const struct tbg_worker *w, const struct tbg_conn *c)
 
 static void conn_close(struct tbg_worker *w, struct tbg_conn *c)
 {
+	struct tbg_transfer *x = c->traffic ? c->traffic->transfer : NULL;
+
 	if (is_broken(w, c))
 		reset_at_close(c);
 	c->state = TBG_CONN_CLOSING;
 	w->out_len = 0;		/* never another connection's */
 	log_held(w, c);
+	if (x && x->told)	/* some of its answer, if not all */
+		transfer_note(w, c, x);
 	traffic_free(c);
 	if (!c->ops) {
 		conn_release(w, c);
@@ -485,14 +509,6 @@ static bool body_add(struct tbg_worker *w, struct tbg_conn *c, const void *b,
 	memcpy(w->out + w->out_len, b, len);
 	w->out_len += len;
 	return true;
-}
-
-static void answer_count(struct tbg_worker *w, struct tbg_conn *c,
-			 unsigned int status)
-{
-	tbg_stat_add(&w->stats.requests, 1);
-	tbg_stat_add(&w->stats.status[status / 100 % 6], 1);
-	c->used = true;
 }
 
 /*
@@ -1355,16 +1371,10 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c,
 		       struct tbg_transfer *x)
 {
-	const uint8_t *req = (uint8_t *)x->req + x->m.head_off;
-	size_t req_len = x->m.len - x->m.head_off;
-
 	c->traffic->transfer = NULL;
 	c->taken += x->taken;
 	c->stamp_ms = w->now_ms;
-	answer_count(w, c, x->status);
-	asked(c, &req, &req_len);
-	log_answer(w, c, req, req_len, x->status, x->body_sent,
-		   tbg_transfer_reason(x));
+	transfer_note(w, c, x);
 	asked_end(c);
 	if (x->starting)
 		return;			/* conn_eat() goes on */

@@ -9,11 +9,13 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import daemon
 import ktap
+import origin
 
 TOOL = os.path.join(ktap.BUILD, "toboggan")
 WAIT_S = 20
@@ -273,6 +275,52 @@ def t_file_is_logged_with_what_was_sent():
         m = re.fullmatch(r'127\.0\.0\.1 - - ' + TIME + r' "GET /big HTTP/1\.1" 200 (\d+) "-" "left"' + TAIL, line)
         assert m and (1 << 20) - 1000 < int(m[1]) < size, line
         assert m.groups()[1:3] == ("user", "miss") and float(m[4]) >= took, (line, took)
+
+
+def t_answer_of_a_server_that_is_cut_off_is_logged():
+    """By its client or by the server, by the time that it may take, from the cache too."""
+    body = b"x" * (4 << 20)
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\n"
+    ends, lines = threading.Event(), 0
+
+    def breaks(c, r):
+        c.send(head % (len(body), b"") + body[:1 << 20])
+        return origin.END
+
+    def stops(c, r):
+        c.send(head % (len(body), b"") + body[:1 << 20])
+        ends.wait(WAIT_S)
+
+    with origin.Origin() as o, \
+            Logged("--tiers", "user", "--upstream", o.url, "--upstream-idle-timeout", "1s") as d:
+        o.on("/left", head % (len(body), b"") + body)
+        o.on("/hit", head % (len(body), b"Cache-Control: max-age=60\r\n") + body)
+        o.on("/ends", breaks)
+        o.on("/stops", stops)
+        assert len(send(d, request("/hit"))[0][2]) == len(body)
+        for path, first in (("/left", True), ("/hit", True), ("/ends", False), ("/stops", False)):
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+                s.settimeout(WAIT_S)
+                s.connect(d.address)
+                s.sendall(request(path))
+                got = 0
+                while got < 1 << 19 or not first:
+                    n = len(s.recv(65536))
+                    got += n
+                    if not n:
+                        break
+                if first:
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            lines += 1
+            line = d.logged(lines + 1)[-1]
+            m = re.search(rf'"GET {path} HTTP/1\.1" 200 (\d+) ', line)
+            assert m and 1 << 18 < int(m[1]) < len(body), (path, line)
+            if not first:
+                assert int(m[1]) == 1 << 20, line
+        ends.set()
+        user = ask(d, "stats")["tiers"]["user"]
+        assert user["requests"] == lines + 1 and user["hits"] == 1, user
 
 
 def t_file_that_is_sent_whole_is_logged_at_once():
