@@ -168,6 +168,9 @@ static bool record_take(struct tbg_frame *f, const struct tbg_record *r,
 			memmove(to + *data, r->data, r->len);
 		*data += r->len;
 		f->marked |= r->marked;
+		if (f->over && r->len)
+			return false;
+		f->over = !r->len;
 		return true;
 	case TBG_RECORD_STDERR:
 		tbg_lines_put(&f->errors, r->data, r->len);

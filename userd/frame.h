@@ -37,6 +37,7 @@ struct tbg_frame {
 	char *trailer;		/* the trailer section's lines, checked */
 	/* of RECORDS */
 	struct tbg_record_reader records;
+	bool over;		/* STDOUT, though not the answer */
 	bool failed;		/* the program has exited with another status than 0 */
 	bool refused;		/* the server has not begun with it: FCGI_OVERLOADED */
 	bool marked;		/* some of STDOUT is no program's, see TBG_RECORD_MARK */

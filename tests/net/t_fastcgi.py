@@ -480,6 +480,7 @@ WRONG = {
     "two types": out(b"Content-Type: a/b\r\nContent-Type: text/html\r\n\r\nx") + fastcgi.end(),
     "two lengths": out(b"Content-Length: 1\r\nContent-Length: 2\r\n" + HEAD + b"x") + fastcgi.end(),
     "too short": out(b"Content-Length: 5\r\n" + HEAD + b"abc") + fastcgi.end(),
+    "behind its end": out(HEAD + b"abc") + record(STDOUT, b"") + out(b"d") + fastcgi.end(),
     "too long": out(b"Content-Length: 2\r\n" + HEAD + b"abc") + fastcgi.end(),
     "overloaded": fastcgi.end(status=2),
     "multiplexing": fastcgi.end(status=1),
