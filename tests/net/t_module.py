@@ -100,6 +100,7 @@ def t_hello():
     assert ask(d.address, "GET", "/hello?name=Ada").body == b"hello, Ada\n"
     r = ask(d.address, "GET", "/hello?x=1&name=%41%64a+")
     assert r.body == b"hello\n", "a blank is no name"
+    assert ask(d.address, "GET", "/hello?name=a%00b").body == b"hello, a%00b\n"
     r = ask(d.address, "GET", "/hello?name=Bob")
     assert r.field("Set-Cookie") == "name=Bob" and r.field("Cache-Control") == "private", r
     r = ask(d.address, "GET", "/hello", 'Cookie: a=b; name="Eve"')

@@ -117,7 +117,10 @@ const char *tbg_request_cookie(struct tbg_request *r, const char *name)
 	return NULL;
 }
 
-/* len bytes of a form, decoded into ret[len + 1]; what is no escape stays. */
+/*
+ * len bytes of a form, decoded into ret[len + 1]; what is no escape stays, and so does
+ * %00, behind which a text in C would end.
+ */
 static size_t form_decode(const char *b, size_t len, char *ret)
 {
 	size_t n = 0;
@@ -128,7 +131,7 @@ static size_t form_decode(const char *b, size_t len, char *ret)
 		int high = escape ? tbg_hex_value(b[i + 1]) : -1;
 		int low = escape ? tbg_hex_value(b[i + 2]) : -1;
 
-		if (high >= 0 && low >= 0) {
+		if (high >= 0 && low >= 0 && high + low) {
 			c = high << 4 | low;
 			i += 2;
 		}

@@ -124,9 +124,9 @@ ssize_t tbg_request_read(struct tbg_request *r, void *to, size_t size);
 /* --- the answer ----------------------------------------------------------- */
 
 /*
- * These three before the first byte of the body; without, it is a 200. Negative
- * errno: -EINVAL for what must not stand there (among them the fields that frame
- * the message), -EBUSY: too late.
+ * Before the first callback that has sent some of the body returns; without, it is
+ * a 200. Negative errno: -EINVAL for what must not stand there (among them the fields
+ * that frame the message), -EBUSY: too late.
  */
 int tbg_response_status(struct tbg_request *r, unsigned int status);
 int tbg_response_field(struct tbg_request *r, const char *name, const char *value);
