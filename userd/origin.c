@@ -6,7 +6,8 @@
  *
  * What is said unasked behind our next request looks like its answer, whoever made it
  * up. All that can be known is that a server has done such a thing before, while it
- * could be told: then each request has a connection of its own for a while.
+ * could be told: then each request has a connection of its own for a while, and what
+ * has been stored of that connection's last answers goes.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -40,6 +41,8 @@ static void origin_free(struct tbg_origin *o)
 		close(o->fd);
 	atomic_fetch_sub(&o->backend->open, 1);
 	tbg_upstream_put(o->backend->upstream);
+	for (unsigned int i = 0; i < TBG_ORIGIN_STORED; i++)
+		free((char *)o->stored[i].text);
 	free(o->head);
 	free(o);
 	if (x)
@@ -112,13 +115,31 @@ void tbg_origin_apart(struct tbg_worker *w, struct tbg_origin *o)
 			      memory_order_relaxed);
 }
 
+void tbg_origin_stored(struct tbg_origin *o, const struct tbg_uri *u)
+{
+	struct tbg_uri *to = &o->stored[o->stored_at];
+	char *text = strndup(u->text, u->len);
+
+	if (!text)
+		return;
+	free((char *)to->text);
+	*to = *u;
+	to->text = text;
+	o->stored_at = (o->stored_at + 1) % TBG_ORIGIN_STORED;
+}
+
 /* A 408 is how some servers end a connection that is idle (RFC 9110 15.5.9). */
 void tbg_origin_unasked(struct tbg_worker *w, struct tbg_origin *o, size_t len)
 {
 	const char *b = (const char *)o->head;
 
-	if (len < 12 || memcmp(b, "HTTP/1.", 7) || memcmp(b + 8, " 408", 4))
-		tbg_origin_apart(w, o);
+	if (len >= 12 && !memcmp(b, "HTTP/1.", 7) && !memcmp(b + 8, " 408", 4))
+		return;
+	tbg_backend_failed(o->backend, "has said what nobody asked for", w->now_ns);
+	tbg_origin_apart(w, o);
+	for (unsigned int i = 0; i < TBG_ORIGIN_STORED; i++)
+		if (o->stored[i].text)
+			tbg_stock_withdraw(w->s->stock, &o->stored[i]);
 }
 
 static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)

@@ -10,10 +10,12 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "stock.h"
 #include "upstream.h"
 #include "worker.h"
 
 #define TBG_ORIGIN_IOV	4
+#define TBG_ORIGIN_STORED 8
 #define TBG_ORIGINS_IDLE 64		/* kept in a pool */
 #define TBG_ORIGIN_POOLS 64		/* of a worker; servers share them by number */
 
@@ -30,6 +32,8 @@ struct tbg_origin {
 	bool looked_at;			/* since then; see tbg_origins_look() */
 	uint32_t stamp_ms, keep_ms;	/* idle since, and for how long at most */
 	struct tbg_origin *next;	/* idle, or due */
+	struct tbg_uri stored[TBG_ORIGIN_STORED];	/* by its last exchanges */
+	uint8_t stored_at;		/* the oldest of them */
 	struct msghdr msg;
 	struct iovec iov[TBG_ORIGIN_IOV];
 	uint8_t *head;			/* what is received first: see fetch.c */
@@ -97,9 +101,13 @@ void tbg_origin_again(struct tbg_worker *w, struct tbg_origin *o);
  */
 void tbg_origin_check(struct tbg_worker *w, struct tbg_origin *o);
 
+/* An answer that came by it has been stored under that URI. */
+void tbg_origin_stored(struct tbg_origin *o, const struct tbg_uri *u);
+
 /*
  * len bytes at the front of its head's room came before they were asked for; or a second
  * response came behind the first: for a while no connection of the server is used twice.
+ * What came by it and is stored may be a second response too, and goes.
  */
 void tbg_origin_unasked(struct tbg_worker *w, struct tbg_origin *o, size_t len);
 void tbg_origin_apart(struct tbg_worker *w, struct tbg_origin *o);
