@@ -82,8 +82,8 @@ static size_t printable(const uint8_t *p, size_t len)
 	return n;
 }
 
-/* One line, with nothing in it that a terminal would obey. */
-static void error_say(const struct tbg_transfer *x, const char *b, size_t len)
+/* With nothing in it that a terminal would obey. */
+void tbg_fastcgi_say(const struct tbg_transfer *x, const char *b, size_t len)
 {
 	const struct tbg_order *o = x->upstream->order;
 	const char *kind = !o ? "upstream" : o->kind == TBG_POOL_CGI ? "cgi" : "module";
@@ -115,7 +115,7 @@ void tbg_fastcgi_errors(struct tbg_transfer *x, bool all)
 			break;
 		if (lf)
 			max = lf - l->text - at;
-		error_say(x, l->text + at, max);
+		tbg_fastcgi_say(x, l->text + at, max);
 		at += max + !!lf;
 	}
 	if (at)

@@ -25,7 +25,10 @@ void tbg_fastcgi_head(struct tbg_transfer *x, const struct tbg_forward *f);
 void tbg_fastcgi_body(struct tbg_lines *pre, struct tbg_lines *post, size_t len,
 		      bool done);
 
-/* To the log, line by line; all: also a line that has not ended. */
+/* One line of a server, a program or a module to the log, or about it. */
+void tbg_fastcgi_say(const struct tbg_transfer *x, const char *b, size_t len);
+
+/* What it says itself, line by line; all: also a line that has not ended. */
 void tbg_fastcgi_errors(struct tbg_transfer *x, bool all);
 
 /* Tells the server that nobody waits any more, as far as it can be told now. */

@@ -234,6 +234,14 @@ static void backend_failed(struct tbg_transfer *x, const char *why)
 	tbg_backend_failed(x->o->backend, why, x->w->now_ns);
 }
 
+/* The same of what a program has said, of which our gateway knows nothing. */
+static void answer_bad(struct tbg_transfer *x, const char *why)
+{
+	backend_failed(x, why);
+	if (x->upstream->order)
+		tbg_fastcgi_say(x, why, strlen(why));
+}
+
 void tbg_fetch_connected(struct tbg_transfer *x, int err)
 {
 	tbg_transfer_hold(x);
@@ -800,7 +808,7 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	if (got == TBG_PARSED_BAD || (x->sent_on && x->pile->len > UNREAD_MAX) ||
 	    contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
 	    (x->second && !x->told)) {
-		backend_failed(x, "its body is not as its head says");
+		answer_bad(x, "its body is not as its head says");
 		fetch_fail(x, 502);
 		return;
 	}
@@ -1097,15 +1105,22 @@ static void head_compare(struct tbg_transfer *x, const char *fields, size_t len)
 	tbg_stored_put(s);
 }
 
+/* An answer that is no program's, but our gateway's for one that has failed. */
+static bool is_gateways(const struct tbg_transfer *x)
+{
+	return x->upstream->order && x->frame.marked;
+}
+
 /* An error that a stale response may hide (RFC 5861 4). */
 static bool hidden(struct tbg_transfer *x)
 {
 	unsigned int status = x->r.status;
 	struct tbg_stored *s = x->selected;
+	bool told = !is_gateways(x) || status == 503;
 
 	if (!s || (status != 500 && status != 502 && status != 503 && status != 504))
 		return false;
-	if (!tbg_terms_error_stale(&s->terms, &x->wish, true, x->w->now_ns))
+	if (!tbg_terms_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
 		return false;
 	origin_end(x, false);
 	fetch_end(x, TBG_LANDED_ERROR, false);
@@ -1131,7 +1146,7 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 
 	if (!x->c)
 		return;
-	if (x->upstream->order && x->frame.marked) {	/* no program's, but our gateway's */
+	if (is_gateways(x)) {
 		tbg_deliver_error(x, r->status);
 		return;
 	}
@@ -1249,7 +1264,7 @@ static void head_final(struct tbg_transfer *x)
 
 	if (!length_told(x)) {
 		tbg_origin_apart(x->w, x->o);
-		backend_failed(x, "its body is not as its head says");
+		answer_bad(x, "its body is not as its head says");
 		fetch_fail(x, 502);
 		return;
 	}
@@ -1407,8 +1422,8 @@ static void heads_eat(struct tbg_transfer *x)
 		tbg_origin_recv(x->w, o, o->head + o->head_len,
 				TBG_RESPONSE_HEAD_MAX - o->head_len);
 	} else {
-		backend_failed(x, p == TBG_PARSED_BAD ? "its head is malformed" :
-				  "its head is too long, or cut off");
+		answer_bad(x, p != TBG_PARSED_BAD ? "its head is too long, or cut off" :
+			      "its head is malformed, or of too many fields");
 		fetch_fail(x, 502);
 	}
 }

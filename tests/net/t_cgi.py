@@ -432,6 +432,30 @@ def t_garbage_is_a_502():
             assert c.request("GET", d.program(OK + "echo x")).body == b"x\n"
 
 
+def t_what_is_wrong_with_an_answer_is_in_the_log():
+    for script, why in (("printf 'Status: 700 x\\nA: b\\n\\nabc'", "its head is malformed, or of too many fields"),
+                        ("printf 'Content-Length: 10\\n\\nabc'", "its body is not as its head says")):
+        before = len(d.lines)
+        assert ask(d.address, "GET", d.program(script)).status == 502, script
+        client.until(lambda before=before, why=why: any(f"cgi {d.programs}: {why}" in x for x in d.lines[before:]),
+                     f"never said: {why}")
+
+
+def t_stale_answers_stand_in_for_programs_that_fail():
+    """As for servers that fail: no word of stale-if-error, a day; where it must not be, it is not."""
+    for more, status in (("", 200), (", must-revalidate", 502)):
+        p = d.program(f"if [ -e NOTES/fails{status} ]; then exit 1; fi\n"
+                      f"printf 'Cache-Control: max-age=1{more}\\nContent-Type: a/b\\n\\nold'")
+        assert ask(d.address, "GET", p).body == b"old"
+        open(os.path.join(d.notes, f"fails{status}"), "w", encoding="utf-8").close()
+        deadline = time.monotonic() + 2.5
+        while time.monotonic() < deadline:
+            r = ask(d.address, "GET", p)
+            time.sleep(0.1)
+        assert r.status == status and (r.body == b"old") == (status == 200), (more, r)
+        assert "fwd-status=502" in r.field("Cache-Status"), r
+
+
 def cut(script, of=None):
     """The answer is cut off visibly; what came of its body."""
     of = of or d
