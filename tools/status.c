@@ -88,8 +88,14 @@ static void upstreams_show(const json_t *a)
 	size_t nr;
 
 	json_array_foreach(json_object_get(a, "upstreams"), nr, one) {
+		const char *name = text_of(one, "upstream"), *server = text_of(one, "server");
+
 		printf("%s", nr ? "             " : "upstreams    ");
-		print_safe(text_of(one, "server"), 0);
+		if (strncmp(server, name, strlen(name))) {
+			print_safe(name, 0);
+			printf(": ");
+		}
+		print_safe(server, 0);
 		printf(", %lld requests, %lld under way, %lld failed%s\n",
 		       number_of(one, "requests"), number_of(one, "active"),
 		       number_of(one, "failed"), true_of(one, "rests") ? ", rests" : "");
