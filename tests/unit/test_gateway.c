@@ -164,11 +164,14 @@ void tbg_request_mark(struct tbg_request *r)
 {
 }
 
+#define PARAM(name, value) { name, value, sizeof(name) - 1, sizeof(value) - 1 }
+
 static struct tbg_param params[] = {
-	{ "HTTP_COOKIE", "a=1; b=\"two\"; bb=3;c= 4 ; d=", 0 },
-	{ "QUERY_STRING", "x=1&y=%41+b%2&%7A=z&empty=&x=2&flag", 0 },
-	{ "HTTP_ACCEPT_LANGUAGE", "de", 0 },
-	{ "CONTENT_LENGTH", "", 0 }, { "CONTENT_TYPE", "text/plain", 0 },
+	PARAM("HTTP_COOKIE", "a=1; b=\"two\"; bb=3;c= 4 ; d="),
+	PARAM("QUERY_STRING", "x=1&y=%41+b%2&%7A=z&empty=&x=2&nul=a%00b&flag"),
+	PARAM("HTTP_ACCEPT_LANGUAGE", "de"),
+	PARAM("CONTENT_LENGTH", ""),
+	PARAM("CONTENT_TYPE", "text/plain"),
 };
 
 static bool same(const char *a, const char *b)
@@ -202,6 +205,7 @@ KTAP_TEST(t_cookies_parameters_and_fields)
 		  same(tbg_request_parameter(&r, "z"), "z") &&
 		  same(tbg_request_parameter(&r, "empty"), "") &&
 		  same(tbg_request_parameter(&r, "flag"), "") &&
+		  same(tbg_request_parameter(&r, "nul"), "a%00b") &&
 		  same(tbg_request_parameter(&r, "no"), NULL) &&
 		  same(tbg_form_parameter(&r, "a=b&c=dX", 7, "c"), "d") &&
 		  same(tbg_form_parameter(&r, "", 0, "c"), NULL) &&
