@@ -482,6 +482,7 @@ static void on_signal(void *arg, uint32_t events)
 		switch (info.ssi_signo) {
 		case SIGTERM:
 		case SIGINT:
+		case SIGQUIT:
 			stop(t);
 			break;
 		case SIGUSR1:
@@ -533,6 +534,7 @@ static int signals_block(struct start *t)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGQUIT);
 	sigaddset(&set, SIGUSR1);
 	sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, NULL);

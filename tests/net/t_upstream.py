@@ -1231,20 +1231,21 @@ def t_draining_lets_the_answer_finish_that_others_wait_for():
 
 
 def t_draining_lets_the_answer_finish():
-    with origin.Origin() as up:
-        go = threading.Event()
-        up.on("/", lambda c, r: (go.wait(client.WAIT_S), c.send(reply(200, b"finished")))[0])
-        with proxy(up.url) as p:
-            got = []
-            t = threading.Thread(target=lambda: got.append(ask(p.address, "GET", "/")))
-            t.start()
-            up.wait("/")
-            p.process.send_signal(signal.SIGTERM)
-            client.until(lambda: not accepts(p), "still accepts")
-            go.set()
-            t.join()
-            assert got[0].body == b"finished" and got[0].field("Connection") == "close"
-            assert p.process.wait(client.WAIT_S) == 0
+    for how in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        with origin.Origin() as up:
+            go = threading.Event()
+            up.on("/", lambda c, r, go=go: (go.wait(client.WAIT_S), c.send(reply(200, b"finished")))[0])
+            with proxy(up.url) as p:
+                got = []
+                t = threading.Thread(target=lambda p=p, got=got: got.append(ask(p.address, "GET", "/")))
+                t.start()
+                up.wait("/")
+                p.process.send_signal(how)
+                client.until(lambda p=p: not accepts(p), "still accepts")
+                go.set()
+                t.join()
+                assert got[0].body == b"finished" and got[0].field("Connection") == "close"
+                assert p.process.wait(client.WAIT_S) == 0
 
 
 def t_access_log_has_a_line_for_each():
