@@ -6,8 +6,8 @@
  *
  * What is said unasked behind our next request looks like its answer, whoever made it
  * up. All that can be known is that a server has done such a thing before, while it
- * could be told: then each request has a connection of its own for a while, and what
- * has been stored of that connection's last answers goes.
+ * could be told: then each request has a connection of its own for a while, and the
+ * last of that connection's answers that were stored go.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -113,6 +113,9 @@ void tbg_origin_apart(struct tbg_worker *w, struct tbg_origin *o)
 		return;
 	atomic_store_explicit(&o->backend->apart_ns, w->now_ns + APART_NS,
 			      memory_order_relaxed);
+	for (unsigned int i = 0; i < TBG_ORIGIN_STORED; i++)
+		if (o->stored[i].text)
+			tbg_stock_withdraw(w->s->stock, &o->stored[i]);
 }
 
 void tbg_origin_stored(struct tbg_origin *o, const struct tbg_uri *u)
@@ -137,9 +140,6 @@ void tbg_origin_unasked(struct tbg_worker *w, struct tbg_origin *o, size_t len)
 		return;
 	tbg_backend_failed(o->backend, "has said what nobody asked for", w->now_ns);
 	tbg_origin_apart(w, o);
-	for (unsigned int i = 0; i < TBG_ORIGIN_STORED; i++)
-		if (o->stored[i].text)
-			tbg_stock_withdraw(w->s->stock, &o->stored[i]);
 }
 
 static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)

@@ -379,25 +379,34 @@ def t_bytes_on_an_idle_connection_end_it():
     assert one.connection != two.connection
 
 
-@is_alone
 def t_what_a_late_second_response_was_stored_as_goes():
-    """Behind the next request it looks like the answer; when that comes too, it is known."""
-    p, q, go = path(), path(), threading.Event()
-    o.on(p, reply(200, b"one"))
+    """Behind the next request it looks like the answer; when that comes too, it is known.
 
-    def late_one(c, r):
-        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n" + CACHED + b"\r\nevil")
-        go.wait(20)
-        c.send(reply(200, b"right"))
+    That comes by itself, or with the answer to one more request.
+    """
+    for behind_another in (False, True):
+        with alone():
+            p, q, z, go = path(), path(), path(), threading.Event()
+            o.on(p, reply(200, b"one"))
 
-    o.on(q, late_one, reply(200, b"right"))
-    assert ask(d.address, "GET", p).body == b"one"
-    assert ask(d.address, "GET", q).body == b"evil"
-    assert ask(d.address, "GET", q).hit
-    go.set()
-    o.wait_end(q)
-    client.until(lambda: ask(d.address, "GET", q).body == b"right", "it is still there")
-    client.says(d, "has said what nobody asked for")
+            def late_one(c, r, alone_=not behind_another, go=go):
+                c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n" + CACHED + b"\r\nevil")
+                if alone_:
+                    go.wait(20)
+                    c.send(reply(200, b"right"))
+
+            o.on(q, late_one, reply(200, b"right"))
+            o.on(z, reply(200, b"right") + reply(200, b"another"))
+            assert ask(d.address, "GET", p).body == b"one"
+            assert ask(d.address, "GET", q).body == b"evil"
+            assert ask(d.address, "GET", q).hit
+            if behind_another:
+                assert ask(d.address, "GET", z).status == 502
+            go.set()
+            o.wait_end(q)
+            client.until(lambda q=q: ask(d.address, "GET", q).body == b"right", "it is still there")
+            client.says(d, "its body is not as its head says" if behind_another else
+                        "has said what nobody asked for")
 
 
 def late(method, evil, first):
