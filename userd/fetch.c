@@ -1123,7 +1123,7 @@ static bool hidden(struct tbg_transfer *x)
 	if (!tbg_terms_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
 		return false;
 	origin_end(x, false);
-	fetch_end(x, TBG_LANDED_ERROR, false);
+	fetch_end(x, told ? TBG_LANDED_ERROR : status, false);
 	x->selected = NULL;
 	tbg_transfer_stored(x, s, false);
 	return true;

@@ -456,6 +456,22 @@ def t_stale_answers_stand_in_for_programs_that_fail():
         assert "fwd-status=502" in r.field("Cache-Status"), r
 
 
+def t_all_who_wait_for_a_program_that_fails_get_what_is_stale():
+    p = d.program("if [ -e NOTES/fails-all ]; then echo >>NOTES/runs; sleep 0.5; exit 1; fi\n"
+                  "printf 'Cache-Control: max-age=1\\nContent-Type: a/b\\n\\nold'")
+    assert ask(d.address, "GET", p).body == b"old"
+    open(os.path.join(d.notes, "fails-all"), "w", encoding="utf-8").close()
+    time.sleep(2.1)
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(ask(d.address, "GET", p))) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [r.body for r in got] == [b"old"] * 6, got
+    assert len(d.note("runs")) < 6, "it ran for each of them"
+
+
 def cut(script, of=None):
     """The answer is cut off visibly; what came of its body."""
     of = of or d
