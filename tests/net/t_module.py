@@ -211,6 +211,14 @@ def t_specweb99_files_that_change():
         assert page() == 404
         m.write(name, b"back")
         assert page() == b"back"
+        os.link(path, os.path.join(m.root, "file_set/kept"))
+        m.write("file_set/other", b"third")
+        os.rename(os.path.join(m.root, "file_set/other"), path)
+        assert page() == b"third", "the one before has another name"
+        os.rename(os.path.join(m.root, "file_set/dir00000"), os.path.join(m.root, "file_set/was"))
+        assert page() == 404
+        m.write(name, b"fourth")
+        assert page() == b"fourth"
         for i in range(600):            # more than stay open
             m.write(f"file_set/{i}", b"%d" % i)
         for i in (*range(600), *range(0, 600, 7)):

@@ -49,6 +49,8 @@ static struct {
 struct file {
 	char *name;
 	int fd;
+	dev_t dev;
+	ino_t ino;
 };
 
 static struct file files[FILES];
@@ -125,29 +127,42 @@ static struct file *place_of(const char *name)
 	return &files[hash % FILES];
 }
 
-/* To open a file costs more than to read it. One that has no name any more is another now. */
+/* Whether the name leads to it still: while it is open, its number is no other's. */
+static bool is_there(const struct file *f, const char *name, size_t *ret_size)
+{
+	struct stat st;
+
+	if (!f->name || strcmp(f->name, name) ||
+	    fstatat(site.files_fd, name + (*name == '/'), &st, 0) ||
+	    st.st_dev != f->dev || st.st_ino != f->ino)
+		return false;
+	*ret_size = st.st_size;
+	return true;
+}
+
+/* To open a file costs more than to read it. */
 static int file_get(const char *name, size_t *ret_size)
 {
 	struct file *f = place_of(name);
 	struct stat st;
-	char *copy;
-	int fd;
 
-	if (f->name && !strcmp(f->name, name) && !fstat(f->fd, &st) && st.st_nlink) {
-		*ret_size = st.st_size;
+	if (is_there(f, name, ret_size))
 		return f->fd;
-	}
-	fd = page_file_open(site.files_fd, name, ret_size);
-	copy = fd < 0 ? NULL : strdup(name);
-	if (fd >= 0 && !copy)
-		close(fd);
-	if (!copy)
-		return -1;
 	if (f->name)
 		close(f->fd);
 	free(f->name);
-	*f = (struct file){ copy, fd };
-	return fd;
+	f->name = NULL;
+	f->fd = page_file_open(site.files_fd, name, ret_size);
+	if (f->fd < 0)
+		return -1;
+	f->name = fstat(f->fd, &st) ? NULL : strdup(name);
+	if (!f->name) {
+		close(f->fd);
+		return -1;
+	}
+	f->dev = st.st_dev;
+	f->ino = st.st_ino;
+	return f->fd;
 }
 
 /* A file of the set. 0 or a status. */
