@@ -308,15 +308,16 @@ def t_what_a_second_response_comes_with_is_not_stored():
 
 @is_alone
 def t_a_second_response_behind_a_304_is_not_believed():
-    p = path()
     evil = b"HTTP/1.1 304 No\r\n" + CACHED + b'ETag: "a"\r\n\r\n'
-    o.on(p, reply(200, b"old", "Cache-Control: max-age=0, must-revalidate", 'ETag: "a"'),
-         evil + reply(200, b"evil"), evil + b"junk", reply(200, b"good"))
-    assert ask(d.address, "GET", p).body == b"old"
-    assert ask(d.address, "GET", p).status in (502, 504)
-    assert ask(d.address, "GET", p).body == b"old"
-    r = ask(d.address, "GET", p)
-    assert r.body == b"good" and not r.hit, r
+    for behind_it, statuses in ((reply(200, b"evil"), (502, 504)), (b"junk", (200,))):
+        p = path()
+        o.on(p, reply(200, b"old", "Cache-Control: max-age=0, must-revalidate", 'ETag: "a"'),
+             evil + behind_it, reply(200, b"good"))
+        assert ask(d.address, "GET", p).body == b"old"
+        r = ask(d.address, "GET", p)
+        assert r.status in statuses and (r.status != 200 or r.body == b"old"), (behind_it, r)
+        r = ask(d.address, "GET", p)
+        assert r.body == b"good" and not r.hit, (behind_it, r)
 
 
 def t_204_with_a_body_is_502():
