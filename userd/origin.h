@@ -101,7 +101,7 @@ void tbg_origin_again(struct tbg_worker *w, struct tbg_origin *o);
  */
 void tbg_origin_check(struct tbg_worker *w, struct tbg_origin *o);
 
-/* An answer that came by it has been stored under that URI. */
+/* An answer that came by it, of HTTP, has been stored under that URI. */
 void tbg_origin_stored(struct tbg_origin *o, const struct tbg_uri *u);
 
 /*

@@ -502,7 +502,7 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 	tbg_stored_get(s);
 	stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq,
 			       x->selected ?: x->part);
-	if (stored && x->o)
+	if (stored && x->o && !s->made_here)
 		tbg_origin_stored(x->o, &x->uri);
 	/* what is due for a refresh at once: a hit that we see begins it */
 	if (stored && x->w->now_ns < s->refresh_ns)
