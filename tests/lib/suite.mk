@@ -18,7 +18,7 @@ ifeq ($(CI),true)
 our_cflags += -Werror
 endif
 
-suite_headers := $(wildcard ../lib/*.h ../../userd/*.h ../../userd/settings/*.h ../../bpf/*/*.h *.h)
+suite_headers := $(wildcard ../lib/*.h ../../userd/*.h ../../userd/*/*.h ../../bpf/*/*.h *.h)
 sanitizers := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
 	-fno-omit-frame-pointer
 
