@@ -22,7 +22,7 @@
 #include "commands.h"
 #include "fault.h"
 #include "probe.h"
-#include "stdio_hold.h"
+#include "os/stdio_hold.h"
 #include "top.h"
 
 #define CONTROL_PATH	"/run/toboggan/control.sock"

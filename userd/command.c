@@ -16,7 +16,7 @@
 #include "abi/stats.h"
 #include "abi/version.h"
 #include "cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "log.h"
 #include "root.h"
 #include "server.h"

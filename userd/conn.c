@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "conn.h"
 #include "core/conditional.h"
 #include "core/encoding.h"
@@ -30,7 +30,7 @@
 #include "log.h"
 #include "page.h"
 #include "respond.h"
-#include "room.h"
+#include "os/limits.h"
 #include "sock.h"
 #include "transfer.h"
 #include "wire.h"

@@ -22,10 +22,10 @@
 
 #include <jansson.h>
 
-#include "clock.h"
+#include "os/clock.h"
 #include "command.h"
-#include "loop.h"
-#include "say.h"
+#include "os/loop.h"
+#include "os/message.h"
 #include "server.h"
 #include "stream.h"
 

@@ -10,7 +10,7 @@
 #include "gateway/order.h"
 #include "params.h"
 #include "record.h"
-#include "say.h"
+#include "os/message.h"
 #include "server.h"
 
 #define ERROR_LINE 800		/* bytes; longer ones are told in parts */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "encode.h"
 #include "file.h"
 #include "mime.h"

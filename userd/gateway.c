@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "gateway/order.h"
-#include "say.h"
+#include "os/message.h"
 #include "server.h"
 #include "upstream.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "encode.h"
 #include "field.h"
 #include "server.h"

@@ -32,9 +32,9 @@
 #include <bpf/libbpf.h>
 
 #include "abi/event.h"
-#include "loop.h"
-#include "privilege.h"
-#include "say.h"
+#include "os/loop.h"
+#include "os/privilege.h"
+#include "os/message.h"
 #include "wire.h"
 
 #define HALF_LEN	(1u << 20)	/* bytes of each half */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "file.h"
 #include "opened.h"
 #include "watch.h"

@@ -21,7 +21,7 @@
 #include "core/span.h"
 #include "log.h"
 #include "options.h"
-#include "say.h"
+#include "os/message.h"
 #include "settings.h"
 #include "value.h"
 

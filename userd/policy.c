@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "clock.h"
+#include "os/clock.h"
 #include "core/fresh.h"
 #include "field.h"
 #include "policy.h"

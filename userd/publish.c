@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "core/fresh.h"
 #include "deliver.h"
 #include "field.h"

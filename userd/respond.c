@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "abi/cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "respond.h"
 
 /* The registry of status codes (RFC 9110 16.2.1), without interim and unused ones. */

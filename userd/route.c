@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "core/encoding.h"
 #include "core/fresh.h"
 #include "core/key.h"

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "say.h"
+#include "os/clock.h"
+#include "os/message.h"
 #include "spool.h"
 
 #define ROOM_FIRST 4096

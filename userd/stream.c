@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "command.h"
-#include "privilege.h"
+#include "os/privilege.h"
 #include "server.h"
 
 int tbg_stream_send(struct tbg_stream *st, const char *p, size_t len)

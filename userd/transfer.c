@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "os/clock.h"
 #include "conn.h"
 #include "core/fresh.h"
 #include "deliver.h"

@@ -15,7 +15,7 @@
 
 #include "address.h"
 #include "gateway/order.h"
-#include "say.h"
+#include "os/message.h"
 #include "upstream.h"
 #include "value.h"
 

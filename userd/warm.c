@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "command.h"
 #include "encode.h"
 #include "file.h"

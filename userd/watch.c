@@ -34,7 +34,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "os/clock.h"
 #include "root.h"
 #include "watch.h"
 

@@ -22,7 +22,7 @@
 
 #include "abi/why.h"
 #include "cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "core/fresh.h"
 #include "core/host.h"
 #include "core/request.h"

@@ -23,10 +23,10 @@
 
 #include "attach.h"
 #include "bpf/wire.skel.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "flow.h"
-#include "privilege.h"
-#include "say.h"
+#include "os/privilege.h"
+#include "os/message.h"
 #include "server.h"
 #include "value.h"
 #include "xdp.h"

@@ -16,13 +16,13 @@
 
 #include <bpf/libbpf.h>
 
-#include "clock.h"
+#include "os/clock.h"
 #include "conn.h"
 #include "core/span.h"
 #include "deliver.h"
 #include "health.h"
 #include "origin.h"
-#include "room.h"
+#include "os/limits.h"
 #include "sock.h"
 #include "transfer.h"
 #include "worker.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The seconds of an IMF-fixdate (RFC 9110 5.6.7), for conditions that compare
- * dates. A strict subset of tbg_date_parse() (userd/clock.c): what is a date
+ * dates. A strict subset of tbg_date_parse() (userd/os/clock.c): what is a date
  * here is the same one there; the two obsolete formats are the daemon's alone,
  * and so are dates with the name of another day.
  */

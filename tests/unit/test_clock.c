@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Dates (userd/clock.c): the three formats of RFC 9110 5.6.7 to the letter,
+ * Dates (userd/os/clock.c): the three formats of RFC 9110 5.6.7 to the letter,
  * the calendar against libc's, and the ring that the kernel tiers read.
  */
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "../lib/ktap.h"
-#include "clock.h"
+#include "os/clock.h"
 
 static const struct {
 	const char *text;

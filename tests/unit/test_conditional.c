@@ -6,7 +6,7 @@
 #include "head.h"
 #include "core/conditional.h"
 #include "core/fresh.h"
-#include "clock.h"
+#include "os/clock.h"
 
 #define ETAG	"\"5f3-1a2b\""
 #define DATE	"Sun, 06 Nov 1994 08:49:37 GMT"

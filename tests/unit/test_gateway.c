@@ -13,13 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "os/clock.h"
 #include "gateway/cgi.h"
 #include "gateway/module.h"
 #include "gateway/script.h"
 #include "gateway/serve.h"
 #include "ktap.h"
-#include "loop.h"
+#include "os/loop.h"
 
 /* --- programs ------------------------------------------------------------ */
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "os/clock.h"
 #include "ktap.h"
 #include "policy.h"
 

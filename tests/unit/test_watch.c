@@ -22,7 +22,7 @@
 
 #include "../lib/ktap.h"
 #include "cache.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "root.h"
 #include "watch.h"
 #include "wire.h"

@@ -17,10 +17,10 @@
 #include <unistd.h>
 
 #include "cgi.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "gateway/order.h"
 #include "keeper.h"
-#include "loop.h"
+#include "os/loop.h"
 #include "response.h"
 #include "script.h"
 #include "serve.h"

@@ -16,7 +16,7 @@
 
 #include "frame.h"
 #include "gateway/order.h"
-#include "loop.h"
+#include "os/loop.h"
 #include "module.h"
 #include "response.h"
 

@@ -19,7 +19,7 @@
 
 #include "alone.h"
 #include "gateway/order.h"
-#include "loop.h"
+#include "os/loop.h"
 #include "pool.h"
 
 static struct tbg_loop *the_loop;

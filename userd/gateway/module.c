@@ -25,11 +25,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "os/clock.h"
 #include "gateway/order.h"
-#include "loop.h"
+#include "os/loop.h"
 #include "module.h"
-#include "say.h"
+#include "os/message.h"
 
 #define LINE_MAX_LEN	1024	/* bytes of a line in the log */
 #define STUCK_EXIT	75	/* exit status of one that ran out of time */

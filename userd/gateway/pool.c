@@ -19,14 +19,14 @@
 #include <unistd.h>
 
 #include "cgi.h"
-#include "clock.h"
+#include "os/clock.h"
 #include "gateway/order.h"
 #include "keeper.h"
-#include "loop.h"
+#include "os/loop.h"
 #include "module.h"
 #include "pool.h"
-#include "privilege.h"
-#include "say.h"
+#include "os/privilege.h"
+#include "os/message.h"
 
 #define TICK_MS		50
 #define SWEEP_MS	1000		/* for programs that have lost their keeper */

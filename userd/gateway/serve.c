@@ -16,7 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "loop.h"
+#include "os/loop.h"
 #include "serve.h"
 
 #define RECEIVE   (128 << 10)	/* bytes at a time */

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "encode.h"
-#include "room.h"
+#include "os/limits.h"
 #include "root.h"
 #include "value.h"
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "clock.h"
+#include "os/clock.h"
 
 #define DRIFT_NS 1000000	/* of real_ns before it is written again */
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "room.h"
+#include "os/limits.h"
 
 /*
  * Beside the daemon's own and the connections: some for the control socket and

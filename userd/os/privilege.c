@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "privilege.h"
+#include "os/privilege.h"
 
 /*
  * To detach from interfaces, to unlink the control socket, and to read the

@@ -9,8 +9,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "loop.h"
+#include "os/clock.h"
+#include "os/loop.h"
 
 #define EVENTS_MAX 16
 

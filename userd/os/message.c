@@ -2,7 +2,7 @@
 /*
  * One lock: between poll() and write() another thread might fill the pipe.
  */
-#include "say.h"
+#include "os/message.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 #include <linux/limits.h>
 
-#include "clock.h"
+#include "os/clock.h"
 
 #define LOST_LEN	100
 #define LINE_LEN	(PIPE_BUF - LOST_LEN)
