@@ -29,7 +29,7 @@
 #include "file.h"
 #include "log.h"
 #include "page.h"
-#include "respond.h"
+#include "http/reply.h"
 #include "os/limits.h"
 #include "sock.h"
 #include "transfer.h"

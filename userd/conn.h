@@ -11,10 +11,10 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "body.h"
-#include "field.h"
-#include "parse.h"
-#include "range.h"
+#include "http/request_framing.h"
+#include "http/header.h"
+#include "http/request.h"
+#include "http/range.h"
 #include "route.h"
 #include "worker.h"
 

@@ -2,7 +2,7 @@
 /*
  * What differs for the fetch where an upstream speaks FastCGI: the request's
  * head and body as records, what the program says to its error output, and
- * leaving before it has ended. Answers are frame.c's and response.c's.
+ * leaving before it has ended. Answers are http/framing.c's and response.c's.
  */
 #ifndef TBG_USERD_FASTCGI_H
 #define TBG_USERD_FASTCGI_H

@@ -29,7 +29,7 @@
 #include "gather.h"
 #include "health.h"
 #include "part.h"
-#include "reference.h"
+#include "http/uri_reference.h"
 #include "route.h"
 #include "server.h"
 #include "spool.h"

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "abi/cache.h"
-#include "parse.h"
+#include "http/request.h"
 #include "root.h"
 
 struct tbg_key;

@@ -8,7 +8,7 @@
 
 #include "abi/cache.h"
 #include "forward.h"
-#include "policy.h"
+#include "http/freshness.h"
 
 #define BIT(name) TBG_NAME_BIT(name)
 

@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "field.h"
-#include "frame.h"
+#include "http/header.h"
+#include "http/framing.h"
 
 /* A request to be sent on. Texts point into the client's head but for peer. */
 struct tbg_forward {

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "parse.h"
+#include "http/request.h"
 
 struct tbg_location;
 struct tbg_transfer;

@@ -12,8 +12,8 @@
 
 #include "cache.h"
 #include "os/clock.h"
-#include "encode.h"
-#include "field.h"
+#include "http/content_coding.h"
+#include "http/header.h"
 #include "server.h"
 #include "site.h"
 #include "stock.h"

@@ -22,7 +22,7 @@
 #include "fastcgi.h"
 #include "fetch.h"
 #include "origin.h"
-#include "response.h"
+#include "http/response.h"
 #include "transfer.h"
 
 #define STARVED_NS 1000000000ull	/* since when nothing is kept */

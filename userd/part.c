@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "field.h"
+#include "http/header.h"
 #include "part.h"
 
 uint64_t tbg_part_size(const struct tbg_stored *s)

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "range.h"
+#include "http/range.h"
 #include "stock.h"
 
 /* Bytes of the representation that a stored response is of, and where it begins. */

@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "encode.h"
+#include "http/content_coding.h"
 #include "file.h"
 #include "press.h"
 

@@ -12,7 +12,7 @@
 #include "os/clock.h"
 #include "core/fresh.h"
 #include "deliver.h"
-#include "field.h"
+#include "http/header.h"
 #include "publish.h"
 #include "server.h"
 #include "site.h"
@@ -170,7 +170,7 @@ int tbg_publish_text(const struct tbg_stored *one, const struct tbg_uri *u,
 
 	if (one->by_encoding && tbg_elements_have(req, req_len, TBG_VALUE("Connection"),
 						  TBG_VALUE("Accept-Encoding")))
-		return -1;		/* see second.c */
+		return -1;		/* see http/vary.c */
 	while (one->by_encoding && tbg_field_next(req, req_len, &at, &name, &v)) {
 		if (!tbg_value_is(name, "Accept-Encoding"))
 			continue;

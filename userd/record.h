@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "field.h"
-#include "parse.h"
+#include "http/header.h"
+#include "http/request.h"
 
 #define TBG_RECORD_VERSION	1
 #define TBG_RECORD_HEADER	8

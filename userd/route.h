@@ -12,9 +12,9 @@
 
 #include "abi/cache.h"
 #include "file.h"
-#include "parse.h"
-#include "range.h"
-#include "respond.h"
+#include "http/request.h"
+#include "http/range.h"
+#include "http/reply.h"
 #include "site.h"
 
 struct tbg_object;

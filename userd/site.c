@@ -10,8 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "field.h"
-#include "mime.h"
+#include "http/header.h"
+#include "http/media_types.h"
 #include "root.h"
 #include "upstream.h"
 

@@ -19,9 +19,9 @@
 #include "cache.h"
 #include "core/fresh.h"
 #include "core/key.h"
-#include "field.h"
-#include "parse.h"
-#include "second.h"
+#include "http/header.h"
+#include "http/request.h"
+#include "http/vary.h"
 #include "stock.h"
 
 #define BUCKETS		(1u << 16)

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "policy.h"
+#include "http/freshness.h"
 #include "worker.h"
 
 struct tbg_stock;

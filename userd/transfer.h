@@ -16,13 +16,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "field.h"
+#include "http/header.h"
 #include "forward.h"
-#include "frame.h"
+#include "http/framing.h"
 #include "origin.h"
 #include "params.h"
-#include "policy.h"
-#include "response.h"
+#include "http/freshness.h"
+#include "http/response.h"
 #include "stock.h"
 #include "worker.h"
 

@@ -17,7 +17,7 @@
 #include "cache.h"
 #include "os/clock.h"
 #include "command.h"
-#include "encode.h"
+#include "http/content_coding.h"
 #include "file.h"
 #include "root.h"
 #include "route.h"

@@ -12,7 +12,7 @@
 
 #include <jansson.h>
 
-#include "respond.h"
+#include "http/reply.h"
 
 struct tbg_server;
 struct tbg_object;

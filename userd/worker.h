@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "abi/cache.h"
-#include "parse.h"
+#include "http/request.h"
 #include "route.h"
 #include "server.h"
 

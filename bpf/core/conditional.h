@@ -2,7 +2,7 @@
 /*
  * Conditional requests for GET and HEAD (RFC 9110 13.2.2), as far as a kernel
  * tier evaluates them: a list of entity tags or "*", or an IMF-fixdate. What it
- * makes of them, tbg_conditions_eval() (userd/respond.c) makes of them too; all
+ * makes of them, tbg_conditions_eval() (userd/http/reply.c) makes of them too; all
  * else is the daemon's.
  */
 #ifndef TBG_CORE_CONDITIONAL_H

@@ -2,7 +2,7 @@
 /*
  * The fast grammar: one complete GET or HEAD request of HTTP/1.1 (RFC 9112)
  * in at most TBG_REQ_MAX bytes, with nothing in it that only the daemon
- * understands. A strict subset of the daemon's parser (userd/parse.c): what is
+ * understands. A strict subset of the daemon's parser (userd/http/request.c): what is
  * accepted here is accepted there, with the same method, path and key.
  *
  *	("GET" / "HEAD") SP path ["?" query] SP "HTTP/1.1" CRLF

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Two parsers, one meaning: what the fast grammar accepts, the daemon's parser
- * (userd/parse.c) accepts with the same method, length, path, key and fields,
+ * (userd/http/request.c) accepts with the same method, length, path, key and fields,
  * and keeps the connection open; and what it says of conditions and codings, the
  * daemon says. A difference would be request smuggling between the tiers; it
  * aborts.
@@ -13,9 +13,9 @@
 #include "core/encoding.h"
 #include "core/key.h"
 #include "core/request.h"
-#include "encode.h"
-#include "parse.h"
-#include "respond.h"
+#include "http/content_coding.h"
+#include "http/request.h"
+#include "http/reply.h"
 
 static struct tbg_head *head;
 static struct tbg_scan scan;

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "forward.h"
-#include "parse.h"
-#include "policy.h"
+#include "http/request.h"
+#include "http/freshness.h"
 
 #define HEAD_MAX 65536
 

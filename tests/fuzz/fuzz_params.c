@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "params.h"
-#include "parse.h"
+#include "http/request.h"
 #include "record.h"
 
 #define HEAD_MAX 65536

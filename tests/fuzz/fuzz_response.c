@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "forward.h"
-#include "frame.h"
-#include "policy.h"
-#include "response.h"
+#include "http/framing.h"
+#include "http/freshness.h"
+#include "http/response.h"
 
 static struct tbg_fields some;
 

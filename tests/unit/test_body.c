@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The body decoder (userd/body.c): what is content and what is framing, what
+ * The body decoder (userd/http/request_framing.c): what is content and what is framing, what
  * is refused, and that no cut of the bytes changes either.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "body.h"
+#include "http/request_framing.h"
 #include "ktap.h"
 
 #define CHUNKED UINT64_MAX	/* in place of a length */

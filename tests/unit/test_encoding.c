@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * bpf/core/encoding.h: RFC 9110 12.5.3, against a table and against a dull
- * reading of the grammar; and userd/encode.c, whose codings decode again.
+ * reading of the grammar; and userd/http/content_coding.c, whose codings decode again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "ktap.h"
 #include "head.h"
 #include "core/encoding.h"
-#include "encode.h"
+#include "http/content_coding.h"
 #include "oracle.h"
 
 #define G (1 << TBG_ENCODING_GZIP)

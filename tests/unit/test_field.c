@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The lines of a head told apart by what their names are (userd/field.c), and
- * the bytes that values are made of (userd/token.h).
+ * The lines of a head told apart by what their names are (userd/http/header.c), and
+ * the bytes that values are made of (userd/http/token.h).
  */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "field.h"
+#include "http/header.h"
 #include "gateway/order.h"
 #include "ktap.h"
-#include "token.h"
+#include "http/token.h"
 
 static enum tbg_name name_of(const char *text)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Heads through a gateway (userd/forward.c, field.c) and the servers behind it
+ * Heads through a gateway (userd/forward.c, http/header.c) and the servers behind it
  * (upstream.c): what is passed on, replaced and dropped.
  */
 #include <stdlib.h>

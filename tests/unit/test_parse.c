@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The daemon's parser (userd/parse.c): what RFC 9112 wants of a server, the
+ * The daemon's parser (userd/http/request.c): what RFC 9112 wants of a server, the
  * shapes that smuggling takes, and that no cut of the bytes changes a verdict.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "ktap.h"
-#include "parse.h"
+#include "http/request.h"
 
 #define GET	"GET / HTTP/1.1\r\n"
 #define H	"Host: a\r\n"

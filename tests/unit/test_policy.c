@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * RFC 9111 as pure functions (userd/policy.c): what is stored, for how long,
+ * RFC 9111 as pure functions (userd/http/freshness.c): what is stored, for how long,
  * how old it is, and whom it may answer. One table for each rule; what only
  * shows with a daemon is in tests/net/t_rules9111.py, with time in t_cache9111.py.
  */
@@ -9,7 +9,7 @@
 
 #include "os/clock.h"
 #include "ktap.h"
-#include "policy.h"
+#include "http/freshness.h"
 
 #define NOW_S	1800000000ll
 #define SEC	1000000000ull

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Ranges (userd/range.c): what a Range field asks for, and that the body made
+ * Ranges (userd/http/range.c): what a Range field asks for, and that the body made
  * of several parts is the same however it is read.
  */
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "ktap.h"
-#include "range.h"
+#include "http/range.h"
 
 static const struct {
 	const char *text;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * References of Location and Content-Location (userd/reference.c): the examples
+ * References of Location and Content-Location (userd/http/uri_reference.c): the examples
  * of RFC 3986 5.4 that stay with http and an authority, and what makes them
  * another origin's.
  */
 #include <string.h>
 
 #include "ktap.h"
-#include "reference.h"
+#include "http/uri_reference.h"
 
 static const struct {
 	const char *base, *reference;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * An upstream's response taken apart: its head, or a CGI program's
- * (userd/response.c), and its body (userd/frame.c). What is refused, what is
+ * (userd/http/response.c), and its body (userd/http/framing.c). What is refused, what is
  * tolerated, and that no cut of the bytes changes a verdict.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "frame.h"
+#include "http/framing.h"
 #include "ktap.h"
-#include "response.h"
+#include "http/response.h"
 
 #define OK "HTTP/1.1 200 OK\r\n"
 

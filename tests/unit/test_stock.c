@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cache.h"
-#include "field.h"
+#include "http/header.h"
 #include "ktap.h"
 #include "stock.h"
 

@@ -21,10 +21,10 @@
 #include "gateway/order.h"
 #include "keeper.h"
 #include "os/loop.h"
-#include "response.h"
+#include "http/response.h"
 #include "script.h"
 #include "serve.h"
-#include "token.h"
+#include "http/token.h"
 
 #define HEAD_MAX	(32 << 10)	/* bytes; the daemon takes no more */
 #define QUEUE_FACTOR	16		/* requests that wait, for each that runs */

@@ -14,11 +14,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "frame.h"
+#include "http/framing.h"
 #include "gateway/order.h"
 #include "os/loop.h"
 #include "module.h"
-#include "response.h"
+#include "http/response.h"
 
 #define BODY_MAX	(16u << 20)
 #define TARGET_MAX	8000

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "field.h"
+#include "http/header.h"
 #include "serve.h"
 #include "toboggan-module.h"
 

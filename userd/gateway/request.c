@@ -11,7 +11,7 @@
 #include <strings.h>
 
 #include "module.h"
-#include "token.h"
+#include "http/token.h"
 
 #define NAME_MAX_LEN 256	/* bytes of a field's name that one may ask for */
 

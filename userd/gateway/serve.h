@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "field.h"
+#include "http/header.h"
 #include "record.h"
 
 #define TBG_PARAMS_MAX	(512 << 10)	/* bytes of all meta-variables */

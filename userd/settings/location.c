@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "encode.h"
+#include "http/content_coding.h"
 #include "os/limits.h"
 #include "root.h"
 #include "value.h"

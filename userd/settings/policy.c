@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "token.h"
+#include "http/token.h"
 #include "value.h"
 
 bool tbg_expires_set(struct tbg_target *t, const char *v)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mime.h"
+#include "http/media_types.h"
 #include "value.h"
 
 #define MIME_TYPES	"/etc/mime.types"

@@ -69,7 +69,7 @@ bool tbg_body_buffer_set(struct tbg_target *t, const char *v);
 bool tbg_body_folder_set(struct tbg_target *t, const char *v);
 bool tbg_trusted_proxies_set(struct tbg_target *t, const char *v);
 
-/* policy.c */
+/* http/freshness.c */
 bool tbg_expires_set(struct tbg_target *t, const char *v);
 bool tbg_cache_control_set(struct tbg_target *t, const char *v);
 bool tbg_headers_set(struct tbg_target *t, const char *v);

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "parse.h"
+#include "http/request.h"
 
 #define TBG_BODY_FRAMING_MAX 4096 /* of one body, but for line ends and sizes */
 

@@ -8,8 +8,8 @@
  */
 #include <string.h>
 
-#include "response.h"
-#include "token.h"
+#include "http/response.h"
+#include "http/token.h"
 
 bool tbg_response_bodiless(unsigned int status, unsigned int method)
 {

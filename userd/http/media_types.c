@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "mime.h"
-#include "token.h"
+#include "http/media_types.h"
+#include "http/token.h"
 
 #define EXT_MAX	 32
 #define TYPE_MAX 120

@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "range.h"
+#include "http/range.h"
 
 enum spec { SPEC_END, SPEC_BAD, SPEC_UNSATISFIABLE, SPEC_EMPTY, SPEC_GOOD };
 

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "respond.h"
+#include "http/reply.h"
 
 #define TBG_VALUE(text) ((struct tbg_value){ text, sizeof(text) - 1 })
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "field.h"
+#include "http/header.h"
 
 /* head: the response's field lines; req: the request's. False: no memory. */
 bool tbg_second_make(struct tbg_lines *ret, const char *head, size_t head_len,

@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "field.h"
-#include "parse.h"
+#include "http/header.h"
+#include "http/request.h"
 
 #define TBG_SECONDS_MAX	INT32_MAX	/* delta-seconds beyond are this (1.2.2) */
 

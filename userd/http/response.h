@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "field.h"
-#include "parse.h"
+#include "http/header.h"
+#include "http/request.h"
 
 #define TBG_RESPONSE_HEAD_MAX	(32 << 10)	/* bytes of one head */
 #define TBG_RESPONSE_FIELDS_MAX	256

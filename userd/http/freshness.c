@@ -8,9 +8,9 @@
 
 #include "os/clock.h"
 #include "core/fresh.h"
-#include "field.h"
-#include "policy.h"
-#include "structured.h"
+#include "http/header.h"
+#include "http/freshness.h"
+#include "http/structured_field.h"
 
 #define HEURISTIC_PART	10		/* of the time since Last-Modified (4.2.2) */
 #define HEURISTIC_MAX_S	(24 * 3600)	/* beyond it a Warning would be due */

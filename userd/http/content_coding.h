@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #include "abi/cache.h"
-#include "respond.h"
+#include "http/reply.h"
 
 #define TBG_ENCODINGS_ALL ((1u << TBG_ENCODING_NR) - 2)	/* but identity */
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "field.h"
-#include "frame.h"
-#include "token.h"
+#include "http/header.h"
+#include "http/framing.h"
+#include "http/token.h"
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF,
        TRAILER, TRAILER_LINE, TRAILER_LF, END_LF, END };

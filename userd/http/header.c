@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Fields as text. What walks over them relies on a parser (parse.c,
+ * Fields as text. What walks over them relies on a parser (http/request.c,
  * response.c) having accepted the head: here nothing is refused.
  */
 #include <errno.h>
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "field.h"
+#include "http/header.h"
 #include "gateway/order.h"
-#include "token.h"
+#include "http/token.h"
 
 static bool blank(char c)
 {

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy.h"
-#include "second.h"
+#include "http/freshness.h"
+#include "http/vary.h"
 
 #define SORTED_MAX 32		/* elements; longer lists stay as they are */
 

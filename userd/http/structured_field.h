@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#include "respond.h"
+#include "http/reply.h"
 
 enum tbg_member_type {
 	TBG_MEMBER_TRUE,	/* also without a value */

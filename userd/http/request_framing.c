@@ -4,8 +4,8 @@
  * What the grammar of RFC 9112 7.1 does not have is refused, white space and
  * extensions included: parsers that disagree there have been smuggled past.
  */
-#include "body.h"
-#include "token.h"
+#include "http/request_framing.h"
+#include "http/token.h"
 
 #define SIZE_GROWS	(1ull << 56)	/* below it a size may have another digit */
 #define SIZE_DIGITS	16		/* the zeros of longer ones count as framing */

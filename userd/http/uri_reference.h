@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "field.h"
+#include "http/header.h"
 
 /*
  * reference, seen from base: an authority in small letters of path_off bytes,

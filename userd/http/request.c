@@ -8,8 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "parse.h"
-#include "token.h"
+#include "http/request.h"
+#include "http/token.h"
 
 #define EMPTY_LINES_MAX	8	/* before a request */
 #define REQUEST_LINE_MAX (TBG_TARGET_MAX + 64)

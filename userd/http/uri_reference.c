@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "reference.h"
+#include "http/uri_reference.h"
 
 /* Bytes before the first of those in stops. */
 static size_t until(struct tbg_value v, const char *stops)

@@ -4,7 +4,7 @@
  * milliseconds for the largest object there is, and no more than a few MiB of
  * memory for the largest text: each is compressed once.
  */
-#include "encode.h"
+#include "http/content_coding.h"
 
 #include <brotli/encode.h>
 #include <errno.h>

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "structured.h"
-#include "token.h"
+#include "http/structured_field.h"
+#include "http/token.h"
 
 struct scan {
 	const char *at, *end;

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "field.h"
-#include "parse.h"
+#include "http/header.h"
+#include "http/request.h"
 #include "record.h"
 
 #define TBG_FASTCGI_ID	1	/* of every request: one at a time on a connection */

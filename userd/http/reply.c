@@ -10,7 +10,7 @@
 
 #include "abi/cache.h"
 #include "os/clock.h"
-#include "respond.h"
+#include "http/reply.h"
 
 /* The registry of status codes (RFC 9110 16.2.1), without interim and unused ones. */
 #define STATUS_LIST(X) \
