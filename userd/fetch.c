@@ -23,7 +23,7 @@
 #include "conn.h"
 #include "core/fresh.h"
 #include "deliver.h"
-#include "fastcgi.h"
+#include "fastcgi/client.h"
 #include "fetch.h"
 #include "gateway/order.h"
 #include "gather.h"

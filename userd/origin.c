@@ -19,7 +19,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "fastcgi.h"
+#include "fastcgi/client.h"
 #include "fetch.h"
 #include "origin.h"
 #include "http/response.h"

@@ -14,7 +14,7 @@
 #include "conn.h"
 #include "core/fresh.h"
 #include "deliver.h"
-#include "fastcgi.h"
+#include "fastcgi/client.h"
 #include "fetch.h"
 #include "gather.h"
 #include "part.h"

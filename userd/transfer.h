@@ -20,7 +20,7 @@
 #include "forward.h"
 #include "http/framing.h"
 #include "origin.h"
-#include "params.h"
+#include "fastcgi/parameters.h"
 #include "http/freshness.h"
 #include "http/response.h"
 #include "stock.h"

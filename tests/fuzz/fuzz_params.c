@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "params.h"
+#include "fastcgi/parameters.h"
 #include "http/request.h"
-#include "record.h"
+#include "fastcgi/record.h"
 
 #define HEAD_MAX 65536
 

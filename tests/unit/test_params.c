@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A request as meta-variables (userd/params.c): the program's place, what the
+ * A request as meta-variables (userd/fastcgi/parameters.c): the program's place, what the
  * request says, its fields; and what must never become a variable.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "ktap.h"
-#include "params.h"
-#include "record.h"
+#include "fastcgi/parameters.h"
+#include "fastcgi/record.h"
 
 static struct tbg_ends ends = {
 	.peer = "192.0.2.9", .peer_port = 40000, .local = "192.0.2.1", .local_port = 8080,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * FastCGI records (userd/record.c): what is written is read again, in whatever
+ * FastCGI records (userd/fastcgi/record.c): what is written is read again, in whatever
  * pieces it comes; padding is passed over; what is no record is refused.
  */
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "ktap.h"
-#include "record.h"
+#include "fastcgi/record.h"
 
 /*
  * The records of b as text, read step bytes at a time from copies that end with

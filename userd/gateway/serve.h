@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #include "http/header.h"
-#include "record.h"
+#include "fastcgi/record.h"
 
 #define TBG_PARAMS_MAX	(512 << 10)	/* bytes of all meta-variables */
 #define TBG_VISIT_BODY	(128 << 10)	/* of a body that wait to be taken */

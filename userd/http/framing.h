@@ -14,7 +14,7 @@
 
 #include "http/header.h"
 #include "http/request.h"
-#include "record.h"
+#include "fastcgi/record.h"
 
 #define TBG_FASTCGI_ID	1	/* of every request: one at a time on a connection */
 #define TBG_TRAILER_MAX 4096	/* bytes of all trailer fields, or of a line's extensions */

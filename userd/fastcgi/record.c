@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "record.h"
+#include "fastcgi/record.h"
 
 
 /* One whose content is a structure of TBG_RECORD_BODY bytes. */

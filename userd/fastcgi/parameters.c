@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "params.h"
-#include "record.h"
+#include "fastcgi/parameters.h"
+#include "fastcgi/record.h"
 
 static struct tbg_value text(const char *s)
 {

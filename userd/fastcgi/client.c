@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "fastcgi.h"
+#include "fastcgi/client.h"
 #include "gateway/order.h"
-#include "params.h"
-#include "record.h"
+#include "fastcgi/parameters.h"
+#include "fastcgi/record.h"
 #include "os/message.h"
 #include "server.h"
 
