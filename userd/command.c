@@ -15,7 +15,7 @@
 
 #include "abi/stats.h"
 #include "abi/version.h"
-#include "cache.h"
+#include "cache/objects.h"
 #include "os/clock.h"
 #include "log.h"
 #include "root.h"

@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "cache.h"
+#include "cache/objects.h"
 #include "os/clock.h"
 #include "conn.h"
 #include "core/conditional.h"

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache.h"
+#include "cache/objects.h"
 #include "os/clock.h"
 #include "http/content_coding.h"
 #include "file.h"

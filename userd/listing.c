@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache.h"
+#include "cache/objects.h"
 #include "os/clock.h"
 #include "http/content_coding.h"
 #include "http/header.h"

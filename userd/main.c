@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "attach.h"
-#include "cache.h"
+#include "cache/objects.h"
 #include "os/clock.h"
 #include "control.h"
 #include "flow.h"

@@ -13,7 +13,7 @@
 #include "abi/conn.h"
 #include "abi/knob.h"
 #include "abi/stats.h"
-#include "store.h"
+#include "cache/slots.h"
 
 struct bpf_map;
 struct bpf_object;

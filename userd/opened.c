@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "cache.h"
+#include "cache/objects.h"
 #include "os/clock.h"
 #include "file.h"
 #include "opened.h"

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "address.h"
-#include "cache.h"
+#include "cache/objects.h"
 #include "gateway.h"
 #include "hosts.h"
 #include "log.h"

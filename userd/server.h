@@ -15,7 +15,7 @@
 #include "gateway/order.h"
 #include "options.h"
 #include "site.h"
-#include "store.h"
+#include "cache/slots.h"
 
 struct tbg_user_stats {			/* one per worker, summed by readers */
 	_Atomic uint64_t accepted, closed, connections;

@@ -8,7 +8,7 @@
  * many withdrawals there had been when its request was sent, and what was
  * withdrawn since is not stored (tbg_stock_put()). Nor is one lost by the kernel
  * tiers: what is stored and what they know change in one critical section. The
- * locks of cache.c are taken within ours, never the other way round.
+ * locks of cache/objects.c are taken within ours, never the other way round.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "cache.h"
+#include "cache/objects.h"
 #include "core/fresh.h"
 #include "core/key.h"
 #include "http/header.h"

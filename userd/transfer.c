@@ -18,7 +18,7 @@
 #include "fetch.h"
 #include "gather.h"
 #include "part.h"
-#include "publish.h"
+#include "cache/publish.h"
 #include "root.h"
 #include "server.h"
 #include "site.h"

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache.h"
+#include "cache/objects.h"
 #include "os/clock.h"
 #include "command.h"
 #include "http/content_coding.h"

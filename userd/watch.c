@@ -9,7 +9,7 @@
  * w->lock; events are applied (folder forgotten, change logged, objects
  * withdrawn) under w->lock too. So a lease that still found the folder watched
  * has a number from before the event that ends the watch, and its publish fails
- * (cache.c). Watches are added from the root down, each before the next folder
+ * (cache/objects.c). Watches are added from the root down, each before the next folder
  * is opened: a folder exchanged meanwhile is an event on the one above.
  *
  * A folder's watch reports what happens through names in that folder. A file

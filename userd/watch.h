@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "cache.h"
+#include "cache/objects.h"
 
 #define TBG_STAT_MS 50
 

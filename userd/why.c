@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "abi/why.h"
-#include "cache.h"
+#include "cache/objects.h"
 #include "os/clock.h"
 #include "core/fresh.h"
 #include "core/host.h"
@@ -33,7 +33,7 @@
 #include "http/media_types.h"
 #include "http/request.h"
 #include "press.h"
-#include "publish.h"
+#include "cache/publish.h"
 #include "root.h"
 #include "server.h"
 #include "stock.h"

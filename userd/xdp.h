@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "store.h"
+#include "cache/slots.h"
 
 struct bpf_object;
 struct tbg_xdp;

@@ -13,7 +13,7 @@
 
 #include "conn.h"
 #include "server.h"
-#include "store.h"
+#include "cache/slots.h"
 #include "yield.h"
 
 /* A frame for the program: it must be as long as an Ethernet header at least. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The cache and its slots (userd/cache.c, userd/store.c), with the index map
+ * The cache and its slots (userd/cache/objects.c, userd/cache/slots.c), with the index map
  * replaced by a table here, so that no privilege is needed and the kernel's
  * view can be looked at. Time is what tbg_cache_tick() is told.
  */
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "../lib/ktap.h"
-#include "cache.h"
+#include "cache/objects.h"
 #include "core/csum.h"
 #include "core/span.h"
 #include "watch.h"

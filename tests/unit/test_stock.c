@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache.h"
+#include "cache/objects.h"
 #include "http/header.h"
 #include "ktap.h"
 #include "stock.h"

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "../lib/ktap.h"
-#include "cache.h"
+#include "cache/objects.h"
 #include "os/clock.h"
 #include "root.h"
 #include "watch.h"

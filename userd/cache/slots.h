@@ -2,7 +2,7 @@
 /*
  * Where blobs live: one array of equal slots per size class, out of one memory
  * budget. With BPF the arrays are the mmapped tbg_blob_* maps, without it
- * anonymous memory; nobody above store.c can tell which.
+ * anonymous memory; nobody above cache/slots.c can tell which.
  */
 #ifndef TBG_USERD_STORE_H
 #define TBG_USERD_STORE_H
@@ -37,7 +37,7 @@ uint32_t tbg_class_room(unsigned int class);
 uint16_t *tbg_blob_sums(struct tbg_blob *blob, unsigned int class);
 
 /*
- * The slots themselves. cache.c alone calls what follows; any thread may, but
+ * The slots themselves. cache/objects.c alone calls what follows; any thread may, but
  * for tbg_store_tick(). A slot is free, taken (a draft), owned (published) or
  * resting. Each taking raises the slot's generation, which is never 0.
  */

@@ -8,12 +8,12 @@
  */
 #include <string.h>
 
-#include "cache.h"
+#include "cache/objects.h"
 #include "os/clock.h"
 #include "core/fresh.h"
 #include "deliver.h"
 #include "http/header.h"
-#include "publish.h"
+#include "cache/publish.h"
 #include "server.h"
 #include "site.h"
 #include "upstream.h"

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 
 #include "abi/cache.h"
-#include "store.h"
+#include "cache/slots.h"
 
 struct tbg_cache;
 struct tbg_maps;
@@ -30,7 +30,7 @@ struct tbg_object {
 	uint32_t vhost;
 	_Atomic uint64_t expires_ns;	/* CLOCK_MONOTONIC */
 	uint64_t born_ns;		/* see tbg_entry; if blob->age_len */
-	_Atomic uint32_t refs;		/* cache.c's */
+	_Atomic uint32_t refs;		/* cache/objects.c's */
 	uint16_t path_len;		/* canonical request path */
 	bool in_kernel;			/* the kernel tiers can find it */
 	uint8_t etag_len;
@@ -48,7 +48,7 @@ struct tbg_object {
 		int64_t mtime_ns, ctime_ns;
 		uint32_t mode, uid, gid;
 	} file;
-	/* the rest is cache.c's */
+	/* the rest is cache/objects.c's */
 	struct tbg_cache *cache;
 };
 

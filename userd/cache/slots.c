@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 
 #include "abi/conn.h"
-#include "store.h"
+#include "cache/slots.h"
 
 #define NONE UINT32_MAX
 

@@ -9,7 +9,7 @@
  *
  *	names	the index by file name, the log of changes
  *	shard	the table by key, one of 64 parts; the entry in the index map
- *	pool	slots (store.c)
+ *	pool	slots (cache/slots.c)
  *
  * A hit takes one shard lock. Publishing and withdrawing take names, then a
  * shard, and write the index map inside both, so that the map's order of
@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache.h"
+#include "cache/objects.h"
 #include "core/csum.h"
 #include "root.h"
 #include "watch.h"
