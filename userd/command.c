@@ -20,7 +20,7 @@
 #include "log.h"
 #include "root.h"
 #include "server.h"
-#include "stock.h"
+#include "store/responses.h"
 #include "upstream.h"
 #include "why.h"
 #include "wire.h"

@@ -28,11 +28,11 @@
 #include "gateway/order.h"
 #include "gather.h"
 #include "health.h"
-#include "part.h"
+#include "store/partials.h"
 #include "http/uri_reference.h"
 #include "route.h"
 #include "server.h"
-#include "spool.h"
+#include "store/spool.h"
 
 #define PIECE_FIRST	(16u << 10)
 #define PIECE_MORE	(64u << 10)

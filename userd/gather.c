@@ -10,7 +10,7 @@
 #include "conn.h"
 #include "deliver.h"
 #include "gather.h"
-#include "spool.h"
+#include "store/spool.h"
 #include "transfer.h"
 
 #define SMALL_MAX (16 << 10)	/* of a body that is worth the wait, to be sent again */

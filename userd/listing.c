@@ -16,7 +16,7 @@
 #include "http/header.h"
 #include "server.h"
 #include "site.h"
-#include "stock.h"
+#include "store/responses.h"
 #include "stream.h"
 #include "why.h"
 

@@ -41,7 +41,7 @@
 #include "server.h"
 #include "sock.h"
 #include "os/stdio_hold.h"
-#include "stock.h"
+#include "store/responses.h"
 #include "value.h"
 #include "watch.h"
 #include "wire.h"

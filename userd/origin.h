@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "stock.h"
+#include "store/responses.h"
 #include "upstream.h"
 #include "worker.h"
 

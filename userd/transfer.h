@@ -23,7 +23,7 @@
 #include "fastcgi/parameters.h"
 #include "http/freshness.h"
 #include "http/response.h"
-#include "stock.h"
+#include "store/responses.h"
 #include "worker.h"
 
 #define TBG_TRANSFER_IOV 3

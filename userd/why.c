@@ -36,7 +36,7 @@
 #include "cache/publish.h"
 #include "root.h"
 #include "server.h"
-#include "stock.h"
+#include "store/responses.h"
 #include "upstream.h"
 #include "watch.h"
 #include "wire.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-/* userd/spool.c: what goes in comes out, wherever memory ends and a file begins. */
+/* userd/store/spool.c: what goes in comes out, wherever memory ends and a file begins. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "ktap.h"
-#include "spool.h"
+#include "store/spool.h"
 
 /* A byte that tells its place. */
 static uint8_t at(uint64_t off)

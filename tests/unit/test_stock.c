@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Stored responses (userd/stock.c): found by URI and Vary, replaced, withdrawn,
+ * Stored responses (userd/store/responses.c): found by URI and Vary, replaced, withdrawn,
  * evicted; and fetches that others wait for. The worker's mail is a list here.
  */
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "cache/objects.h"
 #include "http/header.h"
 #include "ktap.h"
-#include "stock.h"
+#include "store/responses.h"
 
 static const uint64_t key[2] = { 1, 2 };
 static unsigned int mails;

@@ -4,7 +4,7 @@
  * request for their URI, or any with that Accept-Encoding, may be answered with.
  * Called by the workers, when they
  * store a response and whenever one of theirs answers. What is published lives
- * as long as what is stored does (stock.h); it must never outlive it.
+ * as long as what is stored does (store/responses.h); it must never outlive it.
  */
 #ifndef TBG_USERD_PUBLISH_H
 #define TBG_USERD_PUBLISH_H
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "core/key.h"
-#include "stock.h"
+#include "store/responses.h"
 
 struct tbg_server;
 struct tbg_site;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "http/header.h"
-#include "part.h"
+#include "store/partials.h"
 
 uint64_t tbg_part_size(const struct tbg_stored *s)
 {

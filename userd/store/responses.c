@@ -22,7 +22,7 @@
 #include "http/header.h"
 #include "http/request.h"
 #include "http/vary.h"
-#include "stock.h"
+#include "store/responses.h"
 
 #define BUCKETS		(1u << 16)
 #define VARIANTS_MAX	64		/* of a URI; the oldest goes */

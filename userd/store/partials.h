@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "http/range.h"
-#include "stock.h"
+#include "store/responses.h"
 
 /* Bytes of the representation that a stored response is of, and where it begins. */
 uint64_t tbg_part_size(const struct tbg_stored *s);

@@ -13,7 +13,7 @@
 
 #include "os/clock.h"
 #include "os/message.h"
-#include "spool.h"
+#include "store/spool.h"
 
 #define ROOM_FIRST 4096
 #define SAY_NS	   10000000000ull	/* between two lines of the log */
