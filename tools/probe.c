@@ -32,7 +32,7 @@
 #include <sys/capability.h>
 
 #include "level.h"
-#include "trial.h"
+#include "tiers/sock_trial.h"
 
 #define TCX_INGRESS	46	/* BPF_TCX_INGRESS; headers of Debian 12 lack it */
 #define WAIT_S		2	/* for a completion that is there at once, or never */

@@ -23,7 +23,7 @@
 #include "store/responses.h"
 #include "upstream.h"
 #include "why.h"
-#include "wire.h"
+#include "tiers/wire.h"
 
 json_t *tbg_command_error(const char *fmt, ...)
 {

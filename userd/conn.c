@@ -31,10 +31,10 @@
 #include "page.h"
 #include "http/reply.h"
 #include "os/limits.h"
-#include "sock.h"
+#include "tiers/sock.h"
 #include "transfer.h"
-#include "wire.h"
-#include "yield.h"
+#include "tiers/wire.h"
+#include "tiers/take_back.h"
 
 #define IN_MAX		(64 << 10)	/* received ahead of a slow reader */
 #define SLICE_BYTES	(2 << 20)	/* of one sendfile */

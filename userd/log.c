@@ -35,7 +35,7 @@
 #include "os/loop.h"
 #include "os/privilege.h"
 #include "os/message.h"
-#include "wire.h"
+#include "tiers/wire.h"
 
 #define HALF_LEN	(1u << 20)	/* bytes of each half */
 #define WAKE_LEN	(HALF_LEN / 2)	/* wake the writer before the flush does */

@@ -22,13 +22,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "attach.h"
+#include "tiers/attach.h"
 #include "cache/objects.h"
 #include "os/clock.h"
 #include "control.h"
-#include "flow.h"
+#include "tiers/flow.h"
 #include "gateway.h"
-#include "hosts.h"
+#include "tiers/hosts.h"
 #include "log.h"
 #include "os/loop.h"
 #include "opened.h"
@@ -39,12 +39,12 @@
 #include "root.h"
 #include "os/message.h"
 #include "server.h"
-#include "sock.h"
+#include "tiers/sock.h"
 #include "os/stdio_hold.h"
 #include "store/responses.h"
 #include "value.h"
 #include "watch.h"
-#include "wire.h"
+#include "tiers/wire.h"
 #include "worker.h"
 
 #define LISTEN_FAILED	"%s: %s; choose another address or port, or stop who has it"

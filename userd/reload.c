@@ -21,7 +21,7 @@
 #include "address.h"
 #include "cache/objects.h"
 #include "gateway.h"
-#include "hosts.h"
+#include "tiers/hosts.h"
 #include "log.h"
 #include "os/loop.h"
 #include "os/privilege.h"
@@ -29,7 +29,7 @@
 #include "os/message.h"
 #include "server.h"
 #include "watch.h"
-#include "wire.h"
+#include "tiers/wire.h"
 #include "worker.h"
 
 #define MSG_LEN 1200

@@ -29,7 +29,7 @@
 #include "http/content_coding.h"
 #include "http/header.h"
 #include "file.h"
-#include "maps.h"
+#include "tiers/maps.h"
 #include "http/media_types.h"
 #include "http/request.h"
 #include "press.h"
@@ -39,7 +39,7 @@
 #include "store/responses.h"
 #include "upstream.h"
 #include "watch.h"
-#include "wire.h"
+#include "tiers/wire.h"
 
 #define TBG_DOUBT_LEN	96
 #define HEADERS_V4	(20 + 20 + 12)	/* IPv4, TCP, timestamps */

@@ -23,10 +23,10 @@
 #include "health.h"
 #include "origin.h"
 #include "os/limits.h"
-#include "sock.h"
+#include "tiers/sock.h"
 #include "transfer.h"
 #include "worker.h"
-#include "yield.h"
+#include "tiers/take_back.h"
 
 #define SQ_ENTRIES	1024
 #define CQ_ENTRIES	8192

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What sock rests on, for one connection of the daemon's own (userd/trial.c): a
+ * What sock rests on, for one connection of the daemon's own (userd/tiers/sock_trial.c): a
  * request goes to its own socket's egress; a worker of the kernel sends it there,
  * and the answer comes to stand in its place; or it goes to the socket's reader.
  * The programs that serve are those of sock.bpf.c, never these.

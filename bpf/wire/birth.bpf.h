@@ -2,7 +2,7 @@
 /*
  * A flow's beginning as packets show it: embryo at SYN and SYN-ACK, born when the
  * handshake is acknowledged. What comes then is in ingress.bpf.c and egress.bpf.c;
- * the sweeper (userd/flow.c) buries it.
+ * the sweeper (userd/tiers/flow.c) buries it.
  */
 #ifndef TBG_WIRE_BIRTH_BPF_H
 #define TBG_WIRE_BIRTH_BPF_H

@@ -38,7 +38,7 @@ static int tc_detach(const struct bpf_tc_hook *hook, const struct bpf_tc_opts *o
 
 #define bpf_prog_detach2 prog_detach
 #define bpf_tc_detach tc_detach
-#include "../../userd/attach.c"
+#include "../../userd/tiers/attach.c"
 
 static unsigned int asked;
 static bool answer;

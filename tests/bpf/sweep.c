@@ -47,7 +47,7 @@ static int ask(int fd, struct bpf_test_run_opts *opts)
 
 #define bpf_map_lookup_batch read_batch
 #define bpf_prog_test_run_opts ask
-#include "../../userd/flow.c"
+#include "../../userd/tiers/flow.c"
 
 #define SLOTS 8
 #define FLOWS 2000

@@ -17,7 +17,7 @@
 #include "core/csum.h"
 #include "core/span.h"
 #include "watch.h"
-#include "wire.h"
+#include "tiers/wire.h"
 
 #define NS_PER_S 1000000000ull
 #define INDEX_NR 65536

@@ -25,7 +25,7 @@
 #include "os/clock.h"
 #include "root.h"
 #include "watch.h"
-#include "wire.h"
+#include "tiers/wire.h"
 
 /* No kernel tiers here. */
 int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)

@@ -33,7 +33,7 @@
 #include "core/csum.h"
 #include "root.h"
 #include "watch.h"
-#include "wire.h"
+#include "tiers/wire.h"
 
 #define SHARD_NR	TBG_CACHE_SLICES
 #define SHARD_BITS	6

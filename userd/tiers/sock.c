@@ -5,7 +5,7 @@
  * socket is closed and nobody holds the slot. Every way to fail ends in one
  * sentence for the operator.
  */
-#include "sock.h"
+#include "tiers/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 
 #include "bpf/sock.skel.h"
 #include "level.h"
-#include "trial.h"
+#include "tiers/sock_trial.h"
 
 #define RECORD_BYTES	16		/* of a slot in a ring */
 /*

@@ -14,7 +14,7 @@
 #include "conn.h"
 #include "server.h"
 #include "cache/slots.h"
-#include "yield.h"
+#include "tiers/take_back.h"
 
 /* A frame for the program: it must be as long as an Ethernet header at least. */
 struct frame {

@@ -3,7 +3,7 @@
  * Loading, attaching, watching over and removing the wire tier. Every way to
  * fail ends in one sentence for the operator; nothing half-attached is left.
  */
-#include "wire.h"
+#include "tiers/wire.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
@@ -21,15 +21,15 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-#include "attach.h"
+#include "tiers/attach.h"
 #include "bpf/wire.skel.h"
 #include "os/clock.h"
-#include "flow.h"
+#include "tiers/flow.h"
 #include "os/privilege.h"
 #include "os/message.h"
 #include "server.h"
 #include "value.h"
-#include "xdp.h"
+#include "tiers/xdp.h"
 
 /* Short, so that the advice behind it is not cut off. */
 #define LOAD_LOG_LEN 96

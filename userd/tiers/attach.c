@@ -4,7 +4,7 @@
  * is dead when its tbg_tail program array is empty: the kernel clears it with
  * the last user's descriptor. Called by wire.c and main.c; knows nothing of flows.
  */
-#include "attach.h"
+#include "tiers/attach.h"
 
 #include <errno.h>
 #include <linux/if_ether.h>

@@ -4,7 +4,7 @@
  * the retired queue (its flow was replaced in BPF), or our list of slots that
  * wait for their connection to let go. So none is lost and none has two owners.
  */
-#include "flow.h"
+#include "tiers/flow.h"
 
 #include <errno.h>
 #include <linux/if_ether.h>

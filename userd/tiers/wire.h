@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "maps.h"
+#include "tiers/maps.h"
 
 struct bpf_object;
 

@@ -5,7 +5,7 @@
  * has a number in its upper bits that changes with every exchange, so that a
  * program which reads it before and after knows that it saw one state.
  */
-#include "hosts.h"
+#include "tiers/hosts.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #include "core/key.h"
 #include "site.h"
-#include "wire.h"
+#include "tiers/wire.h"
 
 static void key_of(const uint64_t secret[2], const struct tbg_host_name *h,
 		   struct tbg_key *ret)

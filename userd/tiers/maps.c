@@ -2,7 +2,7 @@
 /*
  * The cache's maps by name: every object that uses them has them all.
  */
-#include "maps.h"
+#include "tiers/maps.h"
 
 #include <errno.h>
 #include <stdlib.h>

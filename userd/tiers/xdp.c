@@ -3,7 +3,7 @@
  * Loading the XDP program beside wire's and attaching it. Every way to fail is
  * a reason for TC to answer alone, and nothing else.
  */
-#include "xdp.h"
+#include "tiers/xdp.h"
 
 #include <errno.h>
 #include <linux/if_ether.h>
@@ -20,7 +20,7 @@
 #include <bpf/libbpf.h>
 
 #include "bpf/xdp.skel.h"
-#include "maps.h"
+#include "tiers/maps.h"
 
 struct tbg_xdp {
 	struct tbg_xdp_bpf *bpf;

@@ -6,7 +6,7 @@
 #ifndef TBG_USERD_YIELD_H
 #define TBG_USERD_YIELD_H
 
-#include "wire.h"
+#include "tiers/wire.h"
 #include "worker.h"
 
 #define TBG_YIELD_MS 200

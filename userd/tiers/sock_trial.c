@@ -5,7 +5,7 @@
  * have been mended; only this tells whether one that is newer than all we know
  * works as those did.
  */
-#include "trial.h"
+#include "tiers/sock_trial.h"
 
 #include <errno.h>
 #include <net/if.h>

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "abi/sock.h"
-#include "maps.h"
+#include "tiers/maps.h"
 
 struct bpf_object;
 struct tbg_sock;

@@ -38,7 +38,7 @@ struct tbg_maps {
 	struct tbg_conn_word *conns;	/* by slot */
 	uint32_t conns_nr;
 	int owners_fd;			/* slot -> tbg_flow_key */
-	int yield_fd;			/* program, see yield.h */
+	int yield_fd;			/* program, see tiers/take_back.h */
 };
 
 /* What to do about an error of the kernel's that keeps a tier off. */
