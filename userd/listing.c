@@ -15,7 +15,7 @@
 #include "http/content_coding.h"
 #include "http/header.h"
 #include "server.h"
-#include "site.h"
+#include "site/site.h"
 #include "store/responses.h"
 #include "stream.h"
 #include "why.h"

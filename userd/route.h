@@ -15,7 +15,7 @@
 #include "http/request.h"
 #include "http/range.h"
 #include "http/reply.h"
-#include "site.h"
+#include "site/site.h"
 
 struct tbg_object;
 struct tbg_server;

@@ -14,7 +14,7 @@
 
 #include "gateway/order.h"
 #include "options.h"
-#include "site.h"
+#include "site/site.h"
 #include "cache/slots.h"
 
 struct tbg_user_stats {			/* one per worker, summed by readers */

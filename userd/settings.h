@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "site.h"
+#include "site/site.h"
 
 enum tbg_scope_kind {
 	TBG_SCOPE_TOP = 1,	/* the file itself */

@@ -21,7 +21,7 @@
 #include "cache/publish.h"
 #include "root.h"
 #include "server.h"
-#include "site.h"
+#include "site/site.h"
 #include "store/spool.h"
 #include "transfer.h"
 #include "value.h"

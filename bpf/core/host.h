@@ -2,7 +2,7 @@
 /*
  * From the Host value of a request to the name that selects its site: lower
  * case, without port and without one final dot. What this makes of a value,
- * tbg_host_name() (userd/site.c) makes of it too.
+ * tbg_host_name() (userd/site/site.c) makes of it too.
  */
 #ifndef TBG_CORE_HOST_H
 #define TBG_CORE_HOST_H

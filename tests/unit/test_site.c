@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * userd/site.c and settings.c: which site and location answer, what they add,
+ * userd/site/site.c and settings.c: which site and location answer, what they add,
  * and that bpf/core/host.h takes a host for the same name as the daemon.
  */
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "core/request.h"
 #include "root.h"
 #include "settings.h"
-#include "site.h"
+#include "site/site.h"
 
 static struct tbg_roots *roots;
 

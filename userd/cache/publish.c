@@ -15,7 +15,7 @@
 #include "http/header.h"
 #include "cache/publish.h"
 #include "server.h"
-#include "site.h"
+#include "site/site.h"
 #include "upstream.h"
 
 static struct tbg_value field_of(const struct tbg_stored *one, const char *name)

@@ -13,7 +13,7 @@
 
 #include "gateway/order.h"
 #include "settings.h"
-#include "site.h"
+#include "site/site.h"
 #include "upstream.h"
 
 #define TBG_CONTROL_MAX	150	/* bytes of a value for Cache-Control */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "core/key.h"
-#include "site.h"
+#include "site/site.h"
 #include "tiers/wire.h"
 
 static void key_of(const uint64_t secret[2], const struct tbg_host_name *h,

@@ -2,7 +2,7 @@
 /*
  * Sites and locations: finding them, and the memory they live in.
  */
-#include "site.h"
+#include "site/site.h"
 
 #include <errno.h>
 #include <stdatomic.h>
