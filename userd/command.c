@@ -18,7 +18,7 @@
 #include "cache/objects.h"
 #include "os/clock.h"
 #include "log.h"
-#include "root.h"
+#include "files/root.h"
 #include "server.h"
 #include "store/responses.h"
 #include "upstream.h"

@@ -10,7 +10,7 @@
 #include "conn.h"
 #include "deliver.h"
 #include "fetch.h"
-#include "page.h"
+#include "files/pages.h"
 #include "server.h"
 
 #define IOV_NR	   24

@@ -28,7 +28,7 @@
 #include "os/limits.h"
 #include "os/message.h"
 #include "server.h"
-#include "watch.h"
+#include "files/watch.h"
 #include "tiers/wire.h"
 #include "worker.h"
 

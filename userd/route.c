@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The order of things: method, expectation, cache, file. Paths are canonical
- * when they come here; what a path may reach is decided by openat2 in file.c.
+ * when they come here; what a path may reach is decided by openat2 in files/files.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,14 +18,14 @@
 #include "core/fresh.h"
 #include "core/key.h"
 #include "http/content_coding.h"
-#include "file.h"
+#include "files/files.h"
 #include "http/media_types.h"
-#include "opened.h"
-#include "page.h"
-#include "root.h"
+#include "files/open_files.h"
+#include "files/pages.h"
+#include "files/root.h"
 #include "route.h"
 #include "server.h"
-#include "watch.h"
+#include "files/watch.h"
 
 #define CHANGE_TRIES 10		/* a file that changes while it is read */
 #define REFUSED_NS   1000000000ull	/* before a variant is made again */

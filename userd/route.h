@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "abi/cache.h"
-#include "file.h"
+#include "files/files.h"
 #include "http/request.h"
 #include "http/range.h"
 #include "http/reply.h"

@@ -19,7 +19,7 @@
 #include "gather.h"
 #include "store/partials.h"
 #include "cache/publish.h"
-#include "root.h"
+#include "files/root.h"
 #include "server.h"
 #include "site/site.h"
 #include "store/spool.h"

@@ -16,7 +16,7 @@
 #include "cache/objects.h"
 #include "core/csum.h"
 #include "core/span.h"
-#include "watch.h"
+#include "files/watch.h"
 #include "tiers/wire.h"
 
 #define NS_PER_S 1000000000ull

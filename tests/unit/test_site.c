@@ -14,7 +14,7 @@
 #include "core/host.h"
 #include "core/key.h"
 #include "core/request.h"
-#include "root.h"
+#include "files/root.h"
 #include "settings.h"
 #include "site/site.h"
 

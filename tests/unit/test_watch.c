@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Freshness of cached files (userd/watch.c) on a real folder, on a file system
+ * Freshness of cached files (userd/files/watch.c) on a real folder, on a file system
  * that inotify can be trusted with. Events of a call are in the queue when it
  * returns, so tbg_watch_ready() stands for the control thread and no test
  * waits. No privilege, no BPF.
@@ -23,8 +23,8 @@
 #include "../lib/ktap.h"
 #include "cache/objects.h"
 #include "os/clock.h"
-#include "root.h"
-#include "watch.h"
+#include "files/root.h"
+#include "files/watch.h"
 #include "tiers/wire.h"
 
 /* No kernel tiers here. */

@@ -31,8 +31,8 @@
 
 #include "cache/objects.h"
 #include "core/csum.h"
-#include "root.h"
-#include "watch.h"
+#include "files/root.h"
+#include "files/watch.h"
 #include "tiers/wire.h"
 
 #define SHARD_NR	TBG_CACHE_SLICES

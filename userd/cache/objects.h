@@ -36,7 +36,7 @@ struct tbg_object {
 	uint8_t etag_len;
 	uint8_t flags;			/* TBG_ENTRY_* */
 	uint8_t encoding;		/* enum tbg_encoding */
-	uint8_t siblings;		/* files of its variants, see file.h */
+	uint8_t siblings;		/* files of its variants, see files/files.h */
 	_Atomic uint8_t variants;	/* that there may be, 1 << encoding each */
 	_Atomic uint64_t refused_ns;	/* until then no variant is tried again */
 	char *path;			/* NUL-terminated */

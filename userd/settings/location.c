@@ -13,7 +13,7 @@
 
 #include "http/content_coding.h"
 #include "os/limits.h"
-#include "root.h"
+#include "files/root.h"
 #include "value.h"
 
 #define LOCATIONS_MAX	1000	/* of a site */

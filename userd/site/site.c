@@ -12,7 +12,7 @@
 
 #include "http/header.h"
 #include "http/media_types.h"
-#include "root.h"
+#include "files/root.h"
 #include "upstream.h"
 
 /* --- finding ------------------------------------------------------------- */

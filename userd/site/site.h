@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "abi/cache.h"
-#include "root.h"
+#include "files/root.h"
 
 #define TBG_FIELDS_MAX	2048	/* bytes of the lines that one location adds */
 #define TBG_INDEX_ROOM	128	/* for the name of an index file, with its NUL */

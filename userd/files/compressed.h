@@ -2,7 +2,7 @@
 /*
  * Texts too large for the cache, compressed: each version of a file once for
  * each coding, by a thread of its own, when a client first asks. Until that is
- * done the file is answered as it is. Called by file.c; never waits.
+ * done the file is answered as it is. Called by files/files.c; never waits.
  */
 #ifndef TBG_USERD_PRESS_H
 #define TBG_USERD_PRESS_H

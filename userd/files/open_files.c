@@ -17,9 +17,9 @@
 
 #include "cache/objects.h"
 #include "os/clock.h"
-#include "file.h"
-#include "opened.h"
-#include "watch.h"
+#include "files/files.h"
+#include "files/open_files.h"
+#include "files/watch.h"
 
 #define SLOTS	128			/* files at most, a descriptor each */
 #define FILES_SHARE 16			/* of the descriptors that we may have */

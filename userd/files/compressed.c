@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "http/content_coding.h"
-#include "file.h"
-#include "press.h"
+#include "files/files.h"
+#include "files/compressed.h"
 
 #define ENTRIES_MAX 128		/* a descriptor each */
 #define PAGE	    4096u
@@ -127,7 +127,7 @@ static int press(const struct entry *e, uint64_t *ret_len)
 
 	if (plain == MAP_FAILED)
 		return -ENOMEM;
-	lseek(e->fd, 0, SEEK_DATA);	/* waits for a write that runs: see file.c */
+	lseek(e->fd, 0, SEEK_DATA);	/* waits for a write that runs: see files/files.c */
 	n = tbg_version_read(e->fd, &e->st, plain);
 	if (!n)
 		n = tbg_encode(e->encoding, plain, size, plain + size, size - 1);

@@ -35,8 +35,8 @@
 #include <unistd.h>
 
 #include "os/clock.h"
-#include "root.h"
-#include "watch.h"
+#include "files/root.h"
+#include "files/watch.h"
 
 #define EVENTS (IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | \
 		IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | \

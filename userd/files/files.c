@@ -15,13 +15,13 @@
 #include "cache/objects.h"
 #include "os/clock.h"
 #include "http/content_coding.h"
-#include "file.h"
+#include "files/files.h"
 #include "http/media_types.h"
-#include "press.h"
+#include "files/compressed.h"
 #include "http/reply.h"
-#include "root.h"
+#include "files/root.h"
 #include "server.h"
-#include "watch.h"
+#include "files/watch.h"
 
 #define HEAD_ROOM (TBG_PATH_MAX * 4 + TBG_FIELDS_MAX)
 #define SETTLE_NS 50000000	/* a write that began so long ago is not waited for, */

@@ -4,7 +4,7 @@
  * for a folder. Names of files become text of a page here: whatever bytes they have,
  * they are neither markup nor another URL.
  */
-#include "page.h"
+#include "files/pages.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "file.h"
-#include "root.h"
+#include "files/files.h"
+#include "files/root.h"
 #include "route.h"
 #include "server.h"
 #include "upstream.h"
