@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Heads, chunks and pieces to the client's socket. Called by transfer.c and
- * fetch.c; sends through conn.c, which keeps the counts of the idle equation.
+ * fetch.c; sends through client/connection.c, which keeps the counts of the idle equation.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "conn.h"
+#include "client/connection.h"
 #include "deliver.h"
 #include "fetch.h"
 #include "files/pages.h"

@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#include "conn.h"
+#include "client/connection.h"
 #include "core/fresh.h"
 #include "deliver.h"
 #include "fastcgi/client.h"

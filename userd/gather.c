@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "conn.h"
+#include "client/connection.h"
 #include "deliver.h"
 #include "gather.h"
 #include "store/spool.h"

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "os/clock.h"
-#include "conn.h"
+#include "client/connection.h"
 #include "core/fresh.h"
 #include "deliver.h"
 #include "fastcgi/client.h"
@@ -832,7 +832,7 @@ static void on_waited(struct tbg_worker *w, struct tbg_mail *mail)
 	tbg_transfer_release(x);
 }
 
-/* From conn.c */
+/* From client/connection.c */
 
 /* HTTP/1.0 has bodies that end with the connection, which is no end at all. */
 static bool without_length(const struct tbg_message *m)

@@ -47,7 +47,7 @@ enum tbg_fwd {
 
 struct tbg_spool;
 
-/* What conn.c hands over; of the location, what is needed is kept. */
+/* What client/connection.c hands over; of the location, what is needed is kept. */
 struct tbg_errand {
 	const struct tbg_location *location;
 	const char *index;		/* file of the folder that is asked for, or NULL */
@@ -61,7 +61,7 @@ struct tbg_transfer {
 	struct tbg_transfer *next, **prev;	/* of the worker's */
 	unsigned int holds;		/* calls that are still using it */
 	unsigned int origins_nr;	/* connections that may use its memory */
-	bool starting;			/* conn.c goes on by itself */
+	bool starting;			/* client/connection.c goes on by itself */
 	bool gathering;			/* the body is being received, see gather.h */
 	bool running;			/* the fetch has not ended */
 	bool for_others;		/* its client has left, and they have waited for it */
@@ -157,7 +157,7 @@ struct tbg_transfer {
 };
 
 /*
- * conn.c: takes over the request whose head is m at b; its answer is
+ * client/connection.c: takes over the request whose head is m at b; its answer is
  * c->traffic->transfer's until tbg_conn_answered() or tbg_conn_redirect().
  * False: no memory.
  */

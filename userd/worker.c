@@ -2,7 +2,7 @@
 /*
  * The io_uring side of a worker: one ring that only this thread touches,
  * multishot accept and receive, buffers that the kernel picks, one tick.
- * Everything a completion means for a client is in conn.c.
+ * Everything a completion means for a client is in client/connection.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <bpf/libbpf.h>
 
 #include "os/clock.h"
-#include "conn.h"
+#include "client/connection.h"
 #include "core/span.h"
 #include "deliver.h"
 #include "health.h"

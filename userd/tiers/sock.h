@@ -2,7 +2,7 @@
 /*
  * The sock tier as the daemon sees it: loads the BPF object, attaches it, and
  * keeps the slots of the connections that are enrolled. A connection's counts
- * are in abi/sock.h; conn.c keeps the daemon's half of them.
+ * are in abi/sock.h; client/connection.c keeps the daemon's half of them.
  */
 #ifndef TBG_USERD_SOCK_H
 #define TBG_USERD_SOCK_H

@@ -11,7 +11,7 @@
 
 #include <bpf/bpf.h>
 
-#include "conn.h"
+#include "client/connection.h"
 #include "server.h"
 #include "cache/slots.h"
 #include "tiers/take_back.h"

@@ -22,7 +22,7 @@
 
 #include "cache/objects.h"
 #include "os/clock.h"
-#include "conn.h"
+#include "client/connection.h"
 #include "core/conditional.h"
 #include "core/encoding.h"
 #include "core/key.h"
