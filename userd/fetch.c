@@ -30,7 +30,7 @@
 #include "health.h"
 #include "store/partials.h"
 #include "http/uri_reference.h"
-#include "route.h"
+#include "serve/dispatch.h"
 #include "server.h"
 #include "store/spool.h"
 

@@ -6,7 +6,7 @@
 #ifndef TBG_USERD_HEALTH_H
 #define TBG_USERD_HEALTH_H
 
-#include "worker.h"
+#include "serve/worker.h"
 
 /* On every tick of every worker. */
 void tbg_health_tick(struct tbg_worker *w);

@@ -45,7 +45,7 @@
 #include "value.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
-#include "worker.h"
+#include "serve/worker.h"
 
 #define LISTEN_FAILED	"%s: %s; choose another address or port, or stop who has it"
 #define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */

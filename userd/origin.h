@@ -12,7 +12,7 @@
 
 #include "store/responses.h"
 #include "upstream.h"
-#include "worker.h"
+#include "serve/worker.h"
 
 #define TBG_ORIGIN_IOV	4
 #define TBG_ORIGIN_STORED 8

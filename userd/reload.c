@@ -30,7 +30,7 @@
 #include "server.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
-#include "worker.h"
+#include "serve/worker.h"
 
 #define MSG_LEN 1200
 

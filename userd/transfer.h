@@ -24,7 +24,7 @@
 #include "http/freshness.h"
 #include "http/response.h"
 #include "store/responses.h"
-#include "worker.h"
+#include "serve/worker.h"
 
 #define TBG_TRANSFER_IOV 3
 

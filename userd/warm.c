@@ -20,7 +20,7 @@
 #include "http/content_coding.h"
 #include "files/files.h"
 #include "files/root.h"
-#include "route.h"
+#include "serve/dispatch.h"
 #include "server.h"
 #include "stream.h"
 #include "why.h"

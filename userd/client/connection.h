@@ -15,8 +15,8 @@
 #include "http/header.h"
 #include "http/request.h"
 #include "http/range.h"
-#include "route.h"
-#include "worker.h"
+#include "serve/dispatch.h"
+#include "serve/worker.h"
 
 enum tbg_conn_state {
 	TBG_CONN_FREE,

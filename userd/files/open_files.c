@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Open files by name, one in each slot of a table. Called by route.c; told of
+ * Open files by name, one in each slot of a table. Called by serve/dispatch.c; told of
  * changes by the cache's log of them (watch.c). Must never stand for a file that
  * the name would not lead to.
  *

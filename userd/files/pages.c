@@ -19,7 +19,7 @@
 
 #include "files/files.h"
 #include "files/root.h"
-#include "route.h"
+#include "serve/dispatch.h"
 #include "server.h"
 #include "upstream.h"
 

@@ -4,7 +4,7 @@
  * the body of a multipart/byteranges answer, made piece by piece while it is
  * sent. However many parts there are, memory is that of the field.
  *
- * Called by route.c, which decides, and client/connection.c, which sends; and of what is stored
+ * Called by serve/dispatch.c, which decides, and client/connection.c, which sends; and of what is stored
  * by transfer.c.
  */
 #ifndef TBG_USERD_RANGE_H

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "http/freshness.h"
-#include "worker.h"
+#include "serve/worker.h"
 
 struct tbg_stock;
 

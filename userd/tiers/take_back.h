@@ -7,7 +7,7 @@
 #define TBG_USERD_YIELD_H
 
 #include "tiers/wire.h"
-#include "worker.h"
+#include "serve/worker.h"
 
 #define TBG_YIELD_MS 200
 

@@ -14,7 +14,7 @@
 
 #include "abi/cache.h"
 #include "http/request.h"
-#include "route.h"
+#include "serve/dispatch.h"
 #include "server.h"
 
 #define TBG_OUT_BYTES	(192 << 10)	/* of a worker's send buffer */

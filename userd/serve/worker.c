@@ -25,7 +25,7 @@
 #include "os/limits.h"
 #include "tiers/sock.h"
 #include "transfer.h"
-#include "worker.h"
+#include "serve/worker.h"
 #include "tiers/take_back.h"
 
 #define SQ_ENTRIES	1024

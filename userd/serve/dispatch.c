@@ -23,7 +23,7 @@
 #include "files/open_files.h"
 #include "files/pages.h"
 #include "files/root.h"
-#include "route.h"
+#include "serve/dispatch.h"
 #include "server.h"
 #include "files/watch.h"
 
