@@ -21,7 +21,7 @@
 #include "files/root.h"
 #include "server.h"
 #include "store/responses.h"
-#include "upstream.h"
+#include "proxy/upstream.h"
 #include "why.h"
 #include "tiers/wire.h"
 

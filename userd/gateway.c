@@ -23,7 +23,7 @@
 #include "gateway/order.h"
 #include "os/message.h"
 #include "server.h"
-#include "upstream.h"
+#include "proxy/upstream.h"
 
 #define BINARY		"toboggan-gateway"	/* beside toboggand */
 #define BACKLOG		4096

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "address.h"
+#include "proxy/address.h"
 #include "cache/objects.h"
 #include "gateway.h"
 #include "tiers/hosts.h"

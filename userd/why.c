@@ -37,7 +37,7 @@
 #include "files/root.h"
 #include "server.h"
 #include "store/responses.h"
-#include "upstream.h"
+#include "proxy/upstream.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
 

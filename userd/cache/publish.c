@@ -11,12 +11,12 @@
 #include "cache/objects.h"
 #include "os/clock.h"
 #include "core/fresh.h"
-#include "deliver.h"
+#include "proxy/deliver.h"
 #include "http/header.h"
 #include "cache/publish.h"
 #include "server.h"
 #include "site/site.h"
-#include "upstream.h"
+#include "proxy/upstream.h"
 
 static struct tbg_value field_of(const struct tbg_stored *one, const char *name)
 {

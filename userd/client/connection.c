@@ -32,7 +32,7 @@
 #include "http/reply.h"
 #include "os/limits.h"
 #include "tiers/sock.h"
-#include "transfer.h"
+#include "proxy/transfer.h"
 #include "tiers/wire.h"
 #include "tiers/take_back.h"
 

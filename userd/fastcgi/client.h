@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "forward.h"
-#include "transfer.h"
+#include "proxy/forward.h"
+#include "proxy/transfer.h"
 
 static inline bool tbg_speaks_fastcgi(const struct tbg_transfer *x)
 {

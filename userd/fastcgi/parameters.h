@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-#include "forward.h"
-#include "upstream.h"
+#include "proxy/forward.h"
+#include "proxy/upstream.h"
 
 #define TBG_END_TEXT 48
 

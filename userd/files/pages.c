@@ -21,7 +21,7 @@
 #include "files/root.h"
 #include "serve/dispatch.h"
 #include "server.h"
-#include "upstream.h"
+#include "proxy/upstream.h"
 
 #define ENTRIES_MAX 10000	/* of a listing; the rest is left out, and said so */
 

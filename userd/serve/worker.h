@@ -94,7 +94,7 @@ struct tbg_worker {
 	uint32_t out_len;
 	char path[TBG_TARGET_MAX + 1];
 	struct tbg_answer answer;
-	struct tbg_origin_pool *idle;	/* see origin.c */
+	struct tbg_origin_pool *idle;	/* see proxy/connection_pool.c */
 	struct tbg_origin *due_origins, **due_origins_last;	/* to be sent on */
 	struct tbg_transfer *transfers;	/* all that are under way */
 	struct tbg_transfer *spare_transfers;	/* memory for the next ones */

@@ -14,7 +14,7 @@
 #include "gateway/order.h"
 #include "settings.h"
 #include "site/site.h"
-#include "upstream.h"
+#include "proxy/upstream.h"
 
 #define TBG_CONTROL_MAX	150	/* bytes of a value for Cache-Control */
 #define TBG_TEXT_OF(x)	#x

@@ -13,7 +13,7 @@
 #include "http/header.h"
 #include "http/media_types.h"
 #include "files/root.h"
-#include "upstream.h"
+#include "proxy/upstream.h"
 
 /* --- finding ------------------------------------------------------------- */
 

@@ -9,12 +9,12 @@
 
 #include <stdbool.h>
 
-#include "transfer.h"
+#include "proxy/transfer.h"
 
 /* Begins; ends with tbg_transfer_land(), sooner or later. */
 void tbg_fetch_begin(struct tbg_transfer *x);
 
-/* origin.c's: the connection stands (0) or does not; bytes went; came. */
+/* proxy/connection_pool.c's: the connection stands (0) or does not; bytes went; came. */
 void tbg_fetch_connected(struct tbg_transfer *x, int err);
 void tbg_fetch_sent(struct tbg_transfer *x, int res);
 void tbg_fetch_received(struct tbg_transfer *x, int res);

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 
 #include "client/connection.h"
-#include "deliver.h"
-#include "gather.h"
+#include "proxy/deliver.h"
+#include "proxy/request_body.h"
 #include "store/spool.h"
-#include "transfer.h"
+#include "proxy/transfer.h"
 
 #define SMALL_MAX (16 << 10)	/* of a body that is worth the wait, to be sent again */
 

@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 #include "fastcgi/client.h"
-#include "fetch.h"
-#include "origin.h"
+#include "proxy/fetch.h"
+#include "proxy/connection_pool.h"
 #include "http/response.h"
-#include "transfer.h"
+#include "proxy/transfer.h"
 
 #define STARVED_NS 1000000000ull	/* since when nothing is kept */
 #define APART_NS   60000000000ull	/* behind what a server says unasked */

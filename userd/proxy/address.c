@@ -2,7 +2,7 @@
 /*
  * Each name is looked up once, however often a configuration is gone through.
  */
-#include "address.h"
+#include "proxy/address.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "client/connection.h"
-#include "deliver.h"
-#include "fetch.h"
+#include "proxy/deliver.h"
+#include "proxy/fetch.h"
 #include "files/pages.h"
 #include "server.h"
 

@@ -17,9 +17,9 @@
 #include <stdint.h>
 
 #include "http/header.h"
-#include "forward.h"
+#include "proxy/forward.h"
 #include "http/framing.h"
-#include "origin.h"
+#include "proxy/connection_pool.h"
 #include "fastcgi/parameters.h"
 #include "http/freshness.h"
 #include "http/response.h"
@@ -62,7 +62,7 @@ struct tbg_transfer {
 	unsigned int holds;		/* calls that are still using it */
 	unsigned int origins_nr;	/* connections that may use its memory */
 	bool starting;			/* client/connection.c goes on by itself */
-	bool gathering;			/* the body is being received, see gather.h */
+	bool gathering;			/* the body is being received, see proxy/request_body.h */
 	bool running;			/* the fetch has not ended */
 	bool for_others;		/* its client has left, and they have waited for it */
 	bool listed;
@@ -191,7 +191,7 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 					const struct tbg_message *m,
 					const char *head, struct tbg_backend *b);
 
-/* origin.c: a connection no longer uses the transfer's memory. */
+/* proxy/connection_pool.c: a connection no longer uses the transfer's memory. */
 void tbg_transfer_origin_gone(struct tbg_transfer *x);
 /* Lets go of what has come, once nobody receives into it: its client may be slow. */
 void tbg_transfer_pile_put(struct tbg_transfer *x);

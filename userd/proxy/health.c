@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "fetch.h"
-#include "health.h"
+#include "proxy/fetch.h"
+#include "proxy/health.h"
 #include "server.h"
-#include "transfer.h"
+#include "proxy/transfer.h"
 
 #define HEAD_MAX 1024
 #define LIMIT_MS 1000	/* at least, for a server that is slow for once */

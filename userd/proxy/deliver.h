@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "transfer.h"
+#include "proxy/transfer.h"
 
 struct tbg_delivery {
 	unsigned int status;

@@ -13,10 +13,10 @@
 #include <sys/random.h>
 #include <sys/un.h>
 
-#include "address.h"
+#include "proxy/address.h"
 #include "gateway/order.h"
 #include "os/message.h"
-#include "upstream.h"
+#include "proxy/upstream.h"
 #include "value.h"
 
 #define OWN_BYTES 16	/* of a name that nobody can guess */

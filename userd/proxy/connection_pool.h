@@ -11,7 +11,7 @@
 #include <sys/uio.h>
 
 #include "store/responses.h"
-#include "upstream.h"
+#include "proxy/upstream.h"
 #include "serve/worker.h"
 
 #define TBG_ORIGIN_IOV	4
