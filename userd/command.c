@@ -17,7 +17,7 @@
 #include "abi/version.h"
 #include "cache/objects.h"
 #include "os/clock.h"
-#include "log.h"
+#include "log/access.h"
 #include "files/root.h"
 #include "server.h"
 #include "store/responses.h"

@@ -29,7 +29,7 @@
 #include "tiers/flow.h"
 #include "gateway.h"
 #include "tiers/hosts.h"
-#include "log.h"
+#include "log/access.h"
 #include "os/loop.h"
 #include "files/open_files.h"
 #include "files/compressed.h"

@@ -19,7 +19,7 @@
 #include "config.h"
 #include "control.h"
 #include "core/span.h"
-#include "log.h"
+#include "log/access.h"
 #include "options.h"
 #include "os/message.h"
 #include "settings.h"

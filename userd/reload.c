@@ -22,7 +22,7 @@
 #include "cache/objects.h"
 #include "gateway.h"
 #include "tiers/hosts.h"
-#include "log.h"
+#include "log/access.h"
 #include "os/loop.h"
 #include "os/privilege.h"
 #include "os/limits.h"

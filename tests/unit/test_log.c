@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "ktap.h"
-#include "log.h"
+#include "log/access.h"
 
 #define SECOND 784111777	/* Sun, 06 Nov 1994 08:49:37 GMT */
 #define THREADS 4

@@ -27,7 +27,7 @@
 #include "core/encoding.h"
 #include "core/key.h"
 #include "files/files.h"
-#include "log.h"
+#include "log/access.h"
 #include "files/pages.h"
 #include "http/reply.h"
 #include "os/limits.h"

@@ -7,7 +7,7 @@
  * Whatever does not reach the file is counted in lost: a line that finds the
  * front full, and each line that the file did not take whole.
  */
-#include "log.h"
+#include "log/access.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
