@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * `toboggan why`: which tier would answer a URL, and why not a lower one. Called
- * by the command line alone; the judgement is the daemon's (userd/why.c), this
+ * by the command line alone; the judgement is the daemon's (userd/control/why.c), this
  * only shows it.
  */
 #include "commands.h"

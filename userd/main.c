@@ -25,7 +25,7 @@
 #include "tiers/attach.h"
 #include "cache/objects.h"
 #include "os/clock.h"
-#include "control.h"
+#include "control/control.h"
 #include "tiers/flow.h"
 #include "gateway.h"
 #include "tiers/hosts.h"

@@ -17,7 +17,7 @@
 #include "abi/conn.h"
 #include "abi/version.h"
 #include "config.h"
-#include "control.h"
+#include "control/control.h"
 #include "core/span.h"
 #include "log/access.h"
 #include "options.h"

@@ -16,14 +16,14 @@
 
 #include "cache/objects.h"
 #include "os/clock.h"
-#include "command.h"
+#include "control/commands.h"
 #include "http/content_coding.h"
 #include "files/files.h"
 #include "files/root.h"
 #include "serve/dispatch.h"
 #include "server.h"
-#include "stream.h"
-#include "why.h"
+#include "control/stream.h"
+#include "control/why.h"
 
 #define DEPTH_MAX	64		/* folders in folders */
 #define TELL_NS		100000000ull	/* between two lines of progress */

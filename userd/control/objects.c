@@ -17,8 +17,8 @@
 #include "server.h"
 #include "site/site.h"
 #include "store/responses.h"
-#include "stream.h"
-#include "why.h"
+#include "control/stream.h"
+#include "control/why.h"
 
 #define CHUNK_MAX 65536		/* bytes per send */
 

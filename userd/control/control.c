@@ -4,7 +4,7 @@
  * thread, on non-blocking sockets and bounded buffers: a client has one line of
  * at most IN_MAX bytes and one answer at a time, and IDLE_S seconds to move.
  */
-#include "control.h"
+#include "control/control.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,11 +23,11 @@
 #include <jansson.h>
 
 #include "os/clock.h"
-#include "command.h"
+#include "control/commands.h"
 #include "os/loop.h"
 #include "os/message.h"
 #include "server.h"
-#include "stream.h"
+#include "control/stream.h"
 
 #define CLIENTS_MAX	32
 #define BACKLOG		128

@@ -3,7 +3,7 @@
  * The commands of the control socket that are answered at once, in the control
  * thread: each makes one object of JSON. Longer ones are streams (stream.h).
  */
-#include "command.h"
+#include "control/commands.h"
 
 #include <netdb.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 #include "server.h"
 #include "store/responses.h"
 #include "proxy/upstream.h"
-#include "why.h"
+#include "control/why.h"
 #include "tiers/wire.h"
 
 json_t *tbg_command_error(const char *fmt, ...)

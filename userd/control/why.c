@@ -5,7 +5,7 @@
  * beyond the name. It asks the same grammar, but reads the daemon's cache and
  * not the index map, and knows nothing of one client's window.
  */
-#include "why.h"
+#include "control/why.h"
 
 #include <errno.h>
 #include <fcntl.h>

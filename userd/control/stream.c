@@ -2,7 +2,7 @@
 /*
  * Threads of long answers: what is asked for, started, sent, ended.
  */
-#include "stream.h"
+#include "control/stream.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "command.h"
+#include "control/commands.h"
 #include "os/privilege.h"
 #include "server.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The control socket (Unix stream, mode 0600, JSON lines): what `toboggan`
- * talks to. What it can be asked is in toboggan(1), the answers are command.c's
+ * talks to. What it can be asked is in toboggan(1), the answers are control/commands.c's
  * and stream.h's: {"ok":true,...} or {"ok":false,"error":"..."}, in order. Runs in
  * the control thread; never blocks it.
  */
