@@ -42,7 +42,7 @@
 #include "tiers/sock.h"
 #include "os/stdio_hold.h"
 #include "store/responses.h"
-#include "value.h"
+#include "config/units.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
 #include "serve/worker.h"

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "gateway/order.h"
-#include "options.h"
+#include "config/options.h"
 #include "site/site.h"
 #include "cache/slots.h"
 

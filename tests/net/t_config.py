@@ -224,7 +224,7 @@ def t_every_mistake_is_one_line_with_file_line_value_and_what_is_accepted():
 
 
 def t_every_setting_has_a_place_in_the_manual():
-    with open(os.path.join(ktap.ROOT, "userd/settings.c"), encoding="utf-8") as f:
+    with open(os.path.join(ktap.ROOT, "userd/config/settings.c"), encoding="utf-8") as f:
         names = re.findall(r'^\tX\("([a-z-]+)", \w+, ', f.read(), re.M)
     with open(os.path.join(ktap.ROOT, "Documentation/toboggan.conf.5.rst"), encoding="utf-8") as f:
         manual = f.read()

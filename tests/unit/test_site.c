@@ -15,7 +15,7 @@
 #include "core/key.h"
 #include "core/request.h"
 #include "files/root.h"
-#include "settings.h"
+#include "config/settings.h"
 #include "site/site.h"
 
 static struct tbg_roots *roots;

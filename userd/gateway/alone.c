@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "gateway/order.h"
-#include "value.h"
+#include "config/units.h"
 
 #define BACKLOG		4096
 

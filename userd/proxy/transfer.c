@@ -24,7 +24,7 @@
 #include "site/site.h"
 #include "store/spool.h"
 #include "proxy/transfer.h"
-#include "value.h"
+#include "config/units.h"
 
 #define WAITS_MAX	2		/* for others' fetches, then our own */
 #define FIELDS_MAX	256		/* lines of a request: each may be compared with each */

@@ -28,7 +28,7 @@
 #include "os/privilege.h"
 #include "os/message.h"
 #include "server.h"
-#include "value.h"
+#include "config/units.h"
 #include "tiers/xdp.h"
 
 /* Short, so that the advice behind it is not cut off. */

@@ -4,7 +4,7 @@
  * upstream that each is to the rest of the daemon. Called while a location is
  * made; starts nothing, gateway.c does.
  */
-#include "settings/making.h"
+#include "config/build.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "value.h"
+#include "config/units.h"
 
 #define GRACE_MS	5000	/* for a pool to say that a program's time is over */
 

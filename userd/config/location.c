@@ -4,7 +4,7 @@
  * around it, from the outermost to its own. Called for each site; what answers
  * must be certain when it returns.
  */
-#include "settings/making.h"
+#include "config/build.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "http/content_coding.h"
 #include "os/limits.h"
 #include "files/root.h"
-#include "value.h"
+#include "config/units.h"
 
 #define LOCATIONS_MAX	1000	/* of a site */
 #define INDEX		"index.html"

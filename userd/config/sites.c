@@ -5,7 +5,7 @@
  * of it; a site whose answers stay the same must keep its id, or its objects
  * would be lost.
  */
-#include "settings/making.h"
+#include "config/build.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "http/media_types.h"
-#include "value.h"
+#include "config/units.h"
 
 #define MIME_TYPES	"/etc/mime.types"
 

@@ -6,7 +6,7 @@
  * line in settings/target.h, a row here, and its paragraph in
  * Documentation/toboggan.conf.5.rst.
  */
-#include "settings.h"
+#include "config/settings.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "settings/making.h"
+#include "config/build.h"
 
 #define T TBG_SCOPE_TOP
 #define H TBG_SCOPE_HOST

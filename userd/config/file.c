@@ -4,7 +4,7 @@
  * wrong. Every value is checked while the parser stands behind it, since its
  * line is known then alone.
  */
-#include "config.h"
+#include "config/file.h"
 
 #include <confuse.h>
 #include <ctype.h>
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "options.h"
-#include "settings.h"
+#include "config/options.h"
+#include "config/settings.h"
 
 #define CONFIG_MAX	(1 << 20)	/* bytes of a file */
 #define OPTS_MAX	128		/* names in one scope */

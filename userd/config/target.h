@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 #include "gateway/order.h"
-#include "settings.h"
+#include "config/settings.h"
 #include "site/site.h"
 #include "proxy/upstream.h"
 

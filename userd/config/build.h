@@ -7,7 +7,7 @@
 #ifndef TBG_USERD_SETTINGS_MAKING_H
 #define TBG_USERD_SETTINGS_MAKING_H
 
-#include "settings/target.h"
+#include "config/target.h"
 
 struct tbg_making {
 	struct tbg_sites *sites;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Scopes as they were written: a tree of sections, each with its settings. Made
- * by config.c and options.c while they read; knows which titles a section may
+ * by config/file.c and options.c while they read; knows which titles a section may
  * have, but not what any setting means.
  */
-#include "settings.h"
+#include "config/settings.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "settings/making.h"
+#include "config/build.h"
 
 struct tbg_scope *tbg_scope_new(enum tbg_scope_kind kind, const char *title)
 {

@@ -37,7 +37,7 @@ struct tbg_scope {
 	unsigned int settings_nr;
 	struct tbg_scope **below;	/* in order of the file */
 	unsigned int below_nr;
-	const void *section;		/* config.c's */
+	const void *section;		/* config/file.c's */
 };
 
 /* The table, row by row; false behind the last. */

@@ -4,7 +4,7 @@
  * the site's own, each of a scope and its media types. Called while a location
  * is made; must let no field pass that the daemon makes itself.
  */
-#include "settings/making.h"
+#include "config/build.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include <strings.h>
 
 #include "http/token.h"
-#include "value.h"
+#include "config/units.h"
 
 bool tbg_expires_set(struct tbg_target *t, const char *v)
 {

@@ -2,7 +2,7 @@
 /*
  * Numbers with units. Pure.
  */
-#include "value.h"
+#include "config/units.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

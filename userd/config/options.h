@@ -74,7 +74,7 @@ __attribute__((format(printf, 4, 5)))
 void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int nr,
 		    const char *format, ...);
 
-/* For config.c: the options that a file may have. NULL behind the last. */
+/* For config/file.c: the options that a file may have. NULL behind the last. */
 const char *tbg_option_name(unsigned int nr);
 bool tbg_option_list(unsigned int nr);
 

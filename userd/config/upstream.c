@@ -5,14 +5,14 @@
  * before where nothing has changed. Called while sites are made; asks nobody
  * but the resolver.
  */
-#include "settings/making.h"
+#include "config/build.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "value.h"
+#include "config/units.h"
 
 /* Which protocol it will be is not known before the scope is whole. */
 static bool server_add(struct tbg_target *t, const char *v, bool bare)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * One table makes the command line, --help and the options of the configuration
- * file (config.c). A wrong value is told in one line: where, what it was, what
+ * file (config/file.c). A wrong value is told in one line: where, what it was, what
  * is accepted. The command line wins over the file.
  */
 #include <arpa/inet.h>
@@ -16,14 +16,14 @@
 
 #include "abi/conn.h"
 #include "abi/version.h"
-#include "config.h"
+#include "config/file.h"
 #include "control/control.h"
 #include "core/span.h"
 #include "log/access.h"
-#include "options.h"
+#include "config/options.h"
 #include "os/message.h"
-#include "settings.h"
-#include "value.h"
+#include "config/settings.h"
+#include "config/units.h"
 
 #define BAD_OPTION 2
 #define MSG_LEN	   1200

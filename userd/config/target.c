@@ -4,7 +4,7 @@
  * names, paths and fields must look like, whichever setting they are of. Called
  * by the others of this folder; says nothing itself.
  */
-#include "settings/target.h"
+#include "config/target.h"
 
 #include <string.h>
 
