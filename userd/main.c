@@ -27,7 +27,7 @@
 #include "os/clock.h"
 #include "control/control.h"
 #include "tiers/flow.h"
-#include "gateway.h"
+#include "gateway/supervise.h"
 #include "tiers/hosts.h"
 #include "log/access.h"
 #include "os/loop.h"

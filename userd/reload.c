@@ -20,7 +20,7 @@
 
 #include "proxy/address.h"
 #include "cache/objects.h"
-#include "gateway.h"
+#include "gateway/supervise.h"
 #include "tiers/hosts.h"
 #include "log/access.h"
 #include "os/loop.h"

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gateway/order.h"
+#include "gateway/pool_command.h"
 #include "config/options.h"
 #include "site/site.h"
 #include "cache/slots.h"

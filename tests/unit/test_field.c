@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "http/header.h"
-#include "gateway/order.h"
+#include "gateway/pool_command.h"
 #include "ktap.h"
 #include "http/token.h"
 

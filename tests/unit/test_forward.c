@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proxy/forward.h"
-#include "gateway/order.h"
+#include "gateway/pool_command.h"
 #include "ktap.h"
 #include "proxy/upstream.h"
 

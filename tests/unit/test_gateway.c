@@ -17,7 +17,7 @@
 #include "gateway/cgi.h"
 #include "gateway/module.h"
 #include "gateway/script.h"
-#include "gateway/serve.h"
+#include "gateway/responder.h"
 #include "ktap.h"
 #include "os/loop.h"
 

@@ -2,7 +2,7 @@
 /*
  * Pools of our own, of CGI programs or of a module: their limits, and the
  * upstream that each is to the rest of the daemon. Called while a location is
- * made; starts nothing, gateway.c does.
+ * made; starts nothing, gateway/supervise.c does.
  */
 #include "config/build.h"
 

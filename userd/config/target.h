@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "gateway/order.h"
+#include "gateway/pool_command.h"
 #include "config/settings.h"
 #include "site/site.h"
 #include "proxy/upstream.h"

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 
 #include "fastcgi/client.h"
-#include "gateway/order.h"
+#include "gateway/pool_command.h"
 #include "fastcgi/parameters.h"
 #include "fastcgi/record.h"
 #include "os/message.h"

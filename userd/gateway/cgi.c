@@ -18,12 +18,12 @@
 
 #include "cgi.h"
 #include "os/clock.h"
-#include "gateway/order.h"
-#include "keeper.h"
+#include "gateway/pool_command.h"
+#include "gateway/reaper.h"
 #include "os/loop.h"
 #include "http/response.h"
 #include "script.h"
-#include "serve.h"
+#include "gateway/responder.h"
 #include "http/token.h"
 
 #define HEAD_MAX	(32 << 10)	/* bytes; the daemon takes no more */

@@ -17,8 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "alone.h"
-#include "gateway/order.h"
+#include "gateway/standalone.h"
+#include "gateway/pool_command.h"
 #include "os/loop.h"
 #include "pool.h"
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "http/header.h"
-#include "serve.h"
+#include "gateway/responder.h"
 #include "toboggan-module.h"
 
 struct tbg_lookup;

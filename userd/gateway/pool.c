@@ -20,8 +20,8 @@
 
 #include "cgi.h"
 #include "os/clock.h"
-#include "gateway/order.h"
-#include "keeper.h"
+#include "gateway/pool_command.h"
+#include "gateway/reaper.h"
 #include "os/loop.h"
 #include "module.h"
 #include "pool.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "http/header.h"
-#include "gateway/order.h"
+#include "gateway/pool_command.h"
 #include "http/token.h"
 
 static bool blank(char c)

@@ -25,7 +25,7 @@
 #include "proxy/deliver.h"
 #include "fastcgi/client.h"
 #include "proxy/fetch.h"
-#include "gateway/order.h"
+#include "gateway/pool_command.h"
 #include "proxy/request_body.h"
 #include "proxy/health.h"
 #include "store/partials.h"

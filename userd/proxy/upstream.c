@@ -14,7 +14,7 @@
 #include <sys/un.h>
 
 #include "proxy/address.h"
-#include "gateway/order.h"
+#include "gateway/pool_command.h"
 #include "os/message.h"
 #include "proxy/upstream.h"
 #include "config/units.h"

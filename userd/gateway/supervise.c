@@ -5,7 +5,7 @@
  * abstract namespace, which leave nothing behind; who may connect is decided by
  * the gateway, by the peer's user.
  */
-#include "gateway.h"
+#include "gateway/supervise.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gateway/order.h"
+#include "gateway/pool_command.h"
 #include "os/message.h"
 #include "server.h"
 #include "proxy/upstream.h"

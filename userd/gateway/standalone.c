@@ -4,7 +4,7 @@
  * serve.c says: root, and whoever runs this; so it is run as the web server's
  * user, and that one's rights are what modules and programs have.
  */
-#include "alone.h"
+#include "gateway/standalone.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "gateway/order.h"
+#include "gateway/pool_command.h"
 #include "config/units.h"
 
 #define BACKLOG		4096

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "keeper.h"
+#include "gateway/reaper.h"
 
 #define FILES		1024	/* descriptors of a program, as everywhere */
 #define CANNOT_RUN	127	/* exit status, as a shell's */

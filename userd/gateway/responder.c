@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "os/loop.h"
-#include "serve.h"
+#include "gateway/responder.h"
 
 #define RECEIVE   (128 << 10)	/* bytes at a time */
 #define FAIL_ROOM 200		/* bytes of a failure's record */
