@@ -14,7 +14,7 @@
 #include "proxy/deliver.h"
 #include "http/header.h"
 #include "cache/publish.h"
-#include "server.h"
+#include "main/server.h"
 #include "site/site.h"
 #include "proxy/upstream.h"
 

@@ -19,7 +19,7 @@
 #include "os/clock.h"
 #include "log/access.h"
 #include "files/root.h"
-#include "server.h"
+#include "main/server.h"
 #include "store/responses.h"
 #include "proxy/upstream.h"
 #include "control/why.h"

@@ -26,7 +26,7 @@
 #include "control/commands.h"
 #include "os/loop.h"
 #include "os/message.h"
-#include "server.h"
+#include "main/server.h"
 #include "control/stream.h"
 
 #define CLIENTS_MAX	32

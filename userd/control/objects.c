@@ -14,7 +14,7 @@
 #include "os/clock.h"
 #include "http/content_coding.h"
 #include "http/header.h"
-#include "server.h"
+#include "main/server.h"
 #include "site/site.h"
 #include "store/responses.h"
 #include "control/stream.h"

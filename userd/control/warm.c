@@ -21,7 +21,7 @@
 #include "files/files.h"
 #include "files/root.h"
 #include "serve/dispatch.h"
-#include "server.h"
+#include "main/server.h"
 #include "control/stream.h"
 #include "control/why.h"
 

@@ -35,7 +35,7 @@
 #include "files/compressed.h"
 #include "cache/publish.h"
 #include "files/root.h"
-#include "server.h"
+#include "main/server.h"
 #include "store/responses.h"
 #include "proxy/upstream.h"
 #include "files/watch.h"

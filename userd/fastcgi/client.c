@@ -11,7 +11,7 @@
 #include "fastcgi/parameters.h"
 #include "fastcgi/record.h"
 #include "os/message.h"
-#include "server.h"
+#include "main/server.h"
 
 #define ERROR_LINE 800		/* bytes; longer ones are told in parts */
 

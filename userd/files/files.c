@@ -20,7 +20,7 @@
 #include "files/compressed.h"
 #include "http/reply.h"
 #include "files/root.h"
-#include "server.h"
+#include "main/server.h"
 #include "files/watch.h"
 
 #define HEAD_ROOM (TBG_PATH_MAX * 4 + TBG_FIELDS_MAX)

@@ -22,7 +22,7 @@
 
 #include "gateway/pool_command.h"
 #include "os/message.h"
-#include "server.h"
+#include "main/server.h"
 #include "proxy/upstream.h"
 
 #define BINARY		"toboggan-gateway"	/* beside toboggand */

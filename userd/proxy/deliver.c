@@ -11,7 +11,7 @@
 #include "proxy/deliver.h"
 #include "proxy/fetch.h"
 #include "files/pages.h"
-#include "server.h"
+#include "main/server.h"
 
 #define IOV_NR	   24
 #define SEND_BYTES (512 << 10)	/* of one call */

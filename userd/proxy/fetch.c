@@ -31,7 +31,7 @@
 #include "store/partials.h"
 #include "http/uri_reference.h"
 #include "serve/dispatch.h"
-#include "server.h"
+#include "main/server.h"
 #include "store/spool.h"
 
 #define PIECE_FIRST	(16u << 10)

@@ -9,7 +9,7 @@
 
 #include "proxy/fetch.h"
 #include "proxy/health.h"
-#include "server.h"
+#include "main/server.h"
 #include "proxy/transfer.h"
 
 #define HEAD_MAX 1024

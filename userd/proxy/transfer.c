@@ -20,7 +20,7 @@
 #include "store/partials.h"
 #include "cache/publish.h"
 #include "files/root.h"
-#include "server.h"
+#include "main/server.h"
 #include "site/site.h"
 #include "store/spool.h"
 #include "proxy/transfer.h"

@@ -24,7 +24,7 @@
 #include "files/pages.h"
 #include "files/root.h"
 #include "serve/dispatch.h"
-#include "server.h"
+#include "main/server.h"
 #include "files/watch.h"
 
 #define CHANGE_TRIES 10		/* a file that changes while it is read */

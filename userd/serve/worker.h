@@ -15,7 +15,7 @@
 #include "abi/cache.h"
 #include "http/request.h"
 #include "serve/dispatch.h"
-#include "server.h"
+#include "main/server.h"
 
 #define TBG_OUT_BYTES	(192 << 10)	/* of a worker's send buffer */
 

@@ -12,7 +12,7 @@
 #include <bpf/bpf.h>
 
 #include "client/connection.h"
-#include "server.h"
+#include "main/server.h"
 #include "cache/slots.h"
 #include "tiers/take_back.h"
 

@@ -27,7 +27,7 @@
 #include "tiers/flow.h"
 #include "os/privilege.h"
 #include "os/message.h"
-#include "server.h"
+#include "main/server.h"
 #include "config/units.h"
 #include "tiers/xdp.h"
 

@@ -7,7 +7,7 @@
  * it is twice: at the exchange, so that the kernel tiers stop with it, and once all
  * workers have moved, since until then one may still publish under an old id.
  */
-#include "reload.h"
+#include "main/reload.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@
 #include "os/privilege.h"
 #include "os/limits.h"
 #include "os/message.h"
-#include "server.h"
+#include "main/server.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
 #include "serve/worker.h"
