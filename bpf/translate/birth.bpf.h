@@ -9,7 +9,7 @@
 
 #include <linux/errno.h>
 
-#include "flow.bpf.h"
+#include "../wire/flow.bpf.h"
 
 /*
  * A VLAN tag, wherever it is: XDP does not see one that the device took off. A tag

@@ -7,7 +7,7 @@
  */
 #include <linux/if_packet.h>
 
-#include "answer.bpf.h"
+#include "../wire/answer.bpf.h"
 #include "birth.bpf.h"
 #include "loss.bpf.h"
 

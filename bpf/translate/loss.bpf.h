@@ -8,7 +8,7 @@
 #ifndef TBG_WIRE_LOSS_BPF_H
 #define TBG_WIRE_LOSS_BPF_H
 
-#include "send.bpf.h"
+#include "../wire/send.bpf.h"
 #include "translate.bpf.h"
 
 /* Least time between repeats of a segment that is reported lost; see TBG_AGAIN_MS. */
