@@ -9,7 +9,8 @@
 
 #include <linux/errno.h>
 
-#include "../wire/flow.bpf.h"
+#include "flow.bpf.h"
+#include "maps.bpf.h"
 
 /*
  * A VLAN tag, wherever it is: XDP does not see one that the device took off. A tag

@@ -8,7 +8,7 @@
 #ifndef TBG_WIRE_TRANSLATE_BPF_H
 #define TBG_WIRE_TRANSLATE_BPF_H
 
-#include "../wire/flow.bpf.h"
+#include "flow.bpf.h"
 
 /*
  * What a direction adds. Acknowledging numbers that are not far below floor become

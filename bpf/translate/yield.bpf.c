@@ -6,7 +6,7 @@
  * (BPF_PROG_TEST_RUN, as tbg_flows has a spin lock that user space can't take)
  * on a frame that holds a struct tbg_yield; attached to nothing.
  */
-#include "../wire/flow.bpf.h"
+#include "flow.bpf.h"
 
 /* Under the flow's lock. False: there is nothing to yield, or no way to. */
 static __always_inline bool tbg_yield_flow(struct tbg_flow_locked *f,
