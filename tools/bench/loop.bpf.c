@@ -510,6 +510,9 @@ int tbg_loop(struct __sk_buff *skb)
 		f->tsecr = s.tsval;
 		f->calls = c->calls;
 		n->opened++;
+		/* a client of TCP acknowledges first: its program asks later */
+		if (!make(skb, c, f, ACK, NULL))
+			bpf_clone_redirect(skb, c->ifindex, 0);
 		return ask(skb, c, f, n);
 	}
 	if (f->state == LOOP_SYN || f->state == LOOP_NONE) {
