@@ -39,7 +39,7 @@ ROWS = {
 
 
 def count(lab, server, path, header):
-    argv = lab.client_argv([os.path.join(BUILD, "vm", "count"), server.addr, str(PORT), path,
+    argv = lab.client_argv([os.path.join(BUILD, "guest", "count"), server.addr, str(PORT), path,
                             str(WARM + BATCHES), str(REQUESTS), *([header] if header else [])])
     res = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True, check=False)

@@ -4,36 +4,56 @@
 Called by vm/run. apt itself downloads and checks the signatures, with a
 private state under build/vm/apt; the system's sources, lists and installed
 packages are never touched, and no host is named here. A kernel is unpacked to
-build/vm/<version>/ as vmlinuz, config, package and modules/ in load order.
+build/vm/<package>_<version>/ as vmlinuz, config, origin and modules/, and
+build/vm/named/<name> leads to it. Any number of builds may share build/vm: nothing
+of a run is in it.
 """
 import fcntl
 import glob
-import lzma
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
+
+import kernel
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 INDEX_AGE_MAX_S = 24 * 3600
+PROGRESS_S = 5
 KEYRINGS = "/usr/share/keyrings/debian-archive-keyring.*"
 
 
 class FetchError(Exception):
     """A step that failed, in words."""
 
+class Line:
+    """A line of vm/kernels. by_default: boots without being named."""
+
+    def __init__(self, suites, package, by_default):
+        self.suites, self.pattern = suites.split(","), re.compile(package)
+        self.by_default = by_default
+        self.arch = "arm64" if package.endswith("-arm64") else "amd64"
+
 
 def table():
-    """{name: (suites, package regexp)} of vm/kernels, in its order."""
+    """{name: Line} of vm/kernels, in its order."""
     ret = {}
     with open(os.path.join(HERE, "kernels"), encoding="utf-8") as f:
-        for line in f:
-            if line.strip() and not line.startswith("#"):
-                name, suites, package = line.split()
-                ret[name] = (suites.split(","), re.compile(package))
+        for nr, line in enumerate(f, 1):
+            words = line.split()
+            if not words or line.startswith("#"):
+                continue
+            if len(words) not in (3, 4) or words[3:] not in ([], ["by-name"]):
+                raise FetchError(f"vm/kernels:{nr}: want `name suites package [by-name]`")
+            ret[words[0]] = Line(words[1], words[2], len(words) == 3)
     return ret
+
+
+def default_names():
+    return [name for name, line in table().items() if line.by_default]
 
 
 def output(step, argv, **kw):
@@ -69,8 +89,9 @@ def mirrors():
 class Apt:
     """apt with a state of its own; the mirror's names stay in build/."""
 
-    def __init__(self, build):
-        self.dir = os.path.join(build, "vm", "apt")
+    def __init__(self, build, arch="amd64", say=lambda _: None):
+        self.arch, self.say = arch, say
+        self.dir = os.path.join(build, "vm", "apt" if arch == "amd64" else f"apt-{arch}")
         self.debs = os.path.join(self.dir, "debs")
         for sub in ("sources", "lists/partial", "cache/archives/partial", "debs"):
             os.makedirs(os.path.join(self.dir, sub), exist_ok=True)
@@ -86,7 +107,7 @@ class Apt:
             mine = [s for s in suites if s.endswith("-security") == is_security]
             if uri and mine:
                 stanzas.append(f"Types: deb\nURIs: {uri}\nSuites: {' '.join(mine)}\n"
-                               "Components: main\nArchitectures: amd64\n"
+                               f"Components: main\nArchitectures: {self.arch}\n"
                                f"Targets: Packages\nSigned-By: {keyring}\n")
         self.write("sources/kernels.sources", "\n".join(stanzas))
         self.write("apt.conf", "".join(f'{key} "{value}";\n' for key, value in (
@@ -95,21 +116,24 @@ class Apt:
             ("Dir::State", self.dir), ("Dir::State::Lists", f"{self.dir}/lists"),
             ("Dir::State::status", "/dev/null"), ("Dir::Cache", f"{self.dir}/cache"),
             ("Acquire::Languages", "none"), ("Acquire::Retries", "2"),
-            ("APT::Architecture", "amd64"), ("APT::Update::Error-Mode", "any"))))
+            ("APT::Architecture", self.arch), ("APT::Architectures", self.arch), ("APT::Update::Error-Mode", "any"))))
 
     def write(self, name, text):
         with open(os.path.join(self.dir, name), "w", encoding="utf-8") as f:
             f.write(text)
 
     def update(self, suites, force):
-        """Refresh the signed index, at most once a day."""
-        stamp = os.path.join(self.dir, "updated")
+        """Refresh the signed index, at most once a day while the suites are the same."""
+        stamp, asked = os.path.join(self.dir, "updated"), " ".join(suites)
         if not force and os.path.exists(stamp) and \
            time.time() - os.path.getmtime(stamp) < INDEX_AGE_MAX_S:
-            return
+            with open(stamp, encoding="utf-8") as f:
+                if f.read() == asked:
+                    return
         self.configure(suites)
+        self.say(f"asking the mirror for its index ({', '.join(suites)})")
         output("index", ["apt-get", "-qq", "update"], env=self.env)
-        self.write("updated", "")
+        self.write("updated", asked)
 
     def stanzas(self, suites):
         """{package: [fields]} of every linux-* package in these suites."""
@@ -126,19 +150,39 @@ class Apt:
                     ret.setdefault(fields["Package"], []).append(fields)
         return ret
 
-    def download(self, package, version):
+    def download(self, package, version, size=0):
         """Path of the .deb, whole; apt checks it against the signed index."""
-        name = f"{package}_{version.replace(':', '%3a')}_amd64.deb"
-        done = os.path.join(self.debs, name)
-        if os.path.exists(done):
-            return done
+        name = f"{package}_{version.replace(':', '%3a')}_"
+        for found in os.listdir(self.debs):
+            if found.startswith(name):
+                return os.path.join(self.debs, found)
         with tempfile.TemporaryDirectory(dir=self.dir) as tmp:
-            output(f"download {package}", ["apt-get", "-qq", "download", f"{package}={version}"],
-                   cwd=tmp, env=self.env)
-            if not os.path.exists(os.path.join(tmp, name)):
-                raise FetchError(f"download {package}: apt left no {name}")
-            os.rename(os.path.join(tmp, name), done)
-        return done
+            argv = ["apt-get", "-qq", "-o", f"Dir::Cache::archives={tmp}/", "download",
+                    f"{package}={version}"]
+            os.makedirs(os.path.join(tmp, "partial"))
+            done = threading.Event()
+            shown = threading.Thread(target=self.progress, args=(package, tmp, size, done))
+            shown.start()
+            try:
+                output(f"download {package}", argv, cwd=tmp, env=self.env)
+            finally:
+                done.set()
+                shown.join()
+            deb = next((found for found in os.listdir(tmp) if found.startswith(name)), None)
+            if not deb:
+                raise FetchError(f"download {package}: apt left no {name}*.deb")
+            os.rename(os.path.join(tmp, deb), os.path.join(self.debs, deb))
+        return os.path.join(self.debs, deb)
+
+    def progress(self, package, folder, size, done):
+        """A line at the start, and one every five seconds while it lasts."""
+        whole = f"{size / 1e6:.0f} MB" if size else "unknown size"
+        self.say(f"downloading {package}, {whole}")
+        while not done.wait(PROGRESS_S):
+            have = sum(os.path.getsize(p) for p in glob.glob(f"{folder}/**/*.deb", recursive=True)
+                       if os.path.exists(p))
+            self.say(f"downloading {package}, {have / 1e6:.0f} of {whole}" +
+                     (f" ({have / size:.0%})" if size else ""))
 
 
 def newer(a, b):
@@ -146,7 +190,7 @@ def newer(a, b):
 
 
 def choose(stanzas, pattern):
-    """The highest version of the image, and the packages it is split into."""
+    """The highest version of the image, and the packages it is split into, with their sizes."""
     best = None
     for package, versions in stanzas.items():
         for fields in versions if pattern.fullmatch(package) else []:
@@ -155,53 +199,39 @@ def choose(stanzas, pattern):
     if best is None:
         raise FetchError(f"index: no package matches {pattern.pattern}")
     parts = re.findall(r"(linux-[\w.+-]+) \(= ([^)]+)\)", best.get("Depends", ""))
-    return [(best["Package"], best["Version"])] + parts
+    return [(package, version, size_of(stanzas, package, version))
+            for package, version in [(best["Package"], best["Version"])] + parts]
 
 
-def inflate(path):
-    """The bytes of a module, whichever way the package compresses it."""
-    if path.endswith(".zst"):
-        return subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout
-    with (lzma.open(path) if path.endswith(".xz") else open(path, "rb")) as f:
-        return f.read()
+def size_of(stanzas, package, version):
+    return next((int(f.get("Size", 0)) for f in stanzas.get(package, [])
+                 if f["Version"] == version), 0)
 
 
-def canonical(name):
-    return re.sub(r"\.ko(\.\w+)?$", "", os.path.basename(name)).replace("-", "_")
+# Of a package's modules no suite can want these, and they are three quarters of it.
+NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/infiniband", "drivers/scsi",
+              "drivers/net/ethernet", "drivers/net/wireless", "drivers/staging", "drivers/iio",
+              "drivers/usb", "drivers/hwmon", "drivers/input", "drivers/mtd", "drivers/hid")
 
 
-def wanted_modules():
-    with open(os.path.join(HERE, "modules"), encoding="utf-8") as f:
-        words = [line.strip() for line in f if line.strip() and not line.startswith("#")]
-    return [(canonical(w.rstrip("?")), w.endswith("?")) for w in words]
-
-
-def modules_in_order(tree):
-    """[(name, bytes)]: wanted modules, each after those its modinfo depends on."""
-    files = {canonical(p): p for p in glob.glob(f"{tree}/**/*.ko*", recursive=True)}
-    builtin = set()
-    for path in glob.glob(f"{tree}/**/modules.builtin", recursive=True):
-        with open(path, encoding="utf-8") as f:
-            builtin |= {canonical(line.strip()) for line in f}
-    ret = {}
-
-    def add(name, optional, user):
-        if name in ret or name in builtin:
-            return
-        if name not in files:
-            if optional:
-                return
-            raise FetchError(f"unpack: {user} wants module {name}, this kernel has none")
-        data = inflate(files[name])
-        m = re.search(rb"\0depends=([^\0]*)\0", data)
-        for dep in (m.group(1).decode().split(",") if m else []):
-            if dep:
-                add(canonical(dep), False, name)
-        ret[name] = data
-
-    for name, optional in wanted_modules():
-        add(name, optional, "vm/modules")
-    return list(ret.items())
+def extract(deb, tree):
+    """Unpack one .deb; one that cannot be unpacked is deleted, or it would be refused for ever."""
+    skip = [f"--exclude=*/kernel/{sub}" for sub in NO_MODULES]
+    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", deb], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as source:
+        tar = subprocess.run(["tar", "-x", "-f", "-", "-C", tree, *skip], stdin=source.stdout,
+                             stderr=subprocess.PIPE, text=True, check=False)
+        broken = source.stderr.read().decode(errors="replace").strip()
+        source.stdout.close()
+    if not (source.returncode or tar.returncode):
+        return
+    if shutil.disk_usage(tree).free < kernel.ROOM_MIN:
+        raise FetchError(f"unpack {os.path.basename(deb)}: the disk of {tree} is full; "
+                         "make room there, or give another --build")
+    os.unlink(deb)
+    why = (broken or tar.stderr.strip() or f"exit {source.returncode}").splitlines()[0]
+    raise FetchError(f"unpack {os.path.basename(deb)}: {why}; "
+                     f"{deb} is deleted, the next run fetches it again")
 
 
 def unpack(debs, package, dest):
@@ -212,23 +242,19 @@ def unpack(debs, package, dest):
         os.makedirs(path)
     try:
         for deb in debs:
-            try:
-                output(f"unpack {os.path.basename(deb)}", ["dpkg-deb", "-x", deb, tree])
-            except FetchError as e:
-                os.unlink(deb)      # or it would be refused for ever
-                raise FetchError(f"{e}; {deb} is deleted, the next run fetches it again") from e
+            extract(deb, tree)
         for name, pattern in (("vmlinuz", "vmlinuz*"), ("config", "config*")):
             found = [p for where in ("boot", "usr/lib/modules/*", "lib/modules/*")
                      for p in glob.glob(f"{tree}/{where}/{pattern}")]
             if len(found) != 1:
                 raise FetchError(f"unpack: {len(found)} files called {name} in {package}")
-            shutil.copyfile(found[0], os.path.join(tmp, name))
-        os.mkdir(os.path.join(tmp, "modules"))
-        for nr, (name, data) in enumerate(modules_in_order(tree)):
-            with open(os.path.join(tmp, "modules", f"{nr:03}-{name}.ko"), "wb") as f:
-                f.write(data)
-        shutil.copyfile(os.path.join(HERE, "modules"), os.path.join(tmp, "modules.wanted"))
-        with open(os.path.join(tmp, "package"), "w", encoding="utf-8") as f:
+            shutil.move(found[0], os.path.join(tmp, name))
+        trees = [p for where in ("usr/lib/modules/*", "lib/modules/*")
+                 for p in glob.glob(f"{tree}/{where}")]
+        if len(trees) != 1:
+            raise FetchError(f"unpack: {len(trees)} folders of modules in {package}")
+        shutil.move(trees[0], os.path.join(tmp, "modules"))
+        with open(os.path.join(tmp, "origin"), "w", encoding="utf-8") as f:
             f.write(package + "\n")
         shutil.rmtree(dest, ignore_errors=True)
         os.rename(tmp, dest)
@@ -237,81 +263,135 @@ def unpack(debs, package, dest):
         shutil.rmtree(tmp, ignore_errors=True)
 
 
-def is_current(path):
-    """Whether an unpacked kernel has the modules that vm/modules asks for today."""
+def folder_of(build, package, version):
+    return os.path.join(build, "vm", f"{package}_{version.replace(':', '%3a')}")
+
+
+def origin(folder):
     try:
-        with open(os.path.join(path, "modules.wanted"), "rb") as a, \
-             open(os.path.join(HERE, "modules"), "rb") as b:
-            return a.read() == b.read()
+        with open(os.path.join(folder, "origin"), encoding="utf-8") as f:
+            return f.read().strip()
     except FileNotFoundError:
-        return False
+        return None
+
+
+def name_link(build, name):
+    return os.path.join(build, "vm", "named", name)
+
+
+def call_it(build, name, folder):
+    """Have build/vm/named/<name> lead to folder, at every moment to one or the other."""
+    link = name_link(build, name)
+    os.makedirs(os.path.dirname(link), exist_ok=True)
+    fresh = f"{link}.{os.getpid()}"
+    os.symlink(os.path.join(os.pardir, os.path.basename(folder)), fresh)
+    os.rename(fresh, link)
 
 
 def fetch_one(apt, name, build):
-    """Path of the unpacked kernel called name."""
-    suites, pattern = table()[name]
-    parts = choose(apt.stanzas(suites), pattern)
-    image, version = parts[0]
-    dest = os.path.join(build, "vm", version)
-    if not is_current(dest):
-        unpack([apt.download(*part) for part in parts], f"{image} {version}", dest)
-    link = os.path.join(build, "vm", name)
-    if os.path.lexists(link):
-        os.unlink(link)
-    os.symlink(version, link)
+    """Folder of the unpacked kernel called name."""
+    line = table()[name]
+    parts = choose(apt.stanzas(line.suites), line.pattern)
+    image, version, _ = parts[0]
+    if not image.startswith("linux-image-"):
+        dest = folder_of(build, image, version)
+        if origin(dest) != f"{image} {version}":
+            raise FetchError(f"{image} {version} is a source package and is not built; "
+                             "use `make -C vm debug-kernel`, which takes an hour on two cores")
+    else:
+        dest = folder_of(build, image, version)
+        if origin(dest) != f"{image} {version}":
+            debs = [apt.download(*part) for part in parts]
+            apt.say(f"unpacking {image} {version}")
+            unpack(debs, f"{image} {version}", dest)
+            for deb in debs:
+                os.unlink(deb)
+    call_it(build, name, dest)
     return dest
 
 
-def prune(apt, build):
-    """Forget versions that no kernel's name points to any more."""
+def is_used(folder):
+    """Whether a run boots from it; one does so with a shared lock."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+
+
+def prune(build):
+    """Forget kernels that no name leads to any more and that no run boots."""
     vm = os.path.join(build, "vm")
-    links = [os.path.join(vm, name) for name in table()]
-    used = {os.readlink(link) for link in links if os.path.islink(link)}
-    for package in glob.glob(f"{vm}/*/package"):
-        folder = os.path.dirname(package)
-        if not os.path.islink(folder) and os.path.basename(folder) not in used:
+    named = {os.path.realpath(link) for link in glob.glob(os.path.join(vm, "named", "*"))}
+    for path in glob.glob(f"{vm}/*/origin"):
+        folder = os.path.dirname(path)
+        if os.path.realpath(folder) not in named and not is_used(folder):
             shutil.rmtree(folder)
-    for deb in os.listdir(apt.debs):
-        if deb.split("_")[1:2] and deb.split("_")[1].replace("%3a", ":") not in used:
-            os.unlink(os.path.join(apt.debs, deb))
 
 
 def fetch(names, build, say, refresh=False, offline=False):
-    """{name: path}; falls back, loudly, on what an earlier run has unpacked.
+    """{name: Kernel}; falls back, loudly, on what an earlier run has unpacked.
 
-    One run at a time: another waits, and finds what the first has fetched.
+    One run at a time fetches: another waits, and finds what the first has fetched.
+    Each kernel's folder stays locked against prune() while this process lives.
     """
     os.makedirs(os.path.join(build, "vm"), exist_ok=True)
     with open(os.path.join(build, "vm", "fetching"), "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return fetch_alone(names, build, say, refresh, offline)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another run is fetching: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        folders = fetch_alone(names, build, say, refresh, offline)
+        for folder in folders.values():
+            fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
+    return {name: unpacked(name, folder) for name, folder in folders.items()}
+
+
+def unpacked(name, folder):
+    """The Kernel in a folder that unpack() has filled."""
+    with open(os.path.join(folder, "config"), encoding="utf-8") as f:
+        return kernel.Kernel(name, os.path.join(folder, "vmlinuz"), f.read(),
+                             os.path.join(folder, "modules"), origin(folder))
 
 
 def fetch_alone(names, build, say, refresh, offline):
-    kernels = table()
-    suites = sorted({s for want, _ in kernels.values() for s in want})
-    ret, broken = {}, "offline as asked" if offline else None
-    apt = Apt(build)
-    if not offline:
-        try:
-            apt.update(suites, refresh)
-        except FetchError as e:
-            broken = str(e)
+    lines = table()
+    ret, apts = {}, {}
     for name in names:
-        cached = os.path.join(build, "vm", name)
-        why = broken
+        arch = lines[name].arch
+        if arch not in apts:
+            apts[arch] = updated(Apt(build, arch, say), refresh, offline)
+        apt, why = apts[arch]
         if not why:
             try:
                 ret[name] = fetch_one(apt, name, build)
                 continue
             except FetchError as e:
                 why = str(e)
-        if not os.path.exists(os.path.join(cached, "package")):
-            raise FetchError(f"{name}: {why}, and no earlier run has left a kernel in {cached}")
-        with open(os.path.join(cached, "package"), encoding="utf-8") as f:
-            say(f"{name}: {why}; using the cached {f.read().strip()}" + (
-                "" if is_current(cached) else ", which lacks what vm/modules has since"))
-        ret[name] = os.path.realpath(cached)
-    if not broken:
-        prune(apt, build)
+        cached = os.path.realpath(name_link(build, name))
+        package = origin(cached)
+        if not package or not lines[name].pattern.fullmatch(package.split()[0]):
+            raise FetchError(f"{name}: {why}, and no earlier run has left such a kernel in "
+                             f"{name_link(build, name)}")
+        say(f"{name}: {why}; using the cached {package}")
+        ret[name] = cached
+    if not any(why for _, why in apts.values()):
+        prune(build)
     return ret
+
+
+def updated(apt, refresh, offline):
+    """(apt, None or why its index cannot be asked)"""
+    if offline:
+        return apt, "offline as asked"
+    suites = sorted({s for line in table().values() if line.arch == apt.arch
+                     for s in line.suites})
+    try:
+        apt.update(suites, refresh)
+        return apt, None
+    except FetchError as e:
+        return apt, str(e)

@@ -7,12 +7,15 @@
  *	module FILE	load it, in this order		bind DIR	keep it visible
  *	env K=V		environment of the command	cwd DIR		where it starts
  *	arg WORD	one word of the command		shell 1		on the console
+ *	witness FILE	report whether it is there	errors 1	its stderr to a port
  *
  * It loads the modules, mounts the host's root read-only over 9p with tmpfs
  * where tests write, runs the command there and reports over virtio-serial:
- * its output (tbg.ktap), the kernel log (tbg.dmesg), and last, on tbg.verdict,
- * the exit code and how many bytes the other two carried. Anything that goes
- * wrong ends the machine without that line, and vm/judge.py fails the run.
+ * which kernel this is (tbg.facts, tbg.config), that it lives (tbg.alive, every
+ * ALIVE_MS), the command's output (tbg.ktap, tbg.errors), the kernel log (tbg.dmesg),
+ * and last, on tbg.verdict, the exit code and how many bytes tbg.ktap and tbg.dmesg
+ * carried. Anything that goes wrong ends the machine without that line, and
+ * vm/judge.py fails the run.
  * It must never report success on the command's behalf.
  */
 #define _GNU_SOURCE
@@ -36,6 +39,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,12 +49,18 @@
 #define WORDS_MAX 64
 #define NOFILE_MAX 200000
 #define PORT_WAIT_MS 60000
+#define ALIVE_MS 5000
 
 static char *args[WORDS_MAX + 1], *envs[WORDS_MAX + 1], *binds[WORDS_MAX];
-static char *modules[4 * WORDS_MAX];
-static unsigned int arg_nr, env_nr, bind_nr, module_nr;
+static char *modules[4 * WORDS_MAX], *witnesses[WORDS_MAX];
+static unsigned int arg_nr, env_nr, bind_nr, module_nr, witness_nr;
 static char *cwd = "/";
-static bool shell;
+static bool shell, errors;
+
+/* Where each kind of output goes; -1 with a shell, which has the console. */
+static struct {
+	int ktap, dmesg, verdict, facts, config, alive, errors;
+} ports = { -1, -1, -1, -1, -1, -1, -1 };
 
 __attribute__((noreturn)) static void power_off(void)
 {
@@ -114,8 +124,12 @@ static void read_conf(void)
 			keep(modules, &module_nr, 4 * WORDS_MAX, value);
 		else if (!strcmp(line, "cwd"))
 			cwd = strdup(value);
+		else if (!strcmp(line, "witness"))
+			keep(witnesses, &witness_nr, WORDS_MAX, value);
 		else if (!strcmp(line, "shell"))
 			shell = true;
+		else if (!strcmp(line, "errors"))
+			errors = true;
 	}
 	fclose(f);
 }
@@ -256,6 +270,49 @@ static void enter_host_root(void)
 	mkdir("/run/lock", 01777);
 }
 
+static void say(int port, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(int port, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	write_all(port, text, len < (int)sizeof(text) ? (size_t)len : sizeof(text) - 1);
+}
+
+static void copy_file(const char *path, int port)
+{
+	static char buf[1 << 16];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return;
+	while ((n = read(fd, buf, sizeof(buf))) > 0)
+		write_all(port, buf, n);
+	close(fd);
+}
+
+/* What has booted, for vm/judge.py to compare with what was asked for. */
+static void report_kernel(void)
+{
+	struct utsname uts;
+
+	if (uname(&uts))
+		die("uname");
+	copy_file("/proc/config.gz", ports.config);
+	say(ports.facts, "release %s\nversion %s\nmachine %s\n", uts.release, uts.version,
+	    uts.machine);
+	for (unsigned int i = 0; i < witness_nr; i++)
+		say(ports.facts, "%s %s\n", witnesses[i],
+		    access(witnesses[i], F_OK) ? "absent" : "present");
+	say(ports.facts, "end\n");
+}
+
 static void prepare_machine(void)
 {
 	struct rlimit files = { NOFILE_MAX, NOFILE_MAX };
@@ -271,7 +328,7 @@ static void prepare_machine(void)
 	sethostname("tbg-vm", 6);
 }
 
-__attribute__((noreturn)) static void run_command(int out)
+__attribute__((noreturn)) static void run_command(int out, int err)
 {
 	sigset_t none;
 
@@ -279,7 +336,7 @@ __attribute__((noreturn)) static void run_command(int out)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	setsid();
 	if (shell) {
-		int tty = open("/dev/ttyS0", O_RDWR);
+		int tty = open("/dev/console", O_RDWR);
 
 		for (int fd = 0; fd < 3; fd++)
 			dup2(tty, fd);
@@ -287,6 +344,8 @@ __attribute__((noreturn)) static void run_command(int out)
 	} else {
 		dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
 		dup2(out, 1);
+		if (errors)
+			dup2(err, 2);
 	}
 	if (chdir(cwd))
 		die("chdir %s", cwd);
@@ -310,48 +369,66 @@ static bool forward(int from, int to, size_t *len)
 	return true;
 }
 
-/* Run the command to its end, whatever its children still hold; its exit code. */
-static int supervise(int port, size_t *ret_len)
+/* Reap all that has ended; the command's exit code, or -1 while it runs. */
+static int reap(int chld_fd, pid_t command)
 {
-	struct pollfd fds[2] = { { .events = POLLIN }, { .events = POLLIN } };
 	struct signalfd_siginfo info;
-	int pipe_fds[2], status, code = -1;
+	int status, code = -1;
+	pid_t pid;
+
+	if (read(chld_fd, &info, sizeof(info)) < 0)
+		die("signalfd");
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		if (pid == command)
+			code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	return code;
+}
+
+/* Run the command to its end, whatever its children still hold; its exit code. */
+static int supervise(size_t *ret_len)
+{
+	struct pollfd fds[3] = { { .events = POLLIN }, { .events = POLLIN }, { .events = POLLIN } };
+	int out[2], err[2], code = -1;
+	size_t err_len = 0;
 	sigset_t chld;
-	pid_t pid, main_pid;
+	pid_t pid;
 
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &chld, NULL);
-	fds[1].fd = signalfd(-1, &chld, SFD_CLOEXEC);
-	if (fds[1].fd < 0 || pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
+	fds[2].fd = signalfd(-1, &chld, SFD_CLOEXEC);
+	if (fds[2].fd < 0 || pipe2(out, O_CLOEXEC | O_NONBLOCK) ||
+	    pipe2(err, O_CLOEXEC | O_NONBLOCK))
 		die("pipe");
-	fcntl(pipe_fds[1], F_SETFL, 0);
-	main_pid = fork();
-	if (main_pid < 0)
+	fcntl(out[1], F_SETFL, 0);
+	fcntl(err[1], F_SETFL, 0);
+	pid = fork();
+	if (pid < 0)
 		die("fork");
-	if (!main_pid)
-		run_command(pipe_fds[1]);
-	close(pipe_fds[1]);
-	fds[0].fd = pipe_fds[0];
+	if (!pid)
+		run_command(out[1], err[1]);
+	close(out[1]);
+	close(err[1]);
+	fds[0].fd = out[0];
+	fds[1].fd = err[0];
 	while (code < 0) {
-		poll(fds, 2, -1);
-		if (fds[0].revents && !forward(pipe_fds[0], port, ret_len) && errno != EAGAIN)
+		if (poll(fds, 3, ALIVE_MS) == 0 && !shell)
+			write_all(ports.alive, ".", 1);
+		if (fds[0].revents && !forward(out[0], ports.ktap, ret_len) && errno != EAGAIN)
 			fds[0].fd = -1;
-		if (!fds[1].revents)
-			continue;
-		if (read(fds[1].fd, &info, sizeof(info)) < 0)
-			die("signalfd");
-		while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-			if (pid == main_pid)
-				code = WIFEXITED(status) ? WEXITSTATUS(status) :
-							   128 + WTERMSIG(status);
+		if (fds[1].revents && !forward(err[0], ports.errors, &err_len) && errno != EAGAIN)
+			fds[1].fd = -1;
+		if (fds[2].revents)
+			code = reap(fds[2].fd, pid);
 	}
-	while (forward(pipe_fds[0], port, ret_len))
+	while (forward(out[0], ports.ktap, ret_len))
+		;
+	while (forward(err[0], ports.errors, &err_len))
 		;
 	return code;
 }
 
-static size_t dump_kernel_log(int port)
+static size_t dump_kernel_log(void)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	static char record[8192];
@@ -368,19 +445,35 @@ static size_t dump_kernel_log(int port)
 			n = snprintf(record, sizeof(record), "vm-init: kernel log records lost\n");
 		if (n < 0)
 			die("read /dev/kmsg");
-		write_all(port, record, n);
+		write_all(ports.dmesg, record, n);
 		len += n;
 	}
 	close(fd);
 	return len;
 }
 
+static void open_ports(void)
+{
+	int uevents = open_uevents();
+
+	load_modules();
+	if (!shell) {
+		ports.ktap = open_port("tbg.ktap", uevents);
+		ports.dmesg = open_port("tbg.dmesg", uevents);
+		ports.verdict = open_port("tbg.verdict", uevents);
+		ports.facts = open_port("tbg.facts", uevents);
+		ports.config = open_port("tbg.config", uevents);
+		ports.alive = open_port("tbg.alive", uevents);
+		ports.errors = open_port("tbg.errors", uevents);
+	}
+	close(uevents);
+}
+
 int main(void)
 {
-	int uevents, ktap = -1, dmesg = -1, verdict = -1, code;
 	size_t ktap_len = 0, dmesg_len;
 	struct timespec now;
-	char text[256];
+	int code;
 
 	mount_at("proc", "/proc", 0, NULL);
 	mount_at("sysfs", "/sys", 0, NULL);
@@ -388,26 +481,19 @@ int main(void)
 	for (int fd = open("/dev/console", O_RDWR); fd >= 0 && fd < 2;)
 		fd = dup(fd);
 	read_conf();
-	uevents = open_uevents();
-	load_modules();
-	if (!shell) {
-		ktap = open_port("tbg.ktap", uevents);
-		dmesg = open_port("tbg.dmesg", uevents);
-		verdict = open_port("tbg.verdict", uevents);
-	}
-	close(uevents);
+	open_ports();
+	if (!shell)
+		report_kernel();
 	enter_host_root();
 	prepare_machine();
 	if (shell) {
-		supervise(-1, &ktap_len);
+		supervise(&ktap_len);
 		power_off();
 	}
 	clock_gettime(CLOCK_BOOTTIME, &now);
-	write_all(verdict, text, snprintf(text, sizeof(text), "ready %lld.%03ld\n",
-					  (long long)now.tv_sec, now.tv_nsec / 1000000));
-	code = supervise(ktap, &ktap_len);
-	dmesg_len = dump_kernel_log(dmesg);
-	write_all(verdict, text, snprintf(text, sizeof(text), "exit %d\nktap %zu\ndmesg %zu\nend\n",
-					  code, ktap_len, dmesg_len));
+	say(ports.verdict, "ready %lld.%03ld\n", (long long)now.tv_sec, now.tv_nsec / 1000000);
+	code = supervise(&ktap_len);
+	dmesg_len = dump_kernel_log();
+	say(ports.verdict, "exit %d\nktap %zu\ndmesg %zu\nend\n", code, ktap_len, dmesg_len);
 	power_off();
 }

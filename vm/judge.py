@@ -2,13 +2,18 @@
 """Decide whether one boot of a test kernel passed.
 
 Called by vm/run with the folder that holds what the guest sent: console, ktap,
-dmesg and verdict. A boot passes only if the verdict is complete and agrees
-with the other files, tests/run succeeded, its rows are all there, and neither
-kernel log holds a splat that vm/expect does not name with a reason.
+dmesg, verdict, facts and config. A boot passes only if what has booted is what was
+asked for, the verdict is complete and agrees with the other files, tests/run
+succeeded, its rows are all there, and neither kernel log holds a splat that
+vm/expect does not name with a reason. It says which programs ran at a splat, a panic
+or a hang, and shows the stack.
 It must never take absence for success.
 """
 import os
 import re
+
+import guest
+import kernel
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPLAT = re.compile(
@@ -27,6 +32,13 @@ EMULATOR = re.compile(r"\bOops: int3\b|\bWARNING: .*\bexc_debug_kernel\+")
 VERDICT = re.compile(r"ready ([\d.]+)\nexit (\d+)\nktap (\d+)\ndmesg (\d+)\nend\n")
 TOTALS = re.compile(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?")
 SPLATS_SHOWN = 20
+STACK_LINES_MAX = 80
+STAMP = re.compile(r"^\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ")
+MARK = re.compile(r"kselftest: (running|ended) (\S+)$")      # of tests/run
+STACK_BEGINS = re.compile(r"\bBUG:|\bWARNING:|\bOops\b|Kernel panic|cut here|lockup|"
+                          r"general protection|unable to handle|detected stall|stalls on|"
+                          r"blocked for more than|circular locking|sysrq: Show")
+STACK_ENDS = re.compile(r"\[ end trace |end Kernel panic")
 
 
 class Boot:
@@ -37,14 +49,15 @@ class Boot:
     """
 
     def __init__(self):
-        self.faults, self.ktap, self.notes = [], [], []
+        self.faults, self.ktap, self.notes, self.stack = [], [], [], []
         self.passed = self.failed = self.skipped = 0
-        self.ready_s = None
+        self.ready_s = None             # None: it did not boot, or not what was asked for
         self.stillborn = False
+        self.code = None                # of the command
 
 
-def expected_splats(kernel):
-    """Patterns of vm/expect for this kernel."""
+def expected_splats(name):
+    """Patterns of vm/expect for the kernel called name; those of 6.1 are 6.1-rt's, too."""
     ret = []
     with open(os.path.join(HERE, "expect"), encoding="utf-8") as f:
         for nr, line in enumerate(f, 1):
@@ -53,7 +66,7 @@ def expected_splats(kernel):
             m = re.match(r"(\S+)\s+(.+) -- \S.*$", line)
             if not m:
                 raise ValueError(f"vm/expect:{nr}: want `kernel|any regexp -- reason`")
-            if m.group(1) in (kernel, "any"):
+            if m.group(1) in (name, name.split("-")[0], "any"):
                 ret.append(re.compile(m.group(2).strip()))
     return ret
 
@@ -70,17 +83,71 @@ def text(data):
     return data.decode(errors="replace").replace("\r\n", "\n")
 
 
-def messages(dmesg):
-    """The text of each /dev/kmsg record that the kernel itself wrote."""
+def records(dmesg):
+    """[(whether the kernel itself wrote it, text)] of /dev/kmsg records."""
     ret = []
     for line in dmesg.splitlines():
         head, _, message = line.partition(";")
         if re.match(r"\d+,\d+,\d+,", head):
-            if int(head.split(",")[0]) >> 3 == 0:       # facility 0: not user space
-                ret.append(message)
+            ret.append((int(head.split(",")[0]) >> 3 == 0, message))
         elif not line.startswith(" "):
-            ret.append(line)
+            ret.append((True, line))
     return ret
+
+
+def messages(dmesg):
+    """The text of each /dev/kmsg record that the kernel itself wrote."""
+    return [message for of_kernel, message in records(dmesg) if of_kernel]
+
+
+def running(lines):
+    """Each line with the programs that ran when it was written: [(line, [suite/test])]."""
+    ret, now = [], {}
+    for line in lines:
+        m = MARK.search(line)
+        if m and m.group(1) == "running":
+            now[m.group(2)] = None
+        elif m:
+            now.pop(m.group(2), None)
+        ret.append((line, list(now)))
+    return ret
+
+
+def culprits(found, console, dmesg):
+    """Programs that ran when the first of the splats was written, or at the end."""
+    logs = [message for _, message in records(dmesg)] or console.splitlines()
+    timeline = running(logs)
+    for line, programs in timeline:
+        if any(splat in line for splat in found):
+            return programs
+    return timeline[-1][1] if timeline else []
+
+
+def stack_of(console):
+    """The first report in the console's lines, and what SysRq showed of CPUs and tasks."""
+    lines = [STAMP.sub("", line) for line in console.splitlines() if STAMP.match(line)]
+    ret, asked = [], []
+    begin = next((i for i, line in enumerate(lines) if STACK_BEGINS.search(line)), None)
+    for line in lines[begin:] if begin is not None else []:
+        if len(ret) == STACK_LINES_MAX or "sysrq: Show" in line:
+            break
+        ret.append(line)
+        if STACK_ENDS.search(line):
+            break
+    of_user = False
+    for line in lines:
+        if "sysrq: Show" in line:
+            asked.append(line)
+            of_user = "State" not in line
+        elif asked:
+            m = re.match(r"task:\S.* pid:(\d+) +(?:tgid:\d+ +)?ppid:(\d+)", line)
+            if m and "2" not in m.groups():
+                of_user = True
+            elif m:
+                of_user = False
+            if of_user:
+                asked.append(line)
+    return ret + asked[:4 * STACK_LINES_MAX]
 
 
 def unexpected(lines, tolerated):
@@ -97,16 +164,44 @@ def unexpected(lines, tolerated):
     return [line for line in ret if not any(t.search(line) for t in tolerated)]
 
 
-def splats(kernel, console, dmesg):
-    tolerated = expected_splats(kernel)
+def splats(name, console, dmesg):
+    tolerated = expected_splats(name)
     # On the console, kernel lines carry a timestamp; the rest is the tests talking.
-    lines = [re.sub(r"^\[ *[\d.]+\] ", "", line) for line in console.splitlines()
-             if re.match(r"\[ *\d+\.\d+\]|vm-init: ", line)]
+    lines = [STAMP.sub("", line) for line in console.splitlines()
+             if STAMP.match(line) or line.startswith("vm-init: ")]
+    lines = lines[:next((i for i, line in enumerate(lines) if "sysrq: Show" in line), None)]
     found = {}
     for line in unexpected(messages(dmesg), tolerated) + unexpected(lines, tolerated):
         if SPLAT.search(line):
             found.setdefault(line, None)
     return list(found)
+
+
+def judge_identity(boot, asked, folder):
+    """Whether what has booted is what was asked for; True if it reported."""
+    said = guest.facts(folder)
+    if not said:
+        return False
+    for word, want in (("release", asked.release), ("version", asked.version)):
+        if said.get(word) != want:
+            boot.faults.append(f"wrong kernel: {word} `{said.get(word)}` has booted, "
+                               f"{asked} is `{want}`")
+    have = kernel.options(asked.config)
+    for option, path in guest.WITNESSES.items():
+        if said.get(path) != ("present" if have.get(option) == "y" else "absent"):
+            boot.faults.append(f"wrong kernel: {path} is {said.get(path, 'not reported')}, "
+                               f"{asked} has {option}={have.get(option, 'n')}")
+    data = read(folder, "config")
+    if data:
+        got = kernel.options(kernel.embedded_config(data))
+        differ = [key for key in sorted(got.keys() | have.keys()) if got.get(key) != have.get(key)]
+        if differ:
+            key = differ[0]
+            boot.faults.append(f"wrong kernel: its configuration differs in {len(differ)} options, "
+                               f"the first {key}={got.get(key, 'n')}, not {have.get(key, 'n')}")
+    elif have.get("CONFIG_IKCONFIG_PROC") == "y":
+        boot.faults.append("wrong kernel: no /proc/config.gz, which its configuration promises")
+    return True
 
 
 def judge_verdict(boot, verdict, ktap, dmesg):
@@ -120,13 +215,11 @@ def judge_verdict(boot, verdict, ktap, dmesg):
         boot.stillborn = not verdict
         return
     boot.ready_s = float(m.group(1))
-    code, ktap_len, dmesg_len = (int(word) for word in m.groups()[1:])
+    boot.code, ktap_len, dmesg_len = (int(word) for word in m.groups()[1:])
     if ktap_len != len(ktap):
         boot.faults.append(f"results: {ktap_len} bytes sent, {len(ktap)} received")
     if dmesg_len != len(dmesg) or not dmesg:
         boot.faults.append(f"kernel log: {dmesg_len} bytes sent, {len(dmesg)} received")
-    if code:
-        boot.faults.append(f"tests/run: exit {code}")
 
 
 def judge_results(boot, suites):
@@ -147,18 +240,35 @@ def judge_results(boot, suites):
         boot.faults.append("results: a row failed that the totals do not count")
 
 
-def judge(kernel, folder, suites, ended):
-    """The Boot of kernel. ended: None, or why QEMU did not end by itself."""
+def judge(asked, folder, suites, ended):
+    """The Boot of asked, a Kernel. suites: None for a command of the user's own.
+
+    ended: None, or why QEMU did not end by itself.
+    """
     boot = Boot()
     ktap, dmesg = read(folder, "ktap"), read(folder, "dmesg")
+    console, log = text(read(folder, "console")), text(dmesg)
     boot.ktap = text(ktap).splitlines()
     if ended:
         boot.faults.append(ended)
     judge_verdict(boot, text(read(folder, "verdict")), ktap, dmesg)
-    judge_results(boot, suites)
-    found = splats(kernel, text(read(folder, "console")), text(dmesg))
+    if not judge_identity(boot, asked, folder) and boot.ready_s is not None:
+        boot.faults.append("wrong kernel: the guest did not report which one it is")
+    if any(fault.startswith("wrong kernel") for fault in boot.faults):
+        boot.ready_s = None
+    if suites is not None:
+        if boot.code:
+            boot.faults.append(f"tests/run: exit {boot.code}")
+        judge_results(boot, suites)
+    found = splats(asked.name, console, log)
     if found:
         boot.faults.append(f"kernel log: {len(found)} lines that are splats")
         boot.notes += [f"splat: {line}" for line in found[:SPLATS_SHOWN]]
         boot.stillborn |= not boot.failed and any(EMULATOR.search(line) for line in found)
+    if found or ended or boot.code is None:
+        boot.stack = stack_of(console)
+        programs = culprits(found, console, log)
+        if programs:
+            boot.faults.append(f"running {'at the first splat' if found else 'at the end'}: "
+                               f"{', '.join(programs)}")
     return boot

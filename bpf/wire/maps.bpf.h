@@ -8,26 +8,6 @@
 
 #include "../maps.bpf.h"
 
-/* Four-tuple of each slot's flow. Writer: BPF, when the flow is born (plan). */
-tbg_array(tbg_owners, struct tbg_flow_key, 1, 0);
-
-/* Free slots of tbg_conns. BPF pops, the sweeper pushes. Empty: no flow. */
-struct {
-	__uint(type, BPF_MAP_TYPE_QUEUE);
-	__uint(max_entries, 1);
-	__type(value, __u32);
-} tbg_slots SEC(".maps");
-
-/*
- * Slots of flows that were replaced before they were buried. BPF pushes, the
- * sweeper pops. Full (it never is: as many as there are slots): slot lost.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_QUEUE);
-	__uint(max_entries, 1);
-	__type(value, __u32);
-} tbg_retired SEC(".maps");
-
 /*
  * Interfaces where XDP may answer, by index. Writers: daemon, when it attaches and
  * when the address changes; else BPF, racy by design. Full: no XDP there.
@@ -38,25 +18,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct tbg_port);
 } tbg_ports SEC(".maps");
-
-/* What SYN and SYN-ACK say about a connection that is not yet a flow. */
-struct tbg_embryo {
-	__u32 irs, iss, tsoff, tsval, flowinfo, ifindex;
-	__u16 win, mss;		/* mss: the client's, then the smaller */
-	__u32 window, tsrecent;
-	__u16 mac[3];
-	__u8 snd_wscale, rcv_wscale, flags, ttl, tos;
-	__u8 wscale_ok, synack, ts_ok, tagged;
-	__u8 pad;
-};
-
-/* Four-tuple -> embryo. LRU: a flood of SYNs evicts only other embryos. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct tbg_flow_key);
-	__type(value, struct tbg_embryo);
-} tbg_embryos SEC(".maps");
 
 /* On each listening socket of this daemon. Writer: daemon, before it serves. */
 struct {

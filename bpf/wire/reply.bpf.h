@@ -12,7 +12,7 @@
 
 /* What a reply takes from its flow, under the flow's lock. */
 static __always_inline void tbg_reply_flow(struct tbg_reply *r,
-					   struct tbg_flow_locked *f,
+					   struct tbg_line *f,
 					   __u32 now_ms)
 {
 	r->tsval = tbg_seq_max(f->tsval, now_ms + f->tsoff);

@@ -32,7 +32,7 @@
 #include "abi/event.h"
 #include "abi/knob.h"
 #include "abi/stats.h"
-#include "bpf/wire.skel.h"
+#include "bpf/translate.skel.h"
 #include "core/csum.h"
 #include "core/key.h"
 
@@ -43,7 +43,7 @@
 #define SERVER_ISN 900000
 #define CLIENT_ISN 4294967000u	/* wraps soon */
 
-static struct tbg_wire_bpf *bpf;
+static struct tbg_translate_bpf *bpf;
 static struct tbg_knob *knob;
 static struct tbg_conn_word *conns;
 static unsigned char *blobs_2k, *blobs_68k;
@@ -105,7 +105,7 @@ static bool load(void)
 
 	if (bpf)
 		return true;
-	bpf = tbg_wire_bpf__open();
+	bpf = tbg_translate_bpf__open();
 	if (!bpf)
 		return false;
 	bpf->rodata->tbg_sockets = 0;
@@ -119,7 +119,7 @@ static bool load(void)
 		    strstr(name, "flows"))
 			bpf_map__set_max_entries(map, SLOTS);
 	}
-	if (tbg_wire_bpf__load(bpf))
+	if (tbg_translate_bpf__load(bpf))
 		return false;
 	knob = map_mmap(bpf->maps.tbg_knob);
 	conns = map_mmap(bpf->maps.tbg_conns);

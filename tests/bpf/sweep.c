@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "abi/conn.h"
-#include "bpf/wire.skel.h"
+#include "bpf/translate.skel.h"
 
 static void (*meanwhile)(void);
 
@@ -304,16 +304,16 @@ static bool connection(int family, const char *addr, uint32_t scope, int ends[2]
 }
 
 /* The program that the sweeper asks; kept by *ret. */
-static int socket_prog(struct tbg_wire_bpf **ret)
+static int socket_prog(struct tbg_translate_bpf **ret)
 {
 	struct bpf_program *prog;
 
-	*ret = tbg_wire_bpf__open();
+	*ret = tbg_translate_bpf__open();
 	if (!*ret)
 		return -1;
 	bpf_object__for_each_program(prog, (*ret)->obj)
 		bpf_program__set_autoload(prog, prog == (*ret)->progs.tbg_has_socket);
-	return tbg_wire_bpf__load(*ret) ? -1 : bpf_program__fd((*ret)->progs.tbg_has_socket);
+	return tbg_translate_bpf__load(*ret) ? -1 : bpf_program__fd((*ret)->progs.tbg_has_socket);
 }
 
 KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
@@ -321,7 +321,7 @@ KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
 	static const int families[] = { AF_INET, AF_INET6 };
 	static const char *const addrs[] = { "127.0.0.1", "::1" };
 	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };
-	struct tbg_wire_bpf *bpf;
+	struct tbg_translate_bpf *bpf;
 	struct tbg_flow_key k;
 	int ends[2];
 	if (geteuid())
@@ -348,7 +348,7 @@ KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
 		tbg_flows_sweep(&flows, NOW);
 		KTAP_EQ(flows_nr(), 0);
 		close(ends[1]);
-		tbg_wire_bpf__destroy(bpf);
+		tbg_translate_bpf__destroy(bpf);
 		unmake();
 	}
 }
@@ -358,7 +358,7 @@ KTAP_TEST(t_silent_flow_of_a_bound_socket_stays)
 {
 	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };
 	int ends[2], back = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	struct tbg_wire_bpf *bpf;
+	struct tbg_translate_bpf *bpf;
 	struct tbg_flow_key k;
 	bool there, gone;
 	if (geteuid())
@@ -385,7 +385,7 @@ KTAP_TEST(t_silent_flow_of_a_bound_socket_stays)
 	close(back);
 	KTAP_CHECK(there);
 	KTAP_CHECK(gone);
-	tbg_wire_bpf__destroy(bpf);
+	tbg_translate_bpf__destroy(bpf);
 	unmake();
 }
 

@@ -14,6 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(HERE, os.pardir, "lib"), os.path.join(REPO, "vm")]
+import fakeboot                 # noqa: E402
 import ktap                     # noqa: E402
 
 
@@ -111,10 +112,11 @@ def t_budgets_survive_being_written_and_read():
 
 def guest(folder, out, verdict=None, dmesg="6,1,10,-;Linux\n"):
     verdict = verdict or f"ready 1.0\nexit 0\nktap {len(out)}\ndmesg {len(dmesg)}\nend\n"
-    for name, text in (("ktap", out), ("dmesg", dmesg), ("console", ""), ("verdict", verdict)):
+    for name, text in (("ktap", out), ("dmesg", dmesg), ("console", ""), ("verdict", verdict),
+                       ("facts", fakeboot.facts())):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
             f.write(text)
-    return bench.results("6.1", folder, None)
+    return bench.results(fakeboot.asked(folder), folder, None)
 
 
 def t_what_a_guest_did_not_send_is_a_problem():
@@ -137,9 +139,9 @@ def t_rows_may_be_chosen_and_no_other_is_missed():
     whole = json.dumps({"rows": {"wire": STEADY}, "problems": {}}) + "\n"
     with tempfile.TemporaryDirectory() as folder:
         guest(folder, whole)
-        rows, problems, absent = bench.results("6.1", folder, None, ["wire"])
+        rows, problems, absent = bench.results(fakeboot.asked(folder), folder, None, ["wire"])
         assert not problems
-        assert "user: no figure" in bench.results("6.1", folder, None, ["wire", "user"])[1]
+        assert "user: no figure" in bench.results(fakeboot.asked(folder), folder, None, ["wire", "user"])[1]
     for wanted, code in ((["wire"], 0), (["wire", "user"], 1)):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             assert bench.report({"6.1": (PACKAGE, rows, problems, absent)},
@@ -180,7 +182,7 @@ def t_rows_that_a_kernel_cannot_have_are_skipped_unless_it_had_them():
 def t_each_kernel_has_its_budget():
     """Of sock where it has sock."""
     budget = bench.read_budget()
-    for kernel in bench.fetch.table():
+    for kernel in bench.fetch.default_names():
         missing = [row for row in bench.ROWS if row != bench.REFERENCE and (kernel, row) not in budget]
         assert all(row.startswith("sock") for row in missing), (kernel, missing)
 
@@ -189,7 +191,8 @@ def t_the_machine_is_that_of_vm_run():
     """Whatever options that takes."""
     before, sys.argv = sys.argv, ["vm/bench"]
     try:
-        argv = bench.qemu("/kernel", "/folder", bench.options())
+        with tempfile.TemporaryDirectory() as folder:
+            argv = bench.Counting(fakeboot.asked(folder), folder, [], bench.options()).argv()
     finally:
         sys.argv = before
     assert "-icount" in argv and argv[argv.index("-smp") + 1] == "1", argv

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What vm/judge.py makes of boots that broke, vm/fetch.py of downloads that did,
-and how versions are compared.
+"""What vm/judge.py makes of boots that broke, and how versions are compared.
 
 Each test writes the files a guest would have sent and asks for the faults.
-No kernel is booted and nothing is fetched.
+No kernel is booted.
 """
 import argparse
+import contextlib
+import gzip
 import importlib.machinery
 import importlib.util
+import io
 import os
 import sys
 import tempfile
@@ -17,8 +19,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(HERE, os.pardir, "lib"), os.path.join(REPO, "vm")]
-import fetch                    # noqa: E402
+import fakeboot                 # noqa: E402
 import judge                    # noqa: E402
+import kernel                   # noqa: E402
 import ktap                     # noqa: E402
 
 KTAP = "KTAP version 1\n1..2\nok 1 bpf\nok 2 net\n5 passed, 0 failed\n"
@@ -32,15 +35,19 @@ def vm_run():
     return module
 
 
-def judged(ktap_text=KTAP, dmesg=DMESG, console="", code=0, verdict=None, ended=None):
+def judged(ktap_text=KTAP, dmesg=DMESG, console="", code=0, verdict=None, ended=None, **sent):
     if verdict is None:
         verdict = f"ready 4.2\nexit {code}\nktap {len(ktap_text)}\ndmesg {len(dmesg)}\nend\n"
     with tempfile.TemporaryDirectory() as folder:
         for name, text in (("ktap", ktap_text), ("dmesg", dmesg), ("console", console),
-                           ("verdict", verdict)):
+                           ("verdict", verdict), ("facts", sent.get("facts", fakeboot.facts()))):
             with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
                 f.write(text)
-        return judge.judge("6.1", folder, ["bpf", "net/t_x.py"], ended)
+        if "config" in sent:
+            with open(os.path.join(folder, "config"), "wb") as f:
+                f.write(sent["config"])
+        asked = fakeboot.asked(folder, **sent.get("asked", {}))
+        return judge.judge(asked, folder, sent.get("suites", ["bpf", "net/t_x.py"]), ended)
 
 
 def faults(**sent):
@@ -56,8 +63,80 @@ def t_each_part_missing_fails():
     assert faults(dmesg="")
     assert faults(verdict="")
     assert faults(verdict="ready 4.2\n")
+    assert faults(facts="")
+    assert faults(facts=fakeboot.facts()[:-1])
     with tempfile.TemporaryDirectory() as folder:
-        assert judge.judge("6.1", folder, ["bpf"], None).faults
+        assert judge.judge(fakeboot.asked(folder), folder, ["bpf"], None).faults
+
+
+def t_another_kernel_than_asked_for_fails():
+    assert any("wrong kernel: release `6.12.1`" in f
+               for f in faults(facts=fakeboot.facts(release="6.12.1")))
+    rt = fakeboot.VERSION.replace("PREEMPT_DYNAMIC", "PREEMPT_RT")
+    res = judged(asked={"package": "linux-image-6.1.0-56-rt-amd64 6.1.192-2", "version": rt})
+    assert any("wrong kernel: version" in f for f in res.faults) and res.ready_s is None, res.faults
+    for sent in ({"btf": "absent"}, {"lockdep": "present"}):
+        assert any("wrong kernel" in f for f in faults(facts=fakeboot.facts(**sent))), sent
+
+
+def t_another_configuration_than_asked_for_fails():
+    text = fakeboot.CONFIG + "CONFIG_IKCONFIG_PROC=y\n"
+    for data, good in ((gzip.compress(text.encode()), True), (b"", False),
+                       (gzip.compress(text.replace("BTF=y", "BTF=m").encode()), False),
+                       (gzip.compress((text + "CONFIG_KASAN=y\n").encode()), False)):
+        got = faults(config=data, asked={"config": text})
+        assert good == (not got) and (good or "wrong kernel" in got[0]), got
+
+
+PANIC = """[    8.1] kselftest: running bpf/wire
+[    9.1] kselftest: ended bpf/wire
+[    9.2] kselftest: running net/t_close.py
+[   10.0] BUG: kernel NULL pointer dereference, address: 0000000000000000
+[   10.1] RIP: 0010:tcp_close+0x1/0x2
+[   10.2] Call Trace:
+[   10.3]  inet_release+0x1/0x2
+[   10.4] ---[ end trace 0000000000000000 ]---
+[   10.5] Kernel panic - not syncing: Fatal exception
+"""
+
+
+def t_a_panic_names_the_test_and_shows_the_stack():
+    res = judged(console=PANIC, dmesg="", verdict="ready 4.2\n", ktap_text="")
+    assert "running at the first splat: net/t_close.py" in res.faults, res.faults
+    assert "inet_release" in res.stack[3] and "end trace" in res.stack[-1], res.stack
+
+
+def t_a_splat_that_is_no_end_names_the_test_too():
+    dmesg = "12,1,10,-;kselftest: running net/t_a.py\n12,2,10,-;kselftest: running net/t_b.py\n" \
+            "12,3,10,-;kselftest: ended net/t_a.py\n4,4,10,-;WARNING: CPU: 0 at net/x.c:1 x+0x1\n" \
+            "12,5,10,-;kselftest: ended net/t_b.py\n"
+    assert "running at the first splat: net/t_b.py" in faults(dmesg=dmesg)
+
+
+HANG = PANIC[:PANIC.index("[   10.0]")] + """[   90.0] sysrq: Show backtrace of all active CPUs
+[   90.1] NMI backtrace for cpu 0
+[   90.2]  sock_map_close+0x1/0x2
+[   91.0] sysrq: Show State
+[   91.1] task:kthreadd        state:S stack:0     pid:2     ppid:0      flags:0x00004000
+[   91.2]  kthreadd+0x1/0x2
+[   91.3] task:toboggand       state:D stack:0     pid:300   ppid:9      flags:0x00004000
+[   91.4]  lock_sock_nested+0x1/0x2
+"""
+
+
+def t_a_hang_names_the_test_and_shows_cpus_and_programs():
+    res = judged(console=HANG, dmesg="", verdict="ready 4.2\n", ktap_text="", ended="hang: x")
+    assert res.faults[0] == "hang: x" and "running at the end: net/t_close.py" in res.faults
+    text = "\n".join(res.stack)
+    assert "sock_map_close" in text and "lock_sock_nested" in text, text
+    assert "kthreadd+" not in text, text
+    assert not any("splat" in f for f in res.faults), "what was asked for is no splat"
+
+
+def t_a_command_of_the_users_own_has_its_code_and_is_held_against_the_log():
+    assert judged(code=3, suites=None).code == 3 and not faults(code=3, suites=None)
+    assert faults(suites=None, dmesg=DMESG + "4,1,30,-;BUG: x\n")
+    assert faults(suites=None, verdict="ready 4.2\n")
 
 
 def t_truncated_anywhere_fails():
@@ -102,7 +181,7 @@ def t_only_what_says_nothing_of_the_tests_is_stillborn():
 def t_stillborn_boots_are_tried_again_and_told():
     run = vm_run()
 
-    def booted(outcomes):
+    def booted(outcomes, retry=True):
         tries = []
 
         def once(*_args):
@@ -111,12 +190,17 @@ def t_stillborn_boots_are_tried_again_and_told():
             tries[-1].faults = [f"fault {len(tries)}"] * tries[-1].stillborn
             return tries[-1]
         run.boot_once = once
-        return run.boot("6.1", "", None), len(tries)
+        with tempfile.TemporaryDirectory() as folder, \
+             contextlib.redirect_stderr(io.StringIO()):
+            return run.boot(fakeboot.asked(folder), None,
+                            argparse.Namespace(retry=retry)), len(tries)
     for outcomes, tries, notes in (([False], 1, 0), ([True, False], 2, 1),
                                    ([True] * run.BOOTS_MAX, run.BOOTS_MAX, run.BOOTS_MAX - 1)):
         res, nr = booted(outcomes)
         assert nr == tries and len(res.notes) == notes, (outcomes, nr, res.notes)
         assert bool(res.faults) == outcomes[-1]
+    res, nr = booted([True, False], retry=False)
+    assert nr == 1 and res.faults, "--no-retry"
 
 
 def t_qemu_failure_fails():
@@ -159,7 +243,7 @@ def t_init_complaint_fails():
 
 
 def t_fix_levels():
-    is_fixed = vm_run().is_fixed
+    is_fixed = kernel.is_fixed
     levels = "6.1.187,6.12.105,7.2.11"
     for version, good in (("6.1.186", False), ("6.1.187", True), ("6.12.104", False),
                           ("6.12.117", True), ("7.2.10", False), ("7.2.11", True),
@@ -168,15 +252,18 @@ def t_fix_levels():
         assert is_fixed(version, levels) == good, version
 
 
-def guest_conf(test_timeout=None):
-    opts = argparse.Namespace(build="/b", env=[], shell=None, accel="tcg", suites=["net"],
-                              test_timeout=test_timeout)
+def guest_conf(test_timeout=None, **other):
+    opts = argparse.Namespace(**{"build": "/b", "env": [], "shell": None, "accel": "tcg",
+                                 "suites": ["net"], "exec": None, "kernel": None, "retry": True,
+                                 "test_timeout": test_timeout, **other})
     return vm_run().guest_conf("6.1", opts)
 
 
 def t_a_guest_accepts_listed_skips_only():
     """Whatever the host is."""
     assert ("env", "CI=true") in guest_conf()
+    assert ("env", "CI=true") not in guest_conf(kernel="bzImage"), "which nobody has listed skips of"
+    assert ("arg", "--retry") in guest_conf() and ("arg", "--retry") not in guest_conf(retry=False)
 
 
 def t_a_program_has_its_suites_time_or_what_is_said():
@@ -187,36 +274,8 @@ def t_a_program_has_its_suites_time_or_what_is_said():
     assert words(guest_conf(1080))[-3:] == ["--timeout", "1080", "net"]
 
 
-def fetch_fails(says, fn, *args):
-    try:
-        fn(*args)
-    except fetch.FetchError as e:
-        assert says in str(e), e
-        return
-    raise AssertionError(f"{fn.__name__} did what it cannot")
-
-
-def t_a_download_is_whole_or_not_there():
-    with tempfile.TemporaryDirectory() as build:
-        apt = fetch.Apt(build)
-        apt.env["PATH"] = f"{build}:{os.environ['PATH']}"
-        before = os.listdir(apt.dir)
-        for script, says in (("echo half >p_1%3a2_amd64.deb; echo gone >&2; exit 1", "gone"), ("exit 0", "left no")):
-            with open(f"{build}/apt-get", "w", encoding="ascii") as f:
-                f.write(f"#!/bin/sh\n{script}\n")
-            os.chmod(f"{build}/apt-get", 0o755)
-            fetch_fails(says, apt.download, "p", "1:2")
-            assert not os.listdir(apt.debs) and os.listdir(apt.dir) == before
-        with open(f"{build}/apt-get", "w", encoding="ascii") as f:
-            f.write("#!/bin/sh\necho whole >p_1%3a2_amd64.deb\n")
-        deb = apt.download("p", "1:2")
-        assert os.listdir(apt.debs) == [os.path.basename(deb)] and os.listdir(apt.dir) == before
-        fetch_fails("deleted", fetch.unpack, [deb], "p", f"{build}/kernel")
-        assert not os.path.exists(deb) and not os.path.exists(f"{build}/kernel")
-
-
 def t_requirements_are_well_formed():
-    reqs = vm_run().requirements()
+    reqs = kernel.requirements()
     names = [req["name"] for req in reqs]
     assert len(names) == len(set(names)) > 20
     for req in reqs:

@@ -22,7 +22,7 @@
 #include <bpf/libbpf.h>
 
 #include "tiers/attach.h"
-#include "bpf/wire.skel.h"
+#include "bpf/translate.skel.h"
 #include "os/clock.h"
 #include "tiers/flow.h"
 #include "os/privilege.h"
@@ -37,7 +37,7 @@
 #define XDP_RETRY_NS (600 * 1000000000ull)	/* where it was given up */
 
 struct tbg_wire {
-	struct tbg_wire_bpf *bpf;
+	struct tbg_translate_bpf *bpf;
 	struct tbg_plan plan;
 	struct tbg_maps maps;
 	struct tbg_mapping conns;
@@ -127,9 +127,9 @@ static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 
 	load_log = w->load_log;
 	print = libbpf_set_print(keep_first);
-	w->bpf = tbg_wire_bpf__open();
+	w->bpf = tbg_translate_bpf__open();
 	err = w->bpf ? set_sizes(w) : -errno;
-	err = err ?: tbg_wire_bpf__load(w->bpf);
+	err = err ?: tbg_translate_bpf__load(w->bpf);
 	libbpf_set_print(print);
 	load_log = NULL;
 	if (err)
@@ -610,7 +610,7 @@ void tbg_wire_close(struct tbg_wire *w)
 		tbg_flows_close(&w->flows);
 	tbg_map_munmap(&w->conns);
 	tbg_maps_close(&w->maps);
-	tbg_wire_bpf__destroy(w->bpf);
+	tbg_translate_bpf__destroy(w->bpf);
 	free(w->wanted);
 	free(w);
 }

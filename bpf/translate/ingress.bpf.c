@@ -7,8 +7,8 @@
  */
 #include <linux/if_packet.h>
 
-#include "answer.bpf.h"
 #include "birth.bpf.h"
+#include "claim.bpf.h"
 #include "loss.bpf.h"
 
 #define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is not in window */

@@ -10,6 +10,7 @@
 #include <linux/errno.h>
 
 #include "flow.bpf.h"
+#include "maps.bpf.h"
 
 /*
  * A VLAN tag, wherever it is: XDP does not see one that the device took off. A tag

@@ -6,7 +6,7 @@
  * what has no place in the client's numbers.
  */
 #include "birth.bpf.h"
-#include "send.bpf.h"
+#include "../wire/send.bpf.h"
 #include "translate.bpf.h"
 
 #define TBG_TS_SLACK_MS 2000	/* a timestamp clock further off is not ours */

@@ -8,7 +8,7 @@
  * TC answers alone.
  */
 #define TBG_XDP
-#include "answer.bpf.h"
+#include "claim.bpf.h"
 
 #define TBG_TRIAL_MS 1000	/* a reply that proves nothing for so long is over */
 

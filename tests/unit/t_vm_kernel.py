@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""What vm/kernel.py, vm/fetch.py and vm/run make of images, configurations and modules:
+those that cannot be booted, and those that are not the ones asked for.
+
+No kernel is booted and nothing is fetched.
+"""
+import gzip
+import lzma
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(HERE, os.pardir, "lib"))
+import fakeboot                 # noqa: E402
+import fetch                    # noqa: E402
+import guest                    # noqa: E402
+import kernel                   # noqa: E402
+import ktap                     # noqa: E402
+
+VM_RUN = os.path.join(fakeboot.REPO, "vm", "run")
+
+
+def refused(says, fn, *args, error=kernel.KernelError):
+    try:
+        fn(*args)
+    except error as e:
+        for words in (says,) if isinstance(says, str) else says:
+            assert words in str(e), e
+        return
+    raise AssertionError(f"{fn.__name__} did what it cannot")
+
+
+def write(path, data):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb" if isinstance(data, bytes) else "w") as f:
+        f.write(data)
+    return path
+
+
+def t_an_image_says_which_kernel_it_is():
+    with tempfile.TemporaryDirectory() as d:
+        assert kernel.identity(fakeboot.bzimage(f"{d}/x")) == \
+            ("amd64", fakeboot.RELEASE, fakeboot.VERSION)
+        image = bytearray(4096)
+        image[0x38:0x3c] = b"ARM\x64"
+        image += b"\0Linux version 6.12.1-arm64 (a@b) (gcc (Debian 14) 14, ld) #1 SMP Debian 6.12.1-1 (x)\n\0"
+        assert kernel.identity(write(f"{d}/Image", bytes(image))) == \
+            ("arm64", "6.12.1-arm64", "#1 SMP Debian 6.12.1-1 (x)")
+
+
+def t_what_qemu_cannot_boot_is_refused_by_name_with_what_to_give():
+    with tempfile.TemporaryDirectory() as d:
+        refused((f"{d}/none", "No such file", "give --kernel"), kernel.identity, f"{d}/none")
+        for data, says in ((gzip.compress(b"x"), "gzip"), (lzma.compress(b"x"), "xz"),
+                           (b"\x28\xb5\x2f\xfd123", "zstd"), (b"BZh91", "bzip2"),
+                           (b"MZ\0\0zimg" + bytes(64), "EFI_ZBOOT"), (b"\x7fELF" + bytes(600), "vmlinux"),
+                           (b"", "empty"), (b"text", "no kernel image")):
+            refused((f"{d}/x", says, "give "), kernel.identity, write(f"{d}/x", data))
+
+
+def t_a_package_and_its_image_belong_together():
+    rt = fakeboot.VERSION.replace("PREEMPT_DYNAMIC", "PREEMPT_RT")
+    for change, says in (
+            ({}, None),
+            ({"package": "linux-image-6.1.0-56-rt-amd64 6.1.192-2"}, "linux-image-6.1.0-56-rt-amd64 was asked for"),
+            ({"package": "linux-image-6.1.0-56-cloud-amd64 6.1.192-2"}, "-cloud-amd64 was asked for"),
+            ({"package": "linux-image-6.1.0-56-amd64 6.1.193-1"}, "not 6.1.193-1"),
+            ({"version": rt}, "the image is `#1 SMP PREEMPT_RT"),
+            ({"config": fakeboot.CONFIG.replace("6.1.192", "6.12.3")}, "of Linux 6.12.3"),
+            ({"config": fakeboot.CONFIG.replace("x86", "arm64")}, "of arm64")):
+        with tempfile.TemporaryDirectory() as d:
+            got = kernel.belongs_together(fakeboot.asked(d, **change))
+            assert [says in fault for fault in got] == [True] if says else not got, (change, got)
+
+
+def t_two_flavours_of_one_version_have_a_folder_each():
+    folders = {fetch.folder_of("/b", f"linux-image-6.12.118+deb13{flavour}-amd64", "6.12.118-1")
+               for flavour in ("", "-rt", "-cloud")}
+    assert len(folders) == 3, folders
+
+
+def t_a_cached_kernel_of_another_package_is_not_taken():
+    """A name that led to plain 6.12 before its line asked for the flavour."""
+    with tempfile.TemporaryDirectory() as build:
+        folder = fetch.folder_of(build, "linux-image-6.12.118+deb13-amd64", "6.12.118-1")
+        write(f"{folder}/origin", "linux-image-6.12.118+deb13-amd64 6.12.118-1\n")
+        fetch.call_it(build, "6.12-rt", folder)
+        refused(("6.12-rt", "no earlier run has left such a kernel"),
+                fetch.fetch, ["6.12-rt"], build, lambda _: None, False, True,
+                error=fetch.FetchError)
+
+
+def t_missing_options_are_named():
+    with tempfile.TemporaryDirectory() as d:
+        assert kernel.config_faults(fakeboot.asked(d, config=fakeboot.whole_config())) == []
+        text = fakeboot.whole_config().replace("CONFIG_DEBUG_INFO_BTF=y\n", "")
+        got = kernel.config_faults(fakeboot.asked(d, config=text))
+        assert got and all("CONFIG_DEBUG_INFO_BTF=y" in f and "has n" in f for f in got), got
+        text = fakeboot.whole_config().replace("CONFIG_VETH=m", "CONFIG_VETH=y")
+        assert kernel.config_faults(fakeboot.asked(d, config=text)) == [], "built in is better"
+
+
+def t_modules_are_those_of_the_kernel_or_refused():
+    with tempfile.TemporaryDirectory() as d:
+        tree = f"{d}/lib/modules/{fakeboot.RELEASE}"
+        for name, optional in kernel.wanted_modules():
+            if not optional and name != "veth":
+                fakeboot.module(f"{tree}/kernel/{name}.ko")
+        fakeboot.module(f"{tree}/kernel/bridge.ko", depends="stp")
+        fakeboot.module(f"{tree}/kernel/stp.ko")
+        write(f"{tree}/modules.builtin", "kernel/drivers/net/veth.ko\n")
+        assert kernel.find_modules(d, fakeboot.RELEASE) == tree
+        asked = fakeboot.asked(d, modules=tree)
+        names = [name for name, _ in kernel.modules_in_order(asked)]
+        assert names.index("stp") < names.index("bridge") and "veth" not in names
+        refused((fakeboot.RELEASE, "6.2.0", "modules_install"), kernel.find_modules, d, "6.2.0")
+        refused(f"{d}/none", kernel.find_modules, f"{d}/none", "6.2.0")
+        fakeboot.module(f"{tree}/kernel/tun.ko", release="6.1.0-55-amd64")
+        refused(("tun.ko", "6.1.0-55-amd64", fakeboot.RELEASE), kernel.modules_in_order, asked)
+        os.unlink(f"{tree}/kernel/tun.ko")
+        refused("wants module tun", kernel.modules_in_order, asked)
+
+
+def t_a_configuration_is_found_beside_the_image():
+    with tempfile.TemporaryDirectory() as d:
+        os.makedirs(f"{d}/arch/x86/boot")
+        image = fakeboot.bzimage(f"{d}/arch/x86/boot/bzImage")
+        refused(("no configuration beside it", "--config"), kernel.own, image, None, None)
+        write(f"{d}/.config", fakeboot.CONFIG)
+        assert kernel.own(image, None, None).config == fakeboot.CONFIG
+        other = write(f"{d}/other", "CONFIG_X=y\n")
+        assert kernel.own(image, None, other).config == "CONFIG_X=y\n"
+        refused("without one CONFIG_ line", kernel.own, image, None, write(f"{d}/other", "hello\n"))
+
+
+def vm_run(build, *words):
+    res = subprocess.run([VM_RUN, "--build", build, *words], stdin=subprocess.DEVNULL,
+                         capture_output=True, text=True, check=False)
+    return res.returncode, res.stdout, res.stderr
+
+
+def t_no_such_kernel_is_125_and_never_a_pass():
+    with tempfile.TemporaryDirectory() as d:
+        for words, says in (
+                (("--kernel", f"{d}/none"), f"{d}/none: no kernel image"),
+                (("--kernels", "6.1,5.4"), "5.4: no such kernel"),
+                (("--kernel", write(f"{d}/x.gz", gzip.compress(b"x"))), "compressed with gzip")):
+            code, out, err = vm_run(d, "--offline", *words, "bpf")
+            assert code == 125 and says in err and out == "0 passed, 1 failed\n", (code, out, err)
+
+
+def t_a_kernel_without_btf_is_refused_before_it_boots():
+    with tempfile.TemporaryDirectory() as d:
+        image = fakeboot.bzimage(f"{d}/bzImage")
+        text = fakeboot.whole_config().replace("CONFIG_DEBUG_INFO_BTF=y\n", "")
+        for name in ("guest/init",):
+            os.chmod(write(f"{d}/{name}", "#!/bin/false\n"), 0o755)
+        code, out, err = vm_run(d, "--kernel", image, "--config", write(f"{d}/c", text), "bpf")
+        assert code == 125 and "CONFIG_DEBUG_INFO_BTF=y" in err and "merge" in err, (code, err)
+        assert "not ok 1 own" in out and out.endswith("0 passed, 1 failed\n"), out
+
+
+def t_usage_is_no_verdict_on_a_kernel():
+    with tempfile.TemporaryDirectory() as d:
+        for words in (("--kernel", "x", "--kernels", "6.1"), ("--modules", "x"), ("--exec", "a", "b"),
+                      ("--nonsense",)):
+            assert vm_run(d, *words)[0] == 2, words
+            assert vm_run(d, "--bisect", *words)[0] == 128, words
+        code, _, err = vm_run(d, "--bisect", "bpf")
+        assert code == 128 and "no kernel tree" in err, (code, err)
+
+
+def t_a_download_is_whole_or_not_there():
+    with tempfile.TemporaryDirectory() as build:
+        apt = fetch.Apt(build)
+        apt.env["PATH"] = f"{build}:{os.environ['PATH']}"
+        before = os.listdir(apt.dir)
+        for script, says in (("echo half >p_1%3a2_amd64.deb; echo gone >&2; exit 1", "gone"),
+                             ("exit 0", "left no")):
+            os.chmod(write(f"{build}/apt-get", f"#!/bin/sh\n{script}\n"), 0o755)
+            refused(says, apt.download, "p", "1:2", error=fetch.FetchError)
+            assert not os.listdir(apt.debs) and os.listdir(apt.dir) == before
+        write(f"{build}/apt-get", "#!/bin/sh\necho whole >p_1%3a2_amd64.deb\n")
+        deb = apt.download("p", "1:2")
+        assert os.listdir(apt.debs) == [os.path.basename(deb)] and os.listdir(apt.dir) == before
+        refused("deleted", fetch.unpack, [deb], "p", f"{build}/kernel", error=fetch.FetchError)
+        assert not os.path.exists(deb) and not os.path.exists(f"{build}/kernel")
+
+
+def t_a_download_shows_how_far_it_is():
+    said = []
+    with tempfile.TemporaryDirectory() as build:
+        apt = fetch.Apt(build, say=said.append)
+        apt.env["PATH"] = f"{build}:{os.environ['PATH']}"
+        fetch.PROGRESS_S = 0.05
+        os.chmod(write(f"{build}/apt-get", "#!/bin/sh\nprintf 12345 >p_1_amd64.deb\n"
+                       f"until [ -e {build}/go ]; do sleep 0.05; done\n"), 0o755)
+
+        def seen(text):
+            said.append(text)
+            if "(50%)" in text:
+                write(f"{build}/go", "")
+        apt.say = seen
+        apt.download("p", "1", 10)
+    assert "downloading p, 0 MB" in said[0] and any("(50%)" in text for text in said), said
+
+
+def t_kernels_in_use_are_not_pruned():
+    with tempfile.TemporaryDirectory() as build:
+        folder = fetch.folder_of(build, "linux-image-1-amd64", "1")
+        write(f"{folder}/origin", "linux-image-1-amd64 1\n")
+        fd = os.open(folder, os.O_RDONLY)
+        fetch.fcntl.flock(fd, fetch.fcntl.LOCK_SH)
+        fetch.prune(build)
+        assert os.path.exists(folder)
+        os.close(fd)
+        fetch.call_it(build, "mine", folder)
+        fetch.prune(build)
+        assert os.path.exists(folder), "it has a name"
+        os.unlink(fetch.name_link(build, "mine"))
+        fetch.prune(build)
+        assert not os.path.exists(folder)
+
+
+def t_logs_of_earlier_boots_stay():
+    with tempfile.TemporaryDirectory() as build:
+        first, second = guest.new_folder(build, "6.1"), guest.new_folder(build, "6.1")
+        assert first != second and os.path.isdir(first)
+        assert os.path.realpath(f"{build}/guest/log/latest/6.1") == os.path.realpath(second)
+
+
+def t_a_full_disk_is_named():
+    """The build folder is a file system of one page."""
+    script = ('mount -t tmpfs -o size=4k none "$1" && mkdir -p "$1"/guest && '
+              'cp -s "$2"/guest/init "$1"/guest/init && shift && shift && exec "$@"')
+    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
+        image = fakeboot.bzimage(f"{other}/bzImage")
+        config = write(f"{other}/c", fakeboot.whole_config())
+        write(f"{other}/modules/modules.builtin",
+              "".join(f"kernel/{name}.ko\n" for name, _ in kernel.wanted_modules()))
+        os.chmod(write(f"{other}/guest/init", "x" * 8192), 0o755)
+        res = subprocess.run(
+            ["unshare", "-r", "-m", "sh", "-c", script, "sh", d, other, VM_RUN, "--build", d,
+             "--kernel", image, "--config", config, "--modules", f"{other}/modules", "bpf"], capture_output=True, text=True, check=False)
+        if "unshare" in res.stderr or "mount:" in res.stderr:
+            raise ktap.Skip("no mount namespace for a small file system")
+        assert res.returncode == 128 and "No space left" in res.stderr, (res.returncode, res.stderr)
+
+
+if __name__ == "__main__":
+    ktap.run(globals())

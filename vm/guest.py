@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One guest: its initramfs, its QEMU, and what is done when it stops answering.
+
+Called by vm/run and vm/bench with a kernel.Kernel and the folder of this boot, which
+everything of a boot is in. It watches while the guest runs: a guest whose PID 1 gives
+no sign of life, or that is never ready, is asked for the stacks of its tasks and ended.
+It must never write outside the folder it is given.
+"""
+import contextlib
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import kernel
+
+REPO = kernel.REPO
+PR_SET_PDEATHSIG = 1
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+KERNEL_ARGS = ("loglevel=5 log_buf_len=8M panic=-1 oops=panic softlockup_panic=1 "
+               "sysrq_always_enabled mitigations=off random.trust_cpu=on audit=0 apparmor=0 "
+               "net.ifnames=0 rcupdate.rcu_cpu_stall_timeout=120")
+# What each emulated machine is: its QEMU, and the words only it wants.
+MACHINES = {
+    "amd64": ("qemu-system-x86_64", ["-machine", "pc"],
+              "console=ttyS0 tsc=reliable no_timer_check"),
+    "arm64": ("qemu-system-aarch64", ["-machine", "virt,gic-version=3"], "console=ttyAMA0"),
+}
+PORTS = ("ktap", "dmesg", "verdict", "facts", "config", "alive", "errors")
+# Files that are there exactly if an option is set.
+WITNESSES = {"CONFIG_DEBUG_INFO_BTF": "/sys/kernel/btf/vmlinux",
+             "CONFIG_LOCKDEP": "/proc/lockdep"}
+BOOT_S = 600                    # until the guest is ready
+SILENCE_S = 240                 # PID 1 shows itself every five seconds
+POLL_S = 0.2
+STACKS_S = 20                   # for a hanging guest to print them
+
+
+class HostError(Exception):
+    """This machine cannot run guests: the name, the cause, what to do."""
+
+
+def cpio(entries):
+    """A newc archive of [(name, mode, bytes)], as the kernel unpacks it."""
+    out = bytearray()
+    for ino, (name, mode, data) in enumerate(entries + [("TRAILER!!!", 0, b"")], 1):
+        head = (ino, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
+        out += b"070701" + b"".join(b"%08X" % field for field in head)
+        out += name.encode() + b"\0"
+        out += bytes(-len(out) % 4)
+        out += data
+        out += bytes(-len(out) % 4)
+    return bytes(out)
+
+
+def init_path(build, arch):
+    return os.path.join(build, "guest", "init" if arch == "amd64" else f"init-{arch}")
+
+
+def initramfs(asked, build, conf):
+    """init, the kernel's modules in load order, and vm.conf."""
+    entries = [("modules", 0o040755, b"")]
+    lines = []
+    for nr, (name, data) in enumerate(kernel.modules_in_order(asked)):
+        path = f"modules/{nr:03}-{name}.ko"
+        entries.append((path, 0o100644, data))
+        lines.append(("module", f"/{path}"))
+    lines += [("witness", path) for path in WITNESSES.values()]
+    with open(init_path(build, asked.arch), "rb") as f:
+        entries.append(("init", 0o100755, f.read()))
+    text = "".join(f"{key} {value}\n" for key, value in lines + conf)
+    entries.append(("vm.conf", 0o100644, text.encode()))
+    return cpio(entries)
+
+
+def base_conf(name, build):
+    """Of vm.conf, what every command in a guest gets; vm/init.c says what a line means."""
+    return [("bind", REPO), ("bind", build), ("bind", os.path.realpath(build)), ("cwd", REPO),
+            ("env", f"PATH={PATH}"), ("env", "HOME=/tmp"), ("env", "LANG=C.UTF-8"),
+            ("env", f"TBG_WHERE=vm/{name}"), ("env", f"O={build}")]
+
+
+def new_folder(build, name):
+    """A folder for this boot; those of earlier ones stay, and latest/<name> is the last."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for nr in range(1000):
+        folder = os.path.join(build, "guest", "log", f"{stamp}-{name}" + f".{nr}" * bool(nr))
+        with contextlib.suppress(FileExistsError):
+            os.makedirs(folder)
+            break
+    latest = os.path.join(build, "guest", "log", "latest")
+    os.makedirs(latest, exist_ok=True)
+    fresh = os.path.join(latest, f".{name}.{os.getpid()}")
+    os.symlink(os.path.join(os.pardir, os.path.basename(folder)), fresh)
+    os.rename(fresh, os.path.join(latest, name))
+    return folder
+
+
+def die_with_us():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def need_qemu(arch):
+    name = MACHINES[arch][0]
+    if not shutil.which(name):
+        package = {"amd64": "qemu-system-x86", "arm64": "qemu-system-arm"}[arch]
+        raise HostError(f"qemu: no {name}; install {package}")
+
+
+class Guest:
+    """asked: the Kernel. opts: build, accel, cpus, memory, append, gdb, shell, timeout."""
+
+    def __init__(self, asked, folder, conf, opts):
+        self.asked, self.folder, self.conf, self.opts = asked, folder, conf, opts
+        self.ended = None               # why QEMU did not end by itself
+        self.sockets = None
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def size(self, name):
+        try:
+            return os.path.getsize(self.path(name))
+        except FileNotFoundError:
+            return 0
+
+    def argv(self):
+        program, machine, args = MACHINES[self.asked.arch]
+        if self.opts.gdb:
+            args += " nokaslr"
+        kvm = self.opts.accel == "kvm"
+        argv = [program, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+                *machine, "-cpu", "max", "-accel", "kvm" if kvm else "tcg,thread=multi",
+                "-smp", str(self.opts.cpus), "-m", str(self.opts.memory), "-nic", "none",
+                "-kernel", self.asked.image, "-initrd", self.path("initramfs"),
+                "-append", " ".join([args, KERNEL_ARGS, self.opts.append]).strip(),
+                "-virtfs", "local,path=/,mount_tag=host,readonly=on,"
+                           "security_model=none,multidevs=remap",
+                "-device", "virtio-serial-pci"]
+        for port in PORTS:
+            argv += ["-chardev", f"file,id={port},path={self.path(port)}",
+                     "-device", f"virtserialport,chardev={port},name=tbg.{port}"]
+        if self.opts.gdb:
+            argv += ["-gdb", f"tcp:127.0.0.1:{self.opts.gdb}", "-S"]
+        if self.opts.shell:
+            return argv + ["-serial", "mon:stdio"]
+        return argv + [
+            "-chardev", f"socket,id=console,path={self.sockets}/console,server=on,wait=off,"
+                        f"logfile={self.path('console')}", "-serial", "chardev:console",
+            "-qmp", f"unix:{self.sockets}/qmp,server=on,wait=off"]
+
+    def write_initramfs(self):
+        data = initramfs(self.asked, self.opts.build, self.conf)
+        with open(self.path("initramfs"), "wb") as f:
+            f.write(data)
+
+    def interactive(self):
+        """A shell on the kernel's console; its exit code."""
+        self.write_initramfs()
+        return subprocess.call(self.argv())
+
+    def run(self, watch=lambda _: None):
+        """Boot to the end, or to a limit; watch(self) is called as output comes."""
+        self.write_initramfs()
+        # Of a Unix socket's name 107 bytes are allowed, which a build folder may exceed.
+        with tempfile.TemporaryDirectory(prefix="tbg-vm.") as self.sockets, \
+             open(self.path("qemu"), "wb") as log, \
+             subprocess.Popen(self.argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                              preexec_fn=die_with_us) as proc:
+            try:
+                self.wait(proc, watch)
+            finally:
+                proc.kill()
+        os.unlink(self.path("initramfs"))
+        watch(self)
+        if proc.returncode and not self.ended:
+            with open(self.path("qemu"), encoding="utf-8", errors="replace") as f:
+                self.ended = f"qemu: exit {proc.returncode}: {f.read().strip()}"
+        if shutil.disk_usage(self.folder).free < kernel.ROOM_MIN:
+            self.ended = f"disk full: no room left for the logs in {self.folder}; make some, " \
+                         "or give another --build"
+
+    def wait(self, proc, watch):
+        start = alive = time.monotonic()
+        seen = 0
+        while True:
+            try:
+                proc.wait(timeout=POLL_S)
+                return
+            except subprocess.TimeoutExpired:
+                watch(self)
+            now = time.monotonic()
+            if self.opts.gdb:
+                continue
+            if sum(self.size(port) for port in PORTS) != seen:
+                seen, alive = sum(self.size(port) for port in PORTS), now
+            if not self.size("verdict") and now - start > min(BOOT_S, self.opts.timeout):
+                self.ended = f"not ready after {now - start:.0f} s: the kernel, or vm/init in " \
+                             f"it, never answered; the end of {self.path('console')} shows how far it came"
+            elif self.size("verdict") and now - alive > SILENCE_S:
+                self.ended = f"hang: PID 1 has not run for {now - alive:.0f} s"
+            elif now - start > self.opts.timeout:
+                self.ended = f"killed after {self.opts.timeout:g} s"
+            if self.ended:
+                self.print_stacks(watch)
+                return
+
+    def print_stacks(self, watch):
+        """Have the guest print the stacks of its CPUs and tasks (SysRq) to its console."""
+        with contextlib.suppress(OSError, ValueError):
+            with socket.socket(socket.AF_UNIX) as console, socket.socket(socket.AF_UNIX) as qmp:
+                console.connect(f"{self.sockets}/console")
+                qmp.settimeout(STACKS_S)
+                qmp.connect(f"{self.sockets}/qmp")
+                commands = qmp.makefile("rw")
+                json.loads(commands.readline())
+                for key in (None, "l", "w", "t"):
+                    if key:
+                        self.command(commands, "chardev-send-break", id="console")
+                        console.sendall(key.encode())
+                        self.let_it_print(watch)
+                    else:
+                        self.command(commands, "qmp_capabilities")
+
+    @staticmethod
+    def command(commands, name, **args):
+        commands.write(json.dumps({"execute": name, "arguments": args}) + "\n")
+        commands.flush()
+        while "return" not in (reply := json.loads(commands.readline())):
+            if "error" in reply:
+                raise ValueError(reply["error"])
+
+    def let_it_print(self, watch):
+        end, size, still = time.monotonic() + STACKS_S, -1, 0
+        while time.monotonic() < end and still < 10:
+            time.sleep(POLL_S)
+            watch(self)
+            still = still + 1 if self.size("console") == size else 0
+            size = self.size("console")
+
+
+def facts(folder):
+    """{word: value} that the guest reported, or {} if it did not come so far."""
+    try:
+        with open(os.path.join(folder, "facts"), encoding="utf-8", errors="replace") as f:
+            text = f.read()
+    except FileNotFoundError:
+        return {}
+    if not text.endswith("end\n"):
+        return {}
+    return dict(re.findall(r"^(\S+) (.*)$", text, re.M))

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A kernel to boot: its image, configuration and modules, and whether they belong together.
+
+vm/fetch.py makes one from a package, vm/run one from --kernel. What an image is comes
+from the image itself (release and version, as uname -r and uname -v print them), never
+from a file's name. vm/judge.py compares it with what the guest reports.
+It must never let an image pass for another, or modules for those of another kernel.
+"""
+import glob
+import lzma
+import os
+import re
+import struct
+import subprocess
+import zlib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+REPO = os.path.dirname(HERE)
+ARCHES = {"x86": "amd64", "arm64": "arm64"}     # in the header of a .config, and Debian's names
+ROOM_MIN = 1 << 20               # bytes: a disk with less is full
+SETUP_VERSION, SETUP_BASE = 0x20e, 0x200        # Documentation/arch/x86/boot.rst: kernel_version
+BANNER = re.compile(rb"Linux version (\S+) \(.*?\) (#\d[^\n\0]*)")
+COMPRESSED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd",
+              b"BZh": "bzip2", b"\x02\x21\x4c\x18": "lz4", b"\x5d\0\0": "lzma",
+              b"\x89LZO": "lzop"}
+
+
+class KernelError(Exception):
+    """This is no kernel that can be booted: the name, the cause, what to do."""
+
+
+class Kernel:
+    """What was asked for. package: Debian's name and version, or None for one's own."""
+
+    def __init__(self, name, image, config, modules, package=None):
+        self.name, self.image, self.package = name, image, package
+        self.config, self.modules = config, modules
+        self.arch, self.release, self.version = identity(image)
+
+    def __str__(self):
+        return self.package or f"{self.image} ({self.release})"
+
+
+def read(path, what, remedy):
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError as e:
+        raise KernelError(f"{path}: {what}: {e.strerror}; {remedy}") from e
+
+
+def identity(path):
+    """(arch, uname -r, uname -v) of an image that QEMU can boot."""
+    data = read(path, "no kernel image", "give --kernel a bzImage or an arm64 Image")
+    if data[0x202:0x206] == b"HdrS":
+        start = struct.unpack_from("<H", data, SETUP_VERSION)[0] + SETUP_BASE
+        text = data[start:start + 512].split(b"\0")[0].decode(errors="replace")
+        m = re.fullmatch(r"(\S+) \(.*?\) (#.*)", text)
+        if not m:
+            raise KernelError(f"{path}: a boot header without a version: {text!r}; build it again")
+        return "amd64", m.group(1), m.group(2).strip()
+    if data[0x38:0x3c] == b"ARM\x64":
+        m = BANNER.search(data)
+        if m:
+            return "arm64", m.group(1).decode(), m.group(2).decode().strip()
+        raise KernelError(f"{path}: an arm64 image without `Linux version`; build it again")
+    for magic, how in COMPRESSED.items():
+        if data.startswith(magic):
+            raise KernelError(f"{path}: compressed with {how}, which QEMU cannot boot; "
+                              "decompress it, or give arch/x86/boot/bzImage")
+    if data[4:8] == b"zimg":
+        raise KernelError(f"{path}: a compressed EFI image (CONFIG_EFI_ZBOOT), which QEMU cannot "
+                          "boot; give arch/arm64/boot/Image")
+    kind = "an ELF file such as vmlinux" if data.startswith(b"\x7fELF") else \
+        "empty" if not data else "no kernel image that is known"
+    raise KernelError(f"{path}: {kind}; give arch/x86/boot/bzImage or arch/arm64/boot/Image")
+
+
+def options(text):
+    """{CONFIG_X: value} of a .config; what is not set is not there."""
+    return dict(re.findall(r"^(CONFIG_\w+)=(.*)$", text, re.M))
+
+
+def embedded_config(data):
+    """The text of /proc/config.gz, or KernelError."""
+    try:
+        return zlib.decompress(data, wbits=31).decode()
+    except (zlib.error, UnicodeDecodeError) as e:
+        raise KernelError(f"/proc/config.gz: cannot be read: {e}") from e
+
+
+def fragments(arch="amd64"):
+    """[(file, CONFIG_X, value)] that the suites and vm/init want of a kernel."""
+    folder = os.path.join(REPO, "kernel", "config")
+    paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    ret = []
+    for path in paths + [os.path.join(REPO, "tests", "config")]:
+        of = re.search(r"\.(\w+)$", os.path.basename(path))     # vm.amd64, vm.arm64
+        if of and of.group(1) != arch:
+            continue
+        with open(path, encoding="utf-8") as f:
+            ret += [(os.path.relpath(path, REPO), key, value)
+                    for key, value in re.findall(r"^(CONFIG_\w+)=(.*)$", f.read(), re.M)]
+    return ret
+
+
+def config_faults(kernel):
+    """Options of kernel/config and tests/config that this kernel does not have."""
+    have = options(kernel.config)
+    return [f"config: {path} wants {key}={value}, {kernel} has {have.get(key, 'n')}"
+            for path, key, value in fragments(kernel.arch)
+            if have.get(key) != value and not (value == "m" and have.get(key) == "y")]
+
+
+def flags(version):
+    """The words of uname -v that the configuration decides."""
+    return set(version.split()) & {"SMP", "PREEMPT", "PREEMPT_RT", "PREEMPT_DYNAMIC"}
+
+
+def flags_wanted(config):
+    have = options(config)
+    ret = {"SMP"} & ({"SMP"} if "CONFIG_SMP" in have else set())
+    if "CONFIG_PREEMPT_RT" in have:
+        return ret | {"PREEMPT_RT"}
+    if "CONFIG_PREEMPT_DYNAMIC" in have:
+        return ret | {"PREEMPT_DYNAMIC"}
+    return ret | ({"PREEMPT"} if "CONFIG_PREEMPT" in have else set())
+
+
+def belongs_together(kernel):
+    """Faults where image, package, configuration and modules are not of one kernel."""
+    ret = []
+    if kernel.package:
+        name, version = kernel.package.split()
+        if name.startswith("linux-image-") and name != f"linux-image-{kernel.release}":
+            ret.append(f"image: {kernel.image} is {kernel.release}, {name} was asked for; "
+                       "delete its folder, and it is fetched again")
+        elif name.startswith("linux-image-") and f"Debian {version} " not in kernel.version + " ":
+            ret.append(f"image: {kernel.image} is `{kernel.version}`, not {version}; "
+                       "delete its folder, and it is fetched again")
+    m = re.search(r"^# Linux/(\w+) (\S+) Kernel Configuration$", kernel.config, re.M)
+    if m and not kernel.release.startswith(m.group(2)) and \
+       major_minor(m.group(2)) != major_minor(kernel.release):
+        ret.append(f"config: is of Linux {m.group(2)}, the image is {kernel.release}; "
+                   "give --config the one it was built with")
+    if m and ARCHES.get(m.group(1)) not in (None, kernel.arch):
+        ret.append(f"config: is of {m.group(1)}, the image is of {kernel.arch}; "
+                   "give --config the one it was built with")
+    if flags(kernel.version) != flags_wanted(kernel.config):
+        ret.append(f"config: asks for {' '.join(sorted(flags_wanted(kernel.config))) or 'nothing'}, "
+                   f"the image is `{kernel.version}`; give --config the one it was built with")
+    return ret
+
+
+def major_minor(version):
+    return tuple(re.findall(r"\d+", version)[:2])
+
+
+# ---- what it lacks
+
+def series(version):
+    """'6.1.192' → ((6, 1), 192)."""
+    words = [int(word) for word in version.split(".")] + [0]
+    return tuple(words[:2]), words[2]
+
+
+def is_fixed(version, levels):
+    """Whether version has the fixes; kernel/requirements defines the rule."""
+    have, patch = series(version)
+    floors = dict(series(level) for level in levels.split(","))
+    return patch >= floors[have] if have in floors else have > max(floors)
+
+
+def requirements():
+    """[{field: text}] of kernel/requirements."""
+    ret = []
+    names = ("name", "tiers", "need", "probe", "since", "fixed", "lost")
+    with open(os.path.join(REPO, "kernel", "requirements"), encoding="utf-8") as f:
+        for nr, line in enumerate(f, 1):
+            fields = line.rstrip("\n").split("|")
+            if line.startswith("#") or not line.strip():
+                continue
+            if len(fields) != len(names):
+                raise ValueError(f"kernel/requirements:{nr}: {len(fields)} fields")
+            ret.append(dict(zip(names, fields)))
+    return ret
+
+
+def requirement_notes(kernel):
+    """What this kernel lacks by its version, for the reader of the report."""
+    version = re.match(r"[\d.]*\d", (kernel.package or f"- {kernel.release}").split()[1]).group()
+    ret = []
+    for req in requirements():
+        if series(version) < series(req["since"]):
+            ret.append(f"{req['name']}: absent before {req['since']}: {req['lost']}")
+        elif req["fixed"] != "-" and not is_fixed(version, req["fixed"]):
+            ret.append(f"{req['name']}: {version} lacks fixes: {req['lost']}")
+    return ret
+
+
+# ---- modules
+
+def canonical(name):
+    return re.sub(r"\.ko(\.\w+)?$", "", os.path.basename(name)).replace("-", "_")
+
+
+def inflate(path):
+    """The bytes of a module, whichever way it is compressed."""
+    if path.endswith(".zst"):
+        return subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout
+    if path.endswith(".gz"):
+        with open(path, "rb") as f:
+            return zlib.decompress(f.read(), wbits=31)
+    with (lzma.open(path) if path.endswith(".xz") else open(path, "rb")) as f:
+        return f.read()
+
+
+def modinfo(data, field):
+    m = re.search(rb"\0" + field.encode() + rb"=([^\0]*)\0", data)
+    return m.group(1).decode() if m else ""
+
+
+def wanted_modules():
+    with open(os.path.join(HERE, "modules"), encoding="utf-8") as f:
+        words = [line.strip() for line in f if line.strip() and not line.startswith("#")]
+    return [(canonical(w.rstrip("?")), w.endswith("?")) for w in words]
+
+
+def find_modules(folder, release):
+    """The tree of modules of release in folder: an installation's root, its lib/modules,
+    that of one release, or a build tree."""
+    if not os.path.isdir(folder):
+        raise KernelError(f"{folder}: no folder of modules; give --modules the folder that "
+                          "`make modules_install INSTALL_MOD_PATH=…` filled")
+    for sub in (f"lib/modules/{release}", f"usr/lib/modules/{release}", f"modules/{release}",
+                release):
+        if os.path.isdir(os.path.join(folder, sub)):
+            return os.path.join(folder, sub)
+    others = sorted(os.path.basename(p) for sub in ("lib/modules", "usr/lib/modules")
+                    for p in glob.glob(os.path.join(folder, sub, "*")))
+    if others:
+        raise KernelError(f"{folder}: modules of {', '.join(others)}, the kernel is {release}; "
+                          "run modules_install for it, or give its --modules")
+    return folder
+
+
+def modules_in_order(kernel):
+    """[(name, bytes)]: wanted modules, each after those its modinfo depends on."""
+    files, builtin, tree = {}, set(), kernel.modules
+    if tree:
+        for folder, _, names in os.walk(tree):
+            files |= {canonical(n): os.path.join(folder, n) for n in names
+                      if re.search(r"\.ko(\.(xz|zst|gz))?$", n)}
+        path = os.path.join(tree, "modules.builtin")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as f:
+                builtin = {canonical(line.strip()) for line in f}
+    as_module = "=m\n" in kernel.config
+    ret = {}
+
+    def add(name, optional, user):
+        if name in ret or name in builtin:
+            return
+        if name not in files:
+            # Without a list of what is built in, the configuration has said it already.
+            if optional or not (builtin or as_module):
+                return
+            where = f"{tree} has none" if tree else "there are none: give --modules"
+            raise KernelError(f"{kernel}: {user} wants module {name}, {where}")
+        data = inflate(files[name])
+        of = modinfo(data, "vermagic").split(" ")[0]
+        if of != kernel.release:
+            raise KernelError(f"{files[name]}: a module of {of or 'no version'}, the kernel is "
+                              f"{kernel.release}; run modules_install for it, or give its --modules")
+        for dep in modinfo(data, "depends").split(","):
+            if dep:
+                add(canonical(dep), False, name)
+        ret[name] = data
+
+    for name, optional in wanted_modules():
+        add(name, optional, "vm/modules")
+    return list(ret.items())
+
+
+# ---- one's own
+
+def own_config(image, config):
+    """The text of the configuration of --kernel: the one given, or the one beside it."""
+    if config:
+        text = read(config, "no configuration", "give --config the .config it was built with")
+        return text.decode(errors="replace")
+    folder = os.path.dirname(os.path.realpath(image))
+    _, release, _ = identity(image)
+    tree = re.sub(r"/arch/\w+/boot$", "", folder)
+    for path in (os.path.join(tree, ".config"), os.path.join(folder, "config"),
+                 os.path.join(folder, f"config-{release}")):
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8", errors="replace") as f:
+                return f.read()
+    raise KernelError(f"{image}: no configuration beside it (.config of its tree, config or "
+                      f"config-{release}); give --config FILE")
+
+
+def own(image, modules, config):
+    """The Kernel that --kernel, --modules and --config name."""
+    text = own_config(image, config)
+    if not options(text):
+        raise KernelError(f"{config or image}: a configuration without one CONFIG_ line; "
+                          "give --config the .config it was built with")
+    _, release, _ = identity(image)
+    folder = os.path.dirname(os.path.realpath(image))
+    if not modules:
+        tree = re.sub(r"/arch/\w+/boot$", "", folder)
+        if tree != folder and os.path.exists(os.path.join(tree, "modules.builtin")):
+            modules = tree
+        elif os.path.isdir(f"/lib/modules/{release}"):
+            modules = f"/lib/modules/{release}"
+        return Kernel("own", os.path.abspath(image), text, modules)
+    return Kernel("own", os.path.abspath(image), text, find_modules(modules, release))

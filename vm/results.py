@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The results of a run, as they come and at its end: KTAP, failures by name, JSON, JUnit.
+
+Called by vm/run. A Reader follows the KTAP of tests/run in one guest, line by line;
+report() and write_junit() are about all guests. It must never call something passed
+that it has not seen pass.
+"""
+import json
+import re
+import xml.etree.ElementTree as xml
+
+import judge
+
+ROW = re.compile(r"( *)(not ok|ok) \d+ ?(?:- )?(.*?)(?: # SKIP\b ?(.*))?$")
+SUBTEST = re.compile(r"( *)# Subtest: (.*)$")
+RUNNING = re.compile(r" *# running (\S+)")
+TIME = re.compile(r" *# time ([\d.]+) s$")
+PROGRAM_INDENT, ROW_INDENT = 2, 4
+# What no XML 1.0 document may hold.
+NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Reader:
+    """Rows of one guest: [{suite, program, name, verdict, reason}], as lines come."""
+
+    def __init__(self):
+        self.rows, self.running = [], None
+        self.suite = self.program = ""
+        self.notes, self.seconds = [], {}
+
+    def feed(self, line):
+        """Take a line; the name of what it says has failed, or None."""
+        if m := RUNNING.match(line):
+            self.running = m.group(1)
+        elif m := SUBTEST.match(line):
+            if len(m.group(1)) < PROGRAM_INDENT + 2:
+                self.suite = m.group(2)
+            else:
+                self.program, self.notes = m.group(2), []
+        elif m := TIME.match(line):
+            self.seconds[f"{self.suite}/{self.program}"] = float(m.group(1))
+        elif m := ROW.match(line):
+            return self.row(len(m.group(1)), m.group(2) == "ok", m.group(3), m.group(4))
+        elif self.program and re.match(r" +# (FAULT|stderr:)", line):
+            self.notes.append(line.strip(" #"))
+        return None
+
+    def row(self, indent, ok, name, skip):
+        if indent not in (PROGRAM_INDENT, ROW_INDENT):
+            return None
+        inside = indent == ROW_INDENT
+        mine = [r for r in self.rows if (r["suite"], r["program"]) == (self.suite, self.program)]
+        if not inside and mine and (ok or any(r["verdict"] == "fail" for r in mine)):
+            for r in mine:
+                r["notes"] = self.notes if r["verdict"] == "fail" else []
+            return None             # the program only repeats what its rows say
+        self.rows.append({
+            "suite": self.suite, "program": self.program, "name": name if inside else "program",
+            "verdict": "fail" if not ok else "skip" if skip is not None else "pass",
+            "reason": skip or "", "notes": [] if inside else self.notes})
+        if ok:
+            return None
+        return f"{self.suite}/{self.program}" + (f": {name}" if inside else "")
+
+
+def outcome(res):
+    """What became of one guest, in a word."""
+    if not res.faults:
+        return "pass"
+    return "fail" if res.ready_s is not None else "not booted"
+
+
+def totals(boots):
+    """(passed, failed, skipped) of all; a boot that failed by itself counts as one."""
+    return (sum(res.passed for res in boots.values()),
+            sum(max(res.failed, bool(res.faults)) for res in boots.values()),
+            sum(res.skipped for res in boots.values()))
+
+
+def last_line(boots):
+    passed, failed, skipped = totals(boots)
+    return f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
+
+
+def stream(name, line):
+    """A line of a guest's KTAP as a part of ours."""
+    return f"  # {line}" if judge.TOTALS.fullmatch(line) else f"  {line}"
+
+
+def ktap_end(nr, name, res):
+    """What follows a guest's own KTAP."""
+    ret = [f"# FAULT {line}" for line in res.faults] + [f"# note {line}" for line in res.notes]
+    ret += [f"# stack {line}" for line in res.stack]
+    if res.ready_s is not None:
+        ret.append(f"# {name}: ready after {res.ready_s:.1f} s, {res.seconds:.1f} s in all")
+    return ret + [f"# {name}: logs in {res.folder}",
+                  f"{'not ok' if res.faults else 'ok'} {nr} {name}"]
+
+
+def as_json(boots, seconds):
+    passed, failed, skipped = totals(boots)
+    return json.dumps({
+        "passed": passed, "failed": failed, "skipped": skipped, "seconds": round(seconds, 1),
+        "kernels": [{
+            "name": name, "kernel": str(res.asked), "release": res.asked.release,
+            "version": res.asked.version, "arch": res.asked.arch, "verdict": outcome(res),
+            "passed": res.passed, "failed": res.failed, "skipped": res.skipped,
+            "ready_s": res.ready_s, "seconds": round(res.seconds, 1), "faults": res.faults,
+            "notes": res.notes, "stack": res.stack, "logs": res.folder, "tests": res.rows,
+            "times": res.times} for name, res in boots.items()]}, indent=1)
+
+
+def write_junit(path, boots, seconds):
+    """One testsuite a kernel; a program is a class, a row a case, and the boot one more."""
+    passed, failed, skipped = totals(boots)
+    root = xml.Element("testsuites", name="toboggan", tests=str(passed + failed + skipped),
+                       failures=str(failed), skipped=str(skipped), time=f"{seconds:.1f}")
+    for name, res in boots.items():
+        suite = xml.SubElement(root, "testsuite", name=name, hostname=res.asked.release,
+                               time=f"{res.seconds:.1f}")
+        boot = xml.SubElement(suite, "testcase", classname=f"{name}.boot", name=str(res.asked),
+                              time=f"{res.ready_s or 0:.1f}")
+        own = [line for line in res.faults if not line.endswith("tests failed")]
+        if own:
+            fault = xml.SubElement(boot, "failure", message=NO_XML.sub("?", own[0]))
+            fault.text = NO_XML.sub("?", "\n".join(own + res.notes + res.stack))
+        for row in res.rows:
+            case = xml.SubElement(suite, "testcase", name=NO_XML.sub("?", row["name"]),
+                                  classname=f"{name}.{row['suite']}.{row['program']}")
+            if row["verdict"] == "skip":
+                xml.SubElement(case, "skipped", message=NO_XML.sub("?", row["reason"]))
+            elif row["verdict"] == "fail":
+                what = xml.SubElement(case, "failure", message=NO_XML.sub("?", row["name"]))
+                what.text = NO_XML.sub("?", "\n".join(row["notes"]))
+        cases = suite.findall("testcase")
+        suite.set("tests", str(len(cases)))
+        suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
+        suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
+    xml.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
