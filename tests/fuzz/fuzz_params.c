@@ -47,22 +47,22 @@ static void pairs_check(const struct tbg_lines *l)
 
 static void records_check(const struct tbg_lines *l)
 {
-	struct tbg_record_reader rd = { 0 };
+	struct tbg_fcgi_record_reader rd = { 0 };
 	struct tbg_lines records = { 0 }, back = { 0 };
-	struct tbg_record r;
+	struct tbg_fcgi_record r;
 	size_t at = 0, used;
 
-	tbg_record_put(&records, TBG_RECORD_PARAMS, 9, l->text, l->len);
+	tbg_fcgi_record_put(&records, TBG_FCGI_RECORD_PARAMS, 9, l->text, l->len);
 	while (at < records.len) {
-		if (tbg_record_next(&rd, (uint8_t *)records.text + at, records.len - at,
+		if (tbg_fcgi_record_next(&rd, (uint8_t *)records.text + at, records.len - at,
 				    &used, &r) != TBG_PARSED_DONE ||
-		    r.type != TBG_RECORD_PARAMS || r.id != 9)
+		    r.type != TBG_FCGI_RECORD_PARAMS || r.id != 9)
 			abort();
 		tbg_lines_put(&back, r.data, r.len);
 		at += used;
 	}
 	if (back.len != l->len || memcmp(back.text, l->text, l->len) ||
-	    !tbg_record_between(&rd))
+	    !tbg_fcgi_record_between(&rd))
 		abort();
 	tbg_lines_free(&records);
 	tbg_lines_free(&back);
@@ -70,7 +70,7 @@ static void records_check(const struct tbg_lines *l)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	static const struct tbg_ends ends = { "::1", "192.0.2.1", 1, 2 };
+	static const struct tbg_endpoints ends = { "::1", "192.0.2.1", 1, 2 };
 	static const struct tbg_script scripts[] = {
 		{ .root = "/srv", .split = ".php", .index = "index.php" },
 		{ .root = "", .file = "/x/y.php" },
@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		.has_length = m.has_length, .length = m.content_length, .minor = m.minor,
 	};
 	for (int i = 0; i < 2; i++) {
-		tbg_params_put(&l, &(struct tbg_params){
+		tbg_fcgi_params_put(&l, &(struct tbg_fcgi_params){
 			.request = &f, .script = &scripts[i],
 			.root = scripts[i].root, .ends = &ends,
 			.path = { path, m.path_len } });

@@ -36,15 +36,15 @@ static struct taken body_take(enum tbg_framing framing, uint64_t length,
 {
 	struct taken t = { .end = TBG_PARSED_MORE, .body = malloc(len + 1) };
 	struct tbg_lines trailer = { 0 };
-	struct tbg_frame f;
+	struct tbg_body_decoder f;
 
-	tbg_frame_begin(&f, framing, length);
+	tbg_body_decoder_begin(&f, framing, length);
 	while (t.used < len && t.end == TBG_PARSED_MORE) {
 		size_t n = len - t.used < step ? len - t.used : step, used, got;
 		uint8_t *b = malloc(n);
 
 		memcpy(b, data + t.used, n);
-		t.end = tbg_frame_eat(&f, b, n, &used, &got);
+		t.end = tbg_body_decoder_eat(&f, b, n, &used, &got);
 		if (used > n || got > used || (t.end == TBG_PARSED_MORE && used != n))
 			abort();
 		memcpy(t.body + t.len, b, got);
@@ -57,7 +57,7 @@ static struct taken body_take(enum tbg_framing framing, uint64_t length,
 	t.errors_len = f.errors.len;
 	t.failed = f.failed;
 	tbg_lines_free(&trailer);
-	tbg_frame_end(&f);
+	tbg_body_decoder_end(&f);
 	return t;
 }
 
@@ -89,13 +89,13 @@ static void fields_check(const struct tbg_response *r, const char *head)
 	size_t len = r->len - r->fields_off;
 	struct tbg_lines l = { 0 }, up = { 0 };
 	struct tbg_response again = { 0 };
-	struct tbg_terms terms;
-	struct tbg_wish wish;
+	struct tbg_response_directives terms;
+	struct tbg_request_directives wish;
 
-	tbg_terms_read(&terms, r->status, fields_of(fields, len), 1000, 1000, 0);
-	tbg_wish_read(&wish, TBG_METHOD_GET, fields_of(fields, len));
-	tbg_terms_storable(&terms, &wish);
-	if (tbg_terms_age(&terms, 5000) < 0 || terms.lifetime_s < 0)
+	tbg_response_directives_read(&terms, r->status, fields_of(fields, len), 1000, 1000, 0);
+	tbg_request_directives_read(&wish, TBG_METHOD_GET, fields_of(fields, len));
+	tbg_response_directives_storable(&terms, &wish);
+	if (tbg_response_directives_age(&terms, 5000) < 0 || terms.lifetime_s < 0)
 		abort();
 	tbg_lines_put(&l, line, sizeof(line) - 1);
 	tbg_forward_fields(&l, fields_of(fields, len), date, false);

@@ -191,7 +191,7 @@ static void chunks_free(struct tbg_request *r)
 
 KTAP_TEST(t_cookies_parameters_and_fields)
 {
-	struct tbg_visit v = { .params = params,
+	struct tbg_gateway_request v = { .params = params,
 			       .params_nr = sizeof(params) / sizeof(*params) };
 	struct tbg_request r = { .v = &v };
 	bool ok = same(tbg_request_cookie(&r, "a"), "1") &&
@@ -232,30 +232,30 @@ static struct {
 
 static const char zeros[1 << 20];
 
-static void on_input(struct tbg_visit *v)
+static void on_input(struct tbg_gateway_request *v)
 {
-	server.body_len += tbg_visit_read(v, server.body + server.body_len,
+	server.body_len += tbg_gateway_request_read(v, server.body + server.body_len,
 					  sizeof(server.body) - server.body_len);
 	if (!v->input_over || server.hold)
 		return;
-	tbg_visit_send(v, "A: b\n\n", 6);
-	tbg_visit_send(v, server.body, server.body_len);
-	tbg_visit_send(v, zeros, server.more);
-	tbg_visit_end(v);
+	tbg_gateway_request_send(v, "A: b\n\n", 6);
+	tbg_gateway_request_send(v, server.body, server.body_len);
+	tbg_gateway_request_send(v, zeros, server.more);
+	tbg_gateway_request_end(v);
 }
 
-static void on_begin(struct tbg_visit *v)
+static void on_begin(struct tbg_gateway_request *v)
 {
 	server.begun++;
 	server.body_len = 0;
 }
 
-static void on_gone(struct tbg_visit *v)
+static void on_gone(struct tbg_gateway_request *v)
 {
 	server.gone++;
 }
 
-static void on_output(struct tbg_visit *v)
+static void on_output(struct tbg_gateway_request *v)
 {
 }
 
@@ -308,10 +308,10 @@ static void server_close(int fd)
 
 static void put(struct tbg_lines *l, uint8_t type, uint16_t id, const char *text)
 {
-	uint8_t h[TBG_RECORD_HEADER];
+	uint8_t h[TBG_FCGI_RECORD_HEADER];
 	size_t len = strlen(text);
 
-	tbg_record_header(h, type, id, len, 3);
+	tbg_fcgi_record_header(h, type, id, len, 3);
 	tbg_lines_put(l, h, sizeof(h));
 	tbg_lines_put(l, text, len);
 	tbg_lines_put(l, "\0\0\0", 3);
@@ -319,35 +319,35 @@ static void put(struct tbg_lines *l, uint8_t type, uint16_t id, const char *text
 
 static void request_put(struct tbg_lines *l, uint16_t id, uint8_t role, uint8_t flags)
 {
-	uint8_t b[TBG_RECORD_HEADER + TBG_RECORD_BODY];
+	uint8_t b[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY];
 
-	tbg_record_begin(b, id, role, flags);
+	tbg_fcgi_record_begin(b, id, role, flags);
 	tbg_lines_put(l, b, sizeof(b));
-	put(l, TBG_RECORD_PARAMS, id, "\x01\x01" "AB");
-	put(l, TBG_RECORD_PARAMS, id, "");
-	put(l, TBG_RECORD_STDIN, id, "body");
-	put(l, TBG_RECORD_STDIN, id, "");
+	put(l, TBG_FCGI_RECORD_PARAMS, id, "\x01\x01" "AB");
+	put(l, TBG_FCGI_RECORD_PARAMS, id, "");
+	put(l, TBG_FCGI_RECORD_STDIN, id, "body");
+	put(l, TBG_FCGI_RECORD_STDIN, id, "");
 }
 
 /* What has come of one type, and how the request ended; -1: not. */
 static int answer(int fd, uint8_t type, char *ret, size_t *ret_len)
 {
-	struct tbg_record_reader rd = { 0 };
+	struct tbg_fcgi_record_reader rd = { 0 };
 	uint8_t b[4096];
 	ssize_t n = recv(fd, b, sizeof(b), MSG_DONTWAIT);
 	size_t at = 0, used;
-	struct tbg_record r;
+	struct tbg_fcgi_record r;
 	int status = -1;
 
 	*ret_len = 0;
 	while (n > 0 && at < (size_t)n &&
-	       tbg_record_next(&rd, b + at, n - at, &used, &r) == TBG_PARSED_DONE) {
+	       tbg_fcgi_record_next(&rd, b + at, n - at, &used, &r) == TBG_PARSED_DONE) {
 		at += used;
 		if (r.type == type && r.len) {
 			memcpy(ret + *ret_len, r.data, r.len);
 			*ret_len += r.len;
 		}
-		if (r.type == TBG_RECORD_END)
+		if (r.type == TBG_FCGI_RECORD_END)
 			status = r.status;
 	}
 	return status;
@@ -361,7 +361,7 @@ KTAP_TEST(t_requests_split_at_every_byte)
 	int fd;
 
 	server_open(&fd);
-	request_put(&l, 7, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
+	request_put(&l, 7, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
 	for (size_t at = 0; at <= l.len; at++) {
 		if (send(fd, l.text, at, 0) < 0)
 			abort();
@@ -369,7 +369,7 @@ KTAP_TEST(t_requests_split_at_every_byte)
 		if (send(fd, l.text + at, l.len - at, 0) < 0)
 			abort();
 		rounds();
-		if (answer(fd, TBG_RECORD_STDOUT, out, &len) != TBG_RECORD_COMPLETE ||
+		if (answer(fd, TBG_FCGI_RECORD_STDOUT, out, &len) != TBG_FCGI_RECORD_COMPLETE ||
 		    len != 10 || memcmp(out, "A: b\n\nbody", 10))
 			ktap_fail("split at %zu: %.*s", at, (int)len, out);
 	}
@@ -387,33 +387,34 @@ KTAP_TEST(t_roles_values_and_more_at_once)
 	int fd;
 
 	server_open(&fd);
-	request_put(&l, 1, TBG_ROLE_FILTER, TBG_RECORD_KEEP_CONN);
-	put(&l, TBG_RECORD_GET_VALUES, 0, "\x01\x01" "AB" "\x0f\x01" "FCGI_MPXS_CONNS?");
-	put(&l, TBG_RECORD_GET_VALUES, 0, "\x01\x01" "AB");
-	put(&l, TBG_RECORD_GET_VALUES, 0, "");
+	request_put(&l, 1, TBG_ROLE_FILTER, TBG_FCGI_RECORD_KEEP_CONN);
+	put(&l, TBG_FCGI_RECORD_GET_VALUES, 0, "\x01\x01" "AB" "\x0f\x01" "FCGI_MPXS_CONNS?");
+	put(&l, TBG_FCGI_RECORD_GET_VALUES, 0, "\x01\x01" "AB");
+	put(&l, TBG_FCGI_RECORD_GET_VALUES, 0, "");
 	put(&l, 77, 0, "");
 	if (send(fd, l.text, l.len, 0) < 0)
 		abort();
 	rounds();
-	KTAP_EQ(answer(fd, TBG_RECORD_GET_VALUES_RESULT, out, &len), TBG_RECORD_UNKNOWN_ROLE);
+	KTAP_EQ(answer(fd, TBG_FCGI_RECORD_GET_VALUES_RESULT, out, &len),
+		TBG_FCGI_RECORD_UNKNOWN_ROLE);
 	KTAP_CHECK(len == 18 && !memcmp(out, "\x0f\x01" "FCGI_MPXS_CONNS0", 18));
 	KTAP_EQ(server.begun, 0);
 	l.len = 0;
 	server.hold = true;
-	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
-	request_put(&l, 2, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
+	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
+	request_put(&l, 2, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
 	if (send(fd, l.text, l.len, 0) < 0)
 		abort();
 	rounds();
-	KTAP_EQ(answer(fd, TBG_RECORD_STDOUT, out, &len), TBG_RECORD_CANT_MPX_CONN);
+	KTAP_EQ(answer(fd, TBG_FCGI_RECORD_STDOUT, out, &len), TBG_FCGI_RECORD_CANT_MPX_CONN);
 	KTAP_EQ(server.begun, 1);
 	KTAP_EQ(server.gone, 0);
 	l.len = 0;
-	put(&l, TBG_RECORD_ABORT, 1, "");
+	put(&l, TBG_FCGI_RECORD_ABORT, 1, "");
 	if (send(fd, l.text, l.len, 0) < 0)
 		abort();
 	rounds();
-	KTAP_EQ(answer(fd, TBG_RECORD_STDOUT, out, &len), TBG_RECORD_COMPLETE);
+	KTAP_EQ(answer(fd, TBG_FCGI_RECORD_STDOUT, out, &len), TBG_FCGI_RECORD_COMPLETE);
 	KTAP_EQ(server.gone, 1);
 	tbg_lines_free(&l);
 	server_close(fd);
@@ -471,7 +472,7 @@ KTAP_TEST(t_retiring_loses_no_request)
 	server_open(&fd);
 	rounds();
 	KTAP_EQ(server.s.visits_nr, 1);
-	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
+	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
 	/* on its way when it retires, and not all of it */
 	if (send(fd, l.text, l.len / 2, 0) < 0)
 		abort();
@@ -480,7 +481,7 @@ KTAP_TEST(t_retiring_loses_no_request)
 	if (send(fd, l.text + l.len / 2, l.len - l.len / 2, 0) < 0)
 		abort();
 	rounds();
-	KTAP_EQ(answer(fd, TBG_RECORD_STDOUT, out, &len), TBG_RECORD_COMPLETE);
+	KTAP_EQ(answer(fd, TBG_FCGI_RECORD_STDOUT, out, &len), TBG_FCGI_RECORD_COMPLETE);
 	KTAP_EQ(len, 10);
 	rounds();
 	KTAP_EQ(server.s.visits_nr, 0);
@@ -501,7 +502,7 @@ KTAP_TEST(t_retiring_loses_no_answer)
 	server_open(&fd);
 	server.more = sizeof(zeros);
 	rounds();
-	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
+	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
 	if (send(fd, l.text, l.len, 0) < 0)
 		abort();
 	tbg_serve_retire(&server.s);
@@ -525,11 +526,11 @@ static bool asked(int fd)
 	bool ok;
 	size_t len;
 
-	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
+	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
 	ok = send(fd, l.text, l.len, MSG_NOSIGNAL) == (ssize_t)l.len;
 	tbg_lines_free(&l);
 	rounds();
-	return ok && answer(fd, TBG_RECORD_STDOUT, out, &len) == TBG_RECORD_COMPLETE &&
+	return ok && answer(fd, TBG_FCGI_RECORD_STDOUT, out, &len) == TBG_FCGI_RECORD_COMPLETE &&
 	       len == 10;
 }
 

@@ -10,7 +10,7 @@
 #include "fastcgi/parameters.h"
 #include "fastcgi/record.h"
 
-static struct tbg_ends ends = {
+static struct tbg_endpoints ends = {
 	.peer = "192.0.2.9", .peer_port = 40000, .local = "192.0.2.1", .local_port = 8080,
 };
 
@@ -31,7 +31,7 @@ static char *params(const struct tbg_script *s, const char *path, const char *ta
 	if (tbg_fields_read(&all, fields, strlen(fields)) < 0)
 		abort();
 	f.fields = &all;
-	tbg_params_put(&l, &(struct tbg_params){
+	tbg_fcgi_params_put(&l, &(struct tbg_fcgi_params){
 		.request = &f, .script = s, .root = s->root, .ends = &ends,
 		.path = { path, strlen(path) }, .index = found });
 	*text = 0;
@@ -222,7 +222,7 @@ KTAP_TEST(t_names_of_hosts)
 /* RFC 3875 4.1.14: an address of IPv6 stands in brackets there, and nowhere else. */
 KTAP_TEST(t_names_of_hosts_that_are_addresses)
 {
-	struct tbg_ends was = ends;
+	struct tbg_endpoints was = ends;
 	char *got;
 
 	strcpy(ends.local, "2001:db8::1");

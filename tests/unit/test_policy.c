@@ -36,14 +36,14 @@ static const struct tbg_fields *fields_of(const char *text)
 	return &f;
 }
 
-static void terms_of(struct tbg_terms *t, unsigned int status, const char *fields)
+static void terms_of(struct tbg_response_directives *t, unsigned int status, const char *fields)
 {
-	tbg_terms_read(t, status, fields_of(fields), NOW_S, NOW_NS, 0);
+	tbg_response_directives_read(t, status, fields_of(fields), NOW_S, NOW_NS, 0);
 }
 
 static int64_t lifetime(const char *fields)
 {
-	struct tbg_terms t;
+	struct tbg_response_directives t;
 
 	terms_of(&t, 200, fields);
 	return t.lifetime_s;
@@ -103,10 +103,10 @@ KTAP_TEST(t_lifetime_from_expires_and_last_modified)
 
 static int64_t age(const char *fields, uint64_t delay_ns, uint64_t after_ns)
 {
-	struct tbg_terms t;
+	struct tbg_response_directives t;
 
-	tbg_terms_read(&t, 200, fields_of(fields), NOW_S, NOW_NS, delay_ns);
-	return tbg_terms_age(&t, NOW_NS + after_ns);
+	tbg_response_directives_read(&t, 200, fields_of(fields), NOW_S, NOW_NS, delay_ns);
+	return tbg_response_directives_age(&t, NOW_NS + after_ns);
 }
 
 KTAP_TEST(t_age)
@@ -170,55 +170,55 @@ KTAP_TEST(t_targeted_lifetime)
 
 KTAP_TEST(t_expiry_and_refresh)
 {
-	struct tbg_terms t;
+	struct tbg_response_directives t;
 	const char *f = "Cache-Control: max-age=100\r\nAge: 30\r\n";
 
-	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 0);
-	KTAP_EQ(tbg_terms_born_ns(&t), NOW_NS - 30 * SEC);
-	KTAP_EQ(tbg_terms_expires_ns(&t), NOW_NS + 70 * SEC);
-	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + 60 * SEC);
-	KTAP_EQ(tbg_terms_refresh_ns(&t, true), NOW_NS + 63 * SEC);
+	tbg_response_directives_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 0);
+	KTAP_EQ(tbg_response_directives_born_ns(&t), NOW_NS - 30 * SEC);
+	KTAP_EQ(tbg_response_directives_expires_ns(&t), NOW_NS + 70 * SEC);
+	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS + 60 * SEC);
+	KTAP_EQ(tbg_response_directives_refresh_ns(&t, true), NOW_NS + 63 * SEC);
 	/* a part of a second on the way is no Age, but time */
-	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, SEC / 4);
-	KTAP_EQ(tbg_terms_age(&t, NOW_NS), 30);
-	KTAP_EQ(tbg_terms_expires_ns(&t), NOW_NS + 70 * SEC - SEC / 4);
+	tbg_response_directives_read(&t, 200, fields_of(f), NOW_S, NOW_NS, SEC / 4);
+	KTAP_EQ(tbg_response_directives_age(&t, NOW_NS), 30);
+	KTAP_EQ(tbg_response_directives_expires_ns(&t), NOW_NS + 70 * SEC - SEC / 4);
 	/* a slow upstream is asked sooner */
-	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 8 * SEC);
-	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + (62 - 16) * SEC);
-	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 22 * SEC);
-	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + (48 - 42) * SEC);
-	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 33 * SEC);
-	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS);
+	tbg_response_directives_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 8 * SEC);
+	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS + (62 - 16) * SEC);
+	tbg_response_directives_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 22 * SEC);
+	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS + (48 - 42) * SEC);
+	tbg_response_directives_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 33 * SEC);
+	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS);
 	/* and one that does not live long */
-	tbg_terms_read(&t, 200, fields_of("Cache-Control: max-age=5\r\n"), NOW_S, NOW_NS, 0);
-	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + 4 * SEC);
-	tbg_terms_read(&t, 200, fields_of("Cache-Control: max-age=2\r\n"), NOW_S, NOW_NS, 0);
-	KTAP_EQ(tbg_terms_refresh_ns(&t, false), NOW_NS + 3 * SEC / 2);
+	tbg_response_directives_read(&t, 200, fields_of("Cache-Control: max-age=5\r\n"), NOW_S, NOW_NS, 0);
+	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS + 4 * SEC);
+	tbg_response_directives_read(&t, 200, fields_of("Cache-Control: max-age=2\r\n"), NOW_S, NOW_NS, 0);
+	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS + 3 * SEC / 2);
 	f = "Cache-Control: max-age=100\r\nAge: 100\r\n";
-	tbg_terms_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 0);
-	KTAP_EQ(tbg_terms_expires_ns(&t), 0);
+	tbg_response_directives_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 0);
+	KTAP_EQ(tbg_response_directives_expires_ns(&t), 0);
 }
 
 /* A step of the wall clock makes nothing young again. */
 KTAP_TEST(t_age_follows_the_monotonic_clock)
 {
-	struct tbg_terms t;
+	struct tbg_response_directives t;
 
 	terms_of(&t, 200, "Cache-Control: max-age=10\r\n");
-	KTAP_EQ(tbg_terms_ttl(&t, NOW_NS), 10);
-	KTAP_EQ(tbg_terms_ttl(&t, NOW_NS + 10 * SEC), 0);
-	KTAP_EQ(tbg_terms_ttl(&t, NOW_NS - 10 * SEC), 10);
+	KTAP_EQ(tbg_response_directives_ttl(&t, NOW_NS), 10);
+	KTAP_EQ(tbg_response_directives_ttl(&t, NOW_NS + 10 * SEC), 0);
+	KTAP_EQ(tbg_response_directives_ttl(&t, NOW_NS - 10 * SEC), 10);
 }
 
 static bool storable(unsigned int status, const char *fields, unsigned int method,
 		     const char *request)
 {
-	struct tbg_terms t;
-	struct tbg_wish w;
+	struct tbg_response_directives t;
+	struct tbg_request_directives w;
 
 	terms_of(&t, status, fields);
-	tbg_wish_read(&w, method, fields_of(request));
-	return tbg_terms_storable(&t, &w);
+	tbg_request_directives_read(&w, method, fields_of(request));
+	return tbg_response_directives_storable(&t, &w);
 }
 
 KTAP_TEST(t_storable)
@@ -358,15 +358,15 @@ KTAP_TEST(t_reuse)
 		{ YES, "Cache-Control: max-age=60, stale-while-revalidate=99\r\nAge: 90\r\n",
 		  "Cache-Control: max-age=100, max-stale=30\r\n" },
 	};
-	struct tbg_terms t;
-	struct tbg_wish w;
+	struct tbg_response_directives t;
+	struct tbg_request_directives w;
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		terms_of(&t, 200, rows[i].fields);
-		tbg_wish_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
-		if (tbg_terms_reuse(&t, &w, NOW_NS) != rows[i].want)
+		tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
+		if (tbg_response_directives_reuse(&t, &w, NOW_NS) != rows[i].want)
 			ktap_note("%s%s", rows[i].fields, rows[i].request);
-		KTAP_EQ(tbg_terms_reuse(&t, &w, NOW_NS), rows[i].want);
+		KTAP_EQ(tbg_response_directives_reuse(&t, &w, NOW_NS), rows[i].want);
 	}
 }
 
@@ -389,14 +389,14 @@ KTAP_TEST(t_stale_on_error)
 		  "Cache-Control: no-cache\r\n" },
 		{ false, false, "Cache-Control: max-age=60\r\nAge: 99999999\r\n", "" },
 	};
-	struct tbg_terms t;
-	struct tbg_wish w;
+	struct tbg_response_directives t;
+	struct tbg_request_directives w;
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		terms_of(&t, 200, rows[i].fields);
-		tbg_wish_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
-		KTAP_EQ(tbg_terms_error_stale(&t, &w, true, NOW_NS), rows[i].told);
-		KTAP_EQ(tbg_terms_error_stale(&t, &w, false, NOW_NS), rows[i].untold);
+		tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
+		KTAP_EQ(tbg_response_directives_error_stale(&t, &w, true, NOW_NS), rows[i].told);
+		KTAP_EQ(tbg_response_directives_error_stale(&t, &w, false, NOW_NS), rows[i].untold);
 	}
 }
 

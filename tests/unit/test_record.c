@@ -17,7 +17,7 @@
 static char *read_all(const void *b, size_t len, size_t step)
 {
 	static char text[1 << 18];
-	struct tbg_record_reader rd = { 0 };
+	struct tbg_fcgi_record_reader rd = { 0 };
 	enum tbg_parsed p = TBG_PARSED_MORE;
 	int joins = 0;
 	char *at = text;
@@ -26,22 +26,22 @@ static char *read_all(const void *b, size_t len, size_t step)
 	for (size_t from = 0; from < len && p != TBG_PARSED_BAD; from += step) {
 		size_t n = len - from < step ? len - from : step, off = 0, used;
 		uint8_t *copy = malloc(n);
-		struct tbg_record r;
+		struct tbg_fcgi_record r;
 
 		memcpy(copy, (const char *)b + from, n);
 		while (off < n) {
-			p = tbg_record_next(&rd, copy + off, n - off, &used, &r);
+			p = tbg_fcgi_record_next(&rd, copy + off, n - off, &used, &r);
 			off += used;
 			if (p != TBG_PARSED_DONE)
 				break;
 			if (!joins)
 				at += sprintf(at, "%u.%u ", r.type, r.id);
 			at += sprintf(at, "%.*s", (int)r.len, (char *)r.data ?: "");
-			if (r.type == TBG_RECORD_BEGIN)
+			if (r.type == TBG_FCGI_RECORD_BEGIN)
 				at += sprintf(at, "%u %u", r.role, r.flags);
-			if (r.type == TBG_RECORD_END)
+			if (r.type == TBG_FCGI_RECORD_END)
 				at += sprintf(at, "%u %u", r.app_status, r.status);
-			if (r.type == TBG_RECORD_UNKNOWN)
+			if (r.type == TBG_FCGI_RECORD_UNKNOWN)
 				at += sprintf(at, "%u", r.unknown);
 			joins = r.left;
 			if (!joins)
@@ -51,7 +51,7 @@ static char *read_all(const void *b, size_t len, size_t step)
 	}
 	if (p == TBG_PARSED_BAD)
 		at += sprintf(at, "!");
-	else if (!tbg_record_between(&rd))
+	else if (!tbg_fcgi_record_between(&rd))
 		at += sprintf(at, "...");
 	return text;
 }
@@ -68,24 +68,24 @@ static bool reads(const void *b, size_t len, const char *want)
 
 KTAP_TEST(t_numbers_are_the_specification_s)
 {
-	KTAP_EQ(TBG_RECORD_BEGIN, 1);
-	KTAP_EQ(TBG_RECORD_STDERR, 7);
-	KTAP_EQ(TBG_RECORD_UNKNOWN, 11);
+	KTAP_EQ(TBG_FCGI_RECORD_BEGIN, 1);
+	KTAP_EQ(TBG_FCGI_RECORD_STDERR, 7);
+	KTAP_EQ(TBG_FCGI_RECORD_UNKNOWN, 11);
 }
 
 KTAP_TEST(t_fixed_records_there_and_back)
 {
 	uint8_t b[16];
 
-	tbg_record_begin(b, 258, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
+	tbg_fcgi_record_begin(b, 258, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
 	KTAP_CHECK(!memcmp(b, "\1\1\1\2\0\10\0\0\0\1\1\0\0\0\0\0", 16));
 	KTAP_CHECK(reads(b, 16, "1.258 1 1|"));
-	tbg_record_end(b, 1, 0x80000001, TBG_RECORD_OVERLOADED);
+	tbg_fcgi_record_end(b, 1, 0x80000001, TBG_FCGI_RECORD_OVERLOADED);
 	KTAP_CHECK(!memcmp(b, "\1\3\0\1\0\10\0\0\200\0\0\1\2\0\0\0", 16));
 	KTAP_CHECK(reads(b, 16, "3.1 2147483649 2|"));
-	tbg_record_unknown(b, 77);
+	tbg_fcgi_record_unknown(b, 77);
 	KTAP_CHECK(reads(b, 16, "11.0 77|"));
-	tbg_record_header(b, TBG_RECORD_ABORT, 65535, 0, 0);
+	tbg_fcgi_record_header(b, TBG_FCGI_RECORD_ABORT, 65535, 0, 0);
 	KTAP_CHECK(reads(b, 8, "2.65535 |"));
 }
 
@@ -116,20 +116,20 @@ KTAP_TEST(t_what_is_no_record_is_refused)
 
 KTAP_TEST(t_long_content_takes_several_records)
 {
-	size_t len = 2 * TBG_RECORD_MAX + 10;
+	size_t len = 2 * TBG_FCGI_RECORD_MAX + 10;
 	char *data = malloc(len), *want = malloc(len + 64);
 	struct tbg_lines l = { 0 };
 	size_t n;
 
 	memset(data, 'd', len);
-	tbg_record_put(&l, TBG_RECORD_STDIN, 1, data, len);
-	n = sprintf(want, "5.1 %.*s|", TBG_RECORD_MAX, data);
-	n += sprintf(want + n, "5.1 %.*s|5.1 dddddddddd|", TBG_RECORD_MAX, data);
-	KTAP_CHECK(!l.failed && l.len == len + 3 * TBG_RECORD_HEADER);
+	tbg_fcgi_record_put(&l, TBG_FCGI_RECORD_STDIN, 1, data, len);
+	n = sprintf(want, "5.1 %.*s|", TBG_FCGI_RECORD_MAX, data);
+	n += sprintf(want + n, "5.1 %.*s|5.1 dddddddddd|", TBG_FCGI_RECORD_MAX, data);
+	KTAP_CHECK(!l.failed && l.len == len + 3 * TBG_FCGI_RECORD_HEADER);
 	KTAP_CHECK(!strcmp(read_all(l.text, l.len, l.len), want));
 	KTAP_CHECK(!strcmp(read_all(l.text, l.len, 4093), want));
 	l.len = 0;
-	tbg_record_put(&l, TBG_RECORD_STDIN, 1, data, 0);
+	tbg_fcgi_record_put(&l, TBG_FCGI_RECORD_STDIN, 1, data, 0);
 	KTAP_EQ(l.len, 0);
 	tbg_lines_free(&l);
 	free(data);

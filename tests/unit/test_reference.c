@@ -71,7 +71,7 @@ KTAP_TEST(t_references)
 		const char *want = table[i].want ?: "";
 		struct tbg_lines got = { 0 };
 		size_t path_off = strchr(base.text, '/') - base.text;
-		bool same = tbg_reference_resolve(&got, base, path_off, v);
+		bool same = tbg_uri_reference_resolve(&got, base, path_off, v);
 
 		if (same != !!table[i].want ||
 		    (same && (got.len != strlen(want) || memcmp(got.text, want, got.len))))

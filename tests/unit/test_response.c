@@ -262,17 +262,17 @@ static bool decode(enum tbg_framing framing, uint64_t length, const char *text,
 		   enum tbg_parsed *ret_end, char *ret_trailer)
 {
 	size_t len = strlen(text), at = 0;
-	struct tbg_frame f;
+	struct tbg_body_decoder f;
 	enum tbg_parsed p = TBG_PARSED_MORE;
 
-	tbg_frame_begin(&f, framing, length);
+	tbg_body_decoder_begin(&f, framing, length);
 	*ret_len = 0;
 	while (at < len && p == TBG_PARSED_MORE) {
 		size_t n = len - at < step ? len - at : step, used, data;
 		uint8_t *b = malloc(n);
 
 		memcpy(b, text + at, n);
-		p = tbg_frame_eat(&f, b, n, &used, &data);
+		p = tbg_body_decoder_eat(&f, b, n, &used, &data);
 		memcpy(ret + *ret_len, b, data);
 		*ret_len += data;
 		at += used;
@@ -284,7 +284,7 @@ static bool decode(enum tbg_framing framing, uint64_t length, const char *text,
 	*ret_used = at;
 	*ret_end = p;
 	sprintf(ret_trailer, "%.*s", (int)f.trailer_len, f.trailer ?: "");
-	tbg_frame_end(&f);
+	tbg_body_decoder_end(&f);
 	return p != TBG_PARSED_BAD;
 }
 
@@ -382,13 +382,13 @@ static const struct {
 
 static bool stream_right(size_t i, size_t step)
 {
-	struct tbg_frame f;
+	struct tbg_body_decoder f;
 	enum tbg_parsed p = TBG_PARSED_MORE;
 	char got[64], errors[64];
 	size_t n = 0;
 	bool failed;
 
-	tbg_frame_begin(&f, TBG_FRAMING_RECORDS, 0);
+	tbg_body_decoder_begin(&f, TBG_FRAMING_RECORDS, 0);
 	for (size_t at = 0; at < streams[i].len && p == TBG_PARSED_MORE;) {
 		size_t want = streams[i].len - at, used, data;
 		uint8_t *b;
@@ -396,7 +396,7 @@ static bool stream_right(size_t i, size_t step)
 		want = want < step ? want : step;
 		b = malloc(want);
 		memcpy(b, streams[i].b + at, want);
-		p = tbg_frame_eat(&f, b, want, &used, &data);
+		p = tbg_body_decoder_eat(&f, b, want, &used, &data);
 		memcpy(got + n, b, data);
 		n += data;
 		at += used;
@@ -404,7 +404,7 @@ static bool stream_right(size_t i, size_t step)
 	}
 	snprintf(errors, sizeof(errors), "%.*s", (int)f.errors.len, f.errors.text ?: "");
 	failed = f.failed;
-	tbg_frame_end(&f);
+	tbg_body_decoder_end(&f);
 	if (!streams[i].want || p == TBG_PARSED_BAD)
 		return !streams[i].want && p == TBG_PARSED_BAD;
 	return n == strlen(streams[i].want) && !memcmp(got, streams[i].want, n) &&
@@ -428,16 +428,16 @@ KTAP_TEST(t_trailers_and_extensions_are_bounded)
 	uint8_t start[] = "0\r\n", b[sizeof(line)];
 	size_t used, data, sum = 0;
 	enum tbg_parsed p;
-	struct tbg_frame f;
+	struct tbg_body_decoder f;
 
-	tbg_frame_begin(&f, TBG_FRAMING_CHUNKED, 0);
-	p = tbg_frame_eat(&f, start, 3, &used, &data);
+	tbg_body_decoder_begin(&f, TBG_FRAMING_CHUNKED, 0);
+	p = tbg_body_decoder_eat(&f, start, 3, &used, &data);
 	while (p == TBG_PARSED_MORE && sum < 2 * TBG_TRAILER_MAX) {
 		memcpy(b, line, sizeof(line));
-		p = tbg_frame_eat(&f, b, sizeof(line) - 1, &used, &data);
+		p = tbg_body_decoder_eat(&f, b, sizeof(line) - 1, &used, &data);
 		sum += used;
 	}
-	tbg_frame_end(&f);
+	tbg_body_decoder_end(&f);
 	KTAP_CHECK(p == TBG_PARSED_BAD && sum <= TBG_TRAILER_MAX + sizeof(line));
 }
 
@@ -447,24 +447,24 @@ KTAP_TEST(t_extensions_are_bounded_line_by_line)
 	static const char chunk[] = "4;name=value \t\r\nabcd\r\n";
 	uint8_t b[sizeof(chunk)];
 	size_t used, data, sum = 0;
-	struct tbg_frame f;
+	struct tbg_body_decoder f;
 
-	tbg_frame_begin(&f, TBG_FRAMING_CHUNKED, 0);
+	tbg_body_decoder_begin(&f, TBG_FRAMING_CHUNKED, 0);
 	for (size_t i = 0; i < TBG_TRAILER_MAX; i++) {
 		memcpy(b, chunk, sizeof(chunk));
-		KTAP_CHECK(tbg_frame_eat(&f, b, sizeof(chunk) - 1, &used, &data) ==
+		KTAP_CHECK(tbg_body_decoder_eat(&f, b, sizeof(chunk) - 1, &used, &data) ==
 			   TBG_PARSED_MORE);
 		sum += data;
 	}
 	KTAP_EQ(sum, 4 * TBG_TRAILER_MAX);
 	memcpy(b, "4;", 2);
-	KTAP_CHECK(tbg_frame_eat(&f, b, 2, &used, &data) == TBG_PARSED_MORE);
+	KTAP_CHECK(tbg_body_decoder_eat(&f, b, 2, &used, &data) == TBG_PARSED_MORE);
 	for (size_t i = 0; i < TBG_TRAILER_MAX; i++) {
 		*b = 'x';
-		KTAP_CHECK(tbg_frame_eat(&f, b, 1, &used, &data) == TBG_PARSED_MORE);
+		KTAP_CHECK(tbg_body_decoder_eat(&f, b, 1, &used, &data) == TBG_PARSED_MORE);
 	}
-	KTAP_CHECK(tbg_frame_eat(&f, b, 1, &used, &data) == TBG_PARSED_BAD);
-	tbg_frame_end(&f);
+	KTAP_CHECK(tbg_body_decoder_eat(&f, b, 1, &used, &data) == TBG_PARSED_BAD);
+	tbg_body_decoder_end(&f);
 }
 
 KTAP_MAIN()

@@ -38,12 +38,12 @@ int bpf_map_delete_elem(int fd, const void *k)
 	return -EBADF;
 }
 
-static struct tbg_stock *open_stock(uint64_t budget)
+static struct tbg_store *open_stock(uint64_t budget)
 {
-	struct tbg_stock *s;
+	struct tbg_store *s;
 
 	mails = 0;
-	return tbg_stock_open(&s, budget, key) ? NULL : s;
+	return tbg_store_open(&s, budget, key) ? NULL : s;
 }
 
 static struct tbg_uri uri_of(const char *text)
@@ -63,84 +63,84 @@ static const struct tbg_fields *fields_of(const char *text)
 	return &f;
 }
 
-static bool put_for(struct tbg_stock *s, const char *uri, const char *head,
+static bool put_for(struct tbg_store *s, const char *uri, const char *head,
 		    const char *req, const char *body, uint64_t seq,
 		    const struct tbg_stored *old)
 {
 	struct tbg_uri u = uri_of(uri);
-	struct tbg_pile *p = tbg_pile_new();
-	struct tbg_terms t;
+	struct tbg_byte_chain *p = tbg_byte_chain_new();
+	struct tbg_response_directives t;
 
-	tbg_pile_add(p, body, strlen(body));
-	tbg_terms_read(&t, 200, fields_of(head), 1000, 0, 0);
-	return tbg_stock_put(s, &u, tbg_stored_new(&t, "OK", head, strlen(head), req,
+	tbg_byte_chain_add(p, body, strlen(body));
+	tbg_response_directives_read(&t, 200, fields_of(head), 1000, 0, 0);
+	return tbg_store_put(s, &u, tbg_stored_new(&t, "OK", head, strlen(head), req,
 						   strlen(req), p), seq, old);
 }
 
-static bool put(struct tbg_stock *s, const char *uri, const char *head,
+static bool put(struct tbg_store *s, const char *uri, const char *head,
 		const char *req, const char *body, uint64_t seq)
 {
 	return put_for(s, uri, head, req, body, seq, NULL);
 }
 
 /* Whether the first byte of what is found is that one; 0: nothing is found. */
-static bool finds(struct tbg_stock *s, const char *uri, const char *req, char want)
+static bool finds(struct tbg_store *s, const char *uri, const char *req, char want)
 {
 	struct tbg_uri u = uri_of(uri);
 	bool others, right;
-	struct tbg_stored *one = tbg_stock_find(s, &u, req, strlen(req), &others);
+	struct tbg_stored *one = tbg_store_find(s, &u, req, strlen(req), &others);
 
 	right = one ? one->body->first->data[0] == want : !want;
 	tbg_stored_put(one);
 	return right;
 }
 
-static enum tbg_turn enter(struct tbg_stock *s, const char *uri, const char *req,
-			   struct tbg_waiter *w, struct tbg_flight **f)
+static enum tbg_turn enter(struct tbg_store *s, const char *uri, const char *req,
+			   struct tbg_waiter *w, struct tbg_pending_fetch **f)
 {
 	struct tbg_uri u = uri_of(uri);
 
-	return tbg_stock_enter(s, &u, req, strlen(req), TBG_JOIN, w, f);
+	return tbg_store_enter(s, &u, req, strlen(req), TBG_JOIN, w, f);
 }
 
 KTAP_TEST(t_what_is_kept_has_little_room_to_spare)
 {
-	struct tbg_pile *p = tbg_pile_new(), *kept;
+	struct tbg_byte_chain *p = tbg_byte_chain_new(), *kept;
 
-	kept = tbg_pile_keep(p);
+	kept = tbg_byte_chain_keep(p);
 	KTAP_CHECK(kept == p);
-	tbg_pile_put(kept);
-	tbg_pile_room(p, 10);
-	tbg_pile_add(p, "0123456789", 10);
-	tbg_pile_room(p, 16384);
-	tbg_pile_add(p, "abc", 3);
-	kept = tbg_pile_keep(p);
+	tbg_byte_chain_put(kept);
+	tbg_byte_chain_room(p, 10);
+	tbg_byte_chain_add(p, "0123456789", 10);
+	tbg_byte_chain_room(p, 16384);
+	tbg_byte_chain_add(p, "abc", 3);
+	kept = tbg_byte_chain_keep(p);
 	KTAP_CHECK(kept && kept != p && kept->len == 13 && kept->room == 13);
 	KTAP_CHECK(!memcmp(kept->first->data, "0123456789abc", 13));
-	tbg_pile_put(p);
-	p = tbg_pile_keep(kept);
+	tbg_byte_chain_put(p);
+	p = tbg_byte_chain_keep(kept);
 	KTAP_CHECK(p == kept);
-	tbg_pile_put(p);
-	tbg_pile_put(kept);
+	tbg_byte_chain_put(p);
+	tbg_byte_chain_put(kept);
 }
 
 KTAP_TEST(t_found_by_uri_and_replaced)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
-	struct tbg_stock_stats st;
+	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store_stats st;
 
 	KTAP_CHECK(put(s, "h/a", "", "", "1", 0) && put(s, "h/a?q", "", "", "2", 0));
 	KTAP_CHECK(finds(s, "h/a", "", '1') && finds(s, "h/a?q", "", '2'));
 	KTAP_CHECK(finds(s, "g/a", "", 0) && finds(s, "h/b", "", 0));
 	KTAP_CHECK(put(s, "h/a", "", "", "3", 0) && finds(s, "h/a", "", '3'));
-	tbg_stock_stats(s, &st);
+	tbg_store_stats(s, &st);
 	KTAP_CHECK(st.responses == 2 && st.uris == 2);
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_vary_tells_variants_apart)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	const char *v = "Vary: A, b\r\n";
 
 	KTAP_CHECK(put(s, "h/", v, "A: 1\r\nB: 1\r\n", "1", 0));
@@ -152,12 +152,12 @@ KTAP_TEST(t_vary_tells_variants_apart)
 	KTAP_CHECK(finds(s, "h/", "A: 1\r\nB:\r\n", 0));
 	KTAP_CHECK(finds(s, "h/", "", 0));
 	KTAP_CHECK(finds(s, "h/", "A: 1\nb:2\r\n", '2'));
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_one_with_vary_goes_before_a_newer_without)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	struct tbg_uri u = uri_of("h/");
 	struct tbg_stored *old;
 	bool others;
@@ -168,91 +168,91 @@ KTAP_TEST(t_one_with_vary_goes_before_a_newer_without)
 	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 'v'));
 	KTAP_CHECK(finds(s, "h/", "A: 2\r\n", 'n') && finds(s, "h/", "", 'n'));
 	/* unless it has come in its place */
-	old = tbg_stock_find(s, &u, "A: 1\r\n", 6, &others);
+	old = tbg_store_find(s, &u, "A: 1\r\n", 6, &others);
 	KTAP_CHECK(put_for(s, "h/", "", "A: 1\r\n", "w", 0, old));
 	tbg_stored_put(old);
 	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 'w') && finds(s, "h/", "A: 2\r\n", 'w'));
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_one_is_dropped_and_the_others_stay)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	struct tbg_uri u = uri_of("h/");
 	struct tbg_stored *one;
-	struct tbg_stock_stats st;
+	struct tbg_store_stats st;
 	uint64_t seq;
 	bool others;
 
 	KTAP_CHECK(put(s, "h/", "Vary: A\r\n", "A: 1\r\n", "1", 0));
 	KTAP_CHECK(put(s, "h/", "Vary: A\r\n", "A: 2\r\n", "2", 0));
-	seq = tbg_stock_seq(s);
-	one = tbg_stock_find(s, &u, "A: 1\r\n", 6, &others);
-	tbg_stock_drop(s, &u, one);
-	tbg_stock_drop(s, &u, one);
+	seq = tbg_store_seq(s);
+	one = tbg_store_find(s, &u, "A: 1\r\n", 6, &others);
+	tbg_store_drop(s, &u, one);
+	tbg_store_drop(s, &u, one);
 	tbg_stored_put(one);
 	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 0) && finds(s, "h/", "A: 2\r\n", '2'));
-	KTAP_EQ(tbg_stock_seq(s), seq);
-	one = tbg_stock_find(s, &u, "A: 2\r\n", 6, &others);
-	tbg_stock_drop(s, &u, one);
+	KTAP_EQ(tbg_store_seq(s), seq);
+	one = tbg_store_find(s, &u, "A: 2\r\n", 6, &others);
+	tbg_store_drop(s, &u, one);
 	tbg_stored_put(one);
-	tbg_stock_stats(s, &st);
+	tbg_store_stats(s, &st);
 	KTAP_CHECK(!st.responses && !st.uris && !st.bytes_used);
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_whole_goes_before_a_part)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	struct tbg_uri u = uri_of("h/");
 	const char *head = "Vary: A\r\nContent-Range: bytes 0-0/9\r\n";
-	struct tbg_pile *p = tbg_pile_new();
-	struct tbg_terms t;
+	struct tbg_byte_chain *p = tbg_byte_chain_new();
+	struct tbg_response_directives t;
 
-	tbg_pile_add(p, "p", 1);
-	tbg_terms_read(&t, 206, fields_of(head), 1000, 0, 0);
-	KTAP_CHECK(tbg_stock_put(s, &u, tbg_stored_new(&t, "Part", head, strlen(head),
+	tbg_byte_chain_add(p, "p", 1);
+	tbg_response_directives_read(&t, 206, fields_of(head), 1000, 0, 0);
+	KTAP_CHECK(tbg_store_put(s, &u, tbg_stored_new(&t, "Part", head, strlen(head),
 						       "A: 1\r\n", 6, p), 0, NULL));
 	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 'p'));
 	KTAP_CHECK(put(s, "h/", "", "A: 1\r\n", "w", 0));
 	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 'w'));
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_most_recent_date_is_selected)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 
 	KTAP_CHECK(put(s, "h/", "Vary: A\r\nDate: Sun, 06 Nov 1994 08:49:38 GMT\r\n",
 		       "A: 1\r\nB: 1\r\n", "n", 0));
 	KTAP_CHECK(put(s, "h/", "Vary: B\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
 		       "A: 1\r\nB: 1\r\n", "o", 0));
 	KTAP_CHECK(finds(s, "h/", "A: 1\r\nB: 1\r\n", 'n'));
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_variants_are_bounded)
 {
-	struct tbg_stock *s = open_stock(16 << 20);
-	struct tbg_stock_stats st;
+	struct tbg_store *s = open_stock(16 << 20);
+	struct tbg_store_stats st;
 	char req[32];
 
 	for (int i = 0; i < 1000; i++) {
 		sprintf(req, "A: %d\r\n", i);
 		KTAP_CHECK(put(s, "h/", "Vary: A\r\n", req, "x", 0));
 	}
-	tbg_stock_stats(s, &st);
+	tbg_store_stats(s, &st);
 	KTAP_CHECK(st.responses <= 64 && finds(s, "h/", "A: 999\r\n", 'x'));
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_variants_are_within_the_budget)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	static struct tbg_worker worker;
 	struct tbg_waiter w = { .w = &worker };
-	struct tbg_stock_stats st;
-	struct tbg_flight *f;
+	struct tbg_store_stats st;
+	struct tbg_pending_fetch *f;
 	static char body[60000];
 	char req[32];
 
@@ -260,7 +260,7 @@ KTAP_TEST(t_variants_are_within_the_budget)
 	for (int i = 0; i < 100; i++) {
 		sprintf(req, "A: %d\r\n", i);
 		KTAP_CHECK(put(s, "h/", "Vary: A\r\n", req, body, 0) && finds(s, "h/", req, 'x'));
-		tbg_stock_stats(s, &st);
+		tbg_store_stats(s, &st);
 		KTAP_CHECK(st.bytes_used <= st.bytes_budget);
 	}
 	KTAP_CHECK(st.responses > 10 && st.evicted == 100 - st.responses);
@@ -269,18 +269,18 @@ KTAP_TEST(t_variants_are_within_the_budget)
 	for (int i = 0; i < 40; i++) {
 		sprintf(req, "B: %d\r\n", i);
 		KTAP_CHECK(put(s, "h/b", "Vary: B\r\n", req, body, 0));
-		tbg_stock_stats(s, &st);
+		tbg_store_stats(s, &st);
 		KTAP_CHECK(st.bytes_used <= st.bytes_budget);
 	}
 	KTAP_CHECK(finds(s, "h/", "A: 99\r\n", 'x') && finds(s, "h/", "A: 98\r\n", 0));
-	tbg_stock_land(s, f, 0, false, 0);
-	tbg_stock_close(s);
+	tbg_store_land(s, f, 0, false, 0);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_budget_is_kept_and_the_used_stay)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
-	struct tbg_stock_stats st;
+	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store_stats st;
 	static char body[10000];
 	char uri[32];
 
@@ -290,51 +290,51 @@ KTAP_TEST(t_budget_is_kept_and_the_used_stay)
 		sprintf(uri, "h/%d", i);
 		KTAP_CHECK(put(s, uri, "", "", body, 0));
 		KTAP_CHECK(finds(s, "h/kept", "", 'k'));
-		tbg_stock_stats(s, &st);
+		tbg_store_stats(s, &st);
 		KTAP_CHECK(st.bytes_used <= st.bytes_budget);
 	}
 	KTAP_CHECK(st.evicted > 800 && finds(s, "h/0", "", 0) && finds(s, "h/999", "", 'x'));
-	tbg_stock_purge(s, NULL, 0);
-	tbg_stock_stats(s, &st);
+	tbg_store_purge(s, NULL, 0);
+	tbg_store_stats(s, &st);
 	KTAP_CHECK(!st.responses && !st.uris && !st.bytes_used);
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_bodies_count_until_nobody_reads_them)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
-	struct tbg_pile *p = tbg_pile_new(), *other = tbg_pile_new();
+	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_byte_chain *p = tbg_byte_chain_new(), *other = tbg_byte_chain_new();
 	struct tbg_uri u = uri_of("h/a");
-	struct tbg_terms t;
+	struct tbg_response_directives t;
 
-	tbg_stock_count(s, p);
-	KTAP_CHECK(tbg_pile_room(p, 500000) && tbg_stock_has_room(s));
+	tbg_store_count(s, p);
+	KTAP_CHECK(tbg_byte_chain_room(p, 500000) && tbg_store_has_room(s));
 	p->last->len = p->len = 500000;
-	KTAP_CHECK(tbg_pile_room(p, 100000) && !tbg_stock_has_room(s));
-	tbg_terms_read(&t, 200, fields_of(""), 1000, 0, 0);
+	KTAP_CHECK(tbg_byte_chain_room(p, 100000) && !tbg_store_has_room(s));
+	tbg_response_directives_read(&t, 200, fields_of(""), 1000, 0, 0);
 	atomic_fetch_add(&p->refs, 1);
-	KTAP_CHECK(tbg_stock_put(s, &u, tbg_stored_new(&t, "OK", "", 0, "", 0, p), 0, NULL));
-	KTAP_CHECK(tbg_stock_has_room(s));
+	KTAP_CHECK(tbg_store_put(s, &u, tbg_stored_new(&t, "OK", "", 0, "", 0, p), 0, NULL));
+	KTAP_CHECK(tbg_store_has_room(s));
 	/* one that was not counted, and what is freed piece by piece */
-	tbg_pile_room(other, 600000);
+	tbg_byte_chain_room(other, 600000);
 	atomic_fetch_add(&other->refs, 1);
-	KTAP_CHECK(tbg_stock_put(s, &u, tbg_stored_new(&t, "OK", "", 0, "", 0, other), 0, NULL));
-	KTAP_CHECK(!tbg_stock_has_room(s));
-	tbg_pile_cut(p, p->last);
-	KTAP_CHECK(tbg_stock_has_room(s));
-	tbg_stock_purge(s, NULL, 0);
-	KTAP_CHECK(!tbg_stock_has_room(s));
-	tbg_pile_put(p);
-	KTAP_CHECK(!tbg_stock_has_room(s));
-	tbg_pile_put(other);
-	KTAP_CHECK(tbg_stock_has_room(s));
-	tbg_stock_close(s);
+	KTAP_CHECK(tbg_store_put(s, &u, tbg_stored_new(&t, "OK", "", 0, "", 0, other), 0, NULL));
+	KTAP_CHECK(!tbg_store_has_room(s));
+	tbg_byte_chain_cut(p, p->last);
+	KTAP_CHECK(tbg_store_has_room(s));
+	tbg_store_purge(s, NULL, 0);
+	KTAP_CHECK(!tbg_store_has_room(s));
+	tbg_byte_chain_put(p);
+	KTAP_CHECK(!tbg_store_has_room(s));
+	tbg_byte_chain_put(other);
+	KTAP_CHECK(tbg_store_has_room(s));
+	tbg_store_close(s);
 }
 
 /* Of 100 that there is room for; what nobody asks for any more goes in the end. */
 KTAP_TEST(t_scan_does_not_flush_what_is_asked_for_often)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	static char body[10000];
 	int hot = 0, left = 0;
 	char uri[32];
@@ -364,66 +364,66 @@ KTAP_TEST(t_scan_does_not_flush_what_is_asked_for_often)
 		left += finds(s, uri, "", 'x');
 	}
 	KTAP_EQ(left, 0);
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_withdrawn_since_is_not_stored)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	struct tbg_uri u = uri_of("h/a");
-	uint64_t seq = tbg_stock_seq(s);
+	uint64_t seq = tbg_store_seq(s);
 
 	KTAP_CHECK(put(s, "h/a", "", "", "1", seq));
-	KTAP_EQ(tbg_stock_withdraw(s, &u), 1);
+	KTAP_EQ(tbg_store_withdraw(s, &u), 1);
 	KTAP_CHECK(finds(s, "h/a", "", 0));
 	KTAP_CHECK(!put(s, "h/a", "", "", "1", seq) && put(s, "h/b", "", "", "1", seq));
-	KTAP_CHECK(put(s, "h/a", "", "", "2", tbg_stock_seq(s)));
-	seq = tbg_stock_seq(s);
-	tbg_stock_purge(s, "/zzz", 4);
+	KTAP_CHECK(put(s, "h/a", "", "", "2", tbg_store_seq(s)));
+	seq = tbg_store_seq(s);
+	tbg_store_purge(s, "/zzz", 4);
 	KTAP_CHECK(!put(s, "h/c", "", "", "1", seq));
-	seq = tbg_stock_seq(s);
+	seq = tbg_store_seq(s);
 	for (int i = 0; i < 5000; i++)	/* more than are remembered */
-		tbg_stock_withdraw(s, &(struct tbg_uri){ "h/x", 3, 1, 0 });
+		tbg_store_withdraw(s, &(struct tbg_uri){ "h/x", 3, 1, 0 });
 	KTAP_CHECK(!put(s, "h/d", "", "", "1", seq));
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_purged_by_path_and_tag)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 
 	put(s, "h/a", "Surrogate-Key: x y\r\n", "", "1", 0);
 	put(s, "h/a?q", "", "", "2", 0);
 	put(s, "g/%61", "", "", "3", 0);
 	put(s, "h/ab", "Surrogate-Key: xx\r\n", "", "4", 0);
-	KTAP_EQ(tbg_stock_purge_tag(s, "z"), 0);
-	KTAP_EQ(tbg_stock_purge_tag(s, "y"), 1);
-	KTAP_EQ(tbg_stock_purge(s, "/a", 2), 2);
+	KTAP_EQ(tbg_store_purge_tag(s, "z"), 0);
+	KTAP_EQ(tbg_store_purge_tag(s, "y"), 1);
+	KTAP_EQ(tbg_store_purge(s, "/a", 2), 2);
 	KTAP_CHECK(finds(s, "h/ab", "", '4'));
-	tbg_stock_close(s);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_purged_by_host_and_beginning)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 
 	put(s, "h/a/b", "", "", "1", 0);
 	put(s, "h:81/a", "", "", "2", 0);
 	put(s, "hh/%61/c?q", "", "", "3", 0);
 	put(s, "hh/b", "", "", "4", 0);
-	KTAP_EQ(tbg_stock_purge_below(s, "/a/", 3), 2);
-	KTAP_EQ(tbg_stock_purge_host(s, "x"), 0);
-	KTAP_EQ(tbg_stock_purge_host(s, "H"), 1);
+	KTAP_EQ(tbg_store_purge_below(s, "/a/", 3), 2);
+	KTAP_EQ(tbg_store_purge_host(s, "x"), 0);
+	KTAP_EQ(tbg_store_purge_host(s, "H"), 1);
 	KTAP_CHECK(finds(s, "hh/b", "", '4'));
-	KTAP_EQ(tbg_stock_purge_host(s, "hh"), 1);
-	tbg_stock_close(s);
+	KTAP_EQ(tbg_store_purge_host(s, "hh"), 1);
+	tbg_store_close(s);
 }
 
 /*
  * Publishes what is found under uri, under that number of a text; true: it is
  * known now.
  */
-static bool publish_as(struct tbg_stock *s, struct tbg_cache *c, const char *uri,
+static bool publish_as(struct tbg_store *s, struct tbg_cache *c, const char *uri,
 		       const char *req, uint64_t nr, uint64_t now_ns)
 {
 	struct tbg_key k = { { uri[strlen(uri) - 1], nr } };
@@ -432,17 +432,17 @@ static bool publish_as(struct tbg_stock *s, struct tbg_cache *c, const char *uri
 	struct tbg_stored *one;
 	bool others, ret;
 
-	one = tbg_stock_find(s, &u, req, strlen(req), &others);
+	one = tbg_store_find(s, &u, req, strlen(req), &others);
 	ret = one && !tbg_draft_open(c, &k, 0, uri, strlen(uri), NULL, 600, &d);
 	if (ret) {
 		d.blob->part[TBG_PART_GET].len = 100;
-		ret = tbg_stock_publish(s, one, &d, now_ns);
+		ret = tbg_store_publish(s, one, &d, now_ns);
 	}
 	tbg_stored_put(one);
 	return ret;
 }
 
-static bool publish(struct tbg_stock *s, struct tbg_cache *c, const char *uri,
+static bool publish(struct tbg_store *s, struct tbg_cache *c, const char *uri,
 		    const char *req)
 {
 	return publish_as(s, c, uri, req, 7, 0);
@@ -464,7 +464,7 @@ static bool known(struct tbg_cache *c, const char *uri)
 
 KTAP_TEST(t_what_is_published_goes_with_what_is_stored)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	struct tbg_uri a = uri_of("h/a"), gone = uri_of("h/d");
 	struct tbg_draft d = { 0 };
 	struct tbg_stored *one;
@@ -481,39 +481,39 @@ KTAP_TEST(t_what_is_published_goes_with_what_is_stored)
 	KTAP_CHECK(put(s, "h/a", "", "", "2", 0));		/* replaced */
 	KTAP_CHECK(!known(c, "h/a"));
 	KTAP_CHECK(publish(s, c, "h/a", ""));
-	KTAP_EQ(tbg_stock_withdraw(s, &a), 1);
+	KTAP_EQ(tbg_store_withdraw(s, &a), 1);
 	KTAP_CHECK(!known(c, "h/a"));
 
-	KTAP_CHECK(put(s, "h/b", "Surrogate-Key: x y\r\n", "", "1", tbg_stock_seq(s)));
+	KTAP_CHECK(put(s, "h/b", "Surrogate-Key: x y\r\n", "", "1", tbg_store_seq(s)));
 	KTAP_CHECK(publish(s, c, "h/b", ""));
-	KTAP_EQ(tbg_stock_purge_tag(s, "z"), 0);
+	KTAP_EQ(tbg_store_purge_tag(s, "z"), 0);
 	KTAP_CHECK(known(c, "h/b"));
-	KTAP_EQ(tbg_stock_purge_tag(s, "y"), 1);
+	KTAP_EQ(tbg_store_purge_tag(s, "y"), 1);
 	KTAP_CHECK(!known(c, "h/b"));
 
 	/* variants: which of them answers is not for the kernel to know */
-	KTAP_CHECK(put(s, "h/c", "", "", "1", tbg_stock_seq(s)));
+	KTAP_CHECK(put(s, "h/c", "", "", "1", tbg_store_seq(s)));
 	KTAP_CHECK(publish(s, c, "h/c", ""));
-	KTAP_CHECK(put(s, "h/c", "Vary: F\r\n", "F: 1\r\n", "2", tbg_stock_seq(s)));
+	KTAP_CHECK(put(s, "h/c", "Vary: F\r\n", "F: 1\r\n", "2", tbg_store_seq(s)));
 	KTAP_CHECK(!known(c, "h/c"));
 	KTAP_CHECK(!publish(s, c, "h/c", "") && !known(c, "h/c"));
 
 	/* withdrawn while the draft was written */
-	KTAP_CHECK(put(s, "h/d", "", "", "1", tbg_stock_seq(s)));
-	one = tbg_stock_find(s, &gone, "", 0, &others);
+	KTAP_CHECK(put(s, "h/d", "", "", "1", tbg_store_seq(s)));
+	one = tbg_store_find(s, &gone, "", 0, &others);
 	KTAP_EQ(tbg_draft_open(c, &k, 0, "h/d", 3, NULL, 600, &d), 0);
 	d.blob->part[TBG_PART_GET].len = 100;
-	tbg_stock_withdraw(s, &gone);
-	KTAP_CHECK(!tbg_stock_publish(s, one, &d, 0) && !known(c, "h/d"));
+	tbg_store_withdraw(s, &gone);
+	KTAP_CHECK(!tbg_store_publish(s, one, &d, 0) && !known(c, "h/d"));
 	tbg_stored_put(one);
-	tbg_stock_close(s);
+	tbg_store_close(s);
 	tbg_cache_close(c);
 }
 
 KTAP_TEST(t_variants_of_an_encoding_are_published_side_by_side)
 {
 	static const char vary[] = "Vary: accept-encoding\r\n", gzip[] = "Accept-Encoding: gzip\r\n";
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	struct tbg_plan plan;
 	struct tbg_cache *c;
 
@@ -533,9 +533,9 @@ KTAP_TEST(t_variants_of_an_encoding_are_published_side_by_side)
 	/* a field named twice is another one: it is not known which is newer */
 	KTAP_CHECK(put(s, "h/a", "Vary: Accept-Encoding, Accept-Encoding\r\n", gzip, "4", 0));
 	KTAP_CHECK(!known_as(c, "h/a", 1) && !publish_as(s, c, "h/a", gzip, 2, 0));
-	tbg_stock_purge(s, NULL, 0);
-	KTAP_CHECK(put(s, "h/a", vary, "", "1", tbg_stock_seq(s)));
-	KTAP_CHECK(put(s, "h/a", vary, gzip, "4", tbg_stock_seq(s)));
+	tbg_store_purge(s, NULL, 0);
+	KTAP_CHECK(put(s, "h/a", vary, "", "1", tbg_store_seq(s)));
+	KTAP_CHECK(put(s, "h/a", vary, gzip, "4", tbg_store_seq(s)));
 	KTAP_CHECK(publish_as(s, c, "h/a", "", 1, 0));
 
 	/* so many texts of one, and of more one a second */
@@ -549,17 +549,17 @@ KTAP_TEST(t_variants_of_an_encoding_are_published_side_by_side)
 
 	/* now another field decides as well */
 	KTAP_CHECK(put(s, "h/a", "Vary: Accept-Encoding, F\r\n", gzip, "5",
-		       tbg_stock_seq(s)));
+		       tbg_store_seq(s)));
 	KTAP_CHECK(!known_as(c, "h/a", 1) && !known_as(c, "h/a", 21));
 	KTAP_CHECK(!publish_as(s, c, "h/a", gzip, 1, 9000000000));
-	tbg_stock_close(s);
+	tbg_store_close(s);
 	tbg_cache_close(c);
 }
 
 /* What gave way to others has given its slot back, whoever still knows of it. */
 KTAP_TEST(t_more_are_published_than_there_is_room_for)
 {
-	struct tbg_stock *s = open_stock(16 << 20);
+	struct tbg_store *s = open_stock(16 << 20);
 	struct tbg_plan plan;
 	struct tbg_cache *c;
 	uint64_t slots = 0, nr = 0;
@@ -577,97 +577,97 @@ KTAP_TEST(t_more_are_published_than_there_is_room_for)
 		nr += publish_as(s, c, uri, "", i, 0);
 	}
 	KTAP_CHECK(nr > slots + slots / 4);
-	tbg_stock_close(s);
+	tbg_store_close(s);
 	tbg_cache_close(c);
 }
 
 KTAP_TEST(t_one_leads_and_the_others_wait)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	static struct tbg_worker worker;
 	struct tbg_waiter w[4] = { { .w = &worker }, { .w = &worker },
 				   { .w = &worker }, { .w = &worker } };
-	struct tbg_flight *f, *none;
+	struct tbg_pending_fetch *f, *none;
 
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
 	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_WAIT);
 	KTAP_EQ(enter(s, "h/", "", &w[2], &none), TBG_TURN_WAIT);
 	KTAP_EQ(enter(s, "h/", "", &w[3], &none), TBG_TURN_WAIT);
-	KTAP_EQ(tbg_stock_waiting(s, f), 3);
-	tbg_stock_leave(s, &w[2]);
-	tbg_stock_land(s, f, 502, false, 0);
+	KTAP_EQ(tbg_store_waiting(s, f), 3);
+	tbg_store_leave(s, &w[2]);
+	tbg_store_land(s, f, 502, false, 0);
 	KTAP_CHECK(mails == 2 && w[1].mail.posted && w[3].mail.posted &&
 		   w[1].status == 502);
-	tbg_stock_leave(s, &w[3]);
+	tbg_store_leave(s, &w[3]);
 	KTAP_EQ(mails, 1);
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
-	tbg_stock_land(s, f, 0, false, 0);
-	tbg_stock_close(s);
+	tbg_store_land(s, f, 0, false, 0);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_nobody_joins_what_was_withdrawn_or_varies)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	static struct tbg_worker worker;
 	struct tbg_waiter w[3] = { { .w = &worker }, { .w = &worker }, { .w = &worker } };
-	struct tbg_flight *f[3];
+	struct tbg_pending_fetch *f[3];
 	struct tbg_uri u = uri_of("h/");
 
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f[0]), TBG_TURN_LEAD);
-	tbg_stock_withdraw(s, &u);
+	tbg_store_withdraw(s, &u);
 	KTAP_EQ(enter(s, "h/", "", &w[1], &f[1]), TBG_TURN_LEAD);
-	tbg_stock_land(s, f[0], 0, false, 0);
-	tbg_stock_land(s, f[1], 0, false, 0);
-	KTAP_CHECK(put(s, "h/", "Vary: A\r\n", "A: 0\r\n", "x", tbg_stock_seq(s)));
+	tbg_store_land(s, f[0], 0, false, 0);
+	tbg_store_land(s, f[1], 0, false, 0);
+	KTAP_CHECK(put(s, "h/", "Vary: A\r\n", "A: 0\r\n", "x", tbg_store_seq(s)));
 	KTAP_EQ(enter(s, "h/", "A: 1\r\n", &w[0], &f[0]), TBG_TURN_LEAD);
 	KTAP_EQ(enter(s, "h/", "A: 2\r\n", &w[1], &f[1]), TBG_TURN_LEAD);
 	KTAP_EQ(enter(s, "h/", "A: 1\r\n", &w[2], &f[2]), TBG_TURN_WAIT);
-	tbg_stock_leave(s, &w[2]);
-	tbg_stock_land(s, f[0], 0, false, 0);
-	tbg_stock_land(s, f[1], 0, false, 0);
-	tbg_stock_close(s);
+	tbg_store_leave(s, &w[2]);
+	tbg_store_land(s, f[0], 0, false, 0);
+	tbg_store_land(s, f[1], 0, false, 0);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_nobody_waits_where_it_was_of_no_use)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	static struct tbg_worker worker;
 	struct tbg_waiter w[2] = { { .w = &worker }, { .w = &worker } };
 	struct tbg_uri u = uri_of("h/");
-	struct tbg_flight *f, *none;
+	struct tbg_pending_fetch *f, *none;
 
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
-	tbg_stock_land(s, f, 0, true, 0);
+	tbg_store_land(s, f, 0, true, 0);
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
 	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_ALONE);
-	tbg_stock_land(s, f, 0, true, 0);
-	KTAP_EQ(tbg_stock_enter(s, &u, "", 0, TBG_JOIN_HOPING, &w[0], &f), TBG_TURN_ALONE);
+	tbg_store_land(s, f, 0, true, 0);
+	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_HOPING, &w[0], &f), TBG_TURN_ALONE);
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
 	worker.now_ns = 1000 * 1000000000ull;	/* forgotten */
 	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_WAIT);
-	tbg_stock_leave(s, &w[1]);
-	tbg_stock_land(s, f, 0, true, 0);
-	tbg_stock_close(s);
+	tbg_store_leave(s, &w[1]);
+	tbg_store_land(s, f, 0, true, 0);
+	tbg_store_close(s);
 }
 
 KTAP_TEST(t_who_asks_for_less_waits_and_has_nobody_wait)
 {
-	struct tbg_stock *s = open_stock(1 << 20);
+	struct tbg_store *s = open_stock(1 << 20);
 	static struct tbg_worker worker;
 	struct tbg_waiter w[2] = { { .w = &worker }, { .w = &worker } };
 	struct tbg_uri u = uri_of("h/");
-	struct tbg_stock_stats stats;
-	struct tbg_flight *f, *none;
+	struct tbg_store_stats stats;
+	struct tbg_pending_fetch *f, *none;
 
-	KTAP_EQ(tbg_stock_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[0], &none), TBG_TURN_ALONE);
+	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[0], &none), TBG_TURN_ALONE);
 	KTAP_CHECK(!none);
-	tbg_stock_stats(s, &stats);
+	tbg_store_stats(s, &stats);
 	KTAP_EQ(stats.uris, 0);
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
-	KTAP_EQ(tbg_stock_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[1], &none), TBG_TURN_WAIT);
-	tbg_stock_leave(s, &w[1]);
-	tbg_stock_land(s, f, 0, true, 0);
-	tbg_stock_close(s);
+	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[1], &none), TBG_TURN_WAIT);
+	tbg_store_leave(s, &w[1]);
+	tbg_store_land(s, f, 0, true, 0);
+	tbg_store_close(s);
 }
 
 KTAP_MAIN()

@@ -98,7 +98,7 @@ struct shard {
 struct tbg_cache {
 	struct shard shards[SHARD_NR];
 	struct tbg_plan plan;
-	struct tbg_store *store;
+	struct tbg_blob_slots *store;
 	const struct tbg_maps *maps;
 	uint64_t hash_key[2];
 	uint64_t bytes_budget;
@@ -256,7 +256,7 @@ int tbg_cache_open(struct tbg_cache **ret, const struct tbg_plan *plan,
 	for (int i = 0; i < SHARD_NR; i++)
 		if (shard_open(&c->shards[i], plan->blobs))
 			goto fail;
-	err = tbg_store_open(&c->store, plan, maps ? maps->blobs : NULL);
+	err = tbg_blob_slots_open(&c->store, plan, maps ? maps->blobs : NULL);
 	if (err)
 		goto fail;
 	*ret = c;
@@ -878,9 +878,9 @@ static bool wanted_first(struct tbg_cache *c, unsigned int class,
 
 static bool rests_enough(struct tbg_cache *c, unsigned int class)
 {
-	struct tbg_store_use use;
+	struct tbg_blob_slots_use use;
 
-	tbg_store_use(c->store, class, &use);
+	tbg_blob_slots_use(c->store, class, &use);
 	return use.resting + use.free >= reserve_of(c, class);
 }
 
@@ -969,7 +969,7 @@ int tbg_draft_open(struct tbg_cache *c, const struct tbg_key *key,
 		return -ENOMEM;
 	}
 
-	blob = tbg_store_blob(c->store, id);
+	blob = tbg_blob_slots_blob(c->store, id);
 	memset(blob->part, 0, sizeof(blob->part));
 	blob->age_len = 0;
 	blob->key0 = key->h[0];
@@ -1188,9 +1188,9 @@ void tbg_cache_stats(struct tbg_cache *c, struct tbg_cache_stats *ret)
 		pthread_mutex_unlock(&sh->lock);
 	}
 	for (int i = 0; i < TBG_CLASS_NR; i++) {
-		struct tbg_store_use use;
+		struct tbg_blob_slots_use use;
 
-		tbg_store_use(c->store, i, &use);
+		tbg_blob_slots_use(c->store, i, &use);
 		s.quarantined += use.resting;
 	}
 	*ret = s;
@@ -1231,7 +1231,7 @@ void tbg_cache_tick(struct tbg_cache *c, uint64_t now_ns)
 {
 	uint32_t nodes = 0;
 
-	tbg_store_tick(c->store, now_ns);
+	tbg_blob_slots_tick(c->store, now_ns);
 	if (c->maps && c->maps->heat)
 		for (int i = 0; i < SHARD_NR && nodes < TICK_NODES; i++)
 			nodes += shard_tick(c, &c->shards[c->tick_shard++ %
@@ -1258,7 +1258,7 @@ void tbg_cache_close(struct tbg_cache *c)
 		free(sh->buckets);
 		free(sh->sketch.lines);
 	}
-	tbg_store_close(c->store);
+	tbg_blob_slots_close(c->store);
 	free(c->name_buckets);
 	free(c->dir_buckets);
 	free(c);

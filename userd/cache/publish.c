@@ -29,7 +29,7 @@ static struct tbg_value field_of(const struct tbg_stored *one, const char *name)
 const char *tbg_publish_doubt(const struct tbg_stored *one,
 			      const struct tbg_uri *u)
 {
-	const struct tbg_terms *t = &one->terms;
+	const struct tbg_response_directives *t = &one->terms;
 
 	if (!u->path_off)
 		return "its request named no host";
@@ -63,19 +63,19 @@ static unsigned int digits_of(uint64_t age_s)
 }
 
 /* When an Age of so many digits gets one more. */
-static uint64_t digits_end_ns(const struct tbg_terms *t, unsigned int digits)
+static uint64_t digits_end_ns(const struct tbg_response_directives *t, unsigned int digits)
 {
 	uint64_t age_s = 1;
 
 	while (digits--)
 		age_s *= 10;
-	return tbg_terms_born_ns(t) + age_s * TBG_NS_PER_S;
+	return tbg_response_directives_born_ns(t) + age_s * TBG_NS_PER_S;
 }
 
 static uint64_t object_end_ns(const struct tbg_stored *one, unsigned int digits,
 			      uint64_t now_ns)
 {
-	uint64_t end = tbg_terms_expires_ns(&one->terms);
+	uint64_t end = tbg_response_directives_expires_ns(&one->terms);
 	uint64_t other = digits_end_ns(&one->terms, digits);
 
 	end = other < end ? other : end;
@@ -97,7 +97,7 @@ struct heads {
 static void heads_make(struct heads *h, const struct tbg_stored *one,
 		       uint64_t age_s)
 {
-	struct tbg_delivery d = {
+	struct tbg_response_plan d = {
 		.status = one->terms.status, .reason = one->reason,
 		.reason_len = strlen(one->reason), .fields = one->head,
 		.fields_len = one->head_len, .length = one->body->len,
@@ -114,7 +114,7 @@ static void heads_make(struct heads *h, const struct tbg_stored *one,
 	tbg_lines_text(&h->not, head_end);
 }
 
-static void body_copy(uint8_t *to, const struct tbg_pile *body)
+static void body_copy(uint8_t *to, const struct tbg_byte_chain *body)
 {
 	for (const struct tbg_piece *p = body->first; p; p = p->next) {
 		memcpy(to, p->data, p->len);
@@ -237,7 +237,7 @@ static void publish(const struct tbg_server *s, const struct tbg_location *l,
 		    const char *text, uint32_t len, struct tbg_stored *one,
 		    const struct tbg_key *key, uint64_t now_ns)
 {
-	uint64_t age_s = tbg_terms_age(&one->terms, now_ns);
+	uint64_t age_s = tbg_response_directives_age(&one->terms, now_ns);
 	unsigned int digits = digits_of(age_s);
 	struct tbg_draft d = { 0 };
 	struct heads h = { 0 };
@@ -251,11 +251,11 @@ static void publish(const struct tbg_server *s, const struct tbg_location *l,
 		goto out;
 	draft_fill(&d, &h, one);
 	d.blob->age_len = digits;
-	d.object->born_ns = tbg_terms_born_ns(&one->terms);
+	d.object->born_ns = tbg_response_directives_born_ns(&one->terms);
 	d.object->flags = (l->cookies_pass ? TBG_ENTRY_COOKIES : 0) |
 			  (one->terms.status != 200 ? TBG_ENTRY_PLAIN : 0);
 	atomic_store(&d.object->expires_ns, object_end_ns(one, digits, now_ns));
-	tbg_stock_publish(s->stock, one, &d, now_ns);
+	tbg_store_publish(s->stock, one, &d, now_ns);
 out:
 	tbg_lines_free(&h.get);
 	tbg_lines_free(&h.not);
@@ -271,7 +271,7 @@ void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
 	int len;
 
 	if (!s->maps || !site || tbg_publish_doubt(one, u) ||
-	    !tbg_fresh(tbg_terms_expires_ns(&one->terms), now_ns))
+	    !tbg_fresh(tbg_response_directives_expires_ns(&one->terms), now_ns))
 		return;
 	len = tbg_publish_text(one, u, req, req_len, text);
 	if (len < 0)
@@ -280,6 +280,6 @@ void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
 	if (published(s, &key, site->id, text, len, now_ns))
 		return;
 	l = location_of(site, u);
-	if (l && tbg_stock_wants(s->stock, one, &key, now_ns))
+	if (l && tbg_store_wants(s->stock, one, &key, now_ns))
 		publish(s, l, text, len, one, &key, now_ns);
 }

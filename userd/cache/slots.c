@@ -75,7 +75,7 @@ struct pool {
 	bool mapped;		/* base is our own */
 } __attribute__((aligned(64)));
 
-struct tbg_store {
+struct tbg_blob_slots {
 	struct pool pools[TBG_CLASS_NR];
 };
 
@@ -170,10 +170,10 @@ static int pool_open(struct pool *p, unsigned int class, uint32_t nr,
 	return 0;
 }
 
-int tbg_store_open(struct tbg_store **ret, const struct tbg_plan *plan,
+int tbg_blob_slots_open(struct tbg_blob_slots **ret, const struct tbg_plan *plan,
 		   void *const *blobs)
 {
-	struct tbg_store *s;
+	struct tbg_blob_slots *s;
 	int err;
 
 	s = aligned_alloc(64, sizeof(*s));
@@ -184,7 +184,7 @@ int tbg_store_open(struct tbg_store **ret, const struct tbg_plan *plan,
 		err = pool_open(&s->pools[c], c, plan->slots[c],
 				blobs ? blobs[c] : NULL);
 		if (err) {
-			tbg_store_close(s);
+			tbg_blob_slots_close(s);
 			return err;
 		}
 	}
@@ -192,7 +192,7 @@ int tbg_store_open(struct tbg_store **ret, const struct tbg_plan *plan,
 	return 0;
 }
 
-void tbg_store_close(struct tbg_store *s)
+void tbg_blob_slots_close(struct tbg_blob_slots *s)
 {
 	if (!s)
 		return;
@@ -206,7 +206,7 @@ void tbg_store_close(struct tbg_store *s)
 	free(s);
 }
 
-struct tbg_blob *tbg_store_blob(struct tbg_store *s, uint32_t id)
+struct tbg_blob *tbg_blob_slots_blob(struct tbg_blob_slots *s, uint32_t id)
 {
 	unsigned int class = TBG_BLOB_CLASS(id);
 
@@ -214,7 +214,7 @@ struct tbg_blob *tbg_store_blob(struct tbg_store *s, uint32_t id)
 			(size_t)TBG_BLOB_SLOT(id) * classes[class].bytes);
 }
 
-int tbg_slot_take(struct tbg_store *s, unsigned int class, uint32_t leave,
+int tbg_slot_take(struct tbg_blob_slots *s, unsigned int class, uint32_t leave,
 		  uint32_t *ret_id, uint32_t *ret_gen)
 {
 	struct pool *p = &s->pools[class];
@@ -234,7 +234,7 @@ int tbg_slot_take(struct tbg_store *s, unsigned int class, uint32_t leave,
 	pthread_mutex_unlock(&p->lock);
 
 	/* Whoever still reads the slot sees a generation that fits nothing. */
-	blob = tbg_store_blob(s, TBG_BLOB_ID(class, i));
+	blob = tbg_blob_slots_blob(s, TBG_BLOB_ID(class, i));
 	__atomic_store_n(&blob->gen, 0, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	*ret_id = TBG_BLOB_ID(class, i);
@@ -242,7 +242,7 @@ int tbg_slot_take(struct tbg_store *s, unsigned int class, uint32_t leave,
 	return 0;
 }
 
-void tbg_slot_own(struct tbg_store *s, uint32_t id, void *owner)
+void tbg_slot_own(struct tbg_blob_slots *s, uint32_t id, void *owner)
 {
 	struct pool *p = &s->pools[TBG_BLOB_CLASS(id)];
 
@@ -251,7 +251,7 @@ void tbg_slot_own(struct tbg_store *s, uint32_t id, void *owner)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void tbg_slot_give(struct tbg_store *s, uint32_t id, bool rest)
+void tbg_slot_give(struct tbg_blob_slots *s, uint32_t id, bool rest)
 {
 	struct pool *p = &s->pools[TBG_BLOB_CLASS(id)];
 	uint32_t i = TBG_BLOB_SLOT(id);
@@ -261,7 +261,7 @@ void tbg_slot_give(struct tbg_store *s, uint32_t id, bool rest)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void *tbg_slot_sample(struct tbg_store *s, unsigned int class, unsigned int nr,
+void *tbg_slot_sample(struct tbg_blob_slots *s, unsigned int class, unsigned int nr,
 		      uint32_t seed, uint32_t (*weight)(void *owner),
 		      void (*hold)(void *owner))
 {
@@ -293,8 +293,8 @@ void *tbg_slot_sample(struct tbg_store *s, unsigned int class, unsigned int nr,
 	return found;
 }
 
-void tbg_store_use(struct tbg_store *s, unsigned int class,
-		   struct tbg_store_use *ret)
+void tbg_blob_slots_use(struct tbg_blob_slots *s, unsigned int class,
+		   struct tbg_blob_slots_use *ret)
 {
 	struct pool *p = &s->pools[class];
 
@@ -322,7 +322,7 @@ static void pool_tick(struct pool *p, uint64_t now_ns)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void tbg_store_tick(struct tbg_store *s, uint64_t now_ns)
+void tbg_blob_slots_tick(struct tbg_blob_slots *s, uint64_t now_ns)
 {
 	for (int c = 0; c < TBG_CLASS_NR; c++)
 		pool_tick(&s->pools[c], now_ns);

@@ -38,49 +38,49 @@ uint16_t *tbg_blob_sums(struct tbg_blob *blob, unsigned int class);
 
 /*
  * The slots themselves. cache/objects.c alone calls what follows; any thread may, but
- * for tbg_store_tick(). A slot is free, taken (a draft), owned (published) or
+ * for tbg_blob_slots_tick(). A slot is free, taken (a draft), owned (published) or
  * resting. Each taking raises the slot's generation, which is never 0.
  */
-struct tbg_store;
+struct tbg_blob_slots;
 
 /* blobs: mmapped arrays by class; NULL: anonymous memory. */
-int tbg_store_open(struct tbg_store **ret, const struct tbg_plan *plan,
+int tbg_blob_slots_open(struct tbg_blob_slots **ret, const struct tbg_plan *plan,
 		   void *const *blobs);
-void tbg_store_close(struct tbg_store *s);
+void tbg_blob_slots_close(struct tbg_blob_slots *s);
 
-struct tbg_blob *tbg_store_blob(struct tbg_store *s, uint32_t id);
+struct tbg_blob *tbg_blob_slots_blob(struct tbg_blob_slots *s, uint32_t id);
 
 /*
  * Takes a free slot, leaving `leave` free ones behind. 0, or -ENOSPC. The
  * blob's gen is 0 until the caller stores *ret_gen into it.
  */
-int tbg_slot_take(struct tbg_store *s, unsigned int class, uint32_t leave,
+int tbg_slot_take(struct tbg_blob_slots *s, unsigned int class, uint32_t leave,
 		  uint32_t *ret_id, uint32_t *ret_gen);
 
 /* The slot's published owner, for tbg_slot_sample(); NULL: none any more. */
-void tbg_slot_own(struct tbg_store *s, uint32_t id, void *owner);
+void tbg_slot_own(struct tbg_blob_slots *s, uint32_t id, void *owner);
 
 /*
  * The slot is no longer used. rest: the kernel tiers knew it, so it rests
  * TBG_QUARANTINE_S from the next tick on.
  */
-void tbg_slot_give(struct tbg_store *s, uint32_t id, bool rest);
+void tbg_slot_give(struct tbg_blob_slots *s, uint32_t id, bool rest);
 
 /*
  * The owner of least weight among up to nr of a class, from a random place
  * on; hold(owner) is called before the owner can go away. NULL: none owned.
  */
-void *tbg_slot_sample(struct tbg_store *s, unsigned int class, unsigned int nr,
+void *tbg_slot_sample(struct tbg_blob_slots *s, unsigned int class, unsigned int nr,
 		      uint32_t seed, uint32_t (*weight)(void *owner),
 		      void (*hold)(void *owner));
 
-struct tbg_store_use {
+struct tbg_blob_slots_use {
 	uint32_t slots, free, resting;
 };
-void tbg_store_use(struct tbg_store *s, unsigned int class,
-		   struct tbg_store_use *ret);
+void tbg_blob_slots_use(struct tbg_blob_slots *s, unsigned int class,
+		   struct tbg_blob_slots_use *ret);
 
 /* Ends the rest of slots whose time is over; time comes from here alone. */
-void tbg_store_tick(struct tbg_store *s, uint64_t now_ns);
+void tbg_blob_slots_tick(struct tbg_blob_slots *s, uint64_t now_ns);
 
 #endif

@@ -47,24 +47,24 @@
 
 static bool blocked(const struct tbg_conn *c)
 {
-	const struct tbg_traffic *t = c->traffic;
+	const struct tbg_conn_active *t = c->traffic;
 
 	return t && (t->out || t->fd >= 0 || t->parts || t->transfer);
 }
 
-static struct tbg_traffic *traffic_get(struct tbg_conn *c)
+static struct tbg_conn_active *traffic_get(struct tbg_conn *c)
 {
 	if (!c->traffic) {
 		c->traffic = malloc(sizeof(*c->traffic));
 		if (c->traffic)
-			*c->traffic = (struct tbg_traffic){ .fd = -1 };
+			*c->traffic = (struct tbg_conn_active){ .fd = -1 };
 	}
 	return c->traffic;
 }
 
 static void traffic_free(struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 
 	if (!t)
 		return;
@@ -113,9 +113,9 @@ static void end_read(char text[TBG_END_TEXT], uint16_t *port,
 	}
 }
 
-const struct tbg_ends *tbg_conn_ends(struct tbg_conn *c)
+const struct tbg_endpoints *tbg_conn_ends(struct tbg_conn *c)
 {
-	static const struct tbg_ends unknown = { .peer = "unknown", .local = "unknown" };
+	static const struct tbg_endpoints unknown = { .peer = "unknown", .local = "unknown" };
 	struct sockaddr_storage local = { .ss_family = AF_UNSPEC };
 	socklen_t len = sizeof(local);
 
@@ -207,7 +207,7 @@ static void log_hold(struct tbg_worker *w, struct tbg_conn *c,
 		     uint64_t body, const char *reason)
 {
 	struct tbg_unlogged *u;
-	struct tbg_traffic *t;
+	struct tbg_conn_active *t;
 
 	if (!w->s->log)
 		return;
@@ -249,7 +249,7 @@ static void transfer_note(struct tbg_worker *w, struct tbg_conn *c,
 /* Back to the small form when nothing is under way. */
 static void traffic_trim(struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 
 	if (t && !t->in_len && !t->has_message && !t->in_body && !blocked(c) &&
 	    !t->close_after)
@@ -432,7 +432,7 @@ static void kernel_resume(struct tbg_worker *w, struct tbg_conn *c)
 static bool out_keep(struct tbg_conn *c, const struct iovec *iov, int nr,
 		     size_t off)
 {
-	struct tbg_traffic *t = traffic_get(c);
+	struct tbg_conn_active *t = traffic_get(c);
 	size_t len = t && t->out ? t->out_len : 0;
 	uint8_t *out;
 
@@ -546,7 +546,7 @@ static bool object_put(struct tbg_worker *w, struct tbg_conn *c,
 /* The socket's turn for a file: 1 done, 0 later, -1 the connection broke. */
 static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 
 	for (int i = 0; i < SLICES_MAX && t->fd_left; i++) {
 		bool last = t->fd_left <= SLICE_BYTES;
@@ -579,7 +579,7 @@ static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 /* What comes next of several parts, sent. False: the connection broke. */
 static bool parts_send(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	uint32_t room = TBG_OUT_BYTES - w->out_len;
 	struct tbg_range piece;
 	ssize_t n = tbg_parts_read(t->parts, w->out + w->out_len,
@@ -605,7 +605,7 @@ static bool parts_send(struct tbg_worker *w, struct tbg_conn *c)
 /* What is behind the head: 1 done, 0 later, -1 the connection broke. */
 static int rest_send(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	int r = t->fd_left ? file_send(w, c) : 1;
 
 	for (int i = 0; r > 0 && t->parts; i++) {
@@ -623,7 +623,7 @@ static int rest_send(struct tbg_worker *w, struct tbg_conn *c)
 
 static void rest_done(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 
 	if (t->fd >= 0)
 		close(t->fd);
@@ -637,7 +637,7 @@ static void rest_done(struct tbg_worker *w, struct tbg_conn *c)
 static bool rest_begin(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken)
 {
 	struct tbg_answer *a = &w->answer;
-	struct tbg_traffic *t;
+	struct tbg_conn_active *t;
 	int r;
 
 	if (!a->parts && !flush_with(w, c, NULL, 0, MSG_MORE))
@@ -864,7 +864,7 @@ static bool error_put(struct tbg_worker *w, struct tbg_conn *c,
 	location = location ?: tbg_location_find(w->sites->fallback, "/", 1);
 	tbg_answer_error(&w->answer, status, TBG_PERSIST_NOT);
 	w->answer.reason = "refused";
-	tbg_page_error(w->s, location, &w->answer);
+	tbg_pages_error(w->s, location, &w->answer);
 	if (head_wanted(b, len))
 		w->answer.body_len = 0;
 	ok = answer_put(w, c, 0, b, len);
@@ -897,7 +897,7 @@ static struct tbg_message message_new(const struct tbg_worker *w)
 
 /* Of the request whose body is coming; NULL: it is none any more, since a reload. */
 static const struct tbg_location *location_held(struct tbg_worker *w,
-						const struct tbg_traffic *t)
+						const struct tbg_conn_active *t)
 {
 	struct tbg_message m = message_new(w);
 
@@ -914,7 +914,7 @@ static bool body_follows(const struct tbg_message *m)
 
 /* Whose handler answers the request, if not files; e->location: its path's. */
 static bool handed_over(const struct tbg_worker *w, const struct tbg_message *m,
-			struct tbg_errand *e)
+			struct tbg_transfer_request *e)
 {
 	const struct tbg_location *other;
 
@@ -931,9 +931,9 @@ static bool handed_over(const struct tbg_worker *w, const struct tbg_message *m,
 /* Its answer comes from behind; the bytes behind its head are the transfer's. */
 static bool transfer_begin(struct tbg_worker *w, struct tbg_conn *c,
 			   const struct tbg_message *m, const void *b,
-			   const struct tbg_errand *e)
+			   const struct tbg_transfer_request *e)
 {
-	struct tbg_traffic *t = traffic_get(c);
+	struct tbg_conn_active *t = traffic_get(c);
 
 	if (t) {
 		t->begin_ns = t->begin_ns ?: w->now_ns;
@@ -948,7 +948,7 @@ static bool body_hold(struct tbg_worker *w, struct tbg_conn *c,
 		      const struct tbg_message *m, const uint8_t *b,
 		      uint64_t body_max)
 {
-	struct tbg_traffic *t = traffic_get(c);
+	struct tbg_conn_active *t = traffic_get(c);
 
 	if (!t || !(t->held = malloc(m->len)))
 		return false;
@@ -979,7 +979,7 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 		      struct tbg_message *m, const uint8_t *b, bool missed)
 {
 	const struct tbg_location *location = location_of(w, m, b);
-	struct tbg_errand e = { .location = location, .persist = persist_of(w, m),
+	struct tbg_transfer_request e = { .location = location, .persist = persist_of(w, m),
 				.taken = m->len };
 
 	if (handed_over(w, m, &e))
@@ -1006,7 +1006,7 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		     size_t len, size_t *ret_used)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	struct tbg_message m = message_new(w);
 	enum tbg_parsed p = tbg_body_skip(&t->body, b, len, ret_used);
 	uint8_t *held;
@@ -1098,7 +1098,7 @@ static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
 static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		     size_t len, bool missed, size_t *ret_used)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	bool resumed = t && t->has_message;
 	bool begun = resumed && tbg_message_begun(&t->message);
 	struct tbg_message m = message_new(w);
@@ -1158,7 +1158,7 @@ static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
 	size_t at = 0, used;
 
 	while (at < len && may_eat(c)) {
-		struct tbg_traffic *t = c->traffic;
+		struct tbg_conn_active *t = c->traffic;
 		bool missed = false;
 
 		if (w->out_len > OUT_FLUSH) {
@@ -1189,7 +1189,7 @@ static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
 /* Appends to what waits to be eaten. */
 static bool in_add(struct tbg_conn *c, const uint8_t *b, size_t len)
 {
-	struct tbg_traffic *t = traffic_get(c);
+	struct tbg_conn_active *t = traffic_get(c);
 
 	if (!t)
 		return false;
@@ -1210,7 +1210,7 @@ static bool in_add(struct tbg_conn *c, const uint8_t *b, size_t len)
 /* Eats what waits; its buffer may go while an answer ends the connection. */
 static void in_eat(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	uint8_t *in = t->in;
 	uint32_t len = t->in_len, room = t->in_room;
 	size_t used;
@@ -1381,7 +1381,7 @@ void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c,
 	conn_go_on(w, c);
 }
 
-static bool asked_keep(struct tbg_traffic *t, const struct tbg_transfer *x)
+static bool asked_keep(struct tbg_conn_active *t, const struct tbg_transfer *x)
 {
 	if (t->redirects++)
 		return true;
@@ -1397,9 +1397,9 @@ unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 			       struct tbg_transfer *x, const struct tbg_lines *head)
 {
 	const uint8_t *b = (const uint8_t *)head->text;
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	struct tbg_message m = message_new(w);
-	struct tbg_errand e;
+	struct tbg_transfer_request e;
 
 	if (t->redirects == REDIRECTS_MAX)
 		return 500;
@@ -1409,7 +1409,7 @@ unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 		return 503;
 	t->transfer = NULL;
 	x->c = NULL;
-	e = (struct tbg_errand){ .location = location_of(w, &m, b),
+	e = (struct tbg_transfer_request){ .location = location_of(w, &m, b),
 				 .persist = persist_of(w, &m), .taken = x->taken };
 	if (handed_over(w, &m, &e))
 		transfer_begin(w, c, &m, b, &e);
@@ -1423,7 +1423,7 @@ unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 
 uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	uint8_t *in = t->in_len ? t->in : NULL;
 
 	if (!in)
@@ -1436,7 +1436,7 @@ uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len)
 
 bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 
 	if (!len || !in_add(c, b, len))
 		return !len;
@@ -1454,7 +1454,7 @@ void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c)
 void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 		      const uint8_t *b, uint32_t n)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	size_t used;
 
 	if (c->state != TBG_CONN_OPEN) {
@@ -1519,7 +1519,7 @@ void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
 /* Pending output: 1 all out, 0 later, -1 broken. */
 static int out_send(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	ssize_t n;
 
 	if (t->out) {
@@ -1541,7 +1541,7 @@ static int out_send(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	int r;
 
 	if (closing(w, c) || c->state != TBG_CONN_OPEN || !blocked(c))
@@ -1568,7 +1568,7 @@ void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c)
 /* Nothing is under way: what has come, if anything, is no request yet. */
 static bool is_idle(const struct tbg_conn *c)
 {
-	const struct tbg_traffic *t = c->traffic;
+	const struct tbg_conn_active *t = c->traffic;
 
 	return !t || (t->has_message && !blocked(c) && !tbg_message_begun(&t->message));
 }
@@ -1576,7 +1576,7 @@ static bool is_idle(const struct tbg_conn *c)
 /* A head, or a body, that does not come. */
 static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_traffic *t = c->traffic;
+	struct tbg_conn_active *t = c->traffic;
 	bool ok;
 
 	tbg_stat_add(&w->stats.timeouts, 1);

@@ -26,7 +26,7 @@ enum tbg_conn_state {
 };
 
 /* While a request is incomplete or an answer is on its way. */
-struct tbg_traffic {
+struct tbg_conn_active {
 	uint8_t *in;			/* received, not yet eaten */
 	uint32_t in_len, in_room;
 	struct tbg_message message;	/* of a head that has begun */
@@ -66,9 +66,9 @@ struct tbg_conn {
 	bool shut;			/* to sock, until what waits has been sent */
 	bool drained;			/* sock owed nothing, a tick ago */
 	int sock;			/* its slot in sock; -1: none */
-	struct tbg_traffic *traffic;	/* NULL: idle */
+	struct tbg_conn_active *traffic;	/* NULL: idle */
 	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */
-	struct tbg_ends *ends;		/* for transfers; NULL: not asked yet */
+	struct tbg_endpoints *ends;		/* for transfers; NULL: not asked yet */
 	struct tbg_conn *next;		/* in the free list */
 } __attribute__((aligned(64)));
 
@@ -129,7 +129,7 @@ uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len);
 bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len);
 void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c);
 /* Both addresses as text. */
-const struct tbg_ends *tbg_conn_ends(struct tbg_conn *c);
+const struct tbg_endpoints *tbg_conn_ends(struct tbg_conn *c);
 
 /* worker.c's part */
 void tbg_worker_recv(struct tbg_worker *w, struct tbg_conn *c);

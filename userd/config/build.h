@@ -9,7 +9,7 @@
 
 #include "config/target.h"
 
-struct tbg_making {
+struct tbg_build {
 	struct tbg_sites *sites;
 	const struct tbg_sites *old;
 	const struct tbg_scope *top;
@@ -18,7 +18,7 @@ struct tbg_making {
 
 /* Says the fault, with the line that it is in; 0: the command line. -EINVAL. */
 __attribute__((format(printf, 3, 4)))
-int tbg_making_wrong(struct tbg_making *m, unsigned int line, const char *format, ...);
+int tbg_build_wrong(struct tbg_build *m, unsigned int line, const char *format, ...);
 
 bool tbg_setting_upstreams(const struct tbg_setting *s);	/* about upstreams? */
 const char *tbg_scope_name(const struct tbg_scope *scope);	/* for messages */
@@ -27,36 +27,36 @@ const char *tbg_scope_name(const struct tbg_scope *scope);	/* for messages */
  * The settings of one scope, onto what its outer scopes have made: those of
  * upstreams, or all others.
  */
-int tbg_scope_apply(struct tbg_making *m, struct tbg_target *t,
+int tbg_scope_apply(struct tbg_build *m, struct tbg_target *t,
 		    const struct tbg_scope *scope, bool upstreams);
 
 /* All others, and those of its media types: what is said last wins. */
-int tbg_level_apply(struct tbg_making *m, struct tbg_target *t, const struct tbg_scope *scope);
+int tbg_level_apply(struct tbg_build *m, struct tbg_target *t, const struct tbg_scope *scope);
 
 /* What all upstreams have that say nothing of it themselves, into t->terms. */
-int tbg_terms_make(struct tbg_making *m, struct tbg_target *t);
+int tbg_response_directives_make(struct tbg_build *m, struct tbg_target *t);
 
 /* Takes it over: the object of before stands for it if that is still the same. */
-int tbg_upstream_keep(struct tbg_making *m, struct tbg_upstream *u);
+int tbg_upstream_keep(struct tbg_build *m, struct tbg_upstream *u);
 
 /* The upstream of a section. */
-int tbg_upstream_make(struct tbg_making *m, const struct tbg_scope *own);
+int tbg_upstream_make(struct tbg_build *m, const struct tbg_scope *own);
 
 /* The upstream of a location's servers, in t: one for all that give the same. */
-int tbg_upstream_given(struct tbg_making *m, struct tbg_target *t, unsigned int line);
+int tbg_upstream_given(struct tbg_build *m, struct tbg_target *t, unsigned int line);
 
 /* What is so of a pool unless something is said of it. */
-void tbg_pools_unsaid(struct tbg_order *ret_cgi, struct tbg_order *ret_module);
+void tbg_pools_unsaid(struct tbg_pool_command *ret_cgi, struct tbg_pool_command *ret_module);
 
 /* The location is answered by a pool of ours, one for all that say the same. */
-int tbg_pool_make(struct tbg_making *m, struct tbg_target *t, enum tbg_pool_kind kind,
+int tbg_pool_make(struct tbg_build *m, struct tbg_target *t, enum tbg_pool_kind kind,
 		  unsigned int line);
 
 /* The locations of a host; host NULL: of the only site there is. */
-int tbg_site_locations(struct tbg_making *m, struct tbg_site *site,
+int tbg_site_locations(struct tbg_build *m, struct tbg_site *site,
 		       const struct tbg_scope *host);
 
 /* With hosts: a location outside of them would be nobody's. */
-int tbg_locations_check(struct tbg_making *m);
+int tbg_locations_check(struct tbg_build *m);
 
 #endif

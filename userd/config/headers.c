@@ -80,10 +80,10 @@ bool tbg_headers_set(struct tbg_target *t, const char *v)
 						    &t->policy->headers_nr, v);
 }
 
-static struct tbg_policy *policy_add(struct tbg_target *t)
+static struct tbg_header_rules *policy_add(struct tbg_target *t)
 {
 	struct tbg_location *l = t->location;
-	struct tbg_policy *more;
+	struct tbg_header_rules *more;
 
 	more = tbg_list_grow(t, l->policies, l->policies_nr, sizeof(*more));
 	if (!more)
@@ -104,7 +104,7 @@ static const char *type_pattern(struct tbg_sites *s, const char *title)
 }
 
 /* The media types of a scope that are whole, or those that end in a star. */
-static int types_apply(struct tbg_making *m, struct tbg_target *t, const struct tbg_scope *scope,
+static int types_apply(struct tbg_build *m, struct tbg_target *t, const struct tbg_scope *scope,
 		       bool whole)
 {
 	int err = 0;
@@ -122,7 +122,7 @@ static int types_apply(struct tbg_making *m, struct tbg_target *t, const struct 
 	return err;
 }
 
-int tbg_level_apply(struct tbg_making *m, struct tbg_target *t, const struct tbg_scope *scope)
+int tbg_level_apply(struct tbg_build *m, struct tbg_target *t, const struct tbg_scope *scope)
 {
 	int err;
 

@@ -183,7 +183,7 @@ static size_t fields_bytes(const struct tbg_location *l)
 	size_t ret = 0;
 
 	for (unsigned int i = 0; i < l->policies_nr; i++) {
-		const struct tbg_policy *p = &l->policies[i];
+		const struct tbg_header_rules *p = &l->policies[i];
 
 		ret += strlen(p->expires ?: "") + strlen(p->cache_control ?: "") + 32;
 		for (unsigned int j = 0; j < p->headers_nr; j++)
@@ -193,7 +193,7 @@ static size_t fields_bytes(const struct tbg_location *l)
 }
 
 /* What a scope says that is no root: one thing, or nothing. */
-static int pool_said(struct tbg_making *m, const struct tbg_scope *scope,
+static int pool_said(struct tbg_build *m, const struct tbg_scope *scope,
 		     const struct tbg_setting **ret, enum tbg_pool_kind *ret_kind)
 {
 	const struct tbg_setting *upstream = tbg_setting_of(scope, "upstream");
@@ -204,7 +204,7 @@ static int pool_said(struct tbg_making *m, const struct tbg_scope *scope,
 	*ret_kind = cgi ? TBG_POOL_CGI : module ? TBG_POOL_MODULE : 0;
 	if (!!upstream + !!cgi + !!module < 2)
 		return 0;
-	return tbg_making_wrong(m, (*ret)->line, "%.100s: several of upstream, cgi and module; expected one of them",
+	return tbg_build_wrong(m, (*ret)->line, "%.100s: several of upstream, cgi and module; expected one of them",
 				tbg_scope_name(scope));
 }
 
@@ -212,7 +212,7 @@ static int pool_said(struct tbg_making *m, const struct tbg_scope *scope,
  * What answers, once all that is said of a location has been applied: the
  * innermost of scopes that says anything has the last word.
  */
-static int location_handler(struct tbg_making *m, struct tbg_target *t,
+static int location_handler(struct tbg_build *m, struct tbg_target *t,
 			    const struct tbg_scope *const scopes[3])
 {
 	const struct tbg_setting *said = NULL, *root = NULL;
@@ -233,7 +233,7 @@ static int location_handler(struct tbg_making *m, struct tbg_target *t,
 	if (kind)
 		return tbg_pool_make(m, t, kind, said->line);
 	if (t->beside)
-		return tbg_making_wrong(m, said->line, "upstream \"%.100s\": beside others; expected the name of an upstream alone, or servers",
+		return tbg_build_wrong(m, said->line, "upstream \"%.100s\": beside others; expected the name of an upstream alone, or servers",
 					t->beside);
 	l->handler = TBG_HANDLER_UPSTREAM;
 	if (t->named)
@@ -243,14 +243,14 @@ static int location_handler(struct tbg_making *m, struct tbg_target *t,
 	if (err)
 		return err;
 	if (!l->upstream)
-		return tbg_making_wrong(m, said->line, "upstream \"%.100s\": there is none of that name; expected that of a section such as upstream \"%.100s\" { server = \"HOST:PORT\" }",
+		return tbg_build_wrong(m, said->line, "upstream \"%.100s\": there is none of that name; expected that of a section such as upstream \"%.100s\" { server = \"HOST:PORT\" }",
 					t->named, t->named);
 	if (tbg_protocol_needs_root(l->upstream->terms.protocol) && l->root < 0 &&
 	    !l->upstream->terms.script.root && !l->upstream->terms.script.file)
-		return tbg_making_wrong(m, said->line, "upstream \"%.100s\": no root; expected root = \"a folder\" around it, or script-root = \"/a/path\" in the upstream",
+		return tbg_build_wrong(m, said->line, "upstream \"%.100s\": no root; expected root = \"a folder\" around it, or script-root = \"/a/path\" in the upstream",
 					l->upstream->name);
 	if (root && !tbg_protocol_needs_root(l->upstream->terms.protocol))
-		return tbg_making_wrong(m, said->line, "upstream: not together with a root; expected one of them");
+		return tbg_build_wrong(m, said->line, "upstream: not together with a root; expected one of them");
 	return 0;
 }
 
@@ -265,11 +265,11 @@ static void location_match(struct tbg_location *l, struct tbg_sites *s,
 }
 
 /* own NULL: what the host says of all paths. */
-static int location_make(struct tbg_making *m, struct tbg_location *l,
+static int location_make(struct tbg_build *m, struct tbg_location *l,
 			 const struct tbg_scope *host,
 			 const struct tbg_scope *own)
 {
-	struct tbg_order cgi, module;
+	struct tbg_pool_command cgi, module;
 	struct tbg_upstream_terms terms = { 0 };
 	struct tbg_target t = {
 		.sites = m->sites, .location = l, .terms = &terms, .why = "",
@@ -298,13 +298,13 @@ static int location_make(struct tbg_making *m, struct tbg_location *l,
 	if (l->body_max == BODY_MAX_UNSAID)
 		l->body_max = l->handler == TBG_HANDLER_FILES ? TBG_BODY_MAX : UINT64_MAX;
 	if (l->root < 0 && l->handler == TBG_HANDLER_FILES)
-		return tbg_making_wrong(m, last->line, "%.100s: no root; expected root = \"a folder\" or upstream = \"a name\" there or outside of it",
+		return tbg_build_wrong(m, last->line, "%.100s: no root; expected root = \"a folder\" or upstream = \"a name\" there or outside of it",
 					*last->title ? last->title : "root");
 	if (fields_bytes(l) <= TBG_FIELDS_MAX)
 		return 0;
 	for (int i = 2; i >= 0; i--)
 		headers = scopes[i] ? tbg_setting_of(scopes[i], "headers") ?: headers : headers;
-	return tbg_making_wrong(m, headers ? headers->line : last->line, "%.100s: %zu bytes of headers; expected at most %d, those of outer scopes included",
+	return tbg_build_wrong(m, headers ? headers->line : last->line, "%.100s: %zu bytes of headers; expected at most %d, those of outer scopes included",
 				tbg_scope_name(last), fields_bytes(l), TBG_FIELDS_MAX);
 }
 
@@ -324,7 +324,7 @@ static bool is_location(const struct tbg_scope *s)
 	return s->kind == TBG_SCOPE_LOCATION;
 }
 
-int tbg_site_locations(struct tbg_making *m, struct tbg_site *site,
+int tbg_site_locations(struct tbg_build *m, struct tbg_site *site,
 		       const struct tbg_scope *host)
 {
 	const struct tbg_scope *in = host ?: m->top;
@@ -340,7 +340,7 @@ int tbg_site_locations(struct tbg_making *m, struct tbg_site *site,
 		slash |= !strcmp(in->below[i]->title, "/");
 	}
 	if (nr > LOCATIONS_MAX)
-		return tbg_making_wrong(m, line, "%.100s: %u locations; expected at most %d",
+		return tbg_build_wrong(m, line, "%.100s: %u locations; expected at most %d",
 					tbg_scope_name(in), nr, LOCATIONS_MAX);
 	site->locations = tbg_sites_alloc(m->sites, (nr + 1) * sizeof(*site->locations));
 	if (!site->locations)
@@ -358,14 +358,14 @@ int tbg_site_locations(struct tbg_making *m, struct tbg_site *site,
 	return err;
 }
 
-int tbg_locations_check(struct tbg_making *m)
+int tbg_locations_check(struct tbg_build *m)
 {
 	for (unsigned int i = 0; i < m->top->below_nr; i++) {
 		const struct tbg_scope *s = m->top->below[i];
 
 		if (!is_location(s))
 			continue;
-		return tbg_making_wrong(m, s->line, "location \"%.100s\": outside of the hosts; expected it in a host, or no hosts",
+		return tbg_build_wrong(m, s->line, "location \"%.100s\": outside of the hosts; expected it in a host, or no hosts",
 					s->title);
 	}
 	return 0;

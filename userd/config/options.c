@@ -363,9 +363,9 @@ void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int 
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	if (line)
-		tbg_say("toboggand: %s:%u: %s %s", o->config, line, name, text);
+		tbg_report("toboggand: %s:%u: %s %s", o->config, line, name, text);
 	else
-		tbg_say("toboggand: --%s %s", name, text);
+		tbg_report("toboggand: --%s %s", name, text);
 }
 
 bool tbg_option_set(struct tbg_options *o, const char *name, unsigned int line,
@@ -447,7 +447,7 @@ static const char *word_split(char **argv, int *at, size_t *ret_len)
 	const char *word = argv[*at], *eq, *accepts;
 
 	if (strncmp(word, "--", 2) || !word[2]) {
-		tbg_say("toboggand: \"%s\": unexpected; expected options such as --root DIR, see --help",
+		tbg_report("toboggand: \"%s\": unexpected; expected options such as --root DIR, see --help",
 			word);
 		return NULL;
 	}
@@ -459,9 +459,9 @@ static const char *word_split(char **argv, int *at, size_t *ret_len)
 		return argv[++*at];
 	accepts = accepted(word + 2, *ret_len);
 	if (accepts)
-		tbg_say("toboggand: %s: no value; expected %s", word, accepts);
+		tbg_report("toboggand: %s: no value; expected %s", word, accepts);
 	else
-		tbg_say("toboggand: %s: unknown option; see --help for what is accepted",
+		tbg_report("toboggand: %s: unknown option; see --help for what is accepted",
 			word);
 	return NULL;
 }
@@ -481,7 +481,7 @@ static int setting_take(struct given *g, const char *name, const char *v)
 	}
 	if (tbg_scope_set(o->top, nr, 0, v, o->roots, &why))
 		return 0;
-	tbg_say("toboggand: --%s \"%s\": %s%sexpected %s", name, v, why,
+	tbg_report("toboggand: --%s \"%s\": %s%sexpected %s", name, v, why,
 		*why ? "; " : "", row.accepts);
 	return *v && *why ? TBG_OPTIONS_MISSING : BAD_OPTION;
 }
@@ -492,11 +492,11 @@ static int option_take(struct given *g, const char *name, size_t len,
 	const struct option_row *row = row_of(name, len);
 
 	if (is("help", name, len) || is("version", name, len)) {
-		tbg_say("toboggand: --%.*s \"%s\": expected no value", (int)len, name, v);
+		tbg_report("toboggand: --%.*s \"%s\": expected no value", (int)len, name, v);
 		return BAD_OPTION;
 	}
 	if (!row) {
-		tbg_say("toboggand: --%.*s: unknown option; see --help for what is accepted",
+		tbg_report("toboggand: --%.*s: unknown option; see --help for what is accepted",
 			(int)len, name);
 		return BAD_OPTION;
 	}
@@ -504,7 +504,7 @@ static int option_take(struct given *g, const char *name, size_t len,
 	g->line_began[row - rows] = true;
 	if (row_set(g, row, v))
 		return 0;
-	tbg_say("toboggand: --%s \"%s\": %s%sexpected %s", row->name, v, g->why,
+	tbg_report("toboggand: --%s \"%s\": %s%sexpected %s", row->name, v, g->why,
 		*g->why ? "; " : "", row->accepts);
 	return BAD_OPTION;
 }
@@ -560,7 +560,7 @@ static int config_read(struct tbg_options *o, const char *option, const char *pa
 
 	if (!err)
 		return 0;
-	tbg_say("toboggand: %s", msg);
+	tbg_report("toboggand: %s", msg);
 	return err == -ENOENT ? TBG_OPTIONS_MISSING : BAD_OPTION;
 }
 
@@ -572,9 +572,9 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 	if (!tbg_sites_make(ret, o->top, old, o->roots, &error))
 		return 0;
 	if (error.line)
-		tbg_say("toboggand: %s:%u: %s", o->config, error.line, error.text);
+		tbg_report("toboggand: %s:%u: %s", o->config, error.line, error.text);
 	else
-		tbg_say("toboggand: %s%s%s", o->config ?: "", o->config ? ": " : "",
+		tbg_report("toboggand: %s%s%s", o->config ?: "", o->config ? ": " : "",
 			error.text);
 	return BAD_OPTION;
 }
@@ -595,11 +595,11 @@ static int complete(struct tbg_options *o)
 {
 	if (!o->top->below_nr && !tbg_setting_of(o->top, "root") &&
 	    !tbg_setting_of(o->top, "upstream")) {
-		tbg_say("toboggand: --root: missing; expected --root DIR or --upstream URL, or --config FILE with one");
+		tbg_report("toboggand: --root: missing; expected --root DIR or --upstream URL, or --config FILE with one");
 		return BAD_OPTION;
 	}
 	if (!o->listen_nr) {
-		tbg_say("toboggand: --listen: missing; expected --listen ADDR:PORT at least once");
+		tbg_report("toboggand: --listen: missing; expected --listen ADDR:PORT at least once");
 		return BAD_OPTION;
 	}
 	if (!o->control)

@@ -22,7 +22,7 @@
 
 /* An absolute path to what there is, without links. */
 static bool real_path(struct tbg_target *t, const char *v, mode_t type,
-		      char ret[TBG_ORDER_PATH])
+		      char ret[TBG_POOL_COMMAND_PATH])
 {
 	char *path = *v == '/' ? realpath(v, NULL) : NULL;
 	struct stat st;
@@ -30,7 +30,7 @@ static bool real_path(struct tbg_target *t, const char *v, mode_t type,
 
 	if (*v == '/' && !ok)
 		t->why = strerror(errno);
-	ok = ok && (st.st_mode & S_IFMT) == type && strlen(path) < TBG_ORDER_PATH;
+	ok = ok && (st.st_mode & S_IFMT) == type && strlen(path) < TBG_POOL_COMMAND_PATH;
 	if (ok)
 		strcpy(ret, path);
 	free(path);
@@ -112,7 +112,7 @@ bool tbg_cgi_chroot_set(struct tbg_target *t, const char *v)
 /* The shared object, then its arguments. */
 bool tbg_module_set(struct tbg_target *t, const char *v)
 {
-	struct tbg_order *o = t->module;
+	struct tbg_pool_command *o = t->module;
 	size_t size = strlen(v) + 1;
 
 	t->location->handler = TBG_HANDLER_UPSTREAM;
@@ -148,22 +148,22 @@ bool tbg_module_requests_set(struct tbg_target *t, const char *v)
 	return tbg_value_number(v, 0, 1000000000, &t->module->requests);
 }
 
-void tbg_pools_unsaid(struct tbg_order *ret_cgi, struct tbg_order *ret_module)
+void tbg_pools_unsaid(struct tbg_pool_command *ret_cgi, struct tbg_pool_command *ret_module)
 {
-	*ret_cgi = (struct tbg_order){
+	*ret_cgi = (struct tbg_pool_command){
 		.uid = -1, .gid = -1, .time_ms = TBG_CGI_MS,
 		.cpu_s = TBG_CGI_CPU_S, .memory = TBG_CGI_MEMORY,
 		.output = TBG_CGI_OUTPUT, .at_once = TBG_CGI_AT_ONCE,
 		.processes = TBG_CGI_PROCESSES,
 	};
-	*ret_module = (struct tbg_order){
+	*ret_module = (struct tbg_pool_command){
 		.uid = -1, .gid = -1, .time_ms = TBG_MODULE_MS,
 		.memory = TBG_MODULE_MEMORY, .at_once = TBG_MODULE_WORKERS,
 	};
 }
 
 /* All that makes a pool what it is, as text: pools of the same name are one. */
-static char *pool_name(const struct tbg_order *o)
+static char *pool_name(const struct tbg_pool_command *o)
 {
 	struct stat st;
 	char *name = NULL;
@@ -187,7 +187,7 @@ static char *pool_name(const struct tbg_order *o)
 	return name;
 }
 
-static int pool_new(struct tbg_making *m, struct tbg_target *t, const struct tbg_order *o,
+static int pool_new(struct tbg_build *m, struct tbg_target *t, const struct tbg_pool_command *o,
 		    const char *name)
 {
 	struct tbg_upstream_terms terms;
@@ -196,7 +196,7 @@ static int pool_new(struct tbg_making *m, struct tbg_target *t, const struct tbg
 	int err;
 
 	t->terms = &terms;
-	err = tbg_terms_make(m, t);
+	err = tbg_response_directives_make(m, t);
 	err = err ?: tbg_backend_own(&b, o->path);
 	if (err)
 		return err;
@@ -215,28 +215,28 @@ static int pool_new(struct tbg_making *m, struct tbg_target *t, const struct tbg
 	return tbg_upstream_keep(m, u);
 }
 
-int tbg_pool_make(struct tbg_making *m, struct tbg_target *t, enum tbg_pool_kind kind,
+int tbg_pool_make(struct tbg_build *m, struct tbg_target *t, enum tbg_pool_kind kind,
 		  unsigned int line)
 {
-	struct tbg_order *o = kind == TBG_POOL_CGI ? t->cgi : t->module;
+	struct tbg_pool_command *o = kind == TBG_POOL_CGI ? t->cgi : t->module;
 	struct tbg_location *l = t->location;
 	size_t len = strlen(o->chroot);
-	char *name, path[TBG_ORDER_PATH];
+	char *name, path[TBG_POOL_COMMAND_PATH];
 	int err = 0;
 
 	t->why = "";
 	if (len && (strncmp(o->path, o->chroot, len) ||
 		    (o->path[len] && o->path[len] != '/' && len > 1)))
-		return tbg_making_wrong(m, line, "cgi \"%.100s\": not below %.100s; expected a folder in cgi-chroot",
+		return tbg_build_wrong(m, line, "cgi \"%.100s\": not below %.100s; expected a folder in cgi-chroot",
 					o->path, o->chroot);
 	if (kind == TBG_POOL_MODULE &&
 	    (!real_path(t, o->path, S_IFREG, path) || !is_shared_object(t, path)))
-		return tbg_making_wrong(m, line, "module \"%.100s\": %s%sexpected the absolute path of a shared object",
+		return tbg_build_wrong(m, line, "module \"%.100s\": %s%sexpected the absolute path of a shared object",
 					o->path, t->why, *t->why ? "; " : "");
 	if (kind == TBG_POOL_MODULE)
 		strcpy(o->path, path);
 	if (strlen(l->match) >= sizeof(o->prefix))
-		return tbg_making_wrong(m, line, "%.100s: too long", l->title);
+		return tbg_build_wrong(m, line, "%.100s: too long", l->title);
 	o->kind = kind;
 	strcpy(o->prefix, l->kind == TBG_MATCH_PREFIX ? l->match : "/");
 	name = pool_name(o);

@@ -49,7 +49,7 @@
 	X("cgi-processes", cgi_processes, T | H | L, false, "a number; 0: no limit") \
 	X("cgi-user", cgi_user, T | H | L, false, "the name of a user who is not root") \
 	X("cgi-chroot", cgi_chroot, T | H | L, false, "a folder that the programs are in, as an absolute path") \
-	X("module", module, T | H | L, true, "the absolute path of a shared object, then its arguments, of at most " TBG_TEXT(TBG_ORDER_ARGS) " bytes") \
+	X("module", module, T | H | L, true, "the absolute path of a shared object, then its arguments, of at most " TBG_TEXT(TBG_POOL_COMMAND_ARGS) " bytes") \
 	X("module-workers", module_workers, T | H | L, false, "a number from 1 to " TBG_TEXT(TBG_MODULE_WORKERS_MAX)) \
 	X("module-time", module_time, T | H | L, false, "a time up to a day, such as 10s") \
 	X("module-memory", module_memory, T | H | L, false, "a size such as 256M; 0: no limit") \
@@ -170,10 +170,10 @@ bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 		   unsigned int line, const char *value,
 		   struct tbg_roots *roots, const char **ret_why)
 {
-	struct tbg_order cgi = { 0 }, module = { 0 };
+	struct tbg_pool_command cgi = { 0 }, module = { 0 };
 	struct tbg_upstream_terms terms = { 0 };
 	struct tbg_location location = { 0 };
-	struct tbg_policy policy = { 0 };
+	struct tbg_header_rules policy = { 0 };
 	struct tbg_target t = {
 		.sites = tbg_sites_new(roots), .location = &location,
 		.policy = &policy, .terms = &terms, .cgi = &cgi,
@@ -190,7 +190,7 @@ bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 
 /* --- the values of a scope are applied ----------------------------------- */
 
-int tbg_making_wrong(struct tbg_making *m, unsigned int line, const char *format, ...)
+int tbg_build_wrong(struct tbg_build *m, unsigned int line, const char *format, ...)
 {
 	va_list args;
 
@@ -202,18 +202,18 @@ int tbg_making_wrong(struct tbg_making *m, unsigned int line, const char *format
 }
 
 /* Accepted alone, but not here and now: its list is too long, a folder went away. */
-static int refused(struct tbg_making *m, const struct tbg_target *t,
+static int refused(struct tbg_build *m, const struct tbg_target *t,
 		   const struct tbg_setting *s, const char *v)
 {
 	const struct tbg_setting_row *row = &rows[s->row].row;
 
 	if (errno == ENOMEM)
 		return -ENOMEM;
-	return tbg_making_wrong(m, s->line, "%s \"%.100s\": %s%sexpected %s", row->name, v, t->why,
+	return tbg_build_wrong(m, s->line, "%s \"%.100s\": %s%sexpected %s", row->name, v, t->why,
 				*t->why ? "; " : "", row->accepts);
 }
 
-int tbg_scope_apply(struct tbg_making *m, struct tbg_target *t,
+int tbg_scope_apply(struct tbg_build *m, struct tbg_target *t,
 		    const struct tbg_scope *scope, bool upstreams)
 {
 	for (unsigned int i = 0; i < scope->settings_nr; i++) {

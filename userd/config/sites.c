@@ -68,7 +68,7 @@ static void scope_print(FILE *f, const struct tbg_scope *scope)
 }
 
 /* Roots and upstreams by number: the same words may have become others. */
-static int site_print(struct tbg_making *m, struct tbg_site *site,
+static int site_print(struct tbg_build *m, struct tbg_site *site,
 		      const struct tbg_scope *host)
 {
 	char *text = NULL;
@@ -106,16 +106,16 @@ static void ids_give(struct tbg_sites *s, const struct tbg_sites *old)
 
 /* --- hosts --------------------------------------------------------------- */
 
-static int host_name_add(struct tbg_making *m, struct tbg_site *site,
+static int host_name_add(struct tbg_build *m, struct tbg_site *site,
 			 const struct tbg_scope *host, const char *name)
 {
 	if (tbg_sites_host(m->sites, name, site))
 		return 0;
-	return tbg_making_wrong(m, host->line, "host \"%.100s\": \"%.100s\" is another host's name already, or one more than %d; expected each name once",
+	return tbg_build_wrong(m, host->line, "host \"%.100s\": \"%.100s\" is another host's name already, or one more than %d; expected each name once",
 				host->title, name, TBG_HOSTS_MAX);
 }
 
-static int site_names(struct tbg_making *m, struct tbg_site *site,
+static int site_names(struct tbg_build *m, struct tbg_site *site,
 		      const struct tbg_scope *host)
 {
 	const struct tbg_setting *s = tbg_setting_of(host, "alias");
@@ -132,11 +132,11 @@ static int site_names(struct tbg_making *m, struct tbg_site *site,
 		m->sites->fallback = site;
 		return 0;
 	}
-	return tbg_making_wrong(m, host->line, "host \"%.100s\": \"%.100s\" is the default already; expected one default",
+	return tbg_build_wrong(m, host->line, "host \"%.100s\": \"%.100s\" is the default already; expected one default",
 				host->title, m->sites->fallback->name);
 }
 
-static int site_make(struct tbg_making *m, const struct tbg_scope *host)
+static int site_make(struct tbg_build *m, const struct tbg_scope *host)
 {
 	struct tbg_site *site = &m->sites->site[m->sites->nr++];
 	int err;
@@ -150,7 +150,7 @@ static int site_make(struct tbg_making *m, const struct tbg_scope *host)
 	return err ?: site_print(m, site, host);
 }
 
-static int mime_make(struct tbg_making *m)
+static int mime_make(struct tbg_build *m)
 {
 	const struct tbg_setting *file = tbg_setting_of(m->top, "media-types");
 	const struct tbg_setting *more = tbg_setting_of(m->top, "types");
@@ -160,7 +160,7 @@ static int mime_make(struct tbg_making *m)
 			     more ? more->values_nr : 0);
 }
 
-static int sites_make(struct tbg_making *m)
+static int sites_make(struct tbg_build *m)
 {
 	const struct tbg_scope *top = m->top;
 	unsigned int hosts = 0;
@@ -193,7 +193,7 @@ int tbg_sites_make(struct tbg_sites **ret, const struct tbg_scope *top,
 		   const struct tbg_sites *old, struct tbg_roots *roots,
 		   struct tbg_settings_error *ret_error)
 {
-	struct tbg_making m = { tbg_sites_new(roots), old, top, ret_error };
+	struct tbg_build m = { tbg_sites_new(roots), old, top, ret_error };
 	int err;
 
 	*ret_error = (struct tbg_settings_error){ .text = "out of memory" };

@@ -24,9 +24,9 @@
 struct tbg_target {
 	struct tbg_sites *sites;
 	struct tbg_location *location;
-	struct tbg_policy *policy;	/* of the scope at hand */
+	struct tbg_header_rules *policy;	/* of the scope at hand */
 	struct tbg_upstream_terms *terms;
-	struct tbg_order *cgi, *module;
+	struct tbg_pool_command *cgi, *module;
 	const char **servers;		/* of the upstream, or of the location */
 	unsigned int servers_nr;
 	const char *named;		/* an upstream; NULL: its servers are given */

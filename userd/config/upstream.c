@@ -163,7 +163,7 @@ static int addresses_add(const struct tbg_target *t, struct tbg_upstream *u,
 	return 0;
 }
 
-static int servers_add(struct tbg_making *m, const struct tbg_target *t,
+static int servers_add(struct tbg_build *m, const struct tbg_target *t,
 		       struct tbg_upstream *u, unsigned int line)
 {
 	struct tbg_backend b;
@@ -172,7 +172,7 @@ static int servers_add(struct tbg_making *m, const struct tbg_target *t,
 	for (unsigned int i = 0; i < t->servers_nr; i++) {
 		if (!tbg_backend_parse(t->servers[i], t->terms->protocol, !t->location,
 				       0, &b, &why))
-			return tbg_making_wrong(m, line, "%.100s: %s%sexpected a server of the upstream's protocol",
+			return tbg_build_wrong(m, line, "%.100s: %s%sexpected a server of the upstream's protocol",
 						t->servers[i], why, *why ? "; " : "");
 		if (!tbg_upstream_add(u, &b) ||
 		    addresses_add(t, u, t->servers[i], t->servers_nr - i - 1))
@@ -181,7 +181,7 @@ static int servers_add(struct tbg_making *m, const struct tbg_target *t,
 	return 0;
 }
 
-int tbg_upstream_keep(struct tbg_making *m, struct tbg_upstream *u)
+int tbg_upstream_keep(struct tbg_build *m, struct tbg_upstream *u)
 {
 	struct tbg_upstream *same = NULL;
 
@@ -195,7 +195,7 @@ int tbg_upstream_keep(struct tbg_making *m, struct tbg_upstream *u)
 }
 
 /* Its servers are in t. */
-static int upstream_new(struct tbg_making *m, const struct tbg_target *t,
+static int upstream_new(struct tbg_build *m, const struct tbg_target *t,
 			const char *name, unsigned int line)
 {
 	struct tbg_upstream *u = tbg_upstream_new(name, t->terms);
@@ -208,7 +208,7 @@ static int upstream_new(struct tbg_making *m, const struct tbg_target *t,
 	return tbg_upstream_keep(m, u);
 }
 
-int tbg_terms_make(struct tbg_making *m, struct tbg_target *t)
+int tbg_response_directives_make(struct tbg_build *m, struct tbg_target *t)
 {
 	*t->terms = (struct tbg_upstream_terms){
 		.connect_ms = 5000, .first_byte_ms = 60000, .idle_ms = 60000,
@@ -217,21 +217,21 @@ int tbg_terms_make(struct tbg_making *m, struct tbg_target *t)
 	return tbg_scope_apply(m, t, m->top, true);
 }
 
-int tbg_upstream_make(struct tbg_making *m, const struct tbg_scope *own)
+int tbg_upstream_make(struct tbg_build *m, const struct tbg_scope *own)
 {
 	struct tbg_upstream_terms terms;
 	struct tbg_target t = { .sites = m->sites, .terms = &terms };
 	int err;
 
 	if (!tbg_setting_of(own, "server"))
-		return tbg_making_wrong(m, own->line, "upstream \"%.100s\": no server; expected server = \"HOST:PORT\" or \"unix:PATH\" in it",
+		return tbg_build_wrong(m, own->line, "upstream \"%.100s\": no server; expected server = \"HOST:PORT\" or \"unix:PATH\" in it",
 					own->title);
-	err = tbg_terms_make(m, &t);
+	err = tbg_response_directives_make(m, &t);
 	err = err ?: tbg_scope_apply(m, &t, own, true);
 	return err ?: upstream_new(m, &t, own->title, tbg_setting_of(own, "server")->line);
 }
 
-int tbg_upstream_given(struct tbg_making *m, struct tbg_target *t, unsigned int line)
+int tbg_upstream_given(struct tbg_build *m, struct tbg_target *t, unsigned int line)
 {
 	struct tbg_upstream_terms terms;
 	char *name = NULL;
@@ -247,7 +247,7 @@ int tbg_upstream_given(struct tbg_making *m, struct tbg_target *t, unsigned int 
 		return -ENOMEM;
 	t->terms = &terms;
 	if (!tbg_sites_upstream_find(m->sites, name))
-		err = tbg_terms_make(m, t) ?: upstream_new(m, t, name, line);
+		err = tbg_response_directives_make(m, t) ?: upstream_new(m, t, name, line);
 	t->location->upstream = tbg_sites_upstream_find(m->sites, name);
 	free(name);
 	return err;

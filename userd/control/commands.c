@@ -135,7 +135,7 @@ static json_t *backend_json(const struct tbg_backend *b)
 static void upstream_add(const struct tbg_server *s, json_t *to)
 {
 	json_t *servers = json_array();
-	struct tbg_stock_stats st;
+	struct tbg_store_stats st;
 
 	for (unsigned int i = 0; i < s->sites->upstreams_nr; i++) {
 		const struct tbg_upstream *u = s->sites->upstreams[i];
@@ -144,7 +144,7 @@ static void upstream_add(const struct tbg_server *s, json_t *to)
 			json_array_append_new(servers, backend_json(&u->backends[j]));
 	}
 	json_object_set_new(to, "upstreams", servers);
-	tbg_stock_stats(s->stock, &st);
+	tbg_store_stats(s->stock, &st);
 	json_object_set_new(to, "stock", json_pack(
 		"{s:I, s:I, s:I, s:I, s:I, s:I}",
 		"responses", (json_int_t)st.responses, "uris", (json_int_t)st.uris,
@@ -372,7 +372,7 @@ static json_t *purge_host(struct tbg_server *s, const char *host)
 	if (!sites->upstreams_nr && !tbg_site_named(sites, host))
 		return tbg_command_error("host: %.200s: no site has that name, see toboggan status",
 					 host);
-	nr = tbg_stock_purge_host(s->stock, host);
+	nr = tbg_store_purge_host(s->stock, host);
 	if (tbg_site_named(sites, host)) {
 		/* files, whose text begins so; what upstreams answered is the stock's */
 		nr += tbg_cache_withdraw_below(s->cache, site->id, "/", 1);
@@ -393,12 +393,12 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 
 	if (json_is_true(json_object_get(req, "all"))) {
 		/* first what the kernel tiers have of it: counted once */
-		nr = tbg_stock_purge(s->stock, NULL, 0);
+		nr = tbg_store_purge(s->stock, NULL, 0);
 		nr += tbg_cache_withdraw_all(s->cache);
 		return json_pack("{s:b, s:I}", "ok", 1, "purged", (json_int_t)nr);
 	}
 	if (tag) {
-		nr = tbg_stock_purge_tag(s->stock, tag);
+		nr = tbg_store_purge_tag(s->stock, tag);
 		return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
 				 "tag", tbg_json_text(tag, strlen(tag)));
 	}
@@ -410,8 +410,8 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	if (!p->slashes)		/* a file, perhaps */
 		nr = prefix ? tbg_cache_withdraw_below(s->cache, vhost_of(p), p->path, p->len)
 			    : tbg_cache_withdraw_path(s->cache, vhost_of(p), p->path, p->len);
-	nr += prefix ? tbg_stock_purge_below(s->stock, p->path, p->len)
-		     : tbg_stock_purge(s->stock, p->path, p->len);
+	nr += prefix ? tbg_store_purge_below(s->stock, p->path, p->len)
+		     : tbg_store_purge(s->stock, p->path, p->len);
 	ret = json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
 			"path", tbg_json_text(p->path, p->len));
 	free(p);

@@ -363,7 +363,7 @@ static void folder_wait(int fd, const char *dir)
 {
 	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; i++) {
 		if (i == LOCK_MS / 10) {
-			tbg_say("toboggand: --control: somebody keeps %s locked; starting without the lock",
+			tbg_report("toboggand: --control: somebody keeps %s locked; starting without the lock",
 				dir);
 			return;
 		}

@@ -95,7 +95,7 @@ static bool row_add(struct tbg_object *o, uint64_t hits, void *arg)
 	return !o->name || row_new(arg, &row, o->path, o->etag, o->etag_len);
 }
 
-static bool stored_add(const struct tbg_stock_row *stored, void *arg)
+static bool stored_add(const struct tbg_store_row *stored, void *arg)
 {
 	const struct tbg_stored *one = stored->stored;
 	struct tbg_value tag = { "", 0 };
@@ -108,7 +108,7 @@ static bool stored_add(const struct tbg_stock_row *stored, void *arg)
 	row.path_len = stored->uri.len;
 	row.body = one->body->len;
 	row.get = row.get ?: one->head_len + one->body->len;
-	row.expires_ns = tbg_terms_expires_ns(&one->terms);
+	row.expires_ns = tbg_response_directives_expires_ns(&one->terms);
 	tbg_field_find(one->head, one->head_len, "ETag", &tag);
 	return row_new(arg, &row, stored->uri.text, tag.text, tag.len);
 }
@@ -202,7 +202,7 @@ int tbg_listing_run(struct tbg_stream *st)
 	l.room = tbg_why_room(st->s);
 	l.sock = st->s->sock;
 	tbg_cache_each(st->s->cache, row_add, &l);
-	tbg_stock_each(st->s->stock, stored_add, &l);
+	tbg_store_each(st->s->stock, stored_add, &l);
 	if (chunk && !l.no_memory) {
 		if (l.rows_nr)
 			qsort(l.rows, l.rows_nr, sizeof(*l.rows), row_compare);

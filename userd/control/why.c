@@ -348,7 +348,7 @@ static const struct tbg_object *stored_object(const struct search *f,
 	return NULL;
 }
 
-static bool stored_visit(const struct tbg_stock_row *row, void *arg)
+static bool stored_visit(const struct tbg_store_row *row, void *arg)
 {
 	const struct tbg_stored *one = row->stored;
 	const struct tbg_object *o;
@@ -361,7 +361,7 @@ static bool stored_visit(const struct tbg_stock_row *row, void *arg)
 	o = stored_object(f, one, &row->uri);
 	f->found = f->upstream = true;
 	f->in_kernel = o && o->in_kernel;
-	f->expires_ns = tbg_terms_expires_ns(&one->terms);
+	f->expires_ns = tbg_response_directives_expires_ns(&one->terms);
 	f->hits = row->hits;
 	f->len = one->head_len + one->body->len;
 	if (o) {
@@ -437,7 +437,7 @@ static void judge_missing(const struct tbg_server *s,
 
 		VERDICT(ret, MISS, "a file of %lld bytes: cached is what has %d at most, and with its heads %u%s",
 			(long long)st.st_size, TBG_FILE_SMALL, tbg_class_room(TBG_CLASS_NR - 1),
-			text && l->compress && st.st_size <= TBG_PRESS_MAX ?
+			text && l->compress && st.st_size <= TBG_COMPRESSED_MAX ?
 			"; the daemon keeps what it compresses it to for itself" : "");
 	} else {
 		VERDICT(ret, MISS, "a file that was not asked for since it last changed, or that gave way to more popular ones; the next GET stores it");
@@ -624,7 +624,7 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 		snprintf(f.fields, sizeof(f.fields), "Accept-Encoding: %.*s\r\n",
 			 (int)p->accept.len, p->accept.text);
 	search_run(s, &f);
-	tbg_stock_each(s->stock, stored_visit, &f);
+	tbg_store_each(s->stock, stored_visit, &f);
 	judge(s, p, &f, &v);
 	judge_sock(s, &v);
 	json_object_set_new(ret, "path", tbg_json_text(p->path, p->len));

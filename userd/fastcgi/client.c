@@ -17,9 +17,9 @@
 
 static void stream_end(struct tbg_lines *l, uint8_t type)
 {
-	uint8_t header[TBG_RECORD_HEADER];
+	uint8_t header[TBG_FCGI_RECORD_HEADER];
 
-	tbg_record_header(header, type, TBG_FASTCGI_ID, 0, 0);
+	tbg_fcgi_record_header(header, type, TBG_FASTCGI_ID, 0, 0);
 	tbg_lines_put(l, header, sizeof(header));
 }
 
@@ -35,20 +35,21 @@ void tbg_fastcgi_head(struct tbg_transfer *x, const struct tbg_forward *f)
 {
 	const struct tbg_script *s = &x->upstream->terms.script;
 	const char *root = s->root ?: x->root ?: "";
-	uint8_t begin[TBG_RECORD_HEADER + TBG_RECORD_BODY];
+	uint8_t begin[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY];
 	struct tbg_lines pairs = { 0 };
 	char path[TBG_TARGET_MAX + 1];
 
-	tbg_params_put(&pairs, &(struct tbg_params){
+	tbg_fcgi_params_put(&pairs, &(struct tbg_fcgi_params){
 		.request = f, .script = s, .ends = &x->ends,
 		.root = strcmp(root, "/") ? root : "", .path = path_of(f->target, path),
 		.index = x->index });
-	tbg_record_begin(begin, TBG_FASTCGI_ID, TBG_ROLE_RESPONDER, TBG_RECORD_KEEP_CONN);
+	tbg_fcgi_record_begin(begin, TBG_FASTCGI_ID, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
 	tbg_lines_put(&x->up_head, begin, sizeof(begin));
-	tbg_record_put(&x->up_head, TBG_RECORD_PARAMS, TBG_FASTCGI_ID, pairs.text, pairs.len);
-	stream_end(&x->up_head, TBG_RECORD_PARAMS);
+	tbg_fcgi_record_put(&x->up_head, TBG_FCGI_RECORD_PARAMS, TBG_FASTCGI_ID, pairs.text,
+			    pairs.len);
+	stream_end(&x->up_head, TBG_FCGI_RECORD_PARAMS);
 	if (f->framing == TBG_FRAMING_NONE || !f->length)
-		stream_end(&x->up_head, TBG_RECORD_STDIN);
+		stream_end(&x->up_head, TBG_FCGI_RECORD_STDIN);
 	x->up_head.failed |= pairs.failed;
 	tbg_lines_free(&pairs);
 }
@@ -56,14 +57,14 @@ void tbg_fastcgi_head(struct tbg_transfer *x, const struct tbg_forward *f)
 void tbg_fastcgi_body(struct tbg_lines *pre, struct tbg_lines *post, size_t len,
 		      bool done)
 {
-	uint8_t header[TBG_RECORD_HEADER];
+	uint8_t header[TBG_FCGI_RECORD_HEADER];
 
 	if (len) {
-		tbg_record_header(header, TBG_RECORD_STDIN, TBG_FASTCGI_ID, len, 0);
+		tbg_fcgi_record_header(header, TBG_FCGI_RECORD_STDIN, TBG_FASTCGI_ID, len, 0);
 		tbg_lines_put(pre, header, sizeof(header));
 	}
 	if (done)
-		stream_end(post, TBG_RECORD_STDIN);
+		stream_end(post, TBG_FCGI_RECORD_STDIN);
 }
 
 /* Bytes of the character in UTF-8 (RFC 3629) at p; 0: none, or one of C0 or C1. */
@@ -85,7 +86,7 @@ static size_t printable(const uint8_t *p, size_t len)
 /* With nothing in it that a terminal would obey. */
 void tbg_fastcgi_say(const struct tbg_transfer *x, const char *b, size_t len)
 {
-	const struct tbg_order *o = x->upstream->order;
+	const struct tbg_pool_command *o = x->upstream->order;
 	const char *kind = !o ? "upstream" : o->kind == TBG_POOL_CGI ? "cgi" : "module";
 	char line[ERROR_LINE];
 
@@ -98,7 +99,7 @@ void tbg_fastcgi_say(const struct tbg_transfer *x, const char *b, size_t len)
 			line[i] = '?';
 	}
 	if (len)
-		tbg_say("%s %s: %.*s", kind, o ? o->path : x->upstream->name, (int)len, line);
+		tbg_report("%s %s: %.*s", kind, o ? o->path : x->upstream->name, (int)len, line);
 }
 
 void tbg_fastcgi_errors(struct tbg_transfer *x, bool all)
@@ -125,13 +126,13 @@ void tbg_fastcgi_errors(struct tbg_transfer *x, bool all)
 
 void tbg_fastcgi_abort(struct tbg_transfer *x)
 {
-	const struct tbg_origin *o = x->o;
-	uint8_t header[TBG_RECORD_HEADER];
+	const struct tbg_upstream_conn *o = x->o;
+	uint8_t header[TBG_FCGI_RECORD_HEADER];
 
 	/* between two records, of a request that has begun and not ended */
 	if (!o->connected || !o->sent || o->send.busy || x->up_nr ||
-	    tbg_frame_ended(&x->frame))
+	    tbg_body_decoder_ended(&x->frame))
 		return;
-	tbg_record_header(header, TBG_RECORD_ABORT, TBG_FASTCGI_ID, 0, 0);
+	tbg_fcgi_record_header(header, TBG_FCGI_RECORD_ABORT, TBG_FASTCGI_ID, 0, 0);
 	send(o->fd, header, sizeof(header), MSG_DONTWAIT | MSG_NOSIGNAL);
 }

@@ -25,14 +25,14 @@ static bool said(const struct tbg_script *s, const char *name)
 	return false;
 }
 
-static void put(struct tbg_lines *ret, const struct tbg_params *p,
+static void put(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 		const char *name, struct tbg_value v)
 {
 	if (!said(p->script, name))
 		tbg_pair_put(ret, text(name), v);
 }
 
-static void put_number(struct tbg_lines *ret, const struct tbg_params *p,
+static void put_number(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 		       const char *name, uint64_t n)
 {
 	char digits[TBG_DIGITS];
@@ -40,7 +40,7 @@ static void put_number(struct tbg_lines *ret, const struct tbg_params *p,
 	put(ret, p, name, tbg_digits_make(n, digits));
 }
 
-static void put_joined(struct tbg_lines *ret, const struct tbg_params *p,
+static void put_joined(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 		       const char *name, struct tbg_value first, struct tbg_value then)
 {
 	struct tbg_lines joined = { 0 };
@@ -76,7 +76,7 @@ static const char *file_name(const char *file, const char *root)
 	return strrchr(file, '/') ?: file;
 }
 
-static void info_put(struct tbg_lines *ret, const struct tbg_params *p,
+static void info_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 		     struct tbg_value info)
 {
 	put(ret, p, "PATH_INFO", info);
@@ -84,7 +84,7 @@ static void info_put(struct tbg_lines *ret, const struct tbg_params *p,
 		put_joined(ret, p, "PATH_TRANSLATED", text(p->root), info);
 }
 
-static void script_put(struct tbg_lines *ret, const struct tbg_params *p)
+static void script_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 {
 	const struct tbg_script *s = p->script;
 	const char *index = p->index ?: s->index;
@@ -113,7 +113,7 @@ static void script_put(struct tbg_lines *ret, const struct tbg_params *p)
 }
 
 /* The host alone; what the client calls us, or where it has reached us. */
-static void server_name_put(struct tbg_lines *ret, const struct tbg_params *p)
+static void server_name_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 {
 	const char *local = p->ends->local;
 	struct tbg_value host = p->request->host;
@@ -133,7 +133,7 @@ static void server_name_put(struct tbg_lines *ret, const struct tbg_params *p)
 	put(ret, p, "SERVER_NAME", host);
 }
 
-static void request_put(struct tbg_lines *ret, const struct tbg_params *p)
+static void request_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 {
 	const struct tbg_forward *f = p->request;
 	const char *mark = memchr(f->target.text, '?', f->target.len);
@@ -201,7 +201,7 @@ static bool same_name(const struct tbg_field_line *a, const struct tbg_field_lin
 }
 
 /* All values of a name, from its first line on. */
-static void field_put(struct tbg_lines *ret, const struct tbg_params *p,
+static void field_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 		      const char *var, const struct tbg_field_line *first)
 {
 	const struct tbg_fields *f = p->request->fields;
@@ -229,7 +229,7 @@ static bool had(const struct tbg_fields *f, const struct tbg_field_line *line)
 	return false;
 }
 
-static void fields_put(struct tbg_lines *ret, const struct tbg_params *p)
+static void fields_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 {
 	const struct tbg_forward *f = p->request;
 	bool connection = tbg_forward_connection(f);
@@ -250,7 +250,7 @@ static void fields_put(struct tbg_lines *ret, const struct tbg_params *p)
 		put(ret, p, "HTTP_IF_MODIFIED_SINCE", f->modified);
 }
 
-void tbg_params_put(struct tbg_lines *ret, const struct tbg_params *p)
+void tbg_fcgi_params_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 {
 	const struct tbg_script *s = p->script;
 

@@ -15,16 +15,16 @@
 #define TBG_END_TEXT 48
 
 /* Of a connection: addresses as text, IPv6 without [ ]. */
-struct tbg_ends {
+struct tbg_endpoints {
 	char peer[TBG_END_TEXT], local[TBG_END_TEXT];
 	uint16_t peer_port, local_port;
 };
 
-struct tbg_params {
+struct tbg_fcgi_params {
 	const struct tbg_forward *request;	/* target in origin form */
 	const struct tbg_script *script;
 	const char *root;		/* DOCUMENT_ROOT, no '/' at its end */
-	const struct tbg_ends *ends;
+	const struct tbg_endpoints *ends;
 	struct tbg_value path;		/* canonical, begins with '/' */
 	const char *index;		/* of the folder that path is, not the script's; or NULL */
 };
@@ -35,6 +35,6 @@ struct tbg_params {
  * without names that a variable's could be confused with: Proxy ("httpoxy"),
  * and any with other bytes than letters, digits and '-'.
  */
-void tbg_params_put(struct tbg_lines *ret, const struct tbg_params *p);
+void tbg_fcgi_params_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p);
 
 #endif

@@ -9,21 +9,22 @@
 #include "fastcgi/record.h"
 
 
-/* One whose content is a structure of TBG_RECORD_BODY bytes. */
+/* One whose content is a structure of TBG_FCGI_RECORD_BODY bytes. */
 static bool fixed(uint8_t type)
 {
-	return type == TBG_RECORD_BEGIN || type == TBG_RECORD_END ||
-	       type == TBG_RECORD_UNKNOWN;
+	return type == TBG_FCGI_RECORD_BEGIN || type == TBG_FCGI_RECORD_END ||
+	       type == TBG_FCGI_RECORD_UNKNOWN;
 }
 
-static bool header_read(struct tbg_record_reader *rd)
+static bool header_read(struct tbg_fcgi_record_reader *rd)
 {
 	const uint8_t *h = rd->header;
 
 	rd->left = h[4] << 8 | h[5];
 	rd->padding = h[6];
 	rd->body_len = 0;
-	return h[0] == TBG_RECORD_VERSION && (!fixed(h[1]) || rd->left == TBG_RECORD_BODY);
+	return h[0] == TBG_FCGI_RECORD_VERSION &&
+	       (!fixed(h[1]) || rd->left == TBG_FCGI_RECORD_BODY);
 }
 
 /* As much as is there and wanted; how much. */
@@ -38,8 +39,8 @@ static size_t collect(uint8_t *to, uint8_t *have, size_t want, const uint8_t *b,
 }
 
 /* A run of content, as long as it is there. */
-static size_t run(struct tbg_record_reader *rd, const uint8_t *b, size_t len,
-		  struct tbg_record *ret)
+static size_t run(struct tbg_fcgi_record_reader *rd, const uint8_t *b, size_t len,
+		  struct tbg_fcgi_record *ret)
 {
 	size_t n = rd->left < len ? rd->left : len;
 
@@ -51,16 +52,16 @@ static size_t run(struct tbg_record_reader *rd, const uint8_t *b, size_t len,
 }
 
 /* The record is at its end; true: that is when it is to be yielded. */
-static bool whole(const struct tbg_record_reader *rd, struct tbg_record *ret)
+static bool whole(const struct tbg_fcgi_record_reader *rd, struct tbg_fcgi_record *ret)
 {
 	const uint8_t *b = rd->body;
 
 	if (!fixed(ret->type))
 		return !rd->header[4] && !rd->header[5];
-	if (ret->type == TBG_RECORD_BEGIN) {
+	if (ret->type == TBG_FCGI_RECORD_BEGIN) {
 		ret->role = b[0] << 8 | b[1];
 		ret->flags = b[2];
-	} else if (ret->type == TBG_RECORD_END) {
+	} else if (ret->type == TBG_FCGI_RECORD_END) {
 		ret->app_status = (uint32_t)b[0] << 24 | b[1] << 16 | b[2] << 8 | b[3];
 		ret->status = b[4];
 	} else {
@@ -70,10 +71,10 @@ static bool whole(const struct tbg_record_reader *rd, struct tbg_record *ret)
 }
 
 /* The header, the content or the padding, whichever b begins with. */
-static enum tbg_parsed part(struct tbg_record_reader *rd, const uint8_t *b,
-			    size_t len, size_t *ret_used, struct tbg_record *ret)
+static enum tbg_parsed part(struct tbg_fcgi_record_reader *rd, const uint8_t *b,
+			    size_t len, size_t *ret_used, struct tbg_fcgi_record *ret)
 {
-	size_t want = TBG_RECORD_HEADER - rd->header_len, n;
+	size_t want = TBG_FCGI_RECORD_HEADER - rd->header_len, n;
 
 	if (want) {
 		n = *ret_used = collect(rd->header, &rd->header_len, want, b, len);
@@ -82,9 +83,9 @@ static enum tbg_parsed part(struct tbg_record_reader *rd, const uint8_t *b,
 		if (!header_read(rd))
 			return TBG_PARSED_BAD;
 	}
-	*ret = (struct tbg_record){ .type = rd->header[1],
+	*ret = (struct tbg_fcgi_record){ .type = rd->header[1],
 				    .id = rd->header[2] << 8 | rd->header[3],
-				    .marked = rd->header[TBG_RECORD_MARK] };
+				    .marked = rd->header[TBG_FCGI_RECORD_MARK] };
 	if (!want && rd->left && fixed(ret->type)) {
 		n = collect(rd->body, &rd->body_len, rd->left, b, len);
 		rd->left -= n;
@@ -101,9 +102,9 @@ static enum tbg_parsed part(struct tbg_record_reader *rd, const uint8_t *b,
 	return ret->len || whole(rd, ret) ? TBG_PARSED_DONE : TBG_PARSED_MORE;
 }
 
-enum tbg_parsed tbg_record_next(struct tbg_record_reader *rd, const uint8_t *b,
+enum tbg_parsed tbg_fcgi_record_next(struct tbg_fcgi_record_reader *rd, const uint8_t *b,
 				size_t len, size_t *ret_used,
-				struct tbg_record *ret)
+				struct tbg_fcgi_record *ret)
 {
 	enum tbg_parsed p = TBG_PARSED_MORE;
 	size_t n;
@@ -113,60 +114,60 @@ enum tbg_parsed tbg_record_next(struct tbg_record_reader *rd, const uint8_t *b,
 	return p;
 }
 
-bool tbg_record_between(const struct tbg_record_reader *rd)
+bool tbg_fcgi_record_between(const struct tbg_fcgi_record_reader *rd)
 {
 	return !rd->header_len;
 }
 
-void tbg_record_header(uint8_t ret[TBG_RECORD_HEADER], uint8_t type, uint16_t id,
+void tbg_fcgi_record_header(uint8_t ret[TBG_FCGI_RECORD_HEADER], uint8_t type, uint16_t id,
 		       uint16_t len, uint8_t padding)
 {
-	const uint8_t h[TBG_RECORD_HEADER] = {
-		TBG_RECORD_VERSION, type, id >> 8, id & 0xff, len >> 8, len & 0xff, padding, 0,
+	const uint8_t h[TBG_FCGI_RECORD_HEADER] = {
+		TBG_FCGI_RECORD_VERSION, type, id >> 8, id & 0xff, len >> 8, len & 0xff, padding, 0,
 	};
 
 	memcpy(ret, h, sizeof(h));
 }
 
 static void fixed_make(uint8_t *ret, uint8_t type, uint16_t id,
-		       const uint8_t body[TBG_RECORD_BODY])
+		       const uint8_t body[TBG_FCGI_RECORD_BODY])
 {
-	tbg_record_header(ret, type, id, TBG_RECORD_BODY, 0);
-	memcpy(ret + TBG_RECORD_HEADER, body, TBG_RECORD_BODY);
+	tbg_fcgi_record_header(ret, type, id, TBG_FCGI_RECORD_BODY, 0);
+	memcpy(ret + TBG_FCGI_RECORD_HEADER, body, TBG_FCGI_RECORD_BODY);
 }
 
-void tbg_record_begin(uint8_t ret[TBG_RECORD_HEADER + TBG_RECORD_BODY],
+void tbg_fcgi_record_begin(uint8_t ret[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY],
 		      uint16_t id, uint16_t role, uint8_t flags)
 {
-	fixed_make(ret, TBG_RECORD_BEGIN, id,
-		   (uint8_t[TBG_RECORD_BODY]){ role >> 8, role & 0xff, flags });
+	fixed_make(ret, TBG_FCGI_RECORD_BEGIN, id,
+		   (uint8_t[TBG_FCGI_RECORD_BODY]){ role >> 8, role & 0xff, flags });
 }
 
-void tbg_record_end(uint8_t ret[TBG_RECORD_HEADER + TBG_RECORD_BODY],
+void tbg_fcgi_record_end(uint8_t ret[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY],
 		    uint16_t id, uint32_t app_status, uint8_t status)
 {
-	fixed_make(ret, TBG_RECORD_END, id,
-		   (uint8_t[TBG_RECORD_BODY]){ app_status >> 24, app_status >> 16 & 0xff,
+	fixed_make(ret, TBG_FCGI_RECORD_END, id,
+		   (uint8_t[TBG_FCGI_RECORD_BODY]){ app_status >> 24, app_status >> 16 & 0xff,
 					       app_status >> 8 & 0xff, app_status & 0xff,
 					       status });
 }
 
-void tbg_record_unknown(uint8_t ret[TBG_RECORD_HEADER + TBG_RECORD_BODY],
+void tbg_fcgi_record_unknown(uint8_t ret[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY],
 			uint8_t type)
 {
-	fixed_make(ret, TBG_RECORD_UNKNOWN, 0, (uint8_t[TBG_RECORD_BODY]){ type });
+	fixed_make(ret, TBG_FCGI_RECORD_UNKNOWN, 0, (uint8_t[TBG_FCGI_RECORD_BODY]){ type });
 }
 
-void tbg_record_put(struct tbg_lines *l, uint8_t type, uint16_t id,
+void tbg_fcgi_record_put(struct tbg_lines *l, uint8_t type, uint16_t id,
 		    const void *data, size_t len)
 {
 	const uint8_t *b = data;
 
 	while (len) {
-		size_t n = len < TBG_RECORD_MAX ? len : TBG_RECORD_MAX;
-		uint8_t header[TBG_RECORD_HEADER];
+		size_t n = len < TBG_FCGI_RECORD_MAX ? len : TBG_FCGI_RECORD_MAX;
+		uint8_t header[TBG_FCGI_RECORD_HEADER];
 
-		tbg_record_header(header, type, id, n, 0);
+		tbg_fcgi_record_header(header, type, id, n, 0);
 		tbg_lines_put(l, header, sizeof(header));
 		tbg_lines_put(l, b, n);
 		b += n;

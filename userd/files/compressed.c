@@ -34,7 +34,7 @@ struct entry {
 	uint64_t bytes;
 };
 
-struct tbg_press {
+struct tbg_compressed {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	pthread_t thread;
@@ -46,7 +46,7 @@ struct tbg_press {
 
 /* The table; p->lock held */
 
-static void entry_free(struct tbg_press *p, struct entry *e)
+static void entry_free(struct tbg_compressed *p, struct entry *e)
 {
 	if (e->fd >= 0)
 		close(e->fd);
@@ -56,7 +56,7 @@ static void entry_free(struct tbg_press *p, struct entry *e)
 }
 
 /* The last that is not being worked at. False: there is none. */
-static bool oldest_drop(struct tbg_press *p, const struct entry *keep)
+static bool oldest_drop(struct tbg_compressed *p, const struct entry *keep)
 {
 	struct entry **at = &p->newest, **last = NULL, *e;
 
@@ -72,7 +72,7 @@ static bool oldest_drop(struct tbg_press *p, const struct entry *keep)
 }
 
 /* It, in front. */
-static struct entry *find(struct tbg_press *p, const struct stat *st,
+static struct entry *find(struct tbg_compressed *p, const struct stat *st,
 			  enum tbg_encoding encoding)
 {
 	struct entry **at = &p->newest, *e;
@@ -87,7 +87,7 @@ static struct entry *find(struct tbg_press *p, const struct stat *st,
 	return e;
 }
 
-static struct entry *oldest_waiting(const struct tbg_press *p)
+static struct entry *oldest_waiting(const struct tbg_compressed *p)
 {
 	struct entry *ret = NULL;
 
@@ -140,7 +140,7 @@ static int press(const struct entry *e, uint64_t *ret_len)
 }
 
 /* What came of it; p->lock held. */
-static void entry_done(struct tbg_press *p, struct entry *e, int fd, uint64_t len)
+static void entry_done(struct tbg_compressed *p, struct entry *e, int fd, uint64_t len)
 {
 	close(e->fd);
 	e->fd = fd;
@@ -162,7 +162,7 @@ static void entry_done(struct tbg_press *p, struct entry *e, int fd, uint64_t le
 
 static void *thread_run(void *arg)
 {
-	struct tbg_press *p = arg;
+	struct tbg_compressed *p = arg;
 	uint64_t len = 0;
 	struct entry *e;
 	int fd;
@@ -187,7 +187,7 @@ static void *thread_run(void *arg)
 /* The callers' side */
 
 /* The thread begins with the first text: after privileges are dropped. */
-static int entry_add(struct tbg_press *p, int fd, const struct stat *st,
+static int entry_add(struct tbg_compressed *p, int fd, const struct stat *st,
 		     enum tbg_encoding encoding)
 {
 	struct entry *e;
@@ -213,7 +213,7 @@ static int entry_add(struct tbg_press *p, int fd, const struct stat *st,
 	return -EAGAIN;
 }
 
-int tbg_press_get(struct tbg_press *p, int fd, const struct stat *st,
+int tbg_compressed_get(struct tbg_compressed *p, int fd, const struct stat *st,
 		  enum tbg_encoding encoding)
 {
 	struct entry *e;
@@ -231,9 +231,9 @@ int tbg_press_get(struct tbg_press *p, int fd, const struct stat *st,
 	return ret;
 }
 
-int tbg_press_open(struct tbg_press **ret, uint64_t budget)
+int tbg_compressed_open(struct tbg_compressed **ret, uint64_t budget)
 {
-	struct tbg_press *p = calloc(1, sizeof(*p));
+	struct tbg_compressed *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return -ENOMEM;

@@ -12,22 +12,22 @@
 
 #include "abi/cache.h"
 
-struct tbg_press;
+struct tbg_compressed;
 
 /* Bytes of the largest text that is compressed. */
-#define TBG_PRESS_MAX (8u << 20)
+#define TBG_COMPRESSED_MAX (8u << 20)
 
 /*
  * budget: bytes that compressed ones may have together. -ENOMEM. It lasts as
  * long as the process.
  */
-int tbg_press_open(struct tbg_press **ret, uint64_t budget);
+int tbg_compressed_open(struct tbg_compressed **ret, uint64_t budget);
 
 /*
  * A descriptor, the caller's, of the coding of the open file that st is of, and
  * what its size is. -EAGAIN: not yet; -E2BIG: it does not get smaller; -errno.
  */
-int tbg_press_get(struct tbg_press *p, int fd, const struct stat *st,
+int tbg_compressed_get(struct tbg_compressed *p, int fd, const struct stat *st,
 		  enum tbg_encoding encoding);
 
 #endif

@@ -168,7 +168,7 @@ void tbg_file_vary(const struct tbg_server *s, const struct tbg_location *locati
 		f->siblings = siblings_find(s, name);
 	f->variants = f->siblings & ~TBG_SIBLINGS;
 	if (!f->variants && f->size >= location->compress_min &&
-	    f->size <= TBG_PRESS_MAX && tbg_encode_type(f->type))
+	    f->size <= TBG_COMPRESSED_MAX && tbg_encode_type(f->type))
 		f->variants = location->compress;
 }
 
@@ -229,7 +229,7 @@ int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 	/* its times may yet come to stand for other bytes, and this one stays */
 	if (tbg_version_recent(&f->st))
 		return -EAGAIN;
-	fd = tbg_press_get(s->press, f->fd, &f->st, encoding);
+	fd = tbg_compressed_get(s->press, f->fd, &f->st, encoding);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st)) {

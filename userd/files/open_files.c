@@ -36,14 +36,14 @@ struct kept {
 	uint64_t not_before_ns;		/* that it was asked for does not count */
 };
 
-struct tbg_opened {
+struct tbg_open_files {
 	struct tbg_cache *cache;
 	unsigned int nr;		/* of slots */
 	pthread_mutex_t lock;		/* before the cache's */
 	struct kept slots[SLOTS];
 };
 
-static struct kept *slot_of(struct tbg_opened *o, uint64_t hash)
+static struct kept *slot_of(struct tbg_open_files *o, uint64_t hash)
 {
 	return &o->slots[hash % o->nr];
 }
@@ -61,20 +61,20 @@ static int drop(struct kept *k)
 	return k->f.fd;
 }
 
-static void unlock(struct tbg_opened *o, int dropped)
+static void unlock(struct tbg_open_files *o, int dropped)
 {
 	pthread_mutex_unlock(&o->lock);
 	if (dropped >= 0)
 		close(dropped);
 }
 
-static bool is_good(const struct tbg_opened *o, struct kept *k, uint64_t now_ns)
+static bool is_good(const struct tbg_open_files *o, struct kept *k, uint64_t now_ns)
 {
 	return k->name && now_ns < k->opened_ns + AGE_NS &&
 	       !tbg_cache_changed(o->cache, k->name, &k->seq);
 }
 
-bool tbg_opened_get(struct tbg_opened *o, const char *name, struct tbg_file *ret)
+bool tbg_open_files_get(struct tbg_open_files *o, const char *name, struct tbg_file *ret)
 {
 	struct kept *k = slot_of(o, tbg_name_hash(name, strlen(name)));
 	struct stat st;
@@ -99,7 +99,7 @@ bool tbg_opened_get(struct tbg_opened *o, const char *name, struct tbg_file *ret
 	return ret->fd >= 0;
 }
 
-bool tbg_opened_wants(struct tbg_opened *o, const char *name)
+bool tbg_open_files_wants(struct tbg_open_files *o, const char *name)
 {
 	uint64_t hash = tbg_name_hash(name, strlen(name)), now_ns = tbg_mono_ns();
 	struct kept *k = slot_of(o, hash);
@@ -119,7 +119,7 @@ bool tbg_opened_wants(struct tbg_opened *o, const char *name)
 	return again;
 }
 
-void tbg_opened_keep(struct tbg_opened *o, const char *name,
+void tbg_open_files_keep(struct tbg_open_files *o, const char *name,
 		     const struct tbg_file *f, const struct tbg_lease *lease)
 {
 	struct kept *k = slot_of(o, tbg_name_hash(name, strlen(name)));
@@ -151,7 +151,7 @@ void tbg_opened_keep(struct tbg_opened *o, const char *name,
 	unlock(o, old);
 }
 
-void tbg_opened_tick(struct tbg_opened *o, uint64_t now_ns)
+void tbg_open_files_tick(struct tbg_open_files *o, uint64_t now_ns)
 {
 	for (unsigned int i = 0; i < o->nr; i++) {
 		struct kept *k = &o->slots[i];
@@ -164,9 +164,9 @@ void tbg_opened_tick(struct tbg_opened *o, uint64_t now_ns)
 	}
 }
 
-int tbg_opened_open(struct tbg_opened **ret, struct tbg_cache *cache)
+int tbg_open_files_open(struct tbg_open_files **ret, struct tbg_cache *cache)
 {
-	struct tbg_opened *o = calloc(1, sizeof(*o));
+	struct tbg_open_files *o = calloc(1, sizeof(*o));
 	struct rlimit files;
 
 	if (!o)

@@ -34,7 +34,7 @@ static bool has_root(const struct tbg_location *l)
 				tbg_protocol_needs_root(l->upstream->terms.protocol));
 }
 
-char *tbg_page_read(const struct tbg_server *s, const struct tbg_location *l,
+char *tbg_pages_read(const struct tbg_server *s, const struct tbg_location *l,
 		    unsigned int status, size_t *ret_len, const char **ret_type)
 {
 	const char *path = tbg_location_error(l, status);
@@ -64,11 +64,11 @@ char *tbg_page_read(const struct tbg_server *s, const struct tbg_location *l,
 	return text;
 }
 
-void tbg_page_error(const struct tbg_server *s, const struct tbg_location *l,
+void tbg_pages_error(const struct tbg_server *s, const struct tbg_location *l,
 		    struct tbg_answer *ret)
 {
 	struct tbg_reply *r = &ret->reply;
-	char *text = tbg_page_read(s, l, r->status, &ret->body_len, &r->type);
+	char *text = tbg_pages_read(s, l, r->status, &ret->body_len, &r->type);
 
 	if (!text)
 		return;
@@ -241,7 +241,7 @@ static char *page_make(const char *path, const struct listing *l, size_t *ret_le
 	return NULL;
 }
 
-unsigned int tbg_page_listing(const struct tbg_server *s,
+unsigned int tbg_pages_listing(const struct tbg_server *s,
 			      const struct tbg_ask *ask, const char *name,
 			      struct tbg_answer *ret)
 {

@@ -17,15 +17,15 @@ struct tbg_server;
  * The location's page for a status, to be freed, and its type (NULL: unknown). NULL:
  * there is none, or it cannot be read.
  */
-char *tbg_page_read(const struct tbg_server *s, const struct tbg_location *l,
+char *tbg_pages_read(const struct tbg_server *s, const struct tbg_location *l,
 		    unsigned int status, size_t *ret_len, const char **ret_type);
 
 /* Puts it in place of the answer's body; without one, the answer stays as it is. */
-void tbg_page_error(const struct tbg_server *s, const struct tbg_location *l,
+void tbg_pages_error(const struct tbg_server *s, const struct tbg_location *l,
 		    struct tbg_answer *ret);
 
 /* Lists the folder of a rooted name. 0, or the status that answers. */
-unsigned int tbg_page_listing(const struct tbg_server *s,
+unsigned int tbg_pages_listing(const struct tbg_server *s,
 			      const struct tbg_ask *ask, const char *name,
 			      struct tbg_answer *ret);
 

@@ -36,7 +36,7 @@
 #define VARIABLES	32		/* that we make ourselves, at most */
 
 struct program {
-	struct tbg_visit *v;		/* NULL: nobody is to be answered any more */
+	struct tbg_gateway_request *v;		/* NULL: nobody is to be answered any more */
 	struct program *next;		/* waiting, or running */
 	char *path;			/* of the request */
 	struct tbg_executable script;
@@ -49,12 +49,12 @@ struct program {
 	uint8_t *rest;			/* of the body, for a full pipe */
 	size_t rest_off, rest_len;
 	uint64_t output;
-	struct tbg_keeper_report report;
+	struct tbg_reaper_report report;
 };
 
 /* One process is one pool. */
 static struct {
-	const struct tbg_order *o;
+	const struct tbg_pool_command *o;
 	struct tbg_serve serve;
 	int folder_fd, proc_fd;
 	struct program *waiting, *running;
@@ -147,12 +147,12 @@ static void variables_free(struct variables *e)
 }
 
 /* The whole path of the request, as the daemon has divided it or not. */
-static char *path_of(const struct tbg_visit *v)
+static char *path_of(const struct tbg_gateway_request *v)
 {
 	char *ret;
 
-	return asprintf(&ret, "%s%s", tbg_visit_param(v, "SCRIPT_NAME") ?: "",
-			tbg_visit_param(v, "PATH_INFO") ?: "") < 0 ? NULL : ret;
+	return asprintf(&ret, "%s%s", tbg_gateway_request_param(v, "SCRIPT_NAME") ?: "",
+			tbg_gateway_request_param(v, "PATH_INFO") ?: "") < 0 ? NULL : ret;
 }
 
 static const char *below_of(const char *path)
@@ -167,7 +167,7 @@ static const char *below_of(const char *path)
 
 static void variables_ours(struct variables *e, const struct program *p)
 {
-	const char *root = tbg_visit_param(p->v, "DOCUMENT_ROOT");
+	const char *root = tbg_gateway_request_param(p->v, "DOCUMENT_ROOT");
 	const char *info = below_of(p->path) + p->script.name_len;
 
 	variable(e, "GATEWAY_INTERFACE=CGI/1.1");
@@ -178,13 +178,13 @@ static void variables_ours(struct variables *e, const struct program *p)
 		variable(e, "PATH_INFO=%s", info);
 	if (*info && root && *root)
 		variable(e, "PATH_TRANSLATED=%s%s", root, info);
-	if (!tbg_visit_param(p->v, "QUERY_STRING"))
+	if (!tbg_gateway_request_param(p->v, "QUERY_STRING"))
 		variable(e, "QUERY_STRING=");
 }
 
 static bool variables_make(struct variables *e, const struct program *p)
 {
-	const struct tbg_visit *v = p->v;
+	const struct tbg_gateway_request *v = p->v;
 
 	*e = (struct variables){
 		.list = calloc(v->params_nr + VARIABLES, sizeof(char *)),
@@ -255,8 +255,8 @@ static char **arguments_make(char *program, char *query)
 /* The query of p, to be cut into words where it may have some. */
 static char *query_of(const struct program *p)
 {
-	const char *method = tbg_visit_param(p->v, "REQUEST_METHOD") ?: "";
-	const char *query = tbg_visit_param(p->v, "QUERY_STRING") ?: "";
+	const char *method = tbg_gateway_request_param(p->v, "REQUEST_METHOD") ?: "";
+	const char *query = tbg_gateway_request_param(p->v, "QUERY_STRING") ?: "";
 
 	return strdup(strcmp(method, "GET") && strcmp(method, "HEAD") ? "" : query);
 }
@@ -298,7 +298,7 @@ static void list_remove(struct program **list, struct program *p)
 }
 
 /* Nobody waits for it any more: the keeper is told, and its report awaited. */
-static void on_gone(struct tbg_visit *v)
+static void on_gone(struct tbg_gateway_request *v)
 {
 	struct program *p = v->own;
 
@@ -330,8 +330,8 @@ static void fail(struct program *p, unsigned int status, const char *why)
 	char text[PATH_MAX + 100];
 	int n = snprintf(text, sizeof(text), "%s: %s\n", p->script.path, why);
 
-	tbg_visit_complain(p->v, text, n < (int)sizeof(text) ? n : (int)sizeof(text) - 1);
-	tbg_visit_fail(p->v, status);
+	tbg_gateway_request_complain(p->v, text, n < (int)sizeof(text) ? n : (int)sizeof(text) - 1);
+	tbg_gateway_request_fail(p->v, status);
 }
 
 /* As much as a pipe holds: one that floods takes no more than its turn. */
@@ -347,8 +347,8 @@ static void err_read(struct program *p)
 		if (!n)
 			stream_close(&p->err);
 		p->output += n;
-		if (tbg_visit_room(p->v))	/* a flood is not kept */
-			tbg_visit_complain(p->v, b, n);
+		if (tbg_gateway_request_room(p->v))	/* a flood is not kept */
+			tbg_gateway_request_complain(p->v, b, n);
 		if (pool.o->output && p->output > pool.o->output)
 			return;
 	}
@@ -364,7 +364,7 @@ static void finish(struct program *p)
 	err_read(p);
 	if (!p->reported || p->report.killed || WIFEXITED(status)) {
 		if (p->head_done)
-			tbg_visit_exit(p->v, p->report.killed ?: WEXITSTATUS(status));
+			tbg_gateway_request_exit(p->v, p->report.killed ?: WEXITSTATUS(status));
 		else
 			fail(p, 502, "ended without a head");
 		return;
@@ -393,7 +393,7 @@ static void out_pause(struct program *p, bool pause)
 /* Then its head is the answer, whatever it does behind that. */
 static bool bodiless(const struct program *p, size_t len)
 {
-	const char *method = tbg_visit_param(p->v, "REQUEST_METHOD") ?: "";
+	const char *method = tbg_gateway_request_param(p->v, "REQUEST_METHOD") ?: "";
 	struct tbg_fields fields = { 0 };
 	struct tbg_response r = { 0 };
 	enum tbg_parsed got = tbg_response_parse_cgi(&r, &fields, (uint8_t *)p->head.text, len);
@@ -423,7 +423,7 @@ static bool head_add(struct program *p, const void *b, size_t len)
 		return true;
 	p->head_done = true;
 	p->bodiless = bodiless(p, n);
-	tbg_visit_send(p->v, p->head.text, p->head.len);
+	tbg_gateway_request_send(p->v, p->head.text, p->head.len);
 	tbg_lines_free(&p->head);
 	p->head = (struct tbg_lines){ 0 };
 	return true;
@@ -441,7 +441,7 @@ static void on_out(void *arg, uint32_t events)
 {
 	static uint8_t b[PIECE];
 	struct program *p = arg;
-	size_t room = tbg_visit_room(p->v);
+	size_t room = tbg_gateway_request_room(p->v);
 	ssize_t n;
 
 	if (!room) {
@@ -462,10 +462,10 @@ static void on_out(void *arg, uint32_t events)
 	if (too_much(p))
 		return;
 	if (p->head_done)
-		tbg_visit_send(p->v, b, n);
+		tbg_gateway_request_send(p->v, b, n);
 	else if (!head_add(p, b, n))
 		return;
-	tbg_visit_flush(p->v);
+	tbg_gateway_request_flush(p->v);
 }
 
 static void on_err(void *arg, uint32_t events)
@@ -474,10 +474,10 @@ static void on_err(void *arg, uint32_t events)
 
 	err_read(p);
 	if (!too_much(p))
-		tbg_visit_flush(p->v);
+		tbg_gateway_request_flush(p->v);
 }
 
-static void on_output(struct tbg_visit *v)
+static void on_output(struct tbg_gateway_request *v)
 {
 	if (v->own)
 		out_pause(v->own, false);
@@ -489,7 +489,7 @@ static void on_control(void *arg, uint32_t events)
 	struct program *p = arg;
 
 	if (recv(p->control, &p->report, sizeof(p->report), 0) != sizeof(p->report))
-		p->report = (struct tbg_keeper_report){ .killed = true };
+		p->report = (struct tbg_reaper_report){ .killed = true };
 	stream_close(&p->control);
 	p->reported = true;
 	pool.running_nr--;
@@ -511,7 +511,7 @@ static size_t rest_fill(struct program *p)
 		return p->rest_len - p->rest_off;
 	p->rest = p->rest ?: malloc(PIECE);
 	p->rest_off = 0;
-	p->rest_len = p->rest ? tbg_visit_read(p->v, p->rest, PIECE) : 0;
+	p->rest_len = p->rest ? tbg_gateway_request_read(p->v, p->rest, PIECE) : 0;
 	return p->rest_len;
 }
 
@@ -547,7 +547,7 @@ static void on_in(void *arg, uint32_t events)
 	push(p);
 }
 
-static void on_input(struct tbg_visit *v)
+static void on_input(struct tbg_gateway_request *v)
 {
 	struct program *p = v->own;
 
@@ -579,7 +579,7 @@ static int program_start(struct program *p)
 		.proc_fd = pool.proc_fd, .memory = pool.o->memory,
 		.cpu_s = pool.o->cpu_s, .processes = pool.o->processes,
 	};
-	int err = made && argv ? tbg_keeper_start(&run) : -ENOMEM;
+	int err = made && argv ? tbg_reaper_start(&run) : -ENOMEM;
 
 	free(argv);
 	free(query);
@@ -630,7 +630,7 @@ static void next_start(void)
 	}
 }
 
-static struct program *program_new(struct tbg_visit *v)
+static struct program *program_new(struct tbg_gateway_request *v)
 {
 	struct program *p = calloc(1, sizeof(*p));
 
@@ -646,20 +646,20 @@ static struct program *program_new(struct tbg_visit *v)
 	return NULL;
 }
 
-static void on_begin(struct tbg_visit *v)
+static void on_begin(struct tbg_gateway_request *v)
 {
 	bool full = pool.waiting_nr >= pool.o->at_once * QUEUE_FACTOR;
 	struct program *p = full ? NULL : program_new(v);
 	int err;
 
 	if (!p) {
-		tbg_visit_fail(v, 503);
+		tbg_gateway_request_fail(v, 503);
 		return;
 	}
 	err = tbg_script_find(pool.folder_fd, pool.o->path, below_of(p->path), &p->script);
 	if (err) {
 		program_free(p);
-		tbg_visit_fail(v, err == -ENOENT ? 404 : 403);
+		tbg_gateway_request_fail(v, err == -ENOENT ? 404 : 403);
 		return;
 	}
 	v->own = p;
@@ -698,7 +698,7 @@ static void on_tick(void *arg, uint64_t now_ns)
 	late(pool.waiting, now_ns);
 }
 
-int tbg_cgi_run(const struct tbg_order *o, int listen_fd, int state_fd, int proc_fd)
+int tbg_cgi_run(const struct tbg_pool_command *o, int listen_fd, int state_fd, int proc_fd)
 {
 	static const struct tbg_answerer answerer = {
 		.begin = on_begin, .input = on_input, .output = on_output,

@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct tbg_order;
+struct tbg_pool_command;
 
 /* Serves until told to end. In a process of its own, as its user, in its root. */
-int tbg_cgi_run(const struct tbg_order *o, int listen_fd, int state_fd, int proc_fd);
+int tbg_cgi_run(const struct tbg_pool_command *o, int listen_fd, int state_fd, int proc_fd);
 
 /*
  * Where in head[len] a program's head ends, its empty line included. 0: not yet.

@@ -36,7 +36,7 @@ struct tbg_lookup {
 	struct tbg_lines in;		/* the head, then the body without framing */
 	struct tbg_response head;
 	struct tbg_fields fields;	/* of the head */
-	struct tbg_frame frame;
+	struct tbg_body_decoder frame;
 };
 
 static int idle[IDLE_MAX];
@@ -120,7 +120,7 @@ static void lookup_free(struct tbg_lookup *l)
 	tbg_lines_free(&l->out);
 	tbg_lines_free(&l->in);
 	tbg_fields_free(&l->fields);
-	tbg_frame_end(&l->frame);
+	tbg_body_decoder_end(&l->frame);
 	free(l);
 }
 
@@ -156,20 +156,20 @@ static void frame_begin(struct tbg_lookup *l)
 
 	l->framed = true;
 	if (tbg_response_bodiless(h->status, TBG_METHOD_GET))
-		tbg_frame_begin(&l->frame, TBG_FRAMING_NONE, 0);
+		tbg_body_decoder_begin(&l->frame, TBG_FRAMING_NONE, 0);
 	else if (h->chunked)
-		tbg_frame_begin(&l->frame, TBG_FRAMING_CHUNKED, 0);
+		tbg_body_decoder_begin(&l->frame, TBG_FRAMING_CHUNKED, 0);
 	else if (h->has_length)
-		tbg_frame_begin(&l->frame, TBG_FRAMING_LENGTH, h->content_length);
+		tbg_body_decoder_begin(&l->frame, TBG_FRAMING_LENGTH, h->content_length);
 	else
-		tbg_frame_begin(&l->frame, TBG_FRAMING_CLOSE, 0);
+		tbg_body_decoder_begin(&l->frame, TBG_FRAMING_CLOSE, 0);
 }
 
 /* 0: go on; 1: complete; or negative errno. from: where the new bytes begin. */
 static int body_take(struct tbg_lookup *l, size_t from)
 {
 	size_t used, data, len = l->in.len - from;
-	enum tbg_parsed p = tbg_frame_eat(&l->frame, (uint8_t *)l->in.text + from,
+	enum tbg_parsed p = tbg_body_decoder_eat(&l->frame, (uint8_t *)l->in.text + from,
 					  len, &used, &data);
 
 	l->in.len = from + data;
@@ -214,7 +214,7 @@ static void ended(struct tbg_lookup *l)
 {
 	int err;
 
-	if (l->framed && tbg_frame_closes(&l->frame)) {
+	if (l->framed && tbg_body_decoder_closes(&l->frame)) {
 		done(l, 0);
 		return;
 	}

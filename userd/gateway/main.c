@@ -37,14 +37,14 @@ static int fd_of(struct msghdr *m)
 
 static void on_order(void *arg, uint32_t events)
 {
-	static struct tbg_order o;
+	static struct tbg_pool_command o;
 	char control[CMSG_SPACE(sizeof(int))];
 	struct iovec iov = { &o, sizeof(o) };
 	struct msghdr m = {
 		.msg_iov = &iov, .msg_iovlen = 1,
 		.msg_control = control, .msg_controllen = sizeof(control),
 	};
-	ssize_t n = recvmsg(TBG_ORDER_FD, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	ssize_t n = recvmsg(TBG_POOL_COMMAND_FD, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	int fd;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -76,7 +76,7 @@ static bool has_daemon(void)
 	int type;
 	socklen_t len = sizeof(type);
 
-	return !getsockopt(TBG_ORDER_FD, SOL_SOCKET, SO_TYPE, &type, &len) &&
+	return !getsockopt(TBG_POOL_COMMAND_FD, SOL_SOCKET, SO_TYPE, &type, &len) &&
 	       type == SOCK_SEQPACKET;
 }
 
@@ -108,7 +108,7 @@ static int signals_take(bool alone)
 
 int main(int argc, char **argv)
 {
-	static struct tbg_order order;
+	static struct tbg_pool_command order;
 	bool alone = argc > 1;
 	int err, fd = -1;
 
@@ -128,7 +128,7 @@ int main(int argc, char **argv)
 	if (!err && alone)
 		tbg_pools_order(&order, fd);
 	else
-		err = err ?: tbg_loop_add(the_loop, TBG_ORDER_FD, EPOLLIN, on_order, NULL);
+		err = err ?: tbg_loop_add(the_loop, TBG_POOL_COMMAND_FD, EPOLLIN, on_order, NULL);
 	if (!err)
 		err = tbg_loop_run(the_loop);
 	tbg_pools_close();

@@ -39,7 +39,7 @@
 #define RESUMES_MAX	64		/* before others have their turn */
 
 static struct {
-	const struct tbg_order *o;
+	const struct tbg_pool_command *o;
 	const struct tbg_module *module;
 	void *state;
 	struct tbg_serve serve;
@@ -65,7 +65,7 @@ struct tbg_loop *tbg_module_loop(void)
 	return worker.serve.loop;
 }
 
-const struct tbg_order *tbg_module_order(void)
+const struct tbg_pool_command *tbg_module_order(void)
 {
 	return worker.o;
 }
@@ -94,7 +94,7 @@ static void leave(void)
 	worker.current = NULL;
 }
 
-/* Once. In a signal handler, so not by tbg_say(); but it waits for nobody either. */
+/* Once. In a signal handler, so not by tbg_report(); but it waits for nobody either. */
 static void last_words(unsigned int status, const char *why)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -103,7 +103,7 @@ static void last_words(unsigned int status, const char *why)
 
 	worker.current = NULL;
 	if (r)
-		tbg_visit_last_words(r->v, status);
+		tbg_gateway_request_last_words(r->v, status);
 	if (poll(&p, 1, 0) > 0 && write(STDERR_FILENO, "toboggan-gateway: ", 18) > 0 &&
 	    write(STDERR_FILENO, path, strlen(path)) > 0 &&
 	    write(STDERR_FILENO, why, strlen(why)) < 0)
@@ -354,10 +354,10 @@ void tbg_module_log(struct tbg_request *r, const char *format, ...)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
 	if (!r) {
-		tbg_say("toboggan-gateway: %s: %.*s", worker.o->path, n - 1, line);
+		tbg_report("toboggan-gateway: %s: %.*s", worker.o->path, n - 1, line);
 		return;
 	}
-	tbg_visit_complain(r->v, line, n);
+	tbg_gateway_request_complain(r->v, line, n);
 	tbg_request_mark(r);
 }
 
@@ -413,8 +413,8 @@ static void on_full(struct tbg_serve *s)
 
 static bool path_make(struct tbg_request *r)
 {
-	const char *name = tbg_visit_param(r->v, "SCRIPT_NAME") ?: "";
-	const char *info = tbg_visit_param(r->v, "PATH_INFO") ?: "";
+	const char *name = tbg_gateway_request_param(r->v, "SCRIPT_NAME") ?: "";
+	const char *info = tbg_gateway_request_param(r->v, "PATH_INFO") ?: "";
 	size_t size = strlen(name) + strlen(info) + 1;
 
 	r->path = tbg_request_alloc(r, size);
@@ -423,26 +423,26 @@ static bool path_make(struct tbg_request *r)
 	return r->path;
 }
 
-static void on_begin(struct tbg_visit *v)
+static void on_begin(struct tbg_gateway_request *v)
 {
 	struct tbg_request *r = calloc(1, sizeof(*r));
 
 	if (!r) {
-		tbg_visit_fail(v, 503);
+		tbg_gateway_request_fail(v, 503);
 		return;
 	}
 	v->own = r;
 	r->v = v;
 	r->timer_fd = r->wait_fd = -1;
 	if (!path_make(r)) {
-		tbg_visit_fail(v, 503);
+		tbg_gateway_request_fail(v, 503);
 		return;
 	}
 	CALL(r, request);
 	tbg_requests_settle();
 }
 
-static void on_input(struct tbg_visit *v)
+static void on_input(struct tbg_gateway_request *v)
 {
 	struct tbg_request *r = v->own;
 
@@ -453,7 +453,7 @@ static void on_input(struct tbg_visit *v)
 	tbg_requests_settle();
 }
 
-static void on_output(struct tbg_visit *v)
+static void on_output(struct tbg_gateway_request *v)
 {
 	struct tbg_request *r = v->own;
 
@@ -464,7 +464,7 @@ static void on_output(struct tbg_visit *v)
 	tbg_requests_settle();
 }
 
-static void on_gone(struct tbg_visit *v)
+static void on_gone(struct tbg_gateway_request *v)
 {
 	struct tbg_request *r = v->own;
 
@@ -508,7 +508,7 @@ static void on_fork(void)
 
 static int refuse(const char *why)
 {
-	tbg_say("toboggan-gateway: %s: %s", worker.o->path, why);
+	tbg_report("toboggan-gateway: %s: %s", worker.o->path, why);
 	return -ENOEXEC;
 }
 
@@ -536,7 +536,7 @@ static int load(void)
 
 static int module_open(void)
 {
-	char *argv[TBG_ORDER_ARGS + 1], *at = (char *)worker.o->args;
+	char *argv[TBG_POOL_COMMAND_ARGS + 1], *at = (char *)worker.o->args;
 	int argc = 0, err;
 
 	while (at < worker.o->args + worker.o->args_len) {
@@ -584,7 +584,7 @@ static void wait_for_turn(void)
 		sched_setscheduler(0, SCHED_BATCH, &none);
 }
 
-int tbg_module_run(const struct tbg_order *o, int listen_fd, int state_fd)
+int tbg_module_run(const struct tbg_pool_command *o, int listen_fd, int state_fd)
 {
 	static const struct tbg_answerer answerer = {
 		.begin = on_begin, .input = on_input, .output = on_output,

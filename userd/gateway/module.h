@@ -19,7 +19,7 @@
 #include "toboggan-module.h"
 
 struct tbg_lookup;
-struct tbg_order;
+struct tbg_pool_command;
 
 struct tbg_chunk {			/* memory that lives as long as a request */
 	struct tbg_chunk *next;
@@ -27,7 +27,7 @@ struct tbg_chunk {			/* memory that lives as long as a request */
 };
 
 struct tbg_request {
-	struct tbg_visit *v;
+	struct tbg_gateway_request *v;
 	struct tbg_request *todo;	/* the next that is to be settled */
 	bool marked;			/* among these */
 	void *own;			/* the module's */
@@ -47,7 +47,7 @@ struct tbg_request {
 };
 
 /* Serves until told to end. In a process of its own, as its user. */
-int tbg_module_run(const struct tbg_order *o, int listen_fd, int state_fd);
+int tbg_module_run(const struct tbg_pool_command *o, int listen_fd, int state_fd);
 
 /* Something is to be done for r once the callback has returned. */
 void tbg_request_mark(struct tbg_request *r);
@@ -55,7 +55,7 @@ void tbg_request_mark(struct tbg_request *r);
 void tbg_requests_settle(void);
 
 struct tbg_loop *tbg_module_loop(void);
-const struct tbg_order *tbg_module_order(void);
+const struct tbg_pool_command *tbg_module_order(void);
 
 /* Memory that r frees. NULL: none. */
 char *tbg_request_alloc(struct tbg_request *r, size_t size);

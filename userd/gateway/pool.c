@@ -45,7 +45,7 @@ struct worker {
 
 struct pool {
 	struct pool *next;
-	struct tbg_order o;
+	struct tbg_pool_command o;
 	int listen_fd;
 	bool closing;
 	struct worker workers[TBG_MODULE_WORKERS_MAX];
@@ -60,7 +60,7 @@ static struct {
 	struct identity {
 		uid_t uid;
 		gid_t gid;
-		char chroot[TBG_ORDER_PATH];
+		char chroot[TBG_POOL_COMMAND_PATH];
 	} *known;			/* what the daemon's start has named */
 	unsigned int known_nr;
 } all;
@@ -68,7 +68,7 @@ static struct {
 /* --- a worker ------------------------------------------------------------ */
 
 /* Paths are said as from outside; inside of a chroot they begin below it. */
-static void rebase(struct tbg_order *o)
+static void rebase(struct tbg_pool_command *o)
 {
 	size_t len = strlen(o->chroot);
 
@@ -79,7 +79,7 @@ static void rebase(struct tbg_order *o)
 		strcpy(o->path, "/");
 }
 
-static int become(struct tbg_order *o)
+static int become(struct tbg_pool_command *o)
 {
 	struct tbg_identity id = { .change = !geteuid(), .uid = o->uid,
 				   .gid = o->gid };
@@ -108,7 +108,7 @@ static void descriptors_close(int listen_fd, int state_fd)
 	close_range(high + 1, ~0u, 0);
 }
 
-static void worker_main(struct tbg_order *o, int listen_fd, int state_fd,
+static void worker_main(struct tbg_pool_command *o, int listen_fd, int state_fd,
 			pid_t parent)
 {
 	int err;
@@ -124,14 +124,14 @@ static void worker_main(struct tbg_order *o, int listen_fd, int state_fd,
 	if (getppid() != parent)
 		_exit(0);
 	if (err)
-		tbg_say("toboggan-gateway: %s: cannot become user %u%s%s: %s", o->path,
+		tbg_report("toboggan-gateway: %s: cannot become user %u%s%s: %s", o->path,
 			o->uid, *o->chroot ? " in " : "", o->chroot, strerror(-err));
 	else if (o->kind == TBG_POOL_CGI)
 		err = tbg_cgi_run(o, listen_fd, state_fd, all.proc_fd);
 	else
 		err = tbg_module_run(o, listen_fd, state_fd);
 	if (err && err != -ENOEXEC)
-		tbg_say("toboggan-gateway: %s: %s", o->path, strerror(-err));
+		tbg_report("toboggan-gateway: %s: %s", o->path, strerror(-err));
 	exit(err ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
@@ -281,7 +281,7 @@ static void worker_died(struct pool *p, struct worker *w, int status)
 	wait_ms = w->unfit ? UNFIT_MS : w->backoff_ms;
 	w->start_ns = now_ns + wait_ms * 1000000ull;
 	if (WIFSIGNALED(status) && !p->closing)
-		tbg_say("toboggan-gateway: %s: worker ended by signal %d (%s); the next one in %u ms",
+		tbg_report("toboggan-gateway: %s: worker ended by signal %d (%s); the next one in %u ms",
 			p->o.path, WTERMSIG(status), strsignal(WTERMSIG(status)), wait_ms);
 	pool_tick(p, now_ns);
 }
@@ -344,7 +344,7 @@ static void on_child(void *arg, uint32_t events)
  * The daemon is not root any more: whoever has taken it over must not become
  * anybody through us, but those whom the administrator has named at the start.
  */
-static bool allowed(const struct tbg_order *o)
+static bool allowed(const struct tbg_pool_command *o)
 {
 	struct identity *more;
 
@@ -363,7 +363,7 @@ static bool allowed(const struct tbg_order *o)
 	return true;
 }
 
-static void pool_open(const struct tbg_order *o, int listen_fd)
+static void pool_open(const struct tbg_pool_command *o, int listen_fd)
 {
 	struct pool *p = calloc(1, sizeof(*p));
 
@@ -380,7 +380,7 @@ static void pool_open(const struct tbg_order *o, int listen_fd)
 	p->next = all.pools;
 	all.pools = p;
 	if (!allowed(o)) {
-		tbg_say("toboggan-gateway: %s: user %u%s%s: not among those of the start; start the daemon again",
+		tbg_report("toboggan-gateway: %s: user %u%s%s: not among those of the start; start the daemon again",
 			o->path, o->uid, *o->chroot ? " in " : "", o->chroot);
 		for (unsigned int i = 0; i < TBG_MODULE_WORKERS_MAX; i++) {
 			p->workers[i].unfit = true;
@@ -407,7 +407,7 @@ static void pool_close(uint32_t id)
 }
 
 /* We need not be root where no pool is another user's than the daemon's. */
-static void settle_down(const struct tbg_order *o)
+static void settle_down(const struct tbg_pool_command *o)
 {
 	struct tbg_identity id = { .change = !geteuid(), .uid = o->uid,
 				   .gid = o->gid };
@@ -418,10 +418,10 @@ static void settle_down(const struct tbg_order *o)
 		    *all.known[i].chroot)
 			return;
 	if (tbg_privilege_drop(&id) || tbg_privilege_none())
-		tbg_say("toboggan-gateway: cannot become user %u", o->uid);
+		tbg_report("toboggan-gateway: cannot become user %u", o->uid);
 }
 
-static bool order_valid(const struct tbg_order *o)
+static bool order_valid(const struct tbg_pool_command *o)
 {
 	return memchr(o->path, 0, sizeof(o->path)) &&
 	       memchr(o->mark, 0, sizeof(o->mark)) &&
@@ -431,17 +431,17 @@ static bool order_valid(const struct tbg_order *o)
 	       (!o->args_len || !o->args[o->args_len - 1]);
 }
 
-void tbg_pools_order(const struct tbg_order *o, int listen_fd)
+void tbg_pools_order(const struct tbg_pool_command *o, int listen_fd)
 {
-	if (o->what == TBG_ORDER_OPEN && listen_fd >= 0 && order_valid(o)) {
+	if (o->what == TBG_POOL_COMMAND_OPEN && listen_fd >= 0 && order_valid(o)) {
 		pool_open(o, listen_fd);
 		return;
 	}
 	if (listen_fd >= 0)
 		close(listen_fd);
-	if (o->what == TBG_ORDER_CLOSE)
+	if (o->what == TBG_POOL_COMMAND_CLOSE)
 		pool_close(o->id);
-	else if (o->what == TBG_ORDER_STARTED)
+	else if (o->what == TBG_POOL_COMMAND_STARTED)
 		settle_down(o);
 }
 

@@ -7,13 +7,13 @@
 #define TBG_USERD_GATEWAY_POOL_H
 
 struct tbg_loop;
-struct tbg_order;
+struct tbg_pool_command;
 
 /* 0 or negative errno; what is carried out for a pool is said on stderr. */
 int tbg_pools_open(struct tbg_loop *l);
 
 /* listen_fd: the order's, taken over; -1: it came without. */
-void tbg_pools_order(const struct tbg_order *o, int listen_fd);
+void tbg_pools_order(const struct tbg_pool_command *o, int listen_fd);
 
 /* Kills all, and waits for them. */
 void tbg_pools_close(void);

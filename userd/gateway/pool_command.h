@@ -12,10 +12,10 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#define TBG_ORDER_FD	3	/* of the socket, in toboggan-gateway */
-#define TBG_ORDER_PATH	1024	/* bytes of a path, its NUL included */
-#define TBG_ORDER_ARGS	2048	/* bytes of all arguments, each with its NUL */
-#define TBG_ORDER_MARK	33	/* bytes of the mark, its NUL included */
+#define TBG_POOL_COMMAND_FD	3	/* of the socket, in toboggan-gateway */
+#define TBG_POOL_COMMAND_PATH	1024	/* bytes of a path, its NUL included */
+#define TBG_POOL_COMMAND_ARGS	2048	/* bytes of all arguments, each with its NUL */
+#define TBG_POOL_COMMAND_MARK	33	/* bytes of the mark, its NUL included */
 
 /* Of a module's fetch: the mark, '-', how many modules fetch from each other. */
 #define TBG_DEPTH_FIELD	"X-Toboggan-Depth"
@@ -32,10 +32,10 @@
 #define TBG_CGI_MEMORY	(512ull << 20)
 #define TBG_CGI_OUTPUT	(1ull << 30)
 
-enum tbg_order_what {
-	TBG_ORDER_OPEN = 1,	/* a pool; with its listening socket */
-	TBG_ORDER_CLOSE,	/* the pool of that id ends, once it is idle */
-	TBG_ORDER_STARTED,	/* users and chroots not known by now are refused */
+enum tbg_pool_command_what {
+	TBG_POOL_COMMAND_OPEN = 1,	/* a pool; with its listening socket */
+	TBG_POOL_COMMAND_CLOSE,	/* the pool of that id ends, once it is idle */
+	TBG_POOL_COMMAND_STARTED,	/* users and chroots not known by now are refused */
 };
 
 enum tbg_pool_kind {
@@ -43,9 +43,9 @@ enum tbg_pool_kind {
 	TBG_POOL_MODULE,
 };
 
-struct tbg_order {
+struct tbg_pool_command {
 	uint32_t size;			/* of this struct: both are of one build */
-	uint32_t what;			/* enum tbg_order_what */
+	uint32_t what;			/* enum tbg_pool_command_what */
 	uint32_t id;
 	uint32_t kind;			/* enum tbg_pool_kind */
 	uid_t uid;			/* that the pool runs as */
@@ -58,11 +58,11 @@ struct tbg_order {
 	uint32_t requests;		/* of a worker process */
 	uint64_t memory, output;	/* bytes; 0: not limited */
 	struct sockaddr_storage fetch;	/* where the daemon listens */
-	char mark[TBG_ORDER_MARK];	/* of this run: no client can claim to be a fetch */
-	char path[TBG_ORDER_PATH];	/* folder of programs; module */
-	char prefix[TBG_ORDER_PATH];	/* what of the request's path is not below it */
-	char chroot[TBG_ORDER_PATH];	/* "": none */
-	char args[TBG_ORDER_ARGS];
+	char mark[TBG_POOL_COMMAND_MARK];	/* of this run: no client can claim to be a fetch */
+	char path[TBG_POOL_COMMAND_PATH];	/* folder of programs; module */
+	char prefix[TBG_POOL_COMMAND_PATH];	/* what of the request's path is not below it */
+	char chroot[TBG_POOL_COMMAND_PATH];	/* "": none */
+	char args[TBG_POOL_COMMAND_ARGS];
 	uint32_t args_len;
 };
 

@@ -124,7 +124,7 @@ void tbg_children_end(int proc_fd)
 }
 
 /* Reaps; whether the program is among them. */
-static bool program_ended(pid_t program, struct tbg_keeper_report *ret)
+static bool program_ended(pid_t program, struct tbg_reaper_report *ret)
 {
 	struct rusage used;
 	int status;
@@ -143,7 +143,7 @@ static bool program_ended(pid_t program, struct tbg_keeper_report *ret)
 
 static void keep(pid_t program, int control, int signal_fd, int proc_fd)
 {
-	struct tbg_keeper_report report = { .killed = true };
+	struct tbg_reaper_report report = { .killed = true };
 	struct pollfd p[] = {
 		{ .fd = control, .events = POLLIN },
 		{ .fd = signal_fd, .events = POLLIN },
@@ -243,7 +243,7 @@ static int streams_open(struct streams *s)
 	return 0;
 }
 
-int tbg_keeper_start(struct tbg_program *p)
+int tbg_reaper_start(struct tbg_program *p)
 {
 	struct streams s;
 	int err = streams_open(&s);

@@ -24,7 +24,7 @@ struct tbg_program {
 };
 
 /* Negative errno. SIGCHLD must be ignored: nobody waits for keepers. */
-int tbg_keeper_start(struct tbg_program *p);
+int tbg_reaper_start(struct tbg_program *p);
 
 /*
  * Kills the caller's children, as far as /proc tells them, but those spared
@@ -39,7 +39,7 @@ int tbg_children_kill(int proc_fd, bool (*spared)(pid_t pid));
 void tbg_children_end(int proc_fd);
 
 /* What can be received from control, once, before its end. */
-struct tbg_keeper_report {
+struct tbg_reaper_report {
 	int status;			/* of the program, as of waitpid() */
 	int killed;			/* it did not end by itself */
 	unsigned int cpu_s;		/* that it has used */

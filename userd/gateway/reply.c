@@ -69,14 +69,15 @@ int tbg_response_tag(struct tbg_request *r, const char *tag)
 
 ssize_t tbg_response_send(struct tbg_request *r, const void *b, size_t len)
 {
-	size_t room = r->head_given ? tbg_visit_room(r->v) :
-		      r->early.len < TBG_VISIT_OUT ? TBG_VISIT_OUT - r->early.len : 0;
+	size_t room = r->head_given ? tbg_gateway_request_room(r->v) :
+		      r->early.len < TBG_GATEWAY_REQUEST_OUT ?
+		      TBG_GATEWAY_REQUEST_OUT - r->early.len : 0;
 	size_t n = len < room ? len : room;
 
 	if (r->ended)
 		return -EPIPE;
 	if (n && r->head_given)
-		r->failed |= !tbg_visit_send(r->v, b, n);
+		r->failed |= !tbg_gateway_request_send(r->v, b, n);
 	else if (n)
 		tbg_lines_put(&r->early, b, n);
 	r->wants_room |= n < len;
@@ -117,7 +118,7 @@ static void head_give(struct tbg_request *r)
 	r->failed |= head.failed || r->fields.failed || r->tags.failed ||
 		     r->early.failed;
 	if (!r->failed)
-		r->failed = !tbg_visit_send(r->v, head.text, head.len);
+		r->failed = !tbg_gateway_request_send(r->v, head.text, head.len);
 	r->head_given = true;
 	tbg_lines_free(&head);
 	tbg_lines_free(&r->early);
@@ -129,9 +130,9 @@ void tbg_reply_settle(struct tbg_request *r)
 	if (!r->head_given && (r->ended || r->early.len))
 		head_give(r);
 	if (r->failed)
-		tbg_visit_fail(r->v, 502);
+		tbg_gateway_request_fail(r->v, 502);
 	else if (r->ended)
-		tbg_visit_end(r->v);
+		tbg_gateway_request_end(r->v);
 	else
-		tbg_visit_flush(r->v);
+		tbg_gateway_request_flush(r->v);
 }

@@ -28,17 +28,17 @@ char *tbg_request_alloc(struct tbg_request *r, size_t size)
 
 const char *tbg_request_variable(const struct tbg_request *r, const char *name)
 {
-	return tbg_visit_param(r->v, name);
+	return tbg_gateway_request_param(r->v, name);
 }
 
 const char *tbg_request_method(const struct tbg_request *r)
 {
-	return tbg_visit_param(r->v, "REQUEST_METHOD");
+	return tbg_gateway_request_param(r->v, "REQUEST_METHOD");
 }
 
 const char *tbg_request_target(const struct tbg_request *r)
 {
-	return tbg_visit_param(r->v, "REQUEST_URI");
+	return tbg_gateway_request_param(r->v, "REQUEST_URI");
 }
 
 const char *tbg_request_path(const struct tbg_request *r)
@@ -48,18 +48,18 @@ const char *tbg_request_path(const struct tbg_request *r)
 
 const char *tbg_request_query(const struct tbg_request *r)
 {
-	return tbg_visit_param(r->v, "QUERY_STRING") ?: "";
+	return tbg_gateway_request_param(r->v, "QUERY_STRING") ?: "";
 }
 
 const char *tbg_request_host(const struct tbg_request *r)
 {
-	return tbg_visit_param(r->v, "HTTP_HOST") ?:
-	       tbg_visit_param(r->v, "SERVER_NAME");
+	return tbg_gateway_request_param(r->v, "HTTP_HOST") ?:
+	       tbg_gateway_request_param(r->v, "SERVER_NAME");
 }
 
 const char *tbg_request_remote(const struct tbg_request *r)
 {
-	return tbg_visit_param(r->v, "REMOTE_ADDR");
+	return tbg_gateway_request_param(r->v, "REMOTE_ADDR");
 }
 
 /* Two fields have variables of their own (RFC 3875 4.1.2, 4.1.3). */
@@ -75,7 +75,7 @@ const char *tbg_request_field(const struct tbg_request *r, const char *name)
 		at = 0;
 	for (size_t i = 0; i <= len; i++)
 		variable[at + i] = name[i] == '-' ? '_' : toupper((unsigned char)name[i]);
-	v = tbg_visit_param(r->v, variable);
+	v = tbg_gateway_request_param(r->v, variable);
 	return v && (*v || at) ? v : NULL;
 }
 
@@ -93,7 +93,7 @@ static const char *text_keep(struct tbg_request *r, const char *b, size_t len)
 /* RFC 6265 4.2.1, and as servers read it: pairs with ';' between, quotes off. */
 const char *tbg_request_cookie(struct tbg_request *r, const char *name)
 {
-	const char *at = tbg_visit_param(r->v, "HTTP_COOKIE");
+	const char *at = tbg_gateway_request_param(r->v, "HTTP_COOKIE");
 	size_t name_len = strlen(name);
 
 	for (; at && *at; at += *at == ';') {
@@ -184,7 +184,7 @@ void *tbg_request_get(const struct tbg_request *r)
 
 int64_t tbg_request_length(const struct tbg_request *r)
 {
-	const char *v = tbg_visit_param(r->v, "CONTENT_LENGTH");
+	const char *v = tbg_gateway_request_param(r->v, "CONTENT_LENGTH");
 	uint64_t n;
 
 	if (!v || !tbg_digits_parse((struct tbg_value){ v, strlen(v) }, &n))
@@ -194,7 +194,7 @@ int64_t tbg_request_length(const struct tbg_request *r)
 
 ssize_t tbg_request_read(struct tbg_request *r, void *to, size_t size)
 {
-	size_t n = tbg_visit_read(r->v, to, size);
+	size_t n = tbg_gateway_request_read(r->v, to, size);
 
 	if (n || r->v->input_over || !size)
 		return n;

@@ -47,7 +47,7 @@ static void listen_not(struct tbg_serve *s)
 
 /* --- a visit's life ------------------------------------------------------ */
 
-static void request_forget(struct tbg_visit *v)
+static void request_forget(struct tbg_gateway_request *v)
 {
 	tbg_lines_free(&v->pairs);
 	tbg_lines_free(&v->body.l);
@@ -63,7 +63,7 @@ static void request_forget(struct tbg_visit *v)
 	v->own = NULL;
 }
 
-static void release(struct tbg_visit *v)
+static void release(struct tbg_gateway_request *v)
 {
 	struct tbg_serve *s = v->s;
 
@@ -84,7 +84,7 @@ static void release(struct tbg_visit *v)
 }
 
 /* The answerer is done with it, or has nobody to answer any more. */
-static void gone(struct tbg_visit *v)
+static void gone(struct tbg_gateway_request *v)
 {
 	bool known = v->known && !v->ended;
 
@@ -93,7 +93,7 @@ static void gone(struct tbg_visit *v)
 		v->s->answerer->gone(v);
 }
 
-static void drop(struct tbg_visit *v)
+static void drop(struct tbg_gateway_request *v)
 {
 	if (v->dead)
 		return;
@@ -107,7 +107,7 @@ static void drop(struct tbg_visit *v)
 }
 
 /* What the loop is to tell us of. */
-static void wait_for(struct tbg_visit *v)
+static void wait_for(struct tbg_gateway_request *v)
 {
 	uint32_t events = 0;
 
@@ -115,7 +115,7 @@ static void wait_for(struct tbg_visit *v)
 		return;
 	if (bytes_left(&v->out) || v->starved)
 		events |= EPOLLOUT;
-	if (!v->closing && !v->last && bytes_left(&v->body) < TBG_VISIT_BODY)
+	if (!v->closing && !v->last && bytes_left(&v->body) < TBG_GATEWAY_REQUEST_BODY)
 		events |= EPOLLIN;
 	if (events != v->events && !tbg_loop_change(v->s->loop, v->fd, events))
 		v->events = events;
@@ -123,9 +123,9 @@ static void wait_for(struct tbg_visit *v)
 
 /* --- out ----------------------------------------------------------------- */
 
-static void flush(struct tbg_visit *v)
+static void flush(struct tbg_gateway_request *v)
 {
-	bool full = bytes_left(&v->out) >= TBG_VISIT_OUT;
+	bool full = bytes_left(&v->out) >= TBG_GATEWAY_REQUEST_OUT;
 	ssize_t n;
 
 	while (!v->dead && bytes_left(&v->out)) {
@@ -142,41 +142,41 @@ static void flush(struct tbg_visit *v)
 	}
 	if (!bytes_left(&v->out))
 		v->out.off = v->out.l.len = 0;
-	v->starved |= full && bytes_left(&v->out) < TBG_VISIT_OUT;
+	v->starved |= full && bytes_left(&v->out) < TBG_GATEWAY_REQUEST_OUT;
 }
 
-static bool record(struct tbg_visit *v, uint8_t type, const void *b, size_t len)
+static bool record(struct tbg_gateway_request *v, uint8_t type, const void *b, size_t len)
 {
 	if (v->dead || v->closing || v->out.l.failed)
 		return false;
-	if (v->out.off > TBG_VISIT_OUT / 2) {	/* what was sent makes room */
+	if (v->out.off > TBG_GATEWAY_REQUEST_OUT / 2) {	/* what was sent makes room */
 		v->out.l.len -= v->out.off;
 		memmove(v->out.l.text, v->out.l.text + v->out.off, v->out.l.len);
 		v->out.off = 0;
 	}
-	tbg_record_put(&v->out.l, type, v->id, b, len);
+	tbg_fcgi_record_put(&v->out.l, type, v->id, b, len);
 	return !v->out.l.failed;
 }
 
-size_t tbg_visit_room(const struct tbg_visit *v)
+size_t tbg_gateway_request_room(const struct tbg_gateway_request *v)
 {
 	size_t left = bytes_left(&v->out);
 
-	return left < TBG_VISIT_OUT ? TBG_VISIT_OUT - left : 0;
+	return left < TBG_GATEWAY_REQUEST_OUT ? TBG_GATEWAY_REQUEST_OUT - left : 0;
 }
 
-bool tbg_visit_send(struct tbg_visit *v, const void *b, size_t len)
+bool tbg_gateway_request_send(struct tbg_gateway_request *v, const void *b, size_t len)
 {
 	v->output_begun |= len;
-	return record(v, TBG_RECORD_STDOUT, b, len);
+	return record(v, TBG_FCGI_RECORD_STDOUT, b, len);
 }
 
-void tbg_visit_complain(struct tbg_visit *v, const void *b, size_t len)
+void tbg_gateway_request_complain(struct tbg_gateway_request *v, const void *b, size_t len)
 {
-	record(v, TBG_RECORD_STDERR, b, len);
+	record(v, TBG_FCGI_RECORD_STDERR, b, len);
 }
 
-void tbg_visit_flush(struct tbg_visit *v)
+void tbg_gateway_request_flush(struct tbg_gateway_request *v)
 {
 	v->holds++;
 	flush(v);
@@ -189,7 +189,7 @@ void tbg_visit_flush(struct tbg_visit *v)
  * way. The daemon cannot send any more from here on, and what it has sent
  * before is still answered.
  */
-static void retire(struct tbg_visit *v)
+static void retire(struct tbg_gateway_request *v)
 {
 	char c;
 
@@ -198,19 +198,19 @@ static void retire(struct tbg_visit *v)
 }
 
 /* The end of a request; the connection waits for the next, or ends too. */
-static void end(struct tbg_visit *v, uint32_t exit_status, uint8_t status)
+static void end(struct tbg_gateway_request *v, uint32_t exit_status, uint8_t status)
 {
-	uint8_t last[2 * TBG_RECORD_HEADER + TBG_RECORD_BODY];
+	uint8_t last[2 * TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY];
 
 	v->holds++;
 	gone(v);
-	tbg_record_header(last, TBG_RECORD_STDOUT, v->id, 0, 0);
-	tbg_record_end(last + TBG_RECORD_HEADER, v->id, exit_status, status);
+	tbg_fcgi_record_header(last, TBG_FCGI_RECORD_STDOUT, v->id, 0, 0);
+	tbg_fcgi_record_end(last + TBG_FCGI_RECORD_HEADER, v->id, exit_status, status);
 	tbg_lines_put(&v->out.l, last, sizeof(last));
 	v->closing = !v->keep || v->out.l.failed;
 	v->served = true;
 	/* before the daemon hears that it may send the next one, but not amid a body */
-	if (v->s->retiring && (v->input_over || !tbg_visit_param(v, "CONTENT_LENGTH")))
+	if (v->s->retiring && (v->input_over || !tbg_gateway_request_param(v, "CONTENT_LENGTH")))
 		retire(v);
 	flush(v);
 	request_forget(v);
@@ -222,18 +222,18 @@ static void end(struct tbg_visit *v, uint32_t exit_status, uint8_t status)
 	release(v);
 }
 
-void tbg_visit_exit(struct tbg_visit *v, uint32_t exit_status)
+void tbg_gateway_request_exit(struct tbg_gateway_request *v, uint32_t exit_status)
 {
 	if (v->begun && !v->dead)
-		end(v, exit_status, TBG_RECORD_COMPLETE);
+		end(v, exit_status, TBG_FCGI_RECORD_COMPLETE);
 }
 
-void tbg_visit_end(struct tbg_visit *v)
+void tbg_gateway_request_end(struct tbg_gateway_request *v)
 {
-	tbg_visit_exit(v, 0);
+	tbg_gateway_request_exit(v, 0);
 }
 
-static void cut(struct tbg_visit *v)
+static void cut(struct tbg_gateway_request *v)
 {
 	v->holds++;
 	flush(v);
@@ -242,7 +242,7 @@ static void cut(struct tbg_visit *v)
 }
 
 /* An answer as a marked record: the daemon puts a page of its own in its place. */
-static size_t fail_record(const struct tbg_visit *v, unsigned int status,
+static size_t fail_record(const struct tbg_gateway_request *v, unsigned int status,
 			  uint8_t ret[FAIL_ROOM])
 {
 	const char *text = status == 403 ? "Forbidden" : status == 404 ? "Not Found" :
@@ -250,16 +250,16 @@ static size_t fail_record(const struct tbg_visit *v, unsigned int status,
 			   status == 502 ? "Bad Gateway" :
 			   status == 503 ? "Service Unavailable" :
 			   status == 504 ? "Gateway Timeout" : "Internal Server Error";
-	int n = snprintf((char *)ret + TBG_RECORD_HEADER, FAIL_ROOM - TBG_RECORD_HEADER,
+	int n = snprintf((char *)ret + TBG_FCGI_RECORD_HEADER, FAIL_ROOM - TBG_FCGI_RECORD_HEADER,
 			 "Status: %u %s\r\nContent-Type: text/plain\r\n\r\n%u %s\n",
 			 status, text, status, text);
 
-	tbg_record_header(ret, TBG_RECORD_STDOUT, v->id, n, 0);
-	ret[TBG_RECORD_MARK] = 1;
-	return TBG_RECORD_HEADER + n;
+	tbg_fcgi_record_header(ret, TBG_FCGI_RECORD_STDOUT, v->id, n, 0);
+	ret[TBG_FCGI_RECORD_MARK] = 1;
+	return TBG_FCGI_RECORD_HEADER + n;
 }
 
-void tbg_visit_fail(struct tbg_visit *v, unsigned int status)
+void tbg_gateway_request_fail(struct tbg_gateway_request *v, unsigned int status)
 {
 	uint8_t b[FAIL_ROOM];
 
@@ -269,12 +269,12 @@ void tbg_visit_fail(struct tbg_visit *v, unsigned int status)
 	}
 	v->output_begun = true;
 	tbg_lines_put(&v->out.l, b, fail_record(v, status, b));
-	tbg_visit_end(v);
+	tbg_gateway_request_end(v);
 }
 
-void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status)
+void tbg_gateway_request_last_words(const struct tbg_gateway_request *v, unsigned int status)
 {
-	uint8_t b[FAIL_ROOM + 2 * TBG_RECORD_HEADER + TBG_RECORD_BODY], *at = b;
+	uint8_t b[FAIL_ROOM + 2 * TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY], *at = b;
 	struct iovec iov[] = {
 		{ v->out.l.text + v->out.off, bytes_left(&v->out) }, { b, 0 },
 	};
@@ -284,9 +284,9 @@ void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status)
 		return;
 	if (!v->ended)
 		at += fail_record(v, status, b);
-	tbg_record_header(at, TBG_RECORD_STDOUT, v->id, 0, 0);
-	tbg_record_end(at + TBG_RECORD_HEADER, v->id, 0, TBG_RECORD_COMPLETE);
-	at += 2 * TBG_RECORD_HEADER + TBG_RECORD_BODY;
+	tbg_fcgi_record_header(at, TBG_FCGI_RECORD_STDOUT, v->id, 0, 0);
+	tbg_fcgi_record_end(at + TBG_FCGI_RECORD_HEADER, v->id, 0, TBG_FCGI_RECORD_COMPLETE);
+	at += 2 * TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY;
 	iov[1].iov_len = at - b;
 	if (sendmsg(v->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		return;			/* nobody to tell */
@@ -294,7 +294,7 @@ void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status)
 
 /* --- in ------------------------------------------------------------------ */
 
-static bool params_take(struct tbg_visit *v)
+static bool params_take(struct tbg_gateway_request *v)
 {
 	const uint8_t *b = (const uint8_t *)v->pairs.text;
 	struct tbg_value name, value;
@@ -325,7 +325,7 @@ static bool params_take(struct tbg_visit *v)
 	return true;
 }
 
-const char *tbg_visit_param(const struct tbg_visit *v, const char *name)
+const char *tbg_gateway_request_param(const struct tbg_gateway_request *v, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -335,7 +335,7 @@ const char *tbg_visit_param(const struct tbg_visit *v, const char *name)
 	return NULL;
 }
 
-size_t tbg_visit_read(struct tbg_visit *v, void *to, size_t size)
+size_t tbg_gateway_request_read(struct tbg_gateway_request *v, void *to, size_t size)
 {
 	size_t n = bytes_left(&v->body);
 
@@ -349,12 +349,12 @@ size_t tbg_visit_read(struct tbg_visit *v, void *to, size_t size)
 	return n;
 }
 
-static bool on_begin(struct tbg_visit *v, const struct tbg_record *r)
+static bool on_begin(struct tbg_gateway_request *v, const struct tbg_fcgi_record *r)
 {
-	uint8_t no[TBG_RECORD_HEADER + TBG_RECORD_BODY];
+	uint8_t no[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY];
 
 	if (v->begun && r->id != v->id) {
-		tbg_record_end(no, r->id, 0, TBG_RECORD_CANT_MPX_CONN);
+		tbg_fcgi_record_end(no, r->id, 0, TBG_FCGI_RECORD_CANT_MPX_CONN);
 		tbg_lines_put(&v->out.l, no, sizeof(no));
 		return true;
 	}
@@ -362,19 +362,19 @@ static bool on_begin(struct tbg_visit *v, const struct tbg_record *r)
 		return false;
 	v->id = r->id;
 	v->begun = true;
-	v->keep = r->flags & TBG_RECORD_KEEP_CONN;
+	v->keep = r->flags & TBG_FCGI_RECORD_KEEP_CONN;
 	if (r->role != TBG_ROLE_RESPONDER)
-		end(v, 0, TBG_RECORD_UNKNOWN_ROLE);
+		end(v, 0, TBG_FCGI_RECORD_UNKNOWN_ROLE);
 	return true;
 }
 
-static bool on_params(struct tbg_visit *v, const struct tbg_record *r)
+static bool on_params(struct tbg_gateway_request *v, const struct tbg_fcgi_record *r)
 {
 	if (v->known)
 		return false;
 	if (r->len) {
 		tbg_lines_put(&v->pairs, r->data, r->len);
-		return !v->pairs.failed && v->pairs.len <= TBG_PARAMS_MAX;
+		return !v->pairs.failed && v->pairs.len <= TBG_FCGI_PARAMS_MAX;
 	}
 	if (!params_take(v))
 		return false;
@@ -383,11 +383,11 @@ static bool on_params(struct tbg_visit *v, const struct tbg_record *r)
 	return true;
 }
 
-static bool on_stdin(struct tbg_visit *v, const struct tbg_record *r)
+static bool on_stdin(struct tbg_gateway_request *v, const struct tbg_fcgi_record *r)
 {
 	if (!v->known || v->input_over)
 		return false;
-	if (v->body.off > TBG_VISIT_BODY) {
+	if (v->body.off > TBG_GATEWAY_REQUEST_BODY) {
 		v->body.l.len -= v->body.off;
 		memmove(v->body.l.text, v->body.l.text + v->body.off, v->body.l.len);
 		v->body.off = 0;
@@ -402,10 +402,10 @@ static bool on_stdin(struct tbg_visit *v, const struct tbg_record *r)
 }
 
 /* We have one value to tell who asks for it: one request at a time on a connection. */
-static void on_values(struct tbg_visit *v, const struct tbg_record *r)
+static void on_values(struct tbg_gateway_request *v, const struct tbg_fcgi_record *r)
 {
 	static const char name[] = "FCGI_MPXS_CONNS";
-	uint8_t header[TBG_RECORD_HEADER];
+	uint8_t header[TBG_FCGI_RECORD_HEADER];
 	struct tbg_lines ret = { 0 };
 	struct tbg_value asked, value;
 	size_t at = 0;
@@ -417,59 +417,59 @@ static void on_values(struct tbg_visit *v, const struct tbg_record *r)
 					 &asked, &value) == TBG_PARSED_DONE)
 		if (asked.len == strlen(name) && !memcmp(asked.text, name, asked.len))
 			tbg_pair_put(&ret, asked, TBG_VALUE("0"));
-	tbg_record_header(header, TBG_RECORD_GET_VALUES_RESULT, 0, ret.len, 0);
+	tbg_fcgi_record_header(header, TBG_FCGI_RECORD_GET_VALUES_RESULT, 0, ret.len, 0);
 	tbg_lines_put(&v->out.l, header, sizeof(header));
 	tbg_lines_put(&v->out.l, ret.text, ret.len);
 	tbg_lines_free(&ret);
 	v->values.len = 0;
 }
 
-static void on_management(struct tbg_visit *v, const struct tbg_record *r)
+static void on_management(struct tbg_gateway_request *v, const struct tbg_fcgi_record *r)
 {
-	uint8_t b[TBG_RECORD_HEADER + TBG_RECORD_BODY];
+	uint8_t b[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY];
 
-	if (r->type == TBG_RECORD_GET_VALUES) {
+	if (r->type == TBG_FCGI_RECORD_GET_VALUES) {
 		on_values(v, r);
 		return;
 	}
 	if (r->left)
 		return;			/* once a record is enough */
-	tbg_record_unknown(b, r->type);
+	tbg_fcgi_record_unknown(b, r->type);
 	tbg_lines_put(&v->out.l, b, sizeof(b));
 }
 
 /* False: no server should have been sent this. */
-static bool on_record(struct tbg_visit *v, const struct tbg_record *r)
+static bool on_record(struct tbg_gateway_request *v, const struct tbg_fcgi_record *r)
 {
 	if (!r->id) {
 		on_management(v, r);
 		return true;
 	}
-	if (r->type == TBG_RECORD_BEGIN)
+	if (r->type == TBG_FCGI_RECORD_BEGIN)
 		return on_begin(v, r);
 	if (!v->begun || r->id != v->id)
 		return true;		/* of a request that has been answered */
 	switch (r->type) {
-	case TBG_RECORD_PARAMS:
+	case TBG_FCGI_RECORD_PARAMS:
 		return on_params(v, r);
-	case TBG_RECORD_STDIN:
+	case TBG_FCGI_RECORD_STDIN:
 		return on_stdin(v, r);
-	case TBG_RECORD_ABORT:
-		end(v, 0, TBG_RECORD_COMPLETE);
+	case TBG_FCGI_RECORD_ABORT:
+		end(v, 0, TBG_FCGI_RECORD_COMPLETE);
 		return true;
 	default:
-		return r->type == TBG_RECORD_DATA;
+		return r->type == TBG_FCGI_RECORD_DATA;
 	}
 }
 
-static void feed(struct tbg_visit *v, const uint8_t *b, size_t len)
+static void feed(struct tbg_gateway_request *v, const uint8_t *b, size_t len)
 {
-	struct tbg_record r;
+	struct tbg_fcgi_record r;
 	enum tbg_parsed p;
 	size_t used;
 
 	while (len && !v->dead) {
-		p = tbg_record_next(&v->reader, b, len, &used, &r);
+		p = tbg_fcgi_record_next(&v->reader, b, len, &used, &r);
 		b += used;
 		len -= used;
 		if (p == TBG_PARSED_BAD || (p == TBG_PARSED_DONE && !on_record(v, &r))) {
@@ -480,7 +480,7 @@ static void feed(struct tbg_visit *v, const uint8_t *b, size_t len)
 }
 
 /* What it has asked for in whole is still answered: we have retired, or it writes no more. */
-static void input_end(struct tbg_visit *v)
+static void input_end(struct tbg_gateway_request *v)
 {
 	if (v->begun && !v->input_over) {
 		drop(v);
@@ -494,7 +494,7 @@ static void input_end(struct tbg_visit *v)
 static void on_connection(void *arg, uint32_t events)
 {
 	static uint8_t b[RECEIVE];
-	struct tbg_visit *v = arg;
+	struct tbg_gateway_request *v = arg;
 	ssize_t n = -1;
 
 	v->holds++;
@@ -534,7 +534,7 @@ static bool peer_allowed(const struct tbg_serve *s, int fd)
 
 static void visit_new(struct tbg_serve *s, int fd)
 {
-	struct tbg_visit *v = peer_allowed(s, fd) ? calloc(1, sizeof(*v)) : NULL;
+	struct tbg_gateway_request *v = peer_allowed(s, fd) ? calloc(1, sizeof(*v)) : NULL;
 
 	if (!v) {
 		close(fd);
@@ -604,14 +604,14 @@ int tbg_serve_open(struct tbg_serve *s)
 
 void tbg_serve_retire(struct tbg_serve *s)
 {
-	struct tbg_visit *next;
+	struct tbg_gateway_request *next;
 
 	if (s->retiring)
 		return;
 	s->retiring = true;
 	listen_not(s);
 	tell(s);
-	for (struct tbg_visit *v = s->visits; v; v = next) {
+	for (struct tbg_gateway_request *v = s->visits; v; v = next) {
 		next = v->next;
 		/* a new one is made for a request, which is still served */
 		if (v->served && !v->begun && !v->closing)

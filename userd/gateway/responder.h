@@ -16,13 +16,13 @@
 #include "http/header.h"
 #include "fastcgi/record.h"
 
-#define TBG_PARAMS_MAX	(512 << 10)	/* bytes of all meta-variables */
-#define TBG_VISIT_BODY	(128 << 10)	/* of a body that wait to be taken */
-#define TBG_VISIT_OUT	(256 << 10)	/* of an answer that wait to be sent */
+#define TBG_FCGI_PARAMS_MAX	(512 << 10)	/* bytes of all meta-variables */
+#define TBG_GATEWAY_REQUEST_BODY	(128 << 10)	/* of a body that wait to be taken */
+#define TBG_GATEWAY_REQUEST_OUT	(256 << 10)	/* of an answer that wait to be sent */
 
 struct tbg_loop;
 struct tbg_serve;
-struct tbg_visit;
+struct tbg_gateway_request;
 
 /* Bytes that wait; those before off have been taken. */
 struct tbg_bytes {
@@ -38,23 +38,23 @@ struct tbg_param {
 /* Who answers. */
 struct tbg_answerer {
 	/* The request's variables are all there. */
-	void (*begin)(struct tbg_visit *v);
+	void (*begin)(struct tbg_gateway_request *v);
 	/* More of its body, or its end. */
-	void (*input)(struct tbg_visit *v);
+	void (*input)(struct tbg_gateway_request *v);
 	/* There is room for output again. */
-	void (*output)(struct tbg_visit *v);
+	void (*output)(struct tbg_gateway_request *v);
 	/* It is over, or nobody is there any more: forget it. */
-	void (*gone)(struct tbg_visit *v);
+	void (*gone)(struct tbg_gateway_request *v);
 	/* There was no descriptor for another connection. NULL: nothing to do. */
 	void (*full)(struct tbg_serve *s);
 };
 
-struct tbg_visit {
+struct tbg_gateway_request {
 	struct tbg_serve *s;
-	struct tbg_visit *next, **prev;
+	struct tbg_gateway_request *next, **prev;
 	int fd;
 	uint32_t events;		/* that the loop waits for */
-	struct tbg_record_reader reader;
+	struct tbg_fcgi_record_reader reader;
 	/* the request */
 	uint16_t id;
 	bool begun;			/* between BEGIN and END */
@@ -85,7 +85,7 @@ struct tbg_serve {
 	int state_fd;			/* a byte: we serve; another: we take no more. -1: none */
 	bool listening;
 	uid_t daemon;
-	struct tbg_visit *visits;
+	struct tbg_gateway_request *visits;
 	unsigned int visits_nr;
 	bool retiring;			/* no request but those that are here */
 };
@@ -99,34 +99,34 @@ int tbg_serve_open(struct tbg_serve *s);
 void tbg_serve_retire(struct tbg_serve *s);
 
 /* A meta-variable; NULL: it has none of that name. */
-const char *tbg_visit_param(const struct tbg_visit *v, const char *name);
+const char *tbg_gateway_request_param(const struct tbg_gateway_request *v, const char *name);
 
 /* Takes bytes off the body; 0: there are none now, see input_over. */
-size_t tbg_visit_read(struct tbg_visit *v, void *to, size_t size);
+size_t tbg_gateway_request_read(struct tbg_gateway_request *v, void *to, size_t size);
 
 /* Bytes that there is room for. */
-size_t tbg_visit_room(const struct tbg_visit *v);
+size_t tbg_gateway_request_room(const struct tbg_gateway_request *v);
 /* The answer, as a program writes it (RFC 3875 6). False: no memory. */
-bool tbg_visit_send(struct tbg_visit *v, const void *b, size_t len);
+bool tbg_gateway_request_send(struct tbg_gateway_request *v, const void *b, size_t len);
 /* Lines for the daemon's log. */
-void tbg_visit_complain(struct tbg_visit *v, const void *b, size_t len);
+void tbg_gateway_request_complain(struct tbg_gateway_request *v, const void *b, size_t len);
 /* What was sent goes out now, as far as it does. */
-void tbg_visit_flush(struct tbg_visit *v);
+void tbg_gateway_request_flush(struct tbg_gateway_request *v);
 /*
- * The answer is complete. Calls answerer->gone; so does tbg_visit_fail(), which
+ * The answer is complete. Calls answerer->gone; so does tbg_gateway_request_fail(), which
  * answers with a status if nothing has been sent and cuts it off otherwise.
  */
-void tbg_visit_end(struct tbg_visit *v);
+void tbg_gateway_request_end(struct tbg_gateway_request *v);
 /* The same of a program that has exited so: not 0, and the answer is not stored. */
-void tbg_visit_exit(struct tbg_visit *v, uint32_t exit_status);
-void tbg_visit_fail(struct tbg_visit *v, unsigned int status);
+void tbg_gateway_request_exit(struct tbg_gateway_request *v, uint32_t exit_status);
+void tbg_gateway_request_fail(struct tbg_gateway_request *v, unsigned int status);
 
 /*
- * What waits to be sent and what tbg_visit_fail() would send, or, of an answer that is
+ * What waits to be sent and what tbg_gateway_request_fail() would send, or, of an answer that is
  * complete, its end; if it can be sent at once. For signal handlers: nothing is touched
  * but the socket. For another thread: where that one makes room for output at this very
  * moment, what is sent may be no record, which the daemon takes for a 502.
  */
-void tbg_visit_last_words(const struct tbg_visit *v, unsigned int status);
+void tbg_gateway_request_last_words(const struct tbg_gateway_request *v, unsigned int status);
 
 #endif

@@ -70,7 +70,7 @@ fail:
 	return -1;
 }
 
-static bool path_take(struct tbg_order *o, const char *word)
+static bool path_take(struct tbg_pool_command *o, const char *word)
 {
 	char *path = realpath(word, NULL);
 	bool ok = path && strlen(path) < sizeof(o->path);
@@ -84,7 +84,7 @@ static bool path_take(struct tbg_order *o, const char *word)
 	return ok;
 }
 
-static void programs_take(struct tbg_order *o)
+static void programs_take(struct tbg_pool_command *o)
 {
 	o->kind = TBG_POOL_CGI;
 	o->time_ms = TBG_CGI_MS;
@@ -95,7 +95,7 @@ static void programs_take(struct tbg_order *o)
 	o->output = TBG_CGI_OUTPUT;
 }
 
-static bool args_take(struct tbg_order *o, char **words)
+static bool args_take(struct tbg_pool_command *o, char **words)
 {
 	bool ok = true;
 
@@ -113,7 +113,7 @@ static bool args_take(struct tbg_order *o, char **words)
 	return ok;
 }
 
-int tbg_alone_read(int argc, char **argv, struct tbg_order *ret, int *ret_listen_fd)
+int tbg_alone_read(int argc, char **argv, struct tbg_pool_command *ret, int *ret_listen_fd)
 {
 	static const struct option options[] = {
 		{ "listen", required_argument, NULL, 'l' },
@@ -125,8 +125,8 @@ int tbg_alone_read(int argc, char **argv, struct tbg_order *ret, int *ret_listen
 	const char *path = NULL, *folder = NULL, *workers = NULL;
 	int o;
 
-	*ret = (struct tbg_order){
-		.size = sizeof(*ret), .what = TBG_ORDER_OPEN, .id = 1,
+	*ret = (struct tbg_pool_command){
+		.size = sizeof(*ret), .what = TBG_POOL_COMMAND_OPEN, .id = 1,
 		.kind = TBG_POOL_MODULE, .uid = geteuid(), .gid = getegid(),
 		.daemon = geteuid(), .time_ms = TBG_MODULE_MS,
 		.memory = TBG_MODULE_MEMORY, .at_once = TBG_MODULE_WORKERS, .prefix = "/",

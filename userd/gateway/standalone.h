@@ -7,10 +7,10 @@
 #ifndef TBG_USERD_GATEWAY_ALONE_H
 #define TBG_USERD_GATEWAY_ALONE_H
 
-struct tbg_order;
+struct tbg_pool_command;
 
 /* Exit status to leave with, or -1: *ret and its listening socket are there. */
-int tbg_alone_read(int argc, char **argv, struct tbg_order *ret, int *ret_listen_fd);
+int tbg_alone_read(int argc, char **argv, struct tbg_pool_command *ret, int *ret_listen_fd);
 
 /* Removes the socket, if there is one. */
 void tbg_alone_end(void);

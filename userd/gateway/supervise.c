@@ -32,7 +32,7 @@
 struct pool {
 	struct pool *next;
 	struct tbg_upstream *upstream;	/* referenced */
-	struct tbg_order order;
+	struct tbg_pool_command order;
 	int listen_fd;
 };
 
@@ -71,7 +71,7 @@ static void fd_close(int *fd)
 }
 
 /* listen_fd -1: none goes with it. What cannot be told is told to the next. */
-static void order_send(struct tbg_gateway *g, const struct tbg_order *o, int listen_fd)
+static void order_send(struct tbg_gateway *g, const struct tbg_pool_command *o, int listen_fd)
 {
 	union {
 		struct cmsghdr align;
@@ -105,10 +105,10 @@ static void fetch_address(const struct tbg_server *s, struct sockaddr_storage *r
 		four->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 }
 
-static void order_complete(struct tbg_gateway *g, struct tbg_order *o)
+static void order_complete(struct tbg_gateway *g, struct tbg_pool_command *o)
 {
 	o->size = sizeof(*o);
-	o->what = TBG_ORDER_OPEN;
+	o->what = TBG_POOL_COMMAND_OPEN;
 	o->id = ++g->ids;
 	o->daemon = g->uid;
 	if (o->uid == (uid_t)-1) {
@@ -167,12 +167,12 @@ static int spawn(const char *path, int fd, pid_t *ret)
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setsigdefault(&attr, &all);
 	posix_spawn_file_actions_init(&files);
-	err = posix_spawn_file_actions_adddup2(&files, fd, TBG_ORDER_FD);
+	err = posix_spawn_file_actions_adddup2(&files, fd, TBG_POOL_COMMAND_FD);
 	err = err ?: posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null",
 						      O_RDONLY, 0);
 	err = err ?: posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null",
 						      O_WRONLY, 0);
-	err = err ?: posix_spawn_file_actions_addclosefrom_np(&files, TBG_ORDER_FD + 1);
+	err = err ?: posix_spawn_file_actions_addclosefrom_np(&files, TBG_POOL_COMMAND_FD + 1);
 	err = err ?: posix_spawn(ret, path, &files, &attr, argv, environ);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attr);
@@ -193,7 +193,7 @@ static int process_start(struct tbg_gateway *g)
 	if (err) {
 		g->pid = 0;
 		close(p[0]);
-		tbg_say("toboggand: %s: %s; it is installed beside toboggand", path,
+		tbg_report("toboggand: %s: %s; it is installed beside toboggand", path,
 			strerror(-err));
 		return err;
 	}
@@ -251,8 +251,8 @@ int tbg_gateway_take(struct tbg_gateway *g, const struct tbg_sites *sites)
 
 void tbg_gateway_started(struct tbg_gateway *g)
 {
-	struct tbg_order o = {
-		.size = sizeof(o), .what = TBG_ORDER_STARTED, .uid = g->uid,
+	struct tbg_pool_command o = {
+		.size = sizeof(o), .what = TBG_POOL_COMMAND_STARTED, .uid = g->uid,
 		.gid = g->gid,
 	};
 
@@ -265,7 +265,7 @@ static void pool_close(struct tbg_gateway *g, struct pool **at)
 {
 	struct pool *p = *at;
 
-	p->order.what = TBG_ORDER_CLOSE;
+	p->order.what = TBG_POOL_COMMAND_CLOSE;
 	order_send(g, &p->order, -1);
 	*at = p->next;
 	close(p->listen_fd);
@@ -280,7 +280,7 @@ static bool process_died(struct tbg_gateway *g)
 	if (!g->pid || waitpid(g->pid, &status, WNOHANG) != g->pid)
 		return false;
 	if (WIFSIGNALED(status))
-		tbg_say("toboggand: " BINARY ": ended by signal %d (%s)", WTERMSIG(status),
+		tbg_report("toboggand: " BINARY ": ended by signal %d (%s)", WTERMSIG(status),
 			strsignal(WTERMSIG(status)));
 	g->pid = 0;
 	fd_close(&g->fd);

@@ -22,7 +22,7 @@ struct tbg_gateway *tbg_gateway_new(const struct tbg_server *s, uid_t uid, gid_t
 /* Opens the pools that these sites name and those before did not. */
 int tbg_gateway_take(struct tbg_gateway *g, const struct tbg_sites *sites);
 
-/* After the first of these, while we are still root: see TBG_ORDER_STARTED. */
+/* After the first of these, while we are still root: see TBG_POOL_COMMAND_STARTED. */
 void tbg_gateway_started(struct tbg_gateway *g);
 
 /* Every second: closes pools that no sites name; starts a dead process again. */

@@ -12,10 +12,10 @@
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF,
        TRAILER, TRAILER_LINE, TRAILER_LF, END_LF, END };
 
-void tbg_frame_begin(struct tbg_frame *f, enum tbg_framing framing,
+void tbg_body_decoder_begin(struct tbg_body_decoder *f, enum tbg_framing framing,
 		     uint64_t length)
 {
-	*f = (struct tbg_frame){ .framing = framing, .left = length };
+	*f = (struct tbg_body_decoder){ .framing = framing, .left = length };
 	if (framing == TBG_FRAMING_CHUNKED)
 		f->left = 0;
 	else if (framing == TBG_FRAMING_NONE ||
@@ -23,29 +23,29 @@ void tbg_frame_begin(struct tbg_frame *f, enum tbg_framing framing,
 		f->state = END;
 }
 
-void tbg_frame_end(struct tbg_frame *f)
+void tbg_body_decoder_end(struct tbg_body_decoder *f)
 {
 	free(f->trailer);
 	f->trailer = NULL;
 	tbg_lines_free(&f->errors);
 }
 
-bool tbg_frame_ended(const struct tbg_frame *f)
+bool tbg_body_decoder_ended(const struct tbg_body_decoder *f)
 {
 	return f->state == END;
 }
 
-uint64_t tbg_frame_comes(const struct tbg_frame *f)
+uint64_t tbg_body_decoder_comes(const struct tbg_body_decoder *f)
 {
 	return f->state == DATA ? f->left : 0;
 }
 
-bool tbg_frame_closes(const struct tbg_frame *f)
+bool tbg_body_decoder_closes(const struct tbg_body_decoder *f)
 {
 	return f->framing == TBG_FRAMING_CLOSE;
 }
 
-static bool size_byte(struct tbg_frame *f, uint8_t c)
+static bool size_byte(struct tbg_body_decoder *f, uint8_t c)
 {
 	int v = tbg_hex_value(c);
 
@@ -60,7 +60,7 @@ static bool size_byte(struct tbg_frame *f, uint8_t c)
 	return true;
 }
 
-static bool trailer_byte(struct tbg_frame *f, uint8_t c)
+static bool trailer_byte(struct tbg_body_decoder *f, uint8_t c)
 {
 	if (f->trailer_len >= TBG_TRAILER_MAX)
 		return false;
@@ -71,7 +71,7 @@ static bool trailer_byte(struct tbg_frame *f, uint8_t c)
 }
 
 /* The line that has just ended: a name, a colon, a value. */
-static bool trailer_check(const struct tbg_frame *f)
+static bool trailer_check(const struct tbg_body_decoder *f)
 {
 	size_t from = f->trailer_len - 2;	/* at its CRLF */
 	const char *line, *colon;
@@ -87,7 +87,7 @@ static bool trailer_check(const struct tbg_frame *f)
 }
 
 /* One byte that is not content; false: wrong. */
-static bool frame_byte(struct tbg_frame *f, uint8_t c)
+static bool frame_byte(struct tbg_body_decoder *f, uint8_t c)
 {
 	switch (f->state) {
 	case SIZE:
@@ -125,7 +125,7 @@ static bool frame_byte(struct tbg_frame *f, uint8_t c)
 	return false;
 }
 
-static enum tbg_parsed chunks_eat(struct tbg_frame *f, uint8_t *b, size_t len,
+static enum tbg_parsed chunks_eat(struct tbg_body_decoder *f, uint8_t *b, size_t len,
 				  size_t *ret_used, size_t *ret_data)
 {
 	size_t i = 0, data = 0;
@@ -154,16 +154,16 @@ static enum tbg_parsed chunks_eat(struct tbg_frame *f, uint8_t *b, size_t len,
 }
 
 /* What a FastCGI server may say of our request; false: anything else. */
-static bool record_take(struct tbg_frame *f, const struct tbg_record *r,
+static bool record_take(struct tbg_body_decoder *f, const struct tbg_fcgi_record *r,
 			uint8_t *to, size_t *data)
 {
 	if (!r->id)			/* management: we have asked for nothing */
-		return r->type == TBG_RECORD_GET_VALUES_RESULT ||
-		       r->type == TBG_RECORD_UNKNOWN;
+		return r->type == TBG_FCGI_RECORD_GET_VALUES_RESULT ||
+		       r->type == TBG_FCGI_RECORD_UNKNOWN;
 	if (r->id != TBG_FASTCGI_ID)
 		return false;
 	switch (r->type) {
-	case TBG_RECORD_STDOUT:
+	case TBG_FCGI_RECORD_STDOUT:
 		if (r->len)
 			memmove(to + *data, r->data, r->len);
 		*data += r->len;
@@ -172,27 +172,27 @@ static bool record_take(struct tbg_frame *f, const struct tbg_record *r,
 			return false;
 		f->over = !r->len;
 		return true;
-	case TBG_RECORD_STDERR:
+	case TBG_FCGI_RECORD_STDERR:
 		tbg_lines_put(&f->errors, r->data, r->len);
 		return true;
-	case TBG_RECORD_END:
+	case TBG_FCGI_RECORD_END:
 		f->state = END;
 		f->failed = r->app_status;
-		f->refused = r->status == TBG_RECORD_OVERLOADED;
-		return r->status == TBG_RECORD_COMPLETE;
+		f->refused = r->status == TBG_FCGI_RECORD_OVERLOADED;
+		return r->status == TBG_FCGI_RECORD_COMPLETE;
 	}
 	return false;
 }
 
-static enum tbg_parsed records_eat(struct tbg_frame *f, uint8_t *b, size_t len,
+static enum tbg_parsed records_eat(struct tbg_body_decoder *f, uint8_t *b, size_t len,
 				   size_t *ret_used, size_t *ret_data)
 {
 	size_t i = 0, n, data = 0;
 	enum tbg_parsed p = TBG_PARSED_DONE;
-	struct tbg_record r;
+	struct tbg_fcgi_record r;
 
 	while (i < len && f->state != END && p == TBG_PARSED_DONE) {
-		p = tbg_record_next(&f->records, b + i, len - i, &n, &r);
+		p = tbg_fcgi_record_next(&f->records, b + i, len - i, &n, &r);
 		i += n;
 		if (p == TBG_PARSED_DONE && !record_take(f, &r, b, &data))
 			p = TBG_PARSED_BAD;
@@ -204,7 +204,7 @@ static enum tbg_parsed records_eat(struct tbg_frame *f, uint8_t *b, size_t len,
 	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
 }
 
-enum tbg_parsed tbg_frame_eat(struct tbg_frame *f, uint8_t *b, size_t len,
+enum tbg_parsed tbg_body_decoder_eat(struct tbg_body_decoder *f, uint8_t *b, size_t len,
 			      size_t *ret_used, size_t *ret_data)
 {
 	size_t n = len;

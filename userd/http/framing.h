@@ -27,7 +27,7 @@ enum tbg_framing {
 	TBG_FRAMING_RECORDS,	/* of FastCGI: what STDOUT says, to its END */
 };
 
-struct tbg_frame {
+struct tbg_body_decoder {
 	uint64_t left;		/* LENGTH, or of this chunk */
 	uint8_t framing;	/* enum tbg_framing */
 	uint8_t state;
@@ -36,33 +36,33 @@ struct tbg_frame {
 	uint32_t trailer_len;
 	char *trailer;		/* the trailer section's lines, checked */
 	/* of RECORDS */
-	struct tbg_record_reader records;
+	struct tbg_fcgi_record_reader records;
 	bool over;		/* STDOUT, though not the answer */
 	bool failed;		/* the program has exited with another status than 0 */
 	bool refused;		/* the server has not begun with it: FCGI_OVERLOADED */
-	bool marked;		/* some of STDOUT is no program's, see TBG_RECORD_MARK */
+	bool marked;		/* some of STDOUT is no program's, see TBG_FCGI_RECORD_MARK */
 	struct tbg_lines errors; /* what STDERR has said; the caller's to take */
 };
 
-void tbg_frame_begin(struct tbg_frame *f, enum tbg_framing framing,
+void tbg_body_decoder_begin(struct tbg_body_decoder *f, enum tbg_framing framing,
 		     uint64_t length);
-void tbg_frame_end(struct tbg_frame *f);	/* frees what it holds */
+void tbg_body_decoder_end(struct tbg_body_decoder *f);	/* frees what it holds */
 
 /*
  * Takes the framing off b[len]: the first *ret_data bytes are content then,
  * the first *ret_used have been dealt with, and those behind these are as they
  * were. DONE: the message ends there (never with CLOSE).
  */
-enum tbg_parsed tbg_frame_eat(struct tbg_frame *f, uint8_t *b, size_t len,
+enum tbg_parsed tbg_body_decoder_eat(struct tbg_body_decoder *f, uint8_t *b, size_t len,
 			      size_t *ret_used, size_t *ret_data);
 
 /* Content bytes that are known to come, as tbg_body_comes(). */
-uint64_t tbg_frame_comes(const struct tbg_frame *f);
+uint64_t tbg_body_decoder_comes(const struct tbg_body_decoder *f);
 
 /* Whether the message has ended. */
-bool tbg_frame_ended(const struct tbg_frame *f);
+bool tbg_body_decoder_ended(const struct tbg_body_decoder *f);
 
 /* Whether the end of the connection is the end of the message here. */
-bool tbg_frame_closes(const struct tbg_frame *f);
+bool tbg_body_decoder_closes(const struct tbg_body_decoder *f);
 
 #endif

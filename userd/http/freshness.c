@@ -216,12 +216,13 @@ bool tbg_cc_names(const struct tbg_fields *fields, const char *directive,
 #define CONDITIONS	(OF_ORIGIN | TBG_NAME_BIT(IF_NONE_MATCH) | \
 			 TBG_NAME_BIT(IF_MODIFIED_SINCE) | TBG_NAME_BIT(IF_RANGE))
 
-void tbg_wish_read(struct tbg_wish *w, unsigned int method, const struct tbg_fields *fields)
+void tbg_request_directives_read(struct tbg_request_directives *w, unsigned int method,
+				 const struct tbg_fields *fields)
 {
 	const struct tbg_field_line *f = NULL;
 	bool pragma;
 
-	*w = (struct tbg_wish){
+	*w = (struct tbg_request_directives){
 		.cc = cc_none,
 		.get = method == TBG_METHOD_GET, .head = method == TBG_METHOD_HEAD,
 		.authorization = tbg_name_in(TBG_NAME_AUTHORIZATION, fields->has),
@@ -322,7 +323,7 @@ static void expires_take(struct said *s, struct tbg_value v)
 }
 
 /* "bytes 0-9/20": a size that is not known, or two such fields, are no part. */
-static void range_take(struct tbg_terms *t, struct tbg_value v)
+static void range_take(struct tbg_response_directives *t, struct tbg_value v)
 {
 	const char *dash = memchr(v.text, '-', v.len);
 	const char *slash = memchr(v.text, '/', v.len);
@@ -351,7 +352,7 @@ static bool selects_none(struct tbg_value name)
 					      TBG_NAME_BIT(X_FORWARDED_FOR));
 }
 
-static void vary_take(struct tbg_terms *t, struct said *s, struct tbg_value v)
+static void vary_take(struct tbg_response_directives *t, struct said *s, struct tbg_value v)
 {
 	struct tbg_value one;
 	size_t at = 0;
@@ -363,7 +364,8 @@ static void vary_take(struct tbg_terms *t, struct said *s, struct tbg_value v)
 	}
 }
 
-static void field_take(struct tbg_terms *t, struct said *s, const struct tbg_field_line *f)
+static void field_take(struct tbg_response_directives *t, struct said *s,
+		       const struct tbg_field_line *f)
 {
 	struct tbg_value v = f->value;
 
@@ -404,7 +406,7 @@ static void field_take(struct tbg_terms *t, struct said *s, const struct tbg_fie
 }
 
 /* 4.2.1, and 4.2.2 where the origin says nothing. */
-static void lifetime_set(struct tbg_terms *t, const struct said *s)
+static void lifetime_set(struct tbg_response_directives *t, const struct said *s)
 {
 	const struct tbg_cc *cc = &t->cc;
 
@@ -430,13 +432,14 @@ static void lifetime_set(struct tbg_terms *t, const struct said *s)
 		t->lifetime_s = TBG_SECONDS_MAX;
 }
 
-void tbg_terms_read(struct tbg_terms *t, unsigned int status, const struct tbg_fields *fields,
+void tbg_response_directives_read(struct tbg_response_directives *t, unsigned int status,
+		    const struct tbg_fields *fields,
 		    int64_t now_s, uint64_t now_ns, uint64_t delay_ns)
 {
 	struct said s = { 0 };
 	int64_t apparent_s;
 
-	*t = (struct tbg_terms){ .status = status, .received_ns = now_ns,
+	*t = (struct tbg_response_directives){ .status = status, .received_ns = now_ns,
 				 .delay_ns = delay_ns };
 	t->cc = cc_none;
 	for (uint32_t i = 0; i < fields->nr; i++)
@@ -461,7 +464,7 @@ static bool never_stale(const struct tbg_cc *cc)
 }
 
 /* Whether anything is had of it later: fresh, validated, or stale (RFC 5861). */
-static bool worth_storing(const struct tbg_terms *t)
+static bool worth_storing(const struct tbg_response_directives *t)
 {
 	const struct tbg_cc *cc = &t->cc;
 
@@ -476,7 +479,8 @@ static bool of_request(unsigned int status)
 	return status == 304 || status == 412 || status == 416;
 }
 
-bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w)
+bool tbg_response_directives_storable(const struct tbg_response_directives *t,
+				      const struct tbg_request_directives *w)
 {
 	const struct tbg_cc *cc = &t->cc;
 	bool got = w->get && !w->content;
@@ -504,7 +508,7 @@ bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w)
 	return worth_storing(t);
 }
 
-int64_t tbg_terms_age(const struct tbg_terms *t, uint64_t now_ns)
+int64_t tbg_response_directives_age(const struct tbg_response_directives *t, uint64_t now_ns)
 {
 	uint64_t resident_ns = now_ns > t->received_ns ?
 			       now_ns - t->received_ns : 0;
@@ -512,12 +516,12 @@ int64_t tbg_terms_age(const struct tbg_terms *t, uint64_t now_ns)
 	return t->initial_age_s + resident_ns / 1000000000;
 }
 
-int64_t tbg_terms_ttl(const struct tbg_terms *t, uint64_t now_ns)
+int64_t tbg_response_directives_ttl(const struct tbg_response_directives *t, uint64_t now_ns)
 {
-	return t->lifetime_s - tbg_terms_age(t, now_ns);
+	return t->lifetime_s - tbg_response_directives_age(t, now_ns);
 }
 
-uint64_t tbg_terms_born_ns(const struct tbg_terms *t)
+uint64_t tbg_response_directives_born_ns(const struct tbg_response_directives *t)
 {
 	return t->received_ns - t->initial_age_s * TBG_NS_PER_S;
 }
@@ -526,7 +530,7 @@ uint64_t tbg_terms_born_ns(const struct tbg_terms *t)
  * The delay's part of a second is in no Age, but it is past all the same: the
  * answer was made before it came.
  */
-uint64_t tbg_terms_expires_ns(const struct tbg_terms *t)
+uint64_t tbg_response_directives_expires_ns(const struct tbg_response_directives *t)
 {
 	if (t->lifetime_s <= t->initial_age_s)
 		return 0;
@@ -534,9 +538,9 @@ uint64_t tbg_terms_expires_ns(const struct tbg_terms *t)
 	       (t->lifetime_s - t->initial_age_s) * TBG_NS_PER_S;
 }
 
-uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again)
+uint64_t tbg_response_directives_refresh_ns(const struct tbg_response_directives *t, bool again)
 {
-	uint64_t end = tbg_terms_expires_ns(t), part, rest, least, most;
+	uint64_t end = tbg_response_directives_expires_ns(t), part, rest, least, most;
 
 	if (end <= t->received_ns)
 		return 0;
@@ -552,10 +556,10 @@ uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again)
 	return end - part;
 }
 
-enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
-			       const struct tbg_wish *w, uint64_t now_ns)
+enum tbg_reuse tbg_response_directives_reuse(const struct tbg_response_directives *t,
+			       const struct tbg_request_directives *w, uint64_t now_ns)
 {
-	int64_t age_s = tbg_terms_age(t, now_ns);
+	int64_t age_s = tbg_response_directives_age(t, now_ns);
 	int64_t ttl_s = t->lifetime_s - age_s;
 
 	if (w->no_cache || t->cc.no_cache)
@@ -565,7 +569,7 @@ enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
 		return TBG_REUSE_VALIDATE;
 	if (w->cc.min_fresh >= 0 && ttl_s < w->cc.min_fresh)
 		return TBG_REUSE_VALIDATE;
-	if (tbg_fresh(tbg_terms_expires_ns(t), now_ns))
+	if (tbg_fresh(tbg_response_directives_expires_ns(t), now_ns))
 		return TBG_REUSE;
 	if (never_stale(&t->cc))
 		return TBG_REUSE_VALIDATE;
@@ -579,17 +583,18 @@ enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
 	return TBG_REUSE_VALIDATE;
 }
 
-bool tbg_terms_for_one(const struct tbg_terms *t, uint64_t now_ns)
+bool tbg_response_directives_for_one(const struct tbg_response_directives *t, uint64_t now_ns)
 {
 	return t->cc.no_cache ||
-	       (!tbg_fresh(tbg_terms_expires_ns(t), now_ns) &&
+	       (!tbg_fresh(tbg_response_directives_expires_ns(t), now_ns) &&
 		(never_stale(&t->cc) || t->set_cookie));
 }
 
-bool tbg_terms_error_stale(const struct tbg_terms *t, const struct tbg_wish *w,
+bool tbg_response_directives_error_stale(const struct tbg_response_directives *t,
+			   const struct tbg_request_directives *w,
 			   bool told, uint64_t now_ns)
 {
-	int64_t stale_s = -tbg_terms_ttl(t, now_ns);
+	int64_t stale_s = -tbg_response_directives_ttl(t, now_ns);
 
 	if (never_stale(&t->cc) || w->no_cache)
 		return false;

@@ -39,7 +39,7 @@ struct tbg_cc {
 bool tbg_cc_targeted(struct tbg_cc *cc, const struct tbg_fields *fields);
 
 /* What a request says that matters to a cache. */
-struct tbg_wish {
+struct tbg_request_directives {
 	struct tbg_cc cc;
 	bool get, head;
 	bool content;		/* whose answer is for nobody else (9110 9.3.1) */
@@ -52,10 +52,11 @@ struct tbg_wish {
 };
 
 /* From a request's field lines. */
-void tbg_wish_read(struct tbg_wish *w, unsigned int method, const struct tbg_fields *fields);
+void tbg_request_directives_read(struct tbg_request_directives *w, unsigned int method,
+				 const struct tbg_fields *fields);
 
 /* What a stored or storable response says. */
-struct tbg_terms {
+struct tbg_response_directives {
 	struct tbg_cc cc;
 	uint16_t status;
 	bool has_validator;	/* ETag or Last-Modified that a 304 can be about (9110 15.4.5) */
@@ -76,19 +77,21 @@ struct tbg_terms {
  * From a response's field lines, which came at now_s/now_ns, delay_ns after
  * its request was sent.
  */
-void tbg_terms_read(struct tbg_terms *t, unsigned int status, const struct tbg_fields *fields,
-		    int64_t now_s, uint64_t now_ns, uint64_t delay_ns);
+void tbg_response_directives_read(struct tbg_response_directives *t, unsigned int status,
+				  const struct tbg_fields *fields, int64_t now_s, uint64_t now_ns,
+				  uint64_t delay_ns);
 
 /* May a shared cache store the response to that request (3)? */
-bool tbg_terms_storable(const struct tbg_terms *t, const struct tbg_wish *w);
+bool tbg_response_directives_storable(const struct tbg_response_directives *t,
+				      const struct tbg_request_directives *w);
 
 /* current_age (4.2.3), and what of the lifetime is left (negative: stale). */
-int64_t tbg_terms_age(const struct tbg_terms *t, uint64_t now_ns);
-int64_t tbg_terms_ttl(const struct tbg_terms *t, uint64_t now_ns);
+int64_t tbg_response_directives_age(const struct tbg_response_directives *t, uint64_t now_ns);
+int64_t tbg_response_directives_ttl(const struct tbg_response_directives *t, uint64_t now_ns);
 
 /* On the monotonic clock: when its age was 0 (may wrap), and when it is stale. */
-uint64_t tbg_terms_born_ns(const struct tbg_terms *t);
-uint64_t tbg_terms_expires_ns(const struct tbg_terms *t);
+uint64_t tbg_response_directives_born_ns(const struct tbg_response_directives *t);
+uint64_t tbg_response_directives_expires_ns(const struct tbg_response_directives *t);
 
 /*
  * From when on a request has it fetched again behind its answer, so that none
@@ -96,7 +99,7 @@ uint64_t tbg_terms_expires_ns(const struct tbg_terms *t);
  * is such a refresh itself, and what it has left counts, or one that comes old would
  * be refreshed for ever.
  */
-uint64_t tbg_terms_refresh_ns(const struct tbg_terms *t, bool again);
+uint64_t tbg_response_directives_refresh_ns(const struct tbg_response_directives *t, bool again);
 
 enum tbg_reuse {
 	TBG_REUSE,		/* answer with it (4) */
@@ -104,22 +107,23 @@ enum tbg_reuse {
 	TBG_REUSE_VALIDATE,	/* ask first (4.3) */
 };
 
-enum tbg_reuse tbg_terms_reuse(const struct tbg_terms *t,
-			       const struct tbg_wish *w, uint64_t now_ns);
+enum tbg_reuse tbg_response_directives_reuse(const struct tbg_response_directives *t,
+			       const struct tbg_request_directives *w, uint64_t now_ns);
 
 /*
  * Whether it answers who has asked for it, and nobody else unless it is validated first,
  * be they waiting when it comes: of no-cache, and of what is stale and says that it must
  * not be used so (4.2.4), or sets a cookie.
  */
-bool tbg_terms_for_one(const struct tbg_terms *t, uint64_t now_ns);
+bool tbg_response_directives_for_one(const struct tbg_response_directives *t, uint64_t now_ns);
 
 /*
  * May a stale response answer although the upstream failed? told: it answered,
  * with an error (5861 4); otherwise it could not be reached (4.2.4): for a day at
  * most, or as long as a response's own stale-if-error says.
  */
-bool tbg_terms_error_stale(const struct tbg_terms *t, const struct tbg_wish *w,
+bool tbg_response_directives_error_stale(const struct tbg_response_directives *t,
+			   const struct tbg_request_directives *w,
 			   bool told, uint64_t now_ns);
 
 /* Whether a response to a request of that method withdraws what is stored (4.4). */

@@ -4,8 +4,8 @@
  * the body of a multipart/byteranges answer, made piece by piece while it is
  * sent. However many parts there are, memory is that of the field.
  *
- * Called by serve/dispatch.c, which decides, and client/connection.c, which sends; and of what is stored
- * by transfer.c.
+ * Called by serve/dispatch.c, which decides, client/connection.c, which sends, and
+ * proxy/transfer.c for stored responses.
  */
 #ifndef TBG_USERD_RANGE_H
 #define TBG_USERD_RANGE_H

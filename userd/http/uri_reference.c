@@ -65,7 +65,7 @@ static void dots_remove(struct tbg_lines *l, size_t start)
 	l->len = to;
 }
 
-bool tbg_reference_resolve(struct tbg_lines *ret, struct tbg_value base,
+bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_value base,
 			   size_t path_off, struct tbg_value reference)
 {
 	struct tbg_value ours = { base.text, path_off }, target = from(base, path_off);

@@ -17,7 +17,7 @@
  * authority, and has to be freed. False: it is another authority's, or another
  * scheme's, or there is no memory.
  */
-bool tbg_reference_resolve(struct tbg_lines *ret, struct tbg_value base,
+bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_value base,
 			   size_t path_off, struct tbg_value reference);
 
 #endif

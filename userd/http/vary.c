@@ -158,7 +158,7 @@ static void field_put(struct tbg_lines *ret, struct tbg_value wanted,
 	tbg_lines_put(ret, "\n", 1);
 }
 
-bool tbg_second_make(struct tbg_lines *ret, const char *head, size_t head_len,
+bool tbg_vary_make(struct tbg_lines *ret, const char *head, size_t head_len,
 		     const char *req, size_t req_len)
 {
 	struct tbg_elements all = { .b = head, .len = head_len };

@@ -13,7 +13,7 @@
 #include "http/header.h"
 
 /* head: the response's field lines; req: the request's. False: no memory. */
-bool tbg_second_make(struct tbg_lines *ret, const char *head, size_t head_len,
+bool tbg_vary_make(struct tbg_lines *ret, const char *head, size_t head_len,
 		     const char *req, size_t req_len);
 
 #endif

@@ -474,7 +474,7 @@ static size_t write_all(struct tbg_log *l, const char *p, size_t len)
 static void failing_say(struct tbg_log *l, int err)
 {
 	if (!l->failing)
-		tbg_say("log: %s: %s; lines are being lost and counted, requests are served: free space, or move the file away and send SIGUSR1",
+		tbg_report("log: %s: %s; lines are being lost and counted, requests are served: free space, or move the file away and send SIGUSR1",
 			l->path, strerror(err));
 	l->failing = true;
 }
@@ -493,7 +493,7 @@ static void lines_write(struct tbg_log *l, const char *b, size_t len)
 		done = write_all(l, b, len);
 	if (done == len) {
 		if (l->failing)
-			tbg_say("log: %s: writing again, %llu lines lost so far",
+			tbg_report("log: %s: writing again, %llu lines lost so far",
 				l->path, (unsigned long long)tbg_log_lost(l));
 		l->failing = false;
 		return;
@@ -763,7 +763,7 @@ static int file_find_again(const struct tbg_log *l, int *ret_folder)
 	err = fd;
 	fd = file_open_raised(l, l->folder);
 	if (fd >= 0)
-		tbg_say("log: reopen %s: %s; opened in the folder where it was before: let the daemon's user create files in the new one",
+		tbg_report("log: reopen %s: %s; opened in the folder where it was before: let the daemon's user create files in the new one",
 			l->path, strerror(-err));
 	return fd;
 }
@@ -784,7 +784,7 @@ int tbg_log_reopen(struct tbg_log *l)
 	pthread_mutex_unlock(&l->lock);
 	fd = file_find_again(l, &folder);
 	if (fd < 0) {
-		tbg_say("log: reopen %s: %s; still writing to the old file: let the daemon's user create files there",
+		tbg_report("log: reopen %s: %s; still writing to the old file: let the daemon's user create files there",
 			l->path, strerror(-fd));
 		return fd;
 	}
@@ -815,7 +815,7 @@ int tbg_log_start(struct tbg_log *l)
 	err = pthread_create(&l->writer, NULL, writer_run, l);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err) {
-		tbg_say("toboggand: --access-log %s: no thread to write it: %s", l->path,
+		tbg_report("toboggand: --access-log %s: no thread to write it: %s", l->path,
 			strerror(err));
 		return -err;
 	}

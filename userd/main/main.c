@@ -218,13 +218,13 @@ static int rings_open(struct tbg_server *s)
 		if (!err)
 			continue;
 		if (err == -EPERM || err == -ENOSYS)
-			tbg_say("toboggand: io_uring: %s; set the sysctl kernel.io_uring_disabled to 0 (now forbidden here)",
+			tbg_report("toboggand: io_uring: %s; set the sysctl kernel.io_uring_disabled to 0 (now forbidden here)",
 			    strerror(-err));
 		else if (err == -EINVAL)
-			tbg_say("toboggand: io_uring: %s; Linux 6.1 or newer is needed",
+			tbg_report("toboggand: io_uring: %s; Linux 6.1 or newer is needed",
 			    strerror(-err));
 		else
-			tbg_say("toboggand: io_uring: %s; try fewer --workers",
+			tbg_report("toboggand: io_uring: %s; try fewer --workers",
 			    strerror(-err));
 		return err;
 	}
@@ -255,7 +255,7 @@ static int threads_start(struct start *t)
 		char name[16];
 
 		if (pthread_create(&w->thread, NULL, worker_thread, w)) {
-			tbg_say("toboggand: worker %u: no thread; try fewer --workers", i);
+			tbg_report("toboggand: worker %u: no thread; try fewer --workers", i);
 			return -1;
 		}
 		t->threads_nr++;
@@ -328,7 +328,7 @@ static void wire_open(struct tbg_server *s)
 		/* workers close what is idle for longer than this */
 		tbg_wire_silence(s->wire, 2 * s->opt.idle_ms + 60000);
 	} else {
-		tbg_say("toboggand: wire is off: %s", s->wire_off);
+		tbg_report("toboggand: wire is off: %s", s->wire_off);
 	}
 }
 
@@ -366,7 +366,7 @@ static void sock_open(struct tbg_server *s)
 		s->sock = NULL;
 	}
 	if (!s->sock)
-		tbg_say("toboggand: sock is off: %s", s->sock_off);
+		tbg_report("toboggand: sock is off: %s", s->sock_off);
 	else if (!s->maps)
 		s->maps = tbg_sock_maps(s->sock);
 }
@@ -395,7 +395,7 @@ static void ready_say(const struct tbg_server *s)
 	}
 	if (!*comma)
 		snprintf(line + at, sizeof(line) - at, "off");
-	tbg_say("%s", line);
+	tbg_report("%s", line);
 }
 
 /* What killed daemons left goes as soon as their connections are over. */
@@ -422,7 +422,7 @@ static void on_second(void *arg, uint64_t now_ns)
 
 	tbg_cache_tick(s->cache, now_ns);
 	tbg_watch_tick(s->watch, now_ns);
-	tbg_opened_tick(s->opened, now_ns);
+	tbg_open_files_tick(s->opened, now_ns);
 	tbg_gateway_tick(s->gateway);
 	if (s->wire)
 		tbg_wire_tick(s->wire, now_ns);
@@ -442,7 +442,7 @@ static void root_moved(void *arg, int root)
 
 static void root_hidden(const char *path)
 {
-	tbg_say("toboggand: root \"%s\": a folder above it is closed to the daemon's user: served as it is, but should the path come to lead elsewhere, that is seen at a reload (SIGHUP) alone",
+	tbg_report("toboggand: root \"%s\": a folder above it is closed to the daemon's user: served as it is, but should the path come to lead elsewhere, that is seen at a reload (SIGHUP) alone",
 		path);
 }
 
@@ -511,7 +511,7 @@ static void detach_await(struct start *t, uint64_t now_ns)
 		     now_ns - t->ended_ns < DETACH_WAIT_MS * 1000000ull))
 		return;
 	if (left)
-		tbg_say("toboggand: wire: %u connections that clients have not closed lose their translation; they end by timers",
+		tbg_report("toboggand: wire: %u connections that clients have not closed lose their translation; they end by timers",
 			left);
 	tbg_loop_stop(t->s.loop);
 }
@@ -586,7 +586,7 @@ static bool cache_open(struct tbg_server *s)
 	if (getrandom(key, sizeof(key), 0) != sizeof(key) ||
 	    getrandom(mark, sizeof(mark), 0) != sizeof(mark) ||
 	    getrandom(&run, sizeof(run), 0) != sizeof(run)) {
-		tbg_say("toboggand: getrandom: %s", strerror(errno));
+		tbg_report("toboggand: getrandom: %s", strerror(errno));
 		return false;
 	}
 	if (s->maps) {
@@ -597,21 +597,21 @@ static bool cache_open(struct tbg_server *s)
 	snprintf(s->via, sizeof(s->via), "toboggan (%08x)", run);
 	snprintf(s->mark, sizeof(s->mark), "%016llx%016llx", (unsigned long long)mark[0],
 		 (unsigned long long)mark[1]);
-	if (tbg_stock_open(&s->stock, stock_bytes(s), key) ||
-	    tbg_press_open(&s->press, press_bytes(s))) {
-		tbg_say("toboggand: cache: no memory; try a smaller --memory");
+	if (tbg_store_open(&s->stock, stock_bytes(s), key) ||
+	    tbg_compressed_open(&s->press, press_bytes(s))) {
+		tbg_report("toboggand: cache: no memory; try a smaller --memory");
 		return false;
 	}
 	tbg_hosts_tell(s->maps, key, s->sites, NULL);
 	if (tbg_cache_open(&s->cache, &s->plan, s->maps, key) ||
-	    tbg_opened_open(&s->opened, s->cache) ||
+	    tbg_open_files_open(&s->opened, s->cache) ||
 	    tbg_clock_open(&s->clock, s->maps ? s->maps->knob : NULL)) {
-		tbg_say("toboggand: cache: no memory; try a smaller --memory");
+		tbg_report("toboggand: cache: no memory; try a smaller --memory");
 		return false;
 	}
 	err = tbg_watch_open(&s->watch, s->roots, s->cache);
 	if (err)
-		tbg_say("toboggand: inotify: %s; raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
+		tbg_report("toboggand: inotify: %s; raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
 			strerror(-err));
 	return !err;
 }
@@ -623,7 +623,7 @@ static bool control_open(struct start *t)
 	char msg[MSG_LEN] = "";
 
 	if (tbg_loop_open(&s->loop)) {
-		tbg_say("toboggand: epoll: %s; raise the limit of open files (ulimit -n)",
+		tbg_report("toboggand: epoll: %s; raise the limit of open files (ulimit -n)",
 			strerror(errno));
 		return false;
 	}
@@ -639,7 +639,7 @@ static bool control_open(struct start *t)
 		return false;
 	}
 	if (loop_fill(t)) {
-		tbg_say("toboggand: epoll: no room for the daemon's own descriptors");
+		tbg_report("toboggand: epoll: no room for the daemon's own descriptors");
 		return false;
 	}
 	return true;
@@ -670,13 +670,13 @@ static bool privileges_drop(struct start *t)
 	int err;
 
 	if (t->id.fallback)
-		tbg_say("toboggand: the usual users cannot search %s: running as its owner, %s, without capabilities",
+		tbg_report("toboggand: the usual users cannot search %s: running as its owner, %s, without capabilities",
 		    tbg_root_path(t->s.roots, tbg_server_root(&t->s)), t->id.name);
 	if (t->id.change)
 		tbg_control_chown(t->s.control, t->id.uid, t->id.gid);
 	err = tbg_privilege_drop(&t->id);
 	if (err) {
-		tbg_say("toboggand: cannot become %s: %s", t->id.name, strerror(-err));
+		tbg_report("toboggand: cannot become %s: %s", t->id.name, strerror(-err));
 		return false;
 	}
 	return !tbg_log_start(t->s.log);
@@ -691,7 +691,7 @@ static bool gateway_open(struct start *t)
 	s->gateway = tbg_gateway_new(s, t->id.uid, t->id.gid);
 	err = s->gateway ? tbg_gateway_take(s->gateway, s->sites) : -ENOMEM;
 	if (err)
-		tbg_say("toboggand: cgi and module: %s", strerror(-err));
+		tbg_report("toboggand: cgi and module: %s", strerror(-err));
 	else
 		tbg_gateway_started(s->gateway);
 	return !err;
@@ -703,12 +703,12 @@ static bool gateway_open(struct start *t)
  */
 static bool limits_take(struct tbg_server *s, unsigned int wanted)
 {
-	tbg_room_own();
-	s->opt.connections_max = tbg_room_set(wanted, s->sites->upstreams_nr);
+	tbg_conn_limit_own();
+	s->opt.connections_max = tbg_conn_limit_set(wanted, s->sites->upstreams_nr);
 	if (s->opt.connections_max)
 		return true;
-	tbg_say("toboggand: the limit of open files leaves none for connections; raise it (ulimit -n) to %u at least",
-		tbg_room_least());
+	tbg_report("toboggand: the limit of open files leaves none for connections; raise it (ulimit -n) to %u at least",
+		tbg_conn_limit_least());
 	return false;
 }
 
@@ -719,7 +719,7 @@ static bool server_open(struct start *t)
 	unsigned int wanted = s->opt.connections_max;
 
 	if (tbg_privilege_choose(&t->id, s->opt.user, root_fd(s), msg, sizeof(msg))) {
-		tbg_say("toboggand: %s", msg);
+		tbg_report("toboggand: %s", msg);
 		return false;
 	}
 	if (ifaces_check(&s->opt))
@@ -738,7 +738,7 @@ static bool server_open(struct start *t)
 	    !limits_take(s, wanted ?: TBG_CONNECTIONS) || !privileges_drop(t))
 		return false;
 	if (s->opt.connections_max < wanted)
-		tbg_say("toboggand: --connections-max %u: descriptors suffice for %u; raise the limit of open files",
+		tbg_report("toboggand: --connections-max %u: descriptors suffice for %u; raise the limit of open files",
 			wanted, s->opt.connections_max);
 	return !listeners_listen(s) && !threads_start(t);
 }
@@ -794,7 +794,7 @@ int main(int argc, char **argv)
 		return 1;
 	t.s.started_ns = tbg_mono_ns();
 	if (signals_block(&t)) {
-		tbg_say("toboggand: signalfd: %s", strerror(errno));
+		tbg_report("toboggand: signalfd: %s", strerror(errno));
 		return 1;
 	}
 	served = server_open(&t);
@@ -805,6 +805,6 @@ int main(int argc, char **argv)
 	server_close(&t);
 	err = atomic_load(&t.worker_err);
 	if (err)
-		tbg_say("toboggand: a worker failed: %s", strerror(-err));
+		tbg_report("toboggand: a worker failed: %s", strerror(-err));
 	return served && !err ? 0 : 1;
 }

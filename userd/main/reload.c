@@ -84,7 +84,7 @@ static void withdraw(struct tbg_server *s, const struct tbg_sites *old)
 static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 			 const struct tbg_sites *sites)
 {
-	unsigned int conns = tbg_room_set(o->connections_max ?: TBG_CONNECTIONS,
+	unsigned int conns = tbg_conn_limit_set(o->connections_max ?: TBG_CONNECTIONS,
 					  sites->upstreams_nr);
 
 	__atomic_store_n(&s->opt.header_ms, o->header_ms, __ATOMIC_RELAXED);
@@ -128,7 +128,7 @@ static void log_exchange(struct tbg_server *s, struct tbg_log *log,
 	s->log_lost += old->lost;
 	s->log = log;
 	if (tbg_log_watch(log, s->loop))
-		tbg_say("toboggand: epoll: no room; hits of wire are logged late");
+		tbg_report("toboggand: epoll: no room; hits of wire are logged late");
 }
 
 static void exchange(struct tbg_reload *r, struct tbg_options *o,
@@ -172,7 +172,7 @@ static int names_look(struct tbg_reload *r)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	r->looking = !err;
 	if (err)
-		tbg_say("toboggand: no thread to look up names: %s", strerror(err));
+		tbg_report("toboggand: no thread to look up names: %s", strerror(err));
 	return err ? -err : -EINPROGRESS;
 }
 
@@ -219,7 +219,7 @@ static bool take(struct tbg_reload *r)
 static void read_again(struct tbg_reload *r)
 {
 	if (!take(r))
-		tbg_say("toboggand: %s: not reloaded; the configuration of before goes on",
+		tbg_report("toboggand: %s: not reloaded; the configuration of before goes on",
 			r->s->opt.config);
 }
 
@@ -228,7 +228,7 @@ void tbg_reload(struct tbg_reload *r)
 	if (atomic_load(&r->s->draining))
 		return;
 	if (!r->s->opt.config) {
-		tbg_say("toboggand: SIGHUP: nothing to read again; give --config FILE at the start");
+		tbg_report("toboggand: SIGHUP: nothing to read again; give --config FILE at the start");
 		return;
 	}
 	if (r->waiting) {
@@ -299,7 +299,7 @@ void tbg_reload_tick(struct tbg_reload *r)
 	if (r->waiting) {
 		withdraw(s, r->retired->sites);
 		r->waiting = false;
-		tbg_say("toboggand: %s: reloaded%s%s", s->opt.config,
+		tbg_report("toboggand: %s: reloaded%s%s", s->opt.config,
 			*r->later ? "; from the next start on: " : "", r->later);
 	}
 	retired_free(r);

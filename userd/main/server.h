@@ -35,13 +35,13 @@ struct tbg_server {
 	char sock_off[256];		/* why sock is off, if it is */
 	const struct tbg_maps *maps;	/* NULL without kernel tiers */
 	struct tbg_cache *cache;
-	struct tbg_stock *stock;	/* of what upstreams answer */
+	struct tbg_store *stock;	/* of what upstreams answer */
 	char via[32];			/* our name in Via of requests */
-	char mark[TBG_ORDER_MARK];	/* of modules' fetches */
+	char mark[TBG_POOL_COMMAND_MARK];	/* of modules' fetches */
 	struct tbg_gateway *gateway;	/* of programs and modules */
 	struct tbg_watch *watch;
-	struct tbg_opened *opened;	/* large files */
-	struct tbg_press *press;	/* large texts, compressed */
+	struct tbg_open_files *opened;	/* large files */
+	struct tbg_compressed *press;	/* large texts, compressed */
 	struct tbg_clock *clock;
 	struct tbg_log *_Atomic log;	/* NULL: off */
 	uint64_t log_lost;		/* lines that logs of before lost */

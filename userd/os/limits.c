@@ -32,7 +32,7 @@ static atomic_uint conn_max = 1;	/* a reload changes it under the workers */
 static atomic_uint conn_nr;
 static unsigned int files_own;		/* open in a daemon without connections */
 
-void tbg_room_own(void)
+void tbg_conn_limit_own(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
 	unsigned int nr = 0;
@@ -48,7 +48,7 @@ void tbg_room_own(void)
 	files_own = nr - 3;		/* ".", ".." and dir */
 }
 
-unsigned int tbg_room_least(void)
+unsigned int tbg_conn_limit_least(void)
 {
 	return files_own + FILES_FEW + 3;
 }
@@ -92,7 +92,7 @@ static void files_raise(rlim_t need, const struct rlimit *had)
 	setrlimit(RLIMIT_NOFILE, &more);
 }
 
-unsigned int tbg_room_set(unsigned int wanted, bool upstreams)
+unsigned int tbg_conn_limit_set(unsigned int wanted, bool upstreams)
 {
 	rlim_t need = files_own + FILES_FEW + FILES_OTHER +
 		      files_for(wanted, upstreams);
@@ -111,7 +111,7 @@ unsigned int tbg_room_set(unsigned int wanted, bool upstreams)
 	return max;
 }
 
-bool tbg_room_conn_get(void)
+bool tbg_conn_limit_conn_get(void)
 {
 	unsigned int max = atomic_load_explicit(&conn_max, memory_order_relaxed);
 	unsigned int nr = atomic_load_explicit(&conn_nr, memory_order_relaxed);
@@ -125,12 +125,12 @@ bool tbg_room_conn_get(void)
 	return true;
 }
 
-void tbg_room_conn_put(void)
+void tbg_conn_limit_conn_put(void)
 {
 	atomic_fetch_sub_explicit(&conn_nr, 1, memory_order_relaxed);
 }
 
-unsigned int tbg_room_conn_left(void)
+unsigned int tbg_conn_limit_conn_left(void)
 {
 	unsigned int max = atomic_load_explicit(&conn_max, memory_order_relaxed);
 	unsigned int nr = atomic_load_explicit(&conn_nr, memory_order_relaxed);

@@ -14,7 +14,7 @@
 #define TBG_DRAIN_MS	   10000	/* for clients, before what stands still is given up */
 
 /* What is open now is the daemon's own: to be called before there are connections. */
-void tbg_room_own(void);
+void tbg_conn_limit_own(void);
 
 /*
  * Raises RLIMIT_NOFILE as far as `wanted` connections need and we may, and
@@ -22,14 +22,14 @@ void tbg_room_own(void);
  * that limit; 0: none fits, and one is let in all the same. upstreams: others may
  * be asked (programs and modules too), at a descriptor for each connection.
  */
-unsigned int tbg_room_set(unsigned int wanted, bool upstreams);
+unsigned int tbg_conn_limit_set(unsigned int wanted, bool upstreams);
 
 /* The least RLIMIT_NOFILE that leaves room for a connection. */
-unsigned int tbg_room_least(void);
+unsigned int tbg_conn_limit_least(void);
 
 /* One connection more; false: there is no room, and it was not counted. */
-bool tbg_room_conn_get(void);
-void tbg_room_conn_put(void);
-unsigned int tbg_room_conn_left(void);
+bool tbg_conn_limit_conn_get(void);
+void tbg_conn_limit_conn_put(void);
+unsigned int tbg_conn_limit_conn_left(void);
 
 #endif

@@ -41,7 +41,7 @@ static bool takes(void)
 	return false;
 }
 
-void tbg_say(const char *format, ...)
+void tbg_report(const char *format, ...)
 {
 	char line[LINE_LEN + LOST_LEN];
 	va_list args;

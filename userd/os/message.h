@@ -10,6 +10,6 @@
 
 /* A line on stderr, in one write: whole, whoever else writes there. */
 __attribute__((format(printf, 1, 2)))
-void tbg_say(const char *format, ...);
+void tbg_report(const char *format, ...);
 
 #endif

@@ -31,9 +31,9 @@
 #define SETTLED_MS 20	/* behind an answer the server has not ended it */
 
 #define origin_of(call, member) \
-	((struct tbg_origin *)((char *)(call) - offsetof(struct tbg_origin, member)))
+	((struct tbg_upstream_conn *)((char *)(call) - offsetof(struct tbg_upstream_conn, member)))
 
-static void origin_free(struct tbg_origin *o)
+static void origin_free(struct tbg_upstream_conn *o)
 {
 	struct tbg_transfer *x = o->x;
 
@@ -41,7 +41,7 @@ static void origin_free(struct tbg_origin *o)
 		close(o->fd);
 	atomic_fetch_sub(&o->backend->open, 1);
 	tbg_upstream_put(o->backend->upstream);
-	for (unsigned int i = 0; i < TBG_ORIGIN_STORED; i++)
+	for (unsigned int i = 0; i < TBG_UPSTREAM_CONN_STORED; i++)
 		free((char *)o->stored[i].text);
 	free(o->head);
 	free(o);
@@ -50,7 +50,7 @@ static void origin_free(struct tbg_origin *o)
 }
 
 /* False: it is about to go, nothing more of it is told. */
-static bool alive(struct tbg_origin *o)
+static bool alive(struct tbg_upstream_conn *o)
 {
 	if (!o->closing)
 		return true;
@@ -61,7 +61,7 @@ static bool alive(struct tbg_origin *o)
 
 static void on_connect(struct tbg_worker *w, struct tbg_call *call, int res)
 {
-	struct tbg_origin *o = origin_of(call, connect);
+	struct tbg_upstream_conn *o = origin_of(call, connect);
 
 	if (!alive(o))
 		return;
@@ -75,7 +75,7 @@ static void on_connect(struct tbg_worker *w, struct tbg_call *call, int res)
 
 static void on_send(struct tbg_worker *w, struct tbg_call *call, int res)
 {
-	struct tbg_origin *o = origin_of(call, send);
+	struct tbg_upstream_conn *o = origin_of(call, send);
 
 	if (!alive(o))
 		return;
@@ -84,15 +84,15 @@ static void on_send(struct tbg_worker *w, struct tbg_call *call, int res)
 }
 
 /* Idle connections of a server, and of others. */
-static struct tbg_origin_pool *pool_of(struct tbg_worker *w, const struct tbg_backend *b)
+static struct tbg_upstream_conn_pool *pool_of(struct tbg_worker *w, const struct tbg_backend *b)
 {
-	return &w->idle[b->id % TBG_ORIGIN_POOLS];
+	return &w->idle[b->id % TBG_UPSTREAM_CONN_POOLS];
 }
 
-static void idle_remove(struct tbg_worker *w, struct tbg_origin *o)
+static void idle_remove(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
-	struct tbg_origin_pool *pool = pool_of(w, o->backend);
-	struct tbg_origin **at = &pool->first;
+	struct tbg_upstream_conn_pool *pool = pool_of(w, o->backend);
+	struct tbg_upstream_conn **at = &pool->first;
 
 	while (*at != o)
 		at = &(*at)->next;
@@ -107,18 +107,18 @@ static bool is_apart(const struct tbg_worker *w, struct tbg_backend *b)
 }
 
 /* FastCGI's server frames what a program says, which can make up no response behind it. */
-void tbg_origin_apart(struct tbg_worker *w, struct tbg_origin *o)
+void tbg_upstream_conn_apart(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	if (o->backend->upstream->terms.protocol != TBG_PROTOCOL_HTTP)
 		return;
 	atomic_store_explicit(&o->backend->apart_ns, w->now_ns + APART_NS,
 			      memory_order_relaxed);
-	for (unsigned int i = 0; i < TBG_ORIGIN_STORED; i++)
+	for (unsigned int i = 0; i < TBG_UPSTREAM_CONN_STORED; i++)
 		if (o->stored[i].text)
-			tbg_stock_withdraw(w->s->stock, &o->stored[i]);
+			tbg_store_withdraw(w->s->stock, &o->stored[i]);
 }
 
-void tbg_origin_stored(struct tbg_origin *o, const struct tbg_uri *u)
+void tbg_upstream_conn_stored(struct tbg_upstream_conn *o, const struct tbg_uri *u)
 {
 	struct tbg_uri *to = &o->stored[o->stored_at];
 	char *text = strndup(u->text, u->len);
@@ -128,23 +128,23 @@ void tbg_origin_stored(struct tbg_origin *o, const struct tbg_uri *u)
 	free((char *)to->text);
 	*to = *u;
 	to->text = text;
-	o->stored_at = (o->stored_at + 1) % TBG_ORIGIN_STORED;
+	o->stored_at = (o->stored_at + 1) % TBG_UPSTREAM_CONN_STORED;
 }
 
 /* A 408 is how some servers end a connection that is idle (RFC 9110 15.5.9). */
-void tbg_origin_unasked(struct tbg_worker *w, struct tbg_origin *o, size_t len)
+void tbg_upstream_conn_unasked(struct tbg_worker *w, struct tbg_upstream_conn *o, size_t len)
 {
 	const char *b = (const char *)o->head;
 
 	if (len >= 12 && !memcmp(b, "HTTP/1.", 7) && !memcmp(b + 8, " 408", 4))
 		return;
 	tbg_backend_failed(o->backend, "has said what nobody asked for", w->now_ns);
-	tbg_origin_apart(w, o);
+	tbg_upstream_conn_apart(w, o);
 }
 
 static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
 {
-	struct tbg_origin *o = origin_of(call, recv);
+	struct tbg_upstream_conn *o = origin_of(call, recv);
 
 	if (!alive(o))
 		return;
@@ -154,13 +154,13 @@ static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
 	}
 	idle_remove(w, o);	/* closed by the server, or it spoke unasked */
 	if (res > 0)
-		tbg_origin_unasked(w, o, res);
-	tbg_origin_drop(w, o);
+		tbg_upstream_conn_unasked(w, o, res);
+	tbg_upstream_conn_drop(w, o);
 }
 
-static struct tbg_origin *origin_new(struct tbg_backend *b)
+static struct tbg_upstream_conn *origin_new(struct tbg_backend *b)
 {
-	struct tbg_origin *o = aligned_alloc(64, (sizeof(*o) + 63) & ~63ul);
+	struct tbg_upstream_conn *o = aligned_alloc(64, (sizeof(*o) + 63) & ~63ul);
 	int on = 1;
 
 	if (!o)
@@ -186,11 +186,12 @@ static struct tbg_origin *origin_new(struct tbg_backend *b)
 }
 
 /* The newest idle connection to a server, or the oldest, no longer idle; NULL: none. */
-static struct tbg_origin *idle_take(struct tbg_worker *w, const struct tbg_backend *b, bool oldest)
+static struct tbg_upstream_conn *idle_take(struct tbg_worker *w, const struct tbg_backend *b,
+					   bool oldest)
 {
-	struct tbg_origin *ret = NULL;
+	struct tbg_upstream_conn *ret = NULL;
 
-	for (struct tbg_origin *o = pool_of(w, b)->first; o && (!ret || oldest); o = o->next)
+	for (struct tbg_upstream_conn *o = pool_of(w, b)->first; o && (!ret || oldest); o = o->next)
 		if (o->backend == b)
 			ret = o;
 	if (ret)
@@ -210,7 +211,7 @@ static bool is_wary(const struct tbg_transfer *x)
 	       (x->up_body || !tbg_method_idempotent(x->m.method));
 }
 
-static void connect_begin(struct tbg_worker *w, struct tbg_origin *o)
+static void connect_begin(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
 
@@ -222,22 +223,22 @@ static void connect_begin(struct tbg_worker *w, struct tbg_origin *o)
 /* Gives the descriptor of an idle connection back, now. False: there is none. */
 static bool idle_yield(struct tbg_worker *w)
 {
-	struct tbg_origin *o = NULL;
+	struct tbg_upstream_conn *o = NULL;
 
-	for (unsigned int i = 0; !o && i < TBG_ORIGIN_POOLS; i++)
+	for (unsigned int i = 0; !o && i < TBG_UPSTREAM_CONN_POOLS; i++)
 		o = w->idle[i].first;
 	io_uring_submit(&w->ring);	/* what names it by its number */
 	if (!o || io_uring_sq_ready(&w->ring))
 		return false;
 	idle_remove(w, o);
-	tbg_origin_drop(w, o);		/* it is there until its receive has ended */
+	tbg_upstream_conn_drop(w, o);		/* it is there until its receive has ended */
 	close(o->fd);
 	o->fd = -1;
 	return true;
 }
 
 /* Nothing is on its way: no TIME_WAIT is to be left, or many of them use up the ports. */
-static void reset(struct tbg_origin *o)
+static void reset(struct tbg_upstream_conn *o)
 {
 	struct sockaddr none = { .sa_family = AF_UNSPEC };
 
@@ -245,15 +246,15 @@ static void reset(struct tbg_origin *o)
 		connect(o->fd, &none, sizeof(none));
 }
 
-struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
+struct tbg_upstream_conn *tbg_upstream_conn_take(struct tbg_worker *w, struct tbg_transfer *x,
 				   struct tbg_backend *b, bool pooled)
 {
 	bool wary = is_wary(x);
-	struct tbg_origin *o = pooled && !is_apart(w, b) ? idle_take(w, b, wary) : NULL;
+	struct tbg_upstream_conn *o = pooled && !is_apart(w, b) ? idle_take(w, b, wary) : NULL;
 
 	if (o && wary && w->now_ms - o->stamp_ms < SETTLED_MS) {
 		reset(o);
-		tbg_origin_drop(w, o);
+		tbg_upstream_conn_drop(w, o);
 		o = NULL;
 	}
 	if (o) {
@@ -273,7 +274,7 @@ struct tbg_origin *tbg_origin_take(struct tbg_worker *w, struct tbg_transfer *x,
 	return o;
 }
 
-void tbg_origin_send(struct tbg_worker *w, struct tbg_origin *o, unsigned int nr)
+void tbg_upstream_conn_send(struct tbg_worker *w, struct tbg_upstream_conn *o, unsigned int nr)
 {
 	o->msg = (struct msghdr){ .msg_iov = o->iov, .msg_iovlen = nr };
 	o->send.busy = o->due = true;
@@ -283,9 +284,9 @@ void tbg_origin_send(struct tbg_worker *w, struct tbg_origin *o, unsigned int nr
 	w->due_origins_last = &o->next;
 }
 
-static void due_remove(struct tbg_worker *w, struct tbg_origin **at)
+static void due_remove(struct tbg_worker *w, struct tbg_upstream_conn **at)
 {
-	struct tbg_origin *o = *at;
+	struct tbg_upstream_conn *o = *at;
 
 	*at = o->next;
 	if (!*at)
@@ -293,9 +294,9 @@ static void due_remove(struct tbg_worker *w, struct tbg_origin **at)
 	o->due = o->send.busy = false;
 }
 
-bool tbg_origin_unsend(struct tbg_worker *w, struct tbg_origin *o)
+bool tbg_upstream_conn_unsend(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
-	struct tbg_origin **at = &w->due_origins;
+	struct tbg_upstream_conn **at = &w->due_origins;
 
 	if (!o->due)
 		return false;
@@ -306,7 +307,7 @@ bool tbg_origin_unsend(struct tbg_worker *w, struct tbg_origin *o)
 }
 
 /* What the socket does not take at once the ring sends when it does. */
-static void due_send(struct tbg_worker *w, struct tbg_origin *o)
+static void due_send(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
 	struct io_uring_sqe *sqe;
@@ -328,7 +329,7 @@ static void due_send(struct tbg_worker *w, struct tbg_origin *o)
 
 void tbg_origins_look(struct tbg_worker *w)
 {
-	for (struct tbg_origin *o = w->due_origins; o; o = o->next)
+	for (struct tbg_upstream_conn *o = w->due_origins; o; o = o->next)
 		o->looked_at = true;
 }
 
@@ -336,14 +337,14 @@ void tbg_origins_due(struct tbg_worker *w)
 {
 	/* those that were added since are behind those that were not */
 	while (w->due_origins && w->due_origins->looked_at) {
-		struct tbg_origin *o = w->due_origins;
+		struct tbg_upstream_conn *o = w->due_origins;
 
 		due_remove(w, &w->due_origins);
 		due_send(w, o);
 	}
 }
 
-void tbg_origin_recv(struct tbg_worker *w, struct tbg_origin *o, void *b,
+void tbg_upstream_conn_recv(struct tbg_worker *w, struct tbg_upstream_conn *o, void *b,
 		     uint32_t len)
 {
 	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
@@ -352,7 +353,7 @@ void tbg_origin_recv(struct tbg_worker *w, struct tbg_origin *o, void *b,
 	tbg_worker_call(sqe, &o->recv);
 }
 
-void tbg_origin_listen(struct tbg_worker *w, struct tbg_origin *o)
+void tbg_upstream_conn_listen(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
 
@@ -369,7 +370,7 @@ static bool starved(const struct tbg_worker *w, struct tbg_backend *b)
 	return then_ns && w->now_ns - then_ns < STARVED_NS;
 }
 
-void tbg_origin_starves(struct tbg_worker *w, struct tbg_origin *o)
+void tbg_upstream_conn_starves(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	int left;
 
@@ -385,7 +386,7 @@ void tbg_origin_starves(struct tbg_worker *w, struct tbg_origin *o)
  * No longer than its server says: a request that meets the end of a connection is
  * lost if it must not be sent twice.
  */
-static uint32_t keep_ms(const struct tbg_origin *o, const struct tbg_response *r)
+static uint32_t keep_ms(const struct tbg_upstream_conn *o, const struct tbg_response *r)
 {
 	uint32_t ours = o->backend->upstream->terms.keep_ms, theirs = r->keep_s * 1000;
 
@@ -393,18 +394,18 @@ static uint32_t keep_ms(const struct tbg_origin *o, const struct tbg_response *r
 	return theirs && theirs < ours ? theirs : ours;
 }
 
-void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
+void tbg_upstream_conn_keep(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
-	struct tbg_origin_pool *pool = pool_of(w, o->backend);
+	struct tbg_upstream_conn_pool *pool = pool_of(w, o->backend);
 	struct tbg_transfer *x = o->x;
 
 	if (pool->nr >= TBG_ORIGINS_IDLE || o->send.busy || o->recv.busy ||
 	    starved(w, o->backend) || is_apart(w, o->backend)) {
-		tbg_origin_drop(w, o);
+		tbg_upstream_conn_drop(w, o);
 		return;
 	}
 	o->x = NULL;
-	tbg_origin_listen(w, o);
+	tbg_upstream_conn_listen(w, o);
 	o->stamp_ms = w->now_ms;
 	o->keep_ms = keep_ms(o, &x->r);
 	o->next = pool->first;
@@ -413,9 +414,9 @@ void tbg_origin_keep(struct tbg_worker *w, struct tbg_origin *o)
 	tbg_transfer_origin_gone(x);
 }
 
-void tbg_origin_drop(struct tbg_worker *w, struct tbg_origin *o)
+void tbg_upstream_conn_drop(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
-	tbg_origin_unsend(w, o);
+	tbg_upstream_conn_unsend(w, o);
 	o->closing = true;
 	shutdown(o->fd, SHUT_RDWR);
 	tbg_worker_cancel(w, &o->connect);
@@ -424,7 +425,7 @@ void tbg_origin_drop(struct tbg_worker *w, struct tbg_origin *o)
 	alive(o);
 }
 
-bool tbg_origin_asked(const struct tbg_origin *o)
+bool tbg_upstream_conn_asked(const struct tbg_upstream_conn *o)
 {
 	int left;
 
@@ -434,7 +435,7 @@ bool tbg_origin_asked(const struct tbg_origin *o)
 	       ioctl(o->fd, SIOCOUTQ, &left) || !left;
 }
 
-void tbg_origin_again(struct tbg_worker *w, struct tbg_origin *o)
+void tbg_upstream_conn_again(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	if (!o->refused)
 		return;
@@ -442,7 +443,7 @@ void tbg_origin_again(struct tbg_worker *w, struct tbg_origin *o)
 	connect_begin(w, o);
 }
 
-void tbg_origin_check(struct tbg_worker *w, struct tbg_origin *o)
+void tbg_upstream_conn_check(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	struct pollfd p = { .fd = o->fd };
 	int left = 0;
@@ -453,7 +454,7 @@ void tbg_origin_check(struct tbg_worker *w, struct tbg_origin *o)
 }
 
 /* Idle for too long, or its upstream is in no configuration any more. */
-static bool is_over(const struct tbg_worker *w, const struct tbg_origin *o)
+static bool is_over(const struct tbg_worker *w, const struct tbg_upstream_conn *o)
 {
 	const struct tbg_upstream *u = o->backend->upstream;
 
@@ -464,8 +465,8 @@ static bool is_over(const struct tbg_worker *w, const struct tbg_origin *o)
 
 void tbg_origins_check(struct tbg_worker *w)
 {
-	for (unsigned int i = 0; i < TBG_ORIGIN_POOLS; i++) {
-		struct tbg_origin **at = &w->idle[i].first, *o;
+	for (unsigned int i = 0; i < TBG_UPSTREAM_CONN_POOLS; i++) {
+		struct tbg_upstream_conn **at = &w->idle[i].first, *o;
 
 		while ((o = *at)) {
 			if (!is_over(w, o)) {
@@ -474,7 +475,7 @@ void tbg_origins_check(struct tbg_worker *w)
 			}
 			*at = o->next;
 			w->idle[i].nr--;
-			tbg_origin_drop(w, o);
+			tbg_upstream_conn_drop(w, o);
 		}
 	}
 }

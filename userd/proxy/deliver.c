@@ -32,8 +32,8 @@ static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 #undef X
 	};
 	bool hit = tbg_transfer_is_hit(x);
-	const struct tbg_terms *terms = x->hit ? &x->hit->terms : &x->terms;
-	int64_t ttl_s = tbg_terms_ttl(terms, x->w->now_ns);
+	const struct tbg_response_directives *terms = x->hit ? &x->hit->terms : &x->terms;
+	int64_t ttl_s = tbg_response_directives_ttl(terms, x->w->now_ns);
 
 	tbg_lines_text(ret, TBG_CACHE_STATUS);
 	tbg_lines_text(ret, hit ? "; hit" : fwd[x->fwd]);
@@ -68,7 +68,7 @@ static bool repeats(unsigned int status, struct tbg_value name)
 	return id != TBG_NAME_AGE && !(status == 416 && tbg_name_in(id, OF_LIFETIME));
 }
 
-void tbg_deliver_not_modified(struct tbg_delivery *d)
+void tbg_deliver_not_modified(struct tbg_response_plan *d)
 {
 	d->status = 304;
 	d->reason = tbg_status_text(304);
@@ -87,7 +87,7 @@ static void status_line(struct tbg_lines *l, unsigned int status,
 }
 
 /* What a response says that goes to the client as it comes. */
-static void says_put(struct tbg_lines *l, const struct tbg_delivery *d)
+static void says_put(struct tbg_lines *l, const struct tbg_response_plan *d)
 {
 	size_t len;
 
@@ -100,7 +100,7 @@ static void says_put(struct tbg_lines *l, const struct tbg_delivery *d)
 		tbg_lines_text(l, "Connection: upgrade\r\n");
 }
 
-void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
+void tbg_deliver_head(struct tbg_lines *l, const struct tbg_response_plan *d,
 		      uint32_t *ret_age_off)
 {
 	struct tbg_value name, v;
@@ -128,7 +128,7 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
 }
 
 /* What the answer's length makes of the connection. */
-static void framing_lines(struct tbg_transfer *x, const struct tbg_delivery *d)
+static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan *d)
 {
 	struct tbg_lines *l = &x->pre;
 
@@ -162,7 +162,7 @@ static void seek(struct tbg_transfer *x, uint64_t from)
 	x->at_off = from;
 }
 
-void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d)
+void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *d)
 {
 	uint32_t age_off;
 
@@ -224,7 +224,7 @@ void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 	x->bodiless = true;		/* its text stands in pre */
 	if (x->up_body || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
-	page = tbg_page_read(x->w->s, location_of(x), status, &len, &type);
+	page = tbg_pages_read(x->w->s, location_of(x), status, &len, &type);
 	tbg_lines_add(&x->pre, "HTTP/1.1 %u %s\r\nServer: toboggan\r\nDate: %.*s\r\n",
 		      status, tbg_status_text(status), TBG_DATE_LEN, x->w->date);
 	if (type)
@@ -360,13 +360,13 @@ static void source_advance(struct tbg_transfer *x, size_t n)
 
 void tbg_deliver_consume(struct tbg_transfer *x)
 {
-	struct tbg_pile *p = x->source;
+	struct tbg_byte_chain *p = x->source;
 
 	x->consumes = true;
 	if (p && !x->at)
 		x->at = p->first;
 	if (p)
-		tbg_pile_cut(p, x->at);
+		tbg_byte_chain_cut(p, x->at);
 }
 
 static void advance(struct tbg_transfer *x, size_t n, size_t body)
@@ -520,7 +520,7 @@ bool tbg_deliver_retract(struct tbg_transfer *x)
 {
 	if (x->told || x->tunnel)
 		return false;
-	tbg_pile_put(x->source);
+	tbg_byte_chain_put(x->source);
 	x->source = NULL;
 	x->at = NULL;
 	x->at_off = 0;

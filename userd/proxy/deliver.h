@@ -12,7 +12,7 @@
 
 #include "proxy/transfer.h"
 
-struct tbg_delivery {
+struct tbg_response_plan {
 	unsigned int status;
 	const char *reason;
 	size_t reason_len;
@@ -23,7 +23,7 @@ struct tbg_delivery {
 	int64_t length;			/* of the body, or told instead; -1: unknown */
 	int64_t age_s;			/* -1: as the fields say */
 	const char *range;		/* Content-Range, or NULL */
-	struct tbg_pile *source;	/* body; a reference is taken */
+	struct tbg_byte_chain *source;	/* body; a reference is taken */
 	uint64_t from, limit;		/* bytes of it */
 	bool ended;			/* it is whole already */
 	bool consumes;			/* nobody else reads it: free what is sent */
@@ -37,14 +37,14 @@ struct tbg_delivery {
  * Status line and fields, but for Cache-Status, and what the connection makes of
  * them. *ret_age_off: where the digits of Age are, of an answer that has an age_s.
  */
-void tbg_deliver_head(struct tbg_lines *l, const struct tbg_delivery *d,
+void tbg_deliver_head(struct tbg_lines *l, const struct tbg_response_plan *d,
 		      uint32_t *ret_age_off);
 
 /* Makes a 304 of it. */
-void tbg_deliver_not_modified(struct tbg_delivery *d);
+void tbg_deliver_not_modified(struct tbg_response_plan *d);
 
 /* Begins the answer. Nothing is sent before tbg_deliver_push(). */
-void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_delivery *d);
+void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *d);
 
 /* All of the body of an answer without a source, which ends with it. */
 void tbg_deliver_whole(struct tbg_transfer *x, const void *b, size_t len);

@@ -50,7 +50,7 @@
 /* Lets go of the connection. keep: it is in order. */
 static void origin_end(struct tbg_transfer *x, bool keep)
 {
-	struct tbg_origin *o = x->o;
+	struct tbg_upstream_conn *o = x->o;
 
 	if (!o)
 		return;
@@ -63,9 +63,9 @@ static void origin_end(struct tbg_transfer *x, bool keep)
 	x->into = NULL;
 	atomic_fetch_sub(&o->backend->active, 1);
 	if (keep)
-		tbg_origin_keep(x->w, o);
+		tbg_upstream_conn_keep(x->w, o);
 	else
-		tbg_origin_drop(x->w, o);
+		tbg_upstream_conn_drop(x->w, o);
 }
 
 /* The end of the fetch, whatever it came to. */
@@ -150,16 +150,16 @@ static void request_begin(struct tbg_transfer *x)
 	x->up_head_done = x->up_failed = x->heard = false;
 	x->extra = x->second = false;
 	if (tbg_speaks_fastcgi(x)) {
-		tbg_frame_end(&x->frame);
-		tbg_frame_begin(&x->frame, TBG_FRAMING_RECORDS, 0);
+		tbg_body_decoder_end(&x->frame);
+		tbg_body_decoder_begin(&x->frame, TBG_FRAMING_RECORDS, 0);
 	}
 	x->sent_ns = x->w->now_ns;
 	x->stamp_ms = x->w->now_ms;
-	x->seq = tbg_stock_seq(x->w->s->stock);
+	x->seq = tbg_store_seq(x->w->s->stock);
 	x->spool_sent = 0;
 	x->up_ended = false;
 	if (!x->o->recv.busy)
-		tbg_origin_listen(x->w, x->o);
+		tbg_upstream_conn_listen(x->w, x->o);
 	next_send(x);
 }
 
@@ -177,7 +177,7 @@ static void try_next(struct tbg_transfer *x, unsigned int status)
 		fetch_fail(x, status);
 		return;
 	}
-	x->o = tbg_origin_take(x->w, x, b, !x->fresh_only && !x->tunnel);
+	x->o = tbg_upstream_conn_take(x->w, x, b, !x->fresh_only && !x->tunnel);
 	if (!x->o && errno == EAFNOSUPPORT) {	/* nor will the next one of its kind */
 		x->tried |= 1u << b->nr;
 		tbg_backend_failed(b, strerror(EAFNOSUPPORT), x->w->now_ns);
@@ -219,8 +219,8 @@ void tbg_fetch_begin(struct tbg_transfer *x)
 	x->up_body = (!x->spool || x->hoards) &&
 		     (m->chunked || m->content_length || x->tunnel);
 	x->expecting = m->expect_continue && x->up_body;
-	tbg_frame_end(&x->up_frame);
-	tbg_frame_begin(&x->up_frame,
+	tbg_body_decoder_end(&x->up_frame);
+	tbg_body_decoder_begin(&x->up_frame,
 			x->tunnel ? TBG_FRAMING_CLOSE :
 			m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
 			m->content_length);
@@ -258,7 +258,7 @@ void tbg_fetch_connected(struct tbg_transfer *x, int err)
 static void up_submit(struct tbg_transfer *x)
 {
 	memcpy(x->o->iov, x->up_iov, sizeof(x->up_iov));
-	tbg_origin_send(x->w, x->o, x->up_nr);
+	tbg_upstream_conn_send(x->w, x->o, x->up_nr);
 }
 
 static void up_add(struct tbg_transfer *x, const void *b, size_t len)
@@ -330,8 +330,9 @@ static bool body_take(struct tbg_transfer *x)
 			return false;
 	}
 	from = x->up_at;
-	take = tbg_speaks_fastcgi(x) && x->up_left > TBG_RECORD_MAX ? TBG_RECORD_MAX : x->up_left;
-	p = tbg_frame_eat(&x->up_frame, from, take, &used, &data);
+	take = tbg_speaks_fastcgi(x) && x->up_left > TBG_FCGI_RECORD_MAX ?
+	       TBG_FCGI_RECORD_MAX : x->up_left;
+	p = tbg_body_decoder_eat(&x->up_frame, from, take, &used, &data);
 	x->taken += used;
 	x->body_len += data;
 	x->up_at += used;
@@ -378,7 +379,7 @@ static bool hoard(struct tbg_transfer *x)
 	if (!x->up_body || !x->c || (x->tunnel &&
 	    (!x->head_done || x->spool->len - x->spool_sent > TUNNEL_AHEAD)))
 		return true;
-	status = tbg_gather_eat(x, &p);
+	status = tbg_request_body_eat(x, &p);
 	if (status) {
 		body_bad(x, status);
 		return false;
@@ -492,10 +493,10 @@ void tbg_fetch_sent(struct tbg_transfer *x, int res)
 /* Whether it can be sent again; if it was not, it never will be on this connection. */
 static bool may_repeat(struct tbg_transfer *x)
 {
-	struct tbg_origin *o = x->o;
+	struct tbg_upstream_conn *o = x->o;
 
 	return !x->heard && !x->interims && !x->body_begun &&
-	       (!o->send.busy || tbg_origin_unsend(x->w, o)) &&
+	       (!o->send.busy || tbg_upstream_conn_unsend(x->w, o)) &&
 	       (!o->sent || x->frame.refused || tbg_method_idempotent(x->m.method));
 }
 
@@ -536,13 +537,13 @@ static void body_more(struct tbg_transfer *x)
 		want = PIECE_FIRST;
 	if (x->frame.framing == TBG_FRAMING_LENGTH && x->frame.left > PIECE_FIRST)
 		want = x->frame.left < PIECE_MORE ? x->frame.left : PIECE_MORE;
-	x->into = tbg_pile_room(x->pile, want);
+	x->into = tbg_byte_chain_room(x->pile, want);
 	if (!x->into) {
 		fetch_fail(x, 503);
 		return;
 	}
 	x->stamp_ms = x->w->now_ms;
-	tbg_origin_recv(x->w, x->o, x->into->data + x->into->len,
+	tbg_upstream_conn_recv(x->w, x->o, x->into->data + x->into->len,
 			x->into->room - x->into->len);
 }
 
@@ -569,14 +570,14 @@ static struct tbg_value reason_of(const struct tbg_transfer *x)
 
 /* Of what a stored response and one that has come say together. False: no memory. */
 static bool updated_terms(const struct tbg_transfer *x, const struct tbg_lines *lines,
-			  unsigned int status, struct tbg_terms *ret)
+			  unsigned int status, struct tbg_response_directives *ret)
 {
 	struct tbg_fields fields = { 0 };
 	bool ok = !lines->failed &&
 		  tbg_fields_read(&fields, lines->text ?: "", lines->len) >= 0;
 
 	if (ok)
-		tbg_terms_read(ret, status, &fields, time(NULL), x->w->now_ns,
+		tbg_response_directives_read(ret, status, &fields, time(NULL), x->w->now_ns,
 			       x->w->now_ns - x->sent_ns);
 	tbg_fields_free(&fields);
 	return ok;
@@ -588,13 +589,13 @@ static struct tbg_stored *joined(struct tbg_transfer *x, const struct tbg_lines 
 	const struct tbg_stored *part = x->part;
 	struct tbg_lines lines = { 0 };
 	struct tbg_stored *s = NULL;
-	struct tbg_terms terms;
-	struct tbg_pile *pile;
+	struct tbg_response_directives terms;
+	struct tbg_byte_chain *pile;
 	uint64_t from, n;
 
 	if (!part || !tbg_part_joins(part, &x->terms, news->text, news->len, &from, &n) ||
 	    (!x->completes && (n > PART_JOINED_MAX ||
-			       n > tbg_stock_body_max(x->w->s->stock))))
+			       n > tbg_store_body_max(x->w->s->stock))))
 		return NULL;
 	pile = tbg_part_join(part, &x->terms, x->pile);
 	tbg_forward_update(&lines, part->head, part->head_len, news->text, news->len);
@@ -606,7 +607,7 @@ static struct tbg_stored *joined(struct tbg_transfer *x, const struct tbg_lines 
 				   lines.len, x->fields.text, x->fields.len, pile);
 		pile = NULL;
 	}
-	tbg_pile_put(pile);
+	tbg_byte_chain_put(pile);
 	tbg_lines_free(&lines);
 	return s;
 }
@@ -623,9 +624,9 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 	const struct tbg_response *r = &x->r;
 	struct tbg_lines lines = { 0 };
 	struct tbg_value v = reason_of(x);
-	struct tbg_terms terms = x->terms;
+	struct tbg_response_directives terms = x->terms;
 	struct tbg_stored *s = NULL;
-	struct tbg_pile *body = NULL;
+	struct tbg_byte_chain *body = NULL;
 	char reason[64];
 
 	if (r->status == 206 && x->pile->len != terms.part_len)
@@ -640,7 +641,7 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 	if (!lines.failed)
 		s = joined(x, &lines);
 	if (!s && !lines.failed && !x->completes && !is_terse(x))
-		body = tbg_pile_keep(x->pile);
+		body = tbg_byte_chain_keep(x->pile);
 	if (body)
 		s = tbg_stored_new(&terms, reason, lines.text, lines.len,
 				   x->fields.text, x->fields.len, body);
@@ -667,13 +668,13 @@ static void completed(struct tbg_transfer *x, bool keep)
 		fetch_fail(x, 502);
 		return;
 	}
-	storable = !x->extra && tbg_terms_storable(&s->terms, &x->wish);
+	storable = !x->extra && tbg_response_directives_storable(&s->terms, &x->wish);
 	if (storable) {
 		tbg_stored_get(s);
 		x->stored = tbg_transfer_store(x, s);
 	}
 	origin_end(x, keep);
-	fetch_end(x, 0, !storable || tbg_terms_for_one(&s->terms, x->w->now_ns));
+	fetch_end(x, 0, !storable || tbg_response_directives_for_one(&s->terms, x->w->now_ns));
 	tbg_transfer_stored(x, s, false);
 }
 
@@ -684,13 +685,13 @@ static void completed(struct tbg_transfer *x, bool keep)
  */
 static void outdate(struct tbg_transfer *x)
 {
-	const struct tbg_wish *w = &x->wish;
+	const struct tbg_request_directives *w = &x->wish;
 	unsigned int status = x->r.status;
 
 	if (x->alone && x->selected && !x->filling && status != 304 && status != 429 &&
 	    status < 500 && w->get && !w->authorization && !w->cc.no_store &&
-	    !tbg_fresh(tbg_terms_expires_ns(&x->selected->terms), x->w->now_ns))
-		tbg_stock_drop(x->w->s->stock, &x->uri, x->selected);
+	    !tbg_fresh(tbg_response_directives_expires_ns(&x->selected->terms), x->w->now_ns))
+		tbg_store_drop(x->w->s->stock, &x->uri, x->selected);
 }
 
 /* What goes on of the trailer section, while the head is there that it belongs to. */
@@ -705,7 +706,7 @@ static void trailer_take(struct tbg_transfer *x)
 static void response_end(struct tbg_transfer *x)
 {
 	bool keep = !x->r.close && !x->extra && up_done(x) &&
-		    !x->up_failed && !tbg_frame_closes(&x->frame);
+		    !x->up_failed && !tbg_body_decoder_closes(&x->frame);
 	bool filling = x->filling && !x->frame.failed && !x->extra;
 
 	if (x->completes) {
@@ -717,7 +718,7 @@ static void response_end(struct tbg_transfer *x)
 	outdate(x);
 	trailer_take(x);
 	origin_end(x, keep);
-	fetch_end(x, 0, !filling || tbg_terms_for_one(&x->terms, x->w->now_ns));
+	fetch_end(x, 0, !filling || tbg_response_directives_for_one(&x->terms, x->w->now_ns));
 	if (x->sent_on)
 		tbg_transfer_redirect(x);
 	else
@@ -727,11 +728,11 @@ static void response_end(struct tbg_transfer *x)
 /* Too large to be stored after all. */
 static void fill_check(struct tbg_transfer *x)
 {
-	struct tbg_stock *s = x->w->s->stock;
+	struct tbg_store *s = x->w->s->stock;
 
 	/* what completes a part is answered from: it is had in any case */
-	if (!x->filling || ((x->completes || tbg_stock_has_room(s)) &&
-			    x->pile->len <= tbg_stock_body_max(s)))
+	if (!x->filling || ((x->completes || tbg_store_has_room(s)) &&
+			    x->pile->len <= tbg_store_body_max(s)))
 		return;
 	if (x->completes) {		/* longer than it has said */
 		fetch_fail(x, 503);
@@ -768,7 +769,8 @@ static enum tbg_framing framing_of(const struct tbg_transfer *x)
 static bool is_second(const struct tbg_transfer *x, const uint8_t *b, size_t len)
 {
 	if (tbg_speaks_fastcgi(x))
-		return len >= 2 && b[0] == TBG_RECORD_VERSION && b[1] == TBG_RECORD_STDOUT;
+		return len >= 2 && b[0] == TBG_FCGI_RECORD_VERSION &&
+		       b[1] == TBG_FCGI_RECORD_STDOUT;
 	while (len && (*b == '\r' || *b == '\n')) {
 		b++;
 		len--;
@@ -792,7 +794,7 @@ static bool contradicts(const struct tbg_transfer *x, uint64_t len, bool ended)
  */
 static bool wastes(const struct tbg_transfer *x)
 {
-	const struct tbg_order *o = x->upstream->order;
+	const struct tbg_pool_command *o = x->upstream->order;
 
 	return o && o->kind == TBG_POOL_CGI && framing_of(x) == TBG_FRAMING_NONE;
 }
@@ -829,13 +831,13 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 {
 	size_t used = 0, data = 0;
-	enum tbg_parsed got = tbg_frame_eat(&x->frame, p->data + p->len, len,
+	enum tbg_parsed got = tbg_body_decoder_eat(&x->frame, p->data + p->len, len,
 					    &used, &data);
 
 	x->extra |= used < len;
 	if (is_second(x, p->data + p->len + used, len - used)) {
 		x->second = true;
-		tbg_origin_apart(x->w, x->o);
+		tbg_upstream_conn_apart(x->w, x->o);
 	}
 	if (tbg_speaks_fastcgi(x))
 		tbg_fastcgi_errors(x, false);
@@ -852,7 +854,8 @@ static bool is_whole(const struct tbg_transfer *x)
 
 	return framing_of(x) == TBG_FRAMING_LENGTH && r->content_length &&
 	       r->content_length <= WHOLE_MAX && x->o->head_len - r->len == r->content_length &&
-	       (!tbg_speaks_fastcgi(x) || tbg_frame_ended(&x->frame)) && !x->extra && !r->local;
+	       (!tbg_speaks_fastcgi(x) || tbg_body_decoder_ended(&x->frame)) && !x->extra &&
+	       !r->local;
 }
 
 static bool has_body(const struct tbg_transfer *x)
@@ -863,10 +866,10 @@ static bool has_body(const struct tbg_transfer *x)
 /* Behind the head in its buffer; of a program's, the framing is off already. */
 static void body_first(struct tbg_transfer *x)
 {
-	struct tbg_origin *o = x->o;
+	struct tbg_upstream_conn *o = x->o;
 	uint32_t from = x->r.len, len = o->head_len - from;
 	bool records = x->frame.framing == TBG_FRAMING_RECORDS;
-	bool ended = records && tbg_frame_ended(&x->frame);
+	bool ended = records && tbg_body_decoder_ended(&x->frame);
 	bool whole = records ? ended : x->r.has_length && len >= x->r.content_length;
 	struct tbg_piece *p;
 
@@ -890,7 +893,7 @@ static void body_first(struct tbg_transfer *x)
 			body_more(x);
 		return;
 	}
-	p = tbg_pile_room(x->pile, whole || len > PIECE_FIRST ? len : PIECE_FIRST);
+	p = tbg_byte_chain_room(x->pile, whole || len > PIECE_FIRST ? len : PIECE_FIRST);
 	if (!p) {
 		fetch_fail(x, 503);
 		return;
@@ -909,7 +912,7 @@ static void body_received(struct tbg_transfer *x, int res)
 	x->into = NULL;
 	if (res > 0)
 		body_eat(x, p, res);
-	else if (!res && tbg_frame_closes(&x->frame))
+	else if (!res && tbg_body_decoder_closes(&x->frame))
 		response_end(x);
 	else
 		fetch_fail(x, 502);
@@ -950,7 +953,7 @@ static void withdraw_uri(struct tbg_transfer *x, const struct tbg_lines *uri)
 	}
 	tbg_lines_put(&own, path + len, uri->len - path_off - len);
 	if (!own.failed)
-		tbg_stock_withdraw(x->w->s->stock, &(struct tbg_uri){
+		tbg_store_withdraw(x->w->s->stock, &(struct tbg_uri){
 			own.text, own.len, path_off, u->id });
 	tbg_lines_free(&own);
 }
@@ -962,7 +965,7 @@ static bool reference_of(const struct tbg_transfer *x, const char *name,
 	struct tbg_value base = { x->uri.text, x->uri.len }, v;
 
 	return tbg_field_find(fields, len, name, &v) && v.len &&
-	       tbg_reference_resolve(ret, base, x->uri.path_off, v);
+	       tbg_uri_reference_resolve(ret, base, x->uri.path_off, v);
 }
 
 /*
@@ -994,7 +997,7 @@ static void withdraw(struct tbg_transfer *x, const char *fields, size_t len)
 
 	withdraw_reference(x, "Location", fields, len);
 	own = withdraw_reference(x, "Content-Location", fields, len);
-	if (tbg_stock_withdraw_own(x->w->s->stock, &x->uri, &x->seq))
+	if (tbg_store_withdraw_own(x->w->s->stock, &x->uri, &x->seq))
 		x->wish.represents = own && x->m.method == TBG_METHOD_POST;
 }
 
@@ -1025,7 +1028,7 @@ static struct tbg_stored *freshened(struct tbg_transfer *x)
 {
 	const struct tbg_stored *old = x->selected;
 	struct tbg_lines news = { 0 }, lines = { 0 };
-	struct tbg_terms terms;
+	struct tbg_response_directives terms;
 	struct tbg_stored *s = NULL;
 
 	tbg_forward_fields(&news, &x->says, x->w->date, old->terms.status);
@@ -1054,17 +1057,17 @@ static bool more_behind(const struct tbg_transfer *x)
  */
 static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
 {
-	struct tbg_wish get = x->wish, any;
+	struct tbg_request_directives get = x->wish, any;
 
 	get.get = true;
-	tbg_wish_read(&any, TBG_METHOD_GET, &(struct tbg_fields){ 0 });
-	if (s && tbg_terms_storable(&s->terms, &get)) {
+	tbg_request_directives_read(&any, TBG_METHOD_GET, &(struct tbg_fields){ 0 });
+	if (s && tbg_response_directives_storable(&s->terms, &get)) {
 		tbg_stored_get(s);
 		x->stored = tbg_transfer_store(x, s);
 		return true;
 	}
-	if (!s || !tbg_terms_storable(&s->terms, &any))
-		tbg_stock_withdraw(x->w->s->stock, &x->uri);
+	if (!s || !tbg_response_directives_storable(&s->terms, &any))
+		tbg_store_withdraw(x->w->s->stock, &x->uri);
 	return false;
 }
 
@@ -1073,16 +1076,17 @@ static void validated(struct tbg_transfer *x)
 	struct tbg_stored *s = freshened(x);
 	bool storable = replaced(x, more_behind(x) ? NULL : s);
 
-	x->pile = s ? tbg_pile_new() : NULL;
+	x->pile = s ? tbg_byte_chain_new() : NULL;
 	if (!x->pile) {
 		tbg_stored_put(s);
 		fetch_fail(x, 503);
 		return;
 	}
-	tbg_transfer_land(x, 0, !storable || tbg_terms_for_one(&s->terms, x->w->now_ns));
+	tbg_transfer_land(x, 0, !storable ||
+				  tbg_response_directives_for_one(&s->terms, x->w->now_ns));
 	x->head_done = true;
 	if (!tbg_speaks_fastcgi(x))
-		tbg_frame_begin(&x->frame, TBG_FRAMING_NONE, 0);
+		tbg_body_decoder_begin(&x->frame, TBG_FRAMING_NONE, 0);
 	tbg_transfer_stored(x, s, false);
 	if (x->running)
 		body_first(x);
@@ -1120,7 +1124,7 @@ static bool hidden(struct tbg_transfer *x)
 
 	if (!s || (status != 500 && status != 502 && status != 503 && status != 504))
 		return false;
-	if (!tbg_terms_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
+	if (!tbg_response_directives_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
 		return false;
 	origin_end(x, false);
 	fetch_end(x, told ? TBG_LANDED_ERROR : status, false);
@@ -1135,7 +1139,7 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 	const struct tbg_response *r = &x->r;
 	struct tbg_value reason = reason_of(x);
 	struct tbg_lines lines = { 0 };
-	struct tbg_delivery d = {
+	struct tbg_response_plan d = {
 		.status = r->status, .reason = reason.text,
 		.reason_len = reason.len, .age_s = -1,
 		.length = r->has_length ? (int64_t)r->content_length : -1,
@@ -1154,7 +1158,7 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 		d.limit = r->content_length;
 	if (known) {
 		tbg_deliver_not_modified(&d);
-		d.age_s = tbg_terms_age(&x->terms, x->w->now_ns);
+		d.age_s = tbg_response_directives_age(&x->terms, x->w->now_ns);
 		tbg_forward_fields(&lines, &x->says, x->w->date, 0);
 		d.says = NULL;
 		d.fields = lines.text ?: "";
@@ -1174,7 +1178,7 @@ static bool length_told(struct tbg_transfer *x)
 {
 	struct tbg_response *r = &x->r;
 	uint64_t from = r->len, len = x->o->head_len - from;
-	bool ended = tbg_frame_ended(&x->frame);
+	bool ended = tbg_body_decoder_ended(&x->frame);
 	enum tbg_framing framing = framing_of(x);
 	uint64_t whole = framing == TBG_FRAMING_LENGTH ? r->content_length : 0;
 
@@ -1259,11 +1263,11 @@ static void head_final(struct tbg_transfer *x)
 	const char *head = (char *)x->o->head;
 	const char *fields = head + r->fields_off;
 	size_t len = r->len - r->fields_off;
-	struct tbg_stock *stock = x->w->s->stock;
+	struct tbg_store *stock = x->w->s->stock;
 	bool known, whole;
 
 	if (!length_told(x)) {
-		tbg_origin_apart(x->w, x->o);
+		tbg_upstream_conn_apart(x->w, x->o);
 		answer_bad(x, "its body is not as its head says");
 		fetch_fail(x, 502);
 		return;
@@ -1287,7 +1291,7 @@ static void head_final(struct tbg_transfer *x)
 	}
 	if (hidden(x))
 		return;
-	tbg_terms_read(&x->terms, r->status, &x->says, time(NULL),
+	tbg_response_directives_read(&x->terms, r->status, &x->says, time(NULL),
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
 	if (x->completes && !is_rest(x, fields, len)) {
 		ask_plainly(x);
@@ -1299,18 +1303,18 @@ static void head_final(struct tbg_transfer *x)
 		withdraw(x, fields, len);
 	head_compare(x, fields, len);
 	if (!tbg_speaks_fastcgi(x))
-		tbg_frame_begin(&x->frame, framing_of(x), r->content_length);
+		tbg_body_decoder_begin(&x->frame, framing_of(x), r->content_length);
 	if (redirect_begin(x, head) && !x->running)
 		return;
 	x->filling = !x->frame.failed && !x->r.local &&
 		     (x->completes ||
-		      (tbg_terms_storable(&x->terms, &x->wish) && !is_amiss(x) &&
-		       tbg_stock_has_room(stock))) &&
-		     (!r->has_length || r->content_length <= tbg_stock_body_max(stock));
+		      (tbg_response_directives_storable(&x->terms, &x->wish) && !is_amiss(x) &&
+		       tbg_store_has_room(stock))) &&
+		     (!r->has_length || r->content_length <= tbg_store_body_max(stock));
 	whole = !x->filling && is_whole(x);
-	x->pile = whole ? NULL : tbg_pile_new();
+	x->pile = whole ? NULL : tbg_byte_chain_new();
 	if (x->filling && x->pile)
-		tbg_stock_count(stock, x->pile);
+		tbg_store_count(stock, x->pile);
 	if (!x->filling) {
 		tbg_transfer_land(x, 0, true);
 		if (!x->c) {
@@ -1343,7 +1347,7 @@ static void head_final(struct tbg_transfer *x)
 static bool head_interim(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
-	struct tbg_origin *o = x->o;
+	struct tbg_upstream_conn *o = x->o;
 	const char *head = (char *)o->head;
 	struct tbg_lines lines = { 0 };
 
@@ -1366,7 +1370,7 @@ static bool head_interim(struct tbg_transfer *x)
 
 static enum tbg_parsed head_parse(struct tbg_transfer *x)
 {
-	struct tbg_origin *o = x->o;
+	struct tbg_upstream_conn *o = x->o;
 
 	return tbg_speaks_fastcgi(x) ?
 	       tbg_response_parse_cgi(&x->r, &x->says, o->head, o->head_len) :
@@ -1394,7 +1398,7 @@ static bool is_offered(const struct tbg_transfer *x)
 /* As many heads as there are; the last is the final one. */
 static void heads_eat(struct tbg_transfer *x)
 {
-	struct tbg_origin *o = x->o;
+	struct tbg_upstream_conn *o = x->o;
 	enum tbg_parsed p;
 
 	for (;;) {
@@ -1418,8 +1422,8 @@ static void heads_eat(struct tbg_transfer *x)
 			x->tunnel = x->up_body = x->hoards = false;
 		head_final(x);
 	} else if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX &&
-		   !tbg_frame_ended(&x->frame)) {
-		tbg_origin_recv(x->w, o, o->head + o->head_len,
+		   !tbg_body_decoder_ended(&x->frame)) {
+		tbg_upstream_conn_recv(x->w, o, o->head + o->head_len,
 				TBG_RESPONSE_HEAD_MAX - o->head_len);
 	} else {
 		answer_bad(x, p != TBG_PARSED_BAD ? "its head is too long, or cut off" :
@@ -1433,18 +1437,18 @@ static bool unasked(const struct tbg_transfer *x)
 {
 	if (x->heard || x->body_begun || x->spool_sent)
 		return false;
-	return x->o->reused ? !tbg_origin_asked(x->o) : !x->o->sent;
+	return x->o->reused ? !tbg_upstream_conn_asked(x->o) : !x->o->sent;
 }
 
 /* res bytes behind those of heads that are there. */
 static void heads_received(struct tbg_transfer *x, size_t res)
 {
-	struct tbg_origin *o = x->o;
+	struct tbg_upstream_conn *o = x->o;
 	size_t used = res, data = res;
 	enum tbg_parsed p = TBG_PARSED_MORE;
 
 	if (tbg_speaks_fastcgi(x)) {
-		p = tbg_frame_eat(&x->frame, o->head + o->head_len, res, &used, &data);
+		p = tbg_body_decoder_eat(&x->frame, o->head + o->head_len, res, &used, &data);
 		tbg_fastcgi_errors(x, false);
 	}
 	x->extra = used < res;
@@ -1467,7 +1471,7 @@ void tbg_fetch_received(struct tbg_transfer *x, int res)
 	} else if (res <= 0 || unasked(x)) {
 		/* a long head may be refused before all of it is there */
 		if (res > 0 && x->up_head.len <= WHOLE_MAX)
-			tbg_origin_unasked(x->w, x->o, res);
+			tbg_upstream_conn_unasked(x->w, x->o, res);
 		head_died(x);
 	} else {
 		x->heard = true;
@@ -1513,11 +1517,11 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	if (x->begun && !x->told)	/* a body that is slow goes as it comes, then */
 		tbg_deliver_push(x);
 	if (tbg_speaks_fastcgi(x) && !x->heard && age_ms > STARVE_MS)
-		tbg_origin_starves(x->w, x->o);
+		tbg_upstream_conn_starves(x->w, x->o);
 	if (age_ms >= MISSED_MS)
-		tbg_origin_check(x->w, x->o);
+		tbg_upstream_conn_check(x->w, x->o);
 	if (x->paused || age_ms <= limit_of(x)) {
-		tbg_origin_again(x->w, x->o);
+		tbg_upstream_conn_again(x->w, x->o);
 		return;
 	}
 	/* a client that is slow with its body has time limits of its own */

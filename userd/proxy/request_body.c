@@ -27,7 +27,7 @@ static bool repeatable(const struct tbg_message *m)
 	       tbg_method_idempotent(m->method);
 }
 
-bool tbg_gather_wanted(const struct tbg_transfer *x, const struct tbg_location *l)
+bool tbg_request_body_wanted(const struct tbg_transfer *x, const struct tbg_location *l)
 {
 	if (!x->m.chunked && !x->m.content_length)
 		return false;
@@ -36,7 +36,7 @@ bool tbg_gather_wanted(const struct tbg_transfer *x, const struct tbg_location *
 		((x->m.chunked && needs_length(x)) || repeatable(&x->m)));
 }
 
-bool tbg_gather_lacks_length(const struct tbg_transfer *x,
+bool tbg_request_body_lacks_length(const struct tbg_transfer *x,
 			     const struct tbg_location *l)
 {
 	return x->m.chunked && needs_length(x) && l->body_buffer == TBG_BODY_STREAMED;
@@ -50,7 +50,7 @@ static void refuse(struct tbg_transfer *x, unsigned int status)
 	tbg_deliver_push(x);
 }
 
-void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l)
+void tbg_request_body_begin(struct tbg_transfer *x, const struct tbg_location *l)
 {
 	const struct tbg_message *m = &x->m;
 
@@ -62,7 +62,7 @@ void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l)
 		return;
 	}
 	x->gathering = true;
-	tbg_frame_begin(&x->up_frame, m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
+	tbg_body_decoder_begin(&x->up_frame, m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
 			m->content_length);
 	if (!m->expect_continue)
 		return;
@@ -70,7 +70,7 @@ void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l)
 	tbg_deliver_push(x);
 }
 
-unsigned int tbg_gather_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
+unsigned int tbg_request_body_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
 {
 	unsigned int status = 0;
 	size_t used = 0, data = 0;
@@ -80,7 +80,7 @@ unsigned int tbg_gather_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
 	*ret = TBG_PARSED_MORE;
 	if (!b)
 		return 0;
-	*ret = tbg_frame_eat(&x->up_frame, b, len, &used, &data);
+	*ret = tbg_body_decoder_eat(&x->up_frame, b, len, &used, &data);
 	x->taken += used;
 	x->body_len += data;
 	if (*ret == TBG_PARSED_BAD)
@@ -107,10 +107,10 @@ static void done(struct tbg_transfer *x)
 	tbg_transfer_decide(x);
 }
 
-void tbg_gather_input(struct tbg_transfer *x)
+void tbg_request_body_input(struct tbg_transfer *x)
 {
 	enum tbg_parsed p;
-	unsigned int status = tbg_gather_eat(x, &p);
+	unsigned int status = tbg_request_body_eat(x, &p);
 
 	if (status) {
 		refuse(x, status);

@@ -14,22 +14,22 @@
 struct tbg_location;
 struct tbg_transfer;
 
-bool tbg_gather_wanted(const struct tbg_transfer *x, const struct tbg_location *l);
+bool tbg_request_body_wanted(const struct tbg_transfer *x, const struct tbg_location *l);
 
 /* A length is needed, and must not be found out like this: 411. */
-bool tbg_gather_lacks_length(const struct tbg_transfer *x,
+bool tbg_request_body_lacks_length(const struct tbg_transfer *x,
 			     const struct tbg_location *l);
 
 /* Then tbg_transfer_decide(), or an error. */
-void tbg_gather_begin(struct tbg_transfer *x, const struct tbg_location *l);
+void tbg_request_body_begin(struct tbg_transfer *x, const struct tbg_location *l);
 
 /*
  * What has come of the body, off its framing, into x->spool. 0, *ret telling
  * whether it has ended; or the status that answers it.
  */
-unsigned int tbg_gather_eat(struct tbg_transfer *x, enum tbg_parsed *ret);
+unsigned int tbg_request_body_eat(struct tbg_transfer *x, enum tbg_parsed *ret);
 
 /* There may be more of the body, or its end. */
-void tbg_gather_input(struct tbg_transfer *x);
+void tbg_request_body_input(struct tbg_transfer *x);
 
 #endif

@@ -93,10 +93,10 @@ static void transfer_free(struct tbg_transfer *x)
 	tbg_stored_put(x->selected);
 	tbg_stored_put(x->part);
 	tbg_stored_put(x->hit);
-	tbg_pile_put(x->pile);
-	tbg_pile_put(x->source);
-	tbg_frame_end(&x->frame);
-	tbg_frame_end(&x->up_frame);
+	tbg_byte_chain_put(x->pile);
+	tbg_byte_chain_put(x->source);
+	tbg_body_decoder_end(&x->frame);
+	tbg_body_decoder_end(&x->up_frame);
 	tbg_lines_free(&x->up_pre);
 	tbg_lines_free(&x->up_post);
 	tbg_lines_free(&x->post);
@@ -128,7 +128,7 @@ void tbg_transfer_pile_put(struct tbg_transfer *x)
 {
 	if (x->running || x->origins_nr)
 		return;
-	tbg_pile_put(x->pile);
+	tbg_byte_chain_put(x->pile);
 	x->pile = NULL;
 }
 
@@ -142,12 +142,12 @@ void tbg_transfer_origin_gone(struct tbg_transfer *x)
 
 void tbg_transfer_land(struct tbg_transfer *x, unsigned int status, bool pass)
 {
-	struct tbg_flight *f = x->flight;
+	struct tbg_pending_fetch *f = x->flight;
 
 	if (!f)
 		return;
 	x->flight = NULL;
-	tbg_stock_land(x->w->s->stock, f, status, pass, x->w->now_ns);
+	tbg_store_land(x->w->s->stock, f, status, pass, x->w->now_ns);
 }
 
 void tbg_transfer_abandon(struct tbg_transfer *x)
@@ -157,11 +157,11 @@ void tbg_transfer_abandon(struct tbg_transfer *x)
 	x->gathering = false;
 	if (x->waiting) {
 		x->waiting = false;
-		tbg_stock_leave(x->w->s->stock, &x->waiter);
+		tbg_store_leave(x->w->s->stock, &x->waiter);
 	}
 	/* others' answer is worth finishing, if it needs nothing of the client */
 	if (x->running && (x->up_body || !x->flight ||
-			   !tbg_stock_waiting(x->w->s->stock, x->flight)))
+			   !tbg_store_waiting(x->w->s->stock, x->flight)))
 		tbg_fetch_stop(x);
 	x->for_others = x->running;
 	tbg_transfer_release(x);
@@ -247,7 +247,7 @@ static bool request_read(struct tbg_transfer *x)
 	x->fields = (struct tbg_value){ lf + 1, end - lf - 1 };
 	if (tbg_fields_read(&x->asks, x->fields.text, x->fields.len) < 0)
 		return false;
-	tbg_wish_read(&x->wish, x->m.method, &x->asks);
+	tbg_request_directives_read(&x->wish, x->m.method, &x->asks);
 	x->wish.content = x->m.chunked || x->m.content_length;
 	x->tunnel = x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
 		    x->m.method == TBG_METHOD_GET && x->m.minor &&
@@ -348,8 +348,9 @@ static struct tbg_value stored_field(const struct tbg_stored *s, const char *nam
 	return v;
 }
 
-bool tbg_transfer_not_modified(const struct tbg_transfer *x, const struct tbg_terms *t,
-			       const char *fields, size_t len)
+bool tbg_transfer_not_modified(const struct tbg_transfer *x,
+			       const struct tbg_response_directives *t, const char *fields,
+			       size_t len)
 {
 	struct tbg_value etag = { 0 }, lm = { 0 };
 	const struct tbg_field_line *f = NULL;
@@ -417,7 +418,7 @@ static unsigned int ranges_of(const struct tbg_transfer *x, const struct tbg_sto
 	return status == 416 && ret->malformed ? 200 : status;
 }
 
-static void delivery_status(struct tbg_delivery *d, unsigned int status)
+static void delivery_status(struct tbg_response_plan *d, unsigned int status)
 {
 	d->status = status;
 	d->reason = tbg_status_text(status);
@@ -425,7 +426,7 @@ static void delivery_status(struct tbg_delivery *d, unsigned int status)
 }
 
 static void deliver_range(const struct tbg_stored *s, const struct tbg_range *one,
-			  struct tbg_delivery *d, char range[TBG_RANGE_TEXT])
+			  struct tbg_response_plan *d, char range[TBG_RANGE_TEXT])
 {
 	tbg_range_text(one, tbg_part_size(s), range);
 	d->range = range;
@@ -459,12 +460,12 @@ static void parts_fields(struct tbg_lines *ret, const struct tbg_stored *s,
  * Several ranges, in a copy that is this client's alone; its reference is returned.
  * NULL: they are more than it may hold, or there is no memory: it gets the whole.
  */
-static struct tbg_pile *deliver_parts(const struct tbg_stored *s, const struct tbg_ranges *r,
-				      struct tbg_delivery *d, struct tbg_lines *fields)
+static struct tbg_byte_chain *deliver_parts(const struct tbg_stored *s, const struct tbg_ranges *r,
+				      struct tbg_response_plan *d, struct tbg_lines *fields)
 {
 	struct tbg_value type = stored_field(s, "Content-Type"), tag = stored_field(s, "ETag");
 	struct tbg_parts *p = tbg_parts_new(r, type.text ?: "", type.len, tag.text ?: "", tag.len);
-	struct tbg_pile *ret = NULL;
+	struct tbg_byte_chain *ret = NULL;
 
 	if (p)
 		parts_fields(fields, s, p);
@@ -495,15 +496,15 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 {
 	bool stored;
 
-	s->refresh_ns = tbg_terms_refresh_ns(&s->terms, x->refreshes);
+	s->refresh_ns = tbg_response_directives_refresh_ns(&s->terms, x->refreshes);
 	s->authorized = x->wish.authorization;
 	s->made_here = tbg_speaks_fastcgi(x);
 	s->older = !x->r.minor;
 	tbg_stored_get(s);
-	stored = tbg_stock_put(x->w->s->stock, &x->uri, s, x->seq,
+	stored = tbg_store_put(x->w->s->stock, &x->uri, s, x->seq,
 			       x->selected ?: x->part);
 	if (stored && x->o && !s->made_here)
-		tbg_origin_stored(x->o, &x->uri);
+		tbg_upstream_conn_stored(x->o, &x->uri);
 	/* what is due for a refresh at once: a hit that we see begins it */
 	if (stored && x->w->now_ns < s->refresh_ns)
 		publish(x, s);
@@ -513,16 +514,16 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 
 void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 {
-	struct tbg_delivery d = {
+	struct tbg_response_plan d = {
 		.status = s->terms.status, .reason = s->reason,
 		.reason_len = strlen(s->reason), .fields = s->head,
 		.fields_len = s->head_len, .length = s->body->len,
-		.age_s = tbg_terms_age(&s->terms, x->w->now_ns),
+		.age_s = tbg_response_directives_age(&s->terms, x->w->now_ns),
 		.source = s->body, .limit = s->body->len, .ended = true,
 		.made_here = tbg_speaks_fastcgi(x), .older = s->older,
 	};
 	struct tbg_lines fields = { 0 };
-	struct tbg_pile *parts = NULL;
+	struct tbg_byte_chain *parts = NULL;
 	char range[TBG_RANGE_TEXT];
 	struct tbg_ranges ranges;
 	unsigned int status;
@@ -540,7 +541,7 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 	else if (status != 200)
 		deliver_range(s, status == 206 ? &ranges.one : NULL, &d, range);
 	tbg_deliver_begin(x, &d);
-	tbg_pile_put(parts);
+	tbg_byte_chain_put(parts);
 	tbg_lines_free(&fields);
 	tbg_deliver_push(x);
 }
@@ -556,7 +557,7 @@ static bool hide(struct tbg_transfer *x, bool told)
 {
 	struct tbg_stored *s = x->selected;
 
-	if (!s || !tbg_terms_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
+	if (!s || !tbg_response_directives_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
 		return false;
 	x->selected = NULL;
 	x->in_vain = true;
@@ -599,18 +600,19 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 	x->wish.head = x->wish.range = false;
 	tbg_stored_get(s);
 	x->selected = s;
-	if (tbg_stock_enter(x->w->s->stock, &x->uri, x->fields.text, x->fields.len,
+	if (tbg_store_enter(x->w->s->stock, &x->uri, x->fields.text, x->fields.len,
 			    TBG_JOIN, &x->waiter, &x->flight) == TBG_TURN_LEAD)
 		tbg_fetch_begin(x);
 	else
-		tbg_stock_leave(x->w->s->stock, &x->waiter);
+		tbg_store_leave(x->w->s->stock, &x->waiter);
 	tbg_transfer_release(x);
 }
 
 /* Whether a fresh response is about to be stale: no request for it shall wait. */
 static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
 {
-	return now_ns >= s->refresh_ns && tbg_fresh(tbg_terms_expires_ns(&s->terms), now_ns);
+	return now_ns >= s->refresh_ns &&
+	       tbg_fresh(tbg_response_directives_expires_ns(&s->terms), now_ns);
 }
 
 /*
@@ -619,10 +621,10 @@ static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
  */
 static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
-	const struct tbg_terms *t = &s->terms;
+	const struct tbg_response_directives *t = &s->terms;
 
 	return x->waits && t->received_ns >= x->start_ns &&
-	       !tbg_terms_for_one(t, x->w->now_ns) &&
+	       !tbg_response_directives_for_one(t, x->w->now_ns) &&
 	       (t->lifetime_s > 0 || t->has_validator ||
 		t->cc.stale_while_revalidate > 0);
 }
@@ -630,7 +632,7 @@ static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
 /* Whether a stored part has all that is asked for. */
 static bool part_answers(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
-	const struct tbg_terms *t = &s->terms;
+	const struct tbg_response_directives *t = &s->terms;
 	struct tbg_ranges r;
 
 	return !(x->asks.has & (TBG_NAME_BIT(IF_NONE_MATCH) | TBG_NAME_BIT(IF_MODIFIED_SINCE))) &&
@@ -651,7 +653,7 @@ static bool decide_part(struct tbg_transfer *x, struct tbg_stored *s,
 	x->part = s;
 	x->completes = reuse == TBG_REUSE && x->wish.get && !x->wish.range &&
 		       !x->wish.conditional && !tbg_speaks_fastcgi(x) &&
-		       s->terms.size <= tbg_stock_body_max(x->w->s->stock);
+		       s->terms.size <= tbg_store_body_max(x->w->s->stock);
 	return false;
 }
 
@@ -667,7 +669,7 @@ static bool decide_stored(struct tbg_transfer *x)
 	struct tbg_stored *s;
 	bool others, soon;
 
-	s = tbg_stock_find(x->w->s->stock, &x->uri, x->fields.text,
+	s = tbg_store_find(x->w->s->stock, &x->uri, x->fields.text,
 			   x->fields.len, &others);
 	tbg_stored_put(x->selected);
 	tbg_stored_put(x->part);
@@ -678,9 +680,9 @@ static bool decide_stored(struct tbg_transfer *x)
 		return false;
 	}
 	reuse = made_for(x, s) ? TBG_REUSE
-			       : tbg_terms_reuse(&s->terms, &x->wish, x->w->now_ns);
+			       : tbg_response_directives_reuse(&s->terms, &x->wish, x->w->now_ns);
 	if (reuse != TBG_REUSE)
-		x->fwd = tbg_fresh(tbg_terms_expires_ns(&s->terms), x->w->now_ns) ?
+		x->fwd = tbg_fresh(tbg_response_directives_expires_ns(&s->terms), x->w->now_ns) ?
 			 TBG_FWD_REQUEST : TBG_FWD_STALE;
 	if (s->terms.status == 206)
 		return decide_part(x, s, reuse);
@@ -712,7 +714,7 @@ static bool fetched_by_module(const struct tbg_transfer *x)
 }
 
 /* What no other can be answered with, while another's fetch may answer it. */
-static bool asks_less(const struct tbg_wish *w)
+static bool asks_less(const struct tbg_request_directives *w)
 {
 	return w->head || w->range;
 }
@@ -724,7 +726,7 @@ static bool asks_less(const struct tbg_wish *w)
  */
 static enum tbg_join join_of(const struct tbg_transfer *x)
 {
-	const struct tbg_wish *w = &x->wish;
+	const struct tbg_request_directives *w = &x->wish;
 
 	if (w->cc.no_store || w->authorization || w->no_cache ||
 	    x->waits >= WAITS_MAX || fetched_by_module(x))
@@ -738,7 +740,7 @@ static enum tbg_join join_of(const struct tbg_transfer *x)
 
 static void go(struct tbg_transfer *x)
 {
-	switch (tbg_stock_enter(x->w->s->stock, &x->uri, x->fields.text,
+	switch (tbg_store_enter(x->w->s->stock, &x->uri, x->fields.text,
 				x->fields.len, join_of(x), &x->waiter,
 				&x->flight)) {
 	case TBG_TURN_WAIT:
@@ -848,7 +850,7 @@ static unsigned int refusal(struct tbg_transfer *x,
 {
 	if (x->m.fields_nr > FIELDS_MAX)
 		return 431;
-	if (without_length(&x->m) || tbg_gather_lacks_length(x, location))
+	if (without_length(&x->m) || tbg_request_body_lacks_length(x, location))
 		return 411;
 	if (x->m.content_length > x->body_max ||
 	    x->m.content_length > INT64_MAX)
@@ -872,7 +874,7 @@ const char *tbg_transfer_reason(const struct tbg_transfer *x)
 
 bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 			const struct tbg_message *m, const void *b,
-			const struct tbg_errand *e)
+			const struct tbg_transfer_request *e)
 {
 	const struct tbg_location *location = e->location;
 	struct tbg_transfer *x = transfer_new(w, b, m, location->upstream, e->index);
@@ -889,7 +891,7 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	c->traffic->transfer = x;
 	if (!trusts(location, x->ends.peer))
 		claims_empty(x);
-	whole = tbg_gather_wanted(x, location);
+	whole = tbg_request_body_wanted(x, location);
 	if (c->sock >= 0 && !whole && (x->wish.content || x->tunnel)) {
 		x->spool = tbg_spool_new(TBG_SPOOL_USUAL, location->body_folder);
 		x->hoards = x->spool;
@@ -899,7 +901,7 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	if (status)
 		refuse(x, status);
 	else if (whole)
-		tbg_gather_begin(x, location);
+		tbg_request_body_begin(x, location);
 	else
 		tbg_transfer_decide(x);
 	x->starting = false;
@@ -964,7 +966,7 @@ void tbg_transfer_input(struct tbg_transfer *x)
 {
 	tbg_transfer_hold(x);
 	if (x->gathering)
-		tbg_gather_input(x);
+		tbg_request_body_input(x);
 	else if (x->running)
 		tbg_fetch_input(x);
 	tbg_transfer_release(x);
@@ -982,7 +984,7 @@ void tbg_transfer_writable(struct tbg_transfer *x)
 
 bool tbg_transfer_exceeds(const struct tbg_transfer *x)
 {
-	return !x->tunnel && tbg_body_exceeds(x->body_len, tbg_frame_comes(&x->up_frame),
+	return !x->tunnel && tbg_body_exceeds(x->body_len, tbg_body_decoder_comes(&x->up_frame),
 					      x->body_max);
 }
 
@@ -1030,20 +1032,20 @@ static void check(struct tbg_transfer *x)
 		tbg_conn_kill(x->w, x->c);
 		return;
 	}
-	if (x->for_others && !(x->flight && tbg_stock_waiting(x->w->s->stock, x->flight)))
+	if (x->for_others && !(x->flight && tbg_store_waiting(x->w->s->stock, x->flight)))
 		tbg_fetch_stop(x);	/* they have left too */
 	if (x->running)
 		tbg_fetch_check(x);
 	if (x->flight && (!x->head_done || x->w->now_ns - x->sent_ns < LONG_NS))
-		tbg_stock_flies(x->flight, x->w->now_ns);
+		tbg_store_flies(x->flight, x->w->now_ns);
 	if (!x->waiting || x->w->now_ms - x->stamp_ms < (less ? AFTER_MS : LOST_MS))
 		return;
 	/* until its answer begins it has time limits of its own, however long they are */
 	x->stamp_ms = x->w->now_ms;
-	if (!less && !tbg_stock_lost(x->w->s->stock, &x->waiter,
+	if (!less && !tbg_store_lost(x->w->s->stock, &x->waiter,
 				     x->w->now_ns - LOST_MS * 1000000ull))
 		return;
-	tbg_stock_leave(x->w->s->stock, &x->waiter);
+	tbg_store_leave(x->w->s->stock, &x->waiter);
 	x->waiting = false;
 	x->waits = WAITS_MAX;
 	go(x);
@@ -1067,7 +1069,7 @@ void tbg_transfers_check(struct tbg_worker *w)
 bool tbg_transfers_awaited(const struct tbg_worker *w)
 {
 	for (const struct tbg_transfer *x = w->transfers; x; x = x->next)
-		if ((x->flight && tbg_stock_waiting(w->s->stock, x->flight)) ||
+		if ((x->flight && tbg_store_waiting(w->s->stock, x->flight)) ||
 		    (x->running && x->begun && !x->c))
 			return true;
 	return false;

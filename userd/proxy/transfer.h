@@ -48,7 +48,7 @@ enum tbg_fwd {
 struct tbg_spool;
 
 /* What client/connection.c hands over; of the location, what is needed is kept. */
-struct tbg_errand {
+struct tbg_transfer_request {
 	const struct tbg_location *location;
 	const char *index;		/* file of the folder that is asked for, or NULL */
 	enum tbg_persist persist;
@@ -74,9 +74,9 @@ struct tbg_transfer {
 	struct tbg_value method, target, host, fields;
 	struct tbg_fields asks;		/* the lines of fields */
 	struct tbg_upstream *upstream;
-	struct tbg_wish wish;
+	struct tbg_request_directives wish;
 	struct tbg_uri uri;		/* in text too */
-	struct tbg_ends ends;
+	struct tbg_endpoints ends;
 	char *root;			/* of the location, as a path; NULL: none */
 	char *index;			/* stands for the folder; NULL: none */
 	uint32_t taken;			/* bytes of it, body included */
@@ -88,7 +88,7 @@ struct tbg_transfer {
 	struct tbg_waiter waiter;
 	bool waiting;
 	uint8_t waits;			/* so far */
-	struct tbg_flight *flight;	/* NULL: nobody waits for us */
+	struct tbg_pending_fetch *flight;	/* NULL: nobody waits for us */
 	struct tbg_stored *selected;	/* to be validated, or better than nothing */
 	struct tbg_stored *part;	/* that the answer may complete */
 	struct tbg_stored *hit;		/* being delivered */
@@ -100,7 +100,7 @@ struct tbg_transfer {
 
 	/* fetch.c: request out */
 	struct tbg_backend *checks;	/* the one this is a check of; or NULL */
-	struct tbg_origin *o;
+	struct tbg_upstream_conn *o;
 	uint32_t tried;			/* bits of backends */
 	uint8_t tries;
 	bool fresh_only;		/* no pooled connection again */
@@ -117,7 +117,7 @@ struct tbg_transfer {
 	uint64_t spool_sent;
 	bool hoards;			/* as much of it as has come */
 	bool up_ended;			/* all of it has been taken */
-	struct tbg_frame up_frame;
+	struct tbg_body_decoder up_frame;
 	uint64_t body_len;
 	uint8_t *up_data, *up_at;	/* of the body; up_left bytes of it from here */
 	uint32_t up_left;		/* are not taken yet */
@@ -126,16 +126,16 @@ struct tbg_transfer {
 	/* fetch.c: response in */
 	struct tbg_response r;
 	struct tbg_fields says;		/* its lines; they stay with o */
-	struct tbg_frame frame;
+	struct tbg_body_decoder frame;
 	char *sent_on;			/* where a program has us look; or NULL */
 	uint8_t interims;
 	bool head_done, filling, paused;
 	bool extra, second;	/* more behind the response: bytes, a response */
 	uint64_t sent_ns, seq;
 	uint32_t stamp_ms;		/* last progress of the upstream */
-	struct tbg_pile *pile;		/* stays while the ring may receive into it */
+	struct tbg_byte_chain *pile;		/* stays while the ring may receive into it */
 	struct tbg_piece *into;		/* being received into */
-	struct tbg_terms terms;
+	struct tbg_response_directives terms;
 	struct tbg_lines trailer;	/* fields of it that go on */
 
 	/* deliver.c */
@@ -143,7 +143,7 @@ struct tbg_transfer {
 	uint32_t pre_off, post_off;
 	uint32_t head_at;		/* in pre, while it is not told */
 	uint32_t begun_ms;
-	struct tbg_pile *source;	/* our own reference */
+	struct tbg_byte_chain *source;	/* our own reference */
 	struct tbg_piece *at;
 	uint32_t at_off;
 	uint64_t read, chunk_left;	/* bytes of source that are sent */
@@ -163,7 +163,7 @@ struct tbg_transfer {
  */
 bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 			const struct tbg_message *m, const void *b,
-			const struct tbg_errand *e);
+			const struct tbg_transfer_request *e);
 /* What the log says of where its answer came from. */
 const char *tbg_transfer_reason(const struct tbg_transfer *x);
 
@@ -222,8 +222,9 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s);
  * Whether a response of these terms and fields is a 304 to the client, by the conditions
  * that a cache evaluates (RFC 9111 4.3.2).
  */
-bool tbg_transfer_not_modified(const struct tbg_transfer *x, const struct tbg_terms *t,
-			       const char *fields, size_t len);
+bool tbg_transfer_not_modified(const struct tbg_transfer *x,
+			       const struct tbg_response_directives *t, const char *fields,
+			       size_t len);
 
 /* Answers with a stored response; takes over the reference. */
 void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit);

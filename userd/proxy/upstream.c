@@ -343,9 +343,9 @@ static void backend_say(struct tbg_backend *b, enum tbg_news news, uint64_t now_
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	if (strcmp(b->upstream->name, b->text))
-		tbg_say("upstream %s: server %s: %s", b->upstream->name, b->text, text);
+		tbg_report("upstream %s: server %s: %s", b->upstream->name, b->text, text);
 	else
-		tbg_say("upstream %s: %s", b->text, text);
+		tbg_report("upstream %s: %s", b->text, text);
 }
 
 void tbg_backend_worked(struct tbg_backend *b, uint64_t now_ns)

@@ -85,7 +85,7 @@ struct tbg_upstream {
 	uint32_t id;			/* what is stored of its answers is under this */
 	char *name;			/* as in the configuration, or its servers */
 	struct tbg_upstream_terms terms;
-	struct tbg_order *order;	/* a pool that we run (gateway/supervise.h), or NULL */
+	struct tbg_pool_command *order;	/* a pool that we run (gateway/supervise.h), or NULL */
 	struct tbg_backend *backends;
 	unsigned int nr;
 	_Atomic uint32_t turn;

@@ -483,7 +483,7 @@ static int version_open(const struct tbg_server *s,
 			const struct tbg_location *location, bool again,
 			struct version *v)
 {
-	bool kept = !again && tbg_opened_get(s->opened, v->name, &v->f), keep = false;
+	bool kept = !again && tbg_open_files_get(s->opened, v->name, &v->f), keep = false;
 	int status = 0;
 
 	if (kept)
@@ -494,7 +494,7 @@ static int version_open(const struct tbg_server *s,
 		return status;
 	if (v->f.st.st_size > TBG_FILE_SMALL) {
 		v->store = false;
-		keep = !kept && tbg_opened_wants(s->opened, v->name);
+		keep = !kept && tbg_open_files_wants(s->opened, v->name);
 	}
 	if (v->store || keep) {
 		/*
@@ -510,7 +510,7 @@ static int version_open(const struct tbg_server *s,
 	}
 	tbg_file_vary(s, location, v->name, &v->f);
 	if (keep)
-		tbg_opened_keep(s->opened, v->name, &v->f, &v->lease);
+		tbg_open_files_keep(s->opened, v->name, &v->f, &v->lease);
 	return 0;
 }
 
@@ -715,7 +715,7 @@ static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
 		return;
 	}
 	if (status == 404 && folder && location->autoindex) {
-		status = tbg_page_listing(s, ask, name, ret);
+		status = tbg_pages_listing(s, ask, name, ret);
 		if (!status)
 			listing_judge(ask, ret);
 	} else if (status == 404 && folder) {
@@ -852,7 +852,7 @@ static void location_apply(const struct tbg_server *s,
 	struct tbg_reply *r = &ret->reply;
 
 	if (r->status >= 400) {
-		tbg_page_error(s, location, ret);
+		tbg_pages_error(s, location, ret);
 		return;
 	}
 	tbg_location_fields(location, r->status, ret->media, ret->fields);

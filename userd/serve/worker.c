@@ -114,7 +114,7 @@ int tbg_worker_open(struct tbg_worker *w)
 	int err;
 
 	w->out = malloc(TBG_OUT_BYTES);
-	w->idle = calloc(TBG_ORIGIN_POOLS, sizeof(*w->idle));
+	w->idle = calloc(TBG_UPSTREAM_CONN_POOLS, sizeof(*w->idle));
 	if (!w->out || !w->idle)
 		return -ENOMEM;
 	pthread_mutex_init(&w->mail_lock, NULL);
@@ -135,7 +135,7 @@ static void accept_arm(struct tbg_worker *w, struct tbg_listener_fd *l)
 	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 	/* all that wait are accepted before it can be stopped */
-	l->multishot = tbg_room_conn_left() >= TBG_BACKLOG;
+	l->multishot = tbg_conn_limit_conn_left() >= TBG_BACKLOG;
 	if (l->multishot)
 		io_uring_prep_multishot_accept(sqe, l->fd, NULL, NULL, flags);
 	else
@@ -186,14 +186,14 @@ static struct tbg_conn *conn_alloc(struct tbg_worker *w)
 	return c;
 }
 
-/* For fd, which has been counted by tbg_room_conn_get(). */
+/* For fd, which has been counted by tbg_conn_limit_conn_get(). */
 static void conn_serve(struct tbg_worker *w, int fd)
 {
 	struct tbg_conn *c = conn_alloc(w);
 
 	if (!c) {
 		close(fd);
-		tbg_room_conn_put();
+		tbg_conn_limit_conn_put();
 		tbg_stat_add(&w->stats.refused, 1);
 		return;
 	}
@@ -227,7 +227,7 @@ static void parked_serve(struct tbg_worker *w)
 	struct tbg_parked *p = &w->parked;
 	unsigned int nr = 0;
 
-	while (nr < p->nr && tbg_room_conn_get())
+	while (nr < p->nr && tbg_conn_limit_conn_get())
 		conn_serve(w, p->fds[nr++]);
 	if (nr)
 		memmove(p->fds, p->fds + nr, (p->nr - nr) * sizeof(*p->fds));
@@ -271,7 +271,7 @@ void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c)
 	c->next = w->free;
 	w->free = c;
 	w->conns_nr--;
-	tbg_room_conn_put();
+	tbg_conn_limit_conn_put();
 	tbg_stat_add(&w->stats.closed, 1);
 	tbg_stat_add(&w->stats.connections, -1);
 	/* not now: the caller may still look at c, which would be another's */
@@ -280,13 +280,13 @@ void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c)
 
 static void accepted(struct tbg_worker *w, struct tbg_listener_fd *l, int fd)
 {
-	if (!w->parked.nr && tbg_room_conn_get())
+	if (!w->parked.nr && tbg_conn_limit_conn_get())
 		conn_serve(w, fd);
 	else if (w->draining)
 		close(fd);
 	else
 		park(w, fd);
-	if (l->multishot && tbg_room_conn_left() < TBG_BACKLOG)
+	if (l->multishot && tbg_conn_limit_conn_left() < TBG_BACKLOG)
 		accept_cancel(w, l);
 }
 

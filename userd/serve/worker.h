@@ -22,8 +22,8 @@
 #define TBG_WAKE_NOW	(1ull << 32)	/* on wake_fd: end at once; less: look around */
 
 struct tbg_conn;
-struct tbg_origin;
-struct tbg_origin_pool;
+struct tbg_upstream_conn;
+struct tbg_upstream_conn_pool;
 struct tbg_transfer;
 struct tbg_worker;
 
@@ -94,8 +94,8 @@ struct tbg_worker {
 	uint32_t out_len;
 	char path[TBG_TARGET_MAX + 1];
 	struct tbg_answer answer;
-	struct tbg_origin_pool *idle;	/* see proxy/connection_pool.c */
-	struct tbg_origin *due_origins, **due_origins_last;	/* to be sent on */
+	struct tbg_upstream_conn_pool *idle;	/* see proxy/connection_pool.c */
+	struct tbg_upstream_conn *due_origins, **due_origins_last;	/* to be sent on */
 	struct tbg_transfer *transfers;	/* all that are under way */
 	struct tbg_transfer *spare_transfers;	/* memory for the next ones */
 	unsigned int spare_transfers_nr;

@@ -133,7 +133,7 @@ const char *tbg_location_error(const struct tbg_location *l,
 
 /* --- the lines they add -------------------------------------------------- */
 
-static bool policy_applies(const struct tbg_policy *p, const char *type)
+static bool policy_applies(const struct tbg_header_rules *p, const char *type)
 {
 	size_t len;
 
@@ -161,7 +161,7 @@ static bool header_hidden(const struct tbg_location *l, const char *type,
 			  unsigned int policy, const char *header)
 {
 	for (unsigned int i = policy + 1; i < l->policies_nr; i++) {
-		const struct tbg_policy *p = &l->policies[i];
+		const struct tbg_header_rules *p = &l->policies[i];
 
 		for (unsigned int j = 0; j < p->headers_nr; j++)
 			if (policy_applies(p, type) &&
@@ -196,7 +196,7 @@ size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
 	char line[TBG_FIELDS_MAX];
 
 	for (unsigned int i = 0; i < l->policies_nr; i++) {
-		const struct tbg_policy *p = &l->policies[i];
+		const struct tbg_header_rules *p = &l->policies[i];
 
 		if (!policy_applies(p, type))
 			continue;
@@ -212,7 +212,7 @@ size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
 		add(&to, "Cache-Control: ", expires, control);
 	}
 	for (unsigned int i = 0; i < l->policies_nr && status != 304; i++) {
-		const struct tbg_policy *p = &l->policies[i];
+		const struct tbg_header_rules *p = &l->policies[i];
 
 		for (unsigned int j = 0; j < p->headers_nr; j++)
 			if (policy_applies(p, type) &&

@@ -26,7 +26,7 @@ struct tbg_prefix;
 struct tbg_upstream;
 
 /* What one scope adds to answers of a media type; NULL: says nothing of it. */
-struct tbg_policy {
+struct tbg_header_rules {
 	const char *type;	/* "text/css", "image/" (all that begins so), NULL: any */
 	const char *expires;	/* "max-age=60", "" for off */
 	const char *cache_control;	/* "public", "" for off */
@@ -77,7 +77,7 @@ struct tbg_location {
 	const char *body_folder;	/* for what is more than that */
 	struct tbg_prefix *proxies;	/* whose X-Forwarded-Proto and -Host are believed */
 	unsigned int proxies_nr;
-	struct tbg_policy *policies;	/* of outer scopes first */
+	struct tbg_header_rules *policies;	/* of outer scopes first */
 	unsigned int policies_nr;
 	struct tbg_error_page *error_pages;
 	unsigned int error_pages_nr;

@@ -43,7 +43,7 @@ bool tbg_part_rest(const struct tbg_stored *part, char ret[64],
 	return true;
 }
 
-bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_terms *t,
+bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_response_directives *t,
 		    const char *fields, size_t len, uint64_t *ret_from,
 		    uint64_t *ret_len)
 {
@@ -64,7 +64,7 @@ bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_terms *t,
 }
 
 /* Bytes of a pile, len of them if there are so many, behind what is there. */
-static bool pile_append(struct tbg_pile *to, const struct tbg_pile *from,
+static bool pile_append(struct tbg_byte_chain *to, const struct tbg_byte_chain *from,
 			uint64_t skip, uint64_t len)
 {
 	for (const struct tbg_piece *p = from->first; p && len; p = p->next) {
@@ -75,7 +75,7 @@ static bool pile_append(struct tbg_pile *to, const struct tbg_pile *from,
 			continue;
 		}
 		n = p->len - skip < len ? p->len - skip : len;
-		if (!tbg_pile_add(to, p->data + skip, n))
+		if (!tbg_byte_chain_add(to, p->data + skip, n))
 			return false;
 		len -= n;
 		skip = 0;
@@ -83,38 +83,38 @@ static bool pile_append(struct tbg_pile *to, const struct tbg_pile *from,
 	return true;
 }
 
-struct tbg_pile *tbg_part_join(const struct tbg_stored *part,
-			       const struct tbg_terms *t,
-			       const struct tbg_pile *more)
+struct tbg_byte_chain *tbg_part_join(const struct tbg_stored *part,
+			       const struct tbg_response_directives *t,
+			       const struct tbg_byte_chain *more)
 {
 	uint64_t from = part->terms.part_from;
 	bool first = from <= t->part_from;	/* the stored one begins */
 	uint64_t skip = first ? from + part->terms.part_len - t->part_from
 			      : t->part_from + t->part_len - from;
-	struct tbg_pile *ret = tbg_pile_new();
+	struct tbg_byte_chain *ret = tbg_byte_chain_new();
 
 	if (ret && pile_append(ret, first ? part->body : more, 0, UINT64_MAX) &&
 	    pile_append(ret, first ? more : part->body, skip, UINT64_MAX))
 		return ret;
-	tbg_pile_put(ret);
+	tbg_byte_chain_put(ret);
 	return NULL;
 }
 
-struct tbg_pile *tbg_part_several(const struct tbg_pile *body, struct tbg_parts *p)
+struct tbg_byte_chain *tbg_part_several(const struct tbg_byte_chain *body, struct tbg_parts *p)
 {
-	struct tbg_pile *ret = tbg_pile_new();
-	bool ok = ret && tbg_pile_room(ret, p->len);
+	struct tbg_byte_chain *ret = tbg_byte_chain_new();
+	bool ok = ret && tbg_byte_chain_room(ret, p->len);
 	struct tbg_range piece = { 0 };
 	char text[TBG_PARTS_ROOM];
 
 	while (ok && !p->ended) {
 		ssize_t n = tbg_parts_read(p, text, sizeof(text), &piece);
 
-		ok = n >= 0 && tbg_pile_add(ret, text, n) &&
+		ok = n >= 0 && tbg_byte_chain_add(ret, text, n) &&
 		     pile_append(ret, body, piece.first, piece.len);
 	}
 	if (ok)
 		return ret;
-	tbg_pile_put(ret);
+	tbg_byte_chain_put(ret);
 	return NULL;
 }

@@ -30,16 +30,16 @@ bool tbg_part_rest(const struct tbg_stored *part, char ret[64],
  * Whether a 206 of those terms and field lines is of the same representation as
  * a stored part, without a gap between them. *ret_from, *ret_len: of both.
  */
-bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_terms *t,
+bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_response_directives *t,
 		    const char *fields, size_t len, uint64_t *ret_from,
 		    uint64_t *ret_len);
 
 /* The bytes of both; they join. NULL: no memory. */
-struct tbg_pile *tbg_part_join(const struct tbg_stored *part,
-			       const struct tbg_terms *t,
-			       const struct tbg_pile *more);
+struct tbg_byte_chain *tbg_part_join(const struct tbg_stored *part,
+			       const struct tbg_response_directives *t,
+			       const struct tbg_byte_chain *more);
 
 /* The body of an answer with these parts, which are read, of all of body. NULL: no memory. */
-struct tbg_pile *tbg_part_several(const struct tbg_pile *body, struct tbg_parts *p);
+struct tbg_byte_chain *tbg_part_several(const struct tbg_byte_chain *body, struct tbg_parts *p);
 
 #endif

@@ -6,7 +6,7 @@
  *
  * No withdrawal is lost between a fetch and its storing: a fetch remembers how
  * many withdrawals there had been when its request was sent, and what was
- * withdrawn since is not stored (tbg_stock_put()). Nor is one lost by the kernel
+ * withdrawn since is not stored (tbg_store_put()). Nor is one lost by the kernel
  * tiers: what is stored and what they know change in one critical section. The
  * locks of cache/objects.c are taken within ours, never the other way round.
  */
@@ -32,8 +32,8 @@
 #define OVERHEAD	512		/* of a stored response, about */
 #define REPLACE_NS	1000000000ull	/* between an object's giving way and the next */
 
-struct tbg_flight {
-	struct tbg_flight *next;
+struct tbg_pending_fetch {
+	struct tbg_pending_fetch *next;
 	struct entry *entry;
 	struct tbg_lines second;	/* as far as known: see flight_fits() */
 	struct tbg_waiter *waiters, **last;
@@ -47,7 +47,7 @@ struct entry {
 	struct entry *newer, *older;	/* by last use, or when it was spared */
 	uint64_t hash[2];
 	struct tbg_stored *variants;	/* newest first */
-	struct tbg_flight *flights;
+	struct tbg_pending_fetch *flights;
 	uint64_t pass_ns;		/* waiting is of no use until then */
 	uint64_t bytes;
 	uint32_t asked;			/* how often, halved whenever it is spared */
@@ -56,7 +56,7 @@ struct entry {
 	char uri[];
 };
 
-struct tbg_stock {
+struct tbg_store {
 	pthread_mutex_t lock;
 	struct entry **buckets;
 	struct entry *newest, *oldest;
@@ -71,31 +71,31 @@ struct tbg_stock {
 
 /* Piles */
 
-struct tbg_pile *tbg_pile_new(void)
+struct tbg_byte_chain *tbg_byte_chain_new(void)
 {
-	struct tbg_pile *p = malloc(sizeof(*p));
+	struct tbg_byte_chain *p = malloc(sizeof(*p));
 
 	if (p)
-		*p = (struct tbg_pile){ .refs = 1 };
+		*p = (struct tbg_byte_chain){ .refs = 1 };
 	return p;
 }
 
-void tbg_pile_put(struct tbg_pile *p)
+void tbg_byte_chain_put(struct tbg_byte_chain *p)
 {
 	if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	tbg_pile_cut(p, NULL);
+	tbg_byte_chain_cut(p, NULL);
 	free(p);
 }
 
-static void pile_count(struct tbg_pile *p, int64_t room)
+static void pile_count(struct tbg_byte_chain *p, int64_t room)
 {
 	p->room += room;
 	if (p->outside)
 		atomic_fetch_add_explicit(p->outside, room, memory_order_relaxed);
 }
 
-void tbg_pile_cut(struct tbg_pile *p, const struct tbg_piece *until)
+void tbg_byte_chain_cut(struct tbg_byte_chain *p, const struct tbg_piece *until)
 {
 	while (p->first && p->first != until) {
 		struct tbg_piece *one = p->first;
@@ -106,7 +106,7 @@ void tbg_pile_cut(struct tbg_pile *p, const struct tbg_piece *until)
 	}
 }
 
-struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room)
+struct tbg_piece *tbg_byte_chain_room(struct tbg_byte_chain *p, uint32_t room)
 {
 	struct tbg_piece *one = p->last;
 
@@ -127,10 +127,10 @@ struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room)
 	return one;
 }
 
-bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len)
+bool tbg_byte_chain_add(struct tbg_byte_chain *p, const void *b, size_t len)
 {
 	while (len) {
-		struct tbg_piece *one = tbg_pile_room(p, len < 4096 ? 4096 : len);
+		struct tbg_piece *one = tbg_byte_chain_room(p, len < 4096 ? 4096 : len);
 		size_t n;
 
 		if (!one)
@@ -145,24 +145,24 @@ bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len)
 	return true;
 }
 
-struct tbg_pile *tbg_pile_keep(struct tbg_pile *p)
+struct tbg_byte_chain *tbg_byte_chain_keep(struct tbg_byte_chain *p)
 {
-	struct tbg_pile *ret;
+	struct tbg_byte_chain *ret;
 
 	if (p->room / 2 <= p->len) {
 		atomic_fetch_add(&p->refs, 1);
 		return p;
 	}
-	ret = tbg_pile_new();
-	if (!ret || (p->len && !tbg_pile_room(ret, p->len)))
+	ret = tbg_byte_chain_new();
+	if (!ret || (p->len && !tbg_byte_chain_room(ret, p->len)))
 		goto fail;
 	for (const struct tbg_piece *one = p->first; one; one = one->next)
-		if (!tbg_pile_add(ret, one->data, one->len))
+		if (!tbg_byte_chain_add(ret, one->data, one->len))
 			goto fail;
 	return ret;
 
 fail:
-	tbg_pile_put(ret);
+	tbg_byte_chain_put(ret);
 	return NULL;
 }
 
@@ -178,20 +178,20 @@ static bool varies_by_encoding(const char *head, size_t len)
 	       !tbg_elements_next(&all, TBG_VALUE("Vary"), &more);
 }
 
-struct tbg_stored *tbg_stored_new(const struct tbg_terms *t, const char *reason,
+struct tbg_stored *tbg_stored_new(const struct tbg_response_directives *t, const char *reason,
 				  const char *head, size_t head_len,
 				  const char *req, size_t req_len,
-				  struct tbg_pile *body)
+				  struct tbg_byte_chain *body)
 {
 	struct tbg_lines second = { 0 };
 	struct tbg_stored *s = calloc(1, sizeof(*s));
 	char *copy = malloc(head_len ? head_len : 1);
 
-	if (!s || !copy || !tbg_second_make(&second, head, head_len, req, req_len)) {
+	if (!s || !copy || !tbg_vary_make(&second, head, head_len, req, req_len)) {
 		free(s);
 		free(copy);
 		tbg_lines_free(&second);
-		tbg_pile_put(body);
+		tbg_byte_chain_put(body);
 		return NULL;
 	}
 	memcpy(copy, head, head_len);
@@ -216,7 +216,7 @@ void tbg_stored_put(struct tbg_stored *s)
 {
 	if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	tbg_pile_put(s->body);
+	tbg_byte_chain_put(s->body);
 	free(s->head);
 	free(s->second);
 	free(s);
@@ -235,7 +235,7 @@ bool tbg_stored_selects(const struct tbg_stored *s, const char *req, size_t req_
 
 	if (!s->terms.has_vary)
 		return true;
-	same = tbg_second_make(&second, s->head, s->head_len, req, req_len) &&
+	same = tbg_vary_make(&second, s->head, s->head_len, req, req_len) &&
 	       second_same(s, second.text, second.len);
 	tbg_lines_free(&second);
 	return same;
@@ -274,14 +274,14 @@ static void uri_hash(const uint64_t key[2], const struct tbg_uri *u,
 	ret[1] = v0 ^ v1 ^ v2 ^ v3;
 }
 
-static void use_leave(struct tbg_stock *s, struct entry *e)
+static void use_leave(struct tbg_store *s, struct entry *e)
 {
 	*(e->newer ? &e->newer->older : &s->newest) = e->older;
 	*(e->older ? &e->older->newer : &s->oldest) = e->newer;
 	e->newer = e->older = NULL;
 }
 
-static void use_enter(struct tbg_stock *s, struct entry *e)
+static void use_enter(struct tbg_store *s, struct entry *e)
 {
 	e->newer = NULL;
 	e->older = s->newest;
@@ -289,7 +289,7 @@ static void use_enter(struct tbg_stock *s, struct entry *e)
 	s->newest = e;
 }
 
-static struct entry *entry_find(struct tbg_stock *s, const struct tbg_uri *u,
+static struct entry *entry_find(struct tbg_store *s, const struct tbg_uri *u,
 				uint64_t hash[2])
 {
 	struct entry *e;
@@ -302,7 +302,7 @@ static struct entry *entry_find(struct tbg_stock *s, const struct tbg_uri *u,
 	return e;
 }
 
-static struct entry *entry_get(struct tbg_stock *s, const struct tbg_uri *u)
+static struct entry *entry_get(struct tbg_store *s, const struct tbg_uri *u)
 {
 	uint64_t hash[2];
 	struct entry *e = entry_find(s, u, hash);
@@ -359,7 +359,7 @@ static uint64_t objects_heat(const struct tbg_stored *one)
 	return sum;
 }
 
-static void variant_drop(struct tbg_stock *s, struct entry *e,
+static void variant_drop(struct tbg_store *s, struct entry *e,
 			 struct tbg_stored **at)
 {
 	struct tbg_stored *one = *at;
@@ -375,7 +375,7 @@ static void variant_drop(struct tbg_stock *s, struct entry *e,
 	tbg_stored_put(one);
 }
 
-static unsigned int entry_empty(struct tbg_stock *s, struct entry *e)
+static unsigned int entry_empty(struct tbg_store *s, struct entry *e)
 {
 	unsigned int nr = e->nr;
 
@@ -384,7 +384,7 @@ static unsigned int entry_empty(struct tbg_stock *s, struct entry *e)
 	return nr;
 }
 
-static void entry_free(struct tbg_stock *s, struct entry *e)
+static void entry_free(struct tbg_store *s, struct entry *e)
 {
 	struct entry **at = &s->buckets[e->hash[0] % BUCKETS];
 
@@ -422,7 +422,7 @@ static bool spared(struct entry *e)
 }
 
 /* Its variants go from the oldest on, but for the newest. */
-static void variants_trim(struct tbg_stock *s, struct entry *e)
+static void variants_trim(struct tbg_store *s, struct entry *e)
 {
 	struct tbg_stored **at;
 
@@ -435,7 +435,7 @@ static void variants_trim(struct tbg_stock *s, struct entry *e)
 }
 
 /* From the oldest on; of what is being fetched, and of keep, one variant stays. */
-static void room_make(struct tbg_stock *s, const struct entry *keep)
+static void room_make(struct tbg_store *s, const struct entry *keep)
 {
 	struct entry *e = s->oldest, *newer;
 	unsigned int spared_nr = 0;
@@ -459,7 +459,8 @@ static void room_make(struct tbg_stock *s, const struct entry *keep)
 }
 
 /* The whole, then what its Vary has chosen, then the most recent Date (4.1). */
-static bool better(const struct tbg_terms *one, const struct tbg_terms *other)
+static bool better(const struct tbg_response_directives *one,
+		   const struct tbg_response_directives *other)
 {
 	if ((one->status == 206) != (other->status == 206))
 		return other->status == 206;
@@ -481,10 +482,10 @@ static struct tbg_stored *variant_find(const struct entry *e, const char *req,
 
 /* Opening, finding, storing */
 
-int tbg_stock_open(struct tbg_stock **ret, uint64_t budget,
+int tbg_store_open(struct tbg_store **ret, uint64_t budget,
 		   const uint64_t key[2])
 {
-	struct tbg_stock *s = calloc(1, sizeof(*s));
+	struct tbg_store *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return -ENOMEM;
@@ -501,7 +502,7 @@ int tbg_stock_open(struct tbg_stock **ret, uint64_t budget,
 	return 0;
 }
 
-void tbg_stock_close(struct tbg_stock *s)
+void tbg_store_close(struct tbg_store *s)
 {
 	if (!s)
 		return;
@@ -511,12 +512,12 @@ void tbg_stock_close(struct tbg_stock *s)
 	free(s);
 }
 
-uint64_t tbg_stock_body_max(const struct tbg_stock *s)
+uint64_t tbg_store_body_max(const struct tbg_store *s)
 {
 	return s->budget / 16;
 }
 
-void tbg_stock_count(struct tbg_stock *s, struct tbg_pile *p)
+void tbg_store_count(struct tbg_store *s, struct tbg_byte_chain *p)
 {
 	if (p->outside)
 		return;
@@ -524,12 +525,12 @@ void tbg_stock_count(struct tbg_stock *s, struct tbg_pile *p)
 	atomic_fetch_add(p->outside, p->room);
 }
 
-bool tbg_stock_has_room(const struct tbg_stock *s)
+bool tbg_store_has_room(const struct tbg_store *s)
 {
 	return s->outside <= (int64_t)(s->budget / 2);
 }
 
-struct tbg_stored *tbg_stock_find(struct tbg_stock *s, const struct tbg_uri *u,
+struct tbg_stored *tbg_store_find(struct tbg_store *s, const struct tbg_uri *u,
 				  const char *req, size_t req_len,
 				  bool *ret_others)
 {
@@ -555,7 +556,7 @@ struct tbg_stored *tbg_stock_find(struct tbg_stock *s, const struct tbg_uri *u,
 	return one;
 }
 
-static bool changed_since(const struct tbg_stock *s, uint64_t hash, uint64_t seq)
+static bool changed_since(const struct tbg_store *s, uint64_t hash, uint64_t seq)
 {
 	if (s->all_changed > seq || s->changes - seq > CHANGES)
 		return true;
@@ -565,7 +566,7 @@ static bool changed_since(const struct tbg_stock *s, uint64_t hash, uint64_t seq
 	return false;
 }
 
-uint64_t tbg_stock_seq(struct tbg_stock *s)
+uint64_t tbg_store_seq(struct tbg_store *s)
 {
 	uint64_t seq;
 
@@ -587,7 +588,7 @@ static bool told_apart(const struct entry *e)
 	return !one;
 }
 
-static void variant_enter(struct tbg_stock *s, struct entry *e,
+static void variant_enter(struct tbg_store *s, struct entry *e,
 			  struct tbg_stored *one, const struct tbg_stored *old)
 {
 	struct tbg_stored **at = &e->variants;
@@ -600,7 +601,7 @@ static void variant_enter(struct tbg_stock *s, struct entry *e,
 		else
 			at = &(*at)->next;
 	}
-	tbg_stock_count(s, one->body);
+	tbg_store_count(s, one->body);
 	atomic_fetch_sub(&s->outside, one->body->room);
 	one->next = e->variants;
 	one->entry = e;
@@ -625,7 +626,7 @@ static bool whole_there(const struct entry *e, const struct tbg_stored *part)
 	return one && one->terms.status != 206;
 }
 
-bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
+bool tbg_store_put(struct tbg_store *s, const struct tbg_uri *u,
 		   struct tbg_stored *one, uint64_t seq, const struct tbg_stored *old)
 {
 	uint64_t hash[2];
@@ -681,7 +682,7 @@ static struct tbg_object **object_place(struct tbg_stored *one,
 	return now_ns < one->replaced_ns + REPLACE_NS ? NULL : least;
 }
 
-bool tbg_stock_wants(struct tbg_stock *s, struct tbg_stored *one,
+bool tbg_store_wants(struct tbg_store *s, struct tbg_stored *one,
 		     const struct tbg_key *key, uint64_t now_ns)
 {
 	bool ret;
@@ -692,7 +693,7 @@ bool tbg_stock_wants(struct tbg_stock *s, struct tbg_stored *one,
 	return ret;
 }
 
-bool tbg_stock_publish(struct tbg_stock *s, struct tbg_stored *one,
+bool tbg_store_publish(struct tbg_store *s, struct tbg_stored *one,
 		       struct tbg_draft *d, uint64_t now_ns)
 {
 	struct tbg_object *o = NULL, **at;
@@ -712,8 +713,8 @@ bool tbg_stock_publish(struct tbg_stock *s, struct tbg_stored *one,
 	return o;
 }
 
-void tbg_stock_each(struct tbg_stock *s,
-		    bool (*fn)(const struct tbg_stock_row *row, void *arg),
+void tbg_store_each(struct tbg_store *s,
+		    bool (*fn)(const struct tbg_store_row *row, void *arg),
 		    void *arg)
 {
 	bool more = true;
@@ -721,7 +722,7 @@ void tbg_stock_each(struct tbg_stock *s,
 	pthread_mutex_lock(&s->lock);
 	for (struct entry *e = s->newest; e && more; e = e->older)
 		for (struct tbg_stored *one = e->variants; one && more; one = one->next)
-			more = fn(&(struct tbg_stock_row){
+			more = fn(&(struct tbg_store_row){
 				.uri = { e->uri, e->len, e->path_off, e->upstream },
 				.stored = one,
 				.hits = one->hits + objects_heat(one),
@@ -731,24 +732,24 @@ void tbg_stock_each(struct tbg_stock *s,
 
 /* Withdrawing */
 
-static void change_log(struct tbg_stock *s, uint64_t hash)
+static void change_log(struct tbg_store *s, uint64_t hash)
 {
 	s->change[s->changes++ % CHANGES] = hash;
 }
 
-static unsigned int entry_withdraw(struct tbg_stock *s, struct entry *e)
+static unsigned int entry_withdraw(struct tbg_store *s, struct entry *e)
 {
 	unsigned int nr = entry_empty(s, e);
 
 	s->withdrawn += nr;
-	for (struct tbg_flight *f = e->flights; f; f = f->next)
+	for (struct tbg_pending_fetch *f = e->flights; f; f = f->next)
 		f->doomed = true;
 	if (!e->flights)
 		entry_free(s, e);
 	return nr;
 }
 
-void tbg_stock_drop(struct tbg_stock *s, const struct tbg_uri *u,
+void tbg_store_drop(struct tbg_store *s, const struct tbg_uri *u,
 		    const struct tbg_stored *one)
 {
 	struct tbg_stored **at;
@@ -770,13 +771,13 @@ void tbg_stock_drop(struct tbg_stock *s, const struct tbg_uri *u,
 }
 
 /* lock held */
-static unsigned int withdraw(struct tbg_stock *s, struct entry *e, uint64_t hash)
+static unsigned int withdraw(struct tbg_store *s, struct entry *e, uint64_t hash)
 {
 	change_log(s, hash);
 	return e ? entry_withdraw(s, e) : 0;
 }
 
-unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u)
+unsigned int tbg_store_withdraw(struct tbg_store *s, const struct tbg_uri *u)
 {
 	uint64_t hash[2];
 	struct entry *e;
@@ -789,7 +790,7 @@ unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u)
 	return nr;
 }
 
-bool tbg_stock_withdraw_own(struct tbg_stock *s, const struct tbg_uri *u, uint64_t *seq)
+bool tbg_store_withdraw_own(struct tbg_store *s, const struct tbg_uri *u, uint64_t *seq)
 {
 	uint64_t hash[2];
 	struct entry *e;
@@ -883,7 +884,7 @@ static bool takes_tag(const struct entry *e, const struct pick *p)
 	return false;
 }
 
-static unsigned int purge(struct tbg_stock *s, const struct pick *p)
+static unsigned int purge(struct tbg_store *s, const struct pick *p)
 {
 	struct entry *e, *older;
 	unsigned int nr = 0;
@@ -901,23 +902,23 @@ static unsigned int purge(struct tbg_stock *s, const struct pick *p)
 	return nr;
 }
 
-unsigned int tbg_stock_purge(struct tbg_stock *s, const char *path, size_t len)
+unsigned int tbg_store_purge(struct tbg_store *s, const char *path, size_t len)
 {
 	return purge(s, &(struct pick){ path ? takes_path : takes_all, path, len });
 }
 
-unsigned int tbg_stock_purge_below(struct tbg_stock *s, const char *path,
+unsigned int tbg_store_purge_below(struct tbg_store *s, const char *path,
 				   size_t len)
 {
 	return purge(s, &(struct pick){ takes_below, path, len });
 }
 
-unsigned int tbg_stock_purge_host(struct tbg_stock *s, const char *host)
+unsigned int tbg_store_purge_host(struct tbg_store *s, const char *host)
 {
 	return purge(s, &(struct pick){ takes_host, host, strlen(host) });
 }
 
-unsigned int tbg_stock_purge_tag(struct tbg_stock *s, const char *tag)
+unsigned int tbg_store_purge_tag(struct tbg_store *s, const char *tag)
 {
 	return purge(s, &(struct pick){ takes_tag, tag, strlen(tag) });
 }
@@ -928,16 +929,16 @@ unsigned int tbg_stock_purge_tag(struct tbg_stock *s, const char *tag)
  * Whether a fetch under way is likely to answer the request: what is known of
  * the URI's Vary (from the newest variant) must not tell them apart.
  */
-static bool flight_fits(const struct tbg_flight *f, const struct tbg_lines *second)
+static bool flight_fits(const struct tbg_pending_fetch *f, const struct tbg_lines *second)
 {
 	return !f->doomed && f->second.len == second->len &&
 	       !memcmp(f->second.text ?: "", second->text ?: "", second->len);
 }
 
-static struct tbg_flight *flight_new(struct entry *e, struct tbg_lines *second,
+static struct tbg_pending_fetch *flight_new(struct entry *e, struct tbg_lines *second,
 				     uint64_t now_ns)
 {
-	struct tbg_flight *f = calloc(1, sizeof(*f));
+	struct tbg_pending_fetch *f = calloc(1, sizeof(*f));
 
 	if (!f)
 		return NULL;
@@ -951,7 +952,7 @@ static struct tbg_flight *flight_new(struct entry *e, struct tbg_lines *second,
 	return f;
 }
 
-static void waiter_add(struct tbg_flight *f, struct tbg_waiter *waiter)
+static void waiter_add(struct tbg_pending_fetch *f, struct tbg_waiter *waiter)
 {
 	waiter->flight = f;
 	waiter->next = NULL;
@@ -962,9 +963,9 @@ static void waiter_add(struct tbg_flight *f, struct tbg_waiter *waiter)
 }
 
 static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg_join join,
-			     struct tbg_waiter *waiter, struct tbg_flight **ret)
+			     struct tbg_waiter *waiter, struct tbg_pending_fetch **ret)
 {
-	struct tbg_flight *f = e->flights;
+	struct tbg_pending_fetch *f = e->flights;
 
 	while (f && !flight_fits(f, second))
 		f = f->next;
@@ -980,10 +981,10 @@ static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg
 	return *ret ? TBG_TURN_LEAD : TBG_TURN_ALONE;
 }
 
-enum tbg_turn tbg_stock_enter(struct tbg_stock *s, const struct tbg_uri *u,
+enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
 			      const char *req, size_t req_len, enum tbg_join join,
 			      struct tbg_waiter *waiter,
-			      struct tbg_flight **ret_flight)
+			      struct tbg_pending_fetch **ret_flight)
 {
 	enum tbg_turn turn = TBG_TURN_ALONE;
 	struct tbg_lines second = { 0 };
@@ -996,7 +997,7 @@ enum tbg_turn tbg_stock_enter(struct tbg_stock *s, const struct tbg_uri *u,
 	pthread_mutex_lock(&s->lock);
 	e = join == TBG_JOIN_AFTER ? entry_find(s, u, hash) : entry_get(s, u);
 	if (e && (!e->variants ||
-		  tbg_second_make(&second, e->variants->head,
+		  tbg_vary_make(&second, e->variants->head,
 				  e->variants->head_len, req, req_len)))
 		turn = turn_of(e, &second, join, waiter, ret_flight);
 	pthread_mutex_unlock(&s->lock);
@@ -1004,11 +1005,11 @@ enum tbg_turn tbg_stock_enter(struct tbg_stock *s, const struct tbg_uri *u,
 	return turn;
 }
 
-void tbg_stock_land(struct tbg_stock *s, struct tbg_flight *f,
+void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
 		    unsigned int status, bool pass, uint64_t now_ns)
 {
 	struct entry *e = f->entry;
-	struct tbg_flight **at = &e->flights;
+	struct tbg_pending_fetch **at = &e->flights;
 	struct tbg_waiter *waiter, *next;
 
 	pthread_mutex_lock(&s->lock);
@@ -1032,7 +1033,7 @@ void tbg_stock_land(struct tbg_stock *s, struct tbg_flight *f,
 	free(f);
 }
 
-unsigned int tbg_stock_waiting(struct tbg_stock *s, const struct tbg_flight *f)
+unsigned int tbg_store_waiting(struct tbg_store *s, const struct tbg_pending_fetch *f)
 {
 	unsigned int nr;
 
@@ -1042,15 +1043,15 @@ unsigned int tbg_stock_waiting(struct tbg_stock *s, const struct tbg_flight *f)
 	return nr;
 }
 
-void tbg_stock_flies(struct tbg_flight *f, uint64_t now_ns)
+void tbg_store_flies(struct tbg_pending_fetch *f, uint64_t now_ns)
 {
 	__atomic_store_n(&f->seen_ns, now_ns, __ATOMIC_RELAXED);
 }
 
-bool tbg_stock_lost(struct tbg_stock *s, const struct tbg_waiter *waiter,
+bool tbg_store_lost(struct tbg_store *s, const struct tbg_waiter *waiter,
 		    uint64_t since_ns)
 {
-	const struct tbg_flight *f;
+	const struct tbg_pending_fetch *f;
 	bool lost;
 
 	pthread_mutex_lock(&s->lock);
@@ -1060,9 +1061,9 @@ bool tbg_stock_lost(struct tbg_stock *s, const struct tbg_waiter *waiter,
 	return lost;
 }
 
-void tbg_stock_leave(struct tbg_stock *s, struct tbg_waiter *waiter)
+void tbg_store_leave(struct tbg_store *s, struct tbg_waiter *waiter)
 {
-	struct tbg_flight *f;
+	struct tbg_pending_fetch *f;
 
 	pthread_mutex_lock(&s->lock);
 	f = waiter->flight;
@@ -1080,10 +1081,10 @@ void tbg_stock_leave(struct tbg_stock *s, struct tbg_waiter *waiter)
 		tbg_worker_unpost(waiter->w, &waiter->mail);
 }
 
-void tbg_stock_stats(struct tbg_stock *s, struct tbg_stock_stats *ret)
+void tbg_store_stats(struct tbg_store *s, struct tbg_store_stats *ret)
 {
 	pthread_mutex_lock(&s->lock);
-	*ret = (struct tbg_stock_stats){
+	*ret = (struct tbg_store_stats){
 		.responses = s->responses, .uris = s->uris,
 		.bytes_used = s->used, .bytes_budget = s->budget,
 		.evicted = s->evicted, .withdrawn = s->withdrawn,

@@ -18,7 +18,7 @@
 #include "http/freshness.h"
 #include "serve/worker.h"
 
-struct tbg_stock;
+struct tbg_store;
 
 /* A body's bytes in the order they came. */
 struct tbg_piece {
@@ -27,26 +27,26 @@ struct tbg_piece {
 	uint8_t data[];
 };
 
-struct tbg_pile {
+struct tbg_byte_chain {
 	_Atomic uint32_t refs;
 	struct tbg_piece *first, *last;
 	uint64_t len;
 	uint64_t room;			/* of its pieces */
-	_Atomic int64_t *outside;	/* its stock's sum, see tbg_stock_count(); or NULL */
+	_Atomic int64_t *outside;	/* its stock's sum, see tbg_store_count(); or NULL */
 };
 
-struct tbg_pile *tbg_pile_new(void);
-void tbg_pile_put(struct tbg_pile *p);		/* NULL is allowed */
+struct tbg_byte_chain *tbg_byte_chain_new(void);
+void tbg_byte_chain_put(struct tbg_byte_chain *p);		/* NULL is allowed */
 /* A piece with room at the end, or NULL. */
-struct tbg_piece *tbg_pile_room(struct tbg_pile *p, uint32_t room);
+struct tbg_piece *tbg_byte_chain_room(struct tbg_byte_chain *p, uint32_t room);
 /* Frees the pieces before that one: nobody else reads p. */
-void tbg_pile_cut(struct tbg_pile *p, const struct tbg_piece *until);
-bool tbg_pile_add(struct tbg_pile *p, const void *b, size_t len);
+void tbg_byte_chain_cut(struct tbg_byte_chain *p, const struct tbg_piece *until);
+bool tbg_byte_chain_add(struct tbg_byte_chain *p, const void *b, size_t len);
 /*
  * To be kept for long: another reference, or a copy if most of p is room that
  * nothing has come into. NULL: no memory.
  */
-struct tbg_pile *tbg_pile_keep(struct tbg_pile *p);
+struct tbg_byte_chain *tbg_byte_chain_keep(struct tbg_byte_chain *p);
 
 /* Most ways to write an Accept-Encoding that the kernel tiers know one by. */
 #define TBG_STORED_OBJECTS 4
@@ -54,14 +54,14 @@ struct tbg_pile *tbg_pile_keep(struct tbg_pile *p);
 struct tbg_stored {
 	_Atomic uint32_t refs;
 	struct tbg_stored *next;	/* variant of the same URI */
-	struct tbg_terms terms;
+	struct tbg_response_directives terms;
 	char reason[64];
 	char *head;			/* field lines */
 	uint32_t head_len;
-	char *second;			/* secondary key, see tbg_second_make() */
+	char *second;			/* secondary key, see tbg_vary_make() */
 	uint32_t second_len;
-	struct tbg_pile *body;
-	_Atomic uint64_t refresh_ns;	/* see tbg_terms_refresh_ns(); put off by each try */
+	struct tbg_byte_chain *body;
+	_Atomic uint64_t refresh_ns;	/* put off by each try */
 	bool authorized;		/* its request had Authorization */
 	bool made_here, older;		/* by a program; by HTTP/1.0: see deliver.h */
 	bool by_encoding;		/* its Vary names Accept-Encoding, once, alone */
@@ -78,10 +78,10 @@ struct tbg_stored {
  * A stored response of these field lines (copied), to a request with that head.
  * body's reference is taken over. NULL: no memory.
  */
-struct tbg_stored *tbg_stored_new(const struct tbg_terms *t, const char *reason,
+struct tbg_stored *tbg_stored_new(const struct tbg_response_directives *t, const char *reason,
 				  const char *head, size_t head_len,
 				  const char *req, size_t req_len,
-				  struct tbg_pile *body);
+				  struct tbg_byte_chain *body);
 void tbg_stored_get(struct tbg_stored *s);
 void tbg_stored_put(struct tbg_stored *s);	/* NULL is allowed */
 
@@ -97,37 +97,37 @@ struct tbg_uri {
 };
 
 /* budget: bytes of all that is stored; key: of the hash. */
-int tbg_stock_open(struct tbg_stock **ret, uint64_t budget,
+int tbg_store_open(struct tbg_store **ret, uint64_t budget,
 		   const uint64_t key[2]);
-void tbg_stock_close(struct tbg_stock *s);	/* NULL is allowed */
+void tbg_store_close(struct tbg_store *s);	/* NULL is allowed */
 
 /* Bytes of the largest body that is stored. */
-uint64_t tbg_stock_body_max(const struct tbg_stock *s);
+uint64_t tbg_store_body_max(const struct tbg_store *s);
 
 /*
  * A body that may be stored: its pieces count until they are freed, beside the budget
  * while it is not stored, be it not yet or, for the sake of slow clients, still.
  */
-void tbg_stock_count(struct tbg_stock *s, struct tbg_pile *p);
+void tbg_store_count(struct tbg_store *s, struct tbg_byte_chain *p);
 /* Whether one may be received to be stored: there are not too many of these bytes. */
-bool tbg_stock_has_room(const struct tbg_stock *s);
+bool tbg_store_has_room(const struct tbg_store *s);
 
 /*
  * The stored response that the request selects, referenced. NULL: none;
  * *ret_others tells whether the URI has others.
  */
-struct tbg_stored *tbg_stock_find(struct tbg_stock *s, const struct tbg_uri *u,
+struct tbg_stored *tbg_store_find(struct tbg_store *s, const struct tbg_uri *u,
 				  const char *req, size_t req_len,
 				  bool *ret_others);
 
 /*
- * Stores; takes over the reference. seq: tbg_stock_seq() from before the
+ * Stores; takes over the reference. seq: tbg_store_seq() from before the
  * request was sent: false if the URI has been withdrawn since, or no memory.
  * old: what the request had selected, and would again; it goes. NULL: nothing.
  */
-bool tbg_stock_put(struct tbg_stock *s, const struct tbg_uri *u,
+bool tbg_store_put(struct tbg_store *s, const struct tbg_uri *u,
 		   struct tbg_stored *one, uint64_t seq, const struct tbg_stored *old);
-uint64_t tbg_stock_seq(struct tbg_stock *s);
+uint64_t tbg_store_seq(struct tbg_store *s);
 
 /*
  * Makes what is stored known to the kernel tiers as the object of a draft, if the
@@ -136,49 +136,49 @@ uint64_t tbg_stock_seq(struct tbg_stock *s);
  * it may. What withdraws it from here withdraws it from there at once.
  */
 struct tbg_draft;
-bool tbg_stock_publish(struct tbg_stock *s, struct tbg_stored *one,
+bool tbg_store_publish(struct tbg_store *s, struct tbg_stored *one,
 		       struct tbg_draft *d, uint64_t now_ns);
 /* Whether a draft of that key would be taken: it costs more than to ask. */
-bool tbg_stock_wants(struct tbg_stock *s, struct tbg_stored *one,
+bool tbg_store_wants(struct tbg_store *s, struct tbg_stored *one,
 		     const struct tbg_key *key, uint64_t now_ns);
 
 /* Visits all that is stored, a URI's newest first, until fn returns false. */
-struct tbg_stock_row {
+struct tbg_store_row {
 	struct tbg_uri uri;
 	const struct tbg_stored *stored;
 	uint64_t hits;			/* of all tiers */
 };
-void tbg_stock_each(struct tbg_stock *s,
-		    bool (*fn)(const struct tbg_stock_row *row, void *arg),
+void tbg_store_each(struct tbg_store *s,
+		    bool (*fn)(const struct tbg_store_row *row, void *arg),
 		    void *arg);
 
 /* Withdraws that one, if it is still found; what is fetched meanwhile is stored. */
-void tbg_stock_drop(struct tbg_stock *s, const struct tbg_uri *u,
+void tbg_store_drop(struct tbg_store *s, const struct tbg_uri *u,
 		    const struct tbg_stored *one);
 
 /* Withdraws all variants. Number of responses withdrawn. */
-unsigned int tbg_stock_withdraw(struct tbg_stock *s, const struct tbg_uri *u);
+unsigned int tbg_store_withdraw(struct tbg_store *s, const struct tbg_uri *u);
 /*
  * The same for an answer that may take their place: unless somebody else has withdrawn
- * them since *seq, *seq is moved behind this, so that tbg_stock_put() stores. False:
+ * them since *seq, *seq is moved behind this, so that tbg_store_put() stores. False:
  * somebody has.
  */
-bool tbg_stock_withdraw_own(struct tbg_stock *s, const struct tbg_uri *u, uint64_t *seq);
+bool tbg_store_withdraw_own(struct tbg_store *s, const struct tbg_uri *u, uint64_t *seq);
 /* Of any authority and query; path NULL: everything. */
-unsigned int tbg_stock_purge(struct tbg_stock *s, const char *path, size_t len);
+unsigned int tbg_store_purge(struct tbg_store *s, const char *path, size_t len);
 /* Whose path begins so. */
-unsigned int tbg_stock_purge_below(struct tbg_stock *s, const char *path,
+unsigned int tbg_store_purge_below(struct tbg_store *s, const char *path,
 				   size_t len);
 /* Of a host, on any port. */
-unsigned int tbg_stock_purge_host(struct tbg_stock *s, const char *host);
+unsigned int tbg_store_purge_host(struct tbg_store *s, const char *host);
 /* Whose Surrogate-Key names the tag. */
-unsigned int tbg_stock_purge_tag(struct tbg_stock *s, const char *tag);
+unsigned int tbg_store_purge_tag(struct tbg_store *s, const char *tag);
 
 /* Who waits for another request's fetch. */
 struct tbg_waiter {
 	struct tbg_mail mail;		/* how it is told: in its worker */
 	struct tbg_worker *w;
-	struct tbg_flight *flight;	/* NULL: told, or never waited */
+	struct tbg_pending_fetch *flight;	/* NULL: told, or never waited */
 	struct tbg_waiter *next, **prev;
 	unsigned int status;		/* 0: look again; or how the fetch failed */
 };
@@ -187,7 +187,7 @@ struct tbg_waiter {
 #define TBG_LANDED_ERROR 1
 
 enum tbg_turn {
-	TBG_TURN_LEAD,		/* fetch, then tbg_stock_land() */
+	TBG_TURN_LEAD,		/* fetch, then tbg_store_land() */
 	TBG_TURN_WAIT,		/* mail comes */
 	TBG_TURN_ALONE,		/* fetch; nobody waits for it */
 };
@@ -200,27 +200,27 @@ enum tbg_join {
 	TBG_JOIN_AFTER,		/* may wait for others, but nobody for it */
 };
 
-/* Once tbg_stock_find() has found nothing of use. */
-enum tbg_turn tbg_stock_enter(struct tbg_stock *s, const struct tbg_uri *u,
+/* Once tbg_store_find() has found nothing of use. */
+enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
 			      const char *req, size_t req_len, enum tbg_join join,
 			      struct tbg_waiter *waiter,
-			      struct tbg_flight **ret_flight);
+			      struct tbg_pending_fetch **ret_flight);
 /* The fetch is over: those who wait are told. pass: do not wait next time. */
-void tbg_stock_land(struct tbg_stock *s, struct tbg_flight *f,
+void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
 		    unsigned int status, bool pass, uint64_t now_ns);
 /* How many wait for it now. */
-unsigned int tbg_stock_waiting(struct tbg_stock *s, const struct tbg_flight *f);
+unsigned int tbg_store_waiting(struct tbg_store *s, const struct tbg_pending_fetch *f);
 /* It is under way: to be told more often than others ask whether it is lost. */
-void tbg_stock_flies(struct tbg_flight *f, uint64_t now_ns);
+void tbg_store_flies(struct tbg_pending_fetch *f, uint64_t now_ns);
 /* Whether what is waited for has not been under way since then, nor has ended. */
-bool tbg_stock_lost(struct tbg_stock *s, const struct tbg_waiter *waiter,
+bool tbg_store_lost(struct tbg_store *s, const struct tbg_waiter *waiter,
 		    uint64_t since_ns);
 /* Stops waiting; no mail comes any more. */
-void tbg_stock_leave(struct tbg_stock *s, struct tbg_waiter *waiter);
+void tbg_store_leave(struct tbg_store *s, struct tbg_waiter *waiter);
 
-struct tbg_stock_stats {
+struct tbg_store_stats {
 	uint64_t responses, uris, bytes_used, bytes_budget, evicted, withdrawn;
 };
-void tbg_stock_stats(struct tbg_stock *s, struct tbg_stock_stats *ret);
+void tbg_store_stats(struct tbg_store *s, struct tbg_store_stats *ret);
 
 #endif

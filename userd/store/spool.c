@@ -90,7 +90,7 @@ static int file_failed(const struct tbg_spool *s, int err)
 
 	if ((!was_ns || now_ns - was_ns >= SAY_NS) &&
 	    atomic_compare_exchange_strong(&said_ns, &was_ns, now_ns))
-		tbg_say("toboggand: body-folder %s: %s; requests with long bodies are answered with 503: free space there, or name a folder that can be written",
+		tbg_report("toboggand: body-folder %s: %s; requests with long bodies are answered with 503: free space there, or name a folder that can be written",
 			s->folder, strerror(-err));
 	return err;
 }

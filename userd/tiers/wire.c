@@ -228,7 +228,7 @@ static void xdp_off(struct tbg_wire_iface *i, const char *why)
 	strcpy(i->xdp, "off");
 	snprintf(i->xdp_why, sizeof(i->xdp_why), "%s", why);
 	if (news)
-		tbg_say("toboggand: wire: no XDP on %s: %s; TC answers there", i->name, why);
+		tbg_report("toboggand: wire: no XDP on %s: %s; TC answers there", i->name, why);
 }
 
 static void xdp_attach(struct tbg_wire *w, unsigned int nr)
@@ -266,7 +266,7 @@ static void xdp_attach_again(struct tbg_wire *w, unsigned int nr)
 	xdp_detach(w, nr);
 	xdp_attach(w, nr);
 	if (w->xdp_fd[nr] >= 0)
-		tbg_say("toboggand: wire: its XDP program on %s was removed by somebody; attached again",
+		tbg_report("toboggand: wire: its XDP program on %s was removed by somebody; attached again",
 			w->ifaces[nr].name);
 }
 
@@ -327,7 +327,7 @@ static bool iface_stays(struct tbg_wire_iface *i)
 		return false;
 	if (if_indextoname(i->ifindex, i->name) || errno != ENXIO)
 		return true;
-	tbg_say("toboggand: wire: %s is gone", i->name);
+	tbg_report("toboggand: wire: %s is gone", i->name);
 	return false;
 }
 
@@ -359,7 +359,7 @@ static bool has_place(struct tbg_wire *w, const char *name)
 	if (w->ifaces_nr < TBG_IFACES_MAX)
 		return true;
 	if (!w->full)
-		tbg_say("toboggand: wire: on %d interfaces, which are all it can be on; not on %s",
+		tbg_report("toboggand: wire: on %d interfaces, which are all it can be on; not on %s",
 			TBG_IFACES_MAX, name);
 	w->full = true;
 	return false;
@@ -627,11 +627,11 @@ static void attach_again(struct tbg_wire *w)
 
 		if (did > 0) {
 			iface_how(w, nr);
-			tbg_say("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
+			tbg_report("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
 				i->name, i->how);
 		} else if (did < 0) {
 			iface_off(i, did);
-			tbg_say("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
+			tbg_report("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
 				i->name, attach_why(did));
 			/* an answer that nobody translates for is none */
 			xdp_detach(w, nr);
@@ -648,7 +648,7 @@ static void add_late(struct tbg_wire *w)
 	add_wanted(w, msg, sizeof(msg));
 	for (; nr < w->ifaces_nr; nr++)
 		if (!w->ifaces[nr].why[0])
-			tbg_say("toboggand: wire: on %s (%s%s)", w->ifaces[nr].name,
+			tbg_report("toboggand: wire: on %s (%s%s)", w->ifaces[nr].name,
 				w->ifaces[nr].how,
 				strcmp(w->ifaces[nr].xdp, "on") ? "" : ", xdp");
 }
