@@ -165,6 +165,7 @@ struct tbg_reply {
 	__u8 may_fragment;		/* a repeat: the path's MTU may have shrunk */
 	__u8 to_stack;
 	__u8 push;			/* the segment is the response's last */
+	__u8 more;			/* TCP flags of that one, or of a bare segment: FIN, RST */
 	__u8 turned;			/* the Ethernet addresses are those of the way out */
 	struct tbg_part part;
 };

@@ -36,13 +36,24 @@ struct tbg_listener {
 #define TBG_HOSTS_SOME	2	/* others, not in it, are the daemon's to know */
 #define TBG_HOSTS_MODES	4
 
+/* Births; on the translated way, all are the kernel's. */
+#define TBG_BIRTHS_KERNEL 0	/* the kernel's, and what filters there; wire takes over */
+#define TBG_BIRTHS_WIRE	1	/* wire's, as soon as it knows what the kernel would offer */
+
 struct tbg_knob {
 	__u32 answer;		/* 1: kernel tiers may answer; 0: translate only */
 	__u32 log;		/* 1: an event for each hit */
 	__u32 vhost;		/* site of hosts that are not in tbg_hosts */
 	__u32 hosts;		/* TBG_HOSTS_* + TBG_HOSTS_MODES * a number */
 	__u32 uris;		/* 1: the index also has keys of whole URIs */
+	__u32 births;		/* TBG_BIRTHS_*: who answers SYNs of connections without a socket */
+	__u32 segs_max;		/* segments of the smallest initial window of a route; 0: ten */
+	__u32 mss_max;		/* bytes of an IP packet by the smallest MTU of a route; 0: any */
+	__u8 ttl, hops;		/* of packets that wire sends, IPv4 and IPv6 */
+	__u8 no_df;		/* IPv4 without path MTU discovery */
+	__u8 vrfs;		/* 1: some interface is in one, see tbg_vrfs */
 	__u32 pad;
+	__u64 cookie[2];	/* key of the sequence numbers of wire's SYN-ACKs */
 	__u64 key[2];		/* key of the cache's hash */
 	__u64 real_ns;		/* CLOCK_REALTIME less CLOCK_MONOTONIC */
 	__u64 ports[65536 / 64]; /* bitmap by port number, host order */

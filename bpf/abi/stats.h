@@ -15,6 +15,9 @@ struct tbg_stats {
 	__u64 sock_bytes;	/* response bytes sent by sock */
 	__u64 xdp_hits;		/* of HIT_WIRE, those of XDP */
 	__u64 xdp_left[TBG_WHY_NR]; /* requests that XDP left to TC, which counts them */
+	__u64 births;		/* connections that wire has taken or begun */
+	__u64 handed;		/* of them, handed over to the kernel */
+	__u64 given;		/* connections that the daemon has given back */
 	__u64 log_lost;		/* log events that found the ring full */
 };
 

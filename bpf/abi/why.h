@@ -18,6 +18,14 @@
 	X(NO_FLOW,	"connection not seen born, or not to be followed: no room, another protocol") \
 	X(CONTROL,	"no request in it: handshake, ACK, FIN or RST") \
 	X(BORN,		"connection established, now followed") \
+	X(SYN_ACK,	"SYN answered at the packet") \
+	X(HANDED,	"segment of a connection that the kernel has taken over") \
+	X(HAND_FAIL,	"the kernel did not take a connection: listener gone or full; tried again") \
+	X(GIVEN,	"idle connection given back by the daemon") \
+	X(GIVE_LATE,	"connection not given back: a segment came meanwhile") \
+	X(FIN,		"connection closed at the packet, or its end acknowledged") \
+	X(CHALLENGE,	"segment out of window, answered with an acknowledgement") \
+	X(DROPPED,	"segment of wire's connection that comes too early or is not sound, dropped") \
 	X(EGRESS,	"segment of the socket, numbers translated") \
 	X(OWN,		"wire's own reply on its way out") \
 	X(OFF,		"draining or switched off") \

@@ -11,25 +11,7 @@
 
 #include "flow.bpf.h"
 #include "maps.bpf.h"
-
-/*
- * A VLAN tag, wherever it is: XDP does not see one that the device took off. A tag
- * of priority alone names no VLAN (IEEE 802.1Q 6.9.1).
- */
-static __always_inline bool tbg_is_tagged(struct __sk_buff *skb,
-					  const struct tbg_pkt *p)
-{
-	return (skb->vlan_present && skb->vlan_tci & 0xfff) || p->l3 != ETH_HLEN;
-}
-
-/*
- * fe80::/10 (RFC 4291 2.5.6): the same address may be on another link, and its
- * connection have the same ends. Flows do not tell links apart, so it gets none.
- */
-static __always_inline bool tbg_is_link_local(const struct tbg_flow_key *key)
-{
-	return (key->remote[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
-}
+#include "../wire/socket.bpf.h"
 
 /*
  * XDP has to know whether a pseudo-header's sum is a checksum that was left to
@@ -88,34 +70,6 @@ static __always_inline void tbg_embryo_ip(struct __sk_buff *skb,
 		e->ttl = head[8];
 	}
 }
-
-/*
- * The socket between these ends, of any kind (of a handshake, in TIME_WAIT), else who
- * listens there; the caller releases it.
- */
-static __always_inline struct bpf_sock *
-tbg_socket_find(struct __sk_buff *skb, const struct tbg_flow_key *key, bool v6)
-{
-	struct bpf_sock_tuple tuple = {};
-
-	if (v6) {
-		__builtin_memcpy(tuple.ipv6.saddr, key->remote, 16);
-		__builtin_memcpy(tuple.ipv6.daddr, key->local, 16);
-		tuple.ipv6.sport = key->remote_port;
-		tuple.ipv6.dport = key->local_port;
-		return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6),
-					  BPF_F_CURRENT_NETNS, 0);
-	}
-	tuple.ipv4.saddr = key->remote[3];
-	tuple.ipv4.daddr = key->local[3];
-	tuple.ipv4.sport = key->remote_port;
-	tuple.ipv4.dport = key->local_port;
-	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4),
-				  BPF_F_CURRENT_NETNS, 0);
-}
-
-/* Tests have no sockets, and set it to 0 before loading. */
-const volatile __u32 tbg_sockets = 1;
 
 /* Whether the ends of the socket that has sent the segment are the segment's own. */
 static __always_inline bool tbg_has_ends(const struct bpf_sock *sk,

@@ -15,7 +15,6 @@
 #define TBG_SEQ_WINDOW 65535	/* beyond the last request: what a client may send */
 #define TBG_FRAG_MAX 65535	/* bytes of a packet that came in fragments */
 #define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
-#define TBG_LO 1			/* LOOPBACK_IFINDEX, in every namespace */
 #define TBG_TW_STEP 65537		/* from TIME_WAIT's last number to its next one's */
 #define TBG_HEADS_MAX 72		/* of IPv6, and TCP with a timestamp */
 #define TBG_TRIED 1000			/* done with: on to the stack as it is */
@@ -603,26 +602,6 @@ static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
 {
 	tbg_send_clone(skb, 0);
 	return tbg_tell_stack(skb, s, tell);
-}
-
-/*
- * Whether the window, which may be that of a client on this machine, holds neither
- * two segments nor TBG_TIGHT. It opens by what skbs take of the client's memory, and
- * wire's take more than its socket's, whose next segment would wait for a timer.
- * Behind XDP nobody can tell where the client is.
- */
-static __always_inline bool tbg_is_tight(struct __sk_buff *skb,
-					 const struct tbg_flow_locked *f,
-					 const struct tbg_pkt *p)
-{
-	__u32 window = tbg_pkt_window(f, p), ifindex = skb->ifindex;
-
-	if (window >= TBG_XDP_TIGHT)
-		return false;
-	if (window < TBG_TIGHT && window < 2 * f->mss &&
-	    (ifindex == TBG_LO || tbg_is_local(skb)))
-		return true;
-	return bpf_map_lookup_elem(&tbg_ports, &ifindex);
 }
 
 /* Answers, repeats or resets: a TC action, TBG_TRIED, or -why to pass up. */

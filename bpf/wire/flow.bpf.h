@@ -11,6 +11,12 @@
 /* A connection as its way has it: with a socket, or (TBG_TRANSLATE not defined) without. */
 #ifdef TBG_TRANSLATE
 #define tbg_line tbg_flow_locked
+#define TBG_AGAIN_MAX TBG_SEG_MAX
+#else
+#include "tcb.bpf.h"
+#define tbg_line tbg_tcb_locked
+/* Segments that a reply may be cut into once more, the path's MTU having shrunk. */
+#define TBG_AGAIN_MAX 15
 #endif
 
 #define TBG_MSS_LEAST 536	/* of whoever names none (RFC 9293 3.7.1) */

@@ -56,7 +56,7 @@ __attribute__((noinline)) int tbg_lost_segments(struct tbg_scratch *s)
 	tbg_is_sacked(s, 0, 0, &high);
 	if (s->pkt.payload_len)
 		high = r->first_seq + r->len;
-	for (i = 0; i < TBG_SEG_MAX; i++) {
+	for (i = 0; i < TBG_AGAIN_MAX; i++) {
 		__u32 from = i * r->seg, end = from + r->seg;
 
 		if (i >= r->nr)

@@ -204,7 +204,8 @@ static __always_inline void tbg_reply_tcp(struct tbg_frame *frame,
 	w[1] = bpf_htonl(r->seq);
 	w[2] = bpf_htonl(r->ack);
 	w[3] = bpf_htonl((head / 4) << 28 |
-			 (TBG_TCP_ACK | (r->push ? TBG_TCP_PSH : 0)) << 16 |
+			 (TBG_TCP_ACK | (r->push ? TBG_TCP_PSH : 0) |
+			  (r->push || !r->bytes ? r->more : 0)) << 16 |
 			 bpf_ntohs(r->win));
 	pseudo = (__u64)p->addr_sum + bpf_htons(IPPROTO_TCP) +
 		 bpf_htons(head + r->bytes);

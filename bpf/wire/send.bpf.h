@@ -15,10 +15,15 @@
  * daemon before loading, with 16 random bits for each: where two daemons share
  * an interface, neither may take the other's replies for its own.
  */
+#ifdef TBG_TRANSLATE
 const volatile __u32 tbg_mark = 0x74620000;
+#else
+#define tbg_mark 0	/* nothing of ours looks at what leaves: it is like the kernel's */
+#endif
 
 #define TBG_AF_INET 2
 #define TBG_AF_INET6 10
+#define TBG_LO 1			/* LOOPBACK_IFINDEX, in every namespace */
 #define TBG_HOLLOW 512		/* no skb is as small; skb_set_tcp_pure_ack says 2 */
 
 static __always_inline __u32 tbg_truesize(struct __sk_buff *skb)
@@ -39,6 +44,26 @@ static __always_inline bool tbg_is_local(struct __sk_buff *skb)
 	struct bpf_sock *sk = skb->sk;
 
 	return sk && (sk->family == TBG_AF_INET || sk->family == TBG_AF_INET6);
+}
+
+/*
+ * Whether the window, which may be that of a client on this machine, holds neither
+ * two segments nor TBG_TIGHT. It opens by what skbs take of the client's memory, and
+ * wire's take more than its socket's, whose next segment would wait for a timer.
+ * Behind XDP nobody can tell where the client is.
+ */
+static __always_inline bool tbg_is_tight(struct __sk_buff *skb,
+					 const struct tbg_line *f,
+					 const struct tbg_pkt *p)
+{
+	__u32 window = tbg_pkt_window(f, p), ifindex = skb->ifindex;
+
+	if (window >= TBG_XDP_TIGHT)
+		return false;
+	if (window < TBG_TIGHT && window < 2 * f->mss &&
+	    (ifindex == TBG_LO || tbg_is_local(skb)))
+		return true;
+	return bpf_map_lookup_elem(&tbg_ports, &ifindex);
 }
 
 /*
@@ -124,7 +149,7 @@ static __always_inline int tbg_reply_send(struct __sk_buff *skb,
 	/* a tag of priority alone is not on the socket's frames either */
 	if (skb->vlan_present && !(skb->vlan_tci & 0xfff))
 		bpf_skb_vlan_pop(skb);
-	for (i = 0; i < TBG_SEG_MAX; i++) {
+	for (i = 0; i < TBG_AGAIN_MAX; i++) {
 		if (!(mask >> i & 1))
 			continue;
 		if (tbg_reply_write(skb, s, i))

@@ -19,15 +19,13 @@ import report
 from amount import positive, whole
 from catalogue import EXPERIMENTS as LINES
 from engine import FORMAT, Run, save
-from capacity import Capacity
-from experiments import EXPERIMENTS as OTHERS
+from experiments import EXPERIMENTS
 from meters import machine
 from remote import Remote
 from say import Problem, Usage, say
 from servers import KINDS, Existing, Toboggan, fetch
 
 INTERRUPTED = 130
-EXPERIMENTS = {Capacity.name: Capacity, **OTHERS}
 
 
 def parser(name):
@@ -95,7 +93,6 @@ def check(ap, args):
         args.remote[m.group(1)] = f"{m.group(2)}:{m.group(3)}"
     args.cpu_list = cpu_list(ap, args.cpus_used)
     args.names = server_names(ap, args.servers)
-    args.asked = bool(args.servers)
     args.stats = stat_commands(ap, args)
 
 

@@ -14,7 +14,6 @@ NETWORK_FULL = 0.80         # of the nominal rate: Ethernet gives 80 to 90 % of 
 
 SERVER, CLIENT, NETWORK = "server", "client", "network"
 DESCRIPTORS, DEMAND, UNKNOWN = "descriptors", "demand", "unknown"
-OTHERS = "others"
 
 WORDS = {
     SERVER: "the server's limit",
@@ -22,7 +21,6 @@ WORDS = {
     NETWORK: "the network's limit",
     DESCRIPTORS: "the limit of descriptors",
     DEMAND: "what was asked for, no limit",
-    OTHERS: "other programs on the server's CPUs",
     UNKNOWN: "nobody's limit that could be seen",
 }
 

@@ -33,6 +33,7 @@
 #include "os/limits.h"
 #include "tiers/sock.h"
 #include "proxy/transfer.h"
+#include "tiers/tcb.h"
 #include "tiers/wire.h"
 #include "tiers/take_back.h"
 
@@ -1232,7 +1233,7 @@ static void in_eat(struct tbg_worker *w, struct tbg_conn *c)
 /* When its first request comes here, or wire's reply must be taken back. */
 void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c)
 {
-	if (c->claimed || !w->by_slot || c->state != TBG_CONN_OPEN)
+	if (c->claimed || !w->by_slot || c->state != TBG_CONN_OPEN || tbg_wire_owns(w->s->wire))
 		return;
 	c->slot = tbg_conn_claim(w->s->wire, c->fd);
 	if (c->slot < 0)
@@ -1246,6 +1247,33 @@ static void conn_reset(struct tbg_worker *w, struct tbg_conn *c)
 {
 	reset_at_close(c);
 	tbg_conn_kill(w, c);
+}
+
+/*
+ * A connection that was wire's until now: what the client has yet to acknowledge of
+ * wire's last reply stands before everything that is sent here.
+ */
+static void take_over(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_tcb tcb;
+	uint32_t owed;
+	int n;
+
+	if (c->claimed || !w->by_slot || !tbg_wire_owns(w->s->wire) ||
+	    tbg_conn_take(w->s->wire, c->fd, &tcb))
+		return;
+	c->used |= !!tcb.answers;
+	owed = tbg_tcb_owed(&tcb);
+	if (!owed)
+		return;
+	n = tbg_exchange_read(w->s->maps, &tcb.last, owed, w->out, TBG_OUT_BYTES);
+	if (n < 0) {
+		conn_reset(w, c);
+		return;
+	}
+	w->out_len = n;
+	c->written += n;
+	flush_with(w, c, NULL, 0, 0);
 }
 
 /*
@@ -1462,6 +1490,9 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 		return;
 	}
 	tbg_conn_claim_slot(w, c);
+	take_over(w, c);
+	if (c->state != TBG_CONN_OPEN)
+		return;
 	c->claimed = true;	/* without a flow so far, there will be none */
 	if (t && (t->in_len || !may_eat(c))) {
 		if (t->transfer)

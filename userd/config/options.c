@@ -147,6 +147,12 @@ static bool set_tiers(struct given *g, const char *v)
 	return true;
 }
 
+static bool set_late_sockets(struct given *g, const char *v)
+{
+	g->o->late_sockets = !strcmp(v, "auto");
+	return g->o->late_sockets || !strcmp(v, "off");
+}
+
 static bool set_sock(struct given *g, const char *v)
 {
 	g->o->sock_unlisted = !strcmp(v, "unlisted");
@@ -237,6 +243,7 @@ static bool set_header_max(struct given *g, const char *v)
 #define OPTION_LIST(X) \
 	X("listen", listen, "ADDR:PORT", false, "ADDR:PORT or [ADDR6]:PORT, each once, at most 32 of them", "address to serve on; can be repeated") \
 	X("wire", wire, "IFACE,...", false, "interface names with commas, each once, at most 64 of them, IFACE:xdp for XDP too, or one word alone: auto or off", "interfaces that answer at the packet, IFACE:xdp: in its driver too (auto)") \
+	X("late-sockets", late_sockets, "auto|off", false, "auto or off", "connections without a socket until their first miss: auto (Linux 6.9 or newer), or off (off)") \
 	X("tiers", tiers, "LIST", false, "one or more of wire, sock and user with commas, such as wire,user", "tiers in use (wire,user)") \
 	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \
 	X("memory", memory, "SIZE", false, "a size from 1M to 1024G that this machine has, such as 256M", "memory budget of the cache (256M)") \
@@ -615,7 +622,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 	int err;
 
 	*ret = (struct tbg_options){
-		.wire = "auto", .tier_wire = true,
+		.wire = "auto", .tier_wire = true, .late_sockets = false,
 		.memory = 256 << 20, .workers = cpus > 0 ? cpus : 1,
 		.header_ms = 20000, .idle_ms = 75000, .send_ms = 60000,
 		.header_max = 16384, .roots = roots,

@@ -30,6 +30,7 @@ struct tbg_options {
 	unsigned int listen_nr;
 	const char *wire;		/* "auto", "off" or names */
 	bool tier_wire, tier_sock;
+	bool late_sockets;		/* wire owns connections where the kernel lets it */
 	bool sock_unlisted;		/* on kernels nobody has vouched for, too */
 	uint64_t memory;		/* bytes */
 	unsigned int workers;

@@ -315,8 +315,8 @@ static void wire_open(struct tbg_server *s)
 	else if (!s->opt.tier_wire)
 		snprintf(s->wire_off, sizeof(s->wire_off), "--tiers %suser",
 			 s->opt.tier_sock ? "sock," : "");
-	else if (tbg_wire_open(&s->wire, s->opt.wire, &s->plan, s->opt.listen,
-			       s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
+	else if (tbg_wire_open(&s->wire, s->opt.wire, s->opt.late_sockets, &s->plan,
+			       s->opt.listen, s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
 		s->wire = NULL;
 	if (s->wire && listeners_give(s, s->wire, NULL, s->wire_off,
 				      sizeof(s->wire_off))) {
@@ -326,7 +326,7 @@ static void wire_open(struct tbg_server *s)
 	if (s->wire) {
 		s->maps = tbg_wire_maps(s->wire);
 		/* workers close what is idle for longer than this */
-		tbg_wire_silence(s->wire, 2 * s->opt.idle_ms + 60000);
+		tbg_wire_limits(s->wire, s->opt.idle_ms, s->opt.header_ms);
 	} else {
 		tbg_report("toboggand: wire is off: %s", s->wire_off);
 	}

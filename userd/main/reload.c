@@ -93,7 +93,7 @@ static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 	__atomic_store_n(&s->opt.header_max, o->header_max, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.connections_max, conns, __ATOMIC_RELAXED);
 	if (s->wire)
-		tbg_wire_silence(s->wire, 2 * o->idle_ms + 60000);
+		tbg_wire_limits(s->wire, o->idle_ms, o->header_ms);
 }
 
 /* The log that o wants; *ret_new: it is not the one there is. */

@@ -805,7 +805,7 @@ int tbg_worker_run(struct tbg_worker *w)
 	int err = 0;
 
 	if (w->s->wire) {
-		w->by_slot = calloc(w->s->maps->conns_nr, sizeof(*w->by_slot));
+		w->by_slot = calloc(w->s->maps->conns_nr ?: 1, sizeof(*w->by_slot));
 		if (!w->by_slot)
 			return -ENOMEM;
 	}

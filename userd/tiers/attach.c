@@ -106,6 +106,8 @@ static bool daemon_is_dead(int prog_fd)
 
 static int attach_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
 {
+	if (a->prog_fd[hook] < 0)
+		return 0;
 	return bpf_prog_attach(a->prog_fd[hook], a->ifindex, tcx_types[hook], 0);
 }
 
@@ -114,7 +116,7 @@ static int attach_clsact(struct tbg_attachment *a, enum tbg_hook hook)
 {
 	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = a->ifindex,
 		    .attach_point = tc_points[hook]);
-	int err = -EEXIST;
+	int err = a->prog_fd[hook] < 0 ? 0 : -EEXIST;
 
 	for (unsigned int i = 1; i <= TBG_TC_HANDLES && err == -EEXIST; i++) {
 		LIBBPF_OPTS(bpf_tc_opts, opts, .prog_fd = a->prog_fd[hook],
@@ -128,6 +130,8 @@ static int attach_clsact(struct tbg_attachment *a, enum tbg_hook hook)
 
 static void detach_one(const struct tbg_attachment *a, enum tbg_hook hook)
 {
+	if (a->prog_fd[hook] < 0)
+		return;
 	if (a->tcx) {
 		bpf_prog_detach2(a->prog_fd[hook], a->ifindex, tcx_types[hook]);
 		return;
@@ -365,6 +369,8 @@ static int has_clsact(const struct tbg_attachment *a, enum tbg_hook hook)
 /* Whether a hook still has our program: 1 or 0; -1: cannot tell. */
 static int has_prog(const struct tbg_attachment *a, enum tbg_hook hook)
 {
+	if (a->prog_fd[hook] < 0)
+		return 1;
 	return a->tcx ? has_tcx(a, hook) : has_clsact(a, hook);
 }
 

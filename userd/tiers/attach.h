@@ -18,13 +18,13 @@ enum tbg_hook { TBG_HOOK_INGRESS, TBG_HOOK_EGRESS, TBG_HOOK_NR };
 struct tbg_attachment {
 	int ifindex;
 	bool tcx;
-	int prog_fd[TBG_HOOK_NR];
+	int prog_fd[TBG_HOOK_NR];		/* -1: none on that hook */
 	unsigned int handle[TBG_HOOK_NR];	/* clsact only */
 	unsigned int priority;			/* clsact only */
 };
 
 /*
- * Attaches prog_fd[] to both hooks. 0 or negative errno, and nothing is attached
+ * Attaches prog_fd[] to the hooks that have one. 0 or negative errno, and nothing is attached
  * then. -EBUSY: there is an ingress qdisc where clsact would be.
  */
 int tbg_attach(struct tbg_attachment *ret, int ifindex,

@@ -55,16 +55,15 @@ static bool timed_put(const struct tbg_maps *maps, const struct tbg_exchange *x,
 	return true;
 }
 
-static int copy(const struct tbg_maps *maps, const struct tbg_yield *y,
-		uint8_t *out, size_t size)
+int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
+		      uint32_t len, uint8_t *out, size_t size)
 {
-	const struct tbg_exchange *x = &y->last;
 	unsigned int class = TBG_BLOB_CLASS(x->blob);
 	const struct tbg_part *part;
 	const struct tbg_blob *b;
-	uint32_t from = x->len - y->len;
+	uint32_t from = x->len - len;
 
-	if (class >= TBG_CLASS_NR || x->part >= TBG_PART_NR || y->len > size)
+	if (class >= TBG_CLASS_NR || x->part >= TBG_PART_NR || len > size)
 		return -ESTALE;
 	b = (void *)((uint8_t *)maps->blobs[class] +
 		     (size_t)TBG_BLOB_SLOT(x->blob) * tbg_class_bytes(class));
@@ -74,12 +73,12 @@ static int copy(const struct tbg_maps *maps, const struct tbg_yield *y,
 	if (part->len != x->len || part->off > tbg_class_room(class) ||
 	    part->len > tbg_class_room(class) - part->off)
 		return -ESTALE;
-	memcpy(out, b->data + part->off + from, y->len);
+	memcpy(out, b->data + part->off + from, len);
 	if (!timed_put(maps, x, b, from, x->len, out))
 		return -ESTALE;
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	return __atomic_load_n(&b->gen, __ATOMIC_RELAXED) == x->gen ?
-	       (int)y->len : -ESTALE;
+	       (int)len : -ESTALE;
 }
 
 int tbg_yield_take(const struct tbg_maps *maps, int slot, uint32_t written,
@@ -89,7 +88,7 @@ int tbg_yield_take(const struct tbg_maps *maps, int slot, uint32_t written,
 
 	if (bpf_map_lookup_elem(maps->owners_fd, &slot, &y.key) || !ask(maps, &y))
 		return 0;
-	return copy(maps, &y, out, size);
+	return tbg_exchange_read(maps, &y.last, y.len, out, size);
 }
 
 /* When the reply left, if that is overdue; or 0. */
@@ -122,6 +121,8 @@ void tbg_yield_tick(struct tbg_worker *w)
 
 	if (!w->by_slot)
 		return;
+	if (!w->id)
+		tbg_wire_again(w->s->wire, w->now_ns);
 	for (uint32_t slot = 0; slot < maps->conns_nr; slot++) {
 		sent_ms = overdue(&maps->conns[slot], now_ms);
 		if (!sent_ms || (!w->by_slot[slot] && is_vain(w, slot, sent_ms)))

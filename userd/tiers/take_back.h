@@ -11,6 +11,13 @@
 
 #define TBG_YIELD_MS 200
 
+/*
+ * The last len bytes of a reply that wire has sent, as it sent them, into out. Their
+ * number, or -ESTALE: they are no longer held.
+ */
+int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
+		      uint32_t len, uint8_t *out, size_t size);
+
 /* Looks at every slot; gives what is overdue of w's connections to them. */
 void tbg_yield_tick(struct tbg_worker *w);
 

@@ -23,11 +23,13 @@
 
 #include "tiers/attach.h"
 #include "bpf/translate.skel.h"
+#include "bpf/wire.skel.h"
 #include "os/clock.h"
 #include "tiers/flow.h"
 #include "os/privilege.h"
 #include "os/message.h"
 #include "main/server.h"
+#include "tiers/tcb.h"
 #include "config/units.h"
 #include "tiers/xdp.h"
 
@@ -37,12 +39,17 @@
 #define XDP_RETRY_NS (600 * 1000000000ull)	/* where it was given up */
 
 struct tbg_wire {
-	struct tbg_translate_bpf *bpf;
+	struct tbg_wire_bpf *own;	/* connections are wire's; or NULL: */
+	struct tbg_translate_bpf *bpf;	/* the kernel's, and translated */
+	struct bpf_object *obj;		/* of whichever it is */
+	int progs[TBG_HOOK_NR];		/* -1: nothing looks at that hook */
+	struct tbg_tcbs tcbs;
+	bool draining;
 	struct tbg_plan plan;
 	struct tbg_maps maps;
 	struct tbg_mapping conns;
 	struct tbg_flows flows;
-	bool flows_open, automatic;
+	bool flows_open, automatic, late_sockets, births_kernel;
 	char *wanted;			/* as --wire says */
 	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
 	unsigned int listeners_nr;
@@ -82,41 +89,121 @@ static int fail(struct tbg_wire *w, int err, char *ret_msg, size_t msg_len,
 	return err;
 }
 
-/* Sizes by plan, before loading. */
-static int set_sizes(struct tbg_wire *w)
+/* A pid would not do: that of each container's daemon may be 1. */
+static int draw(void *ret, size_t len)
 {
+	return getrandom(ret, len, 0) == (ssize_t)len ? 0 : -errno;
+}
+
+/* Sizes by plan, before loading. */
+static int translate_sizes(struct tbg_wire *w)
+{
+	struct tbg_translate_bpf *bpf = w->bpf;
 	const struct tbg_plan *p = &w->plan;
 	uint16_t bits;
+	int err = draw(&bits, sizeof(bits));
+
+	bpf->rodata->tbg_mark |= bits;
+	err = err ?: tbg_maps_size(bpf->obj, bpf->rodata->tbg_class_base, p);
+	err = err ?: bpf_map__set_max_entries(bpf->maps.tbg_conns, p->conns);
+	err = err ?: bpf_map__set_max_entries(bpf->maps.tbg_owners, p->conns);
+	err = err ?: bpf_map__set_max_entries(bpf->maps.tbg_slots, p->conns);
+	err = err ?: bpf_map__set_max_entries(bpf->maps.tbg_retired, p->conns);
+	err = err ?: bpf_map__set_max_entries(bpf->maps.tbg_flows, p->conns);
+	return err;
+}
+
+static int translate_load(struct tbg_wire *w)
+{
 	int err;
 
-	/* a pid would not do: that of each container's daemon may be 1 */
-	if (getrandom(&bits, sizeof(bits), 0) != sizeof(bits))
-		return -errno;
-	w->bpf->rodata->tbg_mark |= bits;
-	err = tbg_maps_size(w->bpf->obj, w->bpf->rodata->tbg_class_base, p);
-	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_conns,
-					      p->conns);
-	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_owners,
-					      p->conns);
-	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_slots,
-					      p->conns);
-	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_retired,
-					      p->conns);
-	err = err ?: bpf_map__set_max_entries(w->bpf->maps.tbg_flows,
-					      p->conns);
-	return err;
+	w->bpf = tbg_translate_bpf__open();
+	err = w->bpf ? translate_sizes(w) : -errno;
+	err = err ?: tbg_translate_bpf__load(w->bpf);
+	if (err)
+		return err;
+	w->obj = w->bpf->obj;
+	w->progs[TBG_HOOK_INGRESS] = bpf_program__fd(w->bpf->progs.tbg_ingress);
+	w->progs[TBG_HOOK_EGRESS] = bpf_program__fd(w->bpf->progs.tbg_egress);
+	return 0;
+}
+
+static int own_load(struct tbg_wire *w)
+{
+	int err;
+
+	w->own = tbg_wire_bpf__open();
+	err = w->own ? tbg_maps_size(w->own->obj, w->own->rodata->tbg_class_base,
+				     &w->plan) : -errno;
+	err = err ?: bpf_map__set_max_entries(w->own->maps.tbg_tcbs, w->plan.conns);
+	err = err ?: tbg_wire_bpf__load(w->own);
+	if (err) {
+		tbg_wire_bpf__destroy(w->own);
+		w->own = NULL;
+		return err;
+	}
+	w->obj = w->own->obj;
+	w->progs[TBG_HOOK_INGRESS] = bpf_program__fd(w->own->progs.tbg_ingress);
+	w->progs[TBG_HOOK_EGRESS] = -1;
+	return 0;
+}
+
+/* Whether the kernel makes sockets late in this namespace: not without SYN cookies. */
+static bool has_cookies(void)
+{
+	FILE *f = fopen("/proc/sys/net/ipv4/tcp_syncookies", "r");
+	int c = f ? fgetc(f) : '0';
+
+	if (f)
+		fclose(f);
+	return c != '0';
+}
+
+/* XDP follows translated flows alone. */
+static bool wants_xdp(const struct tbg_wire *w)
+{
+	return strstr(w->wanted, ":xdp");
+}
+
+/* Every connection is wire's or the kernel's where that can be, else it is translated. */
+static int load_either(struct tbg_wire *w)
+{
+	if (w->late_sockets && !wants_xdp(w) && has_cookies() && !own_load(w))
+		return 0;
+	w->load_log[0] = 0;
+	return translate_load(w);
 }
 
 static int map_all(struct tbg_wire *w)
 {
-	int err = tbg_maps_open(&w->maps, w->bpf->obj);
+	int err = tbg_maps_open(&w->maps, w->obj);
 
-	err = err ?: tbg_map_mmap(w->bpf->maps.tbg_conns, &w->conns);
+	if (err || w->own)
+		return err;
+	err = tbg_map_mmap(w->bpf->maps.tbg_conns, &w->conns);
 	w->maps.conns = w->conns.at;
 	w->maps.conns_nr = w->plan.conns;
 	w->maps.owners_fd = bpf_map__fd(w->bpf->maps.tbg_owners);
 	w->maps.yield_fd = bpf_program__fd(w->bpf->progs.tbg_yield);
 	return err;
+}
+
+static int flows_open(struct tbg_wire *w)
+{
+	if (w->own)
+		return tbg_tcbs_open(&w->tcbs, bpf_map__fd(w->own->maps.tbg_tcbs),
+				     bpf_map__fd(w->own->maps.tbg_dues),
+				     bpf_program__fd(w->own->progs.tbg_push));
+	return tbg_flows_open(&w->flows, bpf_map__fd(w->bpf->maps.tbg_flows),
+			      bpf_map__fd(w->bpf->maps.tbg_slots),
+			      bpf_map__fd(w->bpf->maps.tbg_retired),
+			      bpf_program__fd(w->bpf->progs.tbg_has_socket),
+			      w->plan.conns);
+}
+
+static int map_fd(const struct tbg_wire *w, const char *name)
+{
+	return bpf_object__find_map_fd_by_name(w->obj, name);
 }
 
 static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
@@ -127,9 +214,7 @@ static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 
 	load_log = w->load_log;
 	print = libbpf_set_print(keep_first);
-	w->bpf = tbg_translate_bpf__open();
-	err = w->bpf ? set_sizes(w) : -errno;
-	err = err ?: tbg_translate_bpf__load(w->bpf);
+	err = load_either(w);
 	libbpf_set_print(print);
 	load_log = NULL;
 	if (err)
@@ -138,24 +223,33 @@ static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 	err = map_all(w);
 	if (err)
 		return fail(w, err, ret_msg, msg_len, "mmap of BPF maps");
-	err = tbg_flows_open(&w->flows, bpf_map__fd(w->bpf->maps.tbg_flows),
-			     bpf_map__fd(w->bpf->maps.tbg_slots),
-			     bpf_map__fd(w->bpf->maps.tbg_retired),
-			     bpf_program__fd(w->bpf->progs.tbg_has_socket),
-			     w->plan.conns);
+	err = flows_open(w);
 	if (err)
 		return fail(w, err, ret_msg, msg_len, "connection slots");
 	w->flows_open = true;
 
-	answer = bpf_program__fd(w->bpf->progs.tbg_answer);
-	err = bpf_map_update_elem(bpf_map__fd(w->bpf->maps.tbg_tail), &zero,
-				  &answer, 0);
+	answer = bpf_program__fd(bpf_object__find_program_by_name(w->obj, "tbg_answer"));
+	err = bpf_map_update_elem(map_fd(w, "tbg_tail"), &zero, &answer, 0);
 	/* so that whoever finds the egress program can tell that we are dead */
-	err = err ?: bpf_prog_bind_map(bpf_program__fd(w->bpf->progs.tbg_egress),
-				       bpf_map__fd(w->bpf->maps.tbg_tail), NULL);
+	if (!err && !w->own)
+		err = bpf_prog_bind_map(w->progs[TBG_HOOK_EGRESS], map_fd(w, "tbg_tail"),
+					NULL);
 	if (err)
 		return fail(w, err, ret_msg, msg_len, "program array");
 	return 0;
+}
+
+/* What the packets of connections without a socket have from elsewhere. */
+static int set_own(struct tbg_wire *w)
+{
+	struct tbg_knob *knob = w->maps.knob;
+
+	if (!w->own)
+		return 0;
+	knob->births = w->births_kernel ? TBG_BIRTHS_KERNEL : TBG_BIRTHS_WIRE;
+	knob->ttl = 64;
+	knob->hops = 64;
+	return draw(knob->cookie, sizeof(knob->cookie));
 }
 
 static void set_listeners(struct tbg_wire *w)
@@ -238,7 +332,7 @@ static void xdp_attach(struct tbg_wire *w, unsigned int nr)
 	int fd = 0;
 
 	if (!w->xdp)
-		fd = tbg_xdp_open(&w->xdp, w->bpf->obj, &w->plan, why, sizeof(why));
+		fd = tbg_xdp_open(&w->xdp, w->obj, &w->plan, why, sizeof(why));
 	if (!fd)
 		fd = tbg_xdp_attach(w->xdp, i->ifindex, why, sizeof(why));
 	if (fd < 0) {
@@ -374,10 +468,6 @@ static bool answers(const struct tbg_wire *w)
 static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
 {
 	struct tbg_wire_iface *i;
-	const int progs[TBG_HOOK_NR] = {
-		[TBG_HOOK_INGRESS] = bpf_program__fd(w->bpf->progs.tbg_ingress),
-		[TBG_HOOK_EGRESS] = bpf_program__fd(w->bpf->progs.tbg_egress),
-	};
 	int err;
 
 	if (!has_place(w, name))
@@ -393,7 +483,7 @@ static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
 		strcpy(i->why, "no such interface");
 	iface_twice(w, i);
 	if (!i->why[0]) {
-		err = tbg_attach(&w->attached[w->ifaces_nr], i->ifindex, progs);
+		err = tbg_attach(&w->attached[w->ifaces_nr], i->ifindex, w->progs);
 		if (err)
 			iface_off(i, err);
 		else
@@ -514,7 +604,7 @@ static int attach_all(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 	return -ENODEV;
 }
 
-int tbg_wire_open(struct tbg_wire **ret, const char *ifaces,
+int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 		  const struct tbg_plan *plan,
 		  const struct sockaddr_storage *listeners, unsigned int nr,
 		  char *ret_msg, size_t msg_len)
@@ -526,6 +616,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces,
 		return -ENOMEM;
 	w->plan = *plan;
 	w->automatic = !strcmp(ifaces, "auto");
+	w->late_sockets = late_sockets;
 	w->wanted = strdup(ifaces);
 	if (!w->wanted) {
 		free(w);
@@ -537,6 +628,9 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces,
 	if (err)
 		goto out;
 	set_listeners(w);
+	err = set_own(w);
+	if (err)
+		goto out;
 	w->maps.knob->answer = 1;
 	err = attach_all(w, ret_msg, msg_len);
 	if (err)
@@ -552,8 +646,7 @@ int tbg_wire_listen(struct tbg_wire *w, int fd)
 {
 	uint32_t one = 1;
 
-	return bpf_map_update_elem(bpf_map__fd(w->bpf->maps.tbg_listeners), &fd,
-				   &one, BPF_ANY);
+	return bpf_map_update_elem(map_fd(w, "tbg_listeners"), &fd, &one, BPF_ANY);
 }
 
 const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w)
@@ -563,7 +656,7 @@ const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w)
 
 const struct bpf_object *tbg_wire_object(const struct tbg_wire *w)
 {
-	return w->bpf->obj;
+	return w->obj;
 }
 
 unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
@@ -580,37 +673,58 @@ unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 
 unsigned int tbg_wire_flows(struct tbg_wire *w)
 {
+	if (w->own) {
+		tbg_tcbs_sweep(&w->tcbs, tbg_mono_ns(), w->draining);
+		return w->tcbs.nr;
+	}
 	tbg_flows_sweep(&w->flows, tbg_mono_ns());
 	return w->flows.nr;
 }
 
 unsigned int tbg_wire_flows_open(struct tbg_wire *w, uint64_t drain_ns)
 {
+	if (w->own) {
+		w->draining = true;
+		tbg_tcbs_sweep(&w->tcbs, tbg_mono_ns(), true);
+		return w->tcbs.open_nr;
+	}
 	w->flows.drain_ns = drain_ns;
 	tbg_flows_sweep(&w->flows, tbg_mono_ns());
 	return w->flows.open_nr;
 }
 
-void tbg_wire_silence(struct tbg_wire *w, unsigned int ms)
+void tbg_wire_limits(struct tbg_wire *w, unsigned int idle_ms, unsigned int header_ms)
 {
-	w->flows.silent_ns = ms * 1000000ull;
+	w->flows.silent_ns = (2 * idle_ms + 60000) * 1000000ull;
+	w->tcbs.idle_ms = idle_ms;
+	w->tcbs.header_ms = header_ms;
+}
+
+bool tbg_wire_owns(const struct tbg_wire *w)
+{
+	return w->own;
 }
 
 void tbg_wire_close(struct tbg_wire *w)
 {
 	if (!w)
 		return;
+	if (w->own && w->flows_open)
+		tbg_tcbs_reset(&w->tcbs);
 	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
 		xdp_detach(w, i);
 		if (!w->ifaces[i].why[0])
 			tbg_detach(&w->attached[i]);
 	}
 	tbg_xdp_close(w->xdp);
-	if (w->flows_open)
+	if (w->flows_open && w->own)
+		tbg_tcbs_close(&w->tcbs);
+	else if (w->flows_open)
 		tbg_flows_close(&w->flows);
 	tbg_map_munmap(&w->conns);
 	tbg_maps_close(&w->maps);
 	tbg_translate_bpf__destroy(w->bpf);
+	tbg_wire_bpf__destroy(w->own);
 	free(w->wanted);
 	free(w);
 }
@@ -658,7 +772,10 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 	if (now_ns - w->swept_ns < TBG_SWEEP_NS)
 		return;
 	w->swept_ns = now_ns;
-	tbg_flows_sweep(&w->flows, now_ns);
+	if (w->own)
+		tbg_tcbs_sweep(&w->tcbs, now_ns, w->draining);
+	else
+		tbg_flows_sweep(&w->flows, now_ns);
 	forget_off(w);
 	tbg_privilege_raise();
 	attach_again(w);
@@ -668,11 +785,22 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 	tbg_privilege_lower();
 }
 
+void tbg_wire_again(struct tbg_wire *w, uint64_t now_ns)
+{
+	if (w->own)
+		tbg_tcbs_again(&w->tcbs, now_ns);
+}
+
+int tbg_conn_take(struct tbg_wire *w, int fd, struct tbg_tcb *ret)
+{
+	return w->own ? tbg_tcb_take(&w->tcbs, fd, ret) : -ENOENT;
+}
+
 int tbg_conn_claim(struct tbg_wire *w, int fd)
 {
 	struct tbg_flow flow;
 
-	if (tbg_flow_lookup(&w->flows, fd, &flow))
+	if (w->own || tbg_flow_lookup(&w->flows, fd, &flow))
 		return -1;
 	w->flows.held[flow.slot] = 1;
 	return flow.slot;
@@ -697,7 +825,7 @@ uint64_t tbg_conn_hit_ns(struct tbg_wire *w, int fd, uint64_t now_ns)
 	struct tbg_flow flow;
 	int32_t ago_ms;
 
-	if (tbg_flow_lookup(&w->flows, fd, &flow) || !(flow.in_delta | flow.out_delta))
+	if (w->own || tbg_flow_lookup(&w->flows, fd, &flow) || !(flow.in_delta | flow.out_delta))
 		return 0;
 	ago_ms = (uint32_t)(now_ns / 1000000) - flow.repeat_ms;
 	return ago_ms > 0 ? now_ns - ago_ms * 1000000ull : now_ns;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "abi/tcb.h"
 #include "tiers/maps.h"
 
 struct bpf_object;
@@ -30,10 +31,11 @@ struct tbg_wire;
 /*
  * Loads and attaches. ifaces: comma-separated words or "auto" (every Ethernet
  * and loopback interface that is up and has an address of a listener).
- * Listeners must be bound. Returns 0 or negative errno; on error ret_msg says
+ * Listeners must be bound. late_sockets: connections are wire's alone, where the kernel
+ * can make their sockets late. Returns 0 or negative errno; on error ret_msg says
  * what is missing and what to do, and nothing is left attached.
  */
-int tbg_wire_open(struct tbg_wire **ret, const char *ifaces,
+int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 		  const struct tbg_plan *plan,
 		  const struct sockaddr_storage *listeners, unsigned int nr,
 		  char *ret_msg, size_t msg_len);
@@ -59,8 +61,21 @@ unsigned int tbg_wire_flows(struct tbg_wire *w);
  */
 unsigned int tbg_wire_flows_open(struct tbg_wire *w, uint64_t drain_ns);
 
-/* An open flow silent for so long may have lost its socket; default 10 minutes. */
-void tbg_wire_silence(struct tbg_wire *w, unsigned int ms);
+/* How long a connection may idle, and wait for its first request. */
+void tbg_wire_limits(struct tbg_wire *w, unsigned int idle_ms, unsigned int header_ms);
+
+/* Whether connections are wire's or the kernel's, none of them both. */
+bool tbg_wire_owns(const struct tbg_wire *w);
+
+/* Sends again what nobody has acknowledged in time; several times a second, by one thread. */
+void tbg_wire_again(struct tbg_wire *w, uint64_t now_ns);
+
+/*
+ * A connection that wire has handed over, once its socket has something to read: the
+ * kernel's alone from here on. *ret says what was sent of wire's last reply. Negative:
+ * it never was wire's. Any thread.
+ */
+int tbg_conn_take(struct tbg_wire *w, int fd, struct tbg_tcb *ret);
 
 /* Detaches from all interfaces and frees. NULL is allowed. */
 void tbg_wire_close(struct tbg_wire *w);

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A connection that wire owns: its transmission control block (RFC 9293 3.3.1)
+ * in the place of a socket. BPF makes it when the client has proved its address
+ * and deletes it when the connection is over, or the kernel's; the daemon reads
+ * it, gives idle connections back to it, and sweeps what nobody ended. There is
+ * one numbering: the client's.
+ *
+ *     idle  <=>  the next byte of the client's stream is the segment's first,
+ *                and all that was sent is acknowledged
+ */
+#ifndef TBG_ABI_TCB_H
+#define TBG_ABI_TCB_H
+
+#include "conn.h"
+
+/* The ends of a connection, and the VRF that they are in: index of its device, or 0. */
+struct tbg_tcb_key {
+	struct tbg_flow_key ends;
+	__u32 vrf;
+};
+
+/* X(name, what `toboggan connections` calls it) */
+#define TBG_TCB_LIST(X) \
+	X(OPEN,		"open")		/* wire's: hits are answered */ \
+	X(GIVING,	"giving back")	/* the daemon is letting its socket go */ \
+	X(HANDED,	"handed over")	/* the kernel makes, or has, its socket */ \
+	X(LAST_ACK,	"last-ack")	/* the client has closed, and we */ \
+	X(FIN_WAIT,	"fin-wait")	/* we have closed, the client has not */ \
+	X(TIME_WAIT,	"time-wait")	/* both have, we first: a tombstone */
+
+enum tbg_tcb_state {
+#define X(name, text) TBG_TCB_##name,
+	TBG_TCB_LIST(X)
+#undef X
+	TBG_TCB_STATES
+};
+
+/* Flags beside TBG_FLOW_TS and TBG_FLOW_V6 */
+#define TBG_TCB_SACK	0x02	/* both sides use selective acknowledgements */
+#define TBG_TCB_WSCALE	0x04	/* both sides scale their windows */
+#define TBG_TCB_ECN	0x08	/* agreed on; wire itself never sends ECT */
+#define TBG_TCB_LOSSY	0x10	/* a reply was lost: the next request is the kernel's */
+#define TBG_TCB_HELD	0x40	/* its last socket is not gone yet: no hand-over */
+#define TBG_TCB_DF	0x80	/* packets are sent with DF */
+
+struct tbg_tcb {
+	__u32 lock;		/* struct bpf_spin_lock in BPF */
+	__u32 rcv_nxt;		/* the client's next byte */
+	__u32 snd_nxt;		/* our next byte; our FIN, once sent, is at it */
+	__u32 acked;		/* highest acknowledgement seen */
+	__u32 tsoff;		/* our TSval less CLOCK_MONOTONIC in ms */
+	__u32 tsval;		/* newest TSval sent */
+	__u32 tsrecent;		/* newest TSval of the client */
+	__u32 flowinfo;		/* IPv6: first word of the header, as sent */
+	__u32 ifindex;		/* where its last segment came in */
+	__u32 repeat_ms;	/* since when resent counts; of the reply itself: when it left */
+	__u32 seen_ms;		/* CLOCK_MONOTONIC of the last segment that counts */
+	__u32 born_ms;
+	__u32 told_ms;		/* of the last challenge ACK (RFC 5961 7) */
+	__u32 answers;		/* requests that wire has answered */
+	__u16 win;		/* raw window field that we advertise, network order */
+	__u16 mss;		/* payload bytes per segment, options deducted */
+	__u16 peer_mss;		/* as the client's SYN says */
+	__u16 resent;		/* segments of the last reply sent again lately; TBG_FRESH */
+	__u8 wscale;		/* shift of the client's window field, << 4: of ours */
+	__u8 flags;
+	__u8 ttl;
+	__u8 tos;
+	__u8 dups;		/* duplicate ACKs in a row, without SACK */
+	__u8 state;		/* enum tbg_tcb_state */
+	__u8 tries;		/* times that our timer has sent again what is sent last */
+	__u8 undone;		/* GIVING: a segment went to the socket meanwhile */
+	__u16 mac[3];		/* where its segments come from */
+	__u16 own[3];		/* and the interface's own address in them */
+	__u16 vlan;		/* TCI of a tag that they have in the frame; 0: none */
+	__u16 pad;
+	struct tbg_exchange last;
+};
+
+/*
+ * What a listener offers in a SYN-ACK, learned of the kernel's own half-open requests:
+ * wire offers the same. Kind of a SYN: which of these options it has.
+ */
+#define TBG_OFFER_TS	 0x01
+#define TBG_OFFER_WSCALE 0x02
+#define TBG_OFFER_SACK	 0x04
+#define TBG_OFFER_ECN	 0x08
+
+struct tbg_offer_key {
+	__u32 local[4];
+	__u32 ifindex;
+	__u16 port;		/* network order */
+	__u16 kind;		/* TBG_OFFER_* that the client's SYN has */
+};
+
+struct tbg_offer {
+	__u32 window;		/* of the SYN-ACK: not scaled */
+	__u32 learned_ms;	/* CLOCK_MONOTONIC */
+	__u8 kind;		/* TBG_OFFER_* of them that the kernel agrees to */
+	__u8 wscale;
+	__u8 pad[2];
+};
+
+/* An offer this old lets one SYN go to the kernel, to be learned again. */
+#define TBG_OFFER_MS	1000
+
+/* What the daemon asks tbg_push to do, in cb[0], with a segment as of the client's. */
+#define TBG_PUSH_AGAIN	1	/* send again what is not acknowledged */
+#define TBG_PUSH_FIN	2	/* close an idle connection, or send our FIN again */
+#define TBG_PUSH_RST	3	/* reset */
+
+/* Times that it sends again what is not acknowledged before it resets: 50 s. */
+#define TBG_PUSH_TRIES	8
+
+/* Since when our own timer takes a reply for lost, and then twice as long each time. */
+#define TBG_DUE_MS	200
+
+_Static_assert(sizeof(struct tbg_tcb_key) == 40, "abi");
+_Static_assert(sizeof(struct tbg_tcb) == 88 + 32, "abi");
+_Static_assert(sizeof(struct tbg_offer_key) == 24, "abi");
+_Static_assert(sizeof(struct tbg_offer) == 12, "abi");
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Segments without payload that wire sends for its connections, made of the one
+ * that asks for them: acknowledgements, challenges, FINs, resets.
+ */
+#ifndef TBG_WIRE_BARE_BPF_H
+#define TBG_WIRE_BARE_BPF_H
+
+#include "send.bpf.h"
+
+#define TBG_CHALLENGE_MS 500	/* as net.ipv4.tcp_invalid_ratelimit */
+
+/* Both numbers of a segment as one argument: a BPF function has five. */
+#define TBG_NUMBERS(seq, ack) ((__u32)(seq) | (__u64)(__u32)(ack) << 32)
+
+/*
+ * Makes skb the bare segment with these flags beside ACK, and these numbers. 0, or
+ * negative: it is not fit to be sent.
+ */
+static __attribute__((noinline)) int
+tbg_bare_make(struct __sk_buff *skb, struct tbg_scratch *s, struct tbg_tcb_locked *f,
+	      __u64 numbers, __u32 flags)
+{
+	__u32 now_ms = tbg_now_ms(), frame;
+	struct tbg_reply *r;
+	struct tbg_pkt *p;
+
+	if (!s || !f)
+		return -1;
+	r = &s->reply;
+	p = &s->pkt;
+	__builtin_memset(r, 0, sizeof(*r));
+	bpf_spin_lock(&f->lock);
+	tbg_reply_flow(r, f, now_ms);
+	r->tsecr = f->tsrecent;
+	r->may_fragment = !(f->flags & TBG_TCB_DF);
+	bpf_spin_unlock(&f->lock);
+	r->seq = numbers;
+	r->ack = numbers >> 32;
+	r->more = flags;
+	bpf_skb_load_bytes(skb, ETH_ALEN, r->mac, sizeof(r->mac));
+	frame = p->l4 + (r->ts ? 32 : 20);
+	/* longer first: a cut alone would keep a sum that a device has made of all */
+	if (bpf_skb_change_tail(skb, skb->len + 1, 0) || bpf_skb_change_tail(skb, frame, 0))
+		return -1;
+	return tbg_reply_heads(skb, s, 0);
+}
+
+static __always_inline int tbg_bare_send(struct __sk_buff *skb, struct tbg_scratch *s,
+					 struct tbg_tcb_locked *f, __u32 seq, __u32 ack,
+					 __u32 flags)
+{
+	if (tbg_bare_make(skb, s, f, TBG_NUMBERS(seq, ack), flags))
+		return TC_ACT_SHOT;
+	return tbg_reply_last(skb);
+}
+
+/*
+ * Tells where the connection stands: of a segment out of place, a challenge
+ * (RFC 5961). Bare ones are told so twice a second at most, for their sender may
+ * answer in kind.
+ */
+static __always_inline int tbg_bare_tell(struct __sk_buff *skb, struct tbg_scratch *s,
+					 struct tbg_tcb_locked *f)
+{
+	bool bare = !s->pkt.payload_len && !(s->pkt.tcp_flags & TBG_TCP_FIN);
+	__u32 now_ms = tbg_now_ms(), seq, ack;
+	bool told = false;
+
+	bpf_spin_lock(&f->lock);
+	if (bare) {
+		told = f->told_ms && now_ms - f->told_ms < TBG_CHALLENGE_MS;
+		if (!told)
+			f->told_ms = now_ms | 1;
+	}
+	seq = tbg_tcb_next(f);
+	ack = f->rcv_nxt;
+	bpf_spin_unlock(&f->lock);
+	tbg_count(TBG_WHY_CHALLENGE);
+	return told ? TC_ACT_SHOT : tbg_bare_send(skb, s, f, seq, ack, 0);
+}
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What a segment without a request does to a connection of wire's: acknowledgements,
+ * FINs, resets, SYNs, probes (RFC 9293 3.10.7, RFC 5961, RFC 7323 5). Answers as the
+ * kernel's TCP would; passes nothing up but what is the kernel's.
+ */
+#ifndef TBG_WIRE_CONTROL_BPF_H
+#define TBG_WIRE_CONTROL_BPF_H
+
+#include "repeat.bpf.h"
+
+/* Bytes behind the next one that a segment in window may begin with. */
+static __always_inline __u32 tbg_tcb_window(const struct tbg_tcb_locked *f)
+{
+	return bpf_ntohs(f->win) << (f->wscale >> 4);
+}
+
+/* Our FIN is acknowledged, or the last segment of a closed connection. */
+static __always_inline bool tbg_fin_acked(const struct tbg_tcb_locked *f,
+					  const struct tbg_pkt *p)
+{
+	return tbg_tcb_fin(f) && p->tcp_flags & TBG_TCP_ACK && p->ack == tbg_tcb_next(f);
+}
+
+/* A reset counts only at the very next number (RFC 5961 3.2), or at a FIN's (macOS). */
+static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch *s,
+				      const struct tbg_tcb_key *key,
+				      struct tbg_tcb_locked *f)
+{
+	__u32 ahead = s->pkt.seq - f->rcv_nxt;
+
+	if (!ahead || (ahead == -1u && tbg_tcb_fin(f) && f->state != TBG_TCB_FIN_WAIT)) {
+		tbg_tcb_forget(key);
+		tbg_count(TBG_WHY_CLOSING);
+		return TC_ACT_SHOT;
+	}
+	if (ahead < tbg_tcb_window(f))
+		return tbg_bare_tell(skb, s, f);
+	tbg_count(TBG_WHY_DROPPED);
+	return TC_ACT_SHOT;
+}
+
+/*
+ * The client's FIN, in order. It gets ours at once: nothing is under way but perhaps a
+ * reply whose repeats go on. After ours, the connection rests as a tombstone.
+ */
+static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch *s,
+				      struct tbg_tcb_locked *f)
+{
+	struct tbg_pkt *p = &s->pkt;
+	__u32 now_ms = tbg_now_ms(), seq, ack, flags = 0;
+
+	bpf_spin_lock(&f->lock);
+	if (p->seq == f->rcv_nxt && f->state == TBG_TCB_OPEN) {
+		f->rcv_nxt++;
+		f->state = TBG_TCB_LAST_ACK;
+		f->tries = 0;
+	} else if (p->seq == f->rcv_nxt && f->state == TBG_TCB_FIN_WAIT) {
+		f->rcv_nxt++;
+		f->state = TBG_TCB_TIME_WAIT;
+	}
+	if ((__s32)(p->ack - f->acked) > 0 && (__s32)(p->ack - f->snd_nxt) <= 0)
+		f->acked = p->ack;
+	if (p->timed && (__s32)(p->tsval - f->tsrecent) > 0)
+		f->tsrecent = p->tsval;
+	f->seen_ms = now_ms;
+	seq = tbg_tcb_next(f);
+	ack = f->rcv_nxt;
+	/* sent once more with the client's, which has not seen it, or crosses it */
+	if (p->ack != tbg_tcb_next(f) &&
+	    (f->state == TBG_TCB_LAST_ACK || f->state == TBG_TCB_TIME_WAIT)) {
+		flags = TBG_TCP_FIN;
+		seq = f->snd_nxt;
+	}
+	bpf_spin_unlock(&f->lock);
+	tbg_count(TBG_WHY_FIN);
+	return tbg_bare_send(skb, s, f, seq, ack, flags);
+}
+
+/*
+ * Whether a SYN begins a new connection between the ends of one that is over: as
+ * tcp_timewait_state_process() has it (RFC 9293 3.10.7.4, RFC 6191).
+ */
+static __always_inline bool tbg_syn_is_next(const struct tbg_scratch *s,
+					    const struct tbg_tcb_locked *f)
+{
+	if (f->state != TBG_TCB_TIME_WAIT && f->state != TBG_TCB_LAST_ACK)
+		return false;
+	if ((__s32)(s->pkt.seq - f->rcv_nxt) > 0)
+		return true;
+	return f->flags & TBG_FLOW_TS && s->opt.flags & TBG_OPT_TS &&
+	       (__s32)(s->opt.tsval - f->tsrecent) > 0;
+}
+
+/* What an acknowledgement says of the last reply. */
+enum tbg_ack { TBG_ACK_NEWS, TBG_ACK_LOSS, TBG_ACK_OVER };
+
+static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg_scratch *s,
+					       struct tbg_tcb_locked *f)
+{
+	struct tbg_pkt *p = &s->pkt;
+	bool plain = tbg_is_plain(f, p), sack;
+	enum tbg_ack ret = TBG_ACK_NEWS;
+
+	sack = !plain && tbg_pkt_options(skb, s)->sack_nr;
+	bpf_spin_lock(&f->lock);
+	if ((__s32)(p->ack - f->acked) > 0) {
+		f->acked = p->ack;
+		f->dups = 0;
+		f->tries = 0;
+		/* a part of what was sent again: what is behind it was lost too (RFC 6582) */
+		if (f->flags & TBG_TCB_LOSSY && tbg_within_reply(f, p->ack))
+			ret = TBG_ACK_LOSS;
+	} else if (tbg_within_reply(f, p->ack) && f->dups < TBG_DUPS) {
+		f->dups++;
+	}
+	if (tbg_within_reply(f, p->ack) && (sack || f->dups == TBG_DUPS))
+		ret = TBG_ACK_LOSS;
+	if (plain && p->plain_ts && p->seq == f->rcv_nxt &&
+	    (__s32)(p->tsval - f->tsrecent) > 0)
+		f->tsrecent = p->tsval;
+	if (f->state == TBG_TCB_LAST_ACK && p->ack == tbg_tcb_next(f))
+		ret = TBG_ACK_OVER;
+	bpf_spin_unlock(&f->lock);
+	return ret;
+}
+
+/* A segment of a connection that the kernel may have a socket for; or -1. */
+static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scratch *s,
+					 const struct tbg_tcb_key *key,
+					 struct tbg_tcb_locked *f)
+{
+	if (f->state == TBG_TCB_HANDED)
+		return tbg_handed(skb, &s->pkt, key, f);
+	if (f->state != TBG_TCB_GIVING)
+		return -1;
+	bpf_spin_lock(&f->lock);
+	if (f->state == TBG_TCB_GIVING)
+		f->undone = 1;
+	bpf_spin_unlock(&f->lock);
+	tbg_count(TBG_WHY_GIVE_LATE);
+	return TBG_PASS;
+}
+
+/*
+ * A segment without payload of wire's connection f. A TC action; -1: it shows that
+ * something was lost, for tbg_answer to repeat.
+ */
+static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch *s,
+				       const struct tbg_tcb_key *key,
+				       struct tbg_tcb_locked *f)
+{
+	struct tbg_pkt *p = &s->pkt;
+	__u32 ahead;
+
+	if (!tbg_segment_sound(skb, s)) {
+		tbg_count(TBG_WHY_CSUM);
+		return TC_ACT_SHOT;
+	}
+	if (p->tcp_flags & TBG_TCP_RST)
+		return tbg_on_rst(skb, s, key, f);
+	if (!(p->tcp_flags & TBG_TCP_ACK)) {
+		tbg_count(TBG_WHY_DROPPED);
+		return TC_ACT_SHOT;
+	}
+	ahead = p->seq - f->rcv_nxt;
+	/* beyond what was sent, before the window, behind it, or an old duplicate */
+	if ((__s32)(p->ack - tbg_tcb_next(f)) > 0 || (__s32)(p->ack - f->acked) < -65535 ||
+	    (ahead > tbg_tcb_window(f) && !(p->tcp_flags & TBG_TCP_FIN)) ||
+	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
+		return tbg_bare_tell(skb, s, f);
+	if (p->tcp_flags & TBG_TCP_FIN) {
+		if (!ahead || (ahead == -1u && tbg_tcb_fin(f)))
+			return tbg_on_fin(skb, s, f);
+		return tbg_bare_tell(skb, s, f);
+	}
+	switch (tbg_on_ack(skb, s, f)) {
+	case TBG_ACK_LOSS:
+		return -1;
+	case TBG_ACK_OVER:
+		tbg_tcb_forget(key);
+		tbg_count(TBG_WHY_FIN);
+		return TC_ACT_SHOT;
+	case TBG_ACK_NEWS:
+		break;
+	}
+	tbg_count(TBG_WHY_ACK);
+	return TC_ACT_SHOT;
+}
+
+#endif

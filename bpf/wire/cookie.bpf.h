@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The sequence number of wire's SYN-ACK: all that a connection needs to begin, and
+ * a proof of the client's address, so that nothing is kept before it (RFC 4987 3.6).
+ * By a secret key, and like noise to everybody else.
+ *
+ *	proof (21) | minute (2) | MSS (3) | window scale (4) | SACK | ECN
+ */
+#ifndef TBG_WIRE_COOKIE_BPF_H
+#define TBG_WIRE_COOKIE_BPF_H
+
+#include "../core/key.h"
+#include "tcb.bpf.h"
+
+#define TBG_COOKIE_SHIFT 36	/* of ns: 69 s, and a cookie lives for two of them */
+#define TBG_COOKIE_BITS	 11
+#define TBG_COOKIE_AGE_MS 140000 /* of the timestamp that comes back with one */
+
+struct tbg_cookie {
+	__u32 mss_at;		/* in tbg_cookie_mss() */
+	__u32 wscale;		/* 15: none */
+	__u32 sack, ecn;
+	__u32 tsoff;		/* of the connection's TSval */
+	__u32 label;		/* IPv6 flow label */
+};
+
+/* Steps of the MSS that a cookie holds: never more than the client said. */
+static __always_inline __u32 tbg_cookie_mss(__u32 at)
+{
+	switch (at) {
+	case 1: return 1220;
+	case 2: return 1360;
+	case 3: return 1400;
+	case 4: return 1440;
+	case 5: return 1460;
+	case 6: return 8940;
+	case 7: return 65476;
+	default: return 536;
+	}
+}
+
+static __always_inline __u32 tbg_cookie_mss_at(__u32 mss)
+{
+	__u32 at;
+
+#pragma unroll
+	for (at = 7; at; at--)
+		if (tbg_cookie_mss(at) <= mss)
+			return at;
+	return 0;
+}
+
+struct tbg_sip {
+	__u64 v0, v1, v2, v3;
+};
+
+static __always_inline void tbg_sip_add(struct tbg_sip *s, __u64 m)
+{
+	s->v3 ^= m;
+	TBG_SIP_ROUND(s->v0, s->v1, s->v2, s->v3);
+	s->v0 ^= m;
+}
+
+static __always_inline __u64 tbg_sip_end(struct tbg_sip s)
+{
+	s.v2 ^= 0xff;
+	TBG_SIP_ROUND(s.v0, s.v1, s.v2, s.v3);
+	TBG_SIP_ROUND(s.v0, s.v1, s.v2, s.v3);
+	TBG_SIP_ROUND(s.v0, s.v1, s.v2, s.v3);
+	return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
+}
+
+static __always_inline __u64 tbg_pair(__u32 low, __u32 high)
+{
+	return low | (__u64)high << 32;
+}
+
+/*
+ * SipHash-1-3 over the ends and the client's first number: *ret_mask is what hides the
+ * low bits; the return is the proof for them and their minute.
+ */
+static __attribute__((noinline)) __u64
+tbg_cookie_hash(const struct tbg_tcb_key *k, const struct tbg_knob *knob, __u32 irs,
+		__u64 bits, __u64 *ret_mask)
+{
+	const struct tbg_flow_key *e = &k->ends;
+	struct tbg_sip s = {
+		.v0 = knob->cookie[0] ^ 0x736f6d6570736575ull,
+		.v1 = knob->cookie[1] ^ 0x646f72616e646f6dull,
+		.v2 = knob->cookie[0] ^ 0x6c7967656e657261ull,
+		.v3 = knob->cookie[1] ^ 0x7465646279746573ull,
+	};
+
+	tbg_sip_add(&s, tbg_pair(e->local[0], e->local[1]));
+	tbg_sip_add(&s, tbg_pair(e->local[2], e->local[3]));
+	tbg_sip_add(&s, tbg_pair(e->remote[0], e->remote[1]));
+	tbg_sip_add(&s, tbg_pair(e->remote[2], e->remote[3]));
+	tbg_sip_add(&s, tbg_pair(e->local_port | (__u32)e->remote_port << 16, k->vrf));
+	tbg_sip_add(&s, irs);
+	*ret_mask = tbg_sip_end(s);
+	tbg_sip_add(&s, bits);
+	return tbg_sip_end(s);
+}
+
+/* The number of the SYN-ACK. Sets c->tsoff and c->label. */
+static __always_inline __u32 tbg_cookie_make(const struct tbg_tcb_key *k,
+					     const struct tbg_knob *knob, __u32 irs,
+					     struct tbg_cookie *c)
+{
+	__u64 minute = bpf_ktime_get_ns() >> TBG_COOKIE_SHIFT, mask, proof;
+	__u32 low = (minute & 3) << 9 | c->mss_at << 6 | c->wscale << 2 |
+		    c->sack << 1 | c->ecn;
+
+	proof = tbg_cookie_hash(k, knob, irs, minute << 16 | low, &mask);
+	c->tsoff = mask >> 32;
+	c->label = mask >> TBG_COOKIE_BITS & 0xfffff;
+	low ^= mask & ((1 << TBG_COOKIE_BITS) - 1);
+	return (__u32)proof << TBG_COOKIE_BITS | low;
+}
+
+/* Whether n is the number of a SYN-ACK of ours to irs, not long ago. Sets *c. */
+static __always_inline bool tbg_cookie_check(const struct tbg_tcb_key *k,
+					     const struct tbg_knob *knob, __u32 irs,
+					     __u32 n, struct tbg_cookie *c)
+{
+	__u64 minute = bpf_ktime_get_ns() >> TBG_COOKIE_SHIFT, mask, proof;
+	__u32 low;
+
+	/* first for the mask alone */
+	tbg_cookie_hash(k, knob, irs, 0, &mask);
+	low = (n ^ mask) & ((1 << TBG_COOKIE_BITS) - 1);
+	if ((minute & 3) != low >> 9)
+		minute--;
+	if ((minute & 3) != low >> 9)
+		return false;
+	proof = tbg_cookie_hash(k, knob, irs, minute << 16 | low, &mask);
+	if (((__u32)proof << TBG_COOKIE_BITS ^ n) >> TBG_COOKIE_BITS)
+		return false;
+	c->mss_at = low >> 6 & 7;
+	c->wscale = low >> 2 & 15;
+	c->sack = low >> 1 & 1;
+	c->ecn = low & 1;
+	c->tsoff = mask >> 32;
+	c->label = mask >> TBG_COOKIE_BITS & 0xfffff;
+	return true;
+}
+
+#endif

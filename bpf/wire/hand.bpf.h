@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A connection handed over to the kernel: its listener makes a socket of the segment
+ * at hand, with what was agreed at birth, at exactly its numbers (6.9 on). What of
+ * wire's last reply is not acknowledged, the daemon writes again, first of all. Until
+ * the socket is seen, the connection stays here, for the client's retransmission to
+ * try again.
+ */
+#ifndef TBG_WIRE_HAND_BPF_H
+#define TBG_WIRE_HAND_BPF_H
+
+#include "answer.bpf.h"
+#include "birth.bpf.h"
+#include "send.bpf.h"
+
+/* linux/tcp.h of 6.9 */
+struct bpf_tcp_req_attrs___wire {
+	__u32 rcv_tsval, rcv_tsecr;
+	__u16 mss;
+	__u8 rcv_wscale, snd_wscale;
+	__u8 ecn_ok, wscale_ok, sack_ok, tstamp_ok, usec_ts_ok;
+	__u8 reserved[3];
+};
+
+/* Nothing of it is read; a kfunc's argument has to be a struct, and not a name alone. */
+struct sock___wire {
+	struct sock_common___wire __sk_common;
+};
+
+extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk,
+				   struct bpf_tcp_req_attrs___wire *attrs,
+				   int attrs__sz) __ksym;
+
+/* The connection is nobody's any more, or the kernel's. */
+static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key)
+{
+	bpf_map_delete_elem(&tbg_tcbs, key);
+}
+
+/* What the kernel is told of the connection, under its lock. */
+static __always_inline void tbg_hand_attrs(const struct tbg_tcb_locked *f,
+					   const struct tbg_pkt *p, __u32 now_ms,
+					   struct bpf_tcp_req_attrs___wire *a)
+{
+	a->mss = f->peer_mss;
+	a->wscale_ok = !!(f->flags & TBG_TCB_WSCALE);
+	a->snd_wscale = f->wscale & 15;
+	a->rcv_wscale = f->wscale >> 4;
+	a->sack_ok = !!(f->flags & TBG_TCB_SACK);
+	a->ecn_ok = !!(f->flags & TBG_TCB_ECN);
+	a->tstamp_ok = !!(f->flags & TBG_FLOW_TS);
+	a->rcv_tsval = p->timed ? p->tsval : f->tsrecent;
+	a->rcv_tsecr = now_ms + f->tsoff;
+}
+
+/*
+ * Hands over with the segment in p, which begins with the client's next byte. A TC
+ * action. Another socket may be there already: ours of a moment ago.
+ */
+static __attribute__((noinline)) int
+tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_tcb_key *key,
+	      struct tbg_tcb_locked *f)
+{
+	struct bpf_tcp_req_attrs___wire a = {};
+	struct tcp_sock *tp;
+	struct bpf_sock *sk;
+	__u32 now_ms = tbg_now_ms();
+	bool held, first;
+	int err = -1;
+
+	bpf_spin_lock(&f->lock);
+	held = f->flags & TBG_TCB_HELD || p->seq != f->rcv_nxt;
+	first = f->state == TBG_TCB_OPEN;
+	tbg_hand_attrs(f, p, now_ms, &a);
+	bpf_spin_unlock(&f->lock);
+	sk = tbg_socket_find(skb, &p->key, p->v6);
+	if (!sk) {
+		tbg_tcb_forget(key);
+		tbg_count(TBG_WHY_HAND_FAIL);
+		return TBG_PASS;	/* nobody listens: a reset */
+	}
+	if (sk->state != BPF_TCP_LISTEN && !held) {
+		bpf_sk_release(sk);
+		tbg_tcb_forget(key);
+		return TBG_PASS;
+	}
+	tp = (void *)bpf_skc_to_tcp_sock(sk);
+	if (!held && tp)
+		err = bpf_sk_assign_tcp_reqsk(skb, (struct sock___wire *)tp, &a, sizeof(a));
+	bpf_sk_release(sk);
+	if (err) {
+		tbg_count(TBG_WHY_HAND_FAIL);
+		return TC_ACT_SHOT;
+	}
+	bpf_spin_lock(&f->lock);
+	f->state = TBG_TCB_HANDED;
+	f->seen_ms = now_ms;
+	/* the socket sends from here on; what lies behind is the daemon's to write again */
+	f->acked = p->ack;
+	bpf_spin_unlock(&f->lock);
+	if (first)
+		tbg_stat(handed);
+	return TBG_PASS;
+}
+
+/*
+ * A segment of a connection that was handed over. Once its socket is there, all is the
+ * kernel's; where none came to be, the accept queue was full: it is tried again.
+ */
+static __always_inline int tbg_handed(struct __sk_buff *skb, const struct tbg_pkt *p,
+				      const struct tbg_tcb_key *key,
+				      struct tbg_tcb_locked *f)
+{
+	struct bpf_sock *sk;
+	bool there;
+
+	sk = tbg_socket_find(skb, &p->key, p->v6);
+	if (!sk) {
+		tbg_tcb_forget(key);
+		tbg_count(TBG_WHY_HANDED);
+		return TBG_PASS;
+	}
+	there = sk->state != BPF_TCP_LISTEN;
+	bpf_sk_release(sk);
+	if (there) {
+		tbg_count(TBG_WHY_HANDED);
+		return TBG_PASS;
+	}
+	/* a socket is made of a segment that acknowledges, and begins where it must */
+	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) != TBG_TCP_ACK ||
+	    p->seq != f->rcv_nxt || p->ack != f->acked || !tbg_is_plain(f, p)) {
+		if (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST)) {
+			tbg_tcb_forget(key);
+			tbg_count(TBG_WHY_CONTROL);
+			return TBG_PASS;
+		}
+		tbg_count(TBG_WHY_DROPPED);
+		return TC_ACT_SHOT;
+	}
+	tbg_count(TBG_WHY_HAND_FAIL);
+	return tbg_hand_over(skb, p, key, f);
+}
+
+#endif

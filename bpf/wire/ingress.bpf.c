@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * TC ingress where wire owns its connections: a segment to one of our ports begins
+ * one, is answered, ends one, or hands it over to the kernel; every other goes up
+ * as it came. tbg_answer, behind a tail call that dies with the daemon, replies.
+ * Nothing is ever translated, and nothing looks at what leaves.
+ */
+#include <linux/if_packet.h>
+
+#include "control.bpf.h"
+#include "synack.bpf.h"
+
+#define TBG_TRIED 1000			/* done with: on to the stack as it is */
+
+/* What the kernel has between the ends of a segment that is of no connection of wire's. */
+enum tbg_found { TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_OTHER };
+
+static __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_pkt *p,
+					       struct tbg_agreed *a)
+{
+	int ret = TBG_FOUND_OTHER;
+	struct bpf_sock *sk;
+
+	sk = tbg_socket_find(skb, &p->key, p->v6);
+	if (!sk)
+		return TBG_FOUND_NONE;
+	if (sk->state == BPF_TCP_LISTEN)
+		ret = TBG_FOUND_LISTENER;
+	else if (sk->state == BPF_TCP_NEW_SYN_RECV && !p->payload_len &&
+		 tbg_request_read(sk, p, a) && tbg_is_ours(sk))
+		ret = TBG_FOUND_HALF;
+	bpf_sk_release(sk);
+	return ret;
+}
+
+/*
+ * A segment of no connection that we know begins one: 0, and it is there, with *taken
+ * where it has withdrawn the kernel's; or a why.
+ */
+static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *s,
+				     const struct tbg_knob *knob,
+				     const struct tbg_tcb_key *key, bool *taken)
+{
+	struct tbg_agreed a = {};
+	struct tbg_pkt *p = &s->pkt;
+	int why;
+
+	if ((p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
+	    !knob->answer)
+		return TBG_WHY_NO_FLOW;
+	switch (tbg_found(skb, p, &a)) {
+	case TBG_FOUND_HALF:
+		if (!tbg_agreed_fits(&a, p))
+			return TBG_WHY_NO_FLOW;
+		if (!tbg_segment_sound(skb, s))
+			return TBG_WHY_CSUM;
+		if (!tbg_is_tagged(skb, p))
+			tbg_offer_learn(skb, p, &a);
+		*taken = true;
+		break;
+	case TBG_FOUND_LISTENER:
+		why = tbg_cookie_read(skb, s, key, &a);
+		if (why)
+			return why;
+		if (!tbg_segment_sound(skb, s))
+			return TBG_WHY_CSUM;
+		break;
+	default:
+		return TBG_WHY_NO_FLOW;
+	}
+	return tbg_tcb_begin(skb, p, key, &a);
+}
+
+/* A bare segment of no connection of wire's. */
+static __always_inline int tbg_ingress_new(struct __sk_buff *skb, struct tbg_scratch *s,
+					   const struct tbg_knob *knob,
+					   const struct tbg_tcb_key *key)
+{
+	bool taken = false;
+	int why = tbg_begin(skb, s, knob, key, &taken);
+
+	if (why) {
+		tbg_count(why == TBG_WHY_RACE ? TBG_WHY_NO_FLOW : why);
+		return TBG_PASS;
+	}
+	tbg_count(TBG_WHY_BORN);
+	if (!taken)
+		return TC_ACT_SHOT;
+	tbg_ack_to_rst(skb, &s->pkt);
+	return TBG_PASS;
+}
+
+/* A SYN: of a connection that is wire's still, or to begin one. */
+static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scratch *s,
+					   const struct tbg_knob *knob,
+					   const struct tbg_tcb_key *key,
+					   struct tbg_tcb_locked *f)
+{
+	int act;
+
+	if (f) {
+		act = tbg_on_shared(skb, s, key, f);
+		if (act != -1)
+			return act;
+		if (!tbg_segment_sound(skb, s)) {
+			tbg_count(TBG_WHY_CSUM);
+			return TC_ACT_SHOT;
+		}
+		tbg_pkt_options(skb, s);
+		if (!tbg_syn_is_next(s, f))
+			return tbg_bare_tell(skb, s, f);
+		tbg_tcb_forget(key);
+	}
+	act = tbg_end_served(knob, &s->pkt.key, s->pkt.v6) ?
+	      tbg_syn_answer(skb, s, knob, key) : TBG_PASS;
+	if (act == TBG_PASS)
+		tbg_count(TBG_WHY_CONTROL);
+	return act;
+}
+
+/*
+ * An ICMP error that a packet was too long, about the last reply of a connection of
+ * ours (forged ones are not within it, RFC 5927 4.1): what is sent again is shorter.
+ * It goes up in any case.
+ */
+static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_scratch *s,
+					    const struct tbg_knob *knob)
+{
+	struct tbg_pkt *p = &s->pkt;
+	__u32 inner = p->l4 + 8, seq, mtu, heads;
+	struct tbg_tcb_locked *f;
+	struct tbg_tcb_key key = {};
+	__u16 ports[4];		/* source, destination, sequence number */
+	__u8 head[8], ip[40];
+
+	tbg_count(TBG_WHY_NOT_OURS);
+	if (bpf_skb_load_bytes(skb, p->l4, head, 8))
+		return TBG_PASS;
+	if (p->v6) {
+		if (head[0] != 2 || bpf_skb_load_bytes(skb, inner, ip, 40) ||
+		    ip[6] != IPPROTO_TCP)
+			return TBG_PASS;
+		__builtin_memcpy(p->key.local, ip + 8, 16);
+		__builtin_memcpy(p->key.remote, ip + 24, 16);
+		inner += 40;
+		mtu = head[4] << 24 | head[5] << 16 | head[6] << 8 | head[7];
+	} else {
+		__u32 addr[2];
+
+		if (head[0] != 3 || head[1] != 4 ||
+		    bpf_skb_load_bytes(skb, inner, ip, 20) || ip[9] != IPPROTO_TCP)
+			return TBG_PASS;
+		__builtin_memcpy(addr, ip + 12, 8);
+		tbg_map_v4(p->key.local, addr[0]);
+		tbg_map_v4(p->key.remote, addr[1]);
+		inner += (ip[0] & 0xf) * 4;
+		mtu = head[6] << 8 | head[7];
+	}
+	if (bpf_skb_load_bytes(skb, inner, ports, 8) || !tbg_port_served(knob, ports[0]))
+		return TBG_PASS;
+	p->key.local_port = ports[0];
+	p->key.remote_port = ports[1];
+	tbg_tcb_key_of(skb, knob, p, &key);
+	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
+	if (!f)
+		return TBG_PASS;
+	__builtin_memcpy(&seq, ports + 2, 4);
+	seq = bpf_ntohl(seq);
+	bpf_spin_lock(&f->lock);
+	heads = (f->flags & TBG_FLOW_V6 ? 60 : 40) + (f->flags & TBG_FLOW_TS ? 12 : 0);
+	if (mtu < heads + TBG_MSS_LEAST)
+		mtu = heads + TBG_MSS_LEAST;
+	if (tbg_within_reply(f, seq) && mtu - heads < f->mss)
+		f->mss = mtu - heads;
+	bpf_spin_unlock(&f->lock);
+	return TBG_PASS;
+}
+
+SEC("tc")
+int tbg_ingress(struct __sk_buff *skb)
+{
+	struct tbg_scratch *s = tbg_scratch_get();
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_tcb_key key = {};
+	struct tbg_tcb_locked *f;
+	struct tbg_pkt *p;
+	int act;
+
+	if (!s || !knob)
+		return TBG_PASS;
+	/* IP drops what is another host's */
+	if (tbg_sockets && skb->pkt_type != PACKET_HOST) {
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	}
+	p = &s->pkt;
+	switch (tbg_pkt_parse(skb, p, true)) {
+	case TBG_PKT_ICMP:
+		return tbg_ingress_icmp(skb, s, knob);
+	case TBG_PKT_CUT:
+	case TBG_PKT_OTHER:
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	case TBG_PKT_TCP:
+		break;
+	}
+	if (!tbg_port_served(knob, p->key.local_port)) {
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	}
+	tbg_tcb_key_of(skb, knob, p, &key);
+	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
+	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_SYN)
+		return tbg_ingress_syn(skb, s, knob, &key, f);
+	if (!f && !p->payload_len)
+		return tbg_ingress_new(skb, s, knob, &key);
+	if (!p->payload_len) {
+		act = tbg_on_shared(skb, s, &key, f);
+		if (act == -1)
+			act = tbg_control(skb, s, &key, f);
+		if (act != -1)
+			return act;
+	}
+	bpf_tail_call(skb, &tbg_tail, 0);
+	/* the daemon is gone, and its listener: the stack resets the connection */
+	tbg_tcb_forget(&key);
+	tbg_count(TBG_WHY_OFF);
+	return TBG_PASS;
+}
+
+/* Whether the connection allows an answer to a request at its next byte. 0 or a why. */
+static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
+				       const struct tbg_tcb_locked *f,
+				       const struct tbg_pkt *p)
+{
+	if (p->odd)
+		return TBG_WHY_IP_ODD;
+	if (p->ce || p->ae || (p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK)
+		return TBG_WHY_FLAGS;
+	if (f->flags & TBG_TCB_LOSSY)
+		return TBG_WHY_LEFT;
+	if (!knob->answer)
+		return TBG_WHY_OFF;
+	if (!tbg_is_plain(f, p))
+		return TBG_WHY_TCP_ODD;
+	if (p->ack != f->snd_nxt)
+		return TBG_WHY_UNACKED;
+	if (p->payload_len > TBG_REQ_MAX)
+		return TBG_WHY_GRAMMAR;
+	return 0;
+}
+
+/*
+ * Takes the exchange: the idle equation once more, now under the lock, and the numbers
+ * with it. 0 or a why.
+ */
+static __always_inline int tbg_claim(struct tbg_tcb_locked *f, const struct tbg_pkt *p,
+				     struct tbg_reply *r, __u64 now_ns)
+{
+	__u32 now_ms = now_ns / 1000000;
+	int why = 0;
+
+	bpf_spin_lock(&f->lock);
+	if (f->state != TBG_TCB_OPEN || p->seq != f->rcv_nxt || p->ack != f->snd_nxt)
+		why = TBG_WHY_RACE;
+	if (!why) {
+		tbg_reply_flow(r, f, now_ms);
+		r->may_fragment = !(f->flags & TBG_TCB_DF);
+		r->first_seq = p->ack;
+		r->acks[0] = p->seq;
+		r->acks[1] = p->seq + p->payload_len;
+		r->tsecr = p->tsval;
+		f->tsrecent = p->tsval;
+		f->rcv_nxt += p->payload_len;
+		f->snd_nxt += r->len;
+		f->acked = p->ack;
+		f->seen_ms = now_ms;
+		f->last.req_seq = p->seq;
+		f->last.req_len = p->payload_len;
+		f->last.seq = p->ack;
+		f->last.len = r->len;
+		f->last.blob = r->blob;
+		f->last.gen = r->gen;
+		f->last.date_s = r->date_s;
+		f->last.part = r->part_id;
+		f->last.seg = r->seg;
+		f->resent = TBG_FRESH;
+		f->repeat_ms = now_ms;
+		f->tries = 0;
+		f->dups = 0;
+		f->answers++;
+	}
+	bpf_spin_unlock(&f->lock);
+	return why;
+}
+
+/* Answers the request in s->pkt: a TC action, or -why for the kernel to. */
+static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
+				   const struct tbg_knob *knob,
+				   const struct tbg_tcb_key *key, struct tbg_tcb_locked *f,
+				   bool soft)
+{
+	__u32 frame, segs = knob->segs_max, one = 1;
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
+	int why;
+
+	why = tbg_find(s, p->payload_len);
+	if (why)
+		return -why;
+	if (r->len > TBG_WIRE_MAX || r->len > tbg_pkt_window(f, p) ||
+	    tbg_is_tight(skb, f, p) ||
+	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) || r->nr > TBG_SEG_MAX ||
+	    (segs && r->nr > segs))
+		return -TBG_WHY_SIZE;
+	frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;
+	if (!tbg_mtu_holds(skb, frame - p->l3))
+		return -TBG_WHY_SIZE;
+	if (tbg_reply_room(skb, frame, soft))
+		return -TBG_WHY_ROOM;
+	why = tbg_claim(f, p, r, s->now_ns);
+	if (why) {
+		tbg_request_restore(skb, s);
+		return -why;
+	}
+	/* whoever brought the request is the way to its client */
+	bpf_skb_load_bytes(skb, ETH_ALEN, r->mac, sizeof(r->mac));
+	if (r->nr > 1)
+		bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
+	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
+		return TC_ACT_SHOT;
+	tbg_hit_note(s, knob);
+	return tbg_reply_last(skb);
+}
+
+/* A segment that carries payload, or shows a loss, of wire's connection f. */
+static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
+				   const struct tbg_knob *knob,
+				   const struct tbg_tcb_key *key, struct tbg_tcb_locked *f)
+{
+	struct tbg_pkt *p = &s->pkt;
+	bool lost = tbg_shows_loss(f, p);
+	int why, soft, act;
+
+	__builtin_memset(&s->reply, 0, sizeof(s->reply));
+	s->now_ns = bpf_ktime_get_ns();
+	/* what is too long to be summed here is another's to judge, unless it was checked */
+	soft = p->payload_len > TBG_REQ_MAX ? 0 : tbg_segment_check(skb, s);
+	if (soft < 0) {
+		tbg_count(TBG_WHY_CSUM);
+		return TC_ACT_SHOT;
+	}
+	if (lost) {
+		act = tbg_again(skb, s, knob, f, soft, false);
+		if (act >= 0)
+			return act;
+		if (act == -TBG_WHY_STALE_REPEAT) {
+			tbg_count(TBG_WHY_STALE_REPEAT);
+			return tbg_tcb_reset(skb, s, key, f);
+		}
+		tbg_count(-act);
+		return TC_ACT_SHOT;
+	}
+	/* out of order, old, of more than was sent, or behind a FIN */
+	if (p->seq != f->rcv_nxt || f->state != TBG_TCB_OPEN ||
+	    p->ack - f->acked > f->snd_nxt - f->acked ||
+	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
+		return tbg_bare_tell(skb, s, f);
+	why = tbg_may_hit(knob, f, p);
+	if (!why) {
+		act = tbg_hit(skb, s, knob, key, f, soft);
+		if (act >= 0)
+			return act;
+		why = -act;
+	}
+	act = tbg_hand_over(skb, p, key, f);
+	if (act == TBG_PASS)
+		tbg_count(why);
+	return act;
+}
+
+SEC("tc")
+int tbg_answer(struct __sk_buff *skb)
+{
+	struct tbg_scratch *s = tbg_scratch_get();
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_tcb_key key = {};
+	struct tbg_tcb_locked *f;
+	bool taken = false;
+	int why, act;
+
+	if (!s || !knob)
+		return TBG_PASS;
+	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
+	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
+	if (!f) {
+		/* a request right behind a handshake whose last segment was lost */
+		why = tbg_begin(skb, s, knob, &key, &taken);
+		f = why ? NULL : bpf_map_lookup_elem(&tbg_tcbs, &key);
+		if (!f) {
+			tbg_count(why ?: TBG_WHY_NO_FLOW);
+			return TBG_PASS;
+		}
+	}
+	act = tbg_on_shared(skb, s, &key, f);
+	return act != -1 ? act : tbg_own(skb, s, knob, &key, f);
+}

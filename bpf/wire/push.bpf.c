@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What nobody's segment asks for: a reply once more whose loss no acknowledgement has
+ * shown, the FIN of an idle connection, a reset. Run by the daemon
+ * (BPF_PROG_TEST_RUN) on a segment as the client would send it; attached to nothing.
+ */
+#include "control.bpf.h"
+
+/* Our FIN: the first of an idle connection, or once more. */
+static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratch *s,
+					struct tbg_tcb_locked *f)
+{
+	__u32 now_ms = tbg_now_ms(), seq, ack;
+	struct tbg_pkt *p = &s->pkt;
+	bool may;
+
+	bpf_spin_lock(&f->lock);
+	may = p->seq == f->rcv_nxt;
+	if (f->state == TBG_TCB_OPEN) {
+		may = may && f->acked == f->snd_nxt;
+		if (may) {
+			f->state = TBG_TCB_FIN_WAIT;
+			f->seen_ms = now_ms;
+			f->tries = 0;
+		}
+	} else {
+		may = may && tbg_tcb_fin(f);
+		f->tries += f->tries < 255;
+	}
+	seq = f->snd_nxt;
+	ack = f->rcv_nxt;
+	bpf_spin_unlock(&f->lock);
+	if (!may)
+		return TC_ACT_SHOT;
+	tbg_count(TBG_WHY_FIN);
+	return tbg_bare_send(skb, s, f, seq, ack, TBG_TCP_FIN);
+}
+
+/* The reply once more, if its time has come. */
+static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scratch *s,
+					  const struct tbg_knob *knob,
+					  const struct tbg_tcb_key *key,
+					  struct tbg_tcb_locked *f)
+{
+	__u32 now_ms = tbg_now_ms();
+	int act;
+
+	if (now_ms - f->repeat_ms < tbg_due_ms(f->tries) || f->state == TBG_TCB_GIVING ||
+	    f->state == TBG_TCB_HANDED)
+		return TC_ACT_SHOT;
+	if (f->tries >= TBG_PUSH_TRIES)
+		return tbg_tcb_reset(skb, s, key, f);
+	act = tbg_again(skb, s, knob, f, false, true);
+	if (act == -TBG_WHY_STALE_REPEAT) {
+		tbg_count(TBG_WHY_STALE_REPEAT);
+		return tbg_tcb_reset(skb, s, key, f);
+	}
+	return act < 0 ? TC_ACT_SHOT : act;
+}
+
+SEC("tc")
+int tbg_push(struct __sk_buff *skb)
+{
+	struct tbg_scratch *s = tbg_scratch_get();
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_tcb_key key = {};
+	struct tbg_tcb_locked *f;
+	__u32 what = skb->cb[0];
+	int act = TC_ACT_SHOT;
+
+	if (!s || !knob || tbg_pkt_parse(skb, &s->pkt, true) != TBG_PKT_TCP)
+		return 0;
+	s->pkt.odd = 0;
+	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
+	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
+	if (!f)
+		return 0;
+	__builtin_memset(&s->reply, 0, sizeof(s->reply));
+	s->now_ns = bpf_ktime_get_ns();
+	switch (what) {
+	case TBG_PUSH_AGAIN:
+		act = tbg_push_again(skb, s, knob, &key, f);
+		break;
+	case TBG_PUSH_FIN:
+		act = tbg_push_fin(skb, s, f);
+		break;
+	case TBG_PUSH_RST:
+		act = tbg_tcb_reset(skb, s, &key, f);
+		break;
+	}
+	/* a test run redirects nothing */
+	if (act == TC_ACT_REDIRECT)
+		tbg_send_clone(skb, 0);
+	return 1;
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Wire's own answer to a SYN: the kernel's, in options, window and their order
+ * (tcp_options_write() of net/ipv4/tcp_output.c), with a cookie as its number.
+ * Nothing is kept. A SYN that the kernel would not answer just so goes up.
+ */
+#ifndef TBG_WIRE_SYNACK_BPF_H
+#define TBG_WIRE_SYNACK_BPF_H
+
+#include "answer.bpf.h"
+#include "birth.bpf.h"
+#include "send.bpf.h"
+
+#define TBG_TCP_ECE 0x40
+#define TBG_TCP_CWR 0x80
+
+/* A SYN-ACK as it is to be. */
+struct tbg_synack {
+	__u32 seq, ack, tsval, tsecr, window, mss;
+	__u8 kind, wscale;	/* TBG_OFFER_* that it has */
+	bool ece;
+};
+
+/* Kind of the SYN in s->pkt, whose options are parsed. */
+static __always_inline __u16 tbg_syn_kind(const struct tbg_scratch *s)
+{
+	const __u32 flags = s->opt.flags;
+
+	return (flags & TBG_OPT_TS ? TBG_OFFER_TS : 0) |
+	       (flags & TBG_OPT_WSCALE ? TBG_OFFER_WSCALE : 0) |
+	       (flags & TBG_OPT_SACKOK ? TBG_OFFER_SACK : 0) |
+	       (s->pkt.tcp_flags & TBG_TCP_ECE ? TBG_OFFER_ECN : 0);
+}
+
+/* The options, in words, as the kernel orders them; returns their number. */
+static __always_inline __u32 tbg_synack_options(const struct tbg_synack *a, __u32 o[5])
+{
+	__u32 n = 1;
+
+	o[0] = bpf_htonl(0x02040000 | a->mss);
+	o[1] = o[2] = o[3] = o[4] = 0;
+	if (a->kind & TBG_OFFER_TS) {
+		o[1] = a->kind & TBG_OFFER_SACK ? bpf_htonl(0x0402080a) : TBG_OPT_PLAIN_TS;
+		o[2] = bpf_htonl(a->tsval);
+		o[3] = bpf_htonl(a->tsecr);
+		if (a->kind & TBG_OFFER_WSCALE)
+			o[4] = bpf_htonl(0x01030300 | a->wscale);
+		return a->kind & TBG_OFFER_WSCALE ? 5 : 4;
+	}
+	if (a->kind & TBG_OFFER_SACK) {
+		o[1] = bpf_htonl(0x01010402);
+		n = 2;
+		if (a->kind & TBG_OFFER_WSCALE)
+			o[2] = bpf_htonl(0x01030300 | a->wscale);
+	} else if (a->kind & TBG_OFFER_WSCALE) {
+		o[1] = bpf_htonl(0x01030300 | a->wscale);
+	}
+	return a->kind & TBG_OFFER_WSCALE ? n + 1 : n;
+}
+
+/* The TCP header in place, its checksum right whatever the skb's state is. */
+static __always_inline int tbg_synack_tcp(struct __sk_buff *skb, const struct tbg_pkt *p,
+					  const struct tbg_synack *a, __u32 n,
+					  const __u32 o[5])
+{
+	__u32 w[10], i;
+	__u64 sum = 0, size = 20 + 4 * n;
+	__u16 pseudo;
+
+	w[0] = (__u32)p->key.local_port | (__u32)p->key.remote_port << 16;
+	w[1] = bpf_htonl(a->seq);
+	w[2] = bpf_htonl(a->ack);
+	w[3] = bpf_htonl((5 + n) << 28 |
+			 (TBG_TCP_SYN | TBG_TCP_ACK | (a->ece ? TBG_TCP_ECE : 0)) << 16 |
+			 a->window);
+	pseudo = tbg_csum_fold((__u64)p->addr_sum + bpf_htons(IPPROTO_TCP) + bpf_htons(size));
+	w[4] = pseudo;
+#pragma unroll
+	for (i = 0; i < 5; i++)
+		w[5 + i] = o[i];
+#pragma unroll
+	for (i = 0; i < 10; i++)
+		sum += w[i];
+	/* P stands in the field already: the sum counts it, and once more, see D.1 */
+	sum += pseudo;
+	TBG_BOUND(size, 40, return -1);
+	if (bpf_skb_store_bytes(skb, p->l4, w, size, 0))
+		return -1;
+	return bpf_l4_csum_replace(skb, p->l4 + 16, 0, tbg_csum_fold(sum), 0);
+}
+
+/* Turns the SYN in skb into *a and sends it. A TC action. */
+static __attribute__((noinline)) int
+tbg_synack_send(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_synack *a)
+{
+	struct tbg_reply *r;
+	struct tbg_pkt *p;
+	__u16 was[6], mac[6];
+	__u32 o[5], n;
+
+	if (!s || !a)
+		return TC_ACT_SHOT;
+	r = &s->reply;
+	p = &s->pkt;
+	n = tbg_synack_options(a, o);
+	if (bpf_skb_change_tail(skb, p->l4 + 20 + 4 * n, 0) ||
+	    bpf_skb_load_bytes(skb, 0, was, sizeof(was)))
+		return TC_ACT_SHOT;
+	__builtin_memcpy(mac, was + 3, 6);
+	__builtin_memcpy(mac + 3, was, 6);
+	bpf_skb_store_bytes(skb, 0, mac, sizeof(mac), 0);
+	if (p->v6)
+		tbg_reply_ipv6(skb, p, r, 20 + 4 * n);
+	else
+		tbg_reply_ipv4(skb, p, r, 20 + 4 * n);
+	if (tbg_synack_tcp(skb, p, a, n, o))
+		return TC_ACT_SHOT;
+	return tbg_reply_last(skb);
+}
+
+/*
+ * Whether the listener there is ours, and nothing else is between these ends: a socket
+ * in TIME_WAIT, say, which has a word in it.
+ */
+static __always_inline bool tbg_syn_is_free(struct __sk_buff *skb, const struct tbg_pkt *p)
+{
+	struct bpf_sock *sk;
+	bool ret;
+
+	if (!tbg_sockets)
+		return true;
+	sk = tbg_socket_find(skb, &p->key, p->v6);
+	if (!sk)
+		return false;
+	ret = sk->state == BPF_TCP_LISTEN && tbg_is_ours(sk);
+	bpf_sk_release(sk);
+	return ret;
+}
+
+/* The offer of the SYN's kind, unless it is too old: then this SYN renews it. */
+static __always_inline bool tbg_offer_get(struct __sk_buff *skb, const struct tbg_pkt *p,
+					  __u16 kind, struct tbg_offer *ret)
+{
+	__u32 now_ms = tbg_now_ms(), was;
+	struct tbg_offer_key key;
+	struct tbg_offer *o;
+
+	tbg_offer_key_of(skb, p, kind, &key);
+	o = bpf_map_lookup_elem(&tbg_offers, &key);
+	if (!o)
+		return false;
+	was = o->learned_ms;
+	if ((__s32)(now_ms - was) >= TBG_OFFER_MS &&
+	    __sync_val_compare_and_swap(&o->learned_ms, was, now_ms) == was)
+		return false;
+	*ret = *o;
+	return true;
+}
+
+/* Answers the SYN in s->pkt: a TC action, or TBG_PASS with it as it came. */
+static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scratch *s,
+					  const struct tbg_knob *knob,
+					  const struct tbg_tcb_key *key)
+{
+	struct tbg_cookie c = { .wscale = 15 };
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_synack a = {};
+	struct tbg_offer offer;
+	__u32 mtu, heads = p->v6 ? 60 : 40;
+	__u16 kind, mss;
+
+	if (knob->births != TBG_BIRTHS_WIRE || !knob->answer || p->odd || p->ae ||
+	    p->payload_len || tbg_is_tagged(skb, p) || tbg_is_link_local(&p->key) || p->ce ||
+	    (p->tcp_flags & ~(TBG_TCP_ECE | TBG_TCP_CWR)) != TBG_TCP_SYN)
+		return TBG_PASS;
+	/* ECN-setup has both (RFC 3168 6.1.1) */
+	if (!(p->tcp_flags & TBG_TCP_ECE) != !(p->tcp_flags & TBG_TCP_CWR))
+		return TBG_PASS;
+	tbg_pkt_options(skb, s);
+	mss = s->opt.mss;
+	if (s->opt.flags & TBG_OPT_ODD || !(s->opt.flags & TBG_OPT_MSS) ||
+	    mss < (p->v6 ? TBG_MSS_V6_LEAST : TBG_MSS_LEAST))
+		return TBG_PASS;
+	kind = tbg_syn_kind(s);
+	if (!tbg_offer_get(skb, p, kind, &offer) || !tbg_syn_is_free(skb, p) ||
+	    !tbg_segment_sound(skb, s))
+		return TBG_PASS;
+	mtu = tbg_mtu_of(skb);
+	if (mtu < heads + TBG_MSS_LEAST || mtu > 65535)
+		mtu = mtu > 65535 ? 65535 : heads + TBG_MSS_LEAST;
+	/* it stays what it was before the options were read for the checksum */
+	tbg_pkt_options(skb, s);
+	c.mss_at = tbg_cookie_mss_at(mss);
+	if (kind & TBG_OFFER_WSCALE)
+		c.wscale = s->opt.wscale;
+	c.sack = !!(kind & TBG_OFFER_SACK);
+	c.ecn = !!(kind & TBG_OFFER_ECN);
+	a.seq = tbg_cookie_make(key, knob, p->seq, &c);
+	a.ack = p->seq + 1;
+	a.kind = kind;
+	a.wscale = offer.wscale;
+	a.ece = c.ecn;
+	a.window = offer.window > 65535 ? 65535 : offer.window;
+	a.mss = mtu - heads;
+	a.tsval = tbg_now_ms() + c.tsoff;
+	a.tsecr = s->opt.tsval;
+	__builtin_memset(r, 0, sizeof(*r));
+	r->ttl = p->v6 ? knob->hops : knob->ttl;
+	r->flowinfo = bpf_htonl(0x60000000 | c.label);
+	r->may_fragment = knob->no_df;
+	tbg_count(TBG_WHY_SYN_ACK);
+	return tbg_synack_send(skb, s, &a);
+}
+
+/*
+ * What a cookie that comes back with the segment in s->pkt has agreed on. The offer may
+ * have been forgotten meanwhile: then nobody knows our window's scale.
+ */
+static __attribute__((noinline)) int
+tbg_cookie_read(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_tcb_key *key,
+		struct tbg_agreed *a)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_offer_key offer_key;
+	struct tbg_cookie c = {};
+	struct tbg_offer *offer;
+	struct tbg_pkt *p;
+	__u32 kind;
+
+	if (!s || !key || !a || !knob)
+		return TBG_WHY_OFF;
+	p = &s->pkt;
+	if (!tbg_cookie_check(key, knob, p->seq - 1, p->ack - 1, &c))
+		return TBG_WHY_NO_FLOW;
+	a->irs = p->seq;
+	a->iss = p->ack;
+	a->peer_mss = tbg_cookie_mss(c.mss_at);
+	a->tsoff = c.tsoff;
+	a->flowinfo = bpf_htonl(0x60000000 | c.label);
+	a->flags = (p->plain_ts ? TBG_FLOW_TS : 0) | (c.sack ? TBG_TCB_SACK : 0) |
+		   (c.ecn ? TBG_TCB_ECN : 0) | (c.wscale != 15 ? TBG_TCB_WSCALE : 0);
+	if (p->plain_ts && tbg_now_ms() + 1 - (p->tsecr - c.tsoff) > TBG_COOKIE_AGE_MS)
+		return TBG_WHY_NO_FLOW;
+	kind = tbg_offer_kind(a->flags);
+	tbg_offer_key_of(skb, p, kind, &offer_key);
+	offer = bpf_map_lookup_elem(&tbg_offers, &offer_key);
+	if (!offer)
+		return TBG_WHY_NO_FLOW;
+	a->window = offer->window;
+	if (c.wscale != 15) {
+		a->snd_wscale = c.wscale;
+		a->rcv_wscale = offer->wscale;
+	}
+	return 0;
+}
+
+#endif

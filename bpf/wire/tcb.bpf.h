@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Connections that wire owns: their map, and what of it every other file here
+ * needs. Read with abi/tcb.h.
+ */
+#ifndef TBG_WIRE_TCB_BPF_H
+#define TBG_WIRE_TCB_BPF_H
+
+#include "../abi/tcb.h"
+#include "packet.bpf.h"
+
+/* struct tbg_tcb with its first word as the lock that it is. */
+struct tbg_tcb_locked {
+	struct bpf_spin_lock lock;
+	__u32 rcv_nxt, snd_nxt, acked;
+	__u32 tsoff, tsval, tsrecent, flowinfo, ifindex;
+	__u32 repeat_ms, seen_ms, born_ms, told_ms, answers;
+	__u16 win, mss, peer_mss, resent;
+	__u8 wscale, flags, ttl, tos;
+	__u8 dups, state, tries, undone;
+	__u16 mac[3], own[3], vlan, pad;
+	struct tbg_exchange last;
+};
+
+_Static_assert(sizeof(struct tbg_tcb_locked) == sizeof(struct tbg_tcb), "");
+_Static_assert(__builtin_offsetof(struct tbg_tcb_locked, last) ==
+	       __builtin_offsetof(struct tbg_tcb, last), "");
+
+/*
+ * Ends -> connection. Writers: BPF; the daemon, which gives back and sweeps. Not LRU.
+ * Full: new connections are the kernel's (plan).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct tbg_tcb_key);
+	__type(value, struct tbg_tcb_locked);
+} tbg_tcbs SEC(".maps");
+
+/* What listeners offer. Writer: BPF. LRU: what is forgotten is learned again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct tbg_offer_key);
+	__type(value, struct tbg_offer);
+} tbg_offers SEC(".maps");
+
+/* Interface -> device of the VRF that it is in. Writer: daemon. Full: not wire's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TBG_IFACES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} tbg_vrfs SEC(".maps");
+
+/*
+ * Connections whose last reply has several segments, or was sent for the daemon: a
+ * loss of it may show by nothing that the client sends. Writer: BPF; the daemon
+ * takes them out and looks. Full: no timer of ours.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct tbg_tcb_key);
+	__type(value, __u32);
+} tbg_dues SEC(".maps");
+
+static __always_inline void tbg_tcb_key_of(struct __sk_buff *skb,
+					   const struct tbg_knob *knob,
+					   const struct tbg_pkt *p,
+					   struct tbg_tcb_key *ret)
+{
+	__u32 ifindex = skb->ifindex, *vrf = NULL;
+
+	if (knob->vrfs)
+		vrf = bpf_map_lookup_elem(&tbg_vrfs, &ifindex);
+	ret->ends = p->key;
+	ret->vrf = vrf ? *vrf : 0;
+}
+
+/* Whether our FIN has been sent: it stands at snd_nxt. */
+static __always_inline bool tbg_tcb_fin(const struct tbg_tcb_locked *f)
+{
+	return f->state >= TBG_TCB_LAST_ACK;
+}
+
+/* The number of what we send next, behind a FIN. */
+static __always_inline __u32 tbg_tcb_next(const struct tbg_tcb_locked *f)
+{
+	return f->snd_nxt + tbg_tcb_fin(f);
+}
+
+static __always_inline void tbg_stat_add(__u64 off)
+{
+	__u32 zero = 0;
+	struct tbg_stats *st = bpf_map_lookup_elem(&tbg_stats, &zero);
+
+	if (st)
+		++*(__u64 *)((__u8 *)st + off);
+}
+
+#define tbg_stat(field) tbg_stat_add(__builtin_offsetof(struct tbg_stats, field))
+
+#endif

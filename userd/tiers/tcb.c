@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Wire's connections seen from the daemon. Whatever is to be sent, tbg_push sends: it
+ * is run on a segment as the client would send it, so that there is one place that
+ * makes replies. No open connection is ever deleted here, only told to end.
+ */
+#include "tiers/tcb.h"
+
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <bpf/bpf.h>
+
+#define TBG_READ_BATCH 4096	/* connections read by one system call */
+#define TBG_DUES_BATCH 256
+
+int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int push_fd)
+{
+	*t = (struct tbg_tcbs){
+		.tcbs_fd = tcbs_fd, .dues_fd = dues_fd, .push_fd = push_fd,
+		.idle_ms = 60000, .header_ms = 60000,
+	};
+	return 0;
+}
+
+void tbg_tcbs_close(struct tbg_tcbs *t)
+{
+	free(t->due);
+	t->due = NULL;
+	t->due_nr = t->due_room = 0;
+}
+
+/* An address as keys have it: IPv4 mapped into IPv6. */
+static void end_of(const struct sockaddr_storage *ss, __u32 ret_addr[4], __u16 *ret_port)
+{
+	const struct sockaddr_in *four = (const void *)ss;
+	const struct sockaddr_in6 *six = (const void *)ss;
+
+	if (ss->ss_family == AF_INET) {
+		ret_addr[0] = 0;
+		ret_addr[1] = 0;
+		ret_addr[2] = htonl(0xffff);
+		ret_addr[3] = four->sin_addr.s_addr;
+		*ret_port = four->sin_port;
+	} else {
+		memcpy(ret_addr, &six->sin6_addr, 16);
+		*ret_port = six->sin6_port;
+	}
+}
+
+static int key_of(int fd, struct tbg_tcb_key *ret)
+{
+	struct sockaddr_storage local, remote;
+	socklen_t local_len = sizeof(local), remote_len = sizeof(remote);
+
+	memset(ret, 0, sizeof(*ret));
+	if (getsockname(fd, (void *)&local, &local_len) ||
+	    getpeername(fd, (void *)&remote, &remote_len))
+		return -errno;
+	end_of(&local, ret->ends.local, &ret->ends.local_port);
+	end_of(&remote, ret->ends.remote, &ret->ends.remote_port);
+	return 0;
+}
+
+int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_tcb *ret)
+{
+	struct tbg_tcb_key key;
+	int vrf, err = key_of(fd, &key);
+	socklen_t len = sizeof(vrf);
+
+	if (err)
+		return err;
+	/* the device that it is bound to is its VRF's (tcp_l3mdev_accept, or not) */
+	if (t->vrfs && !getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &vrf, &len))
+		key.vrf = vrf;
+	if (bpf_map_lookup_elem(t->tcbs_fd, &key, ret))
+		return -errno;
+	if (ret->state != TBG_TCB_HANDED)
+		return -ENOENT;
+	return bpf_map_delete_elem(t->tcbs_fd, &key);
+}
+
+uint32_t tbg_tcb_owed(const struct tbg_tcb *t)
+{
+	uint32_t left = t->last.seq + t->last.len - t->acked;
+
+	return t->last.len && left <= t->last.len ? left : 0;
+}
+
+/* The longest frame: a tag, IPv6, a timestamp. */
+struct frame {
+	uint8_t b[ETH_HLEN + 4 + sizeof(struct ip6_hdr) + sizeof(struct tcphdr) + 12];
+	size_t len;
+};
+
+static void frame_add(struct frame *f, const void *at, size_t len)
+{
+	memcpy(f->b + f->len, at, len);
+	f->len += len;
+}
+
+/* An acknowledgement of the client's, as far as it has acknowledged. */
+static void frame_make(struct frame *f, const struct tbg_tcb_key *key,
+		       const struct tbg_tcb *t)
+{
+	bool ts = t->flags & TBG_FLOW_TS, v6 = t->flags & TBG_FLOW_V6;
+	uint16_t proto = htons(v6 ? ETH_P_IPV6 : ETH_P_IP), tag = htons(ETH_P_8021Q);
+	struct tcphdr tcp = {
+		.source = key->ends.remote_port, .dest = key->ends.local_port,
+		.seq = htonl(t->rcv_nxt), .ack_seq = htonl(t->acked),
+		.doff = ts ? 8 : 5, .ack = 1, .window = htons(0xffff),
+	};
+	uint32_t opt[3] = { htonl(0x0101080a), htonl(t->tsrecent), htonl(t->tsval) };
+	uint16_t tcp_len = ts ? 32 : 20;
+
+	f->len = 0;
+	frame_add(f, t->own, ETH_ALEN);
+	frame_add(f, t->mac, ETH_ALEN);
+	if (t->vlan) {
+		frame_add(f, &tag, 2);
+		frame_add(f, &t->vlan, 2);
+	}
+	frame_add(f, &proto, 2);
+	if (v6) {
+		struct ip6_hdr ip = { .ip6_flow = htonl(6u << 28), .ip6_plen = htons(tcp_len),
+				      .ip6_nxt = IPPROTO_TCP, .ip6_hlim = 64 };
+
+		memcpy(&ip.ip6_src, key->ends.remote, 16);
+		memcpy(&ip.ip6_dst, key->ends.local, 16);
+		frame_add(f, &ip, sizeof(ip));
+	} else {
+		struct iphdr ip = { .version = 4, .ihl = 5, .ttl = 64,
+				    .protocol = IPPROTO_TCP,
+				    .tot_len = htons(sizeof(ip) + tcp_len),
+				    .saddr = key->ends.remote[3],
+				    .daddr = key->ends.local[3] };
+
+		frame_add(f, &ip, sizeof(ip));
+	}
+	frame_add(f, &tcp, sizeof(tcp));
+	if (ts)
+		frame_add(f, opt, sizeof(opt));
+}
+
+static void push(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
+		 const struct tbg_tcb *tcb, uint32_t what)
+{
+	struct __sk_buff ctx = { .ifindex = tcb->ifindex, .cb = { what } };
+	struct frame f;
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = f.b, .ctx_in = &ctx,
+		    .ctx_size_in = sizeof(ctx), .repeat = 1);
+
+	frame_make(&f, key, tcb);
+	opts.data_size_in = f.len;
+	bpf_prog_test_run_opts(t->push_fd, &opts);
+}
+
+static void due_add(struct tbg_tcbs *t, const struct tbg_tcb_key *key)
+{
+	if (t->due_nr == t->due_room) {
+		unsigned int room = t->due_room ? 2 * t->due_room : TBG_DUES_BATCH;
+		struct tbg_tcb_key *due = realloc(t->due, room * sizeof(*due));
+
+		if (!due)
+			return;
+		t->due = due;
+		t->due_room = room;
+	}
+	t->due[t->due_nr++] = *key;
+}
+
+/* What BPF has noted since: taken out first, so that what it notes from now on stays. */
+static void dues_take(struct tbg_tcbs *t)
+{
+	struct tbg_tcb_key keys[TBG_DUES_BATCH];
+	uint32_t values[TBG_DUES_BATCH], token, *in = NULL, nr;
+	int err;
+
+	do {
+		nr = TBG_DUES_BATCH;
+		err = bpf_map_lookup_and_delete_batch(t->dues_fd, in, &token, keys, values,
+						      &nr, NULL);
+		if (err && err != -ENOENT)
+			break;
+		in = &token;
+		for (uint32_t i = 0; i < nr; i++)
+			due_add(t, &keys[i]);
+	} while (!err);
+}
+
+/* Whether it has to be looked at again later. */
+static bool due_look(const struct tbg_tcbs *t, const struct tbg_tcb_key *key, uint32_t now_ms)
+{
+	struct tbg_tcb tcb;
+	uint32_t wait_ms;
+
+	if (bpf_map_lookup_elem(t->tcbs_fd, key, &tcb) || !tbg_tcb_owed(&tcb) ||
+	    tcb.state == TBG_TCB_HANDED)
+		return false;
+	wait_ms = (uint32_t)TBG_DUE_MS << (tcb.tries < 7 ? tcb.tries : 7);
+	if ((int32_t)(now_ms - tcb.repeat_ms - wait_ms) >= 0)
+		push(t, key, &tcb, TBG_PUSH_AGAIN);
+	return true;
+}
+
+void tbg_tcbs_again(struct tbg_tcbs *t, uint64_t now_ns)
+{
+	uint32_t now_ms = now_ns / 1000000;
+	unsigned int kept = 0;
+
+	dues_take(t);
+	for (unsigned int i = 0; i < t->due_nr; i++)
+		if (due_look(t, &t->due[i], now_ms))
+			t->due[kept++] = t->due[i];
+	t->due_nr = kept;
+}
+
+void tbg_tcbs_read(const struct tbg_tcbs *t,
+		   bool (*fn)(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb,
+			      void *arg),
+		   void *arg)
+{
+	struct tbg_tcb_key *keys = calloc(TBG_READ_BATCH, sizeof(*keys));
+	struct tbg_tcb *tcbs = calloc(TBG_READ_BATCH, sizeof(*tcbs));
+	bool more = keys && tcbs;
+	uint32_t token, *in = NULL;
+
+	while (more) {
+		uint32_t nr = TBG_READ_BATCH;
+		int err = bpf_map_lookup_batch(t->tcbs_fd, in, &token, keys, tcbs, &nr, NULL);
+
+		if (err && err != -ENOENT)
+			break;
+		more = !err;
+		in = &token;
+		for (uint32_t i = 0; i < nr; i++)
+			if (!fn(&keys[i], &tcbs[i], arg)) {
+				more = false;
+				break;
+			}
+	}
+	free(keys);
+	free(tcbs);
+}
+
+struct sweep {
+	struct tbg_tcbs *t;
+	uint32_t now_ms;
+	bool drain;
+	unsigned int nr, open_nr;
+};
+
+/* Whether an open connection is to be closed now. */
+static bool is_idle(const struct sweep *s, const struct tbg_tcb *tcb)
+{
+	uint32_t age_ms = s->now_ms - tcb->seen_ms;
+
+	if (tcb->acked != tcb->snd_nxt)
+		return false;
+	return s->drain || age_ms > (tcb->answers ? s->t->idle_ms : s->t->header_ms);
+}
+
+static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)
+{
+	struct sweep *s = arg;
+	uint32_t age_ms = s->now_ms - tcb->seen_ms;
+	uint32_t keep_s = TBG_TCB_CLOSED_S;
+
+	if ((int32_t)age_ms < 0)	/* seen since the sweep began */
+		age_ms = 0;
+	switch (tcb->state) {
+	case TBG_TCB_OPEN:
+		if (is_idle(s, tcb))
+			push(s->t, key, tcb, TBG_PUSH_FIN);
+		s->open_nr++;
+		s->nr++;
+		return true;
+	case TBG_TCB_FIN_WAIT:
+	case TBG_TCB_LAST_ACK:
+		if (age_ms > (uint32_t)TBG_TCB_FIN_MS << (tcb->tries < 6 ? tcb->tries : 6) &&
+		    tcb->acked == tcb->snd_nxt)
+			push(s->t, key, tcb, TBG_PUSH_FIN);
+		break;
+	case TBG_TCB_HANDED:
+		keep_s = TBG_TCB_HANDED_S;
+		break;
+	}
+	if (age_ms > keep_s * 1000) {
+		bpf_map_delete_elem(s->t->tcbs_fd, key);
+		return true;
+	}
+	s->open_nr += tcb->state == TBG_TCB_FIN_WAIT || tcb->state == TBG_TCB_LAST_ACK;
+	s->nr++;
+	return true;
+}
+
+void tbg_tcbs_sweep(struct tbg_tcbs *t, uint64_t now_ns, bool drain)
+{
+	struct sweep s = { .t = t, .now_ms = now_ns / 1000000, .drain = drain };
+
+	tbg_tcbs_read(t, sweep_one, &s);
+	t->nr = s.nr;
+	t->open_nr = s.open_nr;
+}
+
+static bool reset_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)
+{
+	if (tcb->state == TBG_TCB_OPEN || tcb->state == TBG_TCB_FIN_WAIT ||
+	    tcb->state == TBG_TCB_LAST_ACK)
+		push(arg, key, tcb, TBG_PUSH_RST);
+	return true;
+}
+
+void tbg_tcbs_reset(struct tbg_tcbs *t)
+{
+	tbg_tcbs_read(t, reset_one, t);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The daemon's side of connections that wire owns (abi/tcb.h): those that the kernel
+ * takes over, replies that nobody has acknowledged, connections that idle or that
+ * nobody ended. For wire.c.
+ */
+#ifndef TBG_USERD_TCB_H
+#define TBG_USERD_TCB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "abi/tcb.h"
+
+/* What is left of a closed connection is kept this long, as TIME_WAIT is. */
+#define TBG_TCB_CLOSED_S 60
+
+/* One that was handed over and whose client says nothing more. */
+#define TBG_TCB_HANDED_S 120
+
+/* Between our FINs, while the client does not acknowledge one: doubled each time. */
+#define TBG_TCB_FIN_MS	1000
+
+struct tbg_tcbs {
+	int tcbs_fd, dues_fd;
+	int push_fd;		/* the program tbg_push */
+	uint32_t vrfs;		/* 1: some interface is in a VRF */
+	unsigned int idle_ms, header_ms;
+	struct tbg_tcb_key *due;	/* replies that our timer waits for */
+	unsigned int due_nr, due_room;
+	unsigned int nr;	/* that the last sweep left, tombstones too */
+	unsigned int open_nr;	/* of them, those not closed on both sides */
+};
+
+int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int push_fd);
+void tbg_tcbs_close(struct tbg_tcbs *t);
+
+/*
+ * The connection of a socket that was made for a hand-over: it is the kernel's now, and
+ * wire forgets it. 0 and *ret as it was; or negative errno: it was never wire's.
+ */
+int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_tcb *ret);
+
+/* Bytes of wire's last reply on *t that the client has not acknowledged. */
+uint32_t tbg_tcb_owed(const struct tbg_tcb *t);
+
+/* Sends again what is overdue; several times a second, by one thread. */
+void tbg_tcbs_again(struct tbg_tcbs *t, uint64_t now_ns);
+
+/*
+ * Closes what idles, sends FINs again, deletes what is over. drain: every open
+ * connection is closed that has nothing under way.
+ */
+void tbg_tcbs_sweep(struct tbg_tcbs *t, uint64_t now_ns, bool drain);
+
+/* Resets all that is not over: nobody is going to answer any more. */
+void tbg_tcbs_reset(struct tbg_tcbs *t);
+
+/* Shows fn every connection, until it returns false. */
+void tbg_tcbs_read(const struct tbg_tcbs *t,
+		   bool (*fn)(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb,
+			      void *arg),
+		   void *arg);
+
+#endif
