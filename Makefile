@@ -37,10 +37,15 @@ run: deps			## set up, build, serve a sample site, show each tier
 	$(Q)$(MAKE) all
 	$(Q)tools/run
 
-check: deps			## set up, build, run every test
-	$(Q)$(MAKE) all
-	$(Q)$(MAKE) -C tests all
+check: deps check-build		## set up, build, test; or TEST=net/t_x.py:t_y [KERNEL=6.1]
 	$(Q)tests/check
+check-quick: deps check-build	## three minutes: unit tests, fuzzers, one test kernel
+	$(Q)tests/check quick
+check-all: deps check-build	## hours: all suites on all kernels, and what is long
+	$(Q)tests/check all
+check-build: all
+	$(Q)$(MAKE) -C tests all
+	$(Q)$(MAKE) -C vm all
 
 check-unit: all			## unit tests and short fuzzing, no root needed
 	$(Q)$(MAKE) -C tests all
@@ -86,5 +91,5 @@ help:				## this list
 	$(Q)grep -E '^[a-z-]+:.*##' Makefile | \
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
-.PHONY: all bpf userd tools deps run check check-unit check-net check-vm \
+.PHONY: all bpf userd tools deps run check check-quick check-all check-build check-unit check-net check-vm \
 	check-gigabyte check-scale bench fuzz format lint install clean help
