@@ -63,6 +63,9 @@ check-scale: all			## 100,000 connections at once, and a million
 	$(Q)$(MAKE) -C tests all
 	$(Q)$(MAKE) -C vm scale
 
+kselftest-tar:			## the suites as kselftest unpacks them (TARGETS=…)
+	$(Q)$(MAKE) -C tests kselftest-tar
+
 bench: all			## measure against nginx (BENCH=--quick, --help)
 	$(Q)$(MAKE) -C tools/bench all
 	$(Q)$(MAKE) -C tests/bpf all
@@ -84,7 +87,7 @@ install: all			## to $(DESTDIR)$(PREFIX)
 clean:				## remove what was built, but not the test kernels
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
 		"$(O)/toboggand" "$(O)/toboggan-gateway" "$(O)/toboggan" \
-		"$(O)/modules" "$(O)/man"
+		"$(O)/modules" "$(O)/man" "$(O)/kselftest" "$(O)"/kselftest.tar.*
 	$(Q)$(MAKE) -C vm clean
 
 help:				## this list
@@ -92,4 +95,4 @@ help:				## this list
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 .PHONY: all bpf userd tools deps run check check-quick check-all check-build check-unit check-net check-vm \
-	check-gigabyte check-scale bench fuzz format lint install clean help
+	check-gigabyte check-scale kselftest-tar bench fuzz format lint install clean help

@@ -97,5 +97,7 @@ def run(scope, setup=None, teardown=None):
     sys.exit(code)
 
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# Of the repository, or of what `make install` of kselftest has made of it: there the folder
+# of this file is a link.
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 BUILD = os.path.abspath(os.environ.get("O") or os.path.join(ROOT, "build"))
