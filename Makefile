@@ -37,10 +37,15 @@ run: deps			## set up, build, serve a sample site, show each tier
 	$(Q)$(MAKE) all
 	$(Q)tools/run
 
-check: deps			## set up, build, run every test
-	$(Q)$(MAKE) all
-	$(Q)$(MAKE) -C tests all
+check: deps check-build		## set up, build, test; or TEST=net/t_x.py:t_y [KERNEL=6.1]
 	$(Q)tests/check
+check-quick: deps check-build	## three minutes: unit tests, fuzzers, one test kernel
+	$(Q)tests/check quick
+check-all: deps check-build	## hours: all suites on all kernels, and what is long
+	$(Q)tests/check all
+check-build: all
+	$(Q)$(MAKE) -C tests all
+	$(Q)$(MAKE) -C vm all
 
 check-unit: all			## unit tests and short fuzzing, no root needed
 	$(Q)$(MAKE) -C tests all
@@ -57,6 +62,9 @@ check-gigabyte: all		## 2 GiB through bad networks on each of them
 check-scale: all			## 100,000 connections at once, and a million
 	$(Q)$(MAKE) -C tests all
 	$(Q)$(MAKE) -C vm scale
+
+kselftest-tar:			## the suites as kselftest unpacks them (TARGETS=…)
+	$(Q)$(MAKE) -C tests kselftest-tar
 
 bench: all			## measure against nginx (BENCH=--quick, --help)
 	$(Q)$(MAKE) -C tools/bench all
@@ -79,12 +87,12 @@ install: all			## to $(DESTDIR)$(PREFIX)
 clean:				## remove what was built, but not the test kernels
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
 		"$(O)/toboggand" "$(O)/toboggan-gateway" "$(O)/toboggan" \
-		"$(O)/modules" "$(O)/man"
+		"$(O)/modules" "$(O)/man" "$(O)/kselftest" "$(O)"/kselftest.tar.*
 	$(Q)$(MAKE) -C vm clean
 
 help:				## this list
 	$(Q)grep -E '^[a-z-]+:.*##' Makefile | \
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
-.PHONY: all bpf userd tools deps run check check-unit check-net check-vm \
-	check-gigabyte check-scale bench fuzz format lint install clean help
+.PHONY: all bpf userd tools deps run check check-quick check-all check-build check-unit check-net check-vm \
+	check-gigabyte check-scale kselftest-tar bench fuzz format lint install clean help

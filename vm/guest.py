@@ -32,6 +32,10 @@ MACHINES = {
               "console=ttyS0 tsc=reliable no_timer_check"),
     "arm64": ("qemu-system-aarch64", ["-machine", "virt,gic-version=3"], "console=ttyAMA0"),
 }
+# Emulated, these cost and test nothing: `rep movsb` goes byte by byte, stac and clac
+# end each translated block, and a fifth level of page tables is walked for nothing.
+CPU_EMULATED = {"amd64": "max,erms=off,fsrm=off,smap=off,smep=off,la57=off,pku=off,umip=off",
+                "arm64": "max"}
 PORTS = ("ktap", "dmesg", "verdict", "facts", "config", "alive", "errors")
 # Files that are there exactly if an option is set.
 WITNESSES = {"CONFIG_DEBUG_INFO_BTF": "/sys/kernel/btf/vmlinux",
@@ -40,6 +44,17 @@ BOOT_S = 600                    # until the guest is ready
 SILENCE_S = 240                 # PID 1 shows itself every five seconds
 POLL_S = 0.2
 STACKS_S = 20                   # for a hanging guest to print them
+
+
+VIRTIOFSD = ("/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd")
+SERVE = """set -e
+daemon=$1 socket=$2 root=$3
+shift 3
+mount --make-rprivate /
+mount --bind / "$root"
+mount -o remount,bind,ro "$root"
+for dir; do mount --bind "$dir" "$root$dir" && mount -o remount,bind,ro "$root$dir"; done
+exec "$daemon" --socket-path="$socket" -o source="$root",sandbox=chroot,cache=always"""
 
 
 class HostError(Exception):
@@ -72,6 +87,7 @@ def initramfs(asked, build, conf):
         entries.append((path, 0o100644, data))
         lines.append(("module", f"/{path}"))
     lines += [("witness", path) for path in WITNESSES.values()]
+    lines.append(("root", kernel.root_of(asked)))
     with open(init_path(build, asked.arch), "rb") as f:
         entries.append(("init", 0o100755, f.read()))
     text = "".join(f"{key} {value}\n" for key, value in lines + conf)
@@ -136,13 +152,12 @@ class Guest:
             args += " nokaslr"
         kvm = self.opts.accel == "kvm"
         argv = [program, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-                *machine, "-cpu", "max", "-accel", "kvm" if kvm else "tcg,thread=multi",
+                *machine, "-cpu", "max" if kvm else CPU_EMULATED[self.asked.arch],
+                "-accel", "kvm" if kvm else "tcg,thread=multi",
                 "-smp", str(self.opts.cpus), "-m", str(self.opts.memory), "-nic", "none",
                 "-kernel", self.asked.image, "-initrd", self.path("initramfs"),
                 "-append", " ".join([args, KERNEL_ARGS, self.opts.append]).strip(),
-                "-virtfs", "local,path=/,mount_tag=host,readonly=on,"
-                           "security_model=none,multidevs=remap",
-                "-device", "virtio-serial-pci"]
+                "-device", "virtio-serial-pci", *self.root()]
         for port in PORTS:
             argv += ["-chardev", f"file,id={port},path={self.path(port)}",
                      "-device", f"virtserialport,chardev={port},name=tbg.{port}"]
@@ -155,6 +170,50 @@ class Guest:
                         f"logfile={self.path('console')}", "-serial", "chardev:console",
             "-qmp", f"unix:{self.sockets}/qmp,server=on,wait=off"]
 
+    def root(self):
+        """The device that shows the guest the host's files, read-only."""
+        if kernel.root_of(self.asked) == "9p":
+            return ["-virtfs", "local,path=/,mount_tag=host,readonly=on,security_model=none,"
+                               "multidevs=remap"]
+        return ["-object", f"memory-backend-memfd,id=ram,size={self.opts.memory}M,share=on",
+                "-numa", "node,memdev=ram",
+                "-chardev", f"socket,id=root,path={self.sockets}/root",
+                "-device", "vhost-user-fs-pci,chardev=root,tag=host"]
+
+    @contextlib.contextmanager
+    def served_root(self):
+        """virtiofsd while the guest runs, where its root is no 9p.
+
+        virtiofsd cannot refuse to write: it has the host's root in a mount namespace of
+        its own, read-only, with the folders that lie on other file systems.
+        """
+        if kernel.root_of(self.asked) == "9p":
+            yield
+            return
+        daemon = next((p for p in VIRTIOFSD if os.access(p, os.X_OK)), None)
+        if not daemon:
+            raise HostError(f"virtiofsd: none of {' '.join(VIRTIOFSD)}, and {self.asked} has no "
+                            "9p; install qemu-system-common or virtiofsd")
+        root = os.path.join(self.sockets, "host")
+        os.mkdir(root)
+        binds = [path for path in dict.fromkeys(
+            value for key, value in self.conf if key == "bind") if os.stat(path).st_dev !=
+            os.stat("/").st_dev]
+        argv = ["unshare", "-m", *([] if os.geteuid() == 0 else ["-r"]), "sh", "-c", SERVE, "sh",
+                daemon, f"{self.sockets}/root", root, *binds]
+        with open(self.path("virtiofsd"), "wb") as log, \
+             subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                              preexec_fn=die_with_us) as proc:
+            try:
+                while not os.path.exists(f"{self.sockets}/root"):
+                    if proc.poll() is not None:
+                        with open(self.path("virtiofsd"), encoding="utf-8") as f:
+                            raise HostError(f"virtiofsd: {f.read().strip()}")
+                    time.sleep(POLL_S / 10)
+                yield
+            finally:
+                proc.terminate()
+
     def write_initramfs(self):
         data = initramfs(self.asked, self.opts.build, self.conf)
         with open(self.path("initramfs"), "wb") as f:
@@ -163,14 +222,15 @@ class Guest:
     def interactive(self):
         """A shell on the kernel's console; its exit code."""
         self.write_initramfs()
-        return subprocess.call(self.argv())
+        with tempfile.TemporaryDirectory(prefix="tbg-vm.") as self.sockets, self.served_root():
+            return subprocess.call(self.argv())
 
     def run(self, watch=lambda _: None):
         """Boot to the end, or to a limit; watch(self) is called as output comes."""
         self.write_initramfs()
         # Of a Unix socket's name 107 bytes are allowed, which a build folder may exceed.
         with tempfile.TemporaryDirectory(prefix="tbg-vm.") as self.sockets, \
-             open(self.path("qemu"), "wb") as log, \
+             open(self.path("qemu"), "wb") as log, self.served_root(), \
              subprocess.Popen(self.argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                               preexec_fn=die_with_us) as proc:
             try:

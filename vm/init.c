@@ -8,8 +8,9 @@
  *	env K=V		environment of the command	cwd DIR		where it starts
  *	arg WORD	one word of the command		shell 1		on the console
  *	witness FILE	report whether it is there	errors 1	its stderr to a port
+ *	root TYPE	the host's: 9p or virtiofs
  *
- * It loads the modules, mounts the host's root read-only over 9p with tmpfs
+ * It loads the modules, mounts the host's root read-only with tmpfs
  * where tests write, runs the command there and reports over virtio-serial:
  * which kernel this is (tbg.facts, tbg.config), that it lives (tbg.alive, every
  * ALIVE_MS), the command's output (tbg.ktap, tbg.errors), the kernel log (tbg.dmesg),
@@ -44,7 +45,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HOST "/host"		/* the host's root, as 9p shows it */
+#define HOST "/host"		/* the host's root, as the device shows it */
 #define NEW "/new"		/* the same, dressed as the guest's root */
 #define WORDS_MAX 64
 #define NOFILE_MAX 200000
@@ -54,7 +55,7 @@
 static char *args[WORDS_MAX + 1], *envs[WORDS_MAX + 1], *binds[WORDS_MAX];
 static char *modules[4 * WORDS_MAX], *witnesses[WORDS_MAX];
 static unsigned int arg_nr, env_nr, bind_nr, module_nr, witness_nr;
-static char *cwd = "/";
+static char *cwd = "/", *root = "9p";
 static bool shell, errors;
 
 /* Where each kind of output goes; -1 with a shell, which has the console. */
@@ -126,6 +127,8 @@ static void read_conf(void)
 			cwd = strdup(value);
 		else if (!strcmp(line, "witness"))
 			keep(witnesses, &witness_nr, WORDS_MAX, value);
+		else if (!strcmp(line, "root"))
+			root = strdup(value);
 		else if (!strcmp(line, "shell"))
 			shell = true;
 		else if (!strcmp(line, "errors"))
@@ -242,9 +245,9 @@ static void enter_host_root(void)
 {
 	mkdir(HOST, 0755);
 	mkdir(NEW, 0755);
-	if (mount("host", HOST, "9p", MS_RDONLY,
+	if (mount("host", HOST, root, MS_RDONLY, strcmp(root, "9p") ? NULL :
 		  "trans=virtio,version=9p2000.L,msize=512000,cache=loose"))
-		die("mount 9p");
+		die("mount %s", root);
 	if (mount(HOST, NEW, NULL, MS_BIND, NULL))
 		die("bind the host root");
 	mount_at("proc", NEW "/proc", 0, NULL);

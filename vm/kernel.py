@@ -104,9 +104,22 @@ def fragments(arch="amd64"):
     return ret
 
 
+# How the guest sees the host's files: the option, and its modules. Cloud kernels have no 9p.
+ROOTS = {"9p": ("CONFIG_9P_FS", ["9pnet_virtio", "9p"]),
+         "virtiofs": ("CONFIG_VIRTIO_FS", ["virtiofs"])}
+
+
+def root_of(kernel):
+    """Which of ROOTS a guest of this kernel uses."""
+    have = options(kernel.config)
+    return next((name for name, (option, _) in ROOTS.items() if option in have), "9p")
+
+
 def config_faults(kernel):
     """Options of kernel/config and tests/config that this kernel does not have."""
     have = options(kernel.config)
+    if root_of(kernel) == "virtiofs":
+        have |= {"CONFIG_NET_9P": "y", "CONFIG_NET_9P_VIRTIO": "y", "CONFIG_9P_FS": "y"}
     return [f"config: {path} wants {key}={value}, {kernel} has {have.get(key, 'n')}"
             for path, key, value in fragments(kernel.arch)
             if have.get(key) != value and not (value == "m" and have.get(key) == "y")]
@@ -277,6 +290,8 @@ def modules_in_order(kernel):
                 add(canonical(dep), False, name)
         ret[name] = data
 
+    for name in ROOTS[root_of(kernel)][1]:
+        add(name, False, "the guest's root")
     for name, optional in wanted_modules():
         add(name, optional, "vm/modules")
     return list(ret.items())

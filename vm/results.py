@@ -15,6 +15,8 @@ ROW = re.compile(r"( *)(not ok|ok) \d+ ?(?:- )?(.*?)(?: # SKIP\b ?(.*))?$")
 SUBTEST = re.compile(r"( *)# Subtest: (.*)$")
 RUNNING = re.compile(r" *# running (\S+)")
 TIME = re.compile(r" *# time ([\d.]+) s$")
+# As tests/run ends (tests/lib/results.py).
+OF_FAILURES = re.compile(r"# (FAILED |    (alone|log): |and \d+ more)")
 PROGRAM_INDENT, ROW_INDENT = 2, 4
 # What no XML 1.0 document may hold.
 NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -80,6 +82,19 @@ def totals(boots):
 def last_line(boots):
     passed, failed, skipped = totals(boots)
     return f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
+
+
+def failures(boots, suites):
+    """What failed, as the last lines of each tests/run have it, or the boot's own faults."""
+    ret = []
+    for name, res in boots.items():
+        lines = [line for line in res.ktap if OF_FAILURES.match(line)]
+        if res.faults and not lines:
+            lines = [f"# FAILED kernel {name}: {'; '.join(res.faults)}",
+                     f"#     alone: make check-vm KERNELS={name} SUITES=\"{' '.join(suites)}\"",
+                     f"#     log:   {res.folder}"]
+        ret += lines
+    return ret
 
 
 def stream(name, line):

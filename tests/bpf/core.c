@@ -21,7 +21,7 @@
 #include "core.h"
 #include "core.skel.h"
 
-#define CORPUS	"../fuzz/corpus/request"
+#define CORPUS	"../fuzz/corpus/request"	/* beside an installed program's folder */
 #define ROUND_NS 200000	/* of a measurement, */
 #define ROUNDS	100	/* of which the quickest counts */
 #define ETAG	"\"5f3-1a2b\""
@@ -96,20 +96,37 @@ static void expect(const void *req, size_t len, struct result *ret)
 					    entry.variants);
 }
 
+/* The folder of the seeds, from wherever this runs: the repository's, or the installed one. */
+static const char *corpus_find(void)
+{
+	static char path[512];
+	ssize_t len;
+	char *end;
+
+	if (access(TBG_FUZZ_SEEDS "/request", R_OK) == 0)
+		return TBG_FUZZ_SEEDS "/request";
+	len = readlink("/proc/self/exe", path, sizeof(path) - sizeof(CORPUS));
+	path[len < 0 ? 0 : len] = 0;
+	end = strrchr(path, '/');
+	strcpy(end ? end + 1 : path, CORPUS);
+	return path;
+}
+
 /* Calls fn with each seed; their number. */
 static unsigned int seeds(void (*fn)(const char *name, const uint8_t *b, size_t len))
 {
-	DIR *dir = opendir(CORPUS);
+	const char *corpus = corpus_find();
+	DIR *dir = opendir(corpus);
 	struct dirent *d;
 	unsigned int nr = 0;
 
 	while (dir && (d = readdir(dir))) {
 		uint8_t b[TBG_REQ_MAX + 1];
-		char path[512];
+		char path[1024];
 		size_t len;
 		FILE *f;
 
-		snprintf(path, sizeof(path), CORPUS "/%s", d->d_name);
+		snprintf(path, sizeof(path), "%s/%s", corpus, d->d_name);
 		f = d->d_name[0] == '.' ? NULL : fopen(path, "re");
 		if (!f)
 			continue;

@@ -16,6 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, os.pardir, "lib"))
 import daemon                   # noqa: E402
 import ktap                     # noqa: E402
+import sandbox                  # noqa: E402
 
 SCRATCH = None
 ROWS = "echo TAP version 13; echo 1..2; echo ok 1 a; echo ok 2 b; "
@@ -27,6 +28,7 @@ def begin():
     os.makedirs(os.path.join(SCRATCH, "unit"))
     os.makedirs(os.path.join(SCRATCH, "expect"))
     shutil.copy(os.path.join(HERE, os.pardir, "run"), SCRATCH)
+    os.symlink(os.path.realpath(os.path.join(HERE, os.pardir, "lib")), os.path.join(SCRATCH, "lib"))
     write("settings", "timeout=60\n")
     write("expect/skips", "# none\n")
 
@@ -43,7 +45,7 @@ def write(name, text):
 
 
 def judge(script, *options, env=()):
-    """(exit code, totals line, result record) of one program."""
+    """(exit code, totals line, result record) of one program, by the default settings."""
     write("unit/t_x.sh", "#!/bin/sh\n" + script + "\n")
     write("unit/Makefile", "TEST_PROGS := \\\n\tt_x.sh # one\n")
     out = os.path.join(SCRATCH, "result.json")
@@ -54,6 +56,29 @@ def judge(script, *options, env=()):
     ktap.note(run.stdout)
     with open(out, encoding="utf-8") as f:
         return run.returncode, run.stdout.splitlines()[-1], json.load(f)["tests"][0]
+
+
+def run(programs, *words, settings="", env=()):
+    """(exit code, stdout, {label: record}) of {name: script}; words as for tests/run."""
+    for name, script in programs.items():
+        write(f"unit/{name}", "#!/bin/sh\n" + script + "\n")
+    write("unit/Makefile", f"TEST_PROGS := {' '.join(programs)}\n")
+    write("unit/settings", "timeout=60\n" + settings)
+    out = os.path.join(SCRATCH, "result.json")
+    clean = {k: v for k, v in os.environ.items() if k not in ("CI", "TBG_WHERE", "TBG_PART")}
+    done = subprocess.run([os.path.join(SCRATCH, "run"), "--json", out, *words],
+                          env=dict(clean, O=os.path.join(SCRATCH, "build"), **dict(env)),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    ktap.note(done.stdout)
+    os.unlink(os.path.join(SCRATCH, "unit/settings"))
+    with open(out, encoding="utf-8") as f:
+        return done.returncode, done.stdout, {r["label"]: r for r in json.load(f)["tests"]}
+
+
+def needs_namespaces():
+    why = sandbox.can_isolate()
+    if why:
+        raise ktap.Skip(f"no namespaces: {why}")
 
 
 def must_fail(script, totals, fault, *options, env=()):
@@ -148,6 +173,126 @@ def t_daemon_left_behind_is_killed():
     assert not os.path.exists(f"/proc/{pid}"), "the daemon lives on"
 
 
+def t_programs_run_side_by_side():
+    """Each waits for the other, by pipes that both can see."""
+    meet = [os.path.join(SCRATCH, name) for name in ("one", "two")]
+    for name in meet:
+        os.mkfifo(name)
+    code, _, res = run({"t_a.sh": f"echo x >{meet[0]}; read y <{meet[1]}; " + ROWS,
+                        "t_b.sh": f"read y <{meet[0]}; echo x >{meet[1]}; " + ROWS},
+                       "-j", "2", "unit")
+    assert code == 0 and len(res) == 2, res
+
+
+def t_one_that_is_marked_alone_runs_when_no_other_does():
+    """It finds what each of the others leaves at its end."""
+    folder = os.path.join(SCRATCH, "ended")
+    os.mkdir(folder)
+    others = {f"t_{nr}.sh": f"{ROWS} : >{folder}/{nr}" for nr in range(5)}
+    code, _, _ = run({"t_alone.sh": f"[ $(ls {folder} | wc -l) = 5 ] && {ROWS}", **others},
+                     "-j", "4", "unit", settings="alone=t_alone.sh\n")
+    assert code == 0
+
+
+def t_programs_see_nothing_of_each_other():
+    """Interfaces, processes, /tmp, /run, /dev/shm, the host's name, pinned objects."""
+    needs_namespaces()
+    meet = [os.path.join(SCRATCH, name) for name in ("set", "seen")]
+    for name in meet:
+        os.mkfifo(name)
+    sets = ("ip link add x0 type dummy || ip tuntap add x0 mode tap; "
+            "hostname other; sleep 1000 & touch /tmp/x /run/x /dev/shm/x /var/tmp/x; "
+            "mkdir /sys/fs/bpf/x; ")
+    sees = ("[ ! -e /sys/class/net/x0 ] && ! ip link show x0 2>/dev/null && "
+            "[ $(hostname) != other ] && ! pidof sleep && "
+            "for d in /tmp /run /dev/shm /var/tmp /sys/fs/bpf; do [ ! -e $d/x ] || exit 9; done && ")
+    code, _, res = run(
+        {"t_a.sh": sets + f"[ -e /sys/class/net/x0 ] || exit 9; echo x >{meet[0]}; "
+                          f"read y <{meet[1]}; " + ROWS,
+         "t_b.sh": f"read y <{meet[0]}; ({sees} true); bad=$?; echo x >{meet[1]}; "
+                   f"[ $bad = 0 ] && {ROWS}"}, "-j", "2", "unit")
+    assert code == 0, res
+    assert any("sleep" in x for x in res["t_a.sh"]["leftovers"]), res
+
+
+def t_loopback_is_up_and_there_is_no_other_interface():
+    needs_namespaces()
+    code, _, res = run({"t_a.sh": "ip -o link | grep -q 'lo: <.*UP' && "
+                                  "[ $(ip -o -4 addr | wc -l) = 1 ] && " + ROWS}, "unit")
+    assert code == 0, res
+
+
+def t_a_program_that_hangs_is_ended_and_named():
+    mark = os.path.join(SCRATCH, "hangs")
+    code, out, res = run({"t_a.sh": "echo 1..1; trap '' TERM; (setsid sleep 1000) & "
+                                    f": >{mark}; exec sleep 1000", "t_b.sh": ROWS},
+                         "--timeout", "1", "unit")
+    assert code == 1 and "killed after 1 s" in res["t_a.sh"]["faults"], res
+    assert any("sleep" in x for x in res["t_a.sh"]["leftovers"]), res
+    assert res["t_b.sh"]["verdict"] == "pass", res
+    assert "# FAILED unit/t_a.sh: killed after 1 s\n" in out, out
+
+
+def t_an_interrupted_run_leaves_nothing():
+    mark = os.path.join(SCRATCH, "began")
+    os.mkfifo(mark)
+    write("unit/t_a.sh", f"#!/bin/sh\nsetsid sh -c 'echo $$; exec sleep 1000' >{mark}\n")
+    write("unit/Makefile", "TEST_PROGS := t_a.sh\n")
+    with subprocess.Popen([os.path.join(SCRATCH, "run"), "unit"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as proc:
+        with open(mark, encoding="ascii") as f:
+            f.read(1)
+            kids = children_of(proc.pid)
+            proc.terminate()
+            assert proc.wait(20) == 130
+            assert f.read(), "sh never said its number"
+    assert kids and not any(os.path.exists(f"/proc/{pid}") for pid in kids), kids
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        kids = [int(x) for x in f.read().split()]
+    return kids + [x for kid in kids for x in children_of(kid)]
+
+
+def t_last_lines_tell_what_failed_how_to_run_it_alone_and_its_log():
+    code, out, _ = run({"t_a.sh": "echo 1..2; echo ok 1 t_x; echo not ok 2 t_y; exit 1",
+                        "t_b.sh": ROWS, "t_c.sh": "echo lost >&2; exit 3"}, "unit")
+    *_, a, a_alone, a_log, c, c_alone, c_log, last = out.splitlines()
+    assert code == 1 and last == "3 passed, 2 failed", last
+    assert a == "# FAILED unit/t_a.sh:t_y" and c == "# FAILED unit/t_c.sh: no KTAP plan", (a, c)
+    assert a_alone.split(None, 2)[2] == "make check TEST=unit/t_a.sh:t_y", a_alone
+    assert c_alone.split(None, 2)[2] == "make check TEST=unit/t_c.sh", c_alone
+    for line, text in ((a_log, "not ok 2 t_y"), (c_log, "# stderr: lost")):
+        with open(line.split(None, 2)[2], encoding="utf-8") as f:
+            assert text in f.read().splitlines(), line
+
+
+def t_one_test_is_selected_wherever_its_program_lies():
+    os.makedirs(os.path.join(SCRATCH, "unit/deep"), exist_ok=True)
+    programs = {"deep/t_a.sh": "echo 1..1; echo ok 1 $1-$2", "t_b.sh": ROWS}
+    for word in ("unit/deep/t_a.sh:t_y", "unit/t_a.sh:t_y"):
+        code, _, res = run(programs, word)
+        assert code == 0 and [r["name"] for r in res["deep/t_a.sh"]["rows"]] == ["t_y-"], res
+        assert len(res) == 1, res
+    _, _, res = run(programs, "unit/t_a.sh:t_y,t_z")
+    assert [r["name"] for r in res["deep/t_a.sh"]["rows"]] == ["t_y-t_z"], res
+    code, out, _ = run(programs, "unit/deep")
+    assert code == 0 and out.endswith("\n1 passed, 0 failed\n"), out
+
+
+def t_parts_of_a_program_run_apart():
+    """And all of its tests once."""
+    lib = os.path.realpath(os.path.join(HERE, os.pardir, "lib"))
+    script = (f"exec python3 - <<'EOF'\nimport sys\nsys.path.insert(0, {lib!r})\nimport ktap\n"
+              "for name in 'abcde':\n    exec(f'def t_{name}(): pass')\n"
+              "ktap.run(globals())\nEOF")
+    code, out, res = run({"t_a.sh": script}, "unit", settings="parts=t_a.sh:2\n")
+    names = [[r["name"] for r in res[f"t_a.sh[{nr}/2]"]["rows"]] for nr in (1, 2)]
+    assert code == 0 and names == [["t_a", "t_c", "t_e"], ["t_b", "t_d"]], names
+    assert out.endswith("\n5 passed, 0 failed\n"), out
+
+
 FLAKE = "if [ -e ../flake ]; then " + ROWS + "else : >../flake; exit 3; fi"
 
 
@@ -156,7 +301,7 @@ def t_flake_passes_only_with_retry_and_is_told():
     os.unlink(os.path.join(SCRATCH, "flake"))
     code, last, res = judge(FLAKE, "--retry", "1")
     assert (code, last, res["verdict"]) == (0, "2 passed, 0 failed", "pass"), res
-    assert "exit 3" in res["first"], res
+    assert "FLAKY, exit 3" in res["first"], res
 
 
 def t_failing_each_time_fails():
@@ -218,7 +363,7 @@ def t_each_suite_has_what_kselftest_reads():
     assert {"unit", "net"} <= set(suites), suites
     for suite in suites:
         with open(os.path.join(tests, suite, "settings"), encoding="utf-8") as f:
-            assert int(f.read().removeprefix("timeout=")) >= 60, suite
+            assert int(f.readline().removeprefix("timeout=")) >= 60, suite
         with open(os.path.join(tests, suite, "config"), encoding="utf-8") as f:
             assert "CONFIG_BPF_SYSCALL=y" in f.read().splitlines(), suite
 

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a program's output says: rows, faults, verdict, and how they are told.
+
+Called by tests/run with what a program printed and how it ended. Doubt is a
+failure: no plan, other rows than planned, an exit code other than 0 or 4. It must
+never take absence for success.
+"""
+import fnmatch
+import re
+import signal
+
+PLAN = re.compile(r"1\.\.(\d+)\s*(?:#\s*SKIP\b\s*(.*))?$", re.I)
+ROW = re.compile(r"(not )?ok\b(?:\s+(\d+))?(?:\s+(?:- )?(.*?))??(?:\s*#\s*(SKIP)\b\s*(.*))?$", re.I)
+NESTED_FAILURE = re.compile(r"\s+not ok\b")
+FAILURES_SHOWN = 40
+
+
+def expected_skips(path):
+    """[(where, what, reason regexp)] of tests/expect/skips; ValueError on another line."""
+    ret = []
+    with open(path, encoding="utf-8") as f:
+        for nr, line in enumerate(f, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            words = line.split(None, 2)
+            if len(words) != 3 or not re.match(r"(host|any|vm(/.+)?)$", words[0]):
+                raise ValueError(f"expect/skips:{nr}: want `host|vm|vm/KERNEL|any "
+                                 "suite/test[:row] reason-regexp`")
+            ret.append((words[0], words[1], re.compile(words[2].strip())))
+    return ret
+
+
+def skip_is_expected(skips, here, program, row, reason):
+    for where, what, pattern in skips:
+        if where not in ("any", here, here.split("/")[0]):
+            continue
+        name, _, row_pattern = what.partition(":")
+        if (fnmatch.fnmatchcase(program, name) and pattern.search(reason) and
+                (not row_pattern or fnmatch.fnmatchcase(row, row_pattern))):
+            return True
+    return False
+
+
+def parse(text):
+    """KTAP of one program: (rows, faults, reason why the whole was skipped)."""
+    rows, faults, planned, skip_all = [], [], None, None
+    for line in text.splitlines():
+        if NESTED_FAILURE.match(line):
+            faults.append(f"nested: {line.strip()}")
+        elif line.startswith("Bail out!"):
+            faults.append(line)
+        elif m := PLAN.match(line):
+            if planned is not None:
+                faults.append("two plans")
+            planned, skip_all = int(m.group(1)), m.group(2)
+        elif m := ROW.match(line):
+            failed, nr, name, skip, reason = m.groups()
+            if nr is None or int(nr) != len(rows) + 1:
+                faults.append(f"row {len(rows) + 1} expected: {line}")
+            verdict = "fail" if failed else "skip" if skip else "pass"
+            rows.append({"name": name or f"row{len(rows) + 1}", "verdict": verdict,
+                         "reason": reason or ""})
+    if planned is None:
+        faults.append("no KTAP plan")
+    elif planned != len(rows):
+        faults.append(f"{planned} rows planned, {len(rows)} printed")
+    elif planned == 0 and skip_all is None:
+        faults.append("an empty plan that is no skip")
+    return rows, faults, skip_all
+
+
+def judge(text, code, ended):
+    """
+    A record without its names: rows, faults, reason, verdict. ended: why the program
+    did not end by itself, or None; code: its exit code, None if there is none.
+    """
+    rows, faults, skip_all = parse(text)
+    if ended:
+        faults.insert(0, ended)
+    elif code is None:
+        faults.insert(0, "no exit code: its sandbox failed")
+    elif code not in (0, 4):
+        faults.append(f"exit {code}" if code >= 0 else
+                      f"killed by {signal.Signals(-code).name}")
+    if faults == [f"exit {code}"] and code == 1 and any(r["verdict"] == "fail" for r in rows):
+        faults = []             # the code only repeats what the rows say
+    return {"exit": code, "rows": rows, "faults": faults, "reason": skip_all or "",
+            "whole_skipped": skip_all is not None, "text": text}
+
+
+def settle(res, skips, here):
+    """Add the record's verdict; with skips, those that are not expected are faults."""
+    program = f"{res['suite']}/{res['test']}"
+    whole = res.pop("whole_skipped")
+    skipped = [("*", res["reason"])] if whole and not res["faults"] else \
+              [(r["name"], r["reason"]) for r in res["rows"] if r["verdict"] == "skip"]
+    for row, reason in skipped if skips is not None else ():
+        if not skip_is_expected(skips, here, program, row, reason):
+            res["faults"].append(f"skip not in tests/expect/skips: {here} {program}:{row} {reason}")
+    verdicts = [r["verdict"] for r in res["rows"]]
+    if res["faults"] or "fail" in verdicts:
+        res["verdict"] = "fail"
+    else:
+        res["verdict"] = "skip" if all(v == "skip" for v in verdicts) else "pass"
+
+
+def counts(res):
+    """(passed, failed, skipped): rows, and one for each lot of faults."""
+    verdicts = [r["verdict"] for r in res["rows"]]
+    return (verdicts.count("pass"), verdicts.count("fail") + bool(res["faults"]),
+            verdicts.count("skip") + (res["verdict"] == "skip" and not verdicts))
+
+
+def ktap(nr, res):
+    """Lines of the record as the nr-th subtest of its suite, with their indents."""
+    failed = res["verdict"] == "fail"
+    yield "    KTAP version 1"
+    yield f"    # Subtest: {res['label']}"
+    for line in res["text"].splitlines():
+        if not re.match(r"K?TAP version", line):
+            yield f"    {line}"
+    for line in res["faults"]:
+        yield f"    # FAULT {line}"
+    for line in res["stderr"] if failed else []:
+        yield f"    # stderr: {line}"
+    for line in res["leftovers"]:
+        yield f"    # left running: {line}"
+    yield f"  # CPU time {res['cpu_seconds']:.3f} s"
+    yield f"  # time {res['seconds']:.3f} s"
+    tail = f" # SKIP {res['reason'] or 'all rows skipped'}" if res["verdict"] == "skip" else ""
+    yield f"  {'not ok' if failed else 'ok'} {nr} {res['label']}{tail}"
+
+
+def progress(res):
+    """The lines for somebody who watches."""
+    numbers = [f"{n} {word}" for n, word in zip(counts(res), ("passed", "failed", "skipped")) if n]
+    yield (f"{res['suite']}/{res['label']}: {res['verdict'].upper()} "
+           f"({', '.join(numbers) if res['rows'] else res['reason']}) {res['seconds']:.1f} s")
+    if res["verdict"] == "fail":
+        for line in res["faults"]:
+            yield f"    {line}"
+        for row in res["rows"]:
+            if row["verdict"] == "fail":
+                yield f"    not ok: {row['name']}"
+
+
+def failures(records, how_alone):
+    """
+    The last lines of a run: what failed, how to run it alone, where its log is.
+    how_alone: text that stands behind the selection of a test, or "".
+    """
+    shown = 0
+    for res in records:
+        if res["verdict"] != "fail":
+            continue
+        program = f"{res['suite']}/{res['test']}"
+        rows = [r["name"] for r in res["rows"] if r["verdict"] == "fail"]
+        named = [f"{program}:{row}" for row in rows] or [program]
+        for name in named[:max(0, FAILURES_SHOWN - shown)]:
+            shown += 1
+            yield f"# FAILED {name}" + (f": {res['faults'][0]}" if res["faults"] else "")
+            yield f"#     alone: make check TEST={name}{how_alone}"
+            yield f"#     log:   {res['log']}"
+    left = sum(max(1, [r["verdict"] for r in res["rows"]].count("fail"))
+               for res in records if res["verdict"] == "fail") - shown
+    if left > 0:
+        yield f"# and {left} more"
