@@ -55,6 +55,8 @@ struct tbg_flow_key {
 /* How its frames come, and its replies go (struct tbg_flow's way) */
 #define TBG_WAY_BARE	  0x01	/* without VLAN tags, in both directions */
 #define TBG_WAY_XDP	  0x02	/* the last reply left by XDP */
+#define TBG_WAY_LOST	  0x04	/* the socket sends by a way without us: to be reset */
+#define TBG_WAY_BURIED	  0x08	/* the sweeper is about to delete it */
 
 /* Repeats (struct tbg_flow's repeat_ms, resent) */
 #define TBG_AGAIN_MS	  10	/* least time between two of what is asked for again */
@@ -127,14 +129,32 @@ struct tbg_port {
 };
 
 /*
- * What the daemon asks tbg_yield, and the answer: the last len bytes of the
- * exchange are to be written to the socket.
+ * What the daemon asks tbg_yield, and the answer. First what there is: the last len
+ * bytes of the exchange are to be written to the socket. Once the daemon holds these
+ * bytes, it asks again with commit set, and only that takes them from the flow.
  */
 struct tbg_yield {
 	struct tbg_flow_key key;
+	__u32 slot;		/* the connection's: key may be another flow's by now */
 	__u32 written;		/* bytes that the daemon has written so far */
+	__u32 commit;
 	__u32 len;
+	__u32 seq, ack;		/* TBG_YIELD_LOST: of a reset that the client believes */
 	struct tbg_exchange last;
+};
+
+/* What tbg_yield returns. */
+#define TBG_YIELD_NOTHING 0
+#define TBG_YIELD_BYTES	  1
+#define TBG_YIELD_LOST	  2	/* the guard has cut the flow off: reset it */
+
+/* What the sweeper asks tbg_bury: whether the flow, still as it was read, is gone. */
+struct tbg_burial {
+	struct tbg_flow_key key;
+	__u32 slot;
+	__u64 seen_ns;
+	__u32 revive;		/* 1: its socket is there; a reset did not reach it */
+	__u32 pad;
 };
 
 _Static_assert(sizeof(struct tbg_flow_key) == 36, "abi");

@@ -59,6 +59,7 @@
 	X(ICMP,		"ICMP error about a flow, translated") \
 	X(ENROLLED,	"connection established, sock may answer it") \
 	X(SNDBUF,	"no room in the socket's send buffer for the response") \
+	X(ASTRAY,	"socket sends by a way without translation; connection reset") \
 	X(UNREAD,	"more bytes than the daemon can read; connection reset")
 
 enum tbg_why {

@@ -9,9 +9,12 @@
 
 #include <linux/errno.h>
 
+#include "cover.bpf.h"
 #include "flow.bpf.h"
 #include "maps.bpf.h"
 #include "../wire/socket.bpf.h"
+
+#define TBG_DST_NOREF 1ul	/* SKB_DST_NOREF, in its _skb_refdst */
 
 /*
  * XDP has to know whether a pseudo-header's sum is a checksum that was left to
@@ -128,6 +131,21 @@ static __always_inline bool tbg_is_forged(struct __sk_buff *skb,
 	return sk && !tbg_has_ends(sk, &p->key, p->v6);
 }
 
+/*
+ * Whether what the socket will send passes our hooks first. By the device of its route,
+ * which may lie above this one; a bond has let go of that.
+ */
+static __always_inline bool tbg_is_covered(struct __sk_buff *skb)
+{
+	struct sk_buff___wire *b = (void *)skb;
+	struct dst_entry___wire *dst;
+
+	if (!tbg_sockets)
+		return true;
+	dst = (void *)(BPF_CORE_READ(b, _skb_refdst) & ~TBG_DST_NOREF);
+	return tbg_cover((__u64)(long)(dst ? BPF_CORE_READ(dst, dev) : BPF_CORE_READ(b, dev)));
+}
+
 /* Our SYN-ACK on its way out: the other half of what a flow needs. */
 static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 					      struct tbg_scratch *s)
@@ -136,6 +154,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 	struct tbg_flow_locked *old;
 	struct tbg_tcpopt *opt;
 	struct tbg_embryo *e;
+	bool buried;
 
 	if (tbg_is_forged(skb, p))
 		return;
@@ -146,6 +165,12 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 		/* sent again: the stack has dropped the handshake's last ACK */
 		if (old->iss == p->seq + 1 && old->irs == p->ack)
 			return;
+		bpf_spin_lock(&old->lock);
+		buried = old->way & TBG_WAY_BURIED;
+		old->way |= TBG_WAY_BURIED;
+		bpf_spin_unlock(&old->lock);
+		if (buried)
+			return;		/* the sweeper deletes it: no flow this time */
 		/* the socket of an older connection between these ends is gone */
 		if (!bpf_map_delete_elem(&tbg_flows, &p->key))
 			bpf_map_push_elem(&tbg_retired, &slot, 0);
@@ -155,7 +180,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 		return;
 	opt = tbg_pkt_options(skb, s);
 	if (e->irs != p->ack || opt->flags & TBG_OPT_ODD ||
-	    !tbg_is_our_synack(skb, p)) {
+	    !tbg_is_our_synack(skb, p) || !tbg_is_covered(skb)) {
 		bpf_map_delete_elem(&tbg_embryos, &p->key);
 		return;
 	}

@@ -61,7 +61,7 @@ static __always_inline int tbg_may_answer(struct tbg_frame *frame,
 		return TBG_WHY_IP_ODD;
 	if (p->ce || p->ae || (p->tcp_flags & ~may) != TBG_TCP_ACK)
 		return TBG_WHY_FLAGS;
-	if (f->flags & TBG_FLOW_RST)
+	if (f->flags & TBG_FLOW_RST || f->way & TBG_WAY_LOST)
 		return TBG_WHY_CLOSING;
 	if (tbg_frame_ifindex(frame) != f->ifindex)
 		return TBG_WHY_IFACE;

@@ -263,7 +263,8 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 
 	if (told_window)
 		skb->mark = 0;
-	if (f) {
+	/* without its socket the stack answers with a reset that the client believes */
+	if (f && !(f->way & TBG_WAY_LOST)) {
 		if (tbg_is_narrow(f, &s->pkt) && !tbg_tell_window(skb, s, f))
 			return TC_ACT_SHOT;
 		slot = f->slot;
@@ -576,7 +577,8 @@ int tbg_ingress(struct __sk_buff *skb)
 	} else if (tbg_is_astray(skb, f, p)) {
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
-	} else if (!p->payload_len && f->last.len && skb->mark != tbg_mark) {
+	} else if (!p->payload_len && f->last.len && skb->mark != tbg_mark &&
+		   !(f->way & TBG_WAY_LOST)) {
 		switch (tbg_ack_note(skb, s, f)) {
 		case TBG_ACK_OURS:
 			tbg_count(TBG_WHY_ACK);

@@ -6,6 +6,8 @@
 #include "ingress.bpf.c"
 #include "egress.bpf.c"
 #include "yield.bpf.c"
+#include "bury.bpf.c"
 #include "socket.bpf.c"
+#include "guard.bpf.c"
 
 char _license[] SEC("license") = "GPL";

@@ -394,18 +394,35 @@ static int egress(struct frame *f)
 	return run(bpf->progs.tbg_egress, f);
 }
 
+/* What the daemon asks of a reply's rest: TBG_YIELD_*; *y has the answer. */
+__attribute__((unused))
+static int yield_ask(struct tbg_yield *y)
+{
+	struct frame f = { .len = 14 + sizeof(*y) };
+	int verdict;
+
+	memcpy(f.b + 14, y, sizeof(*y));
+	verdict = run(bpf->progs.tbg_yield, &f);
+	memcpy(y, f.b + 14, sizeof(*y));
+	return verdict;
+}
+
 /* What the daemon does to have the rest of a reply; 1, and *ret is that. */
 __attribute__((unused))
 static int yield(const struct peer *p, uint32_t written, struct tbg_yield *ret)
 {
-	struct frame f = { .len = 14 + sizeof(*ret) };
+	struct tbg_flow flow = {};
 	int verdict;
 
 	*ret = (struct tbg_yield){ .key = key_of(p), .written = written };
-	memcpy(f.b + 14, ret, sizeof(*ret));
-	verdict = run(bpf->progs.tbg_yield, &f);
-	memcpy(ret, f.b + 14, sizeof(*ret));
-	return verdict;
+	bpf_map__lookup_elem(bpf->maps.tbg_flows, &ret->key, sizeof(ret->key), &flow,
+			     sizeof(flow), 0);
+	ret->slot = flow.slot;
+	verdict = yield_ask(ret);
+	if (verdict != TBG_YIELD_BYTES)
+		return verdict;
+	ret->commit = 1;
+	return yield_ask(ret);
 }
 
 static struct tcphdr *tcp_of(struct frame *f, const struct peer *p)

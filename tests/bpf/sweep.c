@@ -2,7 +2,7 @@
 /*
  * The sweeper against BPF: flows that are replaced, or come back to life,
  * between its reading and its deleting, and silent ones whose sockets are there.
- * Maps are real, BPF's part is played here. Needs root.
+ * Maps are real, and what the sweeper asks; the rest of BPF is played here. Needs root.
  */
 #include "ktap.h"
 
@@ -32,13 +32,14 @@ static int read_batch(int fd, void *in, void *out, void *keys, void *values,
 }
 
 static uint8_t *asked;		/* by remote port: how often, if that is counted */
+static struct tbg_translate_bpf *bpf;
 
 /* A socket for each, or what the program finds. */
 static int ask(int fd, struct bpf_test_run_opts *opts)
 {
 	const struct tbg_flow_key *key = (void *)((char *)opts->data_in + 14);
 
-	if (!asked)
+	if (!asked || fd != bpf_program__fd(bpf->progs.tbg_has_socket))
 		return bpf_prog_test_run_opts(fd, opts);
 	asked[ntohs(key->remote_port)]++;
 	opts->retval = 1;
@@ -59,21 +60,33 @@ static const struct tbg_flow_key key = { .local_port = 80, .remote_port = 4 };
 
 static bool make(void)
 {
-	int nr = SLOTS, f, s, r;
+	struct bpf_program *prog;
 
-	f = bpf_map_create(BPF_MAP_TYPE_HASH, "flows", sizeof(struct tbg_flow_key),
-			   sizeof(struct tbg_flow), FLOWS, NULL);
-	s = bpf_map_create(BPF_MAP_TYPE_QUEUE, "slots", 0, 4, nr, NULL);
-	r = bpf_map_create(BPF_MAP_TYPE_QUEUE, "retired", 0, 4, nr, NULL);
-	return f >= 0 && s >= 0 && r >= 0 && !tbg_flows_open(&flows, f, s, r, -1, nr);
+	bpf = tbg_translate_bpf__open();
+	if (!bpf)
+		return false;
+	bpf_object__for_each_program(prog, bpf->obj)
+		bpf_program__set_autoload(prog, prog == bpf->progs.tbg_has_socket ||
+						prog == bpf->progs.tbg_bury);
+	if (bpf_map__set_max_entries(bpf->maps.tbg_flows, FLOWS) ||
+	    bpf_map__set_max_entries(bpf->maps.tbg_slots, SLOTS) ||
+	    bpf_map__set_max_entries(bpf->maps.tbg_retired, SLOTS) ||
+	    tbg_translate_bpf__load(bpf))
+		return false;
+	flows = (struct tbg_flows){
+		.flows_fd = bpf_map__fd(bpf->maps.tbg_flows),
+		.slots_fd = bpf_map__fd(bpf->maps.tbg_slots),
+		.retired_fd = bpf_map__fd(bpf->maps.tbg_retired),
+		.socket_fd = bpf_program__fd(bpf->progs.tbg_has_socket),
+		.bury_fd = bpf_program__fd(bpf->progs.tbg_bury),
+	};
+	return !tbg_flows_open(&flows, SLOTS);
 }
 
 static void unmake(void)
 {
 	tbg_flows_close(&flows);
-	close(flows.flows_fd);
-	close(flows.slots_fd);
-	close(flows.retired_fd);
+	tbg_translate_bpf__destroy(bpf);
 }
 
 static uint32_t slot_take(void)
@@ -303,33 +316,17 @@ static bool connection(int family, const char *addr, uint32_t scope, int ends[2]
 	return true;
 }
 
-/* The program that the sweeper asks; kept by *ret. */
-static int socket_prog(struct tbg_translate_bpf **ret)
-{
-	struct bpf_program *prog;
-
-	*ret = tbg_translate_bpf__open();
-	if (!*ret)
-		return -1;
-	bpf_object__for_each_program(prog, (*ret)->obj)
-		bpf_program__set_autoload(prog, prog == (*ret)->progs.tbg_has_socket);
-	return tbg_translate_bpf__load(*ret) ? -1 : bpf_program__fd((*ret)->progs.tbg_has_socket);
-}
-
 KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
 {
 	static const int families[] = { AF_INET, AF_INET6 };
 	static const char *const addrs[] = { "127.0.0.1", "::1" };
 	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };
-	struct tbg_translate_bpf *bpf;
 	struct tbg_flow_key k;
 	int ends[2];
 	if (geteuid())
 		KTAP_SKIP("not root");
 	for (int i = 0; i < 2; i++) {
 		KTAP_CHECK(make());
-		flows.socket_fd = socket_prog(&bpf);
-		KTAP_CHECK(flows.socket_fd >= 0);
 		KTAP_CHECK(connection(families[i], addrs[i], 0, ends, &k));
 		f.slot = slot_take();
 		bpf_map_update_elem(flows.flows_fd, &k, &f, 0);
@@ -348,9 +345,30 @@ KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
 		tbg_flows_sweep(&flows, NOW);
 		KTAP_EQ(flows_nr(), 0);
 		close(ends[1]);
-		tbg_translate_bpf__destroy(bpf);
 		unmake();
 	}
+}
+
+/* A firewall has dropped the reset: the flow is followed on, and answered no more. */
+KTAP_TEST(t_flow_of_a_reset_that_came_to_nothing_stays)
+{
+	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO, .flags = TBG_FLOW_RST };
+	struct tbg_flow_key k;
+	int ends[2];
+	if (geteuid())
+		KTAP_SKIP("not root");
+	KTAP_CHECK(make());
+	KTAP_CHECK(connection(AF_INET, "127.0.0.1", 0, ends, &k));
+	f.slot = slot_take();
+	bpf_map_update_elem(flows.flows_fd, &k, &f, 0);
+	tbg_flows_sweep(&flows, NOW);
+	KTAP_CHECK(!bpf_map_lookup_elem(flows.flows_fd, &k, &f));
+	KTAP_EQ(f.flags, TBG_FLOW_LEFT);
+	close(ends[0]);
+	tbg_flows_sweep(&flows, NOW);
+	KTAP_EQ(flows_nr(), 0);
+	close(ends[1]);
+	unmake();
 }
 
 /* Its interface's (a link-local address does it); and one is looked for without that. */
@@ -358,14 +376,11 @@ KTAP_TEST(t_silent_flow_of_a_bound_socket_stays)
 {
 	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };
 	int ends[2], back = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	struct tbg_translate_bpf *bpf;
 	struct tbg_flow_key k;
 	bool there, gone;
 	if (geteuid())
 		KTAP_SKIP("not root");
 	KTAP_CHECK(make());
-	flows.socket_fd = socket_prog(&bpf);
-	KTAP_CHECK(flows.socket_fd >= 0);
 	KTAP_CHECK(!unshare(CLONE_NEWNET));
 	f.slot = slot_take();
 	there = gone = !system("ip link set lo up && ip link add v0 type veth peer name v1 && "
@@ -385,7 +400,6 @@ KTAP_TEST(t_silent_flow_of_a_bound_socket_stays)
 	close(back);
 	KTAP_CHECK(there);
 	KTAP_CHECK(gone);
-	tbg_translate_bpf__destroy(bpf);
 	unmake();
 }
 

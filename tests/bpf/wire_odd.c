@@ -442,6 +442,35 @@ KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 	KTAP_CHECK(repeats && passed && y.nr);
 }
 
+/* The connection that had these ends before is asked for: what is this one's stays. */
+KTAP_TEST(t_reply_of_another_connection_is_not_given_away)
+{
+	struct tbg_yield y = {};
+	struct tbg_flow flow;
+	struct frame f;
+	NEED_BPF();
+	set_clock(784111777);
+	publish("/a", 1, 7, 'a', 1000);
+	struct peer p = peer_new(false, true);
+	KTAP_CHECK(hit_is_lost(&p, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n", &f));
+	KTAP_CHECK(flow_of(&p, &flow));
+	y.key = key_of(&p);
+	y.slot = flow.slot + 1;
+	KTAP_EQ(yield_ask(&y), TBG_YIELD_NOTHING);
+	/* asking alone changes nothing, and what was acknowledged meanwhile is not taken */
+	y.slot = flow.slot;
+	KTAP_EQ(yield_ask(&y), TBG_YIELD_BYTES);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_EQ(flow.last.owed, 0);
+	y.commit = 1;
+	y.len--;
+	KTAP_EQ(yield_ask(&y), TBG_YIELD_NOTHING);
+	y.len++;
+	KTAP_EQ(yield_ask(&y), TBG_YIELD_BYTES);
+	KTAP_CHECK(flow_of(&p, &flow));
+	KTAP_EQ(flow.last.owed, y.len);
+}
+
 /* Runs ingress on a frame that carries *mark, which becomes the one it leaves with. */
 static int ingress_marked(struct frame *f, uint32_t *mark)
 {

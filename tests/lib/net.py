@@ -26,9 +26,10 @@ CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
 SYS_BPF = 321                           # x86-64
 WAIT_S = client.WAIT_S
-BPF_PROG_LOAD, BPF_PROG_DETACH, BPF_PROG_GET_FD_BY_ID = 5, 9, 13
+BPF_PROG_LOAD, BPF_PROG_ATTACH, BPF_PROG_DETACH, BPF_PROG_GET_FD_BY_ID = 5, 8, 9, 13
 BPF_PROG_QUERY, BPF_LINK_CREATE = 16, 28
-PROG_TYPE_XDP, ATTACH_XDP = 6, 37
+PROG_TYPE_CLS, PROG_TYPE_XDP, ATTACH_XDP = 3, 6, 37
+BPF_F_BEFORE = 8
 XDP_FLAGS_DRV_MODE, XDP_HAS_FRAGS = 4, 32
 TCX = {"ingress": 46, "egress": 47}     # enum bpf_attach_type
 TCP_STATES = ("", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2",
@@ -249,6 +250,18 @@ class Namespace:
             for hook in hooks:
                 self.run("tc", "filter", "del", "dev", name, hook)
 
+    def put_in_front(self, name, hook, verdict):
+        """Another tool's TC program, before all others of tcx; False: no tcx here."""
+        with self.inside():
+            prog = _verdict(PROG_TYPE_CLS, verdict)
+            try:
+                # target_ifindex, attach_bpf_fd, attach_type, flags, and four that are zero
+                return _bpf(BPF_PROG_ATTACH, struct.pack(
+                    "=4I", socket.if_nametoindex(name), prog, TCX[hook], BPF_F_BEFORE) +
+                    bytes(16)) is not None
+            finally:
+                os.close(prog)
+
     def traces(self):
         """All that a daemon could leave on the interfaces, as text to compare."""
         names = [name for _, name in self._names()]
@@ -279,14 +292,20 @@ def _bpf_fd(cmd, attr):
     return _call(_libc.syscall, SYS_BPF, cmd, buf, len(attr))
 
 
-def xdp_pass(namespace, interface):
-    """A native XDP program that passes all, until the descriptor is closed."""
-    insns = ctypes.create_string_buffer(struct.pack("=BBhiBBhi", 0xb7, 0, 0, 2, 0x95, 0, 0, 0))
+def _verdict(kind, verdict, flags=0):
+    """A descriptor of a program that does nothing but return a verdict."""
+    insns = ctypes.create_string_buffer(
+        struct.pack("=BBhiBBhi", 0xb7, 0, 0, verdict, 0x95, 0, 0, 0))
     name = ctypes.create_string_buffer(b"GPL")
     # prog_type, insn_cnt, insns, license, the log's three, kern_version, prog_flags
-    prog = _bpf_fd(BPF_PROG_LOAD, struct.pack(
-        "=IIQQIIQII", PROG_TYPE_XDP, 2, ctypes.addressof(insns), ctypes.addressof(name),
-        0, 0, 0, 0, XDP_HAS_FRAGS) + bytes(24))
+    return _bpf_fd(BPF_PROG_LOAD, struct.pack(
+        "=IIQQIIQII", kind, 2, ctypes.addressof(insns), ctypes.addressof(name),
+        0, 0, 0, 0, flags) + bytes(24))
+
+
+def xdp_pass(namespace, interface):
+    """A native XDP program that passes all, until the descriptor is closed."""
+    prog = _verdict(PROG_TYPE_XDP, 2, XDP_HAS_FRAGS)
     try:
         with namespace.inside():
             return _bpf_fd(BPF_LINK_CREATE, struct.pack(

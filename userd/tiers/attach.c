@@ -104,6 +104,14 @@ static bool daemon_is_dead(int prog_fd)
 	return dead;
 }
 
+bool tbg_prog_is_left(int prog_fd, const char *name, int *ret_flows_fd)
+{
+	if (!prog_named(prog_fd, name) || !daemon_is_dead(prog_fd))
+		return false;
+	*ret_flows_fd = prog_map(prog_fd, "tbg_flows");
+	return true;
+}
+
 static int attach_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
 {
 	if (a->prog_fd[hook] < 0)
@@ -331,7 +339,7 @@ int tbg_attach(struct tbg_attachment *ret, int ifindex,
 	return err;
 }
 
-static uint32_t prog_id(int prog_fd)
+uint32_t tbg_prog_id(int prog_fd)
 {
 	struct bpf_prog_info info = {};
 	uint32_t len = sizeof(info);
@@ -342,7 +350,7 @@ static uint32_t prog_id(int prog_fd)
 static int has_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
 {
 	uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
-	uint32_t id = prog_id(a->prog_fd[hook]);
+	uint32_t id = tbg_prog_id(a->prog_fd[hook]);
 
 	if (!id || bpf_prog_query(a->ifindex, tcx_types[hook], 0, &flags, ids, &nr))
 		return -1;
@@ -358,7 +366,7 @@ static int has_clsact(const struct tbg_attachment *a, enum tbg_hook hook)
 		    .attach_point = tc_points[hook]);
 	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = a->handle[hook],
 		    .priority = a->priority);
-	uint32_t id = prog_id(a->prog_fd[hook]);
+	uint32_t id = tbg_prog_id(a->prog_fd[hook]);
 	int err = bpf_tc_query(&h, &opts);
 
 	if (!id || (err && err != -ENOENT && err != -EINVAL))
@@ -528,12 +536,15 @@ static void left_add(struct tbg_left **list, const struct tbg_attachment *there,
 {
 	int fd = bpf_prog_get_fd_by_id(id);
 	struct tbg_left *l = NULL;
+	int flows = -1;
 
 	if (fd < 0)
 		return;
-	if (prog_named(fd, prog_names[hook]) && daemon_is_dead(fd))
+	if (tbg_prog_is_left(fd, prog_names[hook], &flows))
 		l = calloc(1, sizeof(*l));
 	if (!l) {
+		if (flows >= 0)
+			close(flows);
 		close(fd);
 		return;
 	}
@@ -541,7 +552,7 @@ static void left_add(struct tbg_left **list, const struct tbg_attachment *there,
 	l->at = *there;
 	l->at.prog_fd[hook] = fd;
 	l->hook = hook;
-	l->flows_fd = prog_map(fd, "tbg_flows");
+	l->flows_fd = flows;
 	l->flows_id = map_id(l->flows_fd);
 	*list = l;
 }

@@ -50,6 +50,15 @@ bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other);
 /* Detaches; a clsact qdisc that we made and nobody else uses goes too. */
 void tbg_detach(const struct tbg_attachment *a);
 
+/*
+ * Whether a program is of this name and its daemon dead. *ret_flows_fd is its map of flows,
+ * for the caller to close; -1: it has none.
+ */
+bool tbg_prog_is_left(int prog_fd, const char *name, int *ret_flows_fd);
+
+/* The kernel's number of a program; 0: it cannot be told. */
+uint32_t tbg_prog_id(int prog_fd);
+
 /* Programs that dead daemons left on interfaces. */
 struct tbg_left;
 

@@ -18,17 +18,10 @@
 #define TBG_SWEEP_BATCH 4096	/* flows read by one system call */
 #define TBG_SWEEP_ASKED 512	/* silent flows whose sockets one sweep asks for */
 
-int tbg_flows_open(struct tbg_flows *f, int flows_fd, int slots_fd,
-		   int retired_fd, int socket_fd, uint32_t slots_nr)
+int tbg_flows_open(struct tbg_flows *f, uint32_t slots_nr)
 {
-	*f = (struct tbg_flows){
-		.flows_fd = flows_fd,
-		.slots_fd = slots_fd,
-		.retired_fd = retired_fd,
-		.socket_fd = socket_fd,
-		.slots_nr = slots_nr,
-		.silent_ns = 600ull * 1000000000,
-	};
+	f->slots_nr = slots_nr;
+	f->silent_ns = 600ull * 1000000000;
 	f->held = calloc(slots_nr, sizeof(*f->held));
 	f->waiting = calloc(slots_nr, sizeof(*f->waiting));
 	if (!f->held || !f->waiting) {
@@ -36,7 +29,7 @@ int tbg_flows_open(struct tbg_flows *f, int flows_fd, int slots_fd,
 		return -ENOMEM;
 	}
 	for (uint32_t slot = 0; slot < slots_nr; slot++) {
-		int err = bpf_map_update_elem(slots_fd, NULL, &slot, 0);
+		int err = bpf_map_update_elem(f->slots_fd, NULL, &slot, 0);
 
 		if (err) {
 			tbg_flows_close(f);
@@ -137,6 +130,24 @@ static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 }
 
 /*
+ * Runs a program on a frame that holds what, len bytes, as if it had come by ifindex.
+ * What the program returns, or negative errno.
+ */
+static int run(int prog_fd, uint32_t ifindex, const void *what, size_t len)
+{
+	struct __sk_buff ctx = { .ifindex = ifindex };
+	uint8_t frame[ETH_HLEN + sizeof(struct tbg_burial)] = {};
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame,
+		    .data_size_in = ETH_HLEN + len, .ctx_in = &ctx,
+		    .ctx_size_in = sizeof(ctx), .repeat = 1);
+	int err;
+
+	memcpy(frame + ETH_HLEN, what, len);
+	err = bpf_prog_test_run_opts(prog_fd, &opts);
+	return err ?: (int)opts.retval;
+}
+
+/*
  * Whether the kernel has a socket between key's ends; in doubt there is one. Asked
  * as if by a frame of the flow's interface: the socket may be bound to it, or to the
  * VRF that it is in.
@@ -144,49 +155,40 @@ static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 static bool has_socket(const struct tbg_flows *f, const struct tbg_flow_key *key,
 		       const struct tbg_flow *flow)
 {
-	struct __sk_buff ctx = { .ifindex = flow->ifindex };
-	uint8_t frame[ETH_HLEN + sizeof(*key)] = {};
-	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame,
-		    .data_size_in = sizeof(frame), .ctx_in = &ctx,
-		    .ctx_size_in = sizeof(ctx), .repeat = 1);
-	int err;
+	int has = run(f->socket_fd, flow->ifindex, key, sizeof(*key));
 
-	memcpy(frame + ETH_HLEN, key, sizeof(*key));
-	err = bpf_prog_test_run_opts(f->socket_fd, &opts);
-	if (err == -ENODEV) {		/* the interface is gone */
-		ctx.ifindex = 0;
-		err = bpf_prog_test_run_opts(f->socket_fd, &opts);
-	}
-	return err || opts.retval;
+	if (has == -ENODEV)		/* the interface is gone */
+		has = run(f->socket_fd, 0, key, sizeof(*key));
+	return has;
+}
+
+/* The flow is deleted, if it is still as it was read; or what a reset has changed, undone. */
+static int bury(const struct tbg_flows *f, const struct tbg_flow_key *key,
+		const struct tbg_flow *flow, bool revive)
+{
+	struct tbg_burial b = { .key = *key, .slot = flow->slot,
+				.seen_ns = flow->seen_ns, .revive = revive };
+
+	return run(f->bury_fd, 0, &b, sizeof(b));
 }
 
 /*
- * Whether a flow that seems dead is only silent: its socket is there, and without
- * its deltas lost. Each sweep asks for TBG_SWEEP_ASKED of them, the next for those
- * that follow; *nr counts them.
+ * Whether a flow that seems dead is only silent, or was reset in vain: its socket is
+ * there, and without its deltas lost. Each sweep asks for TBG_SWEEP_ASKED of them, the
+ * next for those that follow; *nr counts them.
  */
 static bool is_silent(const struct tbg_flows *f, const struct tbg_flow_key *key,
 		      const struct tbg_flow *flow, unsigned int *nr)
 {
-	if (is_closed(flow) || !(flow->in_delta | flow->out_delta))
+	if (flow->flags & TBG_FLOW_FIN_OUT || !(flow->in_delta | flow->out_delta))
 		return false;
-	return (*nr)++ - f->silent_at >= TBG_SWEEP_ASKED || has_socket(f, key, flow);
-}
-
-/*
- * BPF may have replaced the flow since it was read. Then that side retired the
- * old slot, and what is taken out here is a live flow: it goes back.
- */
-static void bury(struct tbg_flows *f, const struct tbg_flow_key *key,
-		 uint64_t now_ns)
-{
-	struct tbg_flow flow;
-
-	if (bpf_map_lookup_and_delete_elem(f->flows_fd, key, &flow))
-		return;
-	if (is_dead(f, &flow, now_ns) ||
-	    bpf_map_update_elem(f->flows_fd, key, &flow, BPF_NOEXIST))
-		slot_free(f, flow.slot);
+	if ((*nr)++ - f->silent_at >= TBG_SWEEP_ASKED)
+		return true;
+	if (!has_socket(f, key, flow))
+		return false;
+	if (flow->flags & TBG_FLOW_RST)
+		bury(f, key, flow, true);
+	return true;
 }
 
 /*
@@ -236,7 +238,8 @@ static bool sweep_one(const struct tbg_flow_key *key, const struct tbg_flow *flo
 
 	if (is_dead(s->f, flow, s->now_ns) &&
 	    !is_silent(s->f, key, flow, &s->silent_nr)) {
-		bury(s->f, key, s->now_ns);
+		if (bury(s->f, key, flow, false) > 0)
+			slot_free(s->f, flow->slot);
 		return true;
 	}
 	s->kept_nr++;

@@ -27,6 +27,7 @@
 struct tbg_flows {
 	int flows_fd, slots_fd, retired_fd;
 	int socket_fd;		/* the program tbg_has_socket */
+	int bury_fd;		/* the program tbg_bury */
 	uint32_t slots_nr;
 	uint64_t silent_ns;	/* an open flow silent this long may have no socket */
 	unsigned int silent_at;	/* of the silent ones, whose sockets are asked for next */
@@ -38,14 +39,14 @@ struct tbg_flows {
 	unsigned int open_nr;	/* of them: deltas, a socket, and not through */
 };
 
-/* Fills the pool with slots_nr slots. Maps and the program stay the caller's. */
-int tbg_flows_open(struct tbg_flows *f, int flows_fd, int slots_fd,
-		   int retired_fd, int socket_fd, uint32_t slots_nr);
+/* Fills the pool with slots_nr slots. The descriptors, set before, stay the caller's. */
+int tbg_flows_open(struct tbg_flows *f, uint32_t slots_nr);
 void tbg_flows_close(struct tbg_flows *f);
 
 /*
- * Deletes flows that are closed for TBG_FLOW_CLOSED_S (or _SPENT_S), or silent for silent_ns
- * and without a socket, with nobody holding their slot; returns their slots to the pool.
+ * Deletes flows that are closed for TBG_FLOW_CLOSED_S (or _SPENT_S), or silent for silent_ns,
+ * with nobody holding their slot; returns their slots to the pool. Of one that is silent or
+ * was reset, and has deltas, the socket must be gone: a firewall may drop a reset.
  * A silent socket that is not ours to end is there: not accepted yet, beyond
  * --connections-max, it may be wire's for ever.
  */

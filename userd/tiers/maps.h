@@ -17,6 +17,7 @@
 
 struct bpf_map;
 struct bpf_object;
+struct tbg_guard;
 
 struct tbg_mapping {
 	void *at;
@@ -39,6 +40,7 @@ struct tbg_maps {
 	uint32_t conns_nr;
 	int owners_fd;			/* slot -> tbg_flow_key */
 	int yield_fd;			/* program, see tiers/take_back.h */
+	struct tbg_guard *guard;	/* resets what it has cut off */
 };
 
 /* What to do about an error of the kernel's that keeps a tier off. */

@@ -14,6 +14,7 @@
 #include "client/connection.h"
 #include "main/server.h"
 #include "cache/slots.h"
+#include "tiers/guard.h"
 #include "tiers/take_back.h"
 
 /* A frame for the program: it must be as long as an Ethernet header at least. */
@@ -22,18 +23,18 @@ struct frame {
 	struct tbg_yield y;
 } __attribute__((packed));
 
-/* Asks the program; true: *y has its answer. */
-static bool ask(const struct tbg_maps *maps, struct tbg_yield *y)
+/* Asks the program: TBG_YIELD_*; *y has its answer. */
+static int ask(const struct tbg_maps *maps, struct tbg_yield *y)
 {
 	struct frame f = { .y = *y };
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = &f,
 		    .data_size_in = sizeof(f), .data_out = &f,
 		    .data_size_out = sizeof(f), .repeat = 1);
 
-	if (bpf_prog_test_run_opts(maps->yield_fd, &opts) || !opts.retval)
-		return false;
+	if (bpf_prog_test_run_opts(maps->yield_fd, &opts))
+		return TBG_YIELD_NOTHING;
 	*y = f.y;
-	return true;
+	return opts.retval;
 }
 
 /* The Date or Age that the exchange carried, over what of it lies in from..end. */
@@ -81,14 +82,30 @@ int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
 	       (int)len : -ESTALE;
 }
 
+/*
+ * The bytes are held before the flow changes: where they cannot be, it still has its
+ * numbers, and the reset that follows is one that the client believes.
+ */
 int tbg_yield_take(const struct tbg_maps *maps, int slot, uint32_t written,
 		   uint8_t *out, size_t size)
 {
-	struct tbg_yield y = { .written = written };
+	struct tbg_yield y = { .slot = slot, .written = written };
+	int len;
 
-	if (bpf_map_lookup_elem(maps->owners_fd, &slot, &y.key) || !ask(maps, &y))
+	if (bpf_map_lookup_elem(maps->owners_fd, &slot, &y.key))
 		return 0;
-	return tbg_exchange_read(maps, &y.last, y.len, out, size);
+	switch (ask(maps, &y)) {
+	case TBG_YIELD_LOST:
+		tbg_guard_reset(maps->guard, &y.key, y.seq, y.ack);
+		return -ENETUNREACH;
+	case TBG_YIELD_BYTES:
+		break;
+	default:
+		return 0;
+	}
+	len = tbg_exchange_read(maps, &y.last, y.len, out, size);
+	y.commit = 1;
+	return len < 0 || ask(maps, &y) == TBG_YIELD_BYTES ? len : 0;
 }
 
 /* When the reply left, if that is overdue; or 0. */

@@ -25,8 +25,9 @@ void tbg_yield_tick(struct tbg_worker *w);
  * Takes the unacknowledged end of wire's last reply on this slot back from
  * wire: at most size bytes of it go to out, for the caller to write next to
  * the socket, which has been given written bytes so far. Returns their number,
- * 0 where nothing is to be taken back, or -ESTALE: it was taken back, but its
- * bytes are no longer held, and the connection must be reset.
+ * 0 where nothing is to be taken back, or negative errno, and the connection must be
+ * reset: its bytes are no longer held (-ESTALE), or what it sends is not translated any
+ * more (-ENETUNREACH), and the client has been told so.
  */
 int tbg_yield_take(const struct tbg_maps *maps, int slot, uint32_t written,
 		   uint8_t *out, size_t size);

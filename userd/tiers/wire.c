@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -26,6 +27,7 @@
 #include "bpf/wire.skel.h"
 #include "os/clock.h"
 #include "tiers/flow.h"
+#include "tiers/guard.h"
 #include "os/privilege.h"
 #include "os/message.h"
 #include "main/server.h"
@@ -49,6 +51,7 @@ struct tbg_wire {
 	struct tbg_maps maps;
 	struct tbg_mapping conns;
 	struct tbg_flows flows;
+	struct tbg_guard guard;
 	bool flows_open, automatic, late_sockets, births_kernel;
 	char *wanted;			/* as --wire says */
 	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
@@ -100,10 +103,12 @@ static int translate_sizes(struct tbg_wire *w)
 {
 	struct tbg_translate_bpf *bpf = w->bpf;
 	const struct tbg_plan *p = &w->plan;
+	struct stat ns;
 	uint16_t bits;
 	int err = draw(&bits, sizeof(bits));
 
 	bpf->rodata->tbg_mark |= bits;
+	bpf->rodata->tbg_netns = stat("/proc/self/ns/net", &ns) ? 0 : ns.st_ino;
 	err = err ?: tbg_maps_size(bpf->obj, bpf->rodata->tbg_class_base, p);
 	err = err ?: bpf_map__set_max_entries(bpf->maps.tbg_conns, p->conns);
 	err = err ?: bpf_map__set_max_entries(bpf->maps.tbg_owners, p->conns);
@@ -194,11 +199,14 @@ static int flows_open(struct tbg_wire *w)
 		return tbg_tcbs_open(&w->tcbs, bpf_map__fd(w->own->maps.tbg_tcbs),
 				     bpf_map__fd(w->own->maps.tbg_dues),
 				     bpf_program__fd(w->own->progs.tbg_push));
-	return tbg_flows_open(&w->flows, bpf_map__fd(w->bpf->maps.tbg_flows),
-			      bpf_map__fd(w->bpf->maps.tbg_slots),
-			      bpf_map__fd(w->bpf->maps.tbg_retired),
-			      bpf_program__fd(w->bpf->progs.tbg_has_socket),
-			      w->plan.conns);
+	w->flows = (struct tbg_flows){
+		.flows_fd = bpf_map__fd(w->bpf->maps.tbg_flows),
+		.slots_fd = bpf_map__fd(w->bpf->maps.tbg_slots),
+		.retired_fd = bpf_map__fd(w->bpf->maps.tbg_retired),
+		.socket_fd = bpf_program__fd(w->bpf->progs.tbg_has_socket),
+		.bury_fd = bpf_program__fd(w->bpf->progs.tbg_bury),
+	};
+	return tbg_flows_open(&w->flows, w->plan.conns);
 }
 
 static int map_fd(const struct tbg_wire *w, const char *name)
@@ -230,13 +238,36 @@ static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 
 	answer = bpf_program__fd(bpf_object__find_program_by_name(w->obj, "tbg_answer"));
 	err = bpf_map_update_elem(map_fd(w, "tbg_tail"), &zero, &answer, 0);
-	/* so that whoever finds the egress program can tell that we are dead */
+	/* so that whoever finds one of the others can tell that we are dead */
 	if (!err && !w->own)
 		err = bpf_prog_bind_map(w->progs[TBG_HOOK_EGRESS], map_fd(w, "tbg_tail"),
 					NULL);
+	if (!err && !w->own)
+		err = bpf_prog_bind_map(bpf_program__fd(w->bpf->progs.tbg_guard),
+					map_fd(w, "tbg_tail"), NULL);
 	if (err)
 		return fail(w, err, ret_msg, msg_len, "program array");
 	return 0;
+}
+
+/* Before anything is attached to an interface: nothing is answered without. */
+static int guard_open(struct tbg_wire *w, char *ret_msg, size_t msg_len)
+{
+	char why[160];
+	int err;
+
+	if (w->own)
+		return 0;
+	w->bpf->bss->tbg_hook_ids[TBG_HOOK_INGRESS] =
+		tbg_prog_id(w->progs[TBG_HOOK_INGRESS]);
+	w->bpf->bss->tbg_hook_ids[TBG_HOOK_EGRESS] =
+		tbg_prog_id(w->progs[TBG_HOOK_EGRESS]);
+	err = tbg_guard_open(&w->guard, bpf_program__fd(w->bpf->progs.tbg_guard),
+			     why, sizeof(why));
+	if (err)
+		snprintf(ret_msg, msg_len, "guard: %s; %s", why, tbg_maps_advice(err));
+	w->maps.guard = &w->guard;
+	return err;
 }
 
 /* What the packets of connections without a socket have from elsewhere. */
@@ -615,6 +646,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 	if (!w)
 		return -ENOMEM;
 	w->plan = *plan;
+	w->guard.cgroup_fd = -1;
 	w->automatic = !strcmp(ifaces, "auto");
 	w->late_sockets = late_sockets;
 	w->wanted = strdup(ifaces);
@@ -625,6 +657,9 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 	w->listeners_nr = nr < TBG_LISTENER_MAX ? nr : TBG_LISTENER_MAX;
 	memcpy(w->listeners, listeners, w->listeners_nr * sizeof(*listeners));
 	err = load(w, ret_msg, msg_len);
+	if (err)
+		goto out;
+	err = guard_open(w, ret_msg, msg_len);
 	if (err)
 		goto out;
 	set_listeners(w);
@@ -716,6 +751,7 @@ void tbg_wire_close(struct tbg_wire *w)
 		if (!w->ifaces[i].why[0])
 			tbg_detach(&w->attached[i]);
 	}
+	tbg_guard_close(&w->guard);
 	tbg_xdp_close(w->xdp);
 	if (w->flows_open && w->own)
 		tbg_tcbs_close(&w->tcbs);
@@ -769,6 +805,7 @@ static void add_late(struct tbg_wire *w)
 
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 {
+	tbg_guard_tick(&w->guard);
 	if (now_ns - w->swept_ns < TBG_SWEEP_NS)
 		return;
 	w->swept_ns = now_ns;

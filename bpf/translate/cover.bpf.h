@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Whether a device runs our programs before any other on its hooks, read from the
+ * kernel's own structures at the moment that it matters: the daemon's list of its
+ * interfaces is always older than the packet. Knows tcx (6.6) and clsact.
+ */
+#ifndef TBG_TRANSLATE_COVER_BPF_H
+#define TBG_TRANSLATE_COVER_BPF_H
+
+#include <stdbool.h>
+
+#include "../wire/frame.bpf.h"
+
+#define TBG_FRONT_MAX 8		/* programs on a hook, ours among them, that are looked at */
+#define TBG_LOWER_MAX 16	/* devices directly below one */
+#define TBG_KIND_BPF 0x667062	/* "bpf" */
+#define TBG_IFF_UP 1
+
+/* Whether what leaves by a device passes our hooks. */
+enum tbg_cover { TBG_COVER_NONE, TBG_COVER_SOME, TBG_COVER_ALL };
+
+/* Hooks, in the order of enum tbg_hook of the daemon. */
+#define TBG_COVER_INGRESS 0
+#define TBG_COVER_EGRESS 1
+
+/* Ids of our programs by hook. Writer: daemon, before it attaches. */
+__u32 tbg_hook_ids[2];
+
+struct bpf_prog_aux___cover {
+	__u32 id;
+	char name[16];
+} __attribute__((preserve_access_index));
+
+struct bpf_prog___cover {
+	struct bpf_prog_aux___cover *aux;
+} __attribute__((preserve_access_index));
+
+struct list_head___cover {
+	struct list_head___cover *next;
+} __attribute__((preserve_access_index));
+
+struct tcf_proto_ops___cover {
+	char kind[16];
+} __attribute__((preserve_access_index));
+
+struct tcf_proto___cover {
+	void *root;
+	struct tcf_proto_ops___cover *ops;
+} __attribute__((preserve_access_index));
+
+struct mini_Qdisc___cover {
+	struct tcf_proto___cover *filter_list;
+} __attribute__((preserve_access_index));
+
+struct net_device___cover {
+	void *tcx_ingress, *tcx_egress;		/* struct bpf_mprog_entry, from 6.6 */
+	struct mini_Qdisc___cover *miniq_ingress, *miniq_egress;	/* before */
+	struct {
+		struct list_head___cover lower;
+	} adj_list;
+	unsigned int flags;
+	int ifindex;
+} __attribute__((preserve_access_index));
+
+struct netdev_adjacent___cover {
+	struct net_device___cover *dev;
+	struct list_head___cover list;
+} __attribute__((preserve_access_index));
+
+/* A pointer of the kernel's at an address of its; 0: none, or it cannot be read. */
+static __always_inline __u64 tbg_kernel_pointer(__u64 at)
+{
+	__u64 ret = 0;
+
+	bpf_probe_read_kernel(&ret, sizeof(ret), (void *)(long)at);
+	return ret;
+}
+
+/* Whose a program is. A sister, another daemon's, lets everything go on to ours. */
+enum tbg_whose { TBG_OURS, TBG_SISTERS, TBG_OTHERS };
+
+static __always_inline enum tbg_whose tbg_whose(__u64 at, __u32 hook)
+{
+	struct bpf_prog___cover *prog = (void *)(long)at;
+	struct bpf_prog_aux___cover *aux = BPF_CORE_READ(prog, aux);
+	__u64 name = 0, wanted;
+
+	if (BPF_CORE_READ(aux, id) == tbg_hook_ids[hook & 1])
+		return TBG_OURS;
+	bpf_core_read(&name, sizeof(name), &aux->name);
+	if (hook == TBG_COVER_EGRESS)
+		__builtin_memcpy(&wanted, "tbg_egre", sizeof(wanted));
+	else
+		__builtin_memcpy(&wanted, "tbg_ingr", sizeof(wanted));
+	return name == wanted ? TBG_SISTERS : TBG_OTHERS;
+}
+
+/* 1: ours is the first of tcx's programs. entry: struct bpf_mprog_entry, pointers of them. */
+__attribute__((noinline)) int tbg_tcx_is_ours(__u64 entry, __u32 hook)
+{
+	enum tbg_whose whose;
+	__u64 prog;
+	int i;
+
+	for (i = 0; i < TBG_FRONT_MAX; i++) {
+		prog = tbg_kernel_pointer(entry + i * 8);
+		if (!prog)
+			return 0;
+		whose = tbg_whose(prog, hook);
+		if (whose != TBG_SISTERS)
+			return whose == TBG_OURS;
+	}
+	return 0;
+}
+
+/*
+ * The same of clsact's first filters, those of cls_bpf's first priority. Its types are
+ * not asked for by CO-RE, as cls_bpf may be a module, loaded after us. From 4.1 to 7.2:
+ * a head begins with its list; struct cls_bpf_prog with the program, then the list.
+ */
+__attribute__((noinline)) int tbg_clsact_is_ours(__u64 filters, __u32 hook)
+{
+	struct tcf_proto___cover *tp = (void *)(long)filters;
+	enum tbg_whose whose;
+	__u64 at, head;
+	__u32 kind = 0;
+	int i;
+
+	bpf_probe_read_kernel(&kind, sizeof(kind), BPF_CORE_READ(tp, ops, kind));
+	head = (__u64)(long)BPF_CORE_READ(tp, root);
+	at = head;
+	for (i = 0; i < TBG_FRONT_MAX && kind == TBG_KIND_BPF; i++) {
+		at = tbg_kernel_pointer(at);
+		if (!at || at == head)
+			return 0;
+		whose = tbg_whose(tbg_kernel_pointer(at - 8), hook);
+		if (whose != TBG_SISTERS)
+			return whose == TBG_OURS;
+	}
+	return 0;
+}
+
+/* 1: both hooks of a device run ours first. dev: struct net_device. */
+__attribute__((noinline)) int tbg_device_is_ours(__u64 at)
+{
+	struct net_device___cover *dev = (void *)(long)at;
+
+	if (bpf_core_field_exists(dev->tcx_egress))
+		return tbg_tcx_is_ours((__u64)(long)BPF_CORE_READ(dev, tcx_egress),
+				       TBG_COVER_EGRESS) &&
+		       tbg_tcx_is_ours((__u64)(long)BPF_CORE_READ(dev, tcx_ingress),
+				       TBG_COVER_INGRESS);
+	return tbg_clsact_is_ours((__u64)(long)BPF_CORE_READ(dev, miniq_egress, filter_list),
+				  TBG_COVER_EGRESS) &&
+	       tbg_clsact_is_ours((__u64)(long)BPF_CORE_READ(dev, miniq_ingress, filter_list),
+				  TBG_COVER_INGRESS);
+}
+
+__attribute__((noinline)) int tbg_cover_below(__u64 at);
+
+/*
+ * How much of what is directly below a device (of a VLAN, a macvlan, a bridge, a bond)
+ * is ours. deep: what has all below it ours counts, too (a VLAN of a bond).
+ */
+static __always_inline int tbg_cover_lower(__u64 at, bool deep)
+{
+	struct net_device___cover *dev = (void *)(long)at;
+	__u64 head = (__u64)(long)&dev->adj_list.lower, pos = head;
+	struct netdev_adjacent___cover *a;
+	int i, ours = 0;
+
+	for (i = 0; i < TBG_LOWER_MAX; i++) {
+		pos = tbg_kernel_pointer(pos);
+		if (!pos || pos == head)
+			break;
+		a = (void *)(long)(pos - bpf_core_field_offset(struct netdev_adjacent___cover,
+							       list));
+		at = (__u64)(long)BPF_CORE_READ(a, dev);
+		if (tbg_device_is_ours(at) ||
+		    (deep && tbg_cover_below(at) == TBG_COVER_ALL))
+			ours++;
+	}
+	if (!ours)
+		return TBG_COVER_NONE;
+	return ours == i && pos == head ? TBG_COVER_ALL : TBG_COVER_SOME;
+}
+
+__attribute__((noinline)) int tbg_cover_below(__u64 at)
+{
+	return tbg_cover_lower(at, false);
+}
+
+__attribute__((noinline)) int tbg_cover_deep(__u64 at)
+{
+	return tbg_cover_lower(at, true);
+}
+
+/* Whether a device is down or gone: nothing leaves by it. dev: struct net_device. */
+static __always_inline bool tbg_device_is_away(__u64 at)
+{
+	struct net_device___cover *dev = (void *)(long)at;
+
+	/* the one that stands for those that are gone has no number */
+	return !(BPF_CORE_READ(dev, flags) & TBG_IFF_UP) || !BPF_CORE_READ(dev, ifindex);
+}
+
+/* Of what leaves by a device: struct net_device. */
+static __always_inline int tbg_cover(__u64 dev)
+{
+	return tbg_device_is_ours(dev) ? TBG_COVER_ALL : tbg_cover_deep(dev);
+}
+
+#endif

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Finding the daemon's cgroup, whatever is mounted where; attaching the guard to it; and
+ * the resets of connections that it has cut off.
+ */
+#include "tiers/guard.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+
+#include "tiers/attach.h"
+
+#define TBG_GUARDS_MAX 64	/* programs on one cgroup: BPF_CGROUP_MAX_PROGS */
+#define TBG_RESET_TTL 64
+#define TBG_RESET_TIMES 3	/* one that is lost is not asked for again */
+#define TBG_RESET_TICKS 60	/* without a way to the client */
+
+/* The path of our cgroup in the one hierarchy of version 2, from its root or ours. */
+static int cgroup_path(char *ret, size_t len)
+{
+	FILE *f = fopen("/proc/self/cgroup", "re");
+	char line[4096];
+	int err = -ENOENT;
+
+	if (!f)
+		return -errno;
+	while (err && fgets(line, sizeof(line), f)) {
+		if (strncmp(line, "0::/", 4))
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		err = snprintf(ret, len, ".%s", line + 3) < (int)len ? 0 : -ENAMETOOLONG;
+	}
+	fclose(f);
+	return err;
+}
+
+/* The hierarchy's root, mounted nowhere: right in each cgroup namespace. */
+static int cgroup_mount(void)
+{
+	int fs = fsopen("cgroup2", FSOPEN_CLOEXEC), fd = -1;
+
+	if (fs < 0)
+		return -errno;
+	if (!fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+		fd = fsmount(fs, FSMOUNT_CLOEXEC, 0);
+	if (fd < 0)
+		fd = -errno;
+	close(fs);
+	return fd;
+}
+
+/* One that is mounted where it usually is. */
+static int cgroup_mounted(void)
+{
+	static const char *const usual[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
+
+	for (int i = 0; i < 2; i++) {
+		int fd = open(usual[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		struct statfs st;
+
+		if (fd >= 0 && !fstatfs(fd, &st) && st.f_type == CGROUP2_SUPER_MAGIC)
+			return fd;
+		if (fd >= 0)
+			close(fd);
+	}
+	return -ENOENT;
+}
+
+static int cgroup_open(void)
+{
+	char path[4096];
+	int err = cgroup_path(path, sizeof(path)), root, fd;
+
+	if (err)
+		return err;
+	root = cgroup_mount();
+	if (root < 0)
+		root = cgroup_mounted();
+	if (root < 0)
+		return root;
+	fd = openat(root, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		fd = -errno;
+	close(root);
+	return fd;
+}
+
+int tbg_guard_open(struct tbg_guard *ret, int prog_fd, char *ret_why, size_t why_len)
+{
+	struct tbg_guard g = { .prog_fd = prog_fd, .lock = PTHREAD_MUTEX_INITIALIZER };
+	int err;
+
+	g.cgroup_fd = cgroup_open();
+	if (g.cgroup_fd < 0) {
+		snprintf(ret_why, why_len, "the daemon's cgroup (version 2) cannot be opened: %s",
+			 strerror(-g.cgroup_fd));
+		return g.cgroup_fd;
+	}
+	err = bpf_prog_attach(prog_fd, g.cgroup_fd, BPF_CGROUP_INET_EGRESS,
+			      BPF_F_ALLOW_MULTI);
+	if (err) {
+		snprintf(ret_why, why_len, "no program can be attached to the daemon's cgroup: %s",
+			 strerror(-err));
+		close(g.cgroup_fd);
+		return err;
+	}
+	g.reset_fd[0] = socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_RAW);
+	g.reset_fd[1] = socket(AF_INET6, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_RAW);
+	*ret = g;
+	return 0;
+}
+
+void tbg_guard_close(struct tbg_guard *g)
+{
+	if (g->cgroup_fd < 0)
+		return;
+	bpf_prog_detach2(g->prog_fd, g->cgroup_fd, BPF_CGROUP_INET_EGRESS);
+	close(g->cgroup_fd);
+	g->cgroup_fd = -1;
+	for (int i = 0; i < 2; i++)
+		if (g->reset_fd[i] >= 0)
+			close(g->reset_fd[i]);
+}
+
+void tbg_guard_sweep(const struct tbg_guard *g,
+		     bool (*needed)(int flows_fd, uint64_t now_ns), uint64_t now_ns)
+{
+	uint32_t ids[TBG_GUARDS_MAX], nr = TBG_GUARDS_MAX, flags;
+
+	if (g->cgroup_fd < 0 ||
+	    bpf_prog_query(g->cgroup_fd, BPF_CGROUP_INET_EGRESS, 0, &flags, ids, &nr))
+		return;
+	for (uint32_t i = 0; i < nr; i++) {
+		int fd = bpf_prog_get_fd_by_id(ids[i]), flows;
+
+		if (fd < 0)
+			continue;
+		if (tbg_prog_is_left(fd, "tbg_guard", &flows)) {
+			if (flows < 0 || !needed(flows, now_ns))
+				bpf_prog_detach2(fd, g->cgroup_fd, BPF_CGROUP_INET_EGRESS);
+			if (flows >= 0)
+				close(flows);
+		}
+		close(fd);
+	}
+}
+
+/* RFC 1071, of len bytes, an even number. */
+static uint32_t sum(const void *at, size_t len, uint32_t from)
+{
+	const uint16_t *w = at;
+
+	for (size_t i = 0; i < len / 2; i++)
+		from += w[i];
+	return from;
+}
+
+static uint16_t folded(uint32_t n)
+{
+	while (n >> 16)
+		n = (n & 0xffff) + (n >> 16);
+	return ~n;
+}
+
+static struct tcphdr reset_of(const struct tbg_flow_key *key, uint32_t seq, uint32_t ack)
+{
+	struct tcphdr ret = {
+		.source = key->local_port,
+		.dest = key->remote_port,
+		.seq = htonl(seq),
+		.ack_seq = htonl(ack),
+		.doff = sizeof(ret) / 4,
+		.rst = 1,
+		.ack = 1,
+	};
+	uint32_t n = htons(IPPROTO_TCP) + htons(sizeof(ret));
+
+	/* a mapped address sums as itself, but for its ffff, which is a zero too */
+	n = sum(key->local, sizeof(key->local), n);
+	n = sum(key->remote, sizeof(key->remote), n);
+	ret.check = folded(sum(&ret, sizeof(ret), n));
+	return ret;
+}
+
+static bool is_v4(const struct tbg_flow_key *key)
+{
+	return !(key->local[0] | key->local[1]) && key->local[2] == htonl(0xffff);
+}
+
+/* True: it is on its way. */
+static bool reset_send(const struct tbg_guard *g, const struct tbg_flow_key *key,
+		       uint32_t seq, uint32_t ack)
+{
+	struct {
+		struct ip ip;
+		struct tcphdr tcp;
+	} __attribute__((packed)) v4 = {
+		.ip = { .ip_v = 4, .ip_hl = 5, .ip_ttl = TBG_RESET_TTL,
+			.ip_p = IPPROTO_TCP, .ip_len = htons(sizeof(v4)),
+			.ip_off = htons(IP_DF) },
+		.tcp = reset_of(key, seq, ack),
+	};
+	struct {
+		struct ip6_hdr ip;
+		struct tcphdr tcp;
+	} __attribute__((packed)) v6 = { .tcp = v4.tcp };
+	struct sockaddr_in to4 = { .sin_family = AF_INET };
+	struct sockaddr_in6 to6 = { .sin6_family = AF_INET6 };
+
+	if (is_v4(key)) {
+		v4.ip.ip_src.s_addr = key->local[3];
+		v4.ip.ip_dst.s_addr = to4.sin_addr.s_addr = key->remote[3];
+		return sendto(g->reset_fd[0], &v4, sizeof(v4), MSG_DONTWAIT,
+			      (void *)&to4, sizeof(to4)) == sizeof(v4);
+	}
+	v6.ip.ip6_flow = htonl(6u << 28);
+	v6.ip.ip6_plen = htons(sizeof(v6.tcp));
+	v6.ip.ip6_nxt = IPPROTO_TCP;
+	v6.ip.ip6_hlim = TBG_RESET_TTL;
+	memcpy(&v6.ip.ip6_src, key->local, 16);
+	memcpy(&v6.ip.ip6_dst, key->remote, 16);
+	memcpy(&to6.sin6_addr, key->remote, 16);
+	return sendto(g->reset_fd[1], &v6, sizeof(v6), MSG_DONTWAIT,
+		      (void *)&to6, sizeof(to6)) == sizeof(v6);
+}
+
+void tbg_guard_reset(struct tbg_guard *g, const struct tbg_flow_key *key,
+		     uint32_t seq, uint32_t ack)
+{
+	bool sent = reset_send(g, key, seq, ack);
+
+	pthread_mutex_lock(&g->lock);
+	/* full: those that were sent are likely to have come */
+	if (g->reset_nr < TBG_RESETS_MAX)
+		g->reset[g->reset_nr++] = (struct tbg_reset){
+			.key = *key, .seq = seq, .ack = ack, .sent = sent,
+		};
+	pthread_mutex_unlock(&g->lock);
+}
+
+void tbg_guard_tick(struct tbg_guard *g)
+{
+	unsigned int kept = 0;
+
+	pthread_mutex_lock(&g->lock);
+	for (unsigned int i = 0; i < g->reset_nr; i++) {
+		struct tbg_reset *r = &g->reset[i];
+
+		r->sent += reset_send(g, &r->key, r->seq, r->ack);
+		if (r->sent < TBG_RESET_TIMES && ++r->ticks < TBG_RESET_TICKS)
+			g->reset[kept++] = *r;
+	}
+	g->reset_nr = kept;
+	pthread_mutex_unlock(&g->lock);
+}
