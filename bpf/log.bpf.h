@@ -2,7 +2,7 @@
 /*
  * A hit on its way to the access log: a copy of the request's tuple and text
  * for the ring buffer. Called by the kernel tiers once for each hit that they
- * have sent, while the daemon wants to know.
+ * have sent, while the daemon wants to know. The latency is there: metric.bpf.h.
  */
 #ifndef TBG_LOG_BPF_H
 #define TBG_LOG_BPF_H
@@ -22,7 +22,6 @@ static __always_inline void tbg_log_hit(struct tbg_scratch *s, enum tbg_tier tie
 	s->event.sent = s->reply.len;
 	s->event.body = s->reply.len - s->reply.head_len;
 	s->event.req_len = s->req.len;
-	s->event.took_ns = bpf_ktime_get_ns() - s->now_ns;
 	s->event.tier = tier;
 	TBG_BOUND(size, sizeof(s->event) + TBG_REQ_MAX, return);
 	if (bpf_ringbuf_output(&tbg_events, s, size, 0)) {

@@ -6,6 +6,7 @@
  * owns from then on. It must never leave as it is: SK_DROP ends the connection.
  */
 #include "../log.bpf.h"
+#include "../metric.bpf.h"
 #include "pend.bpf.h"
 
 #define TBG_COPY	64	/* bytes copied in one step */
@@ -240,6 +241,7 @@ static __always_inline void tbg_hit_count(struct tbg_sock_conn *c,
 	tbg_count(TBG_WHY_HIT_SOCK);
 	tbg_reply_heat(&p->s.reply);
 	c->seen_ns = p->s.now_ns;
+	tbg_metric_hit(&p->s, TBG_TIER_sock);
 	if (knob && knob->log)
 		tbg_log_hit(&p->s, TBG_TIER_sock);
 }

@@ -7,6 +7,7 @@
 #define TBG_WIRE_ANSWER_BPF_H
 
 #include "../log.bpf.h"
+#include "../metric.bpf.h"
 #include "reply.bpf.h"
 
 #define TBG_DIFF_MAX 512	/* bytes that bpf_csum_diff() sums before 7.x */
@@ -145,6 +146,7 @@ static __always_inline void tbg_hit_note(struct tbg_scratch *s,
 	const struct tbg_reply *r = &s->reply;
 
 	tbg_reply_heat(r);
+	tbg_metric_hit(s, TBG_TIER_wire);
 	if (knob->log)
 		tbg_log_hit(s, TBG_TIER_wire);
 	tbg_count_sent(TBG_WHY_HIT_WIRE, r->len);

@@ -43,7 +43,7 @@ def check(text):
     path = os.path.join(folder, "check.conf")
     with open(path, "w", encoding="utf-8") as f:
         f.write(text.replace("{root}", folder))
-    r = subprocess.run([daemon.BINARY, "--check", path], capture_output=True, text=True,
+    r = subprocess.run([daemon.BINARY, "--check", path, "--listen", "127.0.0.1:0"], capture_output=True, text=True,
                        stdin=subprocess.DEVNULL, timeout=client.WAIT_S, check=False)
     return r.returncode, r.stdout, r.stderr
 

@@ -85,8 +85,10 @@ BAD = {
                         "99999999999999999999999", "1T", "1 ", "64M "]),
     "workers": ("256", ["", "0", "257", "-1", "1.5", "two", "1 ", "99999999999999999999"]),
     "control": ("107", ["", "x" * 108]),
-    "access-log": ("off", [""]),
-    "access-log-format": ("combined or json", ["", "JSON", "xml", "combined "]),
+    "access-log": ("off", ["", "syslog:relative", "syslog:udp:", "syslog:udp:host:514", "journal:", "http:"]),
+    "access-log-format": ("combined, json", ["", "JSON", "xml", "combined ", "$nothing", "$remote $", "$remote\n"]),
+    "admin": ("socket's path", ["", "x", "localhost:80", "127.0.0.1", "127.0.0.1:x", "/" + "x" * 107]),
+    "admin-token": ("16 to 256 bytes", ["", "/nonexistent", "/dev/null"]),
     "user": ("the name of a user that there is", ["", "no-such-user"]),
     "header-timeout": ("10s", ["", "0", "0s", "-1s", "soon", "1h", "86401", "99999999s", "1.5s", "s", "1 s"]),
     "idle-timeout": ("60s", ["", "0ms", "x", "1d"]),
@@ -245,7 +247,9 @@ def t_check_is_of_the_options_beside_it():
         f.write('host "a" { }\n')
     fails(2, ["rootless.conf", "root"], "--check", path)
     fails(2, ["--memory", '"5"'], "--check", path, "--root", folder, "--memory", "5")
-    for words in (["--check", path, "--root", folder], ["--root", folder, "--check", path, "--memory", "64M"]):
+    fails(2, ["--listen", "missing"], "--check", path, "--root", folder)
+    for words in (["--check", path, "--root", folder, "--listen", "127.0.0.1:0"],
+                  ["--root", folder, "--check", path, "--memory", "64M", "--listen", "127.0.0.1:0"]):
         r = subprocess.run([daemon.BINARY, *words], capture_output=True, text=True, check=False)
         assert (r.returncode, r.stdout) == (0, f"{path}: good\n"), r
 
@@ -254,7 +258,7 @@ def t_check_looks_at_where_log_and_socket_go():
     conf, sock, gone = (os.path.join(folder, x) for x in ("places.conf", "listens.sock", "dead.sock"))
     at = {x: os.path.join(folder, x) for x in ("file", "root", "pipe", "new.log", "new/c.sock", "new/er/c.sock", "file/x")}
     os.mkfifo(at["pipe"])
-    accepts = {"access-log": "the path of a file that can be written, or off",
+    accepts = {"access-log": "the path of a file that can be written, syslog:, syslog:udp:ADDR:PORT, journald: or off",
                "control": "a socket's path of at most 107 bytes, in a folder that can be written"}
     with socket.socket(socket.AF_UNIX) as live, socket.socket(socket.AF_UNIX) as dead:
         live.bind(sock)
@@ -274,7 +278,7 @@ def t_check_looks_at_where_log_and_socket_go():
                 in_file = where.startswith(conf)
                 with open(conf, "w", encoding="utf-8") as f:
                     f.write('root = "/"\n' + (f'{name} = "{path}"\n' if in_file else ""))
-                words = ["--check", conf] if in_file else ["--check", conf, f"--{name}", path]
+                words = ["--check", conf, "--listen", "127.0.0.1:0"] + ([] if in_file else [f"--{name}", path])
                 if why:
                     fails(2, [f'{where} "{path}": {why}', f"; expected {accepts[name]}"], *words)
                 else:
@@ -299,9 +303,9 @@ def t_check_is_for_who_checks():
         path = os.path.join(folder, path)
         with open(conf, "w", encoding="utf-8") as f:
             f.write(f'root = "/"\n\n{name} = "{path}"\n')
-        assert run("--check", conf).returncode == 0, path
+        assert run("--check", conf, "--listen", "127.0.0.1:0").returncode == 0, path
         if good:
-            assert run("--check", conf, prefix=become()).returncode == 0, path
+            assert run("--check", conf, "--listen", "127.0.0.1:0", prefix=become()).returncode == 0, path
         else:
             fails(2, [f'{conf}:3: {name} "{path}": Permission denied; expected '], "--check", conf, prefix=become())
 

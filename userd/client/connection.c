@@ -44,6 +44,7 @@
 #define PARTS_BYTES	(64 << 10)	/* of several parts in one sending */
 #define OUT_FLUSH	(TBG_OUT_BYTES - (64 << 10))
 #define REDIRECTS_MAX	10		/* by programs, of one request */
+#define STATUS_LEFT	499		/* in the log: its client left before the answer */
 #define BODY_COPY_MAX	(4 << 10)	/* larger bodies are sent where they lie */
 
 static bool blocked(const struct tbg_conn *c)
@@ -132,6 +133,8 @@ const struct tbg_endpoints *tbg_conn_ends(struct tbg_conn *c)
 /* What the log will say of a file, once it is known how much of it was sent. */
 struct tbg_unlogged {
 	unsigned int status;
+	enum tbg_metric_method method;
+	uint32_t vhost;
 	const char *reason;
 	uint64_t body, begin_ns;
 	size_t req_len;
@@ -146,6 +149,24 @@ static uint64_t begin_take(const struct tbg_worker *w, struct tbg_conn *c)
 	if (ret)
 		c->traffic->begin_ns = 0;
 	return ret ?: w->now_ns;
+}
+
+/* Bytes of the answer that is noted now: body of them, and head and framing. */
+static uint64_t sent_take(struct tbg_conn *c, uint64_t body)
+{
+	uint32_t more = c->written - c->noted - (uint32_t)body;
+
+	c->noted = c->written;
+	/* of an answer that has not begun, nothing */
+	return more > INT32_MAX ? body : body + more;
+}
+
+/* Each request once, whichever way it ended: for monitoring, and for the log. */
+static void request_note(struct tbg_worker *w, uint32_t vhost,
+			 enum tbg_metric_method method, const struct tbg_log_record *r)
+{
+	tbg_metrics_count(&w->metrics, vhost, method, r->status, r->body, r->took_ns);
+	tbg_log_write(w->s->log, r);
 }
 
 static void log_held(struct tbg_worker *w, struct tbg_conn *c)
@@ -163,7 +184,8 @@ static void log_held(struct tbg_worker *w, struct tbg_conn *c)
 	r.reason = u->reason;
 	r.second = time(NULL);
 	r.took_ns = tbg_mono_ns() - u->begin_ns;
-	tbg_log_write(w->s->log, &r);
+	r.sent = sent_take(c, r.body);
+	request_note(w, u->vhost, u->method, &r);
 	free(u);
 }
 
@@ -186,20 +208,25 @@ static void asked_end(struct tbg_conn *c)
 	c->traffic->redirects = 0;
 }
 
+/* x: which has answered, or NULL. */
 static void log_answer(struct tbg_worker *w, struct tbg_conn *c,
 		       const uint8_t *req, size_t req_len, unsigned int status,
-		       uint64_t body, const char *reason)
+		       uint64_t body, const char *reason, const struct tbg_transfer *x)
 {
 	struct tbg_log_record r = { .req = (const char *)req,
 		.req_len = req_len, .status = status, .body = body,
 		.tier = TBG_TIER_user, .reason = reason };
 
-	if (!w->s->log)
-		return;
-	r.remote = conn_peer(c);
+	if (w->s->log)
+		r.remote = conn_peer(c);
 	r.second = time(NULL);
 	r.took_ns = tbg_mono_ns() - begin_take(w, c);
-	tbg_log_write(w->s->log, &r);
+	r.sent = sent_take(c, body);
+	if (x && x->sent_ns && !x->hit) {
+		r.upstream = x->upstream->name;
+		r.upstream_ns = tbg_mono_ns() - x->sent_ns;
+	}
+	request_note(w, w->vhost, tbg_metric_method(r.req, req_len), &r);
 }
 
 /* As log_answer(), for a body that is about to be sent from a file. */
@@ -207,20 +234,22 @@ static void log_hold(struct tbg_worker *w, struct tbg_conn *c,
 		     const uint8_t *req, size_t req_len, unsigned int status,
 		     uint64_t body, const char *reason)
 {
+	enum tbg_metric_method method = tbg_metric_method((const char *)req, req_len);
+	struct tbg_conn_active *t = traffic_get(c);
 	struct tbg_unlogged *u;
-	struct tbg_conn_active *t;
 
 	if (!w->s->log)
-		return;
-	t = traffic_get(c);
+		req_len = 0;
 	u = malloc(sizeof(*u) + req_len);
 	if (!t || !u) {
 		free(u);
-		log_answer(w, c, req, req_len, status, body, reason);
+		log_answer(w, c, req, req_len, status, body, reason, NULL);
 		return;
 	}
-	conn_peer(c);
-	*u = (struct tbg_unlogged){ .status = status, .body = body, .reason = reason,
+	if (w->s->log)
+		conn_peer(c);
+	*u = (struct tbg_unlogged){ .status = status, .method = method, .vhost = w->vhost,
+				    .body = body, .reason = reason,
 				    .begin_ns = begin_take(w, c), .req_len = req_len };
 	memcpy(u->req, req, req_len);
 	t->fd_left = body;
@@ -235,16 +264,19 @@ static void answer_count(struct tbg_worker *w, struct tbg_conn *c,
 	c->used = true;
 }
 
-/* What a transfer's client has had is counted, and goes to the log. */
+/* What a transfer's client has had, if anything, is counted, and goes to the log. */
 static void transfer_note(struct tbg_worker *w, struct tbg_conn *c,
-			  const struct tbg_transfer *x)
+			  const struct tbg_transfer *x, bool answered)
 {
 	const uint8_t *req = (uint8_t *)x->req + x->m.head_off;
 	size_t req_len = x->m.len - x->m.head_off;
+	unsigned int status = answered ? x->status : STATUS_LEFT;
 
-	answer_count(w, c, x->status);
+	answer_count(w, c, status);
+	w->vhost = tbg_site_find(w->sites, x->host.text, x->host.len)->id;
 	asked(c, &req, &req_len);
-	log_answer(w, c, req, req_len, x->status, x->body_sent, tbg_transfer_reason(x));
+	log_answer(w, c, req, req_len, status, x->body_sent,
+		   answered ? tbg_transfer_reason(x) : "left", x);
 }
 
 /* Back to the small form when nothing is under way. */
@@ -350,8 +382,8 @@ static void conn_close(struct tbg_worker *w, struct tbg_conn *c)
 	c->state = TBG_CONN_CLOSING;
 	w->out_len = 0;		/* never another connection's */
 	log_held(w, c);
-	if (x && x->told)	/* some of its answer, if not all */
-		transfer_note(w, c, x);
+	if (x)
+		transfer_note(w, c, x, x->told);
 	traffic_free(c);
 	if (!c->ops) {
 		conn_release(w, c);
@@ -733,7 +765,7 @@ static bool answer_put(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken,
 	if (rest && !a->parts)
 		log_hold(w, c, req, req_len, a->reply.status, body, reason);
 	else
-		log_answer(w, c, req, req_len, a->reply.status, body, reason);
+		log_answer(w, c, req, req_len, a->reply.status, body, reason, NULL);
 	asked_end(c);
 	return !rest || rest_begin(w, c, taken);
 }
@@ -807,12 +839,15 @@ static enum tbg_persist persist_of(const struct tbg_worker *w,
 	return m->minor ? TBG_PERSIST : TBG_PERSIST_OLD;
 }
 
-static const struct tbg_site *site_of(const struct tbg_worker *w,
-				      const struct tbg_message *m,
+static const struct tbg_site *site_of(struct tbg_worker *w, const struct tbg_message *m,
 				      const uint8_t *b)
 {
-	return tbg_site_find(w->sites, m->host.off ? (const char *)b + m->host.off :
-			     NULL, m->host.len);
+	const struct tbg_site *ret =
+		tbg_site_find(w->sites, m->host.off ? (const char *)b + m->host.off :
+			      NULL, m->host.len);
+
+	w->vhost = ret->id;
+	return ret;
 }
 
 /* The request m, whose head is at b; its path is in w->path. */
@@ -863,6 +898,7 @@ static bool error_put(struct tbg_worker *w, struct tbg_conn *c,
 	bool ok;
 
 	location = location ?: tbg_location_find(w->sites->fallback, "/", 1);
+	w->vhost = location->site->id;
 	tbg_answer_error(&w->answer, status, TBG_PERSIST_NOT);
 	w->answer.reason = "refused";
 	tbg_pages_error(w->s, location, &w->answer);
@@ -883,7 +919,7 @@ static bool request_refuse(struct tbg_worker *w, struct tbg_conn *c,
 }
 
 /* Of a request whose path is in w->path. */
-static const struct tbg_location *location_of(const struct tbg_worker *w,
+static const struct tbg_location *location_of(struct tbg_worker *w,
 					      const struct tbg_message *m,
 					      const uint8_t *b)
 {
@@ -1055,6 +1091,7 @@ static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
 	    tbg_path_load(h, req.path_off, req.path_len, &path))
 		return false;
 	site = tbg_site_find(w->sites, (const char *)b + req.host_off, req.host_len);
+	w->vhost = site->id;
 	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), site->id,
 		     &path, req.path_len, &key);
 	o = tbg_route_find(s, &key, site->id, (const char *)b + req.path_off,
@@ -1089,7 +1126,7 @@ static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
 		log_answer(w, c, b, len, o->blob->part[part].status,
 			   part == TBG_PART_GET ? o->blob->part[part].len -
 			   o->blob->part[TBG_PART_HEAD].len : 0,
-			   tbg_cache_word(TBG_CACHE_HIT));
+			   tbg_cache_word(TBG_CACHE_HIT), NULL);
 	}
 	tbg_object_put(o);
 	return true;
@@ -1402,7 +1439,7 @@ void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c,
 	c->traffic->transfer = NULL;
 	c->taken += x->taken;
 	c->stamp_ms = w->now_ms;
-	transfer_note(w, c, x);
+	transfer_note(w, c, x, true);
 	asked_end(c);
 	if (x->starting)
 		return;			/* conn_eat() goes on */

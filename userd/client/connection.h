@@ -56,6 +56,7 @@ struct tbg_conn {
 	int fd;
 	int slot;			/* of its conn word; -1: none */
 	uint32_t taken, written;	/* see abi/conn.h */
+	uint32_t noted;			/* written, when a request was last logged */
 	uint32_t stamp_ms;		/* last progress, in the worker's time */
 	uint32_t left_stamp_ms;		/* stamp_ms when so much */
 	int left;			/* was not acknowledged */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "abi/conn.h"
@@ -20,13 +21,21 @@
 #include "control/control.h"
 #include "core/span.h"
 #include "log/access.h"
+#include "log/line.h"
+#include "log/sink.h"
 #include "config/options.h"
 #include "os/message.h"
+#include "os/service.h"
 #include "config/settings.h"
 #include "config/units.h"
 
 #define BAD_OPTION 2
 #define MSG_LEN	   1200
+#define TBG_LISTEN_TEXT	sizeof(((struct tbg_options *)0)->listen_text[0])
+#define TOKEN_MIN  16		/* bytes of an admin token */
+#define TOKEN_MAX  256
+#define MEMORY_LEAST	(16u << 20)
+#define MEMORY_MOST	(256u << 20)
 
 struct given {
 	struct tbg_options *o;
@@ -69,35 +78,44 @@ static bool listened(const struct tbg_options *o, const struct sockaddr_storage 
 	return false;
 }
 
-static bool set_listen(struct given *g, const char *v)
+/* ADDR:PORT or [ADDR6]:PORT */
+static bool address_parse(const char *v, struct sockaddr_storage *ret)
 {
-	struct tbg_options *o = g->o;
 	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6 };
 	struct sockaddr_in a4 = { .sin_family = AF_INET };
 	const char *colon = strrchr(v, ':');
-	char host[64];
+	char host[TBG_LISTEN_TEXT];
 	size_t len;
 
-	if (g->begins)
-		o->listen_nr = 0;
-	if (!colon || o->listen_nr == TBG_LISTENER_MAX || strlen(v) >= sizeof(host))
+	if (!colon || strlen(v) >= sizeof(host))
 		return false;
 	len = colon - v;
-	memset(&o->listen[o->listen_nr], 0, sizeof(o->listen[0]));
+	memset(ret, 0, sizeof(*ret));
 	if (len > 2 && v[0] == '[' && v[len - 1] == ']') {
 		snprintf(host, sizeof(host), "%.*s", (int)len - 2, v + 1);
 		if (inet_pton(AF_INET6, host, &a6.sin6_addr) != 1 ||
 		    !port_parse(colon + 1, &a6.sin6_port))
 			return false;
-		memcpy(&o->listen[o->listen_nr], &a6, sizeof(a6));
+		memcpy(ret, &a6, sizeof(a6));
 	} else {
 		snprintf(host, sizeof(host), "%.*s", (int)len, v);
 		if (inet_pton(AF_INET, host, &a4.sin_addr) != 1 ||
 		    !port_parse(colon + 1, &a4.sin_port))
 			return false;
-		memcpy(&o->listen[o->listen_nr], &a4, sizeof(a4));
+		memcpy(ret, &a4, sizeof(a4));
 	}
-	if (listened(o, &o->listen[o->listen_nr]))
+	return true;
+}
+
+static bool set_listen(struct given *g, const char *v)
+{
+	struct tbg_options *o = g->o;
+
+	if (g->begins)
+		o->listen_nr = 0;
+	if (o->listen_nr == TBG_LISTENER_MAX ||
+	    !address_parse(v, &o->listen[o->listen_nr]) ||
+	    listened(o, &o->listen[o->listen_nr]))
 		return false;
 	snprintf(o->listen_text[o->listen_nr], sizeof(o->listen_text[0]), "%s", v);
 	o->listen_nr++;
@@ -187,8 +205,54 @@ static bool set_control(struct given *g, const char *v)
 	       set_path(g, &g->o->control, v, g->o->check ? tbg_control_check(v) : 0);
 }
 
+/* A path has a slash, which no address has. */
+static bool set_admin(struct given *g, const char *v)
+{
+	struct tbg_options *o = g->o;
+
+	o->admin_said = true;
+	o->admin_address.ss_family = 0;
+	o->admin = NULL;
+	if (!strcmp(v, "off"))
+		return true;
+	if (!strchr(v, '/'))
+		return address_parse(v, &o->admin_address) && set_text(&o->admin, v);
+	return strlen(v) < 108 &&
+	       set_path(g, &o->admin, v, o->check ? tbg_control_check(v) : 0);
+}
+
+/* The first line of the file, which is a secret. */
+static bool token_read(struct given *g, const char *path)
+{
+	char line[TOKEN_MAX + 2] = "";
+	FILE *f = fopen(path, "re");
+	struct stat st;
+
+	if (!f || fstat(fileno(f), &st) || !fgets(line, sizeof(line), f))
+		line[0] = 0;
+	g->why = !f ? strerror(errno) : st.st_mode & 07 ? "others can read it" :
+		 strcspn(line, "\r\n") < TOKEN_MIN ? "its first line is shorter" : "";
+	if (f)
+		fclose(f);
+	if (*g->why)
+		return false;
+	line[strcspn(line, "\r\n")] = 0;
+	free(g->o->admin_token);
+	g->o->admin_token = strdup(line);
+	return g->o->admin_token;
+}
+
+static bool set_admin_token(struct given *g, const char *v)
+{
+	return token_read(g, v) && set_text(&g->o->admin_token_file, v);
+}
+
 static bool set_access_log(struct given *g, const char *v)
 {
+	if (tbg_sink_is(v)) {
+		g->why = tbg_sink_wrong(v);
+		return !*g->why && set_text(&g->o->access_log, v);
+	}
 	if (*v && strcmp(v, "off"))
 		return set_path(g, &g->o->access_log, v, g->o->check ? tbg_log_check(v) : 0);
 	g->o->access_log = NULL;
@@ -197,7 +261,17 @@ static bool set_access_log(struct given *g, const char *v)
 
 static bool set_log_format(struct given *g, const char *v)
 {
-	for (unsigned int i = 0; i < TBG_LOG_FORMAT_NR; i++) {
+	static char msg[128];
+
+	if (strchr(v, '$')) {
+		g->o->log_format = TBG_LOG_CUSTOM;
+		if (tbg_log_pattern_check(v, msg, sizeof(msg)))
+			return set_text(&g->o->log_pattern, v);
+		g->why = msg;
+		return false;
+	}
+	g->o->log_pattern = NULL;
+	for (unsigned int i = 0; i < TBG_LOG_CUSTOM; i++) {
 		if (strcmp(v, tbg_log_format_name(i)))
 			continue;
 		g->o->log_format = i;
@@ -246,11 +320,13 @@ static bool set_header_max(struct given *g, const char *v)
 	X("late-sockets", late_sockets, "auto|off", false, "auto or off", "connections without a socket until their first miss: auto (Linux 6.9 or newer), or off (off)") \
 	X("tiers", tiers, "LIST", false, "one or more of wire, sock and user with commas, such as wire,user", "tiers in use (wire,user)") \
 	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \
-	X("memory", memory, "SIZE", false, "a size from 1M to 1024G that this machine has, such as 256M", "memory budget of the cache (256M)") \
+	X("memory", memory, "SIZE", false, "a size from 1M to 1024G that this machine has, such as 256M", "memory budget of the cache (a sixteenth of the machine's, 16M to 256M)") \
 	X("workers", workers, "N", false, "a number from 1 to 256", "worker threads (one per CPU)") \
 	X("control", control, "PATH", false, "a socket's path of at most 107 bytes, in a folder that can be written", "control socket (/run/toboggan/control.sock, if root)") \
-	X("access-log", access_log, "PATH", true, "the path of a file that can be written, or off", "access log (off)") \
-	X("access-log-format", log_format, "NAME", true, "combined or json", "of its lines (combined)") \
+	X("admin", admin, "WHERE", false, "ADDR:PORT, [ADDR6]:PORT, a socket's path of at most 107 bytes, or off", "metrics and a page for operators (admin.sock beside the control socket)") \
+	X("admin-token", admin_token, "FILE", false, "a file that others cannot read, whose first line has 16 to 256 bytes", "token for what the page may change (none: nothing)") \
+	X("access-log", access_log, "PATH", true, "the path of a file that can be written, syslog:, syslog:udp:ADDR:PORT, journald: or off", "access log (off)") \
+	X("access-log-format", log_format, "FORMAT", true, "combined, json, or fields by name such as \"$remote $status $seconds\"", "of its lines (combined)") \
 	X("user", user, "NAME", false, "the name of a user that there is", "whom to run as when started by root (www-data)") \
 	X("header-timeout", header_timeout, "TIME", true, "a time up to a day, such as 10s or 500ms", "for a request's head to arrive (20s)") \
 	X("idle-timeout", idle_timeout, "TIME", true, "a time up to a day, such as 60s", "for an idle connection (75s)") \
@@ -406,6 +482,7 @@ void tbg_options_free(struct tbg_options *o)
 {
 	for (size_t i = 0; i < ROWS; i++)
 		free(o->said[i]);
+	free(o->admin_token);
 	tbg_scope_free(o->top);
 }
 
@@ -547,6 +624,32 @@ static int line_read(struct given *g, char **argv, bool files)
 	return err;
 }
 
+/* The first number of a file; UINT64_MAX: there is none ("max"). */
+static uint64_t number_in(const char *path)
+{
+	unsigned long long ret = UINT64_MAX;
+	FILE *f = fopen(path, "re");
+
+	if (f && fscanf(f, "%llu", &ret) != 1)
+		ret = UINT64_MAX;
+	if (f)
+		fclose(f);
+	return ret;
+}
+
+/*
+ * Most of the budget is the kernel's from the start, so it follows the machine, or
+ * the container: a sixteenth, between MEMORY_LEAST and MEMORY_MOST.
+ */
+static uint64_t memory_default(void)
+{
+	uint64_t there = (uint64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	uint64_t most = number_in("/sys/fs/cgroup/memory.max"), ret;
+
+	ret = (most < there ? most : there) / 16;
+	return ret < MEMORY_LEAST ? MEMORY_LEAST : ret > MEMORY_MOST ? MEMORY_MOST : ret;
+}
+
 static const char *control_default(struct tbg_options *o)
 {
 	const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -558,6 +661,22 @@ static const char *control_default(struct tbg_options *o)
 			     dir) >= (int)sizeof(o->control_default))
 		sprintf(path, "/tmp/toboggan-%u.sock", geteuid());
 	return path;
+}
+
+/* Beside the control socket; NULL: too long for a socket's path. */
+static const char *admin_default(struct tbg_options *o)
+{
+	static const char usual[] = "control.sock";
+	size_t len = strlen(o->control), end = len;
+	const char *name = ".admin";
+
+	if (len >= strlen(usual) && !strcmp(o->control + len - strlen(usual), usual)) {
+		end = len - strlen(usual);
+		name = "admin.sock";
+	}
+	return snprintf(o->admin_default, sizeof(o->admin_default), "%.*s%s", (int)end,
+			o->control, name) < (int)sizeof(o->admin_default) ?
+	       o->admin_default : NULL;
 }
 
 static int config_read(struct tbg_options *o, const char *option, const char *path)
@@ -586,7 +705,7 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 	return BAD_OPTION;
 }
 
-/* Of a file, with the other options: where to listen may be left to another start's. */
+/* Of a file, with the other options: all that a start would refuse. */
 static int sites_check(const struct tbg_options *o)
 {
 	struct tbg_sites *sites = NULL;
@@ -605,12 +724,14 @@ static int complete(struct tbg_options *o)
 		tbg_report("toboggand: --root: missing; expected --root DIR or --upstream URL, or --config FILE with one");
 		return BAD_OPTION;
 	}
-	if (!o->listen_nr) {
+	if (!o->listen_nr && !tbg_service_sockets()) {
 		tbg_report("toboggand: --listen: missing; expected --listen ADDR:PORT at least once");
 		return BAD_OPTION;
 	}
 	if (!o->control)
 		o->control = control_default(o);
+	if (!o->admin_said)
+		o->admin = admin_default(o);
 	return 0;
 }
 
@@ -623,7 +744,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 
 	*ret = (struct tbg_options){
 		.wire = "auto", .tier_wire = true, .late_sockets = false,
-		.memory = 256 << 20, .workers = cpus > 0 ? cpus : 1,
+		.memory = memory_default(), .workers = cpus > 0 ? cpus : 1,
 		.header_ms = 20000, .idle_ms = 75000, .send_ms = 60000,
 		.header_max = 16384, .roots = roots,
 		.top = tbg_scope_new(TBG_SCOPE_TOP, ""),
@@ -638,6 +759,6 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 		err = config_read(ret, g.check ? "check" : "config", ret->config);
 	err = err ?: line_read(&g, argv, false);
 	if (g.check && err != TBG_OPTIONS_DONE)
-		return err ? BAD_OPTION : sites_check(ret);
+		return err || complete(ret) ? BAD_OPTION : sites_check(ret);
 	return err ?: complete(ret);
 }

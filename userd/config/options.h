@@ -35,8 +35,15 @@ struct tbg_options {
 	uint64_t memory;		/* bytes */
 	unsigned int workers;
 	const char *control;		/* path of the control socket */
+	const char *admin;		/* address or path of the admin listener; NULL: off */
+	struct sockaddr_storage admin_address;	/* family 0: a path */
+	bool admin_said;
+	const char *admin_token_file;
+	char *admin_token;		/* NULL: none */
+	char admin_default[108];
 	const char *access_log;		/* NULL: off */
 	unsigned int log_format;	/* enum tbg_log_format */
+	const char *log_pattern;	/* of TBG_LOG_CUSTOM */
 	const char *user;		/* NULL: choose */
 	unsigned int header_ms, idle_ms, send_ms;	/* time limits */
 	unsigned int connections_max;	/* all workers together; 0: as fits */

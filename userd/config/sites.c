@@ -90,9 +90,37 @@ static int site_print(struct tbg_build *m, struct tbg_site *site,
 	return site->print ? 0 : -ENOMEM;
 }
 
+/* A site keeps its number for as long as the daemon runs, and shares none while there are any. */
+static unsigned int number_give(struct tbg_sites *s, const char *name)
+{
+	unsigned int nr = 0;
+
+	while (nr < s->numbered_nr && strcmp(s->numbered[nr], name))
+		nr++;
+	if (nr < s->numbered_nr || nr == TBG_METRIC_OTHER)
+		return nr;
+	s->numbered[nr] = tbg_sites_text(s, name);
+	if (!s->numbered[nr])
+		return TBG_METRIC_OTHER;
+	s->numbered_nr++;
+	return nr;
+}
+
+static void numbers_copy(struct tbg_sites *s, const struct tbg_sites *old)
+{
+	for (unsigned int i = 0; i < old->numbered_nr; i++) {
+		s->numbered[i] = tbg_sites_text(s, old->numbered[i]);
+		if (!s->numbered[i])
+			return;
+		s->numbered_nr++;
+	}
+}
+
 static void ids_give(struct tbg_sites *s, const struct tbg_sites *old)
 {
 	s->next_id = old ? old->next_id : 0;
+	if (old)
+		numbers_copy(s, old);
 	for (unsigned int i = 0; i < s->nr; i++) {
 		const struct tbg_site *same = NULL;
 
@@ -100,7 +128,8 @@ static void ids_give(struct tbg_sites *s, const struct tbg_sites *old)
 			if (!strcmp(old->site[j].name, s->site[i].name) &&
 			    !strcmp(old->site[j].print, s->site[i].print))
 				same = &old->site[j];
-		s->site[i].id = same ? same->id : s->next_id++;
+		s->site[i].id = same ? same->id :
+			s->next_id++ << 8 | number_give(s, s->site[i].name);
 	}
 }
 

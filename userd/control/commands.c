@@ -5,7 +5,9 @@
  */
 #include "control/commands.h"
 
+#include <errno.h>
 #include <netdb.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,8 +193,7 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 	return ret;
 }
 
-/* Is it a request passed up, or a packet that never held one for us? */
-static bool why_is_pass(int why)
+bool tbg_command_is_pass(int why)
 {
 	switch (why) {
 	case TBG_WHY_HIT_WIRE:
@@ -226,7 +227,7 @@ static json_t *whys_json(const struct tbg_stats *ks, bool pass)
 	json_t *ret = json_array();
 
 	for (int i = 0; i < TBG_WHY_NR; i++)
-		if (why_is_pass(i) == pass)
+		if (tbg_command_is_pass(i) == pass)
 			why_append(ret, i, ks->why[i]);
 	return ret;
 }
@@ -418,6 +419,16 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	return ret;
 }
 
+/* As SIGHUP: the answer says that it has begun, stderr how it ended. */
+static json_t *reload_answer(struct tbg_server *s, const json_t *req)
+{
+	if (!s->opt.config)
+		return tbg_command_error("reload: nothing to read again; give --config FILE at the start");
+	if (kill(getpid(), SIGHUP))
+		return tbg_command_error("reload: %s", strerror(errno));
+	return json_pack("{s:b, s:s}", "ok", 1, "reload", "begun");
+}
+
 static const struct {
 	const char *name;
 	json_t *(*answer)(struct tbg_server *s, const json_t *req);
@@ -426,6 +437,7 @@ static const struct {
 	{ "stats",  stats_answer },
 	{ "why",    why_answer },
 	{ "purge",  purge_answer },
+	{ "reload", reload_answer },
 };
 
 json_t *tbg_command(struct tbg_server *s, const char *cmd, const json_t *req)
@@ -433,6 +445,6 @@ json_t *tbg_command(struct tbg_server *s, const char *cmd, const json_t *req)
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
 		if (!strcmp(cmd, commands[i].name))
 			return commands[i].answer(s, req);
-	return tbg_command_error("cmd: %.60s: unknown; there are status, stats, objects, why, purge and warm",
+	return tbg_command_error("cmd: %.60s: unknown; there are status, stats, objects, why, purge, reload and warm",
 				 cmd);
 }

@@ -5,12 +5,17 @@
 #ifndef TBG_USERD_COMMAND_H
 #define TBG_USERD_COMMAND_H
 
+#include <stdbool.h>
+
 #include <jansson.h>
 
 struct tbg_server;
 
 /* The answer, a new object; NULL without memory. Control thread alone. */
 json_t *tbg_command(struct tbg_server *s, const char *cmd, const json_t *req);
+
+/* Whether a why is a request passed up; else a packet that held none for us. */
+bool tbg_command_is_pass(int why);
 
 __attribute__((format(printf, 1, 2)))
 json_t *tbg_command_error(const char *fmt, ...);

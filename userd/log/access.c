@@ -32,6 +32,8 @@
 #include <bpf/libbpf.h>
 
 #include "abi/event.h"
+#include "log/line.h"
+#include "log/sink.h"
 #include "os/loop.h"
 #include "os/privilege.h"
 #include "os/message.h"
@@ -39,7 +41,6 @@
 
 #define HALF_LEN	(1u << 20)	/* bytes of each half */
 #define WAKE_LEN	(HALF_LEN / 2)	/* wake the writer before the flush does */
-#define FIELD_MAX	8192		/* raw bytes of a field that are logged */
 #define EVENTS_MAX	8192		/* per call: the control loop has others */
 #define REOPEN_READS	16		/* of these, before a file changes */
 #define STUCK_MS	1000		/* a pipe's reader that does not read */
@@ -63,380 +64,28 @@ struct tbg_log {
 	bool failing;		/* said so already */
 	char *path;
 	enum tbg_log_format format;
+	char *pattern;		/* of TBG_LOG_CUSTOM */
 	_Atomic uint64_t lost;
+	struct tbg_sink *sink;	/* in place of a file; or NULL */
 	struct ring_buffer *ring;
 	struct tbg_knob *knob;
 	unsigned int events_nr;
 	int64_t real_ns;	/* CLOCK_REALTIME less CLOCK_MONOTONIC */
 };
 
-/* --- one line ------------------------------------------------------------ */
-
-struct text {
-	const char *p;
-	size_t len;
-};
-
-static bool must_escape(unsigned char c)
-{
-	return c < 0x20 || c == '"' || c == '\\' || c >= 0x7f;
-}
-
-/* A byte as \xHH, or for JSON as \u00HH: bytes are not always UTF-8. */
-static const char *const escapes[] = {
-	[TBG_LOG_COMBINED] = "\\x",
-	[TBG_LOG_JSON] = "\\u00",
-};
-
-static size_t escaped_len(struct text t, enum tbg_log_format format)
-{
-	size_t more = strlen(escapes[format]) + 1, len = t.len;
-
-	for (size_t i = 0; i < t.len; i++)
-		len += must_escape(t.p[i]) ? more : 0;
-	return len;
-}
-
-static char *escape(char *to, struct text t, enum tbg_log_format format)
-{
-	static const char hex[] = "0123456789ABCDEF";
-
-	for (size_t i = 0; i < t.len; i++) {
-		unsigned char c = t.p[i];
-
-		if (!must_escape(c)) {
-			*to++ = c;
-			continue;
-		}
-		to = stpcpy(to, escapes[format]);
-		*to++ = hex[c >> 4];
-		*to++ = hex[c & 15];
-	}
-	return to;
-}
-
-static struct text cut(struct text t)
-{
-	if (t.len > FIELD_MAX)
-		t.len = FIELD_MAX;
-	return t;
-}
-
-/* Up to the line's end; *rest is what follows it. */
-static struct text line_take(struct text *rest)
-{
-	const char *lf = memchr(rest->p, '\n', rest->len);
-	struct text line = { rest->p, lf ? (size_t)(lf - rest->p) : rest->len };
-	size_t used = line.len + (lf != NULL);
-
-	rest->p += used;
-	rest->len -= used;
-	if (line.len && line.p[line.len - 1] == '\r')
-		line.len--;
-	return line;
-}
-
-/* The field's value without the white space around it; false: another field. */
-static bool field_is(struct text line, const char *name, size_t name_len,
-		     struct text *ret)
-{
-	if (line.len <= name_len || line.p[name_len] != ':' ||
-	    strncasecmp(line.p, name, name_len))
-		return false;
-	line.p += name_len + 1;
-	line.len -= name_len + 1;
-	while (line.len && (*line.p == ' ' || *line.p == '\t'))
-		line.p++, line.len--;
-	while (line.len && (line.p[line.len - 1] == ' ' ||
-			    line.p[line.len - 1] == '\t'))
-		line.len--;
-	*ret = line;
-	return true;
-}
-
-struct parts {
-	struct text user, request, referer, agent;
-	char name[FIELD_MAX];	/* of a user, decoded */
-};
-
-/* The six bits that a letter of base64 stands for; -1: it is none. */
-static int base64_bits(char c)
-{
-	static const char letters[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const char *at = c ? strchr(letters, c) : NULL;
-
-	return at ? at - letters : -1;
-}
-
-/*
- * Up to the first "=", which need not be there, as nginx reads it. How many bytes are
- * in ret, FIELD_MAX at most; 0 where it is no base64.
- */
-static size_t base64_take(struct text coded, char ret[FIELD_MAX])
-{
-	unsigned int bits = 0;
-	size_t nr = 0, len = 0;
-
-	for (; nr < coded.len && coded.p[nr] != '='; nr++) {
-		int six = base64_bits(coded.p[nr]);
-
-		if (six < 0)
-			return 0;
-		bits = bits << 6 | six;
-		if (nr % 4 && len < FIELD_MAX)
-			ret[len++] = bits >> (6 - nr % 4 * 2);
-	}
-	return nr % 4 == 1 ? 0 : len;
-}
-
-/* Who the client says it is (RFC 7617): $remote_user, which nobody checks here. */
-static void user_take(struct text value, struct parts *ret)
-{
-	const char *colon;
-	size_t len;
-
-	if (value.len < 6 || strncasecmp(value.p, "Basic ", 6))
-		return;
-	while (value.len > 6 && value.p[6] == ' ')
-		value.p++, value.len--;
-	len = base64_take((struct text){ value.p + 6, value.len - 6 }, ret->name);
-	colon = memchr(ret->name, ':', len);
-	if (!colon && len == FIELD_MAX)		/* behind what is logged */
-		colon = ret->name + len;
-	if (colon && colon != ret->name)
-		ret->user = (struct text){ ret->name, colon - ret->name };
-}
-
-static void head_split(const char *req, size_t len, struct parts *ret)
-{
-	const struct text none = { "-", 1 };
-	struct text rest = { req, len };
-
-	ret->user = ret->request = ret->referer = ret->agent = none;
-	/* RFC 9112 2.2: empty lines before the request line are not of it */
-	while (rest.len && (*rest.p == '\r' || *rest.p == '\n'))
-		rest.p++, rest.len--;
-	if (!rest.len)
-		return;
-	ret->request = cut(line_take(&rest));
-	while (rest.len) {
-		struct text line = line_take(&rest), value;
-
-		if (!line.len)
-			break;
-		/* of repeated fields the first, as nginx logs them */
-		if (ret->referer.p == none.p &&
-		    field_is(line, "Referer", 7, &value))
-			ret->referer = cut(value);
-		else if (ret->agent.p == none.p &&
-			 field_is(line, "User-Agent", 10, &value))
-			ret->agent = cut(value);
-		else if (ret->user.p == none.p &&
-			 field_is(line, "Authorization", 13, &value))
-			user_take(value, ret);
-	}
-}
-
-static const char *remote_text(const struct tbg_log_record *r, char *b)
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-	const uint8_t *six = (const uint8_t *)r->remote6;
-	const void *four = NULL;
-
-	if (r->remote && r->remote->ss_family == AF_INET)
-		four = &((const struct sockaddr_in *)r->remote)->sin_addr;
-	else if (r->remote && r->remote->ss_family == AF_INET6)
-		six = ((const struct sockaddr_in6 *)r->remote)->sin6_addr.s6_addr;
-	else if (r->remote)
-		return "unix:";
-	if (!four && !six)
-		return "-";
-	if (!four && !memcmp(six, mapped, sizeof(mapped)))
-		four = six + 12;
-	if (four)
-		return inet_ntop(AF_INET, four, b, INET6_ADDRSTRLEN);
-	return inet_ntop(AF_INET6, six, b, INET6_ADDRSTRLEN);
-}
-
-/* $time_local: localtime_r() takes a lock, so once a second and thread. */
-static const char *time_text(int64_t second)
-{
-	static const char *const months[] = {
-		"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-		"Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-	};
-	static _Thread_local int64_t known = INT64_MIN;
-	static _Thread_local char text[64];
-	time_t t = second;
-	struct tm tm;
-	long off;
-
-	if (second == known)
-		return text;
-	if (!localtime_r(&t, &tm))
-		memset(&tm, 0, sizeof(tm));
-	off = tm.tm_gmtoff / 60;
-	snprintf(text, sizeof(text), "%02d/%s/%d:%02d:%02d:%02d %c%02ld%02ld",
-		 tm.tm_mday, months[tm.tm_mon], tm.tm_year + 1900,
-		 tm.tm_hour, tm.tm_min, tm.tm_sec, off < 0 ? '-' : '+',
-		 labs(off) / 60, labs(off) % 60);
-	known = second;
-	return text;
-}
-
-/* As RFC 3339 has it, in UTC. */
-static const char *stamp_text(int64_t second)
-{
-	static _Thread_local int64_t known = INT64_MIN;
-	static _Thread_local char text[64];
-	time_t t = second;
-	struct tm tm;
-
-	if (second == known)
-		return text;
-	if (!gmtime_r(&t, &tm) || !strftime(text, sizeof(text), "%FT%TZ", &tm))
-		strcpy(text, "-");
-	known = second;
-	return text;
-}
-
-/* Pieces, every other one of them from the client and so to be escaped. */
-struct line {
-	struct parts parts;	/* pieces point into its name */
-	struct text piece[9];
-	unsigned int nr;
-	char begin[INET6_ADDRSTRLEN + 128], time[80], middle[80], end[96];
-	size_t len;
-	enum tbg_log_format format;
-};
-
-static void piece_add(struct line *l, const char *p, size_t len)
-{
-	struct text t = { p, len };
-
-	l->len += l->nr & 1 ? escaped_len(t, l->format) : len;
-	l->piece[l->nr++] = t;
-}
-
-#define own(l, text) piece_add(l, text, strlen(text))
-#define theirs(l, text) piece_add(l, (text).p, (text).len)
-
-static const char *tier_text(enum tbg_tier tier)
-{
-	static const char *const names[] = {
-#define X(name) #name,
-		TBG_TIER_LIST(X)
-#undef X
-	};
-
-	return tier < TBG_TIER_NR ? names[tier] : "?";
-}
-
-/* The line's own texts around what the client sent; agent: before its name. */
-static void line_join(struct line *l, const char *agent)
-{
-	const struct parts *p = &l->parts;
-
-	own(l, l->begin);
-	theirs(l, p->user);
-	own(l, l->time);
-	theirs(l, p->request);
-	own(l, l->middle);
-	theirs(l, p->referer);
-	own(l, agent);
-	theirs(l, p->agent);
-	own(l, l->end);
-}
-
-/* What nginx writes for its combined; then tier, reason, seconds. */
-static void combined_make(const struct tbg_log_record *r, struct line *l)
-{
-	char b[INET6_ADDRSTRLEN];
-
-	head_split(r->req, r->req_len, &l->parts);
-	snprintf(l->begin, sizeof(l->begin), "%s - ", remote_text(r, b));
-	snprintf(l->time, sizeof(l->time), " [%s] \"", time_text(r->second));
-	snprintf(l->middle, sizeof(l->middle), "\" %u %llu \"", r->status,
-		 (unsigned long long)r->body);
-	snprintf(l->end, sizeof(l->end), "\" %s %s %llu.%06llu\n",
-		 tier_text(r->tier), r->reason ?: "-",
-		 (unsigned long long)(r->took_ns / 1000000000),
-		 (unsigned long long)(r->took_ns / 1000 % 1000000));
-	line_join(l, "\" \"");
-}
-
-static void json_make(const struct tbg_log_record *r, struct line *l)
-{
-	char b[INET6_ADDRSTRLEN];
-
-	head_split(r->req, r->req_len, &l->parts);
-	snprintf(l->begin, sizeof(l->begin), "{\"time\":\"%s\",\"remote\":\"%s\",\"user\":\"",
-		 stamp_text(r->second), remote_text(r, b));
-	strcpy(l->time, "\",\"request\":\"");
-	snprintf(l->middle, sizeof(l->middle), "\",\"status\":%u,\"body\":%llu,\"referer\":\"",
-		 r->status, (unsigned long long)r->body);
-	snprintf(l->end, sizeof(l->end), "\",\"tier\":\"%s\",\"reason\":\"%s\",\"seconds\":%llu.%06llu}\n",
-		 tier_text(r->tier), r->reason ?: "-",
-		 (unsigned long long)(r->took_ns / 1000000000),
-		 (unsigned long long)(r->took_ns / 1000 % 1000000));
-	line_join(l, "\",\"agent\":\"");
-}
-
-static void line_make(const struct tbg_log_record *r, enum tbg_log_format format,
-		      struct line *ret)
-{
-	ret->nr = 0;
-	ret->len = 0;
-	ret->format = format;
-	if (format == TBG_LOG_JSON)
-		json_make(r, ret);
-	else
-		combined_make(r, ret);
-}
-
-static void line_put(char *to, const struct line *l)
-{
-	for (unsigned int i = 0; i < l->nr; i++)
-		to = i & 1 ? escape(to, l->piece[i], l->format) :
-			     mempcpy(to, l->piece[i].p, l->piece[i].len);
-}
-
-size_t tbg_log_line(char *ret, size_t size, enum tbg_log_format format,
-		    const struct tbg_log_record *r)
-{
-	struct line line;
-
-	line_make(r, format, &line);
-	if (line.len <= size)
-		line_put(ret, &line);
-	return line.len;
-}
-
-const char *tbg_log_format_name(enum tbg_log_format format)
-{
-	static const char *const names[] = {
-#define X(name, text) text,
-		TBG_LOG_FORMAT_LIST(X)
-#undef X
-	};
-
-	return names[format];
-}
-
 void tbg_log_write(struct tbg_log *l, const struct tbg_log_record *r)
 {
-	struct line line;
+	struct tbg_log_made line;
 	struct half *h;
 	bool wake = false;
 
 	if (!l)
 		return;
-	line_make(r, l->format, &line);
+	tbg_log_make(&line, r, l->format, l->pattern);
 	pthread_mutex_lock(&l->lock);
 	h = &l->half[l->front];
 	if (h->len + line.len <= HALF_LEN) {
-		line_put(h->b + h->len, &line);
+		tbg_log_put(&line, h->b + h->len);
 		wake = h->len < WAKE_LEN && h->len + line.len >= WAKE_LEN;
 		h->len += line.len;
 		l->flush |= wake;
@@ -451,7 +100,7 @@ void tbg_log_write(struct tbg_log *l, const struct tbg_log_record *r)
 /* --- the writer thread --------------------------------------------------- */
 
 /* All of it, or how much came through before errno was set. */
-static size_t write_all(struct tbg_log *l, const char *p, size_t len)
+static size_t file_write(struct tbg_log *l, const char *p, size_t len)
 {
 	struct pollfd pfd = { .fd = l->fd, .events = POLLOUT };
 	size_t done = 0;
@@ -469,6 +118,13 @@ static size_t write_all(struct tbg_log *l, const char *p, size_t len)
 			break;
 	}
 	return done;
+}
+
+static size_t write_all(struct tbg_log *l, const char *p, size_t len)
+{
+	if (l->sink)
+		return tbg_sink_write(l->sink, p, len);
+	return file_write(l, p, len);
 }
 
 static void failing_say(struct tbg_log *l, int err)
@@ -576,6 +232,7 @@ static int event_log(void *arg, void *data, size_t size)
 	r.second = ((int64_t)e->mono_ns + l->real_ns) / 1000000000;
 	r.status = e->status;
 	r.body = e->body;
+	r.sent = e->sent;
 	r.tier = e->tier;
 	r.reason = "hit";
 	r.took_ns = e->took_ns;
@@ -773,7 +430,7 @@ int tbg_log_reopen(struct tbg_log *l)
 	int fd, folder = -1;
 	struct half *h;
 
-	if (!l)
+	if (!l || l->sink)
 		return 0;
 	/* what has been answered by now is the old file's */
 	for (int i = 0; i < REOPEN_READS && (!i || l->events_nr >= EVENTS_MAX); i++)
@@ -841,6 +498,9 @@ int tbg_log_check(const char *path)
 	struct stat st;
 	int folder, err;
 
+	if (tbg_sink_is(path))
+		return tbg_sink_check(path);
+
 	if (!stat(path, &st)) {
 		if (S_ISDIR(st.st_mode) || S_ISSOCK(st.st_mode))
 			return S_ISDIR(st.st_mode) ? -EISDIR : -ENXIO;
@@ -856,19 +516,41 @@ int tbg_log_check(const char *path)
 	return err;
 }
 
+static int path_open(struct tbg_log *l)
+{
+	int err = l->folder = folder_open(l->path, 0);
+
+	if (err < 0)
+		return err;
+	err = l->fd = file_open(l, l->folder, 0);
+	if (err < 0)
+		close(l->folder);
+	return err < 0 ? err : 0;
+}
+
+static void path_close(struct tbg_log *l)
+{
+	tbg_sink_close(l->sink);
+	if (l->fd >= 0)
+		close(l->fd);
+	if (l->folder >= 0)
+		close(l->folder);
+}
+
 static void log_free(struct tbg_log *l)
 {
 	free(l->half[1].b);
 	free(l->half[0].b);
 	free(l->path);
+	free(l->pattern);
 	pthread_cond_destroy(&l->wake);
 	pthread_mutex_destroy(&l->lock);
 	free(l);
 }
 
 int tbg_log_open(struct tbg_log **ret, const char *path,
-		 enum tbg_log_format format, const struct tbg_maps *maps,
-		 char *ret_msg, size_t msg_len)
+		 enum tbg_log_format format, const char *pattern,
+		 const struct tbg_maps *maps, char *ret_msg, size_t msg_len)
 {
 	struct tbg_log *l = calloc(1, sizeof(*l));
 	int err = -ENOMEM;
@@ -880,16 +562,15 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 	l->next_fd = -1;
 	l->format = format;
 	l->path = strdup(path);
+	l->pattern = strdup(pattern ?: "");
 	l->half[0].b = malloc(HALF_LEN);
 	l->half[1].b = malloc(HALF_LEN);
-	if (!l->path || !l->half[0].b || !l->half[1].b)
+	if (!l->path || !l->pattern || !l->half[0].b || !l->half[1].b)
 		goto no_folder;
-	err = l->folder = folder_open(path, 0);
+	l->folder = l->fd = -1;
+	err = tbg_sink_is(path) ? tbg_sink_open(&l->sink, path) : path_open(l);
 	if (err < 0)
 		goto no_folder;
-	err = l->fd = file_open(l, l->folder, 0);
-	if (err < 0)
-		goto no_file;
 	err = ring_open(l, maps);
 	if (err)
 		goto no_ring;
@@ -901,9 +582,7 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 	return 0;
 
 no_ring:
-	close(l->fd);
-no_file:
-	close(l->folder);
+	path_close(l);
 no_folder:
 	log_free(l);
 no_log:
@@ -919,9 +598,10 @@ const char *tbg_log_path(const struct tbg_log *l)
 }
 
 bool tbg_log_is(const struct tbg_log *l, const char *path,
-		enum tbg_log_format format)
+		enum tbg_log_format format, const char *pattern)
 {
-	return l && path ? !strcmp(l->path, path) && l->format == format :
+	return l && path ? !strcmp(l->path, path) && l->format == format &&
+			   !strcmp(l->pattern, pattern ?: "") :
 			   !l && !path;
 }
 
@@ -950,10 +630,9 @@ void tbg_log_close(struct tbg_log *l, const struct tbg_log *next)
 	if (l->running)
 		pthread_join(l->writer, NULL);
 	ring_buffer__free(l->ring);
-	close(l->fd);
+	path_close(l);
 	if (l->next_fd >= 0)
 		close(l->next_fd);
-	close(l->folder);
 	log_free(l);
 }
 

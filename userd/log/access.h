@@ -27,6 +27,9 @@ struct tbg_log_record {
 	int64_t second;		/* CLOCK_REALTIME, when it was answered */
 	unsigned int status;
 	uint64_t body;		/* body bytes sent */
+	uint64_t sent;		/* bytes sent, head included */
+	const char *upstream;	/* which was asked, or NULL */
+	uint64_t upstream_ns;	/* since it was sent the request */
 	enum tbg_tier tier;
 	const char *reason;	/* a word: hit, stored, miss, refused */
 	uint64_t took_ns;	/* until it was answered, see toboggand(8) */
@@ -35,7 +38,8 @@ struct tbg_log_record {
 /* X(name, text) */
 #define TBG_LOG_FORMAT_LIST(X) \
 	X(COMBINED, "combined") \
-	X(JSON,	    "json")
+	X(JSON,	    "json") \
+	X(CUSTOM,   "fields by name")
 
 enum tbg_log_format {
 #define X(name, text) TBG_LOG_##name,
@@ -49,10 +53,13 @@ const char *tbg_log_format_name(enum tbg_log_format format);
 /* Whether who calls could open path, which is not made. 0 or negative errno. */
 int tbg_log_check(const char *path);
 
-/* path opened for appending, before privileges are dropped. */
+/*
+ * path opened for appending, before privileges are dropped; or a sink, see sink.h.
+ * pattern: of TBG_LOG_CUSTOM, else NULL.
+ */
 int tbg_log_open(struct tbg_log **ret, const char *path,
-		 enum tbg_log_format format, const struct tbg_maps *maps,
-		 char *ret_msg, size_t msg_len);
+		 enum tbg_log_format format, const char *pattern,
+		 const struct tbg_maps *maps, char *ret_msg, size_t msg_len);
 /*
  * Starts the writer, after they are: a thread has of no-new-privileges and
  * capabilities what its maker has. It holds none when this returns. NULL: 0.
@@ -72,7 +79,7 @@ const char *tbg_log_path(const struct tbg_log *l);	/* NULL: off */
 
 /* Is this the log that these options ask for? NULL: none. */
 bool tbg_log_is(const struct tbg_log *l, const char *path,
-		enum tbg_log_format format);
+		enum tbg_log_format format, const char *pattern);
 
 /* Any worker; formats and queues. Never blocks. NULL log: nothing. */
 void tbg_log_write(struct tbg_log *l, const struct tbg_log_record *r);

@@ -6,7 +6,9 @@
  * it says `ready` once everything serves.
  */
 #include <errno.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -22,6 +24,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "admin/admin.h"
 #include "tiers/attach.h"
 #include "cache/objects.h"
 #include "os/clock.h"
@@ -34,6 +37,7 @@
 #include "files/open_files.h"
 #include "files/compressed.h"
 #include "os/privilege.h"
+#include "os/service.h"
 #include "main/reload.h"
 #include "os/limits.h"
 #include "files/root.h"
@@ -81,12 +85,49 @@ void tbg_server_user_stats(const struct tbg_server *s,
 	}
 }
 
+const struct tbg_metrics *tbg_server_metrics(const struct tbg_server *s, unsigned int nr)
+{
+	return &s->workers[nr].metrics;
+}
+
+const struct tbg_sites *tbg_server_sites_hold(struct tbg_server *s)
+{
+	const struct tbg_sites *ret;
+
+	pthread_mutex_lock(&s->sites_lock);
+	ret = s->sites;
+	tbg_sites_hold(ret);
+	pthread_mutex_unlock(&s->sites_lock);
+	return ret;
+}
+
+void tbg_server_sites_set(struct tbg_server *s, const struct tbg_sites *sites)
+{
+	pthread_mutex_lock(&s->sites_lock);
+	s->sites = sites;
+	pthread_mutex_unlock(&s->sites_lock);
+}
+
 /* Listeners */
 
 static socklen_t address_len(const struct sockaddr_storage *a)
 {
 	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
 					: sizeof(struct sockaddr_in);
+}
+
+/* Family, address and port. */
+static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	const struct sockaddr_in6 *x = (const void *)a, *y = (const void *)b;
+
+	if (a->ss_family != b->ss_family ||
+	    ((const struct sockaddr_in *)a)->sin_port != ((const struct sockaddr_in *)b)->sin_port)
+		return false;
+	return a->ss_family == AF_INET6 ?
+	       !memcmp(&x->sin6_addr, &y->sin6_addr, sizeof(x->sin6_addr)) :
+	       ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+	       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 }
 
 static int socket_bound(const struct sockaddr_storage *a, bool shared)
@@ -126,6 +167,69 @@ static int socket_alone(const struct sockaddr_storage *a)
 	return fd;
 }
 
+/* The socket of that address which the service manager has given; -1: none. */
+static int socket_given(const struct sockaddr_storage *a)
+{
+	for (unsigned int i = 0; i < tbg_service_sockets(); i++) {
+		struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
+		socklen_t len = sizeof(at);
+
+		if (!getsockname(TBG_SERVICE_FDS + i, (struct sockaddr *)&at, &len) &&
+		    same_address(a, &at))
+			return TBG_SERVICE_FDS + i;
+	}
+	return -1;
+}
+
+/* All workers accept from a socket that is the manager's, and outlives us. */
+static int listener_share(struct tbg_server *s, unsigned int nr, int fd)
+{
+	int on = 1;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	for (unsigned int i = 0; i < s->workers_nr; i++) {
+		struct tbg_worker *w = &s->workers[i];
+		int own = fcntl(fd, F_DUPFD_CLOEXEC, TBG_SERVICE_FDS);
+
+		if (own < 0) {
+			tbg_option_say(&s->opt, "listen", nr, LISTEN_FAILED,
+				       s->opt.listen_text[nr], strerror(errno));
+			return -1;
+		}
+		w->listeners[w->listeners_nr].given = true;
+		w->listeners[w->listeners_nr++].fd = own;
+	}
+	return 0;
+}
+
+/* Sockets given, of addresses that no `listen` names, are served too. */
+static void sockets_add(struct tbg_server *s)
+{
+	struct tbg_options *o = &s->opt;
+
+	for (unsigned int i = 0; i < tbg_service_sockets(); i++) {
+		struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
+		socklen_t len = sizeof(at);
+		char host[INET6_ADDRSTRLEN];
+		bool known = false;
+
+		if (getsockname(TBG_SERVICE_FDS + i, (struct sockaddr *)&at, &len) ||
+		    getnameinfo((struct sockaddr *)&at, len, host, sizeof(host), NULL, 0,
+				NI_NUMERICHOST) || (at.ss_family != AF_INET &&
+						    at.ss_family != AF_INET6)) {
+			tbg_report("toboggand: socket %u of the service manager: not TCP; left alone", i);
+			continue;
+		}
+		for (unsigned int j = 0; j < o->listen_nr; j++)
+			known |= same_address(&o->listen[j], &at);
+		if (known || o->listen_nr == TBG_LISTENER_MAX)
+			continue;
+		snprintf(o->listen_text[o->listen_nr], sizeof(o->listen_text[0]),
+			 at.ss_family == AF_INET6 ? "[%s]:0" : "%s:0", host);
+		o->listen[o->listen_nr++] = at;
+	}
+}
+
 /*
  * Binds an address once for each worker. SO_REUSEPORT would share the port of
  * another daemon of the same user: a socket without it goes first and tells.
@@ -134,7 +238,11 @@ static int listener_open(struct tbg_server *s, unsigned int nr)
 {
 	struct sockaddr_storage *a = &s->opt.listen[nr];
 	socklen_t len = sizeof(*a);
-	int fd = socket_alone(a);
+	int fd = socket_given(a);
+
+	if (fd >= 0)
+		return listener_share(s, nr, fd);
+	fd = socket_alone(a);
 
 	for (unsigned int i = 0; fd >= 0 && i < s->workers_nr; i++) {
 		struct tbg_worker *w = &s->workers[i];
@@ -169,6 +277,7 @@ static void listener_text(struct tbg_server *s, unsigned int nr)
 
 static int listeners_open(struct tbg_server *s)
 {
+	sockets_add(s);
 	for (unsigned int i = 0; i < s->opt.listen_nr; i++) {
 		if (listener_open(s, i))
 			return -1;
@@ -217,17 +326,11 @@ static int rings_open(struct tbg_server *s)
 
 		if (!err)
 			continue;
-		if (err == -EPERM || err == -ENOSYS)
-			tbg_report("toboggand: io_uring: %s; set the sysctl kernel.io_uring_disabled to 0 (now forbidden here)",
-			    strerror(-err));
-		else if (err == -EINVAL)
-			tbg_report("toboggand: io_uring: %s; Linux 6.1 or newer is needed",
-			    strerror(-err));
-		else
-			tbg_report("toboggand: io_uring: %s; try fewer --workers",
-			    strerror(-err));
+		tbg_report("toboggand: io_uring: %s; try fewer --workers", strerror(-err));
 		return err;
 	}
+	if (s->workers[0].ring.epoll)
+		tbg_report("toboggand: io_uring is forbidden or too old here: serving by epoll, which is slower; allow io_uring_setup in the seccomp profile, and set the sysctl kernel.io_uring_disabled to 0");
 	return 0;
 }
 
@@ -394,7 +497,9 @@ static void ready_say(const struct tbg_server *s)
 		comma = ", ";
 	}
 	if (!*comma)
-		snprintf(line + at, sizeof(line) - at, "off");
+		at += snprintf(line + at, sizeof(line) - at, "off");
+	if (s->admin)
+		snprintf(line + at, sizeof(line) - at, " admin %s", tbg_admin_text(s->admin));
 	tbg_report("%s", line);
 }
 
@@ -413,6 +518,9 @@ static void on_clock(void *arg, uint64_t now_ns)
 	tbg_clock_tick(s->clock, now_ns);
 	if (s->log)
 		tbg_log_flush(s->log);
+	atomic_store(&s->lines_lost, s->log_lost + tbg_log_lost(s->log));
+	atomic_store(&s->beat_ns, now_ns);
+	tbg_service_beat(now_ns);
 }
 
 static void on_second(void *arg, uint64_t now_ns)
@@ -463,6 +571,7 @@ void tbg_server_wake(const struct tbg_server *s)
 static void stop(struct start *t)
 {
 	if (!t->stops++) {
+		tbg_service_say("STOPPING=1");
 		t->drain_ns = tbg_mono_ns();
 		if (t->s.maps)
 			tbg_maps_drain(t->s.maps);
@@ -628,7 +737,8 @@ static bool control_open(struct start *t)
 		return false;
 	}
 	if (s->opt.access_log &&
-	    tbg_log_open(&log, s->opt.access_log, s->opt.log_format, s->maps,
+	    tbg_log_open(&log, s->opt.access_log, s->opt.log_format,
+			 s->opt.log_pattern, s->maps,
 			 msg, sizeof(msg))) {
 		tbg_option_say(&s->opt, "access-log", 0, "%s", msg);
 		return false;
@@ -636,6 +746,10 @@ static bool control_open(struct start *t)
 	s->log = log;
 	if (tbg_control_open(&s->control, s, s->opt.control, msg, sizeof(msg))) {
 		tbg_option_say(&s->opt, "control", 0, "%s", msg);
+		return false;
+	}
+	if (tbg_admin_open(&s->admin, s, msg, sizeof(msg))) {
+		tbg_option_say(&s->opt, "admin", 0, "%s", msg);
 		return false;
 	}
 	if (loop_fill(t)) {
@@ -672,8 +786,10 @@ static bool privileges_drop(struct start *t)
 	if (t->id.fallback)
 		tbg_report("toboggand: the usual users cannot search %s: running as its owner, %s, without capabilities",
 		    tbg_root_path(t->s.roots, tbg_server_root(&t->s)), t->id.name);
-	if (t->id.change)
+	if (t->id.change) {
 		tbg_control_chown(t->s.control, t->id.uid, t->id.gid);
+		tbg_admin_chown(t->s.admin, t->id.uid, t->id.gid);
+	}
 	err = tbg_privilege_drop(&t->id);
 	if (err) {
 		tbg_report("toboggand: cannot become %s: %s", t->id.name, strerror(-err));
@@ -740,7 +856,10 @@ static bool server_open(struct start *t)
 	if (s->opt.connections_max < wanted)
 		tbg_report("toboggand: --connections-max %u: descriptors suffice for %u; raise the limit of open files",
 			wanted, s->opt.connections_max);
-	return !listeners_listen(s) && !threads_start(t);
+	else if (!wanted && s->opt.connections_max < TBG_CONNECTIONS)
+		tbg_report("toboggand: the limit of open files leaves room for %u connections at a time, of %u; raise it (ulimit -n, or LimitNOFILE of a unit), or give --connections-max",
+			   s->opt.connections_max, TBG_CONNECTIONS);
+	return !listeners_listen(s) && !threads_start(t) && !tbg_admin_start(s->admin);
 }
 
 static void workers_end(struct start *t)
@@ -765,6 +884,7 @@ static void server_close(struct start *t)
 	tbg_reload_close(t->reload);
 	tbg_log_close(s->log, NULL);	/* its knob goes with wire */
 	tbg_privilege_raise();
+	tbg_admin_close(s->admin);
 	tbg_control_close(s->control);
 	tbg_sock_close(s->sock);
 	tbg_wire_close(s->wire);
@@ -781,6 +901,7 @@ int main(int argc, char **argv)
 	bool served;
 	int err;
 
+	tbg_service_begin();
 	tbg_stdio_hold(O_RDWR);
 	if (tbg_roots_open(&t.s.roots))
 		return 1;
@@ -789,6 +910,7 @@ int main(int argc, char **argv)
 	if (err)
 		return err == TBG_OPTIONS_DONE ? 0 : err;
 	t.s.sites = sites;
+	pthread_mutex_init(&t.s.sites_lock, NULL);
 	the = &t;
 	if (tbg_reload_open(&t.reload, &t.s, argv))
 		return 1;
@@ -800,6 +922,7 @@ int main(int argc, char **argv)
 	served = server_open(&t);
 	if (served) {
 		ready_say(&t.s);
+		tbg_service_say("READY=1");
 		tbg_loop_run(t.s.loop);
 	}
 	server_close(&t);

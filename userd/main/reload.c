@@ -26,6 +26,7 @@
 #include "os/loop.h"
 #include "os/privilege.h"
 #include "os/limits.h"
+#include "os/service.h"
 #include "os/message.h"
 #include "main/server.h"
 #include "files/watch.h"
@@ -105,10 +106,10 @@ static int log_take(struct tbg_server *s, const struct tbg_options *o,
 	int err;
 
 	*ret = NULL;
-	*ret_new = !tbg_log_is(now, o->access_log, o->log_format);
+	*ret_new = !tbg_log_is(now, o->access_log, o->log_format, o->log_pattern);
 	if (!*ret_new || !o->access_log)
 		return 0;
-	err = tbg_log_open(ret, o->access_log, o->log_format, s->maps, msg,
+	err = tbg_log_open(ret, o->access_log, o->log_format, o->log_pattern, s->maps, msg,
 			   sizeof(msg));
 	if (err)
 		tbg_option_say(o, "access-log", 0, "%s", msg);
@@ -139,7 +140,7 @@ static void exchange(struct tbg_reload *r, struct tbg_options *o,
 	old->sites = (struct tbg_sites *)s->sites;
 	numbers_take(s, o, sites);
 	tbg_hosts_tell(s->maps, tbg_cache_hash_key(s->cache), sites, old->sites);
-	s->sites = sites;
+	tbg_server_sites_set(s, sites);
 	withdraw(s, old->sites);
 	old->next = r->retired;
 	r->retired = old;
@@ -218,9 +219,11 @@ static bool take(struct tbg_reload *r)
 
 static void read_again(struct tbg_reload *r)
 {
-	if (!take(r))
-		tbg_report("toboggand: %s: not reloaded; the configuration of before goes on",
-			r->s->opt.config);
+	if (take(r))
+		return;
+	tbg_service_say("READY=1");
+	tbg_report("toboggand: %s: not reloaded; the configuration of before goes on",
+		r->s->opt.config);
 }
 
 void tbg_reload(struct tbg_reload *r)
@@ -237,6 +240,7 @@ void tbg_reload(struct tbg_reload *r)
 	}
 	if (r->looking)		/* it is read after that */
 		return;
+	tbg_service_reloading();
 	tbg_addresses_note();
 	read_again(r);
 }
@@ -299,6 +303,7 @@ void tbg_reload_tick(struct tbg_reload *r)
 	if (r->waiting) {
 		withdraw(s, r->retired->sites);
 		r->waiting = false;
+		tbg_service_say("READY=1");
 		tbg_report("toboggand: %s: reloaded%s%s", s->opt.config,
 			*r->later ? "; from the next start on: " : "", r->later);
 	}

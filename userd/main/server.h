@@ -8,6 +8,7 @@
 #ifndef TBG_USERD_SERVER_H
 #define TBG_USERD_SERVER_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +24,9 @@ struct tbg_user_stats {			/* one per worker, summed by readers */
 	_Atomic uint64_t status[6];	/* [n]: nxx */
 	_Atomic uint64_t timeouts, refused, bad;
 };
+
+struct tbg_admin;
+struct tbg_metrics;
 
 struct tbg_server {
 	struct tbg_options opt;
@@ -46,11 +50,15 @@ struct tbg_server {
 	struct tbg_log *_Atomic log;	/* NULL: off */
 	uint64_t log_lost;		/* lines that logs of before lost */
 	struct tbg_control *control;
+	struct tbg_admin *admin;	/* NULL: off */
+	_Atomic uint64_t beat_ns;	/* of the control thread, every 100 ms */
+	_Atomic uint64_t lines_lost;	/* by the access log, all in all, then */
 	struct tbg_loop *loop;
 	struct tbg_worker *workers;
 	unsigned int workers_nr;
 	uint64_t started_ns;
 	atomic_bool draining;
+	pthread_mutex_t sites_lock;	/* of who takes sites without being a worker */
 };
 
 /* Workers begin a round now rather than with their next tick. */
@@ -58,6 +66,15 @@ void tbg_server_wake(const struct tbg_server *s);
 
 /* Number of the root of all that no host and no location has. */
 int tbg_server_root(const struct tbg_server *s);
+
+/* Of one worker. */
+const struct tbg_metrics *tbg_server_metrics(const struct tbg_server *s, unsigned int nr);
+
+/* The sites of now, held: for threads that are no workers. See tbg_sites_put(). */
+const struct tbg_sites *tbg_server_sites_hold(struct tbg_server *s);
+
+/* Exchanges them: what others hold stays. The control thread. */
+void tbg_server_sites_set(struct tbg_server *s, const struct tbg_sites *sites);
 
 void tbg_server_user_stats(const struct tbg_server *s,
 			   struct tbg_user_stats *ret);

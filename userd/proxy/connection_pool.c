@@ -227,8 +227,8 @@ static bool idle_yield(struct tbg_worker *w)
 
 	for (unsigned int i = 0; !o && i < TBG_UPSTREAM_CONN_POOLS; i++)
 		o = w->idle[i].first;
-	io_uring_submit(&w->ring);	/* what names it by its number */
-	if (!o || io_uring_sq_ready(&w->ring))
+	tbg_ring_submit(&w->ring);	/* what names it by its number */
+	if (!o || tbg_ring_unsubmitted(&w->ring))
 		return false;
 	idle_remove(w, o);
 	tbg_upstream_conn_drop(w, o);		/* it is there until its receive has ended */

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <bpf/libbpf.h>
@@ -59,8 +58,8 @@ struct io_uring_sqe *tbg_worker_sqe(struct tbg_worker *w)
 {
 	struct io_uring_sqe *sqe;
 
-	while (!(sqe = io_uring_get_sqe(&w->ring)))
-		io_uring_submit(&w->ring);
+	while (!(sqe = tbg_ring_sqe(&w->ring)))
+		tbg_ring_submit(&w->ring);
 	return sqe;
 }
 
@@ -68,7 +67,6 @@ static int buffers_open(struct tbg_worker *w)
 {
 	size_t ring_bytes = BUFFERS * sizeof(struct io_uring_buf);
 	size_t bytes = BUFFERS * BUFFER_STRIDE + sizeof(struct tbg_head);
-	struct io_uring_buf_reg reg = { .ring_entries = BUFFERS, .bgid = GROUP };
 	void *ring = mmap(NULL, ring_bytes, PROT_READ | PROT_WRITE,
 			  MAP_ANONYMOUS | MAP_PRIVATE, -1, 0);
 	int err;
@@ -81,8 +79,7 @@ static int buffers_open(struct tbg_worker *w)
 		munmap(ring, ring_bytes);
 		return -ENOMEM;
 	}
-	reg.ring_addr = (uintptr_t)ring;
-	err = io_uring_register_buf_ring(&w->ring, &reg, 0);
+	err = tbg_ring_buffers(&w->ring, ring, BUFFERS);
 	if (err)
 		return err;
 	w->buffers = ring;
@@ -104,13 +101,6 @@ static void buffer_back(struct tbg_worker *w, unsigned int id)
 
 int tbg_worker_open(struct tbg_worker *w)
 {
-	struct io_uring_params p = {
-		.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
-			 IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
-			 IORING_SETUP_CQSIZE |
-			 IORING_SETUP_CLAMP | IORING_SETUP_R_DISABLED,
-		.cq_entries = CQ_ENTRIES,
-	};
 	int err;
 
 	w->out = malloc(TBG_OUT_BYTES);
@@ -121,7 +111,9 @@ int tbg_worker_open(struct tbg_worker *w)
 	w->mail_last = &w->mail;
 	w->due_last = &w->due;
 	w->due_origins_last = &w->due_origins;
-	err = io_uring_queue_init_params(SQ_ENTRIES, &w->ring, &p);
+	err = tbg_ring_open(&w->ring, SQ_ENTRIES, CQ_ENTRIES);
+	if (err == -EPERM || err == -EACCES || err == -ENOSYS || err == -EINVAL)
+		err = tbg_ring_open_epoll(&w->ring, SQ_ENTRIES, CQ_ENTRIES);
 	if (err)
 		return err;
 	return buffers_open(w);
@@ -513,6 +505,8 @@ static void accept_rest(struct tbg_worker *w, struct tbg_listener_fd *l)
 	int fd;
 
 	accept_cancel(w, l);
+	if (l->given)		/* who waits is the next daemon's */
+		return;
 	fcntl(l->fd, F_SETFL, O_NONBLOCK);
 	while ((fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
 		accepted(w, l, fd);
@@ -727,13 +721,13 @@ static void events(struct tbg_worker *w)
 	struct io_uring_cqe *cqe;
 	unsigned int head, nr = 0;
 
-	io_uring_for_each_cqe(&w->ring, head, cqe) {
+	io_uring_for_each_cqe(&w->ring.uring, head, cqe) {
 		event(w, cqe);
 		if (w->due_nr >= DUE_MAX)
 			tbg_deliver_due(w);
 		nr++;
 	}
-	io_uring_cq_advance(&w->ring, nr);
+	io_uring_cq_advance(&w->ring.uring, nr);
 	w->completions += nr;
 }
 
@@ -747,17 +741,15 @@ static void events(struct tbg_worker *w)
  */
 static void send_due(struct tbg_worker *w)
 {
-	struct io_uring_cqe *cqe;
-
 	tbg_deliver_due(w);
 	if (!w->due_origins)
 		return;
 	tbg_origins_look(w);
-	if (io_uring_sq_ready(&w->ring))
-		io_uring_submit_and_get_events(&w->ring);
-	if (io_uring_sq_ready(&w->ring))
+	if (tbg_ring_unsubmitted(&w->ring))
+		tbg_ring_submit_look(&w->ring);
+	if (tbg_ring_unsubmitted(&w->ring))
 		return;			/* not all of them: next round */
-	if (!io_uring_peek_cqe(&w->ring, &cqe))
+	if (tbg_ring_peek(&w->ring))
 		events(w);
 	tbg_origins_due(w);
 }
@@ -766,17 +758,16 @@ static void send_due(struct tbg_worker *w)
 static int round_wait(struct tbg_worker *w)
 {
 	struct __kernel_timespec most = { .tv_nsec = BATCH_NS };
-	struct io_uring_cqe *cqe;
 
 	if (w->due || w->due_origins)
-		return io_uring_submit_and_get_events(&w->ring);
+		return tbg_ring_submit_look(&w->ring);
 	if (w->batch > 1) {
-		int err = io_uring_submit_and_wait_timeout(&w->ring, &cqe, w->batch, &most, NULL);
+		int err = tbg_ring_submit_wait(&w->ring, w->batch, &most);
 
-		if (io_uring_cq_ready(&w->ring) || (err < 0 && err != -ETIME))
+		if (io_uring_cq_ready(&w->ring.uring) || (err < 0 && err != -ETIME))
 			return err;
 	}
-	return io_uring_submit_and_wait(&w->ring, 1);
+	return tbg_ring_submit_wait(&w->ring, 1, NULL);
 }
 
 /* What has come, and what follows from it. */
@@ -809,10 +800,9 @@ int tbg_worker_run(struct tbg_worker *w)
 		if (!w->by_slot)
 			return -ENOMEM;
 	}
-	/* declared by liburing 2.3, but not exported */
-	if (syscall(SYS_io_uring_register, w->ring.ring_fd,
-		    IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0)
-		return -errno;
+	err = tbg_ring_enable(&w->ring);
+	if (err)
+		return err;
 	w->start_ns = tbg_mono_ns();
 	round_begin(w);
 	accept_resume(w);

@@ -6,16 +6,17 @@
 #ifndef TBG_USERD_WORKER_H
 #define TBG_USERD_WORKER_H
 
-#include <liburing.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "abi/cache.h"
+#include "log/metrics.h"
 #include "http/request.h"
 #include "serve/dispatch.h"
 #include "main/server.h"
+#include "os/ring.h"
 
 #define TBG_OUT_BYTES	(192 << 10)	/* of a worker's send buffer */
 
@@ -46,6 +47,7 @@ struct tbg_listener_fd {
 	int fd;
 	bool armed;		/* an accept is running */
 	bool multishot, cancelled;
+	bool given;		/* by the service manager, who has it too */
 };
 
 /* Accepted beyond the limit of connections: first come, first served. */
@@ -64,7 +66,7 @@ struct tbg_worker {
 	struct tbg_listener_fd listeners[TBG_LISTENER_MAX];
 	unsigned int listeners_nr;
 	/* everything below belongs to the thread */
-	struct io_uring ring;
+	struct tbg_ring ring;
 	struct io_uring_buf_ring *buffers;
 	uint8_t *buffer_memory;
 	unsigned int buffers_back;	/* to give back after this round */
@@ -103,6 +105,8 @@ struct tbg_worker {
 	unsigned int due_nr;
 	struct __kernel_timespec tick, wait;
 	struct tbg_user_stats stats;
+	struct tbg_metrics metrics;
+	uint32_t vhost;			/* site of the request at hand, for metrics */
 	/* written by other threads */
 	pthread_mutex_t mail_lock;
 	struct tbg_mail *mail, **mail_last;

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "abi/cache.h"
+#include "abi/metric.h"
 #include "files/root.h"
 
 #define TBG_FIELDS_MAX	2048	/* bytes of the lines that one location adds */
@@ -85,7 +86,7 @@ struct tbg_location {
 
 struct tbg_site {
 	const struct tbg_sites *sites;
-	uint32_t id;			/* the vhost in keys and objects */
+	uint32_t id;	/* the vhost in keys and objects; its last byte: abi/metric.h */
 	const char *name;		/* "" without any host in the configuration */
 	struct tbg_location *locations;	/* in order of precedence, never empty */
 	unsigned int locations_nr;
@@ -112,6 +113,9 @@ struct tbg_sites {
 	struct tbg_upstream **upstreams;	/* all that are named, or given */
 	unsigned int upstreams_nr;
 	bool files;			/* some location is answered with files */
+	/* names of the sites that monitoring knows by number, those of before too */
+	const char *numbered[TBG_METRIC_OTHER];
+	unsigned int numbered_nr;
 	/* the rest is site.c's */
 	uint32_t next_id;
 	uint32_t *table;		/* hosts + 1, by hash */

@@ -21,7 +21,7 @@ static const char *const blob_maps[TBG_CLASS_NR] = {
 
 static const char *const other_maps[] = {
 	"tbg_index", "tbg_hosts", "tbg_heat", "tbg_knob", "tbg_stats", "tbg_events",
-	"tbg_sock_conns", "tbg_conns", "tbg_flows",
+	"tbg_sock_conns", "tbg_conns", "tbg_flows", "tbg_tier_hits", "tbg_site_hits",
 };
 
 static struct bpf_map *map_of(const struct bpf_object *obj, const char *name)
@@ -133,6 +133,8 @@ int tbg_maps_open(struct tbg_maps *ret, const struct bpf_object *obj)
 	ret->hosts_fd = bpf_map__fd(map_of(obj, "tbg_hosts"));
 	ret->events_fd = bpf_map__fd(map_of(obj, "tbg_events"));
 	ret->stats_fd = bpf_map__fd(map_of(obj, "tbg_stats"));
+	ret->tier_hits_fd = bpf_map__fd(map_of(obj, "tbg_tier_hits"));
+	ret->site_hits_fd = bpf_map__fd(map_of(obj, "tbg_site_hits"));
 	return err;
 }
 

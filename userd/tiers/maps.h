@@ -30,6 +30,7 @@ struct tbg_maps {
 	int hosts_fd;			/* tbg_key -> tbg_host, see hosts.h */
 	int events_fd;			/* ring buffer of tbg_event */
 	int stats_fd;			/* tbg_stats, per CPU */
+	int tier_hits_fd, site_hits_fd;	/* see abi/metric.h, per CPU */
 	void *blobs[TBG_CLASS_NR];	/* arrays of tbg_class_bytes() slots */
 	uint64_t *heat;			/* hits by BPF, see tbg_heat_index() */
 	struct tbg_knob *knob;

@@ -1,0 +1,570 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The listener and its clients: non-blocking sockets in one event loop, every
+ * buffer bounded. A client has one request at a time and IDLE_S seconds to move;
+ * beyond CLIENTS_MAX the longest idle one gives way. What only the control thread
+ * may answer is asked of the control socket, like any `toboggan` would.
+ */
+#include "admin/admin.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "admin/answer.h"
+#include "http/request.h"
+#include "os/clock.h"
+#include "os/loop.h"
+#include "os/message.h"
+#include "os/privilege.h"
+#include "main/server.h"
+
+#define CLIENTS_MAX	64
+#define BACKLOG		128
+#define ASKS_MAX	8		/* at once, of the control socket */
+#define IN_MAX		16384
+#define HEAD_MAX	8192
+#define ASKED_MAX	(8 << 20)	/* bytes of the control socket's answer */
+#define IDLE_S		10
+#define NICE		10
+
+struct client {
+	struct tbg_admin *admin;
+	int fd;				/* -1: free slot */
+	uint64_t moved_ns;
+	bool close, eof;
+	uint8_t in[IN_MAX];
+	size_t in_len, used;		/* used: bytes of the request at hand */
+	char *out;
+	size_t out_len, out_off;
+	int ask_fd;			/* of the control socket; -1: asks nothing */
+	char *asked;
+	size_t asked_len, asked_room;
+};
+
+struct tbg_admin {
+	struct tbg_server *s;
+	struct tbg_loop *loop;
+	char text[128];			/* address or path */
+	char path[108];			/* "": TCP */
+	int fd, stop_fd;
+	dev_t dev;
+	ino_t ino;
+	pthread_t thread;
+	bool running;
+	bool full;			/* not accepting */
+	char target[TBG_TARGET_MAX + 1];
+	struct client clients[CLIENTS_MAX];
+};
+
+static void accept_event(void *arg, uint32_t events);
+static void client_move(struct client *c);
+
+/* --- clients ------------------------------------------------------------- */
+
+static void ask_end(struct client *c)
+{
+	if (c->ask_fd < 0)
+		return;
+	tbg_loop_remove(c->admin->loop, c->ask_fd);
+	close(c->ask_fd);
+	c->ask_fd = -1;
+	free(c->asked);
+	c->asked = NULL;
+	c->asked_len = c->asked_room = 0;
+}
+
+static void client_close(struct client *c)
+{
+	struct tbg_admin *a = c->admin;
+	char rest[4096];
+
+	ask_end(c);
+	/* unread bytes would turn the close into a reset that overtakes our answer */
+	for (int i = 0; i < 16 && recv(c->fd, rest, sizeof(rest), MSG_DONTWAIT) > 0; i++)
+		;
+	tbg_loop_remove(a->loop, c->fd);
+	close(c->fd);
+	free(c->out);
+	c->out = NULL;
+	c->fd = -1;
+	if (a->full && !tbg_loop_add(a->loop, a->fd, EPOLLIN, accept_event, a))
+		a->full = false;
+}
+
+static void out_set(struct client *c, char *text, size_t len)
+{
+	if (!text) {
+		c->close = true;
+		return;
+	}
+	c->out = text;
+	c->out_len = len;
+	c->out_off = 0;
+}
+
+static void error_set(struct client *c, unsigned int status, const char *line)
+{
+	size_t len = 0;
+	char *text = tbg_admin_error(status, line, &len);
+
+	c->close = true;
+	out_set(c, text, len);
+}
+
+/* --- the control socket -------------------------------------------------- */
+
+static void ask_done(struct client *c, bool good)
+{
+	size_t len = 0;
+	char *text = tbg_admin_answered(good ? c->asked : NULL, c->asked_len, c->close, &len);
+
+	ask_end(c);
+	out_set(c, text, len);
+	client_move(c);
+}
+
+static void ask_event(void *arg, uint32_t events)
+{
+	struct client *c = arg;
+	ssize_t n;
+
+	if (c->asked_len == c->asked_room) {
+		size_t room = c->asked_room ? 2 * c->asked_room : 65536;
+		char *more = room <= ASKED_MAX ? realloc(c->asked, room) : NULL;
+
+		if (!more) {
+			ask_done(c, false);
+			return;
+		}
+		c->asked = more;
+		c->asked_room = room;
+	}
+	n = recv(c->ask_fd, c->asked + c->asked_len, c->asked_room - c->asked_len,
+		 MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	c->moved_ns = tbg_mono_ns();
+	if (n > 0)
+		c->asked_len += n;
+	else
+		ask_done(c, !n && c->asked_len);
+}
+
+static unsigned int asks_nr(const struct tbg_admin *a)
+{
+	unsigned int nr = 0;
+
+	for (int i = 0; i < CLIENTS_MAX; i++)
+		nr += a->clients[i].fd >= 0 && a->clients[i].ask_fd >= 0;
+	return nr;
+}
+
+/* The line is short: the socket's buffer takes it whole. */
+static bool ask_begin(struct client *c, const char *line)
+{
+	const char *path = c->admin->s->opt.control;
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	struct iovec iov[2] = { { (void *)line, strlen(line) }, { "\n", 1 } };
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
+	int fd;
+
+	if (asks_nr(c->admin) >= ASKS_MAX || strlen(path) >= sizeof(to.sun_path))
+		return false;
+	strcpy(to.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return false;
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) ||
+	    sendmsg(fd, &m, MSG_NOSIGNAL) != (ssize_t)(strlen(line) + 1) ||
+	    shutdown(fd, SHUT_WR) ||
+	    tbg_loop_add(c->admin->loop, fd, EPOLLIN, ask_event, c)) {
+		close(fd);
+		return false;
+	}
+	c->ask_fd = fd;
+	return true;
+}
+
+/* --- requests ------------------------------------------------------------ */
+
+static void request_answer(struct client *c, const struct tbg_message *m)
+{
+	struct tbg_admin *a = c->admin;
+	struct tbg_admin_request r = {
+		.head = (char *)c->in + m->head_off, .head_len = m->len - m->head_off,
+		.get = m->method == TBG_METHOD_GET, .is_head = m->method == TBG_METHOD_HEAD,
+		.post = m->method == TBG_METHOD_POST, .close = m->close, .path = a->target,
+		.query = m->has_query ? (char *)c->in + m->query.off : NULL,
+		.query_len = m->query.len,
+		.body = (char *)c->in + m->len, .body_len = m->content_length,
+	};
+	struct tbg_admin_answer answer;
+
+	c->close = m->close;
+	c->used = m->len + m->content_length;
+	if (!tbg_admin_answer(a->s, a->s->opt.admin_token, &r, &answer)) {
+		c->close = true;
+		return;
+	}
+	if (answer.text)
+		out_set(c, answer.text, answer.len);
+	else if (!ask_begin(c, answer.ask))
+		error_set(c, 503, "the control socket is busy or away; try again\n");
+	free(answer.ask);
+	/* what refuses closes: the rest of the stream is not looked at */
+	if (c->out && memmem(c->out, c->out_len < 512 ? c->out_len : 512, "Connection: close", 17))
+		c->close = true;
+}
+
+/* True: a request has been answered, or is being. */
+static bool request_take(struct client *c)
+{
+	struct tbg_message m = { 0 };
+	enum tbg_parsed p;
+
+	if (!c->in_len)
+		return false;
+	p = tbg_message_parse(&m, c->in, c->in_len, HEAD_MAX, c->admin->target);
+	if (p == TBG_PARSED_MORE)
+		return false;
+	c->used = c->in_len;
+	if (p == TBG_PARSED_BAD)
+		error_set(c, m.status, "not a request that is understood here\n");
+	else if (m.chunked || m.content_length > IN_MAX - HEAD_MAX)
+		error_set(c, 413, "the body is too long, or chunked\n");
+	else if (c->in_len < m.len + m.content_length)
+		return false;
+	else
+		request_answer(c, &m);
+	return true;
+}
+
+/* 0: all out, or it would block. */
+static int client_send(struct client *c)
+{
+	while (c->out) {
+		ssize_t n = send(c->fd, c->out + c->out_off, c->out_len - c->out_off,
+				 MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0)
+			return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+		c->moved_ns = tbg_mono_ns();
+		c->out_off += n;
+		if (c->out_off < c->out_len)
+			continue;
+		free(c->out);
+		c->out = NULL;
+		c->in_len -= c->used;
+		memmove(c->in, c->in + c->used, c->in_len);
+		c->used = 0;
+	}
+	return 0;
+}
+
+static int client_recv(struct client *c)
+{
+	ssize_t n;
+
+	if (c->in_len == IN_MAX)
+		return -EMSGSIZE;
+	n = recv(c->fd, c->in + c->in_len, IN_MAX - c->in_len, MSG_DONTWAIT);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	if (!n) {
+		c->eof = true;
+		return 0;
+	}
+	c->in_len += n;
+	c->moved_ns = tbg_mono_ns();
+	return 0;
+}
+
+static void client_move(struct client *c)
+{
+	bool more = true;
+
+	while (more) {
+		if (client_send(c)) {
+			client_close(c);
+			return;
+		}
+		more = !c->out && c->ask_fd < 0 && !c->close && request_take(c);
+	}
+	if (!c->out && c->ask_fd < 0 && (c->close || c->eof)) {
+		shutdown(c->fd, SHUT_WR);
+		client_close(c);
+		return;
+	}
+	tbg_loop_change(c->admin->loop, c->fd, c->out ? EPOLLOUT :
+			c->ask_fd >= 0 ? 0 : EPOLLIN);
+}
+
+static void client_event(void *arg, uint32_t events)
+{
+	struct client *c = arg;
+
+	if ((events & (EPOLLHUP | EPOLLERR) && !(events & EPOLLIN)) ||
+	    (events & EPOLLIN && client_recv(c))) {
+		client_close(c);
+		return;
+	}
+	client_move(c);
+}
+
+static struct client *client_room(struct tbg_admin *a)
+{
+	struct client *oldest = NULL;
+
+	for (int i = 0; i < CLIENTS_MAX; i++) {
+		struct client *c = &a->clients[i];
+
+		if (c->fd < 0)
+			return c;
+		if (!c->out && c->ask_fd < 0 && (!oldest || c->moved_ns < oldest->moved_ns))
+			oldest = c;
+	}
+	if (oldest)
+		client_close(oldest);
+	return oldest;
+}
+
+/* With every slot busy, who comes waits in the kernel's queue. */
+static void accept_event(void *arg, uint32_t events)
+{
+	struct tbg_admin *a = arg;
+	struct client *c = client_room(a);
+	int fd, on = 1;
+
+	if (!c) {
+		tbg_loop_remove(a->loop, a->fd);
+		a->full = true;
+		return;
+	}
+	fd = accept4(a->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd < 0) {
+		if (errno == EMFILE || errno == ENFILE)	/* do not spin */
+			usleep(10000);
+		return;
+	}
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	c->fd = fd;
+	c->close = c->eof = false;
+	c->in_len = c->used = 0;
+	c->moved_ns = tbg_mono_ns();
+	if (tbg_loop_add(a->loop, fd, EPOLLIN, client_event, c)) {
+		close(fd);
+		c->fd = -1;
+	}
+}
+
+static void clients_tick(void *arg, uint64_t now_ns)
+{
+	struct tbg_admin *a = arg;
+
+	for (int i = 0; i < CLIENTS_MAX; i++) {
+		struct client *c = &a->clients[i];
+
+		if (c->fd >= 0 && (int64_t)(now_ns - c->moved_ns) > IDLE_S * 1000000000ll)
+			client_close(c);
+	}
+}
+
+/* --- life ---------------------------------------------------------------- */
+
+static void stop_event(void *arg, uint32_t events)
+{
+	struct tbg_admin *a = arg;
+
+	tbg_loop_stop(a->loop);
+}
+
+static void *admin_run(void *arg)
+{
+	struct tbg_admin *a = arg;
+
+	tbg_privilege_none();
+	/* of this thread alone, on Linux */
+	setpriority(PRIO_PROCESS, syscall(SYS_gettid), NICE);
+	tbg_loop_run(a->loop);
+	return NULL;
+}
+
+/* A socket that nobody answers at is a dead daemon's. */
+static int path_free(const struct sockaddr_un *addr)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct stat st;
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	err = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) ? errno : 0;
+	close(fd);
+	if (!err || err == EAGAIN)
+		return -EADDRINUSE;
+	if (err == ENOENT)
+		return 0;
+	if (err != ECONNREFUSED || lstat(addr->sun_path, &st) || !S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	return unlink(addr->sun_path) ? -errno : 0;
+}
+
+static int path_bind(struct tbg_admin *a, const char *path)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	struct stat st;
+	mode_t old;
+	int err;
+
+	if (strlen(path) >= sizeof(addr.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(addr.sun_path, path);
+	err = path_free(&addr);
+	if (err)
+		return err;
+	a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (a->fd < 0)
+		return -errno;
+	old = umask(0177);
+	err = bind(a->fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : 0;
+	umask(old);
+	if (err)
+		return err;
+	strcpy(a->path, path);
+	if (!lstat(path, &st)) {
+		a->dev = st.st_dev;
+		a->ino = st.st_ino;
+	}
+	return 0;
+}
+
+static int address_bind(struct tbg_admin *a, const struct sockaddr_storage *to)
+{
+	struct sockaddr_storage bound = *to;
+	socklen_t len = to->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
+						    sizeof(struct sockaddr_in);
+	char *colon = strrchr(a->text, ':');
+	int on = 1;
+
+	a->fd = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (a->fd < 0)
+		return -errno;
+	setsockopt(a->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (to->ss_family == AF_INET6)
+		setsockopt(a->fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+	if (bind(a->fd, (const struct sockaddr *)to, len))
+		return -errno;
+	getsockname(a->fd, (struct sockaddr *)&bound, &len);
+	/* both families have the port in one place */
+	snprintf(colon, a->text + sizeof(a->text) - colon, ":%u",
+		 ntohs(((struct sockaddr_in *)&bound)->sin_port));
+	return 0;
+}
+
+static int admin_bind(struct tbg_admin *a)
+{
+	const struct tbg_options *o = &a->s->opt;
+	int err;
+
+	snprintf(a->text, sizeof(a->text), "%s", o->admin);
+	err = o->admin_address.ss_family ? address_bind(a, &o->admin_address) :
+					   path_bind(a, o->admin);
+	return err ?: listen(a->fd, BACKLOG) ? -errno : 0;
+}
+
+int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s, char *ret_msg,
+		   size_t msg_len)
+{
+	struct tbg_admin *a;
+	int err;
+
+	*ret = NULL;
+	if (!s->opt.admin)
+		return 0;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return -ENOMEM;
+	a->s = s;
+	a->fd = -1;
+	for (int i = 0; i < CLIENTS_MAX; i++)
+		a->clients[i] = (struct client){ .admin = a, .fd = -1, .ask_fd = -1 };
+	a->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	err = a->stop_fd < 0 ? -errno : tbg_loop_open(&a->loop);
+	err = err ?: admin_bind(a);
+	err = err ?: tbg_loop_add(a->loop, a->stop_fd, EPOLLIN, stop_event, a);
+	err = err ?: tbg_loop_every(a->loop, 1000, clients_tick, a);
+	err = err ?: tbg_loop_add(a->loop, a->fd, EPOLLIN, accept_event, a);
+	if (!err) {
+		*ret = a;
+		return 0;
+	}
+	snprintf(ret_msg, msg_len, "%s: %s; choose another address, a path in a folder that can be written, or off",
+		 s->opt.admin, strerror(-err));
+	tbg_admin_close(a);
+	return err;
+}
+
+int tbg_admin_chown(struct tbg_admin *a, uid_t uid, gid_t gid)
+{
+	return a && *a->path && lchown(a->path, uid, gid) ? -errno : 0;
+}
+
+int tbg_admin_start(struct tbg_admin *a)
+{
+	sigset_t all, old;
+	int err;
+
+	if (!a)
+		return 0;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&a->thread, NULL, admin_run, a);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err) {
+		tbg_report("toboggand: admin: no thread: %s", strerror(err));
+		return -err;
+	}
+	a->running = true;
+	pthread_setname_np(a->thread, "tbg-admin");
+	return 0;
+}
+
+void tbg_admin_close(struct tbg_admin *a)
+{
+	uint64_t one = 1;
+	struct stat st;
+
+	if (!a)
+		return;
+	if (a->running && write(a->stop_fd, &one, sizeof(one)) > 0)
+		pthread_join(a->thread, NULL);
+	for (int i = 0; i < CLIENTS_MAX; i++)
+		if (a->clients[i].fd >= 0)
+			client_close(&a->clients[i]);
+	if (*a->path && !lstat(a->path, &st) && st.st_dev == a->dev && st.st_ino == a->ino)
+		unlink(a->path);
+	if (a->fd >= 0)
+		close(a->fd);
+	if (a->stop_fd >= 0)
+		close(a->stop_fd);
+	tbg_loop_close(a->loop);
+	free(a);
+}
+
+const char *tbg_admin_text(const struct tbg_admin *a)
+{
+	return a ? a->text : NULL;
+}

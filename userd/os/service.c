@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One datagram a message. The socket's path is opened for each: before and after
+ * privileges are dropped it is the same, and messages are rare.
+ */
+#include "os/service.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "os/clock.h"
+
+static struct {
+	struct sockaddr_un to;
+	socklen_t to_len;		/* 0: nobody listens */
+	uint64_t beat_ns, due_ns;	/* 0: no sign of life is wanted */
+	unsigned int sockets;
+} service;
+
+static unsigned long long number(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text ? strtoull(text, NULL, 10) : 0;
+}
+
+/* Meant for us, and not for a process that has started us. */
+static bool is_ours(const char *name)
+{
+	return !getenv(name) || number(name) == (unsigned long long)getpid();
+}
+
+static void sockets_take(void)
+{
+	service.sockets = getenv("LISTEN_PID") && is_ours("LISTEN_PID") ?
+			  number("LISTEN_FDS") : 0;
+	for (unsigned int i = 0; i < service.sockets; i++) {
+		int fd = TBG_SERVICE_FDS + i, flags = fcntl(fd, F_GETFL);
+
+		if (flags < 0) {
+			service.sockets = i;
+			break;
+		}
+		fcntl(fd, F_SETFD, FD_CLOEXEC);
+		fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+	}
+}
+
+void tbg_service_begin(void)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	size_t len = path ? strlen(path) : 0;
+
+	if (len > 1 && len < sizeof(service.to.sun_path) && strchr("/@", *path)) {
+		service.to.sun_family = AF_UNIX;
+		memcpy(service.to.sun_path, path, len);
+		if (*path == '@')
+			service.to.sun_path[0] = 0;
+		service.to_len = offsetof(struct sockaddr_un, sun_path) + len;
+	}
+	/* twice as often as it must be */
+	if (service.to_len && is_ours("WATCHDOG_PID"))
+		service.beat_ns = number("WATCHDOG_USEC") * 1000 / 2;
+	sockets_take();
+	/* programs that we start are no part of the service */
+	unsetenv("NOTIFY_SOCKET");
+	unsetenv("WATCHDOG_USEC");
+	unsetenv("WATCHDOG_PID");
+	unsetenv("LISTEN_PID");
+	unsetenv("LISTEN_FDS");
+	unsetenv("LISTEN_FDNAMES");
+}
+
+void tbg_service_say(const char *state)
+{
+	int fd;
+
+	if (!service.to_len)
+		return;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return;
+	sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&service.to,
+	       service.to_len);
+	close(fd);
+}
+
+void tbg_service_reloading(void)
+{
+	char text[80];
+
+	snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%llu",
+		 (unsigned long long)tbg_mono_ns() / 1000);
+	tbg_service_say(text);
+}
+
+void tbg_service_beat(uint64_t now_ns)
+{
+	if (!service.beat_ns || now_ns < service.due_ns)
+		return;
+	service.due_ns = now_ns + service.beat_ns;
+	tbg_service_say("WATCHDOG=1");
+}
+
+unsigned int tbg_service_sockets(void)
+{
+	return service.sockets;
+}
