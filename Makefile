@@ -83,6 +83,17 @@ install: all			## to $(DESTDIR)$(PREFIX)
 	$(Q)$(MAKE) -C userd install
 	$(Q)$(MAKE) -C tools install
 	$(Q)$(MAKE) -C Documentation install
+	$(Q)$(MAKE) -C tools/package install
+
+uninstall:			## remove what install puts there
+	$(Q)tools/package/uninstall
+
+deb: deps-package		## Debian packages in $(O)/deb, looked at by lintian
+	$(Q)tools/package/deb
+image: deps-package		## an OCI image of them in $(O)/image
+	$(Q)tools/package/image
+deps-package:
+	$(Q)tools/deps build docs package
 
 clean:				## remove what was built, but not the test kernels
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
@@ -95,4 +106,4 @@ help:				## this list
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 .PHONY: all bpf userd tools deps run check check-quick check-all check-build check-unit check-net check-vm \
-	check-gigabyte check-scale kselftest-tar bench fuzz format lint install clean help
+	check-gigabyte check-scale kselftest-tar bench fuzz format lint install uninstall deb image deps-package clean help

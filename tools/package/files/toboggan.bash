@@ -1,0 +1,32 @@
+# Completion of toboggan(1) for bash. The commands are those that the tool names.
+_toboggan()
+{
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
+	local commands="status stats objects why purge warm log top probe bench help"
+	local word command=
+
+	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+		case " $commands " in
+		*" $word "*)	command=$word; break ;;
+		esac
+	done
+	case $prev in
+	--control|-c)	mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+	esac
+	if [[ -z $command ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$commands --control --json --help --version" -- "$cur")
+		return
+	fi
+	case $command in
+	objects)	word="--limit --json" ;;
+	why)		word="--accept-encoding --json" ;;
+	purge)		word="--prefix --host --tag --all --json" ;;
+	log)		word="--host --status --tier --slow --json" ;;
+	top)		word="--interval --count --once --json" ;;
+	help)		word=$commands ;;
+	warm)		mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+	*)		word=--json ;;
+	esac
+	mapfile -t COMPREPLY < <(compgen -W "$word" -- "$cur")
+}
+complete -o filenames -F _toboggan toboggan
