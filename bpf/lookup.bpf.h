@@ -276,6 +276,8 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 		return TBG_WHY_EXPIRED;
 	if (e->flags & TBG_ENTRY_COOKIES && s->req.flags & TBG_REQ_COOKIE)
 		return TBG_WHY_FIELD;
+	if (e->flags & TBG_ENTRY_CLAIMS && s->req.flags & TBG_REQ_CLAIM)
+		return TBG_WHY_FIELD;
 	r->plain = e->blob;
 	if (e->variants && s->req.ae_len) {
 		encoding = tbg_find_encoding(s, e->variants);

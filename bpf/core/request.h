@@ -17,6 +17,7 @@
 
 #define TBG_REQ_HEAD	0x1	/* method HEAD, else GET */
 #define TBG_REQ_COOKIE	0x2	/* has a Cookie field */
+#define TBG_REQ_CLAIM	0x4	/* has X-Forwarded-Proto or X-Forwarded-Host */
 
 #define TBG_NAME_MAX	39	/* bytes of a field name */
 #define TBG_HOST_MAX	255	/* bytes of the Host value */
@@ -40,8 +41,9 @@ struct tbg_req {
 	__u16 ae_off, ae_len;		/* Accept-Encoding; 0, 0: none */
 };
 
-/* Fields that may stand once; TBG_REQ_COOKIE is kept among them. */
+/* Fields that may stand once; TBG_REQ_COOKIE and _CLAIM are kept among them. */
 #define TBG_SEEN_COOKIE	TBG_REQ_COOKIE
+#define TBG_SEEN_CLAIM	TBG_REQ_CLAIM
 #define TBG_SEEN_HOST	0x10
 #define TBG_SEEN_INM	0x20
 #define TBG_SEEN_IMS	0x40
@@ -236,6 +238,7 @@ enum tbg_field {
 	TBG_FIELD_CONN,
 	TBG_FIELD_LENGTH,
 	TBG_FIELD_COOKIE,
+	TBG_FIELD_CLAIM,
 };
 
 /* Initials of all names that tbg_field_class() knows. */
@@ -244,7 +247,8 @@ enum tbg_field {
 			 TBG_INITIAL('e') | TBG_INITIAL('h') | \
 			 TBG_INITIAL('i') | TBG_INITIAL('k') | \
 			 TBG_INITIAL('m') | TBG_INITIAL('p') | \
-			 TBG_INITIAL('r') | TBG_INITIAL('t'))
+			 TBG_INITIAL('r') | TBG_INITIAL('t') | \
+			 TBG_INITIAL('x'))
 
 __tbg_inline enum tbg_field tbg_field_class(__u64 name, __u64 nl, __u64 w1,
 					    __u64 w2)
@@ -272,6 +276,11 @@ __tbg_inline enum tbg_field tbg_field_class(__u64 name, __u64 nl, __u64 w1,
 		return nl == 17 && w1 == TBG_TEXT("ied-sinc") &&
 		       (w2 & 0xff) == 'e' ?
 		       TBG_FIELD_IMS : TBG_FIELD_DAEMON;
+	case TBG_CHARS('x', '-', 'f', 'o', 'r', 'w', 'a', 'r'):
+		if (nl == 17 && w1 == TBG_TEXT("ded-prot") && (w2 & 0xff) == 'o')
+			return TBG_FIELD_CLAIM;
+		return nl == 16 && w1 == TBG_TEXT("ded-host") ?
+		       TBG_FIELD_CLAIM : TBG_FIELD_HARMLESS;
 	case TBG_CHARS('t', 'e', 0, 0, 0, 0, 0, 0):
 	case TBG_CHARS('r', 'a', 'n', 'g', 'e', 0, 0, 0):
 	case TBG_CHARS('e', 'x', 'p', 'e', 'c', 't', 0, 0):
@@ -363,6 +372,10 @@ __tbg_inline int tbg_field_keep(const struct tbg_head *h, struct tbg_scan *s,
 
 	if (s->class == TBG_FIELD_COOKIE) {
 		s->seen |= TBG_SEEN_COOKIE;
+		return 0;
+	}
+	if (s->class == TBG_FIELD_CLAIM) {
+		s->seen |= TBG_SEEN_CLAIM;
 		return 0;
 	}
 	/* Up to seven spaces before the value, none behind it, and a value. */
@@ -601,7 +614,7 @@ __tbg_inline int tbg_request_parse(const struct tbg_head *h, struct tbg_scan *s,
 
 	*ret = (struct tbg_req){
 		.len = len,
-		.flags = s->flags | (s->seen & TBG_SEEN_COOKIE),
+		.flags = s->flags | (s->seen & (TBG_SEEN_COOKIE | TBG_SEEN_CLAIM)),
 		.path_off = s->path >> 16,	.path_len = s->path,
 		.query_off = s->query >> 16,	.query_len = s->query,
 		.host_off = s->host >> 16,	.host_len = s->host,

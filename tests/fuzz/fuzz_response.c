@@ -53,7 +53,7 @@ static struct taken body_take(enum tbg_framing framing, uint64_t length,
 		free(b);
 	}
 	if (t.end == TBG_PARSED_DONE)
-		tbg_forward_trailer(&trailer, f.trailer ?: "", f.trailer_len, fields_of("Connection: a\r\n", 15));
+		tbg_forward_trailer(&trailer, f.trailer ?: "", f.trailer_len, fields_of("Connection: a\r\n", 15), true);
 	t.errors_len = f.errors.len;
 	t.failed = f.failed;
 	tbg_lines_free(&trailer);

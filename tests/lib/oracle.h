@@ -122,6 +122,10 @@ static bool oracle_field(struct oracle *o, const char *name, size_t off,
 		o->req.flags |= TBG_REQ_COOKIE;
 		return true;
 	}
+	if (!strcasecmp(name, "x-forwarded-proto") || !strcasecmp(name, "x-forwarded-host")) {
+		o->req.flags |= TBG_REQ_CLAIM;
+		return true;
+	}
 	if (!strcasecmp(name, "host"))
 		at = &o->req.host_off;
 	else if (!strcasecmp(name, "if-none-match"))

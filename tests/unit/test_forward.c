@@ -185,15 +185,48 @@ KTAP_TEST(t_update)
 	KTAP_CHECK(!strcmp(text_of(&l), "Cache-Control: private=\"b\"\r\nA: 1\r\nC: 4\r\n"));
 }
 
+/* They tell of the bytes that are stored, and those stay. */
+KTAP_TEST(t_update_keeps_what_tells_of_the_bytes)
+{
+	const char *old = "Content-Encoding: gzip\r\nContent-Digest: a\r\n";
+	const char *news = "Content-Encoding: br\r\nContent-MD5: b\r\nContent-Digest: c\r\nX: 1\r\n";
+	struct tbg_lines l = { 0 };
+
+	tbg_forward_update(&l, old, strlen(old), news, strlen(news));
+	KTAP_CHECK(!strcmp(text_of(&l), "Content-Encoding: gzip\r\nContent-Digest: a\r\nX: 1\r\n"));
+	tbg_forward_update(&l, "", 0, news, strlen(news));
+	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\n"));
+	/* nor do those of a part stay with what it is joined to */
+	tbg_forward_fields(&l, fields_of("Content-Digest: c\r\nContent-MD5: b\r\nX: 1\r\n"),
+			   NULL, 206);
+	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\n"));
+}
+
+KTAP_TEST(t_odd_names)
+{
+	static const char *const plain[] = { "Host", "X-Forwarded-Proto", "X1" };
+	static const char *const odd[] = {
+		"X_Forwarded_Proto", "Transfer_Encoding", "X.Forwarded.Proto", "X-\"", "~",
+	};
+
+	for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++)
+		KTAP_CHECK(!tbg_forward_odd((struct tbg_value){ plain[i], strlen(plain[i]) }));
+	for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++)
+		KTAP_CHECK(tbg_forward_odd((struct tbg_value){ odd[i], strlen(odd[i]) }));
+}
+
 KTAP_TEST(t_trailers_that_could_lie_are_dropped)
 {
 	const char *t = "X: 1\r\nContent-Length: 1\r\nHOST: x\r\nset-cookie: a\r\n"
 			"Transfer-Encoding: chunked\r\nY: 2\r\n";
 	struct tbg_lines l = { 0 };
 
-	tbg_forward_trailer(&l, t, strlen(t), fields_of("A: y\r\n"));
+	tbg_forward_trailer(&l, t, strlen(t), fields_of("A: y\r\n"), true);
 	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\nY: 2\r\n"));
-	tbg_forward_trailer(&l, t, strlen(t), fields_of("Connection: close, y\r\n"));
+	tbg_forward_trailer(&l, t, strlen(t), fields_of("Connection: close, y\r\n"), true);
+	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\n"));
+	t = "X_Forwarded_Proto: https\r\nX: 1\r\n";
+	tbg_forward_trailer(&l, t, strlen(t), fields_of(""), false);
 	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\n"));
 }
 

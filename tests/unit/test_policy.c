@@ -296,7 +296,13 @@ KTAP_TEST(t_storable)
 		{ false, 200, "Cache-Control: max-age=0, stale-if-error=1, no-cache\r\n", "" },
 		{ true, 203, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
 		{ false, 301, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
-		{ true, 200, CC "\r\nSet-Cookie: a\r\n", "" },
+		{ false, 200, CC "\r\nSet-Cookie: a\r\n", "" },
+		{ false, 200, CC ", public\r\nset-cookie: a\r\n", "" },
+		{ false, 200, "CDN-Cache-Control: max-age=60\r\nSet-Cookie: a\r\n", "" },
+		{ false, 200, CC ", private=\"x\"\r\nSet-Cookie: a\r\n", "" },
+		/* what is stored lacks it */
+		{ true, 200, CC ", private=\"set-cookie\"\r\nSet-Cookie: a\r\n", "" },
+		{ true, 200, CC ", no-cache=\"x, Set-Cookie\"\r\nSet-Cookie: a\r\n", "" },
 		{ false, 200, "ETag: \"1\"\r\nSet-Cookie: a\r\n", "" },
 	};
 
@@ -310,6 +316,58 @@ KTAP_TEST(t_storable)
 	}
 	KTAP_CHECK(!storable(200, CC "\r\n", TBG_METHOD_HEAD, ""));
 	KTAP_CHECK(!storable(200, CC "\r\n", TBG_METHOD_POST, ""));
+}
+
+/* Where the location allows it: with a lifetime, which says that it is for everybody. */
+KTAP_TEST(t_cookies_are_stored_where_that_is_allowed)
+{
+	static const struct {
+		bool want;
+		const char *fields;
+	} rows[] = {
+		{ true, "Cache-Control: max-age=60\r\nSet-Cookie: a\r\n" },
+		{ true, "Cache-Control: s-maxage=60\r\nSet-Cookie: a\r\n" },
+		{ false, "Cache-Control: max-age=0\r\nETag: \"1\"\r\nSet-Cookie: a\r\n" },
+		{ false, "Expires: 0\r\nETag: \"1\"\r\nSet-Cookie: a\r\n" },
+		{ false, "ETag: \"1\"\r\nSet-Cookie: a\r\n" },
+		{ false, "Cache-Control: max-age=0, stale-if-error=9\r\nSet-Cookie: a\r\n" },
+		{ false, "Cache-Control: max-age=60, private\r\nSet-Cookie: a\r\n" },
+	};
+	struct tbg_response_directives t;
+	struct tbg_request_directives w;
+
+	tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(""));
+	w.store_cookies = true;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		terms_of(&t, 200, rows[i].fields);
+		KTAP_EQ(tbg_response_directives_storable(&t, &w), rows[i].want);
+	}
+}
+
+/* Those who wait for it, or come later, are not who has asked for it. */
+KTAP_TEST(t_what_has_no_lifetime_is_for_one)
+{
+	static const struct {
+		bool want;
+		const char *fields;
+	} rows[] = {
+		{ true, "ETag: \"1\"\r\n" },
+		{ true, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n" },
+		{ true, "Expires: 0\r\nETag: \"1\"\r\n" },
+		{ true, "Expires: Thu, 01 Jan 1981 00:00:00 GMT\r\nETag: \"1\"\r\n" },
+		{ true, "Cache-Control: max-age=0, stale-if-error=60\r\n" },
+		{ true, "Cache-Control: no-cache, max-age=60\r\n" },
+		{ true, "Cache-Control: max-age=60, must-revalidate\r\nAge: 90\r\n" },
+		{ false, "Cache-Control: max-age=60\r\n" },
+		{ false, "Cache-Control: max-age=60\r\nAge: 90\r\n" },
+		{ false, "Cache-Control: max-age=0, stale-while-revalidate=60\r\n" },
+	};
+	struct tbg_response_directives t;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		terms_of(&t, 200, rows[i].fields);
+		KTAP_EQ(tbg_response_directives_for_one(&t, NOW_NS), rows[i].want);
+	}
 }
 
 KTAP_TEST(t_reuse)
@@ -347,6 +405,9 @@ KTAP_TEST(t_reuse)
 		  "Cache-Control: max-stale=29\r\n" },
 		{ ASK, "Cache-Control: max-age=60, must-revalidate\r\nAge: 90\r\n",
 		  "Cache-Control: max-stale\r\n" },
+		{ ASK, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "Cache-Control: max-stale\r\n" },
+		{ ASK, "ETag: \"1\"\r\n", "Cache-Control: max-stale\r\n" },
+		{ ASK, "Expires: 0\r\nETag: \"1\"\r\n", "Cache-Control: max-stale\r\n" },
 		{ ASK, "Cache-Control: s-maxage=60\r\nAge: 90\r\n",
 		  "Cache-Control: max-stale\r\n" },
 		{ BEHIND, "Cache-Control: max-age=60, stale-while-revalidate=31\r\nAge: 90\r\n", "" },
@@ -364,10 +425,17 @@ KTAP_TEST(t_reuse)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		terms_of(&t, 200, rows[i].fields);
 		tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
+		w.client_stale = true;
 		if (tbg_response_directives_reuse(&t, &w, NOW_NS) != rows[i].want)
 			ktap_note("%s%s", rows[i].fields, rows[i].request);
 		KTAP_EQ(tbg_response_directives_reuse(&t, &w, NOW_NS), rows[i].want);
 	}
+	/* without the location's leave a request makes no answer staler */
+	terms_of(&t, 200, "Cache-Control: max-age=60\r\nAge: 90\r\n");
+	tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of("Cache-Control: max-stale\r\n"));
+	KTAP_EQ(tbg_response_directives_reuse(&t, &w, NOW_NS), ASK);
+	terms_of(&t, 200, "Cache-Control: max-age=60, stale-while-revalidate=99\r\nAge: 90\r\n");
+	KTAP_EQ(tbg_response_directives_reuse(&t, &w, NOW_NS), BEHIND);
 }
 
 KTAP_TEST(t_stale_on_error)
@@ -388,6 +456,11 @@ KTAP_TEST(t_stale_on_error)
 		{ false, false, "Cache-Control: max-age=60, stale-if-error=99\r\nAge: 90\r\n",
 		  "Cache-Control: no-cache\r\n" },
 		{ false, false, "Cache-Control: max-age=60\r\nAge: 99999999\r\n", "" },
+		/* stored to be validated: nobody has said that it is for others */
+		{ false, false, "ETag: \"1\"\r\n", "" },
+		{ false, false, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
+		{ false, false, "Expires: 0\r\nETag: \"1\"\r\n", "Cache-Control: stale-if-error=99\r\n" },
+		{ true, true, "Cache-Control: max-age=0, stale-if-error=9\r\n", "" },
 	};
 	struct tbg_response_directives t;
 	struct tbg_request_directives w;
@@ -395,9 +468,13 @@ KTAP_TEST(t_stale_on_error)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		terms_of(&t, 200, rows[i].fields);
 		tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
+		w.client_stale = true;
 		KTAP_EQ(tbg_response_directives_error_stale(&t, &w, true, NOW_NS), rows[i].told);
 		KTAP_EQ(tbg_response_directives_error_stale(&t, &w, false, NOW_NS), rows[i].untold);
 	}
+	terms_of(&t, 200, "Cache-Control: max-age=60\r\nAge: 90\r\n");
+	tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of("Cache-Control: stale-if-error=99\r\n"));
+	KTAP_CHECK(!tbg_response_directives_error_stale(&t, &w, true, NOW_NS));
 }
 
 KTAP_TEST(t_methods)

@@ -71,13 +71,36 @@ KTAP_TEST(t_references)
 		const char *want = table[i].want ?: "";
 		struct tbg_lines got = { 0 };
 		size_t path_off = strchr(base.text, '/') - base.text;
-		bool same = tbg_uri_reference_resolve(&got, base, path_off, v);
+		bool same = tbg_uri_reference_resolve(&got, base, false, path_off, v);
 
 		if (same != !!table[i].want ||
 		    (same && (got.len != strlen(want) || memcmp(got.text, want, got.len))))
 			ktap_fail("\"%s\" from %s: %.*s, wanted %s", v.text, base.text,
 				  same ? (int)got.len : 4, same ? got.text : "none",
 				  table[i].want ?: "none");
+		tbg_lines_free(&got);
+	}
+}
+
+/* The base was asked for by https: that scheme and its port are its own then. */
+KTAP_TEST(t_of_https)
+{
+	static const struct {
+		const char *reference;
+		bool same;
+	} rows[] = {
+		{ "https://a/b", true }, { "https://a:443/b", true }, { "HTTPS://A/b", true },
+		{ "//a:443/b", true }, { "/b", true },
+		{ "http://a/b", false }, { "https://a:80/b", false }, { "//a:80/b", false },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct tbg_value v = { rows[i].reference, strlen(rows[i].reference) };
+		struct tbg_lines got = { 0 };
+
+		KTAP_EQ(tbg_uri_reference_resolve(&got, TBG_VALUE("a/x"), true, 1, v), rows[i].same);
+		if (rows[i].same)
+			KTAP_CHECK(got.len == 3 && !memcmp(got.text, "a/b", 3));
 		tbg_lines_free(&got);
 	}
 }

@@ -238,6 +238,29 @@ KTAP_TEST(t_dull_oracle_agrees)
 	}
 }
 
+/* By them a proxy names another URI: the flag lets an entry leave that to the daemon. */
+KTAP_TEST(t_claims_of_a_proxy_are_seen)
+{
+	static const struct {
+		const char *field;
+		__u16 flags;
+	} rows[] = {
+		{ "X-Forwarded-Proto: https", TBG_REQ_CLAIM }, { "x-forwarded-proto:", TBG_REQ_CLAIM },
+		{ "X-FORWARDED-HOST: a", TBG_REQ_CLAIM }, { "X-Forwarded-For: 192.0.2.1", 0 },
+		{ "X-Forwarded-Protocol: https", 0 }, { "X-Forwarded-Hosts: a", 0 },
+		{ "X-Forwarded-Prot: https", 0 }, { "X-Forwarded-Port: 443", 0 }, { "X-Forwar: 1", 0 },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct tbg_req r = { 0 };
+		char req[128];
+		int n = sprintf(req, "GET / HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n", rows[i].field);
+
+		KTAP_EQ(parse(req, n, &r), 0);
+		KTAP_EQ(r.flags, rows[i].flags);
+	}
+}
+
 static void text_is(const char *what, __u16 off, __u16 len, const char *want)
 {
 	if (len != strlen(want) || memcmp(head->b + off, want, len))

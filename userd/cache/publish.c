@@ -33,6 +33,8 @@ const char *tbg_publish_doubt(const struct tbg_stored *one,
 
 	if (!u->path_off)
 		return "its request named no host";
+	if (u->https || u->proxy_host.len)
+		return "a trusted proxy has named another scheme or host for it";
 	if (u->len + t->has_vary > TBG_URI_MAX)
 		return "host and target are too long together";
 	if (t->status == 206)
@@ -253,6 +255,7 @@ static void publish(const struct tbg_server *s, const struct tbg_location *l,
 	d.blob->age_len = digits;
 	d.object->born_ns = tbg_response_directives_born_ns(&one->terms);
 	d.object->flags = (l->cookies_pass ? TBG_ENTRY_COOKIES : 0) |
+			  (l->proxies_nr ? TBG_ENTRY_CLAIMS : 0) |
 			  (one->terms.status != 200 ? TBG_ENTRY_PLAIN : 0);
 	atomic_store(&d.object->expires_ns, object_end_ns(one, digits, now_ns));
 	tbg_store_publish(s->stock, one, &d, now_ns);

@@ -14,6 +14,7 @@
 #include "http/content_coding.h"
 #include "os/limits.h"
 #include "files/root.h"
+#include "http/token.h"
 #include "config/units.h"
 
 #define LOCATIONS_MAX	1000	/* of a site */
@@ -21,6 +22,7 @@
 #define BODY_FOLDER	"/var/tmp"
 #define BODY_MAX_UNSAID	(UINT64_MAX - 1)
 #define COMPRESS_MIN	256
+#define CODING_MAX	32	/* bytes of the name of a content coding */
 
 bool tbg_root_set(struct tbg_target *t, const char *v)
 {
@@ -104,9 +106,73 @@ bool tbg_cookies_set(struct tbg_target *t, const char *v)
 	return true;
 }
 
+bool tbg_store_cookies_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_bool(v, &t->location->store_cookies);
+}
+
+bool tbg_client_stale_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_bool(v, &t->location->client_stale);
+}
+
+bool tbg_odd_field_names_set(struct tbg_target *t, const char *v)
+{
+	if (strcmp(v, "drop") && strcmp(v, "pass"))
+		return false;
+	t->location->odd_names = *v == 'p';
+	return true;
+}
+
 bool tbg_precompressed_set(struct tbg_target *t, const char *v)
 {
+	t->location->precompressed_old = !strcmp(v, "any-age");
+	if (t->location->precompressed_old)
+		v = "on";
 	return tbg_value_bool(v, &t->location->precompressed);
+}
+
+static bool coding_add(struct tbg_target *t, const char *coding, const char *suffix)
+{
+	struct tbg_location *l = t->location;
+	struct tbg_coding *more = tbg_list_grow(t, l->codings, l->codings_nr, sizeof(*more));
+
+	if (!more)
+		return false;
+	l->codings = more;
+	more[l->codings_nr++] = (struct tbg_coding){ coding, suffix };
+	return true;
+}
+
+static bool coding_valid(const char *coding)
+{
+	size_t len = 0;
+
+	while (tbg_token_byte(coding[len]))
+		len++;
+	return len && !coding[len] && len <= CODING_MAX;
+}
+
+/* "gzip svgz emz" */
+bool tbg_codings_set(struct tbg_target *t, const char *v)
+{
+	char *copy = tbg_sites_text(t->sites, v), *save, *coding, *suffix;
+	unsigned int nr = 0;
+
+	if (t->begins)
+		t->location->codings_nr = 0;
+	if (!copy || !strcmp(v, "off"))
+		return copy;
+	coding = strtok_r(copy, " ", &save);
+	if (!coding || !coding_valid(coding))
+		return false;
+	while ((suffix = strtok_r(NULL, " ", &save))) {
+		if (!tbg_file_name(suffix) || strchr(suffix, '.') ||
+		    !coding_add(t, coding, suffix))
+			return false;
+		nr++;
+	}
+	return nr;
 }
 
 bool tbg_compress_set(struct tbg_target *t, const char *v)
@@ -288,7 +354,8 @@ static int location_make(struct tbg_build *m, struct tbg_location *l,
 	};
 	tbg_pools_unsaid(&cgi, &module);
 	location_match(l, m->sites, own ? own->title : "/");
-	err = tbg_text_list_add(&t, &l->index, &l->index_nr, INDEX) ? 0 : -ENOMEM;
+	err = tbg_text_list_add(&t, &l->index, &l->index_nr, INDEX) &&
+	      coding_add(&t, "gzip", "svgz") ? 0 : -ENOMEM;
 	for (int i = 2; i >= 0 && !err; i--)
 		err = scopes[i] ? tbg_level_apply(m, &t, scopes[i]) : 0;
 	err = err ?: location_handler(m, &t, scopes);

@@ -61,7 +61,11 @@
 	X("cache-control", cache_control, T | H | L | M, false, "a value for Cache-Control of at most " TBG_TEXT(TBG_CONTROL_MAX) " bytes, or off") \
 	X("headers", headers, T | H | L | M, true, "\"Name: value\", of fields that the daemon does not make itself") \
 	X("cookies", cookies, T | H | L, false, "pass or ignore") \
-	X("precompressed", precompressed, T | H | L, false, "on or off") \
+	X("store-cookies", store_cookies, T | H | L, false, "on or off") \
+	X("odd-field-names", odd_field_names, T | H | L, false, "drop or pass") \
+	X("client-stale", client_stale, T | H | L, false, "on or off") \
+	X("precompressed", precompressed, T | H | L, false, "on, any-age or off") \
+	X("codings", codings, T | H | L, true, "a coding and suffixes without a dot, such as \"gzip svgz\", or off alone") \
 	X("compress", compress, T | H | L, true, "gzip, br and zstd, or off alone") \
 	X("compress-min", compress_min, T | H | L, false, "a size such as 512 or 4K") \
 	X("body-max", body_max, T | H | L, false, "a size up to 1024G, such as 512, 64K or 8M") \
@@ -156,7 +160,7 @@ static bool off_beside(const struct tbg_scope *scope, unsigned int row,
 		       const char *value)
 {
 	if (rows[row].set != tbg_index_set && rows[row].set != tbg_compress_set &&
-	    rows[row].set != tbg_trusted_proxies_set)
+	    rows[row].set != tbg_trusted_proxies_set && rows[row].set != tbg_codings_set)
 		return false;
 	for (unsigned int i = 0; i < scope->settings_nr; i++)
 		if (scope->settings[i].row == row)

@@ -137,7 +137,7 @@ static void request_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 {
 	const struct tbg_forward *f = p->request;
 	const char *mark = memchr(f->target.text, '?', f->target.len);
-	const char *scheme = tbg_forward_scheme(f);
+	bool https = tbg_forward_https(f->fields);
 	struct tbg_value query = { "", 0 };
 	const struct tbg_field_line *type;
 
@@ -153,8 +153,8 @@ static void request_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 	/* RFC 3875 4.1.9: or so, where nobody asks for a name */
 	put(ret, p, "REMOTE_HOST", text(p->ends->peer));
 	put_number(ret, p, "REMOTE_PORT", p->ends->peer_port);
-	put(ret, p, "REQUEST_SCHEME", text(scheme));
-	if (!strcmp(scheme, "https"))
+	put(ret, p, "REQUEST_SCHEME", text(https ? "https" : "http"));
+	if (https)
 		put(ret, p, "HTTPS", text("on"));
 	put(ret, p, "REQUEST_METHOD", f->method);
 	put(ret, p, "REQUEST_URI", f->target);

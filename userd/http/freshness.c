@@ -444,6 +444,9 @@ void tbg_response_directives_read(struct tbg_response_directives *t, unsigned in
 	t->cc = cc_none;
 	for (uint32_t i = 0; i < fields->nr; i++)
 		field_take(t, &s, &fields->all[i]);
+	/* what is stored lacks it then (5.2.2.4, 5.2.2.7) */
+	t->set_cookie &= !tbg_cc_names(fields, "no-cache", TBG_VALUE("Set-Cookie")) &&
+			 !tbg_cc_names(fields, "private", TBG_VALUE("Set-Cookie"));
 	s.targeted = tbg_cc_targeted(&t->cc, fields);
 	if (!t->has_date)
 		t->date_s = now_s;
@@ -498,12 +501,14 @@ bool tbg_response_directives_storable(const struct tbg_response_directives *t,
 		return false;
 	if (cc->private_)
 		return false;
+	/* whose cookie it is, nobody can tell; a lifetime says that it is everybody's */
+	if (t->set_cookie && !(w->store_cookies && t->explicit_life && t->lifetime_s > 0))
+		return false;
 	/* 3.5 */
 	if (w->authorization && !cc->must_revalidate && !cc->public_ &&
 	    cc->s_maxage < 0)
 		return false;
-	if (!t->explicit_life &&
-	    (t->set_cookie || (!cc->public_ && !status_heuristic(t->status))))
+	if (!t->explicit_life && !cc->public_ && !status_heuristic(t->status))
 		return false;
 	return worth_storing(t);
 }
@@ -573,7 +578,8 @@ enum tbg_reuse tbg_response_directives_reuse(const struct tbg_response_directive
 		return TBG_REUSE;
 	if (never_stale(&t->cc))
 		return TBG_REUSE_VALIDATE;
-	if (w->cc.max_stale >= 0 && -ttl_s <= w->cc.max_stale)
+	if (w->client_stale && t->lifetime_s > 0 && w->cc.max_stale >= 0 &&
+	    -ttl_s <= w->cc.max_stale)
 		return TBG_REUSE;
 	if (w->cc.max_age >= 0)		/* wants nothing else that is stale (5.2.1.1) */
 		return TBG_REUSE_VALIDATE;
@@ -586,8 +592,8 @@ enum tbg_reuse tbg_response_directives_reuse(const struct tbg_response_directive
 bool tbg_response_directives_for_one(const struct tbg_response_directives *t, uint64_t now_ns)
 {
 	return t->cc.no_cache ||
-	       (!tbg_fresh(tbg_response_directives_expires_ns(t), now_ns) &&
-		(never_stale(&t->cc) || t->set_cookie));
+	       (t->lifetime_s <= 0 && t->cc.stale_while_revalidate <= 0) ||
+	       (!tbg_fresh(tbg_response_directives_expires_ns(t), now_ns) && never_stale(&t->cc));
 }
 
 bool tbg_response_directives_error_stale(const struct tbg_response_directives *t,
@@ -598,7 +604,11 @@ bool tbg_response_directives_error_stale(const struct tbg_response_directives *t
 
 	if (never_stale(&t->cc) || w->no_cache)
 		return false;
-	if (stale_s < t->cc.stale_if_error || stale_s < w->cc.stale_if_error)
+	if (stale_s < t->cc.stale_if_error)
+		return true;
+	if (t->lifetime_s <= 0)		/* it was stored to be validated */
+		return false;
+	if (w->client_stale && stale_s < w->cc.stale_if_error)
 		return true;
 	return !told && t->cc.stale_if_error < 0 && stale_s < DISCONNECTED_S;
 }

@@ -49,6 +49,9 @@ struct tbg_request_directives {
 	bool conditional;	/* any of the five preconditions */
 	bool origin_condition;	/* one that only the origin may evaluate (4.3.2) */
 	bool no_cache;		/* Pragma counted in (5.4) */
+	/* what the location allows, which tbg_request_directives_read() sets to nothing */
+	bool client_stale;	/* max-stale and stale-if-error of requests count */
+	bool store_cookies;	/* a response with Set-Cookie may be stored */
 };
 
 /* From a request's field lines. */
@@ -111,16 +114,17 @@ enum tbg_reuse tbg_response_directives_reuse(const struct tbg_response_directive
 			       const struct tbg_request_directives *w, uint64_t now_ns);
 
 /*
- * Whether it answers who has asked for it, and nobody else unless it is validated first,
- * be they waiting when it comes: of no-cache, and of what is stale and says that it must
- * not be used so (4.2.4), or sets a cookie.
+ * Whether it answers only the request that it was fetched for, and any other one after
+ * validation alone, those that wait for it included: no-cache, no lifetime of its own
+ * (it is stored to be validated), or stale with a directive against stale use (4.2.4).
  */
 bool tbg_response_directives_for_one(const struct tbg_response_directives *t, uint64_t now_ns);
 
 /*
  * May a stale response answer although the upstream failed? told: it answered,
  * with an error (5861 4); otherwise it could not be reached (4.2.4): for a day at
- * most, or as long as a response's own stale-if-error says.
+ * most, or as long as a response's own stale-if-error says. A response without a
+ * lifetime answers only as its own stale-if-error allows.
  */
 bool tbg_response_directives_error_stale(const struct tbg_response_directives *t,
 			   const struct tbg_request_directives *w,

@@ -56,20 +56,24 @@ bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret);
 
 /* The names that somebody here asks for, at most 63. */
 #define TBG_NAME_LIST(X) \
+	X(ACCEPT_ENCODING, "Accept-Encoding") \
 	X(AGE, "Age") \
 	X(AUTHORIZATION, "Authorization") \
 	X(CACHE_CONTROL, "Cache-Control") \
 	X(CDN_CACHE_CONTROL, "CDN-Cache-Control") \
 	X(CLOSE, "Close") \
 	X(CONNECTION, "Connection") \
+	X(CONTENT_DIGEST, "Content-Digest") \
 	X(CONTENT_ENCODING, "Content-Encoding") \
 	X(CONTENT_LENGTH, "Content-Length") \
 	X(CONTENT_LOCATION, "Content-Location") \
+	X(CONTENT_MD5, "Content-MD5") \
 	X(CONTENT_RANGE, "Content-Range") \
 	X(CONTENT_TYPE, "Content-Type") \
 	X(COOKIE, "Cookie") \
 	X(DATE, "Date") \
 	X(DEPTH, TBG_DEPTH_FIELD) \
+	X(DIGEST, "Digest") \
 	X(ETAG, "ETag") \
 	X(EXPECT, "Expect") \
 	X(EXPIRES, "Expires") \
@@ -91,6 +95,7 @@ bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret);
 	X(PROXY_AUTHORIZATION, "Proxy-Authorization") \
 	X(PROXY_CONNECTION, "Proxy-Connection") \
 	X(RANGE, "Range") \
+	X(REPR_DIGEST, "Repr-Digest") \
 	X(RETRY_AFTER, "Retry-After") \
 	X(SET_COOKIE, "Set-Cookie") \
 	X(STATUS, "Status") \
@@ -118,6 +123,10 @@ enum tbg_name tbg_name_of(struct tbg_value name);
 
 /* Sets of them: TBG_NAME_BIT(DATE) | TBG_NAME_BIT(AGE) */
 #define TBG_NAME_BIT(name) (1ull << TBG_NAME_##name)
+
+/* What tells of the content of one message alone (RFC 9530 2, RFC 9110 14.4). */
+#define TBG_OF_CONTENT \
+	(TBG_NAME_BIT(CONTENT_DIGEST) | TBG_NAME_BIT(CONTENT_MD5) | TBG_NAME_BIT(CONTENT_RANGE))
 
 static inline bool tbg_name_in(enum tbg_name id, uint64_t set)
 {

@@ -24,14 +24,17 @@ static struct tbg_value from(struct tbg_value v, size_t n)
 }
 
 /* Takes "//authority" off *v. False: it is another than ours. */
-static bool authority_take(struct tbg_value *v, struct tbg_value ours)
+static bool authority_take(struct tbg_value *v, struct tbg_value ours, bool https)
 {
+	const char *port = https ? ":443" : ":80";
+	size_t port_len = strlen(port);
 	struct tbg_value theirs = from(*v, 2);
 
 	theirs.len = until(theirs, "/?");
 	*v = from(*v, 2 + theirs.len);
-	if (theirs.len > 3 && !memcmp(theirs.text + theirs.len - 3, ":80", 3))
-		theirs.len -= 3;
+	if (theirs.len > port_len &&
+	    !memcmp(theirs.text + theirs.len - port_len, port, port_len))
+		theirs.len -= port_len;
 	else if (theirs.len && theirs.text[theirs.len - 1] == ':')
 		theirs.len--;
 	return tbg_value_same(theirs, ours);
@@ -65,7 +68,7 @@ static void dots_remove(struct tbg_lines *l, size_t start)
 	l->len = to;
 }
 
-bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_value base,
+bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_value base, bool https,
 			   size_t path_off, struct tbg_value reference)
 {
 	struct tbg_value ours = { base.text, path_off }, target = from(base, path_off);
@@ -74,13 +77,14 @@ bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_value base,
 	bool absolute = false;
 
 	if (scheme < v.len && v.text[scheme] == ':') {
-		if (!tbg_value_is((struct tbg_value){ v.text, scheme }, "http"))
+		if (!tbg_value_is((struct tbg_value){ v.text, scheme },
+				  https ? "https" : "http"))
 			return false;
 		v = from(v, scheme + 1);
 		absolute = true;
 	}
 	if (v.len > 1 && !memcmp(v.text, "//", 2)) {
-		if (!authority_take(&v, ours))
+		if (!authority_take(&v, ours, https))
 			return false;
 		absolute = true;
 	} else if (absolute) {

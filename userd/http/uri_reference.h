@@ -13,11 +13,11 @@
 
 /*
  * reference, seen from base: an authority in small letters of path_off bytes,
- * then a target in origin form. *ret becomes a URI of the same kind and
- * authority, and has to be freed. False: it is another authority's, or another
+ * then a target in origin form; https: its scheme, else http. *ret becomes a URI of
+ * the same kind and authority, and has to be freed. False: it is another authority's, or another
  * scheme's, or there is no memory.
  */
-bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_value base,
+bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_value base, bool https,
 			   size_t path_off, struct tbg_value reference);
 
 #endif

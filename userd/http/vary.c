@@ -1,79 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * All lines of a field are one list without blanks around its commas. Of the
- * fields of content negotiation more is known: what is not said in letters of
- * one case alone, and where order says nothing. That of languages is left as it
- * is: servers take the first of equals for the wanted one (RFC 9110 12.5.4).
+ * The values are those that the upstream gets, byte for byte: a value that only
+ * means the same to us may select another answer there, which would then be
+ * everybody's. Called for each lookup and each response that is stored; must
+ * never rewrite a value that is not sent rewritten.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "http/freshness.h"
+#include "http/token.h"
 #include "http/vary.h"
 
-#define SORTED_MAX 32		/* elements; longer lists stay as they are */
+#define CODINGS_MAX 32		/* of an Accept-Encoding; longer lists stay as they are */
 
-struct known {
-	const char *name;
-	bool blanks;		/* and none around ";" and "=" either */
-	bool caseless;
-	bool sorted;
-};
-
-static const struct known known[] = {
-	{ "Accept", true, false, true },
-	{ "Accept-Charset", true, true, true },
-	{ "Accept-Encoding", true, true, true },
-	{ "Accept-Language", true, true, false },
-};
-
-static const struct known *known_find(struct tbg_value name)
+/* Bytes of a weight "0.5" (RFC 9110 12.4.2) that say something; 0: it is 1; -1: it is none. */
+static int weight_len(struct tbg_value v)
 {
-	static const struct known none;
+	size_t len = v.len;
 
-	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-		if (tbg_value_is(name, known[i].name))
-			return &known[i];
-	return &none;
+	if (!len || len > 5 || (*v.text != '0' && *v.text != '1') || (len > 1 && v.text[1] != '.'))
+		return -1;
+	for (size_t i = 2; i < len; i++)
+		if (v.text[i] < '0' || v.text[i] > (*v.text == '1' ? '0' : '9'))
+			return -1;
+	while (len > 1 && (v.text[len - 1] == '0' || v.text[len - 1] == '.'))
+		if (v.text[--len] == '.')
+			break;
+	return *v.text == '1' ? 0 : (int)len;
 }
 
-/*
- * A weight at the end of what begins at that offset: the zeros behind its point
- * say nothing, nor does a weight of 1 (RFC 9110 12.4.2).
- */
-static void weight_shorten(struct tbg_lines *l, size_t from)
+static size_t blanks(struct tbg_value v, size_t at)
 {
-	size_t at = l->len, len = l->len;
-
-	while (at > from && l->text[at - 1] != ';')
-		at--;
-	if (l->failed || at == from || len - at < 3 || tbg_lower(l->text[at]) != 'q' ||
-	    l->text[at + 1] != '=')
-		return;
-	if (memchr(l->text + at, '.', len - at))
-		while (l->text[len - 1] == '0' || l->text[len - 1] == '.')
-			if (l->text[--len] == '.')
-				break;
-	l->len = len == at + 3 && l->text[at + 2] == '1' ? at - 1 : len;
+	while (at < v.len && (v.text[at] == ' ' || v.text[at] == '\t'))
+		at++;
+	return at;
 }
 
-static void element_put(struct tbg_lines *ret, struct tbg_value one,
-			const struct known *k)
+/* "GZip ; q=0.50" as "gzip;q=0.5". False: it is no coding with a weight. */
+static bool coding_put(struct tbg_lines *ret, struct tbg_value one)
 {
-	size_t from = ret->len;
-	bool quoted = false;
+	struct tbg_value weight;
+	size_t at = 0;
+	int len;
 
-	for (size_t i = 0; i < one.len; i++) {
-		char c = one.text[i];
-
-		quoted ^= c == '"';
-		if (!quoted && k->blanks && (c == ' ' || c == '\t'))
-			continue;
-		c = !quoted && k->caseless ? tbg_lower(c) : c;
-		tbg_lines_put(ret, &c, 1);
+	for (; at < one.len && tbg_token_byte(one.text[at]); at++)
+		tbg_lines_put(ret, &(char){ tbg_lower(one.text[at]) }, 1);
+	if (!at)
+		return false;
+	at = blanks(one, at);
+	if (at == one.len)
+		return true;
+	if (one.text[at] != ';')
+		return false;
+	at = blanks(one, at + 1);
+	if (one.len - at < 2 || tbg_lower(one.text[at]) != 'q' || one.text[at + 1] != '=')
+		return false;
+	weight = (struct tbg_value){ one.text + at + 2, one.len - at - 2 };
+	len = weight_len(weight);
+	if (len > 0) {
+		tbg_lines_put(ret, ";q=", 3);
+		tbg_lines_put(ret, weight.text, len);
 	}
-	if (k->blanks)
-		weight_shorten(ret, from);
+	return len >= 0;
 }
 
 static int compare(const void *a, const void *b)
@@ -85,35 +74,44 @@ static int compare(const void *a, const void *b)
 	       (one->len > other->len) - (one->len < other->len);
 }
 
-/* The list that begins at that offset, in the order of its elements' bytes. */
-static void list_sort(struct tbg_lines *l, size_t from)
+/* The elements of all lines, each with a comma behind it. False: see above. */
+static bool codings_put(struct tbg_lines *ret, const char *req, size_t req_len)
 {
-	struct tbg_value all[SORTED_MAX], list;
-	struct tbg_lines copy = { 0 };
-	size_t at = 0, nr = 0, to = from;
+	struct tbg_elements all = { .b = req, .len = req_len };
+	struct tbg_value one;
 
-	if (l->failed || from == l->len)
-		return;
-	tbg_lines_put(&copy, l->text + from, l->len - from);
-	list = (struct tbg_value){ copy.text, copy.len };
-	while (nr < SORTED_MAX && tbg_list_next(list, &at, &all[nr]))
-		nr++;
-	l->failed = copy.failed;
-	if (nr < SORTED_MAX && !l->failed) {
-		qsort(all, nr, sizeof(*all), compare);
-		for (size_t i = 0; i < nr; i++) {
-			if (i)
-				l->text[to++] = ',';
-			memcpy(l->text + to, all[i].text, all[i].len);
-			to += all[i].len;
-		}
+	while (tbg_elements_next(&all, TBG_VALUE("Accept-Encoding"), &one)) {
+		if (!coding_put(ret, one))
+			return false;
+		tbg_lines_put(ret, ",", 1);
 	}
-	tbg_lines_free(&copy);
+	return ret->len && !ret->failed;
+}
+
+bool tbg_vary_encoding(struct tbg_lines *ret, const char *req, size_t req_len)
+{
+	struct tbg_value codings[CODINGS_MAX];
+	struct tbg_lines list = { 0 };
+	size_t nr = 0, at = 0;
+	bool ok = codings_put(&list, req, req_len);
+
+	while (ok && nr < CODINGS_MAX &&
+	       tbg_list_next((struct tbg_value){ list.text, list.len }, &at, &codings[nr]))
+		nr++;
+	ok = ok && nr < CODINGS_MAX;
+	if (ok)
+		qsort(codings, nr, sizeof(*codings), compare);
+	for (size_t i = 0; ok && i < nr; i++) {
+		tbg_lines_put(ret, ",", !!i);
+		tbg_lines_put(ret, codings[i].text, codings[i].len);
+	}
+	tbg_lines_free(&list);
+	return ok && !ret->failed;
 }
 
 /*
- * Whether who answered has seen that field of the request (RFC 9110 7.6.1): what has
- * not reached the upstream has not selected its answer. TE does in part.
+ * Whether the server that answered has seen that field of the request (RFC 9110 7.6.1):
+ * what has not reached the upstream has not selected its answer. TE does in part.
  */
 static bool seen(struct tbg_value name, const char *req, size_t req_len)
 {
@@ -124,37 +122,35 @@ static bool seen(struct tbg_value name, const char *req, size_t req_len)
 		!tbg_elements_have(req, req_len, TBG_VALUE("Connection"), name));
 }
 
+/* "name:first line\rsecond line\n"; no value has a CR or LF. Absent: "name\n". */
 static void field_put(struct tbg_lines *ret, struct tbg_value wanted,
 		      const char *req, size_t req_len)
 {
-	const struct known *k = known_find(wanted);
-	struct tbg_value name, v, one;
-	const char *comma = "";
-	bool present = false;
-	size_t at = 0, from;
+	struct tbg_value name, v;
+	const char *mark = ":";
+	size_t at = 0;
 
 	/* the name's letters are lowered, so that "Foo" and "foo" are one */
 	for (size_t i = 0; i < wanted.len; i++)
 		tbg_lines_put(ret, &(char){ tbg_lower(wanted.text[i]) }, 1);
-	from = ret->len + 1;
 	if (!seen(wanted, req, req_len))
 		req_len = 0;
-	while (tbg_field_next(req, req_len, &at, &name, &v)) {
-		size_t in = 0;
+	if (tbg_name_of(wanted) == TBG_NAME_ACCEPT_ENCODING) {
+		size_t name_len = ret->len;
 
+		tbg_lines_put(ret, mark, 1);
+		if (tbg_vary_encoding(ret, req, req_len))
+			req_len = 0;
+		else
+			ret->len = name_len;
+	}
+	while (tbg_field_next(req, req_len, &at, &name, &v)) {
 		if (!tbg_value_same(name, wanted))
 			continue;
-		if (!present)		/* if empty: not as absent */
-			tbg_lines_put(ret, ":", 1);
-		present = true;
-		while (tbg_list_next(v, &in, &one)) {
-			tbg_lines_put(ret, comma, strlen(comma));
-			element_put(ret, one, k);
-			comma = ",";
-		}
+		tbg_lines_put(ret, mark, 1);	/* an empty value differs from none */
+		tbg_lines_put(ret, v.text, v.len);
+		mark = "\r";
 	}
-	if (present && k->sorted)
-		list_sort(ret, from);
 	tbg_lines_put(ret, "\n", 1);
 }
 

@@ -58,6 +58,11 @@ static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 #define OF_LIFETIME \
 	(TBG_NAME_BIT(CACHE_CONTROL) | TBG_NAME_BIT(CDN_CACHE_CONTROL) | TBG_NAME_BIT(EXPIRES))
 
+/* What describes a representation that a 416 does not have. */
+#define OF_REPRESENTATION \
+	(TBG_NAME_BIT(CONTENT_ENCODING) | TBG_NAME_BIT(CONTENT_LOCATION) | \
+	 TBG_NAME_BIT(CONTENT_TYPE) | TBG_NAME_BIT(DIGEST) | TBG_NAME_BIT(REPR_DIGEST))
+
 /* Whether an answer of that status has a stored field. */
 static bool repeats(unsigned int status, struct tbg_value name)
 {
@@ -65,7 +70,10 @@ static bool repeats(unsigned int status, struct tbg_value name)
 
 	if (status == 304)
 		return tbg_name_in(id, NOT_MODIFIED_HAS);
-	return id != TBG_NAME_AGE && !(status == 416 && tbg_name_in(id, OF_LIFETIME));
+	if (status == 416)
+		return !tbg_name_in(id, OF_LIFETIME | TBG_OF_CONTENT | OF_REPRESENTATION |
+					TBG_NAME_BIT(AGE));
+	return id != TBG_NAME_AGE && !(status == 206 && tbg_name_in(id, TBG_OF_CONTENT));
 }
 
 void tbg_deliver_not_modified(struct tbg_response_plan *d)

@@ -303,7 +303,7 @@ static bool body_frame(struct tbg_transfer *x, const void *b, size_t data,
 	if (chunked && done) {
 		tbg_lines_put(&x->up_post, "0\r\n", 3);
 		tbg_forward_trailer(&x->up_post, x->up_frame.trailer ?: "",
-				    x->up_frame.trailer_len, &x->asks);
+				    x->up_frame.trailer_len, &x->asks, x->reading.odd_names);
 		tbg_lines_put(&x->up_post, "\r\n", 2);
 	}
 	if (x->up_pre.failed || x->up_post.failed) {
@@ -699,7 +699,8 @@ static void trailer_take(struct tbg_transfer *x)
 {
 	if (x->frame.trailer_len &&
 	    tbg_fields_have(&x->asks, TBG_NAME_TE, TBG_VALUE("trailers")))
-		tbg_forward_trailer(&x->trailer, x->frame.trailer, x->frame.trailer_len, &x->says);
+		tbg_forward_trailer(&x->trailer, x->frame.trailer, x->frame.trailer_len, &x->says,
+				    true);
 }
 
 /* The response has ended as it should. */
@@ -954,7 +955,8 @@ static void withdraw_uri(struct tbg_transfer *x, const struct tbg_lines *uri)
 	tbg_lines_put(&own, path + len, uri->len - path_off - len);
 	if (!own.failed)
 		tbg_store_withdraw(x->w->s->stock, &(struct tbg_uri){
-			own.text, own.len, path_off, u->id });
+			.text = own.text, .len = own.len, .path_off = path_off,
+			.upstream = u->id });
 	tbg_lines_free(&own);
 }
 
@@ -965,7 +967,7 @@ static bool reference_of(const struct tbg_transfer *x, const char *name,
 	struct tbg_value base = { x->uri.text, x->uri.len }, v;
 
 	return tbg_field_find(fields, len, name, &v) && v.len &&
-	       tbg_uri_reference_resolve(ret, base, x->uri.path_off, v);
+	       tbg_uri_reference_resolve(ret, base, x->uri.https, x->uri.path_off, v);
 }
 
 /*
@@ -1061,6 +1063,7 @@ static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
 
 	get.get = true;
 	tbg_request_directives_read(&any, TBG_METHOD_GET, &(struct tbg_fields){ 0 });
+	any.store_cookies = x->wish.store_cookies;
 	if (s && tbg_response_directives_storable(&s->terms, &get)) {
 		tbg_stored_get(s);
 		x->stored = tbg_transfer_store(x, s);

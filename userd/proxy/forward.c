@@ -45,6 +45,17 @@ static bool open_quoted(struct tbg_value v)
 	return quoted;
 }
 
+bool tbg_forward_odd(struct tbg_value name)
+{
+	for (size_t i = 0; i < name.len; i++) {
+		char c = name.text[i], low = c | 0x20;
+
+		if (!(low >= 'a' && low <= 'z') && !(c >= '0' && c <= '9') && c != '-')
+			return true;
+	}
+	return false;
+}
+
 /* A list field with all that its lines have; one element more is to follow. */
 static void list_begin(struct tbg_lines *ret, const struct tbg_forward *f,
 		       enum tbg_name id, struct tbg_value name)
@@ -73,30 +84,35 @@ static void via_add(struct tbg_lines *ret, const struct tbg_forward *f)
 }
 
 /* The last element, which is the nearest hop's, of a field that is sent on; len 0: none. */
-static struct tbg_value claim(const struct tbg_forward *f, enum tbg_name id)
+static struct tbg_value claim(const struct tbg_fields *fields, enum tbg_name id)
 {
 	struct tbg_value one, ret = { NULL, 0 };
 	const struct tbg_field_line *line = NULL;
 
-	while ((line = tbg_fields_next(f->fields, line, id))) {
+	while ((line = tbg_fields_next(fields, line, id))) {
 		for (size_t at = 0; tbg_list_next(line->value, &at, &one);)
 			ret = one;
-		if (connection_names(f->fields, line->name))
+		if (connection_names(fields, line->name))
 			return (struct tbg_value){ NULL, 0 };
 	}
 	return ret;
 }
 
-const char *tbg_forward_scheme(const struct tbg_forward *f)
+bool tbg_forward_https(const struct tbg_fields *fields)
 {
-	return tbg_value_is(claim(f, TBG_NAME_X_FORWARDED_PROTO), "https") ? "https" : "http";
+	return tbg_value_is(claim(fields, TBG_NAME_X_FORWARDED_PROTO), "https");
+}
+
+struct tbg_value tbg_forward_host(const struct tbg_fields *fields)
+{
+	return claim(fields, TBG_NAME_X_FORWARDED_HOST);
 }
 
 /* The client as Forwarded names it (RFC 7239 6): an IPv6 address in quotes. */
 static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
 {
-	struct tbg_value host = claim(f, TBG_NAME_X_FORWARDED_HOST);
-	const char *scheme = tbg_forward_scheme(f);
+	struct tbg_value host = tbg_forward_host(f->fields);
+	const char *scheme = tbg_forward_https(f->fields) ? "https" : "http";
 	bool six = strchr(f->peer, ':');
 
 	list_begin(ret, f, TBG_NAME_X_FORWARDED_FOR, TBG_VALUE("X-Forwarded-For"));
@@ -220,7 +236,7 @@ static bool store_drops(const struct tbg_fields *fields, const struct tbg_field_
 {
 	/* RFC 9111 3.1; parts are joined, and answered in others (3.4) */
 	uint64_t drops = BIT(PROXY_AUTHENTICATE) | BIT(PROXY_AUTHENTICATION_INFO) |
-			 (status == 206 ? BIT(CONTENT_RANGE) : 0);
+			 (status == 206 ? TBG_OF_CONTENT : 0);
 
 	return tbg_name_in(one->id, drops) || tbg_cc_names(fields, "no-cache", one->name) ||
 	       tbg_cc_names(fields, "private", one->name);
@@ -246,8 +262,8 @@ void tbg_forward_fields(struct tbg_lines *ret, const struct tbg_fields *fields,
 				(struct tbg_value){ date, TBG_DATE_LEN });
 }
 
-/* What frames the stored bytes stays with them (RFC 9111 3.2). */
-#define UPDATE_KEEPS (BIT(CONTENT_LENGTH) | BIT(CONTENT_RANGE))
+/* What frames, encodes and sums up the stored bytes stays with them (RFC 9111 3.2). */
+#define UPDATE_KEEPS (TBG_OF_CONTENT | BIT(CONTENT_LENGTH) | BIT(CONTENT_ENCODING))
 
 static bool updated(const struct tbg_fields *news, const struct tbg_field_line *old)
 {
@@ -309,12 +325,13 @@ void tbg_forward_update(struct tbg_lines *ret, const char *stored,
 	 BIT(AGE) | BIT(DATE) | BIT(EXPIRES) | BIT(LOCATION) | BIT(RETRY_AFTER) | BIT(VARY))
 
 void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len,
-			 const struct tbg_fields *fields)
+			 const struct tbg_fields *fields, bool odd)
 {
 	struct tbg_value name, v;
 	size_t at = 0;
 
 	while (tbg_field_next(lines, len, &at, &name, &v))
-		if (!tbg_name_in(tbg_name_of(name), NO_TRAILER) && !connection_names(fields, name))
+		if (!tbg_name_in(tbg_name_of(name), NO_TRAILER) &&
+		    !connection_names(fields, name) && (odd || !tbg_forward_odd(name)))
 			tbg_lines_field(ret, name, v);
 }

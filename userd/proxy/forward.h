@@ -44,8 +44,18 @@ bool tbg_forward_connection(const struct tbg_forward *f);
 bool tbg_forward_drops(const struct tbg_forward *f, const struct tbg_field_line *one,
 		       bool connection);
 
-/* What the client has spoken to us, or to the proxy before us: "http" or "https". */
-const char *tbg_forward_scheme(const struct tbg_forward *f);
+/*
+ * Whether a field name has other bytes than letters, digits and dashes: programs and
+ * many servers take "X_Forwarded_Proto" for "X-Forwarded-Proto".
+ */
+bool tbg_forward_odd(struct tbg_value name);
+
+/*
+ * The client's scheme and host as a proxy before us says, of fields without claims that
+ * are not believed: whether it is https; the value of X-Forwarded-Host, len 0: none.
+ */
+bool tbg_forward_https(const struct tbg_fields *fields);
+struct tbg_value tbg_forward_host(const struct tbg_fields *fields);
 
 void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f);
 
@@ -64,9 +74,9 @@ void tbg_forward_update(struct tbg_lines *ret, const char *stored,
 
 /*
  * The trailer fields that may be sent on, of a checked trailer section; fields are those
- * of its message's head.
+ * of its message's head; odd: also those of odd names.
  */
 void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len,
-			 const struct tbg_fields *fields);
+			 const struct tbg_fields *fields, bool odd);
 
 #endif

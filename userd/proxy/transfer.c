@@ -23,6 +23,7 @@
 #include "main/server.h"
 #include "site/site.h"
 #include "store/spool.h"
+#include "http/vary.h"
 #include "proxy/transfer.h"
 #include "config/units.h"
 
@@ -178,8 +179,10 @@ static char *text_add(char *at, const char *b, size_t len)
 }
 
 /*
- * The target is the URI's end: an empty path is "/" (RFC 9110 4.2.3). A folder's
- * index is part of it unless the server is a program's: that one is told both.
+ * The URI that a response is stored under, and that is sent on: nothing else is to
+ * select an answer. Host is in lower case and without the scheme's own port, an empty
+ * path is "/" (RFC 9110 4.2.3). A folder's index is part of the target unless the
+ * server is a program's: that one is told both.
  */
 static void uri_make(struct tbg_transfer *x, struct tbg_value target)
 {
@@ -189,11 +192,14 @@ static void uri_make(struct tbg_transfer *x, struct tbg_value target)
 	size_t path_len = mark ? (size_t)(mark - target.text) : target.len;
 	/* a folder whose name ends in a dot segment */
 	bool slash = names && path_len && target.text[path_len - 1] != '/';
-	const char *authority = x->host.text;
+	const char *authority = x->host.text, *port;
+	struct tbg_value named = tbg_forward_host(&x->asks);
+	bool https = tbg_forward_https(&x->asks);
 	char *uri, *at;
 
-	if (n > 3 && !memcmp(authority + n - 3, ":80", 3))
-		n -= 3;
+	port = https ? ":443" : ":80";
+	if (n > strlen(port) && !memcmp(authority + n - strlen(port), port, strlen(port)))
+		n -= strlen(port);
 	uri = at = x->text.text + x->text.len;
 	for (size_t i = 0; i < n; i++)
 		*at++ = tbg_lower(authority[i]);
@@ -202,7 +208,10 @@ static void uri_make(struct tbg_transfer *x, struct tbg_value target)
 	at = text_add(at, x->index, index_len);
 	at = text_add(at, mark, target.len - path_len);
 	x->text.len = at - x->text.text;
-	x->uri = (struct tbg_uri){ uri, at - uri, n, x->upstream->id };
+	x->host = (struct tbg_value){ uri, n };
+	if (tbg_value_same(named, x->host))
+		named.len = 0;
+	x->uri = (struct tbg_uri){ uri, at - uri, n, x->upstream->id, https, named };
 	x->target = (struct tbg_value){ uri + n, at - uri - n };
 }
 
@@ -235,28 +244,6 @@ static bool upgrades(const struct tbg_fields *fields)
 	       !tbg_fields_have(fields, TBG_NAME_UPGRADE, TBG_VALUE("h2c"));
 }
 
-static bool request_read(struct tbg_transfer *x)
-{
-	const char *line = x->req + x->m.head_off;
-	const char *end = x->req + x->m.len;
-	const char *lf = memchr(line, '\n', end - line);
-	const char *space = memchr(line, ' ', end - line);
-
-	x->method = (struct tbg_value){ line, space - line };
-	x->host = text_of(x, x->m.host);
-	x->fields = (struct tbg_value){ lf + 1, end - lf - 1 };
-	if (tbg_fields_read(&x->asks, x->fields.text, x->fields.len) < 0)
-		return false;
-	tbg_request_directives_read(&x->wish, x->m.method, &x->asks);
-	x->wish.content = x->m.chunked || x->m.content_length;
-	x->tunnel = x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
-		    x->m.method == TBG_METHOD_GET && x->m.minor &&
-		    !x->m.chunked && !x->m.content_length &&
-		    upgrades(&x->asks);
-	uri_make(x, origin_form(&x->m, text_of(x, x->m.target)));
-	return true;
-}
-
 static bool trusts(const struct tbg_location *l, const char *peer)
 {
 	struct tbg_prefix one;
@@ -287,6 +274,71 @@ static void claims_empty(struct tbg_transfer *x)
 	}
 }
 
+static void odd_names_drop(struct tbg_fields *f)
+{
+	uint32_t nr = 0;
+
+	for (uint32_t i = 0; i < f->nr; i++)
+		if (f->all[i].id || !tbg_forward_odd(f->all[i].name))
+			f->all[nr++] = f->all[i];
+	f->nr = nr;
+}
+
+/* What varies by it is stored by this form: nothing else is to select an answer. */
+static void encodings_join(struct tbg_transfer *x)
+{
+	size_t from = x->text.len;
+	struct tbg_value one;
+	uint32_t nr = 0;
+
+	if (!tbg_name_in(TBG_NAME_ACCEPT_ENCODING, x->asks.has))
+		return;
+	if (!tbg_vary_encoding(&x->text, x->fields.text, x->fields.len)) {
+		x->text.len = from;
+		return;
+	}
+	one = (struct tbg_value){ x->text.text + from, x->text.len - from };
+	for (uint32_t i = 0; i < x->asks.nr; i++) {
+		if (x->asks.all[i].id == TBG_NAME_ACCEPT_ENCODING) {
+			if (!one.len)
+				continue;
+			x->asks.all[i].value = one;
+			one.len = 0;
+		}
+		x->asks.all[nr++] = x->asks.all[i];
+	}
+	x->asks.nr = nr;
+}
+
+static bool request_read(struct tbg_transfer *x)
+{
+	const char *line = x->req + x->m.head_off;
+	const char *end = x->req + x->m.len;
+	const char *lf = memchr(line, '\n', end - line);
+	const char *space = memchr(line, ' ', end - line);
+
+	x->method = (struct tbg_value){ line, space - line };
+	x->host = text_of(x, x->m.host);
+	x->fields = (struct tbg_value){ lf + 1, end - lf - 1 };
+	if (tbg_fields_read(&x->asks, x->fields.text, x->fields.len) < 0)
+		return false;
+	if (!x->reading.believed)
+		claims_empty(x);
+	if (!x->reading.odd_names)
+		odd_names_drop(&x->asks);
+	encodings_join(x);
+	tbg_request_directives_read(&x->wish, x->m.method, &x->asks);
+	x->wish.client_stale = x->reading.client_stale;
+	x->wish.store_cookies = x->reading.store_cookies;
+	x->wish.content = x->m.chunked || x->m.content_length;
+	x->tunnel = x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
+		    x->m.method == TBG_METHOD_GET && x->m.minor &&
+		    !x->m.chunked && !x->m.content_length &&
+		    upgrades(&x->asks);
+	uri_make(x, origin_form(&x->m, text_of(x, x->m.target)));
+	return true;
+}
+
 /* What programs are told of the location. False: no memory. */
 static bool script_read(struct tbg_transfer *x, const struct tbg_location *l)
 {
@@ -301,7 +353,8 @@ static void on_waited(struct tbg_worker *w, struct tbg_mail *mail);
 static struct tbg_transfer *transfer_new(struct tbg_worker *w, const void *req,
 					 const struct tbg_message *m,
 					 struct tbg_upstream *upstream,
-					 const char *index)
+					 const char *index,
+					 const struct tbg_reading *reading)
 {
 	struct tbg_transfer *x = transfer_alloc(w);
 	size_t room;
@@ -310,10 +363,11 @@ static struct tbg_transfer *transfer_new(struct tbg_worker *w, const void *req,
 		return NULL;
 	x->w = w;
 	x->m = *m;
+	x->reading = *reading;
 	x->upstream = tbg_upstream_get(upstream);
 	x->index = index ? strdup(index) : NULL;
-	/* once, so that it stays where it is; a URI has no more of it but an index and slashes */
-	room = 2 * m->len + 2 + (index ? strlen(index) : 0);
+	/* once, so that it stays where it is: encodings, and a URI with an index and slashes */
+	room = 3 * m->len + 2 + (index ? strlen(index) : 0);
 	x->holds = 1;
 	x->start_ns = w->now_ns;
 	x->stamp_ms = w->now_ms;
@@ -586,7 +640,7 @@ void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status)
 static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 {
 	struct tbg_transfer *x = transfer_new(of->w, of->req, &of->m,
-					      of->upstream, of->index);
+					      of->upstream, of->index, &of->reading);
 
 	if (!x)
 		return;
@@ -624,9 +678,7 @@ static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
 	const struct tbg_response_directives *t = &s->terms;
 
 	return x->waits && t->received_ns >= x->start_ns &&
-	       !tbg_response_directives_for_one(t, x->w->now_ns) &&
-	       (t->lifetime_s > 0 || t->has_validator ||
-		t->cc.stale_while_revalidate > 0);
+	       !tbg_response_directives_for_one(t, x->w->now_ns);
 }
 
 /* Whether a stored part has all that is asked for. */
@@ -877,7 +929,14 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 			const struct tbg_transfer_request *e)
 {
 	const struct tbg_location *location = e->location;
-	struct tbg_transfer *x = transfer_new(w, b, m, location->upstream, e->index);
+	const struct tbg_endpoints *ends = tbg_conn_ends(c);
+	struct tbg_reading reading = {
+		.believed = trusts(location, ends->peer),
+		.odd_names = location->odd_names,
+		.client_stale = location->client_stale,
+		.store_cookies = location->store_cookies,
+	};
+	struct tbg_transfer *x = transfer_new(w, b, m, location->upstream, e->index, &reading);
 	unsigned int status;
 	bool whole;
 
@@ -887,10 +946,8 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	x->persist = e->persist;
 	x->taken = e->taken;
 	x->body_max = location->body_max;
-	x->ends = *tbg_conn_ends(c);
+	x->ends = *ends;
 	c->traffic->transfer = x;
-	if (!trusts(location, x->ends.peer))
-		claims_empty(x);
 	whole = tbg_request_body_wanted(x, location);
 	if (c->sock >= 0 && !whole && (x->wish.content || x->tunnel)) {
 		x->spool = tbg_spool_new(TBG_SPOOL_USUAL, location->body_folder);
@@ -911,9 +968,17 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 
 /* Of a body, or of the one connection. */
 #define STAYS_BEHIND \
-	(TBG_NAME_BIT(CONTENT_LENGTH) | TBG_NAME_BIT(CONTENT_TYPE) | \
-	 TBG_NAME_BIT(CONTENT_ENCODING) | TBG_NAME_BIT(EXPECT) | TBG_NAME_BIT(HOST) | \
-	 TBG_NAME_BIT(TRAILER) | TBG_NAME_BIT(TRANSFER_ENCODING))
+	(TBG_NAME_BIT(DIGEST) | TBG_NAME_BIT(REPR_DIGEST) | TBG_NAME_BIT(EXPECT) | \
+	 TBG_NAME_BIT(HOST) | TBG_NAME_BIT(TRAILER) | TBG_NAME_BIT(TRANSFER_ENCODING))
+
+static bool stays_behind(const struct tbg_field_line *f)
+{
+	static const struct tbg_value content = TBG_VALUE("Content-");
+
+	return tbg_name_in(f->id, STAYS_BEHIND) ||
+	       (f->name.len > content.len &&
+		tbg_value_same((struct tbg_value){ f->name.text, content.len }, content));
+}
 
 /* The request that the program's path stands for: ours, without the body. */
 static void redirect_make(const struct tbg_transfer *x, struct tbg_lines *ret)
@@ -924,7 +989,7 @@ static void redirect_make(const struct tbg_transfer *x, struct tbg_lines *ret)
 	if (x->m.host.off)
 		tbg_lines_field(ret, TBG_VALUE("Host"), x->host);
 	for (uint32_t i = 0; i < x->asks.nr; i++)
-		if (!tbg_name_in(x->asks.all[i].id, STAYS_BEHIND))
+		if (!stays_behind(&x->asks.all[i]))
 			tbg_lines_field(ret, x->asks.all[i].name, x->asks.all[i].value);
 	if (x->up_body)			/* what is left of it is never read */
 		tbg_lines_add(ret, "Connection: close\r\n");
@@ -951,7 +1016,8 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 					const struct tbg_message *m,
 					const char *head, struct tbg_backend *b)
 {
-	struct tbg_transfer *x = transfer_new(w, head, m, b->upstream, NULL);
+	struct tbg_transfer *x = transfer_new(w, head, m, b->upstream, NULL,
+					      &(struct tbg_reading){ 0 });
 
 	if (!x)
 		return NULL;

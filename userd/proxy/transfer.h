@@ -55,6 +55,13 @@ struct tbg_transfer_request {
 	uint32_t taken;			/* bytes of the request, as far as it has come */
 };
 
+/* How a request is read: what its location allows. */
+struct tbg_reading {
+	bool believed;			/* what it says of the client's scheme and host */
+	bool odd_names;			/* fields of odd names are sent on, see forward.h */
+	bool client_stale, store_cookies;	/* see struct tbg_request_directives */
+};
+
 struct tbg_transfer {
 	struct tbg_worker *w;
 	struct tbg_conn *c;		/* NULL: nobody is to be answered (now) */
@@ -74,6 +81,7 @@ struct tbg_transfer {
 	struct tbg_value method, target, host, fields;
 	struct tbg_fields asks;		/* the lines of fields */
 	struct tbg_upstream *upstream;
+	struct tbg_reading reading;
 	struct tbg_request_directives wish;
 	struct tbg_uri uri;		/* in text too */
 	struct tbg_endpoints ends;

@@ -40,6 +40,11 @@ struct tbg_error_page {
 	const char *path;	/* below the location's root, with its slash */
 };
 
+/* "gzip svgz": files with this suffix are in this coding. */
+struct tbg_coding {
+	const char *coding, *suffix;
+};
+
 /* In order of precedence; of one kind, the longest match wins. */
 enum tbg_match {
 	TBG_MATCH_EXACT,	/* "=/robots.txt" */
@@ -70,9 +75,15 @@ struct tbg_location {
 	unsigned int index_nr;
 	bool autoindex;
 	bool precompressed;		/* name.gz and so on answer for name */
+	bool precompressed_old;		/* also those older than name */
+	struct tbg_coding *codings;	/* of files themselves, by their suffix */
+	unsigned int codings_nr;
 	uint8_t compress;		/* 1 << enum tbg_encoding each: what we make */
 	uint64_t compress_min;		/* bytes of the smallest text worth it */
 	bool cookies_pass;		/* kernel tiers leave a Cookie to us */
+	bool odd_names;			/* request fields of odd names are sent on */
+	bool store_cookies;		/* answers with Set-Cookie may be stored */
+	bool client_stale;		/* requests may ask for what is stale */
 	uint64_t body_max;		/* bytes of a request's body; more: 413 */
 	int64_t body_buffer;		/* of it in memory, received whole; or TBG_BODY_… */
 	const char *body_folder;	/* for what is more than that */

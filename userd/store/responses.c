@@ -52,8 +52,9 @@ struct entry {
 	uint64_t bytes;
 	uint32_t asked;			/* how often, halved whenever it is spared */
 	uint32_t nr;
-	uint32_t len, path_off, upstream;
-	char uri[];
+	uint32_t len, path_off, upstream, proxy_host_len;
+	bool https;
+	char uri[];			/* len bytes, and behind them the proxy's host */
 };
 
 struct tbg_store {
@@ -289,16 +290,26 @@ static void use_enter(struct tbg_store *s, struct entry *e)
 	s->newest = e;
 }
 
+/* The first from e on of that URI, whatever a proxy has said of scheme and host. */
+static struct entry *entry_like(struct entry *e, const struct tbg_uri *u, uint64_t hash)
+{
+	while (e && (e->hash[0] != hash || e->len != u->len ||
+		     e->upstream != u->upstream || memcmp(e->uri, u->text, u->len)))
+		e = e->next;
+	return e;
+}
+
 static struct entry *entry_find(struct tbg_store *s, const struct tbg_uri *u,
 				uint64_t hash[2])
 {
+	const struct tbg_value *host = &u->proxy_host;
 	struct entry *e;
 
 	uri_hash(s->key, u, hash);
-	e = s->buckets[hash[0] % BUCKETS];
-	while (e && (e->hash[0] != hash[0] || e->len != u->len ||
-		     e->upstream != u->upstream || memcmp(e->uri, u->text, u->len)))
-		e = e->next;
+	e = entry_like(s->buckets[hash[0] % BUCKETS], u, hash[0]);
+	while (e && (e->https != u->https || e->proxy_host_len != host->len ||
+		     (host->len && memcmp(e->uri + e->len, host->text, host->len))))
+		e = entry_like(e->next, u, hash[0]);
 	return e;
 }
 
@@ -309,7 +320,7 @@ static struct entry *entry_get(struct tbg_store *s, const struct tbg_uri *u)
 
 	if (e)
 		return e;
-	e = calloc(1, sizeof(*e) + u->len);
+	e = calloc(1, sizeof(*e) + u->len + u->proxy_host.len);
 	if (!e)
 		return NULL;
 	e->hash[0] = hash[0];
@@ -318,10 +329,14 @@ static struct entry *entry_get(struct tbg_store *s, const struct tbg_uri *u)
 	e->path_off = u->path_off;
 	e->upstream = u->upstream;
 	memcpy(e->uri, u->text, u->len);
+	e->https = u->https;
+	e->proxy_host_len = u->proxy_host.len;
+	if (u->proxy_host.len)
+		memcpy(e->uri + u->len, u->proxy_host.text, u->proxy_host.len);
 	e->next = s->buckets[hash[0] % BUCKETS];
 	s->buckets[hash[0] % BUCKETS] = e;
 	use_enter(s, e);
-	s->used += e->bytes = sizeof(*e) + u->len;
+	s->used += e->bytes = sizeof(*e) + u->len + u->proxy_host.len;
 	s->uris++;
 	return e;
 }
@@ -723,7 +738,10 @@ void tbg_store_each(struct tbg_store *s,
 	for (struct entry *e = s->newest; e && more; e = e->older)
 		for (struct tbg_stored *one = e->variants; one && more; one = one->next)
 			more = fn(&(struct tbg_store_row){
-				.uri = { e->uri, e->len, e->path_off, e->upstream },
+				.uri = {
+					e->uri, e->len, e->path_off, e->upstream, e->https,
+					{ e->uri + e->len, e->proxy_host_len },
+				},
 				.stored = one,
 				.hits = one->hits + objects_heat(one),
 			}, arg);
@@ -771,21 +789,27 @@ void tbg_store_drop(struct tbg_store *s, const struct tbg_uri *u,
 }
 
 /* lock held */
-static unsigned int withdraw(struct tbg_store *s, struct entry *e, uint64_t hash)
+static unsigned int withdraw(struct tbg_store *s, const struct tbg_uri *u, uint64_t hash)
 {
+	struct entry *e = entry_like(s->buckets[hash % BUCKETS], u, hash), *next;
+	unsigned int nr = 0;
+
 	change_log(s, hash);
-	return e ? entry_withdraw(s, e) : 0;
+	for (; e; e = next) {
+		next = entry_like(e->next, u, hash);
+		nr += entry_withdraw(s, e);
+	}
+	return nr;
 }
 
 unsigned int tbg_store_withdraw(struct tbg_store *s, const struct tbg_uri *u)
 {
 	uint64_t hash[2];
-	struct entry *e;
 	unsigned int nr;
 
+	uri_hash(s->key, u, hash);
 	pthread_mutex_lock(&s->lock);
-	e = entry_find(s, u, hash);
-	nr = withdraw(s, e, hash[0]);
+	nr = withdraw(s, u, hash[0]);
 	pthread_mutex_unlock(&s->lock);
 	return nr;
 }
@@ -793,13 +817,12 @@ unsigned int tbg_store_withdraw(struct tbg_store *s, const struct tbg_uri *u)
 bool tbg_store_withdraw_own(struct tbg_store *s, const struct tbg_uri *u, uint64_t *seq)
 {
 	uint64_t hash[2];
-	struct entry *e;
 	bool first;
 
+	uri_hash(s->key, u, hash);
 	pthread_mutex_lock(&s->lock);
-	e = entry_find(s, u, hash);
 	first = !changed_since(s, hash[0], *seq);
-	withdraw(s, e, hash[0]);
+	withdraw(s, u, hash[0]);
 	if (first)
 		*seq = s->changes;
 	pthread_mutex_unlock(&s->lock);
@@ -840,12 +863,18 @@ static bool takes_below(const struct entry *e, const struct pick *p)
 	return n >= 0 && (size_t)n >= p->len && !memcmp(path, p->text, p->len);
 }
 
-/* The authority, with any port or none. */
+/* Whether an authority is of that host, with any port or none. */
+static bool host_is(const char *authority, size_t len, const struct pick *p)
+{
+	if (len < p->len || strncasecmp(authority, p->text, p->len))
+		return false;
+	return len == p->len || authority[p->len] == ':';
+}
+
 static bool takes_host(const struct entry *e, const struct pick *p)
 {
-	if (e->path_off < p->len || strncasecmp(e->uri, p->text, p->len))
-		return false;
-	return e->path_off == p->len || e->uri[p->len] == ':';
+	return host_is(e->uri, e->path_off, p) ||
+	       host_is(e->uri + e->len, e->proxy_host_len, p);
 }
 
 static bool word_has(struct tbg_value v, const char *word, size_t len)

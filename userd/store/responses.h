@@ -94,6 +94,9 @@ struct tbg_uri {
 	uint32_t len;
 	uint32_t path_off;
 	uint32_t upstream;	/* whose answers: those of others are not its */
+	/* as a trusted proxy says; whatever withdraws a URI withdraws all of these */
+	bool https;
+	struct tbg_value proxy_host;	/* the host it names, if another; len 0: none */
 };
 
 /* budget: bytes of all that is stored; key: of the hash. */
