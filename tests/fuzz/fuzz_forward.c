@@ -24,7 +24,7 @@ static bool same(const char *a, struct tbg_text t, struct tbg_value v)
 static void check(const struct tbg_lines *l, const struct tbg_forward *f,
 		  const struct tbg_message *of)
 {
-	struct tbg_message m = { .passed_on = true };
+	struct tbg_message m = { 0 };
 	uint8_t *b = malloc(l->len);	/* exact: ASan sees one too many */
 
 	memcpy(b, l->text, l->len);
@@ -42,7 +42,7 @@ static void check(const struct tbg_lines *l, const struct tbg_forward *f,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	const char *b = (const char *)data, *line, *lf, *space;
-	struct tbg_message m = { .passed_on = true };
+	struct tbg_message m = { 0 };
 	static struct tbg_fields fields;
 	struct tbg_lines l = { 0 };
 

@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		{ .root = "", .file = "/x/y.php" },
 	};
 	const char *b = (const char *)data, *line, *lf, *space;
-	struct tbg_message m = { .passed_on = true };
+	struct tbg_message m = { 0 };
 	static struct tbg_fields fields;
 	struct tbg_lines l = { 0 };
 	struct tbg_forward f;

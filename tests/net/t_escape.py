@@ -155,8 +155,13 @@ def t_symbolic_links_inside():
         r = fetch(path)
         assert (r.status, r.body) == (200, body), (path, r)
     assert fetch("/indir").fields["Location"] == "/indir/"
-    link(os.path.join(user.root, "a.txt"), "absolute")      # absolute is out, always
-    refused("/absolute", 403)
+    link(os.path.join(user.root, "a.txt"), "absolute")
+    assert fetch("/absolute").body == b"a text\n"
+    link(user.root + "/../secret", "absolute-out")
+    link(os.path.dirname(user.root), "absolute-up")
+    refused("/absolute-out", 403)
+    refused("/absolute-up/secret", 403)
+    refused("/absolute-up/", 403)
 
 
 def t_links_in_a_circle_and_to_nothing():

@@ -145,7 +145,7 @@ def t_media_types_are_the_systems():
 
 def t_validators_have_their_formats():
     path = user.write("valid.txt", b"one\n")
-    for second in (0, 1, 951782400, 1700000000, int(time.time()) - 1):
+    for second in (2, 951782400, 1700000000, int(time.time()) - 1):
         os.utime(path, (second, second))
         want = email.utils.formatdate(second, usegmt=True)
         until("/valid.txt", lambda r, want=want: r.fields["Last-Modified"] == want)

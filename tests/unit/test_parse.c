@@ -54,7 +54,21 @@ static const struct {
 	{ "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400, NULL },
 	{ "GET /../etc HTTP/1.1\r\n" H "\r\n", 400, NULL },
 	{ "GET /%2e%2e/etc HTTP/1.1\r\n" H "\r\n", 400, NULL },
-	{ "GET /a%2fb HTTP/1.1\r\n" H "\r\n", 400, NULL },
+	{ "GET /a%2fb HTTP/1.1\r\n" H "\r\n", 0, "/a/b" },
+	{ "GET /a%2F%2E%2e%2f/b%2Fc HTTP/1.1\r\n" H "\r\n", 0, "/b/c" },
+	{ "GET /..%2fetc HTTP/1.1\r\n" H "\r\n", 400, NULL },
+	{ "GET /%2e%2e%2Fetc HTTP/1.1\r\n" H "\r\n", 400, NULL },
+	{ "GET /a%252fb HTTP/1.1\r\n" H "\r\n", 0, "/a%2fb" },
+	{ "GET /d\303\251j\303\240?q=\342\202\254 HTTP/1.1\r\n" H "\r\n", 0, "/d\303\251j\303\240" },
+	{ "GET /\360\237\230\200 HTTP/1.1\r\n" H "\r\n", 0, "/\360\237\230\200" },
+	{ "GET /\351 HTTP/1.1\r\n" H "\r\n", 400, NULL },		/* Latin-1 */
+	{ "GET /\303 HTTP/1.1\r\n" H "\r\n", 400, NULL },		/* cut off */
+	{ "GET /\300\257 HTTP/1.1\r\n" H "\r\n", 400, NULL },	/* an overlong slash */
+	{ "GET /\340\200\257 HTTP/1.1\r\n" H "\r\n", 400, NULL },
+	{ "GET /\355\240\200 HTTP/1.1\r\n" H "\r\n", 400, NULL },	/* a surrogate */
+	{ "GET /\364\220\200\200 HTTP/1.1\r\n" H "\r\n", 400, NULL },
+	{ "GET /\302\233 HTTP/1.1\r\n" H "\r\n", 400, NULL },	/* U+009B, a control */
+	{ "GET http://h\303\251/ HTTP/1.1\r\n" H "\r\n", 400, NULL },
 	{ "GET /a%00 HTTP/1.1\r\n" H "\r\n", 400, NULL },
 	{ "GET /%4 HTTP/1.1\r\n" H "\r\n", 400, NULL },
 	{ "GET / HTTP/2.0\r\n" H "\r\n", 505, NULL },

@@ -74,6 +74,7 @@ static void traffic_free(struct tbg_conn *c)
 		tbg_transfer_abandon(t->transfer);
 	if (t->fd >= 0)
 		close(t->fd);
+	tbg_file_version_end(&t->fd_version);
 	tbg_parts_free(t->parts);
 	free(t->in);
 	free(t->held);
@@ -588,7 +589,7 @@ static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 		ssize_t n;
 
 		/* "complete" must not be said of two versions */
-		if (last && tbg_file_rewritten(t->fd, &t->fd_version))
+		if (last && tbg_file_rewritten(w->s->roots, t->fd, &t->fd_version))
 			return -1;
 		if (last && !t->parts)
 			publish(w, c, c->taken + t->fd_taken,
@@ -619,7 +620,7 @@ static bool parts_send(struct tbg_worker *w, struct tbg_conn *c)
 				   room < PARTS_BYTES ? room : PARTS_BYTES, &piece);
 
 	/* short parts are complete without file_send(), which asks this too */
-	if (n < 0 || (t->fd >= 0 && tbg_file_rewritten(t->fd, &t->fd_version)))
+	if (n < 0 || (t->fd >= 0 && tbg_file_rewritten(w->s->roots, t->fd, &t->fd_version)))
 		return false;
 	w->out_len += n;
 	c->written += n;
@@ -661,6 +662,7 @@ static void rest_done(struct tbg_worker *w, struct tbg_conn *c)
 	if (t->fd >= 0)
 		close(t->fd);
 	t->fd = -1;
+	tbg_file_version_end(&t->fd_version);
 	c->taken += t->fd_taken;
 	t->fd_taken = 0;
 	log_held(w, c);
@@ -685,6 +687,7 @@ static bool rest_begin(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken)
 	t->fd_off = a->fd_off;
 	t->fd_left = a->fd_len;
 	t->fd_version = a->fd_version;
+	a->fd_version.name = NULL;
 	if (t->fd >= 0)
 		tbg_file_mark(t->fd, &t->fd_version);
 	t->parts = a->parts;
@@ -926,17 +929,11 @@ static const struct tbg_location *location_of(struct tbg_worker *w,
 	return tbg_location_find(site_of(w, m, b), w->path, m->path_len);
 }
 
-/* As the sites of this round need it. */
-static struct tbg_message message_new(const struct tbg_worker *w)
-{
-	return (struct tbg_message){ .passed_on = w->sites->upstreams_nr };
-}
-
 /* Of the request whose body is coming; NULL: it is none any more, since a reload. */
 static const struct tbg_location *location_held(struct tbg_worker *w,
 						const struct tbg_conn_active *t)
 {
-	struct tbg_message m = message_new(w);
+	struct tbg_message m = { 0 };
 
 	return tbg_message_parse(&m, t->held, t->held_len, t->held_len + 1,
 				 w->path) == TBG_PARSED_DONE ?
@@ -957,8 +954,7 @@ static bool handed_over(const struct tbg_worker *w, const struct tbg_message *m,
 
 	if (tbg_route_hands_over(e->location, m))
 		return true;
-	other = m->slashes ? NULL : tbg_route_index(w->s, e->location, w->path,
-						    m->path_len, &e->index);
+	other = tbg_route_index(w->s, e->location, w->path, m->path_len, &e->index);
 	if (!other || !tbg_route_hands_over(other, m))
 		return false;
 	e->location = other;
@@ -1020,9 +1016,8 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 				.taken = m->len };
 
 	if (handed_over(w, m, &e))
-		return transfer_begin(w, c, m, b, &e);
-	if (m->slashes)
-		return request_refuse(w, c, 400, location, b, m->len);
+		return m->raw_target ? request_refuse(w, c, 400, location, b, m->len) :
+				       transfer_begin(w, c, m, b, &e);
 	if (!body_follows(m))
 		return request_answer(w, c, m, b, m->len, missed);
 	if (m->content_length > location->body_max)
@@ -1044,7 +1039,7 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		     size_t len, size_t *ret_used)
 {
 	struct tbg_conn_active *t = c->traffic;
-	struct tbg_message m = message_new(w);
+	struct tbg_message m = { 0 };
 	enum tbg_parsed p = tbg_body_skip(&t->body, b, len, ret_used);
 	uint8_t *held;
 	uint32_t taken;
@@ -1139,7 +1134,7 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 	struct tbg_conn_active *t = c->traffic;
 	bool resumed = t && t->has_message;
 	bool begun = resumed && tbg_message_begun(&t->message);
-	struct tbg_message m = message_new(w);
+	struct tbg_message m = { 0 };
 	enum tbg_parsed p;
 
 	*ret_used = 0;
@@ -1153,7 +1148,7 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		 * w->path is the last line's that any connection sent: again, and
 		 * as a reload since may have it.
 		 */
-		m = message_new(w);
+		m = (struct tbg_message){ 0 };
 		p = tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
 	}
 	if (p == TBG_PARSED_MORE) {
@@ -1463,7 +1458,7 @@ unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 {
 	const uint8_t *b = (const uint8_t *)head->text;
 	struct tbg_conn_active *t = c->traffic;
-	struct tbg_message m = message_new(w);
+	struct tbg_message m = { 0 };
 	struct tbg_transfer_request e;
 
 	if (t->redirects == REDIRECTS_MAX)
@@ -1476,12 +1471,12 @@ unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 	x->c = NULL;
 	e = (struct tbg_transfer_request){ .location = location_of(w, &m, b),
 				 .persist = persist_of(w, &m), .taken = x->taken };
-	if (handed_over(w, &m, &e))
-		transfer_begin(w, c, &m, b, &e);
-	else if (m.slashes)
-		request_refuse(w, c, 400, e.location, b, m.len);
-	else
+	if (!handed_over(w, &m, &e))
 		request_answer(w, c, &m, b, x->taken, false);
+	else if (m.raw_target)
+		request_refuse(w, c, 502, e.location, b, m.len);
+	else
+		transfer_begin(w, c, &m, b, &e);
 	conn_go_on(w, c);
 	return 0;
 }

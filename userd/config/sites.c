@@ -15,7 +15,6 @@
 #include "http/media_types.h"
 #include "config/units.h"
 
-#define MIME_TYPES	"/etc/mime.types"
 
 /* This one and those below are for the site or for all: see sites_make(). */
 bool tbg_alias_set(struct tbg_target *t, const char *v)
@@ -184,7 +183,7 @@ static int mime_make(struct tbg_build *m)
 	const struct tbg_setting *file = tbg_setting_of(m->top, "media-types");
 	const struct tbg_setting *more = tbg_setting_of(m->top, "types");
 
-	return tbg_mime_open(&m->sites->mime, file ? file->values[0] : MIME_TYPES,
+	return tbg_mime_open(&m->sites->mime, file ? file->values[0] : NULL,
 			     more ? more->values : NULL,
 			     more ? more->values_nr : 0);
 }

@@ -344,13 +344,8 @@ static json_t *why_answer(struct tbg_server *s, const json_t *req)
 		return ret;
 	if (accept)
 		p->accept = (struct tbg_value){ accept, strlen(accept) };
-	if (tbg_why_path_refused(p)) {
-		ret = tbg_command_error("%.200s: no path that the daemon would take: an encoded slash, which is for upstreams alone",
-					url);
-	} else {
-		ret = tbg_why_url(s, p);
-		json_object_set_new(ret, "ok", json_true());
-	}
+	ret = tbg_why_url(s, p);
+	json_object_set_new(ret, "ok", json_true());
 	free(p);
 	return ret;
 }
@@ -408,9 +403,8 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	p = url_take(s, prefix ?: json_string_value(json_object_get(req, "url")), &ret);
 	if (!p)
 		return ret;
-	if (!p->slashes)		/* a file, perhaps */
-		nr = prefix ? tbg_cache_withdraw_below(s->cache, vhost_of(p), p->path, p->len)
-			    : tbg_cache_withdraw_path(s->cache, vhost_of(p), p->path, p->len);
+	nr = prefix ? tbg_cache_withdraw_below(s->cache, vhost_of(p), p->path, p->len)
+		    : tbg_cache_withdraw_path(s->cache, vhost_of(p), p->path, p->len);
 	nr += prefix ? tbg_store_purge_below(s->stock, p->path, p->len)
 		     : tbg_store_purge(s->stock, p->path, p->len);
 	ret = json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,

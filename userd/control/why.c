@@ -213,9 +213,6 @@ int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 		return -EINVAL;
 	}
 	canonical = tbg_path_decode((const uint8_t *)p, len, ret->path);
-	ret->slashes = canonical < 0;
-	if (ret->slashes && s->sites->upstreams_nr)
-		canonical = tbg_path_decode_slashes((const uint8_t *)p, len, ret->path);
 	if (canonical < 0)
 		return refuse(url, ret_msg, msg_len);
 	ret->len = canonical;
@@ -226,11 +223,6 @@ int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 	ret->host_why = host_judge(s, host);
 	uri_make(ret, host, target);
 	return 0;
-}
-
-bool tbg_why_path_refused(const struct tbg_why_path *p)
-{
-	return p->slashes && !tbg_location_find(p->site, p->path, p->len)->upstream;
 }
 
 /* --- interfaces ---------------------------------------------------------- */

@@ -24,7 +24,6 @@ struct tbg_site;
 struct tbg_why_path {
 	char path[TBG_URL_MAX];		/* canonical, NUL-terminated */
 	size_t len;
-	bool slashes;			/* "%2F" stood in it: an upstream's, if any's */
 	const struct tbg_site *site;	/* without a host, the default one */
 	bool has_host;
 	char uri[TBG_URL_MAX];		/* authority (if it has_host) and target */
@@ -38,9 +37,6 @@ struct tbg_why_path {
 /* 0; -EINVAL: neither URL nor path, or the daemon would not take it either. */
 int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
 		       const char *url, char *ret_msg, size_t msg_len);
-
-/* Whether files would answer, which refuse it as it was written. */
-bool tbg_why_path_refused(const struct tbg_why_path *p);
 
 /* Bytes of the longest reply that wire sends by some interface; 0: it is on none. */
 unsigned int tbg_why_room(const struct tbg_server *s);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -63,6 +64,25 @@ static int64_t modified_of(const struct stat *st)
 	return st->st_mtim.tv_sec < now_s ? st->st_mtim.tv_sec : now_s;
 }
 
+/* Archives and package stores set 0 or 1 for "none": they are no version's. */
+static bool is_dated(const struct stat *st)
+{
+	return st->st_mtim.tv_sec < 0 || st->st_mtim.tv_sec > 1;
+}
+
+/* Of the version in f->st; size: of what is sent. */
+static void etag_set(struct tbg_file *f, uint64_t size, enum tbg_encoding encoding)
+{
+	struct tbg_version v = {
+		.ino = f->st.st_ino, .ctime_ns = ns_of(&f->st.st_ctim),
+		.mtime_ns = ns_of(&f->st.st_mtim), .size = size,
+	};
+
+	*f->etag = 0;
+	if (is_dated(&f->st))
+		tbg_etag_make(&v, tbg_encoding_suffix(encoding), f->etag);
+}
+
 bool tbg_version_recent(const struct stat *st)
 {
 	struct timespec now;
@@ -113,13 +133,52 @@ unsigned int tbg_file_open(const struct tbg_server *s,
 	}
 	f.recent = tbg_version_recent(&f.st);
 	f.size = f.st.st_size;
-	tbg_etag_make(ns_of(&f.st.st_mtim), f.size, "", f.etag);
-	f.modified_s = modified_of(&f.st);
-	tbg_date_format(f.modified_s, f.modified);
+	etag_set(&f, f.size, TBG_ENCODING_IDENTITY);
+	f.modified_s = TBG_NO_DATE;
+	if (is_dated(&f.st)) {
+		f.modified_s = modified_of(&f.st);
+		tbg_date_format(f.modified_s, f.modified);
+	}
+	f.strong_s = tbg_file_strong_s(f.modified_s, ns_of(&f.st.st_mtim),
+				       ns_of(&f.st.st_ctim));
 	if (location)
-		f.type = tbg_mime_type(location->site->sites->mime, name);
+		tbg_file_describe(&f, location, name);
 	*ret = f;
 	return 0;
+}
+
+/* The coding that location has for the suffix of a name; *ret_len: of the name before it. */
+static const char *coding_of(const struct tbg_location *l, const char *name, size_t *ret_len)
+{
+	const char *slash = strrchr(name, '/'), *dot = strrchr(name, '.');
+
+	if (!dot || dot < slash)
+		return NULL;
+	for (unsigned int i = 0; i < l->codings_nr; i++) {
+		if (strcasecmp(dot + 1, l->codings[i].suffix))
+			continue;
+		*ret_len = dot - name;
+		return l->codings[i].coding;
+	}
+	return NULL;
+}
+
+/* "a.js.gz" is what "a.js" is; "a.svgz" has a type of its own. */
+void tbg_file_describe(struct tbg_file *f, const struct tbg_location *location,
+		       const char *name)
+{
+	const struct tbg_mime *mime = location->site->sites->mime;
+	char plain[TBG_FILE_NAME];
+	size_t len;
+
+	f->type = tbg_mime_type(mime, name);
+	f->coding = coding_of(location, name, &len);
+	if (!f->coding || len >= sizeof(plain))
+		return;
+	memcpy(plain, name, len);
+	plain[len] = 0;
+	if (strcmp(tbg_mime_type(mime, plain), TBG_MIME_DEFAULT))
+		f->type = tbg_mime_type(mime, plain);
 }
 
 void tbg_file_close(struct tbg_file *f)
@@ -137,11 +196,24 @@ void tbg_sibling_name(const char *name, enum tbg_encoding encoding,
 	snprintf(ret, TBG_FILE_NAME, "%s.%s", name, tbg_encoding_suffix(encoding));
 }
 
-/* The variants that stand beside a file: not empty, and ours to read. */
-static unsigned int siblings_find(const struct tbg_server *s, const char *name)
+/*
+ * Whether a sibling was made of another version of its file than this one. Some tools
+ * keep its mtime to the second alone.
+ */
+static bool is_outdated(const struct stat *sibling, const struct stat *of)
 {
+	const struct timespec *a = &sibling->st_mtim, *b = &of->st_mtim;
+
+	return a->tv_sec < b->tv_sec ||
+	       (a->tv_sec == b->tv_sec && a->tv_nsec && a->tv_nsec < b->tv_nsec);
+}
+
+/* The variants that stand beside a file: not empty, ours to read, and of its age. */
+static unsigned int siblings_find(const struct tbg_server *s, const char *name,
+				  const struct stat *of, bool old)
+{
+	unsigned int ret = TBG_SIBLINGS | (old ? TBG_SIBLINGS_OLD : 0);
 	char sibling[TBG_FILE_NAME];
-	unsigned int ret = TBG_SIBLINGS;
 	struct stat st;
 
 	for (int e = TBG_ENCODING_IDENTITY + 1; e < TBG_ENCODING_NR; e++) {
@@ -152,7 +224,8 @@ static unsigned int siblings_find(const struct tbg_server *s, const char *name)
 				     O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
 		if (fd < 0)
 			continue;
-		if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size)
+		if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size &&
+		    (old || !is_outdated(&st, of)))
 			ret |= 1u << e;
 		close(fd);
 	}
@@ -162,12 +235,14 @@ static unsigned int siblings_find(const struct tbg_server *s, const char *name)
 void tbg_file_vary(const struct tbg_server *s, const struct tbg_location *location,
 		   const char *name, struct tbg_file *f)
 {
-	if (!location->precompressed)
+	bool old = location->precompressed_old;
+
+	if (!location->precompressed || f->coding)
 		f->siblings = 0;
-	else if (!f->siblings)
-		f->siblings = siblings_find(s, name);
-	f->variants = f->siblings & ~TBG_SIBLINGS;
-	if (!f->variants && f->size >= location->compress_min &&
+	else if (!f->siblings || !(f->siblings & TBG_SIBLINGS_OLD) == old)
+		f->siblings = siblings_find(s, name, &f->st, old);
+	f->variants = f->siblings & ~(TBG_SIBLINGS | TBG_SIBLINGS_OLD);
+	if (!f->variants && !f->coding && f->size >= location->compress_min &&
 	    f->size <= TBG_COMPRESSED_MAX && tbg_encode_type(f->type))
 		f->variants = location->compress;
 }
@@ -184,8 +259,7 @@ int tbg_file_sibling(const struct tbg_server *s, const char *name,
 	f->type = own.type;
 	f->encoding = encoding;
 	f->variants = own.variants;
-	tbg_etag_make(ns_of(&f->st.st_mtim), f->size,
-		      tbg_encoding_suffix(encoding), f->etag);
+	etag_set(f, f->size, encoding);
 	tbg_file_close(&own);
 	return 0;
 }
@@ -215,8 +289,7 @@ int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding)
 	f->memory = ret;
 	f->size = n;
 	f->encoding = encoding;
-	tbg_etag_make(ns_of(&f->st.st_mtim), f->size,
-		      tbg_encoding_suffix(encoding), f->etag);
+	etag_set(f, f->size, encoding);
 	return 0;
 }
 
@@ -236,8 +309,7 @@ int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 		close(fd);
 		return -errno;
 	}
-	tbg_etag_make(ns_of(&f->st.st_mtim), st.st_size,
-		      tbg_encoding_suffix(encoding), f->etag);
+	etag_set(f, st.st_size, encoding);
 	close(f->fd);
 	f->fd = fd;
 	f->st = st;
@@ -246,9 +318,15 @@ int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 	return 0;
 }
 
-struct tbg_file_version tbg_file_version(const struct tbg_file *f)
+struct tbg_file_version tbg_file_version(const struct tbg_file *f, const char *name)
 {
-	return (struct tbg_file_version){ ns_of(&f->st.st_mtim), f->st.st_size, 0 };
+	return (struct tbg_file_version){ .st = f->st, .name = strdup(name) };
+}
+
+void tbg_file_version_end(struct tbg_file_version *v)
+{
+	free(v->name);
+	v->name = NULL;
 }
 
 /* Without waiting for a disk, where the file system can tell. */
@@ -278,19 +356,49 @@ static uint64_t mark_of(int fd, uint64_t size,
 
 void tbg_file_mark(int fd, struct tbg_file_version *v)
 {
-	v->mark = mark_of(fd, v->size, read_cached);
+	v->mark = mark_of(fd, v->st.st_size, read_cached);
 }
 
-bool tbg_file_rewritten(int fd, const struct tbg_file_version *v)
+/* Whether its name leads to another file by now, or to none. */
+static bool is_elsewhere(const struct tbg_roots *roots, const struct tbg_file_version *v)
+{
+	int fd = v->name ? tbg_root_openat(roots, v->name, O_PATH, 0) : -1;
+	struct stat st;
+	bool ret;
+
+	if (fd < 0)
+		return v->name;
+	ret = fstat(fd, &st) || st.st_ino != v->st.st_ino || st.st_dev != v->st.st_dev;
+	close(fd);
+	return ret;
+}
+
+bool tbg_file_rewritten(const struct tbg_roots *roots, int fd,
+			const struct tbg_file_version *v)
 {
 	struct stat st;
 
 	if (fstat(fd, &st))
 		return true;
-	if (ns_of(&st.st_mtim) == v->mtime_ns)
+	if (tbg_version_same(&st, &v->st))
 		return false;
-	return (uint64_t)st.st_size <= v->size ||
-	       (v->mark && mark_of(fd, v->size, pread) != v->mark);
+	if (ns_of(&st.st_mtim) != ns_of(&v->st.st_mtim)) {
+		if (st.st_size <= v->st.st_size)
+			return true;
+	} else if (st.st_size != v->st.st_size ||
+		   (st.st_nlink == v->st.st_nlink && st.st_mode == v->st.st_mode &&
+		    st.st_uid == v->st.st_uid && st.st_gid == v->st.st_gid &&
+		    !is_elsewhere(roots, v))) {
+		return true;
+	}
+	return v->mark && mark_of(fd, v->st.st_size, pread) != v->mark;
+}
+
+int64_t tbg_file_strong_s(int64_t modified_s, int64_t mtime_ns, int64_t ctime_ns)
+{
+	bool set = ctime_ns / 1000000000 != mtime_ns / 1000000000;
+
+	return set ? TBG_NO_DATE : modified_s;
 }
 
 bool tbg_file_same(const struct tbg_object *o, const struct stat *st)
@@ -348,8 +456,9 @@ static int heads_make(const struct tbg_file *f,
 	static const char date[TBG_DATE_LEN + 1] = "Thu, 01 Jan 1970 00:00:00 GMT";
 	struct tbg_reply r = {
 		.status = 200, .cache = TBG_CACHE_HIT, .type = f->type,
-		.length = f->size, .modified = f->modified,
-		.etag = f->etag, .ranges = true, .vary = f->variants,
+		.length = f->size, .modified = *f->modified ? f->modified : NULL,
+		.etag = *f->etag ? f->etag : NULL, .ranges = true,
+		.vary = f->variants, .encoding = f->coding,
 	};
 	char fields[TBG_FIELDS_MAX + 1];
 	struct tbg_head_at at;
@@ -470,7 +579,8 @@ bool tbg_file_revalidate(const struct tbg_server *s, struct tbg_object *o)
 	if (tbg_file_open(s, NULL, o->name, &f))
 		return false;
 	same = tbg_file_same(o, &f.st) &&
-	       (!o->siblings || o->siblings == siblings_find(s, o->name));
+	       (!o->siblings || o->siblings == siblings_find(s, o->name, &f.st,
+							     o->siblings & TBG_SIBLINGS_OLD));
 	if (same)
 		tbg_object_renew(o, tbg_watch_expiry(s->watch, &lease, &f.st,
 						     f.fd, now_ns));

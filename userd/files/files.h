@@ -27,31 +27,39 @@ struct tbg_file {
 	int fd;
 	struct stat st;
 	bool recent;			/* st may yet come to stand for other bytes */
-	char etag[40];
-	char modified[30];
-	int64_t modified_s;		/* the same, seconds since 1970 */
+	char etag[40];			/* "": its mtime is nobody's, it has no validators */
+	char modified[30];		/* "" too */
+	int64_t modified_s;		/* the same, seconds since 1970; TBG_NO_DATE */
+	int64_t strong_s;		/* of it, for If-Range: see tbg_file_strong_s() */
 	const char *type;
+	const char *coding;		/* of the file itself, by its suffix; NULL: none */
 	uint64_t size;			/* bytes of the representation */
 	void *memory;			/* where it is compressed; NULL: as fd has it */
 	uint8_t encoding;		/* enum tbg_encoding */
 	uint8_t variants;		/* of the resource, a bit each */
-	uint8_t siblings;		/* those of them that are files, and TBG_SIBLINGS */
+	uint8_t siblings;		/* those of them that are files, and how they were found */
 };
 
-#define TBG_SIBLINGS 1	/* in siblings: they were looked for */
+/* In siblings, beside a bit for each encoding: they were looked for, of any age. */
+#define TBG_SIBLINGS	 0x01
+#define TBG_SIBLINGS_OLD 0x80
 
 /* Rooted name of a file: an index file's, and with the suffix of a variant. */
 #define TBG_FILE_NAME (TBG_ROOT_TEXT + TBG_TARGET_MAX + 256)
 
 /*
- * Opens a regular file; name is rooted (root.h). Its type is by the location's
- * configuration; NULL: not asked for. 0, or the status that answers: 403, 404,
+ * Opens a regular file; name is rooted (root.h). Its type and coding are by the
+ * location's configuration; NULL: not asked for. 0, or the status that answers: 403, 404,
  * 503, or 301 for a folder.
  */
 unsigned int tbg_file_open(const struct tbg_server *s,
 			   const struct tbg_location *location,
 			   const char *name, struct tbg_file *ret);
 void tbg_file_close(struct tbg_file *f);
+
+/* Type and coding of a file of that name. */
+void tbg_file_describe(struct tbg_file *f, const struct tbg_location *location,
+		       const char *name);
 
 /*
  * Which variants location lets the file have, into f->variants: those that stand
@@ -86,19 +94,29 @@ int tbg_version_read(int fd, const struct stat *st, void *ret);
 
 /* What a file's bytes are sent of. */
 struct tbg_file_version {
-	int64_t mtime_ns;
-	uint64_t size;
+	struct stat st;
+	char *name;			/* rooted, where it was found; NULL: no memory */
 	uint64_t mark;			/* a hash of its last bytes; 0: they were not in memory */
 };
 
 /*
- * Whether a file that is being sent has other bytes by now where it had some.
- * One that grew and has the same bytes at the mark, or no mark, was appended to. The
- * mark is set before the first byte is sent.
+ * Whether a file that is being sent has other bytes by now where it had some, as
+ * far as its times tell. One that grew and has the same bytes at the mark, or no mark,
+ * was appended to. A new ctime beside the old mtime is a change of links, mode, owner or
+ * name that shows, or else a writer that has set the mtime back. The mark is set
+ * before the first byte is sent.
  */
-struct tbg_file_version tbg_file_version(const struct tbg_file *f);
+struct tbg_file_version tbg_file_version(const struct tbg_file *f, const char *name);
+void tbg_file_version_end(struct tbg_file_version *v);
 void tbg_file_mark(int fd, struct tbg_file_version *v);
-bool tbg_file_rewritten(int fd, const struct tbg_file_version *v);
+bool tbg_file_rewritten(const struct tbg_roots *roots, int fd,
+			const struct tbg_file_version *v);
+
+/*
+ * The second that If-Range may name: Last-Modified, or TBG_NO_DATE where the mtime was
+ * set to another time than that of the change, and so may be that of other bytes, too.
+ */
+int64_t tbg_file_strong_s(int64_t modified_s, int64_t mtime_ns, int64_t ctime_ns);
 
 /* Whether st is still the version that the object was made of. */
 bool tbg_file_same(const struct tbg_object *o, const struct stat *st);

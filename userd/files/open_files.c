@@ -127,7 +127,7 @@ void tbg_open_files_keep(struct tbg_open_files *o, const char *name,
 	char *copy = NULL;
 	int old;
 
-	own.type = NULL;
+	own.type = own.coding = NULL;
 	own.memory = NULL;
 	own.fd = -1;
 	if (f->size > TBG_FILE_SMALL && !tbg_version_recent(&f->st) &&

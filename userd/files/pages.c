@@ -51,7 +51,8 @@ char *tbg_pages_read(const struct tbg_server *s, const struct tbg_location *l,
 	strcpy(name + tbg_root_text(has_root(l) ? l->root : where->root, name), path + 1);
 	if (tbg_file_open(s, l, name, &f))
 		return NULL;
-	text = f.st.st_size <= TBG_FILE_SMALL ? malloc(f.st.st_size + 1) : NULL;
+	/* nothing says of an error page that it is compressed */
+	text = f.st.st_size <= TBG_FILE_SMALL && !f.coding ? malloc(f.st.st_size + 1) : NULL;
 	if (text && tbg_file_read(&f, text)) {
 		free(text);
 		text = NULL;

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #define RACE_TRIES 8	/* openat2 gives EAGAIN when a rename races with ".." */
+#define LINKS_MAX  40	/* on one way, as the kernel has it */
 
 struct root {
 	_Atomic int fd;		/* -1: free */
@@ -219,24 +221,115 @@ int tbg_root_fd(const struct tbg_roots *r, const char *name,
 				    memory_order_acquire);
 }
 
-int tbg_root_openat(const struct tbg_roots *r, const char *name,
-		    uint64_t flags, uint64_t resolve)
+static int open_beneath(int root_fd, const char *below, uint64_t flags, uint64_t resolve)
 {
 	struct open_how how = {
 		.flags = flags | O_CLOEXEC,
 		.resolve = resolve | RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
 	};
-	int root_fd = tbg_root_fd(r, name, &name);
 	long fd = -1;
 
-	if (root_fd < 0)
-		return -ENOENT;
 	for (int i = 0; i < RACE_TRIES; i++) {
-		fd = syscall(SYS_openat2, root_fd, name, &how, sizeof(how));
+		fd = syscall(SYS_openat2, root_fd, below, &how, sizeof(how));
 		if (fd >= 0 || (errno != EAGAIN && errno != EINTR))
 			break;
 	}
 	return fd < 0 ? -errno : (int)fd;
+}
+
+/* What of an absolute path is below a root's; NULL: nothing. */
+static const char *path_below(const char *path, const char *root)
+{
+	size_t len = strlen(root);
+
+	while (len && root[len - 1] == '/')
+		len--;
+	if (strncmp(path, root, len) || (path[len] && path[len] != '/'))
+		return NULL;
+	path += len + strspn(path + len, "/");
+	return *path ? path : ".";
+}
+
+/* The text of the link at the end of a way; its length, 0: it is none, or -errno. */
+static int link_read(int root_fd, const char *below, char ret[PATH_MAX])
+{
+	int fd = open_beneath(root_fd, below, O_PATH | O_NOFOLLOW, 0);
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	n = readlinkat(fd, "", ret, PATH_MAX - 1);
+	close(fd);
+	ret[n > 0 ? n : 0] = 0;
+	return n > 0 ? n : 0;
+}
+
+/*
+ * Replaces the first link on a way by what it leads to. An absolute one must begin
+ * with the root's path. 0, or -EXDEV; whatever comes of it is opened beneath the root.
+ */
+static int link_follow(const struct root *one, int root_fd, char way[PATH_MAX])
+{
+	char text[PATH_MAX], rest[PATH_MAX];
+	const char *to = text;
+	int n = 0;
+
+	for (size_t at = 0; !n; at++) {
+		size_t end = at + strcspn(way + at, "/");
+		char c = way[end];
+
+		if (end == at && !c)
+			return -EXDEV;
+		way[end] = 0;
+		n = link_read(root_fd, way, text);
+		way[end] = c;
+		if (n < 0 || (!n && !c))
+			return -EXDEV;
+		strcpy(rest, way + end);
+		if (n && *text != '/')
+			way[at] = 0;	/* it counts from its own folder */
+		else if (n)
+			*way = 0;
+		at = end;
+	}
+	if (*text == '/') {
+		to = path_below(text, atomic_load(&((struct root *)one)->path));
+		to = to ?: path_below(text, one->asked);
+	}
+	if (!to || strlen(way) + strlen(to) + strlen(rest) >= PATH_MAX)
+		return -EXDEV;
+	strcat(strcat(way, to), rest);
+	return 0;
+}
+
+/* A way that the kernel has refused for an absolute link, which may stay below the root. */
+static int open_by_links(const struct root *one, int root_fd, const char *below,
+			 uint64_t flags, uint64_t resolve)
+{
+	char way[PATH_MAX];
+	int fd = -EXDEV;
+
+	if (strlen(below) >= sizeof(way))
+		return -EXDEV;
+	strcpy(way, below);
+	for (int i = 0; i < LINKS_MAX && fd == -EXDEV; i++) {
+		if (link_follow(one, root_fd, way))
+			return -EXDEV;
+		fd = open_beneath(root_fd, way, flags, resolve);
+	}
+	return fd;
+}
+
+int tbg_root_openat(const struct tbg_roots *r, const char *name,
+		    uint64_t flags, uint64_t resolve)
+{
+	unsigned int nr = strtoul(name, NULL, 10);
+	int root_fd = tbg_root_fd(r, name, &name), fd;
+
+	if (root_fd < 0)
+		return -ENOENT;
+	fd = open_beneath(root_fd, name, flags, resolve);
+	return fd == -EXDEV ? open_by_links(&r->root[nr], root_fd, name, flags, resolve) : fd;
 }
 
 size_t tbg_root_text(int nr, char ret[TBG_ROOT_TEXT])

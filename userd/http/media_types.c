@@ -18,6 +18,8 @@
 
 #define EXT_MAX	 32
 #define TYPE_MAX 120
+#define MIME_SYSTEM "/etc/mime.types"
+#define NR(a)	 (sizeof(a) / sizeof(*(a)))
 
 struct row {
 	char *ext;
@@ -34,10 +36,19 @@ struct tbg_mime {
 static const char *const built_in[] = {
 	"text/html html htm", "text/css css", "text/javascript js mjs",
 	"text/plain txt", "image/png png", "image/jpeg jpg jpeg",
-	"image/gif gif", "image/svg+xml svg", "image/webp webp",
+	"image/gif gif", "image/svg+xml svg svgz", "image/webp webp",
 	"image/vnd.microsoft.icon ico", "application/json json",
 	"application/pdf pdf", "application/xml xml", "font/woff2 woff2",
 	"video/mp4 mp4", "application/wasm wasm",
+	"application/vnd.apple.mpegurl m3u8",
+};
+
+/*
+ * Before the system's own file, which has "ts" for files of translators: what browsers
+ * ask for by that name is video (RFC 8216 3.2).
+ */
+static const char *const before_system[] = {
+	"video/mp2t ts",
 };
 
 static int row_add(struct tbg_mime *m, const char *ext, const char *type,
@@ -159,6 +170,20 @@ static int line_take(struct tbg_mime *m, char *line, unsigned int nr)
 	return 0;
 }
 
+static int lines_take(struct tbg_mime *m, const char *const *lines, size_t lines_nr,
+		      unsigned int *nr)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < lines_nr && !err; i++) {
+		char *copy = strdup(lines[i]);
+
+		err = copy ? line_take(m, copy, (*nr)++) : -ENOMEM;
+		free(copy);
+	}
+	return err;
+}
+
 static int row_compare(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
@@ -226,26 +251,19 @@ int tbg_mime_open(struct tbg_mime **ret, const char *path, char *const *lines,
 		  unsigned int lines_nr)
 {
 	struct tbg_mime *m = calloc(1, sizeof(*m));
-	FILE *f = fopen(path, "re");
+	FILE *f = fopen(path ?: MIME_SYSTEM, "re");
 	size_t room = 0, kept = 0;
 	char *line = NULL;
 	unsigned int nr = 0;
 	int err = m ? 0 : -ENOMEM;
 
-	for (unsigned int i = 0; i < lines_nr && !err; i++) {
-		char *copy = strdup(lines[i]);
-
-		err = copy ? line_take(m, copy, nr++) : -ENOMEM;
-		free(copy);
-	}
+	err = err ?: lines_take(m, (const char *const *)lines, lines_nr, &nr);
+	if (!path && !err)
+		err = lines_take(m, before_system, NR(before_system), &nr);
 	while (f && !err && getline(&line, &room, f) > 0)
 		err = line_take(m, line, nr++);
-	for (size_t i = 0; !f && !err && i < sizeof(built_in) / sizeof(*built_in); i++) {
-		char copy[64];
-
-		snprintf(copy, sizeof(copy), "%s", built_in[i]);
-		err = line_take(m, copy, nr++);
-	}
+	if (!f && !err)
+		err = lines_take(m, built_in, NR(built_in), &nr);
 	free(line);
 	if (f)
 		fclose(f);

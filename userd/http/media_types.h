@@ -15,8 +15,9 @@
 struct tbg_mime;
 
 /*
- * lines: "type/subtype ext ext …" each, and win over those of the file. A file
- * that cannot be read leaves a short built-in list. -ENOMEM.
+ * lines: "type/subtype ext ext …" each, and win over those of the file. path NULL: the
+ * system's file, less what the web has other meanings for. A file that cannot be read
+ * leaves a short built-in list. -ENOMEM.
  */
 int tbg_mime_open(struct tbg_mime **ret, const char *path, char *const *lines,
 		  unsigned int lines_nr);

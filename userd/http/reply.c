@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "abi/cache.h"
+#include "core/key.h"
 #include "os/clock.h"
 #include "http/reply.h"
 
@@ -236,10 +237,27 @@ size_t tbg_reply_field(const char *head, size_t len, const char *name,
 	return 0;
 }
 
-int tbg_etag_make(int64_t mtime_ns, uint64_t size, const char *suffix, char ret[40])
+/* SipHash of a key that anybody may know: tags outlive the daemon, and hide the inode. */
+int tbg_etag_make(const struct tbg_version *v, const char *suffix, char ret[40])
 {
-	return snprintf(ret, 40, "\"%llx-%llx%s%s\"", (unsigned long long)mtime_ns,
-			(unsigned long long)size, *suffix ? "-" : "", suffix);
+	const uint64_t words[] = { v->ino, v->ctime_ns, v->mtime_ns, v->size };
+	uint64_t v0 = 0x736f6d6570736575ull, v1 = 0x646f72616e646f6dull ^ 0xee;
+	uint64_t v2 = 0x6c7967656e657261ull, v3 = 0x7465646279746573ull, high;
+
+	for (int i = 0; i < 4; i++) {
+		v3 ^= words[i];
+		TBG_SIP_ROUND(v0, v1, v2, v3);
+		v0 ^= words[i];
+	}
+	v2 ^= 0xee;
+	for (int i = 0; i < 3; i++)
+		TBG_SIP_ROUND(v0, v1, v2, v3);
+	high = v0 ^ v1 ^ v2 ^ v3;
+	v1 ^= 0xdd;
+	for (int i = 0; i < 3; i++)
+		TBG_SIP_ROUND(v0, v1, v2, v3);
+	return snprintf(ret, 40, "\"%016llx%016llx%s%s\"", (unsigned long long)high,
+			(unsigned long long)(v0 ^ v1 ^ v2 ^ v3), *suffix ? "-" : "", suffix);
 }
 
 /*
@@ -314,7 +332,8 @@ unsigned int tbg_conditions_eval(const struct tbg_conditions *c,
 	if (c->if_match.text) {
 		if (!tags_match(&c->if_match, etag, etag_len, true))
 			return 412;
-	} else if (f->text && !tbg_date_parse(f->text, f->len, &second)) {
+	} else if (f->text && modified_s != TBG_NO_DATE &&
+		   !tbg_date_parse(f->text, f->len, &second)) {
 		if (modified_s > second)
 			return 412;
 	}

@@ -79,10 +79,24 @@ const char *tbg_status_text(unsigned int status);
 size_t tbg_error_body(unsigned int status, char ret[64]);
 
 /*
- * Strong entity tag of a version of a file, with quotes; its length. suffix: of
- * the variant, "" for identity; size: of what is sent.
+ * A version of a file. Size and mtime are not enough: builds that set all mtimes
+ * alike make other bytes of the same size. The inode and its ctime, which nobody can
+ * set, tell such files apart.
  */
-int tbg_etag_make(int64_t mtime_ns, uint64_t size, const char *suffix, char ret[40]);
+struct tbg_version {
+	uint64_t ino;
+	int64_t ctime_ns, mtime_ns;
+	uint64_t size;			/* of what is sent */
+};
+
+/*
+ * Strong entity tag of a version, with quotes; its length. suffix: of the variant, ""
+ * for identity.
+ */
+int tbg_etag_make(const struct tbg_version *v, const char *suffix, char ret[40]);
+
+/* In place of a second: there is no Last-Modified, and conditions on it do not hold. */
+#define TBG_NO_DATE	INT64_MAX
 
 /* Fields of a conditional request; text NULL: absent. */
 struct tbg_value {
@@ -105,7 +119,8 @@ unsigned int tbg_conditions_eval(const struct tbg_conditions *c,
 
 /*
  * RFC 9110 13.1.5: whether Range counts. Strong comparison of a tag; a date
- * must be the very Last-Modified. f->text NULL: no If-Range.
+ * must be the very Last-Modified, and modified_s TBG_NO_DATE where that is weak.
+ * f->text NULL: no If-Range.
  */
 bool tbg_if_range_eval(const struct tbg_value *f, const char *etag,
 		       size_t etag_len, int64_t modified_s);

@@ -123,6 +123,20 @@ static bool segment_end(char *ret, size_t seg, size_t *n)
 	return true;
 }
 
+/* The byte at raw[*i], or the one that is escaped there; *i: its last one. -1: neither. */
+static int byte_at(const uint8_t *raw, size_t len, size_t *i)
+{
+	int hi, lo;
+
+	if (raw[*i] != '%')
+		return raw[*i];
+	if (len - *i < 3 || (hi = tbg_hex_value(raw[*i + 1])) < 0 ||
+	    (lo = tbg_hex_value(raw[*i + 2])) < 0 || !(hi | lo))
+		return -1;
+	*i += 2;
+	return hi << 4 | lo;
+}
+
 int tbg_path_decode(const uint8_t *raw, size_t len, char *ret)
 {
 	size_t n = 1, seg = 1;
@@ -131,28 +145,19 @@ int tbg_path_decode(const uint8_t *raw, size_t len, char *ret)
 		return -EINVAL;
 	ret[0] = '/';
 	for (size_t i = 1; i < len; i++) {
-		int c = raw[i];
+		int c = byte_at(raw, len, &i);
 
-		if (c == '/') {
-			if (!segment_end(ret, seg, &n))
-				return -EINVAL;
-			if (ret[n - 1] != '/')
-				ret[n++] = '/';
-			seg = n;
+		if (c < 0)
+			return -EINVAL;
+		if (c != '/') {
+			ret[n++] = c;
 			continue;
 		}
-		if (c == '%') {
-			int hi, lo;
-
-			if (len - i < 3 || (hi = tbg_hex_value(raw[i + 1])) < 0 ||
-			    (lo = tbg_hex_value(raw[i + 2])) < 0)
-				return -EINVAL;
-			c = hi << 4 | lo;
-			if (!c || c == '/')
-				return -EINVAL;
-			i += 2;
-		}
-		ret[n++] = c;
+		if (!segment_end(ret, seg, &n))
+			return -EINVAL;
+		if (ret[n - 1] != '/')
+			ret[n++] = '/';
+		seg = n;
 	}
 	if (!segment_end(ret, seg, &n))
 		return -EINVAL;
@@ -168,6 +173,45 @@ static uint8_t method_of(const uint8_t *b, size_t len)
 	TBG_METHOD_LIST(X)
 #undef X
 	return TBG_METHOD_OTHER;
+}
+
+/*
+ * Bytes of the UTF-8 character at b (RFC 3629 4); 0: there is none, or one of the
+ * controls from U+0080 to U+009F, which terminals obey.
+ */
+static size_t utf8_len(const uint8_t *b, size_t len)
+{
+	size_t n = *b >= 0xf0 ? 4 : *b >= 0xe0 ? 3 : 2;
+	uint32_t c = *b & 0x7f >> n;
+
+	if (*b < 0xc2 || *b > 0xf4 || len < n)
+		return 0;
+	for (size_t i = 1; i < n; i++) {
+		if ((b[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (b[i] & 0x3f);
+	}
+	if (c < 0xa0 || (n == 3 && c < 0x800) || (n == 4 && c < 0x10000) ||
+	    (c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
+		return 0;
+	return n;
+}
+
+/* *ret_raw: it has characters that a URI has escaped (RFC 3987), as some clients send. */
+static bool target_valid(const uint8_t *b, size_t len, bool *ret_raw)
+{
+	size_t n;
+
+	for (size_t i = 0; i < len; i += n) {
+		n = 1;
+		if (class[b[i]] & TARGET)
+			continue;
+		n = utf8_len(b + i, len - i);
+		if (!n)
+			return false;
+		*ret_raw = true;
+	}
+	return true;
 }
 
 /* The target of CONNECT: a host and, not to be left out, a port. */
@@ -194,22 +238,6 @@ static unsigned int scheme_skip(const uint8_t *b, size_t off, size_t end,
 	return 0;
 }
 
-int tbg_path_decode_slashes(const uint8_t *raw, size_t len, char *path)
-{
-	uint8_t copy[TBG_TARGET_MAX];
-	size_t n = 0;
-
-	for (size_t i = 0; i < len; i++, n++) {
-		copy[n] = raw[i];
-		if (raw[i] == '%' && len - i > 2 && raw[i + 1] == '2' &&
-		    (raw[i + 2] | 0x20) == 'f') {
-			copy[n] = '/';
-			i += 2;
-		}
-	}
-	return tbg_path_decode(copy, n, path);
-}
-
 int tbg_target_path(const char *target, size_t len, char ret[TBG_TARGET_MAX + 1])
 {
 	const char *query = memchr(target, '?', len);
@@ -217,7 +245,7 @@ int tbg_target_path(const char *target, size_t len, char ret[TBG_TARGET_MAX + 1]
 	if (query)
 		len = query - target;
 	return len > TBG_TARGET_MAX ? -EINVAL :
-	       tbg_path_decode_slashes((const uint8_t *)target, len, ret);
+	       tbg_path_decode((const uint8_t *)target, len, ret);
 }
 
 /* The target's four forms (RFC 9112 3.2). */
@@ -264,10 +292,6 @@ static enum tbg_parsed target_parse(struct tbg_message *m, const uint8_t *b,
 	}
 	n = off == end ? tbg_path_decode((const uint8_t *)"/", 1, path)
 		       : tbg_path_decode(b + off, end - off, path);
-	if (n < 0 && m->passed_on) {
-		n = tbg_path_decode_slashes(b + off, end - off, path);
-		m->slashes = true;
-	}
 	if (n < 0)
 		return bad(m, 400);
 	m->path_len = n;
@@ -284,7 +308,7 @@ static enum tbg_parsed request_line(struct tbg_message *m, const uint8_t *b,
 	m->head_off = off;
 	m->method = method_of(b + off, sp - b - off);
 	sp2 = memchr(sp + 1, ' ', b + end - sp - 1);
-	if (!sp2 || sp2 == sp + 1 || !all(sp + 1, sp2 - sp - 1, TARGET))
+	if (!sp2 || sp2 == sp + 1 || !target_valid(sp + 1, sp2 - sp - 1, &m->raw_target))
 		return bad(m, 400);
 	m->target = (struct tbg_text){ sp + 1 - b, sp2 - sp - 1 };
 	v = sp2 + 1;

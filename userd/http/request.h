@@ -39,7 +39,7 @@ struct tbg_text {
 };
 
 /*
- * One request. Zero it (but for passed_on), then hand it to tbg_message_parse()
+ * One request. Zero it, then hand it to tbg_message_parse()
  * again and again with the same bytes and more behind them: lines already read
  * are not read again.
  */
@@ -48,13 +48,11 @@ struct tbg_message {
 	uint32_t line_off;	/* start of the line being received */
 	uint32_t scan_off;	/* bytes before it have been looked at */
 	uint8_t state;
-	/* the caller's: the target may be sent on, so "%2F" may stand in its path */
-	bool passed_on;
 	/* result */
 	uint8_t method;		/* enum tbg_method */
 	uint8_t minor;		/* HTTP/1.minor, 0 or 1 */
 	bool asterisk;		/* "*", OPTIONS without a path, CONNECT: none */
-	bool slashes;		/* "%2F" stood in the path: 400 unless it is sent on */
+	bool raw_target;	/* has UTF-8 that is not escaped: 400 unless a file answers */
 	bool close;		/* connection ends with the response */
 	bool chunked;
 	bool has_length;
@@ -102,16 +100,11 @@ size_t tbg_message_list(const uint8_t *head, size_t len, const char *name,
 
 /*
  * Canonical path of len bytes of raw (an absolute path without its query)
- * into ret[len + 1]. Length, or -EINVAL: bad escape, encoded slash or NUL,
- * above the root, no leading slash.
+ * into ret[len + 1]. An escaped slash is a slash, before dot segments are removed:
+ * no file has one in its name. Length, or -EINVAL: bad escape, encoded NUL, above
+ * the root, no leading slash.
  */
 int tbg_path_decode(const uint8_t *raw, size_t len, char *ret);
-
-/*
- * The same with "%2F" read as a slash, as nginx has it: below the root even so.
- * For what is passed on: files refuse it. len: TBG_TARGET_MAX at most.
- */
-int tbg_path_decode_slashes(const uint8_t *raw, size_t len, char *ret);
 
 /* The same of a target of any length in origin form, without its query. */
 int tbg_target_path(const char *target, size_t len, char ret[TBG_TARGET_MAX + 1]);

@@ -17,7 +17,7 @@
 
 static void check_begin(struct tbg_worker *w, struct tbg_backend *b)
 {
-	struct tbg_message m = { .passed_on = true };
+	struct tbg_message m = { 0 };
 	struct tbg_transfer *x;
 	char head[HEAD_MAX];
 	int n;

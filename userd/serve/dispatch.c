@@ -109,6 +109,7 @@ void tbg_answer_error(struct tbg_answer *ret, unsigned int status,
 	ret->hit = ret->partial = false;
 	ret->heap = NULL;
 	ret->fd = -1;
+	ret->fd_version.name = NULL;
 	ret->fd_off = 0;
 	ret->parts = NULL;
 	ret->media = ret->reason = NULL;
@@ -127,11 +128,22 @@ void tbg_answer_done(struct tbg_answer *a)
 	free(a->heap);
 	if (a->fd >= 0)
 		close(a->fd);
+	tbg_file_version_end(&a->fd_version);
 	tbg_parts_free(a->parts);
 	a->parts = NULL;
 	a->object = NULL;
 	a->heap = NULL;
 	a->fd = -1;
+}
+
+static char *escape_put(char *at, unsigned char c)
+{
+	static const char hex[] = "0123456789ABCDEF";
+
+	*at++ = '%';
+	*at++ = hex[c >> 4];
+	*at++ = hex[c & 15];
+	return at;
 }
 
 /*
@@ -140,26 +152,27 @@ void tbg_answer_done(struct tbg_answer *a)
  */
 static void location_make(const struct tbg_ask *ask, char *ret)
 {
-	static const char hex[] = "0123456789ABCDEF";
 	char *at = ret;
 
 	for (size_t i = 0; i < ask->path_len; i++) {
 		unsigned char c = ask->path[i];
 
 		if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-		    (c >= 'A' && c <= 'Z') || (c && strchr("-._~!$&'()*+,;=:@/", c))) {
+		    (c >= 'A' && c <= 'Z') || (c && strchr("-._~!$&'()*+,;=:@/", c)))
 			*at++ = c;
-		} else {
-			*at++ = '%';
-			*at++ = hex[c >> 4];
-			*at++ = hex[c & 15];
-		}
+		else
+			at = escape_put(at, c);
 	}
 	*at++ = '/';
-	if (ask->query) {
+	if (ask->query)
 		*at++ = '?';
-		memcpy(at, ask->query, ask->query_len);
-		at += ask->query_len;
+	for (size_t i = 0; ask->query && i < ask->query_len; i++) {
+		unsigned char c = ask->query[i];
+
+		if (c < 0x80)
+			*at++ = c;
+		else			/* UTF-8 as the client has it */
+			at = escape_put(at, c);
 	}
 	*at = 0;
 }
@@ -276,10 +289,10 @@ static void answer_range(const struct tbg_ask *ask, struct tbg_answer *ret,
 
 /* Whether Range is to be looked at: of GET alone, and with If-Range's leave. */
 static bool range_counts(const struct tbg_ask *ask, const struct tbg_value *tag,
-			 int64_t modified_s)
+			 int64_t strong_s)
 {
 	return ask->range.text && ask->method == TBG_METHOD_GET &&
-	       tbg_if_range_eval(&ask->if_range, tag->text, tag->len, modified_s);
+	       tbg_if_range_eval(&ask->if_range, tag->text, tag->len, strong_s);
 }
 
 /* The head of a file's answer, after its preconditions. */
@@ -298,11 +311,11 @@ static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
 	}
 	memcpy(ret->etag, f->etag, sizeof(ret->etag));
 	memcpy(ret->modified, f->modified, sizeof(f->modified));
-	r->etag = ret->etag;
-	r->modified = ret->modified;
+	r->etag = *ret->etag ? ret->etag : NULL;
+	r->modified = *ret->modified ? ret->modified : NULL;
 	r->status = 200;
 	r->type = f->type;
-	r->encoding = f->encoding ? tbg_encoding_name(f->encoding) : NULL;
+	r->encoding = f->encoding ? tbg_encoding_name(f->encoding) : f->coding;
 	r->length = f->size;
 	r->ranges = true;
 	if (status == 304) {
@@ -311,7 +324,7 @@ static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
 		r->type = r->encoding = NULL;
 		r->length = -1;
 		ret->body_len = ret->fd_len = 0;
-	} else if (range_counts(ask, &tag, f->modified_s)) {
+	} else if (range_counts(ask, &tag, f->strong_s)) {
 		type = (struct tbg_value){ f->type, f->type ? strlen(f->type) : 0 };
 		answer_range(ask, ret, f->size, &type, &tag);
 	}
@@ -487,7 +500,7 @@ static int version_open(const struct tbg_server *s,
 	int status = 0;
 
 	if (kept)
-		v->f.type = tbg_mime_type(location->site->sites->mime, v->name);
+		tbg_file_describe(&v->f, location, v->name);
 	else
 		status = tbg_file_open(s, location, v->name, &v->f);
 	if (status)
@@ -538,7 +551,7 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 	if (err == -EFBIG) {
 		ret->fd = v.f.fd;
 		ret->fd_len = v.f.size;
-		ret->fd_version = tbg_file_version(&v.f);
+		ret->fd_version = tbg_file_version(&v.f, v.name);
 		v.f.fd = -1;
 		err = 0;
 	}
@@ -736,7 +749,8 @@ static void object_range(const struct tbg_ask *ask, struct tbg_object *o,
 	struct tbg_value tag = { o->etag, o->etag_len }, type = { "", 0 };
 
 	if (blob->part[TBG_PART_GET].status != 200 ||
-	    !range_counts(ask, &tag, o->modified_s))
+	    !range_counts(ask, &tag, tbg_file_strong_s(o->modified_s, o->file.mtime_ns,
+						       o->file.ctime_ns)))
 		return;
 	ret->reply.type = NULL;
 	ret->body = head + head_len;
