@@ -544,10 +544,57 @@ __tbg_inline __u64 tbg_host_marks(__u64 w, __u64 v6)
 	return ((address & v6) | (name & ~v6) | w) & TBG_MARKS;
 }
 
+/* The groups of an IPv6 address, byte by byte. */
+struct tbg_groups {
+	const struct tbg_head *h;
+	__u64 at, end;
+	__u32 digits;			/* of the group so far */
+	__u32 colons, doubles;		/* doubles: a colon behind a colon */
+	__u32 pair;			/* that was the last byte but for digits */
+	__u32 wrong;
+};
+
+#define TBG_IP6_MAX 39			/* bytes of an address without dots */
+
+static __attribute__((unused)) long tbg_groups_step(__u32 i, void *arg)
+{
+	struct tbg_groups *g = arg;
+	__u64 at = g->at + i;
+	__u8 c;
+
+	if (at >= g->end || at >= TBG_REQ_MAX)
+		return 1;
+	c = g->h->b[at];
+	if (c == ':') {
+		g->colons++;
+		g->pair = i && !g->digits;
+		g->doubles += g->pair;
+		g->digits = 0;
+	} else {		/* nor one colon at the begin */
+		g->wrong |= c == '.' || ++g->digits > 4 || (i == 1 && g->colons);
+	}
+	return 0;
+}
+
 /*
- * A registered name or IPv4 address of [A-Za-z0-9._-], or [ ] around
- * hexadecimal digits, colons and dots; then, if there is a colon, a port of
- * one to five digits. 0 or FIELD.
+ * Whether the hexadecimal digits and colons from at to end are an IPv6 address for
+ * certain (RFC 4291 2.2): eight groups, or up to seven colons of which one pair
+ * stands for the groups left out. One with dots is left to the daemon.
+ */
+__tbg_inline int tbg_ip6_certain(const struct tbg_head *h, __u64 at, __u64 end)
+{
+	struct tbg_groups g = { .h = h, .at = at, .end = end };
+
+	if (end - at > TBG_IP6_MAX)
+		return 0;
+	tbg_loop(TBG_IP6_MAX, tbg_groups_step, &g);
+	return !g.wrong && g.colons <= 7 && g.doubles <= 1 && (g.doubles || g.colons == 7) &&
+	       (g.digits || g.pair);
+}
+
+/*
+ * A registered name or IPv4 address of [A-Za-z0-9._-], or [ ] around an IPv6
+ * address; then, if there is a colon, a port of one to five digits. 0 or FIELD.
  */
 __tbg_inline int tbg_host_check(const struct tbg_head *h, __u64 at, __u64 len)
 {
@@ -574,7 +621,7 @@ __tbg_inline int tbg_host_check(const struct tbg_head *h, __u64 at, __u64 len)
 	p = tbg_opaque(p + tbg_mark_first(marks), w) & 0xfff;
 	if (p >= TBG_REQ_MAX || p == at)
 		return TBG_WHY_FIELD;
-	if (v6 && h->b[p++] != ']')
+	if (v6 && (!tbg_ip6_certain(h, at, p) || h->b[p++] != ']'))
 		return TBG_WHY_FIELD;
 	tbg_keep(p);
 	if (p >= end)			/* the CR stops it, if nothing does before */

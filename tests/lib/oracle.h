@@ -7,6 +7,7 @@
 #ifndef TBG_TESTS_ORACLE_H
 #define TBG_TESTS_ORACLE_H
 
+#include <arpa/inet.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -78,12 +79,19 @@ __attribute__((unused)) static bool oracle_host(const uint8_t *v, size_t n)
 	if (!n || n > TBG_HOST_MAX)
 		return false;
 	if (v[0] == '[') {
-		for (i = 1; i < n && v[i] != ']'; i++)
-			if (!oracle_one_of(v[i], "0123456789abcdefABCDEF:."))
+		char text[INET6_ADDRSTRLEN] = "";
+		struct in6_addr addr;
+		int colons = 0;
+
+		for (i = 1; i < n && v[i] != ']'; i++) {
+			if (i >= sizeof(text) || v[i] == '.')
 				return false;
-		if (i == 1 || i == n)
+			text[i - 1] = v[i];
+			colons += v[i] == ':';
+		}
+		/* eight colons can be right, but are left to the daemon */
+		if (i++ == n || colons > 7 || inet_pton(AF_INET6, text, &addr) != 1)
 			return false;
-		i++;
 	} else {
 		for (; i < n && v[i] != ':'; i++)
 			if (!oracle_alnum(v[i]) && !oracle_one_of(v[i], "._-"))

@@ -990,7 +990,8 @@ static bool body_hold(struct tbg_worker *w, struct tbg_conn *c,
 	t->body_max = body_max;
 	t->begin_ns = t->begin_ns ?: w->now_ns;
 	t->in_body = true;
-	tbg_body_begin(&t->body, m);
+	t->body_len = t->body_taken = 0;
+	tbg_body_decoder_begin_request(&t->body, m);
 	return true;
 }
 
@@ -1040,21 +1041,24 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 {
 	struct tbg_conn_active *t = c->traffic;
 	struct tbg_message m = { 0 };
-	enum tbg_parsed p = tbg_body_skip(&t->body, b, len, ret_used);
+	size_t content;
+	enum tbg_parsed p = tbg_body_decoder_skip(&t->body, b, len, ret_used, &content);
 	uint8_t *held;
 	uint32_t taken;
 	bool ok;
 
 	c->stamp_ms = w->now_ms;
+	t->body_taken += *ret_used;
+	t->body_len += content;
 	if (p == TBG_PARSED_BAD)
 		return request_refuse(w, c, 400, location_held(w, t), t->held, t->held_len);
-	if (tbg_body_exceeds(t->body.content, tbg_body_comes(&t->body), t->body_max))
+	if (tbg_body_exceeds(t->body_len, tbg_body_decoder_comes(&t->body), t->body_max))
 		return request_refuse(w, c, 413, location_held(w, t), t->held, t->held_len);
 	if (p == TBG_PARSED_MORE)
 		return true;
 	t->in_body = false;
 	held = t->held;
-	taken = t->held_len + t->body.taken;
+	taken = t->held_len + t->body_taken;
 	t->held = NULL;
 	/* it was whole: a reload may have lowered the limit since */
 	p = tbg_message_parse(&m, held, t->held_len, t->held_len + 1, w->path);

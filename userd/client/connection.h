@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "http/request_framing.h"
+#include "http/framing.h"
 #include "http/header.h"
 #include "http/request.h"
 #include "http/range.h"
@@ -31,7 +31,8 @@ struct tbg_conn_active {
 	uint32_t in_len, in_room;
 	struct tbg_message message;	/* of a head that has begun */
 	bool has_message, in_body;
-	struct tbg_body body;
+	struct tbg_body_decoder body;
+	uint64_t body_len, body_taken;	/* bytes so far: content, with framing */
 	uint64_t body_max;		/* of its location */
 	uint64_t begin_ns;		/* of the request under way; 0: this round */
 	uint8_t *held;			/* head of the request with that body */

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Bodies, decoded in place: content only ever moves towards the front.
+ * Bodies, byte by byte through their framing and at once over their content, which
+ * only ever moves towards the front. Framing that the grammar of RFC 9112 7.1 does
+ * not have is refused, white space and extensions included: parsers that disagree
+ * there have been smuggled past. Line ends are CRLF: a lone LF is where they part.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +12,20 @@
 #include "http/framing.h"
 #include "http/token.h"
 
-enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF,
-       TRAILER, TRAILER_LINE, TRAILER_LF, END_LF, END };
+#define SIZE_GROWS	(1ull << 56)	/* below it a size may have another digit */
+#define SIZE_DIGITS	16		/* the zeros of longer ones count as framing */
+
+enum {
+	SIZE,				/* chunk-size */
+	EXT,				/* white space before ';' */
+	EXT_NAME_GAP, EXT_NAME, EXT_EQUALS,
+	EXT_VALUE_GAP, EXT_VALUE, EXT_QUOTED, EXT_ESCAPE, EXT_QUOTED_END,
+	SIZE_LF,
+	DATA, DATA_CR, DATA_LF,
+	TRAILER, TRAILER_NAME, TRAILER_VALUE, TRAILER_VALUE_LF, TRAILER_LF,
+	END,
+	WRONG,
+};
 
 void tbg_body_decoder_begin(struct tbg_body_decoder *f, enum tbg_framing framing,
 		     uint64_t length)
@@ -21,6 +36,13 @@ void tbg_body_decoder_begin(struct tbg_body_decoder *f, enum tbg_framing framing
 	else if (framing == TBG_FRAMING_NONE ||
 		 (framing == TBG_FRAMING_LENGTH && !length))
 		f->state = END;
+}
+
+void tbg_body_decoder_begin_request(struct tbg_body_decoder *f, const struct tbg_message *m)
+{
+	tbg_body_decoder_begin(f, m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
+			       m->content_length);
+	f->request = true;
 }
 
 void tbg_body_decoder_end(struct tbg_body_decoder *f)
@@ -45,22 +67,86 @@ bool tbg_body_decoder_closes(const struct tbg_body_decoder *f)
 	return f->framing == TBG_FRAMING_CLOSE;
 }
 
-static bool size_byte(struct tbg_body_decoder *f, uint8_t c)
+static bool blank(uint8_t c)
 {
-	int v = tbg_hex_value(c);
-
-	if (v >= 0 && f->digits < 15) {
-		f->left = f->left << 4 | v;
-		f->digits++;
-		return true;
-	}
-	if (!f->digits || (c != ';' && c != '\r' && c != ' ' && c != '\t'))
-		return false;
-	f->state = c == '\r' ? SIZE_LF : EXTENSION;
-	return true;
+	return c == ' ' || c == '\t';
 }
 
-static bool trailer_byte(struct tbg_body_decoder *f, uint8_t c)
+/* What follows a size, a name or a value of an extension. */
+static uint8_t ext_next(uint8_t c)
+{
+	if (c == '\r')
+		return SIZE_LF;
+	if (c == ';')
+		return EXT_NAME_GAP;
+	return blank(c) ? EXT : WRONG;
+}
+
+/* chunk-ext = *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) */
+static uint8_t ext_byte(uint8_t state, uint8_t c)
+{
+	switch (state) {
+	case EXT:
+		return blank(c) ? EXT : c == ';' ? EXT_NAME_GAP : WRONG;
+	case EXT_NAME_GAP:
+		if (blank(c))
+			return state;
+		return tbg_token_byte(c) ? EXT_NAME : WRONG;
+	case EXT_NAME:
+		if (tbg_token_byte(c))
+			return state;
+		if (c == '=')
+			return EXT_VALUE_GAP;
+		return blank(c) ? EXT_EQUALS : ext_next(c);
+	case EXT_EQUALS:
+		if (c == '=')
+			return EXT_VALUE_GAP;
+		return blank(c) ? state : c == ';' ? EXT_NAME_GAP : WRONG;
+	case EXT_VALUE_GAP:
+		if (blank(c))
+			return state;
+		if (c == '"')
+			return EXT_QUOTED;
+		return tbg_token_byte(c) ? EXT_VALUE : WRONG;
+	case EXT_VALUE:
+		return tbg_token_byte(c) ? state : ext_next(c);
+	case EXT_QUOTED:
+		if (c == '"')
+			return EXT_QUOTED_END;
+		if (c == '\\')
+			return EXT_ESCAPE;
+		return tbg_value_byte(c) ? state : WRONG;
+	case EXT_ESCAPE:
+		return tbg_value_byte(c) ? EXT_QUOTED : WRONG;
+	default:		/* EXT_QUOTED_END */
+		return ext_next(c);
+	}
+}
+
+static uint8_t trailer_byte(uint8_t state, uint8_t c)
+{
+	switch (state) {
+	case TRAILER:
+		if (c == '\r')
+			return TRAILER_LF;
+		return tbg_token_byte(c) ? TRAILER_NAME : WRONG;
+	case TRAILER_NAME:
+		if (c == ':')
+			return TRAILER_VALUE;
+		return tbg_token_byte(c) ? state : WRONG;
+	case TRAILER_VALUE:
+		if (c == '\r')
+			return TRAILER_VALUE_LF;
+		return tbg_value_byte(c) ? state : WRONG;
+	case TRAILER_VALUE_LF:
+		return c == '\n' ? TRAILER : WRONG;
+	default:		/* TRAILER_LF */
+		return c == '\n' ? END : WRONG;
+	}
+}
+
+/* One more byte of a field of the trailer section; false: too many. */
+static bool trailer_keep(struct tbg_body_decoder *f, uint8_t c)
 {
 	if (f->trailer_len >= TBG_TRAILER_MAX)
 		return false;
@@ -70,87 +156,104 @@ static bool trailer_byte(struct tbg_body_decoder *f, uint8_t c)
 	return true;
 }
 
-/* The line that has just ended: a name, a colon, a value. */
-static bool trailer_check(const struct tbg_body_decoder *f)
+static uint8_t size_byte(struct tbg_body_decoder *f, uint8_t c)
 {
-	size_t from = f->trailer_len - 2;	/* at its CRLF */
-	const char *line, *colon;
-	size_t len;
-
-	while (from && f->trailer[from - 1] != '\n')
-		from--;
-	line = f->trailer + from;
-	len = f->trailer_len - 2 - from;
-	colon = memchr(line, ':', len);
-	return colon && tbg_token_valid(line, colon - line) &&
-	       tbg_value_valid(colon + 1, line + len - colon - 1);
+	if (tbg_hex_value(c) < 0 || f->left >= SIZE_GROWS)
+		return f->digits ? ext_next(c) : WRONG;
+	f->left = f->left << 4 | tbg_hex_value(c);
+	if (f->digits < SIZE_DIGITS)
+		f->digits++;
+	else if (++f->framing_len > TBG_FRAMING_MAX)
+		return WRONG;
+	return SIZE;
 }
 
-/* One byte that is not content; false: wrong. */
-static bool frame_byte(struct tbg_body_decoder *f, uint8_t c)
+/*
+ * The end of a chunk's line. A response may have any number of extensions, a line of
+ * it only so many bytes; of a request, content pays for what stands between it.
+ */
+static uint8_t size_end(struct tbg_body_decoder *f, uint8_t c)
 {
-	switch (f->state) {
+	f->digits = 0;
+	if (!f->request || f->framing_len <= f->left)
+		f->framing_len = 0;
+	else
+		f->framing_len -= f->left;
+	if (c != '\n')
+		return WRONG;
+	return f->left ? DATA : TRAILER;
+}
+
+/* One byte of framing: the state behind it. */
+static uint8_t frame_byte(struct tbg_body_decoder *f, uint8_t c)
+{
+	uint8_t state = f->state, next;
+
+	switch (state) {
 	case SIZE:
 		return size_byte(f, c);
-	case EXTENSION:
-		if (c == '\r')
-			f->state = SIZE_LF;
-		else if (!tbg_value_byte(c) || ++f->line > TBG_TRAILER_MAX)
-			return false;
-		return true;
 	case SIZE_LF:
-		f->state = f->left ? DATA : TRAILER;
-		f->digits = f->line = 0;
-		return c == '\n';
+		return size_end(f, c);
 	case DATA_CR:
-		f->state = DATA_LF;
-		return c == '\r';
+		return c == '\r' ? DATA_LF : WRONG;
 	case DATA_LF:
-		f->state = SIZE;
-		return c == '\n';
-	case TRAILER:
-		f->state = c == '\r' ? END_LF : TRAILER_LINE;
-		return c == '\r' || trailer_byte(f, c);
-	case TRAILER_LINE:
-		if (c == '\r')
-			f->state = TRAILER_LF;
-		return c != '\n' && trailer_byte(f, c);
-	case TRAILER_LF:
-		f->state = TRAILER;
-		return c == '\n' && trailer_byte(f, c) && trailer_check(f);
-	case END_LF:
-		f->state = END;
-		return c == '\n';
+		return c == '\n' ? SIZE : WRONG;
+	case EXT:		/* blanks behind a size: servers do that, clients do not */
+		if (c == '\r' && !f->request)
+			return SIZE_LF;
+		break;
 	}
-	return false;
+	if (state != TRAILER_LF && ++f->framing_len > TBG_FRAMING_MAX)
+		return WRONG;
+	if (state < SIZE_LF)
+		return ext_byte(state, c);
+	next = trailer_byte(state, c);
+	if (next < TRAILER_LF && f->keeps && !trailer_keep(f, c))
+		return WRONG;
+	return next;
 }
 
-static enum tbg_parsed chunks_eat(struct tbg_body_decoder *f, uint8_t *b, size_t len,
-				  size_t *ret_used, size_t *ret_data)
+static enum tbg_parsed verdict(const struct tbg_body_decoder *f)
+{
+	if (f->state == WRONG)
+		return TBG_PARSED_BAD;
+	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
+}
+
+/* The run of content at i of b: its length, which has left the chunk. */
+static size_t run_take(struct tbg_body_decoder *f, size_t len)
+{
+	size_t n = len < f->left ? len : f->left;
+
+	f->left -= n;
+	if (!f->left)
+		f->state = DATA_CR;
+	return n;
+}
+
+/* to: where content moves, b or NULL. */
+static enum tbg_parsed chunks_eat(struct tbg_body_decoder *f, const uint8_t *b, size_t len,
+				  uint8_t *to, size_t *ret_used, size_t *ret_data)
 {
 	size_t i = 0, data = 0;
-	bool ok = true;
 
-	while (i < len && f->state != END && ok) {
-		size_t n = len - i < f->left ? len - i : f->left;
+	f->keeps = to;
+	while (i < len && f->state < END) {
+		size_t n;
 
 		if (f->state != DATA) {
-			ok = frame_byte(f, b[i++]);
+			f->state = frame_byte(f, b[i++]);
 			continue;
 		}
-		if (data != i)
-			memmove(b + data, b + i, n);
+		n = run_take(f, len - i);
+		if (to && data != i)
+			memmove(to + data, b + i, n);
 		data += n;
 		i += n;
-		f->left -= n;
-		if (!f->left)
-			f->state = DATA_CR;
 	}
 	*ret_used = i;
 	*ret_data = data;
-	if (!ok)
-		return TBG_PARSED_BAD;
-	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
+	return verdict(f);
 }
 
 /* What a FastCGI server may say of our request; false: anything else. */
@@ -204,26 +307,42 @@ static enum tbg_parsed records_eat(struct tbg_body_decoder *f, uint8_t *b, size_
 	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
 }
 
-enum tbg_parsed tbg_body_decoder_eat(struct tbg_body_decoder *f, uint8_t *b, size_t len,
-			      size_t *ret_used, size_t *ret_data)
+/* Content up to a length, or to the end of the connection. */
+static enum tbg_parsed plain_eat(struct tbg_body_decoder *f, size_t len, size_t *ret_used,
+				 size_t *ret_data)
 {
 	size_t n = len;
 
-	switch ((enum tbg_framing)f->framing) {
-	case TBG_FRAMING_CHUNKED:
-		return chunks_eat(f, b, len, ret_used, ret_data);
-	case TBG_FRAMING_RECORDS:
-		return records_eat(f, b, len, ret_used, ret_data);
-	case TBG_FRAMING_CLOSE:
-		break;
-	case TBG_FRAMING_NONE:
-	case TBG_FRAMING_LENGTH:
+	if (f->framing != TBG_FRAMING_CLOSE) {
 		n = len < f->left ? len : f->left;
 		f->left -= n;
 		if (!f->left)
 			f->state = END;
-		break;
 	}
 	*ret_used = *ret_data = n;
-	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
+	return verdict(f);
+}
+
+enum tbg_parsed tbg_body_decoder_eat(struct tbg_body_decoder *f, uint8_t *b, size_t len,
+				     size_t *ret_used, size_t *ret_data)
+{
+	switch ((enum tbg_framing)f->framing) {
+	case TBG_FRAMING_CHUNKED:
+		return chunks_eat(f, b, len, b, ret_used, ret_data);
+	case TBG_FRAMING_RECORDS:
+		return records_eat(f, b, len, ret_used, ret_data);
+	case TBG_FRAMING_CLOSE:
+	case TBG_FRAMING_NONE:
+	case TBG_FRAMING_LENGTH:
+		break;
+	}
+	return plain_eat(f, len, ret_used, ret_data);
+}
+
+enum tbg_parsed tbg_body_decoder_skip(struct tbg_body_decoder *f, const uint8_t *b, size_t len,
+				      size_t *ret_used, size_t *ret_data)
+{
+	if (f->framing == TBG_FRAMING_CHUNKED)
+		return chunks_eat(f, b, len, NULL, ret_used, ret_data);
+	return plain_eat(f, len, ret_used, ret_data);
 }

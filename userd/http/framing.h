@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The framing of a body taken off where it lies (RFC 9112 6 and 7; FastCGI
- * 1.0): the bytes of an upstream's response and of a client's request that are
- * to be passed on. Strict: a chunk line that is not exactly right, or a record
- * that has no place there, ends the message.
+ * The framing of a body taken off where it lies (RFC 9112 6 and 7; FastCGI 1.0):
+ * the one decoder of requests and of responses, whoever reads them. Strict: a chunk
+ * line that is not exactly right, or a record that has no place there, ends the
+ * message. Pure but for the memory of the trailer.
  */
-#ifndef TBG_USERD_FRAME_H
-#define TBG_USERD_FRAME_H
+#ifndef TBG_HTTP_FRAMING_H
+#define TBG_HTTP_FRAMING_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +17,8 @@
 #include "fastcgi/record.h"
 
 #define TBG_FASTCGI_ID	1	/* of every request: one at a time on a connection */
-#define TBG_TRAILER_MAX 4096	/* bytes of all trailer fields, or of a line's extensions */
+#define TBG_TRAILER_MAX 4096	/* bytes of trailer fields that are kept */
+#define TBG_FRAMING_MAX 4096	/* bytes of extensions, trailers and endless sizes */
 
 enum tbg_framing {
 	TBG_FRAMING_NONE,
@@ -32,7 +33,9 @@ struct tbg_body_decoder {
 	uint8_t framing;	/* enum tbg_framing */
 	uint8_t state;
 	uint8_t digits;
-	uint32_t line;		/* bytes of this line's extensions so far */
+	bool request;		/* of a client: no blanks behind a size */
+	bool keeps;		/* the trailer: the body is wanted */
+	uint32_t framing_len;	/* bytes of extensions, trailers, endless sizes so far */
 	uint32_t trailer_len;
 	char *trailer;		/* the trailer section's lines, checked */
 	/* of RECORDS */
@@ -44,8 +47,11 @@ struct tbg_body_decoder {
 	struct tbg_lines errors; /* what STDERR has said; the caller's to take */
 };
 
+/* Of a response. */
 void tbg_body_decoder_begin(struct tbg_body_decoder *f, enum tbg_framing framing,
-		     uint64_t length);
+			    uint64_t length);
+/* Of a request; m: a message that tbg_message_parse() is DONE with. */
+void tbg_body_decoder_begin_request(struct tbg_body_decoder *f, const struct tbg_message *m);
 void tbg_body_decoder_end(struct tbg_body_decoder *f);	/* frees what it holds */
 
 /*
@@ -54,9 +60,19 @@ void tbg_body_decoder_end(struct tbg_body_decoder *f);	/* frees what it holds */
  * were. DONE: the message ends there (never with CLOSE).
  */
 enum tbg_parsed tbg_body_decoder_eat(struct tbg_body_decoder *f, uint8_t *b, size_t len,
-			      size_t *ret_used, size_t *ret_data);
+				     size_t *ret_used, size_t *ret_data);
 
-/* Content bytes that are known to come, as tbg_body_comes(). */
+/* The same for a body that nobody wants: nothing moves, *ret_data bytes were content. */
+enum tbg_parsed tbg_body_decoder_skip(struct tbg_body_decoder *f, const uint8_t *b, size_t len,
+				      size_t *ret_used, size_t *ret_data);
+
+/* Whether content of that length so far is too much with what is known to come. */
+static inline bool tbg_body_exceeds(uint64_t len, uint64_t comes, uint64_t max)
+{
+	return len > max || comes > max - len;
+}
+
+/* Content bytes that are known to come of a chunk: its size has been read. */
 uint64_t tbg_body_decoder_comes(const struct tbg_body_decoder *f);
 
 /* Whether the message has ended. */

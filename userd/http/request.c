@@ -4,6 +4,7 @@
  * it: empty lines before a request, LF alone as the end of a line (2.2).
  * Everything else that two parsers could read in two ways is refused.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
@@ -76,6 +77,22 @@ static bool port_valid(const uint8_t *b, size_t len)
 	return len <= 5;
 }
 
+/*
+ * Whether what stands between [ and ] is an IPv6 address (RFC 3986 3.2.2); of the
+ * future versions that may stand there, too, none is known to anybody.
+ */
+static bool ip6_valid(const uint8_t *b, size_t len)
+{
+	char text[INET6_ADDRSTRLEN];
+	struct in6_addr addr;
+
+	if (!len || len >= sizeof(text) || !all(b, len, IP))
+		return false;
+	memcpy(text, b, len);
+	text[len] = '\0';
+	return inet_pton(AF_INET6, text, &addr) == 1;
+}
+
 /* Whether b is uri-host [":" port] (RFC 9110 7.2) and not empty. */
 static bool host_valid(const uint8_t *b, size_t len)
 {
@@ -84,7 +101,7 @@ static bool host_valid(const uint8_t *b, size_t len)
 	if (len && b[0] == '[') {
 		const uint8_t *end = memchr(b, ']', len);
 
-		if (!end || end == b + 1 || !all(b + 1, end - b - 1, IP))
+		if (!end || !ip6_valid(b + 1, end - b - 1))
 			return false;
 		i = end - b + 1;
 	} else {

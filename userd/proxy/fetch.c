@@ -220,10 +220,10 @@ void tbg_fetch_begin(struct tbg_transfer *x)
 		     (m->chunked || m->content_length || x->tunnel);
 	x->expecting = m->expect_continue && x->up_body;
 	tbg_body_decoder_end(&x->up_frame);
-	tbg_body_decoder_begin(&x->up_frame,
-			x->tunnel ? TBG_FRAMING_CLOSE :
-			m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
-			m->content_length);
+	if (x->tunnel)
+		tbg_body_decoder_begin(&x->up_frame, TBG_FRAMING_CLOSE, 0);
+	else
+		tbg_body_decoder_begin_request(&x->up_frame, m);
 	if (x->expecting && tbg_speaks_fastcgi(x))
 		tell_continue(x);	/* programs have no interim answers */
 	try_next(x, 502);

@@ -62,8 +62,7 @@ void tbg_request_body_begin(struct tbg_transfer *x, const struct tbg_location *l
 		return;
 	}
 	x->gathering = true;
-	tbg_body_decoder_begin(&x->up_frame, m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
-			m->content_length);
+	tbg_body_decoder_begin_request(&x->up_frame, m);
 	if (!m->expect_continue)
 		return;
 	tbg_deliver_interim(x, 100, "Continue", 8, "", 0);
