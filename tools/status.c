@@ -44,6 +44,11 @@ static void status_wire(const json_t *a)
 		comma = ", ";
 	}
 	puts(true_of(tier, "on") && !*comma ? "no interface" : "");
+	if (*comma)
+		printf("             responses of up to %lld bytes with their heads%s\n",
+		       (long long)number_of(a, "wire_size"),
+		       true_of(a, "wire_size_auto") ?
+		       ": above, the daemon answers at less cost (wire-size)" : "");
 	json_array_foreach(ifaces, nr, i) {
 		bool xdp = strcmp(text_of(i, "how"), "off");
 

@@ -656,7 +656,8 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 		return -why;
 	if (r->len > TBG_WIRE_MAX || r->len > tbg_pkt_window(f, p) ||
 	    tbg_is_tight(skb, f, p) ||
-	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) || r->nr > TBG_SEG_MAX)
+	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) ||
+	    !tbg_reply_pays(knob, r))
 		return -TBG_WHY_SIZE;
 	frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;
 	if (!tbg_mtu_holds(skb, frame - p->l3))

@@ -25,6 +25,16 @@ static __always_inline void tbg_reply_flow(struct tbg_reply *r,
 	r->flowinfo = f->flowinfo;
 }
 
+/* Whether wire is the cheaper one to send this reply (--wire-size), which is cut. */
+static __always_inline bool tbg_reply_pays(const struct tbg_knob *knob,
+					   const struct tbg_reply *r)
+{
+	__u32 nr = knob->pays_segs, len = knob->pays_bytes;
+
+	return r->nr <= TBG_SEG_MAX && (!nr || r->nr <= nr) &&
+	       (!len || r->len <= len);
+}
+
 static __always_inline void tbg_count_sent(enum tbg_why why, __u32 bytes)
 {
 	__u32 zero = 0;
@@ -81,6 +91,9 @@ static __always_inline int tbg_reply_chunk(struct tbg_frame *frame, __u32 off,
 	return tbg_store(frame, off, c->b, n);
 }
 
+/* Payload of a segment on Ethernet at most: it needs no copy of its own on the way. */
+#define TBG_SEG_PLAIN 1460
+
 /* Copies the segment's payload out of its blob to off of the frame. */
 static __always_inline int tbg_reply_body(struct tbg_frame *frame, __u32 off,
 					  const struct tbg_reply *r)
@@ -104,6 +117,18 @@ static __always_inline int tbg_reply_body(struct tbg_frame *frame, __u32 off,
 				return -1;				\
 			TBG_BOUND(n, TBG_304_ROOM, return -1);		\
 			return tbg_store(frame, off,		\
+						   b->data + at, n);	\
+		}							\
+		if (r->at && sizeof(b->data) > TBG_SEG_PLAIN &&		\
+		    r->at <= sizeof(b->data) - TBG_SEG_PLAIN &&		\
+		    n <= TBG_SEG_PLAIN) {				\
+			__u64 at = r->at;				\
+									\
+			tbg_keep(at);					\
+			if (at > sizeof(b->data) - TBG_SEG_PLAIN)	\
+				return -1;				\
+			TBG_BOUND(n, TBG_SEG_PLAIN, return -1);		\
+			return tbg_store(frame, off,			\
 						   b->data + at, n);	\
 		}							\
 		if (r->at)						\

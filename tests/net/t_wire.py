@@ -488,5 +488,39 @@ def t_repeats_keep_the_client_s_window():
     assert talk.counts(d)["REPEAT"] > before
 
 
+def sizes_by_wire(*options):
+    """[(bytes of a body, whether wire answered it)], and what the daemon says of its limit."""
+    link, ret = n.links[1], []
+    with n.server.inside():
+        one = daemon.Daemon("--wire", link.name, "--workers", "1", *options,
+                            listen=(f"{link.server4}:{PORT + 1}",)).start()
+    try:
+        for size in (1000, 3000, 9000, 9700, 10300, 12000, 13500):
+            with open(os.path.join(one.root, f"{size}.bin"), "wb") as f:
+                f.write(os.urandom(size))
+            with connection(n.client, (link.server4, PORT + 1)) as c:
+                replies = [c.get(f"/{size}.bin") for _ in range(4)]
+            ret.append((size, replies[-1].tier == "wire"))
+        return ret, talk.ask(one, "status"), talk.ask(one, "why", "/13500.bin")
+    finally:
+        assert one.stop() == 0, one.lines
+
+
+def t_more_segments_than_pay_are_left_to_the_daemon():
+    sizes, status, why = sizes_by_wire("--wire-size", "auto")
+    limit = status["wire_size"]
+    assert status["wire_size_auto"] and 9700 < limit < 10300, status
+    assert sizes == [(size, size < 10000) for size, _ in sizes], sizes
+    assert why["why"] == "SIZE" and "less cost" in why["detail"], why
+
+
+def t_wire_size_is_the_limit_that_was_asked_for():
+    sizes, status, _ = sizes_by_wire("--wire-size", "3400")
+    assert status["wire_size"] == 3400 and not status["wire_size_auto"], status
+    assert sizes == [(size, size <= 3000) for size, _ in sizes], sizes
+    sizes, status, _ = sizes_by_wire("--wire-size", "64K")
+    assert all(by_wire for _, by_wire in sizes) and status["wire_size"] > 14000, (sizes, status)
+
+
 if __name__ == "__main__":
     ktap.run(globals(), setup=begin, teardown=end)

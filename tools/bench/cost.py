@@ -296,7 +296,7 @@ def etag(lab, server):
 class Bench:
     def __init__(self, lab, keys, repeats, seconds, patience_s):
         self.lab, self.keys, self.repeats, self.seconds = lab, keys, repeats, seconds
-        nginx, wire = Nginx(lab, "nginx"), Toboggan(lab, "wire")
+        nginx, wire = Nginx(lab, "nginx"), Toboggan(lab, "wire", wire_size="64K")
         user, reflect = Toboggan(lab, "user", tiers="user"), Reflector(lab, "reflect")
         sock = Toboggan(lab, "sock", tiers="sock,user")
         bare = Bare(lab, "bare")

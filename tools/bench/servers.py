@@ -379,8 +379,9 @@ class Toboggan(Server):
     can_compute = True
     TIERS = ("wire", "sock", "user")    # fastest first; each but the last needs the last
 
-    def __init__(self, lab, name, tiers="wire,user", **kw):
+    def __init__(self, lab, name, tiers="wire,user", wire_size=None, **kw):
         super().__init__(lab, name, **kw)
+        self.wire_size = wire_size      # None: as it is by default
         self.tiers = tiers.split(",")
         self.tier = self.tiers[0]
 
@@ -400,6 +401,7 @@ class Toboggan(Server):
         self.run([binary("toboggand"), *content, "--listen", self.authority,
                   "--tiers", ",".join(self.tiers),
                   "--wire", self.iface if "wire" in self.tiers else "off",
+                  *(["--wire-size", self.wire_size] if self.wire_size else []),
                   *(["--sock", "unlisted"] if "sock" in self.tiers else []),
                   "--memory", self.memory, "--workers", str(self.workers),
                   "--connections-max", str(self.connections + 500),

@@ -171,6 +171,16 @@ static bool set_late_sockets(struct given *g, const char *v)
 	return g->o->late_sockets || !strcmp(v, "off");
 }
 
+static bool set_wire_size(struct given *g, const char *v)
+{
+	uint64_t size = 0;
+	bool ret = !strcmp(v, "auto") || tbg_value_size(v, 1, TBG_WIRE_MAX + 1, &size);
+
+	if (ret)
+		g->o->wire_size = size;
+	return ret;
+}
+
 static bool set_sock(struct given *g, const char *v)
 {
 	g->o->sock_unlisted = !strcmp(v, "unlisted");
@@ -318,6 +328,7 @@ static bool set_header_max(struct given *g, const char *v)
 	X("listen", listen, "ADDR:PORT", false, "ADDR:PORT or [ADDR6]:PORT, each once, at most 32 of them", "address to serve on; can be repeated") \
 	X("wire", wire, "IFACE,...", false, "interface names with commas, each once, at most 64 of them, IFACE:xdp for XDP too, or one word alone: auto or off", "interfaces that answer at the packet, IFACE:xdp: in its driver too (auto)") \
 	X("late-sockets", late_sockets, "auto|off", false, "auto or off", "connections without a socket until their first miss: auto (Linux 6.9 or newer), or off (off)") \
+	X("wire-size", wire_size, "SIZE", false, "a size up to 64K, or auto", "longest response that wire sends, head included (auto: as long as it is cheaper than the daemon)") \
 	X("tiers", tiers, "LIST", false, "one or more of wire, sock and user with commas, such as wire,user", "tiers in use (wire,user)") \
 	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \
 	X("memory", memory, "SIZE", false, "a size from 1M to 1024G that this machine has, such as 256M", "memory budget of the cache (a sixteenth of the machine's, 16M to 256M)") \

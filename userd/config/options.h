@@ -31,6 +31,7 @@ struct tbg_options {
 	const char *wire;		/* "auto", "off" or names */
 	bool tier_wire, tier_sock;
 	bool late_sockets;		/* wire owns connections where the kernel lets it */
+	unsigned int wire_size;		/* bytes; 0: as long as it pays */
 	bool sock_unlisted;		/* on kernels nobody has vouched for, too */
 	uint64_t memory;		/* bytes */
 	unsigned int workers;

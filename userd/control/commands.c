@@ -168,7 +168,7 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 	for (unsigned int i = 0; i < s->opt.listen_nr; i++)
 		json_array_append_new(listeners,
 				      json_string(s->opt.listen_text[i]));
-	ret = json_pack("{s:b, s:s, s:i, s:f, s:b, s:o, s:o, s:o, s:o, s:o, s:i, s:I, s:I, s:{s:I, s:I}, s:I, s:I, s:I, s:o}",
+	ret = json_pack("{s:b, s:s, s:i, s:f, s:b, s:o, s:o, s:o, s:o, s:o, s:i, s:b, s:i, s:I, s:I, s:{s:I, s:I}, s:I, s:I, s:I, s:o}",
 			 "ok", 1, "version", TBG_VERSION,
 			 "pid", (int)getpid(),
 			 "uptime_s", (tbg_mono_ns() - s->started_ns) / 1e9,
@@ -178,6 +178,8 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 			 "listeners", listeners,
 			 "tiers", tiers_json(s),
 			 "interfaces", ifaces_json(s),
+			 "wire_size", s->wire ? (int)tbg_why_room(s) : 0,
+			 "wire_size_auto", !s->opt.wire_size,
 			 "workers", (int)s->workers_nr,
 			 "objects", (json_int_t)cs.objects,
 			 "objects_in_kernel", (json_int_t)cs.in_kernel,

@@ -253,11 +253,16 @@ static unsigned int segment_room(unsigned int mtu, unsigned int headers)
 }
 
 /* And of the longest reply. */
-static unsigned int reply_room(unsigned int mtu, unsigned int headers)
+static unsigned int reply_room(const struct tbg_server *s, unsigned int mtu,
+			       unsigned int headers)
 {
-	unsigned int room = segment_room(mtu, headers) * TBG_SEG_MAX;
+	unsigned int size = s->opt.wire_size ? s->opt.wire_size : TBG_WIRE_MAX;
+	unsigned int room = segment_room(mtu, headers) *
+			    (s->opt.wire_size ? TBG_SEG_MAX : TBG_SEG_PAYS);
 
-	return room < TBG_WIRE_MAX ? room : TBG_WIRE_MAX;
+	if (size > TBG_WIRE_MAX)
+		size = TBG_WIRE_MAX;
+	return room < size ? room : size;
 }
 
 unsigned int tbg_why_room(const struct tbg_server *s)
@@ -266,7 +271,7 @@ unsigned int tbg_why_room(const struct tbg_server *s)
 	unsigned int nr = tbg_wire_ifaces(s->wire, ifaces), most = 0;
 
 	for (unsigned int i = 0; i < nr; i++) {
-		unsigned int room = reply_room(iface_mtu(ifaces[i].name),
+		unsigned int room = reply_room(s, iface_mtu(ifaces[i].name),
 					       HEADERS_V4);
 
 		if (strcmp(ifaces[i].how, "off") && room > most)
@@ -486,7 +491,9 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 	else if (f->len > room && s->sock)
 		ret->why = TBG_WHY_HIT_SOCK;
 	else if (f->len > room)
-		VERDICT(ret, SIZE, "response of %u bytes with its head, ten segments carry at most %u",
+		VERDICT(ret, SIZE, s->opt.wire_size ?
+			"response of %u bytes with its head: more than wire-size, or than ten segments hold: at most %u" :
+			"response of %u bytes with its head; above %u, seven segments, the daemon answers at less cost (wire-size)",
 			f->len, room);
 	else
 		ret->why = TBG_WHY_HIT_WIRE;
@@ -511,8 +518,8 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
 
 	for (unsigned int i = 0; i < nr; i++) {
 		unsigned int mtu = iface_mtu(ifaces[i].name);
-		unsigned int v4 = reply_room(mtu, HEADERS_V4);
-		unsigned int v6 = mtu < MTU_V6 ? 0 : reply_room(mtu, HEADERS_V6);
+		unsigned int v4 = reply_room(s, mtu, HEADERS_V4);
+		unsigned int v6 = mtu < MTU_V6 ? 0 : reply_room(s, mtu, HEADERS_V6);
 		bool on = strcmp(ifaces[i].how, "off");
 		json_t *one = json_pack(
 			"{s:s, s:s, s:i, s:i, s:i, s:b, s:b}",

@@ -418,8 +418,9 @@ static void wire_open(struct tbg_server *s)
 	else if (!s->opt.tier_wire)
 		snprintf(s->wire_off, sizeof(s->wire_off), "--tiers %suser",
 			 s->opt.tier_sock ? "sock," : "");
-	else if (tbg_wire_open(&s->wire, s->opt.wire, s->opt.late_sockets, &s->plan,
-			       s->opt.listen, s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
+	else if (tbg_wire_open(&s->wire, s->opt.wire, s->opt.late_sockets,
+			       s->opt.wire_size, &s->plan, s->opt.listen,
+			       s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
 		s->wire = NULL;
 	if (s->wire && listeners_give(s, s->wire, NULL, s->wire_off,
 				      sizeof(s->wire_off))) {

@@ -636,7 +636,7 @@ static int attach_all(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 }
 
 int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
-		  const struct tbg_plan *plan,
+		  unsigned int size, const struct tbg_plan *plan,
 		  const struct sockaddr_storage *listeners, unsigned int nr,
 		  char *ret_msg, size_t msg_len)
 {
@@ -666,6 +666,8 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 	err = set_own(w);
 	if (err)
 		goto out;
+	w->maps.knob->pays_segs = size ? TBG_SEG_MAX : TBG_SEG_PAYS;
+	w->maps.knob->pays_bytes = size;
 	w->maps.knob->answer = 1;
 	err = attach_all(w, ret_msg, msg_len);
 	if (err)
