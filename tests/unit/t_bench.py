@@ -28,6 +28,7 @@ sys.path.insert(0, os.path.join(HERE, "../../tools/bench"))
 sys.dont_write_bytecode = True
 import ktap                     # noqa: E402
 
+import capacity                 # noqa: E402
 import catalogue                # noqa: E402
 import compare                  # noqa: E402
 import cost                     # noqa: E402
@@ -45,6 +46,8 @@ import remote                   # noqa: E402
 import servers                  # noqa: E402
 import sessions                 # noqa: E402
 import stats                    # noqa: E402
+import terminal                 # noqa: E402
+import units                    # noqa: E402
 from say import Problem         # noqa: E402
 
 
@@ -1394,10 +1397,82 @@ def t_points_that_are_numbers_have_their_places_and_a_line():
         assert (">point 1<" in page) == is_named, (log, is_named)
 
 
+def t_a_refused_point_is_hollow_and_breaks_the_line():
+    rec = record()
+    entry = rec["experiments"][0]
+    for s in entry["samples"]:
+        if s["point"] == 1024 and s["server"] == "toboggan":
+            s["withheld"] = {"throughput": 5000.0}
+    entry["summary"] = engine.summarise(entry)
+    figure = next(f for f in entry["figures"] if f[0] == "throughput")
+    svg = report.picture(entry, figure)
+    ours, theirs = plot.style("toboggan")[0], plot.style("nginx")[0]
+    assert svg.count('class="hollow"') == 1 and "no figure: rate refused" in svg, svg
+    assert f'fill="none" stroke="{ours}"' not in svg, "a line is drawn through the gap"
+    assert f'fill="none" stroke="{theirs}"' in svg
+
+
+def t_a_server_looks_the_same_everywhere():
+    assert plot.styles(["nginx", "toboggan"])["nginx"] == plot.styles(["x", "nginx"])["nginx"]
+    looks = plot.styles(["a", "b", "toboggan"])
+    assert len(set(looks.values())) == 3, looks
+    assert len({plot.STYLES[n][0] for n in ("toboggan", "toboggan-user", "nginx", "apache2", "floor")}) == 5
+
+
+def t_rates_have_the_diagonal():
+    lines = {"nginx": {500: (500, 500, 500), 4000: (2000, 2000, 2000)}}
+    assert 'class="same"' in plot.chart("t", "x", "/s", [500, 4000], lines, True, diagonal=True)
+    assert 'class="same"' not in plot.chart("t", "x", "/s", [500, 4000], lines, True)
+
+
+def t_the_terminal_has_the_table_and_the_reasons():
+    rec = record()
+    text = terminal.tables(rec)
+    assert "[1] no figure: " in text and "the client's limit" in text, text
+    row = next(line for line in text.splitlines() if line.startswith("1048576"))
+    assert " µs" in row and row.split()[-1].startswith("0.125") or "0.125" in row, row
+    plain = terminal.plain(rec)["experiments"]["sizes"]["points"]
+    assert "no_figure" in plain["1024"]["toboggan"] and plain["1"]["nginx"]["cpu_ns"]["n"] == 4, plain
+
+
+def t_where_wire_pays_follows_from_the_rates():
+    assert capacity.pays_from(1e6, 1e5, 1.25e5) == "23 %"
+    assert capacity.pays_from(1e5, 9e4, 1.2e5).startswith("never")
+    assert capacity.pays_from(1e6, None, 1e5) is None
+    assert capacity.pays_up_to([(8192, 2e5, 1e5), (16384, 5e4, 1e5)]) == "12.0 KiB"
+    assert capacity.pays_up_to([(1024, 2e5, 1e5), (4096, 3e5, 1e5)]) == "all that it answers"
+    assert capacity.pays_up_to([(1024, 1e5, 2e5), (4096, 1e5, 2e5)]) == "none of these"
+
+
+def t_capacity_has_no_figure_where_something_else_is_the_limit():
+    exp = capacity.Capacity(options("capacity"))
+    full = {"server_share": 0.99, "client_share": 0.4, "others_share": 0.0, "stolen": 0.0}
+    assert limit.refused(exp.own_limit(full)[0]) is None
+    for change, whose in (({"server_share": 0.8}, limit.UNKNOWN),
+                          ({"server_share": 0.8, "client_share": 0.99}, limit.CLIENT),
+                          ({"others_share": 0.2}, limit.OTHERS), ({"stolen": 0.2}, limit.OTHERS)):
+        got = exp.own_limit({**full, **change})
+        assert got[0] == whose and limit.refused(whose) and "%" in got[1], (change, got)
+
+
+def t_capacity_s_rows_are_those_that_were_asked_for():
+    exp = capacity.Capacity(options("capacity", "--rows", "304,10", "--requests-per-connection", "3"))
+    assert [(p.label, p.calls) for p in exp.points] == [("304", 3), ("1 KiB, 10 a connection", 3)]
+    refused(lambda: capacity.Capacity(options("capacity", "--rows", "5k")), text="--rows 5k")
+    refused(lambda: capacity.Capacity(options("capacity", "--misses", "101")), text="--misses 101")
+    exp = capacity.Capacity(options("capacity", "--misses", "20"))
+    rows = exp.rows_for(exp.points[1], None, "10.99.1.1")
+    assert [(r[0], r[1]) for r in rows] == [(80, "/1k.jpg"), (20, capacity.MISS_PATH)], rows
+
+
 def t_numbers_are_rounded_before_their_unit_is_chosen():
-    for value, want in ((999.4, "999"), (999.7, "1 k"), (999400, "999 k"), (999700, "1 M"), (1234567, "1.23 M"),
-                        (-999.7, "-1 k"), (0, "0"), (0.01234, "0.0123"), (9.997e8, "1 G")):
-        assert plot.short(value) == want, (value, plot.short(value))
+    for value, want in ((999.4, "999"), (999.7, "1k"), (999400, "999k"), (999700, "1M"), (1234567, "1.23M"),
+                        (-999.7, "-1k"), (0, "0"), (0.01234, "0.0123"), (9.997e8, "1G")):
+        assert units.human(value) == want, (value, units.human(value))
+    for value, unit, want in ((3321, "ns a request", "3.32 µs"), (498, "ns", "498 ns"), (1900, "µs", "1.9 ms"),
+                              (130000, "/s", "130k/s"), (999600, "/s", "1M/s"), (87.65e6, "bit/s", "87.6 Mbit/s"),
+                              (12.34, "%", "12.3 %"), (2048, "B", "2 KiB"), (2e9, "ns", "2 s"), (None, "/s", "")):
+        assert units.human(value, unit) == want, (value, unit, units.human(value, unit))
 
 
 def t_a_runs_files_are_whole_and_can_be_made_again():
@@ -1638,7 +1713,7 @@ def t_a_missing_tool_is_said_before_anything_is_made():
         for name in ("tiers", "sizes", "cpus", "clients"):
             refused(invoke.build, name, options(name), text=f"{name}: wrk is missing")
         exps, refused_, out = invoke.build("all", options("all", "--quick"))
-        assert {e.name for e in exps} == set(experiments.EXPERIMENTS) - {
+        assert {e.name for e in exps} == set(invoke.EXPERIMENTS) - {
             "tiers", "sizes", "cpus", "clients"} and len(out) == 4 and not refused_, out
         for words, code in (((), 1), (("--client", "load"), 0)):
             assert exit_code("rates" if words else "all", "--quick", *words) == code, words
@@ -1905,7 +1980,7 @@ def t_servers_on_different_hosts_have_their_own_command_and_network():
     page = report.page(rec)
     for fact in ("processor", "kernel", "sysctls"):
         assert f"<dt>client&#x27;s {fact}</dt>" in page and f"<dt>{fact}</dt>" in report.page(record())
-    assert "b cat /none" in page and "link a 1 G bit/s, b of unknown rate" in page, page[-3000:]
+    assert "b cat /none" in page and "link a 1 Gbit/s, b of unknown rate" in page, page[-3000:]
     with contextlib.redirect_stderr(io.StringIO()) as err:
         assert invoke.make_lab(options(*two, "--stat", "a=x")).stat(b) is None
     assert "no processor time of b" in err.getvalue()

@@ -6,6 +6,7 @@ Read by bench; a command's module is only loaded when it is asked for.
 import importlib
 
 EXPERIMENTS = {
+    "capacity": "requests a second of a full core, and where wire pays (the default)",
     "tiers": "cached against fall-through, per tier",
     "rates": "rate sweep to saturation, with autobench's columns",
     "sessions": "replay of sessions in httperf's wsesslog grammar",
@@ -23,7 +24,7 @@ EXPERIMENTS = {
     "all": "all of the above in one report",
 }
 OTHERS = {
-    "cost": ("cost", "processor time of a request against targets (the default)"),
+    "cost": ("cost", "processor time by tick on a core that is partly idle"),
     "convert": ("sessions", "make sessions of a Common or Combined access log"),
     "site": ("fileset", "make the files that the experiments ask for"),
     "compare": ("compare", "two runs: ratios with confidence intervals"),

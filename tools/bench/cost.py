@@ -46,18 +46,6 @@ SOCK_SIZES = {"sock-1k": 1024, "sock-8k": 8192, "sock-16k": 16384, "sock-32k": 3
 
 # A request head of 600 bytes, as a browser sends it; Host and the request
 # line are added by the client and the cookie is filled up to the length.
-BROWSER = [
-    ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
-    ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,"
-               "image/webp,*/*;q=0.8"),
-    ("Accept-Language", "en-US,en;q=0.5"),
-    ("Accept-Encoding", "gzip, deflate, br, zstd"),
-    ("Referer", "http://www.example.org/section/page.html"),
-    ("DNT", "1"),
-    ("Sec-Fetch-Dest", "image"),
-    ("Sec-Fetch-Mode", "no-cors"),
-    ("Sec-Fetch-Site", "same-origin"),
-]
 BROWSER_LEN = 600
 
 
@@ -253,8 +241,8 @@ ROWS = {
 def browser_headers(addr, path):
     """BROWSER and a cookie that makes the whole head BROWSER_LEN bytes."""
     fixed = f"GET {path} HTTP/1.1\r\nHost: {addr}:{PORT}\r\n" + \
-        "".join(f"{n}: {v}\r\n" for n, v in BROWSER) + "Cookie: id=\r\n\r\n"
-    return BROWSER + [("Cookie", "id=" + "0123456789abcdef"[:1] * (BROWSER_LEN - len(fixed)))]
+        "".join(f"{n}: {v}\r\n" for n, v in fileset.BROWSER) + "Cookie: id=\r\n\r\n"
+    return fileset.BROWSER + [("Cookie", "id=" + "0123456789abcdef"[:1] * (BROWSER_LEN - len(fixed)))]
 
 
 def make_site(lab, objects):

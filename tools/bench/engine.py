@@ -40,16 +40,19 @@ class Sample(dict):
 class Meter:
     """What both sides' CPUs, and everything else here, worked from begin() to read()."""
 
-    def __init__(self, lab, server, idle):
+    def __init__(self, lab, server, idle, core_too=True):
         self.lab, self.server, self.idle = lab, server, idle
+        self.core_too = core_too        # False: the load itself tells what the CPUs worked
 
     def begin(self):
         lab = self.lab
         self.pids = self.server.pids()
-        self.others = Others(lab.pids())
+        self.others = Others(lab.pids(), None if self.core_too else lab.server_cpus)
         self.ran = ran_s(self.pids)
         self.core, self.idle_share = None, 0.0
-        if not lab.remote:
+        if not self.core_too:
+            pass
+        elif not lab.remote:
             quiet = Core(lab.server_cpus)
             time.sleep(QUIET_S)
             self.idle_now = quiet.since()
@@ -59,6 +62,9 @@ class Meter:
             self.core = Core(None, read)
         self.net, self.since = lab.net_bytes(self.server), time.monotonic()
         self.client = Core(lab.client_cpus)     # last: of idle time, full CPUs would not look full
+
+    def lab_nr(self):
+        return max(1, len(self.lab.server_cpus))
 
     def net_bps(self):
         """Of the busier direction, None where nobody counts it."""
@@ -78,7 +84,10 @@ class Meter:
             busy = max(0.0, now["busy_s"] - self.idle_share * now["wall_s"] * self.core.nr)
             ret["cpu_ns"] = busy / requests * 1e9
             ret["not_idle_ns"] = now["not_idle_s"] / requests * 1e9
-        if not self.lab.remote:
+        if not self.core_too:
+            ret["others_s"] = self.others.since_s()
+            ret["others_share"] = ret["others_s"] / (time.monotonic() - self.since) / self.lab_nr()
+        elif not self.lab.remote:
             others_s, forks = self.others.since_s(), self.others.forks() - self.others.forks_before
             ret.update(others_s=others_s, forks=forks, steal_s=now["steal_s"],
                        disturbed=forks > FORKS_MAX + 5 or
@@ -151,7 +160,7 @@ class Check:
         Beside the load and in none of its figures. Returns how many were wrong, by kind, and
         of how many; for those that do not tell of replies which never came, these too.
         """
-        if load.tool == "load" or isinstance(server, Reflector):
+        if load.verifies or isinstance(server, Reflector):
             return {}, 0
         rows = random.sample(self.rows, min(len(self.rows), VERIFY_NR))
         file = os.path.join(lab.dir, "verify.list")
@@ -205,7 +214,7 @@ class Run:
             self.verify(ret, check, server, load)
             exp.before(self, point, server)
             tiers = tier_requests(server)
-            meter = Meter(self.lab, server, self.idle)
+            meter = Meter(self.lab, server, self.idle, not load.tells_cpus)
             ret["clients"] = load.clients(len(self.lab.client_cpus))
             got, argvs = exp.run_load(self, load, server, seconds, meter.begin)
             nr, bad = worked_for(load, reply_len, got), fault(load, got)
@@ -248,7 +257,8 @@ class Run:
                    p99_us=got.get("p99_us"), max_us=got.get("max_us"))
         if ret.get("cpu_ns") and got["bytes"]:
             ret["cpu_ns_per_kib"] = ret["cpu_ns"] * nr / got["bytes"] * 1024
-        for key in ("httperf", "conforming", "opened", "connects", "sent", "mean_us", "late",
+        for key in ("idle", "stolen", "windows", "gaps", "repeated", "resent", "segments", "verified",
+                    "unsampled", "httperf", "conforming", "opened", "connects", "sent", "mean_us", "late",
                     "lost"):
             if key in got:
                 ret[key] = got[key]
@@ -306,6 +316,7 @@ class Run:
     def server(self, exp, point, name, make):
         """The server of that name for this point: the same as before, or a new one."""
         key = exp.server_key(point)
+        name = (name, key) if exp.keep_servers else name
         old = self.servers.get(name)
         if old and old[0] == key:
             return old[1]
@@ -372,7 +383,7 @@ class Run:
             raise Problem(f"--max-minutes {self.opts.max_minutes:g} are over" +
                           ("; what follows is what was measured so far" if measured else
                            ", and nothing was measured"))
-        if failed.get((point.x, name), 0) > 1 or exp.enough(entry, point, name):
+        if exp.unfit(point, name) or failed.get((point.x, name), 0) > 1 or exp.enough(entry, point, name):
             self.total -= 1         # twice no figure: there will be none
             return
         try:

@@ -64,6 +64,8 @@ class Experiment:
     left_out = ()
     unable = ""                 # what it is that servers which names() leaves out cannot do
     lab_only = None             # why it cannot be done with a remote server
+    repeats, sample_s = 5, 5    # of each sample, unless it is said
+    keep_servers = False        # those of different keys run at the same time
     tools = ("curl",)           # without which it cannot be made; load.c is ours
     known = True                # it asks for what `bench site` makes, not for files of the user's
 
@@ -152,6 +154,10 @@ class Experiment:
         if text not in self.notes:
             say(f"  {text}")
             self.notes.append(text)
+
+    def unfit(self, point, name):
+        """Whether that server cannot do what is asked there."""
+        return False
 
     def enough(self, entry, point, name):
         """Whether earlier points say that this one need not be tried."""

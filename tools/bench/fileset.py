@@ -33,6 +33,20 @@ MARK = b'<!WEB99CAD><IMG SRC="/file_set/dir00000/class0_0"><!/WEB99CAD>'
 MARK_EVERY = 10240
 FILE_SHARES = (.039, .059, .088, .177, .353, .118, .071, .050, .044)
 
+# Fields that a browser sends of itself.
+BROWSER = [
+    ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
+    ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,"
+               "image/webp,*/*;q=0.8"),
+    ("Accept-Language", "en-US,en;q=0.5"),
+    ("Accept-Encoding", "gzip, deflate, br, zstd"),
+    ("Referer", "http://www.example.org/section/page.html"),
+    ("DNT", "1"),
+    ("Sec-Fetch-Dest", "image"),
+    ("Sec-Fetch-Mode", "no-cors"),
+    ("Sec-Fetch-Site", "same-origin"),
+]
+
 
 def size_path(size):
     return f"/size/{size}.bin"

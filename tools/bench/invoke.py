@@ -7,6 +7,7 @@ reported.
 """
 import argparse
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -16,16 +17,20 @@ import time
 
 import lab as laboratory
 import report
+import terminal
 from amount import positive, whole
 from catalogue import EXPERIMENTS as LINES
 from engine import FORMAT, Run, save
-from experiments import EXPERIMENTS
+from capacity import Capacity
+from experiments import EXPERIMENTS as OTHERS
+from experiments import Experiment
 from meters import machine
 from remote import Remote
 from say import Problem, Usage, say
 from servers import KINDS, Existing, Toboggan, fetch
 
 INTERRUPTED = 130
+EXPERIMENTS = {Capacity.name: Capacity, **OTHERS}
 
 
 def parser(name):
@@ -38,11 +43,15 @@ def parser(name):
         "reported all the same.")
     ap.add_argument("--quick", action="store_true",
                     help="few points, 1 repeat of 1 s: whether it works, not how fast")
-    ap.add_argument("--repeats", type=whole(), metavar="N", help="of each sample (5)")
-    ap.add_argument("--seconds", type=whole(), metavar="S", help="per sample (5)")
+    ap.add_argument("--repeats", type=whole(), metavar="N",
+                    help=f"of each sample ({EXPERIMENTS.get(name, Experiment).repeats})")
+    ap.add_argument("--seconds", type=positive, metavar="S",
+                    help=f"per sample ({EXPERIMENTS.get(name, Experiment).sample_s:g})")
     ap.add_argument("--servers", metavar="S,…",
                     help="which, of toboggan, toboggan-TIER, " + ", ".join(list(KINDS)[1:]) +
                     " (default: all that are installed)")
+    ap.add_argument("--json", action="store_true",
+                    help="print the tables as JSON, and where the report is to stderr")
     ap.add_argument("--out", metavar="DIR",
                     help="for the report (bench-NAME-DATE in the current folder)")
     ap.add_argument("--max-minutes", type=positive, default=600, metavar="M",
@@ -74,11 +83,11 @@ def own_defaults(exp):
     return vars(ap.parse_args([]))
 
 
-def check(ap, args):
+def check(ap, args, kind=Experiment):
     if args.repeats is None:
-        args.repeats = 1 if args.quick else 5
+        args.repeats = 1 if args.quick else kind.repeats
     if args.seconds is None:
-        args.seconds = 1 if args.quick else 5
+        args.seconds = 1 if args.quick else kind.sample_s
     if args.server and (args.lab or args.servers or args.cpus_used):
         ap.error("--server is for servers elsewhere, --lab, --servers and --cpus-used for here")
     if (args.stat or args.link_mbit) and not args.server:
@@ -93,6 +102,7 @@ def check(ap, args):
         args.remote[m.group(1)] = f"{m.group(2)}:{m.group(3)}"
     args.cpu_list = cpu_list(ap, args.cpus_used)
     args.names = server_names(ap, args.servers)
+    args.asked = bool(args.servers)
     args.stats = stat_commands(ap, args)
 
 
@@ -244,6 +254,8 @@ def measure(run, exps, record):
     """How the run ended, None if it came to its end."""
     try:
         with run.lab, out_folder(run.opts.out):
+            if "machine" in record:
+                record["machine"]["sysctls"].update(run.lab.sysctls())
             if run.lab.remote:
                 check_remote(run, exps)
             for exp in list(exps):
@@ -296,7 +308,7 @@ def main(name, argv):
     ap = parser(name)
     args = ap.parse_args(argv)
     args.argv = argv
-    check(ap, args)
+    check(ap, args, EXPERIMENTS.get(name, Experiment))
     try:
         exps, refused, lacking = build(name, args)
     except Usage as e:
@@ -317,7 +329,10 @@ def main(name, argv):
     record["ended"] = measure(run, exps, record)
     record["complete"] = record["ended"] is None
     save(record, args.out)
-    print(report.write(record, args.out))
+    where_is = report.write(record, args.out)
+    print(json.dumps(terminal.plain(record), indent=1) if args.json else
+          terminal.tables(record))
+    print(where_is, file=sys.stderr if args.json else sys.stdout)
     without = [e["name"] for e in record["experiments"] if not e["samples"]]
     if without:
         say(f"bench: the run ended before {', '.join(without)}")

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-from meters import first, tasks
+from meters import SYSCTLS, first, tasks
 from say import Problem
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -148,7 +148,8 @@ class Lab:
     def __init__(self, server_cpus, client_cpus):
         self.server_cpus, self.client_cpus = set(server_cpus), set(client_cpus)
         self.server, self.client = f"{NETNS}s{os.getpid()}", f"{NETNS}c{os.getpid()}"
-        self.dir, self.cgroups = None, []
+        self.dir, self.cgroups, self.nets = None, [], 0
+        self.v6 = False         # links have addresses of IPv6
         self.procs, self.interrupted = [], False
         # A number is used again as late as can be: peers keep metrics of its addresses.
         self.free = collections.deque(range(1, LINKS_MAX + 1))
@@ -195,6 +196,13 @@ class Lab:
             signal.signal(signum, signal.SIG_IGN)
         raise KeyboardInterrupt
 
+    def sysctls(self):
+        """Of the servers' side, where they differ from one namespace to another."""
+        out = sh("ip", "netns", "exec", self.server, "sysctl", "-e",
+                 *(name for name in SYSCTLS if name.startswith("net.")), check=False)
+        pairs = (line.partition(" = ") for line in out.splitlines())
+        return {name: value.strip() for name, _, value in pairs}
+
     def soak(self):
         """Keep the server's CPUs from going idle, by loops that run when nothing else will."""
         for cpu in self.server_cpus:
@@ -207,25 +215,41 @@ class Lab:
         if not self.free:
             raise Problem(f"more than {LINKS_MAX} servers at a time")
         nr = self.free.popleft()
-        name, net = f"tbg{nr}", f"198.18.{nr}"
+        name, net = f"tbg{nr}", f"fd18:{nr:x}:" if self.v6 else f"198.18.{nr}"
         # A queue for each CPU of the side that has more: as many at both ends, since what
         # comes from a queue that the other end has not is steered nowhere.
         queues = str(max(len(self.server_cpus), len(self.client_cpus), 1))
         end = ["name", name, "mtu", "1500", "numrxqueues", queues, "numtxqueues", queues]
         sh("ip", "-n", self.server, "link", "add", *end, "type", "veth", "peer", *end, "netns",
            self.client)
-        clients = [f"{net}.{10 + i}" for i in range(min(sources, SOURCES_MAX))]
-        for ns, hosts, cpus in ((self.server, [f"{net}.1"], self.server_cpus),
+        dot, bits = (":", ["64", "nodad"]) if self.v6 else (".", ["24"])
+        clients = [f"{net}{dot}{10 + i}" for i in range(min(sources, SOURCES_MAX))]
+        for ns, hosts, cpus in ((self.server, [f"{net}{dot}1"], self.server_cpus),
                                 (self.client, clients, self.client_cpus)):
             for host in hosts:
-                sh("ip", "-n", ns, "addr", "add", f"{host}/24", "dev", name)
+                sh("ip", "-n", ns, "addr", "add", f"{host}/{bits[0]}", "dev", name, *bits[1:])
             sh("ip", "-n", ns, "link", "set", name, "up")
             mask = f"{sum(1 << cpu for cpu in cpus):x}"
             groups = [mask[max(0, i - 8):i] for i in range(len(mask), 0, -8)][::-1]
             sh("ip", "netns", "exec", ns, "sh", "-c",
                f"for q in /sys/class/net/{name}/queues/rx-*; do "
                f"echo {','.join(groups)} > $q/rps_cpus; done")
-        return name, f"{net}.1", clients
+        return name, f"{net}{dot}1", clients
+
+    def nowhere(self):
+        """The first of 256 addresses that no interface has.
+
+        Others each time, so that no connection is taken for one of an earlier run.
+        """
+        self.nets = self.nets % 250 + 1
+        return f"fd99::{self.nets:x}00" if self.v6 else f"10.99.{self.nets}.0"
+
+    def lead_nowhere(self, name, client):
+        """The server reaches those addresses by the clients' end of its link; its MAC."""
+        net = "fd99::/64" if self.v6 else "10.99.0.0/16"
+        sh("ip", "-n", self.server, "route", "replace", net, "via", client, "dev", name)
+        out = sh("ip", "-n", self.server, "-o", "link", "show", "dev", name)
+        return re.search(r"link/ether (\S+)", out).group(1)
 
     def nobody(self, name):
         """(the server's MAC, an address on its link that no interface has).

@@ -14,6 +14,7 @@ NETWORK_FULL = 0.80         # of the nominal rate: Ethernet gives 80 to 90 % of 
 
 SERVER, CLIENT, NETWORK = "server", "client", "network"
 DESCRIPTORS, DEMAND, UNKNOWN = "descriptors", "demand", "unknown"
+OTHERS = "others"
 
 WORDS = {
     SERVER: "the server's limit",
@@ -21,6 +22,7 @@ WORDS = {
     NETWORK: "the network's limit",
     DESCRIPTORS: "the limit of descriptors",
     DEMAND: "what was asked for, no limit",
+    OTHERS: "other programs on the server's CPUs",
     UNKNOWN: "nobody's limit that could be seen",
 }
 

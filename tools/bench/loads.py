@@ -33,6 +33,8 @@ class Load:
     in_flight = 0               # requests, all the time; 0: as many as come of a rate
     one_reply = False           # all replies are alike, and their bytes are counted, also of parts
     tells_lost = True           # of requests that have no reply, also those in flight at its end
+    verifies = False            # holds bodies against their CRC-32 itself
+    tells_cpus = False          # and says itself how long the CPUs were idle
     says_ready = False          # once its connections are open; it then waits for the end of stdin
 
     def most(self):
@@ -148,7 +150,7 @@ class Ours(Load):
     """load.c, with its options as keywords."""
 
     tool = "load"
-    says_ready = True
+    says_ready = verifies = True
     SHARED = ("connections", "active", "rate")
 
     def __init__(self, connections=1, sources=(), **options):
@@ -185,6 +187,36 @@ class Ours(Load):
         if sources:
             ret += ["--source", ",".join(sources)]
         return ret + [str(word) for word in host_port(server)]
+
+    def read(self, out):
+        m = re.search(r"^(\{.*\})$", out, re.M)
+        return json.loads(m.group(1)) if m else None
+
+
+class Loop(Load):
+    """loop.c: a closed loop inside the kernel, which any server is slower than; only in the lab."""
+
+    tool = "loop"
+    one_reply = False           # it holds every length against what it must be
+    says_ready = verifies = tells_cpus = True
+
+    def __init__(self, connections, rows, **options):
+        """rows: a list file as load.c reads it; source: of lab.nowhere()."""
+        self.options = dict(options, connections=connections, list=rows)
+        self.in_flight = connections
+
+    def argv(self, server, seconds, share):
+        program = part("loop")
+        if not os.access(program, os.X_OK):
+            raise Problem("the generator `loop` is not built: run `make`")
+        mac = server.lab.lead_nowhere(server.iface, server.sources[0])
+        ret = [program, "--wait", "--seconds", f"{seconds:g}", "--object", part("loop.bpf.o")]
+        for key, value in self.options.items():
+            name = "--" + key.replace("_", "-")
+            for one in value if isinstance(value, (list, tuple)) else [value]:
+                if one not in (None, False):
+                    ret += [name] if one is True else [name, str(one)]
+        return [*ret, server.iface, mac, *(str(word) for word in host_port(server))]
 
     def read(self, out):
         m = re.search(r"^(\{.*\})$", out, re.M)

@@ -85,13 +85,13 @@ class Idle:
 class Others:
     """Processor time that processes other than the benchmark's have taken.
 
-    On any CPU, since a task moves; kernel threads are left out, they work for
+    On any CPU, since a task moves, or of those that ran last on `cpus`; kernel threads are left out, they work for
     the server too. Processes that come and go (a compiler's) are seen only as
     forks, of which a quiet machine has next to none.
     """
 
-    def __init__(self, ours):
-        self.ours = set(ours)
+    def __init__(self, ours, cpus=None):
+        self.ours, self.cpus = set(ours), cpus
         self.before = self.look()
         self.forks_before = self.forks()
 
@@ -105,8 +105,9 @@ class Others:
                     field = f.read().rpartition(")")[2].split()
             except OSError:
                 continue
-            if not int(field[6]) & 0x00200000:          # PF_KTHREAD
-                ret[pid, field[19]] = sum(map(int, field[11:15])) / USER_HZ
+            if int(field[6]) & 0x00200000:              # PF_KTHREAD
+                continue
+            ret[pid, field[19]] = sum(map(int, field[11:15])) / USER_HZ, int(field[36])
         return ret
 
     @staticmethod
@@ -115,8 +116,9 @@ class Others:
             return int(re.search(r"^processes (\d+)", f.read(), re.M).group(1))
 
     def since_s(self):
-        now = self.look()
-        return sum(max(0, t - self.before.get(task, 0)) for task, t in now.items())
+        now, none = self.look(), (0, 0)
+        return sum(max(0, t - self.before.get(task, none)[0]) for task, (t, cpu) in now.items()
+                   if self.cpus is None or cpu in self.cpus)
 
 
 class Patience:

@@ -1,30 +1,41 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Line charts as SVG text, for a page that needs nothing but itself.
+"""Charts as SVG text, for a page that needs nothing but itself.
 
 Pure: numbers in, markup out. The library that Debian has for this would be
-twenty times our size, and a user's machine under test has it not.
+twenty times our size, and a user's machine under test has it not. Drawn so narrow
+that its letters can be read where the window is 400 pixels wide.
 """
 import html
 import math
 
-WIDTH, HEIGHT = 640, 340
-LEFT, RIGHT, TOP, BOTTOM = 74, 14, 14, 50
-COLOURS = ("#c2410c", "#1d4ed8", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be123c")
+from units import human
+
+WIDTH, HEIGHT = 440, 300
+LEFT, RIGHT, TOP, BOTTOM = 66, 12, 14, 48
+# A server looks the same everywhere; colours that do on white and on black.
+STYLES = {
+    "toboggan": ("#d9581c", "circle"), "toboggan-user": ("#2f74e0", "square"),
+    "toboggan-sock": ("#9a5bd8", "diamond"), "nginx": ("#1f9650", "triangle"),
+    "apache2": ("#0f94a8", "square"), "lighttpd": ("#b0850f", "diamond"),
+    "h2o": ("#d23b78", "triangle"), "floor": ("#7a7f87", "circle"),
+    "wire up to 64K": ("#d99a7c", "circle"),
+}
+COLOURS = ("#d23b78", "#0f94a8", "#b0850f", "#9a5bd8", "#1f9650", "#2f74e0", "#d9581c")
 MARKS = ("circle", "square", "triangle", "diamond")
 LOG_FROM = 40               # largest over smallest, from which a vertical axis is logarithmic
+BAR, BAR_GAP, GROUP_GAP = 13, 2, 24
+LETTER = 6.6                # pixels of one, on average
 
 
-def short(value, unit=""):
-    """1234567 → '1.23 M': for axes and tables."""
-    if value is None:
-        return ""
-    if unit == "%":
-        return f"{value:.1f}"
-    value = float(f"{value:.3g}")       # 999.7 is a thousand by then
-    for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"
+def style(name, nr=0):
+    """(colour, mark) of a server; nr: its place among those that have no name here."""
+    return STYLES.get(name) or (COLOURS[nr % len(COLOURS)], MARKS[nr % len(MARKS)])
+
+
+def styles(names):
+    """{name: (colour, mark)}: those of a known name always the same, others in their order."""
+    other = [name for name in names if name not in STYLES]
+    return {name: style(name, other.index(name) if name in other else 0) for name in names}
 
 
 def nice_step(span):
@@ -59,87 +70,144 @@ class Axis:
             ret = [m * 10.0 ** i for i in range(math.floor(self.low), math.ceil(self.high) + 1)
                    for m in (1, 2, 5)]
             ret = [v for v in ret if self.low - 1e-9 <= math.log10(v) <= self.high + 1e-9]
-        return ret[::-(-len(ret) // 8) or 1]
+        return ret[::-(-len(ret) // 6) or 1]
 
 
-def mark(kind, x, y, colour):
+def mark(kind, x, y, colour, hollow=False):
     shapes = {"square": f"M{x - 4:.1f} {y - 4:.1f}h8v8h-8z",
               "triangle": f"M{x:.1f} {y - 5:.1f}l5 9h-10z",
               "diamond": f"M{x:.1f} {y - 5.5:.1f}l5.5 5.5l-5.5 5.5l-5.5 -5.5z"}
+    paint = f'class="hollow" stroke="{colour}"' if hollow else f'fill="{colour}"'
     if kind == "circle":
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.2" fill="{colour}"/>'
-    return f'<path d="{shapes[kind]}" fill="{colour}"/>'
-
-
-def style(nr):
-    return COLOURS[nr % len(COLOURS)], MARKS[nr % len(MARKS)]
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.2" {paint}/>'
+    return f'<path d="{shapes[kind]}" {paint}/>'
 
 
 def legend(names):
     """A list of the lines, as markup."""
     items = []
-    for nr, name in enumerate(names):
-        colour, kind = style(nr)
+    for name, (colour, kind) in styles(names).items():
         items.append(f'<li><svg width="26" height="12" viewBox="0 0 26 12" aria-hidden="true">'
                      f'<path d="M0 6h26" stroke="{colour}" stroke-width="2"/>'
                      f'{mark(kind, 13, 6, colour)}</svg>{html.escape(name)}</li>')
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def chart(title, x_label, y_label, points, lines, x_log, categories=None):
-    """points: xs in order; lines: [(number of its style, {x: (low, mid, high)})].
+def text(x, y, words, anchor="middle", more=""):
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{html.escape(words)}</text>'
 
-    categories: {x: label} where x is only a place. None where nothing is to be seen.
+
+def chart(title, x_label, unit, points, lines, x_log, hollow=(), diagonal=False):
+    """points: xs in order; lines: {server: {x: (low, mid, high)}}, with a break where one lacks.
+
+    hollow: {server: {x: (value, why it is no figure)}}. diagonal: where both axes are one
+    quantity. None where nothing is to be seen.
     """
-    values = [v for _, line in lines for v in line.values()]
-    if not values:
+    hollow = dict(hollow)
+    values = [v for line in lines.values() for v in line.values()]
+    refused = [v for line in hollow.values() for v, _ in line.values() if v]
+    if not values and not refused:
         return None
-    low, high = min(v[0] for v in values), max(v[2] for v in values)
+    low = min([v[0] for v in values] + refused)
+    high = max([v[2] for v in values] + refused)
     y_log = low > 0 and high / low >= LOG_FROM
     y = Axis(low if y_log else 0, high * (1 if y_log else 1.05) or 1, HEIGHT - BOTTOM, TOP, y_log)
-    pad = 0.5 if categories else 0
-    x = Axis(min(points) - pad, max(points) + pad, LEFT + 8, WIDTH - RIGHT - 8,
-             x_log and not categories)
+    x = Axis(min(points), max(points), LEFT + 8, WIDTH - RIGHT - 8, x_log)
     out = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" class="chart">'
            f'<title>{html.escape(title)}</title>']
-    out += grid(x, y, points, categories)
-    out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 6}" '
-               f'text-anchor="middle">{html.escape(x_label)}</text>'
-               f'<text transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)" '
-               f'text-anchor="middle">{html.escape(y_label)}</text>')
-    for nr, line in lines:
-        out += draw(x, y, nr, line, categories)
+    out += grid(x, y, unit)
+    out.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_label))
+    if diagonal:
+        out.append(same(x, y))
+    looks = styles(list(lines) + [name for name in hollow if name not in lines])
+    for name, line in lines.items():
+        out += draw(x, y, points, line, looks[name])
+    for name, line in hollow.items():
+        colour, kind = looks[name]
+        out += [f"<g><title>{html.escape(f'{name}: no figure: {why}')}</title>"
+                f"{mark(kind, x.at(p), y.at(value), colour, True)}</g>"
+                for p, (value, why) in line.items() if value]
     return "".join(out) + "</svg>"
 
 
-def grid(x, y, points, categories):
+def same(x, y):
+    """Where the vertical value is the horizontal one."""
+    def value(axis, pixel):
+        v = axis.low + (pixel - axis.start) / (axis.end - axis.start) * (axis.high - axis.low)
+        return 10 ** v if axis.log else v
+
+    at = []
+    for i in range(101):
+        px = x.start + (x.end - x.start) * i / 100
+        v = value(x, px)
+        if v > 0 or not y.log:
+            py = y.at(v)
+            if TOP <= py <= HEIGHT - BOTTOM:
+                at.append(f"{px:.1f} {py:.1f}")
+    return f'<path class="same" d="M{"L".join(at)}"/>' if at else ""
+
+
+def grid(x, y, unit):
     out = []
     for value in y.ticks():
         at = y.at(value)
-        out.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}"/>'
-                   f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">'
-                   f'{short(value)}</text>')
-    labels = [(p, categories[p]) for p in points] if categories else \
-        [(v, short(v)) for v in x.ticks()]
-    room = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
-    for value, label in labels:
-        most = max(4, int(room / 6.2))
-        text = label if len(label) <= most else label[:most - 1] + "…"
-        out.append(f'<text x="{x.at(value):.1f}" y="{HEIGHT - BOTTOM + 18}" '
-                   f'text-anchor="middle">{html.escape(text)}</text>')
+        out.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}"/>' +
+                   text(LEFT - 6, at + 4, human(value, unit) if value else "0", "end"))
+    taken = 0
+    for value in x.ticks():
+        words = human(value)
+        half = len(words) * LETTER / 2
+        if x.at(value) - half > taken and x.at(value) + half <= WIDTH:
+            out.append(text(x.at(value), HEIGHT - BOTTOM + 18, words))
+            taken = x.at(value) + half
     out.append(f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
     return out
 
 
-def draw(x, y, nr, line, categories):
-    colour, kind = style(nr)
-    at = [(x.at(p) + (7 * (nr - 2) if categories else 0), *map(y.at, line[p]))
-          for p in sorted(line)]
-    out = []
-    if not categories and len(at) > 1:
-        path = "L".join(f"{a[0]:.1f} {a[2]:.1f}" for a in at)
-        out.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-    for px, bottom, mid, top in at:
-        out.append(f'<path d="M{px:.1f} {bottom:.1f}V{top:.1f}" stroke="{colour}"/>')
-        out.append(mark(kind, px, mid, colour))
+def draw(x, y, points, line, look):
+    colour, kind = look
+    runs, out = [[]], []
+    for p in points:
+        if p in line:
+            runs[-1].append((x.at(p), *map(y.at, line[p])))
+        elif runs[-1]:
+            runs.append([])
+    for run in runs:
+        if len(run) > 1:
+            path = "L".join(f"{a[0]:.1f} {a[2]:.1f}" for a in run)
+            out.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        for px, bottom, mid, top in run:
+            out.append(f'<path d="M{px:.1f} {bottom:.1f}V{top:.1f}" stroke="{colour}"/>')
+            out.append(mark(kind, px, mid, colour))
     return out
+
+
+def bars(title, unit, groups, names):
+    """Things side by side. groups: [(label, {server: (low, mid, high) or why not})].
+
+    Each bar has its figure behind it; one without a figure has the reason in its place.
+    """
+    looks = styles(names)
+    values = [v[1] for _, each in groups for v in each.values() if not isinstance(v, str)]
+    if not values:
+        return None
+    scale = (WIDTH - 2 * RIGHT - 70) / (max(values) or 1)
+    out, y = [], TOP
+    for label, each in groups:
+        out.append(text(4, y + 11, label, "start", ' class="strong"'))
+        y += 17
+        for name in [n for n in names if n in each]:
+            value, colour = each[name], looks[name][0]
+            if isinstance(value, str):
+                out.append(f"<g><title>{html.escape(f'{name}: {value}')}</title>" +
+                           f'<path d="M4 {y}h3v{BAR}h-3z" class="hollow" stroke="{colour}"/>' +
+                           text(12, y + 11, "no figure: " + value[:50], "start") + "</g>")
+            else:
+                width = max(2.0, value[1] * scale)
+                out.append(f"<g><title>{html.escape(f'{name}: {human(value[1], unit)}')}</title>"
+                           f'<path d="M4 {y}h{width:.1f}v{BAR}h-{width:.1f}z" fill="{colour}"/>' +
+                           text(9 + width, y + 11, human(value[1], unit), "start") + "</g>")
+            y += BAR + BAR_GAP
+        y += GROUP_GAP - 17
+    return f'<svg viewBox="0 0 {WIDTH} {y + 4}" role="img" class="chart">' \
+        f"<title>{html.escape(title)}</title>{''.join(out)}</svg>"

@@ -42,6 +42,9 @@ class Remote(Lab):
             shutil.rmtree(self.dir, ignore_errors=True)
             self.dir = None
 
+    def sysctls(self):
+        return {}
+
     def client_argv(self, argv):
         return list(argv)
 

@@ -15,31 +15,39 @@ import re
 import shlex
 
 import plot
+import terminal
 from engine import FORMAT
 from experiments import autobench_rows
 from limit import WORDS, refused
 from say import Problem
+from units import digits, human
 
 CSS = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --soft: #f4f4f2; --line: #ddd;
+  --grid: #e4e4e0; --faint: #5a5a5a; --bad: #b00020; --warn: #fff4d6; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e6e3; --paper: #17191c; --soft: #24272b;
+  --line: #3a3e44; --grid: #30343a; --faint: #a5a8ad; --bad: #ff8a94; --warn: #3d3417; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
        max-width: 74rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .86rem; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd;
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
          white-space: nowrap; }
-th { background: #f4f4f2; vertical-align: bottom; white-space: normal; overflow-wrap: normal; } .l { text-align: left; }
+th { background: var(--soft); vertical-align: bottom; white-space: normal; overflow-wrap: normal; } .l { text-align: left; }
 td.note { white-space: normal; min-width: 20rem; text-align: left; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
-          gap: 1rem; } figure { margin: 0; } figcaption { font-weight: 600; font-size: .9rem; }
-svg.chart { width: 100%; height: auto; } svg.chart text { font-size: 12.5px; fill: #333; }
-.grid { stroke: #e4e4e0; } .axis { stroke: #555; fill: none; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr));
+          gap: 1rem; } figure { margin: 0; max-width: 46rem; } figcaption { font-weight: 600; font-size: .9rem; }
+.top .lines { font-size: 1.05rem; padding-left: 1.2rem; }
+svg.chart { width: 100%; height: auto; } svg.chart text { font-size: 12px; fill: var(--ink); }
+svg.chart .strong { font-weight: 600; } .hollow { fill: var(--paper); stroke-width: 1.6; }
+.grid { stroke: var(--grid); } .axis { stroke: var(--faint); fill: none; }
+.same { stroke: var(--faint); stroke-dasharray: 4 4; fill: none; }
 .legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; }
-.legend svg { margin-right: .4rem; } .bad { color: #b00020; } .warn { background: #fff4d6;
-padding: .6rem .8rem; border-left: 4px solid #d99a00; } pre { background: #f4f4f2; padding: .6rem;
+.legend svg { margin-right: .4rem; } .bad { color: var(--bad); } .warn { background: var(--warn);
+padding: .6rem .8rem; border-left: 4px solid #d99a00; } pre { background: var(--soft); padding: .6rem;
 overflow-x: auto; white-space: pre-wrap; font-size: .8rem; } dl { display: grid;
 grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .9rem; } dd { margin: 0; }
-dt { color: #555; } @media (max-width: 40rem) { dl { grid-template-columns: 1fr; }
+dt { color: var(--faint); } @media (max-width: 40rem) { dl { grid-template-columns: 1fr; }
 dd { margin-bottom: .4rem; } }
 """
 
@@ -68,12 +76,18 @@ def ratio_text(r):
     return form.format(mean) + end + f" ({', '.join(why)})"
 
 
+def column(title, unit):
+    """The head of a figure's column: what is in `a request` of `ns a request`, too."""
+    what = unit.partition(" ")[2]
+    return title + f", {what}" * bool(what)
+
+
 def cell(spread, unit):
     if not spread:
         return "–"
-    text = plot.short(spread["median"], unit)
+    text = human(spread["median"], unit)
     if spread["n"] > 1:
-        text += f" ({plot.short(spread['min'], unit)}–{plot.short(spread['max'], unit)})"
+        text += f" ({human(spread['min'], unit)}–{human(spread['max'], unit)})"
     return text
 
 
@@ -97,7 +111,7 @@ def notes(row):
 def table(entry):
     labels = {p["x"]: p["label"] for p in entry["points"]}
     first = entry["figures"][0]
-    head = [entry["x"], "server"] + [f"{title}, {unit}" for _, title, unit, _ in entry["figures"]]
+    head = [entry["x"], "server"] + [column(title, unit) for _, title, unit, _ in entry["figures"]]
     if entry["reference"]:
         head.append(f"{first[1]} against {entry['reference']} (95 %)")
     out = ["<tr>" + "".join(f'<th class="l">{esc(h)}</th>' for h in head[:2]) +
@@ -114,33 +128,82 @@ def table(entry):
     return f'<div class="wide"><table>{"".join(out)}</table></div>'
 
 
-def charts(entry):
-    out = []
+def withheld(entry, row, key):
+    """(what a rate would have been, why it is no figure) of a refused row, or None."""
+    values = sorted(s["withheld"][key] for s in entry["samples"]
+                    if s["point"] == row["point"] and s["server"] == row["server"] and
+                    (s.get("withheld") or {}).get(key))
+    if not values:
+        return None
+    return values[len(values) // 2], notes({**row, "errors": 0, "disturbed": 0, "invalid": 0})
+
+
+def picture(entry, figure):
+    """The chart of one figure, None where there is nothing to be seen."""
+    key, title, unit, _ = figure
     labels = {p["x"]: p["label"] for p in entry["points"]}
-    categories = labels if entry.get("x_named") else None
-    for key, title, unit, _ in entry["figures"]:
-        lines = []
-        for nr, name in enumerate(entry["servers"]):
-            line = {r["point"]: (f["min"], f["median"], f["max"]) for r in entry["summary"]
-                    if r["server"] == name and (f := r["figures"][key])}
-            if line:
-                lines.append((nr, line))
-        svg = plot.chart(f"{title} ({unit}) by {entry['x']}", entry["x"], f"{title}, {unit}",
-                         list(labels), lines, entry["x_log"], categories)
-        if svg:
-            out.append(f"<figure><figcaption>{esc(title)}</figcaption>{svg}</figure>")
-        else:
-            out.append(f"<figure><figcaption>{esc(title)}</figcaption><p>No figure: see the "
-                       "last column of the table.</p></figure>")
-    return plot.legend(entry["servers"]) + f'<div class="charts">{"".join(out)}</div>'
+    rows = {(r["point"], r["server"]): r for r in entry["summary"]}
+    words = f"{title} by {entry['x']}"
+    if entry.get("x_named"):
+        groups = []
+        for x, label in labels.items():
+            each = {name: bar(entry, rows.get((x, name)), key) for name in entry["servers"]}
+            groups.append((label, {name: value for name, value in each.items() if value}))
+        return plot.bars(words, unit, groups, entry["servers"])
+    lines, hollow = {}, {}
+    for (x, name), row in rows.items():
+        if row["figures"][key]:
+            f = row["figures"][key]
+            lines.setdefault(name, {})[x] = f["min"], f["median"], f["max"]
+        elif row["refused"] and (was := withheld(entry, row, key)):
+            hollow.setdefault(name, {})[x] = was
+    order = {name: lines[name] for name in entry["servers"] if name in lines}
+    return plot.chart(words, entry["x"], unit, list(labels), order, entry["x_log"], hollow,
+                      entry["name"] == "rates" and key == "rate")
+
+
+def bar(entry, row, key):
+    """(low, median, high) of a row, why there is none, or None where nothing was asked."""
+    if not row:
+        return None
+    f = row["figures"][key]
+    if f:
+        return f["min"], f["median"], f["max"]
+    return terminal.why_not(entry, row["point"], row["server"], row)
+
+
+def framed(entry, figure):
+    svg = picture(entry, figure)
+    what = column(figure[1], figure[2])
+    if svg:
+        return f"<figure><figcaption>{esc(what)}</figcaption>{svg}</figure>"
+    return f"<figure><figcaption>{esc(what)}</figcaption><p>No figure: see the " \
+        "last column of the table.</p></figure>"
+
+
+def charts(entry, figures=None):
+    figures = entry["figures"] if figures is None else figures
+    return plot.legend(entry["servers"]) + \
+        f'<div class="charts">{"".join(framed(entry, f) for f in figures)}</div>' if figures else ""
+
+
+def summary(record):
+    """What a reader wants first: the lines that follow from a run, and its one chart."""
+    begun = [e for e in record["experiments"] if e["samples"]]
+    if not begun:
+        return ""
+    lines = [line for e in begun for line in e.get("last_lines") or list(terminal.derived(e))]
+    out = '<ul class="lines">' + "".join(f"<li>{esc(line)}</li>" for line in lines[:12]) + "</ul>" \
+        if lines else ""
+    return f'<div class="top">{out}{plot.legend(begun[0]["servers"])}' \
+        f'{framed(begun[0], begun[0]["figures"][0])}</div>'
 
 
 def derived(entry):
     rows = []
     for title, values in entry["derived"].items():
         for name, value in values.items():
-            text = value if isinstance(value, str) else f"{value:,.0f}" if value >= 100 else \
-                f"{value:.3g}"
+            text = value if isinstance(value, str) else digits(value, 4)
             rows.append(f'<tr><td class="l">{esc(title)}</td><td class="l">{esc(name)}</td>'
                         f"<td>{esc(text)}</td></tr>")
     return f'<div class="wide"><table>{"".join(rows)}</table></div>' if rows else ""
@@ -179,13 +242,13 @@ def never(entry):
             yield f"{p['label']}: {', '.join(lack)}"
 
 
-def section(entry, ended=False):
-    """ended: the run did, within this experiment."""
+def section(entry, ended=False, first=False):
+    """ended: the run did, within this experiment. first: its first chart is on top of the page."""
     about = CODE.sub(r"<code>\1</code>", esc(entry["about"]))
     out = [f'<section id="{esc(entry["name"])}"><h2>{esc(entry["title"])}</h2><p>{about}</p>']
     if not entry["samples"]:
         return out[0] + '<p class="warn">The run ended before this experiment.</p></section>'
-    out += [charts(entry), table(entry), derived(entry)]
+    out += [charts(entry, entry["figures"][first:]), table(entry), derived(entry)]
     lack = "".join(f"<li>{esc(text)}</li>" for text in never(entry)) if ended else ""
     if lack:
         out.append(f'<p class="warn">The run ended before a sample of:</p><ul>{lack}</ul>')
@@ -214,7 +277,7 @@ def facts(record):
     place = f"lab: servers on CPUs {t['server_cpus']}, clients on {t['client_cpus']}, {t['link']}" \
         if t["kind"] == "lab" else f"remote: {t['servers']}; processor time by " \
         f"{named(t['stat'], lambda s: s or 'nothing')}; link " + \
-        named(t["link_bps"], lambda bps: f"{plot.short(bps)} bit/s" if bps else "of unknown rate")
+        named(t["link_bps"], lambda bps: human(bps, "bit/s") if bps else "of unknown rate")
     # Of a server elsewhere nobody has told us more than its /proc/stat.
     its = "" if t["kind"] == "lab" else "client's "
     rows = [("date", m["date"]), (its + "processor", f"{m['cpu']}, {m['cpus']} CPUs" +
@@ -244,12 +307,13 @@ def page(record):
     index = f"<ul>{index}</ul>" if len(record["experiments"]) > 1 else ""
     left = "".join(f"<p>Left out: {esc(t)}.</p>" for t in record.get("left_out", []))
     begun = [e for e in record["experiments"] if e["samples"]]
+    top = begun[0] if begun else None
     last = begun[-1] if begun and not record["complete"] else None
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{CSS}</style></head>
-<body><h1>{esc(title)}</h1>{warn}{index}{left}
-{"".join(section(e, e is last) for e in record["experiments"])}
+<body><h1>{esc(title)}</h1>{warn}{summary(record)}{index}{left}
+{"".join(section(e, e is last, e is top) for e in record["experiments"])}
 <h2>Where and how</h2>{facts(record)}
 <p>Figures are medians of the valid samples, with the smallest and the largest in brackets.
 Ratios are geometric means over pairs of neighbouring samples, with the 95 % interval of

@@ -47,6 +47,7 @@ class Server:
     """One server on a link of its own. start() returns once it answers."""
 
     program = None              # what must be installed
+    can_proxy = False           # it can be given a server behind it
     can_compute = False         # it can be given modules: SPECweb99's dynamic part, an echo
     tier = None                 # what Cache-Status must say of a small object
 
@@ -74,7 +75,7 @@ class Server:
 
     @property
     def authority(self):
-        return f"{self.addr}:{PORT}"
+        return f"[{self.addr}]:{PORT}" if ":" in self.addr else f"{self.addr}:{PORT}"
 
     @classmethod
     def installed(cls):
@@ -199,7 +200,7 @@ def descriptors(most, connections):
 
 class Nginx(Server):
     program = "nginx"
-    can_compute = True
+    can_compute = can_proxy = True
 
     @classmethod
     def version(cls):
@@ -298,6 +299,7 @@ class Lighttpd(Server):
     def launch(self):
         conf = self.file("lighttpd.conf", f"""server.document-root = "{self.root}"
 server.bind = "{self.addr}"
+{'server.use-ipv6 = "enable"' if ":" in self.addr else ""}
 server.port = {PORT}
 server.errorlog = "{self.log}"
 server.pid-file = "{self.lab.dir}/{self.iface}.pid"
@@ -376,7 +378,7 @@ DocumentRoot "{self.root}"
 
 class Toboggan(Server):
     program = "toboggand"
-    can_compute = True
+    can_compute = can_proxy = True
     TIERS = ("wire", "sock", "user")    # fastest first; each but the last needs the last
 
     def __init__(self, lab, name, tiers="wire,user", wire_size=None, **kw):
@@ -441,6 +443,25 @@ class Reflector(Server):
         sh("tc", "-n", self.lab.server, "qdisc", "add", "dev", self.iface, "clsact")
         sh("tc", "-n", self.lab.server, "filter", "add", "dev", self.iface, "ingress",
            "bpf", "da", "obj", part("reflect.bpf.o"), "sec", "classifier")
+
+
+class Floor(Server):
+    """A TC program that answers every request with the same 1 KiB: the floor under wire."""
+
+    def launch(self):
+        path = os.path.join(self.lab.dir, f"{self.iface}-floor.reply")
+        with open(path, "wb") as f:
+            f.write(b"HTTP/1.1 200 OK\r\nServer: floor\r\nContent-Type: image/jpeg\r\n"
+                    b"Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT\r\nETag: \"floor\"\r\n"
+                    b"Date: Tue, 14 Nov 2023 22:13:20 GMT\r\nContent-Length: 1024\r\n"
+                    b"Cache-Status: floor; hit; detail=nothing-else\r\n\r\n" +
+                    fileset.content(fileset.SMALL, 1024))
+        self.run([part("floor"), part("floor.bpf.o"), self.iface, str(PORT), path])
+        self.wait(self.is_ready)
+
+    def is_ready(self):
+        with open(self.log, encoding="utf-8", errors="replace") as f:
+            return "ready" in f.read()
 
 
 class Bare(Server):

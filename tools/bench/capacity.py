@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a full core answers: the table of `toboggan bench` without a command.
+
+The load is loop.c's, which costs the client so little that the server's core is
+the limit; where it is not full there is no figure. What follows from the table,
+from which share of hits and up to which size wire pays, is derived here.
+"""
+import math
+import os
+
+import fileset as files
+import limit
+from amount import not_negative, whole
+from engine import Check
+from experiments import Experiment, Point, able_to_compute, make
+from loads import Loop
+from say import Problem, Usage
+from units import human
+from servers import KINDS, Floor, Origin, Toboggan, fetch
+from fileset import SMALL
+
+FULL = 0.95                 # of the server's CPUs, by what they were idle
+OTHERS_MAX = 0.03           # of the server's CPUs that other programs may have taken
+STOLEN_MAX = 0.03           # by other virtual machines
+GAPS_MAX = 0.001            # of the segments that are missing when the next one comes
+MISSES, MISS_MEMORY = 4096, "1M"        # files, and what is cached of them: next to none
+MISS_PATH = "/%31k.jpg"     # SMALL, by a path that only the daemon decodes
+FLOOR = "floor"
+WIRE, USER = "toboggan", "toboggan-user"
+ALL = "wire up to 64K"      # a toboggan that answers by wire also what does not pay
+KIB = 1024
+# Of 14 KiB the head takes its part: wire answers what fits into ten segments.
+ROWS = (
+    # name, label, path, bytes of the body, requests a connection, what it is besides
+    ("304", "304", SMALL, 1024, 0, "304"),
+    ("1k", "1 KiB", SMALL, 1024, 0, ""),
+    ("4k", "4 KiB", files.size_path(4096), 4096, 0, ""),
+    ("8k", "8 KiB", files.size_path(8192), 8192, 0, ""),
+    ("14k", "14 KiB", files.size_path(13936), 13936, 0, ""),
+    ("64k", "64 KiB", files.size_path(65536), 65536, 0, ""),
+    ("100", "1 KiB, 100 a connection", SMALL, 1024, 100, ""),
+    ("10", "1 KiB, 10 a connection", SMALL, 1024, 10, ""),
+    ("1", "1 KiB, 1 a connection", SMALL, 1024, 1, ""),
+    ("pass", "1 KiB, passed up", MISS_PATH, 1024, 0, "pass"),
+    ("miss", "1 KiB, not in the cache", files.object_path(MISSES, 0), 1024, 0, "miss"),
+    ("proxy", "1 KiB, proxied", SMALL, 1024, 0, "proxy"),
+    ("page", "a module's page", files.web99_path(0, 1, 0), files.web99_size(1, 0), 0, "page"),
+)
+
+QUICK = ("304", "1k", "8k", "pass")
+
+
+class Capacity(Experiment):
+    name, title = "capacity", "requests a second of a full core"
+    about = ("The server's core is full, the client costs next to nothing (`loop`, a program in "
+             "the kernel that turns each reply into the next request), and it is the same for "
+             "every server. Every reply's status and length are held against what is right, every "
+             "hundredth to its last byte. Where the core is not full, or something else uses it, "
+             "there is no figure.")
+    x_label, x_log, x_named = "request", False, True
+    figures = (("throughput", "requests a second", "/s", "high"),
+               ("core_ns", "time of the core", "ns a request", "low"))
+    withheld = ("core_ns",)
+    lab_only = "its client is a program at the other end of a veth pair"
+    keep_servers = True
+    repeats, sample_s = 3, 0.4  # two minutes in all
+    unable = "it cannot be asked for any of it"
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--rows", metavar="ROW,…",
+                        help="only these, of " + ", ".join(row[0] for row in ROWS))
+        ap.add_argument("--connections", type=whole(), default=64, metavar="N",
+                        help="at a time (64)")
+        ap.add_argument("--requests-per-connection", type=whole(0), metavar="N",
+                        help="instead of the rows' own; 0: no end")
+        ap.add_argument("--misses", type=not_negative, default=0, metavar="PERCENT",
+                        help="of the requests ask for what no kernel tier has (0)")
+        ap.add_argument("--list", metavar="FILE",
+                        help="instead of the rows: lines of `weight path size CRC-32`, files of "
+                        "`bench site`")
+        ap.add_argument("--header", action="append", default=[], metavar="LINE",
+                        help="another field of each request, as a browser sends; can be repeated")
+        ap.add_argument("--browser", action="store_true",
+                        help="with the fields that Chrome sends")
+        ap.add_argument("--ipv6", action="store_true", help="instead of IPv4")
+        ap.add_argument("--no-timestamps", action="store_true", help="nor SACK")
+        ap.add_argument("--http-1.0", dest="old", action="store_true",
+                        help="HTTP/1.0, each reply with a connection of its own")
+        ap.add_argument("--busy-machine", action="store_true",
+                        help="count what other programs disturb, too: no figure to be quoted")
+
+    def make_points(self, opts):
+        self.opts = opts
+        if opts.misses > 100:
+            raise Usage(f"--misses {opts.misses:g}: want at most 100")
+        rows = ROWS
+        if opts.list:
+            rows = (("list", os.path.basename(opts.list), SMALL, 1024, 0, "list"),)
+        elif opts.rows:
+            words = opts.rows.split(",")
+            unknown = [w for w in words if w not in [row[0] for row in ROWS]]
+            if unknown:
+                raise Usage(f"--rows {unknown[0]}: there are " + " ".join(r[0] for r in ROWS))
+            rows = [r for r in ROWS if r[0] in words]
+        elif opts.quick:
+            rows = [r for r in ROWS if r[0] in QUICK]
+        return [Point(i, label, path=path, size=size, kind=kind,
+                      calls=calls if opts.requests_per_connection is None
+                      else opts.requests_per_connection)
+                for i, (_, label, path, size, calls, kind) in enumerate(rows)]
+
+    # --- servers
+
+    def names(self, opts):
+        ret = list(opts.servers)
+        if WIRE in ret and USER not in ret and not opts.asked:
+            ret.insert(ret.index(WIRE) + 1, USER)
+        return ret
+
+    def sides(self, run):
+        run.lab.v6 = self.opts.ipv6
+        ret = [(name, lambda name=name, **kw: make(run.lab, name, **kw))
+               for name in self.names(run.opts)]
+        if WIRE in self.names(run.opts) and any(not self.unfit(p, ALL) for p in self.points):
+            ret.append((ALL, lambda **kw: make_all(run.lab, **kw)))
+        if not self.opts.ipv6 and any(p.label == "1 KiB" for p in self.points):
+            ret.append((FLOOR, lambda **_: Floor(run.lab, FLOOR)))
+        return ret
+
+    def unfit(self, point, name):
+        if name == ALL:
+            return point.label not in ("8 KiB", "14 KiB")
+        if name == FLOOR:
+            return point.label != "1 KiB" or self.opts.old or point.calls > 0
+        kind = Toboggan if name.startswith("toboggan") else KINDS[name]
+        if point.kind == "page":
+            return not kind.can_compute
+        return point.kind == "proxy" and not kind.can_proxy
+
+    def server_key(self, point):
+        return point.kind if point.kind in ("miss", "proxy", "page") else "site"
+
+    def server_options(self, run, point):
+        return {"miss": {"memory": MISS_MEMORY}, "proxy": {"origin": self.origin},
+                "page": {"computes": True}}.get(point.kind, {})
+
+    def sites(self, run):
+        root = os.path.join(run.lab.dir, "site")
+        rows = {(1, p.path, p.size) for p in self.points if p.kind in ("", "304", "page")}
+        if any(p.kind == "page" for p in self.points):
+            rows |= set(files.web99(1).rows)
+        rows.add((1, SMALL, 1024))
+        files.Files(sorted(rows)).make(root)
+        if any(p.kind == "miss" for p in self.points):
+            files.objects(MISSES).make(root)
+        if self.opts.list:
+            files.basic().make(root)
+        self.origin = Origin(run.lab, "origin")
+
+    # --- one sample
+
+    def headers(self, server, point):
+        ret = [tuple(line.split(": ", 1)) for line in self.opts.header if ": " in line]
+        if self.opts.browser:
+            ret += files.BROWSER
+        if point.kind == "304":
+            if not getattr(server, "etag", None):
+                server.etag = fetch(server.lab, server, SMALL)["etag"]
+            if not server.etag:
+                raise Problem(f"{server.name}: no ETag, so it cannot be asked for a 304")
+            ret.append(("If-None-Match", server.etag))
+        return ret
+
+    def rows_for(self, point, server, client):
+        """[(weight, path, size, CRC-32)] of a point, for a client of that address."""
+        if point.kind == "miss":
+            return [(1, path, size, files.crc(path, size))
+                    for _, path, size in files.objects(MISSES).rows]
+        if point.kind == "page":
+            weight, path, size, crc = self.pages(server, client).row(1, "get", point.path, point.size)
+            return [(weight, path, size, int(crc, 16))]
+        crc = files.crc(SMALL if point.kind == "pass" else point.path, point.size)
+        ret = [(100 - self.opts.misses, point.path, point.size, crc)]
+        if self.opts.misses:
+            ret.append((self.opts.misses, MISS_PATH, 1024, files.crc(SMALL, 1024)))
+        return [row for row in ret if row[0]]
+
+    @staticmethod
+    def pages(server, client):
+        if not getattr(server, "own_pages", None):
+            server.own_pages = server.pages()
+        return files.Pages(server.own_pages.software, client)
+
+    def load(self, run, point, server):
+        path, source = self.opts.list, run.lab.nowhere()
+        if not path:
+            path = os.path.join(run.lab.dir, f"{server.iface}-{point.x}.list")
+            with open(path, "w", encoding="utf-8") as f:
+                f.writelines(f"{w:g} {p} {s} {crc:08x}\n"
+                             for w, p, s, crc in self.rows_for(point, server, source[:-1] + "1"))
+        return Loop(self.opts.connections, path, source=source, calls=0 if self.opts.old else point.calls,
+                    status=304 if point.kind == "304" else 200,
+                    header=[f"{n}: {v}" for n, v in self.headers(server, point)],
+                    no_timestamps=self.opts.no_timestamps,
+                    **{"http-1.0": self.opts.old, "server_closes": self.opts.old})
+
+    def check(self, run, point, server):
+        headers = self.headers(server, point)
+        if point.kind == "304":
+            return Check(point.path, 304, headers, want=self.want(point, server))
+        if point.kind == "page":
+            path = self.pages(server, "").row(1, "get", point.path, point.size)[1]
+            return Check(path, headers=headers)
+        crc = files.crc(SMALL if point.kind == "pass" else point.path, point.size)
+        return Check(point.path, headers=headers, crc=crc, want=self.want(point, server))
+
+    @staticmethod
+    def want(point, server):
+        """What Cache-Status must say: that the tier answers which the column is of."""
+        if not isinstance(server, Toboggan) or point.kind not in ("", "304") or point.size > 16384:
+            return ""
+        return "detail=wire" if server.tier == "wire" and point.size <= KIB else "hit"
+
+    def prepare(self, run, point, server):
+        self.check(run, point, server).settle(run.lab, server)
+
+    def seconds(self, run, point):
+        return run.opts.seconds
+
+    def after(self, run, point, server, sample, got):
+        cpus = [str(cpu) for cpu in run.lab.server_cpus]
+        sample["server_share"] = 1 - sum(got["idle"][cpu] for cpu in cpus) / len(cpus)
+        sample["server_busiest"] = 1 - min(got["idle"][cpu] for cpu in cpus)
+        sample["stolen"] = sum(got["stolen"][cpu] for cpu in cpus) / len(cpus)
+        clients = [str(cpu) for cpu in run.lab.client_cpus]
+        sample["client_share"] = 1 - sum(got["idle"][cpu] for cpu in clients) / len(clients)
+        sample["core_ns"] = len(cpus) * 1e9 * min(1, sample["server_share"]) / max(1, sample["rate"])
+        if sample["invalid"]:
+            return
+        if not got["verified"]:
+            raise Problem("not one reply was verified")
+        gaps = got["gaps"] / max(1, got["segments"])
+        if gaps > GAPS_MAX:
+            raise Problem(f"the link lost segments: {gaps:.1%} of them came behind a gap")
+        tiers = sample.get("tiers")
+        if tiers and server.tier == "wire" and point.kind in ("", "304") and point.size <= KIB \
+                and not self.opts.misses and not self.opts.old and tiers.get("wire", 0) < 0.9 * got["requests"]:
+            raise Problem(f"wire answered only {tiers.get('wire', 0):,} of {got['requests']:,} "
+                          "requests; see toboggan stats")
+
+    def own_limit(self, sample):
+        if not self.opts.busy_machine:
+            if sample["others_share"] > OTHERS_MAX:
+                return limit.OTHERS, f"{sample['others_share']:.0%} of it"
+            if sample["stolen"] > STOLEN_MAX:
+                return limit.OTHERS, f"{sample['stolen']:.0%} stolen by the hypervisor"
+        share = f"the server's core was {sample['server_share']:.0%} busy"
+        if sample["server_share"] >= FULL:
+            return limit.SERVER, share
+        if sample["client_share"] >= FULL:
+            return limit.CLIENT, f"{share}, the client's {sample['client_share']:.0%}"
+        return limit.UNKNOWN, f"{share}, the client's {sample['client_share']:.0%}"
+
+    def line(self, sample):
+        return f"{sample['rate']:,.0f}/s, core {sample['server_share']:.0%} full"
+
+    # --- what follows
+
+    def derive(self, entry):
+        rates = {(row["point"], row["server"]): row["figures"]["throughput"]["median"]
+                 for row in entry["summary"] if row["figures"]["throughput"]}
+        label = {p.label: p.x for p in self.points}
+
+        def rate(name, server):
+            return rates.get((label.get(name), server))
+
+        ret, lines = {}, []
+        share = pays_from(rate("1 KiB", WIRE), rate("1 KiB, passed up", WIRE), rate("1 KiB", USER))
+        if share:
+            ret["wire pays from this share of hits on, 1 KiB"] = {WIRE: share}
+        sizes = [(p.size, rates.get((p.x, ALL)) or rates.get((p.x, WIRE)), rates.get((p.x, USER)))
+                 for p in self.points if not p.kind and not p.calls and p.size <= 14 * KIB]
+        up_to = pays_up_to(sizes)
+        if up_to:
+            ret["and up to this size"] = {WIRE: up_to}
+        if share or up_to:
+            lines.append("wire pays" + f" from {share} hits on" * bool(share) +
+                         ", and" * bool(share and up_to) + f" up to {up_to}" * bool(up_to) +
+                         ", on this machine")
+        floor, wire = rate("1 KiB", FLOOR), rate("1 KiB", WIRE)
+        if floor and wire:
+            ret["time of a hit of 1 KiB, in times of a TC program that only answers"] = {
+                WIRE: f"{floor / wire:.2f}"}
+            lines.append(f"the floor, a TC program that only answers: {human(floor, '/s')}; "
+                         f"a hit of 1 KiB takes {floor / wire:.2f} times as long")
+        entry["last_lines"] = lines
+        return ret
+
+
+def make_all(lab, **kw):
+    return Toboggan(lab, ALL, wire_size="64K", **kw)
+
+
+def pays_from(hit, passed, user):
+    """'N %' of hits from which a core with wire answers more than without; None: not known."""
+    if not (hit and passed and user):
+        return None
+    t_hit, t_pass, t_user = 1 / hit, 1 / passed, 1 / user
+    if t_hit >= t_user:
+        return "never: a hit costs as much as an answer of the daemon"
+    share = (t_pass - t_user) / (t_pass - t_hit)
+    return f"{max(0, math.ceil(100 * share))} %"
+
+
+def pays_up_to(sizes):
+    """Up to which size wire's rate is above the user tier's; sizes: [(bytes, wire, user)]."""
+    known = sorted((size, math.log(wire / user)) for size, wire, user in sizes if wire and user)
+    if len(known) < 2:
+        return None
+    if known[0][1] <= 0:
+        return "none of these"
+    for (a, ya), (b, yb) in zip(known, known[1:]):
+        if yb <= 0:
+            return f"{(a + (b - a) * ya / (ya - yb)) / KIB:.1f} KiB"
+    return "all that it answers"

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The one reply of floor.bpf.c, as floor.c makes it. */
+#ifndef TBG_FLOOR_H
+#define TBG_FLOOR_H
+
+#define FLOOR_REPLY_MAX 1440
+
+struct floor_reply {
+	unsigned int len, sum;		/* of the bytes: its checksum */
+	unsigned int port;		/* network order */
+	unsigned char bytes[FLOOR_REPLY_MAX];
+};
+
+#endif

@@ -1,0 +1,814 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The load that runs in the kernel (loop.bpf.c): puts it on an interface, opens
+ * the connections, repeats what was lost, holds every sampled reply against
+ * its checksum, and prints a line of JSON. Run by `bench` in the clients'
+ * namespace; `loop --help` has the options. It judges nothing: that is the
+ * reader's.
+ *
+ * The list is that of load.c: a line for each request, `weight path size
+ * CRC-32`; only these four.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <zlib.h>
+
+#include "loop.h"
+
+#define FRAME_MAX	(14 + 40 + 40 + LOOP_HEAD_MAX)
+#define SECOND_NS	1000000000LL
+#define POLL_NS		5000000LL	/* samples are read that often */
+#define WINDOW_NS	100000000LL	/* a rate of its own for each */
+#define AGAIN_NS	300000000LL	/* what got no answer is sent again, at the least */
+#define STALLED_NS	(2 * SECOND_NS)	/* and has none that late, at the least */
+#define OPEN_NS		(5 * SECOND_NS)	/* for the first answer on each connection */
+#define WARM_NS		200000000LL
+#define BURST		32		/* SYNs in a row: a queue has room for them */
+#define WINDOWS_MAX	4096
+#define CPUS_MAX	1024
+#define HEAD_MAX	4096		/* of a sampled reply */
+
+struct expected {
+	uint32_t crc;
+	bool crc_known;
+};
+
+struct partial {			/* a sampled reply */
+	unsigned int sample, at;
+	unsigned char head[HEAD_MAX];
+	unsigned int head_len;		/* 0: its end has not come yet */
+	uint32_t crc;
+	long length;			/* Content-Length; -1: none */
+};
+
+static struct {
+	const char *object, *list, *path, *source;
+	char headers[LOOP_HEAD_MAX];
+	double seconds;
+	int status, minor, syn_only;
+	bool wait;
+} opt = { .path = "/", .seconds = 1, .status = 200, .minor = 1, .source = "10.99.1.0",
+	  .object = "loop.bpf.o" };
+
+static struct loop_conf conf = {
+	.flow_nr = 64, .sample_every = 100, .ack_bytes = 14000, .timestamps = 1,
+};
+static char authority[300];
+static struct loop_request *requests;
+static struct expected *expected;
+static unsigned int request_nr;
+static struct partial **partials;
+static struct loop_flow *flows;
+static int packet_fd, conf_fd, counters_fd;
+static struct sockaddr_ll to;
+static long resent, wrong_body, wrong_length, verified;
+static int64_t again_ns[LOOP_FLOWS];
+
+struct totals {
+	struct loop_counts n;
+	int64_t at_ns;
+	double idle_s[CPUS_MAX], stolen_s[CPUS_MAX];
+	int cpu_nr;
+};
+
+static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *form, ...)
+{
+	va_list args;
+
+	va_start(args, form);
+	fputs("loop: ", stderr);
+	vfprintf(stderr, form, args);
+	fputc('\n', stderr);
+	va_end(args);
+	exit(1);
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * SECOND_NS + t.tv_nsec;
+}
+
+static void sleep_ns(int64_t ns)
+{
+	struct timespec t = { ns / SECOND_NS, ns % SECOND_NS };
+
+	nanosleep(&t, NULL);
+}
+
+/* Sum of 16-bit words as they lie in memory, folded (RFC 1071). */
+static uint32_t sum_of(uint32_t sum, const void *bytes, size_t len)
+{
+	const uint8_t *p = bytes;
+
+	for (; len > 1; p += 2, len -= 2)
+		sum += p[0] | p[1] << 8;
+	if (len)
+		sum += p[0];
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* ------------------------------------------------------------ what is asked */
+
+static void request_add(const char *path, long size, uint32_t crc, bool crc_known)
+{
+	struct loop_request *r;
+	char status[8];
+	int len;
+
+	if (request_nr == LOOP_REQUESTS)
+		die("--list: more than %d requests", LOOP_REQUESTS);
+	if (!(request_nr & (request_nr + 1)) || !requests) {
+		unsigned int room = 2 * (request_nr + 1);
+
+		requests = realloc(requests, room * sizeof(*requests));
+		expected = realloc(expected, room * sizeof(*expected));
+		if (!requests || !expected)
+			die("no memory for the list");
+	}
+	r = &requests[request_nr];
+	memset(r, 0, sizeof(*r));
+	len = snprintf((char *)r->bytes, LOOP_HEAD_MAX, "GET %s HTTP/1.%d\r\nHost: %s\r\n%s\r\n",
+		       path, opt.minor, authority, opt.headers);
+	if (len >= LOOP_HEAD_MAX)
+		die("a request of %d bytes: more than %d do not fit into a segment", len,
+		    LOOP_HEAD_MAX - 1);
+	r->len = len;
+	r->sum = sum_of(0, r->bytes, len);
+	r->body_len = opt.status == 304 ? 0 : size;
+	snprintf(status, sizeof(status), " %03d", opt.status);
+	memcpy(&r->status, status, 4);
+	r->odds = UINT32_MAX;
+	r->alias = request_nr;
+	expected[request_nr].crc = crc;
+	expected[request_nr].crc_known = crc_known && opt.status != 304;
+	request_nr++;
+}
+
+/* Walker's alias method: one draw picks a column, another one of its two. */
+static void share_out(const double *weights)
+{
+	double total = 0, *part = calloc(request_nr, sizeof(*part));
+	unsigned int *small = calloc(request_nr, sizeof(*small));
+	unsigned int *large = calloc(request_nr, sizeof(*large)), s = 0, l = 0, i;
+
+	if (!part || !small || !large)
+		die("no memory for the list");
+	for (i = 0; i < request_nr; i++)
+		total += weights[i];
+	for (i = 0; i < request_nr; i++) {
+		part[i] = weights[i] * request_nr / total;
+		if (part[i] < 1)
+			small[s++] = i;
+		else
+			large[l++] = i;
+	}
+	while (s && l) {
+		unsigned int low = small[--s], high = large[l - 1];
+
+		requests[low].odds = part[low] * UINT32_MAX;
+		requests[low].alias = high;
+		part[high] -= 1 - part[low];
+		if (part[high] < 1) {
+			l--;
+			small[s++] = high;
+		}
+	}
+	free(part);
+	free(small);
+	free(large);
+}
+
+static void read_list(void)
+{
+	FILE *f = fopen(opt.list, "r");
+	double *weights = NULL, weight;
+	char *line = NULL, *path, *save, *word;
+	size_t room = 0;
+
+	if (!f)
+		die("--list %s: %s", opt.list, strerror(errno));
+	while (getline(&line, &room, f) > 0) {
+		long size;
+		uint32_t crc = 0;
+		bool known = false;
+
+		word = strtok_r(line, " \n", &save);
+		if (!word)
+			continue;
+		weight = atof(word);
+		path = strtok_r(NULL, " \n", &save);
+		word = strtok_r(NULL, " \n", &save);
+		if (!path || !word || weight < 0)
+			die("--list %s: line %u: want `weight path size [CRC-32]`", opt.list,
+			    request_nr + 1);
+		size = atol(word);
+		word = strtok_r(NULL, " \n", &save);
+		if (word && strspn(word, "0123456789abcdef") == strlen(word)) {
+			crc = strtoul(word, NULL, 16);
+			known = true;
+		} else if (word) {
+			die("--list %s: line %u: `%s` is no CRC-32", opt.list, request_nr + 1,
+			    word);
+		}
+		if (strtok_r(NULL, " \n", &save))
+			die("--list %s: line %u: cookies and bodies are load's alone", opt.list,
+			    request_nr + 1);
+		weights = realloc(weights, (request_nr + 1) * sizeof(*weights));
+		if (!weights)
+			die("no memory for the list");
+		weights[request_nr] = weight;
+		request_add(path, size, crc, known);
+	}
+	fclose(f);
+	free(line);
+	if (!request_nr)
+		die("--list %s: empty", opt.list);
+	share_out(weights);
+	free(weights);
+}
+
+/* ------------------------------------------------------- frames of our own */
+
+/* Sends a segment of the flow without its ever having been an skb of the load's. */
+static void send_frame(const struct loop_flow *f, unsigned int flags, unsigned int seq,
+		       const struct loop_request *r)
+{
+	unsigned char b[FRAME_MAX] = {}, *ip = b + 14, *tcp;
+	unsigned int ip_len = conf.v6 ? 40 : 20, len = r ? r->len : 0, tcp_len = 20, sum;
+	uint32_t ts = htonl((uint32_t)(now_ns() / 1000000));
+
+	if (flags & 2)
+		tcp_len = conf.timestamps ? 40 : 28;
+	else if (f->timestamps)
+		tcp_len = 32;
+	memcpy(b, conf.dmac, 6);
+	memcpy(b + 6, conf.smac, 6);
+	tcp = ip + ip_len;
+	if (conf.v6) {
+		b[12] = 0x86;
+		b[13] = 0xdd;
+		ip[0] = 0x60;
+		ip[4] = (tcp_len + len) >> 8;
+		ip[5] = tcp_len + len;
+		ip[6] = IPPROTO_TCP;
+		ip[7] = 64;
+		memcpy(ip + 8, conf.saddr, 12);
+		memcpy(ip + 20, &f->saddr, 4);
+		memcpy(ip + 24, conf.daddr, 16);
+		sum = sum_of(0, ip + 8, 32);
+	} else {
+		b[12] = 0x08;
+		ip[0] = 0x45;
+		ip[2] = (20 + tcp_len + len) >> 8;
+		ip[3] = 20 + tcp_len + len;
+		ip[6] = 0x40;
+		ip[8] = 64;
+		ip[9] = IPPROTO_TCP;
+		memcpy(ip + 12, &f->saddr, 4);
+		memcpy(ip + 16, &conf.daddr[3], 4);
+		sum = ~sum_of(0, ip, 20);
+		memcpy(ip + 10, &sum, 2);
+		sum = sum_of(0, ip + 12, 8);
+	}
+	memcpy(tcp, &f->sport, 2);
+	memcpy(tcp + 2, &conf.dport, 2);
+	seq = htonl(seq);
+	memcpy(tcp + 4, &seq, 4);
+	if (flags & 16) {
+		unsigned int ack = htonl(f->rcv);
+
+		memcpy(tcp + 8, &ack, 4);
+	}
+	tcp[12] = tcp_len << 2;
+	tcp[13] = flags;
+	tcp[14] = tcp[15] = 0xff;
+	if (flags & 2) {
+		unsigned int mss = conf.v6 ? LOOP_MSS - 20 : LOOP_MSS;
+		unsigned char o[20] = { 2, 4, mss >> 8, mss & 255, 4, 2, 8, 10 };
+		unsigned char plain[8] = { 2, 4, mss >> 8, mss & 255, 1, 3, 3, LOOP_WSCALE };
+
+		memcpy(o + 8, &ts, 4);
+		memcpy(o + 16, (unsigned char[4]){ 1, 3, 3, LOOP_WSCALE }, 4);
+		if (conf.timestamps)
+			memcpy(tcp + 20, o, 20);
+		else
+			memcpy(tcp + 20, plain, 8);
+	} else if (f->timestamps) {
+		memcpy(tcp + 20, (unsigned char[4]){ 1, 1, 8, 10 }, 4);
+		memcpy(tcp + 24, &ts, 4);
+		memcpy(tcp + 28, &f->tsecr, 4);
+	}
+	if (r)
+		memcpy(tcp + tcp_len, r->bytes, len);
+	sum += htons(IPPROTO_TCP) + htons(tcp_len + len);
+	sum = ~sum_of(sum, tcp, tcp_len + len);
+	memcpy(tcp + 16, &sum, 2);
+	sendto(packet_fd, b, 14 + ip_len + tcp_len + len, 0, (void *)&to, sizeof(to));
+}
+
+/* What a connection waits for has not come: the last that it sent, again. */
+static void send_again(const struct loop_flow *f)
+{
+	const struct loop_request *r;
+
+	switch (f->state) {
+	case LOOP_SYN:
+		send_frame(f, 2, f->snd, NULL);
+		break;
+	case LOOP_WAIT:
+		r = &requests[f->request < request_nr ? f->request : 0];
+		send_frame(f, 16 | 8, f->snd - r->len, r);
+		break;
+	case LOOP_CLOSING:
+		send_frame(f, 16 | 1, f->snd, NULL);
+		break;
+	}
+}
+
+static void look_for_losses(int64_t now, int64_t patience)
+{
+	for (unsigned int i = 0; i < conf.flow_nr; i++) {
+		struct loop_flow f = flows[i];
+		int64_t since = f.at_ns;
+
+		if (again_ns[i] > since)
+			since = again_ns[i];
+		if (now - since < patience || f.state == LOOP_NONE || f.state == LOOP_ENDING)
+			continue;
+		again_ns[i] = now;
+		resent++;
+		send_again(&f);
+	}
+}
+
+/* ------------------------------------------------------------- the samples */
+
+static void sample_head(struct partial *p)
+{
+	const char *end = memmem(p->head, p->at, "\r\n\r\n", 4), *line;
+
+	if (!end)
+		return;
+	p->head_len = end + 4 - (char *)p->head;
+	p->length = -1;
+	for (line = (char *)p->head; line < end; line = strchr(line, '\n') + 1)
+		if (!strncasecmp(line, "content-length:", 15))
+			p->length = atol(line + 15);
+	p->crc = crc32(0, p->head + p->head_len, p->at - p->head_len);
+}
+
+static int sample_piece(void *ctx, void *data, size_t size)
+{
+	const struct loop_piece *piece = data;
+	const struct loop_request *r;
+	struct partial *p;
+
+	(void)ctx;
+	if (size < sizeof(*piece) || piece->flow >= conf.flow_nr || piece->request >= request_nr)
+		return 0;
+	if (!partials[piece->flow])
+		partials[piece->flow] = calloc(1, sizeof(*p));
+	p = partials[piece->flow];
+	if (!p)
+		die("no memory for the samples");
+	r = &requests[piece->request];
+	if (!piece->at) {
+		p->sample = piece->sample;
+		p->at = p->head_len = 0;
+	}
+	if (p->sample != piece->sample || p->at != piece->at)
+		return 0;	/* a part of it found no room */
+	if (p->head_len) {
+		p->crc = crc32(p->crc, piece->bytes, piece->len);
+		p->at += piece->len;
+	} else {
+		if (p->at + piece->len >= HEAD_MAX) {
+			wrong_length++;
+			p->sample = 0;
+			return 0;
+		}
+		memcpy(p->head + p->at, piece->bytes, piece->len);
+		p->at += piece->len;
+		p->head[p->at] = 0;
+		sample_head(p);
+	}
+	if (!piece->last)
+		return 0;
+	p->sample = 0;
+	verified++;
+	if (!p->head_len || p->at - p->head_len != r->body_len ||
+	    (opt.status == 200 && p->length >= 0 && p->length != (long)r->body_len))
+		wrong_length++;
+	else if (expected[piece->request].crc_known && expected[piece->request].crc != p->crc)
+		wrong_body++;
+	return 0;
+}
+
+/* ---------------------------------------------------------------- counting */
+
+static void cpu_times(struct totals *t)
+{
+	FILE *f = fopen("/proc/stat", "r");
+	long hz = sysconf(_SC_CLK_TCK), v[8];
+	char line[512];
+	int cpu;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "cpu%d %ld %ld %ld %ld %ld %ld %ld %ld", &cpu, v, v + 1, v + 2,
+			   v + 3, v + 4, v + 5, v + 6, v + 7) != 9 || cpu >= CPUS_MAX)
+			continue;
+		t->idle_s[cpu] = (double)(v[3] + v[4]) / hz;
+		t->stolen_s[cpu] = (double)v[7] / hz;
+		if (cpu >= t->cpu_nr)
+			t->cpu_nr = cpu + 1;
+	}
+	if (f)
+		fclose(f);
+}
+
+static void count(struct totals *ret, bool cpus)
+{
+	static struct loop_counts *each;
+	int nr = libbpf_num_possible_cpus();
+	unsigned int zero = 0;
+
+	if (!each)
+		each = calloc(nr, sizeof(*each));
+	memset(ret, 0, sizeof(*ret));
+	if (!each || bpf_map_lookup_elem(counters_fd, &zero, each))
+		die("no counters: %s", strerror(errno));
+	ret->at_ns = now_ns();
+	for (int i = 0; i < nr; i++) {
+#define X(name) ret->n.name += each[i].name;
+		LOOP_COUNTS(X)
+#undef X
+	}
+	if (cpus)
+		cpu_times(ret);
+}
+
+static void print(const struct totals *a, const struct totals *b, const long *windows,
+		  int window_nr, unsigned int open_nr, unsigned int stalled)
+{
+	double seconds = (double)(b->at_ns - a->at_ns) / SECOND_NS;
+
+	printf("{\"requests\": %llu, \"bytes\": %llu, \"seconds\": %.6f, \"errors\": %llu, "
+	       "\"statuses\": %llu, \"opened\": %u, \"connects\": %llu, ",
+	       b->n.requests - a->n.requests, b->n.bytes - a->n.bytes, seconds,
+	       b->n.reset + b->n.closed + b->n.framing + wrong_body + wrong_length + stalled,
+	       b->n.status, open_nr, b->n.opened - a->n.opened);
+	printf("\"kinds\": {\"reset\": %llu, \"closed\": %llu, \"framing\": %llu, \"body\": %ld, "
+	       "\"length\": %ld, \"timeout\": %u}, ", b->n.reset, b->n.closed, b->n.framing,
+	       wrong_body, wrong_length, stalled);
+	printf("\"segments\": %llu, \"gaps\": %llu, \"repeated\": %llu, \"stray\": %llu, "
+	       "\"resent\": %ld, \"room\": %llu, \"verified\": %ld, \"unsampled\": %llu, ",
+	       b->n.segments - a->n.segments, b->n.lost, b->n.repeated, b->n.stray, resent,
+	       b->n.room, verified, b->n.unsampled);
+	printf("\"windows\": [");
+	for (int i = 0; i < window_nr; i++)
+		printf("%s%ld", i ? ", " : "", windows[i]);
+	printf("], \"idle\": {");
+	for (int i = 0, n = 0; i < b->cpu_nr; i++)
+		printf("%s\"%d\": %.4f", n++ ? ", " : "", i,
+		       (b->idle_s[i] - a->idle_s[i]) / seconds);
+	printf("}, \"stolen\": {");
+	for (int i = 0, n = 0; i < b->cpu_nr; i++)
+		printf("%s\"%d\": %.4f", n++ ? ", " : "", i,
+		       (b->stolen_s[i] - a->stolen_s[i]) / seconds);
+	printf("}}\n");
+}
+
+/* ------------------------------------------------------------------ the run */
+
+static void open_flows(void)
+{
+	for (unsigned int i = 0; i < conf.flow_nr; i++) {
+		flows[i] = (struct loop_flow){
+			.at_ns = now_ns(), .saddr = conf.saddr[3] | htonl(1),
+			.sport = htons(LOOP_PORT + i), .state = LOOP_SYN, .index = i,
+			.snd = 1000000 + 7919 * i,
+		};
+		send_frame(&flows[i], 2, flows[i].snd, NULL);
+		if (i % BURST == BURST - 1)
+			sleep_ns(1000000);
+	}
+}
+
+/* Connections that have had an answer. */
+static unsigned int answered_nr(int64_t *seen)
+{
+	unsigned int ret = 0;
+
+	for (unsigned int i = 0; i < conf.flow_nr; i++) {
+		if (flows[i].state != LOOP_SYN || flows[i].generation)
+			seen[i] = 1;
+		ret += !!seen[i];
+	}
+	return ret;
+}
+
+static unsigned int stalled_nr(int64_t now, int64_t patience)
+{
+	unsigned int ret = 0;
+
+	for (unsigned int i = 0; i < conf.flow_nr; i++)
+		ret += now - (int64_t)flows[i].at_ns > patience;
+	return ret;
+}
+
+static void end_flows(void)
+{
+	unsigned int zero = 0;
+
+	conf.stop = 1;
+	bpf_map_update_elem(conf_fd, &zero, &conf, 0);
+	sleep_ns(50000000);
+	for (unsigned int i = 0; i < conf.flow_nr; i++) {
+		if (flows[i].state != LOOP_NONE)
+			send_frame(&flows[i], 4 | 16, flows[i].snd, NULL);
+		if (i % BURST == BURST - 1)
+			sleep_ns(200000);
+	}
+	sleep_ns(50000000);
+}
+
+static void measure(struct ring_buffer *ring)
+{
+	static struct totals a, b, w;
+	static long windows[WINDOWS_MAX];
+	static int64_t seen[LOOP_FLOWS];
+	int64_t began = now_ns(), next_look = began + AGAIN_NS, now, until, next_window;
+	int64_t patience = AGAIN_NS;
+	unsigned int open_nr = 0;
+	int window_nr = 0;
+	bool measuring = false;
+
+	open_flows();
+	until = now_ns() + WARM_NS;
+	for (;;) {
+		sleep_ns(POLL_NS);
+		ring_buffer__consume(ring);
+		now = now_ns();
+		if (now >= next_look) {
+			look_for_losses(now, patience);
+			next_look = now + AGAIN_NS / 4;
+		}
+		if (!measuring) {
+			open_nr = answered_nr(seen);
+			if (open_nr < conf.flow_nr && now < began + OPEN_NS) {
+				until = now + WARM_NS;
+				continue;
+			}
+			if (now < until)
+				continue;
+			count(&a, true);
+			w = a;
+			measuring = true;
+			until = a.at_ns + (int64_t)(opt.seconds * SECOND_NS);
+			next_window = a.at_ns + WINDOW_NS;
+			continue;
+		}
+		if (now >= next_window || now >= until) {
+			count(&b, now >= until);
+			if (window_nr < WINDOWS_MAX && b.at_ns - w.at_ns >= WINDOW_NS / 2)
+				windows[window_nr++] = (b.n.requests - w.n.requests) *
+					(double)SECOND_NS / (b.at_ns - w.at_ns);
+			/* a full server answers each connection only so often */
+			if (b.n.requests > a.n.requests)
+				patience = 8 * conf.flow_nr * (b.at_ns - a.at_ns) /
+					   (b.n.requests - a.n.requests);
+			if (patience < AGAIN_NS)
+				patience = AGAIN_NS;
+			w = b;
+			next_window = b.at_ns + WINDOW_NS;
+		}
+		if (now >= until)
+			break;
+	}
+	unsigned int stalled = stalled_nr(now, patience > STALLED_NS ? patience : STALLED_NS);
+
+	end_flows();
+	ring_buffer__consume(ring);
+	print(&a, &b, windows, window_nr, open_nr, stalled);
+}
+
+static void interface(const char *name)
+{
+	struct ifreq r = {};
+
+	conf.ifindex = if_nametoindex(name);
+	packet_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+	if (!conf.ifindex || packet_fd < 0)
+		die("%s: %s", name, strerror(errno));
+	snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", name);
+	if (ioctl(packet_fd, SIOCGIFHWADDR, &r))
+		die("%s: %s", name, strerror(errno));
+	memcpy(conf.smac, r.ifr_hwaddr.sa_data, 6);
+	to = (struct sockaddr_ll){ .sll_family = AF_PACKET, .sll_ifindex = conf.ifindex,
+				   .sll_halen = 6 };
+	memcpy(to.sll_addr, conf.dmac, 6);
+}
+
+static void server(const char *host, const char *port)
+{
+	char *end;
+	long nr = strtol(port, &end, 10);
+
+	if (*end || nr < 1 || nr > 65535)
+		die("%s: no port", port);
+	conf.dport = htons(nr);
+	if (inet_pton(AF_INET, host, &conf.daddr[3]) == 1) {
+		snprintf(authority, sizeof(authority), "%s:%s", host, port);
+	} else if (inet_pton(AF_INET6, host, conf.daddr) == 1) {
+		conf.v6 = 1;
+		snprintf(authority, sizeof(authority), "[%s]:%s", host, port);
+	} else {
+		die("%s: no address", host);
+	}
+	if (inet_pton(conf.v6 ? AF_INET6 : AF_INET, opt.source,
+		      conf.v6 ? (void *)conf.saddr : (void *)&conf.saddr[3]) != 1)
+		die("--source %s: not of the same family as %s", opt.source, host);
+	conf.saddr[3] &= htonl(~0xffu);
+}
+
+/* The kernel side, loaded and at ingress of the interface until we end. */
+static struct ring_buffer *attach(void)
+{
+	DECLARE_LIBBPF_OPTS(bpf_object_open_opts, how);
+	DECLARE_LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = conf.ifindex,
+			    .attach_point = BPF_TC_INGRESS);
+	DECLARE_LIBBPF_OPTS(bpf_tc_opts, opts, .handle = 1, .priority = 1);
+	struct bpf_object *o = bpf_object__open_file(opt.object, &how);
+	struct bpf_map *map;
+	struct ring_buffer *ring;
+	int fd, err;
+
+	if (!o)
+		die("%s: %s", opt.object, strerror(errno));
+	map = bpf_object__find_map_by_name(o, "loop_requests");
+	if (!map || bpf_map__set_max_entries(map, request_nr))
+		die("%s: no room for the list", opt.object);
+	if (bpf_object__load(o))
+		die("%s: the kernel does not take it: %s", opt.object, strerror(errno));
+	for (unsigned int i = 0; i < request_nr; i++)
+		if (bpf_map_update_elem(bpf_map__fd(map), &i, &requests[i], 0))
+			die("request %u: %s", i, strerror(errno));
+	conf.request_nr = request_nr;
+	conf_fd = bpf_object__find_map_fd_by_name(o, "loop_confs");
+	counters_fd = bpf_object__find_map_fd_by_name(o, "loop_counters");
+	fd = bpf_object__find_map_fd_by_name(o, "loop_flows");
+	flows = mmap(NULL, LOOP_FLOWS * sizeof(*flows), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (flows == MAP_FAILED)
+		die("flows: %s", strerror(errno));
+	ring = ring_buffer__new(bpf_object__find_map_fd_by_name(o, "loop_samples"), sample_piece,
+				NULL, NULL);
+	if (!ring)
+		die("samples: %s", strerror(errno));
+	fd = 0;
+	if (bpf_map_update_elem(conf_fd, &fd, &conf, 0))
+		die("settings: %s", strerror(errno));
+	opts.prog_fd = bpf_program__fd(bpf_object__find_program_by_name(o, "tbg_loop"));
+	err = bpf_tc_hook_create(&hook);
+	if (err && err != -EEXIST)
+		die("no clsact: %s", strerror(-err));
+	err = bpf_tc_attach(&hook, &opts);
+	if (err)
+		die("not attached: %s", strerror(-err));
+	return ring;
+}
+
+static void detach(void)
+{
+	DECLARE_LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = conf.ifindex,
+			    .attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS);
+
+	bpf_tc_hook_destroy(&hook);
+}
+
+static const char usage[] =
+"usage: loop [option ...] INTERFACE SERVER-MAC SERVER-ADDRESS PORT\n"
+"\n"
+"A closed-loop HTTP client in the kernel, at TC ingress of the interface.\n"
+"\n"
+"  --connections N   at a time (64)\n"
+"  --calls N         requests on each; 0: no end (0)\n"
+"  --seconds S       to count (1)\n"
+"  --list FILE       lines of `weight path size CRC-32`\n"
+"  --path PATH       instead of a list, with --size\n"
+"  --size BYTES      of its body\n"
+"  --status CODE     of the right answer (200)\n"
+"  --header LINE     another field of each request; can be repeated\n"
+"  --http-1.0        instead of 1.1\n"
+"  --server-closes   after each reply, as HTTP/1.0 and Connection: close ask for\n"
+"  --sample N        every so manieth reply is held against its CRC-32 (100)\n"
+"  --ack BYTES       of a long reply get an acknowledgement of their own (14000)\n"
+"  --no-timestamps   nor SACK, in the SYN\n"
+"  --source ADDRESS  whose last octet the connections have each of (10.99.1.0)\n"
+"  --object FILE     the kernel side (loop.bpf.o)\n"
+"  --wait            print `ready`, and begin at the end of stdin\n";
+
+static void options(int argc, char **argv, long *ret_size)
+{
+	static const struct option longs[] = {
+		{ "connections", 1, 0, 'c' }, { "calls", 1, 0, 'n' }, { "seconds", 1, 0, 's' },
+		{ "list", 1, 0, 'l' }, { "path", 1, 0, 'p' }, { "size", 1, 0, 'z' },
+		{ "status", 1, 0, 'S' }, { "header", 1, 0, 'H' }, { "http-1.0", 0, 0, '0' },
+		{ "server-closes", 0, 0, 'C' }, { "sample", 1, 0, 'e' }, { "ack", 1, 0, 'a' },
+		{ "no-timestamps", 0, 0, 't' }, { "source", 1, 0, 'a' + 128 },
+		{ "object", 1, 0, 'o' }, { "wait", 0, 0, 'w' }, { "help", 0, 0, 'h' }, {},
+	};
+	size_t len;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		switch (c) {
+		case 'c': conf.flow_nr = atoi(optarg); break;
+		case 'n': conf.calls = atoi(optarg); break;
+		case 's': opt.seconds = atof(optarg); break;
+		case 'l': opt.list = optarg; break;
+		case 'p': opt.path = optarg; break;
+		case 'z': *ret_size = atol(optarg); break;
+		case 'S': opt.status = atoi(optarg); break;
+		case 'H':
+			len = strlen(opt.headers);
+			snprintf(opt.headers + len, sizeof(opt.headers) - len, "%s\r\n", optarg);
+			break;
+		case '0': opt.minor = 0; break;
+		case 'C': conf.server_closes = 1; break;
+		case 'e': conf.sample_every = atoi(optarg); break;
+		case 'a': conf.ack_bytes = atoi(optarg); break;
+		case 't': conf.timestamps = 0; break;
+		case 'a' + 128: opt.source = optarg; break;
+		case 'o': opt.object = optarg; break;
+		case 'w': opt.wait = true; break;
+		case 'h': fputs(usage, stdout); exit(0);
+		default: fputs(usage, stderr); exit(2);
+		}
+	}
+	if (argc - optind != 4 || opt.seconds <= 0 || opt.status < 100 || opt.status > 999) {
+		fputs(usage, stderr);
+		exit(2);
+	}
+	if (conf.flow_nr < 1 || conf.flow_nr > LOOP_FLOWS)
+		die("--connections: want 1 to %d", LOOP_FLOWS);
+}
+
+int main(int argc, char **argv)
+{
+	struct rlimit none = { RLIM_INFINITY, RLIM_INFINITY };
+	struct ring_buffer *ring;
+	unsigned char *m = conf.dmac;
+	long size = 0;
+	char c;
+
+	options(argc, argv, &size);
+	argv += optind;
+	if (sscanf(argv[1], "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", m, m + 1, m + 2, m + 3, m + 4,
+		   m + 5) != 6)
+		die("%s: no MAC address", argv[1]);
+	server(argv[2], argv[3]);
+	interface(argv[0]);
+	if (opt.list)
+		read_list();
+	else
+		request_add(opt.path, size, 0, false);
+	partials = calloc(conf.flow_nr, sizeof(*partials));
+	if (!partials)
+		die("no memory");
+	setrlimit(RLIMIT_MEMLOCK, &none);
+	signal(SIGPIPE, SIG_IGN);
+	ring = attach();
+	atexit(detach);
+	if (opt.wait) {
+		puts("ready");
+		fflush(stdout);
+		while (read(0, &c, 1) > 0)
+			;
+	}
+	measure(ring);
+	return 0;
+}

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The tables of a run as text, for the terminal that it ends in.
+
+Pure: everything comes from the record. A row for each point, a column for each
+server; where there is no figure, a number in brackets leads to the reason below.
+"""
+from units import digits, human
+
+FIGURES = 2                 # of an experiment, the first that have values
+
+
+def why_not(entry, point, name, row):
+    """Why a server has no figure at a point, in words; None where it was not asked."""
+    if row and row["refused"]:
+        reason = "; ".join(filter(None, row["why"].values()))
+        return row["refused"][0] + f" ({reason})" * bool(reason)
+    faults = [s["invalid"] for s in entry["samples"]
+              if s["point"] == point and s["server"] == name and s["invalid"]]
+    return faults[0] if faults else None
+
+
+def ratio(r):
+    """A ratio with its interval, short."""
+    if not r or r.get("ratio") is None:
+        return ""
+    form = digits(r["ratio"], 3)
+    return form if r["low"] is None else \
+        f"{form} ({digits(r['low'], 3)}–{digits(r['high'], 3)})"
+
+
+def block(entry, figure, reasons):
+    """The lines of one figure's table: [[cell]], the first being the heads."""
+    key, title, unit, _ = figure
+    rows = {(r["point"], r["server"]): r for r in entry["summary"]}
+    names, reference = entry["servers"], entry["reference"]
+    ours = [n for n in names if n != reference and n.startswith("toboggan")][:1]
+    lines = [[f"{title}", *names, *(f"{n} : {reference}" for n in ours if reference)]]
+    for point in entry["points"]:
+        cells = []
+        for name in names:
+            row = rows.get((point["x"], name))
+            value = row and row["figures"].get(key)
+            if value:
+                mark = "~" if row["disturbed"] == row["valid"] else ""
+                cells.append(mark + human(value["median"], unit))
+                continue
+            why = why_not(entry, point["x"], name, row)
+            if why and why not in reasons:
+                reasons.append(why)
+            cells.append(f"[{reasons.index(why) + 1}]" if why else "")
+        for name in ours:
+            row = rows.get((point["x"], name))
+            if reference:
+                cells.append(ratio(row and row["ratios"].get(key)))
+        lines.append([point["label"], *cells])
+    return lines
+
+
+def aligned(lines):
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.ljust(w) if i == 0 else cell.rjust(w)
+                               for i, (cell, w) in enumerate(zip(line, widths))).rstrip()
+                     for line in lines)
+
+
+def derived(entry):
+    for title, values in entry["derived"].items():
+        for name, value in values.items():
+            words = value if isinstance(value, str) else digits(value, 4)
+            yield f"{title}: {words}" + f" ({name})" * (len(entry["servers"]) > 1)
+
+
+def table(entry):
+    """All of one experiment."""
+    out, reasons = [f"{entry['title']}"], []
+    shown = [f for f in entry["figures"]
+             if any(r["figures"].get(f[0]) for r in entry["summary"])]
+    for figure in (shown or entry["figures"][:1])[:FIGURES]:
+        out.append(aligned(block(entry, figure, reasons)))
+    notes = [f"[{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)]
+    if any(r["disturbed"] and r["disturbed"] == r["valid"] for r in entry["summary"]):
+        notes.append("~ other programs took a part of these CPUs")
+    if notes:
+        out.append("\n".join(notes))
+    lines = entry.get("last_lines") or list(derived(entry))
+    if lines:
+        out.append("\n".join(lines))
+    return "\n\n".join(out)
+
+
+def plain(record):
+    """What the tables say, for programs: {experiment: {point: {server: {figure: numbers}}}}."""
+    ret = {}
+    for entry in record["experiments"]:
+        labels = {p["x"]: p["label"] for p in entry["points"]}
+        points = {}
+        for row in entry["summary"]:
+            one = {key: value for key, value in row["figures"].items() if value}
+            one["ratios"] = {key: value for key, value in row["ratios"].items() if value}
+            why = why_not(entry, row["point"], row["server"], row)
+            if why:
+                one["no_figure"] = why
+            points.setdefault(labels[row["point"]], {})[row["server"]] = one
+        ret[entry["name"]] = {"points": points, "derived": entry["derived"],
+                              "lines": entry.get("last_lines") or list(derived(entry))}
+    return {"machine": record["machine"], "servers": record["servers"],
+            "command": record["command"], "complete": record["complete"], "experiments": ret}
+
+
+def tables(record):
+    return "\n\n\n".join(table(e) for e in record["experiments"] if e["samples"])
