@@ -66,7 +66,7 @@ check-scale: all			## 100,000 connections at once, and a million
 kselftest-tar:			## the suites as kselftest unpacks them (TARGETS=…)
 	$(Q)$(MAKE) -C tests kselftest-tar
 
-bench: all			## measure against nginx (BENCH=--quick, --help)
+bench: all			## what a full core answers, in two minutes (BENCH=--quick, --help)
 	$(Q)$(MAKE) -C tools/bench all
 	$(Q)$(MAKE) -C tests/bpf all
 	$(Q)tools/bench/bench $(BENCH)

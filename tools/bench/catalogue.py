@@ -43,7 +43,7 @@ def overview():
                         ("others:", {k: v[1] for k, v in OTHERS.items()})):
         lines += [title] + [f"  {k:12} {v}" for k, v in rows.items()] + [""]
     return "\n".join(lines + ["`toboggan bench COMMAND --help` has the options. Without a command:",
-                              "`cost`, with options such as --quick and --rows.", "",
+                              "`capacity`, with options such as --quick and --rows.", "",
                               "toboggan-bench(1), Documentation/measuring.rst, "
                               "tools/bench/METHOD.md"])
 

@@ -11,7 +11,7 @@ import math
 from units import human
 
 WIDTH, HEIGHT = 440, 300
-LEFT, RIGHT, TOP, BOTTOM = 66, 12, 14, 48
+LEFT, RIGHT, TOP, BOTTOM = 84, 12, 14, 48
 # A server looks the same everywhere; colours that do on white and on black.
 STYLES = {
     "toboggan": ("#d9581c", "circle"), "toboggan-user": ("#2f74e0", "square"),
