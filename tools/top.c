@@ -323,13 +323,12 @@ static json_t *tier_of(const json_t *stats, const char *name)
 
 /*
  * Sums over the tiers in one object, so that they have rates as a tier has:
- * requests, bytes; hits (all of the kernel's, those of user); requests that
- * cost the daemon no CPU: wire's. NULL without stats.
+ * requests, bytes; hits (all of the kernel's, those of user). NULL without stats.
  */
 static json_t *all_of(const json_t *stats)
 {
 	json_t *tiers = json_object_get(stats, "tiers"), *tier;
-	json_int_t requests = 0, bytes = 0, hits = 0, cpu_free = 0;
+	json_int_t requests = 0, bytes = 0, hits = 0;
 	const char *name;
 
 	json_object_foreach(tiers, name, tier) {
@@ -338,11 +337,9 @@ static json_t *all_of(const json_t *stats)
 		requests += number_of(tier, "requests");
 		bytes += number_of(tier, "bytes");
 		hits += number_of(tier, user ? "hits" : "requests");
-		cpu_free += strcmp(name, "wire") ? 0 : number_of(tier, "requests");
 	}
-	return tiers ? json_pack("{s:I, s:I, s:I, s:I}", "requests", requests,
-				 "bytes", bytes, "hits", hits,
-				 "cpu_free", cpu_free) : NULL;
+	return tiers ? json_pack("{s:I, s:I, s:I}", "requests", requests,
+				 "bytes", bytes, "hits", hits) : NULL;
 }
 
 static json_t *share_of(double part, double whole)
@@ -356,14 +353,13 @@ static json_t *model_tier(const struct top *t, const char *name, const json_t *n
 	json_t *on = json_object_get(json_object_get(t->status, "tiers"), name);
 	double requests_s = rate_of(t, now, before, "requests");
 
-	return json_pack("{s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:b}",
+	return json_pack("{s:b, s:s, s:I, s:I, s:o, s:o, s:o}",
 			 "on", true_of(on, "on"), "why", text_of(on, "why"),
 			 "requests", (json_int_t)number_of(now, "requests"),
 			 "bytes", (json_int_t)number_of(now, "bytes"),
 			 "requests_per_s", real_or_null(requests_s),
 			 "bytes_per_s", real_or_null(rate_of(t, now, before, "bytes")),
-			 "share", share_of(requests_s, all_s),
-			 "cpu_free", !strcmp(name, "wire"));
+			 "share", share_of(requests_s, all_s));
 }
 
 static json_t *model_tiers(const struct top *t, double all_s)
@@ -490,7 +486,7 @@ static void model_make(struct top *t)
 	if (requests_s >= 0)
 		t->history[t->history_nr++ % HISTORY_MAX] = requests_s;
 	replace(&t->model, json_pack(
-		"{s:b, s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o}, s:o, s:o, s:o, s:I}",
+		"{s:b, s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o}, s:o, s:o, s:o, s:I}",
 		"ok", 1,
 		"interval_s", real_or_null(was ? (t->at_ns - t->before_ns) / 1e9 : -1),
 		"status", t->status,
@@ -500,7 +496,6 @@ static void model_make(struct top *t)
 		"hit_ratio", share_of(rate_of(t, now, was, "hits"), requests_s),
 		"hit_ratio_ever", share_of(number_of(now, "hits"),
 					   number_of(now, "requests")),
-		"cpu_free", share_of(rate_of(t, now, was, "cpu_free"), requests_s),
 		"cpu", "daemon", real_or_null(rate_of(t, tier_of(t->stats, "user"),
 						      tier_of(t->before, "user"),
 						      "cpu_s")),
@@ -578,9 +573,9 @@ static void page_head(const struct page *p, const json_t *m)
 
 static void page_tier(const struct page *p, const char *name, const json_t *tier)
 {
-	fprintf(p->f, "%c%-6s %12s %12s %9s %9s", PLAIN, name,
+	fprintf(p->f, "%c%-6s %12s %12s %9s", PLAIN, name,
 		rate_text(tier, "requests_per_s"), bytes_rate_text(tier),
-		percent_text(tier, "share"), true_of(tier, "cpu_free") ? "yes" : "no");
+		percent_text(tier, "share"));
 	if (!true_of(tier, "on")) {
 		fputs("  off: ", p->f);
 		text_put(p->f, text_of(tier, "why"), 0);
@@ -593,13 +588,12 @@ static void page_tiers(const struct page *p, const json_t *m)
 	json_t *cpu = json_object_get(m, "cpu"), *tier;
 	const char *name;
 
-	fprintf(p->f, "%c\n%c%-6s %12s %12s %9s %9s\n", PLAIN, HEADING, "tier",
-		"requests/s", "bytes/s", "share", "CPU-free");
+	fprintf(p->f, "%c\n%c%-6s %12s %12s %9s\n", PLAIN, HEADING, "tier",
+		"requests/s", "bytes/s", "share");
 	json_object_foreach(json_object_get(m, "tiers"), name, tier)
 		page_tier(p, name, tier);
-	fprintf(p->f, "%c%-6s %12s %12s %9s %9s\n", PLAIN, "all",
-		rate_text(m, "requests_per_s"), bytes_rate_text(m), "",
-		percent_text(m, "cpu_free"));
+	fprintf(p->f, "%c%-6s %12s %12s\n", PLAIN, "all",
+		rate_text(m, "requests_per_s"), bytes_rate_text(m));
 	fprintf(p->f, "%chit ratio %s now, %s since the start; CPU of the daemon %s, idle in all %s\n",
 		PLAIN, percent_text(m, "hit_ratio"), percent_text(m, "hit_ratio_ever"),
 		percent_text(cpu, "daemon"), percent_text(cpu, "idle"));
