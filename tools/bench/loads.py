@@ -203,7 +203,7 @@ class Loop(Load):
     def __init__(self, connections, rows, **options):
         """rows: a list file as load.c reads it; source: of lab.nowhere()."""
         self.options = dict(options, connections=connections, list=rows)
-        self.in_flight = connections
+        self.in_flight = self.descriptors = connections     # of the server: ours has none
 
     def argv(self, server, seconds, share):
         program = part("loop")
