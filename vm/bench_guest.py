@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 
 import fileset                  # noqa: E402
 from lab import Lab             # noqa: E402
-from say import Problem         # noqa: E402
+from messages import Problem    # noqa: E402
 from servers import BUILD, PORT, Nginx, Toboggan, fetch, settle  # noqa: E402
 
 WARM, BATCHES, REQUESTS = 10, 41, 50

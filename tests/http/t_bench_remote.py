@@ -25,7 +25,7 @@ import engine                   # noqa: E402
 import loads                    # noqa: E402
 import remote as remote_lab     # noqa: E402
 import servers                  # noqa: E402
-from say import Problem         # noqa: E402
+from messages import Problem    # noqa: E402
 
 QUICK = ("connections", "--quick", "--connections", "4")
 

@@ -37,7 +37,7 @@ import experiments              # noqa: E402
 import fileset                  # noqa: E402
 import invoke                   # noqa: E402
 import lab                      # noqa: E402
-import limit                    # noqa: E402
+import bottleneck               # noqa: E402
 import loads                    # noqa: E402
 import meters                   # noqa: E402
 import plot                     # noqa: E402
@@ -48,7 +48,7 @@ import sessions                 # noqa: E402
 import stats                    # noqa: E402
 import terminal                 # noqa: E402
 import units                    # noqa: E402
-from say import Problem         # noqa: E402
+from messages import Problem    # noqa: E402
 
 
 def refused(fn, *args, text=""):
@@ -725,28 +725,28 @@ def t_a_rate_is_refused_unless_it_is_the_servers():
     def judge(**kw):
         args = {"server_share": 0.5, "server_busiest": 0.5, "client_share": 0.5, "halves_ratio": 1.0,
                 "net_bps": 1e6, "link_bps": None, "fd_errors": 0, **kw}
-        return limit.judge(**args)
+        return bottleneck.judge(**args)
 
     def whose(**kw):
         return judge(**kw)[0]
 
-    assert whose(server_share=0.97) == limit.SERVER
-    assert whose(server_share=0.97, halves_ratio=1.5) == limit.CLIENT
-    assert whose(client_share=0.99) == limit.CLIENT
-    assert whose(net_bps=0.85e9, link_bps=1e9, server_share=0.97) == limit.NETWORK
-    assert whose(fd_errors=3, server_share=0.97) == limit.DESCRIPTORS
-    assert whose() == limit.UNKNOWN and "no CPU of the server was full" in judge()[1]
+    assert whose(server_share=0.97) == bottleneck.SERVER
+    assert whose(server_share=0.97, halves_ratio=1.5) == bottleneck.CLIENT
+    assert whose(client_share=0.99) == bottleneck.CLIENT
+    assert whose(net_bps=0.85e9, link_bps=1e9, server_share=0.97) == bottleneck.NETWORK
+    assert whose(fd_errors=3, server_share=0.97) == bottleneck.DESCRIPTORS
+    assert whose() == bottleneck.UNKNOWN and "no CPU of the server was full" in judge()[1]
     unseen = {"server_share": None, "server_busiest": None}
-    assert whose(**unseen) == limit.UNKNOWN         # remote: a network that nobody knows does the same
-    assert whose(**unseen, halves_ratio=1.3) == limit.CLIENT
-    assert whose(**unseen, halves_ratio=None) == limit.UNKNOWN
+    assert whose(**unseen) == bottleneck.UNKNOWN         # remote: a network that nobody knows does the same
+    assert whose(**unseen, halves_ratio=1.3) == bottleneck.CLIENT
+    assert whose(**unseen, halves_ratio=None) == bottleneck.UNKNOWN
     one = {"server_share": 0.13, "server_busiest": 0.98}    # of eight CPUs one has the worker
-    assert whose(**one) == limit.SERVER and "one CPU of the server was 98% busy" in judge(**one)[1]
-    assert whose(**one, halves_ratio=1.3) == whose(**one, client_share=0.99) == limit.CLIENT
-    assert whose(**one, halves_ratio=None) == limit.UNKNOWN and "98%" in judge(**one, halves_ratio=None)[1]
-    for who in (limit.CLIENT, limit.NETWORK, limit.DESCRIPTORS, limit.UNKNOWN):
-        assert limit.refused(who)
-    assert limit.refused(limit.SERVER) is None and limit.refused(limit.DEMAND) is None
+    assert whose(**one) == bottleneck.SERVER and "one CPU of the server was 98% busy" in judge(**one)[1]
+    assert whose(**one, halves_ratio=1.3) == whose(**one, client_share=0.99) == bottleneck.CLIENT
+    assert whose(**one, halves_ratio=None) == bottleneck.UNKNOWN and "98%" in judge(**one, halves_ratio=None)[1]
+    for who in (bottleneck.CLIENT, bottleneck.NETWORK, bottleneck.DESCRIPTORS, bottleneck.UNKNOWN):
+        assert bottleneck.refused(who)
+    assert bottleneck.refused(bottleneck.SERVER) is None and bottleneck.refused(bottleneck.DEMAND) is None
 
 
 def t_the_busiest_cpu_is_known_beside_all():
@@ -806,19 +806,19 @@ def t_what_is_worked_without_load_is_told_by_all_looks():
 def t_what_was_asked_for_is_no_limit_if_it_was_met():
     web = experiments.Web99(options("web99", "--static"))
     slow = {"conforming_percent": 99.0, "client_cpus": 0.5, "server_busiest": 0.98}
-    assert web.own_limit(dict(slow, conforming_percent=100.0, client_cpus=1.0))[0] == limit.DEMAND
-    assert web.own_limit(slow)[0] == limit.SERVER
+    assert web.own_limit(dict(slow, conforming_percent=100.0, client_cpus=1.0))[0] == bottleneck.DEMAND
+    assert web.own_limit(slow)[0] == bottleneck.SERVER
     for other in ({"client_cpus": 0.96}, {"server_busiest": 0.5}, {"server_busiest": None}):
         assert web.own_limit({**slow, **other}) is None, other
     cold = {"point": 1, "client_cpus": 0.5}
     caches = experiments.Caches(options("caches"))
-    assert caches.own_limit(cold)[0] == limit.DEMAND and caches.own_limit(dict(cold, point=0)) is None
+    assert caches.own_limit(cold)[0] == bottleneck.DEMAND and caches.own_limit(dict(cold, point=0)) is None
     assert caches.own_limit(dict(cold, client_cpus=0.96)) is None
     for name, asked in (("overload", 100), ("held", 1000)):
         exp = experiments.EXPERIMENTS[name](options(name))
         s = {"late": 0, "seconds": 5.0, "client_cpus": 0.5}
-        assert exp.own_limit(s)[0] == limit.DEMAND
-        assert exp.own_limit(dict(s, late=0.06 * asked))[0] == limit.SERVER
+        assert exp.own_limit(s)[0] == bottleneck.DEMAND
+        assert exp.own_limit(dict(s, late=0.06 * asked))[0] == bottleneck.SERVER
         assert exp.own_limit(dict(s, client_cpus=0.96)) is None
 
 
@@ -855,7 +855,7 @@ def t_sessions_that_began_late_are_not_what_was_asked_for():
     got = {"sess_total": 100.0, "sess_life_s": 2.5 + 0.2, "duration": 9.8 + 5 + 0.4,
            "resp_ms": 90.0, "transfer_ms": 10.0}
     met = {"point": 10.0, "sess_total": 100.0, "late_s": exp.late_s(10.0, got)}
-    assert met["late_s"] < 0.2 and exp.own_limit(met)[0] == limit.DEMAND, met
+    assert met["late_s"] < 0.2 and exp.own_limit(met)[0] == bottleneck.DEMAND, met
     late = dict(met, late_s=exp.late_s(10.0, dict(got, duration=17.0)))
     assert 1.7 < late["late_s"] < 2 and exp.own_limit(late) is None, late
     # a session of many requests takes 4 s, and the mean, of 0.04 s, is told as 0.0
@@ -965,7 +965,7 @@ def t_the_most_that_was_met_is_what_most_repeats_showed():
                                      refused=None, error_percent=0.0, **{key: asked})
                        for n in range(5)]
             for s in samples[met:]:
-                s.update({"refused": limit.CLIENT, key: None, "withheld": {key: 0.6 * asked}})
+                s.update({"refused": bottleneck.CLIENT, key: None, "withheld": {key: 0.6 * asked}})
             entry = {"points": [{"x": 1000}], "servers": ["x"], "reference": None,
                      "samples": samples, "figures": exp.figures}
             entry["summary"] = engine.summarise(entry)
@@ -1091,7 +1091,7 @@ def t_each_cpu_that_the_server_has_not_asks():
         for point in exp.points:
             exp.enter(run, point)
             sample = run.sample(exp, point, server, 0)
-            assert not sample["invalid"] and (sample["limit"] == limit.SERVER) == (point.x < 8), sample
+            assert not sample["invalid"] and (sample["limit"] == bottleneck.SERVER) == (point.x < 8), sample
             assert sample["clients"] == len(here.client_cpus) == (8 - point.x or 8), sample
             if point.x < 8:
                 assert sample["per_cpu"] == 1000 / point.x, sample
@@ -1237,7 +1237,7 @@ def record(factor=1.0, complete=True):
                                cpu_ns=1e9)
     for s in entry["samples"]:
         if s["point"] == 1024 and s["server"] == "toboggan":
-            s.update(limit="client", refused=limit.refused("client"), throughput=None,
+            s.update(limit="client", refused=bottleneck.refused("client"), throughput=None,
                      throughput_bps=None)
     entry["problems"].append("toboggan, 1: 3 errors (reset 3) and 0 wrong statuses")
     entry["summary"] = engine.summarise(entry)
@@ -1447,12 +1447,12 @@ def t_where_wire_pays_follows_from_the_rates():
 def t_capacity_has_no_figure_where_something_else_is_the_limit():
     exp = capacity.Capacity(options("capacity"))
     full = {"server_share": 0.99, "client_share": 0.4, "others_share": 0.0, "stolen": 0.0}
-    assert limit.refused(exp.own_limit(full)[0]) is None
-    for change, whose in (({"server_share": 0.8}, limit.UNKNOWN),
-                          ({"server_share": 0.8, "client_share": 0.99}, limit.CLIENT),
-                          ({"others_share": 0.2}, limit.OTHERS), ({"stolen": 0.2}, limit.OTHERS)):
+    assert bottleneck.refused(exp.own_limit(full)[0]) is None
+    for change, whose in (({"server_share": 0.8}, bottleneck.UNKNOWN),
+                          ({"server_share": 0.8, "client_share": 0.99}, bottleneck.CLIENT),
+                          ({"others_share": 0.2}, bottleneck.OTHERS), ({"stolen": 0.2}, bottleneck.OTHERS)):
         got = exp.own_limit({**full, **change})
-        assert got[0] == whose and limit.refused(whose) and "%" in got[1], (change, got)
+        assert got[0] == whose and bottleneck.refused(whose) and "%" in got[1], (change, got)
 
 
 def t_capacity_s_rows_are_those_that_were_asked_for():
@@ -1547,7 +1547,7 @@ def t_compare_says_which_figures_only_one_has():
     a, b = record(), record()
     for s in b["experiments"][0]["samples"]:
         if (s["point"], s["server"]) == (1024, "nginx"):
-            s.update(limit="client", refused=limit.refused("client"), throughput=None,
+            s.update(limit="client", refused=bottleneck.refused("client"), throughput=None,
                      throughput_bps=None)
         if (s["point"], s["server"]) == (1, "nginx"):
             s["cpu_ns"] = None
@@ -1646,10 +1646,10 @@ def t_autobench_columns_are_autobenchs():
                             "resp_time_toboggan", "net_io_toboggan", "errors_toboggan"], rows[0]
     assert rows[1][:10] == [500, 500.8, 50.1, 499.0, 500.1, 501.2, 1.6, 0.1, 655.3, 0.06]
     assert rows[1][10:] == [""] * 9 and len(rows) == 2
-    entry["samples"][0].update(refused=limit.refused(limit.CLIENT), rate=None)
+    entry["samples"][0].update(refused=bottleneck.refused(bottleneck.CLIENT), rate=None)
     assert experiments.autobench_rows(entry)[1][2] == 90.0, "a refused sample is among them"
     for s in entry["samples"][:3]:
-        s.update(refused=limit.refused(limit.CLIENT), rate=None)
+        s.update(refused=bottleneck.refused(bottleneck.CLIENT), rate=None)
     assert experiments.autobench_rows(entry)[1][1:] == [""] * 8 + [0.06] + [""] * 9
 
 
@@ -1671,7 +1671,7 @@ def t_figures_that_are_rates_are_refused_with_the_rate():
                           mean_us=1, p50_us=1, p90_us=1, p99_us=2, max_us=3, cpu_ns=4.0, error_percent=0.0,
                           **given)
         run.judge(s, exp, loads.Ours(2), argparse.Namespace(name="x"), 1)
-        assert s["limit"] == limit.CLIENT and s["refused"] and s["throughput"] is None, s
+        assert s["limit"] == bottleneck.CLIENT and s["refused"] and s["throughput"] is None, s
         shown = {f[0] for f in exp.figures if s.get(f[0]) is not None}
         assert shown <= {"cpu_ns", "error_percent"}, (name, shown)
         assert not [s[key] for key in s if re.fullmatch("(p[0-9]+|max|mean)_us", key) and s[key] is not None], s
@@ -1843,7 +1843,7 @@ def t_the_last_point_of_cpus_says_what_it_cannot_tell():
     s = {"cpus": 3, "cpu_ns": 1.0, "server_share": 1.0, "server_busiest": 1.0, "ran_ns": 5.0}
     exp.after(None, exp.points[2], None, s, {})
     assert s["cpu_ns"] is s["server_share"] is s["server_busiest"] is None and s["ran_ns"] == 5.0
-    assert limit.refused(exp.own_limit(s)[0]) and exp.own_limit({"cpus": 2}) is None
+    assert bottleneck.refused(exp.own_limit(s)[0]) and exp.own_limit({"cpus": 2}) is None
     args.cpus = [4]
     refused(experiments.Cpus, args, text="there are 3")
     args.cpus = [2]

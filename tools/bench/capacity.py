@@ -9,12 +9,12 @@ import math
 import os
 
 import fileset as files
-import limit
-from amount import not_negative, whole
+import bottleneck
+from option_types import not_negative, whole
 from engine import Check
 from experiments import Experiment, Point, able_to_compute, make
 from loads import Loop
-from say import Problem, Usage
+from messages import Problem, Usage
 from units import human
 from servers import KINDS, Floor, Origin, Toboggan, fetch
 from fileset import SMALL
@@ -252,15 +252,15 @@ class Capacity(Experiment):
     def own_limit(self, sample):
         if not self.opts.busy_machine:
             if sample["others_share"] > OTHERS_MAX:
-                return limit.OTHERS, f"{sample['others_share']:.0%} of it"
+                return bottleneck.OTHERS, f"{sample['others_share']:.0%} of it"
             if sample["stolen"] > STOLEN_MAX:
-                return limit.OTHERS, f"{sample['stolen']:.0%} stolen by the hypervisor"
+                return bottleneck.OTHERS, f"{sample['stolen']:.0%} stolen by the hypervisor"
         share = f"the server's core was {sample['server_share']:.0%} busy"
         if sample["server_share"] >= FULL:
-            return limit.SERVER, share
+            return bottleneck.SERVER, share
         if sample["client_share"] >= FULL:
-            return limit.CLIENT, f"{share}, the client's {sample['client_share']:.0%}"
-        return limit.UNKNOWN, f"{share}, the client's {sample['client_share']:.0%}"
+            return bottleneck.CLIENT, f"{share}, the client's {sample['client_share']:.0%}"
+        return bottleneck.UNKNOWN, f"{share}, the client's {sample['client_share']:.0%}"
 
     def line(self, sample):
         return f"{sample['rate']:,.0f}/s, core {sample['server_share']:.0%} full"

@@ -25,12 +25,12 @@ import zlib
 import fileset
 import lab as laboratory
 import loads
-from amount import not_negative, whole
+from option_types import not_negative, whole
 from engine import VERIFY_NR, Check, wrong_text
 from lab import HERE, Lab, check_machine
 from meters import (FORKS_MAX, QUIET_SHARE, QUIET_WAIT_S, Core, Others, Patience, machine,
                     ran_s, resident)
-from say import Problem, say
+from messages import Problem, say
 from servers import BUILD, PORT, Bare, Nginx, Origin, Reflector, Toboggan, binary, fetch, part, settle
 
 SERVER_CPU, CLIENT_CPU = 0, 1

@@ -14,10 +14,10 @@ import re
 import statistics
 import time
 
-import limit
+import bottleneck
 import loads
 from meters import FORKS_MAX, IDLE_MAX, Core, Idle, Others, ran_s
-from say import Problem, say
+from messages import Problem, say
 from servers import Reflector, Toboggan, settle
 from stats import paired, pairs_of, spread
 
@@ -274,13 +274,13 @@ class Run:
                 ratio = self.halves(exp, load, server, seconds, ret["rate"], ret["clients"])
                 exp.halves[ret["point"], server.name] = ratio
         fds = ret["kinds"].get("fd", 0) + ret["kinds"].get("fd-unavail", 0)
-        whose, why = limit.judge(ret["server_share"], ret["server_busiest"],
+        whose, why = bottleneck.judge(ret["server_share"], ret["server_busiest"],
                                  ret["client_share"], ratio,
                                  max(ret["bps"], ret["net_bps"] or 0),
                                  self.lab.link_bps(server), fds)
-        if own and whose not in (limit.DESCRIPTORS, limit.NETWORK):
+        if own and whose not in (bottleneck.DESCRIPTORS, bottleneck.NETWORK):
             whose, why = own
-        ret.update(limit=whose, limit_why=why, halves_ratio=ratio, refused=limit.refused(whose))
+        ret.update(limit=whose, limit_why=why, halves_ratio=ratio, refused=bottleneck.refused(whose))
         if ret["refused"]:
             ret["withheld"] = {key: ret[key] for key in exp.withheld if ret.get(key) is not None}
             ret.update(dict.fromkeys(ret["withheld"]))
@@ -297,7 +297,7 @@ class Run:
         """
         most = 1 if self.opts.quick else 3
         ratios = [self.other_rate(exp, load, server, seconds, 2 * clients) / rate]
-        while ratios[0] > limit.BETTER and len(ratios) < most:
+        while ratios[0] > bottleneck.BETTER and len(ratios) < most:
             whole = self.other_rate(exp, load, server, seconds, clients)
             if not whole:
                 raise Problem("no reply at all to the same load once more")

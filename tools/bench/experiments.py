@@ -18,15 +18,15 @@ import urllib.parse
 import zlib
 
 import lab as laboratory
-import limit
+import bottleneck
 import loads
 import sessions
 import fileset as files
-from amount import not_negative, positives, whole, wholes
+from option_types import not_negative, positives, whole, wholes
 from engine import Check, wrong_answers
 from loads import Ours, Wrk
 from meters import first
-from say import Problem, Usage, say
+from messages import Problem, Usage, say
 from servers import KINDS, Existing, Toboggan, fetch
 from fileset import LARGE, SMALL
 from stats import at
@@ -330,7 +330,7 @@ class Rates(Experiment):
 
     def own_limit(self, sample):
         if sample.get("kept_up"):
-            return limit.DEMAND, "it kept up"
+            return bottleneck.DEMAND, "it kept up"
         return None
 
     def enough(self, entry, point, name):
@@ -564,7 +564,7 @@ class Sessions(Experiment):
     def own_limit(self, sample):
         began_s = sample["sess_total"] / sample["point"]
         if sample["late_s"] <= 0.05 * began_s + self.LIFETIME_S:
-            return limit.DEMAND, "sessions came at the rate that was asked for"
+            return bottleneck.DEMAND, "sessions came at the rate that was asked for"
         return None
 
     def line(self, sample):
@@ -713,8 +713,8 @@ class Caches(Experiment):
             raise Problem(f"only {got['requests']} of {len(self.files.rows)} files in time")
 
     def own_limit(self, sample):
-        if sample["point"] == 1 and sample["client_cpus"] < limit.CLIENT_FULL:
-            return limit.DEMAND, "each file once, by 16 connections"
+        if sample["point"] == 1 and sample["client_cpus"] < bottleneck.CLIENT_FULL:
+            return bottleneck.DEMAND, "each file once, by 16 connections"
         return None
 
 
@@ -865,11 +865,11 @@ class Web99(Computing):
 
     def own_limit(self, sample):
         if sample["conforming_percent"] >= 100:
-            return limit.DEMAND, "the lines are what is slow"
+            return bottleneck.DEMAND, "the lines are what is slow"
         # Without a full CPU of the clients' it may be anything's: twice the clients tell.
-        if sample["client_cpus"] < limit.CLIENT_FULL and \
-                (sample["server_busiest"] or 0) >= limit.SATURATED:
-            return limit.SERVER, "lines were slow, with one of its CPUs " \
+        if sample["client_cpus"] < bottleneck.CLIENT_FULL and \
+                (sample["server_busiest"] or 0) >= bottleneck.SATURATED:
+            return bottleneck.SERVER, "lines were slow, with one of its CPUs " \
                 f"{sample['server_busiest']:.0%} busy and {sample['client_cpus']:.2f} of the clients'"
         return None
 
@@ -1058,7 +1058,7 @@ class Cpus(Experiment):
 
     def own_limit(self, sample):
         if self.shared(sample["cpus"]):
-            return limit.CLIENT, "the clients work on the server's CPUs"
+            return bottleneck.CLIENT, "the clients work on the server's CPUs"
         return None
 
     def seal(self, sample):
@@ -1071,12 +1071,12 @@ def whose_time(sample, rate):
 
     Each is one thread: on several CPUs it is full where they are not.
     """
-    if sample["client_cpus"] >= limit.CLIENT_FULL:
+    if sample["client_cpus"] >= bottleneck.CLIENT_FULL:
         return None
     if sample["late"] > 0.05 * rate * sample["seconds"]:
-        return limit.SERVER, f"{sample['late']} pages were not asked for in time, behind others, " \
+        return bottleneck.SERVER, f"{sample['late']} pages were not asked for in time, behind others, " \
             f"by clients that kept {sample['client_cpus']:.2f} CPUs busy"
-    return limit.DEMAND, f"{rate:g} pages a second were asked for"
+    return bottleneck.DEMAND, f"{rate:g} pages a second were asked for"
 
 
 # ------------------------------------------------------------------ overload

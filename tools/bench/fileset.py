@@ -14,7 +14,7 @@ import sys
 import time
 import zlib
 
-from say import Problem, say
+from messages import Problem, say
 
 SIZES = (1, 10, 100, 512, 1024, 4096, 8192, 16384, 65536, 102400, 1 << 20, 10 << 20)
 SMALL, LARGE = "/1k.jpg", "/1m.bin"

@@ -18,7 +18,7 @@ import time
 import lab as laboratory
 import report
 import terminal
-from amount import positive, whole
+from option_types import positive, whole
 from catalogue import EXPERIMENTS as LINES
 from engine import FORMAT, Run, save
 from capacity import Capacity
@@ -26,7 +26,7 @@ from experiments import EXPERIMENTS as OTHERS
 from experiments import Experiment
 from meters import machine
 from remote import Remote
-from say import Problem, Usage, say
+from messages import Problem, Usage, say
 from servers import KINDS, Existing, Toboggan, fetch
 
 INTERRUPTED = 130

@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 from meters import SYSCTLS, first, tasks
-from say import Problem
+from messages import Problem
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 NOFILE = 65536

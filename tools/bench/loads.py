@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from lab import HERE
-from say import Problem, say
+from messages import Problem, say
 from servers import PORT, part
 
 OVERTIME_S = 60             # a client that is not done by then never will be

@@ -8,7 +8,7 @@ import platform
 import re
 import time
 
-from say import Problem, say
+from messages import Problem, say
 
 QUIET_SHARE = 0.02          # of the server's CPUs, with no load: more is somebody else's work
 IDLE_MAX = 0.05             # more than that is not subtracted but said

@@ -16,7 +16,7 @@ import tempfile
 
 from lab import FOLDER, Lab
 from meters import first
-from say import Problem
+from messages import Problem
 
 STAT_S = 10
 NET = "/sys/class/net"

@@ -18,8 +18,8 @@ import plot
 import terminal
 from engine import FORMAT
 from experiments import autobench_rows
-from limit import WORDS, refused
-from say import Problem
+from bottleneck import WORDS, refused
+from messages import Problem
 from units import digits, human
 
 CSS = """

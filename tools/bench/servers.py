@@ -19,7 +19,7 @@ import zlib
 import fileset
 from lab import HERE, sh
 from meters import tasks
-from say import Problem, say
+from messages import Problem, say
 
 BUILD = os.path.abspath(os.environ.get("O") or os.path.join(HERE, "../../build"))
 PORT = 8080

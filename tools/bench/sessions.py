@@ -25,10 +25,10 @@ import sys
 import time
 import zlib
 
-from amount import not_negative, whole
+from option_types import not_negative, whole
 from fileset import IMAGES, PAGE
 from lab import places
-from say import Problem
+from messages import Problem
 
 TEMPLATES_MAX = 1000            # httperf's MAX_SESSION_TEMPLATES
 LINE_MAX = 9998                 # bytes that httperf reads at a time, less newline and end
