@@ -7,6 +7,7 @@ checked, never what they are.
 """
 import glob
 import io
+import json
 import os
 import re
 import signal
@@ -300,7 +301,7 @@ def t_held_processes_hold_no_tier_of_the_kernel():
 
 
 def t_the_table_of_costs_is_what_it_was():
-    done = subprocess.run([benched.PROGRAM, "--quick", "--rows", "wire,user-bare,proxy-bare,memory",
+    done = subprocess.run([benched.PROGRAM, "cost", "--quick", "--rows", "wire,user-bare,proxy-bare,memory",
                            "--repeats", "1", "--seconds", "1", "--patience", "0"],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           timeout=benched.RUN_S, check=False)
@@ -312,6 +313,43 @@ def t_the_table_of_costs_is_what_it_was():
         assert re.search(rf"^{row} +[\d,]+ ns +[\d,]+ ns {floor} +[\d.]+ .*(INFO|NOISY)",
                          done.stdout, re.M), done.stdout
     assert re.search(r"^memory +[\d.]+ MiB +<= 20.0 MiB +PASS", done.stdout, re.M), done.stdout
+    clean()
+
+
+def t_capacity_ends_with_its_table():
+    done = benched.run("capacity", "--rows", "304,1k,8k", "--servers", "toboggan,nginx", "--seconds", "0.5",
+                       "--repeats", "1", "--busy-machine")
+    assert {"report.html", "run.json", "capacity.csv"} <= set(os.listdir(done.folder)), done.out
+    assert re.search(r"^requests a second +toboggan +nginx .*toboggan : nginx$", done.out, re.M), done.out
+    good = [s for s in benched.samples(done.record) if not s["invalid"]]
+    assert {s["server"] for s in good} >= {"toboggan", "nginx", "floor"}, done.out
+    for s in good:
+        assert s["verified"] > 0 and s["requests"] > 0 and s["limit"], s
+        assert bool(s["throughput"]) == (s["server_share"] >= 0.95), s
+    clean()
+
+
+def t_capacity_s_tables_for_programs():
+    done = benched.run("capacity", "--rows", "304", "--servers", "nginx", "--seconds", "0.3",
+                       "--repeats", "1", "--json", "--busy-machine")
+    got = json.loads(done.out)
+    assert set(got["experiments"]["capacity"]["points"]) == {"304"} and got["machine"]["kernel"], got
+    clean()
+
+
+def t_a_core_that_something_else_uses_gives_no_figure():
+    with open(os.devnull, "wb") as null:
+        other = subprocess.Popen([sys.executable, "-c", "while True: pass"], stdout=null,
+                                 preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
+    try:
+        done = benched.run("capacity", "--rows", "304", "--servers", "nginx", "--seconds", "1",
+                           "--repeats", "1")
+    finally:
+        other.kill()
+        other.wait()
+    for s in benched.samples(done.record):
+        assert s["invalid"] or s["refused"] and s["throughput"] is None, s
+    assert "other programs on the server's CPUs" in done.out, done.out
     clean()
 
 

@@ -399,7 +399,12 @@ def main(argv):
     ap = argparse.ArgumentParser(
         prog="bench report", description="Write report.html and the tables of a run again.")
     ap.add_argument("run", metavar="DIR", help="of a run, with its run.json")
+    ap.add_argument("--markdown", action="store_true",
+                    help="instead print its tables for a README")
     args = ap.parse_args(argv)
+    if args.markdown:
+        print(terminal.markdown(load(args.run)))
+        return 0
     print(write(load(args.run), args.run if os.path.isdir(args.run) else
                 os.path.dirname(args.run) or "."))
     return 0

@@ -107,5 +107,23 @@ def plain(record):
             "command": record["command"], "complete": record["complete"], "experiments": ret}
 
 
+def markdown(record):
+    """The first figure of each experiment as a table for a README, and what it was taken on."""
+    out = []
+    for entry in record["experiments"]:
+        if not entry["samples"]:
+            continue
+        reasons = []
+        head, *rows = block(entry, entry["figures"][0], reasons)
+        out += [" | ".join(["", *head, ""]).strip(), "|" + "---|" * len(head)]
+        out += [" | ".join(["", *row, ""]).strip() for row in rows]
+        out += ["", *(f"- {line}" for line in entry.get("last_lines") or derived(entry)),
+                *(f"- [{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1))]
+    m = record["machine"]
+    servers = ", ".join(" ".join(one) for one in record["servers"].items())
+    return "\n".join([*out, "", f"{m['cpu']}, {m['cpus']} CPUs, Linux {m['kernel']}, {servers}, "
+                      f"{m['date']}; `{' '.join(record['command'])}`"])
+
+
 def tables(record):
     return "\n\n\n".join(table(e) for e in record["experiments"] if e["samples"])
