@@ -10,7 +10,6 @@ _arguments \
 		why\:"which tier would answer"
 		purge\:"take objects out of the cache"
 		warm\:"put files into the cache"
-		log\:"requests as they are answered"
 		top\:"rates as they happen"
 		probe\:"what this kernel can do"
 		bench\:"measure beside other servers"

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The documentation's examples, the package's files and the daemon agree."""
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import daemon
+import ktap
+
+OPERATING = os.path.join(ktap.ROOT, "Documentation/operating")
+FILES = os.path.join(ktap.ROOT, "tools/package/files")
+WAIT_S = 60
+BUILD_S = 600
+
+
+def read(*path):
+    with open(os.path.join(*path), encoding="utf-8") as f:
+        return f.read()
+
+
+def run(*words, **more):
+    return subprocess.run(words, capture_output=True, text=True, timeout=BUILD_S if words[0] == "make" else WAIT_S, check=False,
+                          **more)
+
+
+def check(text):
+    """--check of a configuration, with its paths in a scratch folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path in ("/srv/www", "/usr/share/toboggan/example-site", "/run/toboggan", "/var/log/toboggan"):
+            os.makedirs(folder + path)
+            text = re.sub(rf'"{path}(?=[/"])', f'"{folder}{path}', text)
+        name = os.path.join(folder, "toboggan.conf")
+        with open(name, "w", encoding="utf-8") as f:
+            f.write(text)
+        return run(daemon.BINARY, "--check", name)
+
+
+def t_examples_of_the_documentation_are_good():
+    found = 0
+    for name in glob.glob(OPERATING + "/*.rst"):
+        for block in re.findall(r"\.\. code-block:: toboggan\n\n((?:(?: +.*)?\n)+)", read(name)):
+            r = check(textwrap.dedent(block))
+            assert r.returncode == 0, (name, block, r.stderr)
+            found += 1
+    assert found >= 2, found
+
+
+def t_example_of_the_package_is_good():
+    r = check(read(FILES, "toboggan.conf"))
+    assert r.returncode == 0, r.stderr
+
+
+def t_settings_that_are_named_exist():
+    known = set(re.findall(r"^  --([a-z-]+)", run(daemon.BINARY, "--help").stdout, re.M))
+    known |= set(re.findall(r"^\*?\*?([a-z-]+)\*?\*? = ", read(ktap.ROOT, "Documentation/toboggan.conf.5.rst"), re.M))
+    manual = read(ktap.ROOT, "Documentation/toboggan.conf.5.rst") + read(ktap.ROOT, "Documentation/toboggand.8.rst")
+    for name in re.findall(r"^``[a-z_ ]+``.*?  ``([a-z-]+)``", read(OPERATING, "migration.rst"), re.M):
+        assert name in known or re.search(rf"\b{name}\b", manual), name
+
+
+def t_metrics_that_are_named_exist():
+    with daemon.Daemon(*daemon.USER, "--upstream", "http://127.0.0.1:1") as d:
+        text = run("curl", "-sS", "--unix-socket", os.path.join(d.folder, "admin.sock"), "http://a/metrics").stdout
+    names = set(re.findall(r"^# TYPE (\w+)", text, re.M))
+    for where in (read(FILES, "toboggan.rules.yml"), read(FILES, "toboggan-dashboard.json"),
+                  read(OPERATING, "monitoring.rst"), read(OPERATING, "sizing.rst")):
+        for name in re.findall(r"\btoboggan_\w+\w(?![*\w])", where):
+            base = re.sub(r"_(bucket|sum|count)$", "", name)
+            assert name in names or base in names, name
+
+
+def t_the_unit_is_hardened():
+    out = run("systemd-analyze", "security", "--offline=true", os.path.join(FILES, "toboggan.service"))
+    if out.returncode and "command not found" in out.stderr:
+        raise ktap.Skip("no systemd-analyze")
+    level = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", out.stdout).group(1))
+    assert level <= 2.0, level
+
+
+def t_uninstall_removes_what_install_puts():
+    with tempfile.TemporaryDirectory() as folder:
+        env = dict(os.environ, DESTDIR=folder, PREFIX="/usr", O=ktap.BUILD)
+        r = run("make", "-s", "install", cwd=ktap.ROOT, env=env)
+        assert r.returncode == 0, r.stderr
+        assert os.path.exists(folder + "/usr/sbin/toboggand") and os.path.exists(folder + "/usr/lib/systemd/system/toboggan.service")
+        other = folder + "/usr/sbin/other"
+        open(other, "w", encoding="ascii").close()
+        r = run("make", "-s", "uninstall", cwd=ktap.ROOT, env=env)
+        assert r.returncode == 0, r.stderr
+        left = [os.path.join(at, x) for at, _, files in os.walk(folder) for x in files]
+        assert left == [other], left
+
+
+if __name__ == "__main__":
+    ktap.run(globals())
