@@ -417,7 +417,7 @@ def t_pipe_may_find_its_reader_later():
     """At the start there is none, then one, which goes, and another one: lines between are counted."""
     d = Logged("--tiers", "user")
     os.mkfifo(d.log)
-    check = subprocess.run([daemon.BINARY, "--check", "/dev/null", "--root", d.root, "--access-log", d.log],
+    check = subprocess.run([daemon.BINARY, "--check", "/dev/null", "--listen", "127.0.0.1:0", "--root", d.root, "--access-log", d.log],
                            capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert check.returncode == 0, check
     with d:

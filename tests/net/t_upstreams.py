@@ -98,7 +98,7 @@ def t_a_trusted_proxy_says_what_the_client_spoke():
         assert told("127.0.0.2", "/off", *claims)[0] == "http"
     for bad in ('"10.0.0.1/8"', '"10.0.0.0/33"', '"2001:db8::/129"', '"proxy"', '"::/"', '"off", "::1"'):
         c = conf.Conf(text.format(bad).replace("{0}", "http://127.0.0.1:1"))
-        r = subprocess.run([daemon.BINARY, "--check", c.path], capture_output=True, text=True,
+        r = subprocess.run([daemon.BINARY, "--check", c.path, "--listen", "127.0.0.1:0"], capture_output=True, text=True,
                            timeout=client.WAIT_S, check=False)
         assert r.returncode == 2 and "trusted-proxies" in r.stderr, (bad, r)
 

@@ -12,6 +12,8 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +66,7 @@ struct tbg_admin {
 	ino_t ino;
 	pthread_t thread;
 	bool running;
+	atomic_bool bare;		/* the thread has no capability any more */
 	bool full;			/* not accepting */
 	char target[TBG_TARGET_MAX + 1];
 	struct client clients[CLIENTS_MAX];
@@ -396,6 +399,7 @@ static void *admin_run(void *arg)
 	struct tbg_admin *a = arg;
 
 	tbg_privilege_none();
+	atomic_store(&a->bare, true);
 	/* of this thread alone, on Linux */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), NICE);
 	tbg_loop_run(a->loop);
@@ -539,6 +543,9 @@ int tbg_admin_start(struct tbg_admin *a)
 	}
 	a->running = true;
 	pthread_setname_np(a->thread, "tbg-admin");
+	/* `ready` promises that no thread but the main one holds a capability */
+	while (!atomic_load(&a->bare))
+		usleep(100);
 	return 0;
 }
 

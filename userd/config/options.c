@@ -716,22 +716,11 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 	return BAD_OPTION;
 }
 
-/* Of a file, with the other options: all that a start would refuse. */
-static int sites_check(const struct tbg_options *o)
-{
-	struct tbg_sites *sites = NULL;
-	int err = tbg_options_sites(o, NULL, &sites);
-
-	tbg_sites_close(sites, NULL, NULL);
-	if (!err)
-		printf("%s: good\n", o->config);
-	return err ? BAD_OPTION : TBG_OPTIONS_DONE;
-}
-
 static int complete(struct tbg_options *o)
 {
 	if (!o->top->below_nr && !tbg_setting_of(o->top, "root") &&
-	    !tbg_setting_of(o->top, "upstream")) {
+	    !tbg_setting_of(o->top, "upstream") && !tbg_setting_of(o->top, "cgi") &&
+	    !tbg_setting_of(o->top, "module")) {
 		tbg_report("toboggand: --root: missing; expected --root DIR or --upstream URL, or --config FILE with one");
 		return BAD_OPTION;
 	}
@@ -744,6 +733,19 @@ static int complete(struct tbg_options *o)
 	if (!o->admin_said)
 		o->admin = admin_default(o);
 	return 0;
+}
+
+/* Of a file, with the other options: all that a start would refuse. */
+static int sites_check(struct tbg_options *o)
+{
+	struct tbg_sites *sites = NULL;
+	int err = tbg_options_sites(o, NULL, &sites);
+
+	tbg_sites_close(sites, NULL, NULL);
+	err = err ?: complete(o);
+	if (!err)
+		printf("%s: good\n", o->config);
+	return err ? BAD_OPTION : TBG_OPTIONS_DONE;
 }
 
 int tbg_options_parse(struct tbg_options *ret, char **argv,
@@ -770,6 +772,6 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 		err = config_read(ret, g.check ? "check" : "config", ret->config);
 	err = err ?: line_read(&g, argv, false);
 	if (g.check && err != TBG_OPTIONS_DONE)
-		return err || complete(ret) ? BAD_OPTION : sites_check(ret);
+		return err ? BAD_OPTION : sites_check(ret);
 	return err ?: complete(ret);
 }
