@@ -10,6 +10,9 @@
 
 #include "ktap.h"
 #include "log/access.h"
+#include "log/line.h"
+#include "log/metrics.h"
+#include "log/sink.h"
 
 #define SECOND 784111777	/* Sun, 06 Nov 1994 08:49:37 GMT */
 #define THREADS 4
@@ -380,6 +383,54 @@ KTAP_TEST(t_names_the_file_that_cannot_be_opened)
 
 	KTAP_CHECK(tbg_log_open(&l, "/no/such/folder/log", TBG_LOG_COMBINED, NULL, NULL, msg, sizeof(msg)) < 0);
 	KTAP_CHECK(strstr(msg, "/no/such/folder/log: No such file or directory; choose a file that can be written"));
+}
+
+KTAP_TEST(t_fields_by_name)
+{
+	static const char head[] = "GET /a\"b HTTP/1.1\r\nHost: h.example\r\nX-Request-ID: 7\r\n\r\n";
+	static const char want[] = "192.0.2.1 GET /a\\x22b HTTP/1.1 h.example 7 200 1024 1300 up 0.002000 - $end\n";
+	struct sockaddr_storage from = remote_of("192.0.2.1");
+	struct tbg_log_record r = {
+		.remote = &from, .req = head, .req_len = sizeof(head) - 1, .status = 200,
+		.body = 1024, .sent = 1300, .upstream = "up", .upstream_ns = 2000000,
+	};
+	const char *pattern = "$remote $method $target $protocol $host $request_id $status $body_bytes $bytes $upstream $upstream_seconds $agent";
+	static struct tbg_log_made made;
+	char line[512], msg[128] = "";
+
+	KTAP_CHECK(tbg_log_pattern_check(pattern, msg, sizeof(msg)));
+	tbg_log_make(&made, &r, TBG_LOG_CUSTOM, pattern);
+	KTAP_CHECK(made.len < sizeof(line));
+	tbg_log_put(&made, line);
+	line[made.len] = 0;
+	KTAP_EQ(strlen(want) - 5, made.len);
+	KTAP_CHECK(!memcmp(line, want, made.len - 1) && line[made.len - 1] == '\n');
+	KTAP_CHECK(!tbg_log_pattern_check("$nothing", msg, sizeof(msg)));
+	KTAP_CHECK(strstr(msg, "$nothing: no field of that name"));
+	KTAP_CHECK(!tbg_log_pattern_check("no field", msg, sizeof(msg)));
+	KTAP_CHECK(!tbg_log_pattern_check("$status\n", msg, sizeof(msg)));
+}
+
+KTAP_TEST(t_sinks_are_told_from_files)
+{
+	KTAP_CHECK(!tbg_sink_is("/var/log/a:b") && !tbg_sink_is("log"));
+	KTAP_CHECK(tbg_sink_is("syslog:") && tbg_sink_is("nothing:"));
+	KTAP_CHECK(!*tbg_sink_wrong("syslog:") && !*tbg_sink_wrong("journald:"));
+	KTAP_CHECK(!*tbg_sink_wrong("syslog:udp:[::1]:514"));
+	KTAP_CHECK(*tbg_sink_wrong("syslog:udp:host:514") && *tbg_sink_wrong("syslog:relative"));
+	KTAP_CHECK(*tbg_sink_wrong("nothing:"));
+}
+
+KTAP_TEST(t_latencies_fall_into_the_bucket_that_holds_them)
+{
+	for (unsigned int i = 0; i < TBG_METRIC_BUCKETS - 1; i++) {
+		uint64_t bound = 1ull << (i + TBG_METRIC_SHIFT);
+
+		KTAP_EQ(tbg_metric_bucket(bound), i);
+		KTAP_EQ(tbg_metric_bucket(bound + 1), i + 1);
+	}
+	KTAP_EQ(tbg_metric_bucket(0), 0);
+	KTAP_EQ(tbg_metric_bucket(UINT64_MAX), TBG_METRIC_BUCKETS - 1);
 }
 
 KTAP_MAIN()
