@@ -21,6 +21,9 @@ Q := @
 endif
 export Q V
 
+# Of what `make check-asan` builds, in $(O)/asan.
+CFLAGS_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined
+
 all: bpf userd tools		## build everything (default)
 
 bpf:				## the kernel side
@@ -43,6 +46,11 @@ check-quick: deps check-build	## three minutes: unit tests, fuzzers, one test ke
 	$(Q)tests/check quick
 check-all: deps check-build	## hours: all suites on all kernels, and what is long
 	$(Q)tests/check all
+check-asan: deps build-asan	## unit, net and http with ASan and UBSan
+	$(Q)tests/check asan
+build-asan:
+	$(Q)$(MAKE) O=$(O)/asan CFLAGS="$(CFLAGS_asan)" all
+	$(Q)$(MAKE) -C tests O=$(O)/asan CFLAGS="$(CFLAGS_asan)" all
 check-build: all
 	$(Q)$(MAKE) -C tests all
 	$(Q)$(MAKE) -C vm all
@@ -98,6 +106,7 @@ deps-package:
 clean:				## remove what was built, but not the test kernels
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
 		"$(O)/toboggand" "$(O)/toboggan-gateway" "$(O)/toboggan" \
+		"$(O)/asan" "$(O)/log" \
 		"$(O)/modules" "$(O)/man" "$(O)/kselftest" "$(O)"/kselftest.tar.*
 	$(Q)$(MAKE) -C vm clean
 
@@ -105,5 +114,7 @@ help:				## this list
 	$(Q)grep -E '^[a-z-]+:.*##' Makefile | \
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
-.PHONY: all bpf userd tools deps run check check-quick check-all check-build check-unit check-net check-vm \
-	check-gigabyte check-scale kselftest-tar bench fuzz format lint install uninstall deb image deps-package clean help
+.PHONY: all bpf userd tools deps run check check-quick check-all check-asan \
+	build-asan check-build check-unit check-net check-vm check-gigabyte \
+	check-scale kselftest-tar bench fuzz format lint install uninstall deb image \
+	deps-package clean help

@@ -39,6 +39,7 @@ TIERS = os.environ.get("TBG_TIERS", "")
 USER = () if TIERS else ("--tiers", "user")
 # Of the kernel, the tier whose answers are compared with the user tier's.
 FAST = next((x for x in TIERS.split(",") if x in ("wire", "sock")), "wire")
+SANITIZER = os.environ.get("TBG_SANITIZER", "")     # what the daemon is built with
 HITS = ("wire", "sock", "user")        # what answers from the cache
 XDP = os.environ.get("TBG_XDP", "")     # on the veths of net.py: IFACE becomes IFACE:xdp
 
@@ -74,6 +75,8 @@ def why_off(tier, why):
 
 def own_kb(pid):
     """KiB of a process's own memory: what it shares, such as maps, is left out."""
+    if SANITIZER:
+        raise ktap.Skip(f"memory of a daemon under a sanitizer: {SANITIZER} keeps what is freed")
     with open(f"/proc/{pid}/status", encoding="ascii") as f:
         return next(int(x.split()[1]) for x in f if x.startswith("RssAnon:"))
 

@@ -281,6 +281,31 @@ def t_one_test_is_selected_wherever_its_program_lies():
     assert code == 0 and out.endswith("\n1 passed, 0 failed\n"), out
 
 
+def t_what_a_sanitizer_reports_is_a_failure():
+    """Of whatever process, whether its exit code is looked at or not."""
+    code, out, res = run({"t_a.sh": 'for x in $(echo $ASAN_OPTIONS | tr : " "); do '
+                                    'case $x in log_path=*) log=${x#*=} ;; esac; done; '
+                                    'echo "==7==ERROR: LeakSanitizer: lost" >$log.7; ' + ROWS},
+                         "unit", env={"ASAN_OPTIONS": "exitcode=99"})
+    assert code == 1 and "sanitizer: ==7==ERROR: LeakSanitizer: lost" in res["t_a.sh"]["faults"]
+    assert "2 passed, 1 failed" in out, out
+
+
+def t_durations_are_written_and_order_the_next_run():
+    known = os.path.join(SCRATCH, "durations")
+    programs = {"t_short.sh": ROWS, "t_long.sh": "sleep 0.5; " + ROWS}
+    run(programs, "--durations", known, "unit")
+    try:
+        with open(known, encoding="utf-8") as f:
+            names = [line.split()[1] for line in f if not line.startswith("#")]
+        assert names == ["unit/t_long.sh", "unit/t_short.sh"], names
+        _, out, _ = run(programs, "-j", "1", "unit")
+        began = [line.split()[-1] for line in out.splitlines() if "# running" in line]
+        assert began == names, began
+    finally:
+        os.unlink(known)
+
+
 def t_parts_of_a_program_run_apart():
     """And all of its tests once."""
     lib = os.path.realpath(os.path.join(HERE, os.pardir, "lib"))
