@@ -74,6 +74,7 @@ struct tbg_flow_locked {
 	__u16 heard, mac[3];
 	__u64 seen_ns;
 	struct tbg_exchange last;
+	__u32 domain, up_ms;
 };
 
 _Static_assert(sizeof(struct tbg_flow_locked) == sizeof(struct tbg_flow), "");

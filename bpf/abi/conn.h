@@ -107,6 +107,8 @@ struct tbg_flow {
 	__u16 mac[3];		/* where the socket's frames go, on the interface of its birth */
 	__u64 seen_ns;		/* CLOCK_MONOTONIC of the last packet */
 	struct tbg_exchange last;
+	__u32 domain;		/* ifindex of the VRF that its interface is in; or 0 */
+	__u32 up_ms;		/* CLOCK_MONOTONIC of the last segment that the stack got */
 };
 
 /*
@@ -158,7 +160,7 @@ struct tbg_burial {
 };
 
 _Static_assert(sizeof(struct tbg_flow_key) == 36, "abi");
-_Static_assert(sizeof(struct tbg_flow) == 96 + 32, "abi");
+_Static_assert(sizeof(struct tbg_flow) == 96 + 32 + 8, "abi");
 _Static_assert(sizeof(struct tbg_conn_word) == 16, "abi");
 
 #endif

@@ -59,6 +59,8 @@
 	X(ICMP,		"ICMP error about a flow, translated") \
 	X(ENROLLED,	"connection established, sock may answer it") \
 	X(SNDBUF,	"no room in the socket's send buffer for the response") \
+	X(TRACKED,	"conntrack sees it before wire does: br_netfilter, or a client on this host") \
+	X(REFRESH,	"a while since the stack had one: conntrack is to know the connection") \
 	X(ASTRAY,	"socket sends by a way without translation; connection reset") \
 	X(UNREAD,	"more bytes than the daemon can read; connection reset")
 

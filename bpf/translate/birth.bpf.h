@@ -33,6 +33,33 @@ static __always_inline void tbg_port_note(struct __sk_buff *skb)
 		port->partial = 1;
 }
 
+struct sk_buff___tracked {
+	unsigned long _nfct;
+} __attribute__((preserve_access_index));
+
+/* Whether conntrack has seen the segment already, which is for it to do behind us. */
+static __always_inline bool tbg_is_tracked(struct __sk_buff *skb)
+{
+	struct sk_buff___tracked *b = (void *)skb;
+
+	return tbg_sockets && bpf_core_field_exists(b->_nfct) &&
+	       BPF_CORE_READ(b, _nfct) & ~7ul;		/* NFCT_PTRMASK */
+}
+
+static __always_inline __u32 tbg_domain(struct __sk_buff *skb)
+{
+	struct sk_buff___wire *b = (void *)skb;
+
+	return tbg_sockets ? tbg_device_domain((__u64)(long)BPF_CORE_READ(b, dev)) : 0;
+}
+
+/* Whether the segment is another VRF's: its flow, of the same ends, has none. */
+static __always_inline bool tbg_is_elsewhere(struct __sk_buff *skb,
+					     const struct tbg_flow_locked *f)
+{
+	return skb->ifindex != f->ifindex && tbg_domain(skb) != f->domain;
+}
+
 /* The client's SYN: what it can do, kept for the SYN-ACK. */
 static __always_inline void tbg_embryo_syn(struct __sk_buff *skb,
 					   struct tbg_scratch *s)
@@ -43,6 +70,13 @@ static __always_inline void tbg_embryo_syn(struct __sk_buff *skb,
 	/* stays on the stack, as TCP Fast Open does */
 	if (s->pkt.payload_len || tbg_is_link_local(&s->pkt.key))
 		return;
+	/* it would see the client's numbers come, and the socket's leave */
+	if (tbg_is_tracked(skb)) {
+		tbg_count(TBG_WHY_TRACKED);
+		bpf_map_delete_elem(&tbg_embryos, &s->pkt.key);
+		return;
+	}
+	e.domain = tbg_domain(skb);
 	tbg_port_note(skb);
 	opt = tbg_pkt_options(skb, s);
 	e.irs = s->pkt.seq + 1;
@@ -159,6 +193,10 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 	if (tbg_is_forged(skb, p))
 		return;
 	old = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	if (old && tbg_is_elsewhere(skb, old)) {
+		bpf_map_delete_elem(&tbg_embryos, &p->key);
+		return;
+	}
 	if (old) {
 		__u32 slot = old->slot;
 
@@ -180,7 +218,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 		return;
 	opt = tbg_pkt_options(skb, s);
 	if (e->irs != p->ack || opt->flags & TBG_OPT_ODD ||
-	    !tbg_is_our_synack(skb, p) || !tbg_is_covered(skb)) {
+	    e->domain != tbg_domain(skb) || !tbg_is_our_synack(skb, p) || !tbg_is_covered(skb)) {
 		bpf_map_delete_elem(&tbg_embryos, &p->key);
 		return;
 	}
@@ -283,6 +321,8 @@ tbg_flow_born(const struct tbg_pkt *p)
 	if (p->tcp_flags & TBG_TCP_FIN)
 		f.flags |= TBG_FLOW_FIN_IN;
 	f.seen_ns = bpf_ktime_get_ns();
+	f.up_ms = f.seen_ns / 1000000;
+	f.domain = e->domain;
 	err = bpf_map_update_elem(&tbg_flows, &p->key, &f, BPF_NOEXIST);
 	if (err) {
 		bpf_map_push_elem(&tbg_slots, &slot, 0);

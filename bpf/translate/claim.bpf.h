@@ -9,6 +9,12 @@
 #include "flow.bpf.h"
 #include "../wire/answer.bpf.h"
 
+/*
+ * Conntrack forgets a connection of which it sees nothing, and a firewall then drops the
+ * next miss. So much time passes at most between two requests that go its way.
+ */
+#define TBG_REFRESH_MS 30000
+
 /* What a connection's socket has answered: the daemon, and sock if it may. */
 struct tbg_answered {
 	const struct tbg_conn_word *conn;
@@ -82,6 +88,8 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 		return TBG_WHY_OFF;
 	if (!p->payload_len)
 		return TBG_WHY_CONTROL;
+	if (tbg_now_ms() - f->up_ms > TBG_REFRESH_MS)
+		return TBG_WHY_REFRESH;
 	if (!tbg_is_plain(f, p))
 		return TBG_WHY_TCP_ODD;
 	/* an old duplicate (RFC 7323 5.3) */

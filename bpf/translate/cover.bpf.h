@@ -13,6 +13,7 @@
 
 #define TBG_FRONT_MAX 8		/* programs on a hook, ours among them, that are looked at */
 #define TBG_LOWER_MAX 16	/* devices directly below one */
+#define TBG_UPPER_MAX 4		/* masters above one another */
 #define TBG_KIND_BPF 0x667062	/* "bpf" */
 #define TBG_IFF_UP 1
 
@@ -52,14 +53,20 @@ struct mini_Qdisc___cover {
 	struct tcf_proto___cover *filter_list;
 } __attribute__((preserve_access_index));
 
+struct rtnl_link_ops___cover {
+	const char *kind;
+} __attribute__((preserve_access_index));
+
 struct net_device___cover {
 	void *tcx_ingress, *tcx_egress;		/* struct bpf_mprog_entry, from 6.6 */
 	struct mini_Qdisc___cover *miniq_ingress, *miniq_egress;	/* before */
 	struct {
-		struct list_head___cover lower;
+		struct list_head___cover upper, lower;
 	} adj_list;
 	unsigned int flags;
 	int ifindex;
+	void *rx_handler, *l3mdev_ops;
+	struct rtnl_link_ops___cover *rtnl_link_ops;
 } __attribute__((preserve_access_index));
 
 struct netdev_adjacent___cover {
@@ -167,8 +174,15 @@ static __always_inline int tbg_cover_lower(__u64 at, bool deep)
 	struct net_device___cover *dev = (void *)(long)at;
 	__u64 head = (__u64)(long)&dev->adj_list.lower, pos = head;
 	struct netdev_adjacent___cover *a;
+	const char *kind = BPF_CORE_READ(dev, rtnl_link_ops, kind);
 	int i, ours = 0;
+	__u64 name = 0, wanted;
 
+	/* what it sends is wrapped when it passes the lower one */
+	bpf_probe_read_kernel_str(&name, sizeof(name), kind);
+	__builtin_memcpy(&wanted, "macsec\0", sizeof(wanted));
+	if (name == wanted)
+		return TBG_COVER_NONE;
 	for (i = 0; i < TBG_LOWER_MAX; i++) {
 		pos = tbg_kernel_pointer(pos);
 		if (!pos || pos == head)
@@ -193,6 +207,43 @@ __attribute__((noinline)) int tbg_cover_below(__u64 at)
 __attribute__((noinline)) int tbg_cover_deep(__u64 at)
 {
 	return tbg_cover_lower(at, true);
+}
+
+/* Whether a device is a port of another (a bridge's, a macvlan's, a bond's). */
+static __always_inline bool tbg_device_is_port(__u64 at)
+{
+	struct net_device___cover *dev = (void *)(long)at;
+
+	return BPF_CORE_READ(dev, rx_handler);
+}
+
+/*
+ * The VRF that a device is in, by its number; 0: none. Two VRFs may have connections of
+ * the same ends. Through a bridge, too, that is in the VRF for its ports.
+ */
+__attribute__((noinline)) int tbg_device_domain(__u64 at)
+{
+	struct net_device___cover *dev = (void *)(long)at, *up;
+	struct netdev_adjacent___cover *a;
+	__u64 head, pos;
+	int i;
+
+	if (!bpf_core_field_exists(dev->l3mdev_ops))
+		return 0;
+	for (i = 0; i < TBG_UPPER_MAX; i++) {
+		head = (__u64)(long)&dev->adj_list.upper;
+		pos = tbg_kernel_pointer(head);
+		if (!pos || pos == head)
+			return 0;
+		a = (void *)(long)(pos - bpf_core_field_offset(struct netdev_adjacent___cover,
+							       list));
+		/* a master comes first */
+		up = BPF_CORE_READ(a, dev);
+		if (BPF_CORE_READ(up, l3mdev_ops))
+			return BPF_CORE_READ(up, ifindex);
+		dev = up;
+	}
+	return 0;
 }
 
 /* Whether a device is down or gone: nothing leaves by it. dev: struct net_device. */

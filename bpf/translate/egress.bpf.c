@@ -185,7 +185,7 @@ int tbg_egress(struct __sk_buff *skb)
 		return TBG_PASS;
 	}
 	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
-	if (!f) {
+	if (!f || tbg_is_elsewhere(skb, f)) {
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;
 	}

@@ -67,7 +67,8 @@ int tbg_guard(struct __sk_buff *skb)
 	if (!whole && !tbg_socket_ends(skb, &p, knob))
 		return TBG_GUARD_PASS;
 	f = bpf_map_lookup_elem(&tbg_flows, &p.key);
-	if (!f || !(f->in_delta | f->out_delta) || !tbg_guard_is_here(skb))
+	if (!f || !(f->in_delta | f->out_delta) || !tbg_guard_is_here(skb) ||
+	    tbg_is_elsewhere(skb, f))
 		return TBG_GUARD_PASS;
 	/* the daemon's own resets are from a raw socket */
 	if (whole && (p.tcp_flags & TBG_TCP_SYN || tbg_is_forged(skb, &p)))

@@ -159,6 +159,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 	    (__s32)(f->acked - f->last.seq - f->last.len) > (__s32)TBG_EDGE_MAX)
 		f->last.len = 0;
 	f->seen_ns = now_ns;
+	f->up_ms = now_ns / 1000000;
 	ret->seq = -f->in_delta;
 	ret->ack = ret->sack = -f->out_delta;
 	ret->ceil = next;
@@ -435,12 +436,12 @@ tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 	return f;
 }
 
-/* Whether the segment came by another VLAN than its flow: the stack drops it. */
+/* Whether the segment came by another VLAN or VRF than its flow, and is not of it. */
 static __always_inline bool tbg_is_astray(struct __sk_buff *skb,
 					  const struct tbg_flow_locked *f,
 					  const struct tbg_pkt *p)
 {
-	return f->way & TBG_WAY_BARE && tbg_is_tagged(skb, p);
+	return (f->way & TBG_WAY_BARE && tbg_is_tagged(skb, p)) || tbg_is_elsewhere(skb, f);
 }
 
 /*
@@ -521,14 +522,17 @@ int tbg_ingress(struct __sk_buff *skb)
 {
 	struct tbg_scratch *s = tbg_scratch_get();
 	struct tbg_knob *knob = tbg_knob_get();
+	struct sk_buff___wire *b = (void *)skb;
 	struct tbg_flow_locked *f;
 	enum tbg_why why = TBG_WHY_CONTROL;
 	struct tbg_pkt *p;
+	bool meant;
 
 	if (!s || !knob)
 		return TBG_PASS;
-	/* IP drops what is another host's */
-	if (tbg_sockets && skb->pkt_type != PACKET_HOST) {
+	/* IP drops what is another host's; a port knows its own address alone */
+	meant = !tbg_sockets || skb->pkt_type == PACKET_HOST;
+	if (!meant && !tbg_device_is_port((__u64)(long)BPF_CORE_READ(b, dev))) {
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}
@@ -547,6 +551,13 @@ int tbg_ingress(struct __sk_buff *skb)
 		break;
 	}
 	if (!tbg_port_served(knob, p->key.local_port)) {
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	}
+	if (!meant) {
+		f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+		if (f && !(p->tcp_flags & TBG_TCP_SYN) && !tbg_is_astray(skb, f, p))
+			return tbg_ingress_pass(skb, s, f, TBG_WHY_IFACE);
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}

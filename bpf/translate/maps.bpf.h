@@ -32,7 +32,7 @@ struct {
 struct tbg_embryo {
 	__u32 irs, iss, tsoff, tsval, flowinfo, ifindex;
 	__u16 win, mss;		/* mss: the client's, then the smaller */
-	__u32 window, tsrecent;
+	__u32 window, tsrecent, domain;
 	__u16 mac[3];
 	__u8 snd_wscale, rcv_wscale, flags, ttl, tos;
 	__u8 wscale_ok, synack, ts_ok, tagged;

@@ -185,11 +185,7 @@ def t_another_verdict_in_front_of_what_comes():
 def t_bridge_deleted_and_made_again():
     """ifdown, ifup: the right bytes, or a reset."""
     def make(n):
-        n.server.run("ip", "link", "add", "tbgb", "address", "02:00:00:00:00:07",
-                     "type", "bridge")
-        n.server.run("ip", "link", "set", "tbg0", "master", "tbgb")
-        n.server.run("ip", "link", "set", "tbgb", "up")
-        n.server.run("ip", "address", "add", f"{n.links[0].server4}/24", "dev", "tbgb")
+        bridged(n, "address", "02:00:00:00:00:07")
         slow(n, "tbgb")
 
     def again(n):
@@ -197,16 +193,127 @@ def t_bridge_deleted_and_made_again():
         make(n)
 
     with net.Net() as n:
-        n.server.run("ip", "address", "flush", "dev", "tbg0")
-        try:
-            make(n)
-        except RuntimeError as why:
-            raise ktap.Skip(f"no bridge in this kernel: {why}") from why
+        make(n)
         with serving(n):
             for _ in range(3):
                 with connected(n, n.links[0].server4) as c:
                     download(c, lambda: threading.Thread(target=again, args=(n,)).start())
                 net.until(lambda: ("tbgb", "egress") in n.server.programs(), "not attached again")
+
+
+def bridged(n, *options):
+    """tbg0 is a port of tbgb, which has its addresses."""
+    n.server.run("ip", "address", "flush", "dev", "tbg0")
+    try:
+        n.server.run("ip", "link", "add", "tbgb", *options, "type", "bridge")
+    except RuntimeError as why:
+        raise ktap.Skip(f"no bridge in this kernel: {why}") from why
+    n.server.run("ip", "link", "set", "tbg0", "master", "tbgb")
+    n.server.run("ip", "link", "set", "tbgb", "up")
+    n.server.run("ip", "address", "add", f"{n.links[0].server4}/24", "dev", "tbgb")
+
+
+def in_turns(c, times=3):
+    for _ in range(times):
+        assert c.get("/large").body == LARGE
+        assert c.get("/hit").body == HIT
+
+
+def t_bridge_takes_another_port_s_address():
+    """Wire is on a port, whose own address frames do not have any more."""
+    with net.Net() as n:
+        n.server.run("ip", "link", "set", "tbg0", "address", "02:bb:00:00:00:07")
+        bridged(n)
+        with serving(n, "tbg0"), connected(n, n.links[0].server4) as c:
+            n.server.run("ip", "link", "add", "tap7", "address", "02:00:00:00:00:01",
+                         "type", "veth", "peer", "name", "tap7p")
+            n.server.run("ip", "link", "set", "tap7", "master", "tbgb")
+            n.client.run("ip", "neighbour", "flush", "all")
+            in_turns(c)
+
+
+def t_interface_back_from_another_namespace():
+    with net.Net() as n:
+        link = n.links[0]
+        with serving(n, "tbg0") as d:
+            with connected(n, link.server4):
+                pass
+            n.server.run("ip", "link", "set", "tbg0", "netns", f"/proc/{os.getpid()}/fd/{n.client.fd}",
+                         "name", "away")
+            net.until(lambda: any("tbg0 is gone" in line for line in d.lines), "it is not missed")
+            n.client.run("ip", "link", "set", "away", "netns",
+                         f"/proc/{os.getpid()}/fd/{n.server.fd}", "name", "tbg0")
+            n.server.run("ip", "link", "set", "tbg0", "up")
+            n.server.run("ip", "address", "add", f"{link.server4}/24", "dev", "tbg0")
+            net.until(lambda: any("wire: on tbg0" in line for line in d.lines), "not attached again")
+            assert {len(v) for k, v in n.server.programs().items() if k[0] == "tbg0"} == {1}
+            with connected(n, link.server4) as c:
+                in_turns(c, 1)
+        assert not [k for k in n.server.programs() if k[0] == "tbg0"]
+
+
+def t_conntrack_before_wire():
+    """br_netfilter shows it the client's numbers, and the socket's: such are left alone."""
+    with net.Net() as n:
+        bridged(n)
+        try:
+            n.server.run("sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1")
+            n.server.run("nft", "table inet f { chain i { type filter hook input priority 0; "
+                                "ct state invalid drop; }; }")
+        except (OSError, RuntimeError) as why:
+            raise ktap.Skip(f"no br_netfilter or nft: {why}") from why
+        with serving(n) as d, talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
+            in_turns(c)
+            assert talk.counts(d)["TRACKED"]
+
+
+def t_tunnel_s_frames_are_not_those_below_it():
+    with net.Net() as n:
+        link = n.links[0]
+        for ns, local, remote, ip in ((n.server, link.server4, link.client4, "10.98.0.1/24"),
+                                      (n.client, link.client4, link.server4, "10.98.0.2/24")):
+            try:
+                ns.run("ip", "link", "add", "tbgg", "type", "gretap", "local", local,
+                       "remote", remote, "dev", "tbg0")
+            except RuntimeError as why:
+                raise ktap.Skip(f"no tunnel in this kernel: {why}") from why
+            ns.run("ip", "link", "set", "tbgg", "up")
+            ns.run("ip", "address", "add", ip, "dev", "tbgg")
+        with serving(n, "tbg0,tbgg"), connected(n, "10.98.0.1") as c:
+            in_turns(c, 1)
+
+
+def t_two_domains_of_the_same_addresses():
+    """Each VRF has its own 10.87.0.1 and 10.87.0.2: one connection is not another's."""
+    with net.Net(links=2) as n:
+        other = net.Namespace()
+        try:
+            n.client.run("ip", "link", "set", "tbg1", "netns", f"/proc/{os.getpid()}/fd/{other.fd}")
+            other.run("ip", "link", "set", "tbg1", "up")
+            other.run("ip", "address", "add", "10.87.0.2/24", "dev", "tbg1")
+            n.server.run("ip", "address", "flush", "dev", "tbg1")
+            for i in range(2):
+                try:
+                    n.server.run("ip", "link", "add", f"tbgv{i}", "type", "vrf",
+                                 "table", str(10 + i))
+                except RuntimeError as why:
+                    raise ktap.Skip(f"no VRF in this kernel: {why}") from why
+                n.server.run("ip", "link", "set", f"tbgv{i}", "up")
+                n.server.run("ip", "link", "set", f"tbg{i}", "master", f"tbgv{i}")
+            n.server.run("ip", "address", "replace", "10.87.0.1/24", "dev", "tbg0")
+            n.server.run("ip", "address", "add", "10.87.0.1/24", "dev", "tbg1")
+            n.server.sysctl("ipv4.tcp_l3mdev_accept", 1)
+            with serving(n, "tbg0,tbg1"):
+                with connected(n, "10.87.0.1", ("10.87.0.2", 4321)) as a, \
+                     talk.Connection(other.connect(("10.87.0.1", PORT),
+                                                   source=("10.87.0.2", 4321))) as b:
+                    for _ in range(3):
+                        for c in (a, b):
+                            assert c.get("/hit").body == HIT
+                        in_turns(a, 1)
+                        in_turns(b, 1)
+        finally:
+            other.close()
 
 
 if __name__ == "__main__":

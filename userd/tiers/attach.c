@@ -24,6 +24,7 @@
 /* uapi/linux/bpf.h of 6.6; Debian 12's headers are older */
 #define TBG_TCX_INGRESS 46
 #define TBG_TCX_EGRESS	47
+#define TBG_BEFORE	8	/* BPF_F_BEFORE */
 
 /*
  * clsact: our filters are found by priority and a small range of handles. The
@@ -112,11 +113,18 @@ bool tbg_prog_is_left(int prog_fd, const char *name, int *ret_flows_fd)
 	return true;
 }
 
+/*
+ * Before all that is there. One that is there already has stayed, while the interface
+ * was in another namespace.
+ */
 static int attach_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
 {
+	int err;
+
 	if (a->prog_fd[hook] < 0)
 		return 0;
-	return bpf_prog_attach(a->prog_fd[hook], a->ifindex, tcx_types[hook], 0);
+	err = bpf_prog_attach(a->prog_fd[hook], a->ifindex, tcx_types[hook], TBG_BEFORE);
+	return err == -EEXIST ? 0 : err;
 }
 
 /* With a's priority, at the first handle that is free. */
@@ -329,7 +337,7 @@ int tbg_attach(struct tbg_attachment *ret, int ifindex,
 	memcpy(a.prog_fd, prog_fd, sizeof(a.prog_fd));
 	print = libbpf_set_print(NULL);
 	err = try_tcx(&a);
-	if (err) {
+	if (err == -EINVAL) {		/* this kernel has none */
 		a.tcx = false;
 		err = try_clsact(&a);
 	}
@@ -432,17 +440,26 @@ struct tbg_links {
 	unsigned int nr;
 };
 
-/* The other end of a pair is no lower device, nor is one elsewhere. */
-static bool link_is_pair(struct rtattr *attrs, int len)
+/*
+ * The other end of a pair is no lower device, nor is one elsewhere, nor one where the
+ * frames pass wrapped: a tunnel's, MACsec's.
+ */
+static bool link_is_apart(struct rtattr *attrs, int len)
 {
+	static const char *const apart[] = {
+		"veth", "netkit", "gretap", "ip6gretap", "erspan", "ip6erspan", "vxlan",
+		"geneve", "bareudp", "macsec",
+	};
 	struct rtattr *info = attr_of(attrs, len, IFLA_LINKINFO), *kind = NULL;
 
 	if (attr_of(attrs, len, IFLA_LINK_NETNSID))
 		return true;
 	if (info)
 		kind = attr_of(RTA_DATA(info), RTA_PAYLOAD(info), IFLA_INFO_KIND);
-	return kind && (!strcmp(RTA_DATA(kind), "veth") ||
-			!strcmp(RTA_DATA(kind), "netkit"));
+	for (size_t i = 0; kind && i < sizeof(apart) / sizeof(*apart); i++)
+		if (!strcmp(RTA_DATA(kind), apart[i]))
+			return true;
+	return false;
 }
 
 static void link_add(struct nlmsghdr *h, void *arg)
@@ -459,7 +476,7 @@ static void link_add(struct nlmsghdr *h, void *arg)
 	at += l->nr++;
 	*at = (struct link){ .ifindex = info->ifi_index };
 	a = attr_of(attrs, len, IFLA_LINK);
-	if (a && !link_is_pair(attrs, len))
+	if (a && !link_is_apart(attrs, len))
 		at->below = *(int *)RTA_DATA(a);
 	a = attr_of(attrs, len, IFLA_MASTER);
 	if (a)

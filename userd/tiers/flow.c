@@ -322,16 +322,35 @@ static void end_of(const struct sockaddr_storage *ss, __u32 ret_addr[4],
 	}
 }
 
+/* Whether a flow's segments come to the socket: that of a VRF is bound to it. */
+static bool is_of_domain(const struct tbg_flow *flow, int fd)
+{
+	uint32_t bound = 0;
+	socklen_t len = sizeof(bound);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &bound, &len))
+		return false;
+	return bound == flow->domain || (bound == flow->ifindex && !flow->domain);
+}
+
 int tbg_flow_lookup(const struct tbg_flows *f, int fd, struct tbg_flow *ret)
 {
 	struct sockaddr_storage local, remote;
 	socklen_t local_len = sizeof(local), remote_len = sizeof(remote);
 	struct tbg_flow_key key = {};
+	int err;
 
 	if (getsockname(fd, (void *)&local, &local_len) ||
 	    getpeername(fd, (void *)&remote, &remote_len))
 		return -errno;
 	end_of(&local, key.local, &key.local_port);
 	end_of(&remote, key.remote, &key.remote_port);
-	return bpf_map_lookup_elem(f->flows_fd, &key, ret);
+	err = bpf_map_lookup_elem(f->flows_fd, &key, ret);
+	if (err)
+		return err;
+	if (!is_of_domain(ret, fd))
+		return -ENOENT;
+	/* reset meanwhile, another connection may have its ends, and that flow */
+	remote_len = sizeof(remote);
+	return getpeername(fd, (void *)&remote, &remote_len) ? -errno : 0;
 }

@@ -63,7 +63,10 @@ bool tbg_flows_needed(int flows_fd, uint64_t now_ns);
 bool tbg_flow_waits(const struct tbg_flows *f, const struct tbg_flow_key *key,
 		    uint32_t slot);
 
-/* The flow of a connected socket of ours; 0 or negative errno. */
+/*
+ * The flow of a connected socket of ours; 0 or negative errno. That of another connection
+ * of the same ends, in another VRF or after it, is none.
+ */
 int tbg_flow_lookup(const struct tbg_flows *f, int fd, struct tbg_flow *ret);
 
 #endif

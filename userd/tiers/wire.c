@@ -267,6 +267,7 @@ static int guard_open(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 	if (err)
 		snprintf(ret_msg, msg_len, "guard: %s; %s", why, tbg_maps_advice(err));
 	w->maps.guard = &w->guard;
+	tbg_guard_sweep(&w->guard, tbg_flows_needed, tbg_mono_ns());
 	return err;
 }
 
