@@ -267,7 +267,7 @@ KTAP_TEST(t_plan_stays_within_every_budget)
 		}
 		KTAP_EQ(blobs, p.blobs);
 		KTAP_EQ(blobs, p.entries);
-		KTAP_CHECK(p.conns >= 900 && p.conns <= 131072);
+		KTAP_CHECK(p.conns >= 850 && p.conns <= 131072);
 		if (b >= 5 << 20)
 			KTAP_CHECK(p.conns >= 4096);
 	}

@@ -27,12 +27,12 @@
 #define TBG_BEFORE	8	/* BPF_F_BEFORE */
 
 /*
- * clsact: our filters are found by priority and a small range of handles. The
- * second priority says that the qdisc is ours too, so that whoever comes after
- * a crash knows whether to remove it.
+ * clsact: our filters are found by priority and a small range of handles, before all of
+ * usual priorities, whose verdicts may be final. The second priority says that the qdisc
+ * is ours too, so that whoever comes after a crash knows whether to remove it.
  */
-#define TBG_TC_PRIORITY	     31079
-#define TBG_TC_PRIORITY_OWN  31080
+#define TBG_TC_PRIORITY	     1
+#define TBG_TC_PRIORITY_OWN  2
 #define TBG_TC_HANDLES	     64
 
 #define TBG_STACK_MAX 8	/* devices upon devices that we look through */
