@@ -280,11 +280,11 @@ class Guest:
                 qmp.connect(f"{self.sockets}/qmp")
                 commands = qmp.makefile("rw")
                 json.loads(commands.readline())
-                for key in (None, "l", "w", "t"):
+                for key in (None, "9", "l", "w", "t"):     # 9: to the console, all of it
                     if key:
                         self.command(commands, "chardev-send-break", id="console")
                         console.sendall(key.encode())
-                        self.let_it_print(watch)
+                        self.let_it_print(console, watch)
                     else:
                         self.command(commands, "qmp_capabilities")
 
@@ -296,13 +296,17 @@ class Guest:
             if "error" in reply:
                 raise ValueError(reply["error"])
 
-    def let_it_print(self, watch):
-        end, size, still = time.monotonic() + STACKS_S, -1, 0
-        while time.monotonic() < end and still < 10:
-            time.sleep(POLL_S)
-            watch(self)
-            still = still + 1 if self.size("console") == size else 0
-            size = self.size("console")
+    def let_it_print(self, console, watch):
+        """Until nothing comes any more. What is not read here would stop it."""
+        end, silent = time.monotonic() + STACKS_S, 0
+        console.settimeout(POLL_S)
+        while time.monotonic() < end and silent < 10:
+            try:
+                console.recv(1 << 16)
+                silent = 0
+            except TimeoutError:
+                silent += 1
+                watch(self)
 
 
 def facts(folder):
