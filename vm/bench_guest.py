@@ -3,8 +3,9 @@
 """What vm/bench runs inside the guest: servers, one after the other, counted, for the rows named.
 
 Prints one line of JSON: {"rows": {row: [instructions of a request, by batch]},
+"counts": {row: {"hits": {tier: requests}, "passes": {reason: requests}}},
 "problems": {row: why}, "absent": {row: why}}: these a kernel without the fixes that
-they need does not have. The guest has one CPU and a clock that counts
+they need does not have. The build folder O may be that of another revision. The guest has one CPU and a clock that counts
 instructions; nothing here waits by that clock but for servers to start.
 """
 import json
@@ -39,7 +40,8 @@ ROWS = {
 
 
 def count(lab, server, path, header):
-    argv = lab.client_argv([os.path.join(BUILD, "guest", "count"), server.addr, str(PORT), path,
+    client = os.environ.get("TBG_COUNT") or os.path.join(BUILD, "guest", "count")
+    argv = lab.client_argv([client, server.addr, str(PORT), path,
                             str(WARM + BATCHES), str(REQUESTS), *([header] if header else [])])
     res = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True, check=False)
@@ -47,6 +49,21 @@ def count(lab, server, path, header):
     if res.returncode or len(lines) != WARM + BATCHES:
         raise Problem(res.stderr.strip() or f"count: exit {res.returncode}")
     return [int(line) for line in lines[WARM:]]
+
+
+def stats(server):
+    """{"hits": {tier: requests}, "passes": {reason: requests}} until now; {} of another's."""
+    if not isinstance(server, Toboggan):
+        return {}
+    said = server.ask("stats")
+    return {"hits": {tier: v["requests"] for tier, v in said["tiers"].items()},
+            "passes": {v["name"]: v["count"] for v in said["passes"]}}
+
+
+def between(before, after):
+    """What was counted from one stats() to the other, without what was not."""
+    return {kind: {name: nr - before[kind].get(name, 0) for name, nr in after[kind].items()
+                   if nr != before[kind].get(name, 0)} for kind in after}
 
 
 def measure(lab, server, path, want, conditional):
@@ -57,7 +74,8 @@ def measure(lab, server, path, want, conditional):
                       PATHS.get(path, 1024)) if status == 200 else None
     headers = [tuple(header.split(": ", 1))] if header else []
     settle(lab, server, path, headers, status, want, crc, limit_s=30)
-    ret = count(lab, server, path, header)
+    before = stats(server)
+    ret = count(lab, server, path, header), between(before, stats(server))
     settle(lab, server, path, headers, status, want, crc, limit_s=30)
     return ret
 
@@ -74,7 +92,7 @@ def absent():
 def main(wanted):
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     # The batches are the same work each time: what runs beside must not be.
-    rows, problems, left_out = {}, {}, absent()
+    rows, counts, problems, left_out = {}, {}, {}, absent()
     with Lab({0}, {0}) as lab:
         for path, size in PATHS.items():
             fileset.put(os.path.join(lab.dir, "site"), path, size)
@@ -89,14 +107,14 @@ def main(wanted):
                 server.start()
                 for row in [r for r, v in todo.items() if v[0] == which]:
                     try:
-                        rows[row] = measure(lab, server, *todo[row][1:])
+                        rows[row], counts[row] = measure(lab, server, *todo[row][1:])
                     except Problem as e:
                         problems[row] = str(e)
             except Problem as e:
                 problems[which] = str(e)
             finally:
                 server.stop()
-    print(json.dumps({"rows": rows, "problems": problems, "absent": left_out,
+    print(json.dumps({"rows": rows, "counts": counts, "problems": problems, "absent": left_out,
                       "kernel": re.sub(r"\s+", " ", os.uname().release)}), flush=True)
     return 0
 

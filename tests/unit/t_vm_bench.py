@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """What vm/bench makes of counts and budgets. No kernel is booted."""
+import argparse
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -196,6 +197,34 @@ def t_the_machine_is_that_of_vm_run():
     finally:
         sys.argv = before
     assert "-icount" in argv and argv[argv.index("-smp") + 1] == "1", argv
+
+
+def t_cached_against_fall_through_is_one_table():
+    counted = {"rows": {"wire": STEADY, "fall-through": [x * 2 for x in STEADY], "nginx": STEADY},
+               "counts": {"wire": {"hits": {"wire": 2550}, "passes": {}},
+                          "fall-through": {"hits": {"user": 2550}, "passes": {"escaped": 2550, "split": 3}}},
+               "problems": {}}
+    rows = ["wire", "fall-through", "nginx", "user"]
+    got = bench.table.lines(rows, bench.with_counts(counted), {"wire": 800}, "last commit")
+    assert [line.split()[0] for line in got] == ["row", *rows], got
+    assert got[1].split() == ["wire", "1,000", "800", "+25.00%", "2,550", "wire", "-"], got
+    assert got[2].endswith("2,550 user  2,550 escaped, 3 split"), got
+    assert got[4].split() == ["user", "-", "-", "-", "-", "-"], got
+    other = {**counted, "rows": {"wire": [500] * 8}, "counts": {"wire": {"hits": {}, "passes": {"full": 9}}}}
+    got = bench.table.lines(rows, bench.with_counts(counted), bench.with_counts(other), "abc")
+    assert "passes, abc" in got[0] and got[1].endswith("9 full") and "+100.00%" in got[1], got
+
+
+def t_another_revision_is_counted_in_the_same_boot():
+    opts = argparse.Namespace(build="/b", rows=["wire"], against=("abc", "/b/guest/against/abc/build"))
+    words = [value for key, value in bench.guest_conf("6.1", opts) if key == "arg"]
+    assert words[:2] == ["/bin/sh", "-c"] and words[2].count("bench_guest.py wire") == 2, words
+    assert "O=/b/guest/against/abc/build" in words[2].split("&&")[1], words
+    try:
+        bench.table.build_revision("no-such-revision", "/nowhere", print)
+    except bench.table.RevisionError:
+        return
+    raise AssertionError("it was built")
 
 
 if __name__ == "__main__":

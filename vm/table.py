@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Cached against fall-through on one kernel, as a table: instructions, hits, passes by reason.
+
+Called by vm/bench, which has a column beside ours for what the last commit's budget says
+or, with --against, for what another revision was counted at in the same boot.
+It must never show a figure that was not counted there.
+"""
+import os
+import re
+import shlex
+import statistics
+import subprocess
+
+import kernel
+
+
+class RevisionError(Exception):
+    """A revision that cannot be compared with: its name, the cause."""
+
+
+def git(*words):
+    res = subprocess.run(["git", "-C", kernel.REPO, *words], stdin=subprocess.DEVNULL,
+                         capture_output=True, text=True, check=False)
+    if res.returncode:
+        raise RevisionError(f"git {' '.join(words[:2])}: {res.stderr.strip()}")
+    return res.stdout.strip()
+
+
+def build_revision(rev, build, say):
+    """(commit, its build folder): the products of rev, built once."""
+    commit = git("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}")[:12]
+    tree = os.path.join(build, "guest", "against", commit)
+    done = os.path.join(tree, "build", "built")
+    if not os.path.exists(done):
+        os.makedirs(tree, exist_ok=True)
+        say(f"building {rev} ({commit}) in {tree}")
+        with open(f"{tree}.log", "wb") as log:
+            for command in (f"git -C {shlex.quote(kernel.REPO)} archive {commit} | tar -x",
+                            f"make -j{os.cpu_count()} O={shlex.quote(tree)}/build all"):
+                res = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=tree,
+                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                     env=clean_env(), check=False)
+                if res.returncode:
+                    raise RevisionError(f"{rev}: does not build, see {tree}.log")
+        with open(done, "w", encoding="ascii"):
+            pass
+    return commit, os.path.join(tree, "build")
+
+
+def clean_env():
+    """Ours, without what a make around us has set for itself."""
+    return {key: value for key, value in os.environ.items()
+            if key not in ("O", "PREFIX", "DESTDIR", "V", "Q", "TARGETS") and
+            not key.startswith("MAKE")}
+
+
+def committed(name):
+    """{row: instructions} of vm/budget/<name> as the last commit has it."""
+    try:
+        text = git("show", f"HEAD:vm/budget/{name}")
+    except RevisionError:
+        return {}
+    return {row: int(nr) for row, nr in re.findall(r"^([\w-]+)\s+(\d+)\s", text, re.M)}
+
+
+def number(value):
+    return "-" if value is None else f"{value:,}"
+
+
+def change(ours, theirs):
+    return "-" if not ours or not theirs else f"{ours / theirs - 1:+.2%}"
+
+
+def named(counts):
+    """'2,550 wire' or '2,550 escaped, 3 split', the most frequent first."""
+    return ", ".join(f"{nr:,} {what}" for what, nr in
+                     sorted(counts.items(), key=lambda item: -item[1])) or "-"
+
+
+def lines(wanted, ours, theirs, title):
+    """The table. ours and theirs: {row: {"batches", "hits", "passes"}}, theirs perhaps figures."""
+    head = ["row", "instructions", title, "change", "hits", "passes by reason"]
+    whole = any(isinstance(v, dict) for v in theirs.values())
+    if whole:
+        head += [f"hits, {title}", f"passes, {title}"]
+    rows = [head]
+    for row in wanted:
+        mine, other = ours.get(row), theirs.get(row)
+        value = round(statistics.median(mine["batches"])) if mine else None
+        against = round(statistics.median(other["batches"])) if isinstance(other, dict) else other
+        words = [row, number(value), number(against), change(value, against),
+                 named(mine["hits"]) if mine else "-", named(mine["passes"]) if mine else "-"]
+        if whole:
+            words += [named(other["hits"]), named(other["passes"])] if other else ["-", "-"]
+        rows.append(words)
+    widths = [max(len(r[i]) for r in rows) for i in range(len(head))]
+    return ["  ".join(f"{word:>{width}}" if 0 < i < 4 else f"{word:{width}}"
+                      for i, (word, width) in enumerate(zip(r, widths))).rstrip() for r in rows]
