@@ -215,6 +215,11 @@ def t_cached_against_fall_through_is_one_table():
     assert "passes, abc" in got[0] and got[1].endswith("9 full") and "+100.00%" in got[1], got
 
 
+def t_beside_another_revision_no_budget_is_judged():
+    assert bench.verdict("6.1", PACKAGE, "wire", STEADY, None)[0]
+    assert not bench.verdict("6.1", PACKAGE, "wire", [900, 1000, 1100, 1000] * 3, None)[0], "scatters"
+
+
 def t_another_revision_is_counted_in_the_same_boot():
     opts = argparse.Namespace(build="/b", rows=["wire"], against=("abc", "/b/guest/against/abc/build"))
     words = [value for key, value in bench.guest_conf("6.1", opts) if key == "arg"]
