@@ -8,8 +8,10 @@ build/vm/<package>_<version>/ as vmlinuz, config, origin and modules/, and
 build/vm/named/<name> leads to it. Any number of builds may share build/vm: nothing
 of a run is in it.
 """
+import contextlib
 import fcntl
 import glob
+import json
 import os
 import re
 import shutil
@@ -136,7 +138,21 @@ class Apt:
         self.write("updated", asked)
 
     def stanzas(self, suites):
-        """{package: [fields]} of every linux-* package in these suites."""
+        """{package: [fields]} of every linux-* package in these suites.
+
+        To read the whole index takes seconds: what it says is kept until it is asked again.
+        """
+        kept = os.path.join(self.dir, f"packages-{'+'.join(suites)}.json")
+        with contextlib.suppress(OSError, ValueError):
+            if os.path.getmtime(kept) > os.path.getmtime(os.path.join(self.dir, "updated")):
+                with open(kept, encoding="utf-8") as f:
+                    return json.load(f)
+        ret = self.read_index(suites)
+        self.write(os.path.basename(kept) + ".new", json.dumps(ret))
+        os.rename(kept + ".new", kept)
+        return ret
+
+    def read_index(self, suites):
         names = output("index", ["apt-get", "indextargets", "--format",
                                  "$(RELEASE) $(FILENAME)", "Identifier: Packages"], env=self.env)
         ret = {}

@@ -191,6 +191,19 @@ def t_a_download_is_whole_or_not_there():
         assert not os.path.exists(deb) and not os.path.exists(f"{build}/kernel")
 
 
+def t_the_index_is_read_once_until_it_is_asked_again():
+    with tempfile.TemporaryDirectory() as build:
+        apt, reads = fetch.Apt(build), []
+        apt.read_index = lambda suites: reads.append(suites) or {"p": [{"Version": str(len(reads))}]}
+        apt.write("updated", "")
+        os.utime(f"{apt.dir}/updated", (1, 1))
+        assert apt.stanzas(["s"]) == apt.stanzas(["s"]) and len(reads) == 1
+        apt.stanzas(["s", "t"])
+        assert len(reads) == 2, "other suites"
+        os.utime(f"{apt.dir}/updated", (2 ** 32, 2 ** 32))
+        assert apt.stanzas(["s"])["p"][0]["Version"] == "3", "asked again"
+
+
 def t_a_download_shows_how_far_it_is():
     said = []
     with tempfile.TemporaryDirectory() as build:
