@@ -41,7 +41,7 @@ enum tbg_tcb_state {
 #define TBG_TCB_WSCALE	0x04	/* both sides scale their windows */
 #define TBG_TCB_ECN	0x08	/* agreed on; wire itself never sends ECT */
 #define TBG_TCB_LOSSY	0x10	/* a reply was lost: the next request is the kernel's */
-#define TBG_TCB_HELD	0x40	/* its last socket is not gone yet: no hand-over */
+#define TBG_TCB_HELD	0x40	/* a socket there may be the one that is being let go */
 #define TBG_TCB_DF	0x80	/* packets are sent with DF */
 
 struct tbg_tcb {
@@ -109,6 +109,9 @@ struct tbg_offer {
 #define TBG_PUSH_AGAIN	1	/* send again what is not acknowledged */
 #define TBG_PUSH_FIN	2	/* close an idle connection, or send our FIN again */
 #define TBG_PUSH_RST	3	/* reset */
+#define TBG_PUSH_ASK	4	/* could wire answer the request that the segment carries? */
+#define TBG_PUSH_GIVE	5	/* that, and the connection with it: its socket is idle */
+#define TBG_PUSH_ANSWER	6	/* that socket is gone: the reply */
 
 /* Times that it sends again what is not acknowledged before it resets: 50 s. */
 #define TBG_PUSH_TRIES	8

@@ -9,6 +9,8 @@
 
 #include "repeat.bpf.h"
 
+#define TBG_NOT_YET 1000		/* no TC action: the segment is to be looked at further */
+
 /* Bytes behind the next one that a segment in window may begin with. */
 static __always_inline __u32 tbg_tcb_window(const struct tbg_tcb_locked *f)
 {
@@ -125,7 +127,7 @@ static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg
 	return ret;
 }
 
-/* A segment of a connection that the kernel may have a socket for; or -1. */
+/* A segment of a connection that the kernel may have a socket for; or TBG_NOT_YET. */
 static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scratch *s,
 					 const struct tbg_tcb_key *key,
 					 struct tbg_tcb_locked *f)
@@ -133,7 +135,7 @@ static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scrat
 	if (f->state == TBG_TCB_HANDED)
 		return tbg_handed(skb, &s->pkt, key, f);
 	if (f->state != TBG_TCB_GIVING)
-		return -1;
+		return TBG_NOT_YET;
 	bpf_spin_lock(&f->lock);
 	if (f->state == TBG_TCB_GIVING)
 		f->undone = 1;
@@ -143,8 +145,8 @@ static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scrat
 }
 
 /*
- * A segment without payload of wire's connection f. A TC action; -1: it shows that
- * something was lost, for tbg_answer to repeat.
+ * A segment without payload of wire's connection f. A TC action; TBG_NOT_YET: it
+ * shows that something was lost, for tbg_answer to repeat.
  */
 static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch *s,
 				       const struct tbg_tcb_key *key,
@@ -176,7 +178,7 @@ static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch
 	}
 	switch (tbg_on_ack(skb, s, f)) {
 	case TBG_ACK_LOSS:
-		return -1;
+		return TBG_NOT_YET;
 	case TBG_ACK_OVER:
 		tbg_tcb_forget(key);
 		tbg_count(TBG_WHY_FIN);

@@ -65,11 +65,12 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
 	__u32 now_ms = tbg_now_ms();
-	bool held, first;
+	bool held, first, stays;
 	int err = -1;
 
 	bpf_spin_lock(&f->lock);
-	held = f->flags & TBG_TCB_HELD || p->seq != f->rcv_nxt;
+	held = f->flags & TBG_TCB_HELD;
+	stays = p->seq != f->rcv_nxt;
 	first = f->state == TBG_TCB_OPEN;
 	tbg_hand_attrs(f, p, now_ms, &a);
 	bpf_spin_unlock(&f->lock);
@@ -84,8 +85,9 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		tbg_tcb_forget(key);
 		return TBG_PASS;
 	}
+	stays |= sk->state != BPF_TCP_LISTEN;	/* the one that it was given back by */
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
-	if (!held && tp)
+	if (!stays && tp)
 		err = bpf_sk_assign_tcp_reqsk(skb, (struct sock___wire *)tp, &a, sizeof(a));
 	bpf_sk_release(sk);
 	if (err) {
@@ -94,6 +96,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	}
 	bpf_spin_lock(&f->lock);
 	f->state = TBG_TCB_HANDED;
+	f->flags &= ~TBG_TCB_HELD;
 	f->seen_ms = now_ms;
 	/* the socket sends from here on; what lies behind is the daemon's to write again */
 	f->acked = p->ack;

@@ -8,9 +8,8 @@
 #include <linux/if_packet.h>
 
 #include "control.bpf.h"
+#include "hit.bpf.h"
 #include "synack.bpf.h"
-
-#define TBG_TRIED 1000			/* done with: on to the stack as it is */
 
 /* What the kernel has between the ends of a segment that is of no connection of wire's. */
 enum tbg_found { TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_OTHER };
@@ -46,7 +45,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	int why;
 
 	if ((p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
-	    !knob->answer)
+	    !knob->answer || tbg_is_link_local(&p->key))
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:
@@ -100,7 +99,7 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 
 	if (f) {
 		act = tbg_on_shared(skb, s, key, f);
-		if (act != -1)
+		if (act != TBG_NOT_YET)
 			return act;
 		if (!tbg_segment_sound(skb, s)) {
 			tbg_count(TBG_WHY_CSUM);
@@ -216,9 +215,9 @@ int tbg_ingress(struct __sk_buff *skb)
 		return tbg_ingress_new(skb, s, knob, &key);
 	if (!p->payload_len) {
 		act = tbg_on_shared(skb, s, &key, f);
-		if (act == -1)
+		if (act == TBG_NOT_YET)
 			act = tbg_control(skb, s, &key, f);
-		if (act != -1)
+		if (act != TBG_NOT_YET)
 			return act;
 	}
 	bpf_tail_call(skb, &tbg_tail, 0);
@@ -226,111 +225,6 @@ int tbg_ingress(struct __sk_buff *skb)
 	tbg_tcb_forget(&key);
 	tbg_count(TBG_WHY_OFF);
 	return TBG_PASS;
-}
-
-/* Whether the connection allows an answer to a request at its next byte. 0 or a why. */
-static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
-				       const struct tbg_tcb_locked *f,
-				       const struct tbg_pkt *p)
-{
-	if (p->odd)
-		return TBG_WHY_IP_ODD;
-	if (p->ce || p->ae || (p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK)
-		return TBG_WHY_FLAGS;
-	if (f->flags & TBG_TCB_LOSSY)
-		return TBG_WHY_LEFT;
-	if (!knob->answer)
-		return TBG_WHY_OFF;
-	if (!tbg_is_plain(f, p))
-		return TBG_WHY_TCP_ODD;
-	if (p->ack != f->snd_nxt)
-		return TBG_WHY_UNACKED;
-	if (p->payload_len > TBG_REQ_MAX)
-		return TBG_WHY_GRAMMAR;
-	return 0;
-}
-
-/*
- * Takes the exchange: the idle equation once more, now under the lock, and the numbers
- * with it. 0 or a why.
- */
-static __always_inline int tbg_claim(struct tbg_tcb_locked *f, const struct tbg_pkt *p,
-				     struct tbg_reply *r, __u64 now_ns)
-{
-	__u32 now_ms = now_ns / 1000000;
-	int why = 0;
-
-	bpf_spin_lock(&f->lock);
-	if (f->state != TBG_TCB_OPEN || p->seq != f->rcv_nxt || p->ack != f->snd_nxt)
-		why = TBG_WHY_RACE;
-	if (!why) {
-		tbg_reply_flow(r, f, now_ms);
-		r->may_fragment = !(f->flags & TBG_TCB_DF);
-		r->first_seq = p->ack;
-		r->acks[0] = p->seq;
-		r->acks[1] = p->seq + p->payload_len;
-		r->tsecr = p->tsval;
-		f->tsrecent = p->tsval;
-		f->rcv_nxt += p->payload_len;
-		f->snd_nxt += r->len;
-		f->acked = p->ack;
-		f->seen_ms = now_ms;
-		f->last.req_seq = p->seq;
-		f->last.req_len = p->payload_len;
-		f->last.seq = p->ack;
-		f->last.len = r->len;
-		f->last.blob = r->blob;
-		f->last.gen = r->gen;
-		f->last.date_s = r->date_s;
-		f->last.part = r->part_id;
-		f->last.seg = r->seg;
-		f->resent = TBG_FRESH;
-		f->repeat_ms = now_ms;
-		f->tries = 0;
-		f->dups = 0;
-		f->answers++;
-	}
-	bpf_spin_unlock(&f->lock);
-	return why;
-}
-
-/* Answers the request in s->pkt: a TC action, or -why for the kernel to. */
-static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
-				   const struct tbg_knob *knob,
-				   const struct tbg_tcb_key *key, struct tbg_tcb_locked *f,
-				   bool soft)
-{
-	__u32 frame, segs = knob->segs_max, one = 1;
-	struct tbg_reply *r = &s->reply;
-	struct tbg_pkt *p = &s->pkt;
-	int why;
-
-	why = tbg_find(s, p->payload_len);
-	if (why)
-		return -why;
-	if (r->len > TBG_WIRE_MAX || r->len > tbg_pkt_window(f, p) ||
-	    tbg_is_tight(skb, f, p) ||
-	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) ||
-	    !tbg_reply_pays(knob, r) || (segs && r->nr > segs))
-		return -TBG_WHY_SIZE;
-	frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;
-	if (!tbg_mtu_holds(skb, frame - p->l3))
-		return -TBG_WHY_SIZE;
-	if (tbg_reply_room(skb, frame, soft))
-		return -TBG_WHY_ROOM;
-	why = tbg_claim(f, p, r, s->now_ns);
-	if (why) {
-		tbg_request_restore(skb, s);
-		return -why;
-	}
-	/* whoever brought the request is the way to its client */
-	bpf_skb_load_bytes(skb, ETH_ALEN, r->mac, sizeof(r->mac));
-	if (r->nr > 1)
-		bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
-	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
-		return TC_ACT_SHOT;
-	tbg_hit_note(s, knob);
-	return tbg_reply_last(skb);
 }
 
 /* A segment that carries payload, or shows a loss, of wire's connection f. */
@@ -351,7 +245,7 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 		return TC_ACT_SHOT;
 	}
 	if (lost) {
-		act = tbg_again(skb, s, knob, f, soft, false);
+		act = tbg_again(skb, s, knob, f, soft, TBG_AGAIN_CLIENT);
 		if (act >= 0)
 			return act;
 		if (act == -TBG_WHY_STALE_REPEAT) {
@@ -403,5 +297,5 @@ int tbg_answer(struct __sk_buff *skb)
 		}
 	}
 	act = tbg_on_shared(skb, s, &key, f);
-	return act != -1 ? act : tbg_own(skb, s, knob, &key, f);
+	return act != TBG_NOT_YET ? act : tbg_own(skb, s, knob, &key, f);
 }

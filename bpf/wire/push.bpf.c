@@ -5,6 +5,7 @@
  * (BPF_PROG_TEST_RUN) on a segment as the client would send it; attached to nothing.
  */
 #include "control.bpf.h"
+#include "give.bpf.h"
 
 /* Our FIN: the first of an idle connection, or once more. */
 static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratch *s,
@@ -50,12 +51,27 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 		return TC_ACT_SHOT;
 	if (f->tries >= TBG_PUSH_TRIES)
 		return tbg_tcb_reset(skb, s, key, f);
-	act = tbg_again(skb, s, knob, f, false, true);
+	act = tbg_again(skb, s, knob, f, false, TBG_AGAIN_TIMER);
 	if (act == -TBG_WHY_STALE_REPEAT) {
 		tbg_count(TBG_WHY_STALE_REPEAT);
 		return tbg_tcb_reset(skb, s, key, f);
 	}
 	return act < 0 ? TC_ACT_SHOT : act;
+}
+
+/* All of the reply, for the first time: the socket that its request came to is gone. */
+static __always_inline int tbg_push_answer(struct __sk_buff *skb, struct tbg_scratch *s,
+					   const struct tbg_knob *knob,
+					   const struct tbg_tcb_key *key,
+					   struct tbg_tcb_locked *f)
+{
+	int act;
+
+	bpf_spin_lock(&f->lock);
+	f->flags &= ~TBG_TCB_HELD;
+	bpf_spin_unlock(&f->lock);
+	act = tbg_again(skb, s, knob, f, false, TBG_AGAIN_FIRST);
+	return act < 0 ? tbg_tcb_reset(skb, s, key, f) : act;
 }
 
 SEC("tc")
@@ -71,13 +87,20 @@ int tbg_push(struct __sk_buff *skb)
 	if (!s || !knob || tbg_pkt_parse(skb, &s->pkt, true) != TBG_PKT_TCP)
 		return 0;
 	s->pkt.odd = 0;
+	__builtin_memset(&s->reply, 0, sizeof(s->reply));
+	s->now_ns = bpf_ktime_get_ns();
+	if (what == TBG_PUSH_ASK)
+		return !tbg_give_find(skb, s);
 	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
 	if (!f)
 		return 0;
-	__builtin_memset(&s->reply, 0, sizeof(s->reply));
-	s->now_ns = bpf_ktime_get_ns();
 	switch (what) {
+	case TBG_PUSH_GIVE:
+		return tbg_give(skb, s, knob, &key, f);
+	case TBG_PUSH_ANSWER:
+		act = tbg_push_answer(skb, s, knob, &key, f);
+		break;
 	case TBG_PUSH_AGAIN:
 		act = tbg_push_again(skb, s, knob, &key, f);
 		break;

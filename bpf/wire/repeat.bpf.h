@@ -11,6 +11,9 @@
 #include "hand.bpf.h"
 #include "loss.bpf.h"
 
+/* Why a reply is sent again: the client's segment, our own timer, it was not sent yet. */
+enum tbg_again_why { TBG_AGAIN_CLIENT, TBG_AGAIN_TIMER, TBG_AGAIN_FIRST };
+
 /* How long after the reply left, in ms, its tries-th repeat by our own timer is due. */
 static __always_inline __u32 tbg_due_ms(__u32 tries)
 {
@@ -114,8 +117,9 @@ static __always_inline int tbg_again_find(struct __sk_buff *skb, struct tbg_scra
  */
 static __always_inline int tbg_again(struct __sk_buff *skb, struct tbg_scratch *s,
 				     const struct tbg_knob *knob, struct tbg_tcb_locked *f,
-				     bool soft, bool timer)
+				     bool soft, enum tbg_again_why which)
 {
+	bool timer = which != TBG_AGAIN_CLIENT;
 	__u32 mask, frame, now_ms = tbg_now_ms();
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
@@ -134,10 +138,15 @@ static __always_inline int tbg_again(struct __sk_buff *skb, struct tbg_scratch *
 	frame = p->l4 + (r->ts ? 32 : 20) + r->seg;
 	if (r->nr > TBG_AGAIN_MAX || !tbg_mtu_holds(skb, frame - p->l3))
 		return -TBG_WHY_STALE_REPEAT;
-	mask = tbg_lost_segments(s);
-	if (timer)		/* as TCP's own timer: the first that is missing */
-		mask &= -mask;
-	mask = tbg_again_note(f, p, mask, now_ms, timer);
+	if (which == TBG_AGAIN_FIRST) {
+		r->may_fragment = !(f->flags & TBG_TCB_DF);
+		mask = (1u << r->nr) - 1;
+	} else {
+		mask = tbg_lost_segments(s);
+		if (timer)	/* as TCP's own timer: the first that is missing */
+			mask &= -mask;
+		mask = tbg_again_note(f, p, mask, now_ms, timer);
+	}
 	if (!mask) {
 		tbg_count(p->payload_len ? TBG_WHY_DOUBLED : TBG_WHY_ACK);
 		return TC_ACT_SHOT;
@@ -146,7 +155,8 @@ static __always_inline int tbg_again(struct __sk_buff *skb, struct tbg_scratch *
 		return -TBG_WHY_ROOM;
 	if (tbg_reply_send(skb, s, mask))
 		return TC_ACT_SHOT;
-	tbg_count_sent(TBG_WHY_REPEAT,
+	if (which != TBG_AGAIN_FIRST)
+		tbg_count_sent(TBG_WHY_REPEAT,
 		       (__builtin_popcount(mask) - 1) * r->seg + r->bytes);
 	return tbg_reply_last(skb);
 }

@@ -41,6 +41,8 @@ USER = () if TIERS else ("--tiers", "user")
 FAST = next((x for x in TIERS.split(",") if x in ("wire", "sock")), "wire")
 SANITIZER = os.environ.get("TBG_SANITIZER", "")     # what the daemon is built with
 HITS = ("wire", "sock", "user")        # what answers from the cache
+# Connections have no socket before their first miss, and lose it with the next hit.
+LATE = os.environ.get("TBG_LATE", "")
 XDP = os.environ.get("TBG_XDP", "")     # on the veths of net.py: IFACE becomes IFACE:xdp
 
 _running = set()
@@ -132,6 +134,8 @@ class Daemon:
 
     def command(self):
         words = self.prefix + [BINARY, "--control", self.control]
+        if LATE and not {"--late-sockets", "--config"} & set(self.options):
+            words += ["--late-sockets", "auto", "--give-back", "1"]
         if "--upstream" not in self.options:
             words += ["--root", self.root]
         for where in self.listen:

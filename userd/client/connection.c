@@ -348,6 +348,7 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 	}
 	free(c->peer);
 	free(c->ends);
+	free(c->taken_from);
 	traffic_free(c);
 	tbg_worker_conn_free(w, c);
 }
@@ -1285,24 +1286,13 @@ static void conn_reset(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_conn_kill(w, c);
 }
 
-/*
- * A connection that was wire's until now: what the client has yet to acknowledge of
- * wire's last reply stands before everything that is sent here.
- */
-static void take_over(struct tbg_worker *w, struct tbg_conn *c)
+/* What the client has yet to acknowledge of wire's last reply stands before all else. */
+static void owed_send(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_tcb *tcb)
 {
-	struct tbg_tcb tcb;
-	uint32_t owed;
-	int n;
+	uint32_t owed = tbg_tcb_owed(tcb);
+	int n = owed ? tbg_exchange_read(w->s->maps, &tcb->last, owed, w->out,
+					 TBG_OUT_BYTES) : 0;
 
-	if (c->claimed || !w->by_slot || !tbg_wire_owns(w->s->wire) ||
-	    tbg_conn_take(w->s->wire, c->fd, &tcb))
-		return;
-	c->used |= !!tcb.answers;
-	owed = tbg_tcb_owed(&tcb);
-	if (!owed)
-		return;
-	n = tbg_exchange_read(w->s->maps, &tcb.last, owed, w->out, TBG_OUT_BYTES);
 	if (n < 0) {
 		conn_reset(w, c);
 		return;
@@ -1310,6 +1300,35 @@ static void take_over(struct tbg_worker *w, struct tbg_conn *c)
 	w->out_len = n;
 	c->written += n;
 	flush_with(w, c, NULL, 0, 0);
+}
+
+/* A connection that was wire's until now, and may be wire's again. */
+static void take_over(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_taken taken;
+
+	if (c->claimed || !w->by_slot || !tbg_wire_owns(w->s->wire) ||
+	    tbg_conn_take(w->s->wire, c->fd, &taken))
+		return;
+	c->used |= !!taken.tcb.answers;
+	if (w->s->opt.give_back && c->sock < 0)
+		c->taken_from = malloc(sizeof(*c->taken_from));
+	if (c->taken_from)
+		*c->taken_from = taken;
+	owed_send(w, c, &taken.tcb);
+}
+
+/*
+ * Wire answers the request, if it could have answered enough before it, and has the
+ * connection again. Only where nothing else is under way on it.
+ */
+static bool give_back(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b, uint32_t n)
+{
+	if (!c->taken_from || c->traffic || w->out_len || atomic_load(&w->s->draining) ||
+	    !tbg_conn_give(w->s->wire, c->taken_from, c->fd, b, n, w->s->opt.give_back))
+		return false;
+	conn_close(w, c);
+	return true;
 }
 
 /*
@@ -1528,6 +1547,8 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 	tbg_conn_claim_slot(w, c);
 	take_over(w, c);
 	if (c->state != TBG_CONN_OPEN)
+		return;
+	if (c->claimed && give_back(w, c, b, n))
 		return;
 	c->claimed = true;	/* without a flow so far, there will be none */
 	if (t && (t->in_len || !may_eat(c))) {

@@ -71,6 +71,7 @@ struct tbg_conn {
 	struct tbg_conn_active *traffic;	/* NULL: idle */
 	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */
 	struct tbg_endpoints *ends;		/* for transfers; NULL: not asked yet */
+	struct tbg_taken *taken_from;	/* wire, which may have it again; or NULL */
 	struct tbg_conn *next;		/* in the free list */
 } __attribute__((aligned(64)));
 

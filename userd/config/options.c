@@ -315,6 +315,11 @@ static bool set_connections_max(struct given *g, const char *v)
 	return tbg_value_number(v, 1, 10000000, &g->o->connections_max);
 }
 
+static bool set_give_back(struct given *g, const char *v)
+{
+	return tbg_value_number(v, 0, 1000000, &g->o->give_back);
+}
+
 static bool set_header_max(struct given *g, const char *v)
 {
 	/* heads up to TBG_REQ_MAX are answered before their limit is asked for */
@@ -329,6 +334,7 @@ static bool set_header_max(struct given *g, const char *v)
 	X("wire", wire, "IFACE,...", false, "interface names with commas, each once, at most 64 of them, IFACE:xdp for XDP too, or one word alone: auto or off", "interfaces that answer at the packet, IFACE:xdp: in its driver too (auto)") \
 	X("late-sockets", late_sockets, "auto|off", false, "auto or off", "connections without a socket until their first miss: auto (Linux 6.9 or newer), or off (off)") \
 	X("wire-size", wire_size, "SIZE", false, "a size up to 64K, or auto", "longest response that wire sends, head included (auto: as long as it is cheaper than the daemon)") \
+	X("give-back", give_back, "N", false, "a number up to 1000000", "requests in a row that wire could answer, before it has a connection back; 0: never (3)") \
 	X("tiers", tiers, "LIST", false, "one or more of wire, sock and user with commas, such as wire,user", "tiers in use (wire,user)") \
 	X("sock", sock, "KERNELS", false, "listed or unlisted", "kernels that sock may run on (listed)") \
 	X("memory", memory, "SIZE", false, "a size from 1M to 1024G that this machine has, such as 256M", "memory budget of the cache (a sixteenth of the machine's, 16M to 256M)") \
@@ -756,7 +762,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 	int err;
 
 	*ret = (struct tbg_options){
-		.wire = "auto", .tier_wire = true, .late_sockets = false,
+		.wire = "auto", .tier_wire = true, .give_back = 3,
 		.memory = memory_default(), .workers = cpus > 0 ? cpus : 1,
 		.header_ms = 20000, .idle_ms = 75000, .send_ms = 60000,
 		.header_max = 16384, .roots = roots,

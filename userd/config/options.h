@@ -30,6 +30,7 @@ struct tbg_options {
 	unsigned int listen_nr;
 	const char *wire;		/* "auto", "off" or names */
 	bool tier_wire, tier_sock;
+	unsigned int give_back;		/* answers in a row that wire could have given; 0: never */
 	bool late_sockets;		/* wire owns connections where the kernel lets it */
 	unsigned int wire_size;		/* bytes; 0: as long as it pays */
 	bool sock_unlisted;		/* on kernels nobody has vouched for, too */

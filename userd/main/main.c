@@ -339,7 +339,9 @@ static struct start *the;
 static void *worker_thread(void *arg)
 {
 	struct tbg_worker *w = arg;
-	int err = tbg_privilege_none();
+	const struct tbg_server *s = w->s;
+	bool gives = s->wire && tbg_wire_owns(s->wire) && s->opt.give_back;
+	int err = gives ? tbg_privilege_net() : tbg_privilege_none();
 
 	atomic_fetch_add(&the->threads_bare, 1);
 	err = err ?: tbg_worker_run(w);

@@ -144,6 +144,22 @@ int tbg_privilege_none(void)
 	return caps_set(false, false);
 }
 
+int tbg_privilege_net(void)
+{
+	cap_t had = cap_get_proc(), caps = cap_init();
+	const cap_value_t net = CAP_NET_ADMIN;
+	cap_flag_value_t on = CAP_CLEAR;
+	int err = had && caps ? 0 : -ENOMEM;
+
+	if (!err && !cap_get_flag(had, net, CAP_PERMITTED, &on) && on == CAP_SET)
+		cap_set_flag(caps, CAP_PERMITTED, 1, &net, CAP_SET);
+	if (!err && cap_set_proc(caps))
+		err = -errno;
+	cap_free(caps);
+	cap_free(had);
+	return err;
+}
+
 void tbg_privilege_raise(void)
 {
 	caps_set(true, true);

@@ -35,6 +35,9 @@ int tbg_privilege_drop(const struct tbg_identity *id);
 /* The calling thread has no capability any more, ever. */
 int tbg_privilege_none(void);
 
+/* The same but for CAP_NET_ADMIN, permitted and not in effect: for TCP_REPAIR. */
+int tbg_privilege_net(void);
+
 /*
  * Around what undoes the start (detaching, unlinking the control socket) or is
  * done again as it was then (reading the configuration, opening the log).

@@ -11,12 +11,15 @@
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/ip6.h>
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include <bpf/bpf.h>
+
+#include "core/span.h"
+#include "os/privilege.h"
 
 #define TBG_READ_BATCH 4096	/* connections read by one system call */
 #define TBG_DUES_BATCH 256
@@ -69,22 +72,23 @@ static int key_of(int fd, struct tbg_tcb_key *ret)
 	return 0;
 }
 
-int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_tcb *ret)
+int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret)
 {
-	struct tbg_tcb_key key;
-	int vrf, err = key_of(fd, &key);
+	int vrf, err = key_of(fd, &ret->key);
 	socklen_t len = sizeof(vrf);
+
+	ret->streak = 0;
 
 	if (err)
 		return err;
 	/* the device that it is bound to is its VRF's (tcp_l3mdev_accept, or not) */
 	if (t->vrfs && !getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &vrf, &len))
-		key.vrf = vrf;
-	if (bpf_map_lookup_elem(t->tcbs_fd, &key, ret))
+		ret->key.vrf = vrf;
+	if (bpf_map_lookup_elem(t->tcbs_fd, &ret->key, &ret->tcb))
 		return -errno;
-	if (ret->state != TBG_TCB_HANDED)
+	if (ret->tcb.state != TBG_TCB_HANDED)
 		return -ENOENT;
-	return bpf_map_delete_elem(t->tcbs_fd, &key);
+	return bpf_map_delete_elem(t->tcbs_fd, &ret->key);
 }
 
 uint32_t tbg_tcb_owed(const struct tbg_tcb *t)
@@ -94,9 +98,10 @@ uint32_t tbg_tcb_owed(const struct tbg_tcb *t)
 	return t->last.len && left <= t->last.len ? left : 0;
 }
 
-/* The longest frame: a tag, IPv6, a timestamp. */
+/* The longest frame: a tag, IPv6, a timestamp, a request. */
 struct frame {
-	uint8_t b[ETH_HLEN + 4 + sizeof(struct ip6_hdr) + sizeof(struct tcphdr) + 12];
+	uint8_t b[ETH_HLEN + 4 + sizeof(struct ip6_hdr) + sizeof(struct tcphdr) + 12 +
+		  TBG_REQ_MAX];
 	size_t len;
 };
 
@@ -106,9 +111,9 @@ static void frame_add(struct frame *f, const void *at, size_t len)
 	f->len += len;
 }
 
-/* An acknowledgement of the client's, as far as it has acknowledged. */
+/* A segment of the client's with len bytes of payload, as far as it has acknowledged. */
 static void frame_make(struct frame *f, const struct tbg_tcb_key *key,
-		       const struct tbg_tcb *t)
+		       const struct tbg_tcb *t, const uint8_t *b, uint32_t len)
 {
 	bool ts = t->flags & TBG_FLOW_TS, v6 = t->flags & TBG_FLOW_V6;
 	uint16_t proto = htons(v6 ? ETH_P_IPV6 : ETH_P_IP), tag = htons(ETH_P_8021Q);
@@ -129,7 +134,7 @@ static void frame_make(struct frame *f, const struct tbg_tcb_key *key,
 	}
 	frame_add(f, &proto, 2);
 	if (v6) {
-		struct ip6_hdr ip = { .ip6_flow = htonl(6u << 28), .ip6_plen = htons(tcp_len),
+		struct ip6_hdr ip = { .ip6_flow = htonl(6u << 28), .ip6_plen = htons(tcp_len + len),
 				      .ip6_nxt = IPPROTO_TCP, .ip6_hlim = 64 };
 
 		memcpy(&ip.ip6_src, key->ends.remote, 16);
@@ -138,7 +143,7 @@ static void frame_make(struct frame *f, const struct tbg_tcb_key *key,
 	} else {
 		struct iphdr ip = { .version = 4, .ihl = 5, .ttl = 64,
 				    .protocol = IPPROTO_TCP,
-				    .tot_len = htons(sizeof(ip) + tcp_len),
+				    .tot_len = htons(sizeof(ip) + tcp_len + len),
 				    .saddr = key->ends.remote[3],
 				    .daddr = key->ends.local[3] };
 
@@ -147,19 +152,74 @@ static void frame_make(struct frame *f, const struct tbg_tcb_key *key,
 	frame_add(f, &tcp, sizeof(tcp));
 	if (ts)
 		frame_add(f, opt, sizeof(opt));
+	if (len)
+		frame_add(f, b, len);
 }
 
-static void push(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
-		 const struct tbg_tcb *tcb, uint32_t what)
+/* Has the program do it, on a segment with that payload; its answer. */
+static bool push_with(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
+		      const struct tbg_tcb *tcb, uint32_t what, const uint8_t *b,
+		      uint32_t len)
 {
 	struct __sk_buff ctx = { .ifindex = tcb->ifindex, .cb = { what } };
 	struct frame f;
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = f.b, .ctx_in = &ctx,
 		    .ctx_size_in = sizeof(ctx), .repeat = 1);
 
-	frame_make(&f, key, tcb);
+	frame_make(&f, key, tcb, b, len);
 	opts.data_size_in = f.len;
-	bpf_prog_test_run_opts(t->push_fd, &opts);
+	return !bpf_prog_test_run_opts(t->push_fd, &opts) && opts.retval;
+}
+
+static void push(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
+		 const struct tbg_tcb *tcb, uint32_t what)
+{
+	push_with(t, key, tcb, what, NULL, 0);
+}
+
+bool tbg_tcb_asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint8_t *b,
+		  uint32_t len)
+{
+	return len <= TBG_REQ_MAX && push_with(t, &k->key, &k->tcb, TBG_PUSH_ASK, b, len);
+}
+
+/* In repair a socket is let go without a packet; off again, it sends no probe. */
+static bool repair(int fd, bool on)
+{
+	int value = on ? TCP_REPAIR_ON : TCP_REPAIR_OFF_NO_WP, err;
+
+	tbg_privilege_raise();
+	err = setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value));
+	tbg_privilege_lower();
+	return !err;
+}
+
+bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, const uint8_t *b,
+		  uint32_t len)
+{
+	const struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct tbg_tcb tcb = k->tcb;
+
+	tcb.lock = 0;
+	tcb.state = TBG_TCB_GIVING;
+	tcb.undone = 0;
+	if (len > TBG_REQ_MAX || !repair(fd, true))
+		return false;
+	/* from here on segments to the socket undo it */
+	if (bpf_map_update_elem(t->tcbs_fd, &k->key, &tcb, BPF_NOEXIST))
+		goto undo;
+	if (!push_with(t, &k->key, &tcb, TBG_PUSH_GIVE, b, len))
+		goto forget;
+	/* no segment reaches the socket any more */
+	connect(fd, &none, sizeof(none));
+	if (!bpf_map_lookup_elem(t->tcbs_fd, &k->key, &tcb))
+		push(t, &k->key, &tcb, TBG_PUSH_ANSWER);
+	return true;
+forget:
+	bpf_map_delete_elem(t->tcbs_fd, &k->key);
+undo:
+	repair(fd, false);
+	return false;
 }
 
 static void due_add(struct tbg_tcbs *t, const struct tbg_tcb_key *key)
@@ -257,10 +317,18 @@ struct sweep {
 	unsigned int nr, open_nr;
 };
 
+/* Milliseconds since its last segment: 0 of one that came since the sweep began. */
+static uint32_t age_of(const struct sweep *s, const struct tbg_tcb *tcb)
+{
+	int32_t age_ms = s->now_ms - tcb->seen_ms;
+
+	return age_ms > 0 ? age_ms : 0;
+}
+
 /* Whether an open connection is to be closed now. */
 static bool is_idle(const struct sweep *s, const struct tbg_tcb *tcb)
 {
-	uint32_t age_ms = s->now_ms - tcb->seen_ms;
+	uint32_t age_ms = age_of(s, tcb);
 
 	if (tcb->acked != tcb->snd_nxt)
 		return false;
@@ -270,11 +338,8 @@ static bool is_idle(const struct sweep *s, const struct tbg_tcb *tcb)
 static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)
 {
 	struct sweep *s = arg;
-	uint32_t age_ms = s->now_ms - tcb->seen_ms;
-	uint32_t keep_s = TBG_TCB_CLOSED_S;
+	uint32_t age_ms = age_of(s, tcb), keep_s = TBG_TCB_CLOSED_S;
 
-	if ((int32_t)age_ms < 0)	/* seen since the sweep began */
-		age_ms = 0;
 	switch (tcb->state) {
 	case TBG_TCB_OPEN:
 		if (is_idle(s, tcb))

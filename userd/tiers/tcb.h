@@ -35,11 +35,30 @@ struct tbg_tcbs {
 int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int push_fd);
 void tbg_tcbs_close(struct tbg_tcbs *t);
 
+/* A connection that was wire's, and may be again. */
+struct tbg_taken {
+	struct tbg_tcb_key key;
+	struct tbg_tcb tcb;		/* as it was when the kernel took it over */
+	unsigned int streak;		/* requests in a row that wire could have answered */
+};
+
 /*
  * The connection of a socket that was made for a hand-over: it is the kernel's now, and
  * wire forgets it. 0 and *ret as it was; or negative errno: it was never wire's.
  */
-int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_tcb *ret);
+int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret);
+
+/* Whether wire could answer this request of the connection. */
+bool tbg_tcb_asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint8_t *b,
+		  uint32_t len);
+
+/*
+ * Gives the connection of socket fd back to wire, which answers its request, the len
+ * bytes in b: all that has been read of it and not answered. True: the socket is dead,
+ * and fd to be closed. Needs CAP_NET_ADMIN among the thread's permitted capabilities.
+ */
+bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, const uint8_t *b,
+		  uint32_t len);
 
 /* Bytes of wire's last reply on *t that the client has not acknowledged. */
 uint32_t tbg_tcb_owed(const struct tbg_tcb *t);

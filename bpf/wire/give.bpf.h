@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A connection given back: the daemon has read a request that wire could answer from
+ * its socket, and all before is acknowledged. The socket's own numbers become the
+ * connection's, the daemon lets it go without a packet (TCP_REPAIR), and wire answers.
+ * Segments that reach the socket while that begins undo it.
+ */
+#ifndef TBG_WIRE_GIVE_BPF_H
+#define TBG_WIRE_GIVE_BPF_H
+
+#include "birth.bpf.h"
+#include "hit.bpf.h"
+
+/* A socket of the kernel's, as far as it is read here (struct tcp_sock). */
+struct tcp_options_received___wire {
+	__u32 ts_recent;
+} __attribute__((preserve_access_index));
+
+struct tcp_sock___wire {
+	__u32 rcv_nxt, copied_seq, snd_nxt, snd_una, write_seq, snd_wnd, tsoffset;
+	struct tcp_options_received___wire rx_opt;
+} __attribute__((preserve_access_index));
+
+/* What is read of it. */
+struct tbg_given {
+	__u32 rcv_nxt, snd_nxt, snd_wnd, tsoff, tsrecent;
+};
+
+/* The request in s->pkt looked up, as tbg_find(). 0 or a why. */
+static __attribute__((noinline)) int tbg_give_find(struct __sk_buff *skb,
+						   struct tbg_scratch *s)
+{
+	__u64 len;
+
+	if (!s)
+		return TBG_WHY_OFF;
+	len = s->pkt.payload_len;
+	TBG_BOUND(len, TBG_REQ_MAX, return TBG_WHY_GRAMMAR);
+	if (bpf_skb_load_bytes(skb, s->pkt.payload, s->head.b, len))
+		return TBG_WHY_GRAMMAR;
+	return tbg_find(s, s->pkt.payload_len);
+}
+
+/* The socket between the ends of the segment, if it has sent and been read to the end. */
+static __attribute__((noinline)) int tbg_give_socket(struct __sk_buff *skb,
+						     const struct tbg_pkt *p,
+						     struct tbg_given *g)
+{
+	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
+	struct tcp_sock___wire *t;
+	int ret = 0;
+
+	if (!sk)
+		return 0;
+	t = sk->state == BPF_TCP_ESTABLISHED ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
+	if (t) {
+		g->rcv_nxt = BPF_CORE_READ(t, rcv_nxt);
+		g->snd_nxt = BPF_CORE_READ(t, snd_nxt);
+		g->snd_wnd = BPF_CORE_READ(t, snd_wnd);
+		g->tsoff = BPF_CORE_READ(t, tsoffset);
+		g->tsrecent = BPF_CORE_READ(t, rx_opt.ts_recent);
+		ret = BPF_CORE_READ(t, copied_seq) == g->rcv_nxt &&
+		      BPF_CORE_READ(t, snd_una) == g->snd_nxt &&
+		      BPF_CORE_READ(t, write_seq) == g->snd_nxt;
+	}
+	bpf_sk_release(sk);
+	return ret;
+}
+
+/* The socket's numbers become the connection's. Under the lock; 0 or a why. */
+static __always_inline int tbg_give_take(struct tbg_tcb_locked *f, const struct tbg_pkt *p,
+					 const struct tbg_given *g, __u32 now_ms)
+{
+	if (f->state != TBG_TCB_GIVING || f->undone)
+		return TBG_WHY_GIVE_LATE;
+	f->rcv_nxt = g->rcv_nxt - p->payload_len;
+	f->snd_nxt = g->snd_nxt;
+	f->acked = g->snd_nxt;
+	f->tsoff = g->tsoff;
+	f->tsval = now_ms + g->tsoff;
+	f->tsrecent = g->tsrecent;
+	f->seen_ms = now_ms;
+	f->last.len = 0;
+	f->flags = (f->flags & ~TBG_TCB_LOSSY) | TBG_TCB_HELD;
+	f->state = TBG_TCB_OPEN;
+	return 0;
+}
+
+/*
+ * Takes the connection in GIVING, whose socket is still there, and its request with it:
+ * 1, and the reply is to be sent (TBG_PUSH_ANSWER) once the socket is gone, for nothing
+ * that the client does next may find that. 0: it stays the socket's.
+ */
+static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s,
+				    const struct tbg_knob *knob,
+				    const struct tbg_tcb_key *key, struct tbg_tcb_locked *f)
+{
+	struct tbg_pkt *p = &s->pkt;
+	__u32 now_ms = tbg_now_ms(), one = 1, frame;
+	struct tbg_given g = {};
+	int why;
+
+	if (!knob->answer || tbg_give_find(skb, s) || !tbg_give_socket(skb, p, &g))
+		return 0;
+	p->seq = g.rcv_nxt - p->payload_len;
+	p->ack = g.snd_nxt;
+	p->tsval = g.tsrecent;
+	p->window = (g.snd_wnd >> (f->wscale & 15)) & 0xffff;
+	if (tbg_hit_cut(skb, s, knob, f, &frame))
+		return 0;
+	/* its client may have the request acknowledged, and not send it again */
+	bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
+	bpf_spin_lock(&f->lock);
+	why = tbg_give_take(f, p, &g, now_ms);
+	bpf_spin_unlock(&f->lock);
+	why = why ?: tbg_claim(f, p, &s->reply, s->now_ns);
+	if (why) {
+		tbg_count(TBG_WHY_GIVE_LATE);
+		return 0;
+	}
+	tbg_stat(given);
+	tbg_hit_note(s, knob);
+	return 1;
+}
+
+#endif

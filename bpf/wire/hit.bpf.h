@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A request that wire answers out of its connection's own numbers: may it, does it
+ * have the answer, the numbers taken, the reply sent.
+ */
+#ifndef TBG_WIRE_HIT_BPF_H
+#define TBG_WIRE_HIT_BPF_H
+
+#include "answer.bpf.h"
+#include "send.bpf.h"
+
+/* Whether the connection allows an answer to a request at its next byte. 0 or a why. */
+static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
+				       const struct tbg_tcb_locked *f,
+				       const struct tbg_pkt *p)
+{
+	if (p->odd)
+		return TBG_WHY_IP_ODD;
+	if (p->ce || p->ae || (p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK)
+		return TBG_WHY_FLAGS;
+	if (f->flags & TBG_TCB_LOSSY)
+		return TBG_WHY_LEFT;
+	if (!knob->answer)
+		return TBG_WHY_OFF;
+	if (!tbg_is_plain(f, p))
+		return TBG_WHY_TCP_ODD;
+	if (p->ack != f->snd_nxt)
+		return TBG_WHY_UNACKED;
+	if (p->payload_len > TBG_REQ_MAX)
+		return TBG_WHY_GRAMMAR;
+	return 0;
+}
+
+/*
+ * Takes the exchange: the idle equation once more, now under the lock, and the numbers
+ * with it. 0 or a why.
+ */
+static __always_inline int tbg_claim(struct tbg_tcb_locked *f, const struct tbg_pkt *p,
+				     struct tbg_reply *r, __u64 now_ns)
+{
+	__u32 now_ms = now_ns / 1000000;
+	int why = 0;
+
+	bpf_spin_lock(&f->lock);
+	if (f->state != TBG_TCB_OPEN || p->seq != f->rcv_nxt || p->ack != f->snd_nxt)
+		why = TBG_WHY_RACE;
+	if (!why) {
+		tbg_reply_flow(r, f, now_ms);
+		r->may_fragment = !(f->flags & TBG_TCB_DF);
+		r->first_seq = p->ack;
+		r->acks[0] = p->seq;
+		r->acks[1] = p->seq + p->payload_len;
+		r->tsecr = p->tsval;
+		f->tsrecent = p->tsval;
+		f->rcv_nxt += p->payload_len;
+		f->snd_nxt += r->len;
+		f->acked = p->ack;
+		f->seen_ms = now_ms;
+		f->last.req_seq = p->seq;
+		f->last.req_len = p->payload_len;
+		f->last.seq = p->ack;
+		f->last.len = r->len;
+		f->last.blob = r->blob;
+		f->last.gen = r->gen;
+		f->last.date_s = r->date_s;
+		f->last.part = r->part_id;
+		f->last.seg = r->seg;
+		f->resent = TBG_FRESH;
+		f->repeat_ms = now_ms;
+		f->tries = 0;
+		f->dups = 0;
+		f->answers++;
+	}
+	bpf_spin_unlock(&f->lock);
+	return why;
+}
+
+/* Whether the reply of s->reply can be sent as it is cut then. 0 or a why. */
+static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch *s,
+				       const struct tbg_knob *knob,
+				       const struct tbg_tcb_locked *f, __u32 *ret_frame)
+{
+	__u32 segs = knob->segs_max;
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
+
+	if (r->len > TBG_WIRE_MAX || r->len > tbg_pkt_window(f, p) ||
+	    tbg_is_tight(skb, f, p) ||
+	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) ||
+	    !tbg_reply_pays(knob, r) || (segs && r->nr > segs))
+		return TBG_WHY_SIZE;
+	*ret_frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;
+	return tbg_mtu_holds(skb, *ret_frame - p->l3) ? 0 : TBG_WHY_SIZE;
+}
+
+/* Answers the request in s->pkt: a TC action, or -why for the kernel to. */
+static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
+				   const struct tbg_knob *knob,
+				   const struct tbg_tcb_key *key, struct tbg_tcb_locked *f,
+				   bool soft)
+{
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
+	__u32 frame, one = 1;
+	int why;
+
+	why = tbg_find(s, p->payload_len);
+	why = why ?: tbg_hit_cut(skb, s, knob, f, &frame);
+	if (why)
+		return -why;
+	if (tbg_reply_room(skb, frame, soft))
+		return -TBG_WHY_ROOM;
+	why = tbg_claim(f, p, r, s->now_ns);
+	if (why) {
+		tbg_request_restore(skb, s);
+		return -why;
+	}
+	/* whoever brought the request is the way to its client */
+	bpf_skb_load_bytes(skb, ETH_ALEN, r->mac, sizeof(r->mac));
+	if (r->nr > 1)
+		bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
+	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
+		return TC_ACT_SHOT;
+	tbg_hit_note(s, knob);
+	return tbg_reply_last(skb);
+}
+
+#endif
