@@ -60,6 +60,16 @@ static void status_wire(const json_t *a)
 	}
 }
 
+static void status_late(const json_t *a)
+{
+	json_t *late = json_object_get(a, "late_sockets");
+
+	if (!json_is_object(late))
+		return;
+	printf("             no sockets before the first miss: %lld connections, %lld handed over, %lld given back\n",
+	       number_of(late, "births"), number_of(late, "handed"), number_of(late, "given"));
+}
+
 static void status_sock(const json_t *a)
 {
 	json_t *tier = json_object_get(json_object_get(a, "tiers"), "sock");
@@ -134,6 +144,7 @@ static void status_show(const json_t *a)
 	}
 	putchar('\n');
 	status_wire(a);
+	status_late(a);
 	status_sock(a);
 	printf("user         on: %lld worker%s\n", number_of(a, "workers"),
 	       number_of(a, "workers") == 1 ? "" : "s");

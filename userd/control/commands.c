@@ -85,6 +85,17 @@ static json_t *ifaces_json(const struct tbg_server *s)
 	return ret;
 }
 
+/* Connections that wire has owned; null where all have sockets. */
+static json_t *late_json(const struct tbg_server *s)
+{
+	struct tbg_stats st;
+
+	if (!s->wire || !tbg_wire_owns(s->wire) || tbg_maps_stats(s->maps, &st))
+		return json_null();
+	return json_pack("{s:I, s:I, s:I}", "births", (json_int_t)st.births,
+			 "handed", (json_int_t)st.handed, "given", (json_int_t)st.given);
+}
+
 /* Each site: its names, its root, how many locations. */
 static json_t *sites_json(const struct tbg_server *s)
 {
@@ -190,6 +201,8 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 			 "flows", (json_int_t)(s->wire ? tbg_wire_flows(s->wire) : 0),
 			 "access_log", log ? tbg_json_text(log, strlen(log)) :
 			 json_null());
+	if (ret)
+		json_object_set_new(ret, "late_sockets", late_json(s));
 	if (s->sites->upstreams_nr && ret)
 		upstream_add(s, ret);
 	return ret;

@@ -166,6 +166,9 @@ int tbg_maps_stats(const struct tbg_maps *m, struct tbg_stats *ret)
 			ret->wire_bytes += all[c].wire_bytes;
 			ret->xdp_hits += all[c].xdp_hits;
 			ret->sock_bytes += all[c].sock_bytes;
+			ret->births += all[c].births;
+			ret->handed += all[c].handed;
+			ret->given += all[c].given;
 			ret->log_lost += all[c].log_lost;
 		}
 	}

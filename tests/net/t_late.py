@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Connections that have no socket: who answers, who takes over, what is left."""
+import os
+import socket
+import struct
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import daemon
+import ktap
+import net
+import talk
+
+PORT = 8080
+GIVE_BACK = 3
+n = d = None
+HIT = talk.content("hit", 600)
+LARGE = talk.content("large", 300000)
+miss_nr = 0
+
+
+def begin():
+    global n, d
+    n = net.Net(links=1)
+    with n.server.inside():
+        d = daemon.Daemon("--wire", "tbg0,lo", "--late-sockets", "auto",
+                          "--give-back", str(GIVE_BACK), "--idle-timeout", "3s",
+                          listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}"))
+        d.write("hit", HIT)
+        d.write("large", LARGE)
+        d.start()
+    if talk.ask(d, "status")["late_sockets"] is None:
+        why = "before Linux 6.9: no late sockets"
+        end()
+        raise ktap.Skip(why)
+    with connect() as c:
+        c.get("/hit")
+        c.get("/large")
+
+
+def end():
+    if d:
+        assert d.stop() == 0, d.lines
+    if n:
+        n.close()
+
+
+def address(family=4):
+    return (n.links[0].server4 if family == 4 else n.links[0].server6, PORT)
+
+
+def connect(family=4):
+    return talk.Connection(n.client.connect(address(family)))
+
+
+def miss():
+    """A target that nobody has asked for: (target, body)."""
+    global miss_nr
+    miss_nr += 1
+    body = talk.content(f"miss {miss_nr}", 700)
+    d.write(f"{miss_nr}/miss", body)
+    return f"/{miss_nr}/miss", body
+
+
+def late():
+    return talk.ask(d, "status")["late_sockets"]
+
+
+def sockets():
+    """Of the server's port, those that are connected."""
+    return [x for x in n.server.sockets(PORT) if x[0] not in ("LISTEN", "TIME_WAIT")]
+
+
+def t_nothing_looks_at_what_leaves():
+    """One program on each interface, on the way in."""
+    found = n.server.programs()
+    assert {hook for _, hook in found} == {"ingress"}, found
+    assert {name for names in found.values() for name in names} == {"tbg_ingress"}, found
+
+
+def t_hits_have_no_socket():
+    """From the SYN to the last FIN, whoever answered the SYN."""
+    for family in (4, 6):
+        for _ in range(20):
+            with connect(family) as c:
+                for _ in range(3):
+                    r = c.get("/hit")
+                    assert (r.tier, r.body) == ("wire", HIT), r
+                assert not sockets(), sockets()
+    assert not sockets()
+
+
+def t_first_miss_gets_a_socket_and_every_byte():
+    for family in (4, 6):
+        before = late()["handed"]
+        with connect(family) as c:
+            assert c.get("/hit").tier == "wire"
+            target, body = miss()
+            r = c.get(target)
+            assert (r.status, r.body) == (200, body), r
+            assert len(sockets()) == 1, sockets()
+            r = c.get("/large")
+            assert r.body == LARGE and r.tier != "wire"
+        assert late()["handed"] == before + 1
+
+
+def t_requests_behind_a_hit_are_answered_in_order():
+    """A hit, a miss and a hit in one segment; and each in its own, unacknowledged."""
+    for whole in (True, False):
+        with connect() as c:
+            assert c.get("/hit").tier == "wire"
+            target, body = miss()
+            asks = [(talk.request("/hit"), HIT), (talk.request(target), body),
+                    (talk.request("/hit"), HIT)]
+            if whole:
+                c.send(b"".join(data for data, _ in asks))
+            else:
+                for data, _ in asks:
+                    c.send(data)
+            for _, want in asks:
+                assert c.response().body == want
+
+
+def t_idle_connection_is_given_back():
+    """After so many answers that wire could have given; no packet tells of it."""
+    before = late()["given"]
+    with connect() as c, n.clean(PORT):
+        target, body = miss()
+        assert c.get(target).body == body
+        tiers = [c.get("/hit").tier for _ in range(GIVE_BACK + 5)]
+        assert tiers[:GIVE_BACK - 1] == ["user"] * (GIVE_BACK - 1), tiers
+        assert tiers[GIVE_BACK - 1:] == ["wire"] * 6, tiers
+        assert not sockets(), sockets()
+        target, body = miss()
+        assert c.get(target).body == body
+    assert late()["given"] == before + 1
+
+
+def t_page_of_thirty_files_behind_one_dynamic_answer():
+    with connect() as c:
+        target, body = miss()
+        assert c.get(target).body == body
+        wired = sum(c.get("/hit").tier == "wire" for _ in range(30))
+    assert wired > 25, f"{wired} of 30 by wire"
+
+
+def t_idle_connection_is_closed_with_a_fin():
+    """One that has had an answer, after --idle-timeout."""
+    with connect() as c:
+        assert c.get("/hit").tier == "wire"
+        c.s.settimeout(20)
+        assert c.s.recv(1) == b""
+
+
+def t_half_close_gets_the_answer_and_a_fin():
+    with connect() as c:
+        c.send(talk.request("/hit"))
+        c.half_close()
+        r = c.response()
+        assert (r.tier, r.body) == ("wire", HIT), r
+        assert c.ended()
+
+
+def syn_acks(count):
+    """The options and windows of the next SYN-ACKs that leave, as sent: [(raw, window)]."""
+    ret = []
+    with n.client.inside():
+        tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        tap.bind((n.links[0].name, 0))
+    tap.settimeout(10)
+    try:
+        for _ in range(count):
+            connect().close()
+        while len(ret) < count:
+            frame = tap.recv(2048)
+            if frame[12:14] != b"\x08\0" or frame[23] != 6 or frame[47] & 0x3f != 0x12:
+                continue
+            tcp = frame[34:]
+            options = tcp[20:(tcp[12] >> 4) * 4]
+            kinds, at = [], 0
+            while at < len(options):
+                kind = options[at]
+                size = 1 if kind < 2 else options[at + 1]
+                kinds.append((kind, b"" if kind == 8 else options[at + 2:at + size]))
+                at += size
+            ret.append((kinds, struct.unpack("!H", tcp[14:16])[0], frame[22], frame[20:22]))
+    finally:
+        tap.close()
+    return ret
+
+
+def t_syn_ack_is_as_the_kernel_s():
+    """Options and their order, window, TTL, DF: wire's and the kernel's are the same."""
+    time.sleep(1.1)                         # the next SYN is the kernel's, to learn from
+    before = talk.counts(d)["SYN_ACK"] if "SYN_ACK" in talk.counts(d) else 0
+    seen = syn_acks(12)
+    assert all(x == seen[0] for x in seen), seen
+    after = talk.counts(d).get("SYN_ACK", 0)
+    assert 6 <= after - before < 12, f"{after - before} of 12 by wire"
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)
