@@ -106,17 +106,21 @@ static void row_check(size_t row, size_t piece)
 		uint8_t *b = malloc(n);
 		struct tbg_body_decoder skipped = body;
 		size_t data, skipped_used, skipped_data;
+		const void *shared = body.trailer;
 
 		memcpy(b, sent + at, n);
 		if (tbg_body_decoder_skip(&skipped, b, n, &skipped_used, &skipped_data) !=
 		    (p = tbg_body_decoder_eat(&body, b, n, &used, &data)) ||
 		    skipped_used != used || skipped_data != data)
 			ktap_fail("row %zu in pieces of %zu: skipped otherwise", row, piece);
+		if (skipped.trailer != shared)
+			tbg_body_decoder_end(&skipped);
 		memcpy(content + got, b, data);
 		got += data;
 		at += used;
 		free(b);
 	}
+	tbg_body_decoder_end(&body);
 	if (p != table[row].verdict || strcmp(content, table[row].content) ||
 	    (p != BAD && len - at != (size_t)table[row].behind))
 		ktap_fail("row %zu in pieces of %zu: %d, content %s, %zu bytes behind",
