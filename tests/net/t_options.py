@@ -78,6 +78,7 @@ BAD = {
                           "auto,lo", "lo,auto", "off,lo", "lo,off", "auto,off", "AUTO", "Off", "auto:xdp", "off:xdp",
                           ",".join(f"d{i}" for i in range(65))]),
     "give-back": ("1000000", ["", "-1", "x", "1.5", "1000001"]),
+    "wire-size": ("64K", ["", "0x10", "65K", "1M", "-1", "Auto", "many"]),
     "late-sockets": ("auto", ["", "on", "Auto", "auto,off", "1"]),
     "tiers": ("wire,user", ["", "user,x", "x", "all", "User", "wire;user", "user," * 100,
                              ",user", "user,", "wire,,user"]),
