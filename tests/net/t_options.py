@@ -569,28 +569,46 @@ def t_root_on_a_way_that_is_closed_to_the_user_is_told():
                 assert len(lines) == told, d.lines
 
 
+def default_control(**env):
+    """The daemon of an ordinary user, without --control: its first line, and the process."""
+    words = [f"{k}={v}" for k, v in env.items()]
+    d = subprocess.Popen([*([] if os.geteuid() else become()), "env", "-u", "XDG_RUNTIME_DIR", *words,
+                          daemon.BINARY, *base(control=None)], stderr=subprocess.PIPE, text=True)
+    return d, next((x for x in d.stderr if x.startswith("ready ") or "--control" in x), "")
+
+
 def t_default_control_socket_of_an_ordinary_user_is_the_manual_s():
     for name in ("toboggand.8.rst", "toboggan.1.rst"):
         with open(os.path.join(ktap.ROOT, "Documentation", name), encoding="utf-8") as f:
             manual = f.read()
-        assert "*$XDG_RUNTIME_DIR/toboggan.sock*" in manual and "*/tmp/toboggan-UID.sock*" in manual, name
-    uid = os.geteuid() or NOBODY
+        assert "*$XDG_RUNTIME_DIR/toboggan.sock*" in manual and "*/run/user/UID/toboggan.sock*" in manual, name
     own = os.path.join(folder, "runtime")
     os.mkdir(own)
-    os.chown(own, uid, -1)
-    for words, path in ((["env", f"XDG_RUNTIME_DIR={own}"], f"{own}/toboggan.sock"),
-                        (["env", "-u", "XDG_RUNTIME_DIR"], f"/tmp/toboggan-{uid}.sock")):
-        d = subprocess.Popen([*([] if os.geteuid() else become()), *words, daemon.BINARY, *base(control=None)],
-                             stderr=subprocess.PIPE, text=True)
-        try:
-            assert any(x.startswith("ready ") for x in d.stderr)
-            assert stat.S_ISSOCK(os.stat(path).st_mode)
-        finally:
-            d.terminate()
-            assert d.wait(client.WAIT_S) == 0
+    os.chown(own, os.geteuid() or NOBODY, -1)
+    d, line = default_control(XDG_RUNTIME_DIR=own)
+    try:
+        assert line.startswith("ready "), line
+        assert stat.S_ISSOCK(os.stat(f"{own}/toboggan.sock").st_mode)
+    finally:
+        d.terminate()
+        assert d.wait(client.WAIT_S) == 0
 
 
-KEPT = 1 << 12 | 1 << 39 | 1 << 1        # NET_ADMIN, BPF, DAC_OVERRIDE: to leave nothing behind
+def t_default_control_socket_is_in_no_folder_of_others():
+    """Whoever is first there would have the name, or what stands for it."""
+    if os.path.isdir(f"/run/user/{os.geteuid() or NOBODY}"):
+        raise ktap.Skip("the user has a folder in /run/user")
+    shared = os.path.join(folder, "shared")
+    os.mkdir(shared)
+    os.chmod(shared, 0o1777)
+    for env in ({}, {"XDG_RUNTIME_DIR": shared}, {"XDG_RUNTIME_DIR": "/tmp"}):
+        d, line = default_control(**env)
+        assert "--control: missing" in line, line
+        assert d.wait(client.WAIT_S) == 2
+    assert not os.listdir(shared)
+
+
+KEPT = 1 << 12 | 1 << 39 | 1 << 2        # NET_ADMIN, BPF: to leave nothing behind; DAC_READ_SEARCH: to reload
 
 
 def status_of(task):
@@ -609,6 +627,7 @@ def dropped(d, uid=None):
             assert set(ids) == {str(uid)}, fields
         assert not fields["Groups"].split(), fields
         assert fields["NoNewPrivs"] == "1", fields
+        assert fields["Seccomp"] == "2", fields
         for name in ("CapEff", "CapInh", "CapAmb"):
             assert int(fields[name], 16) == 0, (name, fields)
         # the main thread may take back what it needs to detach; no other can

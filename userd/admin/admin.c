@@ -8,6 +8,7 @@
 #include "admin/admin.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -29,6 +30,7 @@
 #include "http/request.h"
 #include "os/clock.h"
 #include "os/loop.h"
+#include "os/trusted_path.h"
 #include "os/message.h"
 #include "os/privilege.h"
 #include "main/server.h"
@@ -426,25 +428,57 @@ static int path_free(const struct sockaddr_un *addr)
 	return unlink(addr->sun_path) ? -errno : 0;
 }
 
-static int path_bind(struct tbg_admin *a, const char *path)
+static int socket_bind(struct tbg_admin *a, const struct sockaddr_un *addr)
+{
+	mode_t old = umask(0177);
+	int err = path_free(addr);
+
+	if (!err && bind(a->fd, (const struct sockaddr *)addr, sizeof(*addr)))
+		err = -errno;
+	umask(old);
+	return err;
+}
+
+/* As root in a folder of root's alone: what has the name is what we have bound. */
+static int socket_bind_as_root(struct tbg_admin *a, const struct sockaddr_un *addr,
+			       const struct tbg_identity *id)
+{
+	const char *name;
+	int folder = tbg_trusted_parent(addr->sun_path, &name), fd = -1, err;
+
+	if (folder < 0)
+		return folder;
+	err = tbg_trusted_is(folder) ? socket_bind(a, addr) : -EACCES;
+	if (!err) {
+		fd = openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0 || fchownat(fd, "", id->uid, id->gid, AT_EMPTY_PATH))
+			err = -errno;
+	}
+	if (fd >= 0)
+		close(fd);
+	close(folder);
+	return err;
+}
+
+static int path_bind(struct tbg_admin *a, const char *path, const struct tbg_identity *id)
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
 	struct stat st;
-	mode_t old;
 	int err;
 
 	if (strlen(path) >= sizeof(addr.sun_path))
 		return -ENAMETOOLONG;
 	strcpy(addr.sun_path, path);
-	err = path_free(&addr);
-	if (err)
-		return err;
 	a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (a->fd < 0)
 		return -errno;
-	old = umask(0177);
-	err = bind(a->fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : 0;
-	umask(old);
+	if (id->change)
+		tbg_privilege_files_of(id);
+	err = socket_bind(a, &addr);
+	if (id->change)
+		tbg_privilege_files_own();
+	if (err == -EACCES && id->change)
+		err = socket_bind_as_root(a, &addr, id);
 	if (err)
 		return err;
 	strcpy(a->path, path);
@@ -478,19 +512,19 @@ static int address_bind(struct tbg_admin *a, const struct sockaddr_storage *to)
 	return 0;
 }
 
-static int admin_bind(struct tbg_admin *a)
+static int admin_bind(struct tbg_admin *a, const struct tbg_identity *id)
 {
 	const struct tbg_options *o = &a->s->opt;
 	int err;
 
 	snprintf(a->text, sizeof(a->text), "%s", o->admin);
 	err = o->admin_address.ss_family ? address_bind(a, &o->admin_address) :
-					   path_bind(a, o->admin);
+					   path_bind(a, o->admin, id);
 	return err ?: listen(a->fd, BACKLOG) ? -errno : 0;
 }
 
-int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s, char *ret_msg,
-		   size_t msg_len)
+int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s,
+		   const struct tbg_identity *id, char *ret_msg, size_t msg_len)
 {
 	struct tbg_admin *a;
 	int err;
@@ -507,7 +541,7 @@ int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s, char *ret_msg,
 		a->clients[i] = (struct client){ .admin = a, .fd = -1, .ask_fd = -1 };
 	a->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	err = a->stop_fd < 0 ? -errno : tbg_loop_open(&a->loop);
-	err = err ?: admin_bind(a);
+	err = err ?: admin_bind(a, id);
 	err = err ?: tbg_loop_add(a->loop, a->stop_fd, EPOLLIN, stop_event, a);
 	err = err ?: tbg_loop_every(a->loop, 1000, clients_tick, a);
 	err = err ?: tbg_loop_add(a->loop, a->fd, EPOLLIN, accept_event, a);
@@ -521,9 +555,17 @@ int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s, char *ret_msg,
 	return err;
 }
 
-int tbg_admin_chown(struct tbg_admin *a, uid_t uid, gid_t gid)
+bool tbg_admin_socket(const struct tbg_admin *a, int *ret_folder, const char **ret_name,
+		      struct stat *ret_st)
 {
-	return a && *a->path && lchown(a->path, uid, gid) ? -errno : 0;
+	if (!a || !*a->path)
+		return false;
+	*ret_folder = tbg_trusted_parent(a->path, ret_name);
+	if (*ret_folder >= 0 && !fstatat(*ret_folder, *ret_name, ret_st, AT_SYMLINK_NOFOLLOW))
+		return true;
+	if (*ret_folder >= 0)
+		close(*ret_folder);
+	return false;
 }
 
 int tbg_admin_start(struct tbg_admin *a)

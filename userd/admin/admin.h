@@ -7,22 +7,30 @@
 #ifndef TBG_USERD_ADMIN_ADMIN_H
 #define TBG_USERD_ADMIN_ADMIN_H
 
+#include <stdbool.h>
+#include <sys/stat.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
 struct tbg_admin;
+struct tbg_identity;
 struct tbg_server;
 
 /*
  * Binds the address, or the path, that the options name, before privileges are
  * dropped. *ret NULL: off. 0 or negative errno, upon which ret_msg says why.
  */
-int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s, char *ret_msg,
+int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s,
+		   const struct tbg_identity *id, char *ret_msg,
 		   size_t msg_len);
 
-/* Gives a socket in the file system to the user that the daemon becomes. */
-int tbg_admin_chown(struct tbg_admin *a, uid_t uid, gid_t gid);
+/*
+ * Its socket, for whoever removes it where we may not, and the folder, to be closed.
+ * False: it has none.
+ */
+bool tbg_admin_socket(const struct tbg_admin *a, int *ret_folder, const char **ret_name,
+		      struct stat *ret_st);
 
 /* Starts the thread, once privileges are dropped. NULL: 0. Negative errno. */
 int tbg_admin_start(struct tbg_admin *a);

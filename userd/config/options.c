@@ -6,7 +6,6 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +25,7 @@
 #include "config/options.h"
 #include "os/message.h"
 #include "os/service.h"
+#include "os/privilege.h"
 #include "config/settings.h"
 #include "config/units.h"
 
@@ -292,7 +292,7 @@ static bool set_log_format(struct given *g, const char *v)
 
 static bool set_user(struct given *g, const char *v)
 {
-	return getpwnam(v) && set_text(&g->o->user, v);
+	return tbg_privilege_user_known(v) && set_text(&g->o->user, v);
 }
 
 static bool set_header_timeout(struct given *g, const char *v)
@@ -344,7 +344,7 @@ static bool set_header_max(struct given *g, const char *v)
 	X("admin-token", admin_token, "FILE", false, "a file that others cannot read, whose first line has 16 to 256 bytes", "token for what the page may change (none: nothing)") \
 	X("access-log", access_log, "PATH", true, "the path of a file that can be written, syslog:, syslog:udp:ADDR:PORT, journald: or off", "access log (off)") \
 	X("access-log-format", log_format, "FORMAT", true, "combined, json, or fields by name such as \"$remote $status $seconds\"", "of its lines (combined)") \
-	X("user", user, "NAME", false, "the name of a user that there is", "whom to run as when started by root (www-data)") \
+	X("user", user, "NAME", false, "a user that there is, by name or number", "whom to run as when started by root (www-data)") \
 	X("header-timeout", header_timeout, "TIME", true, "a time up to a day, such as 10s or 500ms", "for a request's head to arrive (20s)") \
 	X("idle-timeout", idle_timeout, "TIME", true, "a time up to a day, such as 60s", "for an idle connection (75s)") \
 	X("send-timeout", send_timeout, "TIME", true, "a time up to a day, such as 60s", "for a client that takes nothing (60s)") \
@@ -667,17 +667,29 @@ static uint64_t memory_default(void)
 	return ret < MEMORY_LEAST ? MEMORY_LEAST : ret > MEMORY_MOST ? MEMORY_MOST : ret;
 }
 
+/* Whether nobody else can put a socket there before us. */
+static bool folder_ours(const char *dir)
+{
+	struct stat st;
+
+	return *dir == '/' && !stat(dir, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+	       !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* NULL: there is no folder of our own. /tmp is everybody's. */
 static const char *control_default(struct tbg_options *o)
 {
 	const char *dir = getenv("XDG_RUNTIME_DIR");
-	char *path = o->control_default;
+	char *path = o->control_default, usual[32];
+	size_t room = sizeof(o->control_default);
 
 	if (!geteuid())
 		return "/run/toboggan/control.sock";
-	if (!dir || snprintf(path, sizeof(o->control_default), "%s/toboggan.sock",
-			     dir) >= (int)sizeof(o->control_default))
-		sprintf(path, "/tmp/toboggan-%u.sock", geteuid());
-	return path;
+	snprintf(usual, sizeof(usual), "/run/user/%u", geteuid());
+	if (!dir || !folder_ours(dir))
+		dir = usual;
+	return folder_ours(dir) && snprintf(path, room, "%s/toboggan.sock", dir) < (int)room ?
+	       path : NULL;
 }
 
 /* Beside the control socket; NULL: too long for a socket's path. */
@@ -736,6 +748,10 @@ static int complete(struct tbg_options *o)
 	}
 	if (!o->control)
 		o->control = control_default(o);
+	if (!o->control) {
+		tbg_report("toboggand: --control: missing; expected --control PATH, or in XDG_RUNTIME_DIR a folder that is yours and nobody else's to write");
+		return BAD_OPTION;
+	}
 	if (!o->admin_said)
 		o->admin = admin_default(o);
 	return 0;

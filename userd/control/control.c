@@ -26,6 +26,8 @@
 #include "control/commands.h"
 #include "os/loop.h"
 #include "os/message.h"
+#include "os/privilege.h"
+#include "os/trusted_path.h"
 #include "main/server.h"
 #include "control/stream.h"
 
@@ -51,12 +53,12 @@ struct client {
 
 struct tbg_control {
 	struct tbg_server *s;
-	char path[PATH_LEN];
+	const char *name;	/* of the socket, */
+	int folder_fd;		/* in there */
+	bool as_user;		/* a link leads there that root does not follow */
 	int fd, spare_fd;
 	int done_fd;		/* eventfd: a stream is done */
-	bool made_dir;
-	dev_t dev;		/* of the socket, to unlink no other */
-	ino_t ino;
+	struct stat st;		/* of the socket, to unlink no other */
 	struct client clients[CLIENTS_MAX];
 };
 
@@ -386,24 +388,104 @@ static void folder_name(const char *path, char ret[PATH_LEN])
 		*slash = 0;
 }
 
-/* Makes the folder of path if it is missing, and holds it locked. */
-static int folder_open(struct tbg_control *c, const char *path)
+/*
+ * Makes the folder, as its user where that may, or else as root, whose parent it is
+ * then: the new folder is given away by its descriptor.
+ */
+static int folder_make(const char *dir, const struct tbg_identity *id)
 {
-	char dir[PATH_LEN];
-	int fd;
+	const char *name;
+	int above, fd, err;
 
-	folder_name(path, dir);
-	if (!mkdir(dir, 0755))
-		c->made_dir = true;
-	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	folder_wait(fd, dir);
+	if (!id->change)
+		return mkdir(dir, 0755) ? -errno : 0;
+	tbg_privilege_files_of(id);
+	err = mkdir(dir, 0755) ? -errno : 0;
+	tbg_privilege_files_own();
+	if (err != -EACCES)
+		return err;
+	above = tbg_trusted_parent(dir, &name);
+	if (above < 0)
+		return above;
+	fd = -EACCES;
+	if (tbg_trusted_is(above) && !mkdirat(above, name, 0755))
+		fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	err = fd < 0 ? fd == -EACCES ? fd : -errno : 0;
+	if (!err && fchown(fd, id->uid, id->gid))
+		err = -errno;
+	if (fd >= 0)
+		close(fd);
+	close(above);
+	return err;
+}
+
+/*
+ * The folder, as a descriptor. Where only a link of somebody else leads there, it is
+ * the user's to follow, and what is done in it is done as the user alone.
+ */
+static int folder_find(struct tbg_control *c, const char *dir, const struct tbg_identity *id)
+{
+	int path_fd, fd;
+
+	if (!id->change) {
+		fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		return fd < 0 ? -errno : fd;
+	}
+	path_fd = tbg_trusted_folder(dir);
+	c->as_user = path_fd == -ELOOP;
+	if (path_fd < 0 && !c->as_user)
+		return path_fd;
+	if (c->as_user)
+		tbg_privilege_files_of(id);
+	fd = openat(c->as_user ? AT_FDCWD : path_fd, c->as_user ? dir : ".",
+		    O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = fd < 0 ? -errno : fd;
+	if (c->as_user)
+		tbg_privilege_files_own();
+	else
+		close(path_fd);
 	return fd;
 }
 
+/* The folder of path, made if it is missing, and held locked. */
+static int folder_open(struct tbg_control *c, const char *path, const struct tbg_identity *id)
+{
+	char dir[PATH_LEN];
+	int fd, err;
+
+	folder_name(path, dir);
+	fd = folder_find(c, dir, id);
+	if (fd == -ENOENT) {
+		err = folder_make(dir, id);
+		if (err && err != -EEXIST)
+			return err;
+		fd = folder_find(c, dir, id);
+	}
+	if (fd >= 0)
+		folder_wait(fd, dir);
+	return fd;
+}
+
+/* In the folder by its name alone, whatever becomes of the folder's own. */
+static int in_folder(const struct tbg_control *c, int fd,
+		     int (*call)(int fd, const struct sockaddr *addr, socklen_t len))
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int back = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), err;
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", c->name);
+	err = back < 0 || fchdir(c->folder_fd) ? -errno : 0;
+	if (!err && call(fd, (const struct sockaddr *)&addr, sizeof(addr)))
+		err = -errno;
+	if (back >= 0 && fchdir(back))
+		err = err ?: -errno;
+	if (back >= 0)
+		close(back);
+	return err;
+}
+
 /* -EADDRINUSE: somebody answers there; *ret_pid is who, or 0. */
-static int dead_remove(const struct sockaddr_un *addr, pid_t *ret_pid)
+static int dead_remove(const struct tbg_control *c, pid_t *ret_pid)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct ucred peer = { 0 };
@@ -413,64 +495,90 @@ static int dead_remove(const struct sockaddr_un *addr, pid_t *ret_pid)
 
 	if (fd < 0)
 		return -errno;
-	err = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) ? errno : 0;
+	err = in_folder(c, fd, connect);
 	if (!err)
 		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len);
 	close(fd);
 	*ret_pid = peer.pid;
-	if (!err || err == EAGAIN)
+	if (!err || err == -EAGAIN)
 		return -EADDRINUSE;
-	if (err == ENOENT)
+	if (err == -ENOENT)
 		return 0;
-	if (err != ECONNREFUSED)
-		return -err;
-	if (lstat(addr->sun_path, &st) || !S_ISSOCK(st.st_mode))
+	if (err != -ECONNREFUSED)
+		return err;
+	if (fstatat(c->folder_fd, c->name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISSOCK(st.st_mode))
 		return -EEXIST;
-	return unlink(addr->sun_path) ? -errno : 0;
+	return unlinkat(c->folder_fd, c->name, 0) ? -errno : 0;
 }
 
-static int socket_bind(struct tbg_control *c, const struct sockaddr_un *addr)
+/*
+ * The socket that root has bound is given to the user, by its descriptor: in a folder
+ * that others may write to, what has that name by now may be a file of root's.
+ */
+static int socket_give(struct tbg_control *c, const struct tbg_identity *id)
+{
+	int fd = openat(c->folder_fd, c->name, O_PATH | O_NOFOLLOW | O_CLOEXEC), err = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &c->st))
+		err = -errno;
+	else if (!S_ISSOCK(c->st.st_mode) || c->st.st_uid != geteuid() || c->st.st_nlink != 1)
+		err = -EEXIST;
+	else if (fchownat(fd, "", id->uid, id->gid, AT_EMPTY_PATH))
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+/* As the user, who owns it then; else as root, and given away. */
+static int socket_bind(struct tbg_control *c, const struct tbg_identity *id)
 {
 	mode_t old = umask(0177);
-	struct stat st;
 	int err;
 
-	err = bind(c->fd, (const struct sockaddr *)addr, sizeof(*addr)) ? -errno : 0;
+	if (id->change)
+		tbg_privilege_files_of(id);
+	err = in_folder(c, c->fd, bind);
+	if (id->change)
+		tbg_privilege_files_own();
+	if (err == -EACCES && id->change && !c->as_user) {
+		err = in_folder(c, c->fd, bind);
+		err = err ?: socket_give(c, id);
+	}
 	umask(old);
+	if (!err && fstatat(c->folder_fd, c->name, &c->st, AT_SYMLINK_NOFOLLOW))
+		err = -errno;
 	if (err)
 		return err;
-	if (lstat(addr->sun_path, &st))
-		return -errno;
-	c->dev = st.st_dev;
-	c->ino = st.st_ino;
 	return listen(c->fd, BACKLOG) ? -errno : 0;
 }
 
-static int socket_open(struct tbg_control *c, const char *path, pid_t *ret_pid)
+static int socket_open(struct tbg_control *c, const char *path, const struct tbg_identity *id,
+		       pid_t *ret_pid)
 {
-	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-	int folder, err;
+	const char *slash = strrchr(path, '/');
+	int err;
 
-	if (!*path || strlen(path) >= sizeof(addr.sun_path))
+	if (!*path || strlen(path) >= PATH_LEN)
 		return -ENAMETOOLONG;
-	strcpy(addr.sun_path, path);
-	strcpy(c->path, path);
-	folder = folder_open(c, path);
-	if (folder < 0)
-		return folder;
-	err = dead_remove(&addr, ret_pid);
+	c->name = slash ? slash + 1 : path;
+	c->folder_fd = folder_open(c, path, id);
+	if (c->folder_fd < 0)
+		return c->folder_fd;
+	err = dead_remove(c, ret_pid);
 	if (err)
-		goto out;
+		goto no_socket;
 	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (c->fd < 0) {
-		err = -errno;
-		goto out;
+	err = c->fd < 0 ? -errno : socket_bind(c, id);
+	if (!err) {
+		flock(c->folder_fd, LOCK_UN);
+		return 0;
 	}
-	err = socket_bind(c, &addr);
-	if (err)
+	if (c->fd >= 0)
 		close(c->fd);
-out:
-	close(folder);
+no_socket:
+	close(c->folder_fd);
 	return err;
 }
 
@@ -519,7 +627,8 @@ int tbg_control_check(const char *path)
 }
 
 int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
-		     const char *path, char *ret_msg, size_t msg_len)
+		     const char *path, const struct tbg_identity *id,
+		     char *ret_msg, size_t msg_len)
 {
 	struct tbg_control *c = calloc(1, sizeof(*c));
 	pid_t pid = 0;
@@ -528,7 +637,7 @@ int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
 	if (!c)
 		goto no_control;
 	c->s = s;
-	err = socket_open(c, path, &pid);
+	err = socket_open(c, path, id, &pid);
 	if (err)
 		goto no_socket;
 	c->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -555,7 +664,8 @@ no_loop:
 no_done:
 	close(c->spare_fd);
 	close(c->fd);
-	unlink(c->path);
+	unlinkat(c->folder_fd, c->name, 0);
+	close(c->folder_fd);
 no_socket:
 	free(c);
 no_control:
@@ -563,27 +673,27 @@ no_control:
 	return err;
 }
 
-int tbg_control_chown(struct tbg_control *c, uid_t uid, gid_t gid)
+void tbg_control_socket(const struct tbg_control *c, int *ret_folder, const char **ret_name,
+			struct stat *ret_st)
 {
-	char dir[sizeof(c->path)], *slash;
+	*ret_folder = c->folder_fd;
+	*ret_name = c->name;
+	*ret_st = c->st;
+}
 
-	if (!c)
-		return 0;
-	if (lchown(c->path, uid, gid))
-		return -errno;
-	strcpy(dir, c->path);
-	slash = strrchr(dir, '/');
-	if (!c->made_dir || !slash || slash == dir)
-		return 0;
-	*slash = 0;
-	return lchown(dir, uid, gid) ? -errno : 0;
+/* If that is ours to do: else main/privileged.c does it. */
+static void socket_unlink(const struct tbg_control *c)
+{
+	struct stat st;
+
+	if (!fstatat(c->folder_fd, c->name, &st, AT_SYMLINK_NOFOLLOW) &&
+	    st.st_dev == c->st.st_dev && st.st_ino == c->st.st_ino)
+		unlinkat(c->folder_fd, c->name, 0);
 }
 
 /* The loop no longer runs: the timer that still points here is never called. */
 void tbg_control_close(struct tbg_control *c)
 {
-	struct stat st;
-
 	if (!c)
 		return;
 	tbg_loop_remove(c->s->loop, c->fd);
@@ -602,8 +712,8 @@ void tbg_control_close(struct tbg_control *c)
 		client_close(cl);
 	}
 	close(c->fd);
-	if (!lstat(c->path, &st) && st.st_dev == c->dev && st.st_ino == c->ino)
-		unlink(c->path);
+	socket_unlink(c);
+	close(c->folder_fd);
 	close(c->done_fd);
 	close(c->spare_fd);
 	free(c);

@@ -8,10 +8,12 @@
 #ifndef TBG_USERD_CONTROL_H
 #define TBG_USERD_CONTROL_H
 
+#include <stdbool.h>
 #include <stddef.h>
-#include <sys/types.h>
+#include <sys/stat.h>
 
 struct tbg_control;
+struct tbg_identity;
 struct tbg_server;
 
 /*
@@ -20,15 +22,19 @@ struct tbg_server;
  */
 int tbg_control_check(const char *path);
 
-/* Binds path (a dead daemon's socket there is replaced, a live one's is not). */
-int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
-		     const char *path, char *ret_msg, size_t msg_len);
-void tbg_control_close(struct tbg_control *c);	/* unlinks; NULL allowed */
-
 /*
- * Gives the socket (and its folder, if we made it) to the user that the daemon
- * is about to become, so that he can use and remove it. NULL allowed.
+ * Binds path (a dead daemon's socket there is replaced, a live one's is not), for the
+ * user that the daemon is about to become. Before there are threads.
  */
-int tbg_control_chown(struct tbg_control *c, uid_t uid, gid_t gid);
+int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
+		     const char *path, const struct tbg_identity *id,
+		     char *ret_msg, size_t msg_len);
+
+/* Unlinks the socket, if that is ours to do; NULL allowed. */
+void tbg_control_close(struct tbg_control *c);
+
+/* What it is, for whoever removes it then. */
+void tbg_control_socket(const struct tbg_control *c, int *ret_folder, const char **ret_name,
+			struct stat *ret_st);
 
 #endif

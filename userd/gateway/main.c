@@ -19,7 +19,9 @@
 
 #include "gateway/standalone.h"
 #include "gateway/pool_command.h"
+#include "os/filter.h"
 #include "os/loop.h"
+#include "os/privilege.h"
 #include "pool.h"
 
 static struct tbg_loop *the_loop;
@@ -120,7 +122,10 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	umask(022);
+	tbg_privilege_close();
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	tbg_privilege_becomer();
+	tbg_filter_load(TBG_FILTER_GATEWAY);	/* the daemon has said why not */
 	files_raise();
 	err = tbg_loop_open(&the_loop);
 	err = err ?: signals_take(alone);

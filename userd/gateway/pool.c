@@ -27,6 +27,7 @@
 #include "pool.h"
 #include "os/privilege.h"
 #include "os/message.h"
+#include "os/filter.h"
 
 #define TICK_MS		50
 #define SWEEP_MS	1000		/* for programs that have lost their keeper */
@@ -91,7 +92,10 @@ static int become(struct tbg_pool_command *o)
 		return -EPERM;
 	rebase(o);
 	err = tbg_privilege_drop(&id);
-	return err ?: tbg_privilege_none();
+	err = err ?: tbg_privilege_none();
+	if (!err)
+		tbg_filter_load(TBG_FILTER_PROGRAM);
+	return err;
 }
 
 static void descriptors_close(int listen_fd, int state_fd)

@@ -12,7 +12,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -60,6 +59,7 @@ struct tbg_log {
 	bool running, stop, flush, ended;
 	int folder;		/* of the file: our user need not reach it from / */
 	int fd, next_fd;	/* next_fd: what reopen left, or -1 */
+	tbg_log_open_fn *open_as_root;	/* NULL: nobody */
 	bool torn;		/* the file ends within a line */
 	bool failing;		/* said so already */
 	char *path;
@@ -308,15 +308,14 @@ static int file_open_as(const struct tbg_log *l, int folder, int flags)
  * with us as a reader then, who leaves: what is written is lost and counted until
  * another one comes, as behind one that went away.
  */
-static int file_open(const struct tbg_log *l, int folder, int flags)
+static int file_open(const struct tbg_log *l, int folder)
 {
-	int fd, reader;
+	int flags = O_WRONLY | O_APPEND | O_CREAT, reader;
+	int fd = file_open_as(l, folder, flags);
 
-	flags |= O_WRONLY | O_APPEND | O_CREAT;
-	fd = file_open_as(l, folder, flags);
 	if (fd != -ENXIO)
 		return fd;
-	reader = file_open_as(l, folder, O_RDONLY | (flags & O_NOFOLLOW));
+	reader = file_open_as(l, folder, O_RDONLY);
 	if (reader < 0)
 		return fd;
 	fd = file_open_as(l, folder, flags);
@@ -324,83 +323,25 @@ static int file_open(const struct tbg_log *l, int folder, int flags)
 	return fd;
 }
 
-/*
- * As our user may, else with the rights of who has started us. Who else may write
- * in the folder leads us to no file of another one then: neither kind of link will do.
- */
-static int file_open_raised(const struct tbg_log *l, int folder)
+static int folder_open(const char *path)
 {
-	int fd = file_open(l, folder, 0);
-	struct stat st, named;
-
-	if (fd != -EACCES)
-		return fd;
-	tbg_privilege_raise();
-	fd = file_open(l, folder, O_NOFOLLOW);
-	tbg_privilege_lower();
-	if (fd < 0)
-		return fd;
-	/* of the name, now: another one may have been there when it was opened */
-	if (!fstat(fd, &st) && !fstatat(folder, name_of(l), &named, AT_SYMLINK_NOFOLLOW) &&
-	    named.st_nlink == 1 && named.st_dev == st.st_dev && named.st_ino == st.st_ino)
-		return fd;
-	close(fd);
-	return -EMLINK;
-}
-
-/* resolve: RESOLVE_* of openat2(2). */
-static int folder_open(const char *path, uint64_t resolve)
-{
-	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-				.resolve = resolve };
 	const char *slash = strrchr(path, '/');
 	char *dir = slash ? strndup(path, slash - path + 1) : strdup(".");
-	int fd = -ENOMEM;
+	int fd = dir ? open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 
-	if (dir)
-		fd = syscall(SYS_openat2, AT_FDCWD, dir, &how, sizeof(how));
-	if (dir && fd < 0)
-		fd = -errno;
+	if (fd < 0)
+		fd = dir ? -errno : -ENOMEM;
 	free(dir);
 	return fd;
 }
 
-static bool folders_same(int a, int b)
-{
-	struct stat one, other;
-
-	return !fstat(a, &one) && !fstat(b, &other) && one.st_dev == other.st_dev &&
-	       one.st_ino == other.st_ino;
-}
-
-/*
- * The folder that the path leads to by now. Who else may write on its way could
- * lead us into any other one: with more than our user's rights it is that of
- * before, or one that no symbolic link leads to.
- */
-static int folder_now(const struct tbg_log *l, bool raised)
-{
-	int fd;
-
-	if (!raised)
-		return folder_open(l->path, 0);
-	tbg_privilege_raise();
-	fd = folder_open(l->path, 0);
-	if (fd >= 0 && !folders_same(fd, l->folder)) {
-		close(fd);
-		fd = folder_open(l->path, RESOLVE_NO_SYMLINKS);
-	}
-	tbg_privilege_lower();
-	return fd;
-}
-
 /* The file, and the folder it is in: *ret_folder, not changed if it fails. */
-static int file_find(const struct tbg_log *l, bool raised, int *ret_folder)
+static int file_find(const struct tbg_log *l, int *ret_folder)
 {
-	int folder = folder_now(l, raised), fd = folder;
+	int folder = folder_open(l->path), fd = folder;
 
 	if (folder >= 0)
-		fd = raised ? file_open_raised(l, folder) : file_open(l, folder, 0);
+		fd = file_open(l, folder);
 	if (fd >= 0)
 		*ret_folder = folder;
 	else if (folder >= 0)
@@ -408,21 +349,31 @@ static int file_find(const struct tbg_log *l, bool raised, int *ret_folder)
 	return fd;
 }
 
-/* As file_find(); what fails by the path is done where the file was before, and told. */
-static int file_find_again(const struct tbg_log *l, int *ret_folder)
+static void elsewhere_say(const struct tbg_log *l, int err)
 {
-	int fd = file_find(l, false, ret_folder), err;
+	tbg_report("log: reopen %s: %s; opened in the folder where it was before: let the daemon's user create files in the new one",
+		l->path, strerror(-err));
+}
 
-	if (fd == -EACCES)
-		fd = file_find(l, true, ret_folder);
+/*
+ * As our user may, else by the process that may more; what fails by the path is done
+ * in the folder where the file was before, if it has been open.
+ */
+static int file_get(const struct tbg_log *l, int *ret_folder)
+{
+	int fd = file_find(l, ret_folder), err = fd, before = 0;
+
 	if (fd >= 0)
 		return fd;
-	err = fd;
-	fd = file_open_raised(l, l->folder);
-	if (fd >= 0)
-		tbg_report("log: reopen %s: %s; opened in the folder where it was before: let the daemon's user create files in the new one",
-			l->path, strerror(-err));
-	return fd;
+	fd = l->open_as_root ? l->open_as_root(l->path, ret_folder, &before) : -EPERM;
+	if (fd == -EPERM && l->folder >= 0) {
+		fd = file_open(l, l->folder);
+		*ret_folder = fd < 0 ? -1 : fcntl(l->folder, F_DUPFD_CLOEXEC, 0);
+		before = err;
+	}
+	if (fd >= 0 && before)
+		elsewhere_say(l, before);
+	return fd == -EPERM ? err : fd;
 }
 
 int tbg_log_reopen(struct tbg_log *l)
@@ -439,16 +390,14 @@ int tbg_log_reopen(struct tbg_log *l)
 	h = &l->half[l->front];
 	h->old_len = h->len;
 	pthread_mutex_unlock(&l->lock);
-	fd = file_find_again(l, &folder);
+	fd = file_get(l, &folder);
 	if (fd < 0) {
 		tbg_report("log: reopen %s: %s; still writing to the old file: let the daemon's user create files there",
 			l->path, strerror(-fd));
 		return fd;
 	}
-	if (folder >= 0) {
-		close(l->folder);
-		l->folder = folder;
-	}
+	close(l->folder);
+	l->folder = folder;
 	pthread_mutex_lock(&l->lock);
 	if (l->next_fd >= 0)
 		close(l->next_fd);
@@ -508,24 +457,12 @@ int tbg_log_check(const char *path)
 	}
 	if (errno != ENOENT)
 		return -errno;
-	folder = folder_open(path, 0);
+	folder = folder_open(path);
 	if (folder < 0)
 		return folder;
 	err = faccessat(folder, ".", W_OK | X_OK, AT_EACCESS) ? -errno : 0;
 	close(folder);
 	return err;
-}
-
-static int path_open(struct tbg_log *l)
-{
-	int err = l->folder = folder_open(l->path, 0);
-
-	if (err < 0)
-		return err;
-	err = l->fd = file_open(l, l->folder, 0);
-	if (err < 0)
-		close(l->folder);
-	return err < 0 ? err : 0;
 }
 
 static void path_close(struct tbg_log *l)
@@ -550,7 +487,8 @@ static void log_free(struct tbg_log *l)
 
 int tbg_log_open(struct tbg_log **ret, const char *path,
 		 enum tbg_log_format format, const char *pattern,
-		 const struct tbg_maps *maps, char *ret_msg, size_t msg_len)
+		 const struct tbg_maps *maps, tbg_log_open_fn *open_as_root,
+		 char *ret_msg, size_t msg_len)
 {
 	struct tbg_log *l = calloc(1, sizeof(*l));
 	int err = -ENOMEM;
@@ -559,18 +497,20 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 		goto no_log;
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_cond_init(&l->wake, NULL);
-	l->next_fd = -1;
+	l->next_fd = l->folder = -1;
+	l->open_as_root = open_as_root;
 	l->format = format;
 	l->path = strdup(path);
 	l->pattern = strdup(pattern ?: "");
 	l->half[0].b = malloc(HALF_LEN);
 	l->half[1].b = malloc(HALF_LEN);
 	if (!l->path || !l->pattern || !l->half[0].b || !l->half[1].b)
-		goto no_folder;
-	l->folder = l->fd = -1;
-	err = tbg_sink_is(path) ? tbg_sink_open(&l->sink, path) : path_open(l);
+		goto no_file;
+	l->fd = -1;
+	err = tbg_sink_is(path) ? tbg_sink_open(&l->sink, path) :
+				  (l->fd = file_get(l, &l->folder));
 	if (err < 0)
-		goto no_folder;
+		goto no_file;
 	err = ring_open(l, maps);
 	if (err)
 		goto no_ring;
@@ -583,7 +523,7 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 
 no_ring:
 	path_close(l);
-no_folder:
+no_file:
 	log_free(l);
 no_log:
 	snprintf(ret_msg, msg_len,

@@ -54,12 +54,20 @@ const char *tbg_log_format_name(enum tbg_log_format format);
 int tbg_log_check(const char *path);
 
 /*
- * path opened for appending, before privileges are dropped; or a sink, see sink.h.
- * pattern: of TBG_LOG_CUSTOM, else NULL.
+ * Opens path for who has the right to, where our user has not: a descriptor, and one of
+ * its folder. *ret_before: 0, or why it is in the folder of before. Negative errno,
+ * -EPERM: there is nobody.
+ */
+typedef int tbg_log_open_fn(const char *path, int *ret_folder, int *ret_before);
+
+/*
+ * path opened for appending, as our user, or by open_as_root (NULL: nobody); or a sink,
+ * see sink.h. pattern: of TBG_LOG_CUSTOM, else NULL.
  */
 int tbg_log_open(struct tbg_log **ret, const char *path,
 		 enum tbg_log_format format, const char *pattern,
-		 const struct tbg_maps *maps, char *ret_msg, size_t msg_len);
+		 const struct tbg_maps *maps, tbg_log_open_fn *open_as_root,
+		 char *ret_msg, size_t msg_len);
 /*
  * Starts the writer, after they are: a thread has of no-new-privileges and
  * capabilities what its maker has. It holds none when this returns. NULL: 0.

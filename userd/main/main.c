@@ -33,7 +33,9 @@
 #include "gateway/supervise.h"
 #include "tiers/hosts.h"
 #include "log/access.h"
+#include "os/filter.h"
 #include "os/loop.h"
+#include "main/privileged.h"
 #include "files/open_files.h"
 #include "files/compressed.h"
 #include "os/privilege.h"
@@ -59,6 +61,7 @@
 struct start {
 	struct tbg_server s;
 	struct tbg_identity id;
+	char **argv;
 	struct tbg_reload *reload;
 	struct tbg_left *left;		/* by killed daemons; still needed */
 	int signal_fd;
@@ -664,7 +667,6 @@ static int loop_fill(struct start *t)
 	err = tbg_loop_add(s->loop, t->signal_fd, EPOLLIN, on_signal, t);
 	err = err ?: tbg_loop_add(s->loop, tbg_watch_fd(s->watch), EPOLLIN,
 				  on_watch, s->watch);
-	err = err ?: tbg_log_watch(s->log, s->loop);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
 	err = err ?: tbg_loop_every(s->loop, 1000, on_second, t);
 	return err ?: tbg_loop_every(s->loop, 20, on_step, t);
@@ -731,30 +733,31 @@ static bool cache_open(struct tbg_server *s)
 static bool control_open(struct start *t)
 {
 	struct tbg_server *s = &t->s;
-	struct tbg_log *log = NULL;
 	char msg[MSG_LEN] = "";
+	const char *name;
+	struct stat st;
+	int folder;
 
 	if (tbg_loop_open(&s->loop)) {
 		tbg_report("toboggand: epoll: %s; raise the limit of open files (ulimit -n)",
 			strerror(errno));
 		return false;
 	}
-	if (s->opt.access_log &&
-	    tbg_log_open(&log, s->opt.access_log, s->opt.log_format,
-			 s->opt.log_pattern, s->maps,
-			 msg, sizeof(msg))) {
-		tbg_option_say(&s->opt, "access-log", 0, "%s", msg);
-		return false;
-	}
-	s->log = log;
-	if (tbg_control_open(&s->control, s, s->opt.control, msg, sizeof(msg))) {
+	if (tbg_control_open(&s->control, s, s->opt.control, &t->id, msg, sizeof(msg))) {
 		tbg_option_say(&s->opt, "control", 0, "%s", msg);
 		return false;
 	}
-	if (tbg_admin_open(&s->admin, s, msg, sizeof(msg))) {
+	if (tbg_admin_open(&s->admin, s, &t->id, msg, sizeof(msg))) {
 		tbg_option_say(&s->opt, "admin", 0, "%s", msg);
 		return false;
 	}
+	tbg_control_socket(s->control, &folder, &name, &st);
+	tbg_privileged_socket(folder, name, &st);
+	if (tbg_admin_socket(s->admin, &folder, &name, &st)) {
+		tbg_privileged_socket(folder, name, &st);
+		close(folder);
+	}
+	tbg_privileged_started();
 	if (loop_fill(t)) {
 		tbg_report("toboggand: epoll: no room for the daemon's own descriptors");
 		return false;
@@ -782,6 +785,27 @@ static int root_fd(const struct tbg_server *s)
 	return tbg_root_fd(s->roots, name, &below);
 }
 
+/* After root is dropped: what its user may not open, another process opens. */
+static bool log_open(struct tbg_server *s)
+{
+	struct tbg_log *log = NULL;
+	char msg[MSG_LEN] = "";
+
+	if (!s->opt.access_log)
+		return true;
+	if (tbg_log_open(&log, s->opt.access_log, s->opt.log_format, s->opt.log_pattern, s->maps,
+			 tbg_privileged_log, msg, sizeof(msg))) {
+		tbg_option_say(&s->opt, "access-log", 0, "%s", msg);
+		return false;
+	}
+	s->log = log;
+	if (tbg_log_watch(s->log, s->loop)) {
+		tbg_report("toboggand: epoll: no room for the daemon's own descriptors");
+		return false;
+	}
+	return !tbg_log_start(s->log);
+}
+
 static bool privileges_drop(struct start *t)
 {
 	int err;
@@ -789,16 +813,16 @@ static bool privileges_drop(struct start *t)
 	if (t->id.fallback)
 		tbg_report("toboggand: the usual users cannot search %s: running as its owner, %s, without capabilities",
 		    tbg_root_path(t->s.roots, tbg_server_root(&t->s)), t->id.name);
-	if (t->id.change) {
-		tbg_control_chown(t->s.control, t->id.uid, t->id.gid);
-		tbg_admin_chown(t->s.admin, t->id.uid, t->id.gid);
-	}
 	err = tbg_privilege_drop(&t->id);
 	if (err) {
 		tbg_report("toboggand: cannot become %s: %s", t->id.name, strerror(-err));
 		return false;
 	}
-	return !tbg_log_start(t->s.log);
+	err = tbg_filter_load(TBG_FILTER_DAEMON);
+	if (err)
+		tbg_report("toboggand: seccomp: %s; no system call is refused: boot a kernel with CONFIG_SECCOMP_FILTER=y",
+			strerror(-err));
+	return true;
 }
 
 /* While we are root: programs may be another user's, or have another root. */
@@ -836,6 +860,7 @@ static bool server_open(struct start *t)
 	struct tbg_server *s = &t->s;
 	char msg[MSG_LEN] = "";
 	unsigned int wanted = s->opt.connections_max;
+	int err;
 
 	if (tbg_privilege_choose(&t->id, s->opt.user, root_fd(s), msg, sizeof(msg))) {
 		tbg_report("toboggand: %s", msg);
@@ -843,6 +868,11 @@ static bool server_open(struct start *t)
 	}
 	if (ifaces_check(&s->opt))
 		return false;
+	err = tbg_privileged_start(&t->id, &s->opt, t->argv);
+	if (err) {
+		tbg_report("toboggand: no process for the log: %s", strerror(-err));
+		return false;
+	}
 	if (!limits_take(s, wanted ?: TBG_CONNECTIONS) || workers_make(s) ||
 	    listeners_open(s) || rings_open(s))
 		return false;
@@ -854,7 +884,8 @@ static bool server_open(struct start *t)
 	wire_open(s);
 	sock_open(s);
 	if (!cache_open(s) || !control_open(t) || !gateway_open(t) ||
-	    !limits_take(s, wanted ?: TBG_CONNECTIONS) || !privileges_drop(t))
+	    !limits_take(s, wanted ?: TBG_CONNECTIONS) || !privileges_drop(t) ||
+	    !log_open(s))
 		return false;
 	if (s->opt.connections_max < wanted)
 		tbg_report("toboggand: --connections-max %u: descriptors suffice for %u; raise the limit of open files",
@@ -886,9 +917,11 @@ static void server_close(struct start *t)
 	tbg_gateway_close(s->gateway);
 	tbg_reload_close(t->reload);
 	tbg_log_close(s->log, NULL);	/* its knob goes with wire */
-	tbg_privilege_raise();
 	tbg_admin_close(s->admin);
 	tbg_control_close(s->control);
+	tbg_privileged_unlink();
+	tbg_privileged_stop();
+	tbg_privilege_raise();
 	tbg_sock_close(s->sock);
 	tbg_wire_close(s->wire);
 	left_sweep(t);
@@ -904,8 +937,10 @@ int main(int argc, char **argv)
 	bool served;
 	int err;
 
+	tbg_privilege_close();
 	tbg_service_begin();
 	tbg_stdio_hold(O_RDWR);
+	t.argv = argv;
 	if (tbg_roots_open(&t.s.roots))
 		return 1;
 	err = tbg_options_parse(&t.s.opt, argv, t.s.roots);

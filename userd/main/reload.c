@@ -23,6 +23,7 @@
 #include "gateway/supervise.h"
 #include "tiers/hosts.h"
 #include "log/access.h"
+#include "main/privileged.h"
 #include "os/loop.h"
 #include "os/privilege.h"
 #include "os/limits.h"
@@ -109,8 +110,8 @@ static int log_take(struct tbg_server *s, const struct tbg_options *o,
 	*ret_new = !tbg_log_is(now, o->access_log, o->log_format, o->log_pattern);
 	if (!*ret_new || !o->access_log)
 		return 0;
-	err = tbg_log_open(ret, o->access_log, o->log_format, o->log_pattern, s->maps, msg,
-			   sizeof(msg));
+	err = tbg_log_open(ret, o->access_log, o->log_format, o->log_pattern, s->maps,
+			   tbg_privileged_log, msg, sizeof(msg));
 	if (err)
 		tbg_option_say(o, "access-log", 0, "%s", msg);
 	return err;

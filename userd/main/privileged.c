@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Requests and answers are messages of a socket pair, its end is the daemon's.
+ * What root may be led to by others is decided in os/trusted_path.c; a log that is
+ * opened again stays in its folder, or goes where no symbolic link leads.
+ */
+#include "main/privileged.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "config/options.h"
+#include "files/root.h"
+#include "os/filter.h"
+#include "os/privilege.h"
+#include "os/trusted_path.h"
+
+#define WAIT_S	 2		/* for its answer */
+#define LOG_MODE 0640
+#define PATH_LEN 4096
+#define SOCKETS_MAX 2		/* the control socket and the admin socket */
+
+enum what { OPEN_LOG, KNOW_SOCKET, STARTED, UNLINK_SOCKET };
+
+struct request {
+	enum what what;
+	struct stat st;		/* KNOW_SOCKET */
+	char path[PATH_LEN];	/* OPEN_LOG; KNOW_SOCKET: the name in its folder */
+};
+
+struct answer {
+	int err, before;
+};
+
+static int ours = -1;		/* the daemon's end */
+static pid_t pid;
+
+/* Messages, with up to two descriptors */
+
+static bool message_send(int fd, void *b, size_t len, const int *fds, unsigned int fds_nr)
+{
+	union {
+		struct cmsghdr align;
+		char b[CMSG_SPACE(2 * sizeof(int))];
+	} control = { 0 };
+	struct iovec iov = { b, len };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (fds_nr) {
+		m.msg_control = &control;
+		m.msg_controllen = CMSG_SPACE(fds_nr * sizeof(int));
+		control.align.cmsg_level = SOL_SOCKET;
+		control.align.cmsg_type = SCM_RIGHTS;
+		control.align.cmsg_len = CMSG_LEN(fds_nr * sizeof(int));
+		memcpy(CMSG_DATA(&control.align), fds, fds_nr * sizeof(int));
+	}
+	return sendmsg(fd, &m, MSG_NOSIGNAL) == (ssize_t)len;
+}
+
+/* Whether a whole one came; fds: those that came with it, -1 for none. */
+static bool message_receive(int fd, void *b, size_t len, int fds[2])
+{
+	union {
+		struct cmsghdr align;
+		char b[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	struct iovec iov = { b, len };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+			    .msg_controllen = sizeof(control) };
+	struct cmsghdr *c;
+	ssize_t n;
+
+	fds[0] = fds[1] = -1;
+	do {
+		n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+	return n == (ssize_t)len;
+}
+
+/* In the process */
+
+static struct {
+	char **argv;
+	char *log;		/* path of the log, or NULL */
+	int log_folder;		/* it is open in, or -1: not opened yet */
+	bool started;
+	struct {
+		int folder;
+		char name[256];
+		struct stat st;
+	} sockets[SOCKETS_MAX];
+	unsigned int sockets_nr;
+} self;
+
+/* Whether the configuration, as it is now, has its log there. */
+static bool log_named(const char *path)
+{
+	struct tbg_roots *roots = NULL;
+	struct tbg_options o;
+	bool ret = false;
+
+	if (self.log && !strcmp(self.log, path))
+		return true;
+	if (tbg_roots_open(&roots))
+		return false;
+	if (!tbg_options_parse(&o, self.argv, roots)) {
+		ret = o.access_log && !strcmp(o.access_log, path);
+		tbg_options_free(&o);
+	}
+	tbg_roots_close(roots);
+	if (!ret)
+		return false;
+	free(self.log);
+	self.log = strdup(path);
+	if (self.log_folder >= 0)
+		close(self.log_folder);
+	self.log_folder = -1;
+	return self.log;
+}
+
+static bool same(int a, int b)
+{
+	struct stat one, other;
+
+	return !fstat(a, &one) && !fstat(b, &other) && one.st_dev == other.st_dev &&
+	       one.st_ino == other.st_ino;
+}
+
+/* The folder of the path by now: the one of before, or one that no link leads to. */
+static int folder_now(const char *path)
+{
+	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC };
+	const char *slash = strrchr(path, '/');
+	char *dir = slash ? strndup(path, slash - path + 1) : strdup(".");
+	int fd = dir ? open(dir, how.flags) : -1;
+
+	if (fd >= 0 && !same(fd, self.log_folder)) {
+		close(fd);
+		how.resolve = RESOLVE_NO_SYMLINKS;
+		fd = syscall(SYS_openat2, AT_FDCWD, dir, &how, sizeof(how));
+	}
+	fd = fd < 0 ? -errno : fd;
+	free(dir);
+	return fd;
+}
+
+/* In folder, or (-1) where path leads, whose folder *ret_folder is then. */
+static int log_open_as(const char *path, int folder, int flags, int *ret_folder)
+{
+	const char *slash = strrchr(path, '/');
+
+	flags |= O_NOCTTY | O_NONBLOCK;
+	return folder < 0 ? tbg_trusted_file(path, flags, LOG_MODE, ret_folder) :
+			    tbg_trusted_open(folder, slash ? slash + 1 : path, flags, LOG_MODE);
+}
+
+/* A pipe that nobody reads is opened with us as a reader, as log/access.c does it. */
+static int log_append(const char *path, int folder, int *ret_folder)
+{
+	int flags = O_WRONLY | O_APPEND | O_CREAT, reader, unused = -1;
+	int fd = log_open_as(path, folder, flags, ret_folder);
+
+	if (fd != -ENXIO)
+		return fd;
+	reader = log_open_as(path, folder, O_RDONLY, &unused);
+	if (reader < 0)
+		return fd;
+	fd = log_open_as(path, folder, flags, ret_folder);
+	close(reader);
+	if (unused >= 0)
+		close(unused);
+	return fd;
+}
+
+static int log_open_again(const char *path, int *ret_folder, int *ret_before)
+{
+	int folder = folder_now(path), fd = folder;
+
+	if (folder >= 0) {
+		fd = log_append(path, folder, NULL);
+		if (fd >= 0) {
+			dup3(folder, self.log_folder, O_CLOEXEC);
+			*ret_folder = folder;
+			return fd;
+		}
+		close(folder);
+	}
+	*ret_before = fd;
+	fd = log_append(path, self.log_folder, NULL);
+	if (fd < 0)
+		return *ret_before;
+	*ret_folder = fcntl(self.log_folder, F_DUPFD_CLOEXEC, 0);
+	return fd;
+}
+
+static int log_open(const char *path, int *ret_folder, int *ret_before)
+{
+	int fd;
+
+	if (!log_named(path))
+		return -EPERM;
+	if (self.log_folder >= 0)
+		return log_open_again(path, ret_folder, ret_before);
+	fd = log_append(path, -1, ret_folder);
+	if (fd >= 0)
+		self.log_folder = fcntl(*ret_folder, F_DUPFD_CLOEXEC, 0);
+	return fd;
+}
+
+static void log_answer(int fd, const struct request *r)
+{
+	int fds[2] = { -1, -1 };
+	struct answer a = { 0 };
+
+	fds[0] = log_open(r->path, &fds[1], &a.before);
+	a.err = fds[0] < 0 ? fds[0] : 0;
+	message_send(fd, &a, sizeof(a), fds, a.err ? 0 : 2);
+	for (int i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+static void socket_unlink(int fd)
+{
+	struct answer a = { 0 };
+	struct stat st;
+
+	for (unsigned int i = 0; i < self.sockets_nr; i++)
+		if (!fstatat(self.sockets[i].folder, self.sockets[i].name, &st, AT_SYMLINK_NOFOLLOW) &&
+		    st.st_dev == self.sockets[i].st.st_dev && st.st_ino == self.sockets[i].st.st_ino)
+			unlinkat(self.sockets[i].folder, self.sockets[i].name, 0);
+	message_send(fd, &a, sizeof(a), NULL, 0);
+}
+
+static void request_take(int fd, const struct request *r, int fds[2])
+{
+	switch (r->what) {
+	case OPEN_LOG:
+		log_answer(fd, r);
+		break;
+	case KNOW_SOCKET:
+		if (self.started || fds[0] < 0 || strchr(r->path, '/') ||
+		    strlen(r->path) >= sizeof(self.sockets[0].name) || self.sockets_nr == SOCKETS_MAX)
+			break;
+		self.sockets[self.sockets_nr].folder = fds[0];
+		fds[0] = -1;
+		strcpy(self.sockets[self.sockets_nr].name, r->path);
+		self.sockets[self.sockets_nr++].st = r->st;
+		break;
+	case STARTED:
+		self.started = true;
+		break;
+	case UNLINK_SOCKET:
+		socket_unlink(fd);
+		break;
+	}
+}
+
+static void run(int fd)
+{
+	static struct request r;
+	int fds[2];
+
+	while (message_receive(fd, &r, sizeof(r), fds)) {
+		r.path[sizeof(r.path) - 1] = 0;
+		request_take(fd, &r, fds);
+		for (int i = 0; i < 2; i++)
+			if (fds[i] >= 0)
+				close(fds[i]);
+	}
+}
+
+/* Nothing that the daemon has open stays; a terminal's signals are the daemon's. */
+static void child_main(const struct tbg_identity *id, const struct tbg_options *o, char **argv,
+		       int fd)
+{
+	prctl(PR_SET_NAME, "tbg-privileged");
+	if (fd > STDERR_FILENO + 1)
+		close_range(STDERR_FILENO + 1, fd - 1, 0);
+	close_range(fd + 1, ~0u, 0);
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGQUIT, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	self.argv = argv;
+	self.log = o->access_log ? strdup(o->access_log) : NULL;
+	self.log_folder = -1;
+	if (tbg_privilege_writer(id) || tbg_filter_load(TBG_FILTER_PROGRAM))
+		_exit(1);
+	run(fd);
+	_exit(0);
+}
+
+/* In the daemon */
+
+int tbg_privileged_start(const struct tbg_identity *id, const struct tbg_options *o,
+			 char **argv)
+{
+	struct timeval wait = { .tv_sec = WAIT_S };
+	int p[2];
+
+	if (!tbg_privilege_writes())
+		return 0;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p))
+		return -errno;
+	pid = fork();
+	if (!pid)
+		child_main(id, o, argv, p[1]);
+	close(p[1]);
+	if (pid < 0) {
+		close(p[0]);
+		return -errno;
+	}
+	ours = p[0];
+	setsockopt(ours, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	return 0;
+}
+
+static bool ask(enum what what, const char *path, int fd, const struct stat *st)
+{
+	static struct request r;
+
+	r = (struct request){ .what = what };
+	if (ours < 0 || strlen(path) >= sizeof(r.path))
+		return false;
+	strcpy(r.path, path);
+	if (st)
+		r.st = *st;
+	return message_send(ours, &r, sizeof(r), &fd, fd >= 0);
+}
+
+int tbg_privileged_log(const char *path, int *ret_folder, int *ret_before)
+{
+	struct answer a;
+	int fds[2];
+
+	if (!ask(OPEN_LOG, path, -1, NULL) || !message_receive(ours, &a, sizeof(a), fds))
+		return -EPERM;
+	if (a.err)
+		return a.err;
+	*ret_folder = fds[1];
+	*ret_before = a.before;
+	return fds[0];
+}
+
+void tbg_privileged_socket(int folder_fd, const char *name, const struct stat *st)
+{
+	ask(KNOW_SOCKET, name, folder_fd, st);
+}
+
+void tbg_privileged_started(void)
+{
+	ask(STARTED, "", -1, NULL);
+}
+
+void tbg_privileged_unlink(void)
+{
+	struct answer a;
+	int fds[2];
+
+	if (ask(UNLINK_SOCKET, "", -1, NULL))
+		message_receive(ours, &a, sizeof(a), fds);
+}
+
+void tbg_privileged_stop(void)
+{
+	if (ours < 0)
+		return;
+	close(ours);
+	ours = -1;
+	waitpid(pid, NULL, 0);
+}
