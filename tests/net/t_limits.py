@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """At a limit the daemon degrades for those beyond it, and recovers by itself."""
+import contextlib
 import json
 import os
 import random
@@ -430,6 +431,52 @@ def t_burst_beyond_connections_max_is_survived():
                     left.pop(s).close()
         client.until(lambda: descriptors(d) <= before, "never closed")
         served(d, 10)
+
+
+def t_idle_connections_give_way_to_new_ones():
+    """The oldest first, after a second of rest; those with something under way stay."""
+    with running(daemon_of("--connections-max", "12", "--workers", "1")) as d:
+        held = []
+        for _ in range(10):
+            held.append(client.Client(d.address))
+            assert held[-1].get("/a.txt").body == b"a text\n"
+            time.sleep(0.02)
+        busy = client.Client(d.address)         # a head under way is not at rest
+        busy.send(GET[:-2])
+        silent = client.Client(d.address)       # has never asked
+        client.until(lambda: stats(d)["connections"] == 12, "never connected")
+        time.sleep(1.1)
+        more = [client.Client(d.address) for _ in range(4)]
+        for c in more:
+            c.send(GET)
+        for c in more:
+            assert c.response().body == b"a text\n"
+        gone = [i for i, c in enumerate(held) if select.select([c.s], [], [], 0)[0]]
+        assert gone == [0, 1, 2, 3], gone
+        busy.send(GET[-2:])
+        assert busy.response().body == b"a text\n"
+        for c in [*held, *more, busy, silent]:
+            c.close()
+
+
+def t_slow_clients_share_a_budget():
+    """Those that have taken nothing for the longest are cut off; who reads is served as ever."""
+    with running(daemon_of("--tiers", "user", "--memory", "16M", "--workers", "1")) as d:
+        d.write("large", os.urandom(4000))
+        slow = []
+        for _ in range(80):
+            c = client.Client(d.address, rcvbuf=4096)
+            with contextlib.suppress(OSError):
+                c.s.settimeout(1)
+                c.s.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n" * 2000)
+            slow.append(c)
+        client.until(lambda: any("slowest clients are cut off" in x for x in d.lines), "never said")
+        assert anonymous(d)[0] < 48 << 20, anonymous(d)
+        with client.Client(d.address) as c:
+            for _ in range(20):
+                assert len(c.get("/large").body) == 4000
+        for c in slow:
+            c.close()
 
 
 def t_idle_connections_make_room():

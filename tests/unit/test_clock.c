@@ -225,7 +225,7 @@ KTAP_TEST(t_ring_is_filled_ahead)
 	int64_t real;
 	struct timespec ts;
 
-	KTAP_CHECK(!tbg_clock_open(&c, &knob));
+	KTAP_CHECK(!tbg_clock_open(&c, &knob, TBG_DATE_AHEAD * 1000));
 	now = time(NULL);
 	KTAP_EQ(ring_wrong(&knob, now, TBG_DATE_AHEAD - 1), 0);
 	clock_gettime(CLOCK_REALTIME, &ts);
@@ -241,7 +241,7 @@ KTAP_TEST(t_ring_keeps_what_it_has)
 	struct tbg_clock *c;
 	uint32_t now;
 
-	KTAP_CHECK(!tbg_clock_open(&c, &knob));
+	KTAP_CHECK(!tbg_clock_open(&c, &knob, TBG_DATE_AHEAD * 1000));
 	/* The seconds behind us, as a daemon that ran longer has them. */
 	now = time(NULL);
 	for (uint32_t s = now - 128; s < now - 2; s++) {
@@ -263,7 +263,7 @@ KTAP_TEST(t_step_of_the_clock_is_followed)
 	struct tbg_clock *c;
 	uint64_t right;
 
-	KTAP_CHECK(!tbg_clock_open(&c, &knob));
+	KTAP_CHECK(!tbg_clock_open(&c, &knob, TBG_DATE_AHEAD * 1000));
 	right = knob.real_ns;
 	/* As if the clock had been an hour off, either way, until now. */
 	for (int i = -1; i <= 1; i += 2) {
@@ -286,7 +286,7 @@ KTAP_TEST(t_date_of_now)
 	static struct tbg_knob knob;
 	struct tbg_clock *c;
 
-	KTAP_CHECK(!tbg_clock_open(&c, &knob));
+	KTAP_CHECK(!tbg_clock_open(&c, &knob, TBG_DATE_AHEAD * 1000));
 	for (int i = 0; i < 2; i++) {
 		const char *text = tbg_clock_date(c);
 
@@ -296,7 +296,7 @@ KTAP_TEST(t_date_of_now)
 		memset(knob.date, 0, sizeof(knob.date));
 	}
 	tbg_clock_close(c);
-	KTAP_CHECK(!tbg_clock_open(&c, NULL));
+	KTAP_CHECK(!tbg_clock_open(&c, NULL, TBG_DATE_AHEAD * 1000));
 	KTAP_CHECK(!tbg_date_parse(tbg_clock_date(c), TBG_DATE_LEN, &second));
 	tbg_clock_close(c);
 }

@@ -11,7 +11,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -31,6 +34,7 @@
 #include "files/pages.h"
 #include "http/reply.h"
 #include "os/limits.h"
+#include "os/message.h"
 #include "tiers/sock.h"
 #include "proxy/transfer.h"
 #include "tiers/tcb.h"
@@ -38,20 +42,29 @@
 #include "tiers/take_back.h"
 
 #define IN_MAX		(64 << 10)	/* received ahead of a slow reader */
-#define SLICE_BYTES	(2 << 20)	/* of one sendfile */
-#define SLICES_MAX	4		/* before others have their turn, */
-#define ROUNDS_MAX	8		/* or sendings of several parts */
+#define SLICE_BYTES	(256 << 10)	/* of one sendfile */
+#define ROUNDS_MAX	4		/* sendings of several parts in one turn */
 #define PARTS_BYTES	(64 << 10)	/* of several parts in one sending */
 #define OUT_FLUSH	(TBG_OUT_BYTES - (64 << 10))
 #define REDIRECTS_MAX	10		/* by programs, of one request */
 #define STATUS_LEFT	499		/* in the log: its client left before the answer */
 #define BODY_COPY_MAX	(4 << 10)	/* larger bodies are sent where they lie */
+#define TURN_NS		200000		/* for requests that have come together, */
+#define TURN_SEND_NS	300000		/* or for a file, before others have their turn */
+#define SAY_NS		10000000000ull	/* between two lines of the log */
+#define ASIDES_MAX	8		/* for one request, whose file changes meanwhile */
 
 static bool blocked(const struct tbg_conn *c)
 {
 	const struct tbg_conn_active *t = c->traffic;
 
-	return t && (t->out || t->fd >= 0 || t->parts || t->transfer);
+	return t && (t->out || t->fd >= 0 || t->parts || t->transfer || t->aside);
+}
+
+/* Its time is over for now, with requests left that have come already. */
+static bool turn_over(const struct tbg_conn *c)
+{
+	return c->traffic && c->traffic->turn_over;
 }
 
 static struct tbg_conn_active *traffic_get(struct tbg_conn *c)
@@ -64,6 +77,15 @@ static struct tbg_conn_active *traffic_get(struct tbg_conn *c)
 	return c->traffic;
 }
 
+/* Memory that its client holds goes back to all. */
+static void out_drop(struct tbg_conn_active *t)
+{
+	if (t->out)
+		tbg_output_hold(-(int64_t)t->out_len);
+	free(t->out);
+	t->out = NULL;
+}
+
 static void traffic_free(struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->traffic;
@@ -72,6 +94,10 @@ static void traffic_free(struct tbg_conn *c)
 		return;
 	if (t->transfer)
 		tbg_transfer_abandon(t->transfer);
+	if (t->aside)
+		tbg_aside_leave(t->aside);
+	if (t->turn_prev)
+		tbg_worker_turn_leave(c);
 	if (t->fd >= 0)
 		close(t->fd);
 	tbg_file_version_end(&t->fd_version);
@@ -79,7 +105,7 @@ static void traffic_free(struct tbg_conn *c)
 	free(t->in);
 	free(t->held);
 	free(t->asked);
-	free(t->out);
+	out_drop(t);
 	free(t);
 	c->traffic = NULL;
 }
@@ -463,18 +489,51 @@ static void kernel_resume(struct tbg_worker *w, struct tbg_conn *c)
 	c->shut = false;
 }
 
+/* A line now and then. */
+static void output_report(const struct tbg_worker *w)
+{
+	static _Atomic uint64_t said_ns;
+	uint64_t was_ns = said_ns;
+
+	if ((!was_ns || w->now_ns - was_ns >= SAY_NS) &&
+	    atomic_compare_exchange_strong(&said_ns, &was_ns, w->now_ns))
+		tbg_report("toboggand: answers that clients do not take have used up an eighth of the memory budget; the slowest clients are cut off: raise --memory, or lower --send-timeout");
+}
+
+/* Clients that have taken nothing for the longest make room for what another one holds. */
+static bool out_room(struct tbg_worker *w, struct tbg_conn *c, size_t bytes)
+{
+	struct tbg_conn *slowest;
+
+	while (!tbg_output_hold(bytes)) {
+		slowest = tbg_worker_oldest(w, c, tbg_conn_holds);
+		tbg_stat_add(&w->stats.timeouts, 1);
+		output_report(w);
+		if (!slowest)
+			return false;
+		tbg_conn_kill(w, slowest);
+	}
+	return true;
+}
+
 /* Keeps what the socket did not take, from iov[] at off, behind what is kept. */
-static bool out_keep(struct tbg_conn *c, const struct iovec *iov, int nr,
-		     size_t off)
+static bool out_keep(struct tbg_worker *w, struct tbg_conn *c, const struct iovec *iov,
+		     int nr, size_t off)
 {
 	struct tbg_conn_active *t = traffic_get(c);
-	size_t len = t && t->out ? t->out_len : 0;
+	size_t len = t && t->out ? t->out_len : 0, more;
 	uint8_t *out;
 
 	for (int i = 0; i < nr; i++)
 		len += iov[i].iov_len;
-	if (!t || !(out = realloc(t->out, len - off)))
+	more = len - off - (t && t->out ? t->out_len : 0);
+	if (!t || !out_room(w, c, more))
 		return false;
+	out = realloc(t->out, len - off);
+	if (!out) {
+		tbg_output_hold(-(int64_t)more);
+		return false;
+	}
 	if (!t->out)
 		t->out_len = t->out_off = 0;
 	t->out = out;
@@ -526,7 +585,7 @@ static bool flush_with(struct tbg_worker *w, struct tbg_conn *c,
 	if (n < 0)
 		n = 0;
 	tbg_stat_add(&w->stats.bytes_sent, n);
-	if (!out_keep(c, iov, 2, n)) {
+	if (!out_keep(w, c, iov, 2, n)) {
 		tbg_conn_kill(w, c);
 		return false;
 	}
@@ -583,7 +642,9 @@ static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->traffic;
 
-	for (int i = 0; i < SLICES_MAX && t->fd_left; i++) {
+	uint64_t until_ns = tbg_mono_ns() + TURN_SEND_NS;
+
+	for (int i = 0; t->fd_left && (!i || tbg_mono_ns() < until_ns); i++) {
 		bool last = t->fd_left <= SLICE_BYTES;
 		size_t want = last ? t->fd_left : SLICE_BYTES;
 		off64_t off = t->fd_off;
@@ -779,7 +840,7 @@ static void conn_settle(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->state != TBG_CONN_OPEN || !flush_with(w, c, NULL, 0, 0))
 		return;
-	if (blocked(c))
+	if (blocked(c) || turn_over(c))
 		return;
 	if (c->eof || (c->traffic && c->traffic->close_after))
 		conn_finish(w, c);
@@ -854,12 +915,52 @@ static const struct tbg_site *site_of(struct tbg_worker *w, const struct tbg_mes
 	return ret;
 }
 
+/* Keeps the head of a request until its answer can be made. */
+static bool head_hold(struct tbg_conn_active *t, const struct tbg_message *m, const uint8_t *b)
+{
+	uint8_t *held = t ? malloc(m->len) : NULL;
+
+	if (!held)
+		return false;
+	memcpy(held, b, m->len);
+	free(t->held);
+	t->held = held;
+	t->held_len = m->len;
+	return true;
+}
+
+/* What w->answer needs first is made aside; then tbg_conn_made(). False: no memory. */
+static bool aside_begin(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_message *m,
+			const uint8_t *b, uint32_t taken)
+{
+	struct tbg_conn_active *t = traffic_get(c);
+	struct tbg_aside_task *task = NULL;
+
+	if (head_hold(t, m, b))
+		task = tbg_aside_begin(w->s->aside, w, c, &w->answer.want);
+	if (!task) {
+		tbg_want_free(&w->answer.want);
+		tbg_conn_kill(w, c);
+		return false;
+	}
+	if (t->aside)
+		tbg_aside_leave(t->aside);
+	t->aside = task;
+	t->aside_taken = taken;
+	t->asides++;
+	t->begin_ns = t->begin_ns ?: w->now_ns;
+	return true;
+}
+
 /* The request m, whose head is at b; its path is in w->path. */
 static bool request_answer(struct tbg_worker *w, struct tbg_conn *c,
 			   const struct tbg_message *m, const uint8_t *b,
 			   uint32_t taken, bool missed)
 {
+	struct tbg_conn_active *t = c->traffic;
 	struct tbg_ask ask = {
+		.may_wait = !t || t->asides < ASIDES_MAX,
+		.made = t && t->aside ? tbg_aside_made(t->aside) : NULL,
 		.method = m->method,
 		.expect_other = m->expect_other, .missed = missed,
 		.persist = persist_of(w, m),
@@ -875,6 +976,8 @@ static bool request_answer(struct tbg_worker *w, struct tbg_conn *c,
 	tbg_route(w->s, &ask, &w->answer);
 	while (fields.joined_nr)
 		free(fields.joined[--fields.joined_nr]);
+	if (w->answer.want.kind != TBG_WANT_NOTHING)
+		return aside_begin(w, c, m, b, taken);
 	ok = answer_put(w, c, taken, b + m->head_off, m->len - m->head_off);
 	tbg_answer_done(&w->answer);
 	return ok;
@@ -984,10 +1087,8 @@ static bool body_hold(struct tbg_worker *w, struct tbg_conn *c,
 {
 	struct tbg_conn_active *t = traffic_get(c);
 
-	if (!t || !(t->held = malloc(m->len)))
+	if (!head_hold(t, m, b))
 		return false;
-	memcpy(t->held, b, m->len);
-	t->held_len = m->len;
 	t->body_max = body_max;
 	t->begin_ns = t->begin_ns ?: w->now_ns;
 	t->in_body = true;
@@ -1182,8 +1283,29 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 
 static bool may_eat(const struct tbg_conn *c)
 {
-	return c->state == TBG_CONN_OPEN && !blocked(c) &&
+	return c->state == TBG_CONN_OPEN && !blocked(c) && !turn_over(c) &&
 	       !(c->traffic && c->traffic->close_after);
+}
+
+/*
+ * Whether it is others' turn, once a request has been dealt with. The first look at the
+ * clock is behind that, which alone may have taken as long.
+ */
+static bool turn_ends(struct tbg_worker *w, struct tbg_conn *c, uint64_t *until_ns)
+{
+	uint64_t now_ns = tbg_mono_ns();
+	struct tbg_conn_active *t;
+
+	if (!*until_ns)
+		*until_ns = now_ns + TURN_NS;
+	if (now_ns < *until_ns)
+		return false;
+	t = traffic_get(c);
+	if (t)
+		t->turn_over = true;
+	else
+		tbg_conn_kill(w, c);
+	return true;
 }
 
 /*
@@ -1193,12 +1315,15 @@ static bool may_eat(const struct tbg_conn *c)
 static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
 		       const uint8_t *b, size_t len, bool fast)
 {
+	uint64_t until_ns = 0;
 	size_t at = 0, used;
 
 	while (at < len && may_eat(c)) {
 		struct tbg_conn_active *t = c->traffic;
 		bool missed = false;
 
+		if (at && turn_ends(w, c, &until_ns))
+			break;
 		if (w->out_len > OUT_FLUSH) {
 			if (!flush_with(w, c, NULL, 0, 0))
 				break;
@@ -1366,7 +1491,9 @@ void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
 /* A slow reader's input waits in its socket. */
 static bool is_full(const struct tbg_conn *c)
 {
-	return c->traffic && c->traffic->in_len > IN_MAX && blocked(c);
+	uint32_t most = tbg_output_tight() ? IN_MAX / 8 : IN_MAX;
+
+	return c->traffic && c->traffic->in_len > most && (blocked(c) || turn_over(c));
 }
 
 void tbg_conn_recv(struct tbg_worker *w, struct tbg_conn *c)
@@ -1390,6 +1517,8 @@ static void conn_after(struct tbg_worker *w, struct tbg_conn *c)
 		c->stamp_ms = w->now_ms;
 	kernel_resume(w, c);
 	traffic_trim(c);
+	if (turn_over(c))
+		tbg_worker_turn(w, c);
 	if (is_full(c))
 		tbg_worker_recv_stop(w, c);
 	else
@@ -1402,6 +1531,39 @@ static void conn_go_on(struct tbg_worker *w, struct tbg_conn *c)
 	if (c->traffic && c->traffic->in_len && may_eat(c))
 		in_eat(w, c);
 	conn_after(w, c);
+}
+
+void tbg_conn_turn(struct tbg_worker *w, struct tbg_conn *c)
+{
+	c->traffic->turn_over = false;
+	conn_go_on(w, c);
+}
+
+/* The request is looked at anew, with what has been made. */
+void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_conn_active *t = c->traffic;
+	struct tbg_aside_task *task = t->aside;
+	struct tbg_message m = message_new(w);
+	uint8_t *held = t->held;
+	uint32_t len = t->held_len;
+
+	t->held = NULL;
+	if (tbg_message_parse(&m, held, len, len + 1, w->path) == TBG_PARSED_DONE)
+		request_answer(w, c, &m, held, t->aside_taken, true);
+	else				/* a reload has lowered its limits */
+		request_refuse(w, c, 400, NULL, held, len);
+	free(held);
+	t = c->traffic;
+	if (t && t->aside == task) {
+		t->aside = NULL;
+		t->asides = 0;
+		tbg_aside_leave(task);
+	}
+	if (c->state != TBG_CONN_OPEN)
+		return;
+	c->stamp_ms = w->now_ms;
+	conn_go_on(w, c);
 }
 
 /* For transfers */
@@ -1595,7 +1757,7 @@ void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
 	c->eof = true;
 	if (closing(w, c))
 		return;
-	if (c->state == TBG_CONN_OPEN && blocked(c)) {
+	if (c->state == TBG_CONN_OPEN && (blocked(c) || turn_over(c))) {
 		c->stamp_ms = w->now_ms;
 		if (c->traffic->transfer)
 			tbg_transfer_input(c->traffic->transfer);
@@ -1621,8 +1783,7 @@ static int out_send(struct tbg_worker *w, struct tbg_conn *c)
 		t->out_off += n;
 		if (t->out_off < t->out_len)
 			return 0;
-		free(t->out);
-		t->out = NULL;
+		out_drop(t);
 	}
 	return rest_send(w, c);
 }
@@ -1825,6 +1986,46 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 	rest_check(w, c, age_ms);
 	if (age_ms > o->idle_ms || (!c->used && age_ms > o->header_ms))
 		idle_check(w, c, age_ms);
+}
+
+bool tbg_conn_holds(const struct tbg_conn *c)
+{
+	return c->state == TBG_CONN_OPEN && c->traffic && c->traffic->out;
+}
+
+bool tbg_conn_rests(const struct tbg_conn *c)
+{
+	return c->state == TBG_CONN_OPEN && is_idle(c);
+}
+
+bool tbg_conn_give_way(struct tbg_worker *w, struct tbg_conn *c, uint32_t idle_ms)
+{
+	uint64_t seen_ns = w->s->wire ? tbg_conn_hit_ns(w->s->wire, c->fd, w->now_ns) : 0;
+	const struct tbg_sock_conn *s = sock_of(w, c);
+
+	if (s && s->seen_ns > seen_ns)
+		seen_ns = s->seen_ns;
+	if (ms_ago(w, seen_ns) < w->now_ms - c->stamp_ms)
+		c->stamp_ms = w->now_ms - ms_ago(w, seen_ns);
+	if (!tbg_conn_rests(c) || w->now_ms - c->stamp_ms < idle_ms)
+		return false;
+	tbg_stat_add(&w->stats.timeouts, 1);
+	conn_end(w, c);
+	return true;
+}
+
+bool tbg_conn_takes(struct tbg_worker *w, struct tbg_conn *c, uint32_t bytes, uint32_t within_ms)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+		return false;
+	if (!c->taking_ms || info.tcpi_bytes_acked - c->taken_nr >= bytes) {
+		c->taken_nr = info.tcpi_bytes_acked;
+		c->taking_ms = w->now_ms ?: 1;
+	}
+	return w->now_ms - c->taking_ms < within_ms;
 }
 
 void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c)

@@ -51,6 +51,12 @@ struct tbg_conn_active {
 	struct tbg_unlogged *unlogged;	/* file on its way; NULL: none */
 	bool close_after;
 	struct tbg_transfer *transfer;	/* answers the request at hand; or NULL */
+	struct tbg_aside_task *aside;	/* what that needs is being made; or NULL */
+	uint32_t aside_taken;		/* request bytes of it; its head is held */
+	uint8_t asides;			/* so many for this request */
+	bool turn_over;			/* there is more to eat, when it is our turn */
+	struct tbg_conn *turn_next, **turn_prev;	/* in the worker's list then, */
+	struct tbg_conn ***turn_last;	/* whose end is there */
 };
 
 struct tbg_conn {
@@ -61,6 +67,8 @@ struct tbg_conn {
 	uint32_t stamp_ms;		/* last progress, in the worker's time */
 	uint32_t left_stamp_ms;		/* stamp_ms when so much */
 	int left;			/* was not acknowledged */
+	uint32_t taking_ms;		/* draining: the client has taken enough then, */
+	uint64_t taken_nr;		/* which makes so many bytes */
 	uint16_t ops;			/* io_uring operations under way */
 	uint8_t state;
 	uint8_t period;			/* of the worker, when it last sent something */
@@ -90,6 +98,11 @@ void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c);
 /* The wait that tbg_conn_eof() asked for is over. */
 void tbg_conn_again(struct tbg_worker *w, struct tbg_conn *c);
 
+/* What it waits for has been made, see aside.h. */
+void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c);
+/* It is its turn again. */
+void tbg_conn_turn(struct tbg_worker *w, struct tbg_conn *c);
+
 /* Finds out its slot in wire, if it has one and that is not known yet. */
 void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c);
 
@@ -98,6 +111,15 @@ void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c);
 
 /* Time limits, about once a second. */
 void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c);
+
+/* Whether it holds memory for a client that is slow; or nothing is under way on it. */
+bool tbg_conn_holds(const struct tbg_conn *c);
+bool tbg_conn_rests(const struct tbg_conn *c);
+/* Ends one that has rested for so long, hits of the kernel tiers included. */
+bool tbg_conn_give_way(struct tbg_worker *w, struct tbg_conn *c, uint32_t idle_ms);
+
+/* Draining: whether its client has taken so many bytes within that time. */
+bool tbg_conn_takes(struct tbg_worker *w, struct tbg_conn *c, uint32_t bytes, uint32_t within_ms);
 
 /* Draining: closes it if it is idle; else it closes after its answer. */
 void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c);
@@ -139,7 +161,13 @@ void tbg_worker_recv(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_worker_recv_stop(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_worker_poll(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_worker_wait(struct tbg_worker *w, struct tbg_conn *c);
+/* Behind all whose turn it is; and not any more. */
+void tbg_worker_turn(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_worker_turn_leave(struct tbg_conn *c);
 void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c);
+/* But for one, that of which is() is true and that has not moved for the longest; NULL: none. */
+struct tbg_conn *tbg_worker_oldest(struct tbg_worker *w, const struct tbg_conn *but,
+				   bool (*is)(const struct tbg_conn *c));
 void tbg_worker_each(struct tbg_worker *w,
 		     void (*fn)(struct tbg_worker *w, struct tbg_conn *c));
 

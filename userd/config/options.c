@@ -310,6 +310,22 @@ static bool set_send_timeout(struct given *g, const char *v)
 	return tbg_value_ms(v, &g->o->send_ms);
 }
 
+static bool set_drain_timeout(struct given *g, const char *v)
+{
+	return tbg_value_ms(v, &g->o->drain_ms);
+}
+
+/* As far as dates are made ahead. */
+static bool set_unattended_timeout(struct given *g, const char *v)
+{
+	unsigned int ms;
+
+	if (!tbg_value_ms(v, &ms) || ms < 1000 || ms > TBG_DATE_AHEAD * 1000)
+		return false;
+	g->o->unattended_ms = ms;
+	return true;
+}
+
 static bool set_connections_max(struct given *g, const char *v)
 {
 	return tbg_value_number(v, 1, 10000000, &g->o->connections_max);
@@ -348,6 +364,8 @@ static bool set_header_max(struct given *g, const char *v)
 	X("header-timeout", header_timeout, "TIME", true, "a time up to a day, such as 10s or 500ms", "for a request's head to arrive (20s)") \
 	X("idle-timeout", idle_timeout, "TIME", true, "a time up to a day, such as 60s", "for an idle connection (75s)") \
 	X("send-timeout", send_timeout, "TIME", true, "a time up to a day, such as 60s", "for a client that takes nothing (60s)") \
+	X("drain-timeout", drain_timeout, "TIME", true, "a time up to a day, such as 10m or 90s", "for clients to take what is under way when the daemon ends (5m)") \
+	X("unattended-timeout", unattended_timeout, "TIME", false, "a time from 1s to 64s", "for kernel tiers to answer while the daemon is not scheduled (64s)") \
 	X("connections-max", connections_max, "N", true, "a number from 1 to 10000000", "connections at a time (50000)") \
 	X("header-max", header_max, "N", true, "a number from 2048 to 65536", "bytes of a request's head, 2048 or more (16384)")
 
@@ -781,6 +799,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 		.wire = "auto", .tier_wire = true, .give_back = 3,
 		.memory = memory_default(), .workers = cpus > 0 ? cpus : 1,
 		.header_ms = 20000, .idle_ms = 75000, .send_ms = 60000,
+		.drain_ms = 300000, .unattended_ms = TBG_DATE_AHEAD * 1000,
 		.header_max = 16384, .roots = roots,
 		.top = tbg_scope_new(TBG_SCOPE_TOP, ""),
 	};

@@ -264,33 +264,43 @@ int tbg_file_sibling(const struct tbg_server *s, const char *name,
 	return 0;
 }
 
-int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding)
+size_t tbg_file_coding_room(const struct tbg_file *f, enum tbg_encoding encoding)
 {
 	/* it must be worth the line that says so */
 	size_t line = strlen("Content-Encoding: \r\n") +
 		      strlen(tbg_encoding_name(encoding));
-	size_t room = f->size > line ? f->size - line - 1 : 0;
-	char *plain = malloc(f->size + room + 1), *ret;
+
+	return f->size > line ? f->size - line - 1 : 0;
+}
+
+int tbg_file_coded(struct tbg_file *f, enum tbg_encoding encoding, const char *text, size_t len)
+{
+	f->memory = malloc(len + 1);
+	if (!f->memory)
+		return -ENOMEM;
+	memcpy(f->memory, text, len);
+	f->size = len;
+	f->encoding = encoding;
+	etag_set(f, f->size, encoding);
+	return 0;
+}
+
+int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding)
+{
+	size_t room = tbg_file_coding_room(f, encoding);
+	char *plain = malloc(f->size + room + 1), *coded;
 	int n;
 
 	if (!plain)
 		return -ENOMEM;
-	ret = plain + f->size;
+	coded = plain + f->size;
 	n = tbg_file_read(f, plain);
 	if (!n)
-		n = tbg_encode(encoding, plain, f->size, ret, room);
+		n = tbg_encode(encoding, plain, f->size, coded, room);
 	if (n >= 0)
-		memmove(plain, ret, n);
-	ret = n < 0 ? NULL : realloc(plain, n + 1);
-	if (!ret) {
-		free(plain);
-		return n < 0 ? n : -ENOMEM;
-	}
-	f->memory = ret;
-	f->size = n;
-	f->encoding = encoding;
-	etag_set(f, f->size, encoding);
-	return 0;
+		n = tbg_file_coded(f, encoding, coded, n);
+	free(plain);
+	return n;
 }
 
 int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,

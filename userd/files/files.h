@@ -79,6 +79,9 @@ void tbg_sibling_name(const char *name, enum tbg_encoding encoding,
 int tbg_file_sibling(const struct tbg_server *s, const char *name,
 		     enum tbg_encoding encoding, struct tbg_file *f);
 int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding);
+/* The same in two: how many bytes it may take, and the result of somebody else's work. */
+size_t tbg_file_coding_room(const struct tbg_file *f, enum tbg_encoding encoding);
+int tbg_file_coded(struct tbg_file *f, enum tbg_encoding encoding, const char *text, size_t len);
 /* The same for one too large to be stored; -EAGAIN: it is not ready yet. */
 int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 		   enum tbg_encoding encoding);

@@ -113,15 +113,14 @@ static bool entry_add(struct listing *l, const char *name, const struct stat *st
 }
 
 /* What a link leads to; false: nothing below the root. */
-static bool link_stat(const struct tbg_server *s, const char *folder,
-		      const char *name, struct stat *ret)
+static bool link_stat(int root_fd, const char *folder, const char *name, struct stat *ret)
 {
-	char path[TBG_ROOT_TEXT + TBG_TARGET_MAX + NAME_MAX];
+	char path[TBG_TARGET_MAX + NAME_MAX + 2];
 	bool ok;
 	int fd;
 
-	snprintf(path, sizeof(path), "%s%s", folder, name);
-	fd = tbg_root_openat(s->roots, path, O_PATH, 0);
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = tbg_root_open_below(root_fd, path, O_PATH, 0);
 	if (fd < 0)
 		return false;
 	ok = !fstat(fd, ret);
@@ -130,8 +129,7 @@ static bool link_stat(const struct tbg_server *s, const char *folder,
 }
 
 /* What a request could get: no dot files, and nothing that is no file. */
-static bool folder_read(const struct tbg_server *s, const char *folder, DIR *dir,
-			struct listing *l)
+static bool folder_read(int root_fd, const char *folder, DIR *dir, struct listing *l)
 {
 	const struct dirent *d;
 	struct stat st;
@@ -139,7 +137,7 @@ static bool folder_read(const struct tbg_server *s, const char *folder, DIR *dir
 	while ((d = readdir(dir))) {
 		if (d->d_name[0] == '.' ||
 		    fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
-		    (S_ISLNK(st.st_mode) && !link_stat(s, folder, d->d_name, &st)) ||
+		    (S_ISLNK(st.st_mode) && !link_stat(root_fd, folder, d->d_name, &st)) ||
 		    (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
 			continue;
 		l->more = l->nr == ENTRIES_MAX;
@@ -242,38 +240,38 @@ static char *page_make(const char *path, const struct listing *l, size_t *ret_le
 	return NULL;
 }
 
-unsigned int tbg_pages_listing(const struct tbg_server *s,
-			      const struct tbg_ask *ask, const char *name,
-			      struct tbg_answer *ret)
+unsigned int tbg_pages_listing_make(int root_fd, const char *folder, const char *path,
+				    char **ret, size_t *ret_len)
 {
-	int fd = tbg_root_openat(s->roots, name, O_RDONLY | O_DIRECTORY, 0);
+	int fd = tbg_root_open_below(root_fd, folder, O_RDONLY | O_DIRECTORY, 0);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct listing l = { 0 };
-	char *text = NULL;
-	size_t len = 0;
 
+	*ret = NULL;
 	if (!dir) {
 		if (fd >= 0)
 			close(fd);
 		return fd == -EACCES || fd == -EXDEV || fd == -ELOOP ? 403 :
 		       fd == -EMFILE || fd == -ENFILE ? 503 : 404;
 	}
-	if (folder_read(s, name, dir, &l)) {
+	if (folder_read(root_fd, folder, dir, &l)) {
 		if (l.nr)
 			qsort(l.entries, l.nr, sizeof(*l.entries), entry_compare);
-		text = page_make(ask->path, &l, &len);
+		*ret = page_make(path, &l, ret_len);
 	}
 	closedir(dir);
 	for (unsigned int i = 0; i < l.nr; i++)
 		free(l.entries[i].name);
 	free(l.entries);
-	if (!text)
-		return 503;
+	return *ret ? 0 : 503;
+}
+
+void tbg_pages_listing(const struct tbg_ask *ask, const char *text, size_t len,
+		       struct tbg_answer *ret)
+{
 	tbg_answer_error(ret, 200, ask->persist);
 	ret->reply.cache = TBG_CACHE_MISS;
-	ret->heap = text;
 	ret->body = text;
 	ret->body_len = ret->reply.length = len;
 	ret->reply.type = ret->media = "text/html; charset=utf-8";
-	return 0;
 }

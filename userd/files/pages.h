@@ -24,9 +24,15 @@ char *tbg_pages_read(const struct tbg_server *s, const struct tbg_location *l,
 void tbg_pages_error(const struct tbg_server *s, const struct tbg_location *l,
 		    struct tbg_answer *ret);
 
-/* Lists the folder of a rooted name. 0, or the status that answers. */
-unsigned int tbg_pages_listing(const struct tbg_server *s,
-			      const struct tbg_ask *ask, const char *name,
-			      struct tbg_answer *ret);
+/*
+ * The page of a folder below an open root, to be freed; path is its title. Reads the
+ * folder, so no worker calls it. 0, or the status that answers.
+ */
+unsigned int tbg_pages_listing_make(int root_fd, const char *folder, const char *path,
+				    char **ret, size_t *ret_len);
+
+/* Answers with such a page, which stays the caller's. */
+void tbg_pages_listing(const struct tbg_ask *ask, const char *text, size_t len,
+		       struct tbg_answer *ret);
 
 #endif

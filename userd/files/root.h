@@ -55,6 +55,8 @@ int tbg_root_fd(const struct tbg_roots *r, const char *name,
  */
 int tbg_root_openat(const struct tbg_roots *r, const char *name,
 		    uint64_t flags, uint64_t resolve);
+/* The same of a name below an open root. */
+int tbg_root_open_below(int root_fd, const char *name, uint64_t flags, uint64_t resolve);
 
 /* FNV-1a of a rooted name. Those of a table are of files that there are. */
 static inline uint64_t tbg_name_hash(const char *name, size_t len)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Which files changed: inotify on every folder between a root and a cached
- * file, and a periodic stat beneath. Workers take leases here; the control
- * thread reads events and withdraws. Must never call a file trusted whose
+ * file, and a periodic stat beneath. Workers take leases here; a thread of
+ * its own reads events and withdraws. Must never call a file trusted whose
  * change could go unseen.
  *
  * A lease notes the cache's number of changes and looks the folder up under
@@ -25,11 +25,14 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -91,7 +94,12 @@ struct inode {
 struct tbg_watch {
 	struct tbg_cache *cache;
 	const struct tbg_roots *roots;
-	int fd;				/* inotify */
+	int fd;				/* inotify; -1: there is none left for us */
+	int stop_fd;
+	pthread_t thread;
+	bool running;
+	atomic_bool begun;
+	int (*begin)(void);		/* what the thread does first */
 	unsigned int slice;		/* next of the periodic stat */
 	unsigned int files_nr, files_max;	/* watches of files */
 	unsigned int forget;		/* next bucket that files_forget() looks at */
@@ -374,6 +382,8 @@ static const char *doubt_of(int err)
 		return "not there, or /proc not mounted";
 	case ENOMEM:
 		return "out of memory";
+	case EBADF:
+		return "no inotify instance left (fs.inotify.max_user_instances)";
 	default:
 		return "folder cannot be watched";
 	}
@@ -580,9 +590,60 @@ void tbg_watch_ready(struct tbg_watch *w)
 	}
 }
 
-int tbg_watch_fd(const struct tbg_watch *w)
+static void *thread_run(void *arg)
 {
-	return w->fd;
+	struct tbg_watch *w = arg;
+	struct pollfd p[] = {
+		{ .fd = w->fd, .events = POLLIN }, { .fd = w->stop_fd, .events = POLLIN },
+	};
+
+	w->begin();
+	atomic_store(&w->begun, true);
+	while (!p[1].revents) {
+		if (poll(p, 2, -1) > 0 && p[0].revents)
+			tbg_watch_ready(w);
+	}
+	return NULL;
+}
+
+int tbg_watch_start(struct tbg_watch *w, int (*begin)(void))
+{
+	sigset_t all, old;
+	int err;
+
+	if (w->fd < 0)
+		return 0;
+	w->begin = begin;
+	w->stop_fd = eventfd(0, EFD_CLOEXEC);
+	if (w->stop_fd < 0)
+		return -errno;
+	sigfillset(&all);		/* signals are the control thread's */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&w->thread, NULL, thread_run, w);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	w->running = !err;
+	if (err)
+		return -err;
+	pthread_setname_np(w->thread, "tbg-watch");
+	while (!atomic_load(&w->begun))
+		usleep(100);
+	return 0;
+}
+
+void tbg_watch_stop(struct tbg_watch *w)
+{
+	uint64_t one = 1;
+
+	if (!w || !w->running || write(w->stop_fd, &one, sizeof(one)) < 0)
+		return;
+	pthread_join(w->thread, NULL);
+	w->running = false;
+	close(w->stop_fd);
+}
+
+bool tbg_watch_works(const struct tbg_watch *w)
+{
+	return w->fd >= 0;
 }
 
 /* The periodic stat */
@@ -663,7 +724,6 @@ int tbg_watch_open(struct tbg_watch **ret, const struct tbg_roots *roots,
 		   struct tbg_cache *cache)
 {
 	struct tbg_watch *w = calloc(1, sizeof(*w));
-	int err;
 
 	if (!w)
 		return -ENOMEM;
@@ -672,11 +732,6 @@ int tbg_watch_open(struct tbg_watch **ret, const struct tbg_roots *roots,
 	w->files_max = files_max();
 	pthread_mutex_init(&w->lock, NULL);
 	w->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-	if (w->fd < 0) {
-		err = -errno;
-		free(w);
-		return err;
-	}
 	*ret = w;
 	return 0;
 }
@@ -697,7 +752,9 @@ void tbg_watch_close(struct tbg_watch *w)
 {
 	if (!w)
 		return;
-	close(w->fd);
+	tbg_watch_stop(w);
+	if (w->fd >= 0)
+		close(w->fd);
 	w->fd = -1;
 	folder_forget_below(w, "", 0);
 	files_forget(w, true);

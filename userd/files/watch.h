@@ -55,9 +55,19 @@ const char *tbg_watch_doubt(const struct tbg_lease *lease,
 /* Any thread: is the file of an object still what was read? Three calls. */
 bool tbg_watch_unchanged(struct tbg_watch *w, const struct tbg_object *o);
 
-/* Control thread: the descriptor to poll, and what to do when readable. */
-int tbg_watch_fd(const struct tbg_watch *w);
+/* Any thread: applies what has happened. */
 void tbg_watch_ready(struct tbg_watch *w);
+
+/*
+ * Starts and ends the thread that does so as it happens, whatever the control thread is
+ * busy with (a reload takes a second where there are a thousand hosts). It calls begin
+ * first, before this returns. 0 or negative errno.
+ */
+int tbg_watch_start(struct tbg_watch *w, int (*begin)(void));
+void tbg_watch_stop(struct tbg_watch *w);
+
+/* Whether there is inotify at all; without it each file is looked at after TBG_STAT_MS. */
+bool tbg_watch_works(const struct tbg_watch *w);
 
 /* About once a second: a slice of the periodic stat. */
 void tbg_watch_tick(struct tbg_watch *w, uint64_t now_ns);

@@ -51,12 +51,14 @@
 #include "config/units.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
+#include "serve/aside.h"
 #include "serve/worker.h"
 
 #define LISTEN_FAILED	"%s: %s; choose another address or port, or stop who has it"
 #define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
 #define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
 #define MSG_LEN		512
+#define OUTPUT_LEAST	(4u << 20)	/* bytes for clients that are slow */
 
 struct start {
 	struct tbg_server s;
@@ -560,11 +562,6 @@ static void root_hidden(const char *path)
 		path);
 }
 
-static void on_watch(void *arg, uint32_t events)
-{
-	tbg_watch_ready(arg);
-}
-
 void tbg_server_wake(const struct tbg_server *s)
 {
 	uint64_t one = 1;
@@ -665,8 +662,6 @@ static int loop_fill(struct start *t)
 	int err;
 
 	err = tbg_loop_add(s->loop, t->signal_fd, EPOLLIN, on_signal, t);
-	err = err ?: tbg_loop_add(s->loop, tbg_watch_fd(s->watch), EPOLLIN,
-				  on_watch, s->watch);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
 	err = err ?: tbg_loop_every(s->loop, 1000, on_second, t);
 	return err ?: tbg_loop_every(s->loop, 20, on_step, t);
@@ -689,6 +684,14 @@ static uint64_t stock_bytes(const struct tbg_server *s)
 static uint64_t press_bytes(const struct tbg_server *s)
 {
 	return s->opt.memory / 16;
+}
+
+/* For answers that clients have not taken yet; some find room in any case. */
+static uint64_t output_bytes(const struct tbg_server *s)
+{
+	uint64_t bytes = s->opt.memory / 8;
+
+	return bytes > OUTPUT_LEAST ? bytes : OUTPUT_LEAST;
 }
 
 static bool cache_open(struct tbg_server *s)
@@ -719,14 +722,26 @@ static bool cache_open(struct tbg_server *s)
 	tbg_hosts_tell(s->maps, key, s->sites, NULL);
 	if (tbg_cache_open(&s->cache, &s->plan, s->maps, key) ||
 	    tbg_open_files_open(&s->opened, s->cache) ||
-	    tbg_clock_open(&s->clock, s->maps ? s->maps->knob : NULL)) {
+	    tbg_clock_open(&s->clock, s->maps ? s->maps->knob : NULL,
+			   s->opt.unattended_ms)) {
 		tbg_report("toboggand: cache: no memory; try a smaller --memory");
 		return false;
 	}
-	err = tbg_watch_open(&s->watch, s->roots, s->cache);
+	err = tbg_aside_open(&s->aside) ?: tbg_watch_open(&s->watch, s->roots, s->cache);
 	if (err)
-		tbg_report("toboggand: inotify: %s; raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
-			strerror(-err));
+		tbg_report("toboggand: cache: no memory; try a smaller --memory");
+	else if (!tbg_watch_works(s->watch))
+		tbg_report("toboggand: inotify: %s; each file is looked at every %u ms instead: raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
+			   strerror(errno), TBG_STAT_MS);
+	return !err;
+}
+
+static bool watch_start(struct tbg_server *s)
+{
+	int err = tbg_watch_start(s->watch, tbg_privilege_none);
+
+	if (err)
+		tbg_report("toboggand: no thread for inotify: %s", strerror(-err));
 	return !err;
 }
 
@@ -878,6 +893,7 @@ static bool server_open(struct start *t)
 		return false;
 	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s) - press_bytes(s),
 		      wanted ? s->opt.connections_max : 0);
+	tbg_output_limit_set(output_bytes(s));
 	s->plan.sock = s->opt.tier_sock;
 	t->left = tbg_left_find();
 	left_sweep(t);
@@ -893,7 +909,7 @@ static bool server_open(struct start *t)
 	else if (!wanted && s->opt.connections_max < TBG_CONNECTIONS)
 		tbg_report("toboggand: the limit of open files leaves room for %u connections at a time, of %u; raise it (ulimit -n, or LimitNOFILE of a unit), or give --connections-max",
 			   s->opt.connections_max, TBG_CONNECTIONS);
-	return !listeners_listen(s) && !threads_start(t) && !tbg_admin_start(s->admin);
+	return watch_start(s) && !listeners_listen(s) && !threads_start(t) && !tbg_admin_start(s->admin);
 }
 
 static void workers_end(struct start *t)
@@ -914,6 +930,7 @@ static void server_close(struct start *t)
 	struct tbg_server *s = &t->s;
 
 	workers_end(t);
+	tbg_watch_stop(s->watch);
 	tbg_gateway_close(s->gateway);
 	tbg_reload_close(t->reload);
 	tbg_log_close(s->log, NULL);	/* its knob goes with wire */

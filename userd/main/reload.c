@@ -92,6 +92,7 @@ static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 	__atomic_store_n(&s->opt.header_ms, o->header_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.idle_ms, o->idle_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.send_ms, o->send_ms, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.drain_ms, o->drain_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.header_max, o->header_max, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.connections_max, conns, __ATOMIC_RELAXED);
 	if (s->wire)

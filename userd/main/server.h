@@ -46,6 +46,7 @@ struct tbg_server {
 	struct tbg_watch *watch;
 	struct tbg_open_files *opened;	/* large files */
 	struct tbg_compressed *press;	/* large texts, compressed */
+	struct tbg_aside *aside;	/* what takes a worker too long */
 	struct tbg_clock *clock;
 	struct tbg_log *_Atomic log;	/* NULL: off */
 	uint64_t log_lost;		/* lines that logs of before lost */

@@ -19,6 +19,7 @@
 struct tbg_clock {
 	struct tbg_knob *knob;
 	bool ours;
+	uint32_t ahead;		/* seconds that are filled in */
 };
 
 static const char days[7][10] = {
@@ -276,7 +277,7 @@ void tbg_clock_tick(struct tbg_clock *c, uint64_t now_ns)
 	uint32_t second = real / TBG_NS_PER_S;
 
 	/* One second back: the coarse clock may be a tick behind. */
-	for (uint32_t i = 0; i < TBG_DATE_AHEAD + 2; i++)
+	for (uint32_t i = 0; i < c->ahead + 2; i++)
 		ring_fill(knob, second - 1 + i);
 	if (drift > DRIFT_NS || drift < -DRIFT_NS)
 		__atomic_store_n(&knob->real_ns, offset, __ATOMIC_RELEASE);
@@ -302,13 +303,14 @@ const char *tbg_clock_date(const struct tbg_clock *c)
 	return text;
 }
 
-int tbg_clock_open(struct tbg_clock **ret, struct tbg_knob *knob)
+int tbg_clock_open(struct tbg_clock **ret, struct tbg_knob *knob, unsigned int ahead_ms)
 {
 	struct tbg_clock *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return -ENOMEM;
 	c->ours = !knob;
+	c->ahead = ahead_ms < TBG_DATE_AHEAD * 1000 ? ahead_ms / 1000 : TBG_DATE_AHEAD;
 	c->knob = knob ? knob : calloc(1, sizeof(*knob));
 	if (!c->knob) {
 		free(c);

@@ -14,8 +14,11 @@
 
 struct tbg_clock;
 
-/* knob NULL: keeps a private one. */
-int tbg_clock_open(struct tbg_clock **ret, struct tbg_knob *knob);
+/*
+ * knob NULL: keeps a private one. ahead_ms: how far dates are filled in, and so for how
+ * long the kernel tiers answer without the daemon; whole seconds, TBG_DATE_AHEAD at most.
+ */
+int tbg_clock_open(struct tbg_clock **ret, struct tbg_knob *knob, unsigned int ahead_ms);
 void tbg_clock_close(struct tbg_clock *c);
 
 /* Control thread, about every 100 ms: fills the ring, follows clock steps. */

@@ -137,3 +137,26 @@ unsigned int tbg_conn_limit_conn_left(void)
 
 	return nr < max ? max - nr : 0;		/* less than none after a reload */
 }
+
+static _Atomic int64_t output_held;
+static int64_t output_max = INT64_MAX;
+
+void tbg_output_limit_set(uint64_t bytes)
+{
+	output_max = bytes;
+}
+
+bool tbg_output_hold(int64_t bytes)
+{
+	int64_t held = atomic_fetch_add_explicit(&output_held, bytes, memory_order_relaxed);
+
+	if (bytes <= 0 || held + bytes <= output_max)
+		return true;
+	atomic_fetch_sub_explicit(&output_held, bytes, memory_order_relaxed);
+	return false;
+}
+
+bool tbg_output_tight(void)
+{
+	return atomic_load_explicit(&output_held, memory_order_relaxed) > output_max / 2;
+}

@@ -7,6 +7,7 @@
 #define TBG_USERD_ROOM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define TBG_BODY_MAX	   (1u << 20)	/* of a request, unless its location says other */
 #define TBG_CONNECTIONS	   50000	/* unless told, or as many as descriptors allow */
@@ -31,5 +32,14 @@ unsigned int tbg_conn_limit_least(void);
 bool tbg_conn_limit_conn_get(void);
 void tbg_conn_limit_conn_put(void);
 unsigned int tbg_conn_limit_conn_left(void);
+
+/*
+ * Memory for answers that clients have not taken yet, all workers together. bytes: of
+ * what is held (more or, negative, less). False: there is no room, and it was not counted.
+ */
+void tbg_output_limit_set(uint64_t bytes);
+bool tbg_output_hold(int64_t bytes);
+/* Whether most of it is used: what can be left where it is, is. */
+bool tbg_output_tight(void);
 
 #endif

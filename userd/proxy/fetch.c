@@ -12,11 +12,13 @@
  * A body that is not stored is received only as fast as the client takes it.
  */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 #include <time.h>
 
@@ -30,6 +32,7 @@
 #include "proxy/health.h"
 #include "store/partials.h"
 #include "http/uri_reference.h"
+#include "os/limits.h"
 #include "serve/dispatch.h"
 #include "main/server.h"
 #include "store/spool.h"
@@ -38,6 +41,7 @@
 #define PIECE_MORE	(64u << 10)
 #define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
 #define BACKLOG_LOW	(256u << 10)	/* and go on */
+#define BACKLOG_TIGHT	(64u << 10)	/* where clients hold much memory already */
 #define TUNNEL_AHEAD	(16u << 20)	/* bytes that wait for its server */
 #define WHOLE_MAX	(4u << 10)	/* of a body with its head, or of a head at once */
 #define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */
@@ -529,7 +533,8 @@ static void body_more(struct tbg_transfer *x)
 	if (!x->o || x->o->recv.busy || x->paused)
 		return;
 	/* what is stored may answer the client: then nothing that comes is for it */
-	if (x->c && !x->filling && !x->hit && tbg_deliver_backlog(x) > BACKLOG_HIGH) {
+	if (x->c && !x->filling && !x->hit &&
+	    tbg_deliver_backlog(x) > (tbg_output_tight() ? BACKLOG_TIGHT : BACKLOG_HIGH)) {
 		x->paused = true;
 		return;
 	}
@@ -549,7 +554,9 @@ static void body_more(struct tbg_transfer *x)
 
 void tbg_fetch_resume(struct tbg_transfer *x)
 {
-	if (!x->paused || (x->c && tbg_deliver_backlog(x) > BACKLOG_LOW))
+	uint64_t low = tbg_output_tight() ? BACKLOG_TIGHT / 2 : BACKLOG_LOW;
+
+	if (!x->paused || (x->c && tbg_deliver_backlog(x) > low))
 		return;
 	x->paused = false;
 	body_more(x);
@@ -1493,6 +1500,21 @@ static void expect_check(struct tbg_transfer *x)
 	tell_continue(x);
 }
 
+/*
+ * A server that takes the request yet, out of what the kernel holds for it, is at work:
+ * its time for an answer begins when it has all of it.
+ */
+static void taking_check(struct tbg_transfer *x)
+{
+	int queued;
+
+	if (!x->o->connected || x->head_done || ioctl(x->o->fd, SIOCOUTQ, &queued))
+		return;
+	if (queued < x->up_queued)
+		x->stamp_ms = x->w->now_ms;
+	x->up_queued = queued;
+}
+
 /* For what is being waited for. */
 static uint32_t limit_of(const struct tbg_transfer *x)
 {
@@ -1510,10 +1532,12 @@ static uint32_t limit_of(const struct tbg_transfer *x)
 
 void tbg_fetch_check(struct tbg_transfer *x)
 {
-	uint32_t age_ms = x->w->now_ms - x->stamp_ms;
+	uint32_t age_ms;
 
 	if (!x->running || !x->o)
 		return;
+	taking_check(x);
+	age_ms = x->w->now_ms - x->stamp_ms;
 	expect_check(x);
 	if (!x->running || !x->o)
 		return;

@@ -125,6 +125,7 @@ struct tbg_transfer {
 	uint64_t spool_sent;
 	bool hoards;			/* as much of it as has come */
 	bool up_ended;			/* all of it has been taken */
+	int up_queued;			/* bytes that the kernel still held for it */
 	struct tbg_body_decoder up_frame;
 	uint64_t body_len;
 	uint8_t *up_data, *up_at;	/* of the body; up_left bytes of it from here */

@@ -427,8 +427,30 @@ static int plain_get(const struct tbg_server *s, const struct tbg_ask *ask,
 	return err == -ESTALE ? err : 0;
 }
 
+/*
+ * Compresses the file, or has that done aside: -EINPROGRESS, and ret->want says what. A
+ * text of 64 KiB takes a worker some 15 ms.
+ */
+static int coding_get(const struct tbg_ask *ask, struct version *v, enum tbg_encoding e,
+		      struct tbg_answer *ret)
+{
+	const struct tbg_made *m = ask->made;
+
+	if (m && m->want.kind == TBG_WANT_CODING && m->want.encoding == e &&
+	    tbg_version_same(&m->want.st, &v->f.st))
+		return m->err ?: tbg_file_coded(&v->f, e, m->text, m->len);
+	if (!ask->may_wait)
+		return tbg_file_compress(&v->f, e);
+	ret->want = (struct tbg_want){
+		.kind = TBG_WANT_CODING, .fd = fcntl(v->f.fd, F_DUPFD_CLOEXEC, 0),
+		.st = v->f.st, .room = tbg_file_coding_room(&v->f, e), .encoding = e,
+	};
+	return ret->want.fd < 0 ? -ENOMEM : -EINPROGRESS;
+}
+
 /* The variant that is wanted, as far as compressing brings any. */
-static int version_compress(const struct tbg_ask *ask, struct version *v)
+static int version_compress(const struct tbg_ask *ask, struct version *v,
+			    struct tbg_answer *ret)
 {
 	unsigned int have = atomic_load(&v->plain->variants);
 	enum tbg_encoding e;
@@ -437,7 +459,7 @@ static int version_compress(const struct tbg_ask *ask, struct version *v)
 	if (atomic_load(&v->plain->refused_ns) > tbg_mono_ns())
 		return 0;
 	while ((e = tbg_encode_choose(&ask->accept_encoding, have))) {
-		err = tbg_file_compress(&v->f, e);
+		err = coding_get(ask, v, e, ret);
 		if (err != -E2BIG)
 			return err == -ENOMEM ? 0 : err;
 		have &= ~(1u << e);
@@ -461,7 +483,8 @@ static int version_press(const struct tbg_server *s, const struct tbg_ask *ask,
 
 /* In place of the file, the variant of it that the client wants. 0, -ESTALE. */
 static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
-			  const struct tbg_location *location, struct version *v)
+			  const struct tbg_location *location, struct version *v,
+			  struct tbg_answer *ret)
 {
 	enum tbg_encoding e = tbg_encode_choose(&ask->accept_encoding, v->f.variants);
 	char plain[TBG_FILE_NAME];
@@ -477,7 +500,7 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 	v->store = v->plain;
 	if (!(v->f.siblings >> e & 1)) {
 		if (v->plain)
-			return version_compress(ask, v);
+			return version_compress(ask, v, ret);
 		/* what is not stored is compressed aside */
 		return stores && tbg_file_fits(&v->f, location) ? 0 : version_press(s, ask, v);
 	}
@@ -527,7 +550,7 @@ static int version_open(const struct tbg_server *s,
 	return 0;
 }
 
-/* One try: 0, a status, or -ESTALE: the file changed while it was read. */
+/* One try: 0, a status, -EINPROGRESS, or -ESTALE: the file changed while it was read. */
 static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 		    const struct tbg_location *location, const char *name,
 		    bool store, bool again, struct tbg_answer *ret)
@@ -544,7 +567,7 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 	answer_looked(ask, ret, 200);
 	ret->body_len = 0;
 	ret->fd_len = 0;
-	err = version_choose(s, ask, location, &v);
+	err = version_choose(s, ask, location, &v, ret);
 	if (!err)
 		err = v.f.size <= TBG_FILE_SMALL ?
 		      small_read(s, ask, location, &v, ret) : -EFBIG;
@@ -559,7 +582,7 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 		answer_file(ask, &v.f, ret);
 	ret->media = v.f.type;
 	version_close(&v);
-	if (err && err != -ESTALE)
+	if (err && err != -ESTALE && err != -EINPROGRESS)
 		return err == -ENOMEM ? 503 : 500;
 	return err;
 }
@@ -707,6 +730,35 @@ static void listing_judge(const struct tbg_ask *ask, struct tbg_answer *ret)
 	}
 }
 
+/*
+ * A folder's listing, which is made aside: a status, or -EINPROGRESS and ret->want. The
+ * root is open already, so that a reload meanwhile does not lead elsewhere.
+ */
+static int listing_get(const struct tbg_server *s, const struct tbg_ask *ask,
+		       const char *name, struct tbg_answer *ret)
+{
+	const struct tbg_made *m = ask->made;
+	struct tbg_want w = { .kind = TBG_WANT_LISTING };
+	const char *below;
+
+	if (m && m->want.kind == TBG_WANT_LISTING) {
+		if (!m->err)
+			tbg_pages_listing(ask, m->text, m->len, ret);
+		return m->err;
+	}
+	if (!ask->may_wait)		/* nobody lists but for a client */
+		return 503;
+	w.fd = fcntl(tbg_root_fd(s->roots, name, &below), F_DUPFD_CLOEXEC, 0);
+	w.name = strdup(below);
+	w.title = strdup(ask->path);
+	if (w.fd < 0 || !w.name || !w.title || fstat(w.fd, &w.st)) {
+		tbg_want_free(&w);
+		return 503;
+	}
+	ret->want = w;
+	return -EINPROGRESS;
+}
+
 static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
 		       const struct tbg_location **answering,
 		       struct tbg_answer *ret)
@@ -721,20 +773,20 @@ static void route_file(const struct tbg_server *s, const struct tbg_ask *ask,
 		status = index_answer(s, ask, answering, ret);
 	else
 		status = file_answer(s, ask, location, name, true, ret);
-	if (!status)
+	if (!status || status == -EINPROGRESS)
 		return;
 	if (status == 301) {
 		answer_redirect(ask, ret);
 		return;
 	}
 	if (status == 404 && folder && location->autoindex) {
-		status = tbg_pages_listing(s, ask, name, ret);
+		status = listing_get(s, ask, name, ret);
 		if (!status)
 			listing_judge(ask, ret);
 	} else if (status == 404 && folder) {
 		status = folder_exists(s, name) ? 403 : 404;
 	}
-	if (!status)
+	if (!status || status == -EINPROGRESS)
 		return;
 	answer_looked(ask, ret, status == -ESTALE ? 503 : status);
 }
@@ -911,7 +963,10 @@ void tbg_route(const struct tbg_server *s, const struct tbg_ask *ask,
 	const struct tbg_location *location;
 
 	location = tbg_location_find(ask->site, ask->path, ask->path_len);
+	ret->want.kind = TBG_WANT_NOTHING;
 	route(s, ask, &location, ret);
+	if (ret->want.kind != TBG_WANT_NOTHING)
+		return;
 	if (!ret->hit)
 		location_apply(s, location, ret);
 	if (ask->method == TBG_METHOD_HEAD && !ret->hit)

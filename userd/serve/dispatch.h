@@ -15,6 +15,7 @@
 #include "http/request.h"
 #include "http/range.h"
 #include "http/reply.h"
+#include "serve/aside.h"
 #include "site/site.h"
 
 struct tbg_object;
@@ -33,6 +34,8 @@ struct tbg_ask {
 	struct tbg_conditions conditions;
 	struct tbg_value range, if_range;
 	struct tbg_value accept_encoding;
+	bool may_wait;			/* for what is made aside */
+	const struct tbg_made *made;	/* what has been; or NULL */
 };
 
 /*
@@ -56,6 +59,7 @@ struct tbg_answer {
 	struct tbg_parts *parts;
 	const char *reason;		/* for the log; NULL: what the cache says */
 	const char *media;		/* type of what is answered, also by a 304 */
+	struct tbg_want want;		/* there is no answer yet: this is to be made first */
 	char etag[40], modified[32], text[64];
 	char range[TBG_RANGE_TEXT], multipart[64];
 	char fields[TBG_FIELDS_MAX + 1];

@@ -35,6 +35,9 @@
 #define GROUP		0
 #define TICK_MS		125
 #define WAIT_MS		2		/* for what the kernel still has in its queues */
+#define GIVE_WAY_NR	32		/* connections that give way at a time, */
+#define GIVE_WAY_MS	1000		/* which have rested for so long */
+#define TURNS_MAX	4		/* of connections with more to do, in a round */
 #define DUE_MAX		32		/* answers that are sent one behind the other */
 #define BATCH_MAX	16		/* completions that are waited for at once, */
 #define BATCH_NS	50000		/* about so long at most, */
@@ -47,6 +50,7 @@
 
 /* Draining ends after TBG_DRAIN_MS, when for so long no connection got on. */
 #define DRAIN_STILL_MS	5000
+#define DRAIN_BYTES	(48u << 10)	/* taken within that: a client gets on */
 #define END_NS		500000000ull	/* for the last operations of connections */
 
 /* For the next request of a busy client, which is then told to close. */
@@ -110,6 +114,7 @@ int tbg_worker_open(struct tbg_worker *w)
 	pthread_mutex_init(&w->mail_lock, NULL);
 	w->mail_last = &w->mail;
 	w->due_last = &w->due;
+	w->turns_last = &w->turns;
 	w->due_origins_last = &w->due_origins;
 	err = tbg_ring_open(&w->ring, SQ_ENTRIES, CQ_ENTRIES);
 	if (err == -EPERM || err == -EACCES || err == -ENOSYS || err == -EINVAL)
@@ -212,6 +217,7 @@ static void park(struct tbg_worker *w, int fd)
 	p->fds[p->nr++] = fd;
 	atomic_store(&w->waits, true);
 	w->room_made = true;	/* perhaps before others could see that it waits */
+	w->way_wanted = true;
 }
 
 static void parked_serve(struct tbg_worker *w)
@@ -225,6 +231,70 @@ static void parked_serve(struct tbg_worker *w)
 		memmove(p->fds, p->fds + nr, (p->nr - nr) * sizeof(*p->fds));
 	p->nr -= nr;
 	atomic_store(&w->waits, p->nr > 0);
+}
+
+struct tbg_conn *tbg_worker_oldest(struct tbg_worker *w, const struct tbg_conn *but,
+				   bool (*is)(const struct tbg_conn *c))
+{
+	struct tbg_conn *ret = NULL;
+
+	for (unsigned int i = 0; i < w->slabs_nr; i++)
+		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++)
+			if (c != but && is(c) &&
+			    (!ret || (int32_t)(c->stamp_ms - ret->stamp_ms) < 0))
+				ret = c;
+	return ret;
+}
+
+/* Those that rest, the oldest first: at most GIVE_WAY_NR of them. */
+static unsigned int resting_find(struct tbg_worker *w, struct tbg_conn *ret[GIVE_WAY_NR])
+{
+	unsigned int nr = 0;
+
+	for (unsigned int i = 0; i < w->slabs_nr; i++)
+		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++) {
+			unsigned int at = nr;
+
+			if (w->now_ms - c->stamp_ms < GIVE_WAY_MS || !tbg_conn_rests(c))
+				continue;
+			while (at && (int32_t)(c->stamp_ms - ret[at - 1]->stamp_ms) < 0)
+				at--;
+			if (at == GIVE_WAY_NR)
+				continue;
+			nr += nr < GIVE_WAY_NR;
+			memmove(ret + at + 1, ret + at, (nr - at - 1) * sizeof(*ret));
+			ret[at] = c;
+		}
+	return nr;
+}
+
+/*
+ * With all room taken, connections that rest give way to those that wait, ours or
+ * another worker's. One look at all of them is enough for a while: it takes 1 ms for
+ * 50,000.
+ */
+static void give_way(struct tbg_worker *w, unsigned int wanted)
+{
+	struct tbg_conn *resting[GIVE_WAY_NR];
+	unsigned int nr;
+
+	if (w->draining || w->now_ms - w->gave_ms < TICK_MS / 2)
+		return;
+	w->gave_ms = w->now_ms;
+	nr = resting_find(w, resting);
+	for (unsigned int i = 0; i < nr && wanted; i++)
+		wanted -= tbg_conn_give_way(w, resting[i], GIVE_WAY_MS);
+}
+
+/* How many wait, here or (one by one) elsewhere. */
+static unsigned int waiting_nr(const struct tbg_worker *w)
+{
+	if (w->parked.nr)
+		return w->parked.nr;
+	for (unsigned int i = 0; i < w->s->workers_nr; i++)
+		if (atomic_load_explicit(&w->s->workers[i].waits, memory_order_relaxed))
+			return 1;
+	return 0;
 }
 
 /*
@@ -441,6 +511,43 @@ static void poll_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 	tbg_conn_writable(w, c);
 }
 
+/* Turns: first come, first served, and between a few of them all that has come is looked at. */
+
+void tbg_worker_turn(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_conn_active *t = c->traffic;
+
+	if (t->turn_prev)
+		return;
+	t->turn_next = NULL;
+	t->turn_prev = w->turns_last;
+	t->turn_last = &w->turns_last;
+	*w->turns_last = c;
+	w->turns_last = &t->turn_next;
+}
+
+void tbg_worker_turn_leave(struct tbg_conn *c)
+{
+	struct tbg_conn_active *t = c->traffic;
+
+	*t->turn_prev = t->turn_next;
+	if (t->turn_next)
+		t->turn_next->traffic->turn_prev = t->turn_prev;
+	else
+		*t->turn_last = t->turn_prev;
+	t->turn_prev = NULL;
+}
+
+static void turns_take(struct tbg_worker *w)
+{
+	for (int i = 0; i < TURNS_MAX && w->turns; i++) {
+		struct tbg_conn *c = w->turns;
+
+		tbg_worker_turn_leave(c);
+		tbg_conn_turn(w, c);
+	}
+}
+
 void tbg_worker_wait(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct io_uring_sqe *sqe;
@@ -513,14 +620,20 @@ static void accept_rest(struct tbg_worker *w, struct tbg_listener_fd *l)
 	shutdown(l->fd, SHUT_RDWR);
 }
 
-/* One that lingers moves with each byte: that counts no longer than twice the time. */
+/*
+ * What the client takes is progress, not what we write: its socket may hold megabytes.
+ * One that takes next to nothing is waited for while each send still ends for it, or, if
+ * the kernel has all of it, for twice the time.
+ */
 static void drain_look(struct tbg_worker *w, struct tbg_conn *c)
 {
-	bool lingers = c->state == TBG_CONN_LINGER &&
-		       w->now_ns - w->drain_ns < 2 * TBG_DRAIN_MS * 1000000ull;
+	bool open = c->state == TBG_CONN_OPEN, lingers = c->state == TBG_CONN_LINGER;
+	bool soon = open || w->now_ns - w->drain_ns < 2 * TBG_DRAIN_MS * 1000000ull;
 
-	w->drain_moves |= (c->state == TBG_CONN_OPEN || lingers) &&
-			  w->now_ms - c->stamp_ms < DRAIN_STILL_MS;
+	if (!open && !lingers)
+		return;
+	w->drain_moves |= (soon && w->now_ms - c->stamp_ms < DRAIN_STILL_MS) ||
+			  tbg_conn_takes(w, c, DRAIN_BYTES, DRAIN_STILL_MS);
 }
 
 static void drain_step(struct tbg_worker *w)
@@ -538,6 +651,7 @@ static void drain_step(struct tbg_worker *w)
 	w->drain_moves = w->now_ns - w->drain_ns < TBG_DRAIN_MS * 1000000ull;
 	tbg_worker_each(w, drain_look);
 	if ((!w->conns_nr && !tbg_transfers_awaited(w)) || !w->drain_moves ||
+	    w->now_ns - w->drain_ns > w->s->opt.drain_ms * 1000000ull ||
 	    w->wake_value >= TBG_WAKE_NOW)
 		w->done = true;
 }
@@ -563,6 +677,8 @@ static void tick_event(struct tbg_worker *w)
 
 	tick_arm(w);
 	accept_resume(w);
+	if (waiting_nr(w))
+		give_way(w, waiting_nr(w));
 	tbg_yield_tick(w);
 	tbg_health_tick(w);
 	w->held_up = late && !w->held_up;
@@ -759,7 +875,7 @@ static int round_wait(struct tbg_worker *w)
 {
 	struct __kernel_timespec most = { .tv_nsec = BATCH_NS };
 
-	if (w->due || w->due_origins)
+	if (w->due || w->due_origins || w->turns)
 		return tbg_ring_submit_look(&w->ring);
 	if (w->batch > 1) {
 		int err = tbg_ring_submit_wait(&w->ring, w->batch, &most);
@@ -780,6 +896,10 @@ static int round_make(struct tbg_worker *w)
 	round_begin(w);
 	events(w);
 	send_due(w);
+	turns_take(w);
+	if (w->way_wanted && w->parked.nr)
+		give_way(w, w->parked.nr);
+	w->way_wanted = false;
 	if (w->room_made && w->parked.nr)
 		accept_resume(w);
 	w->room_made = false;
@@ -797,7 +917,8 @@ int tbg_worker_run(struct tbg_worker *w)
 
 	if (w->s->wire) {
 		w->by_slot = calloc(w->s->maps->conns_nr ?: 1, sizeof(*w->by_slot));
-		if (!w->by_slot)
+		w->vain = calloc(w->s->maps->conns_nr ?: 1, sizeof(*w->vain));
+		if (!w->by_slot || !w->vain)
 			return -ENOMEM;
 	}
 	err = tbg_ring_enable(&w->ring);

@@ -34,6 +34,11 @@ struct tbg_call {
 	bool busy;			/* under way */
 } __attribute__((aligned(16)));
 
+/* A reply of wire's that was tried to be taken back, and when it is again. */
+struct tbg_vain {
+	uint32_t sent_ms, next_ms, tries;
+};
+
 /* A message to a worker, from any thread; lives in its sender's object. */
 struct tbg_mail {
 	struct tbg_mail *next, **prev;
@@ -74,6 +79,7 @@ struct tbg_worker {
 	unsigned int slabs_nr, conns_nr;
 	struct tbg_conn *free;
 	struct tbg_conn **by_slot;	/* of wire's connections; NULL: no wire */
+	struct tbg_vain *vain;		/* by slot: replies that cannot be taken back */
 	struct tbg_conn **by_sock;	/* of sock's, by slot; NULL: no sock */
 	struct ring_buffer *news;	/* which of these are to be looked at */
 	struct tbg_call news_call;
@@ -90,6 +96,8 @@ struct tbg_worker {
 	uint64_t start_ns, drain_ns;
 	struct tbg_parked parked;
 	bool room_made;			/* in this round, for parked ones */
+	bool way_wanted;		/* in this round, by one that was parked */
+	uint32_t gave_ms;		/* when connections last gave way */
 	bool draining, drain_moves, done;
 	char date[TBG_DATE_LEN];
 	uint8_t *out;			/* responses of the connection at hand */
@@ -103,6 +111,7 @@ struct tbg_worker {
 	unsigned int spare_transfers_nr;
 	struct tbg_transfer *due, **due_last;	/* of them, who have something to send */
 	unsigned int due_nr;
+	struct tbg_conn *turns, **turns_last;	/* with more to do than one turn allows */
 	struct __kernel_timespec tick, wait;
 	struct tbg_user_stats stats;
 	struct tbg_metrics metrics;

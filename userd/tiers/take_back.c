@@ -130,6 +130,26 @@ static bool is_vain(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms)
 	return true;
 }
 
+/*
+ * Whether the reply has been tried in vain so lately that it is left alone. One that
+ * nobody acknowledges and that the socket has sent past never comes back; each try is two
+ * system calls of this worker, at each tick of each.
+ */
+static bool is_hopeless(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms, uint32_t now_ms)
+{
+	static const uint32_t waits_ms[] = { 0, 16000, 60000 };
+	struct tbg_vain *v = &w->vain[slot];
+	unsigned int last = sizeof(waits_ms) / sizeof(*waits_ms) - 1;
+
+	if (v->sent_ms != sent_ms)
+		*v = (struct tbg_vain){ .sent_ms = sent_ms, .next_ms = now_ms };
+	if ((int32_t)(now_ms - v->next_ms) < 0)
+		return true;
+	v->next_ms = now_ms + waits_ms[v->tries < last ? v->tries : last];
+	v->tries += v->tries < last;
+	return false;
+}
+
 void tbg_yield_tick(struct tbg_worker *w)
 {
 	const struct tbg_maps *maps = w->s->maps;
@@ -142,7 +162,8 @@ void tbg_yield_tick(struct tbg_worker *w)
 		tbg_wire_again(w->s->wire, w->now_ns);
 	for (uint32_t slot = 0; slot < maps->conns_nr; slot++) {
 		sent_ms = overdue(&maps->conns[slot], now_ms);
-		if (!sent_ms || (!w->by_slot[slot] && is_vain(w, slot, sent_ms)))
+		if (!sent_ms || is_hopeless(w, slot, sent_ms, now_ms) ||
+		    (!w->by_slot[slot] && is_vain(w, slot, sent_ms)))
 			continue;
 		/* connections that never missed are not known by slot */
 		if (!w->by_slot[slot] && !claimed) {

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""One client's requests, however many and however dear, hold up no other client."""
+import os
+import random
+import socket
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
+import client                       # noqa: E402
+import conf                         # noqa: E402
+import ktap                         # noqa: E402
+from origin import ask              # noqa: E402
+
+TEXT = 'root = "{root}"\nlocation "/list/" { autoindex = "on" }\n'
+FILES = 6000
+d = None
+
+
+def begin():
+    global d
+    d = conf.Conf(TEXT, "--tiers", "user", "--workers", "1", "--memory", "64M").start()
+    os.mkdir(os.path.join(d.root, "list"))
+    os.chmod(os.path.join(d.root, "list"), 0o755)
+    for i in range(FILES):
+        with open(os.path.join(d.root, "list", f"file-{i:06}-with-a-name"), "w", encoding="ascii"):
+            pass
+    d.write("a", b"x")
+
+
+def end():
+    d.stop()
+
+
+def worker_s():
+    """Seconds of processor time that the only worker has used."""
+    for task in os.listdir(f"/proc/{d.pid}/task"):
+        with open(f"/proc/{d.pid}/task/{task}/stat", encoding="ascii") as f:
+            name, fields = f.read().split("(", 1)[1].rsplit(")", 1)
+        if name == "tbg/0":
+            return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    raise AssertionError("no worker")
+
+
+def slowest(requests):
+    """How long another client waits at most while those requests are answered, which are one write."""
+    with socket.create_connection(d.address) as s, client.Client(d.address) as other:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        other.get("/a")
+        worst, done = 0, threading.Event()
+        got = []
+
+        def read():
+            while data := s.recv(1 << 20):
+                got.append(data)
+            done.set()
+        threading.Thread(target=read, daemon=True).start()
+        s.sendall(requests)
+        s.shutdown(socket.SHUT_WR)
+        while not done.is_set():
+            begun = time.monotonic()
+            assert other.get("/a").body == b"x"
+            worst = max(worst, time.monotonic() - begun)
+        return worst, b"".join(got)
+
+
+def t_listings_are_made_aside():
+    """All of them come, in order, and no worker makes them."""
+    nr, before = 60, worker_s()
+    worst, got = slowest(b"HEAD /list/ HTTP/1.1\r\nHost: a\r\n\r\n" * nr)
+    ktap.note(f"another client waits {worst * 1e3:.1f} ms at most")
+    assert got.count(b"HTTP/1.1 200 OK\r\n") == nr, got.count(b"HTTP/1.1 ")
+    assert worst < 1, worst
+    page = ask(d.address, "GET", "/list/").body
+    assert page.count(b"<a href=") == FILES + 1
+    # each takes some 30 ms of a processor
+    assert worker_s() - before < 0.5, worker_s() - before
+
+
+def t_texts_are_compressed_aside():
+    words = [bytes(random.Random(i).choices(b"abcdefghij ", k=8)) for i in range(500)]
+    nr = 30
+    for i in range(nr):
+        d.write(f"text{i}.txt", b"".join(random.Random(i).choices(words, k=8000))[:63000])
+    before = worker_s()
+    worst, got = slowest(b"".join(f"HEAD /text{i}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n".encode()
+                                  for i in range(nr)))
+    ktap.note(f"another client waits {worst * 1e3:.1f} ms at most, a worker {worker_s() - before:.2f} s")
+    assert got.count(b"HTTP/1.1 200 OK\r\n") == nr and got.count(b"Content-Encoding: br\r\n") == nr, got[-2000:]
+    assert worst < 0.5, worst
+    with client.Client(d.address) as c:
+        assert len(c.get("/text1.txt", "Accept-Encoding: br").body) < 63000
+
+
+def t_the_same_listing_for_many_is_made_once_for_all():
+    """Who asks while it has not begun waits for one with the others."""
+    with client.Client(d.address) as other:
+        many = [client.Client(d.address) for _ in range(30)]
+        begun = time.monotonic()
+        for c in many:
+            c.send(b"GET /list/ HTTP/1.1\r\nHost: a\r\n\r\n")
+        other.get("/a")
+        bodies = {c.response("GET").body for c in many}
+        ktap.note(f"{time.monotonic() - begun:.2f} s for {len(many)}")
+        assert len(bodies) == 1
+        for c in many:
+            c.close()
+
+
+def t_a_client_that_leaves_takes_its_work_along():
+    for _ in range(50):
+        with socket.create_connection(d.address) as s:
+            s.sendall(b"GET /list/ HTTP/1.1\r\nHost: a\r\n\r\n" * 20)
+    assert ask(d.address, "GET", "/a").status == 200
+    with client.Client(d.address) as c:
+        assert c.get("/list/").body.count(b"<a href=") == FILES + 1
+
+
+def t_pipelined_hits_take_turns():
+    """1 MB of them in one write, from several clients at once: each gets all answers, in order."""
+    one = b"".join(f"GET /a?{i} HTTP/1.1\r\nHost: a\r\n\r\n".encode() for i in range(1000))
+    worst, got = slowest(one * 30)
+    ktap.note(f"another client waits {worst * 1e3:.1f} ms at most")
+    assert got.count(b"HTTP/1.1 200 OK\r\n") == 30000
+    assert worst < 0.5, worst
+
+
+def t_a_root_that_a_reload_takes_away_meanwhile():
+    """What is being listed is the folder of the request, to the end."""
+    with client.Client(d.address) as c:
+        c.send(b"GET /list/ HTTP/1.1\r\nHost: a\r\n\r\n")
+        d.reconfigure(TEXT.replace('"on"', '"off"'))
+        r = c.response("GET")
+        assert r.status == 200 and r.body.count(b"<a href=") == FILES + 1 or r.status == 403, r
+        assert c.get("/list/").status == 403
+    d.reconfigure(TEXT)
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One list of what is to be made, in order, with those who wait for each; what is made
+ * is theirs. The threads begin with the first task, after privileges are dropped, and
+ * last as long as the process.
+ */
+#include "serve/aside.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "client/connection.h"
+#include "files/files.h"
+#include "files/pages.h"
+#include "http/content_coding.h"
+#include "os/privilege.h"
+#include "serve/worker.h"
+
+#define THREADS	 2
+#define PRIORITY 10
+
+/* One who waits. */
+struct tbg_aside_task {
+	struct tbg_mail mail;		/* first: see on_mail() */
+	struct tbg_aside *a;
+	struct tbg_worker *w;
+	struct tbg_conn *c;
+	struct job *job;		/* NULL: it is made */
+	struct tbg_made *made;		/* NULL: not yet */
+	struct tbg_aside_task *next;	/* for the same */
+};
+
+struct job {
+	struct job *next;
+	struct tbg_made *made;
+	struct tbg_aside_task *tasks;
+	bool working;
+};
+
+struct tbg_aside {
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	bool running;
+	struct job *jobs;		/* the oldest first */
+};
+
+void tbg_want_free(struct tbg_want *w)
+{
+	if (w->kind != TBG_WANT_NOTHING && w->fd >= 0)
+		close(w->fd);
+	free(w->name);
+	free(w->title);
+	*w = (struct tbg_want){ .fd = -1 };
+}
+
+/* a->lock held */
+static void made_put(struct tbg_made *m)
+{
+	if (!m || --m->refs)
+		return;
+	tbg_want_free(&m->want);
+	free(m->text);
+	free(m);
+}
+
+static bool want_same(const struct tbg_want *a, const struct tbg_want *b)
+{
+	if (a->kind != b->kind)
+		return false;
+	if (a->kind == TBG_WANT_CODING)
+		return a->encoding == b->encoding && a->room == b->room &&
+		       tbg_version_same(&a->st, &b->st);
+	return a->st.st_dev == b->st.st_dev && a->st.st_ino == b->st.st_ino &&
+	       !strcmp(a->name, b->name) && !strcmp(a->title, b->title);
+}
+
+/* In a thread; without the lock */
+
+static void coding_make(struct tbg_made *m)
+{
+	size_t size = m->want.st.st_size, room = m->want.room;
+	char *plain = malloc(size + room + 1), *coded = plain + size;
+	int n = plain ? tbg_version_read(m->want.fd, &m->want.st, plain) : -ENOMEM;
+
+	if (!n)
+		n = tbg_encode(m->want.encoding, plain, size, coded, room);
+	m->text = n < 0 ? NULL : malloc(n + 1);
+	if (m->text)
+		memcpy(m->text, coded, n);
+	m->len = n;
+	m->err = n < 0 ? n : m->text ? 0 : -ENOMEM;
+	free(plain);
+}
+
+static void make(struct tbg_made *m)
+{
+	if (m->want.kind == TBG_WANT_CODING)
+		coding_make(m);
+	else
+		m->err = tbg_pages_listing_make(m->want.fd, m->want.name, m->want.title, &m->text,
+						&m->len);
+}
+
+static struct job *job_next(struct tbg_aside *a)
+{
+	struct job *j = a->jobs;
+
+	while (j && j->working)
+		j = j->next;
+	return j;
+}
+
+static void job_unlink(struct tbg_aside *a, struct job *j)
+{
+	struct job **at = &a->jobs;
+
+	while (*at != j)
+		at = &(*at)->next;
+	*at = j->next;
+}
+
+static void job_done(struct tbg_aside *a, struct job *j)
+{
+	struct tbg_aside_task *next;
+
+	job_unlink(a, j);
+	for (struct tbg_aside_task *t = j->tasks; t; t = next) {
+		next = t->next;
+		t->job = NULL;
+		t->made = j->made;
+		t->made->refs++;
+		tbg_worker_post(t->w, &t->mail);
+	}
+	made_put(j->made);
+	free(j);
+}
+
+static void *thread_run(void *arg)
+{
+	struct tbg_aside *a = arg;
+	struct job *j;
+
+	tbg_privilege_none();
+	setpriority(PRIO_PROCESS, gettid(), PRIORITY);
+	pthread_mutex_lock(&a->lock);
+	for (;;) {
+		j = job_next(a);
+		if (!j) {
+			pthread_cond_wait(&a->work, &a->lock);
+			continue;
+		}
+		j->working = true;
+		pthread_mutex_unlock(&a->lock);
+		make(j->made);
+		pthread_mutex_lock(&a->lock);
+		job_done(a, j);
+	}
+	return NULL;
+}
+
+/* The callers' side */
+
+/* a->lock held. One thread is enough. */
+static bool threads_start(struct tbg_aside *a)
+{
+	sigset_t all, old;
+	pthread_t thread;
+
+	if (a->running)
+		return true;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	for (int i = 0; i < THREADS; i++)
+		if (!pthread_create(&thread, NULL, thread_run, a)) {
+			pthread_setname_np(thread, "tbg-aside");
+			a->running = true;
+		}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return a->running;
+}
+
+static struct job *job_new(struct tbg_aside *a, struct tbg_want *want)
+{
+	struct job *j = calloc(1, sizeof(*j)), **last = &a->jobs;
+
+	if (!j)
+		return NULL;
+	j->made = calloc(1, sizeof(*j->made));
+	if (!j->made) {
+		free(j);
+		return NULL;
+	}
+	j->made->refs = 1;
+	j->made->want = *want;
+	*want = (struct tbg_want){ .fd = -1 };
+	while (*last)
+		last = &(*last)->next;
+	*last = j;
+	return j;
+}
+
+static void on_mail(struct tbg_worker *w, struct tbg_mail *mail)
+{
+	tbg_conn_made(w, ((struct tbg_aside_task *)mail)->c);
+}
+
+struct tbg_aside_task *tbg_aside_begin(struct tbg_aside *a, struct tbg_worker *w,
+				       struct tbg_conn *c, struct tbg_want *want)
+{
+	struct tbg_aside_task *t = calloc(1, sizeof(*t));
+	struct job *j;
+
+	if (!t)
+		return NULL;
+	*t = (struct tbg_aside_task){ .mail.fn = on_mail, .a = a, .w = w, .c = c };
+	pthread_mutex_lock(&a->lock);
+	for (j = a->jobs; j && (j->working || !want_same(&j->made->want, want)); j = j->next)
+		;
+	if (!j && threads_start(a))
+		j = job_new(a, want);
+	if (j) {
+		t->job = j;
+		t->next = j->tasks;
+		j->tasks = t;
+		pthread_cond_signal(&a->work);
+	}
+	pthread_mutex_unlock(&a->lock);
+	if (j) {
+		tbg_want_free(want);
+		return t;
+	}
+	free(t);
+	return NULL;
+}
+
+/* What nobody waits for is not begun. */
+static void task_unlink(struct tbg_aside_task *t)
+{
+	struct tbg_aside_task **at = &t->job->tasks;
+
+	while (*at != t)
+		at = &(*at)->next;
+	*at = t->next;
+	if (t->job->tasks || t->job->working)
+		return;
+	job_unlink(t->a, t->job);
+	made_put(t->job->made);
+	free(t->job);
+}
+
+void tbg_aside_leave(struct tbg_aside_task *t)
+{
+	pthread_mutex_lock(&t->a->lock);
+	if (t->job)
+		task_unlink(t);
+	made_put(t->made);
+	pthread_mutex_unlock(&t->a->lock);
+	tbg_worker_unpost(t->w, &t->mail);
+	free(t);
+}
+
+const struct tbg_made *tbg_aside_made(const struct tbg_aside_task *t)
+{
+	return t->made;
+}
+
+int tbg_aside_open(struct tbg_aside **ret)
+{
+	struct tbg_aside *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return -ENOMEM;
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_cond_init(&a->work, NULL);
+	*ret = a;
+	return 0;
+}
