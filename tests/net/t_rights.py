@@ -152,6 +152,7 @@ def t_rights_to_write_anywhere_go_with_the_start():
             return not int(status(pid, "CapPrm"), 16) & 1 << 1
         assert rid(d.pid)
         client.until(lambda: len(descendants(d.pid)) > 3, "no gateway")
+        client.until(lambda: any(status(x, "Name") == "tbg-privileged" for x in descendants(d.pid)), "none of them")
         for pid in descendants(d.pid):
             if status(pid, "Name") == "tbg-privileged":
                 writers.append(pid)

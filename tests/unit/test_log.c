@@ -269,7 +269,7 @@ static struct tbg_log *log_at(const char *path)
 	struct tbg_log *l = NULL;
 	char msg[256] = "";
 
-	if (tbg_log_open(&l, path, TBG_LOG_COMBINED, NULL, NULL, msg, sizeof(msg)))
+	if (tbg_log_open(&l, path, TBG_LOG_COMBINED, NULL, NULL, NULL, msg, sizeof(msg)))
 		ktap_note("%s", msg);
 	else if (tbg_log_start(l))
 		ktap_note("no writer");
@@ -381,7 +381,7 @@ KTAP_TEST(t_names_the_file_that_cannot_be_opened)
 	struct tbg_log *l = NULL;
 	char msg[256] = "";
 
-	KTAP_CHECK(tbg_log_open(&l, "/no/such/folder/log", TBG_LOG_COMBINED, NULL, NULL, msg, sizeof(msg)) < 0);
+	KTAP_CHECK(tbg_log_open(&l, "/no/such/folder/log", TBG_LOG_COMBINED, NULL, NULL, NULL, msg, sizeof(msg)) < 0);
 	KTAP_CHECK(strstr(msg, "/no/such/folder/log: No such file or directory; choose a file that can be written"));
 }
 

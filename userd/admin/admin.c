@@ -8,12 +8,12 @@
 #include "admin/admin.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -439,24 +439,36 @@ static int socket_bind(struct tbg_admin *a, const struct sockaddr_un *addr)
 	return err;
 }
 
-/* As root in a folder of root's alone: what has the name is what we have bound. */
-static int socket_bind_as_root(struct tbg_admin *a, const struct sockaddr_un *addr,
+/*
+ * As root, in a folder that no link of others leads to, by its descriptor; what has the
+ * name then is given away only if it can be nothing but what we have bound.
+ */
+static int socket_bind_as_root(struct tbg_admin *a, const struct sockaddr_un *to,
 			       const struct tbg_identity *id)
 {
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
 	const char *name;
-	int folder = tbg_trusted_parent(addr->sun_path, &name), fd = -1, err;
+	int folder = tbg_trusted_parent(to->sun_path, &name), fd = -1, err;
+	int back = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
 
-	if (folder < 0)
-		return folder;
-	err = tbg_trusted_is(folder) ? socket_bind(a, addr) : -EACCES;
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", folder < 0 ? "" : name);
+	err = folder < 0 ? folder : back < 0 || fchdir(folder) ? -errno : 0;
+	err = err ?: socket_bind(a, &addr);
 	if (!err) {
 		fd = openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-		if (fd < 0 || fchownat(fd, "", id->uid, id->gid, AT_EMPTY_PATH))
-			err = -errno;
+		if (fd < 0 || fstat(fd, &st) || !S_ISSOCK(st.st_mode) || st.st_uid ||
+		    st.st_nlink != 1 || fchownat(fd, "", id->uid, id->gid, AT_EMPTY_PATH))
+			err = -EACCES;
 	}
+	if (back >= 0 && fchdir(back))
+		err = err ?: -errno;
 	if (fd >= 0)
 		close(fd);
-	close(folder);
+	if (folder >= 0)
+		close(folder);
+	if (back >= 0)
+		close(back);
 	return err;
 }
 

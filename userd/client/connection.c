@@ -1544,7 +1544,7 @@ void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->traffic;
 	struct tbg_aside_task *task = t->aside;
-	struct tbg_message m = message_new(w);
+	struct tbg_message m = { 0 };
 	uint8_t *held = t->held;
 	uint32_t len = t->held_len;
 

@@ -223,13 +223,6 @@ int tbg_root_fd(const struct tbg_roots *r, const char *name,
 
 static int open_beneath(int root_fd, const char *below, uint64_t flags, uint64_t resolve)
 {
-	int root_fd = tbg_root_fd(r, name, &name);
-
-	return root_fd < 0 ? -ENOENT : tbg_root_open_below(root_fd, name, flags, resolve);
-}
-
-int tbg_root_open_below(int root_fd, const char *name, uint64_t flags, uint64_t resolve)
-{
 	struct open_how how = {
 		.flags = flags | O_CLOEXEC,
 		.resolve = resolve | RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
@@ -325,6 +318,11 @@ static int open_by_links(const struct root *one, int root_fd, const char *below,
 		fd = open_beneath(root_fd, way, flags, resolve);
 	}
 	return fd;
+}
+
+int tbg_root_open_below(int root_fd, const char *name, uint64_t flags, uint64_t resolve)
+{
+	return open_beneath(root_fd, name, flags, resolve);
 }
 
 int tbg_root_openat(const struct tbg_roots *r, const char *name,

@@ -909,7 +909,8 @@ static bool server_open(struct start *t)
 	else if (!wanted && s->opt.connections_max < TBG_CONNECTIONS)
 		tbg_report("toboggand: the limit of open files leaves room for %u connections at a time, of %u; raise it (ulimit -n, or LimitNOFILE of a unit), or give --connections-max",
 			   s->opt.connections_max, TBG_CONNECTIONS);
-	return watch_start(s) && !listeners_listen(s) && !threads_start(t) && !tbg_admin_start(s->admin);
+	return watch_start(s) && !listeners_listen(s) && !threads_start(t) &&
+	       !tbg_admin_start(s->admin);
 }
 
 static void workers_end(struct start *t)

@@ -98,7 +98,7 @@ static struct {
 	char *log;		/* path of the log, or NULL */
 	int log_folder;		/* it is open in, or -1: not opened yet */
 	bool started;
-	struct {
+	struct known_socket {
 		int folder;
 		char name[256];
 		struct stat st;
@@ -239,10 +239,13 @@ static void socket_unlink(int fd)
 	struct answer a = { 0 };
 	struct stat st;
 
-	for (unsigned int i = 0; i < self.sockets_nr; i++)
-		if (!fstatat(self.sockets[i].folder, self.sockets[i].name, &st, AT_SYMLINK_NOFOLLOW) &&
-		    st.st_dev == self.sockets[i].st.st_dev && st.st_ino == self.sockets[i].st.st_ino)
-			unlinkat(self.sockets[i].folder, self.sockets[i].name, 0);
+	for (unsigned int i = 0; i < self.sockets_nr; i++) {
+		const struct known_socket *s = &self.sockets[i];
+
+		if (!fstatat(s->folder, s->name, &st, AT_SYMLINK_NOFOLLOW) &&
+		    st.st_dev == s->st.st_dev && st.st_ino == s->st.st_ino)
+			unlinkat(s->folder, s->name, 0);
+	}
 	message_send(fd, &a, sizeof(a), NULL, 0);
 }
 
@@ -254,7 +257,8 @@ static void request_take(int fd, const struct request *r, int fds[2])
 		break;
 	case KNOW_SOCKET:
 		if (self.started || fds[0] < 0 || strchr(r->path, '/') ||
-		    strlen(r->path) >= sizeof(self.sockets[0].name) || self.sockets_nr == SOCKETS_MAX)
+		    strlen(r->path) >= sizeof(self.sockets[0].name) ||
+		    self.sockets_nr == SOCKETS_MAX)
 			break;
 		self.sockets[self.sockets_nr].folder = fds[0];
 		fds[0] = -1;
