@@ -31,6 +31,11 @@ class Conf(daemon.Daemon):
 
     def command(self):
         words = self.prefix + [daemon.BINARY, "--config", self.path, "--control", self.control]
+        with open(self.path, encoding="utf-8") as f:
+            text = f.read()
+        if self.body_max and "body-max" not in text and "--body-max" not in self.options and \
+                any(x in text for x in ("upstream", "cgi", "module")):
+            words += ["--body-max", self.body_max]
         for where in self.listen:
             words += ["--listen", where]
         return words + self.options

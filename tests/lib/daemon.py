@@ -127,6 +127,7 @@ class Daemon:
                             for before, o in zip(["", *self.options], self.options)]
         self.listen = [listen] if isinstance(listen, str) else list(listen)
         self.prefix = list(prefix)
+        self.body_max = "1024G"         # for what upstreams and programs answer; None: the default
         self.process = None
         self.ready = ""         # the ready line
         self.lines = []         # all of stderr so far
@@ -138,6 +139,8 @@ class Daemon:
             words += ["--late-sockets", "auto", "--give-back", "1"]
         if "--upstream" not in self.options:
             words += ["--root", self.root]
+        elif self.body_max and "--body-max" not in self.options:
+            words += ["--body-max", self.body_max]
         for where in self.listen:
             words += ["--listen", where]
         return words + self.options

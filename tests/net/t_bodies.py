@@ -135,6 +135,34 @@ def t_large_body_in_constant_memory():
         until(lambda: files(d), [])
 
 
+def t_bodies_have_a_limit_unless_one_is_given():
+    """1 MiB, as of those for files."""
+    with origin.Origin() as o:
+        d = daemon.Daemon("--upstream", o.url, *daemon.USER)
+        d.body_max = None
+        with d, origin.Client(d.address) as c:
+            c.send(head("/large", f"Content-Length: {(1 << 20) + 1}"))
+            assert c.answer().status == 413
+
+
+def t_bodies_that_are_held_have_a_total():
+    with buffered("--body-total", "1M") as (d, o), contextlib.ExitStack() as stack:
+        def begun(size):
+            c = stack.enter_context(origin.Client(d.address))
+            c.send(head(path(), "Content-Length: 3000000") + bytes(size))
+            return c
+        held = begun(700000)
+        until(lambda: len(files(d)), 1)
+        beyond = begun(700000)
+        assert beyond.answer().status == 503
+        assert any("--body-total" in x for x in d.lines), d.lines
+        held.close()
+        until(lambda: len(files(d)), 0)
+        again = begun(700000)
+        until(lambda: len(files(d)), 1)
+        again.close()
+
+
 def t_413_before_and_within_a_body():
     with buffered("--body-max", "100K") as (d, o):
         before = None

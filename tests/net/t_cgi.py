@@ -548,12 +548,13 @@ def t_a_validated_answer_ends_no_program():
 
 def t_an_answer_without_a_body_before_the_request_s_is_read():
     """Which nobody sends any more: the program would wait for it in vain."""
-    p = d.program("echo $$ > NOTES/early; printf 'Status: 204\\n\\n'; cat > /dev/null")
-    with socket.create_connection(d.address) as s:
-        s.settimeout(10)
-        s.sendall(f"POST {p} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf".encode())
-        assert s.recv(4096).startswith(b"HTTP/1.1 204 ")
-        dead(int(d.note("early")))
+    with Programs('body-buffer = "off"') as own:
+        p = own.program("echo $$ > NOTES/early; printf 'Status: 204\\n\\n'; cat > /dev/null")
+        with socket.create_connection(own.address) as s:
+            s.settimeout(10)
+            s.sendall(f"POST {p} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf".encode())
+            assert s.recv(4096).startswith(b"HTTP/1.1 204 ")
+            dead(int(own.note("early")))
 
 
 def t_a_crash_in_the_middle_is_no_whole_answer():
@@ -683,15 +684,59 @@ def owner(pid):
 
 def t_what_a_client_leaves_half_sent_has_no_end():
     """A program never takes a part of a body for the whole: it is killed first."""
-    p = d.program("echo $$ > NOTES/reads; while read -r line; do :; done; : > NOTES/whole")
-    for _ in range(30):
-        with socket.create_connection(d.address) as s:
-            s.sendall(f"POST {p} HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n".encode() + b"x\n" * 100)
-            pid = int(d.note("reads"))
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        dead(pid)
-        os.unlink(os.path.join(d.notes, "reads"))
-    assert not os.path.exists(os.path.join(d.notes, "whole"))
+    with Programs('body-buffer = "off"') as own:
+        p = own.program("echo $$ > NOTES/reads; while read -r line; do :; done; : > NOTES/whole")
+        for _ in range(30):
+            with socket.create_connection(own.address) as s:
+                s.sendall(f"POST {p} HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n".encode() + b"x\n" * 100)
+                pid = int(own.note("reads"))
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            dead(pid)
+            os.unlink(os.path.join(own.notes, "reads"))
+        assert not os.path.exists(os.path.join(own.notes, "whole"))
+
+
+def t_a_program_begins_once_its_body_is_there():
+    """Clients that send theirs a byte at a time hold no place of a program."""
+    with Programs('cgi-at-once = "2"') as own:
+        p = own.program(": > NOTES/begun; cat > /dev/null; " + OK)
+        slow = [socket.create_connection(own.address) for _ in range(8)]
+        for s in slow:
+            s.sendall(f"POST {p} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx".encode())
+        q = own.program(OK + "echo served")
+        for _ in range(5):
+            assert ask(own.address, "GET", q).body == b"served\n"
+        assert not os.path.exists(os.path.join(own.notes, "begun"))
+        for s in slow:
+            s.sendall(b"x" * 99)
+            assert s.recv(4096).startswith(b"HTTP/1.1 200 ")
+            s.close()
+
+
+def t_its_time_is_not_what_the_client_takes_to_read():
+    with Programs('cgi-time = "3s"') as own:
+        p = own.program(OK + "head -c 12000000 /dev/zero")
+        with socket.create_connection(own.address) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            s.sendall(f"GET {p} HTTP/1.0\r\n\r\n".encode())
+            got, begun = 0, time.monotonic()
+            while data := s.recv(100000):
+                got += len(data)
+                if time.monotonic() - begun < 8:
+                    time.sleep(0.1)
+        assert got > 12000000 and time.monotonic() - begun > 4, got
+
+
+def t_an_answer_that_is_cut_off_is_in_the_log():
+    with Programs('cgi-time = "3s"') as own:
+        p = own.program(OK + "echo begun; sleep 100")
+        with socket.create_connection(own.address) as s:
+            s.sendall(f"GET {p} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            got = b""
+            while data := s.recv(4096):
+                got += data
+        assert b"begun" in got and not got.endswith(b"0\r\n\r\n"), got
+        client.until(lambda: any("longer than cgi-time" in x and "cut off" in x for x in own.lines), own.lines)
 
 
 def t_a_client_that_has_ended_its_stream_gets_its_answer():

@@ -20,7 +20,6 @@
 #define LOCATIONS_MAX	1000	/* of a site */
 #define INDEX		"index.html"
 #define BODY_FOLDER	"/var/tmp"
-#define BODY_MAX_UNSAID	(UINT64_MAX - 1)
 #define COMPRESS_MIN	256
 #define CODING_MAX	32	/* bytes of the name of a content coding */
 
@@ -347,7 +346,7 @@ static int location_make(struct tbg_build *m, struct tbg_location *l,
 	int err;
 
 	*l = (struct tbg_location){
-		.root = -1, .body_max = BODY_MAX_UNSAID,
+		.root = -1, .body_max = TBG_BODY_MAX,
 		.body_buffer = TBG_BODY_AS_NEEDED, .body_folder = BODY_FOLDER,
 		.precompressed = true, .compress = TBG_ENCODINGS_ALL,
 		.compress_min = COMPRESS_MIN,
@@ -362,8 +361,6 @@ static int location_make(struct tbg_build *m, struct tbg_location *l,
 	if (err)
 		return err;
 	m->sites->files |= l->handler == TBG_HANDLER_FILES;
-	if (l->body_max == BODY_MAX_UNSAID)
-		l->body_max = l->handler == TBG_HANDLER_FILES ? TBG_BODY_MAX : UINT64_MAX;
 	if (l->root < 0 && l->handler == TBG_HANDLER_FILES)
 		return tbg_build_wrong(m, last->line, "%.100s: no root; expected root = \"a folder\" or upstream = \"a name\" there or outside of it",
 					*last->title ? last->title : "root");

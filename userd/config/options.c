@@ -326,6 +326,11 @@ static bool set_unattended_timeout(struct given *g, const char *v)
 	return true;
 }
 
+static bool set_body_total(struct given *g, const char *v)
+{
+	return tbg_value_size(v, 0, 1ull << 50, &g->o->body_total);
+}
+
 static bool set_connections_max(struct given *g, const char *v)
 {
 	return tbg_value_number(v, 1, 10000000, &g->o->connections_max);
@@ -367,6 +372,7 @@ static bool set_header_max(struct given *g, const char *v)
 	X("drain-timeout", drain_timeout, "TIME", true, "a time up to a day, such as 10m or 90s", "for clients to take what is under way when the daemon ends (5m)") \
 	X("unattended-timeout", unattended_timeout, "TIME", false, "a time from 1s to 64s", "for kernel tiers to answer while the daemon is not scheduled (64s)") \
 	X("connections-max", connections_max, "N", true, "a number from 1 to 10000000", "connections at a time (50000)") \
+	X("body-total", body_total, "SIZE", true, "a size, such as 512M or 8G", "bytes of bodies that are held at a time (1G)") \
 	X("header-max", header_max, "N", true, "a number from 2048 to 65536", "bytes of a request's head, 2048 or more (16384)")
 
 /* Settings of all sites that have none of their own: X(name, argument, help) */
@@ -380,7 +386,7 @@ static bool set_header_max(struct given *g, const char *v)
 	X("upstream-keep", "TIME", "how long a connection waits for its next request (30s)") \
 	X("health-path", "PATH", "what servers are asked for to see whether they are well") \
 	X("health-interval", "TIME", "between two such checks (5s)") \
-	X("body-max", "SIZE", "bytes of a request's body (1M; for an upstream any)") \
+	X("body-max", "SIZE", "bytes of a request's body (1M)") \
 	X("body-buffer", "SIZE", "receive bodies whole, and keep so much of one in memory (off)") \
 	X("body-folder", "DIR", "for the rest of such bodies (/var/tmp)")
 
@@ -798,7 +804,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 	*ret = (struct tbg_options){
 		.wire = "auto", .tier_wire = true, .give_back = 3,
 		.memory = memory_default(), .workers = cpus > 0 ? cpus : 1,
-		.header_ms = 20000, .idle_ms = 75000, .send_ms = 60000,
+		.header_ms = 20000, .idle_ms = 75000, .send_ms = 60000, .body_total = 1 << 30,
 		.drain_ms = 300000, .unattended_ms = TBG_DATE_AHEAD * 1000,
 		.header_max = 16384, .roots = roots,
 		.top = tbg_scope_new(TBG_SCOPE_TOP, ""),

@@ -48,6 +48,7 @@ struct tbg_options {
 	const char *log_pattern;	/* of TBG_LOG_CUSTOM */
 	const char *user;		/* NULL: choose */
 	unsigned int header_ms, idle_ms, send_ms;	/* time limits */
+	uint64_t body_total;		/* bytes of requests' bodies that are held */
 	unsigned int drain_ms;		/* at most, once it is told to end */
 	unsigned int unattended_ms;	/* kernel tiers answer alone for so long */
 	unsigned int connections_max;	/* all workers together; 0: as fits */

@@ -21,6 +21,7 @@
 #include "gateway/pool_command.h"
 #include "gateway/reaper.h"
 #include "os/loop.h"
+#include "os/message.h"
 #include "http/response.h"
 #include "script.h"
 #include "gateway/responder.h"
@@ -41,6 +42,7 @@ struct program {
 	char *path;			/* of the request */
 	struct tbg_executable script;
 	uint64_t deadline_ns, over_ns, gone_ns;
+	uint64_t paused_ns;		/* since when nobody takes its output */
 	pid_t keeper;
 	int control, in, out, err;	/* -1: closed */
 	bool running, paused, head_done, reported;
@@ -330,7 +332,10 @@ static void fail(struct program *p, unsigned int status, const char *why)
 	char text[PATH_MAX + 100];
 	int n = snprintf(text, sizeof(text), "%s: %s\n", p->script.path, why);
 
-	tbg_gateway_request_complain(p->v, text, n < (int)sizeof(text) ? n : (int)sizeof(text) - 1);
+	if (p->head_done)		/* what stands before it may never be read */
+		tbg_report("toboggan-gateway: %s: %s; its answer is cut off", p->script.path, why);
+	else
+		tbg_gateway_request_complain(p->v, text, n < (int)sizeof(text) ? n : (int)sizeof(text) - 1);
 	tbg_gateway_request_fail(p->v, status);
 }
 
@@ -387,6 +392,11 @@ static void out_pause(struct program *p, bool pause)
 		tbg_loop_remove(pool.serve.loop, p->out);
 	else if (tbg_loop_add(pool.serve.loop, p->out, EPOLLIN, on_out, p))
 		return;
+	/* its time is what it works for, not what its client takes to read */
+	if (pause)
+		p->paused_ns = tbg_mono_ns();
+	else
+		p->deadline_ns += tbg_mono_ns() - p->paused_ns;
 	p->paused = pause;
 }
 
@@ -685,7 +695,7 @@ static void late(struct program *list, uint64_t now_ns)
 		if (p->out < 0 && p->running && !p->bodiless &&
 		    now_ns > p->over_ns + LINGER_NS)
 			finish(p);
-		else if (now_ns > p->deadline_ns)
+		else if (!p->paused && now_ns > p->deadline_ns)
 			fail(p, p->running ? 504 : 503,
 			     p->running ? "ran longer than cgi-time allows" :
 					  "waited longer than cgi-time allows");

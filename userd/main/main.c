@@ -27,6 +27,7 @@
 #include "admin/admin.h"
 #include "tiers/attach.h"
 #include "cache/objects.h"
+#include "store/spool.h"
 #include "os/clock.h"
 #include "control/control.h"
 #include "tiers/flow.h"
@@ -54,6 +55,9 @@
 #include "serve/aside.h"
 #include "serve/worker.h"
 
+#define URING_FORBIDDEN "toboggand: serving by epoll, which is slower: a seccomp filter or a security module forbids io_uring (containers do), or the kernel is too old; allow io_uring_setup, io_uring_enter and io_uring_register"
+#define URING_DISABLED "toboggand: serving by epoll, which is slower: the sysctl kernel.io_uring_disabled is %u; set it to 0"
+#define LISTEN_FORBIDDEN "%s: %s; ports below net.ipv4.ip_unprivileged_port_start (1024) need CAP_NET_BIND_SERVICE: grant it, or choose another port"
 #define LISTEN_FAILED	"%s: %s; choose another address or port, or stop who has it"
 #define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
 #define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
@@ -263,8 +267,8 @@ static int listener_open(struct tbg_server *s, unsigned int nr)
 	}
 	if (fd >= 0)
 		return 0;
-	tbg_option_say(&s->opt, "listen", nr, LISTEN_FAILED, s->opt.listen_text[nr],
-		       strerror(-fd));
+	tbg_option_say(&s->opt, "listen", nr, fd == -EACCES ? LISTEN_FORBIDDEN : LISTEN_FAILED,
+		       s->opt.listen_text[nr], strerror(-fd));
 	return fd;
 }
 
@@ -324,6 +328,34 @@ static int workers_make(struct tbg_server *s)
 	return 0;
 }
 
+/* What the sysctl says; 0 also where there is none, before Linux 6.6. */
+static unsigned int uring_disabled(void)
+{
+	FILE *f = fopen("/proc/sys/kernel/io_uring_disabled", "re");
+	unsigned int ret = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%u", &ret) != 1)
+		ret = 0;
+	fclose(f);
+	return ret;
+}
+
+/* Every file is opened with it: without, each would be a 403 or a 404. */
+static bool openat2_works(void)
+{
+	int fd = tbg_root_open_below(AT_FDCWD, ".", O_PATH | O_DIRECTORY, 0);
+
+	if (fd >= 0) {
+		close(fd);
+		return true;
+	}
+	tbg_report("toboggand: openat2: %s; a seccomp filter forbids it (old container runtimes do): allow it, no file can be opened safely without",
+		   strerror(-fd));
+	return false;
+}
+
 static int rings_open(struct tbg_server *s)
 {
 	for (unsigned int i = 0; i < s->workers_nr; i++) {
@@ -335,7 +367,7 @@ static int rings_open(struct tbg_server *s)
 		return err;
 	}
 	if (s->workers[0].ring.epoll)
-		tbg_report("toboggand: io_uring is forbidden or too old here: serving by epoll, which is slower; allow io_uring_setup in the seccomp profile, and set the sysctl kernel.io_uring_disabled to 0");
+		tbg_report(uring_disabled() ? URING_DISABLED : URING_FORBIDDEN, uring_disabled());
 	return 0;
 }
 
@@ -881,7 +913,7 @@ static bool server_open(struct start *t)
 		tbg_report("toboggand: %s", msg);
 		return false;
 	}
-	if (ifaces_check(&s->opt))
+	if (!openat2_works() || ifaces_check(&s->opt))
 		return false;
 	err = tbg_privileged_start(&t->id, &s->opt, t->argv);
 	if (err) {
@@ -894,6 +926,7 @@ static bool server_open(struct start *t)
 	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s) - press_bytes(s),
 		      wanted ? s->opt.connections_max : 0);
 	tbg_output_limit_set(output_bytes(s));
+	tbg_spool_total_set(s->opt.body_total);
 	s->plan.sock = s->opt.tier_sock;
 	t->left = tbg_left_find();
 	left_sweep(t);

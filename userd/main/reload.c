@@ -24,6 +24,7 @@
 #include "tiers/hosts.h"
 #include "log/access.h"
 #include "main/privileged.h"
+#include "store/spool.h"
 #include "os/loop.h"
 #include "os/privilege.h"
 #include "os/limits.h"
@@ -92,6 +93,7 @@ static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 	__atomic_store_n(&s->opt.header_ms, o->header_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.idle_ms, o->idle_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.send_ms, o->send_ms, __ATOMIC_RELAXED);
+	tbg_spool_total_set(o->body_total);
 	__atomic_store_n(&s->opt.drain_ms, o->drain_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.header_max, o->header_max, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.connections_max, conns, __ATOMIC_RELAXED);

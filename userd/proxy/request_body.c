@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "client/connection.h"
+#include "gateway/pool_command.h"
 #include "proxy/deliver.h"
 #include "proxy/request_body.h"
 #include "store/spool.h"
@@ -27,13 +28,22 @@ static bool repeatable(const struct tbg_message *m)
 	       tbg_method_idempotent(m->method);
 }
 
+/*
+ * A program takes one of a few places while it runs: a client that sends its body a byte
+ * at a time is not to hold it.
+ */
+static bool takes_place(const struct tbg_transfer *x)
+{
+	return x->upstream->order && x->upstream->order->kind == TBG_POOL_CGI;
+}
+
 bool tbg_request_body_wanted(const struct tbg_transfer *x, const struct tbg_location *l)
 {
 	if (!x->m.chunked && !x->m.content_length)
 		return false;
 	return l->body_buffer >= 0 ||
 	       (l->body_buffer == TBG_BODY_AS_NEEDED &&
-		((x->m.chunked && needs_length(x)) || repeatable(&x->m)));
+		((x->m.chunked && needs_length(x)) || repeatable(&x->m) || takes_place(x)));
 }
 
 bool tbg_request_body_lacks_length(const struct tbg_transfer *x,

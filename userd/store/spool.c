@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,23 @@
 #include "store/spool.h"
 
 #define ROOM_FIRST 4096
+#define TOTAL_FAILED "toboggand: body-folder %s: %s: the bodies that are held have reached --body-total; requests with more are answered with 503"
 #define SAY_NS	   10000000000ull	/* between two lines of the log */
+
+static _Atomic uint64_t total, total_max = UINT64_MAX;
+
+void tbg_spool_total_set(uint64_t bytes)
+{
+	total_max = bytes;
+}
+
+static bool total_take(uint64_t bytes)
+{
+	if (atomic_fetch_add(&total, bytes) + bytes <= total_max)
+		return true;
+	atomic_fetch_sub(&total, bytes);
+	return false;
+}
 
 struct tbg_spool *tbg_spool_new(uint64_t memory_max, const char *folder)
 {
@@ -37,6 +54,7 @@ void tbg_spool_free(struct tbg_spool *s)
 {
 	if (!s)
 		return;
+	atomic_fetch_sub(&total, s->held);
 	if (s->fd >= 0)
 		close(s->fd);
 	free(s->folder);
@@ -90,7 +108,7 @@ static int file_failed(const struct tbg_spool *s, int err)
 
 	if ((!was_ns || now_ns - was_ns >= SAY_NS) &&
 	    atomic_compare_exchange_strong(&said_ns, &was_ns, now_ns))
-		tbg_report("toboggand: body-folder %s: %s; requests with long bodies are answered with 503: free space there, or name a folder that can be written",
+		tbg_report(err == -EDQUOT ? TOTAL_FAILED : "toboggand: body-folder %s: %s; requests with long bodies are answered with 503: free space there, or name a folder that can be written",
 			s->folder, strerror(-err));
 	return err;
 }
@@ -122,6 +140,9 @@ int tbg_spool_add(struct tbg_spool *s, const uint8_t *b, size_t len)
 	size_t first = len < room ? len : room;
 	int err = 0;
 
+	if (!total_take(len))
+		return file_failed(s, -EDQUOT);
+	s->held += len;
 	if (first)
 		err = memory_add(s, b, first);
 	if (err || first == len)
@@ -132,6 +153,8 @@ int tbg_spool_add(struct tbg_spool *s, const uint8_t *b, size_t len)
 void tbg_spool_empty(struct tbg_spool *s)
 {
 	s->len = s->memory_len = 0;
+	atomic_fetch_sub(&total, s->held);
+	s->held = 0;
 	if (s->fd >= 0 && ftruncate(s->fd, 0))
 		return;		/* what is in it is written over */
 }

@@ -15,12 +15,16 @@
 
 struct tbg_spool {
 	uint64_t len;		/* bytes of it so far */
+	uint64_t held;		/* that count in the total */
 	uint64_t memory_max;	/* what lies behind these is in the file */
 	char *folder;		/* for the file */
 	uint8_t *memory;
 	size_t memory_len, memory_room;
 	int fd;			/* -1: no file yet */
 };
+
+/* Bytes that all spools may have together; what is beyond is -EDQUOT. */
+void tbg_spool_total_set(uint64_t bytes);
 
 /* NULL: no memory. */
 struct tbg_spool *tbg_spool_new(uint64_t memory_max, const char *folder);
