@@ -123,8 +123,8 @@ def raise_nofile(want=NOFILE):
 
 def places():
     """Where a lab's folder may be: on a disk rather than in memory, if there is a choice."""
-    return [place for place in (os.environ.get("TMPDIR"), "/var/tmp", "/tmp")
-            if place and os.path.isdir(place)]
+    named = dict.fromkeys((os.environ.get("TMPDIR"), "/var/tmp", "/tmp"))   # each once
+    return [place for place in named if place and os.path.isdir(place)]
 
 
 def make_folder():
