@@ -561,8 +561,9 @@ int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s,
 		*ret = a;
 		return 0;
 	}
-	snprintf(ret_msg, msg_len, "%s: %s; choose another address, a path in a folder that can be written, or off",
-		 s->opt.admin, strerror(-err));
+	snprintf(ret_msg, msg_len, "%s: %s; %s", s->opt.admin, strerror(-err),
+		 err == -EMFILE || err == -ENFILE ? "raise the limit of open files (ulimit -n)" :
+		 "choose another address, a path in a folder that can be written, or off");
 	tbg_admin_close(a);
 	return err;
 }

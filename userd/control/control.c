@@ -594,6 +594,9 @@ static void open_explain(const char *path, int err, pid_t pid, char *ret_msg,
 	else if (err == -EEXIST || err == -ENOTSOCK)
 		snprintf(ret_msg, msg_len, "%s: exists and is not a socket; remove it, or choose another path",
 			 path);
+	else if (err == -EMFILE || err == -ENFILE)
+		snprintf(ret_msg, msg_len, "%s: %s; raise the limit of open files (ulimit -n)",
+			 path, strerror(-err));
 	else
 		snprintf(ret_msg, msg_len, "%s: %s; choose a path in a folder that can be written",
 			 path, strerror(-err));

@@ -335,7 +335,8 @@ static void fail(struct program *p, unsigned int status, const char *why)
 	if (p->head_done)		/* what stands before it may never be read */
 		tbg_report("toboggan-gateway: %s: %s; its answer is cut off", p->script.path, why);
 	else
-		tbg_gateway_request_complain(p->v, text, n < (int)sizeof(text) ? n : (int)sizeof(text) - 1);
+		tbg_gateway_request_complain(p->v, text,
+				n < (int)sizeof(text) ? n : (int)sizeof(text) - 1);
 	tbg_gateway_request_fail(p->v, status);
 }
 
