@@ -280,8 +280,9 @@ MATCH = {"": None, "*": True, "ETAG": True, "W/ETAG": False, '"x"': False, '"x",
 NONE_MATCH = {"": None, "*": False, "ETAG": False, "W/ETAG": False, '"x"': True,
               '"x", W/ETAG': False, '"x"|ETAG': False, "ETAGx": True}
 RANGE = {"": None, "bytes=1-3": 206, "bytes=1-2,4-5": 206, "bytes=999999-": 416}
-IF_RANGE = {"": True, "ETAG": True, "W/ETAG": False, '"x"': False, DATES["same"]: True,
-            DATES["later"]: False, DATES["asctime"]: True, "nonsense": False}
+# The files were given their dates later: such a date is of no version for certain.
+IF_RANGE = {"": True, "ETAG": True, "W/ETAG": False, '"x"': False, DATES["same"]: False,
+            DATES["later"]: False, DATES["asctime"]: False, "nonsense": False}
 
 
 def wanted(method, match, unmodified, none_match, modified, range_, if_range):

@@ -458,8 +458,17 @@ def t_private_root_is_served_as_its_owner():
         raise ktap.Skip("not started by root")
     d = daemon_of()
     os.chmod(d.root, 0o700)
+    try:
+        d.start()
+        raise AssertionError("started as root, which nobody has asked for")
+    except RuntimeError as why:
+        assert "exit 1" in str(why) and "--user (root:" in str(why), why
+    d = daemon_of()
+    os.chmod(d.root, 0o700)
+    os.chown(d.root, 12345, 12345)
+    os.chown(os.path.join(d.root, "a.txt"), 12345, 12345)
     with d:
-        assert any("running as its owner, root" in x for x in d.lines), d.lines
+        assert any("running as its owner" in x for x in d.lines), d.lines
         with connect(d) as s:
             assert ask(s).endswith(b"a text\n")
         with open(f"/proc/{d.pid}/status", encoding="ascii") as f:

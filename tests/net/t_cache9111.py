@@ -30,7 +30,7 @@ _names = itertools.count()
 def begin():
     global d, o
     o = origin.Origin()
-    d = daemon.Daemon("--upstream", o.url, *daemon.USER, "--workers", "2").start()
+    d = daemon.Daemon("--memory", "256M", "--upstream", o.url, *daemon.USER, "--workers", "2").start()
 
 
 def end():

@@ -98,7 +98,7 @@ def t_the_environment_is_the_meta_variables():
     want = {
         "GATEWAY_INTERFACE": "CGI/1.1", "REQUEST_METHOD": "GET", "QUERY_STRING": "a=b&c",
         "SCRIPT_NAME": p, "PATH_INFO": "/extra path", "SERVER_PROTOCOL": "HTTP/1.1",
-        "REMOTE_ADDR": "127.0.0.1", "REMOTE_HOST": "127.0.0.1", "HTTP_COOKIE": "c=1", "HTTP_HOST": "Some.Host:81",
+        "REMOTE_ADDR": "127.0.0.1", "REMOTE_HOST": "127.0.0.1", "HTTP_COOKIE": "c=1", "HTTP_HOST": "some.host:81",
         "SCRIPT_FILENAME": d.programs + "/" + p.split("/")[-1],
     }
     for name, value in want.items():
@@ -235,11 +235,12 @@ def t_a_redirect_with_more_behind_it():
         assert r.status == 502, r
         r = c.request("GET", d.program("printf 'Location: /file.txt\\n\\n'; exit 3"))
         assert r.status in (200, 502), r
-    # what is left of a body that the program does not read is nobody's request
+    # a body that the program does not read is nobody's request
     with origin.Client(d.address) as c:
-        c.send(f"POST {to('/file.txt')} HTTP/1.1\r\nHost: t\r\nContent-Length: 100000000\r\n\r\n".encode())
-        r = c.answer()
-        assert r.body == b"a file" and r.field("Connection") == "close" and c.ended(), r
+        c.send(f"POST {to('/file.txt')} HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n".encode() +
+               b"GET /no HTTP/1.1\r\n\r\n".ljust(100000))
+        assert c.answer().body == b"a file"
+        assert c.request("GET", "/file.txt").body == b"a file"
 
 
 def t_redirects_pipelined_with_files():

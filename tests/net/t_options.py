@@ -91,7 +91,7 @@ BAD = {
     "access-log-format": ("combined, json", ["", "JSON", "xml", "combined ", "$nothing", "$remote $"]),
     "admin": ("socket's path", ["", "x", "localhost:80", "127.0.0.1", "127.0.0.1:x", "/" + "x" * 107]),
     "admin-token": ("16 to 256 bytes", ["", "/nonexistent", "/dev/null"]),
-    "user": ("the name of a user that there is", ["", "no-such-user"]),
+    "user": ("a user that there is, by name or number", ["", "no-such-user"]),
     "header-timeout": ("10s", ["", "0", "0s", "-1s", "soon", "1h", "86401", "99999999s", "1.5s", "s", "1 s"]),
     "idle-timeout": ("60s", ["", "0ms", "x", "1d"]),
     "send-timeout": ("60s", ["", "0", "x", "60S"]),
@@ -111,6 +111,10 @@ BAD = {
     "health-interval": ("5s", ["", "0", "x"]),
     "body-buffer": ("64K", ["", "x", "-1", "on", "1.5M", "2000M"]),
     "body-folder": ("slash", ["", "tmp"]),
+    "body-total": ("512M", ["", "x", "-1", "1.5M"]),
+    "drain-timeout": ("90s", ["", "0", "-1s", "x", "2d"]),
+    "unattended-timeout": ("64s", ["", "0", "999ms", "65s", "x"]),
+    "wire-size": ("auto", ["", "x", "-1", "65K", "AUTO"]),
     "body-max": ("8M", ["", "x", "-1", "1.5M", "00x", "2000G", "0 ", "1 "]),
 }
 
@@ -306,6 +310,8 @@ def t_check_is_for_who_checks():
         path = os.path.join(folder, path)
         with open(conf, "w", encoding="utf-8") as f:
             f.write(f'root = "/"\n\n{name} = "{path}"\n')
+            if name != "control":       # without one, users have no place for it
+                f.write(f'control = "{own}/c.sock"\n')
         assert run("--check", conf, "--listen", "127.0.0.1:0").returncode == 0, path
         if good:
             assert run("--check", conf, "--listen", "127.0.0.1:0", prefix=become()).returncode == 0, path

@@ -253,7 +253,7 @@ def t_fix_levels():
 
 
 def guest_conf(test_timeout=None, **other):
-    opts = argparse.Namespace(**{"build": "/b", "env": [], "shell": None, "accel": "tcg",
+    opts = argparse.Namespace(**{"build": "/b", "test_jobs": 0, "env": [], "shell": None, "accel": "tcg",
                                  "suites": ["net"], "exec": None, "kernel": None, "retry": True,
                                  "test_timeout": test_timeout, **other})
     return vm_run().guest_conf("6.1", opts)

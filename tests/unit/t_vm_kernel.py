@@ -110,6 +110,8 @@ def t_modules_are_those_of_the_kernel_or_refused():
         for name, optional in kernel.wanted_modules():
             if not optional and name != "veth":
                 fakeboot.module(f"{tree}/kernel/{name}.ko")
+        for name in kernel.ROOTS["9p"][1]:
+            fakeboot.module(f"{tree}/kernel/{name}.ko")
         fakeboot.module(f"{tree}/kernel/bridge.ko", depends="stp")
         fakeboot.module(f"{tree}/kernel/stp.ko")
         write(f"{tree}/modules.builtin", "kernel/drivers/net/veth.ko\n")
@@ -254,7 +256,8 @@ def t_a_full_disk_is_named():
         image = fakeboot.bzimage(f"{other}/bzImage")
         config = write(f"{other}/c", fakeboot.whole_config())
         write(f"{other}/modules/modules.builtin",
-              "".join(f"kernel/{name}.ko\n" for name, _ in kernel.wanted_modules()))
+              "".join(f"kernel/{name}.ko\n" for name in
+                      [*(name for name, _ in kernel.wanted_modules()), *kernel.ROOTS["9p"][1]]))
         os.chmod(write(f"{other}/guest/init", "x" * 8192), 0o755)
         res = subprocess.run(
             ["unshare", "-r", "-m", "sh", "-c", script, "sh", d, other, VM_RUN, "--build", d,
