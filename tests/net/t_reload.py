@@ -6,6 +6,7 @@ import json
 import os
 import select
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import daemon
 import ktap
 import net
 import origin
+import ptrace
 import talk
 
 ONE = 'root = "{root}/one"\nheaders = {"X-Version: one"}\n'
@@ -211,12 +213,19 @@ def lead(d, to):
 
 
 def follows(d, host, old, new, done):
-    """old may be answered for 100 ms after done, then new, from every tier."""
+    """old may be answered for a while after done, then new, from every tier; how long."""
     with conf.Host(d.address, host) as c:
         while (r := c.get("/")).body != new:
             assert r.body == old, r
-            assert time.monotonic() < done + .1, f"{host}: not followed: {r}"
+            assert time.monotonic() < done + client.WAIT_S, f"{host}: not followed: {r}"
+        took = time.monotonic() - done
         assert c.hot("/", "wire" if d.wire else "user").body == new
+    return took
+
+
+def in_time(took):
+    """What changes is told within 100 ms; a busy machine may be late now and then."""
+    assert statistics.median(took) < .1, took
 
 
 class Linked(Made):
@@ -228,21 +237,22 @@ class Linked(Made):
 def t_each_path_to_one_folder_is_followed():
     """A link beside another path to the same folder, and beside itself with a slash."""
     def test(d):
+        took = []
         for _ in range(3):
             for host in "ab":
                 follows(d, host, None, b"one", time.monotonic())
             done = lead(d, "two")
-            follows(d, "a", b"one", b"two", done)
+            took.append(follows(d, "a", b"one", b"two", done))
             follows(d, "b", None, b"one", done)
-            follows(d, "a", b"two", b"one", lead(d, "one"))
+            took.append(follows(d, "a", b"two", b"one", lead(d, "one")))
         for again in ("{root}/cur/", "{root}/../root/cur//"):
             d.reconfigure(CUR % again)
             for old, new in (("one", "two"), ("two", "one")):
                 for host in "ab":
                     follows(d, host, None, old.encode(), time.monotonic())
                 done = lead(d, new)
-                for host in "ab":
-                    follows(d, host, old.encode(), new.encode(), done)
+                took += [follows(d, host, old.encode(), new.encode(), done) for host in "ab"]
+        in_time(took)
     for wire in (False, True):
         with Linked(CUR % "{root}/one", wire=wire) as d:
             test(d)
@@ -251,16 +261,31 @@ def t_each_path_to_one_folder_is_followed():
 def t_path_that_a_reload_brings_is_followed():
     """From a folder's own path to a link that leads there, and back."""
     def test(d):
-        link = 'root = "{root}/cur"\n'
+        link, took = 'root = "{root}/cur"\n', []
         for _ in range(2):
             d.reconfigure(link)
             follows(d, "a", None, b"one", time.monotonic())
-            follows(d, "a", b"one", b"two", lead(d, "two"))
-            follows(d, "a", b"two", b"one", lead(d, "one"))
+            took.append(follows(d, "a", b"one", b"two", lead(d, "two")))
+            took.append(follows(d, "a", b"two", b"one", lead(d, "one")))
             d.reconfigure('root = "{root}/one"\n')
             follows(d, "a", None, b"one", time.monotonic())
+        in_time(took)
     for wire in (False, True):
         with Linked('root = "{root}/one"\n', wire=wire) as d:
+            test(d)
+
+
+def t_control_thread_that_is_busy_delays_no_change():
+    """As in a long reload: a switched link and a replaced file are told all the same."""
+    def test(d):
+        for host in "ab":
+            follows(d, host, None, b"one", time.monotonic())
+        with ptrace.stopped(d.process.pid):
+            follows(d, "a", b"one", b"two", lead(d, "two"))
+            d.write("one/index.html", b"new")
+            follows(d, "b", b"one", b"new", time.monotonic())
+    for wire in (False, True):
+        with Linked(CUR % "{root}/one", wire=wire) as d:
             test(d)
 
 

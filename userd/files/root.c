@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A table of open folders. Numbers are taken, given back and pointed at other
- * folders by the control thread; workers read descriptors, of roots that the
- * configuration they serve by holds a reference to. openat2(RESOLVE_BENEATH) is
+ * A table of open folders. Numbers are taken and given back by the control
+ * thread and pointed at other folders by the watch's, under r->lock; workers
+ * read descriptors, of roots that the configuration they serve by holds a
+ * reference to. openat2(RESOLVE_BENEATH) is
  * the one way to a file: the kernel refuses what would leave the root, whatever
  * the encoding or the symbolic links.
  */
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +39,7 @@ struct tbg_roots {
 	struct root root[TBG_ROOTS_MAX];
 	char **past;		/* former paths, which others may still read */
 	size_t past_nr;
+	pthread_mutex_t lock;	/* before the watch's */
 };
 
 int tbg_roots_open(struct tbg_roots **ret)
@@ -47,6 +50,7 @@ int tbg_roots_open(struct tbg_roots **ret)
 		return -ENOMEM;
 	for (int i = 0; i < TBG_ROOTS_MAX; i++)
 		atomic_init(&r->root[i].fd, -1);
+	pthread_mutex_init(&r->lock, NULL);
 	*ret = r;
 	return 0;
 }
@@ -82,7 +86,7 @@ static int number_for(const struct tbg_roots *r, const char *path,
 	return room;
 }
 
-/* Takes asked and fd, unless it fails. */
+/* Takes asked and fd, unless it fails. Under r->lock. */
 static int root_open(struct tbg_roots *r, char *asked, int fd)
 {
 	struct stat st;
@@ -124,7 +128,9 @@ int tbg_root_get(struct tbg_roots *r, const char *path)
 	while (len > 1 && path[len - 1] == '/')
 		len--;
 	asked = strndup(path, len);
+	pthread_mutex_lock(&r->lock);
 	nr = asked ? root_open(r, asked, fd) : -ENOMEM;
+	pthread_mutex_unlock(&r->lock);
 	if (nr < 0) {
 		free(asked);
 		close(fd);
@@ -136,12 +142,14 @@ void tbg_root_put(struct tbg_roots *r, int nr)
 {
 	struct root *one = &r->root[nr];
 
-	if (--one->refs)
-		return;
-	close(atomic_exchange(&one->fd, -1));
-	free(atomic_exchange(&one->path, NULL));
-	free(one->asked);
-	one->asked = NULL;
+	pthread_mutex_lock(&r->lock);
+	if (!--one->refs) {
+		close(atomic_exchange(&one->fd, -1));
+		free(atomic_exchange(&one->path, NULL));
+		free(one->asked);
+		one->asked = NULL;
+	}
+	pthread_mutex_unlock(&r->lock);
 }
 
 /* The folder that asked leads to is another one: true if it is taken instead. */
@@ -190,10 +198,10 @@ void tbg_roots_follow(struct tbg_roots *r, void (*moved)(void *arg, int nr),
 	for (int i = 0; i < TBG_ROOTS_MAX; i++) {
 		struct root *one = &r->root[i];
 
-		if (!one->refs || !root_moves(one, hidden))
-			continue;
-		if (root_move(r, one))
+		pthread_mutex_lock(&r->lock);
+		if (one->refs && root_moves(one, hidden) && root_move(r, one))
 			moved(arg, i);
+		pthread_mutex_unlock(&r->lock);
 	}
 }
 

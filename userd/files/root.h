@@ -34,7 +34,8 @@ bool tbg_root_last(const struct tbg_roots *r, int nr);	/* one reference left */
  * Roots whose path leads to another folder by now (a symbolic link that was
  * switched, a folder that was replaced) become that one, and moved() is told.
  * A path that leads nowhere leaves its root as it was. hidden() is told once of a
- * path on which we may not go. Control thread alone.
+ * path on which we may not go. Any thread but one at a time; beside the control
+ * thread's taking and giving back.
  */
 void tbg_roots_follow(struct tbg_roots *r, void (*moved)(void *arg, int nr),
 		      void (*hidden)(const char *path), void *arg);

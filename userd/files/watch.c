@@ -2,8 +2,8 @@
 /*
  * Which files changed: inotify on every folder between a root and a cached
  * file, and a periodic stat beneath. Workers take leases here; a thread of
- * its own reads events and withdraws. Must never call a file trusted whose
- * change could go unseen.
+ * its own reads events and withdraws, and has roots follow their paths. Must
+ * never call a file trusted whose change could go unseen.
  *
  * A lease notes the cache's number of changes and looks the folder up under
  * w->lock; events are applied (folder forgotten, change logged, objects
@@ -66,6 +66,7 @@
 #define READ_BYTES	65536
 #define READS_MAX	64
 #define LINKS_MAX	256	/* looked for at once */
+#define FOLLOW_MS	20	/* between looks at where the roots' paths lead */
 
 /* File systems whose every change passes through this kernel's own files. */
 #define FS_ZFS		0x2fc12fc1
@@ -93,13 +94,14 @@ struct inode {
 
 struct tbg_watch {
 	struct tbg_cache *cache;
-	const struct tbg_roots *roots;
+	struct tbg_roots *roots;
 	int fd;				/* inotify; -1: there is none left for us */
 	int stop_fd;
 	pthread_t thread;
 	bool running;
 	atomic_bool begun;
 	int (*begin)(void);		/* what the thread does first */
+	void (*hidden)(const char *path);	/* see tbg_roots_follow() */
 	unsigned int slice;		/* next of the periodic stat */
 	unsigned int files_nr, files_max;	/* watches of files */
 	unsigned int forget;		/* next bucket that files_forget() looks at */
@@ -590,30 +592,39 @@ void tbg_watch_ready(struct tbg_watch *w)
 	}
 }
 
+static void root_moved(void *arg, int root)
+{
+	tbg_watch_forget(arg, root);
+}
+
 static void *thread_run(void *arg)
 {
 	struct tbg_watch *w = arg;
 	struct pollfd p[] = {
 		{ .fd = w->fd, .events = POLLIN }, { .fd = w->stop_fd, .events = POLLIN },
 	};
+	uint64_t follow_ns = 0;
 
 	w->begin();
 	atomic_store(&w->begun, true);
 	while (!p[1].revents) {
-		if (poll(p, 2, -1) > 0 && p[0].revents)
+		if (poll(p, 2, FOLLOW_MS) > 0 && p[0].revents)
 			tbg_watch_ready(w);
+		if (tbg_mono_ns() < follow_ns)
+			continue;
+		tbg_roots_follow(w->roots, root_moved, w->hidden, w);
+		follow_ns = tbg_mono_ns() + FOLLOW_MS * 1000000ull;
 	}
 	return NULL;
 }
 
-int tbg_watch_start(struct tbg_watch *w, int (*begin)(void))
+int tbg_watch_start(struct tbg_watch *w, int (*begin)(void), void (*hidden)(const char *path))
 {
 	sigset_t all, old;
 	int err;
 
-	if (w->fd < 0)
-		return 0;
 	w->begin = begin;
+	w->hidden = hidden;
 	w->stop_fd = eventfd(0, EFD_CLOEXEC);
 	if (w->stop_fd < 0)
 		return -errno;
@@ -720,7 +731,7 @@ static unsigned int files_max(void)
 	return max / 2 < FILES_MAX ? max / 2 : FILES_MAX;
 }
 
-int tbg_watch_open(struct tbg_watch **ret, const struct tbg_roots *roots,
+int tbg_watch_open(struct tbg_watch **ret, struct tbg_roots *roots,
 		   struct tbg_cache *cache)
 {
 	struct tbg_watch *w = calloc(1, sizeof(*w));

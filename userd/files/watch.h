@@ -27,7 +27,7 @@ struct tbg_lease {
 };
 
 /* Names are rooted, see root.h. */
-int tbg_watch_open(struct tbg_watch **ret, const struct tbg_roots *roots,
+int tbg_watch_open(struct tbg_watch **ret, struct tbg_roots *roots,
 		   struct tbg_cache *cache);
 void tbg_watch_close(struct tbg_watch *w);
 
@@ -59,11 +59,12 @@ bool tbg_watch_unchanged(struct tbg_watch *w, const struct tbg_object *o);
 void tbg_watch_ready(struct tbg_watch *w);
 
 /*
- * Starts and ends the thread that does so as it happens, whatever the control thread is
- * busy with (a reload takes a second where there are a thousand hosts). It calls begin
- * first, before this returns. 0 or negative errno.
+ * Starts and ends the thread that does so as it happens, and has roots follow their
+ * paths (hidden: see tbg_roots_follow()), whatever the control thread is busy with (a
+ * reload takes a second where there are a thousand hosts). It calls begin first, before
+ * this returns. 0 or negative errno.
  */
-int tbg_watch_start(struct tbg_watch *w, int (*begin)(void));
+int tbg_watch_start(struct tbg_watch *w, int (*begin)(void), void (*hidden)(const char *path));
 void tbg_watch_stop(struct tbg_watch *w);
 
 /* Whether there is inotify at all; without it each file is looked at after TBG_STAT_MS. */

@@ -583,11 +583,6 @@ static void on_second(void *arg, uint64_t now_ns)
 	}
 }
 
-static void root_moved(void *arg, int root)
-{
-	tbg_watch_forget(arg, root);
-}
-
 static void root_hidden(const char *path)
 {
 	tbg_report("toboggand: root \"%s\": a folder above it is closed to the daemon's user: served as it is, but should the path come to lead elsewhere, that is seen at a reload (SIGHUP) alone",
@@ -660,12 +655,11 @@ static void detach_await(struct start *t, uint64_t now_ns)
 	tbg_loop_stop(t->s.loop);
 }
 
-/* Follows roots, goes on with a reload; while draining, ends when workers and clients have. */
+/* Goes on with a reload; while draining, ends when workers and clients have. */
 static void on_step(void *arg, uint64_t now_ns)
 {
 	struct start *t = arg;
 
-	tbg_roots_follow(t->s.roots, root_moved, root_hidden, t->s.watch);
 	tbg_reload_tick(t->reload);
 	if (t->stops && atomic_load(&t->threads_ended) == t->threads_nr)
 		detach_await(t, now_ns);
@@ -770,10 +764,10 @@ static bool cache_open(struct tbg_server *s)
 
 static bool watch_start(struct tbg_server *s)
 {
-	int err = tbg_watch_start(s->watch, tbg_privilege_none);
+	int err = tbg_watch_start(s->watch, tbg_privilege_none, root_hidden);
 
 	if (err)
-		tbg_report("toboggand: no thread for inotify: %s", strerror(-err));
+		tbg_report("toboggand: no thread to watch files: %s", strerror(-err));
 	return !err;
 }
 
