@@ -24,7 +24,7 @@ export Q V
 # Of what `make check-asan` builds, in $(O)/asan.
 CFLAGS_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined
 
-all: bpf userd tools		## build everything (default)
+all: bpf userd tools examples	## build everything (default)
 
 bpf:				## the kernel side
 	$(Q)$(MAKE) -C bpf
@@ -32,11 +32,14 @@ userd: bpf			## the daemon
 	$(Q)$(MAKE) -C userd
 tools: bpf			## the command-line tool
 	$(Q)$(MAKE) -C tools
+examples:			## the example modules
+	$(Q)$(MAKE) -C Documentation examples
 
 deps:				## install the Debian packages that are missing
 	$(Q)tools/deps
 
-run: deps			## set up, build, serve a sample site, show each tier
+run:				## set up, build, serve a sample site, show each tier
+	$(Q)tools/deps build run
 	$(Q)$(MAKE) all
 	$(Q)tools/run
 
@@ -114,7 +117,7 @@ help:				## this list
 	$(Q)grep -E '^[a-z-]+:.*##' Makefile | \
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
-.PHONY: all bpf userd tools deps run check check-quick check-all check-asan \
+.PHONY: all bpf userd tools examples deps run check check-quick check-all check-asan \
 	build-asan check-build check-unit check-net check-vm check-gigabyte \
 	check-scale kselftest-tar bench fuzz format lint install uninstall deb image \
 	deps-package clean help

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What make refuses: paths that it would take apart.
+"""What make refuses: paths that it would take apart. And what it installs first.
 
 Only Makefiles alone are read, in a folder of their own; nothing is built.
 """
@@ -42,6 +42,20 @@ def make(name, *words, where="one"):
 def refused(says, *args, **more):
     got = make(*args, **more)
     assert got.returncode == 2 and says in got.stderr and "rm " not in got.stdout, got
+
+
+def t_run_needs_no_package_of_the_tests():
+    """Neither a browser nor another server nor an emulator, to build and to look at it."""
+    steps = subprocess.run(["make", "-C", REPO, "-n", "run"], capture_output=True, text=True,
+                           check=True).stdout
+    groups = next(line for line in steps.splitlines() if "tools/deps" in line).split()[1:]
+    assert groups == ["build", "run"], steps
+    rows = subprocess.run([os.path.join(REPO, "tools/deps"), "--list"], capture_output=True,
+                          text=True, check=True).stdout.splitlines()
+    names = {row.split()[1] for row in rows if row.split()[0] in groups}
+    assert {"clang", "curl"} <= names, names
+    for other in ("chromium", "php", "apache", "nginx", "qemu", "python", "llvm"):
+        assert not any(other in name for name in names), (other, names)
 
 
 def t_paths_of_one_word_are_taken():

@@ -172,7 +172,7 @@ def web99_mix(folders, pages):
 
 
 class Pages:
-    """The pages that one server makes around files: userd/modules/specweb99.h has them too."""
+    """The pages that one server makes around files: specweb99/specweb99.h has them too."""
 
     def __init__(self, software, address):
         self.software, self.address = software, address
