@@ -96,14 +96,15 @@ struct heads {
 	uint32_t get_age, not_age;
 };
 
-static void heads_make(struct heads *h, const struct tbg_stored *one,
-		       uint64_t age_s)
+static void heads_make(struct heads *h, const struct tbg_location *l,
+		       const struct tbg_stored *one, uint64_t age_s)
 {
 	struct tbg_response_plan d = {
 		.status = one->terms.status, .reason = one->reason,
 		.reason_len = strlen(one->reason), .fields = one->head,
 		.fields_len = one->head_len, .length = one->body->len,
 		.age_s = age_s, .made_here = one->made_here, .older = one->older,
+		.location = l->adds ? l : NULL,
 	};
 
 	tbg_deliver_head(&h->get, &d, &h->get_age);
@@ -244,7 +245,7 @@ static void publish(const struct tbg_server *s, const struct tbg_location *l,
 	struct tbg_draft d = { 0 };
 	struct heads h = { 0 };
 
-	heads_make(&h, one, age_s);
+	heads_make(&h, l, one, age_s);
 	if (digits > TBG_AGE_MAX || h.get.failed || h.not.failed ||
 	    h.not.len > TBG_304_ROOM || h.get.len > TBG_HEAD_ROOM)
 		goto out;

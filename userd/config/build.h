@@ -56,7 +56,7 @@ int tbg_pool_make(struct tbg_build *m, struct tbg_target *t, enum tbg_pool_kind 
 int tbg_site_locations(struct tbg_build *m, struct tbg_site *site,
 		       const struct tbg_scope *host);
 
-/* With hosts: a location outside of them would be nobody's. */
+/* With hosts: no location outside of them, which no request would reach. */
 int tbg_locations_check(struct tbg_build *m);
 
 #endif

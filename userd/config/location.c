@@ -243,13 +243,15 @@ bool tbg_trusted_proxies_set(struct tbg_target *t, const char *v)
 	return tbg_value_prefix(v, &more[l->proxies_nr++]);
 }
 
-static size_t fields_bytes(const struct tbg_location *l)
+/* Of the lines that it adds, about; and whether it adds any. */
+static size_t fields_bytes(struct tbg_location *l)
 {
 	size_t ret = 0;
 
 	for (unsigned int i = 0; i < l->policies_nr; i++) {
 		const struct tbg_header_rules *p = &l->policies[i];
 
+		l->adds |= p->headers_nr || p->expires || p->cache_control;
 		ret += strlen(p->expires ?: "") + strlen(p->cache_control ?: "") + 32;
 		for (unsigned int j = 0; j < p->headers_nr; j++)
 			ret += strlen(p->headers[j]) + 2;
@@ -364,12 +366,32 @@ static int location_make(struct tbg_build *m, struct tbg_location *l,
 	if (l->root < 0 && l->handler == TBG_HANDLER_FILES)
 		return tbg_build_wrong(m, last->line, "%.100s: no root; expected root = \"a folder\" or upstream = \"a name\" there or outside of it",
 					*last->title ? last->title : "root");
-	if (fields_bytes(l) <= TBG_FIELDS_MAX)
+	if (fields_bytes(l) <= TBG_FIELDS_MAX) {
+		m->sites->adds |= l->adds && l->handler != TBG_HANDLER_FILES;
 		return 0;
+	}
 	for (int i = 2; i >= 0; i--)
 		headers = scopes[i] ? tbg_setting_of(scopes[i], "headers") ?: headers : headers;
 	return tbg_build_wrong(m, headers ? headers->line : last->line, "%.100s: %zu bytes of headers; expected at most %d, those of outer scopes included",
 				tbg_scope_name(last), fields_bytes(l), TBG_FIELDS_MAX);
+}
+
+/* Settings that change what is made of files, and nothing else. */
+static const char *const of_files[] = {
+	"autoindex", "precompressed", "codings", "compress", "compress-min",
+};
+
+/* Refuses what a scope says of files where none are served. */
+static int files_check(struct tbg_build *m, const struct tbg_scope *scope)
+{
+	for (size_t i = 0; i < sizeof(of_files) / sizeof(*of_files); i++) {
+		const struct tbg_setting *s = tbg_setting_of(scope, of_files[i]);
+
+		if (s)
+			return tbg_build_wrong(m, s->line, "%s: no effect, nothing in this scope is answered with files; expected a root, or no %s",
+						of_files[i], of_files[i]);
+	}
+	return 0;
 }
 
 static int precedence(const void *a, const void *b)
@@ -393,7 +415,7 @@ int tbg_site_locations(struct tbg_build *m, struct tbg_site *site,
 {
 	const struct tbg_scope *in = host ?: m->top;
 	unsigned int nr = 0, line = 0;
-	bool slash = false;
+	bool slash = false, files = false;
 	int err = 0;
 
 	for (unsigned int i = 0; i < in->below_nr; i++) {
@@ -409,14 +431,24 @@ int tbg_site_locations(struct tbg_build *m, struct tbg_site *site,
 	site->locations = tbg_sites_alloc(m->sites, (nr + 1) * sizeof(*site->locations));
 	if (!site->locations)
 		return -ENOMEM;
-	for (unsigned int i = 0; i < in->below_nr && !err; i++)
-		if (is_location(in->below[i]))
-			err = location_make(m, &site->locations[site->locations_nr++],
-					    host, in->below[i]);
+	for (unsigned int i = 0; i < in->below_nr && !err; i++) {
+		struct tbg_location *l = &site->locations[site->locations_nr];
+
+		if (!is_location(in->below[i]))
+			continue;
+		site->locations_nr++;
+		err = location_make(m, l, host, in->below[i]);
+		if (!err && l->handler != TBG_HANDLER_FILES)
+			err = files_check(m, in->below[i]);
+	}
 	if (!err && !slash)
 		err = location_make(m, &site->locations[site->locations_nr++], host, NULL);
-	for (unsigned int i = 0; i < site->locations_nr; i++)
+	for (unsigned int i = 0; i < site->locations_nr; i++) {
 		site->locations[i].site = site;
+		files |= site->locations[i].handler == TBG_HANDLER_FILES;
+	}
+	if (!err && !files)
+		err = files_check(m, in);
 	qsort(site->locations, site->locations_nr, sizeof(*site->locations),
 	      precedence);
 	return err;
@@ -432,5 +464,5 @@ int tbg_locations_check(struct tbg_build *m)
 		return tbg_build_wrong(m, s->line, "location \"%.100s\": outside of the hosts; expected it in a host, or no hosts",
 					s->title);
 	}
-	return 0;
+	return m->sites->files ? 0 : files_check(m, m->top);
 }

@@ -71,12 +71,16 @@ void tbg_pages_error(const struct tbg_server *s, const struct tbg_location *l,
 	struct tbg_reply *r = &ret->reply;
 	char *text = tbg_pages_read(s, l, r->status, &ret->body_len, &r->type);
 
-	if (!text)
+	if (text) {
+		free(ret->heap);
+		ret->heap = text;
+		ret->body = text;
+		r->length = ret->body_len;
+	}
+	if (l->handler == TBG_HANDLER_FILES)
 		return;
-	free(ret->heap);
-	ret->heap = text;
-	ret->body = text;
-	r->length = ret->body_len;
+	tbg_location_fields(l, r->status, r->type, ret->fields);
+	r->fields = ret->fields;
 }
 
 /* --- listings ------------------------------------------------------------ */

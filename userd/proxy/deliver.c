@@ -12,6 +12,7 @@
 #include "proxy/fetch.h"
 #include "files/pages.h"
 #include "main/server.h"
+#include "proxy/site_fields.h"
 
 #define IOV_NR	   24
 #define SEND_BYTES (512 << 10)	/* of one call */
@@ -94,12 +95,36 @@ static void status_line(struct tbg_lines *l, unsigned int status,
 	tbg_lines_text(l, "\r\n");
 }
 
+/* Fields of the response, and those of the location. */
+static void both_put(struct tbg_lines *l, const struct tbg_response_plan *d,
+		     const char *fields, size_t fields_len)
+{
+	struct tbg_site_fields added;
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	tbg_site_fields_make(&added, d->location, d->status, fields, fields_len);
+	while (tbg_field_next(fields, fields_len, &at, &name, &v))
+		if ((d->says || repeats(d->status, name)) &&
+		    !tbg_site_fields_replace(&added, name))
+			tbg_lines_field(l, name, v);
+	tbg_lines_put(l, added.lines, added.len);
+}
+
 /* What a response says that goes to the client as it comes. */
 static void says_put(struct tbg_lines *l, const struct tbg_response_plan *d)
 {
+	struct tbg_lines text = { 0 };
 	size_t len;
 
-	tbg_forward_fields(l, d->says, d->date, 0);
+	if (d->location) {
+		tbg_forward_fields(&text, d->says, d->date, 0);
+		both_put(l, d, text.text ?: "", text.len);
+		l->failed |= text.failed;
+		tbg_lines_free(&text);
+	} else {
+		tbg_forward_fields(l, d->says, d->date, 0);
+	}
 	if (d->status != 101 && d->status != 426)
 		return;
 	len = l->len;
@@ -111,15 +136,11 @@ static void says_put(struct tbg_lines *l, const struct tbg_response_plan *d)
 void tbg_deliver_head(struct tbg_lines *l, const struct tbg_response_plan *d,
 		      uint32_t *ret_age_off)
 {
-	struct tbg_value name, v;
-	size_t at = 0;
-
 	status_line(l, d->status, d->reason, d->reason_len);
 	if (d->says)
 		says_put(l, d);
-	while (!d->says && tbg_field_next(d->fields, d->fields_len, &at, &name, &v))
-		if (repeats(d->status, name))
-			tbg_lines_field(l, name, v);
+	else
+		both_put(l, d, d->fields, d->fields_len);
 	*ret_age_off = l->len + strlen("Age: ");
 	if (d->age_s >= 0)
 		tbg_lines_add(l, "Age: %lld\r\n", (long long)d->age_s);
@@ -170,9 +191,35 @@ static void seek(struct tbg_transfer *x, uint64_t from)
 	x->at_off = from;
 }
 
-void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *d)
+/*
+ * Whose errors and fields these are. It is found again, as the configuration has it
+ * now: what the request was found to be in has perhaps gone with a reload.
+ */
+static const struct tbg_location *location_of(const struct tbg_transfer *x)
 {
+	char path[TBG_TARGET_MAX + TBG_INDEX_ROOM];
+	int n = tbg_target_path(x->target.text, x->target.len, path);
+
+	if (n > 0 && path[n - 1] == '/' && x->index)
+		n += strlen(strcpy(path + n, x->index));
+	return tbg_location_find(tbg_site_find(x->w->sites, x->host.text, x->host.len),
+				 path, n > 0 ? n : 0);
+}
+
+/* NULL: it adds nothing. */
+static const struct tbg_location *adding_location(const struct tbg_transfer *x)
+{
+	const struct tbg_location *l = x->w->sites->adds ? location_of(x) : NULL;
+
+	return l && l->adds ? l : NULL;
+}
+
+void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *plan)
+{
+	struct tbg_response_plan with = *plan, *d = &with;
 	uint32_t age_off;
+
+	with.location = adding_location(x);
 
 	x->begun = true;
 	x->begun_ms = x->w->now_ms;
@@ -205,23 +252,10 @@ void tbg_deliver_whole(struct tbg_transfer *x, const void *b, size_t len)
 	tbg_lines_put(&x->pre, b, len);
 }
 
-/*
- * Whose errors these are. It is found again, as the configuration has it now: what
- * the request was found to be in has perhaps gone with a reload.
- */
-static const struct tbg_location *location_of(const struct tbg_transfer *x)
-{
-	char path[TBG_TARGET_MAX + TBG_INDEX_ROOM];
-	int n = tbg_target_path(x->target.text, x->target.len, path);
-
-	if (n > 0 && path[n - 1] == '/' && x->index)
-		n += strlen(strcpy(path + n, x->index));
-	return tbg_location_find(tbg_site_find(x->w->sites, x->host.text, x->host.len),
-				 path, n > 0 ? n : 0);
-}
-
 void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 {
+	const struct tbg_location *location = location_of(x);
+	struct tbg_site_fields added;
 	char text[64], *page;
 	const char *type = "text/plain";
 	size_t len = tbg_error_body(status, text);
@@ -232,12 +266,14 @@ void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 	x->bodiless = true;		/* its text stands in pre */
 	if (x->up_body || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
-	page = tbg_pages_read(x->w->s, location_of(x), status, &len, &type);
+	page = tbg_pages_read(x->w->s, location, status, &len, &type);
 	tbg_lines_add(&x->pre, "HTTP/1.1 %u %s\r\nServer: toboggan\r\nDate: %.*s\r\n",
 		      status, tbg_status_text(status), TBG_DATE_LEN, x->w->date);
 	if (type)
 		tbg_lines_add(&x->pre, "Content-Type: %s\r\n", type);
 	tbg_lines_add(&x->pre, "Content-Length: %zu\r\n", len);
+	tbg_site_fields_error(&added, location, status, type);
+	tbg_lines_put(&x->pre, added.lines, added.len);
 	cache_status(x, &x->pre);
 	tbg_lines_add(&x->pre, "%s\r\n", tbg_persist_line(x->persist));
 	x->body_sent = x->m.method == TBG_METHOD_HEAD ? 0 : len;

@@ -23,6 +23,7 @@ struct tbg_response_plan {
 	int64_t length;			/* of the body, or told instead; -1: unknown */
 	int64_t age_s;			/* -1: as the fields say */
 	const char *range;		/* Content-Range, or NULL */
+	const struct tbg_location *location;	/* that adds fields; NULL: none does */
 	struct tbg_byte_chain *source;	/* body; a reference is taken */
 	uint64_t from, limit;		/* bytes of it */
 	bool ended;			/* it is whole already */

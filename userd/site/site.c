@@ -203,6 +203,8 @@ size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
 		expires = p->expires ?: expires;
 		control = p->cache_control ?: control;
 	}
+	if (status >= 400)
+		expires = control = "";
 	if (*expires && *control) {
 		char *end = stpcpy(stpcpy(line, expires), ", ");
 

@@ -91,6 +91,7 @@ struct tbg_location {
 	unsigned int proxies_nr;
 	struct tbg_header_rules *policies;	/* of outer scopes first */
 	unsigned int policies_nr;
+	bool adds;			/* some of them says something */
 	struct tbg_error_page *error_pages;
 	unsigned int error_pages_nr;
 };
@@ -124,6 +125,7 @@ struct tbg_sites {
 	struct tbg_upstream **upstreams;	/* all that are named, or given */
 	unsigned int upstreams_nr;
 	bool files;			/* some location is answered with files */
+	bool adds;			/* one that is not adds fields */
 	/* names of the sites that monitoring knows by number, those of before too */
 	const char *numbered[TBG_METRIC_OTHER];
 	unsigned int numbered_nr;
@@ -167,7 +169,8 @@ const char *tbg_location_error(const struct tbg_location *l,
 /*
  * The lines that a location adds to the head of an answer of this type (NULL:
  * of none), each with its CRLF; their length. A 304 gets Cache-Control alone
- * (RFC 9110 15.4.5): what else was said of it, the client has.
+ * (RFC 9110 15.4.5): the client has the other fields. An error gets the
+ * others.
  */
 size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
 			   const char *type, char ret[TBG_FIELDS_MAX + 1]);
