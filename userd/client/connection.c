@@ -540,8 +540,9 @@ static bool out_keep(struct tbg_worker *w, struct tbg_conn *c, const struct iove
 	for (int i = 0; i < nr; i++) {
 		size_t skip = off < iov[i].iov_len ? off : iov[i].iov_len;
 
-		memcpy(t->out + t->out_len, (char *)iov[i].iov_base + skip,
-		       iov[i].iov_len - skip);
+		if (skip < iov[i].iov_len)	/* an empty one may have no address */
+			memcpy(t->out + t->out_len, (char *)iov[i].iov_base + skip,
+			       iov[i].iov_len - skip);
 		t->out_len += iov[i].iov_len - skip;
 		off -= skip;
 	}
@@ -1248,14 +1249,14 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		m = t->message;
 	if (resumed && !begun)
 		t->begin_ns = w->now_ns;
-	p = tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
+	p = tbg_message_parse(&m, b, len, tbg_option_now(&w->s->opt.header_max), w->path);
 	if (p == TBG_PARSED_DONE && resumed) {
 		/*
 		 * w->path is the last line's that any connection sent: again, and
 		 * as a reload since may have it.
 		 */
 		m = (struct tbg_message){ 0 };
-		p = tbg_message_parse(&m, b, len, w->s->opt.header_max, w->path);
+		p = tbg_message_parse(&m, b, len, tbg_option_now(&w->s->opt.header_max), w->path);
 	}
 	if (p == TBG_PARSED_MORE) {
 		t = traffic_get(c);
@@ -1933,7 +1934,7 @@ static void linger_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_
 {
 	if (!c->eof && age_ms <= TBG_LINGER_MS)
 		return;
-	if (age_ms > w->s->opt.send_ms)
+	if (age_ms > tbg_option_now(&w->s->opt.send_ms))
 		tbg_conn_kill(w, c);
 	else if (client_takes(c))
 		c->stamp_ms = c->left_stamp_ms = w->now_ms;
@@ -1943,7 +1944,8 @@ static void linger_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_
 
 void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 {
-	const struct tbg_options *o = &w->s->opt;
+	uint32_t send_ms = tbg_option_now(&w->s->opt.send_ms);
+	uint32_t header_ms = tbg_option_now(&w->s->opt.header_ms);
 	uint32_t age_ms = w->now_ms - c->stamp_ms;
 
 	switch (c->state) {
@@ -1969,9 +1971,9 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 	if (blocked(c)) {
 		bool looked = c->left_stamp_ms == c->stamp_ms;
 
-		if (age_ms > o->send_ms / 2 && client_takes(c)) {
+		if (age_ms > send_ms / 2 && client_takes(c)) {
 			c->stamp_ms = c->left_stamp_ms = w->now_ms;
-		} else if (age_ms > o->send_ms && looked) {
+		} else if (age_ms > send_ms && looked) {
 			tbg_stat_add(&w->stats.timeouts, 1);
 			if (!c->traffic->transfer || !tbg_transfer_late(c->traffic->transfer))
 				tbg_conn_kill(w, c);
@@ -1979,12 +1981,12 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	}
 	if (!is_idle(c)) {
-		if (age_ms > o->header_ms)
+		if (age_ms > header_ms)
 			head_timeout(w, c);
 		return;
 	}
 	rest_check(w, c, age_ms);
-	if (age_ms > o->idle_ms || (!c->used && age_ms > o->header_ms))
+	if (age_ms > tbg_option_now(&w->s->opt.idle_ms) || (!c->used && age_ms > header_ms))
 		idle_check(w, c, age_ms);
 }
 

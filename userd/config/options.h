@@ -59,6 +59,12 @@ struct tbg_options {
 	unsigned int line[TBG_OPTIONS_MAX][TBG_LISTENER_MAX];
 };
 
+/* A number of the running server's, which a reload may change while a worker reads it. */
+static inline unsigned int tbg_option_now(const unsigned int *number)
+{
+	return __atomic_load_n(number, __ATOMIC_RELAXED);
+}
+
 /*
  * 0; or an exit status after the message has been printed: TBG_OPTIONS_MISSING
  * for what is not there, 2 for a bad option or file. TBG_OPTIONS_DONE: --help,

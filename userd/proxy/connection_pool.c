@@ -33,12 +33,13 @@
 #define origin_of(call, member) \
 	((struct tbg_upstream_conn *)((char *)(call) - offsetof(struct tbg_upstream_conn, member)))
 
-static void origin_free(struct tbg_upstream_conn *o)
+static void origin_free(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	struct tbg_transfer *x = o->x;
 
 	if (o->fd >= 0)
 		close(o->fd);
+	w->upstream_conns_nr--;
 	atomic_fetch_sub(&o->backend->open, 1);
 	tbg_upstream_put(o->backend->upstream);
 	for (unsigned int i = 0; i < TBG_UPSTREAM_CONN_STORED; i++)
@@ -50,12 +51,12 @@ static void origin_free(struct tbg_upstream_conn *o)
 }
 
 /* False: it is about to go, nothing more of it is told. */
-static bool alive(struct tbg_upstream_conn *o)
+static bool alive(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	if (!o->closing)
 		return true;
 	if (!o->connect.busy && !o->send.busy && !o->recv.busy)
-		origin_free(o);
+		origin_free(w, o);
 	return false;
 }
 
@@ -63,7 +64,7 @@ static void on_connect(struct tbg_worker *w, struct tbg_call *call, int res)
 {
 	struct tbg_upstream_conn *o = origin_of(call, connect);
 
-	if (!alive(o))
+	if (!alive(w, o))
 		return;
 	/* a Unix socket's queue is full: it is tried again on the next tick */
 	o->refused = res == -EAGAIN;
@@ -77,7 +78,7 @@ static void on_send(struct tbg_worker *w, struct tbg_call *call, int res)
 {
 	struct tbg_upstream_conn *o = origin_of(call, send);
 
-	if (!alive(o))
+	if (!alive(w, o))
 		return;
 	o->sent |= res > 0;
 	tbg_fetch_sent(o->x, res);
@@ -147,7 +148,7 @@ static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
 {
 	struct tbg_upstream_conn *o = origin_of(call, recv);
 
-	if (!alive(o))
+	if (!alive(w, o))
 		return;
 	if (o->x) {
 		tbg_fetch_received(o->x, res);
@@ -159,7 +160,7 @@ static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
 	tbg_upstream_conn_drop(w, o);
 }
 
-static struct tbg_upstream_conn *origin_new(struct tbg_backend *b)
+static struct tbg_upstream_conn *origin_new(struct tbg_worker *w, struct tbg_backend *b)
 {
 	struct tbg_upstream_conn *o = aligned_alloc(64, (sizeof(*o) + 63) & ~63ul);
 	int on = 1;
@@ -180,6 +181,7 @@ static struct tbg_upstream_conn *origin_new(struct tbg_backend *b)
 	o->backend = b;
 	tbg_upstream_get(b->upstream);
 	atomic_fetch_add(&b->open, 1);
+	w->upstream_conns_nr++;
 	o->connect.fn = on_connect;
 	o->send.fn = on_send;
 	o->recv.fn = on_recv;
@@ -265,9 +267,9 @@ struct tbg_upstream_conn *tbg_upstream_conn_take(struct tbg_worker *w, struct tb
 		o->head_len = 0;
 		return o;
 	}
-	o = origin_new(b);
+	o = origin_new(w, b);
 	if (!o && (errno == EMFILE || errno == ENFILE) && idle_yield(w))
-		o = origin_new(b);
+		o = origin_new(w, b);
 	if (!o)
 		return NULL;
 	o->x = x;
@@ -423,7 +425,7 @@ void tbg_upstream_conn_drop(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	tbg_worker_cancel(w, &o->connect);
 	tbg_worker_cancel(w, &o->send);
 	tbg_worker_cancel(w, &o->recv);
-	alive(o);
+	alive(w, o);
 }
 
 bool tbg_upstream_conn_asked(const struct tbg_upstream_conn *o)
@@ -464,13 +466,14 @@ static bool is_over(const struct tbg_worker *w, const struct tbg_upstream_conn *
 	       w->now_ms - o->stamp_ms >= o->keep_ms;
 }
 
-void tbg_origins_check(struct tbg_worker *w)
+static void idle_drop(struct tbg_worker *w, bool (*is)(const struct tbg_worker *w,
+						       const struct tbg_upstream_conn *o))
 {
 	for (unsigned int i = 0; i < TBG_UPSTREAM_CONN_POOLS; i++) {
 		struct tbg_upstream_conn **at = &w->idle[i].first, *o;
 
 		while ((o = *at)) {
-			if (!is_over(w, o)) {
+			if (!is(w, o)) {
 				at = &o->next;
 				continue;
 			}
@@ -479,4 +482,19 @@ void tbg_origins_check(struct tbg_worker *w)
 			tbg_upstream_conn_drop(w, o);
 		}
 	}
+}
+
+void tbg_origins_check(struct tbg_worker *w)
+{
+	idle_drop(w, is_over);
+}
+
+static bool is_any(const struct tbg_worker *w, const struct tbg_upstream_conn *o)
+{
+	return true;
+}
+
+void tbg_origins_end(struct tbg_worker *w)
+{
+	idle_drop(w, is_any);
 }

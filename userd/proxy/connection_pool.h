@@ -124,4 +124,7 @@ void tbg_upstream_conn_drop(struct tbg_worker *w, struct tbg_upstream_conn *o);
 /* On every tick: closes what has been idle for too long. */
 void tbg_origins_check(struct tbg_worker *w);
 
+/* At the worker's end: closes all that are idle. w->upstream_conns_nr says what is left. */
+void tbg_origins_end(struct tbg_worker *w);
+
 #endif

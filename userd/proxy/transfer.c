@@ -1117,19 +1117,29 @@ static void check(struct tbg_transfer *x)
 	go(x);
 }
 
-void tbg_transfers_check(struct tbg_worker *w)
+static void each(struct tbg_worker *w, void (*fn)(struct tbg_transfer *x))
 {
 	struct tbg_transfer *x = w->transfers, *next;
 
 	if (x)
 		tbg_transfer_hold(x);
 	for (; x; x = next) {
-		check(x);
-		next = x->next;		/* what check() made stands before it */
+		fn(x);
+		next = x->next;		/* what fn made stands before it */
 		if (next)
 			tbg_transfer_hold(next);
 		tbg_transfer_release(x);
 	}
+}
+
+void tbg_transfers_check(struct tbg_worker *w)
+{
+	each(w, check);
+}
+
+void tbg_transfers_end(struct tbg_worker *w)
+{
+	each(w, tbg_fetch_stop);
 }
 
 bool tbg_transfers_awaited(const struct tbg_worker *w)

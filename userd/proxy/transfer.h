@@ -208,6 +208,9 @@ void tbg_transfer_pile_put(struct tbg_transfer *x);
 /* Time limits, on every tick. */
 void tbg_transfers_check(struct tbg_worker *w);
 
+/* At the worker's end: stops all fetches. */
+void tbg_transfers_end(struct tbg_worker *w);
+
 /*
  * Whether other connections, maybe other workers', wait for what one of them fetches, or
  * a program is at work behind the answer it has given.

@@ -651,7 +651,7 @@ static void drain_step(struct tbg_worker *w)
 	w->drain_moves = w->now_ns - w->drain_ns < TBG_DRAIN_MS * 1000000ull;
 	tbg_worker_each(w, drain_look);
 	if ((!w->conns_nr && !tbg_transfers_awaited(w)) || !w->drain_moves ||
-	    w->now_ns - w->drain_ns > w->s->opt.drain_ms * 1000000ull ||
+	    w->now_ns - w->drain_ns > tbg_option_now(&w->s->opt.drain_ms) * 1000000ull ||
 	    w->wake_value >= TBG_WAKE_NOW)
 		w->done = true;
 }
@@ -934,9 +934,11 @@ int tbg_worker_run(struct tbg_worker *w)
 	while (!w->done && !err)
 		err = round_make(w);
 	tbg_worker_each(w, tbg_conn_kill);	/* logs what they were sent */
+	tbg_transfers_end(w);
+	tbg_origins_end(w);
 	/* as long as wire is there, which their FIN or reset needs */
 	end_ns = w->now_ns + END_NS;
-	while (w->conns_nr && w->now_ns < end_ns && !err)
+	while ((w->conns_nr || w->upstream_conns_nr) && w->now_ns < end_ns && !err)
 		err = round_make(w);
 	return err;
 }

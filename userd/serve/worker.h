@@ -104,6 +104,7 @@ struct tbg_worker {
 	uint32_t out_len;
 	char path[TBG_TARGET_MAX + 1];
 	struct tbg_answer answer;
+	unsigned int upstream_conns_nr;	/* all that there are, closing ones too */
 	struct tbg_upstream_conn_pool *idle;	/* see proxy/connection_pool.c */
 	struct tbg_upstream_conn *due_origins, **due_origins_last;	/* to be sent on */
 	struct tbg_transfer *transfers;	/* all that are under way */
