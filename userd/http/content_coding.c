@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Codings by zlib, brotli and zstd, at levels that take a worker a few
+ * Codings by libdeflate, brotli and zstd, at levels that take a worker a few
  * milliseconds for the largest object there is, and no more than a few MiB of
  * memory for the largest text: each is compressed once.
  */
@@ -8,15 +8,14 @@
 
 #include <brotli/encode.h>
 #include <errno.h>
+#include <libdeflate.h>
 #include <string.h>
 #include <strings.h>
-#include <zlib.h>
 #include <zstd.h>
 
 #include "core/encoding.h"
 
 #define GZIP_LEVEL	9
-#define GZIP_WINDOW	(15 + 16)	/* with gzip's head and sum, not zlib's */
 #define BR_LEVEL	6
 #define BR_WINDOW	16		/* log2 of 64 KiB */
 #define ZSTD_LEVEL	12
@@ -87,18 +86,14 @@ bool tbg_encode_type(const char *type)
 
 static int gzip(const void *in, size_t len, void *ret, size_t room)
 {
-	z_stream z = {
-		.next_in = (void *)in, .avail_in = len,
-		.next_out = ret, .avail_out = room,
-	};
-	int err = deflateInit2(&z, GZIP_LEVEL, Z_DEFLATED, GZIP_WINDOW, 8,
-			       Z_DEFAULT_STRATEGY);
+	struct libdeflate_compressor *c = libdeflate_alloc_compressor(GZIP_LEVEL);
+	size_t n;
 
-	if (err != Z_OK)
+	if (!c)
 		return -ENOMEM;
-	err = deflate(&z, Z_FINISH);
-	deflateEnd(&z);
-	return err == Z_STREAM_END ? (int)z.total_out : -E2BIG;
+	n = libdeflate_gzip_compress(c, in, len, ret, room);
+	libdeflate_free_compressor(c);
+	return n ? (int)n : -E2BIG;
 }
 
 static int br(const void *in, size_t len, void *ret, size_t room)
