@@ -9,8 +9,6 @@
 
 #include "repeat.bpf.h"
 
-#define TBG_NOT_YET 1000		/* no TC action: the segment is to be looked at further */
-
 /* Bytes behind the next one that a segment in window may begin with. */
 static __always_inline __u32 tbg_tcb_window(const struct tbg_tcb_locked *f)
 {
@@ -127,13 +125,46 @@ static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg
 	return ret;
 }
 
+/*
+ * A segment of a connection that has its socket. It goes up, but for one that shows that
+ * the last reply, which was wire's, has been lost: TBG_NOT_YET.
+ */
+static __always_inline int tbg_on_socket(struct __sk_buff *skb, struct tbg_scratch *s,
+					 struct tbg_tcb_locked *f)
+{
+	struct tbg_pkt *p = &s->pkt;
+	bool owed;
+
+	if (!(p->tcp_flags & TBG_TCP_ACK) || p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST))
+		goto pass;
+	owed = p->ack - f->last.seq < f->last.len;
+	if (owed && p->payload_len && tbg_shows_loss(f, p))
+		return TBG_NOT_YET;
+	if (owed && !p->payload_len && !(p->tcp_flags & TBG_TCP_FIN) &&
+	    tbg_on_ack(skb, s, f) == TBG_ACK_LOSS)
+		return TBG_NOT_YET;
+	if (f->acked != f->snd_nxt && (__s32)(p->ack - f->acked) > 0) {
+		bpf_spin_lock(&f->lock);
+		f->acked = (__s32)(p->ack - f->snd_nxt) < 0 ? p->ack : f->snd_nxt;
+		bpf_spin_unlock(&f->lock);
+	}
+	if (owed)
+		tbg_ack_raise(skb, p, f);
+pass:
+	tbg_count(TBG_WHY_HANDED);
+	return TBG_PASS;
+}
+
 /* A segment of a connection that the kernel may have a socket for; or TBG_NOT_YET. */
 static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scratch *s,
 					 const struct tbg_tcb_key *key,
 					 struct tbg_tcb_locked *f)
 {
-	if (f->state == TBG_TCB_HANDED)
-		return tbg_handed(skb, &s->pkt, key, f);
+	if (f->state == TBG_TCB_HANDED) {
+		int act = tbg_handed(skb, &s->pkt, key, f);
+
+		return act == TBG_NOT_YET ? tbg_on_socket(skb, s, f) : act;
+	}
 	if (f->state != TBG_TCB_GIVING)
 		return TBG_NOT_YET;
 	bpf_spin_lock(&f->lock);

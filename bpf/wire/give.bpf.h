@@ -102,7 +102,11 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 
 	if (!knob->answer || tbg_give_find(skb, s) || !tbg_give_socket(skb, p, &g))
 		return 0;
-	p->seq = g.rcv_nxt - p->payload_len;
+	/* the ring has read more than the daemon has seen: a next request */
+	if (p->seq + p->payload_len != g.rcv_nxt) {
+		tbg_count(TBG_WHY_GIVE_LATE);
+		return 0;
+	}
 	p->ack = g.snd_nxt;
 	p->tsval = g.tsrecent;
 	p->window = (g.snd_wnd >> (f->wscale & 15)) & 0xffff;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * A connection handed over to the kernel: its listener makes a socket of the segment
- * at hand, with what was agreed at birth, at exactly its numbers (6.9 on). What of
- * wire's last reply is not acknowledged, the daemon writes again, first of all. Until
- * the socket is seen, the connection stays here, for the client's retransmission to
- * try again.
+ * at hand, with what was agreed at birth, at exactly its numbers (6.9 on). It begins
+ * behind all that wire has sent: a reply that is not acknowledged yet stays wire's to
+ * repeat. Until the socket is seen, the connection stays here, for the client's
+ * retransmission to try again.
  */
 #ifndef TBG_WIRE_HAND_BPF_H
 #define TBG_WIRE_HAND_BPF_H
@@ -26,6 +26,8 @@ struct bpf_tcp_req_attrs___wire {
 struct sock___wire {
 	struct sock_common___wire __sk_common;
 };
+
+#define TBG_NOT_YET 1000		/* no TC action: the segment is to be looked at further */
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk,
 				   struct bpf_tcp_req_attrs___wire *attrs,
@@ -54,6 +56,28 @@ static __always_inline void tbg_hand_attrs(const struct tbg_tcb_locked *f,
 }
 
 /*
+ * Of a reply that wire has sent, the socket knows nothing: a segment that acknowledges
+ * only a part of it acknowledges all of it to the socket, which else would drop it as too
+ * old. The window ends where the client's does.
+ */
+static __always_inline void tbg_ack_raise(struct __sk_buff *skb, const struct tbg_pkt *p,
+					  const struct tbg_tcb_locked *f)
+{
+	__u32 more = f->snd_nxt - p->ack, shift = f->wscale & 15;
+	__be32 old = bpf_htonl(p->ack), new = bpf_htonl(f->snd_nxt);
+	__u32 less = (more + (1u << shift) - 1) >> shift;
+	__be16 was = bpf_htons(p->window), is;
+
+	if (!more || more > f->last.len)
+		return;
+	is = p->window > less ? bpf_htons(p->window - less) : 0;
+	bpf_l4_csum_replace(skb, p->l4 + 16, old, new, 4);
+	bpf_skb_store_bytes(skb, p->l4 + 8, &new, 4, 0);
+	bpf_l4_csum_replace(skb, p->l4 + 16, was, is, 2);
+	bpf_skb_store_bytes(skb, p->l4 + 14, &is, 2, 0);
+}
+
+/*
  * Hands over with the segment in p, which begins with the client's next byte. A TC
  * action. Another socket may be there already: ours of a moment ago.
  */
@@ -64,7 +88,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct bpf_tcp_req_attrs___wire a = {};
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
-	__u32 now_ms = tbg_now_ms();
+	__u32 now_ms = tbg_now_ms(), one = 1;
 	bool held, first, stays;
 	int err = -1;
 
@@ -87,6 +111,8 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	}
 	stays |= sk->state != BPF_TCP_LISTEN;	/* the one that it was given back by */
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
+	if (!stays)
+		tbg_ack_raise(skb, p, f);
 	if (!stays && tp)
 		err = bpf_sk_assign_tcp_reqsk(skb, (struct sock___wire *)tp, &a, sizeof(a));
 	bpf_sk_release(sk);
@@ -98,17 +124,19 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	f->state = TBG_TCB_HANDED;
 	f->flags &= ~TBG_TCB_HELD;
 	f->seen_ms = now_ms;
-	/* the socket sends from here on; what lies behind is the daemon's to write again */
-	f->acked = p->ack;
+	f->acked = tbg_seq_max(f->acked, p->ack);
 	bpf_spin_unlock(&f->lock);
+	/* the socket acknowledges the request: its client does not send it again */
+	if (p->ack != f->snd_nxt)
+		bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
 	if (first)
 		tbg_stat(handed);
 	return TBG_PASS;
 }
 
 /*
- * A segment of a connection that was handed over. Once its socket is there, all is the
- * kernel's; where none came to be, the accept queue was full: it is tried again.
+ * A segment of a connection that was handed over: TBG_NOT_YET once its socket is there.
+ * Where none came to be, the accept queue was full: it is tried again.
  */
 static __always_inline int tbg_handed(struct __sk_buff *skb, const struct tbg_pkt *p,
 				      const struct tbg_tcb_key *key,
@@ -125,13 +153,12 @@ static __always_inline int tbg_handed(struct __sk_buff *skb, const struct tbg_pk
 	}
 	there = sk->state != BPF_TCP_LISTEN;
 	bpf_sk_release(sk);
-	if (there) {
-		tbg_count(TBG_WHY_HANDED);
-		return TBG_PASS;
-	}
+	if (there)
+		return TBG_NOT_YET;
 	/* a socket is made of a segment that acknowledges, and begins where it must */
 	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) != TBG_TCP_ACK ||
-	    p->seq != f->rcv_nxt || p->ack != f->acked || !tbg_is_plain(f, p)) {
+	    p->seq != f->rcv_nxt || p->ack - f->acked > f->snd_nxt - f->acked ||
+	    !tbg_is_plain(f, p)) {
 		if (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST)) {
 			tbg_tcb_forget(key);
 			tbg_count(TBG_WHY_CONTROL);

@@ -296,6 +296,7 @@ int tbg_answer(struct __sk_buff *skb)
 			return TBG_PASS;
 		}
 	}
-	act = tbg_on_shared(skb, s, &key, f);
+	/* of one without payload, tbg_ingress has seen that it shows a loss */
+	act = s->pkt.payload_len ? tbg_on_shared(skb, s, &key, f) : TBG_NOT_YET;
 	return act != TBG_NOT_YET ? act : tbg_own(skb, s, knob, &key, f);
 }

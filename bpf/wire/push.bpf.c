@@ -37,6 +37,19 @@ static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratc
 	return tbg_bare_send(skb, s, f, seq, ack, TBG_TCP_FIN);
 }
 
+/* Whether a socket is between the ends of the segment, and not only a listener. */
+static __always_inline bool tbg_is_connected(struct __sk_buff *skb, const struct tbg_pkt *p)
+{
+	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
+	bool ret;
+
+	if (!sk)
+		return false;
+	ret = sk->state != BPF_TCP_LISTEN;
+	bpf_sk_release(sk);
+	return ret;
+}
+
 /* The reply once more, if its time has come. */
 static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_knob *knob,
@@ -46,9 +59,13 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 	__u32 now_ms = tbg_now_ms();
 	int act;
 
-	if (now_ms - f->repeat_ms < tbg_due_ms(f->tries) || f->state == TBG_TCB_GIVING ||
-	    f->state == TBG_TCB_HANDED)
+	if (now_ms - f->repeat_ms < tbg_due_ms(f->tries) || f->state == TBG_TCB_GIVING)
 		return TC_ACT_SHOT;
+	/* its socket may have been reset: nobody waits for a reply */
+	if (f->state == TBG_TCB_HANDED && !tbg_is_connected(skb, &s->pkt)) {
+		tbg_tcb_forget(key);
+		return TC_ACT_SHOT;
+	}
 	if (f->tries >= TBG_PUSH_TRIES)
 		return tbg_tcb_reset(skb, s, key, f);
 	act = tbg_again(skb, s, knob, f, false, TBG_AGAIN_TIMER);

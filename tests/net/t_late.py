@@ -31,6 +31,7 @@ def begin():
         d.write("hit", HIT)
         d.write("large", LARGE)
         d.start()
+    n.late = lambda: talk.late(d)
     if talk.ask(d, "status")["late_sockets"] is None:
         why = "before Linux 6.9: no late sockets"
         end()
@@ -38,6 +39,7 @@ def begin():
     with connect() as c:
         c.get("/hit")
         c.get("/large")
+    n.server.over(PORT)
 
 
 def end():
@@ -82,6 +84,7 @@ def t_nothing_looks_at_what_leaves():
 
 def t_hits_have_no_socket():
     """From the SYN to the last FIN, whoever answered the SYN."""
+    n.server.over(PORT)
     for family in (4, 6):
         for _ in range(20):
             with connect(family) as c:
@@ -97,6 +100,7 @@ def t_first_miss_gets_a_socket_and_every_byte():
         before = late()["handed"]
         with connect(family) as c:
             assert c.get("/hit").tier == "wire"
+            n.server.over(PORT)
             target, body = miss()
             r = c.get(target)
             assert (r.status, r.body) == (200, body), r
@@ -123,8 +127,28 @@ def t_requests_behind_a_hit_are_answered_in_order():
                 assert c.response().body == want
 
 
+def t_requests_in_pieces_wait_for_nothing():
+    """
+    Each in a segment of its own, sent before the answers to those before it have come:
+    the connection changes hands with replies under way, and no segment is lost by that.
+    """
+    with n.clean(PORT):
+        for family in (4, 6):
+            with connect(family) as c:
+                for i in range(60):
+                    wants = [HIT if (i + k) % 3 else miss() for k in range(5)]
+                    for want in wants:
+                        c.send(talk.request("/hit" if want is HIT else want[0]))
+                    for want in wants:
+                        assert c.response().body == (HIT if want is HIT else want[1])
+                    # the connection is wire's again
+                    for _ in range(GIVE_BACK):
+                        assert c.get("/hit").body == HIT
+
+
 def t_idle_connection_is_given_back():
     """After so many answers that wire could have given; no packet tells of it."""
+    n.server.over(PORT)
     before = late()["given"]
     with connect() as c, n.clean(PORT):
         target, body = miss()

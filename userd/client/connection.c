@@ -1412,22 +1412,6 @@ static void conn_reset(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_conn_kill(w, c);
 }
 
-/* What the client has yet to acknowledge of wire's last reply stands before all else. */
-static void owed_send(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_tcb *tcb)
-{
-	uint32_t owed = tbg_tcb_owed(tcb);
-	int n = owed ? tbg_exchange_read(w->s->maps, &tcb->last, owed, w->out,
-					 TBG_OUT_BYTES) : 0;
-
-	if (n < 0) {
-		conn_reset(w, c);
-		return;
-	}
-	w->out_len = n;
-	c->written += n;
-	flush_with(w, c, NULL, 0, 0);
-}
-
 /* A connection that was wire's until now, and may be wire's again. */
 static void take_over(struct tbg_worker *w, struct tbg_conn *c)
 {
@@ -1441,7 +1425,6 @@ static void take_over(struct tbg_worker *w, struct tbg_conn *c)
 		c->taken_from = malloc(sizeof(*c->taken_from));
 	if (c->taken_from)
 		*c->taken_from = taken;
-	owed_send(w, c, &taken.tcb);
 }
 
 /*
@@ -1451,7 +1434,8 @@ static void take_over(struct tbg_worker *w, struct tbg_conn *c)
 static bool give_back(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b, uint32_t n)
 {
 	if (!c->taken_from || c->traffic || w->out_len || atomic_load(&w->s->draining) ||
-	    !tbg_conn_give(w->s->wire, c->taken_from, c->fd, b, n, w->s->opt.give_back))
+	    !tbg_conn_give(w->s->wire, c->taken_from, c->fd, c->taken, b, n,
+			   w->s->opt.give_back))
 		return false;
 	conn_close(w, c);
 	return true;
@@ -1709,8 +1693,6 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 	}
 	tbg_conn_claim_slot(w, c);
 	take_over(w, c);
-	if (c->state != TBG_CONN_OPEN)
-		return;
 	if (c->claimed && give_back(w, c, b, n))
 		return;
 	c->claimed = true;	/* without a flow so far, there will be none */

@@ -88,14 +88,25 @@ int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret)
 		return -errno;
 	if (ret->tcb.state != TBG_TCB_HANDED)
 		return -ENOENT;
-	return bpf_map_delete_elem(t->tcbs_fd, &ret->key);
+	return tbg_tcb_owed(&ret->tcb) ? 0 : bpf_map_delete_elem(t->tcbs_fd, &ret->key);
+}
+
+/* Whether wire has forgotten the connection, now that all of its last reply has arrived. */
+static bool is_forgotten(const struct tbg_tcbs *t, const struct tbg_tcb_key *key)
+{
+	struct tbg_tcb tcb;
+
+	if (bpf_map_lookup_elem(t->tcbs_fd, key, &tcb))
+		return true;
+	return tcb.state == TBG_TCB_HANDED && !tbg_tcb_owed(&tcb) &&
+	       !bpf_map_delete_elem(t->tcbs_fd, key);
 }
 
 uint32_t tbg_tcb_owed(const struct tbg_tcb *t)
 {
-	uint32_t left = t->last.seq + t->last.len - t->acked;
+	uint32_t left = t->snd_nxt - t->acked;
 
-	return t->last.len && left <= t->last.len ? left : 0;
+	return left <= t->last.len ? left : 0;
 }
 
 /* The longest frame: a tag, IPv6, a timestamp, a request. */
@@ -194,16 +205,17 @@ static bool repair(int fd, bool on)
 	return !err;
 }
 
-bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, const uint8_t *b,
-		  uint32_t len)
+bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
+		  const uint8_t *b, uint32_t len)
 {
 	const struct sockaddr none = { .sa_family = AF_UNSPEC };
 	struct tbg_tcb tcb = k->tcb;
 
+	tcb.rcv_nxt += taken;
 	tcb.lock = 0;
 	tcb.state = TBG_TCB_GIVING;
 	tcb.undone = 0;
-	if (len > TBG_REQ_MAX || !repair(fd, true))
+	if (len > TBG_REQ_MAX || !is_forgotten(t, &k->key) || !repair(fd, true))
 		return false;
 	/* from here on segments to the socket undo it */
 	if (bpf_map_update_elem(t->tcbs_fd, &k->key, &tcb, BPF_NOEXIST))
@@ -261,8 +273,7 @@ static bool due_look(const struct tbg_tcbs *t, const struct tbg_tcb_key *key, ui
 	struct tbg_tcb tcb;
 	uint32_t wait_ms;
 
-	if (bpf_map_lookup_elem(t->tcbs_fd, key, &tcb) || !tbg_tcb_owed(&tcb) ||
-	    tcb.state == TBG_TCB_HANDED)
+	if (bpf_map_lookup_elem(t->tcbs_fd, key, &tcb) || !tbg_tcb_owed(&tcb))
 		return false;
 	wait_ms = (uint32_t)TBG_DUE_MS << (tcb.tries < 7 ? tcb.tries : 7);
 	if ((int32_t)(now_ms - tcb.repeat_ms - wait_ms) >= 0)

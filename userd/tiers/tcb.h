@@ -44,7 +44,8 @@ struct tbg_taken {
 
 /*
  * The connection of a socket that was made for a hand-over: it is the kernel's now, and
- * wire forgets it. 0 and *ret as it was; or negative errno: it was never wire's.
+ * wire forgets it as soon as its last reply is acknowledged. 0 and *ret as it was; or
+ * negative errno: it was never wire's.
  */
 int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret);
 
@@ -53,12 +54,13 @@ bool tbg_tcb_asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uin
 		  uint32_t len);
 
 /*
- * Gives the connection of socket fd back to wire, which answers its request, the len
- * bytes in b: all that has been read of it and not answered. True: the socket is dead,
- * and fd to be closed. Needs CAP_NET_ADMIN among the thread's permitted capabilities.
+ * Gives the connection of socket fd back to wire, which answers its request: the len
+ * bytes in b, which stand behind the taken bytes of requests that the socket was read
+ * and that are answered. True: the socket is dead, and fd to be closed. Needs
+ * CAP_NET_ADMIN among the thread's permitted capabilities.
  */
-bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, const uint8_t *b,
-		  uint32_t len);
+bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
+		  const uint8_t *b, uint32_t len);
 
 /* Bytes of wire's last reply on *t that the client has not acknowledged. */
 uint32_t tbg_tcb_owed(const struct tbg_tcb *t);

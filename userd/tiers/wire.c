@@ -836,14 +836,14 @@ int tbg_conn_take(struct tbg_wire *w, int fd, struct tbg_taken *ret)
 	return w->own ? tbg_tcb_take(&w->tcbs, fd, ret) : -ENOENT;
 }
 
-bool tbg_conn_give(struct tbg_wire *w, struct tbg_taken *k, int fd, const uint8_t *b,
-		   uint32_t len, unsigned int answers)
+bool tbg_conn_give(struct tbg_wire *w, struct tbg_taken *k, int fd, uint32_t taken,
+		   const uint8_t *b, uint32_t len, unsigned int answers)
 {
 	if (!tbg_tcb_asks(&w->tcbs, k, b, len)) {
 		k->streak = 0;
 		return false;
 	}
-	return ++k->streak >= answers && tbg_tcb_give(&w->tcbs, k, fd, b, len);
+	return ++k->streak >= answers && tbg_tcb_give(&w->tcbs, k, fd, taken, b, len);
 }
 
 int tbg_conn_claim(struct tbg_wire *w, int fd)

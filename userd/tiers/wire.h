@@ -72,19 +72,19 @@ bool tbg_wire_owns(const struct tbg_wire *w);
 void tbg_wire_again(struct tbg_wire *w, uint64_t now_ns);
 
 /*
- * A connection that wire has handed over, once its socket has something to read: the
- * kernel's alone from here on. *ret says what was sent of wire's last reply. Negative:
- * it never was wire's. Any thread.
+ * A connection that wire has handed over, once its socket has something to read. *ret is
+ * what wire knows of it. Negative: it never was wire's. Any thread.
  */
 int tbg_conn_take(struct tbg_wire *w, int fd, struct tbg_taken *ret);
 
 /*
- * A request, the len bytes in b, has come on a connection that was taken, and nothing
- * else is under way there. True: wire has answered it, the connection is wire's again,
- * and fd is to be closed: that many requests in a row were such as wire could answer.
+ * A request, the len bytes in b, has come on a connection that was taken, behind taken
+ * bytes of others, and nothing else is under way there. True: wire has answered it, the
+ * connection is wire's again, and fd is to be closed: that many requests in a row were
+ * such as wire could answer.
  */
-bool tbg_conn_give(struct tbg_wire *w, struct tbg_taken *k, int fd, const uint8_t *b,
-		   uint32_t len, unsigned int answers);
+bool tbg_conn_give(struct tbg_wire *w, struct tbg_taken *k, int fd, uint32_t taken,
+		   const uint8_t *b, uint32_t len, unsigned int answers);
 
 /* Detaches from all interfaces and frees. NULL is allowed. */
 void tbg_wire_close(struct tbg_wire *w);
