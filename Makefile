@@ -21,9 +21,6 @@ Q := @
 endif
 export Q V
 
-# Of what `make check-asan` builds, in $(O)/asan.
-CFLAGS_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined
-
 all: bpf userd tools examples	## build everything (default)
 
 bpf:				## the kernel side
@@ -43,20 +40,49 @@ run:				## set up, build, serve a sample site, show each tier
 	$(Q)$(MAKE) all
 	$(Q)tools/run
 
-check: deps check-build		## set up, build, test; or TEST=net/t_x.py:t_y [KERNEL=6.1]
+check: deps build-sanitized	## set up, build, test; or TEST=net/t_x.py:t_y [KERNEL=6.1]
 	$(Q)tests/check
 check-quick: deps check-build	## three minutes: unit tests, fuzzers, one test kernel
 	$(Q)tests/check quick
 check-all: deps check-build	## hours: all suites on all kernels, and what is long
 	$(Q)tests/check all
-check-asan: deps build-asan	## unit, net and http with ASan and UBSan
+check-asan: deps build-sanitized	## unit, net and http with ASan and UBSan; or TEST=...
 	$(Q)tests/check asan
-build-asan:
-	$(Q)$(MAKE) O=$(O)/asan CFLAGS="$(CFLAGS_asan)" all
-	$(Q)$(MAKE) -C tests O=$(O)/asan CFLAGS="$(CFLAGS_asan)" all
-check-build: all
-	$(Q)$(MAKE) -C tests all
-	$(Q)$(MAKE) -C vm all
+check-tsan: deps build-sanitized	## unit, and tests of several workers, with TSan; or TEST=...
+	$(Q)$(MAKE) $(jobs) -C tests/unit O=$(O)/tsan sanitizers="$(cflags_tsan)" all
+	$(Q)tests/check tsan
+
+# As many at once as there are CPUs, where nothing else was asked for.
+jobs = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+check-build:
+	$(Q)$(MAKE) $(jobs) all
+	$(Q)$(MAKE) $(jobs) -C tests all
+	$(Q)$(MAKE) $(jobs) -C vm all
+
+# The daemon, the gateway, the tool and unit tests of threads with sanitizers, in $(O)/asan
+# and $(O)/tsan; the kernel side and modules are those of $(O). As shared libraries the two
+# of asan know nothing of each other: no options, no log.
+sanitized_cflags := -O1 -g1 -w -fno-omit-frame-pointer
+cflags_asan := $(sanitized_cflags) -fsanitize=address,undefined -fno-sanitize-recover=all
+ldflags_asan := -static-libasan -static-libubsan
+cflags_tsan := $(sanitized_cflags) -fsanitize=thread
+threaded := test_cache test_log test_watch
+build-sanitized: check-build
+	$(Q)$(MAKE) $(jobs) build-asan build-tsan
+build-asan build-tsan: build-%: sanitizer-folder-%
+	$(Q)$(MAKE) -C userd O=$(O)/$* CFLAGS="$(cflags_$*)" LDFLAGS="$(ldflags_$*)" \
+		$(O)/$*/toboggand $(O)/$*/toboggan-gateway
+	$(Q)$(MAKE) -C tools O=$(O)/$* CFLAGS="$(cflags_$*)" LDFLAGS="$(ldflags_$*)" \
+		$(O)/$*/toboggan
+build-tsan: build-tsan-unit
+build-tsan-unit: sanitizer-folder-tsan
+	$(Q)$(MAKE) -C tests/unit O=$(O)/tsan sanitizers="$(cflags_tsan)" \
+		$(threaded:%=$(O)/tsan/tests/unit/%)
+sanitizer-folder-%:
+	$(Q)test -L $(O)/$*/bpf || rm -rf $(O)/$*
+	$(Q)mkdir -p $(O)/$*/tests
+	$(Q)ln -sfn ../bpf ../modules $(O)/$*
+	$(Q)ln -sfn ../../tests/net $(O)/$*/tests
 
 check-unit: all			## unit tests and short fuzzing, no root needed
 	$(Q)$(MAKE) -C tests all
@@ -109,7 +135,7 @@ deps-package:
 clean:				## remove what was built, but not the test kernels
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
 		"$(O)/toboggand" "$(O)/toboggan-gateway" "$(O)/toboggan" \
-		"$(O)/asan" "$(O)/log" \
+		"$(O)/asan" "$(O)/tsan" "$(O)/log" \
 		"$(O)/modules" "$(O)/man" "$(O)/kselftest" "$(O)"/kselftest.tar.*
 	$(Q)$(MAKE) -C vm clean
 
@@ -118,6 +144,6 @@ help:				## this list
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 .PHONY: all bpf userd tools examples deps run check check-quick check-all check-asan \
-	build-asan check-build check-unit check-net check-vm check-gigabyte \
+	check-tsan check-build build-sanitized build-asan build-tsan build-tsan-unit check-unit check-net check-vm check-gigabyte \
 	check-scale kselftest-tar bench fuzz format lint install uninstall deb image \
 	deps-package clean help

@@ -193,6 +193,7 @@ def t_thousands_of_parts():
 
 
 def rss(pid):
+    daemon.not_sanitized("memory of a process")
     with open(f"/proc/{pid}/status", encoding="ascii") as f:
         return next(int(x.split()[1]) * 1024 for x in f if x.startswith("VmRSS"))
 

@@ -684,6 +684,7 @@ def t_every_connection_has_one_to_an_upstream():
 
 def anonymous(d):
     """(RssAnon, VmRSS) in bytes."""
+    daemon.not_sanitized("memory of a process")
     with open(f"/proc/{d.pid}/status", encoding="ascii") as f:
         fields = dict(x.split(":", 1) for x in f)
     return tuple(int(fields[x].split()[0]) * 1024 for x in ("RssAnon", "VmRSS"))

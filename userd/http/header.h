@@ -38,7 +38,7 @@ static inline bool tbg_value_same(struct tbg_value a, struct tbg_value b)
 {
 	if (a.len != b.len || (a.len && (*a.text ^ *b.text) & ~0x20))
 		return false;
-	return !strncasecmp(a.text, b.text, a.len);
+	return !a.len || !strncasecmp(a.text, b.text, a.len);
 }
 
 static inline bool tbg_value_is(struct tbg_value v, const char *word)

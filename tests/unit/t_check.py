@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""What tests/check makes of its parts: small commands that print what a part would."""
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import ktap                             # noqa: E402
+
+sys.dont_write_bytecode = True
+PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../check")
+loader = importlib.machinery.SourceFileLoader("check", PATH)
+check = importlib.util.module_from_spec(importlib.util.spec_from_loader("check", loader))
+loader.exec_module(check)
+
+FAILS = "echo '# FAILED unit/a:t_x'; echo '#     alone: x'; echo '2 passed, 1 failed'; exit 1"
+PASSES = "echo '3 passed, 0 failed'"
+
+
+def part(script, name="part", programs=("unit/a", "unit/b")):
+    return check.Part(name, ["sh", "-c", script, "part"], programs)
+
+
+def run(*parts, last=()):
+    """(Results, all that is printed)."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        results = check.run_twice([(parts, 2, 0)], last)
+    ktap.note(out.getvalue())
+    return results, out.getvalue()
+
+
+def t_what_fails_once_is_told_and_passes():
+    with tempfile.TemporaryDirectory() as folder:
+        [result], out = run(part(f"mkdir {folder}/x && {{ {FAILS}; }}; {PASSES}"))
+    assert result.sums == [3, 0, 0] and not result.failures, result
+    assert "# FLAKY unit/a:t_x" in out, out
+
+
+def t_what_fails_twice_stays_failed():
+    [result], _ = run(part(FAILS))
+    assert result.sums == [2, 1, 0] and "# FAILED unit/a:t_x" in result.failures, result
+
+
+def t_only_what_failed_runs_again_and_after_all_else():
+    with tempfile.TemporaryDirectory() as folder:
+        said = f"{folder}/said"
+        results, _ = run(part(f'echo "$@" >> {said}; {FAILS}', "first"),
+                         part(f"sleep 0.3; echo long >> {said}; {PASSES}", "second"),
+                         last=[part(f"echo last >> {said}; {PASSES}", "last")])
+        with open(said, encoding="ascii") as f:
+            lines = f.read().splitlines()
+    assert lines == ["unit/a unit/b", "long", "last", "unit/a"], lines
+    assert [sum(r.sums) for r in results] == [3, 3, 3], results
+
+
+def t_what_is_cut_off_is_a_failure():
+    [result], out = run(part("echo '# FAILED unit/a:t_x'; exit 1"))
+    assert result.sums == [0, 1, 0] and result.failures, result
+    assert "once more" not in out, out
+
+
+def t_an_exit_code_without_a_failure_is_one():
+    [result], _ = run(part(f"{PASSES}; exit 1"))
+    assert result.sums == [3, 1, 0] and result.failures, result
+
+
+def t_a_second_run_that_is_cut_off_stays_failed():
+    with tempfile.TemporaryDirectory() as folder:
+        [result], _ = run(part(f"mkdir {folder}/x && {{ {FAILS}; }}; kill -9 $$"))
+    assert result.sums == [2, 1, 0] and result.failures, result
+
+
+def t_many_failures_are_no_want_of_time():
+    lines = "".join(f"echo '# FAILED unit/a{i}:t_x'; " for i in range(check.AGAIN_MAX + 1))
+    [result], out = run(part(f"{lines} echo '0 passed, 9 failed'; exit 1"))
+    assert result.sums == [0, 9, 0] and "once more" not in out, result
+
+
+def t_a_guest_s_own_fault_stays_a_failure():
+    splat = "echo '# FAULT 1 tests failed'; echo '# FAULT the kernel log has a splat'"
+    [result], out = run(part(f"{splat}; {FAILS}"))
+    assert result.sums == [2, 1, 0] and "once more" not in out, result
+    [result], out = run(part(f"{splat.split(';', maxsplit=1)[0]}; {FAILS}"))
+    assert "once more" in out, out
+
+
+def t_what_has_no_programs_runs_once():
+    [result], out = run(part(FAILS, programs=()))
+    assert result.sums == [2, 1, 0] and "once more" not in out, result
+
+
+if __name__ == "__main__":
+    ktap.run(globals())
