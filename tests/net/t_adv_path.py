@@ -13,7 +13,6 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import adversary
-import client
 import daemon
 import ktap
 import net
@@ -435,11 +434,8 @@ def drained(closes=True):
 def t_draining_daemon_waits_for_a_client_that_closes_late():
     for c, d in drained():
         fin_of(c)
-        start = time.monotonic()
         assert d.process.wait(daemon.STOP_S) == 0, d.lines
-        took = time.monotonic() - start
         assert d.stop() == 0 and not any("clients have not closed" in x for x in d.lines), d.lines
-        assert client.IN_VM or took < 2, f"exits {took:.1f} s after the last client has closed"
 
 
 def t_draining_daemon_does_not_wait_for_ever():

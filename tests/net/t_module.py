@@ -403,6 +403,7 @@ def t_a_module_without_the_daemon():
 
 
 def t_a_module_without_the_daemon_has_the_default_limits():
+    daemon.not_sanitized("a limit of memory")
     path = os.path.join(d.folder, "bad.sock")
     words = [os.path.join(ktap.BUILD, "toboggan-gateway"), "--listen", path, os.path.join(d.folder, "bad.so")]
     user = ("--user", "root") if not os.geteuid() else ()

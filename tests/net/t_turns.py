@@ -45,12 +45,15 @@ def worker_s():
     raise AssertionError("no worker")
 
 
-def slowest(requests):
-    """How long another client waits at most while those requests are answered, which are one write."""
+def answers(requests):
+    """
+    To those requests, which are one write; meanwhile another client has its own at once.
+    On a busy machine that is a part of the time that all of them take.
+    """
     with socket.create_connection(d.address) as s, client.Client(d.address) as other:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         other.get("/a")
-        worst, done = 0, threading.Event()
+        worst, done, first = 0, threading.Event(), time.monotonic()
         got = []
 
         def read():
@@ -64,16 +67,17 @@ def slowest(requests):
             begun = time.monotonic()
             assert other.get("/a").body == b"x"
             worst = max(worst, time.monotonic() - begun)
-        return worst, b"".join(got)
+        all_s = time.monotonic() - first
+        ktap.note(f"another client waits {worst * 1e3:.1f} ms at most, of {all_s * 1e3:.1f} ms")
+        assert worst < max(0.5, all_s / 2), (worst, all_s)
+        return b"".join(got)
 
 
 def t_listings_are_made_aside():
     """All of them come, in order, and no worker makes them."""
     nr, before = 60, worker_s()
-    worst, got = slowest(b"HEAD /list/ HTTP/1.1\r\nHost: a\r\n\r\n" * nr)
-    ktap.note(f"another client waits {worst * 1e3:.1f} ms at most")
+    got = answers(b"HEAD /list/ HTTP/1.1\r\nHost: a\r\n\r\n" * nr)
     assert got.count(b"HTTP/1.1 200 OK\r\n") == nr, got.count(b"HTTP/1.1 ")
-    assert worst < 1, worst
     page = ask(d.address, "GET", "/list/").body
     assert page.count(b"<a href=") == FILES + 1
     # each takes some 30 ms of a processor
@@ -86,11 +90,10 @@ def t_texts_are_compressed_aside():
     for i in range(nr):
         d.write(f"text{i}.txt", b"".join(random.Random(i).choices(words, k=8000))[:63000])
     before = worker_s()
-    worst, got = slowest(b"".join(f"HEAD /text{i}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n".encode()
-                                  for i in range(nr)))
-    ktap.note(f"another client waits {worst * 1e3:.1f} ms at most, a worker {worker_s() - before:.2f} s")
+    got = answers(b"".join(f"HEAD /text{i}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n".encode()
+                           for i in range(nr)))
+    ktap.note(f"a worker {worker_s() - before:.2f} s")
     assert got.count(b"HTTP/1.1 200 OK\r\n") == nr and got.count(b"Content-Encoding: br\r\n") == nr, got[-2000:]
-    assert worst < 0.5, worst
     with client.Client(d.address) as c:
         assert len(c.get("/text1.txt", "Accept-Encoding: br").body) < 63000
 
@@ -122,10 +125,8 @@ def t_a_client_that_leaves_takes_its_work_along():
 def t_pipelined_hits_take_turns():
     """1 MB of them in one write, from several clients at once: each gets all answers, in order."""
     one = b"".join(f"GET /a?{i} HTTP/1.1\r\nHost: a\r\n\r\n".encode() for i in range(1000))
-    worst, got = slowest(one * 30)
-    ktap.note(f"another client waits {worst * 1e3:.1f} ms at most")
+    got = answers(one * 30)
     assert got.count(b"HTTP/1.1 200 OK\r\n") == 30000
-    assert worst < 0.5, worst
 
 
 def t_a_root_that_a_reload_takes_away_meanwhile():

@@ -52,7 +52,7 @@ static struct {
 	rlim_t files;			/* that we may have open */
 	unsigned int requests;
 	/* of the watch */
-	struct tbg_request *current;	/* whose callback runs */
+	struct tbg_request *_Atomic current;	/* whose callback runs */
 	_Atomic uint64_t entered_ns;	/* since when; NONE, TAKEN */
 	atomic_bool watched;
 	sem_t wanted;
@@ -99,9 +99,8 @@ static void last_words(unsigned int status, const char *why)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
 	const char *path = worker.o->path;
-	struct tbg_request *r = worker.current;
+	struct tbg_request *r = atomic_exchange(&worker.current, NULL);
 
-	worker.current = NULL;
 	if (r)
 		tbg_gateway_request_last_words(r->v, status);
 	if (poll(&p, 1, 0) > 0 && write(STDERR_FILENO, "toboggan-gateway: ", 18) > 0 &&
@@ -152,7 +151,7 @@ static void on_crash(int nr)
 
 static void on_exit_call(void)
 {
-	if (!worker.leaving && atomic_load(&worker.entered_ns) > TAKEN)
+	if (!worker.leaving && atomic_exchange(&worker.entered_ns, TAKEN) > TAKEN)
 		last_words(502, ": exit() in a callback\n");
 }
 
@@ -363,6 +362,16 @@ void tbg_module_log(struct tbg_request *r, const char *format, ...)
 
 /* --- visits -------------------------------------------------------------- */
 
+/* Of addresses; 0: any. Sanitizers have terabytes of them, for what they know of each byte. */
+static uint64_t memory_max(void)
+{
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+	return 0;
+#else
+	return worker.o->memory;
+#endif
+}
+
 /*
  * Pages of ours, against what we may have; then a fresh worker takes over. After
  * each request that has touched a new page: the next may need all that is left.
@@ -374,7 +383,7 @@ static bool grown(bool all)
 	char text[100];
 	ssize_t n;
 
-	if (!worker.o->memory || getrusage(RUSAGE_THREAD, &used) ||
+	if (!memory_max() || getrusage(RUSAGE_THREAD, &used) ||
 	    (used.ru_minflt == worker.faults && !all))
 		return false;
 	worker.faults = used.ru_minflt;
@@ -382,7 +391,7 @@ static bool grown(bool all)
 	if (n <= 0)
 		return false;
 	text[n] = 0;
-	return strtoul(text, NULL, 10) * sysconf(_SC_PAGESIZE) > worker.o->memory / 4 * 3;
+	return strtoul(text, NULL, 10) * sysconf(_SC_PAGESIZE) > memory_max() / 4 * 3;
 }
 
 /* The same of descriptors but for the connections': what dup() returns is the lowest free. */
@@ -563,18 +572,11 @@ static void module_close(void)
 	leave();
 }
 
-/* Sanitizers have terabytes of addresses, for what they know of each byte. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SHADOWED true
-#else
-#define SHADOWED false
-#endif
-
 static void memory_limit(uint64_t bytes)
 {
 	struct rlimit r = { bytes, bytes }, none = { 0, 0 };
 
-	if (bytes && !SHADOWED)
+	if (bytes)
 		setrlimit(RLIMIT_AS, &r);
 	setrlimit(RLIMIT_CORE, &none);
 }
@@ -606,7 +608,7 @@ int tbg_module_run(const struct tbg_pool_command *o, int listen_fd, int state_fd
 	worker.o = o;
 	worker.todo_last = &worker.todo;
 	worker.statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-	memory_limit(o->memory);
+	memory_limit(memory_max());
 	wait_for_turn();
 	err = tbg_loop_open(&l);
 	if (err)

@@ -29,7 +29,7 @@ __attribute__((LOADED)) static void loaded(void)
 #endif
 
 static struct tbg_request *parked, *queued, *turning, *crowd[1000];
-static unsigned int crowd_nr;
+static unsigned int crowd_nr, came_nr;
 static const char *mode = "";	/* the last of the arguments */
 
 static void answer(struct tbg_request *r, unsigned int status, const char *text)
@@ -117,25 +117,35 @@ static void crowded(struct tbg_request *r, const char *arg)
 {
 	tbg_request_set(r, crowded);
 	crowd[crowd_nr++ % 1000] = r;
+	came_nr++;
 	tbg_request_wait_ms(r, strtoul(arg, NULL, 10));
 }
 
-/* Whether so many wait; then all are told to go on. */
+/* Its time was over before it was woken, or its client has left. */
+static void uncrowd(const struct tbg_request *r)
+{
+	for (unsigned int i = 0; i < crowd_nr; i++)
+		if (crowd[i] == r)
+			crowd[i] = crowd[--crowd_nr];
+}
+
+/* Whether so many have come; then all that wait are told to go on. */
 static void wake(struct tbg_request *r, const char *arg)
 {
-	if (crowd_nr < strtoul(arg, NULL, 10)) {
+	if (came_nr < strtoul(arg, NULL, 10)) {
 		answer(r, 404, "not yet\n");
 		return;
 	}
 	for (unsigned int i = 0; i < crowd_nr; i++)
 		tbg_request_resume(crowd[i]);
-	crowd_nr = 0;
+	crowd_nr = came_nr = 0;
 	answer(r, 200, "told\n");
 }
 
 /* Slowly; and nobody goes on behind an answer. */
 static void woken(struct tbg_request *r)
 {
+	uncrowd(r);
 	tbg_request_set(r, woken);
 	answer(r, 200, "woken\n");
 	usleep(2000);
@@ -377,6 +387,7 @@ static void end(struct tbg_request *r, void *state)
 
 	if (r == turning)
 		turning = NULL;
+	uncrowd(r);
 	if (how == (char *)turn || how == (char *)crowded || how == (char *)woken)
 		return;
 	if (r == queued)
