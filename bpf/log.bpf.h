@@ -19,7 +19,7 @@ static __always_inline void tbg_log_hit(struct tbg_scratch *s, enum tbg_tier tie
 	__builtin_memcpy(s->event.remote, s->pkt.key.remote, 16);
 	s->event.remote_port = s->pkt.key.remote_port;
 	s->event.status = s->reply.part.status;
-	s->event.sent = s->reply.len;
+	s->event.sent = s->reply.len + s->reply.line_len;
 	s->event.body = s->reply.len - s->reply.head_len;
 	s->event.req_len = s->req.len;
 	s->event.tier = tier;

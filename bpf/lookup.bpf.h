@@ -18,6 +18,11 @@
 #include "core/request.h"
 #include "maps.bpf.h"
 
+/* 1: the tier can end connections, and answers requests that end them. */
+#ifndef TBG_ENDS
+#define TBG_ENDS 0
+#endif
+
 /* First index of each class in tbg_heat; set by the daemon before loading. */
 const volatile __u32 tbg_class_base[TBG_CLASS_NR];
 
@@ -112,7 +117,7 @@ static __always_inline __u64 tbg_age_text(__u64 age, __u32 len)
  */
 __attribute__((noinline)) int tbg_find_parse(struct tbg_scratch *s, __u32 len)
 {
-	return s ? tbg_request_parse(&s->head, &s->scan, len, &s->req) : TBG_WHY_OFF;
+	return s ? tbg_request_scan(&s->head, &s->scan, len, TBG_ENDS, &s->req) : TBG_WHY_OFF;
 }
 
 /* The site of the request's host, into s->vhost. */

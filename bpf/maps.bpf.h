@@ -145,7 +145,7 @@ struct tbg_pkt {
 struct tbg_reply {
 	__u32 blob, gen, part_id;
 	__u32 plain;			/* blob of the resource's identity */
-	__u32 len;			/* bytes of the response */
+	__u32 len;			/* bytes of the response as the blob has it */
 	__u32 head_len;			/* of them, its head */
 	__u32 first_seq;		/* of its first byte, client's numbers */
 	__u32 acks[2];			/* acknowledged by the last segment: [1] */
@@ -160,6 +160,8 @@ struct tbg_reply {
 	__u32 age_len;			/* digits of that; 0: a Date */
 	__u32 flowinfo;
 	__u16 win;			/* network order */
+	__u16 line_len;			/* of the Connection line, put in before the head's end */
+	__u16 head_sum;			/* with one: sum of the head without it */
 	__u16 mac[3];			/* of the way to the client */
 	__u8 ttl, tos;
 	__u8 ts;			/* has the timestamp option */
@@ -167,6 +169,7 @@ struct tbg_reply {
 	__u8 to_stack;
 	__u8 push;			/* the segment is the response's last */
 	__u8 more;			/* TCP flags of that one, or of a bare segment: FIN, RST */
+	__u8 persist;			/* enum tbg_persist: which line that is */
 	__u8 turned;			/* the Ethernet addresses are those of the way out */
 	struct tbg_part part;
 };

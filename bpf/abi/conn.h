@@ -72,7 +72,7 @@ struct tbg_exchange {
 	__u32 blob;
 	__u32 gen;
 	__u32 date_s;		/* second whose Date, or the Age, it carried */
-	__u16 part;
+	__u16 part;		/* and above it enum tbg_persist << 8 */
 	__u16 seg;		/* payload bytes of its segments but the last */
 };
 

@@ -8,16 +8,22 @@
  *	("GET" / "HEAD") SP path ["?" query] SP "HTTP/1.1" CRLF
  *	*(name ":" *SP value CRLF) CRLF
  *
+ * Where a tier can end a connection, also HTTP/1.0, and "Connection: close".
+ *
  * It reads words of eight bytes and never trusts what stands behind len.
  */
 #ifndef TBG_CORE_REQUEST_H
 #define TBG_CORE_REQUEST_H
 
+#include "persist.h"
 #include "span.h"
 
 #define TBG_REQ_HEAD	0x1	/* method HEAD, else GET */
 #define TBG_REQ_COOKIE	0x2	/* has a Cookie field */
 #define TBG_REQ_CLAIM	0x4	/* has X-Forwarded-Proto or X-Forwarded-Host */
+#define TBG_REQ_OLD	0x8	/* HTTP/1.0 */
+#define TBG_REQ_CLOSE	0x10	/* Connection: close */
+#define TBG_REQ_KEEP	0x20	/* Connection: keep-alive, of a tier that can end it */
 
 #define TBG_NAME_MAX	39	/* bytes of a field name */
 #define TBG_HOST_MAX	255	/* bytes of the Host value */
@@ -62,7 +68,8 @@ struct tbg_scan {
 	__u64 class;			/* enum tbg_field, of that line */
 	__u64 len;
 	__u64 seen;
-	__u64 flags;			/* TBG_REQ_HEAD */
+	__u64 flags;			/* TBG_REQ_*, but for those in seen */
+	__u64 ends;			/* 1: the tier can end a connection */
 	__u64 path, query, host, inm, ims, ae; /* offset << 16 | length */
 	__u64 why;			/* at the end; TBG_SCAN_DONE: accepted */
 };
@@ -215,7 +222,9 @@ __tbg_inline int tbg_request_line(const struct tbg_head *h, struct tbg_scan *s)
 		return TBG_WHY_SPLIT;
 	if ((w & tbg_word_low(6)) != TBG_TEXT(" HTTP/"))
 		return TBG_WHY_GRAMMAR;
-	if (w != TBG_TEXT(" HTTP/1.") || h->b[end + 8] != '1')
+	if (w == TBG_TEXT(" HTTP/1.") && h->b[end + 8] == '0' && s->ends)
+		s->flags |= TBG_REQ_OLD;
+	else if (w != TBG_TEXT(" HTTP/1.") || h->b[end + 8] != '1')
 		return TBG_WHY_VERSION;
 	if (h->b[end + 9] != '\r' || h->b[end + 10] != '\n')
 		return TBG_WHY_GRAMMAR;
@@ -364,6 +373,23 @@ __tbg_inline int tbg_conn_keeps(const struct tbg_head *h, __u64 from, __u64 n)
 	       ((tbg_word(h->b + from + 15) | low) == TBG_TEXT("settings"));
 }
 
+/* The Connection in the n bytes at from, which then counts in s->flags. 0, or 1: FIELD. */
+__tbg_inline int tbg_conn_keep(const struct tbg_head *h, struct tbg_scan *s, __u64 from,
+			       __u64 n)
+{
+	__u64 w = tbg_word(h->b + from) | 0x20 * TBG_ONES;
+
+	if (s->ends && n == 5 && (w & tbg_word_low(5)) == TBG_TEXT("close")) {
+		s->flags |= TBG_REQ_CLOSE;
+		return 0;
+	}
+	if (!tbg_conn_keeps(h, from, n))
+		return 1;
+	if (s->ends && n == 10)
+		s->flags |= TBG_REQ_KEEP;
+	return 0;
+}
+
 /* Keeps the value in from..end of a field that counts. 0, or 1: FIELD. */
 __tbg_inline int tbg_field_keep(const struct tbg_head *h, struct tbg_scan *s,
 				__u64 end)
@@ -411,7 +437,7 @@ __tbg_inline int tbg_field_keep(const struct tbg_head *h, struct tbg_scan *s,
 		break;
 	default:
 		bit = TBG_SEEN_CONN;
-		if (!tbg_conn_keeps(h, from, end - from))
+		if (tbg_conn_keep(h, s, from, end - from))
 			return 1;
 	}
 	if (s->seen & bit)
@@ -637,20 +663,16 @@ __tbg_inline int tbg_host_check(const struct tbg_head *h, __u64 at, __u64 len)
 	return tbg_mark_first(marks) == n ? 0 : TBG_WHY_FIELD;
 }
 
-/*
- * Parses the first request of len bytes in h. Returns 0 and fills *ret, or
- * the TBG_WHY_* that passes it up: SPLIT (incomplete), PIPELINED (more bytes
- * behind it), METHOD, VERSION, PATH, FIELD, GRAMMAR. In BPF *s belongs in a map.
- */
-__tbg_inline int tbg_request_parse(const struct tbg_head *h, struct tbg_scan *s,
-				   __u32 len, struct tbg_req *ret)
+/* tbg_request_parse(), and for a tier that can end connections. */
+__tbg_inline int tbg_request_scan(const struct tbg_head *h, struct tbg_scan *s,
+				  __u32 len, int ends, struct tbg_req *ret)
 {
 	struct tbg_walk walk = { h, s };
 	int why;
 
 	if (len > TBG_REQ_MAX)
 		return TBG_WHY_GRAMMAR;
-	*s = (struct tbg_scan){ .len = len, .why = TBG_WHY_SPLIT };
+	*s = (struct tbg_scan){ .len = len, .ends = ends, .why = TBG_WHY_SPLIT };
 	why = tbg_request_line(h, s);
 	if (why)
 		return why;
@@ -674,6 +696,25 @@ __tbg_inline int tbg_request_parse(const struct tbg_head *h, struct tbg_scan *s,
 		.ae_off = s->ae >> 16,		.ae_len = s->ae,
 	};
 	return 0;
+}
+
+/*
+ * Parses the first request of len bytes in h. Returns 0 and fills *ret, or
+ * the TBG_WHY_* that passes it up: SPLIT (incomplete), PIPELINED (more bytes
+ * behind it), METHOD, VERSION, PATH, FIELD, GRAMMAR. In BPF *s belongs in a map.
+ */
+__tbg_inline int tbg_request_parse(const struct tbg_head *h, struct tbg_scan *s,
+				   __u32 len, struct tbg_req *ret)
+{
+	return tbg_request_scan(h, s, len, 0, ret);
+}
+
+/* How the connection goes on behind the answer to a request with these flags. */
+__tbg_inline enum tbg_persist tbg_request_persist(__u32 flags)
+{
+	if (flags & TBG_REQ_CLOSE || (flags & TBG_REQ_OLD && !(flags & TBG_REQ_KEEP)))
+		return TBG_PERSIST_NOT;
+	return flags & TBG_REQ_OLD ? TBG_PERSIST_OLD : TBG_PERSIST;
 }
 
 #endif

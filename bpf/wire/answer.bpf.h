@@ -149,7 +149,7 @@ static __always_inline void tbg_hit_note(struct tbg_scratch *s,
 	tbg_metric_hit(s, TBG_TIER_wire);
 	if (knob->log)
 		tbg_log_hit(s, TBG_TIER_wire);
-	tbg_count_sent(TBG_WHY_HIT_WIRE, r->len);
+	tbg_count_sent(TBG_WHY_HIT_WIRE, tbg_reply_total(r));
 }
 
 #endif

@@ -48,9 +48,10 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 				      struct tbg_tcb_locked *f)
 {
 	struct tbg_pkt *p = &s->pkt;
-	__u32 now_ms = tbg_now_ms(), seq, ack, flags = 0;
+	__u32 now_ms = tbg_now_ms(), seq, ack, sent, flags = 0;
 
 	bpf_spin_lock(&f->lock);
+	sent = tbg_tcb_next(f);
 	if (p->seq == f->rcv_nxt && f->state == TBG_TCB_OPEN) {
 		f->rcv_nxt++;
 		f->state = TBG_TCB_LAST_ACK;
@@ -59,7 +60,8 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 		f->rcv_nxt++;
 		f->state = TBG_TCB_TIME_WAIT;
 	}
-	if ((__s32)(p->ack - f->acked) > 0 && (__s32)(p->ack - f->snd_nxt) <= 0)
+	/* our own FIN too, if that was sent before */
+	if ((__s32)(p->ack - f->acked) > 0 && (__s32)(p->ack - sent) <= 0)
 		f->acked = p->ack;
 	if (p->timed && (__s32)(p->tsval - f->tsrecent) > 0)
 		f->tsrecent = p->tsval;
@@ -75,6 +77,35 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 	bpf_spin_unlock(&f->lock);
 	tbg_count(TBG_WHY_FIN);
 	return tbg_bare_send(skb, s, f, seq, ack, flags);
+}
+
+/*
+ * Data behind our FIN: nobody reads it, but the client must come to its own end, and
+ * would send it again and again.
+ */
+static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch *s,
+				       struct tbg_tcb_locked *f)
+{
+	struct tbg_pkt *p = &s->pkt;
+	__u32 end = p->seq + p->payload_len, now_ms = tbg_now_ms(), seq, ack;
+
+	bpf_spin_lock(&f->lock);
+	if (f->state == TBG_TCB_FIN_WAIT && (__s32)(p->seq - f->rcv_nxt) <= 0 &&
+	    (__s32)(end - f->rcv_nxt) > 0) {
+		f->rcv_nxt = end;
+		f->seen_ms = now_ms;
+		if (p->tcp_flags & TBG_TCP_FIN) {
+			f->rcv_nxt++;
+			f->state = TBG_TCB_TIME_WAIT;
+		}
+	}
+	if (p->ack - f->acked <= tbg_tcb_next(f) - f->acked)
+		f->acked = p->ack;
+	seq = tbg_tcb_next(f);
+	ack = f->rcv_nxt;
+	bpf_spin_unlock(&f->lock);
+	tbg_count(TBG_WHY_CLOSING);
+	return tbg_bare_send(skb, s, f, seq, ack, 0);
 }
 
 /*

@@ -26,11 +26,15 @@ struct tbg_given {
 	__u32 rcv_nxt, snd_nxt, snd_wnd, tsoff, tsrecent;
 };
 
-/* The request in s->pkt looked up, as tbg_find(). 0 or a why. */
+/*
+ * The request in s->pkt looked up, as tbg_find(). One that ends the connection is its
+ * socket's to end. 0 or a why.
+ */
 static __attribute__((noinline)) int tbg_give_find(struct __sk_buff *skb,
 						   struct tbg_scratch *s)
 {
 	__u64 len;
+	int why;
 
 	if (!s)
 		return TBG_WHY_OFF;
@@ -38,7 +42,10 @@ static __attribute__((noinline)) int tbg_give_find(struct __sk_buff *skb,
 	TBG_BOUND(len, TBG_REQ_MAX, return TBG_WHY_GRAMMAR);
 	if (bpf_skb_load_bytes(skb, s->pkt.payload, s->head.b, len))
 		return TBG_WHY_GRAMMAR;
-	return tbg_find(s, s->pkt.payload_len);
+	why = tbg_hit_find(s, s->pkt.payload_len);
+	if (!why && s->reply.persist == TBG_PERSIST_NOT)
+		why = TBG_WHY_CLOSING;
+	return why;
 }
 
 /* The socket between the ends of the segment, if it has sent and been read to the end. */

@@ -53,26 +53,48 @@ static __always_inline int tbg_claim(struct tbg_tcb_locked *f, const struct tbg_
 		r->tsecr = p->tsval;
 		f->tsrecent = p->tsval;
 		f->rcv_nxt += p->payload_len;
-		f->snd_nxt += r->len;
+		f->snd_nxt += tbg_reply_total(r);
 		f->acked = p->ack;
 		f->seen_ms = now_ms;
 		f->last.req_seq = p->seq;
 		f->last.req_len = p->payload_len;
 		f->last.seq = p->ack;
-		f->last.len = r->len;
+		f->last.len = tbg_reply_total(r);
 		f->last.blob = r->blob;
 		f->last.gen = r->gen;
 		f->last.date_s = r->date_s;
-		f->last.part = r->part_id;
-		f->last.seg = r->seg;
+		f->last.part = r->part_id | r->persist << 8;
+		f->last.seg = r->seg + r->line_len;
 		f->resent = TBG_FRESH;
 		f->repeat_ms = now_ms;
 		f->tries = 0;
 		f->dups = 0;
 		f->answers++;
+		if (r->persist == TBG_PERSIST_NOT) {
+			f->state = TBG_TCB_FIN_WAIT;
+			r->more = TBG_TCP_FIN;
+		}
 	}
 	bpf_spin_unlock(&f->lock);
 	return why;
+}
+
+/*
+ * As tbg_find(), and how the connection goes on behind the answer. Its blob may be
+ * another's by now: then it is found out when it is written.
+ */
+static __always_inline int tbg_hit_find(struct tbg_scratch *s, __u32 len)
+{
+	int why = tbg_find(s, len);
+	struct tbg_blob *blob;
+
+	if (why)
+		return why;
+	blob = tbg_blob_get(s->reply.blob);
+	if (!blob)
+		return TBG_WHY_BLOB;
+	tbg_reply_persist(&s->reply, blob, tbg_request_persist(s->req.flags));
+	return 0;
 }
 
 /* Whether the reply of s->reply can be sent as it is cut then. 0 or a why. */
@@ -84,12 +106,12 @@ static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
 
-	if (r->len > TBG_WIRE_MAX || r->len > tbg_pkt_window(f, p) ||
+	if (tbg_reply_total(r) > TBG_WIRE_MAX || tbg_reply_total(r) > tbg_pkt_window(f, p) ||
 	    tbg_is_tight(skb, f, p) ||
 	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) ||
 	    !tbg_reply_pays(knob, r) || (segs && r->nr > segs))
 		return TBG_WHY_SIZE;
-	*ret_frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;
+	*ret_frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg + r->line_len;
 	return tbg_mtu_holds(skb, *ret_frame - p->l3) ? 0 : TBG_WHY_SIZE;
 }
 
@@ -104,7 +126,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 	__u32 frame, one = 1;
 	int why;
 
-	why = tbg_find(s, p->payload_len);
+	why = tbg_hit_find(s, p->payload_len);
 	why = why ?: tbg_hit_cut(skb, s, knob, f, &frame);
 	if (why)
 		return -why;

@@ -255,6 +255,9 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 		tbg_count(-act);
 		return TC_ACT_SHOT;
 	}
+	if (f->state == TBG_TCB_FIN_WAIT && p->payload_len &&
+	    (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) == TBG_TCP_ACK)
+		return tbg_on_data(skb, s, f);
 	/* out of order, old, of more than was sent, or behind a FIN */
 	if (p->seq != f->rcv_nxt || f->state != TBG_TCB_OPEN ||
 	    p->ack - f->acked > f->snd_nxt - f->acked ||

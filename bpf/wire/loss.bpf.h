@@ -55,14 +55,16 @@ __attribute__((noinline)) int tbg_lost_segments(struct tbg_scratch *s)
 	high = s->pkt.ack;
 	tbg_is_sacked(s, 0, 0, &high);
 	if (s->pkt.payload_len)
-		high = r->first_seq + r->len;
+		high = r->first_seq + tbg_reply_total(r);
 	for (i = 0; i < TBG_AGAIN_MAX; i++) {
-		__u32 from = i * r->seg, end = from + r->seg;
+		__u32 from = i * r->seg, end = from + r->seg + r->line_len;
 
 		if (i >= r->nr)
 			break;
-		if (end > r->len)
-			end = r->len;
+		if (i)
+			from += r->line_len;
+		if (end > tbg_reply_total(r))
+			end = tbg_reply_total(r);
 		from += r->first_seq;
 		end += r->first_seq;
 		if ((__s32)(end - s->pkt.ack) <= 0 ||

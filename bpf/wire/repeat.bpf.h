@@ -91,6 +91,8 @@ static __always_inline int tbg_again_find(struct __sk_buff *skb, struct tbg_scra
 	r->acks[1] = f->rcv_nxt;
 	r->more = tbg_tcb_fin(f) ? TBG_TCP_FIN : 0;
 	r->tsecr = f->tsrecent;
+	r->persist = r->part_id >> 8;
+	r->part_id &= 0xff;
 	bpf_spin_unlock(&f->lock);
 	if (!there)
 		return -TBG_WHY_RACE;
@@ -106,6 +108,8 @@ static __always_inline int tbg_again_find(struct __sk_buff *skb, struct tbg_scra
 	    knob->date[r->date_s & (TBG_DATE_RING - 1)].second != r->date_s)
 		return -TBG_WHY_STALE_REPEAT;
 	r->part = blob->part[r->part_id];
+	tbg_reply_persist(r, blob, r->persist);
+	r->len -= r->line_len;
 	if (r->part.len != r->len || tbg_reply_cut(skb, r, mss))
 		return -TBG_WHY_STALE_REPEAT;
 	return 0;
@@ -135,7 +139,7 @@ static __always_inline int tbg_again(struct __sk_buff *skb, struct tbg_scratch *
 	err = tbg_again_find(skb, s, knob, f, timer);
 	if (err)
 		return err;
-	frame = p->l4 + (r->ts ? 32 : 20) + r->seg;
+	frame = p->l4 + (r->ts ? 32 : 20) + r->seg + r->line_len;
 	if (r->nr > TBG_AGAIN_MAX || !tbg_mtu_holds(skb, frame - p->l3))
 		return -TBG_WHY_STALE_REPEAT;
 	if (which == TBG_AGAIN_FIRST) {

@@ -25,6 +25,12 @@ static __always_inline void tbg_reply_flow(struct tbg_reply *r,
 	r->flowinfo = f->flowinfo;
 }
 
+/* Bytes of the response as it is sent. */
+static __always_inline __u32 tbg_reply_total(const struct tbg_reply *r)
+{
+	return r->len + r->line_len;
+}
+
 /* Whether wire is the cheaper one to send this reply (--wire-size), which is cut. */
 static __always_inline bool tbg_reply_pays(const struct tbg_knob *knob,
 					   const struct tbg_reply *r)
@@ -168,6 +174,65 @@ __attribute__((noinline)) int tbg_blob_sum(__u32 blob, __u32 at)
 	return -1;
 }
 
+#if TBG_ENDS
+/* The reply of r, whose part is known, gets the line that tells how the connection goes on. */
+static __always_inline void tbg_reply_persist(struct tbg_reply *r, const struct tbg_blob *b,
+					      enum tbg_persist persist)
+{
+	const struct tbg_part *head = r->part_id == TBG_PART_GET ?
+				      &b->part[TBG_PART_HEAD] : &r->part;
+
+	r->persist = persist;
+	r->head_len = head->len;
+	r->head_sum = head->csum;
+	switch (persist) {
+#define X(name, text)						\
+	case TBG_##name:					\
+		r->line_len = sizeof(text) - 1;			\
+		break;
+	TBG_PERSIST_LIST(X)
+#undef X
+	}
+}
+
+/*
+ * Of the first segment, which is written line_len bytes behind off and has the sum sum:
+ * its head again, where it belongs, and the line. Returns the sum of all of it, or
+ * negative.
+ */
+static __attribute__((noinline)) int tbg_reply_line(struct tbg_frame *frame,
+						    struct tbg_scratch *s, __u32 off,
+						    __u64 sum)
+{
+	__u64 text[TBG_PERSIST_ROOM / 8] = {}, end = TBG_TEXT("\r\n"), n, line = 0;
+	struct tbg_reply *r;
+	__u32 at, i;
+
+	if (!s)
+		return -1;
+	r = &s->reply;
+	n = r->line_len;
+	at = r->head_len - 2;
+	r->bytes = at;
+	if (r->head_len < 4 || tbg_reply_body(frame, off, r))
+		return -1;
+	if (r->persist == TBG_PERSIST_OLD)
+		__builtin_memcpy(text, "Connection: keep-alive\r\n", 24);
+	else
+		__builtin_memcpy(text, "Connection: close\r\n", 19);
+	TBG_BOUND(n, TBG_PERSIST_ROOM, return -1);
+	if (tbg_store(frame, off + at, text, n))
+		return -1;
+#pragma unroll
+	for (i = 0; i < TBG_PERSIST_ROOM / 8; i++)
+		line = tbg_csum_add64(line, text[i]);
+	/* what stands before it, it, and what stands behind it, which it may turn round */
+	end = r->head_sum + (0xffff ^ tbg_csum_at(end, at));
+	sum += 0xffff ^ tbg_csum_fold(end);
+	return tbg_csum_fold(end + tbg_csum_at(line, at) + tbg_csum_at(sum, n));
+}
+#endif
+
 /* Builds the IPv4 header; returns its length. */
 static __always_inline __u32 tbg_reply_ipv4(struct tbg_frame *frame,
 					    const struct tbg_pkt *p,
@@ -310,7 +375,7 @@ __attribute__((noinline)) int tbg_reply_write(struct tbg_frame *frame,
 					      struct tbg_scratch *s, __u32 i)
 {
 	struct tbg_reply *r;
-	__u32 off, end;
+	__u32 off, end, line;
 	int from = 0, to;
 	__u64 sum;
 
@@ -323,13 +388,14 @@ __attribute__((noinline)) int tbg_reply_write(struct tbg_frame *frame,
 	if (r->push)
 		end = r->len;
 	r->bytes = end - r->at;
-	r->seq = r->first_seq + r->at;
+	line = r->at ? 0 : r->line_len;
+	r->seq = r->first_seq + r->at + r->line_len - line;
 	r->ack = r->acks[r->push];
 	off = s->pkt.l4 + (r->ts ? 32 : 20);
-	if (tbg_frame_len(frame) != off + r->bytes &&
-	    tbg_frame_resize(frame, off + r->bytes))
+	if (tbg_frame_len(frame) != off + r->bytes + line &&
+	    tbg_frame_resize(frame, off + r->bytes + line))
 		return -1;
-	if (tbg_reply_body(frame, off, r))
+	if (tbg_reply_body(frame, off + line, r))
 		return -1;
 	if (r->at)
 		from = r->sum_at == r->at ? r->sum : tbg_blob_sum(r->blob, r->at);
@@ -339,6 +405,15 @@ __attribute__((noinline)) int tbg_reply_write(struct tbg_frame *frame,
 	sum = (__u32)to + (0xffff - (__u32)from);
 	r->sum_at = end;
 	r->sum = to;
+#if TBG_ENDS
+	if (line) {
+		from = tbg_reply_line(frame, s, off, sum);
+		if (from < 0)
+			return -1;
+		sum = (__u32)from;
+		r->bytes = end + line;
+	}
+#endif
 	if (!r->at)
 		sum += (__u32)tbg_reply_timed(frame, s, off);
 	return tbg_reply_heads(frame, s, sum);

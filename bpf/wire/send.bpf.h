@@ -111,16 +111,20 @@ static __always_inline int tbg_reply_room(struct __sk_buff *skb, __u32 frame,
 static __always_inline int tbg_reply_cut(struct __sk_buff *skb,
 					 struct tbg_reply *r, __u32 mss)
 {
-	__u32 len = r->len;
+	__u32 len = tbg_reply_total(r), line = r->line_len;
 
 	if (mss > TBG_SEG_BYTES)
 		mss = TBG_SEG_BYTES;
 	len = tbg_reply_true(skb, len < mss ? len : mss);
 	r->seg = r->len;
 	r->nr = 1;
-	if (r->len <= len)
+	if (r->len + line <= len)
 		return 0;
-	r->seg = len & ~3u;
+	if (len <= line)
+		return TBG_WHY_SIZE;
+	r->seg = (len - line) & ~3u;
+	if (line && r->head_len > r->seg)
+		return TBG_WHY_SIZE;
 	if (r->part.off || r->part.date_off + TBG_DATE_LEN > r->seg)
 		return TBG_WHY_SIZE;
 	r->nr = (r->len + r->seg - 1) / r->seg;

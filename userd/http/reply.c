@@ -91,9 +91,9 @@ size_t tbg_error_body(unsigned int status, char ret[64])
 const char *tbg_persist_line(enum tbg_persist persist)
 {
 	static const char *const lines[] = {
-		[TBG_PERSIST] = "",
-		[TBG_PERSIST_OLD] = "Connection: keep-alive\r\n",
-		[TBG_PERSIST_NOT] = "Connection: close\r\n",
+#define X(name, line) [TBG_##name] = line,
+		TBG_PERSIST_LIST(X)
+#undef X
 	};
 
 	return lines[persist];

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/persist.h"
+
 #define TBG_HEAD_MAX	(40 << 10)	/* room that holds any head we make */
 #define TBG_ALLOW_FILES	"GET, HEAD, OPTIONS"
 #define TBG_ALLOW_ALL	"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"	/* that handlers may know */
@@ -25,12 +27,6 @@ enum tbg_cache_status {
 
 /* One word for it, for the log. */
 const char *tbg_cache_word(enum tbg_cache_status cache);
-
-enum tbg_persist {
-	TBG_PERSIST,		/* HTTP/1.1, no Connection field */
-	TBG_PERSIST_OLD,	/* HTTP/1.0 that asked for keep-alive */
-	TBG_PERSIST_NOT,
-};
 
 struct tbg_reply {
 	unsigned int status;

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * How a connection goes on behind an answer, and the line of the answer's head for it
+ * (RFC 9112 9.3, 9.6): one text for the daemon and for wire, which puts it in front of
+ * the empty line that ends the head.
+ */
+#ifndef TBG_CORE_PERSIST_H
+#define TBG_CORE_PERSIST_H
+
+#define TBG_PERSIST_LIST(X) \
+	X(PERSIST,	"")				/* HTTP/1.1, no Connection field */ \
+	X(PERSIST_OLD,	"Connection: keep-alive\r\n")	/* HTTP/1.0 that asked for it */ \
+	X(PERSIST_NOT,	"Connection: close\r\n")
+
+enum tbg_persist {
+#define X(name, line) TBG_##name,
+	TBG_PERSIST_LIST(X)
+#undef X
+};
+
+#define TBG_PERSIST_ROOM 24	/* bytes of the longest line */
+
+#endif
