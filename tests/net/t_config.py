@@ -223,16 +223,86 @@ def t_every_mistake_is_one_line_with_file_line_value_and_what_is_accepted():
             assert word in err, (text[:200], word, err)
 
 
-def t_every_setting_has_a_place_in_the_manual():
-    with open(os.path.join(ktap.ROOT, "userd/config/settings.c"), encoding="utf-8") as f:
-        names = re.findall(r'^\tX\("([a-z-]+)", \w+, ', f.read(), re.M)
-    with open(os.path.join(ktap.ROOT, "Documentation/toboggan.conf.5.rst"), encoding="utf-8") as f:
-        manual = f.read()
-    help_text = subprocess.run([daemon.BINARY, "--help"], capture_output=True, text=True, check=True).stdout
-    options = set(re.findall(r"^  --([a-z-]+)", help_text, re.M)) - {"config", "check", "help", "version"}
-    assert len(names) > 10 and len(options) > 10
-    for name in set(names) | options:
-        assert f"**{name} =" in manual or f"**{name}**" in manual, name
+# A typing error, and what it was meant to be; "": nothing is near.
+ERRORS = (("memroy = 8M", "memory"), ("lisen = x", "listen"), ("hots a { }", "host"), ("body_max = 1", "body-max"),
+          ("inlcude(x)", "include"), ("time-header = 1", ""), ("x = 1", ""))
+
+
+def t_a_typing_error_is_told_what_was_meant():
+    for text, meant in ERRORS:
+        code, _, err = check('root = "{root}"\n' + text)
+        assert code == 2 and "check.conf:2: " in err and "accepted" in err, (text, err)
+        assert (f"did you mean {meant}? " in err) if meant else "did you mean" not in err, (text, err)
+    for word, meant in (("--memroy", "--memory"), ("--lsiten", "--listen"), ("--conifg", "--config"), ("--verison", "--version"),
+                        ("--server", ""), ("--speed", "")):
+        for words in ([word, "x"], [word + "=x"], [word]):
+            r = subprocess.run([daemon.BINARY, *words], capture_output=True, text=True, timeout=client.WAIT_S, check=False)
+            assert r.returncode == 2 and f"toboggand: {word}: unknown option; " in r.stderr, r
+            assert (f"did you mean {meant}? " in r.stderr) if meant else "did you mean" not in r.stderr, r
+
+
+def included(main, files):
+    """As check(), with files beside the configuration."""
+    top = os.path.join(folder, "in[c]")         # a name that would be a pattern
+    os.makedirs(top, exist_ok=True)
+    for name, text in files.items():
+        os.makedirs(os.path.dirname(os.path.join(top, name)), exist_ok=True)
+        with open(os.path.join(top, name), "w", encoding="utf-8") as f:
+            f.write(text.replace("{root}", folder))
+    path = os.path.join(top, "main.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(main.replace("{root}", folder))
+    r = subprocess.run([daemon.BINARY, "--check", path, "--listen", "127.0.0.1:0"], capture_output=True, text=True,
+                       stdin=subprocess.DEVNULL, timeout=client.WAIT_S, check=False)
+    shutil.rmtree(top)
+    return r.returncode, r.stdout, r.stderr, top
+
+
+HOST = 'host {name} {{ root = "{{root}}" }}\n'
+
+
+def t_files_are_included_where_they_are_named():
+    good = (
+        ('root = "{root}"\ninclude("a.conf")\n', {"a.conf": "memory = 8M\n"}),
+        ('include("a.conf")', {"a.conf": 'root = "{root}"'}),
+        ('include ( "conf.d/*.conf" )\n', {"conf.d/a.conf": HOST.format(name="a"), "conf.d/b.conf": HOST.format(name="b"),
+                                           "conf.d/c.old": "never read"}),
+        ('root = "{root}"\ninclude("none.d/*.conf")\n', {}),
+        ('root = "{root}"\nhost a { include("in.conf") location / { include("in.conf") } }\n', {"in.conf": "expires = 1h"}),
+        ('include("sub/a.conf")', {"sub/a.conf": 'include("b.conf")', "sub/b.conf": 'root = "{root}"'}),
+        ('root = "{root}" index = {"include", "b"} include(a.conf) # include("c.conf")\n', {"a.conf": "# nothing"}),
+        ('root = "{root}"\nindex = include\n', {}),
+    )
+    for main, files in good:
+        code, out, err, top = included(main, files)
+        assert (code, out, err) == (0, f"{top}/main.conf: good\n", ""), (main, code, out, err)
+    # in the order of their names: the first host answers for all
+    code, _, err, _ = included('include("*.conf.in")', {"b.conf.in": HOST.format(name="same"), "a.conf.in": "\n" + HOST.format(name="same")})
+    assert code == 2 and "in[c]/b.conf.in:1: " in err, err
+
+
+def t_a_fault_is_told_where_it_was_made():
+    rows = (
+        ('root = "{root}"\ninclude("a.conf")\nmemory = lots', {"a.conf": "\n\n"}, "main.conf:3: ", "lots"),
+        ('root = "{root}"\ninclude("a.conf") memory = lots', {"a.conf": "\n\n"}, "main.conf:2: ", "lots"),
+        ('root = "{root}"\ninclude("a.conf")', {"a.conf": "\n\nmemory = lots"}, "a.conf:3: ", "lots"),
+        ('include("d/*")\nroot = "{root}"', {"d/a": "\n\n", "d/b": "\nspeed = 1\n"}, "d/b:2: ", "speed"),
+        ('\nhost a {\n include("a.conf")\n root = "{root}" }\n', {"a.conf": "\n alias = {a,\n b}\n root = {root}"}, "main.conf:4: ", "given twice"),
+        ('include("a.conf")\nhost a { root = "{root}" }', {"a.conf": '\nhost a. {\n root = "{root}" }\n'}, "main.conf:2: ", "each name once"),
+        ('include("a.conf")', {"a.conf": '\nhost a {\n index = x }\n'}, "a.conf:2: ", "no root"),
+        ('root = "{root}" include("a.conf") }', {"a.conf": "host a {\n"}, "a.conf:1: ", "never closed"),
+        ('root = "{root}" host a { include("a.conf")', {"a.conf": "\n}\n"}, "a.conf:2: ", "closes nothing"),
+        ('root = "{root}" include("a.conf") "', {"a.conf": "\n /* x"}, "main.conf:1: ", "never closed"),
+        ('root = "{root}" include("a.conf")', {"a.conf": "\n /* x"}, "a.conf:2: ", "never closed"),
+        ('\ninclude("none.conf")', {}, "main.conf:2: ", "No such file"),
+        ('\ninclude("a.conf")', {"a.conf/x": ""}, "a.conf: ", "Is a directory"),
+        ('\ninclude("main.conf")', {}, "main.conf:2: ", "files that do not include themselves"),
+        ('\ninclude("a.conf")', {"a.conf": "root = a\0b"}, "a.conf:1: ", "zero byte"),
+    )
+    for main, files, where, says in rows:
+        code, out, err, top = included(main, files)
+        assert code == 2 and not out and err.count("\n") == 1, (main, code, out, err)
+        assert err.startswith(f"toboggand: {top}/{where}") and says in err, (main, err)
 
 
 def t_file_that_is_not_there_is_named():

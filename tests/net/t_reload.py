@@ -91,6 +91,24 @@ def t_bad_file_leaves_the_old_configuration():
     both(ONE, test)
 
 
+def t_included_files_are_read_again():
+    def test(d):
+        prepare(d)
+        more = os.path.join(d.root, "more.conf")
+        for name in ("one", "two"):
+            with open(more, "w", encoding="utf-8") as f:
+                f.write(f'root = "{d.root}/{name}"\n')
+            d.reconfigure('include("{root}/*.conf")\n')
+            with client.Client(d.address) as c:
+                assert c.get("/").body == name.encode()
+        with open(more, "w", encoding="utf-8") as f:
+            f.write(f'root = "{d.root}"\naccess-log = "/nonexistent/log"\n')
+        seen = len(d.lines)
+        d.hup(["not reloaded"])
+        assert f"{more}:2: access-log" in d.lines[seen], d.lines[seen:]
+    both(ONE, test)
+
+
 def t_no_request_and_no_connection_is_lost():
     """Clients ask all the time while it is exchanged again and again."""
     def test(d):

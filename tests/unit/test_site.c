@@ -16,7 +16,20 @@
 #include "core/request.h"
 #include "files/root.h"
 #include "config/settings.h"
+#include "control/control.h"
+#include "log/access.h"
 #include "site/site.h"
+
+/* What the settings of paths ask before a start: no such path is looked at here. */
+int tbg_control_check(const char *path)
+{
+	return 0;
+}
+
+int tbg_log_check(const char *path)
+{
+	return 0;
+}
 
 static struct tbg_roots *roots;
 
@@ -33,7 +46,7 @@ static struct tbg_scope *scope(struct tbg_scope *in, enum tbg_scope_kind kind,
 static void set(struct tbg_scope *s, const char *name, const char *value)
 {
 	const char *why;
-	int row = tbg_setting_find(name);
+	int row = tbg_setting_find(name, strlen(name));
 
 	if (row < 0 || !tbg_scope_set(s, row, 0, value, roots, &why))
 		ktap_fail("%s %s: %s", name, value, row < 0 ? "no such" : why);
@@ -43,7 +56,7 @@ static bool takes(const char *name, const char *value)
 {
 	struct tbg_scope *s = scope(NULL, TBG_SCOPE_TOP, "");
 	const char *why;
-	bool ret = tbg_scope_set(s, tbg_setting_find(name), 0, value, roots, &why);
+	bool ret = tbg_scope_set(s, tbg_setting_find(name, strlen(name)), 0, value, roots, &why);
 
 	tbg_scope_free(s);
 	return ret;
@@ -386,7 +399,7 @@ KTAP_TEST(t_root_without_a_descriptor_is_not_one_too_many)
 		ktap_fail("no limit to lower");
 	none = (struct rlimit){ .rlim_max = was.rlim_max };
 	setrlimit(RLIMIT_NOFILE, &none);
-	took = tbg_scope_set(top, tbg_setting_find("root"), 0, "/tmp", roots, &why);
+	took = tbg_scope_set(top, tbg_setting_find("root", strlen("root")), 0, "/tmp", roots, &why);
 	setrlimit(RLIMIT_NOFILE, &was);
 	tbg_scope_free(top);
 	KTAP_CHECK(!took);

@@ -45,8 +45,8 @@ int tbg_upstream_make(struct tbg_build *m, const struct tbg_scope *own);
 /* The upstream of a location's servers, in t: one for all that give the same. */
 int tbg_upstream_given(struct tbg_build *m, struct tbg_target *t, unsigned int line);
 
-/* What is so of a pool unless something is said of it. */
-void tbg_pools_unsaid(struct tbg_pool_command *ret_cgi, struct tbg_pool_command *ret_module);
+/* The defaults of pools, into t->cgi and t->module. */
+int tbg_pools_unsaid(struct tbg_target *t);
 
 /* The location is answered by a pool of ours, one for all that say the same. */
 int tbg_pool_make(struct tbg_build *m, struct tbg_target *t, enum tbg_pool_kind kind,

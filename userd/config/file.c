@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * libconfuse reads, this file makes its tables out of ours and tells what is
- * wrong. Every value is checked while the parser stands behind it, since its
- * line is known then alone.
+ * libconfuse reads what text.c has put together, this file makes its tables out of
+ * ours and tells what is wrong. Every value is checked while the parser stands
+ * behind it, since its line is known then alone.
  */
 #include "config/file.h"
 
@@ -13,19 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/near.h"
 #include "config/options.h"
 #include "config/settings.h"
+#include "config/text.h"
 
-#define CONFIG_MAX	(1 << 20)	/* bytes of a file */
 #define OPTS_MAX	128		/* names in one scope */
 #define SCOPES_MAX	4		/* deep */
 #define GIVEN		(1 << 30)	/* our flag of an option: it has been set */
 
 /* The one reading under way: libconfuse has no argument for its callbacks. */
 static struct reading {
-	const char *option;		/* that names the file */
-	const char *path;
-	const char *text;		/* NULL: not read yet */
 	struct tbg_options *o;
 	struct tbg_roots *roots;
 	struct tbg_scope *top;
@@ -76,18 +74,18 @@ static const char *section_word(const char *name)
 __attribute__((format(printf, 2, 3)))
 static void fault(unsigned int line, const char *format, ...)
 {
+	const char *path = reading->o->places.pieces[0].path;
 	va_list args;
 	int n;
 
 	if (*reading->msg)
 		return;
 	if (line)
-		n = snprintf(reading->msg, reading->msg_len, "%s:%u: ", reading->path, line);
-	else if (reading->text)
-		n = snprintf(reading->msg, reading->msg_len, "%s: ", reading->path);
+		line = tbg_config_place(&reading->o->places, line, &path);
+	if (line)
+		n = snprintf(reading->msg, reading->msg_len, "%s:%u: ", path, line);
 	else
-		n = snprintf(reading->msg, reading->msg_len, "--%s \"%s\": ", reading->option,
-			     reading->path);
+		n = snprintf(reading->msg, reading->msg_len, "%s: ", path);
 	if ((size_t)n >= reading->msg_len)
 		return;
 	va_start(args, format);
@@ -106,93 +104,51 @@ static void name_add(char *text, size_t size, const char *name)
 	snprintf(text + len, size - len, "%s%s", len ? ", " : "", name);
 }
 
-/* Every name that may stand in a scope. */
-static void names_of(enum tbg_scope_kind kind, char *ret, size_t size)
+/* Every name that may stand in a scope, and one that is near to the word that may not. */
+static void names_of(enum tbg_scope_kind kind, char *ret, size_t size, struct tbg_near *near)
 {
-	struct tbg_setting_row row;
-	const char *name;
+	const struct tbg_setting_row *row;
 
 	*ret = 0;
-	for (unsigned int i = 0; kind == TBG_SCOPE_TOP && (name = tbg_option_name(i)); i++)
-		name_add(ret, size, name);
-	for (unsigned int i = 0; tbg_setting_row(i, &row); i++)
-		if (row.scopes & kind)
-			name_add(ret, size, row.name);
-	for (size_t i = 0; i < SECTIONS; i++)
-		if (sections[i].in & kind)
-			name_add(ret, size, section_word(sections[i].name));
+	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++) {
+		if (!(row->scopes & kind))
+			continue;
+		name_add(ret, size, row->name);
+		tbg_near_try(near, row->name);
+	}
+	for (size_t i = 0; i < SECTIONS; i++) {
+		if (!(sections[i].in & kind))
+			continue;
+		name_add(ret, size, section_word(sections[i].name));
+		tbg_near_try(near, section_word(sections[i].name));
+	}
+	tbg_near_try(near, "include");
+}
+
+/* "no such option 'memroy'": the word. */
+static struct tbg_near word_of(const char *format, const char *text)
+{
+	const char *begin = strchr(text, '\''), *end = strrchr(text, '\'');
+
+	if (!strstr(format, "no such option") || !begin || end == begin)
+		return (struct tbg_near){ .word = "" };
+	return (struct tbg_near){ .word = begin + 1, .len = end - begin - 1 };
 }
 
 static void parser_error(cfg_t *cfg, const char *format, va_list args)
 {
 	char text[256], names[1200];
+	struct tbg_near near;
 
 	vsnprintf(text, sizeof(text), format, args);
-	names_of(cfg ? kind_of(cfg) : TBG_SCOPE_TOP, names, sizeof(names));
-	fault(cfg ? cfg->line : 0, "%s; accepted: name = \"value\" and name \"title\" { ... } with %s",
-	      text, names);
+	near = word_of(format, text);
+	names_of(cfg ? kind_of(cfg) : TBG_SCOPE_TOP, names, sizeof(names), &near);
+	fault(cfg ? cfg->line : 0, "%s; %s%s%saccepted: name = \"value\" and name \"title\" { ... } with %s",
+	      text, near.name ? "did you mean " : "", near.name ?: "",
+	      near.name ? "? " : "", names);
 }
 
-/* --- tokens ---------------------------------------------------------------- */
-
-/* The quoted text that begins at `at`: behind its end; NULL: it has none. */
-static char *quoted_end(char *at)
-{
-	char quote = *at++, *brace;
-
-	for (; *at && *at != quote; at++) {
-		/* "${NAME}" is a variable, whatever its name has */
-		brace = quote == '"' && at[0] == '$' && at[1] == '{' ? strchr(at, '}') : NULL;
-		if (brace)
-			at = brace;
-		else if (*at == '\\' && at[1])
-			at++;
-	}
-	return *at ? at + 1 : NULL;
-}
-
-static bool is_comment(const char *at)
-{
-	return *at == '#' || (at[0] == '/' && (at[1] == '/' || at[1] == '*'));
-}
-
-/*
- * The token that begins at `at`, as libconfuse divides the text: blanks, a
- * comment, something quoted, a word or a single character. Behind its end; NULL:
- * it has none. A word may have slashes, so that no comment begins in it.
- */
-static char *token_end(char *at)
-{
-	static const char blanks[] = " \t\r\n", marks[] = "#\"'={}()+,*";
-	char *end;
-
-	if (strchr(blanks, *at))
-		return at + strspn(at, blanks);
-	if (at[0] == '$' && at[1] == '{' && (end = strchr(at, '}')))
-		return end + 1;		/* a variable of the environment */
-	if (*at == '"' || *at == '\'')
-		return quoted_end(at);
-	if (at[0] == '/' && at[1] == '*') {
-		end = strstr(at + 2, "*/");
-		return end ? end + 2 : NULL;
-	}
-	if (is_comment(at))
-		return at + strcspn(at, "\n");
-	if (strchr(marks, *at))
-		return at + 1;
-	while (*at && !strchr(blanks, *at) && !strchr(marks, *at))
-		at++;
-	return at;
-}
-
-static unsigned int line_of(const char *text, const char *at)
-{
-	unsigned int line = 1;
-
-	for (; text < at; text++)
-		line += *text == '\n';
-	return line;
-}
+/* --- where sections begin ------------------------------------------------ */
 
 /*
  * The line of the title of the section that ends next; the parser knows that of its
@@ -205,9 +161,9 @@ static unsigned int section_line(struct reading *r)
 	char *end;
 
 	for (; *r->at; r->at = end) {
-		end = token_end(r->at);
+		end = tbg_token_end(r->at);
 		line = r->line;
-		r->line += line_of(r->at, end) - 1;
+		r->line += tbg_line_of(r->at, end) - 1;
 		if (*r->at == '{' && r->begun_nr < SCOPES_MAX * 2) {
 			r->begun[r->begun_nr++] = list ? 0 : title;
 		} else if (*r->at == '}' && r->begun_nr && r->begun[--r->begun_nr]) {
@@ -271,12 +227,19 @@ static bool given_twice(const cfg_t *cfg, cfg_opt_t *opt)
 	return again;
 }
 
+static int value_wrong(const cfg_t *cfg, const cfg_opt_t *opt, const char *v,
+		       unsigned int row, const char *why)
+{
+	fault(cfg->line, "%s \"%.200s\": %s%sexpected %s", opt->name, v, why,
+	      *why ? "; " : "", tbg_setting_accepts(tbg_setting_row(row)));
+	return -1;
+}
+
 static int setting_value(cfg_t *cfg, cfg_opt_t *opt)
 {
 	const char *v = value_new(opt), *why = "";
-	int row = tbg_setting_find(opt->name);
+	int row = tbg_setting_find(opt->name, strlen(opt->name));
 	struct tbg_scope *scope = scope_of(cfg);
-	struct tbg_setting_row r;
 
 	if (given_twice(cfg, opt))
 		return -1;
@@ -291,25 +254,20 @@ static int setting_value(cfg_t *cfg, cfg_opt_t *opt)
 		tbg_scope_unset(scope, row);
 	if (tbg_scope_set(scope, row, cfg->line, v, reading->roots, &why))
 		return 0;
-	tbg_setting_row(row, &r);
 	reading->missing = *v && *why;
-	fault(cfg->line, "%s \"%.200s\": %s%sexpected %s", opt->name, v, why,
-	      *why ? "; " : "", r.accepts);
-	return -1;
+	return value_wrong(cfg, opt, v, row, why);
 }
 
 static int option_value(cfg_t *cfg, cfg_opt_t *opt)
 {
-	const char *v = value_new(opt), *accepts, *why;
+	int row = tbg_setting_find(opt->name, strlen(opt->name));
+	const char *v = value_new(opt), *why;
 
 	if (given_twice(cfg, opt))
 		return -1;
-	if (!v || tbg_option_set(reading->o, opt->name, cfg->line, v,
-				 cfg_opt_size(opt) == 1, &accepts, &why))
+	if (!v || tbg_option_set(reading->o, row, cfg->line, v, cfg_opt_size(opt) == 1, &why))
 		return 0;
-	fault(cfg->line, "%s \"%.200s\": %s%sexpected %s", opt->name, v, why,
-	      *why ? "; " : "", accepts);
-	return -1;
+	return value_wrong(cfg, opt, v, row, why);
 }
 
 /* A section has ended: it goes into the one around it. */
@@ -353,15 +311,14 @@ static cfg_opt_t opt_of(const char *name, bool list, cfg_validate_callback_t fn)
 static void opts_fill(cfg_opt_t *to, enum tbg_scope_kind kind,
 		      cfg_opt_t *const *below)
 {
-	struct tbg_setting_row row;
+	const struct tbg_setting_row *row;
 	unsigned int nr = 0;
-	const char *name;
 
-	for (unsigned int i = 0; kind == TBG_SCOPE_TOP && (name = tbg_option_name(i)); i++)
-		to[nr++] = opt_of(name, tbg_option_list(i), option_value);
-	for (unsigned int i = 0; tbg_setting_row(i, &row); i++)
-		if (row.scopes & kind)
-			to[nr++] = opt_of(row.name, row.list, setting_value);
+	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++)
+		if (row->scopes & kind)
+			to[nr++] = opt_of(row->name, row->flags & TBG_SETTING_LIST,
+					  row->object == TBG_OBJECT_OPTIONS ? option_value :
+									      setting_value);
 	for (size_t i = 0; i < SECTIONS; i++) {
 		cfg_opt_t section = CFG_SEC(NULL, NULL, CFGF_MULTI | CFGF_TITLE |
 					    CFGF_NO_TITLE_DUPES);
@@ -403,31 +360,6 @@ static int text_parse(struct reading *r, const char *text)
 
 /* --- the file ------------------------------------------------------------ */
 
-/*
- * Comments become spaces: libconfuse counts lines wrongly behind them. False: a
- * comment or something quoted has no end, and is told. libconfuse would take
- * that for the end of the file.
- */
-static bool comments_blank(char *text)
-{
-	for (char *at = text, *end; *at; at = end) {
-		bool blank = is_comment(at);
-
-		end = token_end(at);
-		if (!end && blank)
-			fault(line_of(text, at), "the comment is never closed; expected */");
-		else if (!end)
-			fault(line_of(text, at), "the quote %c is never closed; expected another %c",
-			      *at, *at);
-		if (!end)
-			return false;
-		for (; blank && at < end; at++)
-			if (*at != '\n')
-				*at = ' ';
-	}
-	return true;
-}
-
 /* The next token that is no blank. */
 static char *token_next(char *at)
 {
@@ -445,74 +377,15 @@ static void sections_mark(char *text)
 	char *title;
 
 	for (char *at = text, *end; *at; at = end) {
-		end = token_end(at);
+		end = tbg_token_end(at);
 		if (*at == '{' || *at == '}')
 			depth += *at == '{' ? 1 : depth ? -1 : 0;
 		if (depth || end - at != sizeof(word) - 1 || strncmp(at, word, end - at))
 			continue;
 		title = token_next(end);
-		if (*title && !strchr("=+", *title) && *token_next(token_end(title)) == '{')
+		if (*title && !strchr("=+", *title) && *token_next(tbg_token_end(title)) == '{')
 			*at = 'U';
 	}
-}
-
-/*
- * The line of a brace that is never closed, 0: none. libconfuse takes the end of
- * the file for the end of every section.
- */
-static unsigned int brace_open(char *text)
-{
-	const char *open[SCOPES_MAX * 2];
-	unsigned int depth = 0;
-
-	for (char *at = text; *at; at = token_end(at)) {
-		if (*at == '{' && depth < SCOPES_MAX * 2)
-			open[depth++] = at;
-		else if (*at == '}' && depth)
-			depth--;
-	}
-	return depth ? line_of(text, open[depth - 1]) : 0;
-}
-
-/* The byte order mark that some editors begin a text with. */
-static void mark_blank(char *text, size_t len)
-{
-	static const char mark[] = { 0xef, 0xbb, 0xbf };
-
-	if (len >= sizeof(mark) && !memcmp(text, mark, sizeof(mark)))
-		memset(text, ' ', sizeof(mark));
-}
-
-/* The file as text, or NULL: told why not. */
-static char *file_text(const char *path)
-{
-	FILE *f = fopen(path, "re");
-	char *text = malloc(CONFIG_MAX + 1);
-	size_t len = 0;
-	int err = f ? 0 : errno;
-
-	if (f && text) {
-		len = fread(text, 1, CONFIG_MAX + 1, f);
-		err = ferror(f) ? errno : 0;
-	}
-	if (f)
-		fclose(f);
-	if (err || !text) {
-		fault(0, "%s; expected a file that can be read", strerror(err ?: ENOMEM));
-	} else if (len > CONFIG_MAX) {
-		fault(0, "too long; expected at most %d bytes", CONFIG_MAX);
-	} else {
-		text[len] = 0;
-		mark_blank(text, len);
-		if (strlen(text) < len) {
-			fault(line_of(text, text + strlen(text)), "a zero byte; expected text");
-		} else if (comments_blank(text)) {
-			sections_mark(text);
-			return text;
-		}
-	}
-	free(text);
-	return NULL;
 }
 
 int tbg_config_read(const char *option, const char *path, struct tbg_options *o,
@@ -520,18 +393,28 @@ int tbg_config_read(const char *option, const char *path, struct tbg_options *o,
 		    char *ret_msg, size_t msg_len)
 {
 	struct reading r = {
-		.option = option, .path = path, .o = o, .top = top, .roots = roots,
+		.o = o, .top = top, .roots = roots,
 		.msg = ret_msg, .msg_len = msg_len, .line = 1,
 	};
-	char *text;
+	struct tbg_config_fault wrong;
+	char *text = tbg_config_text(path, &o->places, &wrong);
 	int err;
 
 	*ret_msg = 0;
+	if (!text && !wrong.path)
+		snprintf(ret_msg, msg_len, "--%s \"%s\": %s", option, path, wrong.text);
+	else if (!text && !wrong.line)
+		snprintf(ret_msg, msg_len, "%s: %s", wrong.path, wrong.text);
+	else if (!text)
+		snprintf(ret_msg, msg_len, "%s:%u: %s", wrong.path, wrong.line, wrong.text);
+	if (!text)
+		return -EINVAL;
 	reading = &r;
-	r.text = r.at = text = file_text(path);
-	err = text ? text_parse(&r, text) : -EINVAL;
-	if (!err && brace_open(text)) {
-		fault(brace_open(text), "\"{\" is never closed; expected }");
+	r.at = text;
+	sections_mark(text);
+	err = text_parse(&r, text);
+	if (!err && tbg_brace_open(text)) {
+		fault(tbg_brace_open(text), "\"{\" is never closed; expected }");
 		err = -EINVAL;
 	}
 	free(text);

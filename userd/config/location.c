@@ -18,17 +18,14 @@
 #include "config/units.h"
 
 #define LOCATIONS_MAX	1000	/* of a site */
-#define INDEX		"index.html"
-#define BODY_FOLDER	"/var/tmp"
-#define COMPRESS_MIN	256
 #define CODING_MAX	32	/* bytes of the name of a content coding */
 
 bool tbg_root_set(struct tbg_target *t, const char *v)
 {
 	int nr = *v ? tbg_sites_root(t->sites, v) : -ENOENT;
 
-	t->why = nr == -E2BIG ? "more than " TBG_TEXT(TBG_SITES_ROOTS) " different roots, or "
-				TBG_TEXT(TBG_ROOTS_MAX) " with those of before that are in use" :
+	t->why = nr == -E2BIG ? "more than " TBG_STRING(TBG_SITES_ROOTS) " different roots, or "
+				TBG_STRING(TBG_ROOTS_MAX) " with those of before that are in use" :
 		 nr < 0 ? strerror(-nr) : "";
 	if (nr < 0)
 		return false;
@@ -47,11 +44,6 @@ bool tbg_index_set(struct tbg_target *t, const char *v)
 		return true;
 	return tbg_file_name(v) && strlen(v) < TBG_INDEX_ROOM &&
 	       tbg_text_list_add(t, &l->index, &l->index_nr, v);
-}
-
-bool tbg_autoindex_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_bool(v, &t->location->autoindex);
 }
 
 static bool error_page_add(struct tbg_target *t, unsigned int status,
@@ -95,32 +87,6 @@ bool tbg_error_page_set(struct tbg_target *t, const char *v)
 		t->paged[status - 400] = true;
 	}
 	return nr;
-}
-
-bool tbg_cookies_set(struct tbg_target *t, const char *v)
-{
-	if (strcmp(v, "pass") && strcmp(v, "ignore"))
-		return false;
-	t->location->cookies_pass = *v == 'p';
-	return true;
-}
-
-bool tbg_store_cookies_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_bool(v, &t->location->store_cookies);
-}
-
-bool tbg_client_stale_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_bool(v, &t->location->client_stale);
-}
-
-bool tbg_odd_field_names_set(struct tbg_target *t, const char *v)
-{
-	if (strcmp(v, "drop") && strcmp(v, "pass"))
-		return false;
-	t->location->odd_names = *v == 'p';
-	return true;
 }
 
 bool tbg_precompressed_set(struct tbg_target *t, const char *v)
@@ -186,16 +152,6 @@ bool tbg_compress_set(struct tbg_target *t, const char *v)
 		return false;
 	t->location->compress |= 1u << e;
 	return true;
-}
-
-bool tbg_compress_min_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_size(v, 0, 1ull << 40, &t->location->compress_min);
-}
-
-bool tbg_body_max_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_size(v, 0, 1ull << 40, &t->location->body_max);
 }
 
 bool tbg_body_buffer_set(struct tbg_target *t, const char *v)
@@ -348,15 +304,11 @@ static int location_make(struct tbg_build *m, struct tbg_location *l,
 	int err;
 
 	*l = (struct tbg_location){
-		.root = -1, .body_max = TBG_BODY_MAX,
-		.body_buffer = TBG_BODY_AS_NEEDED, .body_folder = BODY_FOLDER,
-		.precompressed = true, .compress = TBG_ENCODINGS_ALL,
-		.compress_min = COMPRESS_MIN,
+		.root = -1, .body_buffer = TBG_BODY_AS_NEEDED, .body_folder = TBG_BODY_FOLDER,
 	};
-	tbg_pools_unsaid(&cgi, &module);
 	location_match(l, m->sites, own ? own->title : "/");
-	err = tbg_text_list_add(&t, &l->index, &l->index_nr, INDEX) &&
-	      coding_add(&t, "gzip", "svgz") ? 0 : -ENOMEM;
+	err = tbg_settings_unsaid(&t, TBG_OBJECT_LOCATION);
+	err = err ?: tbg_pools_unsaid(&t);
 	for (int i = 2; i >= 0 && !err; i--)
 		err = scopes[i] ? tbg_level_apply(m, &t, scopes[i]) : 0;
 	err = err ?: location_handler(m, &t, scopes);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the command line and the configuration file say, checked. One table
- * (options.c) makes the parser, --help and the file's names for the daemon's
- * own options; what is said of sites is in settings.h.
+ * What the command line and the configuration file say, checked: the daemon's own
+ * settings as fields, and those of sites as scopes (settings.h).
  */
 #ifndef TBG_USERD_OPTIONS_H
 #define TBG_USERD_OPTIONS_H
@@ -13,15 +12,16 @@
 #include <sys/socket.h>
 
 #include "abi/knob.h"
+#include "config/table.h"
+#include "config/text.h"
 
 struct tbg_roots;
 struct tbg_scope;
 struct tbg_sites;
 
-#define TBG_OPTIONS_MAX 32
-
 struct tbg_options {
 	const char *config;		/* path of the file; NULL: none */
+	struct tbg_config_places places;	/* of the lines of it and of what it includes */
 	bool check;			/* --check: where paths lead is looked at */
 	struct tbg_scope *top;		/* what was said of sites, see settings.h */
 	struct tbg_roots *roots;
@@ -54,9 +54,9 @@ struct tbg_options {
 	unsigned int connections_max;	/* all workers together; 0: as fits */
 	unsigned int header_max;	/* bytes of a request head */
 	char control_default[108];
-	char *said[TBG_OPTIONS_MAX];	/* as it was written; NULL: not at all */
+	char *said[TBG_SETTINGS_MAX];	/* as it was written; NULL: not at all */
 	/* of the file, where each value of a list stands; 0: on the command line */
-	unsigned int line[TBG_OPTIONS_MAX][TBG_LISTENER_MAX];
+	unsigned int line[TBG_SETTINGS_MAX][TBG_LISTENER_MAX];
 };
 
 /* A number of the running server's, which a reload may change while a worker reads it. */
@@ -93,16 +93,11 @@ __attribute__((format(printf, 4, 5)))
 void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int nr,
 		    const char *format, ...);
 
-/* For config/file.c: the options that a file may have. NULL behind the last. */
-const char *tbg_option_name(unsigned int nr);
-bool tbg_option_list(unsigned int nr);
-
 /*
- * line: of the file. begins: the first value of a list. False: not what *ret_accepts
- * says; *ret_why: in what, or "".
+ * For config/file.c: one value of a setting of the daemon. line: of the file.
+ * begins: the first value of a list. False: it is not accepted; *ret_why: why, or "".
  */
-bool tbg_option_set(struct tbg_options *o, const char *name, unsigned int line,
-		    const char *v, bool begins, const char **ret_accepts,
-		    const char **ret_why);
+bool tbg_option_set(struct tbg_options *o, unsigned int row, unsigned int line,
+		    const char *v, bool begins, const char **ret_why);
 
 #endif

@@ -58,11 +58,6 @@ bool tbg_cgi_set(struct tbg_target *t, const char *v)
 	return real_path(t, v, S_IFDIR, t->cgi->path);
 }
 
-bool tbg_cgi_time_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_ms(v, &t->cgi->time_ms) && t->cgi->time_ms;
-}
-
 bool tbg_cgi_cpu_set(struct tbg_target *t, const char *v)
 {
 	unsigned int ms = 0;
@@ -71,26 +66,6 @@ bool tbg_cgi_cpu_set(struct tbg_target *t, const char *v)
 		return false;
 	t->cgi->cpu_s = (ms + 999) / 1000;
 	return true;
-}
-
-bool tbg_cgi_memory_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_size(v, 0, 1ull << 40, &t->cgi->memory);
-}
-
-bool tbg_cgi_output_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_size(v, 0, 1ull << 40, &t->cgi->output);
-}
-
-bool tbg_cgi_at_once_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_number(v, 1, 1000, &t->cgi->at_once);
-}
-
-bool tbg_cgi_processes_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_number(v, 0, 1000000, &t->cgi->processes);
 }
 
 bool tbg_cgi_user_set(struct tbg_target *t, const char *v)
@@ -128,38 +103,10 @@ bool tbg_module_set(struct tbg_target *t, const char *v)
 	return true;
 }
 
-bool tbg_module_workers_set(struct tbg_target *t, const char *v)
+int tbg_pools_unsaid(struct tbg_target *t)
 {
-	return tbg_value_number(v, 1, TBG_MODULE_WORKERS_MAX, &t->module->at_once);
-}
-
-bool tbg_module_time_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_ms(v, &t->module->time_ms) && t->module->time_ms;
-}
-
-bool tbg_module_memory_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_size(v, 0, 1ull << 40, &t->module->memory);
-}
-
-bool tbg_module_requests_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_number(v, 0, 1000000000, &t->module->requests);
-}
-
-void tbg_pools_unsaid(struct tbg_pool_command *ret_cgi, struct tbg_pool_command *ret_module)
-{
-	*ret_cgi = (struct tbg_pool_command){
-		.uid = -1, .gid = -1, .time_ms = TBG_CGI_MS,
-		.cpu_s = TBG_CGI_CPU_S, .memory = TBG_CGI_MEMORY,
-		.output = TBG_CGI_OUTPUT, .at_once = TBG_CGI_AT_ONCE,
-		.processes = TBG_CGI_PROCESSES,
-	};
-	*ret_module = (struct tbg_pool_command){
-		.uid = -1, .gid = -1, .time_ms = TBG_MODULE_MS,
-		.memory = TBG_MODULE_MEMORY, .at_once = TBG_MODULE_WORKERS,
-	};
+	*t->cgi = *t->module = (struct tbg_pool_command){ .uid = -1, .gid = -1 };
+	return tbg_settings_unsaid(t, TBG_OBJECT_CGI) ?: tbg_settings_unsaid(t, TBG_OBJECT_MODULE);
 }
 
 /* All that makes a pool what it is, as text: pools of the same name are one. */

@@ -75,7 +75,7 @@ void tbg_scope_unset(struct tbg_scope *scope, unsigned int row)
 const struct tbg_setting *tbg_setting_of(const struct tbg_scope *scope,
 					 const char *name)
 {
-	int row = tbg_setting_find(name);
+	int row = tbg_setting_find(name, strlen(name));
 
 	for (unsigned int i = 0; i < scope->settings_nr; i++)
 		if (scope->settings[i].row == (unsigned int)row)

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The table of settings: how a value is tried when it is read, and how those of
- * a scope are applied. To add a setting: a field in struct tbg_location, the
- * function that takes it in the file of what it is about, settings/, with its
- * line in settings/target.h, a row here, and its paragraph in
- * Documentation/toboggan.conf.5.rst.
+ * Values of settings: how one is put into its field, how it is tried when it is
+ * read, and how defaults and those of a scope are applied. Called while the
+ * configuration is read and sites are made; what there is to set is in table.c.
  */
 #include "config/settings.h"
 
@@ -15,105 +13,106 @@
 #include <string.h>
 
 #include "config/build.h"
-
-#define T TBG_SCOPE_TOP
-#define H TBG_SCOPE_HOST
-#define L TBG_SCOPE_LOCATION
-#define M TBG_SCOPE_TYPE
-#define U TBG_SCOPE_UPSTREAM
-
-/* X(name, function's, scopes, several values, what is accepted) */
-#define SETTING_LIST(X) \
-	X("root", root, T | H | L, false, "a folder") \
-	X("upstream", upstream, T | H | L, true, "the name of an upstream, or http://HOST:PORT or unix:PATH, at most 32 of them") \
-	X("protocol", protocol, U, false, "http or fastcgi") \
-	X("script-root", script_root, U, false, "an absolute path") \
-	X("script-filename", script_filename, U, false, "the absolute path of a program") \
-	X("script-index", script_index, U, false, "the name of a program") \
-	X("script-split", script_split, U, false, "what the name of a program ends in, such as .php") \
-	X("script-params", script_params, U, true, "\"NAME=value\" with a name of A-Z, 0-9 and _") \
-	X("server", server, U, true, "HOST:PORT, http://HOST:PORT or unix:PATH, at most 32 of them") \
-	X("balance", balance, T | U, false, "turn (or round-robin) or least") \
-	X("connect-timeout", connect_timeout, T | U, false, "a time up to a day, such as 5s") \
-	X("first-byte-timeout", first_byte_timeout, T | U, false, "a time up to a day, such as 60s") \
-	X("upstream-idle-timeout", upstream_idle_timeout, T | U, false, "a time up to a day, such as 60s") \
-	X("upstream-keep", upstream_keep, T | U, false, "a time up to a day, such as 30s") \
-	X("health-path", health_path, T | U, false, "a path such as /health, of at most 512 bytes") \
-	X("health-interval", health_interval, T | U, false, "a time up to a day, such as 5s") \
-	X("cgi", cgi, T | H | L, false, "a folder of programs, as an absolute path") \
-	X("cgi-time", cgi_time, T | H | L, false, "a time up to a day, such as 30s") \
-	X("cgi-cpu", cgi_cpu, T | H | L, false, "a time up to a day, such as 10s; 0: no limit") \
-	X("cgi-memory", cgi_memory, T | H | L, false, "a size such as 256M; 0: no limit") \
-	X("cgi-output", cgi_output, T | H | L, false, "a size such as 64M; 0: no limit") \
-	X("cgi-at-once", cgi_at_once, T | H | L, false, "a number from 1 to 1000") \
-	X("cgi-processes", cgi_processes, T | H | L, false, "a number; 0: no limit") \
-	X("cgi-user", cgi_user, T | H | L, false, "the name of a user who is not root") \
-	X("cgi-chroot", cgi_chroot, T | H | L, false, "a folder that the programs are in, as an absolute path") \
-	X("module", module, T | H | L, true, "the absolute path of a shared object, then its arguments, of at most " TBG_TEXT(TBG_POOL_COMMAND_ARGS) " bytes") \
-	X("module-workers", module_workers, T | H | L, false, "a number from 1 to " TBG_TEXT(TBG_MODULE_WORKERS_MAX)) \
-	X("module-time", module_time, T | H | L, false, "a time up to a day, such as 10s") \
-	X("module-memory", module_memory, T | H | L, false, "a size such as 256M; 0: no limit") \
-	X("module-requests", module_requests, T | H | L, false, "a number; 0: no limit") \
-	X("index", index, T | H | L, true, "names of files without a slash, or off alone") \
-	X("autoindex", autoindex, T | H | L, false, "on or off") \
-	X("error-page", error_page, T | H | L, true, "statuses from 400 to 599, each once, and the path of a file, without //, /./ and /../, such as \"500 503 /50x.html\"") \
-	X("expires", expires, T | H | L | M, false, "a time such as 30d, 12h, 90s or 0; max, epoch or off") \
-	X("cache-control", cache_control, T | H | L | M, false, "a value for Cache-Control of at most " TBG_TEXT(TBG_CONTROL_MAX) " bytes, or off") \
-	X("headers", headers, T | H | L | M, true, "\"Name: value\", of fields that the daemon does not make itself") \
-	X("cookies", cookies, T | H | L, false, "pass or ignore") \
-	X("store-cookies", store_cookies, T | H | L, false, "on or off") \
-	X("odd-field-names", odd_field_names, T | H | L, false, "drop or pass") \
-	X("client-stale", client_stale, T | H | L, false, "on or off") \
-	X("precompressed", precompressed, T | H | L, false, "on, any-age or off") \
-	X("codings", codings, T | H | L, true, "a coding and suffixes without a dot, such as \"gzip svgz\", or off alone") \
-	X("compress", compress, T | H | L, true, "gzip, br and zstd, or off alone") \
-	X("compress-min", compress_min, T | H | L, false, "a size such as 512 or 4K") \
-	X("body-max", body_max, T | H | L, false, "a size up to 1024G, such as 512, 64K or 8M") \
-	X("body-buffer", body_buffer, T | H | L, false, "a size up to 1024M, such as 64K, or off") \
-	X("body-folder", body_folder, T | H | L, false, "a folder, from its slash on") \
-	X("trusted-proxies", trusted_proxies, T | H | L, true, "addresses or prefixes such as 192.0.2.1, 10.0.0.0/8 and 2001:db8::/32, with no bit set behind the prefix, or off alone") \
-	X("alias", alias, H, true, "names of hosts, or *. and a name") \
-	X("default", default, H, false, "yes or no") \
-	X("media-types", media_types, T, false, "a file of \"type suffix ...\" lines") \
-	X("types", types, T, true, "a media type and its suffixes without a dot, such as \"text/markdown md markdown\" or \"text/html; charset=utf-8 html\"")
-
-static const struct row {
-	struct tbg_setting_row row;
-	bool (*set)(struct tbg_target *t, const char *v);
-} rows[] = {
-#define X(name, fn, scopes, list, accepts) \
-	{ { name, scopes, list, accepts }, tbg_##fn##_set },
-	SETTING_LIST(X)
-#undef X
-};
-
-#undef T
-#undef H
-#undef L
-#undef M
-#undef U
-
-#define ROWS (sizeof(rows) / sizeof(*rows))
-
-bool tbg_setting_row(unsigned int row, struct tbg_setting_row *ret)
-{
-	if (row >= ROWS)
-		return false;
-	*ret = rows[row].row;
-	return true;
-}
-
-int tbg_setting_find(const char *name)
-{
-	for (size_t i = 0; i < ROWS; i++)
-		if (!strcmp(rows[i].row.name, name))
-			return i;
-	return -1;
-}
+#include "config/units.h"
 
 bool tbg_setting_upstreams(const struct tbg_setting *s)
 {
-	return rows[s->row].row.scopes & TBG_SCOPE_UPSTREAM;
+	return tbg_setting_row(s->row)->scopes & TBG_SCOPE_UPSTREAM;
+}
+
+/* --- a value goes into its field ------------------------------------------ */
+
+static void *object_of(const struct tbg_target *t, enum tbg_setting_object object)
+{
+	switch (object) {
+	case TBG_OBJECT_OPTIONS:
+		return t->options;
+	case TBG_OBJECT_LOCATION:
+		return t->location;
+	case TBG_OBJECT_HEADERS:
+		return t->policy;
+	case TBG_OBJECT_UPSTREAM:
+		return t->terms;
+	case TBG_OBJECT_CGI:
+		return t->cgi;
+	case TBG_OBJECT_MODULE:
+		return t->module;
+	case TBG_OBJECT_SITE:
+		break;
+	}
+	return NULL;
+}
+
+static bool time_set(const struct tbg_setting_row *row, unsigned int *to, const char *v)
+{
+	unsigned int ms;
+
+	if (!tbg_value_ms(v, &ms) || ms < row->min || ms > row->max)
+		return false;
+	*to = ms;
+	return true;
+}
+
+/* "listed or unlisted": true for the one that is not the default. */
+static bool word_set(const struct tbg_setting_row *row, bool *to, const char *v)
+{
+	const char *or = strstr(row->note, " or ");
+	size_t len = or - row->note;
+
+	if ((strlen(v) != len || strncmp(v, row->note, len)) && strcmp(v, or + strlen(" or ")))
+		return false;
+	*to = strcmp(v, row->unsaid);
+	return true;
+}
+
+bool tbg_setting_put(const struct tbg_setting_row *row, struct tbg_target *t, const char *v)
+{
+	void *to = (char *)object_of(t, row->object) + row->offset;
+
+	switch (row->type) {
+	case TBG_SETTING_OWN:
+		return row->set(t, v);
+	case TBG_SETTING_NUMBER:
+		return tbg_value_number(v, row->min, row->max, to);
+	case TBG_SETTING_SIZE:
+		return tbg_value_size(v, row->min, row->max, to);
+	case TBG_SETTING_TIME:
+		return time_set(row, to, v);
+	case TBG_SETTING_SWITCH:
+		return tbg_value_bool(v, to);
+	case TBG_SETTING_WORD:
+		return word_set(row, to, v);
+	}
+	return false;
+}
+
+/* A list's default is its values, with ", " between. */
+static bool unsaid_put(const struct tbg_setting_row *row, struct tbg_target *t)
+{
+	char value[128];
+	size_t len;
+
+	if (!(row->flags & TBG_SETTING_LIST))
+		return tbg_setting_put(row, t, row->unsaid);
+	t->begins = true;
+	for (const char *at = row->unsaid; *at; at += len, at += 2 * !!*at) {
+		len = strcspn(at, ",");
+		snprintf(value, sizeof(value), "%.*s", (int)len, at);
+		if (!tbg_setting_put(row, t, value))
+			return false;
+		t->begins = false;
+	}
+	return true;
+}
+
+int tbg_settings_unsaid(struct tbg_target *t, enum tbg_setting_object object)
+{
+	const struct tbg_setting_row *row;
+
+	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++)
+		if (row->object == object && tbg_setting_is_applied(row) && !unsaid_put(row, t))
+			return -ENOMEM;
+	return 0;
 }
 
 /* --- a value is tried ---------------------------------------------------- */
@@ -142,7 +141,7 @@ static bool setting_keep(struct tbg_scope *scope, unsigned int row,
 
 	if (!s)
 		return false;
-	if (!rows[row].row.list && s->values_nr) {
+	if (!(tbg_setting_row(row)->flags & TBG_SETTING_LIST) && s->values_nr) {
 		free(s->values[0]);
 		s->values_nr = 0;
 	}
@@ -155,12 +154,11 @@ static bool setting_keep(struct tbg_scope *scope, unsigned int row,
 	return more[s->values_nr] && ++s->values_nr;
 }
 
-/* "off" is no member of these lists, but in place of one. */
+/* "off" is no member of such a list, but in place of one. */
 static bool off_beside(const struct tbg_scope *scope, unsigned int row,
 		       const char *value)
 {
-	if (rows[row].set != tbg_index_set && rows[row].set != tbg_compress_set &&
-	    rows[row].set != tbg_trusted_proxies_set && rows[row].set != tbg_codings_set)
+	if (!(tbg_setting_row(row)->flags & TBG_SETTING_OFF_ALONE))
 		return false;
 	for (unsigned int i = 0; i < scope->settings_nr; i++)
 		if (scope->settings[i].row == row)
@@ -184,7 +182,7 @@ bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 		.module = &module, .trial = true, .begins = true,
 		.why = "",
 	};
-	bool ok = t.sites && rows[row].set(&t, value);
+	bool ok = t.sites && tbg_setting_put(tbg_setting_row(row), &t, value);
 
 	*ret_why = t.why;
 	tbg_sites_close(t.sites, NULL, NULL);
@@ -209,12 +207,12 @@ int tbg_build_wrong(struct tbg_build *m, unsigned int line, const char *format, 
 static int refused(struct tbg_build *m, const struct tbg_target *t,
 		   const struct tbg_setting *s, const char *v)
 {
-	const struct tbg_setting_row *row = &rows[s->row].row;
+	const struct tbg_setting_row *row = tbg_setting_row(s->row);
 
 	if (errno == ENOMEM)
 		return -ENOMEM;
 	return tbg_build_wrong(m, s->line, "%s \"%.100s\": %s%sexpected %s", row->name, v, t->why,
-				*t->why ? "; " : "", row->accepts);
+			       *t->why ? "; " : "", tbg_setting_accepts(row));
 }
 
 int tbg_scope_apply(struct tbg_build *m, struct tbg_target *t,
@@ -229,7 +227,7 @@ int tbg_scope_apply(struct tbg_build *m, struct tbg_target *t,
 			t->begins = !j;
 			t->why = "";
 			errno = 0;
-			if (!rows[s->row].set(t, s->values[j]))
+			if (!tbg_setting_put(tbg_setting_row(s->row), t, s->values[j]))
 				return refused(m, t, s, s->values[j]);
 		}
 	}

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What can be said of a site and its locations: one table (settings.c) gives
- * each setting its name, the scopes it may stand in, what it accepts, and the
- * function that puts it into a struct tbg_location (site.h). Scopes are kept as
- * they were written, and a location is made by applying its scopes' settings
- * from the outermost to its own: that is all there is to inheritance.
+ * What is configured of sites and their locations, by the rows of table.h. Scopes
+ * are kept as they were written, and a location is made by applying its scopes'
+ * settings from the outermost to its own: that is all there is to inheritance.
  */
 #ifndef TBG_USERD_SETTINGS_H
 #define TBG_USERD_SETTINGS_H
@@ -12,15 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "config/table.h"
 #include "site/site.h"
-
-enum tbg_scope_kind {
-	TBG_SCOPE_TOP = 1,	/* the file itself */
-	TBG_SCOPE_HOST = 2,
-	TBG_SCOPE_LOCATION = 4,
-	TBG_SCOPE_TYPE = 8,	/* a media type, in any of the others */
-	TBG_SCOPE_UPSTREAM = 16,	/* servers that locations may name */
-};
 
 struct tbg_setting {
 	unsigned int row;	/* of the table */
@@ -39,16 +30,6 @@ struct tbg_scope {
 	unsigned int below_nr;
 	const void *section;		/* config/file.c's */
 };
-
-/* The table, row by row; false behind the last. */
-struct tbg_setting_row {
-	const char *name;
-	unsigned int scopes;	/* where it may stand */
-	bool list;		/* several values at a time */
-	const char *accepts;
-};
-bool tbg_setting_row(unsigned int row, struct tbg_setting_row *ret);
-int tbg_setting_find(const char *name);		/* row, or -1 */
 
 struct tbg_scope *tbg_scope_new(enum tbg_scope_kind kind, const char *title);
 int tbg_scope_add(struct tbg_scope *scope, struct tbg_scope *below);

@@ -49,14 +49,13 @@ static void scope_print(FILE *f, const struct tbg_scope *scope)
 	fprintf(f, "%d %s{\n", scope->kind, scope->title);
 	for (unsigned int i = 0; i < scope->settings_nr; i++) {
 		const struct tbg_setting *s = &scope->settings[i];
-		struct tbg_setting_row row;
+		const struct tbg_setting_row *row = tbg_setting_row(s->row);
 
-		tbg_setting_row(s->row, &row);
 		/* under which names it answers, and who behind us, changes no file */
-		if (!strcmp(row.name, "alias") || !strcmp(row.name, "default") ||
+		if (!strcmp(row->name, "alias") || !strcmp(row->name, "default") ||
 		    tbg_setting_upstreams(s))
 			continue;
-		fprintf(f, "%s\n", row.name);
+		fprintf(f, "%s\n", row->name);
 		for (unsigned int j = 0; j < s->values_nr; j++)
 			fprintf(f, "=%s\n", s->values[j]);
 	}

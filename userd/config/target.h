@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What settings put their values into, and the function of each that does, in
- * the file of what it is about. settings.c has the table that gives them their
- * names, the scopes they may stand in and what they accept. For settings.c and
- * this folder alone.
+ * What settings put their values into, and the functions of those whose values
+ * are no plain number, size, time, switch or word (table.h), each in the file of
+ * what it is about. For this folder alone.
  */
 #ifndef TBG_USERD_SETTINGS_TARGET_H
 #define TBG_USERD_SETTINGS_TARGET_H
@@ -12,16 +11,18 @@
 #include <stddef.h>
 
 #include "gateway/pool_command.h"
+#include "config/options.h"
 #include "config/settings.h"
 #include "site/site.h"
 #include "proxy/upstream.h"
 
 #define TBG_CONTROL_MAX	150	/* bytes of a value for Cache-Control */
-#define TBG_TEXT_OF(x)	#x
-#define TBG_TEXT(x)	TBG_TEXT_OF(x)
+#define TBG_STRING_OF(x)	#x
+#define TBG_STRING(x)	TBG_STRING_OF(x)
 
 /* What a setting may put its value into. */
 struct tbg_target {
+	struct tbg_options *options;
 	struct tbg_sites *sites;
 	struct tbg_location *location;
 	struct tbg_header_rules *policy;	/* of the scope at hand */
@@ -37,6 +38,11 @@ struct tbg_target {
 	bool paged[200];		/* statuses from 400 on that this list has a page for */
 	const char *why;		/* what the system says */
 };
+
+/* settings.c: one value into its field, as the functions below. */
+bool tbg_setting_put(const struct tbg_setting_row *row, struct tbg_target *t, const char *v);
+/* The defaults of an object's settings. 0 or -ENOMEM. */
+int tbg_settings_unsaid(struct tbg_target *t, enum tbg_setting_object object);
 
 /* A copy of a list of nr members, with room for one more; NULL: no memory. */
 void *tbg_list_grow(struct tbg_target *t, const void *list, unsigned int nr, size_t size);
@@ -58,22 +64,15 @@ bool tbg_field_value(const char *v);	/* of a header field, no blank at its ends 
 /* location.c */
 bool tbg_root_set(struct tbg_target *t, const char *v);
 bool tbg_index_set(struct tbg_target *t, const char *v);
-bool tbg_autoindex_set(struct tbg_target *t, const char *v);
 bool tbg_error_page_set(struct tbg_target *t, const char *v);
-bool tbg_cookies_set(struct tbg_target *t, const char *v);
-bool tbg_store_cookies_set(struct tbg_target *t, const char *v);
-bool tbg_client_stale_set(struct tbg_target *t, const char *v);
-bool tbg_odd_field_names_set(struct tbg_target *t, const char *v);
 bool tbg_precompressed_set(struct tbg_target *t, const char *v);
 bool tbg_codings_set(struct tbg_target *t, const char *v);
 bool tbg_compress_set(struct tbg_target *t, const char *v);
-bool tbg_compress_min_set(struct tbg_target *t, const char *v);
-bool tbg_body_max_set(struct tbg_target *t, const char *v);
 bool tbg_body_buffer_set(struct tbg_target *t, const char *v);
 bool tbg_body_folder_set(struct tbg_target *t, const char *v);
 bool tbg_trusted_proxies_set(struct tbg_target *t, const char *v);
 
-/* http/freshness.c */
+/* headers.c */
 bool tbg_expires_set(struct tbg_target *t, const char *v);
 bool tbg_cache_control_set(struct tbg_target *t, const char *v);
 bool tbg_headers_set(struct tbg_target *t, const char *v);
@@ -83,12 +82,7 @@ bool tbg_upstream_set(struct tbg_target *t, const char *v);
 bool tbg_server_set(struct tbg_target *t, const char *v);
 bool tbg_protocol_set(struct tbg_target *t, const char *v);
 bool tbg_balance_set(struct tbg_target *t, const char *v);
-bool tbg_connect_timeout_set(struct tbg_target *t, const char *v);
-bool tbg_first_byte_timeout_set(struct tbg_target *t, const char *v);
-bool tbg_upstream_idle_timeout_set(struct tbg_target *t, const char *v);
-bool tbg_upstream_keep_set(struct tbg_target *t, const char *v);
 bool tbg_health_path_set(struct tbg_target *t, const char *v);
-bool tbg_health_interval_set(struct tbg_target *t, const char *v);
 bool tbg_script_root_set(struct tbg_target *t, const char *v);
 bool tbg_script_filename_set(struct tbg_target *t, const char *v);
 bool tbg_script_index_set(struct tbg_target *t, const char *v);
@@ -97,19 +91,23 @@ bool tbg_script_params_set(struct tbg_target *t, const char *v);
 
 /* pool.c */
 bool tbg_cgi_set(struct tbg_target *t, const char *v);
-bool tbg_cgi_time_set(struct tbg_target *t, const char *v);
 bool tbg_cgi_cpu_set(struct tbg_target *t, const char *v);
-bool tbg_cgi_memory_set(struct tbg_target *t, const char *v);
-bool tbg_cgi_output_set(struct tbg_target *t, const char *v);
-bool tbg_cgi_at_once_set(struct tbg_target *t, const char *v);
-bool tbg_cgi_processes_set(struct tbg_target *t, const char *v);
 bool tbg_cgi_user_set(struct tbg_target *t, const char *v);
 bool tbg_cgi_chroot_set(struct tbg_target *t, const char *v);
 bool tbg_module_set(struct tbg_target *t, const char *v);
-bool tbg_module_workers_set(struct tbg_target *t, const char *v);
-bool tbg_module_time_set(struct tbg_target *t, const char *v);
-bool tbg_module_memory_set(struct tbg_target *t, const char *v);
-bool tbg_module_requests_set(struct tbg_target *t, const char *v);
+
+/* daemon.c */
+bool tbg_listen_set(struct tbg_target *t, const char *v);
+bool tbg_wire_set(struct tbg_target *t, const char *v);
+bool tbg_wire_size_set(struct tbg_target *t, const char *v);
+bool tbg_tiers_set(struct tbg_target *t, const char *v);
+bool tbg_memory_set(struct tbg_target *t, const char *v);
+bool tbg_control_set(struct tbg_target *t, const char *v);
+bool tbg_admin_set(struct tbg_target *t, const char *v);
+bool tbg_admin_token_set(struct tbg_target *t, const char *v);
+bool tbg_access_log_set(struct tbg_target *t, const char *v);
+bool tbg_access_log_format_set(struct tbg_target *t, const char *v);
+bool tbg_user_set(struct tbg_target *t, const char *v);
 
 /* sites.c */
 bool tbg_alias_set(struct tbg_target *t, const char *v);

@@ -63,26 +63,6 @@ bool tbg_balance_set(struct tbg_target *t, const char *v)
 	return t->terms->least || !strcmp(v, "turn") || !strcmp(v, "round-robin");
 }
 
-bool tbg_connect_timeout_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_ms(v, &t->terms->connect_ms);
-}
-
-bool tbg_first_byte_timeout_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_ms(v, &t->terms->first_byte_ms);
-}
-
-bool tbg_upstream_idle_timeout_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_ms(v, &t->terms->idle_ms);
-}
-
-bool tbg_upstream_keep_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_ms(v, &t->terms->keep_ms);
-}
-
 bool tbg_health_path_set(struct tbg_target *t, const char *v)
 {
 	size_t len = strlen(v);
@@ -92,11 +72,6 @@ bool tbg_health_path_set(struct tbg_target *t, const char *v)
 			return false;
 	t->terms->health_path = tbg_sites_text(t->sites, v);
 	return *v == '/' && len <= 512 && t->terms->health_path;
-}
-
-bool tbg_health_interval_set(struct tbg_target *t, const char *v)
-{
-	return tbg_value_ms(v, &t->terms->health_ms);
 }
 
 /* "/srv/www", without a slash at its end but in "/", which is "". */
@@ -210,11 +185,8 @@ static int upstream_new(struct tbg_build *m, const struct tbg_target *t,
 
 int tbg_response_directives_make(struct tbg_build *m, struct tbg_target *t)
 {
-	*t->terms = (struct tbg_upstream_terms){
-		.connect_ms = 5000, .first_byte_ms = 60000, .idle_ms = 60000,
-		.keep_ms = 30000, .health_ms = 5000,
-	};
-	return tbg_scope_apply(m, t, m->top, true);
+	*t->terms = (struct tbg_upstream_terms){ 0 };
+	return tbg_settings_unsaid(t, TBG_OBJECT_UPSTREAM) ?: tbg_scope_apply(m, t, m->top, true);
 }
 
 int tbg_upstream_make(struct tbg_build *m, const struct tbg_scope *own)

@@ -20,17 +20,17 @@
 /* Of a module's fetch: the mark, '-', how many modules fetch from each other. */
 #define TBG_DEPTH_FIELD	"X-Toboggan-Depth"
 
-/* Limits of pools about which nobody has said anything; and what one may say. */
-#define TBG_MODULE_MS	10000
-#define TBG_MODULE_WORKERS 2
+/* Defaults of the settings of pools, as they are written; and a bound. */
+#define TBG_MODULE_TIME	"10s"
+#define TBG_MODULE_WORKERS "2"
 #define TBG_MODULE_WORKERS_MAX 64
-#define TBG_MODULE_MEMORY (512ull << 20)
-#define TBG_CGI_MS	30000
-#define TBG_CGI_CPU_S	10
-#define TBG_CGI_AT_ONCE	32
-#define TBG_CGI_PROCESSES 1024
-#define TBG_CGI_MEMORY	(512ull << 20)
-#define TBG_CGI_OUTPUT	(1ull << 30)
+#define TBG_MODULE_MEMORY "512M"
+#define TBG_CGI_TIME	"30s"
+#define TBG_CGI_CPU	"10s"
+#define TBG_CGI_AT_ONCE	"32"
+#define TBG_CGI_PROCESSES "1024"
+#define TBG_CGI_MEMORY	"512M"
+#define TBG_CGI_OUTPUT	"1G"
 
 enum tbg_pool_command_what {
 	TBG_POOL_COMMAND_OPEN = 1,	/* a pool; with its listening socket */

@@ -84,15 +84,27 @@ static bool path_take(struct tbg_pool_command *o, const char *word)
 	return ok;
 }
 
+/* Defaults are values as a configuration has them: each of them can be read. */
 static void programs_take(struct tbg_pool_command *o)
 {
+	unsigned int cpu_ms = 0;
+
 	o->kind = TBG_POOL_CGI;
-	o->time_ms = TBG_CGI_MS;
-	o->cpu_s = TBG_CGI_CPU_S;
-	o->at_once = TBG_CGI_AT_ONCE;
-	o->processes = TBG_CGI_PROCESSES;
-	o->memory = TBG_CGI_MEMORY;
-	o->output = TBG_CGI_OUTPUT;
+	tbg_value_ms(TBG_CGI_TIME, &o->time_ms);
+	tbg_value_ms(TBG_CGI_CPU, &cpu_ms);
+	o->cpu_s = cpu_ms / 1000;
+	tbg_value_number(TBG_CGI_AT_ONCE, 1, UINT32_MAX, &o->at_once);
+	tbg_value_number(TBG_CGI_PROCESSES, 0, UINT32_MAX, &o->processes);
+	tbg_value_size(TBG_CGI_MEMORY, 0, UINT64_MAX, &o->memory);
+	tbg_value_size(TBG_CGI_OUTPUT, 0, UINT64_MAX, &o->output);
+}
+
+static void module_take(struct tbg_pool_command *o)
+{
+	o->kind = TBG_POOL_MODULE;
+	tbg_value_ms(TBG_MODULE_TIME, &o->time_ms);
+	tbg_value_size(TBG_MODULE_MEMORY, 0, UINT64_MAX, &o->memory);
+	tbg_value_number(TBG_MODULE_WORKERS, 1, UINT32_MAX, &o->at_once);
 }
 
 static bool args_take(struct tbg_pool_command *o, char **words)
@@ -127,10 +139,9 @@ int tbg_alone_read(int argc, char **argv, struct tbg_pool_command *ret, int *ret
 
 	*ret = (struct tbg_pool_command){
 		.size = sizeof(*ret), .what = TBG_POOL_COMMAND_OPEN, .id = 1,
-		.kind = TBG_POOL_MODULE, .uid = geteuid(), .gid = getegid(),
-		.daemon = geteuid(), .time_ms = TBG_MODULE_MS,
-		.memory = TBG_MODULE_MEMORY, .at_once = TBG_MODULE_WORKERS, .prefix = "/",
+		.uid = geteuid(), .gid = getegid(), .daemon = geteuid(), .prefix = "/",
 	};
+	module_take(ret);
 	while ((o = getopt_long(argc, argv, "+", options, NULL)) >= 0) {
 		if (o == 'l')
 			path = optarg;

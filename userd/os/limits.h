@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TBG_BODY_MAX	   (1u << 20)	/* of a request, unless its location says other */
+#define TBG_BODY_FOLDER	   "/var/tmp"	/* for what of a body is not kept in memory */
 #define TBG_CONNECTIONS	   50000	/* unless told, or as many as descriptors allow */
 #define TBG_LINGER_MS	   2000		/* for the client to read a last response */
 #define TBG_DRAIN_MS	   10000	/* for clients, before what stands still is given up */

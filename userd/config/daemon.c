@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the daemon's own settings take: addresses, interfaces, tiers, the paths of
+ * sockets and logs. Called for each value of the command line and of the file;
+ * must change nothing outside of the options but open the token's file.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "abi/conn.h"
+#include "config/target.h"
+#include "config/units.h"
+#include "control/control.h"
+#include "log/access.h"
+#include "log/line.h"
+#include "log/sink.h"
+#include "os/privilege.h"
+
+#define TBG_LISTEN_TEXT	sizeof(((struct tbg_options *)0)->listen_text[0])
+#define TOKEN_MIN  16		/* bytes of an admin token */
+#define TOKEN_MAX  256
+
+/* v lives as long as the options do. */
+static bool set_text(const char **to, const char *v)
+{
+	*to = v;
+	return *v;
+}
+
+static bool port_parse(const char *v, in_port_t *ret)
+{
+	char *end;
+	unsigned long n = strtoul(v, &end, 10);
+
+	if (*v < '0' || *v > '9' || *end || n > 65535)
+		return false;
+	*ret = htons(n);
+	return true;
+}
+
+/* Port 0 is another one each time. Both families have the port in one place. */
+static bool listened(const struct tbg_options *o, const struct sockaddr_storage *a)
+{
+	if (!((const struct sockaddr_in *)a)->sin_port)
+		return false;
+	for (unsigned int i = 0; i < o->listen_nr; i++)
+		if (!memcmp(&o->listen[i], a, sizeof(*a)))
+			return true;
+	return false;
+}
+
+/* ADDR:PORT or [ADDR6]:PORT */
+static bool address_parse(const char *v, struct sockaddr_storage *ret)
+{
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in a4 = { .sin_family = AF_INET };
+	const char *colon = strrchr(v, ':');
+	char host[TBG_LISTEN_TEXT];
+	size_t len;
+
+	if (!colon || strlen(v) >= sizeof(host))
+		return false;
+	len = colon - v;
+	memset(ret, 0, sizeof(*ret));
+	if (len > 2 && v[0] == '[' && v[len - 1] == ']') {
+		snprintf(host, sizeof(host), "%.*s", (int)len - 2, v + 1);
+		if (inet_pton(AF_INET6, host, &a6.sin6_addr) != 1 ||
+		    !port_parse(colon + 1, &a6.sin6_port))
+			return false;
+		memcpy(ret, &a6, sizeof(a6));
+	} else {
+		snprintf(host, sizeof(host), "%.*s", (int)len, v);
+		if (inet_pton(AF_INET, host, &a4.sin_addr) != 1 ||
+		    !port_parse(colon + 1, &a4.sin_port))
+			return false;
+		memcpy(ret, &a4, sizeof(a4));
+	}
+	return true;
+}
+
+bool tbg_listen_set(struct tbg_target *t, const char *v)
+{
+	struct tbg_options *o = t->options;
+
+	if (t->begins)
+		o->listen_nr = 0;
+	if (o->listen_nr == TBG_LISTENER_MAX ||
+	    !address_parse(v, &o->listen[o->listen_nr]) ||
+	    listened(o, &o->listen[o->listen_nr]))
+		return false;
+	snprintf(o->listen_text[o->listen_nr], sizeof(o->listen_text[0]), "%s", v);
+	o->listen_nr++;
+	return true;
+}
+
+bool tbg_wire_set(struct tbg_target *t, const char *v)
+{
+	const char *at = v;
+	char name[16], before[16];
+	unsigned int nr = 0;
+	bool xdp;
+
+	if (!strcmp(v, "auto") || !strcmp(v, "off"))
+		return set_text(&t->options->wire, v);
+	do {				/* no empty and no overlong names, none twice */
+		if (nr++ == TBG_IFACES_MAX || !tbg_value_iface(at, name, &xdp) || !strcasecmp(name, "auto") ||
+		    !strcasecmp(name, "off"))
+			return false;
+		for (const char *b = v; b < at; b += strcspn(b, ",") + 1)
+			if (tbg_value_iface(b, before, &xdp) && !strcmp(before, name))
+				return false;
+		at += strcspn(at, ",");
+	} while (*at++);
+	return set_text(&t->options->wire, v);
+}
+
+/* Somebody has to answer what the others pass up: user is on, named or not. */
+bool tbg_tiers_set(struct tbg_target *t, const char *v)
+{
+	char copy[64], *rest = copy, *word;
+	bool wire = false, sock = false;
+
+	if (strlen(v) >= sizeof(copy))
+		return false;
+	strcpy(copy, v);
+	while ((word = strsep(&rest, ","))) {	/* empty words too, to refuse them */
+		if (!strcmp(word, "wire"))
+			wire = true;
+		else if (!strcmp(word, "sock"))
+			sock = true;
+		else if (strcmp(word, "user"))
+			return false;
+	}
+	t->options->tier_wire = wire;
+	t->options->tier_sock = sock;
+	return true;
+}
+
+bool tbg_wire_size_set(struct tbg_target *t, const char *v)
+{
+	uint64_t size = 0;
+	bool ret = !strcmp(v, "auto") || tbg_value_size(v, 1, TBG_WIRE_MAX + 1, &size);
+
+	if (ret)
+		t->options->wire_size = size;
+	return ret;
+}
+
+/* What there is not would be looked for until the machine has none left. */
+bool tbg_memory_set(struct tbg_target *t, const char *v)
+{
+	uint64_t there = (uint64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	uint64_t max = 1ull << 40;
+
+	return tbg_value_size(v, 1 << 20, there < max ? there : max, &t->options->memory);
+}
+
+/* err: of --check, which looks at where a path leads. */
+static bool set_path(struct tbg_target *t, const char **to, const char *v, int err)
+{
+	if (err)
+		t->why = strerror(-err);
+	return !err && set_text(to, v);
+}
+
+bool tbg_control_set(struct tbg_target *t, const char *v)
+{
+	return *v && strlen(v) < 108 &&
+	       set_path(t, &t->options->control, v, t->options->check ? tbg_control_check(v) : 0);
+}
+
+/* A path has a slash, which no address has. */
+bool tbg_admin_set(struct tbg_target *t, const char *v)
+{
+	struct tbg_options *o = t->options;
+
+	o->admin_said = true;
+	o->admin_address.ss_family = 0;
+	o->admin = NULL;
+	if (!strcmp(v, "off"))
+		return true;
+	if (!strchr(v, '/'))
+		return address_parse(v, &o->admin_address) && set_text(&o->admin, v);
+	return strlen(v) < 108 &&
+	       set_path(t, &o->admin, v, o->check ? tbg_control_check(v) : 0);
+}
+
+/* The first line of the file, which is a secret. */
+static bool token_read(struct tbg_target *t, const char *path)
+{
+	char line[TOKEN_MAX + 2] = "";
+	FILE *f = fopen(path, "re");
+	struct stat st;
+
+	if (!f || fstat(fileno(f), &st) || !fgets(line, sizeof(line), f))
+		line[0] = 0;
+	t->why = !f ? strerror(errno) : st.st_mode & 07 ? "others can read it" :
+		 strcspn(line, "\r\n") < TOKEN_MIN ? "its first line is shorter" : "";
+	if (f)
+		fclose(f);
+	if (*t->why)
+		return false;
+	line[strcspn(line, "\r\n")] = 0;
+	free(t->options->admin_token);
+	t->options->admin_token = strdup(line);
+	return t->options->admin_token;
+}
+
+bool tbg_admin_token_set(struct tbg_target *t, const char *v)
+{
+	return token_read(t, v) && set_text(&t->options->admin_token_file, v);
+}
+
+bool tbg_access_log_set(struct tbg_target *t, const char *v)
+{
+	struct tbg_options *o = t->options;
+
+	if (tbg_sink_is(v)) {
+		t->why = tbg_sink_wrong(v);
+		return !*t->why && set_text(&o->access_log, v);
+	}
+	if (*v && strcmp(v, "off"))
+		return set_path(t, &o->access_log, v, o->check ? tbg_log_check(v) : 0);
+	o->access_log = NULL;
+	return *v;
+}
+
+bool tbg_access_log_format_set(struct tbg_target *t, const char *v)
+{
+	static char msg[128];
+
+	if (strchr(v, '$')) {
+		t->options->log_format = TBG_LOG_CUSTOM;
+		if (tbg_log_pattern_check(v, msg, sizeof(msg)))
+			return set_text(&t->options->log_pattern, v);
+		t->why = msg;
+		return false;
+	}
+	t->options->log_pattern = NULL;
+	for (unsigned int i = 0; i < TBG_LOG_CUSTOM; i++) {
+		if (strcmp(v, tbg_log_format_name(i)))
+			continue;
+		t->options->log_format = i;
+		return true;
+	}
+	return false;
+}
+
+bool tbg_user_set(struct tbg_target *t, const char *v)
+{
+	return tbg_privilege_user_known(v) && set_text(&t->options->user, v);
+}

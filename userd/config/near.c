@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How far one word is from another: letters left out, put in, exchanged, or in
+ * the order of their neighbour (the distance of Damerau, each letter once).
+ * Called for messages alone; must suggest nothing that another name is as near
+ * to by chance: short words are near only if they differ in one key.
+ */
+#include "config/near.h"
+
+#include <string.h>
+
+#define NAME_MAX_LEN 32
+
+static unsigned int least(unsigned int a, unsigned int b)
+{
+	return a < b ? a : b;
+}
+
+static unsigned int distance(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+	unsigned int row[NAME_MAX_LEN + 1][NAME_MAX_LEN + 1];
+
+	for (size_t i = 0; i <= a_len; i++)
+		row[i][0] = i;
+	for (size_t j = 0; j <= b_len; j++)
+		row[0][j] = j;
+	for (size_t i = 1; i <= a_len; i++) {
+		for (size_t j = 1; j <= b_len; j++) {
+			row[i][j] = least(least(row[i - 1][j], row[i][j - 1]) + 1,
+					  row[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+				row[i][j] = least(row[i][j], row[i - 2][j - 2] + 1);
+		}
+	}
+	return row[a_len][b_len];
+}
+
+void tbg_near_try(struct tbg_near *n, const char *name)
+{
+	size_t len = strlen(name);
+	unsigned int most = n->len < 4 ? 0 : n->len < 8 ? 1 + (n->len > 5) : 3, d;
+
+	if (n->len > NAME_MAX_LEN || len > NAME_MAX_LEN)
+		return;
+	d = distance(n->word, n->len, name, len);
+	if (d > most || (n->name && d >= n->distance))
+		return;
+	n->name = name;
+	n->distance = d;
+}
