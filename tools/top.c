@@ -626,7 +626,7 @@ static void page_history(const struct page *p, const json_t *m)
 		double v = json_number_value(json_array_get(all, i));
 
 		/* what is not nothing is seen */
-		fputs(bar_text(v > 0 ? 1 + (int)(7 * v / most) : 0), p->f);
+		fputs(bar_text(v > 0 ? 1 + (int)(7 * (v / most)) : 0), p->f);	/* 8 of the most */
 	}
 	fprintf(p->f, "| most %.0f\n", most);
 }

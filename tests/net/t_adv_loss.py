@@ -83,7 +83,8 @@ def t_reply_lost_three_times():
             c.again(HIT, seq=at, ack=read)
         assert c.response().raw == first.raw
         s.hit(c, OTHER, tier="user")
-    stage.play(script)
+    # on a slow machine the socket has the request before the client says it once more
+    stage.play(script, ignore=("TcpExt.TCPDSACKOldSent",))
 
 
 def t_reset_by_who_has_not_acknowledged():

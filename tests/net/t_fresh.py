@@ -28,7 +28,7 @@ import ktap
 import net
 
 # An emulated machine has a tenth of the speed, and all of it is ours to share.
-PROMISE_S = 1.0 if client.IN_VM else 0.1
+PROMISE_S = 0.1 * client.SLOW
 CLOCK_REALTIME_COARSE = 5       # Python names it not
 ANSWERS = 3             # fresh ones, after the promise is due
 LINES = 60              # of a body: 540 bytes, one packet

@@ -23,7 +23,7 @@ import daemon
 import ktap
 
 GET = b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n"
-SLOW = 10 if client.IN_VM else 1
+SLOW = client.SLOW
 
 
 def daemon_of(*options, wire=False, **more):

@@ -25,7 +25,7 @@ import maps
 import net
 import talk
 
-SLOW = 10 if client.IN_VM else 1
+SLOW = client.SLOW
 OPEN = int(os.environ.get("TBG_CONCURRENT", 10000 // SLOW))
 TOTAL = int(os.environ.get("TBG_CONNECTIONS", 30000 // SLOW))
 PORT = 8080

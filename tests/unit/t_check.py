@@ -90,6 +90,14 @@ def t_a_guest_s_own_fault_stays_a_failure():
     assert "once more" in out, out
 
 
+def t_each_program_of_a_share_is_there():
+    known = set(check.listed(check.SUITES, ()))
+    for shares in (check.WIRE_SHARES, check.SOCK_SHARES, check.ASAN_SHARES, check.TSAN_SHARES):
+        unknown = set(" ".join(shares).split()) - known
+        assert not unknown, unknown
+    assert set(check.TSAN_LONG) <= known
+
+
 def t_what_has_no_programs_runs_once():
     [result], out = run(part(FAILS, programs=()))
     assert result.sums == [2, 1, 0] and "once more" not in out, result
