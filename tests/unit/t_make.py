@@ -58,6 +58,22 @@ def t_run_needs_no_package_of_the_tests():
         assert not any(other in name for name in names), (other, names)
 
 
+def t_a_source_that_has_moved_since_the_last_build_is_built_again():
+    """Its object's file of dependencies still names the old place, and headers that are gone."""
+    for folder, object_name in (("tools", "trial.o"), ("userd", "os/clock.o")):
+        out = os.path.join(clone, "built", folder)
+        os.makedirs(os.path.join(out, os.path.dirname(object_name)), exist_ok=True)
+        path = os.path.join(out, object_name)
+        with open(path[:-1] + "d", "w", encoding="ascii") as f:
+            f.write(f"{path}: ../userd/gone.c ../userd/gone.h\n../userd/gone.h:\n")
+        with open(path, "w", encoding="ascii"):
+            pass
+        got = subprocess.run(["make", "-n", "-C", os.path.join(REPO, folder),
+                              f"O={os.path.join(clone, 'built')}", path],
+                             capture_output=True, text=True, check=False)
+        assert got.returncode == 0 and f"-o {path}" in got.stdout, got
+
+
 def t_paths_of_one_word_are_taken():
     for name in (TOP, VM):
         for words in ([], ["O=/tmp/o"], ["O=o", "DESTDIR=/d", "PREFIX="]):
