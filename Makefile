@@ -21,6 +21,9 @@ Q := @
 endif
 export Q V
 
+# Of what `make build-arm64` builds, in $(O)/arm64: against Debian's libraries in a folder.
+cross_arm64 = CC="aarch64-linux-gnu-gcc --sysroot=$(O)/vm/root-arm64"
+
 all: bpf userd tools examples	## build everything (default)
 
 bpf:				## the kernel side
@@ -93,6 +96,15 @@ check-net: all			## BPF and network tests on this kernel
 check-vm: all			## the same in VMs on Debian's kernels
 	$(Q)$(MAKE) -C tests all
 	$(Q)$(MAKE) -C vm check
+check-arm64: deps-arm64 build-arm64	## bpf and some of net on Debian's arm64 kernels: an hour
+	$(Q)$(MAKE) -C vm check-arm64
+build-arm64:			## everything for arm64, in $(O)/arm64 (cross)
+	$(Q)$(MAKE) -C vm root-arm64
+	$(Q)$(MAKE) O=$(O)/arm64 $(cross_arm64) all
+	$(Q)$(MAKE) -C tests O=$(O)/arm64 $(cross_arm64) suite-bpf suite-net suite-http
+	$(Q)$(MAKE) -C vm arm64
+deps-arm64:
+	$(Q)tools/deps build run tests vm arm64
 check-gigabyte: all		## 2 GiB through bad networks on each of them
 	$(Q)$(MAKE) -C tests all
 	$(Q)$(MAKE) -C vm gigabyte
@@ -135,7 +147,7 @@ deps-package:
 clean:				## remove what was built, but not the test kernels
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
 		"$(O)/toboggand" "$(O)/toboggan-gateway" "$(O)/toboggan" \
-		"$(O)/asan" "$(O)/tsan" "$(O)/log" \
+		"$(O)/asan" "$(O)/tsan" "$(O)/arm64" "$(O)/log" \
 		"$(O)/modules" "$(O)/man" "$(O)/kselftest" "$(O)"/kselftest.tar.*
 	$(Q)$(MAKE) -C vm clean
 
@@ -144,6 +156,6 @@ help:				## this list
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 .PHONY: all bpf userd tools examples deps run check check-quick check-all check-asan \
-	check-tsan check-build build-sanitized build-asan build-tsan build-tsan-unit check-unit check-net check-vm check-gigabyte \
+	check-tsan check-arm64 check-build build-arm64 deps-arm64 build-sanitized build-asan build-tsan build-tsan-unit check-unit check-net check-vm check-gigabyte \
 	check-scale kselftest-tar bench fuzz format lint install uninstall deb image \
 	deps-package clean help

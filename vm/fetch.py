@@ -91,9 +91,10 @@ def mirrors():
 class Apt:
     """apt with a state of its own; the mirror's names stay in build/."""
 
-    def __init__(self, build, arch="amd64", say=lambda _: None):
+    def __init__(self, build, arch="amd64", say=lambda _: None, purpose=""):
         self.arch, self.say = arch, say
-        self.dir = os.path.join(build, "vm", "apt" if arch == "amd64" else f"apt-{arch}")
+        words = ["apt", *([] if arch == "amd64" else [arch]), *([purpose] if purpose else [])]
+        self.dir = os.path.join(build, "vm", "-".join(words))
         self.debs = os.path.join(self.dir, "debs")
         for sub in ("sources", "lists/partial", "cache/archives/partial", "debs"):
             os.makedirs(os.path.join(self.dir, sub), exist_ok=True)
@@ -118,7 +119,8 @@ class Apt:
             ("Dir::State", self.dir), ("Dir::State::Lists", f"{self.dir}/lists"),
             ("Dir::State::status", "/dev/null"), ("Dir::Cache", f"{self.dir}/cache"),
             ("Acquire::Languages", "none"), ("Acquire::Retries", "2"),
-            ("APT::Architecture", self.arch), ("APT::Architectures", self.arch), ("APT::Update::Error-Mode", "any"))))
+            ("Dir::Log", self.dir), ("APT::Architecture", self.arch),
+            ("APT::Architectures", self.arch), ("APT::Update::Error-Mode", "any"))))
 
     def write(self, name, text):
         with open(os.path.join(self.dir, name), "w", encoding="utf-8") as f:
@@ -176,19 +178,25 @@ class Apt:
             argv = ["apt-get", "-qq", "-o", f"Dir::Cache::archives={tmp}/", "download",
                     f"{package}={version}"]
             os.makedirs(os.path.join(tmp, "partial"))
-            done = threading.Event()
-            shown = threading.Thread(target=self.progress, args=(package, tmp, size, done))
-            shown.start()
-            try:
+            with self.shown(package, tmp, size):
                 output(f"download {package}", argv, cwd=tmp, env=self.env)
-            finally:
-                done.set()
-                shown.join()
             deb = next((found for found in os.listdir(tmp) if found.startswith(name)), None)
             if not deb:
                 raise FetchError(f"download {package}: apt left no {name}*.deb")
             os.rename(os.path.join(tmp, deb), os.path.join(self.debs, deb))
         return os.path.join(self.debs, deb)
+
+    @contextlib.contextmanager
+    def shown(self, package, folder, size):
+        """progress() while the body runs."""
+        done = threading.Event()
+        thread = threading.Thread(target=self.progress, args=(package, folder, size, done))
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def progress(self, package, folder, size, done):
         """A line at the start, and one every five seconds while it lasts."""

@@ -33,9 +33,13 @@ MACHINES = {
     "arm64": ("qemu-system-aarch64", ["-machine", "virt,gic-version=3"], "console=ttyAMA0"),
 }
 # Emulated, these cost and test nothing: `rep movsb` goes byte by byte, stac and clac
-# end each translated block, and a fifth level of page tables is walked for nothing.
+# end each translated block, and a fifth level of page tables is walked for nothing. So do
+# signed pointers in arm64's own way.
 CPU_EMULATED = {"amd64": "max,erms=off,fsrm=off,smap=off,smep=off,la57=off,pku=off,umip=off",
-                "arm64": "max"}
+                "arm64": "max,pauth-impdef=on,sve=off"}
+ARCHES_OF_HOSTS = {"x86_64": "amd64", "aarch64": "arm64"}       # uname -m
+# Nested, KVM offers arch-capabilities and may refuse what QEMU then sets of it.
+CPU_KVM = {"amd64": "max,arch-capabilities=off", "arm64": "max"}
 PORTS = ("ktap", "dmesg", "verdict", "facts", "config", "alive", "errors")
 # Files that are there exactly if an option is set.
 WITNESSES = {"CONFIG_DEBUG_INFO_BTF": "/sys/kernel/btf/vmlinux",
@@ -95,11 +99,26 @@ def initramfs(asked, build, conf):
     return cpio(entries)
 
 
-def base_conf(name, build):
+def products(build, arch):
+    """Where what is built for guests of arch lies."""
+    return build if arch == "amd64" else os.path.join(build, arch)
+
+
+def tree_of(build, arch):
+    """The folder that is the guest's root: all of the host's, or that of vm/sysroot."""
+    return "/" if arch == "amd64" else os.path.realpath(os.path.join(build, "vm", f"root-{arch}"))
+
+
+def base_conf(asked, build):
     """Of vm.conf, what every command in a guest gets; vm/init.c says what a line means."""
-    return [("bind", REPO), ("bind", build), ("bind", os.path.realpath(build)), ("cwd", REPO),
+    tree, where = tree_of(build, asked.arch), asked.name.split("-")[0]
+    binds = list(dict.fromkeys((REPO, build, os.path.realpath(build))))
+    if tree != "/":
+        for path in binds:
+            os.makedirs(tree + path, exist_ok=True)
+    return [("tree", tree), *(("bind", path) for path in binds), ("cwd", REPO),
             ("env", f"PATH={PATH}"), ("env", "HOME=/tmp"), ("env", "LANG=C.UTF-8"),
-            ("env", f"TBG_WHERE=vm/{name}"), ("env", f"O={build}")]
+            ("env", f"TBG_WHERE=vm/{where}"), ("env", f"O={products(build, asked.arch)}")]
 
 
 def new_folder(build, name):
@@ -122,11 +141,19 @@ def die_with_us():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def need_qemu(arch):
+def need(arch, build, accel):
+    """HostError unless this machine can boot guests of arch: QEMU, and what is built."""
     name = MACHINES[arch][0]
     if not shutil.which(name):
         package = {"amd64": "qemu-system-x86", "arm64": "qemu-system-arm"}[arch]
         raise HostError(f"qemu: no {name}; install {package}")
+    if accel == "kvm" and ARCHES_OF_HOSTS.get(os.uname().machine) != arch:
+        raise HostError(f"kvm: this machine is no {arch}; leave out --accel kvm")
+    make = "make -C vm` or `make check-vm" if arch == "amd64" else f"make build-{arch}"
+    if not os.access(init_path(build, arch), os.X_OK):
+        raise HostError(f"init: not built; use `{make}`")
+    if not os.path.isdir(tree_of(build, arch)):
+        raise HostError(f"{tree_of(build, arch)}: no root for guests of {arch}; use `{make}`")
 
 
 class Guest:
@@ -152,7 +179,7 @@ class Guest:
             args += " nokaslr"
         kvm = self.opts.accel == "kvm"
         argv = [program, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-                *machine, "-cpu", "max" if kvm else CPU_EMULATED[self.asked.arch],
+                *machine, "-cpu", CPU_KVM[self.asked.arch] if kvm else CPU_EMULATED[self.asked.arch],
                 "-accel", "kvm" if kvm else "tcg,thread=multi",
                 "-smp", str(self.opts.cpus), "-m", str(self.opts.memory), "-nic", "none",
                 "-kernel", self.asked.image, "-initrd", self.path("initramfs"),

@@ -8,7 +8,7 @@
  *	env K=V		environment of the command	cwd DIR		where it starts
  *	arg WORD	one word of the command		shell 1		on the console
  *	witness FILE	report whether it is there	errors 1	its stderr to a port
- *	root TYPE	the host's: 9p or virtiofs
+ *	root TYPE	the host's: 9p or virtiofs	tree DIR	of it, what becomes the root
  *
  * It loads the modules, mounts the host's root read-only with tmpfs
  * where tests write, runs the command there and reports over virtio-serial:
@@ -55,7 +55,7 @@
 static char *args[WORDS_MAX + 1], *envs[WORDS_MAX + 1], *binds[WORDS_MAX];
 static char *modules[4 * WORDS_MAX], *witnesses[WORDS_MAX];
 static unsigned int arg_nr, env_nr, bind_nr, module_nr, witness_nr;
-static char *cwd = "/", *root = "9p";
+static char *cwd = "/", *root = "9p", *tree = "/";
 static bool shell, errors;
 
 /* Where each kind of output goes; -1 with a shell, which has the console. */
@@ -129,6 +129,8 @@ static void read_conf(void)
 			keep(witnesses, &witness_nr, WORDS_MAX, value);
 		else if (!strcmp(line, "root"))
 			root = strdup(value);
+		else if (!strcmp(line, "tree"))
+			tree = strdup(value);
 		else if (!strcmp(line, "shell"))
 			shell = true;
 		else if (!strcmp(line, "errors"))
@@ -227,14 +229,17 @@ static void make_path(char *path)
 	mkdir(path, 0755);
 }
 
-/* The repository may lie under /tmp, which the guest has a tmpfs on. */
+/*
+ * The repository may lie under /tmp, which the guest has a tmpfs on; and in a tree of its
+ * own there is but an empty folder.
+ */
 static void bind_back(const char *dir)
 {
 	char to[4096], from[4096];
 
 	snprintf(to, sizeof(to), NEW "%s", dir);
 	snprintf(from, sizeof(from), HOST "%s", dir);
-	if (access(to, F_OK) == 0)
+	if (access(to, F_OK) == 0 && !strcmp(tree, "/"))
 		return;
 	make_path(to);
 	if (mount(from, to, NULL, MS_BIND | MS_REC, NULL))
@@ -243,13 +248,16 @@ static void bind_back(const char *dir)
 
 static void enter_host_root(void)
 {
+	char from[4096];
+
+	snprintf(from, sizeof(from), HOST "%s", tree);
 	mkdir(HOST, 0755);
 	mkdir(NEW, 0755);
 	if (mount("host", HOST, root, MS_RDONLY, strcmp(root, "9p") ? NULL :
 		  "trans=virtio,version=9p2000.L,msize=512000,cache=loose"))
 		die("mount %s", root);
-	if (mount(HOST, NEW, NULL, MS_BIND, NULL))
-		die("bind the host root");
+	if (mount(from, NEW, NULL, MS_BIND, NULL))
+		die("bind %s", from);
 	mount_at("proc", NEW "/proc", 0, NULL);
 	mount_at("sysfs", NEW "/sys", 0, NULL);
 	mount_at("devtmpfs", NEW "/dev", 0, NULL);

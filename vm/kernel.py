@@ -137,7 +137,8 @@ def flags_wanted(config):
         return ret | {"PREEMPT_RT"}
     if "CONFIG_PREEMPT_DYNAMIC" in have:
         return ret | {"PREEMPT_DYNAMIC"}
-    return ret | ({"PREEMPT"} if "CONFIG_PREEMPT" in have else set())
+    # PREEMPT_LAZY without PREEMPT (7.2 on arm64) is told the same way.
+    return ret | ({"PREEMPT"} if have.keys() & {"CONFIG_PREEMPT", "CONFIG_PREEMPT_BUILD"} else set())
 
 
 def belongs_together(kernel):

@@ -152,7 +152,8 @@ def t_rows_may_be_chosen_and_no_other_is_missed():
     try:
         sys.argv = ["vm/bench", "--rows", "wire user"]
         assert bench.options().rows == ["wire", "user"]
-        conf = bench.guest_conf("6.1", bench.options())
+        with tempfile.TemporaryDirectory() as folder:
+            conf = bench.guest_conf(fakeboot.asked(folder), bench.options())
         assert conf[-3:] == [("arg", os.path.join(REPO, "vm/bench_guest.py")), ("arg", "wire"), ("arg", "user")]
         sys.argv = ["vm/bench", "--rows", "wire,wired"]
         with contextlib.redirect_stderr(io.StringIO()) as err:
@@ -222,7 +223,9 @@ def t_beside_another_revision_no_budget_is_judged():
 
 def t_another_revision_is_counted_in_the_same_boot():
     opts = argparse.Namespace(build="/b", rows=["wire"], against=("abc", "/b/guest/against/abc/build"))
-    words = [value for key, value in bench.guest_conf("6.1", opts) if key == "arg"]
+    with tempfile.TemporaryDirectory() as folder:
+        conf = bench.guest_conf(fakeboot.asked(folder), opts)
+    words = [value for key, value in conf if key == "arg"]
     assert words[:2] == ["/bin/sh", "-c"] and words[2].count("bench_guest.py wire") == 2, words
     assert "O=/b/guest/against/abc/build" in words[2].split("&&")[1], words
     try:

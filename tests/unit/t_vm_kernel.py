@@ -6,6 +6,7 @@ those that cannot be booted, and those that are not the ones asked for.
 No kernel is booted and nothing is fetched.
 """
 import gzip
+import importlib.machinery
 import lzma
 import os
 import subprocess
@@ -75,6 +76,76 @@ def t_a_package_and_its_image_belong_together():
         with tempfile.TemporaryDirectory() as d:
             got = kernel.belongs_together(fakeboot.asked(d, **change))
             assert [says in fault for fault in got] == [True] if says else not got, (change, got)
+
+
+def t_preempt_lazy_is_told_as_preempt():
+    """7.2 on arm64 has CONFIG_PREEMPT_LAZY without CONFIG_PREEMPT; its uname -v says PREEMPT."""
+    lazy = "CONFIG_SMP=y\nCONFIG_PREEMPT_BUILD=y\nCONFIG_PREEMPT_LAZY=y\n"
+    assert kernel.flags_wanted(lazy) == kernel.flags("#1 SMP PREEMPT Debian 7.2.13-1")
+    assert kernel.flags_wanted("CONFIG_SMP=y\n") == kernel.flags("#1 SMP Debian 6.1.192-2")
+
+
+def t_each_machine_wants_its_own_options():
+    own = {"CONFIG_SERIAL_8250_CONSOLE": "amd64", "CONFIG_SERIAL_AMBA_PL011_CONSOLE": "arm64"}
+    wanted = {arch: {key for _, key, _ in kernel.fragments(arch)} for arch in own.values()}
+    for key, arch in own.items():
+        assert [a for a, keys in wanted.items() if key in keys] == [arch], key
+    assert "CONFIG_VIRTIO_CONSOLE" in wanted["amd64"] & wanted["arm64"]
+
+
+def arm64(folder):
+    """A Kernel for arm64 that nothing could boot."""
+    image = bytearray(4096)
+    image[0x38:0x3c] = b"ARM\x64"
+    image += b"\0Linux version 6.1.0-56-arm64 (a@b) (gcc) #1 SMP Debian 6.1.192-2 (x)\n\0"
+    return kernel.Kernel("6.1-arm64", write(f"{folder}/Image", bytes(image)), "", None)
+
+
+def t_a_guest_of_arm64_has_a_root_and_products_of_its_own():
+    with tempfile.TemporaryDirectory() as build:
+        root = os.path.realpath(f"{build}/vm/root-arm64")
+        os.makedirs(root)
+        conf = guest.base_conf(arm64(build), build)
+        assert ("tree", root) in conf and ("env", f"O={build}/arm64") in conf, conf
+        for key, path in conf:
+            assert key != "bind" or os.path.isdir(root + path), path
+        conf = guest.base_conf(fakeboot.asked(build), build)
+        assert ("tree", "/") in conf and ("env", f"O={build}") in conf, conf
+
+
+def t_what_a_guest_of_arm64_lacks_is_named():
+    with tempfile.TemporaryDirectory() as build, tempfile.TemporaryDirectory() as path:
+        before = os.environ["PATH"]
+        try:
+            os.environ["PATH"] = path
+            refused(("qemu-system-aarch64", "install qemu-system-arm"), guest.need, "arm64", build,
+                    "tcg", error=guest.HostError)
+            os.chmod(write(f"{path}/qemu-system-aarch64", ""), 0o755)
+            refused(("init", "make build-arm64"), guest.need, "arm64", build, "tcg",
+                    error=guest.HostError)
+            os.chmod(write(f"{build}/guest/init-arm64", ""), 0o755)
+            refused(("no root", "make build-arm64"), guest.need, "arm64", build, "tcg",
+                    error=guest.HostError)
+            os.makedirs(f"{build}/vm/root-arm64")
+            guest.need("arm64", build, "tcg")
+            if os.uname().machine == "x86_64":
+                refused(("no arm64", "leave out --accel kvm"), guest.need, "arm64", build, "kvm",
+                        error=guest.HostError)
+        finally:
+            os.environ["PATH"] = before
+
+
+def t_a_root_for_arm64_has_the_libraries_and_no_compilers():
+    sysroot = importlib.machinery.SourceFileLoader(
+        "sysroot", os.path.join(fakeboot.REPO, "vm", "sysroot")).load_module()
+    words = sysroot.packages()
+    assert {"libbpf-dev", "liburing-dev", "python3", "iproute2", "?essential"} <= set(words), words
+    assert not {"clang", "gcc", "make", "bpftool", "qemu-system-x86"} & set(words), words
+    with tempfile.TemporaryDirectory() as root:
+        write(f"{root}/usr/lib/x/libz.so.1", "z")
+        os.symlink("/usr/lib/x/libz.so.1", f"{root}/usr/lib/x/libz.so")
+        sysroot.relative_links(root)
+        assert os.readlink(f"{root}/usr/lib/x/libz.so") == "libz.so.1"
 
 
 def t_two_flavours_of_one_version_have_a_folder_each():

@@ -537,9 +537,9 @@ void tbg_object_unwatch(struct tbg_object *o)
 		free(n);
 }
 
-static struct tbg_object *object_find(struct tbg_cache *c, const struct tbg_key *key,
-				      uint32_t vhost, const char *path, size_t path_len,
-				      bool counted)
+struct tbg_object *tbg_cache_find(struct tbg_cache *c,
+				  const struct tbg_key *key, uint32_t vhost,
+				  const char *path, size_t path_len)
 {
 	struct shard *sh = shard_of(c, key);
 	struct node *n;
@@ -555,28 +555,14 @@ static struct tbg_object *object_find(struct tbg_cache *c, const struct tbg_key 
 	if (n && n->o.vhost == vhost && n->o.path_len == path_len &&
 	    !memcmp(n->o.path, path, path_len)) {
 		node_hold(n);
-		n->hits += counted;
-		sh->hits += counted;
+		n->hits++;
+		sh->hits++;
 	} else {
 		n = NULL;
-		sh->misses += counted;
+		sh->misses++;
 	}
 	pthread_mutex_unlock(&sh->lock);
 	return n ? &n->o : NULL;
-}
-
-struct tbg_object *tbg_cache_find(struct tbg_cache *c,
-				  const struct tbg_key *key, uint32_t vhost,
-				  const char *path, size_t path_len)
-{
-	return object_find(c, key, vhost, path, path_len, true);
-}
-
-struct tbg_object *tbg_cache_look(struct tbg_cache *c,
-				  const struct tbg_key *key, uint32_t vhost,
-				  const char *path, size_t path_len)
-{
-	return object_find(c, key, vhost, path, path_len, false);
 }
 
 /*

@@ -1197,7 +1197,7 @@ static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
 	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), site->id,
 		     &path, req.path_len, &key);
 	o = tbg_route_find(s, &key, site->id, (const char *)b + req.path_off,
-			   req.path_len, w->now_ns, false);
+			   req.path_len, w->now_ns);
 	if (!o) {
 		*ret_missed = true;
 		return false;
@@ -1206,7 +1206,7 @@ static bool fast_answer(struct tbg_worker *w, struct tbg_conn *c,
 	if (have && req.ae_len) {
 		encoding = tbg_encoding_choose(h, req.ae_off, req.ae_len, have);
 		if (encoding)
-			o = tbg_route_variant(s, &key, o, encoding, w->now_ns, false);
+			o = tbg_route_variant(s, &key, o, encoding, w->now_ns);
 		if (!o)
 			return false;
 	}

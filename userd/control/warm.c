@@ -66,7 +66,7 @@ static void ask(struct warm *w, const struct tbg_site *site, const char *path)
 {
 	struct tbg_ask a = {
 		.method = TBG_METHOD_GET, .path = path, .path_len = strlen(path),
-		.site = site, .warms = true,
+		.site = site,
 	};
 
 	unsigned int have;

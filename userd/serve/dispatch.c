@@ -46,10 +46,9 @@ bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,
 struct tbg_object *tbg_route_find(const struct tbg_server *s,
 				  const struct tbg_key *key, uint32_t vhost,
 				  const char *path, size_t path_len,
-				  uint64_t now_ns, bool warms)
+				  uint64_t now_ns)
 {
-	struct tbg_object *o = (warms ? tbg_cache_look : tbg_cache_find)(s->cache, key, vhost,
-									 path, path_len);
+	struct tbg_object *o = tbg_cache_find(s->cache, key, vhost, path, path_len);
 
 	if (!o || tbg_fresh(atomic_load_explicit(&o->expires_ns, memory_order_acquire), now_ns))
 		return o;
@@ -63,13 +62,13 @@ struct tbg_object *tbg_route_find(const struct tbg_server *s,
 struct tbg_object *tbg_route_variant(const struct tbg_server *s,
 				     const struct tbg_key *key,
 				     struct tbg_object *o,
-				     enum tbg_encoding encoding, uint64_t now_ns, bool warms)
+				     enum tbg_encoding encoding, uint64_t now_ns)
 {
 	struct tbg_key own = *key;
 	struct tbg_object *ret;
 
 	tbg_key_vary(&own, encoding);
-	ret = tbg_route_find(s, &own, o->vhost, o->path, o->path_len, now_ns, warms);
+	ret = tbg_route_find(s, &own, o->vhost, o->path, o->path_len, now_ns);
 	if (ret && ret->encoding != encoding) {
 		tbg_object_put(ret);
 		ret = NULL;
@@ -418,7 +417,7 @@ static int plain_get(const struct tbg_server *s, const struct tbg_ask *ask,
 	if (!v->store || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
 		return 0;
 	o = tbg_route_find(s, &key, ask->site->id, ask->path, ask->path_len,
-			   tbg_mono_ns(), ask->warms);
+			   tbg_mono_ns());
 	if (o && tbg_file_same(o, &v->f.st) && o->siblings == v->f.siblings) {
 		v->plain = o;
 		return 0;
@@ -823,13 +822,13 @@ static struct tbg_object *object_wanted(const struct tbg_server *s,
 	enum tbg_encoding e;
 	struct tbg_object *o;
 
-	o = tbg_route_find(s, key, ask->site->id, ask->path, ask->path_len, now_ns, ask->warms);
+	o = tbg_route_find(s, key, ask->site->id, ask->path, ask->path_len, now_ns);
 	if (!o)
 		return NULL;
 	e = tbg_encode_choose(&ask->accept_encoding, atomic_load(&o->variants));
 	if (!e || atomic_load(&o->refused_ns) > now_ns)
 		return o;
-	return tbg_route_variant(s, key, o, e, now_ns, ask->warms);
+	return tbg_route_variant(s, key, o, e, now_ns);
 }
 
 /* Whose answer a cached one is: of a folder, its first index file's (index_answer()). */

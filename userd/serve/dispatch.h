@@ -34,7 +34,6 @@ struct tbg_ask {
 	struct tbg_conditions conditions;
 	struct tbg_value range, if_range;
 	struct tbg_value accept_encoding;
-	bool warms;			/* nobody's request: counts as no hit */
 	bool may_wait;			/* for what is made aside */
 	const struct tbg_made *made;	/* what has been; or NULL */
 };
@@ -100,12 +99,12 @@ void tbg_answer_error(struct tbg_answer *ret, unsigned int status,
 
 /*
  * The fresh object of a key, referenced: as found, or revalidated against its
- * file. NULL: a miss; what was stale is withdrawn. warms: see struct tbg_ask.
+ * file. NULL: a miss; what was stale is withdrawn.
  */
 struct tbg_object *tbg_route_find(const struct tbg_server *s,
 				  const struct tbg_key *key, uint32_t vhost,
 				  const char *path,
-				  size_t path_len, uint64_t now_ns, bool warms);
+				  size_t path_len, uint64_t now_ns);
 
 /*
  * The fresh variant of a resource whose identity, o, was found by key: o's
@@ -114,7 +113,7 @@ struct tbg_object *tbg_route_find(const struct tbg_server *s,
 struct tbg_object *tbg_route_variant(const struct tbg_server *s,
 				     const struct tbg_key *key,
 				     struct tbg_object *o,
-				     enum tbg_encoding encoding, uint64_t now_ns, bool warms);
+				     enum tbg_encoding encoding, uint64_t now_ns);
 
 /* Key of a canonical path; false: too long to be cached. */
 bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,
