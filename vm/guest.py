@@ -141,6 +141,22 @@ def die_with_us():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def emulated_clock(build, arch):
+    """The kernel parameter that tells an emulated guest the rate of its counter.
+
+    It is this machine's, which a guest on a busy machine has measured at a quarter: all
+    its time limits were a quarter then.
+    """
+    if arch != "amd64" or os.uname().machine != "x86_64":
+        return ""
+    path = os.path.join(build, "guest", "tsc")
+    try:
+        return f"tsc_early_khz={int(subprocess.check_output([path]))}"
+    except (OSError, ValueError, subprocess.CalledProcessError) as e:
+        raise HostError(f"{path}: the rate of this machine's time stamp counter: {e}; "
+                        "use `make -C vm`, or --accel kvm") from e
+
+
 def need(arch, build, accel):
     """HostError unless this machine can boot guests of arch: QEMU, and what is built."""
     name = MACHINES[arch][0]
@@ -158,6 +174,8 @@ def need(arch, build, accel):
 
 class Guest:
     """asked: the Kernel. opts: build, accel, cpus, memory, append, gdb, shell, timeout."""
+
+    counts_host_ticks = True            # with its time stamp counter, where emulated
 
     def __init__(self, asked, folder, conf, opts):
         self.asked, self.folder, self.conf, self.opts = asked, folder, conf, opts
@@ -178,6 +196,8 @@ class Guest:
         if self.opts.gdb:
             args += " nokaslr"
         kvm = self.opts.accel == "kvm"
+        if not kvm and self.counts_host_ticks:
+            args += f" {emulated_clock(self.opts.build, self.asked.arch)}"
         argv = [program, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
                 *machine, "-cpu", CPU_KVM[self.asked.arch] if kvm else CPU_EMULATED[self.asked.arch],
                 "-accel", "kvm" if kvm else "tcg,thread=multi",

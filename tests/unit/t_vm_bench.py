@@ -198,6 +198,7 @@ def t_the_machine_is_that_of_vm_run():
     finally:
         sys.argv = before
     assert "-icount" in argv and argv[argv.index("-smp") + 1] == "1", argv
+    assert "tsc_early_khz" not in " ".join(argv), "its counter counts instructions"
 
 
 def t_cached_against_fall_through_is_one_table():
