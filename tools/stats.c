@@ -2,15 +2,20 @@
 /*
  * `toboggan stats`: the counters since the daemon started. Called by the
  * command line alone; which of them there are is the daemon's to say, so that
- * a new one is shown without a change here.
+ * a new one is shown without a change here. As text, and where we may, a look of a
+ * moment at what wire costs.
  */
 #include "commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "ask.h"
+#include "run_time.h"
 #include "show.h"
+
+#define LOOK_MS	300	/* at what packets take */
 
 /* Reasons that never came up are left out. */
 static void reasons_show(const json_t *list, const char *title)
@@ -73,7 +78,44 @@ static void stats_show(const json_t *a)
 		       number_of(log, "lost"), number_of(log, "lost_in_kernel"));
 }
 
+/* Since the start what a hit takes; in the next moment what else there is. */
+static void cost_show(const struct tbg_given *opt, const json_t *first)
+{
+	json_t *tiers = json_object_get(first, "tiers"), *now = NULL;
+	struct tbg_run_time then, since;
+	struct tbg_wire_cost cost, look;
+	int fd = number_of(json_object_get(tiers, "wire"), "program") ? tbg_run_time_begin() : -1;
+	char text[160];
+
+	if (fd >= 0 && tbg_run_time_read(first, &then)) {
+		usleep(LOOK_MS * 1000);
+		now = tbg_control_ask(opt, json_pack("{s:s}", "cmd", "stats"), NULL);
+	}
+	if (now && tbg_run_time_read(now, &since)) {
+		tbg_wire_cost(first, now, &then, &since, &look);
+		then = since;
+		tbg_wire_cost(NULL, now, &then, &since, &cost);
+		cost.pass_ns = look.pass_ns;
+		tbg_wire_pays(&cost);
+		if (tbg_wire_cost_text(&cost, text, sizeof(text)))
+			printf("\n%s\n", text);
+	}
+	json_decref(now);
+	if (fd >= 0)
+		close(fd);
+}
+
 int tbg_stats_run(const struct tbg_given *opt, int argc, char **argv)
 {
-	return tbg_control_show(opt, json_pack("{s:s}", "cmd", "stats"), stats_show);
+	json_t *a = tbg_control_ask(opt, json_pack("{s:s}", "cmd", "stats"), NULL);
+
+	if (!a)
+		return EXIT_FAILURE;
+	if (!opt->json) {
+		stats_show(a);
+		fflush(stdout);
+		cost_show(opt, a);
+	}
+	json_decref(a);
+	return EXIT_SUCCESS;
 }

@@ -27,6 +27,7 @@
 
 #include <jansson.h>
 
+#include "run_time.h"
 #include "screen.h"
 #include "show.h"
 
@@ -38,6 +39,7 @@
 #define TEXT_ROWS	10	/* of each list, where there is no screen */
 #define TEXT_HISTORY	48
 #define WHYS_MAX	256
+#define COST_ROOM	160
 
 struct top {
 	const struct tbg_top *how;
@@ -51,6 +53,9 @@ struct top {
 	uint64_t list_ns, list_before_ns, list_due_ns;
 	uint64_t ticks_idle, ticks_all;	/* of the machine's CPUs */
 	double cpu_idle;		/* since the last round; < 0: unknown */
+	int run_time_fd;		/* of the kernel's statistics; < 0: not on */
+	bool ran_known, ran_before_known;
+	struct tbg_run_time ran, ran_before;	/* of this round and the last */
 	double history[HISTORY_MAX];	/* requests per second, a ring */
 	unsigned int history_nr;
 	json_t *model;
@@ -281,9 +286,12 @@ static bool round_ask(struct top *t)
 		return false;
 	}
 	replace(&t->before, t->stats);
+	t->ran_before = t->ran;
+	t->ran_before_known = t->ran_known;
 	t->before_ns = t->at_ns;
 	t->stats = stats;
 	t->at_ns = now_ns();
+	t->ran_known = t->run_time_fd >= 0 && tbg_run_time_read(stats, &t->ran);
 	replace(&t->status, status);
 	cpu_read(t);
 	listing_read(t);
@@ -477,6 +485,18 @@ static json_t *model_history(const struct top *t)
 	return ret;
 }
 
+/* Since the last round. */
+static json_t *model_cost(const struct top *t)
+{
+	struct tbg_wire_cost c = { -1, -1, -1, -1 };
+
+	if (t->before && t->ran_known && t->ran_before_known)
+		tbg_wire_cost(t->before, t->stats, &t->ran_before, &t->ran, &c);
+	return json_pack("{s:o, s:o, s:o, s:o}", "hit_ns", real_or_null(c.hit_ns),
+			 "pass_ns", real_or_null(c.pass_ns), "user_ns", real_or_null(c.user_ns),
+			 "pays_from", real_or_null(c.pays_from));
+}
+
 /* Replaces t->model by what is known now. */
 static void model_make(struct top *t)
 {
@@ -486,7 +506,7 @@ static void model_make(struct top *t)
 	if (requests_s >= 0)
 		t->history[t->history_nr++ % HISTORY_MAX] = requests_s;
 	replace(&t->model, json_pack(
-		"{s:b, s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o}, s:o, s:o, s:o, s:I}",
+		"{s:b, s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o}, s:o, s:o, s:o, s:o, s:I}",
 		"ok", 1,
 		"interval_s", real_or_null(was ? (t->at_ns - t->before_ns) / 1e9 : -1),
 		"status", t->status,
@@ -500,6 +520,7 @@ static void model_make(struct top *t)
 						      tier_of(t->before, "user"),
 						      "cpu_s")),
 		"idle", real_or_null(t->cpu_idle),
+		"wire_cost", model_cost(t),
 		"requests_per_s_history", model_history(t),
 		"passes", model_passes(t),
 		"objects", model_objects(t),
@@ -599,6 +620,24 @@ static void page_tiers(const struct page *p, const json_t *m)
 		percent_text(cpu, "daemon"), percent_text(cpu, "idle"));
 }
 
+/* Whether there is anything to say. */
+static bool cost_text(const json_t *m, char ret[COST_ROOM])
+{
+	const json_t *o = json_object_get(m, "wire_cost");
+	struct tbg_wire_cost c = { value_of(o, "hit_ns"), value_of(o, "pass_ns"),
+				   value_of(o, "user_ns"), value_of(o, "pays_from") };
+
+	return tbg_wire_cost_text(&c, ret, COST_ROOM);
+}
+
+static void page_cost(const struct page *p, const json_t *m)
+{
+	char text[COST_ROOM];
+
+	if (cost_text(m, text))
+		fprintf(p->f, "%c%s\n", PLAIN, text);
+}
+
 static const char *bar_text(int level)	/* 0 to 8 */
 {
 	static const char *const blocks[] = { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
@@ -671,7 +710,9 @@ static void page_passes(const struct page *p, const json_t *m, unsigned int rows
 /* Lines of a page besides the rows of its lists: see page_text(). */
 static unsigned int lines_fixed(const json_t *m)
 {
-	return 11 + json_object_size(json_object_get(m, "tiers"));
+	char text[COST_ROOM];
+
+	return 11 + json_object_size(json_object_get(m, "tiers")) + cost_text(m, text);
 }
 
 /* The page of t->model; rows 0: no screen. NULL without memory. */
@@ -694,6 +735,7 @@ static char *page_text(const struct top *t, unsigned int columns, unsigned int r
 	}
 	page_head(&p, t->model);
 	page_tiers(&p, t->model);
+	page_cost(&p, t->model);
 	page_history(&p, t->model);
 	page_objects(&p, t->model, objects);
 	page_passes(&p, t->model, passes);
@@ -813,7 +855,7 @@ static int rounds_run(struct top *t)
 
 int tbg_top(const struct tbg_top *how, int fd, char *ret_msg, size_t msg_len)
 {
-	struct top t = { .how = how, .fd = fd };
+	struct top t = { .how = how, .fd = fd, .run_time_fd = tbg_run_time_begin() };
 	int err;
 
 	setlocale(LC_CTYPE, "");
@@ -828,6 +870,8 @@ int tbg_top(const struct tbg_top *how, int fd, char *ret_msg, size_t msg_len)
 		snprintf(ret_msg, msg_len, "stdout: %s", strerror(-err));
 	if (t.fd >= 0)
 		close(t.fd);
+	if (t.run_time_fd >= 0)
+		close(t.run_time_fd);
 	forget(&t);
 	replace(&t.status, NULL);
 	replace(&t.model, NULL);

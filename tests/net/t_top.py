@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -314,6 +315,40 @@ def t_of_a_daemon():
 
 
 # --- pipes and terminals that only know the next line
+
+def t_what_wire_costs_is_told_and_the_kernel_s_statistics_end():
+    """By its own clock and by the kernel's, which runs only while somebody looks."""
+    def switched_on():
+        with open("/proc/sys/kernel/bpf_stats_enabled", encoding="ascii") as f:
+            return f.read() != "0\n"
+
+    before = switched_on()
+    with client.start_wire() as d, client.Client(d.address) as c:
+        d.write("a.txt", b"a" * 100)
+        c.hot("/a.txt", "wire")
+        stop = threading.Event()
+
+        def ask():
+            while not stop.is_set():
+                assert c.get("/a.txt").status == 200 and c.get("/%61.txt").status == 200
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            cost = json.loads(top(d.control, "--json", "--interval", "0.5").stdout)["wire_cost"]
+            said = subprocess.run([TOOL, "--control", d.control, "stats"], check=True,
+                                  capture_output=True, text=True).stdout
+        finally:
+            stop.set()
+            asking.join()
+        assert 50 < cost["hit_ns"] < 1e7 and 10 < cost["pass_ns"] < 1e7, cost
+        assert cost["user_ns"] > 1000 and cost["pays_from"] > 0, cost
+        assert re.search(r"wire: a hit [0-9.]+ [nµ]s, a packet passed up [0-9.]+ [nµ]s; ", said), said
+        assert switched_on() == before
+        told = json.loads(subprocess.run([TOOL, "--control", d.control, "--json", "stats"], check=True,
+                                         capture_output=True, text=True).stdout)["tiers"]["wire"]
+        assert told["took_ns"] > 0 and told["program"] > 0, told
+
 
 def t_in_a_pipe_a_snapshot_each_interval():
     with Pretender() as p:

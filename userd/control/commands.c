@@ -20,6 +20,7 @@
 #include "cache/objects.h"
 #include "os/clock.h"
 #include "log/access.h"
+#include "log/metrics.h"
 #include "files/root.h"
 #include "main/server.h"
 #include "store/responses.h"
@@ -302,6 +303,18 @@ static json_t *cache_json(const struct tbg_server *s)
 			 "refused", (json_int_t)cs.refused);
 }
 
+/* What all of wire's hits took, for its statistics and the kernel's to be compared. */
+static uint64_t hits_ns(const struct tbg_server *s)
+{
+	struct tbg_metric_sum *sum = calloc(1, sizeof(*sum));
+	uint64_t ret = 0;
+
+	if (sum && s->wire && !tbg_metrics_add_kernel(sum, s->maps, TBG_TIER_wire, 0))
+		ret = sum->took_ns;
+	free(sum);
+	return ret;
+}
+
 static json_t *stats_answer(struct tbg_server *s, const json_t *req)
 {
 	struct tbg_stats ks = { 0 };
@@ -310,12 +323,14 @@ static json_t *stats_answer(struct tbg_server *s, const json_t *req)
 	if (err)
 		return tbg_command_error("stats: counters of the kernel tiers: %s",
 				       strerror(-err));
-	return json_pack("{s:b, s:{s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I}, s:o}, s:o, s:o, s:o, s:o, s:{s:b, s:I, s:I}}",
+	return json_pack("{s:b, s:{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:{s:I, s:I}, s:o}, s:o, s:o, s:o, s:o, s:{s:b, s:I, s:I}}",
 			 "ok", 1, "tiers",
 			 "wire", "requests", (json_int_t)ks.why[TBG_WHY_HIT_WIRE],
 			 "bytes", (json_int_t)ks.wire_bytes,
 			 "repeats", (json_int_t)ks.why[TBG_WHY_REPEAT],
 			 "xdp", (json_int_t)ks.xdp_hits,
+			 "took_ns", (json_int_t)hits_ns(s),
+			 "program", (json_int_t)(s->wire ? tbg_wire_program(s->wire) : 0),
 			 "sock", "requests", (json_int_t)ks.why[TBG_WHY_HIT_SOCK],
 			 "bytes", (json_int_t)ks.sock_bytes,
 			 "user", user_json(s),

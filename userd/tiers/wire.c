@@ -738,6 +738,11 @@ void tbg_wire_limits(struct tbg_wire *w, unsigned int idle_ms, unsigned int head
 	w->tcbs.header_ms = header_ms;
 }
 
+uint32_t tbg_wire_program(const struct tbg_wire *w)
+{
+	return tbg_prog_id(w->progs[TBG_HOOK_INGRESS]);
+}
+
 bool tbg_wire_owns(const struct tbg_wire *w)
 {
 	return w->own;

@@ -65,6 +65,9 @@ unsigned int tbg_wire_flows_open(struct tbg_wire *w, uint64_t drain_ns);
 /* How long a connection may idle, and wait for its first request. */
 void tbg_wire_limits(struct tbg_wire *w, unsigned int idle_ms, unsigned int header_ms);
 
+/* The kernel's number of the program that answers; 0: it cannot be told. */
+uint32_t tbg_wire_program(const struct tbg_wire *w);
+
 /* Whether connections are wire's or the kernel's, none of them both. */
 bool tbg_wire_owns(const struct tbg_wire *w);
 
