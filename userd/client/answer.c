@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What answers a request: a hit, a file, an error, something that is being made, or
+ * a transfer. Called by input.c for each head that is complete.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/objects.h"
+#include "client/connection.h"
+#include "core/conditional.h"
+#include "core/encoding.h"
+#include "core/key.h"
+#include "files/pages.h"
+#include "http/reply.h"
+#include "proxy/transfer.h"
+#include "client/parts.h"
+
+#define REDIRECTS_MAX	10		/* by programs, of one request */
+#define ASIDES_MAX	8		/* for one request, whose file changes meanwhile */
+
+/* Fields of a request, out of its head at b, and the memory of those joined. */
+struct fields {
+	const uint8_t *b;
+	const struct tbg_message *m;
+	char *joined[3];
+	unsigned int joined_nr;
+};
+
+/* A field that may stand once: twice it is as good as none. */
+static struct tbg_value field_one(const struct fields *f, struct tbg_text t,
+				  bool many)
+{
+	return t.off && !many ? (struct tbg_value){ (const char *)f->b + t.off, t.len }
+			      : (struct tbg_value){ 0 };
+}
+
+/* A list, which may stand on several lines. Without memory: one of nothing. */
+static struct tbg_value field_list(struct fields *f, struct tbg_text t,
+				   bool many, const char *name)
+{
+	uint32_t len = f->m->len - f->m->head_off;
+	char *joined;
+
+	if (!many)
+		return field_one(f, t, false);
+	joined = malloc(len);
+	if (!joined)
+		return (struct tbg_value){ "", 0 };
+	f->joined[f->joined_nr++] = joined;
+	return (struct tbg_value){ joined, tbg_message_list(f->b + f->m->head_off,
+							    len, name, joined, len) };
+}
+
+static void fields_take(struct fields *f, struct tbg_ask *ask)
+{
+	const struct tbg_message *m = f->m;
+
+	ask->conditions = (struct tbg_conditions){
+		.if_match = field_list(f, m->im, m->im_many, "If-Match"),
+		.if_unmodified_since = field_one(f, m->ius, m->ius_many),
+		.if_none_match = field_list(f, m->inm, m->inm_many, "If-None-Match"),
+		.if_modified_since = field_one(f, m->ims, m->ims_many),
+	};
+	ask->accept_encoding = field_list(f, m->ae, m->ae_many, "Accept-Encoding");
+	ask->range = field_one(f, m->range, m->range_many);
+	ask->if_range = field_one(f, m->if_range, m->if_range_many);
+	if (m->if_range_many)		/* matches nothing */
+		ask->if_range = (struct tbg_value){ "", 0 };
+}
+
+enum tbg_persist tbg_conn_persist(const struct tbg_worker *w, const struct tbg_message *m)
+{
+	if (m->close || w->draining)
+		return TBG_PERSIST_NOT;
+	return m->minor ? TBG_PERSIST : TBG_PERSIST_OLD;
+}
+
+static const struct tbg_site *site_of(struct tbg_worker *w, const struct tbg_message *m,
+				      const uint8_t *b)
+{
+	const struct tbg_site *ret =
+		tbg_site_find(w->sites, m->host.off ? (const char *)b + m->host.off :
+			      NULL, m->host.len);
+
+	w->vhost = ret->id;
+	return ret;
+}
+
+bool tbg_conn_head_hold(struct tbg_conn_active *t, const struct tbg_message *m, const uint8_t *b)
+{
+	uint8_t *held = t ? malloc(m->len) : NULL;
+
+	if (!held)
+		return false;
+	memcpy(held, b, m->len);
+	free(t->held);
+	t->held = held;
+	t->held_len = m->len;
+	return true;
+}
+
+/* What w->answer needs first is made aside; then tbg_conn_made(). False: no memory. */
+static bool aside_begin(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_message *m,
+			const uint8_t *b, uint32_t taken)
+{
+	struct tbg_conn_active *t = tbg_conn_active_get(c);
+	struct tbg_aside_task *task = NULL;
+
+	if (tbg_conn_head_hold(t, m, b))
+		task = tbg_aside_begin(w->s->aside, w, c, &w->answer.want);
+	if (!task) {
+		tbg_want_free(&w->answer.want);
+		tbg_conn_kill(w, c);
+		return false;
+	}
+	if (t->aside)
+		tbg_aside_leave(t->aside);
+	t->aside = task;
+	t->aside_taken = taken;
+	t->asides++;
+	t->begin_ns = t->begin_ns ?: w->now_ns;
+	return true;
+}
+
+bool tbg_conn_request_answer(struct tbg_worker *w, struct tbg_conn *c,
+			     const struct tbg_message *m, const uint8_t *b, uint32_t taken,
+			     bool missed)
+{
+	struct tbg_conn_active *t = c->traffic;
+	struct tbg_ask ask = {
+		.may_wait = !t || t->asides < ASIDES_MAX,
+		.made = t && t->aside ? tbg_aside_made(t->aside) : NULL,
+		.method = m->method,
+		.expect_other = m->expect_other, .missed = missed,
+		.persist = tbg_conn_persist(w, m),
+		.path = w->path, .path_len = m->path_len,
+		.query = m->has_query ? (const char *)b + m->query.off : NULL,
+		.query_len = m->query.len,
+		.site = site_of(w, m, b),
+	};
+	struct fields fields = { .b = b, .m = m };
+	bool ok;
+
+	fields_take(&fields, &ask);
+	tbg_route(w->s, &ask, &w->answer);
+	while (fields.joined_nr)
+		free(fields.joined[--fields.joined_nr]);
+	if (w->answer.want.kind != TBG_WANT_NOTHING)
+		return aside_begin(w, c, m, b, taken);
+	ok = tbg_conn_answer_put(w, c, taken, b + m->head_off, m->len - m->head_off);
+	tbg_answer_done(&w->answer);
+	return ok;
+}
+
+/* As far as it has come, whether it asks for a head alone (RFC 9110 9.3.2). */
+static bool head_wanted(const uint8_t *b, size_t len)
+{
+	static const char method[] = "HEAD ";
+	size_t at = 0;
+
+	while (at < len && (b[at] == '\r' || b[at] == '\n'))	/* RFC 9112 2.2 */
+		at++;
+	return len - at >= strlen(method) && !memcmp(b + at, method, strlen(method));
+}
+
+bool tbg_conn_error_put(struct tbg_worker *w, struct tbg_conn *c, unsigned int status,
+			const struct tbg_location *location, const uint8_t *b, size_t len)
+{
+	bool ok;
+
+	location = location ?: tbg_location_find(w->sites->fallback, "/", 1);
+	w->vhost = location->site->id;
+	tbg_answer_error(&w->answer, status, TBG_PERSIST_NOT);
+	w->answer.reason = "refused";
+	tbg_pages_error(w->s, location, &w->answer);
+	if (head_wanted(b, len))
+		w->answer.body_len = 0;
+	ok = tbg_conn_answer_put(w, c, 0, b, len);
+	tbg_answer_done(&w->answer);
+	return ok;
+}
+
+bool tbg_conn_request_refuse(struct tbg_worker *w, struct tbg_conn *c, unsigned int status,
+			     const struct tbg_location *location, const uint8_t *b, size_t len)
+{
+	tbg_stat_add(&w->stats.bad, 1);
+	return tbg_conn_error_put(w, c, status, location, b, len);
+}
+
+const struct tbg_location *tbg_conn_location(struct tbg_worker *w, const struct tbg_message *m,
+					     const uint8_t *b)
+{
+	return tbg_location_find(site_of(w, m, b), w->path, m->path_len);
+}
+
+const struct tbg_location *tbg_conn_location_held(struct tbg_worker *w,
+						  const struct tbg_conn_active *t)
+{
+	struct tbg_message m = { 0 };
+
+	return tbg_message_parse(&m, t->held, t->held_len, t->held_len + 1,
+				 w->path) == TBG_PARSED_DONE ?
+	       tbg_conn_location(w, &m, t->held) : NULL;
+}
+
+bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
+			  size_t len, bool *ret_missed)
+{
+	const struct tbg_head *h = (const struct tbg_head *)b;
+	const struct tbg_server *s = w->s;
+	const struct tbg_site *site;
+	struct tbg_object *o;
+	struct tbg_path path;
+	struct tbg_req req = { 0 };
+	struct tbg_scan scan;
+	struct tbg_key key;
+	unsigned int have;
+	int part, encoding;
+
+	if (!w->sites->files || tbg_request_parse(h, &scan, len, &req) ||
+	    tbg_path_load(h, req.path_off, req.path_len, &path))
+		return false;
+	site = tbg_site_find(w->sites, (const char *)b + req.host_off, req.host_len);
+	w->vhost = site->id;
+	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), site->id,
+		     &path, req.path_len, &key);
+	o = tbg_route_find(s, &key, site->id, (const char *)b + req.path_off,
+			   req.path_len, w->now_ns);
+	if (!o) {
+		*ret_missed = true;
+		return false;
+	}
+	have = atomic_load_explicit(&o->variants, memory_order_relaxed);
+	if (have && req.ae_len) {
+		encoding = tbg_encoding_choose(h, req.ae_off, req.ae_len, have);
+		if (encoding)
+			o = tbg_route_variant(s, &key, o, encoding, w->now_ns);
+		if (!o)
+			return false;
+	}
+	part = req.flags & TBG_REQ_HEAD ? TBG_PART_HEAD : TBG_PART_GET;
+	if (req.inm_len || req.ims_len) {
+		int status = tbg_condition(h, &req, (const __u8 *)o->etag,
+					   o->etag_len, o->modified_s);
+
+		if (status < 0) {
+			tbg_object_put(o);
+			return false;
+		}
+		if (status == 304)
+			part = TBG_PART_304;
+	}
+	c->taken += len;	/* before tbg_conn_object_put(), which may publish it */
+	if (tbg_conn_object_put(w, c, o, part, TBG_PERSIST)) {
+		tbg_conn_answer_count(w, c, o->blob->part[part].status);
+		tbg_conn_log_answer(w, c, b, len, o->blob->part[part].status,
+			   part == TBG_PART_GET ? o->blob->part[part].len -
+			   o->blob->part[TBG_PART_HEAD].len : 0,
+			   tbg_cache_word(TBG_CACHE_HIT), NULL);
+	}
+	tbg_object_put(o);
+	return true;
+}
+
+/* The request is looked at anew, with what has been made. */
+void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_conn_active *t = c->traffic;
+	struct tbg_aside_task *task = t->aside;
+	struct tbg_message m = { 0 };
+	uint8_t *held = t->held;
+	uint32_t len = t->held_len;
+
+	t->held = NULL;
+	if (tbg_message_parse(&m, held, len, len + 1, w->path) == TBG_PARSED_DONE)
+		tbg_conn_request_answer(w, c, &m, held, t->aside_taken, true);
+	else				/* a reload has lowered its limits */
+		tbg_conn_request_refuse(w, c, 400, NULL, held, len);
+	free(held);
+	t = c->traffic;
+	if (t && t->aside == task) {
+		t->aside = NULL;
+		t->asides = 0;
+		tbg_aside_leave(task);
+	}
+	if (c->state != TBG_CONN_OPEN)
+		return;
+	c->stamp_ms = w->now_ms;
+	tbg_conn_go_on(w, c);
+}
+
+void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c,
+		       struct tbg_transfer *x)
+{
+	c->traffic->transfer = NULL;
+	c->taken += x->taken;
+	c->stamp_ms = w->now_ms;
+	tbg_conn_transfer_note(w, c, x, true);
+	tbg_conn_asked_end(c);
+	if (x->starting)
+		return;			/* conn_eat() goes on */
+	tbg_conn_go_on(w, c);
+}
+
+static bool asked_keep(struct tbg_conn_active *t, const struct tbg_transfer *x)
+{
+	if (t->redirects++)
+		return true;
+	t->asked_len = x->m.len - x->m.head_off;
+	t->asked = malloc(t->asked_len);
+	if (!t->asked)
+		return false;
+	memcpy(t->asked, x->req + x->m.head_off, t->asked_len);
+	return true;
+}
+
+unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
+			       struct tbg_transfer *x, const struct tbg_lines *head)
+{
+	const uint8_t *b = (const uint8_t *)head->text;
+	struct tbg_conn_active *t = c->traffic;
+	struct tbg_message m = { 0 };
+	struct tbg_transfer_request e;
+
+	if (t->redirects == REDIRECTS_MAX)
+		return 500;
+	if (tbg_message_parse(&m, b, head->len, head->len + 1, w->path) != TBG_PARSED_DONE)
+		return 502;
+	if (!asked_keep(t, x))
+		return 503;
+	t->transfer = NULL;
+	x->c = NULL;
+	e = (struct tbg_transfer_request){ .location = tbg_conn_location(w, &m, b),
+				 .persist = tbg_conn_persist(w, &m), .taken = x->taken };
+	if (!tbg_conn_handed_over(w, &m, &e))
+		tbg_conn_request_answer(w, c, &m, b, x->taken, false);
+	else if (m.raw_target)
+		tbg_conn_request_refuse(w, c, 502, e.location, b, m.len);
+	else
+		tbg_conn_transfer_begin(w, c, &m, b, &e);
+	tbg_conn_go_on(w, c);
+	return 0;
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Time limits of a connection, about once a second, and what ends it before: room
+ * for others, and a daemon that drains.
+ */
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "client/connection.h"
+#include "os/limits.h"
+#include "tiers/sock.h"
+#include "proxy/transfer.h"
+#include "tiers/wire.h"
+#include "client/parts.h"
+
+/* A head, or a body, that does not come. */
+static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_conn_active *t = c->traffic;
+	bool ok;
+
+	tbg_stat_add(&w->stats.timeouts, 1);
+	if (!t->in_body && (!t->has_message || !t->in_len)) {
+		tbg_conn_end(w, c);
+		return;
+	}
+	t->has_message = false;
+	if (t->in_body)
+		ok = tbg_conn_error_put(w, c, 408, tbg_conn_location_held(w, t), t->held,
+					t->held_len);
+	else
+		ok = tbg_conn_error_put(w, c, 408, NULL, t->in, t->in_len);
+	if (ok)
+		tbg_conn_settle(w, c);
+}
+
+static uint64_t ms_ago(const struct tbg_worker *w, uint64_t ns)
+{
+	return ns < w->now_ns ? (w->now_ns - ns) / 1000000 : 0;
+}
+
+/* What BPF has not told: its ring was full, the kernel's worker failed with a hit. */
+static bool has_news(const struct tbg_conn *c)
+{
+	struct pollfd p = { .fd = c->fd, .events = POLLIN | POLLRDHUP };
+
+	return !c->eof && !c->waiting && poll(&p, 1, 0) > 0;
+}
+
+/*
+ * The kernel tells a reader of whatever comes, also of a hit: on an idle connection
+ * that sock has answered, nobody is to be one until there is something to read.
+ */
+static void rest_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
+{
+	struct tbg_sock_conn *s = tbg_conn_sock(w, c);
+
+	if (!s || c->traffic)
+		return;
+	if (!c->receiving) {
+		if (has_news(c))
+			tbg_worker_recv(w, c);
+	} else if (ms_ago(w, s->seen_ns) < age_ms) {
+		tbg_sock_rest(s);
+		tbg_worker_recv_stop(w, c);
+	}
+}
+
+/*
+ * The hits of kernel tiers are not seen here: an idle connection may be busy, and
+ * one that has asked us for nothing may have had answers. age_ms: since stamp_ms.
+ */
+static void idle_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
+{
+	uint64_t seen_ns = w->s->wire ? tbg_conn_hit_ns(w->s->wire, c->fd, w->now_ns) : 0;
+	const struct tbg_options *o = &w->s->opt;
+	const struct tbg_sock_conn *s = tbg_conn_sock(w, c);
+	uint64_t seen_ago_ms;
+
+	if (s && s->seen_ns > seen_ns)
+		seen_ns = s->seen_ns;
+	seen_ago_ms = ms_ago(w, seen_ns);
+	if (seen_ns)
+		c->used = true;
+	if (seen_ago_ms < age_ms) {
+		age_ms = seen_ago_ms;
+		c->stamp_ms = w->now_ms - age_ms;
+	}
+	if (age_ms <= (c->used ? o->idle_ms : o->header_ms))
+		return;
+	tbg_stat_add(&w->stats.timeouts, 1);
+	tbg_conn_end(w, c);
+}
+
+/*
+ * A reset that the ring has not told of: up to Linux 6.18 at least, a multishot
+ * receive that has just brought more than 32 buffers can miss it.
+ */
+static bool is_gone(const struct tbg_conn *c)
+{
+	struct pollfd p = { .fd = c->fd };
+
+	return poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP);
+}
+
+/*
+ * Whether a client that no send ends for takes anything all the same: a full
+ * buffer is written to only when a third of it is free.
+ */
+static bool client_takes(struct tbg_conn *c)
+{
+	bool ret;
+	int left;
+
+	if (ioctl(c->fd, SIOCOUTQ, &left))
+		return false;
+	ret = c->left_stamp_ms == c->stamp_ms && left < c->left;
+	c->left = left;
+	c->left_stamp_ms = c->stamp_ms;
+	return ret;
+}
+
+/* Our side has ended; it goes when the client has all of it. */
+static void linger_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
+{
+	if (!c->eof && age_ms <= TBG_LINGER_MS)
+		return;
+	if (age_ms > tbg_option_now(&w->s->opt.send_ms))
+		tbg_conn_kill(w, c);
+	else if (client_takes(c))
+		c->stamp_ms = c->left_stamp_ms = w->now_ms;
+	else
+		tbg_conn_end(w, c);
+}
+
+void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
+{
+	uint32_t send_ms = tbg_option_now(&w->s->opt.send_ms);
+	uint32_t header_ms = tbg_option_now(&w->s->opt.header_ms);
+	uint32_t age_ms = w->now_ms - c->stamp_ms;
+
+	switch (c->state) {
+	case TBG_CONN_LINGER:
+		linger_check(w, c, age_ms);
+		return;
+	case TBG_CONN_OPEN:
+		break;
+	default:
+		return;
+	}
+	if (tbg_conn_is_broken(w, c)) {
+		tbg_conn_kill(w, c);
+		return;
+	}
+	if (c->traffic && c->traffic->transfer &&
+	    !tbg_transfer_waits_client(c->traffic->transfer))
+		return;			/* it has time limits of its own */
+	if (c->traffic && c->traffic->transfer && c->receiving && is_gone(c)) {
+		tbg_conn_kill(w, c);
+		return;
+	}
+	if (blocked(c)) {
+		bool looked = c->left_stamp_ms == c->stamp_ms;
+
+		if (age_ms > send_ms / 2 && client_takes(c)) {
+			c->stamp_ms = c->left_stamp_ms = w->now_ms;
+		} else if (age_ms > send_ms && looked) {
+			tbg_stat_add(&w->stats.timeouts, 1);
+			if (!c->traffic->transfer || !tbg_transfer_late(c->traffic->transfer))
+				tbg_conn_kill(w, c);
+		}
+		return;
+	}
+	if (!is_idle(c)) {
+		if (age_ms > header_ms)
+			head_timeout(w, c);
+		return;
+	}
+	rest_check(w, c, age_ms);
+	if (age_ms > tbg_option_now(&w->s->opt.idle_ms) || (!c->used && age_ms > header_ms))
+		idle_check(w, c, age_ms);
+}
+
+bool tbg_conn_holds(const struct tbg_conn *c)
+{
+	return c->state == TBG_CONN_OPEN && c->traffic && c->traffic->out;
+}
+
+bool tbg_conn_rests(const struct tbg_conn *c)
+{
+	return c->state == TBG_CONN_OPEN && is_idle(c);
+}
+
+bool tbg_conn_give_way(struct tbg_worker *w, struct tbg_conn *c, uint32_t idle_ms)
+{
+	uint64_t seen_ns = w->s->wire ? tbg_conn_hit_ns(w->s->wire, c->fd, w->now_ns) : 0;
+	const struct tbg_sock_conn *s = tbg_conn_sock(w, c);
+
+	if (s && s->seen_ns > seen_ns)
+		seen_ns = s->seen_ns;
+	if (ms_ago(w, seen_ns) < w->now_ms - c->stamp_ms)
+		c->stamp_ms = w->now_ms - ms_ago(w, seen_ns);
+	if (!tbg_conn_rests(c) || w->now_ms - c->stamp_ms < idle_ms)
+		return false;
+	tbg_stat_add(&w->stats.timeouts, 1);
+	tbg_conn_end(w, c);
+	return true;
+}
+
+bool tbg_conn_takes(struct tbg_worker *w, struct tbg_conn *c, uint32_t bytes, uint32_t within_ms)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+		return false;
+	if (!c->taking_ms || info.tcpi_bytes_acked - c->taken_nr >= bytes) {
+		c->taken_nr = info.tcpi_bytes_acked;
+		c->taking_ms = w->now_ms ?: 1;
+	}
+	return w->now_ms - c->taking_ms < within_ms;
+}
+
+void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->state != TBG_CONN_OPEN)
+		return;
+	/* hits that are on their way go first, and the last may just be being pushed */
+	if (!is_idle(c) || (c->sock >= 0 && !tbg_sock_shut(tbg_conn_sock(w, c))))
+		c->drained = false;
+	else if (c->sock < 0 || c->drained)
+		tbg_conn_finish(w, c);
+	else
+		c->drained = true;
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The connection between the tiers: its word for wire and sock, what wire has not
+ * had acknowledged, and its return to wire.
+ *
+ * The counts of the idle equation (abi/conn.h) are published here: taken grows when
+ * a request's answer is about to be queued whole (that of a file: with its last
+ * bytes), written with every byte queued; both are published before the send.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "client/connection.h"
+#include "tiers/sock.h"
+#include "tiers/tcb.h"
+#include "tiers/wire.h"
+#include "tiers/take_back.h"
+#include "client/parts.h"
+
+struct tbg_sock_conn *tbg_conn_sock(const struct tbg_worker *w, const struct tbg_conn *c)
+{
+	return c->sock >= 0 ? tbg_sock_conn(w->s->sock, c->sock) : NULL;
+}
+
+void tbg_conn_word_publish(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken,
+			   uint32_t written)
+{
+	if (c->traffic && c->traffic->close_after)
+		return;
+	if (c->slot >= 0)
+		tbg_conn_publish(&w->s->maps->conns[c->slot].word, taken, written);
+	if (c->sock >= 0)
+		tbg_conn_publish(&tbg_conn_sock(w, c)->word, taken, written);
+}
+
+void tbg_conn_kernel_resume(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->state != TBG_CONN_OPEN || blocked(c) || w->out_len)
+		return;
+	tbg_conn_word_publish(w, c, c->taken, c->written);
+	if (c->shut)
+		tbg_sock_reopen(tbg_conn_sock(w, c));
+	c->shut = false;
+}
+
+/* When its first request comes here, or wire's reply must be taken back. */
+void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->claimed || !w->by_slot || c->state != TBG_CONN_OPEN || tbg_wire_owns(w->s->wire))
+		return;
+	c->slot = tbg_conn_claim(w->s->wire, c->fd);
+	if (c->slot < 0)
+		return;
+	c->claimed = true;
+	w->by_slot[c->slot] = c;
+}
+
+/* What the client got can't be made good. */
+static void conn_reset(struct tbg_worker *w, struct tbg_conn *c)
+{
+	tbg_conn_reset_at_close(c);
+	tbg_conn_kill(w, c);
+}
+
+void tbg_conn_take_over(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_taken taken;
+
+	if (c->claimed || !w->by_slot || !tbg_wire_owns(w->s->wire) ||
+	    tbg_conn_take(w->s->wire, c->fd, &taken))
+		return;
+	c->used |= !!taken.tcb.answers;
+	if (w->s->opt.give_back && c->sock < 0)
+		c->taken_from = malloc(sizeof(*c->taken_from));
+	if (c->taken_from)
+		*c->taken_from = taken;
+}
+
+bool tbg_conn_give_back(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b, uint32_t n)
+{
+	if (!c->taken_from || c->traffic || w->out_len || atomic_load(&w->s->draining) ||
+	    !tbg_conn_give(w->s->wire, c->taken_from, c->fd, c->taken, b, n,
+			   w->s->opt.give_back))
+		return false;
+	tbg_conn_close(w, c);
+	return true;
+}
+
+/*
+ * Whatever is at hand of a next request: tbg_yield gives nothing once a byte of
+ * its answer is written, be it sent or not. None can be between its word and our
+ * send: this thread alone writes to the socket, and never leaves that to the ring.
+ */
+void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_sock_conn *s = tbg_conn_sock(w, c);
+	int n;
+
+	if (c->state != TBG_CONN_OPEN)
+		return;
+	c->drained = false;
+	/* a hit of sock would come to stand where the reply does */
+	if (s && !tbg_sock_shut(s)) {
+		tbg_sock_reopen(s);
+		return;
+	}
+	c->shut = s;
+	n = tbg_yield_take(w->s->maps, c->slot,
+			   c->written + (s ? TBG_CONN_WRITTEN(s->hits) : 0),
+			   w->out, TBG_OUT_BYTES);
+	if (n < 0) {
+		conn_reset(w, c);
+	} else if (n) {
+		w->out_len = n;
+		c->written += n;
+		tbg_conn_flush(w, c, NULL, 0, 0);
+	}
+	tbg_conn_kernel_resume(w, c);
+}

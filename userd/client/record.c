@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the log and monitoring are told of each request: once, whichever way it
+ * ended. Called when an answer is queued, or its last byte is out.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "os/clock.h"
+#include "client/connection.h"
+#include "log/access.h"
+#include "proxy/transfer.h"
+#include "client/parts.h"
+
+#define STATUS_LEFT	499		/* in the log: its client left before the answer */
+
+const struct sockaddr_storage *tbg_conn_peer(struct tbg_conn *c)
+{
+	socklen_t len = sizeof(*c->peer);
+
+	if (c->peer)
+		return c->peer;
+	c->peer = calloc(1, sizeof(*c->peer));
+	if (c->peer && getpeername(c->fd, (struct sockaddr *)c->peer, &len)) {
+		free(c->peer);
+		c->peer = NULL;
+	}
+	return c->peer;
+}
+
+static void end_read(char text[TBG_END_TEXT], uint16_t *port,
+		     const struct sockaddr_storage *a)
+{
+	const struct sockaddr_in6 *six = (const void *)a;
+	const struct sockaddr_in *four = (const void *)a;
+
+	if (a && a->ss_family == AF_INET) {
+		inet_ntop(AF_INET, &four->sin_addr, text, TBG_END_TEXT);
+		*port = ntohs(four->sin_port);
+	} else if (a && a->ss_family == AF_INET6) {
+		inet_ntop(AF_INET6, &six->sin6_addr, text, TBG_END_TEXT);
+		*port = ntohs(six->sin6_port);
+	} else {
+		strcpy(text, "unknown");
+	}
+}
+
+const struct tbg_endpoints *tbg_conn_ends(struct tbg_conn *c)
+{
+	static const struct tbg_endpoints unknown = { .peer = "unknown", .local = "unknown" };
+	struct sockaddr_storage local = { .ss_family = AF_UNSPEC };
+	socklen_t len = sizeof(local);
+
+	if (c->ends || !(c->ends = malloc(sizeof(*c->ends))))
+		return c->ends ?: &unknown;
+	*c->ends = unknown;
+	getsockname(c->fd, (struct sockaddr *)&local, &len);
+	end_read(c->ends->local, &c->ends->local_port, &local);
+	end_read(c->ends->peer, &c->ends->peer_port, tbg_conn_peer(c));
+	return c->ends;
+}
+
+/* What the log will say of a file, once it is known how much of it was sent. */
+struct tbg_unlogged {
+	unsigned int status;
+	enum tbg_metric_method method;
+	uint32_t vhost;
+	const char *reason;
+	uint64_t body, begin_ns;
+	size_t req_len;
+	char req[];
+};
+
+/* When the request that is answered now began to arrive. */
+static uint64_t begin_take(const struct tbg_worker *w, struct tbg_conn *c)
+{
+	uint64_t ret = c->traffic ? c->traffic->begin_ns : 0;
+
+	if (ret)
+		c->traffic->begin_ns = 0;
+	return ret ?: w->now_ns;
+}
+
+/* Bytes of the answer that is noted now: body of them, and head and framing. */
+static uint64_t sent_take(struct tbg_conn *c, uint64_t body)
+{
+	uint32_t more = c->written - c->noted - (uint32_t)body;
+
+	c->noted = c->written;
+	/* of an answer that has not begun, nothing */
+	return more > INT32_MAX ? body : body + more;
+}
+
+/* Each request once, whichever way it ended: for monitoring, and for the log. */
+static void request_note(struct tbg_worker *w, uint32_t vhost,
+			 enum tbg_metric_method method, const struct tbg_log_record *r)
+{
+	tbg_metrics_count(&w->metrics, vhost, method, r->status, r->body, r->took_ns);
+	tbg_log_write(w->s->log, r);
+}
+
+void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_unlogged *u = c->traffic ? c->traffic->unlogged : NULL;
+	struct tbg_log_record r = { .remote = c->peer, .tier = TBG_TIER_user };
+
+	if (!u)
+		return;
+	c->traffic->unlogged = NULL;
+	r.req = u->req;
+	r.req_len = u->req_len;
+	r.status = u->status;
+	r.body = u->body - c->traffic->fd_left;
+	r.reason = u->reason;
+	r.second = time(NULL);
+	r.took_ns = tbg_mono_ns() - u->begin_ns;
+	r.sent = sent_take(c, r.body);
+	request_note(w, u->vhost, u->method, &r);
+	free(u);
+}
+
+void tbg_conn_asked(const struct tbg_conn *c, const uint8_t **req, size_t *len)
+{
+	if (!c->traffic || !c->traffic->asked)
+		return;
+	*req = c->traffic->asked;
+	*len = c->traffic->asked_len;
+}
+
+void tbg_conn_asked_end(struct tbg_conn *c)
+{
+	if (!c->traffic)
+		return;
+	free(c->traffic->asked);
+	c->traffic->asked = NULL;
+	c->traffic->redirects = 0;
+}
+
+void tbg_conn_log_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *req,
+			 size_t req_len, unsigned int status, uint64_t body,
+			 const char *reason, const struct tbg_transfer *x)
+{
+	struct tbg_log_record r = { .req = (const char *)req,
+		.req_len = req_len, .status = status, .body = body,
+		.tier = TBG_TIER_user, .reason = reason };
+
+	if (w->s->log)
+		r.remote = tbg_conn_peer(c);
+	r.second = time(NULL);
+	r.took_ns = tbg_mono_ns() - begin_take(w, c);
+	r.sent = sent_take(c, body);
+	if (x && x->sent_ns && !x->hit) {
+		r.upstream = x->upstream->name;
+		r.upstream_ns = tbg_mono_ns() - x->sent_ns;
+	}
+	request_note(w, w->vhost, tbg_metric_method(r.req, req_len), &r);
+}
+
+void tbg_conn_log_hold(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *req,
+		       size_t req_len, unsigned int status, uint64_t body, const char *reason)
+{
+	enum tbg_metric_method method = tbg_metric_method((const char *)req, req_len);
+	struct tbg_conn_active *t = tbg_conn_active_get(c);
+	struct tbg_unlogged *u;
+
+	if (!w->s->log)
+		req_len = 0;
+	u = malloc(sizeof(*u) + req_len);
+	if (!t || !u) {
+		free(u);
+		tbg_conn_log_answer(w, c, req, req_len, status, body, reason, NULL);
+		return;
+	}
+	if (w->s->log)
+		tbg_conn_peer(c);
+	*u = (struct tbg_unlogged){ .status = status, .method = method, .vhost = w->vhost,
+				    .body = body, .reason = reason,
+				    .begin_ns = begin_take(w, c), .req_len = req_len };
+	memcpy(u->req, req, req_len);
+	t->fd_left = body;
+	t->unlogged = u;
+}
+
+void tbg_conn_answer_count(struct tbg_worker *w, struct tbg_conn *c, unsigned int status)
+{
+	tbg_stat_add(&w->stats.requests, 1);
+	tbg_stat_add(&w->stats.status[status / 100 % 6], 1);
+	c->used = true;
+}
+
+void tbg_conn_transfer_note(struct tbg_worker *w, struct tbg_conn *c,
+			    const struct tbg_transfer *x, bool answered)
+{
+	const uint8_t *req = (uint8_t *)x->req + x->m.head_off;
+	size_t req_len = x->m.len - x->m.head_off;
+	unsigned int status = answered ? x->status : STATUS_LEFT;
+
+	tbg_conn_answer_count(w, c, status);
+	w->vhost = tbg_site_find(w->sites, x->host.text, x->host.len)->id;
+	tbg_conn_asked(c, &req, &req_len);
+	tbg_conn_log_answer(w, c, req, req_len, status, x->body_sent,
+		   answered ? tbg_transfer_reason(x) : "left", x);
+}
