@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What answers a transfer's request: what is stored, a part of it, the fetch of
+ * somebody else, a fetch of its own, or an error. Called at its begin and whenever
+ * what it waited for has come.
+ */
+#include <string.h>
+
+#include "os/clock.h"
+#include "core/fresh.h"
+#include "proxy/deliver.h"
+#include "fastcgi/client.h"
+#include "proxy/fetch.h"
+#include "store/partials.h"
+#include "cache/publish.h"
+#include "site/site.h"
+#include "proxy/transfer.h"
+#include "proxy/transfer_parts.h"
+
+#define REFRESH_AGAIN_NS 1000000000ull	/* since the last one began */
+#define PARTS_MAX	(512u << 10)	/* of several ranges: what a slow client may hold */
+
+static struct tbg_value stored_field(const struct tbg_stored *s, const char *name)
+{
+	struct tbg_value v = { NULL, 0 };
+
+	tbg_field_find(s->head, s->head_len, name, &v);
+	return v;
+}
+
+bool tbg_transfer_not_modified(const struct tbg_transfer *x,
+			       const struct tbg_response_directives *t, const char *fields,
+			       size_t len)
+{
+	struct tbg_value etag = { 0 }, lm = { 0 };
+	const struct tbg_field_line *f = NULL;
+	struct tbg_conditions c = { 0 };
+	int64_t modified_s = t->date_s;
+
+	if (t->status != 200)
+		return false;
+	tbg_field_find(fields, len, "ETag", &etag);
+	tbg_field_find(fields, len, "Last-Modified", &lm);
+	if (etag.len > 2 && !memcmp(etag.text, "W/", 2)) {	/* weak comparison */
+		etag.text += 2;
+		etag.len -= 2;
+	}
+	while ((f = tbg_fields_next(&x->asks, f, TBG_NAME_IF_NONE_MATCH))) {
+		c.if_none_match = f->value;	/* of a list on several lines, each */
+		if (tbg_conditions_eval(&c, etag.text ?: "", etag.len, 0) == 304)
+			return true;
+	}
+	f = tbg_fields_next(&x->asks, NULL, TBG_NAME_IF_MODIFIED_SINCE);
+	if (c.if_none_match.text || !f)
+		return false;
+	c.if_modified_since = f->value;
+	if (lm.len)
+		tbg_date_parse(lm.text, lm.len, &modified_s);
+	return tbg_conditions_eval(&c, "", 0, modified_s) == 304;
+}
+
+/* Last-Modified of an answer that was made in the same second is weak (8.8.2.2). */
+static bool date_strong(const struct tbg_stored *s, struct tbg_value modified)
+{
+	int64_t second;
+
+	return !tbg_date_parse(modified.text, modified.len, &second) &&
+	       s->terms.date_s > second;
+}
+
+/* RFC 9110 13.1.5: the range counts only for the representation it is of. */
+static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored *s)
+{
+	const struct tbg_field_line *f = tbg_fields_next(&x->asks, NULL, TBG_NAME_IF_RANGE);
+	struct tbg_value v, ours;
+	bool tag;
+
+	if (!f)
+		return true;
+	v = f->value;
+	tag = v.len && *v.text == '"';
+	ours = stored_field(s, tag ? "ETag" : "Last-Modified");
+	return ours.len == v.len && v.len && !memcmp(ours.text, v.text, v.len) &&
+	       (tag || date_strong(s, v));
+}
+
+/* What is asked for of a stored response, whole or in part: see tbg_ranges_open(). */
+static unsigned int ranges_of(const struct tbg_transfer *x, const struct tbg_stored *s,
+			      struct tbg_ranges *ret)
+{
+	struct tbg_value v = tbg_transfer_text_of(x, x->m.range);
+	unsigned int status;
+
+	if (!v.len || x->m.range_many || !x->wish.get || !if_range_holds(x, s) ||
+	    (s->terms.status != 200 && s->terms.status != 206))
+		return 200;
+	status = tbg_ranges_open(ret, v.text, v.len, tbg_part_size(s));
+	return status == 416 && ret->malformed ? 200 : status;
+}
+
+static void delivery_status(struct tbg_response_plan *d, unsigned int status)
+{
+	d->status = status;
+	d->reason = tbg_status_text(status);
+	d->reason_len = strlen(d->reason);
+}
+
+static void deliver_range(const struct tbg_stored *s, const struct tbg_range *one,
+			  struct tbg_response_plan *d, char range[TBG_RANGE_TEXT])
+{
+	tbg_range_text(one, tbg_part_size(s), range);
+	d->range = range;
+	if (!one) {
+		delivery_status(d, 416);
+		d->source = NULL;
+		d->length = d->limit = 0;
+		return;
+	}
+	delivery_status(d, 206);
+	d->from = one->first - tbg_part_from(s);
+	d->limit = d->from + one->len;
+	d->length = one->len;
+}
+
+/* The fields of s, but that of its type, which stands in each part. */
+static void parts_fields(struct tbg_lines *ret, const struct tbg_stored *s,
+			 const struct tbg_parts *p)
+{
+	struct tbg_value name, v;
+	size_t at = 0;
+
+	while (tbg_field_next(s->head, s->head_len, &at, &name, &v))
+		if (!tbg_value_is(name, "Content-Type"))
+			tbg_lines_field(ret, name, v);
+	tbg_lines_add(ret, "Content-Type: multipart/byteranges; boundary=%s\r\n",
+		      p->boundary);
+}
+
+/*
+ * Several ranges, in a copy that is this client's alone; its reference is returned.
+ * NULL: they are more than it may hold, or there is no memory: it gets the whole.
+ */
+static struct tbg_byte_chain *deliver_parts(const struct tbg_stored *s, const struct tbg_ranges *r,
+				      struct tbg_response_plan *d, struct tbg_lines *fields)
+{
+	struct tbg_value type = stored_field(s, "Content-Type"), tag = stored_field(s, "ETag");
+	struct tbg_parts *p = tbg_parts_new(r, type.text ?: "", type.len, tag.text ?: "", tag.len);
+	struct tbg_byte_chain *ret = NULL;
+
+	if (p)
+		parts_fields(fields, s, p);
+	if (p && p->len <= PARTS_MAX && !fields->failed)
+		ret = tbg_part_several(s->body, p);
+	if (ret) {
+		delivery_status(d, 206);
+		d->fields = fields->text;
+		d->fields_len = fields->len;
+		d->source = ret;
+		d->length = d->limit = ret->len;
+		d->consumes = true;
+	}
+	tbg_parts_free(p);
+	return ret;
+}
+
+/* What the kernel tiers may answer with of what answers here. */
+static void publish(struct tbg_transfer *x, struct tbg_stored *s)
+{
+	const struct tbg_worker *w = x->w;
+
+	tbg_publish(w->s, tbg_site_find(w->sites, x->host.text, x->host.len), &x->uri,
+		    s, x->fields.text, x->fields.len, w->now_ns);
+}
+
+bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
+{
+	bool stored;
+
+	s->refresh_ns = tbg_response_directives_refresh_ns(&s->terms, x->refreshes);
+	s->authorized = x->wish.authorization;
+	s->made_here = tbg_speaks_fastcgi(x);
+	s->older = !x->r.minor;
+	tbg_stored_get(s);
+	stored = tbg_store_put(x->w->s->stock, &x->uri, s, x->seq,
+			       x->selected ?: x->part);
+	if (stored && x->o && !s->made_here)
+		tbg_upstream_conn_stored(x->o, &x->uri);
+	/* what is due for a refresh at once: a hit that we see begins it */
+	if (stored && x->w->now_ns < s->refresh_ns)
+		publish(x, s);
+	tbg_stored_put(s);
+	return stored;
+}
+
+void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
+{
+	struct tbg_response_plan d = {
+		.status = s->terms.status, .reason = s->reason,
+		.reason_len = strlen(s->reason), .fields = s->head,
+		.fields_len = s->head_len, .length = s->body->len,
+		.age_s = tbg_response_directives_age(&s->terms, x->w->now_ns),
+		.source = s->body, .limit = s->body->len, .ended = true,
+		.made_here = tbg_speaks_fastcgi(x), .older = s->older,
+	};
+	struct tbg_lines fields = { 0 };
+	struct tbg_byte_chain *parts = NULL;
+	char range[TBG_RANGE_TEXT];
+	struct tbg_ranges ranges;
+	unsigned int status;
+
+	x->hit = s;
+	if (!x->c)
+		return;
+	if (hit)
+		tbg_stat_add(&x->w->stats.hits, 1);
+	status = ranges_of(x, s, &ranges);
+	if (tbg_transfer_not_modified(x, &s->terms, s->head, s->head_len))
+		tbg_deliver_not_modified(&d);
+	else if (status == 206 && ranges.nr > 1)
+		parts = deliver_parts(s, &ranges, &d, &fields);
+	else if (status != 200)
+		deliver_range(s, status == 206 ? &ranges.one : NULL, &d, range);
+	tbg_deliver_begin(x, &d);
+	tbg_byte_chain_put(parts);
+	tbg_lines_free(&fields);
+	tbg_deliver_push(x);
+}
+
+static bool must_not_hide(const struct tbg_stored *s)
+{
+	return s->terms.cc.must_revalidate || s->terms.cc.proxy_revalidate ||
+	       s->terms.cc.s_maxage >= 0;
+}
+
+/* Answers with what is stale in place of an error, where that is right. */
+static bool hide(struct tbg_transfer *x, bool told)
+{
+	struct tbg_stored *s = x->selected;
+
+	if (!s || !tbg_response_directives_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
+		return false;
+	x->selected = NULL;
+	x->in_vain = true;
+	tbg_transfer_stored(x, s, false);
+	return true;
+}
+
+void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status)
+{
+	const struct tbg_stored *s = x->selected;
+
+	if (!x->c || x->begun || (status != 503 && hide(x, false)))
+		return;
+	if (s && status == 502 && must_not_hide(s))
+		status = 504;		/* RFC 9111 5.2.2.2 */
+	tbg_deliver_error(x, status);
+	tbg_deliver_push(x);
+}
+
+/*
+ * Validates behind an answer that has been given (RFC 5861 3): as a GET of the
+ * whole, whatever was asked for. What selects leaves a range out, see head_make().
+ */
+static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
+{
+	struct tbg_transfer *x = tbg_transfer_new(of->w, of->req, &of->m,
+					      of->upstream, of->index, &of->reading);
+
+	if (!x)
+		return;
+	/* one that brings nothing to store is not to come again with every hit */
+	s->refresh_ns = x->w->now_ns + REFRESH_AGAIN_NS;
+	x->ends = of->ends;
+	x->root = of->root ? strdup(of->root) : NULL;
+	x->m.method = TBG_METHOD_GET;
+	x->method = TBG_VALUE("GET");
+	x->wish.get = x->refreshes = true;
+	x->wish.head = x->wish.range = false;
+	tbg_stored_get(s);
+	x->selected = s;
+	if (tbg_store_enter(x->w->s->stock, &x->uri, x->fields.text, x->fields.len,
+			    TBG_JOIN, &x->waiter, &x->flight) == TBG_TURN_LEAD)
+		tbg_fetch_begin(x);
+	else
+		tbg_store_leave(x->w->s->stock, &x->waiter);
+	tbg_transfer_release(x);
+}
+
+/* Whether a fresh response is about to be stale: no request for it shall wait. */
+static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
+{
+	return now_ns >= s->refresh_ns &&
+	       tbg_fresh(tbg_response_directives_expires_ns(&s->terms), now_ns);
+}
+
+/*
+ * What a wait has brought was made for this request too, however short-lived; but
+ * not what is for one request alone, or is stored for the time of an error.
+ */
+static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
+{
+	const struct tbg_response_directives *t = &s->terms;
+
+	return x->waits && t->received_ns >= x->start_ns &&
+	       !tbg_response_directives_for_one(t, x->w->now_ns);
+}
+
+/* Whether a stored part has all that is asked for. */
+static bool part_answers(const struct tbg_transfer *x, const struct tbg_stored *s)
+{
+	const struct tbg_response_directives *t = &s->terms;
+	struct tbg_ranges r;
+
+	return !(x->asks.has & (TBG_NAME_BIT(IF_NONE_MATCH) | TBG_NAME_BIT(IF_MODIFIED_SINCE))) &&
+	       ranges_of(x, s, &r) == 206 && r.nr == 1 && r.one.first >= t->part_from &&
+	       r.one.first + r.one.len <= t->part_from + t->part_len;
+}
+
+/* The same of a stored part: x->part is set in place of x->selected. */
+static bool decide_part(struct tbg_transfer *x, struct tbg_stored *s,
+			enum tbg_reuse reuse)
+{
+	if (reuse == TBG_REUSE && part_answers(x, s)) {
+		tbg_transfer_stored(x, s, true);
+		return true;
+	}
+	if (reuse == TBG_REUSE)
+		x->fwd = TBG_FWD_PARTIAL;
+	x->part = s;
+	x->completes = reuse == TBG_REUSE && x->wish.get && !x->wish.range &&
+		       !x->wish.conditional && !tbg_speaks_fastcgi(x) &&
+		       s->terms.size <= tbg_store_body_max(x->w->s->stock);
+	return false;
+}
+
+/*
+ * True: what is stored answers; to one that has waited, with the x->fwd that it
+ * waited for. Otherwise x->selected and x->fwd are set.
+ */
+static bool decide_stored(struct tbg_transfer *x)
+{
+	/* it waits: behind its answer no credentials are used, and no-store keeps nothing */
+	bool alone = x->wish.authorization || x->wish.cc.no_store;
+	enum tbg_reuse reuse;
+	struct tbg_stored *s;
+	bool others, soon;
+
+	s = tbg_store_find(x->w->s->stock, &x->uri, x->fields.text,
+			   x->fields.len, &others);
+	tbg_stored_put(x->selected);
+	tbg_stored_put(x->part);
+	x->selected = x->part = NULL;
+	x->completes = false;
+	if (!s) {
+		x->fwd = others ? TBG_FWD_VARY_MISS : TBG_FWD_URI_MISS;
+		return false;
+	}
+	reuse = made_for(x, s) ? TBG_REUSE
+			       : tbg_response_directives_reuse(&s->terms, &x->wish, x->w->now_ns);
+	if (reuse != TBG_REUSE)
+		x->fwd = tbg_fresh(tbg_response_directives_expires_ns(&s->terms), x->w->now_ns) ?
+			 TBG_FWD_REQUEST : TBG_FWD_STALE;
+	if (s->terms.status == 206)
+		return decide_part(x, s, reuse);
+	if (reuse == TBG_REUSE_VALIDATE || (reuse == TBG_REUSE_REFRESH && alone)) {
+		x->selected = s;
+		return false;
+	}
+	soon = reuse == TBG_REUSE_REFRESH || ends_soon(s, x->w->now_ns);
+	if (soon && !alone && x->w->now_ns >= s->refresh_ns)
+		refresh(x, s);
+	/* once the kernel tiers answer, no request comes here that would begin that */
+	if (!soon || !alone)
+		publish(x, s);
+	tbg_transfer_stored(x, s, true);
+	return true;
+}
+
+/*
+ * A module's fetch, which a module answers: what it would wait for may be waiting
+ * for it. It counts how deep it is instead, and so comes to an end.
+ */
+static bool fetched_by_module(const struct tbg_transfer *x)
+{
+	const struct tbg_field_line *f = tbg_fields_next(&x->asks, NULL, TBG_NAME_DEPTH);
+	const char *mark = x->w->s->mark;
+
+	return tbg_upstream_module(x->upstream) && f && f->value.len > strlen(mark) &&
+	       !memcmp(f->value.text, mark, strlen(mark));
+}
+
+bool tbg_transfer_asks_less(const struct tbg_request_directives *w)
+{
+	return w->head || w->range;
+}
+
+/*
+ * May others wait for this one's fetch, and this one for theirs? What has conditions
+ * and selects nothing has to go without them then: a 304 is of no use to the others,
+ * nor to the cache. Where nothing is stored all the same, it had better keep them.
+ */
+static enum tbg_join join_of(const struct tbg_transfer *x)
+{
+	const struct tbg_request_directives *w = &x->wish;
+
+	if (w->cc.no_store || w->authorization || w->no_cache ||
+	    x->waits >= WAITS_MAX || fetched_by_module(x))
+		return TBG_JOIN_NOT;
+	if (tbg_transfer_asks_less(w))
+		return TBG_JOIN_AFTER;
+	if (!w->conditional || x->selected)
+		return TBG_JOIN;
+	return x->fwd == TBG_FWD_URI_MISS ? TBG_JOIN_HOPING : TBG_JOIN_NOT;
+}
+
+void tbg_transfer_go(struct tbg_transfer *x)
+{
+	switch (tbg_store_enter(x->w->s->stock, &x->uri, x->fields.text,
+				x->fields.len, join_of(x), &x->waiter,
+				&x->flight)) {
+	case TBG_TURN_WAIT:
+		x->waiting = true;
+		/* once, for who asks for less: it may take longer than that is worth */
+		x->waits = tbg_transfer_asks_less(&x->wish) ? WAITS_MAX : x->waits + 1;
+		x->stamp_ms = x->w->now_ms;
+		break;
+	case TBG_TURN_LEAD:
+	case TBG_TURN_ALONE:
+		tbg_fetch_begin(x);
+		break;
+	}
+}
+
+bool tbg_transfer_loops(const struct tbg_transfer *x)
+{
+	const char *via = x->w->s->via;
+	const struct tbg_field_line *f = NULL;
+
+	while ((f = tbg_fields_next(&x->asks, f, TBG_NAME_VIA)))
+		if (memmem(f->value.text, f->value.len, via, strlen(via)))
+			return true;
+	return false;
+}
+
+void tbg_transfer_refuse(struct tbg_transfer *x, unsigned int status)
+{
+	/* a body is never read */
+	x->up_body = x->m.chunked || x->m.content_length || status == 411;
+	x->fwd = TBG_FWD_NOT;
+	tbg_deliver_error(x, status);
+	tbg_deliver_push(x);
+}
+
+bool tbg_transfer_bypasses(struct tbg_transfer *x)
+{
+	x->fwd = x->wish.get || x->wish.head ? TBG_FWD_BYPASS : TBG_FWD_METHOD;
+	return (!x->wish.get && !x->wish.head) || x->wish.content || x->tunnel ||
+	       x->wish.origin_condition;
+}
+
+void tbg_transfer_decide(struct tbg_transfer *x)
+{
+	bool bypass = tbg_transfer_bypasses(x);
+
+	if (!bypass && decide_stored(x))
+		return;
+	if (x->wish.cc.only_if_cached && x->fwd != TBG_FWD_METHOD)
+		tbg_transfer_refuse(x, 504);		/* RFC 9111 5.2.1.7 */
+	else if (bypass)
+		tbg_fetch_begin(x);
+	else if (tbg_transfer_loops(x))
+		tbg_transfer_refuse(x, 508);
+	else
+		tbg_transfer_go(x);
+}
+
+/* The fetch that this one waited for is over. */
+static void waited(struct tbg_transfer *x)
+{
+	unsigned int status = x->waiter.status;
+
+	x->waiting = false;
+	if (!x->c)
+		return;
+	x->collapsed = true;
+	if (status && status != TBG_LANDED_ERROR && tbg_transfer_asks_less(&x->wish))
+		status = 0;		/* its own fetch need not fail as the whole did */
+	if (status && status != TBG_LANDED_ERROR) {
+		tbg_transfer_failed(x, status);
+		return;
+	}
+	if (decide_stored(x) || (status && hide(x, true)))
+		return;
+	x->collapsed = false;
+	tbg_transfer_go(x);
+}
+
+void tbg_transfer_on_waited(struct tbg_worker *w, struct tbg_mail *mail)
+{
+	struct tbg_waiter *waiter = (void *)((char *)mail -
+					     offsetof(struct tbg_waiter, mail));
+	struct tbg_transfer *x = (void *)((char *)waiter -
+					  offsetof(struct tbg_transfer, waiter));
+
+	tbg_transfer_hold(x);
+	waited(x);
+	tbg_transfer_release(x);
+}

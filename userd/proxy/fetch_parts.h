@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the parts of a fetch call of each other: its servers and time limits
+ * (fetch.c), the request (request_out.c), the response's head (response_head.c) and
+ * the rest of it (response_in.c), what it makes of what is stored (validate.c).
+ * For this folder alone.
+ */
+#ifndef TBG_USERD_FETCH_PARTS_H
+#define TBG_USERD_FETCH_PARTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proxy/fetch.h"
+
+/* fetch.c */
+/* Lets go of the connection. keep: it is in order. */
+void tbg_fetch_origin_end(struct tbg_transfer *x, bool keep);
+/* The end of the fetch, whatever it came to. */
+void tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass);
+/* Ends it with that status (502, 504), or by cutting off what has begun. */
+void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status);
+/* The next server, or the end. */
+void tbg_fetch_try_next(struct tbg_transfer *x, unsigned int status);
+/*
+ * An answer that cannot be used counts against its server. That of a program is logged
+ * here, since the gateway knows nothing of it.
+ */
+void tbg_fetch_answer_bad(struct tbg_transfer *x, const char *why);
+/* Before a byte of an answer. One from the pool may have been closed at that moment. */
+void tbg_fetch_head_died(struct tbg_transfer *x);
+
+/* request_out.c */
+void tbg_fetch_request_begin(struct tbg_transfer *x);
+void tbg_fetch_tell_continue(struct tbg_transfer *x);
+/* The request is out, all of it. */
+bool tbg_fetch_up_done(const struct tbg_transfer *x);
+
+/* response_in.c */
+/*
+ * Another answer than the stale one that was validated, as much of it as anybody wants:
+ * unless it takes its place, that goes all the same (RFC 9111 4.3.3), but for one that is
+ * about who has asked, or how often.
+ */
+void tbg_fetch_outdate(struct tbg_transfer *x);
+enum tbg_framing tbg_fetch_framing_of(const struct tbg_transfer *x);
+/*
+ * Bytes behind a response are dropped with the connection (RFC 9112 6.3), and the
+ * response is not stored. Do they begin another one, the first was made by who may
+ * have made up both.
+ */
+bool tbg_fetch_is_second(const struct tbg_transfer *x, const uint8_t *b, size_t len);
+/* More than a program has promised, or an end with less. */
+bool tbg_fetch_contradicts(const struct tbg_transfer *x, uint64_t len, bool ended);
+/*
+ * All of a short body has come with its head, and nothing behind it. If it is not stored
+ * it goes to the client with the head too.
+ */
+bool tbg_fetch_is_whole(const struct tbg_transfer *x);
+bool tbg_fetch_has_body(const struct tbg_transfer *x);
+/* Behind the head in its buffer; of a program's, the framing is off already. */
+void tbg_fetch_body_first(struct tbg_transfer *x);
+
+/* response_head.c */
+/* A server may leave it out, a program often does. */
+struct tbg_value tbg_fetch_reason_of(const struct tbg_transfer *x);
+/* A final head, or the 101 of a tunnel. */
+void tbg_fetch_head_final(struct tbg_transfer *x);
+
+/* validate.c */
+/* The stored part and the one that has come, as far as that is one (RFC 9111 3.4). */
+struct tbg_stored *tbg_fetch_joined(struct tbg_transfer *x, const struct tbg_lines *news);
+/*
+ * What an unsafe request makes old (RFC 9111 4.4), before it is answered. A POST's answer
+ * may say that it is what a GET would be answered: it is newer then than what goes here,
+ * if not than what others have made old since it was asked for.
+ */
+void tbg_fetch_withdraw(struct tbg_transfer *x, const char *fields, size_t len);
+/* Whether a 304 is about something else than what is stored (RFC 9111 4.3.4). */
+bool tbg_fetch_of_another(const struct tbg_stored *s, const char *fields, size_t len);
+void tbg_fetch_validated(struct tbg_transfer *x);
+/* What a HEAD tells of the stored GET (RFC 9111 4.3.5): the same, or gone. */
+void tbg_fetch_head_compare(struct tbg_transfer *x, const char *fields, size_t len);
+
+#endif

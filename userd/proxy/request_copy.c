@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The request that a transfer keeps for as long as it lasts: its URI, its fields
+ * without those that nobody may be told, its script.
+ */
+#include <string.h>
+
+#include "files/root.h"
+#include "site/site.h"
+#include "http/vary.h"
+#include "proxy/transfer.h"
+#include "config/units.h"
+#include "proxy/transfer_parts.h"
+
+/* Copies, and returns what is behind. */
+static char *text_add(char *at, const char *b, size_t len)
+{
+	if (len)
+		memcpy(at, b, len);
+	return at + len;
+}
+
+/*
+ * The URI that a response is stored under, and that is sent on: nothing else is to
+ * select an answer. Host is in lower case and without the scheme's own port, an empty
+ * path is "/" (RFC 9110 4.2.3). A folder's index is part of the target unless the
+ * server is a program's: that one is told both.
+ */
+static void uri_make(struct tbg_transfer *x, struct tbg_value target)
+{
+	bool names = x->index && x->upstream->terms.protocol == TBG_PROTOCOL_HTTP;
+	size_t index_len = names ? strlen(x->index) : 0, n = x->host.len;
+	const char *mark = target.len ? memchr(target.text, '?', target.len) : NULL;
+	size_t path_len = mark ? (size_t)(mark - target.text) : target.len;
+	/* a folder whose name ends in a dot segment */
+	bool slash = names && path_len && target.text[path_len - 1] != '/';
+	const char *authority = x->host.text, *port;
+	struct tbg_value named = tbg_forward_host(&x->asks);
+	bool https = tbg_forward_https(&x->asks);
+	char *uri, *at;
+
+	port = https ? ":443" : ":80";
+	if (n > strlen(port) && !memcmp(authority + n - strlen(port), port, strlen(port)))
+		n -= strlen(port);
+	uri = at = x->text.text + x->text.len;
+	for (size_t i = 0; i < n; i++)
+		*at++ = tbg_lower(authority[i]);
+	at = text_add(at, path_len ? target.text : "/", path_len ?: 1);
+	at = text_add(at, "/", slash);
+	at = text_add(at, x->index, index_len);
+	at = text_add(at, mark, target.len - path_len);
+	x->text.len = at - x->text.text;
+	x->host = (struct tbg_value){ uri, n };
+	if (tbg_value_same(named, x->host))
+		named.len = 0;
+	x->uri = (struct tbg_uri){ uri, at - uri, n, x->upstream->id, https, named };
+	x->target = (struct tbg_value){ uri + n, at - uri - n };
+}
+
+/* The target in origin form (RFC 9112 3.2.1): what follows the authority; or "*". */
+static struct tbg_value origin_form(const struct tbg_message *m, struct tbg_value t)
+{
+	const char *at = t.text, *end = t.text + t.len;
+
+	if (m->asterisk)
+		return TBG_VALUE("*");
+	if (!t.len || *at == '/')
+		return t;
+	at = memchr(at, ':', t.len);
+	for (at = at ? at + 3 : end; at < end && *at != '/' && *at != '?'; at++)
+		;
+	return (struct tbg_value){ at, end > at ? end - at : 0 };
+}
+
+struct tbg_value tbg_transfer_text_of(const struct tbg_transfer *x, struct tbg_text t)
+{
+	return (struct tbg_value){ x->req + t.off, t.off ? t.len : 0 };
+}
+
+/* Whether the client offers to go on in another protocol. */
+static bool upgrades(const struct tbg_fields *fields)
+{
+	return tbg_fields_have(fields, TBG_NAME_CONNECTION, TBG_VALUE("Upgrade")) &&
+	       tbg_name_in(TBG_NAME_UPGRADE, fields->has) &&
+	       /* an offer that may be ignored */
+	       !tbg_fields_have(fields, TBG_NAME_UPGRADE, TBG_VALUE("h2c"));
+}
+
+bool tbg_transfer_trusts(const struct tbg_location *l, const char *peer)
+{
+	struct tbg_prefix one;
+
+	if (!l->proxies_nr || !tbg_value_prefix(peer, &one))
+		return false;
+	for (unsigned int i = 0; i < l->proxies_nr; i++)
+		if (tbg_prefix_has(&l->proxies[i], &one))
+			return true;
+	return false;
+}
+
+/*
+ * What only a proxy before us may say of a request is emptied in anybody else's: no
+ * upstream and no program is to believe it, nor a Vary to choose by it.
+ */
+static void claims_empty(struct tbg_transfer *x)
+{
+	const uint64_t claims = TBG_NAME_BIT(X_FORWARDED_PROTO) | TBG_NAME_BIT(X_FORWARDED_HOST);
+
+	for (uint32_t i = 0; x->asks.has & claims && i < x->asks.nr; i++) {
+		struct tbg_field_line *f = &x->asks.all[i];
+
+		if (!tbg_name_in(f->id, claims))
+			continue;
+		memset(x->req + (f->value.text - x->req), ' ', f->value.len);
+		f->value.len = 0;
+	}
+}
+
+static void odd_names_drop(struct tbg_fields *f)
+{
+	uint32_t nr = 0;
+
+	for (uint32_t i = 0; i < f->nr; i++)
+		if (f->all[i].id || !tbg_forward_odd(f->all[i].name))
+			f->all[nr++] = f->all[i];
+	f->nr = nr;
+}
+
+/* What varies by it is stored by this form: nothing else is to select an answer. */
+static void encodings_join(struct tbg_transfer *x)
+{
+	size_t from = x->text.len;
+	struct tbg_value one;
+	uint32_t nr = 0;
+
+	if (!tbg_name_in(TBG_NAME_ACCEPT_ENCODING, x->asks.has))
+		return;
+	if (!tbg_vary_encoding(&x->text, x->fields.text, x->fields.len)) {
+		x->text.len = from;
+		return;
+	}
+	one = (struct tbg_value){ x->text.text + from, x->text.len - from };
+	for (uint32_t i = 0; i < x->asks.nr; i++) {
+		if (x->asks.all[i].id == TBG_NAME_ACCEPT_ENCODING) {
+			if (!one.len)
+				continue;
+			x->asks.all[i].value = one;
+			one.len = 0;
+		}
+		x->asks.all[nr++] = x->asks.all[i];
+	}
+	x->asks.nr = nr;
+}
+
+bool tbg_transfer_request_read(struct tbg_transfer *x)
+{
+	const char *line = x->req + x->m.head_off;
+	const char *end = x->req + x->m.len;
+	const char *lf = memchr(line, '\n', end - line);
+	const char *space = memchr(line, ' ', end - line);
+
+	x->method = (struct tbg_value){ line, space - line };
+	x->host = tbg_transfer_text_of(x, x->m.host);
+	x->fields = (struct tbg_value){ lf + 1, end - lf - 1 };
+	if (tbg_fields_read(&x->asks, x->fields.text, x->fields.len) < 0)
+		return false;
+	if (!x->reading.believed)
+		claims_empty(x);
+	if (!x->reading.odd_names)
+		odd_names_drop(&x->asks);
+	encodings_join(x);
+	tbg_request_directives_read(&x->wish, x->m.method, &x->asks);
+	x->wish.client_stale = x->reading.client_stale;
+	x->wish.store_cookies = x->reading.store_cookies;
+	x->wish.content = x->m.chunked || x->m.content_length;
+	x->tunnel = x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
+		    x->m.method == TBG_METHOD_GET && x->m.minor &&
+		    !x->m.chunked && !x->m.content_length &&
+		    upgrades(&x->asks);
+	uri_make(x, origin_form(&x->m, tbg_transfer_text_of(x, x->m.target)));
+	return true;
+}
+
+bool tbg_transfer_script_read(struct tbg_transfer *x, const struct tbg_location *l)
+{
+	if (!tbg_protocol_needs_root(x->upstream->terms.protocol) || l->root < 0)
+		return true;
+	x->root = strdup(tbg_root_path(x->w->s->roots, l->root));
+	return x->root;
+}

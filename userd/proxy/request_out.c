@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The request to a server: its head, and its body as it comes, framed as the protocol
+ * has it. Called when the connection is made, and when the client or the socket has
+ * more; must not take more of the body than there is room for.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "client/connection.h"
+#include "proxy/deliver.h"
+#include "fastcgi/client.h"
+#include "proxy/fetch.h"
+#include "proxy/request_body.h"
+#include "store/partials.h"
+#include "store/spool.h"
+#include "proxy/fetch_parts.h"
+
+#define TUNNEL_AHEAD	(16u << 20)	/* bytes that wait for its server */
+#define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */
+
+static void next_send(struct tbg_transfer *x);
+
+static void head_make(struct tbg_transfer *x)
+{
+	const struct tbg_message *m = &x->m;
+	const struct tbg_stored *s = x->selected;
+	struct tbg_forward f = {
+		.method = x->method, .target = x->target, .host = x->host,
+		.fields = &x->asks,
+		.peer = x->ends.peer, .authority = x->o->backend->authority,
+		.framing = m->chunked ? TBG_FRAMING_CHUNKED :
+			   m->content_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_NONE,
+		.length = m->content_length, .has_length = m->has_length,
+		.minor = m->minor, .via = x->w->s->via, .upgrade = x->tunnel,
+		.expect = x->expecting, .refreshes = x->refreshes,
+		.depth = tbg_upstream_module(x->upstream),
+	};
+	char range[64];
+
+	f.alone = x->alone = !x->plain && (s || (x->flight && x->wish.conditional));
+	if (x->alone && s && s->terms.has_validator) {
+		tbg_field_find(s->head, s->head_len, "ETag", &f.etag);
+		tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
+	}
+	if (x->completes && tbg_part_rest(x->part, range, &f.if_range))
+		f.range = (struct tbg_value){ range, strlen(range) };
+	else
+		x->completes = false;
+	x->up_head.len = 0;
+	if (tbg_speaks_fastcgi(x))
+		tbg_fastcgi_head(x, &f);
+	else
+		tbg_forward_request(&x->up_head, &f);
+}
+
+void tbg_fetch_request_begin(struct tbg_transfer *x)
+{
+	head_make(x);
+	if (x->up_head.failed) {
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	x->r = (struct tbg_response){ 0 };
+	x->up_head_done = x->up_failed = x->heard = false;
+	x->extra = x->second = false;
+	if (tbg_speaks_fastcgi(x)) {
+		tbg_body_decoder_end(&x->frame);
+		tbg_body_decoder_begin(&x->frame, TBG_FRAMING_RECORDS, 0);
+	}
+	x->sent_ns = x->w->now_ns;
+	x->stamp_ms = x->w->now_ms;
+	x->seq = tbg_store_seq(x->w->s->stock);
+	x->spool_sent = 0;
+	x->up_ended = false;
+	if (!x->o->recv.busy)
+		tbg_upstream_conn_listen(x->w, x->o);
+	next_send(x);
+}
+
+void tbg_fetch_tell_continue(struct tbg_transfer *x)
+{
+	x->expecting = false;
+	tbg_deliver_interim(x, 100, "Continue", 8, "", 0);
+	tbg_deliver_push(x);
+}
+
+static void up_submit(struct tbg_transfer *x)
+{
+	memcpy(x->o->iov, x->up_iov, sizeof(x->up_iov));
+	tbg_upstream_conn_send(x->w, x->o, x->up_nr);
+}
+
+static void up_add(struct tbg_transfer *x, const void *b, size_t len)
+{
+	if (len)
+		x->up_iov[x->up_nr++] = (struct iovec){ (void *)b, len };
+}
+
+/* A bad or truncated body: the upstream must not take it for whole. */
+static void body_bad(struct tbg_transfer *x, unsigned int status)
+{
+	tbg_fetch_origin_end(x, false);
+	tbg_fetch_end(x, 502, false);
+	if (!x->c)
+		return;
+	if (x->begun) {
+		tbg_deliver_break(x);
+		return;
+	}
+	tbg_deliver_error(x, status);
+	tbg_deliver_push(x);
+}
+
+/*
+ * Frames for the upstream what has been taken off the client's frames. False:
+ * nothing to send; a part of it alone would be another message.
+ */
+static bool body_frame(struct tbg_transfer *x, const void *b, size_t data,
+		       bool done)
+{
+	bool chunked = x->up_frame.framing == TBG_FRAMING_CHUNKED;
+
+	x->up_pre.len = x->up_post.len = 0;
+	if (tbg_speaks_fastcgi(x)) {
+		tbg_fastcgi_body(&x->up_pre, &x->up_post, data, done);
+		chunked = false;
+	}
+	if (chunked && data) {
+		tbg_lines_add(&x->up_pre, "%zx\r\n", data);
+		tbg_lines_put(&x->up_post, "\r\n", 2);
+	}
+	if (chunked && done) {
+		tbg_lines_put(&x->up_post, "0\r\n", 3);
+		tbg_forward_trailer(&x->up_post, x->up_frame.trailer ?: "",
+				    x->up_frame.trailer_len, &x->asks, x->reading.odd_names);
+		tbg_lines_put(&x->up_post, "\r\n", 2);
+	}
+	if (x->up_pre.failed || x->up_post.failed) {
+		tbg_fetch_fail(x, 503);
+		return false;
+	}
+	up_add(x, x->up_pre.text, x->up_pre.len);
+	up_add(x, b, data);
+	up_add(x, x->up_post.text, x->up_post.len);
+	return x->up_nr;
+}
+
+/* Takes what has come of the body. False: nothing to send. */
+static bool body_take(struct tbg_transfer *x)
+{
+	size_t used = 0, data = 0, take;
+	enum tbg_parsed p;
+	uint8_t *from;
+
+	if (!x->up_left) {
+		free(x->up_data);
+		x->up_data = x->up_at = tbg_conn_input_take(x->c, &x->up_left);
+		if (!x->up_data)
+			return false;
+	}
+	from = x->up_at;
+	take = tbg_speaks_fastcgi(x) && x->up_left > TBG_FCGI_RECORD_MAX ?
+	       TBG_FCGI_RECORD_MAX : x->up_left;
+	p = tbg_body_decoder_eat(&x->up_frame, from, take, &used, &data);
+	x->taken += used;
+	x->body_len += data;
+	x->up_at += used;
+	x->up_left -= used;
+	if (p == TBG_PARSED_DONE || !used) {
+		p = tbg_conn_input_back(x->c, x->up_at, x->up_left) ? p : TBG_PARSED_BAD;
+		x->up_left = 0;
+	}
+	if (p == TBG_PARSED_BAD) {
+		body_bad(x, 400);
+		return false;
+	}
+	if (tbg_transfer_exceeds(x)) {
+		body_bad(x, 413);
+		return false;
+	}
+	x->up_body = p != TBG_PARSED_DONE;
+	return body_frame(x, from, data, !x->up_body);
+}
+
+static bool spool_left(const struct tbg_transfer *x)
+{
+	return x->spool && x->spool_sent < x->spool->len;
+}
+
+bool tbg_fetch_up_done(const struct tbg_transfer *x)
+{
+	return !x->up_body && !x->up_nr && !spool_left(x) &&
+	       (!x->hoards || x->up_ended);
+}
+
+/*
+ * On a socket of sock the kernel's window holds no client back: there, what has
+ * come of a body that is sent on as it comes goes by way of the spool, which is
+ * begun anew whenever it is empty. A tunnel, which has no end, must wait for its
+ * server in time. False: the fetch has ended.
+ */
+static bool hoard(struct tbg_transfer *x)
+{
+	enum tbg_parsed p;
+	unsigned int status;
+
+	if (!x->up_body || !x->c || (x->tunnel &&
+	    (!x->head_done || x->spool->len - x->spool_sent > TUNNEL_AHEAD)))
+		return true;
+	status = tbg_request_body_eat(x, &p);
+	if (status) {
+		body_bad(x, status);
+		return false;
+	}
+	x->up_body = p != TBG_PARSED_DONE;
+	if (x->up_body)
+		tbg_conn_input_more(x->w, x->c);
+	return true;
+}
+
+/* Takes more of what lies in the spool. False: nothing to send. */
+static bool spool_take(struct tbg_transfer *x)
+{
+	ssize_t n;
+
+	if (x->hoards && x->up_body && x->spool_sent && !spool_left(x)) {
+		tbg_spool_empty(x->spool);
+		x->spool_sent = 0;
+		x->body_begun = true;
+	}
+	if (x->up_ended || (x->up_body && !spool_left(x)))
+		return false;
+	if (!x->up_data)
+		x->up_data = malloc(SPOOL_PIECE);
+	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, SPOOL_PIECE) : -ENOMEM;
+	if (n < 0) {
+		tbg_fetch_fail(x, 503);
+		return false;
+	}
+	x->spool_sent += n;
+	x->up_ended = !x->up_body && !spool_left(x);
+	return body_frame(x, x->up_data, n, x->up_ended);
+}
+
+/* Sends what there is, if nothing is being sent. */
+static void next_send(struct tbg_transfer *x)
+{
+	if (!x->running || (x->hoards && !hoard(x)))
+		return;
+	if (!x->o || !x->o->connected || x->o->send.busy ||
+	    x->up_failed)
+		return;
+	if (x->up_nr) {
+		up_submit(x);
+		return;
+	}
+	if (!x->up_head_done) {
+		x->up_head_done = true;
+		up_add(x, x->up_head.text, x->up_head.len);
+		up_submit(x);
+		return;
+	}
+	if (x->spool) {
+		if (spool_take(x))
+			up_submit(x);
+		return;
+	}
+	/* a tunnel's bytes wait for the 101 */
+	if (!x->up_body || !x->c || (x->tunnel && !x->head_done))
+		return;
+	if (body_take(x)) {
+		x->body_begun = true;
+		up_submit(x);
+		if (!x->up_left)
+			tbg_conn_input_more(x->w, x->c);
+	}
+}
+
+void tbg_fetch_input(struct tbg_transfer *x)
+{
+	next_send(x);
+	/* a tunnel's end waits for the 101, as its bytes do: or this is none */
+	if (!x->running || !x->c || !x->up_body || !x->c->eof || (x->tunnel && !x->head_done))
+		return;
+	if (x->up_head_done && !x->up_nr && !x->o->send.busy && !spool_left(x)) {
+		if (x->tunnel) {	/* its one direction */
+			x->up_body = false;
+			shutdown(x->o->fd, SHUT_WR);
+			return;
+		}
+		/* the client has ended within its body */
+		tbg_fetch_stop(x);
+		tbg_conn_kill(x->w, x->c);
+	}
+}
+
+void tbg_fetch_sent(struct tbg_transfer *x, int res)
+{
+	size_t n = res > 0 ? res : 0;
+	unsigned int from = 0;
+
+	tbg_transfer_hold(x);
+	x->stamp_ms = x->w->now_ms;
+	x->up_failed |= res <= 0;	/* its answer may be there all the same */
+	while (from < x->up_nr && n >= x->up_iov[from].iov_len)
+		n -= x->up_iov[from++].iov_len;
+	x->up_nr -= from;
+	memmove(x->up_iov, x->up_iov + from, x->up_nr * sizeof(*x->up_iov));
+	if (x->up_nr) {
+		x->up_iov[0].iov_base = (char *)x->up_iov[0].iov_base + n;
+		x->up_iov[0].iov_len -= n;
+	}
+	next_send(x);
+	if (x->c)
+		tbg_fetch_input(x);
+	tbg_transfer_release(x);
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a response's final head means: an answer begins, a validation ends, a
+ * redirect is followed, or the next server is asked.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "proxy/deliver.h"
+#include "fastcgi/client.h"
+#include "proxy/fetch.h"
+#include "proxy/health.h"
+#include "store/partials.h"
+#include "proxy/fetch_parts.h"
+
+struct tbg_value tbg_fetch_reason_of(const struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+	const char *usual;
+
+	if (r->reason.len || !tbg_speaks_fastcgi(x))
+		return (struct tbg_value){
+			(char *)x->o->head + r->reason.off, r->reason.len };
+	usual = tbg_status_text(r->status);
+	return (struct tbg_value){ usual, strlen(usual) };
+}
+
+/* An answer that is no program's, but our gateway's for one that has failed. */
+static bool is_gateways(const struct tbg_transfer *x)
+{
+	return x->upstream->order && x->frame.marked;
+}
+
+/* An error that a stale response may hide (RFC 5861 4). */
+static bool hidden(struct tbg_transfer *x)
+{
+	unsigned int status = x->r.status;
+	struct tbg_stored *s = x->selected;
+	bool told = !is_gateways(x) || status == 503;
+
+	if (!s || (status != 500 && status != 502 && status != 503 && status != 504))
+		return false;
+	if (!tbg_response_directives_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
+		return false;
+	tbg_fetch_origin_end(x, false);
+	tbg_fetch_end(x, told ? TBG_LANDED_ERROR : status, false);
+	x->selected = NULL;
+	tbg_transfer_stored(x, s, false);
+	return true;
+}
+
+/* known: the client has what comes already. */
+static void answer_begin(struct tbg_transfer *x, bool known)
+{
+	const struct tbg_response *r = &x->r;
+	struct tbg_value reason = tbg_fetch_reason_of(x);
+	struct tbg_lines lines = { 0 };
+	struct tbg_response_plan d = {
+		.status = r->status, .reason = reason.text,
+		.reason_len = reason.len, .age_s = -1,
+		.length = r->has_length ? (int64_t)r->content_length : -1,
+		.source = x->pile, .limit = UINT64_MAX,
+		.consumes = !x->filling, .made_here = tbg_speaks_fastcgi(x),
+		.older = !r->minor, .says = &x->says, .date = x->w->date,
+	};
+
+	if (!x->c)
+		return;
+	if (is_gateways(x)) {
+		tbg_deliver_error(x, r->status);
+		return;
+	}
+	if (r->has_length)
+		d.limit = r->content_length;
+	if (known) {
+		tbg_deliver_not_modified(&d);
+		d.age_s = tbg_response_directives_age(&x->terms, x->w->now_ns);
+		tbg_forward_fields(&lines, &x->says, x->w->date, 0);
+		d.says = NULL;
+		d.fields = lines.text ?: "";
+		d.fields_len = lines.len;
+	}
+	x->stored = x->filling;
+	tbg_deliver_begin(x, &d);
+	x->pre.failed |= lines.failed;
+	tbg_lines_free(&lines);
+}
+
+/*
+ * A program's answer that is there as a whole has a length, told or not. False:
+ * it is another one than it says, or a second response has come with it.
+ */
+static bool length_told(struct tbg_transfer *x)
+{
+	struct tbg_response *r = &x->r;
+	uint64_t from = r->len, len = x->o->head_len - from;
+	bool ended = tbg_body_decoder_ended(&x->frame);
+	enum tbg_framing framing = tbg_fetch_framing_of(x);
+	uint64_t whole = framing == TBG_FRAMING_LENGTH ? r->content_length : 0;
+
+	if (!tbg_speaks_fastcgi(x))
+		return framing == TBG_FRAMING_CHUNKED || framing == TBG_FRAMING_CLOSE ||
+		       len <= whole ||
+		       !tbg_fetch_is_second(x, x->o->head + from + whole, len - whole);
+	if (x->second || framing == TBG_FRAMING_NONE)
+		return !x->second;
+	if (ended && !r->has_length) {
+		r->has_length = true;
+		r->content_length = len;
+	}
+	return !tbg_fetch_contradicts(x, len, ended);
+}
+
+/* A program's path for us to answer, once it has ended: see response_end(). */
+static bool redirect_begin(struct tbg_transfer *x, const char *head)
+{
+	const struct tbg_response *r = &x->r;
+
+	if (!r->local || !x->c)
+		return false;
+	x->sent_on = strndup(head + r->location.off, r->location.len);
+	if (!x->sent_on)
+		tbg_fetch_fail(x, 503);
+	return true;
+}
+
+/* It did not answer what we made of the request: as the client has it, then. */
+static void ask_plainly(struct tbg_transfer *x)
+{
+	if (x->plain || x->o->send.busy) {
+		tbg_fetch_fail(x, 502);
+		return;
+	}
+	x->plain = x->fresh_only = true;
+	x->completes = false;
+	x->tried = x->tries = 0;
+	x->up_nr = 0;
+	tbg_fetch_origin_end(x, false);
+	tbg_fetch_try_next(x, 502);
+}
+
+/*
+ * What has come for a request of the rest of a stored part: is it that, or an
+ * answer for itself? What answers conditions and ranges that the client has not
+ * made is neither.
+ */
+static bool is_rest(struct tbg_transfer *x, const char *fields, size_t len)
+{
+	uint64_t from, n;
+
+	switch (x->r.status) {
+	case 304: case 412: case 416:
+		return false;
+	case 206:
+		break;
+	default:
+		x->completes = false;
+		return true;
+	}
+	return tbg_part_joins(x->part, &x->terms, fields, len, &from, &n) &&
+	       n == x->terms.size &&
+	       (!x->r.has_length || x->r.content_length == x->terms.part_len);
+}
+
+/* What has come already, or what the head says of itself, shows that it is not to be kept. */
+static bool is_amiss(const struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+
+	if (r->status == 206 && r->has_length && r->content_length != x->terms.part_len)
+		return true;
+	return tbg_fetch_framing_of(x) == TBG_FRAMING_LENGTH && !tbg_speaks_fastcgi(x) &&
+	       x->o->head_len - r->len > r->content_length;
+}
+
+void tbg_fetch_head_final(struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+	const char *head = (char *)x->o->head;
+	const char *fields = head + r->fields_off;
+	size_t len = r->len - r->fields_off;
+	struct tbg_store *stock = x->w->s->stock;
+	bool known, whole;
+
+	if (!length_told(x)) {
+		tbg_upstream_conn_apart(x->w, x->o);
+		tbg_fetch_answer_bad(x, "its body is not as its head says");
+		tbg_fetch_fail(x, 502);
+		return;
+	}
+	if (x->checks) {
+		tbg_fetch_stop(x);
+		tbg_health_found(x, r->status);
+		return;
+	}
+	/* whatever becomes of the rest, and when */
+	tbg_backend_worked(x->o->backend, x->w->now_ns);
+	x->fwd_status = r->status;
+	if (x->alone && r->status == 304) {
+		if (x->selected && x->selected->terms.has_validator &&
+		    !tbg_fetch_of_another(x->selected, fields, len)) {
+			tbg_fetch_validated(x);
+			return;
+		}
+		ask_plainly(x);
+		return;
+	}
+	if (hidden(x))
+		return;
+	tbg_response_directives_read(&x->terms, r->status, &x->says, time(NULL),
+		       x->w->now_ns, x->w->now_ns - x->sent_ns);
+	if (x->completes && !is_rest(x, fields, len)) {
+		ask_plainly(x);
+		return;
+	}
+	x->head_done = true;
+	x->expecting = false;
+	if (tbg_method_invalidates(x->m.method, r->status))
+		tbg_fetch_withdraw(x, fields, len);
+	tbg_fetch_head_compare(x, fields, len);
+	if (!tbg_speaks_fastcgi(x))
+		tbg_body_decoder_begin(&x->frame, tbg_fetch_framing_of(x), r->content_length);
+	if (redirect_begin(x, head) && !x->running)
+		return;
+	x->filling = !x->frame.failed && !x->r.local &&
+		     (x->completes ||
+		      (tbg_response_directives_storable(&x->terms, &x->wish) && !is_amiss(x) &&
+		       tbg_store_has_room(stock))) &&
+		     (!r->has_length || r->content_length <= tbg_store_body_max(stock));
+	whole = !x->filling && tbg_fetch_is_whole(x);
+	x->pile = whole ? NULL : tbg_byte_chain_new();
+	if (x->filling && x->pile)
+		tbg_store_count(stock, x->pile);
+	if (!x->filling) {
+		tbg_transfer_land(x, 0, true);
+		if (!x->c) {
+			tbg_fetch_outdate(x);
+			tbg_fetch_stop(x);
+			return;
+		}
+	}
+	if (!x->pile && !whole) {
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	/* received for the cache alone, or not at all; a program is not broken off for it */
+	known = x->alone && (x->filling || !tbg_speaks_fastcgi(x)) &&
+		tbg_transfer_not_modified(x, &x->terms, fields, len);
+	if (!x->completes && !x->sent_on)
+		answer_begin(x, known);
+	if (known && !x->filling && tbg_fetch_has_body(x)) {
+		tbg_fetch_outdate(x);
+		tbg_fetch_stop(x);
+		tbg_deliver_push(x);
+		return;
+	}
+	tbg_fetch_body_first(x);
+	if (x->running && x->tunnel)
+		tbg_fetch_input(x);
+}

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The bytes of a server's response: heads one after the other, the body into its
+ * chain, the end, and what of it is stored then. Called for what is received; must
+ * keep no connection on which anything unasked has come.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/fresh.h"
+#include "proxy/deliver.h"
+#include "fastcgi/client.h"
+#include "proxy/fetch.h"
+#include "gateway/pool_command.h"
+#include "os/limits.h"
+#include "proxy/fetch_parts.h"
+
+#define PIECE_FIRST	(16u << 10)
+#define PIECE_MORE	(64u << 10)
+#define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
+#define BACKLOG_LOW	(256u << 10)	/* and go on */
+#define BACKLOG_TIGHT	(64u << 10)	/* where clients hold much memory already */
+#define WHOLE_MAX	(4u << 10)	/* of a body with its head, or of a head at once */
+#define UNREAD_MAX	(64u << 10)	/* bytes behind a redirect of our own */
+
+static void body_more(struct tbg_transfer *x)
+{
+	uint64_t want = PIECE_MORE;
+
+	if (!x->o || x->o->recv.busy || x->paused)
+		return;
+	/* what is stored may answer the client: then nothing that comes is for it */
+	if (x->c && !x->filling && !x->hit &&
+	    tbg_deliver_backlog(x) > (tbg_output_tight() ? BACKLOG_TIGHT : BACKLOG_HIGH)) {
+		x->paused = true;
+		return;
+	}
+	if (!x->pile->len)
+		want = PIECE_FIRST;
+	if (x->frame.framing == TBG_FRAMING_LENGTH && x->frame.left > PIECE_FIRST)
+		want = x->frame.left < PIECE_MORE ? x->frame.left : PIECE_MORE;
+	x->into = tbg_byte_chain_room(x->pile, want);
+	if (!x->into) {
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	x->stamp_ms = x->w->now_ms;
+	tbg_upstream_conn_recv(x->w, x->o, x->into->data + x->into->len,
+			x->into->room - x->into->len);
+}
+
+void tbg_fetch_resume(struct tbg_transfer *x)
+{
+	uint64_t low = tbg_output_tight() ? BACKLOG_TIGHT / 2 : BACKLOG_LOW;
+
+	if (!x->paused || (x->c && tbg_deliver_backlog(x) > low))
+		return;
+	x->paused = false;
+	body_more(x);
+}
+
+/* To If-Range a server leaves out what the client has (RFC 9110 15.3.7). */
+static bool is_terse(const struct tbg_transfer *x)
+{
+	return x->r.status == 206 && tbg_name_in(TBG_NAME_IF_RANGE, x->asks.has);
+}
+
+/* What has come, with the part that it joins; NULL: not to be kept. */
+static struct tbg_stored *received(struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+	struct tbg_lines lines = { 0 };
+	struct tbg_value v = tbg_fetch_reason_of(x);
+	struct tbg_response_directives terms = x->terms;
+	struct tbg_stored *s = NULL;
+	struct tbg_byte_chain *body = NULL;
+	char reason[64];
+
+	if (r->status == 206 && x->pile->len != terms.part_len)
+		return NULL;
+	snprintf(reason, sizeof(reason), "%.*s", (int)v.len, v.text);
+	/* a range of all bytes is the whole */
+	if (r->status == 206 && terms.part_len == terms.size) {
+		terms.status = 200;
+		strcpy(reason, tbg_status_text(200));
+	}
+	tbg_forward_fields(&lines, &x->says, x->w->date, r->status);
+	if (!lines.failed)
+		s = tbg_fetch_joined(x, &lines);
+	if (!s && !lines.failed && !x->completes && !is_terse(x))
+		body = tbg_byte_chain_keep(x->pile);
+	if (body)
+		s = tbg_stored_new(&terms, reason, lines.text, lines.len,
+				   x->fields.text, x->fields.len, body);
+	tbg_lines_free(&lines);
+	return s;
+}
+
+/* What is whole and may be stored is. */
+static void store(struct tbg_transfer *x)
+{
+	struct tbg_stored *s = received(x);
+
+	if (s)
+		tbg_transfer_store(x, s);
+}
+
+/* What the stored part lacked is there: both together are the answer. */
+static void completed(struct tbg_transfer *x, bool keep)
+{
+	struct tbg_stored *s = received(x);
+	bool storable;
+
+	if (!s) {
+		tbg_fetch_fail(x, 502);
+		return;
+	}
+	storable = !x->extra && tbg_response_directives_storable(&s->terms, &x->wish);
+	if (storable) {
+		tbg_stored_get(s);
+		x->stored = tbg_transfer_store(x, s);
+	}
+	tbg_fetch_origin_end(x, keep);
+	tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&s->terms, x->w->now_ns));
+	tbg_transfer_stored(x, s, false);
+}
+
+void tbg_fetch_outdate(struct tbg_transfer *x)
+{
+	const struct tbg_request_directives *w = &x->wish;
+	unsigned int status = x->r.status;
+
+	if (x->alone && x->selected && !x->filling && status != 304 && status != 429 &&
+	    status < 500 && w->get && !w->authorization && !w->cc.no_store &&
+	    !tbg_fresh(tbg_response_directives_expires_ns(&x->selected->terms), x->w->now_ns))
+		tbg_store_drop(x->w->s->stock, &x->uri, x->selected);
+}
+
+/* What goes on of the trailer section, while the head is there that it belongs to. */
+static void trailer_take(struct tbg_transfer *x)
+{
+	if (x->frame.trailer_len &&
+	    tbg_fields_have(&x->asks, TBG_NAME_TE, TBG_VALUE("trailers")))
+		tbg_forward_trailer(&x->trailer, x->frame.trailer, x->frame.trailer_len, &x->says,
+				    true);
+}
+
+/* The response has ended as it should. */
+static void response_end(struct tbg_transfer *x)
+{
+	bool keep = !x->r.close && !x->extra && tbg_fetch_up_done(x) &&
+		    !x->up_failed && !tbg_body_decoder_closes(&x->frame);
+	bool filling = x->filling && !x->frame.failed && !x->extra;
+
+	if (x->completes) {
+		completed(x, keep);
+		return;
+	}
+	if (filling)
+		store(x);
+	tbg_fetch_outdate(x);
+	trailer_take(x);
+	tbg_fetch_origin_end(x, keep);
+	tbg_fetch_end(x, 0, !filling || tbg_response_directives_for_one(&x->terms, x->w->now_ns));
+	if (x->sent_on)
+		tbg_transfer_redirect(x);
+	else
+		tbg_deliver_end(x);
+}
+
+/* Too large to be stored after all. */
+static void fill_check(struct tbg_transfer *x)
+{
+	struct tbg_store *s = x->w->s->stock;
+
+	/* what completes a part is answered from: it is had in any case */
+	if (!x->filling || ((x->completes || tbg_store_has_room(s)) &&
+			    x->pile->len <= tbg_store_body_max(s)))
+		return;
+	if (x->completes) {		/* longer than it has said */
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	x->filling = false;
+	tbg_transfer_land(x, 0, true);
+	if (x->c && x->source) {
+		tbg_deliver_consume(x);
+		return;
+	}
+	tbg_fetch_stop(x);		/* nobody is sent it */
+	tbg_deliver_push(x);
+}
+
+enum tbg_framing tbg_fetch_framing_of(const struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+
+	if (r->status == 101)
+		return TBG_FRAMING_CLOSE;
+	if (tbg_response_bodiless(r->status, x->m.method))
+		return TBG_FRAMING_NONE;
+	if (r->chunked)
+		return TBG_FRAMING_CHUNKED;
+	return r->has_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_CLOSE;
+}
+
+bool tbg_fetch_is_second(const struct tbg_transfer *x, const uint8_t *b, size_t len)
+{
+	if (tbg_speaks_fastcgi(x))
+		return len >= 2 && b[0] == TBG_FCGI_RECORD_VERSION &&
+		       b[1] == TBG_FCGI_RECORD_STDOUT;
+	while (len && (*b == '\r' || *b == '\n')) {
+		b++;
+		len--;
+	}
+	return len >= 5 && !memcmp(b, "HTTP/", 5);
+}
+
+bool tbg_fetch_contradicts(const struct tbg_transfer *x, uint64_t len, bool ended)
+{
+	const struct tbg_response *r = &x->r;
+
+	return x->frame.framing == TBG_FRAMING_RECORDS && r->has_length &&
+	       tbg_fetch_framing_of(x) != TBG_FRAMING_NONE &&
+	       (len > r->content_length || (ended && len < r->content_length));
+}
+
+/*
+ * Whether bytes that belong to no body are thrown away as they come, for a program
+ * of ours is not ended for them: its limits end it.
+ */
+static bool wastes(const struct tbg_transfer *x)
+{
+	const struct tbg_pool_command *o = x->upstream->order;
+
+	return o && o->kind == TBG_POOL_CGI && tbg_fetch_framing_of(x) == TBG_FRAMING_NONE;
+}
+
+/* data bytes of content at the end of a piece; got: what follows them. */
+static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
+		     enum tbg_parsed got)
+{
+	bool waste = wastes(x) && !x->sent_on;
+
+	p->len += waste ? 0 : data;
+	x->pile->len += waste ? 0 : data;
+	if (got == TBG_PARSED_BAD || (x->sent_on && x->pile->len > UNREAD_MAX) ||
+	    tbg_fetch_contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
+	    (x->second && !x->told)) {
+		tbg_fetch_answer_bad(x, "its body is not as its head says");
+		tbg_fetch_fail(x, 502);
+		return;
+	}
+	fill_check(x);
+	if (!x->running)
+		return;
+	x->extra |= data && tbg_fetch_framing_of(x) == TBG_FRAMING_NONE;
+	if (got == TBG_PARSED_DONE || (x->extra && !wastes(x))) {
+		response_end(x);
+		return;
+	}
+	tbg_deliver_push(x);
+	if (x->running)
+		body_more(x);
+}
+
+/* len bytes of body at the end of a piece, still framed. */
+static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
+{
+	size_t used = 0, data = 0;
+	enum tbg_parsed got = tbg_body_decoder_eat(&x->frame, p->data + p->len, len,
+					    &used, &data);
+
+	x->extra |= used < len;
+	if (tbg_fetch_is_second(x, p->data + p->len + used, len - used)) {
+		x->second = true;
+		tbg_upstream_conn_apart(x->w, x->o);
+	}
+	if (tbg_speaks_fastcgi(x))
+		tbg_fastcgi_errors(x, false);
+	body_add(x, p, data, got);
+}
+
+bool tbg_fetch_is_whole(const struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+
+	return tbg_fetch_framing_of(x) == TBG_FRAMING_LENGTH && r->content_length &&
+	       r->content_length <= WHOLE_MAX && x->o->head_len - r->len == r->content_length &&
+	       (!tbg_speaks_fastcgi(x) || tbg_body_decoder_ended(&x->frame)) && !x->extra &&
+	       !r->local;
+}
+
+bool tbg_fetch_has_body(const struct tbg_transfer *x)
+{
+	return tbg_fetch_framing_of(x) != TBG_FRAMING_NONE &&
+	       (!x->r.has_length || x->r.content_length);
+}
+
+void tbg_fetch_body_first(struct tbg_transfer *x)
+{
+	struct tbg_upstream_conn *o = x->o;
+	uint32_t from = x->r.len, len = o->head_len - from;
+	bool records = x->frame.framing == TBG_FRAMING_RECORDS;
+	bool ended = records && tbg_body_decoder_ended(&x->frame);
+	bool whole = records ? ended : x->r.has_length && len >= x->r.content_length;
+	struct tbg_piece *p;
+
+	if (!x->pile) {			/* tbg_fetch_is_whole() */
+		tbg_deliver_whole(x, o->head + from, len);
+		response_end(x);
+		return;
+	}
+	/*
+	 * A program without a body to send may still be at work: its end is waited for,
+	 * unless it will never have the rest of what it was sent.
+	 */
+	if (!tbg_fetch_has_body(x) && (!records || ended || (len && !wastes(x)) || x->up_body)) {
+		x->extra |= len || (records && !ended);
+		response_end(x);
+		return;
+	}
+	if (!len && !ended) {
+		tbg_deliver_push(x);
+		if (x->running)
+			body_more(x);
+		return;
+	}
+	p = tbg_byte_chain_room(x->pile, whole || len > PIECE_FIRST ? len : PIECE_FIRST);
+	if (!p) {
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	memcpy(p->data, o->head + from, len);
+	if (records)
+		body_add(x, p, len, ended ? TBG_PARSED_DONE : TBG_PARSED_MORE);
+	else
+		body_eat(x, p, len);
+}
+
+static void body_received(struct tbg_transfer *x, int res)
+{
+	struct tbg_piece *p = x->into;
+
+	x->into = NULL;
+	if (res > 0)
+		body_eat(x, p, res);
+	else if (!res && tbg_body_decoder_closes(&x->frame))
+		response_end(x);
+	else
+		tbg_fetch_fail(x, 502);
+}
+
+/* 1xx: passed on where it means something to the client. */
+static bool head_interim(struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+	struct tbg_upstream_conn *o = x->o;
+	const char *head = (char *)o->head;
+	struct tbg_lines lines = { 0 };
+
+	if (++x->interims > TBG_INTERIMS_MAX)
+		return false;
+	tbg_forward_fields(&lines, &x->says, NULL, 0);
+	if (r->status != 100 || x->expecting)
+		tbg_deliver_interim(x, r->status, head + r->reason.off,
+				    r->reason.len, lines.text, lines.len);
+	if (r->status == 100)
+		x->expecting = false;
+	tbg_lines_free(&lines);
+	/* each head has the room of one */
+	o->head_len -= r->len;
+	memmove(o->head, o->head + r->len, o->head_len);
+	x->r = (struct tbg_response){ 0 };
+	tbg_deliver_push(x);
+	return true;
+}
+
+static enum tbg_parsed head_parse(struct tbg_transfer *x)
+{
+	struct tbg_upstream_conn *o = x->o;
+
+	return tbg_speaks_fastcgi(x) ?
+	       tbg_response_parse_cgi(&x->r, &x->says, o->head, o->head_len) :
+	       tbg_response_parse(&x->r, &x->says, o->head, o->head_len);
+}
+
+/* Whether a 101 is to what the client has offered, all of it (RFC 9110 7.8). */
+static bool is_offered(const struct tbg_transfer *x)
+{
+	struct tbg_elements all = {
+		.b = (const char *)x->o->head + x->r.fields_off,
+		.len = x->r.len - x->r.fields_off,
+	};
+	struct tbg_value one;
+	bool any = false;
+
+	while (tbg_elements_next(&all, TBG_VALUE("Upgrade"), &one)) {
+		any = true;
+		if (!tbg_fields_have(&x->asks, TBG_NAME_UPGRADE, one))
+			return false;
+	}
+	return any;
+}
+
+/* As many heads as there are; the last is the final one. */
+static void heads_eat(struct tbg_transfer *x)
+{
+	struct tbg_upstream_conn *o = x->o;
+	enum tbg_parsed p;
+
+	for (;;) {
+		p = head_parse(x);
+		if (p != TBG_PARSED_DONE || x->r.status >= 200)
+			break;
+		if (x->r.status == 101) {
+			if (!x->tunnel || !is_offered(x))
+				p = TBG_PARSED_BAD;
+			break;
+		}
+		if (!head_interim(x)) {
+			p = TBG_PARSED_BAD;
+			break;
+		}
+		if (!x->running)
+			return;
+	}
+	if (p == TBG_PARSED_DONE) {
+		if (x->tunnel && x->r.status != 101)
+			x->tunnel = x->up_body = x->hoards = false;
+		tbg_fetch_head_final(x);
+	} else if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX &&
+		   !tbg_body_decoder_ended(&x->frame)) {
+		tbg_upstream_conn_recv(x->w, o, o->head + o->head_len,
+				TBG_RESPONSE_HEAD_MAX - o->head_len);
+	} else {
+		tbg_fetch_answer_bad(x, p != TBG_PARSED_BAD ? "its head is too long, or cut off" :
+			      "its head is malformed, or of too many fields");
+		tbg_fetch_fail(x, 502);
+	}
+}
+
+/* Bytes from before our request: the rest of what others were told, or worse. */
+static bool unasked(const struct tbg_transfer *x)
+{
+	if (x->heard || x->body_begun || x->spool_sent)
+		return false;
+	return x->o->reused ? !tbg_upstream_conn_asked(x->o) : !x->o->sent;
+}
+
+/* res bytes behind those of heads that are there. */
+static void heads_received(struct tbg_transfer *x, size_t res)
+{
+	struct tbg_upstream_conn *o = x->o;
+	size_t used = res, data = res;
+	enum tbg_parsed p = TBG_PARSED_MORE;
+
+	if (tbg_speaks_fastcgi(x)) {
+		p = tbg_body_decoder_eat(&x->frame, o->head + o->head_len, res, &used, &data);
+		tbg_fastcgi_errors(x, false);
+	}
+	x->extra = used < res;
+	x->second = tbg_fetch_is_second(x, o->head + o->head_len + used, res - used);
+	o->head_len += data;
+	if (p == TBG_PARSED_BAD) {
+		x->heard = o->head_len || !x->frame.refused;
+		tbg_fetch_head_died(x);
+	} else {
+		heads_eat(x);
+	}
+}
+
+void tbg_fetch_received(struct tbg_transfer *x, int res)
+{
+	tbg_transfer_hold(x);
+	if (x->head_done) {
+		x->stamp_ms = x->w->now_ms;
+		body_received(x, res);
+	} else if (res <= 0 || unasked(x)) {
+		/* a long head may be refused before all of it is there */
+		if (res > 0 && x->up_head.len <= WHOLE_MAX)
+			tbg_upstream_conn_unasked(x->w, x->o, res);
+		tbg_fetch_head_died(x);
+	} else {
+		x->heard = true;
+		heads_received(x, res);
+	}
+	tbg_transfer_release(x);
+}

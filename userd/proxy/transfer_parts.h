@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the parts of a transfer call of each other: its life (transfer.c), the
+ * request that it keeps (request_copy.c), and what answers that (decide.c). For
+ * this folder alone.
+ */
+#ifndef TBG_USERD_TRANSFER_PARTS_H
+#define TBG_USERD_TRANSFER_PARTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proxy/transfer.h"
+
+#define WAITS_MAX	2		/* for others' fetches, then our own */
+
+/* transfer.c */
+struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
+				      const struct tbg_message *m,
+				      struct tbg_upstream *upstream, const char *index,
+				      const struct tbg_reading *reading);
+
+/* request_copy.c */
+struct tbg_value tbg_transfer_text_of(const struct tbg_transfer *x, struct tbg_text t);
+bool tbg_transfer_trusts(const struct tbg_location *l, const char *peer);
+bool tbg_transfer_request_read(struct tbg_transfer *x);
+/* What programs are told of the location. False: no memory. */
+bool tbg_transfer_script_read(struct tbg_transfer *x, const struct tbg_location *l);
+
+/* decide.c */
+/* What no other can be answered with, while another's fetch may answer it. */
+bool tbg_transfer_asks_less(const struct tbg_request_directives *w);
+void tbg_transfer_go(struct tbg_transfer *x);
+/* Has the request come through this very daemon (RFC 9110 7.6.3)? */
+bool tbg_transfer_loops(const struct tbg_transfer *x);
+void tbg_transfer_refuse(struct tbg_transfer *x, unsigned int status);
+/* Whether the cache has no part in it; x->fwd is set. */
+bool tbg_transfer_bypasses(struct tbg_transfer *x);
+void tbg_transfer_on_waited(struct tbg_worker *w, struct tbg_mail *mail);
+
+#endif

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a response changes of what is stored: a 304 renews it, another version
+ * replaces it, an unsafe request withdraws it (RFC 9111, 4.3.4 and 4.4).
+ */
+#include <string.h>
+#include <time.h>
+
+#include "fastcgi/client.h"
+#include "store/partials.h"
+#include "http/uri_reference.h"
+#include "serve/dispatch.h"
+#include "proxy/fetch_parts.h"
+
+#define PART_JOINED_MAX	(4u << 20)	/* bytes that are copied to join parts */
+
+/* Of what a stored response and one that has come say together. False: no memory. */
+static bool updated_terms(const struct tbg_transfer *x, const struct tbg_lines *lines,
+			  unsigned int status, struct tbg_response_directives *ret)
+{
+	struct tbg_fields fields = { 0 };
+	bool ok = !lines->failed &&
+		  tbg_fields_read(&fields, lines->text ?: "", lines->len) >= 0;
+
+	if (ok)
+		tbg_response_directives_read(ret, status, &fields, time(NULL), x->w->now_ns,
+			       x->w->now_ns - x->sent_ns);
+	tbg_fields_free(&fields);
+	return ok;
+}
+
+struct tbg_stored *tbg_fetch_joined(struct tbg_transfer *x, const struct tbg_lines *news)
+{
+	const struct tbg_stored *part = x->part;
+	struct tbg_lines lines = { 0 };
+	struct tbg_stored *s = NULL;
+	struct tbg_response_directives terms;
+	struct tbg_byte_chain *pile;
+	uint64_t from, n;
+
+	if (!part || !tbg_part_joins(part, &x->terms, news->text, news->len, &from, &n) ||
+	    (!x->completes && (n > PART_JOINED_MAX ||
+			       n > tbg_store_body_max(x->w->s->stock))))
+		return NULL;
+	pile = tbg_part_join(part, &x->terms, x->pile);
+	tbg_forward_update(&lines, part->head, part->head_len, news->text, news->len);
+	if (pile && updated_terms(x, &lines, n == x->terms.size ? 200 : 206, &terms)) {
+		terms.part_from = from;
+		terms.part_len = n;
+		terms.size = x->terms.size;
+		s = tbg_stored_new(&terms, tbg_status_text(terms.status), lines.text,
+				   lines.len, x->fields.text, x->fields.len, pile);
+		pile = NULL;
+	}
+	tbg_byte_chain_put(pile);
+	tbg_lines_free(&lines);
+	return s;
+}
+
+/* Whose answers a path has: its location's, or for a folder those of its index. */
+static const struct tbg_upstream *upstream_of(struct tbg_transfer *x, const char *path,
+					      size_t len, const char **ret_index)
+{
+	int n = tbg_target_path(path, len, x->w->path);
+	const struct tbg_location *l;
+
+	if (n < 0)
+		return NULL;
+	l = tbg_location_find(tbg_site_find(x->w->sites, x->host.text, x->host.len),
+			      x->w->path, n);
+	if (!l->upstream)
+		l = tbg_route_index(x->w->s, l, x->w->path, n, ret_index);
+	return l ? l->upstream : NULL;
+}
+
+/* A URI of the same authority; an index is part of it as transfer.c has it. */
+static void withdraw_uri(struct tbg_transfer *x, const struct tbg_lines *uri)
+{
+	size_t path_off = x->uri.path_off;
+	const char *path = uri->text + path_off, *index = NULL;
+	const char *query = memchr(path, '?', uri->len - path_off);
+	size_t len = query ? (size_t)(query - path) : uri->len - path_off;
+	const struct tbg_upstream *u = upstream_of(x, path, len, &index);
+	struct tbg_lines own = { 0 };
+
+	if (!u)
+		return;
+	tbg_lines_put(&own, uri->text, path_off + len);
+	if (index && u->terms.protocol == TBG_PROTOCOL_HTTP) {
+		tbg_lines_text(&own, path[len - 1] == '/' ? "" : "/");
+		tbg_lines_text(&own, index);
+	}
+	tbg_lines_put(&own, path + len, uri->len - path_off - len);
+	if (!own.failed)
+		tbg_store_withdraw(x->w->s->stock, &(struct tbg_uri){
+			.text = own.text, .len = own.len, .path_off = path_off,
+			.upstream = u->id });
+	tbg_lines_free(&own);
+}
+
+/* The URI that a field refers to, if it is of the request's authority. */
+static bool reference_of(const struct tbg_transfer *x, const char *name,
+			 const char *fields, size_t len, struct tbg_lines *ret)
+{
+	struct tbg_value base = { x->uri.text, x->uri.len }, v;
+
+	return tbg_field_find(fields, len, name, &v) && v.len &&
+	       tbg_uri_reference_resolve(ret, base, x->uri.https, x->uri.path_off, v);
+}
+
+/*
+ * Location and Content-Location of a successful unsafe request (RFC 9111 4.4). True: it
+ * refers to the request's own URI, which is withdrawn in any case.
+ */
+static bool withdraw_reference(struct tbg_transfer *x, const char *name,
+			       const char *fields, size_t len)
+{
+	struct tbg_lines uri = { 0 };
+	bool refers = reference_of(x, name, fields, len, &uri);
+	bool own = refers && uri.len == x->uri.len &&
+		   !memcmp(uri.text, x->uri.text, uri.len);
+
+	if (refers && !own)
+		withdraw_uri(x, &uri);
+	tbg_lines_free(&uri);
+	return own;
+}
+
+void tbg_fetch_withdraw(struct tbg_transfer *x, const char *fields, size_t len)
+{
+	bool own;
+
+	withdraw_reference(x, "Location", fields, len);
+	own = withdraw_reference(x, "Content-Location", fields, len);
+	if (tbg_store_withdraw_own(x->w->s->stock, &x->uri, &x->seq))
+		x->wish.represents = own && x->m.method == TBG_METHOD_POST;
+}
+
+/* Whether a field says something else than the stored one's. */
+static bool differs(const struct tbg_stored *s, const char *name,
+		    const char *fields, size_t len)
+{
+	struct tbg_value ours, theirs;
+
+	return tbg_field_find(fields, len, name, &theirs) &&
+	       (!tbg_field_find(s->head, s->head_len, name, &ours) ||
+		ours.len != theirs.len || memcmp(ours.text, theirs.text, ours.len));
+}
+
+bool tbg_fetch_of_another(const struct tbg_stored *s, const char *fields, size_t len)
+{
+	struct tbg_value v;
+
+	if (tbg_field_find(fields, len, "ETag", &v))
+		return differs(s, "ETag", fields, len);
+	return tbg_field_find(s->head, s->head_len, "Last-Modified", &v) &&
+	       differs(s, "Last-Modified", fields, len);
+}
+
+/* The stored response with what its 304 says of it (RFC 9111 4.3.4). */
+static struct tbg_stored *freshened(struct tbg_transfer *x)
+{
+	const struct tbg_stored *old = x->selected;
+	struct tbg_lines news = { 0 }, lines = { 0 };
+	struct tbg_response_directives terms;
+	struct tbg_stored *s = NULL;
+
+	tbg_forward_fields(&news, &x->says, x->w->date, old->terms.status);
+	tbg_forward_update(&lines, old->head, old->head_len, news.text ?: "", news.len);
+	if (!news.failed && updated_terms(x, &lines, old->terms.status, &terms)) {
+		atomic_fetch_add(&old->body->refs, 1);
+		s = tbg_stored_new(&terms, old->reason, lines.text, lines.len,
+				   x->fields.text, x->fields.len, old->body);
+	}
+	if (s)
+		s->older = !x->r.minor;
+	tbg_lines_free(&news);
+	tbg_lines_free(&lines);
+	return s;
+}
+
+/* Whether anything has come with a response that has no body. */
+static bool more_behind(const struct tbg_transfer *x)
+{
+	return x->extra || x->o->head_len > x->r.len;
+}
+
+/*
+ * Stores what a 304 or a HEAD has made of a stored response, which goes if nobody may
+ * store that (NULL: there is none). A request that forbids it does so for itself alone.
+ */
+static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
+{
+	struct tbg_request_directives get = x->wish, any;
+
+	get.get = true;
+	tbg_request_directives_read(&any, TBG_METHOD_GET, &(struct tbg_fields){ 0 });
+	any.store_cookies = x->wish.store_cookies;
+	if (s && tbg_response_directives_storable(&s->terms, &get)) {
+		tbg_stored_get(s);
+		x->stored = tbg_transfer_store(x, s);
+		return true;
+	}
+	if (!s || !tbg_response_directives_storable(&s->terms, &any))
+		tbg_store_withdraw(x->w->s->stock, &x->uri);
+	return false;
+}
+
+void tbg_fetch_validated(struct tbg_transfer *x)
+{
+	struct tbg_stored *s = freshened(x);
+	bool storable = replaced(x, more_behind(x) ? NULL : s);
+
+	x->pile = s ? tbg_byte_chain_new() : NULL;
+	if (!x->pile) {
+		tbg_stored_put(s);
+		tbg_fetch_fail(x, 503);
+		return;
+	}
+	tbg_transfer_land(x, 0, !storable ||
+				  tbg_response_directives_for_one(&s->terms, x->w->now_ns));
+	x->head_done = true;
+	if (!tbg_speaks_fastcgi(x))
+		tbg_body_decoder_begin(&x->frame, TBG_FRAMING_NONE, 0);
+	tbg_transfer_stored(x, s, false);
+	if (x->running)
+		tbg_fetch_body_first(x);
+}
+
+void tbg_fetch_head_compare(struct tbg_transfer *x, const char *fields, size_t len)
+{
+	const struct tbg_stored *old = x->selected;
+	struct tbg_stored *s = NULL;
+
+	if (!x->wish.head || x->r.status != 200 || !old || old->terms.status != 200 ||
+	    (!tbg_speaks_fastcgi(x) && more_behind(x)))
+		return;
+	if (!differs(old, "ETag", fields, len) &&
+	    !differs(old, "Last-Modified", fields, len) &&
+	    (!x->r.has_length || x->r.content_length == old->body->len))
+		s = freshened(x);
+	replaced(x, s);
+	tbg_stored_put(s);
+}
