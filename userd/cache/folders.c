@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The index by file name, a tree of folders: what a change of a file, or of a folder
+ * above it, makes old. The lock of the names is held in all functions without a
+ * prefix.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/objects.h"
+#include "files/root.h"
+#include "cache/parts.h"
+
+#define DEPTH_MAX	64	/* folders of a name the log is searched for */
+
+static struct dir *dir_find(struct tbg_cache *c, const char *name, size_t len,
+			    uint64_t hash)
+{
+	struct dir *d = c->dir_buckets[hash & c->dir_mask];
+
+	while (d && (d->hash != hash || d->len != len ||
+		     memcmp(d->name, name, len)))
+		d = d->next;
+	return d;
+}
+
+/* The folder of the first len bytes of name, and those above it. */
+static struct dir *dir_make(struct tbg_cache *c, const char *name, size_t len)
+{
+	uint64_t hash = tbg_name_hash(name, len);
+	struct dir *d = dir_find(c, name, len, hash), *up = NULL;
+	size_t up_len = len;
+
+	if (d)
+		return d;
+	d = calloc(1, sizeof(*d) + len);
+	if (!d)
+		return NULL;
+	d->hash = hash;
+	d->len = len;
+	memcpy(d->name, name, len);
+	while (up_len && name[up_len - 1] != '/')
+		up_len--;
+	if (up_len)
+		up = dir_make(c, name, up_len - 1);
+	if (up_len && !up) {
+		free(d);
+		return NULL;
+	}
+	if (up) {
+		d->parent = up;
+		d->sib_next = up->child;
+		d->sib_prev = &up->child;
+		if (up->child)
+			up->child->sib_prev = &d->sib_next;
+		up->child = d;
+		up->nr++;
+	}
+	d->next = c->dir_buckets[hash & c->dir_mask];
+	c->dir_buckets[hash & c->dir_mask] = d;
+	return d;
+}
+
+void tbg_cache_dir_prune(struct tbg_cache *c, struct dir *d)
+{
+	while (d && !d->nr) {
+		struct dir **at = &c->dir_buckets[d->hash & c->dir_mask];
+		struct dir *up = d->parent;
+
+		while (*at != d)
+			at = &(*at)->next;
+		*at = d->next;
+		if (up) {
+			*d->sib_prev = d->sib_next;
+			if (d->sib_next)
+				d->sib_next->sib_prev = d->sib_prev;
+			up->nr--;
+		}
+		free(d);
+		d = up;
+	}
+}
+
+int tbg_cache_name_enter(struct tbg_cache *c, struct node *n)
+{
+	const char *name = n->o.name, *slash = strrchr(name, '/');
+	struct node **at = &c->name_buckets[n->name_hash & c->name_mask];
+	struct dir *d = NULL;
+
+	if (slash) {
+		d = dir_make(c, name, slash - name);
+		if (!d)
+			return -ENOMEM;
+		n->dir = d;
+		n->dir_next = d->files;
+		n->dir_prev = &d->files;
+		if (d->files)
+			d->files->dir_prev = &n->dir_next;
+		d->files = n;
+		d->nr++;
+	}
+	n->name_next = *at;
+	n->name_prev = at;
+	if (*at)
+		(*at)->name_prev = &n->name_next;
+	*at = n;
+	return 0;
+}
+
+void tbg_cache_name_leave(struct tbg_cache *c, struct node *n)
+{
+	*n->name_prev = n->name_next;
+	if (n->name_next)
+		n->name_next->name_prev = n->name_prev;
+	if (!n->dir)
+		return;
+	*n->dir_prev = n->dir_next;
+	if (n->dir_next)
+		n->dir_next->dir_prev = n->dir_prev;
+	n->dir->nr--;
+	tbg_cache_dir_prune(c, n->dir);
+}
+
+bool tbg_cache_name_changed(const struct tbg_cache *c, const char *name, uint64_t seq)
+{
+	uint64_t now = tbg_cache_changes(c), hashes[DEPTH_MAX];
+	unsigned int nr = 0;
+
+	if (now == seq)
+		return false;
+	if (c->all_changed > seq || now - seq > CHANGE_NR)
+		return true;
+	hashes[nr++] = tbg_name_hash(name, strlen(name));
+	for (const char *p = strchr(name, '/'); p; p = strchr(p + 1, '/')) {
+		if (nr == DEPTH_MAX)
+			return true;
+		hashes[nr++] = tbg_name_hash(name, p - name);
+	}
+	for (; seq != now; seq++)
+		for (unsigned int i = 0; i < nr; i++)
+			if (c->change[seq % CHANGE_NR] == hashes[i])
+				return true;
+	return false;
+}
+
+bool tbg_cache_changed(struct tbg_cache *c, const char *name, uint64_t *seq)
+{
+	bool ret;
+
+	if (tbg_cache_changes(c) == *seq)
+		return false;
+	pthread_mutex_lock(&c->names);
+	ret = tbg_cache_name_changed(c, name, *seq);
+	*seq = tbg_cache_changes(c);
+	pthread_mutex_unlock(&c->names);
+	return ret;
+}
+
+/* Bytes of the name that this one is a variant's of; 0: it is none. */
+static size_t plain_len(const char *name)
+{
+	static const char *const suffixes[] = {
+#define X(id, coding, suffix) suffix,
+		TBG_ENCODING_LIST(X)
+#undef X
+	};
+	const char *dot = strrchr(name, '.');
+
+	for (size_t i = 0; dot && i < sizeof(suffixes) / sizeof(*suffixes); i++)
+		if (!strcmp(dot + 1, suffixes[i]))
+			return dot - name;
+	return 0;
+}
+
+unsigned int tbg_cache_withdraw_name(struct tbg_cache *c, const char *name)
+{
+	size_t len = strlen(name), plain = plain_len(name);
+	unsigned int nr;
+	struct dir *d;
+
+	if (!len)
+		return tbg_cache_withdraw_all(c);
+	pthread_mutex_lock(&c->names);
+	nr = tbg_cache_withdraw_file(c, name, len);
+	if (plain)
+		nr += tbg_cache_withdraw_file(c, name, plain);
+	d = dir_find(c, name, len, tbg_name_hash(name, len));
+	if (d)
+		nr += tbg_cache_withdraw_folder(c, d);
+	pthread_mutex_unlock(&c->names);
+	add(c->withdrawn, nr);
+	return nr;
+}
+
+bool tbg_cache_has_name(struct tbg_cache *c, const char *name)
+{
+	uint64_t hash = tbg_name_hash(name, strlen(name));
+	struct node *n;
+
+	pthread_mutex_lock(&c->names);
+	n = c->name_buckets[hash & c->name_mask];
+	while (n && (n->name_hash != hash || strcmp(n->o.name, name)))
+		n = n->name_next;
+	pthread_mutex_unlock(&c->names);
+	return n;
+}
