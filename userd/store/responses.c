@@ -14,160 +14,19 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "cache/objects.h"
 #include "core/fresh.h"
 #include "core/key.h"
 #include "http/header.h"
-#include "http/request.h"
 #include "http/vary.h"
 #include "store/responses.h"
+#include "store/parts.h"
 
-#define BUCKETS		(1u << 16)
 #define VARIANTS_MAX	64		/* of a URI; the oldest goes */
-#define CHANGES		4096		/* withdrawals that are remembered */
-#define PASS_NS		(120 * 1000000000ull)	/* of not waiting for a URI */
 #define SPARED_MAX	1024		/* before one goes in any case: it takes time */
 #define OVERHEAD	512		/* of a stored response, about */
 #define REPLACE_NS	1000000000ull	/* between an object's giving way and the next */
-
-struct tbg_pending_fetch {
-	struct tbg_pending_fetch *next;
-	struct entry *entry;
-	struct tbg_lines second;	/* as far as known: see flight_fits() */
-	struct tbg_waiter *waiters, **last;
-	unsigned int waiting;
-	uint64_t seen_ns;		/* under way, says who fetches; atomic */
-	bool doomed;			/* withdrawn: nobody joins any more */
-};
-
-struct entry {
-	struct entry *next;		/* in the bucket */
-	struct entry *newer, *older;	/* by last use, or when it was spared */
-	uint64_t hash[2];
-	struct tbg_stored *variants;	/* newest first */
-	struct tbg_pending_fetch *flights;
-	uint64_t pass_ns;		/* waiting is of no use until then */
-	uint64_t bytes;
-	uint32_t asked;			/* how often, halved whenever it is spared */
-	uint32_t nr;
-	uint32_t len, path_off, upstream, proxy_host_len;
-	bool https;
-	char uri[];			/* len bytes, and behind them the proxy's host */
-};
-
-struct tbg_store {
-	pthread_mutex_t lock;
-	struct entry **buckets;
-	struct entry *newest, *oldest;
-	uint64_t key[2];
-	uint64_t budget, used;
-	_Atomic int64_t outside;	/* bytes of bodies that are in use and not stored */
-	uint64_t changes;
-	uint64_t all_changed;
-	uint64_t change[CHANGES];
-	uint64_t responses, uris, evicted, withdrawn;
-};
-
-/* Piles */
-
-struct tbg_byte_chain *tbg_byte_chain_new(void)
-{
-	struct tbg_byte_chain *p = malloc(sizeof(*p));
-
-	if (p)
-		*p = (struct tbg_byte_chain){ .refs = 1 };
-	return p;
-}
-
-void tbg_byte_chain_put(struct tbg_byte_chain *p)
-{
-	if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
-		return;
-	tbg_byte_chain_cut(p, NULL);
-	free(p);
-}
-
-static void pile_count(struct tbg_byte_chain *p, int64_t room)
-{
-	p->room += room;
-	if (p->outside)
-		atomic_fetch_add_explicit(p->outside, room, memory_order_relaxed);
-}
-
-void tbg_byte_chain_cut(struct tbg_byte_chain *p, const struct tbg_piece *until)
-{
-	while (p->first && p->first != until) {
-		struct tbg_piece *one = p->first;
-
-		p->first = one->next;
-		pile_count(p, -(int64_t)one->room);
-		free(one);
-	}
-}
-
-struct tbg_piece *tbg_byte_chain_room(struct tbg_byte_chain *p, uint32_t room)
-{
-	struct tbg_piece *one = p->last;
-
-	if (one && one->len < one->room)
-		return one;
-	one = malloc(sizeof(*one) + room);
-	if (!one)
-		return NULL;
-	one->next = NULL;
-	one->len = 0;
-	one->room = room;
-	pile_count(p, room);
-	if (p->last)
-		p->last->next = one;
-	else
-		p->first = one;
-	p->last = one;
-	return one;
-}
-
-bool tbg_byte_chain_add(struct tbg_byte_chain *p, const void *b, size_t len)
-{
-	while (len) {
-		struct tbg_piece *one = tbg_byte_chain_room(p, len < 4096 ? 4096 : len);
-		size_t n;
-
-		if (!one)
-			return false;
-		n = len < one->room - one->len ? len : one->room - one->len;
-		memcpy(one->data + one->len, b, n);
-		one->len += n;
-		p->len += n;
-		b = (const char *)b + n;
-		len -= n;
-	}
-	return true;
-}
-
-struct tbg_byte_chain *tbg_byte_chain_keep(struct tbg_byte_chain *p)
-{
-	struct tbg_byte_chain *ret;
-
-	if (p->room / 2 <= p->len) {
-		atomic_fetch_add(&p->refs, 1);
-		return p;
-	}
-	ret = tbg_byte_chain_new();
-	if (!ret || (p->len && !tbg_byte_chain_room(ret, p->len)))
-		goto fail;
-	for (const struct tbg_piece *one = p->first; one; one = one->next)
-		if (!tbg_byte_chain_add(ret, one->data, one->len))
-			goto fail;
-	return ret;
-
-fail:
-	tbg_byte_chain_put(ret);
-	return NULL;
-}
-
-/* Stored responses */
 
 static bool varies_by_encoding(const char *head, size_t len)
 {
@@ -242,11 +101,7 @@ bool tbg_stored_selects(const struct tbg_stored *s, const char *req, size_t req_
 	return same;
 }
 
-/* The table; the lock is held from here on */
-
-/* SipHash-1-3 of any text, with the rounds of core/key.h. */
-static void uri_hash(const uint64_t key[2], const struct tbg_uri *u,
-		     uint64_t ret[2])
+void tbg_store_uri_hash(const uint64_t key[2], const struct tbg_uri *u, uint64_t ret[2])
 {
 	const char *b = u->text;
 	size_t len = u->len;
@@ -290,8 +145,7 @@ static void use_enter(struct tbg_store *s, struct entry *e)
 	s->newest = e;
 }
 
-/* The first from e on of that URI, whatever a proxy has said of scheme and host. */
-static struct entry *entry_like(struct entry *e, const struct tbg_uri *u, uint64_t hash)
+struct entry *tbg_store_entry_like(struct entry *e, const struct tbg_uri *u, uint64_t hash)
 {
 	while (e && (e->hash[0] != hash || e->len != u->len ||
 		     e->upstream != u->upstream || memcmp(e->uri, u->text, u->len)))
@@ -299,24 +153,24 @@ static struct entry *entry_like(struct entry *e, const struct tbg_uri *u, uint64
 	return e;
 }
 
-static struct entry *entry_find(struct tbg_store *s, const struct tbg_uri *u,
-				uint64_t hash[2])
+struct entry *tbg_store_entry_find(struct tbg_store *s, const struct tbg_uri *u,
+				   uint64_t hash[2])
 {
 	const struct tbg_value *host = &u->proxy_host;
 	struct entry *e;
 
-	uri_hash(s->key, u, hash);
-	e = entry_like(s->buckets[hash[0] % BUCKETS], u, hash[0]);
+	tbg_store_uri_hash(s->key, u, hash);
+	e = tbg_store_entry_like(s->buckets[hash[0] % BUCKETS], u, hash[0]);
 	while (e && (e->https != u->https || e->proxy_host_len != host->len ||
 		     (host->len && memcmp(e->uri + e->len, host->text, host->len))))
-		e = entry_like(e->next, u, hash[0]);
+		e = tbg_store_entry_like(e->next, u, hash[0]);
 	return e;
 }
 
-static struct entry *entry_get(struct tbg_store *s, const struct tbg_uri *u)
+struct entry *tbg_store_entry_get(struct tbg_store *s, const struct tbg_uri *u)
 {
 	uint64_t hash[2];
-	struct entry *e = entry_find(s, u, hash);
+	struct entry *e = tbg_store_entry_find(s, u, hash);
 
 	if (e)
 		return e;
@@ -374,8 +228,7 @@ static uint64_t objects_heat(const struct tbg_stored *one)
 	return sum;
 }
 
-static void variant_drop(struct tbg_store *s, struct entry *e,
-			 struct tbg_stored **at)
+void tbg_store_variant_drop(struct tbg_store *s, struct entry *e, struct tbg_stored **at)
 {
 	struct tbg_stored *one = *at;
 
@@ -390,20 +243,20 @@ static void variant_drop(struct tbg_store *s, struct entry *e,
 	tbg_stored_put(one);
 }
 
-static unsigned int entry_empty(struct tbg_store *s, struct entry *e)
+unsigned int tbg_store_entry_empty(struct tbg_store *s, struct entry *e)
 {
 	unsigned int nr = e->nr;
 
 	while (e->variants)
-		variant_drop(s, e, &e->variants);
+		tbg_store_variant_drop(s, e, &e->variants);
 	return nr;
 }
 
-static void entry_free(struct tbg_store *s, struct entry *e)
+void tbg_store_entry_free(struct tbg_store *s, struct entry *e)
 {
 	struct entry **at = &s->buckets[e->hash[0] % BUCKETS];
 
-	entry_empty(s, e);
+	tbg_store_entry_empty(s, e);
 	while (*at != e)
 		at = &(*at)->next;
 	*at = e->next;
@@ -444,13 +297,12 @@ static void variants_trim(struct tbg_store *s, struct entry *e)
 	while (s->used > s->budget && e->nr > 1) {
 		for (at = &e->variants; (*at)->next; at = &(*at)->next)
 			;
-		variant_drop(s, e, at);
+		tbg_store_variant_drop(s, e, at);
 		s->evicted++;
 	}
 }
 
-/* From the oldest on; of what is being fetched, and of keep, one variant stays. */
-static void room_make(struct tbg_store *s, const struct entry *keep)
+void tbg_store_room_make(struct tbg_store *s, const struct entry *keep)
 {
 	struct entry *e = s->oldest, *newer;
 	unsigned int spared_nr = 0;
@@ -467,7 +319,7 @@ static void room_make(struct tbg_store *s, const struct entry *keep)
 			continue;
 		}
 		s->evicted += e->nr;
-		entry_free(s, e);
+		tbg_store_entry_free(s, e);
 	}
 	for (e = s->oldest; e && s->used > s->budget; e = e->newer)
 		variants_trim(s, e);
@@ -495,8 +347,6 @@ static struct tbg_stored *variant_find(const struct entry *e, const char *req,
 	return best;
 }
 
-/* Opening, finding, storing */
-
 int tbg_store_open(struct tbg_store **ret, uint64_t budget,
 		   const uint64_t key[2])
 {
@@ -522,7 +372,7 @@ void tbg_store_close(struct tbg_store *s)
 	if (!s)
 		return;
 	while (s->oldest)
-		entry_free(s, s->oldest);
+		tbg_store_entry_free(s, s->oldest);
 	free(s->buckets);
 	free(s);
 }
@@ -555,7 +405,7 @@ struct tbg_stored *tbg_store_find(struct tbg_store *s, const struct tbg_uri *u,
 
 	*ret_others = false;
 	pthread_mutex_lock(&s->lock);
-	e = entry_find(s, u, hash);
+	e = tbg_store_entry_find(s, u, hash);
 	if (e) {
 		use_leave(s, e);
 		use_enter(s, e);
@@ -571,7 +421,7 @@ struct tbg_stored *tbg_store_find(struct tbg_store *s, const struct tbg_uri *u,
 	return one;
 }
 
-static bool changed_since(const struct tbg_store *s, uint64_t hash, uint64_t seq)
+bool tbg_store_changed_since(const struct tbg_store *s, uint64_t hash, uint64_t seq)
 {
 	if (s->all_changed > seq || s->changes - seq > CHANGES)
 		return true;
@@ -612,7 +462,7 @@ static void variant_enter(struct tbg_store *s, struct entry *e,
 		bool same = second_same(*at, one->second, one->second_len);
 
 		if (same || *at == old || (e->nr >= VARIANTS_MAX && !(*at)->next))
-			variant_drop(s, e, at);
+			tbg_store_variant_drop(s, e, at);
 		else
 			at = &(*at)->next;
 	}
@@ -649,14 +499,14 @@ bool tbg_store_put(struct tbg_store *s, const struct tbg_uri *u,
 	bool stored = false;
 
 	pthread_mutex_lock(&s->lock);
-	uri_hash(s->key, u, hash);
-	if (!changed_since(s, hash[0], seq) && (e = entry_get(s, u)) &&
+	tbg_store_uri_hash(s->key, u, hash);
+	if (!tbg_store_changed_since(s, hash[0], seq) && (e = tbg_store_entry_get(s, u)) &&
 	    (one->terms.status != 206 || !whole_there(e, one))) {
 		variant_enter(s, e, one, old);
 		use_leave(s, e);
 		use_enter(s, e);
 		e->pass_ns = 0;
-		room_make(s, e);
+		tbg_store_room_make(s, e);
 		stored = true;
 	}
 	pthread_mutex_unlock(&s->lock);
@@ -664,8 +514,6 @@ bool tbg_store_put(struct tbg_store *s, const struct tbg_uri *u,
 		tbg_stored_put(one);
 	return stored;
 }
-
-/* For the kernel tiers, and for who looks */
 
 /*
  * Where its object of that key has its place; NULL: nowhere. Who writes
@@ -746,368 +594,6 @@ void tbg_store_each(struct tbg_store *s,
 				.hits = one->hits + objects_heat(one),
 			}, arg);
 	pthread_mutex_unlock(&s->lock);
-}
-
-/* Withdrawing */
-
-static void change_log(struct tbg_store *s, uint64_t hash)
-{
-	s->change[s->changes++ % CHANGES] = hash;
-}
-
-static unsigned int entry_withdraw(struct tbg_store *s, struct entry *e)
-{
-	unsigned int nr = entry_empty(s, e);
-
-	s->withdrawn += nr;
-	for (struct tbg_pending_fetch *f = e->flights; f; f = f->next)
-		f->doomed = true;
-	if (!e->flights)
-		entry_free(s, e);
-	return nr;
-}
-
-void tbg_store_drop(struct tbg_store *s, const struct tbg_uri *u,
-		    const struct tbg_stored *one)
-{
-	struct tbg_stored **at;
-	uint64_t hash[2];
-	struct entry *e;
-
-	pthread_mutex_lock(&s->lock);
-	e = entry_find(s, u, hash);
-	for (at = e ? &e->variants : NULL; at && *at; at = &(*at)->next) {
-		if (*at != one)
-			continue;
-		variant_drop(s, e, at);
-		s->withdrawn++;
-		if (!e->variants && !e->flights)
-			entry_free(s, e);
-		break;
-	}
-	pthread_mutex_unlock(&s->lock);
-}
-
-/* lock held */
-static unsigned int withdraw(struct tbg_store *s, const struct tbg_uri *u, uint64_t hash)
-{
-	struct entry *e = entry_like(s->buckets[hash % BUCKETS], u, hash), *next;
-	unsigned int nr = 0;
-
-	change_log(s, hash);
-	for (; e; e = next) {
-		next = entry_like(e->next, u, hash);
-		nr += entry_withdraw(s, e);
-	}
-	return nr;
-}
-
-unsigned int tbg_store_withdraw(struct tbg_store *s, const struct tbg_uri *u)
-{
-	uint64_t hash[2];
-	unsigned int nr;
-
-	uri_hash(s->key, u, hash);
-	pthread_mutex_lock(&s->lock);
-	nr = withdraw(s, u, hash[0]);
-	pthread_mutex_unlock(&s->lock);
-	return nr;
-}
-
-bool tbg_store_withdraw_own(struct tbg_store *s, const struct tbg_uri *u, uint64_t *seq)
-{
-	uint64_t hash[2];
-	bool first;
-
-	uri_hash(s->key, u, hash);
-	pthread_mutex_lock(&s->lock);
-	first = !changed_since(s, hash[0], *seq);
-	withdraw(s, u, hash[0]);
-	if (first)
-		*seq = s->changes;
-	pthread_mutex_unlock(&s->lock);
-	return first;
-}
-
-/* What is to go, and what is asked for: a path, a host or a tag. */
-struct pick {
-	bool (*takes)(const struct entry *e, const struct pick *p);
-	const char *text;
-	size_t len;
-};
-
-static bool takes_all(const struct entry *e, const struct pick *p)
-{
-	return true;
-}
-
-/* Its path decoded, without the query; negative: it is none. */
-static int path_of(const struct entry *e, char ret[TBG_TARGET_MAX + 1])
-{
-	return tbg_target_path(e->uri + e->path_off, e->len - e->path_off, ret);
-}
-
-static bool takes_path(const struct entry *e, const struct pick *p)
-{
-	char path[TBG_TARGET_MAX + 1];
-	int n = path_of(e, path);
-
-	return n >= 0 && (size_t)n == p->len && !memcmp(path, p->text, p->len);
-}
-
-static bool takes_below(const struct entry *e, const struct pick *p)
-{
-	char path[TBG_TARGET_MAX + 1];
-	int n = path_of(e, path);
-
-	return n >= 0 && (size_t)n >= p->len && !memcmp(path, p->text, p->len);
-}
-
-/* Whether an authority is of that host, with any port or none. */
-static bool host_is(const char *authority, size_t len, const struct pick *p)
-{
-	if (len < p->len || strncasecmp(authority, p->text, p->len))
-		return false;
-	return len == p->len || authority[p->len] == ':';
-}
-
-static bool takes_host(const struct entry *e, const struct pick *p)
-{
-	return host_is(e->uri, e->path_off, p) ||
-	       host_is(e->uri + e->len, e->proxy_host_len, p);
-}
-
-static bool word_has(struct tbg_value v, const char *word, size_t len)
-{
-	const char *p = v.text, *end = v.text + v.len;
-
-	while (p < end) {
-		const char *from = p;
-
-		while (p < end && *p != ' ' && *p != '\t' && *p != ',')
-			p++;
-		if (p - from == (long)len && !memcmp(from, word, len))
-			return true;
-		p++;
-	}
-	return false;
-}
-
-static bool stored_tagged(const struct tbg_stored *one, const char *tag)
-{
-	struct tbg_value name, v;
-	size_t at = 0;
-
-	while (tbg_field_next(one->head, one->head_len, &at, &name, &v))
-		if (tbg_value_is(name, "Surrogate-Key") &&
-		    word_has(v, tag, strlen(tag)))
-			return true;
-	return false;
-}
-
-static bool takes_tag(const struct entry *e, const struct pick *p)
-{
-	for (const struct tbg_stored *one = e->variants; one; one = one->next)
-		if (stored_tagged(one, p->text))
-			return true;
-	return false;
-}
-
-static unsigned int purge(struct tbg_store *s, const struct pick *p)
-{
-	struct entry *e, *older;
-	unsigned int nr = 0;
-
-	pthread_mutex_lock(&s->lock);
-	/* fetches under way are of unknown path here: none of them is stored */
-	change_log(s, 0);
-	s->all_changed = s->changes;
-	for (e = s->newest; e; e = older) {
-		older = e->older;
-		if (p->takes(e, p))
-			nr += entry_withdraw(s, e);
-	}
-	pthread_mutex_unlock(&s->lock);
-	return nr;
-}
-
-unsigned int tbg_store_purge(struct tbg_store *s, const char *path, size_t len)
-{
-	return purge(s, &(struct pick){ path ? takes_path : takes_all, path, len });
-}
-
-unsigned int tbg_store_purge_below(struct tbg_store *s, const char *path,
-				   size_t len)
-{
-	return purge(s, &(struct pick){ takes_below, path, len });
-}
-
-unsigned int tbg_store_purge_host(struct tbg_store *s, const char *host)
-{
-	return purge(s, &(struct pick){ takes_host, host, strlen(host) });
-}
-
-unsigned int tbg_store_purge_tag(struct tbg_store *s, const char *tag)
-{
-	return purge(s, &(struct pick){ takes_tag, tag, strlen(tag) });
-}
-
-/* Fetches and those who wait for them */
-
-/*
- * Whether a fetch under way is likely to answer the request: what is known of
- * the URI's Vary (from the newest variant) must not tell them apart.
- */
-static bool flight_fits(const struct tbg_pending_fetch *f, const struct tbg_lines *second)
-{
-	return !f->doomed && f->second.len == second->len &&
-	       !memcmp(f->second.text ?: "", second->text ?: "", second->len);
-}
-
-static struct tbg_pending_fetch *flight_new(struct entry *e, struct tbg_lines *second,
-				     uint64_t now_ns)
-{
-	struct tbg_pending_fetch *f = calloc(1, sizeof(*f));
-
-	if (!f)
-		return NULL;
-	f->entry = e;
-	f->last = &f->waiters;
-	f->seen_ns = now_ns;
-	f->second = *second;
-	*second = (struct tbg_lines){ 0 };
-	f->next = e->flights;
-	e->flights = f;
-	return f;
-}
-
-static void waiter_add(struct tbg_pending_fetch *f, struct tbg_waiter *waiter)
-{
-	waiter->flight = f;
-	waiter->next = NULL;
-	waiter->prev = f->last;
-	*f->last = waiter;
-	f->last = &waiter->next;
-	f->waiting++;
-}
-
-static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg_join join,
-			     struct tbg_waiter *waiter, struct tbg_pending_fetch **ret)
-{
-	struct tbg_pending_fetch *f = e->flights;
-
-	while (f && !flight_fits(f, second))
-		f = f->next;
-	if ((f || join == TBG_JOIN_HOPING) && waiter->w->now_ns < e->pass_ns)
-		return TBG_TURN_ALONE;
-	if (f) {
-		waiter_add(f, waiter);
-		return TBG_TURN_WAIT;
-	}
-	if (join == TBG_JOIN_AFTER)
-		return TBG_TURN_ALONE;
-	*ret = flight_new(e, second, waiter->w->now_ns);
-	return *ret ? TBG_TURN_LEAD : TBG_TURN_ALONE;
-}
-
-enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
-			      const char *req, size_t req_len, enum tbg_join join,
-			      struct tbg_waiter *waiter,
-			      struct tbg_pending_fetch **ret_flight)
-{
-	enum tbg_turn turn = TBG_TURN_ALONE;
-	struct tbg_lines second = { 0 };
-	uint64_t hash[2];
-	struct entry *e;
-
-	*ret_flight = NULL;
-	if (!join)
-		return turn;
-	pthread_mutex_lock(&s->lock);
-	e = join == TBG_JOIN_AFTER ? entry_find(s, u, hash) : entry_get(s, u);
-	if (e && (!e->variants ||
-		  tbg_vary_make(&second, e->variants->head,
-				  e->variants->head_len, req, req_len)))
-		turn = turn_of(e, &second, join, waiter, ret_flight);
-	pthread_mutex_unlock(&s->lock);
-	tbg_lines_free(&second);
-	return turn;
-}
-
-void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
-		    unsigned int status, bool pass, uint64_t now_ns)
-{
-	struct entry *e = f->entry;
-	struct tbg_pending_fetch **at = &e->flights;
-	struct tbg_waiter *waiter, *next;
-
-	pthread_mutex_lock(&s->lock);
-	while (*at != f)
-		at = &(*at)->next;
-	*at = f->next;
-	if (pass)
-		e->pass_ns = now_ns + PASS_NS;
-	for (waiter = f->waiters; waiter; waiter = next) {
-		next = waiter->next;
-		waiter->flight = NULL;
-		waiter->status = status;
-		tbg_worker_post(waiter->w, &waiter->mail);
-	}
-	if (!e->flights && !e->variants && !e->pass_ns)
-		entry_free(s, e);
-	else
-		room_make(s, e);
-	pthread_mutex_unlock(&s->lock);
-	tbg_lines_free(&f->second);
-	free(f);
-}
-
-unsigned int tbg_store_waiting(struct tbg_store *s, const struct tbg_pending_fetch *f)
-{
-	unsigned int nr;
-
-	pthread_mutex_lock(&s->lock);
-	nr = f->waiting;
-	pthread_mutex_unlock(&s->lock);
-	return nr;
-}
-
-void tbg_store_flies(struct tbg_pending_fetch *f, uint64_t now_ns)
-{
-	__atomic_store_n(&f->seen_ns, now_ns, __ATOMIC_RELAXED);
-}
-
-bool tbg_store_lost(struct tbg_store *s, const struct tbg_waiter *waiter,
-		    uint64_t since_ns)
-{
-	const struct tbg_pending_fetch *f;
-	bool lost;
-
-	pthread_mutex_lock(&s->lock);
-	f = waiter->flight;
-	lost = f && __atomic_load_n(&f->seen_ns, __ATOMIC_RELAXED) < since_ns;
-	pthread_mutex_unlock(&s->lock);
-	return lost;
-}
-
-void tbg_store_leave(struct tbg_store *s, struct tbg_waiter *waiter)
-{
-	struct tbg_pending_fetch *f;
-
-	pthread_mutex_lock(&s->lock);
-	f = waiter->flight;
-	if (f) {
-		*waiter->prev = waiter->next;
-		if (waiter->next)
-			waiter->next->prev = waiter->prev;
-		else
-			f->last = waiter->prev;
-		f->waiting--;
-		waiter->flight = NULL;
-	}
-	pthread_mutex_unlock(&s->lock);
-	if (!f)
-		tbg_worker_unpost(waiter->w, &waiter->mail);
 }
 
 void tbg_store_stats(struct tbg_store *s, struct tbg_store_stats *ret)

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The chain of chunks that a body is received into and sent from, while it grows.
+ * Any thread that holds a reference; only its fetch adds to it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/responses.h"
+
+struct tbg_byte_chain *tbg_byte_chain_new(void)
+{
+	struct tbg_byte_chain *p = malloc(sizeof(*p));
+
+	if (p)
+		*p = (struct tbg_byte_chain){ .refs = 1 };
+	return p;
+}
+
+void tbg_byte_chain_put(struct tbg_byte_chain *p)
+{
+	if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	tbg_byte_chain_cut(p, NULL);
+	free(p);
+}
+
+static void pile_count(struct tbg_byte_chain *p, int64_t room)
+{
+	p->room += room;
+	if (p->outside)
+		atomic_fetch_add_explicit(p->outside, room, memory_order_relaxed);
+}
+
+void tbg_byte_chain_cut(struct tbg_byte_chain *p, const struct tbg_piece *until)
+{
+	while (p->first && p->first != until) {
+		struct tbg_piece *one = p->first;
+
+		p->first = one->next;
+		pile_count(p, -(int64_t)one->room);
+		free(one);
+	}
+}
+
+struct tbg_piece *tbg_byte_chain_room(struct tbg_byte_chain *p, uint32_t room)
+{
+	struct tbg_piece *one = p->last;
+
+	if (one && one->len < one->room)
+		return one;
+	one = malloc(sizeof(*one) + room);
+	if (!one)
+		return NULL;
+	one->next = NULL;
+	one->len = 0;
+	one->room = room;
+	pile_count(p, room);
+	if (p->last)
+		p->last->next = one;
+	else
+		p->first = one;
+	p->last = one;
+	return one;
+}
+
+bool tbg_byte_chain_add(struct tbg_byte_chain *p, const void *b, size_t len)
+{
+	while (len) {
+		struct tbg_piece *one = tbg_byte_chain_room(p, len < 4096 ? 4096 : len);
+		size_t n;
+
+		if (!one)
+			return false;
+		n = len < one->room - one->len ? len : one->room - one->len;
+		memcpy(one->data + one->len, b, n);
+		one->len += n;
+		p->len += n;
+		b = (const char *)b + n;
+		len -= n;
+	}
+	return true;
+}
+
+struct tbg_byte_chain *tbg_byte_chain_keep(struct tbg_byte_chain *p)
+{
+	struct tbg_byte_chain *ret;
+
+	if (p->room / 2 <= p->len) {
+		atomic_fetch_add(&p->refs, 1);
+		return p;
+	}
+	ret = tbg_byte_chain_new();
+	if (!ret || (p->len && !tbg_byte_chain_room(ret, p->len)))
+		goto fail;
+	for (const struct tbg_piece *one = p->first; one; one = one->next)
+		if (!tbg_byte_chain_add(ret, one->data, one->len))
+			goto fail;
+	return ret;
+
+fail:
+	tbg_byte_chain_put(ret);
+	return NULL;
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pending fetches: one request asks for what others wait for. Called by transfers
+ * before they ask a server, and when they are done.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http/header.h"
+#include "http/vary.h"
+#include "store/responses.h"
+#include "store/parts.h"
+
+#define PASS_NS		(120 * 1000000000ull)	/* of not waiting for a URI */
+
+/*
+ * Whether a fetch under way is likely to answer the request: what is known of
+ * the URI's Vary (from the newest variant) must not tell them apart.
+ */
+static bool flight_fits(const struct tbg_pending_fetch *f, const struct tbg_lines *second)
+{
+	return !f->doomed && f->second.len == second->len &&
+	       !memcmp(f->second.text ?: "", second->text ?: "", second->len);
+}
+
+static struct tbg_pending_fetch *flight_new(struct entry *e, struct tbg_lines *second,
+				     uint64_t now_ns)
+{
+	struct tbg_pending_fetch *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->entry = e;
+	f->last = &f->waiters;
+	f->seen_ns = now_ns;
+	f->second = *second;
+	*second = (struct tbg_lines){ 0 };
+	f->next = e->flights;
+	e->flights = f;
+	return f;
+}
+
+static void waiter_add(struct tbg_pending_fetch *f, struct tbg_waiter *waiter)
+{
+	waiter->flight = f;
+	waiter->next = NULL;
+	waiter->prev = f->last;
+	*f->last = waiter;
+	f->last = &waiter->next;
+	f->waiting++;
+}
+
+static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg_join join,
+			     struct tbg_waiter *waiter, struct tbg_pending_fetch **ret)
+{
+	struct tbg_pending_fetch *f = e->flights;
+
+	while (f && !flight_fits(f, second))
+		f = f->next;
+	if ((f || join == TBG_JOIN_HOPING) && waiter->w->now_ns < e->pass_ns)
+		return TBG_TURN_ALONE;
+	if (f) {
+		waiter_add(f, waiter);
+		return TBG_TURN_WAIT;
+	}
+	if (join == TBG_JOIN_AFTER)
+		return TBG_TURN_ALONE;
+	*ret = flight_new(e, second, waiter->w->now_ns);
+	return *ret ? TBG_TURN_LEAD : TBG_TURN_ALONE;
+}
+
+enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
+			      const char *req, size_t req_len, enum tbg_join join,
+			      struct tbg_waiter *waiter,
+			      struct tbg_pending_fetch **ret_flight)
+{
+	enum tbg_turn turn = TBG_TURN_ALONE;
+	struct tbg_lines second = { 0 };
+	uint64_t hash[2];
+	struct entry *e;
+
+	*ret_flight = NULL;
+	if (!join)
+		return turn;
+	pthread_mutex_lock(&s->lock);
+	e = join == TBG_JOIN_AFTER ? tbg_store_entry_find(s, u, hash) : tbg_store_entry_get(s, u);
+	if (e && (!e->variants ||
+		  tbg_vary_make(&second, e->variants->head,
+				  e->variants->head_len, req, req_len)))
+		turn = turn_of(e, &second, join, waiter, ret_flight);
+	pthread_mutex_unlock(&s->lock);
+	tbg_lines_free(&second);
+	return turn;
+}
+
+void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
+		    unsigned int status, bool pass, uint64_t now_ns)
+{
+	struct entry *e = f->entry;
+	struct tbg_pending_fetch **at = &e->flights;
+	struct tbg_waiter *waiter, *next;
+
+	pthread_mutex_lock(&s->lock);
+	while (*at != f)
+		at = &(*at)->next;
+	*at = f->next;
+	if (pass)
+		e->pass_ns = now_ns + PASS_NS;
+	for (waiter = f->waiters; waiter; waiter = next) {
+		next = waiter->next;
+		waiter->flight = NULL;
+		waiter->status = status;
+		tbg_worker_post(waiter->w, &waiter->mail);
+	}
+	if (!e->flights && !e->variants && !e->pass_ns)
+		tbg_store_entry_free(s, e);
+	else
+		tbg_store_room_make(s, e);
+	pthread_mutex_unlock(&s->lock);
+	tbg_lines_free(&f->second);
+	free(f);
+}
+
+unsigned int tbg_store_waiting(struct tbg_store *s, const struct tbg_pending_fetch *f)
+{
+	unsigned int nr;
+
+	pthread_mutex_lock(&s->lock);
+	nr = f->waiting;
+	pthread_mutex_unlock(&s->lock);
+	return nr;
+}
+
+void tbg_store_flies(struct tbg_pending_fetch *f, uint64_t now_ns)
+{
+	__atomic_store_n(&f->seen_ns, now_ns, __ATOMIC_RELAXED);
+}
+
+bool tbg_store_lost(struct tbg_store *s, const struct tbg_waiter *waiter,
+		    uint64_t since_ns)
+{
+	const struct tbg_pending_fetch *f;
+	bool lost;
+
+	pthread_mutex_lock(&s->lock);
+	f = waiter->flight;
+	lost = f && __atomic_load_n(&f->seen_ns, __ATOMIC_RELAXED) < since_ns;
+	pthread_mutex_unlock(&s->lock);
+	return lost;
+}
+
+void tbg_store_leave(struct tbg_store *s, struct tbg_waiter *waiter)
+{
+	struct tbg_pending_fetch *f;
+
+	pthread_mutex_lock(&s->lock);
+	f = waiter->flight;
+	if (f) {
+		*waiter->prev = waiter->next;
+		if (waiter->next)
+			waiter->next->prev = waiter->prev;
+		else
+			f->last = waiter->prev;
+		f->waiting--;
+		waiter->flight = NULL;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!f)
+		tbg_worker_unpost(waiter->w, &waiter->mail);
+}
