@@ -6,12 +6,7 @@
  * it says `ready` once everything serves.
  */
 #include <errno.h>
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netdb.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,7 +25,6 @@
 #include "store/spool.h"
 #include "os/clock.h"
 #include "control/control.h"
-#include "tiers/flow.h"
 #include "gateway/supervise.h"
 #include "tiers/hosts.h"
 #include "log/access.h"
@@ -49,35 +43,16 @@
 #include "tiers/sock.h"
 #include "os/stdio_hold.h"
 #include "store/responses.h"
-#include "config/units.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
 #include "serve/aside.h"
 #include "serve/worker.h"
+#include "main/parts.h"
 
 #define URING_FORBIDDEN "toboggand: serving by epoll, which is slower: a seccomp filter or a security module forbids io_uring (containers do), or the kernel is too old; allow io_uring_setup, io_uring_enter and io_uring_register"
 #define URING_DISABLED "toboggand: serving by epoll, which is slower: the sysctl kernel.io_uring_disabled is %u; set it to 0"
-#define LISTEN_FORBIDDEN "%s: %s; ports below net.ipv4.ip_unprivileged_port_start (1024) need CAP_NET_BIND_SERVICE: grant it, or choose another port"
-#define LISTEN_FAILED	"%s: %s; choose another address or port, or stop who has it"
-#define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
-#define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
 #define MSG_LEN		512
 #define OUTPUT_LEAST	(4u << 20)	/* bytes for clients that are slow */
-
-struct start {
-	struct tbg_server s;
-	struct tbg_identity id;
-	char **argv;
-	struct tbg_reload *reload;
-	struct tbg_left *left;		/* by killed daemons; still needed */
-	int signal_fd;
-	unsigned int threads_nr;	/* running */
-	atomic_uint threads_ended;
-	atomic_uint threads_bare;	/* without capabilities */
-	atomic_int worker_err;
-	unsigned int stops;		/* SIGTERMs so far */
-	uint64_t drain_ns, ended_ns;	/* draining began; the workers have ended */
-};
 
 void tbg_server_user_stats(const struct tbg_server *s,
 			   struct tbg_user_stats *ret)
@@ -116,198 +91,6 @@ void tbg_server_sites_set(struct tbg_server *s, const struct tbg_sites *sites)
 	s->sites = sites;
 	pthread_mutex_unlock(&s->sites_lock);
 }
-
-/* Listeners */
-
-static socklen_t address_len(const struct sockaddr_storage *a)
-{
-	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
-					: sizeof(struct sockaddr_in);
-}
-
-/* Family, address and port. */
-static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-	const struct sockaddr_in6 *x = (const void *)a, *y = (const void *)b;
-
-	if (a->ss_family != b->ss_family ||
-	    ((const struct sockaddr_in *)a)->sin_port != ((const struct sockaddr_in *)b)->sin_port)
-		return false;
-	return a->ss_family == AF_INET6 ?
-	       !memcmp(&x->sin6_addr, &y->sin6_addr, sizeof(x->sin6_addr)) :
-	       ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
-	       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-}
-
-static int socket_bound(const struct sockaddr_storage *a, bool shared)
-{
-	int fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int on = 1, err;
-
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (shared)
-		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
-	if (a->ss_family == AF_INET6)
-		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* inherited */
-	if (bind(fd, (const struct sockaddr *)a, address_len(a))) {
-		err = -errno;
-		close(fd);
-		return err;
-	}
-	return fd;
-}
-
-/*
- * As socket_bound(), alone on the address. A killed daemon has its listeners
- * until the kernel has taken its rings apart, which goes on after its end: 10
- * to 100 ms on an idle machine. So a taken port is asked for until REBIND_MS.
- */
-static int socket_alone(const struct sockaddr_storage *a)
-{
-	int fd = socket_bound(a, false);
-
-	for (int i = 0; fd == -EADDRINUSE && i < REBIND_MS / 10; i++) {
-		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
-		fd = socket_bound(a, false);
-	}
-	return fd;
-}
-
-/* The socket of that address which the service manager has given; -1: none. */
-static int socket_given(const struct sockaddr_storage *a)
-{
-	for (unsigned int i = 0; i < tbg_service_sockets(); i++) {
-		struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
-		socklen_t len = sizeof(at);
-
-		if (!getsockname(TBG_SERVICE_FDS + i, (struct sockaddr *)&at, &len) &&
-		    same_address(a, &at))
-			return TBG_SERVICE_FDS + i;
-	}
-	return -1;
-}
-
-/* All workers accept from a socket that is the manager's, and outlives us. */
-static int listener_share(struct tbg_server *s, unsigned int nr, int fd)
-{
-	int on = 1;
-
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	for (unsigned int i = 0; i < s->workers_nr; i++) {
-		struct tbg_worker *w = &s->workers[i];
-		int own = fcntl(fd, F_DUPFD_CLOEXEC, TBG_SERVICE_FDS);
-
-		if (own < 0) {
-			tbg_option_say(&s->opt, "listen", nr, LISTEN_FAILED,
-				       s->opt.listen_text[nr], strerror(errno));
-			return -1;
-		}
-		w->listeners[w->listeners_nr].given = true;
-		w->listeners[w->listeners_nr++].fd = own;
-	}
-	return 0;
-}
-
-/* Sockets given, of addresses that no `listen` names, are served too. */
-static void sockets_add(struct tbg_server *s)
-{
-	struct tbg_options *o = &s->opt;
-
-	for (unsigned int i = 0; i < tbg_service_sockets(); i++) {
-		struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
-		socklen_t len = sizeof(at);
-		char host[INET6_ADDRSTRLEN];
-		bool known = false;
-
-		if (getsockname(TBG_SERVICE_FDS + i, (struct sockaddr *)&at, &len) ||
-		    getnameinfo((struct sockaddr *)&at, len, host, sizeof(host), NULL, 0,
-				NI_NUMERICHOST) || (at.ss_family != AF_INET &&
-						    at.ss_family != AF_INET6)) {
-			tbg_report("toboggand: socket %u of the service manager: not TCP; left alone", i);
-			continue;
-		}
-		for (unsigned int j = 0; j < o->listen_nr; j++)
-			known |= same_address(&o->listen[j], &at);
-		if (known || o->listen_nr == TBG_LISTENER_MAX)
-			continue;
-		snprintf(o->listen_text[o->listen_nr], sizeof(o->listen_text[0]),
-			 at.ss_family == AF_INET6 ? "[%s]:0" : "%s:0", host);
-		o->listen[o->listen_nr++] = at;
-	}
-}
-
-/*
- * Binds an address once for each worker. SO_REUSEPORT would share the port of
- * another daemon of the same user: a socket without it goes first and tells.
- */
-static int listener_open(struct tbg_server *s, unsigned int nr)
-{
-	struct sockaddr_storage *a = &s->opt.listen[nr];
-	socklen_t len = sizeof(*a);
-	int fd = socket_given(a);
-
-	if (fd >= 0)
-		return listener_share(s, nr, fd);
-	fd = socket_alone(a);
-
-	for (unsigned int i = 0; fd >= 0 && i < s->workers_nr; i++) {
-		struct tbg_worker *w = &s->workers[i];
-
-		if (!i)
-			close(fd);
-		fd = socket_bound(a, true);
-		if (fd < 0)
-			break;
-		w->listeners[w->listeners_nr++].fd = fd;
-		if (!i)		/* port 0: the kernel has chosen one */
-			getsockname(fd, (struct sockaddr *)a, &len);
-	}
-	if (fd >= 0)
-		return 0;
-	tbg_option_say(&s->opt, "listen", nr, fd == -EACCES ? LISTEN_FORBIDDEN : LISTEN_FAILED,
-		       s->opt.listen_text[nr], strerror(-fd));
-	return fd;
-}
-
-static void listener_text(struct tbg_server *s, unsigned int nr)
-{
-	const struct sockaddr_storage *a = &s->opt.listen[nr];
-	char *text = s->opt.listen_text[nr], *colon = strrchr(text, ':');
-	in_port_t port = a->ss_family == AF_INET6 ?
-		((const struct sockaddr_in6 *)a)->sin6_port :
-		((const struct sockaddr_in *)a)->sin_port;
-
-	snprintf(colon, sizeof(s->opt.listen_text[nr]) - (colon - text), ":%u",
-		 ntohs(port));
-}
-
-static int listeners_open(struct tbg_server *s)
-{
-	sockets_add(s);
-	for (unsigned int i = 0; i < s->opt.listen_nr; i++) {
-		if (listener_open(s, i))
-			return -1;
-		listener_text(s, i);
-	}
-	return 0;
-}
-
-static int listeners_listen(struct tbg_server *s)
-{
-	for (unsigned int i = 0; i < s->workers_nr; i++)
-		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
-			if (listen(s->workers[i].listeners[j].fd, TBG_BACKLOG)) {
-				tbg_option_say(&s->opt, "listen", j, LISTEN_FAILED,
-					       s->opt.listen_text[j], strerror(errno));
-				return -1;
-			}
-	return 0;
-}
-
-/* Workers */
 
 static int workers_make(struct tbg_server *s)
 {
@@ -410,110 +193,6 @@ static int threads_start(struct start *t)
 	return 0;
 }
 
-/* Wire */
-
-/* A name that does not exist is a mistake; all else only turns wire off. */
-static int ifaces_check(const struct tbg_options *o)
-{
-	const char *names = o->wire;
-	char name[IF_NAMESIZE];
-	bool xdp;
-
-	if (!strcmp(names, "auto") || !strcmp(names, "off"))
-		return 0;
-	for (; *names; names += strcspn(names, ","), names += *names == ',') {
-		if (tbg_value_iface(names, name, &xdp) && if_nametoindex(name))
-			continue;
-		tbg_option_say(o, "wire", 0, "%s: no such interface; see ip link for those there are",
-			       name);
-		return -ENODEV;
-	}
-	return 0;
-}
-
-/* What our sockets accept is wire's or sock's, whichever is given; or *ret_why. */
-static int listeners_give(struct tbg_server *s, struct tbg_wire *wire,
-			  struct tbg_sock *sock, char *ret_why, size_t len)
-{
-	int err = 0;
-
-	for (unsigned int i = 0; i < s->workers_nr; i++)
-		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++) {
-			int fd = s->workers[i].listeners[j].fd;
-
-			err = err ?: (wire ? tbg_wire_listen(wire, fd) :
-					     tbg_sock_listen(sock, fd));
-		}
-	if (err)
-		snprintf(ret_why, len, "storage on the listening sockets: %s; `toboggan probe` tells what the kernel has",
-			 strerror(-err));
-	return err;
-}
-
-static void wire_open(struct tbg_server *s)
-{
-	if (!strcmp(s->opt.wire, "off"))
-		strcpy(s->wire_off, "--wire off");
-	else if (!s->opt.tier_wire)
-		snprintf(s->wire_off, sizeof(s->wire_off), "--tiers %suser",
-			 s->opt.tier_sock ? "sock," : "");
-	else if (tbg_wire_open(&s->wire, s->opt.wire, s->opt.late_sockets,
-			       s->opt.wire_size, &s->plan, s->opt.listen,
-			       s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
-		s->wire = NULL;
-	if (s->wire && listeners_give(s, s->wire, NULL, s->wire_off,
-				      sizeof(s->wire_off))) {
-		tbg_wire_close(s->wire);
-		s->wire = NULL;
-	}
-	if (s->wire) {
-		s->maps = tbg_wire_maps(s->wire);
-		/* workers close what is idle for longer than this */
-		tbg_wire_limits(s->wire, s->opt.idle_ms, s->opt.header_ms);
-	} else {
-		tbg_report("toboggand: wire is off: %s", s->wire_off);
-	}
-}
-
-/* Sock */
-
-static int news_open(struct tbg_server *s, char *ret_why, size_t len)
-{
-	int err = 0;
-
-	for (unsigned int i = 0; i < s->workers_nr; i++)
-		err = err ?: tbg_worker_news(&s->workers[i]);
-	if (!err)
-		return 0;
-	for (unsigned int i = 0; i < s->workers_nr; i++)
-		tbg_worker_no_news(&s->workers[i]);
-	snprintf(ret_why, len, "ring buffers: %s; %s", strerror(-err), tbg_maps_advice(err));
-	return err;
-}
-
-static void sock_open(struct tbg_server *s)
-{
-	if (!s->opt.tier_sock) {
-		snprintf(s->sock_off, sizeof(s->sock_off), "--tiers %suser",
-			 s->opt.tier_wire ? "wire," : "");
-		return;
-	}
-	if (tbg_sock_open(&s->sock, &s->plan, s->workers_nr,
-			  s->wire ? tbg_wire_object(s->wire) : NULL,
-			  s->opt.sock_unlisted, s->sock_off, sizeof(s->sock_off)))
-		s->sock = NULL;
-	if (s->sock && (listeners_give(s, NULL, s->sock, s->sock_off,
-				       sizeof(s->sock_off)) ||
-			news_open(s, s->sock_off, sizeof(s->sock_off)))) {
-		tbg_sock_close(s->sock);
-		s->sock = NULL;
-	}
-	if (!s->sock)
-		tbg_report("toboggand: sock is off: %s", s->sock_off);
-	else if (!s->maps)
-		s->maps = tbg_sock_maps(s->sock);
-}
-
 static void ready_say(const struct tbg_server *s)
 {
 	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
@@ -543,14 +222,6 @@ static void ready_say(const struct tbg_server *s)
 	tbg_report("%s", line);
 }
 
-/* What killed daemons left goes as soon as their connections are over. */
-static void left_sweep(struct start *t)
-{
-	t->left = tbg_left_sweep(t->left, tbg_flows_needed, tbg_mono_ns());
-}
-
-/* Timers and events of the control thread */
-
 static void on_clock(void *arg, uint64_t now_ns)
 {
 	struct tbg_server *s = arg;
@@ -578,7 +249,7 @@ static void on_second(void *arg, uint64_t now_ns)
 		tbg_sock_tick(s->sock);
 	if (t->left) {
 		tbg_privilege_raise();
-		left_sweep(t);
+		tbg_tiers_sweep(t);
 		tbg_privilege_lower();
 	}
 }
@@ -635,26 +306,6 @@ static void on_signal(void *arg, uint32_t events)
 	}
 }
 
-/*
- * Clients have yet to close what the workers have closed, and without wire neither
- * side knows the other's numbers. Some never do: they are waited for no longer
- * than draining may take, or for a little if it has taken longer.
- */
-static void detach_await(struct start *t, uint64_t now_ns)
-{
-	unsigned int left = t->s.wire ? tbg_wire_flows_open(t->s.wire, t->drain_ns) : 0;
-
-	if (!t->ended_ns)
-		t->ended_ns = now_ns;
-	if (left && (now_ns - t->drain_ns < TBG_DRAIN_MS * 1000000ull ||
-		     now_ns - t->ended_ns < DETACH_WAIT_MS * 1000000ull))
-		return;
-	if (left)
-		tbg_report("toboggand: wire: %u connections that clients have not closed lose their translation; they end by timers",
-			left);
-	tbg_loop_stop(t->s.loop);
-}
-
 /* Goes on with a reload; while draining, ends when workers and clients have. */
 static void on_step(void *arg, uint64_t now_ns)
 {
@@ -662,7 +313,7 @@ static void on_step(void *arg, uint64_t now_ns)
 
 	tbg_reload_tick(t->reload);
 	if (t->stops && atomic_load(&t->threads_ended) == t->threads_nr)
-		detach_await(t, now_ns);
+		tbg_tiers_detach_await(t, now_ns);
 }
 
 static int signals_block(struct start *t)
@@ -692,8 +343,6 @@ static int loop_fill(struct start *t)
 	err = err ?: tbg_loop_every(s->loop, 1000, on_second, t);
 	return err ?: tbg_loop_every(s->loop, 20, on_step, t);
 }
-
-/* The start, in order; false: told why. Unwound by server_close(). */
 
 /*
  * Half of the budget is for what upstreams answer, if there are any. Where a
@@ -907,7 +556,7 @@ static bool server_open(struct start *t)
 		tbg_report("toboggand: %s", msg);
 		return false;
 	}
-	if (!openat2_works() || ifaces_check(&s->opt))
+	if (!openat2_works() || tbg_tiers_ifaces_check(&s->opt))
 		return false;
 	err = tbg_privileged_start(&t->id, &s->opt, t->argv);
 	if (err) {
@@ -915,7 +564,7 @@ static bool server_open(struct start *t)
 		return false;
 	}
 	if (!limits_take(s, wanted ?: TBG_CONNECTIONS) || workers_make(s) ||
-	    listeners_open(s) || rings_open(s))
+	    tbg_listeners_open(s) || rings_open(s))
 		return false;
 	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s) - press_bytes(s),
 		      wanted ? s->opt.connections_max : 0);
@@ -923,9 +572,9 @@ static bool server_open(struct start *t)
 	tbg_spool_total_set(s->opt.body_total);
 	s->plan.sock = s->opt.tier_sock;
 	t->left = tbg_left_find();
-	left_sweep(t);
-	wire_open(s);
-	sock_open(s);
+	tbg_tiers_sweep(t);
+	tbg_tiers_wire_open(s);
+	tbg_tiers_sock_open(s);
 	if (!cache_open(s) || !control_open(t) || !gateway_open(t) ||
 	    !limits_take(s, wanted ?: TBG_CONNECTIONS) || !privileges_drop(t) ||
 	    !log_open(s))
@@ -936,7 +585,7 @@ static bool server_open(struct start *t)
 	else if (!wanted && s->opt.connections_max < TBG_CONNECTIONS)
 		tbg_report("toboggand: the limit of open files leaves room for %u connections at a time, of %u; raise it (ulimit -n, or LimitNOFILE of a unit), or give --connections-max",
 			   s->opt.connections_max, TBG_CONNECTIONS);
-	return watch_start(s) && !listeners_listen(s) && !threads_start(t) &&
+	return watch_start(s) && !tbg_listeners_listen(s) && !threads_start(t) &&
 	       !tbg_admin_start(s->admin);
 }
 
@@ -969,7 +618,7 @@ static void server_close(struct start *t)
 	tbg_privilege_raise();
 	tbg_sock_close(s->sock);
 	tbg_wire_close(s->wire);
-	left_sweep(t);
+	tbg_tiers_sweep(t);
 	tbg_privilege_lower();
 	if (s->loop)
 		tbg_loop_close(s->loop);

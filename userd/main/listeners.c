@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Sockets to listen on: our own, those that a service manager gives, one for each
+ * worker; and those of them that wire may answer for. Called once, at the start.
+ */
+#include <errno.h>
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "os/service.h"
+#include "os/message.h"
+#include "main/server.h"
+#include "tiers/sock.h"
+#include "tiers/wire.h"
+#include "serve/worker.h"
+#include "main/parts.h"
+
+#define LISTEN_FORBIDDEN "%s: %s; ports below net.ipv4.ip_unprivileged_port_start (1024) need CAP_NET_BIND_SERVICE: grant it, or choose another port"
+#define LISTEN_FAILED	"%s: %s; choose another address or port, or stop who has it"
+#define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
+
+static socklen_t address_len(const struct sockaddr_storage *a)
+{
+	return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+					: sizeof(struct sockaddr_in);
+}
+
+/* Family, address and port. */
+static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	const struct sockaddr_in6 *x = (const void *)a, *y = (const void *)b;
+
+	if (a->ss_family != b->ss_family ||
+	    ((const struct sockaddr_in *)a)->sin_port != ((const struct sockaddr_in *)b)->sin_port)
+		return false;
+	return a->ss_family == AF_INET6 ?
+	       !memcmp(&x->sin6_addr, &y->sin6_addr, sizeof(x->sin6_addr)) :
+	       ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+	       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+}
+
+static int socket_bound(const struct sockaddr_storage *a, bool shared)
+{
+	int fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int on = 1, err;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (shared)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+	if (a->ss_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* inherited */
+	if (bind(fd, (const struct sockaddr *)a, address_len(a))) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+/*
+ * As socket_bound(), alone on the address. A killed daemon has its listeners
+ * until the kernel has taken its rings apart, which goes on after its end: 10
+ * to 100 ms on an idle machine. So a taken port is asked for until REBIND_MS.
+ */
+static int socket_alone(const struct sockaddr_storage *a)
+{
+	int fd = socket_bound(a, false);
+
+	for (int i = 0; fd == -EADDRINUSE && i < REBIND_MS / 10; i++) {
+		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+		fd = socket_bound(a, false);
+	}
+	return fd;
+}
+
+/* The socket of that address which the service manager has given; -1: none. */
+static int socket_given(const struct sockaddr_storage *a)
+{
+	for (unsigned int i = 0; i < tbg_service_sockets(); i++) {
+		struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
+		socklen_t len = sizeof(at);
+
+		if (!getsockname(TBG_SERVICE_FDS + i, (struct sockaddr *)&at, &len) &&
+		    same_address(a, &at))
+			return TBG_SERVICE_FDS + i;
+	}
+	return -1;
+}
+
+/* All workers accept from a socket that is the manager's, and outlives us. */
+static int listener_share(struct tbg_server *s, unsigned int nr, int fd)
+{
+	int on = 1;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	for (unsigned int i = 0; i < s->workers_nr; i++) {
+		struct tbg_worker *w = &s->workers[i];
+		int own = fcntl(fd, F_DUPFD_CLOEXEC, TBG_SERVICE_FDS);
+
+		if (own < 0) {
+			tbg_option_say(&s->opt, "listen", nr, LISTEN_FAILED,
+				       s->opt.listen_text[nr], strerror(errno));
+			return -1;
+		}
+		w->listeners[w->listeners_nr].given = true;
+		w->listeners[w->listeners_nr++].fd = own;
+	}
+	return 0;
+}
+
+/* Sockets given, of addresses that no `listen` names, are served too. */
+static void sockets_add(struct tbg_server *s)
+{
+	struct tbg_options *o = &s->opt;
+
+	for (unsigned int i = 0; i < tbg_service_sockets(); i++) {
+		struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
+		socklen_t len = sizeof(at);
+		char host[INET6_ADDRSTRLEN];
+		bool known = false;
+
+		if (getsockname(TBG_SERVICE_FDS + i, (struct sockaddr *)&at, &len) ||
+		    getnameinfo((struct sockaddr *)&at, len, host, sizeof(host), NULL, 0,
+				NI_NUMERICHOST) || (at.ss_family != AF_INET &&
+						    at.ss_family != AF_INET6)) {
+			tbg_report("toboggand: socket %u of the service manager: not TCP; left alone", i);
+			continue;
+		}
+		for (unsigned int j = 0; j < o->listen_nr; j++)
+			known |= same_address(&o->listen[j], &at);
+		if (known || o->listen_nr == TBG_LISTENER_MAX)
+			continue;
+		snprintf(o->listen_text[o->listen_nr], sizeof(o->listen_text[0]),
+			 at.ss_family == AF_INET6 ? "[%s]:0" : "%s:0", host);
+		o->listen[o->listen_nr++] = at;
+	}
+}
+
+/*
+ * Binds an address once for each worker. SO_REUSEPORT would share the port of
+ * another daemon of the same user: a socket without it goes first and tells.
+ */
+static int listener_open(struct tbg_server *s, unsigned int nr)
+{
+	struct sockaddr_storage *a = &s->opt.listen[nr];
+	socklen_t len = sizeof(*a);
+	int fd = socket_given(a);
+
+	if (fd >= 0)
+		return listener_share(s, nr, fd);
+	fd = socket_alone(a);
+
+	for (unsigned int i = 0; fd >= 0 && i < s->workers_nr; i++) {
+		struct tbg_worker *w = &s->workers[i];
+
+		if (!i)
+			close(fd);
+		fd = socket_bound(a, true);
+		if (fd < 0)
+			break;
+		w->listeners[w->listeners_nr++].fd = fd;
+		if (!i)		/* port 0: the kernel has chosen one */
+			getsockname(fd, (struct sockaddr *)a, &len);
+	}
+	if (fd >= 0)
+		return 0;
+	tbg_option_say(&s->opt, "listen", nr, fd == -EACCES ? LISTEN_FORBIDDEN : LISTEN_FAILED,
+		       s->opt.listen_text[nr], strerror(-fd));
+	return fd;
+}
+
+static void listener_text(struct tbg_server *s, unsigned int nr)
+{
+	const struct sockaddr_storage *a = &s->opt.listen[nr];
+	char *text = s->opt.listen_text[nr], *colon = strrchr(text, ':');
+	in_port_t port = a->ss_family == AF_INET6 ?
+		((const struct sockaddr_in6 *)a)->sin6_port :
+		((const struct sockaddr_in *)a)->sin_port;
+
+	snprintf(colon, sizeof(s->opt.listen_text[nr]) - (colon - text), ":%u",
+		 ntohs(port));
+}
+
+int tbg_listeners_open(struct tbg_server *s)
+{
+	sockets_add(s);
+	for (unsigned int i = 0; i < s->opt.listen_nr; i++) {
+		if (listener_open(s, i))
+			return -1;
+		listener_text(s, i);
+	}
+	return 0;
+}
+
+int tbg_listeners_listen(struct tbg_server *s)
+{
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
+			if (listen(s->workers[i].listeners[j].fd, TBG_BACKLOG)) {
+				tbg_option_say(&s->opt, "listen", j, LISTEN_FAILED,
+					       s->opt.listen_text[j], strerror(errno));
+				return -1;
+			}
+	return 0;
+}
+
+int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_sock *sock,
+		       char *ret_why, size_t len)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++) {
+			int fd = s->workers[i].listeners[j].fd;
+
+			err = err ?: (wire ? tbg_wire_listen(wire, fd) :
+					     tbg_sock_listen(sock, fd));
+		}
+	if (err)
+		snprintf(ret_why, len, "storage on the listening sockets: %s; `toboggan probe` tells what the kernel has",
+			 strerror(-err));
+	return err;
+}

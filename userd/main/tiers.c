@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Which of the kernel's tiers are on, and why not, and their end. Called by the start
+ * and by the last step of the daemon; no tier that fails ends the start.
+ */
+#include <errno.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tiers/attach.h"
+#include "os/clock.h"
+#include "tiers/flow.h"
+#include "os/loop.h"
+#include "os/limits.h"
+#include "os/message.h"
+#include "main/server.h"
+#include "tiers/sock.h"
+#include "config/units.h"
+#include "tiers/wire.h"
+#include "serve/worker.h"
+#include "main/parts.h"
+
+#define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
+
+int tbg_tiers_ifaces_check(const struct tbg_options *o)
+{
+	const char *names = o->wire;
+	char name[IF_NAMESIZE];
+	bool xdp;
+
+	if (!strcmp(names, "auto") || !strcmp(names, "off"))
+		return 0;
+	for (; *names; names += strcspn(names, ","), names += *names == ',') {
+		if (tbg_value_iface(names, name, &xdp) && if_nametoindex(name))
+			continue;
+		tbg_option_say(o, "wire", 0, "%s: no such interface; see ip link for those there are",
+			       name);
+		return -ENODEV;
+	}
+	return 0;
+}
+
+void tbg_tiers_wire_open(struct tbg_server *s)
+{
+	if (!strcmp(s->opt.wire, "off"))
+		strcpy(s->wire_off, "--wire off");
+	else if (!s->opt.tier_wire)
+		snprintf(s->wire_off, sizeof(s->wire_off), "--tiers %suser",
+			 s->opt.tier_sock ? "sock," : "");
+	else if (tbg_wire_open(&s->wire, s->opt.wire, s->opt.late_sockets,
+			       s->opt.wire_size, &s->plan, s->opt.listen,
+			       s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
+		s->wire = NULL;
+	if (s->wire && tbg_listeners_give(s, s->wire, NULL, s->wire_off,
+				      sizeof(s->wire_off))) {
+		tbg_wire_close(s->wire);
+		s->wire = NULL;
+	}
+	if (s->wire) {
+		s->maps = tbg_wire_maps(s->wire);
+		/* workers close what is idle for longer than this */
+		tbg_wire_limits(s->wire, s->opt.idle_ms, s->opt.header_ms);
+	} else {
+		tbg_report("toboggand: wire is off: %s", s->wire_off);
+	}
+}
+
+static int news_open(struct tbg_server *s, char *ret_why, size_t len)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		err = err ?: tbg_worker_news(&s->workers[i]);
+	if (!err)
+		return 0;
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		tbg_worker_no_news(&s->workers[i]);
+	snprintf(ret_why, len, "ring buffers: %s; %s", strerror(-err), tbg_maps_advice(err));
+	return err;
+}
+
+void tbg_tiers_sock_open(struct tbg_server *s)
+{
+	if (!s->opt.tier_sock) {
+		snprintf(s->sock_off, sizeof(s->sock_off), "--tiers %suser",
+			 s->opt.tier_wire ? "wire," : "");
+		return;
+	}
+	if (tbg_sock_open(&s->sock, &s->plan, s->workers_nr,
+			  s->wire ? tbg_wire_object(s->wire) : NULL,
+			  s->opt.sock_unlisted, s->sock_off, sizeof(s->sock_off)))
+		s->sock = NULL;
+	if (s->sock && (tbg_listeners_give(s, NULL, s->sock, s->sock_off,
+				       sizeof(s->sock_off)) ||
+			news_open(s, s->sock_off, sizeof(s->sock_off)))) {
+		tbg_sock_close(s->sock);
+		s->sock = NULL;
+	}
+	if (!s->sock)
+		tbg_report("toboggand: sock is off: %s", s->sock_off);
+	else if (!s->maps)
+		s->maps = tbg_sock_maps(s->sock);
+}
+
+void tbg_tiers_sweep(struct start *t)
+{
+	t->left = tbg_left_sweep(t->left, tbg_flows_needed, tbg_mono_ns());
+}
+
+void tbg_tiers_detach_await(struct start *t, uint64_t now_ns)
+{
+	unsigned int left = t->s.wire ? tbg_wire_flows_open(t->s.wire, t->drain_ns) : 0;
+
+	if (!t->ended_ns)
+		t->ended_ns = now_ns;
+	if (left && (now_ns - t->drain_ns < TBG_DRAIN_MS * 1000000ull ||
+		     now_ns - t->ended_ns < DETACH_WAIT_MS * 1000000ull))
+		return;
+	if (left)
+		tbg_report("toboggand: wire: %u connections that clients have not closed lose their translation; they end by timers",
+			left);
+	tbg_loop_stop(t->s.loop);
+}
