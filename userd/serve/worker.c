@@ -5,14 +5,11 @@
  * Everything a completion means for a client is in client/connection.c.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
-
 #include <bpf/libbpf.h>
 
 #include "os/clock.h"
@@ -26,6 +23,7 @@
 #include "proxy/transfer.h"
 #include "serve/worker.h"
 #include "tiers/take_back.h"
+#include "serve/worker_parts.h"
 
 #define SQ_ENTRIES	1024
 #define CQ_ENTRIES	8192
@@ -33,10 +31,7 @@
 #define BUFFER_BYTES	TBG_REQ_MAX
 #define BUFFER_STRIDE	sizeof(struct tbg_head)
 #define GROUP		0
-#define TICK_MS		125
 #define WAIT_MS		2		/* for what the kernel still has in its queues */
-#define GIVE_WAY_NR	32		/* connections that give way at a time, */
-#define GIVE_WAY_MS	1000		/* which have rested for so long */
 #define TURNS_MAX	4		/* of connections with more to do, in a round */
 #define DUE_MAX		32		/* answers that are sent one behind the other */
 #define BATCH_MAX	16		/* completions that are waited for at once, */
@@ -45,17 +40,13 @@
 #define BATCH_CLIENTS	32		/* if there are so many */
 #define BATCH_RATE	48		/* and so much comes in a millisecond */
 #define PERIOD_MS	8
-#define SLAB_CONNS	128
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
-
 /* Draining ends after TBG_DRAIN_MS, when for so long no connection got on. */
 #define DRAIN_STILL_MS	5000
 #define DRAIN_BYTES	(48u << 10)	/* taken within that: a client gets on */
 #define END_NS		500000000ull	/* for the last operations of connections */
-
 /* For the next request of a busy client, which is then told to close. */
 #define DRAIN_IDLE_NS	300000000ull
-
 #define OP_MASK 15ull
 
 struct io_uring_sqe *tbg_worker_sqe(struct tbg_worker *w)
@@ -123,254 +114,6 @@ int tbg_worker_open(struct tbg_worker *w)
 		return err;
 	return buffers_open(w);
 }
-
-/* Accepting */
-
-static void accept_arm(struct tbg_worker *w, struct tbg_listener_fd *l)
-{
-	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
-	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
-
-	/* all that wait are accepted before it can be stopped */
-	l->multishot = tbg_conn_limit_conn_left() >= TBG_BACKLOG;
-	if (l->multishot)
-		io_uring_prep_multishot_accept(sqe, l->fd, NULL, NULL, flags);
-	else
-		io_uring_prep_accept(sqe, l->fd, NULL, NULL, flags);
-	io_uring_sqe_set_data64(sqe, tbg_op_pack(TBG_OP_ACCEPT,
-				(void *)((uintptr_t)(l - w->listeners) << 4)));
-	l->armed = true;
-	l->cancelled = false;
-}
-
-static void accept_cancel(struct tbg_worker *w, struct tbg_listener_fd *l)
-{
-	struct io_uring_sqe *sqe;
-
-	if (!l->armed || l->cancelled)
-		return;
-	l->cancelled = true;
-	sqe = tbg_worker_sqe(w);
-	io_uring_prep_cancel64(sqe, tbg_op_pack(TBG_OP_ACCEPT,
-			       (void *)((uintptr_t)(l - w->listeners) << 4)), 0);
-	io_uring_sqe_set_data64(sqe, TBG_OP_NONE);
-}
-
-static struct tbg_conn *conn_alloc(struct tbg_worker *w)
-{
-	struct tbg_conn *c = w->free;
-
-	if (!c) {
-		struct tbg_conn **slabs = reallocarray(w->slabs, w->slabs_nr + 1,
-						       sizeof(*slabs));
-
-		if (!slabs)
-			return NULL;
-		w->slabs = slabs;
-		c = aligned_alloc(64, SLAB_CONNS * sizeof(*c));
-		if (!c)
-			return NULL;
-		memset(c, 0, SLAB_CONNS * sizeof(*c));
-		w->slabs[w->slabs_nr++] = c;
-		for (int i = SLAB_CONNS - 1; i >= 0; i--) {
-			c[i].next = w->free;
-			w->free = &c[i];
-		}
-		c = w->free;
-	}
-	w->free = c->next;
-	w->conns_nr++;
-	return c;
-}
-
-/* For fd, which has been counted by tbg_conn_limit_conn_get(). */
-static void conn_serve(struct tbg_worker *w, int fd)
-{
-	struct tbg_conn *c = conn_alloc(w);
-
-	if (!c) {
-		close(fd);
-		tbg_conn_limit_conn_put();
-		tbg_stat_add(&w->stats.refused, 1);
-		return;
-	}
-	tbg_stat_add(&w->stats.accepted, 1);
-	tbg_stat_add(&w->stats.connections, 1);
-	tbg_conn_begin(w, c, fd);
-}
-
-static void park(struct tbg_worker *w, int fd)
-{
-	struct tbg_parked *p = &w->parked;
-
-	tbg_stat_add(&w->stats.refused, 1);
-	if (p->nr == p->room) {
-		int *fds = reallocarray(p->fds, p->room + 64, sizeof(*fds));
-
-		if (!fds) {
-			close(fd);
-			return;
-		}
-		p->fds = fds;
-		p->room += 64;
-	}
-	p->fds[p->nr++] = fd;
-	atomic_store(&w->waits, true);
-	w->room_made = true;	/* perhaps before others could see that it waits */
-	w->way_wanted = true;
-}
-
-static void parked_serve(struct tbg_worker *w)
-{
-	struct tbg_parked *p = &w->parked;
-	unsigned int nr = 0;
-
-	while (nr < p->nr && tbg_conn_limit_conn_get())
-		conn_serve(w, p->fds[nr++]);
-	if (nr)
-		memmove(p->fds, p->fds + nr, (p->nr - nr) * sizeof(*p->fds));
-	p->nr -= nr;
-	atomic_store(&w->waits, p->nr > 0);
-}
-
-struct tbg_conn *tbg_worker_oldest(struct tbg_worker *w, const struct tbg_conn *but,
-				   bool (*is)(const struct tbg_conn *c))
-{
-	struct tbg_conn *ret = NULL;
-
-	for (unsigned int i = 0; i < w->slabs_nr; i++)
-		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++)
-			if (c != but && is(c) &&
-			    (!ret || (int32_t)(c->stamp_ms - ret->stamp_ms) < 0))
-				ret = c;
-	return ret;
-}
-
-/* Those that rest, the oldest first: at most GIVE_WAY_NR of them. */
-static unsigned int resting_find(struct tbg_worker *w, struct tbg_conn *ret[GIVE_WAY_NR])
-{
-	unsigned int nr = 0;
-
-	for (unsigned int i = 0; i < w->slabs_nr; i++)
-		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++) {
-			unsigned int at = nr;
-
-			if (w->now_ms - c->stamp_ms < GIVE_WAY_MS || !tbg_conn_rests(c))
-				continue;
-			while (at && (int32_t)(c->stamp_ms - ret[at - 1]->stamp_ms) < 0)
-				at--;
-			if (at == GIVE_WAY_NR)
-				continue;
-			nr += nr < GIVE_WAY_NR;
-			memmove(ret + at + 1, ret + at, (nr - at - 1) * sizeof(*ret));
-			ret[at] = c;
-		}
-	return nr;
-}
-
-/*
- * With all room taken, connections that rest give way to those that wait, ours or
- * another worker's. One look at all of them is enough for a while: it takes 1 ms for
- * 50,000.
- */
-static void give_way(struct tbg_worker *w, unsigned int wanted)
-{
-	struct tbg_conn *resting[GIVE_WAY_NR];
-	unsigned int nr;
-
-	if (w->draining || w->now_ms - w->gave_ms < TICK_MS / 2)
-		return;
-	w->gave_ms = w->now_ms;
-	nr = resting_find(w, resting);
-	for (unsigned int i = 0; i < nr && wanted; i++)
-		wanted -= tbg_conn_give_way(w, resting[i], GIVE_WAY_MS);
-}
-
-/* How many wait, here or (one by one) elsewhere. */
-static unsigned int waiting_nr(const struct tbg_worker *w)
-{
-	if (w->parked.nr)
-		return w->parked.nr;
-	for (unsigned int i = 0; i < w->s->workers_nr; i++)
-		if (atomic_load_explicit(&w->s->workers[i].waits, memory_order_relaxed))
-			return 1;
-	return 0;
-}
-
-/*
- * Serves who has waited, then starts what does not accept. With all room taken
- * each listener still accepts one, so that a worker knows when somebody waits.
- */
-static void accept_resume(struct tbg_worker *w)
-{
-	if (w->draining)
-		return;
-	parked_serve(w);
-	for (unsigned int i = 0; !w->parked.nr && i < w->listeners_nr; i++)
-		if (!w->listeners[i].armed)
-			accept_arm(w, &w->listeners[i]);
-}
-
-/* Room goes to another worker whose clients wait, before our own: in turn. */
-static bool room_pass_on(const struct tbg_worker *w)
-{
-	uint64_t one = 1;
-
-	for (unsigned int i = 1; i < w->s->workers_nr; i++) {
-		struct tbg_worker *o =
-			&w->s->workers[(w->id + i) % w->s->workers_nr];
-
-		if (atomic_load_explicit(&o->waits, memory_order_relaxed) &&
-		    atomic_exchange(&o->waits, false))
-			return write(o->wake_fd, &one, sizeof(one)) > 0;
-	}
-	return false;
-}
-
-void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c)
-{
-	c->state = TBG_CONN_FREE;
-	c->next = w->free;
-	w->free = c;
-	w->conns_nr--;
-	tbg_conn_limit_conn_put();
-	tbg_stat_add(&w->stats.closed, 1);
-	tbg_stat_add(&w->stats.connections, -1);
-	/* not now: the caller may still look at c, which would be another's */
-	w->room_made |= !room_pass_on(w);
-}
-
-static void accepted(struct tbg_worker *w, struct tbg_listener_fd *l, int fd)
-{
-	if (!w->parked.nr && tbg_conn_limit_conn_get())
-		conn_serve(w, fd);
-	else if (w->draining)
-		close(fd);
-	else
-		park(w, fd);
-	if (l->multishot && tbg_conn_limit_conn_left() < TBG_BACKLOG)
-		accept_cancel(w, l);
-}
-
-static void accept_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
-{
-	struct tbg_listener_fd *l = &w->listeners[cqe->user_data >> 4];
-
-	if (!(cqe->flags & IORING_CQE_F_MORE))
-		l->armed = false;
-	if (cqe->res >= 0)
-		accepted(w, l, cqe->res);
-	if (l->armed)
-		return;
-	/* out of descriptors or memory: again on the next tick, not at once */
-	if (cqe->res == -EMFILE || cqe->res == -ENFILE || cqe->res == -ENOBUFS ||
-	    cqe->res == -ENOMEM)
-		tbg_stat_add(&w->stats.refused, 1);
-	else
-		accept_resume(w);
-}
-
-/* Receiving */
 
 void tbg_worker_recv(struct tbg_worker *w, struct tbg_conn *c)
 {
@@ -440,8 +183,6 @@ static void recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 		buffer_back(w, id);
 }
 
-/* What sock tells */
-
 static void news_arm(struct tbg_worker *w)
 {
 	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
@@ -487,8 +228,6 @@ void tbg_worker_no_news(struct tbg_worker *w)
 	w->by_sock = NULL;
 }
 
-/* Sending */
-
 void tbg_worker_poll(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct io_uring_sqe *sqe;
@@ -510,8 +249,6 @@ static void poll_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 	c->ops--;
 	tbg_conn_writable(w, c);
 }
-
-/* Turns: first come, first served, and between a few of them all that has come is looked at. */
 
 void tbg_worker_turn(struct tbg_worker *w, struct tbg_conn *c)
 {
@@ -571,8 +308,6 @@ static void wait_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 	tbg_conn_again(w, c);
 }
 
-/* Time and draining */
-
 static void tick_arm(struct tbg_worker *w)
 {
 	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
@@ -606,20 +341,6 @@ void tbg_worker_each(struct tbg_worker *w,
 	each_conn(w, 0, w->slabs_nr, fn);
 }
 
-/* Whoever is connected by now is served: closing the listener would reset them. */
-static void accept_rest(struct tbg_worker *w, struct tbg_listener_fd *l)
-{
-	int fd;
-
-	accept_cancel(w, l);
-	if (l->given)		/* who waits is the next daemon's */
-		return;
-	fcntl(l->fd, F_SETFL, O_NONBLOCK);
-	while ((fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
-		accepted(w, l, fd);
-	shutdown(l->fd, SHUT_RDWR);
-}
-
 /*
  * What the client takes is progress, not what we write: its socket may hold megabytes.
  * One that takes next to nothing is waited for while each send still ends for it, or, if
@@ -642,7 +363,7 @@ static void drain_step(struct tbg_worker *w)
 		w->draining = true;
 		w->drain_ns = w->now_ns;
 		for (unsigned int i = 0; i < w->listeners_nr; i++)
-			accept_rest(w, &w->listeners[i]);
+			tbg_worker_accept_rest(w, &w->listeners[i]);
 		while (w->parked.nr)
 			close(w->parked.fds[--w->parked.nr]);
 	}
@@ -676,9 +397,9 @@ static void tick_event(struct tbg_worker *w)
 	bool late = w->now_ns - w->tick_ns > 2 * TICK_MS * 1000000ull;
 
 	tick_arm(w);
-	accept_resume(w);
-	if (waiting_nr(w))
-		give_way(w, waiting_nr(w));
+	tbg_worker_accept_resume(w);
+	if (tbg_worker_waiting_nr(w))
+		tbg_worker_give_way(w, tbg_worker_waiting_nr(w));
 	tbg_yield_tick(w);
 	tbg_health_tick(w);
 	w->held_up = late && !w->held_up;
@@ -712,8 +433,6 @@ static void call_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 	call->busy = false;
 	call->fn(w, call, cqe->res);
 }
-
-/* Mail */
 
 void tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
 {
@@ -770,7 +489,7 @@ static void wake_event(struct tbg_worker *w)
 	if (atomic_load(&w->s->draining))
 		drain_step(w);
 	else
-		accept_resume(w);
+		tbg_worker_accept_resume(w);
 	wake_arm(w);
 }
 
@@ -787,7 +506,7 @@ static void event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 		wait_event(w, cqe);
 		break;
 	case TBG_OP_ACCEPT:
-		accept_event(w, cqe);
+		tbg_worker_accept_event(w, cqe);
 		break;
 	case TBG_OP_TICK:
 		tick_event(w);
@@ -898,10 +617,10 @@ static int round_make(struct tbg_worker *w)
 	send_due(w);
 	turns_take(w);
 	if (w->way_wanted && w->parked.nr)
-		give_way(w, w->parked.nr);
+		tbg_worker_give_way(w, w->parked.nr);
 	w->way_wanted = false;
 	if (w->room_made && w->parked.nr)
-		accept_resume(w);
+		tbg_worker_accept_resume(w);
 	w->room_made = false;
 	if (w->buffers_back) {
 		io_uring_buf_ring_advance(w->buffers, w->buffers_back);
@@ -926,7 +645,7 @@ int tbg_worker_run(struct tbg_worker *w)
 		return err;
 	w->start_ns = tbg_mono_ns();
 	round_begin(w);
-	accept_resume(w);
+	tbg_worker_accept_resume(w);
 	tick_arm(w);
 	wake_arm(w);
 	if (w->news)

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * New connections: accepted while there is room, parked or let in for one that rests
+ * when there is none, and what frees the place of one. Called by the worker's rounds.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <bpf/libbpf.h>
+
+#include "client/connection.h"
+#include "os/limits.h"
+#include "serve/worker.h"
+#include "serve/worker_parts.h"
+
+#define GIVE_WAY_NR	32		/* connections that give way at a time, */
+#define GIVE_WAY_MS	1000		/* which have rested for so long */
+
+static void accept_arm(struct tbg_worker *w, struct tbg_listener_fd *l)
+{
+	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
+	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+	/* all that wait are accepted before it can be stopped */
+	l->multishot = tbg_conn_limit_conn_left() >= TBG_BACKLOG;
+	if (l->multishot)
+		io_uring_prep_multishot_accept(sqe, l->fd, NULL, NULL, flags);
+	else
+		io_uring_prep_accept(sqe, l->fd, NULL, NULL, flags);
+	io_uring_sqe_set_data64(sqe, tbg_op_pack(TBG_OP_ACCEPT,
+				(void *)((uintptr_t)(l - w->listeners) << 4)));
+	l->armed = true;
+	l->cancelled = false;
+}
+
+static void accept_cancel(struct tbg_worker *w, struct tbg_listener_fd *l)
+{
+	struct io_uring_sqe *sqe;
+
+	if (!l->armed || l->cancelled)
+		return;
+	l->cancelled = true;
+	sqe = tbg_worker_sqe(w);
+	io_uring_prep_cancel64(sqe, tbg_op_pack(TBG_OP_ACCEPT,
+			       (void *)((uintptr_t)(l - w->listeners) << 4)), 0);
+	io_uring_sqe_set_data64(sqe, TBG_OP_NONE);
+}
+
+static struct tbg_conn *conn_alloc(struct tbg_worker *w)
+{
+	struct tbg_conn *c = w->free;
+
+	if (!c) {
+		struct tbg_conn **slabs = reallocarray(w->slabs, w->slabs_nr + 1,
+						       sizeof(*slabs));
+
+		if (!slabs)
+			return NULL;
+		w->slabs = slabs;
+		c = aligned_alloc(64, SLAB_CONNS * sizeof(*c));
+		if (!c)
+			return NULL;
+		memset(c, 0, SLAB_CONNS * sizeof(*c));
+		w->slabs[w->slabs_nr++] = c;
+		for (int i = SLAB_CONNS - 1; i >= 0; i--) {
+			c[i].next = w->free;
+			w->free = &c[i];
+		}
+		c = w->free;
+	}
+	w->free = c->next;
+	w->conns_nr++;
+	return c;
+}
+
+/* For fd, which has been counted by tbg_conn_limit_conn_get(). */
+static void conn_serve(struct tbg_worker *w, int fd)
+{
+	struct tbg_conn *c = conn_alloc(w);
+
+	if (!c) {
+		close(fd);
+		tbg_conn_limit_conn_put();
+		tbg_stat_add(&w->stats.refused, 1);
+		return;
+	}
+	tbg_stat_add(&w->stats.accepted, 1);
+	tbg_stat_add(&w->stats.connections, 1);
+	tbg_conn_begin(w, c, fd);
+}
+
+static void park(struct tbg_worker *w, int fd)
+{
+	struct tbg_parked *p = &w->parked;
+
+	tbg_stat_add(&w->stats.refused, 1);
+	if (p->nr == p->room) {
+		int *fds = reallocarray(p->fds, p->room + 64, sizeof(*fds));
+
+		if (!fds) {
+			close(fd);
+			return;
+		}
+		p->fds = fds;
+		p->room += 64;
+	}
+	p->fds[p->nr++] = fd;
+	atomic_store(&w->waits, true);
+	w->room_made = true;	/* perhaps before others could see that it waits */
+	w->way_wanted = true;
+}
+
+static void parked_serve(struct tbg_worker *w)
+{
+	struct tbg_parked *p = &w->parked;
+	unsigned int nr = 0;
+
+	while (nr < p->nr && tbg_conn_limit_conn_get())
+		conn_serve(w, p->fds[nr++]);
+	if (nr)
+		memmove(p->fds, p->fds + nr, (p->nr - nr) * sizeof(*p->fds));
+	p->nr -= nr;
+	atomic_store(&w->waits, p->nr > 0);
+}
+
+struct tbg_conn *tbg_worker_oldest(struct tbg_worker *w, const struct tbg_conn *but,
+				   bool (*is)(const struct tbg_conn *c))
+{
+	struct tbg_conn *ret = NULL;
+
+	for (unsigned int i = 0; i < w->slabs_nr; i++)
+		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++)
+			if (c != but && is(c) &&
+			    (!ret || (int32_t)(c->stamp_ms - ret->stamp_ms) < 0))
+				ret = c;
+	return ret;
+}
+
+/* Those that rest, the oldest first: at most GIVE_WAY_NR of them. */
+static unsigned int resting_find(struct tbg_worker *w, struct tbg_conn *ret[GIVE_WAY_NR])
+{
+	unsigned int nr = 0;
+
+	for (unsigned int i = 0; i < w->slabs_nr; i++)
+		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++) {
+			unsigned int at = nr;
+
+			if (w->now_ms - c->stamp_ms < GIVE_WAY_MS || !tbg_conn_rests(c))
+				continue;
+			while (at && (int32_t)(c->stamp_ms - ret[at - 1]->stamp_ms) < 0)
+				at--;
+			if (at == GIVE_WAY_NR)
+				continue;
+			nr += nr < GIVE_WAY_NR;
+			memmove(ret + at + 1, ret + at, (nr - at - 1) * sizeof(*ret));
+			ret[at] = c;
+		}
+	return nr;
+}
+
+void tbg_worker_give_way(struct tbg_worker *w, unsigned int wanted)
+{
+	struct tbg_conn *resting[GIVE_WAY_NR];
+	unsigned int nr;
+
+	if (w->draining || w->now_ms - w->gave_ms < TICK_MS / 2)
+		return;
+	w->gave_ms = w->now_ms;
+	nr = resting_find(w, resting);
+	for (unsigned int i = 0; i < nr && wanted; i++)
+		wanted -= tbg_conn_give_way(w, resting[i], GIVE_WAY_MS);
+}
+
+unsigned int tbg_worker_waiting_nr(const struct tbg_worker *w)
+{
+	if (w->parked.nr)
+		return w->parked.nr;
+	for (unsigned int i = 0; i < w->s->workers_nr; i++)
+		if (atomic_load_explicit(&w->s->workers[i].waits, memory_order_relaxed))
+			return 1;
+	return 0;
+}
+
+void tbg_worker_accept_resume(struct tbg_worker *w)
+{
+	if (w->draining)
+		return;
+	parked_serve(w);
+	for (unsigned int i = 0; !w->parked.nr && i < w->listeners_nr; i++)
+		if (!w->listeners[i].armed)
+			accept_arm(w, &w->listeners[i]);
+}
+
+/* Room goes to another worker whose clients wait, before our own: in turn. */
+static bool room_pass_on(const struct tbg_worker *w)
+{
+	uint64_t one = 1;
+
+	for (unsigned int i = 1; i < w->s->workers_nr; i++) {
+		struct tbg_worker *o =
+			&w->s->workers[(w->id + i) % w->s->workers_nr];
+
+		if (atomic_load_explicit(&o->waits, memory_order_relaxed) &&
+		    atomic_exchange(&o->waits, false))
+			return write(o->wake_fd, &one, sizeof(one)) > 0;
+	}
+	return false;
+}
+
+void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c)
+{
+	c->state = TBG_CONN_FREE;
+	c->next = w->free;
+	w->free = c;
+	w->conns_nr--;
+	tbg_conn_limit_conn_put();
+	tbg_stat_add(&w->stats.closed, 1);
+	tbg_stat_add(&w->stats.connections, -1);
+	/* not now: the caller may still look at c, which would be another's */
+	w->room_made |= !room_pass_on(w);
+}
+
+static void accepted(struct tbg_worker *w, struct tbg_listener_fd *l, int fd)
+{
+	if (!w->parked.nr && tbg_conn_limit_conn_get())
+		conn_serve(w, fd);
+	else if (w->draining)
+		close(fd);
+	else
+		park(w, fd);
+	if (l->multishot && tbg_conn_limit_conn_left() < TBG_BACKLOG)
+		accept_cancel(w, l);
+}
+
+void tbg_worker_accept_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
+{
+	struct tbg_listener_fd *l = &w->listeners[cqe->user_data >> 4];
+
+	if (!(cqe->flags & IORING_CQE_F_MORE))
+		l->armed = false;
+	if (cqe->res >= 0)
+		accepted(w, l, cqe->res);
+	if (l->armed)
+		return;
+	/* out of descriptors or memory: again on the next tick, not at once */
+	if (cqe->res == -EMFILE || cqe->res == -ENFILE || cqe->res == -ENOBUFS ||
+	    cqe->res == -ENOMEM)
+		tbg_stat_add(&w->stats.refused, 1);
+	else
+		tbg_worker_accept_resume(w);
+}
+
+void tbg_worker_accept_rest(struct tbg_worker *w, struct tbg_listener_fd *l)
+{
+	int fd;
+
+	accept_cancel(w, l);
+	if (l->given)		/* who waits is the next daemon's */
+		return;
+	fcntl(l->fd, F_SETFL, O_NONBLOCK);
+	while ((fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
+		accepted(w, l, fd);
+	shutdown(l->fd, SHUT_RDWR);
+}

@@ -1,0 +1,523 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A request that a file answers: which version of it, an index, a listing, and what is
+ * published of it. Called by dispatch.c for a location that has files.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cache/objects.h"
+#include "os/clock.h"
+#include "core/encoding.h"
+#include "http/content_coding.h"
+#include "files/files.h"
+#include "files/open_files.h"
+#include "files/pages.h"
+#include "files/root.h"
+#include "serve/dispatch.h"
+#include "main/server.h"
+#include "files/watch.h"
+#include "serve/parts.h"
+
+#define CHANGE_TRIES 10		/* a file that changes while it is read */
+#define REFUSED_NS   1000000000ull	/* before a variant is made again */
+
+bool tbg_route_range_counts(const struct tbg_ask *ask, const struct tbg_value *tag,
+			    int64_t strong_s)
+{
+	return ask->range.text && ask->method == TBG_METHOD_GET &&
+	       tbg_if_range_eval(&ask->if_range, tag->text, tag->len, strong_s);
+}
+
+/* The head of a file's answer, after its preconditions. */
+static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
+			struct tbg_answer *ret)
+{
+	struct tbg_reply *r = &ret->reply;
+	struct tbg_value tag = { f->etag, strlen(f->etag) }, type;
+	unsigned int status = tbg_conditions_eval(&ask->conditions, tag.text,
+						  tag.len, f->modified_s);
+
+	r->vary = f->variants;
+	if (status == 412) {
+		tbg_answer_instead(ret, 412);
+		return;
+	}
+	memcpy(ret->etag, f->etag, sizeof(ret->etag));
+	memcpy(ret->modified, f->modified, sizeof(f->modified));
+	r->etag = *ret->etag ? ret->etag : NULL;
+	r->modified = *ret->modified ? ret->modified : NULL;
+	r->status = 200;
+	r->type = f->type;
+	r->encoding = f->encoding ? tbg_encoding_name(f->encoding) : f->coding;
+	r->length = f->size;
+	r->ranges = true;
+	if (status == 304) {
+		r->ranges = false;
+		r->status = 304;
+		r->type = r->encoding = NULL;
+		r->length = -1;
+		ret->body_len = ret->fd_len = 0;
+	} else if (tbg_route_range_counts(ask, &tag, f->strong_s)) {
+		type = (struct tbg_value){ f->type, f->type ? strlen(f->type) : 0 };
+		tbg_answer_range(ask, ret, f->size, &type, &tag);
+	}
+}
+
+/* A version of a file that may answer, and what it may be stored with. */
+struct version {
+	struct tbg_file f;
+	struct tbg_lease lease;
+	bool store;
+	struct tbg_object *plain;	/* the stored identity, where f is a variant */
+	char name[TBG_FILE_NAME];
+};
+
+static void version_close(struct version *v)
+{
+	tbg_file_close(&v->f);
+	tbg_object_put(v->plain);
+}
+
+/* The body, from an object whose reference is the answer's. */
+static void object_body(struct tbg_object *o, struct tbg_answer *ret)
+{
+	const struct tbg_blob *blob = o->blob;
+
+	ret->object = o;
+	ret->body = blob->data + blob->part[TBG_PART_HEAD].len;
+	ret->body_len = blob->part[TBG_PART_GET].len - blob->part[TBG_PART_HEAD].len;
+	ret->reply.cache = TBG_CACHE_STORED;
+}
+
+static int version_publish(const struct tbg_server *s, const struct tbg_ask *ask,
+			   const struct tbg_location *location,
+			   struct version *v, struct tbg_object **ret)
+{
+	struct tbg_key key;
+
+	if (!v->store || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
+		return -ENOSPC;
+	tbg_key_vary(&key, v->f.encoding);
+	return tbg_file_publish(s, &v->f, location, &key, ask->path,
+				ask->path_len, v->name, &v->lease, ret);
+}
+
+/* Stores the file, or at least reads it whole. 0, -ESTALE, -EFBIG, -errno. */
+static int small_read(const struct tbg_server *s, const struct tbg_ask *ask,
+		      const struct tbg_location *location, struct version *v,
+		      struct tbg_answer *ret)
+{
+	struct tbg_object *o = v->plain;
+	int err = 0;
+
+	if (o && !v->f.encoding)	/* it turned out not to be a variant */
+		tbg_object_get(o);
+	else
+		err = version_publish(s, ask, location, v, &o);
+	if (!err) {
+		object_body(o, ret);
+		return 0;
+	}
+	if (err == -ESTALE || (err == -EFBIG && !v->f.memory))
+		return err;
+	if (v->plain)
+		atomic_store(&v->plain->refused_ns, tbg_mono_ns() + REFUSED_NS);
+	ret->heap = malloc(v->f.size + 1);
+	if (!ret->heap)
+		return -ENOMEM;
+	err = tbg_file_read(&v->f, ret->heap);
+	if (err) {
+		free(ret->heap);
+		ret->heap = NULL;
+		return err;
+	}
+	ret->body = ret->heap;
+	ret->body_len = v->f.size;
+	return 0;
+}
+
+/*
+ * The identity of a file, stored: nothing but its entry leads a kernel tier to
+ * the variants. NULL and 0: it is not to be stored.
+ */
+static int plain_get(const struct tbg_server *s, const struct tbg_ask *ask,
+		     const struct tbg_location *location, struct version *v)
+{
+	struct tbg_object *o;
+	struct tbg_key key;
+	int err;
+
+	if (!v->store || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
+		return 0;
+	o = tbg_route_find(s, &key, ask->site->id, ask->path, ask->path_len,
+			   tbg_mono_ns());
+	if (o && tbg_file_same(o, &v->f.st) && o->siblings == v->f.siblings) {
+		v->plain = o;
+		return 0;
+	}
+	tbg_object_put(o);
+	err = version_publish(s, ask, location, v, &v->plain);
+	return err == -ESTALE ? err : 0;
+}
+
+/*
+ * Compresses the file, or has that done aside: -EINPROGRESS, and ret->want says what. A
+ * text of 64 KiB takes a worker some 15 ms.
+ */
+static int coding_get(const struct tbg_ask *ask, struct version *v, enum tbg_encoding e,
+		      struct tbg_answer *ret)
+{
+	const struct tbg_made *m = ask->made;
+
+	if (m && m->want.kind == TBG_WANT_CODING && m->want.encoding == e &&
+	    tbg_version_same(&m->want.st, &v->f.st))
+		return m->err ?: tbg_file_coded(&v->f, e, m->text, m->len);
+	if (!ask->may_wait)
+		return tbg_file_compress(&v->f, e);
+	ret->want = (struct tbg_want){
+		.kind = TBG_WANT_CODING, .fd = fcntl(v->f.fd, F_DUPFD_CLOEXEC, 0),
+		.st = v->f.st, .room = tbg_file_coding_room(&v->f, e), .encoding = e,
+	};
+	return ret->want.fd < 0 ? -ENOMEM : -EINPROGRESS;
+}
+
+/* The variant that is wanted, as far as compressing brings any. */
+static int version_compress(const struct tbg_ask *ask, struct version *v,
+			    struct tbg_answer *ret)
+{
+	unsigned int have = atomic_load(&v->plain->variants);
+	enum tbg_encoding e;
+	int err;
+
+	if (atomic_load(&v->plain->refused_ns) > tbg_mono_ns())
+		return 0;
+	while ((e = tbg_encode_choose(&ask->accept_encoding, have))) {
+		err = coding_get(ask, v, e, ret);
+		if (err != -E2BIG)
+			return err == -ENOMEM ? 0 : err;
+		have &= ~(1u << e);
+		tbg_object_vary(v->plain, have);
+	}
+	return 0;
+}
+
+/* The same of a large file, once it is there; until then the file as it is. */
+static int version_press(const struct tbg_server *s, const struct tbg_ask *ask,
+			 struct version *v)
+{
+	unsigned int have = v->f.variants;
+	enum tbg_encoding e;
+
+	while ((e = tbg_encode_choose(&ask->accept_encoding, have)) &&
+	       tbg_file_press(s, &v->f, e) == -E2BIG)
+		have &= ~(1u << e);
+	return 0;
+}
+
+/* In place of the file, the variant of it that the client wants. 0, -ESTALE. */
+static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
+			  const struct tbg_location *location, struct version *v,
+			  struct tbg_answer *ret)
+{
+	enum tbg_encoding e = tbg_encode_choose(&ask->accept_encoding, v->f.variants);
+	char plain[TBG_FILE_NAME];
+	bool stores;
+	int err;
+
+	if (e == TBG_ENCODING_IDENTITY)
+		return 0;
+	err = plain_get(s, ask, location, v);
+	if (err)
+		return err;
+	stores = v->store;
+	v->store = v->plain;
+	if (!(v->f.siblings >> e & 1)) {
+		if (v->plain)
+			return version_compress(ask, v, ret);
+		/* what is not stored is compressed aside */
+		return stores && tbg_file_fits(&v->f, location) ? 0 : version_press(s, ask, v);
+	}
+	strcpy(plain, v->name);
+	tbg_sibling_name(plain, e, v->name);
+	if (v->store)
+		tbg_watch_lease(s->watch, v->name, &v->lease);
+	return tbg_file_sibling(s, v->name, e, &v->f);
+}
+
+/*
+ * The file as it is, with a lease if it is to be stored or kept. again: something
+ * had changed, so what is kept is not to be believed. 0, or a status.
+ */
+static int version_open(const struct tbg_server *s,
+			const struct tbg_location *location, bool again,
+			struct version *v)
+{
+	bool kept = !again && tbg_open_files_get(s->opened, v->name, &v->f), keep = false;
+	int status = 0;
+
+	if (kept)
+		tbg_file_describe(&v->f, location, v->name);
+	else
+		status = tbg_file_open(s, location, v->name, &v->f);
+	if (status)
+		return status;
+	if (v->f.st.st_size > TBG_FILE_SMALL) {
+		v->store = false;
+		keep = !kept && tbg_open_files_wants(s->opened, v->name);
+	}
+	if (v->store || keep) {
+		/*
+		 * What is stored must be opened under a lease. A lease costs
+		 * several times what opening does, and a large file needs none
+		 * the first time: hence the second open for those that do.
+		 */
+		tbg_file_close(&v->f);
+		tbg_watch_lease(s->watch, v->name, &v->lease);
+		status = tbg_file_open(s, location, v->name, &v->f);
+		if (status)
+			return status;
+	}
+	tbg_file_vary(s, location, v->name, &v->f);
+	if (keep)
+		tbg_open_files_keep(s->opened, v->name, &v->f, &v->lease);
+	return 0;
+}
+
+/* One try: 0, a status, -EINPROGRESS, or -ESTALE: the file changed while it was read. */
+static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
+		    const struct tbg_location *location, const char *name,
+		    bool store, bool again, struct tbg_answer *ret)
+{
+	struct version v;	/* zeroing its name would cost */
+	int err, status;
+
+	v.store = store;
+	v.plain = NULL;
+	strcpy(v.name, name);
+	status = version_open(s, location, again, &v);
+	if (status)
+		return status;
+	tbg_answer_looked(ask, ret, 200);
+	ret->body_len = 0;
+	ret->fd_len = 0;
+	err = version_choose(s, ask, location, &v, ret);
+	if (!err)
+		err = v.f.size <= TBG_FILE_SMALL ?
+		      small_read(s, ask, location, &v, ret) : -EFBIG;
+	if (err == -EFBIG) {
+		ret->fd = v.f.fd;
+		ret->fd_len = v.f.size;
+		ret->fd_version = tbg_file_version(&v.f, v.name);
+		v.f.fd = -1;
+		err = 0;
+	}
+	if (!err)
+		answer_file(ask, &v.f, ret);
+	ret->media = v.f.type;
+	version_close(&v);
+	if (err && err != -ESTALE && err != -EINPROGRESS)
+		return err == -ENOMEM ? 503 : 500;
+	return err;
+}
+
+/* Be it ours to read or not. */
+static bool folder_exists(const struct tbg_server *s, const char *name)
+{
+	int fd = tbg_root_openat(s->roots, name, O_PATH | O_DIRECTORY, 0);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+/* The file of a rooted name: 0, a status, or -ESTALE. */
+static int file_answer(const struct tbg_server *s, const struct tbg_ask *ask,
+		       const struct tbg_location *location, const char *name,
+		       bool store, struct tbg_answer *ret)
+{
+	int status = -ESTALE;
+
+	for (int i = 0; i < CHANGE_TRIES && status == -ESTALE; i++)
+		status = file_try(s, ask, location, name,
+				  store && i < CHANGE_TRIES - 1, i, ret);
+	return status;
+}
+
+void tbg_candidate_make(struct candidate *c, const struct tbg_site *site, const char *folder,
+			size_t len, const char *index)
+{
+	memcpy(c->path, folder, len);
+	strcpy(c->path + len, index);
+	c->len = len + strlen(index);
+	c->location = tbg_location_find(site, c->path, c->len);
+}
+
+static void name_make(int root, const char *path, size_t len,
+		      char ret[TBG_ROOT_TEXT + TBG_TARGET_MAX + TBG_INDEX_ROOM])
+{
+	size_t at = tbg_root_text(root, ret);
+
+	memcpy(ret + at, path + 1, len - 1);
+	ret[at + len - 1] = 0;
+}
+
+/* Whether it is a regular file, be it ours to read or not. */
+static bool candidate_exists(const struct tbg_server *s, int root,
+			     const struct candidate *c)
+{
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + TBG_INDEX_ROOM];
+	struct stat st;
+	bool ret;
+	int fd;
+
+	name_make(root, c->path, c->len, name);
+	fd = tbg_root_openat(s->roots, name, O_PATH, 0);
+	if (fd < 0)
+		return false;
+	ret = !fstat(fd, &st) && S_ISREG(st.st_mode);
+	close(fd);
+	return ret;
+}
+
+const struct tbg_location *tbg_route_index(const struct tbg_server *s,
+					   const struct tbg_location *l,
+					   const char *path, size_t len,
+					   const char **ret_index)
+{
+	struct candidate c;
+	bool others = false;
+
+	if (!len || path[len - 1] != '/' || l->handler != TBG_HANDLER_FILES)
+		return NULL;
+	for (unsigned int i = 0; i < l->index_nr && !others; i++) {
+		tbg_candidate_make(&c, l->site, path, len, l->index[i]);
+		others = c.location->handler != TBG_HANDLER_FILES;
+	}
+	for (unsigned int i = 0; i < l->index_nr && others; i++) {
+		tbg_candidate_make(&c, l->site, path, len, l->index[i]);
+		if (!candidate_exists(s, l->root, &c))
+			continue;
+		*ret_index = l->index[i];
+		return c.location->handler != TBG_HANDLER_FILES ? c.location : NULL;
+	}
+	return NULL;
+}
+
+/*
+ * The first index file there is, as its own location has it. Only the first one
+ * may be stored, and only of the root that says so: were a better one made later, or
+ * the file there removed, nothing would say that the stored one is wrong. One that a
+ * program answers is no file of ours.
+ */
+static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
+			const struct tbg_location **location,
+			struct tbg_answer *ret)
+{
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + TBG_INDEX_ROOM];
+	const struct tbg_location *l = *location;
+	struct candidate c;
+	int status = 404;
+	bool ours;
+
+	for (unsigned int i = 0; i < l->index_nr && status == 404; i++) {
+		tbg_candidate_make(&c, ask->site, ask->path, ask->path_len, l->index[i]);
+		ours = c.location->handler == TBG_HANDLER_FILES;
+		if ((!ours || c.location->root != l->root) &&
+		    !candidate_exists(s, l->root, &c))
+			continue;
+		if (!ours)
+			return 503;	/* it has just come */
+		name_make(c.location->root, c.path, c.len, name);
+		*location = c.location;
+		status = file_answer(s, ask, c.location, name,
+				     !i && c.location->root == l->root, ret);
+		if (status == 301)	/* a folder of that name */
+			status = 404;
+	}
+	if (status == 404)
+		*location = l;
+	return status;
+}
+
+/* A listing has neither a tag nor a date: it is there, or it is not. */
+static void listing_judge(const struct tbg_ask *ask, struct tbg_answer *ret)
+{
+	struct tbg_conditions c = ask->conditions;
+	unsigned int status;
+
+	c.if_modified_since.text = c.if_unmodified_since.text = NULL;
+	status = tbg_conditions_eval(&c, "", 0, 0);
+	if (status)
+		tbg_answer_instead(ret, status);
+	if (status == 304) {
+		ret->body_len = 0;
+		ret->reply.type = NULL;
+		ret->reply.length = -1;
+	}
+}
+
+/*
+ * A folder's listing, which is made aside: a status, or -EINPROGRESS and ret->want. The
+ * root is open already, so that a reload meanwhile does not lead elsewhere.
+ */
+static int listing_get(const struct tbg_server *s, const struct tbg_ask *ask,
+		       const char *name, struct tbg_answer *ret)
+{
+	const struct tbg_made *m = ask->made;
+	struct tbg_want w = { .kind = TBG_WANT_LISTING };
+	const char *below;
+
+	if (m && m->want.kind == TBG_WANT_LISTING) {
+		if (!m->err)
+			tbg_pages_listing(ask, m->text, m->len, ret);
+		return m->err;
+	}
+	if (!ask->may_wait)		/* nobody lists but for a client */
+		return 503;
+	w.fd = fcntl(tbg_root_fd(s->roots, name, &below), F_DUPFD_CLOEXEC, 0);
+	w.name = strdup(below);
+	w.title = strdup(ask->path);
+	if (w.fd < 0 || !w.name || !w.title || fstat(w.fd, &w.st)) {
+		tbg_want_free(&w);
+		return 503;
+	}
+	ret->want = w;
+	return -EINPROGRESS;
+}
+
+void tbg_route_file(const struct tbg_server *s, const struct tbg_ask *ask,
+		    const struct tbg_location **answering, struct tbg_answer *ret)
+{
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + TBG_INDEX_ROOM];
+	const struct tbg_location *location = *answering;
+	bool folder = ask->path[ask->path_len - 1] == '/';
+	int status;
+
+	name_make(location->root, ask->path, ask->path_len, name);
+	if (folder)
+		status = index_answer(s, ask, answering, ret);
+	else
+		status = file_answer(s, ask, location, name, true, ret);
+	if (!status || status == -EINPROGRESS)
+		return;
+	if (status == 301) {
+		tbg_answer_redirect(ask, ret);
+		return;
+	}
+	if (status == 404 && folder && location->autoindex) {
+		status = listing_get(s, ask, name, ret);
+		if (!status)
+			listing_judge(ask, ret);
+	} else if (status == 404 && folder) {
+		status = folder_exists(s, name) ? 403 : 404;
+	}
+	if (!status || status == -EINPROGRESS)
+		return;
+	tbg_answer_looked(ask, ret, status == -ESTALE ? 503 : status);
+}
