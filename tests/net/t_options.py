@@ -650,6 +650,7 @@ def dropped(d, uid=None):
 
 
 def t_root_is_dropped_by_every_thread():
+    daemon.not_sanitized("rights of a thread that is the sanitizer's", "tsan")
     if os.geteuid():
         raise ktap.Skip("not root: nothing to drop")
     log = os.path.join(folder, "access.log")
@@ -682,6 +683,7 @@ def t_root_is_dropped_by_every_thread():
 
 def t_capabilities_of_others_are_dropped_too():
     """Started with capabilities by who is not root."""
+    daemon.not_sanitized("rights of a thread that is the sanitizer's", "tsan")
     if os.geteuid():
         raise ktap.Skip("not root: no capabilities to give")
     words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",

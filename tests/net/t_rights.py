@@ -109,7 +109,7 @@ for family in (socket.AF_PACKET, 38):
 
 
 def t_system_calls_that_attacks_use_are_refused():
-    daemon.not_sanitized("ptrace, by which leaks are looked for")
+    daemon.not_sanitized("ptrace, by which leaks are looked for", "asan")
     with Programs() as d:
         got = d.run(REFUSED).strip().split("\n")
         assert len(got) == 14 and all(x.endswith(" EPERM") for x in got), got
