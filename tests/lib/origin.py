@@ -141,7 +141,7 @@ class Connection:
 class Origin:
     connection = Connection     # what is made of each
 
-    def __init__(self, unix=False):
+    def __init__(self, unix=False, at=("127.0.0.1", 0)):
         self.answers, self.requests, self.raw = {}, [], set()
         self.changed = threading.Condition()
         self.connections, self.open, self.ended = 0, set(), set()
@@ -158,9 +158,9 @@ class Origin:
             self.s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             # inherited: what is sent behind other things waits for no ACK
             self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.s.bind(("127.0.0.1", 0))
+            self.s.bind(at)
             self.port = self.s.getsockname()[1]
-            self.url = f"http://127.0.0.1:{self.port}"
+            self.url = f"http://{at[0]}:{self.port}"
         self.s.listen(512)
         self.acceptor = threading.Thread(target=self._accept, daemon=True)
         self.acceptor.start()

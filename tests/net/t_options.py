@@ -29,6 +29,7 @@ import talk
 NOBODY = 65534
 F_SETPIPE_SZ = 1031
 TOOL = os.path.join(ktap.BUILD, "toboggan")
+FORBID = os.path.join(ktap.BUILD, "tests/net/forbid")
 folder = ""             # of all that the tests make
 
 
@@ -343,8 +344,24 @@ def t_root_that_cannot_be_dropped_is_named():
     fails(1, ["CAP_SETGID", "Operation not permitted"], *base(), prefix=without)
 
 
-def t_upstream_that_has_no_address():
-    fails(1, ['--upstream "http://nosuch.invalid:80": ', "; expected"], *base(root=None, upstream="http://nosuch.invalid:80"))
+def t_upstream_that_is_no_name():
+    fails(2, ['--upstream "http://10.0.0.300:80": expected'], *base(root=None, upstream="http://10.0.0.300:80"))
+
+
+def t_openat2_that_is_forbidden_is_found_at_the_start():
+    fails(1, ["openat2", "Operation not permitted", "seccomp"], *base(), prefix=[FORBID, "openat2"])
+
+
+def t_a_port_that_needs_a_privilege_names_it():
+    if os.geteuid():
+        raise ktap.Skip("not root: cannot become another user")
+    with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", encoding="ascii") as f:
+        assert int(f.read()) > 80
+    own = os.path.join(folder, "port")
+    os.makedirs(own)
+    os.chown(own, NOBODY, NOBODY)
+    fails(1, ["127.0.0.1:80", "Permission denied", "CAP_NET_BIND_SERVICE"],
+          *base(listen="127.0.0.1:80", control=own + "/c.sock"), prefix=become())
 
 
 def t_port_that_is_taken():

@@ -258,25 +258,24 @@ KTAP_TEST(t_addresses_of_servers)
 		"http://127.0.0.1:", "http://127.0.0.1:x", "http://127.0.0.1:0",
 		"http://127.0.0.1:65536", "http://[::1]:91005", "http://127.0.0.1:+80", "http://127.0.0.1/path",
 		"http://[::1", "http://[::1]x", "unix:run", "unix:", "ftp://127.0.0.1",
+		"http://10.0.0.300", "http://a b", "http://[name]",
 	};
 	struct tbg_backend b;
-	const char *why;
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
-		KTAP_CHECK(tbg_backend_parse(good[i], TBG_PROTOCOL_HTTP, false, 0, &b, &why));
+		KTAP_CHECK(tbg_backend_parse(good[i], TBG_PROTOCOL_HTTP, false, 0, &b));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-		KTAP_CHECK(!tbg_backend_parse(bad[i], TBG_PROTOCOL_HTTP, false, 0, &b, &why));
-	KTAP_CHECK(tbg_backend_parse("127.0.0.1:80", TBG_PROTOCOL_HTTP, true, 0, &b, &why));
+		KTAP_CHECK(!tbg_backend_parse(bad[i], TBG_PROTOCOL_HTTP, false, 0, &b));
+	KTAP_CHECK(tbg_backend_parse("127.0.0.1:80", TBG_PROTOCOL_HTTP, true, 0, &b));
 }
 
 static struct tbg_upstream *upstream(const char *server, int nr, bool least)
 {
 	struct tbg_upstream_terms terms = { .least = least, .health_path = "/h" };
-	struct tbg_upstream *u = tbg_upstream_new("x", &terms);
+	struct tbg_upstream *u = tbg_upstream_new("x", server, &terms);
 	struct tbg_backend b;
-	const char *why;
 
-	if (!u || !tbg_backend_parse(server, TBG_PROTOCOL_HTTP, false, 0, &b, &why))
+	if (!u || !tbg_backend_parse(server, TBG_PROTOCOL_HTTP, false, 0, &b))
 		abort();
 	while (nr--)
 		if (!tbg_upstream_add(u, &b))

@@ -18,6 +18,7 @@
 #include "config/target.h"
 #include "os/message.h"
 #include "os/service.h"
+#include "proxy/address.h"
 
 #define BAD_OPTION 2
 #define MSG_LEN	   1600
@@ -416,8 +417,10 @@ static int complete(struct tbg_options *o)
 static int sites_check(struct tbg_options *o)
 {
 	struct tbg_sites *sites = NULL;
-	int err = tbg_options_sites(o, NULL, &sites);
+	int err;
 
+	tbg_addresses_start(TBG_ADDRESSES_START_MS);
+	err = tbg_options_sites(o, NULL, &sites);
 	tbg_sites_close(sites, NULL, NULL);
 	err = err ?: complete(o);
 	if (!err)

@@ -151,7 +151,7 @@ static int pool_new(struct tbg_build *m, struct tbg_target *t, const struct tbg_
 	terms.health_path = NULL;
 	if (o->kind == TBG_POOL_CGI && terms.first_byte_ms < o->time_ms + GRACE_MS)
 		terms.first_byte_ms = o->time_ms + GRACE_MS;
-	u = tbg_upstream_new(name, &terms);
+	u = tbg_upstream_new(name, name, &terms);
 	if (u)
 		u->order = malloc(sizeof(*o));
 	if (!u || !u->order || !tbg_upstream_add(u, &b)) {

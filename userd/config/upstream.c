@@ -2,8 +2,8 @@
 /*
  * Upstreams as they are told: their servers, their terms, which program a path
  * means to them; and the objects that come of it, those of the configuration
- * before where nothing has changed. Called while sites are made; asks nobody
- * but the resolver.
+ * before where nothing has changed. Called while sites are made; where names
+ * lead is in proxy/address.h.
  */
 #include "config/build.h"
 
@@ -19,13 +19,9 @@ static bool server_add(struct tbg_target *t, const char *v, bool bare)
 {
 	struct tbg_backend b;
 	bool ok = !t->trial;
-	const char *why;
 
-	for (uint8_t p = 0; p < TBG_PROTOCOL_NR && !ok; p++) {
-		ok = tbg_backend_parse(v, p, bare, 0, &b, &why);
-		if (*why)	/* the protocols that it is none of have nothing to say */
-			t->why = why;
-	}
+	for (uint8_t p = 0; p < TBG_PROTOCOL_NR && !ok; p++)
+		ok = tbg_backend_parse(v, p, bare, 0, &b);
 	return ok && t->servers_nr < TBG_BACKEND_MAX &&
 	       tbg_text_list_add(t, &t->servers, &t->servers_nr, v);
 }
@@ -129,26 +125,27 @@ static int addresses_add(const struct tbg_target *t, struct tbg_upstream *u,
 			 const char *text, unsigned int to_come)
 {
 	struct tbg_backend b;
-	const char *why;
 
 	for (unsigned int nr = 1; u->nr + to_come < TBG_BACKEND_MAX &&
-	     tbg_backend_parse(text, t->terms->protocol, !t->location, nr, &b, &why); nr++)
+	     tbg_backend_parse(text, t->terms->protocol, !t->location, nr, &b); nr++)
 		if (!tbg_upstream_add(u, &b))
 			return -ENOMEM;
 	return 0;
 }
 
+/* A name without addresses adds nothing, until a look-up finds some. */
 static int servers_add(struct tbg_build *m, const struct tbg_target *t,
 		       struct tbg_upstream *u, unsigned int line)
 {
 	struct tbg_backend b;
-	const char *why;
 
 	for (unsigned int i = 0; i < t->servers_nr; i++) {
 		if (!tbg_backend_parse(t->servers[i], t->terms->protocol, !t->location,
-				       0, &b, &why))
-			return tbg_build_wrong(m, line, "%.100s: %s%sexpected a server of the upstream's protocol",
-						t->servers[i], why, *why ? "; " : "");
+				       0, &b))
+			return tbg_build_wrong(m, line, "%.100s: expected a server of the upstream's protocol",
+					       t->servers[i]);
+		if (!b.address_len)
+			continue;
 		if (!tbg_upstream_add(u, &b) ||
 		    addresses_add(t, u, t->servers[i], t->servers_nr - i - 1))
 			return -ENOMEM;
@@ -165,17 +162,35 @@ int tbg_upstream_keep(struct tbg_build *m, struct tbg_upstream *u)
 	if (same && tbg_upstream_same(same, u)) {
 		tbg_upstream_put(u);
 		u = tbg_upstream_get(same);
+	} else if (same) {
+		tbg_upstream_follow(u, same);
 	}
 	return tbg_sites_upstream(m->sites, u) ? 0 : -ENOMEM;
+}
+
+/* With blanks between; NULL: no memory. */
+static char *servers_text(const struct tbg_target *t)
+{
+	char *ret = NULL;
+	size_t len;
+	FILE *f = open_memstream(&ret, &len);
+
+	for (unsigned int i = 0; f && i < t->servers_nr; i++)
+		fprintf(f, "%s%s", i ? " " : "", t->servers[i]);
+	if (f)
+		fclose(f);
+	return ret;
 }
 
 /* Its servers are in t. */
 static int upstream_new(struct tbg_build *m, const struct tbg_target *t,
 			const char *name, unsigned int line)
 {
-	struct tbg_upstream *u = tbg_upstream_new(name, t->terms);
+	char *servers = servers_text(t);
+	struct tbg_upstream *u = servers ? tbg_upstream_new(name, servers, t->terms) : NULL;
 	int err = u ? servers_add(m, t, u, line) : -ENOMEM;
 
+	free(servers);
 	if (err) {
 		tbg_upstream_put(u);
 		return err;
@@ -206,15 +221,9 @@ int tbg_upstream_make(struct tbg_build *m, const struct tbg_scope *own)
 int tbg_upstream_given(struct tbg_build *m, struct tbg_target *t, unsigned int line)
 {
 	struct tbg_upstream_terms terms;
-	char *name = NULL;
-	size_t len;
-	FILE *f = open_memstream(&name, &len);
+	char *name = servers_text(t);
 	int err = 0;
 
-	for (unsigned int i = 0; f && i < t->servers_nr; i++)
-		fprintf(f, "%s%s", i ? " " : "", t->servers[i]);
-	if (f)
-		fclose(f);
 	if (!name)
 		return -ENOMEM;
 	t->terms = &terms;

@@ -145,6 +145,14 @@ static json_t *backend_json(const struct tbg_backend *b)
 			 "failed", (json_int_t)atomic_load(&b->failed));
 }
 
+/* One whose servers' names have no addresses now. */
+static json_t *missing_json(const struct tbg_upstream *u)
+{
+	return json_pack("{s:s, s:s, s:b, s:i, s:i, s:i}", "upstream", u->name,
+			 "server", "(no address)", "rests", 1, "active", 0, "requests", 0,
+			 "failed", 0);
+}
+
 /* The servers behind us, and what of their answers is stored. */
 static void upstream_add(const struct tbg_server *s, json_t *to)
 {
@@ -154,6 +162,8 @@ static void upstream_add(const struct tbg_server *s, json_t *to)
 	for (unsigned int i = 0; i < s->sites->upstreams_nr; i++) {
 		const struct tbg_upstream *u = s->sites->upstreams[i];
 
+		if (!u->nr)
+			json_array_append_new(servers, missing_json(u));
 		for (unsigned int j = 0; j < u->nr; j++)
 			json_array_append_new(servers, backend_json(&u->backends[j]));
 	}

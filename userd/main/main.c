@@ -24,6 +24,7 @@
 #include "cache/objects.h"
 #include "store/spool.h"
 #include "os/clock.h"
+#include "proxy/address.h"
 #include "control/control.h"
 #include "gateway/supervise.h"
 #include "tiers/hosts.h"
@@ -637,7 +638,10 @@ int main(int argc, char **argv)
 	t.argv = argv;
 	if (tbg_roots_open(&t.s.roots))
 		return 1;
+	tbg_addresses_note();
 	err = tbg_options_parse(&t.s.opt, argv, t.s.roots);
+	if (!err)
+		tbg_addresses_start(TBG_ADDRESSES_START_MS);
 	err = err ?: tbg_options_sites(&t.s.opt, NULL, &sites);
 	if (err)
 		return err == TBG_OPTIONS_DONE ? 0 : err;

@@ -25,6 +25,7 @@
 #include "log/access.h"
 #include "main/privileged.h"
 #include "store/spool.h"
+#include "os/clock.h"
 #include "os/loop.h"
 #include "os/privilege.h"
 #include "os/limits.h"
@@ -51,9 +52,12 @@ struct tbg_reload {
 	struct retired *retired;	/* the newest first */
 	bool waiting;			/* for workers to move */
 	bool again;			/* asked for while it waited */
+	bool told;			/* of what it waits for: it is said when it is done */
 	pthread_t looker;		/* for the addresses of servers */
-	bool looking;
+	bool looking, read;		/* and then the file is read */
+	bool moved;			/* some are not what the sites have */
 	atomic_bool looked;
+	uint64_t looked_ns;		/* the last time */
 	char later[300];		/* options that wait for the next start */
 };
 
@@ -64,6 +68,7 @@ int tbg_reload_open(struct tbg_reload **ret, struct tbg_server *s, char **argv)
 		return -ENOMEM;
 	(*ret)->s = s;
 	(*ret)->argv = argv;
+	(*ret)->looked_ns = tbg_mono_ns();
 	return 0;
 }
 
@@ -136,13 +141,11 @@ static void log_exchange(struct tbg_server *s, struct tbg_log *log,
 		tbg_report("toboggand: epoll: no room; hits of wire are logged late");
 }
 
-static void exchange(struct tbg_reload *r, struct tbg_options *o,
-		     struct tbg_sites *sites, struct retired *old)
+static void exchange(struct tbg_reload *r, struct tbg_sites *sites, struct retired *old)
 {
 	struct tbg_server *s = r->s;
 
 	old->sites = (struct tbg_sites *)s->sites;
-	numbers_take(s, o, sites);
 	tbg_hosts_tell(s->maps, tbg_cache_hash_key(s->cache), sites, old->sites);
 	tbg_server_sites_set(s, sites);
 	withdraw(s, old->sites);
@@ -157,19 +160,16 @@ static void *look(void *arg)
 	struct tbg_reload *r = arg;
 
 	tbg_privilege_none();
-	tbg_addresses_look();
+	r->moved |= tbg_addresses_look();
 	atomic_store(&r->looked, true);
 	return NULL;
 }
 
-/* Names without an address yet: -EINPROGRESS if it goes on once they have one. */
-static int names_look(struct tbg_reload *r)
+static int look_begin(struct tbg_reload *r)
 {
 	sigset_t all, old;
 	int err;
 
-	if (!tbg_addresses_noted())
-		return 0;
 	atomic_store(&r->looked, false);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -178,7 +178,28 @@ static int names_look(struct tbg_reload *r)
 	r->looking = !err;
 	if (err)
 		tbg_report("toboggand: no thread to look up names: %s", strerror(err));
-	return err ? -err : -EINPROGRESS;
+	return -err;
+}
+
+/* Names that are only noted: -EINPROGRESS if it goes on once they are looked up. */
+static int names_look(struct tbg_reload *r)
+{
+	int err;
+
+	if (!tbg_addresses_noted())
+		return 0;
+	err = look_begin(r);
+	r->read = !err;
+	return err ?: -EINPROGRESS;
+}
+
+/* What was read last is what names lead elsewhere for. */
+static void options_keep(struct tbg_server *s, struct tbg_options *o)
+{
+	struct tbg_scope *top = s->opt.top;
+
+	s->opt.top = o->top;
+	o->top = top;
 }
 
 /*
@@ -216,7 +237,11 @@ static bool take(struct tbg_reload *r)
 	tbg_options_later(&s->opt, &o, r->later, sizeof(r->later));
 	if (log_new)
 		log_exchange(s, log, old);
-	exchange(r, &o, sites, old);
+	numbers_take(s, &o, sites);
+	exchange(r, sites, old);
+	r->told = true;
+	r->moved = false;
+	options_keep(s, &o);
 	tbg_options_free(&o);
 	return true;
 }
@@ -242,11 +267,59 @@ void tbg_reload(struct tbg_reload *r)
 		r->again = true;
 		return;
 	}
-	if (r->looking)		/* it is read after that */
-		return;
 	tbg_service_reloading();
+	if (r->looking) {	/* it is read after that */
+		r->read = true;
+		return;
+	}
 	tbg_addresses_note();
 	read_again(r);
+}
+
+/* The same sites once more, with servers where their names lead now. */
+static void addresses_take(struct tbg_reload *r)
+{
+	struct retired *old = calloc(1, sizeof(*old));
+	struct tbg_server *s = r->s;
+	struct tbg_sites *sites = NULL;
+	int err = old ? 0 : -ENOMEM;
+
+	tbg_privilege_raise();
+	err = err ?: tbg_options_sites(&s->opt, s->sites, &sites);
+	tbg_privilege_lower();
+	err = err ?: tbg_gateway_take(s->gateway, sites);
+	if (err) {
+		tbg_report("toboggand: names of servers lead elsewhere, and that could not be taken over; it is tried again");
+		tbg_sites_close(sites, NULL, NULL);
+		free(old);
+		return;
+	}
+	exchange(r, sites, old);
+	r->moved = false;
+}
+
+static void look_end(struct tbg_reload *r)
+{
+	pthread_join(r->looker, NULL);
+	r->looking = false;
+	r->looked_ns = tbg_mono_ns();
+	if (r->read) {
+		r->read = false;
+		read_again(r);
+	} else if (r->moved) {
+		addresses_take(r);
+	}
+}
+
+/* Names are looked up again while nothing else is under way. */
+static void look_again(struct tbg_reload *r)
+{
+	uint64_t now_ns = tbg_mono_ns();
+
+	if (!tbg_addresses_again((now_ns - r->looked_ns) / 1000000000))
+		return;
+	if (look_begin(r))
+		r->looked_ns = now_ns;
 }
 
 static void root_gone(void *arg, int root)
@@ -291,25 +364,32 @@ static bool workers_moved(const struct tbg_server *s)
 	return true;
 }
 
+static void told(struct tbg_reload *r)
+{
+	if (!r->told)
+		return;
+	r->told = false;
+	tbg_service_say("READY=1");
+	tbg_report("toboggand: %s: reloaded%s%s", r->s->opt.config,
+		   *r->later ? "; from the next start on: " : "", r->later);
+}
+
 void tbg_reload_tick(struct tbg_reload *r)
 {
 	struct tbg_server *s = r->s;
 
 	if (atomic_load(&s->draining))
 		return;
-	if (r->looking && atomic_load(&r->looked)) {
-		pthread_join(r->looker, NULL);
-		r->looking = false;
-		read_again(r);
-	}
+	if (r->looking && atomic_load(&r->looked))
+		look_end(r);
+	else if (!r->looking && !r->waiting)
+		look_again(r);
 	if (!r->retired || !workers_moved(s))
 		return;
 	if (r->waiting) {
 		withdraw(s, r->retired->sites);
 		r->waiting = false;
-		tbg_service_say("READY=1");
-		tbg_report("toboggand: %s: reloaded%s%s", s->opt.config,
-			*r->later ? "; from the next start on: " : "", r->later);
+		told(r);
 	}
 	retired_free(r);
 	if (!r->again)

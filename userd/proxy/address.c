@@ -1,25 +1,63 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Each name is looked up once, however often a configuration is gone through.
+ * Each name is looked up once at a time, however often a configuration is gone
+ * through, and several are looked up side by side. At the start another process
+ * does it, which can be ended when it takes too long; later a thread of the
+ * caller's.
  */
 #include "proxy/address.h"
 
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/message.h"
+
+#define AT_ONCE	8	/* look-ups */
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+/* What a look-up found. */
+struct found {
+	atomic_bool done;
+	int err;		/* of getaddrinfo() */
+	unsigned int nr;
+	struct sockaddr_storage addresses[TBG_ADDRESSES_MAX];
+};
 
 struct name {
 	struct name *next;
 	char *host, *port;
-	bool known;
-	int err;		/* of getaddrinfo() */
-	unsigned int nr;	/* addresses, once it is known without err */
+	bool number;		/* an address itself */
+	bool known;		/* nothing is to be looked up */
+	bool used;		/* by the configuration that was read last */
+	int err;		/* of the last look-up */
+	int said;		/* the error that has been reported, or 0 */
+	unsigned int nr;	/* addresses: an error leaves those of before */
 	struct sockaddr_storage *addresses;
 };
 
+/* What the threads of one look share. */
+struct look {
+	const struct name **names;
+	struct found *found;
+	unsigned int nr;
+	_Atomic unsigned int next;
+};
+
 static struct name *names;
-static bool notes;		/* instead of looking up */
+static bool notes;		/* nothing is looked up when it is asked for */
 
 static int address_compare(const void *a, const void *b)
 {
@@ -27,21 +65,104 @@ static int address_compare(const void *a, const void *b)
 }
 
 /* In an order of our own: all are used in turn, and a resolver's may change each time. */
-static int look(struct name *n, int flags)
+static void look_one(const struct name *n, int flags, struct found *ret)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags }, *found;
-	int err = getaddrinfo(n->host, n->port, &hints, &found);
 
-	if (err)
-		return err;
-	n->nr = 0;
-	memset(n->addresses, 0, TBG_ADDRESSES_MAX * sizeof(*n->addresses));
-	for (const struct addrinfo *a = found; a && n->nr < TBG_ADDRESSES_MAX; a = a->ai_next)
-		if (a->ai_family == AF_INET || a->ai_family == AF_INET6)
-			memcpy(&n->addresses[n->nr++], a->ai_addr, a->ai_addrlen);
-	freeaddrinfo(found);
-	qsort(n->addresses, n->nr, sizeof(*n->addresses), address_compare);
-	return n->nr ? 0 : EAI_NONAME;
+	ret->nr = 0;
+	ret->err = getaddrinfo(n->host, n->port, &hints, &found);
+	if (!ret->err) {
+		for (const struct addrinfo *a = found; a; a = a->ai_next)
+			if (ret->nr < TBG_ADDRESSES_MAX &&
+			    (a->ai_family == AF_INET || a->ai_family == AF_INET6))
+				memcpy(&ret->addresses[ret->nr++], a->ai_addr, a->ai_addrlen);
+		freeaddrinfo(found);
+		qsort(ret->addresses, ret->nr, sizeof(*ret->addresses), address_compare);
+		ret->err = ret->nr ? 0 : EAI_NONAME;
+	}
+	atomic_store(&ret->done, true);
+}
+
+static void *look_several(void *arg)
+{
+	struct look *l = arg;
+
+	for (unsigned int i; (i = atomic_fetch_add(&l->next, 1)) < l->nr;)
+		look_one(l->names[i], 0, &l->found[i]);
+	return NULL;
+}
+
+static void look_all(struct look *l)
+{
+	pthread_t threads[AT_ONCE];
+	unsigned int nr = 0;
+
+	while (nr + 1 < AT_ONCE && nr + 1 < l->nr &&
+	       !pthread_create(&threads[nr], NULL, look_several, l))
+		nr++;
+	look_several(l);
+	while (nr)
+		pthread_join(threads[--nr], NULL);
+}
+
+/* Says what has become of it; whether its addresses are others now. */
+static bool found_take(struct name *n, const struct found *f)
+{
+	size_t len = f->nr * sizeof(*f->addresses);
+	bool other;
+
+	n->known = true;
+	n->err = atomic_load(&f->done) ? f->err : EAI_AGAIN;
+	if (n->err && n->said != n->err)
+		tbg_report("toboggand: server name \"%s\": %s; %s", n->host, gai_strerror(n->err),
+			   n->nr ? "its addresses of before stay in use"
+				 : "it is looked up again every " TEXT(TBG_ADDRESSES_MISSING_S) " s, and until then what only it answers is answered with 502");
+	else if (!n->err && n->said)
+		tbg_report("toboggand: server name \"%s\": it has an address now", n->host);
+	n->said = n->err;
+	if (n->err)
+		return false;
+	other = n->nr != f->nr || memcmp(n->addresses, f->addresses, len);
+	n->nr = f->nr;
+	memcpy(n->addresses, f->addresses, len);
+	return other;
+}
+
+/* Those that are not known. ret->nr 0: there are none, or there is no memory. */
+static void look_make(struct look *ret)
+{
+	unsigned int nr = 0;
+
+	*ret = (struct look){ 0 };
+	for (const struct name *n = names; n; n = n->next)
+		nr += !n->known;
+	if (!nr)
+		return;
+	ret->names = calloc(nr, sizeof(*ret->names));
+	ret->found = mmap(NULL, nr * sizeof(*ret->found), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!ret->names || ret->found == MAP_FAILED) {
+		free(ret->names);
+		return;
+	}
+	for (const struct name *n = names; n; n = n->next)
+		if (!n->known)
+			ret->names[ret->nr++] = n;
+}
+
+static bool look_take(struct look *l)
+{
+	bool other = false;
+	unsigned int i = 0;
+
+	for (struct name *n = names; n; n = n->next)
+		if (i < l->nr && l->names[i] == n)
+			other |= found_take(n, &l->found[i++]);
+	if (l->nr) {
+		munmap(l->found, l->nr * sizeof(*l->found));
+		free(l->names);
+	}
+	return other;
 }
 
 static void name_free(struct name *n)
@@ -52,23 +173,44 @@ static void name_free(struct name *n)
 	free(n);
 }
 
-/* Numbers are known at once. */
+/* What a look-up can find: "10.0.0.300" is no name, nor is what has a blank in it. */
+static bool plausible(const char *name)
+{
+	const char *last = strrchr(name, '.');
+
+	last = last ? last + 1 : name;
+	return strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") ==
+	       strlen(name) && (!*last || strspn(last, "0123456789") != strlen(last));
+}
+
+/* Numbers are known at once. NULL: no memory, or (EINVAL) neither a number nor a name. */
 static struct name *name_new(const char *host, const char *port)
 {
 	struct name *n = calloc(1, sizeof(*n));
+	struct found *f = calloc(1, sizeof(*f));
 
-	if (!n)
-		return NULL;
-	n->host = strdup(host);
-	n->port = strdup(port);
-	n->addresses = calloc(TBG_ADDRESSES_MAX, sizeof(*n->addresses));
-	if (!n->host || !n->port || !n->addresses) {
-		name_free(n);
+	errno = ENOMEM;
+	if (n && f) {
+		n->host = strdup(host);
+		n->port = strdup(port);
+		n->addresses = calloc(TBG_ADDRESSES_MAX, sizeof(*n->addresses));
+	}
+	if (!n || !f || !n->host || !n->port || !n->addresses) {
+		if (n)
+			name_free(n);
+		free(f);
 		return NULL;
 	}
-	n->addresses->ss_family = AF_INET;
-	n->nr = 1;
-	n->known = !look(n, AI_NUMERICHOST);
+	look_one(n, AI_NUMERICHOST, f);
+	n->number = n->known = !f->err;
+	if (n->number)
+		found_take(n, f);
+	free(f);
+	if (!n->number && !plausible(host)) {
+		name_free(n);
+		errno = EINVAL;
+		return NULL;
+	}
 	n->next = names;
 	names = n;
 	return n;
@@ -83,13 +225,12 @@ int tbg_address_find(const char *host, const char *port, unsigned int nr,
 		n = n->next;
 	n = n ?: name_new(host, port);
 	if (!n)
-		return EAI_MEMORY;
+		return errno == EINVAL ? EAI_NONAME : EAI_MEMORY;
+	n->used = true;
 	if (!n->known && !notes)
 		tbg_addresses_look();
-	if (n->err)
-		return n->err;
 	if (nr >= n->nr)
-		return EAI_NONAME;
+		return n->nr ? EAI_NONAME : EAI_AGAIN;
 	*ret = n->addresses[nr];
 	*ret_len = ret->ss_family == AF_INET ? sizeof(struct sockaddr_in)
 					     : sizeof(struct sockaddr_in6);
@@ -98,9 +239,16 @@ int tbg_address_find(const char *host, const char *port, unsigned int nr,
 
 void tbg_addresses_note(void)
 {
-	for (struct name *n; (n = names);) {
-		names = n->next;
-		name_free(n);
+	for (struct name **at = &names, *n; (n = *at);) {
+		if (!n->used) {
+			*at = n->next;
+			name_free(n);
+			continue;
+		}
+		n->known = n->number;
+		n->used = false;
+		n->said = 0;
+		at = &n->next;
 	}
 	notes = true;
 }
@@ -108,17 +256,57 @@ void tbg_addresses_note(void)
 bool tbg_addresses_noted(void)
 {
 	for (const struct name *n = names; n; n = n->next)
-		if (!n->known)
+		if (!n->known && n->used)
 			return true;
 	return false;
 }
 
-void tbg_addresses_look(void)
+bool tbg_addresses_again(unsigned int passed_s)
 {
-	for (struct name *n = names; n; n = n->next) {
-		if (n->known)
-			continue;
-		n->err = look(n, 0);
-		n->known = true;
+	bool due = false;
+
+	if (passed_s < TBG_ADDRESSES_MISSING_S)
+		return false;
+	for (const struct name *n = names; n; n = n->next)
+		due |= !n->number && (!n->nr || passed_s >= TBG_ADDRESSES_AGAIN_S);
+	for (struct name *n = names; n && due; n = n->next)
+		n->known = n->number;
+	return due;
+}
+
+bool tbg_addresses_look(void)
+{
+	struct look l;
+
+	look_make(&l);
+	if (l.nr)
+		look_all(&l);
+	return look_take(&l);
+}
+
+void tbg_addresses_start(unsigned int limit_ms)
+{
+	struct look l;
+	struct pollfd p = { .events = POLLIN };
+	pid_t child;
+
+	look_make(&l);
+	child = l.nr ? fork() : 0;
+	if (!child && l.nr) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		look_all(&l);
+		_exit(0);
 	}
+	if (child > 0) {
+		p.fd = syscall(SYS_pidfd_open, child, 0);
+		if (p.fd >= 0) {
+			while (poll(&p, 1, limit_ms) < 0 && errno == EINTR)
+				;
+			close(p.fd);
+		}
+		kill(child, SIGKILL);
+		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	look_take(&l);
 }

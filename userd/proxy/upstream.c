@@ -67,9 +67,12 @@ static bool unix_set(struct tbg_backend *b, const char *path)
 	return true;
 }
 
-/* HOST[:PORT] or [ADDR6][:PORT], up to a slash that ends the text. */
+/*
+ * HOST[:PORT] or [ADDR6][:PORT], up to a slash that ends the text. A name without
+ * addresses leaves the server without one.
+ */
 static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
-		     unsigned int nr, const char **ret_why)
+		     unsigned int nr)
 {
 	const char *usual = protocol == TBG_PROTOCOL_HTTP ? "80" : NULL;
 	size_t len = strcspn(text, "/");
@@ -85,7 +88,7 @@ static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
 	if (*host == '[') {
 		char *end = strchr(host, ']');
 
-		if (!end || (end[1] && end[1] != ':'))
+		if (!end || (end[1] && end[1] != ':') || !memchr(host, ':', end - host))
 			return false;
 		port = end[1] ? end + 1 : NULL;
 		*end = 0;
@@ -96,20 +99,17 @@ static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
 	if (!*name || (port ? !tbg_value_number(port, 1, 65535, &number) : !usual))
 		return false;
 	err = tbg_address_find(name, port ?: usual, nr, &b->address, &b->address_len);
-	if (err)
-		*ret_why = gai_strerror(err);
-	return !err;
+	return !err || (err == EAI_AGAIN && !nr);
 }
 
 bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare, unsigned int nr,
-		       struct tbg_backend *ret, const char **ret_why)
+		       struct tbg_backend *ret)
 {
 	const char *name = protocols[protocol].name;
 	size_t len = strlen(name);
 	bool scheme = !strncasecmp(text, name, len) && !strncmp(text + len, "://", 3);
 
 	*ret = (struct tbg_backend){ 0 };
-	*ret_why = "";
 	if (strlen(text) >= sizeof(ret->text))
 		return false;
 	strcpy(ret->text, text);
@@ -117,7 +117,7 @@ bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare, unsigned i
 		text += len + 3;
 	if (!strncmp(text, "unix:", 5))
 		return !nr && unix_set(ret, text + 5);
-	return (scheme || bare) && inet_set(ret, text, protocol, nr, ret_why);
+	return (scheme || bare) && inet_set(ret, text, protocol, nr);
 }
 
 int tbg_backend_own(struct tbg_backend *ret, const char *text)
@@ -189,7 +189,7 @@ static bool script_same(const struct tbg_script *a, const struct tbg_script *b)
 	return same;
 }
 
-struct tbg_upstream *tbg_upstream_new(const char *name,
+struct tbg_upstream *tbg_upstream_new(const char *name, const char *servers,
 				      const struct tbg_upstream_terms *terms)
 {
 	static _Atomic uint32_t ids;
@@ -199,10 +199,11 @@ struct tbg_upstream *tbg_upstream_new(const char *name,
 		return NULL;
 	u->terms = *terms;
 	u->name = strdup(name);
+	u->servers = strdup(servers);
 	atomic_store(&u->refs, 1);
 	u->id = atomic_fetch_add(&ids, 1) + 1;
 	if (text_copy(&u->terms.health_path, terms->health_path) &
-	    script_copy(&u->terms.script, &terms->script) && u->name)
+	    script_copy(&u->terms.script, &terms->script) && u->name && u->servers)
 		return u;
 	tbg_upstream_put(u);
 	return NULL;
@@ -239,19 +240,52 @@ static bool terms_same(const struct tbg_upstream_terms *a,
 	       script_same(&a->script, &b->script);
 }
 
+/* Asked for in the same words; where the names among them lead may have changed. */
+static bool words_same(const struct tbg_upstream *a, const struct tbg_upstream *b)
+{
+	return !strcmp(a->name, b->name) && !strcmp(a->servers, b->servers) &&
+	       terms_same(&a->terms, &b->terms);
+}
+
+static bool backend_same(const struct tbg_backend *a, const struct tbg_backend *b)
+{
+	return !strcmp(a->text, b->text) && a->address_len == b->address_len &&
+	       !memcmp(&a->address, &b->address, a->address_len);
+}
+
 bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *b)
 {
-	bool same = a->nr == b->nr && !strcmp(a->name, b->name) &&
-		    terms_same(&a->terms, &b->terms);
+	bool same = a->nr == b->nr && words_same(a, b);
 
 	if (a->order && b->order)
 		return same;		/* all of it is in the name */
 	for (unsigned int i = 0; same && i < a->nr; i++)
-		same = !strcmp(a->backends[i].text, b->backends[i].text) &&
-		       a->backends[i].address_len == b->backends[i].address_len &&
-		       !memcmp(&a->backends[i].address, &b->backends[i].address,
-			       a->backends[i].address_len);
+		same = backend_same(&a->backends[i], &b->backends[i]);
 	return same;
+}
+
+/* What is known of a server, but for what is under way. */
+static void backend_follow(struct tbg_backend *b, struct tbg_backend *old)
+{
+	atomic_store(&b->failures, atomic_load(&old->failures));
+	atomic_store(&b->rest_ns, atomic_load(&old->rest_ns));
+	atomic_store(&b->starved_ns, atomic_load(&old->starved_ns));
+	atomic_store(&b->apart_ns, atomic_load(&old->apart_ns));
+	atomic_store(&b->requests, atomic_load(&old->requests));
+	atomic_store(&b->failed, atomic_load(&old->failed));
+	atomic_store(&b->said, atomic_load(&old->said));
+	atomic_store(&b->said_ns, atomic_load(&old->said_ns));
+}
+
+void tbg_upstream_follow(struct tbg_upstream *u, struct tbg_upstream *old)
+{
+	if (u->order || old->order || !words_same(u, old))
+		return;
+	u->id = old->id;
+	for (unsigned int i = 0; i < u->nr; i++)
+		for (unsigned int j = 0; j < old->nr; j++)
+			if (backend_same(&u->backends[i], &old->backends[j]))
+				backend_follow(&u->backends[i], &old->backends[j]);
 }
 
 bool tbg_upstream_module(const struct tbg_upstream *u)
@@ -272,6 +306,7 @@ void tbg_upstream_put(struct tbg_upstream *u)
 	free((char *)u->terms.health_path);
 	script_free(&u->terms.script);
 	free(u->name);
+	free(u->servers);
 	free(u->backends);
 	free(u->order);
 	free(u);

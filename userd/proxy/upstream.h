@@ -84,6 +84,7 @@ struct tbg_upstream {
 	_Atomic uint32_t sites;		/* configurations that name it; 0: gone */
 	uint32_t id;			/* what is stored of its answers is under this */
 	char *name;			/* as in the configuration, or its servers */
+	char *servers;			/* as they were given, with blanks between */
 	struct tbg_upstream_terms terms;
 	struct tbg_pool_command *order;	/* a pool that we run (gateway/supervise.h), or NULL */
 	struct tbg_backend *backends;
@@ -99,11 +100,12 @@ bool tbg_protocol_needs_length(uint8_t protocol);	/* of bodies, before they come
 /*
  * Where a server is: SCHEME://HOST[:PORT][/], unix:PATH or SCHEME://unix:PATH,
  * the scheme being the protocol's name; bare: HOST:PORT as well. Names are
- * looked up now; nr: which of the addresses, from 0. False: it is none of these, or
- * has no more addresses; *ret_why says more, or "".
+ * looked up now (proxy/address.h); nr: which of the addresses, from 0. False: it is none
+ * of these, or has no more addresses. A name that has none at all is a server whose
+ * address_len is 0.
  */
 bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare, unsigned int nr,
-		       struct tbg_backend *ret, const char **ret_why);
+		       struct tbg_backend *ret);
 
 /*
  * Where a server of our own listens: a name that nobody can guess, and that
@@ -111,13 +113,20 @@ bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare, unsigned i
  */
 int tbg_backend_own(struct tbg_backend *ret, const char *text);
 
-/* One without servers, and with one reference; NULL: no memory. */
-struct tbg_upstream *tbg_upstream_new(const char *name,
+/* One without servers yet, and with one reference; NULL: no memory. */
+struct tbg_upstream *tbg_upstream_new(const char *name, const char *servers,
 				      const struct tbg_upstream_terms *terms);
 /* One more server; before anyone else sees the upstream. False: no room. */
 bool tbg_upstream_add(struct tbg_upstream *u, const struct tbg_backend *b);
 /* Would it make no difference which of them is asked? */
 bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *b);
+
+/*
+ * If u was asked for in the words of old, it is the same upstream, whose servers' names
+ * lead elsewhere now: what is stored of its answers stays, and what is known of a
+ * server that is still among them. Before anyone else sees u.
+ */
+void tbg_upstream_follow(struct tbg_upstream *u, struct tbg_upstream *old);
 
 /* Whether modules answer for it. */
 bool tbg_upstream_module(const struct tbg_upstream *u);
