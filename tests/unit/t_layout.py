@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""tools/lint-layout: what is too long or includes a room above is named, and its list only gets shorter."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import ktap
+
+CLEAN = {"userd/os/a.c": '#include "os/b.h"\n', "userd/serve/a.c": '#include "os/b.h"\n#include <x/y.h>\n',
+         "userd/main/a.c": '#include "serve/b.h"\n', "bpf/a.c": '#include "main/b.h"\n', "x.py": "pass\n" * 700,
+         "table.rst": "x\n" * 900}
+LONG = {"x.py": "pass\n" * 701}
+UP = {"userd/os/a.c": '#include "main/b.h"\n'}
+
+
+def lint(files: dict[str, str], exceptions: list[str], entries: int, only: list[str]) -> tuple[int, list[str]]:
+    """(exit status, lines) for a tree of these files."""
+    with tempfile.TemporaryDirectory(prefix="tbg-") as top:
+        with open(os.path.join(ktap.ROOT, "tools/lint-layout"), encoding="utf-8") as f:
+            program = re.sub(r"^ENTRIES = \d+", f"ENTRIES = {entries}", f.read(), flags=re.M)
+        tree = {**files, "tools/lint-layout": program, "tools/lint-exceptions": "# why\n" + "".join(x + "\n" for x in exceptions)}
+        for name, text in tree.items():
+            os.makedirs(os.path.dirname(os.path.join(top, name)), exist_ok=True)
+            with open(os.path.join(top, name), "w", encoding="utf-8") as f:
+                f.write(text)
+        r = subprocess.run([sys.executable, os.path.join(top, "tools/lint-layout"), *only], capture_output=True, text=True,
+                           check=False)
+    return r.returncode, r.stderr.splitlines()
+
+
+def names(tree: dict[str, str]) -> list[str]:
+    return sorted(tree)
+
+
+def t_a_tree_that_is_as_it_should_be():
+    assert lint(CLEAN, [], 0, names(CLEAN)) == (0, [])
+
+
+def t_a_file_that_is_too_long_is_named():
+    status, lines = lint({**CLEAN, **LONG}, [], 0, names(CLEAN))
+    assert status == 1 and len(lines) == 1 and "x.py: more than 700 lines" in lines[0], lines
+
+
+def t_an_include_that_goes_up_is_named():
+    status, lines = lint({**CLEAN, **UP}, [], 0, names(CLEAN))
+    assert status == 1 and len(lines) == 1 and "userd/os/a.c: includes main/b.h" in lines[0], lines
+
+
+def t_what_is_listed_is_let_be():
+    both = ["long x.py", "include userd/os/a.c main/b.h"]
+    assert lint({**CLEAN, **LONG, **UP}, both, 2, names(CLEAN)) == (0, [])
+
+
+def t_an_entry_that_is_no_exception_any_more_must_go():
+    for only in (names(CLEAN), ["userd/main/a.c"]):
+        status, lines = lint({**CLEAN, **UP}, ["long x.py", "include userd/os/a.c main/b.h"], 2, only)
+        assert status == 1 and len(lines) == 1 and '"long x.py"' in lines[0], lines
+    status, lines = lint(CLEAN, ["long gone.py"], 1, names(CLEAN))
+    assert status == 1 and '"long gone.py"' in lines[0], lines
+
+
+def t_the_list_does_not_grow():
+    status, lines = lint({**CLEAN, **LONG}, ["long x.py"], 0, names(CLEAN))
+    assert status == 1 and "it only gets shorter" in lines[0], lines
+
+
+if __name__ == "__main__":
+    ktap.run(globals())
