@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "os/loop.h"
+#include "http/status.h"
 #include "gateway/responder.h"
 
 #define RECEIVE   (128 << 10)	/* bytes at a time */
@@ -245,11 +246,7 @@ static void cut(struct tbg_gateway_request *v)
 static size_t fail_record(const struct tbg_gateway_request *v, unsigned int status,
 			  uint8_t ret[FAIL_ROOM])
 {
-	const char *text = status == 403 ? "Forbidden" : status == 404 ? "Not Found" :
-			   status == 413 ? "Content Too Large" :
-			   status == 502 ? "Bad Gateway" :
-			   status == 503 ? "Service Unavailable" :
-			   status == 504 ? "Gateway Timeout" : "Internal Server Error";
+	const char *text = tbg_status_text(status);
 	int n = snprintf((char *)ret + TBG_FCGI_RECORD_HEADER, FAIL_ROOM - TBG_FCGI_RECORD_HEADER,
 			 "Status: %u %s\r\nContent-Type: text/plain\r\n\r\n%u %s\n",
 			 status, text, status, text);

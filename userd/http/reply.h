@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "core/persist.h"
+#include "http/status.h"
 
 #define TBG_HEAD_MAX	(40 << 10)	/* room that holds any head we make */
 #define TBG_ALLOW_FILES	"GET, HEAD, OPTIONS"
@@ -68,11 +69,6 @@ size_t tbg_reply_field(const char *head, size_t len, const char *name,
 
 /* The Connection line of a head, with its CRLF; "" for TBG_PERSIST. */
 const char *tbg_persist_line(enum tbg_persist persist);
-
-const char *tbg_status_text(unsigned int status);
-
-/* The text body of an error, and its length. */
-size_t tbg_error_body(unsigned int status, char ret[64]);
 
 /*
  * A version of a file. Size and mtime are not enough: builds that set all mtimes
