@@ -28,7 +28,6 @@ import struct
 import time
 
 import client
-import net
 
 WAIT_S = client.WAIT_S
 REPEAT_S = 0.011    # TBG_AGAIN_MS and one: sooner it may be the network's double

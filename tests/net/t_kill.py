@@ -259,7 +259,7 @@ def t_next_start_takes_the_place_of_a_killed_one():
         with doomed():
             one_set()
             warm()
-    with running() as d:
+    with running():
         one_set()
         warm()
     assert n.server.traces() == before

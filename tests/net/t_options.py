@@ -79,7 +79,6 @@ BAD = {
                           "auto,lo", "lo,auto", "off,lo", "lo,off", "auto,off", "AUTO", "Off", "auto:xdp", "off:xdp",
                           ",".join(f"d{i}" for i in range(65))]),
     "give-back": ("1000000", ["", "-1", "x", "1.5", "1000001"]),
-    "wire-size": ("64K", ["", "0x10", "65K", "1M", "-1", "Auto", "many"]),
     "late-sockets": ("auto", ["", "on", "Auto", "auto,off", "1"]),
     "tiers": ("wire,user", ["", "user,x", "x", "all", "User", "wire;user", "user," * 100,
                              ",user", "user,", "wire,,user"]),
@@ -115,7 +114,7 @@ BAD = {
     "body-total": ("512M", ["", "x", "-1", "1.5M"]),
     "drain-timeout": ("90s", ["", "0", "-1s", "x", "2d"]),
     "unattended-timeout": ("64s", ["", "0", "999ms", "65s", "x"]),
-    "wire-size": ("auto", ["", "x", "-1", "65K", "AUTO"]),
+    "wire-size": ("64K, or auto", ["", "x", "-1", "65K", "AUTO", "0x10", "1M", "Auto", "many"]),
     "body-max": ("8M", ["", "x", "-1", "1.5M", "00x", "2000G", "0 ", "1 "]),
 }
 
