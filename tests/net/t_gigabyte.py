@@ -27,7 +27,8 @@ SIZES = range(1024, 13 * 1024, 701)
 LARGE = (20000, 60000)
 CROWD = 60 if MIB < 1024 else 90
 LEAST_BYTES = 10000     # of each caller, however little of MIB there is for a test
-# The worst of all waits is a matter of luck, the RANK-th worst is not. What is
+# The worst of all waits is a matter of luck, the RANK-th worst is not; so is the one that
+# 99 of 100 are shorter than where there are few. What is
 # longer than a fair wait is a stall; nobody waits for HANG_S, with or without wire.
 RANK, FAIR, FAIR_S, HANG_S = 10, 3, 1.0, 180
 SITE = weather.Site([*SIZES, *LARGE])
@@ -160,7 +161,7 @@ def under(share, **how):
         moved = {k: v - before[tier][k] for k, v in talk.counts(d).items() if v != before[tier][k]}
         waits[tier] = told(tier, crowds[tier], moved)
     late = {tier: x[-min(RANK, len(x))] for tier, x in waits.items()}
-    p99 = {tier: rank(x, 99) for tier, x in waits.items()}
+    p99 = {tier: rank(x, 99) if len(x) > 100 * RANK else late[tier] for tier, x in waits.items()}
     for what, x in (("99 of 100", p99), (f"all but {RANK}", late)):
         assert x["wire"] <= FAIR * x["user"] + FAIR_S, \
             f"{what} had their answer after {x['wire']:.1f} s, without wire {x['user']:.1f} s"

@@ -320,6 +320,10 @@ def t_connections_max_is_exact():
                 for s in ready:
                     answered[s] = left.pop(s)
                     assert answered[s].response().body == b"a text\n"
+                # on a busy machine some have rested for so long that they gave way
+                for s in select.select(list(answered), [], [], 0)[0]:
+                    assert answered.pop(s).ended()
+                    gone += 1
                 assert len(answered) <= most, f"{len(answered)} served at a time, {most} allowed"
                 if gone % 16 == 0:
                     assert stats(d)["connections"] <= most

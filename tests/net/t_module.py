@@ -562,6 +562,7 @@ def t_an_answer_that_is_complete_is_sent():
 
 def t_a_child_answers_nothing():
     """However it ends: the request is its parent's."""
+    daemon.not_sanitized("how long a fork takes", "asan")
     with origin.Client(d.address) as c:
         for how in ("crash", "exit"):
             client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
