@@ -96,9 +96,11 @@ static uint64_t sent_take(struct tbg_conn *c, uint64_t body)
 
 /* Each request once, whichever way it ended: for monitoring, and for the log. */
 static void request_note(struct tbg_worker *w, uint32_t vhost,
-			 enum tbg_metric_method method, const struct tbg_log_record *r)
+			 enum tbg_metric_method method, struct tbg_log_record *r)
 {
 	tbg_metrics_count(&w->metrics, vhost, method, r->status, r->body, r->took_ns);
+	if (tbg_log_asks(w->s->log))
+		tbg_server_tell(w->sites, r);
 	tbg_log_write(w->s->log, r);
 }
 
@@ -152,6 +154,10 @@ void tbg_conn_log_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t
 	r.second = time(NULL);
 	r.took_ns = tbg_mono_ns() - begin_take(w, c);
 	r.sent = sent_take(c, body);
+	if (x) {
+		r.request_id = x->request_id.text;
+		r.request_id_len = x->request_id.len;
+	}
 	if (x && x->sent_ns && !x->hit) {
 		r.upstream = x->upstream->name;
 		r.upstream_ns = tbg_mono_ns() - x->sent_ns;

@@ -315,6 +315,7 @@ static int location_make(struct tbg_build *m, struct tbg_location *l,
 	if (err)
 		return err;
 	m->sites->files |= l->handler == TBG_HANDLER_FILES;
+	m->sites->proxies |= l->proxies_nr > 0;
 	if (l->root < 0 && l->handler == TBG_HANDLER_FILES)
 		return tbg_build_wrong(m, last->line, "%.100s: no root; expected root = \"a folder\" or upstream = \"a name\" there or outside of it",
 					*last->title ? last->title : "root");

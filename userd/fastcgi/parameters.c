@@ -241,9 +241,11 @@ static void fields_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 		const struct tbg_field_line *one = &f->fields->all[i];
 
 		if (!tbg_forward_drops(f, one, connection) && variable(one, var) &&
-		    !had(f->fields, one))
+		    one->id != TBG_NAME_X_REQUEST_ID && !had(f->fields, one))
 			field_put(ret, p, var, one);
 	}
+	if (f->id.len)
+		put(ret, p, "HTTP_X_REQUEST_ID", f->id);
 	if (f->etag.len)
 		put(ret, p, "HTTP_IF_NONE_MATCH", f->etag);
 	if (f->modified.len)

@@ -344,12 +344,13 @@ static void range_take(struct tbg_response_directives *t, struct tbg_value v)
 	t->size = size;
 }
 
-/* "*", and the lists that we add the client to, so that no two are the same. */
+/* "*", and fields that we make, or add the client to: no two are the same. */
 static bool selects_none(struct tbg_value name)
 {
 	return tbg_value_is(name, "*") ||
 	       tbg_name_in(tbg_name_of(name), TBG_NAME_BIT(FORWARDED) | TBG_NAME_BIT(VIA) |
-					      TBG_NAME_BIT(X_FORWARDED_FOR));
+					      TBG_NAME_BIT(X_FORWARDED_FOR) |
+					      TBG_NAME_BIT(X_REQUEST_ID));
 }
 
 static void vary_take(struct tbg_response_directives *t, struct said *s, struct tbg_value v)

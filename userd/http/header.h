@@ -109,7 +109,8 @@ bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret);
 	X(WWW_AUTHENTICATE, "WWW-Authenticate") \
 	X(X_FORWARDED_FOR, "X-Forwarded-For") \
 	X(X_FORWARDED_HOST, "X-Forwarded-Host") \
-	X(X_FORWARDED_PROTO, "X-Forwarded-Proto")
+	X(X_FORWARDED_PROTO, "X-Forwarded-Proto") \
+	X(X_REQUEST_ID, "X-Request-ID")
 
 enum tbg_name {
 	TBG_NAME_OTHER,

@@ -65,6 +65,9 @@ struct tbg_log {
 	char *path;
 	enum tbg_log_format format;
 	char *pattern;		/* of TBG_LOG_CUSTOM */
+	bool asks;		/* it has fields that the caller finds */
+	tbg_log_tell_fn *tell;
+	void *tell_arg;
 	_Atomic uint64_t lost;
 	struct tbg_sink *sink;	/* in place of a file; or NULL */
 	struct ring_buffer *ring;
@@ -236,6 +239,8 @@ static int event_log(void *arg, void *data, size_t size)
 	r.tier = e->tier;
 	r.reason = "hit";
 	r.took_ns = e->took_ns;
+	if (l->asks && l->tell)
+		l->tell(l->tell_arg, &r);
 	tbg_log_write(l, &r);
 	/* the sample is consumed even so; the descriptor stays readable */
 	return ++l->events_nr >= EVENTS_MAX ? -EAGAIN : 0;
@@ -502,6 +507,7 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 	l->format = format;
 	l->path = strdup(path);
 	l->pattern = strdup(pattern ?: "");
+	l->asks = pattern && (strstr(pattern, "$client") || strstr(pattern, "$request_id"));
 	l->half[0].b = malloc(HALF_LEN);
 	l->half[1].b = malloc(HALF_LEN);
 	if (!l->path || !l->pattern || !l->half[0].b || !l->half[1].b)
@@ -530,6 +536,19 @@ no_log:
 		 "%s: %s; choose a file that can be written, or off",
 		 path, strerror(-err));
 	return err;
+}
+
+bool tbg_log_asks(const struct tbg_log *l)
+{
+	return l && l->asks;
+}
+
+void tbg_log_teller(struct tbg_log *l, tbg_log_tell_fn *fn, void *arg)
+{
+	if (!l)
+		return;
+	l->tell = fn;
+	l->tell_arg = arg;
 }
 
 const char *tbg_log_path(const struct tbg_log *l)

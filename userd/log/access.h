@@ -7,6 +7,7 @@
 #ifndef TBG_USERD_LOG_H
 #define TBG_USERD_LOG_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +34,9 @@ struct tbg_log_record {
 	enum tbg_tier tier;
 	const char *reason;	/* a word: hit, stored, miss, refused */
 	uint64_t took_ns;	/* until it was answered, see toboggand(8) */
+	const char *client;	/* behind the proxy that is remote; NULL: remote itself */
+	const char *request_id;	/* NULL: as the head has it */
+	size_t request_id_len;
 };
 
 /* X(name, text) */
@@ -88,6 +92,17 @@ const char *tbg_log_path(const struct tbg_log *l);	/* NULL: off */
 /* Is this the log that these options ask for? NULL: none. */
 bool tbg_log_is(const struct tbg_log *l, const char *path,
 		enum tbg_log_format format, const char *pattern);
+
+/*
+ * Whether lines have a client or an id, which the caller is to find for the record; and
+ * who finds them for requests that kernel tiers answered, on the control thread.
+ */
+bool tbg_log_asks(const struct tbg_log *l);
+typedef void tbg_log_tell_fn(void *arg, struct tbg_log_record *r);
+void tbg_log_teller(struct tbg_log *l, tbg_log_tell_fn *fn, void *arg);	/* NULL allowed */
+
+/* The peer's address as text, in b or not. */
+const char *tbg_log_peer(const struct tbg_log_record *r, char b[INET6_ADDRSTRLEN]);
 
 /* Any worker; formats and queues. Never blocks. NULL log: nothing. */
 void tbg_log_write(struct tbg_log *l, const struct tbg_log_record *r);

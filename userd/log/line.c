@@ -181,7 +181,7 @@ static void head_split(const char *req, size_t len, struct tbg_log_parts *ret)
 	}
 }
 
-static const char *remote_text(const struct tbg_log_record *r, char *b)
+const char *tbg_log_peer(const struct tbg_log_record *r, char b[INET6_ADDRSTRLEN])
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 	const uint8_t *six = (const uint8_t *)r->remote6;
@@ -289,7 +289,7 @@ static void combined_make(const struct tbg_log_record *r, struct tbg_log_made *l
 	char b[INET6_ADDRSTRLEN];
 
 	head_split(r->req, r->req_len, &l->parts);
-	snprintf(l->begin, sizeof(l->begin), "%s - ", remote_text(r, b));
+	snprintf(l->begin, sizeof(l->begin), "%s - ", tbg_log_peer(r, b));
 	snprintf(l->time, sizeof(l->time), " [%s] \"", time_text(r->second));
 	snprintf(l->middle, sizeof(l->middle), "\" %u %llu \"", r->status,
 		 (unsigned long long)r->body);
@@ -306,7 +306,7 @@ static void json_make(const struct tbg_log_record *r, struct tbg_log_made *l)
 
 	head_split(r->req, r->req_len, &l->parts);
 	snprintf(l->begin, sizeof(l->begin), "{\"time\":\"%s\",\"remote\":\"%s\",\"user\":\"",
-		 stamp_text(r->second), remote_text(r, b));
+		 stamp_text(r->second), tbg_log_peer(r, b));
 	strcpy(l->time, "\",\"request\":\"");
 	snprintf(l->middle, sizeof(l->middle), "\",\"status\":%u,\"body\":%llu,\"referer\":\"",
 		 r->status, (unsigned long long)r->body);
@@ -369,7 +369,10 @@ static void field_put(struct tbg_log_made *l, const struct tbg_log_record *r,
 
 	switch (field) {
 	case TBG_LOG_FIELD_remote:
-		ours(l, "%s", remote_text(r, b));
+		ours(l, "%s", tbg_log_peer(r, b));
+		break;
+	case TBG_LOG_FIELD_client:
+		ours(l, "%s", r->client ?: tbg_log_peer(r, b));
 		break;
 	case TBG_LOG_FIELD_user:
 		theirs(l, p->user);
@@ -414,7 +417,10 @@ static void field_put(struct tbg_log_made *l, const struct tbg_log_record *r,
 		theirs(l, p->forwarded);
 		break;
 	case TBG_LOG_FIELD_request_id:
-		theirs(l, p->request_id);
+		if (r->request_id)
+			piece_add(l, r->request_id, r->request_id_len, true);
+		else
+			theirs(l, p->request_id);
 		break;
 	case TBG_LOG_FIELD_upstream:
 		piece_add(l, name, strlen(name), true);

@@ -17,7 +17,7 @@
 
 /* Fields of a pattern, each behind a '$': see toboggand(8). X(name) */
 #define TBG_LOG_FIELD_LIST(X) \
-	X(remote) X(user) X(time) X(time_iso) X(request) X(method) X(target) X(protocol) \
+	X(remote) X(client) X(user) X(time) X(time_iso) X(request) X(method) X(target) X(protocol) \
 	X(status) X(body_bytes) X(bytes) X(referer) X(agent) X(host) X(forwarded_for) \
 	X(request_id) X(upstream) X(upstream_seconds) X(tier) X(reason) X(seconds)
 

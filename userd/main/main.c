@@ -489,7 +489,7 @@ static bool log_open(struct tbg_server *s)
 		tbg_option_say(&s->opt, "access-log", 0, "%s", msg);
 		return false;
 	}
-	s->log = log;
+	tbg_server_log_set(s, log);
 	if (tbg_log_watch(s->log, s->loop)) {
 		tbg_report("toboggand: epoll: no room for the daemon's own descriptors");
 		return false;

@@ -136,7 +136,7 @@ static void log_exchange(struct tbg_server *s, struct tbg_log *log,
 	old->log = s->log;
 	old->lost = tbg_log_lost(old->log);
 	s->log_lost += old->lost;
-	s->log = log;
+	tbg_server_log_set(s, log);
 	if (tbg_log_watch(log, s->loop))
 		tbg_report("toboggand: epoll: no room; hits of wire are logged late");
 }

@@ -26,6 +26,7 @@ struct tbg_user_stats {			/* one per worker, summed by readers */
 };
 
 struct tbg_admin;
+struct tbg_log_record;
 struct tbg_metrics;
 
 struct tbg_server {
@@ -76,6 +77,12 @@ const struct tbg_sites *tbg_server_sites_hold(struct tbg_server *s);
 
 /* Exchanges them: what others hold stays. The control thread. */
 void tbg_server_sites_set(struct tbg_server *s, const struct tbg_sites *sites);
+
+/* The log from now on; NULL: off. */
+void tbg_server_log_set(struct tbg_server *s, struct tbg_log *log);
+
+/* What the log asks for that only sites know, see tbg_log_asks(). Valid until the next. */
+void tbg_server_tell(const struct tbg_sites *sites, struct tbg_log_record *r);
 
 void tbg_server_user_stats(const struct tbg_server *s,
 			   struct tbg_user_stats *ret);

@@ -189,7 +189,7 @@ static void hops_left(struct tbg_lines *ret, const struct tbg_forward *f,
 /* What we say ourselves. */
 #define MADE \
 	(BIT(HOST) | BIT(VIA) | BIT(FORWARDED) | BIT(X_FORWARDED_FOR) | \
-	 BIT(X_FORWARDED_PROTO) | BIT(X_FORWARDED_HOST))
+	 BIT(X_FORWARDED_PROTO) | BIT(X_FORWARDED_HOST) | BIT(X_REQUEST_ID))
 
 void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 {
@@ -224,6 +224,8 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 	}
 	via_add(ret, f);
 	forwarded_add(ret, f);
+	if (f->id.len)
+		tbg_lines_field(ret, TBG_VALUE("X-Request-ID"), f->id);
 	request_framing(ret, f);
 	request_connection(ret, f);
 	tbg_lines_put(ret, "\r\n", 2);

@@ -26,6 +26,7 @@ struct tbg_forward {
 	bool has_length;		/* "Content-Length: 0" was said */
 	bool minor;			/* the client's HTTP/1.minor */
 	const char *via;		/* our name, for Via */
+	struct tbg_value id;		/* X-Request-ID; len 0: none */
 	bool upgrade;			/* pass Upgrade on */
 	bool expect;			/* pass Expect on */
 	bool alone;			/* without the client's conditions and range */

@@ -86,16 +86,17 @@ static bool upgrades(const struct tbg_fields *fields)
 	       !tbg_fields_have(fields, TBG_NAME_UPGRADE, TBG_VALUE("h2c"));
 }
 
-bool tbg_transfer_trusts(const struct tbg_location *l, const char *peer)
+/* A trusted proxy's, or one of our own. */
+static void request_id_take(struct tbg_transfer *x)
 {
-	struct tbg_prefix one;
+	const struct tbg_field_line *f = tbg_fields_next(&x->asks, NULL, TBG_NAME_X_REQUEST_ID);
 
-	if (!l->proxies_nr || !tbg_value_prefix(peer, &one))
-		return false;
-	for (unsigned int i = 0; i < l->proxies_nr; i++)
-		if (tbg_prefix_has(&l->proxies[i], &one))
-			return true;
-	return false;
+	if (x->reading.believed && f && tbg_request_id_valid(f->value)) {
+		x->request_id = f->value;
+		return;
+	}
+	tbg_request_id_make(x->id_made);
+	x->request_id = (struct tbg_value){ x->id_made, TBG_REQUEST_ID_MADE };
 }
 
 /*
@@ -164,6 +165,7 @@ bool tbg_transfer_request_read(struct tbg_transfer *x)
 	x->fields = (struct tbg_value){ lf + 1, end - lf - 1 };
 	if (tbg_fields_read(&x->asks, x->fields.text, x->fields.len) < 0)
 		return false;
+	request_id_take(x);
 	if (!x->reading.believed)
 		claims_empty(x);
 	if (!x->reading.odd_names)

@@ -34,7 +34,8 @@ static void head_make(struct tbg_transfer *x)
 		.framing = m->chunked ? TBG_FRAMING_CHUNKED :
 			   m->content_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_NONE,
 		.length = m->content_length, .has_length = m->has_length,
-		.minor = m->minor, .via = x->w->s->via, .upgrade = x->tunnel,
+		.minor = m->minor, .via = x->w->s->via, .id = x->request_id,
+		.upgrade = x->tunnel,
 		.expect = x->expecting, .refreshes = x->refreshes,
 		.depth = tbg_upstream_module(x->upstream),
 	};

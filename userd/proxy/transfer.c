@@ -242,7 +242,7 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	const struct tbg_location *location = e->location;
 	const struct tbg_endpoints *ends = tbg_conn_ends(c);
 	struct tbg_reading reading = {
-		.believed = tbg_transfer_trusts(location, ends->peer),
+		.believed = tbg_trusts(location, ends->peer),
 		.odd_names = location->odd_names,
 		.client_stale = location->client_stale,
 		.store_cookies = location->store_cookies,

@@ -23,6 +23,7 @@
 #include "fastcgi/parameters.h"
 #include "http/freshness.h"
 #include "http/response.h"
+#include "site/told.h"
 #include "store/responses.h"
 #include "serve/worker.h"
 
@@ -80,6 +81,8 @@ struct tbg_transfer {
 	struct tbg_message m;
 	struct tbg_value method, target, host, fields;
 	struct tbg_fields asks;		/* the lines of fields */
+	struct tbg_value request_id;	/* in text, or */
+	char id_made[TBG_REQUEST_ID_MADE + 1];
 	struct tbg_upstream *upstream;
 	struct tbg_reading reading;
 	struct tbg_request_directives wish;

@@ -87,7 +87,7 @@ struct tbg_location {
 	uint64_t body_max;		/* bytes of a request's body; more: 413 */
 	int64_t body_buffer;		/* of it in memory, received whole; or TBG_BODY_… */
 	const char *body_folder;	/* for what is more than that */
-	struct tbg_prefix *proxies;	/* whose X-Forwarded-Proto and -Host are believed */
+	struct tbg_prefix *proxies;	/* that are believed, see site/told.h and proxy/forward.h */
 	unsigned int proxies_nr;
 	struct tbg_header_rules *policies;	/* of outer scopes first */
 	unsigned int policies_nr;
@@ -126,6 +126,7 @@ struct tbg_sites {
 	unsigned int upstreams_nr;
 	bool files;			/* some location is answered with files */
 	bool adds;			/* one that is not adds fields */
+	bool proxies;			/* one trusts some */
 	/* names of the sites that monitoring knows by number, those of before too */
 	const char *numbered[TBG_METRIC_OTHER];
 	unsigned int numbered_nr;
