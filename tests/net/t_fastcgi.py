@@ -861,5 +861,29 @@ def t_on_one_connection_with_files():
     assert bodies(True) == off
 
 
+def flood(lines):
+    return b"".join(record(STDERR, lines[i:i + 60000]) for i in range(0, len(lines), 60000)) + answer(b"A: b\n\nwhole")
+
+
+def t_error_output_of_a_request_has_a_limit():
+    p, since = path(), len(d.lines)
+    f.on(p, flood((b"much " + b"x" * 494 + b"\n") * 2000))
+    assert ask(d.address, "GET", p).body == b"whole"
+    cut = int(re.search(r"(\d+) bytes more of error output", says("bytes more of error output", since))[1])
+    told = [x for x in d.lines[since:] if ": much x" in x]
+    assert len(told) == (64 << 10) // 499 and len(told) * 499 + cut == 2000 * 499, (len(told), cut)
+
+
+def t_error_output_of_all_has_a_rate():
+    p, since, left = path(), len(d.lines), 0
+    f.on(p, flood(b"many\n" * 5000), flood(b"many\n"))
+    while not left:             # it is told with the first line of a later second
+        assert ask(d.address, "GET", p).body == b"whole"
+        time.sleep(0.05)
+        left = sum(int(m[1]) for m in re.finditer(r"(\d+) lines left out", "\n".join(d.lines[since:])))
+    told = sum(x.endswith(": many") for x in d.lines[since:])
+    assert left + told >= 5000 and left > 500, (left, told)
+
+
 if __name__ == "__main__":
     ktap.run(globals(), setup=begin, teardown=end)

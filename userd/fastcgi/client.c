@@ -3,6 +3,8 @@
  * One request at a time on a connection, which the server is asked to keep:
  * multiplexing, which hardly any server does, would gain nothing over a pool.
  */
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -10,10 +12,13 @@
 #include "gateway/pool_command.h"
 #include "fastcgi/parameters.h"
 #include "fastcgi/record.h"
+#include "os/clock.h"
 #include "os/message.h"
 #include "main/server.h"
 
 #define ERROR_LINE 800		/* bytes; longer ones are told in parts */
+#define ERRORS_MAX	(64u << 10)	/* bytes of a request's */
+#define ERROR_LINES_PER_S 1000
 
 static void stream_end(struct tbg_lines *l, uint8_t type)
 {
@@ -102,6 +107,52 @@ void tbg_fastcgi_say(const struct tbg_transfer *x, const char *b, size_t len)
 		tbg_report("%s %s: %.*s", kind, o ? o->path : x->upstream->name, (int)len, line);
 }
 
+/*
+ * Of all workers, a second: a program in a loop is not to fill the disk. What is left
+ * out is told with the first line after it.
+ */
+static bool rate_takes(const struct tbg_transfer *x)
+{
+	static _Atomic uint64_t window;		/* its second, and the lines in it */
+	static atomic_uint lost;
+	uint64_t now = x->w->now_ns / TBG_NS_PER_S << 32, seen = atomic_load(&window);
+	unsigned int nr;
+
+	if (seen >> 32 != now >> 32)
+		atomic_compare_exchange_strong(&window, &seen, now);
+	if ((uint32_t)atomic_fetch_add(&window, 1) >= ERROR_LINES_PER_S) {
+		atomic_fetch_add(&lost, 1);
+		return false;
+	}
+	nr = atomic_exchange(&lost, 0);
+	if (nr)
+		tbg_report("error output of programs: %u lines left out: no more than %d a second are reported",
+			   nr, ERROR_LINES_PER_S);
+	return true;
+}
+
+static void error_say(struct tbg_transfer *x, const char *b, size_t len)
+{
+	x->errors_len += len;
+	if (x->errors_len > ERRORS_MAX)
+		x->errors_cut += len;
+	else if (rate_takes(x))
+		tbg_fastcgi_say(x, b, len);
+}
+
+static void cut_say(struct tbg_transfer *x)
+{
+	char text[96];
+	int n;
+
+	if (!x->errors_cut)
+		return;
+	n = snprintf(text, sizeof(text), "%llu bytes more of error output are left out of this request's",
+		     (unsigned long long)x->errors_cut);
+	x->errors_cut = 0;
+	tbg_fastcgi_say(x, text, n);
+}
+
 void tbg_fastcgi_errors(struct tbg_transfer *x, bool all)
 {
 	struct tbg_lines *l = &x->frame.errors;
@@ -116,9 +167,11 @@ void tbg_fastcgi_errors(struct tbg_transfer *x, bool all)
 			break;
 		if (lf)
 			max = lf - l->text - at;
-		tbg_fastcgi_say(x, l->text + at, max);
+		error_say(x, l->text + at, max);
 		at += max + !!lf;
 	}
+	if (all)
+		cut_say(x);
 	if (at)
 		memmove(l->text, l->text + at, l->len - at);
 	l->len -= at;

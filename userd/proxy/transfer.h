@@ -140,7 +140,8 @@ struct tbg_transfer {
 	struct tbg_fields says;		/* its lines; they stay with o */
 	struct tbg_body_decoder frame;
 	char *sent_on;			/* where a program has us look; or NULL */
-	uint8_t interims;
+	uint64_t errors_len, errors_cut;	/* of a program's error output: bytes, and */
+	uint8_t interims;			/* those of them that were not reported */
 	bool head_done, filling, paused;
 	bool extra, second;	/* more behind the response: bytes, a response */
 	uint64_t sent_ns, seq;
