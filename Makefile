@@ -96,7 +96,7 @@ check-net: all			## BPF and network tests on this kernel
 check-vm: all			## the same in VMs on Debian's kernels
 	$(Q)$(MAKE) -C tests all
 	$(Q)$(MAKE) -C vm check
-check-arm64: deps-arm64 build-arm64	## bpf and some of net on Debian's arm64 kernels: an hour
+check-arm64: deps-arm64 build-arm64	## bpf and some of net on Debian's arm64 kernels, emulated
 	$(Q)$(MAKE) -C vm check-arm64
 build-arm64:			## everything for arm64, in $(O)/arm64 (cross)
 	$(Q)$(MAKE) -C vm root-arm64

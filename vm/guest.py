@@ -23,7 +23,8 @@ import kernel
 REPO = kernel.REPO
 PR_SET_PDEATHSIG = 1
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-KERNEL_ARGS = ("loglevel=5 log_buf_len=8M panic=-1 oops=panic softlockup_panic=1 "
+# printk.time: vm/judge.py tells the kernel's lines from the tests' by it
+KERNEL_ARGS = ("printk.time=1 loglevel=5 log_buf_len=8M panic=-1 oops=panic softlockup_panic=1 "
                "sysrq_always_enabled mitigations=off random.trust_cpu=on audit=0 apparmor=0 "
                "net.ifnames=0 rcupdate.rcu_cpu_stall_timeout=120")
 # What each emulated machine is: its QEMU, and the words only it wants.

@@ -20,6 +20,7 @@ REPO = os.path.dirname(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(HERE, os.pardir, "lib"), os.path.join(REPO, "vm")]
 import fakeboot                 # noqa: E402
+import guest                    # noqa: E402
 import judge                    # noqa: E402
 import kernel                   # noqa: E402
 import ktap                     # noqa: E402
@@ -232,6 +233,13 @@ def t_expected_reports_are_left_out_whole():
     assert faults(dmesg=DMESG + report % 154 + report % 151)
     assert faults(dmesg=DMESG + report % 154 + "4,6,10,-;BUG: another\n")
     assert faults(dmesg=DMESG + (report % 154).replace("---[ end trace", "---"))     # cut off
+
+
+def t_the_kernel_s_lines_have_stamps_whatever_its_configuration():
+    """One without CONFIG_PRINTK_TIME (6.12-debug) locked up, and its stack was not shown."""
+    assert "printk.time=1" in guest.KERNEL_ARGS.split()
+    assert judge.stack_of("[    1.0] watchdog: BUG: soft lockup - CPU#0 stuck\n")
+    assert not judge.stack_of("BUG: soft lockup, says a test\n")
 
 
 def t_tests_may_talk_about_bugs():
