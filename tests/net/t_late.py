@@ -33,7 +33,14 @@ def begin():
         d.write("hit", HIT)
         d.write("large", LARGE)
         d.start()
-    n.late = lambda: talk.late(d)
+    n.late = slow
+    tier = talk.ask(d, "status")["tiers"]["wire"]
+    if not tier["on"]:
+        end()
+        raise ktap.Skip(daemon.why_off("wire", tier["why"]))
+    if daemon.XDP:
+        end()
+        raise ktap.Skip("XDP follows connections that have a socket")
     if talk.ask(d, "status")["late_sockets"] is None:
         why = f"no late sockets: {d.lines}"
         end()
@@ -44,6 +51,11 @@ def begin():
         c.get("/hit")
         c.get("/large")
     n.server.over(PORT)
+
+
+def slow():
+    """What the machine was too slow for: wire repeats what is not acknowledged for 200 ms."""
+    return talk.late(d) + talk.counts(d)["REPEAT"]
 
 
 def end():
