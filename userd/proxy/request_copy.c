@@ -9,7 +9,6 @@
 #include "site/site.h"
 #include "http/vary.h"
 #include "proxy/transfer.h"
-#include "config/units.h"
 #include "proxy/transfer_parts.h"
 
 /* Copies, and returns what is behind. */
