@@ -5,9 +5,7 @@ import fcntl
 import json
 import os
 import select
-import socket
 import statistics
-import struct
 import subprocess
 import sys
 import threading

@@ -35,7 +35,8 @@ def begin():
     global n, d
     n = net.Net(links=2)
     with n.server.inside():
-        d = daemon.Daemon("--wire", "tbg0,tbg1,lo", "--workers", "2",
+        # the objects of all tests stay; a small machine has less, and refuses the last
+        d = daemon.Daemon("--wire", "tbg0,tbg1,lo", "--workers", "2", "--memory", "256M",
                           listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}")).start()
     n.late = lambda: talk.late(d)
     tier = talk.ask(d, "status")["tiers"]["wire"]
