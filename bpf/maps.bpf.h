@@ -74,7 +74,9 @@ struct tbg_flow_locked {
 	__u16 heard, mac[3];
 	__u64 seen_ns;
 	struct tbg_exchange last;
-	__u32 domain, up_ms;
+	__u32 domain, up_ms, vlans;
+	__u8 burst, df;
+	__u16 pad;
 };
 
 _Static_assert(sizeof(struct tbg_flow_locked) == sizeof(struct tbg_flow), "");

@@ -109,6 +109,10 @@ struct tbg_flow {
 	struct tbg_exchange last;
 	__u32 domain;		/* ifindex of the VRF that its interface is in; or 0 */
 	__u32 up_ms;		/* CLOCK_MONOTONIC of the last segment that the stack got */
+	__u32 vlans;		/* of the frames of its socket; 0: none */
+	__u8 burst;		/* segments that its socket may send at first; 0: not known yet */
+	__u8 df;		/* 1: the packets of its socket may not be fragmented */
+	__u16 pad;
 };
 
 /*
@@ -160,7 +164,7 @@ struct tbg_burial {
 };
 
 _Static_assert(sizeof(struct tbg_flow_key) == 36, "abi");
-_Static_assert(sizeof(struct tbg_flow) == 96 + 32 + 8, "abi");
+_Static_assert(sizeof(struct tbg_flow) == 96 + 32 + 16, "abi");
 _Static_assert(sizeof(struct tbg_conn_word) == 16, "abi");
 
 #endif

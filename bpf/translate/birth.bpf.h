@@ -12,9 +12,9 @@
 #include "cover.bpf.h"
 #include "flow.bpf.h"
 #include "maps.bpf.h"
+#include "path.bpf.h"
 #include "../wire/socket.bpf.h"
 
-#define TBG_DST_NOREF 1ul	/* SKB_DST_NOREF, in its _skb_refdst */
 
 /*
  * XDP has to know whether a pseudo-header's sum is a checksum that was left to
@@ -60,9 +60,12 @@ static __always_inline bool tbg_is_elsewhere(struct __sk_buff *skb,
 	return skb->ifindex != f->ifindex && tbg_domain(skb) != f->domain;
 }
 
-/* The client's SYN: what it can do, kept for the SYN-ACK. */
-static __always_inline void tbg_embryo_syn(struct __sk_buff *skb,
-					   struct tbg_scratch *s)
+/*
+ * The client's SYN: what it can do, kept for the SYN-ACK. Not inlined: its embryo would
+ * lie on the stack of all that its caller calls.
+ */
+static __attribute__((noinline)) void tbg_embryo_syn(struct __sk_buff *skb,
+						     struct tbg_scratch *s)
 {
 	struct tbg_embryo e = {};
 	struct tbg_tcpopt *opt;
@@ -227,6 +230,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 	e->iss = p->seq + 1;
 	if (opt->flags & TBG_OPT_MSS && opt->mss < e->mss)
 		e->mss = opt->mss;
+	tbg_embryo_path(skb, e, p->v6);
 	e->win = p->window;
 	e->window = p->window;
 	if (opt->flags & TBG_OPT_WSCALE && e->wscale_ok) {
@@ -244,6 +248,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 	e->ifindex = skb->ifindex;
 	bpf_skb_load_bytes(skb, 0, e->mac, sizeof(e->mac));
 	e->tagged |= tbg_is_tagged(skb, p);
+	e->vlans = tbg_vlans(skb, p);
 	e->synack = 1;
 }
 
@@ -323,6 +328,9 @@ tbg_flow_born(const struct tbg_pkt *p)
 	f.seen_ns = bpf_ktime_get_ns();
 	f.up_ms = f.seen_ns / 1000000;
 	f.domain = e->domain;
+	f.vlans = e->vlans;
+	f.burst = e->burst;
+	f.df = e->df;
 	err = bpf_map_update_elem(&tbg_flows, &p->key, &f, BPF_NOEXIST);
 	if (err) {
 		bpf_map_push_elem(&tbg_slots, &slot, 0);

@@ -134,6 +134,7 @@ static __always_inline int tbg_claim(struct tbg_flow_locked *f,
 			f->heard = p->window;
 		f->told = acked;
 		tbg_reply_flow(r, f, now_ms);
+		r->may_fragment = !f->df;
 		r->first_seq = p->ack;
 		r->acks[0] = p->seq;
 		r->acks[1] = p->seq + p->payload_len;

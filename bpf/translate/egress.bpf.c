@@ -53,7 +53,7 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 					    struct tbg_shift *ret)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
-	__u32 now_ms = now_ns / 1000000, end, len, window;
+	__u32 now_ms = now_ns / 1000000, end, len, window, vlans = tbg_vlans(skb, p);
 	const __u16 *mac = (void *)(long)skb->data;
 	bool placed = true, there;
 	__s32 at;
@@ -73,8 +73,10 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 		f->window = tbg_seq_max(f->window, window);
 	}
 	/* a gateway may give place to another; with hits alone only a repeat finds that */
-	if (there)
+	if (there) {
 		__builtin_memcpy(f->mac, mac, sizeof(f->mac));
+		f->vlans = vlans;
+	}
 	/* a FIN that came early, whose turn has come */
 	if (f->flags & TBG_FLOW_LEFT && p->ack - f->irs == f->given + 1)
 		f->flags |= TBG_FLOW_FIN_IN;

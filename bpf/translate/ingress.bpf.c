@@ -640,6 +640,9 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 	why = tbg_may_answer(skb, f, p, lost);
 	if (why)
 		return -why;
+	/* the reply would leave by the request's VLAN, and that is not the socket's */
+	if (tbg_vlans(skb, p) != f->vlans)
+		return -TBG_WHY_IFACE;
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 	if (!conn)
 		return -TBG_WHY_NO_FLOW;
@@ -665,9 +668,11 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 	why = tbg_find(s, p->payload_len);
 	if (why)
 		return -why;
+	if (!f->burst && !tbg_path_look(skb, p, f))
+		return -TBG_WHY_NO_FLOW;
 	if (r->len > TBG_WIRE_MAX || r->len > tbg_pkt_window(f, p) ||
 	    tbg_is_tight(skb, f, p) ||
-	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) ||
+	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) || r->nr > f->burst ||
 	    !tbg_reply_pays(knob, r))
 		return -TBG_WHY_SIZE;
 	frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;

@@ -31,12 +31,12 @@ struct {
 /* What SYN and SYN-ACK say about a connection that is not yet a flow. */
 struct tbg_embryo {
 	__u32 irs, iss, tsoff, tsval, flowinfo, ifindex;
-	__u16 win, mss;		/* mss: the client's, then the smaller */
-	__u32 window, tsrecent, domain;
+	__u16 win, mss;		/* mss: the client's, then what the socket will send */
+	__u32 window, tsrecent, domain, vlans;
 	__u16 mac[3];
 	__u8 snd_wscale, rcv_wscale, flags, ttl, tos;
 	__u8 wscale_ok, synack, ts_ok, tagged;
-	__u8 pad;
+	__u8 burst, df, pad[3];
 };
 
 /* Four-tuple -> embryo. LRU: a flood of SYNs evicts only other embryos. */

@@ -73,7 +73,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	why = tbg_may_answer(frame, f, p, false);
 	if (why)
 		return why;
-	if (!(f->way & TBG_WAY_BARE) || p->l3 != ETH_HLEN)
+	if (!(f->way & TBG_WAY_BARE) || p->l3 != ETH_HLEN || !f->burst)
 		return TBG_WHY_IFACE;
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 	if (!conn)

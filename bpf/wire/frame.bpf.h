@@ -67,6 +67,7 @@ static __always_inline bool tbg_frame_verified(struct tbg_frame *frame)
 #define TBG_CHECKSUM_PARTIAL 3
 
 struct net_device___wire {
+	unsigned int mtu;
 	struct {
 		void *net;
 	} nd_net;
@@ -74,6 +75,7 @@ struct net_device___wire {
 
 struct dst_entry___wire {
 	struct net_device___wire *dev;
+	unsigned long _metrics;
 } __attribute__((preserve_access_index));
 
 /* A socket of any kind: full, of a handshake, in TIME_WAIT. */
@@ -81,6 +83,7 @@ struct sock_common___wire {
 	struct {
 		void *net;
 	} skc_net;
+	unsigned char skc_state;
 } __attribute__((preserve_access_index));
 
 struct sk_buff___wire {

@@ -21,6 +21,18 @@ static __always_inline bool tbg_is_tagged(struct __sk_buff *skb,
 	return (skb->vlan_present && skb->vlan_tci & 0xfff) || p->l3 != ETH_HLEN;
 }
 
+/* The VLANs of a frame, the inner one in the lower 12 bits. */
+static __always_inline __u32 tbg_vlans(struct __sk_buff *skb, const struct tbg_pkt *p)
+{
+	__u32 ret = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
+	__be16 tci = 0;
+
+	if (p->l3 == ETH_HLEN)
+		return ret;
+	bpf_skb_load_bytes(skb, p->l3 - 4, &tci, sizeof(tci));
+	return ret << 12 | (bpf_ntohs(tci) & 0xfff);
+}
+
 /*
  * fe80::/10 (RFC 4291 2.5.6): the same address may be on another link, and its
  * connection have the same ends. Flows do not tell links apart, so it gets none.
