@@ -176,6 +176,8 @@ struct tbg_reply {
 	struct tbg_part part;
 };
 
+#define TBG_HEADS_MAX 100	/* bytes of IPv6's header, and TCP's with all its options */
+
 /*
  * What a request is looked up and answered with. Wire has one for each CPU, alive
  * for one packet; sock has them from the verdict to the expansion.
@@ -193,6 +195,7 @@ struct tbg_scratch {
 	__u32 path_len;			/* of the key's text in path */
 	struct tbg_reply reply;
 	__u64 now_ns;			/* CLOCK_MONOTONIC, read once a packet */
+	__u8 heads[TBG_HEADS_MAX];	/* IP's and TCP's, of a segment to be put back */
 };
 
 static __always_inline struct tbg_knob *tbg_knob_get(void)

@@ -159,8 +159,8 @@ int tbg_egress(struct __sk_buff *skb)
 	enum tbg_pkt_kind kind;
 	struct tbg_pkt *p;
 
-	if (skb->mark == tbg_mark) {
-		skb->mark = 0;
+	if (skb->mark == tbg_mark || skb->mark == TBG_MARK_TELL) {
+		skb->mark = skb->mark == tbg_mark ? 0 : tbg_mark;
 		tbg_count(TBG_WHY_OWN);
 		return TBG_PASS;
 	}

@@ -16,7 +16,6 @@
 #define TBG_FRAG_MAX 65535	/* bytes of a packet that came in fragments */
 #define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
 #define TBG_TW_STEP 65537		/* from TIME_WAIT's last number to its next one's */
-#define TBG_HEADS_MAX 72		/* of IPv6, and TCP with a timestamp */
 #define TBG_TRIED 1000			/* done with: on to the stack as it is */
 
 /*
@@ -115,7 +114,8 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
 
 	bpf_spin_lock(&f->lock);
 	at = p->seq - f->in_delta - f->irs;
-	late = tbg_ack_is_late(f, p) || (told_window && at != f->given);
+	late = tbg_ack_is_late(f, p) ||
+	       (told_window && at != f->given + !!(f->flags & TBG_FLOW_FIN_IN));
 	if (late)
 		goto out;
 	end = at + p->payload_len;
@@ -183,11 +183,10 @@ out:
 }
 
 /*
- * What came becomes a bare acknowledgement for the socket, with its numbers in
- * tell and the window of the segment in s->pkt. A TC action, or TBG_TRIED.
+ * Writes the headers of a bare acknowledgement for the socket over those of what came,
+ * with its numbers in tell and the window of the segment in s->pkt. 0 or negative.
  */
-static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
-					  struct tbg_scratch *s,
+static __always_inline int tbg_tell_heads(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_tell *tell)
 {
 	struct tbg_reply *r = &s->reply;
@@ -201,11 +200,37 @@ static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
 	r->win = bpf_htons(p->window);
 	r->tsval = p->tsval;
 	r->tsecr = p->tsecr;
-	if (bpf_skb_change_tail(skb, p->l4 + (r->ts ? 32 : 20), 0))
+	return tbg_reply_heads(skb, s, 0);
+}
+
+/* What came becomes that acknowledgement. A TC action, or TBG_TRIED. */
+static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
+					  struct tbg_scratch *s,
+					  const struct tbg_tell *tell)
+{
+	if (bpf_skb_change_tail(skb, s->pkt.l4 + (s->reply.ts ? 32 : 20), 0))
 		return TC_ACT_SHOT;
-	if (tbg_reply_heads(skb, s, 0))
+	if (tbg_tell_heads(skb, s, tell))
 		return TC_ACT_SHOT;
 	return TBG_TRIED;
+}
+
+/*
+ * skb as it is, in once more, marked for tbg_ingress_note(). A clone that comes in
+ * directly loses its route, and between addresses of this machine is a martian then: on
+ * lo it leaves instead, which keeps the route, and tbg_egress marks it.
+ */
+static __always_inline void tbg_tell_clone(struct __sk_buff *skb)
+{
+	__u32 mark = skb->mark;
+
+	if (skb->ifindex != TBG_LO) {
+		tbg_send_clone(skb, BPF_F_INGRESS);
+		return;
+	}
+	skb->mark = TBG_MARK_TELL;
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	skb->mark = mark;
 }
 
 /*
@@ -213,7 +238,8 @@ static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
  * that may follow the segment in s->pkt: with a number new to snd_wl1, and without
  * an answer. It comes in as a clone, while the segment goes on, and perhaps behind
  * more of the client's: those say what their window is, and the socket would answer
- * a number that is past, so its mark tells it. False: the segment is lost.
+ * a number that is past, so its mark tells it. What stands behind its headers, the
+ * segment's payload, is padding to IP. False: the segment is lost.
  */
 static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 						      struct tbg_scratch *s,
@@ -223,31 +249,31 @@ static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
 	__u64 len = p->payload - p->l3;
-	struct tbg_tell tell = { .seq = p->seq + p->payload_len, .ack = p->ack };
-	__u8 heads[TBG_HEADS_MAX];
+	struct tbg_tell tell = { .ack = p->ack };
 	int soft;
 
-	/* on lo the clone would lose its route, and be a martian */
-	if (skb->ifindex == TBG_LO || p->odd || p->ae ||
-	    f->flags & TBG_FLOW_CLOSED || p->payload_len > TBG_REQ_MAX ||
-	    (p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK ||
-	    !tbg_is_plain(f, p))
+	tell.seq = p->seq + p->payload_len + !!(p->tcp_flags & TBG_TCP_FIN);
+	if (p->odd || p->ae || f->flags & TBG_FLOW_CLOSED ||
+	    (p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK ||
+	    (f->flags & TBG_FLOW_TS && !p->timed))
 		return true;
 	soft = tbg_segment_check(skb, s);
 	TBG_BOUND(len, TBG_HEADS_MAX, return true);
-	if (soft < 0 || bpf_skb_load_bytes(skb, p->l3, heads, len))
+	if (soft < 0 || bpf_skb_load_bytes(skb, p->l3, s->heads, len))
+		return true;
+	/* growing clears CHECKSUM_COMPLETE, which is the sum of other bytes soon */
+	if (soft && bpf_skb_change_tail(skb, skb->len + 1, 0))
 		return true;
 	__builtin_memset(r, 0, sizeof(*r));
 	bpf_spin_lock(&f->lock);
 	tbg_reply_flow(r, f, now_ms);
 	f->heard = tbg_window_left(f, p);
 	bpf_spin_unlock(&f->lock);
-	if (!tbg_reply_room(skb, p->l4 + (r->ts ? 32 : 20), soft) &&
-	    tbg_tell_stack(skb, s, &tell) == TBG_TRIED)
-		tbg_send_clone(skb, BPF_F_INGRESS);
-	tbg_request_restore(skb, s);
-	return skb->len == p->payload + p->payload_len &&
-	       !bpf_skb_store_bytes(skb, p->l3, heads, len, 0);
+	if (!tbg_tell_heads(skb, s, &tell))
+		tbg_tell_clone(skb);
+	if (soft && bpf_skb_change_tail(skb, skb->len - 1, 0))
+		return false;
+	return !bpf_skb_store_bytes(skb, p->l3, s->heads, len, 0);
 }
 
 /* The way to the stack: note, translate, count. */

@@ -21,6 +21,7 @@ const volatile __u32 tbg_mark = 0x74620000;
 #define tbg_mark 0	/* nothing of ours looks at what leaves: it is like the kernel's */
 #endif
 
+#define TBG_MARK_TELL (~tbg_mark)	/* of what leaves by lo to come in with tbg_mark */
 #define TBG_AF_INET 2
 #define TBG_AF_INET6 10
 #define TBG_LO 1			/* LOOPBACK_IFINDEX, in every namespace */

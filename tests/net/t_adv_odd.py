@@ -206,6 +206,39 @@ def t_window_that_shrinks_over_hits():
         stage.play(script)
 
 
+def shrinks(send):
+    """The request for what fills the window, sent by send(connection)."""
+    def script(s):
+        for how in ({"wscale": None}, {"wscale": None, "ts": False}):
+            c = s.connect(**{"window": 12000, **how})
+            end = unread(s, c, 4)
+            send(c)
+            while c.got < end:
+                c.next("rest of what fits into the window")
+                c.window = (end - c.got) >> (c.wscale or 0)
+                c.send(flags=".")
+            c.window = 65535
+            c.send(flags=".")
+            assert c.response().body == BODIES["/large"]
+    with stage.impatient():
+        stage.play(script)
+
+
+def t_window_that_shrinks_over_hits_and_a_request_with_the_client_s_end():
+    shrinks(lambda c: c.send(LARGE, flags="FP."))
+
+
+def t_window_that_shrinks_over_hits_and_a_request_that_reports_what_came_twice():
+    """A selective acknowledgement of what is acknowledged already (RFC 2883)."""
+    shrinks(lambda c: c.send(LARGE, sack=[(1, 2)]))
+
+
+def t_window_that_shrinks_over_hits_and_a_request_longer_than_any_of_wire():
+    """It comes as one segment, merged by GRO."""
+    longer = LARGE[:-2] + b"X-Note: " + b"n" * 3000 + b"\r\n\r\n"
+    shrinks(lambda c: c.send_merged(longer, 1000))
+
+
 def t_window_that_shrinks_again_after_the_socket_was_told():
     def script(s):
         c = s.connect(wscale=None)
