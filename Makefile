@@ -47,7 +47,8 @@ check: deps build-sanitized	## set up, build, test; or TEST=net/t_x.py:t_y [KERN
 	$(Q)tests/check
 check-quick: deps check-build	## three minutes: unit tests, fuzzers, one test kernel
 	$(Q)tests/check quick
-check-all: deps check-build	## hours: all suites on all kernels, and what is long
+check-all: export COMPILERS = $(shell tests/compilers --all)
+check-all: deps deps-compilers check-build	## hours: all suites on all kernels, and what is long
 	$(Q)tests/check all
 check-asan: deps build-sanitized	## unit, net and http with ASan and UBSan; or TEST=...
 	$(Q)tests/check asan
@@ -103,6 +104,8 @@ build-arm64:			## everything for arm64, in $(O)/arm64 (cross)
 	$(Q)$(MAKE) O=$(O)/arm64 $(cross_arm64) all
 	$(Q)$(MAKE) -C tests O=$(O)/arm64 $(cross_arm64) suite-bpf suite-net suite-http
 	$(Q)$(MAKE) -C vm arm64
+deps-compilers:
+	$(Q)tools/deps compilers
 deps-arm64:
 	$(Q)tools/deps build run tests vm arm64
 check-gigabyte: all		## 2 GiB through bad networks on each of them
@@ -156,6 +159,6 @@ help:				## this list
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 .PHONY: all bpf userd tools examples deps run check check-quick check-all check-asan \
-	check-tsan check-arm64 check-build build-arm64 deps-arm64 build-sanitized build-asan build-tsan build-tsan-unit check-unit check-net check-vm check-gigabyte \
+	check-tsan check-arm64 check-build build-arm64 deps-arm64 deps-compilers build-sanitized build-asan build-tsan build-tsan-unit check-unit check-net check-vm check-gigabyte \
 	check-scale kselftest-tar bench fuzz format lint install uninstall deb image \
 	deps-package clean help
