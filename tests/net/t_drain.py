@@ -35,9 +35,9 @@ def end():
 
 
 @contextlib.contextmanager
-def serving(port, body):
+def serving(port, body, *options):
     with n.server.inside():
-        d = daemon.Daemon("--wire", "tbg0", "--workers", "1", listen=f"0.0.0.0:{port}").start()
+        d = daemon.Daemon("--wire", "tbg0", "--workers", "1", *options, listen=f"0.0.0.0:{port}").start()
     try:
         tier = talk.ask(d, "status")["tiers"]["wire"]
         if not tier["on"]:
@@ -58,13 +58,13 @@ def asking(port, buffer):
     return c
 
 
-def drained(port, length, step, buffer):
+def drained(port, length, step, buffer, *options):
     """
     How many seconds a daemon drains whose client takes step bytes of each STEP_S, and
     how many bytes of length that gets in the end.
     """
     body = talk.content("body", length)
-    with serving(port, body) as d, asking(port, buffer) as c:
+    with serving(port, body, *options) as d, asking(port, buffer) as c:
         got, data = bytearray(c.s.recv(1)), b"more"
         d.process.send_signal(signal.SIGTERM)
         begun = time.monotonic()
@@ -103,6 +103,12 @@ def t_clients_that_take_slowly_are_waited_for_so_long():
     assert 10 < much_s and much == large, (much_s, much)
     # seen within 5 s, 2 s for clients to close, and a busy machine
     assert client.IN_VM or (little_s < 27 and held_s < 32), (little_s, held_s)
+
+
+def t_a_drain_takes_no_longer_than_is_allowed():
+    took_s, got = drained(8083, 16 << 20, 300000, 400000, "--drain-timeout", "2s")
+    assert 2 <= took_s < 10 or client.IN_VM, took_s
+    assert 300000 <= got < 16 << 20, got
 
 
 if __name__ == "__main__":

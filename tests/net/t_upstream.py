@@ -603,6 +603,31 @@ def t_slow_upstream_holds_the_client_back():
     assert daemon.own_kb(d.pid) < 56 << 10
 
 
+def t_server_that_takes_a_body_slowly_is_not_late():
+    """Its time for an answer begins when it has all of the request."""
+    length, step = 3 << 18, 24 << 10
+
+    def take(c, r):
+        left = length
+        while left:
+            time.sleep(0.1)
+            left -= len(c.got or c.s.recv(step))
+            c.got = b""
+        c.send(reply(200, b"all of it"))
+
+    with origin.Origin() as up, proxy(up.url, options=(
+            "--first-byte-timeout", "1500ms", "--body-max", "2M")) as p:
+        up.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        up.on("/slow", take, raw=True)
+        begun = time.monotonic()
+        with origin.Client(p.address, timeout=30) as c:
+            c.send(f"PUT /slow HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n".encode()
+                   + bytes(length))
+            a = c.answer()
+        assert (a.status, a.body) == (200, b"all of it"), a
+        assert time.monotonic() - begun > 2, "not slow"
+
+
 def t_client_that_leaves_takes_the_fetch_with_it():
     p = path()
     o.on(p, origin.drips())
