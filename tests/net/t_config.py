@@ -495,6 +495,23 @@ def t_autoindex_lists_what_can_be_asked_for():
             assert c.get("/pub/").body == b"own"
 
 
+def t_listing_follows_the_links_that_a_request_does():
+    with conf.Conf('root = "{root}"\nautoindex = on\n') as d, client.Client(d.address) as c:
+        d.write("kept/in", b"123")
+        d.write("../outside", b"not below the root")
+        for name, to in (("file", os.path.join(d.root, "kept/in")), ("folder", os.path.join(d.root, "kept")),
+                         ("relative", "kept/in"), ("up", os.path.dirname(d.root)),
+                         ("out", os.path.join(os.path.dirname(d.root), "outside"))):
+            os.symlink(to, os.path.join(d.root, name))
+
+        def links(path):
+            return re.findall(rb'href="([^"]*)"', c.get(path).body)
+        assert links("/") == [b"./folder/", b"./kept/", b"./file", b"./relative"], links("/")
+        assert links("/folder/") == [b"../", b"./in"], links("/folder/")
+        assert c.get("/file").body == b"123"
+        assert c.get("/out").status == 403
+
+
 def t_listing_meets_conditions_without_a_tag():
     """It is there, and has neither tag nor date (RFC 9110 13.1)."""
     with conf.Conf('root = "{root}"\nautoindex = on\ncache-control = "no-cache"\n') as d:

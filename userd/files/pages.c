@@ -117,14 +117,15 @@ static bool entry_add(struct listing *l, const char *name, const struct stat *st
 }
 
 /* What a link leads to; false: nothing below the root. */
-static bool link_stat(int root_fd, const char *folder, const char *name, struct stat *ret)
+static bool link_stat(int root_fd, const struct tbg_root_ways *ways, const char *folder,
+		      const char *name, struct stat *ret)
 {
 	char path[TBG_TARGET_MAX + NAME_MAX + 2];
 	bool ok;
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	fd = tbg_root_open_below(root_fd, path, O_PATH, 0);
+	fd = tbg_root_open_below(root_fd, ways, path, O_PATH, 0);
 	if (fd < 0)
 		return false;
 	ok = !fstat(fd, ret);
@@ -133,7 +134,8 @@ static bool link_stat(int root_fd, const char *folder, const char *name, struct 
 }
 
 /* What a request could get: no dot files, and nothing that is no file. */
-static bool folder_read(int root_fd, const char *folder, DIR *dir, struct listing *l)
+static bool folder_read(int root_fd, const struct tbg_root_ways *ways, const char *folder,
+			DIR *dir, struct listing *l)
 {
 	const struct dirent *d;
 	struct stat st;
@@ -141,7 +143,7 @@ static bool folder_read(int root_fd, const char *folder, DIR *dir, struct listin
 	while ((d = readdir(dir))) {
 		if (d->d_name[0] == '.' ||
 		    fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
-		    (S_ISLNK(st.st_mode) && !link_stat(root_fd, folder, d->d_name, &st)) ||
+		    (S_ISLNK(st.st_mode) && !link_stat(root_fd, ways, folder, d->d_name, &st)) ||
 		    (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
 			continue;
 		l->more = l->nr == ENTRIES_MAX;
@@ -244,10 +246,11 @@ static char *page_make(const char *path, const struct listing *l, size_t *ret_le
 	return NULL;
 }
 
-unsigned int tbg_pages_listing_make(int root_fd, const char *folder, const char *path,
+unsigned int tbg_pages_listing_make(int root_fd, const struct tbg_root_ways *ways,
+				    const char *folder, const char *path,
 				    char **ret, size_t *ret_len)
 {
-	int fd = tbg_root_open_below(root_fd, folder, O_RDONLY | O_DIRECTORY, 0);
+	int fd = tbg_root_open_below(root_fd, ways, folder, O_RDONLY | O_DIRECTORY, 0);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct listing l = { 0 };
 
@@ -258,7 +261,7 @@ unsigned int tbg_pages_listing_make(int root_fd, const char *folder, const char 
 		return fd == -EACCES || fd == -EXDEV || fd == -ELOOP ? 403 :
 		       fd == -EMFILE || fd == -ENFILE ? 503 : 404;
 	}
-	if (folder_read(root_fd, folder, dir, &l)) {
+	if (folder_read(root_fd, ways, folder, dir, &l)) {
 		if (l.nr)
 			qsort(l.entries, l.nr, sizeof(*l.entries), entry_compare);
 		*ret = page_make(path, &l, ret_len);

@@ -11,6 +11,7 @@
 struct tbg_answer;
 struct tbg_ask;
 struct tbg_location;
+struct tbg_root_ways;
 struct tbg_server;
 
 /*
@@ -28,7 +29,8 @@ void tbg_pages_error(const struct tbg_server *s, const struct tbg_location *l,
  * The page of a folder below an open root, to be freed; path is its title. Reads the
  * folder, so no worker calls it. 0, or the status that answers.
  */
-unsigned int tbg_pages_listing_make(int root_fd, const char *folder, const char *path,
+unsigned int tbg_pages_listing_make(int root_fd, const struct tbg_root_ways *ways,
+				    const char *folder, const char *path,
 				    char **ret, size_t *ret_len);
 
 /* Answers with such a page, which stays the caller's. */

@@ -276,7 +276,7 @@ static int link_read(int root_fd, const char *below, char ret[PATH_MAX])
  * Replaces the first link on a way by what it leads to. An absolute one must begin
  * with the root's path. 0, or -EXDEV; whatever comes of it is opened beneath the root.
  */
-static int link_follow(const struct root *one, int root_fd, char way[PATH_MAX])
+static int link_follow(const struct tbg_root_ways *ways, int root_fd, char way[PATH_MAX])
 {
 	char text[PATH_MAX], rest[PATH_MAX];
 	const char *to = text;
@@ -301,8 +301,8 @@ static int link_follow(const struct root *one, int root_fd, char way[PATH_MAX])
 		at = end;
 	}
 	if (*text == '/') {
-		to = path_below(text, atomic_load(&((struct root *)one)->path));
-		to = to ?: path_below(text, one->asked);
+		to = path_below(text, ways->resolved);
+		to = to ?: path_below(text, ways->asked);
 	}
 	if (!to || strlen(way) + strlen(to) + strlen(rest) >= PATH_MAX)
 		return -EXDEV;
@@ -311,7 +311,7 @@ static int link_follow(const struct root *one, int root_fd, char way[PATH_MAX])
 }
 
 /* A way that the kernel has refused for an absolute link, which may stay below the root. */
-static int open_by_links(const struct root *one, int root_fd, const char *below,
+static int open_by_links(const struct tbg_root_ways *ways, int root_fd, const char *below,
 			 uint64_t flags, uint64_t resolve)
 {
 	char way[PATH_MAX];
@@ -321,28 +321,58 @@ static int open_by_links(const struct root *one, int root_fd, const char *below,
 		return -EXDEV;
 	strcpy(way, below);
 	for (int i = 0; i < LINKS_MAX && fd == -EXDEV; i++) {
-		if (link_follow(one, root_fd, way))
+		if (link_follow(ways, root_fd, way))
 			return -EXDEV;
 		fd = open_beneath(root_fd, way, flags, resolve);
 	}
 	return fd;
 }
 
-int tbg_root_open_below(int root_fd, const char *name, uint64_t flags, uint64_t resolve)
+int tbg_root_open_below(int root_fd, const struct tbg_root_ways *ways, const char *name,
+			uint64_t flags, uint64_t resolve)
 {
-	return open_beneath(root_fd, name, flags, resolve);
+	int fd = open_beneath(root_fd, name, flags, resolve);
+
+	return fd == -EXDEV && ways ? open_by_links(ways, root_fd, name, flags, resolve) : fd;
+}
+
+/* Those of a root that is open, which stay its own. */
+static struct tbg_root_ways ways_of(const struct root *one)
+{
+	return (struct tbg_root_ways){ atomic_load(&((struct root *)one)->path), one->asked };
+}
+
+bool tbg_root_ways(const struct tbg_roots *r, const char *name, struct tbg_root_ways *ret)
+{
+	unsigned int nr = strtoul(name, NULL, 10);
+	struct tbg_root_ways ways;
+
+	*ret = (struct tbg_root_ways){ 0 };
+	if (tbg_root_fd(r, name, &name) < 0)
+		return false;
+	ways = ways_of(&r->root[nr]);
+	ret->resolved = strdup(ways.resolved);
+	ret->asked = strdup(ways.asked);
+	return ret->resolved && ret->asked;
+}
+
+void tbg_root_ways_free(struct tbg_root_ways *w)
+{
+	free(w->resolved);
+	free(w->asked);
 }
 
 int tbg_root_openat(const struct tbg_roots *r, const char *name,
 		    uint64_t flags, uint64_t resolve)
 {
 	unsigned int nr = strtoul(name, NULL, 10);
-	int root_fd = tbg_root_fd(r, name, &name), fd;
+	int root_fd = tbg_root_fd(r, name, &name);
+	struct tbg_root_ways ways;
 
 	if (root_fd < 0)
 		return -ENOENT;
-	fd = open_beneath(root_fd, name, flags, resolve);
-	return fd == -EXDEV ? open_by_links(&r->root[nr], root_fd, name, flags, resolve) : fd;
+	ways = ways_of(&r->root[nr]);
+	return tbg_root_open_below(root_fd, &ways, name, flags, resolve);
 }
 
 size_t tbg_root_text(int nr, char ret[TBG_ROOT_TEXT])

@@ -56,8 +56,19 @@ int tbg_root_fd(const struct tbg_roots *r, const char *name,
  */
 int tbg_root_openat(const struct tbg_roots *r, const char *name,
 		    uint64_t flags, uint64_t resolve);
-/* The same of a name below an open root. */
-int tbg_root_open_below(int root_fd, const char *name, uint64_t flags, uint64_t resolve);
+
+/* The paths that lead to a root: an absolute link below it begins with one of them. */
+struct tbg_root_ways {
+	char *resolved, *asked;
+};
+
+/* Copies of those of a rooted name, to be freed; false: no memory, or no such root. */
+bool tbg_root_ways(const struct tbg_roots *r, const char *name, struct tbg_root_ways *ret);
+void tbg_root_ways_free(struct tbg_root_ways *w);
+
+/* As tbg_root_openat() of a name below an open root; without ways no absolute link leads on. */
+int tbg_root_open_below(int root_fd, const struct tbg_root_ways *ways, const char *name,
+			uint64_t flags, uint64_t resolve);
 
 /* FNV-1a of a rooted name. Those of a table are of files that there are. */
 static inline uint64_t tbg_name_hash(const char *name, size_t len)

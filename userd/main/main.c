@@ -129,7 +129,7 @@ static unsigned int uring_disabled(void)
 /* Every file is opened with it: without, each would be a 403 or a 404. */
 static bool openat2_works(void)
 {
-	int fd = tbg_root_open_below(AT_FDCWD, ".", O_PATH | O_DIRECTORY, 0);
+	int fd = tbg_root_open_below(AT_FDCWD, NULL, ".", O_PATH | O_DIRECTORY, 0);
 
 	if (fd >= 0) {
 		close(fd);

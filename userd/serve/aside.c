@@ -53,6 +53,7 @@ void tbg_want_free(struct tbg_want *w)
 {
 	if (w->kind != TBG_WANT_NOTHING && w->fd >= 0)
 		close(w->fd);
+	tbg_root_ways_free(&w->ways);
 	free(w->name);
 	free(w->title);
 	*w = (struct tbg_want){ .fd = -1 };
@@ -102,8 +103,8 @@ static void make(struct tbg_made *m)
 	if (m->want.kind == TBG_WANT_CODING)
 		coding_make(m);
 	else
-		m->err = tbg_pages_listing_make(m->want.fd, m->want.name, m->want.title, &m->text,
-						&m->len);
+		m->err = tbg_pages_listing_make(m->want.fd, &m->want.ways, m->want.name,
+						m->want.title, &m->text, &m->len);
 }
 
 static struct job *job_next(struct tbg_aside *a)

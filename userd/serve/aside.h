@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "abi/cache.h"
+#include "files/root.h"
 
 struct tbg_aside;
 struct tbg_aside_task;
@@ -28,6 +29,7 @@ enum tbg_want_kind {
 struct tbg_want {
 	enum tbg_want_kind kind;
 	int fd;			/* the root that the folder is below; or the file */
+	struct tbg_root_ways ways;	/* to the root */
 	char *name;		/* of the folder, below the root */
 	char *title;		/* path of the request */
 	struct stat st;		/* of the file, whose bytes are fewer than room */

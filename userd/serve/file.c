@@ -483,7 +483,8 @@ static int listing_get(const struct tbg_server *s, const struct tbg_ask *ask,
 	w.fd = fcntl(tbg_root_fd(s->roots, name, &below), F_DUPFD_CLOEXEC, 0);
 	w.name = strdup(below);
 	w.title = strdup(ask->path);
-	if (w.fd < 0 || !w.name || !w.title || fstat(w.fd, &w.st)) {
+	if (w.fd < 0 || !w.name || !w.title || !tbg_root_ways(s->roots, name, &w.ways) ||
+	    fstat(w.fd, &w.st)) {
 		tbg_want_free(&w);
 		return 503;
 	}
