@@ -54,7 +54,7 @@ struct tbg_knob {
 	__u8 vrfs;		/* 1: some interface is in one, see tbg_vrfs */
 	__u32 pays_segs;	/* --wire-size: segments of wire's longest reply; 0: ten */
 	__u32 pays_bytes;	/* and its bytes, with the head; 0: any */
-	__u32 pad;
+	__u32 held;		/* 1: wire answers nothing, whatever sock does */
 	__u64 cookie[2];	/* key of the sequence numbers of wire's SYN-ACKs */
 	__u64 key[2];		/* key of the cache's hash */
 	__u64 real_ns;		/* CLOCK_REALTIME less CLOCK_MONOTONIC */

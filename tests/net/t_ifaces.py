@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import daemon
@@ -155,6 +156,75 @@ def t_auto_says_where_it_stops():
             net.until(lambda: len(ifaces(d)) == MOST, "one that was left out is not taken")
             full = [line for line in d.lines if f"on {MOST} interfaces" in line]
             assert len(full) == 1, d.lines
+
+
+def t_interface_that_comes_is_followed_at_once():
+    """Netlink tells; what looks every two seconds needs as long for each that comes behind a look."""
+    with net.Net(links=2) as n, serving(n.server, "tbg0,tbg1") as d:
+        took = []
+        for _ in range(4):
+            n.server.run("ip", "link", "del", "tbg1")
+            net.until(lambda: ifaces(d)["tbg1"] == "no such interface", "not missed")
+            net.Link(n, 1)
+            began = time.monotonic()
+            net.until(lambda: ifaces(d) == {"tbg0": "", "tbg1": ""}, "not attached")
+            took.append(time.monotonic() - began)
+        assert min(took) < 1, took
+
+
+def tunnel(n):
+    """Up, with an address, but no Ethernet: `auto` leaves it out."""
+    n.server.run("ip", "tuntap", "add", "dev", "tbgt", "mode", "tun")
+    n.server.run("ip", "address", "add", "10.99.0.1/24", "dev", "tbgt")
+    n.server.run("ip", "link", "set", "tbgt", "up")
+
+
+def wire_is(d):
+    """"", or why it is off."""
+    return talk.ask(d, "status")["tiers"]["wire"].get("why", "")
+
+
+def t_auto_says_what_it_leaves_out():
+    with net.Net(links=1) as n, serving(n.server, "auto") as d:
+        hit(n, n.links[0])
+        tunnel(n)
+        said(d, "auto leaves out tbgt: not an Ethernet")
+        net.until(lambda: "not an Ethernet" in ifaces(d).get("tbgt", ""), "it is not in status")
+        assert not wire_is(d)
+        hit(n, n.links[0])
+        n.server.run("ip", "link", "del", "tbgt")
+        net.until(lambda: "tbgt" not in ifaces(d), "it is still there")
+        assert len([line for line in d.lines if "leaves out" in line]) == 1, d.lines
+
+
+def t_auto_answers_nothing_where_what_it_leaves_out_could_carry_it():
+    """A route to anybody, or to the subnet of an interface that wire is on."""
+    with net.Net(links=1) as n, serving(n.server, "auto") as d:
+        hit(n, n.links[0])
+        tunnel(n)
+        said(d, "auto leaves out tbgt")
+        for route in ("default", "10.87.0.128/25", "10.0.0.0/8", "::/0"):
+            family = "-6" if ":" in route else "-4"
+            n.server.run("ip", family, "route", "add", route, "dev", "tbgt", "metric", "4000")
+            net.until(lambda: "tbgt, which auto leaves out" in wire_is(d), f"{route}: wire is on")
+            with talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
+                for _ in range(2):
+                    r = c.get("/a")
+                    assert (r.tier, r.body) == ("user", BODY), r.head
+            assert "tbgt, which auto leaves out" in text(d, "why", "/a")
+            n.server.run("ip", family, "route", "del", route, "dev", "tbgt", "metric", "4000")
+            net.until(lambda: not wire_is(d), f"{route} is gone: wire is off")
+            hit(n, n.links[0])
+        net.until(lambda: len([line for line in d.lines if "answers again" in line]) == 4, "not said")
+
+
+def t_named_interfaces_answer_whatever_else_there_is():
+    with net.Net(links=1) as n, serving(n.server, "tbg0") as d:
+        tunnel(n)
+        n.server.run("ip", "route", "add", "default", "dev", "tbgt")
+        n.server.run("ip", "link", "add", "late0", "type", "veth", "peer", "name", "late1")
+        hit(n, n.links[0])
+        assert not wire_is(d) and ifaces(d) == {"tbg0": ""}
 
 
 if __name__ == "__main__":

@@ -52,10 +52,11 @@ static json_t *tier_json(bool on, const char *why)
 static json_t *tiers_json(const struct tbg_server *s)
 {
 	bool draining = atomic_load(&s->draining);
+	const char *held = s->wire ? tbg_wire_held(s->wire) : s->wire_off;
 
 	return json_pack("{s:o, s:o, s:o}",
-			 "wire", tier_json(s->wire && !draining, s->wire ?
-					   "draining" : s->wire_off),
+			 "wire", tier_json(s->wire && !draining && !*held,
+					   s->wire && draining ? "draining" : held),
 			 "sock", tier_json(s->sock && !draining, s->sock ?
 					   "draining" : s->sock_off),
 			 "user", tier_json(true, ""));

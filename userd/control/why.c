@@ -454,6 +454,8 @@ static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
 			s->sock_off : s->wire_off);
 	else if (atomic_load(&s->draining))
 		VERDICT(ret, OFF, "the daemon is draining");
+	else if (s->wire && *tbg_wire_held(s->wire) && !s->sock)
+		VERDICT(ret, OFF, "%s", tbg_wire_held(s->wire));
 	else if (!room && !s->sock)
 		VERDICT(ret, OFF, "wire is not attached to any interface, see toboggan status");
 	else if (p->fast == TBG_WHY_PATH && p->len > TBG_PATH_MAX)

@@ -233,6 +233,15 @@ static void on_clock(void *arg, uint64_t now_ns)
 	atomic_store(&s->lines_lost, s->log_lost + tbg_log_lost(s->log));
 	atomic_store(&s->beat_ns, now_ns);
 	tbg_service_beat(now_ns);
+	if (s->wire)
+		tbg_wire_news(s->wire, now_ns);
+}
+
+static void on_wire_news(void *arg, uint32_t events)
+{
+	struct tbg_server *s = arg;
+
+	tbg_wire_news(s->wire, tbg_mono_ns());
 }
 
 static void on_second(void *arg, uint64_t now_ns)
@@ -340,6 +349,9 @@ static int loop_fill(struct start *t)
 	int err;
 
 	err = tbg_loop_add(s->loop, t->signal_fd, EPOLLIN, on_signal, t);
+	if (s->wire && tbg_wire_news_fd(s->wire) >= 0)
+		err = err ?: tbg_loop_add(s->loop, tbg_wire_news_fd(s->wire), EPOLLIN,
+					  on_wire_news, s);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
 	err = err ?: tbg_loop_every(s->loop, 1000, on_second, t);
 	return err ?: tbg_loop_every(s->loop, 20, on_step, t);

@@ -7,19 +7,16 @@
 #include "tiers/attach.h"
 
 #include <errno.h>
-#include <linux/if_ether.h>
-#include <linux/if_link.h>
-#include <linux/pkt_sched.h>
-#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+
+#include "tiers/links.h"
 
 /* uapi/linux/bpf.h of 6.6; Debian 12's headers are older */
 #define TBG_TCX_INGRESS 46
@@ -34,8 +31,6 @@
 #define TBG_TC_PRIORITY	     1
 #define TBG_TC_PRIORITY_OWN  2
 #define TBG_TC_HANDLES	     64
-
-#define TBG_STACK_MAX 8	/* devices upon devices that we look through */
 
 #define TBG_PROGS_MAX 64	/* programs on one tcx hook that we look at */
 
@@ -160,108 +155,6 @@ static void detach_one(const struct tbg_attachment *a, enum tbg_hook hook)
 	bpf_tc_detach(&h, &opts);
 }
 
-static struct rtattr *attr_of(struct rtattr *a, int len, unsigned short type)
-{
-	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
-		if ((a->rta_type & NLA_TYPE_MASK) == type)
-			return a;
-	return NULL;
-}
-
-/*
- * Shows fn every message of a type that a request for a dump is answered with. False:
- * it could not be asked.
- */
-static bool dump(const struct nlmsghdr *req, unsigned short type,
-		 void (*fn)(struct nlmsghdr *h, void *arg), void *arg)
-{
-	char buf[32768] __attribute__((aligned(8)));
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-	bool asked = fd >= 0 && send(fd, req, req->nlmsg_len, 0) >= 0, done = !asked;
-
-	while (!done) {
-		ssize_t len = recv(fd, buf, sizeof(buf), 0);
-		struct nlmsghdr *h = (void *)buf;
-
-		done = len <= 0;
-		for (; NLMSG_OK(h, len); h = NLMSG_NEXT(h, len)) {
-			if (h->nlmsg_type == type)
-				fn(h, arg);
-			else
-				done = true;
-		}
-	}
-	if (fd >= 0)
-		close(fd);
-	return asked;
-}
-
-struct qdisc {
-	int ifindex;
-	bool is_clsact;
-};
-
-static void qdisc_look(struct nlmsghdr *h, void *arg)
-{
-	struct tcmsg *tc = NLMSG_DATA(h);
-	struct qdisc *q = arg;
-	struct rtattr *kind;
-
-	if (tc->tcm_ifindex != q->ifindex || tc->tcm_parent != TC_H_CLSACT)
-		return;
-	kind = attr_of(TCA_RTA(tc), TCA_PAYLOAD(h), TCA_KIND);
-	q->is_clsact = kind && !strcmp(RTA_DATA(kind), "clsact");
-}
-
-/*
- * Whether what an interface has where clsact would be is that. An ingress qdisc has
- * one hook, and takes the filters of both for it.
- */
-static bool has_clsact_qdisc(int ifindex)
-{
-	struct qdisc q = { .ifindex = ifindex };
-	struct {
-		struct nlmsghdr head;
-		struct tcmsg tc;
-	} req = {
-		.head = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETQDISC,
-			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
-	};
-
-	dump(&req.head, RTM_NEWQDISC, qdisc_look, &q);
-	return q.is_clsact;
-}
-
-static void filter_count(struct nlmsghdr *h, void *arg)
-{
-	++*(int *)arg;
-}
-
-/* Number of filters on both clsact hooks of an interface; -1: cannot tell. */
-static int clsact_filters(int ifindex)
-{
-	struct {
-		struct nlmsghdr head;
-		struct tcmsg tc;
-	} req = {
-		.head = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETTFILTER,
-			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
-		.tc = { .tcm_ifindex = ifindex },
-	};
-	static const uint32_t parents[] = {
-		TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS),
-		TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS),
-	};
-	int nr = 0;
-
-	for (int i = 0; i < 2; i++) {
-		req.tc.tcm_parent = parents[i];
-		if (!dump(&req.head, RTM_NEWTFILTER, filter_count, &nr))
-			return -1;
-	}
-	return nr;
-}
-
 /* Whether a daemon has made the qdisc, by a filter of its: who is last removes it. */
 static bool is_own_qdisc(int ifindex)
 {
@@ -284,7 +177,7 @@ static void remove_own_qdisc(const struct tbg_attachment *a)
 		    .attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS);
 
 	if (!a->tcx && a->priority == TBG_TC_PRIORITY_OWN &&
-	    clsact_filters(a->ifindex) == 0)
+	    tbg_links_filters(a->ifindex) == 0)
 		bpf_tc_hook_destroy(&hook);
 }
 
@@ -309,7 +202,7 @@ static int try_clsact(struct tbg_attachment *a)
 
 	if (err && err != -EEXIST)
 		return err;
-	if (err && !has_clsact_qdisc(a->ifindex))
+	if (err && !tbg_links_clsact(a->ifindex))
 		return -EBUSY;
 	a->priority = err && !is_own_qdisc(a->ifindex) ? TBG_TC_PRIORITY :
 							 TBG_TC_PRIORITY_OWN;
@@ -430,105 +323,6 @@ void tbg_detach(const struct tbg_attachment *a)
 	libbpf_set_print(print);
 }
 
-/* An interface, what it lies on, and what it is a port of. */
-struct link {
-	int ifindex, below, master;
-};
-
-struct tbg_links {
-	struct link *at;
-	unsigned int nr;
-};
-
-/*
- * The other end of a pair is no lower device, nor is one elsewhere, nor one where the
- * frames pass wrapped: a tunnel's, MACsec's.
- */
-static bool link_is_apart(struct rtattr *attrs, int len)
-{
-	static const char *const apart[] = {
-		"veth", "netkit", "gretap", "ip6gretap", "erspan", "ip6erspan", "vxlan",
-		"geneve", "bareudp", "macsec",
-	};
-	struct rtattr *info = attr_of(attrs, len, IFLA_LINKINFO), *kind = NULL;
-
-	if (attr_of(attrs, len, IFLA_LINK_NETNSID))
-		return true;
-	if (info)
-		kind = attr_of(RTA_DATA(info), RTA_PAYLOAD(info), IFLA_INFO_KIND);
-	for (size_t i = 0; kind && i < sizeof(apart) / sizeof(*apart); i++)
-		if (!strcmp(RTA_DATA(kind), apart[i]))
-			return true;
-	return false;
-}
-
-static void link_add(struct nlmsghdr *h, void *arg)
-{
-	struct ifinfomsg *info = NLMSG_DATA(h);
-	struct rtattr *attrs = IFLA_RTA(info), *a;
-	int len = IFLA_PAYLOAD(h);
-	struct tbg_links *l = arg;
-	struct link *at = realloc(l->at, (l->nr + 1) * sizeof(*at));
-
-	if (!at)
-		return;
-	l->at = at;
-	at += l->nr++;
-	*at = (struct link){ .ifindex = info->ifi_index };
-	a = attr_of(attrs, len, IFLA_LINK);
-	if (a && !link_is_apart(attrs, len))
-		at->below = *(int *)RTA_DATA(a);
-	a = attr_of(attrs, len, IFLA_MASTER);
-	if (a)
-		at->master = *(int *)RTA_DATA(a);
-}
-
-struct tbg_links *tbg_links_open(void)
-{
-	struct tbg_links *ret = calloc(1, sizeof(*ret));
-	struct {
-		struct nlmsghdr head;
-		struct ifinfomsg info;
-	} req = {
-		.head = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETLINK,
-			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
-	};
-
-	if (ret)
-		dump(&req.head, RTM_NEWLINK, link_add, ret);
-	return ret;
-}
-
-void tbg_links_close(struct tbg_links *l)
-{
-	if (l)
-		free(l->at);
-	free(l);
-}
-
-/* Whether upper lies on lower, over at most depth others. */
-static bool lies_on(const struct tbg_links *l, int upper, int lower, int depth)
-{
-	if (upper == lower)
-		return true;
-	for (unsigned int i = 0; depth && i < l->nr; i++) {
-		const struct link *k = &l->at[i];
-
-		if (k->ifindex == upper && k->below && k->below != upper &&
-		    lies_on(l, k->below, lower, depth - 1))
-			return true;
-		if (k->master == upper && lies_on(l, k->ifindex, lower, depth - 1))
-			return true;
-	}
-	return false;
-}
-
-bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other)
-{
-	return l && (lies_on(l, ifindex, other, TBG_STACK_MAX) ||
-		     lies_on(l, other, ifindex, TBG_STACK_MAX));
-}
-
 /* A program of a dead daemon. */
 struct tbg_left {
 	struct tbg_left *next;
@@ -590,7 +384,7 @@ static void left_on_clsact(struct tbg_left **list, int ifindex, enum tbg_hook ho
 	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = ifindex,
 		    .attach_point = tc_points[hook]);
 	struct tbg_attachment a = { .ifindex = ifindex };
-	bool has_qdisc = has_clsact_qdisc(ifindex);
+	bool has_qdisc = tbg_links_clsact(ifindex);
 
 	for (int i = 0; i < 2 * TBG_TC_HANDLES && has_qdisc; i++) {
 		a.handle[hook] = i / 2 + 1;

@@ -11,8 +11,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct tbg_links;
-
 enum tbg_hook { TBG_HOOK_INGRESS, TBG_HOOK_EGRESS, TBG_HOOK_NR };
 
 struct tbg_attachment {
@@ -36,16 +34,6 @@ int tbg_attach(struct tbg_attachment *ret, int ifindex,
  * or negative errno. Needs CAP_NET_ADMIN, as all here.
  */
 int tbg_attach_again(struct tbg_attachment *a);
-
-/* How the interfaces are stacked now: to be closed. NULL: it cannot be told. */
-struct tbg_links *tbg_links_open(void);
-void tbg_links_close(struct tbg_links *l);
-
-/*
- * Whether one of two interfaces lies on the other (VLAN, macvlan, bridge,
- * bond …), so that frames of the upper pass the hooks of both. NULL: none does.
- */
-bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other);
 
 /* Detaches; a clsact qdisc that we made and nobody else uses goes too. */
 void tbg_detach(const struct tbg_attachment *a);

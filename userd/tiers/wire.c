@@ -6,15 +6,12 @@
 #include "tiers/wire.h"
 
 #include <errno.h>
-#include <ifaddrs.h>
 #include <net/if.h>
-#include <net/if_arp.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,17 +25,16 @@
 #include "os/clock.h"
 #include "tiers/flow.h"
 #include "tiers/guard.h"
+#include "tiers/interfaces.h"
+#include "tiers/links.h"
+#include "tiers/xdp.h"
 #include "os/privilege.h"
 #include "os/message.h"
-#include "main/server.h"
 #include "tiers/tcb.h"
-#include "config/units.h"
-#include "tiers/xdp.h"
 
 /* Short, so that the advice behind it is not cut off. */
 #define LOAD_LOG_LEN 96
 #define TBG_SWEEP_NS (2 * 1000000000ull)
-#define XDP_RETRY_NS (600 * 1000000000ull)	/* where it was given up */
 
 struct tbg_wire {
 	struct tbg_wire_bpf *own;	/* connections are wire's; or NULL: */
@@ -52,17 +48,11 @@ struct tbg_wire {
 	struct tbg_mapping conns;
 	struct tbg_flows flows;
 	struct tbg_guard guard;
-	bool flows_open, automatic, late_sockets, births_kernel;
+	bool flows_open, late_sockets, births_kernel;
 	char *wanted;			/* as --wire says */
 	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
 	unsigned int listeners_nr;
-	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
-	struct tbg_attachment attached[TBG_IFACES_MAX];
-	int xdp_fd[TBG_IFACES_MAX];	/* or -1 */
-	struct tbg_xdp *xdp;		/* loaded when first asked for */
-	unsigned int ifaces_nr;
-	bool full;			/* and said so */
-	struct tbg_links *links;	/* read once for all that are looked at */
+	struct tbg_interfaces on;
 	uint64_t swept_ns;
 	char load_log[LOAD_LOG_LEN];	/* what libbpf complained about first */
 };
@@ -313,329 +303,6 @@ static void set_listeners(struct tbg_wire *w)
 	}
 }
 
-/* "" or why wire cannot work on an interface. */
-static void iface_unfit(const char *name, char *ret, size_t len)
-{
-	struct ifreq req = {};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	ret[0] = 0;
-	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", name);
-	if (fd < 0 || ioctl(fd, SIOCGIFHWADDR, &req))
-		snprintf(ret, len, "%s", strerror(errno));
-	else if (req.ifr_hwaddr.sa_family != ARPHRD_ETHER &&
-		 req.ifr_hwaddr.sa_family != ARPHRD_LOOPBACK)
-		snprintf(ret, len, "not an Ethernet or loopback interface");
-	if (fd >= 0)
-		close(fd);
-}
-
-/* "" or which of the attached interfaces the frames of i pass as well. */
-static void iface_twice(struct tbg_wire *w, struct tbg_wire_iface *i)
-{
-	if (!i->why[0] && !w->links)
-		w->links = tbg_links_open();
-	for (unsigned int n = 0; n < w->ifaces_nr && !i->why[0]; n++) {
-		const struct tbg_wire_iface *other = &w->ifaces[n];
-
-		/* they would be translated twice */
-		if (!other->why[0] && tbg_links_stacked(w->links, i->ifindex, other->ifindex))
-			snprintf(i->why, sizeof(i->why),
-				 "its frames pass %s, where wire is; one of them is enough",
-				 other->name);
-	}
-}
-
-/* Says so once: TC, which is attached, answers alone. */
-static void xdp_off(struct tbg_wire_iface *i, const char *why)
-{
-	bool news = strcmp(i->xdp, "off") || strcmp(i->xdp_why, why);
-
-	strcpy(i->xdp, "off");
-	snprintf(i->xdp_why, sizeof(i->xdp_why), "%s", why);
-	if (news)
-		tbg_report("toboggand: wire: no XDP on %s: %s; TC answers there", i->name, why);
-}
-
-static void xdp_attach(struct tbg_wire *w, unsigned int nr)
-{
-	struct tbg_wire_iface *i = &w->ifaces[nr];
-	char why[sizeof(i->xdp_why)];
-	int fd = 0;
-
-	if (!w->xdp)
-		fd = tbg_xdp_open(&w->xdp, w->obj, &w->plan, why, sizeof(why));
-	if (!fd)
-		fd = tbg_xdp_attach(w->xdp, i->ifindex, why, sizeof(why));
-	if (fd < 0) {
-		xdp_off(i, why);
-	} else {
-		strcpy(i->xdp, "on");
-		i->xdp_why[0] = 0;
-	}
-	/* who has it may go at any time */
-	i->xdp_retry_ns = fd == -EBUSY ? tbg_mono_ns() : 0;
-	w->xdp_fd[nr] = fd;
-}
-
-static void xdp_detach(struct tbg_wire *w, unsigned int nr)
-{
-	if (w->xdp_fd[nr] >= 0) {
-		close(w->xdp_fd[nr]);
-		tbg_xdp_forget(w->xdp, w->ifaces[nr].ifindex);
-	}
-	w->xdp_fd[nr] = -1;
-}
-
-static void xdp_attach_again(struct tbg_wire *w, unsigned int nr)
-{
-	xdp_detach(w, nr);
-	xdp_attach(w, nr);
-	if (w->xdp_fd[nr] >= 0)
-		tbg_report("toboggand: wire: its XDP program on %s was removed by somebody; attached again",
-			w->ifaces[nr].name);
-}
-
-/*
- * A device may prove unfit, or its clients be so far away that it seems so; and
- * another's program may go, or somebody take ours off.
- */
-static void xdp_tick(struct tbg_wire *w, uint64_t now_ns)
-{
-	for (unsigned int nr = 0; nr < w->ifaces_nr; nr++) {
-		struct tbg_wire_iface *i = &w->ifaces[nr];
-
-		if (i->xdp_retry_ns && now_ns >= i->xdp_retry_ns) {
-			xdp_attach(w, nr);
-		} else if (w->xdp_fd[nr] < 0) {
-			continue;
-		} else if (tbg_xdp_is_detached(w->xdp_fd[nr])) {
-			xdp_attach_again(w, nr);
-		} else if (tbg_xdp_is_lost(w->xdp, i->ifindex)) {
-			xdp_detach(w, nr);
-			xdp_off(i, "what it sends is not acknowledged; the peer of a veth needs XDP too");
-			i->xdp_retry_ns = now_ns + XDP_RETRY_NS;
-		} else if (w->xdp_fd[nr] >= 0) {
-			tbg_xdp_follow(w->xdp, i->ifindex);
-		}
-	}
-}
-
-static const char *attach_why(int err)
-{
-	return err == -EBUSY ? "it has an ingress qdisc; replace that by clsact" :
-			       strerror(-err);
-}
-
-/* XDP needs the programs of TC: it is not tried before they are there. */
-static void iface_off(struct tbg_wire_iface *i, int err)
-{
-	strcpy(i->how, "off");
-	i->xdp[0] = 0;
-	i->xdp_why[0] = 0;
-	i->xdp_retry_ns = 0;
-	snprintf(i->why, sizeof(i->why), "attach: %s", attach_why(err));
-}
-
-static void iface_how(struct tbg_wire *w, unsigned int nr)
-{
-	snprintf(w->ifaces[nr].how, sizeof(w->ifaces[nr].how), "%s",
-		 w->attached[nr].tcx ? "tcx" : "clsact");
-}
-
-/*
- * Whether wire is on it. One that is called something else now is the same; want of a
- * descriptor to ask with says nothing.
- */
-static bool iface_stays(struct tbg_wire_iface *i)
-{
-	if (i->why[0])
-		return false;
-	if (if_indextoname(i->ifindex, i->name) || errno != ENXIO)
-		return true;
-	tbg_report("toboggand: wire: %s is gone", i->name);
-	return false;
-}
-
-/*
- * An interface that went away took the programs with it. Those that wire is not on are
- * forgotten too, for add_late() to try all that are wanted anew.
- */
-static void forget_off(struct tbg_wire *w)
-{
-	unsigned int kept = 0;
-
-	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
-		if (!iface_stays(&w->ifaces[i])) {
-			xdp_detach(w, i);
-			continue;
-		}
-		w->ifaces[kept] = w->ifaces[i];
-		w->xdp_fd[kept] = w->xdp_fd[i];
-		w->attached[kept++] = w->attached[i];
-	}
-	w->ifaces_nr = kept;
-}
-
-/* Whether there is a place for one more; what wire is not on gives its own up. */
-static bool has_place(struct tbg_wire *w, const char *name)
-{
-	if (w->ifaces_nr == TBG_IFACES_MAX)
-		forget_off(w);
-	if (w->ifaces_nr < TBG_IFACES_MAX)
-		return true;
-	if (!w->full)
-		tbg_report("toboggand: wire: on %d interfaces, which are all it can be on; not on %s",
-			TBG_IFACES_MAX, name);
-	w->full = true;
-	return false;
-}
-
-/* Not while draining: wire only translates then. */
-static bool answers(const struct tbg_wire *w)
-{
-	return __atomic_load_n(&w->maps.knob->answer, __ATOMIC_RELAXED);
-}
-
-static int iface_add(struct tbg_wire *w, const char *name, bool xdp)
-{
-	struct tbg_wire_iface *i;
-	int err;
-
-	if (!has_place(w, name))
-		return -E2BIG;
-	i = &w->ifaces[w->ifaces_nr];
-	*i = (struct tbg_wire_iface){ .ifindex = if_nametoindex(name) };
-	w->xdp_fd[w->ifaces_nr] = -1;
-	snprintf(i->name, sizeof(i->name), "%s", name);
-	snprintf(i->how, sizeof(i->how), "off");
-	if (i->ifindex)
-		iface_unfit(name, i->why, sizeof(i->why));
-	else
-		strcpy(i->why, "no such interface");
-	iface_twice(w, i);
-	if (!i->why[0]) {
-		err = tbg_attach(&w->attached[w->ifaces_nr], i->ifindex, w->progs);
-		if (err)
-			iface_off(i, err);
-		else
-			iface_how(w, w->ifaces_nr);
-		if (!err && xdp && answers(w))
-			xdp_attach(w, w->ifaces_nr);
-	}
-	w->ifaces_nr++;
-	return i->why[0] ? -EOPNOTSUPP : 0;
-}
-
-static bool serves(const struct tbg_wire *w, const struct sockaddr *addr)
-{
-	for (unsigned int i = 0; i < w->listeners_nr; i++) {
-		const struct sockaddr_storage *l = &w->listeners[i];
-
-		if (l->ss_family != addr->sa_family)
-			continue;
-		if (l->ss_family == AF_INET) {
-			uint32_t a = ((struct sockaddr_in *)l)->sin_addr.s_addr;
-			uint32_t b = ((struct sockaddr_in *)addr)->sin_addr.s_addr;
-
-			if (!a || a == b)
-				return true;
-			/* all of 127/8 is on lo, whatever address it shows */
-			if (ntohl(a) >> 24 == 127 && ntohl(b) >> 24 == 127)
-				return true;
-		} else {
-			const struct in6_addr *a =
-				&((struct sockaddr_in6 *)l)->sin6_addr;
-
-			if (IN6_IS_ADDR_UNSPECIFIED(a) ||
-			    IN6_ARE_ADDR_EQUAL(a, &((struct sockaddr_in6 *)addr)->sin6_addr))
-				return true;
-		}
-	}
-	return false;
-}
-
-/* By whichever of its names: `ip link property` gives it more than one. */
-static bool known(const struct tbg_wire *w, const char *name)
-{
-	int ifindex = if_nametoindex(name);
-
-	for (unsigned int i = 0; ifindex && i < w->ifaces_nr; i++)
-		if (w->ifaces[i].ifindex == ifindex)
-			return true;
-	return false;
-}
-
-/* "auto": every fit interface that is up and has an address we listen on. */
-static int add_automatic(struct tbg_wire *w, char *ret_msg, size_t msg_len)
-{
-	struct ifaddrs *all;
-	char why[120];
-
-	if (getifaddrs(&all))
-		return fail(w, -errno, ret_msg, msg_len, "interfaces");
-	for (struct ifaddrs *i = all; i; i = i->ifa_next) {
-		if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
-		    (i->ifa_addr->sa_family != AF_INET &&
-		     i->ifa_addr->sa_family != AF_INET6) ||
-		    known(w, i->ifa_name) || !serves(w, i->ifa_addr))
-			continue;
-		iface_unfit(i->ifa_name, why, sizeof(why));
-		if (!why[0])
-			iface_add(w, i->ifa_name, false);
-	}
-	freeifaddrs(all);
-	return 0;
-}
-
-/* Every wanted interface that is not attached yet; the first failure. */
-static int add_named(struct tbg_wire *w, char *ret_msg, size_t msg_len)
-{
-	const char *word = w->wanted;
-	char name[IF_NAMESIZE];
-	int err, first = 0;
-	bool xdp;
-
-	for (; *word; word += strcspn(word, ","), word += *word == ',') {
-		if (!tbg_value_iface(word, name, &xdp) || known(w, name))
-			continue;
-		err = iface_add(w, name, xdp);
-		if (first || !err)
-			continue;
-		first = err;
-		snprintf(ret_msg, msg_len, "wire: %s: %s", name,
-			 w->ifaces[w->ifaces_nr - 1].why);
-	}
-	return first;
-}
-
-static int add_wanted(struct tbg_wire *w, char *ret_msg, size_t msg_len)
-{
-	int err = w->automatic ? add_automatic(w, ret_msg, msg_len) :
-				 add_named(w, ret_msg, msg_len);
-
-	tbg_links_close(w->links);
-	w->links = NULL;
-	return err;
-}
-
-static int attach_all(struct tbg_wire *w, char *ret_msg, size_t msg_len)
-{
-	int err = add_wanted(w, ret_msg, msg_len);
-
-	if (err)
-		return err;
-	for (unsigned int i = 0; i < w->ifaces_nr; i++)
-		if (!w->ifaces[i].why[0])
-			return 0;
-	if (w->ifaces_nr)
-		snprintf(ret_msg, msg_len, "wire: %s: %s", w->ifaces[0].name,
-			 w->ifaces[0].why);
-	else
-		snprintf(ret_msg, msg_len, "wire: no interface that is up has an address we listen on");
-	return -ENODEV;
-}
-
 int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 		  unsigned int size, const struct tbg_plan *plan,
 		  const struct sockaddr_storage *listeners, unsigned int nr,
@@ -648,7 +315,6 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 		return -ENOMEM;
 	w->plan = *plan;
 	w->guard.cgroup_fd = -1;
-	w->automatic = !strcmp(ifaces, "auto");
 	w->late_sockets = late_sockets;
 	w->wanted = strdup(ifaces);
 	if (!w->wanted) {
@@ -670,7 +336,18 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 	w->maps.knob->pays_segs = size ? TBG_SEG_MAX : TBG_SEG_PAYS;
 	w->maps.knob->pays_bytes = size;
 	w->maps.knob->answer = 1;
-	err = attach_all(w, ret_msg, msg_len);
+	w->on = (struct tbg_interfaces){
+		.progs = { w->progs[TBG_HOOK_INGRESS], w->progs[TBG_HOOK_EGRESS] },
+		.obj = w->obj,
+		.plan = &w->plan,
+		.knob = w->maps.knob,
+		.wanted = w->wanted,
+		.automatic = !strcmp(ifaces, "auto"),
+		.translated = !w->own,
+		.listeners = w->listeners,
+		.listeners_nr = w->listeners_nr,
+	};
+	err = tbg_interfaces_open(&w->on, ret_msg, msg_len);
 	if (err)
 		goto out;
 	*ret = w;
@@ -702,11 +379,11 @@ unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 {
 	if (!w)
 		return 0;
-	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
-		ret[i] = w->ifaces[i];
+	for (unsigned int i = 0; i < w->on.nr; i++) {
+		ret[i] = w->on.at[i];
 		if_indextoname(ret[i].ifindex, ret[i].name);	/* else as it was */
 	}
-	return w->ifaces_nr;
+	return w->on.nr;
 }
 
 unsigned int tbg_wire_flows(struct tbg_wire *w)
@@ -754,13 +431,9 @@ void tbg_wire_close(struct tbg_wire *w)
 		return;
 	if (w->own && w->flows_open)
 		tbg_tcbs_reset(&w->tcbs);
-	for (unsigned int i = 0; i < w->ifaces_nr; i++) {
-		xdp_detach(w, i);
-		if (!w->ifaces[i].why[0])
-			tbg_detach(&w->attached[i]);
-	}
+	tbg_interfaces_close(&w->on);
 	tbg_guard_close(&w->guard);
-	tbg_xdp_close(w->xdp);
+	tbg_xdp_close(w->on.xdp);
 	if (w->flows_open && w->own)
 		tbg_tcbs_close(&w->tcbs);
 	else if (w->flows_open)
@@ -773,44 +446,6 @@ void tbg_wire_close(struct tbg_wire *w)
 	free(w);
 }
 
-/*
- * Somebody else may take our programs off an interface that stays. Without them the
- * connections there lose their translation.
- */
-static void attach_again(struct tbg_wire *w)
-{
-	for (unsigned int nr = 0; nr < w->ifaces_nr; nr++) {
-		struct tbg_wire_iface *i = &w->ifaces[nr];
-		int did = i->why[0] ? 0 : tbg_attach_again(&w->attached[nr]);
-
-		if (did > 0) {
-			iface_how(w, nr);
-			tbg_report("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
-				i->name, i->how);
-		} else if (did < 0) {
-			iface_off(i, did);
-			tbg_report("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
-				i->name, attach_why(did));
-			/* an answer that nobody translates for is none */
-			xdp_detach(w, nr);
-		}
-	}
-}
-
-/* Interfaces come back, or come late. */
-static void add_late(struct tbg_wire *w)
-{
-	unsigned int nr = w->ifaces_nr;
-	char msg[256];
-
-	add_wanted(w, msg, sizeof(msg));
-	for (; nr < w->ifaces_nr; nr++)
-		if (!w->ifaces[nr].why[0])
-			tbg_report("toboggand: wire: on %s (%s%s)", w->ifaces[nr].name,
-				w->ifaces[nr].how,
-				strcmp(w->ifaces[nr].xdp, "on") ? "" : ", xdp");
-}
-
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 {
 	tbg_guard_tick(&w->guard);
@@ -821,13 +456,22 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 		tbg_tcbs_sweep(&w->tcbs, now_ns, w->draining);
 	else
 		tbg_flows_sweep(&w->flows, now_ns);
-	forget_off(w);
-	tbg_privilege_raise();
-	attach_again(w);
-	add_late(w);
-	if (answers(w))
-		xdp_tick(w, now_ns);
-	tbg_privilege_lower();
+	tbg_interfaces_follow(&w->on, now_ns);
+}
+
+int tbg_wire_news_fd(const struct tbg_wire *w)
+{
+	return w->on.news ? tbg_link_news_fd(w->on.news) : -1;
+}
+
+void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
+{
+	tbg_interfaces_news(&w->on, now_ns);
+}
+
+const char *tbg_wire_held(const struct tbg_wire *w)
+{
+	return w->on.held;
 }
 
 void tbg_wire_again(struct tbg_wire *w, uint64_t now_ns)

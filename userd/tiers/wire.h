@@ -11,20 +11,11 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "tiers/interfaces.h"
 #include "tiers/maps.h"
 #include "tiers/tcb.h"
 
 struct bpf_object;
-
-struct tbg_wire_iface {
-	char name[16];
-	int ifindex;			/* 0: there is none of that name now */
-	char how[8];			/* "tcx", "clsact" or "off" */
-	char why[120];			/* why it is off */
-	char xdp[4];			/* "on", "off", or "" where it is not asked for, or TC off */
-	char xdp_why[120];		/* why that is off, and TC answers alone */
-	uint64_t xdp_retry_ns;		/* when it is tried again; 0: never */
-};
 
 struct tbg_wire;
 
@@ -94,6 +85,16 @@ void tbg_wire_close(struct tbg_wire *w);
 
 /* Housekeeping, about once a second, by the control thread alone. */
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns);
+
+/*
+ * Readable when interfaces, addresses or routes have changed, or -1. Then, and a few times
+ * a second, tbg_wire_news() is to be called, which follows them; by the control thread.
+ */
+int tbg_wire_news_fd(const struct tbg_wire *w);
+void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns);
+
+/* Why wire, which is on, answers nothing for now; "": it answers. */
+const char *tbg_wire_held(const struct tbg_wire *w);
 
 /*
  * A connection's slot. tbg_conn_claim() looks the flow of the accepted socket

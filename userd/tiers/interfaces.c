@@ -1,0 +1,609 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Attaching wire to interfaces, and keeping it there: netlink tells when one comes, goes
+ * or loses its qdisc; every two seconds all are looked at, since nobody tells who takes a
+ * program off tcx. See interfaces.h. Must never leave one half attached.
+ */
+#include "tiers/interfaces.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "config/units.h"
+#include "os/clock.h"
+#include "os/message.h"
+#include "os/privilege.h"
+#include "tiers/links.h"
+#include "tiers/maps.h"
+#include "tiers/xdp.h"
+
+#define XDP_RETRY_NS (600 * 1000000000ull)	/* where it was given up */
+#define FOLLOW_GAP_NS (20 * 1000000ull)		/* between looks, however much changes */
+#define NARROW_V4 (96 + 1)	/* routes as wide as this lead to anybody */
+#define NARROW_V6 3
+
+/* "" or why wire cannot work on an interface. */
+static void iface_unfit(const char *name, char *ret, size_t len)
+{
+	struct ifreq req = {};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	ret[0] = 0;
+	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", name);
+	if (fd < 0 || ioctl(fd, SIOCGIFHWADDR, &req))
+		snprintf(ret, len, "%s", strerror(errno));
+	else if (req.ifr_hwaddr.sa_family != ARPHRD_ETHER &&
+		 req.ifr_hwaddr.sa_family != ARPHRD_LOOPBACK)
+		snprintf(ret, len, "not an Ethernet or loopback interface");
+	if (fd >= 0)
+		close(fd);
+}
+
+/* "" or which of the attached interfaces the frames of i pass as well. */
+static void iface_twice(struct tbg_interfaces *f, struct tbg_wire_iface *i)
+{
+	if (!i->why[0] && !f->links)
+		f->links = tbg_links_open();
+	for (unsigned int n = 0; n < f->nr && !i->why[0]; n++) {
+		const struct tbg_wire_iface *other = &f->at[n];
+
+		/* they would be translated twice */
+		if (other->why[0] || !tbg_links_stacked(f->links, i->ifindex, other->ifindex))
+			continue;
+		i->covered = true;
+		snprintf(i->why, sizeof(i->why),
+			 "its frames pass %s, where wire is; one of them is enough",
+			 other->name);
+	}
+}
+
+/* Says so once: TC, which is attached, answers alone. */
+static void xdp_off(struct tbg_wire_iface *i, const char *why)
+{
+	bool news = strcmp(i->xdp, "off") || strcmp(i->xdp_why, why);
+
+	strcpy(i->xdp, "off");
+	snprintf(i->xdp_why, sizeof(i->xdp_why), "%s", why);
+	if (news)
+		tbg_report("toboggand: wire: no XDP on %s: %s; TC answers there", i->name, why);
+}
+
+static void xdp_attach(struct tbg_interfaces *f, unsigned int nr)
+{
+	struct tbg_wire_iface *i = &f->at[nr];
+	char why[sizeof(i->xdp_why)];
+	int fd = 0;
+
+	if (!f->xdp)
+		fd = tbg_xdp_open(&f->xdp, f->obj, f->plan, why, sizeof(why));
+	if (!fd)
+		fd = tbg_xdp_attach(f->xdp, i->ifindex, why, sizeof(why));
+	if (fd < 0) {
+		xdp_off(i, why);
+	} else {
+		strcpy(i->xdp, "on");
+		i->xdp_why[0] = 0;
+	}
+	/* who has it may go at any time */
+	i->xdp_retry_ns = fd == -EBUSY ? tbg_mono_ns() : 0;
+	f->xdp_fd[nr] = fd;
+}
+
+static void xdp_detach(struct tbg_interfaces *f, unsigned int nr)
+{
+	if (f->xdp_fd[nr] >= 0) {
+		close(f->xdp_fd[nr]);
+		tbg_xdp_forget(f->xdp, f->at[nr].ifindex);
+	}
+	f->xdp_fd[nr] = -1;
+}
+
+static void xdp_attach_again(struct tbg_interfaces *f, unsigned int nr)
+{
+	xdp_detach(f, nr);
+	xdp_attach(f, nr);
+	if (f->xdp_fd[nr] >= 0)
+		tbg_report("toboggand: wire: its XDP program on %s was removed by somebody; attached again",
+			f->at[nr].name);
+}
+
+/*
+ * A device may prove unfit, or its clients be so far away that it seems so; and
+ * another's program may go, or somebody take ours off.
+ */
+static void xdp_tick(struct tbg_interfaces *f, uint64_t now_ns)
+{
+	for (unsigned int nr = 0; nr < f->nr; nr++) {
+		struct tbg_wire_iface *i = &f->at[nr];
+
+		if (i->xdp_retry_ns && now_ns >= i->xdp_retry_ns) {
+			xdp_attach(f, nr);
+		} else if (f->xdp_fd[nr] < 0) {
+			continue;
+		} else if (tbg_xdp_is_detached(f->xdp_fd[nr])) {
+			xdp_attach_again(f, nr);
+		} else if (tbg_xdp_is_lost(f->xdp, i->ifindex)) {
+			xdp_detach(f, nr);
+			xdp_off(i, "what it sends is not acknowledged; the peer of a veth needs XDP too");
+			i->xdp_retry_ns = now_ns + XDP_RETRY_NS;
+		} else if (f->xdp_fd[nr] >= 0) {
+			tbg_xdp_follow(f->xdp, i->ifindex);
+		}
+	}
+}
+
+static const char *attach_why(int err)
+{
+	return err == -EBUSY ? "it has an ingress qdisc; replace that by clsact" :
+			       strerror(-err);
+}
+
+/* XDP needs the programs of TC: it is not tried before they are there. */
+static void iface_off(struct tbg_wire_iface *i, int err)
+{
+	strcpy(i->how, "off");
+	i->xdp[0] = 0;
+	i->xdp_why[0] = 0;
+	i->xdp_retry_ns = 0;
+	snprintf(i->why, sizeof(i->why), "attach: %s", attach_why(err));
+}
+
+static void iface_how(struct tbg_interfaces *f, unsigned int nr)
+{
+	snprintf(f->at[nr].how, sizeof(f->at[nr].how), "%s",
+		 f->attached[nr].tcx ? "tcx" : "clsact");
+}
+
+/*
+ * Whether wire is on it. One that is called something else now is the same; want of a
+ * descriptor to ask with says nothing.
+ */
+static bool iface_stays(struct tbg_wire_iface *i)
+{
+	if (i->why[0])
+		return false;
+	if (if_indextoname(i->ifindex, i->name) || errno != ENXIO)
+		return true;
+	tbg_report("toboggand: wire: %s is gone", i->name);
+	return false;
+}
+
+/*
+ * An interface that went away took the programs with it. Those that wire is not on are
+ * forgotten too, for add_late() to try all that are wanted anew.
+ */
+static void forget_off(struct tbg_interfaces *f)
+{
+	unsigned int kept = 0;
+
+	for (unsigned int i = 0; i < f->nr; i++) {
+		if (!iface_stays(&f->at[i])) {
+			xdp_detach(f, i);
+			continue;
+		}
+		f->at[kept] = f->at[i];
+		f->xdp_fd[kept] = f->xdp_fd[i];
+		f->attached[kept++] = f->attached[i];
+	}
+	f->nr = kept;
+}
+
+/* Whether there is a place for one more; what wire is not on gives its own up. */
+static bool has_place(struct tbg_interfaces *f, const char *name)
+{
+	if (f->nr == TBG_IFACES_MAX)
+		forget_off(f);
+	if (f->nr < TBG_IFACES_MAX)
+		return true;
+	if (!f->full)
+		tbg_report("toboggand: wire: on %d interfaces, which are all it can be on; not on %s",
+			TBG_IFACES_MAX, name);
+	f->full = true;
+	return false;
+}
+
+/* Not while draining: wire only translates then. */
+static bool answers(const struct tbg_interfaces *f)
+{
+	return __atomic_load_n(&f->knob->answer, __ATOMIC_RELAXED);
+}
+
+static int iface_add(struct tbg_interfaces *f, const char *name, bool xdp)
+{
+	struct tbg_wire_iface *i;
+	int err;
+
+	if (!has_place(f, name))
+		return -E2BIG;
+	i = &f->at[f->nr];
+	*i = (struct tbg_wire_iface){ .ifindex = if_nametoindex(name) };
+	f->xdp_fd[f->nr] = -1;
+	snprintf(i->name, sizeof(i->name), "%s", name);
+	snprintf(i->how, sizeof(i->how), "off");
+	if (i->ifindex)
+		iface_unfit(name, i->why, sizeof(i->why));
+	else
+		strcpy(i->why, "no such interface");
+	iface_twice(f, i);
+	if (!i->why[0]) {
+		err = tbg_attach(&f->attached[f->nr], i->ifindex, f->progs);
+		if (err)
+			iface_off(i, err);
+		else
+			iface_how(f, f->nr);
+		if (!err && xdp && answers(f))
+			xdp_attach(f, f->nr);
+	}
+	f->nr++;
+	return i->why[0] ? -EOPNOTSUPP : 0;
+}
+
+static bool serves(const struct tbg_interfaces *f, const struct sockaddr *addr)
+{
+	for (unsigned int i = 0; i < f->listeners_nr; i++) {
+		const struct sockaddr_storage *l = &f->listeners[i];
+
+		if (l->ss_family != addr->sa_family)
+			continue;
+		if (l->ss_family == AF_INET) {
+			uint32_t a = ((struct sockaddr_in *)l)->sin_addr.s_addr;
+			uint32_t b = ((struct sockaddr_in *)addr)->sin_addr.s_addr;
+
+			if (!a || a == b)
+				return true;
+			/* all of 127/8 is on lo, whatever address it shows */
+			if (ntohl(a) >> 24 == 127 && ntohl(b) >> 24 == 127)
+				return true;
+		} else {
+			const struct in6_addr *a =
+				&((struct sockaddr_in6 *)l)->sin6_addr;
+
+			if (IN6_IS_ADDR_UNSPECIFIED(a) ||
+			    IN6_ARE_ADDR_EQUAL(a, &((struct sockaddr_in6 *)addr)->sin6_addr))
+				return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * By whichever of its names: `ip link property` gives it more than one. One that has gone
+ * since forget_off() looked is known until it looks again.
+ */
+static bool known(const struct tbg_interfaces *f, const char *name)
+{
+	int ifindex = if_nametoindex(name);
+
+	for (unsigned int i = 0; i < f->nr; i++)
+		if (ifindex ? f->at[i].ifindex == ifindex : !strcmp(f->at[i].name, name))
+			return true;
+	return false;
+}
+
+/* Whether any client but this machine itself can reach a listener. */
+static bool serves_others(const struct tbg_interfaces *f)
+{
+	for (unsigned int i = 0; i < f->listeners_nr; i++) {
+		const struct sockaddr_in *in = (const void *)&f->listeners[i];
+		const struct sockaddr_in6 *in6 = (const void *)&f->listeners[i];
+
+		if (f->listeners[i].ss_family == AF_INET ?
+		    ntohl(in->sin_addr.s_addr) >> 24 != 127 :
+		    !IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * "auto": every fit interface that is up and has an address we listen on. An unfit one is
+ * noted, as it is left out: it may carry connections without having any such address.
+ */
+static int add_automatic(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
+{
+	bool others = serves_others(f);
+	struct ifaddrs *all;
+	char why[120];
+
+	if (getifaddrs(&all)) {
+		snprintf(ret_msg, msg_len, "interfaces: %s", strerror(errno));
+		return -errno;
+	}
+	for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+		bool inet = i->ifa_addr && (i->ifa_addr->sa_family == AF_INET ||
+					    i->ifa_addr->sa_family == AF_INET6);
+
+		if (!(i->ifa_flags & IFF_UP) || known(f, i->ifa_name))
+			continue;
+		iface_unfit(i->ifa_name, why, sizeof(why));
+		if (why[0] ? others : inet && serves(f, i->ifa_addr))
+			iface_add(f, i->ifa_name, false);
+	}
+	freeifaddrs(all);
+	return 0;
+}
+
+/* Every wanted interface that is not attached yet; the first failure. */
+static int add_named(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
+{
+	const char *word = f->wanted;
+	char name[IF_NAMESIZE];
+	int err, first = 0;
+	bool xdp;
+
+	for (; *word; word += strcspn(word, ","), word += *word == ',') {
+		if (!tbg_value_iface(word, name, &xdp) || known(f, name))
+			continue;
+		err = iface_add(f, name, xdp);
+		if (first || !err)
+			continue;
+		first = err;
+		snprintf(ret_msg, msg_len, "wire: %s: %s", name,
+			 f->at[f->nr - 1].why);
+	}
+	return first;
+}
+
+static int add_wanted(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
+{
+	int err = f->automatic ? add_automatic(f, ret_msg, msg_len) :
+				 add_named(f, ret_msg, msg_len);
+
+	tbg_links_close(f->links);
+	f->links = NULL;
+	return err;
+}
+
+/*
+ * Somebody else may take our programs off an interface that stays. Without them the
+ * connections there lose their translation.
+ */
+static void attach_again(struct tbg_interfaces *f)
+{
+	for (unsigned int nr = 0; nr < f->nr; nr++) {
+		struct tbg_wire_iface *i = &f->at[nr];
+		int did = i->why[0] ? 0 : tbg_attach_again(&f->attached[nr]);
+
+		if (did > 0) {
+			iface_how(f, nr);
+			tbg_report("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
+				i->name, i->how);
+		} else if (did < 0) {
+			iface_off(i, did);
+			tbg_report("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
+				i->name, attach_why(did));
+			/* an answer that nobody translates for is none */
+			xdp_detach(f, nr);
+		}
+	}
+}
+
+/* Interfaces come back, or come late. */
+static void add_late(struct tbg_interfaces *f)
+{
+	unsigned int nr = f->nr;
+	char msg[256];
+
+	add_wanted(f, msg, sizeof(msg));
+	for (; nr < f->nr; nr++)
+		if (!f->at[nr].why[0])
+			tbg_report("toboggand: wire: on %s (%s%s)", f->at[nr].name,
+				f->at[nr].how,
+				strcmp(f->at[nr].xdp, "on") ? "" : ", xdp");
+}
+
+/* --- what `auto` leaves out ------------------------------------------------ */
+
+static bool is_left_out(const struct tbg_interfaces *f, const struct tbg_wire_iface *i)
+{
+	return f->automatic && i->why[0] && i->ifindex && !i->covered;
+}
+
+/* Says so of each, once. */
+static void left_note(struct tbg_interfaces *f)
+{
+	int now[TBG_IFACES_MAX];
+	unsigned int nr = 0;
+
+	for (unsigned int i = 0; i < f->nr; i++) {
+		const struct tbg_wire_iface *one = &f->at[i];
+		bool news = true;
+
+		if (!is_left_out(f, one))
+			continue;
+		for (unsigned int n = 0; n < f->left_nr; n++)
+			news &= f->left[n] != one->ifindex;
+		if (news)
+			tbg_report("toboggand: wire: auto leaves out %s: %s", one->name,
+				   one->why);
+		now[nr++] = one->ifindex;
+	}
+	memcpy(f->left, now, nr * sizeof(now[0]));
+	f->left_nr = nr;
+	tbg_link_news_routes(f->news, nr);
+}
+
+struct carrier {
+	const struct tbg_interfaces *f;
+	const struct ifaddrs *all;
+	struct tbg_subnet route;
+};
+
+static struct tbg_subnet subnet_of(const struct ifaddrs *a)
+{
+	bool v4 = a->ifa_addr->sa_family == AF_INET;
+	const uint8_t *at = v4 ? (void *)&((struct sockaddr_in *)a->ifa_addr)->sin_addr :
+				 (void *)&((struct sockaddr_in6 *)a->ifa_addr)->sin6_addr;
+	const uint8_t *mask = v4 ? (void *)&((struct sockaddr_in *)a->ifa_netmask)->sin_addr :
+				   (void *)&((struct sockaddr_in6 *)a->ifa_netmask)->sin6_addr;
+	struct tbg_subnet ret = { .len = v4 ? 96 : 0 };
+	size_t size = v4 ? 4 : 16;
+
+	if (v4)
+		memset(ret.at + 10, 0xff, 2);
+	memcpy(ret.at + 16 - size, at, size);
+	for (size_t i = 0; i < size * 8 && mask[i / 8] >> (7 - i % 8) & 1; i++)
+		ret.len++;
+	return ret;
+}
+
+static bool is_on(const struct tbg_interfaces *f, const char *name)
+{
+	for (unsigned int i = 0; i < f->nr; i++)
+		if (!f->at[i].why[0] && !strcmp(f->at[i].name, name))
+			return true;
+	return false;
+}
+
+static bool is_v4(const struct tbg_subnet *s)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return s->len >= 96 && !memcmp(s->at, mapped, sizeof(mapped));
+}
+
+/* Whether a route may take connections from where wire is: to anybody, or to its subnets. */
+static bool route_carries(const struct tbg_subnet *to, void *arg)
+{
+	struct carrier *c = arg;
+
+	c->route = *to;
+	if (to->len <= (is_v4(to) ? NARROW_V4 : NARROW_V6))
+		return true;
+	for (const struct ifaddrs *i = c->all; i; i = i->ifa_next) {
+		struct tbg_subnet s;
+
+		if (!i->ifa_addr || !i->ifa_netmask || i->ifa_flags & IFF_LOOPBACK ||
+		    (i->ifa_addr->sa_family != AF_INET &&
+		     i->ifa_addr->sa_family != AF_INET6) || !is_on(c->f, i->ifa_name))
+			continue;
+		s = subnet_of(i);
+		if (is_v4(&s) == is_v4(to) && tbg_subnets_overlap(&s, to))
+			return true;
+	}
+	return false;
+}
+
+static void route_text(const struct tbg_subnet *to, char *ret, size_t len)
+{
+	bool v4 = is_v4(to);
+	char text[INET6_ADDRSTRLEN];
+
+	inet_ntop(v4 ? AF_INET : AF_INET6, to->at + (v4 ? 12 : 0), text, sizeof(text));
+	snprintf(ret, len, "%s/%u", text, to->len - (v4 ? 96 : 0));
+}
+
+/* "" or which interface could carry connections that wire has answered on. */
+static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
+{
+	struct carrier c = { .f = f };
+	struct ifaddrs *all;
+	char route[64];
+	bool on = false;
+
+	ret[0] = 0;
+	for (unsigned int i = 0; i < f->nr; i++)
+		on |= !f->at[i].why[0] && !(f->at[i].ifindex == 1);
+	/* what is not translated needs no one way */
+	if (!f->left_nr || !on || !f->translated || getifaddrs(&all))
+		return;
+	c.all = all;
+	for (unsigned int i = 0; i < f->nr && !ret[0]; i++) {
+		const struct tbg_wire_iface *one = &f->at[i];
+
+		if (!is_left_out(f, one) || !tbg_links_route(one->ifindex, route_carries, &c))
+			continue;
+		route_text(&c.route, route, sizeof(route));
+		snprintf(ret, TBG_HELD_LEN,
+			 "%s, which auto leaves out (%.100s), has the route %s; name the interfaces with --wire to answer all the same",
+			 one->name, one->why, route);
+	}
+	freeifaddrs(all);
+}
+
+static void held_note(struct tbg_interfaces *f)
+{
+	char why[TBG_HELD_LEN];
+
+	held_look(f, why);
+	if (!strcmp(why, f->held))
+		return;
+	if (why[0])
+		tbg_report("toboggand: wire answers nothing: %s", why);
+	else
+		tbg_report("toboggand: wire answers again");
+	memcpy(f->held, why, sizeof(why));
+	__atomic_store_n(&f->knob->held, !!why[0], __ATOMIC_RELEASE);
+}
+
+/* --- from outside ---------------------------------------------------------- */
+
+int tbg_interfaces_open(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
+{
+	int err;
+
+	/* before the first look: what changes behind it is heard of */
+	f->news = tbg_link_news_open();
+	if (!f->news)
+		tbg_report("toboggand: wire: no news of interfaces: %s; they are looked at every 2 s",
+			   strerror(errno));
+	err = add_wanted(f, ret_msg, msg_len);
+	if (err)
+		return err;
+	for (unsigned int i = 0; i < f->nr; i++) {
+		if (f->at[i].why[0])
+			continue;
+		left_note(f);
+		held_note(f);
+		return 0;
+	}
+	if (f->nr)
+		snprintf(ret_msg, msg_len, "wire: %s: %s", f->at[0].name, f->at[0].why);
+	else
+		snprintf(ret_msg, msg_len, "wire: no interface that is up has an address we listen on");
+	return -ENODEV;
+}
+
+void tbg_interfaces_close(struct tbg_interfaces *f)
+{
+	for (unsigned int i = 0; i < f->nr; i++) {
+		xdp_detach(f, i);
+		if (!f->at[i].why[0])
+			tbg_detach(&f->attached[i]);
+	}
+	f->nr = 0;
+	tbg_link_news_close(f->news);
+	f->news = NULL;
+}
+
+void tbg_interfaces_follow(struct tbg_interfaces *f, uint64_t now_ns)
+{
+	f->followed_ns = now_ns;
+	f->news_wait = false;
+	forget_off(f);
+	tbg_privilege_raise();
+	attach_again(f);
+	add_late(f);
+	if (answers(f))
+		xdp_tick(f, now_ns);
+	tbg_privilege_lower();
+	left_note(f);
+	held_note(f);
+}
+
+void tbg_interfaces_news(struct tbg_interfaces *f, uint64_t now_ns)
+{
+	if (f->news && tbg_link_news_take(f->news))
+		f->news_wait = true;
+	if (f->news_wait && now_ns - f->followed_ns >= FOLLOW_GAP_NS)
+		tbg_interfaces_follow(f, now_ns);
+}

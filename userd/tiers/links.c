@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * rtnetlink by libmnl: dumps of links, qdiscs, filters and routes, and the notices of
+ * their changes. Called by attach.c and interfaces.c, in the control thread. Must never
+ * change anything.
+ */
+#include "tiers/links.h"
+
+#include <errno.h>
+#include <linux/if_link.h>
+#include <linux/pkt_sched.h>
+#include <linux/rtnetlink.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libmnl/libmnl.h>
+
+#define DUMP_BYTES 32768	/* of messages at once, as the kernel sends dumps */
+#define DUMP_TRIES 4		/* where something changes meanwhile */
+#define TBG_STACK_MAX 8		/* devices upon devices that we look through */
+
+/* A request for a dump, its fixed part of len bytes all zero. */
+static struct nlmsghdr *request(char *buf, uint16_t type, size_t len, void *ret_fixed)
+{
+	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
+
+	h->nlmsg_type = type;
+	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+	*(void **)ret_fixed = mnl_nlmsg_put_extra_header(h, len);
+	return h;
+}
+
+static int dump_once(struct mnl_socket *nl, const struct nlmsghdr *req, mnl_cb_t fn, void *arg)
+{
+	char buf[DUMP_BYTES] __attribute__((aligned(8)));
+	int more = MNL_CB_OK;
+
+	if (mnl_socket_sendto(nl, req, req->nlmsg_len) < 0)
+		return -errno;
+	while (more > MNL_CB_STOP) {
+		ssize_t len = mnl_socket_recvfrom(nl, buf, sizeof(buf));
+
+		more = len < 0 ? -1 : mnl_cb_run(buf, len, 0, mnl_socket_get_portid(nl), fn, arg);
+	}
+	return more < 0 ? -errno : 0;
+}
+
+/*
+ * Shows fn every message that the request is answered with, after begin(arg): that may be
+ * called again, where a change has made the answer useless. 0 or negative errno.
+ */
+static int dump(const struct nlmsghdr *req, void (*begin)(void *arg), mnl_cb_t fn, void *arg)
+{
+	int on = 1, err = -EINTR;
+
+	for (int i = 0; i < DUMP_TRIES && err == -EINTR; i++) {
+		/* a socket of its own: what is left of an answer is of no use */
+		struct mnl_socket *nl = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
+
+		if (!nl)
+			return -errno;
+		/* else routes of all interfaces are shown, and fn looks itself */
+		mnl_socket_setsockopt(nl, NETLINK_GET_STRICT_CHK, &on, sizeof(on));
+		begin(arg);
+		err = mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) ? -errno :
+		      dump_once(nl, req, fn, arg);
+		mnl_socket_close(nl);
+	}
+	return err;
+}
+
+static const struct nlattr *attr_of(const struct nlmsghdr *h, size_t fixed, uint16_t type)
+{
+	const struct nlattr *a;
+
+	mnl_attr_for_each(a, h, fixed)
+		if (mnl_attr_get_type(a) == type)
+			return a;
+	return NULL;
+}
+
+static bool attr_is(const struct nlattr *a, const char *text)
+{
+	return a && mnl_attr_validate(a, MNL_TYPE_NUL_STRING) >= 0 &&
+	       !strcmp(mnl_attr_get_str(a), text);
+}
+
+static int attr_number(const struct nlattr *a)
+{
+	return a && mnl_attr_validate(a, MNL_TYPE_U32) >= 0 ? (int)mnl_attr_get_u32(a) : 0;
+}
+
+/* --- links --------------------------------------------------------------- */
+
+/* An interface, what it lies on, and what it is a port of. */
+struct link {
+	int ifindex, below, master;
+};
+
+struct tbg_links {
+	struct link *at;
+	unsigned int nr;
+};
+
+/*
+ * The other end of a pair is no lower device, nor is one elsewhere, nor one where the
+ * frames pass wrapped: a tunnel's, MACsec's.
+ */
+static bool link_is_apart(const struct nlmsghdr *h)
+{
+	static const char *const apart[] = {
+		"veth", "netkit", "gretap", "ip6gretap", "erspan", "ip6erspan", "vxlan",
+		"geneve", "bareudp", "macsec",
+	};
+	const struct nlattr *info = attr_of(h, sizeof(struct ifinfomsg), IFLA_LINKINFO), *a;
+
+	if (attr_of(h, sizeof(struct ifinfomsg), IFLA_LINK_NETNSID))
+		return true;
+	if (!info)
+		return false;
+	mnl_attr_for_each_nested(a, info)
+		for (size_t i = 0; mnl_attr_get_type(a) == IFLA_INFO_KIND &&
+				   i < sizeof(apart) / sizeof(*apart); i++)
+			if (attr_is(a, apart[i]))
+				return true;
+	return false;
+}
+
+static void links_begin(void *arg)
+{
+	((struct tbg_links *)arg)->nr = 0;
+}
+
+static int link_add(const struct nlmsghdr *h, void *arg)
+{
+	const struct ifinfomsg *info = mnl_nlmsg_get_payload(h);
+	struct tbg_links *l = arg;
+	struct link *at = realloc(l->at, (l->nr + 1) * sizeof(*at));
+
+	if (!at)
+		return MNL_CB_ERROR;
+	l->at = at;
+	at += l->nr++;
+	*at = (struct link){ .ifindex = info->ifi_index };
+	if (!link_is_apart(h))
+		at->below = attr_number(attr_of(h, sizeof(*info), IFLA_LINK));
+	at->master = attr_number(attr_of(h, sizeof(*info), IFLA_MASTER));
+	return MNL_CB_OK;
+}
+
+struct tbg_links *tbg_links_open(void)
+{
+	struct tbg_links *ret = calloc(1, sizeof(*ret));
+	char buf[MNL_NLMSG_HDRLEN + sizeof(struct ifinfomsg) + 64];
+	struct ifinfomsg *info;
+
+	if (ret)
+		dump(request(buf, RTM_GETLINK, sizeof(*info), &info), links_begin, link_add, ret);
+	return ret;
+}
+
+void tbg_links_close(struct tbg_links *l)
+{
+	if (l)
+		free(l->at);
+	free(l);
+}
+
+/* Whether upper lies on lower, over at most depth others. */
+static bool lies_on(const struct tbg_links *l, int upper, int lower, int depth)
+{
+	if (upper == lower)
+		return true;
+	for (unsigned int i = 0; depth && i < l->nr; i++) {
+		const struct link *k = &l->at[i];
+
+		if (k->ifindex == upper && k->below && k->below != upper &&
+		    lies_on(l, k->below, lower, depth - 1))
+			return true;
+		if (k->master == upper && lies_on(l, k->ifindex, lower, depth - 1))
+			return true;
+	}
+	return false;
+}
+
+bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other)
+{
+	return l && (lies_on(l, ifindex, other, TBG_STACK_MAX) ||
+		     lies_on(l, other, ifindex, TBG_STACK_MAX));
+}
+
+/* --- clsact -------------------------------------------------------------- */
+
+struct qdisc {
+	int ifindex;
+	bool is_clsact;
+};
+
+static void qdisc_begin(void *arg)
+{
+	((struct qdisc *)arg)->is_clsact = false;
+}
+
+static int qdisc_look(const struct nlmsghdr *h, void *arg)
+{
+	const struct tcmsg *tc = mnl_nlmsg_get_payload(h);
+	struct qdisc *q = arg;
+
+	if (tc->tcm_ifindex == q->ifindex && tc->tcm_parent == TC_H_CLSACT)
+		q->is_clsact = attr_is(attr_of(h, sizeof(*tc), TCA_KIND), "clsact");
+	return MNL_CB_OK;
+}
+
+bool tbg_links_clsact(int ifindex)
+{
+	char buf[MNL_NLMSG_HDRLEN + sizeof(struct tcmsg) + 64];
+	struct qdisc q = { .ifindex = ifindex };
+	struct tcmsg *tc;
+
+	dump(request(buf, RTM_GETQDISC, sizeof(*tc), &tc), qdisc_begin, qdisc_look, &q);
+	return q.is_clsact;
+}
+
+static void filters_begin(void *arg)
+{
+	*(int *)arg = 0;
+}
+
+static int filter_count(const struct nlmsghdr *h, void *arg)
+{
+	++*(int *)arg;
+	return MNL_CB_OK;
+}
+
+int tbg_links_filters(int ifindex)
+{
+	static const uint32_t parents[] = {
+		TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS),
+		TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS),
+	};
+	int nr = 0;
+
+	for (int i = 0; i < 2; i++) {
+		char buf[MNL_NLMSG_HDRLEN + sizeof(struct tcmsg) + 64];
+		struct nlmsghdr *req;
+		struct tcmsg *tc;
+		int here;
+
+		req = request(buf, RTM_GETTFILTER, sizeof(*tc), &tc);
+		tc->tcm_ifindex = ifindex;
+		tc->tcm_parent = parents[i];
+		if (dump(req, filters_begin, filter_count, &here))
+			return -1;
+		nr += here;
+	}
+	return nr;
+}
+
+/* --- routes -------------------------------------------------------------- */
+
+bool tbg_subnets_overlap(const struct tbg_subnet *a, const struct tbg_subnet *b)
+{
+	unsigned int len = a->len < b->len ? a->len : b->len;
+
+	if (memcmp(a->at, b->at, len / 8))
+		return false;
+	return !(len % 8) || !((a->at[len / 8] ^ b->at[len / 8]) >> (8 - len % 8));
+}
+
+struct route_search {
+	int ifindex;
+	bool (*fn)(const struct tbg_subnet *to, void *arg);
+	void *arg;
+	bool found;
+};
+
+static void route_begin(void *arg)
+{
+}
+
+/* One next hop is enough. */
+static bool route_is_by(const struct nlmsghdr *h, int ifindex)
+{
+	const struct nlattr *several = attr_of(h, sizeof(struct rtmsg), RTA_MULTIPATH);
+	const struct rtnexthop *hop;
+	int len;
+
+	if (!several)
+		return attr_number(attr_of(h, sizeof(struct rtmsg), RTA_OIF)) == ifindex;
+	hop = mnl_attr_get_payload(several);
+	len = mnl_attr_get_payload_len(several);
+	for (; RTNH_OK(hop, len); len -= RTNH_ALIGN(hop->rtnh_len), hop = RTNH_NEXT(hop))
+		if (hop->rtnh_ifindex == ifindex)
+			return true;
+	return false;
+}
+
+static int route_look(const struct nlmsghdr *h, void *arg)
+{
+	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
+	bool v4 = rt->rtm_family == AF_INET;
+	const struct nlattr *to = attr_of(h, sizeof(*rt), RTA_DST);
+	struct tbg_subnet s = { .len = rt->rtm_dst_len + (v4 ? 96 : 0) };
+	struct route_search *r = arg;
+	size_t size = v4 ? 4 : 16;
+
+	if (r->found || rt->rtm_type != RTN_UNICAST || rt->rtm_table == RT_TABLE_LOCAL ||
+	    s.len > 128 || (to && mnl_attr_get_payload_len(to) != size) ||
+	    !route_is_by(h, r->ifindex))
+		return MNL_CB_OK;
+	if (v4)
+		memset(s.at + 10, 0xff, 2);
+	if (to)
+		memcpy(s.at + 16 - size, mnl_attr_get_payload(to), size);
+	/* fe80::/10: of each link itself */
+	if (!v4 && s.at[0] == 0xfe && (s.at[1] & 0xc0) == 0x80)
+		return MNL_CB_OK;
+	r->found = r->fn(&s, r->arg);
+	return MNL_CB_OK;
+}
+
+bool tbg_links_route(int ifindex, bool (*fn)(const struct tbg_subnet *to, void *arg), void *arg)
+{
+	struct route_search r = { .ifindex = ifindex, .fn = fn, .arg = arg };
+	static const unsigned char families[] = { AF_INET, AF_INET6 };
+
+	for (int i = 0; i < 2 && !r.found; i++) {
+		char buf[MNL_NLMSG_HDRLEN + sizeof(struct rtmsg) + 64];
+		struct nlmsghdr *req;
+		struct rtmsg *rt;
+
+		req = request(buf, RTM_GETROUTE, sizeof(*rt), &rt);
+		rt->rtm_family = families[i];
+		mnl_attr_put_u32(req, RTA_OIF, ifindex);
+		dump(req, route_begin, route_look, &r);
+	}
+	return r.found;
+}
+
+/* --- news ---------------------------------------------------------------- */
+
+struct tbg_link_news {
+	struct mnl_socket *nl;
+	bool routes;
+};
+
+struct tbg_link_news *tbg_link_news_open(void)
+{
+	struct tbg_link_news *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->nl = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (n->nl && !mnl_socket_bind(n->nl, RTMGRP_LINK | RTMGRP_TC | RTMGRP_IPV4_IFADDR |
+				      RTMGRP_IPV6_IFADDR, MNL_SOCKET_AUTOPID))
+		return n;
+	tbg_link_news_close(n);
+	return NULL;
+}
+
+void tbg_link_news_close(struct tbg_link_news *n)
+{
+	if (n && n->nl)
+		mnl_socket_close(n->nl);
+	free(n);
+}
+
+int tbg_link_news_fd(const struct tbg_link_news *n)
+{
+	return mnl_socket_get_fd(n->nl);
+}
+
+bool tbg_link_news_take(struct tbg_link_news *n)
+{
+	char buf[DUMP_BYTES];
+	bool any = false;
+
+	/* ENOBUFS: more than we could take, so something has changed */
+	while (mnl_socket_recvfrom(n->nl, buf, sizeof(buf)) >= 0 || errno == ENOBUFS ||
+	       errno == ENOSPC)
+		any = true;
+	return any;
+}
+
+void tbg_link_news_routes(struct tbg_link_news *n, bool wanted)
+{
+	int groups[] = { RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE };
+
+	if (!n || n->routes == wanted)
+		return;
+	for (int i = 0; i < 2; i++)
+		mnl_socket_setsockopt(n->nl, wanted ? NETLINK_ADD_MEMBERSHIP :
+				      NETLINK_DROP_MEMBERSHIP, &groups[i], sizeof(groups[i]));
+	n->routes = wanted;
+}
