@@ -58,32 +58,6 @@ struct {
 } tbg_hosts SEC(".maps");
 
 /*
- * struct tbg_flow with its first word as the lock that it is. A flow is
- * changed under it wherever both directions, or two CPUs, could meet.
- */
-struct tbg_flow_locked {
-	struct bpf_spin_lock lock;
-	__u32 slot, irs, iss, in_delta, out_delta, given, acked, sent;
-	__u32 tsoff, tsval, ifindex, flowinfo;
-	__u16 win, mss;
-	__u8 wscale, flags, ttl, tos;
-	__u32 repeat_ms, told;
-	__u16 resent;
-	__u8 dups, way;
-	__u32 window, tsrecent;
-	__u16 heard, mac[3];
-	__u64 seen_ns;
-	struct tbg_exchange last;
-	__u32 domain, up_ms, vlans;
-	__u8 burst, df;
-	__u16 pad;
-};
-
-_Static_assert(sizeof(struct tbg_flow_locked) == sizeof(struct tbg_flow), "");
-_Static_assert(__builtin_offsetof(struct tbg_flow_locked, last) ==
-	       __builtin_offsetof(struct tbg_flow, last), "");
-
-/*
  * Four-tuple -> flow. Writer: BPF; the sweeper deletes. Not LRU: evicting a
  * flow with deltas would kill its connection. Full: new ones stay on the stack
  * (plan; without wire: 1).
@@ -92,7 +66,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct tbg_flow_key);
-	__type(value, struct tbg_flow_locked);
+	__type(value, struct tbg_flow);
 } tbg_flows SEC(".maps");
 
 /* Connection words by flow's slot. Writers: abi/conn.h (plan; without wire: 1). */

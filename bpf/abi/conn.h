@@ -20,6 +20,8 @@
 #ifndef TBG_ABI_CONN_H
 #define TBG_ABI_CONN_H
 
+#include <linux/bpf.h>
+
 #include "types.h"
 
 #define TBG_CONN_WORD(taken, written) \
@@ -77,7 +79,7 @@ struct tbg_exchange {
 };
 
 struct tbg_flow {
-	__u32 lock;		/* struct bpf_spin_lock in BPF */
+	struct bpf_spin_lock lock;	/* wherever both directions, or two CPUs, could meet */
 	__u32 slot;		/* index into tbg_conns */
 	__u32 irs;		/* first sequence number after the client's SYN */
 	__u32 iss;		/* first sequence number after our SYN */

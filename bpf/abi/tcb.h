@@ -45,7 +45,7 @@ enum tbg_tcb_state {
 #define TBG_TCB_DF	0x80	/* packets are sent with DF */
 
 struct tbg_tcb {
-	__u32 lock;		/* struct bpf_spin_lock in BPF */
+	struct bpf_spin_lock lock;
 	__u32 rcv_nxt;		/* the client's next byte */
 	__u32 snd_nxt;		/* our next byte; our FIN, once sent, is at it */
 	__u32 acked;		/* highest acknowledgement seen */

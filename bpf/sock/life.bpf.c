@@ -58,7 +58,7 @@ static __always_inline void tbg_life_key(struct bpf_sock_ops *ops,
 static __always_inline void tbg_life_wire(struct bpf_sock_ops *ops, __u32 slot)
 {
 	struct tbg_sock_conn *c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 	struct tbg_conn_word *conn;
 	struct tbg_flow_key key;
 	__u32 wire;

@@ -55,7 +55,7 @@ static __always_inline __u32 tbg_domain(struct __sk_buff *skb)
 
 /* Whether the segment is another VRF's: its flow, of the same ends, has none. */
 static __always_inline bool tbg_is_elsewhere(struct __sk_buff *skb,
-					     const struct tbg_flow_locked *f)
+					     const struct tbg_flow *f)
 {
 	return skb->ifindex != f->ifindex && tbg_domain(skb) != f->domain;
 }
@@ -188,7 +188,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 					      struct tbg_scratch *s)
 {
 	struct tbg_pkt *p = &s->pkt;
-	struct tbg_flow_locked *old;
+	struct tbg_flow *old;
 	struct tbg_tcpopt *opt;
 	struct tbg_embryo *e;
 	bool buried;
@@ -255,7 +255,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 /* For good: what the socket holds of it is not known. */
 static __always_inline void tbg_flow_leave(const struct tbg_flow_key *key)
 {
-	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, key);
+	struct tbg_flow *f = bpf_map_lookup_elem(&tbg_flows, key);
 
 	if (!f)
 		return;
@@ -274,7 +274,7 @@ static __attribute__((noinline)) enum tbg_why
 tbg_flow_born(const struct tbg_pkt *p)
 {
 	struct tbg_embryo *e = bpf_map_lookup_elem(&tbg_embryos, &p->key);
-	struct tbg_flow_locked f = {};
+	struct tbg_flow f = {};
 	struct tbg_conn_word *conn;
 	struct tbg_flow_key *owner;
 	__u32 slot;

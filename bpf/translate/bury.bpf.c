@@ -11,7 +11,7 @@
 SEC("tc")
 int tbg_bury(struct __sk_buff *skb)
 {
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 	struct tbg_burial b = {};
 	bool same;
 

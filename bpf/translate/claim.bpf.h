@@ -36,7 +36,7 @@ tbg_answered(const struct tbg_conn_word *conn, __u32 slot)
 }
 
 /* The half of the idle equation that can be told before the request is read. */
-static __always_inline int tbg_idle(const struct tbg_flow_locked *f,
+static __always_inline int tbg_idle(const struct tbg_flow *f,
 				    const struct tbg_pkt *p,
 				    const struct tbg_answered *a)
 {
@@ -58,7 +58,7 @@ static __always_inline int tbg_idle(const struct tbg_flow_locked *f,
  * What was lost is repeated even behind a FIN.
  */
 static __always_inline int tbg_may_answer(struct tbg_frame *frame,
-					  const struct tbg_flow_locked *f,
+					  const struct tbg_flow *f,
 					  const struct tbg_pkt *p, bool lost)
 {
 	__u8 may = TBG_TCP_PSH | (lost ? TBG_TCP_FIN : 0);
@@ -76,7 +76,7 @@ static __always_inline int tbg_may_answer(struct tbg_frame *frame,
 
 /* 0 or a why: all but the request itself lets wire answer what is not a repeat. */
 static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
-				       const struct tbg_flow_locked *f,
+				       const struct tbg_flow *f,
 				       const struct tbg_pkt *p,
 				       const struct tbg_answered *a)
 {
@@ -109,7 +109,7 @@ struct tbg_tell {
  * numbers of an acknowledgement that the request carries for it, if the socket
  * does not have that yet; where XDP answers, which cannot tell it, that is a why.
  */
-static __always_inline int tbg_claim(struct tbg_flow_locked *f,
+static __always_inline int tbg_claim(struct tbg_flow *f,
 				     const struct tbg_pkt *p,
 				     struct tbg_reply *r,
 				     struct tbg_conn_word *conn,

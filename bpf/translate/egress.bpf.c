@@ -48,7 +48,7 @@ static __always_inline bool tbg_is_foreign(struct __sk_buff *skb)
  * what is acknowledged and send the newer ones alone.
  */
 static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
-					    struct tbg_flow_locked *f,
+					    struct tbg_flow *f,
 					    const struct tbg_pkt *p,
 					    struct tbg_shift *ret)
 {
@@ -129,7 +129,7 @@ static __attribute__((noinline)) bool tbg_is_wrapped(struct __sk_buff *skb,
 						     struct tbg_scratch *s,
 						     const struct tbg_knob *knob)
 {
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 	__u32 l3 = s->pkt.l3;
 	__be16 type = 0;
 	__u8 proto = 0;
@@ -153,7 +153,7 @@ SEC("tc")
 int tbg_egress(struct __sk_buff *skb)
 {
 	struct tbg_shift shift = {};
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 	struct tbg_scratch *s;
 	struct tbg_knob *knob;
 	enum tbg_pkt_kind kind;

@@ -10,7 +10,7 @@
 #include "../wire/flow.bpf.h"
 
 /* First client's number behind wire's last reply; all of the kernel's is past it. */
-static __always_inline __u32 tbg_flow_edge(const struct tbg_flow_locked *f)
+static __always_inline __u32 tbg_flow_edge(const struct tbg_flow *f)
 {
 	return f->last.len ? f->last.seq + f->last.len : f->iss;
 }
@@ -19,7 +19,7 @@ static __always_inline __u32 tbg_flow_edge(const struct tbg_flow_locked *f)
  * How far beyond next, where the socket has sent to, the client may acknowledge: it
  * may have all of a reply whose rest was given to the socket, which has yet to send it.
  */
-static __always_inline __u32 tbg_flow_slack(const struct tbg_flow_locked *f,
+static __always_inline __u32 tbg_flow_slack(const struct tbg_flow *f,
 					    __u32 next)
 {
 	__s32 ahead = f->last.seq + f->last.len + f->last.owed - next;
@@ -30,7 +30,7 @@ static __always_inline __u32 tbg_flow_slack(const struct tbg_flow_locked *f,
 /* The flow's last reply left by XDP, and was lost or is long on its way. */
 static __always_inline void tbg_port_lost(struct tbg_port *port,
 					  const struct tbg_flow_key *key,
-					  const struct tbg_flow_locked *f)
+					  const struct tbg_flow *f)
 {
 	__u32 reply = (f->last.seq + (key->remote_port << 8 ^ f->slot)) | 1;
 
@@ -46,7 +46,7 @@ static __always_inline void tbg_port_lost(struct tbg_port *port,
  * The window that a segment leaves behind wire's last reply, raw as it came: what it
  * has not acknowledged of that, and the socket will be told it has, takes its share.
  */
-static __always_inline __u16 tbg_window_left(const struct tbg_flow_locked *f,
+static __always_inline __u16 tbg_window_left(const struct tbg_flow *f,
 					     const struct tbg_pkt *p)
 {
 	__u32 missing = tbg_flow_edge(f) - p->ack, shift = f->wscale & 15;
@@ -63,7 +63,7 @@ static __always_inline __u16 tbg_window_left(const struct tbg_flow_locked *f,
  * left as they were (tcp_may_update_window), or tbg_tell_window() has shown it.
  * Once it has the segment's payload, it believes what comes.
  */
-static __always_inline bool tbg_is_narrow(const struct tbg_flow_locked *f,
+static __always_inline bool tbg_is_narrow(const struct tbg_flow *f,
 					  const struct tbg_pkt *p)
 {
 	return p->payload_len && tbg_window_left(f, p) < f->heard &&

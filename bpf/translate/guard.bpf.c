@@ -56,7 +56,7 @@ int tbg_guard(struct __sk_buff *skb)
 	struct sk_buff___wire *b = (void *)skb;
 	struct tbg_knob *knob = tbg_knob_get();
 	int cover = TBG_COVER_NONE;
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 	struct tbg_pkt p = {};
 	bool whole;
 	__u64 dev;

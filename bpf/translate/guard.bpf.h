@@ -51,7 +51,7 @@ static __always_inline bool tbg_socket_ends(struct __sk_buff *skb, struct tbg_pk
 }
 
 /* The flow's segments leave where nobody translates: its connection is over. */
-static __always_inline void tbg_guard_close(struct tbg_flow_locked *f)
+static __always_inline void tbg_guard_close(struct tbg_flow *f)
 {
 	struct tbg_conn_word *conn;
 	__u32 slot = f->slot;

@@ -25,7 +25,7 @@
  */
 static __always_inline bool tbg_ack_is_sound(struct __sk_buff *skb,
 					     struct tbg_scratch *s,
-					     const struct tbg_flow_locked *f)
+					     const struct tbg_flow *f)
 {
 	__u32 end = f->last.req_seq + f->last.req_len;
 
@@ -72,7 +72,7 @@ tbg_reset_look(struct __sk_buff *skb, const struct tbg_pkt *p, __u32 seq)
  * (GRO, RPS). It says nothing that the request did not, and the socket had been
  * told of all by then. Under the flow's lock.
  */
-static __always_inline bool tbg_ack_is_late(const struct tbg_flow_locked *f,
+static __always_inline bool tbg_ack_is_late(const struct tbg_flow *f,
 					    const struct tbg_pkt *p)
 {
 	return f->way & TBG_WAY_XDP && p->tcp_flags == TBG_TCP_ACK &&
@@ -85,7 +85,7 @@ static __always_inline bool tbg_ack_is_late(const struct tbg_flow_locked *f,
  * Whether what begins with a fragment at that count of the socket's bytes may yet be
  * taken by it: whole, and behind us, who have seen no more of it.
  */
-static __always_inline bool tbg_is_taken_whole(const struct tbg_flow_locked *f,
+static __always_inline bool tbg_is_taken_whole(const struct tbg_flow *f,
 					       __u32 at)
 {
 	return (__s32)(at - f->window) <= 0 &&
@@ -100,7 +100,7 @@ static __always_inline bool tbg_is_taken_whole(const struct tbg_flow_locked *f,
  * tbg_segment_sound() and tbg_reset_look(). told_window: it is from
  * tbg_tell_window(), and of use only until the client's next bytes.
  */
-static __always_inline bool tbg_ingress_note(struct tbg_flow_locked *f,
+static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 					     struct tbg_conn_word *conn,
 					     const struct tbg_pkt *p, bool sound,
 					     int reset, bool told_window,
@@ -243,7 +243,7 @@ static __always_inline void tbg_tell_clone(struct __sk_buff *skb)
  */
 static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 						      struct tbg_scratch *s,
-						      struct tbg_flow_locked *f)
+						      struct tbg_flow *f)
 {
 	__u32 now_ms = tbg_now_ms();
 	struct tbg_reply *r = &s->reply;
@@ -279,7 +279,7 @@ static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 /* The way to the stack: note, translate, count. */
 static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 					    struct tbg_scratch *s,
-					    struct tbg_flow_locked *f,
+					    struct tbg_flow *f,
 					    enum tbg_why why)
 {
 	struct tbg_shift shift = {};
@@ -323,7 +323,7 @@ enum tbg_ack { TBG_ACK_OTHER, TBG_ACK_OURS, TBG_ACK_LOSS };
  */
 static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 						 struct tbg_scratch *s,
-						 struct tbg_flow_locked *f)
+						 struct tbg_flow *f)
 {
 	const struct tbg_pkt *p = &s->pkt;
 	bool plain = tbg_is_plain(f, p), sack;
@@ -376,7 +376,7 @@ static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb,
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 inner = p->l4 + 8, seq, new, mtu, at, delta, next;
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 	__u16 ports[4];		/* source, destination, sequence number */
 	__u8 head[8], ip[40];
 
@@ -445,10 +445,10 @@ other:
  * A flow for the segment, which has none, if it ends a handshake. NULL, and *why:
  * not yet; else it is one that another CPU has made meanwhile.
  */
-static __always_inline struct tbg_flow_locked *
+static __always_inline struct tbg_flow *
 tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 {
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 
 	*why = TBG_WHY_CSUM;
 	/* what cannot be summed may have been taken, and must be counted */
@@ -464,7 +464,7 @@ tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 
 /* Whether the segment came by another VLAN or VRF than its flow, and is not of it. */
 static __always_inline bool tbg_is_astray(struct __sk_buff *skb,
-					  const struct tbg_flow_locked *f,
+					  const struct tbg_flow *f,
 					  const struct tbg_pkt *p)
 {
 	return (f->way & TBG_WAY_BARE && tbg_is_tagged(skb, p)) || tbg_is_elsewhere(skb, f);
@@ -479,7 +479,7 @@ static __always_inline bool tbg_is_astray(struct __sk_buff *skb,
  */
 static __always_inline bool tbg_syn_is_refused(struct __sk_buff *skb,
 					       struct tbg_scratch *s,
-					       struct tbg_flow_locked *f,
+					       struct tbg_flow *f,
 					       __u32 *ret_by)
 {
 	struct tbg_pkt *p = &s->pkt;
@@ -508,7 +508,7 @@ static __always_inline bool tbg_syn_is_refused(struct __sk_buff *skb,
 static __always_inline void tbg_ingress_syn(struct __sk_buff *skb,
 					    struct tbg_scratch *s)
 {
-	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
+	struct tbg_flow *f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
 	struct tbg_shift shift = {};
 
 	if (f && !tbg_is_astray(skb, f, &s->pkt) &&
@@ -526,7 +526,7 @@ static __always_inline void tbg_ingress_syn(struct __sk_buff *skb,
 static __always_inline int tbg_ingress_cut(struct __sk_buff *skb,
 					   const struct tbg_pkt *p)
 {
-	struct tbg_flow_locked *f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+	struct tbg_flow *f = bpf_map_lookup_elem(&tbg_flows, &p->key);
 	int act = TBG_PASS;
 
 	tbg_count(TBG_WHY_IP_ODD);
@@ -549,7 +549,7 @@ int tbg_ingress(struct __sk_buff *skb)
 	struct tbg_scratch *s = tbg_scratch_get();
 	struct tbg_knob *knob = tbg_knob_get();
 	struct sk_buff___wire *b = (void *)skb;
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 	enum tbg_why why = TBG_WHY_CONTROL;
 	struct tbg_pkt *p;
 	bool meant;
@@ -647,7 +647,7 @@ static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
 static __always_inline int tbg_try(struct __sk_buff *skb,
 				   struct tbg_scratch *s,
 				   const struct tbg_knob *knob,
-				   struct tbg_flow_locked *f)
+				   struct tbg_flow *f)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
 	struct tbg_pkt *p = &s->pkt;
@@ -723,7 +723,7 @@ int tbg_answer(struct __sk_buff *skb)
 {
 	struct tbg_scratch *s = tbg_scratch_get();
 	struct tbg_knob *knob = tbg_knob_get();
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 	enum tbg_why why;
 	int act;
 

@@ -15,7 +15,7 @@
  * Notes under the flow's lock which of the segments in mask are sent again
  * now; the others were a moment ago.
  */
-static __always_inline __u32 tbg_repeat_note(struct tbg_flow_locked *f,
+static __always_inline __u32 tbg_repeat_note(struct tbg_flow *f,
 					     const struct tbg_pkt *p, __u32 mask,
 					     __u32 now_ms)
 {
@@ -50,7 +50,7 @@ static __always_inline __u32 tbg_repeat_note(struct tbg_flow_locked *f,
 static __always_inline int tbg_repeat(struct __sk_buff *skb,
 				      struct tbg_scratch *s,
 				      const struct tbg_knob *knob,
-				      struct tbg_flow_locked *f, bool soft)
+				      struct tbg_flow *f, bool soft)
 {
 	__u32 now_ms = s->now_ns / 1000000, mss, mask, frame;
 	struct tbg_reply *r = &s->reply;
@@ -121,7 +121,7 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
  */
 static __always_inline void tbg_reset(struct __sk_buff *skb,
 				      struct tbg_scratch *s,
-				      struct tbg_flow_locked *f)
+				      struct tbg_flow *f)
 {
 	__u32 old[2], new[2];
 

@@ -104,7 +104,7 @@ static __attribute__((noinline)) void tbg_embryo_path(struct __sk_buff *skb,
  */
 static __attribute__((noinline)) bool tbg_path_look(struct __sk_buff *skb,
 						    const struct tbg_pkt *p,
-						    struct tbg_flow_locked *f)
+						    struct tbg_flow *f)
 {
 	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
 	struct bpf_tcp_sock *tp;

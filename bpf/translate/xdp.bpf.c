@@ -28,7 +28,7 @@ static __always_inline bool tbg_port_is_meant(const struct tbg_port *port,
 
 /* What the flow's next segment says of a reply that left here. */
 static __always_inline void tbg_port_learn(struct tbg_port *port,
-					   const struct tbg_flow_locked *f,
+					   const struct tbg_flow *f,
 					   const struct tbg_pkt *p, __u32 now_ms)
 {
 	/* once it has left wire, the reply was sent again from elsewhere */
@@ -59,7 +59,7 @@ static __always_inline bool tbg_port_take(struct tbg_port *port, __u32 now_ms)
 static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 				       struct tbg_scratch *s,
 				       const struct tbg_knob *knob,
-				       struct tbg_flow_locked *f,
+				       struct tbg_flow *f,
 				       struct tbg_port *port)
 {
 	struct tbg_reply *r = &s->reply;
@@ -132,7 +132,7 @@ int tbg_xdp(struct xdp_md *frame)
 	__u32 ifindex = frame->ingress_ifindex, zero = 0;
 	struct tbg_scratch *s = tbg_scratch_get();
 	struct tbg_knob *knob = tbg_knob_get();
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 	struct tbg_stats *st;
 	struct tbg_port *port;
 	struct tbg_pkt *p;

@@ -9,7 +9,7 @@
 #include "flow.bpf.h"
 
 /* Under the flow's lock: TBG_YIELD_*. Changes the flow only if y->commit. */
-static __always_inline int tbg_yield_flow(struct tbg_flow_locked *f,
+static __always_inline int tbg_yield_flow(struct tbg_flow *f,
 					  struct tbg_yield *y)
 {
 	__u32 left = tbg_flow_edge(f) - f->acked;
@@ -48,7 +48,7 @@ SEC("tc")
 int tbg_yield(struct __sk_buff *skb)
 {
 	struct tbg_conn_word *conn;
-	struct tbg_flow_locked *f;
+	struct tbg_flow *f;
 	struct tbg_yield y = {};
 	struct tbg_port *port;
 	__u32 slot, ifindex;

@@ -18,7 +18,7 @@
  * negative: it is not fit to be sent.
  */
 static __attribute__((noinline)) int
-tbg_bare_make(struct __sk_buff *skb, struct tbg_scratch *s, struct tbg_tcb_locked *f,
+tbg_bare_make(struct __sk_buff *skb, struct tbg_scratch *s, struct tbg_tcb *f,
 	      __u64 numbers, __u32 flags)
 {
 	__u32 now_ms = tbg_now_ms(), frame;
@@ -47,7 +47,7 @@ tbg_bare_make(struct __sk_buff *skb, struct tbg_scratch *s, struct tbg_tcb_locke
 }
 
 static __always_inline int tbg_bare_send(struct __sk_buff *skb, struct tbg_scratch *s,
-					 struct tbg_tcb_locked *f, __u32 seq, __u32 ack,
+					 struct tbg_tcb *f, __u32 seq, __u32 ack,
 					 __u32 flags)
 {
 	if (tbg_bare_make(skb, s, f, TBG_NUMBERS(seq, ack), flags))
@@ -61,7 +61,7 @@ static __always_inline int tbg_bare_send(struct __sk_buff *skb, struct tbg_scrat
  * answer in kind.
  */
 static __always_inline int tbg_bare_tell(struct __sk_buff *skb, struct tbg_scratch *s,
-					 struct tbg_tcb_locked *f)
+					 struct tbg_tcb *f)
 {
 	bool bare = !s->pkt.payload_len && !(s->pkt.tcp_flags & TBG_TCP_FIN);
 	__u32 now_ms = tbg_now_ms(), seq, ack;

@@ -83,7 +83,7 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	      const struct tbg_agreed *a)
 {
 	struct tbg_knob *knob = tbg_knob_get();
-	struct tbg_tcb_locked f = {};
+	struct tbg_tcb f = {};
 	long err;
 
 	if (!knob)

@@ -10,13 +10,13 @@
 #include "repeat.bpf.h"
 
 /* Bytes behind the next one that a segment in window may begin with. */
-static __always_inline __u32 tbg_tcb_window(const struct tbg_tcb_locked *f)
+static __always_inline __u32 tbg_tcb_window(const struct tbg_tcb *f)
 {
 	return bpf_ntohs(f->win) << (f->wscale >> 4);
 }
 
 /* Our FIN is acknowledged, or the last segment of a closed connection. */
-static __always_inline bool tbg_fin_acked(const struct tbg_tcb_locked *f,
+static __always_inline bool tbg_fin_acked(const struct tbg_tcb *f,
 					  const struct tbg_pkt *p)
 {
 	return tbg_tcb_fin(f) && p->tcp_flags & TBG_TCP_ACK && p->ack == tbg_tcb_next(f);
@@ -25,7 +25,7 @@ static __always_inline bool tbg_fin_acked(const struct tbg_tcb_locked *f,
 /* A reset counts only at the very next number (RFC 5961 3.2), or at a FIN's (macOS). */
 static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch *s,
 				      const struct tbg_tcb_key *key,
-				      struct tbg_tcb_locked *f)
+				      struct tbg_tcb *f)
 {
 	__u32 ahead = s->pkt.seq - f->rcv_nxt;
 
@@ -45,7 +45,7 @@ static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch 
  * reply whose repeats go on. After ours, the connection rests as a tombstone.
  */
 static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch *s,
-				      struct tbg_tcb_locked *f)
+				      struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 now_ms = tbg_now_ms(), seq, ack, sent, flags = 0;
@@ -84,7 +84,7 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
  * would send it again and again.
  */
 static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch *s,
-				       struct tbg_tcb_locked *f)
+				       struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 end = p->seq + p->payload_len, now_ms = tbg_now_ms(), seq, ack;
@@ -113,7 +113,7 @@ static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch
  * tcp_timewait_state_process() has it (RFC 9293 3.10.7.4, RFC 6191).
  */
 static __always_inline bool tbg_syn_is_next(const struct tbg_scratch *s,
-					    const struct tbg_tcb_locked *f)
+					    const struct tbg_tcb *f)
 {
 	if (f->state != TBG_TCB_TIME_WAIT && f->state != TBG_TCB_LAST_ACK)
 		return false;
@@ -127,7 +127,7 @@ static __always_inline bool tbg_syn_is_next(const struct tbg_scratch *s,
 enum tbg_ack { TBG_ACK_NEWS, TBG_ACK_LOSS, TBG_ACK_OVER };
 
 static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg_scratch *s,
-					       struct tbg_tcb_locked *f)
+					       struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	bool plain = tbg_is_plain(f, p), sack;
@@ -161,7 +161,7 @@ static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg
  * the last reply, which was wire's, has been lost: TBG_NOT_YET.
  */
 static __always_inline int tbg_on_socket(struct __sk_buff *skb, struct tbg_scratch *s,
-					 struct tbg_tcb_locked *f)
+					 struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	bool owed;
@@ -189,7 +189,7 @@ pass:
 /* A segment of a connection that the kernel may have a socket for; or TBG_NOT_YET. */
 static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scratch *s,
 					 const struct tbg_tcb_key *key,
-					 struct tbg_tcb_locked *f)
+					 struct tbg_tcb *f)
 {
 	if (f->state == TBG_TCB_HANDED) {
 		int act = tbg_handed(skb, &s->pkt, key, f);
@@ -212,7 +212,7 @@ static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scrat
  */
 static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch *s,
 				       const struct tbg_tcb_key *key,
-				       struct tbg_tcb_locked *f)
+				       struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 ahead;

@@ -10,11 +10,11 @@
 
 /* A connection as its way has it: with a socket, or (TBG_TRANSLATE not defined) without. */
 #ifdef TBG_TRANSLATE
-#define tbg_line tbg_flow_locked
+#define tbg_line tbg_flow
 #define TBG_AGAIN_MAX TBG_SEG_MAX
 #else
 #include "tcb.bpf.h"
-#define tbg_line tbg_tcb_locked
+#define tbg_line tbg_tcb
 /* Segments that a reply may be cut into once more, the path's MTU having shrunk. */
 #define TBG_AGAIN_MAX 15
 #endif

@@ -75,7 +75,7 @@ static __attribute__((noinline)) int tbg_give_socket(struct __sk_buff *skb,
 }
 
 /* The socket's numbers become the connection's. Under the lock; 0 or a why. */
-static __always_inline int tbg_give_take(struct tbg_tcb_locked *f, const struct tbg_pkt *p,
+static __always_inline int tbg_give_take(struct tbg_tcb *f, const struct tbg_pkt *p,
 					 const struct tbg_given *g, __u32 now_ms)
 {
 	if (f->state != TBG_TCB_GIVING || f->undone)
@@ -100,7 +100,7 @@ static __always_inline int tbg_give_take(struct tbg_tcb_locked *f, const struct 
  */
 static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s,
 				    const struct tbg_knob *knob,
-				    const struct tbg_tcb_key *key, struct tbg_tcb_locked *f)
+				    const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 now_ms = tbg_now_ms(), one = 1, frame;

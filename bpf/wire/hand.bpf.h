@@ -40,7 +40,7 @@ static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key)
 }
 
 /* What the kernel is told of the connection, under its lock. */
-static __always_inline void tbg_hand_attrs(const struct tbg_tcb_locked *f,
+static __always_inline void tbg_hand_attrs(const struct tbg_tcb *f,
 					   const struct tbg_pkt *p, __u32 now_ms,
 					   struct bpf_tcp_req_attrs___wire *a)
 {
@@ -61,7 +61,7 @@ static __always_inline void tbg_hand_attrs(const struct tbg_tcb_locked *f,
  * old. The window ends where the client's does.
  */
 static __always_inline void tbg_ack_raise(struct __sk_buff *skb, const struct tbg_pkt *p,
-					  const struct tbg_tcb_locked *f)
+					  const struct tbg_tcb *f)
 {
 	__u32 more = f->snd_nxt - p->ack, shift = f->wscale & 15;
 	__be32 old = bpf_htonl(p->ack), new = bpf_htonl(f->snd_nxt);
@@ -83,7 +83,7 @@ static __always_inline void tbg_ack_raise(struct __sk_buff *skb, const struct tb
  */
 static __attribute__((noinline)) int
 tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_tcb_key *key,
-	      struct tbg_tcb_locked *f)
+	      struct tbg_tcb *f)
 {
 	struct bpf_tcp_req_attrs___wire a = {};
 	struct tcp_sock *tp;
@@ -140,7 +140,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
  */
 static __always_inline int tbg_handed(struct __sk_buff *skb, const struct tbg_pkt *p,
 				      const struct tbg_tcb_key *key,
-				      struct tbg_tcb_locked *f)
+				      struct tbg_tcb *f)
 {
 	struct bpf_sock *sk;
 	bool there;

@@ -11,7 +11,7 @@
 
 /* Whether the connection allows an answer to a request at its next byte. 0 or a why. */
 static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
-				       const struct tbg_tcb_locked *f,
+				       const struct tbg_tcb *f,
 				       const struct tbg_pkt *p)
 {
 	if (p->odd)
@@ -35,7 +35,7 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
  * Takes the exchange: the idle equation once more, now under the lock, and the numbers
  * with it. 0 or a why.
  */
-static __always_inline int tbg_claim(struct tbg_tcb_locked *f, const struct tbg_pkt *p,
+static __always_inline int tbg_claim(struct tbg_tcb *f, const struct tbg_pkt *p,
 				     struct tbg_reply *r, __u64 now_ns)
 {
 	__u32 now_ms = now_ns / 1000000;
@@ -100,7 +100,7 @@ static __always_inline int tbg_hit_find(struct tbg_scratch *s, __u32 len)
 /* Whether the reply of s->reply can be sent as it is cut then. 0 or a why. */
 static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch *s,
 				       const struct tbg_knob *knob,
-				       const struct tbg_tcb_locked *f, __u32 *ret_frame)
+				       const struct tbg_tcb *f, __u32 *ret_frame)
 {
 	__u32 segs = knob->segs_max;
 	struct tbg_reply *r = &s->reply;
@@ -118,7 +118,7 @@ static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch
 /* Answers the request in s->pkt: a TC action, or -why for the kernel to. */
 static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 				   const struct tbg_knob *knob,
-				   const struct tbg_tcb_key *key, struct tbg_tcb_locked *f,
+				   const struct tbg_tcb_key *key, struct tbg_tcb *f,
 				   bool soft)
 {
 	struct tbg_reply *r = &s->reply;

@@ -93,7 +93,7 @@ static __always_inline int tbg_ingress_new(struct __sk_buff *skb, struct tbg_scr
 static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scratch *s,
 					   const struct tbg_knob *knob,
 					   const struct tbg_tcb_key *key,
-					   struct tbg_tcb_locked *f)
+					   struct tbg_tcb *f)
 {
 	int act;
 
@@ -127,7 +127,7 @@ static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_sc
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 inner = p->l4 + 8, seq, mtu, heads;
-	struct tbg_tcb_locked *f;
+	struct tbg_tcb *f;
 	struct tbg_tcb_key key = {};
 	__u16 ports[4];		/* source, destination, sequence number */
 	__u8 head[8], ip[40];
@@ -181,7 +181,7 @@ int tbg_ingress(struct __sk_buff *skb)
 	struct tbg_scratch *s = tbg_scratch_get();
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_tcb_key key = {};
-	struct tbg_tcb_locked *f;
+	struct tbg_tcb *f;
 	struct tbg_pkt *p;
 	int act;
 
@@ -230,7 +230,7 @@ int tbg_ingress(struct __sk_buff *skb)
 /* A segment that carries payload, or shows a loss, of wire's connection f. */
 static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 				   const struct tbg_knob *knob,
-				   const struct tbg_tcb_key *key, struct tbg_tcb_locked *f)
+				   const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	bool lost = tbg_shows_loss(f, p);
@@ -282,7 +282,7 @@ int tbg_answer(struct __sk_buff *skb)
 	struct tbg_scratch *s = tbg_scratch_get();
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_tcb_key key = {};
-	struct tbg_tcb_locked *f;
+	struct tbg_tcb *f;
 	bool taken = false;
 	int why, act;
 

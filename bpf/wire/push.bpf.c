@@ -9,7 +9,7 @@
 
 /* Our FIN: the first of an idle connection, or once more. */
 static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratch *s,
-					struct tbg_tcb_locked *f)
+					struct tbg_tcb *f)
 {
 	__u32 now_ms = tbg_now_ms(), seq, ack;
 	struct tbg_pkt *p = &s->pkt;
@@ -54,7 +54,7 @@ static __always_inline bool tbg_is_connected(struct __sk_buff *skb, const struct
 static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_knob *knob,
 					  const struct tbg_tcb_key *key,
-					  struct tbg_tcb_locked *f)
+					  struct tbg_tcb *f)
 {
 	__u32 now_ms = tbg_now_ms();
 	int act;
@@ -80,7 +80,7 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 static __always_inline int tbg_push_answer(struct __sk_buff *skb, struct tbg_scratch *s,
 					   const struct tbg_knob *knob,
 					   const struct tbg_tcb_key *key,
-					   struct tbg_tcb_locked *f)
+					   struct tbg_tcb *f)
 {
 	int act;
 
@@ -97,7 +97,7 @@ int tbg_push(struct __sk_buff *skb)
 	struct tbg_scratch *s = tbg_scratch_get();
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_tcb_key key = {};
-	struct tbg_tcb_locked *f;
+	struct tbg_tcb *f;
 	__u32 what = skb->cb[0];
 	int act = TC_ACT_SHOT;
 

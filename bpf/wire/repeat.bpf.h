@@ -24,7 +24,7 @@ static __always_inline __u32 tbg_due_ms(__u32 tries)
  * Notes under the lock which of the segments in mask are sent again now; the others
  * were a moment ago. timer: nothing has shown the loss but time.
  */
-static __always_inline __u32 tbg_again_note(struct tbg_tcb_locked *f, const struct tbg_pkt *p,
+static __always_inline __u32 tbg_again_note(struct tbg_tcb *f, const struct tbg_pkt *p,
 					    __u32 mask, __u32 now_ms, bool timer)
 {
 	__u32 least_ms = p->payload_len ? TBG_AGAIN_MS : TBG_REPEAT_MS;
@@ -55,7 +55,7 @@ static __always_inline __u32 tbg_again_note(struct tbg_tcb_locked *f, const stru
 /* The client must not get other bytes than it may have had: a reset, both ways. */
 static __always_inline int tbg_tcb_reset(struct __sk_buff *skb, struct tbg_scratch *s,
 					 const struct tbg_tcb_key *key,
-					 struct tbg_tcb_locked *f)
+					 struct tbg_tcb *f)
 {
 	__u32 seq, ack;
 
@@ -77,7 +77,7 @@ static __always_inline int tbg_tcb_reset(struct __sk_buff *skb, struct tbg_scrat
 /* Sets up s->reply as the last reply of f once more. 0 or -why; *ret_mss as it was cut. */
 static __always_inline int tbg_again_find(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_knob *knob,
-					  struct tbg_tcb_locked *f, bool timer)
+					  struct tbg_tcb *f, bool timer)
 {
 	__u32 now_ms = tbg_now_ms(), mss;
 	struct tbg_reply *r = &s->reply;
@@ -120,7 +120,7 @@ static __always_inline int tbg_again_find(struct __sk_buff *skb, struct tbg_scra
  * it, which the daemon may have made (timer). Returns a TC action, or -why.
  */
 static __always_inline int tbg_again(struct __sk_buff *skb, struct tbg_scratch *s,
-				     const struct tbg_knob *knob, struct tbg_tcb_locked *f,
+				     const struct tbg_knob *knob, struct tbg_tcb *f,
 				     bool soft, enum tbg_again_why which)
 {
 	bool timer = which != TBG_AGAIN_CLIENT;

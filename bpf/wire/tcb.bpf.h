@@ -9,23 +9,6 @@
 #include "../abi/tcb.h"
 #include "packet.bpf.h"
 
-/* struct tbg_tcb with its first word as the lock that it is. */
-struct tbg_tcb_locked {
-	struct bpf_spin_lock lock;
-	__u32 rcv_nxt, snd_nxt, acked;
-	__u32 tsoff, tsval, tsrecent, flowinfo, ifindex;
-	__u32 repeat_ms, seen_ms, born_ms, told_ms, answers;
-	__u16 win, mss, peer_mss, resent;
-	__u8 wscale, flags, ttl, tos;
-	__u8 dups, state, tries, undone;
-	__u16 mac[3], own[3], vlan, pad;
-	struct tbg_exchange last;
-};
-
-_Static_assert(sizeof(struct tbg_tcb_locked) == sizeof(struct tbg_tcb), "");
-_Static_assert(__builtin_offsetof(struct tbg_tcb_locked, last) ==
-	       __builtin_offsetof(struct tbg_tcb, last), "");
-
 /*
  * Ends -> connection. Writers: BPF; the daemon, which gives back and sweeps. Not LRU.
  * Full: new connections are the kernel's (plan).
@@ -34,7 +17,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct tbg_tcb_key);
-	__type(value, struct tbg_tcb_locked);
+	__type(value, struct tbg_tcb);
 } tbg_tcbs SEC(".maps");
 
 /* What listeners offer. Writer: BPF. LRU: what is forgotten is learned again. */
@@ -79,13 +62,13 @@ static __always_inline void tbg_tcb_key_of(struct __sk_buff *skb,
 }
 
 /* Whether our FIN has been sent: it stands at snd_nxt. */
-static __always_inline bool tbg_tcb_fin(const struct tbg_tcb_locked *f)
+static __always_inline bool tbg_tcb_fin(const struct tbg_tcb *f)
 {
 	return f->state >= TBG_TCB_LAST_ACK;
 }
 
 /* The number of what we send next, behind a FIN. */
-static __always_inline __u32 tbg_tcb_next(const struct tbg_tcb_locked *f)
+static __always_inline __u32 tbg_tcb_next(const struct tbg_tcb *f)
 {
 	return f->snd_nxt + tbg_tcb_fin(f);
 }

@@ -212,7 +212,7 @@ bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_
 	struct tbg_tcb tcb = k->tcb;
 
 	tcb.rcv_nxt += taken;
-	tcb.lock = 0;
+	tcb.lock = (struct bpf_spin_lock){ 0 };
 	tcb.state = TBG_TCB_GIVING;
 	tcb.undone = 0;
 	if (len > TBG_REQ_MAX || !is_forgotten(t, &k->key) || !repair(fd, true))
