@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/request.h"
 #include "http/header.h"
 #include "gateway/pool_command.h"
 #include "ktap.h"
@@ -20,7 +21,7 @@ static enum tbg_name name_of(const char *text)
 KTAP_TEST(t_each_name_is_known_in_any_case)
 {
 	static const char *const names[] = {
-#define X(name, text) [TBG_NAME_##name] = text,
+#define X(name, text, flags) [TBG_NAME_##name] = text,
 		TBG_NAME_LIST(X)
 #undef X
 	};
@@ -42,7 +43,47 @@ KTAP_TEST(t_each_name_is_known_in_any_case)
 		KTAP_EQ(name_of(text), TBG_NAME_OTHER);
 	}
 	KTAP_EQ(name_of(""), TBG_NAME_OTHER);
-	KTAP_EQ(name_of("Server"), TBG_NAME_OTHER);
+	KTAP_EQ(name_of("Warning"), TBG_NAME_OTHER);
+}
+
+/* What bpf/core/request.h takes that name for, as it reads it. */
+static enum tbg_field wire_class(const char *text)
+{
+	char b[64] = { 0 };
+	uint64_t w[3];
+
+	for (size_t i = 0; text[i]; i++)
+		b[i] = text[i] | 0x20;
+	memcpy(w, b, sizeof(w));
+	return tbg_field_class(w[0], strlen(text), w[1], w[2]);
+}
+
+KTAP_TEST(t_wire_knows_each_name_that_may_change_an_answer)
+{
+	static const struct {
+		const char *text;
+		unsigned int flags;
+	} names[] = {
+#define X(name, text, flags) { text, flags },
+		TBG_NAME_LIST(X)
+#undef X
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (names[i].flags & TBG_WIRE)
+			KTAP_CHECK(wire_class(names[i].text) != TBG_FIELD_HARMLESS);
+	KTAP_EQ(wire_class("Via"), TBG_FIELD_HARMLESS);
+	KTAP_EQ(wire_class("User-Agent"), TBG_FIELD_HARMLESS);
+}
+
+KTAP_TEST(t_a_set_of_names_is_what_has_a_flag)
+{
+	KTAP_EQ(tbg_names_with(TBG_OF_ORIGIN),
+		TBG_NAME_BIT(IF_MATCH) | TBG_NAME_BIT(IF_UNMODIFIED_SINCE));
+	KTAP_EQ(tbg_names_with(TBG_CGI_ONCE | TBG_OF_ORIGIN) & ~tbg_names_with(TBG_OF_ORIGIN),
+		TBG_NAME_BIT(STATUS) | TBG_NAME_BIT(CONTENT_TYPE) | TBG_NAME_BIT(LOCATION));
+	KTAP_EQ(tbg_names_with(0), 0);
+	KTAP_CHECK(!tbg_name_in(TBG_NAME_OTHER, tbg_names_with(~0u)));
 }
 
 KTAP_TEST(t_lines_are_told_apart)

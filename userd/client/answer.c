@@ -13,6 +13,7 @@
 #include "core/encoding.h"
 #include "core/key.h"
 #include "files/pages.h"
+#include "http/header.h"
 #include "http/reply.h"
 #include "proxy/transfer.h"
 #include "client/parts.h"
@@ -28,29 +29,26 @@ struct fields {
 	unsigned int joined_nr;
 };
 
-/* A field that may stand once: twice it is as good as none. */
-static struct tbg_value field_one(const struct fields *f, struct tbg_text t,
-				  bool many)
-{
-	return t.off && !many ? (struct tbg_value){ (const char *)f->b + t.off, t.len }
-			      : (struct tbg_value){ 0 };
-}
-
-/* A list, which may stand on several lines. Without memory: one of nothing. */
-static struct tbg_value field_list(struct fields *f, struct tbg_text t,
-				   bool many, const char *name)
+/*
+ * A field's value, t if it stands once. Of several lines a list has them all (without
+ * memory: nothing), and what is no list is as good as absent.
+ */
+static struct tbg_value field_of(struct fields *f, struct tbg_text t, enum tbg_name id)
 {
 	uint32_t len = f->m->len - f->m->head_off;
+	bool repeated = tbg_name_in(id, f->m->repeated);
 	char *joined;
 
-	if (!many)
-		return field_one(f, t, false);
+	if (!t.off || (repeated && !tbg_name_in(id, tbg_names_with(TBG_LIST))))
+		return (struct tbg_value){ 0 };
+	if (!repeated)
+		return (struct tbg_value){ (const char *)f->b + t.off, t.len };
 	joined = malloc(len);
 	if (!joined)
 		return (struct tbg_value){ "", 0 };
 	f->joined[f->joined_nr++] = joined;
 	return (struct tbg_value){ joined, tbg_message_list(f->b + f->m->head_off,
-							    len, name, joined, len) };
+							    len, tbg_name_text(id), joined, len) };
 }
 
 static void fields_take(struct fields *f, struct tbg_ask *ask)
@@ -58,15 +56,15 @@ static void fields_take(struct fields *f, struct tbg_ask *ask)
 	const struct tbg_message *m = f->m;
 
 	ask->conditions = (struct tbg_conditions){
-		.if_match = field_list(f, m->im, m->im_many, "If-Match"),
-		.if_unmodified_since = field_one(f, m->ius, m->ius_many),
-		.if_none_match = field_list(f, m->inm, m->inm_many, "If-None-Match"),
-		.if_modified_since = field_one(f, m->ims, m->ims_many),
+		.if_match = field_of(f, m->im, TBG_NAME_IF_MATCH),
+		.if_unmodified_since = field_of(f, m->ius, TBG_NAME_IF_UNMODIFIED_SINCE),
+		.if_none_match = field_of(f, m->inm, TBG_NAME_IF_NONE_MATCH),
+		.if_modified_since = field_of(f, m->ims, TBG_NAME_IF_MODIFIED_SINCE),
 	};
-	ask->accept_encoding = field_list(f, m->ae, m->ae_many, "Accept-Encoding");
-	ask->range = field_one(f, m->range, m->range_many);
-	ask->if_range = field_one(f, m->if_range, m->if_range_many);
-	if (m->if_range_many)		/* matches nothing */
+	ask->accept_encoding = field_of(f, m->ae, TBG_NAME_ACCEPT_ENCODING);
+	ask->range = field_of(f, m->range, TBG_NAME_RANGE);
+	ask->if_range = field_of(f, m->if_range, TBG_NAME_IF_RANGE);
+	if (tbg_name_in(TBG_NAME_IF_RANGE, m->repeated))		/* matches nothing */
 		ask->if_range = (struct tbg_value){ "", 0 };
 }
 

@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
+#include "http/header.h"
 #include "http/token.h"
 #include "config/units.h"
 
@@ -43,18 +43,6 @@ bool tbg_cache_control_set(struct tbg_target *t, const char *v)
 	return t->policy->cache_control;
 }
 
-/*
- * Fields that the daemon makes itself, that would change the message, or that a
- * 304 would have to repeat (RFC 9110 15.4.5).
- */
-static const char *const own_fields[] = {
-	"Accept-Ranges", "Age", "Allow", "Cache-Control", "Cache-Status",
-	"Connection", "Content-Encoding", "Content-Length",
-	"Content-Location", "Content-Range", "Content-Type", "Date", "ETag",
-	"Expires", "Keep-Alive", "Last-Modified", "Location", "Server", "TE", "Trailer",
-	"Transfer-Encoding", "Upgrade", "Vary",
-};
-
 static bool header_valid(const char *v)
 {
 	size_t len = strcspn(v, ":");
@@ -65,9 +53,10 @@ static bool header_valid(const char *v)
 	for (size_t i = 0; i < len; i++)
 		if (!tbg_token_byte(v[i]))
 			return false;
-	for (size_t i = 0; i < sizeof(own_fields) / sizeof(*own_fields); i++)
-		if (strlen(own_fields[i]) == len && !strncasecmp(own_fields[i], v, len))
-			return false;
+	/* what the daemon makes, what frames, and what a 304 repeats (RFC 9110 15.4.5) */
+	if (tbg_name_in(tbg_name_of((struct tbg_value){ v, len }),
+			tbg_names_with(TBG_FRAME | TBG_SET_HERE)))
+		return false;
 	value = v + len + 1;
 	while (*value == ' ')
 		value++;

@@ -7,22 +7,14 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "module.h"
 
-/* Fields that say how a message is framed, or are said by other functions. */
+/* Fields that say how a message is framed, or that another function sets. */
 static bool field_ours(const char *name)
 {
-	static const char *const ours[] = {
-		"Connection", "Content-Length", "Keep-Alive", "Proxy-Connection",
-		"Status", "TE", "Trailer", "Transfer-Encoding", "Upgrade",
-	};
-
-	for (size_t i = 0; i < sizeof(ours) / sizeof(*ours); i++)
-		if (!strcasecmp(name, ours[i]))
-			return true;
-	return false;
+	return tbg_name_in(tbg_name_of((struct tbg_value){ name, strlen(name) }),
+			   tbg_names_with(TBG_FRAME) | TBG_NAME_BIT(STATUS));
 }
 
 static int too_late(const struct tbg_request *r)

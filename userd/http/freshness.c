@@ -212,10 +212,6 @@ bool tbg_cc_names(const struct tbg_fields *fields, const char *directive,
 
 /* Requests */
 
-#define OF_ORIGIN	(TBG_NAME_BIT(IF_MATCH) | TBG_NAME_BIT(IF_UNMODIFIED_SINCE))
-#define CONDITIONS	(OF_ORIGIN | TBG_NAME_BIT(IF_NONE_MATCH) | \
-			 TBG_NAME_BIT(IF_MODIFIED_SINCE) | TBG_NAME_BIT(IF_RANGE))
-
 void tbg_request_directives_read(struct tbg_request_directives *w, unsigned int method,
 				 const struct tbg_fields *fields)
 {
@@ -227,8 +223,8 @@ void tbg_request_directives_read(struct tbg_request_directives *w, unsigned int 
 		.get = method == TBG_METHOD_GET, .head = method == TBG_METHOD_HEAD,
 		.authorization = tbg_name_in(TBG_NAME_AUTHORIZATION, fields->has),
 		.range = tbg_name_in(TBG_NAME_RANGE, fields->has),
-		.conditional = fields->has & CONDITIONS,
-		.origin_condition = fields->has & OF_ORIGIN,
+		.conditional = fields->has & tbg_names_with(TBG_CONDITION),
+		.origin_condition = fields->has & tbg_names_with(TBG_OF_ORIGIN),
 	};
 	while ((f = tbg_fields_next(fields, f, TBG_NAME_CACHE_CONTROL)))
 		cc_take(&w->cc, f->value);

@@ -136,14 +136,6 @@ bool tbg_method_invalidates(unsigned int method, unsigned int status);
 /* Idempotent (RFC 9110 9.2.2): may be sent again. */
 bool tbg_method_idempotent(unsigned int method);
 
-/* Field lines that are never stored or sent on: hop by hop (RFC 9110 7.6.1). */
-#define TBG_HOPS \
-	(TBG_NAME_BIT(CONNECTION) | TBG_NAME_BIT(KEEP_ALIVE) | \
-	 TBG_NAME_BIT(PROXY_CONNECTION) | TBG_NAME_BIT(TE) | \
-	 TBG_NAME_BIT(TRANSFER_ENCODING) | TBG_NAME_BIT(UPGRADE) | \
-	 TBG_NAME_BIT(PROXY_AUTHORIZATION) | \
-	 TBG_NAME_BIT(CLOSE))	/* is none: what Connection says, not names */
-
 /* Whether a field name is in no-cache="…" or private="…" of these lines. */
 bool tbg_cc_names(const struct tbg_fields *fields, const char *directive,
 		  struct tbg_value name);

@@ -60,10 +60,8 @@ bool tbg_field_find(const char *b, size_t len, const char *name,
 
 #define SLOTS 256		/* a few times as many as names */
 
-_Static_assert(TBG_NAME_NR <= 64, "a set is a word");
-
 static const struct tbg_value names[] = {
-#define X(name, text) [TBG_NAME_##name] = { text, sizeof(text) - 1 },
+#define X(name, text, flags) [TBG_NAME_##name] = { text, sizeof(text) - 1 },
 	TBG_NAME_LIST(X)
 #undef X
 };
@@ -97,6 +95,11 @@ enum tbg_name tbg_name_of(struct tbg_value name)
 		if (tbg_value_same(names[id], name))
 			break;
 	return id;
+}
+
+const char *tbg_name_text(enum tbg_name id)
+{
+	return names[id].text;
 }
 
 #define FIELDS_USUAL 24		/* of a head */

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "http/field_names.h"
 #include "http/reply.h"
 
 #define TBG_VALUE(text) ((struct tbg_value){ text, sizeof(text) - 1 })
@@ -54,85 +55,9 @@ static inline char tbg_lower(char c)
 /* The next element of a comma-separated list; quoted strings are whole. */
 bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret);
 
-/* The names that somebody here asks for, at most 63. */
-#define TBG_NAME_LIST(X) \
-	X(ACCEPT_ENCODING, "Accept-Encoding") \
-	X(AGE, "Age") \
-	X(AUTHORIZATION, "Authorization") \
-	X(CACHE_CONTROL, "Cache-Control") \
-	X(CDN_CACHE_CONTROL, "CDN-Cache-Control") \
-	X(CLOSE, "Close") \
-	X(CONNECTION, "Connection") \
-	X(CONTENT_DIGEST, "Content-Digest") \
-	X(CONTENT_ENCODING, "Content-Encoding") \
-	X(CONTENT_LENGTH, "Content-Length") \
-	X(CONTENT_LOCATION, "Content-Location") \
-	X(CONTENT_MD5, "Content-MD5") \
-	X(CONTENT_RANGE, "Content-Range") \
-	X(CONTENT_TYPE, "Content-Type") \
-	X(COOKIE, "Cookie") \
-	X(DATE, "Date") \
-	X(DEPTH, TBG_DEPTH_FIELD) \
-	X(DIGEST, "Digest") \
-	X(ETAG, "ETag") \
-	X(EXPECT, "Expect") \
-	X(EXPIRES, "Expires") \
-	X(FORWARDED, "Forwarded") \
-	X(HOST, "Host") \
-	X(IF_MATCH, "If-Match") \
-	X(IF_MODIFIED_SINCE, "If-Modified-Since") \
-	X(IF_NONE_MATCH, "If-None-Match") \
-	X(IF_RANGE, "If-Range") \
-	X(IF_UNMODIFIED_SINCE, "If-Unmodified-Since") \
-	X(KEEP_ALIVE, "Keep-Alive") \
-	X(LAST_MODIFIED, "Last-Modified") \
-	X(LOCATION, "Location") \
-	X(MAX_FORWARDS, "Max-Forwards") \
-	X(PRAGMA, "Pragma") \
-	X(PROXY, "Proxy") \
-	X(PROXY_AUTHENTICATE, "Proxy-Authenticate") \
-	X(PROXY_AUTHENTICATION_INFO, "Proxy-Authentication-Info") \
-	X(PROXY_AUTHORIZATION, "Proxy-Authorization") \
-	X(PROXY_CONNECTION, "Proxy-Connection") \
-	X(RANGE, "Range") \
-	X(REPR_DIGEST, "Repr-Digest") \
-	X(RETRY_AFTER, "Retry-After") \
-	X(SET_COOKIE, "Set-Cookie") \
-	X(STATUS, "Status") \
-	X(SURROGATE_KEY, "Surrogate-Key") \
-	X(TE, "TE") \
-	X(TRAILER, "Trailer") \
-	X(TRANSFER_ENCODING, "Transfer-Encoding") \
-	X(UPGRADE, "Upgrade") \
-	X(VARY, "Vary") \
-	X(VIA, "Via") \
-	X(WWW_AUTHENTICATE, "WWW-Authenticate") \
-	X(X_FORWARDED_FOR, "X-Forwarded-For") \
-	X(X_FORWARDED_HOST, "X-Forwarded-Host") \
-	X(X_FORWARDED_PROTO, "X-Forwarded-Proto") \
-	X(X_REQUEST_ID, "X-Request-ID")
-
-enum tbg_name {
-	TBG_NAME_OTHER,
-#define X(name, text) TBG_NAME_##name,
-	TBG_NAME_LIST(X)
-#undef X
-	TBG_NAME_NR
-};
-
 enum tbg_name tbg_name_of(struct tbg_value name);
-
-/* Sets of them: TBG_NAME_BIT(DATE) | TBG_NAME_BIT(AGE) */
-#define TBG_NAME_BIT(name) (1ull << TBG_NAME_##name)
-
-/* What tells of the content of one message alone (RFC 9530 2, RFC 9110 14.4). */
-#define TBG_OF_CONTENT \
-	(TBG_NAME_BIT(CONTENT_DIGEST) | TBG_NAME_BIT(CONTENT_MD5) | TBG_NAME_BIT(CONTENT_RANGE))
-
-static inline bool tbg_name_in(enum tbg_name id, uint64_t set)
-{
-	return set >> id & 1;
-}
+/* Its usual spelling; of OTHER: NULL. */
+const char *tbg_name_text(enum tbg_name id);
 
 struct tbg_field_line {
 	struct tbg_value name, value;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "http/header.h"
 #include "http/request.h"
 #include "http/token.h"
 
@@ -340,12 +341,6 @@ static enum tbg_parsed request_line(struct tbg_message *m, const uint8_t *b,
 	return target_parse(m, b, path);
 }
 
-static void field_keep(struct tbg_text *t, bool *many, size_t off, size_t len)
-{
-	*many = t->off;
-	*t = (struct tbg_text){ off, len };
-}
-
 /* Calls out each element of a comma-separated list, in turn. */
 static bool list_next(const uint8_t *b, size_t end, size_t *at,
 		      struct tbg_text *ret)
@@ -403,7 +398,7 @@ static unsigned int coding_field(struct tbg_message *m, const uint8_t *b,
 	size_t at = off;
 	unsigned int other = 0, status;
 
-	if (m->chunked || !m->minor)
+	if (!m->minor)
 		return 400;
 	while (list_next(b, off + len, &at, &t)) {
 		status = coding_one(b + t.off, t.len);
@@ -423,7 +418,7 @@ static unsigned int length_field(struct tbg_message *m, const uint8_t *b,
 	bool over = false;
 	uint64_t n = 0;
 
-	if (m->has_length || !len)
+	if (!len)
 		return 400;
 	for (size_t i = 0; i < len; i++) {
 		if (b[off + i] < '0' || b[off + i] > '9')
@@ -454,9 +449,8 @@ static void expect_field(struct tbg_message *m, const uint8_t *b, size_t off,
 static unsigned int host_field(struct tbg_message *m, const uint8_t *b,
 			       size_t off, size_t len)
 {
-	if (m->host_seen || !host_valid(b + off, len))
+	if (!host_valid(b + off, len))
 		return 400;
-	m->host_seen = true;
 	if (!m->host.off)
 		m->host = (struct tbg_text){ off, len };
 	return 0;
@@ -467,34 +461,55 @@ static unsigned int field_take(struct tbg_message *m, const uint8_t *b,
 			       size_t name, size_t name_len, size_t off,
 			       size_t len)
 {
-	const uint8_t *n = b + name;
+	enum tbg_name id = tbg_name_of((struct tbg_value){ (const char *)b + name, name_len });
+	uint64_t bit = id == TBG_NAME_OTHER ? 0 : 1ull << id;
+	struct tbg_text value = { off, len };
 
-	if (same(n, name_len, "Host"))
+	if (m->seen & bit & tbg_names_with(TBG_ONCE))
+		return 400;
+	m->repeated |= m->seen & bit;
+	m->seen |= bit;
+	switch (id) {
+	case TBG_NAME_HOST:
 		return host_field(m, b, off, len);
-	if (same(n, name_len, "Content-Length"))
+	case TBG_NAME_CONTENT_LENGTH:
 		return length_field(m, b, off, len);
-	if (same(n, name_len, "Transfer-Encoding"))
+	case TBG_NAME_TRANSFER_ENCODING:
 		return coding_field(m, b, off, len);
-	if (same(n, name_len, "Connection"))
+	case TBG_NAME_CONNECTION:
 		connection_field(m, b, off, len);
-	else if (same(n, name_len, "If-None-Match"))
-		field_keep(&m->inm, &m->inm_many, off, len);
-	else if (same(n, name_len, "If-Modified-Since"))
-		field_keep(&m->ims, &m->ims_many, off, len);
-	else if (same(n, name_len, "If-Match"))
-		field_keep(&m->im, &m->im_many, off, len);
-	else if (same(n, name_len, "If-Unmodified-Since"))
-		field_keep(&m->ius, &m->ius_many, off, len);
-	else if (same(n, name_len, "Accept-Encoding"))
-		field_keep(&m->ae, &m->ae_many, off, len);
-	else if (same(n, name_len, "Range"))
-		field_keep(&m->range, &m->range_many, off, len);
-	else if (same(n, name_len, "If-Range"))
-		field_keep(&m->if_range, &m->if_range_many, off, len);
-	else if (same(n, name_len, "Expect") && m->minor)
-		expect_field(m, b, off, len);
-	else if (same(n, name_len, "Max-Forwards"))
+		break;
+	case TBG_NAME_IF_NONE_MATCH:
+		m->inm = value;
+		break;
+	case TBG_NAME_IF_MODIFIED_SINCE:
+		m->ims = value;
+		break;
+	case TBG_NAME_IF_MATCH:
+		m->im = value;
+		break;
+	case TBG_NAME_IF_UNMODIFIED_SINCE:
+		m->ius = value;
+		break;
+	case TBG_NAME_ACCEPT_ENCODING:
+		m->ae = value;
+		break;
+	case TBG_NAME_RANGE:
+		m->range = value;
+		break;
+	case TBG_NAME_IF_RANGE:
+		m->if_range = value;
+		break;
+	case TBG_NAME_EXPECT:
+		if (m->minor)
+			expect_field(m, b, off, len);
+		break;
+	case TBG_NAME_MAX_FORWARDS:
 		m->last_hop = same(b + off, len, "0");
+		break;
+	default:
+		break;
+	}
 	return 0;
 }
 
@@ -523,7 +538,7 @@ static enum tbg_parsed field_line(struct tbg_message *m, const uint8_t *b,
 static enum tbg_parsed head_end(struct tbg_message *m, size_t len)
 {
 	m->len = len;
-	if (m->minor && !m->host_seen)
+	if (m->minor && !tbg_name_in(TBG_NAME_HOST, m->seen))
 		return bad(m, 400);
 	if (m->chunked && m->has_length)
 		return bad(m, 400);

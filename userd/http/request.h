@@ -70,9 +70,8 @@ struct tbg_message {
 	struct tbg_text host;		/* authority of an absolute target wins */
 	struct tbg_text inm, ims, im, ius, ae;		/* off 0: absent */
 	struct tbg_text range, if_range;
-	/* fields seen, for the rules on repeated ones */
-	bool host_seen, conn_close, conn_keep, inm_many, im_many;
-	bool ims_many, ius_many, ae_many, range_many, if_range_many;
+	bool conn_close, conn_keep;
+	uint64_t seen, repeated;	/* sets of enum tbg_name */
 };
 
 /*

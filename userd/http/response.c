@@ -248,10 +248,6 @@ static void location_take(struct tbg_response *r, const char *b,
 	r->status = r->status ?: 200;
 }
 
-/* What tells the server, and is there once at most (RFC 3875 6.3). */
-#define CGI_FIELDS \
-	(TBG_NAME_BIT(STATUS) | TBG_NAME_BIT(CONTENT_TYPE) | TBG_NAME_BIT(LOCATION))
-
 /* One line; *alone: but for the type, Location has been the only one. */
 static bool cgi_take(struct tbg_response *r, const struct tbg_field_line *f, const char *b,
 		     struct tbg_value *location, bool *alone)
@@ -283,7 +279,7 @@ static bool cgi_read(struct tbg_response *r, struct tbg_fields *f, char *b, size
 	if (!fields_read(f, b, len) || !f->nr)
 		return false;
 	for (uint32_t i = 0; i < f->nr; i++) {
-		uint64_t bit = 1ull << f->all[i].id & CGI_FIELDS;
+		uint64_t bit = 1ull << f->all[i].id & tbg_names_with(TBG_CGI_ONCE);
 
 		if (seen & bit || !cgi_take(r, &f->all[i], b, &location, &alone))
 			return false;

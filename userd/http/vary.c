@@ -118,7 +118,7 @@ static bool seen(struct tbg_value name, const char *req, size_t req_len)
 	enum tbg_name id = tbg_name_of(name);
 
 	return id == TBG_NAME_TE ||
-	       (!tbg_name_in(id, TBG_HOPS) &&
+	       (!tbg_name_in(id, tbg_names_with(TBG_HOP)) &&
 		!tbg_elements_have(req, req_len, TBG_VALUE("Connection"), name));
 }
 

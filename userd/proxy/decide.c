@@ -91,7 +91,8 @@ static unsigned int ranges_of(const struct tbg_transfer *x, const struct tbg_sto
 	struct tbg_value v = tbg_transfer_text_of(x, x->m.range);
 	unsigned int status;
 
-	if (!v.len || x->m.range_many || !x->wish.get || !if_range_holds(x, s) ||
+	if (!v.len || tbg_name_in(TBG_NAME_RANGE, x->m.repeated) || !x->wish.get ||
+	    !if_range_holds(x, s) ||
 	    (s->terms.status != 200 && s->terms.status != 206))
 		return 200;
 	status = tbg_ranges_open(ret, v.text, v.len, tbg_part_size(s));

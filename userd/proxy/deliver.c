@@ -68,13 +68,14 @@ static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 static bool repeats(unsigned int status, struct tbg_value name)
 {
 	enum tbg_name id = tbg_name_of(name);
+	uint64_t content = tbg_names_with(TBG_CONTENT);
 
 	if (status == 304)
 		return tbg_name_in(id, NOT_MODIFIED_HAS);
 	if (status == 416)
-		return !tbg_name_in(id, OF_LIFETIME | TBG_OF_CONTENT | OF_REPRESENTATION |
+		return !tbg_name_in(id, OF_LIFETIME | content | OF_REPRESENTATION |
 					TBG_NAME_BIT(AGE));
-	return id != TBG_NAME_AGE && !(status == 206 && tbg_name_in(id, TBG_OF_CONTENT));
+	return id != TBG_NAME_AGE && !(status == 206 && tbg_name_in(id, content));
 }
 
 void tbg_deliver_not_modified(struct tbg_response_plan *d)

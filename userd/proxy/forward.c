@@ -26,7 +26,7 @@ static bool names_others(const struct tbg_fields *fields)
 
 	while ((f = tbg_fields_next(fields, f, TBG_NAME_CONNECTION)))
 		for (size_t at = 0; tbg_list_next(f->value, &at, &one);)
-			if (!tbg_name_in(tbg_name_of(one), TBG_HOPS))
+			if (!tbg_name_in(tbg_name_of(one), tbg_names_with(TBG_HOP)))
 				return true;
 	return false;
 }
@@ -137,14 +137,13 @@ bool tbg_forward_connection(const struct tbg_forward *f)
 	return names_others(f->fields);
 }
 
-#define CONDITIONS \
-	(BIT(IF_NONE_MATCH) | BIT(IF_MODIFIED_SINCE) | BIT(IF_MATCH) | BIT(IF_RANGE) | \
-	 BIT(IF_UNMODIFIED_SINCE) | BIT(RANGE))
+#define CONDITIONS (tbg_names_with(TBG_CONDITION) | BIT(RANGE))
 
 bool tbg_forward_drops(const struct tbg_forward *f, const struct tbg_field_line *one,
 		       bool connection)
 {
-	uint64_t drops = TBG_HOPS | BIT(CONTENT_LENGTH) | (f->expect ? 0 : BIT(EXPECT)) |
+	uint64_t drops = tbg_names_with(TBG_HOP) | BIT(CONTENT_LENGTH) |
+			 (f->expect ? 0 : BIT(EXPECT)) |
 			 (f->framing == TBG_FRAMING_CHUNKED ? 0 : BIT(TRAILER)) |
 			 /* nobody else is to learn the mark, and to pass for a fetch */
 			 (f->depth ? 0 : BIT(DEPTH)) |
@@ -186,11 +185,6 @@ static void hops_left(struct tbg_lines *ret, const struct tbg_forward *f,
 		tbg_lines_field(ret, one->name, one->value);
 }
 
-/* What we say ourselves. */
-#define MADE \
-	(BIT(HOST) | BIT(VIA) | BIT(FORWARDED) | BIT(X_FORWARDED_FOR) | \
-	 BIT(X_FORWARDED_PROTO) | BIT(X_FORWARDED_HOST) | BIT(X_REQUEST_ID))
-
 void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 {
 	bool connection = tbg_forward_connection(f);
@@ -207,7 +201,8 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 	for (uint32_t i = 0; i < f->fields->nr; i++) {
 		const struct tbg_field_line *one = &f->fields->all[i];
 
-		if (tbg_name_in(one->id, MADE) || tbg_forward_drops(f, one, connection))
+		if (tbg_name_in(one->id, tbg_names_with(TBG_ADDED)) ||
+		    tbg_forward_drops(f, one, connection))
 			continue;
 		if (one->id == TBG_NAME_MAX_FORWARDS)
 			hops_left(ret, f, one);
@@ -238,7 +233,7 @@ static bool store_drops(const struct tbg_fields *fields, const struct tbg_field_
 {
 	/* RFC 9111 3.1; parts are joined, and answered in others (3.4) */
 	uint64_t drops = BIT(PROXY_AUTHENTICATE) | BIT(PROXY_AUTHENTICATION_INFO) |
-			 (status == 206 ? TBG_OF_CONTENT : 0);
+			 (status == 206 ? tbg_names_with(TBG_CONTENT) : 0);
 
 	return tbg_name_in(one->id, drops) || tbg_cc_names(fields, "no-cache", one->name) ||
 	       tbg_cc_names(fields, "private", one->name);
@@ -252,7 +247,7 @@ void tbg_forward_fields(struct tbg_lines *ret, const struct tbg_fields *fields,
 	for (uint32_t i = 0; i < fields->nr; i++) {
 		const struct tbg_field_line *one = &fields->all[i];
 
-		if (tbg_name_in(one->id, TBG_HOPS | BIT(CONTENT_LENGTH)) ||
+		if (tbg_name_in(one->id, tbg_names_with(TBG_HOP) | BIT(CONTENT_LENGTH)) ||
 		    (connection && connection_names(fields, one->name)) ||
 		    (store && store_drops(fields, one, store)))
 			continue;
@@ -265,7 +260,7 @@ void tbg_forward_fields(struct tbg_lines *ret, const struct tbg_fields *fields,
 }
 
 /* What frames, encodes and sums up the stored bytes stays with them (RFC 9111 3.2). */
-#define UPDATE_KEEPS (TBG_OF_CONTENT | BIT(CONTENT_LENGTH) | BIT(CONTENT_ENCODING))
+#define UPDATE_KEEPS (tbg_names_with(TBG_CONTENT) | BIT(CONTENT_LENGTH) | BIT(CONTENT_ENCODING))
 
 static bool updated(const struct tbg_fields *news, const struct tbg_field_line *old)
 {
@@ -320,11 +315,7 @@ void tbg_forward_update(struct tbg_lines *ret, const char *stored,
  * names (7.6.1).
  */
 #define NO_TRAILER \
-	(TBG_HOPS | CONDITIONS | MADE | BIT(CONTENT_LENGTH) | BIT(TRAILER) | \
-	 BIT(CONTENT_ENCODING) | BIT(CONTENT_TYPE) | BIT(CONTENT_RANGE) | BIT(CACHE_CONTROL) | \
-	 BIT(EXPECT) | BIT(MAX_FORWARDS) | BIT(PRAGMA) | BIT(AUTHORIZATION) | \
-	 BIT(PROXY_AUTHENTICATE) | BIT(WWW_AUTHENTICATE) | BIT(SET_COOKIE) | BIT(COOKIE) | \
-	 BIT(AGE) | BIT(DATE) | BIT(EXPIRES) | BIT(LOCATION) | BIT(RETRY_AFTER) | BIT(VARY))
+	tbg_names_with(TBG_HOP | TBG_FRAME | TBG_CONDITION | TBG_ADDED | TBG_NO_TRAILER)
 
 void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len,
 			 const struct tbg_fields *fields, bool odd)
