@@ -21,11 +21,6 @@ int tbg_run_time_begin(void)
 	return fd < 0 ? -errno : fd;
 }
 
-static const json_t *tier_of(const json_t *stats, const char *name)
-{
-	return json_object_get(json_object_get(stats, "tiers"), name);
-}
-
 bool tbg_run_time_read(const json_t *stats, struct tbg_run_time *ret)
 {
 	struct bpf_prog_info info = {};

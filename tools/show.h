@@ -78,6 +78,12 @@ static inline bool true_of(const json_t *o, const char *key)
 	return json_is_true(json_object_get(o, key));
 }
 
+/* Of what `stats` answers; NULL: no such tier. */
+static inline json_t *tier_of(const json_t *stats, const char *name)
+{
+	return json_object_get(json_object_get(stats, "tiers"), name);
+}
+
 #define NUMBER_ROOM 32
 
 /* For a number as text, until there have been three more. */

@@ -324,11 +324,6 @@ static double rate_of(const struct top *t, const json_t *now, const json_t *befo
 	return (b - a) * 1e9 / (t->at_ns - t->before_ns);
 }
 
-static json_t *tier_of(const json_t *stats, const char *name)
-{
-	return json_object_get(json_object_get(stats, "tiers"), name);
-}
-
 /*
  * Sums over the tiers in one object, so that they have rates as a tier has:
  * requests, bytes; hits (all of the kernel's, those of user). NULL without stats.

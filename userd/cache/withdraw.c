@@ -72,48 +72,39 @@ struct wanted_path {
 	uint32_t vhost;
 	const char *path;
 	size_t len;
+	bool below;		/* and all that begins with it */
 };
 
-static bool node_has_path(const struct node *n, void *arg)
+static bool node_is_wanted(const struct node *n, void *arg)
 {
 	const struct wanted_path *w = arg;
 
 	return (w->vhost == TBG_VHOST_ANY || n->o.vhost == w->vhost) &&
-	       n->o.path_len == w->len &&
+	       (w->below ? n->o.path_len >= w->len : n->o.path_len == w->len) &&
 	       !memcmp(n->o.path, w->path, w->len);
 }
 
 /* Looks at every object: all variants of the path have keys of their own. */
-unsigned int tbg_cache_withdraw_path(struct tbg_cache *c, uint32_t vhost,
-				     const char *path, size_t path_len)
+static unsigned int withdraw_paths(struct tbg_cache *c, struct wanted_path w)
 {
-	struct wanted_path w = { vhost, path, path_len };
 	unsigned int nr;
 
 	pthread_mutex_lock(&c->names);
-	nr = withdraw_if(c, node_has_path, &w);
+	nr = withdraw_if(c, node_is_wanted, &w);
 	pthread_mutex_unlock(&c->names);
 	return nr;
 }
 
-static bool node_is_below(const struct node *n, void *arg)
+unsigned int tbg_cache_withdraw_path(struct tbg_cache *c, uint32_t vhost,
+				     const char *path, size_t path_len)
 {
-	const struct wanted_path *w = arg;
-
-	return (w->vhost == TBG_VHOST_ANY || n->o.vhost == w->vhost) &&
-	       n->o.path_len >= w->len && !memcmp(n->o.path, w->path, w->len);
+	return withdraw_paths(c, (struct wanted_path){ vhost, path, path_len, false });
 }
 
 unsigned int tbg_cache_withdraw_below(struct tbg_cache *c, uint32_t vhost,
 				      const char *prefix, size_t prefix_len)
 {
-	struct wanted_path w = { vhost, prefix, prefix_len };
-	unsigned int nr;
-
-	pthread_mutex_lock(&c->names);
-	nr = withdraw_if(c, node_is_below, &w);
-	pthread_mutex_unlock(&c->names);
-	return nr;
+	return withdraw_paths(c, (struct wanted_path){ vhost, prefix, prefix_len, true });
 }
 
 static void change_log(struct tbg_cache *c, uint64_t hash)
