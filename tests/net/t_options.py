@@ -8,6 +8,7 @@ accepted, and exit 2; something that is missing is named, and exit 1.
 import itertools
 import os
 import re
+import signal
 import socket
 import stat
 import subprocess
@@ -82,6 +83,7 @@ BAD = {
     "workers": ("256", ["", "0", "257", "-1", "1.5", "two", "1 ", "99999999999999999999"]),
     "control": ("107", ["", "x" * 108]),
     "access-log": ("off", ["", "syslog:relative", "syslog:udp:", "syslog:udp:host:514", "journal:", "http:"]),
+    "log-level": ("error, warning, notice or debug", ["", "Notice", "info", "notice,debug", "3"]),
     "access-log-format": ("combined, json", ["", "JSON", "xml", "combined ", "$nothing", "$remote $"]),
     "admin": ("socket's path", ["", "x", "localhost:80", "127.0.0.1", "127.0.0.1:x", "/" + "x" * 107]),
     "admin-token": ("16 to 256 bytes", ["", "/nonexistent", "/dev/null"]),
@@ -403,6 +405,40 @@ def t_command_line_wins_over_the_file():
     d.options = ["--access-log", "off", "--config", path] + d.options
     with d:
         assert "workers 1" in d.ready and "203.0.113.9" not in d.ready, d.ready
+
+
+def level_taken(d, path, level):
+    """It has read its file again, with that level, and logged so."""
+    nr = len(d.lines)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(f'log-level = "{level}"\n')
+    os.kill(d.pid, signal.SIGHUP)
+    client.until(lambda: any("reloaded" in x for x in d.lines[nr:]), "not reloaded")
+
+
+def t_log_level_leaves_out_what_is_less_grave():
+    with daemon.Daemon("--tiers", "user") as d:
+        assert any("wire is off" in x for x in d.lines), d.lines
+    for level in ("warning", "error"):
+        with daemon.Daemon("--tiers", "user", "--log-level", level) as d:
+            assert d.ready and any("wire is off" in x for x in d.lines) == (level == "warning"), d.lines
+
+
+def t_log_level_changes_at_a_reload():
+    path = os.path.join(folder, "level.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write('log-level = "debug"\n')
+    with socket.socket() as s:          # bound, and nobody listens
+        s.bind(("127.0.0.1", 0))
+        server = f"http://127.0.0.1:{s.getsockname()[1]}"
+        with daemon.Daemon("--tiers", "user", "--upstream", server, "--config", path) as d:
+            for level, target in (("notice", "/first"), ("debug", "/second"), ("debug", "/third")):
+                with client.Client(d.address) as c:
+                    assert c.get(target).status == 502
+                if target != "/second":
+                    client.until(lambda t=target: any(f": GET {t}: 502 after" in x for x in d.lines), d.lines)
+                level_taken(d, path, level)
+            assert not any("/second" in x for x in d.lines), d.lines
 
 
 def become():

@@ -45,7 +45,7 @@ static void output_report(const struct tbg_worker *w)
 
 	if ((!was_ns || w->now_ns - was_ns >= SAY_NS) &&
 	    atomic_compare_exchange_strong(&said_ns, &was_ns, w->now_ns))
-		tbg_report("toboggand: answers that clients do not take have used up an eighth of the memory budget; the slowest clients are cut off: raise --memory, or lower --send-timeout");
+		tbg_warn("toboggand: answers that clients do not take have used up an eighth of the memory budget; the slowest clients are cut off: raise --memory, or lower --send-timeout");
 }
 
 /* Clients that have taken nothing for the longest make room for what another one holds. */

@@ -20,6 +20,7 @@
 #include "log/access.h"
 #include "log/line.h"
 #include "log/sink.h"
+#include "os/message.h"
 #include "os/privilege.h"
 
 #define TBG_LISTEN_TEXT	sizeof(((struct tbg_options *)0)->listen_text[0])
@@ -247,6 +248,17 @@ bool tbg_access_log_format_set(struct tbg_target *t, const char *v)
 		if (strcmp(v, tbg_log_format_name(i)))
 			continue;
 		t->options->log_format = i;
+		return true;
+	}
+	return false;
+}
+
+bool tbg_log_level_set(struct tbg_target *t, const char *v)
+{
+	for (unsigned int i = 0; i < TBG_LEVEL_NR; i++) {
+		if (strcmp(v, tbg_level_name(i)))
+			continue;
+		t->options->log_level = i;
 		return true;
 	}
 	return false;

@@ -204,6 +204,8 @@ static const struct tbg_setting_row rows[] = {
 	  "access log", OWN(OPTIONS, access_log) },
 	{ "access-log-format", T, DAEMON, "FORMAT", "combined", "combined, json, or fields by name such as \"$remote $status $seconds\"",
 	  "of its lines", OWN(OPTIONS, access_log_format) },
+	{ "log-level", T, DAEMON, "LEVEL", "notice", "error, warning, notice or debug",
+	  "gravity from which the daemon writes lines to stderr", OWN(OPTIONS, log_level) },
 	{ "user", T, DAEMON | LATER, "NAME", "(www-data)", "a user that there is, by name or number",
 	  "whom to run as when started by root", OWN(OPTIONS, user) },
 	{ "header-timeout", T, DAEMON, "TIME", "20s", "such as 10s or 500ms",

@@ -104,7 +104,7 @@ void tbg_fastcgi_say(const struct tbg_transfer *x, const char *b, size_t len)
 			line[i] = '?';
 	}
 	if (len)
-		tbg_report("%s %s: %.*s", kind, o ? o->path : x->upstream->name, (int)len, line);
+		tbg_warn("%s %s: %.*s", kind, o ? o->path : x->upstream->name, (int)len, line);
 }
 
 /*
@@ -126,7 +126,7 @@ static bool rate_takes(const struct tbg_transfer *x)
 	}
 	nr = atomic_exchange(&lost, 0);
 	if (nr)
-		tbg_report("error output of programs: %u lines left out: no more than %d a second are reported",
+		tbg_warn("error output of programs: %u lines left out: no more than %d a second are reported",
 			   nr, ERROR_LINES_PER_S);
 	return true;
 }

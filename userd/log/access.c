@@ -152,7 +152,7 @@ static void lines_write(struct tbg_log *l, const char *b, size_t len)
 		done = write_all(l, b, len);
 	if (done == len) {
 		if (l->failing)
-			tbg_report("log: %s: writing again, %llu lines lost so far",
+			tbg_notice("log: %s: writing again, %llu lines lost so far",
 				l->path, (unsigned long long)tbg_log_lost(l));
 		l->failing = false;
 		return;
@@ -356,7 +356,7 @@ static int file_find(const struct tbg_log *l, int *ret_folder)
 
 static void elsewhere_say(const struct tbg_log *l, int err)
 {
-	tbg_report("log: reopen %s: %s; opened in the folder where it was before: let the daemon's user create files in the new one",
+	tbg_notice("log: reopen %s: %s; opened in the folder where it was before: let the daemon's user create files in the new one",
 		l->path, strerror(-err));
 }
 

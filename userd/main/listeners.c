@@ -133,7 +133,7 @@ static void sockets_add(struct tbg_server *s)
 		    getnameinfo((struct sockaddr *)&at, len, host, sizeof(host), NULL, 0,
 				NI_NUMERICHOST) || (at.ss_family != AF_INET &&
 						    at.ss_family != AF_INET6)) {
-			tbg_report("toboggand: socket %u of the service manager: not TCP; left alone", i);
+			tbg_warn("toboggand: socket %u of the service manager: not TCP; left alone", i);
 			continue;
 		}
 		for (unsigned int j = 0; j < o->listen_nr; j++)

@@ -220,7 +220,7 @@ static void ready_say(const struct tbg_server *s)
 		at += snprintf(line + at, sizeof(line) - at, "off");
 	if (s->admin)
 		snprintf(line + at, sizeof(line) - at, " admin %s", tbg_admin_text(s->admin));
-	tbg_report("%s", line);
+	tbg_report("%s", line);	/* at any level: whoever has started it waits for this */
 }
 
 static void on_clock(void *arg, uint64_t now_ns)
@@ -266,7 +266,7 @@ static void on_second(void *arg, uint64_t now_ns)
 
 static void root_hidden(const char *path)
 {
-	tbg_report("toboggand: root \"%s\": a folder above it is closed to the daemon's user: served as it is, but should the path come to lead elsewhere, that is seen at a reload (SIGHUP) alone",
+	tbg_warn("toboggand: root \"%s\": a folder above it is closed to the daemon's user: served as it is, but should the path come to lead elsewhere, that is seen at a reload (SIGHUP) alone",
 		path);
 }
 
@@ -419,7 +419,7 @@ static bool cache_open(struct tbg_server *s)
 	if (err)
 		tbg_report("toboggand: cache: no memory; try a smaller --memory");
 	else if (!tbg_watch_works(s->watch))
-		tbg_report("toboggand: inotify: %s; each file is looked at every %u ms instead: raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
+		tbg_warn("toboggand: inotify: %s; each file is looked at every %u ms instead: raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
 			   strerror(errno), TBG_STAT_MS);
 	return !err;
 }
@@ -514,7 +514,7 @@ static bool privileges_drop(struct start *t)
 	int err;
 
 	if (t->id.fallback)
-		tbg_report("toboggand: the usual users cannot search %s: running as its owner, %s, without capabilities",
+		tbg_notice("toboggand: the usual users cannot search %s: running as its owner, %s, without capabilities",
 		    tbg_root_path(t->s.roots, tbg_server_root(&t->s)), t->id.name);
 	err = tbg_privilege_drop(&t->id);
 	if (err) {
@@ -523,7 +523,7 @@ static bool privileges_drop(struct start *t)
 	}
 	err = tbg_filter_load(TBG_FILTER_DAEMON);
 	if (err)
-		tbg_report("toboggand: seccomp: %s; no system call is refused: boot a kernel with CONFIG_SECCOMP_FILTER=y",
+		tbg_warn("toboggand: seccomp: %s; no system call is refused: boot a kernel with CONFIG_SECCOMP_FILTER=y",
 			strerror(-err));
 	return true;
 }
@@ -565,6 +565,7 @@ static bool server_open(struct start *t)
 	unsigned int wanted = s->opt.connections_max;
 	int err;
 
+	tbg_level_set(s->opt.log_level);
 	if (tbg_privilege_choose(&t->id, s->opt.user, root_fd(s), msg, sizeof(msg))) {
 		tbg_report("toboggand: %s", msg);
 		return false;
@@ -593,10 +594,10 @@ static bool server_open(struct start *t)
 	    !log_open(s))
 		return false;
 	if (s->opt.connections_max < wanted)
-		tbg_report("toboggand: --connections-max %u: descriptors suffice for %u; raise the limit of open files",
+		tbg_warn("toboggand: --connections-max %u: descriptors suffice for %u; raise the limit of open files",
 			wanted, s->opt.connections_max);
 	else if (!wanted && s->opt.connections_max < TBG_CONNECTIONS)
-		tbg_report("toboggand: the limit of open files leaves room for %u connections at a time, of %u; raise it (ulimit -n, or LimitNOFILE of a unit), or give --connections-max",
+		tbg_warn("toboggand: the limit of open files leaves room for %u connections at a time, of %u; raise it (ulimit -n, or LimitNOFILE of a unit), or give --connections-max",
 			   s->opt.connections_max, TBG_CONNECTIONS);
 	return watch_start(s) && !tbg_listeners_listen(s) && !threads_start(t) &&
 	       !tbg_admin_start(s->admin);

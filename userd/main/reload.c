@@ -95,6 +95,7 @@ static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 	unsigned int conns = tbg_conn_limit_set(o->connections_max ?: TBG_CONNECTIONS,
 					  sites->upstreams_nr);
 
+	tbg_level_set(o->log_level);
 	__atomic_store_n(&s->opt.header_ms, o->header_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.idle_ms, o->idle_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.send_ms, o->send_ms, __ATOMIC_RELAXED);
@@ -138,7 +139,7 @@ static void log_exchange(struct tbg_server *s, struct tbg_log *log,
 	s->log_lost += old->lost;
 	tbg_server_log_set(s, log);
 	if (tbg_log_watch(log, s->loop))
-		tbg_report("toboggand: epoll: no room; hits of wire are logged late");
+		tbg_warn("toboggand: epoll: no room; hits of wire are logged late");
 }
 
 static void exchange(struct tbg_reload *r, struct tbg_sites *sites, struct retired *old)
@@ -289,7 +290,7 @@ static void addresses_take(struct tbg_reload *r)
 	tbg_privilege_lower();
 	err = err ?: tbg_gateway_take(s->gateway, sites);
 	if (err) {
-		tbg_report("toboggand: names of servers lead elsewhere, and that could not be taken over; it is tried again");
+		tbg_warn("toboggand: names of servers lead elsewhere, and that could not be taken over; it is tried again");
 		tbg_sites_close(sites, NULL, NULL);
 		free(old);
 		return;
@@ -370,7 +371,7 @@ static void told(struct tbg_reload *r)
 		return;
 	r->told = false;
 	tbg_service_say("READY=1");
-	tbg_report("toboggand: %s: reloaded%s%s", r->s->opt.config,
+	tbg_notice("toboggand: %s: reloaded%s%s", r->s->opt.config,
 		   *r->later ? "; from the next start on: " : "", r->later);
 }
 

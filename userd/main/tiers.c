@@ -62,7 +62,7 @@ void tbg_tiers_wire_open(struct tbg_server *s)
 		/* workers close what is idle for longer than this */
 		tbg_wire_limits(s->wire, s->opt.idle_ms, s->opt.header_ms);
 	} else {
-		tbg_report("toboggand: wire is off: %s", s->wire_off);
+		tbg_warn("toboggand: wire is off: %s", s->wire_off);
 	}
 }
 
@@ -98,7 +98,7 @@ void tbg_tiers_sock_open(struct tbg_server *s)
 		s->sock = NULL;
 	}
 	if (!s->sock)
-		tbg_report("toboggand: sock is off: %s", s->sock_off);
+		tbg_warn("toboggand: sock is off: %s", s->sock_off);
 	else if (!s->maps)
 		s->maps = tbg_sock_maps(s->sock);
 }
@@ -118,7 +118,7 @@ void tbg_tiers_detach_await(struct start *t, uint64_t now_ns)
 		     now_ns - t->ended_ns < DETACH_WAIT_MS * 1000000ull))
 		return;
 	if (left)
-		tbg_report("toboggand: wire: %u connections that clients have not closed lose their translation; they end by timers",
+		tbg_warn("toboggand: wire: %u connections that clients have not closed lose their translation; they end by timers",
 			left);
 	tbg_loop_stop(t->s.loop);
 }

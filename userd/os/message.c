@@ -41,12 +41,32 @@ static bool takes(void)
 	return false;
 }
 
-void tbg_report(const char *format, ...)
+static _Atomic enum tbg_level most = TBG_LEVEL_NOTICE;
+
+const char *tbg_level_name(unsigned int level)
+{
+	static const char *const names[] = {
+#define X(level, name) name,
+		TBG_LEVEL_LIST(X)
+#undef X
+	};
+
+	return level < TBG_LEVEL_NR ? names[level] : "?";
+}
+
+void tbg_level_set(enum tbg_level level)
+{
+	most = level;
+}
+
+void tbg_report_at(enum tbg_level level, const char *format, ...)
 {
 	char line[LINE_LEN + LOST_LEN];
 	va_list args;
 	int n;
 
+	if (level > most)
+		return;
 	va_start(args, format);
 	n = vsnprintf(line, LINE_LEN, format, args);
 	va_end(args);

@@ -8,8 +8,32 @@
 #ifndef TBG_USERD_SAY_H
 #define TBG_USERD_SAY_H
 
+/* X(level, its name in --log-level), the gravest first. */
+#define TBG_LEVEL_LIST(X) \
+	X(ERROR, "error")	/* something fails, or does not start */ \
+	X(WARNING, "warning")	/* it goes on, but slower, or with less */ \
+	X(NOTICE, "notice")	/* a change of state that an operator wants to know of */ \
+	X(DEBUG, "debug")	/* one request that failed, for who looks for the cause */
+
+enum tbg_level {
+#define X(level, name) TBG_LEVEL_##level,
+	TBG_LEVEL_LIST(X)
+#undef X
+	TBG_LEVEL_NR
+};
+
+const char *tbg_level_name(unsigned int level);
+
+/* Lines of higher levels are left out from now on. Before: NOTICE. Any thread. */
+void tbg_level_set(enum tbg_level level);
+
 /* A line on stderr, in one write: whole, whoever else writes there. */
-__attribute__((format(printf, 1, 2)))
-void tbg_report(const char *format, ...);
+__attribute__((format(printf, 2, 3)))
+void tbg_report_at(enum tbg_level level, const char *format, ...);
+
+#define tbg_report(...)	tbg_report_at(TBG_LEVEL_ERROR, __VA_ARGS__)
+#define tbg_warn(...)	tbg_report_at(TBG_LEVEL_WARNING, __VA_ARGS__)
+#define tbg_notice(...)	tbg_report_at(TBG_LEVEL_NOTICE, __VA_ARGS__)
+#define tbg_debug(...)	tbg_report_at(TBG_LEVEL_DEBUG, __VA_ARGS__)
 
 #endif

@@ -114,11 +114,11 @@ static bool found_take(struct name *n, const struct found *f)
 	n->known = true;
 	n->err = atomic_load(&f->done) ? f->err : EAI_AGAIN;
 	if (n->err && n->said != n->err)
-		tbg_report("toboggand: server name \"%s\": %s; %s", n->host, gai_strerror(n->err),
+		tbg_warn("toboggand: server name \"%s\": %s; %s", n->host, gai_strerror(n->err),
 			   n->nr ? "its addresses of before stay in use"
 				 : "it is looked up again every " TEXT(TBG_ADDRESSES_MISSING_S) " s, and until then what only it answers is answered with 502");
 	else if (!n->err && n->said)
-		tbg_report("toboggand: server name \"%s\": it has an address now", n->host);
+		tbg_notice("toboggand: server name \"%s\": it has an address now", n->host);
 	n->said = n->err;
 	if (n->err)
 		return false;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "os/message.h"
 #include "proxy/deliver.h"
 #include "fastcgi/client.h"
 #include "proxy/fetch.h"
@@ -66,6 +67,11 @@ void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
 {
 	if (!x->running)
 		return;
+	tbg_debug("upstream %s: %.*s %.*s: %u after %llu ms, %u servers tried, %s",
+		  x->upstream->name, (int)x->method.len, x->method.text, (int)x->target.len,
+		  x->target.text, status,
+		  (unsigned long long)(x->w->now_ns - x->start_ns) / 1000000, x->tries,
+		  x->head_done ? "its head has come" : "no head has come");
 	tbg_fetch_origin_end(x, false);
 	tbg_fetch_end(x, status, false);
 	if (x->hit)			/* the client has it from there */

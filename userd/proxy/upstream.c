@@ -366,6 +366,7 @@ static void backend_say(struct tbg_backend *b, enum tbg_news news, uint64_t now_
 	uint64_t said_ns = atomic_load(&b->said_ns);
 	uint32_t said = atomic_load(&b->said);
 	bool due = (int64_t)(now_ns - said_ns) >= SAY_NS;
+	enum tbg_level level = news == TBG_NEWS_WELL ? TBG_LEVEL_NOTICE : TBG_LEVEL_WARNING;
 	bool again = news == TBG_NEWS_FAILED && said == news;
 	char text[256];
 	va_list args;
@@ -378,9 +379,9 @@ static void backend_say(struct tbg_backend *b, enum tbg_news news, uint64_t now_
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	if (strcmp(b->upstream->name, b->text))
-		tbg_report("upstream %s: server %s: %s", b->upstream->name, b->text, text);
+		tbg_report_at(level, "upstream %s: server %s: %s", b->upstream->name, b->text, text);
 	else
-		tbg_report("upstream %s: %s", b->text, text);
+		tbg_report_at(level, "upstream %s: %s", b->text, text);
 }
 
 void tbg_backend_worked(struct tbg_backend *b, uint64_t now_ns)

@@ -74,7 +74,7 @@ static void xdp_off(struct tbg_wire_iface *i, const char *why)
 	strcpy(i->xdp, "off");
 	snprintf(i->xdp_why, sizeof(i->xdp_why), "%s", why);
 	if (news)
-		tbg_report("toboggand: wire: no XDP on %s: %s; TC answers there", i->name, why);
+		tbg_warn("toboggand: wire: no XDP on %s: %s; TC answers there", i->name, why);
 }
 
 static void xdp_attach(struct tbg_interfaces *f, unsigned int nr)
@@ -112,7 +112,7 @@ static void xdp_attach_again(struct tbg_interfaces *f, unsigned int nr)
 	xdp_detach(f, nr);
 	xdp_attach(f, nr);
 	if (f->xdp_fd[nr] >= 0)
-		tbg_report("toboggand: wire: its XDP program on %s was removed by somebody; attached again",
+		tbg_warn("toboggand: wire: its XDP program on %s was removed by somebody; attached again",
 			f->at[nr].name);
 }
 
@@ -173,7 +173,7 @@ static bool iface_stays(struct tbg_wire_iface *i)
 		return false;
 	if (if_indextoname(i->ifindex, i->name) || errno != ENXIO)
 		return true;
-	tbg_report("toboggand: wire: %s is gone", i->name);
+	tbg_notice("toboggand: wire: %s is gone", i->name);
 	return false;
 }
 
@@ -205,7 +205,7 @@ static bool has_place(struct tbg_interfaces *f, const char *name)
 	if (f->nr < TBG_IFACES_MAX)
 		return true;
 	if (!f->full)
-		tbg_report("toboggand: wire: on %d interfaces, which are all it can be on; not on %s",
+		tbg_warn("toboggand: wire: on %d interfaces, which are all it can be on; not on %s",
 			TBG_IFACES_MAX, name);
 	f->full = true;
 	return false;
@@ -375,7 +375,7 @@ static void attach_again(struct tbg_interfaces *f)
 
 		if (did > 0) {
 			iface_how(f, nr);
-			tbg_report("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
+			tbg_warn("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
 				i->name, i->how);
 		} else if (did < 0) {
 			iface_off(i, did);
@@ -396,7 +396,7 @@ static void add_late(struct tbg_interfaces *f)
 	add_wanted(f, msg, sizeof(msg));
 	for (; nr < f->nr; nr++)
 		if (!f->at[nr].why[0])
-			tbg_report("toboggand: wire: on %s (%s%s)", f->at[nr].name,
+			tbg_notice("toboggand: wire: on %s (%s%s)", f->at[nr].name,
 				f->at[nr].how,
 				strcmp(f->at[nr].xdp, "on") ? "" : ", xdp");
 }
@@ -423,7 +423,7 @@ static void left_note(struct tbg_interfaces *f)
 		for (unsigned int n = 0; n < f->left_nr; n++)
 			news &= f->left[n] != one->ifindex;
 		if (news)
-			tbg_report("toboggand: wire: auto leaves out %s: %s", one->name,
+			tbg_notice("toboggand: wire: auto leaves out %s: %s", one->name,
 				   one->why);
 		now[nr++] = one->ifindex;
 	}
@@ -538,9 +538,9 @@ static void held_note(struct tbg_interfaces *f)
 	if (!strcmp(why, f->held))
 		return;
 	if (why[0])
-		tbg_report("toboggand: wire answers nothing: %s", why);
+		tbg_warn("toboggand: wire answers nothing: %s", why);
 	else
-		tbg_report("toboggand: wire answers again");
+		tbg_notice("toboggand: wire answers again");
 	memcpy(f->held, why, sizeof(why));
 	__atomic_store_n(&f->knob->held, !!why[0], __ATOMIC_RELEASE);
 }
@@ -554,7 +554,7 @@ int tbg_interfaces_open(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
 	/* before the first look: what changes behind it is heard of */
 	f->news = tbg_link_news_open();
 	if (!f->news)
-		tbg_report("toboggand: wire: no news of interfaces: %s; they are looked at every 2 s",
+		tbg_warn("toboggand: wire: no news of interfaces: %s; they are looked at every 2 s",
 			   strerror(errno));
 	err = add_wanted(f, ret_msg, msg_len);
 	if (err)
