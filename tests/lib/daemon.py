@@ -75,6 +75,14 @@ def why_off(tier, why):
     return f"{tier} is off: {why}"
 
 
+def options(folder, **more):
+    """Options that are right, but for those given; what is None is left out."""
+    ret = {"root": os.path.join(folder, "root"), "listen": "127.0.0.1:0",
+           "control": os.path.join(folder, "control.sock"), "wire": "off"}
+    ret.update({k.replace("_", "-"): v for k, v in more.items()})
+    return [x for k, v in ret.items() if v is not None for x in ("--" + k, v)]
+
+
 def not_sanitized(what, *by):
     """Skip a test of what sanitizers change, or some: they keep freed memory, for one."""
     if SANITIZER and SANITIZER in (by or (SANITIZER,)):

@@ -50,39 +50,38 @@ def served(test, trusted):
         conf.both(text, lambda d: test(o, f, d))
 
 
+def each_kind(o, f, d, name, sent_id):
+    """Asks once for what an upstream, a program and a file answer: the log's lines of
+    these, and what the upstream and the program got."""
+    up, app = f"/up/{name}{d.wire}", f"/app/{name}{d.wire}"
+    o.on(up, origin.reply(200, b"x"))
+    f.on(app, fastcgi.answer(b"Content-Type: a/b\r\n\r\nx"))
+    d.write("f.txt", b"x")
+    for path in (up, app, "/f.txt"):
+        r = origin.ask(d.address, "GET", path, f"X-Request-ID: {sent_id}", "X-Forwarded-For: 192.0.2.1")
+        assert r.status == 200, r
+    return lines(d, 3), o.seen(up)[0], f.seen(app)[0].params
+
+
 def t_an_id_is_made_sent_on_and_logged():
     def test(o, f, d):
-        up, app = f"/up/a{d.wire}", f"/app/a{d.wire}"
-        o.on(up, origin.reply(200, b"x"))
-        f.on(app, fastcgi.answer(b"Content-Type: a/b\r\n\r\nx"))
-        d.write("f.txt", b"x")
-        for path in (up, app, "/f.txt"):
-            r = origin.ask(d.address, "GET", path, "X-Request-ID: forged", "X-Forwarded-For: 192.0.2.1")
-            assert r.status == 200, r
-        got = lines(d, 3)
+        got, seen, params = each_kind(o, f, d, "a", "forged")
         ids = [x[2] for x in got]
         assert all(MADE.match(x) for x in ids) and len(set(ids)) == 3, got
         assert all(x[1] == "127.0.0.1" for x in got), got
-        assert o.seen(up)[0].field("x-request-id") == ids[0], (o.seen(up)[0].head, ids)
-        params = f.seen(app)[0].params
+        assert seen.field("x-request-id") == ids[0], (seen.head, ids)
         assert params["HTTP_X_REQUEST_ID"] == ids[1], (params, ids)
     served(test, False)
 
 
 def t_an_id_of_a_trusted_proxy_is_taken_over():
     def test(o, f, d):
-        up, app = f"/up/b{d.wire}", f"/app/b{d.wire}"
-        o.on(up, origin.reply(200, b"x"))
-        f.on(app, fastcgi.answer(b"Content-Type: a/b\r\n\r\nx"))
-        d.write("f.txt", b"x")
-        for path in (up, app, "/f.txt"):
-            origin.ask(d.address, "GET", path, "X-Request-ID: proxy-7", "X-Forwarded-For: 192.0.2.1")
-        got = lines(d, 3)
+        got, seen, params = each_kind(o, f, d, "b", "proxy-7")
         assert [x[1:3] for x in got] == [["192.0.2.1", "proxy-7"]] * 3, got
-        assert [v for n, v in re.findall(rb"(?im)^(x-request-id): *(.*?)\r?$", o.seen(up)[0].head)] == [b"proxy-7"]
-        assert f.seen(app)[0].params["HTTP_X_REQUEST_ID"] == "proxy-7", f.seen(app)[0].params
+        assert [v for n, v in re.findall(rb"(?im)^(x-request-id): *(.*?)\r?$", seen.head)] == [b"proxy-7"]
+        assert params["HTTP_X_REQUEST_ID"] == "proxy-7", params
         for bad in ("a b", 'a"b', "x" * 129):
-            origin.ask(d.address, "GET", up, f"X-Request-ID: {bad}")
+            origin.ask(d.address, "GET", f"/up/b{d.wire}", f"X-Request-ID: {bad}")
         assert all(MADE.match(x[2]) for x in lines(d, 6)[3:]), lines(d, 6)
     served(test, True)
 

@@ -35,11 +35,7 @@ def end():
 
 
 def base(**more):
-    """Options that are right, but for those given."""
-    options = {"root": os.path.join(folder, "root"), "listen": "127.0.0.1:0",
-               "control": os.path.join(folder, "control.sock"), "wire": "off"}
-    options.update({k.replace("_", "-"): v for k, v in more.items()})
-    return [x for k, v in options.items() if v is not None for x in ("--" + k, v)]
+    return daemon.options(folder, **more)
 
 
 @contextlib.contextmanager
