@@ -66,7 +66,7 @@ check-build:
 # The daemon, the gateway, the tool and unit tests of threads with sanitizers, in $(O)/asan
 # and $(O)/tsan; the kernel side and modules are those of $(O). As shared libraries the two
 # of asan know nothing of each other: no options, no log.
-sanitized_cflags := -O1 -g1 -w -fno-omit-frame-pointer
+sanitized_cflags := -UNDEBUG -O1 -g1 -w -fno-omit-frame-pointer
 cflags_asan := $(sanitized_cflags) -fsanitize=address,undefined -fno-sanitize-recover=all
 ldflags_asan := -static-libasan -static-libubsan
 cflags_tsan := $(sanitized_cflags) -fsanitize=thread

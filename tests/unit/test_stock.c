@@ -4,12 +4,16 @@
  * evicted; and fetches that others wait for. The worker's mail is a list here.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cache/objects.h"
 #include "http/header.h"
 #include "ktap.h"
+#include "os/reference.h"
 #include "store/responses.h"
 
 static const uint64_t key[2] = { 1, 2 };
@@ -101,6 +105,51 @@ static enum tbg_turn enter(struct tbg_store *s, const char *uri, const char *req
 	struct tbg_uri u = uri_of(uri);
 
 	return tbg_store_enter(s, &u, req, strlen(req), TBG_JOIN, w, f);
+}
+
+/* Whether fn ends its process by an assertion. */
+static bool aborts(void (*fn)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		close(STDERR_FILENO);
+		fn();
+		_exit(0);
+	}
+	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) &&
+	       WTERMSIG(status) == SIGABRT;
+}
+
+static void put_once(void)
+{
+	_Atomic uint32_t refs = 1;
+
+	tbg_reference_put(&refs);
+}
+
+static void put_twice(void)
+{
+	_Atomic uint32_t refs = 1;
+
+	tbg_reference_put(&refs);
+	tbg_reference_put(&refs);
+}
+
+static void get_after_the_last(void)
+{
+	_Atomic uint32_t refs = 1;
+
+	tbg_reference_put(&refs);
+	tbg_reference_get(&refs);
+}
+
+KTAP_TEST(t_a_reference_too_many_or_too_late_is_asserted)
+{
+	KTAP_CHECK(!aborts(put_once));
+	KTAP_CHECK(aborts(put_twice));
+	KTAP_CHECK(aborts(get_after_the_last));
 }
 
 KTAP_TEST(t_what_is_kept_has_little_room_to_spare)

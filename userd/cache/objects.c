@@ -31,6 +31,7 @@
 
 #include "cache/objects.h"
 #include "cache/parts.h"
+#include "os/reference.h"
 
 #define ASKED_PER_LINE	32	/* of a sketch, before it is halved */
 #define TICK_NODES	16384	/* whose hits in the kernel a tick counts, about */
@@ -187,13 +188,12 @@ uint32_t tbg_cache_node_weight(void *owner)
 
 void tbg_object_get(struct tbg_object *o)
 {
-	atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed);
+	tbg_reference_get(&o->refs);
 }
 
 void tbg_object_put(struct tbg_object *o)
 {
-	if (!o || atomic_fetch_sub_explicit(&o->refs, 1,
-					    memory_order_acq_rel) != 1)
+	if (!o || !tbg_reference_put(&o->refs))
 		return;
 	tbg_slot_give(o->cache->store, o->blob_id, o->in_kernel);
 	tbg_object_unwatch(o);
@@ -209,7 +209,7 @@ void tbg_object_unwatch(struct tbg_object *o)
 {
 	struct node *n = node_of(o);
 
-	if (atomic_fetch_sub_explicit(&n->holds, 1, memory_order_acq_rel) == 1)
+	if (tbg_reference_put(&n->holds))
 		free(n);
 }
 

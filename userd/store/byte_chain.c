@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "os/reference.h"
 #include "store/responses.h"
 
 struct tbg_byte_chain *tbg_byte_chain_new(void)
@@ -19,7 +20,7 @@ struct tbg_byte_chain *tbg_byte_chain_new(void)
 
 void tbg_byte_chain_put(struct tbg_byte_chain *p)
 {
-	if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
+	if (!p || !tbg_reference_put(&p->refs))
 		return;
 	tbg_byte_chain_cut(p, NULL);
 	free(p);
@@ -87,7 +88,7 @@ struct tbg_byte_chain *tbg_byte_chain_keep(struct tbg_byte_chain *p)
 	struct tbg_byte_chain *ret;
 
 	if (p->room / 2 <= p->len) {
-		atomic_fetch_add(&p->refs, 1);
+		tbg_reference_get(&p->refs);
 		return p;
 	}
 	ret = tbg_byte_chain_new();

@@ -20,6 +20,7 @@
 #include "core/key.h"
 #include "http/header.h"
 #include "http/vary.h"
+#include "os/reference.h"
 #include "store/responses.h"
 #include "store/parts.h"
 
@@ -69,12 +70,12 @@ struct tbg_stored *tbg_stored_new(const struct tbg_response_directives *t, const
 
 void tbg_stored_get(struct tbg_stored *s)
 {
-	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	tbg_reference_get(&s->refs);
 }
 
 void tbg_stored_put(struct tbg_stored *s)
 {
-	if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+	if (!s || !tbg_reference_put(&s->refs))
 		return;
 	tbg_byte_chain_put(s->body);
 	free(s->head);
