@@ -4,6 +4,7 @@
 import glob
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,15 @@ def t_settings_that_are_named_exist():
         assert name in known or re.search(rf"\b{name}\b", manual), name
 
 
+def t_fields_of_the_log_that_are_named_exist():
+    table = read(OPERATING, "migration.rst")
+    names = re.findall(r"``(\$\w+)``", "".join(re.findall(r"^``.{30}(.*)$", table, re.M)))
+    assert {"$client", "$request_id"} <= set(names), names
+    for name in names + ["$unheard_of"]:
+        r = check(f'listen = "127.0.0.1:80"\nroot = "/srv/www"\naccess-log-format = "{name}"\n')
+        assert (r.returncode == 0) == (name != "$unheard_of"), (name, r.stderr)
+
+
 def t_metrics_that_are_named_exist():
     with daemon.Daemon(*daemon.USER, "--upstream", "http://127.0.0.1:1") as d:
         text = run("curl", "-sS", "--unix-socket", os.path.join(d.folder, "admin.sock"), "http://a/metrics").stdout
@@ -81,6 +91,20 @@ def t_the_unit_is_hardened():
         raise ktap.Skip("no systemd-analyze")
     level = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", out.stdout).group(1))
     assert level <= 2.0, level
+
+
+def t_the_apparmor_profile_is_sound():
+    parser = shutil.which("apparmor_parser", path="/usr/sbin:/sbin:" + os.environ.get("PATH", ""))
+    if not parser:
+        raise ktap.Skip("no apparmor_parser")
+    profile = os.path.join(FILES, "toboggan.apparmor")
+    good = run(parser, "-Q", "-K", profile)
+    assert good.returncode == 0, good.stderr
+    # what is not is told: the parser does read it
+    with tempfile.NamedTemporaryFile("w", suffix=".apparmor") as f:
+        f.write(read(profile).replace("capability bpf,", "capability no_such,"))
+        f.flush()
+        assert run(parser, "-Q", "-K", f.name).returncode != 0
 
 
 def t_uninstall_removes_what_install_puts():
