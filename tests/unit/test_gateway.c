@@ -15,6 +15,7 @@
 
 #include "os/clock.h"
 #include "gateway/cgi.h"
+#include "gateway/cgi_input.h"
 #include "gateway/module.h"
 #include "gateway/script.h"
 #include "gateway/responder.h"

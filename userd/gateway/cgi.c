@@ -18,6 +18,7 @@
 
 #include "cgi.h"
 #include "os/clock.h"
+#include "gateway/cgi_input.h"
 #include "gateway/pool_command.h"
 #include "gateway/reaper.h"
 #include "os/loop.h"
@@ -34,7 +35,6 @@
 #define LINGER_NS	200000000ull	/* for the end of one that has closed its body */
 #define PIECE		(64 << 10)
 #define ERR_READS	16		/* of 4 KiB at a time */
-#define VARIABLES	32		/* that we make ourselves, at most */
 
 struct program {
 	struct tbg_gateway_request *v;		/* NULL: nobody is to be answered any more */
@@ -93,60 +93,7 @@ long tbg_cgi_head(const char *head, size_t len)
 	}
 }
 
-/* --- the variables ------------------------------------------------------- */
-
-bool tbg_cgi_variable(const char *name)
-{
-	static const char *const metas[] = {
-		"AUTH_TYPE", "CONTENT_LENGTH", "CONTENT_TYPE", "DOCUMENT_ROOT",
-		"HTTPS", "QUERY_STRING", "REMOTE_ADDR", "REMOTE_HOST",
-		"REMOTE_IDENT", "REMOTE_PORT", "REMOTE_USER", "REQUEST_METHOD",
-		"REQUEST_SCHEME", "REQUEST_URI", "SERVER_ADDR", "SERVER_NAME",
-		"SERVER_PORT", "SERVER_PROTOCOL", "SERVER_SOFTWARE",
-	};
-	/* a proxy for the program's own requests; what RFC 3875 9.2 keeps from it */
-	static const char *const never[] = {
-		"HTTP_PROXY", "HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION",
-		"HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE",
-	};
-
-	for (size_t i = 0; i < sizeof(metas) / sizeof(*metas); i++)
-		if (!strcmp(name, metas[i]))
-			return true;
-	for (size_t i = 0; i < sizeof(never) / sizeof(*never); i++)
-		if (!strcmp(name, never[i]))
-			return false;
-	return !strncmp(name, "HTTP_", 5) &&
-	       strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == strlen(name);
-}
-
-struct variables {
-	char **list;
-	unsigned int nr;
-	bool failed;
-};
-
-__attribute__((format(printf, 2, 3)))
-static void variable(struct variables *e, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	if (vasprintf(&e->list[e->nr], format, args) < 0) {
-		e->list[e->nr] = NULL;
-		e->failed = true;
-	} else {
-		e->nr++;
-	}
-	va_end(args);
-}
-
-static void variables_free(struct variables *e)
-{
-	for (unsigned int i = 0; i < e->nr; i++)
-		free(e->list[i]);
-	free(e->list);
-}
+/* --- its path ------------------------------------------------------------ */
 
 /* The whole path of the request, as the daemon has divided it or not. */
 static char *path_of(const struct tbg_gateway_request *v)
@@ -165,102 +112,6 @@ static const char *below_of(const char *path)
 		len = 0;
 	path += len;
 	return path + (*path == '/');
-}
-
-static void variables_ours(struct variables *e, const struct program *p)
-{
-	const char *root = tbg_gateway_request_param(p->v, "DOCUMENT_ROOT");
-	const char *info = below_of(p->path) + p->script.name_len;
-
-	variable(e, "GATEWAY_INTERFACE=CGI/1.1");
-	variable(e, "PATH=/usr/local/bin:/usr/bin:/bin");
-	variable(e, "SCRIPT_FILENAME=%s", p->script.path);
-	variable(e, "SCRIPT_NAME=%.*s", (int)(info - p->path), p->path);
-	if (*info)
-		variable(e, "PATH_INFO=%s", info);
-	if (*info && root && *root)
-		variable(e, "PATH_TRANSLATED=%s%s", root, info);
-	if (!tbg_gateway_request_param(p->v, "QUERY_STRING"))
-		variable(e, "QUERY_STRING=");
-}
-
-static bool variables_make(struct variables *e, const struct program *p)
-{
-	const struct tbg_gateway_request *v = p->v;
-
-	*e = (struct variables){
-		.list = calloc(v->params_nr + VARIABLES, sizeof(char *)),
-	};
-	if (!e->list)
-		return false;
-	variables_ours(e, p);
-	for (unsigned int i = 0; i < v->params_nr; i++) {
-		const struct tbg_param *one = &v->params[i];
-
-		/* what is empty says that there is no body */
-		if (tbg_cgi_variable(one->name) &&
-		    (one->len || strncmp(one->name, "CONTENT_", 8)))
-			variable(e, "%s=%s", one->name, one->value);
-	}
-	return !e->failed;
-}
-
-/* --- the arguments ------------------------------------------------------- */
-
-/* What nobody gives a program: nothing, a NUL, and options, for those are its author's. */
-static bool word_decode(char *word)
-{
-	char *to = word;
-
-	for (const char *at = word; *at; at++) {
-		*to = *at;
-		if (*at == '%') {
-			int high = tbg_hex_value(at[1]);
-			int low = high < 0 ? -1 : tbg_hex_value(at[2]);
-
-			if (low < 0)
-				return false;
-			*to = high << 4 | low;
-			at += 2;
-		}
-		if (!*to++)
-			return false;
-	}
-	*to = 0;
-	return *word && *word != '-';
-}
-
-/* The program and the words of a query, which is cut up (4.4). NULL: no memory. */
-static char **arguments_make(char *program, char *query)
-{
-	char **ret, *word;
-	size_t nr = 3;
-
-	for (const char *at = query; *at; at++)
-		nr += *at == '+';
-	ret = calloc(nr, sizeof(*ret));
-	if (!ret)
-		return NULL;
-	ret[0] = program;
-	if (!*query || strchr(query, '='))
-		return ret;
-	for (nr = 1; (word = strsep(&query, "+")); nr++) {
-		if (!word_decode(word)) {
-			ret[1] = NULL;
-			break;
-		}
-		ret[nr] = word;
-	}
-	return ret;
-}
-
-/* The query of p, to be cut into words where it may have some. */
-static char *query_of(const struct program *p)
-{
-	const char *method = tbg_gateway_request_param(p->v, "REQUEST_METHOD") ?: "";
-	const char *query = tbg_gateway_request_param(p->v, "QUERY_STRING") ?: "";
-
-	return strdup(strcmp(method, "GET") && strcmp(method, "HEAD") ? "" : query);
 }
 
 /* --- the end ------------------------------------------------------------- */
@@ -580,10 +431,11 @@ static int streams_watch(struct program *p)
 
 static int program_start(struct program *p)
 {
-	struct variables e;
-	bool made = variables_make(&e, p);
-	char *query = query_of(p);
-	char **argv = query ? arguments_make(p->script.path, query) : NULL;
+	struct tbg_cgi_variables e;
+	bool made = tbg_cgi_variables_make(&e, p->v, &p->script, p->path,
+					   below_of(p->path) + p->script.name_len);
+	char *query = tbg_cgi_query(p->v);
+	char **argv = query ? tbg_cgi_arguments(p->script.path, query) : NULL;
 	struct tbg_program run = {
 		.path = p->script.path, .folder = p->script.folder,
 		.argv = argv, .envp = e.list,
@@ -594,8 +446,7 @@ static int program_start(struct program *p)
 
 	free(argv);
 	free(query);
-	if (e.list)
-		variables_free(&e);
+	tbg_cgi_variables_free(&e);
 	if (err)
 		return err;
 	p->keeper = run.keeper;

@@ -20,7 +20,4 @@ int tbg_cgi_run(const struct tbg_pool_command *o, int listen_fd, int state_fd, i
  */
 long tbg_cgi_head(const char *head, size_t len);
 
-/* Whether a program gets to see a variable that the daemon has sent. */
-bool tbg_cgi_variable(const char *name);
-
 #endif
