@@ -437,7 +437,10 @@ def t_what_is_wrong_with_an_answer_is_in_the_log():
     for script, why in (("printf 'Status: 700 x\\nA: b\\n\\nabc'", "its head is malformed, or of too many fields"),
                         ("printf 'Content-Length: 10\\n\\nabc'", "its body is not as its head says")):
         before = len(d.lines)
-        assert ask(d.address, "GET", d.program(script)).status == 502, script
+        try:
+            assert ask(d.address, "GET", d.program(script)).status == 502, script
+        except (EOFError, ConnectionResetError):    # its beginning was sent before its end was seen
+            assert "Content-Length" in script
         client.until(lambda before=before, why=why: any(f"cgi {d.programs}: {why}" in x for x in d.lines[before:]),
                      f"never said: {why}")
 
