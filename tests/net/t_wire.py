@@ -120,7 +120,7 @@ def mixed(where, address, rounds=ROUNDS, small=500, large=40000):
     hit, hit_body = fresh(small)
     with connection(where, address) as c:
         c.get(hit)
-    wired = 0
+    wired, before = 0, talk.counts(d)
     with connection(where, address) as c:
         for i in range(rounds):
             target, body = fresh(small + i)
@@ -131,7 +131,8 @@ def mixed(where, address, rounds=ROUNDS, small=500, large=40000):
                 r = c.get(t)
                 assert (r.status, r.body) == (200, b), f"{address}: {r}"
                 wired += r.tier == "wire"
-    assert wired >= rounds, f"{address}: {wired} of {3 * rounds} by wire"
+    why = {name: nr - before[name] for name, nr in talk.counts(d).items() if nr > before[name]}
+    assert wired >= rounds, f"{address}: {wired} of {3 * rounds} by wire; {why}"
 
 
 def all_ways(fn, **which):
@@ -489,8 +490,16 @@ def t_repeats_keep_the_client_s_window():
     assert talk.counts(d)["REPEAT"] > before
 
 
+def longest_segment(c):
+    """What its struct tcp_info says: rcv_mss, never less than 536."""
+    return struct.unpack_from("=I", c.s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 20)[0]
+
+
 def sizes_by_wire(*options):
-    """[(bytes of a body, whether wire answered it)], and what the daemon says of its limit."""
+    """
+    [(bytes of a reply, whether wire answered it)], the payload of wire's segments to this
+    client, which may be cut short (tbg_reply_true), and what the daemon says of its limit.
+    """
     link, ret = n.links[1], []
     with n.server.inside():
         one = daemon.Daemon("--wire", link.name, "--workers", "1", *options,
@@ -501,26 +510,33 @@ def sizes_by_wire(*options):
                 f.write(os.urandom(size))
             with connection(n.client, (link.server4, PORT + 1)) as c:
                 replies = [c.get(f"/{size}.bin") for _ in range(4)]
-            ret.append((size, replies[-1].tier == "wire"))
-        return ret, talk.ask(one, "status"), talk.ask(one, "why", "/13500.bin")
+            last = replies[-1]
+            ret.append((len(last.head) + 4 + len(last.body), last.tier == "wire"))
+            if size == 3000:
+                with connection(n.client, (link.server4, PORT + 1)) as c:
+                    assert c.get(f"/{size}.bin").tier == "wire"
+                    segment = longest_segment(c)
+        return ret, segment, talk.ask(one, "status"), talk.ask(one, "why", "/13500.bin")
     finally:
         assert one.stop() == 0, one.lines
 
 
 def t_more_segments_than_pay_are_left_to_the_daemon():
-    sizes, status, why = sizes_by_wire("--wire-size", "auto")
+    sizes, segment, status, why = sizes_by_wire("--wire-size", "auto")
     limit = status["wire_size"]
     assert status["wire_size_auto"] and 9700 < limit < 10300, status
-    assert sizes == [(size, size < 10000) for size, _ in sizes], sizes
+    assert limit * 4 // 5 < 7 * segment <= limit, (segment, limit)
+    assert sizes == [(size, size <= 7 * segment) for size, _ in sizes], (sizes, segment)
     assert why["why"] == "SIZE" and "less cost" in why["detail"], why
 
 
 def t_wire_size_is_the_limit_that_was_asked_for():
-    sizes, status, _ = sizes_by_wire("--wire-size", "3400")
+    sizes, _, status, _ = sizes_by_wire("--wire-size", "3400")
     assert status["wire_size"] == 3400 and not status["wire_size_auto"], status
-    assert sizes == [(size, size <= 3000) for size, _ in sizes], sizes
-    sizes, status, _ = sizes_by_wire("--wire-size", "64K")
-    assert all(by_wire for _, by_wire in sizes) and status["wire_size"] > 14000, (sizes, status)
+    assert sizes == [(size, size <= 3400) for size, _ in sizes], sizes
+    sizes, segment, status, _ = sizes_by_wire("--wire-size", "64K")
+    assert sizes == [(size, size <= 10 * segment) for size, _ in sizes], (sizes, segment)
+    assert status["wire_size"] > 14000, status
 
 
 if __name__ == "__main__":
