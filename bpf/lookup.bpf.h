@@ -169,6 +169,19 @@ __attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s)
 	return why;
 }
 
+/* Whether the lists have the client, of s->pkt. */
+__attribute__((noinline)) int tbg_find_client(struct tbg_scratch *s)
+{
+	struct tbg_ban_key key = { .bits = 128 };	/* 6.1 takes map keys from the stack only */
+	__u32 *ban;
+
+	if (!s)
+		return TBG_WHY_OFF;
+	__builtin_memcpy(key.address, s->pkt.key.remote, sizeof(key.address));
+	ban = bpf_map_lookup_elem(&tbg_bans, &key);
+	return ban && *ban == TBG_BAN_DENY ? TBG_WHY_DENIED : 0;
+}
+
 /* The key of the whole URI, as upstreams are asked for it. */
 __attribute__((noinline)) int tbg_find_uri(struct tbg_scratch *s)
 {
@@ -241,9 +254,9 @@ static __always_inline struct tbg_entry *tbg_entry_get(struct tbg_scratch *s,
 }
 
 /*
- * Answers the len bytes in s->head from the cache, as of s->now_ns: fills s->req and, of
- * s->reply, what the response is (blob to head_len, date_s, part). Returns 0
- * or a why.
+ * Answers the len bytes in s->head, of the client in s->pkt, from the cache, as
+ * of s->now_ns: fills s->req and, of s->reply, what the response is (blob to
+ * head_len, date_s, part). Returns 0 or a why.
  */
 __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 {
@@ -260,6 +273,11 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 	r->date_s = tbg_date_now(knob, s->now_ns);
 	if (!r->date_s)
 		return TBG_WHY_CLOCK;
+	if (knob->bans) {
+		why = tbg_find_client(s);
+		if (why)
+			return why;
+	}
 	why = tbg_find_parse(s, len);
 	if (why)
 		return why;

@@ -9,6 +9,7 @@
 
 #include <linux/bpf.h>
 
+#include "abi/ban.h"
 #include "abi/cache.h"
 #include "abi/conn.h"
 #include "abi/event.h"
@@ -56,6 +57,15 @@ struct {
 	__type(key, struct tbg_key);
 	__type(value, struct tbg_host);
 } tbg_hosts SEC(".maps");
+
+/* Prefix -> TBG_BAN_*. Writer: daemon. Full: not taken, and who gave it is told. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TBG_BANS_MAX);
+	__type(key, struct tbg_ban_key);
+	__type(value, __u32);
+} tbg_bans SEC(".maps");
 
 /*
  * Four-tuple -> flow. Writer: BPF; the sweeper deletes. Not LRU: evicting a

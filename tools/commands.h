@@ -18,6 +18,8 @@ struct tbg_given {
 	bool prefix;
 	long long limit;		/* -1: not given */
 	const char *tag;		/* NULL: not given */
+	const char *time;		/* of --for; NULL: not given */
+	bool remove;
 	const char *accept;		/* an Accept-Encoding, or NULL */
 	unsigned int interval_ms;	/* 0: not given */
 	long long count;		/* -1: not given */
@@ -29,6 +31,7 @@ int tbg_stats_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_objects_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_why_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_purge_run(const struct tbg_given *opt, int argc, char **argv);
+int tbg_deny_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_warm_run(const struct tbg_given *opt, int argc, char **argv);
 
 #endif

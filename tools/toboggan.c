@@ -36,6 +36,7 @@ struct command {
 	int args_min, args_max;
 	bool takes_limit, takes_rounds;
 	bool takes_accept;
+	bool takes_deny;		/* --for, --remove */
 	bool takes_purge;		/* --all, --host, --prefix, --tag */
 };
 
@@ -98,6 +99,9 @@ static const struct command commands[] = {
 	{ "purge", "purge [--prefix] URL... | --host NAME | --tag TAG | --all", "take objects out of the cache",
 	  "The next request reads the file, or asks the upstream, again. --prefix: all that\nbegins with a URL. A path without a host is meant of every site; --host: all of\none site; --tag: what upstreams have marked with it in Surrogate-Key.",
 	  tbg_purge_run, 0, INT_MAX, .takes_purge = true },
+	{ "deny", "deny [ADDRESS... [--for TIME | --remove]]", "refuse clients, for a time or for good; list them",
+	  "ADDRESS is one, or a prefix such as 192.0.2.0/24. Holds from the next request on, on\nconnections that exist too, until TIME is over or the daemon ends. --remove: lets them\nin again. Without an address: who is denied.",
+	  tbg_deny_run, 0, INT_MAX, .takes_deny = true },
 	{ "warm", "warm DIR|FILE...", "put files into the cache ahead of their first request",
 	  "Files as they lie on the disk, below a root that is served. Shows a bar on a\nterminal. Says how many answers were stored, were there before, or were not kept:\nthose that are too large, or that give way to more popular ones.",
 	  tbg_warm_run, .args_min = 1, .args_max = INT_MAX },
@@ -131,7 +135,7 @@ static const struct command *command_of(const char *name)
 	for (size_t i = 0; i < COMMANDS_NR; i++)
 		if (!strcmp(commands[i].name, name))
 			return &commands[i];
-	tbg_fault_say("%s: unknown command; there are status, stats, objects, why, purge, warm, top, probe and bench",
+	tbg_fault_say("%s: unknown command; there are status, stats, objects, why, purge, deny, warm, top, probe and bench",
 		      name);
 	return NULL;
 }
@@ -192,6 +196,8 @@ static const struct option longs[] = {
 	{ "tag", required_argument, NULL, 't' },
 	{ "all", no_argument, NULL, 'a' },
 	{ "host", required_argument, NULL, 'H' },
+	{ "for", required_argument, NULL, 'f' },
+	{ "remove", no_argument, NULL, 'r' },
 	{ "prefix", no_argument, NULL, 'p' },
 	{ "interval", required_argument, NULL, 'i' },
 	{ "count", required_argument, NULL, 'n' },
@@ -245,6 +251,13 @@ static int options_parse(struct tbg_given *opt, int argc, char **argv)
 		case 'H':
 			if (!once(&opt->host, "--host"))
 				return TBG_EXIT_USAGE + 1;
+			break;
+		case 'f':
+			if (!once(&opt->time, "--for"))
+				return TBG_EXIT_USAGE + 1;
+			break;
+		case 'r':
+			opt->remove = true;
 			break;
 		case 'p':
 			opt->prefix = true;
@@ -338,6 +351,8 @@ static int command_run(const struct tbg_given *opt, int argc, char **argv)
 	else if ((opt->all || opt->host || opt->tag || opt->prefix) && !c->takes_purge)
 		extra = opt->all ? "--all" : opt->host ? "--host" :
 			opt->tag ? "--tag" : "--prefix";
+	else if ((opt->time || opt->remove) && !c->takes_deny)
+		extra = opt->time ? "--for" : "--remove";
 	else if ((opt->interval_ms || opt->count >= 0) && !c->takes_rounds)
 		extra = opt->interval_ms ? "--interval" : "--count";
 	if (extra) {

@@ -62,7 +62,8 @@
 	X(TRACKED,	"conntrack sees it before wire does: br_netfilter, or a client on this host") \
 	X(REFRESH,	"a while since the stack had one: conntrack is to know the connection") \
 	X(ASTRAY,	"socket sends by a way without translation; connection reset") \
-	X(UNREAD,	"more bytes than the daemon can read; connection reset")
+	X(UNREAD,	"more bytes than the daemon can read; connection reset") \
+	X(DENIED,	"client that a list denies")
 
 enum tbg_why {
 #define X(name, text) TBG_WHY_##name,

@@ -170,6 +170,7 @@ static __always_inline int tbg_pend_find(struct __sk_buff *skb,
 
 	if (why)
 		return why;
+	tbg_pend_client(skb, p);
 	p->s.now_ns = bpf_ktime_get_ns();
 	why = tbg_find(&p->s, skb->len);
 	if (why)
@@ -239,7 +240,6 @@ static __always_inline int tbg_sock_try(struct __sk_buff *skb,
 	why = tbg_hit_queue(c);
 	if (why)
 		goto free;
-	tbg_pend_client(skb, p);
 	p->h.slot = slot;
 	p->h.handed = c->handed;
 	p->h.cookie = c->cookie;

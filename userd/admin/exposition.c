@@ -284,6 +284,8 @@ static void connections_write(const struct writer *w)
 	      u->timeouts);
 	plain(w, "toboggan_bad_requests_total", "counter", "Requests refused as malformed.",
 	      u->bad);
+	plain(w, "toboggan_denied_total", "counter",
+	      "Requests, or connections, refused because a list denies their client.", u->denied);
 	plain(w, "toboggan_user_hits_total", "counter",
 	      "Requests that the user tier answered from the cache.", u->hits);
 }

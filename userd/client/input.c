@@ -9,6 +9,7 @@
 #include "os/clock.h"
 #include "client/connection.h"
 #include "os/limits.h"
+#include "tiers/bans.h"
 #include "tiers/sock.h"
 #include "proxy/transfer.h"
 #include "client/parts.h"
@@ -81,6 +82,22 @@ static void continue_put(struct tbg_worker *w, struct tbg_conn *c)
 	c->written += sizeof(line) - 1;
 }
 
+/* Whether lists have its client by now. */
+static bool is_denied(struct tbg_worker *w, struct tbg_conn *c)
+{
+	return tbg_bans_are(w->s->bans) && tbg_bans_deny(w->s->bans, tbg_conn_peer(c));
+}
+
+static bool denied_drop(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (!__atomic_load_n(&w->s->opt.deny_drops, __ATOMIC_RELAXED) || !is_denied(w, c))
+		return false;
+	tbg_stat_add(&w->stats.denied, 1);
+	tbg_conn_reset_at_close(c);
+	tbg_conn_kill(w, c);
+	return true;
+}
+
 /* A whole head at b. False: stop. */
 static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 		      struct tbg_message *m, const uint8_t *b, bool missed)
@@ -89,6 +106,10 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 	struct tbg_transfer_request e = { .location = location, .persist = tbg_conn_persist(w, m),
 				.taken = m->len };
 
+	if (is_denied(w, c)) {
+		tbg_stat_add(&w->stats.denied, 1);
+		return tbg_conn_error_put(w, c, 403, location, b, m->len);
+	}
 	if (tbg_conn_handed_over(w, m, &e))
 		return m->raw_target ? tbg_conn_request_refuse(w, c, 400, location, b, m->len) :
 				       tbg_conn_transfer_begin(w, c, m, b, &e);
@@ -225,6 +246,7 @@ static bool turn_ends(struct tbg_worker *w, struct tbg_conn *c, uint64_t *until_
 static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
 		       const uint8_t *b, size_t len, bool fast)
 {
+	bool denied = is_denied(w, c);
 	uint64_t until_ns = 0;
 	size_t at = 0, used;
 
@@ -245,7 +267,7 @@ static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
 			at += used;
 			continue;
 		}
-		if (fast && !(t && t->has_message) && !w->draining &&
+		if (fast && !(t && t->has_message) && !w->draining && !denied &&
 		    tbg_conn_fast_answer(w, c, b + at, len - at, &missed)) {
 			at = len;
 			break;
@@ -357,6 +379,8 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 		tbg_conn_is_closing(w, c);
 		return;
 	}
+	if (denied_drop(w, c))
+		return;
 	tbg_conn_claim_slot(w, c);
 	tbg_conn_take_over(w, c);
 	if (c->claimed && tbg_conn_give_back(w, c, b, n))

@@ -15,7 +15,7 @@
 
 #include "abi/conn.h"
 #include "config/target.h"
-#include "config/units.h"
+#include "os/units.h"
 #include "control/control.h"
 #include "log/access.h"
 #include "log/line.h"
@@ -119,6 +119,14 @@ bool tbg_wire_set(struct tbg_target *t, const char *v)
 		at += strcspn(at, ",");
 	} while (*at++);
 	return set_text(&t->options->wire, v);
+}
+
+/* Looked at alone: tbg_bans_file() takes what was said. */
+bool tbg_clients_set(struct tbg_target *t, const char *v)
+{
+	struct tbg_prefix prefix;
+
+	return tbg_value_clients(v, &prefix);
 }
 
 /* Somebody has to answer what the others pass up: user is on, named or not. */

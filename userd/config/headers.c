@@ -12,7 +12,7 @@
 
 #include "http/header.h"
 #include "http/token.h"
-#include "config/units.h"
+#include "os/units.h"
 
 bool tbg_expires_set(struct tbg_target *t, const char *v)
 {

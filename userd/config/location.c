@@ -15,7 +15,7 @@
 #include "os/limits.h"
 #include "files/root.h"
 #include "http/token.h"
-#include "config/units.h"
+#include "os/units.h"
 
 #define LOCATIONS_MAX	1000	/* of a site */
 #define CODING_MAX	32	/* bytes of the name of a content coding */

@@ -95,7 +95,10 @@ static bool option_set(struct tbg_target *t, unsigned int nr, unsigned int line,
 		return false;
 	free(*said);
 	*said = text;
-	t->options->line[nr][list ? t->options->listen_nr - 1 : 0] = line;
+	if (!list)
+		t->options->line[nr][0] = line;
+	else if (row->set == tbg_listen_set)
+		t->options->line[nr][t->options->listen_nr - 1] = line;
 	/* again, with the copy that stays */
 	return list || tbg_setting_put(row, t, text);
 }
@@ -127,6 +130,11 @@ void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int 
 		return;
 	}
 	tbg_report("toboggand: --%s %s", name, text);
+}
+
+const char *tbg_option_said(const struct tbg_options *o, const char *name)
+{
+	return o->said[tbg_setting_find(name, strlen(name))];
 }
 
 void tbg_options_later(const struct tbg_options *now,

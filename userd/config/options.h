@@ -54,6 +54,7 @@ struct tbg_options {
 	unsigned int unattended_ms;	/* kernel tiers answer alone for so long */
 	unsigned int connections_max;	/* all workers together; 0: as fits */
 	unsigned int header_max;	/* bytes of a request head */
+	bool deny_drops;		/* whom lists deny gets no answer */
 	char control_default[108];
 	char *said[TBG_SETTINGS_MAX];	/* as it was written; NULL: not at all */
 	/* of the file, where each value of a list stands; 0: on the command line */
@@ -77,6 +78,9 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 		      struct tbg_roots *roots);
 
 void tbg_options_free(struct tbg_options *o);
+
+/* What was said of a setting of the daemon, of a list all of it; NULL: nothing. */
+const char *tbg_option_said(const struct tbg_options *o, const char *name);
 
 /* Names of what wanted says else than now, and a reload cannot change. */
 void tbg_options_later(const struct tbg_options *now,

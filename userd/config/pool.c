@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config/units.h"
+#include "os/units.h"
 
 #define GRACE_MS	5000	/* for a pool to say that a program's time is over */
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "config/build.h"
-#include "config/units.h"
+#include "os/units.h"
 
 bool tbg_setting_upstreams(const struct tbg_setting *s)
 {

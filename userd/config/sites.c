@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "http/media_types.h"
-#include "config/units.h"
+#include "os/units.h"
 
 
 /* This one and those below are for the site or for all: see sites_make(). */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/units.h"
+#include "os/units.h"
 
 /* Which protocol it will be is not known before the scope is whole. */
 static bool server_add(struct tbg_target *t, const char *v, bool bare)

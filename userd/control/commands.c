@@ -25,6 +25,7 @@
 #include "main/server.h"
 #include "store/responses.h"
 #include "proxy/upstream.h"
+#include "control/deny.h"
 #include "control/why.h"
 #include "tiers/wire.h"
 
@@ -282,7 +283,7 @@ static json_t *user_json(const struct tbg_server *s)
 		json_object_set_new(status, name,
 				    json_integer((json_int_t)us.status[i]));
 	}
-	return json_pack("{s:f, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I}",
+	return json_pack("{s:f, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
 			 "cpu_s", clock() / (double)CLOCKS_PER_SEC,
 			 "requests", (json_int_t)us.requests,
 			 "bytes", (json_int_t)us.bytes_sent,
@@ -292,7 +293,8 @@ static json_t *user_json(const struct tbg_server *s)
 			 "connections", (json_int_t)us.connections,
 			 "timeouts", (json_int_t)us.timeouts,
 			 "refused", (json_int_t)us.refused,
-			 "bad", (json_int_t)us.bad);
+			 "bad", (json_int_t)us.bad,
+			 "denied", (json_int_t)us.denied);
 }
 
 static json_t *cache_json(const struct tbg_server *s)
@@ -464,6 +466,11 @@ static json_t *reload_answer(struct tbg_server *s, const json_t *req)
 	return json_pack("{s:b, s:s}", "ok", 1, "reload", "begun");
 }
 
+static json_t *deny_answer(struct tbg_server *s, const json_t *req)
+{
+	return tbg_deny_answer(s->bans, req);
+}
+
 static const struct {
 	const char *name;
 	json_t *(*answer)(struct tbg_server *s, const json_t *req);
@@ -473,6 +480,7 @@ static const struct {
 	{ "why",    why_answer },
 	{ "purge",  purge_answer },
 	{ "reload", reload_answer },
+	{ "deny",   deny_answer },
 };
 
 json_t *tbg_command(struct tbg_server *s, const char *cmd, const json_t *req)
@@ -480,6 +488,6 @@ json_t *tbg_command(struct tbg_server *s, const char *cmd, const json_t *req)
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
 		if (!strcmp(cmd, commands[i].name))
 			return commands[i].answer(s, req);
-	return tbg_command_error("cmd: %.60s: unknown; there are status, stats, objects, why, purge, reload and warm",
+	return tbg_command_error("cmd: %.60s: unknown; there are status, stats, objects, why, purge, reload, deny and warm",
 				 cmd);
 }

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "gateway/pool_command.h"
-#include "config/units.h"
+#include "os/units.h"
 
 #define BACKLOG		4096
 

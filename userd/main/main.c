@@ -21,6 +21,7 @@
 
 #include "admin/admin.h"
 #include "tiers/attach.h"
+#include "tiers/bans.h"
 #include "cache/objects.h"
 #include "store/spool.h"
 #include "os/clock.h"
@@ -249,6 +250,7 @@ static void on_second(void *arg, uint64_t now_ns)
 	struct start *t = arg;
 	struct tbg_server *s = &t->s;
 
+	tbg_bans_tick(s->bans, now_ns);
 	tbg_cache_tick(s->cache, now_ns);
 	tbg_watch_tick(s->watch, now_ns);
 	tbg_open_files_tick(s->opened, now_ns);
@@ -407,6 +409,9 @@ static bool cache_open(struct tbg_server *s)
 		tbg_report("toboggand: cache: no memory; try a smaller --memory");
 		return false;
 	}
+	err = tbg_bans_open(&s->bans, s->maps) ?: tbg_reload_bans(s, &s->opt);
+	if (err)
+		return false;
 	tbg_hosts_tell(s->maps, key, s->sites, NULL);
 	if (tbg_cache_open(&s->cache, &s->plan, s->maps, key) ||
 	    tbg_open_files_open(&s->opened, s->cache) ||
@@ -630,6 +635,7 @@ static void server_close(struct start *t)
 	tbg_privileged_unlink();
 	tbg_privileged_stop();
 	tbg_privilege_raise();
+	tbg_bans_close(s->bans);
 	tbg_sock_close(s->sock);
 	tbg_wire_close(s->wire);
 	tbg_tiers_sweep(t);

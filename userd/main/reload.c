@@ -21,6 +21,7 @@
 #include "proxy/address.h"
 #include "cache/objects.h"
 #include "gateway/supervise.h"
+#include "tiers/bans.h"
 #include "tiers/hosts.h"
 #include "log/access.h"
 #include "main/privileged.h"
@@ -88,6 +89,15 @@ static void withdraw(struct tbg_server *s, const struct tbg_sites *old)
 			tbg_cache_withdraw_below(s->cache, old->site[i].id, "", 0);
 }
 
+int tbg_reload_bans(struct tbg_server *s, const struct tbg_options *o)
+{
+	int err = tbg_bans_file(s->bans, tbg_option_said(o, "deny"), tbg_option_said(o, "allow"));
+
+	if (err)
+		tbg_report("toboggand: deny: %s", strerror(-err));
+	return err;
+}
+
 /* Numbers that workers read as they go; none of them depends on another. */
 static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 			 const struct tbg_sites *sites)
@@ -102,6 +112,7 @@ static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 	tbg_spool_total_set(o->body_total);
 	__atomic_store_n(&s->opt.drain_ms, o->drain_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.header_max, o->header_max, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.deny_drops, o->deny_drops, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.connections_max, conns, __ATOMIC_RELAXED);
 	if (s->wire)
 		tbg_wire_limits(s->wire, o->idle_ms, o->header_ms);
@@ -238,6 +249,7 @@ static bool take(struct tbg_reload *r)
 	tbg_options_later(&s->opt, &o, r->later, sizeof(r->later));
 	if (log_new)
 		log_exchange(s, log, old);
+	tbg_reload_bans(s, &o);
 	numbers_take(s, &o, sites);
 	exchange(r, sites, old);
 	r->told = true;

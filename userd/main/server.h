@@ -22,11 +22,12 @@ struct tbg_user_stats {			/* one per worker, summed by readers */
 	_Atomic uint64_t accepted, closed, connections;
 	_Atomic uint64_t requests, hits, bytes_sent;
 	_Atomic uint64_t status[6];	/* [n]: nxx */
-	_Atomic uint64_t timeouts, refused, bad;
+	_Atomic uint64_t timeouts, refused, bad, denied;
 };
 
 struct tbg_admin;
 struct tbg_log_record;
+struct tbg_bans;
 struct tbg_metrics;
 
 struct tbg_server {
@@ -39,6 +40,7 @@ struct tbg_server {
 	struct tbg_sock *sock;		/* NULL: off */
 	char sock_off[256];		/* why sock is off, if it is */
 	const struct tbg_maps *maps;	/* NULL without kernel tiers */
+	struct tbg_bans *bans;		/* clients that are denied */
 	struct tbg_cache *cache;
 	struct tbg_store *stock;	/* of what upstreams answer */
 	char via[32];			/* our name in Via of requests */

@@ -16,7 +16,7 @@
 #include "os/message.h"
 #include "main/server.h"
 #include "tiers/sock.h"
-#include "config/units.h"
+#include "os/units.h"
 #include "tiers/wire.h"
 #include "serve/worker.h"
 #include "main/parts.h"

@@ -17,7 +17,7 @@
 #include "gateway/pool_command.h"
 #include "os/message.h"
 #include "proxy/upstream.h"
-#include "config/units.h"
+#include "os/units.h"
 
 #define OWN_BYTES 16	/* of a name that nobody can guess */
 #define SAY_NS	  (10 * 1000000000ll)

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "config/units.h"
+#include "os/units.h"
 #include "http/header.h"
 #include "http/request.h"
 #include "site/site.h"

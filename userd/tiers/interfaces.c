@@ -18,7 +18,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "config/units.h"
+#include "os/units.h"
 #include "os/clock.h"
 #include "os/message.h"
 #include "os/privilege.h"

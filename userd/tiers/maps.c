@@ -20,7 +20,7 @@ static const char *const blob_maps[TBG_CLASS_NR] = {
 };
 
 static const char *const other_maps[] = {
-	"tbg_index", "tbg_hosts", "tbg_heat", "tbg_knob", "tbg_stats", "tbg_events",
+	"tbg_index", "tbg_hosts", "tbg_bans", "tbg_heat", "tbg_knob", "tbg_stats", "tbg_events",
 	"tbg_sock_conns", "tbg_conns", "tbg_flows", "tbg_tier_hits", "tbg_site_hits",
 };
 
@@ -131,6 +131,7 @@ int tbg_maps_open(struct tbg_maps *ret, const struct bpf_object *obj)
 	err = err ?: map_one(ret, obj, "tbg_knob", (void **)&ret->knob);
 	ret->index_fd = bpf_map__fd(map_of(obj, "tbg_index"));
 	ret->hosts_fd = bpf_map__fd(map_of(obj, "tbg_hosts"));
+	ret->bans_fd = bpf_map__fd(map_of(obj, "tbg_bans"));
 	ret->events_fd = bpf_map__fd(map_of(obj, "tbg_events"));
 	ret->stats_fd = bpf_map__fd(map_of(obj, "tbg_stats"));
 	ret->tier_hits_fd = bpf_map__fd(map_of(obj, "tbg_tier_hits"));

@@ -28,6 +28,7 @@ struct tbg_mapping {
 struct tbg_maps {
 	int index_fd;			/* tbg_key -> tbg_entry */
 	int hosts_fd;			/* tbg_key -> tbg_host, see hosts.h */
+	int bans_fd;			/* tbg_ban_key -> TBG_BAN_*, see bans.h */
 	int events_fd;			/* ring buffer of tbg_event */
 	int stats_fd;			/* tbg_stats, per CPU */
 	int tier_hits_fd, site_hits_fd;	/* see abi/metric.h, per CPU */

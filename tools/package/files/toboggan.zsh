@@ -9,6 +9,7 @@ _arguments \
 		objects\:"what is cached"
 		why\:"which tier would answer"
 		purge\:"take objects out of the cache"
+		deny\:"refuse clients"
 		warm\:"put files into the cache"
 		top\:"rates as they happen"
 		probe\:"what this kernel can do"

@@ -32,6 +32,9 @@ struct tbg_prefix {
 /* "192.0.2.1", "10.0.0.0/8", "2001:db8::/32"; no bit set behind the prefix */
 bool tbg_value_prefix(const char *v, struct tbg_prefix *ret);
 
+/* The same, or "all" */
+bool tbg_value_clients(const char *v, struct tbg_prefix *ret);
+
 bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one);
 
 /* "eth0" or "eth0:xdp", up to a comma or the end */

@@ -2,7 +2,7 @@
 /*
  * Numbers with units. Pure.
  */
-#include "config/units.h"
+#include "os/units.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -137,6 +137,14 @@ bool tbg_value_prefix(const char *v, struct tbg_prefix *ret)
 		if (p.address[bit / 8] & (0x80 >> bit % 8))
 			return false;
 	*ret = p;
+	return true;
+}
+
+bool tbg_value_clients(const char *v, struct tbg_prefix *ret)
+{
+	if (strcmp(v, "all"))
+		return tbg_value_prefix(v, ret);
+	*ret = (struct tbg_prefix){ .bits = 0 };
 	return true;
 }
 

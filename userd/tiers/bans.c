@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Lists of clients: a tree of prefixes for the daemon, and the kernel tiers' map, which
+ * is written first when a client is denied and last when it is let in. Changed by the
+ * control thread, under a lock that workers take to read.
+ */
+#include "tiers/bans.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <search.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+
+#include "abi/ban.h"
+#include "os/units.h"
+#include "tiers/maps.h"
+
+enum filed { NOT_FILED, DENIED, ALLOWED };
+
+struct ban {
+	struct tbg_prefix prefix;
+	enum filed filed;		/* what the configuration says of it */
+	bool ordered;			/* a command denies it, */
+	uint64_t until_ns;		/* until then; 0: for good */
+};
+
+struct tbg_bans {
+	const struct tbg_maps *maps;
+	pthread_rwlock_t lock;
+	void *tree;			/* of struct ban, by tsearch() */
+	_Atomic unsigned int nr;
+	unsigned int lengths[129];	/* how many have so many bits */
+	uint64_t next_ns;		/* when the first ends; 0: none does */
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct ban *one = a, *other = b;
+	int ret = memcmp(one->prefix.address, other->prefix.address,
+			 sizeof(one->prefix.address));
+
+	return ret ?: (int)one->prefix.bits - (int)other->prefix.bits;
+}
+
+static struct ban *find(const struct tbg_bans *b, const struct tbg_prefix *p)
+{
+	struct ban wanted = { .prefix = *p }, **at = tfind(&wanted, &b->tree, compare);
+
+	return at ? *at : NULL;
+}
+
+static bool denies(const struct ban *one)
+{
+	return one->ordered || one->filed == DENIED;
+}
+
+/* The kernel tiers have it as it is. 0 or negative errno. */
+static int tell(const struct tbg_bans *b, const struct ban *one)
+{
+	struct tbg_ban_key key = { .bits = one->prefix.bits };
+	uint32_t value = denies(one) ? TBG_BAN_DENY : TBG_BAN_ALLOW;
+
+	if (!b->maps)
+		return 0;
+	memcpy(key.address, one->prefix.address, sizeof(key.address));
+	if (!one->ordered && one->filed == NOT_FILED)
+		return bpf_map_delete_elem(b->maps->bans_fd, &key);
+	return bpf_map_update_elem(b->maps->bans_fd, &key, &value, BPF_ANY);
+}
+
+static void nr_set(struct tbg_bans *b, unsigned int nr)
+{
+	atomic_store(&b->nr, nr);
+	if (b->maps)
+		__atomic_store_n(&b->maps->knob->bans, nr != 0, __ATOMIC_RELEASE);
+}
+
+/* The one of that prefix, made if there is none; NULL: errno says why. */
+static struct ban *get(struct tbg_bans *b, const struct tbg_prefix *p)
+{
+	struct ban *one = find(b, p);
+
+	if (one)
+		return one;
+	errno = ENOSPC;
+	if (b->nr >= TBG_BANS_MAX)
+		return NULL;
+	errno = ENOMEM;
+	one = calloc(1, sizeof(*one));
+	if (!one)
+		return NULL;
+	one->prefix = *p;
+	pthread_rwlock_wrlock(&b->lock);
+	if (!tsearch(one, &b->tree, compare)) {
+		pthread_rwlock_unlock(&b->lock);
+		free(one);
+		errno = ENOMEM;
+		return NULL;
+	}
+	b->lengths[p->bits]++;
+	nr_set(b, b->nr + 1);
+	pthread_rwlock_unlock(&b->lock);
+	return one;
+}
+
+/* One that has changed: told, and gone if nobody wants it any more. */
+static int settle(struct tbg_bans *b, struct ban *one)
+{
+	int err = tell(b, one);
+
+	if (one->ordered || one->filed != NOT_FILED)
+		return err;
+	pthread_rwlock_wrlock(&b->lock);
+	tdelete(one, &b->tree, compare);
+	b->lengths[one->prefix.bits]--;
+	nr_set(b, b->nr - 1);
+	pthread_rwlock_unlock(&b->lock);
+	free(one);
+	return err;
+}
+
+int tbg_bans_add(struct tbg_bans *b, const struct tbg_prefix *p, uint64_t until_ns)
+{
+	struct ban *one = get(b, p);
+	int err;
+
+	if (!one)
+		return -errno;
+	pthread_rwlock_wrlock(&b->lock);
+	one->ordered = true;
+	one->until_ns = until_ns;
+	pthread_rwlock_unlock(&b->lock);
+	if (until_ns && (!b->next_ns || until_ns < b->next_ns))
+		b->next_ns = until_ns;
+	err = tell(b, one);
+	if (err)
+		tbg_bans_remove(b, p);
+	return err;
+}
+
+int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p)
+{
+	struct ban *one = find(b, p);
+
+	if (!one)
+		return -ENOENT;
+	if (!one->ordered)
+		return -EPERM;
+	pthread_rwlock_wrlock(&b->lock);
+	one->ordered = false;
+	one->until_ns = 0;
+	pthread_rwlock_unlock(&b->lock);
+	settle(b, one);
+	return 0;
+}
+
+/* --- what the configuration says ------------------------------------------- */
+
+/* Those that are to be looked at while the tree must stay. */
+struct found {
+	struct ban **ban;
+	unsigned int nr;
+	uint64_t now_ns, next_ns;
+};
+
+static void found_filed(const void *node, VISIT visit, void *arg)
+{
+	struct ban *one = *(struct ban **)node;
+	struct found *f = arg;
+
+	if ((visit == postorder || visit == leaf) && one->filed != NOT_FILED)
+		f->ban[f->nr++] = one;
+}
+
+static int file_one(struct tbg_bans *b, const struct tbg_prefix *p, enum filed filed)
+{
+	struct ban *one = get(b, p);
+
+	if (!one)
+		return -errno;
+	pthread_rwlock_wrlock(&b->lock);
+	one->filed = filed;
+	pthread_rwlock_unlock(&b->lock);
+	return tell(b, one);
+}
+
+static int file_list(struct tbg_bans *b, const char *list, enum filed filed)
+{
+	struct tbg_prefix p;
+	char text[64];
+	size_t len;
+	int err = 0;
+
+	for (const char *at = list ?: ""; *at && !err; at += len + !!at[len]) {
+		len = strcspn(at, " ");
+		snprintf(text, sizeof(text), "%.*s", (int)len, at);
+		if (len && tbg_value_clients(text, &p))
+			err = file_one(b, &p, filed);
+	}
+	return err;
+}
+
+int tbg_bans_file(struct tbg_bans *b, const char *deny, const char *allow)
+{
+	static const struct tbg_prefix all = { .bits = 0 };
+	struct found f = { .ban = calloc(b->nr + 1, sizeof(*f.ban)) };
+	int err;
+
+	if (!f.ban)
+		return -ENOMEM;
+	/* all are taken for gone, and those that are said again come back */
+	twalk_r(b->tree, found_filed, &f);
+	pthread_rwlock_wrlock(&b->lock);
+	for (unsigned int i = 0; i < f.nr; i++)
+		f.ban[i]->filed = NOT_FILED;
+	pthread_rwlock_unlock(&b->lock);
+	err = file_list(b, deny, DENIED);
+	err = err ?: file_list(b, allow, ALLOWED);
+	if (!err && allow && !deny)
+		err = file_one(b, &all, DENIED);
+	for (unsigned int i = 0; i < f.nr; i++)
+		settle(b, f.ban[i]);
+	free(f.ban);
+	return err;
+}
+
+/* --- time ------------------------------------------------------------------- */
+
+static void found_late(const void *node, VISIT visit, void *arg)
+{
+	struct ban *one = *(struct ban **)node;
+	struct found *f = arg;
+
+	if ((visit != postorder && visit != leaf) || !one->until_ns)
+		return;
+	if (one->until_ns <= f->now_ns)
+		f->ban[f->nr++] = one;
+	else if (!f->next_ns || one->until_ns < f->next_ns)
+		f->next_ns = one->until_ns;
+}
+
+void tbg_bans_tick(struct tbg_bans *b, uint64_t now_ns)
+{
+	struct found f = { .now_ns = now_ns };
+
+	if (!b->next_ns || now_ns < b->next_ns)
+		return;
+	f.ban = calloc(b->nr + 1, sizeof(*f.ban));
+	if (!f.ban)
+		return;			/* with the next tick */
+	twalk_r(b->tree, found_late, &f);
+	b->next_ns = f.next_ns;
+	for (unsigned int i = 0; i < f.nr; i++)
+		tbg_bans_remove(b, &f.ban[i]->prefix);
+	free(f.ban);
+}
+
+/* --- who asks ---------------------------------------------------------------- */
+
+bool tbg_bans_are(const struct tbg_bans *b)
+{
+	return atomic_load_explicit(&b->nr, memory_order_relaxed);
+}
+
+static bool address_of(const struct sockaddr_storage *peer, struct tbg_prefix *ret)
+{
+	*ret = (struct tbg_prefix){ .address = { [10] = 0xff, 0xff } };
+	if (peer->ss_family == AF_INET)
+		memcpy(ret->address + 12, &((const struct sockaddr_in *)peer)->sin_addr, 4);
+	else if (peer->ss_family == AF_INET6)
+		memcpy(ret->address, &((const struct sockaddr_in6 *)peer)->sin6_addr, 16);
+	else
+		return false;
+	return true;
+}
+
+bool tbg_bans_deny(struct tbg_bans *b, const struct sockaddr_storage *peer)
+{
+	const struct ban *one = NULL;
+	struct tbg_prefix p;
+	bool ret;
+
+	if (!tbg_bans_are(b) || !peer || !address_of(peer, &p))
+		return false;
+	pthread_rwlock_rdlock(&b->lock);
+	for (int bits = 128; bits >= 0 && !one; bits--) {
+		if (bits < 128)
+			p.address[bits / 8] &= ~(0x80 >> bits % 8);
+		p.bits = bits;
+		if (b->lengths[bits])
+			one = find(b, &p);
+	}
+	ret = one && denies(one);
+	pthread_rwlock_unlock(&b->lock);
+	return ret;
+}
+
+struct showing {
+	void (*fn)(void *arg, const struct tbg_ban_shown *one);
+	void *arg;
+};
+
+static void show(const void *node, VISIT visit, void *arg)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
+	const struct ban *one = *(struct ban **)node;
+	const struct tbg_prefix *p = &one->prefix;
+	bool four = p->bits >= 96 && !memcmp(p->address, mapped, sizeof(mapped));
+	struct tbg_ban_shown shown = {
+		.deny = denies(one), .filed = !one->ordered, .until_ns = one->until_ns,
+	};
+	unsigned int most = four ? 32 : 128, bits = four ? p->bits - 96 : p->bits;
+	struct showing *s = arg;
+	size_t len;
+
+	if (visit != postorder && visit != leaf)
+		return;
+	if (p->bits) {
+		inet_ntop(four ? AF_INET : AF_INET6, four ? p->address + 12 : p->address,
+			  shown.text, sizeof(shown.text));
+		len = strlen(shown.text);
+		if (bits < most)
+			snprintf(shown.text + len, sizeof(shown.text) - len, "/%u", bits);
+	} else {
+		strcpy(shown.text, "all");
+	}
+	s->fn(s->arg, &shown);
+}
+
+unsigned int tbg_bans_each(struct tbg_bans *b,
+			   void (*fn)(void *arg, const struct tbg_ban_shown *one), void *arg)
+{
+	struct showing s = { fn, arg };
+
+	twalk_r(b->tree, show, &s);
+	return b->nr;
+}
+
+int tbg_bans_open(struct tbg_bans **ret, const struct tbg_maps *maps)
+{
+	struct tbg_bans *b = calloc(1, sizeof(*b));
+
+	*ret = b;
+	if (!b)
+		return -ENOMEM;
+	b->maps = maps;
+	pthread_rwlock_init(&b->lock, NULL);
+	return 0;
+}
+
+void tbg_bans_close(struct tbg_bans *b)
+{
+	if (!b)
+		return;
+	tdestroy(b->tree, free);
+	pthread_rwlock_destroy(&b->lock);
+	free(b);
+}
