@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Lists of clients: a tree of prefixes for the daemon, and the kernel tiers' map, which
- * is written first when a client is denied and last when it is let in. Changed by the
- * control thread, under a lock that workers take to read.
+ * Lists of clients: a tree of prefixes for the daemon, which has the last word, and the
+ * kernel tiers' map, told after it. Changed by the control thread, under a lock that
+ * workers take to read.
  */
 #include "tiers/bans.h"
 
@@ -26,7 +26,8 @@ enum filed { NOT_FILED, DENIED, ALLOWED };
 
 struct ban {
 	struct tbg_prefix prefix;
-	enum filed filed;		/* what the configuration says of it */
+	enum filed filed;		/* what the configuration says of it, */
+	enum filed next;		/* and the one that is being read */
 	bool ordered;			/* a command denies it, */
 	uint64_t until_ns;		/* until then; 0: for good */
 };
@@ -56,6 +57,11 @@ static struct ban *find(const struct tbg_bans *b, const struct tbg_prefix *p)
 	return at ? *at : NULL;
 }
 
+static bool wanted(const struct ban *one)
+{
+	return one->ordered || one->filed != NOT_FILED;
+}
+
 static bool denies(const struct ban *one)
 {
 	return one->ordered || one->filed == DENIED;
@@ -70,7 +76,7 @@ static int tell(const struct tbg_bans *b, const struct ban *one)
 	if (!b->maps)
 		return 0;
 	memcpy(key.address, one->prefix.address, sizeof(key.address));
-	if (!one->ordered && one->filed == NOT_FILED)
+	if (!wanted(one))
 		return bpf_map_delete_elem(b->maps->bans_fd, &key);
 	return bpf_map_update_elem(b->maps->bans_fd, &key, &value, BPF_ANY);
 }
@@ -115,7 +121,7 @@ static int settle(struct tbg_bans *b, struct ban *one)
 {
 	int err = tell(b, one);
 
-	if (one->ordered || one->filed != NOT_FILED)
+	if (wanted(one))
 		return err;
 	pthread_rwlock_wrlock(&b->lock);
 	tdelete(one, &b->tree, compare);
@@ -170,13 +176,21 @@ struct found {
 	uint64_t now_ns, next_ns;
 };
 
-static void found_filed(const void *node, VISIT visit, void *arg)
+static void found_changed(const void *node, VISIT visit, void *arg)
 {
 	struct ban *one = *(struct ban **)node;
 	struct found *f = arg;
 
-	if ((visit == postorder || visit == leaf) && one->filed != NOT_FILED)
+	if ((visit == postorder || visit == leaf) && (one->filed != one->next || !wanted(one)))
 		f->ban[f->nr++] = one;
+}
+
+static void next_clear(const void *node, VISIT visit, void *arg)
+{
+	struct ban *one = *(struct ban **)node;
+
+	if (visit == postorder || visit == leaf)
+		one->next = NOT_FILED;
 }
 
 static int file_one(struct tbg_bans *b, const struct tbg_prefix *p, enum filed filed)
@@ -185,10 +199,8 @@ static int file_one(struct tbg_bans *b, const struct tbg_prefix *p, enum filed f
 
 	if (!one)
 		return -errno;
-	pthread_rwlock_wrlock(&b->lock);
-	one->filed = filed;
-	pthread_rwlock_unlock(&b->lock);
-	return tell(b, one);
+	one->next = filed;
+	return 0;
 }
 
 static int file_list(struct tbg_bans *b, const char *list, enum filed filed)
@@ -210,23 +222,26 @@ static int file_list(struct tbg_bans *b, const char *list, enum filed filed)
 int tbg_bans_file(struct tbg_bans *b, const char *deny, const char *allow)
 {
 	static const struct tbg_prefix all = { .bits = 0 };
-	struct found f = { .ban = calloc(b->nr + 1, sizeof(*f.ban)) };
-	int err;
+	struct found f = { 0 };
+	int err, told;
 
-	if (!f.ban)
-		return -ENOMEM;
-	/* all are taken for gone, and those that are said again come back */
-	twalk_r(b->tree, found_filed, &f);
-	pthread_rwlock_wrlock(&b->lock);
-	for (unsigned int i = 0; i < f.nr; i++)
-		f.ban[i]->filed = NOT_FILED;
-	pthread_rwlock_unlock(&b->lock);
+	twalk_r(b->tree, next_clear, NULL);
 	err = file_list(b, deny, DENIED);
 	err = err ?: file_list(b, allow, ALLOWED);
 	if (!err && allow && !deny)
 		err = file_one(b, &all, DENIED);
+	f.ban = calloc(b->nr + 1, sizeof(*f.ban));
+	if (!f.ban)
+		return -ENOMEM;
+	twalk_r(b->tree, found_changed, &f);
+	pthread_rwlock_wrlock(&b->lock);
 	for (unsigned int i = 0; i < f.nr; i++)
-		settle(b, f.ban[i]);
+		f.ban[i]->filed = f.ban[i]->next;
+	pthread_rwlock_unlock(&b->lock);
+	for (unsigned int i = 0; i < f.nr; i++) {
+		told = settle(b, f.ban[i]);
+		err = err ?: told == -ENOENT ? 0 : told;
+	}
 	free(f.ban);
 	return err;
 }
@@ -296,6 +311,8 @@ bool tbg_bans_deny(struct tbg_bans *b, const struct sockaddr_storage *peer)
 		p.bits = bits;
 		if (b->lengths[bits])
 			one = find(b, &p);
+		if (one && !wanted(one))	/* in the making */
+			one = NULL;
 	}
 	ret = one && denies(one);
 	pthread_rwlock_unlock(&b->lock);

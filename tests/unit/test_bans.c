@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Lists of clients (userd/tiers/bans.c) without kernel tiers: whom they deny, beside a
+ * model that looks at every prefix; times; a million of them.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/ban.h"
+#include "ktap.h"
+#include "os/units.h"
+#include "tiers/bans.h"
+
+#define PREFIXES	300
+#define PEERS		20000
+
+static struct sockaddr_storage four(uint32_t address)
+{
+	struct sockaddr_storage ret = { 0 };
+	struct sockaddr_in *a = (struct sockaddr_in *)&ret;
+
+	a->sin_family = AF_INET;
+	a->sin_addr.s_addr = htonl(address);
+	return ret;
+}
+
+static struct tbg_prefix prefix_of(uint32_t address, unsigned int bits)
+{
+	struct tbg_prefix ret = { .address = { [10] = 0xff, 0xff }, .bits = 96 + bits };
+	uint32_t word = htonl(bits ? address & ~0u << (32 - bits) : 0);
+
+	memcpy(ret.address + 12, &word, sizeof(word));
+	return ret;
+}
+
+static bool model_denies(uint32_t address, const uint32_t *words, const unsigned int *bits,
+			 const bool *deny)
+{
+	int best = -1;
+
+	for (int i = 0; i < PREFIXES; i++)
+		if (!((address ^ words[i]) & (bits[i] ? ~0u << (32 - bits[i]) : 0)) &&
+		    (best < 0 || bits[i] > bits[best] ||
+		     (bits[i] == bits[best] && deny[i] < deny[best])))
+			best = i;
+	return best >= 0 && deny[best];
+}
+
+/* In a small space, so that many prefixes have a peer; allow is read last, and wins. */
+KTAP_TEST(t_the_longest_prefix_decides)
+{
+	static char lists[2][PREFIXES * 24];
+	uint32_t words[PREFIXES];
+	unsigned int bits[PREFIXES], wrong = 0, denied = 0;
+	bool deny[PREFIXES];
+	struct tbg_bans *b;
+
+	srandom(7);
+	for (int i = 0; i < PREFIXES; i++) {
+		bits[i] = 16 + random() % 17;
+		words[i] = (0x0a000000 | (random() & 0xfff)) & ~0u << (32 - bits[i]);
+		deny[i] = random() & 1;
+		sprintf(lists[deny[i]] + strlen(lists[deny[i]]), "%s10.0.%u.%u/%u",
+			*lists[deny[i]] ? " " : "", words[i] >> 8 & 255, words[i] & 255, bits[i]);
+	}
+	KTAP_CHECK(tbg_bans_open(&b, NULL) == 0);
+	KTAP_CHECK(tbg_bans_file(b, lists[1], lists[0]) == 0);
+	for (int i = 0; i < PEERS; i++) {
+		uint32_t address = 0x0a000000 | (random() & 0x1ffff);
+		struct sockaddr_storage peer = four(address);
+		bool is = tbg_bans_deny(b, &peer);
+
+		denied += is;
+		wrong += is != model_denies(address, words, bits, deny);
+	}
+	KTAP_CHECK(wrong == 0);
+	KTAP_CHECK(denied > PEERS / 100 && denied < PEERS);
+	KTAP_CHECK(tbg_bans_file(b, NULL, NULL) == 0);
+	KTAP_CHECK(!tbg_bans_are(b));
+	tbg_bans_close(b);
+}
+
+static bool denies(struct tbg_bans *b, uint32_t address)
+{
+	struct sockaddr_storage peer = four(address);
+
+	return tbg_bans_deny(b, &peer);
+}
+
+KTAP_TEST(t_a_ban_has_its_time)
+{
+	struct tbg_prefix one = prefix_of(0x0a000001, 32), two = prefix_of(0x0a000002, 32);
+	struct tbg_bans *b;
+
+	KTAP_CHECK(tbg_bans_open(&b, NULL) == 0);
+	KTAP_CHECK(tbg_bans_file(b, "10.0.0.2", NULL) == 0);
+	KTAP_CHECK(tbg_bans_add(b, &one, 100) == 0);
+	KTAP_CHECK(tbg_bans_add(b, &two, 200) == 0);
+	tbg_bans_tick(b, 99);
+	KTAP_CHECK(denies(b, 0x0a000001));
+	tbg_bans_tick(b, 100);
+	KTAP_CHECK(!denies(b, 0x0a000001) && denies(b, 0x0a000002));
+	tbg_bans_tick(b, 200);
+	KTAP_CHECK(denies(b, 0x0a000002));
+	KTAP_CHECK(tbg_bans_remove(b, &two) == -EPERM);
+	KTAP_CHECK(tbg_bans_remove(b, &one) == -ENOENT);
+	KTAP_CHECK(tbg_bans_add(b, &one, 300) == 0);
+	KTAP_CHECK(tbg_bans_add(b, &one, 0) == 0);
+	tbg_bans_tick(b, 400);
+	KTAP_CHECK(denies(b, 0x0a000001));
+	tbg_bans_close(b);
+}
+
+KTAP_TEST(t_a_million_are_taken)
+{
+	struct tbg_prefix p;
+	struct tbg_bans *b;
+	int err = 0;
+
+	KTAP_CHECK(tbg_bans_open(&b, NULL) == 0);
+	for (uint32_t i = 0; i < TBG_BANS_MAX && !err; i++) {
+		p = prefix_of(0x0b000000 + 2 * i, 32);
+		err = tbg_bans_add(b, &p, 0);
+	}
+	KTAP_CHECK(err == 0);
+	p = prefix_of(0x0a000000, 32);
+	KTAP_CHECK(tbg_bans_add(b, &p, 0) == -ENOSPC);
+	KTAP_CHECK(denies(b, 0x0b000000 + 2000000) && !denies(b, 0x0b000000 + 2000001));
+	tbg_bans_close(b);
+}
+
+KTAP_MAIN()
