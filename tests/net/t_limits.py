@@ -463,6 +463,29 @@ def t_idle_connections_give_way_to_new_ones():
             c.close()
 
 
+def t_unfinished_heads_of_one_client_do_not_hold_all_the_room():
+    """They give way down to half of it; those of others stay."""
+    with running(daemon_of("--connections-max", "10", "--workers", "1")) as d:
+        other = socket.create_connection(d.address, client.WAIT_S, source_address=("127.0.0.9", 0))
+        other.sendall(GET[:-2])
+        held = [client.Client(d.address) for _ in range(9)]
+        for c in held:
+            c.send(GET[:-2])
+        client.until(lambda: stats(d)["connections"] == 10, "never connected")
+        for _ in range(12):
+            with client.Client(d.address) as c:
+                c.send(GET)
+                assert c.response().body == b"a text\n"
+        gone = [c for c in held if select.select([c.s], [], [], 0)[0]]
+        assert 1 <= len(gone) <= 4, len(gone)
+        assert gone[0].response().status == 408
+        other.sendall(GET[-2:])
+        assert other.recv(65536).startswith(b"HTTP/1.1 200 ")
+        other.close()
+        for c in held:
+            c.close()
+
+
 def t_slow_clients_share_a_budget():
     """Those that have taken nothing for the longest are cut off; who reads is served as ever."""
     daemon.not_sanitized("a limit of memory")

@@ -118,6 +118,13 @@ bool tbg_conn_rests(const struct tbg_conn *c);
 /* Ends one that has rested for so long, hits of the kernel tiers included. */
 bool tbg_conn_give_way(struct tbg_worker *w, struct tbg_conn *c, uint32_t idle_ms);
 
+/* Whether a head has begun on it, and not ended, for so long. */
+bool tbg_conn_head_is_late(const struct tbg_worker *w, const struct tbg_conn *c, uint32_t ms);
+/* Ends such a one as its time limit would. */
+void tbg_conn_head_end(struct tbg_worker *w, struct tbg_conn *c);
+/* Whether both are of one client: an IPv4 address, or the network of an IPv6 one. */
+bool tbg_conn_same_client(struct tbg_conn *a, struct tbg_conn *b);
+
 /* Draining: whether its client has taken so many bytes within that time. */
 bool tbg_conn_takes(struct tbg_worker *w, struct tbg_conn *c, uint32_t bytes, uint32_t within_ms);
 

@@ -7,6 +7,7 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -209,6 +210,34 @@ bool tbg_conn_give_way(struct tbg_worker *w, struct tbg_conn *c, uint32_t idle_m
 	tbg_stat_add(&w->stats.timeouts, 1);
 	tbg_conn_end(w, c);
 	return true;
+}
+
+bool tbg_conn_head_is_late(const struct tbg_worker *w, const struct tbg_conn *c, uint32_t ms)
+{
+	const struct tbg_conn_active *t = c->traffic;
+
+	return c->state == TBG_CONN_OPEN && t && t->has_message && !t->in_body && !blocked(c) &&
+	       tbg_message_begun(&t->message) && w->now_ms - c->stamp_ms >= ms;
+}
+
+void tbg_conn_head_end(struct tbg_worker *w, struct tbg_conn *c)
+{
+	head_timeout(w, c);
+}
+
+bool tbg_conn_same_client(struct tbg_conn *a, struct tbg_conn *b)
+{
+	const struct sockaddr_storage *one = tbg_conn_peer(a), *other = tbg_conn_peer(b);
+	const struct sockaddr_in6 *six = (const void *)one, *other_six = (const void *)other;
+
+	if (!one || !other || one->ss_family != other->ss_family)
+		return false;
+	if (one->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)one)->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)other)->sin_addr.s_addr;
+	return one->ss_family == AF_INET6 &&
+	       !memcmp(&six->sin6_addr, &other_six->sin6_addr,
+		       IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? 16 : 8);
 }
 
 bool tbg_conn_takes(struct tbg_worker *w, struct tbg_conn *c, uint32_t bytes, uint32_t within_ms)

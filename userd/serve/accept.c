@@ -161,6 +161,43 @@ static unsigned int resting_find(struct tbg_worker *w, struct tbg_conn *ret[GIVE
 	return nr;
 }
 
+/* One of the client that most late heads are of, if any has more than half of them. */
+static struct tbg_conn *head_of_most(struct tbg_worker *w)
+{
+	struct tbg_conn *ret = NULL;
+	unsigned int votes = 0;
+
+	for (unsigned int i = 0; i < w->slabs_nr; i++)
+		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++) {
+			if (!tbg_conn_head_is_late(w, c, GIVE_WAY_MS))
+				continue;
+			if (!votes)
+				ret = c;
+			votes += !votes || tbg_conn_same_client(c, ret) ? 1 : -1;
+		}
+	return ret;
+}
+
+/*
+ * One client's unfinished heads that hold more than half of the room give way, down to
+ * that, as if their time were over.
+ */
+static void heads_give_way(struct tbg_worker *w, unsigned int wanted)
+{
+	struct tbg_conn *one = head_of_most(w), *late[GIVE_WAY_NR];
+	unsigned int nr = 0, room = w->conns_nr;
+
+	for (unsigned int i = 0; one && i < w->slabs_nr; i++)
+		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++)
+			if (tbg_conn_head_is_late(w, c, GIVE_WAY_MS) &&
+			    tbg_conn_same_client(c, one) && nr++ < GIVE_WAY_NR)
+				late[nr - 1] = c;
+	if (wanted > GIVE_WAY_NR)
+		wanted = GIVE_WAY_NR;
+	for (unsigned int i = 0; i < wanted && nr > 1 && nr > room / 2; i++, nr--)
+		tbg_conn_head_end(w, late[i]);
+}
+
 void tbg_worker_give_way(struct tbg_worker *w, unsigned int wanted)
 {
 	struct tbg_conn *resting[GIVE_WAY_NR];
@@ -172,6 +209,8 @@ void tbg_worker_give_way(struct tbg_worker *w, unsigned int wanted)
 	nr = resting_find(w, resting);
 	for (unsigned int i = 0; i < nr && wanted; i++)
 		wanted -= tbg_conn_give_way(w, resting[i], GIVE_WAY_MS);
+	if (wanted)
+		heads_give_way(w, wanted);
 }
 
 unsigned int tbg_worker_waiting_nr(const struct tbg_worker *w)
