@@ -292,6 +292,26 @@ def t_check_looks_at_where_log_and_socket_go():
     fails(1, ["--control " + at["file"], "exists and is not a socket"], *base(control=at["file"]))
 
 
+def t_check_looks_for_interfaces_and_addresses():
+    """As a start does, with its words; whether a port is taken is the start's to find out."""
+    conf = os.path.join(folder, "machine.conf")
+    there = socket.create_server(("127.0.0.1", 0))
+    taken = f"127.0.0.1:{there.getsockname()[1]}"
+    for text, where, says in ((f'listen = "{taken}"', "", ""), ('listen = "[::]:0"\nwire = "lo"', "", ""),
+                              ('listen = "127.0.0.1:0"\nwire = "nowhere0,lo"', ":3: wire", "no such interface"),
+                              ('listen = {"127.0.0.1:0", "192.0.2.77:8080"}', ":2: listen 192.0.2.77:8080",
+                               "Cannot assign requested address")):
+        with open(conf, "w", encoding="utf-8") as f:
+            f.write('root = "/"\n' + text + "\n")
+        if says:
+            fails(2, [conf + where, says], "--check", conf)
+            fails(1, [conf + where, says], "--config", conf, "--control", os.path.join(folder, "m.sock"), "--tiers", "user")
+        else:
+            r = run("--check", conf)
+            assert (r.returncode, r.stdout, r.stderr) == (0, f"{conf}: good\n", ""), (text, r)
+    there.close()
+
+
 def t_check_is_for_who_checks():
     if os.geteuid():
         raise ktap.Skip("not root: cannot become another user")

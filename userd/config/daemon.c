@@ -15,13 +15,13 @@
 
 #include "abi/conn.h"
 #include "config/target.h"
-#include "os/units.h"
 #include "control/control.h"
 #include "log/access.h"
 #include "log/line.h"
 #include "log/sink.h"
 #include "os/message.h"
 #include "os/privilege.h"
+#include "os/units.h"
 
 #define TBG_LISTEN_TEXT	sizeof(((struct tbg_options *)0)->listen_text[0])
 #define TOKEN_MIN  16		/* bytes of an admin token */

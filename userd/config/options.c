@@ -5,10 +5,12 @@
  * was, what is accepted. The command line wins over the file.
  */
 #include <errno.h>
+#include <net/if.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 #include "config/target.h"
 #include "os/message.h"
 #include "os/service.h"
+#include "os/units.h"
 #include "proxy/address.h"
 
 #define BAD_OPTION 2
@@ -430,7 +433,7 @@ static int sites_check(struct tbg_options *o)
 	tbg_addresses_start(TBG_ADDRESSES_START_MS);
 	err = tbg_options_sites(o, NULL, &sites);
 	tbg_sites_close(sites, NULL, NULL);
-	err = err ?: complete(o);
+	err = err ?: complete(o) ?: tbg_options_ifaces_check(o) ?: tbg_options_listen_check(o);
 	if (!err)
 		printf("%s: good\n", o->config);
 	return err ? BAD_OPTION : TBG_OPTIONS_DONE;
@@ -460,4 +463,46 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 	if (line.check && err != TBG_OPTIONS_DONE)
 		return err ? BAD_OPTION : sites_check(ret);
 	return err ?: complete(ret);
+}
+
+int tbg_options_ifaces_check(const struct tbg_options *o)
+{
+	const char *names = o->wire;
+	char name[IF_NAMESIZE];
+	bool xdp;
+
+	if (!strcmp(names, "auto") || !strcmp(names, "off"))
+		return 0;
+	for (; *names; names += strcspn(names, ","), names += *names == ',') {
+		if (tbg_value_iface(names, name, &xdp) && if_nametoindex(name))
+			continue;
+		tbg_option_say(o, "wire", 0, "%s: no such interface; see ip link for those there are",
+			       name);
+		return -ENODEV;
+	}
+	return 0;
+}
+
+int tbg_options_listen_check(const struct tbg_options *o)
+{
+	int on = 1, fd, err;
+
+	for (unsigned int i = 0; i < o->listen_nr; i++) {
+		const struct sockaddr_storage *a = &o->listen[i];
+
+		fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		err = fd < 0 ? errno : 0;
+		/* whether it is taken, or forbidden, may be otherwise at the start */
+		if (!err && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) &&
+		    bind(fd, (const struct sockaddr *)a, sizeof(*a)) && errno == EADDRNOTAVAIL)
+			err = errno;
+		if (fd >= 0)
+			close(fd);
+		if (!err)
+			continue;
+		tbg_option_say(o, "listen", i, TBG_LISTEN_FAILED, o->listen_text[i],
+			       strerror(err));
+		return -err;
+	}
+	return 0;
 }

@@ -19,6 +19,8 @@ struct tbg_roots;
 struct tbg_scope;
 struct tbg_sites;
 
+#define TBG_LISTEN_FAILED "%s: %s; choose another address or port, or stop who has it"
+
 struct tbg_options {
 	const char *config;		/* path of the file; NULL: none */
 	struct tbg_config_places places;	/* of the lines of it and of what it includes */
@@ -76,6 +78,12 @@ static inline unsigned int tbg_option_now(const unsigned int *number)
 #define TBG_OPTIONS_DONE 0x100
 int tbg_options_parse(struct tbg_options *ret, char **argv,
 		      struct tbg_roots *roots);
+
+/* Whether there are the interfaces of wire. 0, or -ENODEV, and it has been told. */
+int tbg_options_ifaces_check(const struct tbg_options *o);
+
+/* Whether this machine has the addresses to listen on. 0, or negative errno, told. */
+int tbg_options_listen_check(const struct tbg_options *o);
 
 void tbg_options_free(struct tbg_options *o);
 

@@ -23,7 +23,6 @@
 #include "main/parts.h"
 
 #define LISTEN_FORBIDDEN "%s: %s; ports below net.ipv4.ip_unprivileged_port_start (1024) need CAP_NET_BIND_SERVICE: grant it, or choose another port"
-#define LISTEN_FAILED	"%s: %s; choose another address or port, or stop who has it"
 #define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
 
 static socklen_t address_len(const struct sockaddr_storage *a)
@@ -108,7 +107,7 @@ static int listener_share(struct tbg_server *s, unsigned int nr, int fd)
 		int own = fcntl(fd, F_DUPFD_CLOEXEC, TBG_SERVICE_FDS);
 
 		if (own < 0) {
-			tbg_option_say(&s->opt, "listen", nr, LISTEN_FAILED,
+			tbg_option_say(&s->opt, "listen", nr, TBG_LISTEN_FAILED,
 				       s->opt.listen_text[nr], strerror(errno));
 			return -1;
 		}
@@ -174,7 +173,7 @@ static int listener_open(struct tbg_server *s, unsigned int nr)
 	}
 	if (fd >= 0)
 		return 0;
-	tbg_option_say(&s->opt, "listen", nr, fd == -EACCES ? LISTEN_FORBIDDEN : LISTEN_FAILED,
+	tbg_option_say(&s->opt, "listen", nr, fd == -EACCES ? LISTEN_FORBIDDEN : TBG_LISTEN_FAILED,
 		       s->opt.listen_text[nr], strerror(-fd));
 	return fd;
 }
@@ -207,7 +206,7 @@ int tbg_listeners_listen(struct tbg_server *s)
 	for (unsigned int i = 0; i < s->workers_nr; i++)
 		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
 			if (listen(s->workers[i].listeners[j].fd, TBG_BACKLOG)) {
-				tbg_option_say(&s->opt, "listen", j, LISTEN_FAILED,
+				tbg_option_say(&s->opt, "listen", j, TBG_LISTEN_FAILED,
 					       s->opt.listen_text[j], strerror(errno));
 				return -1;
 			}

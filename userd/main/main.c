@@ -575,7 +575,7 @@ static bool server_open(struct start *t)
 		tbg_report("toboggand: %s", msg);
 		return false;
 	}
-	if (!openat2_works() || tbg_tiers_ifaces_check(&s->opt))
+	if (!openat2_works() || tbg_options_ifaces_check(&s->opt))
 		return false;
 	err = tbg_privileged_start(&t->id, &s->opt, t->argv);
 	if (err) {

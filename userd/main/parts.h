@@ -39,7 +39,6 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 
 /* tiers.c */
 /* A name that does not exist is a mistake; all else only turns wire off. */
-int tbg_tiers_ifaces_check(const struct tbg_options *o);
 void tbg_tiers_wire_open(struct tbg_server *s);
 void tbg_tiers_sock_open(struct tbg_server *s);
 /* What killed daemons left goes as soon as their connections are over. */

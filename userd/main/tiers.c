@@ -4,7 +4,6 @@
  * and by the last step of the daemon; no tier that fails ends the start.
  */
 #include <errno.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,30 +15,11 @@
 #include "os/message.h"
 #include "main/server.h"
 #include "tiers/sock.h"
-#include "os/units.h"
 #include "tiers/wire.h"
 #include "serve/worker.h"
 #include "main/parts.h"
 
 #define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
-
-int tbg_tiers_ifaces_check(const struct tbg_options *o)
-{
-	const char *names = o->wire;
-	char name[IF_NAMESIZE];
-	bool xdp;
-
-	if (!strcmp(names, "auto") || !strcmp(names, "off"))
-		return 0;
-	for (; *names; names += strcspn(names, ","), names += *names == ',') {
-		if (tbg_value_iface(names, name, &xdp) && if_nametoindex(name))
-			continue;
-		tbg_option_say(o, "wire", 0, "%s: no such interface; see ip link for those there are",
-			       name);
-		return -ENODEV;
-	}
-	return 0;
-}
 
 void tbg_tiers_wire_open(struct tbg_server *s)
 {
