@@ -68,6 +68,9 @@ static void status_late(const json_t *a)
 		return;
 	printf("             no sockets before the first miss: %lld connections, %lld handed over, %lld given back\n",
 	       number_of(late, "births"), number_of(late, "handed"), number_of(late, "given"));
+	printf("             SYNs are answered by %s: ", text_of(late, "syns"));
+	print_safe(text_of(late, "syns_why"), 0);
+	putchar('\n');
 }
 
 static void status_sock(const json_t *a)

@@ -39,6 +39,7 @@ struct tbg_listener {
 /* Births; on the translated way, all are the kernel's. */
 #define TBG_BIRTHS_KERNEL 0	/* the kernel's, and what filters there; wire takes over */
 #define TBG_BIRTHS_WIRE	1	/* wire's, as soon as it knows what the kernel would offer */
+#define TBG_BIRTHS_NONE	2	/* every connection has a socket and is the kernel's */
 
 struct tbg_knob {
 	__u32 answer;		/* 1: kernel tiers may answer; 0: translate only */

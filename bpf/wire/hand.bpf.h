@@ -27,6 +27,26 @@ struct sock___wire {
 	struct sock_common___wire __sk_common;
 };
 
+/* net/netfilter/nf_conntrack_bpf.c */
+struct nf_conn___wire {
+	unsigned long status;
+};
+
+struct bpf_ct_opts___wire {
+	__s32 netns_id, error;
+	__u8 l4proto, dir, reserved[2];
+};
+
+extern struct nf_conn___wire *bpf_skb_ct_lookup(struct __sk_buff *skb,
+						struct bpf_sock_tuple *tuple, __u32 tuple__sz,
+						struct bpf_ct_opts___wire *opts,
+						__u32 opts__sz) __ksym __weak;
+extern int bpf_ct_change_timeout(struct nf_conn___wire *ct, __u32 timeout) __ksym __weak;
+extern void bpf_ct_release(struct nf_conn___wire *ct) __ksym __weak;
+
+/* 1: the kernel has these three; set by the daemon before loading. */
+const volatile __u32 tbg_conntrack = 0;
+
 #define TBG_NOT_YET 1000		/* no TC action: the segment is to be looked at further */
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk,
@@ -37,6 +57,41 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk
 static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key)
 {
 	bpf_map_delete_elem(&tbg_tcbs, key);
+}
+
+/*
+ * conntrack has not seen what wire has sent, and calls a segment of a connection that it
+ * knows by old numbers invalid; one that it does not know, it takes up in its middle.
+ */
+static __attribute__((noinline)) int tbg_track_forget(struct __sk_buff *skb,
+						      const struct tbg_pkt *p)
+{
+	struct bpf_ct_opts___wire opts = { .netns_id = BPF_F_CURRENT_NETNS,
+					   .l4proto = IPPROTO_TCP };
+	struct bpf_sock_tuple tuple = {};
+	struct nf_conn___wire *ct;
+
+	if (!tbg_conntrack)
+		return 0;
+	if (p->v6) {
+		__builtin_memcpy(tuple.ipv6.saddr, p->key.remote, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, p->key.local, 16);
+		tuple.ipv6.sport = p->key.remote_port;
+		tuple.ipv6.dport = p->key.local_port;
+		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv6), &opts, sizeof(opts));
+	} else {
+		tuple.ipv4.saddr = p->key.remote[3];
+		tuple.ipv4.daddr = p->key.local[3];
+		tuple.ipv4.sport = p->key.remote_port;
+		tuple.ipv4.dport = p->key.local_port;
+		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv4), &opts, sizeof(opts));
+	}
+	if (!ct)
+		return 0;
+	/* over at once: who looks it up next removes it */
+	bpf_ct_change_timeout(ct, 0);
+	bpf_ct_release(ct);
+	return 1;
 }
 
 /* What the kernel is told of the connection, under its lock. */
@@ -111,8 +166,10 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	}
 	stays |= sk->state != BPF_TCP_LISTEN;	/* the one that it was given back by */
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
-	if (!stays)
+	if (!stays) {
 		tbg_ack_raise(skb, p, f);
+		tbg_track_forget(skb, p);
+	}
 	if (!stays && tp)
 		err = bpf_sk_assign_tcp_reqsk(skb, (struct sock___wire *)tp, &a, sizeof(a));
 	bpf_sk_release(sk);

@@ -45,7 +45,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	int why;
 
 	if ((p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
-	    !knob->answer || tbg_is_link_local(&p->key))
+	    !knob->answer || knob->births == TBG_BIRTHS_NONE || tbg_is_link_local(&p->key))
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:

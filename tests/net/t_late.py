@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Connections that have no socket: who answers, who takes over, what is left."""
+import contextlib
 import os
 import shutil
 import socket
@@ -201,6 +202,76 @@ def t_half_close_gets_the_answer_and_a_fin():
         r = c.response()
         assert (r.tier, r.body) == ("wire", HIT), r
         assert c.ended()
+
+
+@contextlib.contextmanager
+def filtered(*rules):
+    """nftables has these rules in a chain at input of the server."""
+    lines = ["add table inet tbg",
+             "add chain inet tbg inward { type filter hook input priority 0; }",
+             *(f"add rule inet tbg inward {rule}" for rule in rules)]
+    try:
+        n.server.run("nft", "; ".join(lines))
+    except (RuntimeError, FileNotFoundError) as why:
+        raise ktap.Skip(f"no nftables: {why}") from why
+    try:
+        net.until(lambda: late()["syns"] != "wire", "the filter is not seen")
+        assert late()["syns_why"] == "nftables has a chain at input: table tbg, chain inward", late()
+        yield
+    finally:
+        n.server.run("nft", "delete table inet tbg")
+        net.until(lambda: late()["syns"] == "wire", "it is not seen that the filter has gone")
+
+
+def t_kernel_answers_syns_where_a_filter_could_refuse_them():
+    """And wire takes the connection over at the client's next segment, without a socket."""
+    with filtered():
+        assert late()["syns"] == "the kernel", late()
+        n.server.over(PORT)
+        before = talk.counts(d)["SYN_ACK"]
+        for family in (4, 6):
+            for _ in range(10):
+                with connect(family) as c:
+                    r = c.get("/hit")
+                    assert (r.tier, r.body) == ("wire", HIT), r
+                    assert not sockets(), sockets()
+        assert talk.counts(d)["SYN_ACK"] == before
+
+
+def t_client_that_is_refused_gets_nothing_from_wire():
+    with connect() as c:
+        assert c.get("/hit").tier == "wire"
+    with filtered(f"ip saddr {n.links[0].client4} tcp dport {PORT} reject with tcp reset"):
+        for _ in range(5):
+            try:
+                connect().close()
+            except ConnectionRefusedError:
+                continue
+            raise AssertionError("connected")
+        with connect(6) as c:
+            assert c.get("/hit").tier == "wire"
+    with connect() as c:
+        assert c.get("/hit").tier == "wire"
+
+
+def t_filter_that_drops_what_is_invalid_lets_misses_through():
+    """firewalld and ufw do: conntrack has not seen what wire has sent."""
+    with filtered("ct state invalid counter drop"), n.clean(PORT):
+        if late()["syns"] != "the kernel":
+            raise ktap.Skip(f"connections stay the kernel's: {late()['syns_why']}")
+        for family in (4, 6):
+            with connect(family) as c:
+                for _ in range(3):
+                    for _ in range(50):
+                        assert c.get("/hit").body == HIT
+                    for _ in range(2):
+                        target, body = miss()
+                        assert c.get(target).body == body
+                    for _ in range(GIVE_BACK + 2):
+                        assert c.get("/hit").body == HIT
+                    assert c.get("/hit").tier == "wire"
+                assert c.get("/large").body == LARGE
+        assert " packets 0 " in n.server.run("nft", "list", "table", "inet", "tbg")
 
 
 # (HTTP version, fields, Connection of the answer, closed behind it)

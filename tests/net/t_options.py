@@ -70,6 +70,7 @@ BAD = {
                           "auto,lo", "lo,auto", "off,lo", "lo,off", "auto,off", "AUTO", "Off", "auto:xdp", "off:xdp",
                           ",".join(f"d{i}" for i in range(65))]),
     "give-back": ("1000000", ["", "-1", "x", "1.5", "1000001"]),
+    "births": ("kernel", ["", "on", "Kernel", "auto,wire"]),
     "late-sockets": ("auto", ["", "on", "Auto", "auto,off", "1"]),
     "tiers": ("wire,user", ["", "user,x", "x", "all", "User", "wire;user", "user," * 100,
                              ",user", "user,", "wire,,user"]),

@@ -151,6 +151,22 @@ bool tbg_tiers_set(struct tbg_target *t, const char *v)
 	return true;
 }
 
+bool tbg_births_set(struct tbg_target *t, const char *v)
+{
+	static const char *const names[TBG_WANTED_NR] = {
+#define X(name, text) [TBG_WANTED_##name] = text,
+		TBG_BIRTHS_WANTED_LIST(X)
+#undef X
+	};
+
+	for (int i = 0; i < TBG_WANTED_NR; i++)
+		if (!strcmp(v, names[i])) {
+			t->options->births = i;
+			return true;
+		}
+	return false;
+}
+
 bool tbg_wire_size_set(struct tbg_target *t, const char *v)
 {
 	uint64_t size = 0;

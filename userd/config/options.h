@@ -14,6 +14,7 @@
 #include "abi/knob.h"
 #include "config/table.h"
 #include "config/text.h"
+#include "tiers/births.h"
 
 struct tbg_roots;
 struct tbg_scope;
@@ -34,6 +35,7 @@ struct tbg_options {
 	bool tier_wire, tier_sock;
 	unsigned int give_back;		/* answers in a row that wire could have given; 0: never */
 	bool late_sockets;		/* wire owns connections where the kernel lets it */
+	enum tbg_births_wanted births;	/* who answers SYNs, with late_sockets */
 	unsigned int wire_size;		/* bytes; 0: as long as it pays */
 	bool sock_unlisted;		/* on kernels nobody has vouched for, too */
 	uint64_t memory;		/* bytes */

@@ -182,6 +182,8 @@ static const struct tbg_setting_row rows[] = {
 	  "interfaces that answer at the packet, IFACE:xdp: in its driver too", OWN(OPTIONS, wire) },
 	{ "late-sockets", T, DAEMON | LATER, "auto|off", "off", "auto or off",
 	  "connections without a socket until their first miss: auto (Linux 6.9 or newer), or off", WORD(OPTIONS, late_sockets) },
+	{ "births", T, DAEMON | LATER, "WHO", "auto", "auto, kernel or wire",
+	  "with late-sockets, who answers SYNs; auto: the kernel where a firewall could refuse a client, else wire", OWN(OPTIONS, births) },
 	{ "wire-size", T, DAEMON | LATER, "SIZE", "auto", "a size up to 64K, or auto",
 	  "longest response that wire sends, head included; auto: as long as it is cheaper than the daemon", OWN(OPTIONS, wire_size) },
 	{ "give-back", T, DAEMON | LATER, "N", "3", NULL,

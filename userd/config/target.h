@@ -99,6 +99,7 @@ bool tbg_module_set(struct tbg_target *t, const char *v);
 /* daemon.c */
 bool tbg_listen_set(struct tbg_target *t, const char *v);
 bool tbg_wire_set(struct tbg_target *t, const char *v);
+bool tbg_births_set(struct tbg_target *t, const char *v);
 bool tbg_wire_size_set(struct tbg_target *t, const char *v);
 bool tbg_tiers_set(struct tbg_target *t, const char *v);
 bool tbg_memory_set(struct tbg_target *t, const char *v);

@@ -29,7 +29,7 @@ void tbg_tiers_wire_open(struct tbg_server *s)
 		snprintf(s->wire_off, sizeof(s->wire_off), "--tiers %suser",
 			 s->opt.tier_sock ? "sock," : "");
 	else if (tbg_wire_open(&s->wire, s->opt.wire, s->opt.late_sockets,
-			       s->opt.wire_size, &s->plan, s->opt.listen,
+			       s->opt.births, s->opt.wire_size, &s->plan, s->opt.listen,
 			       s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
 		s->wire = NULL;
 	if (s->wire && tbg_listeners_give(s, s->wire, NULL, s->wire_off,

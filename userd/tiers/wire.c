@@ -17,9 +17,11 @@
 #include <unistd.h>
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 
 #include "tiers/attach.h"
+#include "tiers/births.h"
 #include "bpf/translate.skel.h"
 #include "bpf/wire.skel.h"
 #include "os/clock.h"
@@ -48,7 +50,9 @@ struct tbg_wire {
 	struct tbg_mapping conns;
 	struct tbg_flows flows;
 	struct tbg_guard guard;
-	bool flows_open, late_sockets, births_kernel;
+	bool flows_open, late_sockets;
+	enum tbg_births_wanted births_wanted;
+	struct tbg_births births;
 	char *wanted;			/* as --wire says */
 	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
 	unsigned int listeners_nr;
@@ -123,6 +127,22 @@ static int translate_load(struct tbg_wire *w)
 	return 0;
 }
 
+/* Whether BPF may remove what conntrack, built in or a module, knows of a connection. */
+static bool has_conntrack(void)
+{
+	struct btf *kernel = btf__load_vmlinux_btf(), *module;
+	bool ret = kernel && btf__find_by_name_kind(kernel, "bpf_ct_change_timeout",
+						    BTF_KIND_FUNC) > 0;
+
+	module = kernel && !ret ? btf__load_module_btf("nf_conntrack", kernel) : NULL;
+	if (module && !libbpf_get_error(module))
+		ret = btf__find_by_name_kind(module, "bpf_ct_change_timeout",
+					     BTF_KIND_FUNC) > 0;
+	btf__free(module);
+	btf__free(kernel);
+	return ret;
+}
+
 static int own_load(struct tbg_wire *w)
 {
 	int err;
@@ -131,6 +151,8 @@ static int own_load(struct tbg_wire *w)
 	err = w->own ? tbg_maps_size(w->own->obj, w->own->rodata->tbg_class_base,
 				     &w->plan) : -errno;
 	err = err ?: bpf_map__set_max_entries(w->own->maps.tbg_tcbs, w->plan.conns);
+	if (!err)
+		w->own->rodata->tbg_conntrack = has_conntrack();
 	err = err ?: tbg_wire_bpf__load(w->own);
 	if (err) {
 		tbg_wire_bpf__destroy(w->own);
@@ -268,7 +290,8 @@ static int set_own(struct tbg_wire *w)
 
 	if (!w->own)
 		return 0;
-	knob->births = w->births_kernel ? TBG_BIRTHS_KERNEL : TBG_BIRTHS_WIRE;
+	tbg_births_open(&w->births, w->births_wanted, w->own->rodata->tbg_conntrack);
+	knob->births = w->births.mode;
 	knob->ttl = 64;
 	knob->hops = 64;
 	return draw(knob->cookie, sizeof(knob->cookie));
@@ -304,7 +327,7 @@ static void set_listeners(struct tbg_wire *w)
 }
 
 int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
-		  unsigned int size, const struct tbg_plan *plan,
+		  enum tbg_births_wanted births, unsigned int size, const struct tbg_plan *plan,
 		  const struct sockaddr_storage *listeners, unsigned int nr,
 		  char *ret_msg, size_t msg_len)
 {
@@ -315,7 +338,9 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 		return -ENOMEM;
 	w->plan = *plan;
 	w->guard.cgroup_fd = -1;
+	w->births = (struct tbg_births){ .fd = -1, .tables = { -1, -1 } };
 	w->late_sockets = late_sockets;
+	w->births_wanted = births;
 	w->wanted = strdup(ifaces);
 	if (!w->wanted) {
 		free(w);
@@ -425,6 +450,11 @@ bool tbg_wire_owns(const struct tbg_wire *w)
 	return w->own;
 }
 
+const struct tbg_births *tbg_wire_births(const struct tbg_wire *w)
+{
+	return w->own ? &w->births : NULL;
+}
+
 void tbg_wire_close(struct tbg_wire *w)
 {
 	if (!w)
@@ -432,6 +462,7 @@ void tbg_wire_close(struct tbg_wire *w)
 	if (w->own && w->flows_open)
 		tbg_tcbs_reset(&w->tcbs);
 	tbg_interfaces_close(&w->on);
+	tbg_births_close(&w->births);
 	tbg_guard_close(&w->guard);
 	tbg_xdp_close(w->on.xdp);
 	if (w->flows_open && w->own)
@@ -446,16 +477,35 @@ void tbg_wire_close(struct tbg_wire *w)
 	free(w);
 }
 
+/* A firewall may come and go; connections stay whoever's they are. */
+static void births_look(struct tbg_wire *w)
+{
+	bool other;
+
+	tbg_privilege_raise();
+	other = tbg_births_look(&w->births);
+	tbg_privilege_lower();
+	if (!other)
+		return;
+	__atomic_store_n(&w->maps.knob->births, w->births.mode, __ATOMIC_RELAXED);
+	tbg_report("toboggand: wire: SYNs are answered by %s: %s", tbg_births_text(&w->births),
+		   w->births.why);
+}
+
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 {
 	tbg_guard_tick(&w->guard);
+	if (w->own && tbg_births_news(&w->births))
+		births_look(w);
 	if (now_ns - w->swept_ns < TBG_SWEEP_NS)
 		return;
 	w->swept_ns = now_ns;
-	if (w->own)
+	if (w->own) {
 		tbg_tcbs_sweep(&w->tcbs, now_ns, w->draining);
-	else
+		births_look(w);		/* iptables-legacy sends no news */
+	} else {
 		tbg_flows_sweep(&w->flows, now_ns);
+	}
 	tbg_interfaces_follow(&w->on, now_ns);
 }
 

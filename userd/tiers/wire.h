@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "tiers/births.h"
 #include "tiers/interfaces.h"
 #include "tiers/maps.h"
 #include "tiers/tcb.h"
@@ -23,12 +24,12 @@ struct tbg_wire;
  * Loads and attaches. ifaces: comma-separated words or "auto" (every Ethernet
  * and loopback interface that is up and has an address of a listener).
  * Listeners must be bound. late_sockets: connections are wire's alone, where the kernel
- * can make their sockets late. size: of the
+ * can make their sockets late. births: who then answers their SYNs. size: of the
  * longest reply; 0: what pays. Returns 0 or negative errno; on error ret_msg says
  * what is missing and what to do, and nothing is left attached.
  */
 int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
-		  unsigned int size, const struct tbg_plan *plan,
+		  enum tbg_births_wanted births, unsigned int size, const struct tbg_plan *plan,
 		  const struct sockaddr_storage *listeners, unsigned int nr,
 		  char *ret_msg, size_t msg_len);
 
@@ -61,6 +62,9 @@ uint32_t tbg_wire_program(const struct tbg_wire *w);
 
 /* Whether connections are wire's or the kernel's, none of them both. */
 bool tbg_wire_owns(const struct tbg_wire *w);
+
+/* Who answers SYNs, of such; NULL: the kernel all of them. By the control thread. */
+const struct tbg_births *tbg_wire_births(const struct tbg_wire *w);
 
 /* Sends again what nobody has acknowledged in time; several times a second, by one thread. */
 void tbg_wire_again(struct tbg_wire *w, uint64_t now_ns);
