@@ -260,6 +260,7 @@ static int helper_id(const char *name)
 		[BPF_FUNC_loop] = "bpf_loop",
 		[BPF_FUNC_clone_redirect] = "bpf_clone_redirect",
 		[BPF_FUNC_dynptr_read] = "bpf_dynptr_read",
+		[BPF_FUNC_probe_read_kernel] = "bpf_probe_read_kernel",
 		[BPF_FUNC_get_listener_sock] = "bpf_get_listener_sock",
 		[BPF_FUNC_sk_storage_get] = "bpf_sk_storage_get",
 		[BPF_FUNC_xdp_load_bytes] = "bpf_xdp_load_bytes",

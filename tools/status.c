@@ -49,6 +49,11 @@ static void status_wire(const json_t *a)
 		       (long long)number_of(a, "wire_size"),
 		       true_of(a, "wire_size_auto") ?
 		       ": above, the daemon answers at less cost (wire-size)" : "");
+	if (*text_of(tier, "note")) {
+		printf("             it ");
+		print_safe(text_of(tier, "note"), 0);
+		putchar('\n');
+	}
 	json_array_foreach(ifaces, nr, i) {
 		bool xdp = strcmp(text_of(i, "how"), "off");
 

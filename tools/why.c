@@ -38,6 +38,11 @@ static void why_show(const json_t *a)
 		putchar('\n');
 	}
 	why_line("", text_of(a, "detail"));
+	if (*text_of(a, "note")) {
+		printf("  %-10s ", "wire");
+		print_safe(text_of(a, "note"), 0);
+		putchar('\n');
+	}
 	if (!true_of(a, "cached"))
 		return;
 	if (strcmp(text_of(a, "encoding"), "identity"))

@@ -54,10 +54,16 @@ static json_t *tiers_json(const struct tbg_server *s)
 {
 	bool draining = atomic_load(&s->draining);
 	const char *held = s->wire ? tbg_wire_held(s->wire) : s->wire_off;
+	json_t *wire = tier_json(s->wire && !draining && !*held,
+				 s->wire && draining ? "draining" : held);
+	char unfollowed[TBG_UNFOLLOWED_LEN] = "";
 
+	if (s->wire && !draining && !*held)
+		tbg_wire_unfollowed(s->wire, unfollowed);
+	if (unfollowed[0])
+		json_object_set_new(wire, "note", json_string(unfollowed));
 	return json_pack("{s:o, s:o, s:o}",
-			 "wire", tier_json(s->wire && !draining && !*held,
-					   s->wire && draining ? "draining" : held),
+			 "wire", wire,
 			 "sock", tier_json(s->sock && !draining, s->sock ?
 					   "draining" : s->sock_off),
 			 "user", tier_json(true, ""));

@@ -619,6 +619,7 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 {
 	struct search f = { .p = p };
 	struct verdict v = { 0 };
+	char unfollowed[TBG_UNFOLLOWED_LEN] = "";
 	json_t *ret = json_object();
 
 	if (p->accept.len)
@@ -638,6 +639,10 @@ json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
 	if (v.detail[0])
 		json_object_set_new(ret, "detail",
 				    tbg_json_text(v.detail, strlen(v.detail)));
+	if (s->wire)
+		tbg_wire_unfollowed(s->wire, unfollowed);
+	if (unfollowed[0])
+		json_object_set_new(ret, "note", json_string(unfollowed));
 	json_object_set_new(ret, "cached", json_boolean(f.found));
 	json_object_set_new(ret, "encoding", json_string(tbg_encoding_name(f.encoding)));
 	json_object_set_new(ret, "variants", variants_json(f.variants));

@@ -261,6 +261,31 @@ static int has_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
 	return 0;
 }
 
+const char *tbg_attach_behind(const struct tbg_attachment *a)
+{
+	static const char *const names[TBG_HOOK_NR] = { "ingress", "egress" };
+
+	for (int hook = 0; a->tcx && hook < TBG_HOOK_NR; hook++) {
+		uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
+		bool ours;
+		int fd;
+
+		if (a->prog_fd[hook] < 0 ||
+		    bpf_prog_query(a->ifindex, tcx_types[hook], 0, &flags, ids, &nr) || !nr)
+			continue;
+		ours = ids[0] == tbg_prog_id(a->prog_fd[hook]);
+		/* another daemon's lets all go on to ours; who is not root cannot tell */
+		fd = ours ? -1 : bpf_prog_get_fd_by_id(ids[0]);
+		if (fd >= 0) {
+			ours = prog_named(fd, prog_names[hook]);
+			close(fd);
+		}
+		if (!ours)
+			return names[hook];
+	}
+	return NULL;
+}
+
 static int has_clsact(const struct tbg_attachment *a, enum tbg_hook hook)
 {
 	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = a->ifindex,

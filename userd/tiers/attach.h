@@ -35,6 +35,9 @@ int tbg_attach(struct tbg_attachment *ret, int ifindex,
  */
 int tbg_attach_again(struct tbg_attachment *a);
 
+/* The hook, "ingress" or "egress", where another's program is run before ours; or NULL. */
+const char *tbg_attach_behind(const struct tbg_attachment *a);
+
 /* Detaches; a clsact qdisc that we made and nobody else uses goes too. */
 void tbg_detach(const struct tbg_attachment *a);
 

@@ -33,8 +33,9 @@ const char *tbg_maps_advice(int err)
 {
 	switch (-err) {
 	case EPERM:
-	case EACCES:
 		return "start as root, or grant CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON";
+	case EACCES:
+		return "the kernel's verifier or a security module refuses it, whoever asks; `toboggan probe` tells more";
 	case ENOMEM:
 		return "give less with --memory";
 	case EMFILE:

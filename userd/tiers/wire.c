@@ -57,6 +57,7 @@ struct tbg_wire {
 	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
 	unsigned int listeners_nr;
 	struct tbg_interfaces on;
+	struct tbg_unfollowed unfollowed;
 	uint64_t swept_ns;
 	char load_log[LOAD_LOG_LEN];	/* what libbpf complained about first */
 };
@@ -336,6 +337,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 
 	if (!w)
 		return -ENOMEM;
+	tbg_unfollowed_open(&w->unfollowed);
 	w->plan = *plan;
 	w->guard.cgroup_fd = -1;
 	w->births = (struct tbg_births){ .fd = -1, .tables = { -1, -1 } };
@@ -507,6 +509,8 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 		tbg_flows_sweep(&w->flows, now_ns);
 	}
 	tbg_interfaces_follow(&w->on, now_ns);
+	if (!w->own)
+		tbg_unfollowed_tick(&w->unfollowed, &w->maps);
 }
 
 int tbg_wire_news_fd(const struct tbg_wire *w)
@@ -517,6 +521,17 @@ int tbg_wire_news_fd(const struct tbg_wire *w)
 void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
 {
 	tbg_interfaces_news(&w->on, now_ns);
+}
+
+void tbg_wire_unfollowed(struct tbg_wire *w, char ret[TBG_UNFOLLOWED_LEN])
+{
+	ret[0] = 0;
+	/* those that it follows may last */
+	if (w->own || w->flows.nr)
+		return;
+	tbg_privilege_raise();
+	tbg_unfollowed_why(&w->unfollowed, &w->on, &w->maps, ret);
+	tbg_privilege_lower();
 }
 
 const char *tbg_wire_held(const struct tbg_wire *w)
@@ -548,8 +563,13 @@ bool tbg_conn_give(struct tbg_wire *w, struct tbg_taken *k, int fd, uint32_t tak
 int tbg_conn_claim(struct tbg_wire *w, int fd)
 {
 	struct tbg_flow flow;
+	int err;
 
-	if (w->own || tbg_flow_lookup(&w->flows, fd, &flow))
+	if (w->own)
+		return -1;
+	err = tbg_flow_lookup(&w->flows, fd, &flow);
+	tbg_unfollowed_note(&w->unfollowed, fd, !err);
+	if (err)
 		return -1;
 	w->flows.held[flow.slot] = 1;
 	return flow.slot;

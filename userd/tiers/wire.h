@@ -15,6 +15,7 @@
 #include "tiers/interfaces.h"
 #include "tiers/maps.h"
 #include "tiers/tcb.h"
+#include "tiers/unfollowed.h"
 
 struct bpf_object;
 
@@ -96,6 +97,12 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns);
  */
 int tbg_wire_news_fd(const struct tbg_wire *w);
 void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns);
+
+/*
+ * "" or a sentence: wire, which is on, follows none of its connections, and the likely
+ * reason. By the control thread; needs CAP_NET_ADMIN, which it raises.
+ */
+void tbg_wire_unfollowed(struct tbg_wire *w, char ret[TBG_UNFOLLOWED_LEN]);
 
 /* Why wire, which is on, answers nothing for now; "": it answers. */
 const char *tbg_wire_held(const struct tbg_wire *w);

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Why wire follows none of its connections. Each reason is something that was looked at,
+ * not the lack of another one; called by wire.c. Must never cost a request more than a
+ * few system calls a second.
+ */
+#include "tiers/unfollowed.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/clock.h"
+#include "tiers/attach.h"
+#include "tiers/interfaces.h"
+#include "tiers/maps.h"
+
+#define SAMPLE_NS 1000000000ull
+#define ORIGINAL_DST 80		/* SO_ORIGINAL_DST, IP6T_SO_ORIGINAL_DST */
+
+/* TcpExt's SyncookiesRecv: connections that were made of a SYN cookie. */
+static uint64_t cookies_taken(void)
+{
+	FILE *f = fopen("/proc/thread-self/net/netstat", "re");
+	char names[8192], values[8192];
+	uint64_t ret = 0;
+
+	while (f && fgets(names, sizeof(names), f) && fgets(values, sizeof(values), f)) {
+		char *name, *value, *n = NULL, *v = NULL;
+
+		name = strtok_r(names, " \n", &n);
+		value = strtok_r(values, " \n", &v);
+		for (; name && value; name = strtok_r(NULL, " \n", &n),
+		     value = strtok_r(NULL, " \n", &v))
+			if (!strcmp(name, "SyncookiesRecv"))
+				ret = strtoull(value, NULL, 10);
+	}
+	if (f)
+		fclose(f);
+	return ret;
+}
+
+void tbg_unfollowed_open(struct tbg_unfollowed *u)
+{
+	pthread_mutex_init(&u->lock, NULL);
+	u->cookies = cookies_taken();
+}
+
+void tbg_unfollowed_note(struct tbg_unfollowed *u, int fd, int found)
+{
+	uint64_t now = tbg_mono_ns(), last = atomic_load_explicit(&u->sampled_ns,
+								  memory_order_relaxed);
+	socklen_t local = sizeof(u->local), remote = sizeof(u->remote), asked = sizeof(u->asked);
+
+	if (found) {
+		atomic_store_explicit(&u->nr, 0, memory_order_relaxed);
+		return;
+	}
+	if (last && now - last < SAMPLE_NS) {
+		atomic_fetch_add_explicit(&u->nr, 1, memory_order_relaxed);
+		return;
+	}
+	pthread_mutex_lock(&u->lock);
+	atomic_store_explicit(&u->sampled_ns, now, memory_order_relaxed);
+	memset(&u->asked, 0, sizeof(u->asked));
+	if (getsockname(fd, (void *)&u->local, &local) ||
+	    getpeername(fd, (void *)&u->remote, &remote))
+		u->local.ss_family = 0;
+	else if (getsockopt(fd, u->local.ss_family == AF_INET ? SOL_IP : SOL_IPV6, ORIGINAL_DST,
+			    &u->asked, &asked))
+		u->asked.ss_family = 0;
+	pthread_mutex_unlock(&u->lock);
+	atomic_fetch_add_explicit(&u->nr, 1, memory_order_relaxed);
+}
+
+/* --- reasons --------------------------------------------------------------- */
+
+static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+	if (a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET)
+		return ((struct sockaddr_in *)a)->sin_addr.s_addr ==
+		       ((struct sockaddr_in *)b)->sin_addr.s_addr;
+	return a->sa_family == AF_INET6 &&
+	       IN6_ARE_ADDR_EQUAL(&((struct sockaddr_in6 *)a)->sin6_addr,
+				  &((struct sockaddr_in6 *)b)->sin6_addr);
+}
+
+static bool is_loopback(const struct sockaddr *a)
+{
+	return a->sa_family == AF_INET &&
+	       ntohl(((struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+}
+
+static void address_text(const struct sockaddr *a, char *ret, size_t len)
+{
+	bool v4 = a->sa_family == AF_INET;
+	char text[INET6_ADDRSTRLEN] = "";
+
+	inet_ntop(a->sa_family, v4 ? (void *)&((struct sockaddr_in *)a)->sin_addr :
+				     (void *)&((struct sockaddr_in6 *)a)->sin6_addr,
+		  text, sizeof(text));
+	snprintf(ret, len, v4 ? "%s:%u" : "[%s]:%u", text,
+		 ntohs(((struct sockaddr_in *)a)->sin_port));
+}
+
+static bool is_on(const struct tbg_interfaces *on, const char *name)
+{
+	for (unsigned int i = 0; i < on->nr; i++)
+		if ((!on->at[i].why[0] || on->at[i].covered) && !strcmp(on->at[i].name, name))
+			return true;
+	return false;
+}
+
+/* The interface that the connection came by, as far as addresses tell; "" : they do not. */
+static void interface_of(const struct tbg_unfollowed *u, char ret[16])
+{
+	const struct sockaddr *local = (const void *)&u->local, *remote = (const void *)&u->remote;
+	struct ifaddrs *all;
+
+	ret[0] = 0;
+	if (is_loopback(local)) {
+		strcpy(ret, "lo");
+		return;
+	}
+	if (getifaddrs(&all))
+		return;
+	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+		if (!i->ifa_addr)
+			continue;
+		/* from one address of this machine to another */
+		if (same_address(i->ifa_addr, remote)) {
+			strcpy(ret, "lo");
+			break;
+		}
+		if (same_address(i->ifa_addr, local))
+			snprintf(ret, 16, "%s", i->ifa_name);
+	}
+	freeifaddrs(all);
+}
+
+/* The reason alone; "": none was found. */
+static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
+		   const struct tbg_stats *st, char *ret, size_t len)
+{
+	const struct sockaddr *local = (const void *)&u->local, *asked = (const void *)&u->asked;
+	char name[16], to[64], from[64];
+	const char *hook;
+
+	ret[0] = 0;
+	if (!u->local.ss_family)
+		return;
+	if (asked->sa_family && (!same_address(local, asked) ||
+				 ((struct sockaddr_in *)local)->sin_port !=
+				 ((struct sockaddr_in *)asked)->sin_port)) {
+		address_text(asked, from, sizeof(from));
+		address_text(local, to, sizeof(to));
+		snprintf(ret, len, "NAT on this machine (REDIRECT, DNAT) makes %s of %s", to, from);
+		return;
+	}
+	interface_of(u, name);
+	if (name[0] && !is_on(on, name)) {
+		snprintf(ret, len, "clients come by %s, where wire is not", name);
+		return;
+	}
+	for (unsigned int i = 0; i < on->nr; i++) {
+		hook = on->at[i].why[0] ? NULL : tbg_attach_behind(&on->attached[i]);
+		if (!hook)
+			continue;
+		snprintf(ret, len, "another program stands before wire's on %s (%s)",
+			 on->at[i].name, hook);
+		return;
+	}
+	if (cookies_taken() > u->cookies)
+		snprintf(ret, len, "SYN cookies, whose connections cannot be followed: tcp_syncookies is 2, or SYNs come too fast");
+	else if (st->why[TBG_WHY_TRACKED])
+		snprintf(ret, len, "conntrack sees segments before wire does (br_netfilter)");
+}
+
+/* Whether there are any, and none that was followed since. */
+static bool unfollowed(struct tbg_unfollowed *u, const struct tbg_maps *maps,
+		       struct tbg_stats *ret_st)
+{
+	if (!atomic_load_explicit(&u->nr, memory_order_relaxed) || tbg_maps_stats(maps, ret_st))
+		return false;
+	if (ret_st->why[TBG_WHY_BORN] == u->born)
+		return true;
+	u->born = ret_st->why[TBG_WHY_BORN];
+	atomic_store_explicit(&u->nr, 0, memory_order_relaxed);
+	return false;
+}
+
+void tbg_unfollowed_tick(struct tbg_unfollowed *u, const struct tbg_maps *maps)
+{
+	struct tbg_stats st;
+
+	unfollowed(u, maps, &st);
+}
+
+void tbg_unfollowed_why(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
+			const struct tbg_maps *maps, char ret[TBG_UNFOLLOWED_LEN])
+{
+	struct tbg_stats st;
+	char why[200];
+
+	ret[0] = 0;
+	if (!unfollowed(u, maps, &st))
+		return;
+	pthread_mutex_lock(&u->lock);
+	reason(u, on, &st, why, sizeof(why));
+	pthread_mutex_unlock(&u->lock);
+	snprintf(ret, TBG_UNFOLLOWED_LEN, "follows none of its connections: %s",
+		 why[0] ? why : "toboggan stats counts what its programs saw");
+}
