@@ -461,6 +461,19 @@ def t_log_level_changes_at_a_reload():
             assert not any("/second" in x for x in d.lines), d.lines
 
 
+def t_a_crash_writes_what_the_workers_did_last():
+    daemon.not_sanitized("what a fatal signal writes")
+    d = daemon.Daemon("--tiers", "user", "--workers", "2")
+    with d:
+        with client.Client(d.address) as c:
+            assert c.get("/none").status == 404
+        os.kill(d.pid, signal.SIGSEGV)
+        client.until(lambda: d.process.poll() is not None, "still there")
+        assert d.process.returncode == -signal.SIGSEGV, d.process.returncode
+        client.until(lambda: any(": connection begins, descriptor " in x for x in d.lines), d.lines)
+        assert any("toboggand: signal 11, a fault in the daemon" in x for x in d.lines), d.lines
+
+
 def become():
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 

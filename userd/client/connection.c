@@ -66,6 +66,7 @@ void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
 {
 	*c = (struct tbg_conn){ .fd = fd, .slot = -1, .sock = -1,
 				.state = TBG_CONN_OPEN, .stamp_ms = w->now_ms };
+	tbg_trace_note(&w->trace, w->now_ns, TBG_TRACE_ACCEPT, c, fd);
 	if (w->s->sock)
 		c->sock = tbg_sock_claim(w->s->sock, fd);
 	if (c->sock >= 0) {
@@ -144,6 +145,7 @@ void tbg_conn_close(struct tbg_worker *w, struct tbg_conn *c)
 
 	if (tbg_conn_is_broken(w, c))
 		tbg_conn_reset_at_close(c);
+	tbg_trace_note(&w->trace, w->now_ns, TBG_TRACE_CLOSE, c, c->fd);
 	c->state = TBG_CONN_CLOSING;
 	w->out_len = 0;		/* never another connection's */
 	tbg_conn_log_held(w, c);

@@ -279,8 +279,8 @@ bool tbg_access_log_format_set(struct tbg_target *t, const char *v)
 
 bool tbg_log_level_set(struct tbg_target *t, const char *v)
 {
-	for (unsigned int i = 0; i < TBG_LEVEL_NR; i++) {
-		if (strcmp(v, tbg_level_name(i)))
+	for (unsigned int i = 0; i < TBG_REPORT_NR; i++) {
+		if (strcmp(v, tbg_report_level_name(i)))
 			continue;
 		t->options->log_level = i;
 		return true;

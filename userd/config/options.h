@@ -50,7 +50,7 @@ struct tbg_options {
 	const char *access_log;		/* NULL: off */
 	unsigned int log_format;	/* enum tbg_log_format */
 	const char *log_pattern;	/* of TBG_LOG_CUSTOM */
-	unsigned int log_level;		/* enum tbg_level */
+	unsigned int log_level;		/* enum tbg_report_level */
 	const char *user;		/* NULL: choose */
 	unsigned int header_ms, idle_ms, send_ms;	/* time limits */
 	uint64_t body_total;		/* bytes of requests' bodies that are held */

@@ -110,6 +110,7 @@ static int workers_make(struct tbg_server *s)
 		if (s->workers[i].wake_fd < 0)
 			return -1;
 	}
+	tbg_traces_dump_at_crash(&s->workers->trace, s->workers_nr, sizeof(*s->workers));
 	return 0;
 }
 
@@ -570,7 +571,7 @@ static bool server_open(struct start *t)
 	unsigned int wanted = s->opt.connections_max;
 	int err;
 
-	tbg_level_set(s->opt.log_level);
+	tbg_report_level_set(s->opt.log_level);
 	if (tbg_privilege_choose(&t->id, s->opt.user, root_fd(s), msg, sizeof(msg))) {
 		tbg_report("toboggand: %s", msg);
 		return false;

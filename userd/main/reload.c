@@ -105,7 +105,7 @@ static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 	unsigned int conns = tbg_conn_limit_set(o->connections_max ?: TBG_CONNECTIONS,
 					  sites->upstreams_nr);
 
-	tbg_level_set(o->log_level);
+	tbg_report_level_set(o->log_level);
 	__atomic_store_n(&s->opt.header_ms, o->header_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.idle_ms, o->idle_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.send_ms, o->send_ms, __ATOMIC_RELAXED);

@@ -41,25 +41,25 @@ static bool takes(void)
 	return false;
 }
 
-static _Atomic enum tbg_level most = TBG_LEVEL_NOTICE;
+static _Atomic enum tbg_report_level most = TBG_REPORT_NOTICE;
 
-const char *tbg_level_name(unsigned int level)
+const char *tbg_report_level_name(unsigned int level)
 {
 	static const char *const names[] = {
 #define X(level, name) name,
-		TBG_LEVEL_LIST(X)
+		TBG_REPORT_LIST(X)
 #undef X
 	};
 
-	return level < TBG_LEVEL_NR ? names[level] : "?";
+	return level < TBG_REPORT_NR ? names[level] : "?";
 }
 
-void tbg_level_set(enum tbg_level level)
+void tbg_report_level_set(enum tbg_report_level level)
 {
 	most = level;
 }
 
-void tbg_report_at(enum tbg_level level, const char *format, ...)
+void tbg_report_at(enum tbg_report_level level, const char *format, ...)
 {
 	char line[LINE_LEN + LOST_LEN];
 	va_list args;

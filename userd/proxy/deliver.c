@@ -222,6 +222,7 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *p
 
 	with.location = adding_location(x);
 
+	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_DELIVER, x, plan->status);
 	x->begun = true;
 	x->begun_ms = x->w->now_ms;
 	x->head_at = x->pre.len;

@@ -11,6 +11,7 @@
  * the body into the pieces that the client is served from and that are stored.
  * A body that is not stored is received only as fast as the client takes it.
  */
+#include <assert.h>
 #include <errno.h>
 #include <linux/sockios.h>
 #include <string.h>
@@ -40,6 +41,7 @@ void tbg_fetch_origin_end(struct tbg_transfer *x, bool keep)
 	}
 	x->o = NULL;
 	x->into = NULL;
+	assert(atomic_load(&o->backend->active) > 0);
 	atomic_fetch_sub(&o->backend->active, 1);
 	if (keep)
 		tbg_upstream_conn_keep(x->w, o);
@@ -51,6 +53,7 @@ void tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
 {
 	x->filling = false;
 	x->running = false;
+	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_LAND, x, status);
 	tbg_transfer_pile_put(x);
 	tbg_transfer_land(x, status, pass);
 }
@@ -67,6 +70,7 @@ void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
 {
 	if (!x->running)
 		return;
+	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_FAIL, x, status);
 	tbg_debug("upstream %s: %.*s %.*s: %u after %llu ms, %u servers tried, %s",
 		  x->upstream->name, (int)x->method.len, x->method.text, (int)x->target.len,
 		  x->target.text, status,

@@ -59,6 +59,7 @@ static void head_make(struct tbg_transfer *x)
 
 void tbg_fetch_request_begin(struct tbg_transfer *x)
 {
+	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_SEND, x, x->tries);
 	head_make(x);
 	if (x->up_head.failed) {
 		tbg_fetch_fail(x, 503);

@@ -182,6 +182,7 @@ void tbg_fetch_head_final(struct tbg_transfer *x)
 	struct tbg_store *stock = x->w->s->stock;
 	bool known, whole;
 
+	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_HEAD, x, r->status);
 	if (!length_told(x)) {
 		tbg_upstream_conn_apart(x->w, x->o);
 		tbg_fetch_answer_bad(x, "its body is not as its head says");

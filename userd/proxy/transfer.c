@@ -5,6 +5,7 @@
  * when nobody is answered by it, its fetch has ended, and no connection uses
  * its memory.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +111,7 @@ static void transfer_free(struct tbg_transfer *x)
 
 void tbg_transfer_release(struct tbg_transfer *x)
 {
+	assert(x->holds);
 	if (--x->holds || x->c || x->running || x->waiting || x->origins_nr)
 		return;
 	transfer_free(x);
@@ -253,6 +255,7 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 
 	if (!x)
 		return false;
+	tbg_trace_note(&w->trace, w->now_ns, TBG_TRACE_TRANSFER, x, c->fd);
 	x->c = c;
 	x->persist = e->persist;
 	x->taken = e->taken;

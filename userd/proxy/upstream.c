@@ -366,7 +366,8 @@ static void backend_say(struct tbg_backend *b, enum tbg_news news, uint64_t now_
 	uint64_t said_ns = atomic_load(&b->said_ns);
 	uint32_t said = atomic_load(&b->said);
 	bool due = (int64_t)(now_ns - said_ns) >= SAY_NS;
-	enum tbg_level level = news == TBG_NEWS_WELL ? TBG_LEVEL_NOTICE : TBG_LEVEL_WARNING;
+	enum tbg_report_level level = news == TBG_NEWS_WELL ? TBG_REPORT_NOTICE :
+							     TBG_REPORT_WARNING;
 	bool again = news == TBG_NEWS_FAILED && said == news;
 	char text[256];
 	va_list args;

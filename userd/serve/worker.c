@@ -4,6 +4,7 @@
  * multishot accept and receive, buffers that the kernel picks, one tick.
  * Everything a completion means for a client is in client/connection.c.
  */
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -152,6 +153,7 @@ static void recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 
 	if (!(cqe->flags & IORING_CQE_F_MORE)) {
 		c->receiving = false;
+		assert(c->ops);
 		c->ops--;
 	}
 	if (cqe->res > 0 && c->sock >= 0)
@@ -246,6 +248,7 @@ static void poll_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 	struct tbg_conn *c = (void *)(cqe->user_data & ~OP_MASK);
 
 	c->polling = false;
+	assert(c->ops);
 	c->ops--;
 	tbg_conn_writable(w, c);
 }

@@ -16,6 +16,7 @@
 #include "http/request.h"
 #include "serve/dispatch.h"
 #include "main/server.h"
+#include "os/trace.h"
 #include "os/ring.h"
 
 #define TBG_OUT_BYTES	(192 << 10)	/* of a worker's send buffer */
@@ -88,6 +89,7 @@ struct tbg_worker {
 	bool held_up;			/* since that one: limits wait for the next */
 	const struct tbg_sites *_Atomic sites;	/* of this round */
 	uint64_t now_ns;		/* of this round */
+	struct tbg_trace trace;	/* for who looks at a crash */
 	uint32_t now_ms;		/* the same, since the worker started */
 	uint32_t period_ms;		/* when this one began, a few milliseconds long */
 	uint32_t completions, callers;	/* in it: of the ring; clients that sent something */

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What each worker has done of late, for who looks at a crash: a ring of events that only
+ * its worker writes, at the cost of a few stores, and that a fatal signal, an assertion's
+ * among them, writes to stderr.
+ */
+#ifndef TBG_USERD_TRACE_H
+#define TBG_USERD_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(kind, text, what its value is) */
+#define TBG_TRACE_LIST(X) \
+	X(ACCEPT, "connection begins", "descriptor") \
+	X(CLOSE, "connection closes", "descriptor") \
+	X(TRANSFER, "transfer begins", "descriptor") \
+	X(SEND, "request goes out to a server", "attempt") \
+	X(HEAD, "head of a response has come", "status") \
+	X(DELIVER, "answer begins", "status") \
+	X(FAIL, "fetch fails", "status") \
+	X(LAND, "fetch ends", "status")
+
+enum tbg_trace_kind {
+#define X(kind, text, value) TBG_TRACE_##kind,
+	TBG_TRACE_LIST(X)
+#undef X
+	TBG_TRACE_NR
+};
+
+#define TBG_TRACED 256		/* that a ring holds: a power of two */
+
+struct tbg_traced {
+	uint64_t ns;		/* CLOCK_MONOTONIC of the worker's round */
+	uint64_t subject;	/* address of the connection or transfer */
+	uint32_t value, kind;
+};
+
+struct tbg_trace {
+	uint64_t nr;		/* so far */
+	struct tbg_traced at[TBG_TRACED];
+};
+
+static inline void tbg_trace_note(struct tbg_trace *r, uint64_t ns,
+				  enum tbg_trace_kind kind, const void *subject, uint32_t value)
+{
+	r->at[r->nr++ % TBG_TRACED] = (struct tbg_traced){ ns, (uintptr_t)subject, value, kind };
+}
+
+/*
+ * From now on a fatal signal has what rings[nr] hold written to stderr; the process then
+ * dies of it as before. ring_next: bytes from one ring to the next. Not in builds with
+ * sanitizers, which report such signals themselves.
+ */
+void tbg_traces_dump_at_crash(const struct tbg_trace *rings, unsigned int nr,
+			      size_t ring_next);
+
+/* What is written then; for tests. */
+void tbg_traces_dump(int fd);
+
+#endif
