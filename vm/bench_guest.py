@@ -5,9 +5,11 @@
 Prints one line of JSON: {"rows": {row: [instructions of a request, by batch]},
 "counts": {row: {"hits": {tier: requests}, "passes": {reason: requests}}},
 "problems": {row: why}, "absent": {row: why}}: these a kernel without the fixes that
-they need does not have. The build folder O may be that of another revision. The guest has one CPU and a clock that counts
-instructions; nothing here waits by that clock but for servers to start.
+they need does not have. The build folder O may be that of another revision; the client is
+TBG_LOOP's, a folder. The guest has one CPU, which is never idle while a row is counted, and
+a clock that counts instructions: a batch's requests a second say what each of them executed.
 """
+import collections
 import json
 import os
 import re
@@ -15,40 +17,79 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tools/bench"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "../tools/bench")]
 
 import fileset                  # noqa: E402
+from bench_rows import MISSES, PAGE, ROWS, SIZES     # noqa: E402
 from lab import Lab             # noqa: E402
+from loads import Loop          # noqa: E402
 from messages import Problem    # noqa: E402
-from servers import BUILD, PORT, Nginx, Toboggan, fetch, settle  # noqa: E402
+from servers import BUILD, Floor, Nginx, Origin, Toboggan, fetch, settle  # noqa: E402
 
-WARM, BATCHES, REQUESTS = 10, 41, 50
-PATHS = {"/1k.jpg": 1024, "/8k.bin": 8192}
-
-# row: (server, path, Cache-Status must say, conditional)
-ROWS = {
-    "wire": ("wire", "/1k.jpg", "detail=wire", False),
-    "wire-304": ("wire", "/1k.jpg", "detail=wire", True),
-    "wire-8k": ("wire", "/8k.bin", "detail=wire", False),
-    "fall-through": ("wire", "/%31k.jpg", "", False),
-    "sock": ("sock", "/1k.jpg", "detail=sock", False),
-    "sock-8k": ("sock", "/8k.bin", "detail=sock", False),
-    "user": ("user", "/1k.jpg", "hit", False),
-    "user-8k": ("user", "/8k.bin", "hit", False),
-    "nginx": ("nginx", "/1k.jpg", "", False),
+CONNECTIONS = 16
+SECONDS, BATCH_MS = 0.8, 80     # of the guest's clock
+CLIENT = os.environ.get("TBG_LOOP") or os.path.join(BUILD, "tools/bench")
+KINDS = {"floor": Floor, "nginx": Nginx}
+# What each server of bench_rows.py is started with.
+OPTIONS = {
+    "wire": {"wire_size": "64K", "memory": "16M"},
+    "wire-small": {"memory": "1M"},
+    "sock": {"tiers": "sock,user", "memory": "16M"},
+    "user": {"tiers": "user", "memory": "16M"},
+    "module": {"tiers": "user", "memory": "16M", "computes": True},
 }
 
+Target = collections.namedtuple("Target", "rows path status headers crc")
 
-def count(lab, server, path, header):
-    client = os.environ.get("TBG_COUNT") or os.path.join(BUILD, "guest", "count")
-    argv = lab.client_argv([client, server.addr, str(PORT), path,
-                            str(WARM + BATCHES), str(REQUESTS), *([header] if header else [])])
-    res = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+
+def start(lab, origin, name):
+    kind = name.removesuffix("-proxy")
+    options = {"origin": origin} if kind != name else {}
+    if kind == "module":
+        fileset.web99(1).make(os.path.join(lab.dir, "site"))
+    server = KINDS.get(kind, Toboggan)(lab, name, **{**OPTIONS.get(kind, {}), **options})
+    server.start()
+    return server
+
+
+def target(lab, server, row, source):
+    """What is asked for: the list's rows, and what one answer must be like."""
+    if row.size == "miss":
+        files = fileset.objects(MISSES).rows
+        return Target([(1, path, size, fileset.crc(path, size)) for _, path, size in files],
+                      files[0][1], 200, [], None)
+    if row.size == "page":
+        software = server.pages().software
+        path, size, crc = fileset.Pages(software, source[:-1] + "1").row(1, "get", *PAGE)[1:4]
+        return Target([(1, path, size, int(crc, 16))], path, 200, [], None)
+    path, size = SIZES[row.size]
+    of = re.sub("%31", "1", path)
+    if row.status == 304:
+        headers = [("If-None-Match", fetch(lab, server, path)["etag"])]
+        return Target([(1, path, size, 0)], path, 304, headers, None)
+    crc = None if row.server == "floor" else fileset.crc(of, size)
+    return Target([(1, path, size, fileset.crc(of, size))], path, 200, [], crc)
+
+
+def count(lab, server, row, asked, source):
+    """Instructions of a request, by batch."""
+    path = os.path.join(lab.dir, f"{server.iface}.list")
+    with open(path, "w", encoding="ascii") as f:
+        f.writelines(f"{w} {p} {s} {crc:08x}\n" for w, p, s, crc in asked.rows)
+    load = Loop(CONNECTIONS, path, source=source, calls=row.calls, status=asked.status,
+                window=BATCH_MS, header=[f"{name}: {value}" for name, value in asked.headers])
+    argv = load.argv(server, SECONDS, (0, 1))
+    argv[0] = os.path.join(CLIENT, "loop")
+    argv[argv.index("--object") + 1] = os.path.join(CLIENT, "loop.bpf.o")
+    res = subprocess.run(lab.client_argv(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True, check=False)
-    lines = res.stdout.split()
-    if res.returncode or len(lines) != WARM + BATCHES:
-        raise Problem(res.stderr.strip() or f"count: exit {res.returncode}")
-    return [int(line) for line in lines[WARM:]]
+    got = load.read(res.stdout)
+    if res.returncode or not got:
+        raise Problem(res.stderr.strip() or f"loop: exit {res.returncode}")
+    if got["errors"] or got["statuses"] or (asked.status == 200 and not got["verified"]):
+        raise Problem(f"wrong answers: {got}")
+    return [round(1e9 / rate) if rate else 0 for rate in got["windows"]]
 
 
 def stats(server):
@@ -66,17 +107,17 @@ def between(before, after):
                    if nr != before[kind].get(name, 0)} for kind in after}
 
 
-def measure(lab, server, path, want, conditional):
-    header, status = None, 200
-    if conditional:
-        header, status = f"If-None-Match: {fetch(lab, server, path)['etag']}", 304
-    crc = fileset.crc("/1k.jpg" if "1k" in path or "%31k" in path else path,
-                      PATHS.get(path, 1024)) if status == 200 else None
-    headers = [tuple(header.split(": ", 1))] if header else []
-    settle(lab, server, path, headers, status, want, crc, limit_s=30)
+def measure(lab, server, row):
+    source = lab.nowhere()
+    asked = target(lab, server, row, source)
+    check = (asked.path, asked.headers, asked.status, row.want, asked.crc)
+    settle(lab, server, *check, limit_s=30)
+    if row.size == "miss":          # once through all: which of them stay is settled then
+        count(lab, server, row, asked, source)
+        source = lab.nowhere()
     before = stats(server)
-    ret = count(lab, server, path, header), between(before, stats(server))
-    settle(lab, server, path, headers, status, want, crc, limit_s=30)
+    ret = count(lab, server, row, asked, source), between(before, stats(server))
+    settle(lab, server, *check, limit_s=30)
     return ret
 
 
@@ -86,34 +127,38 @@ def absent():
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout
     why = {tier: f["detail"] for f in json.loads(out)["features"] for tier in f["tiers"]
            if f["name"] == f"{tier}_fixes" and f["state"] == "missing"}
-    return {row: why[v[0]] for row, v in ROWS.items() if v[0] in why}
+    return {name: why[row.server] for name, row in ROWS.items() if row.server in why}
 
 
 def main(wanted):
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     # The batches are the same work each time: what runs beside must not be.
     rows, counts, problems, left_out = {}, {}, {}, absent()
+    todo = {name: row for name, row in ROWS.items() if name in wanted and name not in left_out}
     with Lab({0}, {0}) as lab:
-        for path, size in PATHS.items():
-            fileset.put(os.path.join(lab.dir, "site"), path, size)
-        makers = {"wire": lambda: Toboggan(lab, "wire", memory="16M"),
-                  "sock": lambda: Toboggan(lab, "sock", tiers="sock,user", memory="16M"),
-                  "user": lambda: Toboggan(lab, "user", tiers="user", memory="16M"),
-                  "nginx": lambda: Nginx(lab, "nginx")}
-        todo = {row: v for row, v in ROWS.items() if row in wanted and row not in left_out}
-        for which in dict.fromkeys(v[0] for v in todo.values()):
-            server = makers[which]()
+        site = os.path.join(lab.dir, "site")
+        for path, size in SIZES.values():
+            if "%" not in path:
+                fileset.put(site, path, size)
+        if any(row.size == "miss" for row in todo.values()):
+            fileset.objects(MISSES).make(site)
+        origin = Origin(lab, "origin")
+        if any(row.server.endswith("-proxy") for row in todo.values()):
+            origin.start()
+        for which in dict.fromkeys(row.server for row in todo.values()):
+            server = None
             try:
-                server.start()
-                for row in [r for r, v in todo.items() if v[0] == which]:
+                server = start(lab, origin, which)
+                for name in [name for name, row in todo.items() if row.server == which]:
                     try:
-                        rows[row], counts[row] = measure(lab, server, *todo[row][1:])
+                        rows[name], counts[name] = measure(lab, server, todo[name])
                     except Problem as e:
-                        problems[row] = str(e)
+                        problems[name] = str(e)
             except Problem as e:
                 problems[which] = str(e)
             finally:
-                server.stop()
+                if server:
+                    server.stop()
     print(json.dumps({"rows": rows, "counts": counts, "problems": problems, "absent": left_out,
                       "kernel": re.sub(r"\s+", " ", os.uname().release)}), flush=True)
     return 0

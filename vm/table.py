@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Cached against fall-through on one kernel, as a table: instructions, hits, passes by reason.
 
+Above the floor is what a request costs beyond the client and a program that only answers.
 Called by vm/bench, which has a column beside ours for what the last commit's budget says
 or, with --against, for what another revision was counted at in the same boot.
 It must never show a figure that was not counted there.
@@ -12,6 +13,7 @@ import statistics
 import subprocess
 
 import kernel
+from bench_rows import FLOOR
 
 
 class RevisionError(Exception):
@@ -79,7 +81,8 @@ def named(counts):
 
 def lines(wanted, ours, theirs, title):
     """The table. ours and theirs: {row: {"batches", "hits", "passes"}}, theirs perhaps figures."""
-    head = ["row", "instructions", title, "change", "hits", "passes by reason"]
+    head = ["row", "instructions", "above floor", title, "change", "hits", "passes by reason"]
+    floor = round(statistics.median(ours[FLOOR]["batches"])) if FLOOR in ours else None
     whole = any(isinstance(v, dict) for v in theirs.values())
     if whole:
         head += [f"hits, {title}", f"passes, {title}"]
@@ -88,11 +91,12 @@ def lines(wanted, ours, theirs, title):
         mine, other = ours.get(row), theirs.get(row)
         value = round(statistics.median(mine["batches"])) if mine else None
         against = round(statistics.median(other["batches"])) if isinstance(other, dict) else other
-        words = [row, number(value), number(against), change(value, against),
+        above = None if None in (value, floor) or row == FLOOR else value - floor
+        words = [row, number(value), number(above), number(against), change(value, against),
                  named(mine["hits"]) if mine else "-", named(mine["passes"]) if mine else "-"]
         if whole:
             words += [named(other["hits"]), named(other["passes"])] if other else ["-", "-"]
         rows.append(words)
     widths = [max(len(r[i]) for r in rows) for i in range(len(head))]
-    return ["  ".join(f"{word:>{width}}" if 0 < i < 4 else f"{word:{width}}"
+    return ["  ".join(f"{word:>{width}}" if 0 < i < 5 else f"{word:{width}}"
                       for i, (word, width) in enumerate(zip(r, widths))).rstrip() for r in rows]

@@ -12,6 +12,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "../../bpf/compat.bpf.h"
 #include "floor.h"
 
 #define ISS 7777777
@@ -83,9 +84,8 @@ int tbg_floor(struct __sk_buff *skb)
 			 bpf_skb_store_bytes(skb, 14, h, 40, 0)))
 		return TC_ACT_SHOT;
 	if (!(flags & 2)) {
-		asm volatile("" : "+r"(n));
-		if (n < 1 || n > FLOOR_REPLY_MAX ||
-		    bpf_skb_store_bytes(skb, 54, r->bytes, n, 0))
+		TBG_BOUND(n, FLOOR_REPLY_MAX, return TC_ACT_SHOT);
+		if (bpf_skb_store_bytes(skb, 54, r->bytes, n, 0))
 			return TC_ACT_SHOT;
 	}
 	/* a no-op where a device completes the sum, else the difference to it */

@@ -15,6 +15,7 @@
 #include <bpf/bpf_helpers.h>
 #include <stdbool.h>
 
+#include "../../bpf/compat.bpf.h"
 #include "loop.h"
 
 #define FIN 0x01
@@ -177,9 +178,7 @@ make(struct __sk_buff *skb, struct loop_conf *c, struct loop_flow *f,
 		return -1;
 	if (data) {
 		n = len;
-		asm volatile("" : "+r"(n));
-		if (n < 1 || n > LOOP_HEAD_MAX)
-			return -1;
+		TBG_BOUND(n, LOOP_HEAD_MAX, return -1);
 		if (bpf_skb_store_bytes(skb, 14 + ip_len + tcp_len, data->bytes, n, 0))
 			return -1;
 	}
@@ -284,22 +283,23 @@ static int sample_piece(__u32 k, void *data)
 	p = bpf_ringbuf_reserve(&loop_samples, sizeof(*p), 0);
 	if (!p)
 		return 1;
-	asm volatile("" : "+r"(part));
-	if (part < 1 || part > LOOP_PIECE ||
-	    bpf_skb_load_bytes(s->skb, s->at + s->done, p->bytes, part)) {
-		bpf_ringbuf_discard(p, BPF_RB_NO_WAKEUP);
-		return 1;
-	}
+	TBG_BOUND(part, LOOP_PIECE, goto discard);
+	if (bpf_skb_load_bytes(s->skb, s->at + s->done, p->bytes, part))
+		goto discard;
 	p->flow = s->f->index;
 	p->sample = s->f->sample;
 	p->request = s->f->request;
 	p->at = s->f->at;
 	p->len = part;
-	s->done += part;
+	/* of no interest to the verifier, which would follow every number of pieces */
+	s->done = tbg_opaque(s->done + part, s->skb->len);
 	p->last = s->f->need == s->len && s->done == s->len;
 	s->f->at += part;
 	bpf_ringbuf_submit(p, BPF_RB_NO_WAKEUP);
 	return 0;
+discard:
+	bpf_ringbuf_discard(p, BPF_RB_NO_WAKEUP);
+	return 1;
 }
 
 /* The payload of a segment of a sampled reply, for loop.c. */
@@ -344,8 +344,8 @@ static __attribute__((noinline)) int scan(struct __sk_buff *skb, __u32 at, __u32
 	struct scanning s = { .b = bpf_map_lookup_elem(&loop_heads, &zero) };
 	__u64 n = len < SCAN_MAX ? len : SCAN_MAX;
 
-	asm volatile("" : "+r"(n));
-	if (!s.b || n < 4 || n > SCAN_MAX || bpf_skb_load_bytes(skb, at, s.b, n))
+	TBG_BOUND(n, SCAN_MAX, return 0);
+	if (!s.b || n < 4 || bpf_skb_load_bytes(skb, at, s.b, n))
 		return 0;
 	s.len = n;
 	bpf_loop(SCAN_MAX, scan_byte, &s, 0);
@@ -432,9 +432,8 @@ static __always_inline bool take_apart(struct __sk_buff *skb, struct loop_conf *
 	} else if (s->flags & SYN && len > 20 && len <= 60) {
 		__u64 rest = len - 20;
 
-		asm volatile("" : "+r"(rest));
-		if (rest < 1 || rest > OPTIONS_MAX ||
-		    bpf_skb_load_bytes(skb, l4 + 20, o, rest))
+		TBG_BOUND(rest, OPTIONS_MAX, return true);
+		if (bpf_skb_load_bytes(skb, l4 + 20, o, rest))
 			return true;
 		for (i = 0; i + 10 <= OPTIONS_MAX && i + 10 <= rest; i++) {
 			if (o[i] == 8 && o[i + 1] == 10) {
@@ -466,7 +465,7 @@ static __always_inline int ended(struct __sk_buff *skb, struct loop_conf *c,
 }
 
 SEC("tc")
-int tbg_loop(struct __sk_buff *skb)
+int tbg_client(struct __sk_buff *skb)
 {
 	__u32 zero = 0, i, saddr;
 	struct loop_conf *c = bpf_map_lookup_elem(&loop_confs, &zero);

@@ -37,7 +37,8 @@
 #define FRAME_MAX	(14 + 40 + 40 + LOOP_HEAD_MAX)
 #define SECOND_NS	1000000000LL
 #define POLL_NS		5000000LL	/* samples are read that often */
-#define WINDOW_NS	100000000LL	/* a rate of its own for each */
+#define WINDOW_MS	100		/* a rate of its own for each */
+#define PIECES_MAX	256		/* of samples at a time: more come meanwhile */
 #define AGAIN_NS	300000000LL	/* what got no answer is sent again, at the least */
 #define STALLED_NS	(2 * SECOND_NS)	/* and has none that late, at the least */
 #define OPEN_NS		(5 * SECOND_NS)	/* for the first answer on each connection */
@@ -64,9 +65,9 @@ static struct {
 	const char *object, *list, *path, *source;
 	char headers[LOOP_HEAD_MAX];
 	double seconds;
-	int status, minor, syn_only;
+	int status, minor, syn_only, window_ms;
 	bool wait;
-} opt = { .path = "/", .seconds = 1, .status = 200, .minor = 1, .source = "10.99.1.0",
+} opt = { .path = "/", .seconds = 1, .window_ms = WINDOW_MS, .status = 200, .minor = 1, .source = "10.99.1.0",
 	  .object = "loop.bpf.o" };
 
 static struct loop_conf conf = {
@@ -381,15 +382,14 @@ static void sample_head(struct partial *p)
 	p->crc = crc32(0, p->head + p->head_len, p->at - p->head_len);
 }
 
-static int sample_piece(void *ctx, void *data, size_t size)
+static void sample_piece(void *data, size_t size)
 {
 	const struct loop_piece *piece = data;
 	const struct loop_request *r;
 	struct partial *p;
 
-	(void)ctx;
 	if (size < sizeof(*piece) || piece->flow >= conf.flow_nr || piece->request >= request_nr)
-		return 0;
+		return;
 	if (!partials[piece->flow])
 		partials[piece->flow] = calloc(1, sizeof(*p));
 	p = partials[piece->flow];
@@ -401,7 +401,7 @@ static int sample_piece(void *ctx, void *data, size_t size)
 		p->at = p->head_len = 0;
 	}
 	if (p->sample != piece->sample || p->at != piece->at)
-		return 0;	/* a part of it found no room */
+		return;	/* a part of it found no room */
 	if (p->head_len) {
 		p->crc = crc32(p->crc, piece->bytes, piece->len);
 		p->at += piece->len;
@@ -409,7 +409,7 @@ static int sample_piece(void *ctx, void *data, size_t size)
 		if (p->at + piece->len >= HEAD_MAX) {
 			wrong_length++;
 			p->sample = 0;
-			return 0;
+			return;
 		}
 		memcpy(p->head + p->at, piece->bytes, piece->len);
 		p->at += piece->len;
@@ -417,7 +417,7 @@ static int sample_piece(void *ctx, void *data, size_t size)
 		sample_head(p);
 	}
 	if (!piece->last)
-		return 0;
+		return;
 	p->sample = 0;
 	verified++;
 	if (!p->head_len || p->at - p->head_len != r->body_len ||
@@ -425,7 +425,25 @@ static int sample_piece(void *ctx, void *data, size_t size)
 		wrong_length++;
 	else if (expected[piece->request].crc_known && expected[piece->request].crc != p->crc)
 		wrong_body++;
-	return 0;
+}
+
+static unsigned int pieces_left;
+
+static int sample_read(void *ctx, void *data, size_t size)
+{
+	(void)ctx;
+	sample_piece(data, size);
+	return --pieces_left ? 0 : -EAGAIN;
+}
+
+/*
+ * Some of what is there: where one core has client and server, more comes meanwhile,
+ * without end. false: all of it.
+ */
+static bool samples_read(struct ring_buffer *ring)
+{
+	pieces_left = PIECES_MAX;
+	return ring_buffer__consume(ring) == -EAGAIN;
 }
 
 /* ---------------------------------------------------------------- counting */
@@ -562,7 +580,7 @@ static void measure(struct ring_buffer *ring)
 	static long windows[WINDOWS_MAX];
 	static int64_t seen[LOOP_FLOWS];
 	int64_t began = now_ns(), next_look = began + AGAIN_NS, now, until, next_window;
-	int64_t patience = AGAIN_NS;
+	int64_t patience = AGAIN_NS, window_ns = opt.window_ms * 1000000LL;
 	unsigned int open_nr = 0;
 	int window_nr = 0;
 	bool measuring = false;
@@ -571,7 +589,7 @@ static void measure(struct ring_buffer *ring)
 	until = now_ns() + WARM_NS;
 	for (;;) {
 		sleep_ns(POLL_NS);
-		ring_buffer__consume(ring);
+		samples_read(ring);
 		now = now_ns();
 		if (now >= next_look) {
 			look_for_losses(now, patience);
@@ -589,12 +607,12 @@ static void measure(struct ring_buffer *ring)
 			w = a;
 			measuring = true;
 			until = a.at_ns + (int64_t)(opt.seconds * SECOND_NS);
-			next_window = a.at_ns + WINDOW_NS;
+			next_window = a.at_ns + window_ns;
 			continue;
 		}
 		if (now >= next_window || now >= until) {
 			count(&b, now >= until);
-			if (window_nr < WINDOWS_MAX && b.at_ns - w.at_ns >= WINDOW_NS / 2)
+			if (window_nr < WINDOWS_MAX && b.at_ns - w.at_ns >= window_ns / 2)
 				windows[window_nr++] = (b.n.requests - w.n.requests) *
 					(double)SECOND_NS / (b.at_ns - w.at_ns);
 			/* a full server answers each connection only so often */
@@ -604,7 +622,7 @@ static void measure(struct ring_buffer *ring)
 			if (patience < AGAIN_NS)
 				patience = AGAIN_NS;
 			w = b;
-			next_window = b.at_ns + WINDOW_NS;
+			next_window = b.at_ns + window_ns;
 		}
 		if (now >= until)
 			break;
@@ -612,7 +630,8 @@ static void measure(struct ring_buffer *ring)
 	unsigned int stalled = stalled_nr(now, patience > STALLED_NS ? patience : STALLED_NS);
 
 	end_flows();
-	ring_buffer__consume(ring);
+	while (samples_read(ring))
+		;
 	print(&a, &b, windows, window_nr, open_nr, stalled);
 }
 
@@ -684,14 +703,14 @@ static struct ring_buffer *attach(void)
 	flows = mmap(NULL, LOOP_FLOWS * sizeof(*flows), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (flows == MAP_FAILED)
 		die("flows: %s", strerror(errno));
-	ring = ring_buffer__new(bpf_object__find_map_fd_by_name(o, "loop_samples"), sample_piece,
+	ring = ring_buffer__new(bpf_object__find_map_fd_by_name(o, "loop_samples"), sample_read,
 				NULL, NULL);
 	if (!ring)
 		die("samples: %s", strerror(errno));
 	fd = 0;
 	if (bpf_map_update_elem(conf_fd, &fd, &conf, 0))
 		die("settings: %s", strerror(errno));
-	opts.prog_fd = bpf_program__fd(bpf_object__find_program_by_name(o, "tbg_loop"));
+	opts.prog_fd = bpf_program__fd(bpf_object__find_program_by_name(o, "tbg_client"));
 	err = bpf_tc_hook_create(&hook);
 	if (err && err != -EEXIST)
 		die("no clsact: %s", strerror(-err));
@@ -717,6 +736,7 @@ static const char usage[] =
 "  --connections N   at a time (64)\n"
 "  --calls N         requests on each; 0: no end (0)\n"
 "  --seconds S       to count (1)\n"
+"  --window MS       of each a rate of its own (100)\n"
 "  --list FILE       lines of `weight path size CRC-32`\n"
 "  --path PATH       instead of a list, with --size\n"
 "  --size BYTES      of its body\n"
@@ -735,6 +755,7 @@ static void options(int argc, char **argv, long *ret_size)
 {
 	static const struct option longs[] = {
 		{ "connections", 1, 0, 'c' }, { "calls", 1, 0, 'n' }, { "seconds", 1, 0, 's' },
+		{ "window", 1, 0, 'W' },
 		{ "list", 1, 0, 'l' }, { "path", 1, 0, 'p' }, { "size", 1, 0, 'z' },
 		{ "status", 1, 0, 'S' }, { "header", 1, 0, 'H' }, { "http-1.0", 0, 0, '0' },
 		{ "server-closes", 0, 0, 'C' }, { "sample", 1, 0, 'e' }, { "ack", 1, 0, 'a' },
@@ -749,6 +770,7 @@ static void options(int argc, char **argv, long *ret_size)
 		case 'c': conf.flow_nr = atoi(optarg); break;
 		case 'n': conf.calls = atoi(optarg); break;
 		case 's': opt.seconds = atof(optarg); break;
+		case 'W': opt.window_ms = atoi(optarg); break;
 		case 'l': opt.list = optarg; break;
 		case 'p': opt.path = optarg; break;
 		case 'z': *ret_size = atol(optarg); break;
@@ -769,7 +791,8 @@ static void options(int argc, char **argv, long *ret_size)
 		default: fputs(usage, stderr); exit(2);
 		}
 	}
-	if (argc - optind != 4 || opt.seconds <= 0 || opt.status < 100 || opt.status > 999) {
+	if (argc - optind != 4 || opt.seconds <= 0 || opt.window_ms < 1 ||
+	    opt.status < 100 || opt.status > 999) {
 		fputs(usage, stderr);
 		exit(2);
 	}

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The rows of vm/bench: who is asked for what. Host and guest read the same."""
+import collections
+
+MISSES = 2048                   # files of 1 KiB beside a memory of 1 MiB
+PAGE = ("/file_set/dir00000/class1_0", 1024)    # as the module makes it of that file
+
+# server: one that bench_guest.py starts. size: of SIZES, "miss" or "page". calls: requests
+# on a connection, 0: no end. want: what Cache-Status must have in it.
+Row = collections.namedtuple("Row", "server size status calls want")
+
+SIZES = {"1k": ("/1k.jpg", 1024), "2k": ("/2k.bin", 2048), "4k": ("/4k.bin", 4096),
+         "8k": ("/8k.bin", 8192), "14k": ("/14k.bin", 13936), "pass": ("/%31k.jpg", 1024)}
+
+
+def rows_of(name, want):
+    """A server's at each size, and on short connections."""
+    ret = {f"{name}-304": Row(name, "1k", 304, 0, want)}
+    for size in ("1k", "2k", "4k", "8k", "14k"):
+        ret[f"{name}-{size}"] = Row(name, size, 200, 0, want)
+    for calls in (10, 1):
+        ret[f"{name}-1k-{calls}"] = Row(name, "1k", 200, calls, want)
+    return ret
+
+
+ROWS = {
+    "floor": Row("floor", "1k", 200, 0, ""),
+    **rows_of("wire", "detail=wire"),
+    "fall-through": Row("wire", "pass", 200, 0, ""),
+    "miss": Row("wire-small", "miss", 200, 0, ""),
+    "sock-1k": Row("sock", "1k", 200, 0, "detail=sock"),
+    "sock-8k": Row("sock", "8k", 200, 0, "detail=sock"),
+    **rows_of("user", "hit"),
+    "proxy": Row("user-proxy", "1k", 200, 0, ""),
+    "module": Row("module", "page", 200, 0, ""),
+    **rows_of("nginx", ""),
+    "nginx-proxy": Row("nginx-proxy", "1k", 200, 0, ""),
+}
+# Shown, not held to a budget: they are not ours.
+REFERENCES = tuple(name for name, row in ROWS.items() if row.server in ("floor", "nginx", "nginx-proxy"))
+FLOOR = "floor"                 # what the client and the least answer cost together
