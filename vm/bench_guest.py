@@ -29,6 +29,8 @@ from servers import BUILD, Floor, Nginx, Origin, Toboggan, fetch, settle  # noqa
 
 CONNECTIONS = 16
 SECONDS, BATCH_MS = 0.8, 80     # of the guest's clock
+TIERS, TIER_LEAST = ("wire", "sock", "user"), 0.9    # the part that the row's own tier has to answer
+PIECES = 256                    # of samples are read at a time: the one core has to answer, too
 CLIENT = os.environ.get("TBG_LOOP") or os.path.join(BUILD, "tools/bench")
 KINDS = {"floor": Floor, "nginx": Nginx}
 # What each server of bench_rows.py is started with.
@@ -78,7 +80,7 @@ def count(lab, server, row, asked, source):
     with open(path, "w", encoding="ascii") as f:
         f.writelines(f"{w} {p} {s} {crc:08x}\n" for w, p, s, crc in asked.rows)
     load = Loop(CONNECTIONS, path, source=source, calls=row.calls, status=asked.status,
-                window=BATCH_MS, header=[f"{name}: {value}" for name, value in asked.headers])
+                window=BATCH_MS, pieces=PIECES, header=[f"{name}: {value}" for name, value in asked.headers])
     argv = load.argv(server, SECONDS, (0, 1))
     argv[0] = os.path.join(CLIENT, "loop")
     argv[argv.index("--object") + 1] = os.path.join(CLIENT, "loop.bpf.o")
@@ -118,6 +120,10 @@ def measure(lab, server, row):
     before = stats(server)
     ret = count(lab, server, row, asked, source), between(before, stats(server))
     settle(lab, server, *check, limit_s=30)
+    by_tier = ret[1].get("hits", {})
+    if row.server in TIERS and row.size not in ("pass", "miss") and \
+       by_tier.get(row.server, 0) < TIER_LEAST * sum(by_tier.values()):
+        raise Problem(f"answered by others than {row.server}: {by_tier}")
     return ret
 
 

@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <poll.h>
@@ -38,7 +39,6 @@
 #define SECOND_NS	1000000000LL
 #define POLL_NS		5000000LL	/* samples are read that often */
 #define WINDOW_MS	100		/* a rate of its own for each */
-#define PIECES_MAX	256		/* of samples at a time: more come meanwhile */
 #define AGAIN_NS	300000000LL	/* what got no answer is sent again, at the least */
 #define STALLED_NS	(2 * SECOND_NS)	/* and has none that late, at the least */
 #define OPEN_NS		(5 * SECOND_NS)	/* for the first answer on each connection */
@@ -66,6 +66,7 @@ static struct {
 	char headers[LOOP_HEAD_MAX];
 	double seconds;
 	int status, minor, syn_only, window_ms;
+	unsigned int pieces;
 	bool wait;
 } opt = { .path = "/", .seconds = 1, .window_ms = WINDOW_MS, .status = 200, .minor = 1, .source = "10.99.1.0",
 	  .object = "loop.bpf.o" };
@@ -442,7 +443,7 @@ static int sample_read(void *ctx, void *data, size_t size)
  */
 static bool samples_read(struct ring_buffer *ring)
 {
-	pieces_left = PIECES_MAX;
+	pieces_left = opt.pieces ?: UINT_MAX;
 	return ring_buffer__consume(ring) == -EAGAIN;
 }
 
@@ -737,6 +738,7 @@ static const char usage[] =
 "  --calls N         requests on each; 0: no end (0)\n"
 "  --seconds S       to count (1)\n"
 "  --window MS       of each a rate of its own (100)\n"
+"  --pieces N        of samples are read at a time; 0: all (0), for two cores alone\n"
 "  --list FILE       lines of `weight path size CRC-32`\n"
 "  --path PATH       instead of a list, with --size\n"
 "  --size BYTES      of its body\n"
@@ -755,7 +757,7 @@ static void options(int argc, char **argv, long *ret_size)
 {
 	static const struct option longs[] = {
 		{ "connections", 1, 0, 'c' }, { "calls", 1, 0, 'n' }, { "seconds", 1, 0, 's' },
-		{ "window", 1, 0, 'W' },
+		{ "window", 1, 0, 'W' }, { "pieces", 1, 0, 'P' },
 		{ "list", 1, 0, 'l' }, { "path", 1, 0, 'p' }, { "size", 1, 0, 'z' },
 		{ "status", 1, 0, 'S' }, { "header", 1, 0, 'H' }, { "http-1.0", 0, 0, '0' },
 		{ "server-closes", 0, 0, 'C' }, { "sample", 1, 0, 'e' }, { "ack", 1, 0, 'a' },
@@ -770,6 +772,7 @@ static void options(int argc, char **argv, long *ret_size)
 		case 'c': conf.flow_nr = atoi(optarg); break;
 		case 'n': conf.calls = atoi(optarg); break;
 		case 's': opt.seconds = atof(optarg); break;
+		case 'P': opt.pieces = strtoul(optarg, NULL, 10); break;
 		case 'W': opt.window_ms = atoi(optarg); break;
 		case 'l': opt.list = optarg; break;
 		case 'p': opt.path = optarg; break;
