@@ -4,6 +4,7 @@
     with talk.Connection(n.client.connect(address)) as c:       # n: a net.Net
         c.get("/a").tier, c.half_close(), c.reset(), …
 """
+import contextlib
 import json
 import os
 import socket
@@ -48,6 +49,28 @@ def ask(d, *args):
     out = subprocess.run([TOOL, "--control", d.control, "--json", *args],
                          capture_output=True, check=True, timeout=client.WAIT_S).stdout
     return json.loads(out)
+
+
+def text(d, *args):
+    """What the tool prints for people."""
+    return subprocess.run([TOOL, "--control", d.control, *args], check=True, capture_output=True,
+                          text=True, timeout=client.WAIT_S).stdout
+
+
+@contextlib.contextmanager
+def serving(where, wire, *options, listen, **files):
+    """A daemon with one worker in a namespace, its wire on, and these files; else skipped."""
+    with where.inside():
+        d = daemon.Daemon("--wire", wire, "--workers", "1", *options, listen=listen).start()
+    try:
+        tier = ask(d, "status")["tiers"]["wire"]
+        if not tier["on"]:
+            raise ktap.Skip(daemon.why_off("wire", tier["why"]))
+        for name, body in files.items():
+            d.write(name, body)
+        yield d
+    finally:
+        d.stop()
 
 
 def counts(d):

@@ -182,6 +182,12 @@ def fills(s, c, end, cut=len(LARGE)):
     if cut < len(LARGE):
         c.st.barrier(c.family)
         c.send(LARGE[cut:])
+    filled(c, end)
+    s.hit(c, HIT)
+
+
+def filled(c, end):
+    """The reply that has been asked for, which fills the window first."""
     while c.got < end:
         c.next("rest of what fits into the window")
         c.window = (end - c.got) >> (c.wscale or 0)
@@ -189,7 +195,6 @@ def fills(s, c, end, cut=len(LARGE)):
     c.window = 65535
     c.send(flags=".")
     assert c.response().body == BODIES["/large"]
-    s.hit(c, HIT)
 
 
 def t_window_that_shrinks_over_hits():
@@ -213,13 +218,7 @@ def shrinks(send):
             c = s.connect(**{"window": 12000, **how})
             end = unread(s, c, 4)
             send(c)
-            while c.got < end:
-                c.next("rest of what fits into the window")
-                c.window = (end - c.got) >> (c.wscale or 0)
-                c.send(flags=".")
-            c.window = 65535
-            c.send(flags=".")
-            assert c.response().body == BODIES["/large"]
+            filled(c, end)
     with stage.impatient():
         stage.play(script)
 
@@ -229,7 +228,7 @@ def t_window_that_shrinks_over_hits_and_a_request_with_the_client_s_end():
 
 
 def t_window_that_shrinks_over_hits_and_a_request_that_reports_what_came_twice():
-    """A selective acknowledgement of what is acknowledged already (RFC 2883)."""
+    """By a selective acknowledgement of bytes below the cumulative one (D-SACK, RFC 2883)."""
     shrinks(lambda c: c.send(LARGE, sack=[(1, 2)]))
 
 

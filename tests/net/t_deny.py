@@ -6,76 +6,49 @@ Each test runs on the fast path and without it, and asks for the same bytes.
 """
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import client
 import conf
-import daemon
 import ktap
+import talk
 
 TEXT = 'root = "{root}"\naccess-log = "{folder}/access.log"\n'
 DENIED = "127.0.0.9"
 
 
 def toboggan(d, *words, bad=False):
-    run = subprocess.run([daemon.TOOL, "--control", d.control, "--json", *words], capture_output=True, text=True,
+    run = subprocess.run([talk.TOOL, "--control", d.control, "--json", *words], capture_output=True, text=True,
                          check=False, timeout=client.WAIT_S)
     assert (run.returncode != 0) == bad, (run.returncode, run.stdout, run.stderr)
     return json.loads(run.stdout if run.stdout.strip() else run.stderr)
 
 
-def answer(d, source, path="/f.txt"):
-    """The status and whether the connection was closed without one, of a new connection."""
-    with ask(d, source) as s:
-        return again(s, path)
-
-
 def ask(d, source):
-    s = socket.create_connection(d.address, client.WAIT_S, source_address=(source, 0))
-    s.settimeout(client.WAIT_S)
-    return s
+    return client.Client(d.address, source=source)
 
 
-def again(s, path="/f.txt"):
-    """The answer on a connection; b"": it was reset or closed."""
-    got = b""
+def again(c):
+    """The answer on a connection; None: it was reset or closed, without a byte."""
     try:
-        s.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-        while b"\r\n\r\n" not in got or len(got.split(b"\r\n\r\n", 1)[1]) < length(got):
-            more = s.recv(65536)
-            if not more:
-                break
-            got += more
-    except ConnectionError:
-        return b""
-    return got
+        return c.get("/f.txt")
+    except (ConnectionError, EOFError):
+        assert not c.got, c.got
+        return None
 
 
-def length(got):
-    for line in got.split(b"\r\n\r\n", 1)[0].split(b"\r\n"):
-        if line.lower().startswith(b"content-length:"):
-            return int(line.split(b":", 1)[1])
-    return 0
+def status(d, source):
+    """The same of a new connection from there, its status alone."""
+    with ask(d, source) as c:
+        r = again(c)
+        return r and r.status
 
 
-def status(got):
-    return int(got.split(b" ", 2)[1]) if got else None
-
-
-def hot(d, s):
+def hot(d, c):
     """Until wire answers the connection's requests, where it is on."""
-    want = "wire" if d.wire else "user"
-    deadline = time.monotonic() + client.WAIT_S
-    while True:
-        before = toboggan(d, "stats")["tiers"][want]["requests"]
-        assert status(again(s)) == 200
-        if toboggan(d, "stats")["tiers"][want]["requests"] > before:
-            return
-        assert time.monotonic() < deadline, toboggan(d, "stats")
+    c.hot("/f.txt", "wire" if d.wire else "user")
 
 
 def served(test, text=TEXT):
@@ -85,10 +58,6 @@ def served(test, text=TEXT):
     conf.both(text, run)
 
 
-def passes(d):
-    return {x["name"]: x["count"] for x in toboggan(d, "stats")["passes"]}
-
-
 def t_a_ban_ends_the_hits_of_a_connection_that_exists():
     def test(d):
         with ask(d, DENIED) as s, ask(d, "127.0.0.10") as other:
@@ -96,14 +65,14 @@ def t_a_ban_ends_the_hits_of_a_connection_that_exists():
             hot(d, other)
             assert toboggan(d, "deny", DENIED)["denied"] == 1
             got = again(s)
-            assert status(got) == 403 and b"text\n" not in got, got
-            assert status(answer(d, DENIED)) == 403
-            assert status(again(other)) == 200
+            assert got.status == 403 and b"text\n" not in got.body, got
+            assert status(d, DENIED) == 403
+            assert again(other).status == 200
             if d.wire:
-                assert passes(d).get("DENIED"), passes(d)
-            assert toboggan(d, "stats")["tiers"]["user"]["denied"] == 2
+                assert talk.counts(d).get("DENIED"), talk.counts(d)
+            assert talk.ask(d, "stats")["tiers"]["user"]["denied"] == 2
             assert toboggan(d, "deny", "--remove", DENIED)["removed"] == 1
-            assert status(answer(d, DENIED)) == 200
+            assert status(d, DENIED) == 200
     served(test)
 
 
@@ -112,33 +81,30 @@ def t_a_ban_for_a_time_is_over_after_that():
         toboggan(d, "deny", DENIED, "--for", "1h")
         listed = toboggan(d, "deny")
         assert listed["entries"] == 1 and 0 < listed["clients"][0]["left_s"] <= 3600, listed
-        assert status(answer(d, DENIED)) == 403
+        assert status(d, DENIED) == 403
         toboggan(d, "deny", DENIED, "--for", "1s")
-        deadline = time.monotonic() + client.WAIT_S
-        while toboggan(d, "deny")["entries"]:
-            assert time.monotonic() < deadline, toboggan(d, "deny")
-            time.sleep(0.05)
-        assert status(answer(d, DENIED)) == 200
+        client.until(lambda: not toboggan(d, "deny")["entries"], "it is never over")
+        assert status(d, DENIED) == 200
     served(test)
 
 
 def t_the_longest_prefix_decides():
     def test(d):
-        assert status(answer(d, "127.0.0.5")) == 403
-        assert status(answer(d, "127.0.0.9")) == 200
-        assert status(answer(d, "127.0.1.1")) == 200
+        assert status(d, "127.0.0.5") == 403
+        assert status(d, "127.0.0.9") == 200
+        assert status(d, "127.0.1.1") == 200
         toboggan(d, "deny", "127.0.0.0/8")
-        assert status(answer(d, "127.0.1.1")) == 403
-        assert status(answer(d, "127.0.0.9")) == 200
+        assert status(d, "127.0.1.1") == 403
+        assert status(d, "127.0.0.9") == 200
     served(test, TEXT + 'deny = {"127.0.0.0/29", "2001:db8::/32"}\nallow = "127.0.0.8/29"\n')
 
 
 def t_allow_alone_denies_all_others():
     def test(d):
-        assert status(answer(d, "127.0.0.9")) == 200
-        assert status(answer(d, "127.0.0.5")) == 403
+        assert status(d, "127.0.0.9") == 200
+        assert status(d, "127.0.0.5") == 403
         toboggan(d, "deny", "127.0.0.9")
-        assert status(answer(d, "127.0.0.9")) == 403
+        assert status(d, "127.0.0.9") == 403
     served(test, TEXT + 'allow = "127.0.0.8/29"\n')
 
 
@@ -147,24 +113,24 @@ def t_who_is_dropped_gets_no_byte():
         with ask(d, DENIED) as s:
             hot(d, s)
             toboggan(d, "deny", DENIED)
-            assert again(s) == b""
-        assert answer(d, DENIED) == b""
-        assert status(answer(d, "127.0.0.10")) == 200
+            assert again(s) is None
+        assert status(d, DENIED) is None
+        assert status(d, "127.0.0.10") == 200
     served(test, TEXT + "deny-answer = drop\n")
 
 
 def t_a_reload_takes_the_lists_of_the_file_and_keeps_those_of_commands():
     def test(d):
-        assert status(answer(d, "127.0.0.5")) == 403
+        assert status(d, "127.0.0.5") == 403
         toboggan(d, "deny", "127.0.0.7")
         says = toboggan(d, "deny", "--remove", "127.0.0.5", bad=True)
         assert "configuration" in json.dumps(says), says
         d.reconfigure(TEXT + 'deny = "127.0.0.6"\n')
-        got = {x: status(answer(d, f"127.0.0.{x}")) for x in (5, 6, 7, 8)}
+        got = {x: status(d, f"127.0.0.{x}") for x in (5, 6, 7, 8)}
         assert got == {5: 200, 6: 403, 7: 403, 8: 200}, got
         d.reconfigure(TEXT + "deny-answer = drop\n")
-        assert status(answer(d, "127.0.0.6")) == 200
-        assert answer(d, "127.0.0.7") == b""
+        assert status(d, "127.0.0.6") == 200
+        assert status(d, "127.0.0.7") is None
     served(test, TEXT + 'deny = "127.0.0.5"\n')
 
 
@@ -183,15 +149,12 @@ def t_what_is_no_address_is_refused_and_changes_nothing():
 def t_the_log_has_who_was_refused():
     def test(d):
         toboggan(d, "deny", DENIED)
-        assert status(answer(d, DENIED)) == 403
-        deadline = time.monotonic() + client.WAIT_S
-        while True:
+        assert status(d, DENIED) == 403
+
+        def logged():
             with open(os.path.join(d.folder, "access.log"), encoding="ascii") as f:
-                lines = f.read().splitlines()
-            if any(x.startswith(DENIED + " ") and " 403 " in x for x in lines):
-                return
-            assert time.monotonic() < deadline, lines
-            time.sleep(0.02)
+                return any(x.startswith(DENIED + " ") and " 403 " in x for x in f)
+        client.until(logged, "not logged")
     served(test)
 
 

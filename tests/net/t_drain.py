@@ -34,19 +34,8 @@ def end():
         n.close()
 
 
-@contextlib.contextmanager
 def serving(port, body, *options):
-    with n.server.inside():
-        d = daemon.Daemon("--wire", "tbg0", "--workers", "1", *options, listen=f"0.0.0.0:{port}").start()
-    try:
-        tier = talk.ask(d, "status")["tiers"]["wire"]
-        if not tier["on"]:
-            raise ktap.Skip(daemon.why_off("wire", tier["why"]))
-        d.write("small", SMALL)
-        d.write("body", body)
-        yield d
-    finally:
-        d.stop()
+    return talk.serving(n.server, "tbg0", *options, listen=f"0.0.0.0:{port}", small=SMALL, body=body)
 
 
 def asking(port, buffer):

@@ -5,14 +5,12 @@
 Whatever lets a segment leave without translation ends the connection by a reset at once:
 the client has the right bytes up to there, and an error. Never other bytes, never silence.
 """
-import contextlib
 import os
 import sys
 import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
-import daemon
 import ktap
 import net
 import talk
@@ -25,20 +23,9 @@ SOON_S = 4              # a tick of the worker, and the resets that follow
 OK = 0                  # TC_ACT_OK, another tool's verdict
 
 
-@contextlib.contextmanager
 def serving(n, wire="auto"):
-    with n.server.inside():
-        d = daemon.Daemon("--wire", wire, "--workers", "1", "--late-sockets", "off",
-                          listen=f"0.0.0.0:{PORT}").start()
-    try:
-        tier = talk.ask(d, "status")["tiers"]["wire"]
-        if not tier["on"]:
-            raise ktap.Skip(daemon.why_off("wire", tier["why"]))
-        d.write("hit", HIT)
-        d.write("large", LARGE)
-        yield d
-    finally:
-        d.stop()
+    return talk.serving(n.server, wire, "--late-sockets", "off", listen=f"0.0.0.0:{PORT}",
+                        hit=HIT, large=LARGE)
 
 
 def slow(n, name="tbg0"):

@@ -5,7 +5,6 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,18 +20,8 @@ MOST = 64               # TBG_IFACES_MAX
 BODY = b"by wire, where there is an interface\n"
 
 
-@contextlib.contextmanager
 def serving(where, wire):
-    with where.inside():
-        d = daemon.Daemon("--wire", wire, "--workers", "1", listen=f"0.0.0.0:{PORT}").start()
-    try:
-        tier = talk.ask(d, "status")["tiers"]["wire"]
-        if not tier["on"]:
-            raise ktap.Skip(daemon.why_off("wire", tier["why"]))
-        d.write("a", BODY)
-        yield d
-    finally:
-        d.stop()
+    return talk.serving(where, wire, listen=f"0.0.0.0:{PORT}", a=BODY)
 
 
 def ifaces(d):
@@ -41,11 +30,6 @@ def ifaces(d):
     ret = {i["name"]: i.get("why", "") for i in listed}
     assert len(ret) == len(listed), listed
     return ret
-
-
-def text(d, *args):
-    return subprocess.run([talk.TOOL, "--control", d.control, *args], check=True,
-                          capture_output=True, text=True).stdout
 
 
 def said(d, what):
@@ -68,9 +52,9 @@ def t_interface_that_goes_is_missed_until_it_is_back():
         n.server.run("ip", "link", "del", "tbg0")
         net.until(lambda: ifaces(d) == {"tbg0": "no such interface"}, "it is not missed")
         said(d, "wire: tbg0 is gone")
-        assert "not on tbg0: no such interface" in text(d, "status")
-        assert "on: no interface" in text(d, "status")
-        assert "tbg0       off: no such interface" in text(d, "why", "/a")
+        assert "not on tbg0: no such interface" in talk.text(d, "status")
+        assert "on: no interface" in talk.text(d, "status")
+        assert "tbg0       off: no such interface" in talk.text(d, "why", "/a")
         # what is called that now is not fit
         n.server.run("ip", "tuntap", "add", "dev", "tbg0", "mode", "tun")
         net.until(lambda: "not an Ethernet" in ifaces(d)["tbg0"], "it is not looked at again")
@@ -211,7 +195,7 @@ def t_auto_answers_nothing_where_what_it_leaves_out_could_carry_it():
                 for _ in range(2):
                     r = c.get("/a")
                     assert (r.tier, r.body) == ("user", BODY), r.head
-            assert "tbgt, which auto leaves out" in text(d, "why", "/a")
+            assert "tbgt, which auto leaves out" in talk.text(d, "why", "/a")
             n.server.run("ip", family, "route", "del", route, "dev", "tbgt", "metric", "4000")
             net.until(lambda: not wire_is(d), f"{route} is gone: wire is off")
             hit(n, n.links[0])

@@ -25,19 +25,10 @@ BODY = b"from the cache of this host\n" * 10
 
 @contextlib.contextmanager
 def serving(n, wire):
-    with n.server.inside():
-        d = daemon.Daemon("--wire", wire, "--workers", "1",
-                          listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}")).start()
-    try:
-        tier = talk.ask(d, "status")["tiers"]["wire"]
-        if not tier["on"]:
-            raise ktap.Skip(daemon.why_off("wire", tier["why"]))
+    with talk.serving(n.server, wire, listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}"),
+                      small=BODY, large=BODY * 200) as d:
         n.late = lambda: talk.late(d)
-        d.write("small", BODY)
-        d.write("large", BODY * 200)
         yield d
-    finally:
-        d.stop()
 
 
 def hits_and_misses(n, address):

@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Wire that is on and follows none of its connections says so, with the reason, in `status` and `why`."""
-import contextlib
 import os
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
-import daemon
 import ktap
 import nat
 import net
@@ -18,28 +15,12 @@ BODY = b"by the daemon, and nobody knows why\n"
 OK = 0                  # TC_ACT_OK, another tool's verdict
 
 
-@contextlib.contextmanager
 def serving(n, wire):
-    with n.server.inside():
-        d = daemon.Daemon("--wire", wire, "--workers", "1", "--late-sockets", "off",
-                          listen=f"0.0.0.0:{PORT}").start()
-    try:
-        tier = talk.ask(d, "status")["tiers"]["wire"]
-        if not tier["on"]:
-            raise ktap.Skip(daemon.why_off("wire", tier["why"]))
-        d.write("a", BODY)
-        yield d
-    finally:
-        d.stop()
+    return talk.serving(n.server, wire, "--late-sockets", "off", listen=f"0.0.0.0:{PORT}", a=BODY)
 
 
 def note(d):
     return talk.ask(d, "status")["tiers"]["wire"].get("note", "")
-
-
-def text(d, *args):
-    return subprocess.run([talk.TOOL, "--control", d.control, *args], check=True,
-                          capture_output=True, text=True).stdout
 
 
 def says(where, d, address, reason):
@@ -51,7 +32,7 @@ def says(where, d, address, reason):
                 assert r.tier != "wire" and r.body == BODY, r.head
     wanted = f"follows none of its connections: {reason}"
     assert wanted in note(d), note(d)
-    assert wanted in text(d, "status") and wanted in text(d, "why", "/a")
+    assert wanted in talk.text(d, "status") and wanted in talk.text(d, "why", "/a")
 
 
 def t_clients_come_by_an_interface_where_wire_is_not():
@@ -97,7 +78,7 @@ def t_nothing_is_said_of_wire_that_follows_some():
                 assert other.get("/a").tier != "wire"
             net.until(lambda: talk.ask(d, "status")["flows"], "its flow is not counted")
             assert not note(d), note(d)
-        assert "follows none" not in text(d, "status")
+        assert "follows none" not in talk.text(d, "status")
 
 
 if __name__ == "__main__":

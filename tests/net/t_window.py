@@ -83,22 +83,11 @@ def settled(n):
 
 def keeps_to_the_window(send):
     """send(socket) asks for /large. The daemon rests until its socket has heard all of it."""
-    with net.Net(links=1) as n:
-        with n.server.inside():
-            d = daemon.Daemon("--wire", "lo", "--workers", "1", "--late-sockets", "off",
-                              listen=(f"127.0.0.1:{PORT}", f"[::1]:{PORT}")).start()
-        tap = Tap(n)
-        try:
-            tier = talk.ask(d, "status")["tiers"]["wire"]
-            if not tier["on"]:
-                raise ktap.Skip(daemon.why_off("wire", tier["why"]))
-            d.write("hit", HIT)
-            d.write("large", LARGE)
-            for family in ADDRESSES:
-                one(n, d, tap, family, send)
-        finally:
-            tap.close()
-            d.stop()
+    with net.Net(links=1) as n, contextlib.closing(Tap(n)) as tap, \
+         talk.serving(n.server, "lo", "--late-sockets", "off", hit=HIT, large=LARGE,
+                      listen=(f"127.0.0.1:{PORT}", f"[::1]:{PORT}")) as d:
+        for family in ADDRESSES:
+            one(n, d, tap, family, send)
 
 
 def unread(n, port, remote=PORT):
