@@ -98,15 +98,15 @@ static bool denied_drop(struct tbg_worker *w, struct tbg_conn *c)
 	return true;
 }
 
-/* A whole head at b. False: stop. */
+/* A whole head at b; denied: by lists. False: stop. */
 static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
-		      struct tbg_message *m, const uint8_t *b, bool missed)
+		      struct tbg_message *m, const uint8_t *b, bool missed, bool denied)
 {
 	const struct tbg_location *location = tbg_conn_location(w, m, b);
 	struct tbg_transfer_request e = { .location = location, .persist = tbg_conn_persist(w, m),
 				.taken = m->len };
 
-	if (is_denied(w, c)) {
+	if (denied) {
 		tbg_stat_add(&w->stats.denied, 1);
 		return tbg_conn_error_put(w, c, 403, location, b, m->len);
 	}
@@ -166,7 +166,7 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 
 /* One head, or as much of it as is there. False: no more can be eaten now. */
 static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
-		     size_t len, bool missed, size_t *ret_used)
+		     size_t len, bool missed, bool denied, size_t *ret_used)
 {
 	struct tbg_conn_active *t = c->traffic;
 	bool resumed = t && t->has_message;
@@ -209,7 +209,7 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		return tbg_conn_request_refuse(w, c, m.status, NULL, b, len);
 	}
 	*ret_used = m.len;
-	return head_done(w, c, &m, b, missed);
+	return head_done(w, c, &m, b, missed, denied);
 }
 
 bool tbg_conn_may_eat(const struct tbg_conn *c)
@@ -272,7 +272,7 @@ static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
 			at = len;
 			break;
 		}
-		if (!head_eat(w, c, b + at, len - at, missed, &used)) {
+		if (!head_eat(w, c, b + at, len - at, missed, denied, &used)) {
 			at += used;
 			break;
 		}
