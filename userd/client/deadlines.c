@@ -7,12 +7,12 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "client/connection.h"
 #include "os/limits.h"
+#include "os/units.h"
 #include "tiers/sock.h"
 #include "proxy/transfer.h"
 #include "tiers/wire.h"
@@ -227,17 +227,16 @@ void tbg_conn_head_end(struct tbg_worker *w, struct tbg_conn *c)
 
 bool tbg_conn_same_client(struct tbg_conn *a, struct tbg_conn *b)
 {
-	const struct sockaddr_storage *one = tbg_conn_peer(a), *other = tbg_conn_peer(b);
-	const struct sockaddr_in6 *six = (const void *)one, *other_six = (const void *)other;
+	const struct sockaddr *one = (const void *)tbg_conn_peer(a);
+	const struct sockaddr *other = (const void *)tbg_conn_peer(b);
+	struct tbg_prefix p, q;
 
-	if (!one || !other || one->ss_family != other->ss_family)
+	if (!one || !other || one->sa_family != other->sa_family ||
+	    !tbg_prefix_of(one, &p) || !tbg_prefix_of(other, &q))
 		return false;
-	if (one->ss_family == AF_INET)
-		return ((const struct sockaddr_in *)one)->sin_addr.s_addr ==
-		       ((const struct sockaddr_in *)other)->sin_addr.s_addr;
-	return one->ss_family == AF_INET6 &&
-	       !memcmp(&six->sin6_addr, &other_six->sin6_addr,
-		       IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? 16 : 8);
+	if (!tbg_prefix_is_v4(&p))
+		p.bits = 64;
+	return tbg_prefix_has(&p, &q);
 }
 
 bool tbg_conn_takes(struct tbg_worker *w, struct tbg_conn *c, uint32_t bytes, uint32_t within_ms)

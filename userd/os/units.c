@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Numbers with units. Pure.
+ * Numbers with units, and prefixes of addresses. Pure.
  */
 #include "os/units.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,6 +117,35 @@ bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one)
 
 	return one->bits >= p->bits && !memcmp(p->address, one->address, bytes) &&
 	       (!rest || !((p->address[bytes] ^ one->address[bytes]) >> (8 - rest)));
+}
+
+static const uint8_t mapped[12] = { [10] = 0xff, 0xff };	/* what an IPv4 address follows */
+
+bool tbg_prefix_is_v4(const struct tbg_prefix *p)
+{
+	return p->bits >= 96 && !memcmp(p->address, mapped, sizeof(mapped));
+}
+
+bool tbg_prefix_of(const struct sockaddr *a, struct tbg_prefix *ret)
+{
+	*ret = (struct tbg_prefix){ .bits = 128 };
+	if (a->sa_family == AF_INET) {
+		memcpy(ret->address, mapped, sizeof(mapped));
+		memcpy(ret->address + 12, &((const struct sockaddr_in *)a)->sin_addr, 4);
+	} else if (a->sa_family == AF_INET6) {
+		memcpy(ret->address, &((const struct sockaddr_in6 *)a)->sin6_addr, 16);
+	}
+	return a->sa_family == AF_INET || a->sa_family == AF_INET6;
+}
+
+void tbg_prefix_text(const struct tbg_prefix *p, char ret[TBG_PREFIX_TEXT])
+{
+	bool v4 = tbg_prefix_is_v4(p);
+	size_t len;
+
+	inet_ntop(v4 ? AF_INET : AF_INET6, p->address + (v4 ? 12 : 0), ret, TBG_PREFIX_TEXT);
+	len = strlen(ret);
+	snprintf(ret + len, TBG_PREFIX_TEXT - len, "/%u", p->bits - (v4 ? 96 : 0));
 }
 
 bool tbg_value_prefix(const char *v, struct tbg_prefix *ret)

@@ -37,6 +37,19 @@ bool tbg_value_clients(const char *v, struct tbg_prefix *ret);
 
 bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one);
 
+/* Whether it is of IPv4 addresses alone. */
+bool tbg_prefix_is_v4(const struct tbg_prefix *p);
+
+struct sockaddr;
+
+/* An address as a prefix of all its bits; false: it is neither IPv4's nor IPv6's. */
+bool tbg_prefix_of(const struct sockaddr *a, struct tbg_prefix *ret);
+
+#define TBG_PREFIX_TEXT 64
+
+/* "10.0.0.0/8", "2001:db8::/32", "192.0.2.1/32" */
+void tbg_prefix_text(const struct tbg_prefix *p, char ret[TBG_PREFIX_TEXT]);
+
 /* "eth0" or "eth0:xdp", up to a comma or the end */
 bool tbg_value_iface(const char *v, char ret_name[16], bool *ret_xdp);
 

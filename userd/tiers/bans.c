@@ -284,25 +284,13 @@ bool tbg_bans_are(const struct tbg_bans *b)
 	return atomic_load_explicit(&b->nr, memory_order_relaxed);
 }
 
-static bool address_of(const struct sockaddr_storage *peer, struct tbg_prefix *ret)
-{
-	*ret = (struct tbg_prefix){ .address = { [10] = 0xff, 0xff } };
-	if (peer->ss_family == AF_INET)
-		memcpy(ret->address + 12, &((const struct sockaddr_in *)peer)->sin_addr, 4);
-	else if (peer->ss_family == AF_INET6)
-		memcpy(ret->address, &((const struct sockaddr_in6 *)peer)->sin6_addr, 16);
-	else
-		return false;
-	return true;
-}
-
 bool tbg_bans_deny(struct tbg_bans *b, const struct sockaddr_storage *peer)
 {
 	const struct ban *one = NULL;
 	struct tbg_prefix p;
 	bool ret;
 
-	if (!tbg_bans_are(b) || !peer || !address_of(peer, &p))
+	if (!tbg_bans_are(b) || !peer || !tbg_prefix_of((const void *)peer, &p))
 		return false;
 	pthread_rwlock_rdlock(&b->lock);
 	for (int bits = 128; bits >= 0 && !one; bits--) {
@@ -326,28 +314,20 @@ struct showing {
 
 static void show(const void *node, VISIT visit, void *arg)
 {
-	static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
 	const struct ban *one = *(struct ban **)node;
-	const struct tbg_prefix *p = &one->prefix;
-	bool four = p->bits >= 96 && !memcmp(p->address, mapped, sizeof(mapped));
 	struct tbg_ban_shown shown = {
 		.deny = denies(one), .filed = !one->ordered, .until_ns = one->until_ns,
 	};
-	unsigned int most = four ? 32 : 128, bits = four ? p->bits - 96 : p->bits;
 	struct showing *s = arg;
-	size_t len;
 
 	if (visit != postorder && visit != leaf)
 		return;
-	if (p->bits) {
-		inet_ntop(four ? AF_INET : AF_INET6, four ? p->address + 12 : p->address,
-			  shown.text, sizeof(shown.text));
-		len = strlen(shown.text);
-		if (bits < most)
-			snprintf(shown.text + len, sizeof(shown.text) - len, "/%u", bits);
-	} else {
+	if (one->prefix.bits)
+		tbg_prefix_text(&one->prefix, shown.text);
+	else
 		strcpy(shown.text, "all");
-	}
+	if (one->prefix.bits == 128)	/* an address alone */
+		*strchr(shown.text, '/') = 0;
 	s->fn(s->arg, &shown);
 }
 

@@ -6,7 +6,6 @@
  */
 #include "tiers/interfaces.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -18,10 +17,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "os/units.h"
 #include "os/clock.h"
 #include "os/message.h"
 #include "os/privilege.h"
+#include "os/units.h"
 #include "tiers/links.h"
 #include "tiers/maps.h"
 #include "tiers/xdp.h"
@@ -435,25 +434,20 @@ static void left_note(struct tbg_interfaces *f)
 struct carrier {
 	const struct tbg_interfaces *f;
 	const struct ifaddrs *all;
-	struct tbg_subnet route;
+	struct tbg_prefix route;
 };
 
-static struct tbg_subnet subnet_of(const struct ifaddrs *a)
+static bool subnet_of(const struct ifaddrs *a, struct tbg_prefix *ret)
 {
-	bool v4 = a->ifa_addr->sa_family == AF_INET;
-	const uint8_t *at = v4 ? (void *)&((struct sockaddr_in *)a->ifa_addr)->sin_addr :
-				 (void *)&((struct sockaddr_in6 *)a->ifa_addr)->sin6_addr;
-	const uint8_t *mask = v4 ? (void *)&((struct sockaddr_in *)a->ifa_netmask)->sin_addr :
-				   (void *)&((struct sockaddr_in6 *)a->ifa_netmask)->sin6_addr;
-	struct tbg_subnet ret = { .len = v4 ? 96 : 0 };
-	size_t size = v4 ? 4 : 16;
+	struct tbg_prefix mask;
 
-	if (v4)
-		memset(ret.at + 10, 0xff, 2);
-	memcpy(ret.at + 16 - size, at, size);
-	for (size_t i = 0; i < size * 8 && mask[i / 8] >> (7 - i % 8) & 1; i++)
-		ret.len++;
-	return ret;
+	if (!a->ifa_addr || !a->ifa_netmask || !tbg_prefix_of(a->ifa_addr, ret) ||
+	    !tbg_prefix_of(a->ifa_netmask, &mask))
+		return false;
+	ret->bits = a->ifa_addr->sa_family == AF_INET ? 96 : 0;
+	while (ret->bits < 128 && mask.address[ret->bits / 8] & (0x80 >> ret->bits % 8))
+		ret->bits++;
+	return true;
 }
 
 static bool is_on(const struct tbg_interfaces *f, const char *name)
@@ -464,42 +458,24 @@ static bool is_on(const struct tbg_interfaces *f, const char *name)
 	return false;
 }
 
-static bool is_v4(const struct tbg_subnet *s)
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
-	return s->len >= 96 && !memcmp(s->at, mapped, sizeof(mapped));
-}
-
 /* Whether a route may take connections from where wire is: to anybody, or to its subnets. */
-static bool route_carries(const struct tbg_subnet *to, void *arg)
+static bool route_carries(const struct tbg_prefix *to, void *arg)
 {
 	struct carrier *c = arg;
 
 	c->route = *to;
-	if (to->len <= (is_v4(to) ? NARROW_V4 : NARROW_V6))
+	if (to->bits <= (tbg_prefix_is_v4(to) ? NARROW_V4 : NARROW_V6))
 		return true;
 	for (const struct ifaddrs *i = c->all; i; i = i->ifa_next) {
-		struct tbg_subnet s;
+		struct tbg_prefix s;
 
-		if (!i->ifa_addr || !i->ifa_netmask || i->ifa_flags & IFF_LOOPBACK ||
-		    (i->ifa_addr->sa_family != AF_INET &&
-		     i->ifa_addr->sa_family != AF_INET6) || !is_on(c->f, i->ifa_name))
+		if (i->ifa_flags & IFF_LOOPBACK || !subnet_of(i, &s) || !is_on(c->f, i->ifa_name))
 			continue;
-		s = subnet_of(i);
-		if (is_v4(&s) == is_v4(to) && tbg_subnets_overlap(&s, to))
+		if (tbg_prefix_is_v4(&s) == tbg_prefix_is_v4(to) &&
+		    (tbg_prefix_has(&s, to) || tbg_prefix_has(to, &s)))
 			return true;
 	}
 	return false;
-}
-
-static void route_text(const struct tbg_subnet *to, char *ret, size_t len)
-{
-	bool v4 = is_v4(to);
-	char text[INET6_ADDRSTRLEN];
-
-	inet_ntop(v4 ? AF_INET : AF_INET6, to->at + (v4 ? 12 : 0), text, sizeof(text));
-	snprintf(ret, len, "%s/%u", text, to->len - (v4 ? 96 : 0));
 }
 
 /* "" or which interface could carry connections that wire has answered on. */
@@ -507,7 +483,7 @@ static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
 {
 	struct carrier c = { .f = f };
 	struct ifaddrs *all;
-	char route[64];
+	char route[TBG_PREFIX_TEXT];
 	bool on = false;
 
 	ret[0] = 0;
@@ -522,7 +498,7 @@ static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
 
 		if (!is_left_out(f, one) || !tbg_links_route(one->ifindex, route_carries, &c))
 			continue;
-		route_text(&c.route, route, sizeof(route));
+		tbg_prefix_text(&c.route, route);
 		snprintf(ret, TBG_HELD_LEN,
 			 "%s, which auto leaves out (%.100s), has the route %s; name the interfaces with --wire to answer all the same",
 			 one->name, one->why, route);

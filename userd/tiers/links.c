@@ -15,6 +15,8 @@
 
 #include <libmnl/libmnl.h>
 
+#include "os/units.h"
+
 #define DUMP_BYTES 32768	/* of messages at once, as the kernel sends dumps */
 #define DUMP_TRIES 4		/* where something changes meanwhile */
 #define TBG_STACK_MAX 8		/* devices upon devices that we look through */
@@ -258,18 +260,9 @@ int tbg_links_filters(int ifindex)
 
 /* --- routes -------------------------------------------------------------- */
 
-bool tbg_subnets_overlap(const struct tbg_subnet *a, const struct tbg_subnet *b)
-{
-	unsigned int len = a->len < b->len ? a->len : b->len;
-
-	if (memcmp(a->at, b->at, len / 8))
-		return false;
-	return !(len % 8) || !((a->at[len / 8] ^ b->at[len / 8]) >> (8 - len % 8));
-}
-
 struct route_search {
 	int ifindex;
-	bool (*fn)(const struct tbg_subnet *to, void *arg);
+	bool (*fn)(const struct tbg_prefix *to, void *arg);
 	void *arg;
 	bool found;
 };
@@ -300,26 +293,26 @@ static int route_look(const struct nlmsghdr *h, void *arg)
 	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
 	bool v4 = rt->rtm_family == AF_INET;
 	const struct nlattr *to = attr_of(h, sizeof(*rt), RTA_DST);
-	struct tbg_subnet s = { .len = rt->rtm_dst_len + (v4 ? 96 : 0) };
+	struct tbg_prefix s = { .bits = rt->rtm_dst_len + (v4 ? 96 : 0) };
 	struct route_search *r = arg;
 	size_t size = v4 ? 4 : 16;
 
 	if (r->found || rt->rtm_type != RTN_UNICAST || rt->rtm_table == RT_TABLE_LOCAL ||
-	    s.len > 128 || (to && mnl_attr_get_payload_len(to) != size) ||
+	    s.bits > 128 || (to && mnl_attr_get_payload_len(to) != size) ||
 	    !route_is_by(h, r->ifindex))
 		return MNL_CB_OK;
 	if (v4)
-		memset(s.at + 10, 0xff, 2);
+		memset(s.address + 10, 0xff, 2);
 	if (to)
-		memcpy(s.at + 16 - size, mnl_attr_get_payload(to), size);
+		memcpy(s.address + 16 - size, mnl_attr_get_payload(to), size);
 	/* fe80::/10: of each link itself */
-	if (!v4 && s.at[0] == 0xfe && (s.at[1] & 0xc0) == 0x80)
+	if (!v4 && s.address[0] == 0xfe && (s.address[1] & 0xc0) == 0x80)
 		return MNL_CB_OK;
 	r->found = r->fn(&s, r->arg);
 	return MNL_CB_OK;
 }
 
-bool tbg_links_route(int ifindex, bool (*fn)(const struct tbg_subnet *to, void *arg), void *arg)
+bool tbg_links_route(int ifindex, bool (*fn)(const struct tbg_prefix *to, void *arg), void *arg)
 {
 	struct route_search r = { .ifindex = ifindex, .fn = fn, .arg = arg };
 	static const unsigned char families[] = { AF_INET, AF_INET6 };

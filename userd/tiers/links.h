@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct tbg_prefix;
+
 /* How the interfaces are stacked now: to be closed. NULL: it cannot be told. */
 struct tbg_links;
 
@@ -30,19 +32,11 @@ bool tbg_links_clsact(int ifindex);
 /* Number of filters on both clsact hooks of an interface; -1: cannot tell. */
 int tbg_links_filters(int ifindex);
 
-/* Addresses with the first len of 128 bits in common; IPv4 ones are IPv4-mapped. */
-struct tbg_subnet {
-	uint8_t at[16];
-	unsigned int len;
-};
-
-bool tbg_subnets_overlap(const struct tbg_subnet *a, const struct tbg_subnet *b);
-
 /*
  * Whether fn is true for any route by an interface: unicast, of any table but `local`,
  * not to addresses of the link alone. False, too, where routes cannot be asked for.
  */
-bool tbg_links_route(int ifindex, bool (*fn)(const struct tbg_subnet *to, void *arg), void *arg);
+bool tbg_links_route(int ifindex, bool (*fn)(const struct tbg_prefix *to, void *arg), void *arg);
 
 /* News of links, addresses and qdiscs; and of routes, where they are asked for. */
 struct tbg_link_news;
