@@ -15,58 +15,28 @@
 #include <linux/netlink.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "abi/knob.h"
-
-#define ANSWER_S 2		/* the kernel answers at once, or not at all */
-#define NEWS_BYTES 65536
-#define ASK_SEQ 0x74626701	/* of our question, beside which changes come */
+#include "tiers/netlink.h"
 
 static const char *const table_files[2] = {
 	"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names",
 };
 
-static int nft_open(void)
+/* Begins to hear of all changes of nftables. 0 or negative errno. */
+static int nft_open(struct mnl_socket **ret)
 {
-	struct sockaddr_nl to = { .nl_family = AF_NETLINK,
-				  .nl_groups = 1u << (NFNLGRP_NFTABLES - 1) };
-	struct timeval limit = { .tv_sec = ANSWER_S };
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER);
+	struct mnl_socket *nl = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int err = nl ? 0 : -errno;
 
-	if (fd < 0)
-		return -errno;
-	if (bind(fd, (void *)&to, sizeof(to)) ||
-	    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit))) {
-		int err = -errno;
-
-		close(fd);
-		return err;
+	if (nl && mnl_socket_bind(nl, 1u << (NFNLGRP_NFTABLES - 1), MNL_SOCKET_AUTOPID)) {
+		err = -errno;
+		mnl_socket_close(nl);
+		nl = NULL;
 	}
-	return fd;
-}
-
-/* Of attribute type within the len bytes at a; NULL: there is none. */
-static const struct nlattr *attr_find(const struct nlattr *a, size_t len, int type)
-{
-	while (len >= sizeof(*a) && a->nla_len >= sizeof(*a) && a->nla_len <= len) {
-		size_t step = NLA_ALIGN(a->nla_len);
-
-		if ((a->nla_type & NLA_TYPE_MASK) == type)
-			return a;
-		if (step >= len)
-			break;
-		len -= step;
-		a = (const void *)((const uint8_t *)a + step);
-	}
-	return NULL;
-}
-
-static const char *attr_text(const struct nlattr *a)
-{
-	return a ? (const char *)a + NLA_HDRLEN : "?";
+	*ret = nl;
+	return err;
 }
 
 /* Where a chain of this family is asked before a SYN gets to a listener; NULL: nowhere. */
@@ -87,95 +57,63 @@ static const char *hook_name(unsigned int family, uint32_t hook)
 	return NULL;
 }
 
-/* A chain that netlink tells of: whether it filters, and then that in b->why. */
-static bool chain_filters(struct tbg_births *b, const struct nlmsghdr *n)
-{
-	const struct nfgenmsg *g = NLMSG_DATA(n);
-	const struct nlattr *a = (const void *)(g + 1), *hook, *at, *table, *name;
-	size_t len = NLMSG_PAYLOAD(n, sizeof(*g));
-	const char *where;
-	uint32_t nr;
+/* Of a dump of chains. */
+struct chains {
+	struct tbg_births *b;
+	bool filter;			/* one of them does, and b->why says which */
+};
 
-	hook = attr_find(a, len, NFTA_CHAIN_HOOK);
-	at = hook ? attr_find((const void *)(hook + 1), hook->nla_len - NLA_HDRLEN,
-			      NFTA_HOOK_HOOKNUM) : NULL;
-	if (!at || at->nla_len < NLA_HDRLEN + sizeof(nr))
-		return false;
-	memcpy(&nr, (const uint8_t *)at + NLA_HDRLEN, sizeof(nr));
-	where = hook_name(g->nfgen_family, ntohl(nr));
+static void chains_begin(void *arg)
+{
+	((struct chains *)arg)->filter = false;
+}
+
+static const char *text_of(const struct nlattr *a)
+{
+	return a && mnl_attr_validate(a, MNL_TYPE_NUL_STRING) >= 0 ? mnl_attr_get_str(a) : "?";
+}
+
+static int chain_look(const struct nlmsghdr *h, void *arg)
+{
+	const struct nfgenmsg *g = mnl_nlmsg_get_payload(h);
+	const struct nlattr *hook = tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_HOOK), *a;
+	struct chains *c = arg;
+	const char *where = NULL;
+
+	if (!hook)			/* no base chain */
+		return MNL_CB_OK;
+	mnl_attr_for_each_nested(a, hook)
+		if (mnl_attr_get_type(a) == NFTA_HOOK_HOOKNUM &&
+		    mnl_attr_validate(a, MNL_TYPE_U32) >= 0)
+			where = hook_name(g->nfgen_family, ntohl(mnl_attr_get_u32(a)));
 	if (!where)
-		return false;
-	table = attr_find(a, len, NFTA_CHAIN_TABLE);
-	name = attr_find(a, len, NFTA_CHAIN_NAME);
-	snprintf(b->why, sizeof(b->why), "nftables has a chain at %s: table %.40s, chain %.40s",
-		 where, attr_text(table), attr_text(name));
-	return true;
-}
-
-static int chains_send(int fd)
-{
-	struct {
-		struct nlmsghdr n;
-		struct nfgenmsg g;
-	} ask = {
-		.n = { .nlmsg_len = sizeof(ask),
-		       .nlmsg_type = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETCHAIN,
-		       .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP, .nlmsg_seq = ASK_SEQ },
-		.g = { .nfgen_family = NFPROTO_UNSPEC, .version = NFNETLINK_V0 },
-	};
-
-	return send(fd, &ask, sizeof(ask), 0) == sizeof(ask) ? 0 : -errno;
-}
-
-/* One datagram of the answer: 1 to go on, 0 at its end; *ret_filters. Negative errno. */
-static int chains_read(struct tbg_births *b, bool *ret_filters)
-{
-	static uint8_t buf[NEWS_BYTES] __attribute__((aligned(8)));
-	ssize_t got = recv(b->fd, buf, sizeof(buf), 0);
-	size_t len = got > 0 ? got : 0;
-
-	if (got < 0)
-		return errno == ENOBUFS ? -EINTR : -errno;
-	for (const struct nlmsghdr *n = (const void *)buf; NLMSG_OK(n, len);
-	     n = NLMSG_NEXT(n, len)) {
-		if (n->nlmsg_seq != ASK_SEQ)		/* a change: it is asked for at once */
-			continue;
-		if (n->nlmsg_type == NLMSG_ERROR)
-			return ((const struct nlmsgerr *)NLMSG_DATA(n))->error ?: 0;
-		if (n->nlmsg_flags & NLM_F_DUMP_INTR)
-			return -EINTR;
-		if (n->nlmsg_type == NLMSG_DONE)
-			return 0;
-		if (n->nlmsg_type == (NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWCHAIN) &&
-		    chain_filters(b, n))
-			*ret_filters = true;
-	}
-	return 1;
-}
-
-/* What has come meanwhile says no more than that something has. */
-static void news_drop(int fd)
-{
-	uint8_t byte;
-
-	while (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) >= 0 || errno == ENOBUFS)
-		;
+		return MNL_CB_OK;
+	snprintf(c->b->why, sizeof(c->b->why),
+		 "nftables has a chain at %s: table %.40s, chain %.40s", where,
+		 text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_TABLE)),
+		 text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_NAME)));
+	c->filter = true;
+	return MNL_CB_OK;
 }
 
 /* Whether nftables has a chain that may filter, or cannot be asked. */
 static bool nft_filters(struct tbg_births *b)
 {
-	bool filters = false;
-	int err = b->fd < 0 ? b->fd : -EINTR;
+	char buf[MNL_NLMSG_HDRLEN + sizeof(struct nfgenmsg)] __attribute__((aligned(8)));
+	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
+	struct chains c = { .b = b };
+	struct nfgenmsg *g;
+	int err;
 
-	for (int i = 0; i < 5 && err == -EINTR; i++) {
-		news_drop(b->fd);
-		err = chains_send(b->fd);
-		while (!err && (err = chains_read(b, &filters)) > 0)
-			err = 0;
-		if (!err)
-			return filters;
-	}
+	h->nlmsg_type = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETCHAIN;
+	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+	g = mnl_nlmsg_put_extra_header(h, sizeof(*g));
+	g->nfgen_family = NFPROTO_UNSPEC;
+	g->version = NFNETLINK_V0;
+	err = b->nft ? tbg_netlink_dump(NETLINK_NETFILTER, h, chains_begin, chain_look, &c) :
+		       b->nft_err;
+	if (!err)
+		return c.filter;
 	/* a kernel without nftables has none of its chains */
 	if (err == -EPROTONOSUPPORT || err == -EINVAL || err == -EOPNOTSUPP)
 		return false;
@@ -269,25 +207,24 @@ bool tbg_births_look(struct tbg_births *b)
 
 void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets)
 {
-	*b = (struct tbg_births){ .wanted = wanted, .forgets = forgets, .fd = nft_open(),
-				  .tables = { -1, -1 }, .mode = TBG_BIRTHS_NONE };
+	*b = (struct tbg_births){ .wanted = wanted, .forgets = forgets, .tables = { -1, -1 },
+				  .mode = TBG_BIRTHS_NONE };
+	b->nft_err = nft_open(&b->nft);
 	tbg_births_look(b);
 }
 
 bool tbg_births_news(const struct tbg_births *b)
 {
-	uint8_t byte;
-
-	return b->fd >= 0 && (recv(b->fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_PEEK) >= 0 ||
-			      errno == ENOBUFS);
+	return b->nft && tbg_netlink_drain(b->nft);
 }
 
 void tbg_births_close(struct tbg_births *b)
 {
-	if (b->fd >= 0)
-		close(b->fd);
+	if (b->nft)
+		mnl_socket_close(b->nft);
+	b->nft = NULL;
 	for (int i = 0; i < 2; i++)
 		if (b->tables[i] >= 0)
 			close(b->tables[i]);
-	b->fd = b->tables[0] = b->tables[1] = -1;
+	b->tables[0] = b->tables[1] = -1;
 }

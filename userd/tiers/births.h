@@ -24,10 +24,13 @@ enum tbg_births_wanted {
 	TBG_WANTED_NR
 };
 
+struct mnl_socket;
+
 struct tbg_births {
 	enum tbg_births_wanted wanted;
 	bool forgets;		/* wire can have conntrack forget a connection */
-	int fd;			/* of nftables, which sends its changes; or -1 */
+	struct mnl_socket *nft;	/* which sends its changes; NULL: */
+	int nft_err;		/* why not */
 	int tables[2];		/* what iptables-legacy has, IPv4 and IPv6; or -1 */
 	uint32_t mode;		/* TBG_BIRTHS_* of abi/knob.h */
 	char why[160];
@@ -43,7 +46,7 @@ void tbg_births_close(struct tbg_births *b);
 /* Who it is: kernel, wire or none. */
 const char *tbg_births_text(const struct tbg_births *b);
 
-/* Whether nftables has changed since. */
+/* Whether nftables has changed since it was last asked so. */
 bool tbg_births_news(const struct tbg_births *b);
 
 /* Asks again; true: mode is another now. Needs CAP_NET_ADMIN. */

@@ -13,12 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <libmnl/libmnl.h>
-
 #include "os/units.h"
+#include "tiers/netlink.h"
 
-#define DUMP_BYTES 32768	/* of messages at once, as the kernel sends dumps */
-#define DUMP_TRIES 4		/* where something changes meanwhile */
 #define TBG_STACK_MAX 8		/* devices upon devices that we look through */
 
 /* A request for a dump, its fixed part of len bytes all zero. */
@@ -30,55 +27,6 @@ static struct nlmsghdr *request(char *buf, uint16_t type, size_t len, void *ret_
 	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
 	*(void **)ret_fixed = mnl_nlmsg_put_extra_header(h, len);
 	return h;
-}
-
-static int dump_once(struct mnl_socket *nl, const struct nlmsghdr *req, mnl_cb_t fn, void *arg)
-{
-	char buf[DUMP_BYTES] __attribute__((aligned(8)));
-	int more = MNL_CB_OK;
-
-	if (mnl_socket_sendto(nl, req, req->nlmsg_len) < 0)
-		return -errno;
-	while (more > MNL_CB_STOP) {
-		ssize_t len = mnl_socket_recvfrom(nl, buf, sizeof(buf));
-
-		more = len < 0 ? -1 : mnl_cb_run(buf, len, 0, mnl_socket_get_portid(nl), fn, arg);
-	}
-	return more < 0 ? -errno : 0;
-}
-
-/*
- * Shows fn every message that the request is answered with, after begin(arg): that may be
- * called again, where a change has made the answer useless. 0 or negative errno.
- */
-static int dump(const struct nlmsghdr *req, void (*begin)(void *arg), mnl_cb_t fn, void *arg)
-{
-	int on = 1, err = -EINTR;
-
-	for (int i = 0; i < DUMP_TRIES && err == -EINTR; i++) {
-		/* a socket of its own: what is left of an answer is of no use */
-		struct mnl_socket *nl = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
-
-		if (!nl)
-			return -errno;
-		/* else routes of all interfaces are shown, and fn looks itself */
-		mnl_socket_setsockopt(nl, NETLINK_GET_STRICT_CHK, &on, sizeof(on));
-		begin(arg);
-		err = mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) ? -errno :
-		      dump_once(nl, req, fn, arg);
-		mnl_socket_close(nl);
-	}
-	return err;
-}
-
-static const struct nlattr *attr_of(const struct nlmsghdr *h, size_t fixed, uint16_t type)
-{
-	const struct nlattr *a;
-
-	mnl_attr_for_each(a, h, fixed)
-		if (mnl_attr_get_type(a) == type)
-			return a;
-	return NULL;
 }
 
 static bool attr_is(const struct nlattr *a, const char *text)
@@ -114,9 +62,9 @@ static bool link_is_apart(const struct nlmsghdr *h)
 		"veth", "netkit", "gretap", "ip6gretap", "erspan", "ip6erspan", "vxlan",
 		"geneve", "bareudp", "macsec",
 	};
-	const struct nlattr *info = attr_of(h, sizeof(struct ifinfomsg), IFLA_LINKINFO), *a;
+	const struct nlattr *info = tbg_attr_of(h, sizeof(struct ifinfomsg), IFLA_LINKINFO), *a;
 
-	if (attr_of(h, sizeof(struct ifinfomsg), IFLA_LINK_NETNSID))
+	if (tbg_attr_of(h, sizeof(struct ifinfomsg), IFLA_LINK_NETNSID))
 		return true;
 	if (!info)
 		return false;
@@ -145,8 +93,8 @@ static int link_add(const struct nlmsghdr *h, void *arg)
 	at += l->nr++;
 	*at = (struct link){ .ifindex = info->ifi_index };
 	if (!link_is_apart(h))
-		at->below = attr_number(attr_of(h, sizeof(*info), IFLA_LINK));
-	at->master = attr_number(attr_of(h, sizeof(*info), IFLA_MASTER));
+		at->below = attr_number(tbg_attr_of(h, sizeof(*info), IFLA_LINK));
+	at->master = attr_number(tbg_attr_of(h, sizeof(*info), IFLA_MASTER));
 	return MNL_CB_OK;
 }
 
@@ -157,7 +105,8 @@ struct tbg_links *tbg_links_open(void)
 	struct ifinfomsg *info;
 
 	if (ret)
-		dump(request(buf, RTM_GETLINK, sizeof(*info), &info), links_begin, link_add, ret);
+		tbg_netlink_dump(NETLINK_ROUTE, request(buf, RTM_GETLINK, sizeof(*info), &info),
+				 links_begin, link_add, ret);
 	return ret;
 }
 
@@ -209,7 +158,7 @@ static int qdisc_look(const struct nlmsghdr *h, void *arg)
 	struct qdisc *q = arg;
 
 	if (tc->tcm_ifindex == q->ifindex && tc->tcm_parent == TC_H_CLSACT)
-		q->is_clsact = attr_is(attr_of(h, sizeof(*tc), TCA_KIND), "clsact");
+		q->is_clsact = attr_is(tbg_attr_of(h, sizeof(*tc), TCA_KIND), "clsact");
 	return MNL_CB_OK;
 }
 
@@ -219,7 +168,8 @@ bool tbg_links_clsact(int ifindex)
 	struct qdisc q = { .ifindex = ifindex };
 	struct tcmsg *tc;
 
-	dump(request(buf, RTM_GETQDISC, sizeof(*tc), &tc), qdisc_begin, qdisc_look, &q);
+	tbg_netlink_dump(NETLINK_ROUTE, request(buf, RTM_GETQDISC, sizeof(*tc), &tc), qdisc_begin,
+			 qdisc_look, &q);
 	return q.is_clsact;
 }
 
@@ -251,7 +201,7 @@ int tbg_links_filters(int ifindex)
 		req = request(buf, RTM_GETTFILTER, sizeof(*tc), &tc);
 		tc->tcm_ifindex = ifindex;
 		tc->tcm_parent = parents[i];
-		if (dump(req, filters_begin, filter_count, &here))
+		if (tbg_netlink_dump(NETLINK_ROUTE, req, filters_begin, filter_count, &here))
 			return -1;
 		nr += here;
 	}
@@ -274,12 +224,12 @@ static void route_begin(void *arg)
 /* One next hop is enough. */
 static bool route_is_by(const struct nlmsghdr *h, int ifindex)
 {
-	const struct nlattr *several = attr_of(h, sizeof(struct rtmsg), RTA_MULTIPATH);
+	const struct nlattr *several = tbg_attr_of(h, sizeof(struct rtmsg), RTA_MULTIPATH);
 	const struct rtnexthop *hop;
 	int len;
 
 	if (!several)
-		return attr_number(attr_of(h, sizeof(struct rtmsg), RTA_OIF)) == ifindex;
+		return attr_number(tbg_attr_of(h, sizeof(struct rtmsg), RTA_OIF)) == ifindex;
 	hop = mnl_attr_get_payload(several);
 	len = mnl_attr_get_payload_len(several);
 	for (; RTNH_OK(hop, len); len -= RTNH_ALIGN(hop->rtnh_len), hop = RTNH_NEXT(hop))
@@ -292,7 +242,7 @@ static int route_look(const struct nlmsghdr *h, void *arg)
 {
 	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
 	bool v4 = rt->rtm_family == AF_INET;
-	const struct nlattr *to = attr_of(h, sizeof(*rt), RTA_DST);
+	const struct nlattr *to = tbg_attr_of(h, sizeof(*rt), RTA_DST);
 	struct tbg_prefix s = { .bits = rt->rtm_dst_len + (v4 ? 96 : 0) };
 	struct route_search *r = arg;
 	size_t size = v4 ? 4 : 16;
@@ -325,7 +275,7 @@ bool tbg_links_route(int ifindex, bool (*fn)(const struct tbg_prefix *to, void *
 		req = request(buf, RTM_GETROUTE, sizeof(*rt), &rt);
 		rt->rtm_family = families[i];
 		mnl_attr_put_u32(req, RTA_OIF, ifindex);
-		dump(req, route_begin, route_look, &r);
+		tbg_netlink_dump(NETLINK_ROUTE, req, route_begin, route_look, &r);
 	}
 	return r.found;
 }
@@ -365,14 +315,7 @@ int tbg_link_news_fd(const struct tbg_link_news *n)
 
 bool tbg_link_news_take(struct tbg_link_news *n)
 {
-	char buf[DUMP_BYTES];
-	bool any = false;
-
-	/* ENOBUFS: more than we could take, so something has changed */
-	while (mnl_socket_recvfrom(n->nl, buf, sizeof(buf)) >= 0 || errno == ENOBUFS ||
-	       errno == ENOSPC)
-		any = true;
-	return any;
+	return tbg_netlink_drain(n->nl);
 }
 
 void tbg_link_news_routes(struct tbg_link_news *n, bool wanted)

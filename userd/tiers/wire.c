@@ -340,7 +340,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 	tbg_unfollowed_open(&w->unfollowed);
 	w->plan = *plan;
 	w->guard.cgroup_fd = -1;
-	w->births = (struct tbg_births){ .fd = -1, .tables = { -1, -1 } };
+	w->births = (struct tbg_births){ .tables = { -1, -1 } };
 	w->late_sockets = late_sockets;
 	w->births_wanted = births;
 	w->wanted = strdup(ifaces);

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What every use of netlink has in common; see netlink.h. Must never change anything.
+ */
+#include "tiers/netlink.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#define DUMP_BYTES 32768	/* of messages at once, as the kernel sends dumps */
+#define DUMP_TRIES 4		/* where something changes meanwhile */
+
+static int dump_once(struct mnl_socket *nl, const struct nlmsghdr *req, mnl_cb_t fn, void *arg)
+{
+	char buf[DUMP_BYTES] __attribute__((aligned(8)));
+	int more = MNL_CB_OK;
+
+	if (mnl_socket_sendto(nl, req, req->nlmsg_len) < 0)
+		return -errno;
+	while (more > MNL_CB_STOP) {
+		ssize_t len = mnl_socket_recvfrom(nl, buf, sizeof(buf));
+
+		more = len < 0 ? -1 : mnl_cb_run(buf, len, 0, mnl_socket_get_portid(nl), fn, arg);
+	}
+	return more < 0 ? -errno : 0;
+}
+
+int tbg_netlink_dump(int bus, const struct nlmsghdr *req, void (*begin)(void *arg), mnl_cb_t fn,
+		     void *arg)
+{
+	int on = 1, err = -EINTR;
+
+	for (int i = 0; i < DUMP_TRIES && err == -EINTR; i++) {
+		/* a socket of its own: what is left of an answer is of no use */
+		struct mnl_socket *nl = mnl_socket_open2(bus, SOCK_CLOEXEC);
+
+		if (!nl)
+			return -errno;
+		/* else routes of all interfaces are shown, and fn looks itself */
+		mnl_socket_setsockopt(nl, NETLINK_GET_STRICT_CHK, &on, sizeof(on));
+		begin(arg);
+		err = mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) ? -errno :
+		      dump_once(nl, req, fn, arg);
+		mnl_socket_close(nl);
+	}
+	return err;
+}
+
+const struct nlattr *tbg_attr_of(const struct nlmsghdr *h, size_t fixed, uint16_t type)
+{
+	const struct nlattr *a;
+
+	mnl_attr_for_each(a, h, fixed)
+		if (mnl_attr_get_type(a) == type)
+			return a;
+	return NULL;
+}
+
+bool tbg_netlink_drain(struct mnl_socket *nl)
+{
+	char buf[DUMP_BYTES];
+	bool any = false;
+
+	/* ENOBUFS: more than we could take, so something has changed */
+	while (mnl_socket_recvfrom(nl, buf, sizeof(buf)) >= 0 || errno == ENOBUFS ||
+	       errno == ENOSPC)
+		any = true;
+	return any;
+}
