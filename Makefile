@@ -48,7 +48,7 @@ check: deps build-sanitized	## set up, build, test; or TEST=net/t_x.py:t_y [KERN
 check-quick: deps check-build	## three minutes: unit tests, fuzzers, one test kernel
 	$(Q)tests/check quick
 check-all: export COMPILERS = $(shell tests/compilers --all)
-check-all: deps deps-compilers check-build	## hours: all suites on all kernels, and what is long
+check-all: deps deps-compilers check-build	## hours: all suites on all kernels, and the long tests
 	$(Q)tests/check all
 check-asan: deps build-sanitized	## unit, net and http with ASan and UBSan; or TEST=...
 	$(Q)tests/check asan

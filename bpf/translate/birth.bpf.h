@@ -15,7 +15,6 @@
 #include "path.bpf.h"
 #include "../wire/socket.bpf.h"
 
-
 /*
  * XDP has to know whether a pseudo-header's sum is a checksum that was left to
  * a device: not from a real network. Only of a SYN, which GRO never merges:

@@ -99,8 +99,8 @@ static __attribute__((noinline)) void tbg_embryo_path(struct __sk_buff *skb,
 }
 
 /*
- * What the socket sends at once, of a flow whose route nobody knew when it was born. By
- * the socket itself, which has sent no more than that; false: it is not there yet.
+ * For a flow whose route was not known at its birth: takes the first window and the MSS
+ * from the socket, which has sent nothing beyond them yet. False: there is no socket yet.
  */
 static __attribute__((noinline)) bool tbg_path_look(struct __sk_buff *skb,
 						    const struct tbg_pkt *p,

@@ -76,7 +76,7 @@ def why_off(tier, why):
 
 
 def options(folder, **more):
-    """Options that are right, but for those given; what is None is left out."""
+    """Valid options; more: others, or other values. None leaves an option out."""
     ret = {"root": os.path.join(folder, "root"), "listen": "127.0.0.1:0",
            "control": os.path.join(folder, "control.sock"), "wire": "off"}
     ret.update({k.replace("_", "-"): v for k, v in more.items()})

@@ -100,7 +100,7 @@ def t_the_apparmor_profile_is_sound():
     profile = os.path.join(FILES, "toboggan.apparmor")
     good = run(parser, "-Q", "-K", profile)
     assert good.returncode == 0, good.stderr
-    # what is not is told: the parser does read it
+    # a faulty profile is refused, so the parser does read it
     with tempfile.NamedTemporaryFile("w", suffix=".apparmor") as f:
         f.write(read(profile).replace("capability bpf,", "capability no_such,"))
         f.flush()

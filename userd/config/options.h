@@ -81,7 +81,7 @@ static inline unsigned int tbg_option_now(const unsigned int *number)
 int tbg_options_parse(struct tbg_options *ret, char **argv,
 		      struct tbg_roots *roots);
 
-/* Whether there are the interfaces of wire. 0, or -ENODEV, and it has been told. */
+/* Whether there are the interfaces of wire: a name of none is a mistake. 0, or -ENODEV, told. */
 int tbg_options_ifaces_check(const struct tbg_options *o);
 
 /* Whether this machine has the addresses to listen on. 0, or negative errno, told. */

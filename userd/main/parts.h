@@ -38,7 +38,7 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 		       char *ret_why, size_t len);
 
 /* tiers.c */
-/* A name that does not exist is a mistake; all else only turns wire off. */
+/* Whatever fails only turns wire off. */
 void tbg_tiers_wire_open(struct tbg_server *s);
 void tbg_tiers_sock_open(struct tbg_server *s);
 /* What killed daemons left goes as soon as their connections are over. */

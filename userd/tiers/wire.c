@@ -490,7 +490,7 @@ static void births_look(struct tbg_wire *w)
 	if (!other)
 		return;
 	__atomic_store_n(&w->maps.knob->births, w->births.mode, __ATOMIC_RELAXED);
-	tbg_report("toboggand: wire: SYNs are answered by %s: %s", tbg_births_text(&w->births),
+	tbg_notice("toboggand: wire: SYNs are answered by %s: %s", tbg_births_text(&w->births),
 		   w->births.why);
 }
 
