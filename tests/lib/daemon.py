@@ -75,6 +75,14 @@ def why_off(tier, why):
     return f"{tier} is off: {why}"
 
 
+def folder_with_root():
+    """A new folder for options() and what they name; the caller removes it."""
+    ret = tempfile.mkdtemp(prefix="tbg-")
+    os.chmod(ret, 0o755)
+    os.mkdir(os.path.join(ret, "root"))
+    return ret
+
+
 def options(folder, **more):
     """Valid options; more: others, or other values. None leaves an option out."""
     ret = {"root": os.path.join(folder, "root"), "listen": "127.0.0.1:0",

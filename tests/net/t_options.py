@@ -30,9 +30,7 @@ folder = ""             # of all that the tests make
 
 def begin():
     global folder
-    folder = tempfile.mkdtemp(prefix="tbg-")
-    os.chmod(folder, 0o755)
-    os.mkdir(os.path.join(folder, "root"))
+    folder = daemon.folder_with_root()
     with open(os.path.join(folder, "file"), "wb"):
         pass
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
@@ -25,9 +24,7 @@ folder = ""             # of all that the tests make
 
 def begin():
     global folder
-    folder = tempfile.mkdtemp(prefix="tbg-")
-    os.chmod(folder, 0o755)
-    os.mkdir(os.path.join(folder, "root"))
+    folder = daemon.folder_with_root()
 
 
 def end():
