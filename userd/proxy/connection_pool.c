@@ -19,7 +19,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "fastcgi/client.h"
 #include "proxy/fetch.h"
 #include "proxy/connection_pool.h"
 #include "http/response.h"
@@ -210,7 +209,7 @@ static struct tbg_upstream_conn *idle_take(struct tbg_worker *w, const struct tb
  */
 static bool is_wary(const struct tbg_transfer *x)
 {
-	return tbg_speaks_fastcgi(x) && !x->upstream->order &&
+	return x->protocol->runs_programs && !x->upstream->order &&
 	       (x->up_body || !tbg_method_idempotent(x->m.method));
 }
 

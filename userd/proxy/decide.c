@@ -9,7 +9,6 @@
 #include "os/clock.h"
 #include "core/fresh.h"
 #include "proxy/deliver.h"
-#include "fastcgi/client.h"
 #include "proxy/fetch.h"
 #include "store/partials.h"
 #include "cache/publish.h"
@@ -179,7 +178,7 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 
 	s->refresh_ns = tbg_response_directives_refresh_ns(&s->terms, x->refreshes);
 	s->authorized = x->wish.authorization;
-	s->made_here = tbg_speaks_fastcgi(x);
+	s->made_here = x->protocol->runs_programs;
 	s->older = !x->r.minor;
 	tbg_stored_get(s);
 	stored = tbg_store_put(x->w->s->stock, &x->uri, s, x->seq,
@@ -201,7 +200,7 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 		.fields_len = s->head_len, .length = s->body->len,
 		.age_s = tbg_response_directives_age(&s->terms, x->w->now_ns),
 		.source = s->body, .limit = s->body->len, .ended = true,
-		.made_here = tbg_speaks_fastcgi(x), .older = s->older,
+		.made_here = x->protocol->runs_programs, .older = s->older,
 	};
 	struct tbg_lines fields = { 0 };
 	struct tbg_byte_chain *parts = NULL;
@@ -329,7 +328,7 @@ static bool decide_part(struct tbg_transfer *x, struct tbg_stored *s,
 		x->fwd = TBG_FWD_PARTIAL;
 	x->part = s;
 	x->completes = reuse == TBG_REUSE && x->wish.get && !x->wish.range &&
-		       !x->wish.conditional && !tbg_speaks_fastcgi(x) &&
+		       !x->wish.conditional && !x->protocol->runs_programs &&
 		       s->terms.size <= tbg_store_body_max(x->w->s->stock);
 	return false;
 }

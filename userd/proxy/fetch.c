@@ -19,8 +19,8 @@
 
 #include "os/message.h"
 #include "proxy/deliver.h"
-#include "fastcgi/client.h"
 #include "proxy/fetch.h"
+#include "proxy/program_errors.h"
 #include "proxy/health.h"
 #include "proxy/fetch_parts.h"
 
@@ -34,11 +34,9 @@ void tbg_fetch_origin_end(struct tbg_transfer *x, bool keep)
 
 	if (!o)
 		return;
-	if (tbg_speaks_fastcgi(x)) {
-		tbg_fastcgi_errors(x, true);
-		if (!keep)
-			tbg_fastcgi_abort(x);
-	}
+	tbg_program_errors(x, true);
+	if (!keep)
+		x->protocol->abandon(x);
 	x->o = NULL;
 	x->into = NULL;
 	assert(atomic_load(&o->backend->active) > 0);
@@ -141,7 +139,7 @@ void tbg_fetch_begin(struct tbg_transfer *x)
 		tbg_body_decoder_begin(&x->up_frame, TBG_FRAMING_CLOSE, 0);
 	else
 		tbg_body_decoder_begin_request(&x->up_frame, m);
-	if (x->expecting && tbg_speaks_fastcgi(x))
+	if (x->expecting && x->protocol->runs_programs)
 		tbg_fetch_tell_continue(x);	/* programs have no interim answers */
 	tbg_fetch_try_next(x, 502);
 }
@@ -155,7 +153,7 @@ void tbg_fetch_answer_bad(struct tbg_transfer *x, const char *why)
 {
 	backend_failed(x, why);
 	if (x->upstream->order)
-		tbg_fastcgi_say(x, why, strlen(why));
+		tbg_program_say(x, why, strlen(why));
 }
 
 void tbg_fetch_connected(struct tbg_transfer *x, int err)
@@ -253,7 +251,7 @@ void tbg_fetch_check(struct tbg_transfer *x)
 		return;
 	if (x->begun && !x->told)	/* a body that is slow goes as it comes, then */
 		tbg_deliver_push(x);
-	if (tbg_speaks_fastcgi(x) && !x->heard && age_ms > STARVE_MS)
+	if (x->protocol->runs_programs && !x->heard && age_ms > STARVE_MS)
 		tbg_upstream_conn_starves(x->w, x->o);
 	if (age_ms >= MISSED_MS)
 		tbg_upstream_conn_check(x->w, x->o);

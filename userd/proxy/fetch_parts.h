@@ -45,12 +45,6 @@ bool tbg_fetch_up_done(const struct tbg_transfer *x);
  */
 void tbg_fetch_outdate(struct tbg_transfer *x);
 enum tbg_framing tbg_fetch_framing_of(const struct tbg_transfer *x);
-/*
- * Bytes behind a response are dropped with the connection (RFC 9112 6.3), and the
- * response is not stored. Do they begin another one, the first was made by who may
- * have made up both.
- */
-bool tbg_fetch_is_second(const struct tbg_transfer *x, const uint8_t *b, size_t len);
 /* More than a program has promised, or an end with less. */
 bool tbg_fetch_contradicts(const struct tbg_transfer *x, uint64_t len, bool ended);
 /*

@@ -11,7 +11,6 @@
 
 #include "client/connection.h"
 #include "proxy/deliver.h"
-#include "fastcgi/client.h"
 #include "proxy/fetch.h"
 #include "proxy/request_body.h"
 #include "store/partials.h"
@@ -51,10 +50,7 @@ static void head_make(struct tbg_transfer *x)
 	else
 		x->completes = false;
 	x->up_head.len = 0;
-	if (tbg_speaks_fastcgi(x))
-		tbg_fastcgi_head(x, &f);
-	else
-		tbg_forward_request(&x->up_head, &f);
+	x->protocol->head(x, &f);
 }
 
 void tbg_fetch_request_begin(struct tbg_transfer *x)
@@ -68,10 +64,7 @@ void tbg_fetch_request_begin(struct tbg_transfer *x)
 	x->r = (struct tbg_response){ 0 };
 	x->up_head_done = x->up_failed = x->heard = false;
 	x->extra = x->second = false;
-	if (tbg_speaks_fastcgi(x)) {
-		tbg_body_decoder_end(&x->frame);
-		tbg_body_decoder_begin(&x->frame, TBG_FRAMING_RECORDS, 0);
-	}
+	x->protocol->response_begin(x);
 	x->sent_ns = x->w->now_ns;
 	x->stamp_ms = x->w->now_ms;
 	x->seq = tbg_store_seq(x->w->s->stock);
@@ -123,23 +116,8 @@ static void body_bad(struct tbg_transfer *x, unsigned int status)
 static bool body_frame(struct tbg_transfer *x, const void *b, size_t data,
 		       bool done)
 {
-	bool chunked = x->up_frame.framing == TBG_FRAMING_CHUNKED;
-
 	x->up_pre.len = x->up_post.len = 0;
-	if (tbg_speaks_fastcgi(x)) {
-		tbg_fastcgi_body(&x->up_pre, &x->up_post, data, done);
-		chunked = false;
-	}
-	if (chunked && data) {
-		tbg_lines_add(&x->up_pre, "%zx\r\n", data);
-		tbg_lines_put(&x->up_post, "\r\n", 2);
-	}
-	if (chunked && done) {
-		tbg_lines_put(&x->up_post, "0\r\n", 3);
-		tbg_forward_trailer(&x->up_post, x->up_frame.trailer ?: "",
-				    x->up_frame.trailer_len, &x->asks, x->reading.odd_names);
-		tbg_lines_put(&x->up_post, "\r\n", 2);
-	}
+	x->protocol->body(x, data, done);
 	if (x->up_pre.failed || x->up_post.failed) {
 		tbg_fetch_fail(x, 503);
 		return false;
@@ -164,8 +142,7 @@ static bool body_take(struct tbg_transfer *x)
 			return false;
 	}
 	from = x->up_at;
-	take = tbg_speaks_fastcgi(x) && x->up_left > TBG_FCGI_RECORD_MAX ?
-	       TBG_FCGI_RECORD_MAX : x->up_left;
+	take = x->up_left < x->protocol->body_piece_max ? x->up_left : x->protocol->body_piece_max;
 	p = tbg_body_decoder_eat(&x->up_frame, from, take, &used, &data);
 	x->taken += used;
 	x->body_len += data;

@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "proxy/deliver.h"
-#include "fastcgi/client.h"
 #include "proxy/fetch.h"
 #include "proxy/health.h"
 #include "store/partials.h"
@@ -18,7 +17,7 @@ struct tbg_value tbg_fetch_reason_of(const struct tbg_transfer *x)
 	const struct tbg_response *r = &x->r;
 	const char *usual;
 
-	if (r->reason.len || !tbg_speaks_fastcgi(x))
+	if (r->reason.len || !x->protocol->runs_programs)
 		return (struct tbg_value){
 			(char *)x->o->head + r->reason.off, r->reason.len };
 	usual = tbg_status_text(r->status);
@@ -60,7 +59,7 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 		.reason_len = reason.len, .age_s = -1,
 		.length = r->has_length ? (int64_t)r->content_length : -1,
 		.source = x->pile, .limit = UINT64_MAX,
-		.consumes = !x->filling, .made_here = tbg_speaks_fastcgi(x),
+		.consumes = !x->filling, .made_here = x->protocol->runs_programs,
 		.older = !r->minor, .says = &x->says, .date = x->w->date,
 	};
 
@@ -84,31 +83,6 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 	tbg_deliver_begin(x, &d);
 	x->pre.failed |= lines.failed;
 	tbg_lines_free(&lines);
-}
-
-/*
- * A program's answer that is there as a whole has a length, told or not. False:
- * it is another one than it says, or a second response has come with it.
- */
-static bool length_told(struct tbg_transfer *x)
-{
-	struct tbg_response *r = &x->r;
-	uint64_t from = r->len, len = x->o->head_len - from;
-	bool ended = tbg_body_decoder_ended(&x->frame);
-	enum tbg_framing framing = tbg_fetch_framing_of(x);
-	uint64_t whole = framing == TBG_FRAMING_LENGTH ? r->content_length : 0;
-
-	if (!tbg_speaks_fastcgi(x))
-		return framing == TBG_FRAMING_CHUNKED || framing == TBG_FRAMING_CLOSE ||
-		       len <= whole ||
-		       !tbg_fetch_is_second(x, x->o->head + from + whole, len - whole);
-	if (x->second || framing == TBG_FRAMING_NONE)
-		return !x->second;
-	if (ended && !r->has_length) {
-		r->has_length = true;
-		r->content_length = len;
-	}
-	return !tbg_fetch_contradicts(x, len, ended);
 }
 
 /* A program's path for us to answer, once it has ended: see response_end(). */
@@ -169,7 +143,7 @@ static bool is_amiss(const struct tbg_transfer *x)
 
 	if (r->status == 206 && r->has_length && r->content_length != x->terms.part_len)
 		return true;
-	return tbg_fetch_framing_of(x) == TBG_FRAMING_LENGTH && !tbg_speaks_fastcgi(x) &&
+	return tbg_fetch_framing_of(x) == TBG_FRAMING_LENGTH &&
 	       x->o->head_len - r->len > r->content_length;
 }
 
@@ -183,7 +157,7 @@ void tbg_fetch_head_final(struct tbg_transfer *x)
 	bool known, whole;
 
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_HEAD, x, r->status);
-	if (!length_told(x)) {
+	if (!x->protocol->length_agrees(x)) {
 		tbg_upstream_conn_apart(x->w, x->o);
 		tbg_fetch_answer_bad(x, "its body is not as its head says");
 		tbg_fetch_fail(x, 502);
@@ -219,8 +193,8 @@ void tbg_fetch_head_final(struct tbg_transfer *x)
 	if (tbg_method_invalidates(x->m.method, r->status))
 		tbg_fetch_withdraw(x, fields, len);
 	tbg_fetch_head_compare(x, fields, len);
-	if (!tbg_speaks_fastcgi(x))
-		tbg_body_decoder_begin(&x->frame, tbg_fetch_framing_of(x), r->content_length);
+	if (x->protocol->body_begin)
+		x->protocol->body_begin(x, tbg_fetch_framing_of(x), r->content_length);
 	if (redirect_begin(x, head) && !x->running)
 		return;
 	x->filling = !x->frame.failed && !x->r.local &&
@@ -245,7 +219,7 @@ void tbg_fetch_head_final(struct tbg_transfer *x)
 		return;
 	}
 	/* received for the cache alone, or not at all; a program is not broken off for it */
-	known = x->alone && (x->filling || !tbg_speaks_fastcgi(x)) &&
+	known = x->alone && (x->filling || !x->protocol->runs_programs) &&
 		tbg_transfer_not_modified(x, &x->terms, fields, len);
 	if (!x->completes && !x->sent_on)
 		answer_begin(x, known);

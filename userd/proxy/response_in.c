@@ -9,8 +9,8 @@
 
 #include "core/fresh.h"
 #include "proxy/deliver.h"
-#include "fastcgi/client.h"
 #include "proxy/fetch.h"
+#include "proxy/program_errors.h"
 #include "gateway/pool_command.h"
 #include "os/limits.h"
 #include "proxy/fetch_parts.h"
@@ -204,18 +204,6 @@ enum tbg_framing tbg_fetch_framing_of(const struct tbg_transfer *x)
 	return r->has_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_CLOSE;
 }
 
-bool tbg_fetch_is_second(const struct tbg_transfer *x, const uint8_t *b, size_t len)
-{
-	if (tbg_speaks_fastcgi(x))
-		return len >= 2 && b[0] == TBG_FCGI_RECORD_VERSION &&
-		       b[1] == TBG_FCGI_RECORD_STDOUT;
-	while (len && (*b == '\r' || *b == '\n')) {
-		b++;
-		len--;
-	}
-	return len >= 5 && !memcmp(b, "HTTP/", 5);
-}
-
 bool tbg_fetch_contradicts(const struct tbg_transfer *x, uint64_t len, bool ended)
 {
 	const struct tbg_response *r = &x->r;
@@ -272,12 +260,11 @@ static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 					    &used, &data);
 
 	x->extra |= used < len;
-	if (tbg_fetch_is_second(x, p->data + p->len + used, len - used)) {
+	if (x->protocol->is_second(p->data + p->len + used, len - used)) {
 		x->second = true;
 		tbg_upstream_conn_apart(x->w, x->o);
 	}
-	if (tbg_speaks_fastcgi(x))
-		tbg_fastcgi_errors(x, false);
+	tbg_program_errors(x, false);
 	body_add(x, p, data, got);
 }
 
@@ -287,8 +274,8 @@ bool tbg_fetch_is_whole(const struct tbg_transfer *x)
 
 	return tbg_fetch_framing_of(x) == TBG_FRAMING_LENGTH && r->content_length &&
 	       r->content_length <= WHOLE_MAX && x->o->head_len - r->len == r->content_length &&
-	       (!tbg_speaks_fastcgi(x) || tbg_body_decoder_ended(&x->frame)) && !x->extra &&
-	       !r->local;
+	       (x->frame.framing != TBG_FRAMING_RECORDS || tbg_body_decoder_ended(&x->frame)) &&
+	       !x->extra && !r->local;
 }
 
 bool tbg_fetch_has_body(const struct tbg_transfer *x)
@@ -376,15 +363,6 @@ static bool head_interim(struct tbg_transfer *x)
 	return true;
 }
 
-static enum tbg_parsed head_parse(struct tbg_transfer *x)
-{
-	struct tbg_upstream_conn *o = x->o;
-
-	return tbg_speaks_fastcgi(x) ?
-	       tbg_response_parse_cgi(&x->r, &x->says, o->head, o->head_len) :
-	       tbg_response_parse(&x->r, &x->says, o->head, o->head_len);
-}
-
 /* Whether a 101 is to what the client has offered, all of it (RFC 9110 7.8). */
 static bool is_offered(const struct tbg_transfer *x)
 {
@@ -410,7 +388,7 @@ static void heads_eat(struct tbg_transfer *x)
 	enum tbg_parsed p;
 
 	for (;;) {
-		p = head_parse(x);
+		p = x->protocol->head_parse(x);
 		if (p != TBG_PARSED_DONE || x->r.status >= 200)
 			break;
 		if (x->r.status == 101) {
@@ -452,15 +430,12 @@ static bool unasked(const struct tbg_transfer *x)
 static void heads_received(struct tbg_transfer *x, size_t res)
 {
 	struct tbg_upstream_conn *o = x->o;
-	size_t used = res, data = res;
-	enum tbg_parsed p = TBG_PARSED_MORE;
+	size_t used, data;
+	enum tbg_parsed p = x->protocol->head_receive(x, res, &used, &data);
 
-	if (tbg_speaks_fastcgi(x)) {
-		p = tbg_body_decoder_eat(&x->frame, o->head + o->head_len, res, &used, &data);
-		tbg_fastcgi_errors(x, false);
-	}
+	tbg_program_errors(x, false);
 	x->extra = used < res;
-	x->second = tbg_fetch_is_second(x, o->head + o->head_len + used, res - used);
+	x->second = x->protocol->is_second(o->head + o->head_len + used, res - used);
 	o->head_len += data;
 	if (p == TBG_PARSED_BAD) {
 		x->heard = o->head_len || !x->frame.refused;

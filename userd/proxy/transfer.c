@@ -174,6 +174,7 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 	x->m = *m;
 	x->reading = *reading;
 	x->upstream = tbg_upstream_get(upstream);
+	x->protocol = tbg_protocol_ops_of(upstream->terms.protocol);
 	x->index = index ? strdup(index) : NULL;
 	/* once, so that it stays where it is: encodings, and a URI with an index and slashes */
 	room = 3 * m->len + 2 + (index ? strlen(index) : 0);

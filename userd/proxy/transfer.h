@@ -20,6 +20,7 @@
 #include "proxy/forward.h"
 #include "http/framing.h"
 #include "proxy/connection_pool.h"
+#include "proxy/protocol.h"
 #include "fastcgi/parameters.h"
 #include "http/freshness.h"
 #include "http/response.h"
@@ -84,6 +85,7 @@ struct tbg_transfer {
 	struct tbg_value request_id;	/* in text, or */
 	char id_made[TBG_REQUEST_ID_MADE + 1];
 	struct tbg_upstream *upstream;
+	const struct tbg_protocol_ops *protocol;	/* that it speaks */
 	struct tbg_reading reading;
 	struct tbg_request_directives wish;
 	struct tbg_uri uri;		/* in text too */

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "fastcgi/client.h"
 #include "store/partials.h"
 #include "http/uri_reference.h"
 #include "serve/dispatch.h"
@@ -220,8 +219,8 @@ void tbg_fetch_validated(struct tbg_transfer *x)
 	tbg_transfer_land(x, 0, !storable ||
 				  tbg_response_directives_for_one(&s->terms, x->w->now_ns));
 	x->head_done = true;
-	if (!tbg_speaks_fastcgi(x))
-		tbg_body_decoder_begin(&x->frame, TBG_FRAMING_NONE, 0);
+	if (x->protocol->body_begin)
+		x->protocol->body_begin(x, TBG_FRAMING_NONE, 0);
 	tbg_transfer_stored(x, s, false);
 	if (x->running)
 		tbg_fetch_body_first(x);
@@ -233,7 +232,7 @@ void tbg_fetch_head_compare(struct tbg_transfer *x, const char *fields, size_t l
 	struct tbg_stored *s = NULL;
 
 	if (!x->wish.head || x->r.status != 200 || !old || old->terms.status != 200 ||
-	    (!tbg_speaks_fastcgi(x) && more_behind(x)))
+	    (!x->protocol->runs_programs && more_behind(x)))
 		return;
 	if (!differs(old, "ETag", fields, len) &&
 	    !differs(old, "Last-Modified", fields, len) &&

@@ -1,76 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One request at a time on a connection, which the server is asked to keep:
- * multiplexing, which hardly any server does, would gain nothing over a pool.
+ * What programs write to their error output goes to the daemon's log, line by line.
+ * It is others' text: it must not fill the disk, nor hold anything that a terminal
+ * would obey.
  */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
-#include "fastcgi/client.h"
 #include "gateway/pool_command.h"
-#include "fastcgi/parameters.h"
-#include "fastcgi/record.h"
 #include "os/clock.h"
 #include "os/message.h"
-#include "main/server.h"
+#include "proxy/program_errors.h"
+#include "proxy/transfer.h"
 
-#define ERROR_LINE 800		/* bytes; longer ones are told in parts */
+#define ERROR_LINE	800		/* bytes; longer ones are told in parts */
 #define ERRORS_MAX	(64u << 10)	/* bytes of a request's */
 #define ERROR_LINES_PER_S 1000
-
-static void stream_end(struct tbg_lines *l, uint8_t type)
-{
-	uint8_t header[TBG_FCGI_RECORD_HEADER];
-
-	tbg_fcgi_record_header(header, type, TBG_FASTCGI_ID, 0, 0);
-	tbg_lines_put(l, header, sizeof(header));
-}
-
-/* The target's path as programs are told it; "/" without one. */
-static struct tbg_value path_of(struct tbg_value target, char ret[TBG_TARGET_MAX + 1])
-{
-	int n = tbg_target_path(target.text, target.len, ret);
-
-	return n > 0 ? (struct tbg_value){ ret, n } : TBG_VALUE("/");
-}
-
-void tbg_fastcgi_head(struct tbg_transfer *x, const struct tbg_forward *f)
-{
-	const struct tbg_script *s = &x->upstream->terms.script;
-	const char *root = s->root ?: x->root ?: "";
-	uint8_t begin[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY];
-	struct tbg_lines pairs = { 0 };
-	char path[TBG_TARGET_MAX + 1];
-
-	tbg_fcgi_params_put(&pairs, &(struct tbg_fcgi_params){
-		.request = f, .script = s, .ends = &x->ends,
-		.root = strcmp(root, "/") ? root : "", .path = path_of(f->target, path),
-		.index = x->index });
-	tbg_fcgi_record_begin(begin, TBG_FASTCGI_ID, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
-	tbg_lines_put(&x->up_head, begin, sizeof(begin));
-	tbg_fcgi_record_put(&x->up_head, TBG_FCGI_RECORD_PARAMS, TBG_FASTCGI_ID, pairs.text,
-			    pairs.len);
-	stream_end(&x->up_head, TBG_FCGI_RECORD_PARAMS);
-	if (f->framing == TBG_FRAMING_NONE || !f->length)
-		stream_end(&x->up_head, TBG_FCGI_RECORD_STDIN);
-	x->up_head.failed |= pairs.failed;
-	tbg_lines_free(&pairs);
-}
-
-void tbg_fastcgi_body(struct tbg_lines *pre, struct tbg_lines *post, size_t len,
-		      bool done)
-{
-	uint8_t header[TBG_FCGI_RECORD_HEADER];
-
-	if (len) {
-		tbg_fcgi_record_header(header, TBG_FCGI_RECORD_STDIN, TBG_FASTCGI_ID, len, 0);
-		tbg_lines_put(pre, header, sizeof(header));
-	}
-	if (done)
-		stream_end(post, TBG_FCGI_RECORD_STDIN);
-}
 
 /* Bytes of the character in UTF-8 (RFC 3629) at p; 0: none, or one of C0 or C1. */
 static size_t printable(const uint8_t *p, size_t len)
@@ -89,7 +35,7 @@ static size_t printable(const uint8_t *p, size_t len)
 }
 
 /* With nothing in it that a terminal would obey. */
-void tbg_fastcgi_say(const struct tbg_transfer *x, const char *b, size_t len)
+void tbg_program_say(const struct tbg_transfer *x, const char *b, size_t len)
 {
 	const struct tbg_pool_command *o = x->upstream->order;
 	const char *kind = !o ? "upstream" : o->kind == TBG_POOL_CGI ? "cgi" : "module";
@@ -137,7 +83,7 @@ static void error_say(struct tbg_transfer *x, const char *b, size_t len)
 	if (x->errors_len > ERRORS_MAX)
 		x->errors_cut += len;
 	else if (rate_takes(x))
-		tbg_fastcgi_say(x, b, len);
+		tbg_program_say(x, b, len);
 }
 
 static void cut_say(struct tbg_transfer *x)
@@ -150,10 +96,10 @@ static void cut_say(struct tbg_transfer *x)
 	n = snprintf(text, sizeof(text), "%llu bytes more of error output are left out of this request's",
 		     (unsigned long long)x->errors_cut);
 	x->errors_cut = 0;
-	tbg_fastcgi_say(x, text, n);
+	tbg_program_say(x, text, n);
 }
 
-void tbg_fastcgi_errors(struct tbg_transfer *x, bool all)
+void tbg_program_errors(struct tbg_transfer *x, bool all)
 {
 	struct tbg_lines *l = &x->frame.errors;
 	size_t at = 0;
@@ -175,17 +121,4 @@ void tbg_fastcgi_errors(struct tbg_transfer *x, bool all)
 	if (at)
 		memmove(l->text, l->text + at, l->len - at);
 	l->len -= at;
-}
-
-void tbg_fastcgi_abort(struct tbg_transfer *x)
-{
-	const struct tbg_upstream_conn *o = x->o;
-	uint8_t header[TBG_FCGI_RECORD_HEADER];
-
-	/* between two records, of a request that has begun and not ended */
-	if (!o->connected || !o->sent || o->send.busy || x->up_nr ||
-	    tbg_body_decoder_ended(&x->frame))
-		return;
-	tbg_fcgi_record_header(header, TBG_FCGI_RECORD_ABORT, TBG_FASTCGI_ID, 0, 0);
-	send(o->fd, header, sizeof(header), MSG_DONTWAIT | MSG_NOSIGNAL);
 }

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a fetch does where its upstream speaks FastCGI. One request at a time on a
+ * connection, which the server is asked to keep: multiplexing, which hardly any
+ * server does, would gain nothing over a pool. The response is taken off its records
+ * from its first byte on, so its head comes without any framing.
+ */
+#include <string.h>
+#include <sys/socket.h>
+
+#include "fastcgi/parameters.h"
+#include "fastcgi/record.h"
+#include "proxy/fetch_parts.h"
+#include "proxy/protocol.h"
+
+static void stream_end(struct tbg_lines *l, uint8_t type)
+{
+	uint8_t header[TBG_FCGI_RECORD_HEADER];
+
+	tbg_fcgi_record_header(header, type, TBG_FASTCGI_ID, 0, 0);
+	tbg_lines_put(l, header, sizeof(header));
+}
+
+/* The target's path as programs are told it; "/" without one. */
+static struct tbg_value path_of(struct tbg_value target, char ret[TBG_TARGET_MAX + 1])
+{
+	int n = tbg_target_path(target.text, target.len, ret);
+
+	return n > 0 ? (struct tbg_value){ ret, n } : TBG_VALUE("/");
+}
+
+static void head(struct tbg_transfer *x, const struct tbg_forward *f)
+{
+	const struct tbg_script *s = &x->upstream->terms.script;
+	const char *root = s->root ?: x->root ?: "";
+	uint8_t begin[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY];
+	struct tbg_lines pairs = { 0 };
+	char path[TBG_TARGET_MAX + 1];
+
+	tbg_fcgi_params_put(&pairs, &(struct tbg_fcgi_params){
+		.request = f, .script = s, .ends = &x->ends,
+		.root = strcmp(root, "/") ? root : "", .path = path_of(f->target, path),
+		.index = x->index });
+	tbg_fcgi_record_begin(begin, TBG_FASTCGI_ID, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
+	tbg_lines_put(&x->up_head, begin, sizeof(begin));
+	tbg_fcgi_record_put(&x->up_head, TBG_FCGI_RECORD_PARAMS, TBG_FASTCGI_ID, pairs.text,
+			    pairs.len);
+	stream_end(&x->up_head, TBG_FCGI_RECORD_PARAMS);
+	if (f->framing == TBG_FRAMING_NONE || !f->length)
+		stream_end(&x->up_head, TBG_FCGI_RECORD_STDIN);
+	x->up_head.failed |= pairs.failed;
+	tbg_lines_free(&pairs);
+}
+
+static void body(struct tbg_transfer *x, size_t len, bool done)
+{
+	uint8_t header[TBG_FCGI_RECORD_HEADER];
+
+	if (len) {
+		tbg_fcgi_record_header(header, TBG_FCGI_RECORD_STDIN, TBG_FASTCGI_ID, len, 0);
+		tbg_lines_put(&x->up_pre, header, sizeof(header));
+	}
+	if (done)
+		stream_end(&x->up_post, TBG_FCGI_RECORD_STDIN);
+}
+
+static void abandon(struct tbg_transfer *x)
+{
+	const struct tbg_upstream_conn *o = x->o;
+	uint8_t header[TBG_FCGI_RECORD_HEADER];
+
+	/* between two records, of a request that has begun and not ended */
+	if (!o->connected || !o->sent || o->send.busy || x->up_nr ||
+	    tbg_body_decoder_ended(&x->frame))
+		return;
+	tbg_fcgi_record_header(header, TBG_FCGI_RECORD_ABORT, TBG_FASTCGI_ID, 0, 0);
+	send(o->fd, header, sizeof(header), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void response_begin(struct tbg_transfer *x)
+{
+	tbg_body_decoder_end(&x->frame);
+	tbg_body_decoder_begin(&x->frame, TBG_FRAMING_RECORDS, 0);
+}
+
+static enum tbg_parsed head_receive(struct tbg_transfer *x, size_t len, size_t *ret_used,
+				    size_t *ret_data)
+{
+	return tbg_body_decoder_eat(&x->frame, x->o->head + x->o->head_len, len, ret_used,
+				    ret_data);
+}
+
+static enum tbg_parsed head_parse(struct tbg_transfer *x)
+{
+	return tbg_response_parse_cgi(&x->r, &x->says, x->o->head, x->o->head_len);
+}
+
+static bool is_second(const uint8_t *b, size_t len)
+{
+	return len >= 2 && b[0] == TBG_FCGI_RECORD_VERSION && b[1] == TBG_FCGI_RECORD_STDOUT;
+}
+
+static bool length_agrees(struct tbg_transfer *x)
+{
+	struct tbg_response *r = &x->r;
+	uint64_t len = x->o->head_len - r->len;
+	bool ended = tbg_body_decoder_ended(&x->frame);
+
+	if (x->second || tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
+		return !x->second;
+	/* an answer that is there as a whole has a length, told or not */
+	if (ended && !r->has_length) {
+		r->has_length = true;
+		r->content_length = len;
+	}
+	return !tbg_fetch_contradicts(x, len, ended);
+}
+
+const struct tbg_protocol_ops tbg_protocol_fastcgi = {
+	.runs_programs = true,
+	.body_piece_max = TBG_FCGI_RECORD_MAX,
+	.head = head,
+	.body = body,
+	.abandon = abandon,
+	.response_begin = response_begin,
+	.head_receive = head_receive,
+	.head_parse = head_parse,
+	.length_agrees = length_agrees,
+	.is_second = is_second,
+};
