@@ -29,6 +29,7 @@ struct tbg_given {
 int tbg_status_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_stats_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_objects_run(const struct tbg_given *opt, int argc, char **argv);
+int tbg_connections_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_why_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_purge_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_deny_run(const struct tbg_given *opt, int argc, char **argv);

@@ -93,6 +93,9 @@ static const struct command commands[] = {
 	{ "objects", "objects [--limit N]", "what is cached, most popular first",
 	  "tier is the lowest that can answer a GET of the object; class the bytes of its\nslot; expires \"-\" means until the file changes.",
 	  tbg_objects_run, 0, 0, .takes_limit = true },
+	{ "connections", "connections [--limit N]", "the clients that are connected",
+	  "tier is the lowest that may answer on the connection; one of wire's without a\nsocket is in no list of the kernel's. state: what it waits for; requests: answered\nso far, but for hits of a kernel tier on a connection that has a socket. What begins\nor ends meanwhile may be left out.",
+	  tbg_connections_run, 0, 0, .takes_limit = true },
 	{ "why", "why [--accept-encoding VALUE] URL...", "which tier would answer, and why not the kernel",
 	  "URL is a whole URL or a path. Judges a plain GET as of now: one client's window\nor a header field of its own may still make a difference. --accept-encoding: of the\nvariant that a client with this field gets.",
 	  tbg_why_run, .args_min = 1, .args_max = INT_MAX, .takes_accept = true },
@@ -135,7 +138,7 @@ static const struct command *command_of(const char *name)
 	for (size_t i = 0; i < COMMANDS_NR; i++)
 		if (!strcmp(commands[i].name, name))
 			return &commands[i];
-	tbg_fault_say("%s: unknown command; there are status, stats, objects, why, purge, deny, warm, top, probe and bench",
+	tbg_fault_say("%s: unknown command; there are status, stats, objects, connections, why, purge, deny, warm, top, probe and bench",
 		      name);
 	return NULL;
 }
@@ -290,7 +293,7 @@ static int options_parse(struct tbg_given *opt, int argc, char **argv)
 		case 'l':
 			if (number_parse(optarg, LLONG_MAX, &opt->limit))
 				break;
-			tbg_fault_say("--limit %s: give a number of objects, or 0 for all",
+			tbg_fault_say("--limit %s: give a number, or 0 for all",
 				      optarg);
 			return TBG_EXIT_USAGE + 1;
 		case 'V':

@@ -274,6 +274,37 @@ def t_filter_that_drops_what_is_invalid_lets_misses_through():
         assert " packets 0 " in n.server.run("nft", "list", "table", "inet", "tbg")
 
 
+def t_connections_are_listed_with_a_socket_and_without():
+    """The requests that wire answered before are counted on, and those of the daemon."""
+    def text(end):
+        return f"[{end[0]}]:{end[1]}" if ":" in end[0] else f"{end[0]}:{end[1]}"
+
+    def row(c):
+        return next((x for x in talk.ask(d, "connections")["connections"]
+                     if x["address"] == text(c.s.getsockname()) and x["state"] != "handed over"),
+                    None)
+
+    for family in (4, 6):
+        with connect(family) as c:
+            for _ in range(5):
+                assert c.get("/hit").tier == "wire"
+            one = row(c)
+            assert (one["tier"], one["socket"], one["state"], one["requests"]) == \
+                ("wire", False, "open", 5), one
+            assert one["listener"] == text(c.s.getpeername()), one
+            target, body = miss()
+            assert c.get(target).body == body
+            later = row(c)
+            assert (later["tier"], later["socket"], later["requests"]) == ("user", True, 6), later
+            assert later["age_s"] >= one["age_s"], (one, later)
+            for _ in range(GIVE_BACK):
+                c.get("/hit")
+            again = row(c)
+            assert (again["tier"], again["socket"], again["requests"]) == \
+                ("wire", False, 6 + GIVE_BACK), again
+            assert again["age_s"] >= later["age_s"], (later, again)
+
+
 # (HTTP version, fields, Connection of the answer, closed behind it)
 ENDS = (("HTTP/1.0", (), "close", True),
         ("HTTP/1.0", ("Connection: Keep-Alive",), "keep-alive", False),

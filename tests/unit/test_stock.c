@@ -19,10 +19,11 @@
 static const uint64_t key[2] = { 1, 2 };
 static unsigned int mails;
 
-void tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
+bool tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
 {
 	mail->posted = true;
 	mails++;
+	return true;
 }
 
 void tbg_worker_unpost(struct tbg_worker *w, struct tbg_mail *mail)

@@ -65,7 +65,8 @@ static void traffic_trim(struct tbg_conn *c)
 void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
 {
 	*c = (struct tbg_conn){ .fd = fd, .slot = -1, .sock = -1,
-				.state = TBG_CONN_OPEN, .stamp_ms = w->now_ms };
+				.state = TBG_CONN_OPEN, .stamp_ms = w->now_ms,
+				.begin_ms = w->now_ms };
 	tbg_trace_note(&w->trace, w->now_ns, TBG_TRACE_ACCEPT, c, fd);
 	if (w->s->sock)
 		c->sock = tbg_sock_claim(w->s->sock, fd);

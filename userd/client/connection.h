@@ -15,6 +15,7 @@
 #include "http/header.h"
 #include "http/request.h"
 #include "http/range.h"
+#include "os/units.h"
 #include "serve/dispatch.h"
 #include "serve/worker.h"
 
@@ -65,6 +66,8 @@ struct tbg_conn {
 	uint32_t taken, written;	/* see abi/conn.h */
 	uint32_t noted;			/* written, when a request was last logged */
 	uint32_t stamp_ms;		/* last progress, in the worker's time */
+	uint32_t begin_ms;		/* of the connection, in the same */
+	uint32_t answers;		/* so far, those of wire before its socket too */
 	uint32_t left_stamp_ms;		/* stamp_ms when so much */
 	int left;			/* was not acknowledged */
 	uint32_t taking_ms;		/* draining: the client has taken enough then, */
@@ -163,6 +166,18 @@ void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c);
 /* Both addresses as text. */
 const struct tbg_endpoints *tbg_conn_ends(struct tbg_conn *c);
 
+/* A connection, whoever has it, as `toboggan connections` shows it. */
+struct tbg_conn_shown {
+	struct tbg_prefix peer, local;	/* of all bits; 0 bits: unknown */
+	uint16_t peer_port, local_port;
+	const char *state, *tier;
+	bool socket;
+	uint32_t age_ms, idle_ms, answers;
+};
+
+void tbg_conn_show(const struct tbg_worker *w, const struct tbg_conn *c,
+		   struct tbg_conn_shown *ret);
+
 /* worker.c's part */
 void tbg_worker_recv(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_worker_recv_stop(struct tbg_worker *w, struct tbg_conn *c);
@@ -177,5 +192,8 @@ struct tbg_conn *tbg_worker_oldest(struct tbg_worker *w, const struct tbg_conn *
 				   bool (*is)(const struct tbg_conn *c));
 void tbg_worker_each(struct tbg_worker *w,
 		     void (*fn)(struct tbg_worker *w, struct tbg_conn *c));
+/* Those that are allocated together: false: there is no such slab. Takes 0.2 ms at most. */
+bool tbg_worker_slab_show(struct tbg_worker *w, unsigned int slab,
+			  struct tbg_conn_shown ret[TBG_SLAB_CONNS], unsigned int *ret_nr);
 
 #endif

@@ -70,6 +70,8 @@ void tbg_conn_take_over(struct tbg_worker *w, struct tbg_conn *c)
 	    tbg_conn_take(w->s->wire, c->fd, &taken))
 		return;
 	c->used |= !!taken.tcb.answers;
+	c->answers += taken.tcb.answers;
+	c->begin_ms -= (uint32_t)(w->now_ns / 1000000) - taken.tcb.born_ms;
 	if (w->s->opt.give_back && c->sock < 0)
 		c->taken_from = malloc(sizeof(*c->taken_from));
 	if (c->taken_from)
@@ -78,8 +80,10 @@ void tbg_conn_take_over(struct tbg_worker *w, struct tbg_conn *c)
 
 bool tbg_conn_give_back(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b, uint32_t n)
 {
-	if (!c->taken_from || c->traffic || w->out_len || atomic_load(&w->s->draining) ||
-	    !tbg_conn_give(w->s->wire, c->taken_from, c->fd, c->taken, b, n,
+	if (!c->taken_from || c->traffic || w->out_len || atomic_load(&w->s->draining))
+		return false;
+	c->taken_from->tcb.answers = c->answers;
+	if (!tbg_conn_give(w->s->wire, c->taken_from, c->fd, c->taken, b, n,
 			   w->s->opt.give_back))
 		return false;
 	tbg_conn_close(w, c);

@@ -195,6 +195,7 @@ void tbg_conn_answer_count(struct tbg_worker *w, struct tbg_conn *c, unsigned in
 	tbg_stat_add(&w->stats.requests, 1);
 	tbg_stat_add(&w->stats.status[status / 100 % 6], 1);
 	c->used = true;
+	c->answers++;
 }
 
 void tbg_conn_transfer_note(struct tbg_worker *w, struct tbg_conn *c,

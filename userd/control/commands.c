@@ -496,6 +496,6 @@ json_t *tbg_command(struct tbg_server *s, const char *cmd, const json_t *req)
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
 		if (!strcmp(cmd, commands[i].name))
 			return commands[i].answer(s, req);
-	return tbg_command_error("cmd: %.60s: unknown; there are status, stats, objects, why, purge, reload, deny and warm",
+	return tbg_command_error("cmd: %.60s: unknown; there are status, stats, objects, connections, why, purge, reload, deny and warm",
 				 cmd);
 }

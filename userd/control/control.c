@@ -13,11 +13,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -25,19 +22,14 @@
 #include "os/clock.h"
 #include "control/commands.h"
 #include "os/loop.h"
-#include "os/message.h"
-#include "os/privilege.h"
-#include "os/trusted_path.h"
 #include "main/server.h"
+#include "control/socket.h"
 #include "control/stream.h"
 
 #define CLIENTS_MAX	32
-#define BACKLOG		128
 #define STREAMS_MAX	2		/* at once: each may hold a copy of all rows */
 #define IN_MAX		8192
 #define IDLE_S		TBG_STREAM_IDLE_S
-#define PATH_LEN	sizeof(((struct sockaddr_un *)0)->sun_path)
-#define LOCK_MS		2000		/* for another start to be done with the folder */
 
 struct client {
 	struct tbg_control *control;	/* NULL: free slot */
@@ -53,12 +45,9 @@ struct client {
 
 struct tbg_control {
 	struct tbg_server *s;
-	const char *name;	/* of the socket, */
-	int folder_fd;		/* in there */
-	bool as_user;		/* a link leads there that root does not follow */
-	int fd, spare_fd;
+	struct tbg_control_socket socket;
+	int spare_fd;
 	int done_fd;		/* eventfd: a stream is done */
-	struct stat st;		/* of the socket, to unlink no other */
 	struct client clients[CLIENTS_MAX];
 };
 
@@ -120,7 +109,7 @@ static json_t *client_ask(struct client *cl, const char *cmd, const json_t *req)
 
 	if (limit && (!json_is_integer(limit) || json_integer_value(limit) < 0)) {
 		char *text = json_dumps(limit, JSON_COMPACT | JSON_ENCODE_ANY);
-		json_t *ret = tbg_command_error("limit: %.100s: give a number of objects, or 0 for all",
+		json_t *ret = tbg_command_error("limit: %.100s: give a number, or 0 for all",
 						text ?: "?");
 
 		free(text);
@@ -145,7 +134,7 @@ static void client_execute(struct client *cl, const char *line, size_t len)
 		answer = tbg_command_error("not a line of JSON: %s at byte %d",
 					   error.text, error.position);
 	else if (!cmd)
-		answer = tbg_command_error("cmd: missing; give {\"cmd\":\"status\"} or stats, objects, why, purge, warm");
+		answer = tbg_command_error("cmd: missing; give {\"cmd\":\"status\"} or stats, objects, connections, why, purge, warm");
 	else
 		answer = client_ask(cl, cmd, req);
 	if (!cl->stream)
@@ -338,7 +327,7 @@ static void client_add(struct tbg_control *c, int fd)
 static void accept_event(void *arg, uint32_t events)
 {
 	struct tbg_control *c = arg;
-	int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(c->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd >= 0) {
 		client_add(c, fd);
@@ -348,285 +337,10 @@ static void accept_event(void *arg, uint32_t events)
 		return;
 	/* Out of descriptors: refuse with the spare one, or we would spin. */
 	close(c->spare_fd);
-	fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
+	fd = accept4(c->socket.fd, NULL, NULL, SOCK_CLOEXEC);
 	if (fd >= 0)
 		close(fd);
 	c->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-/* --- the socket ---------------------------------------------------------- */
-
-/*
- * Two daemons that start at once must not unlink each other's socket: each holds
- * the folder for a moment. Whoever may read it can lock it for ever, which is
- * not to keep us from starting.
- */
-static void folder_wait(int fd, const char *dir)
-{
-	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; i++) {
-		if (i == LOCK_MS / 10) {
-			tbg_warn("toboggand: --control: somebody keeps %s locked; starting without the lock",
-				dir);
-			return;
-		}
-		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
-	}
-}
-
-/* Of a path of a socket, or of its folder. */
-static void folder_name(const char *path, char ret[PATH_LEN])
-{
-	char *slash;
-
-	snprintf(ret, PATH_LEN, "%s", path);
-	slash = strrchr(ret, '/');
-	if (!slash)
-		strcpy(ret, ".");
-	else if (slash == ret)
-		strcpy(ret, "/");
-	else
-		*slash = 0;
-}
-
-/*
- * Makes the folder, as its user where that may, or else as root, whose parent it is
- * then: the new folder is given away by its descriptor.
- */
-static int folder_make(const char *dir, const struct tbg_identity *id)
-{
-	const char *name;
-	int above, fd, err;
-
-	if (!id->change)
-		return mkdir(dir, 0755) ? -errno : 0;
-	tbg_privilege_files_of(id);
-	err = mkdir(dir, 0755) ? -errno : 0;
-	tbg_privilege_files_own();
-	if (err != -EACCES)
-		return err;
-	above = tbg_trusted_parent(dir, &name);
-	if (above < 0)
-		return above;
-	fd = -EACCES;
-	if (tbg_trusted_is(above) && !mkdirat(above, name, 0755))
-		fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	err = fd < 0 ? fd == -EACCES ? fd : -errno : 0;
-	if (!err && fchown(fd, id->uid, id->gid))
-		err = -errno;
-	if (fd >= 0)
-		close(fd);
-	close(above);
-	return err;
-}
-
-/*
- * The folder, as a descriptor. Where only a link of somebody else leads there, it is
- * the user's to follow, and what is done in it is done as the user alone.
- */
-static int folder_find(struct tbg_control *c, const char *dir, const struct tbg_identity *id)
-{
-	int path_fd, fd;
-
-	if (!id->change) {
-		fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		return fd < 0 ? -errno : fd;
-	}
-	path_fd = tbg_trusted_folder(dir);
-	c->as_user = path_fd == -ELOOP;
-	if (path_fd < 0 && !c->as_user)
-		return path_fd;
-	if (c->as_user)
-		tbg_privilege_files_of(id);
-	fd = openat(c->as_user ? AT_FDCWD : path_fd, c->as_user ? dir : ".",
-		    O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	fd = fd < 0 ? -errno : fd;
-	if (c->as_user)
-		tbg_privilege_files_own();
-	else
-		close(path_fd);
-	return fd;
-}
-
-/* The folder of path, made if it is missing, and held locked. */
-static int folder_open(struct tbg_control *c, const char *path, const struct tbg_identity *id)
-{
-	char dir[PATH_LEN];
-	int fd, err;
-
-	folder_name(path, dir);
-	fd = folder_find(c, dir, id);
-	if (fd == -ENOENT) {
-		err = folder_make(dir, id);
-		if (err && err != -EEXIST)
-			return err;
-		fd = folder_find(c, dir, id);
-	}
-	if (fd >= 0)
-		folder_wait(fd, dir);
-	return fd;
-}
-
-/* In the folder by its name alone, whatever becomes of the folder's own. */
-static int in_folder(const struct tbg_control *c, int fd,
-		     int (*call)(int fd, const struct sockaddr *addr, socklen_t len))
-{
-	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-	int back = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), err;
-
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", c->name);
-	err = back < 0 || fchdir(c->folder_fd) ? -errno : 0;
-	if (!err && call(fd, (const struct sockaddr *)&addr, sizeof(addr)))
-		err = -errno;
-	if (back >= 0 && fchdir(back))
-		err = err ?: -errno;
-	if (back >= 0)
-		close(back);
-	return err;
-}
-
-/* -EADDRINUSE: somebody answers there; *ret_pid is who, or 0. */
-static int dead_remove(const struct tbg_control *c, pid_t *ret_pid)
-{
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct ucred peer = { 0 };
-	socklen_t len = sizeof(peer);
-	struct stat st;
-	int err;
-
-	if (fd < 0)
-		return -errno;
-	err = in_folder(c, fd, connect);
-	if (!err)
-		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len);
-	close(fd);
-	*ret_pid = peer.pid;
-	if (!err || err == -EAGAIN)
-		return -EADDRINUSE;
-	if (err == -ENOENT)
-		return 0;
-	if (err != -ECONNREFUSED)
-		return err;
-	if (fstatat(c->folder_fd, c->name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISSOCK(st.st_mode))
-		return -EEXIST;
-	return unlinkat(c->folder_fd, c->name, 0) ? -errno : 0;
-}
-
-/*
- * The socket that root has bound is given to the user, by its descriptor: in a folder
- * that others may write to, what has that name by now may be a file of root's.
- */
-static int socket_give(struct tbg_control *c, const struct tbg_identity *id)
-{
-	int fd = openat(c->folder_fd, c->name, O_PATH | O_NOFOLLOW | O_CLOEXEC), err = 0;
-
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &c->st))
-		err = -errno;
-	else if (!S_ISSOCK(c->st.st_mode) || c->st.st_uid != geteuid() || c->st.st_nlink != 1)
-		err = -EEXIST;
-	else if (fchownat(fd, "", id->uid, id->gid, AT_EMPTY_PATH))
-		err = -errno;
-	close(fd);
-	return err;
-}
-
-/* As the user, who owns it then; else as root, and given away. */
-static int socket_bind(struct tbg_control *c, const struct tbg_identity *id)
-{
-	mode_t old = umask(0177);
-	int err;
-
-	if (id->change)
-		tbg_privilege_files_of(id);
-	err = in_folder(c, c->fd, bind);
-	if (id->change)
-		tbg_privilege_files_own();
-	if (err == -EACCES && id->change && !c->as_user) {
-		err = in_folder(c, c->fd, bind);
-		err = err ?: socket_give(c, id);
-	}
-	umask(old);
-	if (!err && fstatat(c->folder_fd, c->name, &c->st, AT_SYMLINK_NOFOLLOW))
-		err = -errno;
-	if (err)
-		return err;
-	return listen(c->fd, BACKLOG) ? -errno : 0;
-}
-
-static int socket_open(struct tbg_control *c, const char *path, const struct tbg_identity *id,
-		       pid_t *ret_pid)
-{
-	const char *slash = strrchr(path, '/');
-	int err;
-
-	if (!*path || strlen(path) >= PATH_LEN)
-		return -ENAMETOOLONG;
-	c->name = slash ? slash + 1 : path;
-	c->folder_fd = folder_open(c, path, id);
-	if (c->folder_fd < 0)
-		return c->folder_fd;
-	err = dead_remove(c, ret_pid);
-	if (err)
-		goto no_socket;
-	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	err = c->fd < 0 ? -errno : socket_bind(c, id);
-	if (!err) {
-		flock(c->folder_fd, LOCK_UN);
-		return 0;
-	}
-	if (c->fd >= 0)
-		close(c->fd);
-no_socket:
-	close(c->folder_fd);
-	return err;
-}
-
-static void open_explain(const char *path, int err, pid_t pid, char *ret_msg,
-			 size_t msg_len)
-{
-	if (err == -EADDRINUSE)
-		snprintf(ret_msg, msg_len, "%s: a daemon (pid %d) answers there; stop it, or choose another path",
-			 path, (int)pid);
-	else if (err == -ENAMETOOLONG)
-		snprintf(ret_msg, msg_len, "%s: a socket's path has 1 to %zu bytes; choose another one",
-			 path, PATH_LEN - 1);
-	else if (err == -EEXIST || err == -ENOTSOCK)
-		snprintf(ret_msg, msg_len, "%s: exists and is not a socket; remove it, or choose another path",
-			 path);
-	else if (err == -EMFILE || err == -ENFILE)
-		snprintf(ret_msg, msg_len, "%s: %s; raise the limit of open files (ulimit -n)",
-			 path, strerror(-err));
-	else
-		snprintf(ret_msg, msg_len, "%s: %s; choose a path in a folder that can be written",
-			 path, strerror(-err));
-}
-
-static int folder_check(const char *dir)
-{
-	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC), err;
-
-	if (fd < 0)
-		return -errno;
-	err = faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) ? -errno : 0;
-	close(fd);
-	return err;
-}
-
-int tbg_control_check(const char *path)
-{
-	char dir[PATH_LEN], above[PATH_LEN];
-	struct stat st;
-	int err;
-
-	if (!lstat(path, &st) && !S_ISSOCK(st.st_mode))
-		return -EEXIST;
-	folder_name(path, dir);
-	err = folder_check(dir);
-	if (err != -ENOENT)
-		return err;
-	folder_name(dir, above);
-	return folder_check(above);
 }
 
 int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
@@ -634,13 +348,14 @@ int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
 		     char *ret_msg, size_t msg_len)
 {
 	struct tbg_control *c = calloc(1, sizeof(*c));
-	pid_t pid = 0;
-	int err = -ENOMEM;
+	int err;
 
-	if (!c)
-		goto no_control;
+	if (!c) {
+		tbg_control_socket_explain(path, -ENOMEM, 0, ret_msg, msg_len);
+		return -ENOMEM;
+	}
 	c->s = s;
-	err = socket_open(c, path, id, &pid);
+	err = tbg_control_socket_open(&c->socket, path, id, ret_msg, msg_len);
 	if (err)
 		goto no_socket;
 	c->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -654,7 +369,7 @@ int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
 	err = tbg_loop_every(s->loop, 1000, clients_tick, c);
 	if (err)
 		goto no_accept;
-	err = tbg_loop_add(s->loop, c->fd, EPOLLIN, accept_event, c);
+	err = tbg_loop_add(s->loop, c->socket.fd, EPOLLIN, accept_event, c);
 	if (err)
 		goto no_accept;
 	*ret = c;
@@ -666,32 +381,19 @@ no_loop:
 	close(c->done_fd);
 no_done:
 	close(c->spare_fd);
-	close(c->fd);
-	unlinkat(c->folder_fd, c->name, 0);
-	close(c->folder_fd);
+	tbg_control_socket_close(&c->socket);
+	tbg_control_socket_explain(path, err, 0, ret_msg, msg_len);
 no_socket:
 	free(c);
-no_control:
-	open_explain(path, err, pid, ret_msg, msg_len);
 	return err;
 }
 
 void tbg_control_socket(const struct tbg_control *c, int *ret_folder, const char **ret_name,
 			struct stat *ret_st)
 {
-	*ret_folder = c->folder_fd;
-	*ret_name = c->name;
-	*ret_st = c->st;
-}
-
-/* If that is ours to do: else main/privileged.c does it. */
-static void socket_unlink(const struct tbg_control *c)
-{
-	struct stat st;
-
-	if (!fstatat(c->folder_fd, c->name, &st, AT_SYMLINK_NOFOLLOW) &&
-	    st.st_dev == c->st.st_dev && st.st_ino == c->st.st_ino)
-		unlinkat(c->folder_fd, c->name, 0);
+	*ret_folder = c->socket.folder_fd;
+	*ret_name = c->socket.name;
+	*ret_st = c->socket.st;
 }
 
 /* The loop no longer runs: the timer that still points here is never called. */
@@ -699,7 +401,7 @@ void tbg_control_close(struct tbg_control *c)
 {
 	if (!c)
 		return;
-	tbg_loop_remove(c->s->loop, c->fd);
+	tbg_loop_remove(c->s->loop, c->socket.fd);
 	tbg_loop_remove(c->s->loop, c->done_fd);
 	for (int i = 0; i < CLIENTS_MAX; i++) {
 		struct client *cl = &c->clients[i];
@@ -714,9 +416,7 @@ void tbg_control_close(struct tbg_control *c)
 		}
 		client_close(cl);
 	}
-	close(c->fd);
-	socket_unlink(c);
-	close(c->folder_fd);
+	tbg_control_socket_close(&c->socket);
 	close(c->done_fd);
 	close(c->spare_fd);
 	free(c);

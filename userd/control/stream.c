@@ -83,6 +83,7 @@ static const struct {
 	int (*run)(struct tbg_stream *st);
 } streams[] = {
 	{ "objects", tbg_listing_run },
+	{ "connections", tbg_connections_run },
 	{ "warm",    tbg_warm_run },
 };
 

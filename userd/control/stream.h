@@ -50,5 +50,6 @@ int tbg_stream_line(struct tbg_stream *st, json_t *line);	/* drops line */
 /* What runs: 0, or negative errno, upon which the client is let go. */
 int tbg_listing_run(struct tbg_stream *st);
 int tbg_warm_run(struct tbg_stream *st);
+int tbg_connections_run(struct tbg_stream *st);
 
 #endif

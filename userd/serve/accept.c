@@ -60,12 +60,12 @@ static struct tbg_conn *conn_alloc(struct tbg_worker *w)
 		if (!slabs)
 			return NULL;
 		w->slabs = slabs;
-		c = aligned_alloc(64, SLAB_CONNS * sizeof(*c));
+		c = aligned_alloc(64, TBG_SLAB_CONNS * sizeof(*c));
 		if (!c)
 			return NULL;
-		memset(c, 0, SLAB_CONNS * sizeof(*c));
+		memset(c, 0, TBG_SLAB_CONNS * sizeof(*c));
 		w->slabs[w->slabs_nr++] = c;
-		for (int i = SLAB_CONNS - 1; i >= 0; i--) {
+		for (int i = TBG_SLAB_CONNS - 1; i >= 0; i--) {
 			c[i].next = w->free;
 			w->free = &c[i];
 		}
@@ -132,7 +132,7 @@ struct tbg_conn *tbg_worker_oldest(struct tbg_worker *w, const struct tbg_conn *
 	struct tbg_conn *ret = NULL;
 
 	for (unsigned int i = 0; i < w->slabs_nr; i++)
-		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++)
+		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + TBG_SLAB_CONNS; c++)
 			if (c != but && is(c) &&
 			    (!ret || (int32_t)(c->stamp_ms - ret->stamp_ms) < 0))
 				ret = c;
@@ -145,7 +145,7 @@ static unsigned int resting_find(struct tbg_worker *w, struct tbg_conn *ret[GIVE
 	unsigned int nr = 0;
 
 	for (unsigned int i = 0; i < w->slabs_nr; i++)
-		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++) {
+		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + TBG_SLAB_CONNS; c++) {
 			unsigned int at = nr;
 
 			if (w->now_ms - c->stamp_ms < GIVE_WAY_MS || !tbg_conn_rests(c))
@@ -168,7 +168,7 @@ static struct tbg_conn *head_of_most(struct tbg_worker *w)
 	unsigned int votes = 0;
 
 	for (unsigned int i = 0; i < w->slabs_nr; i++)
-		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++) {
+		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + TBG_SLAB_CONNS; c++) {
 			if (!tbg_conn_head_is_late(w, c, GIVE_WAY_MS))
 				continue;
 			if (!votes)
@@ -188,7 +188,7 @@ static void heads_give_way(struct tbg_worker *w, unsigned int wanted)
 	unsigned int nr = 0, room = w->conns_nr;
 
 	for (unsigned int i = 0; one && i < w->slabs_nr; i++)
-		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + SLAB_CONNS; c++)
+		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + TBG_SLAB_CONNS; c++)
 			if (tbg_conn_head_is_late(w, c, GIVE_WAY_MS) &&
 			    tbg_conn_same_client(c, one) && nr++ < GIVE_WAY_NR)
 				late[nr - 1] = c;

@@ -333,7 +333,7 @@ static void each_conn(struct tbg_worker *w, unsigned int from, unsigned int to,
 		      void (*fn)(struct tbg_worker *w, struct tbg_conn *c))
 {
 	for (unsigned int i = from; i < to && i < w->slabs_nr; i++)
-		for (unsigned int j = 0; j < SLAB_CONNS; j++)
+		for (unsigned int j = 0; j < TBG_SLAB_CONNS; j++)
 			if (w->slabs[i][j].state != TBG_CONN_FREE)
 				fn(w, &w->slabs[i][j]);
 }
@@ -342,6 +342,18 @@ void tbg_worker_each(struct tbg_worker *w,
 		     void (*fn)(struct tbg_worker *w, struct tbg_conn *c))
 {
 	each_conn(w, 0, w->slabs_nr, fn);
+}
+
+bool tbg_worker_slab_show(struct tbg_worker *w, unsigned int slab,
+			  struct tbg_conn_shown ret[TBG_SLAB_CONNS], unsigned int *ret_nr)
+{
+	unsigned int nr = 0;
+
+	for (unsigned int i = 0; slab < w->slabs_nr && i < TBG_SLAB_CONNS; i++)
+		if (w->slabs[slab][i].state != TBG_CONN_FREE)
+			tbg_conn_show(w, &w->slabs[slab][i], &ret[nr++]);
+	*ret_nr = nr;
+	return slab < w->slabs_nr;
 }
 
 /*
@@ -437,11 +449,15 @@ static void call_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 	call->fn(w, call, cqe->res);
 }
 
-void tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
+bool tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
 {
 	uint64_t one = 1;
 
 	pthread_mutex_lock(&w->mail_lock);
+	if (w->ended) {
+		pthread_mutex_unlock(&w->mail_lock);
+		return false;
+	}
 	mail->next = NULL;
 	mail->prev = w->mail_last;
 	*w->mail_last = mail;
@@ -449,7 +465,8 @@ void tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
 	mail->posted = true;
 	pthread_mutex_unlock(&w->mail_lock);
 	if (write(w->wake_fd, &one, sizeof(one)) < 0)
-		return;		/* full: it is awake all the same */
+		return true;	/* full: it is awake all the same */
+	return true;
 }
 
 /* mail_lock held */
@@ -484,6 +501,15 @@ static void mail_read(struct tbg_worker *w)
 		if (mail)
 			mail->fn(w, mail);
 	} while (mail);
+}
+
+/* What was posted until now is still read, with no connection left. */
+static void mail_end(struct tbg_worker *w)
+{
+	pthread_mutex_lock(&w->mail_lock);
+	w->ended = true;
+	pthread_mutex_unlock(&w->mail_lock);
+	mail_read(w);
 }
 
 static void wake_event(struct tbg_worker *w)
@@ -632,7 +658,7 @@ static int round_make(struct tbg_worker *w)
 	return 0;
 }
 
-int tbg_worker_run(struct tbg_worker *w)
+static int rounds(struct tbg_worker *w)
 {
 	uint64_t end_ns;
 	int err = 0;
@@ -662,5 +688,13 @@ int tbg_worker_run(struct tbg_worker *w)
 	end_ns = w->now_ns + END_NS;
 	while ((w->conns_nr || w->upstream_conns_nr) && w->now_ns < end_ns && !err)
 		err = round_make(w);
+	return err;
+}
+
+int tbg_worker_run(struct tbg_worker *w)
+{
+	int err = rounds(w);
+
+	mail_end(w);
 	return err;
 }

@@ -21,6 +21,8 @@
 
 #define TBG_OUT_BYTES	(192 << 10)	/* of a worker's send buffer */
 
+#define TBG_SLAB_CONNS	128	/* connections of a worker that are allocated at once */
+
 #define TBG_WAKE_NOW	(1ull << 32)	/* on wake_fd: end at once; less: look around */
 
 struct tbg_conn;
@@ -122,6 +124,7 @@ struct tbg_worker {
 	/* written by other threads */
 	pthread_mutex_t mail_lock;
 	struct tbg_mail *mail, **mail_last;
+	bool ended;			/* reads no mail any more */
 };
 
 /*
@@ -158,8 +161,11 @@ static inline uint64_t tbg_op_pack(enum tbg_op op, const void *object)
 void tbg_worker_call(struct io_uring_sqe *sqe, struct tbg_call *call);
 void tbg_worker_cancel(struct tbg_worker *w, struct tbg_call *call);
 
-/* Any thread: mail->fn runs in the worker's thread, once per post. */
-void tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail);
+/*
+ * Any thread: mail->fn runs in the worker's thread, once per post. False: it never
+ * will, for the worker has ended.
+ */
+bool tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail);
 /* Its own thread: what has been posted and not run does not run any more. */
 void tbg_worker_unpost(struct tbg_worker *w, struct tbg_mail *mail);
 

@@ -13,7 +13,6 @@
 #include "serve/worker.h"
 
 #define TICK_MS		125
-#define SLAB_CONNS	128
 
 /* accept.c */
 /*

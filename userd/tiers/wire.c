@@ -447,6 +447,15 @@ uint32_t tbg_wire_program(const struct tbg_wire *w)
 	return tbg_prog_id(w->progs[TBG_HOOK_INGRESS]);
 }
 
+void tbg_wire_own_each(const struct tbg_wire *w,
+		       bool (*fn)(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb,
+				  void *arg),
+		       void *arg)
+{
+	if (w->own)
+		tbg_tcbs_read(&w->tcbs, fn, arg);
+}
+
 bool tbg_wire_owns(const struct tbg_wire *w)
 {
 	return w->own;

@@ -2,7 +2,7 @@
 _toboggan()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-	local commands="status stats objects why purge deny warm top probe bench help"
+	local commands="status stats objects connections why purge deny warm top probe bench help"
 	local word command=
 
 	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
@@ -18,7 +18,7 @@ _toboggan()
 		return
 	fi
 	case $command in
-	objects)	word="--limit --json" ;;
+	objects|connections)	word="--limit --json" ;;
 	why)		word="--accept-encoding --json" ;;
 	purge)		word="--prefix --host --tag --all --json" ;;
 	deny)		word="--for --remove --json" ;;

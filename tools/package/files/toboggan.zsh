@@ -7,6 +7,7 @@ _arguments \
 	'1:command:((status\:"what the daemon is"
 		stats\:"what it has done"
 		objects\:"what is cached"
+		connections\:"the clients that are connected"
 		why\:"which tier would answer"
 		purge\:"take objects out of the cache"
 		deny\:"refuse clients"

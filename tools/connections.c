@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * `toboggan connections`: the connections of clients, those without a socket too, a line
+ * each. Called by the command line alone.
+ */
+#include "commands.h"
+
+#include <stdio.h>
+
+#include "ask.h"
+#include "show.h"
+
+/* 12.3 → "12.3 s", 7200 → "2.0 h"; in number_room(). */
+static const char *time_text(double s)
+{
+	char *ret = number_room();
+
+	if (s < 600)
+		snprintf(ret, NUMBER_ROOM, "%.1f s", s);
+	else if (s < 36000)
+		snprintf(ret, NUMBER_ROOM, "%.1f min", s / 60);
+	else
+		snprintf(ret, NUMBER_ROOM, "%.1f h", s / 3600);
+	return ret;
+}
+
+static double seconds_of(const json_t *o, const char *key)
+{
+	return json_number_value(json_object_get(o, key));
+}
+
+static void connections_show(const json_t *a)
+{
+	json_t *list = json_object_get(a, "connections"), *o;
+	long long total = number_of(a, "total");
+	size_t nr;
+
+	printf("%-5s %-6s %-12s %10s %10s %10s  %-22s %s\n", "tier", "socket", "state",
+	       "requests", "age", "idle", "address", "listener");
+	json_array_foreach(list, nr, o) {
+		printf("%-5s %-6s %-12s %10lld %10s %10s  ", text_of(o, "tier"),
+		       true_of(o, "socket") ? "yes" : "no", text_of(o, "state"),
+		       number_of(o, "requests"), time_text(seconds_of(o, "age_s")),
+		       time_text(seconds_of(o, "idle_s")));
+		printf("%-22s %s\n", text_of(o, "address"), text_of(o, "listener"));
+	}
+	if ((size_t)total > json_array_size(list))
+		printf("and %lld more\n", total - (long long)json_array_size(list));
+}
+
+int tbg_connections_run(const struct tbg_given *opt, int argc, char **argv)
+{
+	json_int_t limit = opt->limit < 0 ? 0 : opt->limit;
+
+	return tbg_control_show(opt, json_pack("{s:s, s:I}", "cmd", "connections", "limit", limit),
+				connections_show);
+}

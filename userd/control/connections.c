@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * {"cmd":"connections"}: those that the workers have, and those that wire owns and that
+ * have no socket. Each worker tells what it has in its own thread, a slab at a time and
+ * when asked by its mailbox, so that none is held up and no more than a slab is ever
+ * kept; what comes and goes meanwhile may be left out. A thread of its own.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/connection.h"
+#include "control/stream.h"
+#include "os/clock.h"
+#include "serve/worker.h"
+#include "tiers/tcb.h"
+#include "tiers/wire.h"
+
+#define CHUNK_BYTES	65536		/* per send */
+#define ROW_BYTES	512		/* a row's text is shorter */
+
+struct listing {
+	struct tbg_stream *stream;
+	uint64_t limit, total, shown;	/* rows; no limit: UINT64_MAX */
+	uint32_t now_ms;
+	char *chunk;
+	size_t len;
+	int err;
+	/* a question to a worker */
+	struct tbg_mail mail;
+	sem_t answered;
+	unsigned int slab, rows_nr;
+	bool more;
+	struct tbg_conn_shown rows[TBG_SLAB_CONNS];
+};
+
+static void flush(struct listing *l)
+{
+	if (!l->err)
+		l->err = tbg_stream_send(l->stream, l->chunk, l->len);
+	l->len = 0;
+}
+
+/* "192.0.2.1:80", "[2001:db8::1]:80" */
+static void end_text(const struct tbg_prefix *p, uint16_t port, char ret[TBG_PREFIX_TEXT + 8])
+{
+	char text[TBG_PREFIX_TEXT] = "unknown";
+
+	if (p->bits)
+		tbg_prefix_text(p, text);
+	text[strcspn(text, "/")] = 0;
+	snprintf(ret, TBG_PREFIX_TEXT + 8, strchr(text, ':') ? "[%s]:%u" : "%s:%u", text, port);
+}
+
+static void row_put(struct listing *l, const struct tbg_conn_shown *c)
+{
+	char peer[TBG_PREFIX_TEXT + 8], local[TBG_PREFIX_TEXT + 8];
+
+	if (l->total++ >= l->limit || l->err)
+		return;
+	end_text(&c->peer, c->peer_port, peer);
+	end_text(&c->local, c->local_port, local);
+	l->len += snprintf(l->chunk + l->len, ROW_BYTES,
+			   "%s{\"address\":\"%s\",\"listener\":\"%s\",\"tier\":\"%s\",\"socket\":%s,\"state\":\"%s\",\"age_s\":%.3f,\"idle_s\":%.3f,\"requests\":%u}",
+			   l->shown++ ? "," : "", peer, local, c->tier,
+			   c->socket ? "true" : "false", c->state, c->age_ms / 1e3,
+			   c->idle_ms / 1e3, c->answers);
+	if (l->len > CHUNK_BYTES - ROW_BYTES)
+		flush(l);
+}
+
+/* In the worker's thread. */
+static void on_mail(struct tbg_worker *w, struct tbg_mail *mail)
+{
+	struct listing *l = (void *)((char *)mail - offsetof(struct listing, mail));
+
+	l->more = tbg_worker_slab_show(w, l->slab, l->rows, &l->rows_nr);
+	sem_post(&l->answered);
+}
+
+static void worker_list(struct listing *l, struct tbg_worker *w)
+{
+	for (l->slab = 0, l->more = true; l->more && !l->err; l->slab++) {
+		if (!tbg_worker_post(w, &l->mail))
+			return;
+		while (sem_wait(&l->answered) && errno == EINTR)
+			;
+		for (unsigned int i = 0; i < l->rows_nr; i++)
+			row_put(l, &l->rows[i]);
+	}
+}
+
+static uint32_t ms_since(const struct listing *l, uint32_t then_ms)
+{
+	int32_t ms = l->now_ms - then_ms;
+
+	return ms > 0 ? ms : 0;		/* a segment that came since we began */
+}
+
+static bool own_list(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)
+{
+	static const char *const states[] = {
+#define X(name, text) [TBG_TCB_##name] = text,
+		TBG_TCB_LIST(X)
+#undef X
+	};
+	struct listing *l = arg;
+	struct tbg_conn_shown row = {
+		.peer.bits = 128, .peer_port = ntohs(key->ends.remote_port),
+		.local.bits = 128, .local_port = ntohs(key->ends.local_port),
+		.tier = "wire", .state = "?", .answers = tcb->answers,
+		.age_ms = ms_since(l, tcb->born_ms), .idle_ms = ms_since(l, tcb->seen_ms),
+	};
+
+	memcpy(row.peer.address, key->ends.remote, 16);
+	memcpy(row.local.address, key->ends.local, 16);
+	if (tcb->state < TBG_TCB_STATES)
+		row.state = states[tcb->state];
+	row_put(l, &row);
+	return !l->err;
+}
+
+static void all_list(struct listing *l)
+{
+	const struct tbg_server *s = l->stream->s;
+
+	for (unsigned int i = 0; i < s->workers_nr; i++)
+		worker_list(l, &s->workers[i]);
+	l->now_ms = tbg_mono_ns() / 1000000;
+	if (s->wire && !l->err)
+		tbg_wire_own_each(s->wire, own_list, l);
+	l->len += sprintf(l->chunk + l->len, "],\"total\":%llu}\n", (unsigned long long)l->total);
+	flush(l);
+}
+
+int tbg_connections_run(struct tbg_stream *st)
+{
+	static const char no_memory[] =
+		"{\"ok\":false,\"error\":\"connections: out of memory\"}\n";
+	struct listing *l = calloc(1, sizeof(*l));
+	char *chunk = malloc(CHUNK_BYTES);
+	int err;
+
+	if (l && chunk && !sem_init(&l->answered, 0, 0)) {
+		l->stream = st;
+		l->limit = (uint64_t)json_integer_value(json_object_get(st->req, "limit")) ?: UINT64_MAX;
+		l->chunk = chunk;
+		l->mail.fn = on_mail;
+		l->len = sprintf(chunk, "{\"ok\":true,\"connections\":[");
+		all_list(l);
+		err = l->err;
+		sem_destroy(&l->answered);
+	} else {
+		err = tbg_stream_send(st, no_memory, sizeof(no_memory) - 1);
+	}
+	free(chunk);
+	free(l);
+	return err;
+}

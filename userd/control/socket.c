@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The socket file of the control socket: its folder, made if need be; a dead daemon's
+ * socket replaced, a live one's not; what root binds, given to the daemon's user. For
+ * control.c, before there are threads. Must not follow what others may exchange.
+ */
+#include "control/socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "control/control.h"
+#include "os/message.h"
+#include "os/privilege.h"
+#include "os/trusted_path.h"
+
+#define BACKLOG		128
+#define PATH_LEN	sizeof(((struct sockaddr_un *)0)->sun_path)
+#define LOCK_MS		2000		/* for another start to be done with the folder */
+
+/*
+ * Two daemons that start at once must not unlink each other's socket: each holds
+ * the folder for a moment. Whoever may read it can lock it for ever, which is
+ * not to keep us from starting.
+ */
+static void folder_wait(int fd, const char *dir)
+{
+	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; i++) {
+		if (i == LOCK_MS / 10) {
+			tbg_warn("toboggand: --control: somebody keeps %s locked; starting without the lock",
+				dir);
+			return;
+		}
+		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+	}
+}
+
+/* Of a path of a socket, or of its folder. */
+static void folder_name(const char *path, char ret[PATH_LEN])
+{
+	char *slash;
+
+	snprintf(ret, PATH_LEN, "%s", path);
+	slash = strrchr(ret, '/');
+	if (!slash)
+		strcpy(ret, ".");
+	else if (slash == ret)
+		strcpy(ret, "/");
+	else
+		*slash = 0;
+}
+
+/*
+ * Makes the folder, as its user where that may, or else as root, whose parent it is
+ * then: the new folder is given away by its descriptor.
+ */
+static int folder_make(const char *dir, const struct tbg_identity *id)
+{
+	const char *name;
+	int above, fd, err;
+
+	if (!id->change)
+		return mkdir(dir, 0755) ? -errno : 0;
+	tbg_privilege_files_of(id);
+	err = mkdir(dir, 0755) ? -errno : 0;
+	tbg_privilege_files_own();
+	if (err != -EACCES)
+		return err;
+	above = tbg_trusted_parent(dir, &name);
+	if (above < 0)
+		return above;
+	fd = -EACCES;
+	if (tbg_trusted_is(above) && !mkdirat(above, name, 0755))
+		fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	err = fd < 0 ? fd == -EACCES ? fd : -errno : 0;
+	if (!err && fchown(fd, id->uid, id->gid))
+		err = -errno;
+	if (fd >= 0)
+		close(fd);
+	close(above);
+	return err;
+}
+
+/*
+ * The folder, as a descriptor. Where only a link of somebody else leads there, it is
+ * the user's to follow, and what is done in it is done as the user alone.
+ */
+static int folder_find(struct tbg_control_socket *s, const char *dir,
+		       const struct tbg_identity *id)
+{
+	int path_fd, fd;
+
+	if (!id->change) {
+		fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		return fd < 0 ? -errno : fd;
+	}
+	path_fd = tbg_trusted_folder(dir);
+	s->as_user = path_fd == -ELOOP;
+	if (path_fd < 0 && !s->as_user)
+		return path_fd;
+	if (s->as_user)
+		tbg_privilege_files_of(id);
+	fd = openat(s->as_user ? AT_FDCWD : path_fd, s->as_user ? dir : ".",
+		    O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = fd < 0 ? -errno : fd;
+	if (s->as_user)
+		tbg_privilege_files_own();
+	else
+		close(path_fd);
+	return fd;
+}
+
+/* The folder of path, made if it is missing, and held locked. */
+static int folder_open(struct tbg_control_socket *s, const char *path,
+		       const struct tbg_identity *id)
+{
+	char dir[PATH_LEN];
+	int fd, err;
+
+	folder_name(path, dir);
+	fd = folder_find(s, dir, id);
+	if (fd == -ENOENT) {
+		err = folder_make(dir, id);
+		if (err && err != -EEXIST)
+			return err;
+		fd = folder_find(s, dir, id);
+	}
+	if (fd >= 0)
+		folder_wait(fd, dir);
+	return fd;
+}
+
+/* In the folder by its name alone, whatever becomes of the folder's own. */
+static int in_folder(const struct tbg_control_socket *s, int fd,
+		     int (*call)(int fd, const struct sockaddr *addr, socklen_t len))
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int back = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), err;
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", s->name);
+	err = back < 0 || fchdir(s->folder_fd) ? -errno : 0;
+	if (!err && call(fd, (const struct sockaddr *)&addr, sizeof(addr)))
+		err = -errno;
+	if (back >= 0 && fchdir(back))
+		err = err ?: -errno;
+	if (back >= 0)
+		close(back);
+	return err;
+}
+
+/* -EADDRINUSE: somebody answers there; *ret_pid is who, or 0. */
+static int dead_remove(const struct tbg_control_socket *s, pid_t *ret_pid)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct ucred peer = { 0 };
+	socklen_t len = sizeof(peer);
+	struct stat st;
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	err = in_folder(s, fd, connect);
+	if (!err)
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len);
+	close(fd);
+	*ret_pid = peer.pid;
+	if (!err || err == -EAGAIN)
+		return -EADDRINUSE;
+	if (err == -ENOENT)
+		return 0;
+	if (err != -ECONNREFUSED)
+		return err;
+	if (fstatat(s->folder_fd, s->name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	return unlinkat(s->folder_fd, s->name, 0) ? -errno : 0;
+}
+
+/*
+ * The socket that root has bound is given to the user, by its descriptor: in a folder
+ * that others may write to, what has that name by now may be a file of root's.
+ */
+static int socket_give(struct tbg_control_socket *s, const struct tbg_identity *id)
+{
+	int fd = openat(s->folder_fd, s->name, O_PATH | O_NOFOLLOW | O_CLOEXEC), err = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &s->st))
+		err = -errno;
+	else if (!S_ISSOCK(s->st.st_mode) || s->st.st_uid != geteuid() || s->st.st_nlink != 1)
+		err = -EEXIST;
+	else if (fchownat(fd, "", id->uid, id->gid, AT_EMPTY_PATH))
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+/* As the user, who owns it then; else as root, and given away. */
+static int socket_bind(struct tbg_control_socket *s, const struct tbg_identity *id)
+{
+	mode_t old = umask(0177);
+	int err;
+
+	if (id->change)
+		tbg_privilege_files_of(id);
+	err = in_folder(s, s->fd, bind);
+	if (id->change)
+		tbg_privilege_files_own();
+	if (err == -EACCES && id->change && !s->as_user) {
+		err = in_folder(s, s->fd, bind);
+		err = err ?: socket_give(s, id);
+	}
+	umask(old);
+	if (!err && fstatat(s->folder_fd, s->name, &s->st, AT_SYMLINK_NOFOLLOW))
+		err = -errno;
+	if (err)
+		return err;
+	return listen(s->fd, BACKLOG) ? -errno : 0;
+}
+
+static int socket_open(struct tbg_control_socket *s, const char *path,
+		       const struct tbg_identity *id, pid_t *ret_pid)
+{
+	const char *slash = strrchr(path, '/');
+	int err;
+
+	if (!*path || strlen(path) >= PATH_LEN)
+		return -ENAMETOOLONG;
+	s->name = slash ? slash + 1 : path;
+	s->folder_fd = folder_open(s, path, id);
+	if (s->folder_fd < 0)
+		return s->folder_fd;
+	err = dead_remove(s, ret_pid);
+	if (err)
+		goto no_socket;
+	s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	err = s->fd < 0 ? -errno : socket_bind(s, id);
+	if (!err) {
+		flock(s->folder_fd, LOCK_UN);
+		return 0;
+	}
+	if (s->fd >= 0)
+		close(s->fd);
+no_socket:
+	close(s->folder_fd);
+	return err;
+}
+
+void tbg_control_socket_explain(const char *path, int err, pid_t pid, char *ret_msg,
+				size_t msg_len)
+{
+	if (err == -EADDRINUSE)
+		snprintf(ret_msg, msg_len, "%s: a daemon (pid %d) answers there; stop it, or choose another path",
+			 path, (int)pid);
+	else if (err == -ENAMETOOLONG)
+		snprintf(ret_msg, msg_len, "%s: a socket's path has 1 to %zu bytes; choose another one",
+			 path, PATH_LEN - 1);
+	else if (err == -EEXIST || err == -ENOTSOCK)
+		snprintf(ret_msg, msg_len, "%s: exists and is not a socket; remove it, or choose another path",
+			 path);
+	else if (err == -EMFILE || err == -ENFILE)
+		snprintf(ret_msg, msg_len, "%s: %s; raise the limit of open files (ulimit -n)",
+			 path, strerror(-err));
+	else
+		snprintf(ret_msg, msg_len, "%s: %s; choose a path in a folder that can be written",
+			 path, strerror(-err));
+}
+
+static int folder_check(const char *dir)
+{
+	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC), err;
+
+	if (fd < 0)
+		return -errno;
+	err = faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) ? -errno : 0;
+	close(fd);
+	return err;
+}
+
+int tbg_control_check(const char *path)
+{
+	char dir[PATH_LEN], above[PATH_LEN];
+	struct stat st;
+	int err;
+
+	if (!lstat(path, &st) && !S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	folder_name(path, dir);
+	err = folder_check(dir);
+	if (err != -ENOENT)
+		return err;
+	folder_name(dir, above);
+	return folder_check(above);
+}
+
+int tbg_control_socket_open(struct tbg_control_socket *s, const char *path,
+			    const struct tbg_identity *id, char *ret_msg, size_t msg_len)
+{
+	pid_t pid = 0;
+	int err = socket_open(s, path, id, &pid);
+
+	if (err)
+		tbg_control_socket_explain(path, err, pid, ret_msg, msg_len);
+	return err;
+}
+
+/* If that is ours to do: else main/privileged.c does it. */
+static void socket_unlink(const struct tbg_control_socket *s)
+{
+	struct stat st;
+
+	if (!fstatat(s->folder_fd, s->name, &st, AT_SYMLINK_NOFOLLOW) &&
+	    st.st_dev == s->st.st_dev && st.st_ino == s->st.st_ino)
+		unlinkat(s->folder_fd, s->name, 0);
+}
+
+void tbg_control_socket_close(struct tbg_control_socket *s)
+{
+	close(s->fd);
+	socket_unlink(s);
+	close(s->folder_fd);
+}
