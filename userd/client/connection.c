@@ -151,7 +151,7 @@ void tbg_conn_close(struct tbg_worker *w, struct tbg_conn *c)
 	w->out_len = 0;		/* never another connection's */
 	tbg_conn_log_held(w, c);
 	if (x)
-		tbg_conn_transfer_note(w, c, x, x->told);
+		tbg_conn_transfer_note(w, c, x, x->delivery >= TBG_DELIVERY_SENDING);
 	traffic_free(c);
 	if (!c->ops) {
 		conn_release(w, c);

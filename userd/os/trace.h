@@ -15,6 +15,7 @@
 	X(ACCEPT, "connection begins", "descriptor") \
 	X(CLOSE, "connection closes", "descriptor") \
 	X(TRANSFER, "transfer begins", "descriptor") \
+	X(PHASE, "transfer enters a phase", "enum tbg_transfer_phase") \
 	X(SEND, "request goes out to a server", "attempt") \
 	X(HEAD, "head of a response has come", "status") \
 	X(DELIVER, "answer begins", "status") \

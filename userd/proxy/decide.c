@@ -176,7 +176,8 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 {
 	bool stored;
 
-	s->refresh_ns = tbg_response_directives_refresh_ns(&s->terms, x->refreshes);
+	s->refresh_ns = tbg_response_directives_refresh_ns(&s->terms,
+							   x->serves == TBG_SERVES_CACHE);
 	s->authorized = x->wish.authorization;
 	s->made_here = x->protocol->runs_programs;
 	s->older = !x->r.minor;
@@ -249,7 +250,7 @@ void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status)
 {
 	const struct tbg_stored *s = x->selected;
 
-	if (!x->c || x->begun || (status != 503 && hide(x, false)))
+	if (!x->c || x->delivery || (status != 503 && hide(x, false)))
 		return;
 	if (s && status == 502 && must_not_hide(s))
 		status = 504;		/* RFC 9111 5.2.2.2 */
@@ -274,7 +275,8 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 	x->root = of->root ? strdup(of->root) : NULL;
 	x->m.method = TBG_METHOD_GET;
 	x->method = TBG_VALUE("GET");
-	x->wish.get = x->refreshes = true;
+	x->wish.get = true;
+	x->serves = TBG_SERVES_CACHE;
 	x->wish.head = x->wish.range = false;
 	tbg_stored_get(s);
 	x->selected = s;
@@ -413,22 +415,21 @@ static enum tbg_join join_of(const struct tbg_transfer *x)
 	return x->fwd == TBG_FWD_URI_MISS ? TBG_JOIN_HOPING : TBG_JOIN_NOT;
 }
 
-void tbg_transfer_go(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_transfer_ask(struct tbg_transfer *x)
 {
 	switch (tbg_store_enter(x->w->s->stock, &x->uri, x->fields.text,
 				x->fields.len, join_of(x), &x->waiter,
 				&x->flight)) {
 	case TBG_TURN_WAIT:
-		x->waiting = true;
 		/* once, for who asks for less: it may take longer than that is worth */
 		x->waits = tbg_transfer_asks_less(&x->wish) ? WAITS_MAX : x->waits + 1;
 		x->stamp_ms = x->w->now_ms;
-		break;
+		return TBG_TRANSFER_WAIT;
 	case TBG_TURN_LEAD:
 	case TBG_TURN_ALONE:
-		tbg_fetch_begin(x);
 		break;
 	}
+	return TBG_TRANSFER_CONNECT;
 }
 
 bool tbg_transfer_loops(const struct tbg_transfer *x)
@@ -442,13 +443,14 @@ bool tbg_transfer_loops(const struct tbg_transfer *x)
 	return false;
 }
 
-void tbg_transfer_refuse(struct tbg_transfer *x, unsigned int status)
+enum tbg_transfer_phase tbg_transfer_refuse(struct tbg_transfer *x, unsigned int status)
 {
 	/* a body is never read */
 	x->up_body = x->m.chunked || x->m.content_length || status == 411;
 	x->fwd = TBG_FWD_NOT;
 	tbg_deliver_error(x, status);
 	tbg_deliver_push(x);
+	return TBG_TRANSFER_DONE;
 }
 
 bool tbg_transfer_bypasses(struct tbg_transfer *x)
@@ -458,41 +460,39 @@ bool tbg_transfer_bypasses(struct tbg_transfer *x)
 	       x->wish.origin_condition;
 }
 
-void tbg_transfer_decide(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_transfer_decide(struct tbg_transfer *x)
 {
 	bool bypass = tbg_transfer_bypasses(x);
 
 	if (!bypass && decide_stored(x))
-		return;
+		return TBG_TRANSFER_DONE;
 	if (x->wish.cc.only_if_cached && x->fwd != TBG_FWD_METHOD)
-		tbg_transfer_refuse(x, 504);		/* RFC 9111 5.2.1.7 */
-	else if (bypass)
-		tbg_fetch_begin(x);
-	else if (tbg_transfer_loops(x))
-		tbg_transfer_refuse(x, 508);
-	else
-		tbg_transfer_go(x);
+		return tbg_transfer_refuse(x, 504);	/* RFC 9111 5.2.1.7 */
+	if (bypass)
+		return TBG_TRANSFER_CONNECT;
+	if (tbg_transfer_loops(x))
+		return tbg_transfer_refuse(x, 508);
+	return tbg_transfer_ask(x);
 }
 
 /* The fetch that this one waited for is over. */
-static void waited(struct tbg_transfer *x)
+static enum tbg_transfer_phase waited(struct tbg_transfer *x)
 {
 	unsigned int status = x->waiter.status;
 
-	x->waiting = false;
 	if (!x->c)
-		return;
+		return x->phase;
 	x->collapsed = true;
 	if (status && status != TBG_LANDED_ERROR && tbg_transfer_asks_less(&x->wish))
 		status = 0;		/* its own fetch need not fail as the whole did */
 	if (status && status != TBG_LANDED_ERROR) {
 		tbg_transfer_failed(x, status);
-		return;
+		return TBG_TRANSFER_DONE;
 	}
 	if (decide_stored(x) || (status && hide(x, true)))
-		return;
+		return TBG_TRANSFER_DONE;
 	x->collapsed = false;
-	tbg_transfer_go(x);
+	return tbg_transfer_ask(x);
 }
 
 void tbg_transfer_on_waited(struct tbg_worker *w, struct tbg_mail *mail)
@@ -503,6 +503,6 @@ void tbg_transfer_on_waited(struct tbg_worker *w, struct tbg_mail *mail)
 					  offsetof(struct tbg_transfer, waiter));
 
 	tbg_transfer_hold(x);
-	waited(x);
+	tbg_transfer_go_on(x, waited(x));
 	tbg_transfer_release(x);
 }

@@ -158,7 +158,8 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_response_plan *d,
 }
 
 /* What the answer's length makes of the connection. */
-static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan *d)
+static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan *d,
+			  bool bodiless)
 {
 	struct tbg_lines *l = &x->pre;
 
@@ -167,9 +168,8 @@ static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan
 		x->persist = TBG_PERSIST_NOT;
 		return;
 	}
-	if (!x->bodiless && d->length < 0) {
-		x->chunked = x->m.minor;
-		if (x->chunked)
+	if (!bodiless && d->length < 0) {
+		if (x->m.minor)
 			tbg_lines_text(l, "Transfer-Encoding: chunked\r\n");
 		else
 			x->persist = TBG_PERSIST_NOT;
@@ -178,6 +178,16 @@ static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan
 	if (x->up_body || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
 	tbg_lines_text(l, tbg_persist_line(x->persist));
+}
+
+static enum tbg_framing framing_of(const struct tbg_transfer *x,
+				   const struct tbg_response_plan *d, bool bodiless)
+{
+	if (bodiless)
+		return TBG_FRAMING_NONE;
+	if (d->status != 101 && d->length < 0 && x->m.minor)
+		return TBG_FRAMING_CHUNKED;
+	return d->limit == UINT64_MAX ? TBG_FRAMING_CLOSE : TBG_FRAMING_LENGTH;
 }
 
 static void seek(struct tbg_transfer *x, uint64_t from)
@@ -218,28 +228,28 @@ static const struct tbg_location *adding_location(const struct tbg_transfer *x)
 void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *plan)
 {
 	struct tbg_response_plan with = *plan, *d = &with;
+	bool bodiless = d->status != 101 && tbg_response_bodiless(d->status, x->m.method);
 	uint32_t age_off;
 
 	with.location = adding_location(x);
 
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_DELIVER, x, plan->status);
-	x->begun = true;
+	tbg_delivery_enter(x, TBG_DELIVERY_MADE);
 	x->begun_ms = x->w->now_ms;
 	x->head_at = x->pre.len;
 	x->status = d->status;
-	x->bodiless = d->status != 101 &&
-		      tbg_response_bodiless(d->status, x->m.method);
+	x->out_framing = framing_of(x, d, bodiless);
 	x->ended = d->ended;
 	x->consumes = d->consumes;
 	x->limit = d->limit;
-	if (d->source && !x->bodiless) {
+	if (d->source && !bodiless) {
 		atomic_fetch_add(&d->source->refs, 1);
 		x->source = d->source;
 		seek(x, d->from);
 	}
 	tbg_deliver_head(&x->pre, d, &age_off);
 	cache_status(x, &x->pre);
-	framing_lines(x, d);
+	framing_lines(x, d, bodiless);
 	tbg_lines_put(&x->pre, "\r\n", 2);
 	if (x->persist == TBG_PERSIST_NOT && x->c)
 		x->c->traffic->close_after = true;
@@ -247,9 +257,9 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *p
 
 void tbg_deliver_whole(struct tbg_transfer *x, const void *b, size_t len)
 {
-	if (x->bodiless)
+	if (x->out_framing == TBG_FRAMING_NONE)
 		return;
-	x->bodiless = true;		/* it stands in pre */
+	x->out_framing = TBG_FRAMING_NONE;	/* it stands in pre */
 	x->body_sent = len;
 	tbg_lines_put(&x->pre, b, len);
 }
@@ -262,10 +272,10 @@ void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 	const char *type = "text/plain";
 	size_t len = tbg_error_body(status, text);
 
-	x->begun = true;
+	tbg_delivery_enter(x, TBG_DELIVERY_MADE);
 	x->head_at = x->pre.len;
 	x->status = status;
-	x->bodiless = true;		/* its text stands in pre */
+	x->out_framing = TBG_FRAMING_NONE;	/* its text stands in pre */
 	if (x->up_body || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
 	page = tbg_pages_read(x->w->s, location, status, &len, &type);
@@ -289,7 +299,7 @@ void tbg_deliver_interim(struct tbg_transfer *x, unsigned int status,
 			 const char *reason, size_t reason_len,
 			 const char *fields, size_t len)
 {
-	if (!x->c || x->begun || !x->m.minor)
+	if (!x->c || x->delivery || !x->m.minor)
 		return;
 	status_line(&x->pre, status, reason, reason_len);
 	tbg_lines_put(&x->pre, fields, len);
@@ -317,7 +327,7 @@ static void chunk_begin(struct tbg_transfer *x)
 {
 	uint64_t len = available(x);
 
-	if (!x->chunked || x->chunk_left || x->post.len || x->last)
+	if (x->out_framing != TBG_FRAMING_CHUNKED || x->chunk_left || x->post.len || x->last)
 		return;
 	if (len) {
 		tbg_lines_add(&x->pre, "%llx\r\n", (unsigned long long)len);
@@ -386,7 +396,7 @@ static void source_advance(struct tbg_transfer *x, size_t n)
 {
 	x->read += n;
 	x->body_sent += n;
-	if (x->chunked)
+	if (x->out_framing == TBG_FRAMING_CHUNKED)
 		x->chunk_left -= n;
 	while (n) {
 		size_t rest = x->at->len - x->at_off;
@@ -417,7 +427,8 @@ void tbg_deliver_consume(struct tbg_transfer *x)
 
 static void advance(struct tbg_transfer *x, size_t n, size_t body)
 {
-	x->told |= x->begun && x->pre_off + n > x->head_at;
+	if (x->delivery == TBG_DELIVERY_MADE && x->pre_off + n > x->head_at)
+		tbg_delivery_enter(x, TBG_DELIVERY_SENDING);
 	n = text_advance(&x->pre, &x->pre_off, n);
 	if (!n)
 		return;
@@ -433,17 +444,33 @@ static void advance(struct tbg_transfer *x, size_t n, size_t body)
 	text_advance(&x->post, &x->post_off, n);
 }
 
+/* Whether the body ends with the next len bytes of its source. */
+static bool body_ends(const struct tbg_transfer *x, uint64_t len)
+{
+	switch (x->out_framing) {
+	case TBG_FRAMING_NONE:
+		return true;
+	case TBG_FRAMING_CHUNKED:
+		return x->last;
+	case TBG_FRAMING_LENGTH:
+		return x->read + len >= x->limit;
+	default:
+		return x->ended && available(x) <= len;
+	}
+}
+
 /* Whether everything there will ever be is sent. */
 static bool finished(const struct tbg_transfer *x)
 {
-	if (!x->begun || x->pre.len || x->post.len || x->chunk_left)
-		return false;
-	if (x->bodiless)
-		return true;
-	if (x->chunked)
-		return x->last;
-	return x->limit == UINT64_MAX ? x->ended && !available(x)
-				      : x->read >= x->limit;
+	return x->delivery && !x->pre.len && !x->post.len && !x->chunk_left && body_ends(x, 0);
+}
+
+/* Bytes of the source that may go now. */
+static uint64_t body_due(const struct tbg_transfer *x)
+{
+	if (!x->delivery || x->out_framing == TBG_FRAMING_NONE)
+		return 0;
+	return x->out_framing == TBG_FRAMING_CHUNKED ? x->chunk_left : available(x);
 }
 
 /* One call's worth; false: nothing (more) can be sent now. */
@@ -458,11 +485,8 @@ static bool send_some(struct tbg_transfer *x)
 
 	if (x->source && !x->at)
 		x->at = x->source->first;
-	if (x->begun && !x->bodiless)
-		chunk_begin(x);
-	body_max = x->chunked ? x->chunk_left : available(x);
-	if (!x->begun || x->bodiless)
-		body_max = 0;
+	chunk_begin(x);
+	body_max = body_due(x);
 	nr = iov_text(iov, &x->pre, x->pre_off);
 	body = iov_pieces(x, iov + nr, IOV_NR - 2,
 			  body_max < SEND_BYTES ? body_max : SEND_BYTES);
@@ -473,10 +497,7 @@ static bool send_some(struct tbg_transfer *x)
 	sum = iov_sum(iov, nr);
 	if (!sum)
 		return false;
-	all = x->begun && body == body_max &&
-	      (x->bodiless || (x->chunked ? x->last :
-			       x->limit == UINT64_MAX ? x->ended
-						      : x->read + body >= x->limit));
+	all = x->delivery && body == body_max && body_ends(x, body);
 	n = tbg_conn_write(x->w, x->c, iov, nr, sum, all, x->taken);
 	if (n == -EAGAIN) {
 		x->blocked = true;
@@ -498,7 +519,7 @@ static bool send_some(struct tbg_transfer *x)
  */
 static bool held(const struct tbg_transfer *x)
 {
-	return x->begun && !x->told && !x->up_body && x->source &&
+	return x->delivery == TBG_DELIVERY_MADE && !x->up_body && x->source &&
 	       x->limit <= HELD_BYTES && x->source->len < x->limit &&
 	       x->w->now_ms - x->begun_ms < HELD_MS;
 }
@@ -516,6 +537,7 @@ static void push(struct tbg_transfer *x)
 	if (x->c && finished(x)) {
 		struct tbg_conn *c = x->c;
 
+		tbg_delivery_enter(x, TBG_DELIVERY_ANSWERED);
 		x->c = NULL;
 		tbg_conn_answered(x->w, c, x);
 	}
@@ -550,7 +572,7 @@ void tbg_deliver_due(struct tbg_worker *w)
 		w->due_nr--;
 		x->due = false;
 		push(x);
-		if (x->running)		/* also once the client has all it gets */
+		if (tbg_transfer_fetches(x))	/* also once the client has all it gets */
 			tbg_fetch_resume(x);
 		tbg_transfer_release(x);
 	}
@@ -564,7 +586,7 @@ void tbg_deliver_end(struct tbg_transfer *x)
 
 bool tbg_deliver_retract(struct tbg_transfer *x)
 {
-	if (x->told || x->tunnel)
+	if (x->delivery >= TBG_DELIVERY_SENDING || x->tunnel)
 		return false;
 	tbg_byte_chain_put(x->source);
 	x->source = NULL;
@@ -574,8 +596,9 @@ bool tbg_deliver_retract(struct tbg_transfer *x)
 	x->limit = UINT64_MAX;
 	x->pre.len = x->head_at;
 	x->post.len = x->post_off = 0;
-	x->begun = x->chunked = x->ended = x->last = false;
-	x->bodiless = x->consumes = x->stored = false;
+	tbg_delivery_enter(x, TBG_DELIVERY_NONE);
+	x->out_framing = TBG_FRAMING_NONE;
+	x->ended = x->last = x->consumes = x->stored = false;
 	return true;
 }
 
@@ -588,7 +611,7 @@ void tbg_deliver_break(struct tbg_transfer *x)
 	if (!x->c)
 		return;
 	/* an orderly end would be the end of a body without length */
-	if (!x->chunked && x->limit == UINT64_MAX)
+	if (x->out_framing == TBG_FRAMING_CLOSE)
 		setsockopt(x->c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	tbg_conn_kill(x->w, x->c);
 }

@@ -50,7 +50,7 @@ void tbg_fetch_origin_end(struct tbg_transfer *x, bool keep)
 void tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
 {
 	x->filling = false;
-	x->running = false;
+	tbg_transfer_enter(x, TBG_TRANSFER_DONE);
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_LAND, x, status);
 	tbg_transfer_pile_put(x);
 	tbg_transfer_land(x, status, pass);
@@ -58,7 +58,7 @@ void tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
 
 void tbg_fetch_stop(struct tbg_transfer *x)
 {
-	if (!x->running)
+	if (!tbg_transfer_fetches(x))
 		return;
 	tbg_fetch_origin_end(x, false);
 	tbg_fetch_end(x, 0, false);		/* who waits for it may have more luck */
@@ -66,21 +66,21 @@ void tbg_fetch_stop(struct tbg_transfer *x)
 
 void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
 {
-	if (!x->running)
+	if (!tbg_transfer_fetches(x))
 		return;
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_FAIL, x, status);
-	tbg_debug("upstream %s: %.*s %.*s: %u after %llu ms, %u servers tried, %s",
+	tbg_debug("upstream %s: %.*s %.*s: %u after %llu ms, %u servers tried; it %s",
 		  x->upstream->name, (int)x->method.len, x->method.text, (int)x->target.len,
 		  x->target.text, status,
 		  (unsigned long long)(x->w->now_ns - x->start_ns) / 1000000, x->tries,
-		  x->head_done ? "its head has come" : "no head has come");
+		  tbg_transfer_phase_text(x->phase));
 	tbg_fetch_origin_end(x, false);
 	tbg_fetch_end(x, status, false);
 	if (x->hit)			/* the client has it from there */
 		return;
 	if (x->checks)
 		tbg_health_found(x, 0);
-	else if (x->begun && !tbg_deliver_retract(x))
+	else if (x->delivery && !tbg_deliver_retract(x))
 		tbg_deliver_break(x);
 	else
 		tbg_transfer_failed(x, status);
@@ -91,6 +91,8 @@ void tbg_fetch_try_next(struct tbg_transfer *x, unsigned int status)
 	struct tbg_upstream *u = x->upstream;
 	struct tbg_backend *b = NULL;
 
+	if (x->phase != TBG_TRANSFER_CONNECT)
+		tbg_transfer_enter(x, TBG_TRANSFER_CONNECT);
 	if (x->checks)
 		b = x->tries++ ? NULL : x->checks;
 	else if (x->tries++ <= u->nr)
@@ -130,7 +132,7 @@ void tbg_fetch_begin(struct tbg_transfer *x)
 {
 	const struct tbg_message *m = &x->m;
 
-	x->running = true;
+	tbg_transfer_enter(x, TBG_TRANSFER_CONNECT);
 	x->up_body = (!x->spool || x->hoards) &&
 		     (m->chunked || m->content_length || x->tunnel);
 	x->expecting = m->expect_continue && x->up_body;
@@ -216,7 +218,7 @@ static void taking_check(struct tbg_transfer *x)
 {
 	int queued;
 
-	if (!x->o->connected || x->head_done || ioctl(x->o->fd, SIOCOUTQ, &queued))
+	if (x->phase != TBG_TRANSFER_ASK || ioctl(x->o->fd, SIOCOUTQ, &queued))
 		return;
 	if (queued < x->up_queued)
 		x->stamp_ms = x->w->now_ms;
@@ -229,27 +231,39 @@ static uint32_t limit_of(const struct tbg_transfer *x)
 	const struct tbg_upstream_terms *terms = &x->upstream->terms;
 	uint32_t limit_ms = terms->idle_ms;
 
-	if (!x->o->connected)
+	if (x->phase == TBG_TRANSFER_CONNECT)
 		limit_ms = terms->connect_ms;
-	else if (!x->head_done)
+	else if (x->phase == TBG_TRANSFER_ASK)
 		limit_ms = terms->first_byte_ms;
 	if (x->checks && limit_ms > tbg_health_limit_ms(x->upstream))
 		limit_ms = tbg_health_limit_ms(x->upstream);
 	return limit_ms;
 }
 
+static const char *late_text(const struct tbg_transfer *x)
+{
+	switch (x->phase) {
+	case TBG_TRANSFER_CONNECT:
+		return "no connection in time";
+	case TBG_TRANSFER_ASK:
+		return "no answer in time";
+	default:
+		return "its body does not go on";
+	}
+}
+
 void tbg_fetch_check(struct tbg_transfer *x)
 {
 	uint32_t age_ms;
 
-	if (!x->running || !x->o)
+	if (!tbg_transfer_fetches(x) || !x->o)
 		return;
 	taking_check(x);
 	age_ms = x->w->now_ms - x->stamp_ms;
 	expect_check(x);
-	if (!x->running || !x->o)
+	if (!tbg_transfer_fetches(x) || !x->o)
 		return;
-	if (x->begun && !x->told)	/* a body that is slow goes as it comes, then */
+	if (x->delivery == TBG_DELIVERY_MADE)	/* a body that is slow goes as it comes, then */
 		tbg_deliver_push(x);
 	if (x->protocol->runs_programs && !x->heard && age_ms > STARVE_MS)
 		tbg_upstream_conn_starves(x->w, x->o);
@@ -260,17 +274,18 @@ void tbg_fetch_check(struct tbg_transfer *x)
 		return;
 	}
 	/* a client that is slow with its body has time limits of its own */
-	if (x->o->connected && tbg_transfer_starves(x))
+	if (tbg_transfer_starves(x))
 		return;
 	/*
 	 * A tunnel may have nothing to say, a server wait for the rest of a body, a
 	 * program work on behind its whole answer.
 	 */
-	if (!x->head_done || (!x->tunnel && tbg_fetch_has_body(x) && (!x->up_body || x->up_nr)))
-		backend_failed(x, x->head_done ? "its body does not go on" :
-				  x->o->connected ? "no answer in time" : "no connection in time");
+	if (x->phase != TBG_TRANSFER_RECEIVE ||
+	    (!x->tunnel && tbg_fetch_has_body(x) && (!x->up_body || x->up_nr)))
+		backend_failed(x, late_text(x));
 	x->tried |= 1u << x->o->backend->nr;	/* its time is over, on any connection */
-	if (!x->o->connected || (!x->head_done && may_repeat(x)))
+	if (x->phase == TBG_TRANSFER_CONNECT ||
+	    (x->phase == TBG_TRANSFER_ASK && may_repeat(x)))
 		repeat(x, 504);
 	else
 		tbg_fetch_fail(x, 504);

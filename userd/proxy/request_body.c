@@ -53,30 +53,29 @@ bool tbg_request_body_lacks_length(const struct tbg_transfer *x,
 }
 
 /* What is left of the body is never read, and so the connection ends. */
-static void refuse(struct tbg_transfer *x, unsigned int status)
+static enum tbg_transfer_phase refuse(struct tbg_transfer *x, unsigned int status)
 {
-	x->gathering = false;
 	tbg_deliver_error(x, status);
 	tbg_deliver_push(x);
+	return TBG_TRANSFER_DONE;
 }
 
-void tbg_request_body_begin(struct tbg_transfer *x, const struct tbg_location *l)
+enum tbg_transfer_phase tbg_request_body_begin(struct tbg_transfer *x,
+					       const struct tbg_location *l)
 {
 	const struct tbg_message *m = &x->m;
 
 	x->up_body = true;
 	x->spool = tbg_spool_new(l->body_buffer >= 0 ? l->body_buffer : TBG_SPOOL_USUAL,
 				 l->body_folder);
-	if (!x->spool) {
-		refuse(x, 503);
-		return;
-	}
-	x->gathering = true;
+	if (!x->spool)
+		return refuse(x, 503);
 	tbg_body_decoder_begin_request(&x->up_frame, m);
-	if (!m->expect_continue)
-		return;
-	tbg_deliver_interim(x, 100, "Continue", 8, "", 0);
-	tbg_deliver_push(x);
+	if (m->expect_continue) {
+		tbg_deliver_interim(x, 100, "Continue", 8, "", 0);
+		tbg_deliver_push(x);
+	}
+	return TBG_TRANSFER_BODY;
 }
 
 unsigned int tbg_request_body_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
@@ -104,30 +103,30 @@ unsigned int tbg_request_body_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
 }
 
 /* From here on it is a request with a length, or without a body. */
-static void done(struct tbg_transfer *x)
+static enum tbg_transfer_phase done(struct tbg_transfer *x)
 {
-	x->gathering = x->up_body = x->m.chunked = false;
+	x->up_body = x->m.chunked = false;
 	x->m.has_length = true;
 	x->m.content_length = x->spool->len;
 	if (!x->spool->len) {
 		tbg_spool_free(x->spool);
 		x->spool = NULL;
 	}
-	tbg_transfer_decide(x);
+	return tbg_transfer_decide(x);
 }
 
-void tbg_request_body_input(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_request_body_input(struct tbg_transfer *x)
 {
 	enum tbg_parsed p;
 	unsigned int status = tbg_request_body_eat(x, &p);
 
-	if (status) {
-		refuse(x, status);
-	} else if (p == TBG_PARSED_DONE) {
-		done(x);
-	} else if (x->c->eof) {
+	if (status)
+		return refuse(x, status);
+	if (p == TBG_PARSED_DONE)
+		return done(x);
+	if (x->c->eof)
 		tbg_conn_kill(x->w, x->c);	/* it has ended within its body */
-	} else {
+	else
 		tbg_conn_input_more(x->w, x->c);
-	}
+	return x->phase;			/* over, if that has ended it */
 }

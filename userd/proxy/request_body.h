@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "http/request.h"
+#include "proxy/phases.h"
 
 struct tbg_location;
 struct tbg_transfer;
@@ -20,8 +21,9 @@ bool tbg_request_body_wanted(const struct tbg_transfer *x, const struct tbg_loca
 bool tbg_request_body_lacks_length(const struct tbg_transfer *x,
 			     const struct tbg_location *l);
 
-/* Then tbg_transfer_decide(), or an error. */
-void tbg_request_body_begin(struct tbg_transfer *x, const struct tbg_location *l);
+/* The phase that follows: its own, or DONE with an error. */
+enum tbg_transfer_phase tbg_request_body_begin(struct tbg_transfer *x,
+					       const struct tbg_location *l);
 
 /*
  * What has come of the body, off its framing, into x->spool. 0, *ret telling
@@ -29,7 +31,7 @@ void tbg_request_body_begin(struct tbg_transfer *x, const struct tbg_location *l
  */
 unsigned int tbg_request_body_eat(struct tbg_transfer *x, enum tbg_parsed *ret);
 
-/* There may be more of the body, or its end. */
-void tbg_request_body_input(struct tbg_transfer *x);
+/* There may be more of the body, or its end: the phase that follows. */
+enum tbg_transfer_phase tbg_request_body_input(struct tbg_transfer *x);
 
 #endif

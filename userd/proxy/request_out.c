@@ -35,7 +35,7 @@ static void head_make(struct tbg_transfer *x)
 		.length = m->content_length, .has_length = m->has_length,
 		.minor = m->minor, .via = x->w->s->via, .id = x->request_id,
 		.upgrade = x->tunnel,
-		.expect = x->expecting, .refreshes = x->refreshes,
+		.expect = x->expecting, .refreshes = x->serves == TBG_SERVES_CACHE,
 		.depth = tbg_upstream_module(x->upstream),
 	};
 	char range[64];
@@ -61,6 +61,7 @@ void tbg_fetch_request_begin(struct tbg_transfer *x)
 		tbg_fetch_fail(x, 503);
 		return;
 	}
+	tbg_transfer_enter(x, TBG_TRANSFER_ASK);
 	x->r = (struct tbg_response){ 0 };
 	x->up_head_done = x->up_failed = x->heard = false;
 	x->extra = x->second = false;
@@ -101,7 +102,7 @@ static void body_bad(struct tbg_transfer *x, unsigned int status)
 	tbg_fetch_end(x, 502, false);
 	if (!x->c)
 		return;
-	if (x->begun) {
+	if (x->delivery) {
 		tbg_deliver_break(x);
 		return;
 	}
@@ -187,7 +188,7 @@ static bool hoard(struct tbg_transfer *x)
 	unsigned int status;
 
 	if (!x->up_body || !x->c || (x->tunnel &&
-	    (!x->head_done || x->spool->len - x->spool_sent > TUNNEL_AHEAD)))
+	    (x->phase != TBG_TRANSFER_RECEIVE || x->spool->len - x->spool_sent > TUNNEL_AHEAD)))
 		return true;
 	status = tbg_request_body_eat(x, &p);
 	if (status) {
@@ -227,7 +228,7 @@ static bool spool_take(struct tbg_transfer *x)
 /* Sends what there is, if nothing is being sent. */
 static void next_send(struct tbg_transfer *x)
 {
-	if (!x->running || (x->hoards && !hoard(x)))
+	if (!tbg_transfer_fetches(x) || (x->hoards && !hoard(x)))
 		return;
 	if (!x->o || !x->o->connected || x->o->send.busy ||
 	    x->up_failed)
@@ -248,7 +249,7 @@ static void next_send(struct tbg_transfer *x)
 		return;
 	}
 	/* a tunnel's bytes wait for the 101 */
-	if (!x->up_body || !x->c || (x->tunnel && !x->head_done))
+	if (!x->up_body || !x->c || (x->tunnel && x->phase != TBG_TRANSFER_RECEIVE))
 		return;
 	if (body_take(x)) {
 		x->body_begun = true;
@@ -262,7 +263,8 @@ void tbg_fetch_input(struct tbg_transfer *x)
 {
 	next_send(x);
 	/* a tunnel's end waits for the 101, as its bytes do: or this is none */
-	if (!x->running || !x->c || !x->up_body || !x->c->eof || (x->tunnel && !x->head_done))
+	if (!tbg_transfer_fetches(x) || !x->c || !x->up_body || !x->c->eof ||
+	    (x->tunnel && x->phase != TBG_TRANSFER_RECEIVE))
 		return;
 	if (x->up_head_done && !x->up_nr && !x->o->send.busy && !spool_left(x)) {
 		if (x->tunnel) {	/* its one direction */

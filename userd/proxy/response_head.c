@@ -188,14 +188,14 @@ void tbg_fetch_head_final(struct tbg_transfer *x)
 		ask_plainly(x);
 		return;
 	}
-	x->head_done = true;
+	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
 	x->expecting = false;
 	if (tbg_method_invalidates(x->m.method, r->status))
 		tbg_fetch_withdraw(x, fields, len);
 	tbg_fetch_head_compare(x, fields, len);
 	if (x->protocol->body_begin)
 		x->protocol->body_begin(x, tbg_fetch_framing_of(x), r->content_length);
-	if (redirect_begin(x, head) && !x->running)
+	if (redirect_begin(x, head) && !tbg_transfer_fetches(x))
 		return;
 	x->filling = !x->frame.failed && !x->r.local &&
 		     (x->completes ||
@@ -230,6 +230,6 @@ void tbg_fetch_head_final(struct tbg_transfer *x)
 		return;
 	}
 	tbg_fetch_body_first(x);
-	if (x->running && x->tunnel)
+	if (x->tunnel && tbg_transfer_fetches(x))
 		tbg_fetch_input(x);
 }

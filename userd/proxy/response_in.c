@@ -234,13 +234,13 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	x->pile->len += waste ? 0 : data;
 	if (got == TBG_PARSED_BAD || (x->sent_on && x->pile->len > UNREAD_MAX) ||
 	    tbg_fetch_contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
-	    (x->second && !x->told)) {
+	    (x->second && x->delivery < TBG_DELIVERY_SENDING)) {
 		tbg_fetch_answer_bad(x, "its body is not as its head says");
 		tbg_fetch_fail(x, 502);
 		return;
 	}
 	fill_check(x);
-	if (!x->running)
+	if (!tbg_transfer_fetches(x))
 		return;
 	x->extra |= data && tbg_fetch_framing_of(x) == TBG_FRAMING_NONE;
 	if (got == TBG_PARSED_DONE || (x->extra && !wastes(x))) {
@@ -248,7 +248,7 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 		return;
 	}
 	tbg_deliver_push(x);
-	if (x->running)
+	if (tbg_transfer_fetches(x))
 		body_more(x);
 }
 
@@ -309,7 +309,7 @@ void tbg_fetch_body_first(struct tbg_transfer *x)
 	}
 	if (!len && !ended) {
 		tbg_deliver_push(x);
-		if (x->running)
+		if (tbg_transfer_fetches(x))
 			body_more(x);
 		return;
 	}
@@ -400,7 +400,7 @@ static void heads_eat(struct tbg_transfer *x)
 			p = TBG_PARSED_BAD;
 			break;
 		}
-		if (!x->running)
+		if (!tbg_transfer_fetches(x))
 			return;
 	}
 	if (p == TBG_PARSED_DONE) {
@@ -448,7 +448,7 @@ static void heads_received(struct tbg_transfer *x, size_t res)
 void tbg_fetch_received(struct tbg_transfer *x, int res)
 {
 	tbg_transfer_hold(x);
-	if (x->head_done) {
+	if (x->phase == TBG_TRANSFER_RECEIVE) {
 		x->stamp_ms = x->w->now_ms;
 		body_received(x, res);
 	} else if (res <= 0 || unasked(x)) {

@@ -112,14 +112,15 @@ static void transfer_free(struct tbg_transfer *x)
 void tbg_transfer_release(struct tbg_transfer *x)
 {
 	assert(x->holds);
-	if (--x->holds || x->c || x->running || x->waiting || x->origins_nr)
+	if (--x->holds || x->c || x->phase == TBG_TRANSFER_WAIT ||
+	    tbg_transfer_fetches(x) || x->origins_nr)
 		return;
 	transfer_free(x);
 }
 
 void tbg_transfer_pile_put(struct tbg_transfer *x)
 {
-	if (x->running || x->origins_nr)
+	if (tbg_transfer_fetches(x) || x->origins_nr)
 		return;
 	tbg_byte_chain_put(x->pile);
 	x->pile = NULL;
@@ -147,16 +148,16 @@ void tbg_transfer_abandon(struct tbg_transfer *x)
 {
 	tbg_transfer_hold(x);
 	x->c = NULL;
-	x->gathering = false;
-	if (x->waiting) {
-		x->waiting = false;
+	if (x->phase == TBG_TRANSFER_WAIT)
 		tbg_store_leave(x->w->s->stock, &x->waiter);
-	}
+	if (x->phase == TBG_TRANSFER_WAIT || x->phase == TBG_TRANSFER_BODY)
+		tbg_transfer_enter(x, TBG_TRANSFER_DONE);
 	/* others' answer is worth finishing, if it needs nothing of the client */
-	if (x->running && (x->up_body || !x->flight ||
-			   !tbg_store_waiting(x->w->s->stock, x->flight)))
+	if (tbg_transfer_fetches(x) && (x->up_body || !x->flight ||
+					!tbg_store_waiting(x->w->s->stock, x->flight)))
 		tbg_fetch_stop(x);
-	x->for_others = x->running;
+	if (tbg_transfer_fetches(x))
+		x->serves = TBG_SERVES_OTHERS;
 	tbg_transfer_release(x);
 }
 
@@ -202,6 +203,16 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 	return NULL;
 }
 
+void tbg_transfer_go_on(struct tbg_transfer *x, enum tbg_transfer_phase next)
+{
+	if (next == x->phase)
+		return;
+	if (next == TBG_TRANSFER_CONNECT)
+		tbg_fetch_begin(x);
+	else
+		tbg_transfer_enter(x, next);
+}
+
 /* HTTP/1.0 has bodies that end with the connection, which is no end at all. */
 static bool without_length(const struct tbg_message *m)
 {
@@ -238,6 +249,16 @@ const char *tbg_transfer_reason(const struct tbg_transfer *x)
 	return tbg_cache_word(x->stored ? TBG_CACHE_STORED : TBG_CACHE_MISS);
 }
 
+static enum tbg_transfer_phase begin(struct tbg_transfer *x, const struct tbg_location *location,
+				     bool whole)
+{
+	unsigned int status = tbg_transfer_script_read(x, location) ? refusal(x, location) : 503;
+
+	if (status)
+		return tbg_transfer_refuse(x, status);
+	return whole ? tbg_request_body_begin(x, location) : tbg_transfer_decide(x);
+}
+
 bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 			const struct tbg_message *m, const void *b,
 			const struct tbg_transfer_request *e)
@@ -251,7 +272,6 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 		.store_cookies = location->store_cookies,
 	};
 	struct tbg_transfer *x = tbg_transfer_new(w, b, m, location->upstream, e->index, &reading);
-	unsigned int status;
 	bool whole;
 
 	if (!x)
@@ -269,13 +289,7 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 		x->hoards = x->spool;
 	}
 	x->starting = true;
-	status = tbg_transfer_script_read(x, location) ? refusal(x, location) : 503;
-	if (status)
-		tbg_transfer_refuse(x, status);
-	else if (whole)
-		tbg_request_body_begin(x, location);
-	else
-		tbg_transfer_decide(x);
+	tbg_transfer_go_on(x, begin(x, location, whole));
 	x->starting = false;
 	tbg_transfer_release(x);
 	return true;
@@ -333,6 +347,7 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 		return NULL;
 	strcpy(x->ends.peer, "unknown");
 	strcpy(x->ends.local, "unknown");
+	x->serves = TBG_SERVES_HEALTH;
 	x->checks = b;
 	x->fresh_only = true;
 	return x;
@@ -341,9 +356,9 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 void tbg_transfer_input(struct tbg_transfer *x)
 {
 	tbg_transfer_hold(x);
-	if (x->gathering)
-		tbg_request_body_input(x);
-	else if (x->running)
+	if (x->phase == TBG_TRANSFER_BODY)
+		tbg_transfer_go_on(x, tbg_request_body_input(x));
+	else if (tbg_transfer_fetches(x))
 		tbg_fetch_input(x);
 	tbg_transfer_release(x);
 }
@@ -353,7 +368,7 @@ void tbg_transfer_writable(struct tbg_transfer *x)
 	tbg_transfer_hold(x);
 	x->blocked = false;
 	tbg_deliver_push(x);
-	if (x->running)			/* also once the client has all it gets */
+	if (tbg_transfer_fetches(x))	/* also once the client has all it gets */
 		tbg_fetch_resume(x);
 	tbg_transfer_release(x);
 }
@@ -367,20 +382,22 @@ bool tbg_transfer_exceeds(const struct tbg_transfer *x)
 bool tbg_transfer_starves(const struct tbg_transfer *x)
 {
 	/* a tunnel's bytes are held back until it is one */
-	return x->up_body && !x->tunnel && !x->up_nr && x->up_head_done && !x->head_done;
+	return x->phase == TBG_TRANSFER_ASK && x->up_body && !x->tunnel && !x->up_nr &&
+	       x->up_head_done;
 }
 
 bool tbg_transfer_waits_client(const struct tbg_transfer *x)
 {
-	return x->blocked || x->gathering || tbg_transfer_starves(x);
+	return x->blocked || x->phase == TBG_TRANSFER_BODY || tbg_transfer_starves(x);
 }
 
 bool tbg_transfer_late(struct tbg_transfer *x)
 {
-	if (x->begun || !x->up_body || x->tunnel)
+	if (x->delivery || !x->up_body || x->tunnel)
 		return false;
 	tbg_transfer_hold(x);
-	x->gathering = false;
+	if (x->phase == TBG_TRANSFER_BODY)
+		tbg_transfer_enter(x, TBG_TRANSFER_DONE);
 	tbg_fetch_stop(x);
 	tbg_deliver_error(x, 408);
 	tbg_deliver_push(x);
@@ -395,7 +412,8 @@ bool tbg_transfer_late(struct tbg_transfer *x)
  */
 static bool client_gone(const struct tbg_transfer *x)
 {
-	bool waits = x->waiting || (x->running && (x->upstream->order || !x->begun));
+	bool waits = x->phase == TBG_TRANSFER_WAIT ||
+		     (tbg_transfer_fetches(x) && (x->upstream->order || !x->delivery));
 
 	return waits && x->c && x->c->eof && x->w->now_ms - x->c->stamp_ms > GONE_MS;
 }
@@ -408,13 +426,15 @@ static void check(struct tbg_transfer *x)
 		tbg_conn_kill(x->w, x->c);
 		return;
 	}
-	if (x->for_others && !(x->flight && tbg_store_waiting(x->w->s->stock, x->flight)))
+	if (x->serves == TBG_SERVES_OTHERS &&
+	    !(x->flight && tbg_store_waiting(x->w->s->stock, x->flight)))
 		tbg_fetch_stop(x);	/* they have left too */
-	if (x->running)
+	if (tbg_transfer_fetches(x))
 		tbg_fetch_check(x);
-	if (x->flight && (!x->head_done || x->w->now_ns - x->sent_ns < LONG_NS))
+	if (x->flight && (x->phase != TBG_TRANSFER_RECEIVE || x->w->now_ns - x->sent_ns < LONG_NS))
 		tbg_store_flies(x->flight, x->w->now_ns);
-	if (!x->waiting || x->w->now_ms - x->stamp_ms < (less ? AFTER_MS : LOST_MS))
+	if (x->phase != TBG_TRANSFER_WAIT ||
+	    x->w->now_ms - x->stamp_ms < (less ? AFTER_MS : LOST_MS))
 		return;
 	/* until its answer begins it has time limits of its own, however long they are */
 	x->stamp_ms = x->w->now_ms;
@@ -422,9 +442,8 @@ static void check(struct tbg_transfer *x)
 				     x->w->now_ns - LOST_MS * 1000000ull))
 		return;
 	tbg_store_leave(x->w->s->stock, &x->waiter);
-	x->waiting = false;
 	x->waits = WAITS_MAX;
-	tbg_transfer_go(x);
+	tbg_transfer_go_on(x, tbg_transfer_ask(x));
 }
 
 static void each(struct tbg_worker *w, void (*fn)(struct tbg_transfer *x))
@@ -456,7 +475,7 @@ bool tbg_transfers_awaited(const struct tbg_worker *w)
 {
 	for (const struct tbg_transfer *x = w->transfers; x; x = x->next)
 		if ((x->flight && tbg_store_waiting(w->s->stock, x->flight)) ||
-		    (x->running && x->begun && !x->c))
+		    (tbg_transfer_fetches(x) && x->delivery && !x->c))
 			return true;
 	return false;
 }

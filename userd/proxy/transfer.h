@@ -20,6 +20,7 @@
 #include "proxy/forward.h"
 #include "http/framing.h"
 #include "proxy/connection_pool.h"
+#include "proxy/phases.h"
 #include "proxy/protocol.h"
 #include "fastcgi/parameters.h"
 #include "http/freshness.h"
@@ -47,6 +48,14 @@ enum tbg_fwd {
 #undef X
 };
 
+/* Who is to have what a transfer fetches. */
+enum tbg_serves {
+	TBG_SERVES_CLIENT,
+	TBG_SERVES_OTHERS,		/* its client has left, and they have waited for it */
+	TBG_SERVES_CACHE,		/* behind an answer that has been given */
+	TBG_SERVES_HEALTH,		/* a check of the server in checks */
+};
+
 struct tbg_spool;
 
 /* What client/connection.c hands over; of the location, what is needed is kept. */
@@ -70,10 +79,9 @@ struct tbg_transfer {
 	struct tbg_transfer *next, **prev;	/* of the worker's */
 	unsigned int holds;		/* calls that are still using it */
 	unsigned int origins_nr;	/* connections that may use its memory */
+	uint8_t phase, delivery;	/* see phases.h */
+	uint8_t serves;			/* enum tbg_serves */
 	bool starting;			/* client/connection.c goes on by itself */
-	bool gathering;			/* the body is being received, see proxy/request_body.h */
-	bool running;			/* the fetch has not ended */
-	bool for_others;		/* its client has left, and they have waited for it */
 	bool listed;
 
 	/* the request */
@@ -99,7 +107,6 @@ struct tbg_transfer {
 
 	/* the cache's part */
 	struct tbg_waiter waiter;
-	bool waiting;
 	uint8_t waits;			/* so far */
 	struct tbg_pending_fetch *flight;	/* NULL: nobody waits for us */
 	struct tbg_stored *selected;	/* to be validated, or better than nothing */
@@ -109,10 +116,9 @@ struct tbg_transfer {
 	uint16_t fwd_status;		/* 0: not yet */
 	bool collapsed, stored;
 	bool in_vain;			/* forwarded: what is stored answers all the same */
-	bool refreshes;			/* behind an answer, for nobody */
 
 	/* fetch.c: request out */
-	struct tbg_backend *checks;	/* the one this is a check of; or NULL */
+	struct tbg_backend *checks;	/* of SERVES_HEALTH */
 	struct tbg_upstream_conn *o;
 	uint32_t tried;			/* bits of backends */
 	uint8_t tries;
@@ -144,7 +150,7 @@ struct tbg_transfer {
 	char *sent_on;			/* where a program has us look; or NULL */
 	uint64_t errors_len, errors_cut;	/* of a program's error output: bytes, and */
 	uint8_t interims;			/* those of them that were not reported */
-	bool head_done, filling, paused;
+	bool filling, paused;
 	bool extra, second;	/* more behind the response: bytes, a response */
 	uint64_t sent_ns, seq;
 	uint32_t stamp_ms;		/* last progress of the upstream */
@@ -156,15 +162,17 @@ struct tbg_transfer {
 	/* deliver.c */
 	struct tbg_lines pre, post;
 	uint32_t pre_off, post_off;
-	uint32_t head_at;		/* in pre, while it is not told */
+	uint32_t head_at;		/* in pre, while delivery is MADE */
 	uint32_t begun_ms;
 	struct tbg_byte_chain *source;	/* our own reference */
 	struct tbg_piece *at;
 	uint32_t at_off;
 	uint64_t read, chunk_left;	/* bytes of source that are sent */
 	uint64_t limit;			/* where it ends; UINT64_MAX: at its end */
-	bool begun, chunked, ended, last, blocked, bodiless, consumes;
-	bool told;			/* bytes of the final head are out */
+	uint8_t out_framing;		/* enum tbg_framing, of a body that is not in pre */
+	bool ended;			/* the source is whole */
+	bool last;			/* the last chunk is in pre or post */
+	bool blocked, consumes;
 	bool due;			/* in the worker's list */
 	struct tbg_transfer *due_next;
 	uint16_t status;
@@ -223,6 +231,13 @@ void tbg_transfers_end(struct tbg_worker *w);
  */
 bool tbg_transfers_awaited(const struct tbg_worker *w);
 
+/* Whether its fetch has begun and not ended. */
+static inline bool tbg_transfer_fetches(const struct tbg_transfer *x)
+{
+	return x->phase == TBG_TRANSFER_CONNECT || x->phase == TBG_TRANSFER_ASK ||
+	       x->phase == TBG_TRANSFER_RECEIVE;
+}
+
 /* Around whatever may end it. */
 static inline void tbg_transfer_hold(struct tbg_transfer *x)
 {
@@ -230,8 +245,13 @@ static inline void tbg_transfer_hold(struct tbg_transfer *x)
 }
 void tbg_transfer_release(struct tbg_transfer *x);
 
-/* The request is there as far as it has to be: what answers it? */
-void tbg_transfer_decide(struct tbg_transfer *x);
+/*
+ * The request is there as far as it has to be: what answers it? The phase that follows,
+ * for tbg_transfer_go_on().
+ */
+enum tbg_transfer_phase tbg_transfer_decide(struct tbg_transfer *x);
+/* Enters the phase that the one before it has returned, and begins what that does. */
+void tbg_transfer_go_on(struct tbg_transfer *x, enum tbg_transfer_phase next);
 
 /* Stores one of its own, for the kernel tiers too; takes over the reference. */
 bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s);

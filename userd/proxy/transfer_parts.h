@@ -30,10 +30,10 @@ bool tbg_transfer_script_read(struct tbg_transfer *x, const struct tbg_location 
 /* decide.c */
 /* What no other can be answered with, while another's fetch may answer it. */
 bool tbg_transfer_asks_less(const struct tbg_request_directives *w);
-void tbg_transfer_go(struct tbg_transfer *x);
+enum tbg_transfer_phase tbg_transfer_ask(struct tbg_transfer *x);
 /* Has the request come through this very daemon (RFC 9110 7.6.3)? */
 bool tbg_transfer_loops(const struct tbg_transfer *x);
-void tbg_transfer_refuse(struct tbg_transfer *x, unsigned int status);
+enum tbg_transfer_phase tbg_transfer_refuse(struct tbg_transfer *x, unsigned int status);
 /* Whether the cache has no part in it; x->fwd is set. */
 bool tbg_transfer_bypasses(struct tbg_transfer *x);
 void tbg_transfer_on_waited(struct tbg_worker *w, struct tbg_mail *mail);

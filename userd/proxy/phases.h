@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The life of a request that is answered from behind, in phases. Two run side by side:
+ * how the answer is found (of a transfer), and how it reaches the client (its delivery).
+ * Each list says which phases may follow; a change to another is a fault of ours, which
+ * assert() finds. Documentation/request-life.rst is drawn from these lists
+ * (tools/draw-phases).
+ */
+#ifndef TBG_USERD_PHASES_H
+#define TBG_USERD_PHASES_H
+
+/* X(name, text, phases that may follow) */
+#define TBG_TRANSFER_PHASE_LIST(X) \
+	X(BEGIN,   "begins",                              TO(BODY) | TO(WAIT) | TO(CONNECT) | TO(DONE)) \
+	X(BODY,    "receives the request's body",         TO(WAIT) | TO(CONNECT) | TO(DONE)) \
+	X(WAIT,    "waits for another request's fetch",   TO(CONNECT) | TO(DONE)) \
+	X(CONNECT, "waits for a connection to a server",  TO(ASK) | TO(DONE)) \
+	X(ASK,     "waits for the head of a response",    TO(CONNECT) | TO(RECEIVE) | TO(DONE)) \
+	X(RECEIVE, "receives the response",               TO(DONE)) \
+	X(DONE,    "has nothing to wait for",             0)
+
+#define TBG_DELIVERY_PHASE_LIST(X) \
+	X(NONE,    "no answer yet",                       TO(MADE)) \
+	X(MADE,    "an answer, not a byte of it sent",    TO(NONE) | TO(SENDING)) \
+	X(SENDING, "an answer on its way",                TO(ANSWERED)) \
+	X(ANSWERED, "answered",                           0)
+
+enum tbg_transfer_phase {
+#define X(name, text, next) TBG_TRANSFER_##name,
+	TBG_TRANSFER_PHASE_LIST(X)
+#undef X
+};
+
+enum tbg_delivery_phase {
+#define X(name, text, next) TBG_DELIVERY_##name,
+	TBG_DELIVERY_PHASE_LIST(X)
+#undef X
+};
+
+struct tbg_transfer;
+
+/* The next phase; asserts that it may follow. */
+void tbg_transfer_enter(struct tbg_transfer *x, enum tbg_transfer_phase next);
+void tbg_delivery_enter(struct tbg_transfer *x, enum tbg_delivery_phase next);
+
+const char *tbg_transfer_phase_text(enum tbg_transfer_phase phase);
+const char *tbg_delivery_phase_text(enum tbg_delivery_phase phase);
+
+#endif
