@@ -94,7 +94,8 @@ class Apt:
     def __init__(self, build, arch="amd64", say=lambda _: None, purpose=""):
         self.arch, self.say = arch, say
         words = ["apt", *([] if arch == "amd64" else [arch]), *([purpose] if purpose else [])]
-        self.dir = os.path.join(build, "vm", "-".join(words))
+        # builds that share build/vm name it alike in what is kept
+        self.dir = os.path.join(os.path.realpath(os.path.join(build, "vm")), "-".join(words))
         self.debs = os.path.join(self.dir, "debs")
         for sub in ("sources", "lists/partial", "cache/archives/partial", "debs"):
             os.makedirs(os.path.join(self.dir, sub), exist_ok=True)
@@ -113,6 +114,9 @@ class Apt:
                                f"Components: main\nArchitectures: {self.arch}\n"
                                f"Targets: Packages\nSigned-By: {keyring}\n")
         self.write("sources/kernels.sources", "\n".join(stanzas))
+
+    def write_conf(self):
+        """apt's configuration, for the place where this folder is now."""
         self.write("apt.conf", "".join(f'{key} "{value}";\n' for key, value in (
             ("Dir::Etc::SourceList", "/dev/null"),
             ("Dir::Etc::SourceParts", f"{self.dir}/sources"),
@@ -123,11 +127,15 @@ class Apt:
             ("APT::Architectures", self.arch), ("APT::Update::Error-Mode", "any"))))
 
     def write(self, name, text):
-        with open(os.path.join(self.dir, name), "w", encoding="utf-8") as f:
+        """The file, which others may be reading, is whole at every moment."""
+        path = os.path.join(self.dir, name)
+        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as f:
             f.write(text)
+        os.rename(f.name, path)
 
     def update(self, suites, force):
         """Refresh the signed index, at most once a day while the suites are the same."""
+        self.write_conf()
         stamp, asked = os.path.join(self.dir, "updated"), " ".join(suites)
         if not force and os.path.exists(stamp) and \
            time.time() - os.path.getmtime(stamp) < INDEX_AGE_MAX_S:
@@ -136,7 +144,8 @@ class Apt:
                     return
         self.configure(suites)
         self.say(f"asking the mirror for its index ({', '.join(suites)})")
-        output("index", ["apt-get", "-qq", "update"], env=self.env)
+        with self.shown("the index", os.path.join(self.dir, "lists"), 0):
+            output("index", ["apt-get", "-qq", "update"], env=self.env)
         self.write("updated", asked)
 
     def stanzas(self, suites):
@@ -150,8 +159,7 @@ class Apt:
                 with open(kept, encoding="utf-8") as f:
                     return json.load(f)
         ret = self.read_index(suites)
-        self.write(os.path.basename(kept) + ".new", json.dumps(ret))
-        os.rename(kept + ".new", kept)
+        self.write(os.path.basename(kept), json.dumps(ret))
         return ret
 
     def read_index(self, suites):
@@ -198,15 +206,25 @@ class Apt:
             done.set()
             thread.join()
 
-    def progress(self, package, folder, size, done):
-        """A line at the start, and one every five seconds while it lasts."""
-        whole = f"{size / 1e6:.0f} MB" if size else "unknown size"
-        self.say(f"downloading {package}, {whole}")
+    def progress(self, what, folder, size, done):
+        """A line at the start, and one every five seconds while it lasts. size: or 0."""
+        whole = f"{size / 1e6:.0f} MB" if size >= 5e5 else f"{size / 1e3:.0f} kB"
+        if size:
+            self.say(f"downloading {what}, {whole}")
         while not done.wait(PROGRESS_S):
-            have = sum(os.path.getsize(p) for p in glob.glob(f"{folder}/**/*.deb", recursive=True)
-                       if os.path.exists(p))
-            self.say(f"downloading {package}, {have / 1e6:.0f} of {whole}" +
-                     (f" ({have / size:.0%})" if size else ""))
+            have = size_in(folder)
+            self.say(f"downloading {what}, {have / 1e6:.0f} " +
+                     (f"of {whole} ({have / size:.0%})" if size else "MB so far"))
+
+
+def size_in(folder):
+    """Bytes of what has come into a folder, in part or as a whole."""
+    ret = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):        # renamed meanwhile
+                ret += os.path.getsize(os.path.join(where, name))
+    return ret
 
 
 def newer(a, b):
@@ -408,14 +426,25 @@ def fetch_alone(names, build, say, refresh, offline):
     return ret
 
 
+def suites_of(arch):
+    """What an Apt of arch asks about: the suites of all its kernels at once."""
+    return sorted({s for line in table().values() if line.arch == arch for s in line.suites})
+
+
+def chosen(name, build, say):
+    """(Apt, [(package, version, size)]) of what the line of vm/kernels called name names."""
+    line = table()[name]
+    apt = Apt(build, line.arch, say)
+    apt.update(suites_of(line.arch), False)
+    return apt, choose(apt.stanzas(line.suites), line.pattern)
+
+
 def updated(apt, refresh, offline):
     """(apt, None or why its index cannot be asked)"""
     if offline:
         return apt, "offline as asked"
-    suites = sorted({s for line in table().values() if line.arch == apt.arch
-                     for s in line.suites})
     try:
-        apt.update(suites, refresh)
+        apt.update(suites_of(apt.arch), refresh)
         return apt, None
     except FetchError as e:
         return apt, str(e)

@@ -10,6 +10,7 @@ import gzip
 import importlib.machinery
 import lzma
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -312,7 +313,56 @@ def t_a_download_shows_how_far_it_is():
                 write(f"{build}/go", "")
         apt.say = seen
         apt.download("p", "1", 10)
-    assert "downloading p, 0 MB" in said[0] and any("(50%)" in text for text in said), said
+    assert "downloading p, 0 kB" in said[0] and any("(50%)" in text for text in said), said
+
+
+def t_the_index_shows_that_it_comes():
+    """Its size is not known before, and on a slow line it takes minutes."""
+    said = []
+    with tempfile.TemporaryDirectory() as build:
+        apt = fetch.Apt(build)
+        apt.env["PATH"] = f"{build}:{os.environ['PATH']}"
+        fetch.PROGRESS_S = 0.05
+        apt.configure = lambda suites: None
+        os.chmod(write(f"{build}/apt-get", f"#!/bin/sh\nhead -c 2000000 /dev/zero >{apt.dir}/lists/x\n"
+                       f"until [ -e {build}/go ]; do sleep 0.05; done\n"), 0o755)
+
+        def seen(text):
+            said.append(text)
+            if "2 MB so far" in text:
+                write(f"{build}/go", "")
+        apt.say = seen
+        apt.update(["stable"], False)
+    assert said[0] == "asking the mirror for its index (stable)" and len(said) > 1, said
+
+
+def t_a_cache_that_other_builds_share_is_named_as_it_lies():
+    """apt.conf was that of the build which had asked last, even when that was deleted."""
+    with tempfile.TemporaryDirectory() as d:
+        os.makedirs(f"{d}/cache")
+        for build in ("a", "b"):
+            os.makedirs(f"{d}/{build}")
+            os.symlink(f"{d}/cache", f"{d}/{build}/vm")
+        asked = []
+        fetch.output, before = lambda step, argv, **kw: asked.append(argv) or "", fetch.output
+        try:
+            for build in ("a", "b"):
+                apt = fetch.Apt(f"{d}/{build}")
+                apt.configure = lambda suites: None
+                apt.update(["s"], False)
+                with open(f"{d}/cache/apt/apt.conf", encoding="ascii") as f:
+                    text = f.read()
+                assert f'"{os.path.realpath(d)}/cache/apt/sources"' in text and f"{d}/a" not in text
+                shutil.rmtree(f"{d}/{build}")
+            assert asked == [["apt-get", "-qq", "update"]], asked
+            os.rename(f"{d}/cache", f"{d}/moved")
+            os.makedirs(f"{d}/c")
+            os.symlink(f"{d}/moved", f"{d}/c/vm")
+            fetch.Apt(f"{d}/c").update(["s"], False)
+            with open(f"{d}/moved/apt/apt.conf", encoding="ascii") as f:
+                assert "/cache/apt/" not in f.read()
+        finally:
+            fetch.output = before
 
 
 def t_kernels_in_use_are_not_pruned():
