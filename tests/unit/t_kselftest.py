@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The suites as kselftest: listed, installed, run by our run_kselftest.sh and the kernel's.
 
-The kernel's runner is that of the distribution's source package (linux-source-6.12, or
-whichever is in /usr/src), or the folder that TBG_KSELFTEST names; without, its tests skip.
+The kernel's runner is that of the folder TBG_KSELFTEST, which `make -C vm kselftest` gives,
+or of the source package that is in /usr/src; without, its tests skip.
 """
 import glob
 import os
@@ -19,10 +19,8 @@ sys.path.insert(0, os.path.join(HERE, os.pardir, "lib"))
 import ktap                     # noqa: E402
 
 TESTS = os.path.join(ktap.ROOT, "tests")
-RUNNER = ("tools/testing/selftests/Makefile", "tools/testing/selftests/lib.mk",
-          "tools/testing/selftests/run_kselftest.sh", "tools/testing/selftests/kselftest/",
-          "tools/testing/selftests/kselftest.h", "tools/testing/selftests/kselftest_harness.h",
-          "scripts/subarch.include")
+with open(os.path.join(TESTS, "kselftest", "kernel-files"), encoding="ascii") as _files:
+    RUNNER = _files.read().split()
 PROGRAMS = {"good": "echo TAP version 13; echo 1..1; echo ok 1 x", "bad": "echo not ok 1 x; exit 1",
             "skip": "echo 1..0; exit 4", "slow": "exec sleep 30", "loud": "echo to stderr >&2",
             "where": '[ "$(basename "$PWD")" = fake ]'}
@@ -43,9 +41,8 @@ def kernel_source(into):
         tree = os.path.abspath(os.path.join(given, "../../.."))
         for path in RUNNER:
             os.makedirs(os.path.dirname(os.path.join(into, path)), exist_ok=True)
-            copy = shutil.copytree if path.endswith("/") else shutil.copy
-            copy(os.path.join(tree, path), os.path.join(into, path), **(
-                {"dirs_exist_ok": True} if path.endswith("/") else {}))
+            copy = shutil.copytree if os.path.isdir(os.path.join(tree, path)) else shutil.copy
+            copy(os.path.join(tree, path), os.path.join(into, path))
     else:
         found = sorted(glob.glob("/usr/src/linux-source-*.tar.xz"))
         if not found:
