@@ -18,6 +18,7 @@
 #include "cache/objects.h"
 #include "control/commands.h"
 #include "control/why.h"
+#include "log/access.h"
 #include "log/metrics.h"
 #include "os/clock.h"
 #include "proxy/upstream.h"
@@ -407,7 +408,7 @@ static void process_write(const struct writer *w)
 	      "Resident memory, the cache's maps included.", resident_bytes());
 	family(w, "toboggan_log_lost_lines_total", "counter",
 	       "Lines of the access log that were lost, by where.");
-	sample(w, "toboggan_log_lost_lines_total", atomic_load(&w->s->lines_lost),
+	sample(w, "toboggan_log_lost_lines_total", tbg_logs_lost(),
 	       "where", "daemon", NULL);
 	sample(w, "toboggan_log_lost_lines_total", w->kernel.log_lost, "where", "kernel", NULL);
 }

@@ -82,7 +82,7 @@ static const struct tbg_site *site_of(struct tbg_worker *w, const struct tbg_mes
 		tbg_site_find(w->sites, m->host.off ? (const char *)b + m->host.off :
 			      NULL, m->host.len);
 
-	w->vhost = ret->id;
+	w->site = ret;
 	return ret;
 }
 
@@ -169,7 +169,7 @@ bool tbg_conn_error_put(struct tbg_worker *w, struct tbg_conn *c, unsigned int s
 	bool ok;
 
 	location = location ?: tbg_location_find(w->sites->fallback, "/", 1);
-	w->vhost = location->site->id;
+	w->site = location->site;
 	tbg_answer_error(&w->answer, status, TBG_PERSIST_NOT);
 	w->answer.reason = "refused";
 	tbg_pages_error(w->s, location, &w->answer);
@@ -221,7 +221,7 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 	    tbg_path_load(h, req.path_off, req.path_len, &path))
 		return false;
 	site = tbg_site_find(w->sites, (const char *)b + req.host_off, req.host_len);
-	w->vhost = site->id;
+	w->site = site;
 	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), site->id,
 		     &path, req.path_len, &key);
 	o = tbg_route_find(s, &key, site->id, (const char *)b + req.path_off,

@@ -74,7 +74,7 @@ void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
 		w->by_sock[c->sock] = c;
 		tbg_sock_conn(w->s->sock, c->sock)->worker = w->id;
 	}
-	if (w->s->log)
+	if (tbg_server_logs(w->s))
 		tbg_conn_peer(c);	/* whoever resets has one in the log all the same */
 	/* at once: nothing else makes the kernel look at what has come already */
 	tbg_worker_recv(w, c);

@@ -13,6 +13,7 @@
 #include "client/connection.h"
 #include "log/access.h"
 #include "proxy/transfer.h"
+#include "site/told.h"
 #include "client/parts.h"
 
 #define STATUS_LEFT	499		/* in the log: its client left before the answer */
@@ -95,13 +96,11 @@ static uint64_t sent_take(struct tbg_conn *c, uint64_t body)
 }
 
 /* Each request once, whichever way it ended: for monitoring, and for the log. */
-static void request_note(struct tbg_worker *w, uint32_t vhost,
+static void request_note(struct tbg_worker *w, uint32_t vhost, const struct tbg_site *site,
 			 enum tbg_metric_method method, struct tbg_log_record *r)
 {
 	tbg_metrics_count(&w->metrics, vhost, method, r->status, r->body, r->took_ns);
-	if (tbg_log_asks(w->s->log))
-		tbg_server_tell(w->sites, r);
-	tbg_log_write(w->s->log, r);
+	tbg_server_log(w->s, w->sites, site, r);
 }
 
 void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c)
@@ -120,7 +119,9 @@ void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c)
 	r.second = time(NULL);
 	r.took_ns = tbg_mono_ns() - u->begin_ns;
 	r.sent = sent_take(c, r.body);
-	request_note(w, u->vhost, u->method, &r);
+	/* by its head: a reload may have taken the sites of its begin */
+	request_note(w, u->vhost, w->sites->logs ? tbg_told_site(w->sites, r.req, r.req_len) :
+		     w->sites->fallback, u->method, &r);
 	free(u);
 }
 
@@ -149,7 +150,7 @@ void tbg_conn_log_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t
 		.req_len = req_len, .status = status, .body = body,
 		.tier = TBG_TIER_user, .reason = reason };
 
-	if (w->s->log)
+	if (tbg_server_logs(w->s))
 		r.remote = tbg_conn_peer(c);
 	r.second = time(NULL);
 	r.took_ns = tbg_mono_ns() - begin_take(w, c);
@@ -162,7 +163,7 @@ void tbg_conn_log_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t
 		r.upstream = x->upstream->name;
 		r.upstream_ns = tbg_mono_ns() - x->sent_ns;
 	}
-	request_note(w, w->vhost, tbg_metric_method(r.req, req_len), &r);
+	request_note(w, w->site->id, w->site, tbg_metric_method(r.req, req_len), &r);
 }
 
 void tbg_conn_log_hold(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *req,
@@ -170,9 +171,10 @@ void tbg_conn_log_hold(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *
 {
 	enum tbg_metric_method method = tbg_metric_method((const char *)req, req_len);
 	struct tbg_conn_active *t = tbg_conn_active_get(c);
+	bool logs = tbg_server_logs(w->s);
 	struct tbg_unlogged *u;
 
-	if (!w->s->log)
+	if (!logs)
 		req_len = 0;
 	u = malloc(sizeof(*u) + req_len);
 	if (!t || !u) {
@@ -180,9 +182,9 @@ void tbg_conn_log_hold(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *
 		tbg_conn_log_answer(w, c, req, req_len, status, body, reason, NULL);
 		return;
 	}
-	if (w->s->log)
+	if (logs)
 		tbg_conn_peer(c);
-	*u = (struct tbg_unlogged){ .status = status, .method = method, .vhost = w->vhost,
+	*u = (struct tbg_unlogged){ .status = status, .method = method, .vhost = w->site->id,
 				    .body = body, .reason = reason,
 				    .begin_ns = begin_take(w, c), .req_len = req_len };
 	memcpy(u->req, req, req_len);
@@ -206,7 +208,7 @@ void tbg_conn_transfer_note(struct tbg_worker *w, struct tbg_conn *c,
 	unsigned int status = answered ? x->status : STATUS_LEFT;
 
 	tbg_conn_answer_count(w, c, status);
-	w->vhost = tbg_site_find(w->sites, x->host.text, x->host.len)->id;
+	w->site = tbg_site_find(w->sites, x->host.text, x->host.len);
 	tbg_conn_asked(c, &req, &req_len);
 	tbg_conn_log_answer(w, c, req, req_len, status, x->body_sent,
 		   answered ? tbg_transfer_reason(x) : "left", x);

@@ -242,38 +242,31 @@ bool tbg_admin_token_set(struct tbg_target *t, const char *v)
 	return token_read(t, v) && set_text(&t->options->admin_token_file, v);
 }
 
+/* Of a host, which has no options, it is looked at alone: sites.c takes it. */
 bool tbg_access_log_set(struct tbg_target *t, const char *v)
 {
 	struct tbg_options *o = t->options;
+	const char *unused, **to = o ? &o->access_log : &unused;
 
 	if (tbg_sink_is(v)) {
 		t->why = tbg_sink_wrong(v);
-		return !*t->why && set_text(&o->access_log, v);
+		return !*t->why && set_text(to, v);
 	}
 	if (*v && strcmp(v, "off"))
-		return set_path(t, &o->access_log, v, o->check ? tbg_log_check(v) : 0);
-	o->access_log = NULL;
+		return set_path(t, to, v, o && o->check ? tbg_log_check(v) : 0);
+	*to = NULL;
 	return *v;
 }
 
 bool tbg_access_log_format_set(struct tbg_target *t, const char *v)
 {
+	const char *unused, **to = t->options ? &t->options->log_format : &unused;
 	static char msg[128];
+	enum tbg_log_format format;
 
-	if (strchr(v, '$')) {
-		t->options->log_format = TBG_LOG_CUSTOM;
-		if (tbg_log_pattern_check(v, msg, sizeof(msg)))
-			return set_text(&t->options->log_pattern, v);
-		t->why = msg;
-		return false;
-	}
-	t->options->log_pattern = NULL;
-	for (unsigned int i = 0; i < TBG_LOG_CUSTOM; i++) {
-		if (strcmp(v, tbg_log_format_name(i)))
-			continue;
-		t->options->log_format = i;
-		return true;
-	}
+	if (tbg_log_format_find(v, &format, msg, sizeof(msg)))
+		return set_text(to, v);
+	t->why = msg;
 	return false;
 }
 

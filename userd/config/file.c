@@ -314,11 +314,14 @@ static void opts_fill(cfg_opt_t *to, enum tbg_scope_kind kind,
 	const struct tbg_setting_row *row;
 	unsigned int nr = 0;
 
-	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++)
+	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++) {
+		/* in a host it is not the daemon's */
+		bool option = row->object == TBG_OBJECT_OPTIONS && kind == TBG_SCOPE_TOP;
+
 		if (row->scopes & kind)
 			to[nr++] = opt_of(row->name, row->flags & TBG_SETTING_LIST,
-					  row->object == TBG_OBJECT_OPTIONS ? option_value :
-									      setting_value);
+					  option ? option_value : setting_value);
+	}
 	for (size_t i = 0; i < SECTIONS; i++) {
 		cfg_opt_t section = CFG_SEC(NULL, NULL, CFGF_MULTI | CFGF_TITLE |
 					    CFGF_NO_TITLE_DUPES);

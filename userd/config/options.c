@@ -18,6 +18,7 @@
 #include "config/file.h"
 #include "config/near.h"
 #include "config/target.h"
+#include "log/access.h"
 #include "os/message.h"
 #include "os/service.h"
 #include "os/units.h"
@@ -120,19 +121,26 @@ void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int 
 		    const char *format, ...)
 {
 	unsigned int line = o->line[tbg_setting_find(name, strlen(name))][nr];
-	const char *path;
 	char text[MSG_LEN];
 	va_list args;
 
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	if (line) {
-		line = tbg_config_place(&o->places, line, &path);
-		tbg_report("toboggand: %s:%u: %s %s", path, line, name, text);
+	tbg_option_say_at(o, line, name, text);
+}
+
+void tbg_option_say_at(const struct tbg_options *o, unsigned int line, const char *name,
+		       const char *text)
+{
+	const char *path;
+
+	if (!line) {
+		tbg_report("toboggand: --%s %s", name, text);
 		return;
 	}
-	tbg_report("toboggand: --%s %s", name, text);
+	line = tbg_config_place(&o->places, line, &path);
+	tbg_report("toboggand: %s:%u: %s %s", path, line, name, text);
 }
 
 const char *tbg_option_said(const struct tbg_options *o, const char *name)
@@ -383,6 +391,80 @@ static int config_read(struct tbg_options *o, const char *option, const char *pa
 	return err == -ENOENT ? TBG_OPTIONS_MISSING : BAD_OPTION;
 }
 
+/* --- access logs of hosts --------------------------------------------------- */
+
+bool tbg_options_log(const struct tbg_options *o, const char *path)
+{
+	const struct tbg_setting *s;
+
+	if (o->access_log && !strcmp(o->access_log, path))
+		return true;
+	for (unsigned int i = 0; i < o->top->below_nr; i++) {
+		s = tbg_setting_of(o->top->below[i], "access-log");
+		if (s && !strcmp(s->values[0], path))
+			return true;
+	}
+	return false;
+}
+
+/* Different logs, while they are compared. */
+struct logs {
+	const char *path[TBG_LOGS_MAX], *format[TBG_LOGS_MAX];
+	unsigned int nr;
+};
+
+/* Of --check, as a start would see it. */
+static int log_reach(const struct tbg_options *o, const struct tbg_site *site)
+{
+	char text[MSG_LEN];
+	int err = o->check ? tbg_log_check(site->log_path) : 0;
+
+	if (!err)
+		return 0;
+	snprintf(text, sizeof(text), "%s: %s; choose a file that can be written, or off",
+		 site->log_path, strerror(-err));
+	tbg_option_say_at(o, site->log_line, "access-log", text);
+	return BAD_OPTION;
+}
+
+static int log_compare(const struct tbg_options *o, const struct tbg_site *site, struct logs *l)
+{
+	const char *format = site->log_format ?: o->log_format;
+	char text[MSG_LEN];
+	unsigned int i = 0;
+
+	while (i < l->nr && strcmp(l->path[i], site->log_path))
+		i++;
+	if (i < l->nr && !strcmp(l->format[i], format))
+		return 0;
+	if (i < TBG_LOGS_MAX && i == l->nr) {
+		l->path[i] = site->log_path;
+		l->format[l->nr++] = format;
+		return log_reach(o, site);
+	}
+	if (i < l->nr)
+		snprintf(text, sizeof(text), "%s: %.200s, and elsewhere %.200s; expected one format for a file",
+			 site->log_path, format, l->format[i]);
+	else
+		snprintf(text, sizeof(text), "%s: one more than %d; expected hosts that share them",
+			 site->log_path, TBG_LOGS_MAX);
+	tbg_option_say_at(o, site->log_line, "access-log", text);
+	return BAD_OPTION;
+}
+
+static int logs_compare(const struct tbg_options *o, const struct tbg_sites *sites)
+{
+	struct logs l = { .nr = o->access_log ? 1 : 0 };
+	int err = 0;
+
+	l.path[0] = o->access_log;
+	l.format[0] = o->log_format;
+	for (unsigned int i = 0; i < sites->nr && !err; i++)
+		if (sites->site[i].log_path && *sites->site[i].log_path)
+			err = log_compare(o, &sites->site[i], &l);
+	return err;
+}
+
 int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 		      struct tbg_sites **ret)
 {
@@ -390,8 +472,13 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 	unsigned int line;
 	const char *path;
 
-	if (!tbg_sites_make(ret, o->top, old, o->roots, &error))
-		return 0;
+	if (!tbg_sites_make(ret, o->top, old, o->roots, &error)) {
+		if (!logs_compare(o, *ret))
+			return 0;
+		tbg_sites_close(*ret, NULL, NULL);
+		*ret = NULL;
+		return BAD_OPTION;
+	}
 	if (error.line) {
 		line = tbg_config_place(&o->places, error.line, &path);
 		tbg_report("toboggand: %s:%u: %s", path, line, error.text);

@@ -48,8 +48,7 @@ struct tbg_options {
 	char *admin_token;		/* NULL: none */
 	char admin_default[108];
 	const char *access_log;		/* NULL: off */
-	unsigned int log_format;	/* enum tbg_log_format */
-	const char *log_pattern;	/* of TBG_LOG_CUSTOM */
+	const char *log_format;		/* as it is written, see log/line.h */
 	unsigned int log_level;		/* enum tbg_report_level */
 	const char *user;		/* NULL: choose */
 	unsigned int header_ms, idle_ms, send_ms;	/* time limits */
@@ -107,6 +106,13 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 __attribute__((format(printf, 4, 5)))
 void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int nr,
 		    const char *format, ...);
+
+/* The same of a setting in some scope, by its line. */
+void tbg_option_say_at(const struct tbg_options *o, unsigned int line, const char *name,
+		       const char *text);
+
+/* Whether the daemon or a host has its access log there. */
+bool tbg_options_log(const struct tbg_options *o, const char *path);
 
 /*
  * For config/file.c: one value of a setting of the daemon. line: of the file.

@@ -51,9 +51,9 @@ static void scope_print(FILE *f, const struct tbg_scope *scope)
 		const struct tbg_setting *s = &scope->settings[i];
 		const struct tbg_setting_row *row = tbg_setting_row(s->row);
 
-		/* under which names it answers, and who behind us, changes no file */
+		/* its names, its log, and who is behind us, change no file */
 		if (!strcmp(row->name, "alias") || !strcmp(row->name, "default") ||
-		    tbg_setting_upstreams(s))
+		    row->object == TBG_OBJECT_OPTIONS || tbg_setting_upstreams(s))
 			continue;
 		fprintf(f, "%s\n", row->name);
 		for (unsigned int j = 0; j < s->values_nr; j++)
@@ -163,6 +163,26 @@ static int site_names(struct tbg_build *m, struct tbg_site *site,
 				host->title, m->sites->fallback->name);
 }
 
+/* What it logs to, if that is not the daemon's log: main/access_log.c opens it. */
+static int site_log(struct tbg_build *m, struct tbg_site *site, const struct tbg_scope *host)
+{
+	const struct tbg_setting *path = tbg_setting_of(host, "access-log");
+	const struct tbg_setting *format = tbg_setting_of(host, "access-log-format");
+
+	if (format && !path)
+		return tbg_build_wrong(m, format->line, "access-log-format \"%.100s\": expected an access-log beside it in host \"%.100s\"",
+				       format->values[0], host->title);
+	if (!path)
+		return 0;
+	m->sites->logs = true;
+	site->log_line = path->line;
+	site->log_path = tbg_sites_text(m->sites, strcmp(path->values[0], "off") ?
+					path->values[0] : "");
+	if (format)
+		site->log_format = tbg_sites_text(m->sites, format->values[0]);
+	return site->log_path && (!format || site->log_format) ? 0 : -ENOMEM;
+}
+
 static int site_make(struct tbg_build *m, const struct tbg_scope *host)
 {
 	struct tbg_site *site = &m->sites->site[m->sites->nr++];
@@ -172,7 +192,7 @@ static int site_make(struct tbg_build *m, const struct tbg_scope *host)
 	site->name = tbg_sites_text(m->sites, host ? host->title : "");
 	if (!site->name)
 		return -ENOMEM;
-	err = host ? site_names(m, site, host) : 0;
+	err = host ? site_names(m, site, host) ?: site_log(m, site, host) : 0;
 	err = err ?: tbg_site_locations(m, site, host);
 	return err ?: site_print(m, site, host);
 }

@@ -359,8 +359,8 @@ static json_t *stats_answer(struct tbg_server *s, const json_t *req)
 			 "left_by_xdp", left_json(&ks),
 			 "packets", whys_json(&ks, false),
 			 "cache", cache_json(s),
-			 "log", "on", s->log != NULL,
-			 "lost", (json_int_t)(s->log_lost + tbg_log_lost(s->log)),
+			 "log", "on", atomic_load(&s->logging) ? 1 : 0,
+			 "lost", (json_int_t)tbg_logs_lost(),
 			 "lost_in_kernel", (json_int_t)ks.log_lost);
 }
 
@@ -496,6 +496,6 @@ json_t *tbg_command(struct tbg_server *s, const char *cmd, const json_t *req)
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
 		if (!strcmp(cmd, commands[i].name))
 			return commands[i].answer(s, req);
-	return tbg_command_error("cmd: %.60s: unknown; there are status, stats, objects, connections, why, purge, reload, deny and warm",
+	return tbg_command_error("cmd: %.60s: unknown; there are status, stats, objects, connections, why, purge, reload, deny, warm and log",
 				 cmd);
 }

@@ -27,7 +27,7 @@
 #include "control/stream.h"
 
 #define CLIENTS_MAX	32
-#define STREAMS_MAX	2		/* at once: each may hold a copy of all rows */
+#define HEAVY_MAX	2		/* streams at once: each may hold a copy of all rows */
 #define IN_MAX		8192
 #define IDLE_S		TBG_STREAM_IDLE_S
 
@@ -92,12 +92,13 @@ static void client_answer(struct client *cl, json_t *answer)
 	cl->out_off = 0;
 }
 
-static unsigned int streams_running(const struct tbg_control *c)
+static unsigned int heavy_running(const struct tbg_control *c)
 {
 	unsigned int nr = 0;
 
 	for (int i = 0; i < CLIENTS_MAX; i++)
-		nr += c->clients[i].stream && !atomic_load(&c->clients[i].stream->done);
+		nr += c->clients[i].stream && c->clients[i].stream->heavy &&
+		      !atomic_load(&c->clients[i].stream->done);
 	return nr;
 }
 
@@ -117,9 +118,9 @@ static json_t *client_ask(struct client *cl, const char *cmd, const json_t *req)
 	}
 	if (!tbg_stream_takes(cmd))
 		return tbg_command(c->s, cmd, req);
-	if (streams_running(c) >= STREAMS_MAX)
+	if (tbg_stream_is_heavy(cmd) && heavy_running(c) >= HEAVY_MAX)
 		return tbg_command_error("%s: %d listings or warmings are under way already; try again when they are done",
-					 cmd, STREAMS_MAX);
+					 cmd, HEAVY_MAX);
 	return tbg_stream_start(&cl->stream, c->s, cmd, req, cl->fd, c->done_fd);
 }
 

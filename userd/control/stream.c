@@ -78,26 +78,33 @@ static int thread_start(struct tbg_stream *st)
 	return -err;
 }
 
-static const struct {
+static const struct kind {
 	const char *cmd;
 	int (*run)(struct tbg_stream *st);
-} streams[] = {
-	{ "objects", tbg_listing_run },
-	{ "connections", tbg_connections_run },
-	{ "warm",    tbg_warm_run },
+	bool heavy;
+} kinds[] = {
+	{ "objects", tbg_listing_run, true },
+	{ "connections", tbg_connections_run, true },
+	{ "warm",    tbg_warm_run, true },
+	{ "log",     tbg_log_run, false },
 };
 
-static int (*run_of(const char *cmd))(struct tbg_stream *st)
+static const struct kind *kind_of(const char *cmd)
 {
-	for (size_t i = 0; i < sizeof(streams) / sizeof(*streams); i++)
-		if (!strcmp(cmd, streams[i].cmd))
-			return streams[i].run;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		if (!strcmp(cmd, kinds[i].cmd))
+			return &kinds[i];
 	return NULL;
 }
 
 bool tbg_stream_takes(const char *cmd)
 {
-	return run_of(cmd);
+	return kind_of(cmd);
+}
+
+bool tbg_stream_is_heavy(const char *cmd)
+{
+	return kind_of(cmd)->heavy;
 }
 
 json_t *tbg_stream_start(struct tbg_stream **ret, struct tbg_server *s,
@@ -110,7 +117,8 @@ json_t *tbg_stream_start(struct tbg_stream **ret, struct tbg_server *s,
 	if (!st)
 		return tbg_command_error("%s: out of memory", cmd);
 	st->s = s;
-	st->run = run_of(cmd);
+	st->run = kind_of(cmd)->run;
+	st->heavy = kind_of(cmd)->heavy;
 	st->fd = fd;
 	st->done_fd = done_fd;
 	st->req = json_deep_copy(req);	/* its counts are not for two threads */

@@ -20,6 +20,7 @@ struct tbg_sites;
 
 struct tbg_stream {
 	struct tbg_server *s;
+	bool heavy;
 	const struct tbg_sites *sites;	/* of its begin; held */
 	json_t *req;
 	int fd;				/* of the client */
@@ -31,6 +32,8 @@ struct tbg_stream {
 };
 
 bool tbg_stream_takes(const char *cmd);
+/* One that holds a copy of all rows, or reads files: few of them at a time. */
+bool tbg_stream_is_heavy(const char *cmd);
 
 /*
  * Starts a stream for a command that is answered so; it adds 1 to the eventfd
@@ -51,5 +54,6 @@ int tbg_stream_line(struct tbg_stream *st, json_t *line);	/* drops line */
 int tbg_listing_run(struct tbg_stream *st);
 int tbg_warm_run(struct tbg_stream *st);
 int tbg_connections_run(struct tbg_stream *st);
+int tbg_log_run(struct tbg_stream *st);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The access log. Workers and the control thread format lines into the front
+ * An access log. Workers and the control thread format lines into the front
  * half of a double buffer; one writer thread writes the back half to disk. The
  * mutex covers a reservation and the copy of one line, never a system call.
  *
@@ -9,7 +9,6 @@
  */
 #include "log/access.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,28 +19,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/epoll.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <bpf/libbpf.h>
-
-#include "abi/event.h"
 #include "log/line.h"
 #include "log/sink.h"
-#include "os/loop.h"
 #include "os/privilege.h"
 #include "os/message.h"
-#include "tiers/wire.h"
 
 #define HALF_LEN	(1u << 20)	/* bytes of each half */
 #define WAKE_LEN	(HALF_LEN / 2)	/* wake the writer before the flush does */
-#define EVENTS_MAX	8192		/* per call: the control loop has others */
-#define REOPEN_READS	16		/* of these, before a file changes */
 #define STUCK_MS	1000		/* a pipe's reader that does not read */
 
 struct half {
@@ -66,15 +53,17 @@ struct tbg_log {
 	enum tbg_log_format format;
 	char *pattern;		/* of TBG_LOG_CUSTOM */
 	bool asks;		/* it has fields that the caller finds */
-	tbg_log_tell_fn *tell;
-	void *tell_arg;
 	_Atomic uint64_t lost;
 	struct tbg_sink *sink;	/* in place of a file; or NULL */
-	struct ring_buffer *ring;
-	struct tbg_knob *knob;
-	unsigned int events_nr;
-	int64_t real_ns;	/* CLOCK_REALTIME less CLOCK_MONOTONIC */
 };
+
+static _Atomic uint64_t lost_all;	/* by whatever log */
+
+static void lost_count(struct tbg_log *l, uint64_t nr)
+{
+	atomic_fetch_add_explicit(&l->lost, nr, memory_order_relaxed);
+	atomic_fetch_add_explicit(&lost_all, nr, memory_order_relaxed);
+}
 
 void tbg_log_write(struct tbg_log *l, const struct tbg_log_record *r)
 {
@@ -93,7 +82,7 @@ void tbg_log_write(struct tbg_log *l, const struct tbg_log_record *r)
 		h->len += line.len;
 		l->flush |= wake;
 	} else {
-		atomic_fetch_add_explicit(&l->lost, 1, memory_order_relaxed);
+		lost_count(l, 1);
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (wake)
@@ -162,7 +151,7 @@ static void lines_write(struct tbg_log *l, const char *b, size_t len)
 		l->torn = b[done - 1] != '\n';
 	for (size_t i = done; i < len; i++)
 		lost += b[i] == '\n';
-	atomic_fetch_add_explicit(&l->lost, lost, memory_order_relaxed);
+	lost_count(l, lost);
 }
 
 /*
@@ -217,78 +206,18 @@ static void *writer_run(void *arg)
 	return NULL;
 }
 
-/* --- hits of the kernel tiers -------------------------------------------- */
-
-static int event_log(void *arg, void *data, size_t size)
-{
-	struct tbg_log *l = arg;
-	const struct tbg_event *e = data;
-	struct tbg_log_record r = { 0 };
-
-	if (size < sizeof(*e))
-		return 0;
-	r.remote6 = e->remote;
-	r.req = (const char *)e->req;
-	r.req_len = e->req_len;
-	if (r.req_len > size - sizeof(*e))
-		r.req_len = size - sizeof(*e);
-	r.second = ((int64_t)e->mono_ns + l->real_ns) / 1000000000;
-	r.status = e->status;
-	r.body = e->body;
-	r.sent = e->sent;
-	r.tier = e->tier;
-	r.reason = "hit";
-	r.took_ns = e->took_ns;
-	if (l->asks && l->tell)
-		l->tell(l->tell_arg, &r);
-	tbg_log_write(l, &r);
-	/* the sample is consumed even so; the descriptor stays readable */
-	return ++l->events_nr >= EVENTS_MAX ? -EAGAIN : 0;
-}
-
-static int64_t clock_ns(clockid_t id)
-{
-	struct timespec t;
-
-	clock_gettime(id, &t);
-	return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-int tbg_log_fd(const struct tbg_log *l)
-{
-	return l && l->ring ? ring_buffer__epoll_fd(l->ring) : -1;
-}
-
-void tbg_log_ready(struct tbg_log *l)
-{
-	if (!l || !l->ring)
-		return;
-	l->real_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
-	l->events_nr = 0;
-	ring_buffer__consume(l->ring);
-}
-
-static void on_ring(void *arg, uint32_t events)
-{
-	tbg_log_ready(arg);
-}
-
-int tbg_log_watch(struct tbg_log *l, struct tbg_loop *loop)
-{
-	int fd = tbg_log_fd(l);
-
-	return fd < 0 ? 0 : tbg_loop_add(loop, fd, EPOLLIN, on_ring, l);
-}
-
 void tbg_log_flush(struct tbg_log *l)
 {
+	bool wake;
+
 	if (!l)
 		return;
-	tbg_log_ready(l);
 	pthread_mutex_lock(&l->lock);
-	l->flush = true;
+	wake = l->half[l->front].len;
+	l->flush |= wake;
 	pthread_mutex_unlock(&l->lock);
-	pthread_cond_signal(&l->wake);
+	if (wake)
+		pthread_cond_signal(&l->wake);
 }
 
 /* --- life ---------------------------------------------------------------- */
@@ -388,9 +317,7 @@ int tbg_log_reopen(struct tbg_log *l)
 
 	if (!l || l->sink)
 		return 0;
-	/* what has been answered by now is the old file's */
-	for (int i = 0; i < REOPEN_READS && (!i || l->events_nr >= EVENTS_MAX); i++)
-		tbg_log_ready(l);
+	/* what has been written by now is the old file's */
 	pthread_mutex_lock(&l->lock);
 	h = &l->half[l->front];
 	h->old_len = h->len;
@@ -436,14 +363,6 @@ int tbg_log_start(struct tbg_log *l)
 		pthread_cond_wait(&l->wake, &l->lock);
 	pthread_mutex_unlock(&l->lock);
 	return 0;
-}
-
-static int ring_open(struct tbg_log *l, const struct tbg_maps *maps)
-{
-	if (!maps)
-		return 0;
-	l->ring = ring_buffer__new(maps->events_fd, event_log, l, NULL);
-	return l->ring ? 0 : -errno;
 }
 
 /* A pipe may have no reader yet. */
@@ -492,8 +411,7 @@ static void log_free(struct tbg_log *l)
 
 int tbg_log_open(struct tbg_log **ret, const char *path,
 		 enum tbg_log_format format, const char *pattern,
-		 const struct tbg_maps *maps, tbg_log_open_fn *open_as_root,
-		 char *ret_msg, size_t msg_len)
+		 tbg_log_open_fn *open_as_root, char *ret_msg, size_t msg_len)
 {
 	struct tbg_log *l = calloc(1, sizeof(*l));
 	int err = -ENOMEM;
@@ -517,18 +435,9 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 				  (l->fd = file_get(l, &l->folder));
 	if (err < 0)
 		goto no_file;
-	err = ring_open(l, maps);
-	if (err)
-		goto no_ring;
-	if (maps) {
-		l->knob = maps->knob;
-		__atomic_store_n(&l->knob->log, 1, __ATOMIC_RELEASE);
-	}
 	*ret = l;
 	return 0;
 
-no_ring:
-	path_close(l);
 no_file:
 	log_free(l);
 no_log:
@@ -543,36 +452,15 @@ bool tbg_log_asks(const struct tbg_log *l)
 	return l && l->asks;
 }
 
-void tbg_log_teller(struct tbg_log *l, tbg_log_tell_fn *fn, void *arg)
-{
-	if (!l)
-		return;
-	l->tell = fn;
-	l->tell_arg = arg;
-}
-
 const char *tbg_log_path(const struct tbg_log *l)
 {
 	return l ? l->path : NULL;
 }
 
-bool tbg_log_is(const struct tbg_log *l, const char *path,
-		enum tbg_log_format format, const char *pattern)
-{
-	return l && path ? !strcmp(l->path, path) && l->format == format &&
-			   !strcmp(l->pattern, pattern ?: "") :
-			   !l && !path;
-}
-
-bool tbg_log_stop(struct tbg_log *l, const struct tbg_log *next)
+bool tbg_log_stop(struct tbg_log *l)
 {
 	bool ret;
 
-	if (!l->stop && !next) {
-		if (l->knob)
-			__atomic_store_n(&l->knob->log, 0, __ATOMIC_RELEASE);
-		tbg_log_ready(l);
-	}
 	pthread_mutex_lock(&l->lock);
 	l->stop = true;
 	ret = l->ended || !l->running;
@@ -581,14 +469,13 @@ bool tbg_log_stop(struct tbg_log *l, const struct tbg_log *next)
 	return ret;
 }
 
-void tbg_log_close(struct tbg_log *l, const struct tbg_log *next)
+void tbg_log_close(struct tbg_log *l)
 {
 	if (!l)
 		return;
-	tbg_log_stop(l, next);
+	tbg_log_stop(l);
 	if (l->running)
 		pthread_join(l->writer, NULL);
-	ring_buffer__free(l->ring);
 	path_close(l);
 	if (l->next_fd >= 0)
 		close(l->next_fd);
@@ -598,4 +485,9 @@ void tbg_log_close(struct tbg_log *l, const struct tbg_log *next)
 uint64_t tbg_log_lost(const struct tbg_log *l)
 {
 	return l ? atomic_load_explicit(&l->lost, memory_order_relaxed) : 0;
+}
+
+uint64_t tbg_logs_lost(void)
+{
+	return atomic_load_explicit(&lost_all, memory_order_relaxed);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The access log (combined or JSON), one line per request whichever tier
- * answered. Lines go through a bounded queue to a writer; what does not fit is
- * counted, never waited for. Kernel hits come from the events ring.
+ * An access log: one line per request whichever tier answered, in a file or a sink.
+ * Lines go through a bounded queue to a writer; what does not fit is counted, never
+ * waited for. Which request is logged where, main/access_log.c decides.
  */
 #ifndef TBG_USERD_LOG_H
 #define TBG_USERD_LOG_H
@@ -17,8 +17,6 @@
 #include "abi/event.h"
 
 struct tbg_log;
-struct tbg_loop;
-struct tbg_maps;
 
 struct tbg_log_record {
 	const struct sockaddr_storage *remote;	/* or NULL and */
@@ -52,6 +50,8 @@ enum tbg_log_format {
 	TBG_LOG_FORMAT_NR
 };
 
+#define TBG_LOGS_MAX	256	/* open at a time: each has a thread and two buffers */
+
 const char *tbg_log_format_name(enum tbg_log_format format);
 
 /* Whether who calls could open path, which is not made. 0 or negative errno. */
@@ -70,8 +70,7 @@ typedef int tbg_log_open_fn(const char *path, int *ret_folder, int *ret_before);
  */
 int tbg_log_open(struct tbg_log **ret, const char *path,
 		 enum tbg_log_format format, const char *pattern,
-		 const struct tbg_maps *maps, tbg_log_open_fn *open_as_root,
-		 char *ret_msg, size_t msg_len);
+		 tbg_log_open_fn *open_as_root, char *ret_msg, size_t msg_len);
 /*
  * Starts the writer, after they are: a thread has of no-new-privileges and
  * capabilities what its maker has. It holds none when this returns. NULL: 0.
@@ -80,26 +79,17 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 int tbg_log_start(struct tbg_log *l);
 /*
  * No line follows: what there is is written, which a reader that has stopped holds
- * up. Returns whether that is over, so that tbg_log_close() does not wait. next: the
- * log that takes over, or NULL. May be repeated.
+ * up. Returns whether that is over, so that tbg_log_close() does not wait. May be
+ * repeated.
  */
-bool tbg_log_stop(struct tbg_log *l, const struct tbg_log *next);
+bool tbg_log_stop(struct tbg_log *l);
 /* The same, waited for, and its memory. NULL is allowed. */
-void tbg_log_close(struct tbg_log *l, const struct tbg_log *next);
+void tbg_log_close(struct tbg_log *l);
 
 const char *tbg_log_path(const struct tbg_log *l);	/* NULL: off */
 
-/* Is this the log that these options ask for? NULL: none. */
-bool tbg_log_is(const struct tbg_log *l, const char *path,
-		enum tbg_log_format format, const char *pattern);
-
-/*
- * Whether lines have a client or an id, which the caller is to find for the record; and
- * who finds them for requests that kernel tiers answered, on the control thread.
- */
+/* Whether lines have a client or an id, which the caller is to find for the record. */
 bool tbg_log_asks(const struct tbg_log *l);
-typedef void tbg_log_tell_fn(void *arg, struct tbg_log_record *r);
-void tbg_log_teller(struct tbg_log *l, tbg_log_tell_fn *fn, void *arg);	/* NULL allowed */
 
 /* The peer's address as text, in b or not. */
 const char *tbg_log_peer(const struct tbg_log_record *r, char b[INET6_ADDRSTRLEN]);
@@ -114,15 +104,13 @@ void tbg_log_write(struct tbg_log *l, const struct tbg_log_record *r);
 size_t tbg_log_line(char *ret, size_t size, enum tbg_log_format format,
 		    const struct tbg_log_record *r);
 
-/* Control thread: descriptor of kernel events (-1: none), and its handler. */
-int tbg_log_fd(const struct tbg_log *l);
-void tbg_log_ready(struct tbg_log *l);
-/* Has the loop call it. 0 or negative errno. NULL allowed. */
-int tbg_log_watch(struct tbg_log *l, struct tbg_loop *loop);
-void tbg_log_flush(struct tbg_log *l);		/* every 100 ms or so */
+/* Control thread, every 100 ms or so. */
+void tbg_log_flush(struct tbg_log *l);
 /* Opens the path again (SIGUSR1); on error the old file stays. NULL allowed. */
 int tbg_log_reopen(struct tbg_log *l);
-/* Lines that did not reach the file, but for those the kernel's ring lost. */
+/* Lines that did not reach the file. */
 uint64_t tbg_log_lost(const struct tbg_log *l);
+/* Of all logs that there have been. Any thread. */
+uint64_t tbg_logs_lost(void);
 
 #endif

@@ -510,6 +510,20 @@ bool tbg_log_pattern_check(const char *pattern, char *ret_msg, size_t msg_len)
 	return false;
 }
 
+bool tbg_log_format_find(const char *v, enum tbg_log_format *ret, char *ret_msg, size_t msg_len)
+{
+	if (strchr(v, '$')) {
+		*ret = TBG_LOG_CUSTOM;
+		return tbg_log_pattern_check(v, ret_msg, msg_len);
+	}
+	if (msg_len)
+		*ret_msg = 0;
+	for (*ret = 0; *ret < TBG_LOG_CUSTOM; (*ret)++)
+		if (!strcmp(v, tbg_log_format_name(*ret)))
+			return true;
+	return false;
+}
+
 /* --- the whole ----------------------------------------------------------- */
 
 void tbg_log_make(struct tbg_log_made *ret, const struct tbg_log_record *r,
@@ -519,7 +533,7 @@ void tbg_log_make(struct tbg_log_made *ret, const struct tbg_log_record *r,
 	ret->len = 0;
 	ret->own_len = 0;
 	ret->format = format;
-	if (format == TBG_LOG_CUSTOM)
+	if (pattern && *pattern)
 		custom_make(r, pattern, ret);
 	else if (format == TBG_LOG_JSON)
 		json_make(r, ret);
@@ -539,7 +553,7 @@ size_t tbg_log_line(char *ret, size_t size, enum tbg_log_format format,
 {
 	struct tbg_log_made line;
 
-	tbg_log_make(&line, r, format, "$request");
+	tbg_log_make(&line, r, format, format == TBG_LOG_CUSTOM ? "$request" : NULL);
 	if (line.len <= size)
 		tbg_log_put(&line, ret);
 	return line.len;

@@ -53,10 +53,16 @@ struct tbg_log_made {
 	enum tbg_log_format format;
 };
 
-/* pattern: of TBG_LOG_CUSTOM, checked. ret->len: bytes of the line, with its newline. */
+/*
+ * pattern: checked, or NULL; with one, format is how what is theirs is escaped. ret->len:
+ * bytes of the line, with its newline.
+ */
 void tbg_log_make(struct tbg_log_made *ret, const struct tbg_log_record *r,
 		  enum tbg_log_format format, const char *pattern);
 void tbg_log_put(const struct tbg_log_made *l, char *to);
+
+/* The format of a setting's value. False: it is none; *ret_msg says why, or is "". */
+bool tbg_log_format_find(const char *v, enum tbg_log_format *ret, char *ret_msg, size_t msg_len);
 
 /* False: *ret_msg says what is wrong with it. */
 bool tbg_log_pattern_check(const char *pattern, char *ret_msg, size_t msg_len);

@@ -1,16 +1,219 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the daemon's log is given beside the request itself: what only the sites of
- * now can tell of it. Called for each line that asks for that, by workers for their
- * answers and by the control thread for those of the kernel tiers.
+ * A log is open once, however many hosts write to it, and stays open over a reload that
+ * does not change it: sets of logs share it. Workers write by w->site, the control
+ * thread what kernel tiers answered; both find client and id where a line has them.
  */
+#include "main/access_log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "config/options.h"
 #include "log/access.h"
+#include "log/hits.h"
+#include "log/line.h"
+#include "log/live.h"
+#include "main/privileged.h"
 #include "main/server.h"
+#include "os/message.h"
 #include "site/told.h"
 
-void tbg_server_tell(const struct tbg_sites *sites, struct tbg_log_record *r)
+#define MSG_LEN		512
+
+/* One that is open. */
+struct opened {
+	struct tbg_log *log;
+	char *path, *format;	/* as they were written */
+	unsigned int sets;	/* that have it */
+	bool started;
+};
+
+struct tbg_logs {
+	struct opened *opened[TBG_LOGS_MAX];
+	unsigned int nr;
+	struct opened *main;	/* the daemon's; NULL: off */
+};
+
+static void opened_free(struct opened *o)
+{
+	tbg_log_close(o->log);
+	free(o->path);
+	free(o->format);
+	free(o);
+}
+
+static struct opened *find(const struct tbg_logs *l, const char *path)
+{
+	for (unsigned int i = 0; l && i < l->nr; i++)
+		if (!strcmp(l->opened[i]->path, path))
+			return l->opened[i];
+	return NULL;
+}
+
+static struct opened *open_new(const char *path, const char *format, char msg[MSG_LEN])
+{
+	struct opened *o = calloc(1, sizeof(*o));
+	enum tbg_log_format kind = TBG_LOG_COMBINED;
+
+	snprintf(msg, MSG_LEN, "%s: out of memory", path);
+	if (!o)
+		return NULL;
+	tbg_log_format_find(format, &kind, NULL, 0);
+	o->path = strdup(path);
+	o->format = strdup(format);
+	if (o->path && o->format &&
+	    !tbg_log_open(&o->log, path, kind, kind == TBG_LOG_CUSTOM ? format : NULL,
+			  tbg_privileged_log, msg, MSG_LEN))
+		return o;
+	opened_free(o);
+	return NULL;
+}
+
+/*
+ * The log of this path in l, which is given it: that they are not too many, and of one
+ * format each, the options have seen to. NULL: msg says why.
+ */
+static struct opened *take(struct tbg_logs *l, const char *path, const char *format,
+			   const struct tbg_logs *before, char msg[MSG_LEN])
+{
+	struct opened *o = find(l, path);
+
+	if (o)
+		return o;
+	o = find(before, path);
+	if (!o || strcmp(o->format, format))
+		o = open_new(path, format, msg);
+	if (!o)
+		return NULL;
+	o->sets++;
+	return l->opened[l->nr++] = o;
+}
+
+static int sites_take(struct tbg_logs *l, const struct tbg_options *o, struct tbg_sites *sites,
+		      const struct tbg_logs *before)
+{
+	char msg[MSG_LEN];
+
+	for (unsigned int i = 0; i < sites->nr; i++) {
+		struct tbg_site *site = &sites->site[i];
+		struct opened *own;
+
+		site->log = NULL;
+		if (!site->log_path || !*site->log_path)
+			continue;
+		own = take(l, site->log_path, site->log_format ?: o->log_format, before, msg);
+		if (!own) {
+			tbg_option_say_at(o, site->log_line, "access-log", msg);
+			return -EINVAL;
+		}
+		site->log = own->log;
+	}
+	return 0;
+}
+
+int tbg_logs_open(struct tbg_logs **ret, const struct tbg_options *o, struct tbg_sites *sites,
+		  const struct tbg_logs *before)
+{
+	struct tbg_logs *l = calloc(1, sizeof(*l));
+	char msg[MSG_LEN];
+	int err = 0;
+
+	if (!l)
+		return -ENOMEM;
+	if (o->access_log)
+		l->main = take(l, o->access_log, o->log_format, before, msg);
+	if (o->access_log && !l->main) {
+		tbg_option_say(o, "access-log", 0, "%s", msg);
+		err = -EINVAL;
+	}
+	err = err ?: sites_take(l, o, sites, before);
+	if (!err)
+		*ret = l;
+	else
+		tbg_logs_close(l);
+	return err;
+}
+
+int tbg_logs_start(struct tbg_logs *l)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < l->nr && !err; i++) {
+		if (l->opened[i]->started)
+			continue;
+		err = tbg_log_start(l->opened[i]->log);
+		l->opened[i]->started = !err;
+	}
+	return err;
+}
+
+void tbg_logs_use(struct tbg_server *s, struct tbg_logs *l)
+{
+	bool had = s->logs && s->logs->nr, has = l && l->nr;
+
+	tbg_hits_read_all();
+	if (has && !had)
+		tbg_hits_want();
+	else if (had && !has)
+		tbg_hits_unwant();
+	s->logs = l;
+	s->log = l && l->main ? l->main->log : NULL;
+	s->logging = has;
+}
+
+void tbg_logs_flush(const struct tbg_logs *l)
+{
+	tbg_hits_read();
+	for (unsigned int i = 0; i < l->nr; i++)
+		tbg_log_flush(l->opened[i]->log);
+}
+
+void tbg_logs_reopen(const struct tbg_logs *l)
+{
+	tbg_hits_read_all();
+	for (unsigned int i = 0; i < l->nr; i++)
+		tbg_log_reopen(l->opened[i]->log);	/* says what fails */
+}
+
+bool tbg_logs_end(struct tbg_logs *l)
+{
+	if (!l)
+		return true;
+	while (l->nr) {
+		struct opened *o = l->opened[l->nr - 1];
+
+		if (o->sets == 1 && !tbg_log_stop(o->log))
+			return false;
+		l->nr--;
+		if (!--o->sets)
+			opened_free(o);
+	}
+	free(l);
+	return true;
+}
+
+void tbg_logs_close(struct tbg_logs *l)
+{
+	/* stopped are all of them before one is waited for */
+	for (unsigned int i = 0; l && i < l->nr; i++)
+		if (l->opened[i]->sets == 1)
+			tbg_log_stop(l->opened[i]->log);
+	while (l && l->nr) {
+		struct opened *o = l->opened[--l->nr];
+
+		if (!--o->sets)
+			opened_free(o);
+	}
+	free(l);
+}
+
+/* --- a request ------------------------------------------------------------ */
+
+/* What only the sites can tell of it, see tbg_log_asks(). */
+static void tell(const struct tbg_sites *sites, struct tbg_log_record *r)
 {
 	static _Thread_local struct tbg_told told;
 	char peer[INET6_ADDRSTRLEN];
@@ -24,15 +227,31 @@ void tbg_server_tell(const struct tbg_sites *sites, struct tbg_log_record *r)
 	r->request_id_len = strlen(told.id);
 }
 
-static void kernel_tell(void *arg, struct tbg_log_record *r)
+bool tbg_server_logs(const struct tbg_server *s)
 {
-	const struct tbg_server *s = arg;
-
-	tbg_server_tell(s->sites, r);
+	return s->logging || tbg_live_watched();
 }
 
-void tbg_server_log_set(struct tbg_server *s, struct tbg_log *log)
+void tbg_server_log(const struct tbg_server *s, const struct tbg_sites *sites,
+		    const struct tbg_site *site, struct tbg_log_record *r)
 {
-	tbg_log_teller(log, kernel_tell, s);
-	s->log = log;
+	bool live = tbg_live_watched();
+	struct tbg_log *log = site->log_path ? site->log : s->log;
+
+	if (!log && !live)
+		return;
+	if (live || tbg_log_asks(log))
+		tell(sites, r);
+	tbg_log_write(log, r);
+	if (live)
+		tbg_live_write(site->name, r);
+}
+
+void tbg_logs_hit(void *arg, struct tbg_log_record *r)
+{
+	const struct tbg_server *s = arg;
+	const struct tbg_sites *sites = s->sites;
+
+	tbg_server_log(s, sites, sites->logs || tbg_live_watched() ?
+		       tbg_told_site(sites, r->req, r->req_len) : sites->fallback, r);
 }

@@ -30,8 +30,10 @@
 #include "gateway/supervise.h"
 #include "tiers/hosts.h"
 #include "log/access.h"
+#include "log/hits.h"
 #include "os/filter.h"
 #include "os/loop.h"
+#include "main/access_log.h"
 #include "main/privileged.h"
 #include "files/open_files.h"
 #include "files/compressed.h"
@@ -230,9 +232,7 @@ static void on_clock(void *arg, uint64_t now_ns)
 	struct tbg_server *s = arg;
 
 	tbg_clock_tick(s->clock, now_ns);
-	if (s->log)
-		tbg_log_flush(s->log);
-	atomic_store(&s->lines_lost, s->log_lost + tbg_log_lost(s->log));
+	tbg_logs_flush(s->logs);
 	atomic_store(&s->beat_ns, now_ns);
 	tbg_service_beat(now_ns);
 	if (s->wire)
@@ -309,8 +309,7 @@ static void on_signal(void *arg, uint32_t events)
 			stop(t);
 			break;
 		case SIGUSR1:
-			if (t->s.log)
-				tbg_log_reopen(t->s.log);	/* says what fails */
+			tbg_logs_reopen(t->s.logs);
 			break;
 		case SIGHUP:
 			tbg_reload(t->reload);
@@ -495,24 +494,18 @@ static int root_fd(const struct tbg_server *s)
 }
 
 /* After root is dropped: what its user may not open, another process opens. */
-static bool log_open(struct tbg_server *s)
+static bool logs_open(struct tbg_server *s, struct tbg_sites *sites)
 {
-	struct tbg_log *log = NULL;
-	char msg[MSG_LEN] = "";
+	struct tbg_logs *logs = NULL;
 
-	if (!s->opt.access_log)
-		return true;
-	if (tbg_log_open(&log, s->opt.access_log, s->opt.log_format, s->opt.log_pattern, s->maps,
-			 tbg_privileged_log, msg, sizeof(msg))) {
-		tbg_option_say(&s->opt, "access-log", 0, "%s", msg);
+	if (tbg_logs_open(&logs, &s->opt, sites, NULL))
 		return false;
-	}
-	tbg_server_log_set(s, log);
-	if (tbg_log_watch(s->log, s->loop)) {
+	if (tbg_hits_open(s->maps, s->loop, tbg_logs_hit, s)) {
 		tbg_report("toboggand: epoll: no room for the daemon's own descriptors");
 		return false;
 	}
-	return !tbg_log_start(s->log);
+	tbg_logs_use(s, logs);
+	return !tbg_logs_start(logs);
 }
 
 static bool privileges_drop(struct start *t)
@@ -564,7 +557,7 @@ static bool limits_take(struct tbg_server *s, unsigned int wanted)
 	return false;
 }
 
-static bool server_open(struct start *t)
+static bool server_open(struct start *t, struct tbg_sites *sites)
 {
 	struct tbg_server *s = &t->s;
 	char msg[MSG_LEN] = "";
@@ -597,7 +590,7 @@ static bool server_open(struct start *t)
 	tbg_tiers_sock_open(s);
 	if (!cache_open(s) || !control_open(t) || !gateway_open(t) ||
 	    !limits_take(s, wanted ?: TBG_CONNECTIONS) || !privileges_drop(t) ||
-	    !log_open(s))
+	    !logs_open(s, sites))
 		return false;
 	if (s->opt.connections_max < wanted)
 		tbg_warn("toboggand: --connections-max %u: descriptors suffice for %u; raise the limit of open files",
@@ -622,6 +615,17 @@ static void workers_end(struct start *t)
 	}
 }
 
+/* What the ring still has is written. */
+static void logs_close(struct tbg_server *s)
+{
+	struct tbg_logs *logs = s->logs;
+
+	tbg_hits_read_all();
+	tbg_hits_close();
+	tbg_logs_use(s, NULL);
+	tbg_logs_close(logs);
+}
+
 static void server_close(struct start *t)
 {
 	struct tbg_server *s = &t->s;
@@ -630,9 +634,9 @@ static void server_close(struct start *t)
 	tbg_watch_stop(s->watch);
 	tbg_gateway_close(s->gateway);
 	tbg_reload_close(t->reload);
-	tbg_log_close(s->log, NULL);	/* its knob goes with wire */
 	tbg_admin_close(s->admin);
-	tbg_control_close(s->control);
+	tbg_control_close(s->control);	/* whoever watches the log is gone then */
+	logs_close(s);
 	tbg_privileged_unlink();
 	tbg_privileged_stop();
 	tbg_privilege_raise();
@@ -675,7 +679,7 @@ int main(int argc, char **argv)
 		tbg_report("toboggand: signalfd: %s", strerror(errno));
 		return 1;
 	}
-	served = server_open(&t);
+	served = server_open(&t, sites);
 	if (served) {
 		ready_say(&t.s);
 		tbg_service_say("READY=1");

@@ -21,7 +21,9 @@
 #include <unistd.h>
 
 #include "config/options.h"
+#include "config/settings.h"
 #include "files/root.h"
+#include "log/access.h"
 #include "os/filter.h"
 #include "os/privilege.h"
 #include "os/trusted_path.h"
@@ -95,8 +97,11 @@ static bool message_receive(int fd, void *b, size_t len, int fds[2])
 
 static struct {
 	char **argv;
-	char *log;		/* path of the log, or NULL */
-	int log_folder;		/* it is open in, or -1: not opened yet */
+	struct known_log {
+		char *path;
+		int folder;	/* it is open in, or -1: not opened yet */
+	} logs[TBG_LOGS_MAX];
+	unsigned int logs_nr;
 	bool started;
 	struct known_socket {
 		int folder;
@@ -106,30 +111,74 @@ static struct {
 	unsigned int sockets_nr;
 } self;
 
-/* Whether the configuration, as it is now, has its log there. */
-static bool log_named(const char *path)
+static struct known_log *log_known(const char *path)
 {
+	for (unsigned int i = 0; i < self.logs_nr; i++)
+		if (!strcmp(self.logs[i].path, path))
+			return &self.logs[i];
+	return NULL;
+}
+
+/* Those that o does not name any more are known no more. */
+static void logs_forget(const struct tbg_options *o)
+{
+	for (unsigned int i = 0; i < self.logs_nr; ) {
+		struct known_log *l = &self.logs[i];
+
+		if (tbg_options_log(o, l->path)) {
+			i++;
+			continue;
+		}
+		if (l->folder >= 0)
+			close(l->folder);
+		free(l->path);
+		*l = self.logs[--self.logs_nr];
+	}
+}
+
+static struct known_log *log_note(const struct tbg_options *o, const char *path)
+{
+	struct known_log *l = &self.logs[self.logs_nr];
+
+	if (self.logs_nr == TBG_LOGS_MAX || !tbg_options_log(o, path))
+		return NULL;
+	*l = (struct known_log){ strdup(path), -1 };
+	if (!l->path)
+		return NULL;
+	self.logs_nr++;
+	return l;
+}
+
+/* All that o names. */
+static void logs_name(const struct tbg_options *o)
+{
+	const struct tbg_setting *s;
+
+	if (o->access_log)
+		log_note(o, o->access_log);
+	for (unsigned int i = 0; i < o->top->below_nr; i++) {
+		s = tbg_setting_of(o->top->below[i], "access-log");
+		if (s && !log_known(s->values[0]))
+			log_note(o, s->values[0]);
+	}
+}
+
+/* A log that the configuration, as it is now, has there; or NULL. */
+static struct known_log *log_named(const char *path)
+{
+	struct known_log *ret = log_known(path);
 	struct tbg_roots *roots = NULL;
 	struct tbg_options o;
-	bool ret = false;
 
-	if (self.log && !strcmp(self.log, path))
-		return true;
-	if (tbg_roots_open(&roots))
-		return false;
+	if (ret || tbg_roots_open(&roots))
+		return ret;
 	if (!tbg_options_parse(&o, self.argv, roots)) {
-		ret = o.access_log && !strcmp(o.access_log, path);
+		logs_forget(&o);
+		ret = log_note(&o, path);
 		tbg_options_free(&o);
 	}
 	tbg_roots_close(roots);
-	if (!ret)
-		return false;
-	free(self.log);
-	self.log = strdup(path);
-	if (self.log_folder >= 0)
-		close(self.log_folder);
-	self.log_folder = -1;
-	return self.log;
+	return ret;
 }
 
 static bool same(int a, int b)
@@ -141,14 +190,14 @@ static bool same(int a, int b)
 }
 
 /* The folder of the path by now: the one of before, or one that no link leads to. */
-static int folder_now(const char *path)
+static int folder_now(const char *path, int before)
 {
 	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC };
 	const char *slash = strrchr(path, '/');
 	char *dir = slash ? strndup(path, slash - path + 1) : strdup(".");
 	int fd = dir ? open(dir, how.flags) : -1;
 
-	if (fd >= 0 && !same(fd, self.log_folder)) {
+	if (fd >= 0 && !same(fd, before)) {
 		close(fd);
 		how.resolve = RESOLVE_NO_SYMLINKS;
 		fd = syscall(SYS_openat2, AT_FDCWD, dir, &how, sizeof(how));
@@ -186,38 +235,40 @@ static int log_append(const char *path, int folder, int *ret_folder)
 	return fd;
 }
 
-static int log_open_again(const char *path, int *ret_folder, int *ret_before)
+static int log_open_again(const struct known_log *l, int *ret_folder, int *ret_before)
 {
-	int folder = folder_now(path), fd = folder;
+	const char *path = l->path;
+	int folder = folder_now(path, l->folder), fd = folder;
 
 	if (folder >= 0) {
 		fd = log_append(path, folder, NULL);
 		if (fd >= 0) {
-			dup3(folder, self.log_folder, O_CLOEXEC);
+			dup3(folder, l->folder, O_CLOEXEC);
 			*ret_folder = folder;
 			return fd;
 		}
 		close(folder);
 	}
 	*ret_before = fd;
-	fd = log_append(path, self.log_folder, NULL);
+	fd = log_append(path, l->folder, NULL);
 	if (fd < 0)
 		return *ret_before;
-	*ret_folder = fcntl(self.log_folder, F_DUPFD_CLOEXEC, 0);
+	*ret_folder = fcntl(l->folder, F_DUPFD_CLOEXEC, 0);
 	return fd;
 }
 
 static int log_open(const char *path, int *ret_folder, int *ret_before)
 {
+	struct known_log *l = log_named(path);
 	int fd;
 
-	if (!log_named(path))
+	if (!l)
 		return -EPERM;
-	if (self.log_folder >= 0)
-		return log_open_again(path, ret_folder, ret_before);
+	if (l->folder >= 0)
+		return log_open_again(l, ret_folder, ret_before);
 	fd = log_append(path, -1, ret_folder);
 	if (fd >= 0)
-		self.log_folder = fcntl(*ret_folder, F_DUPFD_CLOEXEC, 0);
+		l->folder = fcntl(*ret_folder, F_DUPFD_CLOEXEC, 0);
 	return fd;
 }
 
@@ -301,8 +352,7 @@ static void child_main(const struct tbg_identity *id, const struct tbg_options *
 	signal(SIGQUIT, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	self.argv = argv;
-	self.log = o->access_log ? strdup(o->access_log) : NULL;
-	self.log_folder = -1;
+	logs_name(o);
 	if (tbg_privilege_writer(id) || tbg_filter_load(TBG_FILTER_PROGRAM))
 		_exit(1);
 	run(fd);

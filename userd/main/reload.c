@@ -23,8 +23,7 @@
 #include "gateway/supervise.h"
 #include "tiers/bans.h"
 #include "tiers/hosts.h"
-#include "log/access.h"
-#include "main/privileged.h"
+#include "main/access_log.h"
 #include "store/spool.h"
 #include "os/clock.h"
 #include "os/loop.h"
@@ -43,8 +42,7 @@
 struct retired {
 	struct retired *next;
 	struct tbg_sites *sites;
-	struct tbg_log *log;
-	uint64_t lost;			/* by the log, when it was exchanged */
+	struct tbg_logs *logs;
 };
 
 struct tbg_reload {
@@ -118,45 +116,13 @@ static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 		tbg_wire_limits(s->wire, o->idle_ms, o->header_ms);
 }
 
-/* The log that o wants; *ret_new: it is not the one there is. */
-static int log_take(struct tbg_server *s, const struct tbg_options *o,
-		    struct tbg_log **ret, bool *ret_new)
-{
-	struct tbg_log *now = s->log;
-	char msg[MSG_LEN];
-	int err;
-
-	*ret = NULL;
-	*ret_new = !tbg_log_is(now, o->access_log, o->log_format, o->log_pattern);
-	if (!*ret_new || !o->access_log)
-		return 0;
-	err = tbg_log_open(ret, o->access_log, o->log_format, o->log_pattern, s->maps,
-			   tbg_privileged_log, msg, sizeof(msg));
-	if (err)
-		tbg_option_say(o, "access-log", 0, "%s", msg);
-	return err;
-}
-
-static void log_exchange(struct tbg_server *s, struct tbg_log *log,
-			 struct retired *old)
-{
-	int fd = tbg_log_fd(s->log);
-
-	tbg_log_ready(s->log);	/* hits until now are the old one's */
-	if (fd >= 0)
-		tbg_loop_remove(s->loop, fd);
-	old->log = s->log;
-	old->lost = tbg_log_lost(old->log);
-	s->log_lost += old->lost;
-	tbg_server_log_set(s, log);
-	if (tbg_log_watch(log, s->loop))
-		tbg_warn("toboggand: epoll: no room; hits of wire are logged late");
-}
-
-static void exchange(struct tbg_reload *r, struct tbg_sites *sites, struct retired *old)
+static void exchange(struct tbg_reload *r, struct tbg_sites *sites, struct tbg_logs *logs,
+		     struct retired *old)
 {
 	struct tbg_server *s = r->s;
 
+	old->logs = s->logs;
+	tbg_logs_use(s, logs);
 	old->sites = (struct tbg_sites *)s->sites;
 	tbg_hosts_tell(s->maps, tbg_cache_hash_key(s->cache), sites, old->sites);
 	tbg_server_sites_set(s, sites);
@@ -208,10 +174,20 @@ static int names_look(struct tbg_reload *r)
 /* What was read last is what names lead elsewhere for. */
 static void options_keep(struct tbg_server *s, struct tbg_options *o)
 {
+	static const char *const logs[] = { "access-log", "access-log-format" };
 	struct tbg_scope *top = s->opt.top;
 
 	s->opt.top = o->top;
 	o->top = top;
+	s->opt.access_log = o->access_log;
+	s->opt.log_format = o->log_format;
+	for (int i = 0; i < 2; i++) {		/* their text */
+		int row = tbg_setting_find(logs[i], strlen(logs[i]));
+		char *said = s->opt.said[row];
+
+		s->opt.said[row] = o->said[row];
+		o->said[row] = said;
+	}
 }
 
 /*
@@ -224,8 +200,7 @@ static bool take(struct tbg_reload *r)
 	struct tbg_server *s = r->s;
 	struct tbg_sites *sites = NULL;
 	struct tbg_options o;
-	struct tbg_log *log = NULL;
-	bool log_new = false;
+	struct tbg_logs *logs = NULL;
 	int err;
 
 	/* as at the start: what the file names need not be in our user's reach */
@@ -235,23 +210,21 @@ static bool take(struct tbg_reload *r)
 	if (!err && !old)
 		err = -ENOMEM;
 	err = err ?: names_look(r);
-	err = err ?: log_take(s, &o, &log, &log_new);
+	err = err ?: tbg_logs_open(&logs, &o, sites, s->logs);
 	tbg_privilege_lower();
-	err = err ?: tbg_log_start(log);
+	err = err ?: tbg_logs_start(logs);
 	err = err ?: tbg_gateway_take(s->gateway, sites);
 	if (err) {
-		tbg_log_close(log, s->log);
+		tbg_logs_close(logs);
 		tbg_sites_close(sites, NULL, NULL);
 		tbg_options_free(&o);
 		free(old);
 		return err == -EINPROGRESS;
 	}
 	tbg_options_later(&s->opt, &o, r->later, sizeof(r->later));
-	if (log_new)
-		log_exchange(s, log, old);
 	tbg_reload_bans(s, &o);
 	numbers_take(s, &o, sites);
-	exchange(r, sites, old);
+	exchange(r, sites, logs, old);
 	r->told = true;
 	r->moved = false;
 	options_keep(s, &o);
@@ -295,19 +268,22 @@ static void addresses_take(struct tbg_reload *r)
 	struct retired *old = calloc(1, sizeof(*old));
 	struct tbg_server *s = r->s;
 	struct tbg_sites *sites = NULL;
+	struct tbg_logs *logs = NULL;
 	int err = old ? 0 : -ENOMEM;
 
 	tbg_privilege_raise();
 	err = err ?: tbg_options_sites(&s->opt, s->sites, &sites);
 	tbg_privilege_lower();
+	err = err ?: tbg_logs_open(&logs, &s->opt, sites, s->logs);
 	err = err ?: tbg_gateway_take(s->gateway, sites);
 	if (err) {
+		tbg_logs_close(logs);
 		tbg_warn("toboggand: names of servers lead elsewhere, and that could not be taken over; it is tried again");
 		tbg_sites_close(sites, NULL, NULL);
 		free(old);
 		return;
 	}
-	exchange(r, sites, old);
+	exchange(r, sites, logs, old);
 	r->moved = false;
 }
 
@@ -346,12 +322,9 @@ static void retired_free(struct tbg_reload *r)
 	struct tbg_server *s = r->s;
 
 	for (struct retired **at = &r->retired, *old; (old = *at);) {
-		if (old->log && tbg_log_stop(old->log, s->log)) {
-			s->log_lost += tbg_log_lost(old->log) - old->lost;
-			tbg_log_close(old->log, s->log);
-			old->log = NULL;
-		}
-		if (old->log || tbg_sites_held(old->sites)) {
+		if (tbg_logs_end(old->logs))
+			old->logs = NULL;
+		if (old->logs || tbg_sites_held(old->sites)) {
 			at = &old->next;
 			continue;
 		}
@@ -364,8 +337,8 @@ static void retired_free(struct tbg_reload *r)
 void tbg_reload_close(struct tbg_reload *r)
 {
 	for (struct retired *old = r->retired; old; old = old->next) {
-		tbg_log_close(old->log, r->s->log);
-		old->log = NULL;
+		tbg_logs_close(old->logs);
+		old->logs = NULL;
 	}
 }
 

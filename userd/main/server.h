@@ -2,7 +2,7 @@
 /*
  * The running daemon: what its parts share, made by main.c. Read-only once
  * workers run, but for what a reload changes, in the control thread: sites and
- * log, which are atomics, log_lost, and the numbers of opt that workers read as
+ * log, which are atomics, logs, and the numbers of opt that workers read as
  * they go (numbers_take() of reload.c).
  */
 #ifndef TBG_USERD_SERVER_H
@@ -27,6 +27,7 @@ struct tbg_user_stats {			/* one per worker, summed by readers */
 
 struct tbg_admin;
 struct tbg_log_record;
+struct tbg_logs;
 struct tbg_bans;
 struct tbg_metrics;
 
@@ -51,12 +52,12 @@ struct tbg_server {
 	struct tbg_compressed *press;	/* large texts, compressed */
 	struct tbg_aside *aside;	/* what takes a worker too long */
 	struct tbg_clock *clock;
-	struct tbg_log *_Atomic log;	/* NULL: off */
-	uint64_t log_lost;		/* lines that logs of before lost */
+	struct tbg_log *_Atomic log;	/* of hosts that have none of their own; NULL: off */
+	struct tbg_logs *logs;		/* all that are open, see main/access_log.h */
+	atomic_bool logging;		/* there are any */
 	struct tbg_control *control;
 	struct tbg_admin *admin;	/* NULL: off */
 	_Atomic uint64_t beat_ns;	/* of the control thread, every 100 ms */
-	_Atomic uint64_t lines_lost;	/* by the access log, all in all, then */
 	struct tbg_loop *loop;
 	struct tbg_worker *workers;
 	unsigned int workers_nr;
@@ -80,11 +81,12 @@ const struct tbg_sites *tbg_server_sites_hold(struct tbg_server *s);
 /* Exchanges them: what others hold stays. The control thread. */
 void tbg_server_sites_set(struct tbg_server *s, const struct tbg_sites *sites);
 
-/* The log from now on; NULL: off. */
-void tbg_server_log_set(struct tbg_server *s, struct tbg_log *log);
+/* Whether anything comes of tbg_server_log(): then it wants the client and the head. */
+bool tbg_server_logs(const struct tbg_server *s);
 
-/* What the log asks for that only sites know, see tbg_log_asks(). Valid until the next. */
-void tbg_server_tell(const struct tbg_sites *sites, struct tbg_log_record *r);
+/* A request of this site's, for its log and whoever watches. Any thread; never blocks. */
+void tbg_server_log(const struct tbg_server *s, const struct tbg_sites *sites,
+		    const struct tbg_site *site, struct tbg_log_record *r);
 
 void tbg_server_user_stats(const struct tbg_server *s,
 			   struct tbg_user_stats *ret);

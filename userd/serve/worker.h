@@ -120,7 +120,7 @@ struct tbg_worker {
 	struct __kernel_timespec tick, wait;
 	struct tbg_user_stats stats;
 	struct tbg_metrics metrics;
-	uint32_t vhost;			/* site of the request at hand, for metrics */
+	const struct tbg_site *site;	/* of the request at hand, for metrics and log */
 	/* written by other threads */
 	pthread_mutex_t mail_lock;
 	struct tbg_mail *mail, **mail_last;

@@ -22,6 +22,7 @@
 #define TBG_FIELDS_MAX	2048	/* bytes of the lines that one location adds */
 #define TBG_INDEX_ROOM	128	/* for the name of an index file, with its NUL */
 
+struct tbg_log;
 struct tbg_mime;
 struct tbg_prefix;
 struct tbg_upstream;
@@ -102,6 +103,10 @@ struct tbg_site {
 	const char *name;		/* "" without any host in the configuration */
 	struct tbg_location *locations;	/* in order of precedence, never empty */
 	unsigned int locations_nr;
+	const char *log_path;		/* "": no log; NULL: the daemon's */
+	const char *log_format;		/* NULL: the daemon's */
+	unsigned int log_line;		/* of the file, that says so */
+	struct tbg_log *log;		/* its own, see main/access_log.h; NULL: none */
 	const char *print;		/* all that its answers depend on, as text */
 	bool fallback;
 };
@@ -127,6 +132,7 @@ struct tbg_sites {
 	bool files;			/* some location is answered with files */
 	bool adds;			/* one that is not adds fields */
 	bool proxies;			/* one trusts some */
+	bool logs;			/* some host has a log_path */
 	/* names of the sites that monitoring knows by number, those of before too */
 	const char *numbered[TBG_METRIC_OTHER];
 	unsigned int numbered_nr;

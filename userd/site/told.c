@@ -141,25 +141,69 @@ static void client_find(struct tbg_told *ret, const struct tbg_location *l, cons
 
 /* --- the whole ----------------------------------------------------------- */
 
+/* The parts of a request's head. */
+struct asked {
+	struct tbg_value target, host;
+	const char *fields;
+};
+
+/* An absolute target's authority, in place of Host (RFC 9112 3.2.2); len 0: none. */
+static struct tbg_value authority_of(struct tbg_value target)
+{
+	static const char scheme[] = "http://";
+	size_t skip = strlen(scheme);
+	const char *at = target.text + skip, *end;
+
+	if (target.len <= skip || strncasecmp(target.text, scheme, skip))
+		return (struct tbg_value){ "", 0 };
+	for (end = at; end < target.text + target.len && !strchr("/?", *end); end++)
+		;
+	return (struct tbg_value){ at, end - at };
+}
+
+/* False: the head is none. */
+static bool head_read(const char *head, size_t len, struct asked *ret)
+{
+	const char *lf, *target, *end;
+
+	while (len && (*head == '\r' || *head == '\n'))	/* RFC 9112 2.2 */
+		head++, len--;
+	lf = memchr(head, '\n', len);
+	if (!lf || !(target = memchr(head, ' ', lf - head)))
+		return false;
+	target++;
+	end = memchr(target, ' ', lf - target);
+	if (!end)
+		return false;
+	*ret = (struct asked){ .target = { target, end - target }, .fields = lf + 1 };
+	ret->host = authority_of(ret->target);
+	if (!ret->host.len)
+		tbg_field_find(lf + 1, head + len - lf - 1, "Host", &ret->host);
+	return true;
+}
+
+const struct tbg_site *tbg_told_site(const struct tbg_sites *sites, const char *head, size_t len)
+{
+	struct asked a;
+
+	return head_read(head, len, &a) && a.host.len ?
+	       tbg_site_find(sites, a.host.text, a.host.len) : sites->fallback;
+}
+
 /* The location of a request; NULL: its head is none. */
 static const struct tbg_location *location_of(const struct tbg_sites *sites, const char *head,
 					      size_t len, const char **ret_fields)
 {
-	const char *lf = memchr(head, '\n', len), *target, *end;
-	struct tbg_value host = { "", 0 };
 	char path[TBG_TARGET_MAX + 1];
+	struct asked a;
 	int n;
 
-	if (!lf || !(target = memchr(head, ' ', lf - head)))
+	if (!head_read(head, len, &a))
 		return NULL;
-	target++;
-	end = memchr(target, ' ', lf - target);
-	if (!end)
-		return NULL;
-	*ret_fields = lf + 1;
-	tbg_field_find(lf + 1, head + len - lf - 1, "Host", &host);
-	n = tbg_target_path(target, end - target, path);
-	return tbg_location_find(tbg_site_find(sites, host.text, host.len), path, n > 0 ? n : 0);
+	*ret_fields = a.fields;
+	n = tbg_target_path(a.target.text, a.target.len, path);
+	return tbg_location_find(tbg_site_find(sites, a.host.text, a.host.len), path,
+				 n > 0 ? n : 0);
 }
 
 void tbg_told_read(struct tbg_told *ret, const struct tbg_sites *sites, const char *head,
@@ -169,12 +213,10 @@ void tbg_told_read(struct tbg_told *ret, const struct tbg_sites *sites, const ch
 	struct tbg_value id = { "", 0 };
 	const char *fields;
 
-	while (len && (*head == '\r' || *head == '\n'))	/* RFC 9112 2.2 */
-		head++, len--;
 	*ret->client = *ret->id = 0;
 	l = sites->proxies ? location_of(sites, head, len, &fields) : NULL;
 	if (l && tbg_trusts(l, peer)) {
-		len -= fields - head;
+		len = head + len - fields;
 		client_find(ret, l, fields, len);
 		tbg_field_find(fields, len, "X-Request-ID", &id);
 	}

@@ -13,6 +13,7 @@
 #include "http/reply.h"
 
 struct tbg_location;
+struct tbg_site;
 struct tbg_sites;
 
 #define TBG_REQUEST_ID_MADE	32	/* hexadecimal digits */
@@ -30,6 +31,9 @@ bool tbg_trusts(const struct tbg_location *l, const char *peer);
 void tbg_request_id_make(char ret[TBG_REQUEST_ID_MADE + 1]);
 /* Whether a proxy's may be taken over: 1 to TBG_REQUEST_ID_MAX visible bytes. */
 bool tbg_request_id_valid(struct tbg_value id);
+
+/* The site of a request, by its head as received. Never NULL: that of hosts nobody has. */
+const struct tbg_site *tbg_told_site(const struct tbg_sites *sites, const char *head, size_t len);
 
 /* head: of the request, as received. A request that tells no id is given one. */
 void tbg_told_read(struct tbg_told *ret, const struct tbg_sites *sites, const char *head,
