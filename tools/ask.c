@@ -76,7 +76,7 @@ int tbg_control_connect(const char *path)
 	return -1;
 }
 
-static int line_send(int fd, const json_t *req)
+int tbg_line_send(int fd, const json_t *req)
 {
 	char *text = json_dumps(req, JSON_COMPACT);
 	size_t len, done = 0;
@@ -131,7 +131,7 @@ json_t *tbg_control_ask(const struct tbg_given *opt, json_t *req,
 
 	if (!from)
 		goto out;
-	err = line_send(fd, req);
+	err = tbg_line_send(fd, req);
 	do {
 		free(line);
 		json_decref(ret);

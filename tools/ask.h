@@ -13,6 +13,9 @@
 /* A descriptor of the control socket at path; -1. */
 int tbg_control_connect(const char *path);
 
+/* 0 or negative errno. */
+int tbg_line_send(int fd, const json_t *req);
+
 /*
  * Sends req (and drops it), and returns the answer if it is a good one. With
  * --json it has been printed. Else says why not and returns NULL. progress: what

@@ -21,6 +21,7 @@ struct tbg_given {
 	const char *time;		/* of --for; NULL: not given */
 	bool remove;
 	const char *accept;		/* an Accept-Encoding, or NULL */
+	const char *tier, *status, *slow, *path;	/* of a log; NULL: not given */
 	unsigned int interval_ms;	/* 0: not given */
 	long long count;		/* -1: not given */
 };
@@ -33,6 +34,7 @@ int tbg_connections_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_why_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_purge_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_deny_run(const struct tbg_given *opt, int argc, char **argv);
+int tbg_log_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_warm_run(const struct tbg_given *opt, int argc, char **argv);
 
 #endif

@@ -38,6 +38,7 @@ struct command {
 	bool takes_accept;
 	bool takes_deny;		/* --for, --remove */
 	bool takes_purge;		/* --all, --host, --prefix, --tag */
+	bool takes_log;			/* --host, --tier, --status, --slow, --path */
 };
 
 /* --- what knows nothing of the command line ------------------------------ */
@@ -108,6 +109,10 @@ static const struct command commands[] = {
 	{ "warm", "warm DIR|FILE...", "put files into the cache ahead of their first request",
 	  "Files as they lie on the disk, below a root that is served. Shows a bar on a\nterminal. Says how many answers were stored, were there before, or were not kept:\nthose that are too large, or that give way to more popular ones.",
 	  tbg_warm_run, .args_min = 1, .args_max = INT_MAX },
+	{ "log", "log [--host NAME] [--tier LIST] [--status LIST] [--slow TIME] [--path BEGIN] [--limit N]",
+	  "requests as they are answered, of all tiers",
+	  "Until it is ended, or N are shown. --status: such as 404 or 4xx,502; --slow: took as\nlong as TIME, or longer; --path: targets that begin so. Hits of the kernel tiers cost a\nlittle more meanwhile. Lines for which there is no room are left out, and counted.",
+	  tbg_log_run, 0, 0, .takes_limit = true, .takes_log = true },
 	{ "top", "top [--interval TIME] [--count N | --once]",
 	  "the same as it happens: rates, hit ratio, top objects, top reasons",
 	  "In place on a terminal (q or Ctrl-C ends it, blank asks at once); elsewhere, and\non a terminal that cannot, a snapshot after each interval (1s). --json gives one\nsnapshot unless --count says how many; 0 means until it is ended.",
@@ -138,7 +143,7 @@ static const struct command *command_of(const char *name)
 	for (size_t i = 0; i < COMMANDS_NR; i++)
 		if (!strcmp(commands[i].name, name))
 			return &commands[i];
-	tbg_fault_say("%s: unknown command; there are status, stats, objects, connections, why, purge, deny, warm, top, probe and bench",
+	tbg_fault_say("%s: unknown command; there are status, stats, objects, connections, why, purge, deny, warm, log, top, probe and bench",
 		      name);
 	return NULL;
 }
@@ -201,6 +206,10 @@ static const struct option longs[] = {
 	{ "host", required_argument, NULL, 'H' },
 	{ "for", required_argument, NULL, 'f' },
 	{ "remove", no_argument, NULL, 'r' },
+	{ "tier", required_argument, NULL, 'T' },
+	{ "status", required_argument, NULL, 'S' },
+	{ "slow", required_argument, NULL, 's' },
+	{ "path", required_argument, NULL, 'P' },
 	{ "prefix", no_argument, NULL, 'p' },
 	{ "interval", required_argument, NULL, 'i' },
 	{ "count", required_argument, NULL, 'n' },
@@ -275,6 +284,18 @@ static int options_parse(struct tbg_given *opt, int argc, char **argv)
 		case 'e':
 			opt->accept = optarg;
 			break;
+		case 'T':
+			opt->tier = optarg;
+			break;
+		case 'S':
+			opt->status = optarg;
+			break;
+		case 's':
+			opt->slow = optarg;
+			break;
+		case 'P':
+			opt->path = optarg;
+			break;
 		case 'o':
 			opt->count = 1;
 			break;
@@ -317,7 +338,8 @@ static bool options_sayable(const struct tbg_given *opt)
 {
 	const char *const options[][2] = {
 		{ "--accept-encoding", opt->accept }, { "--host", opt->host },
-		{ "--tag", opt->tag },
+		{ "--tag", opt->tag }, { "--tier", opt->tier }, { "--status", opt->status },
+		{ "--slow", opt->slow }, { "--path", opt->path },
 	};
 
 	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
@@ -351,9 +373,13 @@ static int command_run(const struct tbg_given *opt, int argc, char **argv)
 		extra = "--limit";
 	else if (opt->accept && !c->takes_accept)
 		extra = "--accept-encoding";
-	else if ((opt->all || opt->host || opt->tag || opt->prefix) && !c->takes_purge)
-		extra = opt->all ? "--all" : opt->host ? "--host" :
-			opt->tag ? "--tag" : "--prefix";
+	else if ((opt->all || opt->tag || opt->prefix) && !c->takes_purge)
+		extra = opt->all ? "--all" : opt->tag ? "--tag" : "--prefix";
+	else if (opt->host && !c->takes_purge && !c->takes_log)
+		extra = "--host";
+	else if ((opt->tier || opt->status || opt->slow || opt->path) && !c->takes_log)
+		extra = opt->tier ? "--tier" : opt->status ? "--status" :
+			opt->slow ? "--slow" : "--path";
 	else if ((opt->time || opt->remove) && !c->takes_deny)
 		extra = opt->time ? "--for" : "--remove";
 	else if ((opt->interval_ms || opt->count >= 0) && !c->takes_rounds)

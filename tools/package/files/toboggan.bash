@@ -2,7 +2,7 @@
 _toboggan()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-	local commands="status stats objects connections why purge deny warm top probe bench help"
+	local commands="status stats objects connections why purge deny warm log top probe bench help"
 	local word command=
 
 	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
@@ -22,6 +22,7 @@ _toboggan()
 	why)		word="--accept-encoding --json" ;;
 	purge)		word="--prefix --host --tag --all --json" ;;
 	deny)		word="--for --remove --json" ;;
+	log)		word="--host --tier --status --slow --path --limit --json" ;;
 	top)		word="--interval --count --once --json" ;;
 	help)		word=$commands ;;
 	warm)		mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;

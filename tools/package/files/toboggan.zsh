@@ -12,6 +12,7 @@ _arguments \
 		purge\:"take objects out of the cache"
 		deny\:"refuse clients"
 		warm\:"put files into the cache"
+		log\:"requests as they are answered"
 		top\:"rates as they happen"
 		probe\:"what this kernel can do"
 		bench\:"measure beside other servers"
