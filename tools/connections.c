@@ -42,7 +42,8 @@ static void connections_show(const json_t *a)
 		       true_of(o, "socket") ? "yes" : "no", text_of(o, "state"),
 		       number_of(o, "requests"), time_text(seconds_of(o, "age_s")),
 		       time_text(seconds_of(o, "idle_s")));
-		printf("%-22s %s\n", text_of(o, "address"), text_of(o, "listener"));
+		printf("%-22s %s%s%s\n", text_of(o, "address"), text_of(o, "listener"),
+		       json_object_get(o, "phase") ? "  " : "", text_of(o, "phase"));
 	}
 	if ((size_t)total > json_array_size(list))
 		printf("and %lld more\n", total - (long long)json_array_size(list));

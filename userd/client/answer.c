@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What answers a request: a hit, a file, an error, something that is being made, or
- * a transfer. Called by input.c for each head that is complete.
+ * an answerer. Called by input.c for each head that is complete.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,7 +15,6 @@
 #include "files/pages.h"
 #include "http/header.h"
 #include "http/reply.h"
-#include "proxy/transfer.h"
 #include "client/parts.h"
 
 #define REDIRECTS_MAX	10		/* by programs, of one request */
@@ -289,55 +288,57 @@ void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_conn_go_on(w, c);
 }
 
-void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c,
-		       struct tbg_transfer *x)
+void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c, struct tbg_answerer *a)
 {
-	c->traffic->transfer = NULL;
-	c->taken += x->taken;
+	c->traffic->answerer = NULL;
+	c->taken += a->taken;
 	c->stamp_ms = w->now_ms;
-	tbg_conn_transfer_note(w, c, x, true);
+	tbg_conn_answerer_note(w, c, a);
 	tbg_conn_asked_end(c);
-	if (x->starting)
+	if (a->starting)
 		return;			/* conn_eat() goes on */
 	tbg_conn_go_on(w, c);
 }
 
-static bool asked_keep(struct tbg_conn_active *t, const struct tbg_transfer *x)
+static bool asked_keep(struct tbg_conn_active *t, const struct tbg_answerer *a)
 {
+	struct tbg_answerer_record r;
+
 	if (t->redirects++)
 		return true;
-	t->asked_len = x->m.len - x->m.head_off;
+	a->ops->record(a, &r);
+	t->asked_len = r.request.len;
 	t->asked = malloc(t->asked_len);
 	if (!t->asked)
 		return false;
-	memcpy(t->asked, x->req + x->m.head_off, t->asked_len);
+	memcpy(t->asked, r.request.text, t->asked_len);
 	return true;
 }
 
 unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
-			       struct tbg_transfer *x, const struct tbg_lines *head)
+			       struct tbg_answerer *a, const struct tbg_lines *head)
 {
 	const uint8_t *b = (const uint8_t *)head->text;
 	struct tbg_conn_active *t = c->traffic;
 	struct tbg_message m = { 0 };
-	struct tbg_transfer_request e;
+	struct tbg_answerer_request e;
 
 	if (t->redirects == REDIRECTS_MAX)
 		return 500;
 	if (tbg_message_parse(&m, b, head->len, head->len + 1, w->path) != TBG_PARSED_DONE)
 		return 502;
-	if (!asked_keep(t, x))
+	if (!asked_keep(t, a))
 		return 503;
-	t->transfer = NULL;
-	x->c = NULL;
-	e = (struct tbg_transfer_request){ .location = tbg_conn_location(w, &m, b),
-				 .persist = tbg_conn_persist(w, &m), .taken = x->taken };
+	t->answerer = NULL;
+	a->ops->abandon(a);
+	e = (struct tbg_answerer_request){ .location = tbg_conn_location(w, &m, b),
+				 .persist = tbg_conn_persist(w, &m), .taken = a->taken };
 	if (!tbg_conn_handed_over(w, &m, &e))
-		tbg_conn_request_answer(w, c, &m, b, x->taken, false);
+		tbg_conn_request_answer(w, c, &m, b, a->taken, false);
 	else if (m.raw_target)
 		tbg_conn_request_refuse(w, c, 502, e.location, b, m.len);
 	else
-		tbg_conn_transfer_begin(w, c, &m, b, &e);
+		tbg_conn_answerer_begin(w, c, &m, b, &e);
 	tbg_conn_go_on(w, c);
 	return 0;
 }

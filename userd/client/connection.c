@@ -14,7 +14,6 @@
 #include "client/connection.h"
 #include "files/files.h"
 #include "tiers/sock.h"
-#include "proxy/transfer.h"
 #include "tiers/wire.h"
 #include "client/parts.h"
 
@@ -34,8 +33,8 @@ static void traffic_free(struct tbg_conn *c)
 
 	if (!t)
 		return;
-	if (t->transfer)
-		tbg_transfer_abandon(t->transfer);
+	if (t->answerer)
+		t->answerer->ops->abandon(t->answerer);
 	if (t->aside)
 		tbg_aside_leave(t->aside);
 	if (t->turn_prev)
@@ -142,7 +141,7 @@ bool tbg_conn_is_broken(const struct tbg_worker *w, const struct tbg_conn *c)
 
 void tbg_conn_close(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_transfer *x = c->traffic ? c->traffic->transfer : NULL;
+	const struct tbg_answerer *a = c->traffic ? c->traffic->answerer : NULL;
 
 	if (tbg_conn_is_broken(w, c))
 		tbg_conn_reset_at_close(c);
@@ -150,8 +149,8 @@ void tbg_conn_close(struct tbg_worker *w, struct tbg_conn *c)
 	c->state = TBG_CONN_CLOSING;
 	w->out_len = 0;		/* never another connection's */
 	tbg_conn_log_held(w, c);
-	if (x)
-		tbg_conn_transfer_note(w, c, x, x->delivery >= TBG_DELIVERY_SENDING);
+	if (a)
+		tbg_conn_answerer_note(w, c, a);
 	traffic_free(c);
 	if (!c->ops) {
 		conn_release(w, c);
@@ -213,8 +212,8 @@ void tbg_conn_settle(struct tbg_worker *w, struct tbg_conn *c)
 void tbg_conn_after(struct tbg_worker *w, struct tbg_conn *c)
 {
 	tbg_conn_settle(w, c);
-	if (c->state == TBG_CONN_OPEN && c->traffic && c->traffic->transfer)
-		tbg_transfer_input(c->traffic->transfer);
+	if (c->state == TBG_CONN_OPEN && c->traffic && c->traffic->answerer)
+		c->traffic->answerer->ops->input(c->traffic->answerer);
 	if (c->state != TBG_CONN_OPEN)
 		return;
 	if (!blocked(c) && !(c->traffic && c->traffic->has_message))

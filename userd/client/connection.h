@@ -15,6 +15,7 @@
 #include "http/header.h"
 #include "http/request.h"
 #include "http/range.h"
+#include "client/answerer.h"
 #include "os/units.h"
 #include "serve/dispatch.h"
 #include "serve/worker.h"
@@ -51,7 +52,7 @@ struct tbg_conn_active {
 	uint32_t fd_taken;		/* request bytes that these answer */
 	struct tbg_unlogged *unlogged;	/* file on its way; NULL: none */
 	bool close_after;
-	struct tbg_transfer *transfer;	/* answers the request at hand; or NULL */
+	struct tbg_answerer *answerer;	/* of the request at hand; or NULL */
 	struct tbg_aside_task *aside;	/* what that needs is being made; or NULL */
 	uint32_t aside_taken;		/* request bytes of it; its head is held */
 	uint8_t asides;			/* so many for this request */
@@ -138,22 +139,21 @@ void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c);
 
 /*
- * For a transfer. Sends len bytes, all of it or some: how many, -EAGAIN (its
- * tbg_transfer_writable() comes), -EPIPE. last: they end the answer to a
+ * For an answerer. Sends len bytes, all of it or some: how many, -EAGAIN (its
+ * writable() comes), -EPIPE. last: they end the answer to a
  * request of `taken` bytes.
  */
 ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 		       struct iovec *iov, int nr, size_t len, bool last,
 		       uint32_t taken);
 /* Its answer is out: the connection goes on, or ends. */
-void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c,
-		       struct tbg_transfer *x);
+void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c, struct tbg_answerer *a);
 /*
- * What answers x's request is what answers head, a request of ours: begins with
- * that, and x is done with. Or a status: x shall answer with it.
+ * What answers a's request is what answers head, a request of ours: abandons a, and
+ * begins with that. Or a status: a shall answer with it.
  */
 unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
-			       struct tbg_transfer *x, const struct tbg_lines *head);
+			       struct tbg_answerer *a, const struct tbg_lines *head);
 /*
  * What has been received behind the request's head, for the caller to free;
  * NULL: nothing. What is not the body's comes back with tbg_conn_input_back(),
@@ -171,6 +171,7 @@ struct tbg_conn_shown {
 	struct tbg_prefix peer, local;	/* of all bits; 0 bits: unknown */
 	uint16_t peer_port, local_port;
 	const char *state, *tier;
+	const char *phase;		/* of its answerer; or NULL */
 	bool socket;
 	uint32_t age_ms, idle_ms, answers;
 };

@@ -14,7 +14,6 @@
 #include "os/limits.h"
 #include "os/units.h"
 #include "tiers/sock.h"
-#include "proxy/transfer.h"
 #include "tiers/wire.h"
 #include "client/parts.h"
 
@@ -143,6 +142,7 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 	uint32_t send_ms = tbg_option_now(&w->s->opt.send_ms);
 	uint32_t header_ms = tbg_option_now(&w->s->opt.header_ms);
 	uint32_t age_ms = w->now_ms - c->stamp_ms;
+	struct tbg_answerer *a = c->traffic ? c->traffic->answerer : NULL;
 
 	switch (c->state) {
 	case TBG_CONN_LINGER:
@@ -157,10 +157,9 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 		tbg_conn_kill(w, c);
 		return;
 	}
-	if (c->traffic && c->traffic->transfer &&
-	    !tbg_transfer_waits_client(c->traffic->transfer))
+	if (a && !a->ops->waits_client(a))
 		return;			/* it has time limits of its own */
-	if (c->traffic && c->traffic->transfer && c->receiving && is_gone(c)) {
+	if (a && c->receiving && is_gone(c)) {
 		tbg_conn_kill(w, c);
 		return;
 	}
@@ -171,7 +170,7 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 			c->stamp_ms = c->left_stamp_ms = w->now_ms;
 		} else if (age_ms > send_ms && looked) {
 			tbg_stat_add(&w->stats.timeouts, 1);
-			if (!c->traffic->transfer || !tbg_transfer_late(c->traffic->transfer))
+			if (!a || !a->ops->late(a))
 				tbg_conn_kill(w, c);
 		}
 		return;

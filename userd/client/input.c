@@ -11,7 +11,6 @@
 #include "os/limits.h"
 #include "tiers/bans.h"
 #include "tiers/sock.h"
-#include "proxy/transfer.h"
 #include "client/parts.h"
 
 #define IN_MAX		(64 << 10)	/* received ahead of a slow reader */
@@ -25,7 +24,7 @@ static bool body_follows(const struct tbg_message *m)
 }
 
 bool tbg_conn_handed_over(const struct tbg_worker *w, const struct tbg_message *m,
-			  struct tbg_transfer_request *e)
+			  struct tbg_answerer_request *e)
 {
 	const struct tbg_location *other;
 
@@ -38,15 +37,15 @@ bool tbg_conn_handed_over(const struct tbg_worker *w, const struct tbg_message *
 	return true;
 }
 
-bool tbg_conn_transfer_begin(struct tbg_worker *w, struct tbg_conn *c,
+bool tbg_conn_answerer_begin(struct tbg_worker *w, struct tbg_conn *c,
 			     const struct tbg_message *m, const void *b,
-			     const struct tbg_transfer_request *e)
+			     const struct tbg_answerer_request *e)
 {
 	struct tbg_conn_active *t = tbg_conn_active_get(c);
 
 	if (t) {
 		t->begin_ns = t->begin_ns ?: w->now_ns;
-		if (tbg_transfer_start(w, c, m, b, e))
+		if (w->behind->begin(w, c, m, b, e))
 			return c->state == TBG_CONN_OPEN;
 	}
 	tbg_conn_kill(w, c);
@@ -103,7 +102,7 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 		      struct tbg_message *m, const uint8_t *b, bool missed, bool denied)
 {
 	const struct tbg_location *location = tbg_conn_location(w, m, b);
-	struct tbg_transfer_request e = { .location = location, .persist = tbg_conn_persist(w, m),
+	struct tbg_answerer_request e = { .location = location, .persist = tbg_conn_persist(w, m),
 				.taken = m->len };
 
 	if (denied) {
@@ -112,7 +111,7 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 	}
 	if (tbg_conn_handed_over(w, m, &e))
 		return m->raw_target ? tbg_conn_request_refuse(w, c, 400, location, b, m->len) :
-				       tbg_conn_transfer_begin(w, c, m, b, &e);
+				       tbg_conn_answerer_begin(w, c, m, b, &e);
 	if (!body_follows(m))
 		return tbg_conn_request_answer(w, c, m, b, m->len, missed);
 	if (m->content_length > location->body_max)
@@ -387,7 +386,7 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 		return;
 	c->claimed = true;	/* without a flow so far, there will be none */
 	if (t && (t->in_len || !tbg_conn_may_eat(c))) {
-		if (t->transfer)
+		if (t->answerer)
 			c->stamp_ms = w->now_ms;
 		if (!in_add(c, b, n))
 			tbg_conn_kill(w, c);
@@ -432,8 +431,8 @@ void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	if (c->state == TBG_CONN_OPEN && (blocked(c) || turn_over(c))) {
 		c->stamp_ms = w->now_ms;
-		if (c->traffic->transfer)
-			tbg_transfer_input(c->traffic->transfer);
+		if (c->traffic->answerer)
+			c->traffic->answerer->ops->input(c->traffic->answerer);
 		return;		/* half-closed: it still gets its answers */
 	}
 	tbg_conn_end(w, c);

@@ -19,7 +19,6 @@
 #include "http/reply.h"
 #include "os/limits.h"
 #include "os/message.h"
-#include "proxy/transfer.h"
 #include "client/parts.h"
 
 #define SLICE_BYTES	(256 << 10)	/* of one sendfile */
@@ -461,8 +460,8 @@ void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	}
 	rest_done(w, c);
-	if (t->transfer) {
-		tbg_transfer_writable(t->transfer);
+	if (t->answerer) {
+		t->answerer->ops->writable(t->answerer);
 		return;
 	}
 	if (t->in_len && tbg_conn_may_eat(c))

@@ -16,13 +16,11 @@
 
 #include "client/connection.h"
 
-struct tbg_transfer_request;
-
 static inline bool blocked(const struct tbg_conn *c)
 {
 	const struct tbg_conn_active *t = c->traffic;
 
-	return t && (t->out || t->fd >= 0 || t->parts || t->transfer || t->aside);
+	return t && (t->out || t->fd >= 0 || t->parts || t->answerer || t->aside);
 }
 
 /* Its time is over for now, with requests left that have come already. */
@@ -67,17 +65,17 @@ void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_asked(const struct tbg_conn *c, const uint8_t **req, size_t *len);
 /* Its answer is made; the next request has come by itself. */
 void tbg_conn_asked_end(struct tbg_conn *c);
-/* x: which has answered, or NULL. */
+/* by: of the answerer, or NULL. */
 void tbg_conn_log_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *req,
 			 size_t req_len, unsigned int status, uint64_t body,
-			 const char *reason, const struct tbg_transfer *x);
+			 const char *reason, const struct tbg_answerer_record *by);
 /* As log_answer(), for a body that is about to be sent from a file. */
 void tbg_conn_log_hold(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *req,
 		       size_t req_len, unsigned int status, uint64_t body, const char *reason);
 void tbg_conn_answer_count(struct tbg_worker *w, struct tbg_conn *c, unsigned int status);
-/* What a transfer's client has had, if anything, is counted, and goes to the log. */
-void tbg_conn_transfer_note(struct tbg_worker *w, struct tbg_conn *c,
-			    const struct tbg_transfer *x, bool answered);
+/* What an answerer's client has had, if anything, is counted, and goes to the log. */
+void tbg_conn_answerer_note(struct tbg_worker *w, struct tbg_conn *c,
+			    const struct tbg_answerer *a);
 
 /* hand_over.c */
 /* Its counts in sock; NULL: it is not enrolled. */
@@ -147,11 +145,11 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 /* input.c */
 /* Whose handler answers the request, if not files; e->location: its path's. */
 bool tbg_conn_handed_over(const struct tbg_worker *w, const struct tbg_message *m,
-			  struct tbg_transfer_request *e);
-/* Its answer comes from behind; the bytes behind its head are the transfer's. */
-bool tbg_conn_transfer_begin(struct tbg_worker *w, struct tbg_conn *c,
+			  struct tbg_answerer_request *e);
+/* Its answer comes from behind; the bytes behind its head are the answerer's. */
+bool tbg_conn_answerer_begin(struct tbg_worker *w, struct tbg_conn *c,
 			     const struct tbg_message *m, const void *b,
-			     const struct tbg_transfer_request *e);
+			     const struct tbg_answerer_request *e);
 bool tbg_conn_may_eat(const struct tbg_conn *c);
 /* Eats what waits; its buffer may go while an answer ends the connection. */
 void tbg_conn_input_eat(struct tbg_worker *w, struct tbg_conn *c);

@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 
 #include "os/clock.h"
+#include "os/endpoints.h"
 #include "client/connection.h"
 #include "log/access.h"
-#include "proxy/transfer.h"
 #include "site/told.h"
 #include "client/parts.h"
 
@@ -144,7 +144,7 @@ void tbg_conn_asked_end(struct tbg_conn *c)
 
 void tbg_conn_log_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *req,
 			 size_t req_len, unsigned int status, uint64_t body,
-			 const char *reason, const struct tbg_transfer *x)
+			 const char *reason, const struct tbg_answerer_record *by)
 {
 	struct tbg_log_record r = { .req = (const char *)req,
 		.req_len = req_len, .status = status, .body = body,
@@ -155,13 +155,11 @@ void tbg_conn_log_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t
 	r.second = time(NULL);
 	r.took_ns = tbg_mono_ns() - begin_take(w, c);
 	r.sent = sent_take(c, body);
-	if (x) {
-		r.request_id = x->request_id.text;
-		r.request_id_len = x->request_id.len;
-	}
-	if (x && x->sent_ns && !x->hit) {
-		r.upstream = x->upstream->name;
-		r.upstream_ns = tbg_mono_ns() - x->sent_ns;
+	if (by) {
+		r.request_id = by->request_id.text;
+		r.request_id_len = by->request_id.len;
+		r.upstream = by->upstream;
+		r.upstream_ns = by->upstream_ns;
 	}
 	request_note(w, w->site->id, w->site, tbg_metric_method(r.req, req_len), &r);
 }
@@ -200,16 +198,21 @@ void tbg_conn_answer_count(struct tbg_worker *w, struct tbg_conn *c, unsigned in
 	c->answers++;
 }
 
-void tbg_conn_transfer_note(struct tbg_worker *w, struct tbg_conn *c,
-			    const struct tbg_transfer *x, bool answered)
+void tbg_conn_answerer_note(struct tbg_worker *w, struct tbg_conn *c,
+			    const struct tbg_answerer *a)
 {
-	const uint8_t *req = (uint8_t *)x->req + x->m.head_off;
-	size_t req_len = x->m.len - x->m.head_off;
-	unsigned int status = answered ? x->status : STATUS_LEFT;
+	struct tbg_answerer_record by;
+	const uint8_t *req;
+	unsigned int status;
+	size_t req_len;
 
+	a->ops->record(a, &by);
+	status = by.status ?: STATUS_LEFT;
+	req = (const uint8_t *)by.request.text;
+	req_len = by.request.len;
 	tbg_conn_answer_count(w, c, status);
-	w->site = tbg_site_find(w->sites, x->host.text, x->host.len);
+	w->site = tbg_site_find(w->sites, by.host.text, by.host.len);
 	tbg_conn_asked(c, &req, &req_len);
-	tbg_conn_log_answer(w, c, req, req_len, status, x->body_sent,
-		   answered ? tbg_transfer_reason(x) : "left", x);
+	tbg_conn_log_answer(w, c, req, req_len, status, by.body, by.status ? by.reason : "left",
+			    &by);
 }

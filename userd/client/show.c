@@ -40,7 +40,7 @@ static const char *state_text(const struct tbg_conn *c)
 		return "idle";
 	if (t->out || t->fd >= 0 || t->parts)
 		return "sending";
-	if (t->transfer)
+	if (t->answerer)
 		return "upstream";	/* or a program, or a module */
 	if (t->aside || t->turn_over)
 		return "preparing";
@@ -57,6 +57,8 @@ void tbg_conn_show(const struct tbg_worker *w, const struct tbg_conn *c,
 		.tier = c->slot >= 0 ? "wire" : c->sock >= 0 ? "sock" : "user",
 		.age_ms = w->now_ms - c->begin_ms, .idle_ms = w->now_ms - c->stamp_ms,
 	};
+	if (c->state == TBG_CONN_OPEN && c->traffic && c->traffic->answerer)
+		ret->phase = c->traffic->answerer->ops->phase_text(c->traffic->answerer);
 	end_ask(c->fd, getpeername, &ret->peer, &ret->peer_port);
 	end_ask(c->fd, getsockname, &ret->local, &ret->local_port);
 }

@@ -64,10 +64,11 @@ static void row_put(struct listing *l, const struct tbg_conn_shown *c)
 	end_text(&c->peer, c->peer_port, peer);
 	end_text(&c->local, c->local_port, local);
 	l->len += snprintf(l->chunk + l->len, ROW_BYTES,
-			   "%s{\"address\":\"%s\",\"listener\":\"%s\",\"tier\":\"%s\",\"socket\":%s,\"state\":\"%s\",\"age_s\":%.3f,\"idle_s\":%.3f,\"requests\":%u}",
+			   "%s{\"address\":\"%s\",\"listener\":\"%s\",\"tier\":\"%s\",\"socket\":%s,\"state\":\"%s\",\"age_s\":%.3f,\"idle_s\":%.3f,\"requests\":%u%s%s%s}",
 			   l->shown++ ? "," : "", peer, local, c->tier,
 			   c->socket ? "true" : "false", c->state, c->age_ms / 1e3,
-			   c->idle_ms / 1e3, c->answers);
+			   c->idle_ms / 1e3, c->answers, c->phase ? ",\"phase\":\"" : "",
+			   c->phase ?: "", c->phase ? "\"" : "");
 	if (l->len > CHUNK_BYTES - ROW_BYTES)
 		flush(l);
 }

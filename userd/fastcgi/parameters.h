@@ -9,16 +9,9 @@
 
 #include <stdint.h>
 
+#include "os/endpoints.h"
 #include "proxy/forward.h"
 #include "proxy/upstream.h"
-
-#define TBG_END_TEXT 48
-
-/* Of a connection: addresses as text, IPv6 without [ ]. */
-struct tbg_endpoints {
-	char peer[TBG_END_TEXT], local[TBG_END_TEXT];
-	uint16_t peer_port, local_port;
-};
 
 struct tbg_fcgi_params {
 	const struct tbg_forward *request;	/* target in origin form */

@@ -26,6 +26,7 @@
 #include "store/spool.h"
 #include "os/clock.h"
 #include "proxy/address.h"
+#include "proxy/transfer.h"
 #include "control/control.h"
 #include "gateway/supervise.h"
 #include "tiers/hosts.h"
@@ -147,8 +148,10 @@ static bool openat2_works(void)
 static int rings_open(struct tbg_server *s)
 {
 	for (unsigned int i = 0; i < s->workers_nr; i++) {
-		int err = tbg_worker_open(&s->workers[i]);
+		int err;
 
+		s->workers[i].behind = &tbg_transfer_answers;
+		err = tbg_worker_open(&s->workers[i]);
 		if (!err)
 			continue;
 		tbg_report("toboggand: io_uring: %s; try fewer --workers", strerror(-err));

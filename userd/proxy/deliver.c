@@ -498,7 +498,7 @@ static bool send_some(struct tbg_transfer *x)
 	if (!sum)
 		return false;
 	all = x->delivery && body == body_max && body_ends(x, body);
-	n = tbg_conn_write(x->w, x->c, iov, nr, sum, all, x->taken);
+	n = tbg_conn_write(x->w, x->c, iov, nr, sum, all, x->answerer.taken);
 	if (n == -EAGAIN) {
 		x->blocked = true;
 		return false;
@@ -539,7 +539,7 @@ static void push(struct tbg_transfer *x)
 
 		tbg_delivery_enter(x, TBG_DELIVERY_ANSWERED);
 		x->c = NULL;
-		tbg_conn_answered(x->w, c, x);
+		tbg_conn_answered(x->w, c, &x->answerer);
 	}
 }
 

@@ -89,7 +89,7 @@ unsigned int tbg_request_body_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
 	if (!b)
 		return 0;
 	*ret = tbg_body_decoder_eat(&x->up_frame, b, len, &used, &data);
-	x->taken += used;
+	x->answerer.taken += used;
 	x->body_len += data;
 	if (*ret == TBG_PARSED_BAD)
 		status = 400;

@@ -145,7 +145,7 @@ static bool body_take(struct tbg_transfer *x)
 	from = x->up_at;
 	take = x->up_left < x->protocol->body_piece_max ? x->up_left : x->protocol->body_piece_max;
 	p = tbg_body_decoder_eat(&x->up_frame, from, take, &used, &data);
-	x->taken += used;
+	x->answerer.taken += used;
 	x->body_len += data;
 	x->up_at += used;
 	x->up_left -= used;

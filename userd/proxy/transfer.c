@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "client/connection.h"
+#include "os/clock.h"
 #include "proxy/deliver.h"
 #include "proxy/fetch.h"
 #include "proxy/request_body.h"
@@ -31,6 +32,11 @@
 #define STAYS_BEHIND \
 	(TBG_NAME_BIT(DIGEST) | TBG_NAME_BIT(REPR_DIGEST) | TBG_NAME_BIT(EXPECT) | \
 	 TBG_NAME_BIT(HOST) | TBG_NAME_BIT(TRAILER) | TBG_NAME_BIT(TRANSFER_ENCODING))
+
+static struct tbg_transfer *transfer_of(struct tbg_answerer *a)
+{
+	return (struct tbg_transfer *)((char *)a - offsetof(struct tbg_transfer, answerer));
+}
 
 /* Empty. */
 static struct tbg_transfer *transfer_alloc(struct tbg_worker *w)
@@ -144,23 +150,6 @@ void tbg_transfer_land(struct tbg_transfer *x, unsigned int status, bool pass)
 	tbg_store_land(x->w->s->stock, f, status, pass, x->w->now_ns);
 }
 
-void tbg_transfer_abandon(struct tbg_transfer *x)
-{
-	tbg_transfer_hold(x);
-	x->c = NULL;
-	if (x->phase == TBG_TRANSFER_WAIT)
-		tbg_store_leave(x->w->s->stock, &x->waiter);
-	if (x->phase == TBG_TRANSFER_WAIT || x->phase == TBG_TRANSFER_BODY)
-		tbg_transfer_enter(x, TBG_TRANSFER_DONE);
-	/* others' answer is worth finishing, if it needs nothing of the client */
-	if (tbg_transfer_fetches(x) && (x->up_body || !x->flight ||
-					!tbg_store_waiting(x->w->s->stock, x->flight)))
-		tbg_fetch_stop(x);
-	if (tbg_transfer_fetches(x))
-		x->serves = TBG_SERVES_OTHERS;
-	tbg_transfer_release(x);
-}
-
 struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 				      const struct tbg_message *m,
 				      struct tbg_upstream *upstream, const char *index,
@@ -185,7 +174,7 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 	x->waiter.w = w;
 	x->waiter.mail.fn = tbg_transfer_on_waited;
 	x->limit = UINT64_MAX;
-	x->taken = m->len;
+	x->answerer = (struct tbg_answerer){ .ops = &tbg_transfer_answers, .taken = m->len };
 	if (tbg_lines_room(&x->text, room) && (x->index || !index)) {
 		tbg_lines_put(&x->text, req, m->len);
 		x->req = x->text.text;
@@ -259,9 +248,8 @@ static enum tbg_transfer_phase begin(struct tbg_transfer *x, const struct tbg_lo
 	return whole ? tbg_request_body_begin(x, location) : tbg_transfer_decide(x);
 }
 
-bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
-			const struct tbg_message *m, const void *b,
-			const struct tbg_transfer_request *e)
+static bool transfer_start(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_message *m,
+			   const void *b, const struct tbg_answerer_request *e)
 {
 	const struct tbg_location *location = e->location;
 	const struct tbg_endpoints *ends = tbg_conn_ends(c);
@@ -279,18 +267,18 @@ bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
 	tbg_trace_note(&w->trace, w->now_ns, TBG_TRACE_TRANSFER, x, c->fd);
 	x->c = c;
 	x->persist = e->persist;
-	x->taken = e->taken;
+	x->answerer.taken = e->taken;
 	x->body_max = location->body_max;
 	x->ends = *ends;
-	c->traffic->transfer = x;
+	c->traffic->answerer = &x->answerer;
 	whole = tbg_request_body_wanted(x, location);
 	if (c->sock >= 0 && !whole && (x->wish.content || x->tunnel)) {
 		x->spool = tbg_spool_new(TBG_SPOOL_USUAL, location->body_folder);
 		x->hoards = x->spool;
 	}
-	x->starting = true;
+	x->answerer.starting = true;
 	tbg_transfer_go_on(x, begin(x, location, whole));
-	x->starting = false;
+	x->answerer.starting = false;
 	tbg_transfer_release(x);
 	return true;
 }
@@ -328,7 +316,7 @@ void tbg_transfer_redirect(struct tbg_transfer *x)
 	if (!x->c)
 		return;
 	redirect_make(x, &head);
-	status = head.failed ? 503 : tbg_conn_redirect(x->w, x->c, x, &head);
+	status = head.failed ? 503 : tbg_conn_redirect(x->w, x->c, &x->answerer, &head);
 	tbg_lines_free(&head);
 	if (!status)
 		return;
@@ -353,26 +341,6 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 	return x;
 }
 
-void tbg_transfer_input(struct tbg_transfer *x)
-{
-	tbg_transfer_hold(x);
-	if (x->phase == TBG_TRANSFER_BODY)
-		tbg_transfer_go_on(x, tbg_request_body_input(x));
-	else if (tbg_transfer_fetches(x))
-		tbg_fetch_input(x);
-	tbg_transfer_release(x);
-}
-
-void tbg_transfer_writable(struct tbg_transfer *x)
-{
-	tbg_transfer_hold(x);
-	x->blocked = false;
-	tbg_deliver_push(x);
-	if (tbg_transfer_fetches(x))	/* also once the client has all it gets */
-		tbg_fetch_resume(x);
-	tbg_transfer_release(x);
-}
-
 bool tbg_transfer_exceeds(const struct tbg_transfer *x)
 {
 	return !x->tunnel && tbg_body_exceeds(x->body_len, tbg_body_decoder_comes(&x->up_frame),
@@ -384,25 +352,6 @@ bool tbg_transfer_starves(const struct tbg_transfer *x)
 	/* a tunnel's bytes are held back until it is one */
 	return x->phase == TBG_TRANSFER_ASK && x->up_body && !x->tunnel && !x->up_nr &&
 	       x->up_head_done;
-}
-
-bool tbg_transfer_waits_client(const struct tbg_transfer *x)
-{
-	return x->blocked || x->phase == TBG_TRANSFER_BODY || tbg_transfer_starves(x);
-}
-
-bool tbg_transfer_late(struct tbg_transfer *x)
-{
-	if (x->delivery || !x->up_body || x->tunnel)
-		return false;
-	tbg_transfer_hold(x);
-	if (x->phase == TBG_TRANSFER_BODY)
-		tbg_transfer_enter(x, TBG_TRANSFER_DONE);
-	tbg_fetch_stop(x);
-	tbg_deliver_error(x, 408);
-	tbg_deliver_push(x);
-	tbg_transfer_release(x);
-	return true;
 }
 
 /*
@@ -479,3 +428,104 @@ bool tbg_transfers_awaited(const struct tbg_worker *w)
 			return true;
 	return false;
 }
+
+static void transfer_abandon(struct tbg_answerer *a)
+{
+	struct tbg_transfer *x = transfer_of(a);
+
+	tbg_transfer_hold(x);
+	x->c = NULL;
+	if (x->phase == TBG_TRANSFER_WAIT)
+		tbg_store_leave(x->w->s->stock, &x->waiter);
+	if (x->phase == TBG_TRANSFER_WAIT || x->phase == TBG_TRANSFER_BODY)
+		tbg_transfer_enter(x, TBG_TRANSFER_DONE);
+	/* others' answer is worth finishing, if it needs nothing of the client */
+	if (tbg_transfer_fetches(x) && (x->up_body || !x->flight ||
+					!tbg_store_waiting(x->w->s->stock, x->flight)))
+		tbg_fetch_stop(x);
+	if (tbg_transfer_fetches(x))
+		x->serves = TBG_SERVES_OTHERS;
+	tbg_transfer_release(x);
+}
+
+static void transfer_input(struct tbg_answerer *a)
+{
+	struct tbg_transfer *x = transfer_of(a);
+
+	tbg_transfer_hold(x);
+	if (x->phase == TBG_TRANSFER_BODY)
+		tbg_transfer_go_on(x, tbg_request_body_input(x));
+	else if (tbg_transfer_fetches(x))
+		tbg_fetch_input(x);
+	tbg_transfer_release(x);
+}
+
+static void transfer_writable(struct tbg_answerer *a)
+{
+	struct tbg_transfer *x = transfer_of(a);
+
+	tbg_transfer_hold(x);
+	x->blocked = false;
+	tbg_deliver_push(x);
+	if (tbg_transfer_fetches(x))	/* also once the client has all it gets */
+		tbg_fetch_resume(x);
+	tbg_transfer_release(x);
+}
+
+static bool transfer_waits_client(const struct tbg_answerer *a)
+{
+	const struct tbg_transfer *x = transfer_of((struct tbg_answerer *)a);
+
+	return x->blocked || x->phase == TBG_TRANSFER_BODY || tbg_transfer_starves(x);
+}
+
+static bool transfer_late(struct tbg_answerer *a)
+{
+	struct tbg_transfer *x = transfer_of(a);
+
+	if (x->delivery || !x->up_body || x->tunnel)
+		return false;
+	tbg_transfer_hold(x);
+	if (x->phase == TBG_TRANSFER_BODY)
+		tbg_transfer_enter(x, TBG_TRANSFER_DONE);
+	tbg_fetch_stop(x);
+	tbg_deliver_error(x, 408);
+	tbg_deliver_push(x);
+	tbg_transfer_release(x);
+	return true;
+}
+
+static void transfer_record(const struct tbg_answerer *a, struct tbg_answerer_record *ret)
+{
+	const struct tbg_transfer *x = transfer_of((struct tbg_answerer *)a);
+
+	*ret = (struct tbg_answerer_record){
+		.request = { x->req + x->m.head_off, x->m.len - x->m.head_off },
+		.host = x->host, .request_id = x->request_id,
+		.status = x->delivery >= TBG_DELIVERY_SENDING ? x->status : 0,
+		.body = x->body_sent, .reason = tbg_transfer_reason(x),
+	};
+	if (x->sent_ns && !x->hit) {
+		ret->upstream = x->upstream->name;
+		ret->upstream_ns = tbg_mono_ns() - x->sent_ns;
+	}
+}
+
+static const char *transfer_phase_text(const struct tbg_answerer *a)
+{
+	const struct tbg_transfer *x = transfer_of((struct tbg_answerer *)a);
+
+	return x->phase == TBG_TRANSFER_DONE ? tbg_delivery_phase_text(x->delivery)
+					     : tbg_transfer_phase_text(x->phase);
+}
+
+const struct tbg_answerer_ops tbg_transfer_answers = {
+	.begin = transfer_start,
+	.input = transfer_input,
+	.writable = transfer_writable,
+	.abandon = transfer_abandon,
+	.late = transfer_late,
+	.waits_client = transfer_waits_client,
+	.record = transfer_record,
+	.phase_text = transfer_phase_text,
+};

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/answerer.h"
 #include "http/header.h"
 #include "proxy/forward.h"
 #include "http/framing.h"
@@ -58,14 +59,6 @@ enum tbg_serves {
 
 struct tbg_spool;
 
-/* What client/connection.c hands over; of the location, what is needed is kept. */
-struct tbg_transfer_request {
-	const struct tbg_location *location;
-	const char *index;		/* file of the folder that is asked for, or NULL */
-	enum tbg_persist persist;
-	uint32_t taken;			/* bytes of the request, as far as it has come */
-};
-
 /* How a request is read: what its location allows. */
 struct tbg_reading {
 	bool believed;			/* what it says of the client's scheme and host */
@@ -74,6 +67,7 @@ struct tbg_reading {
 };
 
 struct tbg_transfer {
+	struct tbg_answerer answerer;	/* of c's request */
 	struct tbg_worker *w;
 	struct tbg_conn *c;		/* NULL: nobody is to be answered (now) */
 	struct tbg_transfer *next, **prev;	/* of the worker's */
@@ -81,7 +75,6 @@ struct tbg_transfer {
 	unsigned int origins_nr;	/* connections that may use its memory */
 	uint8_t phase, delivery;	/* see phases.h */
 	uint8_t serves;			/* enum tbg_serves */
-	bool starting;			/* client/connection.c goes on by itself */
 	bool listed;
 
 	/* the request */
@@ -100,7 +93,6 @@ struct tbg_transfer {
 	struct tbg_endpoints ends;
 	char *root;			/* of the location, as a path; NULL: none */
 	char *index;			/* stands for the folder; NULL: none */
-	uint32_t taken;			/* bytes of it, body included */
 	uint64_t body_max;		/* more: 413 */
 	enum tbg_persist persist;
 	uint64_t start_ns;
@@ -179,36 +171,20 @@ struct tbg_transfer {
 	uint64_t body_sent;
 };
 
-/*
- * client/connection.c: takes over the request whose head is m at b; its answer is
- * c->traffic->transfer's until tbg_conn_answered() or tbg_conn_redirect().
- * False: no memory.
- */
-bool tbg_transfer_start(struct tbg_worker *w, struct tbg_conn *c,
-			const struct tbg_message *m, const void *b,
-			const struct tbg_transfer_request *e);
+/* For connections: what answers a request from behind, see client/answerer.h. */
+extern const struct tbg_answerer_ops tbg_transfer_answers;
+
 /* What the log says of where its answer came from. */
 const char *tbg_transfer_reason(const struct tbg_transfer *x);
 
 /* Whether what is stored has answered, and nobody was asked (RFC 9211 2.1). */
 bool tbg_transfer_is_hit(const struct tbg_transfer *x);
-/* There may be more of the request's body. */
-void tbg_transfer_input(struct tbg_transfer *x);
-/* The socket takes output again. */
-void tbg_transfer_writable(struct tbg_transfer *x);
-/* The client is gone. */
-void tbg_transfer_abandon(struct tbg_transfer *x);
-/* Is it the client that we wait for? */
-bool tbg_transfer_waits_client(const struct tbg_transfer *x);
 
 /* Whether the request's body is longer than it may be, as far as is known yet. */
 bool tbg_transfer_exceeds(const struct tbg_transfer *x);
 
 /* Whether the upstream has all of the request's body that the client has sent so far. */
 bool tbg_transfer_starves(const struct tbg_transfer *x);
-/* It does not send its body: 408. False: that cannot be said any more. */
-bool tbg_transfer_late(struct tbg_transfer *x);
-
 /* health.c: a request of our own to one server, held. NULL: no memory. */
 struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 					const struct tbg_message *m,

@@ -112,6 +112,7 @@ struct tbg_worker {
 	struct tbg_upstream_conn_pool *idle;	/* see proxy/connection_pool.c */
 	struct tbg_upstream_conn *due_origins, **due_origins_last;	/* to be sent on */
 	struct tbg_transfer *transfers;	/* all that are under way */
+	const struct tbg_answerer_ops *behind;	/* what answers from behind */
 	struct tbg_transfer *spare_transfers;	/* memory for the next ones */
 	unsigned int spare_transfers_nr;
 	struct tbg_transfer *due, **due_last;	/* of them, who have something to send */

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Both ends of a connection, as text. */
+#ifndef TBG_USERD_ENDPOINTS_H
+#define TBG_USERD_ENDPOINTS_H
+
+#include <stdint.h>
+
+#define TBG_END_TEXT 48
+
+/* Addresses without ports, IPv6 without [ ]; "unknown" if they are. */
+struct tbg_endpoints {
+	char peer[TBG_END_TEXT], local[TBG_END_TEXT];
+	uint16_t peer_port, local_port;
+};
+
+#endif
