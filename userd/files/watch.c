@@ -9,8 +9,7 @@
  * w->lock; events are applied (folder forgotten, change logged, objects
  * withdrawn) under w->lock too. So a lease that still found the folder watched
  * has a number from before the event that ends the watch, and its publish fails
- * (cache/objects.c). Watches are added from the root down, each before the next folder
- * is opened: a folder exchanged meanwhile is an event on the one above.
+ * (cache/objects.c). What is watched: watched.c.
  *
  * A folder's watch reports what happens through names in that folder. A file
  * with one link has no other name, so what it lacks is the moment at which it
@@ -40,11 +39,8 @@
 #include "os/clock.h"
 #include "files/root.h"
 #include "files/watch.h"
+#include "files/watch_parts.h"
 
-#define EVENTS (IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | \
-		IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | \
-		IN_MOVE_SELF | IN_ONLYDIR)
-#define EVENTS_FILE (IN_MODIFY | IN_ATTRIB | IN_ONESHOT)
 #define EVENTS_REPLACE (IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE)
 
 /*
@@ -54,7 +50,6 @@
 #define ROUND_TICKS	5
 #define TICK_STATS	1000
 #define TICK_NS		20000000ull
-#define TICK_FORGETS	2000	/* watches looked at; giving one back takes 5 us */
 
 /*
  * Watches of files; each costs the kernel about 1 KB (it keeps the inode), and
@@ -62,10 +57,7 @@
  */
 #define FILES_MAX	16384
 
-#define FOLDER_BUCKETS	4096	/* power of two */
-#define READ_BYTES	65536
 #define READS_MAX	64
-#define LINKS_MAX	256	/* looked for at once */
 #define FOLLOW_MS	20	/* between looks at where the roots' paths lead */
 
 /* File systems whose every change passes through this kernel's own files. */
@@ -76,295 +68,6 @@ static const unsigned long fs_good[] = {
 	F2FS_SUPER_MAGIC, RAMFS_MAGIC, EROFS_SUPER_MAGIC_V1, SQUASHFS_MAGIC,
 	FS_ZFS, FS_BCACHEFS,
 };
-
-/* A watched folder, or (by wd alone) a watched file. */
-struct folder {
-	struct folder *by_name, *by_wd;	/* next in the bucket */
-	uint64_t hash;
-	int wd;
-	uint32_t len;
-	bool is_file;
-	char name[];			/* rooted; "0" is a root itself */
-};
-
-struct inode {
-	dev_t dev;
-	ino_t ino;
-};
-
-struct tbg_watch {
-	struct tbg_cache *cache;
-	struct tbg_roots *roots;
-	int fd;				/* inotify; -1: there is none left for us */
-	int stop_fd;
-	pthread_t thread;
-	bool running;
-	atomic_bool begun;
-	int (*begin)(void);		/* what the thread does first */
-	void (*hidden)(const char *path);	/* see tbg_roots_follow() */
-	unsigned int slice;		/* next of the periodic stat */
-	unsigned int files_nr, files_max;	/* watches of files */
-	unsigned int forget;		/* next bucket that files_forget() looks at */
-	bool unwatched;			/* some file may be cached without a watch */
-	struct inode links[LINKS_MAX];	/* of new names, not looked for yet */
-	unsigned int links_nr;
-	pthread_mutex_t lock;		/* the folders; before the cache's */
-	struct folder *by_name[FOLDER_BUCKETS];
-	struct folder *by_wd[FOLDER_BUCKETS];
-	char buf[READ_BYTES]
-		__attribute__((aligned(__alignof__(struct inotify_event))));
-};
-
-/* Folders; w->lock held */
-
-static struct folder *folder_find(struct tbg_watch *w, const char *name,
-				  size_t len)
-{
-	uint64_t hash = tbg_name_hash(name, len);
-	struct folder *f = w->by_name[hash % FOLDER_BUCKETS];
-
-	while (f && (f->hash != hash || f->len != len ||
-		     memcmp(f->name, name, len)))
-		f = f->by_name;
-	return f;
-}
-
-static struct folder *folder_of_wd(struct tbg_watch *w, int wd)
-{
-	struct folder *f = w->by_wd[(uint32_t)wd % FOLDER_BUCKETS];
-
-	while (f && f->wd != wd)
-		f = f->by_wd;
-	return f;
-}
-
-static bool folder_below(const struct folder *f, const char *name, size_t len)
-{
-	return !len || (f->len >= len && !memcmp(f->name, name, len) &&
-			(f->len == len || f->name[len] == '/'));
-}
-
-static void folder_unwatch(struct tbg_watch *w, struct folder *f)
-{
-	struct folder **at = &w->by_wd[(uint32_t)f->wd % FOLDER_BUCKETS];
-
-	while (*at != f)
-		at = &(*at)->by_wd;
-	*at = f->by_wd;
-	inotify_rm_watch(w->fd, f->wd);
-}
-
-/*
- * The folder and all below it: their watches follow folders, not names. name
- * may be that of a folder which goes.
- */
-static void folder_forget_below(struct tbg_watch *w, const char *name,
-				size_t len)
-{
-	struct folder *gone = NULL, *f;
-
-	for (int b = 0; b < FOLDER_BUCKETS; b++) {
-		struct folder **at = &w->by_name[b];
-
-		while ((f = *at)) {
-			if (!folder_below(f, name, len)) {
-				at = &f->by_name;
-				continue;
-			}
-			*at = f->by_name;
-			folder_unwatch(w, f);
-			f->by_name = gone;
-			gone = f;
-		}
-	}
-	while ((f = gone)) {
-		gone = f->by_name;
-		free(f);
-	}
-}
-
-/* Does the folder's name still lead to what fd is? */
-static bool folder_is(struct tbg_watch *w, const struct folder *f, int fd)
-{
-	struct stat a, b;
-	bool same;
-	int other;
-
-	other = tbg_root_openat(w->roots, f->name, O_PATH | O_DIRECTORY,
-				RESOLVE_NO_SYMLINKS);
-	if (other < 0)
-		return false;
-	same = !fstat(fd, &a) && !fstat(other, &b) && a.st_dev == b.st_dev &&
-	       a.st_ino == b.st_ino;
-	close(other);
-	return same;
-}
-
-/*
- * The watch of an open folder. A folder that was moved, the event of it still
- * unread, has its old watch: that goes, with all that was known under the old
- * name. -EEXIST: the folder has two names at once (a bind mount).
- */
-static int wd_make(struct tbg_watch *w, int fd)
-{
-	struct folder *old;
-	char path[32];
-	int wd;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	wd = inotify_add_watch(w->fd, path, EVENTS);
-	if (wd < 0)
-		return -errno;
-	old = folder_of_wd(w, wd);
-	if (!old)
-		return wd;
-	if (folder_is(w, old, fd))
-		return -EEXIST;
-	tbg_cache_withdraw_name(w->cache, old->name);
-	folder_forget_below(w, old->name, old->len);
-	wd = inotify_add_watch(w->fd, path, EVENTS);
-	return wd < 0 ? -errno : wd;
-}
-
-/* Watches the folder of the first len bytes of name; those above it are. */
-static int folder_add(struct tbg_watch *w, const char *name, size_t len)
-{
-	struct folder *f = calloc(1, sizeof(*f) + len + 1);
-	int fd, wd;
-
-	if (!f)
-		return -ENOMEM;
-	memcpy(f->name, name, len);
-	f->len = len;
-	f->hash = tbg_name_hash(name, len);
-	fd = tbg_root_openat(w->roots, f->name, O_PATH | O_DIRECTORY,
-				RESOLVE_NO_SYMLINKS);
-	if (fd < 0) {
-		free(f);
-		return fd;
-	}
-	wd = wd_make(w, fd);
-	close(fd);
-	if (wd < 0) {
-		free(f);
-		return wd;
-	}
-	f->wd = wd;
-	f->by_name = w->by_name[f->hash % FOLDER_BUCKETS];
-	w->by_name[f->hash % FOLDER_BUCKETS] = f;
-	f->by_wd = w->by_wd[(uint32_t)wd % FOLDER_BUCKETS];
-	w->by_wd[(uint32_t)wd % FOLDER_BUCKETS] = f;
-	return 0;
-}
-
-/* Every folder on the way to name, its root first. */
-static int folders_add(struct tbg_watch *w, const char *name)
-{
-	const char *slash = strchr(name, '/');
-	int err;
-
-	for (; slash; slash = strchr(slash + 1, '/')) {
-		size_t len = slash - name;
-
-		if (folder_find(w, name, len))
-			continue;
-		err = folder_add(w, name, len);
-		if (err)
-			return err;
-	}
-	return 0;
-}
-
-/* Files' own watches; w->lock held */
-
-static void file_forget(struct tbg_watch *w, struct folder *f)
-{
-	folder_unwatch(w, f);
-	w->files_nr--;
-	free(f);
-}
-
-/*
- * Files' watches: all, or, of as many as a tick looks at, those of files that are
- * not in the cache. Whoever is about to publish one of them must take a new lease.
- */
-static void files_forget(struct tbg_watch *w, bool all)
-{
-	unsigned int left = all ? ~0u : TICK_FORGETS;
-
-	for (int i = 0; i < FOLDER_BUCKETS && w->files_nr && left; i++) {
-		struct folder *f = w->by_wd[w->forget++ % FOLDER_BUCKETS];
-
-		for (struct folder *next; f; f = next) {
-			next = f->by_wd;
-			if (!f->is_file)
-				continue;
-			left -= !!left;
-			if (!all) {
-				if (tbg_cache_has_name(w->cache, f->name))
-					continue;
-				tbg_cache_withdraw_name(w->cache, f->name);
-			}
-			file_forget(w, f);
-		}
-	}
-}
-
-static bool file_watch(struct tbg_watch *w, const char *name, int fd)
-{
-	size_t len = strlen(name);
-	struct folder *f;
-	char path[32];
-	int wd;
-
-	if (w->files_nr >= w->files_max)
-		return false;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	wd = inotify_add_watch(w->fd, path, EVENTS_FILE);
-	if (wd < 0)
-		return false;
-	f = folder_of_wd(w, wd);
-	if (f) {
-		if (f->len == len && !memcmp(f->name, name, len))
-			return true;
-		/* Moved here; the folders' watches withdraw the old name. */
-		file_forget(w, f);
-		wd = inotify_add_watch(w->fd, path, EVENTS_FILE);
-		if (wd < 0)
-			return false;
-	}
-	f = calloc(1, sizeof(*f) + len + 1);
-	if (!f) {
-		inotify_rm_watch(w->fd, wd);
-		return false;
-	}
-	memcpy(f->name, name, len);
-	f->len = len;
-	f->is_file = true;
-	f->wd = wd;
-	f->by_wd = w->by_wd[(uint32_t)wd % FOLDER_BUCKETS];
-	w->by_wd[(uint32_t)wd % FOLDER_BUCKETS] = f;
-	w->files_nr++;
-	return true;
-}
-
-/*
- * As good as it goes: without its watch, a file's second link is found where it
- * is made in a folder of ours, or by the stat.
- */
-static int file_add(struct tbg_watch *w, const char *name, int fd)
-{
-	struct stat st;
-
-	if (fstat(fd, &st))
-		return -errno;
-	if (!S_ISREG(st.st_mode))
-		return 0;		/* not cached */
-	if (st.st_nlink != 1)
-		return -EMLINK;
-	w->unwatched |= !file_watch(w, name, fd);
-	return 0;
-}
 
 static const char *doubt_of(int err)
 {
@@ -404,16 +107,16 @@ void tbg_watch_lease(struct tbg_watch *w, const char *name,
 	/* else the news of the write before would withdraw what we publish now */
 	events_read(w);
 	ret->seq = tbg_cache_changes(w->cache);
-	if (!folder_find(w, name, slash ? slash - name : 0)) {
-		err = folders_add(w, name);
-		/* wd_make() may have withdrawn: that is not about us. */
+	if (!tbg_watched_find(w, name, slash ? slash - name : 0)) {
+		err = tbg_watched_folders_add(w, name);
+		/* tbg_watched_wd() may have withdrawn: that is not about us. */
 		ret->seq = tbg_cache_changes(w->cache);
 	}
 	if (!err) {
 		fd = tbg_root_openat(w->roots, name, O_PATH,
 				     RESOLVE_NO_SYMLINKS);
 		if (fd >= 0) {
-			err = file_add(w, name, fd);
+			err = tbg_watched_file_add(w, name, fd);
 			close(fd);
 		} else {
 			err = fd;
@@ -455,7 +158,7 @@ uint64_t tbg_watch_expiry(struct tbg_watch *w, const struct tbg_lease *lease,
 /* Events */
 
 /* The name of what happened in folder f; NULL: too long to be a real one. */
-static const char *event_name(const struct folder *f,
+static const char *event_name(const struct tbg_watched *f,
 			      const struct inotify_event *e, char *buf,
 			      size_t size)
 {
@@ -469,7 +172,7 @@ static const char *event_name(const struct folder *f,
 
 static int inode_order(const void *one, const void *other)
 {
-	const struct inode *a = one, *b = other;
+	const struct tbg_inode *a = one, *b = other;
 
 	if (a->ino != b->ino)
 		return a->ino < b->ino ? -1 : 1;
@@ -478,7 +181,7 @@ static int inode_order(const void *one, const void *other)
 
 static bool withdraw_linked(struct tbg_object *o, uint64_t hits, void *arg)
 {
-	struct inode one = { .dev = o->file.dev, .ino = o->file.ino };
+	struct tbg_inode one = { .dev = o->file.dev, .ino = o->file.ino };
 	struct tbg_watch *w = arg;
 
 	if (o->name && bsearch(&one, w->links, w->links_nr, sizeof(one), inode_order))
@@ -513,8 +216,8 @@ static void link_check(struct tbg_watch *w, const char *name)
 	if (fstatat(root_fd, name, &st, AT_SYMLINK_NOFOLLOW) ||
 	    !S_ISREG(st.st_mode) || st.st_nlink < 2)
 		return;
-	w->links[w->links_nr++] = (struct inode){ .dev = st.st_dev, .ino = st.st_ino };
-	if (w->links_nr == LINKS_MAX)
+	w->links[w->links_nr++] = (struct tbg_inode){ .dev = st.st_dev, .ino = st.st_ino };
+	if (w->links_nr == TBG_WATCH_LINKS_MAX)
 		links_apply(w);
 }
 
@@ -522,27 +225,27 @@ static void event_apply(struct tbg_watch *w, const struct inotify_event *e)
 {
 	char buf[8192];
 	const char *name;
-	struct folder *f;
+	struct tbg_watched *f;
 
 	if (e->mask & IN_Q_OVERFLOW) {
 		/* Folder moves may be among what was lost. */
-		folder_forget_below(w, "", 0);
-		files_forget(w, true);
+		tbg_watched_forget_below(w, "", 0);
+		tbg_watched_files_forget(w, true);
 		tbg_cache_withdraw_all(w->cache);
 		return;
 	}
-	f = folder_of_wd(w, e->wd);
+	f = tbg_watched_by_wd(w, e->wd);
 	if (!f)
 		return;
 	if (f->is_file) {
 		if (!(e->mask & IN_IGNORED))
 			tbg_cache_withdraw_name(w->cache, f->name);
-		file_forget(w, f);
+		tbg_watched_file_forget(w, f);
 		return;
 	}
 	name = event_name(f, e, buf, sizeof(buf));
 	if (!name) {
-		folder_forget_below(w, "", 0);
+		tbg_watched_forget_below(w, "", 0);
 		tbg_cache_withdraw_all(w->cache);
 		return;
 	}
@@ -550,11 +253,11 @@ static void event_apply(struct tbg_watch *w, const struct inotify_event *e)
 	if (!e->len) {
 		if (e->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT |
 			       IN_IGNORED))
-			folder_forget_below(w, name, strlen(name));
+			tbg_watched_forget_below(w, name, strlen(name));
 		return;
 	}
-	if (e->mask & EVENTS_REPLACE && folder_find(w, name, strlen(name)))
-		folder_forget_below(w, name, strlen(name));
+	if (e->mask & EVENTS_REPLACE && tbg_watched_find(w, name, strlen(name)))
+		tbg_watched_forget_below(w, name, strlen(name));
 	if (e->mask & (IN_CREATE | IN_MOVED_TO) && !(e->mask & IN_ISDIR))
 		link_check(w, name);
 }
@@ -708,7 +411,7 @@ void tbg_watch_tick(struct tbg_watch *w, uint64_t now_ns)
 
 	pthread_mutex_lock(&w->lock);
 	if (w->files_nr > w->files_max / 4 * 3)
-		files_forget(w, false);
+		tbg_watched_files_forget(w, false);
 	pthread_mutex_unlock(&w->lock);
 	for (unsigned int i = 0; i * ROUND_TICKS < TBG_CACHE_SLICES; i++) {
 		tbg_cache_slice(w->cache, w->slice++, stat_one, &r);
@@ -754,7 +457,7 @@ void tbg_watch_forget(struct tbg_watch *w, int root)
 
 	name[len] = 0;
 	pthread_mutex_lock(&w->lock);
-	folder_forget_below(w, name, len);
+	tbg_watched_forget_below(w, name, len);
 	tbg_cache_withdraw_name(w->cache, name);
 	pthread_mutex_unlock(&w->lock);
 }
@@ -767,7 +470,7 @@ void tbg_watch_close(struct tbg_watch *w)
 	if (w->fd >= 0)
 		close(w->fd);
 	w->fd = -1;
-	folder_forget_below(w, "", 0);
-	files_forget(w, true);
+	tbg_watched_forget_below(w, "", 0);
+	tbg_watched_files_forget(w, true);
 	free(w);
 }

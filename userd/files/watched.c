@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What is watched: folders by name and by watch, files by watch alone. Called by watch.c
+ * under its lock. Watches are added from the root down, each before the next folder is
+ * opened: a folder exchanged meanwhile is an event on the one above.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "files/watch.h"
+#include "files/watch_parts.h"
+
+#define EVENTS (IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | \
+		IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | \
+		IN_MOVE_SELF | IN_ONLYDIR)
+#define EVENTS_FILE (IN_MODIFY | IN_ATTRIB | IN_ONESHOT)
+#define TICK_FORGETS	2000	/* watches looked at; giving one back takes 5 us */
+
+struct tbg_watched *tbg_watched_find(struct tbg_watch *w, const char *name,
+				  size_t len)
+{
+	uint64_t hash = tbg_name_hash(name, len);
+	struct tbg_watched *f = w->by_name[hash % TBG_WATCHED_BUCKETS];
+
+	while (f && (f->hash != hash || f->len != len ||
+		     memcmp(f->name, name, len)))
+		f = f->by_name;
+	return f;
+}
+
+struct tbg_watched *tbg_watched_by_wd(struct tbg_watch *w, int wd)
+{
+	struct tbg_watched *f = w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS];
+
+	while (f && f->wd != wd)
+		f = f->by_wd;
+	return f;
+}
+
+bool tbg_watched_is_below(const struct tbg_watched *f, const char *name, size_t len)
+{
+	return !len || (f->len >= len && !memcmp(f->name, name, len) &&
+			(f->len == len || f->name[len] == '/'));
+}
+
+static void folder_unwatch(struct tbg_watch *w, struct tbg_watched *f)
+{
+	struct tbg_watched **at = &w->by_wd[(uint32_t)f->wd % TBG_WATCHED_BUCKETS];
+
+	while (*at != f)
+		at = &(*at)->by_wd;
+	*at = f->by_wd;
+	inotify_rm_watch(w->fd, f->wd);
+}
+
+void tbg_watched_forget_below(struct tbg_watch *w, const char *name,
+				size_t len)
+{
+	struct tbg_watched *gone = NULL, *f;
+
+	for (int b = 0; b < TBG_WATCHED_BUCKETS; b++) {
+		struct tbg_watched **at = &w->by_name[b];
+
+		while ((f = *at)) {
+			if (!tbg_watched_is_below(f, name, len)) {
+				at = &f->by_name;
+				continue;
+			}
+			*at = f->by_name;
+			folder_unwatch(w, f);
+			f->by_name = gone;
+			gone = f;
+		}
+	}
+	while ((f = gone)) {
+		gone = f->by_name;
+		free(f);
+	}
+}
+
+/* Does the folder's name still lead to what fd is? */
+static bool folder_is(struct tbg_watch *w, const struct tbg_watched *f, int fd)
+{
+	struct stat a, b;
+	bool same;
+	int other;
+
+	other = tbg_root_openat(w->roots, f->name, O_PATH | O_DIRECTORY,
+				RESOLVE_NO_SYMLINKS);
+	if (other < 0)
+		return false;
+	same = !fstat(fd, &a) && !fstat(other, &b) && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
+	close(other);
+	return same;
+}
+
+int tbg_watched_wd(struct tbg_watch *w, int fd)
+{
+	struct tbg_watched *old;
+	char path[32];
+	int wd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	wd = inotify_add_watch(w->fd, path, EVENTS);
+	if (wd < 0)
+		return -errno;
+	old = tbg_watched_by_wd(w, wd);
+	if (!old)
+		return wd;
+	if (folder_is(w, old, fd))
+		return -EEXIST;
+	tbg_cache_withdraw_name(w->cache, old->name);
+	tbg_watched_forget_below(w, old->name, old->len);
+	wd = inotify_add_watch(w->fd, path, EVENTS);
+	return wd < 0 ? -errno : wd;
+}
+
+/* Watches the folder of the first len bytes of name; those above it are. */
+static int folder_add(struct tbg_watch *w, const char *name, size_t len)
+{
+	struct tbg_watched *f = calloc(1, sizeof(*f) + len + 1);
+	int fd, wd;
+
+	if (!f)
+		return -ENOMEM;
+	memcpy(f->name, name, len);
+	f->len = len;
+	f->hash = tbg_name_hash(name, len);
+	fd = tbg_root_openat(w->roots, f->name, O_PATH | O_DIRECTORY,
+				RESOLVE_NO_SYMLINKS);
+	if (fd < 0) {
+		free(f);
+		return fd;
+	}
+	wd = tbg_watched_wd(w, fd);
+	close(fd);
+	if (wd < 0) {
+		free(f);
+		return wd;
+	}
+	f->wd = wd;
+	f->by_name = w->by_name[f->hash % TBG_WATCHED_BUCKETS];
+	w->by_name[f->hash % TBG_WATCHED_BUCKETS] = f;
+	f->by_wd = w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS];
+	w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS] = f;
+	return 0;
+}
+
+int tbg_watched_folders_add(struct tbg_watch *w, const char *name)
+{
+	const char *slash = strchr(name, '/');
+	int err;
+
+	for (; slash; slash = strchr(slash + 1, '/')) {
+		size_t len = slash - name;
+
+		if (tbg_watched_find(w, name, len))
+			continue;
+		err = folder_add(w, name, len);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+void tbg_watched_file_forget(struct tbg_watch *w, struct tbg_watched *f)
+{
+	folder_unwatch(w, f);
+	w->files_nr--;
+	free(f);
+}
+
+void tbg_watched_files_forget(struct tbg_watch *w, bool all)
+{
+	unsigned int left = all ? ~0u : TICK_FORGETS;
+
+	for (int i = 0; i < TBG_WATCHED_BUCKETS && w->files_nr && left; i++) {
+		struct tbg_watched *f = w->by_wd[w->forget++ % TBG_WATCHED_BUCKETS];
+
+		for (struct tbg_watched *next; f; f = next) {
+			next = f->by_wd;
+			if (!f->is_file)
+				continue;
+			left -= !!left;
+			if (!all) {
+				if (tbg_cache_has_name(w->cache, f->name))
+					continue;
+				tbg_cache_withdraw_name(w->cache, f->name);
+			}
+			tbg_watched_file_forget(w, f);
+		}
+	}
+}
+
+static bool file_watch(struct tbg_watch *w, const char *name, int fd)
+{
+	size_t len = strlen(name);
+	struct tbg_watched *f;
+	char path[32];
+	int wd;
+
+	if (w->files_nr >= w->files_max)
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	wd = inotify_add_watch(w->fd, path, EVENTS_FILE);
+	if (wd < 0)
+		return false;
+	f = tbg_watched_by_wd(w, wd);
+	if (f) {
+		if (f->len == len && !memcmp(f->name, name, len))
+			return true;
+		/* Moved here; the folders' watches withdraw the old name. */
+		tbg_watched_file_forget(w, f);
+		wd = inotify_add_watch(w->fd, path, EVENTS_FILE);
+		if (wd < 0)
+			return false;
+	}
+	f = calloc(1, sizeof(*f) + len + 1);
+	if (!f) {
+		inotify_rm_watch(w->fd, wd);
+		return false;
+	}
+	memcpy(f->name, name, len);
+	f->len = len;
+	f->is_file = true;
+	f->wd = wd;
+	f->by_wd = w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS];
+	w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS] = f;
+	w->files_nr++;
+	return true;
+}
+
+int tbg_watched_file_add(struct tbg_watch *w, const char *name, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return 0;		/* not cached */
+	if (st.st_nlink != 1)
+		return -EMLINK;
+	w->unwatched |= !file_watch(w, name, fd);
+	return 0;
+}
