@@ -147,6 +147,9 @@ image: deps-package		## an OCI image of them in $(O)/image
 deps-package:
 	$(Q)tools/deps build docs package
 
+pictures: all			## the documentation's, of the page in a browser
+	$(Q)TBG_PICTURES=$(CURDIR)/Documentation/operating/pictures tests/net/t_page.py
+
 clean:				## remove what was built, but not the test kernels
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \
 		"$(O)/toboggand" "$(O)/toboggan-gateway" "$(O)/toboggan" \
@@ -160,5 +163,5 @@ help:				## this list
 
 .PHONY: all bpf userd tools examples deps run check check-quick check-all check-asan \
 	check-tsan check-arm64 check-build build-arm64 deps-arm64 deps-compilers build-sanitized build-asan build-tsan build-tsan-unit check-unit check-net check-vm check-gigabyte \
-	check-scale kselftest-tar bench fuzz format lint install uninstall deb image \
+	check-scale kselftest-tar bench fuzz format lint install uninstall deb image pictures \
 	deps-package clean help

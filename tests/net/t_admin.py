@@ -4,6 +4,7 @@
 import collections
 import contextlib
 import http.client
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ import ktap
 import origin
 
 WAIT_S = 30
+CHANGES = "purge", "warm", "deny", "reload"
 TOKEN = "a token of more than sixteen bytes"
 LINE = re.compile(r'\S+ - \S+ \[[^]]*\] "(\S+) [^"]*" (\d+) (\d+) "[^"]*" "[^"]*" (\w+) \S+ [\d.]+$')
 
@@ -148,16 +150,40 @@ def t_both_formats_are_what_they_say():
         assert status == 200 and fields["Content-Type"].startswith("text/plain; version=0.0.4")
         assert "# TYPE toboggan_requests_total counter" in text and "# EOF" not in text
         assert all(x.startswith(("#", "toboggan_")) for x in text.splitlines()), text
-        if shutil.which("promtool"):
-            out = subprocess.run(["promtool", "check", "metrics"], input=text.encode(),
-                                 capture_output=True, timeout=WAIT_S, check=False)
-            assert not out.returncode and not out.stderr + out.stdout, out
-        else:
-            ktap.note("no promtool here")
         status, fields, text = ask(d, "/metrics",
                                    Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
         assert fields["Content-Type"].startswith("application/openmetrics-text; version=1.0.0"), fields
         assert text.endswith("# EOF\n") and "# TYPE toboggan_requests counter" in text
+
+
+def promtool(*words, text=None):
+    """promtool, which has nothing to say."""
+    if not shutil.which("promtool"):
+        raise ktap.Skip("no promtool")
+    return subprocess.run(["promtool", *words], input=text, capture_output=True, text=True,
+                          timeout=WAIT_S, check=False)
+
+
+def t_promtool_has_nothing_to_say_of_metrics():
+    """Of a daemon with hosts, upstreams and requests, so that each family is there."""
+    with origin.Origin() as o:
+        text = (f'upstream "app" {{\n server = "{o.url}"\n}}\n'
+                'host "one.example" {\n root = "{root}"\n}\n'
+                'host "two.example" {\n upstream = "app"\n}\n')
+        with conf.Conf(text) as d:
+            d.write("small.txt", b"small")
+            mixed(d.address, "one.example", 8)
+            mixed(d.address, "two.example", 8)
+            text = ask(d, "/metrics")[2]
+            assert 'upstream="app"' in text and 'host="two.example"' in text, text
+            out = promtool("check", "metrics", text=text)
+            assert not out.returncode and not out.stderr + out.stdout, out
+
+
+def t_promtool_has_nothing_to_say_of_the_rules():
+    rules = os.path.join(ktap.ROOT, "tools/package/files/toboggan.rules.yml")
+    out = promtool("check", "rules", rules)
+    assert not out.returncode and "SUCCESS" in out.stdout and not out.stderr, out
 
 
 def t_a_thousand_hosts_are_256_series():
@@ -211,7 +237,8 @@ def t_not_ready_from_the_first_moment_of_a_drain():
 
 def t_changes_need_the_token():
     with daemon.Daemon(*daemon.USER) as d:
-        assert ask(d, "/api/purge", "POST", '{"all":true}')[0] == 403
+        for what in CHANGES:
+            assert ask(d, "/api/" + what, "POST", '{"all":true}')[0] == 403, what
     d = daemon.Daemon(*daemon.USER)
     path = os.path.join(d.folder, "token")
     with open(path, "w", encoding="ascii", opener=lambda p, f: os.open(p, f, 0o600)) as f:
@@ -222,7 +249,8 @@ def t_changes_need_the_token():
         with contextlib.closing(http.client.HTTPConnection(*d.address)) as c:
             c.request("GET", "/a.txt")
             c.getresponse().read()
-        assert ask(d, "/api/purge", "POST", '{"all":true}')[0] == 401
+        for what in CHANGES:
+            assert ask(d, "/api/" + what, "POST", '{"all":true}')[0] == 401, what
         for wrong in ("", "Bearer ", "Bearer " + TOKEN[:-1], "Bearer " + TOKEN + "x", "Basic " + TOKEN):
             assert ask(d, "/api/purge", "POST", '{"all":true}', Authorization=wrong)[0] == 401, wrong
         assert metrics(d)["toboggan_cache_objects"][()] == 1
@@ -232,6 +260,21 @@ def t_changes_need_the_token():
         assert ask(d, "/api/purge", "GET", **right)[0] == 405
         assert ask(d, "/api/purge", "POST", "[]", **right)[0] == 400
         assert ask(d, "/api/reload", "POST", **right)[0] == 400    # nothing to read again
+        # a line of progress every 100 ms is not of the answer
+        for i in range(2000):
+            d.write(f"many/{i}", b"x")
+        status, _, text = ask(d, "/api/warm", "POST", json.dumps({"path": d.root}), **right)
+        assert status == 200 and json.loads(text)["files"] == 2001, (status, text)
+        # who is denied is answered no more, by whom it was asked
+        status, _, text = ask(d, "/api/deny", "POST",
+                              '{"addresses":["127.0.0.0/8"],"for":"1h"}', **right)
+        assert status == 200 and json.loads(text)["denied"] == 1, (status, text)
+        with contextlib.closing(http.client.HTTPConnection(*d.address)) as c:
+            c.request("GET", "/a.txt")
+            assert c.getresponse().status == 403
+        assert ask(d, "/api/deny", "POST", '{"addresses":["127.0.0.0/33"]}', **right)[0] == 400
+        text = ask(d, "/api/deny", "POST", **right)[2]
+        assert [x["address"] for x in json.loads(text)["clients"]] == ["127.0.0.0/8"], text
     os.makedirs(d.folder, exist_ok=True)
     try:
         with open(path, "w", encoding="ascii") as f:

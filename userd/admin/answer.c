@@ -233,6 +233,11 @@ static bool warm_ask(const struct asked *a)
 	return change(a, "warm");
 }
 
+static bool deny_ask(const struct asked *a)
+{
+	return change(a, "deny");
+}
+
 static bool reload_ask(const struct asked *a)
 {
 	return change(a, "reload");
@@ -253,6 +258,7 @@ static const struct {
 	{ "/api/why", false, why_ask },
 	{ "/api/purge", true, purge_ask },
 	{ "/api/warm", true, warm_ask },
+	{ "/api/deny", true, deny_ask },
 	{ "/api/reload", true, reload_ask },
 };
 
@@ -305,13 +311,26 @@ bool tbg_admin_answer(struct tbg_server *s, const char *token,
 	return table[i].fn(&a);
 }
 
+/* The answer itself, behind lines that tell how far it is. */
+static const char *line_last(const char *text, size_t *len)
+{
+	const char *before = *len ? memrchr(text, '\n', *len - 1) : NULL;
+
+	if (!before)
+		return text;
+	*len -= before + 1 - text;
+	return before + 1;
+}
+
 char *tbg_admin_answered(const char *text, size_t len, bool close, size_t *ret_len)
 {
 	static const char ok[] = "{\"ok\":true";
-	bool good = len >= strlen(ok) && !memcmp(text, ok, strlen(ok));
+	bool good;
 
 	if (!text)
 		return tbg_admin_error(503, "the control thread gave no answer\n", ret_len);
+	text = line_last(text, &len);
+	good = len >= strlen(ok) && !memcmp(text, ok, strlen(ok));
 	return respond(good ? 200 : 400, "application/json", "", text, len, false, close,
 		       ret_len);
 }
