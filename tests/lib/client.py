@@ -21,9 +21,8 @@ import time
 import daemon
 import ktap
 
-IN_VM = os.environ.get("TBG_WHERE", "").startswith("vm")
-SLOW = 10 if IN_VM else 5 if os.environ.get("TBG_SANITIZER") else 1     # times as long, at most
-WAIT_S = 120 if IN_VM else 20       # for what must happen, and then at once
+IN_VM, SLOW = daemon.IN_VM, daemon.SLOW
+WAIT_S = 12 * SLOW if IN_VM else 20     # for what must happen, and then at once
 _TIER = {"toboggan; hit; detail=wire": "wire", "toboggan; hit; detail=sock": "sock",
          "toboggan; hit; detail=user": "user",
          "toboggan; fwd=uri-miss; stored": "stored", "toboggan; fwd=uri-miss": "miss",

@@ -103,6 +103,8 @@ def kept_waiting(where, address, fresh):
     [(size, SO_RCVBUF), …] of clients that wait for an answer as long as a timer of the
     daemon's socket, among some whose buffers have room for few. fresh: of a size.
     """
+    if client.SLOW > 10:
+        raise ktap.Skip("on a kernel that checks itself any answer may take 200 ms")
     ret = []
     for size in range(300, 801, 100):
         target, body = fresh(size)

@@ -260,12 +260,12 @@ def t_fix_levels():
         assert is_fixed(version, levels) == good, version
 
 
-def guest_conf(test_timeout=None, **other):
+def guest_conf(test_timeout=None, config=fakeboot.CONFIG, **other):
     opts = argparse.Namespace(**{"build": "/b", "test_jobs": 0, "env": [], "shell": None, "accel": "tcg",
                                  "suites": ["net"], "exec": None, "kernel": None, "retry": True,
                                  "test_timeout": test_timeout, **other})
     with tempfile.TemporaryDirectory() as folder:
-        return vm_run().guest_conf(fakeboot.asked(folder), opts)
+        return vm_run().guest_conf(fakeboot.asked(folder, config=config), opts)
 
 
 def t_a_guest_accepts_listed_skips_only():
@@ -281,6 +281,13 @@ def t_a_program_has_its_suites_time_or_what_is_said():
 
     assert "--timeout" not in words(guest_conf()) and words(guest_conf())[-1] == "net"
     assert words(guest_conf(1080))[-3:] == ["--timeout", "1080", "net"]
+
+
+def t_a_kernel_that_checks_itself_has_more_time():
+    """Daemons were given up while KASAN's verifier was at their programs."""
+    checked = guest_conf(config=fakeboot.CONFIG + "CONFIG_KASAN=y\n")
+    assert ("env", "TBG_SLOW=40") in checked and ("arg", "40") in checked, checked
+    assert not any("TBG_SLOW" in value for _, value in guest_conf()) and ("arg", "10") in guest_conf()
 
 
 def t_requirements_are_well_formed():
