@@ -75,6 +75,7 @@ static bool daemon_make(int ret[TBG_HOOK_NR])
 static bool daemons_die(void)
 {
 	static const char *const names[] = { "lo", "v0" };
+	const struct tbg_pins nowhere = { .dir_fd = -1 };
 	struct tbg_attachment a;
 	int fds[TBG_HOOK_NR];
 
@@ -84,7 +85,7 @@ static bool daemons_die(void)
 		if (!daemon_make(fds))
 			return false;
 		for (int i = 0; i < 2; i++)
-			if (tbg_attach(&a, if_nametoindex(names[i]), fds))
+			if (tbg_attach(&a, if_nametoindex(names[i]), fds, &nowhere, true))
 				return false;
 		close(fds[TBG_HOOK_INGRESS]);
 		close(fds[TBG_HOOK_EGRESS]);

@@ -27,7 +27,7 @@ MS_REC, MS_PRIVATE = 0x4000, 0x40000
 SYS_BPF = 321                           # x86-64
 WAIT_S = client.WAIT_S
 BPF_PROG_LOAD, BPF_PROG_ATTACH, BPF_PROG_DETACH, BPF_PROG_GET_FD_BY_ID = 5, 8, 9, 13
-BPF_PROG_QUERY, BPF_LINK_CREATE = 16, 28
+BPF_PROG_QUERY, BPF_LINK_CREATE, BPF_LINK_GET_FD_BY_ID, BPF_LINK_DETACH = 16, 28, 30, 34
 PROG_TYPE_CLS, PROG_TYPE_XDP, ATTACH_XDP = 3, 6, 37
 BPF_F_BEFORE = 8
 XDP_FLAGS_DRV_MODE, XDP_HAS_FRAGS = 4, 32
@@ -230,7 +230,7 @@ class Namespace:
         with self.inside():
             for ifindex, name in socket.if_nameindex():
                 for hook, number in TCX.items():
-                    found = [_prog_name(i) for i in _tcx_ids(ifindex, number)]
+                    found = [_prog_name(i) for i, _ in _tcx_ids(ifindex, number)]
                     found += [line.split()[line.split().index("handle") + 2].split(":")[0]
                               for line in self.run("tc", "filter", "show", "dev", name, hook,
                                                    check=False).splitlines()
@@ -239,17 +239,27 @@ class Namespace:
                         ret[name, hook] = sorted(found)
         return ret
 
-    def strip(self, name, hooks=tuple(TCX)):
-        """Takes all programs off an interface's hooks, as another tool may."""
+    def strip(self, name, hooks=tuple(TCX), links=True):
+        """
+        Takes all programs off an interface's hooks, as another tool may; without links:
+        as one does that knows of none, and does not get those off that are there by links.
+        """
         with self.inside():
             ifindex = socket.if_nametoindex(name)
             tcx = {TCX[hook]: _tcx_ids(ifindex, TCX[hook]) for hook in hooks}
             for hook, ids in tcx.items():
-                for prog_id in ids:
+                for prog_id, link_id in ids:
+                    if link_id and links:
+                        link = _bpf_fd(BPF_LINK_GET_FD_BY_ID, struct.pack("=3I", link_id, 0, 0))
+                        _bpf_fd(BPF_LINK_DETACH, struct.pack("=I", link))
+                        os.close(link)
+                        continue
                     prog = _bpf_fd(BPF_PROG_GET_FD_BY_ID, struct.pack("=3I", prog_id, 0, 0))
                     # target_ifindex, attach_bpf_fd, attach_type, and five that are zero
-                    _bpf_fd(BPF_PROG_DETACH, struct.pack("=3I", ifindex, prog, hook) + bytes(20))
+                    did = _bpf(BPF_PROG_DETACH,
+                               struct.pack("=3I", ifindex, prog, hook) + bytes(20))
                     os.close(prog)
+                    assert (did is None) == bool(link_id), f"{did} of link {link_id}"
         if not any(tcx.values()) and len(hooks) == len(TCX):
             self.run("tc", "qdisc", "del", "dev", name, "clsact")
         elif not any(tcx.values()):
@@ -321,12 +331,14 @@ def xdp_pass(namespace, interface):
 
 
 def _tcx_ids(ifindex, hook):
-    """Ids of the programs on a tcx hook; a kernel without tcx has none."""
-    ids = (ctypes.c_uint32 * 64)()
-    # target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count
-    attr = _bpf(BPF_PROG_QUERY, struct.pack("=4IQII", ifindex, hook, 0, 0,
-                                            ctypes.addressof(ids), 64, 0) + bytes(32))
-    return list(ids[:struct.unpack_from("=I", attr, 24)[0]]) if attr else []
+    """[(program, link or 0)] of a tcx hook, as ids; a kernel without tcx has none."""
+    progs, links = (ctypes.c_uint32 * 64)(), (ctypes.c_uint32 * 64)()
+    # target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count, prog_attach_flags,
+    # link_ids, link_attach_flags and revision
+    attr = _bpf(BPF_PROG_QUERY, struct.pack(
+        "=4IQIIQQQQ", ifindex, hook, 0, 0, ctypes.addressof(progs), 64, 0, 0,
+        ctypes.addressof(links), 0, 0))
+    return list(zip(progs, links))[:struct.unpack_from("=I", attr, 24)[0]] if attr else []
 
 
 def _prog_name(prog_id):

@@ -589,7 +589,7 @@ static bool server_open(struct start *t, struct tbg_sites *sites)
 	s->plan.sock = s->opt.tier_sock;
 	t->left = tbg_left_find();
 	tbg_tiers_sweep(t);
-	tbg_tiers_wire_open(s);
+	tbg_tiers_wire_open(t);
 	tbg_tiers_sock_open(s);
 	if (!cache_open(s) || !control_open(t) || !gateway_open(t) ||
 	    !limits_take(s, wanted ?: TBG_CONNECTIONS) || !privileges_drop(t) ||

@@ -39,7 +39,7 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 
 /* tiers.c */
 /* Whatever fails only turns wire off. */
-void tbg_tiers_wire_open(struct tbg_server *s);
+void tbg_tiers_wire_open(struct start *t);
 void tbg_tiers_sock_open(struct tbg_server *s);
 /* What killed daemons left goes as soon as their connections are over. */
 void tbg_tiers_sweep(struct start *t);

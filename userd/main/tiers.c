@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tiers/attach.h"
 #include "os/clock.h"
@@ -21,14 +22,17 @@
 
 #define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
 
-void tbg_tiers_wire_open(struct tbg_server *s)
+void tbg_tiers_wire_open(struct start *t)
 {
+	uid_t owner = t->id.change ? t->id.uid : geteuid();
+	struct tbg_server *s = &t->s;
+
 	if (!strcmp(s->opt.wire, "off"))
 		strcpy(s->wire_off, "--wire off");
 	else if (!s->opt.tier_wire)
 		snprintf(s->wire_off, sizeof(s->wire_off), "--tiers %suser",
 			 s->opt.tier_sock ? "sock," : "");
-	else if (tbg_wire_open(&s->wire, s->opt.wire, s->opt.late_sockets,
+	else if (tbg_wire_open(&s->wire, s->opt.wire, owner, s->opt.late_sockets,
 			       s->opt.births, s->opt.wire_size, &s->plan, s->opt.listen,
 			       s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
 		s->wire = NULL;

@@ -2,11 +2,12 @@
 /*
  * Attaching to TC hooks, and finding what a dead daemon left on them. A daemon
  * is dead when its tbg_tail program array is empty: the kernel clears it with
- * the last user's descriptor. Called by wire.c and main.c; knows nothing of flows.
+ * the last user's descriptor. Called by interfaces.c and main.c; knows nothing of flows.
  */
 #include "tiers/attach.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include <bpf/libbpf.h>
 
 #include "tiers/links.h"
+#include "tiers/pins.h"
 
 /* uapi/linux/bpf.h of 6.6; Debian 12's headers are older */
 #define TBG_TCX_INGRESS 46
@@ -37,6 +39,11 @@
 static const char *const prog_names[TBG_HOOK_NR] = {
 	[TBG_HOOK_INGRESS] = "tbg_ingress",
 	[TBG_HOOK_EGRESS] = "tbg_egress",
+};
+
+static const char *const hook_names[TBG_HOOK_NR] = {
+	[TBG_HOOK_INGRESS] = "ingress",
+	[TBG_HOOK_EGRESS] = "egress",
 };
 
 static const enum bpf_attach_type tcx_types[TBG_HOOK_NR] = {
@@ -108,18 +115,77 @@ bool tbg_prog_is_left(int prog_fd, const char *name, int *ret_flows_fd)
 	return true;
 }
 
+uint32_t tbg_prog_id(int prog_fd)
+{
+	struct bpf_prog_info info = {};
+	uint32_t len = sizeof(info);
+
+	return bpf_obj_get_info_by_fd(prog_fd, &info, &len) ? 0 : info.id;
+}
+
+/* The interface that a link is on, wherever that is, and its program; 0: on none any more. */
+static int link_at(int link_fd, uint32_t *ret_prog_id)
+{
+	struct bpf_link_info info = {};
+	uint32_t len = sizeof(info);
+
+	if (bpf_obj_get_info_by_fd(link_fd, &info, &len))
+		return -errno;
+	*ret_prog_id = info.prog_id;
+	return info.xdp.ifindex;	/* tcx, as newer headers call it, begins alike */
+}
+
+/* Off the hook, in whatever namespace the interface is now. */
+static void link_remove(struct tbg_attachment *a, enum tbg_hook hook)
+{
+	bpf_link_detach(a->link_fd[hook]);
+	if (a->pin_fd >= 0)
+		tbg_pin_remove(a->pin_fd, a->pin[hook]);
+	close(a->link_fd[hook]);
+	a->link_fd[hook] = -1;
+}
+
+/*
+ * Nobody but who looks for a link takes its program off; but it ends with us, unless it is
+ * pinned. -ENOLINK: it must outlive us and cannot.
+ */
+static int attach_link(struct tbg_attachment *a, enum tbg_hook hook)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, opts, .flags = TBG_BEFORE);
+	int err = 0;
+
+	if (a->pin_fd < 0 && a->outlives)
+		return -ENOLINK;
+	a->link_fd[hook] = bpf_link_create(a->prog_fd[hook], a->ifindex, tcx_types[hook], &opts);
+	if (a->link_fd[hook] < 0)
+		return a->link_fd[hook];
+	if (a->pin_fd >= 0)
+		err = tbg_pin_add(a->pin_fd, a->pin[hook], a->link_fd[hook]);
+	if (!err || !a->outlives)
+		return 0;
+	link_remove(a, hook);
+	return -ENOLINK;
+}
+
 /*
  * Before all that is there. One that is there already has stayed, while the interface
  * was in another namespace.
  */
-static int attach_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
+static int attach_tcx(struct tbg_attachment *a, enum tbg_hook hook)
 {
 	int err;
 
 	if (a->prog_fd[hook] < 0)
 		return 0;
+	if (a->link_fd[hook] >= 0)
+		link_remove(a, hook);
+	err = attach_link(a, hook);
+	if (err != -ENOLINK)
+		return err;
 	err = bpf_prog_attach(a->prog_fd[hook], a->ifindex, tcx_types[hook], TBG_BEFORE);
-	return err == -EEXIST ? 0 : err;
+	err = err == -EEXIST ? 0 : err;
+	a->stays |= !err;
+	return err;
 }
 
 /* With a's priority, at the first handle that is free. */
@@ -139,10 +205,14 @@ static int attach_clsact(struct tbg_attachment *a, enum tbg_hook hook)
 	return err;
 }
 
-static void detach_one(const struct tbg_attachment *a, enum tbg_hook hook)
+static void detach_one(struct tbg_attachment *a, enum tbg_hook hook)
 {
 	if (a->prog_fd[hook] < 0)
 		return;
+	if (a->link_fd[hook] >= 0) {
+		link_remove(a, hook);
+		return;
+	}
 	if (a->tcx) {
 		bpf_prog_detach2(a->prog_fd[hook], a->ifindex, tcx_types[hook]);
 		return;
@@ -220,32 +290,51 @@ qdisc:
 	return err;
 }
 
-int tbg_attach(struct tbg_attachment *ret, int ifindex,
-	       const int prog_fd[TBG_HOOK_NR])
+static int attach_both(struct tbg_attachment *a)
 {
-	struct tbg_attachment a = { .ifindex = ifindex };
+	int err = try_tcx(a);
+
+	if (err != -EINVAL)
+		return err;
+	a->tcx = false;			/* this kernel has none */
+	return try_clsact(a);
+}
+
+/* Of no programs, and no links. */
+static struct tbg_attachment attachment(int ifindex)
+{
+	return (struct tbg_attachment){
+		.ifindex = ifindex, .prog_fd = { -1, -1 }, .link_fd = { -1, -1 }, .pin_fd = -1,
+	};
+}
+
+int tbg_attach(struct tbg_attachment *ret, int ifindex, const int prog_fd[TBG_HOOK_NR],
+	       const struct tbg_pins *pins, bool outlives)
+{
+	struct tbg_attachment a = attachment(ifindex);
 	libbpf_print_fn_t print;
 	int err;
 
+	a.outlives = outlives;
+	a.pin_fd = pins->dir_fd;
 	memcpy(a.prog_fd, prog_fd, sizeof(a.prog_fd));
+	for (int hook = 0; hook < TBG_HOOK_NR && a.pin_fd >= 0; hook++)
+		tbg_pin_name(pins, ifindex, hook_names[hook], tbg_prog_id(prog_fd[hook]),
+			     a.pin[hook]);
 	print = libbpf_set_print(NULL);
-	err = try_tcx(&a);
-	if (err == -EINVAL) {		/* this kernel has none */
-		a.tcx = false;
-		err = try_clsact(&a);
-	}
+	err = attach_both(&a);
 	libbpf_set_print(print);
 	if (!err)
 		*ret = a;
 	return err;
 }
 
-uint32_t tbg_prog_id(int prog_fd)
+static int has_link(const struct tbg_attachment *a, enum tbg_hook hook)
 {
-	struct bpf_prog_info info = {};
-	uint32_t len = sizeof(info);
+	uint32_t id;
+	int at = link_at(a->link_fd[hook], &id);
 
-	return bpf_obj_get_info_by_fd(prog_fd, &info, &len) ? 0 : info.id;
+	return at < 0 ? -1 : at == a->ifindex;
 }
 
 static int has_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
@@ -263,8 +352,6 @@ static int has_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
 
 const char *tbg_attach_behind(const struct tbg_attachment *a)
 {
-	static const char *const names[TBG_HOOK_NR] = { "ingress", "egress" };
-
 	for (int hook = 0; a->tcx && hook < TBG_HOOK_NR; hook++) {
 		uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
 		bool ours;
@@ -281,7 +368,7 @@ const char *tbg_attach_behind(const struct tbg_attachment *a)
 			close(fd);
 		}
 		if (!ours)
-			return names[hook];
+			return hook_names[hook];
 	}
 	return NULL;
 }
@@ -305,6 +392,8 @@ static int has_prog(const struct tbg_attachment *a, enum tbg_hook hook)
 {
 	if (a->prog_fd[hook] < 0)
 		return 1;
+	if (a->link_fd[hook] >= 0)
+		return has_link(a, hook);
 	return a->tcx ? has_tcx(a, hook) : has_clsact(a, hook);
 }
 
@@ -329,15 +418,15 @@ int tbg_attach_again(struct tbg_attachment *a)
 							    TBG_HOOK_INGRESS);
 	/* both anew: one that is left would translate twice */
 	for (int hook = 0; lost && err && hook < TBG_HOOK_NR; hook++)
-		if (has[hook])
+		if (has[hook] || a->link_fd[hook] >= 0)
 			detach_one(a, hook);
-	libbpf_set_print(print);
 	if (lost && err)
-		err = tbg_attach(a, a->ifindex, a->prog_fd);
+		err = attach_both(a);
+	libbpf_set_print(print);
 	return lost ? err ?: 1 : 0;
 }
 
-void tbg_detach(const struct tbg_attachment *a)
+void tbg_detach(struct tbg_attachment *a)
 {
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
 
@@ -346,6 +435,13 @@ void tbg_detach(const struct tbg_attachment *a)
 	detach_one(a, TBG_HOOK_EGRESS);
 	remove_own_qdisc(a);
 	libbpf_set_print(print);
+}
+
+void tbg_attach_forget(struct tbg_attachment *a)
+{
+	for (int hook = 0; hook < TBG_HOOK_NR; hook++)
+		if (a->link_fd[hook] >= 0)
+			link_remove(a, hook);
 }
 
 /* A program of a dead daemon. */
@@ -366,23 +462,49 @@ static uint32_t map_id(int map_fd)
 	return bpf_obj_get_info_by_fd(map_fd, &info, &len) ? 0 : info.id;
 }
 
-/* Adds the program with this id, that is at there, if its daemon is dead. */
-static void left_add(struct tbg_left **list, const struct tbg_attachment *there,
-		     enum tbg_hook hook, uint32_t id)
+/* Whether it is in the list, by its link. */
+static bool left_has(const struct tbg_left *list, int ifindex, enum tbg_hook hook, uint32_t id)
+{
+	for (; list; list = list->next)
+		if (list->hook == hook && list->at.ifindex == ifindex &&
+		    tbg_prog_id(list->at.prog_fd[hook]) == id)
+			return true;
+	return false;
+}
+
+/* Closes what is left, wherever it was. */
+static void left_free(struct tbg_left *l)
+{
+	if (l->at.link_fd[l->hook] >= 0)
+		close(l->at.link_fd[l->hook]);
+	if (l->at.pin_fd >= 0)
+		close(l->at.pin_fd);
+	if (l->at.prog_fd[l->hook] >= 0)
+		close(l->at.prog_fd[l->hook]);
+	if (l->flows_fd >= 0)
+		close(l->flows_fd);
+	free(l);
+}
+
+/*
+ * Adds the program with this id, that is at there, if its daemon is dead; NULL: it is not.
+ */
+static struct tbg_left *left_add(struct tbg_left **list, const struct tbg_attachment *there,
+				 enum tbg_hook hook, uint32_t id)
 {
 	int fd = bpf_prog_get_fd_by_id(id);
 	struct tbg_left *l = NULL;
 	int flows = -1;
 
 	if (fd < 0)
-		return;
+		return NULL;
 	if (tbg_prog_is_left(fd, prog_names[hook], &flows))
 		l = calloc(1, sizeof(*l));
 	if (!l) {
 		if (flows >= 0)
 			close(flows);
 		close(fd);
-		return;
+		return NULL;
 	}
 	l->next = *list;
 	l->at = *there;
@@ -391,24 +513,91 @@ static void left_add(struct tbg_left **list, const struct tbg_attachment *there,
 	l->flows_fd = flows;
 	l->flows_id = map_id(l->flows_fd);
 	*list = l;
+	return l;
+}
+
+/* The link that a program is on a hook by, of whatever bpffs; -1: there is none. */
+static int link_find(int ifindex, uint32_t prog_id)
+{
+	uint32_t id = 0, of = 0;
+
+	while (!bpf_link_get_next_id(id, &id)) {
+		int fd = bpf_link_get_fd_by_id(id);
+
+		if (fd >= 0 && link_at(fd, &of) == ifindex && of == prog_id)
+			return fd;
+		if (fd >= 0)
+			close(fd);
+	}
+	return -1;
 }
 
 static void left_on_tcx(struct tbg_left **list, int ifindex, enum tbg_hook hook)
 {
-	struct tbg_attachment a = { .ifindex = ifindex, .tcx = true };
 	uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
+	struct tbg_attachment a = attachment(ifindex);
 
+	a.tcx = true;
 	if (bpf_prog_query(ifindex, tcx_types[hook], 0, &flags, ids, &nr))
 		return;
-	for (uint32_t i = 0; i < nr; i++)
-		left_add(list, &a, hook, ids[i]);
+	for (uint32_t i = 0; i < nr; i++) {
+		struct tbg_left *l = left_has(*list, ifindex, hook, ids[i]) ? NULL :
+				     left_add(list, &a, hook, ids[i]);
+
+		if (l)
+			l->at.link_fd[hook] = link_find(ifindex, ids[i]);
+	}
+}
+
+struct pin_search {
+	struct tbg_left **list;
+	enum tbg_hook hook;
+};
+
+/* Whether the program is of a dead daemon, on whichever hook. */
+static bool is_left(uint32_t prog_id)
+{
+	int fd = bpf_prog_get_fd_by_id(prog_id), flows = -1;
+	bool ret = false;
+
+	for (int hook = 0; hook < TBG_HOOK_NR && fd >= 0 && !ret; hook++)
+		ret = tbg_prog_is_left(fd, prog_names[hook], &flows);
+	if (flows >= 0)
+		close(flows);
+	if (fd >= 0)
+		close(fd);
+	return ret;
+}
+
+/* Of our namespace, wherever its interface is now. One whose interface is gone has no end. */
+static void left_on_pin(int dir_fd, const char *name, int link_fd, bool here, void *arg)
+{
+	struct pin_search *s = arg;
+	uint32_t id = 0;
+	int ifindex = link_at(link_fd, &id);
+	struct tbg_attachment a = attachment(ifindex);
+	struct tbg_left *l;
+
+	if (ifindex < 0 || strlen(name) >= sizeof(a.pin[0]))
+		return;
+	if (!ifindex && is_left(id))
+		tbg_pin_remove(dir_fd, name);
+	if (!ifindex || !here)
+		return;
+	a.tcx = true;
+	l = left_add(s->list, &a, s->hook, id);
+	if (!l)
+		return;
+	l->at.link_fd[s->hook] = fcntl(link_fd, F_DUPFD_CLOEXEC, 0);
+	l->at.pin_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
+	strcpy(l->at.pin[s->hook], name);
 }
 
 static void left_on_clsact(struct tbg_left **list, int ifindex, enum tbg_hook hook)
 {
 	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = ifindex,
 		    .attach_point = tc_points[hook]);
-	struct tbg_attachment a = { .ifindex = ifindex };
+	struct tbg_attachment a = attachment(ifindex);
 	bool has_qdisc = tbg_links_clsact(ifindex);
 
 	for (int i = 0; i < 2 * TBG_TC_HANDLES && has_qdisc; i++) {
@@ -429,11 +618,15 @@ struct tbg_left *tbg_left_find(void)
 	struct tbg_left *ret = NULL;
 
 	/* those of ingress, which are found last, go first, as in tbg_detach() */
-	for (int hook = TBG_HOOK_NR - 1; hook >= 0; hook--)
+	for (int hook = TBG_HOOK_NR - 1; hook >= 0; hook--) {
+		struct pin_search pins = { .list = &ret, .hook = hook };
+
+		tbg_pins_each(left_on_pin, &pins);
 		for (struct if_nameindex *i = names; i && i->if_index; i++) {
 			left_on_tcx(&ret, i->if_index, hook);
 			left_on_clsact(&ret, i->if_index, hook);
 		}
+	}
 	if (names)
 		if_freenameindex(names);
 	libbpf_set_print(print);
@@ -470,7 +663,7 @@ struct tbg_left *tbg_left_sweep(struct tbg_left *list,
 			continue;
 		}
 		/* another daemon may have swept, and its place be another's */
-		has = has_prog(&l->at, l->hook);
+		has = l->at.link_fd[l->hook] >= 0 ? 1 : has_prog(&l->at, l->hook);
 		if (has < 0 && if_indextoname(l->at.ifindex, name)) {
 			at = &l->next;		/* cannot be told now */
 			continue;
@@ -480,10 +673,7 @@ struct tbg_left *tbg_left_sweep(struct tbg_left *list,
 			remove_own_qdisc(&l->at);
 		}
 		*at = l->next;
-		close(l->at.prog_fd[l->hook]);
-		if (l->flows_fd >= 0)
-			close(l->flows_fd);
-		free(l);
+		left_free(l);
 	}
 	libbpf_set_print(print);
 	return list;

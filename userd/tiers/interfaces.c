@@ -162,22 +162,32 @@ static void iface_how(struct tbg_interfaces *f, unsigned int nr)
 		 f->attached[nr].tcx ? "tcx" : "clsact");
 }
 
+/* Deleted, or moved to another namespace, where what is there by links ends here. */
+static void iface_gone(const struct tbg_wire_iface *i, struct tbg_attachment *a)
+{
+	tbg_notice("toboggand: wire: %s is gone", i->name);
+	if (a->stays)
+		tbg_warn("toboggand: wire: if %s is in another network namespace, wire's programs are still on it; remove them there (bpftool net detach)",
+			 i->name);
+	tbg_attach_forget(a);
+}
+
 /*
  * Whether wire is on it. One that is called something else now is the same; want of a
  * descriptor to ask with says nothing.
  */
-static bool iface_stays(struct tbg_wire_iface *i)
+static bool iface_stays(struct tbg_wire_iface *i, struct tbg_attachment *a)
 {
 	if (i->why[0])
 		return false;
 	if (if_indextoname(i->ifindex, i->name) || errno != ENXIO)
 		return true;
-	tbg_notice("toboggand: wire: %s is gone", i->name);
+	iface_gone(i, a);
 	return false;
 }
 
 /*
- * An interface that went away took the programs with it. Those that wire is not on are
+ * An interface that was deleted took the programs with it. Those that wire is not on are
  * forgotten too, for add_late() to try all that are wanted anew.
  */
 static void forget_off(struct tbg_interfaces *f)
@@ -185,7 +195,7 @@ static void forget_off(struct tbg_interfaces *f)
 	unsigned int kept = 0;
 
 	for (unsigned int i = 0; i < f->nr; i++) {
-		if (!iface_stays(&f->at[i])) {
+		if (!iface_stays(&f->at[i], &f->attached[i])) {
 			xdp_detach(f, i);
 			continue;
 		}
@@ -234,7 +244,8 @@ static int iface_add(struct tbg_interfaces *f, const char *name, bool xdp)
 		strcpy(i->why, "no such interface");
 	iface_twice(f, i);
 	if (!i->why[0]) {
-		err = tbg_attach(&f->attached[f->nr], i->ifindex, f->progs);
+		err = tbg_attach(&f->attached[f->nr], i->ifindex, f->progs, &f->pins,
+				 f->translated);
 		if (err)
 			iface_off(i, err);
 		else
@@ -376,6 +387,10 @@ static void attach_again(struct tbg_interfaces *f)
 			iface_how(f, nr);
 			tbg_warn("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
 				i->name, i->how);
+		} else if (did == -ENODEV) {	/* since forget_off() looked */
+			iface_gone(i, &f->attached[nr]);
+			iface_off(i, did);
+			xdp_detach(f, nr);
 		} else if (did < 0) {
 			iface_off(i, did);
 			tbg_report("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
@@ -527,6 +542,7 @@ int tbg_interfaces_open(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
 {
 	int err;
 
+	tbg_pins_open(&f->pins, f->owner);
 	/* before the first look: what changes behind it is heard of */
 	f->news = tbg_link_news_open();
 	if (!f->news)
@@ -557,6 +573,7 @@ void tbg_interfaces_close(struct tbg_interfaces *f)
 			tbg_detach(&f->attached[i]);
 	}
 	f->nr = 0;
+	tbg_pins_close(&f->pins);
 	tbg_link_news_close(f->news);
 	f->news = NULL;
 }
@@ -565,8 +582,8 @@ void tbg_interfaces_follow(struct tbg_interfaces *f, uint64_t now_ns)
 {
 	f->followed_ns = now_ns;
 	f->news_wait = false;
-	forget_off(f);
 	tbg_privilege_raise();
+	forget_off(f);
 	attach_again(f);
 	add_late(f);
 	if (answers(f))

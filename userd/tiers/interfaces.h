@@ -43,7 +43,9 @@ struct tbg_interfaces {
 	bool automatic, translated;
 	const struct sockaddr_storage *listeners;
 	unsigned int listeners_nr;
+	uid_t owner;			/* whom the daemon will run as */
 
+	struct tbg_pins pins;
 	struct tbg_wire_iface at[TBG_IFACES_MAX];
 	struct tbg_attachment attached[TBG_IFACES_MAX];
 	int xdp_fd[TBG_IFACES_MAX];	/* or -1 */

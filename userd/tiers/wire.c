@@ -327,7 +327,7 @@ static void set_listeners(struct tbg_wire *w)
 	}
 }
 
-int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
+int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool late_sockets,
 		  enum tbg_births_wanted births, unsigned int size, const struct tbg_plan *plan,
 		  const struct sockaddr_storage *listeners, unsigned int nr,
 		  char *ret_msg, size_t msg_len)
@@ -340,6 +340,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 	tbg_unfollowed_open(&w->unfollowed);
 	w->plan = *plan;
 	w->guard.cgroup_fd = -1;
+	w->on.pins.dir_fd = -1;
 	w->births = (struct tbg_births){ .tables = { -1, -1 } };
 	w->late_sockets = late_sockets;
 	w->births_wanted = births;
@@ -373,6 +374,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
 		.translated = !w->own,
 		.listeners = w->listeners,
 		.listeners_nr = w->listeners_nr,
+		.owner = owner,
 	};
 	err = tbg_interfaces_open(&w->on, ret_msg, msg_len);
 	if (err)

@@ -24,12 +24,12 @@ struct tbg_wire;
 /*
  * Loads and attaches. ifaces: comma-separated words or "auto" (every Ethernet
  * and loopback interface that is up and has an address of a listener).
- * Listeners must be bound. late_sockets: connections are wire's alone, where the kernel
- * can make their sockets late. births: who then answers their SYNs. size: of the
- * longest reply; 0: what pays. Returns 0 or negative errno; on error ret_msg says
- * what is missing and what to do, and nothing is left attached.
+ * owner: whom the daemon will run as. Listeners must be bound. late_sockets: connections
+ * are wire's alone, where the kernel can make their sockets late. births: who then answers
+ * their SYNs. size: of the longest reply; 0: what pays. Returns 0 or negative errno; on
+ * error ret_msg says what is missing and what to do, and nothing is left attached.
  */
-int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, bool late_sockets,
+int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool late_sockets,
 		  enum tbg_births_wanted births, unsigned int size, const struct tbg_plan *plan,
 		  const struct sockaddr_storage *listeners, unsigned int nr,
 		  char *ret_msg, size_t msg_len);
