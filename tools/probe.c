@@ -32,6 +32,7 @@
 #include <sys/capability.h>
 
 #include "level.h"
+#include "tiers/direct.h"
 #include "tiers/sock_trial.h"
 
 #define TCX_INGRESS	46	/* BPF_TCX_INGRESS; headers of Debian 12 lack it */
@@ -260,7 +261,6 @@ static int helper_id(const char *name)
 		[BPF_FUNC_loop] = "bpf_loop",
 		[BPF_FUNC_clone_redirect] = "bpf_clone_redirect",
 		[BPF_FUNC_dynptr_read] = "bpf_dynptr_read",
-		[BPF_FUNC_probe_read_kernel] = "bpf_probe_read_kernel",
 		[BPF_FUNC_get_listener_sock] = "bpf_get_listener_sock",
 		[BPF_FUNC_sk_storage_get] = "bpf_sk_storage_get",
 		[BPF_FUNC_xdp_load_bytes] = "bpf_xdp_load_bytes",
@@ -322,6 +322,16 @@ static void try_btf(const char *name, int kind, struct result *r)
 static void try_kfunc(const char *name, struct result *r)
 {
 	try_btf(name, BTF_KIND_FUNC, r);
+}
+
+/* As the daemon does, which has its programs in both forms. */
+static void try_reads(const char *type, struct result *r)
+{
+	int fd = prog_load(prog_type(type, strlen(type)));
+
+	judge_fd(r, fd);
+	if (fd >= 0 && tbg_direct_wanted())
+		try_kfunc("bpf_rdonly_cast", r);
 }
 
 static void try_struct(const char *name, struct result *r)
@@ -634,6 +644,7 @@ static void row_try(const struct row *row, struct result *r)
 		{ "syscall:",	try_syscall },	{ "map:",	try_map },
 		{ "prog:",	try_prog },	{ "helper:",	try_helper },
 		{ "kfunc:",	try_kfunc },	{ "struct:",	try_struct },
+		{ "reads:",	try_reads },
 		{ "attach:",	try_attach },	{ "io_uring:",	try_io_uring },
 		{ "cap:",	try_cap },	{ "mount:",	try_mount },
 		{ "trial:",	try_trial },

@@ -93,6 +93,19 @@ COMPILERS_TEST(xdp)
 COMPILERS_TEST(sock)
 COMPILERS_TEST(trial)
 
+#define DIRECT_TEST(name)							\
+	KTAP_TEST(t_##name##_direct_loads)				\
+	{								\
+		if (!kernel_has("bpf_rdonly_cast"))			\
+			KTAP_SKIP("before Linux 6.2: no loads");	\
+		if (!load_all(#name "_direct"))				\
+			KTAP_SKIP("no compiler of COMPILERS is installed"); \
+	}
+
+DIRECT_TEST(translate)
+DIRECT_TEST(sock)
+DIRECT_TEST(trial)
+
 KTAP_TEST(t_wire_loads)
 {
 	if (!kernel_has("bpf_sk_assign_tcp_reqsk"))

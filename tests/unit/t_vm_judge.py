@@ -300,7 +300,7 @@ def t_requirements_are_well_formed():
         assert req["need"] in ("must", "faster", "later"), req
         kind, _, what = req["probe"].partition(":")
         assert req["probe"] == "-" or what and kind in (
-            "file", "mount", "sysctl", "syscall", "map", "prog", "helper", "kfunc", "struct",
+            "file", "mount", "sysctl", "syscall", "map", "prog", "helper", "reads", "kfunc", "struct",
             "attach", "io_uring", "cap", "trial"), req
         assert req["probe"] != "-" or req["fixed"] != "-", req
 

@@ -24,8 +24,12 @@
 #include <bpf/libbpf.h>
 
 #include "bpf/sock.skel.h"
+#include "bpf/sock_direct.skel.h"
 #include "level.h"
+#include "tiers/direct.h"
 #include "tiers/sock_trial.h"
+
+TBG_DIRECT_OPEN(sock)
 
 #define RECORD_BYTES	16		/* of a slot in a ring */
 /*
@@ -116,7 +120,7 @@ static int load(struct tbg_sock *s, const struct tbg_plan *plan,
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
 	int err;
 
-	s->bpf = tbg_sock_bpf__open();
+	s->bpf = sock_open();
 	err = s->bpf ? set_sizes(s, plan) : -errno;
 	if (!err && wire)
 		err = tbg_maps_share(s->bpf->obj, wire);

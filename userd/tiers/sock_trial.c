@@ -26,6 +26,8 @@
 
 #include "abi/trial.h"
 #include "bpf/trial.skel.h"
+#include "bpf/trial_direct.skel.h"
+#include "tiers/direct.h"
 
 /*
  * For what takes milliseconds. Whoever starts the daemon on a machine that has much
@@ -33,6 +35,8 @@
  */
 #define WAIT_S		10
 #define REQUEST_LEN	100
+
+TBG_DIRECT_OPEN(trial)
 
 struct trial {
 	struct tbg_trial_bpf *bpf;
@@ -45,7 +49,7 @@ static int load(struct trial *t)
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
 	int err;
 
-	t->bpf = tbg_trial_bpf__open();
+	t->bpf = trial_open();
 	err = t->bpf ? tbg_trial_bpf__load(t->bpf) : -errno;
 	libbpf_set_print(print);
 	return err;

@@ -22,7 +22,9 @@
 
 #include "tiers/attach.h"
 #include "tiers/births.h"
+#include "tiers/direct.h"
 #include "bpf/translate.skel.h"
+#include "bpf/translate_direct.skel.h"
 #include "bpf/wire.skel.h"
 #include "os/clock.h"
 #include "tiers/flow.h"
@@ -33,6 +35,8 @@
 #include "os/privilege.h"
 #include "os/message.h"
 #include "tiers/tcb.h"
+
+TBG_DIRECT_OPEN(translate)
 
 /* Short, so that the advice behind it is not cut off. */
 #define LOAD_LOG_LEN 96
@@ -117,7 +121,7 @@ static int translate_load(struct tbg_wire *w)
 {
 	int err;
 
-	w->bpf = tbg_translate_bpf__open();
+	w->bpf = translate_open();
 	err = w->bpf ? translate_sizes(w) : -errno;
 	err = err ?: tbg_translate_bpf__load(w->bpf);
 	if (err)

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Which form of the BPF objects the kernel loads, by trying what one of them needs. Called
+ * by who opens one; must never load more than that trial.
+ */
+#include "tiers/direct.h"
+
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+bool tbg_direct_wanted(void)
+{
+	static const struct bpf_insn reads[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 1, .src_reg = 10 },
+		{ .code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = 1, .imm = -8 },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 2, .imm = 8 },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 3 },
+		{ .code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_probe_read_kernel },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	int fd = bpf_prog_load(BPF_PROG_TYPE_SCHED_CLS, "tbg_reads", "GPL", reads,
+			       sizeof(reads) / sizeof(*reads), NULL);
+
+	if (fd >= 0)
+		close(fd);
+	return fd == -EINVAL;
+}
+
+int tbg_direct_open(struct bpf_object_skeleton *s, const void *elf, size_t len)
+{
+	s->data = (void *)elf;
+	s->data_sz = len;
+	return bpf_object__open_skeleton(s, NULL);
+}

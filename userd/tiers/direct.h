@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * BPF objects in the form that the kernel loads: where lockdown=confidentiality forbids
+ * bpf_probe_read_kernel(), those that read its memory by loads (bpf/direct.bpf.h). Both
+ * have the same programs, maps and variables. Called before an object is sized and loaded.
+ */
+#ifndef TBG_USERD_DIRECT_H
+#define TBG_USERD_DIRECT_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+struct bpf_object_skeleton;
+
+/* Whether the kernel refuses the helper to those who may load programs. */
+bool tbg_direct_wanted(void);
+
+/* 0 or negative errno: opens the skeleton with another ELF than its own. */
+int tbg_direct_open(struct bpf_object_skeleton *s, const void *elf, size_t len);
+
+/*
+ * Defines name_open(), as the skeleton's, in whichever form is wanted: NULL with errno.
+ * bpf/NAME.skel.h and bpf/NAME_direct.skel.h are the includer's.
+ */
+#define TBG_DIRECT_OPEN(name)							\
+	static struct tbg_##name##_bpf *name##_open(void)			\
+	{									\
+		struct tbg_##name##_bpf *ret;					\
+		const void *elf;						\
+		size_t len;							\
+		int err;							\
+										\
+		if (!tbg_direct_wanted())					\
+			return tbg_##name##_bpf__open();			\
+		ret = calloc(1, sizeof(*ret));					\
+		err = ret ? tbg_##name##_bpf__create_skeleton(ret) : -ENOMEM;	\
+		elf = tbg_##name##_direct_bpf__elf_bytes(&len);			\
+		err = err ?: tbg_direct_open(ret->skeleton, elf, len);		\
+		if (!err)							\
+			return ret;						\
+		tbg_##name##_bpf__destroy(ret);					\
+		errno = -err;							\
+		return NULL;							\
+	}
+
+#endif
