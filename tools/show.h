@@ -56,6 +56,14 @@ static inline const char *text_of(const json_t *o, const char *key)
 	return json_string_value(json_object_get(o, key)) ?: "";
 }
 
+/* < 0: there is none. */
+static inline double value_of(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_number(v) ? json_number_value(v) : -1;
+}
+
 /* " (gzip)" of an object that is not as its file is. */
 static inline void encoding_put(FILE *f, const json_t *o)
 {
