@@ -109,7 +109,7 @@ enum tbg_part_id {
 #define TBG_HEAD_ROOM 32768
 
 /* Most names of hosts that tbg_hosts holds. */
-#define TBG_HOSTS_MAX 4096
+#define TBG_HOSTS_MAX 16384
 
 /*
  * Value of the map of hosts: the site of a name (core/host.h), whose key is that

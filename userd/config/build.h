@@ -14,6 +14,7 @@ struct tbg_build {
 	const struct tbg_sites *old;
 	const struct tbg_scope *top;
 	struct tbg_settings_error *error;
+	char *around;			/* sites.c: what all sites depend on, as text */
 };
 
 /* Says the fault, with the line that it is in; 0: the command line. -EINVAL. */

@@ -9,6 +9,7 @@
 #include <confuse.h>
 #include <ctype.h>
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -356,6 +357,7 @@ static int text_parse(struct reading *r, const char *text)
 	if (err)
 		fault(0, "cannot be read as a configuration; accepted: name = \"value\" lines");
 	cfg_free(r->cfg);
+	malloc_trim(0);		/* 10 KiB of tables for each section that there was */
 	for (unsigned int i = 0; i < r->open_nr; i++)
 		tbg_scope_free(r->open[i]);
 	return err;

@@ -98,7 +98,8 @@ static int types_apply(struct tbg_build *m, struct tbg_target *t, const struct t
 {
 	int err = 0;
 
-	for (unsigned int i = 0; i < scope->below_nr && !err; i++) {
+	/* below the file itself there may be ten thousand hosts, and none */
+	for (unsigned int i = 0; scope->types && i < scope->below_nr && !err; i++) {
 		const struct tbg_scope *type = scope->below[i];
 
 		if (type->kind != TBG_SCOPE_TYPE || whole != !strchr(type->title, '*'))

@@ -35,6 +35,7 @@ int tbg_scope_add(struct tbg_scope *scope, struct tbg_scope *below)
 		return -ENOMEM;
 	scope->below = more;
 	more[scope->below_nr++] = below;
+	scope->types |= below->kind == TBG_SCOPE_TYPE;
 	return 0;
 }
 

@@ -28,6 +28,7 @@ struct tbg_scope {
 	unsigned int settings_nr;
 	struct tbg_scope **below;	/* in order of the file */
 	unsigned int below_nr;
+	bool types;			/* some of them are media types */
 	const void *section;		/* config/file.c's */
 };
 

@@ -65,6 +65,20 @@ static void scope_print(FILE *f, const struct tbg_scope *scope)
 	fprintf(f, "}\n");
 }
 
+/* Once for all of them: there may be ten thousand. */
+static int around_print(struct tbg_build *m)
+{
+	size_t len;
+	FILE *f = open_memstream(&m->around, &len);
+
+	if (!f)
+		return -ENOMEM;
+	scope_print(f, m->top);
+	fprintf(f, "%llx\n", (unsigned long long)tbg_mime_print(m->sites->mime));
+	fclose(f);
+	return m->around ? 0 : -ENOMEM;
+}
+
 /* Roots and upstreams by number: the same words may have become others. */
 static int site_print(struct tbg_build *m, struct tbg_site *site,
 		      const struct tbg_scope *host)
@@ -75,13 +89,12 @@ static int site_print(struct tbg_build *m, struct tbg_site *site,
 
 	if (!f)
 		return -ENOMEM;
-	scope_print(f, m->top);
+	fputs(m->around, f);
 	if (host)
 		scope_print(f, host);
 	for (unsigned int i = 0; i < site->locations_nr; i++)
 		fprintf(f, "%d %u\n", site->locations[i].root,
 			site->locations[i].upstream ? site->locations[i].upstream->id : 0);
-	fprintf(f, "%llx\n", (unsigned long long)tbg_mime_print(m->sites->mime));
 	fclose(f);
 	site->print = text ? tbg_sites_text(m->sites, text) : NULL;
 	free(text);
@@ -122,10 +135,14 @@ static void ids_give(struct tbg_sites *s, const struct tbg_sites *old)
 	for (unsigned int i = 0; i < s->nr; i++) {
 		const struct tbg_site *same = NULL;
 
-		for (unsigned int j = 0; old && j < old->nr && !same; j++)
-			if (!strcmp(old->site[j].name, s->site[i].name) &&
-			    !strcmp(old->site[j].print, s->site[i].print))
-				same = &old->site[j];
+		/* most often it is the one in the same place */
+		for (unsigned int j = 0; old && j < old->nr && !same; j++) {
+			const struct tbg_site *was = &old->site[(i + j) % old->nr];
+
+			if (!strcmp(was->name, s->site[i].name) &&
+			    !strcmp(was->print, s->site[i].print))
+				same = was;
+		}
 		s->site[i].id = same ? same->id :
 			s->next_id++ << 8 | number_give(s, s->site[i].name);
 	}
@@ -211,7 +228,7 @@ static int sites_make(struct tbg_build *m)
 {
 	const struct tbg_scope *top = m->top;
 	unsigned int hosts = 0;
-	int err = mime_make(m);
+	int err = mime_make(m) ?: around_print(m);
 
 	for (unsigned int i = 0; i < top->below_nr; i++)
 		hosts += top->below[i]->kind == TBG_SCOPE_HOST;
@@ -240,11 +257,12 @@ int tbg_sites_make(struct tbg_sites **ret, const struct tbg_scope *top,
 		   const struct tbg_sites *old, struct tbg_roots *roots,
 		   struct tbg_settings_error *ret_error)
 {
-	struct tbg_build m = { tbg_sites_new(roots), old, top, ret_error };
+	struct tbg_build m = { tbg_sites_new(roots), old, top, ret_error, NULL };
 	int err;
 
 	*ret_error = (struct tbg_settings_error){ .text = "out of memory" };
 	err = m.sites ? sites_make(&m) : -ENOMEM;
+	free(m.around);
 	if (err) {
 		tbg_sites_close(m.sites, NULL, NULL);
 		return err;

@@ -36,15 +36,6 @@ static int name_tell(const struct tbg_maps *maps, const uint64_t secret[2],
 	return bpf_map_update_elem(maps->hosts_fd, &key, &host, BPF_ANY);
 }
 
-static bool name_stays(const struct tbg_sites *s, const struct tbg_host_name *h)
-{
-	for (unsigned int i = 0; i < s->hosts_nr; i++)
-		if (!s->hosts[i].wild && s->hosts[i].len == h->len &&
-		    !memcmp(s->hosts[i].name, h->name, h->len))
-			return true;
-	return false;
-}
-
 static void names_forget(const struct tbg_maps *maps, const uint64_t secret[2],
 			 const struct tbg_sites *s, const struct tbg_sites *old)
 {
@@ -53,7 +44,7 @@ static void names_forget(const struct tbg_maps *maps, const uint64_t secret[2],
 	for (unsigned int i = 0; old && i < old->hosts_nr; i++) {
 		const struct tbg_host_name *h = &old->hosts[i];
 
-		if (h->wild || name_stays(s, h))
+		if (h->wild || tbg_site_whole(s, h->name, h->len))
 			continue;
 		key_of(secret, h, &key);
 		bpf_map_delete_elem(maps->hosts_fd, &key);
