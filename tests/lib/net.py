@@ -26,7 +26,7 @@ CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
 SYS_BPF = 321                           # x86-64
 WAIT_S = client.WAIT_S
-BPF_PROG_LOAD, BPF_PROG_ATTACH, BPF_PROG_DETACH, BPF_PROG_GET_FD_BY_ID = 5, 8, 9, 13
+BPF_PROG_LOAD, BPF_OBJ_PIN, BPF_PROG_ATTACH, BPF_PROG_DETACH, BPF_PROG_GET_FD_BY_ID = 5, 6, 8, 9, 13
 BPF_PROG_QUERY, BPF_LINK_CREATE, BPF_LINK_GET_FD_BY_ID, BPF_LINK_DETACH = 16, 28, 30, 34
 PROG_TYPE_CLS, PROG_TYPE_XDP, ATTACH_XDP = 3, 6, 37
 BPF_F_BEFORE = 8
@@ -267,16 +267,37 @@ class Namespace:
                 self.run("tc", "filter", "del", "dev", name, hook)
 
     def put_in_front(self, name, hook, verdict):
-        """Another tool's TC program, before all others of tcx; False: no tcx here."""
+        """
+        Another tool's TC program, before all others; without tcx before those of wire, where
+        that has made the qdisc.
+        """
         with self.inside():
             prog = _verdict(PROG_TYPE_CLS, verdict)
             try:
                 # target_ifindex, attach_bpf_fd, attach_type, flags, and four that are zero
-                return _bpf(BPF_PROG_ATTACH, struct.pack(
-                    "=4I", socket.if_nametoindex(name), prog, TCX[hook], BPF_F_BEFORE) +
-                    bytes(16)) is not None
+                if _bpf(BPF_PROG_ATTACH, struct.pack(
+                        "=4I", socket.if_nametoindex(name), prog, TCX[hook], BPF_F_BEFORE) +
+                        bytes(16)) is not None:
+                    return
             finally:
                 os.close(prog)
+        self.add_filter(name, hook, verdict, 1)
+
+    def add_filter(self, name, hook, verdict, priority):
+        """A BPF filter on the hook of a clsact, which is made where there is none."""
+        pin = f"/sys/fs/bpf/tbg-test-{os.getpid()}"
+        prog = _verdict(PROG_TYPE_CLS, verdict)
+        path = ctypes.create_string_buffer(pin.encode())
+        try:
+            _bpf_fd(BPF_OBJ_PIN, struct.pack("=QII", ctypes.addressof(path), prog, 0))
+            self.run("tc", "qdisc", "add", "dev", name, "clsact", check=False)
+            # not by `ip netns exec`, which covers the pin
+            self.run("tc", "filter", "add", "dev", name, hook, "pref", str(priority), "protocol",
+                     "all", "bpf", "direct-action", "object-pinned", pin)
+        finally:
+            os.close(prog)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(pin)
 
     def traces(self):
         """All that a daemon could leave on the interfaces, as text to compare."""

@@ -147,12 +147,7 @@ def in_front(hook):
     with net.Net() as n, serving(n, "tbg0") as d:
         slow(n)
         with connected(n, n.links[0].server4) as c:
-            done = []
-            act = lambda: done.append(n.server.put_in_front("tbg0", hook, OK))  # pylint: disable=C3001
-            end = download(c, act)
-            if not done[0]:
-                raise ktap.Skip("no tcx in this kernel")
-            assert end == "reset"
+            assert download(c, lambda: n.server.put_in_front("tbg0", hook, OK)) == "reset"
         assert talk.counts(d)["ASTRAY"]
         # who connects now is not followed, and right
         with talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
@@ -167,6 +162,28 @@ def t_another_verdict_in_front_of_what_is_sent():
 
 def t_another_verdict_in_front_of_what_comes():
     in_front("ingress")
+
+
+def t_filters_of_usual_priorities():
+    """Their verdicts are final, and ours are run before."""
+    with net.Net() as n, serving(n, "tbg0") as d:
+        with connected(n, n.links[0].server4) as c:
+            for hook in net.TCX:
+                try:
+                    n.server.add_filter("tbg0", hook, OK, 10)
+                except RuntimeError as why:
+                    raise ktap.Skip(f"no filters in this kernel: {why}") from why
+                for how in (("matchall", "action", "ok"),
+                            ("u32", "match", "ip", "protocol", "6", "0xff", "action", "ok")):
+                    # where the kernel has them
+                    n.server.run("tc", "filter", "add", "dev", "tbg0", hook, "pref", "20",
+                                 "protocol", "ip", *how, check=False)
+                in_turns(c)
+                assert c.get("/hit").tier == "wire"
+        # and who connects now
+        with connected(n, n.links[0].server4) as c:
+            in_turns(c)
+        assert not talk.counts(d)["ASTRAY"]
 
 
 def t_bridge_deleted_and_made_again():

@@ -350,19 +350,31 @@ static int has_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
 	return 0;
 }
 
+/* Whether there is anything on the hook; what is first there: 0: no BPF program. */
+static bool first_on(const struct tbg_attachment *a, enum tbg_hook hook, uint32_t *ret_id)
+{
+	uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
+
+	if (!a->tcx)
+		return tbg_links_first(a->ifindex, hook == TBG_HOOK_EGRESS, ret_id);
+	if (bpf_prog_query(a->ifindex, tcx_types[hook], 0, &flags, ids, &nr) || !nr)
+		return false;
+	*ret_id = ids[0];
+	return true;
+}
+
 const char *tbg_attach_behind(const struct tbg_attachment *a)
 {
-	for (int hook = 0; a->tcx && hook < TBG_HOOK_NR; hook++) {
-		uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
+	for (int hook = 0; hook < TBG_HOOK_NR; hook++) {
+		uint32_t id;
 		bool ours;
 		int fd;
 
-		if (a->prog_fd[hook] < 0 ||
-		    bpf_prog_query(a->ifindex, tcx_types[hook], 0, &flags, ids, &nr) || !nr)
+		if (a->prog_fd[hook] < 0 || !first_on(a, hook, &id))
 			continue;
-		ours = ids[0] == tbg_prog_id(a->prog_fd[hook]);
+		ours = id == tbg_prog_id(a->prog_fd[hook]);
 		/* another daemon's lets all go on to ours; who is not root cannot tell */
-		fd = ours ? -1 : bpf_prog_get_fd_by_id(ids[0]);
+		fd = ours || !id ? -1 : bpf_prog_get_fd_by_id(id);
 		if (fd >= 0) {
 			ours = prog_named(fd, prog_names[hook]);
 			close(fd);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <linux/if_link.h>
+#include <linux/pkt_cls.h>
 #include <linux/pkt_sched.h>
 #include <linux/rtnetlink.h>
 #include <stdlib.h>
@@ -173,6 +174,19 @@ bool tbg_links_clsact(int ifindex)
 	return q.is_clsact;
 }
 
+/* Asks for what is on one of the hooks; 0 or negative errno. */
+static int filters_dump(int ifindex, bool egress, void (*begin)(void *), mnl_cb_t fn, void *arg)
+{
+	char buf[MNL_NLMSG_HDRLEN + sizeof(struct tcmsg) + 64];
+	struct nlmsghdr *req;
+	struct tcmsg *tc;
+
+	req = request(buf, RTM_GETTFILTER, sizeof(*tc), &tc);
+	tc->tcm_ifindex = ifindex;
+	tc->tcm_parent = TC_H_MAKE(TC_H_CLSACT, egress ? TC_H_MIN_EGRESS : TC_H_MIN_INGRESS);
+	return tbg_netlink_dump(NETLINK_ROUTE, req, begin, fn, arg);
+}
+
 static void filters_begin(void *arg)
 {
 	*(int *)arg = 0;
@@ -186,26 +200,54 @@ static int filter_count(const struct nlmsghdr *h, void *arg)
 
 int tbg_links_filters(int ifindex)
 {
-	static const uint32_t parents[] = {
-		TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS),
-		TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS),
-	};
 	int nr = 0;
 
 	for (int i = 0; i < 2; i++) {
-		char buf[MNL_NLMSG_HDRLEN + sizeof(struct tcmsg) + 64];
-		struct nlmsghdr *req;
-		struct tcmsg *tc;
 		int here;
 
-		req = request(buf, RTM_GETTFILTER, sizeof(*tc), &tc);
-		tc->tcm_ifindex = ifindex;
-		tc->tcm_parent = parents[i];
-		if (tbg_netlink_dump(NETLINK_ROUTE, req, filters_begin, filter_count, &here))
+		if (filters_dump(ifindex, i, filters_begin, filter_count, &here))
 			return -1;
 		nr += here;
 	}
 	return nr;
+}
+
+struct first {
+	bool found;
+	uint32_t prog_id;
+};
+
+static void first_begin(void *arg)
+{
+	((struct first *)arg)->found = false;
+}
+
+/* They come in the order in which they are run, each priority with a head of its own. */
+static int first_look(const struct nlmsghdr *h, void *arg)
+{
+	const struct tcmsg *tc = mnl_nlmsg_get_payload(h);
+	const struct nlattr *options = tbg_attr_of(h, sizeof(*tc), TCA_OPTIONS), *a;
+	struct first *f = arg;
+
+	if (f->found || !tc->tcm_handle)
+		return MNL_CB_OK;
+	*f = (struct first){ .found = true };
+	if (!options || !attr_is(tbg_attr_of(h, sizeof(*tc), TCA_KIND), "bpf"))
+		return MNL_CB_OK;
+	mnl_attr_for_each_nested(a, options)
+		if (mnl_attr_get_type(a) == TCA_BPF_ID)
+			f->prog_id = attr_number(a);
+	return MNL_CB_OK;
+}
+
+bool tbg_links_first(int ifindex, bool egress, uint32_t *ret_prog_id)
+{
+	struct first f;
+
+	if (filters_dump(ifindex, egress, first_begin, first_look, &f) || !f.found)
+		return false;
+	*ret_prog_id = f.prog_id;
+	return true;
 }
 
 /* --- routes -------------------------------------------------------------- */

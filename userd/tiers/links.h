@@ -33,6 +33,12 @@ bool tbg_links_clsact(int ifindex);
 int tbg_links_filters(int ifindex);
 
 /*
+ * The program of the first filter on a clsact hook, by its number; 0: it is another
+ * kind of filter. False: there is none, or it cannot be told.
+ */
+bool tbg_links_first(int ifindex, bool egress, uint32_t *ret_prog_id);
+
+/*
  * Whether fn is true for any route by an interface: unicast, of any table but `local`,
  * not to addresses of the link alone. False, too, where routes cannot be asked for.
  */
