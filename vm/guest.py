@@ -285,14 +285,18 @@ class Guest:
                 self.wait(proc, watch)
             finally:
                 proc.kill()
+        full = self.disk_is_full()
         os.unlink(self.path("initramfs"))
         watch(self)
         if proc.returncode and not self.ended:
             with open(self.path("qemu"), encoding="utf-8", errors="replace") as f:
                 self.ended = f"qemu: exit {proc.returncode}: {f.read().strip()}"
-        if shutil.disk_usage(self.folder).free < kernel.ROOM_MIN:
-            self.ended = f"disk full: no room left for the logs in {self.folder}; make some, " \
-                         "or give another --build"
+        if full:
+            raise HostError(f"disk full: no room left for the logs in {self.folder}; make some, "
+                            "or give another --build")
+
+    def disk_is_full(self):
+        return shutil.disk_usage(self.folder).free < kernel.ROOM_MIN
 
     def wait(self, proc, watch):
         start = alive = time.monotonic()
@@ -304,6 +308,8 @@ class Guest:
             except subprocess.TimeoutExpired:
                 watch(self)
             now = time.monotonic()
+            if self.disk_is_full():             # QEMU would try to write for ever
+                return
             if self.opts.gdb:
                 continue
             if sum(self.size(port) for port in PORTS) != seen:

@@ -389,23 +389,50 @@ def t_logs_of_earlier_boots_stay():
         assert os.path.realpath(f"{build}/guest/log/latest/6.1") == os.path.realpath(second)
 
 
+def with_a_small_disk(size, path, *words):
+    """(exit code, stderr) of vm/run whose build folder is a file system of its own.
+
+    path: a folder for what it is given; its guest/ is the build's, too.
+    """
+    script = ('mount -t tmpfs -o size="$3" none "$1" && mkdir -p "$1"/guest && '
+              'cp -s "$2"/guest/* "$1"/guest/ && shift 3 && exec "$@"')
+    image = fakeboot.bzimage(f"{path}/bzImage")
+    config = write(f"{path}/c", fakeboot.whole_config())
+    write(f"{path}/modules/modules.builtin",
+          "".join(f"kernel/{name}.ko\n" for name in
+                  [*(name for name, _ in kernel.wanted_modules()), *kernel.ROOTS["9p"][1]]))
+    os.chmod(write(f"{path}/guest/init", "x" * (3 << 20)), 0o755)
+    with tempfile.TemporaryDirectory() as d:
+        res = subprocess.run(
+            ["unshare", "-r", "-m", "sh", "-c", script, "sh", d, path, size, VM_RUN, "--build", d,
+             "--kernel", image, "--config", config, "--modules", f"{path}/modules", *words],
+            capture_output=True, text=True, check=False,
+            env={**os.environ, "PATH": f"{path}/bin:{os.environ['PATH']}"})
+    if "unshare" in res.stderr or "mount:" in res.stderr:
+        raise ktap.Skip("no mount namespace for a small file system")
+    return res.returncode, res.stderr
+
+
 def t_a_full_disk_is_named():
     """The build folder is a file system of one page."""
-    script = ('mount -t tmpfs -o size=4k none "$1" && mkdir -p "$1"/guest && '
-              'cp -s "$2"/guest/init "$1"/guest/init && shift && shift && exec "$@"')
-    with tempfile.TemporaryDirectory() as d, tempfile.TemporaryDirectory() as other:
-        image = fakeboot.bzimage(f"{other}/bzImage")
-        config = write(f"{other}/c", fakeboot.whole_config())
-        write(f"{other}/modules/modules.builtin",
-              "".join(f"kernel/{name}.ko\n" for name in
-                      [*(name for name, _ in kernel.wanted_modules()), *kernel.ROOTS["9p"][1]]))
-        os.chmod(write(f"{other}/guest/init", "x" * 8192), 0o755)
-        res = subprocess.run(
-            ["unshare", "-r", "-m", "sh", "-c", script, "sh", d, other, VM_RUN, "--build", d,
-             "--kernel", image, "--config", config, "--modules", f"{other}/modules", "bpf"], capture_output=True, text=True, check=False)
-        if "unshare" in res.stderr or "mount:" in res.stderr:
-            raise ktap.Skip("no mount namespace for a small file system")
-        assert res.returncode == 128 and "No space left" in res.stderr, (res.returncode, res.stderr)
+    with tempfile.TemporaryDirectory() as d:
+        code, err = with_a_small_disk("4k", d, "bpf")
+        assert code == 128 and "No space left" in err, (code, err)
+
+
+def t_a_disk_that_fills_up_ends_the_run():
+    """QEMU, which a script stands for here, would try to write for ever."""
+    with tempfile.TemporaryDirectory() as d:
+        os.chmod(write(f"{d}/guest/tsc", "#!/bin/sh\necho 2600000\n"), 0o755)
+        os.chmod(write(f"{d}/bin/qemu-system-x86_64", """#!/bin/sh
+for word; do
+        case $word in file,id=ktap,path=*) head -c 32M /dev/zero >"${word#*path=}" ;; esac
+done
+exec sleep 600
+"""), 0o755)
+        for words in (("bpf",), ("--bisect", "bpf"), ("--exec", "true")):
+            code, err = with_a_small_disk("8m", d, "--no-retry", *words)
+            assert code == 128 and "disk full" in err and "--build" in err, (code, err)
 
 
 if __name__ == "__main__":
