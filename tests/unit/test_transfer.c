@@ -46,7 +46,6 @@ static struct {
 	uint32_t into_len;		/* and how much at most */
 	bool pooled;			/* connections stand at once */
 	unsigned int kept, dropped;
-	struct tbg_mail *mail;
 } it;
 
 /* the client */
@@ -232,9 +231,8 @@ void tbg_upstream_conn_apart(struct tbg_worker *w, struct tbg_upstream_conn *o)
 
 bool tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
 {
-	mail->next = it.mail;
 	mail->posted = true;
-	it.mail = mail;
+	TAILQ_INSERT_TAIL(&it.w.mail, mail, link);
 	return true;
 }
 
@@ -337,7 +335,8 @@ static void begin(void)
 		.body_buffer = TBG_BODY_STREAMED, .body_folder = "/tmp" };
 	it.w.s = &it.s;
 	it.w.sites = &it.sites;
-	it.w.due_last = &it.w.due;
+	STAILQ_INIT(&it.w.due);
+	TAILQ_INIT(&it.w.mail);
 	it.w.behind = &tbg_transfer_answers;
 	it.w.now_ns = 1000000000;
 	it.w.now_ms = 1000;
@@ -356,10 +355,10 @@ static void end(void)
 	tbg_deliver_due(&it.w);
 	tbg_store_close(it.s.stock);
 	tbg_upstream_put(it.upstream);
-	while (it.w.spare_transfers) {
-		struct tbg_transfer *x = it.w.spare_transfers;
+	while (!LIST_EMPTY(&it.w.spare_transfers)) {
+		struct tbg_transfer *x = LIST_FIRST(&it.w.spare_transfers);
 
-		it.w.spare_transfers = x->next;
+		LIST_REMOVE(x, link);
 		tbg_lines_free(&x->text);
 		tbg_lines_free(&x->up_head);
 		tbg_lines_free(&x->pre);
@@ -393,10 +392,10 @@ static struct tbg_transfer *ask(const char *text)
 /* What is due to clients is sent. */
 static void round_end(void)
 {
-	while (it.mail) {
-		struct tbg_mail *mail = it.mail;
+	while (!TAILQ_EMPTY(&it.w.mail)) {
+		struct tbg_mail *mail = TAILQ_FIRST(&it.w.mail);
 
-		it.mail = mail->next;
+		TAILQ_REMOVE(&it.w.mail, mail, link);
 		mail->fn(&it.w, mail);
 	}
 	tbg_deliver_due(&it.w);
@@ -581,7 +580,7 @@ KTAP_TEST(t_fetch_ends_with_its_client_unless_others_wait)
 	ask(GET);
 	connected(0);
 	tbg_conn_kill(&it.w, &it.c[0]);
-	KTAP_CHECK(it.dropped == 1 && !it.w.transfers);
+	KTAP_CHECK(it.dropped == 1 && LIST_EMPTY(&it.w.transfers));
 	end();
 	begin();
 	x = ask_by(0, GET);

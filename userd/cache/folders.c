@@ -51,11 +51,7 @@ static struct dir *dir_make(struct tbg_cache *c, const char *name, size_t len)
 	}
 	if (up) {
 		d->parent = up;
-		d->sib_next = up->child;
-		d->sib_prev = &up->child;
-		if (up->child)
-			up->child->sib_prev = &d->sib_next;
-		up->child = d;
+		LIST_INSERT_HEAD(&up->children, d, sibling);
 		up->nr++;
 	}
 	d->next = c->dir_buckets[hash & c->dir_mask];
@@ -73,9 +69,7 @@ void tbg_cache_dir_prune(struct tbg_cache *c, struct dir *d)
 			at = &(*at)->next;
 		*at = d->next;
 		if (up) {
-			*d->sib_prev = d->sib_next;
-			if (d->sib_next)
-				d->sib_next->sib_prev = d->sib_prev;
+			LIST_REMOVE(d, sibling);
 			up->nr--;
 		}
 		free(d);
@@ -86,7 +80,6 @@ void tbg_cache_dir_prune(struct tbg_cache *c, struct dir *d)
 int tbg_cache_name_enter(struct tbg_cache *c, struct node *n)
 {
 	const char *name = n->o.name, *slash = strrchr(name, '/');
-	struct node **at = &c->name_buckets[n->name_hash & c->name_mask];
 	struct dir *d = NULL;
 
 	if (slash) {
@@ -94,31 +87,19 @@ int tbg_cache_name_enter(struct tbg_cache *c, struct node *n)
 		if (!d)
 			return -ENOMEM;
 		n->dir = d;
-		n->dir_next = d->files;
-		n->dir_prev = &d->files;
-		if (d->files)
-			d->files->dir_prev = &n->dir_next;
-		d->files = n;
+		LIST_INSERT_HEAD(&d->files, n, in_dir);
 		d->nr++;
 	}
-	n->name_next = *at;
-	n->name_prev = at;
-	if (*at)
-		(*at)->name_prev = &n->name_next;
-	*at = n;
+	LIST_INSERT_HEAD(&c->name_buckets[n->name_hash & c->name_mask], n, by_name);
 	return 0;
 }
 
 void tbg_cache_name_leave(struct tbg_cache *c, struct node *n)
 {
-	*n->name_prev = n->name_next;
-	if (n->name_next)
-		n->name_next->name_prev = n->name_prev;
+	LIST_REMOVE(n, by_name);
 	if (!n->dir)
 		return;
-	*n->dir_prev = n->dir_next;
-	if (n->dir_next)
-		n->dir_next->dir_prev = n->dir_prev;
+	LIST_REMOVE(n, in_dir);
 	n->dir->nr--;
 	tbg_cache_dir_prune(c, n->dir);
 }
@@ -200,9 +181,9 @@ bool tbg_cache_has_name(struct tbg_cache *c, const char *name)
 	struct node *n;
 
 	pthread_mutex_lock(&c->names);
-	n = c->name_buckets[hash & c->name_mask];
-	while (n && (n->name_hash != hash || strcmp(n->o.name, name)))
-		n = n->name_next;
+	LIST_FOREACH(n, &c->name_buckets[hash & c->name_mask], by_name)
+		if (n->name_hash == hash && !strcmp(n->o.name, name))
+			break;
 	pthread_mutex_unlock(&c->names);
 	return n;
 }

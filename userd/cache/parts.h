@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "cache/objects.h"
 #include "tiers/maps.h"
@@ -24,12 +25,14 @@
 #define add(counter, nr) \
 	atomic_fetch_add_explicit(&(counter), nr, memory_order_relaxed)
 
+LIST_HEAD(node_list, node);
+
 struct node {
 	struct node *next;		/* in the shard's bucket */
 	uint64_t hits;			/* user tier; shard lock */
 	struct tbg_object o;
-	struct node *name_next, **name_prev;
-	struct node *dir_next, **dir_prev;
+	LIST_ENTRY(node) by_name;	/* in the name's bucket */
+	LIST_ENTRY(node) in_dir;
 	struct dir *dir;
 	uint64_t name_hash;
 	uint32_t heat_seen;		/* shard lock */
@@ -43,8 +46,10 @@ struct node {
 /* A folder with objects in or below it. nr counts both kinds of children. */
 struct dir {
 	struct dir *next;		/* in the bucket */
-	struct dir *parent, *child, *sib_next, **sib_prev;
-	struct node *files;
+	struct dir *parent;
+	LIST_HEAD(, dir) children;
+	LIST_ENTRY(dir) sibling;
+	struct node_list files;
 	uint64_t hash;
 	uint32_t nr;
 	uint32_t len;
@@ -81,7 +86,7 @@ struct tbg_cache {
 	uint64_t bytes_budget;
 
 	pthread_mutex_t names;
-	struct node **name_buckets;
+	struct node_list *name_buckets;
 	struct dir **dir_buckets;
 	uint64_t name_mask, dir_mask;
 	_Atomic uint64_t changes;	/* written under names */

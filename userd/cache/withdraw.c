@@ -148,9 +148,9 @@ unsigned int tbg_cache_withdraw_folder(struct tbg_cache *c, struct dir *top)
 	while (top->nr > 1) {
 		struct dir *d = top;
 
-		while (!d->files)
-			d = d->child;
-		nr += tbg_cache_withdraw_node(c, d->files);
+		while (LIST_EMPTY(&d->files))
+			d = LIST_FIRST(&d->children);
+		nr += tbg_cache_withdraw_node(c, LIST_FIRST(&d->files));
 	}
 	top->nr--;
 	tbg_cache_dir_prune(c, top);
@@ -164,8 +164,8 @@ unsigned int tbg_cache_withdraw_file(struct tbg_cache *c, const char *name, size
 	unsigned int nr = 0;
 
 	change_log(c, hash);
-	for (n = c->name_buckets[hash & c->name_mask]; n; n = next) {
-		next = n->name_next;
+	for (n = LIST_FIRST(&c->name_buckets[hash & c->name_mask]); n; n = next) {
+		next = LIST_NEXT(n, by_name);
 		if (n->name_hash == hash && !strncmp(n->o.name, name, len) &&
 		    !n->o.name[len])
 			nr += tbg_cache_withdraw_node(c, n);

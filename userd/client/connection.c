@@ -22,12 +22,12 @@ struct tbg_conn_active *tbg_conn_active_get(struct tbg_conn *c)
 	if (!c->traffic) {
 		c->traffic = malloc(sizeof(*c->traffic));
 		if (c->traffic)
-			*c->traffic = (struct tbg_conn_active){ .fd = -1 };
+			*c->traffic = (struct tbg_conn_active){ .c = c, .fd = -1 };
 	}
 	return c->traffic;
 }
 
-static void traffic_free(struct tbg_conn *c)
+static void traffic_free(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->traffic;
 
@@ -37,8 +37,8 @@ static void traffic_free(struct tbg_conn *c)
 		t->answerer->ops->abandon(t->answerer);
 	if (t->aside)
 		tbg_aside_leave(t->aside);
-	if (t->turn_prev)
-		tbg_worker_turn_leave(c);
+	if (t->in_turns)
+		tbg_worker_turn_leave(w, t);
 	if (t->fd >= 0)
 		close(t->fd);
 	tbg_file_version_end(&t->fd_version);
@@ -52,13 +52,13 @@ static void traffic_free(struct tbg_conn *c)
 }
 
 /* Back to the small form when nothing is under way. */
-static void traffic_trim(struct tbg_conn *c)
+static void traffic_trim(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->traffic;
 
 	if (t && !t->in_len && !t->has_message && !t->in_body && !blocked(c) &&
 	    !t->close_after)
-		traffic_free(c);
+		traffic_free(w, c);
 }
 
 void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
@@ -114,7 +114,7 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 	free(c->peer);
 	free(c->ends);
 	free(c->taken_from);
-	traffic_free(c);
+	traffic_free(w, c);
 	tbg_worker_conn_free(w, c);
 }
 
@@ -151,7 +151,7 @@ void tbg_conn_close(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_conn_log_held(w, c);
 	if (a)
 		tbg_conn_answerer_note(w, c, a);
-	traffic_free(c);
+	traffic_free(w, c);
 	if (!c->ops) {
 		conn_release(w, c);
 		return;
@@ -184,7 +184,7 @@ void tbg_conn_finish(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	}
 	shutdown(c->fd, SHUT_WR);
-	traffic_free(c);
+	traffic_free(w, c);
 	c->state = TBG_CONN_LINGER;
 	c->stamp_ms = w->now_ms;
 	if (!c->receiving && !c->eof)
@@ -219,7 +219,7 @@ void tbg_conn_after(struct tbg_worker *w, struct tbg_conn *c)
 	if (!blocked(c) && !(c->traffic && c->traffic->has_message))
 		c->stamp_ms = w->now_ms;
 	tbg_conn_kernel_resume(w, c);
-	traffic_trim(c);
+	traffic_trim(w, c);
 	if (turn_over(c))
 		tbg_worker_turn(w, c);
 	if (tbg_conn_is_full(c))

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/uio.h>
 
 #include "http/framing.h"
@@ -57,8 +58,9 @@ struct tbg_conn_active {
 	uint32_t aside_taken;		/* request bytes of it; its head is held */
 	uint8_t asides;			/* so many for this request */
 	bool turn_over;			/* there is more to eat, when it is our turn */
-	struct tbg_conn *turn_next, **turn_prev;	/* in the worker's list then, */
-	struct tbg_conn ***turn_last;	/* whose end is there */
+	struct tbg_conn *c;		/* whose it is */
+	TAILQ_ENTRY(tbg_conn_active) turn;	/* in the worker's list then */
+	bool in_turns;
 };
 
 struct tbg_conn {
@@ -186,7 +188,7 @@ void tbg_worker_poll(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_worker_wait(struct tbg_worker *w, struct tbg_conn *c);
 /* Behind all whose turn it is; and not any more. */
 void tbg_worker_turn(struct tbg_worker *w, struct tbg_conn *c);
-void tbg_worker_turn_leave(struct tbg_conn *c);
+void tbg_worker_turn_leave(struct tbg_worker *w, struct tbg_conn_active *t);
 void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c);
 /* But for one, that of which is() is true and that has not moved for the longest; NULL: none. */
 struct tbg_conn *tbg_worker_oldest(struct tbg_worker *w, const struct tbg_conn *but,

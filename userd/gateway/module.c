@@ -43,7 +43,7 @@ static struct {
 	const struct tbg_module *module;
 	void *state;
 	struct tbg_serve serve;
-	struct tbg_request *todo, **todo_last;
+	STAILQ_HEAD(, tbg_request) todo;
 	bool settling;
 	int again_fd;			/* an eventfd: there is more to do */
 	bool leaving;
@@ -203,22 +203,14 @@ void tbg_request_mark(struct tbg_request *r)
 	if (r->marked)
 		return;
 	r->marked = true;
-	r->todo = NULL;
-	*worker.todo_last = r;
-	worker.todo_last = &r->todo;
+	STAILQ_INSERT_TAIL(&worker.todo, r, todo);
 }
 
 static void unmark(struct tbg_request *r)
 {
-	struct tbg_request **at = &worker.todo;
-
 	if (!r->marked)
 		return;
-	while (*at != r)
-		at = &(*at)->todo;
-	*at = r->todo;
-	if (!*at)
-		worker.todo_last = at;
+	STAILQ_REMOVE(&worker.todo, r, tbg_request, todo);
 	r->marked = false;
 }
 
@@ -234,7 +226,7 @@ void tbg_requests_settle(void)
 	if (worker.settling)		/* an end(), of one that is: its turn comes */
 		return;
 	worker.settling = true;
-	while ((r = worker.todo) && resumes < RESUMES_MAX) {
+	while ((r = STAILQ_FIRST(&worker.todo)) && resumes < RESUMES_MAX) {
 		unmark(r);
 		if (r->called && !r->ended) {
 			r->called = false;
@@ -606,7 +598,7 @@ int tbg_module_run(const struct tbg_pool_command *o, int listen_fd, int state_fd
 	getrlimit(RLIMIT_NOFILE, &files);
 	worker.files = files.rlim_cur;
 	worker.o = o;
-	worker.todo_last = &worker.todo;
+	STAILQ_INIT(&worker.todo);
 	worker.statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 	memory_limit(memory_max());
 	wait_for_turn();

@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "http/header.h"
 #include "gateway/responder.h"
@@ -28,7 +29,7 @@ struct tbg_chunk {			/* memory that lives as long as a request */
 
 struct tbg_request {
 	struct tbg_gateway_request *v;
-	struct tbg_request *todo;	/* the next that is to be settled */
+	STAILQ_ENTRY(tbg_request) todo;	/* the next that is to be settled */
 	bool marked;			/* among these */
 	void *own;			/* the module's */
 	struct tbg_chunk *chunks;

@@ -70,9 +70,7 @@ static void release(struct tbg_gateway_request *v)
 
 	if (--v->holds || !v->dead)
 		return;
-	if (v->next)
-		v->next->prev = v->prev;
-	*v->prev = v->next;
+	LIST_REMOVE(v, link);
 	s->visits_nr--;
 	request_forget(v);
 	tbg_lines_free(&v->values);
@@ -545,11 +543,7 @@ static void visit_new(struct tbg_serve *s, int fd)
 		free(v);
 		return;
 	}
-	v->next = s->visits;
-	v->prev = &s->visits;
-	if (v->next)
-		v->next->prev = &v->next;
-	s->visits = v;
+	LIST_INSERT_HEAD(&s->visits, v, link);
 	s->visits_nr++;
 }
 
@@ -608,8 +602,8 @@ void tbg_serve_retire(struct tbg_serve *s)
 	s->retiring = true;
 	listen_not(s);
 	tell(s);
-	for (struct tbg_gateway_request *v = s->visits; v; v = next) {
-		next = v->next;
+	for (struct tbg_gateway_request *v = LIST_FIRST(&s->visits); v; v = next) {
+		next = LIST_NEXT(v, link);
 		/* a new one is made for a request, which is still served */
 		if (v->served && !v->begun && !v->closing)
 			retire(v);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 
 #include "http/header.h"
@@ -51,7 +52,7 @@ struct tbg_answerer {
 
 struct tbg_gateway_request {
 	struct tbg_serve *s;
-	struct tbg_gateway_request *next, **prev;
+	LIST_ENTRY(tbg_gateway_request) link;
 	int fd;
 	uint32_t events;		/* that the loop waits for */
 	struct tbg_fcgi_record_reader reader;
@@ -85,7 +86,7 @@ struct tbg_serve {
 	int state_fd;			/* a byte: we serve; another: we take no more. -1: none */
 	bool listening;
 	uid_t daemon;
-	struct tbg_gateway_request *visits;
+	LIST_HEAD(, tbg_gateway_request) visits;
 	unsigned int visits_nr;
 	bool retiring;			/* no request but those that are here */
 };

@@ -281,30 +281,20 @@ void tbg_upstream_conn_send(struct tbg_worker *w, struct tbg_upstream_conn *o, u
 	o->msg = (struct msghdr){ .msg_iov = o->iov, .msg_iovlen = nr };
 	o->send.busy = o->due = true;
 	o->looked_at = false;
-	o->next = NULL;
-	*w->due_origins_last = o;
-	w->due_origins_last = &o->next;
+	STAILQ_INSERT_TAIL(&w->due_origins, o, due_link);
 }
 
-static void due_remove(struct tbg_worker *w, struct tbg_upstream_conn **at)
+static void due_remove(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
-	struct tbg_upstream_conn *o = *at;
-
-	*at = o->next;
-	if (!*at)
-		w->due_origins_last = at;
+	STAILQ_REMOVE(&w->due_origins, o, tbg_upstream_conn, due_link);
 	o->due = o->send.busy = false;
 }
 
 bool tbg_upstream_conn_unsend(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
-	struct tbg_upstream_conn **at = &w->due_origins;
-
 	if (!o->due)
 		return false;
-	while (*at != o)
-		at = &(*at)->next;
-	due_remove(w, at);
+	due_remove(w, o);
 	return true;
 }
 
@@ -331,17 +321,19 @@ static void due_send(struct tbg_worker *w, struct tbg_upstream_conn *o)
 
 void tbg_origins_look(struct tbg_worker *w)
 {
-	for (struct tbg_upstream_conn *o = w->due_origins; o; o = o->next)
+	struct tbg_upstream_conn *o;
+
+	STAILQ_FOREACH(o, &w->due_origins, due_link)
 		o->looked_at = true;
 }
 
 void tbg_origins_due(struct tbg_worker *w)
 {
-	/* those that were added since are behind those that were not */
-	while (w->due_origins && w->due_origins->looked_at) {
-		struct tbg_upstream_conn *o = w->due_origins;
+	struct tbg_upstream_conn *o;
 
-		due_remove(w, &w->due_origins);
+	/* those that were added since are behind those that were not */
+	while ((o = STAILQ_FIRST(&w->due_origins)) && o->looked_at) {
+		due_remove(w, o);
 		due_send(w, o);
 	}
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/uio.h>
 
 #include "store/responses.h"
@@ -31,7 +32,8 @@ struct tbg_upstream_conn {
 	bool due;			/* to be sent at the end of the round */
 	bool looked_at;			/* since then; see tbg_origins_look() */
 	uint32_t stamp_ms, keep_ms;	/* idle since, and for how long at most */
-	struct tbg_upstream_conn *next;	/* idle, or due */
+	struct tbg_upstream_conn *next;	/* idle */
+	STAILQ_ENTRY(tbg_upstream_conn) due_link;
 	struct tbg_uri stored[TBG_UPSTREAM_CONN_STORED];	/* by its last exchanges */
 	uint8_t stored_at;		/* the oldest of them */
 	struct msghdr msg;

@@ -555,9 +555,7 @@ void tbg_deliver_push(struct tbg_transfer *x)
 	}
 	tbg_transfer_hold(x);
 	x->due = true;
-	x->due_next = NULL;
-	*w->due_last = x;
-	w->due_last = &x->due_next;
+	STAILQ_INSERT_TAIL(&w->due, x, due_link);
 	w->due_nr++;
 }
 
@@ -565,10 +563,8 @@ void tbg_deliver_due(struct tbg_worker *w)
 {
 	struct tbg_transfer *x;
 
-	while ((x = w->due)) {
-		w->due = x->due_next;
-		if (!w->due)
-			w->due_last = &w->due;
+	while ((x = STAILQ_FIRST(&w->due))) {
+		STAILQ_REMOVE_HEAD(&w->due, due_link);
 		w->due_nr--;
 		x->due = false;
 		push(x);

@@ -41,13 +41,12 @@ static struct tbg_transfer *transfer_of(struct tbg_answerer *a)
 /* Empty. */
 static struct tbg_transfer *transfer_alloc(struct tbg_worker *w)
 {
-	struct tbg_transfer *x = w->spare_transfers;
+	struct tbg_transfer *x = LIST_FIRST(&w->spare_transfers);
 
 	if (!x)
 		return calloc(1, sizeof(*x));
-	w->spare_transfers = x->next;
+	LIST_REMOVE(x, link);
 	w->spare_transfers_nr--;
-	x->next = NULL;
 	return x;
 }
 
@@ -75,19 +74,15 @@ static bool transfer_spare(struct tbg_transfer *x)
 	x->pre = pre;
 	x->asks = asks;
 	x->says = says;
-	x->next = w->spare_transfers;
-	w->spare_transfers = x;
+	LIST_INSERT_HEAD(&w->spare_transfers, x, link);
 	w->spare_transfers_nr++;
 	return true;
 }
 
 static void transfer_free(struct tbg_transfer *x)
 {
-	if (x->listed) {
-		*x->prev = x->next;
-		if (x->next)
-			x->next->prev = x->prev;
-	}
+	if (x->listed)
+		LIST_REMOVE(x, link);
 	tbg_stored_put(x->selected);
 	tbg_stored_put(x->part);
 	tbg_stored_put(x->hit);
@@ -179,11 +174,7 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 		tbg_lines_put(&x->text, req, m->len);
 		x->req = x->text.text;
 		if (tbg_transfer_request_read(x)) {
-			x->next = w->transfers;
-			x->prev = &w->transfers;
-			if (x->next)
-				x->next->prev = &x->next;
-			w->transfers = x;
+			LIST_INSERT_HEAD(&w->transfers, x, link);
 			x->listed = true;
 			return x;
 		}
@@ -397,13 +388,13 @@ static void check(struct tbg_transfer *x)
 
 static void each(struct tbg_worker *w, void (*fn)(struct tbg_transfer *x))
 {
-	struct tbg_transfer *x = w->transfers, *next;
+	struct tbg_transfer *x = LIST_FIRST(&w->transfers), *next;
 
 	if (x)
 		tbg_transfer_hold(x);
 	for (; x; x = next) {
 		fn(x);
-		next = x->next;		/* what fn made stands before it */
+		next = LIST_NEXT(x, link);	/* what fn made stands before it */
 		if (next)
 			tbg_transfer_hold(next);
 		tbg_transfer_release(x);
@@ -422,7 +413,9 @@ void tbg_transfers_end(struct tbg_worker *w)
 
 bool tbg_transfers_awaited(const struct tbg_worker *w)
 {
-	for (const struct tbg_transfer *x = w->transfers; x; x = x->next)
+	const struct tbg_transfer *x;
+
+	LIST_FOREACH(x, &w->transfers, link)
 		if ((x->flight && tbg_store_waiting(w->s->stock, x->flight)) ||
 		    (tbg_transfer_fetches(x) && x->delivery && !x->c))
 			return true;

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "client/answerer.h"
 #include "http/header.h"
@@ -70,7 +71,7 @@ struct tbg_transfer {
 	struct tbg_answerer answerer;	/* of c's request */
 	struct tbg_worker *w;
 	struct tbg_conn *c;		/* NULL: nobody is to be answered (now) */
-	struct tbg_transfer *next, **prev;	/* of the worker's */
+	LIST_ENTRY(tbg_transfer) link;	/* in one of the worker's lists */
 	unsigned int holds;		/* calls that are still using it */
 	unsigned int origins_nr;	/* connections that may use its memory */
 	uint8_t phase, delivery;	/* see phases.h */
@@ -166,7 +167,7 @@ struct tbg_transfer {
 	bool last;			/* the last chunk is in pre or post */
 	bool blocked, consumes;
 	bool due;			/* in the worker's list */
-	struct tbg_transfer *due_next;
+	STAILQ_ENTRY(tbg_transfer) due_link;
 	uint16_t status;
 	uint64_t body_sent;
 };

@@ -104,10 +104,10 @@ int tbg_worker_open(struct tbg_worker *w)
 	if (!w->out || !w->idle)
 		return -ENOMEM;
 	pthread_mutex_init(&w->mail_lock, NULL);
-	w->mail_last = &w->mail;
-	w->due_last = &w->due;
-	w->turns_last = &w->turns;
-	w->due_origins_last = &w->due_origins;
+	TAILQ_INIT(&w->mail);
+	STAILQ_INIT(&w->due);
+	TAILQ_INIT(&w->turns);
+	STAILQ_INIT(&w->due_origins);
 	err = tbg_ring_open(&w->ring, SQ_ENTRIES, CQ_ENTRIES);
 	if (err == -EPERM || err == -EACCES || err == -ENOSYS || err == -EINVAL)
 		err = tbg_ring_open_epoll(&w->ring, SQ_ENTRIES, CQ_ENTRIES);
@@ -257,34 +257,25 @@ void tbg_worker_turn(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->traffic;
 
-	if (t->turn_prev)
+	if (t->in_turns)
 		return;
-	t->turn_next = NULL;
-	t->turn_prev = w->turns_last;
-	t->turn_last = &w->turns_last;
-	*w->turns_last = c;
-	w->turns_last = &t->turn_next;
+	t->in_turns = true;
+	TAILQ_INSERT_TAIL(&w->turns, t, turn);
 }
 
-void tbg_worker_turn_leave(struct tbg_conn *c)
+void tbg_worker_turn_leave(struct tbg_worker *w, struct tbg_conn_active *t)
 {
-	struct tbg_conn_active *t = c->traffic;
-
-	*t->turn_prev = t->turn_next;
-	if (t->turn_next)
-		t->turn_next->traffic->turn_prev = t->turn_prev;
-	else
-		*t->turn_last = t->turn_prev;
-	t->turn_prev = NULL;
+	t->in_turns = false;
+	TAILQ_REMOVE(&w->turns, t, turn);
 }
 
 static void turns_take(struct tbg_worker *w)
 {
-	for (int i = 0; i < TURNS_MAX && w->turns; i++) {
-		struct tbg_conn *c = w->turns;
+	for (int i = 0; i < TURNS_MAX && !TAILQ_EMPTY(&w->turns); i++) {
+		struct tbg_conn_active *t = TAILQ_FIRST(&w->turns);
 
-		tbg_worker_turn_leave(c);
-		tbg_conn_turn(w, c);
+		tbg_worker_turn_leave(w, t);
+		tbg_conn_turn(w, t->c);
 	}
 }
 
@@ -458,10 +449,7 @@ bool tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
 		pthread_mutex_unlock(&w->mail_lock);
 		return false;
 	}
-	mail->next = NULL;
-	mail->prev = w->mail_last;
-	*w->mail_last = mail;
-	w->mail_last = &mail->next;
+	TAILQ_INSERT_TAIL(&w->mail, mail, link);
 	mail->posted = true;
 	pthread_mutex_unlock(&w->mail_lock);
 	if (write(w->wake_fd, &one, sizeof(one)) < 0)
@@ -472,11 +460,7 @@ bool tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
 /* mail_lock held */
 static void mail_take(struct tbg_worker *w, struct tbg_mail *mail)
 {
-	*mail->prev = mail->next;
-	if (mail->next)
-		mail->next->prev = mail->prev;
-	else
-		w->mail_last = mail->prev;
+	TAILQ_REMOVE(&w->mail, mail, link);
 	mail->posted = false;
 }
 
@@ -494,7 +478,7 @@ static void mail_read(struct tbg_worker *w)
 
 	do {
 		pthread_mutex_lock(&w->mail_lock);
-		mail = w->mail;
+		mail = TAILQ_FIRST(&w->mail);
 		if (mail)
 			mail_take(w, mail);
 		pthread_mutex_unlock(&w->mail_lock);
@@ -606,7 +590,7 @@ static void events(struct tbg_worker *w)
 static void send_due(struct tbg_worker *w)
 {
 	tbg_deliver_due(w);
-	if (!w->due_origins)
+	if (STAILQ_EMPTY(&w->due_origins))
 		return;
 	tbg_origins_look(w);
 	if (tbg_ring_unsubmitted(&w->ring))
@@ -623,7 +607,7 @@ static int round_wait(struct tbg_worker *w)
 {
 	struct __kernel_timespec most = { .tv_nsec = BATCH_NS };
 
-	if (w->due || w->due_origins || w->turns)
+	if (!STAILQ_EMPTY(&w->due) || !STAILQ_EMPTY(&w->due_origins) || !TAILQ_EMPTY(&w->turns))
 		return tbg_ring_submit_look(&w->ring);
 	if (w->batch > 1) {
 		int err = tbg_ring_submit_wait(&w->ring, w->batch, &most);

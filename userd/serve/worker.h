@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "abi/cache.h"
 #include "log/metrics.h"
@@ -26,6 +27,7 @@
 #define TBG_WAKE_NOW	(1ull << 32)	/* on wake_fd: end at once; less: look around */
 
 struct tbg_conn;
+struct tbg_conn_active;
 struct tbg_upstream_conn;
 struct tbg_upstream_conn_pool;
 struct tbg_transfer;
@@ -44,7 +46,7 @@ struct tbg_vain {
 
 /* A message to a worker, from any thread; lives in its sender's object. */
 struct tbg_mail {
-	struct tbg_mail *next, **prev;
+	TAILQ_ENTRY(tbg_mail) link;
 	void (*fn)(struct tbg_worker *w, struct tbg_mail *mail);
 	bool posted;
 };
@@ -110,21 +112,21 @@ struct tbg_worker {
 	struct tbg_answer answer;
 	unsigned int upstream_conns_nr;	/* all that there are, closing ones too */
 	struct tbg_upstream_conn_pool *idle;	/* see proxy/connection_pool.c */
-	struct tbg_upstream_conn *due_origins, **due_origins_last;	/* to be sent on */
-	struct tbg_transfer *transfers;	/* all that are under way */
+	STAILQ_HEAD(, tbg_upstream_conn) due_origins;	/* to be sent on */
+	LIST_HEAD(, tbg_transfer) transfers;	/* all that are under way */
 	const struct tbg_answerer_ops *behind;	/* what answers from behind */
-	struct tbg_transfer *spare_transfers;	/* memory for the next ones */
+	LIST_HEAD(, tbg_transfer) spare_transfers;	/* memory for the next ones */
 	unsigned int spare_transfers_nr;
-	struct tbg_transfer *due, **due_last;	/* of them, who have something to send */
+	STAILQ_HEAD(, tbg_transfer) due;	/* of them, who have something to send */
 	unsigned int due_nr;
-	struct tbg_conn *turns, **turns_last;	/* with more to do than one turn allows */
+	TAILQ_HEAD(, tbg_conn_active) turns;	/* with more to do than one turn allows */
 	struct __kernel_timespec tick, wait;
 	struct tbg_user_stats stats;
 	struct tbg_metrics metrics;
 	const struct tbg_site *site;	/* of the request at hand, for metrics and log */
 	/* written by other threads */
 	pthread_mutex_t mail_lock;
-	struct tbg_mail *mail, **mail_last;
+	TAILQ_HEAD(, tbg_mail) mail;
 	bool ended;			/* reads no mail any more */
 };
 

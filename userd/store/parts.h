@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "store/responses.h"
 
@@ -18,21 +19,23 @@
 #define CHANGES		4096		/* withdrawals that are remembered */
 
 struct tbg_pending_fetch {
-	struct tbg_pending_fetch *next;
+	LIST_ENTRY(tbg_pending_fetch) link;	/* of its URI */
 	struct entry *entry;
 	struct tbg_lines second;	/* as far as known: see flight_fits() */
-	struct tbg_waiter *waiters, **last;
+	TAILQ_HEAD(, tbg_waiter) waiters;
 	unsigned int waiting;
 	uint64_t seen_ns;		/* under way, says who fetches; atomic */
 	bool doomed;			/* withdrawn: nobody joins any more */
 };
 
+TAILQ_HEAD(entries, entry);
+
 struct entry {
 	struct entry *next;		/* in the bucket */
-	struct entry *newer, *older;	/* by last use, or when it was spared */
+	TAILQ_ENTRY(entry) use;		/* by last use, or when it was spared */
 	uint64_t hash[2];
 	struct tbg_stored *variants;	/* newest first */
-	struct tbg_pending_fetch *flights;
+	LIST_HEAD(, tbg_pending_fetch) flights;
 	uint64_t pass_ns;		/* waiting is of no use until then */
 	uint64_t bytes;
 	uint32_t asked;			/* how often, halved whenever it is spared */
@@ -45,7 +48,7 @@ struct entry {
 struct tbg_store {
 	pthread_mutex_t lock;
 	struct entry **buckets;
-	struct entry *newest, *oldest;
+	struct entries entries;		/* the newest first */
 	uint64_t key[2];
 	uint64_t budget, used;
 	_Atomic int64_t outside;	/* bytes of bodies that are in use and not stored */

@@ -32,32 +32,29 @@ static struct tbg_pending_fetch *flight_new(struct entry *e, struct tbg_lines *s
 	if (!f)
 		return NULL;
 	f->entry = e;
-	f->last = &f->waiters;
+	TAILQ_INIT(&f->waiters);
 	f->seen_ns = now_ns;
 	f->second = *second;
 	*second = (struct tbg_lines){ 0 };
-	f->next = e->flights;
-	e->flights = f;
+	LIST_INSERT_HEAD(&e->flights, f, link);
 	return f;
 }
 
 static void waiter_add(struct tbg_pending_fetch *f, struct tbg_waiter *waiter)
 {
 	waiter->flight = f;
-	waiter->next = NULL;
-	waiter->prev = f->last;
-	*f->last = waiter;
-	f->last = &waiter->next;
+	TAILQ_INSERT_TAIL(&f->waiters, waiter, link);
 	f->waiting++;
 }
 
 static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg_join join,
 			     struct tbg_waiter *waiter, struct tbg_pending_fetch **ret)
 {
-	struct tbg_pending_fetch *f = e->flights;
+	struct tbg_pending_fetch *f;
 
-	while (f && !flight_fits(f, second))
-		f = f->next;
+	LIST_FOREACH(f, &e->flights, link)
+		if (flight_fits(f, second))
+			break;
 	if ((f || join == TBG_JOIN_HOPING) && waiter->w->now_ns < e->pass_ns)
 		return TBG_TURN_ALONE;
 	if (f) {
@@ -98,22 +95,19 @@ void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
 		    unsigned int status, bool pass, uint64_t now_ns)
 {
 	struct entry *e = f->entry;
-	struct tbg_pending_fetch **at = &e->flights;
-	struct tbg_waiter *waiter, *next;
+	struct tbg_waiter *waiter;
 
 	pthread_mutex_lock(&s->lock);
-	while (*at != f)
-		at = &(*at)->next;
-	*at = f->next;
+	LIST_REMOVE(f, link);
 	if (pass)
 		e->pass_ns = now_ns + PASS_NS;
-	for (waiter = f->waiters; waiter; waiter = next) {
-		next = waiter->next;
+	while ((waiter = TAILQ_FIRST(&f->waiters))) {
+		TAILQ_REMOVE(&f->waiters, waiter, link);
 		waiter->flight = NULL;
 		waiter->status = status;
 		tbg_worker_post(waiter->w, &waiter->mail);
 	}
-	if (!e->flights && !e->variants && !e->pass_ns)
+	if (LIST_EMPTY(&e->flights) && !e->variants && !e->pass_ns)
 		tbg_store_entry_free(s, e);
 	else
 		tbg_store_room_make(s, e);
@@ -157,11 +151,7 @@ void tbg_store_leave(struct tbg_store *s, struct tbg_waiter *waiter)
 	pthread_mutex_lock(&s->lock);
 	f = waiter->flight;
 	if (f) {
-		*waiter->prev = waiter->next;
-		if (waiter->next)
-			waiter->next->prev = waiter->prev;
-		else
-			f->last = waiter->prev;
+		TAILQ_REMOVE(&f->waiters, waiter, link);
 		f->waiting--;
 		waiter->flight = NULL;
 	}

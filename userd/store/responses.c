@@ -133,17 +133,12 @@ void tbg_store_uri_hash(const uint64_t key[2], const struct tbg_uri *u, uint64_t
 
 static void use_leave(struct tbg_store *s, struct entry *e)
 {
-	*(e->newer ? &e->newer->older : &s->newest) = e->older;
-	*(e->older ? &e->older->newer : &s->oldest) = e->newer;
-	e->newer = e->older = NULL;
+	TAILQ_REMOVE(&s->entries, e, use);
 }
 
 static void use_enter(struct tbg_store *s, struct entry *e)
 {
-	e->newer = NULL;
-	e->older = s->newest;
-	*(s->newest ? &s->newest->newer : &s->oldest) = e;
-	s->newest = e;
+	TAILQ_INSERT_HEAD(&s->entries, e, use);
 }
 
 struct entry *tbg_store_entry_like(struct entry *e, const struct tbg_uri *u, uint64_t hash)
@@ -305,25 +300,28 @@ static void variants_trim(struct tbg_store *s, struct entry *e)
 
 void tbg_store_room_make(struct tbg_store *s, const struct entry *keep)
 {
-	struct entry *e = s->oldest, *newer;
+	struct entry *e = TAILQ_LAST(&s->entries, entries), *newer;
 	unsigned int spared_nr = 0;
 
 	for (; e && s->used > s->budget; e = newer) {
-		newer = e->newer;
-		if (e == keep || e->flights)
+		newer = TAILQ_PREV(e, entries, use);
+		if (e == keep || !LIST_EMPTY(&e->flights))
 			continue;
 		if (spared_nr < SPARED_MAX && spared(e)) {
 			use_leave(s, e);
 			use_enter(s, e);
-			newer = newer ?: s->oldest;
+			newer = newer ?: TAILQ_LAST(&s->entries, entries);
 			spared_nr++;
 			continue;
 		}
 		s->evicted += e->nr;
 		tbg_store_entry_free(s, e);
 	}
-	for (e = s->oldest; e && s->used > s->budget; e = e->newer)
+	TAILQ_FOREACH_REVERSE(e, &s->entries, entries, use) {
+		if (s->used <= s->budget)
+			break;
 		variants_trim(s, e);
+	}
 }
 
 /* The whole, then what its Vary has chosen, then the most recent Date (4.1). */
@@ -355,6 +353,7 @@ int tbg_store_open(struct tbg_store **ret, uint64_t budget,
 
 	if (!s)
 		return -ENOMEM;
+	TAILQ_INIT(&s->entries);
 	s->buckets = calloc(BUCKETS, sizeof(*s->buckets));
 	if (!s->buckets) {
 		free(s);
@@ -372,8 +371,8 @@ void tbg_store_close(struct tbg_store *s)
 {
 	if (!s)
 		return;
-	while (s->oldest)
-		tbg_store_entry_free(s, s->oldest);
+	while (!TAILQ_EMPTY(&s->entries))
+		tbg_store_entry_free(s, TAILQ_FIRST(&s->entries));
 	free(s->buckets);
 	free(s);
 }
@@ -584,7 +583,7 @@ void tbg_store_each(struct tbg_store *s,
 	bool more = true;
 
 	pthread_mutex_lock(&s->lock);
-	for (struct entry *e = s->newest; e && more; e = e->older)
+	for (struct entry *e = TAILQ_FIRST(&s->entries); e && more; e = TAILQ_NEXT(e, use))
 		for (struct tbg_stored *one = e->variants; one && more; one = one->next)
 			more = fn(&(struct tbg_store_row){
 				.uri = {

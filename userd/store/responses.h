@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "http/freshness.h"
 #include "serve/worker.h"
@@ -182,7 +183,7 @@ struct tbg_waiter {
 	struct tbg_mail mail;		/* how it is told: in its worker */
 	struct tbg_worker *w;
 	struct tbg_pending_fetch *flight;	/* NULL: told, or never waited */
-	struct tbg_waiter *next, **prev;
+	TAILQ_ENTRY(tbg_waiter) link;
 	unsigned int status;		/* 0: look again; or how the fetch failed */
 };
 

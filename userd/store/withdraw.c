@@ -22,9 +22,11 @@ static unsigned int entry_withdraw(struct tbg_store *s, struct entry *e)
 	unsigned int nr = tbg_store_entry_empty(s, e);
 
 	s->withdrawn += nr;
-	for (struct tbg_pending_fetch *f = e->flights; f; f = f->next)
+	struct tbg_pending_fetch *f;
+
+	LIST_FOREACH(f, &e->flights, link)
 		f->doomed = true;
-	if (!e->flights)
+	if (LIST_EMPTY(&e->flights))
 		tbg_store_entry_free(s, e);
 	return nr;
 }
@@ -43,7 +45,7 @@ void tbg_store_drop(struct tbg_store *s, const struct tbg_uri *u,
 			continue;
 		tbg_store_variant_drop(s, e, at);
 		s->withdrawn++;
-		if (!e->variants && !e->flights)
+		if (!e->variants && LIST_EMPTY(&e->flights))
 			tbg_store_entry_free(s, e);
 		break;
 	}
@@ -184,8 +186,8 @@ static unsigned int purge(struct tbg_store *s, const struct pick *p)
 	/* fetches under way are of unknown path here: none of them is stored */
 	change_log(s, 0);
 	s->all_changed = s->changes;
-	for (e = s->newest; e; e = older) {
-		older = e->older;
+	for (e = TAILQ_FIRST(&s->entries); e; e = older) {
+		older = TAILQ_NEXT(e, use);
 		if (p->takes(e, p))
 			nr += entry_withdraw(s, e);
 	}
