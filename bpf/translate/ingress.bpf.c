@@ -10,13 +10,13 @@
 #include "birth.bpf.h"
 #include "claim.bpf.h"
 #include "loss.bpf.h"
+#include "tell.bpf.h"
 
 #define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is not in window */
 #define TBG_SEQ_WINDOW 65535	/* beyond the last request: what a client may send */
 #define TBG_FRAG_MAX 65535	/* bytes of a packet that came in fragments */
 #define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
 #define TBG_TW_STEP 65537		/* from TIME_WAIT's last number to its next one's */
-#define TBG_TRIED 1000			/* done with: on to the stack as it is */
 
 /*
  * Whether a bare acknowledgement within wire's last reply can be believed: nobody
@@ -180,100 +180,6 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 out:
 	bpf_spin_unlock(&f->lock);
 	return !late;
-}
-
-/*
- * Writes the headers of a bare acknowledgement for the socket over those of what came,
- * with its numbers in tell and the window of the segment in s->pkt. 0 or negative.
- */
-static __always_inline int tbg_tell_heads(struct __sk_buff *skb, struct tbg_scratch *s,
-					  const struct tbg_tell *tell)
-{
-	struct tbg_reply *r = &s->reply;
-	struct tbg_pkt *p = &s->pkt;
-
-	r->to_stack = 1;
-	r->bytes = 0;
-	r->push = 0;
-	r->seq = tell->seq;
-	r->ack = tell->ack;
-	r->win = bpf_htons(p->window);
-	r->tsval = p->tsval;
-	r->tsecr = p->tsecr;
-	return tbg_reply_heads(skb, s, 0);
-}
-
-/* What came becomes that acknowledgement. A TC action, or TBG_TRIED. */
-static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
-					  struct tbg_scratch *s,
-					  const struct tbg_tell *tell)
-{
-	if (bpf_skb_change_tail(skb, s->pkt.l4 + (s->reply.ts ? 32 : 20), 0))
-		return TC_ACT_SHOT;
-	if (tbg_tell_heads(skb, s, tell))
-		return TC_ACT_SHOT;
-	return TBG_TRIED;
-}
-
-/*
- * skb as it is, in once more, marked for tbg_ingress_note(). A clone that comes in
- * directly loses its route, and between addresses of this machine is a martian then: on
- * lo it leaves instead, which keeps the route, and tbg_egress marks it.
- */
-static __always_inline void tbg_tell_clone(struct __sk_buff *skb)
-{
-	__u32 mark = skb->mark;
-
-	if (skb->ifindex != TBG_LO) {
-		tbg_send_clone(skb, BPF_F_INGRESS);
-		return;
-	}
-	skb->mark = TBG_MARK_TELL;
-	bpf_clone_redirect(skb, skb->ifindex, 0);
-	skb->mark = mark;
-}
-
-/*
- * Tells the socket of a window that it would not believe, by the acknowledgement
- * that may follow the segment in s->pkt: with a number new to snd_wl1, and without
- * an answer. It comes in as a clone, while the segment goes on, and perhaps behind
- * more of the client's: those say what their window is, and the socket would answer
- * a number that is past, so its mark tells it. What stands behind its headers, the
- * segment's payload, is padding to IP. False: the segment is lost.
- */
-static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
-						      struct tbg_scratch *s,
-						      struct tbg_flow *f)
-{
-	__u32 now_ms = tbg_now_ms();
-	struct tbg_reply *r = &s->reply;
-	struct tbg_pkt *p = &s->pkt;
-	__u64 len = p->payload - p->l3;
-	struct tbg_tell tell = { .ack = p->ack };
-	int soft;
-
-	tell.seq = p->seq + p->payload_len + !!(p->tcp_flags & TBG_TCP_FIN);
-	if (p->odd || p->ae || f->flags & TBG_FLOW_CLOSED ||
-	    (p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK ||
-	    (f->flags & TBG_FLOW_TS && !p->timed))
-		return true;
-	soft = tbg_segment_check(skb, s);
-	TBG_BOUND(len, TBG_HEADS_MAX, return true);
-	if (soft < 0 || bpf_skb_load_bytes(skb, p->l3, s->heads, len))
-		return true;
-	/* growing clears CHECKSUM_COMPLETE, which is the sum of other bytes soon */
-	if (soft && bpf_skb_change_tail(skb, skb->len + 1, 0))
-		return true;
-	__builtin_memset(r, 0, sizeof(*r));
-	bpf_spin_lock(&f->lock);
-	tbg_reply_flow(r, f, now_ms);
-	f->heard = tbg_window_left(f, p);
-	bpf_spin_unlock(&f->lock);
-	if (!tbg_tell_heads(skb, s, &tell))
-		tbg_tell_clone(skb);
-	if (soft && bpf_skb_change_tail(skb, skb->len - 1, 0))
-		return false;
-	return !bpf_skb_store_bytes(skb, p->l3, s->heads, len, 0);
 }
 
 /* The way to the stack: note, translate, count. */
