@@ -187,10 +187,11 @@ def t_promtool_has_nothing_to_say_of_the_rules():
 
 
 def t_ten_thousand_hosts_are_256_series():
-    hosts = "".join(f'host "h{i}.example" {{\n root = "{{root}}"\n}}\n' for i in range(10000))
+    nr = 1000 if daemon.SANITIZER else 10000            # a start of a minute there
+    hosts = "".join(f'host "h{i}.example" {{\n root = "{{root}}"\n}}\n' for i in range(nr))
     with conf.Conf(hosts) as d:
         d.write("a", b"a")
-        for i in (0, 254, 255, 9999):
+        for i in (0, 254, 255, nr - 1):
             mixed(d.address, f"h{i}.example", 1)
         m = metrics(d)["toboggan_requests_total"]
         names = {dict(k)["host"] for k in m}
