@@ -79,6 +79,10 @@ def why_off(tier, why):
     return f"{tier} is off: {why}"
 
 
+NOBODY = 65534
+AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+
+
 def folder_with_root():
     """A new folder for options() and what they name; the caller removes it."""
     ret = tempfile.mkdtemp(prefix="tbg-")

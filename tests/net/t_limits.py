@@ -575,7 +575,7 @@ def t_little_descriptors_from_the_start():
     if os.geteuid():
         raise ktap.Skip("not root: nobody else to become")
     d = daemon.Daemon("--wire", "off", "--connections-max", "1000", "--header-timeout", "1s", prefix=[
-        "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--nofile=300:300"])
+        *daemon.AS_NOBODY, "prlimit", "--nofile=300:300"])
     os.chown(d.folder, 65534, 65534)
     d.write("a.txt", b"a text\n")
     with d:

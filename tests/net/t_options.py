@@ -22,7 +22,6 @@ import daemon
 import ktap
 import talk
 
-NOBODY = 65534
 TOOL = os.path.join(ktap.BUILD, "toboggan")
 FORBID = os.path.join(ktap.BUILD, "tests/net/forbid")
 folder = ""             # of all that the tests make
@@ -156,7 +155,7 @@ def t_configuration_that_cannot_be_read():
         f.write('root = "/tmp"\n')
     os.chmod(path, 0)
     if not os.geteuid():
-        fails(2, [path, "Permission denied"], "--config", path, prefix=become())
+        fails(2, [path, "Permission denied"], "--config", path, prefix=list(daemon.AS_NOBODY))
 
 
 def t_words_that_are_no_options():
@@ -317,7 +316,7 @@ def t_check_is_for_who_checks():
     conf = os.path.join(folder, "whose.conf")
     own = os.path.join(folder, "own")
     os.makedirs(own)
-    os.chown(own, NOBODY, NOBODY)
+    os.chown(own, daemon.NOBODY, daemon.NOBODY)
     for name, path, good in (("access-log", "file", False), ("access-log", "new.log", False), ("access-log", "own/x", True),
                              ("control", "c.sock", False), ("control", "new/c.sock", False), ("control", "own/x", True),
                              ("control", "own/new/c.sock", True)):
@@ -328,9 +327,9 @@ def t_check_is_for_who_checks():
                 f.write(f'control = "{own}/c.sock"\n')
         assert run("--check", conf, "--listen", "127.0.0.1:0").returncode == 0, path
         if good:
-            assert run("--check", conf, "--listen", "127.0.0.1:0", prefix=become()).returncode == 0, path
+            assert run("--check", conf, "--listen", "127.0.0.1:0", prefix=list(daemon.AS_NOBODY)).returncode == 0, path
         else:
-            fails(2, [f'{conf}:3: {name} "{path}": Permission denied; expected '], "--check", conf, prefix=become())
+            fails(2, [f'{conf}:3: {name} "{path}": Permission denied; expected '], "--check", conf, prefix=list(daemon.AS_NOBODY))
 
 
 def t_inotify_that_is_used_up_is_named():
@@ -372,9 +371,9 @@ def t_a_port_that_needs_a_privilege_names_it():
         assert int(f.read()) > 80
     own = os.path.join(folder, "port")
     os.makedirs(own)
-    os.chown(own, NOBODY, NOBODY)
+    os.chown(own, daemon.NOBODY, daemon.NOBODY)
     fails(1, ["127.0.0.1:80", "Permission denied", "CAP_NET_BIND_SERVICE"],
-          *base(listen="127.0.0.1:80", control=own + "/c.sock"), prefix=become())
+          *base(listen="127.0.0.1:80", control=own + "/c.sock"), prefix=list(daemon.AS_NOBODY))
 
 
 def t_port_that_is_taken():
@@ -472,15 +471,11 @@ def t_a_crash_writes_what_the_workers_did_last():
         assert any("toboggand: signal 11, a fault in the daemon" in x for x in d.lines), d.lines
 
 
-def become():
-    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-
-
 def daemon_of_nobody(*options):
     if os.geteuid():
         return daemon.Daemon(*options)
-    d = daemon.Daemon(*options, prefix=become())
-    os.chown(d.folder, NOBODY, NOBODY)
+    d = daemon.Daemon(*options, prefix=list(daemon.AS_NOBODY))
+    os.chown(d.folder, daemon.NOBODY, daemon.NOBODY)
     return d
 
 
@@ -537,7 +532,7 @@ def t_without_privilege_it_is_the_same_server():
         serves(d, "--tiers user")
     if not os.geteuid():
         fails(1, ["root", "--user"], *base(user="root", control=f"/tmp/tbg-none-{os.getpid()}"),
-              prefix=become())
+              prefix=list(daemon.AS_NOBODY))
 
 
 def t_root_on_a_way_that_is_closed_to_the_user_is_told():
@@ -558,119 +553,6 @@ def t_root_on_a_way_that_is_closed_to_the_user_is_told():
                 time.sleep(0.2)
                 lines = [x for x in d.lines if f'root "{folder}/site"' in x]
                 assert len(lines) == told, d.lines
-
-
-def default_control(**env):
-    """The daemon of an ordinary user, without --control: its first line, and the process."""
-    words = [f"{k}={v}" for k, v in env.items()]
-    d = subprocess.Popen([*([] if os.geteuid() else become()), "env", "-u", "XDG_RUNTIME_DIR", *words,
-                          daemon.BINARY, *base(control=None)], stderr=subprocess.PIPE, text=True)
-    return d, next((x for x in d.stderr if x.startswith("ready ") or "--control" in x), "")
-
-
-def t_default_control_socket_of_an_ordinary_user_is_the_manual_s():
-    for name in ("toboggand.8.rst", "toboggan.1.rst"):
-        with open(os.path.join(ktap.ROOT, "Documentation", name), encoding="utf-8") as f:
-            manual = f.read()
-        assert "*$XDG_RUNTIME_DIR/toboggan.sock*" in manual and "*/run/user/UID/toboggan.sock*" in manual, name
-    own = os.path.join(folder, "runtime")
-    os.mkdir(own)
-    os.chown(own, os.geteuid() or NOBODY, -1)
-    d, line = default_control(XDG_RUNTIME_DIR=own)
-    try:
-        assert line.startswith("ready "), line
-        assert stat.S_ISSOCK(os.stat(f"{own}/toboggan.sock").st_mode)
-    finally:
-        d.terminate()
-        assert d.wait(client.WAIT_S) == 0
-
-
-def t_default_control_socket_is_in_no_folder_of_others():
-    """Whoever is first there would have the name, or what stands for it."""
-    if os.path.isdir(f"/run/user/{os.geteuid() or NOBODY}"):
-        raise ktap.Skip("the user has a folder in /run/user")
-    shared = os.path.join(folder, "shared")
-    os.mkdir(shared)
-    os.chmod(shared, 0o1777)
-    for env in ({}, {"XDG_RUNTIME_DIR": shared}, {"XDG_RUNTIME_DIR": "/tmp"}):
-        d, line = default_control(**env)
-        assert "--control: missing" in line, line
-        assert d.wait(client.WAIT_S) == 2
-    assert not os.listdir(shared)
-
-
-KEPT = 1 << 12 | 1 << 39 | 1 << 2        # NET_ADMIN, BPF: to leave nothing behind; DAC_READ_SEARCH: to reload
-
-
-def status_of(task):
-    with open(task + "/status", encoding="ascii") as f:
-        return dict(x.rstrip("\n").split(":\t", 1) for x in f if ":\t" in x)
-
-
-def dropped(d, uid=None):
-    """As soon as it is ready: every thread, the log's and those of the kernel's pool too."""
-    tasks = {t: status_of(f"/proc/{d.pid}/task/{t}") for t in os.listdir(f"/proc/{d.pid}/task")}
-    for task, fields in tasks.items():
-        ids = fields["Uid"].split() + fields["Gid"].split()
-        if uid is None:
-            assert "0" not in ids, fields
-        else:
-            assert set(ids) == {str(uid)}, fields
-        assert not fields["Groups"].split(), fields
-        assert fields["NoNewPrivs"] == "1", fields
-        assert fields["Seccomp"] == "2", fields
-        for name in ("CapEff", "CapInh", "CapAmb"):
-            assert int(fields[name], 16) == 0, (name, fields)
-        # the main thread may take back what it needs to detach; no other can
-        assert int(fields["CapPrm"], 16) & ~(KEPT if task == str(d.pid) else 0) == 0, fields
-    return [fields["Name"] for fields in tasks.values()]
-
-
-def t_root_is_dropped_by_every_thread():
-    daemon.not_sanitized("rights of a thread that is the sanitizer's", "tsan")
-    if os.geteuid():
-        raise ktap.Skip("not root: nothing to drop")
-    log = os.path.join(folder, "access.log")
-    for make, uid in ((lambda *x: daemon.Daemon("--wire", "off", *x).start(), None),
-                      (client.start_wire, None),
-                      (lambda *x: daemon.Daemon("--wire", "off", "--user", "nobody", *x).start(), NOBODY),
-                      (lambda *x: daemon.Daemon("--wire", "off", "--user", "root", *x).start(), 0),
-                      (lambda *x: client.start_wire("--user", "root", *x), 0)):
-        try:
-            d = make("--access-log", log, "--workers", "2")
-        except ktap.Skip as why:
-            ktap.note(why)
-            continue
-        try:
-            names = dropped(d, uid)
-            assert sum(x.startswith("tbg/") for x in names) == 2 and "tbg-log" in names, names
-            d.write("a.txt", b"a\n")
-            with client.Client(d.address) as c:
-                assert c.get("/a.txt").body == b"a\n"
-            dropped(d, uid)
-            st = os.stat(d.control)
-            assert stat.S_ISSOCK(st.st_mode) and stat.S_IMODE(st.st_mode) == 0o600, oct(st.st_mode)
-        finally:
-            assert d.stop() == 0
-            assert not os.path.exists(d.control)
-            with open(log, encoding="ascii") as f:
-                assert '"GET /a.txt HTTP/1.1" 200 2' in f.read()
-            os.unlink(log)
-
-
-def t_capabilities_of_others_are_dropped_too():
-    """Started with capabilities by who is not root."""
-    daemon.not_sanitized("rights of a thread that is the sanitizer's", "tsan")
-    if os.geteuid():
-        raise ktap.Skip("not root: no capabilities to give")
-    words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
-             "--inh-caps=+net_admin,+bpf,+dac_override,+net_bind_service",
-             "--ambient-caps=+net_admin,+bpf,+dac_override,+net_bind_service"]
-    d = daemon.Daemon("--wire", "off", prefix=words)
-    os.chown(d.folder, NOBODY, NOBODY)
-    d.options += ["--access-log", os.path.join(d.folder, "log")]
-    with d:
-        assert "tbg-log" in dropped(d, NOBODY)
 
 
 if __name__ == "__main__":

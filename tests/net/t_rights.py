@@ -17,7 +17,7 @@ from origin import ask              # noqa: E402
 NOBODY = 65534
 TEXT = 'root = "{root}"\nlocation "/cgi/" { cgi = "{folder}/programs" }\n'
 CAPS = "+net_admin,+bpf,+dac_override,+net_bind_service,+perfmon"
-AMBIENT = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
+AMBIENT = [*daemon.AS_NOBODY,
            f"--inh-caps={CAPS}", f"--ambient-caps={CAPS}"]
 
 

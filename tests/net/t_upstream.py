@@ -64,8 +64,7 @@ def t_needs_neither_root_nor_a_folder():
     with origin.Origin() as up:
         up.on("/", reply(200, b"unprivileged"))
         sock = f"/tmp/tbg-{os.getpid()}.sock"
-        p = daemon.Daemon("--upstream", up.url, "--user", "nobody", prefix=(
-            "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
+        p = daemon.Daemon("--upstream", up.url, "--user", "nobody", prefix=daemon.AS_NOBODY)
         p.control = sock
         with p:
             assert ask(p.address, "GET", "/").body == b"unprivileged"
