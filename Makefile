@@ -94,7 +94,7 @@ check-unit: all			## unit tests and short fuzzing, no root needed
 check-net: all			## BPF and network tests on this kernel
 	$(Q)$(MAKE) -C tests all
 	$(Q)tests/run bpf net http
-# In under five minutes on two cores: only what these suites are made of is built.
+# Only what these suites are made of is built: five minutes of two cores are the budget.
 suites_vm = $(sort $(foreach word,$(or $(SUITES),bpf net),$(firstword $(subst /, ,$(word)))))
 check-vm:			## bpf and wire in VMs, on three of Debian's kernels
 	$(Q)$(MAKE) $(jobs) all
