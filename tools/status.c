@@ -76,6 +76,9 @@ static void status_late(const json_t *a)
 	printf("             SYNs are answered by %s: ", text_of(late, "syns"));
 	print_safe(text_of(late, "syns_why"), 0);
 	putchar('\n');
+	if (number_of(late, "refused"))
+		printf("             %lld segments handed over were dropped by the firewall\n",
+		       number_of(late, "refused"));
 }
 
 static void status_sock(const json_t *a)

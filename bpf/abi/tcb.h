@@ -74,9 +74,16 @@ struct tbg_tcb {
 	__u16 mac[3];		/* where its segments come from */
 	__u16 own[3];		/* and the interface's own address in them */
 	__u16 vlan;		/* TCI of a tag that they have in the frame; 0: none */
-	__u16 pad;
+	__u8 fails;		/* HANDED: times that the kernel has lost a plain segment */
+	__u8 tried;		/* HANDED: TBG_HAND_* of the last one */
 	struct tbg_exchange last;
 };
+
+#define TBG_HAND_PLAIN	0x01	/* nothing about it that the kernel could drop it for */
+#define TBG_HAND_KNOWN	0x02	/* conntrack took it for one of an established connection */
+
+/* The client's request, sent again so often without a socket: the connection is reset. */
+#define TBG_HAND_TRIES	5
 
 /*
  * What a listener offers in a SYN-ACK, learned of the kernel's own half-open requests:

@@ -186,14 +186,25 @@ pass:
 	return TBG_PASS;
 }
 
+/* A connection that nobody can go on with. */
+static __always_inline int tbg_hand_reset(struct __sk_buff *skb, struct tbg_scratch *s,
+					  const struct tbg_tcb_key *key,
+					  struct tbg_tcb *f)
+{
+	tbg_count(TBG_WHY_HAND_LOST);
+	return tbg_tcb_reset(skb, s, key, f);
+}
+
 /* A segment of a connection that the kernel may have a socket for; or TBG_NOT_YET. */
 static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scratch *s,
 					 const struct tbg_tcb_key *key,
 					 struct tbg_tcb *f)
 {
 	if (f->state == TBG_TCB_HANDED) {
-		int act = tbg_handed(skb, &s->pkt, key, f);
+		int act = tbg_handed(skb, s, key, f);
 
+		if (act == TBG_HAND_RESET)
+			return tbg_hand_reset(skb, s, key, f);
 		return act == TBG_NOT_YET ? tbg_on_socket(skb, s, f) : act;
 	}
 	if (f->state != TBG_TCB_GIVING)

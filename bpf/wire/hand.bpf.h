@@ -27,10 +27,32 @@ struct sock___wire {
 	struct sock_common___wire __sk_common;
 };
 
-/* net/netfilter/nf_conntrack_bpf.c */
+struct sock___backlog {
+	__u32 sk_ack_backlog, sk_max_ack_backlog;
+} __attribute__((preserve_access_index));
+
+/* include/net/netfilter/nf_conntrack.h, as far as it is read here */
+struct ip_ct_tcp_state___wire {
+	__u8 flags;
+} __attribute__((preserve_access_index));
+
+struct ip_ct_tcp___wire {
+	struct ip_ct_tcp_state___wire seen[2];
+	__u8 state;
+} __attribute__((preserve_access_index));
+
+union nf_conntrack_proto___wire {
+	struct ip_ct_tcp___wire tcp;
+} __attribute__((preserve_access_index));
+
 struct nf_conn___wire {
 	unsigned long status;
-};
+	union nf_conntrack_proto___wire proto;
+} __attribute__((preserve_access_index));
+
+/* include/uapi/linux/netfilter/nf_conntrack_tcp.h */
+#define TBG_TRACK_ESTABLISHED	3
+#define TBG_TRACK_LIBERAL	0x08
 
 struct bpf_ct_opts___wire {
 	__s32 netns_id, error;
@@ -48,6 +70,7 @@ extern void bpf_ct_release(struct nf_conn___wire *ct) __ksym __weak;
 const volatile __u32 tbg_conntrack = 0;
 
 #define TBG_NOT_YET 1000		/* no TC action: the segment is to be looked at further */
+#define TBG_HAND_RESET 1001	/* nor is this: the connection is to be reset */
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk,
 				   struct bpf_tcp_req_attrs___wire *attrs,
@@ -59,9 +82,18 @@ static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key)
 	bpf_map_delete_elem(&tbg_tcbs, key);
 }
 
+/* Whether conntrack takes any number of the connection for valid, as it was taken up late. */
+static __always_inline bool tbg_track_fits(const struct nf_conn___wire *ct)
+{
+	return BPF_CORE_READ(ct, proto.tcp.state) == TBG_TRACK_ESTABLISHED &&
+	       BPF_CORE_READ(ct, proto.tcp.seen[0].flags) &
+	       BPF_CORE_READ(ct, proto.tcp.seen[1].flags) & TBG_TRACK_LIBERAL;
+}
+
 /*
  * conntrack has not seen what wire has sent, and calls a segment of a connection that it
- * knows by old numbers invalid; one that it does not know, it takes up in its middle.
+ * knows by old numbers invalid; one that it does not know, it takes up in its middle. 1: it
+ * knows it so already.
  */
 static __attribute__((noinline)) int tbg_track_forget(struct __sk_buff *skb,
 						      const struct tbg_pkt *p)
@@ -70,6 +102,7 @@ static __attribute__((noinline)) int tbg_track_forget(struct __sk_buff *skb,
 					   .l4proto = IPPROTO_TCP };
 	struct bpf_sock_tuple tuple = {};
 	struct nf_conn___wire *ct;
+	int fits;
 
 	if (!tbg_conntrack)
 		return 0;
@@ -88,10 +121,12 @@ static __attribute__((noinline)) int tbg_track_forget(struct __sk_buff *skb,
 	}
 	if (!ct)
 		return 0;
+	fits = tbg_track_fits(ct);
 	/* over at once: who looks it up next removes it */
-	bpf_ct_change_timeout(ct, 0);
+	if (!fits)
+		bpf_ct_change_timeout(ct, 0);
 	bpf_ct_release(ct);
-	return 1;
+	return fits;
 }
 
 /* What the kernel is told of the connection, under its lock. */
@@ -132,6 +167,14 @@ static __always_inline void tbg_ack_raise(struct __sk_buff *skb, const struct tb
 	bpf_skb_store_bytes(skb, p->l4 + 14, &is, 2, 0);
 }
 
+/* The daemon is to look at it. */
+static __always_inline void tbg_hand_tell(const struct tbg_tcb_key *key)
+{
+	__u32 one = 1;
+
+	bpf_map_update_elem(&tbg_stuck, key, &one, BPF_ANY);
+}
+
 /*
  * Hands over with the segment in p, which begins with the client's next byte. A TC
  * action. Another socket may be there already: ours of a moment ago.
@@ -145,6 +188,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct bpf_sock *sk;
 	__u32 now_ms = tbg_now_ms(), one = 1;
 	bool held, first, stays;
+	__u8 tried = tbg_is_plain(f, p) && !p->odd ? TBG_HAND_PLAIN : 0;
 	int err = -1;
 
 	bpf_spin_lock(&f->lock);
@@ -160,7 +204,14 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		return TBG_PASS;	/* nobody listens: a reset */
 	}
 	if (sk->state != BPF_TCP_LISTEN && !held) {
+		/* the reset that was to withdraw it has not reached it; its numbers are old */
+		bool old = sk->state == BPF_TCP_NEW_SYN_RECV && f->answers;
+
 		bpf_sk_release(sk);
+		if (old) {
+			tbg_hand_tell(key);
+			return TBG_HAND_RESET;
+		}
 		tbg_tcb_forget(key);
 		return TBG_PASS;
 	}
@@ -168,7 +219,8 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
 	if (!stays) {
 		tbg_ack_raise(skb, p, f);
-		tbg_track_forget(skb, p);
+		if (tbg_track_forget(skb, p))
+			tried |= TBG_HAND_KNOWN;
 	}
 	if (!stays && tp)
 		err = bpf_sk_assign_tcp_reqsk(skb, (struct sock___wire *)tp, &a, sizeof(a));
@@ -182,6 +234,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	f->flags &= ~TBG_TCB_HELD;
 	f->seen_ms = now_ms;
 	f->acked = tbg_seq_max(f->acked, p->ack);
+	f->tried = tried;
 	bpf_spin_unlock(&f->lock);
 	/* the socket acknowledges the request: its client does not send it again */
 	if (p->ack != f->snd_nxt)
@@ -191,16 +244,47 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	return TBG_PASS;
 }
 
+/* Whether the listener takes no more connections, or nearly none, for now. */
+static __always_inline bool tbg_is_full(struct bpf_sock *sk)
+{
+	struct sock___backlog *b = (void *)bpf_skc_to_tcp_sock(sk);
+
+	return !b || 2 * BPF_CORE_READ(b, sk_ack_backlog) >= BPF_CORE_READ(b, sk_max_ack_backlog);
+}
+
+/*
+ * The client has sent again what the kernel lost, though there was room: it will lose
+ * that, too, unless the daemon helps. True: there is no more to be hoped for.
+ */
+static __attribute__((noinline)) int tbg_hand_failed(struct __sk_buff *skb,
+						     struct tbg_scratch *s,
+						     const struct tbg_tcb_key *key,
+						     struct tbg_tcb *f)
+{
+	__u32 fails;
+
+	if (!s || !f || !key)
+		return 0;
+	if (!(f->tried & TBG_HAND_PLAIN) || !tbg_segment_sound(skb, s))
+		return 0;
+	bpf_spin_lock(&f->lock);
+	fails = ++f->fails;
+	bpf_spin_unlock(&f->lock);
+	tbg_hand_tell(key);
+	return fails >= TBG_HAND_TRIES;
+}
+
 /*
  * A segment of a connection that was handed over: TBG_NOT_YET once its socket is there.
  * Where none came to be, the accept queue was full: it is tried again.
  */
-static __always_inline int tbg_handed(struct __sk_buff *skb, const struct tbg_pkt *p,
+static __always_inline int tbg_handed(struct __sk_buff *skb, struct tbg_scratch *s,
 				      const struct tbg_tcb_key *key,
 				      struct tbg_tcb *f)
 {
+	const struct tbg_pkt *p = &s->pkt;
 	struct bpf_sock *sk;
-	bool there;
+	bool there, full;
 
 	sk = tbg_socket_find(skb, &p->key, p->v6);
 	if (!sk) {
@@ -209,6 +293,7 @@ static __always_inline int tbg_handed(struct __sk_buff *skb, const struct tbg_pk
 		return TBG_PASS;
 	}
 	there = sk->state != BPF_TCP_LISTEN;
+	full = !there && tbg_is_full(sk);
 	bpf_sk_release(sk);
 	if (there)
 		return TBG_NOT_YET;
@@ -225,6 +310,8 @@ static __always_inline int tbg_handed(struct __sk_buff *skb, const struct tbg_pk
 		return TC_ACT_SHOT;
 	}
 	tbg_count(TBG_WHY_HAND_FAIL);
+	if (!full && tbg_hand_failed(skb, s, key, f))
+		return TBG_HAND_RESET;
 	return tbg_hand_over(skb, p, key, f);
 }
 

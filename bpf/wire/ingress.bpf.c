@@ -271,6 +271,8 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 		why = -act;
 	}
 	act = tbg_hand_over(skb, p, key, f);
+	if (act == TBG_HAND_RESET)
+		return tbg_hand_reset(skb, s, key, f);
 	if (act == TBG_PASS)
 		tbg_count(why);
 	return act;

@@ -48,6 +48,18 @@ struct {
 	__type(value, __u32);
 } tbg_dues SEC(".maps");
 
+/*
+ * Connections that were handed over, and whose segment did not come to be a socket: a
+ * firewall drops what conntrack has not seen begin. Writer: BPF; the daemon takes them
+ * out, and has conntrack know them. Full: those are reset in the end.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct tbg_tcb_key);
+	__type(value, __u32);
+} tbg_stuck SEC(".maps");
+
 static __always_inline void tbg_tcb_key_of(struct __sk_buff *skb,
 					   const struct tbg_knob *knob,
 					   const struct tbg_pkt *p,

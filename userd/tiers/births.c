@@ -20,6 +20,8 @@
 #include "abi/knob.h"
 #include "tiers/netlink.h"
 
+#define REFUSED_MAX 3		/* hand-overs that fail in a row */
+
 static const char *const table_files[2] = {
 	"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names",
 };
@@ -65,7 +67,21 @@ struct chains {
 
 static void chains_begin(void *arg)
 {
-	((struct chains *)arg)->filter = false;
+	struct chains *c = arg;
+
+	c->filter = c->b->nats = false;
+}
+
+/*
+ * NAT at input compares the port of a packet with that of the request that came with it,
+ * which bpf_sk_assign_tcp_reqsk() leaves as memory happens to have it, and lets go of the
+ * request where they differ (nf_nat_ipv4_local_in): no socket is made, the client is reset.
+ */
+static void nat_found(struct tbg_births *b, const char *whose, const char *name)
+{
+	snprintf(b->why, sizeof(b->why),
+		 "%s has NAT (table %.40s), which loses sockets that are made late", whose, name);
+	b->nats = true;
 }
 
 static const char *text_of(const struct nlattr *a)
@@ -80,8 +96,15 @@ static int chain_look(const struct nlmsghdr *h, void *arg)
 	struct chains *c = arg;
 	const char *where = NULL;
 
-	if (!hook)			/* no base chain */
+	if (!hook || c->b->nats)	/* no base chain */
 		return MNL_CB_OK;
+	/* whatever its hook: with one come all four of them */
+	if (!strcmp(text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_TYPE)), "nat")) {
+		c->filter = true;
+		nat_found(c->b, "nftables",
+			  text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_TABLE)));
+		return MNL_CB_OK;
+	}
 	mnl_attr_for_each_nested(a, hook)
 		if (mnl_attr_get_type(a) == NFTA_HOOK_HOOKNUM &&
 		    mnl_attr_validate(a, MNL_TYPE_U32) >= 0)
@@ -140,8 +163,10 @@ static bool tables_filter(struct tbg_births *b, int i)
 		return true;
 	}
 	names[n] = 0;
+	if (!strncmp(names, "nat\n", 4) || strstr(names, "\nnat\n"))
+		nat_found(b, "iptables", "nat");
 	names[strcspn(names, "\n")] = 0;
-	if (n)
+	if (n && !b->nats)
 		snprintf(b->why, sizeof(b->why), "iptables has the table %s (%s)", names,
 			 i ? "IPv6" : "IPv4");
 	return n;
@@ -191,8 +216,13 @@ bool tbg_births_look(struct tbg_births *b)
 	bool filters;
 
 	b->why[0] = 0;
-	filters = nft_filters(b) || tables_filter(b, 0) || tables_filter(b, 1);
-	if (b->wanted != TBG_WANTED_AUTO) {
+	b->nats = false;
+	filters = nft_filters(b);
+	for (int i = 0; i < 2 && !b->nats; i++)
+		filters |= tables_filter(b, i);
+	if (b->nats)
+		b->mode = TBG_BIRTHS_NONE;
+	else if (b->wanted != TBG_WANTED_AUTO) {
 		b->mode = b->wanted == TBG_WANTED_WIRE ? TBG_BIRTHS_WIRE : TBG_BIRTHS_KERNEL;
 		strcpy(b->why, "as --births says");
 	} else {
@@ -200,9 +230,21 @@ bool tbg_births_look(struct tbg_births *b)
 		if (!filters)
 			strcpy(b->why, "netfilter has no chain that could refuse a client");
 	}
-	if (filters)
+	b->filters = filters;
+	if (filters && !b->nats)
 		conntrack_ask(b);
+	if (b->row >= REFUSED_MAX) {
+		b->mode = TBG_BIRTHS_NONE;
+		strcpy(b->why, "the firewall drops segments of connections that conntrack has not seen begin");
+	}
 	return b->mode != was;
+}
+
+void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well)
+{
+	b->refused += nr;
+	if (b->row < REFUSED_MAX)
+		b->row = well ? 0 : b->row + nr;
 }
 
 void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets)
@@ -213,9 +255,13 @@ void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool f
 	tbg_births_look(b);
 }
 
-bool tbg_births_news(const struct tbg_births *b)
+bool tbg_births_news(struct tbg_births *b)
 {
-	return b->nft && tbg_netlink_drain(b->nft);
+	bool ret = b->nft && tbg_netlink_drain(b->nft);
+
+	if (ret)
+		b->row = 0;
+	return ret;
 }
 
 void tbg_births_close(struct tbg_births *b)

@@ -33,6 +33,10 @@ struct tbg_births {
 	int nft_err;		/* why not */
 	int tables[2];		/* what iptables-legacy has, IPv4 and IPv6; or -1 */
 	uint32_t mode;		/* TBG_BIRTHS_* of abi/knob.h */
+	bool filters;		/* netfilter has a chain that could refuse a client */
+	bool nats;		/* or one that translates addresses */
+	unsigned int refused;	/* hand-overs whose segment a chain has dropped, ever, */
+	unsigned int row;	/* and those with none in between that went well */
 	char why[160];
 };
 
@@ -47,7 +51,14 @@ void tbg_births_close(struct tbg_births *b);
 const char *tbg_births_text(const struct tbg_births *b);
 
 /* Whether nftables has changed since it was last asked so. */
-bool tbg_births_news(const struct tbg_births *b);
+bool tbg_births_news(struct tbg_births *b);
+
+/*
+ * So many hand-overs have failed because netfilter drops what has not begun before its
+ * eyes; well: one has not, since the last call. After a few in a row, connections are the
+ * kernel's until nftables changes.
+ */
+void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well);
 
 /* Asks again; true: mode is another now. Needs CAP_NET_ADMIN. */
 bool tbg_births_look(struct tbg_births *b);

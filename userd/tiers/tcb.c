@@ -24,10 +24,11 @@
 #define TBG_READ_BATCH 4096	/* connections read by one system call */
 #define TBG_DUES_BATCH 256
 
-int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int push_fd)
+int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int stuck_fd, int push_fd)
 {
 	*t = (struct tbg_tcbs){
-		.tcbs_fd = tcbs_fd, .dues_fd = dues_fd, .push_fd = push_fd,
+		.tcbs_fd = tcbs_fd, .dues_fd = dues_fd, .stuck_fd = stuck_fd,
+		.push_fd = push_fd,
 		.idle_ms = 60000, .header_ms = 60000,
 	};
 	return 0;
@@ -215,6 +216,7 @@ bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_
 	tcb.lock = (struct bpf_spin_lock){ 0 };
 	tcb.state = TBG_TCB_GIVING;
 	tcb.undone = 0;
+	tcb.fails = 0;
 	if (len > TBG_REQ_MAX || !is_forgotten(t, &k->key) || !repair(fd, true))
 		return false;
 	/* from here on segments to the socket undo it */
@@ -291,6 +293,17 @@ void tbg_tcbs_again(struct tbg_tcbs *t, uint64_t now_ns)
 		if (due_look(t, &t->due[i], now_ms))
 			t->due[kept++] = t->due[i];
 	t->due_nr = kept;
+}
+
+unsigned int tbg_tcbs_stuck(const struct tbg_tcbs *t, struct tbg_tcb_key *ret, unsigned int nr)
+{
+	unsigned int found = 0;
+
+	/* one by one: there are none, or few */
+	while (found < nr && !bpf_map_get_next_key(t->stuck_fd, NULL, &ret[found]) &&
+	       !bpf_map_delete_elem(t->stuck_fd, &ret[found]))
+		found++;
+	return found;
 }
 
 void tbg_tcbs_read(const struct tbg_tcbs *t,

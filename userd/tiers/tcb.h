@@ -22,7 +22,7 @@
 #define TBG_TCB_FIN_MS	1000
 
 struct tbg_tcbs {
-	int tcbs_fd, dues_fd;
+	int tcbs_fd, dues_fd, stuck_fd;
 	int push_fd;		/* the program tbg_push */
 	uint32_t vrfs;		/* 1: some interface is in a VRF */
 	unsigned int idle_ms, header_ms;
@@ -32,7 +32,7 @@ struct tbg_tcbs {
 	unsigned int open_nr;	/* of them, those not closed on both sides */
 };
 
-int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int push_fd);
+int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int stuck_fd, int push_fd);
 void tbg_tcbs_close(struct tbg_tcbs *t);
 
 /* A connection that was wire's, and may be again. */
@@ -64,6 +64,12 @@ bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_
 
 /* Bytes of wire's last reply on *t that the client has not acknowledged. */
 uint32_t tbg_tcb_owed(const struct tbg_tcb *t);
+
+/*
+ * Takes out at most nr connections whose hand-over has failed, since the last call: how
+ * many.
+ */
+unsigned int tbg_tcbs_stuck(const struct tbg_tcbs *t, struct tbg_tcb_key *ret, unsigned int nr);
 
 /* Sends again what is overdue; several times a second, by one thread. */
 void tbg_tcbs_again(struct tbg_tcbs *t, uint64_t now_ns);

@@ -9,6 +9,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,11 +36,13 @@
 #include "os/privilege.h"
 #include "os/message.h"
 #include "tiers/tcb.h"
+#include "tiers/track.h"
 
 TBG_DIRECT_OPEN(translate)
 
 /* Short, so that the advice behind it is not cut off. */
 #define LOAD_LOG_LEN 96
+#define STUCK_MAX 64	/* connections that conntrack is told of at a time */
 #define TBG_SWEEP_NS (2 * 1000000000ull)
 
 struct tbg_wire {
@@ -57,6 +60,7 @@ struct tbg_wire {
 	bool flows_open, late_sockets;
 	enum tbg_births_wanted births_wanted;
 	struct tbg_births births;
+	atomic_bool handed_well;	/* a hand-over, since the control thread has looked */
 	char *wanted;			/* as --wire says */
 	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
 	unsigned int listeners_nr;
@@ -215,6 +219,7 @@ static int flows_open(struct tbg_wire *w)
 	if (w->own)
 		return tbg_tcbs_open(&w->tcbs, bpf_map__fd(w->own->maps.tbg_tcbs),
 				     bpf_map__fd(w->own->maps.tbg_dues),
+				     bpf_map__fd(w->own->maps.tbg_stuck),
 				     bpf_program__fd(w->own->progs.tbg_push));
 	w->flows = (struct tbg_flows){
 		.flows_fd = bpf_map__fd(w->bpf->maps.tbg_flows),
@@ -509,6 +514,25 @@ static void births_look(struct tbg_wire *w)
 		   w->births.why);
 }
 
+/*
+ * Connections that the firewall let begin, and whose segments it drops now that they come
+ * to the kernel: conntrack is to know them, before the client sends the next time.
+ */
+static void stuck_help(struct tbg_wire *w)
+{
+	struct tbg_tcb_key keys[STUCK_MAX];
+	unsigned int nr = tbg_tcbs_stuck(&w->tcbs, keys, STUCK_MAX);
+
+	if (!nr)
+		return;
+	tbg_privilege_raise();
+	for (unsigned int i = 0; i < nr; i++)
+		tbg_track_establish(&keys[i].ends);	/* else it is reset after a while */
+	tbg_privilege_lower();
+	tbg_births_refused(&w->births, nr, atomic_exchange(&w->handed_well, false));
+	births_look(w);
+}
+
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 {
 	tbg_guard_tick(&w->guard);
@@ -536,6 +560,8 @@ int tbg_wire_news_fd(const struct tbg_wire *w)
 void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
 {
 	tbg_interfaces_news(&w->on, now_ns);
+	if (w->own && w->births.filters)
+		stuck_help(w);
 }
 
 void tbg_wire_unfollowed(struct tbg_wire *w, char ret[TBG_UNFOLLOWED_LEN])
@@ -562,13 +588,19 @@ void tbg_wire_again(struct tbg_wire *w, uint64_t now_ns)
 
 int tbg_conn_take(struct tbg_wire *w, int fd, struct tbg_taken *ret)
 {
-	return w->own ? tbg_tcb_take(&w->tcbs, fd, ret) : -ENOENT;
+	int err = w->own ? tbg_tcb_take(&w->tcbs, fd, ret) : -ENOENT;
+
+	if (!err && !ret->tcb.fails && !(ret->tcb.tried & TBG_HAND_KNOWN))
+		atomic_store_explicit(&w->handed_well, true, memory_order_relaxed);
+	return err;
 }
 
 bool tbg_conn_give(struct tbg_wire *w, struct tbg_taken *k, int fd, uint32_t taken,
 		   const uint8_t *b, uint32_t len, unsigned int answers)
 {
-	if (!tbg_tcb_asks(&w->tcbs, k, b, len)) {
+	/* where none begins, none comes back */
+	if (__atomic_load_n(&w->maps.knob->births, __ATOMIC_RELAXED) == TBG_BIRTHS_NONE ||
+	    !tbg_tcb_asks(&w->tcbs, k, b, len)) {
 		k->streak = 0;
 		return false;
 	}

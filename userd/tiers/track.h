@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Connections that conntrack is to take for established although it has not seen them
+ * begin, or has lost count of them. For wire.c.
+ */
+#ifndef TBG_USERD_TRACK_H
+#define TBG_USERD_TRACK_H
+
+#include "abi/conn.h"
+
+/* 0 or negative errno. Needs CAP_NET_ADMIN. */
+int tbg_track_establish(const struct tbg_flow_key *ends);
+
+#endif
