@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -44,6 +45,7 @@ def unread(*options):
     os.close(w)
     got = b""
     while b"ready " not in got:
+        assert select.select([r], [], [], client.WAIT_S)[0], got
         more = os.read(r, 4096)
         assert more, got
         got += more

@@ -144,7 +144,7 @@ def t_who_does_not_read_loses_lines_and_holds_up_nobody():
             s.sendall(b'{"cmd":"log"}\n')
             f = s.makefile("r", encoding="utf-8")
             assert json.loads(f.readline()) == {"ok": True}
-            nr, room = 4000, "x" * 1500             # three times what waits for who reads
+            nr, room = 2500, "x" * 1500             # twice what waits for who reads
             c = conf.Host(d.address, "one.example")
             for i in range(nr):
                 assert c.ask("GET", f"/{i}", "User-Agent: " + room).status == 404
