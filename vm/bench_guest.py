@@ -29,7 +29,8 @@ from servers import BUILD, Floor, Nginx, Origin, Toboggan, fetch, settle  # noqa
 
 CONNECTIONS = 16
 SECONDS, BATCH_MS = 0.8, 80     # of the guest's clock
-TIERS, TIER_LEAST = ("wire", "sock", "user"), 0.9    # the part that the row's own tier has to answer
+# the part that the row's own tier has to answer
+TIERS, TIER_LEAST = ("wire", "sock", "user"), 0.9
 PIECES = 256                    # of samples are read at a time: the one core has to answer, too
 CLIENT = os.environ.get("TBG_LOOP") or os.path.join(BUILD, "tools/bench")
 KINDS = {"floor": Floor, "nginx": Nginx}
@@ -80,7 +81,8 @@ def count(lab, server, row, asked, source):
     with open(path, "w", encoding="ascii") as f:
         f.writelines(f"{w} {p} {s} {crc:08x}\n" for w, p, s, crc in asked.rows)
     load = Loop(CONNECTIONS, path, source=source, calls=row.calls, status=asked.status,
-                window=BATCH_MS, pieces=PIECES, header=[f"{name}: {value}" for name, value in asked.headers])
+                window=BATCH_MS, pieces=PIECES,
+                header=[f"{name}: {value}" for name, value in asked.headers])
     argv = load.argv(server, SECONDS, (0, 1))
     argv[0] = os.path.join(CLIENT, "loop")
     argv[argv.index("--object") + 1] = os.path.join(CLIENT, "loop.bpf.o")

@@ -39,7 +39,8 @@ ROWS = {
     "nginx-proxy": Row("nginx-proxy", "1k", 200, 0, ""),
 }
 # Shown, not held to a budget: they are not ours.
-REFERENCES = tuple(name for name, row in ROWS.items() if row.server in ("floor", "nginx", "nginx-proxy"))
+REFERENCES = tuple(name for name,
+                   row in ROWS.items() if row.server in ("floor", "nginx", "nginx-proxy"))
 # Shown, too: kernel and row whose batches are not alike. Sock's and short connections' cost
 # depends on when the daemon wakes, a miss' on what the cache has learnt by then.
 SCATTER = (("6.1", "sock-1k"), ("6.1", "sock-8k"), ("6.1", "wire-1k-1"), ("6.12", "wire-1k-1"),

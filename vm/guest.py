@@ -200,7 +200,8 @@ class Guest:
         if not kvm and self.counts_host_ticks:
             args += f" {emulated_clock(self.opts.build, self.asked.arch)}"
         argv = [program, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-                *machine, "-cpu", CPU_KVM[self.asked.arch] if kvm else CPU_EMULATED[self.asked.arch],
+                *machine, "-cpu", CPU_KVM[self.asked.arch] if kvm
+                else CPU_EMULATED[self.asked.arch],
                 "-accel", "kvm" if kvm else "tcg,thread=multi",
                 "-smp", str(self.opts.cpus), "-m", str(self.opts.memory), "-nic", "none",
                 "-kernel", self.asked.image, "-initrd", self.path("initramfs"),
@@ -316,7 +317,8 @@ class Guest:
                 seen, alive = sum(self.size(port) for port in PORTS), now
             if not self.size("verdict") and now - start > min(BOOT_S, self.opts.timeout):
                 self.ended = f"not ready after {now - start:.0f} s: the kernel, or vm/init in " \
-                             f"it, never answered; the end of {self.path('console')} shows how far it came"
+                             f"it, never answered; the end of {self.path('console')} shows how " \
+                             f"far it came"
             elif self.size("verdict") and now - alive > SILENCE_S:
                 self.ended = f"hang: PID 1 has not run for {now - alive:.0f} s"
             elif now - start > self.opts.timeout:

@@ -138,7 +138,8 @@ def flags_wanted(config):
     if "CONFIG_PREEMPT_DYNAMIC" in have:
         return ret | {"PREEMPT_DYNAMIC"}
     # PREEMPT_LAZY without PREEMPT (7.2 on arm64) is told the same way.
-    return ret | ({"PREEMPT"} if have.keys() & {"CONFIG_PREEMPT", "CONFIG_PREEMPT_BUILD"} else set())
+    return ret | ({"PREEMPT"} if have.keys() & {"CONFIG_PREEMPT", "CONFIG_PREEMPT_BUILD"}
+                  else set())
 
 
 def belongs_together(kernel):
@@ -161,7 +162,8 @@ def belongs_together(kernel):
         ret.append(f"config: is of {m.group(1)}, the image is of {kernel.arch}; "
                    "give --config the one it was built with")
     if flags(kernel.version) != flags_wanted(kernel.config):
-        ret.append(f"config: asks for {' '.join(sorted(flags_wanted(kernel.config))) or 'nothing'}, "
+        ret.append(
+            f"config: asks for {' '.join(sorted(flags_wanted(kernel.config))) or 'nothing'}, "
                    f"the image is `{kernel.version}`; give --config the one it was built with")
     return ret
 
@@ -285,7 +287,8 @@ def modules_in_order(kernel):
         of = modinfo(data, "vermagic").split(" ")[0]
         if of != kernel.release:
             raise KernelError(f"{files[name]}: a module of {of or 'no version'}, the kernel is "
-                              f"{kernel.release}; run modules_install for it, or give its --modules")
+                              f"{kernel.release}; run modules_install for it, or give its "
+                              "--modules")
         for dep in modinfo(data, "depends").split(","):
             if dep:
                 add(canonical(dep), False, name)

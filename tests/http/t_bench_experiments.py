@@ -55,7 +55,8 @@ def t_sessions_of_a_log_can_be_replayed():
         f.write("/a%20b.html?x=1\n/%C3%A9/\n/blog\n/blog/post\n/c%5Cd\n/1k.jpg\n/%FF.html\n")
     entry, _ = run("sessions", path, "--rates", "4", "--think", "0.05")
     assert entry["samples"][0]["requests"] == 6 * 4, entry["samples"]
-    assert "left out 1 of 7 requests" in entry["notes"][0] and "/blog" in entry["notes"][0], entry["notes"]
+    assert "left out 1 of 7 requests" in entry["notes"][0] and "/blog" in entry["notes"][0], \
+           entry["notes"]
 
 
 def t_sessions_with_posts():

@@ -128,7 +128,8 @@ def t_each_side_has_its_cpus_and_the_receiving_of_its_packets():
     sides = {cpus[-1]}, {cpus[0]}       # not what is there without
     with lab.Lab(*sides) as here:
         name, _, _ = here.link()
-        for cpu, ns, spawn in zip(sides, (here.server, here.client), (here.spawn_server, here.spawn_client)):
+        for cpu, ns, spawn in zip(sides, (here.server, here.client),
+                                  (here.spawn_server, here.spawn_client)):
             proc = spawn(["sleep", "60"])
             assert os.sched_getaffinity(proc.pid) == cpu, (ns, os.sched_getaffinity(proc.pid))
             got = subprocess.run(["ip", "netns", "exec", ns, "sh", "-c",
@@ -163,7 +164,8 @@ def t_what_comes_to_the_server_is_received_on_its_cpus():
         raise ktap.Skip("one CPU")
     with lab.Lab({cpus[0]}, set(cpus[1:])) as here:
         name, addr, _ = here.link()
-        server = here.spawn_server([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
+        server = here.spawn_server([sys.executable, "-c", SERVER], stdout=subprocess.PIPE,
+                                   text=True)
         server.stdout.readline()
         here.spawn_client([sys.executable, "-c", CLIENT, addr])
         got = {int(word) for word in server.communicate(timeout=60)[0].split()}
@@ -301,7 +303,8 @@ def t_held_processes_hold_no_tier_of_the_kernel():
 
 
 def t_the_table_of_costs_is_what_it_was():
-    done = subprocess.run([benched.PROGRAM, "cost", "--quick", "--rows", "wire,user-bare,proxy-bare,memory",
+    done = subprocess.run([benched.PROGRAM, "cost", "--quick", "--rows",
+                           "wire,user-bare,proxy-bare,memory",
                            "--repeats", "1", "--seconds", "1", "--patience", "0"],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           timeout=benched.RUN_S, check=False)
@@ -317,10 +320,12 @@ def t_the_table_of_costs_is_what_it_was():
 
 
 def t_capacity_ends_with_its_table():
-    done = benched.run("capacity", "--rows", "304,1k,8k", "--servers", "toboggan,nginx", "--seconds", "0.5",
+    done = benched.run("capacity", "--rows", "304,1k,8k", "--servers", "toboggan,nginx",
+                       "--seconds", "0.5",
                        "--repeats", "1", "--busy-machine")
     assert {"report.html", "run.json", "capacity.csv"} <= set(os.listdir(done.folder)), done.out
-    assert re.search(r"^requests a second +toboggan +nginx .*toboggan : nginx$", done.out, re.M), done.out
+    assert re.search(r"^requests a second +toboggan +nginx .*toboggan : nginx$", done.out, re.M), \
+           done.out
     good = [s for s in benched.samples(done.record) if not s["invalid"]]
     assert {s["server"] for s in good} >= {"toboggan", "nginx", "floor"}, done.out
     for s in good:
@@ -333,14 +338,16 @@ def t_capacity_s_tables_for_programs():
     done = benched.run("capacity", "--rows", "304", "--servers", "nginx", "--seconds", "0.3",
                        "--repeats", "1", "--json", "--busy-machine")
     got = json.loads(done.out)
-    assert set(got["experiments"]["capacity"]["points"]) == {"304"} and got["machine"]["kernel"], got
+    assert set(got["experiments"]["capacity"]["points"]) == {"304"} and got["machine"]["kernel"], \
+           got
     clean()
 
 
 def t_a_core_that_something_else_uses_gives_no_figure():
+    first = min(os.sched_getaffinity(0))
     with open(os.devnull, "wb") as null:
         other = subprocess.Popen([sys.executable, "-c", "while True: pass"], stdout=null,
-                                 preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
+                                 preexec_fn=lambda: os.sched_setaffinity(0, {first}))
     try:
         done = benched.run("capacity", "--rows", "304", "--servers", "nginx", "--seconds", "1",
                            "--repeats", "1")

@@ -113,7 +113,8 @@ def ask(made, *options, rows=((1, "/a"),), code=0):
         for weight, path in rows:
             f.write(f"{weight} {path} {len(FILES[path])} {zlib.crc32(FILES[path]):08x}\n")
         f.flush()
-        argv = [part("loop"), "--object", part("loop.bpf.o"), "--list", f.name, "--connections", "8",
+        argv = [part("loop"), "--object", part("loop.bpf.o"), "--list", f.name, "--connections",
+                "8",
                 "--seconds", "3", "--sample", "10", "--source", lab.nowhere(), *options, iface,
                 lab.lead_nowhere(iface, client), address, str(PORT)]
         proc = lab.spawn_client(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -214,7 +215,8 @@ def t_what_is_lost_is_counted_and_sent_again():
         lab, iface = made[0], made[1]
         for ns in (lab.server, lab.client):
             try:
-                laboratory.sh("tc", "-n", ns, "qdisc", "add", "dev", iface, "root", "netem", "loss", "5%")
+                laboratory.sh("tc", "-n", ns, "qdisc", "add", "dev", iface, "root", "netem", "loss",
+                              "5%")
             except laboratory.Problem as e:
                 raise ktap.Skip(f"no netem: {e}") from e
         got = ask(made, "--seconds", "4", rows=((1, "/large"),))

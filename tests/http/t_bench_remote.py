@@ -123,8 +123,10 @@ def t_replies_that_no_generator_looks_at_are_verified():
 
 
 def t_what_has_no_reply_is_counted_where_the_generator_keeps_silent():
-    """h2load says nothing of connections that end, nor wrk of those that hang; packets asks again."""
-    check = engine.Check(benched.fileset.SMALL, crc=benched.fileset.crc(benched.fileset.SMALL, 1024))
+    """h2load says nothing of connections that end, nor wrk of those that hang; packets asks
+    again."""
+    check = engine.Check(benched.fileset.SMALL,
+                         crc=benched.fileset.crc(benched.fileset.SMALL, 1024))
     for fault, texts in (("reset", {"reset", "closed"}), ("hang", {"timeout"})):
         for load, silent in ((loads.Wrk, True), (loads.H2load, True), (loads.Ab, False),
                              (loads.Packets, True)):
@@ -132,7 +134,8 @@ def t_what_has_no_reply_is_counted_where_the_generator_keeps_silent():
                 wrong, nr = check.verify(lab, servers.Existing(lab, "sham", sham.authority),
                                          load(8, benched.fileset.SMALL))
             found = {kind for kind, text in engine.LOST.items() if text in wrong}
-            assert bool(found) == silent and found <= texts and set(wrong.values()) <= set(range(1, 9)), \
+            assert bool(found) == silent and found <= texts and \
+                   set(wrong.values()) <= set(range(1, 9)), \
                 (fault, load.tool, wrong, nr)
 
 
@@ -170,13 +173,15 @@ def t_made_up_sessions_are_of_known_bytes():
 
 def t_a_pass_that_verifies_is_short_and_in_no_figure():
     load = loads.Wrk(8, benched.fileset.SMALL)
-    check = engine.Check(benched.fileset.SMALL, crc=benched.fileset.crc(benched.fileset.SMALL, 1024))
+    check = engine.Check(benched.fileset.SMALL,
+                         crc=benched.fileset.crc(benched.fileset.SMALL, 1024))
     with benched.Sham("body", after=0, every=10) as sham, here() as lab:
         server = servers.Existing(lab, "sham", sham.authority)
         began = time.monotonic()
         wrong, nr = check.verify(lab, server, load)
         assert time.monotonic() - began < 2, "it takes long"
-        assert 200 <= nr <= 500 and abs(wrong.pop("wrong bytes") - nr / 10) <= 1 and not wrong, (wrong, nr)
+        assert 200 <= nr <= 500 and abs(wrong.pop("wrong bytes") - nr / 10) <= 1 and not wrong, \
+               (wrong, nr)
         before = sham.nr
         assert check.verify(lab, server, loads.Ours(8)) == ({}, 0) and sham.nr == before
     with benched.Sham() as sham, here() as lab:
@@ -231,7 +236,8 @@ def t_a_server_without_the_files_is_said():
     assert done.code == 1 and "bench site" in done.err, done.err
     with benched.Sham() as sham:
         done = remote(sham, command=("objects", "--quick", "--objects", "10"))
-    assert done.code == 1 and "/o10/0/0: status 404: give it the files of `bench site`" in done.err, done.err
+    assert done.code == 1 and \
+           "/o10/0/0: status 404: give it the files of `bench site`" in done.err, done.err
 
 
 def t_a_server_needs_only_what_it_is_asked_for():
@@ -332,7 +338,8 @@ def t_load_counts_every_kind_of_error():
     with benched.Sham() as sham:
         got = run_load(sham.authority, *listed)
         assert got["requests"] > 10 and not got["errors"] and not got["statuses"], got
-        assert got["connects"] == got["opened"] == 4, "each at its first request, however early it came"
+        assert got["connects"] == got["opened"] == 4, \
+               "each at its first request, however early it came"
         assert got["mean_us"] > 0 and got["sent"] > 40 * got["requests"], got
         got = run_load(sham.authority, *listed, "--calls", "3", "--rate", "40")
         assert got["requests"] >= 20 and got["connects"] >= (got["requests"] - 4 * 3) // 3, got
@@ -388,10 +395,12 @@ def t_a_lost_syn_is_no_error_of_a_short_sample():
 
 
 def t_load_keeps_a_connection_no_longer_than_the_server():
-    """RFC 9112, 9.3: those of HTTP/1.0 end unless it says otherwise, and `close` may be any member."""
+    """RFC 9112, 9.3: those of HTTP/1.0 end unless it says otherwise, and `close` may be any
+    member."""
     for version, field, kept in ((1, b"", True), (1, b"Connection: x, Close\r\n", False),
                                  (1, b"Connection: closed\r\n", True),
-                                 (1, b"Connection: x\r\nConnection: close\r\n", False), (0, b"", False),
+                                 (1, b"Connection: x\r\nConnection: close\r\n", False),
+                                 (0, b"", False),
                                  (0, b"Connection: Keep-Alive\r\n", True)):
         with origin.Origin() as o:
             o.on("/", b"HTTP/1.%d 200 OK\r\n%bContent-Length: 1\r\n\r\nx" % (version, field))
@@ -441,18 +450,21 @@ def t_load_takes_chunks_and_sends_cookies_and_bodies():
     def answer(c, r):
         seen.append((r.method, r.field("Cookie"), r.body))
         parts = b"".join(b"%x;e=f\r\n%s\r\n" % (n, b"x" * n) for n in (1, 16, 5000))
-        for part in (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + parts[:700], parts[700:],
+        for part in (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + parts[:700],
+                     parts[700:],
                      b"0\r\nA: b\r\n\r\n"):
             c.send(part)
 
     with origin.Origin() as o:
         o.on("/a", answer)
-        for length, crc, fault in ((5017, f"{zlib.crc32(b'x' * 5017):08x}", None), (5016, "-", "length"),
+        for length, crc, fault in ((5017, f"{zlib.crc32(b'x' * 5017):08x}", None),
+                                   (5016, "-", "length"),
                                    (5017, "01234567", "body")):
             with open(rows, "w", encoding="utf-8") as f:
                 f.write(f"1 /a {length} {crc} k=1### a=##&b\n1 /a {length} {crc}\n")
             got = run_load(f"127.0.0.1:{o.port}", "--list", rows, "--once", "--connections", "1")
-            assert got["kinds"] == ({fault: 2} if fault else {}) and got["requests"] == (0 if fault else 2), got
+            assert got["kinds"] == ({fault: 2} if fault else {}) and \
+                   got["requests"] == (0 if fault else 2), got
         post, get = seen[:2]
         assert re.fullmatch(r"k=1\d{3}", post[1]) and re.fullmatch(rb"a=\d\d&b", post[2]), post
         assert (post[0], *get) == ("POST", "GET", None, b""), seen
@@ -471,7 +483,8 @@ def t_load_takes_any_digits_where_a_list_says_so_and_there_alone():
             for parts in ([body], [body[:5], body[5:]], [body[i:i + 1] for i in range(len(body))]):
                 plain = b"".join(parts)
                 chunks = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n"
-                for reply in (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(plain), plain),
+                for reply in (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(plain),
+                                                                                    plain),
                               b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks):
                     o.on("/a", reply)
                     got = run_load(f"127.0.0.1:{o.port}", "--list", rows, "--once")

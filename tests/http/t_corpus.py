@@ -114,7 +114,8 @@ def check(d, case, want, response):
         else:
             assert body == data, "body differs"
     looked = status in (200, 206, 301, 304, 403, 404, 412, 416)    # else nobody was asked
-    assert re.fullmatch("toboggan(; .+)" if looked else "toboggan", fields["Cache-Status"]), fields["Cache-Status"]
+    assert re.fullmatch("toboggan(; .+)" if looked else "toboggan", fields["Cache-Status"]), \
+           fields["Cache-Status"]
     assert len(fields["Date"]) == 29 and fields["Server"] == "toboggan"
 
 
@@ -205,7 +206,8 @@ def random_pieces(d, nr):
         for _ in range(nr):
             pieces = corpus.pieces(data, rng)
             if play(d, case, pieces) != whole:
-                raise AssertionError(f"{case.name}: in pieces of {[len(x) for x in pieces]}: differs")
+                raise AssertionError(
+                    f"{case.name}: in pieces of {[len(x) for x in pieces]}: differs")
     all_cases(one)
 
 
@@ -288,7 +290,8 @@ def t_nginx_answers_as_recorded():
     if corpus.installed_nginx() != recorded:
         raise ktap.Skip(f"{recorded} is not installed")
     with corpus.Nginx() as n:
-        failures = [f"{x}: {got}, recorded {x.nginx}" for x in cases if (got := n.fate(x)) != x.nginx]
+        failures = [f"{x}: {got}, recorded {x.nginx}" for x in cases
+                    if (got := n.fate(x)) != x.nginx]
     for line in failures[:20]:
         ktap.note(line)
     assert not failures, f"{len(failures)} of {len(cases)} cases"

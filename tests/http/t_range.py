@@ -246,7 +246,8 @@ def t_file_that_shrinks_is_never_padded():
     with daemon.Daemon("--tiers", "user") as d:
         path = d.write("big", b"x" * (32 << 20))
         with client.Client(d.address, rcvbuf=8192) as c:
-            c.send(b"GET /big HTTP/1.1\r\nHost: a\r\nRange: bytes=0-9999999,10000001-30000000\r\n\r\n")
+            c.send(
+                b"GET /big HTTP/1.1\r\nHost: a\r\nRange: bytes=0-9999999,10000001-30000000\r\n\r\n")
             head = c.head()
             os.truncate(path, 1 << 20)
             assert b" 206 " in head

@@ -164,7 +164,8 @@ def t_empty_line_begins_no_head():
 
 def t_body_that_does_not_come_ends_with_408():
     with daemon_of("--header-timeout", "300ms") as d:
-        for framing in (b"Content-Length: 9\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n9\r\nabc"):
+        for framing in (b"Content-Length: 9\r\n\r\nabc",
+                        b"Transfer-Encoding: chunked\r\n\r\n9\r\nabc"):
             with connect(d) as s:
                 s.sendall(GET[:-2] + framing)
                 got = until_end(s)
@@ -249,7 +250,8 @@ def t_slow_reader_gets_every_byte_in_order():
         with connect(d) as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 300000)
             big, mid = GET.replace(b"a.txt", b"big"), GET.replace(b"a.txt", b"mid")
-            s.sendall((mid * 20 + big) * 2 + GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            s.sendall((mid * 20 + big) * 2 + GET.replace(b"\r\n\r\n",
+                                                         b"\r\nConnection: close\r\n\r\n"))
             got = until_end(s)
         want = [data[:60000]] * 20 + [data]
         at = 0

@@ -125,7 +125,8 @@ class Play:
         """
         r = c.get(request, **more)
         tier = tier or self.tier
-        assert r.tier == tier or tier == "wire" and self.stage.late() > self.began, f"by {r.tier}: {r}"
+        assert r.tier == tier or tier == "wire" and self.stage.late() > self.began, \
+               f"by {r.tier}: {r}"
         return r
 
     @contextlib.contextmanager
@@ -142,7 +143,8 @@ class Play:
 
     def outcome(self):
         """What the client saw, to compare."""
-        return [(bare(bytes(c.seen)), c.fin is not None, c.reset) for c in self.connections], self.notes
+        return [(bare(bytes(c.seen)), c.fin is not None, c.reset) for c in self.connections], \
+               self.notes
 
     def abandon(self):
         """After a failure: the next script shall not hear of these connections."""
@@ -237,7 +239,8 @@ class Stage:
             link = self.net.links[0]
             with talk.Connection(self.net.client.connect((link.server4, PORTS[tier]))) as c:
                 net.until(lambda c=c: c.get(target).body == body, f"{target} stays old")
-                net.until(lambda c=c: c.get(target).tier in ("wire", "user"), f"{target} is not cached")
+                net.until(lambda c=c: c.get(target).tier in ("wire", "user"),
+                          f"{target} is not cached")
 
     def close(self, failed=False):
         codes = {tier: d.stop() for tier, d in self.daemons.items()}

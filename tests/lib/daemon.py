@@ -152,7 +152,8 @@ class Daemon:
         if "--wire" in options and "--wire-size" not in options and "--config" not in options:
             self.options += ["--wire-size", "64K"]
         if XDP:
-            self.options = [re.sub(r"\btbg(\d+)(?=,|$)", r"tbg\1:xdp", o) if before == "--wire" else o
+            self.options = [re.sub(r"\btbg(\d+)(?=,|$)", r"tbg\1:xdp", o) if before == "--wire"
+                            else o
                             for before, o in zip(["", *self.options], self.options)]
         self.listen = [listen] if isinstance(listen, str) else list(listen)
         self.prefix = list(prefix)

@@ -54,7 +54,8 @@ class Server(socket.socket):
         end = query.index(b"\0", 12) + 5
         good = b"good" in query
         a = good and query[end - 3] == 1        # it has no address of IPv6
-        head = query[:2] + struct.pack(">5H", 0x8180 if good else 0x8183, 1, a, 0, 0) + query[12:end]
+        head = query[:2] + struct.pack(">5H", 0x8180 if good else 0x8183, 1, a, 0,
+                                       0) + query[12:end]
         self.sendto(head + b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04\x7f\0\0\x01" * a, who)
 
     def answers_until(self, query, done):

@@ -42,7 +42,8 @@ def _say(where, *messages):
     """A batch, which is taken as a whole or not at all."""
     with where.inside(), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as s:
         s.settimeout(20)
-        s.send(_message(BATCH_BEGIN, 0, flags=0) + b"".join(messages) + _message(BATCH_END, 0, flags=0))
+        s.send(_message(BATCH_BEGIN, 0, flags=0) + b"".join(messages) +
+               _message(BATCH_END, 0, flags=0))
         for _ in messages:
             code = struct.unpack_from("=i", s.recv(65536), 16)[0]
             if code:

@@ -215,12 +215,14 @@ class Namespace:
 
     def taken(self, port, remote):
         """Wait until the connection from that remote port has nothing left to read."""
-        until(lambda: not any(unread for _, peer, _, unread in self.sockets(port) if peer == remote),
+        until(lambda: not any(unread for _, peer, _, unread in self.sockets(port)
+                              if peer == remote),
               "what has come is never read")
 
     def over(self, port, remote=None):
         """Wait until no connection of port (to that remote port) is left but in TIME_WAIT."""
-        until(lambda: all(state in ("LISTEN", "TIME_WAIT") for state, peer, _, _ in self.sockets(port)
+        until(lambda: all(state in ("LISTEN", "TIME_WAIT") for state, peer, _,
+                          _ in self.sockets(port)
                           if remote in (None, peer)),
               "the server's socket stays")
 

@@ -41,7 +41,8 @@ def reply(status=200, body=b"", *fields, dated=True, reason="Whatever"):
 def drips(*fields):
     """A chunked answer with these fields that comes byte by byte, without end."""
     def send(c, r):
-        c.send("\r\n".join(["HTTP/1.1 200 OK", "Transfer-Encoding: chunked", *fields, "", ""]).encode("latin-1"))
+        c.send("\r\n".join(["HTTP/1.1 200 OK", "Transfer-Encoding: chunked", *fields, "",
+                            ""]).encode("latin-1"))
         while True:
             c.send(b"1\r\nx\r\n")
             time.sleep(0.01)
@@ -186,7 +187,8 @@ class Origin:
                 self.connections += 1
                 self.open.add(s)
                 nr = self.connections
-            threading.Thread(target=self._serve, args=(self.connection(s, nr),), daemon=True).start()
+            threading.Thread(target=self._serve, args=(self.connection(s, nr),),
+                             daemon=True).start()
 
     def _serve(self, c):
         try:

@@ -11,10 +11,13 @@ import time
 
 import client
 
-STATUS = {"ok": True, "version": "9.8", "pid": 77, "uptime_s": 3700.5, "draining": False, "root": "/srv",
-          "listeners": ["192.0.2.1:80", "[::1]:81"], "tiers": {"wire": {"on": True}, "user": {"on": True}},
+STATUS = {"ok": True, "version": "9.8", "pid": 77, "uptime_s": 3700.5, "draining": False,
+          "root": "/srv",
+          "listeners": ["192.0.2.1:80", "[::1]:81"],
+          "tiers": {"wire": {"on": True}, "user": {"on": True}},
           "interfaces": [], "workers": 2, "objects": 3, "objects_in_kernel": 2,
-          "memory": {"used": 1 << 20, "budget": 1 << 28}, "quarantined": 0, "connections": 5, "flows": 4,
+          "memory": {"used": 1 << 20, "budget": 1 << 28}, "quarantined": 0, "connections": 5,
+          "flows": 4,
           "access_log": None}
 STATS = {"ok": True, "tiers": {"wire": {"requests": 900, "bytes": 90000, "repeats": 0},
                                "user": {"cpu_s": 1.0, "requests": 100, "bytes": 10000, "hits": 60}},
@@ -22,7 +25,8 @@ STATS = {"ok": True, "tiers": {"wire": {"requests": 900, "bytes": 90000, "repeat
                     {"name": "SPLIT", "text": "request not whole", "count": 0},
                     {"name": "QUERY", "text": "has a query", "count": 4000}]}
 OBJECTS = {"ok": True, "total": 3, "objects": [
-    {"path": f"/o{i}", "vhost": 0, "size": 1000 * i, "hits": 500 - i, "tiers": ["wire", "user"]} for i in range(3)]}
+    {"path": f"/o{i}", "vhost": 0, "size": 1000 * i, "hits": 500 - i, "tiers": ["wire", "user"]}
+    for i in range(3)]}
 
 
 class Pretender:

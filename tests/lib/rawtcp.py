@@ -146,7 +146,8 @@ class Packet:
             self.pseudo = ip[12:20]
         else:
             self.family, head, total = 6, 40, 40 + struct.unpack_from("!H", ip, 4)[0]
-            self.tos, self.ttl, self.proto, self.df = ip[0] << 4 & 0xf0 | ip[1] >> 4, ip[7], ip[6], True
+            self.tos, self.ttl, self.proto, self.df = ip[0] << 4 & 0xf0 | ip[1] >> 4, ip[7], ip[
+                6], True
             self.fragment, self.id = False, 0
             self.src, self.dst = (socket.inet_ntop(socket.AF_INET6, ip[i:i + 16]) for i in (8, 24))
             self.pseudo = ip[8:40]
@@ -270,7 +271,8 @@ class Station:
         af = socket.AF_INET6 if ":" in src else socket.AF_INET
         seg = struct.pack("!HHIIHHHH", sport, dport, seq % MOD, ack % MOD,
                           (5 + len(opts) // 4) << 12 | flag_bits(flags), win, 0, urg) + opts + data
-        pseudo = socket.inet_pton(af, src) + socket.inet_pton(af, dst) + struct.pack("!II", len(seg), 6)
+        pseudo = socket.inet_pton(af, src) + socket.inet_pton(af,
+                                                              dst) + struct.pack("!II", len(seg), 6)
         check = fold(pseudo) if partial else 0xffff - fold(pseudo + seg)
         return seg[:16] + struct.pack("!H", check) + seg[18:]
 
@@ -473,7 +475,8 @@ class Connection:
         here = seq is None
         seq = self.at if here else seq
         ack = self.got if ack is None else ack
-        self.put(flags, seq, ack if "." in flags else None, data, self.options(sack, ts, extra), win, **more)
+        self.put(flags, seq, ack if "." in flags else None, data, self.options(sack, ts, extra),
+                 win, **more)
         self.at = max(self.at, seq + len(data) + ("F" in flags)) if "R" not in flags else self.at
 
     def again(self, data, **more):
@@ -491,7 +494,8 @@ class Connection:
         seg = self.st.tcp(self.local, self.remote, self.port, self.rport, self.iss + self.at,
                           self.irs + self.got, "P.", self.window, opts, data, partial=True)
         self.trace.append(f"< P. {self.at}:{self.at + len(data)}({len(data)}) in pieces of {size}")
-        self.st.put_merged(self.family, self.st.ip(self.local, self.remote, seg), 20 + len(opts), size)
+        self.st.put_merged(self.family, self.st.ip(self.local, self.remote, seg), 20 + len(opts),
+                           size)
         self.note_sent("P.", self.at, self.got, data, self.window)
         self.at += len(data)
 
@@ -604,7 +608,8 @@ class Connection:
         assert data is None or seg.data == data, f"wanted {data!r}: {seg} {seg.data!r}"
         assert length is None or len(seg.data) == length, f"wanted {length} bytes: {seg}"
         if sack is not None:
-            blocks = [((a - self.iss) % MOD, (b - self.iss) % MOD) for a, b in seg.options.get("sack", ())]
+            blocks = [((a - self.iss) % MOD, (b - self.iss) % MOD) for a,
+                      b in seg.options.get("sack", ())]
             assert blocks == sack, f"wanted SACK {sack}: {blocks}"
         return seg
 

@@ -61,7 +61,8 @@ class _Way:
                 continue
             if self.chance("corrupt"):
                 at = self.random.randrange(14, len(frame))
-                frame = frame[:at] + bytes([frame[at] ^ 1 << self.random.randrange(8)]) + frame[at + 1:]
+                frame = frame[:at] + bytes([frame[at] ^ 1 << self.random.randrange(8)]) + \
+                    frame[at + 1:]
             due_s = now_s
             if not self.chance("reorder"):
                 jitter = self.how.get("jitter_ms", 0)

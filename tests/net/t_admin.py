@@ -24,7 +24,8 @@ import origin
 WAIT_S = 30
 CHANGES = "purge", "warm", "deny", "reload"
 TOKEN = "a token of more than sixteen bytes"
-LINE = re.compile(r'\S+ - \S+ \[[^]]*\] "(\S+) [^"]*" (\d+) (\d+) "[^"]*" "[^"]*" (\w+) \S+ [\d.]+$')
+LINE = re.compile(
+    r'\S+ - \S+ \[[^]]*\] "(\S+) [^"]*" (\d+) (\d+) "[^"]*" "[^"]*" (\w+) \S+ [\d.]+$')
 
 
 class Unix(http.client.HTTPConnection):
@@ -98,12 +99,14 @@ def mixed(address, host, nr):
 
 
 def sums_equal_log(wire):
-    text = ('access-log = "{folder}/log"\nhost "one.example" {\n root = "{root}"\n default = true\n}\n'
+    text = (
+        'access-log = "{folder}/log"\nhost "one.example" {\n root = "{root}"\n default = true\n}\n'
             'host "two.example" {\n root = "{root}"\n}\n')
     with conf.Conf(text, wire=wire) as d:
         d.write("small.txt", b"small" * 100)
         d.write("large.bin", os.urandom(300000))
-        nr = sum(mixed(d.address, host, 400) for host in ("one.example", "two.example", "none.example"))
+        nr = sum(mixed(d.address, host, 400) for host in ("one.example", "two.example",
+                                                          "none.example"))
         with socket.create_connection(d.address) as s:      # one that is refused
             s.sendall(b"GET / HTTP/1.1\r\nbad field\r\n\r\n")
             while s.recv(4096):
@@ -151,8 +154,10 @@ def t_both_formats_are_what_they_say():
         assert "# TYPE toboggan_requests_total counter" in text and "# EOF" not in text
         assert all(x.startswith(("#", "toboggan_")) for x in text.splitlines()), text
         status, fields, text = ask(d, "/metrics",
-                                   Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
-        assert fields["Content-Type"].startswith("application/openmetrics-text; version=1.0.0"), fields
+                                   Accept="application/openmetrics-text;version=1.0.0,"
+                                          "text/plain;q=0.5")
+        assert fields["Content-Type"].startswith("application/openmetrics-text; version=1.0.0"), \
+               fields
         assert text.endswith("# EOF\n") and "# TYPE toboggan_requests counter" in text
 
 
@@ -252,8 +257,10 @@ def t_changes_need_the_token():
             c.getresponse().read()
         for what in CHANGES:
             assert ask(d, "/api/" + what, "POST", '{"all":true}')[0] == 401, what
-        for wrong in ("", "Bearer ", "Bearer " + TOKEN[:-1], "Bearer " + TOKEN + "x", "Basic " + TOKEN):
-            assert ask(d, "/api/purge", "POST", '{"all":true}', Authorization=wrong)[0] == 401, wrong
+        for wrong in ("", "Bearer ", "Bearer " + TOKEN[:-1], "Bearer " + TOKEN + "x",
+                      "Basic " + TOKEN):
+            assert ask(d, "/api/purge", "POST", '{"all":true}', Authorization=wrong)[0] == 401, \
+                   wrong
         assert metrics(d)["toboggan_cache_objects"][()] == 1
         right = {"Authorization": "Bearer " + TOKEN}
         status, _, text = ask(d, "/api/purge", "POST", '{"all":true}', **right)

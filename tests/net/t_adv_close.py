@@ -140,7 +140,8 @@ def t_reset_by_the_client():
     def script(s):
         for flags in ("R.", "R"):
             c = used(s)
-            c.put(flags, c.at, c.got if "." in flags else None, opts=c.options() if "." in flags else b"")
+            c.put(flags, c.at, c.got if "." in flags else None, opts=c.options() if "." in flags
+                  else b"")
             c.gone()
             c.quiet()
     stage.play(script)

@@ -73,7 +73,8 @@ def false_acknowledgement(forge):
 
 def t_damaged_acknowledgement():
     """Its checksum is wrong: what it says was never said."""
-    false_acknowledgement(lambda c, ack: c.put(".", c.at, ack, opts=c.options(), raw=rawtcp.damaged))
+    false_acknowledgement(lambda c,
+                          ack: c.put(".", c.at, ack, opts=c.options(), raw=rawtcp.damaged))
 
 
 def t_blind_acknowledgement():

@@ -237,7 +237,8 @@ def t_handshake_acks_of_nothing():
                          rawtcp.options(ts=(1, 1)), HIT)
             st.put(st.frame(s.family, st.ip(src, dst, seg)))
         st.barrier(s.family)
-        assert st.strays and all(seg.bits & rawtcp.RST and not seg.data for seg in st.strays), st.strays[:5]
+        assert st.strays and all(seg.bits & rawtcp.RST and not seg.data for seg in st.strays), \
+               st.strays[:5]
         s.notes.append(len(st.strays))
         st.strays.clear()
     before = stage.flows()
@@ -293,7 +294,8 @@ def mutation(s, at, value, witness):
             c.send(flags=".")
     for stray in s.st.strays:
         assert stray.bits & rawtcp.RST and not stray.data, f"byte {at}, {value:#x}: {stray}"
-        assert stray.dport == ports[0] and stray.sport == ports[1], f"byte {at}, {value:#x}: {stray}"
+        assert stray.dport == ports[0] and stray.sport == ports[1], \
+               f"byte {at}, {value:#x}: {stray}"
     s.st.strays.clear()
     assert not witness.queue, f"byte {at}, {value:#x}: to another connection: {witness.queue}"
     ended = "reset" if c.reset else "closed"

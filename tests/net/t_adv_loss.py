@@ -16,7 +16,8 @@ import net
 import talk
 
 BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 600),
-          "/tiny": b"", "/replaced": talk.content("first", 500), "/large": talk.content("large", 40000)}
+          "/tiny": b"", "/replaced": talk.content("first", 500),
+          "/large": talk.content("large", 40000)}
 HIT, OTHER, LARGE = (talk.request(t) for t in ("/hit", "/other", "/large"))
 stage = adversary.Stage(BODIES, rto_ms=200)
 

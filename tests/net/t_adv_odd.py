@@ -198,10 +198,12 @@ def filled(c, end):
 
 
 def t_window_that_shrinks_over_hits():
-    """The socket keeps to it (no byte goes beyond: rawtcp), whether an ACK told of it or the request."""
+    """The socket keeps to it (no byte goes beyond: rawtcp), whether an ACK told of it or the
+    request."""
     def script(s):
         for acked in (True, False):
-            for how in ({"wscale": None}, {"wscale": None, "ts": False}, {"wscale": 2, "window": 3000}):
+            for how in ({"wscale": None}, {"wscale": None, "ts": False},
+                        {"wscale": 2, "window": 3000}):
                 c = s.connect(**{"window": 12000, **how})
                 end = unread(s, c, 4)
                 if acked:
@@ -387,7 +389,8 @@ def t_client_that_does_not_read():
             assert c.response().body == BODIES["/large"]
             beyond, again = (adversary.moved(was, ns.mibs()) for was, ns in zip(before, ends))
         # the client's own timers know a slow machine, the server's wait for it
-        assert "TcpExt.BeyondWindow" not in beyond and "Tcp.RetransSegs" not in again, (beyond, again)
+        assert "TcpExt.BeyondWindow" not in beyond and "Tcp.RetransSegs" not in again, \
+               (beyond, again)
     stage.play(script, tiers=("wire",))
 
 
@@ -608,7 +611,8 @@ def t_ip_options():
 
 
 def t_ipv6_extension_headers():
-    """Hop-by-hop, destination options, a fragment header of an unfragmented packet. 7.2 takes 12."""
+    """Hop-by-hop, destination options, a fragment header of an unfragmented packet. 7.2 takes
+    12."""
     pad = bytes([0, 1, 4, 0, 0, 0, 0])
 
     def script(s):
@@ -646,7 +650,8 @@ def fragments(c, data, cut):
     if c.family == 4:
         return [c.st.ip(c.local, c.remote, seg[:cut], ident=ident, frag=0x2000),
                 c.st.ip(c.local, c.remote, seg[cut:], ident=ident, frag=cut // 8)]
-    return [c.st.ip(c.local, c.remote, part, proto=6, ext=[(44, struct.pack("!BHI", 0, off, ident))])
+    return [c.st.ip(c.local, c.remote, part, proto=6,
+                    ext=[(44, struct.pack("!BHI", 0, off, ident))])
             for part, off in ((seg[:cut], 1), (seg[cut:], cut))]
 
 

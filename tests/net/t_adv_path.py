@@ -421,7 +421,8 @@ def drained(closes=True):
             while c.fin is None:
                 c.next("FIN")
             c.send(flags=".")
-            net.until(lambda d=d: not talk.ask(d, "status")["connections"], "it keeps the connection")
+            net.until(lambda d=d: not talk.ask(d, "status")["connections"],
+                      "it keeps the connection")
             yield c, d
             stage.daemons["wire"] = stage.start("wire")
             stage.warm("wire", *BODIES)

@@ -91,7 +91,8 @@ def t_old_timestamp():
 
 
 def t_resets_that_tcp_does_not_take():
-    """Damaged, another host's, or beyond data that was out of window: no connection is forgotten."""
+    """Damaged, another host's, or beyond data that was out of window: no connection is
+    forgotten."""
     def far_data_and_reset(s, c):
         far = 3000000
         c.put("P.", c.at + far, c.got + 12345678, b"x" * 10, b"")

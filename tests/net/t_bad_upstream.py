@@ -19,6 +19,7 @@ import origin                       # noqa: E402
 from origin import END, ask, reply, then_closes  # noqa: E402
 
 CACHED = b"Cache-Control: max-age=60\r\n"
+STALE = "Cache-Control: max-age=0, stale-if-error=60", 'ETag: "a"'
 d = o = None
 _names = itertools.count()
 
@@ -87,9 +88,9 @@ FIELDS = [
     b"Transfer-Encoding: chunked, chunked\r\n", b"Transfer-Encoding: xchunked\r\n",
     b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
     b"Transfer-Encoding: \r\n", b"Transfer-Encoding: identity\r\n",
-    b"Content-Length : 4\r\nContent-Length: 5\r\n", b"Content-Length\r\n", b": x\r\n", b"X Y: z\r\n",
-    b"X: a\r\n folded: b\r\n", b" Content-Length: 4\r\n", b"X: a\0b\r\n", b"X: a\rb\r\n",
-    b"X: a\x01b\r\n", b"X\x80: a\r\n",
+    b"Content-Length : 4\r\nContent-Length: 5\r\n", b"Content-Length\r\n", b": x\r\n",
+    b"X Y: z\r\n", b"X: a\r\n folded: b\r\n", b" Content-Length: 4\r\n", b"X: a\0b\r\n",
+    b"X: a\rb\r\n", b"X: a\x01b\r\n", b"X\x80: a\r\n",
 ]
 
 
@@ -118,7 +119,8 @@ def t_tolerated_heads():
 
 def t_blanks_before_a_colon_are_left_out():
     p = path()
-    o.on(p, b"HTTP/1.1 200 OK\r\nX-A : b\r\nCache-Control\t : max-age=60\r\nContent-Length : 2\r\n\r\nok")
+    o.on(p, b"HTTP/1.1 200 OK\r\nX-A : b\r\nCache-Control\t : max-age=60\r\n"
+         b"Content-Length : 2\r\n\r\nok")
     for hit in (False, True):
         r = ask(d.address, "GET", p)
         assert r.field("X-A") == "b" and r.body == b"ok" and r.hit == hit, r
@@ -181,7 +183,7 @@ def t_short_bodies_that_are_cut_off_are_502_or_stale():
             assert r.status == 502 and "stored" not in r.cache, (method, length, r)
             good_after(p)
         p = path()
-        o.on(p, reply(200, b"old", "Cache-Control: max-age=0, stale-if-error=60", 'ETag: "a"'), dies)
+        o.on(p, reply(200, b"old", *STALE), dies)
         for _ in range(2):
             r = ask(d.address, "GET", p)
             assert r.status == 200 and r.body == b"old", (length, r)
@@ -226,9 +228,11 @@ def t_short_bodies_that_take_their_time_go_as_they_come():
 
 def t_wrong_chunks_end_the_connection_and_are_not_stored():
     te = b"HTTP/1.1 200 OK\r\n" + CACHED + b"Transfer-Encoding: chunked\r\n\r\n"
-    for tail in (b"x\r\n", b"\r\n", b"-1\r\n", b"0x3\r\nabc\r\n0\r\n\r\n", b"3 \n abc", b"3\nabc\r\n",
+    for tail in (b"x\r\n", b"\r\n", b"-1\r\n", b"0x3\r\nabc\r\n0\r\n\r\n", b"3 \n abc",
+                 b"3\nabc\r\n",
                  b"3\r\nabcd\r\n0\r\n\r\n", b"3\r\nabc0\r\n\r\n", b"ffffffffffffffff\r\n",
-                 b"10000000000000000\r\nx", b"3;\0\r\nabc\r\n", b"3\r\nabc\r\n0\r\nnot a field\r\n\r\n",
+                 b"10000000000000000\r\nx", b"3;\0\r\nabc\r\n",
+                 b"3\r\nabc\r\n0\r\nnot a field\r\n\r\n",
                  b"3\r\nabc\r\n0\r\n X: y\r\n\r\n", b"3;" + b"a" * 10000 + b"\r\n",
                  b"0\r\n" + b"X: y\r\n" * 2000 + b"\r\n", b"+3\r\nabc\r\n0\r\n\r\n"):
         p = path()
@@ -247,7 +251,7 @@ def t_wrong_bodies_that_come_with_the_head_are_502_or_stale():
             assert r.status == 502 and "stored" not in r.cache, (tail, r)
             good_after(p)
         p = path()
-        o.on(p, reply(200, b"old", "Cache-Control: max-age=0, stale-if-error=60", 'ETag: "a"'), te + tail)
+        o.on(p, reply(200, b"old", *STALE), te + tail)
         for _ in range(2):
             r = ask(d.address, "GET", p)
             assert r.status == 200 and r.body == b"old", (tail, r)
@@ -278,7 +282,8 @@ def t_smuggled_second_response_never_reaches_another_client():
     evil = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n" + CACHED + b"\r\nevil"
     first = [reply(200, b"first") + evil, reply(204, b"") + evil, reply(304, b"") + evil,
              b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + evil,
-             reply(200, b"first") + b"\r\n", reply(204, b"").replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\n") + evil]
+             reply(200, b"first") + b"\r\n",
+             reply(204, b"").replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\n") + evil]
     for data in first:
         p, q = path(), path()
         o.on(p, data)
@@ -295,7 +300,8 @@ def t_what_a_second_response_comes_with_is_not_stored():
     ok = b"HTTP/1.1 200 OK\r\n" + CACHED
     evil = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
     for data in (ok + b"Content-Length: 4\r\n\r\nbody", ok + b"Content-Length: 0\r\n\r\n",
-                 ok + b"Content-Length: 4\r\n\r\nbody\r\n", ok + b"Content-Length: 4\r\n\r\nbody\n\r\n",
+                 ok + b"Content-Length: 4\r\n\r\nbody\r\n",
+                 ok + b"Content-Length: 4\r\n\r\nbody\n\r\n",
                  ok + b"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
                  ok.replace(b"200", b"204") + b"\r\n", ok.replace(b"200", b"304") + b"\r\n",
                  ok.replace(b"200", b"204") + b"Content-Length: 0\r\n\r\n"):
@@ -349,7 +355,8 @@ def t_what_is_longer_than_it_says_is_as_long_as_it_says():
 
 def t_what_anything_is_behind_is_not_stored():
     te = b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"
-    for data in (b"200 OK\r\n" + CACHED + b"Content-Length: 1\r\n\r\na", b"200 OK\r\n" + CACHED + te,
+    for data in (b"200 OK\r\n" + CACHED + b"Content-Length: 1\r\n\r\na",
+                 b"200 OK\r\n" + CACHED + te,
                  b"204 No\r\n" + CACHED + b"\r\n"):
         for junk in (b"JUNK", b"\r\n", b"\0"):
             p = path()
@@ -437,7 +444,8 @@ def late(method, evil, first):
                     go.set()
                     assert sent.wait(20)
                 else:
-                    c.send(f"{method} {q} HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n".encode())
+                    c.send(f"{method} {q} HTTP/1.1\r\nHost: test\r\n"
+                           "Content-Length: 0\r\n\r\n".encode())
         r = c.answer()
     assert len(o.seen(q)) == 1 and o.seen(q)[0].connection != o.seen(p)[0].connection
     return r

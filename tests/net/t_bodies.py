@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Bodies of requests on their way to an upstream: received whole first, limits, what is left behind."""
+"""Bodies of requests on their way to an upstream: received whole first, limits, what is left
+behind."""
 import contextlib
 import hashlib
 import itertools
@@ -29,7 +30,8 @@ def path():
 
 @contextlib.contextmanager
 def proxy(*options, up=None):
-    with origin.Origin() as o, daemon.Daemon("--upstream", (up or o).url, *daemon.USER, "--workers", "1",
+    with origin.Origin() as o, daemon.Daemon("--upstream", (up or o).url, *daemon.USER, "--workers",
+                                             "1",
                                              *options) as d:
         yield d, o
 
@@ -49,7 +51,8 @@ def fds(d):
 
 def files(d):
     """Its unlinked files."""
-    return [x for x in fds(d).values() if x.endswith("(deleted)") and "toboggan" not in x.rsplit("/", 1)[0]
+    return [x for x in fds(d).values() if x.endswith("(deleted)") and
+            "toboggan" not in x.rsplit("/", 1)[0]
             and "io_uring" not in x and not x.startswith("/memfd")]
 
 
@@ -88,7 +91,8 @@ def t_whole_body_before_the_upstream_is_asked():
                     assert c.answer().body == hashlib.sha256(b"").digest()
                     assert not files(d)
             for r in o.seen(p):
-                assert r.field("Content-Length") == str(len(r.body)) and r.field("Transfer-Encoding") is None, r.head
+                assert r.field("Content-Length") == str(len(r.body)) and \
+                       r.field("Transfer-Encoding") is None, r.head
                 assert r.body in (BODY, b"")
 
 
@@ -166,7 +170,8 @@ def t_bodies_that_are_held_have_a_total():
 def t_413_before_and_within_a_body():
     with buffered("--body-max", "100K") as (d, o):
         before = None
-        for data in (head("/", "Content-Length: 102401"), head("/", "Content-Length: 102401", "Expect: 100-continue"),
+        for data in (head("/", "Content-Length: 102401"),
+                     head("/", "Content-Length: 102401", "Expect: 100-continue"),
                      head("/", "Transfer-Encoding: chunked") + chunked(b"x" * 102401),
                      head("/", "Content-Length: 18446744073709551615")):
             with origin.Client(d.address) as c:
@@ -301,8 +306,10 @@ def t_early_answer_to_a_body_from_the_spool():
 
 
 def t_body_is_sent_again_to_a_server_that_had_closed():
-    """An idempotent request whose pooled connection died under it; a small body is always in hand."""
-    for options, body, again in (((), BODY, False), (("--body-buffer", "16K"), BODY, True), ((), b"small", True),
+    """An idempotent request whose pooled connection died under it; a small body is always in
+    hand."""
+    for options, body, again in (((), BODY, False), (("--body-buffer", "16K"), BODY, True),
+                                 ((), b"small", True),
                                  (("--body-buffer", "off"), b"small", False)):
         with proxy(*options) as (d, o):
             half, came = len(body) // 2, threading.Event()
@@ -327,7 +334,8 @@ def t_body_is_sent_again_to_a_server_that_had_closed():
                 assert again or came.wait(client.WAIT_S)
                 c.send(body[half:])
                 r = c.answer("PUT")
-            assert (r.status, r.body == body) == ((200, True) if again else (502, False)), (options, r)
+            assert (r.status, r.body == body) == ((200, True) if again else (502, False)), \
+                   (options, r)
             assert len(o.seen("/put")) == 1 + again
             ask(d.address, "GET", "/warm")
             assert ask(d.address, "POST", "/post", body=body).status == 502

@@ -30,7 +30,8 @@ _names = itertools.count()
 def begin():
     global d, o
     o = origin.Origin()
-    d = daemon.Daemon("--memory", "256M", "--upstream", o.url, *daemon.USER, "--workers", "2").start()
+    d = daemon.Daemon("--memory", "256M", "--upstream", o.url, *daemon.USER, "--workers",
+                      "2").start()
 
 
 def end():
@@ -67,7 +68,8 @@ def t_query_and_host_are_part_of_the_key():
 
 def t_validation_of_something_else_is_repeated_plainly():
     one, two = (f"Last-Modified: {origin.date(-age)}" for age in (9000, 1000))
-    for first, second in ((['ETag: "1"'], ['ETag: "2"']), ([one], [two]), (['ETag: "1"', one], [two]),
+    for first, second in ((['ETag: "1"'], ['ETag: "2"']), ([one], [two]),
+                          (['ETag: "1"', one], [two]),
                           (['ETag: "1"', one], ['ETag: "2"', one])):
         p = path()
         o.on(p, reply(200, b"old", *first, "Cache-Control: max-age=0"),
@@ -76,9 +78,11 @@ def t_validation_of_something_else_is_repeated_plainly():
         ask(d.address, "GET", p)
         for _ in range(2):
             r = ask(d.address, "GET", p)
-            assert r.body == b"new" and (not second[0] == two or r.field("Last-Modified") == two[15:]), (first, second, r)
+            assert r.body == b"new" and (not second[0] == two or
+                                         r.field("Last-Modified") == two[15:]), (first, second, r)
         assert len(o.seen(p)) == 3
-        assert o.seen(p)[2].field("If-None-Match") is None and o.seen(p)[2].field("If-Modified-Since") is None
+        assert o.seen(p)[2].field("If-None-Match") is None and \
+               o.seen(p)[2].field("If-Modified-Since") is None
 
 
 def t_validation_of_something_else_on_a_second_connection():
@@ -110,7 +114,8 @@ def t_ranges_of_what_is_stored():
     body = bytes(range(200))
     o.on(p, reply(200, body, "Cache-Control: max-age=60", 'ETag: "1"'))
     ask(d.address, "GET", p)
-    rows = [("0-9", 0, 10), ("10-", 10, 200), ("-5", 195, 200), ("199-300", 199, 200), ("-900", 0, 200)]
+    rows = [("0-9", 0, 10), ("10-", 10, 200), ("-5", 195, 200), ("199-300", 199, 200),
+            ("-900", 0, 200)]
     for text, a, b in rows:
         r = ask(d.address, "GET", p, f"Range: bytes={text}")
         assert r.status == 206 and r.body == body[a:b] and r.hit, (text, r)
@@ -118,7 +123,8 @@ def t_ranges_of_what_is_stored():
     for text in ("200-", "-0"):
         r = ask(d.address, "GET", p, f"Range: bytes={text}")
         assert r.status == 416 and r.field("Content-Range") == "bytes */200", (text, r)
-    for text in ("bytes=5-2", "bytes=a-b", "lines=0-1", "bytes=0-199,5-6", "bytes=0-1,5-2", "bytes=0-1,5"):
+    for text in ("bytes=5-2", "bytes=a-b", "lines=0-1", "bytes=0-199,5-6", "bytes=0-1,5-2",
+                 "bytes=0-1,5"):
         r = ask(d.address, "GET", p, f"Range: {text}")
         assert r.status == 200 and r.body == body, (text, r)
     assert ask(d.address, "GET", p, "Range: bytes=0-1", 'If-Range: "1"').status == 206
@@ -134,10 +140,13 @@ def t_several_ranges_of_what_is_stored():
     size = len(body)
     r = ask(d.address, "GET", p, "Range: bytes=70000-70002,-1,0-1")
     kind, _, boundary = r.field("Content-Type").partition("; boundary=")
-    assert kind == "multipart/byteranges" and r.status == 206 and r.hit and not r.field("Content-Range"), r
+    assert kind == "multipart/byteranges" and r.status == 206 and r.hit and \
+           not r.field("Content-Range"), r
     assert r.body == b"".join(
-        f"{before}--{boundary}\r\nContent-Type: a/b\r\nContent-Range: bytes {a}-{b}/{size}\r\n\r\n".encode() + body[a:b + 1]
-        for before, a, b in (("", 70000, 70002), ("\r\n", size - 1, size - 1), ("\r\n", 0, 1))) + f"\r\n--{boundary}--\r\n".encode()
+        f"{before}--{boundary}\r\nContent-Type: a/b\r\n"
+        f"Content-Range: bytes {a}-{b}/{size}\r\n\r\n".encode() + body[a:b + 1]
+        for before, a, b in (("", 70000, 70002), ("\r\n", size - 1, size - 1), ("\r\n", 0, 1))) + \
+           f"\r\n--{boundary}--\r\n".encode()
     assert ask(d.address, "GET", p, "Range: bytes=0-1,5-6", 'If-Range: "2"').body == body
     assert ask(d.address, "GET", p, "Range: bytes=0-1,5-6", 'If-None-Match: "1"').status == 304
     assert ask(d.address, "HEAD", p, "Range: bytes=0-1,5-6").field("Content-Length") == str(size)
@@ -165,8 +174,10 @@ def part(body, a, b, tag, *fields):
 
 def t_rest_that_does_not_fit_is_asked_for_whole():
     body, whole = b"0123456789", reply(200, b"another", "Cache-Control: max-age=60")
-    for rest in (part(body, 5, 9, "b"), part(body, 6, 9, "a"), part(body, 5, 8, "a"), part(body + b"a", 5, 10, "a"),
-                 reply(206, b"56789"), reply(416, b"", "Content-Range: bytes */5"), reply(304, b"", 'ETag: "a"'),
+    for rest in (part(body, 5, 9, "b"), part(body, 6, 9, "a"), part(body, 5, 8, "a"),
+                 part(body + b"a", 5, 10, "a"),
+                 reply(206, b"56789"), reply(416, b"", "Content-Range: bytes */5"),
+                 reply(304, b"", 'ETag: "a"'),
                  part(body, 5, 9, "a").replace(b"Content-Length: 5", b"Content-Length: 6") + b"x"):
         p = path()
         o.on(p, part(body, 0, 4, "a"), rest, whole)
@@ -181,7 +192,8 @@ def t_rest_that_is_cut_off_is_502_and_not_stored():
     body = b"0123456789"
     rest = part(body, 5, 9, "a")
     chunked = rest.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked")[:-5]
-    for cut in (rest[:-1], rest[:-5], chunked + b"4\r\n5678\r\n0\r\n\r\n", chunked + b"5\r\n56789\r\n"):
+    for cut in (rest[:-1], rest[:-5], chunked + b"4\r\n5678\r\n0\r\n\r\n",
+                chunked + b"5\r\n56789\r\n"):
         p = path()
         o.on(p, part(body, 0, 4, "a"), origin.then_closes(cut), reply(200, body, 'ETag: "a"'))
         ask(d.address, "GET", p, "Range: bytes=0-4")
@@ -216,7 +228,8 @@ def t_parts_at_random_are_always_the_right_bytes():
         a = rand.randrange(0, 2999)
         b = min(a + rand.randrange(1, 900), 2999)
         kind = rand.randrange(12)
-        text, want = (None, body) if not kind else (f"-{len(body) - a}", body[a:]) if kind == 1 else \
+        text, want = (None, body) if not kind else (f"-{len(body) - a}",
+                                                    body[a:]) if kind == 1 else \
                      (f"{a}-{b}", body[a:b + 1])
         r = ask(d.address, "GET", p, *([f"Range: bytes={text}"] if text else []))
         assert r.status == (206 if text else 200) and r.body == want, (nr, text, r)
@@ -255,7 +268,8 @@ def t_a_posts_answer_is_stored_whatever_others_make_old():
         o.on(p, slow, reply(200, b"else"))
         o.on(other or p + "-", reply(200, b""))
         got = []
-        t = threading.Thread(target=lambda p=p, got=got: got.append(ask(d.address, "POST", p, body=b"x")))
+        t = threading.Thread(target=lambda p=p,
+                             got=got: got.append(ask(d.address, "POST", p, body=b"x")))
         t.start()
         o.wait(p)
         if other:
@@ -324,7 +338,8 @@ def t_stale_while_revalidate_by_any_request():
     for method, *fields in (("HEAD",), ("GET", "Range: bytes=1-1"), ("HEAD", "Range: bytes=1-1"),
                             ("GET", "If-None-Match: \"1\"")):
         p = path()
-        o.on(p, reply(200, b"one", cc, "Age: 110", 'ETag: "1"'), reply(200, b"two", cc, 'ETag: "2"'))
+        o.on(p, reply(200, b"one", cc, "Age: 110", 'ETag: "1"'),
+             reply(200, b"two", cc, 'ETag: "2"'))
         ask(d.address, "GET", p)
         r = ask(d.address, method, p, *fields)
         assert r.hit and r.status in (200, 206, 304) and r.body in (b"", b"n"), (method, fields, r)
@@ -375,10 +390,12 @@ def t_stale_if_error():
     plain = ["Cache-Control: max-age=100", "Age: 110", e]
     assert after(plain, reply(503, b"bad")).status == 503
     assert after(plain, reply(503, b"bad"),
-                 second=["Cache-Control: stale-if-error=60"]).status == 503, "a request makes nothing staler"
+                 second=["Cache-Control: stale-if-error=60"]).status == 503, \
+           "a request makes nothing staler"
     assert after(plain, origin.END).body == b"old"      # disconnected: 4.2.4
     for rule in ("must-revalidate", "proxy-revalidate", "no-cache"):
-        r = after([f"Cache-Control: max-age=100, stale-if-error=60, {rule}", "Age: 110", e], origin.END)
+        r = after([f"Cache-Control: max-age=100, stale-if-error=60, {rule}", "Age: 110", e],
+                  origin.END)
         assert r.status == (502 if rule == "no-cache" else 504), (rule, r)
     r = after(["Cache-Control: s-maxage=100, stale-if-error=60", "Age: 110", e], origin.END)
     assert r.status == 504, r
@@ -412,7 +429,8 @@ def t_many_requests_make_one_fetch():
 def t_many_conditional_requests_make_one_fetch():
     """Each is answered by its own condition, the first of them while the body still comes."""
     p, go = path(), threading.Event()
-    head, body = reply(200, b"x" * 50000, "Cache-Control: max-age=60", 'ETag: "a"').split(b"\r\n\r\n")
+    head, body = reply(200, b"x" * 50000, "Cache-Control: max-age=60",
+                       'ETag: "a"').split(b"\r\n\r\n")
 
     def slow(c, r):
         c.send(head + b"\r\n\r\n")
@@ -422,11 +440,13 @@ def t_many_conditional_requests_make_one_fetch():
     o.on(p, slow)
     assert ask(d.address, "GET", p, 'If-None-Match: "a"').status == 304
     with concurrent.futures.ThreadPoolExecutor(24) as pool:
-        got = [pool.submit(ask, d.address, "GET", p, f'If-None-Match: "{tag}"') for tag in "ab" * 10]
+        got = [pool.submit(ask, d.address, "GET", p, f'If-None-Match: "{tag}"')
+               for tag in "ab" * 10]
         sleep_to_stale(0.3)     # for them to arrive: later ones would only be hits
         go.set()
         got = [f.result() for f in got]
-    assert [r.status for r in got] == [304, 200] * 10 and all(r.body in (b"", body) for r in got), got
+    assert [r.status for r in got] == [304, 200] * 10 and all(r.body in (b"", body) for r in got), \
+           got
     assert fetched(p) == 1 and o.seen(p)[0].field("If-None-Match") is None, o.seen(p)[0].head
     assert any("collapsed" in r.cache for r in got), got
 
@@ -531,7 +551,8 @@ def t_many_requests_make_one_validation():
     o.on(p, reply(200, b"x", 'ETag: "1"', "Cache-Control: max-age=1", "Age: 5"), slow)
     ask(d.address, "GET", p)
     got = []
-    threads = [threading.Thread(target=lambda: got.append(ask(d.address, "GET", p))) for _ in range(16)]
+    threads = [threading.Thread(target=lambda: got.append(ask(d.address, "GET", p)))
+               for _ in range(16)]
     for t in threads:
         t.start()
     o.wait(p, 2)
@@ -540,7 +561,8 @@ def t_many_requests_make_one_validation():
     for t in threads:
         t.join()
     assert [r.body for r in got] == [b"x"] * 16 and fetched(p) == 2, (got, fetched(p))
-    assert sum("fwd=stale" in r.cache and "fwd-status=304" in r.cache for r in got) == 1, [r.cache for r in got]
+    assert sum("fwd=stale" in r.cache and "fwd-status=304" in r.cache for r in got) == 1, \
+           [r.cache for r in got]
 
 
 def t_one_error_is_hidden_from_many_requests():
@@ -555,7 +577,8 @@ def t_one_error_is_hidden_from_many_requests():
         def run(p=p, asked=asked):
             return ask(d.address, "GET", p, *asked)
 
-        o.on(p, reply(200, b"old", 'ETag: "1"', f"Cache-Control: max-age=1, {told}", "Age: 5"), slow)
+        o.on(p, reply(200, b"old", 'ETag: "1"', f"Cache-Control: max-age=1, {told}", "Age: 5"),
+             slow)
         run()
         with concurrent.futures.ThreadPoolExecutor(16) as many:
             answers = [many.submit(run) for _ in range(16)]
@@ -564,14 +587,18 @@ def t_one_error_is_hidden_from_many_requests():
             go.set()
         got = [x.result() for x in answers]
         assert [r.body for r in got] == [b"old"] * 16 and fetched(p) == 2, (got, fetched(p))
-        assert sum("fwd=stale" in r.cache and "collapsed" in r.cache for r in got) == 15, [r.cache for r in got]
+        assert sum("fwd=stale" in r.cache and "collapsed" in r.cache for r in got) == 15, \
+               [r.cache for r in got]
 
 
 def t_those_who_wait_for_what_is_not_stored_fetch_themselves():
-    """Or what is stored for the time of an error, or to be validated, and is nobody's answer until then."""
-    for fields in (["private"], ["max-age=0, stale-if-error=600"], ["max-age=0, must-revalidate", 'ETag: "a"'],
+    """Or what is stored for the time of an error, or to be validated, and is nobody's answer until
+    then."""
+    for fields in (["private"], ["max-age=0, stale-if-error=600"],
+                   ["max-age=0, must-revalidate", 'ETag: "a"'],
                    ["max-age=0, proxy-revalidate", 'ETag: "a"'], ["s-maxage=0", 'ETag: "a"'],
-                   ["max-age=0", 'ETag: "a"', "Set-Cookie: a=b"], ["max-age=0", 'ETag: "a"'], ["public", 'ETag: "a"'],
+                   ["max-age=0", 'ETag: "a"', "Set-Cookie: a=b"], ["max-age=0", 'ETag: "a"'],
+                   ["public", 'ETag: "a"'],
                    ["public", 'ETag: "a"', "Expires: 0"], ["max-age=60", "Set-Cookie: a=b"]):
         fetch_themselves("Cache-Control: " + fields[0], *fields[1:])
 
@@ -667,7 +694,8 @@ def t_refresh_that_brings_nothing_does_not_come_with_every_hit():
                     break
                 hits += 1
                 # each may be tried with one server twice
-                assert fetched(p) <= 1 + 2 * (1 + (time.monotonic() - end + 0.8) // 1), (fields, hits)
+                assert fetched(p) <= 1 + 2 * (1 + (time.monotonic() - end + 0.8) // 1), \
+                       (fields, hits)
             o.wait(p, 2)
 
 

@@ -98,7 +98,8 @@ def t_the_environment_is_the_meta_variables():
     want = {
         "GATEWAY_INTERFACE": "CGI/1.1", "REQUEST_METHOD": "GET", "QUERY_STRING": "a=b&c",
         "SCRIPT_NAME": p, "PATH_INFO": "/extra path", "SERVER_PROTOCOL": "HTTP/1.1",
-        "REMOTE_ADDR": "127.0.0.1", "REMOTE_HOST": "127.0.0.1", "HTTP_COOKIE": "c=1", "HTTP_HOST": "some.host:81",
+        "REMOTE_ADDR": "127.0.0.1", "REMOTE_HOST": "127.0.0.1", "HTTP_COOKIE": "c=1",
+        "HTTP_HOST": "some.host:81",
         "SCRIPT_FILENAME": d.programs + "/" + p.split("/")[-1],
     }
     for name, value in want.items():
@@ -109,16 +110,21 @@ def t_the_environment_is_the_meta_variables():
         assert name not in got, (name, got)
     for name in got:
         assert name.startswith(("HTTP_", "REMOTE_", "REQUEST_", "SERVER_", "SCRIPT_", "PATH")) or \
-            name in ("GATEWAY_INTERFACE", "QUERY_STRING", "DOCUMENT_ROOT", "PWD", "OLDPWD", "_"), name
+            name in ("GATEWAY_INTERFACE", "QUERY_STRING", "DOCUMENT_ROOT", "PWD", "OLDPWD", "_"), \
+               name
 
 
 def t_words_of_a_query_are_arguments():
     """RFC 3875 4.4: all of them or none, and never an option."""
     p = d.program(OK + "printf '<%s>' \"$#\" \"$@\"")
-    for query, want in (("", "0"), ("?", "0"), ("?a", "1 a"), ("?a+b%20c+%2b%3D%26;d", "3 a|b c|+=&;d"), ("?a=b+c", "0"),
-                        ("?a%3db", "1 a=b"), ("?%24(id)+*+;", "3 $(id)|*|;"), ("?-s", "0"), ("?a+-s", "0"),
-                        ("?a+%2ds", "0"), ("?a++b", "0"), ("?+", "0"), ("?a+", "0"), ("?a+b%00", "0"), ("?b%zz+a", "0"),
-                        ("?b%2", "0"), ("?" + "+".join("x" * 3000), "3000 " + "|".join("x" * 3000))):
+    for query, want in (("", "0"), ("?", "0"), ("?a", "1 a"),
+                        ("?a+b%20c+%2b%3D%26;d", "3 a|b c|+=&;d"), ("?a=b+c", "0"),
+                        ("?a%3db", "1 a=b"), ("?%24(id)+*+;", "3 $(id)|*|;"), ("?-s", "0"),
+                        ("?a+-s", "0"),
+                        ("?a+%2ds", "0"), ("?a++b", "0"), ("?+", "0"), ("?a+", "0"),
+                        ("?a+b%00", "0"), ("?b%zz+a", "0"),
+                        ("?b%2", "0"),
+                        ("?" + "+".join("x" * 3000), "3000 " + "|".join("x" * 3000))):
         nr, *words = want.split(" ", 1)
         text = "".join(f"<{x}>" for x in [nr, *"".join(words).split("|")] if x)
         for method in ("GET", "POST"):
@@ -143,7 +149,8 @@ def t_where_it_stands_and_what_it_has_open():
                   name=f"sub/p{next(_names)}")
     lines = ask(d.address, "GET", p).body.decode().split("\n")
     assert lines[0] == d.programs + "/sub", lines
-    for name, value in (("SigBlk", 0), ("SigIgn", 0), ("NoNewPrivs", 1), ("CapPrm", 0), ("CapEff", 0)):
+    for name, value in (("SigBlk", 0), ("SigIgn", 0), ("NoNewPrivs", 1), ("CapPrm", 0),
+                        ("CapEff", 0)):
         line = next(x for x in lines if x.startswith(name + ":"))
         assert int(line.split()[1], 16) == value, line
 
@@ -164,7 +171,8 @@ def t_bodies():
 
 
 def t_statuses_and_fields():
-    p = d.program("printf 'Status: 418 Short And Stout\\nX-A: 1\\nX-A: 2\\nContent-Length: 2\\n\\nok'")
+    p = d.program(
+        "printf 'Status: 418 Short And Stout\\nX-A: 1\\nX-A: 2\\nContent-Length: 2\\n\\nok'")
     r = ask(d.address, "GET", p)
     assert r.status == 418 and r.field("X-A") == "1, 2" and r.body == b"ok", r
     p = d.program("printf 'Location: http://other.example/\\n\\n'")
@@ -193,7 +201,8 @@ def t_a_path_is_answered_by_us():
         assert (v["SCRIPT_NAME"], v["PATH_INFO"], v["QUERY_STRING"]) == (env, "/more", "a=b"), v
         assert (v["HTTP_COOKIE"], v["HTTP_X_A"], v["HTTP_HOST"]) == ("k=v", "1", "test"), v
         # what was sent goes to the first program alone
-        r = c.request("POST", to(env, before="cat > NOTES/got\n"), "Content-Type: a/b", body=b"body")
+        r = c.request("POST", to(env, before="cat > NOTES/got\n"), "Content-Type: a/b",
+                      body=b"body")
         v = variables(r.body)
         assert v["REQUEST_METHOD"] == "GET" and d.note("got") == "body", (v, r)
         assert "CONTENT_LENGTH" not in v and "CONTENT_TYPE" not in v, v
@@ -217,7 +226,8 @@ def t_a_path_that_is_a_long_way():
 
 def t_paths_that_are_the_client_s():
     """With a status, another host or fields that would be lost, it is the client's to go there."""
-    for text in ("Status: 302 F\\nLocation: /file.txt", "Location: //other/x", "Location: /file.txt#part",
+    for text in ("Status: 302 F\\nLocation: /file.txt", "Location: //other/x",
+                 "Location: /file.txt#part",
                  "Set-Cookie: a=b\\nLocation: /file.txt"):
         r = ask(d.address, "GET", d.program(f"printf '{text}\\n\\n'"))
         assert r.status == 302 and r.field("Location").startswith("/"), (text, r)
@@ -231,13 +241,16 @@ def t_a_redirect_with_more_behind_it():
     with origin.Client(d.address) as c:
         r = c.request("GET", d.program("printf 'Location: /file.txt\\n\\n'; echo nobody sees this"))
         assert r.body == b"a file", r
-        r = c.request("GET", d.program("printf 'Location: /file.txt\\n\\n'; head -c 1000000 /dev/zero"))
+        r = c.request("GET",
+                      d.program("printf 'Location: /file.txt\\n\\n'; head -c 1000000 /dev/zero"))
         assert r.status == 502, r
         r = c.request("GET", d.program("printf 'Location: /file.txt\\n\\n'; exit 3"))
         assert r.status in (200, 502), r
     # a body that the program does not read is nobody's request
     with origin.Client(d.address) as c:
-        c.send(f"POST {to('/file.txt')} HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n".encode() +
+        c.send(
+            f"POST {to('/file.txt')} HTTP/1.1\r\nHost: t\r\n"
+            "Content-Length: 100000\r\n\r\n".encode() +
                b"GET /no HTTP/1.1\r\n\r\n".ljust(100000))
         assert c.answer().body == b"a file"
         assert c.request("GET", "/file.txt").body == b"a file"
@@ -354,27 +367,33 @@ def t_errors_in_place_of_an_answer_have_the_location_s_pages():
     with Programs("", text + "%s") as p:
         p.write("e.html", b"<p>page")
         p.program(OK, name="data", mode=0o644)
-        for path, status in (("/cgi-bin/none", 404), ("/cgi-bin/data", 403), (p.program("exit 0"), 502),
-                             (p.program("echo oh no >&2; kill -SEGV $$"), 502), (p.program("echo oh no >&2; sleep 60"), 504)):
+        for path, status in (("/cgi-bin/none", 404), ("/cgi-bin/data", 403),
+                             (p.program("exit 0"), 502),
+                             (p.program("echo oh no >&2; kill -SEGV $$"), 502),
+                             (p.program("echo oh no >&2; sleep 60"), 504)):
             for method in ("GET", "HEAD", "POST"):
                 with origin.Client(p.address) as c:
                     r = c.request(method, path, body=b"x" * 10 if method == "POST" else None)
-                    assert (r.status, r.field("Content-Type"), r.field("Content-Length")) == (status, "text/html", "7"), r
+                    assert (r.status, r.field("Content-Type"),
+                            r.field("Content-Length")) == (status, "text/html", "7"), r
                     assert r.body == (b"" if method == "HEAD" else b"<p>page"), (method, path, r)
                     assert f"fwd-status={status}" in r.cache and "stored" not in r.cache, r
                     if status == 404:
                         assert c.request(method, path).status == 404, (method, path)
         for status in (403, 404, 502, 503, 504):
-            r = ask(p.address, "GET", p.program(f"printf 'Status: {status} Its Own\\n\\nits own'; exit 1"))
+            r = ask(p.address, "GET",
+                    p.program(f"printf 'Status: {status} Its Own\\n\\nits own'; exit 1"))
             assert (r.status, r.reason, r.body) == (status, "Its Own", b"its own"), r
 
 
 def t_a_gateway_without_the_daemon():
     """Programs by FastCGI, as of any such server: what it says is its own."""
     path = os.path.join(d.folder, "alone.sock")
-    words = [os.path.join(ktap.BUILD, "toboggan-gateway"), "--listen", path, "--cgi", d.programs, "--prefix", "/cgi-bin"]
+    words = [os.path.join(ktap.BUILD, "toboggan-gateway"), "--listen", path, "--cgi", d.programs,
+             "--prefix", "/cgi-bin"]
     text = f"""
-        upstream programs {{ server = "unix:{path}" protocol = fastcgi script-root = "{d.programs}" }}
+        upstream programs {{ server = "unix:{path}" protocol = fastcgi
+            script-root = "{d.programs}" }}
         location "/cgi-bin/" {{ upstream = programs error-page = {{"404 /e.html"}} }}
         root = "{{root}}"
         """
@@ -415,7 +434,8 @@ def t_standard_error_is_in_the_log():
 def t_standard_error_cannot_drive_a_terminal():
     """C0 and C1, as bytes and as UTF-8, overlong too; text in UTF-8 stays what it is."""
     p = d.program("printf 'a\\033\\177\\233\\302\\233\\300\\233\\340\\202\\233\\303"
-                  "\\303\\244\\342\\202\\254\\360\\237\\233\\267\\342\\233z\\n' >&2\n" + OK + "echo fine")
+                  "\\303\\244\\342\\202\\254\\360\\237\\233\\267\\342\\233z\\n' >&2\n" + OK +
+                  "echo fine")
     assert ask(d.address, "GET", p).body == b"fine\n"
     says(d, ": a" + "?" * 11 + "\u00e4\u20ac\U0001f6f7??z")
 
@@ -434,19 +454,23 @@ def t_garbage_is_a_502():
 
 
 def t_what_is_wrong_with_an_answer_is_in_the_log():
-    for script, why in (("printf 'Status: 700 x\\nA: b\\n\\nabc'", "its head is malformed, or of too many fields"),
-                        ("printf 'Content-Length: 10\\n\\nabc'", "its body is not as its head says")):
+    for script, why in (("printf 'Status: 700 x\\nA: b\\n\\nabc'",
+                         "its head is malformed, or of too many fields"),
+                        ("printf 'Content-Length: 10\\n\\nabc'",
+                         "its body is not as its head says")):
         before = len(d.lines)
         try:
             assert ask(d.address, "GET", d.program(script)).status == 502, script
         except (EOFError, ConnectionResetError):    # its beginning was sent before its end was seen
             assert "Content-Length" in script
-        client.until(lambda before=before, why=why: any(f"cgi {d.programs}: {why}" in x for x in d.lines[before:]),
+        client.until(lambda before=before,
+                     why=why: any(f"cgi {d.programs}: {why}" in x for x in d.lines[before:]),
                      f"never said: {why}")
 
 
 def t_stale_answers_stand_in_for_programs_that_fail():
-    """As for servers that fail: no word of stale-if-error, a day; where it must not be, it is not."""
+    """As for servers that fail: no word of stale-if-error, a day; where it must not be, it is
+    not."""
     for more, status in (("", 200), (", must-revalidate", 502)):
         p = d.program(f"if [ -e NOTES/fails{status} ]; then exit 1; fi\n"
                       f"printf 'Cache-Control: max-age=1{more}\\nContent-Type: a/b\\n\\nold'")
@@ -467,7 +491,8 @@ def t_all_who_wait_for_a_program_that_fails_get_what_is_stale():
     open(os.path.join(d.notes, "fails-all"), "w", encoding="utf-8").close()
     time.sleep(2.1)
     got = []
-    threads = [threading.Thread(target=lambda: got.append(ask(d.address, "GET", p))) for _ in range(6)]
+    threads = [threading.Thread(target=lambda: got.append(ask(d.address, "GET", p)))
+               for _ in range(6)]
     for t in threads:
         t.start()
     for t in threads:
@@ -493,10 +518,13 @@ def cut(script, of=None):
 
 def t_an_answer_without_a_body_ends_no_program():
     """The client is answered at once, and what the program still does is done."""
-    for nr, (method, head) in enumerate((("GET", "Status: 204"), ("GET", "Status: 304"), ("HEAD", "A: b"),
-                                         ("GET", "Content-Length: 0"), ("HEAD", "Content-Length: 100"))):
+    for nr, (method, head) in enumerate((("GET", "Status: 204"), ("GET", "Status: 304"),
+                                         ("HEAD", "A: b"),
+                                         ("GET", "Content-Length: 0"),
+                                         ("HEAD", "Content-Length: 100"))):
         go = os.path.join(d.notes, f"go{nr}")
-        p = d.program(f"printf '{head}\\n\\n'; until [ -e {go} ]; do sleep 0.05; done; echo x > NOTES/late{nr}")
+        p = d.program(f"printf '{head}\\n\\n'; until [ -e {go} ]; do sleep 0.05; done; echo x > "
+                      f"NOTES/late{nr}")
         with origin.Client(d.address) as c:
             r = c.request(method, p)
             assert r.status in (200, 204, 304) and not r.body, (head, r)
@@ -509,11 +537,14 @@ def t_an_answer_without_a_body_ends_no_program():
 
 def t_a_body_of_an_answer_without_one_ends_no_program():
     """Nobody is sent it, and nobody is held up by it."""
-    for method, head in (("HEAD", "A: b"), ("HEAD", "Content-Length: 8"), ("GET", "Status: 204"), ("GET", "Status: 304")):
+    for method, head in (("HEAD", "A: b"), ("HEAD", "Content-Length: 8"), ("GET", "Status: 204"),
+                         ("GET", "Status: 304")):
         name = f"on{next(_names)}"
         body = "echo body; head -c 3000000 /dev/zero"
-        for p in (d.program(f"printf '{head}\n\n'; {body}; sleep 0.3; {body}; echo x > NOTES/{name}"),
-                  d.program(f"printf '{head}\n\n'; sleep 0.3; {body}; sleep 0.3; {body}; echo x > NOTES/{name}")):
+        for p in (
+            d.program(f"printf '{head}\n\n'; {body}; sleep 0.3; {body}; echo x > NOTES/{name}"),
+                  d.program(f"printf '{head}\n\n'; sleep 0.3; {body}; sleep 0.3; {body}; echo x > "
+                            f"NOTES/{name}")):
             with origin.Client(d.address) as c:
                 r = c.request(method, p)
                 assert r.status in (200, 204, 304) and not r.body, (head, r)
@@ -539,8 +570,10 @@ def t_an_answer_without_a_body_may_close_its_output():
 
 
 def t_a_validated_answer_ends_no_program():
-    p = d.program("if [ -z \"$HTTP_IF_NONE_MATCH\" ]; then printf 'Cache-Control: no-cache\\nETag: \"v\"\\n\\nwhole'; exit; fi\n"
-                  "printf 'Status: 304\\n\\n'; until [ -e NOTES/go304 ]; do sleep 0.05; done; echo x > NOTES/late304")
+    p = d.program("if [ -z \"$HTTP_IF_NONE_MATCH\" ]; then printf 'Cache-Control: no-cache\\nETag: "
+                  "\"v\"\\n\\nwhole'; exit; fi\n"
+                  "printf 'Status: 304\\n\\n'; until [ -e NOTES/go304 ]; do sleep 0.05; done; echo "
+                  "x > NOTES/late304")
     with origin.Client(d.address) as c:
         assert [c.request("GET", p).body for _ in range(2)] == [b"whole"] * 2
         time.sleep(0.5)             # a keeper would have killed it by then
@@ -574,7 +607,8 @@ def t_a_program_that_hangs():
         cut(OK + "echo begun; echo $$ > NOTES/b; sleep 1000", p)
         dead(int(p.note("b")))
         # it closes its output and goes on: the answer is complete, the rest is not waited for
-        r = ask(p.address, "GET", p.program("echo $$ > NOTES/c; " + OK + "echo all; exec >&- 2>&-; sleep 1000"))
+        r = ask(p.address, "GET",
+                p.program("echo $$ > NOTES/c; " + OK + "echo all; exec >&- 2>&-; sleep 1000"))
         assert r.status == 200 and r.body == b"all\n", r
         dead(int(p.note("c")))
 
@@ -589,7 +623,8 @@ def t_a_program_that_computes():
 
 
 def t_a_status_without_a_reason_has_the_usual_one():
-    for status, reason in ((201, "Created"), (303, "See Other"), (429, "Too Many Requests"), (599, "Unknown")):
+    for status, reason in ((201, "Created"), (303, "See Other"), (429, "Too Many Requests"),
+                           (599, "Unknown")):
         r = ask(d.address, "GET", d.program(f"printf 'Status: {status}\\n\\n'"))
         assert (r.status, r.reason) == (status, reason), r
 
@@ -605,7 +640,8 @@ def t_a_program_that_floods():
 
 def t_a_flood_of_errors_holds_nobody_up():
     with Programs('cgi-output = "0" cgi-cpu = "0" cgi-time = "3s"') as p:
-        flood = p.program("echo $$ > NOTES/a; for i in 1 2 3 4 5 6 7 8; do cat /dev/zero >&2 & done; wait")
+        flood = p.program(
+            "echo $$ > NOTES/a; for i in 1 2 3 4 5 6 7 8; do cat /dev/zero >&2 & done; wait")
         with origin.Client(p.address) as c:
             c.send(f"GET {flood} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
             pid = int(p.note("a"))
@@ -617,14 +653,16 @@ def t_a_flood_of_errors_holds_nobody_up():
 
 def t_memory_is_limited():
     with Programs('cgi-memory = "64M"') as p:
-        r = ask(p.address, "GET", p.program(OK + "ulimit -v; head -c 200000000 /dev/zero | tail -n 1 | wc -c"))
+        r = ask(p.address, "GET",
+                p.program(OK + "ulimit -v; head -c 200000000 /dev/zero | tail -n 1 | wc -c"))
         assert r.body.split(b"\n")[0] == b"65536", r.body
         assert r.body.split(b"\n")[1] != b"200000000", r.body
 
 
 def t_what_it_starts_ends_with_it():
     """In sessions of their own, orphaned, deaf to signals."""
-    fork = "(trap '' TERM HUP INT; setsid sh -c 'echo $$ > NOTES/%s; exec sleep 1000' >/dev/null 2>&1 &)\n"
+    fork = "(trap '' TERM HUP INT; setsid sh -c 'echo $$ > NOTES/%s; exec sleep 1000' >/dev/null " \
+           "2>&1 &)\n"
     p = d.program(fork % "left" + "until [ -s NOTES/left ]; do :; done\n" + OK + "echo done")
     assert ask(d.address, "GET", p).body == b"done\n"
     dead(int(d.note("left")))
@@ -653,7 +691,8 @@ def t_what_stops_its_keeper_ends_too():
 
 def t_what_stops_the_process_that_runs_all_ends_that():
     with Programs() as p:
-        ask(p.address, "GET", p.program("kill -STOP $(cut -d ' ' -f 4 /proc/$PPID/stat); exec sleep 1000"))
+        ask(p.address, "GET",
+            p.program("kill -STOP $(cut -d ' ' -f 4 /proc/$PPID/stat); exec sleep 1000"))
         done = p.program(OK + "echo done")
         client.until(lambda: ask(p.address, "GET", done).body == b"done\n", "it stays stopped")
 
@@ -694,7 +733,9 @@ def t_what_a_client_leaves_half_sent_has_no_end():
         p = own.program("echo $$ > NOTES/reads; while read -r line; do :; done; : > NOTES/whole")
         for _ in range(30):
             with socket.create_connection(own.address) as s:
-                s.sendall(f"POST {p} HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n".encode() + b"x\n" * 100)
+                s.sendall(
+                    f"POST {p} HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n".encode() +
+                    b"x\n" * 100)
                 pid = int(own.note("reads"))
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             dead(pid)
@@ -742,7 +783,8 @@ def t_an_answer_that_is_cut_off_is_in_the_log():
             while data := s.recv(4096):
                 got += data
         assert b"begun" in got and not got.endswith(b"0\r\n\r\n"), got
-        client.until(lambda: any("longer than cgi-time" in x and "cut off" in x for x in own.lines), own.lines)
+        client.until(lambda: any("longer than cgi-time" in x and "cut off" in x for x in own.lines),
+                     own.lines)
 
 
 def t_a_client_that_has_ended_its_stream_gets_its_answer():
@@ -755,7 +797,9 @@ def t_a_client_that_has_ended_its_stream_gets_its_answer():
 
 def t_no_more_at_once_than_allowed():
     with Programs('cgi-at-once = "2" cgi-time = "60s"') as p:
-        wait = p.program("echo $$ > NOTES/$QUERY_STRING; until [ -e NOTES/go ]; do sleep 0.01; done\n" + OK + "echo ok")
+        wait = p.program(
+            "echo $$ > NOTES/$QUERY_STRING; until [ -e NOTES/go ]; do sleep 0.01; done\n" + OK +
+            "echo ok")
         cs = [origin.Client(p.address) for _ in range(6)]
         for i, c in enumerate(cs):
             c.send(f"GET {wait}?n{i} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
@@ -780,8 +824,10 @@ def t_another_user_in_another_root():
     jail = os.path.join(p.folder, "jail")
     p.programs = os.path.join(jail, "programs")
     os.makedirs(p.programs)
-    libs = subprocess.run(["ldd", "/bin/sh", "/usr/bin/id"], capture_output=True, text=True, check=True).stdout
-    files = {w for line in libs.split("\n") for w in line.split() if w.startswith("/") and ":" not in w}
+    libs = subprocess.run(["ldd", "/bin/sh", "/usr/bin/id"], capture_output=True, text=True,
+                          check=True).stdout
+    files = {w for line in libs.split("\n") for w in line.split() if w.startswith("/") and
+             ":" not in w}
     for path in files | {"/bin/sh", "/usr/bin/id"}:
         to = jail + path
         os.makedirs(os.path.dirname(to), exist_ok=True)
@@ -789,12 +835,14 @@ def t_another_user_in_another_root():
     for folder, _, _ in os.walk(jail):
         os.chmod(folder, 0o755)
     with p:
-        name = p.program(OK + "id -u; pwd; echo $SCRIPT_FILENAME; echo /*; [ -e /etc/passwd ] || echo jailed")
+        name = p.program(
+            OK + "id -u; pwd; echo $SCRIPT_FILENAME; echo /*; [ -e /etc/passwd ] || echo jailed")
         lines = ask(p.address, "GET", name).body.decode().split("\n")
         assert lines[0] == "65534" and lines[1] == "/programs", lines
         assert lines[2] == "/programs/" + name.split("/")[-1] and "jailed" in lines, lines
         # a daemon that has dropped root cannot have others become somebody else
-        p.reconfigure(TEXT.replace("{folder}/programs", "{folder}/jail/programs") % 'cgi-user = "daemon"')
+        p.reconfigure(TEXT.replace("{folder}/programs",
+                                   "{folder}/jail/programs") % 'cgi-user = "daemon"')
         assert ask(p.address, "GET", name).status == 502
         says(p, "not among those of the start")
 
@@ -810,7 +858,9 @@ def t_answers_are_cached_as_they_say():
 def t_an_answer_of_a_program_that_fails_is_not_stored():
     for status in (1, 255):
         for length, said in (("", "$$"), ("Content-Length: 1\\n", "x"), ("Status: 204\\n", "")):
-            p = d.program(f"printf 'Cache-Control: max-age=60\\n{length}\\n'; printf %s {said}; exit {status}")
+            p = d.program(
+                f"printf 'Cache-Control: max-age=60\\n{length}\\n'; "
+                f"printf %s {said}; exit {status}")
             for _ in range(2):
                 r = ask(d.address, "GET", p)
                 assert r.status in (200, 204) and not r.hit, (status, length, r)
@@ -839,7 +889,8 @@ def t_many_at_the_same_time():
 def t_reload_keeps_and_changes():
     with Programs() as p:
         name = p.program(OK + "echo ${CGI:-one}")
-        slow = p.program("echo $$ > NOTES/slow; until [ -e NOTES/go ]; do sleep 0.01; done\n" + OK + "echo slow")
+        slow = p.program("echo $$ > NOTES/slow; until [ -e NOTES/go ]; do sleep 0.01; done\n" + OK +
+                         "echo slow")
         with origin.Client(p.address) as c:
             c.send(f"GET {slow} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
             p.note("slow")

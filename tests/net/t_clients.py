@@ -114,7 +114,8 @@ def t_curl_without_wire():
     for url, large in zip(urls(), urls("large.html")):
         assert tool("curl", "-sS", "--fail", large).encode() == LARGE
         assert tool("curl", "-sS", "--fail", "--http1.0", url).encode() == BODY
-        assert tool("curl", "-sS", "-o", os.devnull, "-w", "%{http_code}", "-d", "a=b", url) == "405"
+        assert tool("curl", "-sS", "-o", os.devnull, "-w", "%{http_code}", "-d", "a=b",
+                    url) == "405"
         assert tool("curl", "-sS", "-o", os.devnull, "-w", "%{http_code}", url + "x") == "404"
         assert tool("curl", "-sS", "--fail", "-H", "Connection: close", url).encode() == BODY
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""`toboggan connections`: who is connected, what each waits for, and that the list holds up nobody."""
+"""`toboggan connections`: who is connected, what each waits for, and that the list holds up
+nobody."""
 import contextlib
 import json
 import os
@@ -54,11 +55,13 @@ def t_each_is_listed_with_its_ends_age_and_requests():
                 for _ in range(3):
                     c.get("/f.txt")
                 one = until(d, c, "idle")
-                assert one["listener"] == (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), one
+                assert one["listener"] == (f"[{host}]:{port}" if ":" in host
+                                           else f"{host}:{port}"), one
                 assert one["requests"] == 3 and one["socket"] is True, one
                 assert one["tier"] == "user" or daemon.TIERS, one
                 assert 0 <= one["age_s"] < client.WAIT_S * 10, one
-                client.until(lambda c=c, one=one: row(d, c)["age_s"] > one["age_s"], "it grows no older")
+                client.until(lambda c=c, one=one: row(d, c)["age_s"] > one["age_s"],
+                             "it grows no older")
                 assert named(c.s) in talk.text(d, "connections")
             client.until(lambda: not rows(d)["total"], "one that has ended is listed")
 

@@ -20,7 +20,8 @@ DENIED = "127.0.0.9"
 
 
 def toboggan(d, *words, bad=False):
-    run = subprocess.run([talk.TOOL, "--control", d.control, "--json", *words], capture_output=True, text=True,
+    run = subprocess.run([talk.TOOL, "--control", d.control, "--json", *words], capture_output=True,
+                         text=True,
                          check=False, timeout=client.WAIT_S)
     assert (run.returncode != 0) == bad, (run.returncode, run.stdout, run.stderr)
     return json.loads(run.stdout if run.stdout.strip() else run.stderr)

@@ -35,13 +35,15 @@ def end():
 
 
 def serving(port, body, *options):
-    return talk.serving(n.server, "tbg0", *options, listen=f"0.0.0.0:{port}", small=SMALL, body=body)
+    return talk.serving(n.server, "tbg0", *options, listen=f"0.0.0.0:{port}", small=SMALL,
+                        body=body)
 
 
 def asking(port, buffer):
     """A connection with deltas that has asked for the body."""
     c = talk.Connection(n.client.connect(
-        (n.links[0].server4, port), setup=lambda s: s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)))
+        (n.links[0].server4, port),
+        setup=lambda s: s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)))
     net.until(lambda: c.get("/small").tier == "wire", "never published")
     c.send(talk.request("/body"))
     return c
@@ -79,8 +81,8 @@ def drained(port, length, step, buffer, *options):
 
 def t_clients_that_take_slowly_are_waited_for_so_long():
     """
-    From 10 s on for one that takes so little that no send ends for it, from 20 s where the socket has
-    all of the answer, and for as long as it takes where sends end for it.
+    From 10 s on for one that takes so little that no send ends for it, from 20 s where the
+    socket has all of the answer, and for as long as it takes where sends end for it.
     """
     large = 16 << 20
     with concurrent.futures.ThreadPoolExecutor() as pool:

@@ -70,9 +70,11 @@ def link(to, name):
 
 def t_dots_in_every_encoding():
     up = (b"..", b"%2e%2e", b".%2E", b"%2e.", b"%252e%252e", b"%25%32%65%25%32%65", b"..;", b"...",
-          b"%c0%ae%c0%ae", b"%e0%80%ae%e0%80%ae", b"%u002e%u002e", b"..%00", b"%00..", b"..%20", b". .",
+          b"%c0%ae%c0%ae", b"%e0%80%ae%e0%80%ae", b"%u002e%u002e", b"..%00", b"%00..", b"..%20",
+          b". .",
           b"..\\", b"..%5c", b"\xef\xbc\x8e\xef\xbc\x8e", b"%ef%bc%8e%ef%bc%8e", b".\t.")
-    slash = (b"/", b"%2f", b"%2F", b"%252f", b"\\", b"%5C", b"//", b"/./", b"/%2e/", b"%c0%af", b"%00/")
+    slash = (b"/", b"%2f", b"%2F", b"%252f", b"\\", b"%5C", b"//", b"/./", b"/%2e/", b"%c0%af",
+             b"%00/")
     nr = 0
     for dots, sep in itertools.product(up, slash):
         for before, depth, target in ((b"/", 1, b"secret"), (b"/dir/", 2, b"secret"),
@@ -91,8 +93,10 @@ def t_dots_with_wire_on():
     if not wire:
         raise ktap.Skip(wire_off)
     client.hot(wire, "/a.txt")
-    for path in ("/../secret", "/dir/../../secret", "/%2e%2e/secret", "/..%2fsecret", "/dir/..%5c../secret",
-                 "/a.txt/../../secret", "/./../secret", "/..", "/../", "/../root/a.txt", "/%2e%2e%2fa.txt",
+    for path in ("/../secret", "/dir/../../secret", "/%2e%2e/secret", "/..%2fsecret",
+                 "/dir/..%5c../secret",
+                 "/a.txt/../../secret", "/./../secret", "/..", "/../", "/../root/a.txt",
+                 "/%2e%2e%2fa.txt",
                  "/../root-evil/secret", "/..//secret", "/.../secret", "/dir/.. /secret"):
         refused(path, of=wire)
         with client.Client(wire.address) as c:      # behind a hit, on its connection
@@ -106,7 +110,8 @@ def t_other_forms_of_a_target():
     for target in (b"http://a/../secret", b"http://a/%2e%2e/secret", b"http://../secret",
                    b"http://a:80/dir/../../secret", b"file:///etc/passwd", b"//etc/passwd",
                    b"/?/../../secret", b"/#/../secret", b"\\..\\secret", b"C:/secret",
-                   b"/etc/passwd", b"/..;/secret", b"../secret", b".", b"..", b"/\xff/../../secret"):
+                   b"/etc/passwd", b"/..;/secret", b"../secret", b".", b"..",
+                   b"/\xff/../../secret"):
         r = fetch(target)
         assert r.status in (400, 403, 404) or r.body == b"front\n", (target, r)
     for host in (b"..", b"../../secret", b"a/../secret", b"/etc", b".", b"%2e%2e", b"root-evil"):
@@ -117,7 +122,8 @@ def t_other_forms_of_a_target():
 
 def t_dots_that_stay_inside():
     for path, body in (("/dir/../a.txt", b"a text\n"), ("/dir/x/../../a.txt", b"a text\n"),
-                       ("/dir/../dir/./a.txt", b"text in dir\n"), ("/dir/%2e%2e/a.txt", b"a text\n"),
+                       ("/dir/../dir/./a.txt", b"text in dir\n"),
+                       ("/dir/%2e%2e/a.txt", b"a text\n"),
                        ("/dir/..", b"front\n"), ("/dir/../", b"front\n"), ("/dir/.", b"dir\n")):
         r = fetch(path)
         assert (r.status, r.body) == (200, body), (path, r)
@@ -265,7 +271,8 @@ def t_unreadable_is_403():
 
 def t_dot_files_are_files():
     """As with nginx: who does not want them served keeps them elsewhere."""
-    for name in (".hidden", ".well-known/acme-challenge/x", ".dir/.file", "..double", "...", ".a/..b/x"):
+    for name in (".hidden", ".well-known/acme-challenge/x", ".dir/.file", "..double", "...",
+                 ".a/..b/x"):
         user.write(name, name.encode())
         r = fetch("/" + name)
         assert (r.status, r.body) == (200, name.encode()), (name, r)

@@ -26,14 +26,16 @@ def read(*path):
 
 
 def run(*words, **more):
-    return subprocess.run(words, capture_output=True, text=True, timeout=BUILD_S if words[0] == "make" else WAIT_S, check=False,
+    return subprocess.run(words, capture_output=True, text=True,
+                          timeout=BUILD_S if words[0] == "make" else WAIT_S, check=False,
                           **more)
 
 
 def check(text):
     """--check of a configuration, with its paths in a scratch folder."""
     with tempfile.TemporaryDirectory() as folder:
-        for path in ("/srv/www", "/usr/share/toboggan/example-site", "/run/toboggan", "/var/log/toboggan"):
+        for path in ("/srv/www", "/usr/share/toboggan/example-site", "/run/toboggan",
+                     "/var/log/toboggan"):
             os.makedirs(folder + path)
             text = re.sub(rf'"{path}(?=[/"])', f'"{folder}{path}', text)
         name = os.path.join(folder, "toboggan.conf")
@@ -59,9 +61,12 @@ def t_example_of_the_package_is_good():
 
 def t_settings_that_are_named_exist():
     known = set(re.findall(r"^  --([a-z-]+)", run(daemon.BINARY, "--help").stdout, re.M))
-    known |= set(re.findall(r"^\*?\*?([a-z-]+)\*?\*? = ", read(ktap.ROOT, "Documentation/toboggan.conf.5.rst"), re.M))
-    manual = read(ktap.ROOT, "Documentation/toboggan.conf.5.rst") + read(ktap.ROOT, "Documentation/toboggand.8.rst")
-    for name in re.findall(r"^``[a-z_ ]+``.*?  ``([a-z-]+)``", read(OPERATING, "migration.rst"), re.M):
+    known |= set(re.findall(r"^\*?\*?([a-z-]+)\*?\*? = ",
+                            read(ktap.ROOT, "Documentation/toboggan.conf.5.rst"), re.M))
+    manual = read(ktap.ROOT, "Documentation/toboggan.conf.5.rst") + \
+        read(ktap.ROOT, "Documentation/toboggand.8.rst")
+    for name in re.findall(r"^``[a-z_ ]+``.*?  ``([a-z-]+)``", read(OPERATING, "migration.rst"),
+                           re.M):
         assert name in known or re.search(rf"\b{name}\b", manual), name
 
 
@@ -76,7 +81,8 @@ def t_fields_of_the_log_that_are_named_exist():
 
 def t_metrics_that_are_named_exist():
     with daemon.Daemon(*daemon.USER, "--upstream", "http://127.0.0.1:1") as d:
-        text = run("curl", "-sS", "--unix-socket", os.path.join(d.folder, "admin.sock"), "http://a/metrics").stdout
+        text = run("curl", "-sS", "--unix-socket", os.path.join(d.folder, "admin.sock"),
+                   "http://a/metrics").stdout
     names = set(re.findall(r"^# TYPE (\w+)", text, re.M))
     for where in (read(FILES, "toboggan.rules.yml"), read(FILES, "toboggan-dashboard.json"),
                   read(OPERATING, "monitoring.rst"), read(OPERATING, "sizing.rst")):
@@ -86,7 +92,8 @@ def t_metrics_that_are_named_exist():
 
 
 def t_the_unit_is_hardened():
-    out = run("systemd-analyze", "security", "--offline=true", os.path.join(FILES, "toboggan.service"))
+    out = run("systemd-analyze", "security", "--offline=true",
+              os.path.join(FILES, "toboggan.service"))
     if out.returncode and "command not found" in out.stderr:
         raise ktap.Skip("no systemd-analyze")
     level = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", out.stdout).group(1))
@@ -112,7 +119,8 @@ def t_uninstall_removes_what_install_puts():
         env = dict(os.environ, DESTDIR=folder, PREFIX="/usr", O=ktap.BUILD)
         r = run("make", "-s", "install", cwd=ktap.ROOT, env=env)
         assert r.returncode == 0, r.stderr
-        assert os.path.exists(folder + "/usr/sbin/toboggand") and os.path.exists(folder + "/usr/lib/systemd/system/toboggan.service")
+        assert os.path.exists(folder + "/usr/sbin/toboggand") and \
+               os.path.exists(folder + "/usr/lib/systemd/system/toboggan.service")
         other = folder + "/usr/sbin/other"
         open(other, "w", encoding="ascii").close()
         r = run("make", "-s", "uninstall", cwd=ktap.ROOT, env=env)

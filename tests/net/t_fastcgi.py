@@ -79,17 +79,23 @@ PAGES = {
     "p/status.php": "<?php http_response_code((int)$_GET['s']); echo 'status';",
     "p/move.php": "<?php header('Location: /elsewhere?a=b');",
     "p/away.php": "<?php header('Location: http://other.example/', true, 301);",
-    "p/fields.php": "<?php header('X-One: 1'); header('X-Two: a', false); header('X-Two: b', false);"
-                    "setcookie('c', 'd e'); header('Connection: x'); header('Transfer-Encoding: gzip'); echo 'fields';",
+    "p/fields.php": "<?php header('X-One: 1'); header('X-Two: a', false); header('X-Two: b', "
+                    "false);"
+                    "setcookie('c', 'd e'); header('Connection: x'); header('Transfer-Encoding: "
+                    "gzip'); echo 'fields';",
     "p/error.php": "<?php error_log(\"one line\\nand\\x1b[31m another\"); echo 'still fine';",
     "p/fatal.php": "<?php nosuchfunction();",
     "p/big.php": "<?php for ($i = 0; $i < 640; $i++) echo str_repeat(chr(65 + $i % 26), 16384);",
-    "p/slow.php": "<?php echo 'a'; flush(); touch($_GET['f'] . '.on'); while (!file_exists($_GET['f'])) usleep(5000); echo 'b';",
-    "p/fresh.php": "<?php header('Cache-Control: max-age=60'); header('ETag: \"v\"'); echo 'fresh ', uniqid('', true);",
+    "p/slow.php": "<?php echo 'a'; flush(); touch($_GET['f'] . '.on'); while "
+                  "(!file_exists($_GET['f'])) usleep(5000); echo 'b';",
+    "p/fresh.php": "<?php header('Cache-Control: max-age=60'); header('ETag: \"v\"'); echo 'fresh "
+                   "', uniqid('', true);",
     "p/etag.php": "<?php header('Cache-Control: no-cache'); header('ETag: \"v\"');"
-                  "if (($_SERVER['HTTP_IF_NONE_MATCH'] ?? '') === '\"v\"') { http_response_code(304); exit; }"
+                  "if (($_SERVER['HTTP_IF_NONE_MATCH'] ?? '') === '\"v\"') { "
+                  "http_response_code(304); exit; }"
                   "echo 'whole ', uniqid('', true);",
-    "p/die.php": "<?php file_put_contents($_GET['f'], getmypid() . '.'); while (true) usleep(5000);",
+    "p/die.php": "<?php file_put_contents($_GET['f'], getmypid() . '.'); "
+                 "while (true) usleep(5000);",
 }
 
 _names = itertools.count()
@@ -113,7 +119,8 @@ def begin():
 
 
 def text_of():
-    return CONF % {"unix": php.server, "web": web.url, "tcp": tcp.server, "fake": f.server, "root": php.root,
+    return CONF % {"unix": php.server, "web": web.url, "tcp": tcp.server, "fake": f.server,
+                   "root": php.root,
                    "tcp_root": tcp.root}
 
 
@@ -149,14 +156,18 @@ def says(word, seen=0):
 # php-fpm
 
 def t_php_is_told_of_the_request():
-    s = echo("/p/echo.php?a=1&b=x%20y", "Cookie: k=v", "Cookie: l=w", "X-Some-Thing: q", "Proxy: evil",
+    s = echo("/p/echo.php?a=1&b=x%20y", "Cookie: k=v", "Cookie: l=w", "X-Some-Thing: q",
+             "Proxy: evil",
              "X_Under: 1", "Accept-Language: de")["server"]
     want = {
-        "REQUEST_METHOD": "GET", "QUERY_STRING": "a=1&b=x%20y", "REQUEST_URI": "/p/echo.php?a=1&b=x%20y",
-        "SCRIPT_NAME": "/p/echo.php", "SCRIPT_FILENAME": php.root + "/p/echo.php", "DOCUMENT_ROOT": php.root,
+        "REQUEST_METHOD": "GET", "QUERY_STRING": "a=1&b=x%20y",
+        "REQUEST_URI": "/p/echo.php?a=1&b=x%20y",
+        "SCRIPT_NAME": "/p/echo.php", "SCRIPT_FILENAME": php.root + "/p/echo.php",
+        "DOCUMENT_ROOT": php.root,
         "PHP_SELF": "/p/echo.php", "SERVER_PROTOCOL": "HTTP/1.1", "GATEWAY_INTERFACE": "CGI/1.1",
         "REMOTE_ADDR": "127.0.0.1", "SERVER_ADDR": "127.0.0.1", "SERVER_PORT": str(d.address[1]),
-        "SERVER_NAME": "test", "HTTP_HOST": "test", "HTTP_COOKIE": "k=v; l=w", "HTTP_X_SOME_THING": "q",
+        "SERVER_NAME": "test", "HTTP_HOST": "test", "HTTP_COOKIE": "k=v; l=w",
+        "HTTP_X_SOME_THING": "q",
         "HTTP_ACCEPT_LANGUAGE": "de", "APP_ENV": "test x=y", "SERVER_SOFTWARE": "other",
         "REQUEST_SCHEME": "http",
     }
@@ -169,7 +180,8 @@ def t_php_is_told_of_the_request():
 def t_php_over_tcp_below_the_location_s_root():
     s = echo("/echo.php?x", host="rooted")["server"]
     assert s["SCRIPT_FILENAME"] == os.path.realpath(tcp.root) + "/echo.php", s
-    assert s["DOCUMENT_ROOT"] == os.path.realpath(tcp.root) and s["SERVER_SOFTWARE"] == "toboggan", s
+    assert s["DOCUMENT_ROOT"] == os.path.realpath(tcp.root) and \
+           s["SERVER_SOFTWARE"] == "toboggan", s
     assert ask(d.address, "GET", "/plain.txt", host="rooted").body == b"plain"
 
 
@@ -185,9 +197,11 @@ def t_path_info_and_index():
 def t_an_index_that_others_answer():
     """The file is there, but its path is another location's: never its source."""
     r = echo("/?a=b", host="indexed")["server"]
-    assert (r["REQUEST_URI"], r["SCRIPT_NAME"], r["QUERY_STRING"]) == ("/?a=b", "/index.php", "a=b"), r
+    assert (r["REQUEST_URI"], r["SCRIPT_NAME"], r["QUERY_STRING"]) == ("/?a=b", "/index.php",
+                                                                       "a=b"), r
     assert r["DOCUMENT_URI"] == "/index.php" and r["SCRIPT_FILENAME"].endswith("/index.php"), r
-    r = echo("/", "Content-Type: application/x-www-form-urlencoded", method="POST", body=b"x=y", host="indexed")
+    r = echo("/", "Content-Type: application/x-www-form-urlencoded", method="POST", body=b"x=y",
+             host="indexed")
     assert r["post"] == {"x": "y"}, r
     web.on("/web/index.web?q", origin.reply(200, b"ran", "Cache-Control: max-age=60"))
     r = ask(d.address, "GET", "/web/?q", host="indexed")
@@ -204,7 +218,8 @@ def t_an_index_that_others_answer_is_withdrawn_by_its_folder():
         web.on("/kept/index.web" + query, origin.reply(200, b"kept", fresh))
         for p in ("/fresh/" + query, "/kept/" + query):
             web.on("/made.web", origin.reply(201, b"", f"Location: {p}"))
-            assert [ask(d.address, "GET", p, host="indexed").hit for _ in range(2)] == [False, True], p
+            assert [ask(d.address, "GET", p, host="indexed").hit
+                    for _ in range(2)] == [False, True], p
             assert ask(d.address, "POST", "/made.web", body=b"x", host="indexed").status == 201
             assert not ask(d.address, "GET", p, host="indexed").hit, p
 
@@ -223,7 +238,8 @@ def t_a_path_of_a_program_is_answered_by_us():
     """php-fpm gives such a Location a status; what the protocol allows is answered here."""
     p, target = path(), path()
     f.on(p, fastcgi.answer(b"Location: %s?x\r\n\r\n" % target.encode()))
-    f.on(target + "?x", fastcgi.answer(b"Cache-Control: max-age=60\r\nContent-Type: a/b\r\n\r\nthere"))
+    f.on(target + "?x",
+         fastcgi.answer(b"Cache-Control: max-age=60\r\nContent-Type: a/b\r\n\r\nthere"))
     with origin.Client(d.address) as c:
         r = c.request("POST", p, "Content-Type: c/d", body=b"sent")
         assert (r.status, r.body, r.field("Location")) == (200, b"there", None), r
@@ -240,7 +256,8 @@ def t_a_path_of_a_program_is_answered_by_us():
 def t_post_of_every_size():
     for size in (0, 1, 100, 65535, 65536, 65537, 1 << 20, 20 << 20):
         body = os.urandom(1024) * (size // 1024) + b"x" * (size % 1024)
-        got = echo("/p/echo.php", "Content-Type: application/octet-stream", method="POST", body=body)
+        got = echo("/p/echo.php", "Content-Type: application/octet-stream", method="POST",
+                   body=body)
         assert got["len"] == size, (size, got["len"])
         assert got["server"]["CONTENT_LENGTH"] == str(size), got
     got = echo("/p/echo.php", "Content-Type: application/x-www-form-urlencoded", method="POST",
@@ -271,12 +288,14 @@ def t_post_in_chunks():
                 c.send(b"%x\r\n" % n + b"x" * n + b"\r\n")
             c.send(b"0\r\n\r\n")
             got = json.loads(c.answer("POST").body)
-            assert got["len"] == sum(sizes) and got["server"]["CONTENT_LENGTH"] == str(sum(sizes)), got
+            assert got["len"] == sum(sizes) and \
+                   got["server"]["CONTENT_LENGTH"] == str(sum(sizes)), got
             assert c.request("GET", "/p/").body == b"index /p/index.php"
 
 
 def t_status_and_fields():
-    for status, reason in ((200, "OK"), (201, "Created"), (404, "Not Found"), (410, "Gone"), (500, "Internal Server Error")):
+    for status, reason in ((200, "OK"), (201, "Created"), (404, "Not Found"), (410, "Gone"),
+                           (500, "Internal Server Error")):
         r = ask(d.address, "GET", f"/p/status.php?s={status}")
         assert r.status == status and r.reason == reason and r.body == b"status", r
     r = ask(d.address, "GET", "/p/fields.php")
@@ -393,7 +412,8 @@ def t_programs_that_die():
     os.chmod(os.path.join(php.root, "p"), 0o777)
     with origin.Client(d.address) as c:
         # not a GET: that would be tried again on another connection
-        c.send(f"POST /p/die.php?f={at} HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n".encode())
+        c.send(
+            f"POST /p/die.php?f={at} HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n".encode())
         os.kill(int(written(at)), signal.SIGKILL)
         assert c.answer().status == 502
     assert ask(d.address, "GET", "/p/").body == b"index /p/index.php"
@@ -419,12 +439,14 @@ def t_request_as_records():
     assert r.status == 200 and r.body == b"hello" and r.field("Content-Length") == "5", r
     got = f.wait(p)
     assert got.keep and got.body == b"body" and got.params["CONTENT_TYPE"] == "c/d", got.params
-    assert got.params["SCRIPT_FILENAME"] == "/app/run.php" and got.params["SCRIPT_NAME"] == "/run.php"
+    assert got.params["SCRIPT_FILENAME"] == "/app/run.php" and \
+           got.params["SCRIPT_NAME"] == "/run.php"
     assert got.params["PATH_INFO"] == p, got.params
 
 
 def t_padding_and_pieces():
-    whole = out(b"Status: 201 Made\r\nX: y\r\n\r\nhello world", size=3, padding=7) + record(STDOUT, padding=9) + fastcgi.end()
+    whole = out(b"Status: 201 Made\r\nX: y\r\n\r\nhello world", size=3,
+                padding=7) + record(STDOUT, padding=9) + fastcgi.end()
     for step in (1, 7, 64):
         p = path()
 
@@ -433,12 +455,14 @@ def t_padding_and_pieces():
                 c.send(whole[i:i + step])
         f.on(p, send)
         r = ask(d.address, "GET", p)
-        assert (r.status, r.reason, r.body, r.field("X")) == (201, "Made", b"hello world", "y"), (step, r)
+        assert (r.status, r.reason, r.body, r.field("X")) == (201, "Made", b"hello world", "y"), \
+               (step, r)
 
 
 def t_management_records_are_passed_over():
     p = path()
-    f.on(p, record(11, b"\x09" + b"\0" * 7, 0) + record(10, b"\x0f\x01FCGI_MPXS_CONNS0", 0, 5) + answer(b"A: b\n\nx"))
+    f.on(p, record(11, b"\x09" + b"\0" * 7, 0) + record(10, b"\x0f\x01FCGI_MPXS_CONNS0", 0, 5) +
+         answer(b"A: b\n\nx"))
     assert ask(d.address, "GET", p).body == b"x"
 
 
@@ -505,8 +529,11 @@ def t_wrong_answers_are_502_and_never_stored():
 def t_what_an_overloaded_server_has_not_begun_another_does():
     """Whatever the method; what has been said by it before is an answer that failed."""
     with fastcgi.Server() as a, fastcgi.Server() as b:
-        with conf.Conf('upstream "two" { server = {"%s", "%s"} protocol = fastcgi script-root = "/" }\n'
-                       'location "/" { upstream = "two" body-buffer = "1M" }\n' % (a.server, b.server), "--workers", "1") as two:
+        with conf.Conf(
+            'upstream "two" { server = {"%s", "%s"} protocol = fastcgi script-root = "/" }\n'
+                       'location "/" { upstream = "two" body-buffer = "1M" }\n' % (a.server,
+                                                                                   b.server),
+            "--workers", "1") as two:
             for s, said in ((a, fastcgi.end(status=2)), (b, answer(b"A: b\n\nright"))):
                 s.on("/x", said)
             a.on("/y", out(b"A: b\n") + fastcgi.end(status=2))
@@ -547,7 +574,8 @@ def t_what_follows_an_end_is_nobody_s_answer():
     q = path()
     f.on(q, answer(b"A: b\n\nright"))
     for status, head in ((200, b""), (200, b"Content-Length: 1\n"), (204, b"Status: 204\n")):
-        for evil, got in ((answer(HEAD + b"smuggled"), 502), (b"junk", status), (fastcgi.end(), status)):
+        for evil, got in ((answer(HEAD + b"smuggled"), 502), (b"junk", status),
+                          (fastcgi.end(), status)):
             p = path()
             f.on(p, answer(head + HEAD + (b"x" if status == 200 else b"")) + evil)
             r = ask(d.address, "GET", p)
@@ -577,7 +605,8 @@ def t_a_length_that_is_reached_before_the_end():
 def t_answers_without_body():
     for method, status in (("HEAD", 200), ("GET", 204), ("GET", 304)):
         p = path()
-        f.on(p, answer(f"Status: {status}\nContent-Length: 5\n\n".encode() + (b"" if status != 200 else b"hello")))
+        f.on(p, answer(f"Status: {status}\nContent-Length: 5\n\n".encode() +
+                       (b"" if status != 200 else b"hello")))
         r = ask(d.address, method, p)
         assert r.status == status and not r.body, r
         good_after(p)
@@ -667,8 +696,10 @@ def t_stale_connections_are_tried_again():
 def t_a_post_does_not_meet_the_end_of_a_connection():
     """Which a server may make right behind an answer; later it stays."""
     post_does_not_meet_the_end(f, d)
-    with fastcgi.Server() as s, conf.Conf('upstream "s" { server = "%s" protocol = fastcgi script-root = "/" }\n'
-                                          'location "/" { upstream = "s" }\n' % s.server, "--workers", "1") as by_tcp:
+    with fastcgi.Server() as s, \
+        conf.Conf('upstream "s" { server = "%s" protocol = fastcgi script-root = "/" }\n'
+                                          'location "/" { upstream = "s" }\n' % s.server,
+                  "--workers", "1") as by_tcp:
         post_does_not_meet_the_end(s, by_tcp)
         with open("/proc/net/tcp", encoding="ascii") as lines:
             left = [x for x in lines if f":{s.port:04X} 06 " in x]
@@ -765,8 +796,10 @@ def t_what_follows_a_large_body():
     with origin.Client(d.address) as c:
         for size in (65535, 65536, 200000, 700000):
             body = os.urandom(size)
-            data = f"POST {p} HTTP/1.1\r\nHost: test\r\nContent-Length: {size}\r\n\r\n".encode() + body
-            data += b"".join(b"GET /file?%d HTTP/1.1\r\nHost: test\r\nX: %s\r\n\r\n" % (i, b"x" * 997) for i in range(100))
+            data = f"POST {p} HTTP/1.1\r\nHost: test\r\nContent-Length: {size}\r\n\r\n".encode() + \
+                body
+            data += b"".join(b"GET /file?%d HTTP/1.1\r\nHost: test\r\nX: %s\r\n\r\n" % (
+                i, b"x" * 997) for i in range(100))
             sender = threading.Thread(target=c.send, args=(data,))
             sender.start()
             assert c.answer().body == hashlib.sha1(body).hexdigest().encode(), size
@@ -797,7 +830,8 @@ def t_an_endless_answer_ends_with_its_client():
 def t_stale_answers_stand_in_for_errors():
     for wrong in (then_closes(b""), answer(b"Status: 503\r\n\r\nno"), then_closes(bytes(64))):
         p = path()
-        f.on(p, answer(b"Cache-Control: max-age=1, stale-if-error=60\r\nETag: \"a\"\r\n\r\nold"), wrong)
+        f.on(p, answer(b"Cache-Control: max-age=1, stale-if-error=60\r\nETag: \"a\"\r\n\r\nold"),
+             wrong)
         assert ask(d.address, "GET", p).body == b"old"
         deadline = time.monotonic() + client.WAIT_S
         while len(f.seen(p)) < 2:
@@ -830,11 +864,16 @@ def t_one_request_for_many_that_wait():
 
 
 def t_errors_in_the_configuration():
-    for more, words in (('upstream a { server = "unix:/x" script-root = "x" }', ("script-root", "absolute")),
-                        ('upstream a { server = "unix:/x" script-params = "a=b" }', ("script-params", "NAME=value")),
-                        ('upstream a { server = "unix:/x" protocol = fcgi }', ("protocol", "fastcgi")),
-                        ('upstream a { server = "127.0.0.1" protocol = fastcgi }', ("127.0.0.1", "server")),
-                        ('upstream a { server = "unix:/x" protocol = fastcgi } host n { upstream = a }', None)):
+    for more, words in (('upstream a { server = "unix:/x" script-root = "x" }',
+                         ("script-root", "absolute")),
+                        ('upstream a { server = "unix:/x" script-params = "a=b" }',
+                         ("script-params", "NAME=value")),
+                        ('upstream a { server = "unix:/x" protocol = fcgi }',
+                         ("protocol", "fastcgi")),
+                        ('upstream a { server = "127.0.0.1" protocol = fastcgi }',
+                         ("127.0.0.1", "server")),
+                        ('upstream a { server = "unix:/x" protocol = fastcgi } host n { upstream = '
+                         'a }', None)):
         d.save(text_of() + more)
         line = d.hup(("reloaded", "expected"))
         assert all(w in line for w in words) if words else "reloaded" in line, line
@@ -862,14 +901,16 @@ def t_on_one_connection_with_files():
 
 
 def flood(lines):
-    return b"".join(record(STDERR, lines[i:i + 60000]) for i in range(0, len(lines), 60000)) + answer(b"A: b\n\nwhole")
+    return b"".join(record(STDERR, lines[i:i + 60000]) for i in range(0, len(lines), 60000)) + \
+           answer(b"A: b\n\nwhole")
 
 
 def t_error_output_of_a_request_has_a_limit():
     p, since = path(), len(d.lines)
     f.on(p, flood((b"much " + b"x" * 494 + b"\n") * 2000))
     assert ask(d.address, "GET", p).body == b"whole"
-    cut = int(re.search(r"(\d+) bytes more of error output", says("bytes more of error output", since))[1])
+    cut = int(re.search(r"(\d+) bytes more of error output",
+                        says("bytes more of error output", since))[1])
     told = [x for x in d.lines[since:] if ": much x" in x]
     assert len(told) == (64 << 10) // 499 and len(told) * 499 + cut == 2000 * 499, (len(told), cut)
 
@@ -880,7 +921,8 @@ def t_error_output_of_all_has_a_rate():
     while not left:             # it is told with the first line of a later second
         assert ask(d.address, "GET", p).body == b"whole"
         time.sleep(0.05)
-        left = sum(int(m[1]) for m in re.finditer(r"(\d+) lines left out", "\n".join(d.lines[since:])))
+        left = sum(int(m[1]) for m in re.finditer(r"(\d+) lines left out",
+                                                  "\n".join(d.lines[since:])))
     told = sum(x.endswith(": m") for x in d.lines[since:])
     assert told + left <= 30000 + 1000, (left, told)
 

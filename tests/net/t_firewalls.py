@@ -166,7 +166,8 @@ def begin():
                  "metric", "1", "rto_min", "200ms")
     # what the machine does without, no test below can load
     try:
-        load("add table inet tbg; add chain inet tbg inward { type filter hook input priority 0; }\n"
+        load(
+            "add table inet tbg; add chain inet tbg inward { type filter hook input priority 0; }\n"
              "add rule inet tbg inward ct state new accept")
         n.server.run("nft", "flush", "ruleset")
     except (RuntimeError, FileNotFoundError) as why:

@@ -64,7 +64,8 @@ def folded(total):
 def syns(count):
     """That many frames, each of another address or port."""
     link = n.links[0]
-    other, own = (bytes.fromhex(json.loads(ns.run("ip", "-j", "link", "show", link.name))[0]["address"]
+    other, own = (bytes.fromhex(json.loads(ns.run("ip", "-j", "link", "show",
+                                                  link.name))[0]["address"]
                                 .replace(":", "")) for ns in (n.server, n.client))
     ether = other + own + b"\x08\0"
     to = socket.inet_aton(link.server4)
@@ -73,10 +74,12 @@ def syns(count):
     length = 20 + len(options)
     options_sum = sum(struct.unpack(f"!{len(options) // 2}H", options))
     for i in range(count):
-        low, port, seq = i & 0xffff, 1024 + (i >> 16) + (i * 7 & 0x7fff), i * 2654435761 & 0xffffffff
+        low, port, seq = i & 0xffff, 1024 + (i >> 16) + \
+            (i * 7 & 0x7fff), i * 2654435761 & 0xffffffff
         ip_sum = 0x4500 + 20 + length + 0x4000 + 0x4006 + 0x0a63 + low + to_sum
         head = (length // 4) << 12 | 0x02
-        tcp_sum = 0x0a63 + low + to_sum + 6 + length + port + PORT + (seq >> 16) + (seq & 0xffff) + \
+        tcp_sum = 0x0a63 + low + to_sum + 6 + length + port + PORT + (seq >> 16) + \
+            (seq & 0xffff) + \
             head + 0xffff + options_sum
         yield ether + struct.pack("!BBHHHBBHHH4sHHIIHHHH", 0x45, 0, 20 + length, 0, 0x4000, 64, 6,
                                   folded(ip_sum), 0x0a63, low, to, port, PORT, seq, 0, head,

@@ -143,7 +143,8 @@ def told(tier, callers, moved):
               f"p50 {rank(waits, 50):.3f} p99 {rank(waits, 99):.3f} "
               f"p99.9 {rank(waits, 99.9):.3f} max {waits[-1]:.3f}")
     if tier == "wire":
-        ktap.note(f"{ {k: moved.get(k, 0) for k in ('HIT_WIRE', 'REPEAT', 'YIELD', 'STALE_REPEAT')} }")
+        ktap.note(
+            f"{ {k: moved.get(k, 0) for k in ('HIT_WIRE', 'REPEAT', 'YIELD', 'STALE_REPEAT')} }")
         assert not moved.get("STALE_REPEAT") and not moved.get("CSUM"), moved
         assert wired > len(waits) / 20, f"{wired} of {len(waits)} by wire"
     return waits

@@ -242,14 +242,16 @@ def t_interface_back_from_another_namespace():
         with serving(n, "tbg0") as d:
             with connected(n, link.server4):
                 pass
-            n.server.run("ip", "link", "set", "tbg0", "netns", f"/proc/{os.getpid()}/fd/{n.client.fd}",
+            n.server.run("ip", "link", "set", "tbg0", "netns",
+                         f"/proc/{os.getpid()}/fd/{n.client.fd}",
                          "name", "away")
             net.until(lambda: any("tbg0 is gone" in line for line in d.lines), "it is not missed")
             n.client.run("ip", "link", "set", "away", "netns",
                          f"/proc/{os.getpid()}/fd/{n.server.fd}", "name", "tbg0")
             n.server.run("ip", "link", "set", "tbg0", "up")
             n.server.run("ip", "address", "add", f"{link.server4}/24", "dev", "tbg0")
-            net.until(lambda: any("wire: on tbg0" in line for line in d.lines), "not attached again")
+            net.until(lambda: any("wire: on tbg0" in line for line in d.lines),
+                      "not attached again")
             assert {len(v) for k, v in n.server.programs().items() if k[0] == "tbg0"} == {1}
             with connected(n, link.server4) as c:
                 in_turns(c, 1)

@@ -59,7 +59,8 @@ def each_host_has_its_log(wire):
         d.write("a.txt", b"a" * 100)
         hits = ask(d, "one.example", "/a.txt", 30)
         assert not wire or "wire" in hits, hits
-        for host in ("two.example", "three.example", "quiet.example", "plain.example", "x.one.example"):
+        for host in ("two.example", "three.example", "quiet.example", "plain.example",
+                     "x.one.example"):
             ask(d, host, "/a.txt?" + host, 2)
         with socket.create_connection(d.address) as s:      # the authority of the target wins
             s.sendall(b"GET http://one.example/absolute HTTP/1.1\r\nHost: two.example\r\n\r\n"
@@ -67,14 +68,18 @@ def each_host_has_its_log(wire):
             while s.recv(4096):
                 pass
         one = d.logged("one", 33)
-        assert sorted(one[:30]) == sorted(f"one.example /a.txt 200 {'user' if x in ('stored', 'miss') else x}"
+        assert sorted(one[:30]) == \
+               sorted(f"one.example /a.txt 200 {'user' if x in ('stored', 'miss') else x}"
                                           for x in hits), one
         assert [x.split()[:3] for x in one[30:]] == \
-            [["x.one.example", "/a.txt?x.one.example", "200"]] * 2 + [["two.example", "http://one.example/absolute", "404"]]
+            [["x.one.example", "/a.txt?x.one.example", "200"]] * 2 + \
+               [["two.example", "http://one.example/absolute", "404"]]
         shared = d.logged("shared", 4)
-        assert [sum(f"/a.txt?{x}.example" in line for line in shared) for x in ("two", "three")] == [2, 2], shared
+        assert [sum(f"/a.txt?{x}.example" in line for line in shared)
+                for x in ("two", "three")] == [2, 2], shared
         main = d.logged("main", 3)
-        assert [("plain" in x, " 400 " in x) for x in main] == [(True, False)] * 2 + [(False, True)], main
+        assert [("plain" in x, " 400 " in x) for x in main] == [(True, False)] * 2 + \
+               [(False, True)], main
         for name, nr in (("one", 33), ("shared", 4), ("main", 3)):
             assert d.log(name).count("\n") == nr and "quiet" not in d.log(name), d.log(name)
 
@@ -95,7 +100,8 @@ def t_all_are_opened_again_by_sigusr1():
             d.logged(name, 1)
             os.rename(os.path.join(d.logs, name), os.path.join(d.logs, name + ".1"))
         d.process.send_signal(signal.SIGUSR1)
-        for host, name in (("one.example", "one"), ("two.example", "shared"), ("plain.example", "main")):
+        for host, name in (("one.example", "one"), ("two.example", "shared"),
+                           ("plain.example", "main")):
             until(lambda name=name: os.path.exists(os.path.join(d.logs, name)))
 
             def arrives(host=host, name=name):
@@ -112,7 +118,8 @@ def sites(d):
 
 
 def t_a_reload_moves_a_log_and_no_line_is_lost():
-    text = 'access-log = "{folder}/log/main"\n' + HOST % ("plain.example", "") + HOST % ("one.example", "%s")
+    text = 'access-log = "{folder}/log/main"\n' + HOST % ("plain.example",
+                                                          "") + HOST % ("one.example", "%s")
     own = ' access-log = "{folder}/log/%s"\n'
     with Logged(text % own % "first") as d:
         big = 48 << 20
@@ -151,15 +158,22 @@ def toboggand(*words):
 def t_what_a_start_would_refuse_is_told_with_its_line():
     """By --check, by the start and by a reload alike."""
     d = Logged(TEXT)
-    many = "".join(HOST % (f"h{i}.example", f' access-log = "{{folder}}/log/h{i}"\n') for i in range(257))
+    many = "".join(HOST % (f"h{i}.example", f' access-log = "{{folder}}/log/h{i}"\n')
+                   for i in range(257))
     try:
-        for own, says in ((' access-log = "/nonexistent/log"\n', ":4: access-log /nonexistent/log: No such file"),
-                          (' access-log = "syslog:relative"\n', ":4: access-log \"syslog:relative\""),
-                          (' access-log-format = "json"\n', ":4: access-log-format \"json\": expected an access-log"),
-                          (' access-log = "{folder}/log/x"\n access-log-format = "$no"\n', ":5: access-log-format"),
+        for own, says in ((' access-log = "/nonexistent/log"\n',
+                           ":4: access-log /nonexistent/log: No such file"),
+                          (' access-log = "syslog:relative"\n',
+                           ":4: access-log \"syslog:relative\""),
+                          (' access-log-format = "json"\n',
+                           ":4: access-log-format \"json\": expected an access-log"),
+                          (' access-log = "{folder}/log/x"\n access-log-format = "$no"\n',
+                           ":5: access-log-format"),
                           (' access-log = "{folder}/log/main"\n access-log-format = "json"\n',
-                           ":4: access-log {folder}/log/main: json, and elsewhere combined; expected one format"),
-                          ("}\n" + many + "host \"last.example\" {\n root = \"{root}\"\n", "one more than 256")):
+                           ":4: access-log {folder}/log/main: json, and elsewhere combined; "
+                           "expected one format"),
+                          ("}\n" + many + "host \"last.example\" {\n root = \"{root}\"\n",
+                           "one more than 256")):
             d.save('access-log = "{folder}/log/main"\n' + HOST % ("a.example", own))
             for words in (["--check", d.path, "--listen", "127.0.0.1:0"], d.command()[1:]):
                 out = toboggand(*words)

@@ -143,7 +143,8 @@ def t_auto_says_where_it_stops():
 
 
 def t_interface_that_comes_is_followed_at_once():
-    """Netlink tells; what looks every two seconds needs as long for each that comes behind a look."""
+    """Netlink tells; what looks every two seconds needs as long for each that comes behind a
+    look."""
     with net.Net(links=2) as n, serving(n.server, "tbg0,tbg1") as d:
         took = []
         for _ in range(4):
@@ -199,7 +200,8 @@ def t_auto_answers_nothing_where_what_it_leaves_out_could_carry_it():
             n.server.run("ip", family, "route", "del", route, "dev", "tbgt", "metric", "4000")
             net.until(lambda: not wire_is(d), f"{route} is gone: wire is off")
             hit(n, n.links[0])
-        net.until(lambda: len([line for line in d.lines if "answers again" in line]) == 4, "not said")
+        net.until(lambda: len([line for line in d.lines if "answers again" in line]) == 4,
+                  "not said")
 
 
 def t_named_interfaces_answer_whatever_else_there_is():

@@ -137,7 +137,8 @@ def is_beginning(got, target):
             modified = modifieds[target].encode()
             want = (b"HTTP/1.1 200 OK\r\nServer: toboggan\r\nDate: " + b"?" * 29 +
                     b"\r\nContent-Type: application/octet-stream\r\nContent-Length: %d"
-                    b"\r\nAccept-Ranges: bytes\r\nLast-Modified: %s\r\nETag: %s\r\nCache-Status: toboggan; %s\r\n%s\r\n"
+                    b"\r\nAccept-Ranges: bytes\r\nLast-Modified: %s\r\nETag: %s\r\n"
+                    b"Cache-Status: toboggan; %s\r\n%s\r\n"
                     % (len(body), modified, etag, status, closing)) + body
             at = want.index(b"?" * 29)
             if got[:at] == want[:min(at, len(got))] and \

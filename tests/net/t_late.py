@@ -216,7 +216,8 @@ def filtered(*rules):
         raise ktap.Skip(f"no nftables: {why}") from why
     try:
         net.until(lambda: late()["syns"] != "wire", "the filter is not seen")
-        assert late()["syns_why"] == "nftables has a chain at input: table tbg, chain inward", late()
+        assert late()["syns_why"] == "nftables has a chain at input: table tbg, chain inward", \
+               late()
         yield
     finally:
         n.server.run("nft", "delete table inet tbg")
@@ -342,7 +343,8 @@ def t_answers_that_end_a_connection_are_the_user_tier_s():
             with n.clean(PORT):
                 fast = ends(target, body, *how)
             assert fast.tier == "wire" and fast.bare() == slow.bare(), (fast, slow)
-        for fields, method, status in (((), "HEAD", 200), ((f"If-None-Match: {etag}",), "GET", 304)):
+        for fields, method, status in (((), "HEAD", 200),
+                                       ((f"If-None-Match: {etag}",), "GET", 304)):
             r = ends(target, b"", how[0], how[1] + fields, *how[2:], method=method)
             assert (r.tier, r.status) == ("wire", status), r
 

@@ -297,7 +297,8 @@ def t_slow_readers_block_nobody():
 # --- numbers
 
 def stats(d):
-    r = subprocess.run([os.path.join(ktap.BUILD, "toboggan"), "--control", d.control, "--json", "stats"],
+    r = subprocess.run([os.path.join(ktap.BUILD, "toboggan"), "--control", d.control, "--json",
+                        "stats"],
                        capture_output=True, check=True, timeout=client.WAIT_S)
     return json.loads(r.stdout)["tiers"]["user"]
 
@@ -537,7 +538,8 @@ def lower_files(d, nr):
     with open(f"/proc/{d.pid}/status", encoding="ascii") as f:
         fields = dict(x.split(":", 1) for x in f)
     uid, gid = (fields[x].split()[0] for x in ("Uid", "Gid"))
-    become = [] if os.geteuid() else ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+    become = [] if os.geteuid() else ["setpriv", f"--reuid={uid}", f"--regid={gid}",
+                                      "--clear-groups"]
     subprocess.run(become + ["prlimit", "--pid", str(d.pid), f"--nofile={nr}:"], check=True)
 
 
@@ -556,11 +558,13 @@ def t_out_of_descriptors():
                 assert old.get("/a.txt").body == b"a text\n"        # needs none
                 cpu, begun = ticks(d), time.monotonic()
                 statuses = set()
-                while time.monotonic() - begun < 3:         # wire's look at its interfaces is within
+                # wire's look at its interfaces is within
+                while time.monotonic() - begun < 3:
                     statuses.add(old.get("/big").status)    # needs one
                     time.sleep(0.05)
                 assert statuses <= {200, 503}, statuses
-                assert descriptors(d) < used + 50, "it was never out of them"  # and one for each worker
+                # and one for each worker
+                assert descriptors(d) < used + 50, "it was never out of them"
                 assert ticks(d) - cpu < 0.5 * max(1, time.monotonic() - begun), "it spins"
                 for c in held:
                     c.close()
@@ -574,7 +578,8 @@ def t_little_descriptors_from_the_start():
     """Not root: it cannot raise the limit, and says for how many it suffices."""
     if os.geteuid():
         raise ktap.Skip("not root: nobody else to become")
-    d = daemon.Daemon("--wire", "off", "--connections-max", "1000", "--header-timeout", "1s", prefix=[
+    d = daemon.Daemon("--wire", "off", "--connections-max", "1000", "--header-timeout", "1s",
+                      prefix=[
         *daemon.AS_NOBODY, "prlimit", "--nofile=300:300"])
     os.chown(d.folder, 65534, 65534)
     d.write("a.txt", b"a text\n")
@@ -590,7 +595,8 @@ def t_little_descriptors_from_the_start():
 
 
 def limited(nr, *more):
-    """Words before a daemon that may have nr descriptors and cannot raise that; more: for setpriv."""
+    """Words before a daemon that may have nr descriptors and cannot raise that; more: for
+    setpriv."""
     return ["prlimit", f"--nofile={nr}:{nr}", "setpriv", "--bounding-set=-sys_resource", *more]
 
 
@@ -606,7 +612,8 @@ def t_little_descriptors_suffice_for_files_and_control():
                 c.send(GET.replace(b"a.txt", b"big"))
             left = {c.s: c for c in held}
             while left:
-                assert len(select.select(list(left), [], [], client.WAIT_S)[0]), f"{len(left)} are never served"
+                assert len(select.select(list(left), [], [], client.WAIT_S)[0]), \
+                       f"{len(left)} are never served"
                 assert stats(d)["connections"]
                 for s in select.select(list(left), [], [], 0)[0]:
                     assert left[s].response().status == 200, nr
@@ -625,7 +632,8 @@ def t_no_descriptors_for_connections_are_said_at_the_start():
             try:
                 d.start()
             except RuntimeError as e:
-                assert "exit 1" in str(e) and "open files" in str(e) and "ulimit -n" in str(e), (nr, e)
+                assert "exit 1" in str(e) and "open files" in str(e) and "ulimit -n" in str(e), \
+                       (nr, e)
             else:
                 d.stop()
                 raise AssertionError(f"it started with {nr} descriptors")
@@ -676,7 +684,8 @@ class Holder(threading.Thread):
                         key.fileobj.close()
                 if len(self.waiting) == self.nr:
                     while self.waiting:
-                        self.waiting.pop().sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                        self.waiting.pop().sendall(
+                            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 
 def t_every_connection_has_one_to_an_upstream():
@@ -765,10 +774,12 @@ def t_start_after_a_kill_with_many_connections():
 # --- bytes
 
 def t_head_up_to_its_limit_and_no_further():
-    """Whole or in two pieces: 2048 is the lowest limit, and the most that the fast grammar takes."""
+    """Whole or in two pieces: 2048 is the lowest limit, and the most that the fast grammar
+    takes."""
     def one(make, most):
         with running(make("--header-max", str(most))) as d:
-            for total in (1000, most - 2, most - 1, most, most + 1, most + 2, 10000, 100000, 4 << 20):
+            for total in (1000, most - 2, most - 1, most, most + 1, most + 2, 10000, 100000,
+                          4 << 20):
                 for shape in ("one field", "many fields", "two pieces"):
                     room = total - len(GET) - 5
                     if shape == "many fields":
@@ -837,7 +848,8 @@ def t_pipelined_in_one_write():
             for _ in range(3):
                 names = [rng.choice(list(bodies)) for _ in range(1000)]
                 with client.Client(d.address) as c:
-                    data = b"".join(b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n" % x.encode() for x in names)
+                    data = b"".join(b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n" % x.encode()
+                                    for x in names)
                     sender = threading.Thread(target=c.send, args=(data,))
                     sender.start()
                     for i, name in enumerate(names):
@@ -879,11 +891,14 @@ def t_garbage():
         with running(make("--header-timeout", "1s")) as d:
             rng, before = random.Random(2), None
             hello = bytes.fromhex("16030100c8010000c40303") + rng.randbytes(190)
-            fixed = [b"", b"\r\n" * 10, b"\0", b"\0" * 5000, b"\xff" * 100, hello, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-                     b"SSH-2.0-x\r\n", b"{}\n", b"GET", b"GET / HTTP/1.1\r\n", b"\n\n\n\n", b"HTTP/1.1 200 OK\r\n\r\n"]
+            fixed = [b"", b"\r\n" * 10, b"\0", b"\0" * 5000, b"\xff" * 100, hello,
+                     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                     b"SSH-2.0-x\r\n", b"{}\n", b"GET", b"GET / HTTP/1.1\r\n", b"\n\n\n\n",
+                     b"HTTP/1.1 200 OK\r\n\r\n"]
             before = descriptors(d)
             for i in range(400):
-                data = fixed[i] if i < len(fixed) else rng.randbytes(rng.choice((1, 10, 100, 2000, 40000)))
+                data = fixed[i] if i < len(fixed) else rng.randbytes(rng.choice((1, 10, 100, 2000,
+                                                                                 40000)))
                 if i % 3 == 2:      # from a real one
                     data = bytearray(GET * 5)
                     for _ in range(rng.randrange(1, 6)):
@@ -900,7 +915,8 @@ def t_garbage():
                         r = client.Response(head, b"")
                         # a method that begins with HEAD cannot come of this
                         c.got = rest[int(r.fields.get("Content-Length", 0)):]
-                        assert r.status in (200, 204, 400, 404, 405, 408, 412, 414, 417, 431, 501, 505), r
+                        assert r.status in (200, 204, 400, 404, 405, 408, 412, 414, 417, 431, 501,
+                                            505), r
             served(d, 10)
             client.until(lambda: descriptors(d) <= before, "never closed")
     both(one)
@@ -909,7 +925,8 @@ def t_garbage():
 def t_no_descriptor_is_lost():
     """2000 connections that end in every way there is."""
     def one(make):
-        with running(make("--idle-timeout", "2s", "--header-timeout", "2s", "--send-timeout", "2s")) as d:
+        with running(make("--idle-timeout", "2s", "--header-timeout", "2s", "--send-timeout",
+                          "2s")) as d:
             d.write("big", b"x" * (2 << 20))
             served(d, 5)
             client.until(lambda: not connections(d), "never idle")
@@ -941,7 +958,8 @@ def t_no_descriptor_is_lost():
                     reset(open_.pop(rng.randrange(len(open_))).s)
             for c in open_:
                 c.close()
-            client.until(lambda: descriptors(d) <= before, f"never as few descriptors as {before} again")
+            client.until(lambda: descriptors(d) <= before,
+                         f"never as few descriptors as {before} again")
             served(d, 10)
     both(one)
 

@@ -106,7 +106,8 @@ def t_link_that_is_detached_is_made_again():
         for hooks in (("ingress",), ("egress",), tuple(net.TCX)):
             nr = len(d.lines)
             n.server.strip("tbg0", hooks)
-            net.until(lambda: any("attached again" in line for line in d.lines[nr:]),  # pylint: disable=W0640
+            # pylint: disable=W0640
+            net.until(lambda: any("attached again" in line for line in d.lines[nr:]),
                       f"{hooks} are not attached again: {d.lines}")
             assert on(n.server) == before
             assert len(pins(n)) == pinned

@@ -26,7 +26,8 @@ location "*.png" { expires = max }
 type "text/html" { expires = epoch }
 """
 WANTED = {      # path: (Cache-Control, X-Deep)
-    "/x.html": ("no-cache", "top"), "/x.css": (None, "top"), "/a/x.html": ("max-age=3600, public", "a"),
+    "/x.html": ("no-cache", "top"), "/x.css": (None, "top"),
+          "/a/x.html": ("max-age=3600, public", "a"),
     "/a/x.css": ("max-age=86400, public", "a"), "/a/x.png": ("max-age=315360000", "top"),
     "/x.png": ("max-age=315360000", "top"),
 }
@@ -157,16 +158,20 @@ def t_autoindex_lists_what_can_be_asked_for():
         os.mkfifo(os.path.join(d.root, "pub/pipe"))
         d.write("private/x", b"x")
         names.append("to-file")
-        for name, to in (("to-file", "../private/x"), ("to-folder", "../private"), ("to-pipe", "pipe"),
-                         ("out", "../../toboggan.conf"), ("out-folder", "../.."), ("gone", "none"), ("loop", "loop")):
+        for name, to in (("to-file", "../private/x"), ("to-folder", "../private"),
+                         ("to-pipe", "pipe"),
+                         ("out", "../../toboggan.conf"), ("out-folder", "../.."), ("gone", "none"),
+                         ("loop", "loop")):
             os.symlink(to, os.path.join(d.root, "pub", name))
         with client.Client(d.address) as c:
             r = c.get("/pub/")
-            assert (r.status, r.fields["Content-Type"], r.tier) == (200, "text/html; charset=utf-8", "miss"), r
+            assert (r.status, r.fields["Content-Type"], r.tier) == (200, "text/html; charset=utf-8",
+                                                                    "miss"), r
             page = r.body.decode()
             links = re.findall(r'<a href="([^"]*)">', page)
             assert "hidden" not in page and "pipe" not in page and "<script" not in page, page
-            assert links[:3] == ["../", "./sub/", "./to-folder/"] and len(links) == 3 + len(names), links
+            assert links[:3] == ["../", "./sub/", "./to-folder/"] and \
+                   len(links) == 3 + len(names), links
             for link in links[3:]:
                 got = c.get("/pub/" + link.removeprefix("./"))
                 # what no path may hold is refused, not found elsewhere
@@ -183,7 +188,8 @@ def t_listing_follows_the_links_that_a_request_does():
     with conf.Conf('root = "{root}"\nautoindex = on\n') as d, client.Client(d.address) as c:
         d.write("kept/in", b"123")
         d.write("../outside", b"not below the root")
-        for name, to in (("file", os.path.join(d.root, "kept/in")), ("folder", os.path.join(d.root, "kept")),
+        for name, to in (("file", os.path.join(d.root, "kept/in")),
+                         ("folder", os.path.join(d.root, "kept")),
                          ("relative", "kept/in"), ("up", os.path.dirname(d.root)),
                          ("out", os.path.join(os.path.dirname(d.root), "outside"))):
             os.symlink(to, os.path.join(d.root, name))
@@ -202,14 +208,18 @@ def t_listing_meets_conditions_without_a_tag():
         d.write("pub/x", b"x")
         with client.Client(d.address) as c:
             for method in ("GET", "HEAD"):
-                for fields, status in ((('If-Match: "x"',), 412), (("If-Match: *",), 200), (('If-None-Match: "x"',), 200),
-                                       (("If-None-Match: *",), 304), (('If-Match: "x"', "If-None-Match: *"), 412),
+                for fields, status in ((('If-Match: "x"',), 412), (("If-Match: *",), 200),
+                                       (('If-None-Match: "x"',), 200),
+                                       (("If-None-Match: *",), 304),
+                                       (('If-Match: "x"', "If-None-Match: *"), 412),
                                        (("If-Match: *", "If-None-Match: *"), 304),
                                        (("If-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT",), 200),
-                                       (("If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT",), 200)):
+                                       (("If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT",),
+                                        200)):
                     r = c.ask(method, "/pub/", *fields)
                     assert r.status == status, (method, fields, r)
-                    assert (b"./x" in r.body) == (status == 200 and method == "GET"), (method, fields, r)
+                    assert (b"./x" in r.body) == (status == 200 and method == "GET"), \
+                           (method, fields, r)
                     if status == 304:
                         assert not r.body and "Content-Type" not in r.fields, r
                         assert r.fields["Cache-Control"] == "no-cache", r
@@ -219,7 +229,8 @@ def t_listing_meets_conditions_without_a_tag():
 def t_error_pages_are_files():
     text = """
 root = "{root}"
-error-page = {"404 /err/404.html", "400 405 501 /err/bad.txt", "403 /err/none.html", "413 /err/big.bin"}
+error-page = {"404 /err/404.html", "400 405 501 /err/bad.txt", "403 /err/none.html",
+              "413 /err/big.bin"}
 location "/in/" { error-page = {"404 /err/in.html"} }
 """
     with conf.Conf(text) as d:
@@ -231,7 +242,8 @@ location "/in/" { error-page = {"404 /err/in.html"} }
         d.write("err/big.bin", b"x" * 70000)
         with client.Client(d.address) as c:
             r = c.get("/none")
-            assert (r.status, r.body, r.fields["Content-Type"]) == (404, b"<p>not here\n", "text/html"), r
+            assert (r.status, r.body, r.fields["Content-Type"]) == (404, b"<p>not here\n",
+                                                                    "text/html"), r
             assert "ETag" not in r.fields and "Last-Modified" not in r.fields, r
             r = c.ask("HEAD", "/none")
             assert (r.status, r.fields["Content-Length"]) == (404, "12"), r
@@ -282,7 +294,8 @@ host "two" {
 """
     bodies = (("Content-Length: 2000", b"", 413), ("Content-Length: 1000", b"x", 408),
               ("Transfer-Encoding: chunked", b"7d0\r\n" + b"x" * 2000 + b"\r\n", 413),
-              ("Transfer-Encoding: chunked", b"3\r\nabcd", 400), ("Transfer-Encoding: chunked", b"3\r\nab", 408))
+              ("Transfer-Encoding: chunked", b"3\r\nabcd", 400),
+              ("Transfer-Encoding: chunked", b"3\r\nab", 408))
     d = conf.Conf(text)
     for name in ("one/e.txt", "two/e.txt", "two/in.txt"):
         d.write(name, name.encode())
@@ -291,22 +304,28 @@ host "two" {
                                  ("two", "/in/x", b"two/in.txt"), ("none", "/x", b"one/e.txt")):
             for field, body, status in bodies:
                 for method in ("POST", "HEAD"):
-                    r, closed = client.once(d.address, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{field}\r\n\r\n"
+                    r, closed = client.once(
+                        d.address, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{field}\r\n\r\n"
                                             .encode() + body, method)
-                    assert r.status == status and r.fields["Content-Length"] == str(len(page)), (host, path, field, r)
-                    assert closed and r.body == (page if method == "POST" else b""), (host, path, field, r)
+                    assert r.status == status and r.fields["Content-Length"] == str(len(page)), \
+                           (host, path, field, r)
+                    assert closed and r.body == (page if method == "POST" else b""), \
+                           (host, path, field, r)
         # of a head that is none, nothing is known
         r, _ = client.once(d.address, b"GET / HTTP/1.1\r\nHost: two\r\nHost: two\r\n\r\n")
         assert (r.status, r.body) == (400, b"one/e.txt"), r
 
 
 def t_body_limit_is_the_locations():
-    text = 'root = "{root}"\nbody-max = 1K\nlocation "/large/" { body-max = 4M }\nlocation "/none/" { body-max = 0 }\n'
+    text = 'root = "{root}"\nbody-max = 1K\nlocation "/large/" { body-max = 4M }\n' \
+           'location "/none/" { body-max = 0 }\n'
     with conf.Conf(text) as d:
-        for path, size, refused in (("/x", 1024, False), ("/x", 1025, True), ("/large/x", 3 << 20, False),
+        for path, size, refused in (("/x", 1024, False), ("/x", 1025, True),
+                                    ("/large/x", 3 << 20, False),
                                     ("/large/x", (4 << 20) + 1, True), ("/none/x", 1, True)):
             with client.Client(d.address) as c:
-                c.send(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode())
+                c.send(
+                    f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode())
                 if not refused:
                     c.send(b"x" * size)
                 r = c.response()

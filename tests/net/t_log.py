@@ -84,7 +84,8 @@ def send(d, *requests):
 
 
 def request(target, *fields):
-    return ("\r\n".join([f"GET {target} HTTP/1.1", "Host: x", *fields]) + "\r\n\r\n").encode("latin-1")
+    return ("\r\n".join([f"GET {target} HTTP/1.1", "Host: x", *fields]) +
+            "\r\n\r\n").encode("latin-1")
 
 
 TAIL = r" (wire|user) (hit|stored|miss|refused) (\d+\.\d{6})$"
@@ -108,7 +109,8 @@ def t_line_of_each_request():
         r = request("/a.txt?q=1", "Referer: http://r/", "User-Agent: agent \"x\" \\")
         send(d, r, r, request("/none"))
         lines = d.logged(3)
-        assert [tail(x)[:2] for x in lines] == [("user", "stored"), ("user", "hit"), ("user", "miss")], lines
+        assert [tail(x)[:2] for x in lines] == [("user", "stored"), ("user", "hit"),
+                                                ("user", "miss")], lines
         lines = [without_time(x) for x in lines]
         want = '127.0.0.1 - - [] "GET /a.txt?q=1 HTTP/1.1" 200 10 "http://r/" ' \
                '"agent \\x22x\\x22 \\x5C"'
@@ -130,17 +132,20 @@ def t_json_lines_of_each_tier():
         send(d, request("/none", "User-Agent: \u00fc"))
         lines = [json.loads(x) for x in d.logged(len(answers) + 1)]
         for line in lines:
-            assert set(line) == {"time", "remote", "user", "request", "status", "body", "referer", "agent", "tier",
+            assert set(line) == {"time", "remote", "user", "request", "status", "body", "referer",
+                                 "agent", "tier",
                                  "reason", "seconds"}, line
             assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", line["time"]), line
             assert line["remote"] == "127.0.0.1" and 0 <= line["seconds"] < WAIT_S, line
         *good, bad = sorted(lines, key=lambda x: x["status"])
         for line in good:
-            assert (line["request"], line["status"], line["body"]) == ("GET /a.txt?q=1 HTTP/1.1", 200, 10), line
+            assert (line["request"], line["status"], line["body"]) == ("GET /a.txt?q=1 HTTP/1.1",
+                                                                       200, 10), line
             assert (line["referer"], line["agent"]) == ("http://r/", "agent \"x\" \\"), line
         said = [(x["tier"], x["reason"]) for x in good]
         assert said.count(("wire", "hit")) == sum("detail=wire" in h for _, h, _ in answers), said
-        assert (bad["status"], bad["tier"], bad["reason"], bad["agent"]) == (404, "user", "miss", "\u00fc"), bad
+        assert (bad["status"], bad["tier"], bad["reason"],
+                bad["agent"]) == (404, "user", "miss", "\u00fc"), bad
     with Logged("--tiers", "user", "--access-log-format", "json") as d:
         d.wire = False
         test(d)
@@ -272,7 +277,8 @@ def t_file_is_logged_with_what_was_sent():
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             took = time.monotonic() - begun
         line, = d.logged(1)
-        m = re.fullmatch(r'127\.0\.0\.1 - - ' + TIME + r' "GET /big HTTP/1\.1" 200 (\d+) "-" "left"' + TAIL, line)
+        m = re.fullmatch(r'127\.0\.0\.1 - - ' + TIME +
+                         r' "GET /big HTTP/1\.1" 200 (\d+) "-" "left"' + TAIL, line)
         assert m and (1 << 20) - 1000 < int(m[1]) < size, line
         assert m.groups()[1:3] == ("user", "miss") and float(m[4]) >= took, (line, took)
 
@@ -337,8 +343,10 @@ def t_file_that_is_sent_whole_is_logged_at_once():
             s.sendall((get % b"big" + get % b"small") * 3 + b"GET /small HTTP/1.0\r\n\r\n")
             for _ in range(7):
                 assert read_response(f)[0] == 200
-            got = [re.search(r'"GET /(\w+) HTTP/1\.[01]" 200 (\d+)', x).groups() for x in d.logged(8)]
-            assert got == [("big", "3145728")] + [("big", "3145728"), ("small", "5")] * 3 + [("small", "5")], got
+            got = [re.search(r'"GET /(\w+) HTTP/1\.[01]" 200 (\d+)', x).groups()
+                   for x in d.logged(8)]
+            assert got == [("big", "3145728")] + [("big", "3145728"),
+                                                  ("small", "5")] * 3 + [("small", "5")], got
 
 
 def t_client_that_has_reset_has_a_line():
@@ -409,15 +417,18 @@ def t_line_feed_cannot_forge_a_line():
             return text if "/last" in text else None
         text = until(last)
         for line in text.split("\n")[:-1]:
-            assert re.match(rf'127\.0\.0\.1 - - {TIME} "[^"]*" \d{{3}} \d+ "[^"]*" "[^"]*"{TAIL}', line), line
+            assert re.match(rf'127\.0\.0\.1 - - {TIME} "[^"]*" \d{{3}} \d+ "[^"]*" "[^"]*"{TAIL}',
+                            line), line
             assert line.isprintable(), line
 
 
 def t_pipe_may_find_its_reader_later():
-    """At the start there is none, then one, which goes, and another one: lines between are counted."""
+    """At the start there is none, then one, which goes, and another one: lines between are
+    counted."""
     d = Logged("--tiers", "user")
     os.mkfifo(d.log)
-    check = subprocess.run([daemon.BINARY, "--check", "/dev/null", "--listen", "127.0.0.1:0", "--root", d.root, "--access-log", d.log],
+    check = subprocess.run([daemon.BINARY, "--check", "/dev/null", "--listen", "127.0.0.1:0",
+                            "--root", d.root, "--access-log", d.log],
                            capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert check.returncode == 0, check
     with d:

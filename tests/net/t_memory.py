@@ -60,7 +60,8 @@ def t_a_daemon_with_wire():
     """Most of the budget is resident from the start."""
     m = manual()
     for mib in (16, 64):
-        with conf.Conf('root = "{root}"\n', "--memory", f"{mib}M", "--workers", "1", wire=True) as d:
+        with conf.Conf('root = "{root}"\n', "--memory", f"{mib}M", "--workers", "1",
+                       wire=True) as d:
             took, most = resident(d), mib * MIB + m["program"] + m["worker"]
             ktap.note(f"memory {mib}M: {took} KiB")
             assert most / 2 < took <= most, (took, most)

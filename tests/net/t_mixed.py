@@ -37,7 +37,8 @@ def begin():
     global o
     o = origin.Origin()
     for i in range(8):
-        o.on(f"/up/kept-{i}", origin.reply(200, talk.content(f"kept-{i}", 300 * i), "Cache-Control: max-age=3600"))
+        o.on(f"/up/kept-{i}",
+             origin.reply(200, talk.content(f"kept-{i}", 300 * i), "Cache-Control: max-age=3600"))
     o.on("/up/echo", lambda c, r: c.send(origin.reply(200, r.body, "Cache-Control: no-store")))
     o.on("/up/none", origin.reply(404, b"not there"))
 
@@ -61,7 +62,8 @@ class Mix:
     def __init__(self, name):
         self.random, self.nr = random.Random(f"{name} {SEED}"), 0
         self.kinds = [self.static] * 10 + [self.kept] * 6 + [self.page] * 4 + [self.head] * 2 + \
-            [self.echo] * 4 + [self.chunked] * 2 + [self.expecting, self.upstream, self.refused, self.missing]
+            [self.echo] * 4 + [self.chunked] * 2 + [self.expecting, self.upstream, self.refused,
+                                                    self.missing]
 
     def next(self):
         self.nr += 1
@@ -96,7 +98,8 @@ class Mix:
 
     def post(self, target, *fields, status=200):
         body = self.body()
-        data = talk.request(target, f"Content-Length: {len(body)}", *fields, method="POST", body=body)
+        data = talk.request(target, f"Content-Length: {len(body)}", *fields, method="POST",
+                            body=body)
         return data, "POST", status, body if status == 200 else None
 
     def echo(self):
@@ -104,7 +107,8 @@ class Mix:
 
     def expecting(self):
         # the upstream says no 100: its request waits 0.3 s for one
-        return self.post("/echo" if self.random.random() < 0.98 else "/up/echo", "Expect: 100-continue")
+        return self.post("/echo" if self.random.random() < 0.98 else "/up/echo",
+                         "Expect: 100-continue")
 
     def upstream(self):
         return self.post("/up/echo")
@@ -118,7 +122,8 @@ class Mix:
             n = self.random.choice((1, 7, 500, 4000, 30000))
             parts.append(b"%x\r\n%s\r\n" % (len(body[at:at + n]), body[at:at + n]))
             at += n
-        data = talk.request(self.random.choice(("/echo", "/echo", "/up/echo")), "Transfer-Encoding: chunked",
+        data = talk.request(self.random.choice(("/echo", "/echo", "/up/echo")),
+                            "Transfer-Encoding: chunked",
                             method="POST", body=b"".join(parts) + b"0\r\n\r\n")
         return data, "POST", 200, body
 
@@ -135,7 +140,8 @@ def check(c, ask, at):
     while r.status == 100:
         r = c.answer(method)
     if r.status != status or body not in (None, r.body):
-        raise AssertionError(f"request {at}, TBG_SEED={SEED}: {data[:200]!r}: got {r}, wanted {status} "
+        raise AssertionError(
+            f"request {at}, TBG_SEED={SEED}: {data[:200]!r}: got {r}, wanted {status} "
                              f"{body and (len(body), body[:60])}")
     assert r.field("Connection") in (None, "close" if streams(ask) else None), (data[:200], r)
     return r

@@ -45,7 +45,8 @@ location "/loop" { module = {"{folder}/bad.so", "open loop"} }
 location "/crash" { module = {"{folder}/bad.so", "open crash"} }
 location "/exit" { module = {"{folder}/bad.so", "open exit"} }
 location "/constructor" { module = "{folder}/loops.so" }
-location "/bad" { module = {"{folder}/bad.so", "close loop"} module-workers = "1" module-requests = "3" }
+location "/bad" { module = {"{folder}/bad.so", "close loop"}
+                  module-workers = "1" module-requests = "3" }
 location "/destructor" { module = "{folder}/lasts.so" module-workers = "1" module-requests = "3" }
 """
 
@@ -61,8 +62,10 @@ location "/spec" {
 
 class Modules(conf.Conf):
     def __init__(self, settings="", text=TEXT, **more):
-        super().__init__(text.replace("%s", settings).replace("MANY", '"another",' * 99), "--workers", "1", **more)
-        for name in ("modules/hello.so", "modules/echo.so", "tests/net/bad.so", "tests/net/future.so",
+        super().__init__(text.replace("%s", settings).replace("MANY", '"another",' * 99),
+                         "--workers", "1", **more)
+        for name in ("modules/hello.so", "modules/echo.so", "tests/net/bad.so",
+                     "tests/net/future.so",
                      "tests/net/mute.so", "tests/net/loops.so", "tests/net/lasts.so"):
             shutil.copy(os.path.join(ktap.BUILD, name), self.folder)
 
@@ -166,7 +169,8 @@ def t_specweb99():
         assert b"<p>QUERY_STRING = /file_set/dir00000/class3_8\n<pre>\nzzz" in r.body
         for name in ("/file_set/none", "/../specweb99.so", "/file_set"):
             assert ask(m.address, "GET", "/spec?" + name).status == 404, name
-        assert ask(m.address, "GET", "/spec?command/Reset&maxload=100&pttime=1&exp=1,4000000000").status == 200
+        assert ask(m.address, "GET",
+                   "/spec?command/Reset&maxload=100&pttime=1&exp=1,4000000000").status == 200
         with open(os.path.join(tables, "Custom.Ads"), "rb") as f:
             ads = f.read()
         with open(os.path.join(tables, "User.Personality"), "rb") as f:
@@ -177,11 +181,14 @@ def t_specweb99():
             ad, weight, expired = advertisement(users, ads, user, last)
             r = ask(m.address, "GET", "/spec?/file_set/dir00000/class1_3",
                     f"Cookie: my_cookie=user_id={10000 + user}&last_ad={last}")
-            assert r.field("Set-Cookie") == f"found_cookie=Ad_id={ad}&Ad_weight={weight}&Expired={expired}", r
+            assert r.field("Set-Cookie") == \
+                   f"found_cookie=Ad_id={ad}&Ad_weight={weight}&Expired={expired}", r
             name = b"dir%05d/class%d_%d" % (ad // 36, ad % 36 // 9, ad % 9)
             assert mark.replace(b"dir00000/class0_0", name) in r.body, (ad, r.body)
-        r = ask(m.address, "GET", "/spec?/file_set/dir00000/class1_3", "Cookie: my_cookie=user_id=7&last_ad=0")
-        assert r.field("Set-Cookie") == "found_cookie=Ad_id=-1&Ad_weight=0&Expired=1" and mark in r.body, r
+        r = ask(m.address, "GET", "/spec?/file_set/dir00000/class1_3",
+                "Cookie: my_cookie=user_id=7&last_ad=0")
+        assert r.field("Set-Cookie") == "found_cookie=Ad_id=-1&Ad_weight=0&Expired=1" and \
+               mark in r.body, r
         post_together(m)
         records = ask(m.address, "GET", "/spec?command/Fetch").body
         assert records[:11] == b"       200\n" and len(records) == 11 + 200 * 139, records[:200]
@@ -201,7 +208,8 @@ def t_specweb99_files_that_change():
     with m, origin.Client(m.address) as c:
         def page():
             r = c.request("GET", f"/spec?/{name}")
-            return r.body.split(b"<pre>\n")[1].split(b"\n</pre>")[0] if r.status == 200 else r.status
+            return r.body.split(b"<pre>\n")[1].split(b"\n</pre>")[0] if r.status == 200 \
+                   else r.status
 
         assert page() == b"one"
         m.write("file_set/other", b"second")
@@ -239,10 +247,12 @@ def t_specweb99_refuses_what_its_records_do_not_hold():
         assert c.request("GET", "/spec?command/Reset&maxload=1&exp=0,9999999999").status == 200
         assert os.path.getsize(os.path.join(tables, "Custom.Ads")) == 360 * 39
         for number, user in ((-1, 1), (10 ** 10, 1), (1, -2147483648), (1, 10 ** 10)):
-            r = c.request("POST", "/spec", f"Cookie: my_cookie=user_id={user}", body=f"{fields}{number}".encode())
+            r = c.request("POST", "/spec", f"Cookie: my_cookie=user_id={user}",
+                          body=f"{fields}{number}".encode())
             assert r.status == 400, (number, user, r)
         most = 10 ** 10 - 1
-        r = c.request("POST", "/spec", f"Cookie: my_cookie=user_id={most}", body=f"{fields}{most}".encode())
+        r = c.request("POST", "/spec", f"Cookie: my_cookie=user_id={most}",
+                      body=f"{fields}{most}".encode())
         assert r.field("Set-Cookie") == f"my_cookie={most}", r
         records = c.request("GET", "/spec?command/Fetch").body
         assert len(records) == 11 + 139 and records.endswith(b" 9999999999\n"), records
@@ -263,7 +273,8 @@ def t_specweb99_fetches_whole_records():
         with open(path, "r+b", buffering=0) as f:
             fcntl.flock(f, fcntl.LOCK_EX)           # as one of the workers does
             f.truncate(len(whole) - 39)
-            t = threading.Thread(target=lambda: got.append(c.request("GET", "/spec?command/Fetch").body))
+            t = threading.Thread(target=lambda: got.append(c.request("GET",
+                                                                     "/spec?command/Fetch").body))
             t.start()
             client.until(lambda: got or waits_for(f), "nobody waits for the log")
             f.write(whole)
@@ -293,7 +304,8 @@ def t_specweb99_by_a_program():
             assert r.status == 200 and r.field("Content-Type") == "text/html", r
             assert int(r.field("Content-Length")) == len(r.body)
             module = c.request("GET", "/spec?" + path)
-            assert r.body == module.body.replace(b"SCRIPT_NAME = /spec\n", b"SCRIPT_NAME = /cgi-bin/specweb99\n")
+            assert r.body == module.body.replace(b"SCRIPT_NAME = /spec\n",
+                                                 b"SCRIPT_NAME = /cgi-bin/specweb99\n")
             assert plain.body in r.body, path
         for query in ("/../toboggan.conf", "/file_set", "", "/none"):
             assert c.request("GET", "/cgi-bin/specweb99?" + query).status == 404, query
@@ -302,16 +314,20 @@ def t_specweb99_by_a_program():
 def t_specweb99_with_the_tiers_around_it():
     """Static files are wire's, in between the rest is not; the marks of the set are filled in."""
     m, _ = spec99(wire=True)
-    subprocess.run([os.path.join(ktap.ROOT, "tools/bench/bench"), "site", "--only", "--folders", "1",
+    subprocess.run([os.path.join(ktap.ROOT, "tools/bench/bench"), "site", "--only", "--folders",
+                    "1",
                     m.root], capture_output=True, check=True)
     with m, origin.Client(m.address) as c:
-        assert c.request("GET", "/spec?command/Reset&maxload=100&pttime=3&exp=1,4000000000").status == 200
+        assert c.request("GET",
+                         "/spec?command/Reset&maxload=100&pttime=3&exp=1,4000000000").status == 200
         filled = 0
         for i in range(200):
             assert len(c.request("GET", "/file_set/dir00000/class1_1").body) == 2048
-            r = c.request("GET", "/spec?/file_set/dir00000/class2_0", f"Cookie: my_cookie=user_id={10000 + i % 100}&last_ad={i}")
+            r = c.request("GET", "/spec?/file_set/dir00000/class2_0",
+                          f"Cookie: my_cookie=user_id={10000 + i % 100}&last_ad={i}")
             filled += b'SRC="/file_set/dir00000/class0_0"' not in r.body
-            assert b"<!WEB99CAD>" in r.body and r.field("Set-Cookie").startswith("found_cookie=Ad_id="), r
+            assert b"<!WEB99CAD>" in r.body and \
+                   r.field("Set-Cookie").startswith("found_cookie=Ad_id="), r
             r = c.request("POST", "/spec", "Cookie: my_cookie=user_id=10001&last_ad=1",
                           body=b"urlroot=/file_set&dir=0&class=1&num=1&client=%d" % i)
             assert r.status == 200, r
@@ -396,19 +412,25 @@ def t_a_module_without_the_daemon():
         p.send_signal(signal.SIGTERM)
         assert p.wait(client.WAIT_S) == 0, p.stderr.read()
         assert not os.path.exists(path)
-    for more, code in (["--help"], 0), ([], 2), (["--listen", path], 2), (["--listen", path, "/none.so"], 2), \
+    for more, code in (["--help"], 0), ([], 2), (["--listen", path],
+                                                 2), (["--listen", path, "/none.so"], 2), \
             (["--listen", "/none/sock", words[-2]], 1), \
-            *((["--listen", "/none/sock", "--workers", nr, words[-2]], 2) for nr in ("0", "2x", "-1", "65")):
-        done = subprocess.run([program, *more], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            *((["--listen", "/none/sock", "--workers", nr, words[-2]], 2)
+              for nr in ("0", "2x", "-1", "65")):
+        done = subprocess.run([program, *more], stdin=subprocess.DEVNULL, capture_output=True,
+                              check=False)
         assert done.returncode == code, (more, done)
-    done = subprocess.run([program, "--listen", path, words[-2], "x" * 2048], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "2048 bytes" in done.stderr and done.stderr.count("\n") == 1, done
+    done = subprocess.run([program, "--listen", path, words[-2], "x" * 2048], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 2 and "2048 bytes" in done.stderr and done.stderr.count("\n") == 1, \
+           done
 
 
 def t_a_module_without_the_daemon_has_the_default_limits():
     daemon.not_sanitized("a limit of memory")
     path = os.path.join(d.folder, "bad.sock")
-    words = [os.path.join(ktap.BUILD, "toboggan-gateway"), "--listen", path, os.path.join(d.folder, "bad.so")]
+    words = [os.path.join(ktap.BUILD, "toboggan-gateway"), "--listen", path,
+             os.path.join(d.folder, "bad.so")]
     user = ("--user", "root") if not os.geteuid() else ()
     with subprocess.Popen(words) as p:
         try:
@@ -502,7 +524,8 @@ def t_the_pages_of_what_happens_to_it():
         m.write("e.html", b"<p>page")
         for how, status in (("crash", 502), ("loop", 504), ("exit", 502)):
             r = bad(how, m)
-            assert (r.status, r.body, r.field("Content-Type")) == (status, b"<p>page", "text/html"), r
+            assert (r.status, r.body, r.field("Content-Type")) == (status, b"<p>page",
+                                                                   "text/html"), r
             client.until(lambda: bad("pid", m).status == 200, "no new worker")
         r = bad("unpark", m)
         assert (r.status, r.body) == (404, b"\n"), r
@@ -534,11 +557,13 @@ def t_a_post_that_its_worker_vanishes_in_is_not_sent_again():
         for how in ("kill", "exit"):
             for method, nr in (("POST", 1), ("PATCH", 1), ("GET", 2)):
                 for body in (None, b"sent") if method == "POST" else (None,):
-                    client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+                    client.until(lambda: c.request("GET", "/bad?pid").status == 200,
+                                 "no new worker")
                     before = len(d.lines)
                     r = c.request(method, f"/bad?vanish={how}", body=body)
                     assert r.status == 502, (method, how, r)
-                    client.until(lambda: c.request("GET", "/bad?pid").status == 200, "no new worker")
+                    client.until(lambda: c.request("GET", "/bad?pid").status == 200,
+                                 "no new worker")
                     ask(d.address, "GET", f"/bad?says={method}{before}")
                     says(d, f"says {method}{before}")       # all before it has been read
                     said = [x for x in d.lines[before:] if "vanishes by " + how in x]
@@ -654,7 +679,8 @@ def t_nobody_goes_on_behind_its_answer():
         began, crowd = time.monotonic(), []
         for _ in range(nr):
             crowd.append(stack.enter_context(origin.Client(d.address)))
-            crowd[-1].send(b"POST /bad?crowded=1000 HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n")
+            crowd[-1].send(
+                b"POST /bad?crowded=1000 HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n")
         time.sleep(max(0, began + 0.9 - time.monotonic()))  # just before their time
         client.until(lambda: bad(f"wake={nr}").status == 200, "some have not come")
         for c in crowd:
@@ -696,14 +722,16 @@ def t_fetches_from_the_same_server():
     loop = "/bad?fetch="
     target = "pid"
     for _ in range(5):
-        target = "fetch=" + ("/bad?" + target).replace("%", "%25").replace("&", "%26").replace("=", "%3D")
+        target = "fetch=" + \
+            ("/bad?" + target).replace("%", "%25").replace("&", "%26").replace("=", "%3D")
     r = bad(target)
     assert b"error -40" in r.body, (loop, r, r.body)
 
 
 def t_a_fetch_is_told_nothing_of_interim_responses():
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-    with origin.Origin() as up, Modules(text=TEXT + 'location "/up" { upstream = {"' + up.url + '"} }\n') as m:
+    with origin.Origin() as up, \
+        Modules(text=TEXT + 'location "/up" { upstream = {"' + up.url + '"} }\n') as m:
         for nr in (1, 2, 32):
             up.on(f"/up{nr}", early * nr + origin.reply(200, b"there"))
             for _ in range(2):
@@ -805,7 +833,8 @@ def t_with_and_without_the_fast_path():
             for target in ("/hello", "/hello", "/hello", "/hello?name=Ada", "/hello", "/"):
                 r = c.request("GET", target)
                 got.append((r.status, r.body, [x for x in r.fields if x[0] not in
-                                               ("Date", "Cache-Status", "Age", "ETag", "Last-Modified")]))
+                                               ("Date", "Cache-Status", "Age", "ETag",
+                                                "Last-Modified")]))
         answers.append(got)
 
     text = 'root = "{root}"\n# location "/hello" { module = {"{folder}/hello.so", "60"} }\n'
@@ -815,12 +844,14 @@ def t_with_and_without_the_fast_path():
 
 def t_the_header_stands_alone():
     """Compiled as its manual page says, strictly, in both languages."""
-    source = '#include "toboggan-module.h"\nconst struct tbg_module tbg_module = { TBG_MODULE_ABI };\n'
+    source = '#include "toboggan-module.h"\nconst struct tbg_module tbg_module = { ' \
+             'TBG_MODULE_ABI };\n'
     folder = os.path.join(os.path.dirname(os.path.dirname(HERE)), "userd/gateway")
     for words in (["cc", "-x", "c", "-std=c99"], ["c++", "-x", "c++", "-std=c++11"]):
         if not shutil.which(words[0]):
             continue
-        got = subprocess.run([*words, "-Wall", "-Werror", "-pedantic", "-fsyntax-only", "-I", folder, "-"],
+        got = subprocess.run([*words, "-Wall", "-Werror", "-pedantic", "-fsyntax-only", "-I",
+                              folder, "-"],
                              input=source, text=True, capture_output=True, check=False)
         assert not got.returncode, got.stderr
 

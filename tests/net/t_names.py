@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Names of upstreams' servers: what one that leads nowhere stops, and what follows one that moves."""
+"""Names of upstreams' servers: what one that leads nowhere stops, and what follows one that
+moves."""
 import json
 import os
 import subprocess
@@ -28,7 +29,8 @@ def config(name, port):
 
 def upstreams(d):
     words = [daemon.TOOL, "--json", "--control", d.control, "status"]
-    status = json.loads(subprocess.run(words, capture_output=True, check=True, timeout=client.WAIT_S).stdout)
+    status = json.loads(subprocess.run(words, capture_output=True, check=True,
+                                       timeout=client.WAIT_S).stdout)
     return {x["upstream"]: x for x in status["upstreams"]}
 
 

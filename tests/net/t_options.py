@@ -40,7 +40,8 @@ def end():
 
 def run(*words, prefix=()):
     # in a folder that can be written: of a test kernel that of the repository cannot
-    return subprocess.run([*prefix, daemon.BINARY, *words], capture_output=True, text=True, cwd=folder,
+    return subprocess.run([*prefix, daemon.BINARY, *words], capture_output=True, text=True,
+                          cwd=folder,
                           stdin=subprocess.DEVNULL, timeout=client.WAIT_S, check=False)
 
 
@@ -59,12 +60,16 @@ def base(**more):
 
 
 BAD = {
-    "listen": ("ADDR:PORT", ["", "80", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:-1",
-                             "127.0.0.1:65536", "localhost:80", "::1:80", "[::1]", "[::1]:", "[::g]:80", "[]:80",
-                             "256.0.0.1:80", "127.0.0.1:80 ", "1.2.3.4:99999999999999999999", "x" * 300]),
+    "listen": ("ADDR:PORT", ["", "80", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http",
+                             "127.0.0.1:-1",
+                             "127.0.0.1:65536", "localhost:80", "::1:80", "[::1]", "[::1]:",
+                             "[::g]:80", "[]:80",
+                             "256.0.0.1:80", "127.0.0.1:80 ", "1.2.3.4:99999999999999999999",
+                             "x" * 300]),
     "wire": ("interface", ["", ",", "lo,", ",lo", "lo,,lo", "a b", "x" * 21,
                           ":xdp", "lo:", "lo:tc", "lo:xdpx", "lo:xdp:xdp", "lo:xdp,", "lo: xdp",
-                          "auto,lo", "lo,auto", "off,lo", "lo,off", "auto,off", "AUTO", "Off", "auto:xdp", "off:xdp",
+                          "auto,lo", "lo,auto", "off,lo", "lo,off", "auto,off", "AUTO", "Off",
+                           "auto:xdp", "off:xdp",
                           ",".join(f"d{i}" for i in range(65))]),
     "give-back": ("1000000", ["", "-1", "x", "1.5", "1000001"]),
     "births": ("kernel", ["", "on", "Kernel", "auto,wire"]),
@@ -72,28 +77,37 @@ BAD = {
     "tiers": ("wire,user", ["", "user,x", "x", "all", "User", "wire;user", "user," * 100,
                              ",user", "user,", "wire,,user"]),
     "sock": ("unlisted", ["", "on", "Listed", "listed,unlisted"]),
-    "memory": ("256M", ["", "0", "1", "1023K", "-1", "lots", "1.5M", "10 M", "10MB", "M", "0x100000", "2000G",
+    "memory": ("256M", ["", "0", "1", "1023K", "-1", "lots", "1.5M", "10 M", "10MB", "M",
+                        "0x100000", "2000G",
                         "99999999999999999999999", "1T", "1 ", "64M "]),
     "workers": ("256", ["", "0", "257", "-1", "1.5", "two", "1 ", "99999999999999999999"]),
     "control": ("107", ["", "x" * 108]),
-    "access-log": ("off", ["", "syslog:relative", "syslog:udp:", "syslog:udp:host:514", "journal:", "http:"]),
+    "access-log": ("off", ["", "syslog:relative", "syslog:udp:", "syslog:udp:host:514", "journal:",
+                           "http:"]),
     "log-level": ("error, warning, notice or debug", ["", "Notice", "info", "notice,debug", "3"]),
-    "access-log-format": ("combined, json", ["", "JSON", "xml", "combined ", "$nothing", "$remote $"]),
-    "admin": ("socket's path", ["", "x", "localhost:80", "127.0.0.1", "127.0.0.1:x", "/" + "x" * 107]),
+    "access-log-format": ("combined, json",
+                          ["", "JSON", "xml", "combined ", "$nothing", "$remote $"]),
+    "admin": ("socket's path",
+              ["", "x", "localhost:80", "127.0.0.1", "127.0.0.1:x", "/" + "x" * 107]),
     "admin-token": ("16 to 256 bytes", ["", "/nonexistent", "/dev/null"]),
-    "deny": ("2001:db8::/32", ["", "nobody", "127.0.0.1/33", "127.0.0.1/8", "::/129", "1.2.3", "ALL", "*"]),
+    "deny": ("2001:db8::/32", ["", "nobody", "127.0.0.1/33", "127.0.0.1/8", "::/129", "1.2.3",
+                               "ALL", "*"]),
     "allow": ("as for deny", ["", "localhost", "10.0.0.0/-1", "10.0.0.1/8", "::1/64"]),
     "deny-answer": ("403 or drop", ["", "404", "Drop", "403,drop"]),
     "user": ("a user that there is, by name or number", ["", "no-such-user"]),
-    "header-timeout": ("10s", ["", "0", "0s", "-1s", "soon", "1h", "86401", "99999999s", "1.5s", "s", "1 s"]),
+    "header-timeout": ("10s", ["", "0", "0s", "-1s", "soon", "1h", "86401", "99999999s", "1.5s",
+                               "s", "1 s"]),
     "idle-timeout": ("60s", ["", "0ms", "x", "1d"]),
     "send-timeout": ("60s", ["", "0", "x", "60S"]),
     "connections-max": ("10000000", ["", "0", "-5", "10000001", "many", "1e3"]),
     "header-max": ("65536", ["", "0", "1024", "2047", "65537", "16K", "big"]),
     "root": ("folder", [""]),
-    "upstream": ("unix:PATH", ["", "127.0.0.1:80", "https://127.0.0.1", "http://", "http://:80", "unix:relative",
-                               "http://127.0.0.1/path", "http://127.0.0.1:port", "http://127.0.0.1:0",
-                               "http://127.0.0.1:65536", "http://[::1]:91005", "http://127.0.0.1:18446744073709551617",
+    "upstream": ("unix:PATH", ["", "127.0.0.1:80", "https://127.0.0.1", "http://", "http://:80",
+                               "unix:relative",
+                               "http://127.0.0.1/path", "http://127.0.0.1:port",
+                               "http://127.0.0.1:0",
+                               "http://127.0.0.1:65536", "http://[::1]:91005",
+                               "http://127.0.0.1:18446744073709551617",
                                "unix:/" + "x" * 120]),
     "balance": ("least", ["", "random", "Turn"]),
     "connect-timeout": ("5s", ["", "0", "soon"]),
@@ -139,7 +153,8 @@ def t_every_bad_value_in_a_file_names_file_and_line():
 
 def t_configurations_that_are_none():
     path = os.path.join(folder, "none.conf")
-    for text in ("root", "root = ", "root = {", 'root "x"', "= 1", "}", "\0\1\2", "root = a\0b", 'speed = "9"',
+    for text in ("root", "root = ", "root = {", 'root "x"', "= 1", "}", "\0\1\2", "root = a\0b",
+                 'speed = "9"',
                  "root = / b", "[server]\nroot = /tmp\n", "{}", "x" * 100000):
         with open(path, "w", encoding="utf-8") as f:
             f.write(text + "\n")
@@ -159,8 +174,10 @@ def t_configuration_that_cannot_be_read():
 
 
 def t_words_that_are_no_options():
-    for words, says in ((["serve"], "serve"), (["-x"], "-x"), (["--"], "--"), (["--speed", "9"], "--speed"),
-                        (["--roots", "/"], "--roots"), (["--roo", "/"], "--roo"), (["--root"], "--root"),
+    for words, says in ((["serve"], "serve"), (["-x"], "-x"), (["--"], "--"),
+                        (["--speed", "9"], "--speed"),
+                        (["--roots", "/"], "--roots"), (["--roo", "/"], "--roo"),
+                        (["--root"], "--root"),
                         ([""], '""'), (["--=x"], "--")):
         fails(2, [says], *base(), *words)
     fails(2, ["--speed", "unknown option"], *base(), "--speed")
@@ -193,8 +210,10 @@ def t_what_is_missing_is_named():
     fails(1, ["nosuch0"], *base(wire="nosuch0"))
     fails(1, ["nosuch0"], *base(wire="lo,nosuch0"))
     fails(1, ["nosuch0"], *base(wire="lo,nosuch0:xdp"))
-    fails(1, ["--control " + os.path.join(folder, "file/a/c.sock")], *base(control=os.path.join(folder, "file/a/c.sock")))
-    fails(1, ["--control " + os.path.join(folder, "no/folder/c.sock")], *base(control=os.path.join(folder, "no/folder/c.sock")))
+    fails(1, ["--control " + os.path.join(folder, "file/a/c.sock")],
+          *base(control=os.path.join(folder, "file/a/c.sock")))
+    fails(1, ["--control " + os.path.join(folder, "no/folder/c.sock")],
+          *base(control=os.path.join(folder, "no/folder/c.sock")))
     fails(1, ["--access-log " + none], *base(access_log=none))
     fails(1, ["--listen 203.0.113.9:0: Cannot assign"], *base(listen="203.0.113.9:0"))
 
@@ -202,11 +221,14 @@ def t_what_is_missing_is_named():
 def t_what_cannot_be_used_is_told_with_its_line():
     """What --check does not see, or has no need to: the start does, and names the value's line."""
     path, control = os.path.join(folder, "used.conf"), os.path.join(folder, "c.sock")
-    for text, says in (('access-log = "/nonexistent/x"\n', ":3: access-log /nonexistent/x: No such file"),
+    for text, says in (('access-log = "/nonexistent/x"\n',
+                        ":3: access-log /nonexistent/x: No such file"),
                        (f'access-log = "{folder}"\n', f":3: access-log {folder}: Is a directory"),
-                       (f'control = "{folder}/file/c.sock"\n', f":3: control {folder}/file/c.sock: Not a directory"),
+                       (f'control = "{folder}/file/c.sock"\n',
+                        f":3: control {folder}/file/c.sock: Not a directory"),
                        ('wire = "lo,nosuch0"\n', ":3: wire nosuch0: no such interface"),
-                       ('listen = {"127.0.0.1:0",\n"203.0.113.9:0", "127.0.0.2:0"}\n', ":4: listen 203.0.113.9:0: Cannot assign")):
+                       ('listen = {"127.0.0.1:0",\n"203.0.113.9:0", "127.0.0.2:0"}\n',
+                        ":4: listen 203.0.113.9:0: Cannot assign")):
         with open(path, "w", encoding="utf-8") as f:
             f.write('root = "/"\n\n' + text)
         words = [] if "control =" in text else ["--control", control]
@@ -218,10 +240,12 @@ def t_what_cannot_be_used_is_told_with_its_line():
 def t_what_is_missing_in_a_file_is_missing():
     """As on the command line; --check has one status for every fault."""
     path, none = os.path.join(folder, "missing.conf"), "/nonexistent/x"
-    for text in (f'root = "{none}"\n', f'host a {{ root = "{none}" }}\n', f'root = "/"\nbody-folder = "{none}"\n'):
+    for text in (f'root = "{none}"\n', f'host a {{ root = "{none}" }}\n',
+                 f'root = "/"\nbody-folder = "{none}"\n'):
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
-        for status, words in ((1, ["--config", path, "--listen", "127.0.0.1:0"]), (2, ["--check", path])):
+        for status, words in ((1, ["--config", path, "--listen", "127.0.0.1:0"]),
+                              (2, ["--check", path])):
             fails(status, [f"{path}:", none, "No such file"], *words)
 
 
@@ -229,7 +253,8 @@ def t_files_or_upstreams():
     both = base(upstream="http://127.0.0.1:1")
     fails(2, ["upstream", "root"], *both)
     path = os.path.join(folder, "both.conf")
-    for text in ('root = "/"\nupstream = {"unix:/x"}\n', 'host "a" {\nupstream = {"unix:/x"}\nroot = "/" }\n'):
+    for text in ('root = "/"\nupstream = {"unix:/x"}\n',
+                 'host "a" {\nupstream = {"unix:/x"}\nroot = "/" }\n'):
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
         fails(2, [f"{path}:2: ", "upstream", "root"], "--check", path)
@@ -249,41 +274,52 @@ def t_check_is_of_the_options_beside_it():
     fails(2, ["--memory", '"5"'], "--check", path, "--root", folder, "--memory", "5")
     fails(2, ["--listen", "missing"], "--check", path, "--root", folder)
     for words in (["--check", path, "--root", folder, "--listen", "127.0.0.1:0"],
-                  ["--root", folder, "--check", path, "--memory", "64M", "--listen", "127.0.0.1:0"]):
+                  ["--root", folder, "--check", path, "--memory", "64M", "--listen",
+                   "127.0.0.1:0"]):
         r = subprocess.run([daemon.BINARY, *words], capture_output=True, text=True, check=False)
         assert (r.returncode, r.stdout) == (0, f"{path}: good\n"), r
 
 
 def t_check_looks_at_where_log_and_socket_go():
-    conf, sock, gone = (os.path.join(folder, x) for x in ("places.conf", "listens.sock", "dead.sock"))
-    at = {x: os.path.join(folder, x) for x in ("file", "root", "pipe", "new.log", "new/c.sock", "new/er/c.sock", "file/x")}
+    conf, sock, gone = (os.path.join(folder, x) for x in ("places.conf", "listens.sock",
+                                                          "dead.sock"))
+    at = {x: os.path.join(folder, x) for x in ("file", "root", "pipe", "new.log", "new/c.sock",
+                                               "new/er/c.sock", "file/x")}
     os.mkfifo(at["pipe"])
-    accepts = {"access-log": "the path of a file that can be written, syslog:, syslog:udp:ADDR:PORT, journald: or off",
+    accepts = {
+        "access-log": "the path of a file that can be written, syslog:, syslog:udp:ADDR:PORT, "
+                      "journald: or off",
                "control": "a socket's path of at most 107 bytes, in a folder that can be written"}
     with socket.socket(socket.AF_UNIX) as live, socket.socket(socket.AF_UNIX) as dead:
         live.bind(sock)
         live.listen()
         dead.bind(gone)
         dead.close()
-        rows = (("access-log", at["new.log"], ""), ("access-log", at["file"], ""), ("access-log", at["pipe"], ""),
+        rows = (("access-log", at["new.log"], ""), ("access-log", at["file"], ""),
+                ("access-log", at["pipe"], ""),
                 ("access-log", "/dev/full", ""), ("access-log", "off", ""),
-                ("access-log", at["root"], "Is a directory"), ("access-log", sock, "No such device or address"),
-                ("access-log", "/nonexistent/x", "No such file"), ("access-log", at["file/x"], "Not a directory"),
+                ("access-log", at["root"], "Is a directory"),
+                ("access-log", sock, "No such device or address"),
+                ("access-log", "/nonexistent/x", "No such file"),
+                ("access-log", at["file/x"], "Not a directory"),
                 ("control", at["new/c.sock"], ""), ("control", sock, ""), ("control", gone, ""),
                 ("control", "new.sock", ""),
-                ("control", at["new/er/c.sock"], "No such file"), ("control", at["file/x"], "Not a directory"),
+                ("control", at["new/er/c.sock"], "No such file"),
+                ("control", at["file/x"], "Not a directory"),
                 ("control", at["file"], "File exists"), ("control", at["root"], "File exists"))
         for name, path, why in rows:
             for where in (f"{conf}:2: {name}", f"--{name}"):
                 in_file = where.startswith(conf)
                 with open(conf, "w", encoding="utf-8") as f:
                     f.write('root = "/"\n' + (f'{name} = "{path}"\n' if in_file else ""))
-                words = ["--check", conf, "--listen", "127.0.0.1:0"] + ([] if in_file else [f"--{name}", path])
+                words = ["--check", conf, "--listen",
+                         "127.0.0.1:0"] + ([] if in_file else [f"--{name}", path])
                 if why:
                     fails(2, [f'{where} "{path}": {why}', f"; expected {accepts[name]}"], *words)
                 else:
                     r = run(*words)
-                    assert (r.returncode, r.stdout, r.stderr) == (0, f"{conf}: good\n", ""), (words, r)
+                    assert (r.returncode, r.stdout, r.stderr) == (0, f"{conf}: good\n", ""), \
+                           (words, r)
     assert not any(os.path.exists(at[x]) for x in ("new.log", "new/c.sock")), os.listdir(folder)
     # it is right: a daemon that is told the same starts, or does not
     fails(1, ["--access-log " + at["root"], "Is a directory"], *base(access_log=at["root"]))
@@ -295,15 +331,19 @@ def t_check_looks_for_interfaces_and_addresses():
     conf = os.path.join(folder, "machine.conf")
     there = socket.create_server(("127.0.0.1", 0))
     taken = f"127.0.0.1:{there.getsockname()[1]}"
-    for text, where, says in ((f'listen = "{taken}"', "", ""), ('listen = "[::]:0"\nwire = "lo"', "", ""),
-                              ('listen = "127.0.0.1:0"\nwire = "nowhere0,lo"', ":3: wire", "no such interface"),
-                              ('listen = {"127.0.0.1:0", "192.0.2.77:8080"}', ":2: listen 192.0.2.77:8080",
+    for text, where, says in ((f'listen = "{taken}"', "", ""),
+                              ('listen = "[::]:0"\nwire = "lo"', "", ""),
+                              ('listen = "127.0.0.1:0"\nwire = "nowhere0,lo"', ":3: wire",
+                               "no such interface"),
+                              ('listen = {"127.0.0.1:0", "192.0.2.77:8080"}',
+                               ":2: listen 192.0.2.77:8080",
                                "Cannot assign requested address")):
         with open(conf, "w", encoding="utf-8") as f:
             f.write('root = "/"\n' + text + "\n")
         if says:
             fails(2, [conf + where, says], "--check", conf)
-            fails(1, [conf + where, says], "--config", conf, "--control", os.path.join(folder, "m.sock"), "--tiers", "user")
+            fails(1, [conf + where, says], "--config", conf, "--control",
+                  os.path.join(folder, "m.sock"), "--tiers", "user")
         else:
             r = run("--check", conf)
             assert (r.returncode, r.stdout, r.stderr) == (0, f"{conf}: good\n", ""), (text, r)
@@ -317,8 +357,10 @@ def t_check_is_for_who_checks():
     own = os.path.join(folder, "own")
     os.makedirs(own)
     os.chown(own, daemon.NOBODY, daemon.NOBODY)
-    for name, path, good in (("access-log", "file", False), ("access-log", "new.log", False), ("access-log", "own/x", True),
-                             ("control", "c.sock", False), ("control", "new/c.sock", False), ("control", "own/x", True),
+    for name, path, good in (("access-log", "file", False), ("access-log", "new.log", False),
+                             ("access-log", "own/x", True),
+                             ("control", "c.sock", False), ("control", "new/c.sock", False),
+                             ("control", "own/x", True),
                              ("control", "own/new/c.sock", True)):
         path = os.path.join(folder, path)
         with open(conf, "w", encoding="utf-8") as f:
@@ -327,18 +369,23 @@ def t_check_is_for_who_checks():
                 f.write(f'control = "{own}/c.sock"\n')
         assert run("--check", conf, "--listen", "127.0.0.1:0").returncode == 0, path
         if good:
-            assert run("--check", conf, "--listen", "127.0.0.1:0", prefix=list(daemon.AS_NOBODY)).returncode == 0, path
+            assert run("--check", conf, "--listen", "127.0.0.1:0",
+                       prefix=list(daemon.AS_NOBODY)).returncode == 0, path
         else:
-            fails(2, [f'{conf}:3: {name} "{path}": Permission denied; expected '], "--check", conf, prefix=list(daemon.AS_NOBODY))
+            fails(2, [f'{conf}:3: {name} "{path}": Permission denied; expected '], "--check", conf,
+                  prefix=list(daemon.AS_NOBODY))
 
 
 def t_inotify_that_is_used_up_is_named():
     without = ["unshare", "--user", "--map-root-user", "sh", "-c",
-               'echo 0 >/proc/sys/user/max_inotify_instances && exec unshare --user --map-user=1000 "$0" "$@"']
-    if subprocess.run([*without, "true"], capture_output=True, timeout=client.WAIT_S, check=False).returncode:
+               'echo 0 >/proc/sys/user/max_inotify_instances && exec unshare --user '
+               '--map-user=1000 "$0" "$@"']
+    if subprocess.run([*without, "true"], capture_output=True, timeout=client.WAIT_S,
+                      check=False).returncode:
         raise ktap.Skip("no user namespaces")
     with daemon.Daemon("--tiers", "user", prefix=without) as d:
-        assert any(all(x in line for x in ("inotify", "Too many open files", "max_user_instances", "50 ms"))
+        assert any(all(x in line for x in ("inotify", "Too many open files", "max_user_instances",
+                                           "50 ms"))
                    for line in d.lines), d.lines
         with client.Client(d.address) as c:
             d.write("a", b"one")
@@ -357,7 +404,8 @@ def t_root_that_cannot_be_dropped_is_named():
 
 
 def t_upstream_that_is_no_name():
-    fails(2, ['--upstream "http://10.0.0.300:80": expected'], *base(root=None, upstream="http://10.0.0.300:80"))
+    fails(2, ['--upstream "http://10.0.0.300:80": expected'],
+          *base(root=None, upstream="http://10.0.0.300:80"))
 
 
 def t_openat2_that_is_forbidden_is_found_at_the_start():
@@ -400,10 +448,12 @@ def t_nothing_is_left_of_a_start_that_failed():
 def t_without_stdin_stdout_and_stderr():
     """What is said must not go into a descriptor of the daemon's own."""
     control = os.path.join(folder, "bare.sock")
-    d = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', daemon.BINARY, *base(control=control)])
+    d = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', daemon.BINARY,
+                          *base(control=control)])
     try:
         until = time.monotonic() + client.WAIT_S
-        while subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
+        while subprocess.run([TOOL, "--control", control, "status"], capture_output=True,
+                             timeout=client.WAIT_S,
                              check=False).returncode:
             assert time.monotonic() < until and d.poll() is None, "it never answers"
             time.sleep(0.01)
@@ -418,7 +468,8 @@ def t_command_line_wins_over_the_file():
     d = daemon.Daemon("--wire", "off", "--workers", "1")
     path = os.path.join(d.folder, "t.conf")
     with open(path, "w", encoding="utf-8") as f:
-        f.write('# a file\nworkers = 2\naccess-log = "#odd" # that is a name\nlisten = {"203.0.113.9:80"}\nmemory = "8M"\n')
+        f.write('# a file\nworkers = 2\naccess-log = "#odd" # that is a name\n'
+                'listen = {"203.0.113.9:80"}\nmemory = "8M"\n')
     d.options = ["--access-log", "off", "--config", path] + d.options
     with d:
         assert "workers 1" in d.ready and "203.0.113.9" not in d.ready, d.ready
@@ -438,7 +489,8 @@ def t_log_level_leaves_out_what_is_less_grave():
         assert any("wire is off" in x for x in d.lines), d.lines
     for level in ("warning", "error"):
         with daemon.Daemon("--tiers", "user", "--log-level", level) as d:
-            assert d.ready and any("wire is off" in x for x in d.lines) == (level == "warning"), d.lines
+            assert d.ready and any("wire is off" in x for x in d.lines) == (level == "warning"), \
+                   d.lines
 
 
 def t_log_level_changes_at_a_reload():
@@ -453,7 +505,8 @@ def t_log_level_changes_at_a_reload():
                 with client.Client(d.address) as c:
                     assert c.get(target).status == 502
                 if target != "/second":
-                    client.until(lambda t=target: any(f": GET {t}: 502 after" in x for x in d.lines), d.lines)
+                    client.until(lambda t=target: any(f": GET {t}: 502 after" in x
+                                                      for x in d.lines), d.lines)
                 level_taken(d, path, level)
             assert not any("/second" in x for x in d.lines), d.lines
 
@@ -508,7 +561,8 @@ def t_any_subset_of_the_tiers():
                 tiers = talk.ask(d, "status")["tiers"]
                 assert tiers["user"]["on"], tiers
                 for tier in "wire", "sock":     # a kernel may lack what one needs
-                    assert ("--tiers" in tiers[tier].get("why", "")) == (tier not in named), (named, tiers)
+                    assert ("--tiers" in tiers[tier].get("why", "")) == (tier not in named), \
+                           (named, tiers)
                 with client.Client(d.address) as c:
                     for _ in range(3):
                         assert c.get("/a.txt").body == b"a\n"

@@ -32,7 +32,8 @@ PICTURES = os.environ.get("TBG_PICTURES")
 
 # As wide as is wanted, which a window cannot be: headless chromium has 500 at least.
 # The steps: what is waited for in the page, then what is done in it, and what is told.
-FRAME = """<!DOCTYPE html><style>body{margin:0}iframe{border:0;width:%dpx;height:%dpx;display:block}</style>
+FRAME = """<!DOCTYPE html><style>body{margin:0}
+iframe{border:0;width:%dpx;height:%dpx;display:block}</style>
 <iframe src="/"></iframe><img src="/hold" alt="" hidden>
 <script>
 const frame = document.querySelector("iframe"), got = {};

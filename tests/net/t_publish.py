@@ -104,12 +104,14 @@ def t_the_second_answer_is_the_kernels():
 def t_same_bytes_in_both_tiers():
     tag, at = 'ETag: "t-1"', f"Last-Modified: {date(-1000)}"
     dated = f"Date: {date(-5)}"
-    chunked = "\r\n".join(["HTTP/1.1 200 Fine", dated, MINUTE, "Transfer-Encoding: chunked", "", "3",
+    chunked = "\r\n".join(["HTTP/1.1 200 Fine", dated, MINUTE, "Transfer-Encoding: chunked", "",
+                           "3",
                            "abc", "4", "defg", "0", "X-Trailer: 1", "", ""]).encode()
     answers = [
         reply(200, b"body", MINUTE, dated, tag, at, "Content-Type: text/plain", "X-A: 1", "x-a: 2"),
         reply(200, b"", MINUTE, dated), reply(200, b"x" * 13000, MINUTE, dated, tag),
-        reply(200, b"x", MINUTE, dated, 'ETag: W/"weak"'), reply(200, b"x", MINUTE, dated, "ETag: odd"),
+        reply(200, b"x", MINUTE, dated, 'ETag: W/"weak"'),
+        reply(200, b"x", MINUTE, dated, "ETag: odd"),
         reply(200, b"x", MINUTE, dated, "Age: 17", "Surrogate-Key: a b", "Via: 1.1 other",
               "Cache-Status: other; hit"),
         reply(404, b"none", MINUTE, dated, tag), reply(301, b"", MINUTE, dated, "Location: /there"),
@@ -117,9 +119,11 @@ def t_same_bytes_in_both_tiers():
         reply(200, b"x", "Cache-Control: s-maxage=60, public, must-revalidate", dated),
     ]
     asked = [["GET"], ["HEAD"], ["GET", 'If-None-Match: "t-1"'], ["GET", 'If-None-Match: W/"weak"'],
-             ["GET", 'If-None-Match: "other"'], ["HEAD", 'If-None-Match: "t-1"'], ["GET", "If-None-Match: odd"],
+             ["GET", 'If-None-Match: "other"'], ["HEAD", 'If-None-Match: "t-1"'],
+             ["GET", "If-None-Match: odd"],
              ["GET", "If-None-Match: *"], ["GET", at.replace("Last-Modified", "If-Modified-Since")],
-             ["GET", f"If-Modified-Since: {date()}"], ["GET", "Cookie: a=b"], ["GET", "Accept-Encoding: gzip, br"]]
+             ["GET", f"If-Modified-Since: {date()}"], ["GET", "Cookie: a=b"],
+             ["GET", "Accept-Encoding: gzip, br"]]
     by_kernel = 0
     for answer in answers:
         p = stored(answer)
@@ -135,7 +139,8 @@ def t_same_bytes_in_both_tiers():
 def t_not_modified_and_head_come_from_the_kernel():
     p = stored(reply(200, b"body", MINUTE, 'ETag: "a"', f"Last-Modified: {date(-100)}"))
     r = ask("GET", p, 'If-None-Match: "a"')
-    assert r.status == 304 and kernel(r) and r.field("ETag") == '"a"' and r.field("Content-Length") is None, r
+    assert r.status == 304 and kernel(r) and r.field("ETag") == '"a"' and \
+           r.field("Content-Length") is None, r
     r = ask("HEAD", p)
     assert kernel(r) and r.field("Content-Length") == "4", r
     p = stored(reply(404, b"none", MINUTE, 'ETag: "a"'))
@@ -236,7 +241,8 @@ def t_who_does_not_refresh_does_not_publish():
 
 
 def t_only_what_answers_anybody_is_published():
-    rows = [["Vary: Foo"], ["Set-Cookie: a=b"], ["Cache-Control: no-cache"], ["Cache-Control: private"],
+    rows = [["Vary: Foo"], ["Set-Cookie: a=b"], ["Cache-Control: no-cache"],
+            ["Cache-Control: private"],
             ["Cache-Control: no-store"], ["Cache-Control: max-age=0"], ['ETag: "%s"' % ("x" * 60)]]
     for fields in rows:
         p = path()
@@ -255,16 +261,19 @@ def t_only_what_answers_anybody_is_published():
 def t_requests_that_the_kernel_must_not_answer():
     p = stored(reply(200, b"0123456789", MINUTE, 'ETag: "a"'))
     assert kernel(ask("GET", p))
-    for field in ("Cache-Control: no-cache", "Cache-Control: max-age=0", "Cache-Control: min-fresh=99",
+    for field in ("Cache-Control: no-cache", "Cache-Control: max-age=0",
+                  "Cache-Control: min-fresh=99",
                   "Cache-Control: only-if-cached", "Cache-Control: no-store", "Pragma: no-cache",
-                  "Range: bytes=2-3", "Authorization: Basic eDp5", 'If-Match: "a"', 'If-Range: "a"'):
+                  "Range: bytes=2-3", "Authorization: Basic eDp5", 'If-Match: "a"',
+                  'If-Range: "a"'):
         r, other = ask("GET", p, field), ask("GET", p, field, port=USER_PORT)
         assert not kernel(r) and r.status == other.status and r.body == other.body, (field, r)
 
 
 def t_sites_and_queries_never_share():
     p = path()
-    what = [("a.test", p), ("b.test", p), ("a.test:81", p), ("a.test", p + "?"), ("a.test", p + "?q=1"),
+    what = [("a.test", p), ("b.test", p), ("a.test:81", p), ("a.test", p + "?"),
+            ("a.test", p + "?q=1"),
             ("a.test", p + "?q=2"), ("xa.test", p)]
 
     def made(c, r):
@@ -402,7 +411,8 @@ def t_variants_of_an_encoding_come_from_the_kernel():
     for fields, body in wants:          # as the user tier has it
         ask("GET", p, *fields, port=USER_PORT)
         assert plain(ask("GET", p, *fields, port=USER_PORT)) == plain(ask("GET", p, *fields))
-    for accept, tier in (("gzip", daemon.FAST), ("gzip, deflate, br, zstd", daemon.FAST), ("br", "user")):
+    for accept, tier in (("gzip", daemon.FAST), ("gzip, deflate, br, zstd", daemon.FAST),
+                         ("br", "user")):
         why = talk.ask(d, "why", "--accept-encoding", accept, p)
         assert why["tier"] == tier, why
     talk.ask(d, "purge", p)
@@ -414,7 +424,8 @@ def t_variants_of_an_encoding_come_from_the_kernel():
 def t_ways_to_write_an_encoding_share_what_is_stored():
     p = varying()
     first = ask("GET", p, "Accept-Encoding: br, gzip")
-    same = ["br,gzip", "gzip, br", "gzip,br;q=1.0", "br , gzip", "gzip;q=1,br", "gzip , br", "br;q=1, gzip"]
+    same = ["br,gzip", "gzip, br", "gzip,br;q=1.0", "br , gzip", "gzip;q=1,br", "gzip , br",
+            "br;q=1, gzip"]
     for text in same:
         for _ in range(3):
             assert ask("GET", p, f"Accept-Encoding: {text}").body == first.body
@@ -432,7 +443,8 @@ def t_ways_to_write_an_encoding_share_what_is_stored():
 
 def t_variants_that_the_kernel_must_not_tell_apart():
     p = varying("n")
-    for fields in ((GZIP, "Accept-Encoding: br"), ("Accept-Encoding:",), ("Accept-Encoding: gzip\t",),
+    for fields in ((GZIP, "Accept-Encoding: br"), ("Accept-Encoding:",),
+                   ("Accept-Encoding: gzip\t",),
                    ("Accept-Encoding: " + "gzip, " * 40 + "br",)):
         bodies = {ask("GET", p, *fields).body for _ in range(3)}
         assert len(bodies) == 1 and not kernel(ask("GET", p, *fields)), fields
@@ -468,7 +480,8 @@ def t_files_and_upstreams_in_one_site():
         m.write("docs/a.txt", b"file")
         o.on("/app/x", reply(200, b"one", MINUTE))
         other.on("/app/x", reply(200, b"two", MINUTE))
-        for target, body in (("/docs/a.txt", b"file"), ("/docs/a.txt?q", b"file"), ("/app/x", b"one")):
+        for target, body in (("/docs/a.txt", b"file"), ("/docs/a.txt?q", b"file"),
+                             ("/app/x", b"one")):
             r = second(target)
             assert kernel(r) and r.body == body, r
         m.reconfigure(text % other.url)
@@ -496,7 +509,8 @@ def t_objects_why_and_stats_tell():
     row = rows[f"tell.test{p}?v"]
     assert row["tiers"] == ["user"] and row["hits"] == 5 and row["size"] == 4, row
     why = talk.ask(d, "why", f"http://tell.test{p}")
-    assert why["tier"] == daemon.FAST and why["cached"] and why["in_kernel"] and why["hits"] == 5, why
+    assert why["tier"] == daemon.FAST and why["cached"] and why["in_kernel"] and why["hits"] == 5, \
+           why
     why = talk.ask(d, "why", f"http://tell.test{p}?v")
     assert why["tier"] == "user" and why["cached"] and "Vary" in why["detail"], why
     o.on("/?v", reply(200, b"body", MINUTE))

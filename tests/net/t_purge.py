@@ -78,7 +78,8 @@ def t_purge_by_url_prefix_host_and_everything():
                 (["/css/one.css"], 2, {("a", "/css/one.css"), ("b", "/css/one.css")}),
                 (["http://unknown/css/one.css"], 1, {("a", "/css/one.css")}),
                 (["/none"], 0, set()),
-                (["--prefix", "http://b.example/css/"], 3, {x for x in ALL if x[0] == "b" and "/css/" in x[1]}),
+                (["--prefix", "http://b.example/css/"], 3,
+                 {x for x in ALL if x[0] == "b" and "/css/" in x[1]}),
                 (["--prefix", "/css"], 8, {x for x in ALL if x[1].startswith("/css")}),
                 (["--prefix", "http://a.example/"], 5, {x for x in ALL if x[0] == "a"}),
                 (["--host", "b.example"], 5, {x for x in ALL if x[0] == "b"}),
@@ -117,7 +118,8 @@ def t_any_number_of_arguments():
         names = [f"b/many/{i}.txt" for i in range(nr)]
         paths = [d.write(x, b"x") for x in names]
         urls = ["http://b.example" + x[1:] for x in names]
-        for words, says in ((["warm", *paths], ": 1 file, 1 answers stored"), (["why", *urls], f": {hit}\n"),
+        for words, says in ((["warm", *paths], ": 1 file, 1 answers stored"),
+                            (["why", *urls], f": {hit}\n"),
                             (["purge", *urls], ": 1 object purged")):
             out = d.tool(*words)
             assert out.count(says) == nr, (words[0], out[:300])
@@ -142,8 +144,10 @@ def t_arguments_that_are_not_utf8():
 
 def t_json_in_any_case():
     """Also of options that are wrong, wherever --json stands."""
-    for words in (["--limit", "x", "objects", "--json"], ["--json", "top", "--interval", "0"], ["-j", "--none"],
-                  ["--js", "purge"], ["--none\udce9", "--json"], ["--count"], ["--json", "why", "--limit"]):
+    for words in (["--limit", "x", "objects", "--json"], ["--json", "top", "--interval", "0"],
+                  ["-j", "--none"],
+                  ["--js", "purge"], ["--none\udce9", "--json"], ["--count"],
+                  ["--json", "why", "--limit"]):
         r = subprocess.run([TOOL, *words], capture_output=True, check=False)
         assert r.returncode == 2 and r.stderr.startswith(b"toboggan: "), (words, r)
         if len(words) > 1:
@@ -182,18 +186,25 @@ def t_encoded_slashes_are_slashes():
 def t_purge_that_cannot_be_meant():
     with Made() as d:
         d.fill()
-        for args, code, says in ((["purge"], 2, "--host NAME"), (["purge", "--all", "/x"], 2, "--all"),
-                                 (["purge", "--prefix"], 2, "--prefix"), (["purge", "--host", "a.example", "/x"], 2, "--host"),
+        for args, code, says in ((["purge"], 2, "--host NAME"),
+                                 (["purge", "--all", "/x"], 2, "--all"),
+                                 (["purge", "--prefix"], 2, "--prefix"),
+                                 (["purge", "--host", "a.example", "/x"], 2, "--host"),
                                  (["purge", "--all", "--host", "a.example"], 2, "--all"),
-                                 (["purge", "--host", ""], 2, "--host NAME"), (["purge", "--tag", ""], 2, "--tag TAG"),
+                                 (["purge", "--host", ""], 2, "--host NAME"),
+                                 (["purge", "--tag", ""], 2, "--tag TAG"),
                                  (["purge", "--tag", "a", "--tag", "b"], 2, "--tag a already"),
-                                 (["purge", "--host", "a.example", "--host", "b"], 2, "--host a.example already"),
+                                 (["purge", "--host", "a.example", "--host", "b"], 2,
+                                  "--host a.example already"),
                                  (["purge", "--host", "c.example"], 1, "no site has that name"),
                                  (["purge", "nonsense"], 1, "neither a URL"),
                                  (["purge", "/..%2Fone.css"], 1, "no path that the daemon"),
-                                 (["why", "--host", "a", "/x"], 2, "--host"), (["warm"], 2, "argument missing"),
-                                 (["warm", "--prefix", "/x"], 2, "--prefix"), (["warm", "/nonexistent"], 1, "No such file"),
-                                 (["warm", "/etc"], 1, "not below a root"), (["warm", d.path], 1, "not below a root")):
+                                 (["why", "--host", "a", "/x"], 2, "--host"),
+                                 (["warm"], 2, "argument missing"),
+                                 (["warm", "--prefix", "/x"], 2, "--prefix"),
+                                 (["warm", "/nonexistent"], 1, "No such file"),
+                                 (["warm", "/etc"], 1, "not below a root"),
+                                 (["warm", d.path], 1, "not below a root")):
             assert says in d.tool(*args, code=code), (args, says)
         assert d.cached() == ALL
 
@@ -203,13 +214,16 @@ def t_warm_publishes_ahead_of_the_first_request():
         hit = "wire" if d.wire else "user"
         answer = d.ask("warm", os.path.join(d.root, "a"))
         # the site with a star has the same root; the index answers for its folder too
-        assert (answer["files"], answer["stored"], answer["cached"], answer["left"]) == (5, 12, 0, 0), answer
+        assert (answer["files"], answer["stored"], answer["cached"],
+                answer["left"]) == (5, 12, 0, 0), answer
         with conf.Host(d.address, "a.example") as c:
             for path in ["/" + x for x in FILES] + ["/"]:
                 r = c.get(path)
-                if not daemon.is_tier(r.tier, hit):     # wire meets a connection at its second request
+                # wire meets a connection at its second request
+                if not daemon.is_tier(r.tier, hit):
                     r = c.get(path)
-                assert daemon.is_tier(r.tier, hit) and r.body == f"a {path[1:] or 'index.html'}".encode(), (path, r)
+                assert daemon.is_tier(r.tier, hit) and \
+                       r.body == f"a {path[1:] or 'index.html'}".encode(), (path, r)
         assert d.ask("warm", os.path.join(d.root, "a"))["cached"] == 12
         answer = d.ask("warm", os.path.join(d.root, "b/css/deep/three.css"))
         assert (answer["files"], answer["stored"]) == (1, 1), answer
@@ -227,7 +241,8 @@ def t_objects_of_several_sites_can_be_told_apart():
     def test(d):
         d.fill()
         listed = {(x["site"], x["path"]) for x in d.ask("objects")["objects"]}
-        assert listed == {(f"{site}.example", "/" + name) for site in "ab" for name in FILES}, listed
+        assert listed == {(f"{site}.example", "/" + name) for site in "ab" for name in FILES}, \
+               listed
         assert all(f" {site}.example/index.html\n" in d.tool("objects") for site in "ab")
     both(test)
     with Made(text='root = "{root}/a"\n') as d:
@@ -237,8 +252,11 @@ def t_objects_of_several_sites_can_be_told_apart():
 
 
 def t_warm_leaves_what_others_than_files_answer():
-    """Though it lies below their root: a program, as a folder's index too; an upstream that has a root around it."""
-    with Made(text='root = "{root}/a"\nindex = {"index.php", "index.html"}\nlocation "*.php" { upstream = php }\n'
+    """Though it lies below their root: a program, as a folder's index too; an upstream that has a
+    root around it."""
+    with Made(
+        text='root = "{root}/a"\nindex = {"index.php", "index.html"}\n'
+             'location "*.php" { upstream = php }\n'
               'location "/css/" { upstream = "http://127.0.0.1:1" }\n'
               'upstream php { server = "unix:/nosuch" protocol = fastcgi }\n') as d:
         d.write("a/index.php", b"<?php")
@@ -255,9 +273,11 @@ def t_warm_of_a_link_is_of_its_own_name():
         os.unlink(index)
         os.symlink("index.en.html", index)
         os.symlink("a", os.path.join(d.root, "link"))
-        for where, words in ((os.path.join(d.root, "link"), "index.html"), (d.folder, os.path.join(d.root, "a//index.html")),
+        for where, words in ((os.path.join(d.root, "link"), "index.html"),
+                             (d.folder, os.path.join(d.root, "a//index.html")),
                              ("/", index)):
-            out = subprocess.run([TOOL, "--control", d.control, "warm", words], cwd=where, capture_output=True,
+            out = subprocess.run([TOOL, "--control", d.control, "warm", words], cwd=where,
+                                 capture_output=True,
                                  text=True, timeout=client.WAIT_S, check=True).stdout
             assert out.endswith(": 1 file, 2 answers stored, 0 there before, 0 not kept\n"), out
             with client.Client(d.address) as c:
@@ -298,7 +318,8 @@ def t_warm_shows_a_bar_on_a_terminal_alone():
         except OSError:
             pass
         os.close(main)
-        assert r.returncode == 0 and ": 300 files, 300 answers stored, 0 there before, 0 not kept" in out, out
+        assert r.returncode == 0 and \
+               ": 300 files, 300 answers stored, 0 there before, 0 not kept" in out, out
         assert b"[" in shown and b"of 300 files" in shown, shown
         r = subprocess.run([TOOL, "--control", d.control, "warm", os.path.join(d.root, "b/many")],
                            capture_output=True, text=True, timeout=client.WAIT_S, check=True)
@@ -309,7 +330,8 @@ def t_warm_does_not_hold_up_requests_or_a_reload():
     with Made() as d:
         for i in range(2000):
             d.write(f"b/many/{i}.txt", b"x" * 100)
-        p = subprocess.Popen([TOOL, "--control", d.control, "--json", "warm", os.path.join(d.root, "b")],
+        p = subprocess.Popen([TOOL, "--control", d.control, "--json", "warm",
+                              os.path.join(d.root, "b")],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         d.reconfigure(TEXT.replace('root = "{root}/b"', 'root = "{root}/b" headers = {"X-New: 1"}'))
         with conf.Host(d.address, "b.example") as c:
@@ -354,7 +376,8 @@ def t_why_of_a_filesystem_that_does_not_tell():
     with open(os.path.join(lower, "x.txt"), "w", encoding="ascii") as f:
         f.write("x")
     done = subprocess.run(["mount", "-t", "overlay", "overlay", "-o",
-                           f"lowerdir={lower},upperdir={d.folder}/upper,workdir={d.folder}/work", merged],
+                           f"lowerdir={lower},upperdir={d.folder}/upper,workdir={d.folder}/work",
+                           merged],
                           capture_output=True, text=True, check=False)
     if done.returncode:
         d.clean()
@@ -364,7 +387,8 @@ def t_why_of_a_filesystem_that_does_not_tell():
             with conf.Host(d.address, "a.example") as c:
                 c.hot("/x.txt", "user")
             a = d.ask("why", "http://a.example/x.txt")
-            assert a["stat_ms"] == 50 and "stat interval" in a["fresh"] and "file system" in a["fresh"], a
+            assert a["stat_ms"] == 50 and "stat interval" in a["fresh"] and \
+                   "file system" in a["fresh"], a
             subprocess.run(["umount", "-l", merged], check=True)
             merged = None
     finally:

@@ -69,12 +69,15 @@ def t_bad_file_leaves_the_old_configuration():
     def test(d):
         hit = prepare(d)
         client.hot(d, "/", hit)
-        for text, says in (('root = "{root}/two"\n\nmemory = lots\n', (":3: ", '"lots"', "a size from 1M")),
+        for text, says in (('root = "{root}/two"\n\nmemory = lots\n',
+                            (":3: ", '"lots"', "a size from 1M")),
                            ('root = "/nonexistent"\n', (":1: ", "/nonexistent", "a folder")),
                            (TWO + "speed = 1\n", (":3: ", "speed", "accepted")),
-                           ('host a {\n root = "{root}/two" }\nhost a. { root = "{root}" }\n', (":3: ", '"a."', "once")),
+                           ('host a {\n root = "{root}/two" }\nhost a. { root = "{root}" }\n',
+                            (":3: ", '"a."', "once")),
                            (TWO + 'access-log = "/nonexistent/log"\n',
-                            (":3: ", "access-log /nonexistent/log: No such file", "a file that can be written"))):
+                            (":3: ", "access-log /nonexistent/log: No such file",
+                             "a file that can be written"))):
             seen = len(d.lines)
             d.save(text)
             d.hup(["not reloaded"])
@@ -164,7 +167,8 @@ def t_site_that_stays_the_same_stays_cached():
 def t_hosts_come_and_go():
     def test(d):
         hit = prepare(d)
-        one, two = 'root = "{root}/one"\n', 'host a { root = "{root}/one" }\nhost b { root = "{root}/two" }\n'
+        one, two = 'root = "{root}/one"\n', 'host a { root = "{root}/one" }\n' \
+                                            'host b { root = "{root}/two" }\n'
         wild = two + 'host "*.w" { root = "{root}/two" }\n'
         moved = 'host b { root = "{root}/one" }\nhost a { root = "{root}/two" }\n'
         wanted = {one: ("one", "one", "one", "one"), two: ("one", "two", "one", "one"),
@@ -356,7 +360,8 @@ def t_half_a_head_when_the_last_upstream_goes():
 def t_limits_are_of_the_head_s_time():
     """A head that was within them stays so, until its body has come."""
     log = 'access-log = "{folder}/log"\n'
-    head = b"GET /same.txt HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 3000 + b"\r\nContent-Length: 5\r\n\r\n"
+    head = b"GET /same.txt HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 3000 + \
+        b"\r\nContent-Length: 5\r\n\r\n"
     with Made(ONE + log, "--workers", "1") as d:
         for before in (b"", b"\r\n"):
             d.reconfigure(ONE + log)
@@ -375,10 +380,12 @@ def t_limits_are_of_the_head_s_time():
 
 
 def t_connections_max_changes_at_once():
-    """Who is served stays; beyond the new limit one waits until there is room, or a higher limit."""
+    """Who is served stays; beyond the new limit one waits until there is room, or a higher
+    limit."""
     with Made(ONE) as d:
         def user():
-            out = subprocess.run([os.path.join(ktap.BUILD, "toboggan"), "--control", d.control, "--json", "stats"],
+            out = subprocess.run([os.path.join(ktap.BUILD, "toboggan"), "--control", d.control,
+                                  "--json", "stats"],
                                  capture_output=True, check=True, timeout=client.WAIT_S).stdout
             return json.loads(out)["tiers"]["user"]
 
@@ -421,7 +428,8 @@ def t_log_is_exchanged():
         def lines(name):
             with open(os.path.join(d.folder, "log", name), encoding="latin-1") as f:
                 return [x.split('"')[1] for x in f]
-        for name, line in (("a", "GET /0 HTTP/1.1"), ("b", "GET /1 HTTP/1.1"), ("c", "GET /3 HTTP/1.1")):
+        for name, line in (("a", "GET /0 HTTP/1.1"), ("b", "GET /1 HTTP/1.1"),
+                           ("c", "GET /3 HTTP/1.1")):
             client.until(lambda: lines(name) == [line], name)
 
 
@@ -492,11 +500,13 @@ def t_names_are_looked_up_beside_everything_else():
             query = server.question()
             for i in range(3):
                 d.write("one/index.html", b"%s %d" % (host.encode(), i))
-                client.until(lambda i=i: c.get("/").body == b"%s %d" % (host.encode(), i), "no change is seen")
+                client.until(lambda i=i: c.get("/").body == b"%s %d" % (host.encode(), i),
+                             "no change is seen")
                 d.process.send_signal(1)        # the file is read once more anyway
             assert not any("reloaded" in x for x in d.lines[seen:]), d.lines
             assert c.get("/up/").status == before
-            server.answers_until(query, lambda seen=seen: any(": reloaded" in x for x in d.lines[seen:]))
+            server.answers_until(query,
+                                 lambda seen=seen: any(": reloaded" in x for x in d.lines[seen:]))
             client.until(lambda status=status: c.get("/up/").status == status, f"not {status}")
         assert c.get("/up/").body == b"up"
         assert any('"bad.test"' in x and "502" in x for x in d.lines), d.lines
@@ -541,7 +551,8 @@ def t_all_roots_can_be_exchanged_at_once():
         seen = len(d.lines)
         d.save(hosts("one", 257))
         d.process.send_signal(1)
-        client.until(lambda: any(":257: " in x and "more than 256 different roots" in x for x in d.lines[seen:]))
+        client.until(lambda: any(":257: " in x and "more than 256 different roots" in x
+                                 for x in d.lines[seen:]))
         assert body(0) == b"two"
 
 

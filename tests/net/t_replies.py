@@ -150,7 +150,8 @@ def t_by_the_vlan_of_the_route():
     for name in ("all", link.name, "tag5", "tag7"):
         server.sysctl(f"ipv4.conf.{name}.rp_filter", 0)
     ours, servers = "10.90.0.100", st.server
-    server.run("ip", "neigh", "replace", ours, "lladdr", st.mac.hex(":"), "dev", f"tag{OUT}", "nud", "permanent")
+    server.run("ip", "neigh", "replace", ours, "lladdr", st.mac.hex(":"), "dev", f"tag{OUT}", "nud",
+               "permanent")
     server.run("ip", "route", "add", ours, "dev", f"tag{OUT}")
     st.addresses[4].insert(0, ours)
     st.vlan, st.server = IN, lambda family: f"10.88.{IN}.1"

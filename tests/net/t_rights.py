@@ -39,10 +39,12 @@ class Programs(conf.Conf):
         """What a Python program prints."""
         path = os.path.join(self.folder, "programs", "p")
         with open(path + "~", "w", encoding="ascii") as f:
-            f.write(f"#!/usr/bin/env python3\nprint('Content-Type: text/plain\\n', flush=True)\n{text}")
+            f.write(
+                f"#!/usr/bin/env python3\nprint('Content-Type: text/plain\\n', flush=True)\n{text}")
         os.chmod(path + "~", 0o755)
         os.rename(path + "~", path)
-        r = ask(self.address, "GET", "/cgi/p" + ("?" + "+".join(map(str, arguments)) if arguments else ""))
+        r = ask(self.address, "GET",
+                "/cgi/p" + ("?" + "+".join(map(str, arguments)) if arguments else ""))
         assert r.status == 200, (r, self.lines)
         return r.body.decode()
 
@@ -76,7 +78,8 @@ for pid in sys.argv[1:]:
 
 
 def t_a_program_reads_and_writes_no_memory_of_ours():
-    """As the same user, which is what programs run as; also where that user has started the daemon."""
+    """As the same user, which is what programs run as; also where that user has started the
+    daemon."""
     for prefix in ((), AMBIENT):
         d = Programs(prefix=prefix)
         os.chown(d.folder, NOBODY, NOBODY)
@@ -90,15 +93,19 @@ def t_a_program_reads_and_writes_no_memory_of_ours():
 REFUSED = """
 import ctypes, errno, os, socket
 libc = ctypes.CDLL(None, use_errno=True)
-for name, nr, *args in (("bpf", 321, 0, 0, 0), ("io_uring_setup", 425, 1, 0), ("ptrace", 101, 0, 0, 0, 0),
-                        ("process_vm_writev", 311, os.getppid(), 0, 0, 0, 0, 0), ("keyctl", 250, 0, 0, 0),
-                        ("unshare", 272, 0x10000000), ("mount", 165, 0, 0, 0, 0, 0), ("setns", 308, 0, 0),
+for name, nr, *args in (("bpf", 321, 0, 0, 0), ("io_uring_setup", 425, 1, 0),
+                        ("ptrace", 101, 0, 0, 0, 0),
+                        ("process_vm_writev", 311, os.getppid(), 0, 0, 0, 0, 0),
+                        ("keyctl", 250, 0, 0, 0),
+                        ("unshare", 272, 0x10000000), ("mount", 165, 0, 0, 0, 0, 0),
+                        ("setns", 308, 0, 0),
                         ("perf_event_open", 298, 0, 0, 0, 0, 0), ("userfaultfd", 323, 0),
                         ("open_by_handle_at", 304, 0, 0, 0), ("clone", 56, 0x10000011, 0, 0, 0, 0)):
     r = libc.syscall(nr, *map(ctypes.c_long, args))
     if not r and name == "clone":
         os._exit(0)
-    print(name, "EPERM" if r < 0 and ctypes.get_errno() == errno.EPERM else f"{r} {ctypes.get_errno()}")
+    print(name, "EPERM" if r < 0 and ctypes.get_errno() == errno.EPERM
+          else f"{r} {ctypes.get_errno()}")
 for family in (socket.AF_PACKET, 38):
     try:
         socket.socket(family, socket.SOCK_RAW)
@@ -123,8 +130,10 @@ def t_programs_do_what_programs_do():
     with Programs() as d:
         got = d.run("import subprocess, threading, socket, tempfile, mmap, signal\n"
                     "t = threading.Thread(target=lambda: print('thread')); t.start(); t.join()\n"
-                    "print(subprocess.run(['sh', '-c', 'echo shell | cat'], capture_output=True, text=True).stdout)\n"
-                    "a, b = socket.socketpair(); a.send(b'x'); b.recv(1); socket.getaddrinfo('127.0.0.1', 80)\n"
+                    "print(subprocess.run(['sh', '-c', 'echo shell | cat'], capture_output=True, "
+                    "text=True).stdout)\n"
+                    "a, b = socket.socketpair(); a.send(b'x'); b.recv(1); "
+                    "socket.getaddrinfo('127.0.0.1', 80)\n"
                     "mmap.mmap(-1, 4096, prot=7); tempfile.TemporaryFile().write(b'x')\n"
                     "print('done')\n")
         assert got.split() == ["thread", "shell", "done"], got
@@ -142,7 +151,8 @@ def t_no_child_has_a_descriptor_of_bpf():
         children = descendants(d.pid)[1:]
         assert len(children) >= 3 and not any(map(has, children)), children
         assert "bpf" not in d.run("import os\nfor x in os.listdir('/proc/self/fd'):\n"
-                                  "    print(os.readlink('/proc/self/fd/' + x) if os.path.exists('/proc/self/fd/' + x) else '')\n")
+                                  "    print(os.readlink('/proc/self/fd/' + x) if "
+                                  "os.path.exists('/proc/self/fd/' + x) else '')\n")
 
 
 def t_rights_to_write_anywhere_go_with_the_start():
@@ -153,7 +163,8 @@ def t_rights_to_write_anywhere_go_with_the_start():
             return not int(status(pid, "CapPrm"), 16) & 1 << 1
         assert rid(d.pid)
         client.until(lambda: len(descendants(d.pid)) > 3, "no gateway")
-        client.until(lambda: any(status(x, "Name") == "tbg-privileged" for x in descendants(d.pid)), "none of them")
+        client.until(lambda: any(status(x, "Name") == "tbg-privileged" for x in descendants(d.pid)),
+                     "none of them")
         for pid in descendants(d.pid):
             if status(pid, "Name") == "tbg-privileged":
                 writers.append(pid)
@@ -231,7 +242,7 @@ while True:
 
 
 def t_the_control_socket_is_given_away_by_descriptor():
-    """Its folder is the user's, who puts a file of root's in the place of the socket as soon as it is there.
+    """Its folder is the user's, who puts a file of root's in the place of the socket at once.
 
     Root makes the link here: where fs.protected_hardlinks is 0, that user may.
     """
@@ -243,12 +254,14 @@ def t_the_control_socket_is_given_away_by_descriptor():
             f.write("secret")
         os.chmod(victim, 0o600)
         for _ in range(6):
-            d = Programs("--tiers", "user", "--user", "nobody")     # their gateway takes a while to begin
+            # their gateway takes a while to begin
+            d = Programs("--tiers", "user", "--user", "nobody")
             d.control = os.path.join(run, "control.sock")
             if os.path.isdir(run):
                 for name in os.listdir(run):
                     os.unlink(os.path.join(run, name))
-                racer = subprocess.Popen([sys.executable, "-c", RACE, run, victim], stdout=subprocess.PIPE, text=True)
+                racer = subprocess.Popen([sys.executable, "-c", RACE, run, victim],
+                                         stdout=subprocess.PIPE, text=True)
                 racer.stdout.readline()
             else:
                 racer = None

@@ -199,7 +199,8 @@ def t_open_at_one_time():
     again = ask(sockets)
     ktap.note(f"all asked once more in {spent(began)}, {again} asked again")
     grown = daemon.own_kb(wire.pid) - rss
-    ktap.note(f"daemon {daemon.own_kb(wire.pid)} KiB, {grown} KiB more; slab {slab()} MiB, {slab() - slabs} more; "
+    ktap.note(f"daemon {daemon.own_kb(wire.pid)} KiB, {grown} KiB more; slab {slab()} MiB, "
+              f"{slab() - slabs} more; "
               f"maps {sum(maps.held(wire.pid).values()) >> 20} MiB")
     assert grown * 1024 <= OPEN * CONN_BYTES, f"{grown} KiB for {OPEN} connections"
     began = time.monotonic()
@@ -218,10 +219,12 @@ def t_opened_and_closed():
         net.until(lambda: connections() == 0, "the daemon still has connections")
         rss = rss or daemon.own_kb(wire.pid)
     ktap.note(f"{nr} connections opened, answered by wire and closed in {spent(began)}, "
-              f"{again} asked again; {flows()} flows, {maps.info(wire.pid, 'tbg_conns')['max_entries']} slots")
+              f"{again} asked again; {flows()} flows, "
+              f"{maps.info(wire.pid, 'tbg_conns')['max_entries']} slots")
     emptied()
     grown = daemon.own_kb(wire.pid) - rss
-    ktap.note(f"all forgotten after {spent(began)}; daemon {daemon.own_kb(wire.pid)} KiB, {grown} KiB more")
+    ktap.note(f"all forgotten after {spent(began)}; daemon {daemon.own_kb(wire.pid)} KiB, {grown} "
+              f"KiB more")
     net.until(lambda: descriptors() <= fds, "descriptors are left")
     assert grown < 2048, f"the daemon has grown by {grown} KiB"
 

@@ -122,7 +122,8 @@ def t_second_scan_in_another_order():
 def t_every_size_fits_or_is_served_all_the_same():
     rng, bodies = random.Random(2), {}
     for i in range(300):
-        bodies[f"/size/{i}"] = rng.randbytes(rng.choice((0, 200, 1500, 3000, 7000, 15000, 40000, 70000)))
+        bodies[f"/size/{i}"] = rng.randbytes(rng.choice((0, 200, 1500, 3000, 7000, 15000, 40000,
+                                                         70000)))
         d.write(f"size/{i}", bodies[f"/size/{i}"])
     with client.Client(d.address) as c:
         for _ in range(3):

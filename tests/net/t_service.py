@@ -64,7 +64,8 @@ def t_the_manager_is_told_of_each_state():
 
 def t_the_watchdog_is_fed():
     with manager() as (s, name):
-        d = daemon.Daemon(*daemon.USER, prefix=("env", f"NOTIFY_SOCKET={name}", "WATCHDOG_USEC=1000000"))
+        d = daemon.Daemon(*daemon.USER,
+                          prefix=("env", f"NOTIFY_SOCKET={name}", "WATCHDOG_USEC=1000000"))
         with d:
             told(s, "READY=1")
             begin = time.monotonic()
@@ -73,7 +74,8 @@ def t_the_watchdog_is_fed():
             assert time.monotonic() - begin > 1, "far too often"
         s.settimeout(0.5)
         with contextlib.suppress(TimeoutError):     # meant for another process
-            d = daemon.Daemon(*daemon.USER, prefix=("env", f"NOTIFY_SOCKET={name}", "WATCHDOG_USEC=100000", "WATCHDOG_PID=1"))
+            d = daemon.Daemon(*daemon.USER, prefix=("env", f"NOTIFY_SOCKET={name}",
+                                                    "WATCHDOG_USEC=100000", "WATCHDOG_PID=1"))
             with d:
                 told(s, "READY=1")
                 assert not told(s, "WATCHDOG=1"), "not ours to feed"
@@ -92,7 +94,8 @@ def t_sockets_that_are_given_outlive_the_daemon():
             d = daemon.Daemon(*daemon.USER, "--workers", "2", listen=())
             d.write("a.txt", b"given")
             words = ["sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh", *d.command()]
-            d.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
+            d.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True,
+                                         stdin=subprocess.DEVNULL,
                                          preexec_fn=give, close_fds=False)
             for line in d.process.stderr:
                 ktap.note(line)
@@ -123,7 +126,8 @@ def t_serves_where_io_uring_is_forbidden():
         line = next(x for x in d.lines if "serving by epoll" in x)
         # the sysctl is to blame only where it is not 0 (kernels before 6.6 have none)
         off = os.path.exists(DISABLED) and int(open(DISABLED, encoding="ascii").read())
-        assert ("sysctl" if off else "seccomp") in line and ("seccomp" if off else "sysctl") not in line, line
+        assert ("sysctl" if off else "seccomp") in line and \
+               ("seccomp" if off else "sysctl") not in line, line
         large = os.urandom(3 << 20)
         d.write("a.txt", b"small")
         d.write("b.bin", large)

@@ -23,8 +23,10 @@ o = d = None
 MINUTE = "Cache-Control: max-age=60"
 ONE_HIT = "detail=wire"
 # a validator and no lifetime of its own: stored to be validated, and for nothing else
-SPENT = (["X-Powered-By: Express"], ["Cache-Control: max-age=0"], ["Cache-Control: public, max-age=0"], ["Expires: 0"],
-         ["Expires: Thu, 01 Jan 1981 00:00:00 GMT"], ["Pragma: no-cache", "Expires: -1"], ["Cache-Control: no-cache"],
+SPENT = (["X-Powered-By: Express"], ["Cache-Control: max-age=0"],
+         ["Cache-Control: public, max-age=0"], ["Expires: 0"],
+         ["Expires: Thu, 01 Jan 1981 00:00:00 GMT"], ["Pragma: no-cache", "Expires: -1"],
+         ["Cache-Control: no-cache"],
          ["Cache-Control: max-age=0, must-revalidate"], ["Set-Cookie: sid=1", "Expires: 0"],
          ["Set-Cookie: sid=1", "X-Powered-By: Express"], ["Cache-Control: s-maxage=0"])
 
@@ -94,7 +96,8 @@ def t_those_who_ask_at_the_same_time_get_their_own():
         with concurrent.futures.ThreadPoolExecutor(4) as many:
             got = [many.submit(ask, p, f"Cookie: {i}") for i in range(4)]
             o.wait(p)
-            time.sleep(0.1)         # for the others to arrive: later ones would be alone in any case
+            # for the others to arrive: later ones would be alone in any case
+            time.sleep(0.1)
             go.set()
         for i, r in enumerate(got):
             assert r.result().body == b"account of %d" % i, (fields, r.result())
@@ -119,7 +122,8 @@ def t_a_location_may_let_requests_have_what_is_stale():
 
 
 def t_what_sets_a_cookie_is_for_one():
-    for fields in ([MINUTE], ["Cache-Control: public, s-maxage=60"], [f"Expires: {origin.date(60)}"],
+    for fields in ([MINUTE], ["Cache-Control: public, s-maxage=60"],
+                   [f"Expires: {origin.date(60)}"],
                    ["CDN-Cache-Control: max-age=60"], [MINUTE + ", stale-if-error=60"]):
         p = next(paths)
         o.on(p, *(reply(200, b"%d" % i, f"Set-Cookie: sid={i}", *fields) for i in range(2)))
@@ -134,9 +138,11 @@ def t_what_sets_a_cookie_is_for_one():
 def t_a_location_may_store_cookies():
     text = 'upstream = "%s"\nlocation "/yes/" { store-cookies = on }\n' % o.url
     with conf.Conf(text) as e:
-        for p, fields, stored in (("/yes/a", [MINUTE], True), ("/yes/b", ['ETag: "a"', "Expires: 0"], False),
+        for p, fields, stored in (("/yes/a", [MINUTE], True),
+                                  ("/yes/b", ['ETag: "a"', "Expires: 0"], False),
                                   ("/no", [MINUTE], False)):
-            o.on(p, reply(200, b"1", "Set-Cookie: a", *fields), reply(200, b"2", "Set-Cookie: b", *fields))
+            o.on(p, reply(200, b"1", "Set-Cookie: a", *fields),
+                 reply(200, b"2", "Set-Cookie: b", *fields))
             ask(p, to=e)
             assert ask(p, to=e).field("Set-Cookie") == ("a" if stored else "b"), p
 
@@ -150,7 +156,8 @@ def t_the_server_is_sent_the_host_of_the_key():
         assert ask(p, host=host).field("Location") == "http://shop.example/login", host
         assert ask(p, host="shop.example").hit
         seen = o.seen(p)[-1]
-        assert seen.field("X-Forwarded-Host") == "shop.example" and 'host="shop.example"' in seen.field("Forwarded"), seen.head
+        assert seen.field("X-Forwarded-Host") == "shop.example" and \
+               'host="shop.example"' in seen.field("Forwarded"), seen.head
     p = next(paths)
     o.on(p, login)
     for host in ("shop.example", "shop.example:8080", "shop.example.", "shop.example:443"):
@@ -160,12 +167,14 @@ def t_the_server_is_sent_the_host_of_the_key():
 
 def t_the_server_is_sent_the_fields_of_the_key():
     for vary, bad, good in (("Origin", ["Origin: https://a.example,"], "Origin: https://a.example"),
-                            ("Origin", ["Origin: https://a.example", "Origin:"], "Origin: https://a.example"),
+                            ("Origin", ["Origin: https://a.example", "Origin:"],
+                             "Origin: https://a.example"),
                             ("Accept-Language", ["Accept-Language: d e"], "Accept-Language: de"),
                             ("Accept", ["Accept: application/js on"], "Accept: application/json"),
                             ("X-Device", ["X-Device: mobile,"], "X-Device: mobile")):
         p = next(paths)
-        o.on(p, lambda c, r, v=vary: c.send(reply(200, repr([x[1] for x in r.fields if x[0] == v]).encode(),
+        o.on(p, lambda c, r,
+             v=vary: c.send(reply(200, repr([x[1] for x in r.fields if x[0] == v]).encode(),
                                                   MINUTE, f"Vary: {v}")))
         wrong = ask(p, *bad)
         r = ask(p, good)
@@ -173,15 +182,18 @@ def t_the_server_is_sent_the_fields_of_the_key():
 
 
 def t_names_that_servers_confuse_are_not_sent_on():
-    odd = ("X_Forwarded_Proto: https", "Transfer_Encoding: chunked", "Content_Length: 9", "X.Real.IP: 192.0.2.1", "X~: 1")
+    odd = ("X_Forwarded_Proto: https", "Transfer_Encoding: chunked", "Content_Length: 9",
+           "X.Real.IP: 192.0.2.1", "X~: 1")
     with conf.Conf('upstream = "%s"\nlocation "/pass/" { odd-field-names = pass }\n' % o.url) as e:
         for p, there in (("/drop", False), ("/pass/", True)):
             o.on(p, reply(200, b"x"))
             ask(p, *odd, "X-Kept: 1", to=e)
             seen = o.seen(p)[-1]
-            assert seen.field("X-Kept") == "1" and seen.field("X-Forwarded-Proto") == "http", seen.head
+            assert seen.field("X-Kept") == "1" and seen.field("X-Forwarded-Proto") == "http", \
+                   seen.head
             for line in odd:
-                assert (seen.field(line.split(":", maxsplit=1)[0]) is not None) == there, (p, seen.head)
+                assert (seen.field(line.split(":", maxsplit=1)[0]) is not None) == there, \
+                       (p, seen.head)
             o.on(p, reply(200, b"x"))
             with origin.Client(e.address) as c:
                 c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
@@ -192,7 +204,8 @@ def t_names_that_servers_confuse_are_not_sent_on():
 def t_other_messages_made_of_a_stored_one_tell_nothing_of_its_bytes():
     p, body = next(paths), b"0123456789"
     sums = ["Content-Digest: sha-256=:x:", "Content-MD5: x", "Content-Range: bytes 0-9/10"]
-    of_it = ["Content-Type: text/x-a", "Content-Encoding: x-none", "Repr-Digest: sha-256=:y:", "Content-Location: /z"]
+    of_it = ["Content-Type: text/x-a", "Content-Encoding: x-none", "Repr-Digest: sha-256=:y:",
+             "Content-Location: /z"]
     o.on(p, reply(200, body, MINUTE, 'ETag: "a"', *sums, *of_it, "X-Kept: 1"))
     ask(p)
     r = ask(p)
@@ -201,7 +214,8 @@ def t_other_messages_made_of_a_stored_one_tell_nothing_of_its_bytes():
         r = ask(p, f"Range: bytes={ranges}")
         assert r.status == status and r.hit and r.field("X-Kept") == "1", r
         assert r.field("Content-Digest") is None and r.field("Content-MD5") is None, r
-        assert r.field("Content-Range") == {"0-3": "bytes 0-3/10", "99-": "bytes */10"}.get(ranges), r
+        assert r.field("Content-Range") == {"0-3": "bytes 0-3/10",
+                                            "99-": "bytes */10"}.get(ranges), r
         for line in of_it:
             name, value = line.split(": ", 1)
             if status == 416:
@@ -219,14 +233,18 @@ def t_a_claim_of_a_proxy_is_no_hit_of_the_kernels():
         o.on("/", login)
 
         def hot():
-            return client.until(lambda: next((r for r in [ask("/", to=e)] if ONE_HIT in r.cache), None),
+            return client.until(lambda: next((r for r in [ask("/", to=e)] if ONE_HIT in r.cache),
+                                             None),
                                 "never a hit")
         assert hot() and hot().field("Location") == "http://test/"
-        for fields, want in ((["X-Forwarded-Proto: https"], "https"), (["x-forwarded-proto: https"], "https"),
-                             (["X-Forwarded-Host: other"], "http"), (["X-Forwarded-Proto: http"], "http")):
+        for fields, want in ((["X-Forwarded-Proto: https"], "https"),
+                             (["x-forwarded-proto: https"], "https"),
+                             (["X-Forwarded-Host: other"], "http"),
+                             (["X-Forwarded-Proto: http"], "http")):
             for _ in range(3):
                 r = ask("/", *fields, to=e)
-                assert ONE_HIT not in r.cache and r.field("Location") == f"{want}://test/", (fields, r)
+                assert ONE_HIT not in r.cache and r.field("Location") == f"{want}://test/", \
+                       (fields, r)
         assert ONE_HIT in ask("/", "X-Forwarded-For: 192.0.2.1", to=e).cache
         assert hot().field("Location") == "http://test/"
 

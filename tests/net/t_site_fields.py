@@ -21,7 +21,10 @@ TEXT = '''headers = {"X-Content-Type-Options: nosniff", "X-Frame-Options: DENY"}
 expires = 1h
 upstream = "%s"
 location "/plain/" { expires = off }
-location "/types/" { expires = off type "text/css" { cache-control = "public" headers = {"X-Css: yes"} } }
+location "/types/" {
+	expires = off
+	type "text/css" { cache-control = "public" headers = {"X-Css: yes"} }
+}
 location "/dead/" { upstream = "unix:/nonexistent/s" headers = {"X-Dead: yes"} }
 '''
 
@@ -38,7 +41,8 @@ def has_added(r):
 def t_fields_are_added_in_every_tier():
     def test(o, d):
         path = f"/a{d.wire}"
-        o.on(path, origin.reply(200, b"text", "Cache-Control: max-age=900", "ETag: \"v\"", "Content-Type: text/plain"))
+        o.on(path, origin.reply(200, b"text", "Cache-Control: max-age=900", "ETag: \"v\"",
+                                "Content-Type: text/plain"))
         first = origin.ask(d.address, "GET", path)
         tier = "wire" if d.wire else "user"
         hit = client.hot(d, path, tier)
@@ -67,7 +71,8 @@ def t_the_store_goes_by_the_upstream_alone():
 
 def t_an_answer_for_one_client_stays_so():
     def test(o, d):
-        for i, control in enumerate(("private", "no-store, max-age=5", 'private="Set-Cookie", max-age=5')):
+        for i, control in enumerate(("private", "no-store, max-age=5",
+                                     'private="Set-Cookie", max-age=5')):
             path = f"/c{i}{d.wire}"
             o.on(path, origin.reply(200, b"x", f"Cache-Control: {control}"))
             r = origin.ask(d.address, "GET", path)
@@ -93,11 +98,13 @@ def t_a_field_of_both_is_sent_once():
 
 def t_types_are_told_apart():
     def test(o, d):
-        for name, type_, css in (("x", "text/css; charset=utf-8", "yes"), ("y", "text/plain", None)):
+        for name, type_, css in (("x", "text/css; charset=utf-8", "yes"),
+                                 ("y", "text/plain", None)):
             path = f"/types/{name}{d.wire}"
             o.on(path, origin.reply(200, b"x", f"Content-Type: {type_}"))
             r = origin.ask(d.address, "GET", path)
-            assert r.field("x-css") == css and r.field("cache-control") == ("public" if css else None), r
+            assert r.field("x-css") == css and \
+                   r.field("cache-control") == ("public" if css else None), r
     served(test)
 
 
@@ -136,13 +143,16 @@ def t_what_would_have_no_effect_is_refused():
         def check(text):
             with open(path, "w", encoding="utf-8") as f:
                 f.write(text)
-            return subprocess.run([daemon.BINARY, "--check", path, "--listen", "127.0.0.1:0"], text=True,
+            return subprocess.run([daemon.BINARY, "--check", path, "--listen", "127.0.0.1:0"],
+                                  text=True,
                                   capture_output=True, timeout=client.WAIT_S, check=False)
-        for setting in ("compress = gzip", "compress-min = 1K", "precompressed = off", "codings = off", "autoindex = on"):
+        for setting in ("compress = gzip", "compress-min = 1K", "precompressed = off",
+                        "codings = off", "autoindex = on"):
             name = setting.split()[0]
             for text, line in REFUSED:
                 r = check(text % setting)
-                assert r.returncode == 2 and f"{path}:{line}: {name}: no effect" in r.stderr, (text % setting, r)
+                assert r.returncode == 2 and f"{path}:{line}: {name}: no effect" in r.stderr, \
+                       (text % setting, r)
             for text in ALLOWED:
                 r = check(text % setting)
                 assert r.returncode == 0, (text % setting, r)

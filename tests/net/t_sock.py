@@ -411,7 +411,8 @@ def accepted(c):
 
 
 def t_send_buffer_that_shrinks_keeps_the_order():
-    """There was room when a hit was queued, is none when its turn comes, and for the next there is."""
+    """There was room when a hit was queued, is none when its turn comes, and for the next there
+    is."""
     hits = [request(100), request(1024)]
     want = {data: right(data) for data in hits}
     before, going = talk.counts(sock), True
@@ -894,7 +895,8 @@ def t_hit_on_a_variant_counts_for_its_identity():
     sock.write("page.css", talk.content("page", 3000))
 
     def hits():
-        return {o["encoding"]: o["hits"] for o in talk.ask(sock, "objects", "--limit", "0")["objects"]
+        return {o["encoding"]: o["hits"] for o in talk.ask(sock, "objects", "--limit",
+                                                           "0")["objects"]
                 if o["path"] == "/page.css"}
 
     with connect() as c:
@@ -1057,7 +1059,8 @@ def t_body_that_its_upstream_does_not_take_yet():
 
 def t_tunnel_through_a_proxy():
     def echo(c, _):
-        c.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello")
+        c.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello")
         while True:
             if not c.got:
                 c.more()

@@ -134,7 +134,8 @@ def t_bridge_and_its_port():
 
 
 def t_routing_domain():
-    """Its interface has the address, its device the routes: a listener of all domains takes both."""
+    """Its interface has the address, its device the routes: a listener of all domains takes
+    both."""
     def vrf(n):
         if not add(n.server, "name", "tbgv", "type", "vrf", "table", "10"):
             return False
@@ -194,7 +195,8 @@ def behind(n):
     ret = net.Namespace()
     n.server.run("ip", "link", "add", "tbgf", "type", "veth", "peer", "name", "tbgf",
                  "netns", f"/proc/{os.getpid()}/fd/{ret.fd}")
-    for ns, four, six in ((n.server, "10.99.0.1/24", "fd99::1/64"), (ret, "10.99.0.2/24", "fd99::2/64")):
+    for ns, four, six in ((n.server, "10.99.0.1/24", "fd99::1/64"),
+                          (ret, "10.99.0.2/24", "fd99::2/64")):
         address(ns, "tbgf", four)
         address(ns, "tbgf", six)
     ret.run("ip", "route", "add", "default", "via", "10.99.0.1")

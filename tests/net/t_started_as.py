@@ -33,7 +33,8 @@ def base(**more):
 def default_control(**env):
     """The daemon of an ordinary user, without --control: its first line, and the process."""
     words = [f"{k}={v}" for k, v in env.items()]
-    d = subprocess.Popen([*([] if os.geteuid() else daemon.AS_NOBODY), "env", "-u", "XDG_RUNTIME_DIR", *words,
+    d = subprocess.Popen([*([] if os.geteuid() else daemon.AS_NOBODY), "env", "-u",
+                          "XDG_RUNTIME_DIR", *words,
                           daemon.BINARY, *base(control=None)], stderr=subprocess.PIPE, text=True)
     return d, next((x for x in d.stderr if x.startswith("ready ") or "--control" in x), "")
 
@@ -42,7 +43,8 @@ def t_default_control_socket_of_an_ordinary_user_is_the_manual_s():
     for name in ("toboggand.8.rst", "toboggan.1.rst"):
         with open(os.path.join(ktap.ROOT, "Documentation", name), encoding="utf-8") as f:
             manual = f.read()
-        assert "*$XDG_RUNTIME_DIR/toboggan.sock*" in manual and "*/run/user/UID/toboggan.sock*" in manual, name
+        assert "*$XDG_RUNTIME_DIR/toboggan.sock*" in manual and \
+               "*/run/user/UID/toboggan.sock*" in manual, name
     own = os.path.join(folder, "runtime")
     os.mkdir(own)
     os.chown(own, os.geteuid() or daemon.NOBODY, -1)
@@ -69,7 +71,8 @@ def t_default_control_socket_is_in_no_folder_of_others():
     assert not os.listdir(shared)
 
 
-KEPT = 1 << 12 | 1 << 39 | 1 << 2        # NET_ADMIN, BPF: to leave nothing behind; DAC_READ_SEARCH: to reload
+# NET_ADMIN, BPF: to leave nothing behind; DAC_READ_SEARCH: to reload
+KEPT = 1 << 12 | 1 << 39 | 1 << 2
 
 
 def status_of(task):
@@ -103,7 +106,8 @@ def t_root_is_dropped_by_every_thread():
     log = os.path.join(folder, "access.log")
     for make, uid in ((lambda *x: daemon.Daemon("--wire", "off", *x).start(), None),
                       (client.start_wire, None),
-                      (lambda *x: daemon.Daemon("--wire", "off", "--user", "nobody", *x).start(), daemon.NOBODY),
+                      (lambda *x: daemon.Daemon("--wire", "off", "--user", "nobody", *x).start(),
+                       daemon.NOBODY),
                       (lambda *x: daemon.Daemon("--wire", "off", "--user", "root", *x).start(), 0),
                       (lambda *x: client.start_wire("--user", "root", *x), 0)):
         try:

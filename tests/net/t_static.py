@@ -111,7 +111,8 @@ def t_index_of_a_folder():
 
 
 def t_folder_redirects_with_its_query():
-    for path, location in (("/dir", "/dir/"), ("/dir?", "/dir/?"), ("/dir?a=1&b=%20?/", "/dir/?a=1&b=%20?/"),
+    for path, location in (("/dir", "/dir/"), ("/dir?", "/dir/?"),
+                           ("/dir?a=1&b=%20?/", "/dir/?a=1&b=%20?/"),
                            ("/dir/deep", "/dir/deep/"), ("/odd%20dir%25", "/odd%20dir%25/"),
                            ("/bare", "/bare/"), ("//dir", "/dir/"), ("///bare//../dir", "/dir/")):
         for method in ("GET", "HEAD"):
@@ -179,7 +180,8 @@ def t_modified_in_the_future_is_now():
                     if size < 1000:
                         n = c.get("/" + name, f"If-Modified-Since: {r.fields['Last-Modified']}")
                         assert n.status == 304, n
-                assert len(tags) == 1 and (size > 1000 or d is user or "wire" in tiers), (tags, tiers)
+                assert len(tags) == 1 and (size > 1000 or d is user or "wire" in tiers), \
+                       (tags, tiers)
 
 
 def t_tag_changes_with_the_file():
@@ -274,7 +276,8 @@ def t_http_1_0_closes_unless_asked():
 def t_connection_close_closes():
     for path in ("/a.txt", "/none", "/large.bin", "/empty", "/dir"):
         for value in ("close", "Close", "foo, close", "close, keep-alive"):
-            r, close = raw(f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: {value}\r\n\r\n".encode())
+            r, close = raw(
+                f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: {value}\r\n\r\n".encode())
             assert close, (path, value, r)
     r, close = raw(b"GET /a.txt HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n")
     assert not close and r.body == b"a text\n"
@@ -325,7 +328,8 @@ def t_errors_and_what_they_do_to_the_connection():
 
 
 def t_options():
-    for data in (b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", b"OPTIONS /a.txt HTTP/1.1\r\nHost: a\r\n\r\n"):
+    for data in (b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+                 b"OPTIONS /a.txt HTTP/1.1\r\nHost: a\r\n\r\n"):
         r, close = raw(data)
         assert r.status in (200, 204) and not close, r
         assert r.fields["Allow"] == "GET, HEAD, OPTIONS", r

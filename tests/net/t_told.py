@@ -58,7 +58,8 @@ def each_kind(o, f, d, name, sent_id):
     f.on(app, fastcgi.answer(b"Content-Type: a/b\r\n\r\nx"))
     d.write("f.txt", b"x")
     for path in (up, app, "/f.txt"):
-        r = origin.ask(d.address, "GET", path, f"X-Request-ID: {sent_id}", "X-Forwarded-For: 192.0.2.1")
+        r = origin.ask(d.address, "GET", path, f"X-Request-ID: {sent_id}",
+                       "X-Forwarded-For: 192.0.2.1")
         assert r.status == 200, r
     return lines(d, 3), o.seen(up)[0], f.seen(app)[0].params
 
@@ -78,7 +79,8 @@ def t_an_id_of_a_trusted_proxy_is_taken_over():
     def test(o, f, d):
         got, seen, params = each_kind(o, f, d, "b", "proxy-7")
         assert [x[1:3] for x in got] == [["192.0.2.1", "proxy-7"]] * 3, got
-        assert [v for n, v in re.findall(rb"(?im)^(x-request-id): *(.*?)\r?$", seen.head)] == [b"proxy-7"]
+        assert [v for n,
+                v in re.findall(rb"(?im)^(x-request-id): *(.*?)\r?$", seen.head)] == [b"proxy-7"]
         assert params["HTTP_X_REQUEST_ID"] == "proxy-7", params
         for bad in ("a b", 'a"b', "x" * 129):
             origin.ask(d.address, "GET", f"/up/b{d.wire}", f"X-Request-ID: {bad}")
@@ -88,7 +90,8 @@ def t_an_id_of_a_trusted_proxy_is_taken_over():
 
 CLIENTS = (
     (("X-Forwarded-For: 192.0.2.1",), "192.0.2.1"),
-    (("X-Forwarded-For: 203.0.113.9, 192.0.2.1, 10.0.0.5",), "192.0.2.1"),      # the first is anybody's
+    # the first is anybody's
+    (("X-Forwarded-For: 203.0.113.9, 192.0.2.1, 10.0.0.5",), "192.0.2.1"),
     (("X-Forwarded-For: 203.0.113.9", "X-Forwarded-For: 192.0.2.2"), "192.0.2.2"),
     (("X-Forwarded-For: 10.0.0.6, 10.0.0.5",), "10.0.0.6"),
     (("X-Forwarded-For: [2001:db8::7]:99",), "2001:db8::7"),

@@ -147,9 +147,12 @@ def t_variants_are_objects_of_their_own():
         p.on_stats = more
         m = with_rates(p)
         # two are not to be told from each other
-        assert [x["hits_per_s"] is None for x in m["objects"]] == [True, False, True, False, False], m["objects"]
-        assert m["objects"][1]["hits_per_s"] > 0 and m["objects"][3]["hits_per_s"] == 0, m["objects"]
-        assert [x["encoding"] for x in m["objects"]] == ["identity", "gzip", "identity", "gzip", "br"]
+        assert [x["hits_per_s"] is None for x in m["objects"]] == [True, False, True, False,
+                                                                   False], m["objects"]
+        assert m["objects"][1]["hits_per_s"] > 0 and m["objects"][3]["hits_per_s"] == 0, \
+               m["objects"]
+        assert [x["encoding"] for x in m["objects"]] == ["identity", "gzip", "identity", "gzip",
+                                                         "br"]
         text = good(top(p.path, "--once"))
         assert "/o (gzip)\n" in text and "/one (br)\n" in text and "/o\n" in text, text
 
@@ -218,7 +221,8 @@ def t_of_a_daemon():
         assert seen[-1]["cpu"]["daemon"] >= 0
         assert [x["path"] for x in seen[-1]["objects"]] == ["/a.txt"]
         text = good(top(d.control, "--once", "--interval", "0.1"))
-        for word in ("toboggan ", f"pid {d.pid}", "requests/s |", "hit ratio", "top objects", "/a.txt", "passed up"):
+        for word in ("toboggan ", f"pid {d.pid}", "requests/s |", "hit ratio", "top objects",
+                     "/a.txt", "passed up"):
             assert word in text, (word, text)
     finally:
         d.stop()
@@ -253,9 +257,11 @@ def t_what_wire_costs_is_told_and_the_kernel_s_statistics_end():
             asking.join()
         assert 50 < cost["hit_ns"] < 1e7 and 10 < cost["pass_ns"] < 1e7, cost
         assert cost["user_ns"] > 1000 and cost["pays_from"] > 0, cost
-        assert re.search(r"wire: a hit [0-9.]+ [nµ]s, a packet passed up [0-9.]+ [nµ]s; ", said), said
+        assert re.search(r"wire: a hit [0-9.]+ [nµ]s, a packet passed up [0-9.]+ [nµ]s; ", said), \
+               said
         assert switched_on() == before
-        told = json.loads(subprocess.run([TOOL, "--control", d.control, "--json", "stats"], check=True,
+        told = json.loads(subprocess.run([TOOL, "--control", d.control, "--json", "stats"],
+                                         check=True,
                                          capture_output=True, text=True).stdout)["tiers"]["wire"]
         assert told["took_ns"] > 0 and told["program"] > 0, told
 
@@ -265,7 +271,8 @@ def t_in_a_pipe_a_snapshot_each_interval():
         text = good(top(p.path, "--count", "3", "--interval", "0.1"))
         assert text.count("toboggan 9.8, pid 77") == 3 and "\x1b" not in text, text
         assert text.count("\n\ntoboggan 9.8") == 2     # with an empty line between
-        for word in ("192.0.2.1:80 [::1]:81", "connections 5, flows 4, objects 3 (2 in the kernel)", "/o2",
+        for word in ("192.0.2.1:80 [::1]:81", "connections 5, flows 4, objects 3 (2 in the kernel)",
+                     "/o2",
                      "QUERY", "has a query"):
             assert text.count(word) == 3, word
         assert "SPLIT" not in text              # never came up
@@ -295,8 +302,10 @@ def t_reader_that_leaves_ends_it():
 def t_full_disk_is_an_error():
     with Pretender() as p, open("/dev/full", "w", encoding="ascii") as full:
         for words in ([], ["--json"]):
-            r = subprocess.run([TOOL, "--control", p.path, *words, "top", "--once", "--interval", "0.1"], stdout=full,
-                               stderr=subprocess.PIPE, text=True, timeout=WAIT_S, env=ENV, check=False)
+            r = subprocess.run([TOOL, "--control", p.path, *words, "top", "--once", "--interval",
+                                "0.1"], stdout=full,
+                               stderr=subprocess.PIPE, text=True, timeout=WAIT_S, env=ENV,
+                               check=False)
             assert r.returncode == 1 and "top: stdout: No space left" in r.stderr, r
             assert "Broken pipe" not in r.stderr, r
 
@@ -307,7 +316,8 @@ def t_history_is_ascii_where_the_terminal_is():
             p.stats["tiers"]["wire"]["requests"] += 100
         p.on_stats = more
         for locale, inside in (("C", True), ("C.UTF-8", False)):
-            line = next(x for x in good(top(p.path, "--once", "--interval", "0.1", LC_ALL=locale)).splitlines()
+            line = next(x for x in good(top(p.path, "--once", "--interval", "0.1",
+                                            LC_ALL=locale)).splitlines()
                         if x.startswith("requests/s"))
             assert line.isascii() is inside, (locale, line)
 
@@ -324,7 +334,8 @@ def t_paths_cannot_drive_a_terminal():
 def t_no_daemon_is_named():
     r = top("/nonexistent/c.sock", "--once")
     assert r.returncode == 1 and "/nonexistent/c.sock" in r.stderr and not r.stdout, r
-    r = subprocess.run([TOOL, "--control", "/nonexistent/c.sock", "--json", "top"], capture_output=True, text=True,
+    r = subprocess.run([TOOL, "--control", "/nonexistent/c.sock", "--json", "top"],
+                       capture_output=True, text=True,
                        timeout=WAIT_S, check=False)
     assert r.returncode == 1 and json.loads(r.stdout)["ok"] is False, r
 
@@ -339,10 +350,14 @@ def t_daemon_that_goes_ends_snapshots():
 
 
 def t_answers_that_are_none():
-    for raw in (b"\n", b"garbage\n", b"[]\n", b"7\n", b'{"ok":false,"error":"no"}\n', b'{"ok":true}\n',
-                b'{"ok":true,"tiers":[]}\n', b'{"ok":true,"tiers":{"wire":3},"passes":{"a":1},"objects":7}\n',
-                b'{"ok":true,"tiers":{"wire":{"requests":"many"}},"passes":[1,{}],"objects":[1,{},{"path":1}]}\n',
-                b'{"ok":true,"pid":"x","listeners":[1,null],"memory":[]}\n', b"\0\n", b"x" * 100000 + b"\n"):
+    for raw in (b"\n", b"garbage\n", b"[]\n", b"7\n", b'{"ok":false,"error":"no"}\n',
+                b'{"ok":true}\n',
+                b'{"ok":true,"tiers":[]}\n',
+                b'{"ok":true,"tiers":{"wire":3},"passes":{"a":1},"objects":7}\n',
+                b'{"ok":true,"tiers":{"wire":{"requests":"many"}},"passes":[1,{}],'
+                b'"objects":[1,{},{"path":1}]}\n',
+                b'{"ok":true,"pid":"x","listeners":[1,null],"memory":[]}\n', b"\0\n",
+                b"x" * 100000 + b"\n"):
         with Pretender() as p:
             p.raw = raw
             for words in (("--once",), ("--json",)):
@@ -361,15 +376,21 @@ def t_daemon_that_does_not_answer_is_given_up():
 
 
 def t_wrong_usage_exits_2():
-    for words in (["--interval", "0"], ["--interval", ""], ["--interval", "0.05"], ["--interval", "99ms"],
-                  ["--interval", "3601"], ["--interval", "soon"], ["--interval", "-1"], ["--interval", "1h"],
-                  ["--interval", "nan"], ["--interval", "inf"], ["--interval", "1e3"], ["--interval", "0x1"],
-                  ["--interval", "0x1p1s"], ["--interval", "1.2.3"], ["--interval"], ["--count", "-1"],
-                  ["--count", "x"], ["--count", ""], ["--count"], ["more"], ["--limit", "3"], ["--all"]):
+    for words in (["--interval", "0"], ["--interval", ""], ["--interval", "0.05"],
+                  ["--interval", "99ms"],
+                  ["--interval", "3601"], ["--interval", "soon"], ["--interval", "-1"],
+                  ["--interval", "1h"],
+                  ["--interval", "nan"], ["--interval", "inf"], ["--interval", "1e3"],
+                  ["--interval", "0x1"],
+                  ["--interval", "0x1p1s"], ["--interval", "1.2.3"], ["--interval"],
+                  ["--count", "-1"],
+                  ["--count", "x"], ["--count", ""], ["--count"], ["more"], ["--limit", "3"],
+                  ["--all"]):
         r = top("/nonexistent", *words)
         assert r.returncode == 2 and r.stderr.count("\n") == 1 and not r.stdout, (words, r)
     for words in (["--once"], ["--interval", "2"], ["--count", "3"]):
-        r = subprocess.run([TOOL, "status", *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
+        r = subprocess.run([TOOL, "status", *words], capture_output=True, text=True, timeout=WAIT_S,
+                           check=False)
         assert r.returncode == 2 and "status" in r.stderr, r
 
 
@@ -401,7 +422,8 @@ class Screen:
                   f"'{TOOL}' --control '{where}' top {' '.join(words)}; echo \"exit $?\"; exec cat")
 
     def tmux(self, *words):
-        return subprocess.run(["tmux", "-u", "-S", self.socket, *words], capture_output=True, text=True, check=True,
+        return subprocess.run(["tmux", "-u", "-S", self.socket, *words], capture_output=True,
+                              text=True, check=True,
                               timeout=WAIT_S, env=ENV).stdout
 
     def lines(self):
@@ -424,19 +446,23 @@ class Screen:
 
 def t_screen_shows_all_of_it_and_resizes():
     with Pretender() as p:
-        p.objects["objects"] = [{"path": f"/{i}/" + "long" * 40, "vhost": 0, "size": i, "hits": 1000 - i,
+        p.objects["objects"] = [{"path": f"/{i}/" + "long" * 40, "vhost": 0, "size": i,
+                                 "hits": 1000 - i,
                                  "tiers": ["user"]} for i in range(100)]
         p.objects["objects"][1]["path"] = "/1/" + "日本語" * 40
         with Screen(p.path, "--interval", "0.2") as s:
             for columns, rows in ((80, 24), (120, 50), (40, 12), (200, 30), (10, 3), (80, 24)):
                 s.tmux("resize-window", "-x", str(columns), "-y", str(rows))
                 title = "toboggan 9.8, pid 77"[:columns]
-                lines = s.until(lambda x, title=title, n=rows: len(x) == n and x[0].startswith(title) and
+                lines = s.until(lambda x, title=title, n=rows: len(x) == n and
+                                x[0].startswith(title) and
                                 (n < 20 or "MISS" in x[-1]), f"{columns}×{rows}")
                 # one row each: nothing wraps, nothing scrolls
                 if rows >= 24:
-                    assert sum("/0/" in x for x in lines) == sum("/1/日" in x for x in lines) == 1, lines
-                    heads = [i for i, x in enumerate(lines) if "top objects" in x or "passed up" in x]
+                    assert sum("/0/" in x for x in lines) == sum("/1/日" in x for x in lines) == 1, \
+                           lines
+                    heads = [i for i, x in enumerate(lines) if "top objects" in x or
+                             "passed up" in x]
                     assert len(heads) == 2 and heads[1] - heads[0] == rows - 13, (heads, lines)
                     assert lines[heads[1] + 2].split()[1] == "40", lines
             s.tmux("send-keys", "q")
@@ -449,7 +475,8 @@ def t_screen_goes_on_without_the_daemon():
         p.end()
         s.until(lambda x: x[-1].startswith("daemon at") and "No such file" in x[-1], "told")
         p.status["pid"] = 78
-        p.stats["tiers"]["wire"]["requests"] += 10 ** 9     # another's: no measure for the last one's
+        # another's: no measure for the last one's
+        p.stats["tiers"]["wire"]["requests"] += 10 ** 9
         begun = p.rounds()
         p.begin()
         lines = s.until(lambda x: "pid 78" in x[0] and p.rounds() > begun + 2, "there again")
@@ -478,7 +505,8 @@ def on_pty(where, *words, term="xterm"):
     master, slave = pty.openpty()
     before = termios.tcgetattr(slave)
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    t = subprocess.Popen([TOOL, "--control", where, "top", *words], stdin=slave, stdout=slave, stderr=slave,
+    t = subprocess.Popen([TOOL, "--control", where, "top", *words], stdin=slave, stdout=slave,
+                         stderr=slave,
                          env={**ENV, "TERM": term}, start_new_session=True,
                          preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
     return t, master, slave, before
@@ -564,7 +592,8 @@ def t_dumb_terminals_get_snapshots():
 def t_stopped_and_continued():
     with Pretender() as p, Screen(p.path, "--interval", "0.1") as s:
         s.until(lambda x: "pid 77" in x[0], "shown")
-        pid = int(subprocess.run(["pgrep", "-f", f"^{TOOL} --control {p.path} top"], capture_output=True, text=True,
+        pid = int(subprocess.run(["pgrep", "-f", f"^{TOOL} --control {p.path} top"],
+                                 capture_output=True, text=True,
                                  check=True).stdout)
         os.kill(pid, signal.SIGSTOP)
         p.status["pid"] = 79

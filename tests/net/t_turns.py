@@ -90,10 +90,12 @@ def t_texts_are_compressed_aside():
     for i in range(nr):
         d.write(f"text{i}.txt", b"".join(random.Random(i).choices(words, k=8000))[:63000])
     before = worker_s()
-    got = answers(b"".join(f"HEAD /text{i}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n".encode()
+    got = answers(
+        b"".join(f"HEAD /text{i}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n".encode()
                            for i in range(nr)))
     ktap.note(f"a worker {worker_s() - before:.2f} s")
-    assert got.count(b"HTTP/1.1 200 OK\r\n") == nr and got.count(b"Content-Encoding: br\r\n") == nr, got[-2000:]
+    assert got.count(b"HTTP/1.1 200 OK\r\n") == nr and \
+           got.count(b"Content-Encoding: br\r\n") == nr, got[-2000:]
     with client.Client(d.address) as c:
         assert len(c.get("/text1.txt", "Accept-Encoding: br").body) < 63000
 

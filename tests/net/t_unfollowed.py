@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Wire that is on and follows none of its connections says so, with the reason, in `status` and `why`."""
+"""Wire that is on and follows none of its connections says so, with the reason, in `status` and
+`why`."""
 import os
 import sys
 
@@ -51,7 +52,8 @@ def t_addresses_are_translated():
         n.client.run("ip", "route", "add", "10.99.0.9", "via", n.links[0].server4)
         with nat.to(n.server, 4, n.links[0].server4):
             says(n.client, d, ("10.99.0.9", PORT),
-                 f"NAT on this machine (REDIRECT, DNAT) makes {n.links[0].server4}:{PORT} of 10.99.0.9:{PORT}")
+                 f"NAT on this machine (REDIRECT, DNAT) makes {n.links[0].server4}:{PORT} of "
+                 f"10.99.0.9:{PORT}")
 
 
 def t_syn_cookies():

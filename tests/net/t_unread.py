@@ -69,7 +69,8 @@ def t_stderr_that_nobody_reads_holds_up_nothing():
     with unread(*base(control=control)) as (d, _, _):
         for _ in range(100):        # a line for each, 9 KB of them
             d.send_signal(signal.SIGHUP)
-            subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
+            subprocess.run([TOOL, "--control", control, "status"], capture_output=True,
+                           timeout=client.WAIT_S,
                            check=True)
 
 
@@ -82,7 +83,8 @@ def t_a_module_that_crashes_and_nobody_reads_of_it():
     with unread(*base(control=control, config=path)) as (_, _, port):
         for what, status in (("crash", 502), ("loop", 504)):
             assert origin.ask(("127.0.0.1", port), "GET", "/bad?" + what).status == status, what
-            client.until(lambda: origin.ask(("127.0.0.1", port), "GET", "/bad?pid").status == 200, "no new worker")
+            client.until(lambda: origin.ask(("127.0.0.1", port), "GET", "/bad?pid").status == 200,
+                         "no new worker")
 
 
 def t_a_bad_reload_and_a_bad_log_that_nobody_reads_of():
@@ -106,7 +108,8 @@ def t_a_bad_reload_and_a_bad_log_that_nobody_reads_of():
                 d.send_signal(signal.SIGHUP)
                 shutil.rmtree(logs, ignore_errors=True)     # nowhere to open it again
                 d.send_signal(signal.SIGUSR1)
-                subprocess.run([TOOL, "--control", control, "status"], capture_output=True, timeout=client.WAIT_S,
+                subprocess.run([TOOL, "--control", control, "status"], capture_output=True,
+                               timeout=client.WAIT_S,
                                check=True)
 
 
@@ -134,7 +137,8 @@ def t_what_a_program_says_to_nobody_holds_up_no_worker():
             except BlockingIOError:
                 time.sleep(0.01)
             assert time.monotonic() < began + client.WAIT_S, got[-200:]
-        assert re.search(rb"\nstderr: nobody read it; \d{3,4} lines before the last one are lost\n", got), got[-500:]
+        assert re.search(rb"\nstderr: nobody read it; \d{3,4} lines before the last one are lost\n",
+                         got), got[-500:]
 
 
 if __name__ == "__main__":

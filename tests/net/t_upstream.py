@@ -91,12 +91,14 @@ def t_request_head_on_its_way():
         "Forwarded: for=192.0.2.1", "Proxy-Authorization: secret", host="Some.Host:81")
     r = o.wait(p)
     assert r.version == "HTTP/1.1" and r.method == "GET"
-    want = {"Host": "some.host:81", "User-Agent": "me", "X-Two": "a, b", "X-Forwarded-For": "192.0.2.1, 127.0.0.1", "X-Forwarded-Host": "some.host:81",
+    want = {"Host": "some.host:81", "User-Agent": "me", "X-Two": "a, b",
+            "X-Forwarded-For": "192.0.2.1, 127.0.0.1", "X-Forwarded-Host": "some.host:81",
             "X-Forwarded-Proto": "http",
             "Forwarded": 'for=192.0.2.1, for=127.0.0.1;host="some.host:81";proto=http'}
     for name, value in want.items():
         assert r.field(name) == value, (name, r.field(name))
-    assert re.fullmatch(r"1\.0 before, 1\.1 toboggan \([0-9a-f]{8}\)", r.field("Via")), r.field("Via")
+    assert re.fullmatch(r"1\.0 before, 1\.1 toboggan \([0-9a-f]{8}\)", r.field("Via")), \
+           r.field("Via")
     for name in ("X-Hop", "Keep-Alive", "Proxy-Connection", "TE", "Connection",
                  "Proxy-Authorization", "Content-Length", "Transfer-Encoding"):
         assert r.field(name) is None, (name, r.head)
@@ -121,7 +123,8 @@ def t_targets_arrive_as_they_were_sent():
     before = len(o.seen("*"))
     assert ask(d.address, "OPTIONS", "http://test").field("Allow") == "GET"
     assert len(o.seen("*")) == before + 1 and o.seen("*")[-1].field("Host") == "test"
-    for method, target, want in (("OPTIONS", "http://test/", "/"), ("OPTIONS", "http://test?a", "/?a"),
+    for method, target, want in (("OPTIONS", "http://test/", "/"),
+                                 ("OPTIONS", "http://test?a", "/?a"),
                                  ("GET", "http://test", "/")):
         o.on(want, reply(200, b"whole"))
         assert ask(d.address, method, target).body == b"whole", target
@@ -164,7 +167,8 @@ def t_methods_arrive():
         assert want in r.cache, r
     for method in ("TRACE", "CONNECT"):
         r = ask(d.address, method, "/" if method == "TRACE" else "h:1")
-        assert r.status == 405 and r.field("Allow") == "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS", r
+        assert r.status == 405 and \
+               r.field("Allow") == "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS", r
 
 
 def t_framings_of_responses():
@@ -176,7 +180,8 @@ def t_framings_of_responses():
             (reply(200, body), False, body), (reply(200, b""), False, b""),
             (te + pieces + b"0\r\n\r\n", False, body), (te + b"0\r\n\r\n", False, b""),
             (b"HTTP/1.1 200 OK\r\n\r\n" + body, True, body),
-            (b"HTTP/1.0 200 OK\r\n\r\n" + body, True, body), (b"HTTP/1.1 200 OK\r\n\r\n", True, b"")]:
+            (b"HTTP/1.0 200 OK\r\n\r\n" + body, True, body),
+        (b"HTTP/1.1 200 OK\r\n\r\n", True, b"")]:
         p = path()
         o.on(p, (lambda c, r, data=data: (c.send(data), END)[1]) if close else data)
         with origin.Client(d.address) as c:
@@ -215,7 +220,8 @@ def t_trailers_pass_both_ways():
 
     o.on(p, answer)
     with origin.Client(d.address) as c:
-        c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nTE: gzip\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n".encode() +
+        c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nTE: gzip\r\nTE: trailers\r\n"
+               f"Transfer-Encoding: chunked\r\n\r\n".encode() +
                b"2\r\nhi\r\n0\r\nX-Up: 2\r\nHost: evil\r\n\r\n")
         r = c.answer()
     assert trailed == [b"X-Up: 2"], trailed
@@ -257,7 +263,8 @@ def t_trailers_of_this_connection_alone_stay_here():
 
     o.on(p, answer)
     with origin.Client(d.address) as c:
-        c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nConnection: TE, X-Up\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n".encode() +
+        c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nConnection: TE, X-Up\r\nTE: trailers\r\n"
+               f"Transfer-Encoding: chunked\r\n\r\n".encode() +
                b"2\r\nhi\r\n0\r\nX-Up: 2\r\nX-On: 3\r\n\r\n")
         r = c.answer()
     assert trailed == [b"X-On: 3"], trailed
@@ -281,12 +288,14 @@ def t_connections_are_used_again():
 
 def t_connections_end_before_the_server_ends_them():
     """What its Keep-Alive says counts, so that no POST meets the end."""
-    for field, uses in (("Keep-Alive: timeout=1", 2), ("Keep-Alive: max=9, Timeout=1", 2), ("Keep-Alive: timeout=0", 3),
+    for field, uses in (("Keep-Alive: timeout=1", 2), ("Keep-Alive: max=9, Timeout=1", 2),
+                        ("Keep-Alive: timeout=0", 3),
                         ("Keep-Alive: timeout=100, max=9", 1), ("Keep-Alive: x", 1)):
         p = path()
         o.on(p, reply(200, b"x", field))
         for _ in range(2):
-            assert ask(d.address, "GET", p).field("Keep-Alive") is None, "the client's connection is its own"
+            assert ask(d.address, "GET", p).field("Keep-Alive") is None, \
+                   "the client's connection is its own"
         if uses == 2:
             o.wait_end(p)
         assert ask(d.address, "POST", p, body=b"x").status == 200
@@ -296,7 +305,8 @@ def t_connections_end_before_the_server_ends_them():
 def t_pipelined_requests_are_answered_in_order():
     names = [path() for _ in range(20)]
     for i, p in enumerate(names):
-        o.on(p, reply(200, p.encode() * (1 + 3000 * (i % 3)), *(["Cache-Control: max-age=60"] if i % 2 else [])))
+        o.on(p, reply(200, p.encode() * (1 + 3000 * (i % 3)),
+                      *(["Cache-Control: max-age=60"] if i % 2 else [])))
     for _ in range(2):
         with origin.Client(d.address) as c:
             c.send("".join(f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n" for p in names).encode())
@@ -309,7 +319,8 @@ def t_request_bodies_of_every_framing():
     body = bytes(range(256)) * 700
     chunked = b"".join(b"%X\r\n" % len(body[i:i + 5000]) + body[i:i + 5000] + b"\r\n"
                        for i in range(0, len(body), 5000)) + b"0\r\n\r\n"
-    for framing, data in ((f"Content-Length: {len(body)}", body), ("Transfer-Encoding: chunked", chunked)):
+    for framing, data in ((f"Content-Length: {len(body)}", body),
+                          ("Transfer-Encoding: chunked", chunked)):
         p = path()
         o.on(p, lambda c, r: c.send(reply(200, b"%d" % len(r.body))))
         for step in (1 << 20, 1000):
@@ -331,16 +342,19 @@ def t_request_bodies_of_every_framing():
 def t_bad_request_bodies_are_400_and_end():
     p = path()
     o.on(p, reply(200, b"x"))
-    for body in (b"x\r\n", b"3\r\nabcd\r\n0\r\n\r\n", b"fffffffffffffffff\r\n", b"0\r\nbad trailer\r\n\r\n"):
+    for body in (b"x\r\n", b"3\r\nabcd\r\n0\r\n\r\n", b"fffffffffffffffff\r\n",
+                 b"0\r\nbad trailer\r\n\r\n"):
         with origin.Client(d.address) as c:
-            c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + body)
+            c.send(f"POST {p} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n".encode() +
+                   body)
             r = c.answer()
             assert r.status == 400 and c.ended(), r
     assert not o.seen(p), "a bad body looked whole to the upstream"
 
 
 def t_client_that_leaves_within_its_body():
-    for framing, data in (("Content-Length: 1000", b"abc"), ("Transfer-Encoding: chunked", b"3\r\nabc\r\n")):
+    for framing, data in (("Content-Length: 1000", b"abc"),
+                          ("Transfer-Encoding: chunked", b"3\r\nabc\r\n")):
         p, whole = path(), []
 
         def take(c, r):
@@ -466,7 +480,8 @@ def t_early_answer_while_the_body_comes():
 
     o.on(p, refuse, raw=True)
     with origin.Client(d.address) as c:
-        c.send(f"PUT {p} HTTP/1.1\r\nHost: t\r\nContent-Length: 100000000\r\n\r\n".encode() + b"x" * 10)
+        c.send(f"PUT {p} HTTP/1.1\r\nHost: t\r\nContent-Length: 100000000\r\n\r\n".encode() +
+               b"x" * 10)
         r = c.answer()
         assert r.status == 403 and r.body == b"no" and r.field("Connection") == "close", r
 
@@ -485,7 +500,8 @@ def t_huge_download_in_constant_memory():
 
     def count(piece):
         got[0] += len(piece)
-        got[1] = max(got[1], daemon.own_kb(d.pid) if got[0] >> 24 != (got[0] - len(piece)) >> 24 else 0)
+        got[1] = max(got[1], daemon.own_kb(d.pid) if got[0] >> 24 != (got[0] - len(piece)) >> 24
+                     else 0)
 
     with origin.Client(d.address) as c:
         c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
@@ -546,7 +562,8 @@ def t_slow_client_holds_the_upstream_back():
         c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
         c.head()
         o.wait_end(p)               # the upstream has given up
-        assert sent[0] < kernel_buffers() + (16 << 20), f"{sent[0]} bytes were taken for a client that reads none"
+        assert sent[0] < kernel_buffers() + (16 << 20), \
+               f"{sent[0]} bytes were taken for a client that reads none"
     assert daemon.own_kb(d.pid) < 56 << 10
 
 
@@ -566,7 +583,8 @@ def t_what_slow_clients_hold_is_bounded():
             go.wait(client.WAIT_S)
             return END
 
-    with origin.Origin() as up, proxy(up.url, options=("--memory", "128M")) as p, contextlib.ExitStack() as clients:
+    with origin.Origin() as up, proxy(up.url, options=("--memory", "128M")) as p, \
+        contextlib.ExitStack() as clients:
         for i in range(64):
             up.on(f"/{i}", send)
             c = clients.enter_context(origin.Client(p.address, rcvbuf=8192))
@@ -694,14 +712,17 @@ def t_idempotent_request_goes_to_another_server_when_one_hangs():
 
     options = ("--first-byte-timeout", "300ms")
     for method, statuses in (("GET", [200, 200]), ("DELETE", [200, 200]), ("POST", [200, 504])):
-        with origin.Origin() as hung, origin.Origin() as good, proxy(hung.url, good.url, options=options) as p:
+        with origin.Origin() as hung, origin.Origin() as good, \
+            proxy(hung.url, good.url, options=options) as p:
             good.on("/", reply(200, b"good"))
             hung.on("/", hangs)
-            got = [ask(p.address, method, "/", body=b"x" if method == "POST" else None).status for _ in range(2)]
+            got = [ask(p.address, method, "/", body=b"x" if method == "POST" else None).status
+                   for _ in range(2)]
             assert sorted(got) == statuses, (method, got)
             assert len(hung.seen()) == 1 and len(good.seen()) == statuses.count(200), method
             assert [u["failed"] for u in talk.ask(p, "status")["upstreams"]] == [1, 0]
-    with origin.Origin() as one, origin.Origin() as two, proxy(one.url, two.url, options=options) as p:
+    with origin.Origin() as one, origin.Origin() as two, \
+        proxy(one.url, two.url, options=options) as p:
         for o_ in (one, two):
             o_.on("/warm", reply(200))
             o_.on("/", hangs)
@@ -768,7 +789,8 @@ def t_servers_that_are_down_are_passed_over():
             up.on("/", reply(200, b"x"))
             for method in ("GET", "POST"):
                 for _ in range(10):
-                    assert ask(p.address, method, "/", body=b"" if method == "POST" else None).status == 200
+                    assert ask(p.address, method, "/", body=b"" if method == "POST"
+                               else None).status == 200
         with proxy(url) as p:
             for _ in range(5):
                 r = ask(p.address, "GET", "/")
@@ -826,7 +848,8 @@ def t_client_that_has_left_ends_its_request():
 def t_requests_cut_at_every_byte():
     p = path()
     o.on(p, lambda c, r: c.send(reply(200, r.body)))
-    data = f"PUT {p} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nX: y\r\n\r\n"
+    data = f"PUT {p} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n" \
+           f"1\r\nc\r\n0\r\nX: y\r\n\r\n"
     with origin.Client(d.address) as c:
         for i in range(1, len(data)):
             c.send(data[:i].encode())
@@ -837,7 +860,8 @@ def t_requests_cut_at_every_byte():
 
 def t_health_checks_take_servers_out_and_back():
     with origin.Origin() as a, origin.Origin() as b, proxy(
-            a.url, b.url, options=("--health-path", "/health?x", "--health-interval", "200ms")) as p:
+            a.url, b.url, options=("--health-path", "/health?x", "--health-interval",
+                                   "200ms")) as p:
         for up in (a, b):
             up.on("/", reply(200, up.url.encode()))
             up.on("/health?x", reply(204, b""))
@@ -894,12 +918,14 @@ def files_max(p, nr):
         fields = dict(x.split(":", 1) for x in f)
     uid, gid = (fields[x].split()[0] for x in ("Uid", "Gid"))
     become = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
-    subprocess.run((become if not os.geteuid() else []) + ["prlimit", "--pid", str(p.pid), f"--nofile={nr}:"],
+    subprocess.run((become if not os.geteuid() else []) + ["prlimit", "--pid", str(p.pid),
+                                                           f"--nofile={nr}:"],
                    check=True)
 
 
 def t_without_descriptors_no_server_is_taken_out():
-    with origin.Origin() as up, proxy(up.url, options=("--health-path", "/h", "--health-interval", "500ms")) as p:
+    with origin.Origin() as up, \
+        proxy(up.url, options=("--health-path", "/h", "--health-interval", "500ms")) as p:
         up.on("/h", reply(204, b""))
         up.wait("/h")
         used = max(int(x) for x in os.listdir(f"/proc/{p.pid}/fd")) + 1
@@ -921,8 +947,10 @@ def t_without_descriptors_no_server_is_taken_out():
 
 def t_without_descriptors_idle_connections_make_room():
     with origin.Origin() as one, origin.Origin() as two, conf.Conf(
-            f'upstream = "{one.url}"\nlocation "/two" {{ upstream = "{two.url}" }}\n', *daemon.USER, "--workers", "1",
-            "--connections-max", "100") as p:       # few: each is accepted with the limit of its moment
+            f'upstream = "{one.url}"\nlocation "/two" {{ upstream = "{two.url}" }}\n', *daemon.USER,
+        "--workers", "1",
+            # few: each is accepted with the limit of its moment
+            "--connections-max", "100") as p:
         one.on("/", reply(200, b"one"))
         two.on("/two", reply(200, b"two"))
         with origin.Client(p.address) as c:
@@ -961,7 +989,8 @@ def t_connect_timeout_is_504():
             c.setblocking(False)
             c.connect_ex(s.getsockname())
             fill.append(c)
-        with proxy(f"http://127.0.0.1:{s.getsockname()[1]}", options=("--connect-timeout", "500ms")) as p:
+        with proxy(f"http://127.0.0.1:{s.getsockname()[1]}",
+                   options=("--connect-timeout", "500ms")) as p:
             start = time.monotonic()
             assert ask(p.address, "GET", "/").status == 504
             assert time.monotonic() - start < 10
@@ -1014,7 +1043,8 @@ def tunnelled(length):
             c.got = b""
 
     o.on(p, echo)
-    head = f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"
+    head = f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" \
+           f"Sec-WebSocket-Key: k\r\n\r\n"
     with origin.Client(d.address) as c:
         c.send(head.encode() + b"early ")
         r = c.answer()
@@ -1044,11 +1074,15 @@ def t_websocket_is_tunnelled():
 
 def t_upgrade_is_the_one_that_was_chosen():
     p = path()
-    o.on(p, lambda c, r: c.send(b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n") or origin.END)
+    o.on(p, lambda c,
+         r: c.send(b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n") or
+         origin.END)
     with origin.Client(d.address) as c:
-        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: other/2, websocket\r\n\r\n".encode())
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\n"
+               f"Upgrade: other/2, websocket\r\n\r\n".encode())
         r = c.answer()
-    assert r.status == 101 and r.field("Upgrade") == "websocket" and r.field("Connection") == "upgrade", r
+    assert r.status == 101 and r.field("Upgrade") == "websocket" and \
+           r.field("Connection") == "upgrade", r
     assert o.wait(p).field("Upgrade") == "other/2, websocket"
 
 
@@ -1058,12 +1092,14 @@ def t_upgrade_that_is_required_is_named():
     with origin.Client(d.address) as c:
         for _ in range(2):
             r = c.request("GET", p)
-            assert (r.status, r.field("Upgrade"), r.field("Connection")) == (426, "websocket", "upgrade"), r
+            assert (r.status, r.field("Upgrade"),
+                    r.field("Connection")) == (426, "websocket", "upgrade"), r
 
 
 def t_upgrade_on_several_lines():
     p = path()
-    o.on(p, lambda c, r: c.send(b"HTTP/1.1 101 x\r\nUpgrade: b\r\nConnection: Upgrade\r\n\r\n") or origin.END)
+    o.on(p, lambda c, r: c.send(b"HTTP/1.1 101 x\r\nUpgrade: b\r\nConnection: Upgrade\r\n\r\n") or
+         origin.END)
     with origin.Client(d.address) as c:
         c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: keep-alive\r\nConnection: Upgrade\r\n"
                "Upgrade: a\r\nUpgrade: b\r\n\r\n".encode())
@@ -1072,15 +1108,18 @@ def t_upgrade_on_several_lines():
     p = path()
     o.on(p, reply(200, b"no tunnel"))
     with origin.Client(d.address) as c:
-        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: a\r\nUpgrade: h2c\r\n\r\n".encode())
+        c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: a\r\n"
+               f"Upgrade: h2c\r\n\r\n".encode())
         assert c.answer().body == b"no tunnel" and o.wait(p).field("Upgrade") is None
 
 
 def t_answers_that_nobody_hears_to_the_end_are_none_that_failed():
-    """They go on, their client leaves, or a stale response hides them: the failures around are not in a row."""
+    """They go on, their client leaves, or a stale response hides them: the failures around are not
+    in a row."""
     with origin.Origin() as up, proxy(up.url) as p, origin.Client(p.address) as stays:
         def begins(c, r):
-            c.send(b"HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+            c.send(b"HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nTransfer-Encoding: chunked\r\n"
+                   b"\r\n5\r\nhello\r\n")
             c.more()
 
         def begin(c, target="/on", fields=""):
@@ -1098,12 +1137,14 @@ def t_answers_that_nobody_hears_to_the_end_are_none_that_failed():
             assert (r.status, r.body) == (200, b"stale"), r
 
         up.on("/dies", END)
-        up.on("/stale", reply(200, b"stale", "Cache-Control: max-age=1, stale-if-error=600"), reply(500))
+        up.on("/stale", reply(200, b"stale", "Cache-Control: max-age=1, stale-if-error=600"),
+              reply(500))
         up.on("/on", begins)
         hidden()
         time.sleep(1.1)
         up.on("/ws", silent_tunnel)
-        for between in (hidden, leave, lambda: leave("/ws", "Connection: Upgrade\r\nUpgrade: x\r\n"),
+        for between in (hidden, leave,
+                        lambda: leave("/ws", "Connection: Upgrade\r\nUpgrade: x\r\n"),
                         lambda: begin(stays)):
             for _ in range(2):
                 assert ask(p.address, "POST", "/dies").status == 502
@@ -1161,11 +1202,14 @@ def t_a_client_may_end_its_direction_before_there_is_a_tunnel():
         c.send(reply(200, b"no tunnel"))
 
     for what, sent, status, want in ((late, b"", 101, b"all of "), (late, b"it", 101, b"all of it"),
-                                     (none, b"", 200, b"no tunnel"), (none, b"it", 200, b"no tunnel")):
+                                     (none, b"", 200, b"no tunnel"),
+                                     (none, b"it", 200, b"no tunnel")):
         p = path()
         o.on(p, what)
         with origin.Client(d.address) as c:
-            c.send(f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n".encode() + sent)
+            c.send(
+                f"GET {p} HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\n"
+                "Upgrade: x\r\n\r\n".encode() + sent)
             c.s.shutdown(socket.SHUT_WR)
             r = c.answer()
             assert r.status == status, r
@@ -1197,7 +1241,8 @@ def t_upgrade_that_is_not_answered_is_504():
         up.on("/", lambda c, r: c.more())
         for _ in range(3):
             with origin.Client(p.address) as c:
-                c.send(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nearly")
+                c.send(
+                    b"GET / HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nearly")
                 assert c.answer().status == 504
         assert talk.ask(p, "status")["upstreams"][0]["failed"] == 3
 
@@ -1278,10 +1323,12 @@ def t_draining_lets_the_answer_finish():
     for how in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         with origin.Origin() as up:
             go = threading.Event()
-            up.on("/", lambda c, r, go=go: (go.wait(client.WAIT_S), c.send(reply(200, b"finished")))[0])
+            up.on("/", lambda c, r,
+                  go=go: (go.wait(client.WAIT_S), c.send(reply(200, b"finished")))[0])
             with proxy(up.url) as p:
                 got = []
-                t = threading.Thread(target=lambda p=p, got=got: got.append(ask(p.address, "GET", "/")))
+                t = threading.Thread(target=lambda p=p,
+                                     got=got: got.append(ask(p.address, "GET", "/")))
                 t.start()
                 up.wait("/")
                 p.process.send_signal(how)
@@ -1297,7 +1344,9 @@ def t_access_log_has_a_line_for_each():
         os.chmod(folder, 0o777)
         log = os.path.join(folder, "log")
         up.on("/a", reply(200, b"12345", "Cache-Control: max-age=60"))
-        up.on("/b", lambda c, r: c.send(b"HTTP/1.1 404 X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n"))
+        up.on("/b", lambda c,
+              r: c.send(
+                  b"HTTP/1.1 404 X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n"))
         with proxy(up.url, options=("--access-log", log)) as p:
             for name in ("/a", "/a", "/b"):
                 ask(p.address, "GET", name)
@@ -1322,7 +1371,8 @@ def mixed_origin(c, r):
     elif how == 3:
         data = b"HTTP/1.1 200 OK\r\n\r\n" + body
     else:
-        data = ("\r\n".join(["HTTP/1.1 200 OK", "Transfer-Encoding: chunked", *fields]) + "\r\n\r\n").encode()
+        data = ("\r\n".join(["HTTP/1.1 200 OK", "Transfer-Encoding: chunked", *fields]) +
+                "\r\n\r\n").encode()
         data += b"".join(b"%x\r\n" % len(body[i:i + 9999]) + body[i:i + 9999] + b"\r\n"
                          for i in range(0, len(body), 9999)) + b"0\r\n\r\n"
     if how != 3 and random.random() < 0.05:     # not whole, and to be seen as such
@@ -1343,7 +1393,8 @@ def mixed_client(address, seed, wrong, paths):
                     batch = [rng.choice(paths) for _ in range(rng.choice((1, 1, 4)))]
                     post = rng.random() < 0.2
                     for p in batch:
-                        c.send((f"POST {p} HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\n\r\nabcde" if post else
+                        c.send((f"POST {p} HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\n\r\nabcde"
+                                if post else
                                 f"GET {p} HTTP/1.1\r\nHost: test\r\n\r\n").encode())
                     if rng.random() < 0.1:
                         break           # and never read it
@@ -1365,7 +1416,8 @@ def t_random_mix_gives_each_request_its_own_answer():
         for name in paths:
             up.on(name, mixed_origin)
         wrong = []
-        threads = [threading.Thread(target=mixed_client, args=(p.address, i, wrong, paths)) for i in range(8)]
+        threads = [threading.Thread(target=mixed_client, args=(p.address, i, wrong, paths))
+                   for i in range(8)]
         for t in threads:
             t.start()
         for t in threads:
@@ -1402,14 +1454,17 @@ def t_status_tells_of_servers_and_stock():
             s.connect(p.control)
             s.sendall(b'{"cmd":"status"}\n')
             a = json.loads(s.makefile().readline())
-        assert a["upstreams"] == [{"upstream": up.url, "server": up.url, "rests": False, "active": 0, "requests": 1, "failed": 0}], a
+        assert a["upstreams"] == [{"upstream": up.url, "server": up.url, "rests": False,
+                                   "active": 0, "requests": 1, "failed": 0}], a
         assert a["stock"]["responses"] == 1 and 1000 < a["stock"]["used"] < a["stock"]["budget"], a
 
 
 def t_stored_responses_take_the_memory_they_count_for():
     """Small ones of unknown length, which come into more room than they need."""
-    with origin.Origin() as up, proxy(up.url, options=("--memory", "64M")) as p, origin.Client(p.address) as c:
-        chunked = (b"HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with origin.Origin() as up, proxy(up.url, options=("--memory", "64M")) as p, \
+        origin.Client(p.address) as c:
+        chunked = (
+            b"HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nTransfer-Encoding: chunked\r\n\r\n"
                    b"64\r\n" + b"x" * 100 + b"\r\n0\r\n\r\n")
 
         def fill(nrs):
@@ -1427,9 +1482,11 @@ def t_tool_tells_of_servers_and_stock():
     with origin.Origin() as up, proxy(up.url) as p:
         up.on("/", reply(200, b"x" * 1000, "Cache-Control: max-age=60"))
         ask(p.address, "GET", "/")
-        out = subprocess.run([os.path.join(ktap.BUILD, "toboggan"), "--control", p.control, "status"],
+        out = subprocess.run([os.path.join(ktap.BUILD, "toboggan"), "--control", p.control,
+                              "status"],
                              capture_output=True, text=True, check=True).stdout
-        assert re.search(rf"^upstreams +{re.escape(up.url)}, 1 requests, 0 under way, 0 failed$", out, re.M), out
+        assert re.search(rf"^upstreams +{re.escape(up.url)}, 1 requests, 0 under way, 0 failed$",
+                         out, re.M), out
         assert re.search(r"^stock +1 responses, ", out, re.M) and "root" not in out, out
 
 
@@ -1443,7 +1500,8 @@ def t_reload_keeps_servers_and_stock():
         c.send(b"def")
 
     with origin.Origin() as up:
-        text = f'upstream = {{"{up.url}"}}\nbody-max = 10\nhost "any" {{ }}\nhost "small" {{ body-max = 1 }}\n'
+        text = f'upstream = {{"{up.url}"}}\nbody-max = 10\nhost "any" {{ }}\n' \
+               f'host "small" {{ body-max = 1 }}\n'
         longer = text.replace("= 10", "= 20")
         up.on("/kept", reply(200, b"kept", "Cache-Control: max-age=600"))
         up.on("/post", reply(200, b"taken"))
@@ -1494,7 +1552,8 @@ daemon off; pid {self.folder}/pid; error_log {self.folder}/error.log; worker_pro
 events {{ worker_connections 512; }}
 http {{ access_log off; client_max_body_size 0; types {{ text/plain txt; }}
   client_body_temp_path {self.folder}/body; proxy_temp_path {self.folder}/p;
-  fastcgi_temp_path {self.folder}/f; uwsgi_temp_path {self.folder}/u; scgi_temp_path {self.folder}/s;
+  fastcgi_temp_path {self.folder}/f; uwsgi_temp_path {self.folder}/u;
+  scgi_temp_path {self.folder}/s;
   server {{ listen 127.0.0.1:{self.port}; listen unix:{self.folder}/sock; root {self.folder}/root;
     location / {{ expires 60s; }} location /old {{ return 301 /new; }} }} }}
 """)
@@ -1586,12 +1645,14 @@ class Application:
             words = ["gunicorn", "--worker-class", "gthread", "--threads", "4", "--bind",
                      self.url if unix else f"127.0.0.1:{port}"]
         else:
-            words = ["waitress-serve", f"--unix-socket={self.folder}/sock", "--unix-socket-perms=666"] if unix else \
+            words = ["waitress-serve", f"--unix-socket={self.folder}/sock",
+                     "--unix-socket-perms=666"] if unix else \
                 ["waitress-serve", f"--listen=127.0.0.1:{port}"]
         if not shutil.which(words[0], path="/usr/bin"):
             raise ktap.Skip(f"no {name}")
         with open(f"{self.folder}/log", "wb") as log:
-            self.process = subprocess.Popen(["/usr/bin/" + words[0], *words[1:], "tbgapp:app"], cwd=self.folder,
+            self.process = subprocess.Popen(["/usr/bin/" + words[0], *words[1:], "tbgapp:app"],
+                                            cwd=self.folder,
                                             stdout=log, stderr=log, start_new_session=True,
                                             env={**os.environ, "PYTHONPATH": self.folder})
 
@@ -1599,7 +1660,8 @@ class Application:
         deadline = time.monotonic() + client.WAIT_S
         while True:
             try:
-                with socket.socket(socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET) as s:
+                with socket.socket(socket.AF_UNIX if isinstance(self.address, str)
+                                   else socket.AF_INET) as s:
                     s.connect(self.address)
                 if isinstance(self.address, str):
                     os.chmod(self.address, 0o777)
@@ -1626,22 +1688,26 @@ def application(name):
                 r = ask(p.address, "GET", "/stream", host="some.host")
                 assert r.body == stream and r.field("X-Host") == "some.host", (r, app.log())
                 r = ask(p.address, "PUT", "/upload", body=body)
-                assert r.body.decode() == f"PUT {len(body)} {hashlib.sha256(body).hexdigest()}", (r, app.log())
+                assert r.body.decode() == f"PUT {len(body)} {hashlib.sha256(body).hexdigest()}", \
+                       (r, app.log())
                 assert ask(p.address, "GET", "/fails").status == 500
                 assert ask(p.address, "HEAD", "/none").status == 404
             assert not ask(p.address, "GET", "/fresh").hit
             assert ask(p.address, "GET", "/fresh").hit
             with origin.Client(p.address) as c:
                 for _ in range(20):
-                    assert c.request("POST", "/upload", body=b"abc").body.startswith(b"POST 3 "), app.log()
+                    assert c.request("POST", "/upload", body=b"abc").body.startswith(b"POST 3 "), \
+                           app.log()
         # chunked with a length by the time it arrives: WSGI knows no other bodies
-        with Application(name, unix) as app, proxy(app.url, options=("--body-buffer", "64K")) as p, \
+        with Application(name, unix) as app, \
+            proxy(app.url, options=("--body-buffer", "64K")) as p, \
                 origin.Client(p.address) as c:
             c.send(b"POST /upload HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
             for i in range(0, len(body), 50000):
                 c.send(b"%x\r\n" % len(body[i:i + 50000]) + body[i:i + 50000] + b"\r\n")
             c.send(b"0\r\n\r\n")
-            assert c.answer().body.decode() == f"POST {len(body)} {hashlib.sha256(body).hexdigest()}", app.log()
+            assert c.answer().body.decode() == \
+                   f"POST {len(body)} {hashlib.sha256(body).hexdigest()}", app.log()
 
 
 def t_gunicorn_behind():

@@ -41,7 +41,8 @@ def served(text, *options, wire=False, nr=2, workers=1):
 
 def status(d):
     words = [os.path.join(ktap.BUILD, "toboggan"), "--control", d.control, "--json", "status"]
-    return json.loads(subprocess.run(words, capture_output=True, check=True, timeout=client.WAIT_S).stdout)
+    return json.loads(subprocess.run(words, capture_output=True, check=True,
+                                     timeout=client.WAIT_S).stdout)
 
 
 def t_a_trusted_proxy_says_what_the_client_spoke():
@@ -83,22 +84,29 @@ def t_a_trusted_proxy_says_what_the_client_spoke():
         o.on("/both", lambda c, r: c.send(reply(301, b"", FRESH, "Location: {}://{}/".format(
             r.field("X-Forwarded-Proto"), r.field("X-Forwarded-Host")))))
         for _ in range(2):
-            for source, fields, want in (("127.0.0.3", claims, "http://test/"), ("127.0.0.2", claims, "https://outer/"),
-                                         ("127.0.0.2", claims[1:], "http://outer/"), ("127.0.0.2", claims[:1], "https://test/"),
-                                         ("127.0.0.2", ("X-Forwarded-Proto: http", "X-Forwarded-Host: test"), "http://test/")):
-                assert ask_from(source, "/both", *fields).field("Location") == want, (source, fields)
+            for source, fields, want in (("127.0.0.3", claims, "http://test/"),
+                                         ("127.0.0.2", claims, "https://outer/"),
+                                         ("127.0.0.2", claims[1:], "http://outer/"),
+                                         ("127.0.0.2", claims[:1], "https://test/"),
+                                         ("127.0.0.2", ("X-Forwarded-Proto: http",
+                                                        "X-Forwarded-Host: test"), "http://test/")):
+                assert ask_from(source, "/both", *fields).field("Location") == want, \
+                       (source, fields)
         assert len(o.seen("/both")) == 4
         o.on("/both", reply(204))
-        assert ask_from("127.0.0.2", "/both", *claims).field("Location") == "https://outer/", "stored"
+        assert ask_from("127.0.0.2", "/both", *claims).field("Location") == "https://outer/", \
+               "stored"
         with origin.Client(d.address) as c:      # what withdraws one withdraws all
             assert c.request("POST", "/both", body=b"x").status == 204
         assert ask_from("127.0.0.2", "/both", *claims).status == 204
 
         d.reconfigure(text.format("off").replace("{0}", o.url))
         assert told("127.0.0.2", "/off", *claims)[0] == "http"
-    for bad in ('"10.0.0.1/8"', '"10.0.0.0/33"', '"2001:db8::/129"', '"proxy"', '"::/"', '"off", "::1"'):
+    for bad in ('"10.0.0.1/8"', '"10.0.0.0/33"', '"2001:db8::/129"', '"proxy"', '"::/"',
+                '"off", "::1"'):
         c = conf.Conf(text.format(bad).replace("{0}", "http://127.0.0.1:1"))
-        r = subprocess.run([daemon.BINARY, "--check", c.path, "--listen", "127.0.0.1:0"], capture_output=True, text=True,
+        r = subprocess.run([daemon.BINARY, "--check", c.path, "--listen", "127.0.0.1:0"],
+                           capture_output=True, text=True,
                            timeout=client.WAIT_S, check=False)
         assert r.returncode == 2 and "trusted-proxies" in r.stderr, (bad, r)
 
@@ -119,7 +127,8 @@ def t_a_name_with_several_addresses():
             with conf.Conf(f'upstream = {{"{url}"}}') as d:
                 for _ in range(8):
                     assert ask(d.address, "GET", "/x").status == 200
-                assert {x["server"] for x in status(d)["upstreams"]} == {f"{url} (::1)", f"{url} (127.0.0.1)"}
+                assert {x["server"] for x in status(d)["upstreams"]} == {f"{url} (::1)",
+                                                                         f"{url} (127.0.0.1)"}
         finally:
             subprocess.run(["umount", "/etc/hosts"], check=True)
 
@@ -143,9 +152,12 @@ def beside_files(wire):
             app.on(target, reply(200, b"app " + target.encode(), FRESH))
         x.on("/p.x", reply(200, b"x"))
         for _ in range(4):
-            for host, target, body in (("a", "/file", b"a file"), ("a", "/", b"index"), ("a", "/file?q", b"a file"),
-                                       ("a", "/api", b"app /api"), ("a", "/api/x?q=1", b"app /api/x?q=1"),
-                                       ("a", "/api%2Fy", b"app /api%2Fy"), ("a", "/p.x", b"x"), ("b", "/file", b"a file"),
+            for host, target, body in (("a", "/file", b"a file"), ("a", "/", b"index"),
+                                       ("a", "/file?q", b"a file"),
+                                       ("a", "/api", b"app /api"),
+                                       ("a", "/api/x?q=1", b"app /api/x?q=1"),
+                                       ("a", "/api%2Fy", b"app /api%2Fy"), ("a", "/p.x", b"x"),
+                                       ("b", "/file", b"a file"),
                                        ("b", "/other", b"app /other"), ("b", "/api", b"app /api")):
                 r = ask(d.address, "GET", target, host=host)
                 assert r.status == 200 and r.body == body, (host, target, r)
@@ -206,7 +218,8 @@ def t_upstreams_have_their_own_servers_limits_and_health():
     root = "{root}"
     connect-timeout = 3s
     upstream slow { server = "{0}" first-byte-timeout = 300ms }
-    upstream sick { server = {"{1}", "{2}"} health-path = "/health" health-interval = 50ms balance = least }
+    upstream sick { server = {"{1}", "{2}"} health-path = "/health"
+        health-interval = 50ms balance = least }
     location /slow { upstream = slow }
     location /sick { upstream = sick }
     """
@@ -227,7 +240,9 @@ def t_upstreams_have_their_own_servers_limits_and_health():
         assert not sick.seen("/sick")
         assert [u["upstream"] for u in status(d)["upstreams"]] == ["slow", "sick", "sick"]
         says(d, f"upstream slow: server {slow.url}: no answer in time")
-        says(d, f"upstream sick: server {sick.url}: its health check got 500; it rests until one is good")
+        says(
+            d, f"upstream sick: server {sick.url}: its health check got 500; it rests until one is "
+               f"good")
         sick.on("/health", reply(204))
         says(d, f"upstream sick: server {sick.url}: its health check is good")
         assert not slow.seen("/health")
@@ -244,7 +259,8 @@ def t_unsafe_request_withdraws_what_another_upstream_answered():
         assert ask(d.address, "GET", "/two").body == b"new"
 
 
-RELOADS = 'root = "{root}"\nupstream "app" { server = "%s" }\nlocation "/api" { upstream = "app" }\n'
+RELOADS = 'root = "{root}"\nupstream "app" { server = "%s" }\n' \
+          'location "/api" { upstream = "app" }\n'
 
 
 def t_reload_leaves_an_upstream_that_stays_as_it_is():
@@ -333,7 +349,8 @@ def t_many_reloads_under_load_lose_nothing():
 def t_unix_sockets():
     with origin.Origin(unix=True) as up, served('root = "{root}"\n', nr=0) as (d,):
         up.on("/u", reply(200, b"unix"))
-        d.reconfigure(f'root = "{{root}}"\nupstream u {{ server = "{up.url}" }}\nlocation /u {{ upstream = u }}\n')
+        d.reconfigure(f'root = "{{root}}"\nupstream u {{ server = "{up.url}" }}\n'
+                      f'location /u {{ upstream = u }}\n')
         assert ask(d.address, "GET", "/u").body == b"unix"
         assert ask(d.address, "GET", "/file").body == b"a file"
 
@@ -342,7 +359,8 @@ def t_server_that_does_not_answer_is_502():
     def ends(_c, _r):
         return END
 
-    with served('root = "{root}"\nupstream a { server = "127.0.0.1:9" }\nlocation /a { upstream = a }\n'
+    with served(
+        'root = "{root}"\nupstream a { server = "127.0.0.1:9" }\nlocation /a { upstream = a }\n'
                 'location /b { upstream = "{0}" }\n', nr=1) as (d, o):
         o.on("/b", ends)
         o.on("/bad", b"HTTP/1.1 200 OK\r\nContent Length: 1\r\n\r\n")
@@ -359,8 +377,10 @@ def t_server_that_does_not_answer_is_502():
 PAGES = """
 root = "{root}"
 send-timeout = 300ms
-error-page = {"400 /e/400.html", "408 /e/408.html", "411 /e/411.html", "413 /e/413.html", "431 /e/431.html",
-              "502 /e/502.html", "503 /e/503.html", "504 /e/504.html", "508 /e/none.html", "404 /e/404.html"}
+error-page = {"400 /e/400.html", "408 /e/408.html", "411 /e/411.html", "413 /e/413.html",
+              "431 /e/431.html",
+              "502 /e/502.html", "503 /e/503.html", "504 /e/504.html", "508 /e/none.html",
+              "404 /e/404.html"}
 upstream up { server = "{0}" first-byte-timeout = 300ms }
 upstream down { server = "127.0.0.1:9" }
 upstream php { server = "127.0.0.1:9" protocol = fastcgi }
@@ -383,7 +403,8 @@ def pages(d, *names):
 
 def t_errors_of_the_daemon_have_the_location_s_pages():
     with served(PAGES, nr=1) as (d, o):
-        pages(d, *(f"e/{s}.html" for s in (400, 404, 408, 411, 413, 431, 502, 503, 504, "down", "php")), "../in.html",
+        pages(d, *(f"e/{s}.html" for s in (400, 404, 408, 411, 413, 431, 502, 503, 504, "down",
+                                           "php")), "../in.html",
               "sites/1/i.php", "sites/2/index.down")
         d.write("large", b"x" * (64 << 10))
         d.write("larger", b"x" * ((64 << 10) + 1))
@@ -393,19 +414,26 @@ def t_errors_of_the_daemon_have_the_location_s_pages():
         for status_ in (404, 502, 503, 504):
             o.on(f"/up/{status_}", reply(status_, b"its own"))
         for status_, target, fields, body in (
-                (502, "/up/ends", (), None), (502, "/down/x", (), None), (504, "/up/waits", (), None),
+                (502, "/up/ends", (), None), (502, "/down/x", (), None),
+            (504, "/up/waits", (), None),
                 (413, "/up/x", ("Content-Length: 1001",), None),
-                (413, "/up/x", ("Transfer-Encoding: chunked",), b"3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n"),
-                (400, "/up/x", ("Transfer-Encoding: chunked",), b"x\r\n"), (408, "/up/x", ("Content-Length: 10",), b"x"),
-                (431, "/up/x", ["X: y"] * 256, None), (504, "/up/x", ("Cache-Control: only-if-cached",), None)):
+                (413, "/up/x", ("Transfer-Encoding: chunked",),
+                 b"3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n"),
+                (400, "/up/x", ("Transfer-Encoding: chunked",), b"x\r\n"),
+            (408, "/up/x", ("Content-Length: 10",), b"x"),
+                (431, "/up/x", ["X: y"] * 256, None),
+            (504, "/up/x", ("Cache-Control: only-if-cached",), None)):
             for method in ("GET", "HEAD"):
                 with origin.Client(d.address) as c:
-                    c.send("\r\n".join([f"{method} {target} HTTP/1.1", "Host: x", *fields, "", ""]).encode() + (body or b""))
+                    c.send("\r\n".join([f"{method} {target} HTTP/1.1", "Host: x", *fields, "",
+                                        ""]).encode() + (body or b""))
                     r = c.answer(method)
                     page = f"<p>e/{status_}.html".encode()
-                    assert (r.status, r.field("Content-Type")) == (status_, "text/html"), (method, target, r)
+                    assert (r.status, r.field("Content-Type")) == (status_, "text/html"), \
+                           (method, target, r)
                     assert r.field("Content-Length") == str(len(page)), (method, target, r)
-                    assert r.body == (b"" if method == "HEAD" else page) and "stored" not in r.cache, (method, target, r)
+                    assert r.body == (b"" if method == "HEAD" else page) and \
+                           "stored" not in r.cache, (method, target, r)
                     if not body and status_ != 413:
                         assert c.request("GET", "/file").body == b"a file", (method, target)
                     else:
@@ -414,7 +442,8 @@ def t_errors_of_the_daemon_have_the_location_s_pages():
             c.send(b"POST /up/x HTTP/1.0\r\nHost: x\r\n\r\n")
             r = c.answer()
             assert (r.status, r.body) == (411, b"<p>e/411.html") and c.ended(), r
-        for target, body in (("/in/x", b"<p>../in.html"), ("/large/x", b"x" * (64 << 10)), ("/larger/x", b"502 Bad Gateway\n"),
+        for target, body in (("/in/x", b"<p>../in.html"), ("/large/x", b"x" * (64 << 10)),
+                             ("/larger/x", b"502 Bad Gateway\n"),
                              ("/x.down", b"<p>e/down.html"), ("/x.php", b"<p>e/php.html"),
                              ("/down/", b"<p>e/502.html"), ("/a%2Fb.down?q=/x", b"<p>e/down.html"),
                              ("http://y/%78.down", b"<p>e/down.html"),
@@ -451,7 +480,8 @@ host four {
 """
     with conf.Conf(text.replace("127.0.0.1:9", "http://127.0.0.1:9")) as d:
         pages(d, "50x.html")
-        for host, body in (("one", b"<p>50x.html"), ("two", b"502 Bad Gateway\n"), ("three", b"502 Bad Gateway\n"),
+        for host, body in (("one", b"<p>50x.html"), ("two", b"502 Bad Gateway\n"),
+                           ("three", b"502 Bad Gateway\n"),
                            ("four", b"<p>50x.html")):
             r = ask(d.address, "GET", "/", host=host)
             assert (r.status, r.body) == (502, body), (host, r)
@@ -466,8 +496,10 @@ def t_page_of_an_error_after_a_reload():
         o.on("/api", lambda c, r: (go.wait(client.WAIT_S), END)[1])
         pages(d, "one.html", "two.html", "three.html")
         again = text.replace("{0}", o.url)
-        for config, page in ((again % ("", "/two.html"), b"<p>two.html"), ('root = "{root}"\n', b"502 Bad Gateway\n"),
-                             ('host x { root = "{root}" error-page = {"502 /three.html"} }\n', b"<p>three.html")):
+        for config, page in ((again % ("", "/two.html"), b"<p>two.html"),
+                             ('root = "{root}"\n', b"502 Bad Gateway\n"),
+                             ('host x { root = "{root}" error-page = {"502 /three.html"} }\n',
+                              b"<p>three.html")):
             d.reconfigure(again % ("", "/one.html"))
             go.clear()
             with origin.Client(d.address) as c, origin.Client(d.address) as waits:

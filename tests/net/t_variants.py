@@ -113,7 +113,8 @@ def t_head_and_conditions_of_each_variant():
         accept = f"Accept-Encoding: {coding}"
         assert ask(path, accept, method="HEAD").head.split(b"Cache-")[0].split(b"Date")[0] == \
             r.head.split(b"Cache-")[0].split(b"Date")[0]
-        for field in (f"If-None-Match: {r.fields['ETag']}", f"If-None-Match: \"x\", W/{r.fields['ETag']}",
+        for field in (f"If-None-Match: {r.fields['ETag']}",
+                      f"If-None-Match: \"x\", W/{r.fields['ETag']}",
                       f"If-Modified-Since: {r.fields['Last-Modified']}"):
             same = ask(path, accept, field)
             assert same.status == 304 and same.fields["ETag"] == r.fields["ETag"], (field, same)
@@ -408,7 +409,8 @@ def t_as_the_configuration_says():
         d.write("gz/b.css", TEXT)
         d.write("gz/b.css.br", b"a sibling")
         with conf.Host(d.address, "test") as c:
-            for path, accept, want in (("/a.css", "br, gzip", "br"), ("/off/a.css", "br, gzip", None),
+            for path, accept, want in (("/a.css", "br, gzip", "br"),
+                                       ("/off/a.css", "br, gzip", None),
                                        ("/off/b.css", "br, gzip", "gzip"),
                                        ("/gz/a.css", "br, gzip", "gzip"), ("/gz/a.css", "br", None),
                                        ("/gz/b.css", "br", None)):

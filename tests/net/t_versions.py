@@ -101,7 +101,8 @@ def t_mtimes_that_are_nobodys_make_no_validators():
                 for field, status in (("If-Modified-Since: Thu, 01 Jan 1970 00:00:01 GMT", 200),
                                       ("If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT", 200),
                                       ("If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT", 200),
-                                      ('If-None-Match: ""', 200), ('If-Match: "a"', 412), ("If-None-Match: *", 304)):
+                                      ('If-None-Match: ""', 200), ('If-Match: "a"', 412),
+                                      ("If-None-Match: *", 304)):
                     assert get("/" + name, field).status == status, (name, field)
                 r = get("/" + name, "Range: bytes=0-", "If-Range: Thu, 01 Jan 1970 00:00:01 GMT")
                 assert r.status == 200, r
@@ -208,11 +209,14 @@ def t_absolute_links_that_stay_below_the_root_are_served():
     for folder in ("rel/deep", "data", "out"):
         os.makedirs(os.path.join(root, folder), exist_ok=True)
     d.write("data/file.txt", b"inside")
-    for to, name in ((f"{root}/data/file.txt", "abs.txt"), (f"{root}/data", "absdir"), ("../abs.txt", "rel/chain.txt"),
-                     (f"{root}/absdir", "rel/twice"), (f"{root}//data/./file.txt", "odd.txt"), (f"{root}/rel/../data", "dots"),
+    for to, name in ((f"{root}/data/file.txt", "abs.txt"), (f"{root}/data", "absdir"),
+                     ("../abs.txt", "rel/chain.txt"),
+                     (f"{root}/absdir", "rel/twice"), (f"{root}//data/./file.txt", "odd.txt"),
+                     (f"{root}/rel/../data", "dots"),
                      ("../../absdir", "rel/deep/up")):
         os.symlink(to, os.path.join(root, name))
-    for path in ("/abs.txt", "/absdir/file.txt", "/rel/chain.txt", "/rel/twice/file.txt", "/odd.txt", "/dots/file.txt",
+    for path in ("/abs.txt", "/absdir/file.txt", "/rel/chain.txt", "/rel/twice/file.txt",
+                 "/odd.txt", "/dots/file.txt",
                  "/rel/deep/up/file.txt"):
         r = get(path)
         assert r.status == 200 and r.body == b"inside", (path, r)
@@ -222,13 +226,17 @@ def t_absolute_links_that_stay_below_the_root_are_served():
     with open(os.path.join(outside, "file.txt"), "wb") as f:
         f.write(b"outside")
     shutil.copytree(outside, root + "-evil")
-    for to, name in ((outside, "out/a"), (f"{root}-evil", "out/b"), (f"{root}/../outside", "out/c"), ("/etc", "out/d"),
-                     (f"{root}/out/a", "out/e"), (f"{root}/out/loop", "out/loop"), (f"{root}", "out/whole"), ("/", "out/f")):
+    for to, name in ((outside, "out/a"), (f"{root}-evil", "out/b"), (f"{root}/../outside", "out/c"),
+                     ("/etc", "out/d"),
+                     (f"{root}/out/a", "out/e"), (f"{root}/out/loop", "out/loop"),
+                     (f"{root}", "out/whole"), ("/", "out/f")):
         os.symlink(to, os.path.join(root, name))
-    for path in ("/out/a/file.txt", "/out/b/file.txt", "/out/c/file.txt", "/out/d/passwd", "/out/e/file.txt",
+    for path in ("/out/a/file.txt", "/out/b/file.txt", "/out/c/file.txt", "/out/d/passwd",
+                 "/out/e/file.txt",
                  "/out/loop", "/out/f/etc/passwd", "/out/whole/out/a/file.txt"):
         r = get(path)
-        assert r.status in (403, 404) and b"outside" not in r.body and b"root:" not in r.body, (path, r)
+        assert r.status in (403, 404) and b"outside" not in r.body and b"root:" not in r.body, \
+               (path, r)
     assert get("/out/whole/data/file.txt").body == b"inside"
     # what such a link leads to is followed, as relative ones are
     d.write("data/second.txt", b"second")
@@ -242,10 +250,13 @@ def t_codings_by_suffix():
             'location "/off/" { codings = off }\n')
     svg = gzip.compress(b"<svg/>" * 50)
     with conf.Conf(text) as e:
-        for name in ("a.svgz", "more/a.SVGZ", "more/app.js.gz", "more/x.unknown.gz", "off/a.svgz", "big.svgz"):
+        for name in ("a.svgz", "more/a.SVGZ", "more/app.js.gz", "more/x.unknown.gz", "off/a.svgz",
+                     "big.svgz"):
             put(name, svg + (os.urandom(100000) if name == "big.svgz" else b""), into=e)
-        for path, coding, kind in (("/a.svgz", "gzip", "image/svg+xml"), ("/more/a.SVGZ", "gzip", "image/svg+xml"),
-                                   ("/more/app.js.gz", "gzip", "javascript"), ("/off/a.svgz", None, "image/svg+xml"),
+        for path, coding, kind in (("/a.svgz", "gzip", "image/svg+xml"),
+                                   ("/more/a.SVGZ", "gzip", "image/svg+xml"),
+                                   ("/more/app.js.gz", "gzip", "javascript"),
+                                   ("/off/a.svgz", None, "image/svg+xml"),
                                    ("/big.svgz", "gzip", "image/svg+xml")):
             for accept in ([], ["Accept-Encoding: br, gzip"], ["Accept-Encoding: identity"]):
                 for method in ("GET", "HEAD", "GET"):
@@ -253,12 +264,14 @@ def t_codings_by_suffix():
                     assert r.status == 200 and r.fields.get("Content-Encoding") == coding, (path, r)
                     assert kind in r.fields["Content-Type"] and "Vary" not in r.fields, (path, r)
             r = get(path, "Range: bytes=0-1", of=e)
-            assert r.status == 206 and r.body == svg[:2] and r.fields.get("Content-Encoding") == coding, r
+            assert r.status == 206 and r.body == svg[:2] and \
+                   r.fields.get("Content-Encoding") == coding, r
             assert "Content-Encoding" not in get(path, "If-None-Match: *", of=e).fields
         assert get("/more/x.unknown.gz", of=e).fields["Content-Encoding"] == "gzip"
     for bad in ('"gzip"', '"gzip a.b"', '"off", "gzip svgz"', '"gz/ip a"', '""'):
         c = conf.Conf(f'root = "/tmp"\ncodings = {{{bad}}}\n')
-        r = subprocess.run([daemon.BINARY, "--check", c.path], capture_output=True, text=True, check=False,
+        r = subprocess.run([daemon.BINARY, "--check", c.path], capture_output=True, text=True,
+                           check=False,
                            timeout=client.WAIT_S)
         assert r.returncode == 2 and "codings" in r.stderr, (bad, r)
 
@@ -268,7 +281,8 @@ def t_a_segment_of_hls_is_video():
     assert get("/live.ts").fields["Content-Type"] == "video/mp2t"
     with conf.Conf('root = "{root}"\ntypes = "text/vnd.trolltech.linguist ts"\n') as e:
         e.write("a.ts", b"<TS/>")
-        assert get("/a.ts", of=e).fields["Content-Type"] == "text/vnd.trolltech.linguist", "what is configured wins"
+        assert get("/a.ts", of=e).fields["Content-Type"] == "text/vnd.trolltech.linguist", \
+               "what is configured wins"
 
 
 def t_an_escaped_slash_is_a_slash():
@@ -277,11 +291,13 @@ def t_an_escaped_slash_is_a_slash():
     with conf.Conf(text) as e:
         e.write("dir/file.txt", b"file")
         e.write("closed/file.txt", b"never seen")
-        for path in ("/dir/file.txt", "/dir%2Ffile.txt", "/dir%2ffile.txt", "/x%2F..%2Fdir/file.txt", "/%2Fdir%2F/file.txt"):
+        for path in ("/dir/file.txt", "/dir%2Ffile.txt", "/dir%2ffile.txt",
+                     "/x%2F..%2Fdir/file.txt", "/%2Fdir%2F/file.txt"):
             for _ in range(3):
                 r = get(path, of=e)
                 assert (r.status, r.body) == (200, b"file"), (path, r)
-        for path in ("/closed/file.txt", "/closed%2Ffile.txt", "/dir%2F..%2Fclosed%2Ffile.txt", "/dir%252Ffile.txt"):
+        for path in ("/closed/file.txt", "/closed%2Ffile.txt", "/dir%2F..%2Fclosed%2Ffile.txt",
+                     "/dir%252Ffile.txt"):
             assert get(path, of=e).status == 404, path
         for path in ("/..%2Fsecret", "/dir%2F..%2F..%2Fsecret", "/dir%2", "/dir%2Fa%00"):
             assert get(path, of=e).status == 400, path
@@ -305,7 +321,8 @@ def t_utf8_that_is_not_escaped_names_a_file():
                 r = raw(b"/" + target)
                 assert (r.status, r.body) == (200, b"utf-8"), (target, r)
         assert raw("/Grüße?ä".encode()).fields["Location"] == "/Gr%C3%BC%C3%9Fe/?%C3%A4"
-        for target in (b"/Gr\xfc\xdfe", b"/\xc3", b"/..\xc0\xaf", b"/\xc2\x9b", b"/\xed\xa0\x80", "/up/ü".encode()):
+        for target in (b"/Gr\xfc\xdfe", b"/\xc3", b"/..\xc0\xaf", b"/\xc2\x9b", b"/\xed\xa0\x80",
+                       "/up/ü".encode()):
             assert raw(target).status == 400, target
 
 

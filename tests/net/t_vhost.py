@@ -31,10 +31,12 @@ WILD = TEXT + """
 host "*.w.example" { root = "{root}/w" }
 """
 NAMES = {
-    "a.example": "a", "A.EXAMPLE": "a", "a.example.": "a", "a.example:80": "a", "A.eXample.:65535": "a",
+    "a.example": "a", "A.EXAMPLE": "a", "a.example.": "a", "a.example:80": "a",
+    "A.eXample.:65535": "a",
     "www.a.example": "a", "[::1]": "a", "[::1]:8080": "a",
     "b.example": "b", "c.example": "c", "C.example": "c",
-    "unknown.example": "b", "127.0.0.1": "b", "example": "b", "a.example.evil": "b", "xa.example": "b",
+    "unknown.example": "b", "127.0.0.1": "b", "example": "b", "a.example.evil": "b",
+    "xa.example": "b",
     "a.examplx": "b", "[::2]": "b", "x" * 200: "b", ("x" * 60 + ".") * 3 + "a.example": "b",
     "w.example": "b", "x_y": "b", ".": "b", "..": "b",
 }
@@ -90,7 +92,8 @@ def t_answers_are_the_same_bytes_with_wire_and_without():
                         (b"ETag", b"Last-Modified"))], body
         seen.append(got)
     both(TEXT, test)
-    assert seen[0] == seen[1], [(k, seen[0][k], seen[1][k]) for k in seen[0] if seen[0][k] != seen[1][k]]
+    assert seen[0] == seen[1], \
+           [(k, seen[0][k], seen[1][k]) for k in seen[0] if seen[0][k] != seen[1][k]]
 
 
 def t_wildcard_is_the_daemons_and_other_unknown_names_too():
@@ -113,7 +116,8 @@ def t_why_tells_what_the_kernel_does_with_the_host():
     """Of each name, the tier that why tells is the one that answers."""
     for text in (TEXT, WILD, 'root = "{root}/b"\n'):
         with Sites(text, wire=True) as d:
-            for host in ("a.example", "A.example.:80", "www.a.example", "[::1]", "b.example", "x.w.example",
+            for host in ("a.example", "A.example.:80", "www.a.example", "[::1]", "b.example",
+                         "x.w.example",
                          "w.example", "unknown.example", "127.0.0.1", "x" * 200, "a.example.evil"):
                 with conf.Host(d.address, host) as c:
                     c.get("/")
@@ -188,7 +192,8 @@ def t_index_of_another_root_goes_with_the_file_that_makes_it_one():
             os.unlink(os.path.join(d.root, "a/index.html"))
             assert c.get("/").status == 403
             assert c.get("/index.html").body == TALL
-    both(TEXT + 'host "m.example" { root = "{root}/a" location "*.html" { root = "{root}/b" } }\n', test)
+    both(TEXT + 'host "m.example" { root = "{root}/a" location "*.html" { root = "{root}/b" } }\n',
+         test)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,16 @@ from client import WAIT_S, until
 
 TEXT = ('host "one.example" {\n root = "{root}"\n alias = {"www.one.example"}\n default = true\n}\n'
         'host "two.example" {\n root = "{root}"\n}\n')
-FIELDS = {"time", "tier", "status", "seconds", "client", "host", "request", "body", "bytes", "reason", "upstream",
+FIELDS = {"time", "tier", "status", "seconds", "client", "host", "request", "body", "bytes",
+          "reason", "upstream",
           "upstream_seconds", "agent", "id"}
 
 
 @contextlib.contextmanager
 def watching(d, *words, text=False):
     """The tool, once it watches; told() is its next line."""
-    p = subprocess.Popen([daemon.TOOL, "--control", d.control, *([] if text else ["--json"]), "log", *words],
+    p = subprocess.Popen([daemon.TOOL, "--control", d.control, *([] if text else ["--json"]), "log",
+                          *words],
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         if not text:
@@ -49,7 +51,8 @@ def ask(d, host, path, *fields):
 
 
 def lost(d):
-    out = subprocess.run([daemon.TOOL, "--control", d.control, "--json", "stats"], capture_output=True, check=True,
+    out = subprocess.run([daemon.TOOL, "--control", d.control, "--json", "stats"],
+                         capture_output=True, check=True,
                          timeout=WAIT_S).stdout
     return json.loads(out)["log"]
 
@@ -61,9 +64,11 @@ def t_a_line_of_each_request():
             ask(d, "one.example", "/a.txt?x", "User-Agent: an \"agent\"\xfc")
             line = told(p)
             assert set(line) == FIELDS, line
-            assert (line["request"], line["status"], line["body"], line["tier"], line["host"], line["client"]) == \
+            assert (line["request"], line["status"], line["body"], line["tier"], line["host"],
+                    line["client"]) == \
                 ("GET /a.txt?x HTTP/1.1", 200, 100, "user", "one.example", "127.0.0.1"), line
-            assert line["agent"] == "an \"agent\"\xfc" and line["bytes"] > 200 and len(line["id"]) == 32, line
+            assert line["agent"] == "an \"agent\"\xfc" and line["bytes"] > 200 and \
+                   len(line["id"]) == 32, line
             ask(d, "two.example", "/none")
             assert told(p)["status"] == 404
 
@@ -78,7 +83,8 @@ def t_a_line_for_people():
         ask(d, "one.example", "/second")
         lines = p.communicate(timeout=WAIT_S)[0].splitlines()
         assert not p.returncode and len(lines) == 2, lines
-        assert " user 400 0." in lines[0] and '127.0.0.1 one.example "GET /\\x1B[31m HTTP/1.1" ' in lines[0], lines
+        assert " user 400 0." in lines[0] and \
+               '127.0.0.1 one.example "GET /\\x1B[31m HTTP/1.1" ' in lines[0], lines
 
 
 def t_hits_of_wire_are_told_while_somebody_watches():
@@ -89,8 +95,10 @@ def t_hits_of_wire_are_told_while_somebody_watches():
         with watching(d, "--tier", "wire") as p:
             until(lambda: c.ask("GET", "/a.txt?seen").tier == "wire")
             line = told(p)
-            assert (line["tier"], line["reason"], line["request"]) == ("wire", "hit", "GET /a.txt?seen HTTP/1.1"), line
-            assert 0 <= line["seconds"] < WAIT_S and line["host"] == "one.example" and line["bytes"] > 200, line
+            assert (line["tier"], line["reason"],
+                    line["request"]) == ("wire", "hit", "GET /a.txt?seen HTTP/1.1"), line
+            assert 0 <= line["seconds"] < WAIT_S and line["host"] == "one.example" and \
+                   line["bytes"] > 200, line
         with watching(d) as p:              # who came before is nobody's any more
             until(lambda: c.ask("GET", "/a.txt?again").tier == "wire")
             assert "?again" in told(p)["request"]
@@ -101,12 +109,16 @@ def t_filters_let_through_what_they_say():
     with conf.Conf(TEXT) as d:
         d.write("a.txt", b"a")
         d.write("b/c", b"a")
-        asked = (("one.example", "/a.txt"), ("two.example", "/a.txt"), ("www.one.example:80", "/none"),
+        asked = (("one.example", "/a.txt"), ("two.example", "/a.txt"),
+                 ("www.one.example:80", "/none"),
                  ("two.example", "/b/c"), ("unknown.example", "/b/none"))
-        for words, want in ((("--host", "one.example"), (0, 2, 4)), (("--host", "WWW.one.example"), (2,)),
+        for words, want in ((("--host", "one.example"), (0, 2, 4)),
+                            (("--host", "WWW.one.example"), (2,)),
                             (("--host", "two.example", "--status", "200"), (1, 3)),
-                            (("--status", "404,5xx"), (2, 4)), (("--status", "4xx", "--path", "/b"), (4,)),
-                            (("--path", "/a.txt", "--tier", "sock,user"), (0, 1)), (("--slow", "60s"), ()),
+                            (("--status", "404,5xx"), (2, 4)),
+                            (("--status", "4xx", "--path", "/b"), (4,)),
+                            (("--path", "/a.txt", "--tier", "sock,user"), (0, 1)),
+                            (("--slow", "60s"), ()),
                             (("--tier", "wire"), ()), (("--path", "/"), (0, 1, 2, 3, 4))):
             with watching(d, *words) as p, watching(d) as every:
                 for host, path in asked:
@@ -121,16 +133,24 @@ def t_filters_let_through_what_they_say():
 
 def t_a_filter_that_is_none_is_refused():
     with conf.Conf(TEXT) as d:
-        for words, says in ((("--host", "a b"), "the name of a host"), (("--tier", "wires"), "wire, sock and user"),
-                            (("--tier", "wire,"), "wire, sock and user"), (("--status", "40"), "such as 404"),
-                            (("--status", "604"), "such as 404"), (("--status", "4x4"), "such as 404"),
-                            (("--slow", "soon"), "a time such as"), (("--path", "b"), "from its slash on")):
-            out = subprocess.run([daemon.TOOL, "--control", d.control, "log", *words], capture_output=True,
+        for words, says in ((("--host", "a b"), "the name of a host"),
+                            (("--tier", "wires"), "wire, sock and user"),
+                            (("--tier", "wire,"), "wire, sock and user"),
+                            (("--status", "40"), "such as 404"),
+                            (("--status", "604"), "such as 404"),
+                            (("--status", "4x4"), "such as 404"),
+                            (("--slow", "soon"), "a time such as"),
+                            (("--path", "b"), "from its slash on")):
+            out = subprocess.run([daemon.TOOL, "--control", d.control, "log", *words],
+                                 capture_output=True,
                                  text=True, check=False, timeout=WAIT_S)
-            assert out.returncode == 1 and f'log: {words[0][2:]} "{words[1]}": expected' in out.stderr and \
+            assert out.returncode == 1 and \
+                   f'log: {words[0][2:]} "{words[1]}": expected' in out.stderr and \
                 says in out.stderr, out
-        for words in (["status", "--slow", "1s"], ["log", "--tag", "x"], ["log", "x"], ["log", "--limit", "-1"]):
-            out = subprocess.run([daemon.TOOL, "--control", d.control, *words], capture_output=True, text=True,
+        for words in (["status", "--slow", "1s"], ["log", "--tag", "x"], ["log", "x"],
+                      ["log", "--limit", "-1"]):
+            out = subprocess.run([daemon.TOOL, "--control", d.control, *words], capture_output=True,
+                                 text=True,
                                  check=False, timeout=WAIT_S)
             assert out.returncode == 2, out
 
@@ -165,14 +185,16 @@ def t_nine_cannot_watch_and_one_that_leaves_makes_room():
         for _ in range(7):
             stack.enter_context(watching(d))
         with watching(d):
-            out = subprocess.run([daemon.TOOL, "--control", d.control, "log"], capture_output=True, text=True,
+            out = subprocess.run([daemon.TOOL, "--control", d.control, "log"], capture_output=True,
+                                 text=True,
                                  check=False, timeout=WAIT_S)
             assert out.returncode == 1 and "8 watch already" in out.stderr, out
             # others are answered all the same
             assert lost(d)["on"] is False
 
         def room():
-            p = subprocess.Popen([daemon.TOOL, "--control", d.control, "--json", "log"], stdout=subprocess.PIPE,
+            p = subprocess.Popen([daemon.TOOL, "--control", d.control, "--json", "log"],
+                                 stdout=subprocess.PIPE,
                                  text=True)
             line = p.stdout.readline()
             p.kill()

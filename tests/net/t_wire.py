@@ -251,7 +251,8 @@ def t_all_interfaces_at_once():
 
 
 def t_connection_to_a_translated_address_stays_on_the_stack():
-    """Its packets have another address here than in its socket: the daemon could not tell whose they are."""
+    """Its packets have another address here than in its socket: the daemon could not tell whose
+    they are."""
     link = n.links[0]
     for version, own, other in ((4, link.server4, f"10.87.{link.nr}.9/24"),
                                 (6, link.server6, f"fd87:{link.nr}::9/64")):

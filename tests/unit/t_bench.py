@@ -170,7 +170,8 @@ def t_cgroups_lose_the_memory_that_they_had_of_us():
                     put("theirs/memory.max", limit_)
                     os.unlink(here.limit_memory(5) + "/memory.max")     # of a real one it goes too
                     end(here)
-                    assert control() == after and not os.path.exists(here.dir or ""), (before, control())
+                    assert control() == after and not os.path.exists(here.dir or ""), \
+                           (before, control())
     finally:
         lab.memory_roots, lab.sh, lab.places = old, old_sh, old_places
 
@@ -218,16 +219,19 @@ def t_a_server_that_cannot_start_leaves_nothing():
 
 def t_sessions_ask_for_files_that_the_lab_can_make():
     with tempfile.NamedTemporaryFile("w", suffix=".sessions") as f:
-        f.write("/blog think=3\n  /blog/post\n/a%20b.html\n/x/..\n/1k.jpg/x\n/%00\n/" + "n" * 300 + "\n\n/blog\n")
+        f.write("/blog think=3\n  /blog/post\n/a%20b.html\n/x/..\n/1k.jpg/x\n/%00\n/" + "n" * 300 +
+                "\n\n/blog\n")
         f.flush()
         ap = argparse.ArgumentParser()
         experiments.Sessions.options(ap)
         with contextlib.redirect_stderr(io.StringIO()):
-            exp = experiments.Sessions(argparse.Namespace(**vars(ap.parse_args([f.name])), remote={}))
+            exp = experiments.Sessions(argparse.Namespace(**vars(ap.parse_args([f.name])),
+                                                          remote={}))
     assert [[c.uri for b in s for c in b] for s in exp.sessions] == [["/blog/post", "/a%20b.html"]]
     assert exp.sessions[0][0][0].think_s == 3, exp.sessions
     assert "left out 6 of 8 requests, for 5 URIs" in exp.notes[0], exp.notes
-    assert experiments.file_of("/a%20b.html") == "/a b.html" and experiments.file_of("/d/") == "/d/index.html"
+    assert experiments.file_of("/a%20b.html") == "/a b.html" and \
+           experiments.file_of("/d/") == "/d/index.html"
 
 
 def t_a_remote_server_is_asked_for_what_a_session_gets():
@@ -238,7 +242,8 @@ def t_a_remote_server_is_asked_for_what_a_session_gets():
     with tempfile.NamedTemporaryFile("w") as f:
         print("/x", file=f, flush=True)
         exp = experiments.Sessions(options("sessions", f.name, "--server", "a=h:1"))
-    for text, want in (("/a method=POST\n/c?x=1\n/b\n", "/c?x=1"), ("/a method=POST\n", fileset.SMALL)):
+    for text, want in (("/a method=POST\n/c?x=1\n/b\n", "/c?x=1"),
+                       ("/a method=POST\n", fileset.SMALL)):
         exp.sessions = sessions.parse(text)
         assert exp.check(run, None, None).path == want, text
 
@@ -301,11 +306,14 @@ def t_what_is_wrong_with_half_the_load_is_said():
     loads.run = lambda *_: (got, [])
     try:
         for more, text in (({}, "from 2 clients: no reply at all"),
-                           ({"requests": 5, "errors": 2, "kinds": {"reset": 2}}, "2 errors (reset 2)")):
+                           ({"requests": 5, "errors": 2, "kinds": {"reset": 2}},
+                            "2 errors (reset 2)")):
             got.update(more)
-            refused(run.other_rate, experiments.Tiers(options("tiers")), loads.Wrk(64, "/"), None, 1, 2,
+            refused(run.other_rate, experiments.Tiers(options("tiers")), loads.Wrk(64, "/"), None,
+                    1, 2,
                     text=text)
-        assert run.other_rate(experiments.Rates(options("rates")), loads.Httperf(5), None, 1, 2) == 5
+        assert run.other_rate(experiments.Rates(options("rates")), loads.Httperf(5), None, 1,
+                              2) == 5
     finally:
         loads.run = old
 
@@ -320,12 +328,15 @@ def t_nginx_may_cache_files_however_few_descriptors_there_are():
 
 def t_numbers_are_finite_and_in_range():
     for name, *words in (("sessions", "--rates", "nan"), ("sessions", "--rates", "10,inf"),
-                         ("sessions", "--rates", "10,10"), ("sessions", "--rates", "0"), ("sessions", "--rates", "x"),
+                         ("sessions", "--rates", "10,10"), ("sessions", "--rates", "0"),
+                         ("sessions", "--rates", "x"),
                          ("sessions", "--think", "nan"), ("sessions", "--size", "0"),
-                         ("rates", "--low", "0"), ("rates", "--high", "0"), ("rates", "--timeout", "0"),
+                         ("rates", "--low", "0"), ("rates", "--high", "0"),
+                         ("rates", "--timeout", "0"),
                          ("rates", "--timeout", "-1"), ("rates", "--calls", "0"),
                          ("overload", "--limit", "0"), ("tiers", "--max-minutes", "nan"),
-                         ("tiers", "--link-mbit", "nan", "--server", "a=h:1"), ("tiers", "--repeats", "0"),
+                         ("tiers", "--link-mbit", "nan", "--server", "a=h:1"),
+                         ("tiers", "--repeats", "0"),
                          ("caches", "--folders", "0"), ("convert", "--idle", "nan", "x"),
                          ("convert", "--burst", "-1", "x"), ("convert", "--sessions", "0", "x"),
                          ("convert", "--methods", "FOO", "x"), ("cost", "--patience", "inf"),
@@ -366,7 +377,8 @@ def t_a_record_that_lacks_something_is_named():
 
 def t_the_program_needs_no_path():
     program = os.path.join(HERE, "../../tools/bench/bench")
-    got = subprocess.run([sys.executable, program, "compare", "--help"], stdout=subprocess.PIPE, text=True,
+    got = subprocess.run([sys.executable, program, "compare", "--help"], stdout=subprocess.PIPE,
+                         text=True,
                          check=False, env={k: v for k, v in os.environ.items() if k != "PATH"})
     assert got.returncode == 0 and "95 % conf" in " ".join(got.stdout.split()), got
 
@@ -416,7 +428,8 @@ def t_a_full_disk_is_told_in_one_line():
     program = os.path.join(HERE, "../../tools/bench/bench")
     for words in (["--help"], ["compare", "--help"]):
         with open("/dev/full", "w", encoding="ascii") as full:
-            got = subprocess.run([sys.executable, program, *words], stdout=full, stderr=subprocess.PIPE,
+            got = subprocess.run([sys.executable, program, *words], stdout=full,
+                                 stderr=subprocess.PIPE,
                                  text=True, check=False)
         assert got.returncode == 1 and got.stderr.count("\n") == 1, got
         assert got.stderr.startswith("bench: ") and "No space left" in got.stderr, got
@@ -442,7 +455,8 @@ def t_what_the_benchmark_needs_of_a_build_lies_beside_the_tool():
             with open(f"{there}/{place}/bench", "w", encoding="ascii") as f:
                 f.write("#!/bin/sh\necho ${O-none}\n")
             os.chmod(f"{there}/{place}/bench", 0o755)
-            got = subprocess.run([f"{there}/bin/toboggan", "bench"], stdout=subprocess.PIPE, text=True,
+            got = subprocess.run([f"{there}/bin/toboggan", "bench"], stdout=subprocess.PIPE,
+                                 text=True,
                                  check=True, env={**os.environ, "O": "/nonexistent"})
             assert got.stdout.strip() == build, (place, got)
 
@@ -493,13 +507,15 @@ def t_what_goes_on_behind_a_line_is_what_httperf_takes():
         assert [[c.uri for c in b] for b in got[0]] == want, (text, got)
     got = sessions.parse("/p method=POST contents='x\\\n#\ty\\'' think=1\n")[0][0][0]
     assert got == ("/p", "POST", 1, "x\n#\ty'"), got
-    for text in ("x\\\ny", "'a b'\tcontents=x\\\ny", "' contents=b\\\n'\tcontents=\"x\\\ny\" think=1"):
+    for text in ("x\\\ny", "'a b'\tcontents=x\\\ny",
+                 "' contents=b\\\n'\tcontents=\"x\\\ny\" think=1"):
         assert sessions.parse(f"/p contents={text}\n")[0][0][0].contents == "x\ny", text
 
 
 def t_quotes_may_be_anywhere_in_a_string():
     """Each of these as httperf 0.9.0 sends it."""
-    for text, want in (('name="John Doe"', "name=John Doe"), ('a="b"', "a=b"), ("'a'\"b c\"d", "ab cd"),
+    for text, want in (('name="John Doe"', "name=John Doe"), ('a="b"', "a=b"),
+                       ("'a'\"b c\"d", "ab cd"),
                        ("a'\"'b", 'a"b'), ("\"it's\"", "it's"), ("it\\'s", "it's"), ('""', ""),
                        ("a\\ b", "a b"), ("'x'think=1", "xthink=1"), ("a\"b\\\nc d\"e", "ab\nc de"),
                        ("a\tthink=1", "a"), ("'\\n\\r\\t\\q'", "\n\r\tq")):
@@ -520,14 +536,16 @@ def t_wrong_sessions_are_named_with_their_line():
 
 def t_a_line_is_no_longer_than_httperf_reads():
     """One byte more, and httperf 0.9.0 takes its end for a session's or for another request."""
-    for line in ("/a{}\n", "/a\n  /b{} method=HEAD\n", "/a contents='{}'\n", "/a think=1 contents=\\\nx{}\n",
+    for line in ("/a{}\n", "/a\n  /b{} method=HEAD\n", "/a contents='{}'\n",
+                 "/a think=1 contents=\\\nx{}\n",
                  "/a contents='\"{}'\n", "/a\n/b contents=\u00e9{}\n"):
         def longest(nr, line=line):
             return max(len(row.encode()) for row in
                        sessions.text(sessions.parse(line.format("x" * nr), "s")).split("\n"))
         nr = 9998 - longest(0)
         assert longest(nr) == 9998, line
-        refused(longest, nr + 1, text=f"s:{1 + line.startswith('/a' + chr(10))}: 9999 bytes as a line for "
+        refused(longest, nr + 1,
+                text=f"s:{1 + line.startswith('/a' + chr(10))}: 9999 bytes as a line for "
                 "httperf, which reads at most 9998")
 
 
@@ -566,7 +584,8 @@ def converted(log):
 
 def log_lines(*rows):
     """The same of (seconds, target) of one client."""
-    return converted("\n".join(f'1.2.3.4 - - [10/Oct/2000:13:55:{second:02} +0000] "GET {target} HTTP/1.1" 200 1'
+    return converted(
+        "\n".join(f'1.2.3.4 - - [10/Oct/2000:13:55:{second:02} +0000] "GET {target} HTTP/1.1" 200 1'
                                for second, target in rows))
 
 
@@ -583,7 +602,8 @@ def t_lines_out_of_order_leave_pauses_true():
 
 
 def t_escapes_of_logs_are_undone():
-    _, got = log_lines((0, r"/a\"b"), (0, r"/c\x22\x5Cd"), (0, "/e\\\\"), (0, "/f%20\\xC3\\xa9\u00e9\udcff"),
+    _, got = log_lines((0, r"/a\"b"), (0, r"/c\x22\x5Cd"), (0, "/e\\\\"),
+                       (0, "/f%20\\xC3\\xa9\u00e9\udcff"),
                        (0, "/g\\n"))
     want = [['/a"b', '/c"%5Cd', "/e%5C", "/f%20%C3%A9%C3%A9%FF", "/g%0A"]]
     assert [[c.uri for c in b] for b in got[0]] == want, got
@@ -591,8 +611,10 @@ def t_escapes_of_logs_are_undone():
 
 
 def t_targets_of_logs_may_be_absolute_and_have_spaces():
-    for target, want in (("/a b", "/a%20b"), ("/a#b", "/a%23b"), ("/a  b c?d e", "/a%20%20b%20c?d%20e"), ("/a HTTP/1.0", "/a%20HTTP/1.0"),
-                         (r"/a b\"c \x22", "/a%20b\"c%20\""), ('/a"b', '/a"b'), ("http://h/a", "/a"),
+    for target, want in (("/a b", "/a%20b"), ("/a#b", "/a%23b"),
+                         ("/a  b c?d e", "/a%20%20b%20c?d%20e"), ("/a HTTP/1.0", "/a%20HTTP/1.0"),
+                         (r"/a b\"c \x22", "/a%20b\"c%20\""), ('/a"b', '/a"b'),
+                         ("http://h/a", "/a"),
                          ("http://h", "/"), ("HTTPS://h:1?q=/", "/?q=/")):
         conv, got = log_lines((0, target))
         assert [[[c.uri for c in b] for b in s] for s in got] == [[[want]]], (target, conv.left_out)
@@ -601,7 +623,8 @@ def t_targets_of_logs_may_be_absolute_and_have_spaces():
 
 
 def t_targets_too_long_for_httperf_are_left_out():
-    conv, got = log_lines((0, "/" + "a" * 9947), (9, "/" + "a" * 9948), (9, "/" + "%" * 9949), (9, "/" + " " * 4000 + "a"),
+    conv, got = log_lines((0, "/" + "a" * 9947), (9, "/" + "a" * 9948), (9, "/" + "%" * 9949),
+                          (9, "/" + " " * 4000 + "a"),
                           (20, "/b"))
     assert conv.left_out == {"too long for httperf": 3}, conv.left_out
     assert sessions.parse(sessions.text(got)) == got and len(got[0]) == 2
@@ -609,7 +632,8 @@ def t_targets_too_long_for_httperf_are_left_out():
 
 def t_a_log_from_stdin_may_have_any_bytes():
     line = b'1.2.3.4 - - [10/Oct/2000:13:55:01 +0000] "GET /a\xff HTTP/1.1" 200 1\n'
-    got = subprocess.run([sys.executable, os.path.join(HERE, "../../tools/bench/bench"), "convert", "-"],
+    got = subprocess.run([sys.executable, os.path.join(HERE, "../../tools/bench/bench"), "convert",
+                          "-"],
                          input=line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
                          env=dict(os.environ, LC_ALL="C.UTF-8", PYTHONIOENCODING="utf-8:strict"))
     assert (got.returncode, got.stdout) == (0, b"/a%FF\n\n"), got
@@ -620,17 +644,22 @@ def t_a_log_may_be_gzipped():
     with tempfile.TemporaryDirectory() as there:
         path = os.path.join(there, "access.log.1.gz")
         whole = b"".join(gzip.compress(part.encode()) for part in (LOG[:300], LOG[300:]))
-        for data, code in ((LOG.encode(), 0), (whole, 0), (whole[:-20], 1), (whole[:2] + b"x" + whole[3:], 1),
+        for data, code in ((LOG.encode(), 0), (whole, 0), (whole[:-20], 1),
+                           (whole[:2] + b"x" + whole[3:], 1),
                            (whole[:40] + b"x" * 40 + whole[80:], 1)):
             with open(path, "wb") as f:
                 f.write(data)
-            got = [subprocess.run([sys.executable, os.path.join(HERE, "../../tools/bench/bench"), "convert", name],
-                                  stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
-                                  text=True) for stdin, name in ((None, path), (open(path, "rb"), "-"))]
+            got = [subprocess.run([sys.executable, os.path.join(HERE, "../../tools/bench/bench"),
+                                   "convert", name],
+                                  stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  check=False,
+                                  text=True) for stdin,
+                   name in ((None, path), (open(path, "rb"), "-"))]
             assert [one.returncode for one in got] == [code] * 2, got
             assert all("Traceback" not in one.stderr for one in got), got
             if code:
-                assert f"bench: {path}: " in got[0].stderr and "no request" not in got[0].stderr, got
+                assert f"bench: {path}: " in got[0].stderr and "no request" not in got[0].stderr, \
+                       got
             else:
                 assert got[0].stdout == got[1].stdout == as_converted(LOG), got
 
@@ -640,7 +669,8 @@ def as_converted(log):
 
 
 def t_a_hostile_line_costs_no_more_than_its_length():
-    for line in ("1.2.3.4 - " + "[" * 20000, "1.2.3.4 - " + '[x] "' * 4000, "1.2.3.4 - " + "[a] " * 5000,
+    for line in ("1.2.3.4 - " + "[" * 20000, "1.2.3.4 - " + '[x] "' * 4000,
+                 "1.2.3.4 - " + "[a] " * 5000,
                  '1.2.3.4 - [x] "G ' + "a " * 20000, '1.2.3.4 - [x] "G ' + "a" * 40000,
                  "1.2.3.4 - " + '[x] "a b ' * 4000,
                  '1.2.3.4 - [x] "G ' + "\\ " * 20000):
@@ -661,8 +691,10 @@ def t_a_combined_log_tells_browsers_apart():
 def t_a_log_may_be_in_any_order():
     """Of clients whose requests are seconds apart: those of one second are in the log's order."""
     def line(nr):
-        at = time.strftime("%d/%b/%Y:%H:%M:%S", time.gmtime(971186100 + nr * (1 if nr % 7 else 600)))
-        return f'10.0.0.{nr % 7} - - [{at} +0000] "GET /{nr} HTTP/1.1" 200 1 "-" "Fox \u00e9\t\udcff"'
+        at = time.strftime("%d/%b/%Y:%H:%M:%S",
+                           time.gmtime(971186100 + nr * (1 if nr % 7 else 600)))
+        return f'10.0.0.{nr % 7} - - [{at} +0000] "GET /{nr} HTTP/1.1" 200 1 "-" "Fox ' \
+               f'\u00e9\t\udcff"'
 
     rows = [line(nr) for nr in range(300)]
     _, want = converted("\n".join(rows))
@@ -679,7 +711,8 @@ def t_a_long_log_takes_no_more_memory():
         "print(meters.first('/proc/self/status', r'VmHWM:\\s+(\\d+)', ''), file=sys.stderr)"
 
     def peak_kib(nr):
-        log = "".join(f'10.0.{i >> 8 & 255}.{i & 255} - - [10/Oct/2000:13:{i // 60 % 60:02}:{i % 60:02} +0000] '
+        log = "".join(f'10.0.{i >> 8 & 255}.{i & 255} - - '
+                      f'[10/Oct/2000:13:{i // 60 % 60:02}:{i % 60:02} +0000] '
                       f'"GET /some/file/{i} HTTP/1.1" 200 1\n' for i in range(nr))
         got = subprocess.run([sys.executable, "-c", code], input=log, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True, check=True,
@@ -699,7 +732,8 @@ def t_a_log_that_cannot_be_sorted_is_said():
                 with open(os.path.join(there, "sort"), "w", encoding="utf-8") as f:
                     f.write(f"#!/bin/sh\n/bin/cat >/dev/null; {code}\n")
                 os.chmod(f.name, 0o755)
-            got = subprocess.run(bench, input=LOG, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+            got = subprocess.run(bench, input=LOG, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 check=False,
                                  text=True, env={"PATH": there})
             assert got.returncode == 1 and got.stdout == "" and text in got.stderr, got
 
@@ -723,7 +757,8 @@ def t_convert_says_what_it_left_out():
 
 def t_a_rate_is_refused_unless_it_is_the_servers():
     def judge(**kw):
-        args = {"server_share": 0.5, "server_busiest": 0.5, "client_share": 0.5, "halves_ratio": 1.0,
+        args = {"server_share": 0.5, "server_busiest": 0.5, "client_share": 0.5,
+                "halves_ratio": 1.0,
                 "net_bps": 1e6, "link_bps": None, "fd_errors": 0, **kw}
         return bottleneck.judge(**args)
 
@@ -737,16 +772,20 @@ def t_a_rate_is_refused_unless_it_is_the_servers():
     assert whose(fd_errors=3, server_share=0.97) == bottleneck.DESCRIPTORS
     assert whose() == bottleneck.UNKNOWN and "no CPU of the server was full" in judge()[1]
     unseen = {"server_share": None, "server_busiest": None}
-    assert whose(**unseen) == bottleneck.UNKNOWN         # remote: a network that nobody knows does the same
+    # remote: a network that nobody knows does the same
+    assert whose(**unseen) == bottleneck.UNKNOWN
     assert whose(**unseen, halves_ratio=1.3) == bottleneck.CLIENT
     assert whose(**unseen, halves_ratio=None) == bottleneck.UNKNOWN
     one = {"server_share": 0.13, "server_busiest": 0.98}    # of eight CPUs one has the worker
-    assert whose(**one) == bottleneck.SERVER and "one CPU of the server was 98% busy" in judge(**one)[1]
+    assert whose(**one) == bottleneck.SERVER and \
+           "one CPU of the server was 98% busy" in judge(**one)[1]
     assert whose(**one, halves_ratio=1.3) == whose(**one, client_share=0.99) == bottleneck.CLIENT
-    assert whose(**one, halves_ratio=None) == bottleneck.UNKNOWN and "98%" in judge(**one, halves_ratio=None)[1]
+    assert whose(**one, halves_ratio=None) == bottleneck.UNKNOWN and \
+           "98%" in judge(**one, halves_ratio=None)[1]
     for who in (bottleneck.CLIENT, bottleneck.NETWORK, bottleneck.DESCRIPTORS, bottleneck.UNKNOWN):
         assert bottleneck.refused(who)
-    assert bottleneck.refused(bottleneck.SERVER) is None and bottleneck.refused(bottleneck.DEMAND) is None
+    assert bottleneck.refused(bottleneck.SERVER) is None and \
+           bottleneck.refused(bottleneck.DEMAND) is None
 
 
 def t_the_busiest_cpu_is_known_beside_all():
@@ -796,9 +835,11 @@ def t_the_clients_share_is_of_the_load_alone():
 
 
 def t_what_is_worked_without_load_is_told_by_all_looks():
-    """One hundredth of a second of ten looks at 0.3 s; others' work is subtracted from its sample alone."""
+    """One hundredth of a second of ten looks at 0.3 s; others' work is subtracted from its sample
+    alone."""
     idle = meters.Idle()
-    got = [idle.share({"share": ticks / 30, "wall_s": 0.3}) for ticks in (0, 0, 1, 0, 0, 6, 0, 0, 0, 0, 0)]
+    got = [idle.share({"share": ticks / 30, "wall_s": 0.3})
+           for ticks in (0, 0, 1, 0, 0, 6, 0, 0, 0, 0, 0)]
     assert got[5] == meters.IDLE_MAX < 6 / 30, got
     assert abs(got[2] - 1 / 90) < 1e-9 and abs(got[-1] - 1 / 300) < 1e-9, got
 
@@ -806,13 +847,15 @@ def t_what_is_worked_without_load_is_told_by_all_looks():
 def t_what_was_asked_for_is_no_limit_if_it_was_met():
     web = experiments.Web99(options("web99", "--static"))
     slow = {"conforming_percent": 99.0, "client_cpus": 0.5, "server_busiest": 0.98}
-    assert web.own_limit(dict(slow, conforming_percent=100.0, client_cpus=1.0))[0] == bottleneck.DEMAND
+    assert web.own_limit(dict(slow, conforming_percent=100.0, client_cpus=1.0))[0] == \
+           bottleneck.DEMAND
     assert web.own_limit(slow)[0] == bottleneck.SERVER
     for other in ({"client_cpus": 0.96}, {"server_busiest": 0.5}, {"server_busiest": None}):
         assert web.own_limit({**slow, **other}) is None, other
     cold = {"point": 1, "client_cpus": 0.5}
     caches = experiments.Caches(options("caches"))
-    assert caches.own_limit(cold)[0] == bottleneck.DEMAND and caches.own_limit(dict(cold, point=0)) is None
+    assert caches.own_limit(cold)[0] == bottleneck.DEMAND and \
+           caches.own_limit(dict(cold, point=0)) is None
     assert caches.own_limit(dict(cold, client_cpus=0.96)) is None
     for name, asked in (("overload", 100), ("held", 1000)):
         exp = experiments.EXPERIMENTS[name](options(name))
@@ -841,7 +884,8 @@ def t_sessions_may_think_for_minutes():
 def t_what_sessions_think_is_in_no_rate():
     exp = experiments.Sessions(options("sessions", "--rates", "10"))
     exp.sessions = sessions.parse("/a think=60\n/b\n")
-    h = {"sess_total": 50.0, "sess_done": 50.0, "sess_life_s": 60.0, "resp_ms": 0.3, "transfer_ms": 0.0,
+    h = {"sess_total": 50.0, "sess_done": 50.0, "sess_life_s": 60.0, "resp_ms": 0.3,
+         "transfer_ms": 0.0,
          "seconds": 64.9, "duration": 64.9}
     for more_s, want in ((0, 10), (5, 5)):      # the second began at half of the rate
         s = {}
@@ -902,13 +946,16 @@ def t_pairs_without_a_ratio_are_said():
     got = stats.paired("x", "ns", pairs((0, 1), (2, 1), (None, 1), (2, 1)))
     assert (got["ratio"], got["pairs"], got["dropped"]) == (2, 2, 1), got
     assert report.ratio_text(got) == "2 (2–2, pairs with a 0 left out: 1)"
-    assert report.ratio_text(stats.paired("x", "ns", pairs((0, 1)))) == "(pairs with a 0 left out: 1)"
+    assert report.ratio_text(stats.paired("x", "ns",
+                                          pairs((0, 1)))) == "(pairs with a 0 left out: 1)"
     assert stats.paired("x", "ns", pairs((None, 1), (1, None))) is None
     got = stats.paired("x", "%", pairs((3, 0), (5, 1), (4, 0.5)))
     assert abs(got["difference"] - 3.5) < 1e-9 and got["low"] > 0 and got["pairs"] == 3, got
     assert report.ratio_text(got).startswith("+3.5 points (+2.26 to +4.74"), report.ratio_text(got)
-    assert compare.verdict(got, "low") == "B is worse" and compare.verdict(got, "high") == "B is better"
-    assert compare.verdict(stats.paired("x", "%", pairs((1, 0), (0, 1))), "low") == "no difference shown"
+    assert compare.verdict(got, "low") == "B is worse" and \
+           compare.verdict(got, "high") == "B is better"
+    assert compare.verdict(stats.paired("x", "%", pairs((1, 0), (0, 1))),
+                           "low") == "no difference shown"
 
 
 def t_disturbed_pairs_count_only_without_others():
@@ -919,7 +966,8 @@ def t_disturbed_pairs_count_only_without_others():
     rec["experiments"][0]["summary"] = engine.summarise(rec["experiments"][0])
     got = row_of(rec, 1024, "toboggan")["ratios"]["cpu_ns"]
     assert got["pairs"] == 3 and abs(got["ratio"] - 0.125) < 0.01, got
-    got = [r for r in compare.compare(before, rec)[0] if r["server"] == "nginx" and r["figure"] == "cpu_ns"]
+    got = [r for r in compare.compare(before, rec)[0] if r["server"] == "nginx" and
+           r["figure"] == "cpu_ns"]
     assert len(got) == 3 and all(r["pairs"] == 3 and abs(r["ratio"] - 1) < 1e-9 for r in got), got
     for s in rec["experiments"][0]["samples"]:
         s["disturbed"] = True
@@ -943,7 +991,8 @@ def t_the_weighted_sum_is_of_the_curve():
 def t_the_weighted_sum_is_of_a_whole_curve():
     sizes, rec = experiments.Sizes(options("sizes")), record()
     entry = rec["experiments"][0]
-    assert sorted(len(v) for v in sizes.derive(entry).values()) == [1, 1, 2], "nginx's rate, and both costs"
+    assert sorted(len(v) for v in sizes.derive(entry).values()) == [1, 1, 2], \
+           "nginx's rate, and both costs"
     for left in (lambda s: s["point"] == 1, lambda s: s["point"] != 1024):
         part = dict(entry, samples=[s for s in entry["samples"] if left(s)])
         part["summary"] = engine.summarise(part)
@@ -957,7 +1006,8 @@ def t_the_weighted_sum_is_of_a_whole_curve():
 
 
 def t_the_most_that_was_met_is_what_most_repeats_showed():
-    """One that falls short is refused where it may be the client's fault, one that does not never."""
+    """One that falls short is refused where it may be the client's fault, one that does not
+    never."""
     for exp, key, asked in ((experiments.Rates(options("rates")), "rate", 1000.0),
                             (experiments.Web99(options("web99")), "conforming_percent", 100.0)):
         for met, most in ((5, {"x": 1000}), (3, {"x": 1000}), (2, {}), (0, {})):
@@ -1048,7 +1098,8 @@ def t_clients_share_a_load_and_the_cpus():
             for parts in (1, 2, 7, 14):
                 shares = [int(argv[argv.index(word) + 1]) for argv in
                           (load.argv(server, 1, (nr, parts)) for nr in range(parts))]
-                assert sum(shares) == (1000 if load.descriptors == 1000 and word[2:3] == "c" else 64)
+                assert sum(shares) == (1000 if load.descriptors == 1000 and word[2:3] == "c"
+                                       else 64)
                 assert max(shares) - min(shares) <= 1, shares
         for load in (loads.Ours(64, once=True), loads.Ours(64, rate=9.0), loads.Httperf(9),
                      loads.Packets(64, "/"), loads.Wrk(1, "/")):
@@ -1083,7 +1134,8 @@ def t_each_cpu_that_the_server_has_not_asks():
 
     old = loads.run, engine.Meter, engine.tier_requests
     meter = argparse.Namespace(begin=None, core=True, read=lambda _: {
-        "client_share": .5, "client_cpus": 1, "server_share": .95, "server_busiest": .95, "net_bps": None,
+        "client_share": .5, "client_cpus": 1, "server_share": .95, "server_busiest": .95,
+        "net_bps": None,
         "disturbed": False, "cpu_ns": 9.0, "ran_ns": 9.0})
     loads.run, engine.Meter, engine.tier_requests = load_run, lambda *_: meter, lambda _: None
     exp.check = lambda *_: argparse.Namespace(settle=lambda *_: 1000, verify=lambda *_: ({}, 0))
@@ -1091,7 +1143,8 @@ def t_each_cpu_that_the_server_has_not_asks():
         for point in exp.points:
             exp.enter(run, point)
             sample = run.sample(exp, point, server, 0)
-            assert not sample["invalid"] and (sample["limit"] == bottleneck.SERVER) == (point.x < 8), sample
+            assert not sample["invalid"] and \
+                   (sample["limit"] == bottleneck.SERVER) == (point.x < 8), sample
             assert sample["clients"] == len(here.client_cpus) == (8 - point.x or 8), sample
             if point.x < 8:
                 assert sample["per_cpu"] == 1000 / point.x, sample
@@ -1137,7 +1190,8 @@ def t_httperf_is_read_whole():
     assert got["seconds"] == 10.0, "500 connections at 50 a second"
     assert loads.httperf_numbers(HTTPERF.replace("9.984", "10.5"))["seconds"] == 10.5
     sess = "Session rate [sess/s]: min 9 avg 9 max 9 stddev 0 (590/600)\n"
-    assert loads.httperf_numbers(HTTPERF + sess)["seconds"] == 12.0, "600 sessions at 50 a second, some on one connection"
+    assert loads.httperf_numbers(HTTPERF + sess)["seconds"] == 12.0, \
+           "600 sessions at 50 a second, some on one connection"
     short = loads.httperf_numbers(HTTPERF.replace("(2 samples)", "(0 samples)"))
     assert short["rep_min"] == short["rep_avg"] == short["rep_max"] == 499.0, short
     assert loads.Httperf(50).read("httperf: connection failed\n") is None
@@ -1157,14 +1211,19 @@ def t_replies_of_another_length_are_no_figure():
     good = {"requests": 1000, "bytes": 1264000, "errors": 0, "statuses": 0}
     for load in (loads.Wrk(2, "/a"), loads.Httperf(50, 10, "/a")):
         assert engine.other_length(load, 1264, good) is None
-        assert "900 bytes a reply, not 1264" in engine.other_length(load, 1264, dict(good, bytes=900000))
-    for load, reply_len in ((loads.Wrk(2, "/a"), 0), (loads.Httperf(50, sessions=("f", 1, 1, 1)), 1264),
+        assert "900 bytes a reply, not 1264" in engine.other_length(load, 1264,
+                                                                    dict(good, bytes=900000))
+    for load, reply_len in ((loads.Wrk(2, "/a"), 0),
+                            (loads.Httperf(50, sessions=("f", 1, 1, 1)), 1264),
                             (loads.Ours(2), 1264)):
-        assert engine.other_length(load, reply_len, dict(good, bytes=900000)) is None, "of different replies"
+        assert engine.other_length(load, reply_len, dict(good, bytes=900000)) is None, \
+               "of different replies"
     # errors are a column of the sweep, and replies of another length none of its figures
-    empty = HTTPERF.replace("content 1024.0 footer 0.0 (total 1274.0)", "content 700.0 footer 0.0 (total 950.0)"
+    empty = HTTPERF.replace("content 1024.0 footer 0.0 (total 1274.0)",
+                            "content 700.0 footer 0.0 (total 950.0)"
                             ).replace("2xx=4980 3xx=0 4xx=10", "2xx=4990 3xx=0 4xx=0")
-    for report, said in ((HTTPERF.replace("4xx=10", "4xx=0"), None), (empty, "950 bytes a reply, not 1274")):
+    for report, said in ((HTTPERF.replace("4xx=10", "4xx=0"), None),
+                         (empty, "950 bytes a reply, not 1274")):
         got = loads.Httperf(50, 10, "/a").read(report)
         assert got["errors"] == 3 and sample_of("rates", got, 1274)["invalid"] == said, got
 
@@ -1175,7 +1234,8 @@ def t_work_for_replies_that_the_end_cuts_short_is_theirs():
     assert engine.worked_for(loads.Ours(16), 1 << 20, long) is None, "of a list of files"
     assert engine.worked_for(loads.Ours(16), 1 << 20, dict(long, requests=160)) == 160
     assert engine.worked_for(loads.Ours(4000, active=16), 0, dict(long, requests=160)) == 160
-    for load in (loads.Ours(16, rate=9), loads.Ours(16, once=True), loads.Httperf(9, sessions=("f", 1, 1, 1))):
+    for load in (loads.Ours(16, rate=9), loads.Ours(16, once=True),
+                 loads.Httperf(9, sessions=("f", 1, 1, 1))):
         assert engine.worked_for(load, 1 << 20, long) == 2, load.tool
     s = {"cpu_ns": 1000.0}
     engine.Run.figures(s, dict(long, seconds=1.0, errors=0, statuses=0), 16.5)
@@ -1185,7 +1245,8 @@ def t_work_for_replies_that_the_end_cuts_short_is_theirs():
 def sample_of(name, got, reply_len=0, core=None, notes=None):
     """What the engine makes of such a result at the third point of an experiment."""
     exp = experiments.EXPERIMENTS[name](options(name))
-    exp.check = lambda *_: argparse.Namespace(settle=lambda *_: reply_len, verify=lambda *_: ({}, 0))
+    exp.check = lambda *_: argparse.Namespace(settle=lambda *_: reply_len,
+                                              verify=lambda *_: ({}, 0))
     exp.run_load = lambda *_: (got, [])
     run = engine.Run(argparse.Namespace(client_cpus={1}),
                      argparse.Namespace(max_minutes=1, nofile=10000, seconds=1), {})
@@ -1223,7 +1284,8 @@ def sample(point, server, repeat, cpu, **kw):
 def record(factor=1.0, complete=True):
     """A run as the engine writes it, of two servers at three sizes."""
     entry = {"name": "sizes", "title": "throughput against <size>", "about": "see `sizes`",
-             "x": "connections", "x_log": True, "figures": [list(f) for f in experiments.Sizes.figures],
+             "x": "connections", "x_log": True,
+             "figures": [list(f) for f in experiments.Sizes.figures],
              "points": [{"x": x, "label": str(x)} for x in (1, 1024, 1 << 20)],
              "left_out": [], "problems": [], "notes": [], "reference": "nginx", "derived": {},
              "servers": ["toboggan", "nginx"], "samples": []}
@@ -1275,15 +1337,19 @@ def t_a_refused_rate_is_nowhere():
 
 def t_the_page_says_why_it_is_somebodys_limit():
     rec = record()
-    assert report.notes(row_of(rec, 1, "nginx")) == "the server's limit", "of an older version's run"
+    assert report.notes(row_of(rec, 1, "nginx")) == "the server's limit", \
+           "of an older version's run"
     for s in rec["experiments"][0]["samples"]:
         s.update(rate=s["throughput"], limit_why=f"its CPUs were {91 + s['repeat']}% busy")
-        if s["refused"]:        # with the rate itself, as `rates` does: the second repeat's is the median
-            s.update(limit_why=f"two clients with half the load got 1.{4 + s['repeat']} times as much",
+        # with the rate itself, as `rates` does: the second repeat's is the median
+        if s["refused"]:
+            s.update(
+                limit_why=f"two clients with half the load got 1.{4 + s['repeat']} times as much",
                      withheld={"rate": (5, 3, 1, 9)[s["repeat"]]})
     rec["experiments"][0]["summary"] = engine.summarise(rec["experiments"][0])
     row = row_of(rec, 1024, "toboggan")
-    assert report.notes(row).startswith("rate refused: the client's limit (two clients with half the load "
+    assert report.notes(row).startswith(
+        "rate refused: the client's limit (two clients with half the load "
                                         "got 1.5 times as much)"), report.notes(row)
     assert "the server's limit (its CPUs were 9" in report.notes(row_of(rec, 1, "nginx"))
     rows = list(report.csv_rows(rec["experiments"][0]))
@@ -1322,10 +1388,12 @@ def t_how_a_server_was_started_is_kept():
         engine.keep_setup(entry, point, servers.Existing(here, "far", "h:1"))
     assert len(entry["setups"]) == 2, [s["server"] for s in entry["setups"]]
     page = report.page(rec)
-    assert "nginx -e" in page and "198.18.1.1:8080 backlog" in page and "worker_processes 2;" in page
+    assert "nginx -e" in page and "198.18.1.1:8080 backlog" in page and \
+           "worker_processes 2;" in page
     assert "198.18.2.1" not in page and "# nginx, from connections 1 object" in page
     del entry["setups"]
-    assert "how servers were started" not in report.page(rec), "of a run that an older version wrote"
+    assert "how servers were started" not in report.page(rec), \
+           "of a run that an older version wrote"
 
 
 def t_what_the_commands_read_is_kept():
@@ -1334,16 +1402,20 @@ def t_what_the_commands_read_is_kept():
     entry = dict(rec["experiments"][0], lists={})
     rec["experiments"][0] = entry
     with tempfile.TemporaryDirectory() as there:
-        for name, text in (("one.list", "1 /a 5 -\n"), ("sessions", "/<b>\n"), ("many.list", "1 /a 5 -\n" * 1000)):
+        for name, text in (("one.list", "1 /a 5 -\n"), ("sessions", "/<b>\n"),
+                           ("many.list", "1 /a 5 -\n" * 1000)):
             with open(os.path.join(there, name), "w", encoding="ascii") as f:
                 f.write(text)
-        argvs = [["load", "--list", f"{there}/one.list"], ["load", "--list", f"{there}/many.list", "h"],
+        argvs = [["load", "--list", f"{there}/one.list"],
+                 ["load", "--list", f"{there}/many.list", "h"],
                  ["httperf", "--wsesslog", f"5,0.1,{there}/sessions"], ["load", f"{there}/none"]]
         engine.keep_lists(entry, argvs, there)
-        assert [os.path.basename(path) for path in entry["lists"]] == ["one.list", "many.list", "sessions"]
+        assert [os.path.basename(path) for path in entry["lists"]] == ["one.list", "many.list",
+                                                                       "sessions"]
         entry["samples"][0]["command"] = argvs
     page = report.page(rec)
-    for text in (f"# {there}/one.list\n1 /a 5 -\n\n#", f"# {there}/sessions\n/&lt;b&gt;<", "[9,000 bytes in all]"):
+    for text in (f"# {there}/one.list\n1 /a 5 -\n\n#", f"# {there}/sessions\n/&lt;b&gt;<",
+                 "[9,000 bytes in all]"):
         assert text in page, (text, page[-3000:])
     assert len(entry["lists"][f"{there}/many.list"]) <= engine.LIST_MAX + 30
     del entry["lists"]
@@ -1416,7 +1488,8 @@ def t_a_server_looks_the_same_everywhere():
     assert plot.styles(["nginx", "toboggan"])["nginx"] == plot.styles(["x", "nginx"])["nginx"]
     looks = plot.styles(["a", "b", "toboggan"])
     assert len(set(looks.values())) == 3, looks
-    assert len({plot.STYLES[n][0] for n in ("toboggan", "toboggan-user", "nginx", "apache2", "floor")}) == 5
+    assert len({plot.STYLES[n][0] for n in ("toboggan", "toboggan-user", "nginx", "apache2",
+                                            "floor")}) == 5
 
 
 def t_rates_have_the_diagonal():
@@ -1432,7 +1505,8 @@ def t_the_terminal_has_the_table_and_the_reasons():
     row = next(line for line in text.splitlines() if line.startswith("1048576"))
     assert " µs" in row and row.split()[-1].startswith("0.125") or "0.125" in row, row
     plain = terminal.plain(rec)["experiments"]["sizes"]["points"]
-    assert "no_figure" in plain["1024"]["toboggan"] and plain["1"]["nginx"]["cpu_ns"]["n"] == 4, plain
+    assert "no_figure" in plain["1024"]["toboggan"] and plain["1"]["nginx"]["cpu_ns"]["n"] == 4, \
+           plain
 
 
 def t_where_wire_pays_follows_from_the_rates():
@@ -1450,13 +1524,15 @@ def t_capacity_has_no_figure_where_something_else_is_the_limit():
     assert bottleneck.refused(exp.own_limit(full)[0]) is None
     for change, whose in (({"server_share": 0.8}, bottleneck.UNKNOWN),
                           ({"server_share": 0.8, "client_share": 0.99}, bottleneck.CLIENT),
-                          ({"others_share": 0.2}, bottleneck.OTHERS), ({"stolen": 0.2}, bottleneck.OTHERS)):
+                          ({"others_share": 0.2}, bottleneck.OTHERS),
+                          ({"stolen": 0.2}, bottleneck.OTHERS)):
         got = exp.own_limit({**full, **change})
         assert got[0] == whose and bottleneck.refused(whose) and "%" in got[1], (change, got)
 
 
 def t_capacity_s_rows_are_those_that_were_asked_for():
-    exp = capacity.Capacity(options("capacity", "--rows", "304,10", "--requests-per-connection", "3"))
+    exp = capacity.Capacity(options("capacity", "--rows", "304,10", "--requests-per-connection",
+                                    "3"))
     assert [(p.label, p.calls) for p in exp.points] == [("304", 3), ("1 KiB, 10 a connection", 3)]
     refused(lambda: capacity.Capacity(options("capacity", "--rows", "5k")), text="--rows 5k")
     refused(lambda: capacity.Capacity(options("capacity", "--misses", "101")), text="--misses 101")
@@ -1466,12 +1542,16 @@ def t_capacity_s_rows_are_those_that_were_asked_for():
 
 
 def t_numbers_are_rounded_before_their_unit_is_chosen():
-    for value, want in ((999.4, "999"), (999.7, "1k"), (999400, "999k"), (999700, "1M"), (1234567, "1.23M"),
+    for value, want in ((999.4, "999"), (999.7, "1k"), (999400, "999k"), (999700, "1M"),
+                        (1234567, "1.23M"),
                         (-999.7, "-1k"), (0, "0"), (0.01234, "0.0123"), (9.997e8, "1G")):
         assert units.human(value) == want, (value, units.human(value))
-    for value, unit, want in ((3321, "ns a request", "3.32 µs"), (498, "ns", "498 ns"), (1900, "µs", "1.9 ms"),
-                              (130000, "/s", "130k/s"), (999600, "/s", "1M/s"), (87.65e6, "bit/s", "87.6 Mbit/s"),
-                              (12.34, "%", "12.3 %"), (2048, "B", "2 KiB"), (2e9, "ns", "2 s"), (None, "/s", "")):
+    for value, unit, want in ((3321, "ns a request", "3.32 µs"), (498, "ns", "498 ns"),
+                              (1900, "µs", "1.9 ms"),
+                              (130000, "/s", "130k/s"), (999600, "/s", "1M/s"),
+                              (87.65e6, "bit/s", "87.6 Mbit/s"),
+                              (12.34, "%", "12.3 %"), (2048, "B", "2 KiB"), (2e9, "ns", "2 s"),
+                              (None, "/s", "")):
         assert units.human(value, unit) == want, (value, unit, units.human(value, unit))
 
 
@@ -1601,7 +1681,8 @@ def t_compare_says_what_else_differs():
     assert not compare.differences(a, b)
     for run, options_ in ((a, ("--limit", "128")), (b, ("--limit", "64", "--slow", "1,50"))):
         run["experiments"][0].update(
-            name="overload", settings=invoke.build("overload", options("overload", *options_))[0][0].settings)
+            name="overload",
+            settings=invoke.build("overload", options("overload", *options_))[0][0].settings)
     b["machine"].update(date="2027", governor="performance", sysctls={"a.b": "2", "c.d": "3"})
     b.update(quick=True, seconds=9, repeats=1, topology=dict(a["topology"], client_cpus=[1, 2]))
     assert compare.differences(a, b) == [
@@ -1611,7 +1692,8 @@ def t_compare_says_what_else_differs():
         "overload limit: 128 in A, 64 in B", "overload slow: default in A, [1, 50] in B"], \
         compare.differences(a, b)
     del a["experiments"][0]["settings"]
-    assert not [d for d in compare.differences(a, b) if "overload" in d], "of an older version's run"
+    assert not [d for d in compare.differences(a, b) if "overload" in d], \
+           "of an older version's run"
 
 
 def t_what_was_asked_is_kept():
@@ -1622,7 +1704,8 @@ def t_what_was_asked_is_kept():
                 f.write(text)
             seen.append(invoke.build("sessions", options("sessions", file))[0][0].settings)
     assert [a["file"].startswith("x, CRC-32 ") for a in seen] == [True] * 2 and \
-        seen[0]["file"] != seen[1]["file"] and seen[0]["think"] == 0.1 and "out" not in seen[0], seen
+        seen[0]["file"] != seen[1]["file"] and seen[0]["think"] == 0.1 and "out" not in seen[0], \
+           seen
     with contextlib.redirect_stderr(io.StringIO()):
         exps = invoke.build("all", options("all", "--quick"))[0]
     assert {e.name: e.settings for e in exps}["rates"] == {
@@ -1662,19 +1745,22 @@ def t_figures_that_are_rates_are_refused_with_the_rate():
                         ("rates", {"kept_up": False, "resp_ms": 1.0}),
                         ("web99", {"conforming_percent": 50.0}),
                         ("overload", {"late": 0, "slow_bps": 1.0}), ("held", {"late": 0}),
-                        ("sessions", {"sess_total": 10, "late_s": 9.0, "resp_ms": 1.0, "sess_rate": 1.0})):
+                        ("sessions",
+                         {"sess_total": 10, "late_s": 9.0, "resp_ms": 1.0, "sess_rate": 1.0})):
         exp = experiments.EXPERIMENTS[name](options(name))
         exp.halves[5, "x"] = 1.0
         s = engine.Sample(point=5, server="x", invalid=None, throughput=None, rate=7.0, bps=7.0,
                           net_bps=None, seconds=5.0, kinds={}, server_share=0.5, client_share=1.0,
                           client_cpus=1.0, server_busiest=0.5, clients=1,
-                          mean_us=1, p50_us=1, p90_us=1, p99_us=2, max_us=3, cpu_ns=4.0, error_percent=0.0,
+                          mean_us=1, p50_us=1, p90_us=1, p99_us=2, max_us=3, cpu_ns=4.0,
+                          error_percent=0.0,
                           **given)
         run.judge(s, exp, loads.Ours(2), argparse.Namespace(name="x"), 1)
         assert s["limit"] == bottleneck.CLIENT and s["refused"] and s["throughput"] is None, s
         shown = {f[0] for f in exp.figures if s.get(f[0]) is not None}
         assert shown <= {"cpu_ns", "error_percent"}, (name, shown)
-        assert not [s[key] for key in s if re.fullmatch("(p[0-9]+|max|mean)_us", key) and s[key] is not None], s
+        assert not [s[key] for key in s if re.fullmatch("(p[0-9]+|max|mean)_us", key) and
+                    s[key] is not None], s
         assert s["withheld"].keys() >= set(exp.withheld) and exp.line({**s, **s["withheld"]})
 
 
@@ -1724,7 +1810,8 @@ def t_a_missing_tool_is_said_before_anything_is_made():
 
 def t_a_server_that_is_not_installed_is_left_out_and_said():
     old = invoke.KINDS
-    invoke.KINDS = {name: argparse.Namespace(installed=lambda name=name: name != "b") for name in "abc"}
+    invoke.KINDS = {name: argparse.Namespace(installed=lambda name=name: name != "b")
+                    for name in "abc"}
     try:
         got = invoke.choose_servers(argparse.Namespace(remote={}, servers=None))
     finally:
@@ -1734,7 +1821,8 @@ def t_a_server_that_is_not_installed_is_left_out_and_said():
 
 def exit_code(name, *words):
     """Of a run that measures nothing and comes to its end."""
-    old = {key: getattr(invoke, key) for key in ("measure", "make_lab", "choose_servers", "make_record")}
+    old = {key: getattr(invoke, key) for key in ("measure", "make_lab", "choose_servers",
+                                                 "make_record")}
     check_machine = invoke.laboratory.check_machine
     invoke.laboratory.check_machine = lambda _: None
     invoke.measure = lambda *_: None
@@ -1791,7 +1879,8 @@ def t_objects_without_room_are_left_out_and_said():
         exp = experiments.Objects(options("objects", "--objects", "10,20"))
         huge = experiments.Point(1 << 50, "huge")
         memory = exp.server_options(Run, huge)["memory"]
-        assert int(memory[:-1]) < (1 << 50) * 8192 >> 20 and "half of this machine's" in exp.notes[0]
+        assert int(memory[:-1]) < (1 << 50) * 8192 >> 20 and \
+               "half of this machine's" in exp.notes[0]
         exp.points[1].files = Full([])
         exp.sites(Run)
         assert [p.x for p in exp.points] == [10] and "20 objects are left out" in exp.notes[-1]
@@ -1851,7 +1940,8 @@ def t_the_last_point_of_cpus_says_what_it_cannot_tell():
 
 
 def t_each_point_of_cpus_has_its_cpus():
-    """Also where a server is the one of the last repeat, since it was left out at the points between."""
+    """Also where a server is the one of the last repeat, since it was left out at the points
+    between."""
     args = options("cpus", "--repeats", "4")
     args.cpu_list, args.out, args.servers, seen = [3, 5, 6], None, ["a", "b"], []
     exp = experiments.Cpus(args)
@@ -1884,12 +1974,14 @@ def t_each_point_of_cpus_has_its_cpus():
 def t_a_run_that_ends_early_says_what_it_never_began():
     args = options("all", "--repeats", "1")
     args.servers = ["a", "b"]
-    exps = [experiments.EXPERIMENTS[name](options(name)) for name in ("keepalive", "sizes", "caches")]
+    exps = [experiments.EXPERIMENTS[name](options(name))
+            for name in ("keepalive", "sizes", "caches")]
     here = argparse.Namespace(dir="/", remote=False)
     rec = record(complete=False)
     rec["experiments"] = []
     run = engine.Run(here, args, rec)
-    server = argparse.Namespace(setup=lambda: {"commands": []}, start=lambda: None, stop=lambda: None)
+    server = argparse.Namespace(setup=lambda: {"commands": []}, start=lambda: None,
+                                stop=lambda: None)
     taken = []
 
     def one(exp, point, name, repeat):
@@ -1939,7 +2031,8 @@ def t_servers_of_which_none_can_are_refused():
 
     Run.opts.servers = ["lighttpd", "apache2"]
     with tempfile.TemporaryDirectory() as there:
-        for left, out in (([], "a/b"), (["own"], "own")):      # what was there stays, also if it is empty
+        # what was there stays, also if it is empty
+        for left, out in (([], "a/b"), (["own"], "own")):
             Run.opts.out = os.path.join(there, out)
             if left:
                 os.mkdir(Run.opts.out)
@@ -1957,7 +2050,8 @@ def t_a_run_that_is_not_let_in_touches_no_folder():
     with tempfile.TemporaryDirectory() as there:
         os.mkdir(os.path.join(there, "theirs"))     # of the one that was let in, empty so far
         for name in ("theirs", "new"):
-            run = argparse.Namespace(lab=locked(), opts=argparse.Namespace(out=os.path.join(there, name)))
+            run = argparse.Namespace(lab=locked(),
+                                     opts=argparse.Namespace(out=os.path.join(there, name)))
             refused(invoke.measure, run, [], {"experiments": []}, text="another benchmark")
             assert os.listdir(there) == ["theirs"]
 
@@ -1979,7 +2073,8 @@ def t_servers_on_different_hosts_have_their_own_command_and_network():
     rec["topology"] = dict(place, link_bps={"a": 1e9, "b": None})
     page = report.page(rec)
     for fact in ("processor", "kernel", "sysctls"):
-        assert f"<dt>client&#x27;s {fact}</dt>" in page and f"<dt>{fact}</dt>" in report.page(record())
+        assert f"<dt>client&#x27;s {fact}</dt>" in page and \
+               f"<dt>{fact}</dt>" in report.page(record())
     assert "b cat /none" in page and "link a 1 Gbit/s, b of unknown rate" in page, page[-3000:]
     with contextlib.redirect_stderr(io.StringIO()) as err:
         assert invoke.make_lab(options(*two, "--stat", "a=x")).stat(b) is None
@@ -2007,7 +2102,8 @@ def t_a_host_is_looked_up():
 def t_a_rate_is_believed_of_a_device_only():
     old = remote.NET
     with tempfile.TemporaryDirectory() as remote.NET:
-        for name, parts in (("eth0", ("device", "speed")), ("vif", ("speed",)), ("down", ("device",))):
+        for name, parts in (("eth0", ("device", "speed")), ("vif", ("speed",)),
+                            ("down", ("device",))):
             os.mkdir(os.path.join(remote.NET, name))
             for part in parts:
                 with open(os.path.join(remote.NET, name, part), "w", encoding="ascii") as f:

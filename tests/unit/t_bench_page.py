@@ -41,7 +41,8 @@ PROBE = """<script>addEventListener("load", () => {
     outside: performance.getEntriesByType("resource").map(e => e.name),
     heading: box(document.querySelector("h1")), rows: document.querySelectorAll("tr").length,
     wide: [...document.querySelectorAll(".wide")].map(box),
-    broken: [...document.querySelectorAll("th")].flatMap(th => [...th.firstChild.data.matchAll(/\\S+/g)]
+    broken: [...document.querySelectorAll("th")].flatMap(th => [
+      ...th.firstChild.data.matchAll(/\\S+/g)]
       .filter(m => { const r = document.createRange(); r.setStart(th.firstChild, m.index);
         r.setEnd(th.firstChild, m.index + m[0].length); return r.getClientRects().length > 1; })
       .map(m => m[0])),

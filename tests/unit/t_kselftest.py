@@ -72,7 +72,8 @@ def fake_install(folder):
 
 def verdicts(text):
     """What a machine takes from the output: ok, not ok, SKIP, TIMEOUT, by program."""
-    return re.findall(r"^(ok|not ok) (\d+) selftests: (\S+): (\S+)(?: # (SKIP|TIMEOUT))?", text, re.M)
+    return re.findall(r"^(ok|not ok) (\d+) selftests: (\S+): (\S+)(?: # (SKIP|TIMEOUT))?", text,
+                      re.M)
 
 
 WANTED = [("ok", "1", "fake", "good", ""), ("not ok", "2", "fake", "bad", ""),
@@ -99,7 +100,8 @@ def t_the_options_of_run_kselftest():
         assert one.returncode == 0 and verdicts(one.stdout) == WANTED[:1], one.stdout
         names = [v[3] for v in verdicts(run(program, "-c", "fake", "-S", "fake:slow").stdout)]
         assert "slow" not in names and "good" in names, names
-        for words, says in ((("-c", "gone"), "No such collection"), (("-t", "fake:x"), "No such test")):
+        for words, says in ((("-c", "gone"), "No such collection"),
+                            (("-t", "fake:x"), "No such test")):
             res = run(program, *words)
             assert res.returncode == 1 and says in res.stdout, res.stdout
         res = run(program, "-s", "-t", "fake:loud")
@@ -164,7 +166,8 @@ def t_suites_copied_into_a_kernel_build_and_run():
                               '--exclude=./kselftest . | tar -x -m -C "$2"', "sh", ktap.BUILD,
                   f"{selftests}/toboggan/build")
         assert not res.returncode, res.stdout
-        for targets, where in (("toboggan/tests/bpf", None), ("toboggan/tests/bpf", f"{d}/objects")):
+        for targets, where in (("toboggan/tests/bpf", None),
+                               ("toboggan/tests/bpf", f"{d}/objects")):
             more = [f"O={where}"] if where else []
             res = run("make", "-C", selftests, f"TARGETS={targets}", *more, "all")
             assert not res.returncode, res.stdout
@@ -174,7 +177,8 @@ def t_suites_copied_into_a_kernel_build_and_run():
                   f"KSFT_INSTALL_PATH={d}/inst", "install")
         with open(f"{d}/inst/kselftest-list.txt", encoding="ascii") as f:
             listed = f.read().split()
-        assert "toboggan/tests/bpf:core" in listed and "toboggan/tests/net:t_wire.py" in listed, res.stdout
+        assert "toboggan/tests/bpf:core" in listed and "toboggan/tests/net:t_wire.py" in listed, \
+               res.stdout
         if os.geteuid():
             raise ktap.Skip("to run them needs root")
         res = run(f"{d}/inst/run_kselftest.sh", "-t", "toboggan/tests/bpf:core",

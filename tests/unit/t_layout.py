@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""tools/lint-layout: what is too long or includes a room above is named, and its list only gets shorter."""
+"""tools/lint-layout: what is too long or includes a room above is named, and its list only gets
+shorter."""
 import os
 import re
 import subprocess
@@ -10,24 +11,29 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import ktap
 
-CLEAN = {"userd/os/a.c": '#include "os/b.h"\n', "userd/serve/a.c": '#include "os/b.h"\n#include <x/y.h>\n',
-         "userd/main/a.c": '#include "serve/b.h"\n', "bpf/a.c": '#include "main/b.h"\n', "x.py": "pass\n" * 700,
+CLEAN = {"userd/os/a.c": '#include "os/b.h"\n',
+         "userd/serve/a.c": '#include "os/b.h"\n#include <x/y.h>\n',
+         "userd/main/a.c": '#include "serve/b.h"\n', "bpf/a.c": '#include "main/b.h"\n',
+         "x.py": "pass\n" * 700,
          "table.rst": "x\n" * 900}
 LONG = {"x.py": "pass\n" * 701}
 UP = {"userd/os/a.c": '#include "main/b.h"\n'}
 
 
-def lint(files: dict[str, str], exceptions: list[str], entries: int, only: list[str]) -> tuple[int, list[str]]:
+def lint(files: dict[str, str], exceptions: list[str], entries: int,
+         only: list[str]) -> tuple[int, list[str]]:
     """(exit status, lines) for a tree of these files."""
     with tempfile.TemporaryDirectory(prefix="tbg-") as top:
         with open(os.path.join(ktap.ROOT, "tools/lint-layout"), encoding="utf-8") as f:
             program = re.sub(r"^ENTRIES = \d+", f"ENTRIES = {entries}", f.read(), flags=re.M)
-        tree = {**files, "tools/lint-layout": program, "tools/lint-exceptions": "# why\n" + "".join(x + "\n" for x in exceptions)}
+        tree = {**files, "tools/lint-layout": program,
+                "tools/lint-exceptions": "# why\n" + "".join(x + "\n" for x in exceptions)}
         for name, text in tree.items():
             os.makedirs(os.path.dirname(os.path.join(top, name)), exist_ok=True)
             with open(os.path.join(top, name), "w", encoding="utf-8") as f:
                 f.write(text)
-        r = subprocess.run([sys.executable, os.path.join(top, "tools/lint-layout"), *only], capture_output=True, text=True,
+        r = subprocess.run([sys.executable, os.path.join(top, "tools/lint-layout"), *only],
+                           capture_output=True, text=True,
                            check=False)
     return r.returncode, r.stderr.splitlines()
 
@@ -57,7 +63,8 @@ def t_what_is_listed_is_let_be():
 
 def t_an_entry_that_is_no_exception_any_more_must_go():
     for only in (names(CLEAN), ["userd/main/a.c"]):
-        status, lines = lint({**CLEAN, **UP}, ["long x.py", "include userd/os/a.c main/b.h"], 2, only)
+        status, lines = lint({**CLEAN, **UP}, ["long x.py", "include userd/os/a.c main/b.h"], 2,
+                             only)
         assert status == 1 and len(lines) == 1 and '"long x.py"' in lines[0], lines
     status, lines = lint(CLEAN, ["long gone.py"], 1, names(CLEAN))
     assert status == 1 and '"long gone.py"' in lines[0], lines

@@ -206,7 +206,8 @@ def t_programs_see_nothing_of_each_other():
             "mkdir /sys/fs/bpf/x; ")
     sees = ("[ ! -e /sys/class/net/x0 ] && ! ip link show x0 2>/dev/null && "
             "[ $(hostname) != other ] && ! pidof sleep && "
-            "for d in /tmp /run /dev/shm /var/tmp /sys/fs/bpf; do [ ! -e $d/x ] || exit 9; done && ")
+            "for d in /tmp /run /dev/shm /var/tmp /sys/fs/bpf; do "
+            "[ ! -e $d/x ] || exit 9; done && ")
     code, _, res = run(
         {"t_a.sh": sets + f"[ -e /sys/class/net/x0 ] || exit 9; echo x >{meet[0]}; "
                           f"read y <{meet[1]}; " + ROWS,
@@ -306,7 +307,8 @@ def t_a_search_for_leaks_that_met_a_thread_is_none():
 
 
 def t_what_a_sanitizer_has_built_is_run_alone_as_that():
-    _, out, _ = run({"t_a.sh": "echo 1..1; echo not ok 1 t_x"}, "unit", env={"TBG_SANITIZER": "asan"})
+    _, out, _ = run({"t_a.sh": "echo 1..1; echo not ok 1 t_x"}, "unit",
+                    env={"TBG_SANITIZER": "asan"})
     assert "alone: make check-asan TEST=unit/t_a.sh:t_x\n" in out, out
 
 
@@ -384,7 +386,9 @@ def t_ci_accepts_listed_skips_only():
 
 def t_a_tier_that_could_be_on_is_no_reason_to_skip():
     def off(state, lacks, why):
-        write("toboggan", f"#!/bin/sh\necho '{json.dumps({'tiers': {'sock': {'state': state, 'lacks': lacks}}})}'\n")
+        write(
+            "toboggan", f"#!/bin/sh\necho "
+                        f"'{json.dumps({'tiers': {'sock': {'state': state, 'lacks': lacks}}})}'\n")
         return daemon.why_off("sock", why)
     was, daemon.TOOL = daemon.TOOL, os.path.join(SCRATCH, "toboggan")
     try:

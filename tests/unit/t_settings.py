@@ -17,7 +17,9 @@ import ktap
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 PROGRAM = os.path.join(ktap.BUILD, "tests/unit/test_settings")
-BEGIN, END = ".. The table of settings begins (tests/unit/t_settings.py --write)", ".. The table of settings ends"
+BEGIN, END = ".. The table of settings begins (tests/unit/t_settings.py --write)", ".. The table " \
+                                                                                   "of settings " \
+                                                                                   "ends"
 SCOPES = {1: "top", 2: "host", 4: "location", 8: "type", 16: "upstream"}
 LINE, LATER, DAEMON = 1, 8, 16
 IN_TOP = 1               # of SCOPES: all that most settings of the daemon may stand in
@@ -25,7 +27,8 @@ IN_TOP = 1               # of SCOPES: all that most settings of the daemon may s
 
 def rows() -> list[dict]:
     with tempfile.NamedTemporaryFile(prefix="tbg-") as f:
-        subprocess.run([PROGRAM], env={**os.environ, "TBG_ROWS": f.name}, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([PROGRAM], env={**os.environ, "TBG_ROWS": f.name}, check=True,
+                       stdout=subprocess.DEVNULL)
         lines = f.read().decode().splitlines()
     names = ("name", "scopes", "flags", "accepts", "default")
     ret = [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
@@ -42,7 +45,8 @@ def table(head: list[str], widths: list[int], body: list[list[str]]) -> str:
     rule = "+" + "+".join("-" * (w + 2) for w in widths) + "+\n"
     ret = rule
     for nr, cells in enumerate([head, *body]):
-        wrapped = [textwrap.wrap(plain(c), w, break_long_words=False, break_on_hyphens=False) or [""]
+        wrapped = [textwrap.wrap(plain(c), w, break_long_words=False, break_on_hyphens=False) or
+                   [""]
                    for c, w in zip(cells, widths, strict=True)]
         for i in range(max(map(len, wrapped))):
             line = [x[i] if i < len(x) else "" for x in wrapped]
@@ -58,7 +62,8 @@ def of_a_site(row: dict) -> bool:
 
 def of_options() -> str:
     return table(["Option", "Value", "Default", "Reload"], [23, 26, 27, 6],
-                 [["--" + r["name"], r["accepts"], r["default"], "no" if r["flags"] & LATER else "yes"]
+                 [["--" + r["name"], r["accepts"], r["default"], "no" if r["flags"] & LATER
+                   else "yes"]
                   for r in rows() if r["flags"] & LINE])
 
 
@@ -86,7 +91,8 @@ def with_table(text: str, made: str) -> str:
 def t_man_pages_have_the_table():
     for name, make in PAGES:
         path, text = page(name)
-        assert text == with_table(text, make()), f"{path}: not the table of userd/config/table.c; run {__file__} --write"
+        assert text == with_table(text, make()), \
+               f"{path}: not the table of userd/config/table.c; run {__file__} --write"
 
 
 def t_every_setting_is_explained():
@@ -94,7 +100,8 @@ def t_every_setting_is_explained():
     _, sites = page("toboggan.conf.5.rst")
     for r in rows():
         if r["flags"] & LINE:
-            assert re.search(rf"^--.*\b{r['name']}\b", re.sub(r"(?<=TIME), --|(?<=SIZE), --", ", --", options), re.M) or \
+            assert re.search(rf"^--.*\b{r['name']}\b",
+                             re.sub(r"(?<=TIME), --|(?<=SIZE), --", ", --", options), re.M) or \
                 re.search(rf"^--.* --{r['name']} ", options, re.M), f"--{r['name']}"
         if of_a_site(r):
             assert re.search(rf"^\*\*.*\b{r['name']} =", sites, re.M), r["name"]

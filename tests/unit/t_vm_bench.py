@@ -68,7 +68,8 @@ def t_another_kernel_package_may_cost_a_little_more_or_less():
 
 
 def t_what_other_compilers_have_built_is_shown_but_not_judged():
-    for other in ("linux-image-6.1.0-1-amd64 6.1.1-1, cc 1 clang 2", "linux-image-6.1.0-1-amd64 6.1.1-1"):
+    for other in ("linux-image-6.1.0-1-amd64 6.1.1-1, cc 1 clang 2",
+                  "linux-image-6.1.0-1-amd64 6.1.1-1"):
         ok, words = judged([x * 1.5 for x in STEADY], package=other)
         assert ok is None and other in words and "1,500 instructions" in words, words
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -89,7 +90,8 @@ def t_budgets_survive_being_written_and_read():
             f.write("# head\nwire-1k 10 p 1\n")
         budget = bench.read_budget(folder)
         assert budget == {("6.1", "wire-1k"): (10, "p 1")}, budget
-        boots = {"6.1": (PACKAGE, {"wire-1k": STEADY, "user-1k": [1, 900] * 9, "nginx-1k": STEADY}, [], {}),
+        boots = {"6.1": (PACKAGE, {"wire-1k": STEADY, "user-1k": [1, 900] * 9, "nginx-1k": STEADY},
+                         [], {}),
                  "6.12": (PACKAGE, {"wire-1k": STEADY}, ["kernel log: BUG"], {}),
                  "newest": (PACKAGE, {"wire-1k": STEADY}, [], {})}
         budget = bench.updated(budget, boots)
@@ -142,11 +144,13 @@ def t_rows_may_be_chosen_and_no_other_is_missed():
         guest(folder, whole)
         rows, problems, absent = bench.results(fakeboot.asked(folder), folder, None, ["wire-1k"])
         assert not problems
-        assert "user-1k: no figure" in bench.results(fakeboot.asked(folder), folder, None, ["wire-1k", "user-1k"])[1]
+        assert "user-1k: no figure" in bench.results(fakeboot.asked(folder), folder, None,
+                                                     ["wire-1k", "user-1k"])[1]
     for wanted, code in ((["wire-1k"], 0), (["wire-1k", "user-1k"], 1)):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             assert bench.report({"6.1": (PACKAGE, rows, problems, absent)},
-                                {("6.1", "wire-1k"): (1000, PACKAGE)}, wanted) == code, out.getvalue()
+                                {("6.1", "wire-1k"): (1000, PACKAGE)}, wanted) == code, \
+                   out.getvalue()
         assert f"  1..{len(wanted)}\n" in out.getvalue()
     before = sys.argv
     try:
@@ -154,7 +158,8 @@ def t_rows_may_be_chosen_and_no_other_is_missed():
         assert bench.options().rows == ["wire-1k", "user-1k"]
         with tempfile.TemporaryDirectory() as folder:
             conf = bench.guest_conf(fakeboot.asked(folder), bench.options())
-        assert conf[-3:] == [("arg", os.path.join(REPO, "vm/bench_guest.py")), ("arg", "wire-1k"), ("arg", "user-1k")]
+        assert conf[-3:] == [("arg", os.path.join(REPO, "vm/bench_guest.py")), ("arg", "wire-1k"),
+                             ("arg", "user-1k")]
         sys.argv = ["vm/bench", "--rows", "wire-1k,wired"]
         with contextlib.redirect_stderr(io.StringIO()) as err:
             bench.options()
@@ -186,7 +191,8 @@ def t_each_kernel_has_its_budget():
     """But for rows that scatter there."""
     budget = bench.read_budget()
     for kernel in bench.fetch.default_names():
-        missing = [row for row in bench.ROWS if row not in bench.REFERENCES and (kernel, row) not in budget]
+        missing = [row for row in bench.ROWS if row not in bench.REFERENCES and
+                   (kernel, row) not in budget]
         assert all((kernel, row) in bench.SCATTER for row in missing), (kernel, missing)
 
 
@@ -203,29 +209,35 @@ def t_the_machine_is_that_of_vm_run():
 
 
 def t_cached_against_fall_through_is_one_table():
-    counted = {"rows": {"wire-1k": STEADY, "fall-through": [x * 2 for x in STEADY], "nginx-1k": STEADY,
+    counted = {"rows": {"wire-1k": STEADY, "fall-through": [x * 2 for x in STEADY],
+                        "nginx-1k": STEADY,
                         "floor": [900] * 8},
                "counts": {"wire-1k": {"hits": {"wire": 2550}, "passes": {}},
-                          "fall-through": {"hits": {"user": 2550}, "passes": {"escaped": 2550, "split": 3}}},
+                          "fall-through": {"hits": {"user": 2550},
+                                           "passes": {"escaped": 2550, "split": 3}}},
                "problems": {}}
     rows = ["wire-1k", "fall-through", "nginx-1k", "user-1k"]
     got = bench.table.lines(rows, bench.with_counts(counted), {"wire-1k": 800}, "last commit")
     assert [line.split()[0] for line in got] == ["row", *rows], got
-    assert got[1].split() == ["wire-1k", "1,000", "100", "800", "+25.00%", "2,550", "wire", "-"], got
+    assert got[1].split() == ["wire-1k", "1,000", "100", "800", "+25.00%", "2,550", "wire", "-"], \
+           got
     assert got[2].endswith("2,550 user  2,550 escaped, 3 split"), got
     assert got[4].split() == ["user-1k", "-", "-", "-", "-", "-", "-"], got
-    other = {**counted, "rows": {"wire-1k": [500] * 8}, "counts": {"wire-1k": {"hits": {}, "passes": {"full": 9}}}}
+    other = {**counted, "rows": {"wire-1k": [500] * 8},
+             "counts": {"wire-1k": {"hits": {}, "passes": {"full": 9}}}}
     got = bench.table.lines(rows, bench.with_counts(counted), bench.with_counts(other), "abc")
     assert "passes, abc" in got[0] and got[1].endswith("9 full") and "+100.00%" in got[1], got
 
 
 def t_beside_another_revision_no_budget_is_judged():
     assert bench.verdict("6.1", PACKAGE, "wire-1k", STEADY, None)[0]
-    assert not bench.verdict("6.1", PACKAGE, "wire-1k", [900, 1000, 1100, 1000] * 3, None)[0], "scatters"
+    assert not bench.verdict("6.1", PACKAGE, "wire-1k", [900, 1000, 1100, 1000] * 3, None)[0], \
+           "scatters"
 
 
 def t_another_revision_is_counted_in_the_same_boot():
-    opts = argparse.Namespace(build="/b", rows=["wire-1k"], against=("abc", "/b/guest/against/abc/build"))
+    opts = argparse.Namespace(build="/b", rows=["wire-1k"],
+                              against=("abc", "/b/guest/against/abc/build"))
     with tempfile.TemporaryDirectory() as folder:
         conf = bench.guest_conf(fakeboot.asked(folder), opts)
     words = [value for key, value in conf if key == "arg"]

@@ -173,7 +173,8 @@ def t_only_what_says_nothing_of_the_tests_is_stillborn():
     assert not judged(verdict="ready 4.2\n").stillborn
     assert not judged(console="[    9.1] Oops: 0002 [#1] SMP\n").stillborn
     assert not judged(console=STEP.replace("exc_debug_kernel", "tcp_recvmsg")).stillborn
-    assert not judged(console=STEP, code=1, ktap_text=KTAP.replace("0 failed", "1 failed")).stillborn
+    assert not judged(console=STEP, code=1,
+                      ktap_text=KTAP.replace("0 failed", "1 failed")).stillborn
     for sent in ({"verdict": ""}, {"verdict": "ready 4.2\n", "console": INT3},
                  {"console": STEP}, {"dmesg": STEP}):
         assert judged(**sent).stillborn and judged(**sent).faults
@@ -225,7 +226,8 @@ def t_splats_fail():
 
 def t_expected_reports_are_left_out_whole():
     report = ("4,1,10,-;------------[ cut here ]------------\n"
-              "4,2,10,-;WARNING: CPU: 0 PID: 53 at net/ipv4/af_inet.c:%d inet_sock_destruct+0x1/0x2\n"
+              "4,2,10,-;WARNING: CPU: 0 PID: 53 at net/ipv4/af_inet.c:%d "
+              "inet_sock_destruct+0x1/0x2\n"
               "4,3,10,-;RIP: 0010:inet_sock_destruct+0x1/0x2\n4,4,10,-;Call Trace:\n"
               "4,5,10,-;---[ end trace 0000000000000000 ]---\n")
     assert not faults(dmesg=DMESG + report % 154)
@@ -261,7 +263,8 @@ def t_fix_levels():
 
 
 def guest_conf(test_timeout=None, config=fakeboot.CONFIG, **other):
-    opts = argparse.Namespace(**{"build": "/b", "test_jobs": 0, "env": [], "shell": None, "accel": "tcg",
+    opts = argparse.Namespace(**{"build": "/b", "test_jobs": 0, "env": [], "shell": None,
+                                 "accel": "tcg",
                                  "suites": ["net"], "exec": None, "kernel": None, "retry": True,
                                  "test_timeout": test_timeout, **other})
     with tempfile.TemporaryDirectory() as folder:
@@ -271,7 +274,8 @@ def guest_conf(test_timeout=None, config=fakeboot.CONFIG, **other):
 def t_a_guest_accepts_listed_skips_only():
     """Whatever the host is."""
     assert ("env", "CI=true") in guest_conf()
-    assert ("env", "CI=true") not in guest_conf(kernel="bzImage"), "which nobody has listed skips of"
+    assert ("env", "CI=true") not in guest_conf(kernel="bzImage"), \
+           "which nobody has listed skips of"
     assert ("arg", "--retry") in guest_conf() and ("arg", "--retry") not in guest_conf(retry=False)
 
 
@@ -287,7 +291,8 @@ def t_a_kernel_that_checks_itself_has_more_time():
     """Daemons were given up while KASAN's verifier was at their programs."""
     checked = guest_conf(config=fakeboot.CONFIG + "CONFIG_KASAN=y\n")
     assert ("env", "TBG_SLOW=40") in checked and ("arg", "40") in checked, checked
-    assert not any("TBG_SLOW" in value for _, value in guest_conf()) and ("arg", "10") in guest_conf()
+    assert not any("TBG_SLOW" in value for _, value in guest_conf()) and \
+           ("arg", "10") in guest_conf()
 
 
 def t_requirements_are_well_formed():
@@ -300,7 +305,8 @@ def t_requirements_are_well_formed():
         assert req["need"] in ("must", "faster", "later"), req
         kind, _, what = req["probe"].partition(":")
         assert req["probe"] == "-" or what and kind in (
-            "file", "mount", "sysctl", "syscall", "map", "prog", "helper", "reads", "kfunc", "struct",
+            "file", "mount", "sysctl", "syscall", "map", "prog", "helper", "reads", "kfunc",
+            "struct",
             "attach", "io_uring", "cap", "trial"), req
         assert req["probe"] != "-" or req["fixed"] != "-", req
 

@@ -50,7 +50,8 @@ def t_an_image_says_which_kernel_it_is():
             ("amd64", fakeboot.RELEASE, fakeboot.VERSION)
         image = bytearray(4096)
         image[0x38:0x3c] = b"ARM\x64"
-        image += b"\0Linux version 6.12.1-arm64 (a@b) (gcc (Debian 14) 14, ld) #1 SMP Debian 6.12.1-1 (x)\n\0"
+        image += b"\0Linux version 6.12.1-arm64 (a@b) (gcc (Debian 14) 14, ld) #1 SMP Debian " \
+                 b"6.12.1-1 (x)\n\0"
         assert kernel.identity(write(f"{d}/Image", bytes(image))) == \
             ("arm64", "6.12.1-arm64", "#1 SMP Debian 6.12.1-1 (x)")
 
@@ -60,7 +61,8 @@ def t_what_qemu_cannot_boot_is_refused_by_name_with_what_to_give():
         refused((f"{d}/none", "No such file", "give --kernel"), kernel.identity, f"{d}/none")
         for data, says in ((gzip.compress(b"x"), "gzip"), (lzma.compress(b"x"), "xz"),
                            (b"\x28\xb5\x2f\xfd123", "zstd"), (b"BZh91", "bzip2"),
-                           (b"MZ\0\0zimg" + bytes(64), "EFI_ZBOOT"), (b"\x7fELF" + bytes(600), "vmlinux"),
+                           (b"MZ\0\0zimg" + bytes(64), "EFI_ZBOOT"),
+                           (b"\x7fELF" + bytes(600), "vmlinux"),
                            (b"", "empty"), (b"text", "no kernel image")):
             refused((f"{d}/x", says, "give "), kernel.identity, write(f"{d}/x", data))
 
@@ -69,8 +71,10 @@ def t_a_package_and_its_image_belong_together():
     rt = fakeboot.VERSION.replace("PREEMPT_DYNAMIC", "PREEMPT_RT")
     for change, says in (
             ({}, None),
-            ({"package": "linux-image-6.1.0-56-rt-amd64 6.1.192-2"}, "linux-image-6.1.0-56-rt-amd64 was asked for"),
-            ({"package": "linux-image-6.1.0-56-cloud-amd64 6.1.192-2"}, "-cloud-amd64 was asked for"),
+            ({"package": "linux-image-6.1.0-56-rt-amd64 6.1.192-2"},
+             "linux-image-6.1.0-56-rt-amd64 was asked for"),
+            ({"package": "linux-image-6.1.0-56-cloud-amd64 6.1.192-2"},
+             "-cloud-amd64 was asked for"),
             ({"package": "linux-image-6.1.0-56-amd64 6.1.193-1"}, "not 6.1.193-1"),
             ({"version": rt}, "the image is `#1 SMP PREEMPT_RT"),
             ({"config": fakeboot.CONFIG.replace("6.1.192", "6.12.3")}, "of Linux 6.12.3"),
@@ -262,7 +266,8 @@ def t_a_kernel_without_btf_is_refused_before_it_boots():
 
 def t_usage_is_no_verdict_on_a_kernel():
     with tempfile.TemporaryDirectory() as d:
-        for words in (("--kernel", "x", "--kernels", "6.1"), ("--modules", "x"), ("--exec", "a", "b"),
+        for words in (("--kernel", "x", "--kernels", "6.1"), ("--modules", "x"),
+                      ("--exec", "a", "b"),
                       ("--nonsense",)):
             assert vm_run(d, *words)[0] == 2, words
             assert vm_run(d, "--bisect", *words)[0] == 128, words
@@ -290,7 +295,8 @@ def t_a_download_is_whole_or_not_there():
 def t_the_index_is_read_once_until_it_is_asked_again():
     with tempfile.TemporaryDirectory() as build:
         apt, reads = fetch.Apt(build), []
-        apt.read_index = lambda suites: reads.append(suites) or {"p": [{"Version": str(len(reads))}]}
+        apt.read_index = lambda suites: reads.append(suites) or \
+            {"p": [{"Version": str(len(reads))}]}
         apt.write("updated", "")
         os.utime(f"{apt.dir}/updated", (1, 1))
         assert apt.stanzas(["s"]) == apt.stanzas(["s"]) and len(reads) == 1
@@ -326,7 +332,8 @@ def t_the_index_shows_that_it_comes():
         apt.env["PATH"] = f"{build}:{os.environ['PATH']}"
         fetch.PROGRESS_S = 0.05
         apt.configure = lambda suites: None
-        os.chmod(write(f"{build}/apt-get", f"#!/bin/sh\nhead -c 2000000 /dev/zero >{apt.dir}/lists/x\n"
+        os.chmod(write(f"{build}/apt-get",
+                       f"#!/bin/sh\nhead -c 2000000 /dev/zero >{apt.dir}/lists/x\n"
                        f"until [ -e {build}/go ]; do sleep 0.05; done\n"), 0o755)
 
         def seen(text):

@@ -41,7 +41,8 @@ def judge(server_share, server_busiest, client_share, halves_ratio, net_bps, lin
     if link_bps and net_bps >= NETWORK_FULL * link_bps:
         return NETWORK, f"{net_bps / link_bps:.0%} of the link's nominal rate"
     if halves_ratio is not None and halves_ratio > BETTER:
-        return CLIENT, f"twice the clients with half the load each got {halves_ratio:.2f} times as much"
+        return CLIENT, \
+               f"twice the clients with half the load each got {halves_ratio:.2f} times as much"
     if server_share is not None and server_share >= SATURATED:
         return SERVER, f"its CPUs were {server_share:.0%} busy"
     if client_share is not None and client_share >= CLIENT_FULL:

@@ -178,7 +178,8 @@ class Capacity(Experiment):
             return [(1, path, size, files.crc(path, size))
                     for _, path, size in files.objects(MISSES).rows]
         if point.kind == "page":
-            weight, path, size, crc = self.pages(server, client).row(1, "get", point.path, point.size)
+            weight, path, size, crc = self.pages(server, client).row(1, "get", point.path,
+                                                                     point.size)
             return [(weight, path, size, int(crc, 16))]
         crc = files.crc(SMALL if point.kind == "pass" else point.path, point.size)
         ret = [(100 - self.opts.misses, point.path, point.size, crc)]
@@ -199,7 +200,8 @@ class Capacity(Experiment):
             with open(path, "w", encoding="utf-8") as f:
                 f.writelines(f"{w:g} {p} {s} {crc:08x}\n"
                              for w, p, s, crc in self.rows_for(point, server, source[:-1] + "1"))
-        return Loop(self.opts.connections, path, source=source, calls=0 if self.opts.old else point.calls,
+        return Loop(self.opts.connections, path, source=source,
+                    calls=0 if self.opts.old else point.calls,
                     status=304 if point.kind == "304" else 200,
                     header=[f"{n}: {v}" for n, v in self.headers(server, point)],
                     no_timestamps=self.opts.no_timestamps,
@@ -235,7 +237,8 @@ class Capacity(Experiment):
         sample["stolen"] = sum(got["stolen"][cpu] for cpu in cpus) / len(cpus)
         clients = [str(cpu) for cpu in run.lab.client_cpus]
         sample["client_share"] = 1 - sum(got["idle"][cpu] for cpu in clients) / len(clients)
-        sample["core_ns"] = len(cpus) * 1e9 * min(1, sample["server_share"]) / max(1, sample["rate"])
+        sample["core_ns"] = len(cpus) * 1e9 * min(1,
+                                                  sample["server_share"]) / max(1, sample["rate"])
         if sample["invalid"]:
             return
         if not got["verified"]:
@@ -245,7 +248,8 @@ class Capacity(Experiment):
             raise Problem(f"the link lost segments: {gaps:.1%} of them came behind a gap")
         tiers = sample.get("tiers")
         if tiers and server.tier == "wire" and point.kind in ("", "304") and point.size <= KIB \
-                and not self.opts.misses and not self.opts.old and tiers.get("wire", 0) < 0.9 * got["requests"]:
+                and not self.opts.misses and not self.opts.old and \
+           tiers.get("wire", 0) < 0.9 * got["requests"]:
             raise Problem(f"wire answered only {tiers.get('wire', 0):,} of {got['requests']:,} "
                           "requests; see toboggan stats")
 

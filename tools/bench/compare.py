@@ -167,7 +167,8 @@ def main(argv):
     ap.add_argument("a", metavar="A", help="folder of a run, or its run.json")
     ap.add_argument("b", metavar="B")
     ap.add_argument("--json", action="store_true", help="as JSON")
-    ap.add_argument("--strict", action="store_true", help="exit 1 if B is worse in anything, as one "
+    ap.add_argument("--strict", action="store_true",
+                    help="exit 1 if B is worse in anything, as one "
                     "of so many rows")
     args = ap.parse_args(argv)
     a, b = load(args.a), load(args.b)

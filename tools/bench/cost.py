@@ -31,7 +31,8 @@ from lab import HERE, Lab, check_machine
 from meters import (FORKS_MAX, QUIET_SHARE, QUIET_WAIT_S, Core, Others, Patience, machine,
                     ran_s, resident)
 from messages import Problem, say
-from servers import BUILD, PORT, Bare, Nginx, Origin, Reflector, Toboggan, binary, fetch, part, settle
+from servers import BUILD, PORT, Bare, Nginx, Origin, Reflector, Toboggan
+from servers import binary, fetch, part, settle
 
 SERVER_CPU, CLIENT_CPU = 0, 1
 IDLE_CONNECTIONS = 10000
@@ -242,7 +243,8 @@ def browser_headers(addr, path):
     """BROWSER and a cookie that makes the whole head BROWSER_LEN bytes."""
     fixed = f"GET {path} HTTP/1.1\r\nHost: {addr}:{PORT}\r\n" + \
         "".join(f"{n}: {v}\r\n" for n, v in fileset.BROWSER) + "Cookie: id=\r\n\r\n"
-    return fileset.BROWSER + [("Cookie", "id=" + "0123456789abcdef"[:1] * (BROWSER_LEN - len(fixed)))]
+    return fileset.BROWSER + \
+           [("Cookie", "id=" + "0123456789abcdef"[:1] * (BROWSER_LEN - len(fixed)))]
 
 
 def make_site(lab, objects):
@@ -306,7 +308,8 @@ class Bench:
             (nginx, "wire", "user"), (wire, "wire", "wire-reflect"),
             (user, "user"), (reflect, "wire-reflect")))
         head = Scenario("browser head", servers((nginx, "wire-header"), (wire, "wire-header")))
-        notmod = Scenario("304", servers((nginx, "wire-304"), (wire, "wire-304")), status=304, file=None)
+        notmod = Scenario("304", servers((nginx, "wire-304"), (wire, "wire-304")), status=304,
+                          file=None)
         user_304 = Scenario("user-304", servers(
             (nginx, "user-304"), (user, "user-304", "user-bare"), (bare, "user-bare")),
                             status=304, file=None)
@@ -413,7 +416,8 @@ class Bench:
                             break
                     say(f"{scenario.name}: {server.name} {rep + 1}/{self.repeats}: "
                         f"{sample['cpu_ns']:,.0f} ns, {sample['rate']:,.0f}/s, "
-                        f"CPU {SERVER_CPU} {sample['core_share']:.0%} busy" + (f", DISTURBED by {sample['others_s']:.2f} s of other work, "
+                        f"CPU {SERVER_CPU} {sample['core_share']:.0%} busy" +
+                        (f", DISTURBED by {sample['others_s']:.2f} s of other work, "
                            f"{sample['forks']} forks"
                            if sample["disturbed"] else ""))
                 except Problem as e:

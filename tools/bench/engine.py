@@ -257,8 +257,10 @@ class Run:
                    p99_us=got.get("p99_us"), max_us=got.get("max_us"))
         if ret.get("cpu_ns") and got["bytes"]:
             ret["cpu_ns_per_kib"] = ret["cpu_ns"] * nr / got["bytes"] * 1024
-        for key in ("idle", "stolen", "windows", "gaps", "repeated", "resent", "segments", "verified",
-                    "unsampled", "httperf", "conforming", "opened", "connects", "sent", "mean_us", "late",
+        for key in ("idle", "stolen", "windows", "gaps", "repeated", "resent", "segments",
+                    "verified",
+                    "unsampled", "httperf", "conforming", "opened", "connects", "sent", "mean_us",
+                    "late",
                     "lost"):
             if key in got:
                 ret[key] = got[key]
@@ -280,7 +282,8 @@ class Run:
                                  self.lab.link_bps(server), fds)
         if own and whose not in (bottleneck.DESCRIPTORS, bottleneck.NETWORK):
             whose, why = own
-        ret.update(limit=whose, limit_why=why, halves_ratio=ratio, refused=bottleneck.refused(whose))
+        ret.update(limit=whose, limit_why=why, halves_ratio=ratio,
+                   refused=bottleneck.refused(whose))
         if ret["refused"]:
             ret["withheld"] = {key: ret[key] for key in exp.withheld if ret.get(key) is not None}
             ret.update(dict.fromkeys(ret["withheld"]))
@@ -350,8 +353,10 @@ class Run:
     def entry(exp):
         """What is kept of an experiment, none of whose samples is taken yet."""
         return {"name": exp.name, "title": exp.title, "about": exp.about, "x": exp.x_label,
-                "x_log": exp.x_log, "x_named": exp.x_named, "figures": [list(f) for f in exp.figures],
-                "points": [{"x": p.x, "label": p.label} for p in exp.points], "settings": exp.settings,
+                "x_log": exp.x_log, "x_named": exp.x_named,
+                "figures": [list(f) for f in exp.figures],
+                "points": [{"x": p.x, "label": p.label} for p in exp.points],
+                "settings": exp.settings,
                 "left_out": list(exp.left_out), "samples": [], "problems": [], "notes": exp.notes,
                 "reference": None, "derived": {}, "summary": [], "setups": [], "lists": {},
                 "servers": []}
@@ -383,7 +388,8 @@ class Run:
             raise Problem(f"--max-minutes {self.opts.max_minutes:g} are over" +
                           ("; what follows is what was measured so far" if measured else
                            ", and nothing was measured"))
-        if exp.unfit(point, name) or failed.get((point.x, name), 0) > 1 or exp.enough(entry, point, name):
+        if exp.unfit(point, name) or failed.get((point.x, name), 0) > 1 or \
+           exp.enough(entry, point, name):
             self.total -= 1         # twice no figure: there will be none
             return
         try:

@@ -682,7 +682,8 @@ class Caches(Experiment):
         subprocess.run(["sync", "-f", run.lab.dir], check=False)
 
     def load(self, run, point, server):
-        return Ours(16, list=list_file(run, "caches", lambda: self.files), once=point.cold, timeout=30)
+        return Ours(16, list=list_file(run, "caches", lambda: self.files), once=point.cold,
+                    timeout=30)
 
     def seconds(self, run, point):
         return 600 if point.cold else run.opts.seconds
@@ -690,7 +691,8 @@ class Caches(Experiment):
     def prepare(self, run, point, server):
         self.check(run, point, server).settle(run.lab, server)
         if not point.cold:
-            walk = Ours(16, list=list_file(run, "caches", lambda: self.files), once=True, timeout=30)
+            walk = Ours(16, list=list_file(run, "caches", lambda: self.files), once=True,
+                        timeout=30)
             for _ in range(2):
                 loads.run(run.lab, walk, server, 600)
 
@@ -870,7 +872,8 @@ class Web99(Computing):
         if sample["client_cpus"] < bottleneck.CLIENT_FULL and \
                 (sample["server_busiest"] or 0) >= bottleneck.SATURATED:
             return bottleneck.SERVER, "lines were slow, with one of its CPUs " \
-                f"{sample['server_busiest']:.0%} busy and {sample['client_cpus']:.2f} of the clients'"
+                f"{sample['server_busiest']:.0%} busy and {sample['client_cpus']:.2f} of the " \
+                f"clients'"
         return None
 
     def derive(self, entry):
@@ -1007,7 +1010,8 @@ class Connections(Experiment):
 class Cpus(Experiment):
     name, title = "cpus", "processors, 1 to N: requests a second for each"
     about = ("Servers are started with one worker on each of 1, 2, … CPUs; the clients keep the "
-             "others. Requests a second per CPU: flat is ideal. With all CPUs the clients have none "
+             "others. Requests a second per CPU: flat is ideal. With all CPUs the clients have "
+             "none "
              "of their own: what is left is the time that the scheduler charged to the server's "
              "processes, without interrupts and what is answered in them.")
     x_label, x_log = "CPUs of the server", False
@@ -1074,7 +1078,8 @@ def whose_time(sample, rate):
     if sample["client_cpus"] >= bottleneck.CLIENT_FULL:
         return None
     if sample["late"] > 0.05 * rate * sample["seconds"]:
-        return bottleneck.SERVER, f"{sample['late']} pages were not asked for in time, behind others, " \
+        return bottleneck.SERVER, \
+               f"{sample['late']} pages were not asked for in time, behind others, " \
             f"by clients that kept {sample['client_cpus']:.2f} CPUs busy"
     return bottleneck.DEMAND, f"{rate:g} pages a second were asked for"
 
@@ -1084,7 +1089,8 @@ def whose_time(sample, rate):
 class Overload(Experiment):
     name, title = "overload", "a small page, timed beside slow clients and with little memory"
     about = ("So many users on lines of 50 kbit/s fetch files of 10 KB to 60 MB, each from a "
-             "random byte on, from a server whose memory a cgroup limits, page cache included, to a "
+             "random byte on, from a server whose memory a cgroup limits, page cache included, to "
+             "a "
              "quarter of these files, which it has all sent before; meanwhile a small page is "
              "asked for on a connection of its own. What matters is the worst time.")
     x_label, x_log = "slow clients", False
@@ -1134,7 +1140,8 @@ class Overload(Experiment):
 
     def load(self, run, point, server):
         load = Ours(1, calls=1, rate=self.PROBE_RATE, list=one_file(run, SMALL, 1024), timeout=60)
-        load.slow = Ours(point.x, line=self.SLOW_BPS, list=list_file(run, "slow", lambda: self.files),
+        load.slow = Ours(point.x, line=self.SLOW_BPS,
+                         list=list_file(run, "slow", lambda: self.files),
                          timeout=3600, offsets=True, expect=206)
         return load
 

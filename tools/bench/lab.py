@@ -399,7 +399,8 @@ def disable_memory(enabled):
             root = f.read()
     except FileNotFoundError:
         return
-    limits = {first(path, r"(\S+)", "max") for path in glob.glob(f"{glob.escape(root)}/*/memory.max")}
+    limits = {first(path, r"(\S+)", "max")
+              for path in glob.glob(f"{glob.escape(root)}/*/memory.max")}
     if limits <= {"max"}:
         with contextlib.suppress(OSError), \
              open(os.path.join(root, "cgroup.subtree_control"), "w", encoding="ascii") as f:

@@ -129,7 +129,8 @@ class Ab(Wrk):
 
     def argv(self, server, seconds, share):
         return [need("ab"), "-q", "-k", "-r", "-s", str(self.timeout_s), "-t",
-                str(max(1, math.ceil(seconds))), "-n", "100000000", "-c", str(part_of(self.connections, share)),
+                str(max(1, math.ceil(seconds))), "-n", "100000000", "-c",
+                str(part_of(self.connections, share)),
                 f"http://{server.authority}{self.path}"]
 
     def read(self, out):
@@ -332,7 +333,9 @@ def httperf_numbers(out):
     ret["errors_by_kind"] = {name: int(nr) for name, nr in re.findall(
         r"(client-timo|socket-timo|connrefused|connreset|fd-unavail|addrunavail|ftab-full|other) "
         r"(\d+)", out)}
-    take(r"Session rate \[sess/s\]: min [\d.]+ avg ([\d.]+) max [\d.]+ stddev [\d.]+ \((\d+)/(\d+)\)",
+    take(
+        r"Session rate \[sess/s\]: min [\d.]+ avg ([\d.]+) max [\d.]+ stddev [\d.]+ "
+        r"\((\d+)/(\d+)\)",
          "sess_rate", "sess_done", "sess_total")
     take(r"Session lifetime \[s\]: ([\d.]+)", "sess_life_s")
     # It ends with the last reply; each of them has the time to the next one, the last too.

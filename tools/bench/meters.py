@@ -74,7 +74,8 @@ class Idle:
         self.busy_s = self.wall_s = 0.0
 
     def share(self, now):
-        """now: what Core.since() has seen; a look at somebody else's work counts for itself alone."""
+        """now: what Core.since() has seen; a look at somebody else's work counts for itself
+        alone."""
         if now["share"] >= IDLE_MAX:
             return IDLE_MAX
         self.busy_s += now["share"] * now["wall_s"]
@@ -85,9 +86,9 @@ class Idle:
 class Others:
     """Processor time that processes other than the benchmark's have taken.
 
-    On any CPU, since a task moves, or of those that ran last on `cpus`; kernel threads are left out, they work for
-    the server too. Processes that come and go (a compiler's) are seen only as
-    forks, of which a quiet machine has next to none.
+    On any CPU, since a task moves, or of those that ran last on `cpus`; kernel threads are
+    left out, they work for the server too. Processes that come and go (a compiler's) are
+    seen only as forks, of which a quiet machine has next to none.
     """
 
     def __init__(self, ours, cpus=None):

@@ -14,7 +14,8 @@ def _read(kind, text, low, above):
         raise argparse.ArgumentTypeError(
             f"{text}: want a {'whole ' * (kind is int)}number") from e
     if not math.isfinite(ret) or ret < low or above and ret == low:
-        raise argparse.ArgumentTypeError(f"{text}: want {'more than' if above else 'at least'} {low}")
+        raise argparse.ArgumentTypeError(
+            f"{text}: want {'more than' if above else 'at least'} {low}")
     return ret
 
 

@@ -33,10 +33,12 @@ h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top:
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .86rem; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
          white-space: nowrap; }
-th { background: var(--soft); vertical-align: bottom; white-space: normal; overflow-wrap: normal; } .l { text-align: left; }
+th { background: var(--soft); vertical-align: bottom; white-space: normal; overflow-wrap: normal; }
+.l { text-align: left; }
 td.note { white-space: normal; min-width: 20rem; text-align: left; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr));
-          gap: 1rem; } figure { margin: 0; max-width: 46rem; } figcaption { font-weight: 600; font-size: .9rem; }
+          gap: 1rem; } figure { margin: 0; max-width: 46rem; }
+figcaption { font-weight: 600; font-size: .9rem; }
 .top .lines { font-size: 1.05rem; padding-left: 1.2rem; }
 svg.chart { width: 100%; height: auto; } svg.chart text { font-size: 12px; fill: var(--ink); }
 svg.chart .strong { font-weight: 600; } .hollow { fill: var(--paper); stroke-width: 1.6; }
@@ -44,7 +46,8 @@ svg.chart .strong { font-weight: 600; } .hollow { fill: var(--paper); stroke-wid
 .same { stroke: var(--faint); stroke-dasharray: 4 4; fill: none; }
 .legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; }
 .legend svg { margin-right: .4rem; } .bad { color: var(--bad); } .warn { background: var(--warn);
-padding: .6rem .8rem; border-left: 4px solid #d99a00; } pre { background: var(--soft); padding: .6rem;
+padding: .6rem .8rem; border-left: 4px solid #d99a00; }
+pre { background: var(--soft); padding: .6rem;
 overflow-x: auto; white-space: pre-wrap; font-size: .8rem; } dl { display: grid;
 grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .9rem; } dd { margin: 0; }
 dt { color: var(--faint); } @media (max-width: 40rem) { dl { grid-template-columns: 1fr; }
@@ -115,7 +118,8 @@ def table(entry):
     if entry["reference"]:
         head.append(f"{first[1]} against {entry['reference']} (95 %)")
     out = ["<tr>" + "".join(f'<th class="l">{esc(h)}</th>' for h in head[:2]) +
-           "".join(f"<th>{esc(h)}</th>" for h in head[2:]) + '<th class="l">whose limit the rate was, and what to mind</th></tr>']
+           "".join(f"<th>{esc(h)}</th>" for h in head[2:]) +
+           '<th class="l">whose limit the rate was, and what to mind</th></tr>']
     for row in entry["summary"]:
         cells = [f'<td class="l">{esc(labels[row["point"]])}</td>',
                  f'<td class="l">{esc(row["server"])}</td>']
@@ -210,15 +214,18 @@ def derived(entry):
 
 
 def commands(entry):
-    """One command line of each kind; they differ in the server's address only. And what they read."""
+    """One command line of each kind; they differ in the server's address only. And what they
+    read."""
     seen = {}
     for s in entry["samples"]:
         for argv in s.get("command") or []:
             seen.setdefault((s["point"], argv[0], len(argv)), shlex.join(argv))
     text = "\n".join(dict.fromkeys(seen.values()))
-    text += "".join(f"\n\n# {path}\n{body.rstrip()}" for path, body in entry.get("lists", {}).items()
+    text += "".join(f"\n\n# {path}\n{body.rstrip()}" for path,
+                    body in entry.get("lists", {}).items()
                     if path in text)
-    return f"<details><summary>exact commands</summary><pre>{esc(text)}</pre></details>" if text else ""
+    return f"<details><summary>exact commands</summary><pre>{esc(text)}</pre></details>" if text \
+           else ""
 
 
 def setups(entry):
@@ -298,7 +305,8 @@ def page(record):
     title = f"toboggan bench {record['name']}"
     warn = ""
     if not record["complete"]:
-        warn = f'<p class="warn">A partial result: {esc(record["ended"] or "killed, or not at its end")}.</p>'
+        warn = f'<p class="warn">A partial result: ' \
+               f'{esc(record["ended"] or "killed, or not at its end")}.</p>'
     if record["quick"]:
         warn += '<p class="warn">Made with --quick: it shows that the run works, not how fast ' \
             "anything is.</p>"
@@ -317,9 +325,11 @@ def page(record):
 <h2>Where and how</h2>{facts(record)}
 <p>Figures are medians of the valid samples, with the smallest and the largest in brackets.
 Ratios are geometric means over pairs of neighbouring samples, with the 95 % interval of
-Student's t; percentages are compared by their difference. A rate is refused where it is the client's limit or the network's, or nobody's that could be seen, and
-with it the times of replies; processor time is the server's side only and needs no such judgement. A sample with a single error, wrong status
-or wrong byte is counted, and never averaged in, but for the rate sweep, where errors are a column.</p>
+Student's t; percentages are compared by their difference. A rate is refused where
+it is the client's limit or the network's, or nobody's that could be seen, and with it the
+times of replies; processor time is the server's side only and needs no such judgement. A
+sample with a single error, wrong status or wrong byte is counted, and never averaged in,
+but for the rate sweep, where errors are a column.</p>
 </body></html>
 """
 

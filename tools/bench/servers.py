@@ -252,12 +252,14 @@ http {{
         workers, rows = ("--workers", str(self.workers)), []
         if self.computes:
             rows += [("module", (*workers, *self.module()), ["= /spec"]),
-                     ("programs", ("--cgi", self.programs(), "--prefix", "/cgi-bin/"), ["/cgi-bin/"])]
+                     ("programs", ("--cgi", self.programs(), "--prefix", "/cgi-bin/"),
+                      ["/cgi-bin/"])]
         if self.echoes:
             rows.append(("echo", (*workers, self.echo()), [f"= {path}" for path in self.echoes]))
         pools, places = "", ""
         for name, words, paths in rows:
-            pools += f"upstream {name} {{ server unix:{self.gateway(*words)}; keepalive 64; }}\n    "
+            pools += f"upstream {name} {{ server unix:{self.gateway(*words)}; keepalive 64; }}\n" \
+                     f"    "
             places += "".join(f"location {place} {{ include /etc/nginx/fastcgi_params; "
                               f"fastcgi_pass {name}; fastcgi_keep_conn on; }}\n              "
                               for place in paths)
@@ -269,7 +271,8 @@ http {{
 
     def content(self):
         return "location / { proxy_pass http://origin; proxy_http_version 1.1;" \
-            ' proxy_set_header Connection ""; }' if self.origin else f"root {self.root}; location ~ [.]html$ {{ gzip_static on; }}"
+            ' proxy_set_header Connection ""; }' if self.origin \
+               else f"root {self.root}; location ~ [.]html$ {{ gzip_static on; }}"
 
 
 class Origin(Nginx):

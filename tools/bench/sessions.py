@@ -329,7 +329,8 @@ class Converter:
         if when is None:
             return self.leave_out("malformed")
         uri, method, status = m.group(4), m.group(3), m.group(5)
-        absolute = re.match(r"(?i)https?://[^/?]+", uri)    # RFC 9112, 3.2.2: whose path may be empty
+        # RFC 9112, 3.2.2: whose path may be empty
+        absolute = re.match(r"(?i)https?://[^/?]+", uri)
         if absolute:
             uri = re.sub(r"^(?!/)", "/", uri[absolute.end():])
         uri = plain_target(uri)
@@ -354,7 +355,8 @@ class Converter:
 
         A log has the lines as replies ended; what is thought between them goes by their times.
         """
-        begin = place = first = last = then = None     # first: of the burst, whose pause is not known
+        # first: of the burst, whose pause is not known
+        begin = place = first = last = then = None
         for client, when, nr, method, uri in rows:
             when, call = int(when), Call(uri, method, None, None)
             begins = client != last or when - then > self.idle_s
