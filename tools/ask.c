@@ -173,3 +173,11 @@ int tbg_control_show(const struct tbg_given *opt, json_t *req,
 	json_decref(a);
 	return EXIT_SUCCESS;
 }
+
+int tbg_control_list(const struct tbg_given *opt, const char *cmd,
+		     void (*show)(const json_t *answer))
+{
+	json_int_t limit = opt->limit < 0 ? 0 : opt->limit;
+
+	return tbg_control_show(opt, json_pack("{s:s, s:I}", "cmd", cmd, "limit", limit), show);
+}

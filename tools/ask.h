@@ -28,6 +28,10 @@ json_t *tbg_control_ask(const struct tbg_given *opt, json_t *req,
 int tbg_control_show(const struct tbg_given *opt, json_t *req,
 		     void (*show)(const json_t *answer));
 
+/* The same of a command that lists as many rows as --limit says. */
+int tbg_control_list(const struct tbg_given *opt, const char *cmd,
+		     void (*show)(const json_t *answer));
+
 /* As JSON, which has UTF-8 alone: other bytes, and what is in `also`, as "%XX". */
 json_t *tbg_text_encode(const char *text, const char *also);
 

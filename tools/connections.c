@@ -32,7 +32,6 @@ static double seconds_of(const json_t *o, const char *key)
 static void connections_show(const json_t *a)
 {
 	json_t *list = json_object_get(a, "connections"), *o;
-	long long total = number_of(a, "total");
 	size_t nr;
 
 	printf("%-5s %-6s %-12s %10s %10s %10s  %-22s %s\n", "tier", "socket", "state",
@@ -45,14 +44,10 @@ static void connections_show(const json_t *a)
 		printf("%-22s %s%s%s\n", text_of(o, "address"), text_of(o, "listener"),
 		       json_object_get(o, "phase") ? "  " : "", text_of(o, "phase"));
 	}
-	if ((size_t)total > json_array_size(list))
-		printf("and %lld more\n", total - (long long)json_array_size(list));
+	rest_put(a, list);
 }
 
 int tbg_connections_run(const struct tbg_given *opt, int argc, char **argv)
 {
-	json_int_t limit = opt->limit < 0 ? 0 : opt->limit;
-
-	return tbg_control_show(opt, json_pack("{s:s, s:I}", "cmd", "connections", "limit", limit),
-				connections_show);
+	return tbg_control_list(opt, "connections", connections_show);
 }

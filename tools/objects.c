@@ -37,21 +37,16 @@ static void objects_show(const json_t *a)
 {
 	json_t *list = json_object_get(a, "objects"), *o;
 	unsigned int columns = width();
-	long long total = number_of(a, "total");
 	size_t nr;
 
 	printf("%12s %10s %-5s %6s %10s %-24s %s\n", "hits", "size", "tier",
 	       "class", "expires", "etag", "path");
 	json_array_foreach(list, nr, o)
 		object_show(o, columns);
-	if ((size_t)total > json_array_size(list))
-		printf("and %lld more\n", total - (long long)json_array_size(list));
+	rest_put(a, list);
 }
 
 int tbg_objects_run(const struct tbg_given *opt, int argc, char **argv)
 {
-	json_int_t limit = opt->limit < 0 ? 0 : opt->limit;
-
-	return tbg_control_show(opt, json_pack("{s:s, s:I}", "cmd", "objects", "limit", limit),
-				objects_show);
+	return tbg_control_list(opt, "objects", objects_show);
 }

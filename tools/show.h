@@ -81,6 +81,15 @@ static inline long long number_of(const json_t *o, const char *key)
 	return json_integer_value(json_object_get(o, key));
 }
 
+/* Of a listing: how many rows there are beyond those that it shows. */
+static inline void rest_put(const json_t *a, const json_t *list)
+{
+	long long rest = number_of(a, "total") - (long long)json_array_size(list);
+
+	if (rest > 0)
+		printf("and %lld more\n", rest);
+}
+
 static inline bool true_of(const json_t *o, const char *key)
 {
 	return json_is_true(json_object_get(o, key));

@@ -181,7 +181,7 @@ static __always_inline int tbg_cover_lower(__u64 at, bool deep)
 	/* what it sends is wrapped when it passes the lower one */
 	bpf_probe_read_kernel_str(&name, sizeof(name), kind);
 	__builtin_memcpy(&wanted, "macsec\0", sizeof(wanted));
-	/* up to its end: what is behind that may have been read, too */
+	/* compare seven bytes: the eighth may belong to something else */
 	if (!((name ^ wanted) << 8))
 		return TBG_COVER_NONE;
 	for (i = 0; i < TBG_LOWER_MAX; i++) {

@@ -99,8 +99,8 @@ static __attribute__((noinline)) void tbg_embryo_path(struct __sk_buff *skb,
 }
 
 /*
- * For a flow whose route was not known at its birth: takes the first window and the MSS
- * from the socket, which has sent nothing beyond them yet. False: there is no socket yet.
+ * Takes a flow's first window and MSS from its socket, if the route was unknown at the
+ * flow's birth. The socket has sent nothing beyond them yet. False: there is no socket yet.
  */
 static __attribute__((noinline)) bool tbg_path_look(struct __sk_buff *skb,
 						    const struct tbg_pkt *p,

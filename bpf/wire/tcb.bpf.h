@@ -49,9 +49,9 @@ struct {
 } tbg_dues SEC(".maps");
 
 /*
- * Connections that were handed over, and whose segment did not come to be a socket: a
- * firewall drops what conntrack has not seen begin. Writer: BPF; the daemon takes them
- * out, and has conntrack know them. Full: those are reset in the end.
+ * Connections that were handed over but have no socket: a firewall dropped the segment,
+ * because conntrack had not seen the connection begin. BPF adds them; the daemon removes
+ * them and adds them to conntrack. If the map is full, further ones are reset in the end.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

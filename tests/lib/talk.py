@@ -92,6 +92,15 @@ def hits(d):
     return counts(d)[f"HIT_{daemon.FAST.upper()}"]
 
 
+def no_late_sockets(d):
+    """Why no connection of d's is without a socket; None: they are. Wire is on."""
+    if ask(d, "status")["late_sockets"] is not None:
+        return None
+    with open("/proc/kallsyms", encoding="ascii") as f:
+        assert daemon.XDP or " bpf_sk_assign_tcp_reqsk\n" not in f.read(), d.lines
+    return "no late sockets: before Linux 6.9, or with XDP"
+
+
 def late(d):
     """How often wire has left an answer to the daemon because of time: a busy machine's."""
     c = counts(d)

@@ -182,10 +182,7 @@ def begin():
             one.write("large", LARGE)
             one.start()
     why = None if talk.ask(d, "status")["tiers"]["wire"]["on"] else d.why_no_wire()
-    if not why and late() is None:
-        with open("/proc/kallsyms", encoding="ascii") as f:
-            assert daemon.XDP or " bpf_sk_assign_tcp_reqsk\n" not in f.read(), d.lines
-        why = "no late sockets: before Linux 6.9, or with XDP"
+    why = why or talk.no_late_sockets(d)
     if why:
         end()
         raise ktap.Skip(why)

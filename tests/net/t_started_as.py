@@ -11,15 +11,12 @@ import client
 import daemon
 import ktap
 
-TOOL = os.path.join(ktap.BUILD, "toboggan")
 folder = ""             # of all that the tests make
 
 
 def begin():
     global folder
     folder = daemon.folder_with_root()
-    with open(os.path.join(folder, "file"), "wb"):
-        pass
 
 
 def end():

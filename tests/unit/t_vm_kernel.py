@@ -6,6 +6,7 @@ those that cannot be booted, and those that are not the ones asked for.
 No kernel is booted and nothing is fetched.
 """
 import argparse
+import contextlib
 import gzip
 import importlib.machinery
 import lzma
@@ -306,41 +307,33 @@ def t_the_index_is_read_once_until_it_is_asked_again():
         assert apt.stanzas(["s"])["p"][0]["Version"] == "3", "asked again"
 
 
-def t_a_download_shows_how_far_it_is():
+@contextlib.contextmanager
+def apt_that_waits(does, until):
+    """(an Apt, what it says): its apt-get does that, and ends once it says `until`."""
     said = []
     with tempfile.TemporaryDirectory() as build:
-        apt = fetch.Apt(build, say=said.append)
-        apt.env["PATH"] = f"{build}:{os.environ['PATH']}"
-        fetch.PROGRESS_S = 0.05
-        os.chmod(write(f"{build}/apt-get", "#!/bin/sh\nprintf 12345 >p_1_amd64.deb\n"
-                       f"until [ -e {build}/go ]; do sleep 0.05; done\n"), 0o755)
-
         def seen(text):
             said.append(text)
-            if "(50%)" in text:
+            if until in text:
                 write(f"{build}/go", "")
-        apt.say = seen
+        apt = fetch.Apt(build, say=seen)
+        apt.env["PATH"] = f"{build}:{os.environ['PATH']}"
+        fetch.PROGRESS_S = 0.05
+        os.chmod(write(f"{build}/apt-get", f"#!/bin/sh\n{does.format(dir=apt.dir)}\n"
+                       f"until [ -e {build}/go ]; do sleep 0.05; done\n"), 0o755)
+        yield apt, said
+
+
+def t_a_download_shows_how_far_it_is():
+    with apt_that_waits("printf 12345 >p_1_amd64.deb", "(50%)") as (apt, said):
         apt.download("p", "1", 10)
     assert "downloading p, 0 kB" in said[0] and any("(50%)" in text for text in said), said
 
 
 def t_the_index_shows_that_it_comes():
     """Its size is not known before, and on a slow line it takes minutes."""
-    said = []
-    with tempfile.TemporaryDirectory() as build:
-        apt = fetch.Apt(build)
-        apt.env["PATH"] = f"{build}:{os.environ['PATH']}"
-        fetch.PROGRESS_S = 0.05
+    with apt_that_waits("head -c 2000000 /dev/zero >{dir}/lists/x", "2 MB so far") as (apt, said):
         apt.configure = lambda suites: None
-        os.chmod(write(f"{build}/apt-get",
-                       f"#!/bin/sh\nhead -c 2000000 /dev/zero >{apt.dir}/lists/x\n"
-                       f"until [ -e {build}/go ]; do sleep 0.05; done\n"), 0o755)
-
-        def seen(text):
-            said.append(text)
-            if "2 MB so far" in text:
-                write(f"{build}/go", "")
-        apt.say = seen
         apt.update(["stable"], False)
     assert said[0] == "asking the mirror for its index (stable)" and len(said) > 1, said
 

@@ -355,17 +355,7 @@ static void end(void)
 	tbg_deliver_due(&it.w);
 	tbg_store_close(it.s.stock);
 	tbg_upstream_put(it.upstream);
-	while (!LIST_EMPTY(&it.w.spare_transfers)) {
-		struct tbg_transfer *x = LIST_FIRST(&it.w.spare_transfers);
-
-		LIST_REMOVE(x, link);
-		tbg_lines_free(&x->text);
-		tbg_lines_free(&x->up_head);
-		tbg_lines_free(&x->pre);
-		tbg_fields_free(&x->asks);
-		tbg_fields_free(&x->says);
-		free(x);
-	}
+	tbg_transfers_free(&it.w);
 }
 
 /* A client's request, whose head is text. */

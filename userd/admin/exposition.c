@@ -19,6 +19,7 @@
 #include "control/commands.h"
 #include "control/why.h"
 #include "log/access.h"
+#include "log/line.h"
 #include "log/metrics.h"
 #include "os/clock.h"
 #include "proxy/upstream.h"
@@ -27,12 +28,6 @@
 #include "store/responses.h"
 #include "tiers/maps.h"
 #include "tiers/wire.h"
-
-static const char *const tiers[TBG_TIER_NR] = {
-#define X(name) [TBG_TIER_##name] = #name,
-	TBG_TIER_LIST(X)
-#undef X
-};
 
 struct writer {
 	FILE *f;
@@ -141,14 +136,14 @@ static void requests_write(const struct writer *w)
 	each_site(w, i)
 		for (int t = 0; t < TBG_TIER_NR && site_shown(w, i); t++)
 			sample(w, "toboggan_requests_total", w->tier[t].site[i].requests,
-			       "host", site_name(w, i), "tier", tiers[t], NULL);
+			       "host", site_name(w, i), "tier", tbg_log_tier_text(t), NULL);
 	family(w, "toboggan_response_body_bytes_total", "counter",
 	       "Bytes of response bodies, by site and tier.");
 	each_site(w, i)
 		for (int t = 0; t < TBG_TIER_NR && site_shown(w, i); t++)
 			sample(w, "toboggan_response_body_bytes_total",
 			       w->tier[t].site[i].body,
-			       "host", site_name(w, i), "tier", tiers[t], NULL);
+			       "host", site_name(w, i), "tier", tbg_log_tier_text(t), NULL);
 	family(w, "toboggan_host_responses_total", "counter",
 	       "Responses by site and class of status.");
 	each_site(w, i)
@@ -174,7 +169,7 @@ static void kinds_write(const struct writer *w)
 				continue;
 			snprintf(code, sizeof(code), "%d", c + 100);
 			sample(w, "toboggan_responses_total", w->tier[t].code[c],
-			       "tier", tiers[t], "code", code, NULL);
+			       "tier", tbg_log_tier_text(t), "code", code, NULL);
 		}
 	family(w, "toboggan_requests_by_method_total", "counter",
 	       "Requests by tier and method; other: any method that is not listed.");
@@ -182,7 +177,7 @@ static void kinds_write(const struct writer *w)
 		for (int m = 0; m < TBG_METRIC_METHOD_NR; m++)
 			if (t == TBG_TIER_user || w->tier[t].method[m])
 				sample(w, "toboggan_requests_by_method_total",
-				       w->tier[t].method[m], "tier", tiers[t], "method",
+				       w->tier[t].method[m], "tier", tbg_log_tier_text(t), "method",
 				       tbg_metric_method_name(m), NULL);
 	family(w, "toboggan_sent_bytes_total", "counter",
 	       "Bytes of responses handed to the network, heads and repeats included.");
@@ -205,12 +200,12 @@ static void latency_write(const struct writer *w)
 			sum += w->tier[t].bucket[b];
 			snprintf(bound, sizeof(bound), "%.9g",
 				 (double)(1ull << (b + TBG_METRIC_SHIFT)) / 1e9);
-			fprintf(w->f, "%s_bucket{tier=\"%s\",le=\"%s\"} %llu\n", name, tiers[t],
+			fprintf(w->f, "%s_bucket{tier=\"%s\",le=\"%s\"} %llu\n", name, tbg_log_tier_text(t),
 				b < TBG_METRIC_BUCKETS - 1 ? bound : "+Inf",
 				(unsigned long long)sum);
 		}
 		fprintf(w->f, "%s_sum{tier=\"%s\"} %.9f\n%s_count{tier=\"%s\"} %llu\n", name,
-			tiers[t], w->tier[t].took_ns / 1e9, name, tiers[t],
+			tbg_log_tier_text(t), w->tier[t].took_ns / 1e9, name, tbg_log_tier_text(t),
 			(unsigned long long)sum);
 	}
 }

@@ -141,7 +141,7 @@ bool tbg_conn_is_broken(const struct tbg_worker *w, const struct tbg_conn *c)
 
 void tbg_conn_close(struct tbg_worker *w, struct tbg_conn *c)
 {
-	const struct tbg_answerer *a = c->traffic ? c->traffic->answerer : NULL;
+	const struct tbg_answerer *a = answerer_of(c);
 
 	if (tbg_conn_is_broken(w, c))
 		tbg_conn_reset_at_close(c);
@@ -211,9 +211,12 @@ void tbg_conn_settle(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_after(struct tbg_worker *w, struct tbg_conn *c)
 {
+	struct tbg_answerer *a;
+
 	tbg_conn_settle(w, c);
-	if (c->state == TBG_CONN_OPEN && c->traffic && c->traffic->answerer)
-		c->traffic->answerer->ops->input(c->traffic->answerer);
+	a = answerer_of(c);
+	if (c->state == TBG_CONN_OPEN && a)
+		a->ops->input(a);
 	if (c->state != TBG_CONN_OPEN)
 		return;
 	if (!blocked(c) && !(c->traffic && c->traffic->has_message))

@@ -142,7 +142,7 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 	uint32_t send_ms = tbg_option_now(&w->s->opt.send_ms);
 	uint32_t header_ms = tbg_option_now(&w->s->opt.header_ms);
 	uint32_t age_ms = w->now_ms - c->stamp_ms;
-	struct tbg_answerer *a = c->traffic ? c->traffic->answerer : NULL;
+	struct tbg_answerer *a = answerer_of(c);
 
 	switch (c->state) {
 	case TBG_CONN_LINGER:

@@ -422,6 +422,8 @@ void tbg_conn_again(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
 {
+	struct tbg_answerer *a;
+
 	if (eof_is_early(w, c)) {
 		tbg_worker_wait(w, c);
 		return;
@@ -431,8 +433,9 @@ void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	if (c->state == TBG_CONN_OPEN && (blocked(c) || turn_over(c))) {
 		c->stamp_ms = w->now_ms;
-		if (c->traffic->answerer)
-			c->traffic->answerer->ops->input(c->traffic->answerer);
+		a = answerer_of(c);
+		if (a)
+			a->ops->input(a);
 		return;		/* half-closed: it still gets its answers */
 	}
 	tbg_conn_end(w, c);

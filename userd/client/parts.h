@@ -23,6 +23,12 @@ static inline bool blocked(const struct tbg_conn *c)
 	return t && (t->out || t->fd >= 0 || t->parts || t->answerer || t->aside);
 }
 
+/* NULL: none. */
+static inline struct tbg_answerer *answerer_of(const struct tbg_conn *c)
+{
+	return c->traffic ? c->traffic->answerer : NULL;
+}
+
 /* Its time is over for now, with requests left that have come already. */
 static inline bool turn_over(const struct tbg_conn *c)
 {

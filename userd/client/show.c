@@ -52,13 +52,15 @@ static const char *state_text(const struct tbg_conn *c)
 void tbg_conn_show(const struct tbg_worker *w, const struct tbg_conn *c,
 		   struct tbg_conn_shown *ret)
 {
+	const struct tbg_answerer *a = answerer_of(c);
+
 	*ret = (struct tbg_conn_shown){
 		.state = state_text(c), .socket = true, .answers = c->answers,
 		.tier = c->slot >= 0 ? "wire" : c->sock >= 0 ? "sock" : "user",
 		.age_ms = w->now_ms - c->begin_ms, .idle_ms = w->now_ms - c->stamp_ms,
 	};
-	if (c->state == TBG_CONN_OPEN && c->traffic && c->traffic->answerer)
-		ret->phase = c->traffic->answerer->ops->phase_text(c->traffic->answerer);
+	if (c->state == TBG_CONN_OPEN && a)
+		ret->phase = a->ops->phase_text(a);
 	end_ask(c->fd, getpeername, &ret->peer, &ret->peer_port);
 	end_ask(c->fd, getsockname, &ret->local, &ret->local_port);
 }

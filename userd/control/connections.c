@@ -44,20 +44,17 @@ static void flush(struct listing *l)
 	l->len = 0;
 }
 
-/* "192.0.2.1:80", "[2001:db8::1]:80" */
-static void end_text(const struct tbg_prefix *p, uint16_t port, char ret[TBG_PREFIX_TEXT + 8])
+static void end_text(const struct tbg_prefix *p, uint16_t port, char ret[TBG_PREFIX_TEXT])
 {
-	char text[TBG_PREFIX_TEXT] = "unknown";
-
 	if (p->bits)
-		tbg_prefix_text(p, text);
-	text[strcspn(text, "/")] = 0;
-	snprintf(ret, TBG_PREFIX_TEXT + 8, strchr(text, ':') ? "[%s]:%u" : "%s:%u", text, port);
+		tbg_prefix_end_text(p, port, ret);
+	else
+		snprintf(ret, TBG_PREFIX_TEXT, "unknown:%u", port);
 }
 
 static void row_put(struct listing *l, const struct tbg_conn_shown *c)
 {
-	char peer[TBG_PREFIX_TEXT + 8], local[TBG_PREFIX_TEXT + 8];
+	char peer[TBG_PREFIX_TEXT], local[TBG_PREFIX_TEXT];
 
 	if (l->total++ >= l->limit || l->err)
 		return;

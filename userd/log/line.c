@@ -256,7 +256,7 @@ static void piece_add(struct tbg_log_made *l, const char *p, size_t len, bool th
 #define own(l, text) piece_add(l, text, strlen(text), false)
 #define theirs(l, text) piece_add(l, (text).p, (text).len, true)
 
-static const char *tier_text(enum tbg_tier tier)
+const char *tbg_log_tier_text(enum tbg_tier tier)
 {
 	static const char *const names[] = {
 #define X(name) #name,
@@ -294,7 +294,7 @@ static void combined_make(const struct tbg_log_record *r, struct tbg_log_made *l
 	snprintf(l->middle, sizeof(l->middle), "\" %u %llu \"", r->status,
 		 (unsigned long long)r->body);
 	snprintf(l->end, sizeof(l->end), "\" %s %s %llu.%06llu\n",
-		 tier_text(r->tier), r->reason ?: "-",
+		 tbg_log_tier_text(r->tier), r->reason ?: "-",
 		 (unsigned long long)(r->took_ns / 1000000000),
 		 (unsigned long long)(r->took_ns / 1000 % 1000000));
 	line_join(l, "\" \"");
@@ -311,7 +311,7 @@ static void json_make(const struct tbg_log_record *r, struct tbg_log_made *l)
 	snprintf(l->middle, sizeof(l->middle), "\",\"status\":%u,\"body\":%llu,\"referer\":\"",
 		 r->status, (unsigned long long)r->body);
 	snprintf(l->end, sizeof(l->end), "\",\"tier\":\"%s\",\"reason\":\"%s\",\"seconds\":%llu.%06llu}\n",
-		 tier_text(r->tier), r->reason ?: "-",
+		 tbg_log_tier_text(r->tier), r->reason ?: "-",
 		 (unsigned long long)(r->took_ns / 1000000000),
 		 (unsigned long long)(r->took_ns / 1000 % 1000000));
 	line_join(l, "\",\"agent\":\"");
@@ -432,7 +432,7 @@ static void field_put(struct tbg_log_made *l, const struct tbg_log_record *r,
 			own(l, "-");
 		break;
 	case TBG_LOG_FIELD_tier:
-		own(l, tier_text(r->tier));
+		own(l, tbg_log_tier_text(r->tier));
 		break;
 	case TBG_LOG_FIELD_reason:
 		own(l, r->reason ?: "-");

@@ -61,6 +61,9 @@ void tbg_log_make(struct tbg_log_made *ret, const struct tbg_log_record *r,
 		  enum tbg_log_format format, const char *pattern);
 void tbg_log_put(const struct tbg_log_made *l, char *to);
 
+/* "wire", "sock", "user" */
+const char *tbg_log_tier_text(enum tbg_tier tier);
+
 /* The format of a setting's value. False: it is none; *ret_msg says why, or is "". */
 bool tbg_log_format_find(const char *v, enum tbg_log_format *ret, char *ret_msg, size_t msg_len);
 

@@ -57,14 +57,10 @@ static const char *host_set(struct tbg_live_filter *f, const char *text)
 
 static bool tier_find(struct tbg_live_filter *f, const char *word, size_t len)
 {
-	static const char *const names[] = {
-#define X(name) #name,
-		TBG_TIER_LIST(X)
-#undef X
-	};
-
 	for (int i = 0; i < TBG_TIER_NR; i++) {
-		if (strlen(names[i]) != len || memcmp(names[i], word, len))
+		const char *name = tbg_log_tier_text(i);
+
+		if (strlen(name) != len || memcmp(name, word, len))
 			continue;
 		f->tier[i] = f->tiers = true;
 		return true;

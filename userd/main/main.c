@@ -615,6 +615,7 @@ static void workers_end(struct start *t)
 
 		if (write(s->workers[i].wake_fd, &now, sizeof(now)) > 0)
 			pthread_join(s->workers[i].thread, NULL);
+		tbg_transfers_free(&s->workers[i]);
 	}
 }
 

@@ -138,14 +138,30 @@ bool tbg_prefix_of(const struct sockaddr *a, struct tbg_prefix *ret)
 	return a->sa_family == AF_INET || a->sa_family == AF_INET6;
 }
 
-void tbg_prefix_text(const struct tbg_prefix *p, char ret[TBG_PREFIX_TEXT])
+void tbg_prefix_address_text(const struct tbg_prefix *p, char ret[TBG_PREFIX_TEXT])
 {
 	bool v4 = tbg_prefix_is_v4(p);
-	size_t len;
 
 	inet_ntop(v4 ? AF_INET : AF_INET6, p->address + (v4 ? 12 : 0), ret, TBG_PREFIX_TEXT);
+}
+
+void tbg_prefix_end_text(const struct tbg_prefix *p, uint16_t port, char ret[TBG_PREFIX_TEXT])
+{
+	char address[INET6_ADDRSTRLEN];
+	bool v4 = tbg_prefix_is_v4(p);
+
+	inet_ntop(v4 ? AF_INET : AF_INET6, p->address + (v4 ? 12 : 0), address, sizeof(address));
+	snprintf(ret, TBG_PREFIX_TEXT, v4 ? "%s:%u" : "[%s]:%u", address, port);
+}
+
+void tbg_prefix_text(const struct tbg_prefix *p, char ret[TBG_PREFIX_TEXT])
+{
+	size_t len;
+
+	tbg_prefix_address_text(p, ret);
 	len = strlen(ret);
-	snprintf(ret + len, TBG_PREFIX_TEXT - len, "/%u", p->bits - (v4 ? 96 : 0));
+	snprintf(ret + len, TBG_PREFIX_TEXT - len, "/%u",
+		 p->bits - (tbg_prefix_is_v4(p) ? 96 : 0));
 }
 
 bool tbg_value_prefix(const char *v, struct tbg_prefix *ret)

@@ -47,6 +47,12 @@ bool tbg_prefix_of(const struct sockaddr *a, struct tbg_prefix *ret);
 
 #define TBG_PREFIX_TEXT 64
 
+/* "192.0.2.1", "2001:db8::1": without its bits */
+void tbg_prefix_address_text(const struct tbg_prefix *p, char ret[TBG_PREFIX_TEXT]);
+
+/* "192.0.2.1:80", "[2001:db8::1]:80" */
+void tbg_prefix_end_text(const struct tbg_prefix *p, uint16_t port, char ret[TBG_PREFIX_TEXT]);
+
 /* "10.0.0.0/8", "2001:db8::/32", "192.0.2.1/32" */
 void tbg_prefix_text(const struct tbg_prefix *p, char ret[TBG_PREFIX_TEXT]);
 

@@ -158,8 +158,7 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_response_plan *d,
 }
 
 /* What the answer's length makes of the connection. */
-static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan *d,
-			  bool bodiless)
+static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan *d)
 {
 	struct tbg_lines *l = &x->pre;
 
@@ -168,26 +167,24 @@ static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan
 		x->persist = TBG_PERSIST_NOT;
 		return;
 	}
-	if (!bodiless && d->length < 0) {
-		if (x->m.minor)
-			tbg_lines_text(l, "Transfer-Encoding: chunked\r\n");
-		else
-			x->persist = TBG_PERSIST_NOT;
-	}
+	if (x->out_framing == TBG_FRAMING_CHUNKED)
+		tbg_lines_text(l, "Transfer-Encoding: chunked\r\n");
 	/* what is left of the request's body is never read */
-	if (x->up_body || x->w->draining)
+	if (x->out_framing == TBG_FRAMING_CLOSE || x->up_body || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
 	tbg_lines_text(l, tbg_persist_line(x->persist));
 }
 
 static enum tbg_framing framing_of(const struct tbg_transfer *x,
-				   const struct tbg_response_plan *d, bool bodiless)
+				   const struct tbg_response_plan *d)
 {
-	if (bodiless)
+	if (d->status == 101)
+		return TBG_FRAMING_CLOSE;
+	if (tbg_response_bodiless(d->status, x->m.method))
 		return TBG_FRAMING_NONE;
-	if (d->status != 101 && d->length < 0 && x->m.minor)
-		return TBG_FRAMING_CHUNKED;
-	return d->limit == UINT64_MAX ? TBG_FRAMING_CLOSE : TBG_FRAMING_LENGTH;
+	if (d->length >= 0)
+		return TBG_FRAMING_LENGTH;
+	return x->m.minor ? TBG_FRAMING_CHUNKED : TBG_FRAMING_CLOSE;
 }
 
 static void seek(struct tbg_transfer *x, uint64_t from)
@@ -228,7 +225,6 @@ static const struct tbg_location *adding_location(const struct tbg_transfer *x)
 void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *plan)
 {
 	struct tbg_response_plan with = *plan, *d = &with;
-	bool bodiless = d->status != 101 && tbg_response_bodiless(d->status, x->m.method);
 	uint32_t age_off;
 
 	with.location = adding_location(x);
@@ -238,18 +234,18 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *p
 	x->begun_ms = x->w->now_ms;
 	x->head_at = x->pre.len;
 	x->status = d->status;
-	x->out_framing = framing_of(x, d, bodiless);
+	x->out_framing = framing_of(x, d);
 	x->ended = d->ended;
 	x->consumes = d->consumes;
 	x->limit = d->limit;
-	if (d->source && !bodiless) {
+	if (d->source && x->out_framing != TBG_FRAMING_NONE) {
 		atomic_fetch_add(&d->source->refs, 1);
 		x->source = d->source;
 		seek(x, d->from);
 	}
 	tbg_deliver_head(&x->pre, d, &age_off);
 	cache_status(x, &x->pre);
-	framing_lines(x, d, bodiless);
+	framing_lines(x, d);
 	tbg_lines_put(&x->pre, "\r\n", 2);
 	if (x->persist == TBG_PERSIST_NOT && x->c)
 		x->c->traffic->close_after = true;

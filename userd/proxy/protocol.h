@@ -48,7 +48,7 @@ struct tbg_protocol_ops {
 	 * length where only its end tells that.
 	 */
 	bool (*length_agrees)(struct tbg_transfer *x);
-	/* Behind the head: how the body is framed. NULL: as from response_begin() on. */
+	/* Behind the head: how the body is framed. */
 	void (*body_begin)(struct tbg_transfer *x, uint8_t framing, uint64_t length);
 	/*
 	 * Whether len bytes behind a response begin another one. They are dropped with

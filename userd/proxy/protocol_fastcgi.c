@@ -95,6 +95,14 @@ static enum tbg_parsed head_parse(struct tbg_transfer *x)
 	return tbg_response_parse_cgi(&x->r, &x->says, x->o->head, x->o->head_len);
 }
 
+static void body_begin(struct tbg_transfer *x, uint8_t framing, uint64_t length)
+{
+	/* in records, as it was from response_begin() on */
+	(void)x;
+	(void)framing;
+	(void)length;
+}
+
 static bool is_second(const uint8_t *b, size_t len)
 {
 	return len >= 2 && b[0] == TBG_FCGI_RECORD_VERSION && b[1] == TBG_FCGI_RECORD_STDOUT;
@@ -126,5 +134,6 @@ const struct tbg_protocol_ops tbg_protocol_fastcgi = {
 	.head_receive = head_receive,
 	.head_parse = head_parse,
 	.length_agrees = length_agrees,
+	.body_begin = body_begin,
 	.is_second = is_second,
 };

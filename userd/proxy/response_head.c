@@ -193,8 +193,7 @@ void tbg_fetch_head_final(struct tbg_transfer *x)
 	if (tbg_method_invalidates(x->m.method, r->status))
 		tbg_fetch_withdraw(x, fields, len);
 	tbg_fetch_head_compare(x, fields, len);
-	if (x->protocol->body_begin)
-		x->protocol->body_begin(x, tbg_fetch_framing_of(x), r->content_length);
+	x->protocol->body_begin(x, tbg_fetch_framing_of(x), r->content_length);
 	if (redirect_begin(x, head) && !tbg_transfer_fetches(x))
 		return;
 	x->filling = !x->frame.failed && !x->r.local &&

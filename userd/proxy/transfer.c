@@ -50,6 +50,17 @@ static struct tbg_transfer *transfer_alloc(struct tbg_worker *w)
 	return x;
 }
 
+/* Of one that no list has. */
+static void memory_free(struct tbg_transfer *x)
+{
+	tbg_lines_free(&x->text);
+	tbg_lines_free(&x->up_head);
+	tbg_lines_free(&x->pre);
+	tbg_fields_free(&x->asks);
+	tbg_fields_free(&x->says);
+	free(x);
+}
+
 static bool lines_empty(struct tbg_lines *l)
 {
 	l->len = 0;
@@ -100,14 +111,8 @@ static void transfer_free(struct tbg_transfer *x)
 	free(x->root);
 	free(x->index);
 	free(x->sent_on);
-	if (transfer_spare(x))
-		return;
-	tbg_lines_free(&x->text);
-	tbg_lines_free(&x->up_head);
-	tbg_lines_free(&x->pre);
-	tbg_fields_free(&x->asks);
-	tbg_fields_free(&x->says);
-	free(x);
+	if (!transfer_spare(x))
+		memory_free(x);
 }
 
 void tbg_transfer_release(struct tbg_transfer *x)
@@ -409,6 +414,17 @@ void tbg_transfers_check(struct tbg_worker *w)
 void tbg_transfers_end(struct tbg_worker *w)
 {
 	each(w, tbg_fetch_stop);
+}
+
+void tbg_transfers_free(struct tbg_worker *w)
+{
+	struct tbg_transfer *x;
+
+	while ((x = LIST_FIRST(&w->spare_transfers))) {
+		LIST_REMOVE(x, link);
+		memory_free(x);
+	}
+	w->spare_transfers_nr = 0;
 }
 
 bool tbg_transfers_awaited(const struct tbg_worker *w)

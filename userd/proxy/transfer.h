@@ -202,6 +202,9 @@ void tbg_transfers_check(struct tbg_worker *w);
 /* At the worker's end: stops all fetches. */
 void tbg_transfers_end(struct tbg_worker *w);
 
+/* Behind that: the memory that is kept for the next ones. */
+void tbg_transfers_free(struct tbg_worker *w);
+
 /*
  * Whether other connections, maybe other workers', wait for what one of them fetches, or
  * a program is at work behind the answer it has given.

@@ -219,8 +219,7 @@ void tbg_fetch_validated(struct tbg_transfer *x)
 	tbg_transfer_land(x, 0, !storable ||
 				  tbg_response_directives_for_one(&s->terms, x->w->now_ns));
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
-	if (x->protocol->body_begin)
-		x->protocol->body_begin(x, TBG_FRAMING_NONE, 0);
+	x->protocol->body_begin(x, TBG_FRAMING_NONE, 0);
 	tbg_transfer_stored(x, s, false);
 	if (tbg_transfer_fetches(x))
 		tbg_fetch_body_first(x);

@@ -322,12 +322,12 @@ static void show(const void *node, VISIT visit, void *arg)
 
 	if (visit != postorder && visit != leaf)
 		return;
-	if (one->prefix.bits)
-		tbg_prefix_text(&one->prefix, shown.text);
-	else
+	if (!one->prefix.bits)
 		strcpy(shown.text, "all");
-	if (one->prefix.bits == 128)	/* an address alone */
-		*strchr(shown.text, '/') = 0;
+	else if (one->prefix.bits == 128)
+		tbg_prefix_address_text(&one->prefix, shown.text);
+	else
+		tbg_prefix_text(&one->prefix, shown.text);
 	s->fn(s->arg, &shown);
 }
 
