@@ -93,6 +93,14 @@ __tbg_inline int tbg_coding_ends(const struct tbg_codings *c, __u64 off)
 	return off >= c->end || (off < TBG_REQ_MAX && c->h->b[off] == ',');
 }
 
+/* Whether a name ends at off. */
+__tbg_inline int tbg_coding_named(const struct tbg_codings *c, __u64 off)
+{
+	tbg_keep(off);
+	return off >= c->end || off >= TBG_REQ_MAX || c->h->b[off] <= ' ' ||
+	       c->h->b[off] == ',' || c->h->b[off] == ';';
+}
+
 /* The quality that the parameter at off says: 1000 without one, 0 if it is none. */
 __tbg_inline __u64 tbg_coding_weight(struct tbg_codings *c, __u64 off)
 {
@@ -145,6 +153,9 @@ __tbg_inline int tbg_coding_scan(struct tbg_codings *c)
 	nr = marks ? tbg_mark_first(marks) : 8;
 	nr = tbg_opaque(nr, w) & 15;
 	coding = tbg_coding_of((w | 0x20 * TBG_ONES) & tbg_word_low(nr));
+	/* the longest name of ours fills the word: a longer one begins like it */
+	if (!marks && !tbg_coding_named(c, off + 8))
+		coding = TBG_CODING_NONE;
 	coding = tbg_opaque(coding, w);
 	if (coding < TBG_CODING_NONE && !TBG_QUALITY(c->said, coding))
 		c->said |= (tbg_coding_weight(c, off + nr) + 1) << coding * TBG_QUALITY_BITS;

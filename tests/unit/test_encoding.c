@@ -112,6 +112,9 @@ static const struct {
 	{ "gzip-thing-of-a-length", ALL, I },
 	{ "identityx, gzip;q=0.1", ALL, G },
 	{ "identity-x;q=1, gzip;q=0.1", ALL, G },
+	{ "identityx, identity;q=1, gzip;q=0.1", ALL, I },
+	{ "identity-x, *;q=0.5, gzip;q=0.1", G | I, I },
+	{ "identity ;q=1, gzip;q=0.5", ALL, I },
 	{ "gzip br", ALL, I },
 	{ "gzip;q=1.5", ALL, I },
 	{ "gzip;q=1.001", ALL, I },
@@ -155,7 +158,7 @@ KTAP_TEST(t_choices)
 KTAP_TEST(t_as_the_dull_reading)
 {
 	static const char *const words[] = {
-		"gzip", "br", "zstd", "identity", "*", "deflate", ",", ", ", ";",
+		"gzip", "br", "zstd", "identity", "identityx", "*", "deflate", ",", ", ", ";",
 		";q=", " ", "0", "1", "0.5", "0.123", "1.0", "q", "x-gzip", "BR",
 		"       ", "        ", "-", ".", ",,",
 	};
