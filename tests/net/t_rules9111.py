@@ -261,6 +261,13 @@ spent("less_the_age", OLD, "Age: 99999")
 spent("not_of_no_cache", OLD, CC + "no-cache")
 spent("not_with_a_cookie", OLD, "Set-Cookie: a=b")
 spent("without_last_modified", 'ETag: "a"')
+rule("not_of_a_request_with_cookies", origin(OLD, ask=["Cookie: who=me"]), origin(OLD))
+rule("not_of_one_validated_with_cookies", origin('ETag: "a"', OLD, "Age: 99999"),
+     origin(status=304, gets=200, text=b"1", ask=["Cookie: a=b"], sends=['If-None-Match: "a"']),
+     origin(status=304, gets=200, text=b"1", sends=['If-None-Match: "a"']))
+rule("of_a_request_with_cookies_if_public", origin(OLD, CC + "public", ask=["Cookie: a=b"]),
+     hit(age=(0, 30)))
+rule("of_one_without_answers_one_with_cookies", origin(OLD), hit("Cookie: a=b", age=(0, 30)))
 fresh("of_attachments", OLD, "Content-Disposition: attachment; filename=a")
 fresh("though_pragma", OLD, "Pragma: foo")
 fresh("is_not_asked_with_max_age", stamp("Last-Modified", -3), CC + "max-age=60")

@@ -222,6 +222,7 @@ void tbg_request_directives_read(struct tbg_request_directives *w, unsigned int 
 		.cc = cc_none,
 		.get = method == TBG_METHOD_GET, .head = method == TBG_METHOD_HEAD,
 		.authorization = tbg_name_in(TBG_NAME_AUTHORIZATION, fields->has),
+		.cookie = tbg_name_in(TBG_NAME_COOKIE, fields->has),
 		.range = tbg_name_in(TBG_NAME_RANGE, fields->has),
 		.conditional = fields->has & tbg_names_with(TBG_CONDITION),
 		.origin_condition = fields->has & tbg_names_with(TBG_OF_ORIGIN),
@@ -454,6 +455,13 @@ void tbg_response_directives_read(struct tbg_response_directives *t, unsigned in
 	apparent_s = now_s > t->date_s ? now_s - t->date_s : 0;
 	s.age_s += delay_ns / 1000000000;
 	t->initial_age_s = apparent_s > s.age_s ? apparent_s : s.age_s;
+}
+
+void tbg_response_directives_of(struct tbg_response_directives *t,
+				const struct tbg_request_directives *w)
+{
+	if (w->cookie && !t->explicit_life && !t->cc.public_)
+		t->lifetime_s = 0;
 }
 
 /* An explicit word against serving it stale (4.2.4). */

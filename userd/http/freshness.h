@@ -45,6 +45,7 @@ struct tbg_request_directives {
 	bool content;		/* whose answer is for nobody else (9110 9.3.1) */
 	bool represents;	/* POST, answered as a GET would be (9110 9.3.3) */
 	bool authorization;
+	bool cookie;
 	bool range;
 	bool conditional;	/* any of the five preconditions */
 	bool origin_condition;	/* one that only the origin may evaluate (4.3.2) */
@@ -83,6 +84,13 @@ struct tbg_response_directives {
 void tbg_response_directives_read(struct tbg_response_directives *t, unsigned int status,
 				  const struct tbg_fields *fields, int64_t now_s, uint64_t now_ns,
 				  uint64_t delay_ns);
+
+/*
+ * The same, of the answer to that request: what one with cookies got may be his alone,
+ * and has a lifetime only by the origin's word, be it "public".
+ */
+void tbg_response_directives_of(struct tbg_response_directives *t,
+				const struct tbg_request_directives *w);
 
 /* May a shared cache store the response to that request (3)? */
 bool tbg_response_directives_storable(const struct tbg_response_directives *t,

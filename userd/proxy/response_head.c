@@ -184,6 +184,7 @@ void tbg_fetch_head_final(struct tbg_transfer *x)
 		return;
 	tbg_response_directives_read(&x->terms, r->status, &x->says, time(NULL),
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
+	tbg_response_directives_of(&x->terms, &x->wish);
 	if (x->completes && !is_rest(x, fields, len)) {
 		ask_plainly(x);
 		return;

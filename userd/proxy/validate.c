@@ -21,9 +21,11 @@ static bool updated_terms(const struct tbg_transfer *x, const struct tbg_lines *
 	bool ok = !lines->failed &&
 		  tbg_fields_read(&fields, lines->text ?: "", lines->len) >= 0;
 
-	if (ok)
+	if (ok) {
 		tbg_response_directives_read(ret, status, &fields, time(NULL), x->w->now_ns,
 			       x->w->now_ns - x->sent_ns);
+		tbg_response_directives_of(ret, &x->wish);
+	}
 	tbg_fields_free(&fields);
 	return ok;
 }
