@@ -97,6 +97,7 @@ root=$1 profile=$2 user=$3
 shift 3
 ip link set lo up
 echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start   # as Docker has it
+mkdir -p "$root/proc" "$root/dev"
 mount -t proc proc "$root/proc"
 mount -t tmpfs tmpfs "$root/dev"
 mknod -m 666 "$root/dev/null" c 1 3
@@ -104,7 +105,9 @@ mknod -m 666 "$root/dev/urandom" c 1 9
 chroot "$root" /confine "/$profile" \\
 	setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs "$@" &
 daemon=$!
-ask="chroot $root curl -sS --retry 60 --retry-connrefused --retry-delay 1"
+sleep 1
+kill -0 $daemon
+ask="chroot $root curl -sS --retry 20 --retry-connrefused --retry-delay 1"
 for i in 1 2 3; do $ask http://127.0.0.1/; done
 $ask --unix-socket /run/toboggan/admin.sock http://toboggan/ready
 kill $daemon
