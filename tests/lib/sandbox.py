@@ -130,6 +130,11 @@ def _lo_up():
         fcntl.ioctl(s, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP | IFF_RUNNING))
 
 
+def _hear_sigterm(how=signal.SIG_UNBLOCK):
+    """Blocked from the fork until the keeper can end what it has started: none is lost."""
+    signal.pthread_sigmask(how, {signal.SIGTERM})
+
+
 def _die_with_parent():
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
@@ -209,6 +214,7 @@ def _as_subreaper(argv, cwd, env, report):
         os._exit(0)
 
     signal.signal(signal.SIGTERM, give_up)
+    _hear_sigterm()
     code = _wait_for(_start(argv, cwd, env))
     bury()
     report(code, names)
@@ -221,6 +227,7 @@ def _as_parent(init, report):
         os.kill(init, signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, give_up)
+    _hear_sigterm()
     os.waitpid(init, 0)
 
 
@@ -246,6 +253,7 @@ def _keep(argv, cwd, env, tmp, isolated, visible, report_fd):
     init = os.fork()
     if not init:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _hear_sigterm()
         _as_init(argv, cwd, env, tmp, visible, report)
         return
     _as_parent(init, report)
@@ -262,6 +270,7 @@ class Run:
         out, err, said = os.pipe(), os.pipe(), os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
+        _hear_sigterm(signal.SIG_BLOCK)
         self.pid = os.fork()
         if not self.pid:
             try:
@@ -274,6 +283,7 @@ class Run:
                 os.write(2, f"sandbox: {type(why).__name__}: {why}\n".encode())
             finally:
                 os._exit(1)
+        _hear_sigterm()
         for pair in (out, err, said):
             os.close(pair[1])
             os.set_blocking(pair[0], False)
