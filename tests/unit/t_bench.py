@@ -28,11 +28,15 @@ sys.path.insert(0, os.path.join(HERE, "../../tools/bench"))
 sys.dont_write_bytecode = True
 import ktap                     # noqa: E402
 
+import arrivals                 # noqa: E402
 import capacity                 # noqa: E402
 import catalogue                # noqa: E402
+import clients                  # noqa: E402
 import compare                  # noqa: E402
+import contents                 # noqa: E402
 import cost                     # noqa: E402
 import engine                   # noqa: E402
+import experiment               # noqa: E402
 import experiments              # noqa: E402
 import fileset                  # noqa: E402
 import invoke                   # noqa: E402
@@ -41,6 +45,7 @@ import bottleneck               # noqa: E402
 import loads                    # noqa: E402
 import meters                   # noqa: E402
 import plot                     # noqa: E402
+import pressure                 # noqa: E402
 import report                   # noqa: E402
 import remote                   # noqa: E402
 import servers                  # noqa: E402
@@ -223,25 +228,25 @@ def t_sessions_ask_for_files_that_the_lab_can_make():
                 "\n\n/blog\n")
         f.flush()
         ap = argparse.ArgumentParser()
-        experiments.Sessions.options(ap)
+        arrivals.Sessions.options(ap)
         with contextlib.redirect_stderr(io.StringIO()):
-            exp = experiments.Sessions(argparse.Namespace(**vars(ap.parse_args([f.name])),
+            exp = arrivals.Sessions(argparse.Namespace(**vars(ap.parse_args([f.name])),
                                                           remote={}))
     assert [[c.uri for b in s for c in b] for s in exp.sessions] == [["/blog/post", "/a%20b.html"]]
     assert exp.sessions[0][0][0].think_s == 3, exp.sessions
     assert "left out 6 of 8 requests, for 5 URIs" in exp.notes[0], exp.notes
-    assert experiments.file_of("/a%20b.html") == "/a b.html" and \
-           experiments.file_of("/d/") == "/d/index.html"
+    assert arrivals.file_of("/a%20b.html") == "/a b.html" and \
+           arrivals.file_of("/d/") == "/d/index.html"
 
 
 def t_a_remote_server_is_asked_for_what_a_session_gets():
     run = argparse.Namespace(lab=argparse.Namespace(remote=True))
-    made_up = experiments.Sessions(options("sessions", "--server", "a=h:1", "--size", "5"))
+    made_up = arrivals.Sessions(options("sessions", "--server", "a=h:1", "--size", "5"))
     assert {(path, size, crc) for path, size, crc in made_up.check(run, None, None).rows} <= \
         {(path, size, fileset.crc(path, size)) for _, path, size in fileset.basic().rows}
     with tempfile.NamedTemporaryFile("w") as f:
         print("/x", file=f, flush=True)
-        exp = experiments.Sessions(options("sessions", f.name, "--server", "a=h:1"))
+        exp = arrivals.Sessions(options("sessions", f.name, "--server", "a=h:1"))
     for text, want in (("/a method=POST\n/c?x=1\n/b\n", "/c?x=1"),
                        ("/a method=POST\n", fileset.SMALL)):
         exp.sessions = sessions.parse(text)
@@ -272,7 +277,7 @@ def t_sessions_may_have_any_bytes():
         with open(file, "wb") as f:
             f.write(b"/a\xff.html\n  /caf\xc3\xa9\n/b\xfe/\n/b\xfe\n")
         with contextlib.redirect_stderr(io.StringIO()):
-            exp = experiments.Sessions(options("sessions", file))
+            exp = arrivals.Sessions(options("sessions", file))
 
         class Run:
             opts = argparse.Namespace(seconds=1)
@@ -309,10 +314,10 @@ def t_what_is_wrong_with_half_the_load_is_said():
                            ({"requests": 5, "errors": 2, "kinds": {"reset": 2}},
                             "2 errors (reset 2)")):
             got.update(more)
-            refused(run.other_rate, experiments.Tiers(options("tiers")), loads.Wrk(64, "/"), None,
+            refused(run.other_rate, contents.Tiers(options("tiers")), loads.Wrk(64, "/"), None,
                     1, 2,
                     text=text)
-        assert run.other_rate(experiments.Rates(options("rates")), loads.Httperf(5), None, 1,
+        assert run.other_rate(arrivals.Rates(options("rates")), loads.Httperf(5), None, 1,
                               2) == 5
     finally:
         loads.run = old
@@ -359,7 +364,7 @@ def t_numbers_are_finite_and_in_range():
             assert e.code == 2 and words[0] in err.getvalue(), (words, e.code, err.getvalue())
         else:
             raise AssertionError(f"{name} {words} was accepted")
-    assert invoke.own_defaults(experiments.Sessions)["rates"] == [10, 50]
+    assert invoke.own_defaults(arrivals.Sessions)["rates"] == [10, 50]
     assert options("held", "--hold", "50,0").hold == [0, 50]
     assert "want seconds" in refused(sessions.parse, "/a think=nan\n")
 
@@ -845,7 +850,7 @@ def t_what_is_worked_without_load_is_told_by_all_looks():
 
 
 def t_what_was_asked_for_is_no_limit_if_it_was_met():
-    web = experiments.Web99(options("web99", "--static"))
+    web = contents.Web99(options("web99", "--static"))
     slow = {"conforming_percent": 99.0, "client_cpus": 0.5, "server_busiest": 0.98}
     assert web.own_limit(dict(slow, conforming_percent=100.0, client_cpus=1.0))[0] == \
            bottleneck.DEMAND
@@ -853,7 +858,7 @@ def t_what_was_asked_for_is_no_limit_if_it_was_met():
     for other in ({"client_cpus": 0.96}, {"server_busiest": 0.5}, {"server_busiest": None}):
         assert web.own_limit({**slow, **other}) is None, other
     cold = {"point": 1, "client_cpus": 0.5}
-    caches = experiments.Caches(options("caches"))
+    caches = contents.Caches(options("caches"))
     assert caches.own_limit(cold)[0] == bottleneck.DEMAND and \
            caches.own_limit(dict(cold, point=0)) is None
     assert caches.own_limit(dict(cold, client_cpus=0.96)) is None
@@ -870,7 +875,7 @@ def t_sessions_may_think_for_minutes():
         opts = argparse.Namespace(seconds=5)
         lab = argparse.Namespace(remote=True, dir=None)
 
-    exp = experiments.Sessions(options("sessions", "--rates", "2,10"))
+    exp = arrivals.Sessions(options("sessions", "--rates", "2,10"))
     exp.sessions = sessions.parse("/a\n\n" * 30 + "/a think=600\n/b\n")
     with tempfile.TemporaryDirectory() as Run.lab.dir, contextlib.redirect_stderr(io.StringIO()):
         few, all_ = (exp.load(Run, point, None) for point in exp.points)
@@ -882,7 +887,7 @@ def t_sessions_may_think_for_minutes():
 
 
 def t_what_sessions_think_is_in_no_rate():
-    exp = experiments.Sessions(options("sessions", "--rates", "10"))
+    exp = arrivals.Sessions(options("sessions", "--rates", "10"))
     exp.sessions = sessions.parse("/a think=60\n/b\n")
     h = {"sess_total": 50.0, "sess_done": 50.0, "sess_life_s": 60.0, "resp_ms": 0.3,
          "transfer_ms": 0.0,
@@ -894,7 +899,7 @@ def t_what_sessions_think_is_in_no_rate():
 
 
 def t_sessions_that_began_late_are_not_what_was_asked_for():
-    exp = experiments.Sessions(options("sessions", "--think", "2"))
+    exp = arrivals.Sessions(options("sessions", "--think", "2"))
     exp.sessions = sessions.parse("/a think=3\n/b\n/c\n\n/d\n")     # 5 s and none
     got = {"sess_total": 100.0, "sess_life_s": 2.5 + 0.2, "duration": 9.8 + 5 + 0.4,
            "resp_ms": 90.0, "transfer_ms": 10.0}
@@ -977,19 +982,19 @@ def t_disturbed_pairs_count_only_without_others():
 
 def t_the_weighted_sum_is_of_the_curve():
     xs, flat = list(fileset.SIZES), [1000.0] * len(fileset.SIZES)
-    cost, mbit, papers = experiments.mix_sums(xs, flat, [1e6] * len(xs))
+    cost, mbit, papers = contents.mix_sums(xs, flat, [1e6] * len(xs))
     assert abs(cost - 1000) < 1, cost
     mean = sum(w * s for w, _, s in fileset.web99(1).rows) / sum(
         w for w, _, s in fileset.web99(1).rows)
     assert abs(mbit - mean * 8 * 1e6 / 1e6) < 1e-3 * mbit, (mbit, mean)
     assert abs(papers - mbit) < 1e-6 * mbit         # every size takes as long
-    cost, mbit, papers = experiments.mix_sums(xs, flat, [1e6] * (len(xs) - 1) + [None])
+    cost, mbit, papers = contents.mix_sums(xs, flat, [1e6] * (len(xs) - 1) + [None])
     assert mbit is None and papers is None and cost, "a refused rate went into a sum"
-    assert experiments.mix_sums(xs, [0.0] * len(xs), [1e6] * len(xs))[0] is None
+    assert contents.mix_sums(xs, [0.0] * len(xs), [1e6] * len(xs))[0] is None
 
 
 def t_the_weighted_sum_is_of_a_whole_curve():
-    sizes, rec = experiments.Sizes(options("sizes")), record()
+    sizes, rec = contents.Sizes(options("sizes")), record()
     entry = rec["experiments"][0]
     assert sorted(len(v) for v in sizes.derive(entry).values()) == [1, 1, 2], \
            "nginx's rate, and both costs"
@@ -1008,8 +1013,8 @@ def t_the_weighted_sum_is_of_a_whole_curve():
 def t_the_most_that_was_met_is_what_most_repeats_showed():
     """One that falls short is refused where it may be the client's fault, one that does not
     never."""
-    for exp, key, asked in ((experiments.Rates(options("rates")), "rate", 1000.0),
-                            (experiments.Web99(options("web99")), "conforming_percent", 100.0)):
+    for exp, key, asked in ((arrivals.Rates(options("rates")), "rate", 1000.0),
+                            (contents.Web99(options("web99")), "conforming_percent", 100.0)):
         for met, most in ((5, {"x": 1000}), (3, {"x": 1000}), (2, {}), (0, {})):
             samples = [engine.Sample(point=1000, server="x", repeat=n, invalid=None, limit=None,
                                      refused=None, error_percent=0.0, **{key: asked})
@@ -1121,7 +1126,7 @@ def t_each_cpu_that_the_server_has_not_asks():
     """A server on 1 to 8 of 8 CPUs; whether it is the clients, twice as many of them tell."""
     args = options("cpus")
     args.cpu_list, args.nofile, seen = list(range(8)), 10000, []
-    exp = experiments.Cpus(args)
+    exp = clients.Cpus(args)
     here = argparse.Namespace(remote=False, link_bps=lambda _: None)
     run = engine.Run(here, args, {})
     server = argparse.Namespace(name="x", authority="h:1")
@@ -1285,7 +1290,7 @@ def record(factor=1.0, complete=True):
     """A run as the engine writes it, of two servers at three sizes."""
     entry = {"name": "sizes", "title": "throughput against <size>", "about": "see `sizes`",
              "x": "connections", "x_log": True,
-             "figures": [list(f) for f in experiments.Sizes.figures],
+             "figures": [list(f) for f in contents.Sizes.figures],
              "points": [{"x": x, "label": str(x)} for x in (1, 1024, 1 << 20)],
              "left_out": [], "problems": [], "notes": [], "reference": "nginx", "derived": {},
              "servers": ["toboggan", "nginx"], "samples": []}
@@ -1375,7 +1380,7 @@ def t_how_a_server_was_started_is_kept():
     rec = record()
     entry = dict(rec["experiments"][0], setups=[])
     rec["experiments"][0] = entry
-    point = experiments.Point(1, "1 object")
+    point = experiment.Point(1, "1 object")
     with tempfile.TemporaryDirectory() as there:
         here = argparse.Namespace(dir=there, spawn_server=lambda *_, **__: None, server_cpus={0})
         for nr, workers in ((1, 1), (2, 1), (3, 2)):
@@ -1449,7 +1454,7 @@ def t_a_page_stands_alone_and_escapes():
     page = report.page(record(complete=False))
     assert "A partial result: interrupted" in page
     assert "a &lt;cpu&gt;" in page and "<cpu>" not in page and "&lt;size&gt;" in page
-    assert page.count("<svg viewBox") == len(experiments.Sizes.figures)
+    assert page.count("<svg viewBox") == len(contents.Sizes.figures)
     for outside in ("http://", "https://", "src=", "@import", "url("):
         assert outside not in page.replace("http://198.18.1.1", ""), outside
     assert "wrk -c 64" in page and "6.1 #1" in page
@@ -1722,7 +1727,7 @@ def t_autobench_columns_are_autobenchs():
                           "error_percent": 0.06} for nr, rate in enumerate((501, 900, 100))] +
                         [{"point": 500, "server": "nginx", "repeat": 0, "invalid": "no",
                           "refused": None, "rate": 1, "httperf": h, "error_percent": 101}]}
-    rows = experiments.autobench_rows(entry)
+    rows = arrivals.autobench_rows(entry)
     assert rows[0][:10] == ["dem_req_rate", "req_rate_toboggan", "con_rate_toboggan",
                             "min_rep_rate_toboggan", "avg_rep_rate_toboggan",
                             "max_rep_rate_toboggan", "stddev_rep_rate_toboggan",
@@ -1730,10 +1735,10 @@ def t_autobench_columns_are_autobenchs():
     assert rows[1][:10] == [500, 500.8, 50.1, 499.0, 500.1, 501.2, 1.6, 0.1, 655.3, 0.06]
     assert rows[1][10:] == [""] * 9 and len(rows) == 2
     entry["samples"][0].update(refused=bottleneck.refused(bottleneck.CLIENT), rate=None)
-    assert experiments.autobench_rows(entry)[1][2] == 90.0, "a refused sample is among them"
+    assert arrivals.autobench_rows(entry)[1][2] == 90.0, "a refused sample is among them"
     for s in entry["samples"][:3]:
         s.update(refused=bottleneck.refused(bottleneck.CLIENT), rate=None)
-    assert experiments.autobench_rows(entry)[1][1:] == [""] * 8 + [0.06] + [""] * 9
+    assert arrivals.autobench_rows(entry)[1][1:] == [""] * 8 + [0.06] + [""] * 9
 
 
 def t_figures_that_are_rates_are_refused_with_the_rate():
@@ -1765,7 +1770,7 @@ def t_figures_that_are_rates_are_refused_with_the_rate():
 
 
 def t_a_rate_at_which_nothing_is_answered_is_a_point_of_the_sweep():
-    sweep = experiments.Rates(options("rates", "--high", "500"))
+    sweep = arrivals.Rates(options("rates", "--high", "500"))
     got = {"requests": 0, "statuses": 0, "errors": 7, "seconds": 5.0}
     assert sweep.tolerate(engine.fault(loads.Httperf(50), got), got) is None
     assert sweep.tolerate("3 wrong statuses", dict(got, statuses=3))
@@ -1776,10 +1781,10 @@ def t_a_rate_at_which_nothing_is_answered_is_a_point_of_the_sweep():
          "connects": 20, "refused": None, "mean_us": 1500, "sent": 5120}
     sweep.after(None, sweep.points[0], None, s, {"httperf": None})
     assert s["error_percent"] == 101 and not s["kept_up"]
-    block = experiments.autobench_block(s)
+    block = arrivals.autobench_block(s)
     assert block == [1.4, 4.0, "", 0.0, "", "", 1.5, 1.0, 101], block
     del s["connects"], s["sent"]
-    block = experiments.autobench_block(s)
+    block = arrivals.autobench_block(s)
     assert block[1] == block[7] == "", "of a run that an older version wrote"
 
 
@@ -1876,8 +1881,8 @@ def t_objects_without_room_are_left_out_and_said():
             raise Problem("no room")
 
     with contextlib.redirect_stderr(io.StringIO()), tempfile.TemporaryDirectory() as Lab.dir:
-        exp = experiments.Objects(options("objects", "--objects", "10,20"))
-        huge = experiments.Point(1 << 50, "huge")
+        exp = clients.Objects(options("objects", "--objects", "10,20"))
+        huge = experiment.Point(1 << 50, "huge")
         memory = exp.server_options(Run, huge)["memory"]
         assert int(memory[:-1]) < (1 << 50) * 8192 >> 20 and \
                "half of this machine's" in exp.notes[0]
@@ -1890,7 +1895,7 @@ def t_objects_without_room_are_left_out_and_said():
 
 def t_the_files_of_overload_are_several_times_its_memory():
     for mib in (64, 128, 500):
-        exp = experiments.Overload(options("overload", "--limit", str(mib)))
+        exp = pressure.Overload(options("overload", "--limit", str(mib)))
         size = sum(r[2] for r in exp.files.rows)
         assert 4 <= size / (mib << 20) <= 8, (mib, size)
         assert max(r[2] for r in exp.files.rows) == 60 << 20
@@ -1927,16 +1932,16 @@ def t_the_files_of_overload_are_several_times_its_memory():
 def t_the_last_point_of_cpus_says_what_it_cannot_tell():
     args = options("cpus")
     args.cpu_list = [3, 5, 6]
-    exp = experiments.Cpus(args)
+    exp = clients.Cpus(args)
     assert [p.x for p in exp.points] == [1, 2, 3] and "with 3 CPUs, which are all" in exp.notes[0]
     s = {"cpus": 3, "cpu_ns": 1.0, "server_share": 1.0, "server_busiest": 1.0, "ran_ns": 5.0}
     exp.after(None, exp.points[2], None, s, {})
     assert s["cpu_ns"] is s["server_share"] is s["server_busiest"] is None and s["ran_ns"] == 5.0
     assert bottleneck.refused(exp.own_limit(s)[0]) and exp.own_limit({"cpus": 2}) is None
     args.cpus = [4]
-    refused(experiments.Cpus, args, text="there are 3")
+    refused(clients.Cpus, args, text="there are 3")
     args.cpus = [2]
-    assert not experiments.Cpus(args).notes
+    assert not clients.Cpus(args).notes
 
 
 def t_each_point_of_cpus_has_its_cpus():
@@ -1944,7 +1949,7 @@ def t_each_point_of_cpus_has_its_cpus():
     between."""
     args = options("cpus", "--repeats", "4")
     args.cpu_list, args.out, args.servers, seen = [3, 5, 6], None, ["a", "b"], []
-    exp = experiments.Cpus(args)
+    exp = clients.Cpus(args)
     here = argparse.Namespace(server_cpus={3}, client_cpus={5, 6}, remote=False, dir="/")
     exp.cpus = here.server_cpus, here.client_cpus
     run = engine.Run(here, args, {"experiments": []})
@@ -2036,7 +2041,7 @@ def t_servers_of_which_none_can_are_refused():
             Run.opts.out = os.path.join(there, out)
             if left:
                 os.mkdir(Run.opts.out)
-            refused(invoke.measure, Run, [experiments.Dynamic(Run.opts)], {"experiments": []},
+            refused(invoke.measure, Run, [contents.Dynamic(Run.opts)], {"experiments": []},
                     text="none of lighttpd, apache2 can do it")
             assert os.listdir(there) == left, os.listdir(there)
 

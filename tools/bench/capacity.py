@@ -12,7 +12,7 @@ import fileset as files
 import bottleneck
 from option_types import not_negative, whole
 from engine import Check
-from experiments import Experiment, Point, make
+from experiment import Experiment, Point, make
 from loads import Loop
 from messages import Problem, Usage
 from units import human

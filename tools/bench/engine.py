@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs experiments: servers in turn, samples judged, all of it kept.
 
-An experiment (experiments.py) says what is asked at which points; this module
+An experiment (experiment.py) says what is asked at which points; this module
 takes the samples, forwards and backwards over the servers, decides which are
 valid, tries half the load from twice the clients, and writes the run down after each
 sample, so that an end at any moment leaves a usable partial result. A sample

@@ -23,7 +23,7 @@ from catalogue import EXPERIMENTS as LINES
 from engine import FORMAT, Run, save
 from capacity import Capacity
 from experiments import EXPERIMENTS as OTHERS
-from experiments import Experiment
+from experiment import Experiment
 from meters import machine
 from remote import Remote
 from messages import Problem, Usage, say

@@ -17,7 +17,7 @@ import shlex
 import plot
 import terminal
 from engine import FORMAT
-from experiments import autobench_rows
+from arrivals import autobench_rows
 from bottleneck import WORDS, refused
 from messages import Problem
 from units import digits, human

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What an experiment is: its points, servers and figures, and what several of them need.
+
+The classes are in modules by what they vary (experiments.py has the table);
+engine.py takes the samples. Nothing here judges one.
+"""
+import os
+
+import bottleneck
+import loads
+import fileset as files
+from engine import Check
+from loads import Wrk
+from messages import say
+from servers import KINDS, Existing, Toboggan
+from fileset import SMALL
+
+CPU = ("cpu_ns", "processor time of the server", "ns a request", "low")
+RATE = ("throughput", "requests a second", "/s", "high")
+BPS = ("throughput_bps", "throughput", "bit/s", "high")
+MEDIAN = ("p50_us", "median time of a reply", "µs", "low")
+TAIL = ("p99_us", "99th percentile of a reply", "µs", "low")
+# With N requests always in flight their times are N over the rate: the same figure.
+LATENCIES = ("mean_us", "p50_us", "p90_us", "p99_us", "max_us")
+LINE_BPS, CONFORM_BPS = 400000, 320000
+
+
+class Point:
+    """x: its place on the axis; label: its name; what else it is, as attributes."""
+
+    def __init__(self, x, label=None, **what):
+        self.x, self.label = x, label if label is not None else number(x)
+        self.__dict__.update(what)
+
+
+def number(x):
+    for size, unit in ((1 << 20, "Mi"), (1 << 10, "Ki")):
+        if x >= size and x % size == 0:
+            return f"{x // size}{unit}"
+    return f"{x:,}"
+
+
+class Experiment:
+    name = title = about = x_label = ""
+    x_log, x_named = True, False        # x_named: a point is a thing and no number
+    figures = (CPU, RATE, TAIL)
+    withheld = LATENCIES        # figures that are refused with the rate, besides those of seal()
+    left_out = ()
+    unable = ""                 # what it is that servers which names() leaves out cannot do
+    lab_only = None             # why it cannot be done with a remote server
+    repeats, sample_s = 5, 5    # of each sample, unless it is said
+    keep_servers = False        # those of different keys run at the same time
+    tools = ("curl",)           # without which it cannot be made; load.c is ours
+    known = True                # it asks for what `bench site` makes, not for files of the user's
+
+    def __init__(self, opts):
+        self.halves, self.notes = {}, []
+        self.settings = {}      # its options; here those whose value does not say enough
+        self.points = list(self.make_points(opts))
+
+    @staticmethod
+    def options(ap):
+        """Options of its own."""
+
+    def make_points(self, opts):
+        raise NotImplementedError
+
+    # --- servers
+
+    def names(self, opts):
+        return opts.servers
+
+    def sides(self, run):
+        """[(name, what makes it)]"""
+        if run.lab.remote:
+            return [(name, lambda name=name, where=where, **_: Existing(run.lab, name, where))
+                    for name, where in run.opts.remote.items()]
+        return [(name, lambda name=name, **kw: make(run.lab, name, **kw))
+                for name in self.names(run.opts)]
+
+    def server_key(self, point):
+        """Points of equal keys are served by the same process."""
+        return 0
+
+    def server_options(self, run, point):
+        return {}
+
+    def sites(self, run):
+        """Make the files; once, before the first sample."""
+        if not run.lab.remote:
+            files.basic().make(os.path.join(run.lab.dir, "site"))
+
+    def enter(self, run, point):
+        """Before each sample, and what starts for it: the lab is as the point wants it."""
+
+    def leave(self, run):
+        """After the last sample: the lab is as it was."""
+
+    # --- one sample
+
+    def seconds(self, run, point):
+        return run.opts.seconds
+
+    def load(self, run, point, server):
+        return Wrk(connections=64, path=SMALL)
+
+    def check(self, run, point, server):
+        return Check(SMALL, crc=files.crc(SMALL, 1024))
+
+    def prepare(self, run, point, server):
+        """Once for a server at a point: warm it."""
+        self.check(run, point, server).settle(run.lab, server)
+        loads.run(run.lab, self.load(run, point, server), server, 1)
+
+    def before(self, run, point, server):
+        """Right before each load."""
+
+    def run_load(self, run, load, server, seconds, begin):
+        """begin() has to be called when the figures begin."""
+        return loads.run(run.lab, load, server, seconds, load.clients(len(run.lab.client_cpus)),
+                         begin)
+
+    def after(self, run, point, server, sample, got):
+        """Right after it: figures of its own; a Problem makes the sample none."""
+
+    def seal(self, sample):
+        """Figures that follow from a throughput that was not refused."""
+
+    def tolerate(self, fault, got):
+        """The fault, or None where errors are what the experiment is about."""
+        return fault
+
+    def own_limit(self, sample):
+        """(whose limit, why) where it follows from the experiment, else None."""
+        return None
+
+    def note(self, text):
+        if text not in self.notes:
+            say(f"  {text}")
+            self.notes.append(text)
+
+    def unfit(self, point, name):
+        """Whether that server cannot do what is asked there."""
+        return False
+
+    def enough(self, entry, point, name):
+        """Whether earlier points say that this one need not be tried."""
+        return False
+
+    # --- words
+
+    def line(self, sample):
+        cpu = sample.get("cpu_ns")
+        return f"{sample['rate']:,.0f}/s" + (f", {cpu:,.0f} ns" if cpu else "") + \
+            (f", server {sample['server_share']:.0%} busy"
+             if sample.get("server_share") is not None else "")
+
+    def derive(self, entry):
+        """What follows from the summary: {name: {server: value}}."""
+        return {}
+
+
+def make(lab, name, **kw):
+    """A server by the name that --servers gives it."""
+    if name.startswith("toboggan"):
+        tier = name.partition("-")[2] or Toboggan.TIERS[0]
+        return Toboggan(lab, name, tiers=",".join(dict.fromkeys([tier, "user"])), **kw)
+    kw.pop("memory", None)
+    return KINDS[name](lab, name, **kw)
+
+
+def each_tier(opts):
+    """The servers of --servers, and with Toboggan its tiers but the fastest alone."""
+    ret = []
+    for name in opts.servers:
+        ret.append(name)
+        if name == "toboggan":
+            ret += [f"toboggan-{tier}" for tier in Toboggan.TIERS[1:]
+                    if f"toboggan-{tier}" not in opts.servers]
+    return ret
+
+
+def able_to_compute(opts):
+    """Those of --servers that can be given a module."""
+    return [n for n in opts.servers if (Toboggan if n.startswith("toboggan") else
+                                        KINDS[n]).can_compute]
+
+
+def list_file(run, name, make):
+    """A list for load.c of the Files that are made for it, in the lab's folder, written once."""
+    path = os.path.join(run.lab.dir, f"{name}.list")
+    return path if os.path.exists(path) else make().list_for_load(path)
+
+
+def one_file(run, path, size):
+    return list_file(run, f"one-{size}", lambda: files.Files([(1, path, size)]))
+
+
+def most(entry, key, met):
+    """{server: highest point at which met(row, figure key of it)}.
+
+    A repeat that fell short may have been refused, one that met the demand is not: more
+    than half of the repeats that count are to have shown it.
+    """
+    best = {}
+    for row in entry["summary"]:
+        figure = row["figures"][key]
+        repeats = row["counted"] + row["invalid"]
+        if figure and 2 * figure["n"] > repeats and met(row, figure):
+            best[row["server"]] = max(best.get(row["server"], 0), row["point"])
+    return best
+
+
+def whose_time(sample, rate):
+    """(whose limit, why) of times in an open loop; None where full clients may be what took it.
+
+    Each is one thread: on several CPUs it is full where they are not.
+    """
+    if sample["client_cpus"] >= bottleneck.CLIENT_FULL:
+        return None
+    if sample["late"] > 0.05 * rate * sample["seconds"]:
+        return bottleneck.SERVER, \
+               f"{sample['late']} pages were not asked for in time, behind others, " \
+            f"by clients that kept {sample['client_cpus']:.2f} CPUs busy"
+    return bottleneck.DEMAND, f"{rate:g} pages a second were asked for"

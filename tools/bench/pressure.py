@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Experiments on a server in distress: slow clients that fill its memory, held processes."""
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import lab as laboratory
+import loads
+import fileset as files
+from option_types import whole, wholes
+from engine import Check
+from loads import Ours
+from messages import Problem
+from servers import Toboggan
+from fileset import SMALL
+from contents import emptied
+from experiment import (Experiment, LATENCIES, MEDIAN, Point, TAIL, each_tier, list_file,
+                        one_file, whose_time)
+
+
+# ------------------------------------------------------------------ overload
+
+class Overload(Experiment):
+    name, title = "overload", "a small page, timed beside slow clients and with little memory"
+    about = ("So many users on lines of 50 kbit/s fetch files of 10 KB to 60 MB, each from a "
+             "random byte on, from a server whose memory a cgroup limits, page cache included, to "
+             "a "
+             "quarter of these files, which it has all sent before; meanwhile a small page is "
+             "asked for on a connection of its own. What matters is the worst time.")
+    x_label, x_log = "slow clients", False
+    lab_only = "a remote server's memory cannot be limited from here"
+    figures = (("max_us", "longest time of the small page", "µs", "low"), TAIL, MEDIAN,
+               ("slow_bps", "what the slow clients got", "bit/s", "high"),
+               ("memory_bytes", "most memory of the server", "B", "low"),
+               ("memory_full", "its memory was full", "times", "low"))
+    # (bytes of a file, share of the requests, share of all files' bytes)
+    CLASSES = ((10 << 10, 0.20, 0.002), (1 << 20, 0.40, 0.198), (10 << 20, 0.25, 0.35),
+               (60 << 20, 0.15, 0.45))
+    TIMES = 4                   # the limit, in bytes of files
+    withheld = (*LATENCIES, "slow_bps")
+    SLOW_BPS, PROBE_RATE = 50000, 20.0
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--slow", type=wholes(), metavar="N,…",
+                        help="slow clients (1,50,242,500; quick 1,50)")
+        ap.add_argument("--limit", type=whole(64), default=128, metavar="MIB",
+                        help="memory of the server, page cache included (128; at least 64); "
+                        "four times that are made as files")
+
+    def make_points(self, opts):
+        self.limit = opts.limit << 20
+        nrs = opts.slow or ((1, 50) if opts.quick else (1, 50, 242, 500))
+        self.files = self.file_set()
+        return [Point(nr) for nr in nrs]
+
+    def file_set(self):
+        rows = []
+        for size, requests, share in self.CLASSES:
+            nr = max(1, math.ceil(self.TIMES * self.limit * share / size))
+            rows += [(requests / nr, f"/slow/{size}/{i}.bin", size) for i in range(nr)]
+        return files.Files(rows)
+
+    def server_key(self, point):
+        return point.x
+
+    def server_options(self, run, point):
+        return {"cgroup": run.lab.limit_memory(self.limit), "memory": "16M"}
+
+    def sites(self, run):
+        super().sites(run)
+        self.files.make(os.path.join(run.lab.dir, "site"))
+        subprocess.run(["sync", "-f", run.lab.dir], check=False)
+
+    def load(self, run, point, server):
+        load = Ours(1, calls=1, rate=self.PROBE_RATE, list=one_file(run, SMALL, 1024), timeout=60)
+        load.slow = Ours(point.x, line=self.SLOW_BPS,
+                         list=list_file(run, "slow", lambda: self.files),
+                         timeout=3600, offsets=True, expect=206)
+        return load
+
+    def prepare(self, run, point, server):
+        self.check(run, point, server).settle(run.lab, server)
+
+    def before(self, run, point, server):
+        """The server reads all files: pages belong to the group of whoever touches them first."""
+        root = os.path.join(run.lab.dir, "site")
+        left = emptied([root + path for _, path, _ in self.files.rows])
+        if left > 0.02:
+            self.note(f"{left:.0%} of the files' pages stayed in the page cache, whosever they are")
+        walk = Ours(8, list=list_file(run, "slow", lambda: self.files), once=True, timeout=60)
+        got, _ = loads.run(run.lab, walk, server, 600)
+        if got["requests"] < len(self.files.rows):
+            raise Problem(f"only {got['requests']} of {len(self.files.rows)} files were sent "
+                          f"before the load: {got['kinds']}")
+        laboratory.memory_begin(server.cgroup)
+        self.full_before = laboratory.memory_used(server.cgroup)[1]
+
+    def tolerate(self, fault, got):
+        """That no page came at all is the worst that is looked for, and in the times."""
+        return fault if got["requests"] or got["errors"] or got["statuses"] else None
+
+    def memory(self, point, server, sample):
+        """What it had; said where it was not little."""
+        most, full = laboratory.memory_used(server.cgroup)
+        sample.update(memory_bytes=most, memory_full=full - self.full_before)
+        if not sample["memory_full"] and most < 0.9 * self.limit:
+            self.note(f"{server.name} with {point.label} slow clients had {most >> 20} of "
+                      f"{self.limit >> 20} MiB at most: its memory was not little")
+
+    def run_load(self, run, load, server, seconds, begin):
+        """The slow clients first; they end with the probe, their transfers unfinished."""
+        procs, argvs = loads.started(run.lab, load.slow, server, seconds + 600)
+        try:
+            self.wait_for_slow(run, server, load.slow.descriptors)
+            got, more = loads.run(run.lab, load, server, seconds, begin=begin)
+            for proc in procs:
+                proc.terminate()
+            slow = loads.finished(run.lab, load.slow, procs, 30)
+        finally:
+            for proc in procs:
+                run.lab.end(proc)
+        got["slow"] = slow
+        return got, argvs + more
+
+    @staticmethod
+    def wait_for_slow(run, server, nr):
+        deadline = time.monotonic() + 60
+        while True:
+            out = subprocess.run(run.lab.client_argv(["ss", "-Htn", "state", "established", "dst",
+                                                      server.addr]), text=True, check=False,
+                                 stdout=subprocess.PIPE).stdout
+            if len(out.splitlines()) >= nr:
+                return
+            if time.monotonic() > deadline:
+                raise Problem(f"only {len(out.splitlines())} of {nr} slow clients are connected "
+                              "after 60 s")
+            time.sleep(0.1)
+
+    def after(self, run, point, server, sample, got):
+        slow = got["slow"]
+        self.memory(point, server, sample)
+        sample["slow_bps"] = 8 * slow["bytes"] / slow["seconds"] if slow["seconds"] else None
+        sample["slow_errors"] = slow["kinds"]
+        if slow["errors"] or slow["statuses"]:
+            raise Problem(f"slow clients: {slow['errors']} errors {slow['kinds']} and "
+                          f"{slow['statuses']} wrong statuses")
+
+    def own_limit(self, sample):
+        return whose_time(sample, self.PROBE_RATE)
+
+    def line(self, sample):
+        return (f"p50 {sample['p50_us'] / 1000:,.1f} ms, p99 {sample['p99_us'] / 1000:,.1f} ms, "
+                f"worst {sample['max_us'] / 1000:,.1f} ms")
+
+
+# ------------------------------------------------------------------ held
+
+class Held(Experiment):
+    name, title = "held", "a cached page, timed while all of the server's processes are held"
+    about = ("All processes of the server are stopped for so many milliseconds out of 100 or "
+             "twice that time, as long work in every worker would hold them; meanwhile a cached "
+             "1 KiB page is asked for 200 times a second. What a kernel tier answers must not "
+             "wait for it: its p99 stays, where that of a server in user space follows.")
+    x_label, x_log = "held for (ms)", False
+    lab_only = "a remote server's processes cannot be held from here"
+    figures = (TAIL, MEDIAN, ("max_us", "longest time of a reply", "µs", "low"))
+    CYCLE_S, RATE = 0.1, 200
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--hold", type=wholes(0), metavar="MS,…", help="(0,5,20,50; quick 0,50)")
+
+    def make_points(self, opts):
+        return [Point(ms) for ms in opts.hold or ((0, 50) if opts.quick else (0, 5, 20, 50))]
+
+    def names(self, opts):
+        return each_tier(opts)
+
+    def load(self, run, point, server):
+        return Ours(8, rate=float(self.RATE), calls=1000000, list=one_file(run, SMALL, 1024))
+
+    def check(self, run, point, server):
+        want = f"detail={server.tier}" if isinstance(server, Toboggan) else ""
+        return Check(SMALL, crc=files.crc(SMALL, 1024), want=want)
+
+    def run_load(self, run, load, server, seconds, begin):
+        over = threading.Event()
+        holder = threading.Thread(target=self.hold, args=(server.pids(), over))
+        if self.held_s:
+            holder.start()
+        try:
+            return super().run_load(run, load, server, seconds, begin)
+        finally:
+            over.set()
+            if holder.ident:
+                holder.join()
+
+    def before(self, run, point, server):
+        self.held_s = point.x / 1000
+
+    def hold(self, pids, over):
+        """Until it is over; nobody stays stopped."""
+        while not over.wait(max(self.CYCLE_S - self.held_s, self.held_s)):
+            try:
+                signal_all(pids, signal.SIGSTOP)
+                time.sleep(self.held_s)
+            finally:
+                signal_all(pids, signal.SIGCONT)
+
+    def own_limit(self, sample):
+        return whose_time(sample, self.RATE)
+
+    def line(self, sample):
+        return (f"p50 {sample['p50_us'] / 1000:,.2f} ms, p99 {sample['p99_us'] / 1000:,.2f} ms, "
+                f"worst {sample['max_us'] / 1000:,.2f} ms")
+
+
+def signal_all(pids, number_):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number_)
