@@ -6,7 +6,6 @@
  * what has no place in the client's numbers.
  */
 #include "birth.bpf.h"
-#include "guard.bpf.h"
 #include "../wire/send.bpf.h"
 #include "translate.bpf.h"
 
@@ -120,35 +119,6 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 	return placed;
 }
 
-/*
- * Whether a frame is a segment of a flow with deltas that has been wrapped on its way
- * here (MPLS, a route with a tunnel): the guard saw it whole, and the client will unwrap
- * it. Fragments behind the first have no number to translate.
- */
-static __attribute__((noinline)) bool tbg_is_wrapped(struct __sk_buff *skb,
-						     struct tbg_scratch *s,
-						     const struct tbg_knob *knob)
-{
-	struct tbg_flow *f;
-	__u32 l3 = s->pkt.l3;
-	__be16 type = 0;
-	__u8 proto = 0;
-
-	bpf_skb_load_bytes(skb, l3 - 2, &type, sizeof(type));
-	if (type == bpf_htons(ETH_P_IP))
-		bpf_skb_load_bytes(skb, l3 + 9, &proto, 1);
-	else if (type == bpf_htons(ETH_P_IPV6))
-		bpf_skb_load_bytes(skb, l3 + 6, &proto, 1);
-	if (proto == IPPROTO_TCP || proto == IPPROTO_FRAGMENT ||
-	    !tbg_socket_ends(skb, &s->pkt, knob))
-		return false;
-	f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
-	if (!f || !(f->in_delta | f->out_delta))
-		return false;
-	tbg_guard_close(f);
-	return true;
-}
-
 SEC("tc")
 int tbg_egress(struct __sk_buff *skb)
 {
@@ -156,7 +126,6 @@ int tbg_egress(struct __sk_buff *skb)
 	struct tbg_flow *f;
 	struct tbg_scratch *s;
 	struct tbg_knob *knob;
-	enum tbg_pkt_kind kind;
 	struct tbg_pkt *p;
 
 	if (skb->mark == tbg_mark || skb->mark == TBG_MARK_TELL) {
@@ -169,10 +138,8 @@ int tbg_egress(struct __sk_buff *skb)
 	if (!s || !knob)
 		return TBG_PASS;
 	p = &s->pkt;
-	kind = tbg_pkt_parse(skb, p, false);
-	if (kind != TBG_PKT_TCP || !tbg_port_served(knob, p->key.local_port)) {
-		if (kind == TBG_PKT_OTHER && tbg_is_wrapped(skb, s, knob))
-			return TC_ACT_SHOT;
+	if (tbg_pkt_parse(skb, p, false) != TBG_PKT_TCP ||
+	    !tbg_port_served(knob, p->key.local_port)) {
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}

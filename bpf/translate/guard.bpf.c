@@ -7,16 +7,31 @@
  * changes a segment.
  */
 #include "birth.bpf.h"
-#include "guard.bpf.h"
+#include "flow.bpf.h"
+#include "maps.bpf.h"
 
 #define TBG_GUARD_DROP 0
 #define TBG_GUARD_PASS 1
+#define TBG_OVERDUE_MS 1000	/* the worker's next tick finds the connection */
+#define TBG_AF_INET 2
+
+/* Of struct lwtunnel_state: the route changes the packet behind us. */
+#define TBG_LWT_OUTPUT	0x1
+#define TBG_LWT_XMIT	0x4
 
 /* Inode of the daemon's network namespace. Set before loading; 0: there is only one. */
 const volatile __u32 tbg_netns;
 
 struct ns_common___guard {
 	__u32 inum;
+} __attribute__((preserve_access_index));
+
+struct lwtunnel_state___guard {
+	__u16 flags;
+} __attribute__((preserve_access_index));
+
+struct dst_entry___guard {
+	struct lwtunnel_state___guard *lwtstate;
 } __attribute__((preserve_access_index));
 
 struct net___guard {
@@ -50,6 +65,75 @@ static __always_inline bool tbg_guard_is_here(struct __sk_buff *skb)
 	return BPF_CORE_READ(net, ns.inum) == tbg_netns;
 }
 
+/*
+ * The flow's ends as its socket has them, of a packet that is no segment: a tunnel or
+ * IPsec has wrapped it. False: it is not from a socket of TCP, on a port of ours.
+ */
+static __always_inline bool tbg_socket_ends(struct __sk_buff *skb, struct tbg_pkt *p,
+					      const struct tbg_knob *knob)
+{
+	struct bpf_sock *sk = skb->sk;
+	__u32 local, remote;
+
+	sk = sk ? bpf_sk_fullsock(sk) : NULL;
+	if (!sk || sk->protocol != IPPROTO_TCP)
+		return false;
+	p->key.local_port = bpf_htons(sk->src_port);
+	p->key.remote_port = sk->dst_port;
+	/* read first, or clang computes what to read: no arithmetic on a socket */
+	local = sk->src_ip4;
+	remote = sk->dst_ip4;
+	tbg_keep(local);
+	tbg_keep(remote);
+	if (sk->family == TBG_AF_INET) {
+		tbg_map_v4(p->key.local, local);
+		tbg_map_v4(p->key.remote, remote);
+	} else {
+		p->key.local[0] = sk->src_ip6[0];
+		p->key.local[1] = sk->src_ip6[1];
+		p->key.local[2] = sk->src_ip6[2];
+		p->key.local[3] = sk->src_ip6[3];
+		p->key.remote[0] = sk->dst_ip6[0];
+		p->key.remote[1] = sk->dst_ip6[1];
+		p->key.remote[2] = sk->dst_ip6[2];
+		p->key.remote[3] = sk->dst_ip6[3];
+	}
+	return tbg_port_served(knob, p->key.local_port);
+}
+
+/* The flow's segments leave where nobody translates: its connection is over. */
+static __always_inline void tbg_guard_close(struct tbg_flow *f)
+{
+	struct tbg_conn_word *conn;
+	__u32 slot = f->slot;
+	bool news;
+
+	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
+	bpf_spin_lock(&f->lock);
+	news = !(f->way & TBG_WAY_LOST);
+	f->way |= TBG_WAY_LOST;
+	f->flags |= TBG_FLOW_LEFT;
+	bpf_spin_unlock(&f->lock);
+	if (!news)
+		return;
+	if (conn)
+		conn->sent_ms = (tbg_now_ms() - TBG_OVERDUE_MS) | 1;
+	tbg_count(TBG_WHY_ASTRAY);
+}
+
+/*
+ * Whether the route itself wraps what goes its way (MPLS, a tunnel without a device):
+ * the device gets frames that show no segment. A tunnel that is a device is another
+ * matter, it has hooks of its own.
+ */
+static __always_inline bool tbg_route_wraps(struct sk_buff___wire *b)
+{
+	struct dst_entry___guard *dst = (void *)(BPF_CORE_READ(b, _skb_refdst) & ~TBG_DST_NOREF);
+	struct lwtunnel_state___guard *lwt = dst ? BPF_CORE_READ(dst, lwtstate) : NULL;
+
+	return lwt && BPF_CORE_READ(lwt, flags) & (TBG_LWT_OUTPUT | TBG_LWT_XMIT);
+}
+
 SEC("cgroup_skb/egress")
 int tbg_guard(struct __sk_buff *skb)
 {
@@ -76,7 +160,7 @@ int tbg_guard(struct __sk_buff *skb)
 	dev = (__u64)(long)BPF_CORE_READ(b, dev);
 	if (tbg_device_is_away(dev))
 		return TBG_GUARD_DROP;
-	if (whole && !(f->way & TBG_WAY_LOST))
+	if (whole && !(f->way & TBG_WAY_LOST) && !tbg_route_wraps(b))
 		cover = tbg_cover(dev);
 	/* by one of several ports: then tbg_egress has seen all that came before */
 	if (cover == TBG_COVER_ALL ||

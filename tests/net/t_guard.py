@@ -273,20 +273,30 @@ def t_conntrack_before_wire():
             assert talk.counts(d)["TRACKED"]
 
 
-def t_tunnel_s_frames_are_not_those_below_it():
+def through_a_tunnel(*kind):
+    """What it wraps is what wire has translated on it, and passes wire on tbg0 again."""
     with net.Net() as n:
         link = n.links[0]
         for ns, local, remote, ip in ((n.server, link.server4, link.client4, "10.98.0.1/24"),
                                       (n.client, link.client4, link.server4, "10.98.0.2/24")):
             try:
-                ns.run("ip", "link", "add", "tbgg", "type", "gretap", "local", local,
+                ns.run("ip", "link", "add", "tbgg", "type", *kind, "local", local,
                        "remote", remote, "dev", "tbg0")
             except RuntimeError as why:
                 raise ktap.Skip(f"no tunnel in this kernel: {why}") from why
             ns.run("ip", "link", "set", "tbgg", "up")
             ns.run("ip", "address", "add", ip, "dev", "tbgg")
-        with serving(n, "tbg0,tbgg"), connected(n, "10.98.0.1") as c:
-            in_turns(c, 1)
+        with serving(n, "tbg0,tbgg") as d, connected(n, "10.98.0.1") as c:
+            in_turns(c)
+            assert not talk.counts(d)["ASTRAY"]
+
+
+def t_tunnel_s_frames_are_not_those_below_it():
+    through_a_tunnel("gretap")
+
+
+def t_frames_within_datagrams_are_not_those_below_them():
+    through_a_tunnel("vxlan", "id", "7", "dstport", "4789")
 
 
 def t_two_domains_of_the_same_addresses():
