@@ -124,6 +124,12 @@ struct tbg_pkt {
 	__u8 frag;			/* the first of several fragments */
 };
 
+/* Who completes the checksums of a reply's segments. */
+enum tbg_summed {
+	TBG_SUMMED_HERE = 1,
+	TBG_SUMMED_LATER,		/* a device, or nobody: CHECKSUM_PARTIAL */
+};
+
 /*
  * A segment to be built in place of the one that came: a reply, or (to_stack)
  * the acknowledgement that a consumed request carried for the socket.
@@ -157,6 +163,7 @@ struct tbg_reply {
 	__u8 more;			/* TCP flags of that one, or of a bare segment: FIN, RST */
 	__u8 persist;			/* enum tbg_persist: which line that is */
 	__u8 turned;			/* the Ethernet addresses are those of the way out */
+	__u8 summed;			/* enum tbg_summed, once a header was written */
 	struct tbg_part part;
 };
 

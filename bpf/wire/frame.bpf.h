@@ -110,31 +110,13 @@ static __always_inline bool tbg_frame_partial(struct tbg_frame *frame)
 #endif
 }
 
-/*
- * Writes the len bytes of a TCP header in w at l4, its checksum still zero.
- * pseudo and sum are those of the pseudo-header and of header and payload. An
- * skb gets the former first, and then the difference through
- * bpf_l4_csum_replace: with CHECKSUM_PARTIAL that is a no-op and the device
- * completes the sum, otherwise it yields the full checksum. For a driver's
- * frame nobody completes it.
- */
-static __always_inline void tbg_frame_tcp(struct tbg_frame *frame, __u32 l4,
-					  __u32 w[8], bool ts, __u16 pseudo,
-					  __u64 sum)
+/* Whether a device completes the checksum of what is made of it. None does behind XDP. */
+static __always_inline bool tbg_frame_completed(struct tbg_frame *frame)
 {
-	/* little-endian: check is the low half of the word */
 #ifdef TBG_XDP
-	w[4] = (__u16)~tbg_csum_fold(sum + pseudo);
+	return false;
 #else
-	w[4] = pseudo;
-#endif
-	if (ts)
-		tbg_store(frame, l4, w, 32);
-	else
-		tbg_store(frame, l4, w, 20);
-#ifndef TBG_XDP
-	sum += 2 * (__u64)pseudo;
-	bpf_l4_csum_replace(frame, l4 + 16, 0, tbg_csum_fold(sum), 0);
+	return tbg_frame_partial(frame);
 #endif
 }
 

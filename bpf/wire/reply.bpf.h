@@ -149,6 +149,17 @@ static __always_inline int tbg_reply_body(struct tbg_frame *frame, __u32 off,
 	return -1;
 }
 
+/* Wide sum of the first len bytes of a stride, a multiple of 4: cheaper than bpf_csum_diff(). */
+static __always_inline __u64 tbg_stride_sum(const __u32 *w, __u32 len)
+{
+	__u64 sum = 0;
+	__u32 i;
+
+	for (i = 0; i < TBG_SUM_STRIDE / 4 - 1 && 4 * i < len; i++)
+		sum += w[i];
+	return sum;
+}
+
 /* Folded sum of the first at bytes of a blob, a multiple of 4; or negative. */
 __attribute__((noinline)) int tbg_blob_sum(__u32 blob, __u32 at)
 {
@@ -164,9 +175,8 @@ __attribute__((noinline)) int tbg_blob_sum(__u32 blob, __u32 at)
 		tbg_keep(i);						\
 		if (!b || i > (sizeof(b->data) - 1) / TBG_SUM_STRIDE)	\
 			return -1;					\
-		return tbg_csum_fold(b->sums[i] + (__u32)bpf_csum_diff(	\
-			NULL, 0, (void *)(b->data + i * TBG_SUM_STRIDE),	\
-			rest, 0));					\
+		return tbg_csum_fold(b->sums[i] + tbg_stride_sum(	\
+			(void *)(b->data + i * TBG_SUM_STRIDE), rest));	\
 	}
 	TBG_CLASS_LIST(X)
 #undef X
@@ -233,11 +243,13 @@ static __attribute__((noinline)) int tbg_reply_line(struct tbg_frame *frame,
 }
 #endif
 
-/* Builds the IPv4 header; returns its length. */
-static __always_inline __u32 tbg_reply_ipv4(struct tbg_frame *frame,
-					    const struct tbg_pkt *p,
-					    const struct tbg_reply *r,
-					    __u32 tcp_len)
+#define TBG_IP6_WORDS 10
+#define TBG_IP4_WORDS 5
+#define TBG_TCP_WORDS 8			/* with the timestamp option */
+
+/* The IP header of a segment of tcp_len bytes, which ends before the TCP header in h. */
+static __always_inline void tbg_reply_ipv4(__u32 *h, const struct tbg_pkt *p,
+					   const struct tbg_reply *r, __u32 tcp_len)
 {
 	struct iphdr ip = {
 		.version = 4,
@@ -255,13 +267,11 @@ static __always_inline __u32 tbg_reply_ipv4(struct tbg_frame *frame,
 	const __u32 *w = (const void *)&ip;
 
 	ip.check = ~tbg_csum_fold((__u64)w[0] + w[1] + w[2] + w[3] + w[4]);
-	return tbg_store(frame, p->l3, &ip, sizeof(ip));
+	__builtin_memcpy(h + TBG_IP6_WORDS - TBG_IP4_WORDS, &ip, sizeof(ip));
 }
 
-static __always_inline __u32 tbg_reply_ipv6(struct tbg_frame *frame,
-					    const struct tbg_pkt *p,
-					    const struct tbg_reply *r,
-					    __u32 tcp_len)
+static __always_inline void tbg_reply_ipv6(__u32 *h, const struct tbg_pkt *p,
+					   const struct tbg_reply *r, __u32 tcp_len)
 {
 	struct ipv6hdr ip;
 
@@ -273,19 +283,19 @@ static __always_inline __u32 tbg_reply_ipv6(struct tbg_frame *frame,
 			 r->to_stack ? p->key.remote : p->key.local, 16);
 	__builtin_memcpy(&ip.daddr,
 			 r->to_stack ? p->key.local : p->key.remote, 16);
-	return tbg_store(frame, p->l3, &ip, sizeof(ip));
+	__builtin_memcpy(h, &ip, sizeof(ip));
 }
 
-/* Writes the TCP header. body_sum is the payload's sum. */
-static __always_inline void tbg_reply_tcp(struct tbg_frame *frame,
-					  const struct tbg_pkt *p,
-					  const struct tbg_reply *r,
-					  __u64 body_sum)
+/*
+ * The words of the TCP header; body_sum is the payload's sum. With CHECKSUM_PARTIAL the
+ * check is the pseudo-header's sum, which a device completes.
+ */
+static __always_inline void tbg_reply_tcp(__u32 *w, const struct tbg_pkt *p,
+					  const struct tbg_reply *r, __u64 body_sum)
 {
-	bool ts = r->ts;
-	__u32 head = ts ? 32 : 20;
-	__u32 w[8];
-	__u64 sum = body_sum, pseudo;
+	__u32 head = r->ts ? 32 : 20;
+	__u64 sum = body_sum;
+	__u16 pseudo;
 	int i;
 
 	w[0] = r->to_stack ?
@@ -297,18 +307,37 @@ static __always_inline void tbg_reply_tcp(struct tbg_frame *frame,
 			 (TBG_TCP_ACK | (r->push ? TBG_TCP_PSH : 0) |
 			  (r->push || !r->bytes ? r->more : 0)) << 16 |
 			 bpf_ntohs(r->win));
-	pseudo = (__u64)p->addr_sum + bpf_htons(IPPROTO_TCP) +
-		 bpf_htons(head + r->bytes);
-	w[4] = 0;
 	w[5] = TBG_OPT_PLAIN_TS;
 	w[6] = bpf_htonl(r->tsval);
 	w[7] = bpf_htonl(r->tsecr);
+	pseudo = tbg_csum_fold((__u64)p->addr_sum + bpf_htons(IPPROTO_TCP) +
+			       bpf_htons(head + r->bytes));
 #pragma unroll
-	for (i = 0; i < 5; i++)
+	for (i = 0; i < 4; i++)
 		sum += w[i];
-	if (ts)
+	if (r->ts)
 		sum += (__u64)w[5] + w[6] + w[7];
-	tbg_frame_tcp(frame, p->l4, w, ts, tbg_csum_fold(pseudo), sum);
+	/* little-endian: check is the low half of the word */
+	w[4] = r->summed == TBG_SUMMED_LATER ? pseudo : (__u16)~tbg_csum_fold(sum + pseudo);
+}
+
+/* Stores IP and TCP headers at once: a call costs more than their bytes. */
+static __always_inline void tbg_reply_store(struct tbg_frame *frame, struct tbg_pkt *p,
+					    const struct tbg_reply *r, const __u32 *h)
+{
+	const __u32 *ip4 = h + TBG_IP6_WORDS - TBG_IP4_WORDS;
+
+	if (p->v6) {
+		if (r->ts)
+			tbg_store(frame, p->l3, h, 40 + 32);
+		else
+			tbg_store(frame, p->l3, h, 40 + 20);
+	} else {
+		if (r->ts)
+			tbg_store(frame, p->l3, ip4, 20 + 32);
+		else
+			tbg_store(frame, p->l3, ip4, 20 + 20);
+	}
 }
 
 /* All headers of s->reply; body_sum is the payload's, which is in place. */
@@ -316,6 +345,7 @@ __attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame,
 					      struct tbg_scratch *s,
 					      __u64 body_sum)
 {
+	__u32 h[TBG_IP6_WORDS + TBG_TCP_WORDS] = {};
 	__u16 was[6], mac[6];	/* destination, source */
 	struct tbg_reply *r;
 	struct tbg_pkt *p;
@@ -334,11 +364,14 @@ __attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame,
 		tbg_store(frame, 0, mac, sizeof(mac));
 		r->turned = !r->to_stack;
 	}
+	if (!r->summed)
+		r->summed = tbg_frame_completed(frame) ? TBG_SUMMED_LATER : TBG_SUMMED_HERE;
 	if (p->v6)
-		tbg_reply_ipv6(frame, p, r, tcp_len);
+		tbg_reply_ipv6(h, p, r, tcp_len);
 	else
-		tbg_reply_ipv4(frame, p, r, tcp_len);
-	tbg_reply_tcp(frame, p, r, body_sum);
+		tbg_reply_ipv4(h, p, r, tcp_len);
+	tbg_reply_tcp(h + TBG_IP6_WORDS, p, r, body_sum);
+	tbg_reply_store(frame, p, r, h);
 	return 0;
 }
 

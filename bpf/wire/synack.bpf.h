@@ -96,7 +96,7 @@ tbg_synack_send(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_s
 	struct tbg_reply *r;
 	struct tbg_pkt *p;
 	__u16 was[6], mac[6];
-	__u32 o[5], n;
+	__u32 h[TBG_IP6_WORDS], o[5], n;
 
 	if (!s || !a)
 		return TC_ACT_SHOT;
@@ -109,10 +109,13 @@ tbg_synack_send(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_s
 	__builtin_memcpy(mac, was + 3, 6);
 	__builtin_memcpy(mac + 3, was, 6);
 	bpf_skb_store_bytes(skb, 0, mac, sizeof(mac), 0);
-	if (p->v6)
-		tbg_reply_ipv6(skb, p, r, 20 + 4 * n);
-	else
-		tbg_reply_ipv4(skb, p, r, 20 + 4 * n);
+	if (p->v6) {
+		tbg_reply_ipv6(h, p, r, 20 + 4 * n);
+		bpf_skb_store_bytes(skb, p->l3, h, 40, 0);
+	} else {
+		tbg_reply_ipv4(h, p, r, 20 + 4 * n);
+		bpf_skb_store_bytes(skb, p->l3, h + TBG_IP6_WORDS - TBG_IP4_WORDS, 20, 0);
+	}
 	if (tbg_synack_tcp(skb, p, a, n, o))
 		return TC_ACT_SHOT;
 	return tbg_reply_last(skb);
