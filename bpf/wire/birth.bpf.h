@@ -63,15 +63,25 @@ static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb)
 	return BPF_CORE_READ(b, dev, mtu);
 }
 
-/* What stays of an MSS beside the timestamp, and where a route has less. */
-static __always_inline __u16 tbg_mss_of(const struct tbg_knob *knob, __u32 mss, bool v6,
-					bool ts)
+/* What stays of an MSS beside the timestamp, and where the interface or a route has less. */
+static __always_inline __u16 tbg_mss_of(const struct tbg_knob *knob, __u32 mss, __u32 mtu,
+					bool v6, bool ts)
 {
 	__u32 heads = v6 ? 60 : 40;
 
-	if (knob->mss_max > heads && mss > knob->mss_max - heads)
-		mss = knob->mss_max - heads;
+	if (knob->mss_max && mtu > knob->mss_max)
+		mtu = knob->mss_max;
+	if (mtu >= heads + TBG_MSS_LEAST && mss > mtu - heads)
+		mss = mtu - heads;
 	return ts ? mss - 12 : mss;
+}
+
+/* What says a window of so many bytes, or a little more: none is ever taken back. */
+static __always_inline __be16 tbg_window_field(__u32 bytes, __u32 shift)
+{
+	bytes += (1u << (shift & 15)) - 1;
+	bytes >>= shift & 15;
+	return bpf_htons(bytes < 65535 ? bytes : 65535);
 }
 
 /*
@@ -99,9 +109,9 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	f.tsrecent = p->tsval;
 	f.ifindex = skb->ifindex;
 	f.flowinfo = a->flowinfo;
-	f.win = bpf_htons(a->window >> a->rcv_wscale);
+	f.win = tbg_window_field(a->window, a->rcv_wscale);
 	f.peer_mss = a->peer_mss;
-	f.mss = tbg_mss_of(knob, a->peer_mss, p->v6, a->flags & TBG_FLOW_TS);
+	f.mss = tbg_mss_of(knob, a->peer_mss, tbg_mtu_of(skb), p->v6, a->flags & TBG_FLOW_TS);
 	f.wscale = (a->snd_wscale & 15) | a->rcv_wscale << 4;
 	f.ttl = p->v6 ? knob->hops : knob->ttl;
 	if (p->v6)
@@ -110,8 +120,7 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		f.flags |= TBG_TCB_DF;
 	bpf_skb_load_bytes(skb, 0, f.own, sizeof(f.own));
 	bpf_skb_load_bytes(skb, ETH_ALEN, f.mac, sizeof(f.mac));
-	if (p->l3 != ETH_HLEN)
-		bpf_skb_load_bytes(skb, ETH_HLEN, &f.vlan, 2);
+	f.vlan = bpf_htons(tbg_vlans(skb, p));
 	err = bpf_map_update_elem(&tbg_tcbs, key, &f, BPF_NOEXIST);
 	if (err)
 		return err == -17 ? TBG_WHY_RACE : TBG_WHY_NO_FLOW;	/* EEXIST */

@@ -17,13 +17,13 @@ struct tcp_options_received___wire {
 } __attribute__((preserve_access_index));
 
 struct tcp_sock___wire {
-	__u32 rcv_nxt, copied_seq, snd_nxt, snd_una, write_seq, snd_wnd, tsoffset;
+	__u32 rcv_nxt, rcv_wup, rcv_wnd, copied_seq, snd_nxt, snd_una, write_seq, snd_wnd, tsoffset;
 	struct tcp_options_received___wire rx_opt;
 } __attribute__((preserve_access_index));
 
 /* What is read of it. */
 struct tbg_given {
-	__u32 rcv_nxt, snd_nxt, snd_wnd, tsoff, tsrecent;
+	__u32 rcv_nxt, edge, snd_nxt, snd_wnd, tsoff, tsrecent;	/* edge: end of its window */
 };
 
 /*
@@ -62,6 +62,7 @@ static __attribute__((noinline)) int tbg_give_socket(struct __sk_buff *skb,
 	t = sk->state == BPF_TCP_ESTABLISHED ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
 	if (t) {
 		g->rcv_nxt = BPF_CORE_READ(t, rcv_nxt);
+		g->edge = BPF_CORE_READ(t, rcv_wup) + BPF_CORE_READ(t, rcv_wnd);
 		g->snd_nxt = BPF_CORE_READ(t, snd_nxt);
 		g->snd_wnd = BPF_CORE_READ(t, snd_wnd);
 		g->tsoff = BPF_CORE_READ(t, tsoffset);
@@ -78,9 +79,15 @@ static __attribute__((noinline)) int tbg_give_socket(struct __sk_buff *skb,
 static __always_inline int tbg_give_take(struct tbg_tcb *f, const struct tbg_pkt *p,
 					 const struct tbg_given *g, __u32 now_ms)
 {
+	__u32 shift = f->wscale >> 4, room;
+
 	if (f->state != TBG_TCB_GIVING || f->undone)
 		return TBG_WHY_GIVE_LATE;
 	f->rcv_nxt = g->rcv_nxt - p->payload_len;
+	/* the client may have begun to use what the socket has offered */
+	room = g->edge - f->rcv_nxt;
+	if ((__s32)room > 0 && room > (__u32)bpf_ntohs(f->win) << shift)
+		f->win = tbg_window_field(room, shift);
 	f->snd_nxt = g->snd_nxt;
 	f->acked = g->snd_nxt;
 	f->tsoff = g->tsoff;

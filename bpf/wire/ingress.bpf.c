@@ -8,6 +8,7 @@
 #include <linux/if_packet.h>
 
 #include "control.bpf.h"
+#include "fragment.bpf.h"
 #include "hit.bpf.h"
 #include "synack.bpf.h"
 
@@ -45,7 +46,8 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	int why;
 
 	if ((p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
-	    !knob->answer || knob->births == TBG_BIRTHS_NONE || tbg_is_link_local(&p->key))
+	    !knob->answer || knob->births == TBG_BIRTHS_NONE || tbg_is_link_local(&p->key) ||
+	    tbg_vlans(skb, p) > 0xfff)	/* one tag, for what is sent without a segment of the client's */
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:
@@ -197,6 +199,15 @@ int tbg_ingress(struct __sk_buff *skb)
 	case TBG_PKT_ICMP:
 		return tbg_ingress_icmp(skb, s, knob);
 	case TBG_PKT_CUT:
+		tbg_tcb_key_of(skb, knob, p, &key);
+		f = bpf_map_lookup_elem(&tbg_tcbs, &key);
+		if (!f || f->state == TBG_TCB_HANDED || f->state == TBG_TCB_GIVING) {
+			tbg_count(TBG_WHY_NOT_OURS);
+			return TBG_PASS;
+		}
+		/* put together, it would meet no socket, and the client be reset */
+		tbg_count(TBG_WHY_DROPPED);
+		return TC_ACT_SHOT;
 	case TBG_PKT_OTHER:
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
@@ -209,6 +220,11 @@ int tbg_ingress(struct __sk_buff *skb)
 	}
 	tbg_tcb_key_of(skb, knob, p, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
+	/* of another VLAN than its connection: another host's, with the same addresses */
+	if (f && bpf_ntohs(f->vlan) != tbg_vlans(skb, p)) {
+		tbg_count(TBG_WHY_NO_FLOW);
+		return TBG_PASS;
+	}
 	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_SYN)
 		return tbg_ingress_syn(skb, s, knob, &key, f);
 	if (!f && !p->payload_len)
@@ -238,6 +254,10 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 
 	__builtin_memset(&s->reply, 0, sizeof(s->reply));
 	s->now_ns = bpf_ktime_get_ns();
+	if (p->frag) {
+		act = tbg_on_fragment(skb, s, key, f);
+		return act == TBG_HAND_RESET ? tbg_hand_reset(skb, s, key, f) : act;
+	}
 	/* what is too long to be summed here is another's to judge, unless it was checked */
 	soft = p->payload_len > TBG_REQ_MAX ? 0 : tbg_segment_check(skb, s);
 	if (soft < 0) {

@@ -64,6 +64,12 @@ MAY_DIFFER = {
         Ip.OutNoRoutes Ip6OutNoRoutes Ip6InNoRoutes""",
     "a SYN-ACK waits for one second, whatever the route says": "TcpExt.TCPSynRetrans",
 }
+# What a connection without a socket moves where it gets or loses one: the request that is
+# withdrawn at its birth; sockets made late, and let go without a packet; errors by ICMP that
+# meet no socket; challenges that are the socket's where wire would have said nothing.
+LATE = """
+    Tcp.AttemptFails TcpExt.EmbryonicRsts Tcp.PassiveOpens Tcp.EstabResets
+    Icmp.InErrors Icmp6InErrors TcpExt.TCPChallengeACK""".split()
 # What a socket's timer leads to, where that is soon: a reply that was lost is wire's
 # first, and is then sent by the socket for the first time.
 TIMED = """
@@ -76,6 +82,7 @@ TIMED = """
     TcpExt.TCPSpuriousRTOs TcpExt.TCPSpuriousRtxHostQueues
     TcpExt.TCPTSReorder TcpExt.TCPSACKReorder TcpExt.TCPRenoReorder""".split()
 ALLOWED = {key for keys in MAY_DIFFER.values() for key in keys.split()}
+ALLOWED.update(LATE if daemon.LATE else ())
 TRACE = 24          # packets of a connection that a failure shows
 
 
