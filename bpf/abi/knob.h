@@ -57,7 +57,7 @@ struct tbg_knob {
 	__u32 pays_bytes;	/* and its bytes, with the head; 0: any */
 	__u32 held;		/* 1: wire answers nothing, whatever sock does */
 	__u32 bans;		/* 1: tbg_bans has some */
-	__u32 pad;
+	__u32 challenge_ms;	/* between two challenges of a connection, at least */
 	__u64 cookie[2];	/* key of the sequence numbers of wire's SYN-ACKs */
 	__u64 key[2];		/* key of the cache's hash */
 	__u64 real_ns;		/* CLOCK_REALTIME less CLOCK_MONOTONIC */

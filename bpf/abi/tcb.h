@@ -20,6 +20,8 @@ struct tbg_tcb_key {
 	__u32 vrf;
 };
 
+#define TBG_VRFS_MAX 1024	/* interfaces in VRFs */
+
 /* X(name, what `toboggan connections` calls it) */
 #define TBG_TCB_LIST(X) \
 	X(OPEN,		"open")		/* wire's: hits are answered */ \
@@ -73,7 +75,7 @@ struct tbg_tcb {
 	__u8 undone;		/* GIVING: a segment went to the socket meanwhile */
 	__u16 mac[3];		/* where its segments come from */
 	__u16 own[3];		/* and the interface's own address in them */
-	__u16 vlan;		/* TCI of a tag that they have in the frame; 0: none */
+	__u16 vlan;		/* VLAN that they are tagged with, network order; 0: none */
 	__u8 fails;		/* HANDED: times that the kernel has lost a plain segment */
 	__u8 tried;		/* HANDED: TBG_HAND_* of the last one */
 	struct tbg_exchange last;

@@ -8,8 +8,6 @@
 
 #include "send.bpf.h"
 
-#define TBG_CHALLENGE_MS 500	/* as net.ipv4.tcp_invalid_ratelimit */
-
 /* Both numbers of a segment as one argument: a BPF function has five. */
 #define TBG_NUMBERS(seq, ack) ((__u32)(seq) | (__u64)(__u32)(ack) << 32)
 
@@ -57,19 +55,21 @@ static __always_inline int tbg_bare_send(struct __sk_buff *skb, struct tbg_scrat
 
 /*
  * Tells where the connection stands: of a segment out of place, a challenge
- * (RFC 5961). Bare ones are told so twice a second at most, for their sender may
- * answer in kind.
+ * (RFC 5961). Bare ones are told so twice a second at most, or as the kernel is set
+ * (net.ipv4.tcp_invalid_ratelimit), for their sender may answer in kind.
  */
 static __always_inline int tbg_bare_tell(struct __sk_buff *skb, struct tbg_scratch *s,
 					 struct tbg_tcb *f)
 {
 	bool bare = !s->pkt.payload_len && !(s->pkt.tcp_flags & TBG_TCP_FIN);
-	__u32 now_ms = tbg_now_ms(), seq, ack;
+	__u32 now_ms = tbg_now_ms(), seq, ack, least_ms;
+	struct tbg_knob *knob = tbg_knob_get();
 	bool told = false;
 
+	least_ms = knob ? knob->challenge_ms : 0;
 	bpf_spin_lock(&f->lock);
 	if (bare) {
-		told = f->told_ms && now_ms - f->told_ms < TBG_CHALLENGE_MS;
+		told = f->told_ms && now_ms - f->told_ms < least_ms;
 		if (!told)
 			f->told_ms = now_ms | 1;
 	}

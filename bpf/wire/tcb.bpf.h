@@ -31,7 +31,7 @@ struct {
 /* Interface -> device of the VRF that it is in. Writer: daemon. Full: not wire's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TBG_IFACES_MAX);
+	__uint(max_entries, TBG_VRFS_MAX);
 	__type(key, __u32);
 	__type(value, __u32);
 } tbg_vrfs SEC(".maps");

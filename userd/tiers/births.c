@@ -19,6 +19,7 @@
 
 #include "abi/knob.h"
 #include "tiers/netlink.h"
+#include "tiers/routes.h"
 
 #define REFUSED_MAX 3		/* hand-overs that fail in a row */
 
@@ -210,7 +211,17 @@ const char *tbg_births_text(const struct tbg_births *b)
 	return "the kernel alone, whose the connections stay";
 }
 
-bool tbg_births_look(struct tbg_births *b)
+/* What a route asks of packets that wire cannot give them. */
+static void routes_ask(struct tbg_births *b, const struct tbg_routes *r)
+{
+	if (r->left == TBG_LEFT_NOTHING || b->mode == TBG_BIRTHS_NONE ||
+	    (r->left == TBG_LEFT_SYNS && b->mode == TBG_BIRTHS_KERNEL))
+		return;
+	b->mode = r->left == TBG_LEFT_ALL ? TBG_BIRTHS_NONE : TBG_BIRTHS_KERNEL;
+	snprintf(b->why, sizeof(b->why), "%s", r->why);
+}
+
+bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 {
 	uint32_t was = b->mode;
 	bool filters;
@@ -233,6 +244,7 @@ bool tbg_births_look(struct tbg_births *b)
 	b->filters = filters;
 	if (filters && !b->nats)
 		conntrack_ask(b);
+	routes_ask(b, routes);
 	if (b->row >= REFUSED_MAX) {
 		b->mode = TBG_BIRTHS_NONE;
 		strcpy(b->why, "the firewall drops segments of connections that conntrack has not seen begin");
@@ -247,12 +259,13 @@ void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well)
 		b->row = well ? 0 : b->row + nr;
 }
 
-void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets)
+void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets,
+		     const struct tbg_routes *routes)
 {
 	*b = (struct tbg_births){ .wanted = wanted, .forgets = forgets, .tables = { -1, -1 },
 				  .mode = TBG_BIRTHS_NONE };
 	b->nft_err = nft_open(&b->nft);
-	tbg_births_look(b);
+	tbg_births_look(b, routes);
 }
 
 bool tbg_births_news(struct tbg_births *b)

@@ -25,6 +25,7 @@ enum tbg_births_wanted {
 };
 
 struct mnl_socket;
+struct tbg_routes;
 
 struct tbg_births {
 	enum tbg_births_wanted wanted;
@@ -44,7 +45,8 @@ struct tbg_births {
  * Begins to follow what netfilter has in this network namespace. Whatever cannot be
  * asked counts as a filter. forgets: see above. Needs CAP_NET_ADMIN, and to be root.
  */
-void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets);
+void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets,
+		     const struct tbg_routes *routes);
 void tbg_births_close(struct tbg_births *b);
 
 /* Who it is: kernel, wire or none. */
@@ -61,6 +63,6 @@ bool tbg_births_news(struct tbg_births *b);
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well);
 
 /* Asks again; true: mode is another now. Needs CAP_NET_ADMIN. */
-bool tbg_births_look(struct tbg_births *b);
+bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes);
 
 #endif

@@ -32,6 +32,7 @@
 #include "tiers/guard.h"
 #include "tiers/interfaces.h"
 #include "tiers/links.h"
+#include "tiers/routes.h"
 #include "tiers/xdp.h"
 #include "os/privilege.h"
 #include "os/message.h"
@@ -60,6 +61,7 @@ struct tbg_wire {
 	bool flows_open, late_sockets;
 	enum tbg_births_wanted births_wanted;
 	struct tbg_births births;
+	struct tbg_routes routes;
 	atomic_bool handed_well;	/* a hand-over, since the control thread has looked */
 	char *wanted;			/* as --wire says */
 	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
@@ -293,17 +295,37 @@ static int guard_open(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 	return err;
 }
 
-/* What the packets of connections without a socket have from elsewhere. */
+/* What the packets of connections without a socket have from routes and settings. */
+static void routes_set(struct tbg_wire *w)
+{
+	struct tbg_routes *r = &w->routes;
+	struct tbg_knob *knob = w->maps.knob;
+	int vrfs = tbg_vrfs_look(bpf_map__fd(w->own->maps.tbg_vrfs));
+
+	if (vrfs < 0) {
+		r->left = TBG_LEFT_ALL;
+		snprintf(r->why, sizeof(r->why), "interfaces in VRFs cannot be followed: %s",
+			 strerror(-vrfs));
+	}
+	knob->vrfs = w->tcbs.vrfs = !!vrfs;
+	knob->segs_max = r->segs_max;
+	knob->mss_max = r->mss_max;
+	knob->challenge_ms = r->challenge_ms;
+	knob->ttl = r->ttl;
+	knob->hops = r->hops;
+	knob->no_df = r->no_df;
+}
+
 static int set_own(struct tbg_wire *w)
 {
 	struct tbg_knob *knob = w->maps.knob;
 
 	if (!w->own)
 		return 0;
-	tbg_births_open(&w->births, w->births_wanted, w->own->rodata->tbg_conntrack);
+	tbg_routes_open(&w->routes);
+	routes_set(w);
+	tbg_births_open(&w->births, w->births_wanted, w->own->rodata->tbg_conntrack, &w->routes);
 	knob->births = w->births.mode;
-	knob->ttl = 64;
-	knob->hops = 64;
 	return draw(knob->cookie, sizeof(knob->cookie));
 }
 
@@ -485,6 +507,7 @@ void tbg_wire_close(struct tbg_wire *w)
 		tbg_tcbs_reset(&w->tcbs);
 	tbg_interfaces_close(&w->on);
 	tbg_births_close(&w->births);
+	tbg_routes_close(&w->routes);
 	tbg_guard_close(&w->guard);
 	tbg_xdp_close(w->on.xdp);
 	if (w->flows_open && w->own)
@@ -505,7 +528,9 @@ static void births_look(struct tbg_wire *w)
 	bool other;
 
 	tbg_privilege_raise();
-	other = tbg_births_look(&w->births);
+	tbg_routes_look(&w->routes);
+	routes_set(w);
+	other = tbg_births_look(&w->births, &w->routes);
 	tbg_privilege_lower();
 	if (!other)
 		return;
@@ -560,6 +585,8 @@ int tbg_wire_news_fd(const struct tbg_wire *w)
 void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
 {
 	tbg_interfaces_news(&w->on, now_ns);
+	if (w->own)
+		births_look(w);		/* of VRFs, for one */
 	if (w->own && w->births.filters)
 		stuck_help(w);
 }

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Metrics of routes and the masters of interfaces, by rtnetlink; settings, by their
+ * files. See routes.h. Called by wire.c, in the control thread.
+ */
+#include "tiers/routes.h"
+
+#include <errno.h>
+#include <linux/if_link.h>
+#include <linux/rtnetlink.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <bpf/bpf.h>
+
+#include "abi/tcb.h"
+#include "tiers/netlink.h"
+
+/* A number of a setting of this namespace, or what it is where the kernel has none. */
+static unsigned int setting(const char *path, unsigned int none)
+{
+	FILE *f = fopen(path, "re");
+	unsigned int n = none;
+
+	if (f) {
+		if (fscanf(f, "%u", &n) != 1)
+			n = none;
+		fclose(f);
+	}
+	return n;
+}
+
+static void leave(struct tbg_routes *r, enum tbg_routes_left left, const char *what)
+{
+	if (left <= r->left)
+		return;
+	r->left = left;
+	snprintf(r->why, sizeof(r->why), "a route has %s, which is the kernel's to honour", what);
+}
+
+static void least(uint32_t *ret, uint32_t value)
+{
+	if (value && (!*ret || value < *ret))
+		*ret = value;
+}
+
+static void metric_look(struct tbg_routes *r, const struct nlattr *a, bool v4)
+{
+	uint32_t value;
+
+	if (mnl_attr_validate(a, MNL_TYPE_U32) < 0)
+		return;			/* the name of a congestion control */
+	value = mnl_attr_get_u32(a);
+	switch (mnl_attr_get_type(a)) {
+	case RTAX_INITCWND:
+		least(&r->segs_max, value);
+		break;
+	case RTAX_MTU:
+		least(&r->mss_max, value);
+		leave(r, TBG_LEFT_SYNS, "an MTU");
+		break;
+	case RTAX_LOCK:
+		if (value & 1u << RTAX_MTU)
+			leave(r, TBG_LEFT_ALL, "a locked MTU");
+		break;
+	case RTAX_HOPLIMIT:
+		if (value != (v4 ? r->ttl : r->hops))
+			leave(r, TBG_LEFT_ALL, "a hoplimit");
+		break;
+	case RTAX_ADVMSS:
+		leave(r, TBG_LEFT_SYNS, "an advmss");
+		break;
+	case RTAX_WINDOW:
+		leave(r, TBG_LEFT_SYNS, "a window");
+		break;
+	case RTAX_INITRWND:
+		leave(r, TBG_LEFT_SYNS, "an initrwnd");
+		break;
+	case RTAX_FEATURES:
+		leave(r, TBG_LEFT_SYNS, "features");
+		break;
+	}
+}
+
+static void routes_begin(void *arg)
+{
+	struct tbg_routes *r = arg;
+
+	r->left = TBG_LEFT_NOTHING;
+	r->segs_max = r->mss_max = 0;
+}
+
+static int route_look(const struct nlmsghdr *h, void *arg)
+{
+	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
+	const struct nlattr *metrics = tbg_attr_of(h, sizeof(*rt), RTA_METRICS), *a;
+
+	/* of a destination that this is a copy of */
+	if (metrics && !(rt->rtm_flags & RTM_F_CLONED))
+		mnl_attr_for_each_nested(a, metrics)
+			metric_look(arg, a, rt->rtm_family == AF_INET);
+	return MNL_CB_OK;
+}
+
+static void routes_ask(struct tbg_routes *r)
+{
+	char buf[MNL_NLMSG_HDRLEN + sizeof(struct rtmsg)] __attribute__((aligned(8)));
+	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
+	struct rtmsg *rt;
+	int err;
+
+	h->nlmsg_type = RTM_GETROUTE;
+	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+	rt = mnl_nlmsg_put_extra_header(h, sizeof(*rt));
+	rt->rtm_family = AF_UNSPEC;	/* of all families there are */
+	err = tbg_netlink_dump(NETLINK_ROUTE, h, routes_begin, route_look, r);
+	if (err) {
+		r->left = TBG_LEFT_ALL;
+		snprintf(r->why, sizeof(r->why), "routes cannot be asked for: %s", strerror(-err));
+	}
+}
+
+void tbg_routes_look(struct tbg_routes *r)
+{
+	uint8_t ttl = r->ttl, hops = r->hops;
+
+	r->challenge_ms = setting("/proc/sys/net/ipv4/tcp_invalid_ratelimit", 500);
+	r->ttl = setting("/proc/sys/net/ipv4/ip_default_ttl", 64);
+	r->hops = setting("/proc/sys/net/ipv6/conf/all/hop_limit", 64);
+	r->no_df = setting("/proc/sys/net/ipv4/ip_no_pmtu_disc", 0);
+	if (!r->news || tbg_netlink_drain(r->news) || ttl != r->ttl || hops != r->hops)
+		routes_ask(r);
+}
+
+void tbg_routes_open(struct tbg_routes *ret)
+{
+	int groups = RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE;
+
+	*ret = (struct tbg_routes){
+		.news = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | SOCK_NONBLOCK),
+	};
+	if (ret->news && mnl_socket_bind(ret->news, groups, MNL_SOCKET_AUTOPID))
+		tbg_routes_close(ret);
+	/* no TTL is 0: routes are asked for the first time */
+	tbg_routes_look(ret);
+}
+
+void tbg_routes_close(struct tbg_routes *r)
+{
+	if (r->news)
+		mnl_socket_close(r->news);
+	r->news = NULL;
+}
+
+/* Interfaces in VRFs, and those devices. */
+struct vrfs {
+	uint32_t slave[TBG_VRFS_MAX], master[TBG_VRFS_MAX];
+	unsigned int nr;
+	bool more;
+};
+
+static void vrfs_begin(void *arg)
+{
+	struct vrfs *v = arg;
+
+	v->nr = 0;
+	v->more = false;
+}
+
+static int link_look(const struct nlmsghdr *h, void *arg)
+{
+	const struct ifinfomsg *info = mnl_nlmsg_get_payload(h);
+	const struct nlattr *master = tbg_attr_of(h, sizeof(*info), IFLA_MASTER), *a;
+	const struct nlattr *kinds = tbg_attr_of(h, sizeof(*info), IFLA_LINKINFO);
+	struct vrfs *v = arg;
+	bool vrf = false;
+
+	if (!master || mnl_attr_validate(master, MNL_TYPE_U32) < 0 || !kinds)
+		return MNL_CB_OK;
+	mnl_attr_for_each_nested(a, kinds)
+		if (mnl_attr_get_type(a) == IFLA_INFO_SLAVE_KIND &&
+		    mnl_attr_validate(a, MNL_TYPE_NUL_STRING) >= 0)
+			vrf |= !strcmp(mnl_attr_get_str(a), "vrf");
+	if (!vrf)
+		return MNL_CB_OK;
+	if (v->nr == TBG_VRFS_MAX) {
+		v->more = true;
+		return MNL_CB_OK;
+	}
+	v->slave[v->nr] = info->ifi_index;
+	v->master[v->nr++] = mnl_attr_get_u32(master);
+	return MNL_CB_OK;
+}
+
+static bool is_slave(const struct vrfs *v, uint32_t ifindex)
+{
+	for (unsigned int i = 0; i < v->nr; i++)
+		if (v->slave[i] == ifindex)
+			return true;
+	return false;
+}
+
+int tbg_vrfs_look(int map_fd)
+{
+	char buf[MNL_NLMSG_HDRLEN + sizeof(struct ifinfomsg)] __attribute__((aligned(8)));
+	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
+	uint32_t key, next, *at = NULL;
+	struct ifinfomsg *info;
+	struct vrfs v;
+	int err;
+
+	h->nlmsg_type = RTM_GETLINK;
+	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+	info = mnl_nlmsg_put_extra_header(h, sizeof(*info));
+	info->ifi_family = AF_UNSPEC;
+	err = tbg_netlink_dump(NETLINK_ROUTE, h, vrfs_begin, link_look, &v);
+	if (err)
+		return err;
+	if (v.more)
+		return -E2BIG;
+	for (unsigned int i = 0; i < v.nr; i++)
+		if (bpf_map_update_elem(map_fd, &v.slave[i], &v.master[i], BPF_ANY))
+			return -errno;
+	/* those that have left theirs */
+	while (!bpf_map_get_next_key(map_fd, at, &next)) {
+		if (at && !is_slave(&v, key))
+			bpf_map_delete_elem(map_fd, &key);
+		key = next;
+		at = &key;
+	}
+	if (at && !is_slave(&v, key))
+		bpf_map_delete_elem(map_fd, &key);
+	return v.nr;
+}

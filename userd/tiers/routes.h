@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What routes and settings of this network namespace ask of packets that wire sends
+ * without a socket, and which interfaces are in VRFs. Reads alone: needs no privilege.
+ * What wire cannot do as the kernel's TCP would, it leaves to that.
+ */
+#ifndef TBG_USERD_ROUTES_H
+#define TBG_USERD_ROUTES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum tbg_routes_left {
+	TBG_LEFT_NOTHING,
+	TBG_LEFT_SYNS,		/* the kernel answers SYNs, for wire to take over */
+	TBG_LEFT_ALL,		/* connections stay the kernel's */
+};
+
+struct mnl_socket;
+
+struct tbg_routes {
+	struct mnl_socket *news;	/* of routes; NULL: they are asked for each time */
+	uint32_t segs_max;	/* least initcwnd of any route; 0: none has one */
+	uint32_t mss_max;	/* least MTU of any; 0: none has one */
+	uint32_t challenge_ms;	/* net.ipv4.tcp_invalid_ratelimit */
+	uint8_t ttl, hops;
+	bool no_df;		/* net.ipv4.ip_no_pmtu_disc */
+	enum tbg_routes_left left;
+	char why[96];		/* of what is left */
+};
+
+void tbg_routes_open(struct tbg_routes *ret);
+void tbg_routes_close(struct tbg_routes *r);
+
+/*
+ * Asks for settings, and for routes if any has changed: there may be a million. Where they
+ * cannot be asked for, everything is left.
+ */
+void tbg_routes_look(struct tbg_routes *r);
+
+/*
+ * Brings the map (interface -> device of its VRF) up to date. The number of interfaces in
+ * VRFs, or negative errno.
+ */
+int tbg_vrfs_look(int map_fd);
+
+#endif
