@@ -45,9 +45,10 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	struct tbg_pkt *p = &s->pkt;
 	int why;
 
+	/* one tag at most, for what is sent without a segment of the client's */
 	if ((p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
 	    !knob->answer || knob->births == TBG_BIRTHS_NONE || tbg_is_link_local(&p->key) ||
-	    tbg_vlans(skb, p) > 0xfff)	/* one tag, for what is sent without a segment of the client's */
+	    tbg_vlans(skb, p) > 0xfff)
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:

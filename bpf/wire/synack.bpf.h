@@ -211,7 +211,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	__builtin_memset(r, 0, sizeof(*r));
 	r->ttl = p->v6 ? knob->hops : knob->ttl;
 	r->flowinfo = bpf_htonl(0x60000000 | c.label);
-	r->may_fragment = knob->no_df;
+	/* with DF, as all that is so short (ip_build_and_send_pkt) */
 	tbg_count(TBG_WHY_SYN_ACK);
 	return tbg_synack_send(skb, s, &a);
 }

@@ -121,16 +121,40 @@ static void routes_ask(struct tbg_routes *r)
 	}
 }
 
+/* What the kernel is set to offer in a SYN-ACK, apart from what all offer: wire is not. */
+static void offers_ask(struct tbg_routes *r)
+{
+	static const char *const name[] = {
+		"tcp_window_scaling", "tcp_sack", "tcp_timestamps", "tcp_ecn",
+	};
+
+	for (int i = 0; i < 4; i++) {
+		/* ECN where a client asks for it: 1 and 2 */
+		if (i < 3 ? r->offers[i] : r->offers[i] == 1 || r->offers[i] == 2)
+			continue;
+		if (r->left != TBG_LEFT_NOTHING)
+			return;
+		r->left = TBG_LEFT_SYNS;
+		snprintf(r->why, sizeof(r->why), "net.ipv4.%s is %u", name[i], r->offers[i]);
+	}
+}
+
 void tbg_routes_look(struct tbg_routes *r)
 {
-	uint8_t ttl = r->ttl, hops = r->hops;
+	struct tbg_routes was = *r;
 
+	r->offers[0] = setting("/proc/sys/net/ipv4/tcp_window_scaling", 1);
+	r->offers[1] = setting("/proc/sys/net/ipv4/tcp_sack", 1);
+	r->offers[2] = setting("/proc/sys/net/ipv4/tcp_timestamps", 1);
+	r->offers[3] = setting("/proc/sys/net/ipv4/tcp_ecn", 2);
 	r->challenge_ms = setting("/proc/sys/net/ipv4/tcp_invalid_ratelimit", 500);
 	r->ttl = setting("/proc/sys/net/ipv4/ip_default_ttl", 64);
 	r->hops = setting("/proc/sys/net/ipv6/conf/all/hop_limit", 64);
-	r->no_df = setting("/proc/sys/net/ipv4/ip_no_pmtu_disc", 0);
-	if (!r->news || tbg_netlink_drain(r->news) || ttl != r->ttl || hops != r->hops)
-		routes_ask(r);
+	if (r->news && !tbg_netlink_drain(r->news) && was.ttl == r->ttl &&
+	    was.hops == r->hops && !memcmp(was.offers, r->offers, sizeof(was.offers)))
+		return;
+	routes_ask(r);
+	offers_ask(r);
 }
 
 void tbg_routes_open(struct tbg_routes *ret)
@@ -139,6 +163,8 @@ void tbg_routes_open(struct tbg_routes *ret)
 
 	*ret = (struct tbg_routes){
 		.news = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | SOCK_NONBLOCK),
+		/* sockets keep what it was when their listener was made */
+		.no_df = setting("/proc/sys/net/ipv4/ip_no_pmtu_disc", 0),
 	};
 	if (ret->news && mnl_socket_bind(ret->news, groups, MNL_SOCKET_AUTOPID))
 		tbg_routes_close(ret);
