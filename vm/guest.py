@@ -24,7 +24,8 @@ REPO = kernel.REPO
 PR_SET_PDEATHSIG = 1
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # printk.time: vm/judge.py tells the kernel's lines from the tests' by it
-KERNEL_ARGS = ("printk.time=1 loglevel=5 log_buf_len=8M panic=-1 oops=panic softlockup_panic=1 "
+# loglevel: until vm/init is up, then fewer lines: a boot that shows nothing new has died
+KERNEL_ARGS = ("printk.time=1 loglevel=7 log_buf_len=8M panic=-1 oops=panic softlockup_panic=1 "
                "sysrq_always_enabled mitigations=off random.trust_cpu=on audit=0 apparmor=0 "
                "net.ifnames=0 rcupdate.rcu_cpu_stall_timeout=120")
 # What each emulated machine is: its QEMU, and the words only it wants.
@@ -46,6 +47,7 @@ PORTS = ("ktap", "dmesg", "verdict", "facts", "config", "alive", "errors")
 WITNESSES = {"CONFIG_DEBUG_INFO_BTF": "/sys/kernel/btf/vmlinux",
              "CONFIG_LOCKDEP": "/proc/lockdep"}
 BOOT_S = 600                    # until the guest is ready
+BOOT_SILENCE_S = 120            # and between two lines of its console until then
 SILENCE_S = 240                 # PID 1 shows itself every five seconds
 POLL_S = 0.2
 STACKS_S = 20                   # for a hanging guest to print them
@@ -181,6 +183,7 @@ class Guest:
     def __init__(self, asked, folder, conf, opts):
         self.asked, self.folder, self.conf, self.opts = asked, folder, conf, opts
         self.ended = None               # why QEMU did not end by itself
+        self.never_ready = False        # that it showed no sign of vm/init
         self.sockets = None
 
     def path(self, name):
@@ -313,17 +316,22 @@ class Guest:
                 return
             if self.opts.gdb:
                 continue
-            if sum(self.size(port) for port in PORTS) != seen:
-                seen, alive = sum(self.size(port) for port in PORTS), now
-            if not self.size("verdict") and now - start > min(BOOT_S, self.opts.timeout):
-                self.ended = f"not ready after {now - start:.0f} s: the kernel, or vm/init in " \
-                             f"it, never answered; the end of {self.path('console')} shows how " \
-                             f"far it came"
-            elif self.size("verdict") and now - alive > SILENCE_S:
+            # PID 1 sends what it has to ports; before it runs there is the console alone
+            shown = PORTS if self.size("verdict") else (*PORTS, "console")
+            if sum(map(self.size, shown)) != seen:
+                seen, alive = sum(map(self.size, shown)), now
+            ready = self.size("verdict")
+            if not ready and (now - start > min(BOOT_S, self.opts.timeout) or
+                              now - alive > BOOT_SILENCE_S):
+                self.ended = f"not ready after {now - start:.0f} s, the last {now - alive:.0f} " \
+                             "without a word: the kernel, or vm/init in it, never answered; the " \
+                             f"end of {self.path('console')} shows how far it came"
+            elif ready and now - alive > SILENCE_S:
                 self.ended = f"hang: PID 1 has not run for {now - alive:.0f} s"
             elif now - start > self.opts.timeout:
                 self.ended = f"killed after {self.opts.timeout:g} s"
             if self.ended:
+                self.never_ready = not ready
                 self.print_stacks(watch)
                 return
 

@@ -33,6 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/klog.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/resource.h>
@@ -51,6 +52,8 @@
 #define NOFILE_MAX 200000
 #define PORT_WAIT_MS 60000
 #define ALIVE_MS 5000
+#define KLOG_LEVEL 8			/* syslog(2): what the console shows */
+#define SHOW_WARNINGS 5
 
 static char *args[WORDS_MAX + 1], *envs[WORDS_MAX + 1], *binds[WORDS_MAX];
 static char *modules[4 * WORDS_MAX], *witnesses[WORDS_MAX];
@@ -493,6 +496,7 @@ int main(void)
 		fd = dup(fd);
 	read_conf();
 	open_ports();
+	klogctl(KLOG_LEVEL, NULL, SHOW_WARNINGS);	/* until here: how far it comes */
 	if (!shell)
 		report_kernel();
 	enter_host_root();

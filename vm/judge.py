@@ -45,14 +45,14 @@ class Boot:
     """What one boot showed. faults is empty exactly if it passed.
 
     stillborn: it ended before the first test, or no test failed but the emulator
-    showed its own fault; it says nothing about what is tested.
+    showed its own fault; it says nothing about what is tested. mute: it never answered.
     """
 
     def __init__(self):
         self.faults, self.ktap, self.notes, self.stack = [], [], [], []
         self.passed = self.failed = self.skipped = 0
         self.ready_s = None             # None: it did not boot, or not what was asked for
-        self.stillborn = False
+        self.stillborn = self.mute = False
         self.code = None                # of the command
 
 

@@ -14,8 +14,8 @@ import net
 import talk
 
 PORT = 8080
-REUSES = 50 if client.IN_VM else 200
-MANY = 20 if client.IN_VM else 100
+REUSES = 20 if client.IN_VM else 200
+MANY = 8 if client.IN_VM else 100
 n = d = None
 BODIES = {"/hit": talk.content("hit", 600), "/large": talk.content("large", 300000)}
 miss_nr = 0

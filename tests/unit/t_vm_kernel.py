@@ -391,6 +391,16 @@ def t_logs_of_earlier_boots_stay():
         assert os.path.realpath(f"{build}/guest/log/latest/6.1") == os.path.realpath(second)
 
 
+def fake_kernel(path):
+    """What vm/run is given to boot an image in the folder path, whose modules are built in."""
+    image = fakeboot.bzimage(f"{path}/bzImage")
+    config = write(f"{path}/c", fakeboot.whole_config())
+    write(f"{path}/modules/modules.builtin",
+          "".join(f"kernel/{name}.ko\n" for name in
+                  [*(name for name, _ in kernel.wanted_modules()), *kernel.ROOTS["9p"][1]]))
+    return ["--kernel", image, "--config", config, "--modules", f"{path}/modules"]
+
+
 def with_a_small_disk(size, path, *words):
     """(exit code, stderr) of vm/run whose build folder is a file system of its own.
 
@@ -398,16 +408,12 @@ def with_a_small_disk(size, path, *words):
     """
     script = ('mount -t tmpfs -o size="$3" none "$1" && mkdir -p "$1"/guest && '
               'cp -s "$2"/guest/* "$1"/guest/ && shift 3 && exec "$@"')
-    image = fakeboot.bzimage(f"{path}/bzImage")
-    config = write(f"{path}/c", fakeboot.whole_config())
-    write(f"{path}/modules/modules.builtin",
-          "".join(f"kernel/{name}.ko\n" for name in
-                  [*(name for name, _ in kernel.wanted_modules()), *kernel.ROOTS["9p"][1]]))
+    own = fake_kernel(path)
     os.chmod(write(f"{path}/guest/init", "x" * (3 << 20)), 0o755)
     with tempfile.TemporaryDirectory() as d:
         res = subprocess.run(
             ["unshare", "-r", "-m", "sh", "-c", script, "sh", d, path, size, VM_RUN, "--build", d,
-             "--kernel", image, "--config", config, "--modules", f"{path}/modules", *words],
+             *own, *words],
             capture_output=True, text=True, check=False,
             env={**os.environ, "PATH": f"{path}/bin:{os.environ['PATH']}"})
     if "unshare" in res.stderr or "mount:" in res.stderr:
@@ -435,6 +441,34 @@ exec sleep 600
         for words in (("bpf",), ("--bisect", "bpf"), ("--exec", "true")):
             code, err = with_a_small_disk("8m", d, "--no-retry", *words)
             assert code == 128 and "disk full" in err and "--build" in err, (code, err)
+
+
+def t_a_guest_that_shows_nothing_new_is_given_up_and_tried_once_more():
+    """QEMU, which a script stands for here, shows one line and then no more."""
+    run = ("import runpy, sys; sys.argv = sys.argv[1:]; import os; "
+           "sys.path.insert(0, os.path.dirname(sys.argv[0])); import guest; "
+           "guest.BOOT_SILENCE_S = 2; runpy.run_path(sys.argv[0], run_name='__main__')")
+    with tempfile.TemporaryDirectory() as d:
+        os.chmod(write(f"{d}/guest/init", "x"), 0o755)
+        os.chmod(write(f"{d}/guest/tsc", "#!/bin/sh\necho 2600000\n"), 0o755)
+        os.chmod(write(f"{d}/bin/qemu-system-x86_64", f"""#!/bin/sh
+echo >>{d}/boots
+for word; do
+        case $word in socket,id=console,*) echo begins >"${{word#*logfile=}}" ;; esac
+done
+exec sleep 600
+"""), 0o755)
+        for words, boots in (([], 2), (["--no-retry"], 1)):
+            res = subprocess.run([sys.executable, "-c", run, VM_RUN, "--build", d, *fake_kernel(d),
+                                  *words, "bpf"],
+                                 capture_output=True, text=True, check=False,
+                                 env={**os.environ, "PATH": f"{d}/bin:{os.environ['PATH']}"})
+            assert res.returncode == 125, res
+            assert "without a word" in res.stderr and "never answered" in res.stderr and \
+                   "/console shows" in res.stderr, res.stderr
+            with open(f"{d}/boots", encoding="ascii") as f:
+                assert len(f.readlines()) == boots, res.stderr
+            os.unlink(f"{d}/boots")
 
 
 if __name__ == "__main__":
