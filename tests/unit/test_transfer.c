@@ -270,7 +270,7 @@ char *tbg_pages_read(const struct tbg_server *s, const struct tbg_location *loca
 	return NULL;
 }
 
-void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
+void tbg_publish(struct tbg_cache *cache, struct tbg_store *stock, const struct tbg_site *site,
 		 const struct tbg_uri *u, struct tbg_stored *one, const char *req, size_t req_len,
 		 uint64_t now_ns)
 {

@@ -14,7 +14,6 @@
 #include "proxy/deliver.h"
 #include "http/header.h"
 #include "cache/publish.h"
-#include "main/server.h"
 #include "site/site.h"
 #include "proxy/upstream.h"
 
@@ -192,13 +191,13 @@ int tbg_publish_text(const struct tbg_stored *one, const struct tbg_uri *u,
 	return u->len + 1 + accept.len;
 }
 
-static void key_make(const struct tbg_server *s, uint32_t vhost,
+static void key_make(const struct tbg_cache *cache, uint32_t vhost,
 		     const char *text, uint32_t len, struct tbg_key *ret)
 {
 	struct tbg_path words = { 0 };
 
 	memcpy(words.w, text, len);
-	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), vhost, &words,
+	tbg_key_make((const __u64 *)tbg_cache_hash_key(cache), vhost, &words,
 		     len, ret);
 }
 
@@ -225,19 +224,20 @@ static const struct tbg_location *location_of(const struct tbg_site *site,
 	return l->upstream && l->upstream->id == u->upstream ? l : NULL;
 }
 
-static bool published(const struct tbg_server *s, const struct tbg_key *key,
+static bool published(struct tbg_cache *cache, const struct tbg_key *key,
 		      uint32_t vhost, const char *text, uint32_t len,
 		      uint64_t now_ns)
 {
-	struct tbg_object *o = tbg_cache_find(s->cache, key, vhost, text, len);
+	struct tbg_object *o = tbg_cache_find(cache, key, vhost, text, len);
 	bool ret = o && tbg_fresh(atomic_load(&o->expires_ns), now_ns);
 
 	tbg_object_put(o);
 	return ret;
 }
 
-static void publish(const struct tbg_server *s, const struct tbg_location *l,
-		    const char *text, uint32_t len, struct tbg_stored *one,
+static void publish(struct tbg_cache *cache, struct tbg_store *stock,
+		    const struct tbg_location *l, const char *text, uint32_t len,
+		    struct tbg_stored *one,
 		    const struct tbg_key *key, uint64_t now_ns)
 {
 	uint64_t age_s = tbg_response_directives_age(&one->terms, now_ns);
@@ -249,7 +249,7 @@ static void publish(const struct tbg_server *s, const struct tbg_location *l,
 	if (digits > TBG_AGE_MAX || h.get.failed || h.not.failed ||
 	    h.not.len > TBG_304_ROOM || h.get.len > TBG_HEAD_ROOM)
 		goto out;
-	if (tbg_draft_open(s->cache, key, l->site->id, text, len, NULL,
+	if (tbg_draft_open(cache, key, l->site->id, text, len, NULL,
 			   h.get.len + one->body->len + TBG_304_ROOM, &d))
 		goto out;
 	draft_fill(&d, &h, one);
@@ -259,14 +259,14 @@ static void publish(const struct tbg_server *s, const struct tbg_location *l,
 			  (l->proxies_nr ? TBG_ENTRY_CLAIMS : 0) |
 			  (one->terms.status != 200 ? TBG_ENTRY_PLAIN : 0);
 	atomic_store(&d.object->expires_ns, object_end_ns(one, digits, now_ns));
-	tbg_store_publish(s->stock, one, &d, now_ns);
+	tbg_store_publish(stock, one, &d, now_ns);
 out:
 	tbg_lines_free(&h.get);
 	tbg_lines_free(&h.not);
 }
 
-void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
-		 const struct tbg_uri *u, struct tbg_stored *one,
+void tbg_publish(struct tbg_cache *cache, struct tbg_store *stock,
+		 const struct tbg_site *site, const struct tbg_uri *u, struct tbg_stored *one,
 		 const char *req, size_t req_len, uint64_t now_ns)
 {
 	const struct tbg_location *l;
@@ -274,16 +274,16 @@ void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
 	struct tbg_key key;
 	int len;
 
-	if (!s->maps || !site || tbg_publish_doubt(one, u) ||
+	if (!site || tbg_publish_doubt(one, u) ||
 	    !tbg_fresh(tbg_response_directives_expires_ns(&one->terms), now_ns))
 		return;
 	len = tbg_publish_text(one, u, req, req_len, text);
 	if (len < 0)
 		return;
-	key_make(s, site->id, text, len, &key);
-	if (published(s, &key, site->id, text, len, now_ns))
+	key_make(cache, site->id, text, len, &key);
+	if (published(cache, &key, site->id, text, len, now_ns))
 		return;
 	l = location_of(site, u);
-	if (l && tbg_store_wants(s->stock, one, &key, now_ns))
-		publish(s, l, text, len, one, &key, now_ns);
+	if (l && tbg_store_wants(stock, one, &key, now_ns))
+		publish(cache, stock, l, text, len, one, &key, now_ns);
 }

@@ -15,8 +15,9 @@
 #include "core/key.h"
 #include "store/responses.h"
 
-struct tbg_server;
+struct tbg_cache;
 struct tbg_site;
+struct tbg_store;
 
 /* Why a stored response is the daemon's alone; NULL: it need not be. */
 const char *tbg_publish_doubt(const struct tbg_stored *one,
@@ -30,11 +31,11 @@ int tbg_publish_text(const struct tbg_stored *one, const struct tbg_uri *u,
 		     const char *req, size_t req_len, char ret[TBG_URI_MAX]);
 
 /*
- * For requests like this one, which it answers: as long as it may, and its Age
- * has as many digits as now.
+ * Where there are kernel tiers: for requests like this one, which it answers, as long
+ * as it may and its Age has as many digits as now.
  */
-void tbg_publish(const struct tbg_server *s, const struct tbg_site *site,
-		 const struct tbg_uri *u, struct tbg_stored *one,
+void tbg_publish(struct tbg_cache *cache, struct tbg_store *stock,
+		 const struct tbg_site *site, const struct tbg_uri *u, struct tbg_stored *one,
 		 const char *req, size_t req_len, uint64_t now_ns);
 
 #endif

@@ -20,7 +20,6 @@
 #include "files/files.h"
 #include "files/root.h"
 #include "serve/dispatch.h"
-#include "main/server.h"
 #include "proxy/upstream.h"
 
 #define ENTRIES_MAX 10000	/* of a listing; the rest is left out, and said so */

@@ -22,8 +22,8 @@
 
 #include "gateway/pool_command.h"
 #include "os/message.h"
-#include "main/server.h"
 #include "proxy/upstream.h"
+#include "site/site.h"
 
 #define BINARY		"toboggan-gateway"	/* beside toboggand */
 #define BACKLOG		4096
@@ -37,7 +37,8 @@ struct pool {
 };
 
 struct tbg_gateway {
-	const struct tbg_server *s;
+	const struct sockaddr_storage *listener;
+	const char *mark;
 	uid_t uid;
 	gid_t gid;
 	pid_t pid;		/* 0: not running */
@@ -48,13 +49,15 @@ struct tbg_gateway {
 
 extern char **environ;
 
-struct tbg_gateway *tbg_gateway_new(const struct tbg_server *s, uid_t uid, gid_t gid)
+struct tbg_gateway *tbg_gateway_new(const struct sockaddr_storage *listener, const char *mark,
+				    uid_t uid, gid_t gid)
 {
 	struct tbg_gateway *g = calloc(1, sizeof(*g));
 
 	if (!g)
 		return NULL;
-	g->s = s;
+	g->listener = listener;
+	g->mark = mark;
 	g->uid = uid;
 	g->gid = gid;
 	g->fd = -1;
@@ -93,12 +96,12 @@ static void order_send(struct tbg_gateway *g, const struct tbg_pool_command *o, 
 }
 
 /* How a module reaches us: by the first listener, from this machine. */
-static void fetch_address(const struct tbg_server *s, struct sockaddr_storage *ret)
+static void fetch_address(const struct sockaddr_storage *listener, struct sockaddr_storage *ret)
 {
 	struct sockaddr_in6 *six = (struct sockaddr_in6 *)ret;
 	struct sockaddr_in *four = (struct sockaddr_in *)ret;
 
-	*ret = s->opt.listen[0];
+	*ret = *listener;
 	if (ret->ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr))
 		six->sin6_addr = in6addr_loopback;
 	if (ret->ss_family == AF_INET && four->sin_addr.s_addr == htonl(INADDR_ANY))
@@ -115,8 +118,8 @@ static void order_complete(struct tbg_gateway *g, struct tbg_pool_command *o)
 		o->uid = g->uid;
 		o->gid = g->gid;
 	}
-	fetch_address(g->s, &o->fetch);
-	strcpy(o->mark, g->s->mark);
+	fetch_address(g->listener, &o->fetch);
+	strcpy(o->mark, g->mark);
 }
 
 static int listener_open(const struct tbg_backend *b)

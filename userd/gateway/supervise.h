@@ -7,17 +7,20 @@
 #ifndef TBG_USERD_GATEWAY_H
 #define TBG_USERD_GATEWAY_H
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 struct tbg_gateway;
-struct tbg_server;
 struct tbg_sites;
 
 /*
- * uid, gid: whom the daemon is about to become, and its pools too unless they
- * are told otherwise. Nothing is started yet. NULL: no memory.
+ * listener: where modules' fetches go; mark: what they carry (pool_command.h). Both stay
+ * the caller's and are read whenever a pool is opened. uid, gid: whom the daemon is about
+ * to become, and its pools too unless they are told otherwise. Nothing is started yet.
+ * NULL: no memory.
  */
-struct tbg_gateway *tbg_gateway_new(const struct tbg_server *s, uid_t uid, gid_t gid);
+struct tbg_gateway *tbg_gateway_new(const struct sockaddr_storage *listener, const char *mark,
+				    uid_t uid, gid_t gid);
 
 /* Opens the pools that these sites name and those before did not. */
 int tbg_gateway_take(struct tbg_gateway *g, const struct tbg_sites *sites);

@@ -536,7 +536,7 @@ static bool gateway_open(struct start *t)
 	struct tbg_server *s = &t->s;
 	int err;
 
-	s->gateway = tbg_gateway_new(s, t->id.uid, t->id.gid);
+	s->gateway = tbg_gateway_new(&s->opt.listen[0], s->mark, t->id.uid, t->id.gid);
 	err = s->gateway ? tbg_gateway_take(s->gateway, s->sites) : -ENOMEM;
 	if (err)
 		tbg_report("toboggand: cgi and module: %s", strerror(-err));

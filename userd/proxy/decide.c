@@ -168,8 +168,10 @@ static void publish(struct tbg_transfer *x, struct tbg_stored *s)
 {
 	const struct tbg_worker *w = x->w;
 
-	tbg_publish(w->s, tbg_site_find(w->sites, x->host.text, x->host.len), &x->uri,
-		    s, x->fields.text, x->fields.len, w->now_ns);
+	if (w->s->maps)
+		tbg_publish(w->s->cache, w->s->stock,
+			    tbg_site_find(w->sites, x->host.text, x->host.len), &x->uri,
+			    s, x->fields.text, x->fields.len, w->now_ns);
 }
 
 bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)

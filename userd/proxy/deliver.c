@@ -11,7 +11,6 @@
 #include "proxy/deliver.h"
 #include "proxy/fetch.h"
 #include "files/pages.h"
-#include "main/server.h"
 #include "proxy/site_fields.h"
 
 #define IOV_NR	   24

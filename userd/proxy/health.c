@@ -9,7 +9,6 @@
 
 #include "proxy/fetch.h"
 #include "proxy/health.h"
-#include "main/server.h"
 #include "proxy/transfer.h"
 
 #define HEAD_MAX 1024
