@@ -216,6 +216,9 @@ def t_warm_publishes_ahead_of_the_first_request():
         # the site with a star has the same root; the index answers for its folder too
         assert (answer["files"], answer["stored"], answer["cached"],
                 answer["left"]) == (5, 12, 0, 0), answer
+        # it finds them when it is asked again; no client has
+        assert d.ask("warm", os.path.join(d.root, "a"))["cached"] == 12
+        assert not [x for x in d.ask("objects")["objects"] if x["hits"]]
         with conf.Host(d.address, "a.example") as c:
             for path in ["/" + x for x in FILES] + ["/"]:
                 r = c.get(path)

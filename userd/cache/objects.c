@@ -241,6 +241,17 @@ struct tbg_object *tbg_cache_find(struct tbg_cache *c,
 	return n ? &n->o : NULL;
 }
 
+void tbg_object_uncount(struct tbg_object *o)
+{
+	struct node *n = node_of(o);
+	struct shard *sh = shard_of(o->cache, &o->key);
+
+	pthread_mutex_lock(&sh->lock);
+	n->hits--;
+	sh->hits--;
+	pthread_mutex_unlock(&sh->lock);
+}
+
 void tbg_cache_unlink_node(struct tbg_cache *c, struct shard *sh, struct node *n,
 			   bool from_index)
 {

@@ -66,9 +66,8 @@ static void ask(struct warm *w, const struct tbg_site *site, const char *path)
 {
 	struct tbg_ask a = {
 		.method = TBG_METHOD_GET, .path = path, .path_len = strlen(path),
-		.site = site,
+		.site = site, .warms = true,
 	};
-
 	unsigned int have;
 
 	w->asked++;

@@ -304,10 +304,15 @@ static struct tbg_object *object_wanted(const struct tbg_server *s,
 	o = tbg_route_find(s, key, ask->site->id, ask->path, ask->path_len, now_ns);
 	if (!o)
 		return NULL;
+	if (ask->warms)
+		tbg_object_uncount(o);
 	e = tbg_encode_choose(&ask->accept_encoding, atomic_load(&o->variants));
 	if (!e || atomic_load(&o->refused_ns) > now_ns)
 		return o;
-	return tbg_route_variant(s, key, o, e, now_ns);
+	o = tbg_route_variant(s, key, o, e, now_ns);
+	if (o && ask->warms)
+		tbg_object_uncount(o);
+	return o;
 }
 
 /* Whose answer a cached one is: of a folder, its first index file's (index_answer()). */

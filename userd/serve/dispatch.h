@@ -25,6 +25,7 @@ struct tbg_ask {
 	uint8_t method;			/* enum tbg_method */
 	bool expect_other;
 	bool missed;			/* known not to be in the cache */
+	bool warms;			/* no client asks: nothing is counted */
 	const struct tbg_site *site;	/* by the request's host */
 	enum tbg_persist persist;
 	const char *path;		/* canonical, NUL-terminated */
