@@ -113,6 +113,10 @@ deps-arm64:
 	$(Q)tools/deps build run tests vm arm64
 check-package: deb		## install, upgrade and purge the packages on fresh Debians in VMs
 	$(Q)$(MAKE) -C vm package
+check-image: deb		## an image of the packages serves, below Docker's profile and ours
+	$(Q)$(MAKE) -C tests suite-net
+	$(Q)tools/package/image
+	$(Q)TBG_IMAGE=$(O)/image tests/run net/t_contained.py
 check-gigabyte: all		## 2 GiB through bad networks on each of them
 	$(Q)$(MAKE) -C tests all
 	$(Q)$(MAKE) -C vm gigabyte
@@ -167,6 +171,6 @@ help:				## this list
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 .PHONY: all bpf userd tools examples deps run check check-quick check-all check-asan \
-	check-tsan check-arm64 check-build build-arm64 deps-arm64 deps-compilers build-sanitized build-asan build-tsan build-tsan-unit check-unit check-net check-vm check-package check-gigabyte \
+	check-tsan check-arm64 check-build build-arm64 deps-arm64 deps-compilers build-sanitized build-asan build-tsan build-tsan-unit check-unit check-net check-vm check-package check-image check-gigabyte \
 	check-scale kselftest-tar bench fuzz format lint install uninstall deb image pictures \
 	deps-package clean help

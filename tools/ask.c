@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "abi/version.h"
 #include "fault.h"
 #include "show.h"
 
@@ -76,9 +77,10 @@ int tbg_control_connect(const char *path)
 	return -1;
 }
 
-int tbg_line_send(int fd, const json_t *req)
+int tbg_line_send(int fd, json_t *req)
 {
-	char *text = json_dumps(req, JSON_COMPACT);
+	char *text = json_object_set_new(req, "version", json_string(TBG_VERSION)) ? NULL :
+		     json_dumps(req, JSON_COMPACT);
 	size_t len, done = 0;
 
 	if (!text)

@@ -13,8 +13,8 @@
 /* A descriptor of the control socket at path; -1. */
 int tbg_control_connect(const char *path);
 
-/* 0 or negative errno. */
-int tbg_line_send(int fd, const json_t *req);
+/* Adds our version to req: a daemon of another one refuses. 0 or negative errno. */
+int tbg_line_send(int fd, json_t *req);
 
 /*
  * Sends req (and drops it), and returns the answer if it is a good one. With

@@ -26,6 +26,7 @@
 
 #include <jansson.h>
 
+#include "abi/version.h"
 #include "run_time.h"
 #include "screen.h"
 #include "show.h"
@@ -37,6 +38,8 @@
 #define LISTING_ROWS	100
 #define HISTORY_MAX	512	/* rounds */
 #define WHYS_MAX	256
+/* Of each question: a daemon of another version refuses it. */
+#define OURS		"\"version\":\"" TBG_VERSION "\""
 
 struct top {
 	const struct tbg_top *how;
@@ -56,7 +59,8 @@ struct top {
 	double history[HISTORY_MAX];	/* requests per second, a ring */
 	unsigned int history_nr;
 	json_t *model;
-	char trouble[256];		/* why there is nothing new */
+	char trouble[512];		/* why there is nothing new */
+	char refusal[256];		/* what the daemon said in place of an answer */
 };
 
 /* --- waiting ------------------------------------------------------------- */
@@ -193,6 +197,7 @@ static json_t *question(struct top *t, const char *line)
 		lose(t, "not what toboggand answers");
 	if (true_of(ret, "ok"))
 		return ret;
+	snprintf(t->refusal, sizeof(t->refusal), "%s", text_of(ret, "error"));
 	json_decref(ret);
 	return NULL;
 }
@@ -236,7 +241,7 @@ static void listing_read(struct top *t)
 
 	if (begun_ns < t->list_due_ns)
 		return;
-	snprintf(line, sizeof(line), "{\"cmd\":\"objects\",\"limit\":%d}\n",
+	snprintf(line, sizeof(line), "{\"cmd\":\"objects\",\"limit\":%d," OURS "}\n",
 		 LISTING_ROWS);
 	list = question(t, line);
 	if (!list)
@@ -273,11 +278,11 @@ static bool round_ask(struct top *t)
 		t->fd = fd;
 		forget(t);
 	}
-	status = question(t, "{\"cmd\":\"status\"}\n");
-	stats = question(t, "{\"cmd\":\"stats\"}\n");
+	status = question(t, "{\"cmd\":\"status\"," OURS "}\n");
+	stats = question(t, "{\"cmd\":\"stats\"," OURS "}\n");
 	if (!status || !stats) {
 		if (t->fd >= 0)
-			lose(t, "does not answer status and stats");
+			lose(t, t->refusal);
 		json_decref(status);
 		json_decref(stats);
 		return false;

@@ -28,6 +28,33 @@ def others():
     return [n for n, kind in servers.KINDS.items() if n != "toboggan" and kind.installed()]
 
 
+def t_each_tier_answers_where_it_should():
+    done = benched.run("tiers", "--quick", "--servers", "toboggan")
+    whole(done, "tiers")
+    entry = done.record["experiments"][0]
+    assert {"toboggan", "toboggan-user"} <= set(entry["servers"]), entry["servers"]
+    for s in entry["samples"]:
+        # heads of frames are on the link, too; replies are counted for a little shorter
+        assert 0.8 < s["net_bps"] / s["bps"] < 2, s
+        wire = s["tiers"].get("wire", 0) / s["requests"]
+        if s["server"] == "toboggan" and s["point"] in (0, 1):
+            assert wire >= 0.98, s
+        if s["server"] == "toboggan-user" or s["point"] == 4:
+            assert wire <= 0.02, s
+
+
+def t_held_processes_hold_no_tier_of_the_kernel():
+    done = benched.run("held", "--quick", "--servers", "toboggan,toboggan-user")
+    whole(done, "held")
+    for s in benched.samples(done.record):
+        tier = {"toboggan": "wire", "toboggan-sock": "sock"}.get(s["server"])
+        if tier:
+            assert s["tiers"][tier] >= 0.98 * s["requests"], s
+        elif s["point"]:
+            # a quarter of the requests, at least, waits for half of the time held
+            assert s["p90_us"] > 25000 / 2, s
+
+
 def t_rates():
     entry, folder = run("rates", "--low", "100", "--high", "200", "--calls", "5")
     assert entry["derived"]["highest rate kept up with, requests a second"], entry["derived"]

@@ -106,21 +106,6 @@ def t_every_installed_server_is_measured_beside_toboggan():
         assert s["limit_why"] and s["halves_ratio"], s
 
 
-def t_each_tier_answers_where_it_should():
-    done = benched.run("tiers", "--quick", "--servers", "toboggan")
-    whole(done, "tiers")
-    entry = done.record["experiments"][0]
-    assert {"toboggan", "toboggan-user"} <= set(entry["servers"]), entry["servers"]
-    for s in entry["samples"]:
-        # heads of frames are on the link, too; replies are counted for a little shorter
-        assert 0.8 < s["net_bps"] / s["bps"] < 2, s
-        wire = s["tiers"].get("wire", 0) / s["requests"]
-        if s["server"] == "toboggan" and s["point"] in (0, 1):
-            assert wire >= 0.98, s
-        if s["server"] == "toboggan-user" or s["point"] == 4:
-            assert wire <= 0.02, s
-
-
 def t_each_side_has_its_cpus_and_the_receiving_of_its_packets():
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
@@ -288,18 +273,6 @@ def t_overload_is_held_to_its_memory():
         got = {**s, **s.get("withheld", {})}       # on a busy machine also the clients' CPUs are
         assert s["memory_full"] and s["memory_bytes"] > 0.9 * (64 << 20), s
         assert got["max_us"] and got["slow_bps"] > 0 and not s["slow_errors"], s
-
-
-def t_held_processes_hold_no_tier_of_the_kernel():
-    done = benched.run("held", "--quick", "--servers", "toboggan,toboggan-user")
-    whole(done, "held")
-    for s in benched.samples(done.record):
-        tier = {"toboggan": "wire", "toboggan-sock": "sock"}.get(s["server"])
-        if tier:
-            assert s["tiers"][tier] >= 0.98 * s["requests"], s
-        elif s["point"]:
-            # a quarter of the requests, at least, waits for half of the time held
-            assert s["p90_us"] > 25000 / 2, s
 
 
 def t_the_table_of_costs_is_what_it_was():

@@ -71,9 +71,9 @@ def connect(of=None):
     return s
 
 
-def say(data):
+def say(data, of=None):
     """Lines that the daemon answers to data, until it closes."""
-    with connect() as s:
+    with connect(of) as s:
         try:
             s.sendall(data)
             s.shutdown(socket.SHUT_WR)
@@ -493,6 +493,57 @@ def t_no_daemon_is_named():
         assert code == 1 and not out and "no daemon at /nowhere/sock" in err, err
         code, out, err = tool("--json", *args, control="/nowhere/sock")
         assert code == 1 and json.loads(out)["ok"] is False, out
+
+
+def of_another_version(binary, folder):
+    """A copy that says, and takes itself for, version 9.9."""
+    with open(binary, "rb") as f:
+        data = f.read()
+    version = subprocess.run([binary, "--version"], capture_output=True, check=True,
+                             timeout=WAIT_S).stdout.split()[1]
+    assert len(version) == 3, version
+    to = os.path.join(folder, os.path.basename(binary))
+    with open(to, "wb") as f:
+        f.write(re.sub(rb"(?<=[\0 \"])" + re.escape(version) + rb"(?=[\0\"])", b"9.9", data))
+    os.chmod(to, 0o755)
+    said = subprocess.run([to, "--version"], capture_output=True, text=True, check=True,
+                          timeout=WAIT_S).stdout
+    assert said.split()[1] == "9.9", said
+    return to, version.decode()
+
+
+def t_a_tool_beside_a_daemon_of_another_version():
+    """Whichever is the older: both versions and what to do, never an answer."""
+    with daemon.Daemon("--tiers", "user") as e:
+        e.write("a.txt", b"a")
+        new_tool, ours = of_another_version(TOOL, e.folder)
+        new_daemon, _ = of_another_version(daemon.BINARY, e.folder)
+        old = [TOOL, "--control"]
+        other = daemon.Daemon("--tiers", "user")
+        other.command = lambda of=other.command: [new_daemon if x == daemon.BINARY else x
+                                                  for x in of()]
+        with other:
+            for argv, versions in (([new_tool, "--control", e.control], ("9.9", ours)),
+                                   ([*old, other.control], (ours, "9.9"))):
+                for words in (("status",), ("stats",), ("objects",), ("purge", "--all"),
+                              ("why", "/a.txt"), ("deny", "192.0.2.1"), ("connections",),
+                              ("top", "--once"), ("log",), ("warm", e.root)):
+                    for more in ((), ("--json",)):
+                        done = subprocess.run([*argv, *more, *words], capture_output=True,
+                                              text=True, check=False, timeout=WAIT_S)
+                        said = done.stdout + done.stderr
+                        assert done.returncode == 1, (words, more, done)
+                        assert f"toboggan is version {versions[0]}" in said and \
+                               f"the daemon is version {versions[1]}" in said and \
+                               "restart the daemon" in said, (words, more, done)
+            # and each of its own: also what names no version, as scripts do
+            for argv in ([new_tool, "--control", other.control], [*old, e.control]):
+                subprocess.run([*argv, "status"], capture_output=True, check=True,
+                               timeout=WAIT_S)
+            answers = [json.loads(x) for x in say(
+                b'{"cmd":"deny"}\n{"cmd":"deny","version":7}\n', other)]
+            assert answers[0]["ok"] and not answers[0].get("denied"), answers
+            assert not answers[1]["ok"] and "9.9" in answers[1]["error"], answers
 
 
 def t_wrong_usage_exits_2():

@@ -19,6 +19,7 @@
 
 #include <jansson.h>
 
+#include "abi/version.h"
 #include "os/clock.h"
 #include "control/commands.h"
 #include "os/loop.h"
@@ -124,6 +125,21 @@ static json_t *client_ask(struct client *cl, const char *cmd, const json_t *req)
 	return tbg_stream_start(&cl->stream, c->s, cmd, req, cl->fd, c->done_fd);
 }
 
+/*
+ * Whether the tool, if it is one that asks, is of our version; what is asked or
+ * answered by another may mean something else.
+ */
+static json_t *version_refuse(const json_t *req)
+{
+	const json_t *version = json_object_get(req, "version");
+	const char *text = json_string_value(version);
+
+	if (!version || (text && !strcmp(text, TBG_VERSION)))
+		return NULL;
+	return tbg_command_error("this toboggan is version %.40s, the daemon is version %s; restart the daemon (systemctl restart toboggan), or use the toboggan of its version",
+				 text ?: "(no text)", TBG_VERSION);
+}
+
 static void client_execute(struct client *cl, const char *line, size_t len)
 {
 	json_error_t error;
@@ -137,7 +153,7 @@ static void client_execute(struct client *cl, const char *line, size_t len)
 	else if (!cmd)
 		answer = tbg_command_error("cmd: missing; give {\"cmd\":\"status\"} or stats, objects, connections, why, purge, warm");
 	else
-		answer = client_ask(cl, cmd, req);
+		answer = version_refuse(req) ?: client_ask(cl, cmd, req);
 	if (!cl->stream)
 		client_answer(cl, answer);
 	json_decref(req);
