@@ -47,7 +47,7 @@ PORTS = ("ktap", "dmesg", "verdict", "facts", "config", "alive", "errors")
 WITNESSES = {"CONFIG_DEBUG_INFO_BTF": "/sys/kernel/btf/vmlinux",
              "CONFIG_LOCKDEP": "/proc/lockdep"}
 BOOT_S = 600                    # until the guest is ready
-BOOT_SILENCE_S = 120            # and between two lines of its console until then
+BOOT_SILENCE_S = 240            # and between two lines of its console until then
 SILENCE_S = 240                 # PID 1 shows itself every five seconds
 POLL_S = 0.2
 STACKS_S = 20                   # for a hanging guest to print them
