@@ -239,8 +239,9 @@ static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch
 		return TC_ACT_SHOT;
 	}
 	ahead = p->seq - f->rcv_nxt;
-	/* beyond what was sent, before the window, behind it, or an old duplicate */
-	if ((__s32)(p->ack - tbg_tcb_next(f)) > 0 || (__s32)(p->ack - f->acked) < -65535 ||
+	/* beyond what was sent, before the window, behind it, an old duplicate, or a SYN-ACK */
+	if (p->tcp_flags & TBG_TCP_SYN ||
+	    (__s32)(p->ack - tbg_tcb_next(f)) > 0 || (__s32)(p->ack - f->acked) < -65535 ||
 	    (ahead > tbg_tcb_window(f) && !(p->tcp_flags & TBG_TCP_FIN)) ||
 	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
 		return tbg_bare_tell(skb, s, f);

@@ -232,7 +232,8 @@ int tbg_ingress(struct __sk_buff *skb)
 		return tbg_ingress_new(skb, s, knob, &key);
 	if (!p->payload_len) {
 		act = tbg_on_shared(skb, s, &key, f);
-		if (act == TBG_NOT_YET)
+		/* a fragment may end behind the TCP header */
+		if (act == TBG_NOT_YET && !p->frag)
 			act = tbg_control(skb, s, &key, f);
 		if (act != TBG_NOT_YET)
 			return act;

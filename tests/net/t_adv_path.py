@@ -41,6 +41,7 @@ def first_data(c):
 
 def t_fragmentation_needed_for_the_socket_s_segment():
     """After hits: the socket finds the segment in its own numbers and sends smaller ones."""
+    adversary.needs_socket("what the socket has learned of the path is forgotten with it")
     def script(s):
         mtu = 1000 if s.family == 4 else 1280
         forget_path()
@@ -155,6 +156,7 @@ def t_unreachable_does_not_kill():
 
 def t_requests_brought_by_another_host():
     """A balancer that answers go past (LVS-DR): they take the socket's way, and it may change."""
+    adversary.needs_socket("whoever brings a request is the way to its client")
     mac = rawtcp.MAC
 
     def goes(s, c):
@@ -394,6 +396,7 @@ def fin_of(c):
 
 def t_daemon_drains_and_detaches():
     """SIGTERM: what has begun is finished in the client's numbers, then each is closed."""
+    adversary.needs_socket("connections of wire's own end in t_late.py")
     for _, idle, half, slow, d in ended_by(signal.SIGTERM):
         fin_of(idle)
         half.send(HIT[20:])
@@ -433,6 +436,7 @@ def drained(closes=True):
 
 
 def t_draining_daemon_waits_for_a_client_that_closes_late():
+    adversary.needs_socket("no client has a socket to close")
     for c, d in drained():
         fin_of(c)
         assert d.process.wait(daemon.STOP_S) == 0, d.lines
@@ -440,6 +444,7 @@ def t_draining_daemon_waits_for_a_client_that_closes_late():
 
 
 def t_draining_daemon_does_not_wait_for_ever():
+    adversary.needs_socket("no client has a socket to close")
     for _, d in drained(closes=False):
         assert d.process.wait(daemon.STOP_S) == 0, d.lines
         d.stop()
@@ -447,6 +452,7 @@ def t_draining_daemon_does_not_wait_for_ever():
 
 
 def t_draining_daemon_ends_at_once_if_told_twice():
+    adversary.needs_socket("no client has a socket to close")
     for _, d in drained(closes=False):
         assert d.stop() == 0, d.lines
         assert not any("clients have not closed" in x for x in d.lines), d.lines
@@ -454,6 +460,7 @@ def t_draining_daemon_ends_at_once_if_told_twice():
 
 def t_daemon_told_twice_resets_who_has_not_read_all():
     """What a socket goes on to send without wire would be taken for other bytes of the stream."""
+    adversary.needs_socket("no client has a socket to close")
     for family in (4, 6):
         for flags in (None, "FP."):
             s = adversary.Play(stage, family, "wire")
@@ -477,6 +484,7 @@ def t_daemon_told_twice_resets_who_has_not_read_all():
 
 def t_daemon_is_killed():
     """The kernel closes its sockets: a FIN or an RST in the client's numbers, no other byte."""
+    adversary.needs_socket("no client has a socket to close")
     for s, idle, half, slow, d in ended_by(signal.SIGKILL):
         d.process.wait(daemon.STOP_S)
         d.stop()

@@ -193,6 +193,7 @@ def begin():
 
 def t_every_slot_comes_back():
     """Crowds as large as there are slots: one lost, and wire could not serve all of the next."""
+    adversary.needs_socket("nor a slot of the daemon's")
     nr = slots()
     descriptors(nr)
     crowds = {family: Crowd(family) for family in (4, 6)}
@@ -238,6 +239,7 @@ def t_slots_of_who_never_asked_come_back():
 
 def t_beyond_the_slots_the_socket_answers():
     """A full pool is no error: the next tier, and wire again when there is room."""
+    adversary.needs_socket("nor a slot of the daemon's")
     nr = slots()
     descriptors(nr)
     crowd = Crowd(6)
