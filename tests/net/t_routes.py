@@ -19,6 +19,7 @@ import rawtcp
 import talk
 
 WIRE, USER = 8080, 8081
+rawtcp.WINDOW_LESS = 2048        # a socket that is made late begins with its first window
 n = st = d = user = site = None
 BODIES = {"/hit": talk.content("hit", 600), "/nine": talk.content("nine", 9000),
           "/a": talk.content("tenant a", 9000), "/b": talk.content("tenant b", 9000)}
