@@ -169,17 +169,60 @@ __attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s)
 	return why;
 }
 
-/* Whether the lists have the client, of s->pkt. */
-__attribute__((noinline)) int tbg_find_client(struct tbg_scratch *s)
+/* Whether the lists deny the client. */
+static __always_inline bool tbg_client_denied(const __u32 address[4])
 {
 	struct tbg_ban_key key = { .bits = 128 };	/* 6.1 takes map keys from the stack only */
 	__u32 *ban;
 
-	if (!s)
-		return TBG_WHY_OFF;
-	__builtin_memcpy(key.address, s->pkt.key.remote, sizeof(key.address));
+	__builtin_memcpy(key.address, address, sizeof(key.address));
 	ban = bpf_map_lookup_elem(&tbg_bans, &key);
-	return ban && *ban == TBG_BAN_DENY ? TBG_WHY_DENIED : 0;
+	return ban && *ban == TBG_BAN_DENY;
+}
+
+/* Whether the client of s->pkt may be answered now: by lists, and by its rate. */
+__attribute__((noinline)) int tbg_find_client(struct tbg_scratch *s)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_bucket_set *set;
+	__u32 nr;
+
+	if (!s || !knob)
+		return TBG_WHY_OFF;
+	if (knob->clients & TBG_CLIENTS_LISTED && tbg_client_denied(s->pkt.key.remote))
+		return TBG_WHY_DENIED;
+	if (!(knob->clients & TBG_CLIENTS_RATED))
+		return 0;
+	s->bucket_tag = tbg_bucket_tag(knob->key, &knob->rate, s->pkt.key.remote, &nr);
+	s->bucket_set = nr;
+	set = bpf_map_lookup_elem(&tbg_buckets, &nr);
+	return set && tbg_bucket_look(set, s->bucket_tag, &knob->rate, s->now_ns) ?
+	       TBG_WHY_LIMITED : 0;
+}
+
+/* A request that is answered counts against its client's rate. Called for each hit. */
+__attribute__((noinline)) int tbg_client_charge(struct tbg_scratch *s)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_bucket_set *set;
+	struct tbg_bucket *b;
+	__u32 nr;
+	__u64 at;
+
+	if (!s || !knob)
+		return 0;
+	nr = s->bucket_set;
+	set = bpf_map_lookup_elem(&tbg_buckets, &nr);
+	if (!set)
+		return 0;
+	at = tbg_bucket_place(set, s->bucket_tag);
+	tbg_keep(at);
+	if (at >= TBG_BUCKET_WAYS)
+		return 0;
+	b = &set->way[at];
+	tbg_bucket_claim(b, s->bucket_tag);
+	tbg_bucket_charge(b, knob->rate.gap_ns, s->now_ns);
+	return 0;
 }
 
 /* The key of the whole URI, as upstreams are asked for it. */
@@ -273,7 +316,7 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 	r->date_s = tbg_date_now(knob, s->now_ns);
 	if (!r->date_s)
 		return TBG_WHY_CLOCK;
-	if (knob->bans) {
+	if (knob->clients) {
 		why = tbg_find_client(s);
 		if (why)
 			return why;

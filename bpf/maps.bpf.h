@@ -17,6 +17,7 @@
 #include "abi/sock.h"
 #include "abi/stats.h"
 #include "compat.bpf.h"
+#include "core/bucket.h"
 #include "core/request.h"
 #include "core/tcpopt.h"
 
@@ -66,6 +67,12 @@ struct {
 	__type(key, struct tbg_ban_key);
 	__type(value, __u32);
 } tbg_bans SEC(".maps");
+
+/*
+ * Buckets of clients' requests, in sets by hash. Writers: BPF and the daemon, see
+ * core/bucket.h. Full: the fullest bucket of the set is another client's then.
+ */
+tbg_array(tbg_buckets, struct tbg_bucket_set, TBG_BUCKET_SETS, BPF_F_MMAPABLE);
 
 /*
  * Four-tuple -> flow. Writer: BPF; the sweeper deletes. Not LRU: evicting a
@@ -186,6 +193,8 @@ struct tbg_scratch {
 	__u32 path_len;			/* of the key's text in path */
 	struct tbg_reply reply;
 	__u64 now_ns;			/* CLOCK_MONOTONIC, read once a packet */
+	__u64 bucket_tag;		/* of the client, where it has a rate, */
+	__u32 bucket_set;		/* and where its bucket is */
 	__u8 heads[TBG_HEADS_MAX];	/* IP's and TCP's, of a segment to be put back */
 };
 

@@ -6,6 +6,7 @@
 #ifndef TBG_ABI_KNOB_H
 #define TBG_ABI_KNOB_H
 
+#include "rate.h"
 #include "types.h"
 
 /*
@@ -41,6 +42,10 @@ struct tbg_listener {
 #define TBG_BIRTHS_WIRE	1	/* wire's, as soon as it knows what the kernel would offer */
 #define TBG_BIRTHS_NONE	2	/* every connection has a socket and is the kernel's */
 
+/* Of clients: there are lists of them (tbg_bans), they have a rate (tbg_buckets). */
+#define TBG_CLIENTS_LISTED 1
+#define TBG_CLIENTS_RATED 2
+
 struct tbg_knob {
 	__u32 answer;		/* 1: kernel tiers may answer; 0: translate only */
 	__u32 log;		/* 1: an event for each hit */
@@ -56,11 +61,12 @@ struct tbg_knob {
 	__u32 pays_segs;	/* --wire-size: segments of wire's longest reply; 0: ten */
 	__u32 pays_bytes;	/* and its bytes, with the head; 0: any */
 	__u32 held;		/* 1: wire answers nothing, whatever sock does */
-	__u32 bans;		/* 1: tbg_bans has some */
+	__u32 clients;		/* TBG_CLIENTS_*: what is looked up of one before it is answered */
 	__u32 challenge_ms;	/* between two challenges of a connection, at least */
 	__u64 cookie[2];	/* key of the sequence numbers of wire's SYN-ACKs */
 	__u64 key[2];		/* key of the cache's hash */
 	__u64 real_ns;		/* CLOCK_REALTIME less CLOCK_MONOTONIC */
+	struct tbg_rate rate;	/* of each client */
 	__u64 ports[65536 / 64]; /* bitmap by port number, host order */
 	struct tbg_listener listener[TBG_LISTENER_MAX];
 	struct tbg_date date[TBG_DATE_RING];

@@ -64,7 +64,8 @@
 	X(REFRESH,	"a while since the stack had one: conntrack is to know the connection") \
 	X(ASTRAY,	"socket sends by a way without translation; connection reset") \
 	X(UNREAD,	"more bytes than the daemon can read; connection reset") \
-	X(DENIED,	"client that a list denies")
+	X(DENIED,	"client that a list denies") \
+	X(LIMITED,	"client beyond its limit of requests")
 
 enum tbg_why {
 #define X(name, text) TBG_WHY_##name,

@@ -244,6 +244,8 @@ static __always_inline int tbg_sock_try(struct __sk_buff *skb,
 	p->h.handed = c->handed;
 	p->h.cookie = c->cookie;
 	if (!tbg_disguise(skb, p, nr)) {
+		if (knob->clients & TBG_CLIENTS_RATED)
+			tbg_client_charge(&p->s);
 		c->reserved += p->h.need;
 		return 0;
 	}

@@ -147,6 +147,8 @@ static __always_inline void tbg_hit_note(struct tbg_scratch *s,
 
 	tbg_reply_heat(r);
 	tbg_metric_hit(s, TBG_TIER_wire);
+	if (knob->clients & TBG_CLIENTS_RATED)
+		tbg_client_charge(s);
 	if (knob->log)
 		tbg_log_hit(s, TBG_TIER_wire);
 	tbg_count_sent(TBG_WHY_HIT_WIRE, tbg_reply_total(r));

@@ -12,6 +12,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import client
 import conf
+import daemon
 import ktap
 import talk
 
@@ -75,6 +76,24 @@ def t_a_ban_ends_the_hits_of_a_connection_that_exists():
             assert toboggan(d, "deny", "--remove", DENIED)["removed"] == 1
             assert status(d, DENIED) == 200
     served(test)
+
+
+def t_a_ban_ends_the_hits_of_sock():
+    with conf.Conf(TEXT, "--tiers", "sock,user", "--sock", "unlisted") as d:
+        tier = talk.ask(d, "status")["tiers"]["sock"]
+        if not tier["on"]:
+            raise ktap.Skip(daemon.why_off("sock", tier["why"]))
+        d.write("f.txt", b"text\n")
+        with ask(d, DENIED) as s, ask(d, "127.0.0.10") as other:
+            s.hot("/f.txt", "sock")
+            other.hot("/f.txt", "sock")
+            toboggan(d, "deny", DENIED)
+            assert again(s).status == 403 and status(d, DENIED) == 403
+            assert talk.counts(d).get("DENIED"), talk.counts(d)
+            assert again(other).status == 200
+            toboggan(d, "deny", "--remove", DENIED)
+            with ask(d, DENIED) as s2:
+                s2.hot("/f.txt", "sock")
 
 
 def t_a_ban_for_a_time_is_over_after_that():

@@ -237,9 +237,10 @@ def t_falls_back_to_tc_with_the_reason():
 
 
 @contextlib.contextmanager
-def another(interfaces):
+def another(interfaces, *options):
     with n.server.inside():
-        o = daemon.Daemon("--wire", interfaces, listen=f"0.0.0.0:{OTHER}", root=d.root).start()
+        o = daemon.Daemon("--wire", interfaces, *options, listen=f"0.0.0.0:{OTHER}",
+                          root=d.root).start()
     try:
         yield o
     finally:
@@ -302,6 +303,35 @@ def t_nothing_is_left_behind():
     with another("tbg2:xdp"):
         assert attached("tbg2")
     assert ("tbg2", "ingress") not in n.server.programs()
+
+
+def t_a_ban_ends_the_hits_of_xdp():
+    address, client = n.links[0].server4, n.links[0].client4
+    target, body = proven(address)
+    with connection(address) as c:
+        assert c.get(target, LONG).body == body
+        talk.ask(d, "deny", client)
+        before = by_xdp()
+        assert c.get(target, LONG).status == 403
+    with connection(address) as c:
+        assert c.get(target, LONG).status == 403 and by_xdp() == before
+    talk.ask(d, "deny", "--remove", client)
+    until_xdp(address, 2, lambda c: c.get(target, LONG))
+
+
+def t_a_limit_counts_the_hits_of_xdp():
+    burst = 200
+    target, _ = fresh(300)
+    with another("tbg2:xdp", "--limit-requests", "1/h", "--limit-burst", str(burst)) as o:
+        got = []
+        while len(got) <= burst:        # some on each: a client that was starved has left wire
+            with connection(n.links[2].server4, OTHER) as c:
+                got += [c.get(target, LONG).status]
+                for _ in range(3):
+                    if got[-1] == 200:
+                        got += [c.get(target, LONG).status]
+        assert got == burst * [200] + [429], got
+        assert by_xdp(o) and left(o).get("LIMITED"), (by_xdp(o), left(o))
 
 
 def t_device_that_drops_the_replies_is_given_up():

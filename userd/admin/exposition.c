@@ -280,8 +280,11 @@ static void connections_write(const struct writer *w)
 	      u->timeouts);
 	plain(w, "toboggan_bad_requests_total", "counter", "Requests refused as malformed.",
 	      u->bad);
-	plain(w, "toboggan_denied_total", "counter",
-	      "Requests, or connections, refused because a list denies their client.", u->denied);
+	family(w, "toboggan_denied_total", "counter",
+	       "Requests, or connections, refused for their client: by a list, or a limit.");
+	for (int i = 0; i < TBG_REFUSAL_NR; i++)
+		sample(w, "toboggan_denied_total", u->refusals[i], "by", tbg_refusal_name(i),
+		       NULL);
 	plain(w, "toboggan_user_hits_total", "counter",
 	      "Requests that the user tier answered from the cache.", u->hits);
 }

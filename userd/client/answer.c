@@ -162,21 +162,30 @@ static bool head_wanted(const uint8_t *b, size_t len)
 	return len - at >= strlen(method) && !memcmp(b + at, method, strlen(method));
 }
 
-bool tbg_conn_error_put(struct tbg_worker *w, struct tbg_conn *c, unsigned int status,
-			const struct tbg_location *location, const uint8_t *b, size_t len)
+bool tbg_conn_refused_put(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_refused *r,
+			  const struct tbg_location *location, const uint8_t *b, size_t len)
 {
 	bool ok;
 
 	location = location ?: tbg_location_find(w->sites->fallback, "/", 1);
 	w->site = location->site;
-	tbg_answer_error(&w->answer, status, TBG_PERSIST_NOT);
-	w->answer.reason = "refused";
+	tbg_answer_error(&w->answer, r->status, TBG_PERSIST_NOT);
+	w->answer.reason = r->reason;
+	w->answer.reply.retry_s = r->retry_s;
 	tbg_pages_error(w->s, location, &w->answer);
 	if (head_wanted(b, len))
 		w->answer.body_len = 0;
 	ok = tbg_conn_answer_put(w, c, 0, b, len);
 	tbg_answer_done(&w->answer);
 	return ok;
+}
+
+bool tbg_conn_error_put(struct tbg_worker *w, struct tbg_conn *c, unsigned int status,
+			const struct tbg_location *location, const uint8_t *b, size_t len)
+{
+	struct tbg_refused r = { .status = status, .reason = "refused" };
+
+	return tbg_conn_refused_put(w, c, &r, location, b, len);
 }
 
 bool tbg_conn_request_refuse(struct tbg_worker *w, struct tbg_conn *c, unsigned int status,
@@ -248,6 +257,10 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 		}
 		if (status == 304)
 			part = TBG_PART_304;
+	}
+	if (tbg_conn_rate_take(w, c)) {
+		tbg_object_put(o);
+		return false;
 	}
 	c->taken += len;	/* before tbg_conn_object_put(), which may publish it */
 	if (tbg_conn_object_put(w, c, o, part, TBG_PERSIST)) {

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "client/clients.h"
 #include "client/connection.h"
 #include "files/files.h"
 #include "tiers/sock.h"
@@ -31,6 +32,7 @@ static void traffic_free(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->traffic;
 
+	tbg_conn_head_uncount(w, c);
 	if (!t)
 		return;
 	if (t->answerer)
@@ -67,6 +69,8 @@ void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
 				.state = TBG_CONN_OPEN, .stamp_ms = w->now_ms,
 				.begin_ms = w->now_ms };
 	tbg_trace_note(&w->trace, w->now_ns, TBG_TRACE_ACCEPT, c, fd);
+	if (!tbg_conn_admit(w, c))
+		return;
 	if (w->s->sock)
 		c->sock = tbg_sock_claim(w->s->sock, fd);
 	if (c->sock >= 0) {
@@ -115,6 +119,8 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 	free(c->ends);
 	free(c->taken_from);
 	traffic_free(w, c);
+	if (c->client)
+		tbg_client_leave(w->s->clients, c->client);
 	tbg_worker_conn_free(w, c);
 }
 

@@ -63,6 +63,8 @@ struct tbg_conn_active {
 	bool in_turns;
 };
 
+struct tbg_client;
+
 struct tbg_conn {
 	int fd;
 	int slot;			/* of its conn word; -1: none */
@@ -81,10 +83,12 @@ struct tbg_conn {
 	bool receiving, polling, eof, used, claimed, waiting;
 	bool shut;			/* to sock, until what waits has been sent */
 	bool drained;			/* sock owed nothing, a tick ago */
+	bool half;			/* its unfinished head counts against its client */
 	int sock;			/* its slot in sock; -1: none */
 	struct tbg_conn_active *traffic;	/* NULL: idle */
 	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */
 	struct tbg_endpoints *ends;		/* for transfers; NULL: not asked yet */
+	struct tbg_client *client;	/* whose it is, where that is counted; or NULL */
 	struct tbg_taken *taken_from;	/* wire, which may have it again; or NULL */
 	struct tbg_conn *next;		/* in the free list */
 } __attribute__((aligned(64)));

@@ -9,7 +9,6 @@
 #include "os/clock.h"
 #include "client/connection.h"
 #include "os/limits.h"
-#include "tiers/bans.h"
 #include "tiers/sock.h"
 #include "client/parts.h"
 
@@ -81,22 +80,6 @@ static void continue_put(struct tbg_worker *w, struct tbg_conn *c)
 	c->written += sizeof(line) - 1;
 }
 
-/* Whether lists have its client by now. */
-static bool is_denied(struct tbg_worker *w, struct tbg_conn *c)
-{
-	return tbg_bans_are(w->s->bans) && tbg_bans_deny(w->s->bans, tbg_conn_peer(c));
-}
-
-static bool denied_drop(struct tbg_worker *w, struct tbg_conn *c)
-{
-	if (!__atomic_load_n(&w->s->opt.deny_drops, __ATOMIC_RELAXED) || !is_denied(w, c))
-		return false;
-	tbg_stat_add(&w->stats.denied, 1);
-	tbg_conn_reset_at_close(c);
-	tbg_conn_kill(w, c);
-	return true;
-}
-
 /* A whole head at b; denied: by lists. False: stop. */
 static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 		      struct tbg_message *m, const uint8_t *b, bool missed, bool denied)
@@ -104,11 +87,14 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 	const struct tbg_location *location = tbg_conn_location(w, m, b);
 	struct tbg_answerer_request e = { .location = location, .persist = tbg_conn_persist(w, m),
 				.taken = m->len };
+	uint64_t wait_ns;
 
-	if (denied) {
-		tbg_stat_add(&w->stats.denied, 1);
-		return tbg_conn_error_put(w, c, 403, location, b, m->len);
-	}
+	if (denied)
+		return tbg_conn_client_refuse(w, c, TBG_REFUSAL_list, 0, location, b, m->len);
+	wait_ns = tbg_conn_rate_take(w, c);
+	if (wait_ns)
+		return tbg_conn_client_refuse(w, c, TBG_REFUSAL_requests, wait_ns, location, b,
+					      m->len);
 	if (tbg_conn_handed_over(w, m, &e))
 		return m->raw_target ? tbg_conn_request_refuse(w, c, 400, location, b, m->len) :
 				       tbg_conn_answerer_begin(w, c, m, b, &e);
@@ -172,6 +158,7 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 	bool begun = resumed && tbg_message_begun(&t->message);
 	struct tbg_message m = { 0 };
 	enum tbg_parsed p;
+	uint64_t wait_ns;
 
 	*ret_used = 0;
 	if (resumed)
@@ -197,14 +184,25 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 			c->stamp_ms = w->now_ms;
 			t->begin_ns = w->now_ns;
 		}
+		if (tbg_message_begun(&m) && !tbg_conn_head_count(w, c)) {
+			t->has_message = false;
+			*ret_used = len;
+			return tbg_conn_client_refuse(w, c, TBG_REFUSAL_heads, TBG_ASK_AGAIN_NS,
+						      NULL, b, len);
+		}
 		t->message = m;
 		t->has_message = true;
 		return false;
 	}
+	tbg_conn_head_uncount(w, c);
 	if (t)
 		t->has_message = false;
 	if (p == TBG_PARSED_BAD) {
 		*ret_used = len;
+		wait_ns = denied ? 0 : tbg_conn_rate_take(w, c);
+		if (wait_ns)
+			return tbg_conn_client_refuse(w, c, TBG_REFUSAL_requests, wait_ns, NULL,
+						      b, len);
 		return tbg_conn_request_refuse(w, c, m.status, NULL, b, len);
 	}
 	*ret_used = m.len;
@@ -245,7 +243,7 @@ static bool turn_ends(struct tbg_worker *w, struct tbg_conn *c, uint64_t *until_
 static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
 		       const uint8_t *b, size_t len, bool fast)
 {
-	bool denied = is_denied(w, c);
+	bool denied = tbg_conn_is_denied(w, c);
 	uint64_t until_ns = 0;
 	size_t at = 0, used;
 
@@ -378,7 +376,7 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 		tbg_conn_is_closing(w, c);
 		return;
 	}
-	if (denied_drop(w, c))
+	if (tbg_conn_denied_drop(w, c, b, n))
 		return;
 	tbg_conn_claim_slot(w, c);
 	tbg_conn_take_over(w, c);

@@ -15,6 +15,7 @@
 #include <sys/uio.h>
 
 #include "client/connection.h"
+#include "tiers/refusal.h"
 
 static inline bool blocked(const struct tbg_conn *c)
 {
@@ -126,6 +127,15 @@ bool tbg_conn_head_hold(struct tbg_conn_active *t, const struct tbg_message *m, 
 bool tbg_conn_request_answer(struct tbg_worker *w, struct tbg_conn *c,
 			     const struct tbg_message *m, const uint8_t *b, uint32_t taken,
 			     bool missed);
+/* An error, and what else is said of it. */
+struct tbg_refused {
+	unsigned int status, retry_s;	/* 0: no Retry-After */
+	const char *reason;		/* for the log */
+};
+
+/* The same as tbg_conn_error_put(). */
+bool tbg_conn_refused_put(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_refused *r,
+			  const struct tbg_location *location, const uint8_t *b, size_t len);
 /*
  * An error in place of an answer, with the page of a location; NULL: its host is
  * not known, so the page is the default site's.
@@ -147,6 +157,27 @@ const struct tbg_location *tbg_conn_location_held(struct tbg_worker *w,
  */
 bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 			  size_t len, bool *ret_missed);
+
+/* refuse.c */
+/* Whether lists deny its client by now; where that means a reset, it has it. */
+bool tbg_conn_is_denied(struct tbg_worker *w, struct tbg_conn *c);
+bool tbg_conn_denied_drop(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b, size_t len);
+/* A connection of its client begins; false: one too many, it is refused. */
+bool tbg_conn_admit(struct tbg_worker *w, struct tbg_conn *c);
+/* Its head is unfinished: false, one too many of its client's. And no more. */
+bool tbg_conn_head_count(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_conn_head_uncount(struct tbg_worker *w, struct tbg_conn *c);
+/* A request of its client: 0, and it counts; or ns until there may be another. */
+uint64_t tbg_conn_rate_take(struct tbg_worker *w, struct tbg_conn *c);
+/* Of what may be over at any time: connections, heads. */
+#define TBG_ASK_AGAIN_NS 1000000000
+/*
+ * What --deny-answer says, in place of an answer to the len bytes at b. wait_ns: until
+ * it may ask again; 0: unknown. False: stop.
+ */
+bool tbg_conn_client_refuse(struct tbg_worker *w, struct tbg_conn *c, enum tbg_refusal by,
+			    uint64_t wait_ns, const struct tbg_location *location,
+			    const uint8_t *b, size_t len);
 
 /* input.c */
 /* Whose handler answers the request, if not files; e->location: its path's. */

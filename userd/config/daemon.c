@@ -151,6 +151,27 @@ bool tbg_tiers_set(struct tbg_target *t, const char *v)
 	return true;
 }
 
+bool tbg_deny_answer_set(struct tbg_target *t, const char *v)
+{
+	static const char *const names[TBG_DENY_ANSWER_NR] = {
+#define X(name, text) [TBG_DENY_##name] = text,
+		TBG_DENY_ANSWER_LIST(X)
+#undef X
+	};
+
+	for (int i = 0; i < TBG_DENY_ANSWER_NR; i++)
+		if (!strcmp(v, names[i])) {
+			t->options->deny_answer = i;
+			return true;
+		}
+	return false;
+}
+
+bool tbg_limit_requests_set(struct tbg_target *t, const char *v)
+{
+	return tbg_value_rate(v, &t->options->request_gap_ns);
+}
+
 bool tbg_births_set(struct tbg_target *t, const char *v)
 {
 	static const char *const names[TBG_WANTED_NR] = {

@@ -20,6 +20,20 @@ struct tbg_roots;
 struct tbg_scope;
 struct tbg_sites;
 
+/* What a client gets that a list denies, or that is beyond a limit; and how it is written. */
+#define TBG_DENY_ANSWER_LIST(X) \
+	X(AUTO, "auto")		/* 403 by a list, 429 by a limit */ \
+	X(403, "403") \
+	X(429, "429") \
+	X(DROP, "drop")		/* a reset connection */
+
+enum tbg_deny_answer {
+#define X(name, text) TBG_DENY_##name,
+	TBG_DENY_ANSWER_LIST(X)
+#undef X
+	TBG_DENY_ANSWER_NR
+};
+
 #define TBG_LISTEN_FAILED "%s: %s; choose another address or port, or stop who has it"
 
 struct tbg_options {
@@ -57,7 +71,11 @@ struct tbg_options {
 	unsigned int unattended_ms;	/* kernel tiers answer alone for so long */
 	unsigned int connections_max;	/* all workers together; 0: as fits */
 	unsigned int header_max;	/* bytes of a request head */
-	bool deny_drops;		/* whom lists deny gets no answer */
+	enum tbg_deny_answer deny_answer;	/* what refused clients get */
+	uint64_t request_gap_ns;	/* least time between two of a client; 0: any */
+	unsigned int request_burst;	/* but so many at once; 0: those of a second */
+	unsigned int limit_connections, limit_heads;	/* of a client at once; 0: any */
+	unsigned int client_v4_bits, client_v6_bits;	/* of an address that name a client */
 	char control_default[108];
 	char *said[TBG_SETTINGS_MAX];	/* as it was written; NULL: not at all */
 	/* of the file, where each value of a list stands; 0: on the command line */

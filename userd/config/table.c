@@ -16,6 +16,8 @@
 #include "core/span.h"
 #include "os/clock.h"
 #include "os/limits.h"
+#include "os/units.h"
+#include "tiers/rate.h"
 
 #define DAY_MS	86400000
 #define ANY	UINT64_MAX	/* as much as the type holds; no bound is named */
@@ -214,8 +216,20 @@ static const struct tbg_setting_row rows[] = {
 	  "clients to refuse; the longest prefix of deny and allow decides", OWN(OPTIONS, clients) },
 	{ "allow", T, DAEMON | LIST, "ADDRESS", NULL, "as for deny",
 	  "clients to serve; without any deny, all others are refused", OWN(OPTIONS, clients) },
-	{ "deny-answer", T, DAEMON, "HOW", "403", "403 or drop",
-	  "what denied clients get: an answer, or a reset connection", WORD(OPTIONS, deny_drops) },
+	{ "deny-answer", T, DAEMON, "HOW", "auto", "403, 429, drop, or auto: 403 by lists, 429 by limits",
+	  "what refused clients get: an answer, or a reset connection", OWN(OPTIONS, deny_answer) },
+	{ "limit-requests", T, DAEMON, "RATE", "off", "requests a second, or a minute or an hour, such as 20, 20/s, 300/m and 1000/h, or off",
+	  "how often each client may ask", OWN(OPTIONS, limit_requests) },
+	{ "limit-burst", T, DAEMON, "N", "0", "; 0: as many as in a second",
+	  "requests that a client may send at once", NUMBER(OPTIONS, request_burst, 0, TBG_RATE_MAX) },
+	{ "limit-connections", T, DAEMON, "N", "0", "; 0: no limit",
+	  "connections that a client may have at once", NUMBER(OPTIONS, limit_connections, 0, 10000000) },
+	{ "limit-heads", T, DAEMON, "N", "0", "; 0: no limit",
+	  "unfinished heads of requests that a client may have at once", NUMBER(OPTIONS, limit_heads, 0, 10000000) },
+	{ "client-prefix4", T, DAEMON, "BITS", "32", NULL,
+	  "leading bits of an IPv4 address that limits take for a client", NUMBER(OPTIONS, client_v4_bits, 1, TBG_RATE_V4_BITS) },
+	{ "client-prefix6", T, DAEMON, "BITS", "64", NULL,
+	  "leading bits of an IPv6 address that limits take for a client", NUMBER(OPTIONS, client_v6_bits, 1, TBG_RATE_V6_BITS) },
 	{ "header-timeout", T, DAEMON, "TIME", "20s", "such as 10s or 500ms",
 	  "for a request's head to arrive", TIME(OPTIONS, header_ms, 0, DAY_MS) },
 	{ "idle-timeout", T, DAEMON, "TIME", "75s", "such as 60s",

@@ -284,15 +284,19 @@ static json_t *user_json(const struct tbg_server *s)
 {
 	struct tbg_user_stats us = { 0 };
 	json_t *status = json_object();
+	json_t *limited = json_object();
 	char name[] = "0xx";
 
 	tbg_server_user_stats(s, &us);
+	for (int i = TBG_REFUSAL_list + 1; i < TBG_REFUSAL_NR; i++)
+		json_object_set_new(limited, tbg_refusal_name(i),
+				    json_integer((json_int_t)us.refusals[i]));
 	for (int i = 1; i < 6; i++) {
 		name[0] = '0' + i;
 		json_object_set_new(status, name,
 				    json_integer((json_int_t)us.status[i]));
 	}
-	return json_pack("{s:f, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+	return json_pack("{s:f, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
 			 "cpu_s", clock() / (double)CLOCKS_PER_SEC,
 			 "requests", (json_int_t)us.requests,
 			 "bytes", (json_int_t)us.bytes_sent,
@@ -303,7 +307,8 @@ static json_t *user_json(const struct tbg_server *s)
 			 "timeouts", (json_int_t)us.timeouts,
 			 "refused", (json_int_t)us.refused,
 			 "bad", (json_int_t)us.bad,
-			 "denied", (json_int_t)us.denied);
+			 "denied", (json_int_t)us.refusals[TBG_REFUSAL_list],
+			 "limited", limited);
 }
 
 static json_t *cache_json(const struct tbg_server *s)

@@ -94,6 +94,8 @@ int tbg_reply_head(const struct tbg_reply *r, const char *date, char *ret,
 		put(&w, "Location: %s\r\n", r->location);
 	if (r->allow)
 		put(&w, "Allow: %s\r\n", r->allow);
+	if (r->retry_s)
+		put(&w, "Retry-After: %u\r\n", r->retry_s);
 	if (r->fields)
 		put(&w, "%s", r->fields);
 	put(&w, "Cache-Status: toboggan%s", cache[r->cache]);

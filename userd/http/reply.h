@@ -41,6 +41,7 @@ struct tbg_reply {
 	const char *etag;		/* with quotes, or NULL */
 	const char *location;		/* or NULL */
 	const char *allow;		/* or NULL */
+	unsigned int retry_s;		/* Retry-After; 0: none */
 	const char *range;		/* Content-Range, or NULL */
 	bool ranges;			/* Accept-Ranges: bytes */
 	const char *fields;		/* more lines, each with its CRLF, or NULL */

@@ -412,8 +412,7 @@ static bool cache_open(struct tbg_server *s)
 		tbg_report("toboggand: cache: no memory; try a smaller --memory");
 		return false;
 	}
-	err = tbg_bans_open(&s->bans, s->maps) ?: tbg_reload_bans(s, &s->opt);
-	if (err)
+	if (tbg_clients_open(s, key))
 		return false;
 	tbg_hosts_tell(s->maps, key, s->sites, NULL);
 	if (tbg_cache_open(&s->cache, &s->plan, s->maps, key) ||
@@ -644,7 +643,7 @@ static void server_close(struct start *t)
 	tbg_privileged_unlink();
 	tbg_privileged_stop();
 	tbg_privilege_raise();
-	tbg_bans_close(s->bans);
+	tbg_clients_close(s);
 	tbg_sock_close(s->sock);
 	tbg_wire_close(s->wire);
 	tbg_tiers_sweep(t);

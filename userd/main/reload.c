@@ -20,9 +20,11 @@
 
 #include "proxy/address.h"
 #include "cache/objects.h"
+#include "client/clients.h"
 #include "gateway/supervise.h"
 #include "tiers/bans.h"
 #include "tiers/hosts.h"
+#include "tiers/rate.h"
 #include "main/access_log.h"
 #include "store/spool.h"
 #include "os/clock.h"
@@ -87,13 +89,39 @@ static void withdraw(struct tbg_server *s, const struct tbg_sites *old)
 			tbg_cache_withdraw_below(s->cache, old->site[i].id, "", 0);
 }
 
-int tbg_reload_bans(struct tbg_server *s, const struct tbg_options *o)
+/* Lists and limits of clients. 0 or negative errno, told. */
+static int clients_take(struct tbg_server *s, const struct tbg_options *o)
 {
+	struct tbg_rate_terms rate = {
+		.gap_ns = o->request_gap_ns, .burst = o->request_burst,
+		.v4_bits = o->client_v4_bits, .v6_bits = o->client_v6_bits,
+	};
 	int err = tbg_bans_file(s->bans, tbg_option_said(o, "deny"), tbg_option_said(o, "allow"));
+
+	tbg_rates_set(s->rates, &rate);
 
 	if (err)
 		tbg_report("toboggand: deny: %s", strerror(-err));
 	return err;
+}
+
+int tbg_clients_open(struct tbg_server *s, const uint64_t key[2])
+{
+	int err = tbg_bans_open(&s->bans, s->maps) ?: tbg_rates_open(&s->rates, s->maps, key);
+
+	s->clients = tbg_clients_make();
+	if (!s->clients)
+		err = -ENOMEM;
+	if (err)
+		tbg_report("toboggand: deny: %s", strerror(-err));
+	return err ?: clients_take(s, &s->opt);
+}
+
+void tbg_clients_close(struct tbg_server *s)
+{
+	tbg_bans_close(s->bans);
+	tbg_rates_close(s->rates);
+	tbg_clients_free(s->clients);
 }
 
 /* Numbers that workers read as they go; none of them depends on another. */
@@ -110,7 +138,11 @@ static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 	tbg_spool_total_set(o->body_total);
 	__atomic_store_n(&s->opt.drain_ms, o->drain_ms, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.header_max, o->header_max, __ATOMIC_RELAXED);
-	__atomic_store_n(&s->opt.deny_drops, o->deny_drops, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.deny_answer, o->deny_answer, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.limit_connections, o->limit_connections, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.limit_heads, o->limit_heads, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.client_v4_bits, o->client_v4_bits, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->opt.client_v6_bits, o->client_v6_bits, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->opt.connections_max, conns, __ATOMIC_RELAXED);
 	if (s->wire)
 		tbg_wire_limits(s->wire, o->idle_ms, o->header_ms);
@@ -222,7 +254,7 @@ static bool take(struct tbg_reload *r)
 		return err == -EINPROGRESS;
 	}
 	tbg_options_later(&s->opt, &o, r->later, sizeof(r->later));
-	tbg_reload_bans(s, &o);
+	clients_take(s, &o);
 	numbers_take(s, &o, sites);
 	exchange(r, sites, logs, old);
 	r->told = true;

@@ -11,6 +11,8 @@
 #ifndef TBG_USERD_RELOAD_H
 #define TBG_USERD_RELOAD_H
 
+#include <stdint.h>
+
 struct tbg_options;
 struct tbg_reload;
 struct tbg_server;
@@ -18,8 +20,9 @@ struct tbg_server;
 /* argv: of the start, read again as well, since it wins over the file. */
 int tbg_reload_open(struct tbg_reload **ret, struct tbg_server *s, char **argv);
 
-/* The lists of o, of the start too. 0 or negative errno, and it has been told. */
-int tbg_reload_bans(struct tbg_server *s, const struct tbg_options *o);
+/* Lists and limits of clients, as the start has them. 0 or negative errno, told. */
+int tbg_clients_open(struct tbg_server *s, const uint64_t key[2]);
+void tbg_clients_close(struct tbg_server *s);
 
 void tbg_reload(struct tbg_reload *r);
 void tbg_reload_tick(struct tbg_reload *r);	/* often: says when it is done */

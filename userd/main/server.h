@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "gateway/pool_command.h"
+#include "tiers/refusal.h"
 #include "config/options.h"
 #include "site/site.h"
 #include "cache/slots.h"
@@ -22,7 +23,8 @@ struct tbg_user_stats {			/* one per worker, summed by readers */
 	_Atomic uint64_t accepted, closed, connections;
 	_Atomic uint64_t requests, hits, bytes_sent;
 	_Atomic uint64_t status[6];	/* [n]: nxx */
-	_Atomic uint64_t timeouts, refused, bad, denied;
+	_Atomic uint64_t timeouts, refused, bad;
+	_Atomic uint64_t refusals[TBG_REFUSAL_NR];	/* of clients */
 };
 
 struct tbg_admin;
@@ -30,6 +32,8 @@ struct tbg_log_record;
 struct tbg_logs;
 struct tbg_bans;
 struct tbg_metrics;
+struct tbg_clients;
+struct tbg_rates;
 
 struct tbg_server {
 	struct tbg_options opt;
@@ -42,6 +46,8 @@ struct tbg_server {
 	char sock_off[256];		/* why sock is off, if it is */
 	const struct tbg_maps *maps;	/* NULL without kernel tiers */
 	struct tbg_bans *bans;		/* clients that are denied */
+	struct tbg_clients *clients;	/* and what each has at once */
+	struct tbg_rates *rates;	/* and how often each may ask */
 	struct tbg_cache *cache;
 	struct tbg_store *stock;	/* of what upstreams answer */
 	char via[32];			/* our name in Via of requests */

@@ -55,6 +55,24 @@ bool tbg_value_size(const char *v, uint64_t min, uint64_t max, uint64_t *ret)
 	return true;
 }
 
+bool tbg_value_rate(const char *v, uint64_t *ret_gap_ns)
+{
+	static const struct { const char *unit; uint64_t seconds; } units[] = {
+		{ "", 1 }, { "/s", 1 }, { "/m", 60 }, { "/h", 3600 },
+	};
+	unsigned long long n = 0;
+	const char *end = strcmp(v, "off") ? digits(v, &n) : "";
+
+	if (!end || n > TBG_RATE_MAX)
+		return false;
+	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
+		if (!strcmp(end, units[i].unit)) {
+			*ret_gap_ns = n ? units[i].seconds * 1000000000 / n : 0;
+			return true;
+		}
+	return false;
+}
+
 bool tbg_value_ms(const char *v, unsigned int *ret)
 {
 	unsigned long long n;
@@ -117,6 +135,14 @@ bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one)
 
 	return one->bits >= p->bits && !memcmp(p->address, one->address, bytes) &&
 	       (!rest || !((p->address[bytes] ^ one->address[bytes]) >> (8 - rest)));
+}
+
+void tbg_prefix_cut(struct tbg_prefix *p, unsigned int bits)
+{
+	if (p->bits > bits)
+		p->bits = bits;
+	for (unsigned int bit = p->bits; bit < 128; bit++)
+		p->address[bit / 8] &= ~(0x80 >> bit % 8);
 }
 
 static const uint8_t mapped[12] = { [10] = 0xff, 0xff };	/* what an IPv4 address follows */

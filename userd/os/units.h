@@ -18,6 +18,10 @@ bool tbg_value_size(const char *v, uint64_t min, uint64_t max, uint64_t *ret);
 /* "30", "30s" or "500ms": up to a day */
 bool tbg_value_ms(const char *v, unsigned int *ret);
 
+/* "10", "10/s", "30/m" or "100/h": the time between two, in ns; "0" and "off": 0 */
+#define TBG_RATE_MAX 1000000
+bool tbg_value_rate(const char *v, uint64_t *ret_gap_ns);
+
 /* "0", "90", "90s", "10m", "12h", "30d", "2w", "1y": up to 100 years */
 bool tbg_value_seconds(const char *v, uint64_t *ret);
 
@@ -36,6 +40,9 @@ bool tbg_value_prefix(const char *v, struct tbg_prefix *ret);
 bool tbg_value_clients(const char *v, struct tbg_prefix *ret);
 
 bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one);
+
+/* No more than so many of its bits, the others cleared. */
+void tbg_prefix_cut(struct tbg_prefix *p, unsigned int bits);
 
 /* Whether it is of IPv4 addresses alone. */
 bool tbg_prefix_is_v4(const struct tbg_prefix *p);

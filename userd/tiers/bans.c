@@ -85,7 +85,7 @@ static void nr_set(struct tbg_bans *b, unsigned int nr)
 {
 	atomic_store(&b->nr, nr);
 	if (b->maps)
-		__atomic_store_n(&b->maps->knob->bans, nr != 0, __ATOMIC_RELEASE);
+		tbg_maps_clients(b->maps, TBG_CLIENTS_LISTED, nr);
 }
 
 /* The one of that prefix, made if there is none; NULL: errno says why. */

@@ -20,8 +20,8 @@ static const char *const blob_maps[TBG_CLASS_NR] = {
 };
 
 static const char *const other_maps[] = {
-	"tbg_index", "tbg_hosts", "tbg_bans", "tbg_heat", "tbg_knob", "tbg_stats", "tbg_events",
-	"tbg_sock_conns", "tbg_conns", "tbg_flows", "tbg_tier_hits", "tbg_site_hits",
+	"tbg_index", "tbg_hosts", "tbg_bans", "tbg_buckets", "tbg_heat", "tbg_knob", "tbg_stats",
+	"tbg_events", "tbg_sock_conns", "tbg_conns", "tbg_flows", "tbg_tier_hits", "tbg_site_hits",
 };
 
 static struct bpf_map *map_of(const struct bpf_object *obj, const char *name)
@@ -130,6 +130,7 @@ int tbg_maps_open(struct tbg_maps *ret, const struct bpf_object *obj)
 		err = err ?: map_one(ret, obj, blob_maps[c], &ret->blobs[c]);
 	err = err ?: map_one(ret, obj, "tbg_heat", (void **)&ret->heat);
 	err = err ?: map_one(ret, obj, "tbg_knob", (void **)&ret->knob);
+	err = err ?: map_one(ret, obj, "tbg_buckets", (void **)&ret->buckets);
 	ret->index_fd = bpf_map__fd(map_of(obj, "tbg_index"));
 	ret->hosts_fd = bpf_map__fd(map_of(obj, "tbg_hosts"));
 	ret->bans_fd = bpf_map__fd(map_of(obj, "tbg_bans"));

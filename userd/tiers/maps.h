@@ -7,6 +7,7 @@
 #ifndef TBG_USERD_MAPS_H
 #define TBG_USERD_MAPS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,7 +36,8 @@ struct tbg_maps {
 	void *blobs[TBG_CLASS_NR];	/* arrays of tbg_class_bytes() slots */
 	uint64_t *heat;			/* hits by BPF, see tbg_heat_index() */
 	struct tbg_knob *knob;
-	struct tbg_mapping mapping[TBG_CLASS_NR + 2];
+	struct tbg_bucket_set *buckets;	/* of clients, see tiers/rate.h */
+	struct tbg_mapping mapping[TBG_CLASS_NR + 3];
 	unsigned int mapping_nr;
 	/* wire's own */
 	struct tbg_conn_word *conns;	/* by slot */
@@ -68,6 +70,14 @@ int tbg_maps_stats(const struct tbg_maps *m, struct tbg_stats *ret);
 
 /* Stops new answers of the kernel tiers. */
 void tbg_maps_drain(const struct tbg_maps *m);
+
+/* Whether the kernel tiers look this up of a client: TBG_CLIENTS_*. The control thread. */
+static inline void tbg_maps_clients(const struct tbg_maps *m, uint32_t what, bool is)
+{
+	uint32_t was = m->knob->clients & ~what;
+
+	__atomic_store_n(&m->knob->clients, is ? was | what : was, __ATOMIC_SEQ_CST);
+}
 
 /* Index into maps->heat of a blob. */
 static inline uint32_t tbg_heat_index(const struct tbg_plan *plan, uint32_t id)

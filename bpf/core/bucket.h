@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Buckets of tokens as every tier counts them. A bucket is the time until which its
+ * client's requests are paid for (the generic cell rate algorithm, ITU-T I.371), so that
+ * it fills by itself, and one that is full may be forgotten. Several CPUs may change one
+ * at a time; a charge is never lost.
+ */
+#ifndef TBG_CORE_BUCKET_H
+#define TBG_CORE_BUCKET_H
+
+#include "../abi/rate.h"
+#include "key.h"
+
+/* ns until the next request may come; 0: it may. */
+__tbg_inline __u64 tbg_bucket_wait(__u64 until_ns, __u64 slack_ns, __u64 now_ns)
+{
+	__u64 ahead = until_ns > now_ns ? until_ns - now_ns : 0;
+
+	return ahead > slack_ns ? ahead - slack_ns : 0;
+}
+
+__tbg_inline __u64 tbg_bucket_charged(__u64 until_ns, __u64 gap_ns, __u64 now_ns)
+{
+	return (until_ns > now_ns ? until_ns : now_ns) + gap_ns;
+}
+
+/*
+ * The client of an address (IPv4 as IPv6 maps it), under a secret key: its tag, and
+ * *ret_set. Clients of one tag share a bucket; nobody can look for another's.
+ */
+__tbg_inline __u64 tbg_bucket_tag(const __u64 key[2], const struct tbg_rate *rate,
+				  const __u32 address[4], __u32 *ret_set)
+{
+	__u64 high = address[0] | (__u64)address[1] << 32;
+	__u64 low = address[2] | (__u64)address[3] << 32;
+	int v4 = !high && address[2] == 0xffff0000;	/* ::ffff:0:0, as it lies in memory */
+	__u64 v0 = key[0] ^ 0x736f6d6570736575ull;
+	__u64 v1 = key[1] ^ 0x646f72616e646f6dull;
+	__u64 v2 = key[0] ^ 0x6c7967656e657261ull;
+	__u64 v3 = key[1] ^ 0x7465646279746573ull;
+
+	high &= rate->mask[v4][0];
+	low &= rate->mask[v4][1];
+	v3 ^= high;
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	v0 ^= high;
+	v3 ^= low;
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	v0 ^= low;
+	v3 ^= 16ull << 56;
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	v0 ^= 16ull << 56;
+	v2 ^= 0xff;
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	TBG_SIP_ROUND(v0, v1, v2, v3);
+	v0 ^= v1 ^ v2 ^ v3;
+	*ret_set = v0 & (TBG_BUCKET_SETS - 1);
+	return v0 | 1;
+}
+
+/* ns until the client may ask again; 0: now. Charges nothing. */
+__tbg_inline __u64 tbg_bucket_look(const struct tbg_bucket_set *s, __u64 tag,
+				   const struct tbg_rate *rate, __u64 now_ns)
+{
+	__u64 until_ns = 0;
+	int i;
+
+	TBG_UNROLLED
+	for (i = 0; i < TBG_BUCKET_WAYS; i++)
+		if (*(const volatile __u64 *)&s->way[i].tag == tag)
+			until_ns = *(const volatile __u64 *)&s->way[i].until_ns;
+	return tbg_bucket_wait(until_ns, rate->slack_ns, now_ns);
+}
+
+/* The place of the client's bucket: its own, or that which is the fullest. */
+__tbg_inline __u32 tbg_bucket_place(const struct tbg_bucket_set *s, __u64 tag)
+{
+	__u64 least = ~0ull, until_ns;
+	__u32 ret = 0;
+	int i;
+
+	TBG_UNROLLED
+	for (i = 0; i < TBG_BUCKET_WAYS; i++) {
+		if (*(const volatile __u64 *)&s->way[i].tag == tag)
+			return i;
+		until_ns = *(const volatile __u64 *)&s->way[i].until_ns;
+		if (until_ns < least) {
+			least = until_ns;
+			ret = i;
+		}
+	}
+	return ret;
+}
+
+/* The bucket at that place becomes the client's, full, if it is not: no other's debt. */
+__tbg_inline void tbg_bucket_claim(struct tbg_bucket *b, __u64 tag)
+{
+	if (*(volatile __u64 *)&b->tag == tag)
+		return;
+	*(volatile __u64 *)&b->until_ns = 0;
+	*(volatile __u64 *)&b->tag = tag;
+}
+
+/* A request that is answered, whatever the bucket says: a debt is paid by time. */
+__tbg_inline void tbg_bucket_charge(struct tbg_bucket *b, __u64 gap_ns, __u64 now_ns)
+{
+	__u64 was = *(volatile __u64 *)&b->until_ns;
+
+	if (was <= now_ns &&
+	    __sync_val_compare_and_swap(&b->until_ns, was, now_ns + gap_ns) == was)
+		return;
+	__sync_fetch_and_add(&b->until_ns, gap_ns);
+}
+
+#endif

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A tree of clients by prefix. A client leaves it with its last connection, so there are
+ * never more than connections.
+ */
+#include "client/clients.h"
+
+#include <pthread.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/units.h"
+
+struct tbg_client {
+	struct tbg_prefix prefix;
+	unsigned int connections, heads;
+};
+
+struct tbg_clients {
+	pthread_mutex_t lock;
+	void *tree;			/* of struct tbg_client, by tsearch() */
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct tbg_client *one = a, *other = b;
+	int ret = memcmp(one->prefix.address, other->prefix.address,
+			 sizeof(one->prefix.address));
+
+	return ret ?: (int)one->prefix.bits - (int)other->prefix.bits;
+}
+
+struct tbg_clients *tbg_clients_make(void)
+{
+	struct tbg_clients *ret = calloc(1, sizeof(*ret));
+
+	if (ret)
+		pthread_mutex_init(&ret->lock, NULL);
+	return ret;
+}
+
+void tbg_clients_free(struct tbg_clients *all)
+{
+	if (!all)
+		return;
+	tdestroy(all->tree, free);
+	pthread_mutex_destroy(&all->lock);
+	free(all);
+}
+
+/* The client of that prefix, made if there is none. Under the lock. */
+static struct tbg_client *get(struct tbg_clients *all, const struct tbg_prefix *prefix)
+{
+	struct tbg_client wanted = { .prefix = *prefix };
+	struct tbg_client **at = tfind(&wanted, &all->tree, compare), *ret;
+
+	if (at)
+		return *at;
+	ret = malloc(sizeof(*ret));
+	if (!ret)
+		return NULL;
+	*ret = wanted;
+	if (tsearch(ret, &all->tree, compare))
+		return ret;
+	free(ret);
+	return NULL;
+}
+
+struct tbg_client *tbg_client_join(struct tbg_clients *all, const struct tbg_prefix *prefix,
+				   unsigned int *ret_nr)
+{
+	struct tbg_client *c;
+
+	pthread_mutex_lock(&all->lock);
+	c = get(all, prefix);
+	if (c)
+		*ret_nr = ++c->connections;
+	pthread_mutex_unlock(&all->lock);
+	return c;
+}
+
+void tbg_client_leave(struct tbg_clients *all, struct tbg_client *c)
+{
+	bool last;
+
+	pthread_mutex_lock(&all->lock);
+	last = !--c->connections;
+	if (last)
+		tdelete(c, &all->tree, compare);
+	pthread_mutex_unlock(&all->lock);
+	if (last)
+		free(c);
+}
+
+bool tbg_client_head_begin(struct tbg_clients *all, struct tbg_client *c, unsigned int most)
+{
+	bool ret;
+
+	pthread_mutex_lock(&all->lock);
+	ret = c->heads < most;
+	c->heads += ret;
+	pthread_mutex_unlock(&all->lock);
+	return ret;
+}
+
+void tbg_client_head_end(struct tbg_clients *all, struct tbg_client *c)
+{
+	pthread_mutex_lock(&all->lock);
+	c->heads--;
+	pthread_mutex_unlock(&all->lock);
+}

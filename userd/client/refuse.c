@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Clients that may not ask: a list denies them, or they are beyond a limit. All of them
+ * get what --deny-answer says, are counted by the reason, and have a line in the log, also
+ * where no byte is answered. Called by input.c and answer.c.
+ */
+#include "client/clients.h"
+#include "client/connection.h"
+#include "client/parts.h"
+#include "os/units.h"
+#include "tiers/bans.h"
+#include "tiers/rate.h"
+
+#define STATUS_DROPPED	444		/* in the log: reset, without an answer */
+#define SECOND_NS	1000000000ull
+
+static enum tbg_deny_answer answer_of(const struct tbg_worker *w, enum tbg_refusal by)
+{
+	enum tbg_deny_answer ret = __atomic_load_n(&w->s->opt.deny_answer, __ATOMIC_RELAXED);
+
+	if (ret != TBG_DENY_AUTO)
+		return ret;
+	return by == TBG_REFUSAL_list ? TBG_DENY_403 : TBG_DENY_429;
+}
+
+static void drop(struct tbg_worker *w, struct tbg_conn *c, enum tbg_refusal by,
+		 const uint8_t *b, size_t len)
+{
+	w->site = w->sites->fallback;
+	tbg_conn_log_answer(w, c, b, len, STATUS_DROPPED, 0, tbg_refusal_reason(by), NULL);
+	tbg_conn_reset_at_close(c);
+	tbg_conn_kill(w, c);
+}
+
+bool tbg_conn_client_refuse(struct tbg_worker *w, struct tbg_conn *c, enum tbg_refusal by,
+			    uint64_t wait_ns, const struct tbg_location *location,
+			    const uint8_t *b, size_t len)
+{
+	enum tbg_deny_answer answer = answer_of(w, by);
+	struct tbg_refused r = {
+		.status = answer == TBG_DENY_429 ? 429 : 403, .reason = tbg_refusal_reason(by),
+	};
+
+	tbg_stat_add(&w->stats.refusals[by], 1);
+	if (answer == TBG_DENY_DROP) {
+		drop(w, c, by, b, len);
+		return false;
+	}
+	if (r.status == 429)
+		r.retry_s = (wait_ns + SECOND_NS - 1) / SECOND_NS;
+	return tbg_conn_refused_put(w, c, &r, location, b, len);
+}
+
+bool tbg_conn_is_denied(struct tbg_worker *w, struct tbg_conn *c)
+{
+	return tbg_bans_are(w->s->bans) && tbg_bans_deny(w->s->bans, tbg_conn_peer(c));
+}
+
+bool tbg_conn_denied_drop(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b, size_t len)
+{
+	if (answer_of(w, TBG_REFUSAL_list) != TBG_DENY_DROP || !tbg_conn_is_denied(w, c))
+		return false;
+	tbg_conn_client_refuse(w, c, TBG_REFUSAL_list, 0, NULL, b, len);
+	return true;
+}
+
+static bool client_address(struct tbg_conn *c, struct tbg_prefix *ret)
+{
+	const struct sockaddr_storage *peer = tbg_conn_peer(c);
+
+	return peer && tbg_prefix_of((const void *)peer, ret);
+}
+
+uint64_t tbg_conn_rate_take(struct tbg_worker *w, struct tbg_conn *c)
+{
+	struct tbg_prefix address;
+
+	if (!tbg_rates_are(w->s->rates) || !client_address(c, &address))
+		return 0;
+	return tbg_rates_take(w->s->rates, &address, w->now_ns);
+}
+
+bool tbg_conn_admit(struct tbg_worker *w, struct tbg_conn *c)
+{
+	const struct tbg_options *o = &w->s->opt;
+	unsigned int most = tbg_option_now(&o->limit_connections), nr, v4, v6;
+	struct tbg_prefix p;
+
+	if ((!most && !tbg_option_now(&o->limit_heads)) || !client_address(c, &p))
+		return true;
+	v4 = tbg_option_now(&o->client_v4_bits) + 128 - TBG_RATE_V4_BITS;
+	v6 = tbg_option_now(&o->client_v6_bits);
+	tbg_prefix_cut(&p, tbg_prefix_is_v4(&p) ? v4 : v6);
+	c->client = tbg_client_join(w->s->clients, &p, &nr);
+	if (!c->client || !most || nr <= most)
+		return true;
+	tbg_client_leave(w->s->clients, c->client);
+	c->client = NULL;
+	/* what the kernel tiers know of it is as for any answer of ours */
+	tbg_conn_claim_slot(w, c);
+	tbg_conn_take_over(w, c);
+	c->claimed = true;
+	if (tbg_conn_client_refuse(w, c, TBG_REFUSAL_connections, TBG_ASK_AGAIN_NS, NULL,
+				   (const uint8_t *)"", 0))
+		tbg_conn_settle(w, c);
+	return false;
+}
+
+bool tbg_conn_head_count(struct tbg_worker *w, struct tbg_conn *c)
+{
+	unsigned int most = tbg_option_now(&w->s->opt.limit_heads);
+
+	if (c->half || !c->client || !most)
+		return true;
+	c->half = tbg_client_head_begin(w->s->clients, c->client, most);
+	return c->half;
+}
+
+void tbg_conn_head_uncount(struct tbg_worker *w, struct tbg_conn *c)
+{
+	if (c->half)
+		tbg_client_head_end(w->s->clients, c->client);
+	c->half = false;
+}
