@@ -93,7 +93,13 @@ BAD = {
     "deny": ("2001:db8::/32", ["", "nobody", "127.0.0.1/33", "127.0.0.1/8", "::/129", "1.2.3",
                                "ALL", "*"]),
     "allow": ("as for deny", ["", "localhost", "10.0.0.0/-1", "10.0.0.1/8", "::1/64"]),
-    "deny-answer": ("403 or drop", ["", "404", "Drop", "403,drop"]),
+    "deny-answer": ("403, 429, drop", ["", "404", "Drop", "403,drop"]),
+    "limit-requests": ("20/s", ["", "x", "-1", "1.5", "20/d", "20 /s", "/s", "20s"]),
+    "limit-burst": ("as many as in a second", ["", "x", "-1", "1.5"]),
+    "limit-connections": ("10000000", ["", "x", "-1", "10000001"]),
+    "limit-heads": ("10000000", ["", "x", "-1", "10000001"]),
+    "client-prefix4": ("32", ["", "0", "33", "/24", "x"]),
+    "client-prefix6": ("128", ["", "0", "129", "/64", "x"]),
     "user": ("a user that there is, by name or number", ["", "no-such-user"]),
     "header-timeout": ("10s", ["", "0", "0s", "-1s", "soon", "1h", "86401", "99999999s", "1.5s",
                                "s", "1 s"]),
@@ -136,7 +142,7 @@ def t_every_bad_value_names_option_value_and_what_is_accepted():
 
 
 def t_every_option_of_the_help_has_bad_values_here():
-    names = re.findall(r"^  --([a-z-]+)", run("--help").stdout, re.M)
+    names = re.findall(r"^  --([a-z0-9-]+)", run("--help").stdout, re.M)
     assert set(names) == set(BAD) | {"config", "check", "help", "version"}, set(names) ^ set(BAD)
 
 
