@@ -11,6 +11,16 @@
 /* Both numbers of a segment as one argument: a BPF function has five. */
 #define TBG_NUMBERS(seq, ack) ((__u32)(seq) | (__u64)(__u32)(ack) << 32)
 
+/* Cuts skb to so many bytes, and writes the headers of s->reply. 0, or negative. */
+static __always_inline int tbg_bare_write(struct __sk_buff *skb, struct tbg_scratch *s,
+					  __u32 frame)
+{
+	/* longer first: a cut alone would keep a sum that a device has made of all */
+	if (bpf_skb_change_tail(skb, skb->len + 1, 0) || bpf_skb_change_tail(skb, frame, 0))
+		return -1;
+	return tbg_reply_heads(skb, s, 0);
+}
+
 /*
  * Makes skb the bare segment with these flags beside ACK, and these numbers. 0, or
  * negative: it is not fit to be sent.
@@ -38,10 +48,7 @@ tbg_bare_make(struct __sk_buff *skb, struct tbg_scratch *s, struct tbg_tcb *f,
 	r->more = flags;
 	bpf_skb_load_bytes(skb, ETH_ALEN, r->mac, sizeof(r->mac));
 	frame = p->l4 + (r->ts ? 32 : 20);
-	/* longer first: a cut alone would keep a sum that a device has made of all */
-	if (bpf_skb_change_tail(skb, skb->len + 1, 0) || bpf_skb_change_tail(skb, frame, 0))
-		return -1;
-	return tbg_reply_heads(skb, s, 0);
+	return tbg_bare_write(skb, s, frame);
 }
 
 static __always_inline int tbg_bare_send(struct __sk_buff *skb, struct tbg_scratch *s,

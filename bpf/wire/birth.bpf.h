@@ -76,7 +76,7 @@ static __always_inline __u16 tbg_mss_of(const struct tbg_knob *knob, __u32 mss, 
 	return ts ? mss - 12 : mss;
 }
 
-/* What says a window of so many bytes, or a little more: none is ever taken back. */
+/* The window field for so many bytes, rounded up: a window must not shrink. */
 static __always_inline __be16 tbg_window_field(__u32 bytes, __u32 shift)
 {
 	bytes += (1u << (shift & 15)) - 1;

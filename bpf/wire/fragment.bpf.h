@@ -17,7 +17,6 @@ static __attribute__((noinline)) int tbg_fragment_bare(struct __sk_buff *skb,
 {
 	struct tbg_reply *r;
 	struct tbg_pkt *p;
-	__u32 frame;
 
 	if (!s || !f)
 		return -1;
@@ -44,10 +43,7 @@ static __attribute__((noinline)) int tbg_fragment_bare(struct __sk_buff *skb,
 	p->tsecr = r->tsecr;
 	p->no_opt = !r->ts;
 	p->odd = p->frag = 0;
-	frame = p->l4 + 20 + p->opt_len;
-	if (bpf_skb_change_tail(skb, skb->len + 1, 0) || bpf_skb_change_tail(skb, frame, 0))
-		return -1;
-	return tbg_reply_heads(skb, s, 0);
+	return tbg_bare_write(skb, s, p->l4 + 20 + p->opt_len);
 }
 
 /*

@@ -110,7 +110,7 @@ static __always_inline bool tbg_frame_partial(struct tbg_frame *frame)
 #endif
 }
 
-/* Whether a device completes the checksum of what is made of it. None does behind XDP. */
+/* Whether a device completes the checksum of segments made from the frame; never with XDP. */
 static __always_inline bool tbg_frame_completed(struct tbg_frame *frame)
 {
 #ifdef TBG_XDP

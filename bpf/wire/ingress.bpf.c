@@ -45,7 +45,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	struct tbg_pkt *p = &s->pkt;
 	int why;
 
-	/* one tag at most, for what is sent without a segment of the client's */
+	/* at most one VLAN tag: that is all a connection remembers for what it sends by itself */
 	if ((p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
 	    !knob->answer || knob->births == TBG_BIRTHS_NONE || tbg_is_link_local(&p->key) ||
 	    tbg_vlans(skb, p) > 0xfff)

@@ -2,7 +2,8 @@
 /*
  * confine PROFILE COMMAND...: runs a command below a seccomp profile of the form that
  * container runtimes read (OCI), as they apply it to a container without capabilities
- * beyond the usual. Must never run it with a rule left out: what is not understood ends us.
+ * beyond the usual. A rule that it does not understand is an error: the command must never run
+ * without one of the profile's rules.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -48,7 +49,7 @@ static enum scmp_compare compare_of(const char *text)
 	return 0;
 }
 
-/* Of MASKED_EQ, value is the mask; valueTwo what is left then. */
+/* For MASKED_EQ, value is the mask, and valueTwo what the masked argument must be. */
 static void rule_add(scmp_filter_ctx filter, const json_t *rule, uint32_t action, int nr)
 {
 	const json_t *args = json_object_get(rule, "args");

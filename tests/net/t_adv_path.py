@@ -156,7 +156,7 @@ def t_unreachable_does_not_kill():
 
 def t_requests_brought_by_another_host():
     """A balancer that answers go past (LVS-DR): they take the socket's way, and it may change."""
-    adversary.needs_socket("whoever brings a request is the way to its client")
+    adversary.needs_socket("wire replies to the host that brought the request")
     mac = rawtcp.MAC
 
     def goes(s, c):

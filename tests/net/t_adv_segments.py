@@ -75,8 +75,8 @@ def ask(s, c, request, lose=()):
 
 
 def rest(s, c, raw):
-    """What was lost comes, whoever sends it: all bytes are as before; then the flow is the
-    socket's."""
+    """What was lost is sent again, by wire or by the socket, with the same bytes; from then
+    on the flow is the socket's."""
     r = c.response()
     assert r.raw == raw, f"{len(r.raw)} other bytes than the {len(raw)} before"
     c.send(flags=".")

@@ -151,6 +151,16 @@ bool tbg_tiers_set(struct tbg_target *t, const char *v)
 	return true;
 }
 
+/* Which of the names v is; nr: none of them. */
+static int named(const char *const *names, int nr, const char *v)
+{
+	int i = 0;
+
+	while (i < nr && strcmp(v, names[i]))
+		i++;
+	return i;
+}
+
 bool tbg_deny_answer_set(struct tbg_target *t, const char *v)
 {
 	static const char *const names[TBG_DENY_ANSWER_NR] = {
@@ -159,12 +169,12 @@ bool tbg_deny_answer_set(struct tbg_target *t, const char *v)
 #undef X
 	};
 
-	for (int i = 0; i < TBG_DENY_ANSWER_NR; i++)
-		if (!strcmp(v, names[i])) {
-			t->options->deny_answer = i;
-			return true;
-		}
-	return false;
+	int i = named(names, TBG_DENY_ANSWER_NR, v);
+
+	if (i == TBG_DENY_ANSWER_NR)
+		return false;
+	t->options->deny_answer = i;
+	return true;
 }
 
 bool tbg_limit_requests_set(struct tbg_target *t, const char *v)
@@ -180,12 +190,12 @@ bool tbg_births_set(struct tbg_target *t, const char *v)
 #undef X
 	};
 
-	for (int i = 0; i < TBG_WANTED_NR; i++)
-		if (!strcmp(v, names[i])) {
-			t->options->births = i;
-			return true;
-		}
-	return false;
+	int i = named(names, TBG_WANTED_NR, v);
+
+	if (i == TBG_WANTED_NR)
+		return false;
+	t->options->births = i;
+	return true;
 }
 
 bool tbg_wire_size_set(struct tbg_target *t, const char *v)

@@ -37,6 +37,7 @@
 #include <unistd.h>
 
 #include "os/clock.h"
+#include "os/sysctl.h"
 #include "files/root.h"
 #include "files/watch.h"
 #include "files/watch_parts.h"
@@ -423,14 +424,8 @@ void tbg_watch_tick(struct tbg_watch *w, uint64_t now_ns)
 /* Half of the watches that a user may have, or none that we know of. */
 static unsigned int files_max(void)
 {
-	FILE *f = fopen("/proc/sys/fs/inotify/max_user_watches", "re");
-	unsigned int max = 0;
+	unsigned int max = tbg_sysctl("/proc/sys/fs/inotify/max_user_watches", 0);
 
-	if (!f)
-		return 0;
-	if (fscanf(f, "%u", &max) != 1)
-		max = 0;
-	fclose(f);
 	return max / 2 < FILES_MAX ? max / 2 : FILES_MAX;
 }
 

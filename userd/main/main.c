@@ -47,6 +47,7 @@
 #include "main/server.h"
 #include "tiers/sock.h"
 #include "os/stdio_hold.h"
+#include "os/sysctl.h"
 #include "store/responses.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
@@ -120,15 +121,7 @@ static int workers_make(struct tbg_server *s)
 /* What the sysctl says; 0 also where there is none, before Linux 6.6. */
 static unsigned int uring_disabled(void)
 {
-	FILE *f = fopen("/proc/sys/kernel/io_uring_disabled", "re");
-	unsigned int ret = 0;
-
-	if (!f)
-		return 0;
-	if (fscanf(f, "%u", &ret) != 1)
-		ret = 0;
-	fclose(f);
-	return ret;
+	return tbg_sysctl("/proc/sys/kernel/io_uring_disabled", 0);
 }
 
 /* Every file is opened with it: without, each would be a 403 or a 404. */

@@ -6,10 +6,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <sys/resource.h>
 
 #include "os/limits.h"
+#include "os/sysctl.h"
 
 /*
  * Beside the daemon's own and the connections: some for the control socket and
@@ -66,15 +66,7 @@ static rlim_t conns_of(rlim_t files, bool upstreams)
 /* The most that anybody may have: not even root can raise a limit beyond it. */
 static rlim_t files_most(void)
 {
-	FILE *f = fopen("/proc/sys/fs/nr_open", "re");
-	unsigned long long most = 0;
-
-	if (!f)
-		return 0;
-	if (fscanf(f, "%llu", &most) != 1)
-		most = 0;
-	fclose(f);
-	return most;
+	return tbg_sysctl("/proc/sys/fs/nr_open", 0);
 }
 
 /* To need, or as near to it as we may: first as root, then as anybody. */

@@ -20,6 +20,7 @@
 #include "abi/knob.h"
 #include "tiers/netlink.h"
 #include "tiers/routes.h"
+#include "os/sysctl.h"
 
 #define REFUSED_MAX 3		/* hand-overs that fail in a row */
 
@@ -124,14 +125,12 @@ static int chain_look(const struct nlmsghdr *h, void *arg)
 static bool nft_filters(struct tbg_births *b)
 {
 	char buf[MNL_NLMSG_HDRLEN + sizeof(struct nfgenmsg)] __attribute__((aligned(8)));
-	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
 	struct chains c = { .b = b };
+	struct nlmsghdr *h;
 	struct nfgenmsg *g;
 	int err;
 
-	h->nlmsg_type = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETCHAIN;
-	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-	g = mnl_nlmsg_put_extra_header(h, sizeof(*g));
+	h = tbg_netlink_request(buf, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETCHAIN, sizeof(*g), &g);
 	g->nfgen_family = NFPROTO_UNSPEC;
 	g->version = NFNETLINK_V0;
 	err = b->nft ? tbg_netlink_dump(NETLINK_NETFILTER, h, chains_begin, chain_look, &c) :
@@ -173,24 +172,11 @@ static bool tables_filter(struct tbg_births *b, int i)
 	return n;
 }
 
-/* A number of conntrack's in this namespace; negative: there is no conntrack. */
-static int conntrack_number(const char *path)
-{
-	FILE *f = fopen(path, "re");
-	int n = -1;
-
-	if (f) {
-		if (fscanf(f, "%d", &n) != 1)
-			n = -1;
-		fclose(f);
-	}
-	return n;
-}
-
 /* Behind a filter, whether conntrack takes a connection up in its middle. */
 static void conntrack_ask(struct tbg_births *b)
 {
-	int loose = conntrack_number("/proc/sys/net/netfilter/nf_conntrack_tcp_loose");
+	/* negative: there is no conntrack */
+	int loose = tbg_sysctl("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", -1);
 
 	if (loose < 0 || (loose && b->forgets))
 		return;

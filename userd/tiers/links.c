@@ -19,17 +19,6 @@
 
 #define TBG_STACK_MAX 8		/* devices upon devices that we look through */
 
-/* A request for a dump, its fixed part of len bytes all zero. */
-static struct nlmsghdr *request(char *buf, uint16_t type, size_t len, void *ret_fixed)
-{
-	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
-
-	h->nlmsg_type = type;
-	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-	*(void **)ret_fixed = mnl_nlmsg_put_extra_header(h, len);
-	return h;
-}
-
 static bool attr_is(const struct nlattr *a, const char *text)
 {
 	return a && mnl_attr_validate(a, MNL_TYPE_NUL_STRING) >= 0 &&
@@ -106,7 +95,8 @@ struct tbg_links *tbg_links_open(void)
 	struct ifinfomsg *info;
 
 	if (ret)
-		tbg_netlink_dump(NETLINK_ROUTE, request(buf, RTM_GETLINK, sizeof(*info), &info),
+		tbg_netlink_dump(NETLINK_ROUTE,
+				 tbg_netlink_request(buf, RTM_GETLINK, sizeof(*info), &info),
 				 links_begin, link_add, ret);
 	return ret;
 }
@@ -169,8 +159,8 @@ bool tbg_links_clsact(int ifindex)
 	struct qdisc q = { .ifindex = ifindex };
 	struct tcmsg *tc;
 
-	tbg_netlink_dump(NETLINK_ROUTE, request(buf, RTM_GETQDISC, sizeof(*tc), &tc), qdisc_begin,
-			 qdisc_look, &q);
+	tbg_netlink_dump(NETLINK_ROUTE, tbg_netlink_request(buf, RTM_GETQDISC, sizeof(*tc), &tc),
+			 qdisc_begin, qdisc_look, &q);
 	return q.is_clsact;
 }
 
@@ -181,7 +171,7 @@ static int filters_dump(int ifindex, bool egress, void (*begin)(void *), mnl_cb_
 	struct nlmsghdr *req;
 	struct tcmsg *tc;
 
-	req = request(buf, RTM_GETTFILTER, sizeof(*tc), &tc);
+	req = tbg_netlink_request(buf, RTM_GETTFILTER, sizeof(*tc), &tc);
 	tc->tcm_ifindex = ifindex;
 	tc->tcm_parent = TC_H_MAKE(TC_H_CLSACT, egress ? TC_H_MIN_EGRESS : TC_H_MIN_INGRESS);
 	return tbg_netlink_dump(NETLINK_ROUTE, req, begin, fn, arg);
@@ -314,7 +304,7 @@ bool tbg_links_route(int ifindex, bool (*fn)(const struct tbg_prefix *to, void *
 		struct nlmsghdr *req;
 		struct rtmsg *rt;
 
-		req = request(buf, RTM_GETROUTE, sizeof(*rt), &rt);
+		req = tbg_netlink_request(buf, RTM_GETROUTE, sizeof(*rt), &rt);
 		rt->rtm_family = families[i];
 		mnl_attr_put_u32(req, RTA_OIF, ifindex);
 		tbg_netlink_dump(NETLINK_ROUTE, req, route_begin, route_look, &r);

@@ -10,6 +10,16 @@
 #define DUMP_BYTES 32768	/* of messages at once, as the kernel sends dumps */
 #define DUMP_TRIES 4		/* where something changes meanwhile */
 
+struct nlmsghdr *tbg_netlink_request(char *buf, uint16_t type, size_t len, void *ret_fixed)
+{
+	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
+
+	h->nlmsg_type = type;
+	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+	*(void **)ret_fixed = mnl_nlmsg_put_extra_header(h, len);
+	return h;
+}
+
 static int dump_once(struct mnl_socket *nl, const struct nlmsghdr *req, mnl_cb_t fn, void *arg)
 {
 	char buf[DUMP_BYTES] __attribute__((aligned(8)));

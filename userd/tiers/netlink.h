@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Dumps and notices by libmnl, of whatever bus of netlink: for links.c and births.c.
+ * Dumps and notices by libmnl, of whatever bus of netlink: for links.c, routes.c and births.c.
  */
 #ifndef TBG_USERD_NETLINK_H
 #define TBG_USERD_NETLINK_H
@@ -10,6 +10,9 @@
 #include <stdint.h>
 
 #include <libmnl/libmnl.h>
+
+/* A request for a dump, in buf; *ret_fixed: its fixed part of len bytes, all zero. */
+struct nlmsghdr *tbg_netlink_request(char *buf, uint16_t type, size_t len, void *ret_fixed);
 
 /*
  * Shows fn every message that the request is answered with, after begin(arg): that may be

@@ -15,21 +15,8 @@
 #include <bpf/bpf.h>
 
 #include "abi/tcb.h"
+#include "os/sysctl.h"
 #include "tiers/netlink.h"
-
-/* A number of a setting of this namespace, or what it is where the kernel has none. */
-static unsigned int setting(const char *path, unsigned int none)
-{
-	FILE *f = fopen(path, "re");
-	unsigned int n = none;
-
-	if (f) {
-		if (fscanf(f, "%u", &n) != 1)
-			n = none;
-		fclose(f);
-	}
-	return n;
-}
 
 static void leave(struct tbg_routes *r, enum tbg_routes_left left, const char *what)
 {
@@ -106,15 +93,12 @@ static int route_look(const struct nlmsghdr *h, void *arg)
 static void routes_ask(struct tbg_routes *r)
 {
 	char buf[MNL_NLMSG_HDRLEN + sizeof(struct rtmsg)] __attribute__((aligned(8)));
-	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
-	struct rtmsg *rt;
+	struct rtmsg *rt;	/* zero: of all families there are */
 	int err;
 
-	h->nlmsg_type = RTM_GETROUTE;
-	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-	rt = mnl_nlmsg_put_extra_header(h, sizeof(*rt));
-	rt->rtm_family = AF_UNSPEC;	/* of all families there are */
-	err = tbg_netlink_dump(NETLINK_ROUTE, h, routes_begin, route_look, r);
+	err = tbg_netlink_dump(NETLINK_ROUTE,
+			       tbg_netlink_request(buf, RTM_GETROUTE, sizeof(*rt), &rt),
+			       routes_begin, route_look, r);
 	if (err) {
 		r->left = TBG_LEFT_ALL;
 		snprintf(r->why, sizeof(r->why), "routes cannot be asked for: %s", strerror(-err));
@@ -143,13 +127,13 @@ void tbg_routes_look(struct tbg_routes *r)
 {
 	struct tbg_routes was = *r;
 
-	r->offers[0] = setting("/proc/sys/net/ipv4/tcp_window_scaling", 1);
-	r->offers[1] = setting("/proc/sys/net/ipv4/tcp_sack", 1);
-	r->offers[2] = setting("/proc/sys/net/ipv4/tcp_timestamps", 1);
-	r->offers[3] = setting("/proc/sys/net/ipv4/tcp_ecn", 2);
-	r->challenge_ms = setting("/proc/sys/net/ipv4/tcp_invalid_ratelimit", 500);
-	r->ttl = setting("/proc/sys/net/ipv4/ip_default_ttl", 64);
-	r->hops = setting("/proc/sys/net/ipv6/conf/all/hop_limit", 64);
+	r->offers[0] = tbg_sysctl("/proc/sys/net/ipv4/tcp_window_scaling", 1);
+	r->offers[1] = tbg_sysctl("/proc/sys/net/ipv4/tcp_sack", 1);
+	r->offers[2] = tbg_sysctl("/proc/sys/net/ipv4/tcp_timestamps", 1);
+	r->offers[3] = tbg_sysctl("/proc/sys/net/ipv4/tcp_ecn", 2);
+	r->challenge_ms = tbg_sysctl("/proc/sys/net/ipv4/tcp_invalid_ratelimit", 500);
+	r->ttl = tbg_sysctl("/proc/sys/net/ipv4/ip_default_ttl", 64);
+	r->hops = tbg_sysctl("/proc/sys/net/ipv6/conf/all/hop_limit", 64);
 	if (r->news && !tbg_netlink_drain(r->news) && was.ttl == r->ttl &&
 	    was.hops == r->hops && !memcmp(was.offers, r->offers, sizeof(was.offers)))
 		return;
@@ -164,7 +148,7 @@ void tbg_routes_open(struct tbg_routes *ret)
 	*ret = (struct tbg_routes){
 		.news = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | SOCK_NONBLOCK),
 		/* sockets keep what it was when their listener was made */
-		.no_df = setting("/proc/sys/net/ipv4/ip_no_pmtu_disc", 0),
+		.no_df = tbg_sysctl("/proc/sys/net/ipv4/ip_no_pmtu_disc", 0),
 	};
 	if (ret->news && mnl_socket_bind(ret->news, groups, MNL_SOCKET_AUTOPID))
 		tbg_routes_close(ret);
@@ -230,17 +214,14 @@ static bool is_slave(const struct vrfs *v, uint32_t ifindex)
 int tbg_vrfs_look(int map_fd)
 {
 	char buf[MNL_NLMSG_HDRLEN + sizeof(struct ifinfomsg)] __attribute__((aligned(8)));
-	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
 	uint32_t key, next, *at = NULL;
 	struct ifinfomsg *info;
 	struct vrfs v;
 	int err;
 
-	h->nlmsg_type = RTM_GETLINK;
-	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-	info = mnl_nlmsg_put_extra_header(h, sizeof(*info));
-	info->ifi_family = AF_UNSPEC;
-	err = tbg_netlink_dump(NETLINK_ROUTE, h, vrfs_begin, link_look, &v);
+	err = tbg_netlink_dump(NETLINK_ROUTE,
+			       tbg_netlink_request(buf, RTM_GETLINK, sizeof(*info), &info),
+			       vrfs_begin, link_look, &v);
 	if (err)
 		return err;
 	if (v.more)

@@ -36,6 +36,7 @@
 #include "tiers/xdp.h"
 #include "os/privilege.h"
 #include "os/message.h"
+#include "os/sysctl.h"
 #include "tiers/tcb.h"
 #include "tiers/track.h"
 
@@ -179,12 +180,7 @@ static int own_load(struct tbg_wire *w)
 /* Whether the kernel makes sockets late in this namespace: not without SYN cookies. */
 static bool has_cookies(void)
 {
-	FILE *f = fopen("/proc/sys/net/ipv4/tcp_syncookies", "r");
-	int c = f ? fgetc(f) : '0';
-
-	if (f)
-		fclose(f);
-	return c != '0';
+	return tbg_sysctl("/proc/sys/net/ipv4/tcp_syncookies", 0);
 }
 
 /* XDP follows translated flows alone. */
