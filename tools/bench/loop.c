@@ -13,9 +13,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
-#include <linux/if_packet.h>
 #include <net/if.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,10 +31,8 @@
 #include <bpf/libbpf.h>
 #include <zlib.h>
 
-#include "loop.h"
+#include "loop_parts.h"
 
-#define FRAME_MAX	(14 + 40 + 40 + LOOP_HEAD_MAX)
-#define SECOND_NS	1000000000LL
 #define POLL_NS		5000000LL	/* samples are read that often */
 #define WINDOW_MS	100		/* a rate of its own for each */
 #define AGAIN_NS	300000000LL	/* what got no answer is sent again, at the least */
@@ -48,11 +44,6 @@
 #define CPUS_MAX	1024
 #define HEAD_MAX	4096		/* of a sampled reply */
 
-struct expected {
-	uint32_t crc;
-	bool crc_known;
-};
-
 struct partial {			/* a sampled reply */
 	unsigned int sample, at;
 	unsigned char head[HEAD_MAX];
@@ -61,29 +52,19 @@ struct partial {			/* a sampled reply */
 	long length;			/* Content-Length; -1: none */
 };
 
-static struct {
-	const char *object, *list, *path, *source;
-	char headers[LOOP_HEAD_MAX];
-	double seconds;
-	int status, minor, syn_only, window_ms;
-	unsigned int pieces;
-	bool wait;
-} opt = { .path = "/", .seconds = 1, .window_ms = WINDOW_MS, .status = 200, .minor = 1, .source = "10.99.1.0",
+struct loop_options opt = { .path = "/", .seconds = 1, .window_ms = WINDOW_MS, .status = 200, .minor = 1, .source = "10.99.1.0",
 	  .object = "loop.bpf.o" };
 
-static struct loop_conf conf = {
+struct loop_conf conf = {
 	.flow_nr = 64, .sample_every = 100, .ack_bytes = 14000, .timestamps = 1,
 };
-static char authority[300];
-static struct loop_request *requests;
-static struct expected *expected;
-static unsigned int request_nr;
+char authority[300];
 static struct partial **partials;
-static struct loop_flow *flows;
-static int packet_fd, conf_fd, counters_fd;
-static struct sockaddr_ll to;
-static long resent, wrong_body, wrong_length, verified;
-static int64_t again_ns[LOOP_FLOWS];
+struct loop_flow *flows;
+int packet_fd;
+struct sockaddr_ll to;
+static int conf_fd, counters_fd;
+static long wrong_body, wrong_length, verified;
 
 struct totals {
 	struct loop_counts n;
@@ -92,7 +73,7 @@ struct totals {
 	int cpu_nr;
 };
 
-static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *form, ...)
+void __attribute__((noreturn, format(printf, 1, 2))) die(const char *form, ...)
 {
 	va_list args;
 
@@ -104,7 +85,7 @@ static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *form
 	exit(1);
 }
 
-static int64_t now_ns(void)
+int64_t now_ns(void)
 {
 	struct timespec t;
 
@@ -117,254 +98,6 @@ static void sleep_ns(int64_t ns)
 	struct timespec t = { ns / SECOND_NS, ns % SECOND_NS };
 
 	nanosleep(&t, NULL);
-}
-
-/* Sum of 16-bit words as they lie in memory, folded (RFC 1071). */
-static uint32_t sum_of(uint32_t sum, const void *bytes, size_t len)
-{
-	const uint8_t *p = bytes;
-
-	for (; len > 1; p += 2, len -= 2)
-		sum += p[0] | p[1] << 8;
-	if (len)
-		sum += p[0];
-	while (sum >> 16)
-		sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
-}
-
-/* ------------------------------------------------------------ what is asked */
-
-static void request_add(const char *path, long size, uint32_t crc, bool crc_known)
-{
-	struct loop_request *r;
-	char status[8];
-	int len;
-
-	if (request_nr == LOOP_REQUESTS)
-		die("--list: more than %d requests", LOOP_REQUESTS);
-	if (!(request_nr & (request_nr + 1)) || !requests) {
-		unsigned int room = 2 * (request_nr + 1);
-
-		requests = realloc(requests, room * sizeof(*requests));
-		expected = realloc(expected, room * sizeof(*expected));
-		if (!requests || !expected)
-			die("no memory for the list");
-	}
-	r = &requests[request_nr];
-	memset(r, 0, sizeof(*r));
-	len = snprintf((char *)r->bytes, LOOP_HEAD_MAX, "GET %s HTTP/1.%d\r\nHost: %s\r\n%s\r\n",
-		       path, opt.minor, authority, opt.headers);
-	if (len >= LOOP_HEAD_MAX)
-		die("a request of %d bytes: more than %d do not fit into a segment", len,
-		    LOOP_HEAD_MAX - 1);
-	r->len = len;
-	r->sum = sum_of(0, r->bytes, len);
-	r->body_len = opt.status == 304 ? 0 : size;
-	snprintf(status, sizeof(status), " %03d", opt.status);
-	memcpy(&r->status, status, 4);
-	r->odds = UINT32_MAX;
-	r->alias = request_nr;
-	expected[request_nr].crc = crc;
-	expected[request_nr].crc_known = crc_known && opt.status != 304;
-	request_nr++;
-}
-
-/* Walker's alias method: one draw picks a column, another one of its two. */
-static void share_out(const double *weights)
-{
-	double total = 0, *part = calloc(request_nr, sizeof(*part));
-	unsigned int *small = calloc(request_nr, sizeof(*small));
-	unsigned int *large = calloc(request_nr, sizeof(*large)), s = 0, l = 0, i;
-
-	if (!part || !small || !large)
-		die("no memory for the list");
-	for (i = 0; i < request_nr; i++)
-		total += weights[i];
-	for (i = 0; i < request_nr; i++) {
-		part[i] = weights[i] * request_nr / total;
-		if (part[i] < 1)
-			small[s++] = i;
-		else
-			large[l++] = i;
-	}
-	while (s && l) {
-		unsigned int low = small[--s], high = large[l - 1];
-
-		requests[low].odds = part[low] * UINT32_MAX;
-		requests[low].alias = high;
-		part[high] -= 1 - part[low];
-		if (part[high] < 1) {
-			l--;
-			small[s++] = high;
-		}
-	}
-	free(part);
-	free(small);
-	free(large);
-}
-
-static void read_list(void)
-{
-	FILE *f = fopen(opt.list, "r");
-	double *weights = NULL, weight;
-	char *line = NULL, *path, *save, *word;
-	size_t room = 0;
-
-	if (!f)
-		die("--list %s: %s", opt.list, strerror(errno));
-	while (getline(&line, &room, f) > 0) {
-		long size;
-		uint32_t crc = 0;
-		bool known = false;
-
-		word = strtok_r(line, " \n", &save);
-		if (!word)
-			continue;
-		weight = atof(word);
-		path = strtok_r(NULL, " \n", &save);
-		word = strtok_r(NULL, " \n", &save);
-		if (!path || !word || weight < 0)
-			die("--list %s: line %u: want `weight path size [CRC-32]`", opt.list,
-			    request_nr + 1);
-		size = atol(word);
-		word = strtok_r(NULL, " \n", &save);
-		if (word && strspn(word, "0123456789abcdef") == strlen(word)) {
-			crc = strtoul(word, NULL, 16);
-			known = true;
-		} else if (word) {
-			die("--list %s: line %u: `%s` is no CRC-32", opt.list, request_nr + 1,
-			    word);
-		}
-		if (strtok_r(NULL, " \n", &save))
-			die("--list %s: line %u: cookies and bodies are load's alone", opt.list,
-			    request_nr + 1);
-		weights = realloc(weights, (request_nr + 1) * sizeof(*weights));
-		if (!weights)
-			die("no memory for the list");
-		weights[request_nr] = weight;
-		request_add(path, size, crc, known);
-	}
-	fclose(f);
-	free(line);
-	if (!request_nr)
-		die("--list %s: empty", opt.list);
-	share_out(weights);
-	free(weights);
-}
-
-/* ------------------------------------------------------- frames of our own */
-
-/* Sends a segment of the flow without its ever having been an skb of the load's. */
-static void send_frame(const struct loop_flow *f, unsigned int flags, unsigned int seq,
-		       const struct loop_request *r)
-{
-	unsigned char b[FRAME_MAX] = {}, *ip = b + 14, *tcp;
-	unsigned int ip_len = conf.v6 ? 40 : 20, len = r ? r->len : 0, tcp_len = 20, sum;
-	uint32_t ts = htonl((uint32_t)(now_ns() / 1000000));
-
-	if (flags & 2)
-		tcp_len = conf.timestamps ? 40 : 28;
-	else if (f->timestamps)
-		tcp_len = 32;
-	memcpy(b, conf.dmac, 6);
-	memcpy(b + 6, conf.smac, 6);
-	tcp = ip + ip_len;
-	if (conf.v6) {
-		b[12] = 0x86;
-		b[13] = 0xdd;
-		ip[0] = 0x60;
-		ip[4] = (tcp_len + len) >> 8;
-		ip[5] = tcp_len + len;
-		ip[6] = IPPROTO_TCP;
-		ip[7] = 64;
-		memcpy(ip + 8, conf.saddr, 12);
-		memcpy(ip + 20, &f->saddr, 4);
-		memcpy(ip + 24, conf.daddr, 16);
-		sum = sum_of(0, ip + 8, 32);
-	} else {
-		b[12] = 0x08;
-		ip[0] = 0x45;
-		ip[2] = (20 + tcp_len + len) >> 8;
-		ip[3] = 20 + tcp_len + len;
-		ip[6] = 0x40;
-		ip[8] = 64;
-		ip[9] = IPPROTO_TCP;
-		memcpy(ip + 12, &f->saddr, 4);
-		memcpy(ip + 16, &conf.daddr[3], 4);
-		sum = ~sum_of(0, ip, 20);
-		memcpy(ip + 10, &sum, 2);
-		sum = sum_of(0, ip + 12, 8);
-	}
-	memcpy(tcp, &f->sport, 2);
-	memcpy(tcp + 2, &conf.dport, 2);
-	seq = htonl(seq);
-	memcpy(tcp + 4, &seq, 4);
-	if (flags & 16) {
-		unsigned int ack = htonl(f->rcv);
-
-		memcpy(tcp + 8, &ack, 4);
-	}
-	tcp[12] = tcp_len << 2;
-	tcp[13] = flags;
-	tcp[14] = tcp[15] = 0xff;
-	if (flags & 2) {
-		unsigned int mss = conf.v6 ? LOOP_MSS - 20 : LOOP_MSS;
-		unsigned char o[20] = { 2, 4, mss >> 8, mss & 255, 4, 2, 8, 10 };
-		unsigned char plain[8] = { 2, 4, mss >> 8, mss & 255, 1, 3, 3, LOOP_WSCALE };
-
-		memcpy(o + 8, &ts, 4);
-		memcpy(o + 16, (unsigned char[4]){ 1, 3, 3, LOOP_WSCALE }, 4);
-		if (conf.timestamps)
-			memcpy(tcp + 20, o, 20);
-		else
-			memcpy(tcp + 20, plain, 8);
-	} else if (f->timestamps) {
-		memcpy(tcp + 20, (unsigned char[4]){ 1, 1, 8, 10 }, 4);
-		memcpy(tcp + 24, &ts, 4);
-		memcpy(tcp + 28, &f->tsecr, 4);
-	}
-	if (r)
-		memcpy(tcp + tcp_len, r->bytes, len);
-	sum += htons(IPPROTO_TCP) + htons(tcp_len + len);
-	sum = ~sum_of(sum, tcp, tcp_len + len);
-	memcpy(tcp + 16, &sum, 2);
-	sendto(packet_fd, b, 14 + ip_len + tcp_len + len, 0, (void *)&to, sizeof(to));
-}
-
-/* What a connection waits for has not come: the last that it sent, again. */
-static void send_again(const struct loop_flow *f)
-{
-	const struct loop_request *r;
-
-	switch (f->state) {
-	case LOOP_SYN:
-		send_frame(f, 2, f->snd, NULL);
-		break;
-	case LOOP_WAIT:
-		r = &requests[f->request < request_nr ? f->request : 0];
-		send_frame(f, 16 | 8, f->snd - r->len, r);
-		break;
-	case LOOP_CLOSING:
-		send_frame(f, 16 | 1, f->snd, NULL);
-		break;
-	}
-}
-
-static void look_for_losses(int64_t now, int64_t patience)
-{
-	for (unsigned int i = 0; i < conf.flow_nr; i++) {
-		struct loop_flow f = flows[i];
-		int64_t since = f.at_ns;
-
-		if (again_ns[i] > since)
-			since = again_ns[i];
-		if (now - since < patience || f.state == LOOP_NONE || f.state == LOOP_ENDING)
-			continue;
-		again_ns[i] = now;
-		resent++;
-		send_again(&f);
-	}
 }
 
 /* ------------------------------------------------------------- the samples */
