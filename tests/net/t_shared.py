@@ -103,6 +103,57 @@ def t_those_who_ask_at_the_same_time_get_their_own():
             assert r.result().body == b"account of %d" % i, (fields, r.result())
 
 
+def t_a_head_gives_nobody_what_has_no_lifetime():
+    """What one answers with a lifetime is of what is stored only if it has that one's tag."""
+    old = f"Last-Modified: {origin.date(-864000)}"
+    for fields, said in ((['ETag: "{}"'], [MINUTE]), (['ETag: "{}"'], [old]),
+                         (['ETag: "{}"', "Expires: 0"], [f"Expires: {origin.date(60)}"]),
+                         (['ETag: "{}"', "Cache-Control: no-cache, max-age=60"], [MINUTE]),
+                         (['ETag: "{}"', MINUTE, "Set-Cookie: a"], [MINUTE]),
+                         ([old], [old]), ([old], [old, MINUTE])):
+        for cookies in ([], ["Cookie: mallory"]):
+            def send(c, r, fields=fields, said=said):
+                who = r.field("Cookie")
+                head = b"" if r.method == "HEAD" else f"account of {who}".encode()
+                lines = said if r.method == "HEAD" else [x.format(who) for x in fields]
+                c.send("\r\n".join(["HTTP/1.1 200 OK", *lines, *(
+                    [f"Content-Length: {len(head)}"] if head else []), "", ""]).encode() + head)
+
+            p = next(paths)
+            o.on(p, send)
+            assert ask(p, "Cookie: alice").body == b"account of alice"
+            origin.ask(d.address, "HEAD", p, *cookies)
+            r = ask(p, *cookies)
+            assert b"alice" not in r.body, (fields, said, cookies, r)
+
+
+def t_a_guessed_lifetime_is_none_once_it_is_over():
+    """A tenth of ten seconds: then the server is asked, and nothing stands in for it."""
+    for then in (reply(503, b"bad"), END):
+        p, old = next(paths), f"Last-Modified: {origin.date(-864000)}"
+        o.on(p, reply(200, b"old", old, "Age: 86399"), then)
+        assert "stored" in ask(p).cache
+        for fields in ([], ["Cache-Control: max-stale"], ["Cache-Control: stale-if-error=99"]):
+            r = client.until(lambda p=p, f=fields: next(
+                (r for r in [ask(p, *f)] if not r.hit), None), "never over")
+            assert r.status >= 500 and r.body != b"old", r
+
+
+def t_a_location_may_forbid_guessed_lifetimes():
+    text = 'upstream = "%s"\nlocation "/no/" { heuristic-freshness = off }\n' % o.url
+    with conf.Conf(text) as e:
+        for p, guessed in (("/yes", True), ("/no/a", False)):
+            for more in ([], ["Cache-Control: public"], ['ETag: "a"']):
+                old = f"Last-Modified: {origin.date(-864000)}"
+                at = f"{p}{len(more and more[0])}"
+                o.on(at, reply(200, b"1", old, *more), reply(200, b"2", old, *more))
+                ask(at, to=e)
+                assert ask(at, to=e).body == (b"1" if guessed else b"2"), (at, more)
+        o.on("/no/own", reply(200, b"1", MINUTE))
+        ask("/no/own", to=e)
+        assert ask("/no/own", to=e).hit
+
+
 def t_a_location_may_let_requests_have_what_is_stale():
     text = 'upstream = "%s"\nclient-stale = on\nlocation "/no/" { client-stale = off }\n' % o.url
     stale = (MINUTE, "Age: 90")

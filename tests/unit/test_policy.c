@@ -26,6 +26,10 @@ static const char *dated(const char *format, int64_t offset_s)
 	return to;
 }
 
+/* What gives a lifetime of a day, and what has outlived it. */
+#define LONG_AGO "Last-Modified: Sat, 01 Jan 2000 00:00:00 GMT\r\n"
+#define GUESSED LONG_AGO "Age: 86430\r\n"
+
 /* Until the next call. */
 static const struct tbg_fields *fields_of(const char *text)
 {
@@ -418,6 +422,8 @@ KTAP_TEST(t_reuse)
 		  "Cache-Control: max-age=100\r\n" },
 		{ YES, "Cache-Control: max-age=60, stale-while-revalidate=99\r\nAge: 90\r\n",
 		  "Cache-Control: max-age=100, max-stale=30\r\n" },
+		{ YES, LONG_AGO "Age: 86399\r\n", "" },
+		{ ASK, GUESSED, "Cache-Control: max-stale\r\n" },
 	};
 	struct tbg_response_directives t;
 	struct tbg_request_directives w;
@@ -461,6 +467,9 @@ KTAP_TEST(t_stale_on_error)
 		{ false, false, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
 		{ false, false, "Expires: 0\r\nETag: \"1\"\r\n", "Cache-Control: stale-if-error=99\r\n" },
 		{ true, true, "Cache-Control: max-age=0, stale-if-error=9\r\n", "" },
+		/* a lifetime that is a guess, and over */
+		{ false, false, GUESSED, "Cache-Control: stale-if-error=99\r\n" },
+		{ true, true, GUESSED "Cache-Control: stale-if-error=99\r\n", "" },
 	};
 	struct tbg_response_directives t;
 	struct tbg_request_directives w;

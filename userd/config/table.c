@@ -156,6 +156,8 @@ static const struct tbg_setting_row rows[] = {
 	  "whether kernel tiers leave requests with a Cookie to the daemon", WORD(LOCATION, cookies_pass) },
 	{ "store-cookies", SITE, 0, "on|off", "off", NULL,
 	  "store answers that set cookies and have a lifetime", SWITCH(LOCATION, store_cookies) },
+	{ "heuristic-freshness", SITE, 0, "on|off", "on", NULL,
+	  "let Last-Modified give a lifetime to answers that have none", SWITCH(LOCATION, heuristic) },
 	{ "odd-field-names", SITE, 0, "HOW", "drop", "drop or pass",
 	  "request fields whose names have other bytes than letters, digits and dashes", WORD(LOCATION, odd_names) },
 	{ "client-stale", SITE, 0, "on|off", "off", NULL,

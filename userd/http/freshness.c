@@ -460,8 +460,14 @@ void tbg_response_directives_read(struct tbg_response_directives *t, unsigned in
 void tbg_response_directives_of(struct tbg_response_directives *t,
 				const struct tbg_request_directives *w)
 {
-	if (w->cookie && !t->explicit_life && !t->cc.public_)
+	if (!t->explicit_life && (!w->heuristic || (w->cookie && !t->cc.public_)))
 		t->lifetime_s = 0;
+}
+
+/* By the origin's word: a guess makes nothing of use once it is stale. */
+static bool lifetime_of_its_own(const struct tbg_response_directives *t)
+{
+	return t->explicit_life && t->lifetime_s > 0;
 }
 
 /* An explicit word against serving it stale (4.2.4). */
@@ -507,7 +513,7 @@ bool tbg_response_directives_storable(const struct tbg_response_directives *t,
 	if (cc->private_)
 		return false;
 	/* whose cookie it is, nobody can tell; a lifetime says that it is everybody's */
-	if (t->set_cookie && !(w->store_cookies && t->explicit_life && t->lifetime_s > 0))
+	if (t->set_cookie && !(w->store_cookies && lifetime_of_its_own(t)))
 		return false;
 	/* 3.5 */
 	if (w->authorization && !cc->must_revalidate && !cc->public_ &&
@@ -583,7 +589,7 @@ enum tbg_reuse tbg_response_directives_reuse(const struct tbg_response_directive
 		return TBG_REUSE;
 	if (never_stale(&t->cc))
 		return TBG_REUSE_VALIDATE;
-	if (w->client_stale && t->lifetime_s > 0 && w->cc.max_stale >= 0 &&
+	if (w->client_stale && lifetime_of_its_own(t) && w->cc.max_stale >= 0 &&
 	    -ttl_s <= w->cc.max_stale)
 		return TBG_REUSE;
 	if (w->cc.max_age >= 0)		/* wants nothing else that is stale (5.2.1.1) */
@@ -611,7 +617,7 @@ bool tbg_response_directives_error_stale(const struct tbg_response_directives *t
 		return false;
 	if (stale_s < t->cc.stale_if_error)
 		return true;
-	if (t->lifetime_s <= 0)		/* it was stored to be validated */
+	if (!lifetime_of_its_own(t))	/* it was stored to be validated */
 		return false;
 	if (w->client_stale && stale_s < w->cc.stale_if_error)
 		return true;

@@ -53,6 +53,7 @@ struct tbg_request_directives {
 	/* what the location allows, which tbg_request_directives_read() sets to nothing */
 	bool client_stale;	/* max-stale and stale-if-error of requests count */
 	bool store_cookies;	/* a response with Set-Cookie may be stored */
+	bool heuristic;		/* Last-Modified alone gives a lifetime (4.2.2) */
 };
 
 /* From a request's field lines. */
@@ -87,7 +88,8 @@ void tbg_response_directives_read(struct tbg_response_directives *t, unsigned in
 
 /*
  * The same, of the answer to that request: what one with cookies got may be his alone,
- * and has a lifetime only by the origin's word, be it "public".
+ * and has a lifetime only by the origin's word, be it "public"; and so has all where the
+ * location wants no other.
  */
 void tbg_response_directives_of(struct tbg_response_directives *t,
 				const struct tbg_request_directives *w);
@@ -132,7 +134,7 @@ bool tbg_response_directives_for_one(const struct tbg_response_directives *t, ui
  * May a stale response answer although the upstream failed? told: it answered,
  * with an error (5861 4); otherwise it could not be reached (4.2.4): for a day at
  * most, or as long as a response's own stale-if-error says. A response without a
- * lifetime answers only as its own stale-if-error allows.
+ * lifetime of its own answers only as its own stale-if-error allows.
  */
 bool tbg_response_directives_error_stale(const struct tbg_response_directives *t,
 			   const struct tbg_request_directives *w,

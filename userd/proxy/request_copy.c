@@ -173,6 +173,7 @@ bool tbg_transfer_request_read(struct tbg_transfer *x)
 	tbg_request_directives_read(&x->wish, x->m.method, &x->asks);
 	x->wish.client_stale = x->reading.client_stale;
 	x->wish.store_cookies = x->reading.store_cookies;
+	x->wish.heuristic = x->reading.heuristic;
 	x->wish.content = x->m.chunked || x->m.content_length;
 	x->tunnel = x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
 		    x->m.method == TBG_METHOD_GET && x->m.minor &&

@@ -254,6 +254,7 @@ static bool transfer_start(struct tbg_worker *w, struct tbg_conn *c, const struc
 		.odd_names = location->odd_names,
 		.client_stale = location->client_stale,
 		.store_cookies = location->store_cookies,
+		.heuristic = location->heuristic,
 	};
 	struct tbg_transfer *x = tbg_transfer_new(w, b, m, location->upstream, e->index, &reading);
 	bool whole;

@@ -64,7 +64,7 @@ struct tbg_spool;
 struct tbg_reading {
 	bool believed;			/* what it says of the client's scheme and host */
 	bool odd_names;			/* fields of odd names are sent on, see forward.h */
-	bool client_stale, store_cookies;	/* see struct tbg_request_directives */
+	bool client_stale, store_cookies, heuristic;	/* see struct tbg_request_directives */
 };
 
 struct tbg_transfer {

@@ -227,6 +227,21 @@ void tbg_fetch_validated(struct tbg_transfer *x)
 		tbg_fetch_body_first(x);
 }
 
+/*
+ * Whether what a HEAD has got speaks of the stored response. Of one that is stored to be
+ * validated only its tag does: it may be another client's than the one who asks.
+ */
+static bool head_is_of(const struct tbg_transfer *x, const struct tbg_stored *s,
+		       const char *fields, size_t len)
+{
+	struct tbg_value tag;
+
+	return !differs(s, "ETag", fields, len) && !differs(s, "Last-Modified", fields, len) &&
+	       (!x->r.has_length || x->r.content_length == s->body->len) &&
+	       (!tbg_response_directives_for_one(&s->terms, x->w->now_ns) ||
+		tbg_field_find(fields, len, "ETag", &tag));
+}
+
 void tbg_fetch_head_compare(struct tbg_transfer *x, const char *fields, size_t len)
 {
 	const struct tbg_stored *old = x->selected;
@@ -235,9 +250,7 @@ void tbg_fetch_head_compare(struct tbg_transfer *x, const char *fields, size_t l
 	if (!x->wish.head || x->r.status != 200 || !old || old->terms.status != 200 ||
 	    (!x->protocol->runs_programs && more_behind(x)))
 		return;
-	if (!differs(old, "ETag", fields, len) &&
-	    !differs(old, "Last-Modified", fields, len) &&
-	    (!x->r.has_length || x->r.content_length == old->body->len))
+	if (head_is_of(x, old, fields, len))
 		s = freshened(x);
 	replaced(x, s);
 	tbg_stored_put(s);

@@ -84,6 +84,7 @@ struct tbg_location {
 	bool cookies_pass;		/* kernel tiers leave a Cookie to us */
 	bool odd_names;			/* request fields of odd names are sent on */
 	bool store_cookies;		/* answers with Set-Cookie may be stored */
+	bool heuristic;			/* Last-Modified alone gives answers a lifetime */
 	bool client_stale;		/* requests may ask for what is stale */
 	uint64_t body_max;		/* bytes of a request's body; more: 413 */
 	int64_t body_buffer;		/* of it in memory, received whole; or TBG_BODY_… */
