@@ -59,7 +59,7 @@ def t_the_manager_is_told_of_each_state():
             d.process.send_signal(signal.SIGHUP)
             assert not told(s, "RELOADING=1") and not told(s, "READY=1")
             d.process.send_signal(signal.SIGTERM)
-            assert not told(s, "STOPPING=1")
+            assert not told(s, "STOPPING=1\nEXTEND_TIMEOUT_USEC=310000000")
 
 
 def t_the_watchdog_is_fed():

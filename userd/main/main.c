@@ -59,6 +59,7 @@
 #define URING_DISABLED "toboggand: serving by epoll, which is slower: the sysctl kernel.io_uring_disabled is %u; set it to 0"
 #define MSG_LEN		512
 #define OUTPUT_LEAST	(4u << 20)	/* bytes for clients that are slow */
+#define END_MS		10000		/* for the end itself, once it has drained */
 
 void tbg_server_user_stats(const struct tbg_server *s,
 			   struct tbg_user_stats *ret)
@@ -281,7 +282,7 @@ void tbg_server_wake(const struct tbg_server *s)
 static void stop(struct start *t)
 {
 	if (!t->stops++) {
-		tbg_service_say("STOPPING=1");
+		tbg_service_stopping(tbg_option_now(&t->s.opt.drain_ms) + END_MS);
 		t->drain_ns = tbg_mono_ns();
 		if (t->s.maps)
 			tbg_maps_drain(t->s.maps);

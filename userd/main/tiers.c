@@ -95,10 +95,13 @@ void tbg_tiers_sweep(struct start *t)
 void tbg_tiers_detach_await(struct start *t, uint64_t now_ns)
 {
 	unsigned int left = t->s.wire ? tbg_wire_flows_open(t->s.wire, t->drain_ns) : 0;
+	unsigned int most_ms = tbg_option_now(&t->s.opt.drain_ms);
 
+	if (most_ms > TBG_DRAIN_MS)
+		most_ms = TBG_DRAIN_MS;
 	if (!t->ended_ns)
 		t->ended_ns = now_ns;
-	if (left && (now_ns - t->drain_ns < TBG_DRAIN_MS * 1000000ull ||
+	if (left && (now_ns - t->drain_ns < most_ms * 1000000ull ||
 		     now_ns - t->ended_ns < DETACH_WAIT_MS * 1000000ull))
 		return;
 	if (left)

@@ -101,6 +101,14 @@ void tbg_service_reloading(void)
 	tbg_service_say(text);
 }
 
+void tbg_service_stopping(unsigned int most_ms)
+{
+	char text[80];
+
+	snprintf(text, sizeof(text), "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu", most_ms * 1000ull);
+	tbg_service_say(text);
+}
+
 void tbg_service_beat(uint64_t now_ns)
 {
 	if (!service.beat_ns || now_ns < service.due_ns)

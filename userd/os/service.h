@@ -18,6 +18,8 @@ void tbg_service_begin(void);
 void tbg_service_say(const char *state);
 /* With the monotonic time that such a message must carry. */
 void tbg_service_reloading(void);
+/* That the end may take so long, whatever the manager would wait for by itself. */
+void tbg_service_stopping(unsigned int most_ms);
 
 /* A sign of life, if one is wanted and due; any time, one thread. */
 void tbg_service_beat(uint64_t now_ns);
