@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proxy/forward.h"
+#include "http/forward.h"
 #include "http/request.h"
 #include "http/freshness.h"
 

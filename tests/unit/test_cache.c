@@ -86,7 +86,7 @@ static bool idx_find(const struct tbg_key *key, struct tbg_entry *ret)
 }
 
 static uint64_t heat[INDEX_NR];
-static const struct tbg_maps maps = { .index_fd = 1, .heat = heat };
+static const struct tbg_cache_maps maps = { .index_fd = 1, .heat = heat };
 
 static struct tbg_plan plan_of(uint32_t slots)
 {

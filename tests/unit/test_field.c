@@ -9,7 +9,7 @@
 
 #include "core/request.h"
 #include "http/header.h"
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "ktap.h"
 #include "http/token.h"
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Heads through a gateway (userd/proxy/forward.c, http/header.c) and the servers behind it
+ * Heads through a gateway (userd/http/forward.c, http/header.c) and the servers behind it
  * (upstream.c): what is passed on, replaced and dropped.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "proxy/forward.h"
-#include "gateway/pool_command.h"
+#include "http/forward.h"
+#include "upstream/pool_command.h"
 #include "ktap.h"
-#include "proxy/upstream.h"
+#include "upstream/upstream.h"
 
 static char *text_of(struct tbg_lines *l)
 {

@@ -10,12 +10,12 @@
 #include "config/table.h"
 #include "config/target.h"
 #include "control/control.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "http/content_coding.h"
 #include "log/access.h"
 
 /* What the settings of paths ask before a start: it is not what is looked at here. */
-int tbg_control_check(const char *path)
+int tbg_socket_file_check(const char *path)
 {
 	return 0;
 }

@@ -14,14 +14,14 @@
 #include "core/host.h"
 #include "core/key.h"
 #include "core/request.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "config/settings.h"
 #include "control/control.h"
 #include "log/access.h"
 #include "site/site.h"
 
 /* What the settings of paths ask before a start: no such path is looked at here. */
-int tbg_control_check(const char *path)
+int tbg_socket_file_check(const char *path)
 {
 	return 0;
 }

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/publish.h"
+#include "proxy/publish.h"
 #include "client/connection.h"
-#include "files/pages.h"
+#include "serve/pages.h"
 #include "ktap.h"
 #include "main/server.h"
 #include "os/endpoints.h"

@@ -23,7 +23,7 @@
 #include "../lib/ktap.h"
 #include "cache/objects.h"
 #include "os/clock.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
 

@@ -22,7 +22,7 @@
 #include "log/line.h"
 #include "log/metrics.h"
 #include "os/clock.h"
-#include "proxy/upstream.h"
+#include "upstream/upstream.h"
 #include "main/server.h"
 #include "site/site.h"
 #include "store/responses.h"

@@ -10,9 +10,8 @@
 #include <string.h>
 
 #include "cache/objects.h"
-#include "files/watch.h"
 #include "core/csum.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "cache/parts.h"
 
 #define SAMPLE_NR	16	/* objects an eviction chooses from */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "cache/objects.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "cache/parts.h"
 
 #define DEPTH_MAX	64	/* folders of a name the log is searched for */

@@ -66,7 +66,7 @@ static int shard_open(struct shard *sh, uint32_t blobs)
 }
 
 int tbg_cache_open(struct tbg_cache **ret, const struct tbg_plan *plan,
-		   const struct tbg_maps *maps, const uint64_t key[2])
+		   const struct tbg_cache_maps *maps, const uint64_t key[2])
 {
 	struct tbg_cache *c;
 	int err = -ENOMEM;

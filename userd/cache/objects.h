@@ -19,7 +19,6 @@
 #include "cache/slots.h"
 
 struct tbg_cache;
-struct tbg_maps;
 
 #define TBG_FRESH_ALWAYS UINT64_MAX	/* expires_ns: until withdrawn */
 
@@ -54,7 +53,7 @@ struct tbg_object {
 
 /* maps NULL: no kernel tiers. */
 int tbg_cache_open(struct tbg_cache **ret, const struct tbg_plan *plan,
-		   const struct tbg_maps *maps, const uint64_t key[2]);
+		   const struct tbg_cache_maps *maps, const uint64_t key[2]);
 void tbg_cache_close(struct tbg_cache *c);
 
 /* The key of the hash, as tbg_key_make() in bpf/core/key.h wants it. */
@@ -82,6 +81,13 @@ void tbg_object_unwatch(struct tbg_object *o);
 /* Whether it can be found yet; its slot then lasts for TBG_QUARANTINE_S. */
 bool tbg_object_known(const struct tbg_object *o);
 
+/* Taken before a file is opened, handed in with the draft; see files/watch.h. */
+struct tbg_lease {
+	uint64_t seq;
+	bool trusted;		/* inotify covers every folder on the way */
+	char why[64];		/* why not */
+};
+
 /*
  * A response set being written. The caller fills data[0..data_len) with the
  * response head, the body right behind it, and the 304 head after that, where
@@ -93,7 +99,7 @@ struct tbg_draft {
 	struct tbg_blob *blob;		/* writable */
 	uint32_t data_len;
 	struct tbg_object *object;	/* writable until published */
-	struct tbg_lease *lease;	/* see watch.h; NULL: not a file */
+	struct tbg_lease *lease;	/* NULL: not a file */
 };
 
 /*

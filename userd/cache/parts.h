@@ -16,7 +16,6 @@
 #include <sys/queue.h>
 
 #include "cache/objects.h"
-#include "tiers/maps.h"
 
 #define SHARD_NR	TBG_CACHE_SLICES
 #define SHARD_BITS	6
@@ -81,7 +80,7 @@ struct tbg_cache {
 	struct shard shards[SHARD_NR];
 	struct tbg_plan plan;
 	struct tbg_blob_slots *store;
-	const struct tbg_maps *maps;
+	const struct tbg_cache_maps *maps;
 	uint64_t hash_key[2];
 	uint64_t bytes_budget;
 

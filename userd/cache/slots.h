@@ -29,6 +29,23 @@ struct tbg_plan {
  */
 void tbg_plan_make(struct tbg_plan *ret, uint64_t budget, uint32_t conns_wanted);
 
+/* What the kernel tiers read of the cache, mmapped; tiers/maps.h has it. */
+struct tbg_cache_maps {
+	int index_fd;			/* tbg_key -> tbg_entry */
+	void *blobs[TBG_CLASS_NR];	/* arrays of tbg_class_bytes() slots */
+	uint64_t *heat;			/* hits by BPF, see tbg_heat_index() */
+};
+
+/* Index into maps->heat of a blob. */
+static inline uint32_t tbg_heat_index(const struct tbg_plan *plan, uint32_t id)
+{
+	uint32_t index = TBG_BLOB_SLOT(id);
+
+	for (uint32_t c = 0; c < TBG_BLOB_CLASS(id); c++)
+		index += plan->slots[c];
+	return index;
+}
+
 /* Bytes of one slot of a class. */
 uint32_t tbg_class_bytes(unsigned int class);
 

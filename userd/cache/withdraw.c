@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cache/objects.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "cache/parts.h"
 
 unsigned int tbg_cache_withdraw_node(struct tbg_cache *c, struct node *n)

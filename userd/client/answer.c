@@ -12,7 +12,7 @@
 #include "core/conditional.h"
 #include "core/encoding.h"
 #include "core/key.h"
-#include "files/pages.h"
+#include "serve/pages.h"
 #include "http/header.h"
 #include "http/reply.h"
 #include "client/parts.h"

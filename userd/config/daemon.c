@@ -15,7 +15,7 @@
 
 #include "abi/conn.h"
 #include "config/target.h"
-#include "control/control.h"
+#include "os/socket_file.h"
 #include "log/access.h"
 #include "log/line.h"
 #include "log/sink.h"
@@ -228,7 +228,8 @@ static bool set_path(struct tbg_target *t, const char **to, const char *v, int e
 bool tbg_control_set(struct tbg_target *t, const char *v)
 {
 	return *v && strlen(v) < 108 &&
-	       set_path(t, &t->options->control, v, t->options->check ? tbg_control_check(v) : 0);
+	       set_path(t, &t->options->control, v,
+			t->options->check ? tbg_socket_file_check(v) : 0);
 }
 
 /* A path has a slash, which no address has. */
@@ -244,7 +245,7 @@ bool tbg_admin_set(struct tbg_target *t, const char *v)
 	if (!strchr(v, '/'))
 		return address_parse(v, &o->admin_address) && set_text(&o->admin, v);
 	return strlen(v) < 108 &&
-	       set_path(t, &o->admin, v, o->check ? tbg_control_check(v) : 0);
+	       set_path(t, &o->admin, v, o->check ? tbg_socket_file_check(v) : 0);
 }
 
 /* The first line of the file, which is a secret. */

@@ -13,7 +13,7 @@
 
 #include "http/content_coding.h"
 #include "os/limits.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "http/token.h"
 #include "os/units.h"
 

@@ -22,7 +22,7 @@
 #include "os/message.h"
 #include "os/service.h"
 #include "os/units.h"
-#include "proxy/address.h"
+#include "upstream/address.h"
 
 #define BAD_OPTION 2
 #define MSG_LEN	   1600

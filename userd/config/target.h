@@ -10,11 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "config/options.h"
 #include "config/settings.h"
 #include "site/site.h"
-#include "proxy/upstream.h"
+#include "upstream/upstream.h"
 
 #define TBG_CONTROL_MAX	150	/* bytes of a value for Cache-Control */
 #define TBG_STRING_OF(x)	#x

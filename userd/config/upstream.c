@@ -3,7 +3,7 @@
  * Upstreams as they are told: their servers, their terms, which program a path
  * means to them; and the objects that come of it, those of the configuration
  * before where nothing has changed. Called while sites are made; where names
- * lead is in proxy/address.h.
+ * lead is in upstream/address.h.
  */
 #include "config/build.h"
 

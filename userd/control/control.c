@@ -24,7 +24,7 @@
 #include "control/commands.h"
 #include "os/loop.h"
 #include "main/server.h"
-#include "control/socket.h"
+#include "os/socket_file.h"
 #include "control/stream.h"
 
 #define CLIENTS_MAX	32
@@ -46,7 +46,7 @@ struct client {
 
 struct tbg_control {
 	struct tbg_server *s;
-	struct tbg_control_socket socket;
+	struct tbg_socket_file socket;
 	int spare_fd;
 	int done_fd;		/* eventfd: a stream is done */
 	struct client clients[CLIENTS_MAX];
@@ -368,11 +368,11 @@ int tbg_control_open(struct tbg_control **ret, struct tbg_server *s,
 	int err;
 
 	if (!c) {
-		tbg_control_socket_explain(path, -ENOMEM, 0, ret_msg, msg_len);
+		tbg_socket_file_explain(path, -ENOMEM, 0, ret_msg, msg_len);
 		return -ENOMEM;
 	}
 	c->s = s;
-	err = tbg_control_socket_open(&c->socket, path, id, ret_msg, msg_len);
+	err = tbg_socket_file_open(&c->socket, path, id, ret_msg, msg_len);
 	if (err)
 		goto no_socket;
 	c->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -398,8 +398,8 @@ no_loop:
 	close(c->done_fd);
 no_done:
 	close(c->spare_fd);
-	tbg_control_socket_close(&c->socket);
-	tbg_control_socket_explain(path, err, 0, ret_msg, msg_len);
+	tbg_socket_file_close(&c->socket);
+	tbg_socket_file_explain(path, err, 0, ret_msg, msg_len);
 no_socket:
 	free(c);
 	return err;
@@ -433,7 +433,7 @@ void tbg_control_close(struct tbg_control *c)
 		}
 		client_close(cl);
 	}
-	tbg_control_socket_close(&c->socket);
+	tbg_socket_file_close(&c->socket);
 	close(c->done_fd);
 	close(c->spare_fd);
 	free(c);

@@ -17,12 +17,6 @@ struct tbg_identity;
 struct tbg_server;
 
 /*
- * Whether who calls could bind path, of less than 108 bytes: a socket there is fine,
- * it may be that of the daemon that runs. 0 or negative errno.
- */
-int tbg_control_check(const char *path);
-
-/*
  * Binds path (a dead daemon's socket there is replaced, a live one's is not), for the
  * user that the daemon is about to become. Before there are threads.
  */

@@ -19,7 +19,7 @@
 #include "control/commands.h"
 #include "http/content_coding.h"
 #include "files/files.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "serve/dispatch.h"
 #include "main/server.h"
 #include "control/stream.h"

@@ -10,8 +10,17 @@
 #include <stdint.h>
 
 #include "os/endpoints.h"
-#include "proxy/forward.h"
-#include "proxy/upstream.h"
+#include "http/forward.h"
+
+/* Which program a path means to servers that run programs. */
+struct tbg_script {
+	const char *root;	/* as they see it; NULL: the location's */
+	const char *file;	/* runs for every path; NULL: the path below root */
+	const char *index;	/* what a path that ends in '/' means; NULL: itself */
+	const char *split;	/* ".php": behind it is PATH_INFO; NULL: nowhere */
+	const char **params;	/* more of them, "NAME=value"; these win */
+	unsigned int params_nr;
+};
 
 struct tbg_fcgi_params {
 	const struct tbg_forward *request;	/* target in origin form */

@@ -20,7 +20,7 @@
 #include "http/media_types.h"
 #include "files/compressed.h"
 #include "http/reply.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "main/server.h"
 #include "files/watch.h"
 

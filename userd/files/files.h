@@ -12,7 +12,7 @@
 
 #include "abi/cache.h"
 #include "http/request.h"
-#include "files/root.h"
+#include "os/root.h"
 
 struct tbg_key;
 struct tbg_lease;

@@ -38,7 +38,7 @@
 
 #include "os/clock.h"
 #include "os/sysctl.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "files/watch.h"
 #include "files/watch_parts.h"
 

@@ -19,13 +19,6 @@
 struct tbg_roots;
 struct tbg_watch;
 
-/* Taken before a file is opened, handed in with the draft. */
-struct tbg_lease {
-	uint64_t seq;
-	bool trusted;		/* inotify covers every folder on the way */
-	char why[64];		/* why not */
-};
-
 /* Names are rooted, see root.h. */
 int tbg_watch_open(struct tbg_watch **ret, struct tbg_roots *roots,
 		   struct tbg_cache *cache);

@@ -13,7 +13,7 @@
 #include <sys/inotify.h>
 
 #include "cache/objects.h"
-#include "files/root.h"
+#include "os/root.h"
 
 #define TBG_WATCHED_BUCKETS	4096	/* power of two */
 #define TBG_WATCH_READ_BYTES	65536

@@ -19,7 +19,7 @@
 #include "cgi.h"
 #include "os/clock.h"
 #include "gateway/cgi_input.h"
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "gateway/reaper.h"
 #include "os/loop.h"
 #include "os/message.h"

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "http/framing.h"
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "os/loop.h"
 #include "module.h"
 #include "http/response.h"

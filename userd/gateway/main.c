@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "gateway/standalone.h"
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "os/filter.h"
 #include "os/loop.h"
 #include "os/privilege.h"

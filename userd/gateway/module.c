@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #include "os/clock.h"
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "os/loop.h"
 #include "module.h"
 #include "os/message.h"

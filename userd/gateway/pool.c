@@ -20,7 +20,7 @@
 
 #include "cgi.h"
 #include "os/clock.h"
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "gateway/reaper.h"
 #include "os/loop.h"
 #include "module.h"

@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "os/units.h"
 
 #define BACKLOG		4096

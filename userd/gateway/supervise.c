@@ -20,9 +20,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "os/message.h"
-#include "proxy/upstream.h"
+#include "upstream/upstream.h"
 #include "site/site.h"
 
 #define BINARY		"toboggan-gateway"	/* beside toboggand */

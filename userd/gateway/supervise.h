@@ -14,7 +14,7 @@ struct tbg_gateway;
 struct tbg_sites;
 
 /*
- * listener: where modules' fetches go; mark: what they carry (pool_command.h). Both stay
+ * listener: where modules' fetches go; mark: what they carry (upstream/pool_command.h). Both stay
  * the caller's and are read whenever a pool is opened. uid, gid: whom the daemon is about
  * to become, and its pools too unless they are told otherwise. Nothing is started yet.
  * NULL: no memory.

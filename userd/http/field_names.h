@@ -26,6 +26,9 @@ enum tbg_name_flag {
 	TBG_WIRE = 1 << 11,	/* may change what a GET gets: bpf/core/request.h must know it */
 };
 
+/* Of a module's fetch: the mark, '-', how many modules fetch from each other. */
+#define TBG_DEPTH_FIELD	"X-Toboggan-Depth"
+
 /* X(name, text, flags): the names that somebody here asks for, at most 63. */
 #define TBG_NAME_LIST(X) \
 	X(ACCEPT_ENCODING, "Accept-Encoding", TBG_LIST | TBG_WIRE) \

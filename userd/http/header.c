@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "http/header.h"
-#include "gateway/pool_command.h"
 #include "http/token.h"
 
 static bool blank(char c)

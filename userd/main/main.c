@@ -25,7 +25,7 @@
 #include "cache/objects.h"
 #include "store/spool.h"
 #include "os/clock.h"
-#include "proxy/address.h"
+#include "upstream/address.h"
 #include "proxy/transfer.h"
 #include "control/control.h"
 #include "gateway/supervise.h"
@@ -42,7 +42,7 @@
 #include "os/service.h"
 #include "main/reload.h"
 #include "os/limits.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "os/message.h"
 #include "main/server.h"
 #include "tiers/sock.h"
@@ -409,7 +409,7 @@ static bool cache_open(struct tbg_server *s)
 	if (tbg_clients_open(s, key))
 		return false;
 	tbg_hosts_tell(s->maps, key, s->sites, NULL);
-	if (tbg_cache_open(&s->cache, &s->plan, s->maps, key) ||
+	if (tbg_cache_open(&s->cache, &s->plan, s->maps ? &s->maps->cache : NULL, key) ||
 	    tbg_open_files_open(&s->opened, s->cache) ||
 	    tbg_clock_open(&s->clock, s->maps ? s->maps->knob : NULL,
 			   s->opt.unattended_ms)) {

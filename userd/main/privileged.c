@@ -22,7 +22,7 @@
 
 #include "config/options.h"
 #include "config/settings.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "log/access.h"
 #include "os/filter.h"
 #include "os/privilege.h"

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "proxy/address.h"
+#include "upstream/address.h"
 #include "cache/objects.h"
 #include "client/clients.h"
 #include "gateway/supervise.h"

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "tiers/refusal.h"
 #include "config/options.h"
 #include "site/site.h"

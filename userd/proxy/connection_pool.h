@@ -12,7 +12,7 @@
 #include <sys/uio.h>
 
 #include "store/responses.h"
-#include "proxy/upstream.h"
+#include "upstream/upstream.h"
 #include "serve/worker.h"
 
 #define TBG_UPSTREAM_CONN_IOV	4

@@ -11,7 +11,7 @@
 #include "proxy/deliver.h"
 #include "proxy/fetch.h"
 #include "store/partials.h"
-#include "cache/publish.h"
+#include "proxy/publish.h"
 #include "site/site.h"
 #include "proxy/transfer.h"
 #include "proxy/transfer_parts.h"

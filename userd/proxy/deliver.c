@@ -10,7 +10,7 @@
 #include "client/connection.h"
 #include "proxy/deliver.h"
 #include "proxy/fetch.h"
-#include "files/pages.h"
+#include "serve/pages.h"
 #include "proxy/site_fields.h"
 
 #define IOV_NR	   24

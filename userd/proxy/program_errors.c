@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "os/clock.h"
 #include "os/message.h"
 #include "proxy/program_errors.h"

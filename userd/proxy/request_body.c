@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "client/connection.h"
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "proxy/deliver.h"
 #include "proxy/request_body.h"
 #include "store/spool.h"

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "files/root.h"
+#include "os/root.h"
 #include "site/site.h"
 #include "http/vary.h"
 #include "proxy/transfer.h"

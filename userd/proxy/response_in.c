@@ -11,7 +11,7 @@
 #include "proxy/deliver.h"
 #include "proxy/fetch.h"
 #include "proxy/program_errors.h"
-#include "gateway/pool_command.h"
+#include "upstream/pool_command.h"
 #include "os/limits.h"
 #include "proxy/fetch_parts.h"
 

@@ -19,7 +19,7 @@
 
 #include "client/answerer.h"
 #include "http/header.h"
-#include "proxy/forward.h"
+#include "http/forward.h"
 #include "http/framing.h"
 #include "proxy/connection_pool.h"
 #include "proxy/phases.h"

@@ -16,7 +16,7 @@
 
 #include "client/connection.h"
 #include "files/files.h"
-#include "files/pages.h"
+#include "serve/pages.h"
 #include "http/content_coding.h"
 #include "os/privilege.h"
 #include "serve/worker.h"

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "abi/cache.h"
-#include "files/root.h"
+#include "os/root.h"
 
 struct tbg_aside;
 struct tbg_aside_task;

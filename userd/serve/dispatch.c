@@ -16,7 +16,7 @@
 #include "core/key.h"
 #include "http/content_coding.h"
 #include "files/files.h"
-#include "files/pages.h"
+#include "serve/pages.h"
 #include "serve/dispatch.h"
 #include "main/server.h"
 #include "serve/parts.h"

@@ -12,8 +12,8 @@
 
 #include "http/header.h"
 #include "http/media_types.h"
-#include "files/root.h"
-#include "proxy/upstream.h"
+#include "os/root.h"
+#include "upstream/upstream.h"
 
 /* --- finding ------------------------------------------------------------- */
 

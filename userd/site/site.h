@@ -17,7 +17,7 @@
 
 #include "abi/cache.h"
 #include "abi/metric.h"
-#include "files/root.h"
+#include "os/root.h"
 
 #define TBG_FIELDS_MAX	2048	/* bytes of the lines that one location adds */
 #define TBG_INDEX_ROOM	128	/* for the name of an index file, with its NUL */
@@ -89,7 +89,7 @@ struct tbg_location {
 	uint64_t body_max;		/* bytes of a request's body; more: 413 */
 	int64_t body_buffer;		/* of it in memory, received whole; or TBG_BODY_… */
 	const char *body_folder;	/* for what is more than that */
-	struct tbg_prefix *proxies;	/* that are believed, see site/told.h and proxy/forward.h */
+	struct tbg_prefix *proxies;	/* that are believed, see site/told.h and http/forward.h */
 	unsigned int proxies_nr;
 	struct tbg_header_rules *policies;	/* of outer scopes first */
 	unsigned int policies_nr;

@@ -127,11 +127,11 @@ int tbg_maps_open(struct tbg_maps *ret, const struct bpf_object *obj)
 
 	*ret = (struct tbg_maps){ .owners_fd = -1, .yield_fd = -1 };
 	for (unsigned int c = 0; c < TBG_CLASS_NR; c++)
-		err = err ?: map_one(ret, obj, blob_maps[c], &ret->blobs[c]);
-	err = err ?: map_one(ret, obj, "tbg_heat", (void **)&ret->heat);
+		err = err ?: map_one(ret, obj, blob_maps[c], &ret->cache.blobs[c]);
+	err = err ?: map_one(ret, obj, "tbg_heat", (void **)&ret->cache.heat);
 	err = err ?: map_one(ret, obj, "tbg_knob", (void **)&ret->knob);
 	err = err ?: map_one(ret, obj, "tbg_buckets", (void **)&ret->buckets);
-	ret->index_fd = bpf_map__fd(map_of(obj, "tbg_index"));
+	ret->cache.index_fd = bpf_map__fd(map_of(obj, "tbg_index"));
 	ret->hosts_fd = bpf_map__fd(map_of(obj, "tbg_hosts"));
 	ret->bans_fd = bpf_map__fd(map_of(obj, "tbg_bans"));
 	ret->events_fd = bpf_map__fd(map_of(obj, "tbg_events"));

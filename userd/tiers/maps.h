@@ -27,14 +27,12 @@ struct tbg_mapping {
 
 /* The maps that the rest of the daemon uses. Pointers are mmapped. */
 struct tbg_maps {
-	int index_fd;			/* tbg_key -> tbg_entry */
+	struct tbg_cache_maps cache;
 	int hosts_fd;			/* tbg_key -> tbg_host, see hosts.h */
 	int bans_fd;			/* tbg_ban_key -> TBG_BAN_*, see bans.h */
 	int events_fd;			/* ring buffer of tbg_event */
 	int stats_fd;			/* tbg_stats, per CPU */
 	int tier_hits_fd, site_hits_fd;	/* see abi/metric.h, per CPU */
-	void *blobs[TBG_CLASS_NR];	/* arrays of tbg_class_bytes() slots */
-	uint64_t *heat;			/* hits by BPF, see tbg_heat_index() */
 	struct tbg_knob *knob;
 	struct tbg_bucket_set *buckets;	/* of clients, see tiers/rate.h */
 	struct tbg_mapping mapping[TBG_CLASS_NR + 3];
@@ -77,16 +75,6 @@ static inline void tbg_maps_clients(const struct tbg_maps *m, uint32_t what, boo
 	uint32_t was = m->knob->clients & ~what;
 
 	__atomic_store_n(&m->knob->clients, is ? was | what : was, __ATOMIC_SEQ_CST);
-}
-
-/* Index into maps->heat of a blob. */
-static inline uint32_t tbg_heat_index(const struct tbg_plan *plan, uint32_t id)
-{
-	uint32_t index = TBG_BLOB_SLOT(id);
-
-	for (uint32_t c = 0; c < TBG_BLOB_CLASS(id); c++)
-		index += plan->slots[c];
-	return index;
 }
 
 #endif

@@ -66,7 +66,7 @@ int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
 
 	if (class >= TBG_CLASS_NR || x->part >= TBG_PART_NR || len > size)
 		return -ESTALE;
-	b = (void *)((uint8_t *)maps->blobs[class] +
+	b = (void *)((uint8_t *)maps->cache.blobs[class] +
 		     (size_t)TBG_BLOB_SLOT(x->blob) * tbg_class_bytes(class));
 	if (__atomic_load_n(&b->gen, __ATOMIC_ACQUIRE) != x->gen)
 		return -ESTALE;

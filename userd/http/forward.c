@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "abi/cache.h"
-#include "proxy/forward.h"
+#include "http/forward.h"
 #include "http/freshness.h"
 
 #define BIT(name) TBG_NAME_BIT(name)

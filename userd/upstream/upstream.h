@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "fastcgi/parameters.h"
+
 #define TBG_BACKEND_MAX	32		/* servers of an upstream */
 #define TBG_BACKEND_FAILURES 3		/* in a row, and a server rests */
 #define TBG_BACKEND_REST_NS (10 * 1000000000ull)
@@ -27,16 +29,6 @@ enum tbg_protocol {
 	TBG_PROTOCOL_LIST(X)
 #undef X
 	TBG_PROTOCOL_NR
-};
-
-/* Which program a path means to servers that run programs. */
-struct tbg_script {
-	const char *root;	/* as they see it; NULL: the location's */
-	const char *file;	/* runs for every path; NULL: the path below root */
-	const char *index;	/* what a path that ends in '/' means; NULL: itself */
-	const char *split;	/* ".php": behind it is PATH_INFO; NULL: nowhere */
-	const char **params;	/* more of them, "NAME=value"; these win */
-	unsigned int params_nr;
 };
 
 /* What is said of an upstream but for its servers. */
@@ -100,7 +92,7 @@ bool tbg_protocol_needs_length(uint8_t protocol);	/* of bodies, before they come
 /*
  * Where a server is: SCHEME://HOST[:PORT][/], unix:PATH or SCHEME://unix:PATH,
  * the scheme being the protocol's name; bare: HOST:PORT as well. Names are
- * looked up now (proxy/address.h); nr: which of the addresses, from 0. False: it is none
+ * looked up now (upstream/address.h); nr: which of the addresses, from 0. False: it is none
  * of these, or has no more addresses. A name that has none at all is a server whose
  * address_len is 0.
  */

@@ -5,7 +5,7 @@
  * does it, which can be ended when it takes too long; later a thread of the
  * caller's.
  */
-#include "proxy/address.h"
+#include "upstream/address.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -13,10 +13,10 @@
 #include <sys/random.h>
 #include <sys/un.h>
 
-#include "proxy/address.h"
-#include "gateway/pool_command.h"
+#include "upstream/address.h"
+#include "upstream/pool_command.h"
 #include "os/message.h"
-#include "proxy/upstream.h"
+#include "upstream/upstream.h"
 #include "os/units.h"
 
 #define OWN_BYTES 16	/* of a name that nobody can guess */

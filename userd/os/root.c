@@ -7,7 +7,7 @@
  * the one way to a file: the kernel refuses what would leave the root, whatever
  * the encoding or the symbolic links.
  */
-#include "files/root.h"
+#include "os/root.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The socket file of the control socket: its folder, made if need be; a dead daemon's
- * socket replaced, a live one's not; what root binds, given to the daemon's user. For
- * control.c, before there are threads. Must not follow what others may exchange.
+ * socket replaced, a live one's not; what root binds, given to the daemon's user. Called
+ * before there are threads. Must not follow what others may exchange.
  */
-#include "control/socket.h"
+#include "os/socket_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "control/control.h"
 #include "os/message.h"
 #include "os/privilege.h"
 #include "os/trusted_path.h"
@@ -92,7 +91,7 @@ static int folder_make(const char *dir, const struct tbg_identity *id)
  * The folder, as a descriptor. Where only a link of somebody else leads there, it is
  * the user's to follow, and what is done in it is done as the user alone.
  */
-static int folder_find(struct tbg_control_socket *s, const char *dir,
+static int folder_find(struct tbg_socket_file *s, const char *dir,
 		       const struct tbg_identity *id)
 {
 	int path_fd, fd;
@@ -118,7 +117,7 @@ static int folder_find(struct tbg_control_socket *s, const char *dir,
 }
 
 /* The folder of path, made if it is missing, and held locked. */
-static int folder_open(struct tbg_control_socket *s, const char *path,
+static int folder_open(struct tbg_socket_file *s, const char *path,
 		       const struct tbg_identity *id)
 {
 	char dir[PATH_LEN];
@@ -138,7 +137,7 @@ static int folder_open(struct tbg_control_socket *s, const char *path,
 }
 
 /* In the folder by its name alone, whatever becomes of the folder's own. */
-static int in_folder(const struct tbg_control_socket *s, int fd,
+static int in_folder(const struct tbg_socket_file *s, int fd,
 		     int (*call)(int fd, const struct sockaddr *addr, socklen_t len))
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
@@ -156,7 +155,7 @@ static int in_folder(const struct tbg_control_socket *s, int fd,
 }
 
 /* -EADDRINUSE: somebody answers there; *ret_pid is who, or 0. */
-static int dead_remove(const struct tbg_control_socket *s, pid_t *ret_pid)
+static int dead_remove(const struct tbg_socket_file *s, pid_t *ret_pid)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct ucred peer = { 0 };
@@ -186,7 +185,7 @@ static int dead_remove(const struct tbg_control_socket *s, pid_t *ret_pid)
  * The socket that root has bound is given to the user, by its descriptor: in a folder
  * that others may write to, what has that name by now may be a file of root's.
  */
-static int socket_give(struct tbg_control_socket *s, const struct tbg_identity *id)
+static int socket_give(struct tbg_socket_file *s, const struct tbg_identity *id)
 {
 	int fd = openat(s->folder_fd, s->name, O_PATH | O_NOFOLLOW | O_CLOEXEC), err = 0;
 
@@ -203,7 +202,7 @@ static int socket_give(struct tbg_control_socket *s, const struct tbg_identity *
 }
 
 /* As the user, who owns it then; else as root, and given away. */
-static int socket_bind(struct tbg_control_socket *s, const struct tbg_identity *id)
+static int socket_bind(struct tbg_socket_file *s, const struct tbg_identity *id)
 {
 	mode_t old = umask(0177);
 	int err;
@@ -225,7 +224,7 @@ static int socket_bind(struct tbg_control_socket *s, const struct tbg_identity *
 	return listen(s->fd, BACKLOG) ? -errno : 0;
 }
 
-static int socket_open(struct tbg_control_socket *s, const char *path,
+static int socket_open(struct tbg_socket_file *s, const char *path,
 		       const struct tbg_identity *id, pid_t *ret_pid)
 {
 	const char *slash = strrchr(path, '/');
@@ -253,7 +252,7 @@ no_socket:
 	return err;
 }
 
-void tbg_control_socket_explain(const char *path, int err, pid_t pid, char *ret_msg,
+void tbg_socket_file_explain(const char *path, int err, pid_t pid, char *ret_msg,
 				size_t msg_len)
 {
 	if (err == -EADDRINUSE)
@@ -284,7 +283,7 @@ static int folder_check(const char *dir)
 	return err;
 }
 
-int tbg_control_check(const char *path)
+int tbg_socket_file_check(const char *path)
 {
 	char dir[PATH_LEN], above[PATH_LEN];
 	struct stat st;
@@ -300,19 +299,19 @@ int tbg_control_check(const char *path)
 	return folder_check(above);
 }
 
-int tbg_control_socket_open(struct tbg_control_socket *s, const char *path,
+int tbg_socket_file_open(struct tbg_socket_file *s, const char *path,
 			    const struct tbg_identity *id, char *ret_msg, size_t msg_len)
 {
 	pid_t pid = 0;
 	int err = socket_open(s, path, id, &pid);
 
 	if (err)
-		tbg_control_socket_explain(path, err, pid, ret_msg, msg_len);
+		tbg_socket_file_explain(path, err, pid, ret_msg, msg_len);
 	return err;
 }
 
 /* If that is ours to do: else main/privileged.c does it. */
-static void socket_unlink(const struct tbg_control_socket *s)
+static void socket_unlink(const struct tbg_socket_file *s)
 {
 	struct stat st;
 
@@ -321,7 +320,7 @@ static void socket_unlink(const struct tbg_control_socket *s)
 		unlinkat(s->folder_fd, s->name, 0);
 }
 
-void tbg_control_socket_close(struct tbg_control_socket *s)
+void tbg_socket_file_close(struct tbg_socket_file *s)
 {
 	close(s->fd);
 	socket_unlink(s);

@@ -4,7 +4,7 @@
  * for a folder. Names of files become text of a page here: whatever bytes they have,
  * they are neither markup nor another URL.
  */
-#include "files/pages.h"
+#include "serve/pages.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "files/files.h"
-#include "files/root.h"
+#include "os/root.h"
 #include "serve/dispatch.h"
-#include "proxy/upstream.h"
+#include "upstream/upstream.h"
 
 #define ENTRIES_MAX 10000	/* of a listing; the rest is left out, and said so */
 

@@ -4,8 +4,8 @@
  * pair it was started with. An order that opens a pool carries the listening
  * socket that the pool serves. The end of the socket is the end of all pools.
  */
-#ifndef TBG_USERD_GATEWAY_ORDER_H
-#define TBG_USERD_GATEWAY_ORDER_H
+#ifndef TBG_UPSTREAM_POOL_COMMAND_H
+#define TBG_UPSTREAM_POOL_COMMAND_H
 
 #include <netinet/in.h>
 #include <stdint.h>
@@ -16,9 +16,6 @@
 #define TBG_POOL_COMMAND_PATH	1024	/* bytes of a path, its NUL included */
 #define TBG_POOL_COMMAND_ARGS	2048	/* bytes of all arguments, each with its NUL */
 #define TBG_POOL_COMMAND_MARK	33	/* bytes of the mark, its NUL included */
-
-/* Of a module's fetch: the mark, '-', how many modules fetch from each other. */
-#define TBG_DEPTH_FIELD	"X-Toboggan-Depth"
 
 /* Defaults of the settings of pools, as they are written; and a bound. */
 #define TBG_MODULE_TIME	"10s"

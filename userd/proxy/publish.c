@@ -13,9 +13,9 @@
 #include "core/fresh.h"
 #include "proxy/deliver.h"
 #include "http/header.h"
-#include "cache/publish.h"
+#include "proxy/publish.h"
 #include "site/site.h"
-#include "proxy/upstream.h"
+#include "upstream/upstream.h"
 
 static struct tbg_value field_of(const struct tbg_stored *one, const char *name)
 {
