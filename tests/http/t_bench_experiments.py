@@ -113,6 +113,41 @@ def t_sizes():
     assert entry["derived"]["SPECweb99 mix, ns of processor time a request"]["toboggan"] > 0
 
 
+def t_small():
+    entry, _ = run("small", "--busy-machine", beside=["nginx"])
+    assert [p["label"] for p in entry["points"]] == ["304", "50", "1,000"]
+    assert all(s["verified"] for s in entry["samples"])
+
+
+def t_cold():
+    entry, _ = run("cold", "--each-mib", "1", beside=["nginx"])
+    assert [s["requests"] for s in entry["samples"] if s["server"] == "nginx"] == [400, 400, 64, 4]
+    assert [row[0] for row in entry["ranking"]][0] == "SPECweb99-weighted", entry["ranking"]
+
+
+def t_pages():
+    entry, _ = run("pages", beside=["nginx"])
+    assert [p["x"] for p in entry["points"]] == [102, 5120, 51200, 921600]
+    assert {row[0] for row in entry["ranking"][1:]} == {"toboggan", "nginx"}, entry["ranking"]
+
+
+def t_ramp():
+    for client in ("loop", "load"):
+        entry, _ = run("ramp", "--busy-machine", "--client", client, beside=["nginx"])
+        assert [p["x"] for p in entry["points"]] == [1, 4, 64]
+        # a kilobyte in half of the requests, and half a megabyte in each hundredth
+        assert all(s["bytes"] / s["requests"] > 4000 for s in entry["samples"])
+
+
+def t_ramp_of_a_filelist():
+    path = os.path.join(benched.folder(), "filelist")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("/a.html 3 #100\n/b.html 1 #2000\n")
+    entry, _ = run("ramp", "--busy-machine", "--clients", "2", "--list", path)
+    text = next(iter(entry["lists"].values()))
+    assert text.split()[:3] == ["3", "/a.html", "100"], text
+
+
 def t_caches():
     entry, _ = run("caches", "--folders", "1")
     cold = next(s for s in entry["samples"] if s["point"] == 1)

@@ -272,6 +272,7 @@ def t_overload_is_held_to_its_memory():
     for s in benched.samples(done.record):
         got = {**s, **s.get("withheld", {})}       # on a busy machine also the clients' CPUs are
         assert s["memory_full"] and s["memory_bytes"] > 0.9 * (64 << 20), s
+        assert s["disk_reads"] > 0, "what does not fit is read from the disk"
         assert got["max_us"] and got["slow_bps"] > 0 and not s["slow_errors"], s
 
 

@@ -409,6 +409,34 @@ def t_load_keeps_a_connection_no_longer_than_the_server():
         assert (got["connects"] < 2) == kept, (version, field, got)
 
 
+def t_a_share_of_load_s_connections_speaks_http_1_0():
+    seen = []
+
+    def answer(c, r):
+        seen.append((r.version, r.field("Connection")))
+        if r.version == "HTTP/1.1" or r.field("Connection"):
+            c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nabc")
+        else:                   # without a length, to its end
+            c.send(b"HTTP/1.0 200 OK\r\n\r\na")
+            c.send(b"bc")
+            c.close()
+
+    rows = benched.folder() + "/list"
+    with open(rows, "w", encoding="utf-8") as f:
+        f.write(f"1 /a 3 {zlib.crc32(b'abc'):08x}\n" * 60)
+    for share, calls in (("1", 3), ("0.5", 1), ("0", 2)):
+        seen.clear()
+        with origin.Origin() as o:
+            o.on("/a", answer)
+            got = run_load(f"127.0.0.1:{o.port}", "--list", rows, "--once", "--seconds", "30",
+                           "--http-1.0", share, "--calls", str(calls))
+        assert got["requests"] == 60 and not got["errors"] and not got["statuses"], got
+        old = [field for version, field in seen if version == "HTTP/1.0"]
+        assert len(old) == 60 * float(share) or share == "0.5" and 5 < len(old) < 55, (share, old)
+        assert old.count("keep-alive") == (40 if share == "1" else 0), (share, old)
+        assert got["connects"] == 60 / calls, got
+
+
 def t_figures_begin_when_all_connections_are_open():
     rows = benched.folder() + "/list"
     benched.fileset.Files([(1, benched.fileset.SMALL, 1024)]).list_for_load(rows)

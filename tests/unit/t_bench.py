@@ -34,6 +34,7 @@ import catalogue                # noqa: E402
 import clients                  # noqa: E402
 import compare                  # noqa: E402
 import contents                 # noqa: E402
+import curves                   # noqa: E402
 import cost                     # noqa: E402
 import engine                   # noqa: E402
 import experiment               # noqa: E402
@@ -857,10 +858,10 @@ def t_what_was_asked_for_is_no_limit_if_it_was_met():
     assert web.own_limit(slow)[0] == bottleneck.SERVER
     for other in ({"client_cpus": 0.96}, {"server_busiest": 0.5}, {"server_busiest": None}):
         assert web.own_limit({**slow, **other}) is None, other
-    cold = {"point": 1, "client_cpus": 0.5}
+    cold = {"cold": True, "client_cpus": 0.5}
     caches = contents.Caches(options("caches"))
     assert caches.own_limit(cold)[0] == bottleneck.DEMAND and \
-           caches.own_limit(dict(cold, point=0)) is None
+           caches.own_limit(dict(cold, cold=False)) is None
     assert caches.own_limit(dict(cold, client_cpus=0.96)) is None
     for name, asked in (("overload", 100), ("held", 1000)):
         exp = experiments.EXPERIMENTS[name](options(name))
@@ -978,36 +979,6 @@ def t_disturbed_pairs_count_only_without_others():
         s["disturbed"] = True
     got = compare.compare(before, rec)[0]
     assert all(r["pairs"] >= 3 for r in got) and got, got
-
-
-def t_the_weighted_sum_is_of_the_curve():
-    xs, flat = list(fileset.SIZES), [1000.0] * len(fileset.SIZES)
-    cost, mbit, papers = contents.mix_sums(xs, flat, [1e6] * len(xs))
-    assert abs(cost - 1000) < 1, cost
-    mean = sum(w * s for w, _, s in fileset.web99(1).rows) / sum(
-        w for w, _, s in fileset.web99(1).rows)
-    assert abs(mbit - mean * 8 * 1e6 / 1e6) < 1e-3 * mbit, (mbit, mean)
-    assert abs(papers - mbit) < 1e-6 * mbit         # every size takes as long
-    cost, mbit, papers = contents.mix_sums(xs, flat, [1e6] * (len(xs) - 1) + [None])
-    assert mbit is None and papers is None and cost, "a refused rate went into a sum"
-    assert contents.mix_sums(xs, [0.0] * len(xs), [1e6] * len(xs))[0] is None
-
-
-def t_the_weighted_sum_is_of_a_whole_curve():
-    sizes, rec = contents.Sizes(options("sizes")), record()
-    entry = rec["experiments"][0]
-    assert sorted(len(v) for v in sizes.derive(entry).values()) == [1, 1, 2], \
-           "nginx's rate, and both costs"
-    for left in (lambda s: s["point"] == 1, lambda s: s["point"] != 1024):
-        part = dict(entry, samples=[s for s in entry["samples"] if left(s)])
-        part["summary"] = engine.summarise(part)
-        assert sizes.derive(part) == {}, sizes.derive(part)
-    for s in entry["samples"]:
-        if s["point"] == 1 << 20 and s["server"] == "nginx":
-            s["cpu_ns"] = None
-    entry["summary"] = engine.summarise(entry)
-    got = sizes.derive(entry)["SPECweb99 mix, ns of processor time a request"]
-    assert list(got) == ["toboggan"], got
 
 
 def t_the_most_that_was_met_is_what_most_repeats_showed():
@@ -1290,7 +1261,7 @@ def record(factor=1.0, complete=True):
     """A run as the engine writes it, of two servers at three sizes."""
     entry = {"name": "sizes", "title": "throughput against <size>", "about": "see `sizes`",
              "x": "connections", "x_log": True,
-             "figures": [list(f) for f in contents.Sizes.figures],
+             "figures": [list(f) for f in curves.Sizes.figures],
              "points": [{"x": x, "label": str(x)} for x in (1, 1024, 1 << 20)],
              "left_out": [], "problems": [], "notes": [], "reference": "nginx", "derived": {},
              "servers": ["toboggan", "nginx"], "samples": []}
@@ -1454,7 +1425,7 @@ def t_a_page_stands_alone_and_escapes():
     page = report.page(record(complete=False))
     assert "A partial result: interrupted" in page
     assert "a &lt;cpu&gt;" in page and "<cpu>" not in page and "&lt;size&gt;" in page
-    assert page.count("<svg viewBox") == len(contents.Sizes.figures)
+    assert page.count("<svg viewBox") == len(curves.Sizes.figures)
     for outside in ("http://", "https://", "src=", "@import", "url("):
         assert outside not in page.replace("http://198.18.1.1", ""), outside
     assert "wrk -c 64" in page and "6.1 #1" in page

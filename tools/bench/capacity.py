@@ -8,8 +8,9 @@ from which share of hits and up to which size wire pays, is derived here.
 import math
 import os
 
-import fileset as files
 import bottleneck
+import fileset as files
+import lists
 from option_types import not_negative, whole
 from engine import Check
 from experiment import Experiment, Point, make
@@ -50,14 +51,9 @@ ROWS = (
 QUICK = ("304", "1k", "8k", "pass")
 
 
-class Capacity(Experiment):
-    name, title = "capacity", "requests a second of a full core"
-    about = ("The server's core is full, the client costs next to nothing (`loop`, a program in "
-             "the kernel that turns each reply into the next request), and it is the same for "
-             "every server. Every reply's status and length are held against what is right, every "
-             "hundredth to its last byte. Where the core is not full, or something else uses it, "
-             "there is no figure.")
-    x_label, x_log, x_named = "request", False, True
+class FullCore(Experiment):
+    """Of loop.c's load, which costs the client next to nothing; its figures are of a full core."""
+
     figures = (("throughput", "requests a second", "/s", "high"),
                ("core_ns", "time of the core", "ns a request", "low"))
     withheld = ("core_ns",)
@@ -65,50 +61,31 @@ class Capacity(Experiment):
     keep_servers = True
     repeats, sample_s = 3, 0.4  # two minutes in all
     unable = "it cannot be asked for any of it"
+    listed = ()                 # rows of the user's instead of those of the points
+    misses, old = 0, False      # per cent that no tier of the kernel has; HTTP/1.0
 
     @staticmethod
-    def options(ap):
-        ap.add_argument("--rows", metavar="ROW,…",
-                        help="only these, of " + ", ".join(row[0] for row in ROWS))
-        ap.add_argument("--connections", type=whole(), default=64, metavar="N",
-                        help="at a time (64)")
-        ap.add_argument("--requests-per-connection", type=whole(0), metavar="N",
-                        help="instead of the rows' own; 0: no end")
-        ap.add_argument("--misses", type=not_negative, default=0, metavar="PERCENT",
-                        help="of the requests ask for what no kernel tier has (0)")
-        ap.add_argument("--list", metavar="FILE",
-                        help="instead of the rows: lines of `weight path size CRC-32`, files of "
-                        "`bench site`")
+    def asking(ap):
+        """Options on how it is asked."""
         ap.add_argument("--header", action="append", default=[], metavar="LINE",
                         help="another field of each request, as a browser sends; can be repeated")
         ap.add_argument("--browser", action="store_true",
-                        help="with the fields that Chrome sends")
+                        help="with the fields that a browser sends")
         ap.add_argument("--ipv6", action="store_true", help="instead of IPv4")
         ap.add_argument("--no-timestamps", action="store_true", help="nor SACK")
-        ap.add_argument("--http-1.0", dest="old", action="store_true",
-                        help="HTTP/1.0, each reply with a connection of its own")
         ap.add_argument("--busy-machine", action="store_true",
                         help="count what other programs disturb, too: no figure to be quoted")
 
-    def make_points(self, opts):
-        self.opts = opts
-        if opts.misses > 100:
-            raise Usage(f"--misses {opts.misses:g}: want at most 100")
-        rows = ROWS
-        if opts.list:
-            rows = (("list", os.path.basename(opts.list), SMALL, 1024, 0, "list"),)
-        elif opts.rows:
-            words = opts.rows.split(",")
-            unknown = [w for w in words if w not in [row[0] for row in ROWS]]
-            if unknown:
-                raise Usage(f"--rows {unknown[0]}: there are " + " ".join(r[0] for r in ROWS))
-            rows = [r for r in ROWS if r[0] in words]
-        elif opts.quick:
-            rows = [r for r in ROWS if r[0] in QUICK]
-        return [Point(i, label, path=path, size=size, kind=kind,
-                      calls=calls if opts.requests_per_connection is None
-                      else opts.requests_per_connection)
-                for i, (_, label, path, size, calls, kind) in enumerate(rows)]
+    def take_list(self, name, to_be_made=True):
+        """What a user's list asks for; all that the lab makes has a size."""
+        self.listed = lists.read(name)
+        path = to_be_made and lists.without_size(self.listed)
+        if path:
+            raise Usage(f"--list {name}: {path} has no size, which a comment behind its weight, "
+                        "such as #500, would say")
+
+    def connections(self, _point):
+        return self.opts.connections
 
     # --- servers
 
@@ -132,7 +109,7 @@ class Capacity(Experiment):
         if name == ALL:
             return point.label not in ("8 KiB", "14 KiB")
         if name == FLOOR:
-            return point.label != "1 KiB" or self.opts.old or point.calls > 0
+            return point.label != "1 KiB" or self.old or point.calls > 0
         kind = Toboggan if name.startswith("toboggan") else KINDS[name]
         if point.kind == "page":
             return not kind.can_compute
@@ -154,8 +131,9 @@ class Capacity(Experiment):
         files.Files(sorted(rows)).make(root)
         if any(p.kind == "miss" for p in self.points):
             files.objects(MISSES).make(root)
-        if self.opts.list:
+        if self.listed:
             files.basic().make(root)
+            lists.made(self.listed).make(root)
         self.origin = Origin(run.lab, "origin")
 
     # --- one sample
@@ -182,9 +160,9 @@ class Capacity(Experiment):
                                                                      point.size)
             return [(weight, path, size, int(crc, 16))]
         crc = files.crc(SMALL if point.kind == "pass" else point.path, point.size)
-        ret = [(100 - self.opts.misses, point.path, point.size, crc)]
-        if self.opts.misses:
-            ret.append((self.opts.misses, MISS_PATH, 1024, files.crc(SMALL, 1024)))
+        ret = [(100 - self.misses, point.path, point.size, crc)]
+        if self.misses:
+            ret.append((self.misses, MISS_PATH, 1024, files.crc(SMALL, 1024)))
         return [row for row in ret if row[0]]
 
     @staticmethod
@@ -194,18 +172,16 @@ class Capacity(Experiment):
         return files.Pages(server.own_pages.software, client)
 
     def load(self, run, point, server):
-        path, source = self.opts.list, run.lab.nowhere()
-        if not path:
-            path = os.path.join(run.lab.dir, f"{server.iface}-{point.x}.list")
-            with open(path, "w", encoding="utf-8") as f:
-                f.writelines(f"{w:g} {p} {s} {crc:08x}\n"
-                             for w, p, s, crc in self.rows_for(point, server, source[:-1] + "1"))
-        return Loop(self.opts.connections, path, source=source,
-                    calls=0 if self.opts.old else point.calls,
+        source = run.lab.nowhere()
+        path = os.path.join(run.lab.dir, f"{server.iface}-{point.x}.list")
+        lists.write(self.listed or [(w, p, s, f"{crc:08x}") for w, p, s, crc in
+                                    self.rows_for(point, server, source[:-1] + "1")], path)
+        return Loop(self.connections(point), path, source=source,
+                    calls=0 if self.old else point.calls,
                     status=304 if point.kind == "304" else 200,
                     header=[f"{n}: {v}" for n, v in self.headers(server, point)],
                     no_timestamps=self.opts.no_timestamps,
-                    **{"http-1.0": self.opts.old, "server_closes": self.opts.old})
+                    **{"http-1.0": self.old, "server_closes": self.old})
 
     def check(self, run, point, server):
         headers = self.headers(server, point)
@@ -248,7 +224,7 @@ class Capacity(Experiment):
             raise Problem(f"the link lost segments: {gaps:.1%} of them came behind a gap")
         tiers = sample.get("tiers")
         if tiers and server.tier == "wire" and point.kind in ("", "304") and point.size <= KIB \
-                and not self.opts.misses and not self.opts.old and \
+                and not self.misses and not self.old and \
            tiers.get("wire", 0) < 0.9 * got["requests"]:
             raise Problem(f"wire answered only {tiers.get('wire', 0):,} of {got['requests']:,} "
                           "requests; see toboggan stats")
@@ -268,6 +244,55 @@ class Capacity(Experiment):
 
     def line(self, sample):
         return f"{sample['rate']:,.0f}/s, core {sample['server_share']:.0%} full"
+
+
+class Capacity(FullCore):
+    name, title = "capacity", "requests a second of a full core"
+    about = ("The server's core is full, the client costs next to nothing (`loop`, a program in "
+             "the kernel that turns each reply into the next request), and it is the same for "
+             "every server. Every reply's status and length are held against what is right, every "
+             "hundredth to its last byte. Where the core is not full, or something else uses it, "
+             "there is no figure.")
+    x_label, x_log, x_named = "request", False, True
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--rows", metavar="ROW,…",
+                        help="only these, of " + ", ".join(row[0] for row in ROWS))
+        ap.add_argument("--connections", type=whole(), default=64, metavar="N",
+                        help="at a time (64)")
+        ap.add_argument("--requests-per-connection", type=whole(0), metavar="N",
+                        help="instead of the rows' own; 0: no end")
+        ap.add_argument("--misses", type=not_negative, default=0, metavar="PERCENT",
+                        help="of the requests ask for what no kernel tier has (0)")
+        ap.add_argument("--list", metavar="FILE",
+                        help="instead of the rows: `weight path size CRC-32` of files of "
+                        "`bench site`, or a filelist of WebStone, `path weight #size`; "
+                        "webstone: its standard mix")
+        ap.add_argument("--http-1.0", dest="old", action="store_true",
+                        help="HTTP/1.0, each reply with a connection of its own")
+        FullCore.asking(ap)
+
+    def make_points(self, opts):
+        self.opts, self.misses, self.old = opts, opts.misses, opts.old
+        if opts.misses > 100:
+            raise Usage(f"--misses {opts.misses:g}: want at most 100")
+        rows = ROWS
+        if opts.list:
+            self.take_list(opts.list)
+            rows = (("list", lists.name_of(opts.list), SMALL, 1024, 0, "list"),)
+        elif opts.rows:
+            words = opts.rows.split(",")
+            unknown = [w for w in words if w not in [row[0] for row in ROWS]]
+            if unknown:
+                raise Usage(f"--rows {unknown[0]}: there are " + " ".join(r[0] for r in ROWS))
+            rows = [r for r in ROWS if r[0] in words]
+        elif opts.quick:
+            rows = [r for r in ROWS if r[0] in QUICK]
+        return [Point(i, label, path=path, size=size, kind=kind,
+                      calls=calls if opts.requests_per_connection is None
+                      else opts.requests_per_connection)
+                for i, (_, label, path, size, calls, kind) in enumerate(rows)]
 
     # --- what follows
 

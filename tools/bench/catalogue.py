@@ -11,9 +11,13 @@ EXPERIMENTS = {
     "rates": "rate sweep to saturation, with autobench's columns",
     "sessions": "replay of sessions in httperf's wsesslog grammar",
     "sizes": "throughput against response size, and SPECweb99-weighted sums",
+    "small": "304 and 50 to 1,000 bytes: where most responses are",
     "caches": "cached, and not cached (cold page cache)",
+    "cold": "files that are not cached, by size, and SPECweb99-weighted sums",
     "dynamic": "the share of dynamic requests, from none to all",
+    "pages": "a module's pages, by size, and SPECweb99-weighted sums",
     "web99": "a mix like SPECweb99's: conforming connections",
+    "ramp": "1 to 64 clients in a closed loop: requests and bytes a second",
     "keepalive": "1 to 100 requests on each connection",
     "objects": "10 to 1,000,000 files",
     "connections": "1 to 100,000 connections held open",
@@ -26,7 +30,7 @@ EXPERIMENTS = {
 OTHERS = {
     "cost": ("cost", "processor time by tick on a core that is partly idle"),
     "convert": ("sessions", "make sessions of a Common or Combined access log"),
-    "site": ("fileset", "make the files that the experiments ask for"),
+    "site": ("makesite", "make the files that the experiments ask for"),
     "compare": ("compare", "two runs: ratios with confidence intervals"),
     "report": ("report", "write the page and the tables of a run again"),
 }

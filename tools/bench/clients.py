@@ -4,15 +4,109 @@ import os
 
 import bottleneck
 import loads
+import lists
 import fileset as files
+from capacity import FullCore
 from option_types import wholes
 from engine import Check
 from loads import Ours, Wrk
 from meters import first
 from messages import Problem, Usage, say
+from units import human
 from servers import Toboggan
 from fileset import SMALL
-from experiment import CPU, Experiment, Point, RATE, list_file, one_file
+from experiment import CPU, Experiment, LATENCIES, Point, RATE, list_file, one_file
+
+
+# ------------------------------------------------------------------ ramp
+
+class Ramp(FullCore):
+    name, title = "ramp", "clients in a closed loop, 1 to 64"
+    about = ("So many clients, each with one request at a time and the next one once its reply is "
+             "whole, as WebBench and WebStone ask: requests and bytes a second climb until the "
+             "server is full. While neither side is, a rate is what so few clients ask for; where "
+             "the clients are, there is none.")
+    x_label, lab_only = "clients", None
+    figures = (RATE, ("bytes_s", "bytes a second", "B/s", "high"))
+    withheld = LATENCIES
+    sample_s = 1
+    CLIENTS, QUICK = (1, 2, 4, 8, 16, 32, 64), (1, 4, 64)
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--clients", type=wholes(), metavar="N,…",
+                        help="(1,2,4,8,16,32,64; quick 1,4,64)")
+        ap.add_argument("--list", metavar="FILE", default=lists.STANDARD_NAME,
+                        help="what they ask for: a filelist of WebStone, `path weight #size`, or "
+                        "`weight path size CRC-32` of files of `bench site`; webstone, the "
+                        "default: its standard mix")
+        ap.add_argument("--client", choices=("loop", "load"),
+                        help="loop is in the kernel, load a program (loop in the lab, else load)")
+        FullCore.asking(ap)
+
+    def make_points(self, opts):
+        self.opts = opts
+        self.in_kernel = (opts.client or ("load" if opts.remote else "loop")) == "loop"
+        if opts.remote and self.in_kernel:
+            raise Usage("--client loop: it is a program at the other end of a veth pair")
+        if not self.in_kernel and (opts.ipv6 or opts.no_timestamps):
+            raise Usage("--ipv6 and --no-timestamps go with --client loop")
+        self.take_list(opts.list, to_be_made=not opts.remote)
+        self.keep_servers = self.in_kernel
+        return [Point(n, path=self.listed[0][1], size=self.listed[0][2], kind="list", calls=0)
+                for n in opts.clients or (self.QUICK if opts.quick else self.CLIENTS)]
+
+    def connections(self, point):
+        return point.x
+
+    def sides(self, run):
+        return super().sides(run) if self.in_kernel else Experiment.sides(self, run)
+
+    def sites(self, run):
+        if not run.lab.remote:
+            super().sites(run)
+
+    def load(self, run, point, server):
+        if self.in_kernel:
+            return super().load(run, point, server)
+        path = os.path.join(run.lab.dir, "ramp.list")
+        lists.write(self.listed, path)
+        return Ours(point.x, list=path, timeout=30,
+                    header=[f"{n}: {v}" for n, v in self.headers(server, point)])
+
+    def check(self, run, point, server):
+        crc = files.crc(point.path, point.size) if lists.is_made(self.listed[0]) else None
+        return Check(point.path, headers=self.headers(server, point), crc=crc)
+
+    def prepare(self, run, point, server):
+        """Each file once or twice, so that what can be cached is."""
+        self.check(run, point, server).settle(run.lab, server)
+        path = os.path.join(run.lab.dir, "ramp.walk")
+        lists.write(self.listed, path)
+        for _ in range(2):
+            loads.run(run.lab, Ours(4, list=path, once=True, timeout=30), server, 600)
+
+    def after(self, run, point, server, sample, got):
+        sample["clients_nr"] = point.x
+        if self.in_kernel:
+            super().after(run, point, server, sample, got)
+
+    def own_limit(self, sample):
+        if self.in_kernel:
+            whose, why = super().own_limit(sample)
+            if whose != bottleneck.UNKNOWN:
+                return whose, why
+        elif sample["client_share"] >= bottleneck.CLIENT_FULL or \
+                (sample["server_share"] or 0) >= bottleneck.SATURATED:
+            return None
+        return bottleneck.DEMAND, f"{sample['clients_nr']} clients had one request each at a time"
+
+    def seal(self, sample):
+        if sample["throughput"]:
+            sample["bytes_s"] = sample["throughput_bps"] / 8
+
+    def line(self, sample):
+        return f"{sample['rate']:,.0f}/s, {human(sample['bps'] / 8, 'B/s')}"
 
 
 # ------------------------------------------------------------------ keep-alive

@@ -8,13 +8,12 @@ import subprocess
 import bottleneck
 import loads
 import fileset as files
-from option_types import whole, wholes
+from option_types import percent, whole, wholes
 from engine import Check
 from loads import Ours, Wrk
 from messages import Problem
 from servers import Toboggan, fetch
 from fileset import SMALL
-from stats import at
 from experiment import (BPS, CONFORM_BPS, CPU, Experiment, LATENCIES, LINE_BPS, Point, RATE,
                         TAIL, able_to_compute, each_tier, list_file, most)
 
@@ -75,63 +74,6 @@ class Tiers(Experiment):
                           "should have passed up")
 
 
-# ------------------------------------------------------------------ sizes
-
-class Sizes(Experiment):
-    name, title = "sizes", "throughput against response size, 1 B to 10 MB"
-    about = ("Small responses cost by the request, large ones by the byte. The weighted sums say "
-             "what a mix of SPECweb99's static classes (35/50/14/1 % of requests) would cost: "
-             "each class's file sizes, read off the curve.")
-    x_label = "bytes of the body"
-    tools = ("curl", "wrk")
-    figures = (CPU, BPS, RATE)
-
-    def make_points(self, opts):
-        sizes = files.SIZES if not opts.quick else (1, 1024, 16384, 1 << 20)
-        return [Point(s) for s in sizes]
-
-    def load(self, run, point, server):
-        return Wrk(64 if point.x <= 65536 else 16, files.size_path(point.x), timeout_s=30)
-
-    def check(self, run, point, server):
-        path = files.size_path(point.x)
-        return Check(path, crc=files.crc(path, point.x))
-
-    def derive(self, entry):
-        ret = {"SPECweb99 mix, ns of processor time a request": {},
-               "SPECweb99 mix, Mbit/s": {}, "classes weighted as the papers did, Mbit/s": {}}
-        xs = [p["x"] for p in entry["points"]]
-        for name in entry["servers"]:
-            rows = {r["point"]: r["figures"] for r in entry["summary"] if r["server"] == name}
-            cpu, rate = ([(rows.get(x, {}).get(key) or {}).get("median") for x in xs]
-                         for key in ("cpu_ns", "throughput"))
-            mix = mix_sums(xs, cpu, rate)
-            for key, value in zip(ret, mix):
-                if value is not None:
-                    ret[key][name] = value
-        return {k: v for k, v in ret.items() if v}
-
-
-def mix_sums(xs, cpu_ns, rate):
-    """(ns a request, Mbit/s of the mix, weighted sum of the classes' Mbit/s); None if unknown.
-
-    What was refused, or not measured, at one size leaves the curve there unknown,
-    and the sums over it with it: they would say what nobody measured.
-    """
-    shares = [(c * f / sum(files.FILE_SHARES), files.web99_size(k, i), k)
-              for k, c in enumerate(files.CLASS_SHARES)
-              for i, f in enumerate(files.FILE_SHARES)]
-    cost = None if None in cpu_ns or not any(cpu_ns) else \
-        sum(w * at(xs, cpu_ns, s) for w, s, _ in shares)
-    if None in rate:
-        return cost, None, None
-    times = [1e9 / r for r in rate]
-    mean_ns = sum(w * at(xs, times, s) for w, s, _ in shares)
-    bits = sum(w * s * 8 for w, s, _ in shares)
-    papers = sum(w * s * 8e3 / at(xs, times, s) for w, s, _ in shares)
-    return cost, bits / mean_ns * 1e3, papers
-
-
 # ------------------------------------------------------------------ caches
 
 class Caches(Experiment):
@@ -162,9 +104,13 @@ class Caches(Experiment):
         self.files.make(os.path.join(run.lab.dir, "site"))
         subprocess.run(["sync", "-f", run.lab.dir], check=False)
 
+    def asked(self, _point):
+        """(the files of a point, a name for their list)"""
+        return self.files, "caches"
+
     def load(self, run, point, server):
-        return Ours(16, list=list_file(run, "caches", lambda: self.files), once=point.cold,
-                    timeout=30)
+        rows, name = self.asked(point)
+        return Ours(16, list=list_file(run, name, lambda: rows), once=point.cold, timeout=30)
 
     def seconds(self, run, point):
         return 600 if point.cold else run.opts.seconds
@@ -186,17 +132,19 @@ class Caches(Experiment):
             self.check(run, point, server).settle(run.lab, server)
         server.used = True
         root = os.path.join(run.lab.dir, "site")
-        left = emptied([root + path for _, path, _ in self.files.rows])
+        left = emptied([root + path for _, path, _ in self.asked(point)[0].rows])
         if left > 0.02:
             raise Problem(f"{left:.0%} of the pages stay in the page cache: "
                           "is the site on tmpfs?")
 
     def after(self, run, point, server, sample, got):
-        if point.cold and got["requests"] < len(self.files.rows):
-            raise Problem(f"only {got['requests']} of {len(self.files.rows)} files in time")
+        nr = len(self.asked(point)[0].rows)
+        sample["cold"] = point.cold
+        if point.cold and got["requests"] < nr:
+            raise Problem(f"only {got['requests']} of {nr} files in time")
 
     def own_limit(self, sample):
-        if sample["point"] == 1 and sample["client_cpus"] < bottleneck.CLIENT_FULL:
+        if sample["cold"] and sample["client_cpus"] < bottleneck.CLIENT_FULL:
             return bottleneck.DEMAND, "each file once, by 16 connections"
         return None
 
@@ -284,10 +232,14 @@ class Dynamic(Computing):
         return Ours(64, list=list_file(run, f"{server.iface}-dynamic-{point.x}", make))
 
 
+OLD_PERCENT = 30            # SPECweb99 has both versions; their shares were not published
+
+
 class Web99(Computing):
     name, title = "web99", "a mix like SPECweb99's: conforming connections"
     about = ("Simultaneous connections on lines of 400 kbit/s, directories by Zipf's law, 30 % of "
-             "connections for one request and the others for 5 to 15. 70 % of the requests are "
+             "connections for one request and the others for 5 to 15; 30 % speak HTTP/1.0, with "
+             "keep-alive where requests follow (--http-1.0). 70 % of the requests are "
              "static; 12.45 % are pages around a file, 12.6 % the same with ads rotated by cookie, "
              "4.8 % POSTs with a log, 0.15 % a CGI program. A connection conforms at "
              "320 kbit/s or more. It is like SPECweb99, not SPECweb99: no figure of it may be "
@@ -303,6 +255,8 @@ class Web99(Computing):
     def options(ap):
         ap.add_argument("--connections", type=wholes(), metavar="N,…",
                         help="(50,100,200,400; quick 10)")
+        ap.add_argument("--http-1.0", dest="old", type=percent, default=OLD_PERCENT, metavar="P",
+                        help=f"per cent of the connections speak HTTP/1.0 ({OLD_PERCENT})")
         ap.add_argument("--static", action="store_true",
                         help="without the dynamic 30 %%; always so with a remote server")
         ap.add_argument("--folders", type=whole(), metavar="N",
@@ -313,7 +267,7 @@ class Web99(Computing):
         nrs = opts.connections or ((10,) if opts.quick else (50, 100, 200, 400))
         self.folders = opts.folders or (4 if opts.quick else files.web99_folders(max(nrs)))
         self.files = files.web99(self.folders)
-        self.static = opts.static or bool(opts.remote)
+        self.static, self.old = opts.static or bool(opts.remote), opts.old / 100
         if self.static:
             self.left_out = ("the dynamic 30 % of SPECweb99's mix (ad rotation, POST, CGI)",)
         return [Point(nr) for nr in nrs]
@@ -335,7 +289,7 @@ class Web99(Computing):
             rows = list_file(run, f"{server.iface}-web99", lambda: files.web99_mix(
                 self.folders, self.pages(run, server)))
         return Ours(point.x, line=LINE_BPS, conform=CONFORM_BPS, calls="5-15", single=0.3,
-                    list=rows, timeout=self.TIMEOUT_S)
+                    list=rows, timeout=self.TIMEOUT_S, **{"http-1.0": self.old})
 
     def seconds(self, run, point):
         return max(run.opts.seconds, 5 if run.opts.quick else 60)

@@ -4,10 +4,12 @@
 Each class is one command of `toboggan bench`. engine.py takes the samples;
 nothing in these modules judges one. A new experiment is a class in EXPERIMENTS.
 """
-from contents import Tiers, Sizes, Caches, Dynamic, Web99
+from contents import Tiers, Caches, Dynamic, Web99
+from curves import Sizes, Small, Cold, PageSizes
 from arrivals import Rates, Sessions
-from clients import KeepAlive, Objects, Connections, Cpus, Clients
+from clients import Ramp, KeepAlive, Objects, Connections, Cpus, Clients
 from pressure import Overload, Held
 
-EXPERIMENTS = {e.name: e for e in (Tiers, Rates, Sessions, Sizes, Caches, Dynamic, Web99, KeepAlive,
-                                   Objects, Connections, Cpus, Overload, Held, Clients)}
+EXPERIMENTS = {e.name: e for e in (Tiers, Rates, Sessions, Sizes, Small, Caches, Cold, Dynamic,
+                                   PageSizes, Web99, Ramp, KeepAlive, Objects, Connections, Cpus,
+                                   Overload, Held, Clients)}

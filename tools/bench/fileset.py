@@ -5,12 +5,10 @@ A file's bytes follow from its path alone, so that a client knows them without
 having them: the site of a remote server is made there with `bench site DIR`,
 and an answer of other bytes is noticed here.
 """
-import argparse
 import functools
 import hashlib
 import os
 import re
-import sys
 import time
 import zlib
 
@@ -214,35 +212,3 @@ def any_ad(body):
 
 def objects(nr):
     return Files([(1, object_path(nr, i), 1024) for i in range(nr)])
-
-
-def main(argv):
-    ap = argparse.ArgumentParser(
-        prog="bench site", description="Make the files that the experiments ask for in DIR: "
-        "for a server on another machine, whose root DIR then is.")
-    ap.add_argument("dir", metavar="DIR")
-    ap.add_argument("--web99", type=int, default=0, metavar="CONNECTIONS",
-                    help="also SPECweb99's file set for so many connections: "
-                    "DIR/file_set/dirNNNNN/class0_0 to class3_8, 36 files and 5,119,484 bytes "
-                    "a directory")
-    ap.add_argument("--folders", type=int, default=0, metavar="N",
-                    help="of so many directories, whatever the connections")
-    ap.add_argument("--only", action="store_true", help="nothing but what these options say")
-    ap.add_argument("--objects", type=int, action="append", default=[], metavar="N",
-                    help="also N objects of 1 KiB; can be repeated")
-    args = ap.parse_args(argv)
-    if min(args.web99, args.folders) < 0 or any(nr < 1 for nr in args.objects):
-        ap.error("--web99, --folders and --objects: want at least 1")
-    folders = args.folders or (web99_folders(args.web99) if args.web99 else 0)
-    try:
-        os.makedirs(args.dir, exist_ok=True)
-        if not args.only:
-            basic().make(args.dir)
-        if folders:
-            web99(folders).make(args.dir)
-        for nr in args.objects:
-            objects(nr).make(args.dir)
-    except OSError as e:
-        raise Problem(f"site: {e}") from e
-    print(f"{args.dir}: made", file=sys.stderr)
-    return 0

@@ -6,7 +6,7 @@
  * when a request was due, and every byte of every reply checked. Run by `bench`,
  * which reads the line of JSON at the end; `load --help` has the options.
  *
- * One thread, one epoll loop, HTTP/1.1. It counts what
+ * One thread, one epoll loop, HTTP/1.1 and 1.0. It counts what
  * goes wrong by kind and never retries: that is the reader's to judge.
  */
 #include <errno.h>

@@ -51,12 +51,12 @@ struct conn {
 	int fd;
 	enum state state;
 	unsigned int calls_left;	/* UINT32_MAX: no end */
-	bool queued, asleep, close_after, used;
+	bool queued, asleep, close_after, used, old;	/* old: HTTP/1.0 */
 	const struct target *target;
 	long due_ns, sent_ns, heard_ns;	/* heard: of the reply, its last bytes so far */
 	int head_len;
 	long body_left, body_len, offset;	/* offset: where in the body the reply begins */
-	enum chunk { UNCHUNKED, SIZE, EXTENSION, DATA, END, TRAILER } chunk;
+	enum chunk { UNCHUNKED, SIZE, EXTENSION, DATA, END, TRAILER, TO_CLOSE } chunk;
 	long chunk_left;		/* or bytes of a trailer line */
 	int status;
 	uint32_t crc;
@@ -70,7 +70,7 @@ extern struct load_options {
 	socklen_t to_len;
 	char authority[300];
 	int source_nr, connections, active, calls_min, calls_max, expect;
-	double seconds, rate, line_bps, conform_bps, timeout_s, single, opening_s;
+	double seconds, rate, line_bps, conform_bps, timeout_s, single, old, opening_s;
 	const char *list, *path, *headers;
 	bool once, verify, wait, offsets;
 } opt;

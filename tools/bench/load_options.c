@@ -91,6 +91,8 @@ __attribute__((noreturn)) static void usage(int code)
 		"  --active N           requests in flight (all slots)\n"
 		"  --calls N | MIN-MAX  requests on one connection (no end)\n"
 		"  --single SHARE       of the connections that carry only one\n"
+		"  --http-1.0 SHARE     of the connections that speak it, with keep-alive where\n"
+		"                       more requests follow\n"
 		"  --rate R             requests a second are due, latency counts from then,\n"
 		"                       to the end for what has no reply by then\n"
 		"  --line BPS           bits a second that each connection reads\n"
@@ -172,6 +174,7 @@ static void option_set(int o, char *arg)
 			opt.calls_max = atoi(strchr(arg, '-') + 1);
 		break;
 	case '1':	opt.single = atof(arg); break;
+	case '0':	opt.old = atof(arg); break;
 	case 'r':	opt.rate = atof(arg); break;
 	case 'l':	opt.line_bps = atof(arg); break;
 	case 'C':	opt.conform_bps = atof(arg); break;
@@ -200,6 +203,7 @@ void options_read(int argc, char **argv)
 		{ "path", 1, 0, 'p' }, { "header", 1, 0, 'H' }, { "expect", 1, 0, 'e' },
 		{ "no-verify", 0, 0, 'V' }, { "source", 1, 0, 's' }, { "seconds", 1, 0, 't' },
 		{ "offsets", 0, 0, 'F' }, { "opening", 1, 0, 'O' }, { "wait", 0, 0, 'w' },
+		{ "http-1.0", 1, 0, '0' },
 		{ "timeout", 1, 0, 'T' }, { "help", 0, 0, 'h' }, { 0 }
 	};
 	int o;

@@ -65,7 +65,8 @@ static int head_parse(struct conn *c)
 	c->close_after = field_lists(c->head, "connection", "close") ||
 			 (!minor && !field_lists(c->head, "connection", "keep-alive"));
 	coding = field(c->head, "transfer-encoding");
-	c->chunk = coding && !strncasecmp(coding, "chunked", 7) ? SIZE : UNCHUNKED;
+	c->chunk = coding && !strncasecmp(coding, "chunked", 7) ? SIZE :
+		   c->old && c->close_after && !length ? TO_CLOSE : UNCHUNKED;
 	c->chunk_left = 0;
 	c->body_len = c->status == 304 || c->status == 204 || c->chunk ? 0 :
 		      length ? atol(length) : -1;
@@ -151,6 +152,11 @@ static int frame_take(struct conn *c, char ch)
 
 static void chunks_take(struct conn *c, const char *data, long len)
 {
+	if (c->chunk == TO_CLOSE) {
+		crc_take(c, data, len, c->body_len);
+		c->body_len += len;
+		return;
+	}
 	while (len) {
 		long n = 1;
 		int end = 0;
@@ -241,6 +247,8 @@ static void conn_read(struct conn *c)
 		c->tokens -= got;
 		c->heard_ns = polled_ns;
 		reply_take(c, buf, got);
+	} else if (!got && c->target && c->body_left >= 0 && c->chunk == TO_CLOSE) {
+		request_done(c);
 	} else if (!got && !c->target) {
 		conn_close(c);		/* an idle connection may end: not an error */
 		enqueue(c);

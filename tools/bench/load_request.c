@@ -115,6 +115,7 @@ void conn_open(struct conn *c)
 	c->fd = fd;
 	c->state = CONNECTING;
 	c->used = false;
+	c->old = random_share() < opt.old;
 	opening++;
 	c->calls_left = !opt.calls_max ? UINT32_MAX :
 			random_share() < opt.single ? 1 :
@@ -158,8 +159,10 @@ static int digits_put(char *to, int len, const char *text)
 static int request_put(char *to, struct conn *c)
 {
 	const struct target *t = c->target;
-	int len = snprintf(to, REQUEST_MAX, "%s %s HTTP/1.1\r\nHost: %s\r\n%s",
-			   t->post ? "POST" : "GET", t->path, opt.authority, opt.headers);
+	int len = snprintf(to, REQUEST_MAX, "%s %s HTTP/1.%d\r\nHost: %s\r\n%s%s",
+			   t->post ? "POST" : "GET", t->path, !c->old, opt.authority,
+			   c->old && c->calls_left > 1 ? "Connection: keep-alive\r\n" : "",
+			   opt.headers);
 
 	c->offset = opt.offsets && t->body_len > 0 ? random_share() * t->body_len : 0;
 	if (opt.offsets && len < REQUEST_MAX)

@@ -109,6 +109,8 @@ void read_list(void)
 			    request_nr + 1);
 		size = atol(word);
 		word = strtok_r(NULL, " \n", &save);
+		if (word && !strcmp(word, "-"))
+			word = NULL;
 		if (word && strspn(word, "0123456789abcdef") == strlen(word)) {
 			crc = strtoul(word, NULL, 16);
 			known = true;

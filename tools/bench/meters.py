@@ -171,6 +171,12 @@ def ran_s(pids):
     return ns / 1e9
 
 
+def disk_read_bytes(pids):
+    """What processes had the disk read for them, in their own threads; None: not to be known."""
+    each = [first(f"/proc/{pid}/io", r"^read_bytes: (\d+)", None) for pid in pids]
+    return None if None in each or not each else sum(map(int, each))
+
+
 def resident(pids):
     """(resident bytes, those of them that belong to the cache budget)."""
     total = cache = 0

@@ -28,6 +28,14 @@ def not_negative(text):
     return _read(float, text, 0, False)
 
 
+def percent(text):
+    """From 0 to 100."""
+    ret = _read(float, text, 0, False)
+    if ret > 100:
+        raise argparse.ArgumentTypeError(f"{text}: want at most 100")
+    return ret
+
+
 def whole(low=1):
     """A whole number from low on."""
     return lambda text: _read(int, text, low, False)

@@ -15,6 +15,7 @@ from option_types import whole, wholes
 from engine import Check
 from loads import Ours
 from messages import Problem
+from meters import disk_read_bytes
 from servers import Toboggan
 from fileset import SMALL
 from contents import emptied
@@ -36,7 +37,8 @@ class Overload(Experiment):
     figures = (("max_us", "longest time of the small page", "µs", "low"), TAIL, MEDIAN,
                ("slow_bps", "what the slow clients got", "bit/s", "high"),
                ("memory_bytes", "most memory of the server", "B", "low"),
-               ("memory_full", "its memory was full", "times", "low"))
+               ("memory_full", "its memory was full", "times", "low"),
+               ("disk_reads", "what the disk read for it", "B/s", "low"))
     # (bytes of a file, share of the requests, share of all files' bytes)
     CLASSES = ((10 << 10, 0.20, 0.002), (1 << 20, 0.40, 0.198), (10 << 20, 0.25, 0.35),
                (60 << 20, 0.15, 0.45))
@@ -99,6 +101,7 @@ class Overload(Experiment):
                           f"before the load: {got['kinds']}")
         laboratory.memory_begin(server.cgroup)
         self.full_before = laboratory.memory_used(server.cgroup)[1]
+        self.read_before = disk_read_bytes(server.pids()), time.monotonic()
 
     def tolerate(self, fault, got):
         """That no page came at all is the worst that is looked for, and in the times."""
@@ -111,6 +114,12 @@ class Overload(Experiment):
         if not sample["memory_full"] and most < 0.9 * self.limit:
             self.note(f"{server.name} with {point.label} slow clients had {most >> 20} of "
                       f"{self.limit >> 20} MiB at most: its memory was not little")
+
+    def disk(self, server, sample):
+        """What was read for it since the load began."""
+        (before, since), now = self.read_before, disk_read_bytes(server.pids())
+        sample["disk_reads"] = None if None in (before, now) else \
+            (now - before) / (time.monotonic() - since)
 
     def run_load(self, run, load, server, seconds, begin):
         """The slow clients first; they end with the probe, their transfers unfinished."""
@@ -144,6 +153,7 @@ class Overload(Experiment):
     def after(self, run, point, server, sample, got):
         slow = got["slow"]
         self.memory(point, server, sample)
+        self.disk(server, sample)
         sample["slow_bps"] = 8 * slow["bytes"] / slow["seconds"] if slow["seconds"] else None
         sample["slow_errors"] = slow["kinds"]
         if slow["errors"] or slow["statuses"]:

@@ -204,6 +204,13 @@ def summary(record):
 
 
 def derived(entry):
+    if entry.get("ranking"):
+        head, *rows = entry["ranking"]
+        cells = [[f'<th class="l">{esc(head[0])}</th>', *(f"<th>{esc(h)}</th>" for h in head[1:])]]
+        cells += [[f'<td class="l">{esc(row[0])}</td>', *(f"<td>{esc(c)}</td>" for c in row[1:])]
+                  for row in rows]
+        return '<div class="wide"><table>' + \
+            "".join(f"<tr>{''.join(row)}</tr>" for row in cells) + "</table></div>"
     rows = []
     for title, values in entry["derived"].items():
         for name, value in values.items():

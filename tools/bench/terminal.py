@@ -83,7 +83,9 @@ def table(entry):
     if notes:
         out.append("\n".join(notes))
     lines = entry.get("last_lines") or list(derived(entry))
-    if lines:
+    if entry.get("ranking"):
+        out.append(aligned(entry["ranking"]))
+    elif lines:
         out.append("\n".join(lines))
     return "\n\n".join(out)
 
@@ -102,6 +104,7 @@ def plain(record):
                 one["no_figure"] = why
             points.setdefault(labels[row["point"]], {})[row["server"]] = one
         ret[entry["name"]] = {"points": points, "derived": entry["derived"],
+                              "ranking": entry.get("ranking"),
                               "lines": entry.get("last_lines") or list(derived(entry))}
     return {"machine": record["machine"], "servers": record["servers"],
             "command": record["command"], "complete": record["complete"], "experiments": ret}

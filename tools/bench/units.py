@@ -37,8 +37,8 @@ def human(value, unit=""):
     if word == "%":
         return f"{digits(value)} %"
     text, letter = scaled(value, SI)
-    if word == "/s":
-        return f"{text}{letter}/s"
+    if word in ("/s", "B/s"):
+        return f"{text}{letter}/s" if word == "/s" else f"{text} {letter}{word}"
     if word == "bit/s":
         return f"{text} {letter}bit/s"
     return f"{text}{letter}" + f" {unit}" * bool(unit)

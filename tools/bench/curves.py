@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Curves over the size of a response: cached, cold, dynamic, and where most responses are.
+
+The first three end with the sum that the papers weighted their servers by: the classes
+of SPECweb99's static files, read off each server's curve.
+"""
+
+import fileset as files
+from capacity import FullCore
+from contents import Caches, Computing
+from engine import Check
+from loads import Ours, Wrk
+from experiment import BPS, CPU, Experiment, Point, RATE, list_file
+from fileset import SMALL
+from option_types import whole, wholes
+from stats import at
+from units import digits, human
+
+NS, MIX, PAPERS = "ns of processor time a request", "Mbit/s of the mix", "Mbit/s, classes weighted"
+
+
+class Weighted(Experiment):
+    """A curve whose sum stands beside each server."""
+
+    figures = (CPU, BPS, RATE)
+
+    def derive(self, entry):
+        sums, entry["ranking"] = self.sums(entry), None
+        if sums:
+            entry["ranking"] = ranking(sums)
+        ret = {"SPECweb99 mix, ns of processor time a request": 0, "SPECweb99 mix, Mbit/s": 1,
+               "classes weighted as the papers did, Mbit/s": 2}
+        ret = {title: {name: each[i] for name, each in sums.items() if each[i] is not None}
+               for title, i in ret.items()}
+        return {title: values for title, values in ret.items() if values}
+
+    @staticmethod
+    def sums(entry):
+        """{server: what mix_sums() says}, of those with any"""
+        ret, xs = {}, [p["x"] for p in entry["points"]]
+        for name in entry["servers"]:
+            rows = {r["point"]: r["figures"] for r in entry["summary"] if r["server"] == name}
+            cpu, rate = ([(rows.get(x, {}).get(key) or {}).get("median") for x in xs]
+                         for key in ("cpu_ns", "throughput"))
+            each = mix_sums(xs, cpu, rate)
+            if any(value is not None for value in each):
+                ret[name] = each
+        return ret
+
+
+def mix_sums(xs, cpu_ns, rate):
+    """(ns a request, Mbit/s of the mix, weighted sum of the classes' Mbit/s); None if unknown.
+
+    What was refused, or not measured, at one size leaves the curve there unknown,
+    and the sums over it with it: they would say what nobody measured.
+    """
+    shares = [(c * f / sum(files.FILE_SHARES), files.web99_size(k, i), k)
+              for k, c in enumerate(files.CLASS_SHARES)
+              for i, f in enumerate(files.FILE_SHARES)]
+    cost = None if None in cpu_ns or not any(cpu_ns) else \
+        sum(w * at(xs, cpu_ns, s) for w, s, _ in shares)
+    if None in rate:
+        return cost, None, None
+    times = [1e9 / r for r in rate]
+    mean_ns = sum(w * at(xs, times, s) for w, s, _ in shares)
+    bits = sum(w * s * 8 for w, s, _ in shares)
+    papers = sum(w * s * 8e3 / at(xs, times, s) for w, s, _ in shares)
+    return cost, bits / mean_ns * 1e3, papers
+
+
+def ranking(sums):
+    """The papers' table: a row for each server, the best first, and per cent of the first.
+
+    By throughput; servers whose rates were refused come last, by what a request costs.
+    """
+    none = float("inf")
+    order = sorted(sums, key=lambda name: (-(sums[name][2] or 0), -(sums[name][1] or 0),
+                                           none if sums[name][0] is None else sums[name][0]))
+    best = sums[order[0]]
+
+    def share(value, first):
+        return f"{digits(100 * value / first)} %" if value and first else ""
+
+    rows = [["SPECweb99-weighted", PAPERS, "of the first", MIX, "of the first", NS,
+             "of the first"]]
+    for name in order:
+        cost, mix, papers = sums[name]
+        rows.append([name, *(cell for value, first, unit in (
+            (papers, best[2], ""), (mix, best[1], ""), (cost, best[0], "ns"))
+            for cell in (human(value, unit) if unit else
+                         "" if value is None else digits(value), share(value, first)))])
+    return rows
+
+
+# ------------------------------------------------------------------ sizes
+
+class Sizes(Weighted):
+    name, title = "sizes", "throughput against response size, 1 B to 10 MB"
+    about = ("Small responses cost by the request, large ones by the byte. The weighted sums say "
+             "what a mix of SPECweb99's static classes (35/50/14/1 % of requests) would cost: "
+             "each class's file sizes, read off the curve.")
+    x_label = "bytes of the body"
+    tools = ("curl", "wrk")
+
+    def make_points(self, opts):
+        sizes = files.SIZES if not opts.quick else (1, 1024, 16384, 1 << 20)
+        return [Point(s) for s in sizes]
+
+    def load(self, run, point, server):
+        return Wrk(64 if point.x <= 65536 else 16, files.size_path(point.x), timeout_s=30)
+
+    def check(self, run, point, server):
+        path = files.size_path(point.x)
+        return Check(path, crc=files.crc(path, point.x))
+
+
+# ------------------------------------------------------------------ cold
+
+class Cold(Weighted, Caches):
+    name, title = "cold", "files that are not cached, against their size"
+    about = ("Each file once, with its pages dropped before and the server started anew, 16 "
+             "connections at a time: the disk's figure as much as the server's. The weighted sums "
+             "are of the same classes as those of `sizes`.")
+    x_label, x_log, x_named = "bytes of the body", True, False
+    lab_only = Caches.lab_only
+    left_out = ()
+    EACH_MIB, NR_MIN, NR_MAX = 16, 4, 400
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--each-mib", type=whole(), metavar="MIB",
+                        help="of files of each size, at least 4 and at most 400 files (16; "
+                        "quick 2)")
+
+    def make_points(self, opts):
+        each = (opts.each_mib or (2 if opts.quick else self.EACH_MIB)) << 20
+        sizes = files.SIZES if not opts.quick else (1, 1024, 16384, 1 << 20)
+        return [Point(size, cold=True, files=self.file_set(size, each)) for size in sizes]
+
+    def file_set(self, size, each):
+        nr = min(self.NR_MAX, max(self.NR_MIN, each // size))
+        return files.Files([(1, f"/cold/{size}/{i}.bin", size) for i in range(nr)])
+
+    def sites(self, run):
+        self.files = files.Files([row for p in self.points for row in p.files.rows])
+        super().sites(run)
+
+    def asked(self, point):
+        return point.files, f"cold-{point.x}"
+
+
+# ------------------------------------------------------------------ pages
+
+class PageSizes(Weighted, Computing):
+    name, title = "pages", "pages that a module makes, against the size of the file in them"
+    about = ("The page of SPECweb99's standard dynamic request, made by one module in all servers "
+             "around files of its classes; nginx asks it by FastCGI. The weighted sums are of the "
+             "same classes as those of `sizes`.")
+    x_label = "bytes of the file in the page"
+    lab_only = Computing.lab_only
+    FILES = ((0, 0), (0, 4), (0, 8), (1, 2), (1, 4), (1, 8), (2, 1), (2, 4), (2, 8), (3, 2), (3, 8))
+    QUICK = ((0, 0), (1, 4), (2, 4), (3, 8))
+
+    def make_points(self, opts):
+        self.files = files.web99(1)
+        return [Point(files.web99_size(*which), path=files.web99_path(0, *which))
+                for which in (self.QUICK if opts.quick else self.FILES)]
+
+    def load(self, run, point, server):
+        def make():
+            return files.Files([self.pages(run, server).row(1, "get", point.path, point.x)])
+        return Ours(64 if point.x <= 65536 else 16, timeout=30,
+                    list=list_file(run, f"{server.iface}-page-{point.x}", make))
+
+
+# ------------------------------------------------------------------ small
+
+class Small(FullCore):
+    name, title = "small", "304 and bodies of 50 to 1,000 bytes, of a full core"
+    about = ("Where most responses are, and most of what servers differ by: small images and "
+             "answers that nothing has changed, drawn at 0 bytes. The load is that of `capacity`.")
+    x_label, x_log = "bytes of the body", False
+    SIZES, QUICK = (50, 100, 200, 400, 600, 800, 1000), (50, 1000)
+
+    @staticmethod
+    def options(ap):
+        ap.add_argument("--sizes", type=wholes(), metavar="BYTES,…",
+                        help="besides the 304 (50,100,200,400,600,800,1000; quick 50,1000)")
+        ap.add_argument("--connections", type=whole(), default=64, metavar="N",
+                        help="at a time (64)")
+        FullCore.asking(ap)
+
+    def make_points(self, opts):
+        self.opts = opts
+        sizes = opts.sizes or (self.QUICK if opts.quick else self.SIZES)
+        return [Point(0, "304", path=SMALL, size=1024, kind="304", calls=0)] + \
+            [Point(s, path=files.size_path(s), size=s, kind="", calls=0) for s in sizes]

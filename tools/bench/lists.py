@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a user's --list asks for: lines of load.c, or a filelist of WebStone.
+
+A line of WebStone's is `PATH WEIGHT [#SIZE]`, one of ours `WEIGHT PATH SIZE CRC-32`:
+the first word tells them apart. Behind a # is a comment, of which a number alone is
+the size of the file. Where WebStone's line has none, the name may say it, as
+/file5k.html does; of a file without one only the status is checked.
+"""
+import os
+import re
+
+import fileset as files
+from messages import Usage
+
+KIB = 1024
+UNITS = {"": 1, "k": KIB, "m": KIB * KIB}
+UNKNOWN = -1                # a size, as load.c has it
+# WebStone's own mix, of 1,000 requests; sizes as its generator of files makes them.
+STANDARD = ((350, "/file500.html", 500), (500, "/file5k.html", 5 * KIB),
+            (140, "/file50k.html", 50 * KIB), (9, "/file500k.html", 500 * KIB),
+            (1, "/file5m.html", 5 * KIB * KIB))
+STANDARD_NAME = "webstone"
+
+
+def size_of(comment, path):
+    """The size in a filelist's comment or in a file's name, UNKNOWN if there is none."""
+    m = re.match(r"(\d+)([km]?)\s*$", comment, re.I) or \
+        re.search(r"(\d+)([km]?)\.[^./]*$", path, re.I)
+    return int(m.group(1)) * UNITS[m.group(2).lower()] if m else UNKNOWN
+
+
+def webstone_row(line, where):
+    """(weight, path, size) of a line such as `/file5k.html 500 #5120`."""
+    text, _, comment = line.partition("#")
+    words = text.split()
+    if len(words) == 1:
+        words.append("1")       # WebStone 1.x: pages without a weight
+    if len(words) != 2 or not re.fullmatch(r"\d+(\.\d+)?", words[1]):
+        raise Usage(f"{where}: want `PATH WEIGHT [#SIZE]`")
+    return float(words[1]), words[0], size_of(comment.strip(), words[0])
+
+
+def own_row(line, where):
+    """(weight, path, size, CRC-32 and what else there is) of a line of load.c's."""
+    words = line.split(None, 3)
+    if len(words) < 3 or not re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d+)?", words[0]) or \
+            not words[1].startswith("/") or not re.fullmatch(r"-1|\d+", words[2]):
+        raise Usage(f"{where}: want `WEIGHT PATH SIZE [CRC-32]`, or `PATH WEIGHT [#SIZE]` "
+                    "as WebStone has it")
+    return (float(words[0]), words[1], int(words[2]), *words[3:])
+
+
+def parse(text, name):
+    """[(weight, path, size[, CRC-32])] of a list's text; weights of 0 are never asked for."""
+    rows = []
+    for nr, line in enumerate(text.splitlines(), 1):
+        line, where = line.strip(), f"--list {name}: line {nr}"
+        if not line or line.startswith("#"):
+            continue
+        row = (webstone_row if line.startswith("/") else own_row)(line, where)
+        if row[0]:
+            rows.append(row)
+    if not rows:
+        raise Usage(f"--list {name}: it asks for nothing")
+    return rows
+
+
+def read(name):
+    """The rows of a file, or of WebStone's standard mix by its name."""
+    if name == STANDARD_NAME:
+        return list(STANDARD)
+    try:
+        with open(name, encoding="utf-8", errors="surrogateescape") as f:
+            return parse(f.read(), name)
+    except OSError as e:
+        raise Usage(f"--list {name}: {e.strerror}") from e
+
+
+def is_made(row):
+    """Whether the lab makes that file: all is known of it but its bytes, which follow."""
+    return len(row) == 3 and row[2] > 0
+
+
+def made(rows):
+    """The files that the lab makes for a list."""
+    return files.Files([row for row in rows if is_made(row)])
+
+
+def without_size(rows):
+    """The first path whose size is not known, None if all are."""
+    return next((path for _, path, size, *_ in rows if size == UNKNOWN), None)
+
+
+def write(rows, path):
+    """As the clients read it, into that file."""
+    return files.Files([row if len(row) > 3 or is_made(row) else (*row, "-")
+                        for row in rows]).list_for_load(path)
+
+
+def name_of(path):
+    return "WebStone's standard mix" if path == STANDARD_NAME else os.path.basename(path)
