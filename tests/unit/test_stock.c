@@ -18,15 +18,16 @@
 
 static const uint64_t key[2] = { 1, 2 };
 static unsigned int mails;
+static uint64_t now_ns;
 
-bool tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
+bool tbg_mail_post(struct tbg_mailbox *b, struct tbg_mail *mail)
 {
 	mail->posted = true;
 	mails++;
 	return true;
 }
 
-void tbg_worker_unpost(struct tbg_worker *w, struct tbg_mail *mail)
+void tbg_mail_unpost(struct tbg_mailbox *b, struct tbg_mail *mail)
 {
 	mails -= mail->posted;
 	mail->posted = false;
@@ -105,7 +106,7 @@ static enum tbg_turn enter(struct tbg_store *s, const char *uri, const char *req
 {
 	struct tbg_uri u = uri_of(uri);
 
-	return tbg_store_enter(s, &u, req, strlen(req), TBG_JOIN, w, f);
+	return tbg_store_enter(s, &u, req, strlen(req), TBG_JOIN, w, now_ns, f);
 }
 
 /* Whether fn ends its process by an assertion. */
@@ -380,8 +381,8 @@ KTAP_TEST(t_variants_are_bounded)
 KTAP_TEST(t_variants_are_within_the_budget)
 {
 	struct tbg_store *s = open_stock(1 << 20);
-	static struct tbg_worker worker;
-	struct tbg_waiter w = { .w = &worker };
+	static struct tbg_mailbox box;
+	struct tbg_waiter w = { .mailbox = &box };
 	struct tbg_store_stats st;
 	struct tbg_pending_fetch *f;
 	static char body[60000];
@@ -715,9 +716,9 @@ KTAP_TEST(t_more_are_published_than_there_is_room_for)
 KTAP_TEST(t_one_leads_and_the_others_wait)
 {
 	struct tbg_store *s = open_stock(1 << 20);
-	static struct tbg_worker worker;
-	struct tbg_waiter w[4] = { { .w = &worker }, { .w = &worker },
-				   { .w = &worker }, { .w = &worker } };
+	static struct tbg_mailbox box;
+	struct tbg_waiter w[4] = { { .mailbox = &box }, { .mailbox = &box },
+				   { .mailbox = &box }, { .mailbox = &box } };
 	struct tbg_pending_fetch *f, *none;
 
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
@@ -739,8 +740,8 @@ KTAP_TEST(t_one_leads_and_the_others_wait)
 KTAP_TEST(t_nobody_joins_what_was_withdrawn_or_varies)
 {
 	struct tbg_store *s = open_stock(1 << 20);
-	static struct tbg_worker worker;
-	struct tbg_waiter w[3] = { { .w = &worker }, { .w = &worker }, { .w = &worker } };
+	static struct tbg_mailbox box;
+	struct tbg_waiter w[3] = { { .mailbox = &box }, { .mailbox = &box }, { .mailbox = &box } };
 	struct tbg_pending_fetch *f[3];
 	struct tbg_uri u = uri_of("h/");
 
@@ -762,8 +763,8 @@ KTAP_TEST(t_nobody_joins_what_was_withdrawn_or_varies)
 KTAP_TEST(t_nobody_waits_where_it_was_of_no_use)
 {
 	struct tbg_store *s = open_stock(1 << 20);
-	static struct tbg_worker worker;
-	struct tbg_waiter w[2] = { { .w = &worker }, { .w = &worker } };
+	static struct tbg_mailbox box;
+	struct tbg_waiter w[2] = { { .mailbox = &box }, { .mailbox = &box } };
 	struct tbg_uri u = uri_of("h/");
 	struct tbg_pending_fetch *f, *none;
 
@@ -772,10 +773,11 @@ KTAP_TEST(t_nobody_waits_where_it_was_of_no_use)
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
 	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_ALONE);
 	tbg_store_land(s, f, 0, true, 0);
-	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_HOPING, &w[0], &f), TBG_TURN_ALONE);
+	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_HOPING, &w[0], now_ns, &f), TBG_TURN_ALONE);
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
-	worker.now_ns = 1000 * 1000000000ull;	/* forgotten */
+	now_ns = 1000 * 1000000000ull;	/* forgotten */
 	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_WAIT);
+	now_ns = 0;
 	tbg_store_leave(s, &w[1]);
 	tbg_store_land(s, f, 0, true, 0);
 	tbg_store_close(s);
@@ -784,18 +786,18 @@ KTAP_TEST(t_nobody_waits_where_it_was_of_no_use)
 KTAP_TEST(t_who_asks_for_less_waits_and_has_nobody_wait)
 {
 	struct tbg_store *s = open_stock(1 << 20);
-	static struct tbg_worker worker;
-	struct tbg_waiter w[2] = { { .w = &worker }, { .w = &worker } };
+	static struct tbg_mailbox box;
+	struct tbg_waiter w[2] = { { .mailbox = &box }, { .mailbox = &box } };
 	struct tbg_uri u = uri_of("h/");
 	struct tbg_store_stats stats;
 	struct tbg_pending_fetch *f, *none;
 
-	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[0], &none), TBG_TURN_ALONE);
+	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[0], now_ns, &none), TBG_TURN_ALONE);
 	KTAP_CHECK(!none);
 	tbg_store_stats(s, &stats);
 	KTAP_EQ(stats.uris, 0);
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
-	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[1], &none), TBG_TURN_WAIT);
+	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[1], now_ns, &none), TBG_TURN_WAIT);
 	tbg_store_leave(s, &w[1]);
 	tbg_store_land(s, f, 0, true, 0);
 	tbg_store_close(s);

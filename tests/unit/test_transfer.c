@@ -12,7 +12,7 @@
 #include "client/connection.h"
 #include "serve/pages.h"
 #include "ktap.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "os/endpoints.h"
 #include "os/message.h"
 #include "proxy/deliver.h"
@@ -229,14 +229,14 @@ void tbg_upstream_conn_apart(struct tbg_worker *w, struct tbg_upstream_conn *o)
 
 /* what else a transfer calls */
 
-bool tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
+bool tbg_mail_post(struct tbg_mailbox *b, struct tbg_mail *mail)
 {
 	mail->posted = true;
-	TAILQ_INSERT_TAIL(&it.w.mail, mail, link);
+	TAILQ_INSERT_TAIL(&it.w.mailbox.mail, mail, link);
 	return true;
 }
 
-void tbg_worker_unpost(struct tbg_worker *w, struct tbg_mail *mail)
+void tbg_mail_unpost(struct tbg_mailbox *b, struct tbg_mail *mail)
 {
 }
 
@@ -336,7 +336,7 @@ static void begin(void)
 	it.w.s = &it.s;
 	it.w.sites = &it.sites;
 	STAILQ_INIT(&it.w.due);
-	TAILQ_INIT(&it.w.mail);
+	TAILQ_INIT(&it.w.mailbox.mail);
 	it.w.behind = &tbg_transfer_answers;
 	it.w.now_ns = 1000000000;
 	it.w.now_ms = 1000;
@@ -382,10 +382,10 @@ static struct tbg_transfer *ask(const char *text)
 /* What is due to clients is sent. */
 static void round_end(void)
 {
-	while (!TAILQ_EMPTY(&it.w.mail)) {
-		struct tbg_mail *mail = TAILQ_FIRST(&it.w.mail);
+	while (!TAILQ_EMPTY(&it.w.mailbox.mail)) {
+		struct tbg_mail *mail = TAILQ_FIRST(&it.w.mailbox.mail);
 
-		TAILQ_REMOVE(&it.w.mail, mail, link);
+		TAILQ_REMOVE(&it.w.mailbox.mail, mail, link);
 		mail->fn(&it.w, mail);
 	}
 	tbg_deliver_due(&it.w);

@@ -33,7 +33,7 @@
 #include "os/trusted_path.h"
 #include "os/message.h"
 #include "os/privilege.h"
-#include "main/server.h"
+#include "serve/server.h"
 
 #define CLIENTS_MAX	64
 #define BACKLOG		128

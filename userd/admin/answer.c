@@ -18,7 +18,7 @@
 #include "http/reply.h"
 #include "http/request.h"
 #include "os/clock.h"
-#include "main/server.h"
+#include "serve/server.h"
 
 #define BEAT_NS		10000000000ull	/* the control thread's longest silence */
 #define OBJECTS_MAX	10000

@@ -23,7 +23,7 @@
 #include "log/metrics.h"
 #include "os/clock.h"
 #include "upstream/upstream.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "site/site.h"
 #include "store/responses.h"
 #include "tiers/maps.h"
@@ -235,7 +235,7 @@ static void cache_write(const struct writer *w)
 	struct tbg_cache_stats c = { 0 };
 	struct tbg_store_stats st = { 0 };
 
-	tbg_cache_stats(w->s->cache, &c);
+	tbg_cache_stats(w->s->files.cache, &c);
 	tbg_store_stats(w->s->stock, &st);
 	plain(w, "toboggan_cache_objects", "gauge", "Objects that can be found.", c.objects);
 	plain(w, "toboggan_cache_objects_in_kernel", "gauge",

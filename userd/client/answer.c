@@ -98,6 +98,11 @@ bool tbg_conn_head_hold(struct tbg_conn_active *t, const struct tbg_message *m, 
 	return true;
 }
 
+static void on_made(void *worker, void *conn)
+{
+	tbg_conn_made(worker, conn);
+}
+
 /* What w->answer needs first is made aside; then tbg_conn_made(). False: no memory. */
 static bool aside_begin(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_message *m,
 			const uint8_t *b, uint32_t taken)
@@ -106,7 +111,7 @@ static bool aside_begin(struct tbg_worker *w, struct tbg_conn *c, const struct t
 	struct tbg_aside_task *task = NULL;
 
 	if (tbg_conn_head_hold(t, m, b))
-		task = tbg_aside_begin(w->s->aside, w, c, &w->answer.want);
+		task = tbg_aside_begin(w->s->aside, &w->answer.want, &w->mailbox, on_made, c);
 	if (!task) {
 		tbg_want_free(&w->answer.want);
 		tbg_conn_kill(w, c);
@@ -230,7 +235,7 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 		return false;
 	site = tbg_site_find(w->sites, (const char *)b + req.host_off, req.host_len);
 	w->site = site;
-	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), site->id,
+	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->files.cache), site->id,
 		     &path, req.path_len, &key);
 	o = tbg_route_find(s, &key, site->id, (const char *)b + req.path_off,
 			   req.path_len, w->now_ns);

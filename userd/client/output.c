@@ -193,7 +193,7 @@ static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 		ssize_t n;
 
 		/* "complete" must not be said of two versions */
-		if (last && tbg_file_rewritten(w->s->roots, t->fd, &t->fd_version))
+		if (last && tbg_file_rewritten(w->s->files.roots, t->fd, &t->fd_version))
 			return -1;
 		if (last && !t->parts)
 			tbg_conn_word_publish(w, c, c->taken + t->fd_taken,
@@ -224,7 +224,7 @@ static bool parts_send(struct tbg_worker *w, struct tbg_conn *c)
 				   room < PARTS_BYTES ? room : PARTS_BYTES, &piece);
 
 	/* short parts are complete without file_send(), which asks this too */
-	if (n < 0 || (t->fd >= 0 && tbg_file_rewritten(w->s->roots, t->fd, &t->fd_version)))
+	if (n < 0 || (t->fd >= 0 && tbg_file_rewritten(w->s->files.roots, t->fd, &t->fd_version)))
 		return false;
 	w->out_len += n;
 	c->written += n;

@@ -22,7 +22,7 @@
 #include "log/access.h"
 #include "log/metrics.h"
 #include "os/root.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "store/responses.h"
 #include "upstream/upstream.h"
 #include "control/deny.h"
@@ -116,7 +116,7 @@ static json_t *sites_json(const struct tbg_server *s)
 
 	for (unsigned int i = 0; i < sites->nr; i++) {
 		const struct tbg_site *site = &sites->site[i];
-		const char *root = tbg_root_path(s->roots,
+		const char *root = tbg_root_path(s->files.roots,
 			site->locations[site->locations_nr - 1].root);
 
 		json_array_append_new(ret, json_pack("{s:s, s:i, s:b, s:o, s:i}",
@@ -193,10 +193,10 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 	struct tbg_cache_stats cs = { 0 };
 	struct tbg_user_stats us = { 0 };
 	const char *log = tbg_log_path(s->log);
-	const char *root = tbg_root_path(s->roots, tbg_server_root(s));
+	const char *root = tbg_root_path(s->files.roots, tbg_server_root(s));
 	json_t *listeners = json_array(), *ret;
 
-	tbg_cache_stats(s->cache, &cs);
+	tbg_cache_stats(s->files.cache, &cs);
 	tbg_server_user_stats(s, &us);
 	for (unsigned int i = 0; i < s->opt.listen_nr; i++)
 		json_array_append_new(listeners,
@@ -315,7 +315,7 @@ static json_t *cache_json(const struct tbg_server *s)
 {
 	struct tbg_cache_stats cs = { 0 };
 
-	tbg_cache_stats(s->cache, &cs);
+	tbg_cache_stats(s->files.cache, &cs);
 	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
 			 "objects", (json_int_t)cs.objects,
 			 "in_kernel", (json_int_t)cs.in_kernel,
@@ -428,7 +428,7 @@ static json_t *purge_host(struct tbg_server *s, const char *host)
 	nr = tbg_store_purge_host(s->stock, host);
 	if (tbg_site_named(sites, host)) {
 		/* files, whose text begins so; what upstreams answered is the stock's */
-		nr += tbg_cache_withdraw_below(s->cache, site->id, "/", 1);
+		nr += tbg_cache_withdraw_below(s->files.cache, site->id, "/", 1);
 		host = *site->name ? site->name : host;
 	}
 	return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
@@ -447,7 +447,7 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	if (json_is_true(json_object_get(req, "all"))) {
 		/* first what the kernel tiers have of it: counted once */
 		nr = tbg_store_purge(s->stock, NULL, 0);
-		nr += tbg_cache_withdraw_all(s->cache);
+		nr += tbg_cache_withdraw_all(s->files.cache);
 		return json_pack("{s:b, s:I}", "ok", 1, "purged", (json_int_t)nr);
 	}
 	if (tag) {
@@ -460,8 +460,8 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	p = url_take(s, prefix ?: json_string_value(json_object_get(req, "url")), &ret);
 	if (!p)
 		return ret;
-	nr = prefix ? tbg_cache_withdraw_below(s->cache, vhost_of(p), p->path, p->len)
-		    : tbg_cache_withdraw_path(s->cache, vhost_of(p), p->path, p->len);
+	nr = prefix ? tbg_cache_withdraw_below(s->files.cache, vhost_of(p), p->path, p->len)
+		    : tbg_cache_withdraw_path(s->files.cache, vhost_of(p), p->path, p->len);
 	nr += prefix ? tbg_store_purge_below(s->stock, p->path, p->len)
 		     : tbg_store_purge(s->stock, p->path, p->len);
 	ret = json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,

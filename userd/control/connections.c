@@ -71,18 +71,18 @@ static void row_put(struct listing *l, const struct tbg_conn_shown *c)
 }
 
 /* In the worker's thread. */
-static void on_mail(struct tbg_worker *w, struct tbg_mail *mail)
+static void on_mail(void *worker, struct tbg_mail *mail)
 {
 	struct listing *l = (void *)((char *)mail - offsetof(struct listing, mail));
 
-	l->more = tbg_worker_slab_show(w, l->slab, l->rows, &l->rows_nr);
+	l->more = tbg_worker_slab_show(worker, l->slab, l->rows, &l->rows_nr);
 	sem_post(&l->answered);
 }
 
 static void worker_list(struct listing *l, struct tbg_worker *w)
 {
 	for (l->slab = 0, l->more = true; l->more && !l->err; l->slab++) {
-		if (!tbg_worker_post(w, &l->mail))
+		if (!tbg_mail_post(&w->mailbox, &l->mail))
 			return;
 		while (sem_wait(&l->answered) && errno == EINTR)
 			;

@@ -23,7 +23,7 @@
 #include "os/clock.h"
 #include "control/commands.h"
 #include "os/loop.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "os/socket_file.h"
 #include "control/stream.h"
 

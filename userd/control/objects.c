@@ -14,7 +14,7 @@
 #include "os/clock.h"
 #include "http/content_coding.h"
 #include "http/header.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "site/site.h"
 #include "store/responses.h"
 #include "control/stream.h"
@@ -201,7 +201,7 @@ int tbg_listing_run(struct tbg_stream *st)
 
 	l.room = tbg_why_room(st->s);
 	l.sock = st->s->sock;
-	tbg_cache_each(st->s->cache, row_add, &l);
+	tbg_cache_each(st->s->files.cache, row_add, &l);
 	tbg_store_each(st->s->stock, stored_add, &l);
 	if (chunk && !l.no_memory) {
 		if (l.rows_nr)

@@ -15,7 +15,7 @@
 
 #include "control/commands.h"
 #include "os/privilege.h"
-#include "main/server.h"
+#include "serve/server.h"
 
 int tbg_stream_send(struct tbg_stream *st, const char *p, size_t len)
 {

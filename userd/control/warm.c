@@ -21,7 +21,7 @@
 #include "files/files.h"
 #include "os/root.h"
 #include "serve/dispatch.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "control/stream.h"
 #include "control/why.h"
 
@@ -156,7 +156,7 @@ static void entry_walk(struct warm *w, int dir, const char *entry,
 static void walk(struct warm *w, unsigned int depth)
 {
 	int fd = depth > DEPTH_MAX ? -1 :
-		 tbg_root_openat(w->st->s->roots, w->name, O_RDONLY | O_DIRECTORY, 0);
+		 tbg_root_openat(w->st->s->files.roots, w->name, O_RDONLY | O_DIRECTORY, 0);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *d;
 
@@ -174,7 +174,7 @@ static void walk(struct warm *w, unsigned int depth)
 static void start(struct warm *w)
 {
 	struct stat st;
-	int fd = tbg_root_openat(w->st->s->roots, w->name, O_PATH, 0);
+	int fd = tbg_root_openat(w->st->s->files.roots, w->name, O_PATH, 0);
 
 	if (fd < 0)
 		return;
@@ -212,7 +212,7 @@ static unsigned int roots_walk(struct warm *w, const char *path)
 	for (unsigned int i = 0; i < sites->nr; i++)
 		for (unsigned int j = 0; j < sites->site[i].locations_nr; j++) {
 			int root = sites->site[i].locations[j].root;
-			const char *at = tbg_root_path(w->st->s->roots, root);
+			const char *at = tbg_root_path(w->st->s->files.roots, root);
 			const char *rest = below(path, at);
 
 			if (root < 0 || seen[root] || (!rest && !below(at, path)))

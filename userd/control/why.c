@@ -35,7 +35,7 @@
 #include "files/compressed.h"
 #include "proxy/publish.h"
 #include "os/root.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "store/responses.h"
 #include "upstream/upstream.h"
 #include "files/watch.h"
@@ -382,12 +382,12 @@ struct verdict {
 /* Of what is cached, the variant that the client would get. */
 static void search_run(const struct tbg_server *s, struct search *f)
 {
-	tbg_cache_each(s->cache, search_visit, f);
+	tbg_cache_each(s->files.cache, search_visit, f);
 	f->encoding = tbg_encode_choose(&f->p->accept, f->variants);
 	if (f->encoding == TBG_ENCODING_IDENTITY)
 		return;
 	f->found = false;
-	tbg_cache_each(s->cache, search_visit, f);
+	tbg_cache_each(s->files.cache, search_visit, f);
 }
 
 /* What a GET has in place of the file, or 0; too_large: for any blob, heads and all. */
@@ -395,11 +395,11 @@ static unsigned int open_status(const struct tbg_server *s, const struct tbg_loc
 				const char *name, bool *too_large)
 {
 	struct tbg_file f;
-	unsigned int status = tbg_file_open(s, l, name, &f);
+	unsigned int status = tbg_file_open(&s->files, l, name, &f);
 
 	if (status)
 		return status;
-	tbg_file_vary(s, l, name, &f);
+	tbg_file_vary(&s->files, l, name, &f);
 	*too_large = !tbg_file_fits(&f, l);
 	tbg_file_close(&f);
 	return 0;
@@ -418,7 +418,7 @@ static void judge_missing(const struct tbg_server *s,
 	int fd;
 
 	strcpy(name + tbg_root_text(l->root, name), p->path + 1);
-	fd = tbg_root_openat(s->roots, name, O_PATH, 0);
+	fd = tbg_root_openat(s->files.roots, name, O_PATH, 0);
 	if (fd < 0 || fstat(fd, &st)) {
 		VERDICT(ret, MISS, "no file of that name under the root (%s): errors are answered by the daemon",
 			strerror(fd < 0 ? -fd : errno));
@@ -551,8 +551,8 @@ static void doubt_get(const struct tbg_server *s, const char *name,
 	struct stat st;
 	int fd;
 
-	tbg_watch_lease(s->watch, name, &lease);
-	fd = tbg_root_openat(s->roots, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+	tbg_watch_lease(s->files.watch, name, &lease);
+	fd = tbg_root_openat(s->files.roots, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
 	if (fd >= 0 && !fstat(fd, &st))
 		doubt = tbg_watch_doubt(&lease, &st, fd);
 	snprintf(ret, TBG_DOUBT_LEN, "%s", doubt ?: "");
@@ -574,7 +574,7 @@ static void freshness_json(const struct tbg_server *s, const struct search *f,
 		((int64_t)(f->expires_ns - tbg_mono_ns())) / 1e9));
 	if (f->upstream)
 		json_object_set_new(ret, "fresh", json_string("as long as the upstream said (RFC 9111)"));
-	if (!s->watch || !f->name[0])
+	if (!s->files.watch || !f->name[0])
 		return;
 	doubt_get(s, f->name, doubt);
 	json_object_set_new(ret, "stat_ms", json_integer(TBG_STAT_MS));
@@ -601,7 +601,7 @@ static json_t *file_json(const struct tbg_server *s, const char *name)
 
 	if (strchr(name, '/'))
 		len = snprintf(path, sizeof(path), "%s%s",
-			       tbg_root_path(s->roots, atoi(name)) ?: "",
+			       tbg_root_path(s->files.roots, atoi(name)) ?: "",
 			       strchr(name, '/'));
 	return tbg_json_text(path, len < (int)sizeof(path) ? len : 0);
 }

@@ -21,8 +21,8 @@
 #include "files/compressed.h"
 #include "http/reply.h"
 #include "os/root.h"
-#include "main/server.h"
 #include "files/watch.h"
+#include "site/site.h"
 
 #define HEAD_ROOM (TBG_PATH_MAX * 4 + TBG_FIELDS_MAX)
 #define SETTLE_NS 50000000	/* a write that began so long ago is not waited for, */
@@ -111,14 +111,14 @@ static int stat_settled(int fd, struct stat *ret)
 	return fstat(fd, ret) ? -errno : 0;
 }
 
-unsigned int tbg_file_open(const struct tbg_server *s,
+unsigned int tbg_file_open(const struct tbg_files *files,
 			   const struct tbg_location *location,
 			   const char *name, struct tbg_file *ret)
 {
 	struct tbg_file f = { 0 };
 	unsigned int status = 0;
 
-	f.fd = tbg_root_openat(s->roots, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+	f.fd = tbg_root_openat(files->roots, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
 	if (f.fd < 0)
 		return status_of(f.fd);
 	if (stat_settled(f.fd, &f.st))
@@ -209,7 +209,7 @@ static bool is_outdated(const struct stat *sibling, const struct stat *of)
 }
 
 /* The variants that stand beside a file: not empty, ours to read, and of its age. */
-static unsigned int siblings_find(const struct tbg_server *s, const char *name,
+static unsigned int siblings_find(const struct tbg_files *files, const char *name,
 				  const struct stat *of, bool old)
 {
 	unsigned int ret = TBG_SIBLINGS | (old ? TBG_SIBLINGS_OLD : 0);
@@ -220,7 +220,7 @@ static unsigned int siblings_find(const struct tbg_server *s, const char *name,
 		int fd;
 
 		tbg_sibling_name(name, e, sibling);
-		fd = tbg_root_openat(s->roots, sibling,
+		fd = tbg_root_openat(files->roots, sibling,
 				     O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
 		if (fd < 0)
 			continue;
@@ -232,7 +232,7 @@ static unsigned int siblings_find(const struct tbg_server *s, const char *name,
 	return ret;
 }
 
-void tbg_file_vary(const struct tbg_server *s, const struct tbg_location *location,
+void tbg_file_vary(const struct tbg_files *files, const struct tbg_location *location,
 		   const char *name, struct tbg_file *f)
 {
 	bool old = location->precompressed_old;
@@ -240,19 +240,19 @@ void tbg_file_vary(const struct tbg_server *s, const struct tbg_location *locati
 	if (!location->precompressed || f->coding)
 		f->siblings = 0;
 	else if (!f->siblings || !(f->siblings & TBG_SIBLINGS_OLD) == old)
-		f->siblings = siblings_find(s, name, &f->st, old);
+		f->siblings = siblings_find(files, name, &f->st, old);
 	f->variants = f->siblings & ~(TBG_SIBLINGS | TBG_SIBLINGS_OLD);
 	if (!f->variants && !f->coding && f->size >= location->compress_min &&
 	    f->size <= TBG_COMPRESSED_MAX && tbg_encode_type(f->type))
 		f->variants = location->compress;
 }
 
-int tbg_file_sibling(const struct tbg_server *s, const char *name,
+int tbg_file_sibling(const struct tbg_files *files, const char *name,
 		     enum tbg_encoding encoding, struct tbg_file *f)
 {
 	struct tbg_file own = *f;
 
-	if (tbg_file_open(s, NULL, name, f)) {
+	if (tbg_file_open(files, NULL, name, f)) {
 		*f = own;
 		return -ESTALE;
 	}
@@ -303,7 +303,7 @@ int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding)
 	return n;
 }
 
-int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
+int tbg_file_press(const struct tbg_files *files, struct tbg_file *f,
 		   enum tbg_encoding encoding)
 {
 	struct stat st;
@@ -312,7 +312,7 @@ int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
 	/* its times may yet come to stand for other bytes, and this one stays */
 	if (tbg_version_recent(&f->st))
 		return -EAGAIN;
-	fd = tbg_compressed_get(s->press, f->fd, &f->st, encoding);
+	fd = tbg_compressed_get(files->compressed, f->fd, &f->st, encoding);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st)) {
@@ -534,7 +534,7 @@ static void identity_set(struct tbg_object *o, const struct tbg_file *f)
 	o->variants = f->encoding ? 0 : f->variants;
 }
 
-int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
+int tbg_file_publish(const struct tbg_files *files, const struct tbg_file *f,
 		     const struct tbg_location *location,
 		     const struct tbg_key *key, const char *path,
 		     size_t path_len, const char *name,
@@ -552,7 +552,7 @@ int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
 	err = heads_make(f, location, get, not, part);
 	if (err)
 		return -EFBIG;
-	err = tbg_draft_open(s->cache, key, location->site->id, path, path_len, name,
+	err = tbg_draft_open(files->cache, key, location->site->id, path, path_len, name,
 			     last->off + TBG_304_ROOM, &d);
 	if (err)
 		return err;
@@ -569,7 +569,7 @@ int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
 	memcpy(d.blob->part, part, sizeof(part));
 	identity_set(d.object, f);
 	d.object->flags = location->cookies_pass ? TBG_ENTRY_COOKIES : 0;
-	d.object->expires_ns = tbg_watch_expiry(s->watch, lease, &f->st, f->fd,
+	d.object->expires_ns = tbg_watch_expiry(files->watch, lease, &f->st, f->fd,
 						tbg_mono_ns());
 	/* a write within the same tick is not told by the times: read it again then */
 	if (f->recent && d.object->expires_ns != TBG_FRESH_ALWAYS)
@@ -578,21 +578,21 @@ int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
 	return tbg_draft_publish(&d, ret);
 }
 
-bool tbg_file_revalidate(const struct tbg_server *s, struct tbg_object *o)
+bool tbg_file_revalidate(const struct tbg_files *files, struct tbg_object *o)
 {
 	uint64_t now_ns = tbg_mono_ns();
 	struct tbg_lease lease;
 	struct tbg_file f;
 	bool same;
 
-	tbg_watch_lease(s->watch, o->name, &lease);
-	if (tbg_file_open(s, NULL, o->name, &f))
+	tbg_watch_lease(files->watch, o->name, &lease);
+	if (tbg_file_open(files, NULL, o->name, &f))
 		return false;
 	same = tbg_file_same(o, &f.st) &&
-	       (!o->siblings || o->siblings == siblings_find(s, o->name, &f.st,
+	       (!o->siblings || o->siblings == siblings_find(files, o->name, &f.st,
 							     o->siblings & TBG_SIBLINGS_OLD));
 	if (same)
-		tbg_object_renew(o, tbg_watch_expiry(s->watch, &lease, &f.st,
+		tbg_object_renew(o, tbg_watch_expiry(files->watch, &lease, &f.st,
 						     f.fd, now_ns));
 	tbg_file_close(&f);
 	return same;

@@ -18,10 +18,23 @@ struct tbg_key;
 struct tbg_lease;
 struct tbg_location;
 struct tbg_object;
-struct tbg_server;
+struct tbg_roots;
+struct tbg_watch;
+struct tbg_open_files;
+struct tbg_compressed;
+struct tbg_cache;
 
 /* Bytes of the largest file that is cached: with a usual head it finds room there. */
 #define TBG_FILE_SMALL	(64 << 10)
+
+/* What answers from files need; all workers share it. */
+struct tbg_files {
+	struct tbg_roots *roots;
+	struct tbg_cache *cache;	/* of objects, for all tiers */
+	struct tbg_watch *watch;
+	struct tbg_open_files *opened;	/* large files */
+	struct tbg_compressed *compressed;	/* large texts */
+};
 
 struct tbg_file {
 	int fd;
@@ -52,7 +65,7 @@ struct tbg_file {
  * location's configuration; NULL: not asked for. 0, or the status that answers: 403, 404,
  * 503, or 301 for a folder.
  */
-unsigned int tbg_file_open(const struct tbg_server *s,
+unsigned int tbg_file_open(const struct tbg_files *files,
 			   const struct tbg_location *location,
 			   const char *name, struct tbg_file *ret);
 void tbg_file_close(struct tbg_file *f);
@@ -65,7 +78,7 @@ void tbg_file_describe(struct tbg_file *f, const struct tbg_location *location,
  * Which variants location lets the file have, into f->variants: those that stand
  * beside it, as name.gz and so on, or those that it can be compressed to.
  */
-void tbg_file_vary(const struct tbg_server *s, const struct tbg_location *location,
+void tbg_file_vary(const struct tbg_files *files, const struct tbg_location *location,
 		   const char *name, struct tbg_file *f);
 
 void tbg_sibling_name(const char *name, enum tbg_encoding encoding,
@@ -76,14 +89,14 @@ void tbg_sibling_name(const char *name, enum tbg_encoding encoding,
  * name, or its own content compressed. -E2BIG: not smaller; -ESTALE: something
  * changed meanwhile. On error it stays what it was.
  */
-int tbg_file_sibling(const struct tbg_server *s, const char *name,
+int tbg_file_sibling(const struct tbg_files *files, const char *name,
 		     enum tbg_encoding encoding, struct tbg_file *f);
 int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding);
 /* The same in two: how many bytes it may take, and the result of somebody else's work. */
 size_t tbg_file_coding_room(const struct tbg_file *f, enum tbg_encoding encoding);
 int tbg_file_coded(struct tbg_file *f, enum tbg_encoding encoding, const char *text, size_t len);
 /* The same for one too large to be stored; -EAGAIN: it is not ready yet. */
-int tbg_file_press(const struct tbg_server *s, struct tbg_file *f,
+int tbg_file_press(const struct tbg_files *files, struct tbg_file *f,
 		   enum tbg_encoding encoding);
 
 /* Whether a write that changed it may be under way yet. */
@@ -138,13 +151,13 @@ bool tbg_file_fits(const struct tbg_file *f, const struct tbg_location *location
  * referenced object; -ENOSPC, -EFBIG:
  * not stored; -ESTALE: it changed meanwhile.
  */
-int tbg_file_publish(const struct tbg_server *s, const struct tbg_file *f,
+int tbg_file_publish(const struct tbg_files *files, const struct tbg_file *f,
 		     const struct tbg_location *location,
 		     const struct tbg_key *key, const char *path,
 		     size_t path_len, const char *name,
 		     struct tbg_lease *lease, struct tbg_object **ret);
 
 /* An expired object: true and a new expiry if its file is unchanged. */
-bool tbg_file_revalidate(const struct tbg_server *s, struct tbg_object *o);
+bool tbg_file_revalidate(const struct tbg_files *files, struct tbg_object *o);
 
 #endif

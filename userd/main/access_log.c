@@ -17,7 +17,7 @@
 #include "log/line.h"
 #include "log/live.h"
 #include "main/privileged.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "os/message.h"
 #include "site/told.h"
 
@@ -211,41 +211,6 @@ void tbg_logs_close(struct tbg_logs *l)
 }
 
 /* --- a request ------------------------------------------------------------ */
-
-/* What only the sites can tell of it, see tbg_log_asks(). */
-static void tell(const struct tbg_sites *sites, struct tbg_log_record *r)
-{
-	static _Thread_local struct tbg_told told;
-	char peer[INET6_ADDRSTRLEN];
-
-	tbg_told_read(&told, sites, r->req, r->req_len, tbg_log_peer(r, peer));
-	if (*told.client)
-		r->client = told.client;
-	if (r->request_id)
-		return;
-	r->request_id = told.id;
-	r->request_id_len = strlen(told.id);
-}
-
-bool tbg_server_logs(const struct tbg_server *s)
-{
-	return s->logging || tbg_live_watched();
-}
-
-void tbg_server_log(const struct tbg_server *s, const struct tbg_sites *sites,
-		    const struct tbg_site *site, struct tbg_log_record *r)
-{
-	bool live = tbg_live_watched();
-	struct tbg_log *log = site->log_path ? site->log : s->log;
-
-	if (!log && !live)
-		return;
-	if (live || tbg_log_asks(log))
-		tell(sites, r);
-	tbg_log_write(log, r);
-	if (live)
-		tbg_live_write(site->name, r);
-}
 
 void tbg_logs_hit(void *arg, struct tbg_log_record *r)
 {

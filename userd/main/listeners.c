@@ -16,7 +16,7 @@
 
 #include "os/service.h"
 #include "os/message.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "tiers/sock.h"
 #include "tiers/wire.h"
 #include "serve/worker.h"

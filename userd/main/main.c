@@ -44,7 +44,7 @@
 #include "os/limits.h"
 #include "os/root.h"
 #include "os/message.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "tiers/sock.h"
 #include "os/stdio_hold.h"
 #include "os/sysctl.h"
@@ -60,44 +60,6 @@
 #define MSG_LEN		512
 #define OUTPUT_LEAST	(4u << 20)	/* bytes for clients that are slow */
 #define END_MS		10000		/* for the end itself, once it has drained */
-
-void tbg_server_user_stats(const struct tbg_server *s,
-			   struct tbg_user_stats *ret)
-{
-	_Atomic uint64_t *sum = (_Atomic uint64_t *)ret;
-
-	memset(ret, 0, sizeof(*ret));
-	for (unsigned int i = 0; i < s->workers_nr; i++) {
-		const _Atomic uint64_t *one =
-			(const _Atomic uint64_t *)&s->workers[i].stats;
-
-		for (size_t j = 0; j < sizeof(*ret) / sizeof(*sum); j++)
-			sum[j] += atomic_load_explicit(&one[j], memory_order_relaxed);
-	}
-}
-
-const struct tbg_metrics *tbg_server_metrics(const struct tbg_server *s, unsigned int nr)
-{
-	return &s->workers[nr].metrics;
-}
-
-const struct tbg_sites *tbg_server_sites_hold(struct tbg_server *s)
-{
-	const struct tbg_sites *ret;
-
-	pthread_mutex_lock(&s->sites_lock);
-	ret = s->sites;
-	tbg_sites_hold(ret);
-	pthread_mutex_unlock(&s->sites_lock);
-	return ret;
-}
-
-void tbg_server_sites_set(struct tbg_server *s, const struct tbg_sites *sites)
-{
-	pthread_mutex_lock(&s->sites_lock);
-	s->sites = sites;
-	pthread_mutex_unlock(&s->sites_lock);
-}
 
 static int workers_make(struct tbg_server *s)
 {
@@ -249,9 +211,9 @@ static void on_second(void *arg, uint64_t now_ns)
 	struct tbg_server *s = &t->s;
 
 	tbg_bans_tick(s->bans, now_ns);
-	tbg_cache_tick(s->cache, now_ns);
-	tbg_watch_tick(s->watch, now_ns);
-	tbg_open_files_tick(s->opened, now_ns);
+	tbg_cache_tick(s->files.cache, now_ns);
+	tbg_watch_tick(s->files.watch, now_ns);
+	tbg_open_files_tick(s->files.opened, now_ns);
 	tbg_gateway_tick(s->gateway);
 	if (s->wire)
 		tbg_wire_tick(s->wire, now_ns);
@@ -268,15 +230,6 @@ static void root_hidden(const char *path)
 {
 	tbg_warn("toboggand: root \"%s\": a folder above it is closed to the daemon's user: served as it is, but should the path come to lead elsewhere, that is seen at a reload (SIGHUP) alone",
 		path);
-}
-
-void tbg_server_wake(const struct tbg_server *s)
-{
-	uint64_t one = 1;
-
-	for (unsigned int i = 0; i < s->workers_nr; i++)
-		if (write(s->workers[i].wake_fd, &one, sizeof(one)) < 0)
-			return;
 }
 
 static void stop(struct start *t)
@@ -402,24 +355,25 @@ static bool cache_open(struct tbg_server *s)
 	snprintf(s->mark, sizeof(s->mark), "%016llx%016llx", (unsigned long long)mark[0],
 		 (unsigned long long)mark[1]);
 	if (tbg_store_open(&s->stock, stock_bytes(s), key) ||
-	    tbg_compressed_open(&s->press, press_bytes(s))) {
+	    tbg_compressed_open(&s->files.compressed, press_bytes(s))) {
 		tbg_report("toboggand: cache: no memory; try a smaller --memory");
 		return false;
 	}
 	if (tbg_clients_open(s, key))
 		return false;
 	tbg_hosts_tell(s->maps, key, s->sites, NULL);
-	if (tbg_cache_open(&s->cache, &s->plan, s->maps ? &s->maps->cache : NULL, key) ||
-	    tbg_open_files_open(&s->opened, s->cache) ||
+	if (tbg_cache_open(&s->files.cache, &s->plan, s->maps ? &s->maps->cache : NULL, key) ||
+	    tbg_open_files_open(&s->files.opened, s->files.cache) ||
 	    tbg_clock_open(&s->clock, s->maps ? s->maps->knob : NULL,
 			   s->opt.unattended_ms)) {
 		tbg_report("toboggand: cache: no memory; try a smaller --memory");
 		return false;
 	}
-	err = tbg_aside_open(&s->aside) ?: tbg_watch_open(&s->watch, s->roots, s->cache);
+	err = tbg_aside_open(&s->aside) ?:
+	      tbg_watch_open(&s->files.watch, s->files.roots, s->files.cache);
 	if (err)
 		tbg_report("toboggand: cache: no memory; try a smaller --memory");
-	else if (!tbg_watch_works(s->watch))
+	else if (!tbg_watch_works(s->files.watch))
 		tbg_warn("toboggand: inotify: %s; each file is looked at every %u ms instead: raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
 			   strerror(errno), TBG_STAT_MS);
 	return !err;
@@ -427,7 +381,7 @@ static bool cache_open(struct tbg_server *s)
 
 static bool watch_start(struct tbg_server *s)
 {
-	int err = tbg_watch_start(s->watch, tbg_privilege_none, root_hidden);
+	int err = tbg_watch_start(s->files.watch, tbg_privilege_none, root_hidden);
 
 	if (err)
 		tbg_report("toboggand: no thread to watch files: %s", strerror(-err));
@@ -469,14 +423,6 @@ static bool control_open(struct start *t)
 	return true;
 }
 
-int tbg_server_root(const struct tbg_server *s)
-{
-	const struct tbg_sites *sites = s->sites;
-	const struct tbg_site *site = sites->fallback;
-
-	return site->locations[site->locations_nr - 1].root;
-}
-
 /* The folder by which the user to run as is chosen; -1: none, others answer. */
 static int root_fd(const struct tbg_server *s)
 {
@@ -486,7 +432,7 @@ static int root_fd(const struct tbg_server *s)
 	if (tbg_server_root(s) < 0)
 		return -1;
 	tbg_root_text(tbg_server_root(s), name);
-	return tbg_root_fd(s->roots, name, &below);
+	return tbg_root_fd(s->files.roots, name, &below);
 }
 
 /* After root is dropped: what its user may not open, another process opens. */
@@ -510,7 +456,7 @@ static bool privileges_drop(struct start *t)
 
 	if (t->id.fallback)
 		tbg_notice("toboggand: the usual users cannot search %s: running as its owner, %s, without capabilities",
-		    tbg_root_path(t->s.roots, tbg_server_root(&t->s)), t->id.name);
+		    tbg_root_path(t->s.files.roots, tbg_server_root(&t->s)), t->id.name);
 	err = tbg_privilege_drop(&t->id);
 	if (err) {
 		tbg_report("toboggand: cannot become %s: %s", t->id.name, strerror(-err));
@@ -628,7 +574,7 @@ static void server_close(struct start *t)
 	struct tbg_server *s = &t->s;
 
 	workers_end(t);
-	tbg_watch_stop(s->watch);
+	tbg_watch_stop(s->files.watch);
 	tbg_gateway_close(s->gateway);
 	tbg_reload_close(t->reload);
 	tbg_admin_close(s->admin);
@@ -657,10 +603,10 @@ int main(int argc, char **argv)
 	tbg_service_begin();
 	tbg_stdio_hold(O_RDWR);
 	t.argv = argv;
-	if (tbg_roots_open(&t.s.roots))
+	if (tbg_roots_open(&t.s.files.roots))
 		return 1;
 	tbg_addresses_note();
-	err = tbg_options_parse(&t.s.opt, argv, t.s.roots);
+	err = tbg_options_parse(&t.s.opt, argv, t.s.files.roots);
 	if (!err)
 		tbg_addresses_start(TBG_ADDRESSES_START_MS);
 	err = err ?: tbg_options_sites(&t.s.opt, NULL, &sites);

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "main/server.h"
+#include "serve/server.h"
 #include "os/privilege.h"
 
 struct tbg_left;

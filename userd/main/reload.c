@@ -33,7 +33,7 @@
 #include "os/limits.h"
 #include "os/service.h"
 #include "os/message.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
 #include "serve/worker.h"
@@ -86,7 +86,7 @@ static void withdraw(struct tbg_server *s, const struct tbg_sites *old)
 {
 	for (unsigned int i = 0; i < old->nr; i++)
 		if (!site_stays(s->sites, old->site[i].id))
-			tbg_cache_withdraw_below(s->cache, old->site[i].id, "", 0);
+			tbg_cache_withdraw_below(s->files.cache, old->site[i].id, "", 0);
 }
 
 /* Lists and limits of clients. 0 or negative errno, told. */
@@ -156,7 +156,7 @@ static void exchange(struct tbg_reload *r, struct tbg_sites *sites, struct tbg_l
 	old->logs = s->logs;
 	tbg_logs_use(s, logs);
 	old->sites = (struct tbg_sites *)s->sites;
-	tbg_hosts_tell(s->maps, tbg_cache_hash_key(s->cache), sites, old->sites);
+	tbg_hosts_tell(s->maps, tbg_cache_hash_key(s->files.cache), sites, old->sites);
 	tbg_server_sites_set(s, sites);
 	withdraw(s, old->sites);
 	old->next = r->retired;
@@ -237,7 +237,7 @@ static bool take(struct tbg_reload *r)
 
 	/* as at the start: what the file names need not be in our user's reach */
 	tbg_privilege_raise();
-	err = tbg_options_parse(&o, r->argv, s->roots);
+	err = tbg_options_parse(&o, r->argv, s->files.roots);
 	err = err ?: tbg_options_sites(&o, s->sites, &sites);
 	if (!err && !old)
 		err = -ENOMEM;
@@ -361,7 +361,7 @@ static void retired_free(struct tbg_reload *r)
 			continue;
 		}
 		*at = old->next;
-		tbg_sites_close(old->sites, root_gone, s->watch);
+		tbg_sites_close(old->sites, root_gone, s->files.watch);
 		free(old);
 	}
 }

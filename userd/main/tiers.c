@@ -14,7 +14,7 @@
 #include "os/loop.h"
 #include "os/limits.h"
 #include "os/message.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "tiers/sock.h"
 #include "tiers/wire.h"
 #include "serve/worker.h"

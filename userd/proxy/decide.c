@@ -169,7 +169,7 @@ static void publish(struct tbg_transfer *x, struct tbg_stored *s)
 	const struct tbg_worker *w = x->w;
 
 	if (w->s->maps)
-		tbg_publish(w->s->cache, w->s->stock,
+		tbg_publish(w->s->files.cache, w->s->stock,
 			    tbg_site_find(w->sites, x->host.text, x->host.len), &x->uri,
 			    s, x->fields.text, x->fields.len, w->now_ns);
 }
@@ -283,7 +283,7 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 	tbg_stored_get(s);
 	x->selected = s;
 	if (tbg_store_enter(x->w->s->stock, &x->uri, x->fields.text, x->fields.len,
-			    TBG_JOIN, &x->waiter, &x->flight) == TBG_TURN_LEAD)
+			    TBG_JOIN, &x->waiter, x->w->now_ns, &x->flight) == TBG_TURN_LEAD)
 		tbg_fetch_begin(x);
 	else
 		tbg_store_leave(x->w->s->stock, &x->waiter);
@@ -421,7 +421,7 @@ enum tbg_transfer_phase tbg_transfer_ask(struct tbg_transfer *x)
 {
 	switch (tbg_store_enter(x->w->s->stock, &x->uri, x->fields.text,
 				x->fields.len, join_of(x), &x->waiter,
-				&x->flight)) {
+				x->w->now_ns, &x->flight)) {
 	case TBG_TURN_WAIT:
 		/* once, for who asks for less: it may take longer than that is worth */
 		x->waits = tbg_transfer_asks_less(&x->wish) ? WAITS_MAX : x->waits + 1;
@@ -497,7 +497,7 @@ static enum tbg_transfer_phase waited(struct tbg_transfer *x)
 	return tbg_transfer_ask(x);
 }
 
-void tbg_transfer_on_waited(struct tbg_worker *w, struct tbg_mail *mail)
+void tbg_transfer_on_waited(void *worker, struct tbg_mail *mail)
 {
 	struct tbg_waiter *waiter = (void *)((char *)mail -
 					     offsetof(struct tbg_waiter, mail));

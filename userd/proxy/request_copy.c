@@ -187,6 +187,6 @@ bool tbg_transfer_script_read(struct tbg_transfer *x, const struct tbg_location 
 {
 	if (!tbg_protocol_needs_root(x->upstream->terms.protocol) || l->root < 0)
 		return true;
-	x->root = strdup(tbg_root_path(x->w->s->roots, l->root));
+	x->root = strdup(tbg_root_path(x->w->s->files.roots, l->root));
 	return x->root;
 }

@@ -171,7 +171,7 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 	x->holds = 1;
 	x->start_ns = w->now_ns;
 	x->stamp_ms = w->now_ms;
-	x->waiter.w = w;
+	x->waiter.mailbox = &w->mailbox;
 	x->waiter.mail.fn = tbg_transfer_on_waited;
 	x->limit = UINT64_MAX;
 	x->answerer = (struct tbg_answerer){ .ops = &tbg_transfer_answers, .taken = m->len };

@@ -36,6 +36,6 @@ bool tbg_transfer_loops(const struct tbg_transfer *x);
 enum tbg_transfer_phase tbg_transfer_refuse(struct tbg_transfer *x, unsigned int status);
 /* Whether the cache has no part in it; x->fwd is set. */
 bool tbg_transfer_bypasses(struct tbg_transfer *x);
-void tbg_transfer_on_waited(struct tbg_worker *w, struct tbg_mail *mail);
+void tbg_transfer_on_waited(void *worker, struct tbg_mail *mail);
 
 #endif

@@ -14,12 +14,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "client/connection.h"
 #include "files/files.h"
 #include "serve/pages.h"
 #include "http/content_coding.h"
+#include "os/mail.h"
 #include "os/privilege.h"
-#include "serve/worker.h"
 
 #define THREADS	 2
 #define PRIORITY 10
@@ -28,8 +27,9 @@
 struct tbg_aside_task {
 	struct tbg_mail mail;		/* first: see on_mail() */
 	struct tbg_aside *a;
-	struct tbg_worker *w;
-	struct tbg_conn *c;
+	struct tbg_mailbox *mailbox;
+	void (*fn)(void *reader, void *arg);
+	void *arg;
 	struct job *job;		/* NULL: it is made */
 	struct tbg_made *made;		/* NULL: not yet */
 	struct tbg_aside_task *next;	/* for the same */
@@ -135,7 +135,7 @@ static void job_done(struct tbg_aside *a, struct job *j)
 		t->job = NULL;
 		t->made = j->made;
 		t->made->refs++;
-		tbg_worker_post(t->w, &t->mail);
+		tbg_mail_post(t->mailbox, &t->mail);
 	}
 	made_put(j->made);
 	free(j);
@@ -205,20 +205,24 @@ static struct job *job_new(struct tbg_aside *a, struct tbg_want *want)
 	return j;
 }
 
-static void on_mail(struct tbg_worker *w, struct tbg_mail *mail)
+static void on_mail(void *reader, struct tbg_mail *mail)
 {
-	tbg_conn_made(w, ((struct tbg_aside_task *)mail)->c);
+	struct tbg_aside_task *t = (void *)mail;
+
+	t->fn(reader, t->arg);
 }
 
-struct tbg_aside_task *tbg_aside_begin(struct tbg_aside *a, struct tbg_worker *w,
-				       struct tbg_conn *c, struct tbg_want *want)
+struct tbg_aside_task *tbg_aside_begin(struct tbg_aside *a, struct tbg_want *want,
+				       struct tbg_mailbox *mailbox,
+				       void (*made)(void *reader, void *arg), void *arg)
 {
 	struct tbg_aside_task *t = calloc(1, sizeof(*t));
 	struct job *j;
 
 	if (!t)
 		return NULL;
-	*t = (struct tbg_aside_task){ .mail.fn = on_mail, .a = a, .w = w, .c = c };
+	*t = (struct tbg_aside_task){ .mail.fn = on_mail, .a = a, .mailbox = mailbox,
+				      .fn = made, .arg = arg };
 	pthread_mutex_lock(&a->lock);
 	for (j = a->jobs; j && (j->working || !want_same(&j->made->want, want)); j = j->next)
 		;
@@ -261,7 +265,7 @@ void tbg_aside_leave(struct tbg_aside_task *t)
 		task_unlink(t);
 	made_put(t->made);
 	pthread_mutex_unlock(&t->a->lock);
-	tbg_worker_unpost(t->w, &t->mail);
+	tbg_mail_unpost(t->mailbox, &t->mail);
 	free(t);
 }
 

@@ -16,8 +16,7 @@
 
 struct tbg_aside;
 struct tbg_aside_task;
-struct tbg_conn;
-struct tbg_worker;
+struct tbg_mailbox;
 
 enum tbg_want_kind {
 	TBG_WANT_NOTHING,
@@ -51,13 +50,14 @@ int tbg_aside_open(struct tbg_aside **ret);
 void tbg_want_free(struct tbg_want *w);
 
 /*
- * Has it made, and takes over what is wanted. Then, in the worker's thread, once:
- * tbg_conn_made(). NULL: no memory, or no thread.
+ * Has it made, and takes over what is wanted. Then, by mail, once: made(), in the thread
+ * of the mailbox's reader. NULL: no memory, or no thread.
  */
-struct tbg_aside_task *tbg_aside_begin(struct tbg_aside *a, struct tbg_worker *w,
-				       struct tbg_conn *c, struct tbg_want *want);
+struct tbg_aside_task *tbg_aside_begin(struct tbg_aside *a, struct tbg_want *want,
+				       struct tbg_mailbox *mailbox,
+				       void (*made)(void *reader, void *arg), void *arg);
 
-/* The connection does not wait any more, and nothing follows. */
+/* Nobody waits any more, and nothing follows. The reader's thread. */
 void tbg_aside_leave(struct tbg_aside_task *t);
 
 const struct tbg_made *tbg_aside_made(const struct tbg_aside_task *t);

@@ -18,7 +18,7 @@
 #include "files/files.h"
 #include "serve/pages.h"
 #include "serve/dispatch.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "serve/parts.h"
 
 bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,
@@ -29,7 +29,7 @@ bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,
 	if (len > TBG_PATH_MAX)
 		return false;
 	memcpy(words.w, path, len);
-	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->cache), site->id,
+	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->files.cache), site->id,
 		     &words, len, ret);
 	return true;
 }
@@ -39,13 +39,13 @@ struct tbg_object *tbg_route_find(const struct tbg_server *s,
 				  const char *path, size_t path_len,
 				  uint64_t now_ns)
 {
-	struct tbg_object *o = tbg_cache_find(s->cache, key, vhost, path, path_len);
+	struct tbg_object *o = tbg_cache_find(s->files.cache, key, vhost, path, path_len);
 
 	if (!o || tbg_fresh(atomic_load_explicit(&o->expires_ns, memory_order_acquire), now_ns))
 		return o;
-	if (tbg_file_revalidate(s, o))
+	if (tbg_file_revalidate(&s->files, o))
 		return o;
-	tbg_cache_withdraw(s->cache, o);
+	tbg_cache_withdraw(s->files.cache, o);
 	tbg_object_put(o);
 	return NULL;
 }

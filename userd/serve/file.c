@@ -20,7 +20,7 @@
 #include "serve/pages.h"
 #include "os/root.h"
 #include "serve/dispatch.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "files/watch.h"
 #include "serve/parts.h"
 
@@ -104,7 +104,7 @@ static int version_publish(const struct tbg_server *s, const struct tbg_ask *ask
 	if (!v->store || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
 		return -ENOSPC;
 	tbg_key_vary(&key, v->f.encoding);
-	return tbg_file_publish(s, &v->f, location, &key, ask->path,
+	return tbg_file_publish(&s->files, &v->f, location, &key, ask->path,
 				ask->path_len, v->name, &v->lease, ret);
 }
 
@@ -217,7 +217,7 @@ static int version_press(const struct tbg_server *s, const struct tbg_ask *ask,
 	enum tbg_encoding e;
 
 	while ((e = tbg_encode_choose(&ask->accept_encoding, have)) &&
-	       tbg_file_press(s, &v->f, e) == -E2BIG)
+	       tbg_file_press(&s->files, &v->f, e) == -E2BIG)
 		have &= ~(1u << e);
 	return 0;
 }
@@ -248,8 +248,8 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 	strcpy(plain, v->name);
 	tbg_sibling_name(plain, e, v->name);
 	if (v->store)
-		tbg_watch_lease(s->watch, v->name, &v->lease);
-	return tbg_file_sibling(s, v->name, e, &v->f);
+		tbg_watch_lease(s->files.watch, v->name, &v->lease);
+	return tbg_file_sibling(&s->files, v->name, e, &v->f);
 }
 
 /*
@@ -260,18 +260,18 @@ static int version_open(const struct tbg_server *s,
 			const struct tbg_location *location, bool again,
 			struct version *v)
 {
-	bool kept = !again && tbg_open_files_get(s->opened, v->name, &v->f), keep = false;
+	bool kept = !again && tbg_open_files_get(s->files.opened, v->name, &v->f), keep = false;
 	int status = 0;
 
 	if (kept)
 		tbg_file_describe(&v->f, location, v->name);
 	else
-		status = tbg_file_open(s, location, v->name, &v->f);
+		status = tbg_file_open(&s->files, location, v->name, &v->f);
 	if (status)
 		return status;
 	if (v->f.st.st_size > TBG_FILE_SMALL) {
 		v->store = false;
-		keep = !kept && tbg_open_files_wants(s->opened, v->name);
+		keep = !kept && tbg_open_files_wants(s->files.opened, v->name);
 	}
 	if (v->store || keep) {
 		/*
@@ -280,14 +280,14 @@ static int version_open(const struct tbg_server *s,
 		 * the first time: hence the second open for those that do.
 		 */
 		tbg_file_close(&v->f);
-		tbg_watch_lease(s->watch, v->name, &v->lease);
-		status = tbg_file_open(s, location, v->name, &v->f);
+		tbg_watch_lease(s->files.watch, v->name, &v->lease);
+		status = tbg_file_open(&s->files, location, v->name, &v->f);
 		if (status)
 			return status;
 	}
-	tbg_file_vary(s, location, v->name, &v->f);
+	tbg_file_vary(&s->files, location, v->name, &v->f);
 	if (keep)
-		tbg_open_files_keep(s->opened, v->name, &v->f, &v->lease);
+		tbg_open_files_keep(s->files.opened, v->name, &v->f, &v->lease);
 	return 0;
 }
 
@@ -331,7 +331,7 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 /* Be it ours to read or not. */
 static bool folder_exists(const struct tbg_server *s, const char *name)
 {
-	int fd = tbg_root_openat(s->roots, name, O_PATH | O_DIRECTORY, 0);
+	int fd = tbg_root_openat(s->files.roots, name, O_PATH | O_DIRECTORY, 0);
 
 	if (fd >= 0)
 		close(fd);
@@ -379,7 +379,7 @@ static bool candidate_exists(const struct tbg_server *s, int root,
 	int fd;
 
 	name_make(root, c->path, c->len, name);
-	fd = tbg_root_openat(s->roots, name, O_PATH, 0);
+	fd = tbg_root_openat(s->files.roots, name, O_PATH, 0);
 	if (fd < 0)
 		return false;
 	ret = !fstat(fd, &st) && S_ISREG(st.st_mode);
@@ -482,10 +482,10 @@ static int listing_get(const struct tbg_server *s, const struct tbg_ask *ask,
 	}
 	if (!ask->may_wait)		/* nobody lists but for a client */
 		return 503;
-	w.fd = fcntl(tbg_root_fd(s->roots, name, &below), F_DUPFD_CLOEXEC, 0);
+	w.fd = fcntl(tbg_root_fd(s->files.roots, name, &below), F_DUPFD_CLOEXEC, 0);
 	w.name = strdup(below);
 	w.title = strdup(ask->path);
-	if (w.fd < 0 || !w.name || !w.title || !tbg_root_ways(s->roots, name, &w.ways) ||
+	if (w.fd < 0 || !w.name || !w.title || !tbg_root_ways(s->files.roots, name, &w.ways) ||
 	    fstat(w.fd, &w.st)) {
 		tbg_want_free(&w);
 		return 503;

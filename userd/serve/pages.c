@@ -20,6 +20,7 @@
 #include "files/files.h"
 #include "os/root.h"
 #include "serve/dispatch.h"
+#include "serve/server.h"
 #include "upstream/upstream.h"
 
 #define ENTRIES_MAX 10000	/* of a listing; the rest is left out, and said so */
@@ -48,7 +49,7 @@ char *tbg_pages_read(const struct tbg_server *s, const struct tbg_location *l,
 	if (where->handler != TBG_HANDLER_FILES)
 		return NULL;		/* the source of a program is no page */
 	strcpy(name + tbg_root_text(has_root(l) ? l->root : where->root, name), path + 1);
-	if (tbg_file_open(s, l, name, &f))
+	if (tbg_file_open(&s->files, l, name, &f))
 		return NULL;
 	/* nothing says of an error page that it is compressed */
 	text = f.st.st_size <= TBG_FILE_SMALL && !f.coding ? malloc(f.st.st_size + 1) : NULL;

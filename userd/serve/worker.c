@@ -103,8 +103,7 @@ int tbg_worker_open(struct tbg_worker *w)
 	w->idle = calloc(TBG_UPSTREAM_CONN_POOLS, sizeof(*w->idle));
 	if (!w->out || !w->idle)
 		return -ENOMEM;
-	pthread_mutex_init(&w->mail_lock, NULL);
-	TAILQ_INIT(&w->mail);
+	tbg_mailbox_init(&w->mailbox, w, w->wake_fd);
 	STAILQ_INIT(&w->due);
 	TAILQ_INIT(&w->turns);
 	STAILQ_INIT(&w->due_origins);
@@ -440,65 +439,9 @@ static void call_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 	call->fn(w, call, cqe->res);
 }
 
-bool tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail)
-{
-	uint64_t one = 1;
-
-	pthread_mutex_lock(&w->mail_lock);
-	if (w->ended) {
-		pthread_mutex_unlock(&w->mail_lock);
-		return false;
-	}
-	TAILQ_INSERT_TAIL(&w->mail, mail, link);
-	mail->posted = true;
-	pthread_mutex_unlock(&w->mail_lock);
-	if (write(w->wake_fd, &one, sizeof(one)) < 0)
-		return true;	/* full: it is awake all the same */
-	return true;
-}
-
-/* mail_lock held */
-static void mail_take(struct tbg_worker *w, struct tbg_mail *mail)
-{
-	TAILQ_REMOVE(&w->mail, mail, link);
-	mail->posted = false;
-}
-
-void tbg_worker_unpost(struct tbg_worker *w, struct tbg_mail *mail)
-{
-	pthread_mutex_lock(&w->mail_lock);
-	if (mail->posted)
-		mail_take(w, mail);
-	pthread_mutex_unlock(&w->mail_lock);
-}
-
-static void mail_read(struct tbg_worker *w)
-{
-	struct tbg_mail *mail;
-
-	do {
-		pthread_mutex_lock(&w->mail_lock);
-		mail = TAILQ_FIRST(&w->mail);
-		if (mail)
-			mail_take(w, mail);
-		pthread_mutex_unlock(&w->mail_lock);
-		if (mail)
-			mail->fn(w, mail);
-	} while (mail);
-}
-
-/* What was posted until now is still read, with no connection left. */
-static void mail_end(struct tbg_worker *w)
-{
-	pthread_mutex_lock(&w->mail_lock);
-	w->ended = true;
-	pthread_mutex_unlock(&w->mail_lock);
-	mail_read(w);
-}
-
 static void wake_event(struct tbg_worker *w)
 {
-	mail_read(w);
+	tbg_mailbox_read(&w->mailbox);
 	if (atomic_load(&w->s->draining))
 		drain_step(w);
 	else
@@ -679,6 +622,6 @@ int tbg_worker_run(struct tbg_worker *w)
 {
 	int err = rounds(w);
 
-	mail_end(w);
+	tbg_mailbox_end(&w->mailbox);	/* no connection is left */
 	return err;
 }

@@ -16,7 +16,8 @@
 #include "log/metrics.h"
 #include "http/request.h"
 #include "serve/dispatch.h"
-#include "main/server.h"
+#include "serve/server.h"
+#include "os/mail.h"
 #include "os/trace.h"
 #include "os/ring.h"
 
@@ -42,13 +43,6 @@ struct tbg_call {
 /* A reply of wire's that was tried to be taken back, and when it is again. */
 struct tbg_vain {
 	uint32_t sent_ms, next_ms, tries;
-};
-
-/* A message to a worker, from any thread; lives in its sender's object. */
-struct tbg_mail {
-	TAILQ_ENTRY(tbg_mail) link;
-	void (*fn)(struct tbg_worker *w, struct tbg_mail *mail);
-	bool posted;
 };
 
 #define TBG_BACKLOG 4096	/* connections of a listening socket that wait to be accepted */
@@ -125,9 +119,7 @@ struct tbg_worker {
 	struct tbg_metrics metrics;
 	const struct tbg_site *site;	/* of the request at hand, for metrics and log */
 	/* written by other threads */
-	pthread_mutex_t mail_lock;
-	TAILQ_HEAD(, tbg_mail) mail;
-	bool ended;			/* reads no mail any more */
+	struct tbg_mailbox mailbox;	/* whose reader is this */
 };
 
 /*
@@ -163,14 +155,6 @@ static inline uint64_t tbg_op_pack(enum tbg_op op, const void *object)
 /* Marks sqe as that call's operation, and its cancellation. */
 void tbg_worker_call(struct io_uring_sqe *sqe, struct tbg_call *call);
 void tbg_worker_cancel(struct tbg_worker *w, struct tbg_call *call);
-
-/*
- * Any thread: mail->fn runs in the worker's thread, once per post. False: it never
- * will, for the worker has ended.
- */
-bool tbg_worker_post(struct tbg_worker *w, struct tbg_mail *mail);
-/* Its own thread: what has been posted and not run does not run any more. */
-void tbg_worker_unpost(struct tbg_worker *w, struct tbg_mail *mail);
 
 /* A submission entry; submits what there is when the queue is full. */
 struct io_uring_sqe *tbg_worker_sqe(struct tbg_worker *w);

@@ -48,14 +48,15 @@ static void waiter_add(struct tbg_pending_fetch *f, struct tbg_waiter *waiter)
 }
 
 static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg_join join,
-			     struct tbg_waiter *waiter, struct tbg_pending_fetch **ret)
+			     struct tbg_waiter *waiter, uint64_t now_ns,
+			     struct tbg_pending_fetch **ret)
 {
 	struct tbg_pending_fetch *f;
 
 	LIST_FOREACH(f, &e->flights, link)
 		if (flight_fits(f, second))
 			break;
-	if ((f || join == TBG_JOIN_HOPING) && waiter->w->now_ns < e->pass_ns)
+	if ((f || join == TBG_JOIN_HOPING) && now_ns < e->pass_ns)
 		return TBG_TURN_ALONE;
 	if (f) {
 		waiter_add(f, waiter);
@@ -63,13 +64,13 @@ static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg
 	}
 	if (join == TBG_JOIN_AFTER)
 		return TBG_TURN_ALONE;
-	*ret = flight_new(e, second, waiter->w->now_ns);
+	*ret = flight_new(e, second, now_ns);
 	return *ret ? TBG_TURN_LEAD : TBG_TURN_ALONE;
 }
 
 enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
 			      const char *req, size_t req_len, enum tbg_join join,
-			      struct tbg_waiter *waiter,
+			      struct tbg_waiter *waiter, uint64_t now_ns,
 			      struct tbg_pending_fetch **ret_flight)
 {
 	enum tbg_turn turn = TBG_TURN_ALONE;
@@ -85,7 +86,7 @@ enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
 	if (e && (!e->variants ||
 		  tbg_vary_make(&second, e->variants->head,
 				  e->variants->head_len, req, req_len)))
-		turn = turn_of(e, &second, join, waiter, ret_flight);
+		turn = turn_of(e, &second, join, waiter, now_ns, ret_flight);
 	pthread_mutex_unlock(&s->lock);
 	tbg_lines_free(&second);
 	return turn;
@@ -105,7 +106,7 @@ void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
 		TAILQ_REMOVE(&f->waiters, waiter, link);
 		waiter->flight = NULL;
 		waiter->status = status;
-		tbg_worker_post(waiter->w, &waiter->mail);
+		tbg_mail_post(waiter->mailbox, &waiter->mail);
 	}
 	if (LIST_EMPTY(&e->flights) && !e->variants && !e->pass_ns)
 		tbg_store_entry_free(s, e);
@@ -157,5 +158,5 @@ void tbg_store_leave(struct tbg_store *s, struct tbg_waiter *waiter)
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (!f)
-		tbg_worker_unpost(waiter->w, &waiter->mail);
+		tbg_mail_unpost(waiter->mailbox, &waiter->mail);
 }

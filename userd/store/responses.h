@@ -17,7 +17,7 @@
 #include <sys/queue.h>
 
 #include "http/freshness.h"
-#include "serve/worker.h"
+#include "os/mail.h"
 
 struct tbg_store;
 
@@ -140,6 +140,7 @@ uint64_t tbg_store_seq(struct tbg_store *s);
  * it may. What withdraws it from here withdraws it from there at once.
  */
 struct tbg_draft;
+struct tbg_key;
 bool tbg_store_publish(struct tbg_store *s, struct tbg_stored *one,
 		       struct tbg_draft *d, uint64_t now_ns);
 /* Whether a draft of that key would be taken: it costs more than to ask. */
@@ -180,8 +181,8 @@ unsigned int tbg_store_purge_tag(struct tbg_store *s, const char *tag);
 
 /* Who waits for another request's fetch. */
 struct tbg_waiter {
-	struct tbg_mail mail;		/* how it is told: in its worker */
-	struct tbg_worker *w;
+	struct tbg_mail mail;		/* how it is told, */
+	struct tbg_mailbox *mailbox;	/* in its worker */
 	struct tbg_pending_fetch *flight;	/* NULL: told, or never waited */
 	TAILQ_ENTRY(tbg_waiter) link;
 	unsigned int status;		/* 0: look again; or how the fetch failed */
@@ -207,7 +208,7 @@ enum tbg_join {
 /* Once tbg_store_find() has found nothing of use. */
 enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
 			      const char *req, size_t req_len, enum tbg_join join,
-			      struct tbg_waiter *waiter,
+			      struct tbg_waiter *waiter, uint64_t now_ns,
 			      struct tbg_pending_fetch **ret_flight);
 /* The fetch is over: those who wait are told. pass: do not wait next time. */
 void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,

@@ -12,7 +12,7 @@
 #include <bpf/bpf.h>
 
 #include "client/connection.h"
-#include "main/server.h"
+#include "serve/server.h"
 #include "cache/slots.h"
 #include "tiers/guard.h"
 #include "tiers/take_back.h"

@@ -5,19 +5,20 @@
  * log, which are atomics, logs, and the numbers of opt that workers read as
  * they go (numbers_take() of reload.c).
  */
-#ifndef TBG_USERD_SERVER_H
-#define TBG_USERD_SERVER_H
+#ifndef TBG_SERVE_SERVER_H
+#define TBG_SERVE_SERVER_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "upstream/pool_command.h"
-#include "tiers/refusal.h"
-#include "config/options.h"
-#include "site/site.h"
 #include "cache/slots.h"
+#include "config/options.h"
+#include "files/files.h"
+#include "site/site.h"
+#include "tiers/refusal.h"
+#include "upstream/pool_command.h"
 
 struct tbg_user_stats {			/* one per worker, summed by readers */
 	_Atomic uint64_t accepted, closed, connections;
@@ -38,7 +39,7 @@ struct tbg_rates;
 struct tbg_server {
 	struct tbg_options opt;
 	struct tbg_plan plan;
-	struct tbg_roots *roots;
+	struct tbg_files files;
 	const struct tbg_sites *_Atomic sites;	/* of the configuration now */
 	struct tbg_wire *wire;		/* NULL: off */
 	char wire_off[256];		/* why wire is off, if it is */
@@ -48,14 +49,10 @@ struct tbg_server {
 	struct tbg_bans *bans;		/* clients that are denied */
 	struct tbg_clients *clients;	/* and what each has at once */
 	struct tbg_rates *rates;	/* and how often each may ask */
-	struct tbg_cache *cache;
 	struct tbg_store *stock;	/* of what upstreams answer */
 	char via[32];			/* our name in Via of requests */
 	char mark[TBG_POOL_COMMAND_MARK];	/* of modules' fetches */
 	struct tbg_gateway *gateway;	/* of programs and modules */
-	struct tbg_watch *watch;
-	struct tbg_open_files *opened;	/* large files */
-	struct tbg_compressed *press;	/* large texts, compressed */
 	struct tbg_aside *aside;	/* what takes a worker too long */
 	struct tbg_clock *clock;
 	struct tbg_log *_Atomic log;	/* of hosts that have none of their own; NULL: off */
