@@ -40,7 +40,7 @@ static void traffic_free(struct tbg_worker *w, struct tbg_conn *c)
 	if (t->aside)
 		tbg_aside_leave(t->aside);
 	if (t->in_turns)
-		tbg_worker_turn_leave(w, t);
+		tbg_conn_turn_leave(w, t);
 	if (t->fd >= 0)
 		close(t->fd);
 	tbg_file_version_end(&t->fd_version);
@@ -80,7 +80,7 @@ void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
 	if (tbg_server_logs(w->s))
 		tbg_conn_peer(c);	/* whoever resets has one in the log all the same */
 	/* at once: nothing else makes the kernel look at what has come already */
-	tbg_worker_recv(w, c);
+	tbg_conn_recv_arm(w, c);
 }
 
 void tbg_conn_reset_at_close(const struct tbg_conn *c)
@@ -121,7 +121,7 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 	traffic_free(w, c);
 	if (c->client)
 		tbg_client_leave(w->s->clients, c->client);
-	tbg_worker_conn_free(w, c);
+	tbg_conn_free(w, c);
 }
 
 /*
@@ -162,7 +162,7 @@ void tbg_conn_close(struct tbg_worker *w, struct tbg_conn *c)
 		conn_release(w, c);
 		return;
 	}
-	tbg_worker_recv_stop(w, c);
+	tbg_conn_recv_stop(w, c);
 }
 
 void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c)
@@ -194,7 +194,7 @@ void tbg_conn_finish(struct tbg_worker *w, struct tbg_conn *c)
 	c->state = TBG_CONN_LINGER;
 	c->stamp_ms = w->now_ms;
 	if (!c->receiving && !c->eof)
-		tbg_worker_recv(w, c);
+		tbg_conn_recv_arm(w, c);
 }
 
 void tbg_conn_end(struct tbg_worker *w, struct tbg_conn *c)
@@ -230,9 +230,9 @@ void tbg_conn_after(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_conn_kernel_resume(w, c);
 	traffic_trim(w, c);
 	if (turn_over(c))
-		tbg_worker_turn(w, c);
+		tbg_conn_turn_await(w, c);
 	if (tbg_conn_is_full(c))
-		tbg_worker_recv_stop(w, c);
+		tbg_conn_recv_stop(w, c);
 	else
 		tbg_conn_recv(w, c);
 }

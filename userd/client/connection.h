@@ -185,22 +185,40 @@ struct tbg_conn_shown {
 void tbg_conn_show(const struct tbg_worker *w, const struct tbg_conn *c,
 		   struct tbg_conn_shown *ret);
 
-/* worker.c's part */
-void tbg_worker_recv(struct tbg_worker *w, struct tbg_conn *c);
-void tbg_worker_recv_stop(struct tbg_worker *w, struct tbg_conn *c);
-void tbg_worker_poll(struct tbg_worker *w, struct tbg_conn *c);
-void tbg_worker_wait(struct tbg_worker *w, struct tbg_conn *c);
-/* Behind all whose turn it is; and not any more. */
-void tbg_worker_turn(struct tbg_worker *w, struct tbg_conn *c);
-void tbg_worker_turn_leave(struct tbg_worker *w, struct tbg_conn_active *t);
-void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c);
+/* ring.c */
+/* What the kernel receives into, for all connections of a worker. 0 or negative errno. */
+int tbg_conn_buffers_open(struct tbg_worker *w);
+void tbg_conn_recv_arm(struct tbg_worker *w, struct tbg_conn *c);
+/* Cancels what is under way; completions come all the same. */
+void tbg_conn_recv_stop(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_conn_poll(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_conn_wait(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_conn_recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe);
+void tbg_conn_poll_event(struct tbg_worker *w, const struct io_uring_cqe *cqe);
+void tbg_conn_wait_event(struct tbg_worker *w, const struct io_uring_cqe *cqe);
+/* Before it runs, with sock: opens what tells of connections that rest; or negative errno. */
+int tbg_conn_news_open(struct tbg_worker *w);
+void tbg_conn_news_arm(struct tbg_worker *w);
+void tbg_conn_news_close(struct tbg_worker *w);
+
+/* slabs.c */
+struct tbg_conn *tbg_conn_alloc(struct tbg_worker *w);	/* NULL: no memory */
+void tbg_conn_free(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_conns_each(struct tbg_worker *w,
+		    void (*fn)(struct tbg_worker *w, struct tbg_conn *c));
+/* Those of the slabs from..to - 1. */
+void tbg_conns_each_of(struct tbg_worker *w, unsigned int from, unsigned int to,
+		       void (*fn)(struct tbg_worker *w, struct tbg_conn *c));
 /* But for one, that of which is() is true and that has not moved for the longest; NULL: none. */
-struct tbg_conn *tbg_worker_oldest(struct tbg_worker *w, const struct tbg_conn *but,
-				   bool (*is)(const struct tbg_conn *c));
-void tbg_worker_each(struct tbg_worker *w,
-		     void (*fn)(struct tbg_worker *w, struct tbg_conn *c));
+struct tbg_conn *tbg_conns_oldest(struct tbg_worker *w, const struct tbg_conn *but,
+				  bool (*is)(const struct tbg_conn *c));
 /* Those that are allocated together: false: there is no such slab. Takes 0.2 ms at most. */
-bool tbg_worker_slab_show(struct tbg_worker *w, unsigned int slab,
-			  struct tbg_conn_shown ret[TBG_SLAB_CONNS], unsigned int *ret_nr);
+bool tbg_conns_slab_show(struct tbg_worker *w, unsigned int slab,
+			 struct tbg_conn_shown ret[TBG_SLAB_CONNS], unsigned int *ret_nr);
+/* Behind all whose turn it is; and not any more. */
+void tbg_conn_turn_await(struct tbg_worker *w, struct tbg_conn *c);
+void tbg_conn_turn_leave(struct tbg_worker *w, struct tbg_conn_active *t);
+/* Gives their turn to the first few. */
+void tbg_conn_turns_take(struct tbg_worker *w);
 
 #endif

@@ -63,10 +63,10 @@ static void rest_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms
 		return;
 	if (!c->receiving) {
 		if (has_news(c))
-			tbg_worker_recv(w, c);
+			tbg_conn_recv_arm(w, c);
 	} else if (ms_ago(w, s->seen_ns) < age_ms) {
 		tbg_sock_rest(s);
-		tbg_worker_recv_stop(w, c);
+		tbg_conn_recv_stop(w, c);
 	}
 }
 

@@ -333,7 +333,7 @@ void tbg_conn_recv(struct tbg_worker *w, struct tbg_conn *c)
 
 	if (c->state == TBG_CONN_OPEN && !c->receiving && !c->eof && !c->waiting &&
 	    !tbg_conn_is_full(c) && !(s && tbg_sock_rests(s)))
-		tbg_worker_recv(w, c);
+		tbg_conn_recv_arm(w, c);
 }
 
 uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len)
@@ -363,7 +363,7 @@ bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len)
 void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->state == TBG_CONN_OPEN && !c->receiving && !c->eof)
-		tbg_worker_recv(w, c);
+		tbg_conn_recv_arm(w, c);
 }
 
 void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
@@ -415,7 +415,7 @@ static bool eof_is_early(struct tbg_worker *w, struct tbg_conn *c)
 void tbg_conn_again(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (!tbg_conn_is_closing(w, c) && !c->receiving && !c->eof)
-		tbg_worker_recv(w, c);
+		tbg_conn_recv_arm(w, c);
 }
 
 void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
@@ -423,7 +423,7 @@ void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
 	struct tbg_answerer *a;
 
 	if (eof_is_early(w, c)) {
-		tbg_worker_wait(w, c);
+		tbg_conn_wait(w, c);
 		return;
 	}
 	c->eof = true;

@@ -53,7 +53,7 @@ static bool out_room(struct tbg_worker *w, struct tbg_conn *c, size_t bytes)
 	struct tbg_conn *slowest;
 
 	while (!tbg_output_hold(bytes)) {
-		slowest = tbg_worker_oldest(w, c, tbg_conn_holds);
+		slowest = tbg_conns_oldest(w, c, tbg_conn_holds);
 		tbg_stat_add(&w->stats.timeouts, 1);
 		output_report(w);
 		if (!slowest)
@@ -136,7 +136,7 @@ bool tbg_conn_flush(struct tbg_worker *w, struct tbg_conn *c, const void *body,
 		tbg_conn_kill(w, c);
 		return false;
 	}
-	tbg_worker_poll(w, c);
+	tbg_conn_poll(w, c);
 	return true;
 }
 
@@ -307,7 +307,7 @@ static bool rest_begin(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken)
 	if (r)
 		rest_done(w, c);
 	else
-		tbg_worker_poll(w, c);
+		tbg_conn_poll(w, c);
 	return true;
 }
 
@@ -403,14 +403,14 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 	if (!tbg_conn_flush(w, c, NULL, 0, MSG_MORE))
 		return -EPIPE;
 	if (c->traffic->out) {		/* an earlier answer is still on its way */
-		tbg_worker_poll(w, c);
+		tbg_conn_poll(w, c);
 		return -EAGAIN;
 	}
 	if (last)
 		tbg_conn_word_publish(w, c, c->taken + taken, c->written + (uint32_t)len);
 	n = iov_send(w, c->fd, iov, nr, len);
 	if (n < 0 && would_block(errno)) {
-		tbg_worker_poll(w, c);
+		tbg_conn_poll(w, c);
 		return -EAGAIN;
 	}
 	if (n < 0)
@@ -456,7 +456,7 @@ void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	}
 	if (!r) {
-		tbg_worker_poll(w, c);
+		tbg_conn_poll(w, c);
 		return;
 	}
 	rest_done(w, c);

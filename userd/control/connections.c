@@ -75,7 +75,7 @@ static void on_mail(void *worker, struct tbg_mail *mail)
 {
 	struct listing *l = (void *)((char *)mail - offsetof(struct listing, mail));
 
-	l->more = tbg_worker_slab_show(worker, l->slab, l->rows, &l->rows_nr);
+	l->more = tbg_conns_slab_show(worker, l->slab, l->rows, &l->rows_nr);
 	sem_post(&l->answered);
 }
 

@@ -17,6 +17,7 @@
 #include "serve/server.h"
 #include "tiers/sock.h"
 #include "tiers/wire.h"
+#include "client/connection.h"
 #include "serve/worker.h"
 #include "main/parts.h"
 
@@ -55,11 +56,11 @@ static int news_open(struct tbg_server *s, char *ret_why, size_t len)
 	int err = 0;
 
 	for (unsigned int i = 0; i < s->workers_nr; i++)
-		err = err ?: tbg_worker_news(&s->workers[i]);
+		err = err ?: tbg_conn_news_open(&s->workers[i]);
 	if (!err)
 		return 0;
 	for (unsigned int i = 0; i < s->workers_nr; i++)
-		tbg_worker_no_news(&s->workers[i]);
+		tbg_conn_news_close(&s->workers[i]);
 	snprintf(ret_why, len, "ring buffers: %s; %s", strerror(-err), tbg_maps_advice(err));
 	return err;
 }

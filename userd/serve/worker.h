@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * One worker: a thread, its io_uring, its listeners, its connections. Made by
- * main.c; nothing here is shared between workers but what server.h shares.
+ * One worker: a thread, its io_uring, its listeners, its connections, as those see it that
+ * run in its thread. Made by main.c, run by worker/rounds.c; nothing here is shared
+ * between workers but what server.h shares.
  */
-#ifndef TBG_USERD_WORKER_H
-#define TBG_USERD_WORKER_H
+#ifndef TBG_SERVE_WORKER_H
+#define TBG_SERVE_WORKER_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,13 +14,13 @@
 #include <sys/queue.h>
 
 #include "abi/cache.h"
-#include "log/metrics.h"
 #include "http/request.h"
+#include "log/metrics.h"
+#include "os/mail.h"
+#include "os/ring.h"
+#include "os/trace.h"
 #include "serve/dispatch.h"
 #include "serve/server.h"
-#include "os/mail.h"
-#include "os/trace.h"
-#include "os/ring.h"
 
 #define TBG_OUT_BYTES	(192 << 10)	/* of a worker's send buffer */
 
@@ -122,19 +123,6 @@ struct tbg_worker {
 	struct tbg_mailbox mailbox;	/* whose reader is this */
 };
 
-/*
- * Makes the ring of a worker whose listeners and wake_fd are set; the thread
- * of tbg_worker_run() is the one that uses it. Negative errno.
- */
-int tbg_worker_open(struct tbg_worker *w);
-
-/* Before it runs, with sock: opens what tells of connections that rest; or negative errno. */
-int tbg_worker_news(struct tbg_worker *w);
-void tbg_worker_no_news(struct tbg_worker *w);
-
-/* Until draining is over. 0 or negative errno. */
-int tbg_worker_run(struct tbg_worker *w);
-
 /* What user_data says: an operation and its object, 16-byte aligned. */
 enum tbg_op {
 	TBG_OP_ACCEPT,
@@ -152,9 +140,20 @@ static inline uint64_t tbg_op_pack(enum tbg_op op, const void *object)
 	return (uintptr_t)object | op;
 }
 
+static inline enum tbg_op tbg_op_of(const struct io_uring_cqe *cqe)
+{
+	return cqe->user_data & 15;
+}
+
+static inline void *tbg_op_object(const struct io_uring_cqe *cqe)
+{
+	return (void *)(cqe->user_data & ~15ull);
+}
+
 /* Marks sqe as that call's operation, and its cancellation. */
 void tbg_worker_call(struct io_uring_sqe *sqe, struct tbg_call *call);
 void tbg_worker_cancel(struct tbg_worker *w, struct tbg_call *call);
+void tbg_worker_call_event(struct tbg_worker *w, const struct io_uring_cqe *cqe);
 
 /* A submission entry; submits what there is when the queue is full. */
 struct io_uring_sqe *tbg_worker_sqe(struct tbg_worker *w);

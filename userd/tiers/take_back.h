@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Wire's replies that clients have not acknowledged in time: written again,
- * through their sockets, whose TCP has timers. For worker.c, on each tick.
+ * through their sockets, whose TCP has timers. For client/, which has these sockets.
  */
 #ifndef TBG_USERD_YIELD_H
 #define TBG_USERD_YIELD_H
 
 #include "tiers/wire.h"
-#include "serve/worker.h"
-
-#define TBG_YIELD_MS 200
 
 /*
  * The last len bytes of a reply that wire has sent, as it sent them, into out. Their
@@ -17,9 +14,6 @@
  */
 int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
 		      uint32_t len, uint8_t *out, size_t size);
-
-/* Looks at every slot; gives what is overdue of w's connections to them. */
-void tbg_yield_tick(struct tbg_worker *w);
 
 /*
  * Takes the unacknowledged end of wire's last reply on this slot back from

@@ -14,7 +14,7 @@
 #include "client/connection.h"
 #include "os/limits.h"
 #include "serve/worker.h"
-#include "serve/worker_parts.h"
+#include "worker/parts.h"
 
 #define GIVE_WAY_NR	32		/* connections that give way at a time, */
 #define GIVE_WAY_MS	1000		/* which have rested for so long */
@@ -49,37 +49,10 @@ static void accept_cancel(struct tbg_worker *w, struct tbg_listener_fd *l)
 	io_uring_sqe_set_data64(sqe, TBG_OP_NONE);
 }
 
-static struct tbg_conn *conn_alloc(struct tbg_worker *w)
-{
-	struct tbg_conn *c = w->free;
-
-	if (!c) {
-		struct tbg_conn **slabs = reallocarray(w->slabs, w->slabs_nr + 1,
-						       sizeof(*slabs));
-
-		if (!slabs)
-			return NULL;
-		w->slabs = slabs;
-		c = aligned_alloc(64, TBG_SLAB_CONNS * sizeof(*c));
-		if (!c)
-			return NULL;
-		memset(c, 0, TBG_SLAB_CONNS * sizeof(*c));
-		w->slabs[w->slabs_nr++] = c;
-		for (int i = TBG_SLAB_CONNS - 1; i >= 0; i--) {
-			c[i].next = w->free;
-			w->free = &c[i];
-		}
-		c = w->free;
-	}
-	w->free = c->next;
-	w->conns_nr++;
-	return c;
-}
-
 /* For fd, which has been counted by tbg_conn_limit_conn_get(). */
 static void conn_serve(struct tbg_worker *w, int fd)
 {
-	struct tbg_conn *c = conn_alloc(w);
+	struct tbg_conn *c = tbg_conn_alloc(w);
 
 	if (!c) {
 		close(fd);
@@ -124,19 +97,6 @@ static void parked_serve(struct tbg_worker *w)
 		memmove(p->fds, p->fds + nr, (p->nr - nr) * sizeof(*p->fds));
 	p->nr -= nr;
 	atomic_store(&w->waits, p->nr > 0);
-}
-
-struct tbg_conn *tbg_worker_oldest(struct tbg_worker *w, const struct tbg_conn *but,
-				   bool (*is)(const struct tbg_conn *c))
-{
-	struct tbg_conn *ret = NULL;
-
-	for (unsigned int i = 0; i < w->slabs_nr; i++)
-		for (struct tbg_conn *c = w->slabs[i]; c < w->slabs[i] + TBG_SLAB_CONNS; c++)
-			if (c != but && is(c) &&
-			    (!ret || (int32_t)(c->stamp_ms - ret->stamp_ms) < 0))
-				ret = c;
-	return ret;
 }
 
 /* Those that rest, the oldest first: at most GIVE_WAY_NR of them. */
@@ -231,35 +191,6 @@ void tbg_worker_accept_resume(struct tbg_worker *w)
 	for (unsigned int i = 0; !w->parked.nr && i < w->listeners_nr; i++)
 		if (!w->listeners[i].armed)
 			accept_arm(w, &w->listeners[i]);
-}
-
-/* Room goes to another worker whose clients wait, before our own: in turn. */
-static bool room_pass_on(const struct tbg_worker *w)
-{
-	uint64_t one = 1;
-
-	for (unsigned int i = 1; i < w->s->workers_nr; i++) {
-		struct tbg_worker *o =
-			&w->s->workers[(w->id + i) % w->s->workers_nr];
-
-		if (atomic_load_explicit(&o->waits, memory_order_relaxed) &&
-		    atomic_exchange(&o->waits, false))
-			return write(o->wake_fd, &one, sizeof(one)) > 0;
-	}
-	return false;
-}
-
-void tbg_worker_conn_free(struct tbg_worker *w, struct tbg_conn *c)
-{
-	c->state = TBG_CONN_FREE;
-	c->next = w->free;
-	w->free = c;
-	w->conns_nr--;
-	tbg_conn_limit_conn_put();
-	tbg_stat_add(&w->stats.closed, 1);
-	tbg_stat_add(&w->stats.connections, -1);
-	/* not now: the caller may still look at c, which would be another's */
-	w->room_made |= !room_pass_on(w);
 }
 
 static void accepted(struct tbg_worker *w, struct tbg_listener_fd *l, int fd)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a worker's rounds (worker.c) and its accepting (accept.c) call of each other.
+ * What a worker's rounds (rounds.c) and its accepting (accept.c) call of each other.
  * For these two alone.
  */
 #ifndef TBG_USERD_WORKER_PARTS_H

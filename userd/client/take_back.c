@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Which of wire's replies are overdue, and which connection sends what is left of each.
+ * Called by the worker's rounds on each tick; the bytes are tiers/take_back.c's.
+ */
+#include "client/take_back.h"
+
+#include "client/connection.h"
+#include "serve/worker.h"
+#include "tiers/wire.h"
+
+#define OVERDUE_MS 200
+
+/* When the reply left, if that is overdue; or 0. */
+static uint32_t overdue(const struct tbg_conn_word *word, uint32_t now_ms)
+{
+	uint32_t sent_ms = __atomic_load_n(&word->sent_ms, __ATOMIC_RELAXED);
+
+	return (int32_t)(now_ms - sent_ms) >= OVERDUE_MS ? sent_ms : 0;
+}
+
+/*
+ * Whether slot's reply is nobody's to send, and then it is forgotten: the client
+ * has reset the connection, say. The slot may be another flow's by now: not what
+ * that one has sent since.
+ */
+static bool is_vain(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms)
+{
+	if (tbg_slot_waits(w->s->wire, slot))
+		return false;
+	__atomic_compare_exchange_n(&w->s->maps->conns[slot].sent_ms, &sent_ms, 0,
+				    false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	return true;
+}
+
+/*
+ * Whether the reply has been tried in vain so lately that it is left alone. One that
+ * nobody acknowledges and that the socket has sent past never comes back; each try is two
+ * system calls of this worker, at each tick of each.
+ */
+static bool is_hopeless(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms, uint32_t now_ms)
+{
+	static const uint32_t waits_ms[] = { 0, 16000, 60000 };
+	struct tbg_vain *v = &w->vain[slot];
+	unsigned int last = sizeof(waits_ms) / sizeof(*waits_ms) - 1;
+
+	if (v->sent_ms != sent_ms)
+		*v = (struct tbg_vain){ .sent_ms = sent_ms, .next_ms = now_ms };
+	if ((int32_t)(now_ms - v->next_ms) < 0)
+		return true;
+	v->next_ms = now_ms + waits_ms[v->tries < last ? v->tries : last];
+	v->tries += v->tries < last;
+	return false;
+}
+
+void tbg_yield_tick(struct tbg_worker *w)
+{
+	const struct tbg_maps *maps = w->s->maps;
+	uint32_t now_ms = w->now_ns / 1000000, sent_ms;
+	bool claimed = false;
+
+	if (!w->by_slot)
+		return;
+	if (!w->id)
+		tbg_wire_again(w->s->wire, w->now_ns);
+	for (uint32_t slot = 0; slot < maps->conns_nr; slot++) {
+		sent_ms = overdue(&maps->conns[slot], now_ms);
+		if (!sent_ms || is_hopeless(w, slot, sent_ms, now_ms) ||
+		    (!w->by_slot[slot] && is_vain(w, slot, sent_ms)))
+			continue;
+		/* connections that never missed are not known by slot */
+		if (!w->by_slot[slot] && !claimed) {
+			tbg_conns_each(w, tbg_conn_claim_slot);
+			claimed = true;
+		}
+		if (w->by_slot[slot])
+			tbg_conn_take_back(w, w->by_slot[slot]);
+	}
+}

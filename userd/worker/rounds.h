@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A worker's life, for main.c, which starts a thread for each.
+ */
+#ifndef TBG_WORKER_ROUNDS_H
+#define TBG_WORKER_ROUNDS_H
+
+struct tbg_worker;
+
+/*
+ * Makes the ring of a worker whose listeners and wake_fd are set; the thread
+ * of tbg_worker_run() is the one that uses it. Negative errno.
+ */
+int tbg_worker_open(struct tbg_worker *w);
+
+/* Until draining is over. 0 or negative errno. */
+int tbg_worker_run(struct tbg_worker *w);
+
+#endif
