@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fastcgi/answer.h"
 #include "http/forward.h"
 #include "http/framing.h"
 #include "http/freshness.h"
@@ -36,9 +37,13 @@ static struct taken body_take(enum tbg_framing framing, uint64_t length,
 {
 	struct taken t = { .end = TBG_PARSED_MORE, .body = malloc(len + 1) };
 	struct tbg_lines trailer = { 0 };
+	struct tbg_fcgi_answer a = { 0 };
 	struct tbg_body_decoder f;
 
-	tbg_body_decoder_begin(&f, framing, length);
+	if (framing == TBG_FRAMING_RECORDS)
+		tbg_body_decoder_begin_records(&f, &a, tbg_fcgi_answer_eat);
+	else
+		tbg_body_decoder_begin(&f, framing, length);
 	while (t.used < len && t.end == TBG_PARSED_MORE) {
 		size_t n = len - t.used < step ? len - t.used : step, used, got;
 		uint8_t *b = malloc(n);
@@ -54,10 +59,11 @@ static struct taken body_take(enum tbg_framing framing, uint64_t length,
 	}
 	if (t.end == TBG_PARSED_DONE)
 		tbg_forward_trailer(&trailer, f.trailer ?: "", f.trailer_len, fields_of("Connection: a\r\n", 15), true);
-	t.errors_len = f.errors.len;
-	t.failed = f.failed;
+	t.errors_len = a.errors.len;
+	t.failed = a.failed;
 	tbg_lines_free(&trailer);
 	tbg_body_decoder_end(&f);
+	tbg_fcgi_answer_end(&a);
 	return t;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fastcgi/answer.h"
 #include "http/framing.h"
 #include "ktap.h"
 #include "http/response.h"
@@ -382,13 +383,14 @@ static const struct {
 
 static bool stream_right(size_t i, size_t step)
 {
+	struct tbg_fcgi_answer a = { 0 };
 	struct tbg_body_decoder f;
 	enum tbg_parsed p = TBG_PARSED_MORE;
 	char got[64], errors[64];
 	size_t n = 0;
 	bool failed;
 
-	tbg_body_decoder_begin(&f, TBG_FRAMING_RECORDS, 0);
+	tbg_body_decoder_begin_records(&f, &a, tbg_fcgi_answer_eat);
 	for (size_t at = 0; at < streams[i].len && p == TBG_PARSED_MORE;) {
 		size_t want = streams[i].len - at, used, data;
 		uint8_t *b;
@@ -402,9 +404,10 @@ static bool stream_right(size_t i, size_t step)
 		at += used;
 		free(b);
 	}
-	snprintf(errors, sizeof(errors), "%.*s", (int)f.errors.len, f.errors.text ?: "");
-	failed = f.failed;
+	snprintf(errors, sizeof(errors), "%.*s", (int)a.errors.len, a.errors.text ?: "");
+	failed = a.failed;
 	tbg_body_decoder_end(&f);
+	tbg_fcgi_answer_end(&a);
 	if (!streams[i].want || p == TBG_PARSED_BAD)
 		return !streams[i].want && p == TBG_PARSED_BAD;
 	return n == strlen(streams[i].want) && !memcmp(got, streams[i].want, n) &&

@@ -38,6 +38,16 @@ void tbg_body_decoder_begin(struct tbg_body_decoder *f, enum tbg_framing framing
 		f->state = END;
 }
 
+void tbg_body_decoder_begin_records(struct tbg_body_decoder *f, void *records,
+				    enum tbg_parsed (*eat)(void *records, uint8_t *b, size_t len,
+							   size_t *ret_used,
+							   size_t *ret_data))
+{
+	tbg_body_decoder_begin(f, TBG_FRAMING_RECORDS, 0);
+	f->records = records;
+	f->records_eat = eat;
+}
+
 void tbg_body_decoder_begin_request(struct tbg_body_decoder *f, const struct tbg_message *m)
 {
 	tbg_body_decoder_begin(f, m->chunked ? TBG_FRAMING_CHUNKED : TBG_FRAMING_LENGTH,
@@ -49,7 +59,6 @@ void tbg_body_decoder_end(struct tbg_body_decoder *f)
 {
 	free(f->trailer);
 	f->trailer = NULL;
-	tbg_lines_free(&f->errors);
 }
 
 bool tbg_body_decoder_ended(const struct tbg_body_decoder *f)
@@ -256,55 +265,18 @@ static enum tbg_parsed chunks_eat(struct tbg_body_decoder *f, const uint8_t *b, 
 	return verdict(f);
 }
 
-/* What a FastCGI server may say of our request; false: anything else. */
-static bool record_take(struct tbg_body_decoder *f, const struct tbg_fcgi_record *r,
-			uint8_t *to, size_t *data)
-{
-	if (!r->id)			/* management: we have asked for nothing */
-		return r->type == TBG_FCGI_RECORD_GET_VALUES_RESULT ||
-		       r->type == TBG_FCGI_RECORD_UNKNOWN;
-	if (r->id != TBG_FASTCGI_ID)
-		return false;
-	switch (r->type) {
-	case TBG_FCGI_RECORD_STDOUT:
-		if (r->len)
-			memmove(to + *data, r->data, r->len);
-		*data += r->len;
-		f->marked |= r->marked;
-		if (f->over && r->len)
-			return false;
-		f->over = !r->len;
-		return true;
-	case TBG_FCGI_RECORD_STDERR:
-		tbg_lines_put(&f->errors, r->data, r->len);
-		return true;
-	case TBG_FCGI_RECORD_END:
-		f->state = END;
-		f->failed = r->app_status;
-		f->refused = r->status == TBG_FCGI_RECORD_OVERLOADED;
-		return r->status == TBG_FCGI_RECORD_COMPLETE;
-	}
-	return false;
-}
-
 static enum tbg_parsed records_eat(struct tbg_body_decoder *f, uint8_t *b, size_t len,
 				   size_t *ret_used, size_t *ret_data)
 {
-	size_t i = 0, n, data = 0;
-	enum tbg_parsed p = TBG_PARSED_DONE;
-	struct tbg_fcgi_record r;
+	enum tbg_parsed p;
 
-	while (i < len && f->state != END && p == TBG_PARSED_DONE) {
-		p = tbg_fcgi_record_next(&f->records, b + i, len - i, &n, &r);
-		i += n;
-		if (p == TBG_PARSED_DONE && !record_take(f, &r, b, &data))
-			p = TBG_PARSED_BAD;
-	}
-	*ret_used = i;
-	*ret_data = data;
-	if (p == TBG_PARSED_BAD)
-		return p;
-	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
+	*ret_used = *ret_data = 0;
+	if (f->state == END)
+		return TBG_PARSED_DONE;
+	p = f->records_eat(f->records, b, len, ret_used, ret_data);
+	if (p == TBG_PARSED_DONE)
+		f->state = END;
+	return p;
 }
 
 /* Content up to a length, or to the end of the connection. */

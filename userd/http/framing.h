@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The framing of a body taken off where it lies (RFC 9112 6 and 7; FastCGI 1.0):
- * the one decoder of requests and of responses, whoever reads them. Strict: a chunk
- * line that is not exactly right, or a record that has no place there, ends the
- * message. Pure but for the memory of the trailer.
+ * The framing of a body taken off where it lies (RFC 9112 6 and 7): the one decoder of
+ * requests and of responses, whoever reads them. Strict: a chunk line that is not exactly
+ * right ends the message. Pure but for the memory of the trailer.
  */
 #ifndef TBG_HTTP_FRAMING_H
 #define TBG_HTTP_FRAMING_H
@@ -14,9 +13,7 @@
 
 #include "http/header.h"
 #include "http/request.h"
-#include "fastcgi/record.h"
 
-#define TBG_FASTCGI_ID	1	/* of every request: one at a time on a connection */
 #define TBG_TRAILER_MAX 4096	/* bytes of trailer fields that are kept */
 #define TBG_FRAMING_MAX 4096	/* bytes of extensions, trailers and endless sizes */
 
@@ -25,7 +22,7 @@ enum tbg_framing {
 	TBG_FRAMING_LENGTH,
 	TBG_FRAMING_CHUNKED,
 	TBG_FRAMING_CLOSE,	/* to the end of the connection */
-	TBG_FRAMING_RECORDS,	/* of FastCGI: what STDOUT says, to its END */
+	TBG_FRAMING_RECORDS,	/* of another protocol, which has the decoder of them */
 };
 
 struct tbg_body_decoder {
@@ -39,17 +36,22 @@ struct tbg_body_decoder {
 	uint32_t trailer_len;
 	char *trailer;		/* the trailer section's lines, checked */
 	/* of RECORDS */
-	struct tbg_fcgi_record_reader records;
-	bool over;		/* STDOUT, though not the answer */
-	bool failed;		/* the program has exited with another status than 0 */
-	bool refused;		/* the server has not begun with it: FCGI_OVERLOADED */
-	bool marked;		/* some of STDOUT is no program's, see TBG_FCGI_RECORD_MARK */
-	struct tbg_lines errors; /* what STDERR has said; the caller's to take */
+	void *records;		/* their state, the caller's */
+	enum tbg_parsed (*records_eat)(void *records, uint8_t *b, size_t len,
+				       size_t *ret_used, size_t *ret_data);
 };
 
 /* Of a response. */
 void tbg_body_decoder_begin(struct tbg_body_decoder *f, enum tbg_framing framing,
 			    uint64_t length);
+/*
+ * Of a response in records of another protocol: eat as tbg_body_decoder_eat(), which does
+ * not call it again once it was DONE.
+ */
+void tbg_body_decoder_begin_records(struct tbg_body_decoder *f, void *records,
+				    enum tbg_parsed (*eat)(void *records, uint8_t *b, size_t len,
+							   size_t *ret_used,
+							   size_t *ret_data));
 /* Of a request; m: a message that tbg_message_parse() is DONE with. */
 void tbg_body_decoder_begin_request(struct tbg_body_decoder *f, const struct tbg_message *m);
 void tbg_body_decoder_end(struct tbg_body_decoder *f);	/* frees what it holds */

@@ -178,7 +178,7 @@ static bool may_repeat(struct tbg_transfer *x)
 
 	return !x->heard && !x->interims && !x->body_begun &&
 	       (!o->send.busy || tbg_upstream_conn_unsend(x->w, o)) &&
-	       (!o->sent || x->frame.refused || tbg_method_idempotent(x->m.method));
+	       (!o->sent || x->answer.refused || tbg_method_idempotent(x->m.method));
 }
 
 /* To the next server, or the end with that status. */

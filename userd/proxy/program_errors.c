@@ -101,7 +101,7 @@ static void cut_say(struct tbg_transfer *x)
 
 void tbg_program_errors(struct tbg_transfer *x, bool all)
 {
-	struct tbg_lines *l = &x->frame.errors;
+	struct tbg_lines *l = &x->answer.errors;
 	size_t at = 0;
 
 	while (at < l->len) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "fastcgi/answer.h"
 #include "fastcgi/parameters.h"
 #include "fastcgi/record.h"
 #include "proxy/fetch_parts.h"
@@ -71,7 +72,7 @@ static void abandon(struct tbg_transfer *x)
 
 	/* between two records, of a request that has begun and not ended */
 	if (!o->connected || !o->sent || o->send.busy || x->up_nr ||
-	    tbg_body_decoder_ended(&x->frame))
+	    x->answer.ended)
 		return;
 	tbg_fcgi_record_header(header, TBG_FCGI_RECORD_ABORT, TBG_FASTCGI_ID, 0, 0);
 	send(o->fd, header, sizeof(header), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -80,7 +81,9 @@ static void abandon(struct tbg_transfer *x)
 static void response_begin(struct tbg_transfer *x)
 {
 	tbg_body_decoder_end(&x->frame);
-	tbg_body_decoder_begin(&x->frame, TBG_FRAMING_RECORDS, 0);
+	tbg_fcgi_answer_end(&x->answer);
+	x->answer = (struct tbg_fcgi_answer){ 0 };
+	tbg_body_decoder_begin_records(&x->frame, &x->answer, tbg_fcgi_answer_eat);
 }
 
 static enum tbg_parsed head_receive(struct tbg_transfer *x, size_t len, size_t *ret_used,

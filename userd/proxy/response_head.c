@@ -27,7 +27,7 @@ struct tbg_value tbg_fetch_reason_of(const struct tbg_transfer *x)
 /* An answer that is no program's, but our gateway's for one that has failed. */
 static bool is_gateways(const struct tbg_transfer *x)
 {
-	return x->upstream->order && x->frame.marked;
+	return x->upstream->order && x->answer.marked;
 }
 
 /* An error that a stale response may hide (RFC 5861 4). */
@@ -197,7 +197,7 @@ void tbg_fetch_head_final(struct tbg_transfer *x)
 	x->protocol->body_begin(x, tbg_fetch_framing_of(x), r->content_length);
 	if (redirect_begin(x, head) && !tbg_transfer_fetches(x))
 		return;
-	x->filling = !x->frame.failed && !x->r.local &&
+	x->filling = !x->answer.failed && !x->r.local &&
 		     (x->completes ||
 		      (tbg_response_directives_storable(&x->terms, &x->wish) && !is_amiss(x) &&
 		       tbg_store_has_room(stock))) &&

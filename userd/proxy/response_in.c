@@ -150,7 +150,7 @@ static void response_end(struct tbg_transfer *x)
 {
 	bool keep = !x->r.close && !x->extra && tbg_fetch_up_done(x) &&
 		    !x->up_failed && !tbg_body_decoder_closes(&x->frame);
-	bool filling = x->filling && !x->frame.failed && !x->extra;
+	bool filling = x->filling && !x->answer.failed && !x->extra;
 
 	if (x->completes) {
 		completed(x, keep);
@@ -438,7 +438,7 @@ static void heads_received(struct tbg_transfer *x, size_t res)
 	x->second = x->protocol->is_second(o->head + o->head_len + used, res - used);
 	o->head_len += data;
 	if (p == TBG_PARSED_BAD) {
-		x->heard = o->head_len || !x->frame.refused;
+		x->heard = o->head_len || !x->answer.refused;
 		tbg_fetch_head_died(x);
 	} else {
 		heads_eat(x);

@@ -100,6 +100,7 @@ static void transfer_free(struct tbg_transfer *x)
 	tbg_byte_chain_put(x->pile);
 	tbg_byte_chain_put(x->source);
 	tbg_body_decoder_end(&x->frame);
+	tbg_fcgi_answer_end(&x->answer);
 	tbg_body_decoder_end(&x->up_frame);
 	tbg_lines_free(&x->up_pre);
 	tbg_lines_free(&x->up_post);

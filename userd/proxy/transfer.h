@@ -24,6 +24,7 @@
 #include "proxy/connection_pool.h"
 #include "proxy/phases.h"
 #include "proxy/protocol.h"
+#include "fastcgi/answer.h"
 #include "fastcgi/parameters.h"
 #include "http/freshness.h"
 #include "http/response.h"
@@ -140,6 +141,7 @@ struct tbg_transfer {
 	struct tbg_response r;
 	struct tbg_fields says;		/* its lines; they stay with o */
 	struct tbg_body_decoder frame;
+	struct tbg_fcgi_answer answer;	/* of PROTOCOL_FASTCGI: what frame decodes */
 	char *sent_on;			/* where a program has us look; or NULL */
 	uint64_t errors_len, errors_cut;	/* of a program's error output: bytes, and */
 	uint8_t interims;			/* those of them that were not reported */
