@@ -44,14 +44,16 @@ struct tbg_stored *tbg_stored_new(const struct tbg_response_directives *t, const
 				  const char *req, size_t req_len,
 				  struct tbg_byte_chain *body)
 {
-	struct tbg_lines second = { 0 };
+	struct tbg_lines second = { 0 }, vary = { 0 };
 	struct tbg_stored *s = calloc(1, sizeof(*s));
 	char *copy = malloc(head_len ? head_len : 1);
 
-	if (!s || !copy || !tbg_vary_make(&second, head, head_len, req, req_len)) {
+	if (!s || !copy || !tbg_vary_make(&second, head, head_len, req, req_len) ||
+	    !tbg_vary_make(&vary, head, head_len, "", 0)) {
 		free(s);
 		free(copy);
 		tbg_lines_free(&second);
+		tbg_lines_free(&vary);
 		tbg_byte_chain_put(body);
 		return NULL;
 	}
@@ -63,6 +65,8 @@ struct tbg_stored *tbg_stored_new(const struct tbg_response_directives *t, const
 	s->head_len = head_len;
 	s->second = second.text;
 	s->second_len = second.len;
+	s->vary = vary.text;
+	s->vary_len = vary.len;
 	s->body = body;
 	s->by_encoding = varies_by_encoding(head, head_len);
 	return s;
@@ -80,6 +84,7 @@ void tbg_stored_put(struct tbg_stored *s)
 	tbg_byte_chain_put(s->body);
 	free(s->head);
 	free(s->second);
+	free(s->vary);
 	free(s);
 }
 
@@ -193,7 +198,7 @@ struct entry *tbg_store_entry_get(struct tbg_store *s, const struct tbg_uri *u)
 
 static uint64_t bytes_of(const struct tbg_stored *one)
 {
-	return OVERHEAD + one->head_len + one->second_len + one->body->room;
+	return OVERHEAD + one->head_len + one->second_len + one->vary_len + one->body->room;
 }
 
 /* The kernel tiers forget an object of it, if they have not. */
@@ -334,15 +339,42 @@ static bool better(const struct tbg_response_directives *one,
 						  one->date_s > other->date_s;
 }
 
+/* A request's secondary key, and whose Vary it is made by. */
+struct selection {
+	const char *req;
+	size_t req_len;
+	struct tbg_lines second;
+	const struct tbg_stored *by;
+};
+
+/*
+ * Whether what it is selects `one`. Variants of a URI have the same Vary, so that its key
+ * is made once, and not for each: a client can have made many.
+ */
+static bool selects(struct selection *q, const struct tbg_stored *one)
+{
+	if (!one->terms.has_vary)
+		return true;
+	if (!q->by || q->by->vary_len != one->vary_len ||
+	    memcmp(q->by->vary, one->vary, one->vary_len)) {
+		q->second.len = 0;
+		if (!tbg_vary_make(&q->second, one->head, one->head_len, q->req, q->req_len))
+			return false;
+		q->by = one;
+	}
+	return second_same(one, q->second.text, q->second.len);
+}
+
 static struct tbg_stored *variant_find(const struct entry *e, const char *req,
 				       size_t req_len)
 {
+	struct selection q = { .req = req, .req_len = req_len };
 	struct tbg_stored *best = NULL;
 
 	for (struct tbg_stored *one = e->variants; one; one = one->next)
-		if ((!best || better(&one->terms, &best->terms)) &&
-		    tbg_stored_selects(one, req, req_len))
+		if ((!best || better(&one->terms, &best->terms)) && selects(&q, one))
 			best = one;
+	tbg_lines_free(&q.second);
 	return best;
 }
 
