@@ -1,18 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """What a location says of heads holds beside an upstream too, in each tier: fields,
-Expires' and Cache-Control's rules, and also on errors. What could have no effect
-there is refused.
+Expires' and Cache-Control's rules, and also on errors.
 """
 import os
-import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import client
 import conf
-import daemon
 import ktap
 import origin
 
@@ -120,42 +116,6 @@ def t_errors_have_the_fields_and_no_lifetime():
         r = origin.ask(d.address, "TRACE", "/")
         assert r.status == 405 and has_added(r), r
     served(test)
-
-
-REFUSED = (
-    ('upstream = "http://127.0.0.1:1"\n%s', 2),
-    ('root = "/tmp"\nhost a {\n upstream = "http://127.0.0.1:1"\n %s\n}', 4),
-    ('root = "/tmp"\nlocation "/a" {\n upstream = "http://127.0.0.1:1"\n %s\n}', 4),
-    ('%s\nhost a { upstream = "http://127.0.0.1:1" }', 1),
-    ('root = "/tmp"\nlocation "/a" {\n cgi = "/tmp"\n %s\n}', 4),
-)
-ALLOWED = (
-    '%s\nupstream = "http://127.0.0.1:1"\nlocation "/a" { root = "/tmp" }',
-    '%s\nroot = "/tmp"\nlocation "/a" { upstream = "http://127.0.0.1:1" }',
-    '%s\nhost a { root = "/tmp" }\nhost b { upstream = "http://127.0.0.1:1" }',
-)
-
-
-def t_what_would_have_no_effect_is_refused():
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "x.conf")
-
-        def check(text):
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(text)
-            return subprocess.run([daemon.BINARY, "--check", path, "--listen", "127.0.0.1:0"],
-                                  text=True,
-                                  capture_output=True, timeout=client.WAIT_S, check=False)
-        for setting in ("compress = gzip", "compress-min = 1K", "precompressed = off",
-                        "codings = off", "autoindex = on"):
-            name = setting.split()[0]
-            for text, line in REFUSED:
-                r = check(text % setting)
-                assert r.returncode == 2 and f"{path}:{line}: {name}: no effect" in r.stderr, \
-                       (text % setting, r)
-            for text in ALLOWED:
-                r = check(text % setting)
-                assert r.returncode == 0, (text % setting, r)
 
 
 if __name__ == "__main__":

@@ -385,7 +385,7 @@ upstream up { server = "{0}" first-byte-timeout = 300ms }
 upstream down { server = "127.0.0.1:9" }
 upstream php { server = "127.0.0.1:9" protocol = fastcgi }
 location "/up/" { upstream = up body-max = 1000 }
-location "/down/" { upstream = down index = {"index.down"} }
+location "/down/" { upstream = down }
 location "/in/" { upstream = down error-page = {"502 /in.html"} }
 location "=/in.html" { root = "{folder}" }
 location "/large/" { upstream = down error-page = {"502 /large"} }

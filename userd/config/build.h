@@ -53,6 +53,15 @@ int tbg_pools_unsaid(struct tbg_target *t);
 int tbg_pool_make(struct tbg_build *m, struct tbg_target *t, enum tbg_pool_kind kind,
 		  unsigned int line);
 
+/* What settings around them can have an effect on: enum tbg_reach. */
+unsigned int tbg_reach_upstream(const struct tbg_upstream *u);
+unsigned int tbg_reach_location(const struct tbg_location *l);
+unsigned int tbg_reach_site(const struct tbg_site *site);
+unsigned int tbg_reach_sites(const struct tbg_sites *s);
+
+/* Refuses a setting of the scope that needs what is not in its reach. */
+int tbg_effect_check(struct tbg_build *m, const struct tbg_scope *scope, unsigned int reach);
+
 /* The locations of a host; host NULL: of the only site there is. */
 int tbg_site_locations(struct tbg_build *m, struct tbg_site *site,
 		       const struct tbg_scope *host);

@@ -329,24 +329,6 @@ static int location_make(struct tbg_build *m, struct tbg_location *l,
 				tbg_scope_name(last), fields_bytes(l), TBG_FIELDS_MAX);
 }
 
-/* Settings that change what is made of files, and nothing else. */
-static const char *const of_files[] = {
-	"autoindex", "precompressed", "codings", "compress", "compress-min",
-};
-
-/* Refuses what a scope says of files where none are served. */
-static int files_check(struct tbg_build *m, const struct tbg_scope *scope)
-{
-	for (size_t i = 0; i < sizeof(of_files) / sizeof(*of_files); i++) {
-		const struct tbg_setting *s = tbg_setting_of(scope, of_files[i]);
-
-		if (s)
-			return tbg_build_wrong(m, s->line, "%s: no effect, nothing in this scope is answered with files; expected a root, or no %s",
-						of_files[i], of_files[i]);
-	}
-	return 0;
-}
-
 static int precedence(const void *a, const void *b)
 {
 	const struct tbg_location *x = a, *y = b;
@@ -368,7 +350,7 @@ int tbg_site_locations(struct tbg_build *m, struct tbg_site *site,
 {
 	const struct tbg_scope *in = host ?: m->top;
 	unsigned int nr = 0, line = 0;
-	bool slash = false, files = false;
+	bool slash = false;
 	int err = 0;
 
 	for (unsigned int i = 0; i < in->below_nr; i++) {
@@ -391,20 +373,17 @@ int tbg_site_locations(struct tbg_build *m, struct tbg_site *site,
 			continue;
 		site->locations_nr++;
 		err = location_make(m, l, host, in->below[i]);
-		if (!err && l->handler != TBG_HANDLER_FILES)
-			err = files_check(m, in->below[i]);
+		err = err ?: tbg_effect_check(m, in->below[i], tbg_reach_location(l));
 	}
 	if (!err && !slash)
 		err = location_make(m, &site->locations[site->locations_nr++], host, NULL);
-	for (unsigned int i = 0; i < site->locations_nr; i++) {
+	if (err)
+		return err;
+	for (unsigned int i = 0; i < site->locations_nr; i++)
 		site->locations[i].site = site;
-		files |= site->locations[i].handler == TBG_HANDLER_FILES;
-	}
-	if (!err && !files)
-		err = files_check(m, in);
 	qsort(site->locations, site->locations_nr, sizeof(*site->locations),
 	      precedence);
-	return err;
+	return host ? tbg_effect_check(m, host, tbg_reach_site(site)) : 0;
 }
 
 int tbg_locations_check(struct tbg_build *m)
@@ -417,5 +396,5 @@ int tbg_locations_check(struct tbg_build *m)
 		return tbg_build_wrong(m, s->line, "location \"%.100s\": outside of the hosts; expected it in a host, or no hosts",
 					s->title);
 	}
-	return m->sites->files ? 0 : files_check(m, m->top);
+	return 0;
 }

@@ -465,6 +465,16 @@ static int logs_compare(const struct tbg_options *o, const struct tbg_sites *sit
 	return err;
 }
 
+static int effects_check(const struct tbg_options *o, const struct tbg_sites *sites)
+{
+	char text[MSG_LEN];
+	const char *name = tbg_effect_options(o, sites, text, sizeof(text));
+
+	if (name)
+		tbg_option_say(o, name, 0, "%s", text);
+	return name ? BAD_OPTION : 0;
+}
+
 int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 		      struct tbg_sites **ret)
 {
@@ -473,7 +483,7 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 	const char *path;
 
 	if (!tbg_sites_make(ret, o->top, old, o->roots, &error)) {
-		if (!logs_compare(o, *ret))
+		if (!logs_compare(o, *ret) && !effects_check(o, *ret))
 			return 0;
 		tbg_sites_close(*ret, NULL, NULL);
 		*ret = NULL;
@@ -484,7 +494,8 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
 		tbg_report("toboggand: %s:%u: %s", path, line, error.text);
 		return BAD_OPTION;
 	}
-	tbg_report("toboggand: %s%s%s", o->config ?: "", o->config ? ": " : "", error.text);
+	path = strncmp(error.text, "--", 2) ? o->config : NULL;
+	tbg_report("toboggand: %s%s%s", path ?: "", path ? ": " : "", error.text);
 	return BAD_OPTION;
 }
 

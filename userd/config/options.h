@@ -125,6 +125,13 @@ __attribute__((format(printf, 4, 5)))
 void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int nr,
 		    const char *format, ...);
 
+/*
+ * The first setting of the daemon in the file that would be ignored, and what is wrong
+ * with it; NULL: there is none.
+ */
+const char *tbg_effect_options(const struct tbg_options *o, const struct tbg_sites *sites,
+			       char *ret, size_t len);
+
 /* The same of a setting in some scope, by its line. */
 void tbg_option_say_at(const struct tbg_options *o, unsigned int line, const char *name,
 		       const char *text);

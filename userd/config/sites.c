@@ -245,6 +245,7 @@ static int sites_make(struct tbg_build *m)
 		err = err ?: site_make(m, NULL);
 	else
 		err = err ?: tbg_locations_check(m);
+	err = err ?: tbg_effect_check(m, top, tbg_reach_sites(m->sites));
 	if (!m->sites->fallback)
 		m->sites->fallback = m->sites->site;
 	if (err)

@@ -51,6 +51,54 @@ enum tbg_setting_object {
 	TBG_OBJECT_SITE,	/* nothing: whoever makes the sites reads the scopes */
 };
 
+/* What a scope's settings can reach: what answers there, and what else is on. */
+enum tbg_reach {
+	TBG_REACH_FILES = 1,
+	TBG_REACH_HTTP = 2,	/* upstreams, by protocol */
+	TBG_REACH_FASTCGI = 4,
+	TBG_REACH_CGI = 8,
+	TBG_REACH_MODULE = 16,
+	TBG_REACH_SCRIPTS = 32,	/* FastCGI, where paths name programs */
+	TBG_REACH_HEALTH = 64,	/* an upstream with checks */
+	TBG_REACH_SOCK = 128,	/* of the daemon's settings */
+	TBG_REACH_LATE = 256,
+	TBG_REACH_RATE = 512,
+	TBG_REACH_LIMITS = 1024,
+	TBG_REACH_SERVERS = TBG_REACH_HTTP | TBG_REACH_FASTCGI,
+	TBG_REACH_PROGRAMS = TBG_REACH_CGI | TBG_REACH_MODULE,
+	TBG_REACH_BEHIND = TBG_REACH_SERVERS | TBG_REACH_PROGRAMS,
+};
+
+/* What a setting needs: any of these. What a message says where there is none, and expects. */
+#define TBG_NEEDS_LIST(X) \
+	X(NOTHING, 0, "", "") \
+	X(FILES, TBG_REACH_FILES, \
+	  "nothing in this scope is answered with files", "a root") \
+	X(BEHIND, TBG_REACH_BEHIND, \
+	  "nothing in this scope is answered by an upstream, a program or a module", \
+	  "an upstream, a cgi or a module") \
+	X(SERVERS, TBG_REACH_SERVERS, "there is no upstream", "an upstream") \
+	X(HTTP, TBG_REACH_HTTP, \
+	  "nothing in this scope is answered by an upstream of HTTP", "an upstream") \
+	X(FASTCGI, TBG_REACH_FASTCGI, "the upstream does not speak FastCGI", "protocol = fastcgi") \
+	X(SCRIPTS, TBG_REACH_SCRIPTS, "no path of the upstream names a program", \
+	  "protocol = fastcgi without a script-filename") \
+	X(HEALTH, TBG_REACH_HEALTH, "no server is asked whether it is well", "a health-path") \
+	X(CGI, TBG_REACH_CGI, "nothing in this scope is answered by programs", "a cgi") \
+	X(MODULE, TBG_REACH_MODULE, "nothing in this scope is answered by a module", "a module") \
+	X(SOCK, TBG_REACH_SOCK, "sock is off", "it in tiers") \
+	X(LATE, TBG_REACH_LATE, "late-sockets are off", "late-sockets = auto") \
+	X(RATE, TBG_REACH_RATE, "requests have no limit", "a limit-requests") \
+	X(LIMITS, TBG_REACH_RATE | TBG_REACH_LIMITS, "clients have no limit", \
+	  "a limit-requests, limit-connections or limit-heads")
+
+enum tbg_setting_needs {
+#define X(name, reach, lacks, expected) TBG_NEEDS_##name,
+	TBG_NEEDS_LIST(X)
+#undef X
+	TBG_NEEDS_NR
+};
+
 struct tbg_setting_row {
 	const char *name;
 	unsigned int scopes;	/* enum tbg_scope_kind */
@@ -64,6 +112,7 @@ struct tbg_setting_row {
 	size_t offset;		/* of its field in the object */
 	uint64_t min, max;
 	bool (*set)(struct tbg_target *t, const char *v);	/* TBG_SETTING_OWN's */
+	enum tbg_setting_needs needs;	/* something to have an effect on */
 };
 
 /* Row by row; NULL behind the last. */

@@ -215,7 +215,9 @@ int tbg_upstream_make(struct tbg_build *m, const struct tbg_scope *own)
 					own->title);
 	err = tbg_response_directives_make(m, &t);
 	err = err ?: tbg_scope_apply(m, &t, own, true);
-	return err ?: upstream_new(m, &t, own->title, tbg_setting_of(own, "server")->line);
+	err = err ?: upstream_new(m, &t, own->title, tbg_setting_of(own, "server")->line);
+	return err ?: tbg_effect_check(m, own, tbg_reach_upstream(
+					       tbg_sites_upstream_find(m->sites, own->title)));
 }
 
 int tbg_upstream_given(struct tbg_build *m, struct tbg_target *t, unsigned int line)
