@@ -1098,7 +1098,8 @@ def t_each_cpu_that_the_server_has_not_asks():
     args = options("cpus")
     args.cpu_list, args.nofile, seen = list(range(8)), 10000, []
     exp = clients.Cpus(args)
-    here = argparse.Namespace(remote=False, link_bps=lambda _: None)
+    here = argparse.Namespace(remote=False, link_bps=lambda _: None, hosts=(),
+                              spread=lambda load: load.clients(len(here.client_cpus)))
     run = engine.Run(here, args, {})
     server = argparse.Namespace(name="x", authority="h:1")
     run.lab.dir = tempfile.gettempdir()
@@ -1224,7 +1225,7 @@ def sample_of(name, got, reply_len=0, core=None, notes=None):
     exp.check = lambda *_: argparse.Namespace(settle=lambda *_: reply_len,
                                               verify=lambda *_: ({}, 0))
     exp.run_load = lambda *_: (got, [])
-    run = engine.Run(argparse.Namespace(client_cpus={1}),
+    run = engine.Run(argparse.Namespace(spread=lambda _: 1),
                      argparse.Namespace(max_minutes=1, nofile=10000, seconds=1), {})
     run.judge = lambda *_: None
     meter = argparse.Namespace(core=core, begin=None, read=lambda nr: {"cpu_ns": None})

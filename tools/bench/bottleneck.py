@@ -27,30 +27,41 @@ WORDS = {
 }
 
 
+def compared(ratio, machines):
+    """What twice the clients got, in words; ratio None: it was not tried."""
+    if ratio is None:
+        return "the load cannot be halved"
+    if machines:
+        return f"all {machines} client machines got {ratio:.2f} times as much as half of them " \
+            "with all of the load"
+    return f"twice the clients with half the load each got {ratio:.2f} times as much"
+
+
 def judge(server_share, server_busiest, client_share, halves_ratio, net_bps, link_bps,
-          fd_errors=0):
+          fd_errors=0, machines=0):
     """(whose limit, why in words).
 
     server_share, client_share: of their CPUs, None if not known. server_busiest: of
     the server's CPU that worked most: it may have but one worker. halves_ratio:
     twice the clients with half the load each against those of it all, None if not
-    tried. link_bps: None if the network has no rate of its own.
+    tried. link_bps: None if the network has no rate of its own. machines: the
+    figure is of so many client machines, and the ratio is its own to what half of
+    them got: that these were too few does not say that all are, if the server is full.
     """
+    full = server_share is not None and server_share >= SATURATED
     if fd_errors:
         return DESCRIPTORS, f"{fd_errors} sockets could not be opened for want of descriptors"
     if link_bps and net_bps >= NETWORK_FULL * link_bps:
         return NETWORK, f"{net_bps / link_bps:.0%} of the link's nominal rate"
-    if halves_ratio is not None and halves_ratio > BETTER:
-        return CLIENT, \
-               f"twice the clients with half the load each got {halves_ratio:.2f} times as much"
-    if server_share is not None and server_share >= SATURATED:
+    if halves_ratio is not None and halves_ratio > BETTER and not (machines and full):
+        return CLIENT, compared(halves_ratio, machines)
+    if full:
         return SERVER, f"its CPUs were {server_share:.0%} busy"
     if client_share is not None and client_share >= CLIENT_FULL:
         return CLIENT, f"the clients' CPUs were {client_share:.0%} busy and " + \
             ("the server's unknown" if server_share is None else
              f"the server's {server_share:.0%}")
-    halves = "the load cannot be halved" if halves_ratio is None else \
-        f"twice the clients with half the load each got {halves_ratio:.2f} times as much"
+    halves = compared(halves_ratio, machines)
     if server_share is None:
         return UNKNOWN, f"what the server's CPUs worked is not known, and {halves}"
     if server_busiest < SATURATED:

@@ -52,7 +52,7 @@ class Ramp(FullCore):
         if not self.in_kernel and (opts.ipv6 or opts.no_timestamps):
             raise Usage("--ipv6 and --no-timestamps go with --client loop")
         self.take_list(opts.list, to_be_made=not opts.remote)
-        self.keep_servers = self.in_kernel
+        self.keep_servers, self.made_by = self.in_kernel, f"bench site --list {opts.list}"
         return [Point(n, path=self.listed[0][1], size=self.listed[0][2], kind="list", calls=0)
                 for n in opts.clients or (self.QUICK if opts.quick else self.CLIENTS)]
 

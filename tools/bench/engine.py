@@ -15,6 +15,7 @@ import statistics
 import time
 
 import bottleneck
+import hosts
 import loads
 from meters import FORKS_MAX, IDLE_MAX, Core, Idle, Others, ran_s
 from messages import Problem, say
@@ -186,6 +187,19 @@ class Check:
         return wrong, got["requests"] + sum(wrong.values())
 
 
+def client_machines(sample, cpus):
+    """What the CPUs of other client machines worked, instead of this one's.
+
+    cpus: {machine: (share, CPUs), None if it did not tell}; the fullest decides.
+    """
+    known = [each for each in (cpus or {}).values() if each]
+    if not cpus:
+        return
+    sample["client_machines"] = {name: each and each[0] for name, each in cpus.items()}
+    sample["client_share"] = max((share for share, _ in known), default=None)
+    sample["client_cpus"] = sum(share * nr for share, nr in known)
+
+
 def wrong_text(wrong, nr):
     return " and ".join(f"{n} of {nr} replies had {text}" for text, n in wrong.items())
 
@@ -215,13 +229,15 @@ class Run:
             exp.before(self, point, server)
             tiers = tier_requests(server)
             meter = Meter(self.lab, server, self.idle, not load.tells_cpus)
-            ret["clients"] = load.clients(len(self.lab.client_cpus))
+            parts = self.lab.spread(load)
+            ret["clients"] = hosts.number(parts)
             got, argvs = exp.run_load(self, load, server, seconds, meter.begin)
             nr, bad = worked_for(load, reply_len, got), fault(load, got)
             if nr is None and meter.core and not bad:
                 exp.note(f"{server.name}, {point.label}: fewer than {REPLIES_MIN} replies to each "
                          "request in flight are too few to say what one costs")
             ret.update(meter.read(nr))
+            client_machines(ret, got.get("client_cpus_of"))
             ret["command"] = argvs
             self.figures(ret, got, nr)
             if tiers is not None:
@@ -270,16 +286,19 @@ class Run:
         if ret["invalid"]:
             return
         ratio, own = None, exp.own_limit(ret)
-        if not own and ret["rate"] and load.most() >= 2 * ret["clients"]:
+        machines = len(ret.get("client_machines") or ())
+        machines *= machines > 1
+        if not own and ret["rate"] and (machines or load.most() >= 2 * ret["clients"]):
             ratio = exp.halves.get((ret["point"], server.name))
             if ratio is None:
-                ratio = self.halves(exp, load, server, seconds, ret["rate"], ret["clients"])
+                compare = self.machines if machines else self.halves
+                ratio = compare(exp, load, server, seconds, ret["rate"], self.lab.spread(load))
                 exp.halves[ret["point"], server.name] = ratio
         fds = ret["kinds"].get("fd", 0) + ret["kinds"].get("fd-unavail", 0)
         whose, why = bottleneck.judge(ret["server_share"], ret["server_busiest"],
                                  ret["client_share"], ratio,
                                  max(ret["bps"], ret["net_bps"] or 0),
-                                 self.lab.link_bps(server), fds)
+                                 self.lab.link_bps(server), fds, machines)
         if own and whose not in (bottleneck.DESCRIPTORS, bottleneck.NETWORK):
             whose, why = own
         ret.update(limit=whose, limit_why=why, halves_ratio=ratio,
@@ -299,19 +318,34 @@ class Run:
         two samples looks the same. --quick does not.
         """
         most = 1 if self.opts.quick else 3
-        ratios = [self.other_rate(exp, load, server, seconds, 2 * clients) / rate]
+        twice = hosts.doubled(clients)
+        ratios = [self.other_rate(exp, load, server, seconds, twice) / rate]
         while ratios[0] > bottleneck.BETTER and len(ratios) < most:
             whole = self.other_rate(exp, load, server, seconds, clients)
             if not whole:
                 raise Problem("no reply at all to the same load once more")
-            ratios.append(self.other_rate(exp, load, server, seconds, 2 * clients) / whole)
+            ratios.append(self.other_rate(exp, load, server, seconds, twice) / whole)
+        return statistics.median(ratios)
+
+    def machines(self, exp, load, server, seconds, rate, clients):
+        """What all client machines got, in times of what half of them get of the same load.
+
+        One that says that the clients were the limit is repeated, as in halves().
+        """
+        few = self.lab.spread(load, hosts.half(self.lab.hosts))
+        most = 1 if self.opts.quick else 3
+        ratios = []
+        while not ratios or ratios[0] > bottleneck.BETTER and len(ratios) < most:
+            whole = rate if not ratios else self.other_rate(exp, load, server, seconds, clients)
+            part = self.other_rate(exp, load, server, seconds, few)
+            ratios.append(whole / part if part else float("inf"))
         return statistics.median(ratios)
 
     def other_rate(self, exp, load, server, seconds, parts):
         got, _ = loads.run(self.lab, load, server, seconds, parts)
         bad = exp.tolerate(fault(load, got), got)
         if bad:
-            raise Problem(f"the load from {parts} clients: {bad}")
+            raise Problem(f"the load from {hosts.number(parts)} clients: {bad}")
         return got["requests"] / (got["seconds"] or 1e-9)
 
     # --- servers ---------------------------------------------------------

@@ -52,6 +52,7 @@ class Experiment:
     keep_servers = False        # those of different keys run at the same time
     tools = ("curl",)           # without which it cannot be made; load.c is ours
     known = True                # it asks for what `bench site` makes, not for files of the user's
+    made_by = "bench site"
 
     def __init__(self, opts):
         self.halves, self.notes = {}, []
@@ -117,8 +118,7 @@ class Experiment:
 
     def run_load(self, run, load, server, seconds, begin):
         """begin() has to be called when the figures begin."""
-        return loads.run(run.lab, load, server, seconds, load.clients(len(run.lab.client_cpus)),
-                         begin)
+        return loads.run(run.lab, load, server, seconds, run.lab.spread(load), begin)
 
     def after(self, run, point, server, sample, got):
         """Right after it: figures of its own; a Problem makes the sample none."""

@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 
+import hosts as client_hosts
 import lab as laboratory
 import report
 import terminal
@@ -70,6 +71,10 @@ def parser(name):
                        "of that server alone, as is needed if they are on different hosts")
     where.add_argument("--link-mbit", type=positive, metavar="MBIT",
                        help="nominal rate of the network (that of the interface)")
+    where.add_argument("--client-host", action="append", default=[],
+                       metavar="[USER@]HOST[=SHARE]",
+                       help="a client machine, by ssh, instead of this one, with that share of "
+                       "the load (1); can be repeated")
     for exp in (EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]):
         if name != "all":
             exp.options(ap.add_argument_group("of this experiment"))
@@ -90,8 +95,12 @@ def check(ap, args, kind=Experiment):
         args.seconds = 1 if args.quick else kind.sample_s
     if args.server and (args.lab or args.servers or args.cpus_used):
         ap.error("--server is for servers elsewhere, --lab, --servers and --cpus-used for here")
-    if (args.stat or args.link_mbit) and not args.server:
-        ap.error("--stat and --link-mbit go with --server")
+    if (args.stat or args.link_mbit or args.client_host) and not args.server:
+        ap.error("--stat, --link-mbit and --client-host go with --server")
+    try:
+        args.clients_at = client_hosts.parse(args.client_host)
+    except ValueError as e:
+        ap.error(str(e))
     args.remote = {}
     for word in args.server:
         m = re.fullmatch(r"([A-Za-z0-9._-]+)=([^/:]+|\[[0-9a-fA-F:]+\]):(\d{1,5})", word)
@@ -182,8 +191,10 @@ def make_lab(args):
     without = [name for name in args.remote if name not in args.stats]
     if without:
         say(f"bench: no --stat: there will be no processor time of {', '.join(without)}")
+    if args.clients_at and not shutil.which("ssh"):
+        raise Problem("--client-host: ssh is missing: install openssh-client")
     return Remote(*hosts(args), stats=args.stats,
-                  link_bps=args.link_mbit and args.link_mbit * 1e6)
+                  link_bps=args.link_mbit and args.link_mbit * 1e6, clients=args.clients_at)
 
 
 def common(values):
@@ -196,6 +207,7 @@ def topology(lab, args):
         links = {name: lab.link_bps(Existing(lab, name, where))
                  for name, where in args.remote.items()}
         return {"kind": "remote", "servers": args.remote, "link_bps": common(links),
+                "clients": args.clients_at,
                 "stat": common({name: args.stats.get(name) for name in args.remote})}
     return {"kind": "lab", "server_cpus": sorted(lab.server_cpus),
             "client_cpus": sorted(lab.client_cpus), "link": "veth pair per server, MTU 1500, "
@@ -241,13 +253,14 @@ def check_remote(run, exps):
     """Dead servers, and servers without what will be asked for, before anything is timed."""
     for name, where in run.opts.remote.items():
         server = Existing(run.lab, name, where)
-        for path, known in {e.check(run, e.points[0], server).path: e.known for e in exps}.items():
+        made = {e.check(run, e.points[0], server).path: e.known and e.made_by for e in exps}
+        for path, command in made.items():
             got = fetch(run.lab, server, path)
             if not got["status"]:
                 raise Problem(f"{name}: no answer from {where}")
             if got["status"] != 200:
                 raise Problem(f"{name}: {path}: status {got['status']}" +
-                              ": give it the files of `bench site`" * known)
+                              (f": give it the files of `{command}`" if command else ""))
 
 
 def measure(run, exps, record):

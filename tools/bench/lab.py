@@ -144,6 +144,7 @@ class Lab:
     """Two namespaces, a folder for sites, and whatever runs in them."""
 
     remote = False
+    hosts = ()                  # client machines other than this one
 
     def __init__(self, server_cpus, client_cpus):
         self.server_cpus, self.client_cpus = set(server_cpus), set(client_cpus)
@@ -276,6 +277,10 @@ class Lab:
 
     def client_argv(self, argv):
         return ["nsenter", f"--net=/run/netns/{self.client}", *argv]
+
+    def spread(self, load):
+        """The clients that share a load, as loads.started() takes them."""
+        return load.clients(len(self.client_cpus))
 
     def spawn_server(self, argv, cgroup=None, **kw):
         return self.spawn(["nsenter", f"--net=/run/netns/{self.server}", *argv],

@@ -25,7 +25,8 @@ HTTPERF_FDS = 1000          # of the FD_SETSIZE that it is compiled with
 class Load:
     """One thread a client, so several share it where there are CPUs for them.
 
-    share: (the number of a client, how many there are), for its part of the load.
+    share: (the number of a client, how many there are or the weights of all), for its
+    part of the load.
     """
 
     tool = ""
@@ -55,10 +56,23 @@ class Load:
         return seconds + OVERTIME_S
 
 
+def weights_of(share):
+    return [1] * share[1] if isinstance(share[1], int) else share[1]
+
+
+def fraction(share):
+    """Of a load, what that client has."""
+    weights = weights_of(share)
+    return weights[share[0]] / sum(weights)
+
+
 def part_of(total, share):
     """Of the nr-th of so many clients; all of them together have no less and no more."""
-    nr, parts = share
-    return total // parts + (nr < total % parts)
+    nr, weights = share[0], weights_of(share)
+
+    def up_to(i):
+        return int(total * sum(weights[:i]) / sum(weights) + 1e-9)
+    return up_to(nr + 1) - up_to(nr)
 
 
 def need(tool):
@@ -182,7 +196,7 @@ class Ours(Load):
                     ret += [name, str(one)]
             elif value not in (None, False):
                 if key in self.SHARED:
-                    value = value / share[1] if key == "rate" else part_of(value, share)
+                    value = value * fraction(share) if key == "rate" else part_of(value, share)
                 ret += [name, f"{value:g}" if isinstance(value, float) else str(value)]
         sources = server.sources if self.descriptors > 20000 else self.sources
         if sources:
@@ -268,21 +282,22 @@ class Httperf(Load):
         self.one_reply = not sessions
 
     def most(self):
-        return 1 if self.sessions else 2
+        return 1 if self.sessions else max(2, int(self.rate))
 
     def clients(self, cpus):
-        """One: its report is of one, with autobench's columns."""
+        """Of one machine one: an open loop of several asks in bunches."""
         return 1
 
     def argv(self, server, seconds, share):
         host, port = host_port(server)
         ret = [need("httperf"), "--hog", "--server", host, "--port", port,
-               "--timeout", str(self.timeout_s), "--rate", f"{self.rate / share[1]:g}"]
+               "--timeout", str(self.timeout_s), "--rate",
+               f"{self.rate * fraction(share):g}"]
         if self.sessions:
             file, nr, think, _ = self.sessions
             return ret + ["--wsesslog", f"{nr},{think:g},{file}"]
         return ret + ["--uri", self.path, "--num-calls", str(self.calls), "--num-conns",
-                      str(max(1, round(self.rate / share[1] * seconds)))]
+                      str(max(1, round(self.rate * fraction(share) * seconds)))]
 
     def limit_s(self, seconds):
         """The last session begins when it is due, and then thinks."""
@@ -347,9 +362,25 @@ def httperf_numbers(out):
     return ret
 
 
+def merged_httperf(reports):
+    """Of httperfs that ran at the same time: rates add up, times count by their replies."""
+    ret, replies = dict(reports[0]), sum(h["replies"] for h in reports)
+    for key in ("connections", "requests", "replies", "rate", "con_rate", "req_rate", "rep_min",
+                "rep_avg", "rep_max", "net_kb_s", "errors_total"):
+        ret[key] = sum(h[key] for h in reports)
+    for key in ("resp_ms", "transfer_ms"):
+        ret[key] = sum(h[key] * h["replies"] for h in reports) / replies if replies else 0
+    ret["rep_stddev"] = math.hypot(*(h["rep_stddev"] for h in reports))
+    for key in ("seconds", "duration"):
+        ret[key] = max(h[key] for h in reports)
+    return ret
+
+
 def merged(results):
     """The figures of clients that ran at the same time, as one."""
     ret = dict(results[0])
+    if len(results) > 1 and "httperf" in ret:
+        ret["httperf"] = merged_httperf([r["httperf"] for r in results])
     for key in ("requests", "bytes", "sent", "errors", "statuses", "late", "opened", "connects",
                 "conforming"):
         if key in ret:
@@ -369,14 +400,22 @@ def merged(results):
 def started(lab, load, server, seconds, parts=1, begin=None):
     """The clients of a load, running: (processes, their command lines).
 
+    parts: how many share it here, or hosts.Part of each that does elsewhere.
+
     begin() is called right before the first request, when those clients that open
     their connections beforehand have them open: what that costs is not the load's.
     """
-    argvs = [load.argv(server, seconds, (nr, parts)) for nr in range(parts)]
+    hosts = [None] * parts if isinstance(parts, int) else [part.host for part in parts]
+    weights = parts if isinstance(parts, int) else [part.weight for part in parts]
+    argvs = [load.argv(server, seconds, (nr, weights)) for nr in range(len(hosts))]
+    run = [host.argv(argv, load.limit_s(seconds)) if host else argv
+           for host, argv in zip(hosts, argvs)]
     if begin and not load.says_ready:
         begin()
-    procs = [lab.spawn_client(argv, nr, parts, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True) for nr, argv in enumerate(argvs)]
+    procs = [lab.spawn_client(argv, nr, len(run), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) for nr, argv in enumerate(run)]
+    for proc, host in zip(procs, hosts):
+        proc.host = host
     if load.says_ready:
         for proc in procs:
             proc.stdout.readline()
@@ -390,7 +429,8 @@ def started(lab, load, server, seconds, parts=1, begin=None):
     for proc in procs:
         proc.stdin.close()
         proc.stdin = None
-    return procs, argvs
+    return procs, [["ssh", host.name, *argv] if host else argv
+                   for host, argv in zip(hosts, argvs)]
 
 
 def wait_for(tool, proc, began, limit_s):
@@ -408,19 +448,24 @@ def wait_for(tool, proc, began, limit_s):
 
 def finished(lab, load, procs, limit_s):
     """What they printed, read and merged."""
-    results, began = [], time.monotonic()
+    results, cpus, began = [], {}, time.monotonic()
     try:
         for proc in procs:
             out, err = wait_for(load.tool, proc, began, limit_s)
-            got = load.read(out)
+            got, host = load.read(out), getattr(proc, "host", None)
             if not got:
                 why = (err.strip() or out.strip() or f"exit {proc.returncode}").splitlines()[-1]
-                raise Problem(f"{load.tool}: {why}")
+                raise Problem(f"{load.tool}{f' on {host.name}' if host else ''}: {why}")
             results.append(got)
+            if host:
+                cpus[host.name] = host.cpu_of(out)
     finally:
         for proc in procs:
             lab.end(proc)
-    return merged(results)
+    ret = merged(results)
+    if cpus:
+        ret["client_cpus_of"] = cpus
+    return ret
 
 
 def run(lab, load, server, seconds, parts=1, begin=None):

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import tempfile
 
+import hosts
 from lab import FOLDER, Lab
 from meters import first
 from messages import Problem
@@ -26,18 +27,27 @@ FRAME = 24                  # bytes of a packet that no counter has: preamble, c
 class Remote(Lab):
     remote = True
 
-    def __init__(self, *hosts, stats=None, link_bps=None):
-        """stats: {name of a server: command}; link_bps: of every link, if not the interface's."""
+    def __init__(self, *servers, stats=None, link_bps=None, clients=None):
+        """
+        stats: {name of a server: command}; link_bps: of every link, if not the interface's;
+        clients: {client machine: its share of the load}, where it is not this one.
+        """
         super().__init__(set(), os.sched_getaffinity(0))
+        self.shares = clients or {}
         self.stats, self.given_bps = stats or {}, link_bps
-        self.ifaces = {host.strip("[]"): interface(host) for host in hosts}
+        self.ifaces = {host.strip("[]"): interface(host) for host in servers}
 
     def open(self):
-        self.dir = tempfile.mkdtemp(prefix=FOLDER)
+        self.dir, self.hosts = tempfile.mkdtemp(prefix=FOLDER), []
+        for name, share in self.shares.items():
+            self.hosts.append(hosts.Host(name, share, self.dir))
+            self.hosts[-1].open()
 
     def close(self):
         for proc in list(self.procs):
             self.end(proc)
+        for host in self.hosts:
+            host.close()
         if self.dir:
             shutil.rmtree(self.dir, ignore_errors=True)
             self.dir = None
@@ -48,8 +58,12 @@ class Remote(Lab):
     def client_argv(self, argv):
         return list(argv)
 
+    def spread(self, load, of=None):
+        return hosts.spread(of or self.hosts, load) if self.hosts else super().spread(load)
+
     def link_bps(self, server):
-        return self.given_bps or nominal_bps(self.ifaces[server.addr])
+        return self.given_bps or \
+            (None if self.shares else nominal_bps(self.ifaces[server.addr]))
 
     def stat(self, server):
         """What reads that server's /proc/stat; None: nothing does."""
@@ -73,7 +87,7 @@ class Remote(Lab):
     def net_bytes(self, server):
         """What the interface to it has carried, as long as on a wire: (received, sent)."""
         iface = self.ifaces[server.addr]
-        if not iface:
+        if not iface or self.shares:
             return None
         nrs = {name: int(first(f"{NET}/{iface}/statistics/{name}", r"(\d+)", "0"))
                for name in ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets")}

@@ -226,7 +226,8 @@ def commands(entry):
     seen = {}
     for s in entry["samples"]:
         for argv in s.get("command") or []:
-            seen.setdefault((s["point"], argv[0], len(argv)), shlex.join(argv))
+            where = argv[1] if argv[0] == "ssh" else ""
+            seen.setdefault((s["point"], argv[0], where, len(argv)), shlex.join(argv))
     text = "\n".join(dict.fromkeys(seen.values()))
     text += "".join(f"\n\n# {path}\n{body.rstrip()}" for path,
                     body in entry.get("lists", {}).items()
@@ -292,6 +293,9 @@ def facts(record):
         if t["kind"] == "lab" else f"remote: {t['servers']}; processor time by " \
         f"{named(t['stat'], lambda s: s or 'nothing')}; link " + \
         named(t["link_bps"], lambda bps: human(bps, "bit/s") if bps else "of unknown rate")
+    if t.get("clients"):
+        place += "; clients on " + ", ".join(f"{host} (share {share:g})"
+                                             for host, share in t["clients"].items())
     # Of a server elsewhere nobody has told us more than its /proc/stat.
     its = "" if t["kind"] == "lab" else "client's "
     rows = [("date", m["date"]), (its + "processor", f"{m['cpu']}, {m['cpus']} CPUs" +

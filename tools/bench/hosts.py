@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Client machines: `--client-host`, reached by ssh, each with its share of the load.
+
+A machine gets a folder in /tmp of its own, into which the generator and what it reads
+are copied, and which goes when the run ends. Each client's output ends with the lines
+of /proc/stat before and after its load, so that a machine that was full is known. A
+client ends by itself, at the latest with its time limit: a lost connection leaves none.
+"""
+import collections
+import math
+import os
+import re
+import shlex
+import subprocess
+
+from messages import Problem
+from meters import core_ticks
+
+SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+REACH_S = 30                # for a command that only prepares
+TOOLS = ("wrk", "h2load", "ab", "httperf")
+BEGIN, END = "TBG-BEGIN ", "TBG-END "
+USER = r"[A-Za-z0-9._][A-Za-z0-9._-]*"
+HOST = re.compile(rf"((?:{USER}@)?(?:[A-Za-z0-9][A-Za-z0-9._-]*|[0-9a-fA-F:]+))"
+                  r"(?:=(\d+(?:\.\d+)?))?")
+
+# A client of a load: where, and its weight beside the others.
+Part = collections.namedtuple("Part", "host weight", defaults=(None, 1))
+
+
+def parse(words):
+    """{[USER@]HOST: share} of --client-host, in their order; ValueError says what is wrong."""
+    ret = {}
+    for word in words:
+        m = HOST.fullmatch(word)
+        if not m or m.group(2) and not float(m.group(2)):
+            raise ValueError(f"--client-host {word}: want [USER@]HOST[=SHARE]")
+        if m.group(1) in ret:
+            raise ValueError(f"--client-host {word}: it is named twice")
+        ret[m.group(1)] = float(m.group(2) or 1)
+    return ret
+
+
+class Host:
+    """One client machine."""
+
+    def __init__(self, name, share, local):
+        """local: the folder here whose files clients read."""
+        self.name, self.share, self.local = name, share, local
+        self.folder, self.sent, self.cpus, self.tools = None, {}, 1, set()
+
+    def run(self, script, **kw):
+        try:
+            res = subprocess.run([*SSH, self.name, script], stdout=subprocess.PIPE, check=False,
+                                 stderr=subprocess.PIPE, timeout=REACH_S, **kw)
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise Problem(f"--client-host {self.name}: {e}") from e
+        if res.returncode:
+            why = res.stderr.decode("utf-8", "replace").strip().splitlines() or \
+                [f"ssh: exit {res.returncode}"]
+            raise Problem(f"--client-host {self.name}: {why[-1]}")
+        return res.stdout.decode("utf-8", "replace")
+
+    def open(self):
+        out = self.run("PATH=$PATH:/usr/sbin:/sbin; mktemp -d /tmp/tbg-bench.XXXXXX && "
+                       f"grep ^cpu /proc/stat && for t in {' '.join(TOOLS)}; do "
+                       "command -v $t; done; true", stdin=subprocess.DEVNULL)
+        m = re.match(r"(/tmp/tbg-bench\.\w+)\n", out)
+        if not m:
+            raise Problem(f"--client-host {self.name}: no folder could be made there")
+        self.folder = m.group(1)
+        self.cpus = len(core_ticks(None, out))
+        self.tools = {os.path.basename(line) for line in out.splitlines()} & set(TOOLS)
+
+    def close(self):
+        """It may be gone by now: then the folder in its /tmp stays."""
+        if self.folder:
+            try:
+                self.run(f"rm -r {shlex.quote(self.folder)}", stdin=subprocess.DEVNULL)
+            except Problem:
+                pass
+            self.folder = None
+
+    def send(self, path, more=""):
+        """A file's name there, where it is copied to once for each of its versions.
+
+        more: of the command that copies it.
+        """
+        name = f"{self.folder}/{os.path.basename(path)}"
+        now = os.stat(path)
+        if self.sent.get(path) != (now.st_mtime_ns, now.st_size):
+            with open(path, "rb") as f:
+                self.run(f"cat > {shlex.quote(name)}{more}", stdin=f)
+            self.sent[path] = now.st_mtime_ns, now.st_size
+        return name
+
+    def program(self, path):
+        """What runs a program of here there."""
+        name = os.path.basename(path)
+        if name in self.tools:
+            return name
+        if name in TOOLS:
+            raise Problem(f"--client-host {self.name}: {name} is missing: install its package "
+                          "there")
+        return self.send(path, f" && chmod 755 {shlex.quote(f'{self.folder}/{name}')}")
+
+    def word(self, word):
+        """An argument with the files that it names where they are there."""
+        if word.startswith("/") and word.endswith(".lua") and os.path.isfile(word):
+            return self.send(word)
+        return re.sub(rf"{re.escape(self.local)}/[^,\s]+", lambda m: self.send(m.group(0)), word)
+
+    def argv(self, argv, limit_s):
+        """The command that runs a client's there, until limit_s, and tells what the CPUs did."""
+        there = shlex.join([self.program(argv[0]), *map(self.word, argv[1:])])
+        script = (f"cd {shlex.quote(self.folder)} && PATH=$PATH:/usr/sbin:/sbin && "
+                  "{ ulimit -n $(ulimit -Hn) || true; } 2>/dev/null; "
+                  "{ cat > /dev/null; grep ^cpu /proc/stat > begin.$$; } | "
+                  f"timeout {math.ceil(limit_s)} {there}; rc=$?; "
+                  f"sed 's/^/{BEGIN}/' begin.$$; grep ^cpu /proc/stat | sed 's/^/{END}/'; "
+                  "exit $rc")
+        return [*SSH, self.name, script]
+
+    def cpu_of(self, out):
+        """(share of the CPUs that worked, how many there are) by a client's output; None."""
+        texts = ["".join(re.findall(rf"^{mark}(.*\n)", out, re.M)) for mark in (BEGIN, END)]
+        try:
+            before, after = (core_ticks(None, text) for text in texts)
+        except Problem:
+            return None
+        each = [[b - a for a, b in zip(before[cpu], after[cpu])] for cpu in before if cpu in after]
+        busy, idle, steal = map(sum, zip(*each))
+        all_s = busy + idle + steal
+        return (busy / all_s if all_s else 0.0), len(each)
+
+
+def spread(hosts, load):
+    """[Part] of a load: a client on each CPU of each machine, as far as the load can be divided.
+
+    An open loop has one client on each: what several ask for comes in bunches.
+    """
+    most = load.most()
+    if most < 2:
+        return [Part(hosts[0])]
+    one = load.clients(1 << 20) == 1
+    total, ret = sum(host.share for host in hosts), []
+    for host in hosts:
+        its = most * host.share / total
+        nr = 1 if one else max(1, min(host.cpus, int(its / 2)))
+        ret += [Part(host, host.share / nr)] * nr
+    while len(ret) > 1 and (few := [p for p in ret if most * p.weight / sum(
+            q.weight for q in ret) < 1]):
+        ret.remove(few[-1])     # less than one request at a time is none
+    return ret
+
+
+def half(hosts):
+    """The machines that get twice as much each, for the check whether all are needed."""
+    return hosts[:(len(hosts) + 1) // 2]
+
+
+def number(parts):
+    """How many clients share a load."""
+    return parts if isinstance(parts, int) else len(parts)
+
+
+def doubled(parts):
+    """Twice the clients with half of each one's load."""
+    if isinstance(parts, int):
+        return 2 * parts
+    return [Part(part.host, part.weight / 2) for part in parts for _ in range(2)]
