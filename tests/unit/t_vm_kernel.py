@@ -268,12 +268,21 @@ def t_a_kernel_without_btf_is_refused_before_it_boots():
 def t_usage_is_no_verdict_on_a_kernel():
     with tempfile.TemporaryDirectory() as d:
         for words in (("--kernel", "x", "--kernels", "6.1"), ("--modules", "x"),
-                      ("--exec", "a", "b"),
+                      ("--exec", "a", "b"), ("--cpus", "0"), ("--cpus", "2,"), ("--cpus", "17"),
                       ("--nonsense",)):
             assert vm_run(d, *words)[0] == 2, words
             assert vm_run(d, "--bisect", *words)[0] == 128, words
         code, _, err = vm_run(d, "--bisect", "bpf")
         assert code == 128 and "no kernel tree" in err, (code, err)
+
+
+def t_guests_have_cpus_by_turns():
+    """The last number is that of all others."""
+    run = importlib.machinery.SourceFileLoader("vm_run", VM_RUN).load_module()
+    for words, wanted in ((("--cpus", "2,1"), [2, 1, 1]), (("--cpus", "4"), [4, 4, 4]),
+                          ((), [2, 2, 2])):
+        opts = run.parser().parse_args(words)
+        assert [run.of_guest(opts, nr).cpus for nr in range(3)] == wanted, words
 
 
 def t_a_download_is_whole_or_not_there():
