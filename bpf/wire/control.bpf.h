@@ -115,12 +115,12 @@ static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch
 static __always_inline bool tbg_syn_is_next(const struct tbg_scratch *s,
 					    const struct tbg_tcb *f)
 {
-	if (f->state != TBG_TCB_TIME_WAIT && f->state != TBG_TCB_LAST_ACK)
+	bool timed = f->flags & TBG_FLOW_TS && s->opt.flags & TBG_OPT_TS;
+	__s32 newer = s->opt.tsval - f->tsrecent;
+
+	if (f->state != TBG_TCB_TIME_WAIT || (timed && newer < 0))
 		return false;
-	if ((__s32)(s->pkt.seq - f->rcv_nxt) > 0)
-		return true;
-	return f->flags & TBG_FLOW_TS && s->opt.flags & TBG_OPT_TS &&
-	       (__s32)(s->opt.tsval - f->tsrecent) > 0;
+	return (__s32)(s->pkt.seq - f->rcv_nxt) > 0 || (timed && newer > 0);
 }
 
 /* What an acknowledgement says of the last reply. */
@@ -195,6 +195,48 @@ static __always_inline int tbg_hand_reset(struct __sk_buff *skb, struct tbg_scra
 	return tbg_tcb_reset(skb, s, key, f);
 }
 
+/*
+ * A request that nobody is there to answer gets our FIN, as an idle connection does: its
+ * client asks elsewhere, with all that it has got before.
+ */
+static __always_inline int tbg_hand_close(struct __sk_buff *skb, struct tbg_scratch *s,
+					  struct tbg_tcb *f)
+{
+	__u32 now_ms = tbg_now_ms(), seq, ack;
+	struct tbg_pkt *p = &s->pkt;
+
+	bpf_spin_lock(&f->lock);
+	if (f->state == TBG_TCB_OPEN || f->state == TBG_TCB_HANDED) {
+		f->state = TBG_TCB_FIN_WAIT;
+		f->seen_ms = now_ms;
+		f->tries = 0;
+		if (p->seq == f->rcv_nxt) {
+			f->rcv_nxt += p->payload_len;
+			if (p->tcp_flags & TBG_TCP_FIN) {
+				f->rcv_nxt++;
+				f->state = TBG_TCB_LAST_ACK;
+			}
+		}
+		if (p->ack - f->acked <= f->snd_nxt - f->acked)
+			f->acked = p->ack;
+	}
+	seq = f->snd_nxt;
+	ack = f->rcv_nxt;
+	bpf_spin_unlock(&f->lock);
+	tbg_count(TBG_WHY_CLOSING);
+	return tbg_bare_send(skb, s, f, seq, ack, TBG_TCP_FIN);
+}
+
+/* What tbg_hand_over() has found to be done: a TC action. */
+static __always_inline int tbg_hand_end(struct __sk_buff *skb, struct tbg_scratch *s,
+					const struct tbg_tcb_key *key, struct tbg_tcb *f,
+					int act)
+{
+	if (act == TBG_HAND_RESET)
+		return tbg_hand_reset(skb, s, key, f);
+	return act == TBG_HAND_CLOSE ? tbg_hand_close(skb, s, f) : act;
+}
+
 /* A segment of a connection that the kernel may have a socket for; or TBG_NOT_YET. */
 static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scratch *s,
 					 const struct tbg_tcb_key *key,
@@ -203,9 +245,8 @@ static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scrat
 	if (f->state == TBG_TCB_HANDED) {
 		int act = tbg_handed(skb, s, key, f);
 
-		if (act == TBG_HAND_RESET)
-			return tbg_hand_reset(skb, s, key, f);
-		return act == TBG_NOT_YET ? tbg_on_socket(skb, s, f) : act;
+		return act == TBG_NOT_YET ? tbg_on_socket(skb, s, f) :
+		       tbg_hand_end(skb, s, key, f, act);
 	}
 	if (f->state != TBG_TCB_GIVING)
 		return TBG_NOT_YET;

@@ -5,6 +5,10 @@
  * By a secret key, and like noise to everybody else.
  *
  *	proof (21) | minute (2) | MSS (3) | window scale (4) | SACK | ECN
+ *
+ * A part of the proof is of the ends alone: it tells a segment that has overtaken the
+ * first one of its connection from one of no connection. With timestamps, the last
+ * eight bits of the SYN-ACK's are the rest of the client's MSS.
  */
 #ifndef TBG_WIRE_COOKIE_BPF_H
 #define TBG_WIRE_COOKIE_BPF_H
@@ -15,37 +19,39 @@
 #define TBG_COOKIE_SHIFT 36	/* of ns: 69 s, and a cookie lives for two of them */
 #define TBG_COOKIE_BITS	 11
 #define TBG_COOKIE_AGE_MS 140000 /* of the timestamp that comes back with one */
+#define TBG_COOKIE_ENDS	 8	/* bits of the proof that the ends alone are known by */
+#define TBG_COOKIE_REST	 255	/* of the MSS, in ms of a timestamp */
 
 struct tbg_cookie {
-	__u32 mss_at;		/* in tbg_cookie_mss() */
+	__u32 mss_at;		/* in tbg_cookie_steps */
 	__u32 wscale;		/* 15: none */
 	__u32 sack, ecn;
 	__u32 tsoff;		/* of the connection's TSval */
 	__u32 label;		/* IPv6 flow label */
 };
 
-/* Steps of the MSS that a cookie holds: never more than the client said. */
-static __always_inline __u32 tbg_cookie_mss(__u32 at)
+/*
+ * Steps of the MSS that a cookie holds, never more than the client said: with timestamps,
+ * which have the rest of it, of IPv4 and of IPv6 without.
+ */
+static const __u16 tbg_cookie_steps[3][8] = {
+	{ 536, 792, 1048, 1304, 3800, 8680, 8936, 65280 },
+	{ 536, 1300, 1360, 1400, 1440, 1452, 1460, 8960 },
+	{ 1220, 1340, 1380, 1400, 1420, 1432, 1440, 8940 },
+};
+
+static __always_inline __u32 tbg_cookie_mss(__u32 at, bool ts, bool v6)
 {
-	switch (at) {
-	case 1: return 1220;
-	case 2: return 1360;
-	case 3: return 1400;
-	case 4: return 1440;
-	case 5: return 1460;
-	case 6: return 8940;
-	case 7: return 65476;
-	default: return 536;
-	}
+	return tbg_cookie_steps[ts ? 0 : 1 + v6][at & 7];
 }
 
-static __always_inline __u32 tbg_cookie_mss_at(__u32 mss)
+static __always_inline __u32 tbg_cookie_mss_at(__u32 mss, bool ts, bool v6)
 {
 	__u32 at;
 
 #pragma unroll
 	for (at = 7; at; at--)
-		if (tbg_cookie_mss(at) <= mss)
+		if (tbg_cookie_mss(at, ts, v6) <= mss)
 			return at;
 	return 0;
 }
@@ -76,12 +82,11 @@ static __always_inline __u64 tbg_pair(__u32 low, __u32 high)
 }
 
 /*
- * SipHash-1-3 over the ends and the client's first number: *ret_mask is what hides the
- * low bits; the return is the proof for them and their minute.
+ * SipHash-1-3 over the ends, as far as it is in *ret then; the return is what hides a
+ * cookie's low bits.
  */
 static __attribute__((noinline)) __u64
-tbg_cookie_hash(const struct tbg_tcb_key *k, const struct tbg_knob *knob, __u32 irs,
-		__u64 bits, __u64 *ret_mask)
+tbg_cookie_mask(const struct tbg_tcb_key *k, const struct tbg_knob *knob, struct tbg_sip *ret)
 {
 	const struct tbg_flow_key *e = &k->ends;
 	struct tbg_sip s = {
@@ -96,10 +101,19 @@ tbg_cookie_hash(const struct tbg_tcb_key *k, const struct tbg_knob *knob, __u32 
 	tbg_sip_add(&s, tbg_pair(e->remote[0], e->remote[1]));
 	tbg_sip_add(&s, tbg_pair(e->remote[2], e->remote[3]));
 	tbg_sip_add(&s, tbg_pair(e->local_port | (__u32)e->remote_port << 16, k->vrf));
-	tbg_sip_add(&s, irs);
-	*ret_mask = tbg_sip_end(s);
-	tbg_sip_add(&s, bits);
+	*ret = s;
 	return tbg_sip_end(s);
+}
+
+/* The proof for low bits and their minute: of the ends, and with the client's first number. */
+static __always_inline __u32 tbg_cookie_proof(struct tbg_sip s, __u32 irs, __u64 bits)
+{
+	__u32 ends;
+
+	tbg_sip_add(&s, bits);
+	ends = tbg_sip_end(s) & ((1 << TBG_COOKIE_ENDS) - 1);
+	tbg_sip_add(&s, irs);
+	return (__u32)tbg_sip_end(s) << TBG_COOKIE_ENDS | ends;
 }
 
 /* The number of the SYN-ACK. Sets c->tsoff and c->label. */
@@ -107,42 +121,48 @@ static __always_inline __u32 tbg_cookie_make(const struct tbg_tcb_key *k,
 					     const struct tbg_knob *knob, __u32 irs,
 					     struct tbg_cookie *c)
 {
-	__u64 minute = bpf_ktime_get_ns() >> TBG_COOKIE_SHIFT, mask, proof;
+	__u64 minute = bpf_ktime_get_ns() >> TBG_COOKIE_SHIFT, mask;
 	__u32 low = (minute & 3) << 9 | c->mss_at << 6 | c->wscale << 2 |
-		    c->sack << 1 | c->ecn;
+		    c->sack << 1 | c->ecn, proof;
+	struct tbg_sip s;
 
-	proof = tbg_cookie_hash(k, knob, irs, minute << 16 | low, &mask);
+	mask = tbg_cookie_mask(k, knob, &s);
+	proof = tbg_cookie_proof(s, irs, minute << 16 | low);
 	c->tsoff = mask >> 32;
 	c->label = mask >> TBG_COOKIE_BITS & 0xfffff;
 	low ^= mask & ((1 << TBG_COOKIE_BITS) - 1);
-	return (__u32)proof << TBG_COOKIE_BITS | low;
+	return proof << TBG_COOKIE_BITS | low;
 }
 
-/* Whether n is the number of a SYN-ACK of ours to irs, not long ago. Sets *c. */
-static __always_inline bool tbg_cookie_check(const struct tbg_tcb_key *k,
-					     const struct tbg_knob *knob, __u32 irs,
-					     __u32 n, struct tbg_cookie *c)
-{
-	__u64 minute = bpf_ktime_get_ns() >> TBG_COOKIE_SHIFT, mask, proof;
-	__u32 low;
+/* What a number proves of the segment that acknowledges it. */
+enum tbg_proven { TBG_PROVEN_NOTHING, TBG_PROVEN_ENDS, TBG_PROVEN_ALL };
 
-	/* first for the mask alone */
-	tbg_cookie_hash(k, knob, irs, 0, &mask);
+/* Whether n is the number of a SYN-ACK of ours to irs, or between its ends. Sets *c. */
+static __always_inline enum tbg_proven tbg_cookie_check(const struct tbg_tcb_key *k,
+							const struct tbg_knob *knob,
+							__u32 irs, __u32 n,
+							struct tbg_cookie *c)
+{
+	__u64 minute = bpf_ktime_get_ns() >> TBG_COOKIE_SHIFT, mask;
+	struct tbg_sip s;
+	__u32 low, proof;
+
+	mask = tbg_cookie_mask(k, knob, &s);
 	low = (n ^ mask) & ((1 << TBG_COOKIE_BITS) - 1);
 	if ((minute & 3) != low >> 9)
 		minute--;
 	if ((minute & 3) != low >> 9)
-		return false;
-	proof = tbg_cookie_hash(k, knob, irs, minute << 16 | low, &mask);
-	if (((__u32)proof << TBG_COOKIE_BITS ^ n) >> TBG_COOKIE_BITS)
-		return false;
+		return TBG_PROVEN_NOTHING;
+	proof = tbg_cookie_proof(s, irs, minute << 16 | low) ^ n >> TBG_COOKIE_BITS;
+	if (proof & ((1 << TBG_COOKIE_ENDS) - 1))
+		return TBG_PROVEN_NOTHING;
 	c->mss_at = low >> 6 & 7;
 	c->wscale = low >> 2 & 15;
 	c->sack = low >> 1 & 1;
 	c->ecn = low & 1;
 	c->tsoff = mask >> 32;
 	c->label = mask >> TBG_COOKIE_BITS & 0xfffff;
-	return true;
+	return proof << TBG_COOKIE_BITS ? TBG_PROVEN_ENDS : TBG_PROVEN_ALL;
 }
 
 #endif

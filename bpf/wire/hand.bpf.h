@@ -70,7 +70,8 @@ extern void bpf_ct_release(struct nf_conn___wire *ct) __ksym __weak;
 const volatile __u32 tbg_conntrack = 0;
 
 #define TBG_NOT_YET 1000		/* no TC action: the segment is to be looked at further */
-#define TBG_HAND_RESET 1001	/* nor is this: the connection is to be reset */
+#define TBG_HAND_RESET 1001	/* nor is this: the connection is to be reset, */
+#define TBG_HAND_CLOSE 1002	/* or closed */
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk,
 				   struct bpf_tcp_req_attrs___wire *attrs,
@@ -198,11 +199,8 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	tbg_hand_attrs(f, p, now_ms, &a);
 	bpf_spin_unlock(&f->lock);
 	sk = tbg_socket_find(skb, &p->key, p->v6);
-	if (!sk) {
-		tbg_tcb_forget(key);
-		tbg_count(TBG_WHY_HAND_FAIL);
-		return TBG_PASS;	/* nobody listens: a reset */
-	}
+	if (!sk)
+		return TBG_HAND_CLOSE;	/* nobody listens any more: the daemon ends */
 	if (sk->state != BPF_TCP_LISTEN && !held) {
 		/* the reset that was to withdraw it has not reached it; its numbers are old */
 		bool old = sk->state == BPF_TCP_NEW_SYN_RECV && f->answers;

@@ -45,14 +45,17 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	struct tbg_pkt *p = &s->pkt;
 	int why;
 
-	/* at most one VLAN tag: that is all a connection remembers for what it sends by itself */
-	if ((p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
-	    !knob->answer || knob->births == TBG_BIRTHS_NONE || tbg_is_link_local(&p->key) ||
-	    tbg_vlans(skb, p) > 0xfff)
+	/*
+	 * At most one VLAN tag: that is all a connection remembers for what it sends by
+	 * itself. In no VRF: bpf_skc_lookup_tcp() does not find its sockets.
+	 */
+	if ((p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK || p->odd || p->ce ||
+	    p->ae || !knob->answer || knob->births == TBG_BIRTHS_NONE || tbg_is_link_local(&p->key) ||
+	    key->vrf || tbg_vlans(skb, p) > 0xfff)
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:
-		if (!tbg_agreed_fits(&a, p))
+		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN)
 			return TBG_WHY_NO_FLOW;
 		if (!tbg_segment_sound(skb, s))
 			return TBG_WHY_CSUM;
@@ -73,7 +76,10 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	return tbg_tcb_begin(skb, p, key, &a);
 }
 
-/* A bare segment of no connection of wire's. */
+/*
+ * A bare segment of no connection of wire's. A TC action, or TBG_NOT_YET: it has begun one,
+ * and says more.
+ */
 static __always_inline int tbg_ingress_new(struct __sk_buff *skb, struct tbg_scratch *s,
 					   const struct tbg_knob *knob,
 					   const struct tbg_tcb_key *key)
@@ -83,8 +89,11 @@ static __always_inline int tbg_ingress_new(struct __sk_buff *skb, struct tbg_scr
 
 	if (why) {
 		tbg_count(why == TBG_WHY_RACE ? TBG_WHY_NO_FLOW : why);
-		return TBG_PASS;
+		return why == TBG_WHY_DROPPED ? TC_ACT_SHOT : TBG_PASS;
 	}
+	/* the last segment of the handshake was lost, or its client has nothing to ask */
+	if (s->pkt.tcp_flags & TBG_TCP_FIN)
+		return TBG_NOT_YET;
 	tbg_count(TBG_WHY_BORN);
 	if (!taken)
 		return TC_ACT_SHOT;
@@ -228,8 +237,14 @@ int tbg_ingress(struct __sk_buff *skb)
 	}
 	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_SYN)
 		return tbg_ingress_syn(skb, s, knob, &key, f);
-	if (!f && !p->payload_len)
-		return tbg_ingress_new(skb, s, knob, &key);
+	if (!f && !p->payload_len) {
+		act = tbg_ingress_new(skb, s, knob, &key);
+		if (act != TBG_NOT_YET)
+			return act;
+		f = bpf_map_lookup_elem(&tbg_tcbs, &key);
+		if (!f)
+			return TC_ACT_SHOT;
+	}
 	if (!p->payload_len) {
 		act = tbg_on_shared(skb, s, &key, f);
 		/* a fragment may end behind the TCP header */
@@ -258,7 +273,7 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 	s->now_ns = bpf_ktime_get_ns();
 	if (p->frag) {
 		act = tbg_on_fragment(skb, s, key, f);
-		return act == TBG_HAND_RESET ? tbg_hand_reset(skb, s, key, f) : act;
+		return tbg_hand_end(skb, s, key, f, act);
 	}
 	/* what is too long to be summed here is another's to judge, unless it was checked */
 	soft = p->payload_len > TBG_REQ_MAX ? 0 : tbg_segment_check(skb, s);
@@ -293,11 +308,9 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 		why = -act;
 	}
 	act = tbg_hand_over(skb, p, key, f);
-	if (act == TBG_HAND_RESET)
-		return tbg_hand_reset(skb, s, key, f);
 	if (act == TBG_PASS)
 		tbg_count(why);
-	return act;
+	return tbg_hand_end(skb, s, key, f, act);
 }
 
 SEC("tc")
@@ -320,7 +333,7 @@ int tbg_answer(struct __sk_buff *skb)
 		f = why ? NULL : bpf_map_lookup_elem(&tbg_tcbs, &key);
 		if (!f) {
 			tbg_count(why ?: TBG_WHY_NO_FLOW);
-			return TBG_PASS;
+			return why == TBG_WHY_DROPPED ? TC_ACT_SHOT : TBG_PASS;
 		}
 	}
 	/* of one without payload, tbg_ingress has seen that it shows a loss */

@@ -160,6 +160,16 @@ static __always_inline bool tbg_offer_get(struct __sk_buff *skb, const struct tb
 	return true;
 }
 
+/* The last ms that ended in so many, or in as many as go: no later segment's is older. */
+static __always_inline __u32 tbg_cookie_time(__u32 rest)
+{
+	__u32 now_ms = tbg_now_ms();
+
+	if (rest > TBG_COOKIE_REST)
+		rest = TBG_COOKIE_REST;
+	return now_ms - ((now_ms - rest) & TBG_COOKIE_REST);
+}
+
 /* Answers the SYN in s->pkt: a TC action, or TBG_PASS with it as it came. */
 static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_knob *knob,
@@ -174,7 +184,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	__u16 kind, mss;
 
 	if (knob->births != TBG_BIRTHS_WIRE || !knob->answer || p->odd || p->ae ||
-	    p->payload_len || tbg_is_tagged(skb, p) || tbg_is_link_local(&p->key) || p->ce ||
+	    p->payload_len || key->vrf || tbg_is_tagged(skb, p) || tbg_is_link_local(&p->key) || p->ce ||
 	    (p->tcp_flags & ~(TBG_TCP_ECE | TBG_TCP_CWR)) != TBG_TCP_SYN)
 		return TBG_PASS;
 	/* ECN-setup has both (RFC 3168 6.1.1) */
@@ -194,7 +204,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 		mtu = mtu > 65535 ? 65535 : heads + TBG_MSS_LEAST;
 	/* it stays what it was before the options were read for the checksum */
 	tbg_pkt_options(skb, s);
-	c.mss_at = tbg_cookie_mss_at(mss);
+	c.mss_at = tbg_cookie_mss_at(mss, kind & TBG_OFFER_TS, p->v6);
 	if (kind & TBG_OFFER_WSCALE)
 		c.wscale = s->opt.wscale;
 	c.sack = !!(kind & TBG_OFFER_SACK);
@@ -206,7 +216,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	a.ece = c.ecn;
 	a.window = offer.window > 65535 ? 65535 : offer.window;
 	a.mss = mtu - heads;
-	a.tsval = tbg_now_ms() + c.tsoff;
+	a.tsval = tbg_cookie_time(mss - tbg_cookie_mss(c.mss_at, true, p->v6)) + c.tsoff;
 	a.tsecr = s->opt.tsval;
 	__builtin_memset(r, 0, sizeof(*r));
 	r->ttl = p->v6 ? knob->hops : knob->ttl;
@@ -228,23 +238,29 @@ tbg_cookie_read(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_t
 	struct tbg_offer_key offer_key;
 	struct tbg_cookie c = {};
 	struct tbg_offer *offer;
+	enum tbg_proven proven;
+	__u32 kind, since_ms;
 	struct tbg_pkt *p;
-	__u32 kind;
 
 	if (!s || !key || !a || !knob)
 		return TBG_WHY_OFF;
 	p = &s->pkt;
-	if (!tbg_cookie_check(key, knob, p->seq - 1, p->ack - 1, &c))
+	proven = tbg_cookie_check(key, knob, p->seq - 1, p->ack - 1, &c);
+	since_ms = p->tsecr - c.tsoff;
+	if (proven == TBG_PROVEN_NOTHING ||
+	    (p->plain_ts && tbg_now_ms() + 1 - since_ms > TBG_COOKIE_AGE_MS))
 		return TBG_WHY_NO_FLOW;
+	/* the kernel would reset it, but the client sends again what it stands behind */
+	if (proven == TBG_PROVEN_ENDS && knob->births == TBG_BIRTHS_WIRE)
+		return TBG_WHY_DROPPED;
 	a->irs = p->seq;
 	a->iss = p->ack;
-	a->peer_mss = tbg_cookie_mss(c.mss_at);
+	a->peer_mss = tbg_cookie_mss(c.mss_at, p->plain_ts, p->v6) +
+		      (p->plain_ts ? since_ms & TBG_COOKIE_REST : 0);
 	a->tsoff = c.tsoff;
 	a->flowinfo = bpf_htonl(0x60000000 | c.label);
 	a->flags = (p->plain_ts ? TBG_FLOW_TS : 0) | (c.sack ? TBG_TCB_SACK : 0) |
 		   (c.ecn ? TBG_TCB_ECN : 0) | (c.wscale != 15 ? TBG_TCB_WSCALE : 0);
-	if (p->plain_ts && tbg_now_ms() + 1 - (p->tsecr - c.tsoff) > TBG_COOKIE_AGE_MS)
-		return TBG_WHY_NO_FLOW;
 	kind = tbg_offer_kind(a->flags);
 	tbg_offer_key_of(skb, p, kind, &offer_key);
 	offer = bpf_map_lookup_elem(&tbg_offers, &offer_key);

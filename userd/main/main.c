@@ -240,6 +240,9 @@ static void stop(struct start *t)
 		t->drain_ns = tbg_mono_ns();
 		if (t->s.maps)
 			tbg_maps_drain(t->s.maps);
+		/* while there is somebody who listens, for what has come meanwhile */
+		if (t->s.wire)
+			tbg_wire_drain(t->s.wire);
 		atomic_store(&t->s.draining, true);
 		tbg_server_wake(&t->s);
 	} else {
@@ -275,6 +278,8 @@ static void on_step(void *arg, uint64_t now_ns)
 	struct start *t = arg;
 
 	tbg_reload_tick(t->reload);
+	if (t->stops && t->s.wire)
+		tbg_wire_drain(t->s.wire);
 	if (t->stops && atomic_load(&t->threads_ended) == t->threads_nr)
 		tbg_tiers_detach_await(t, now_ns);
 }

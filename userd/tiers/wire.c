@@ -464,6 +464,14 @@ unsigned int tbg_wire_flows_open(struct tbg_wire *w, uint64_t drain_ns)
 	return w->flows.open_nr;
 }
 
+void tbg_wire_drain(struct tbg_wire *w)
+{
+	if (!w->own || (w->draining && !w->tcbs.open_nr))
+		return;
+	w->draining = true;
+	tbg_tcbs_sweep(&w->tcbs, tbg_mono_ns(), true);
+}
+
 void tbg_wire_limits(struct tbg_wire *w, unsigned int idle_ms, unsigned int header_ms)
 {
 	w->flows.silent_ns = (2 * idle_ms + 60000) * 1000000ull;

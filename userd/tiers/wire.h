@@ -55,6 +55,12 @@ unsigned int tbg_wire_flows(struct tbg_wire *w);
  */
 unsigned int tbg_wire_flows_open(struct tbg_wire *w, uint64_t drain_ns);
 
+/*
+ * Closes connections without a socket, as soon as nothing is under way on them; to be
+ * called again until the end.
+ */
+void tbg_wire_drain(struct tbg_wire *w);
+
 /* How long a connection may idle, and wait for its first request. */
 void tbg_wire_limits(struct tbg_wire *w, unsigned int idle_ms, unsigned int header_ms);
 
