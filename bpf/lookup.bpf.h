@@ -340,6 +340,8 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 		return TBG_WHY_MISS;
 	if (!tbg_fresh(e->expires_ns, s->now_ns))
 		return TBG_WHY_EXPIRED;
+	if (e->flags & TBG_ENTRY_LISTED)
+		return TBG_WHY_LISTED;
 	if (e->flags & TBG_ENTRY_COOKIES && s->req.flags & TBG_REQ_COOKIE)
 		return TBG_WHY_FIELD;
 	if (e->flags & TBG_ENTRY_CLAIMS && s->req.flags & TBG_REQ_CLAIM)

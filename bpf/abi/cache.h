@@ -212,6 +212,7 @@ __u32 tbg_blob_timed(const struct tbg_blob *blob)
 
 #define TBG_ENTRY_COOKIES 0x1	/* a request with a Cookie is the daemon's */
 #define TBG_ENTRY_PLAIN	0x2	/* not a 200: conditions do not count */
+#define TBG_ENTRY_LISTED 0x8	/* its location has lists of clients: the daemon's to ask */
 #define TBG_ENTRY_CLAIMS 0x4	/* a request that names another scheme or host is the daemon's */
 
 _Static_assert(sizeof(struct tbg_part) == 16, "abi");

@@ -65,6 +65,7 @@
 	X(ASTRAY,	"socket sends by a way without translation; connection reset") \
 	X(UNREAD,	"more bytes than the daemon can read; connection reset") \
 	X(DENIED,	"client that a list denies") \
+	X(LISTED,	"place with a list of clients of its own, which the daemon asks") \
 	X(LIMITED,	"client beyond its limit of requests")
 
 enum tbg_why {

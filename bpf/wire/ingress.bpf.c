@@ -50,8 +50,8 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	 * itself. In no VRF: bpf_skc_lookup_tcp() does not find its sockets.
 	 */
 	if ((p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK || p->odd || p->ce ||
-	    p->ae || !knob->answer || knob->births == TBG_BIRTHS_NONE || tbg_is_link_local(&p->key) ||
-	    key->vrf || tbg_vlans(skb, p) > 0xfff)
+	    p->ae || !knob->answer || knob->births == TBG_BIRTHS_NONE || key->vrf ||
+	    tbg_is_link_local(&p->key) || tbg_vlans(skb, p) > 0xfff)
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:

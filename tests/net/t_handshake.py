@@ -331,28 +331,26 @@ def t_draining_daemon_resets_nobody():
     Idle connections get a FIN at once. One that has not acknowledged its answer gets one
     when it does, or in place of an answer to what it asks then: never a reset.
     """
-    for family, late_ack in ((4, True), (6, False)):
-        with draining() as other:
-            idle, busy = (rawtcp.Connection(st, (st.server(family), DRAINED)).open()
-                          for _ in range(2))
-            assert idle.get(HIT).tier == "wire"
-            c = busy
+    with draining() as other:
+        ways = list(itertools.product((4, 6), ("idle", "late ack", "asks")))
+        all_of_them = [rawtcp.Connection(st, (st.server(family), DRAINED)).open()
+                       for family, _ in ways]
+        for c, (_, how) in zip(all_of_them, ways):
             c.send(HIT)
-            assert c.response(ack=False).tier == "wire"
-            other.process.send_signal(signal.SIGTERM)
-            until_fin(idle)
-            if late_ack:
+            assert c.response(ack=how == "idle").tier == "wire"
+        other.process.send_signal(signal.SIGTERM)
+        net.until(lambda: "draining" in talk.ask(other, "why", "/hit")["detail"])
+        for c, (_, how) in zip(all_of_them, ways):
+            if how == "late ack":
                 c.send(flags=".")
-            else:
-                net.until(lambda: other.process.poll() is not None or
-                          "draining" in talk.ask(other, "why", "/hit")["detail"])
+            elif how == "asks":
                 c.send(HIT)
             until_fin(c)
-            for x in (idle, c):
-                x.send(flags="F.")
-                acked(x)
-                x.forget()
-            assert other.process.wait(daemon.STOP_S) == 0, other.lines
+        for c in all_of_them:
+            c.send(flags="F.")
+            acked(c)
+            c.forget()
+        assert other.process.wait(daemon.STOP_S) == 0, other.lines
 
 
 if __name__ == "__main__":

@@ -361,8 +361,12 @@ def t_tenants_with_the_same_addresses_get_their_own_bytes():
                         assert r.tier != "wire", r
                 # the kernel's lookup from TC does not find a VRF's sockets
                 assert late()["births"] == births, late()
+                for c in pair:          # of one port: both have to go
+                    c.put("R.", c.at, c.got, opts=c.options())
                 for c in pair:
-                    c.drop()
+                    c.gone()
+                    c.st.connections.pop(c.key)
+                    c.st.graves.add(c.key)
         finally:
             other.close()
 

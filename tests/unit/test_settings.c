@@ -75,8 +75,9 @@ KTAP_TEST(t_settings_of_the_daemon_stand_at_the_top)
 		bool daemon = (row->flags & TBG_SETTING_DAEMON) == TBG_SETTING_DAEMON;
 
 		KTAP_EQ(daemon, row->object == TBG_OBJECT_OPTIONS);
-		/* its hosts may have a log of their own */
-		KTAP_CHECK(!daemon || (row->scopes & ~TBG_SCOPE_HOST) == TBG_SCOPE_TOP);
+		/* its hosts may have a log of their own, and lists of clients */
+		KTAP_CHECK(!daemon || (row->scopes & ~(TBG_SCOPE_HOST | TBG_SCOPE_LOCATION)) ==
+			   TBG_SCOPE_TOP);
 		KTAP_CHECK(daemon || !(row->flags & TBG_SETTING_LATER));
 	}
 }

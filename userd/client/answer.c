@@ -243,6 +243,10 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 		*ret_missed = true;
 		return false;
 	}
+	if (o->flags & TBG_ENTRY_LISTED) {
+		tbg_object_put(o);
+		return false;
+	}
 	have = atomic_load_explicit(&o->variants, memory_order_relaxed);
 	if (have && req.ae_len) {
 		encoding = tbg_encoding_choose(h, req.ae_off, req.ae_len, have);

@@ -84,6 +84,7 @@ struct tbg_conn {
 	bool shut;			/* to sock, until what waits has been sent */
 	bool drained;			/* sock owed nothing, a tick ago */
 	bool half;			/* its unfinished head counts against its client */
+	uint8_t listener;		/* + 1, where listeners have lists; 0: not asked yet */
 	int sock;			/* its slot in sock; -1: none */
 	struct tbg_conn_active *traffic;	/* NULL: idle */
 	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */

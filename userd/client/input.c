@@ -89,7 +89,7 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 				.taken = m->len };
 	uint64_t wait_ns;
 
-	if (denied)
+	if (denied || tbg_conn_is_denied_there(c, location))
 		return tbg_conn_client_refuse(w, c, TBG_REFUSAL_list, 0, location, b, m->len);
 	wait_ns = tbg_conn_rate_take(w, c);
 	if (wait_ns)

@@ -161,6 +161,8 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 /* refuse.c */
 /* Whether lists deny its client by now; where that means a reset, it has it. */
 bool tbg_conn_is_denied(struct tbg_worker *w, struct tbg_conn *c);
+/* Whether the lists of what is asked for deny its client, whom those of the daemon do not. */
+bool tbg_conn_is_denied_there(struct tbg_conn *c, const struct tbg_location *location);
 bool tbg_conn_denied_drop(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b, size_t len);
 /* A connection of its client begins; false: one too many, it is refused. */
 bool tbg_conn_admit(struct tbg_worker *w, struct tbg_conn *c);

@@ -51,9 +51,68 @@ bool tbg_conn_client_refuse(struct tbg_worker *w, struct tbg_conn *c, enum tbg_r
 	return tbg_conn_refused_put(w, c, &r, location, b, len);
 }
 
+static bool client_address(struct tbg_conn *c, struct tbg_prefix *ret)
+{
+	const struct sockaddr_storage *peer = tbg_conn_peer(c);
+
+	return peer && tbg_prefix_of((const void *)peer, ret);
+}
+
+/* The listener of a connection to this address: its own, or any address of the family. */
+static unsigned int listener_of(const struct tbg_options *o, const struct sockaddr_storage *at)
+{
+	const struct sockaddr_in6 *own6 = (const void *)at;
+	const struct sockaddr_in *own = (const void *)at;
+	unsigned int ret = o->listen_nr;
+
+	for (unsigned int i = 0; i < o->listen_nr; i++) {
+		const struct sockaddr_in6 *l6 = (const void *)&o->listen[i];
+		const struct sockaddr_in *l = (const void *)&o->listen[i];
+		bool v6 = at->ss_family == AF_INET6;
+
+		if (l->sin_family != at->ss_family || l->sin_port != own->sin_port)
+			continue;
+		if (v6 ? IN6_ARE_ADDR_EQUAL(&l6->sin6_addr, &own6->sin6_addr) :
+			 l->sin_addr.s_addr == own->sin_addr.s_addr)
+			return i;
+		if (v6 ? IN6_IS_ADDR_UNSPECIFIED(&l6->sin6_addr) : !l->sin_addr.s_addr)
+			ret = i;
+	}
+	return ret;
+}
+
+/* Whether the list of its listener denies it; one that cannot be told, if any has a list. */
+static bool listener_denies(struct tbg_worker *w, struct tbg_conn *c)
+{
+	const struct tbg_options *o = &w->s->opt;
+	struct sockaddr_storage at;
+	socklen_t len = sizeof(at);
+	struct tbg_prefix address;
+
+	if (!o->listen_lists)
+		return false;
+	if (!c->listener && getsockname(c->fd, (struct sockaddr *)&at, &len))
+		return true;
+	if (!c->listener)
+		c->listener = listener_of(o, &at) + 1;
+	if (c->listener > o->listen_nr)
+		return true;
+	return client_address(c, &address) &&
+	       tbg_client_list_denies(&o->listen_clients[c->listener - 1], &address);
+}
+
 bool tbg_conn_is_denied(struct tbg_worker *w, struct tbg_conn *c)
 {
-	return tbg_bans_are(w->s->bans) && tbg_bans_deny(w->s->bans, tbg_conn_peer(c));
+	return listener_denies(w, c) ||
+	       (tbg_bans_are(w->s->bans) && tbg_bans_deny(w->s->bans, tbg_conn_peer(c)));
+}
+
+bool tbg_conn_is_denied_there(struct tbg_conn *c, const struct tbg_location *location)
+{
+	struct tbg_prefix address;
+
+	return location && location->clients.nr && client_address(c, &address) &&
+	       tbg_client_list_denies(&location->clients, &address);
 }
 
 bool tbg_conn_denied_drop(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b, size_t len)
@@ -62,13 +121,6 @@ bool tbg_conn_denied_drop(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 		return false;
 	tbg_conn_client_refuse(w, c, TBG_REFUSAL_list, 0, NULL, b, len);
 	return true;
-}
-
-static bool client_address(struct tbg_conn *c, struct tbg_prefix *ret)
-{
-	const struct sockaddr_storage *peer = tbg_conn_peer(c);
-
-	return peer && tbg_prefix_of((const void *)peer, ret);
 }
 
 uint64_t tbg_conn_rate_take(struct tbg_worker *w, struct tbg_conn *c)

@@ -129,6 +129,43 @@ bool tbg_clients_set(struct tbg_target *t, const char *v)
 	return tbg_value_clients(v, &prefix);
 }
 
+/* "ADDR:PORT ADDRESS" */
+static bool listen_rule_add(struct tbg_target *t, const char *v, bool deny)
+{
+	struct tbg_options *o = t->options;
+	struct tbg_listen_rule one = { .rule.deny = deny }, *more;
+	const char *blank = strchr(v, ' ');
+	unsigned int kept = 0;
+	char at[TBG_LISTEN_TEXT];
+
+	if (!blank || blank - v >= (long)sizeof(at))
+		return false;
+	snprintf(at, sizeof(at), "%.*s", (int)(blank - v), v);
+	if (!address_parse(at, &one.at) || !tbg_value_clients(blank + 1, &one.rule.prefix))
+		return false;
+	for (unsigned int i = 0; t->begins && i < o->listen_rules_nr; i++)
+		if (o->listen_rule[i].rule.deny != deny)
+			o->listen_rule[kept++] = o->listen_rule[i];
+	if (t->begins)
+		o->listen_rules_nr = kept;
+	more = reallocarray(o->listen_rule, o->listen_rules_nr + 1, sizeof(*more));
+	if (!more || o->listen_rules_nr == TBG_CLIENT_LIST_MAX)
+		return false;
+	o->listen_rule = more;
+	more[o->listen_rules_nr++] = one;
+	return true;
+}
+
+bool tbg_listen_deny_set(struct tbg_target *t, const char *v)
+{
+	return listen_rule_add(t, v, true);
+}
+
+bool tbg_listen_allow_set(struct tbg_target *t, const char *v)
+{
+	return listen_rule_add(t, v, false);
+}
+
 /* Somebody has to answer what the others pass up: user is on, named or not. */
 bool tbg_tiers_set(struct tbg_target *t, const char *v)
 {

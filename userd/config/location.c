@@ -199,6 +199,45 @@ bool tbg_trusted_proxies_set(struct tbg_target *t, const char *v)
 	return tbg_value_prefix(v, &more[l->proxies_nr++]);
 }
 
+static void clients_add(struct tbg_client_rule *rule, unsigned int *nr,
+			const struct tbg_setting *s, bool deny)
+{
+	for (unsigned int i = 0; s && i < s->values_nr; i++) {
+		tbg_value_clients(s->values[i], &rule[*nr].prefix);
+		rule[(*nr)++].deny = deny;
+	}
+}
+
+/* Its own lists, or its host's; those of the file itself are asked for every request. */
+static int clients_make(struct tbg_build *m, struct tbg_location *l,
+			const struct tbg_scope *const scopes[2])
+{
+	const struct tbg_setting *deny = NULL, *allow = NULL;
+	struct tbg_client_rule *rule;
+	unsigned int nr;
+
+	for (int i = 0; i < 2 && !deny && !allow; i++) {
+		if (!scopes[i])
+			continue;
+		deny = tbg_setting_of(scopes[i], "deny");
+		allow = tbg_setting_of(scopes[i], "allow");
+	}
+	if (!deny && !allow)
+		return 0;
+	nr = (deny ? deny->values_nr : 0) + (allow ? allow->values_nr : 0);
+	if (nr > TBG_CLIENT_LIST_MAX)
+		return tbg_build_wrong(m, (deny ?: allow)->line, "deny and allow: %u clients of one scope; expected at most %d",
+				       nr, TBG_CLIENT_LIST_MAX);
+	rule = tbg_sites_alloc(m->sites, nr * sizeof(*rule));
+	if (!rule)
+		return -ENOMEM;
+	nr = 0;
+	clients_add(rule, &nr, deny, true);
+	clients_add(rule, &nr, allow, false);
+	tbg_client_list_make(&l->clients, rule, nr);
+	return 0;
+}
+
 /* Of the lines that it adds, about; and whether it adds any. */
 static size_t fields_bytes(struct tbg_location *l)
 {
@@ -311,6 +350,7 @@ static int location_make(struct tbg_build *m, struct tbg_location *l,
 	err = err ?: tbg_pools_unsaid(&t);
 	for (int i = 2; i >= 0 && !err; i--)
 		err = scopes[i] ? tbg_level_apply(m, &t, scopes[i]) : 0;
+	err = err ?: clients_make(m, l, scopes);
 	err = err ?: location_handler(m, &t, scopes);
 	if (err)
 		return err;

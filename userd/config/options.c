@@ -167,6 +167,9 @@ void tbg_options_free(struct tbg_options *o)
 {
 	for (size_t i = 0; i < TBG_SETTINGS_MAX; i++)
 		free(o->said[i]);
+	for (unsigned int i = 0; i < o->listen_nr; i++)
+		free(o->listen_clients[i].rule);
+	free(o->listen_rule);
 	free(o->admin_token);
 	tbg_config_places_free(&o->places);
 	tbg_scope_free(o->top);
@@ -511,6 +514,8 @@ static int complete(struct tbg_options *o)
 		tbg_report("toboggand: --listen: missing; expected --listen ADDR:PORT at least once");
 		return BAD_OPTION;
 	}
+	if (!tbg_service_sockets() && tbg_options_listen_lists(o))
+		return BAD_OPTION;
 	if (!o->control)
 		o->control = control_default(o);
 	if (!o->control) {
@@ -577,6 +582,42 @@ int tbg_options_ifaces_check(const struct tbg_options *o)
 		tbg_option_say(o, "wire", 0, "%s: no such interface; see ip link for those there are",
 			       name);
 		return -ENODEV;
+	}
+	return 0;
+}
+
+/* Number of the listener at that address; listen_nr: there is none. */
+static unsigned int listener_of(const struct tbg_options *o, const struct sockaddr_storage *at)
+{
+	unsigned int i = 0;
+
+	while (i < o->listen_nr && memcmp(&o->listen[i], at, sizeof(*at)))
+		i++;
+	return i;
+}
+
+int tbg_options_listen_lists(struct tbg_options *o)
+{
+	struct tbg_client_rule *rule;
+	unsigned int nr;
+
+	for (unsigned int i = 0; i < o->listen_rules_nr; i++)
+		if (listener_of(o, &o->listen_rule[i].at) == o->listen_nr) {
+			tbg_option_say(o, o->listen_rule[i].rule.deny ? "listen-deny" : "listen-allow",
+				       0, "nobody listens there; expected an address of listen");
+			return -EINVAL;
+		}
+	for (unsigned int l = 0; l < o->listen_nr; l++) {
+		rule = calloc(o->listen_rules_nr + 1, sizeof(*rule));
+		if (!rule)
+			return -ENOMEM;
+		nr = 0;
+		for (unsigned int i = 0; i < o->listen_rules_nr; i++)
+			if (listener_of(o, &o->listen_rule[i].at) == l)
+				rule[nr++] = o->listen_rule[i].rule;
+		free(o->listen_clients[l].rule);
+		tbg_client_list_make(&o->listen_clients[l], rule, nr);
+		o->listen_lists |= nr;
 	}
 	return 0;
 }

@@ -14,6 +14,7 @@
 #include "abi/knob.h"
 #include "config/table.h"
 #include "config/text.h"
+#include "os/client_list.h"
 #include "tiers/births.h"
 
 struct tbg_roots;
@@ -35,6 +36,12 @@ enum tbg_deny_answer {
 };
 
 #define TBG_LISTEN_FAILED "%s: %s; choose another address or port, or stop who has it"
+
+/* One client, or more, of a listener's list. */
+struct tbg_listen_rule {
+	struct sockaddr_storage at;
+	struct tbg_client_rule rule;
+};
 
 struct tbg_options {
 	const char *config;		/* path of the file; NULL: none */
@@ -71,6 +78,10 @@ struct tbg_options {
 	unsigned int unattended_ms;	/* kernel tiers answer alone for so long */
 	unsigned int connections_max;	/* all workers together; 0: as fits */
 	unsigned int header_max;	/* bytes of a request head */
+	struct tbg_listen_rule *listen_rule;	/* of listeners' own lists */
+	unsigned int listen_rules_nr;
+	struct tbg_client_list listen_clients[TBG_LISTENER_MAX];	/* made of them */
+	bool listen_lists;		/* some listener has one */
 	enum tbg_deny_answer deny_answer;	/* what refused clients get */
 	uint64_t request_gap_ns;	/* least time between two of a client; 0: any */
 	unsigned int request_burst;	/* but so many at once; 0: those of a second */
@@ -100,6 +111,9 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 
 /* Whether there are the interfaces of wire: a name of none is a mistake. 0, or -ENODEV, told. */
 int tbg_options_ifaces_check(const struct tbg_options *o);
+
+/* The lists of listeners out of their rules. 0, -ENOMEM, or -EINVAL, told: nobody listens. */
+int tbg_options_listen_lists(struct tbg_options *o);
 
 /* Whether this machine has the addresses to listen on. 0, or negative errno, told. */
 int tbg_options_listen_check(const struct tbg_options *o);

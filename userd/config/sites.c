@@ -93,8 +93,9 @@ static int site_print(struct tbg_build *m, struct tbg_site *site,
 	if (host)
 		scope_print(f, host);
 	for (unsigned int i = 0; i < site->locations_nr; i++)
-		fprintf(f, "%d %u\n", site->locations[i].root,
-			site->locations[i].upstream ? site->locations[i].upstream->id : 0);
+		fprintf(f, "%d %u %d\n", site->locations[i].root,
+			site->locations[i].upstream ? site->locations[i].upstream->id : 0,
+			site->locations[i].clients.nr > 0);
 	fclose(f);
 	site->print = text ? tbg_sites_text(m->sites, text) : NULL;
 	free(text);

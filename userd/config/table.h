@@ -28,7 +28,7 @@ enum tbg_setting_flag {
 	TBG_SETTING_LIST = 2,	/* several values at a time */
 	TBG_SETTING_OFF_ALONE = 4,	/* a list; "off" stands in place of all its values */
 	TBG_SETTING_LATER = 8,	/* a reload does not change it: the next start does */
-	/* of the daemon as a whole, though a host may have its own; on the command line too */
+	/* of the daemon as a whole, though hosts and locations may have some of their own */
 	TBG_SETTING_DAEMON = 16 | TBG_SETTING_LINE,
 };
 

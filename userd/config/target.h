@@ -111,6 +111,8 @@ bool tbg_access_log_format_set(struct tbg_target *t, const char *v);
 bool tbg_log_level_set(struct tbg_target *t, const char *v);
 bool tbg_user_set(struct tbg_target *t, const char *v);
 bool tbg_clients_set(struct tbg_target *t, const char *v);
+bool tbg_listen_deny_set(struct tbg_target *t, const char *v);
+bool tbg_listen_allow_set(struct tbg_target *t, const char *v);
 bool tbg_deny_answer_set(struct tbg_target *t, const char *v);
 bool tbg_limit_requests_set(struct tbg_target *t, const char *v);
 

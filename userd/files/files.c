@@ -568,7 +568,8 @@ int tbg_file_publish(const struct tbg_files *files, const struct tbg_file *f,
 	memcpy(d.blob->data + last->off, not, last->len);
 	memcpy(d.blob->part, part, sizeof(part));
 	identity_set(d.object, f);
-	d.object->flags = location->cookies_pass ? TBG_ENTRY_COOKIES : 0;
+	d.object->flags = (location->cookies_pass ? TBG_ENTRY_COOKIES : 0) |
+			  (location->clients.nr ? TBG_ENTRY_LISTED : 0);
 	d.object->expires_ns = tbg_watch_expiry(files->watch, lease, &f->st, f->fd,
 						tbg_mono_ns());
 	/* a write within the same tick is not told by the times: read it again then */

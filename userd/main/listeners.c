@@ -193,6 +193,8 @@ static void listener_text(struct tbg_server *s, unsigned int nr)
 int tbg_listeners_open(struct tbg_server *s)
 {
 	sockets_add(s);
+	if (tbg_options_listen_lists(&s->opt))
+		return -1;
 	for (unsigned int i = 0; i < s->opt.listen_nr; i++) {
 		if (listener_open(s, i))
 			return -1;
@@ -222,6 +224,9 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++) {
 			int fd = s->workers[i].listeners[j].fd;
 
+			/* only the daemon has its list: no connection of it is a kernel tier's */
+			if (s->opt.listen_clients[j].nr)
+				continue;
 			err = err ?: (wire ? tbg_wire_listen(wire, fd) :
 					     tbg_sock_listen(sock, fd));
 		}

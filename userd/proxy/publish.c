@@ -257,6 +257,7 @@ static void publish(struct tbg_cache *cache, struct tbg_store *stock,
 	d.object->born_ns = tbg_response_directives_born_ns(&one->terms);
 	d.object->flags = (l->cookies_pass ? TBG_ENTRY_COOKIES : 0) |
 			  (l->proxies_nr ? TBG_ENTRY_CLAIMS : 0) |
+			  (l->clients.nr ? TBG_ENTRY_LISTED : 0) |
 			  (one->terms.status != 200 ? TBG_ENTRY_PLAIN : 0);
 	atomic_store(&d.object->expires_ns, object_end_ns(one, digits, now_ns));
 	tbg_store_publish(stock, one, &d, now_ns);

@@ -17,6 +17,7 @@
 
 #include "abi/cache.h"
 #include "abi/metric.h"
+#include "os/client_list.h"
 #include "os/root.h"
 
 #define TBG_FIELDS_MAX	2048	/* bytes of the lines that one location adds */
@@ -89,6 +90,7 @@ struct tbg_location {
 	uint64_t body_max;		/* bytes of a request's body; more: 413 */
 	int64_t body_buffer;		/* of it in memory, received whole; or TBG_BODY_… */
 	const char *body_folder;	/* for what is more than that */
+	struct tbg_client_list clients;	/* its own, beside those of the daemon */
 	struct tbg_prefix *proxies;	/* that are believed, see site/told.h and http/forward.h */
 	unsigned int proxies_nr;
 	struct tbg_header_rules *policies;	/* of outer scopes first */

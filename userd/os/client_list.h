@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A list of clients that may ask and that may not, as a host, a location or a listener
+ * has it: the longest prefix decides. Made once, then asked by any thread.
+ */
+#ifndef TBG_USERD_CLIENT_LIST_H
+#define TBG_USERD_CLIENT_LIST_H
+
+#include <stdbool.h>
+
+#include "os/units.h"
+
+#define TBG_CLIENT_LIST_MAX 1000	/* prefixes of a list: they are looked at one by one */
+
+struct tbg_client_rule {
+	struct tbg_prefix prefix;
+	bool deny;
+};
+
+struct tbg_client_list {
+	struct tbg_client_rule *rule;
+	unsigned int nr;
+	bool denies_others;		/* whom no prefix has */
+};
+
+/* Of rules in any order, which stay where they are. Without a deny, others are refused. */
+void tbg_client_list_make(struct tbg_client_list *ret, struct tbg_client_rule *rule,
+			  unsigned int nr);
+
+bool tbg_client_list_denies(const struct tbg_client_list *l, const struct tbg_prefix *address);
+
+#endif
