@@ -12,9 +12,12 @@ with wire and without, Date and Cache-Status aside, and no counter of the
 server's kernel (nstat) may show with wire what it does not show without, but for
 those of MAY_DIFFER.
 """
+from __future__ import annotations
+
 import contextlib
 import os
 import re
+from typing import Any, Callable, Iterable, Iterator
 
 import client
 import daemon
@@ -86,19 +89,19 @@ ALLOWED.update(LATE if daemon.LATE else ())
 TRACE = 24          # packets of a connection that a failure shows
 
 
-def needs_socket(what):
+def needs_socket(what: str) -> None:
     """Skip a test of what the socket of a connection, or the translation for it, does."""
     if daemon.LATE:
         raise ktap.Skip(f"no socket there: {what}")
 
 
-def bare(stream):
+def bare(stream: bytes) -> bytes:
     """A stream of responses without what may differ."""
     stream = re.sub(rb"\r\nDate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", b"", stream)
     return re.sub(rb"\r\nCache-Status: [^\r]*", b"", stream)
 
 
-def moved(before, now):
+def moved(before: dict, now: dict) -> dict:
     """{counter: by how much it has grown} of two net.Namespace.mibs()."""
     ret = {key: value - before.get(key, 0) for key, value in now.items()}
     for key in net.SYN_AGAIN:   # for a slow machine's sake, as TCPSynRetrans is
@@ -109,7 +112,7 @@ def moved(before, now):
 class Play:
     """One run of a script: its connections, and which daemon they meet."""
 
-    def __init__(self, stage, family, tier):
+    def __init__(self, stage: Stage, family: int, tier: str) -> None:
         self.stage, self.family, self.tier = stage, family, tier
         self.st, self.d = stage.station, stage.daemons[tier]
         self.wire = tier == "wire"
@@ -119,19 +122,19 @@ class Play:
         self.began = stage.late() if self.wire else 0
 
     @property
-    def address(self):
+    def address(self) -> tuple[Any, int]:
         return (self.st.server(self.family), PORTS[self.tier])
 
-    def new(self, **how):
+    def new(self, **how: Any) -> rawtcp.Connection:
         """A connection that has sent nothing yet."""
         c = rawtcp.Connection(self.st, self.address, **how)
         self.connections.append(c)
         return c
 
-    def connect(self, **how):
+    def connect(self, **how: Any) -> rawtcp.Connection:
         return self.new(**how).open()
 
-    def hit(self, c, request, tier=None, **more):
+    def hit(self, c: client.Client, request: Any, tier: str | None = None, **more: Any) -> Any:
         """
         A request and its response, by wire if there is wire (or by tier). Where
         wire had to do without its clock, or without an acknowledgement for 200
@@ -144,7 +147,7 @@ class Play:
         return r
 
     @contextlib.contextmanager
-    def still(self):
+    def still(self) -> Iterator[None]:
         """
         Wire alone: its daemon is stopped, and gives no reply to the socket because
         this machine takes more than 200 ms to acknowledge it. Nothing without wire.
@@ -152,15 +155,15 @@ class Play:
         with daemon.stopped(self.d.pid) if self.wire else contextlib.nullcontext():
             yield
 
-    def counted(self, name):
+    def counted(self, name: str) -> Any:
         return talk.counts(self.stage.daemons["wire"])[name]
 
-    def outcome(self):
+    def outcome(self) -> tuple[list[tuple[Any, bool, Any]], list]:
         """What the client saw, to compare."""
         return [(bare(bytes(c.seen)), c.fin is not None, c.reset) for c in self.connections], \
                self.notes
 
-    def abandon(self):
+    def abandon(self) -> None:
         """After a failure: the next script shall not hear of these connections."""
         for c in self.connections:
             if c.irs is not None:
@@ -169,21 +172,22 @@ class Play:
             self.st.connections.pop(c.key, None)
         self.st.strays.clear()
 
-    def end(self):
+    def end(self) -> None:
         for c in self.connections:
             if c.irs is not None and self.st.connections.get(c.key) is c:
                 c.drop()
 
 
 class Stage:
-    def __init__(self, bodies, *options, links=1, rto_ms=PATIENT_MS, interfaces="tbg0"):
+    def __init__(self, bodies: dict[str, bytes], *options: str, links: Any = 1,
+                 rto_ms: int = PATIENT_MS, interfaces: str = "tbg0") -> None:
         self.bodies, self.options, self.links = bodies, options, links
         self.rto_ms, self.interfaces = rto_ms, interfaces
         self.net = self.station = self.site = None
         self.daemons = {}
         self.plays = len(os.environ.get("TBG_WHERE", ""))
 
-    def open(self):
+    def open(self) -> Stage:
         try:
             self.net = net.Net(links=self.links)
             self.net.client.sysctl("ipv4.ip_forward", 0)
@@ -203,7 +207,7 @@ class Stage:
             raise
         return self
 
-    def start(self, tier):
+    def start(self, tier: str) -> daemon.Daemon:
         port = PORTS[tier]
         options = ("--wire", self.interfaces) if tier == "wire" else ("--tiers", "user")
         options += ("--idle-timeout", "3600s")      # for connections that wait for a slow machine
@@ -217,7 +221,7 @@ class Stage:
         return d
 
     @contextlib.contextmanager
-    def impatient(self, ms=200):
+    def impatient(self, ms: int = 200) -> Iterator[None]:
         """The server's socket retransmits early, as it would in a network."""
         was = self.rto_ms
         self.patience(ms)
@@ -226,7 +230,7 @@ class Stage:
         finally:
             self.patience(was)
 
-    def patience(self, ms):
+    def patience(self, ms: int) -> None:
         """The server's least retransmission timeout."""
         self.rto_ms = ms
         link, server = self.net.links[0], self.net.server
@@ -235,7 +239,7 @@ class Stage:
         server.run("ip", "-6", "route", "replace", f"fd87:{link.nr}::/64", "dev", link.name,
                    "metric", "1", "rto_min", f"{ms}ms")
 
-    def warm(self, tier, *targets):
+    def warm(self, tier: str, *targets: str) -> None:
         """They are cached: the next one asked for is a hit."""
         link = self.net.links[0]
         with talk.Connection(self.net.client.connect((link.server4, PORTS[tier]))) as c:
@@ -246,7 +250,7 @@ class Stage:
             c.reset()       # a flow that ends with a FIN is kept for two minutes
             self.net.server.over(PORTS[tier], port)     # counted before any script begins
 
-    def replace(self, target, body, *tiers):
+    def replace(self, target: str, body: bytes, *tiers: str) -> None:
         """A new version, once the daemons serve it."""
         self.site.write(target[1:], body)
         for tier in tiers or PORTS:
@@ -256,7 +260,7 @@ class Stage:
                 net.until(lambda c=c: c.get(target).tier in ("wire", "user"),
                           f"{target} is not cached")
 
-    def close(self, failed=False):
+    def close(self, failed: bool = False) -> None:
         codes = {tier: d.stop() for tier, d in self.daemons.items()}
         lines = {tier: d.lines for tier, d in self.daemons.items()}
         self.daemons = {}
@@ -268,22 +272,22 @@ class Stage:
             self.net.close()
         assert failed or not any(codes.values()), f"{codes}: {lines}"
 
-    def late(self):
+    def late(self) -> Any:
         """How often wire has left an answer to the daemon because of time."""
         return talk.late(self.daemons["wire"])
 
-    def flows(self):
+    def flows(self) -> int:
         """How many connections the wire daemon follows, the closed ones too."""
         return self.count(maps.FLOWS)
 
-    def map_info(self, name):
+    def map_info(self, name: str) -> Any:
         return maps.info(self.daemons["wire"].pid, name)
 
-    def count(self, name):
+    def count(self, name: str) -> int:
         return maps.count(self.daemons["wire"].pid, name)
 
     @contextlib.contextmanager
-    def told(self, play):
+    def told(self, play: Play) -> Iterator[None]:
         """On failure: the packets as they went."""
         try:
             yield
@@ -295,7 +299,8 @@ class Stage:
             play.abandon()
             raise AssertionError(f"IPv{play.family}, {play.tier}: {why!r}") from why
 
-    def run(self, script, family, tier):
+    def run(self, script: Callable[..., Any], family: int,
+            tier: str) -> tuple[tuple[list[tuple[Any, bool, Any]], list], dict]:
         """(what the client saw, what the server's kernel has counted)"""
         before = self.net.server.mibs()
         play = Play(self, family, tier)
@@ -306,7 +311,9 @@ class Stage:
         self.station.strays.clear()
         return play.outcome(), moved(before, self.net.server.mibs())
 
-    def play(self, script, families=(4, 6), tiers=("wire", "user"), ignore=(), same=True):
+    def play(self, script: Callable[..., Any], families: Any = (4, 6),
+             tiers: Iterable[str] = ("wire", "user"), ignore: Iterable[str] = (),
+             same: bool = True) -> None:
         """
         ignore: more counters that may differ; those of timers do if the server's
         socket is impatient. same: the streams must be equal.
@@ -329,7 +336,7 @@ class Stage:
             assert not more, f"IPv{family}: counters with wire, and without: {more}"
 
 
-def compare(family, wire, user):
+def compare(family: int, wire: Any, user: daemon.Daemon) -> None:
     """Two outcomes: the same streams, ends and notes."""
     for what, a, b in zip(("connections", "notes"), wire, user):
         assert len(a) == len(b), f"IPv{family}: {len(a)} {what} with wire, {len(b)} without"
@@ -337,7 +344,7 @@ def compare(family, wire, user):
             assert x == y, f"IPv{family}, {what} {i}: with wire\n{x}\nand without\n{y}"
 
 
-def runner(scope, stage):
+def runner(scope: dict, stage: Stage) -> None:
     """ktap.run() of a program with one stage."""
     ktap.run(scope, setup=stage.open, teardown=lambda: stage.net and stage.close())
 

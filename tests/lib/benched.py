@@ -8,6 +8,8 @@
 A run has a folder of its own that goes at exit. It waits while another
 benchmark holds the machine, since two exclude each other.
 """
+from __future__ import annotations
+
 import asyncio
 import atexit
 import collections
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from typing import Any, Iterable
 
 import ktap
 
@@ -32,13 +35,14 @@ RUN_S = 400                     # on a machine that does much else
 Done = collections.namedtuple("Done", "code out err record folder")
 
 
-def folder():
+def folder() -> str:
     ret = tempfile.mkdtemp(prefix="tbg-test-bench.")
     atexit.register(shutil.rmtree, ret, ignore_errors=True)
     return ret
 
 
-def start(*words, prefix=(), env=None):
+def start(*words: str, prefix: Iterable[str] = (),
+          env: dict[str, str] | None = None) -> tuple[subprocess.Popen, str]:
     """(process, its folder for the report)"""
     out = folder()
     argv = [*prefix, PROGRAM, *words, "--out", out]
@@ -46,7 +50,7 @@ def start(*words, prefix=(), env=None):
                             stderr=subprocess.PIPE, text=True, env=env), out
 
 
-def record_of(out):
+def record_of(out: str) -> dict | None:
     try:
         with open(os.path.join(out, "run.json"), encoding="utf-8") as f:
             return json.load(f)
@@ -54,7 +58,7 @@ def record_of(out):
         return None
 
 
-def run(*words, **kw):
+def run(*words: str, **kw: Any) -> Done:
     """An experiment to its end."""
     while True:
         proc, out = start(*words, **kw)
@@ -69,18 +73,18 @@ def run(*words, **kw):
         os.close(wait_for_lock())
 
 
-def wait_for_lock():
+def wait_for_lock() -> int:
     import fcntl
     fd = os.open(lab.LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return fd
 
 
-def samples(record):
+def samples(record: dict) -> list[dict]:
     return [s for e in record["experiments"] for s in e["samples"]]
 
 
-def leftovers():
+def leftovers() -> list[str]:
     """What a benchmark could leave: namespaces, folders, cgroups."""
     names = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True,
                            check=True).stdout.split()
@@ -100,23 +104,24 @@ class Sham:
     that is else right. every: of the replies, how many are wrong.
     """
 
-    def __init__(self, fault=None, after=50, only=None, every=1):
+    def __init__(self, fault: str | None = None, after: int = 50, only: str | None = None,
+                 every: int = 1) -> None:
         self.every = every
         self.fault, self.after, self.only, self.nr = fault, after, only, 0
         self.loop = asyncio.new_event_loop()
 
-    def __enter__(self):
+    def __enter__(self) -> Sham:
         ready = threading.Event()
         self.thread = threading.Thread(target=self.serve, args=(ready,), daemon=True)
         self.thread.start()
         ready.wait()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
 
-    def serve(self, ready):
+    def serve(self, ready: Any) -> None:
         asyncio.set_event_loop(self.loop)
         server = self.loop.run_until_complete(asyncio.start_server(self.client, "127.0.0.1", 0))
         self.authority = "127.0.0.1:%d" % server.sockets[0].getsockname()[1]
@@ -128,7 +133,7 @@ class Sham:
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
 
-    async def client(self, reader, writer):
+    async def client(self, reader: Any, writer: Any) -> None:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -140,7 +145,7 @@ class Sham:
         finally:
             writer.close()
 
-    async def answer(self, writer, path):
+    async def answer(self, writer: Any, path: str) -> bool:
         self.nr += 1
         bad = self.fault if self.nr > self.after and self.only in (None, path) and \
             self.nr % self.every == 0 else None

@@ -10,6 +10,8 @@
 A response that is not exactly as RFC 9112 frames it raises. Field names are
 kept as sent; one that stands twice raises.
 """
+from __future__ import annotations
+
 import fcntl
 import os
 import re
@@ -17,6 +19,7 @@ import socket
 import struct
 import termios
 import time
+from typing import Any, Callable
 
 import daemon
 import ktap
@@ -31,7 +34,7 @@ _TIER = {"toboggan; hit; detail=wire": "wire", "toboggan; hit; detail=sock": "so
 
 
 class Response:
-    def __init__(self, head, body):
+    def __init__(self, head: bytes, body: bytes) -> None:
         line, *fields = head.decode("latin-1").split("\r\n")
         match = re.fullmatch(r"HTTP/1\.1 (\d\d\d) ([A-Za-z ]+)", line)
         assert match, f"status line {line!r}"
@@ -42,22 +45,23 @@ class Response:
             self.fields[name] = value
 
     @property
-    def tier(self):
+    def tier(self) -> str:
         """wire, sock, user (hits), stored, miss or none (of the server itself)."""
         return _TIER[self.fields["Cache-Status"]]
 
-    def bare(self):
+    def bare(self) -> tuple[bytes, bytes]:
         """What all tiers must agree on: all but Date and Cache-Status."""
         head = re.sub(rb"\r\nDate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", b"", self.head)
         head = re.sub(rb"\r\nCache-Status: [^\r]*", b"", head)
         return head, self.body
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.head!r} {len(self.body)} bytes {self.body[:60]!r}>"
 
 
 class Client:
-    def __init__(self, address, timeout=WAIT_S, rcvbuf=0, source=None):
+    def __init__(self, address: tuple, timeout: float = WAIT_S, rcvbuf: int = 0,
+                 source: str | None = None) -> None:
         host = address[0]
         self.s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         if rcvbuf:      # before the handshake, or the window is larger already
@@ -69,15 +73,15 @@ class Client:
         self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.got = b""
 
-    def send(self, data):
+    def send(self, data: bytes) -> None:
         self.s.sendall(data)
 
-    def _more(self):
+    def _more(self) -> bytes:
         data = self.s.recv(1 << 18)
         self.got += data
         return data
 
-    def head(self):
+    def head(self) -> bytes:
         """The next head, without its empty line."""
         while b"\r\n\r\n" not in self.got:
             if not self._more():
@@ -85,7 +89,7 @@ class Client:
         head, self.got = self.got.split(b"\r\n\r\n", 1)
         return head
 
-    def response(self, method="GET"):
+    def response(self, method: str = "GET") -> Response:
         r = Response(self.head(), b"")
         if method == "HEAD" or r.status < 200 or r.status in (204, 304):
             return r
@@ -101,17 +105,17 @@ class Client:
         r.body, self.got = whole[:length], whole[length:]
         return r
 
-    def ask(self, method, path, *fields, version="1.1"):
+    def ask(self, method: str, path: str, *fields: str, version: str = "1.1") -> Response:
         if isinstance(path, str):
             path = path.encode("latin-1")
         lines = [method.encode() + b" " + path + b" HTTP/" + version.encode(), b"Host: test"]
         self.send(b"\r\n".join(lines + [x.encode() for x in fields]) + b"\r\n\r\n")
         return self.response(method)
 
-    def get(self, path, *fields, version="1.1"):
+    def get(self, path: str, *fields: str, version: str = "1.1") -> Response:
         return self.ask("GET", path, *fields, version=version)
 
-    def hot(self, path, want):
+    def hot(self, path: str, want: str) -> Any:
         """GET until that tier answers."""
         for _ in range(1000):
             r = self.get(path)
@@ -119,7 +123,7 @@ class Client:
                 return r
         raise AssertionError(f"{path}: never a hit of {want}: {r}")
 
-    def ended(self):
+    def ended(self) -> bool:
         """Wait for the server's end of the stream; was there nothing before it?"""
         try:
             while self._more():
@@ -128,17 +132,17 @@ class Client:
             pass
         return not self.got
 
-    def close(self):
+    def close(self) -> None:
         self.s.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, *why):
+    def __exit__(self, *why: object) -> None:
         self.close()
 
 
-def once(address, data, method="GET"):
+def once(address: tuple, data: bytes, method: str = "GET") -> tuple[Response, bool]:
     """(response, whether the server closed the connection then) on its own connection."""
     with Client(address) as c:
         c.send(data)
@@ -148,7 +152,7 @@ def once(address, data, method="GET"):
         return r, close
 
 
-def start_wire(*options, interfaces="lo", **more):
+def start_wire(*options: str, interfaces: str = "lo", **more: Any) -> daemon.Daemon:
     """A started daemon with wire, or a Skip with the reason why there is none."""
     if os.geteuid():
         raise ktap.Skip("not root: wire cannot be loaded")
@@ -160,7 +164,7 @@ def start_wire(*options, interfaces="lo", **more):
     raise ktap.Skip(d.why_no_wire())
 
 
-def wire_beside(user):
+def wire_beside(user: daemon.Daemon) -> tuple[daemon.Daemon | None, str]:
     """(a daemon with wire on the root of user, "") or (None, why there is none)."""
     try:
         return start_wire(root=user.root), ""
@@ -169,7 +173,7 @@ def wire_beside(user):
         return None, str(why)
 
 
-def until(fn, why="never became true"):
+def until(fn: Callable[..., Any], why: str = "never became true") -> Any:
     """fn() once it is true: for what another thread or process does in its own time."""
     deadline = time.monotonic() + WAIT_S
     while not (ret := fn()):
@@ -178,12 +182,12 @@ def until(fn, why="never became true"):
     return ret
 
 
-def says(of, text):
+def says(of: Any, text: str) -> None:
     """Wait until a daemon has said a line with that in it."""
     until(lambda: any(text in x for x in of.lines), f"never said {text}: {of.lines[-5:]}")
 
 
-def acked(s):
+def acked(s: socket.socket) -> None:
     """Wait until the peer's TCP has all that was sent."""
     waits = 0
     while struct.unpack("i", fcntl.ioctl(s, termios.TIOCOUTQ, bytes(4)))[0]:
@@ -193,7 +197,7 @@ def acked(s):
         assert waits < 60000, "sent bytes are never acknowledged"
 
 
-def hot(d, path, want="wire"):
+def hot(d: daemon.Daemon, path: str, want: str = "wire") -> Any:
     """GET on one connection until that tier answers: it is then cached there."""
     with Client(d.address) as c:
         return c.hot(path, want)

@@ -7,9 +7,12 @@
 The text may have {root} for d.root and {folder} for the folder that all of it
 lives in. With wire=True it is one with wire, or a Skip says why there is none.
 """
+from __future__ import annotations
+
 import os
 import signal
 import time
+from typing import Any, Callable, Iterable
 
 import client
 import daemon
@@ -17,7 +20,8 @@ import ktap
 
 
 class Conf(daemon.Daemon):
-    def __init__(self, text, *options, wire=False, listen=("127.0.0.1:0",)):
+    def __init__(self, text: str, *options: str, wire: bool = False,
+                 listen: Iterable[str] = ("127.0.0.1:0",)) -> None:
         if wire and os.geteuid():
             raise ktap.Skip("not root: wire cannot be loaded")
         super().__init__("--wire", "lo" if wire else "off", *options, listen=listen)
@@ -25,11 +29,11 @@ class Conf(daemon.Daemon):
         self.path = os.path.join(self.folder, "toboggan.conf")
         self.save(text)
 
-    def save(self, text):
+    def save(self, text: str) -> None:
         with open(self.path, "w", encoding="utf-8") as f:
             f.write(text.replace("{root}", self.root).replace("{folder}", self.folder))
 
-    def command(self):
+    def command(self) -> list[str]:
         words = self.prefix + [daemon.BINARY, "--config", self.path, "--control", self.control]
         with open(self.path, encoding="utf-8") as f:
             text = f.read()
@@ -40,14 +44,14 @@ class Conf(daemon.Daemon):
             words += ["--listen", where]
         return words + self.options
 
-    def start(self):
+    def start(self) -> Conf:
         super().start()
         if self.wire and "tiers wire,user" not in self.ready:
             self.stop()
             raise ktap.Skip(self.why_no_wire())
         return self
 
-    def hup(self, says):
+    def hup(self, says: tuple[str, str]) -> Any:
         """SIGHUP; the first line from now on that has one of says."""
         seen = len(self.lines)
         self.process.send_signal(signal.SIGHUP)
@@ -60,14 +64,14 @@ class Conf(daemon.Daemon):
             assert self.process.poll() is None, self.lines
             time.sleep(0.005)
 
-    def reconfigure(self, text):
+    def reconfigure(self, text: str) -> Any:
         self.save(text)
         line = self.hup((": reloaded", "not reloaded"))
         assert ": reloaded" in line, line
         return line
 
 
-def both(text, test, *options):
+def both(text: str, test: Callable[..., None], *options: str) -> None:
     """test(daemon) with the fast path off and on; a Skip if it can only be off."""
     with Conf(text, *options) as d:
         test(d)
@@ -78,11 +82,11 @@ def both(text, test, *options):
 class Host(client.Client):
     """A client that asks for one host."""
 
-    def __init__(self, address, host, **more):
+    def __init__(self, address: tuple, host: str, **more: Any) -> None:
         super().__init__(address, **more)
         self.host = host
 
-    def ask(self, method, path, *fields, version="1.1"):
+    def ask(self, method: str, path: str, *fields: str, version: str = "1.1") -> client.Response:
         lines = [f"{method} {path} HTTP/{version}"]
         if self.host is not None:
             lines.append(f"Host: {self.host}")

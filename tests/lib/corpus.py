@@ -5,6 +5,8 @@
     with corpus.Nginx(root) as n:
         n.fate(case)                # "200 open", as in a case's line `n`
 """
+from __future__ import annotations
+
 import glob
 import os
 import random
@@ -14,6 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from typing import Any
 
 import ktap
 
@@ -25,34 +28,34 @@ WAIT_S = 10
 MODIFIED = 1700000000               # of every file, for all tests alike
 
 
-def unescape(text):
+def unescape(text: str) -> bytes:
     return text.encode("latin-1").decode("unicode_escape").encode("latin-1")
 
 
 class Case:
-    def __init__(self, path, name):
+    def __init__(self, path: str, name: str) -> None:
         self.path, self.name = path, f"{os.path.basename(path)}: {name}"
         self.sent, self.want, self.end = b"", [], None
         self.nginx, self.why = None, None
 
-    def heads(self):
+    def heads(self) -> list:
         """For each answer, whether it is a head alone."""
         return [" head" in x for x in self.want]
 
-    def ours(self):
+    def ours(self) -> str:
         """The answers and the end in the form of `n` lines."""
         return " ".join([x.split(" ", 1)[0] for x in self.want] + [self.end])
 
-    def bytes(self, etag):
+    def bytes(self, etag: str) -> bytes:
         """What is sent, where index.html has this entity tag."""
         date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(MODIFIED))
         return self.sent.replace(b"ETAG", etag.encode()).replace(b"MODIFIED", date.encode())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.name
 
 
-def read():
+def read() -> list[Case]:
     cases = []
     for path in sorted(glob.glob(os.path.join(FOLDER, "*.case"))):
         with open(path, encoding="ascii") as f:
@@ -82,9 +85,9 @@ def read():
     return cases
 
 
-def fill(root):
+def fill(root: str) -> None:
     """The files that the cases ask for, below an empty root; secret is beside it."""
-    def write(name, data, mode=0o644):
+    def write(name: str, data: bytes, mode: int = 0o644) -> None:
         path = os.path.join(root, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as f:
@@ -110,13 +113,13 @@ def fill(root):
     os.mkfifo(os.path.join(root, "pipe"))
 
 
-def pieces(data, rng, most=6):
+def pieces(data: bytes, rng: random.Random, most: int = 6) -> list:
     """data cut at random places."""
     cuts = sorted(rng.sample(range(1, len(data)), min(len(data) - 1, rng.randrange(1, most))))
     return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)])]
 
 
-def installed_nginx():
+def installed_nginx() -> Any:
     """"nginx/1.22.1", or None."""
     if not shutil.which("nginx"):
         return None
@@ -135,7 +138,7 @@ http {{
 }}
 """
 
-    def __init__(self):
+    def __init__(self) -> None:
         # the folder of a test is its own alone: nginx could not get into it
         self.folder = tempfile.mkdtemp(prefix="tbg-nginx-", dir="/tmp")
         os.chmod(self.folder, 0o755)
@@ -144,7 +147,7 @@ http {{
         os.mkdir(self.root)
         fill(self.root)
 
-    def __enter__(self):
+    def __enter__(self) -> Nginx:
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.address = s.getsockname()
@@ -165,16 +168,16 @@ http {{
                     raise
                 time.sleep(0.01)
 
-    def __exit__(self, *why):
+    def __exit__(self, *why: object) -> None:
         self.process.terminate()
         self.process.wait(WAIT_S)
         shutil.rmtree(self.folder)
 
-    def etag(self):
+    def etag(self) -> str:
         s = os.stat(os.path.join(self.root, "index.html"))
         return f'"{int(s.st_mtime):x}-{s.st_size:x}"'
 
-    def fate(self, case):
+    def fate(self, case: Case) -> str:
         """Statuses, and whether a request behind the case is answered."""
         for _ in range(20):         # a reset takes answers with it: no observation
             got, whole = self.exchange(case.bytes(self.etag()) + PROBE)
@@ -182,7 +185,7 @@ http {{
                 break
         return _summary(got, case.want)
 
-    def exchange(self, data):
+    def exchange(self, data: bytes) -> tuple[bytes, bool]:
         """All that comes back, and whether it ended in an orderly way."""
         got, whole = b"", True
         with socket.create_connection(self.address, timeout=WAIT_S) as s:
@@ -199,7 +202,7 @@ http {{
         return got, whole
 
 
-def _summary(got, want):
+def _summary(got: Any, want: Any) -> str:
     """Responses of one connection, the last one perhaps the probe's."""
     out, want, body = [], list(want), b""
     while got:

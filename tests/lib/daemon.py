@@ -10,6 +10,8 @@ goes with the daemon. start() returns when the daemon has said `ready`; a
 daemon that exits before that, or says nothing for READY_S, raises. The port is
 the kernel's choice unless listen is given.
 """
+from __future__ import annotations
+
 import atexit
 import contextlib
 import json
@@ -22,6 +24,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from typing import Any, Iterable, Iterator
 
 import ktap
 
@@ -52,19 +55,19 @@ XDP = os.environ.get("TBG_XDP", "")     # on the veths of net.py: IFACE becomes 
 _running = set()
 
 
-def is_tier(got, want):
+def is_tier(got: str, want: str) -> bool:
     """Whether a hit is of the tier that a test expects, or of sock in place of user."""
     return got == want or (want, got) == ("user", "sock") and "sock" in TIERS
 
 
 @atexit.register
-def _kill_all():
+def _kill_all() -> None:
     """A test that dies on the way leaves no daemon behind."""
     for d in list(_running):
         d.kill()
 
 
-def why_off(tier, why):
+def why_off(tier: str, why: str) -> str:
     """Why a tier of the kernel is off, to skip by; a failure where it could be on.
 
     What `toboggan probe` finds decides that, not what the daemon said.
@@ -83,7 +86,7 @@ NOBODY = 65534
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 
 
-def folder_with_root():
+def folder_with_root() -> str:
     """A new folder for options() and what they name; the caller removes it."""
     ret = tempfile.mkdtemp(prefix="tbg-")
     os.chmod(ret, 0o755)
@@ -91,7 +94,7 @@ def folder_with_root():
     return ret
 
 
-def options(folder, **more):
+def options(folder: str, **more: Any) -> list:
     """Valid options; more: others, or other values. None leaves an option out."""
     ret = {"root": os.path.join(folder, "root"), "listen": "127.0.0.1:0",
            "control": os.path.join(folder, "control.sock"), "wire": "off"}
@@ -99,20 +102,20 @@ def options(folder, **more):
     return [x for k, v in ret.items() if v is not None for x in ("--" + k, v)]
 
 
-def not_sanitized(what, *by):
+def not_sanitized(what: str, *by: str) -> None:
     """Skip a test of what sanitizers change, or some: they keep freed memory, for one."""
     if SANITIZER and SANITIZER in (by or (SANITIZER,)):
         raise ktap.Skip(f"{what} under a sanitizer: {SANITIZER}")
 
 
-def own_kb(pid):
+def own_kb(pid: int) -> int:
     """KiB of a process's own memory: what it shares, such as maps, is left out."""
     not_sanitized("memory of a process")
     with open(f"/proc/{pid}/status", encoding="ascii") as f:
         return next(int(x.split()[1]) for x in f if x.startswith("RssAnon:"))
 
 
-def _is_stopped(pid):
+def _is_stopped(pid: int) -> bool:
     """Each of its threads: the signal takes a while to reach those that run."""
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/stat", encoding="latin-1") as f:
@@ -122,7 +125,7 @@ def _is_stopped(pid):
 
 
 @contextlib.contextmanager
-def stopped(pid):
+def stopped(pid: int) -> Iterator[None]:
     """Meanwhile the process does nothing."""
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -136,7 +139,8 @@ def stopped(pid):
 
 
 class Daemon:
-    def __init__(self, *options, listen=("127.0.0.1:0",), root=None, prefix=()):
+    def __init__(self, *options: bool | str, listen: Iterable[str] = ("127.0.0.1:0",),
+                 root: str | None = None, prefix: Iterable[str] = ()) -> None:
         """prefix: words before the command, such as ip netns exec NAME."""
         self.folder = tempfile.mkdtemp(prefix="tbg-")
         os.chmod(self.folder, 0o755)
@@ -163,7 +167,7 @@ class Daemon:
         self.lines = []         # all of stderr so far
         self.addresses = []     # [(host, port)] in order of listen
 
-    def command(self):
+    def command(self) -> list[str]:
         words = self.prefix + [BINARY, "--control", self.control]
         if LATE and not {"--late-sockets", "--config"} & set(self.options):
             words += ["--late-sockets", "auto", "--give-back", "1"]
@@ -175,7 +179,7 @@ class Daemon:
             words += ["--listen", where]
         return words + self.options
 
-    def start(self):
+    def start(self) -> Daemon:
         self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL,
                                         stderr=subprocess.PIPE, text=True,
@@ -204,26 +208,26 @@ class Daemon:
                           re.findall(r"(\[[0-9a-f:.]+\]|\d+\.\d+\.\d+\.\d+):(\d+)", self.ready)]
         return self
 
-    def why_no_wire(self):
+    def why_no_wire(self) -> str:
         """As why_off() has it, of what has been said."""
         said = (x.partition("wire is off: ") for x in self.lines)
         return why_off("wire", next((why for _, found, why in said if found), "no reason given"))
 
-    def _read(self):
+    def _read(self) -> None:
         for line in self.process.stderr:
             self.lines.append(line.rstrip("\n"))
 
     @property
-    def address(self):
+    def address(self) -> tuple[str, Any]:
         host, port = self.addresses[0]
         return ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
 
     @property
-    def pid(self):
+    def pid(self) -> Any:
         """Of the daemon itself: none of the usual prefixes stays around."""
         return self.process.pid
 
-    def stop(self, how=signal.SIGTERM):
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Signal, wait, clean up; the exit status."""
         code = None
         if self.process:
@@ -239,14 +243,14 @@ class Daemon:
         self.clean()
         return code
 
-    def kill(self):
+    def kill(self) -> None:
         return self.stop(signal.SIGKILL)
 
-    def clean(self):
+    def clean(self) -> None:
         _running.discard(self)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def write(self, name, data, mode=0o644):
+    def write(self, name: dict | str, data: bytes, mode: int = 0o644) -> str:
         """A file below the root, replaced as a whole; its path.
 
         Its time is a little past: Last-Modified is never later than Date, so that
@@ -262,10 +266,10 @@ class Daemon:
         os.rename(path + ".new~", path)
         return path
 
-    def __enter__(self):
+    def __enter__(self) -> Daemon:
         return self.start()
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(self, kind: str, value: Any, trace: object) -> None:
         if kind:
             for line in self.lines[-20:]:
                 ktap.note(f"toboggand: {line}")

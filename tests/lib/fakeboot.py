@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """Kernels and guests' output for tests of vm/, made without booting anything."""
+from __future__ import annotations
+
 import os
 import struct
 import sys
+from typing import Any
 
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(REPO, "vm"))
@@ -16,7 +19,7 @@ CONFIG = "# Linux/x86 6.1.192 Kernel Configuration\n" \
          "CONFIG_SMP=y\nCONFIG_PREEMPT_DYNAMIC=y\nCONFIG_DEBUG_INFO_BTF=y\n"
 
 
-def bzimage(path, release=RELEASE, version=VERSION):
+def bzimage(path: str, release: str = RELEASE, version: str = VERSION) -> str:
     """A file with the boot header of an x86 kernel, and nothing that could boot."""
     data = bytearray(1024) + f"{release} (someone@somewhere) {version}".encode() + bytes(512)
     data[0x202:0x206] = b"HdrS"
@@ -26,7 +29,7 @@ def bzimage(path, release=RELEASE, version=VERSION):
     return path
 
 
-def module(path, release=RELEASE, depends=""):
+def module(path: str, release: str = RELEASE, depends: str = "") -> str:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as f:
         f.write(b"\x7fELF\0vermagic=" + release.encode() + b" SMP mod_unload\0depends=" +
@@ -34,17 +37,19 @@ def module(path, release=RELEASE, depends=""):
     return path
 
 
-def asked(folder, name="6.1", package=PACKAGE, config=CONFIG, modules=None, **header):
+def asked(folder: str, name: str = "6.1", package: str = PACKAGE, config: str = CONFIG,
+          modules: str | None = None, **header: Any) -> Any:
     return kernel.Kernel(name, bzimage(os.path.join(folder, "vmlinuz"), **header), config,
                          modules, package)
 
 
-def whole_config():
+def whole_config() -> str:
     """All that the fragments want, as a .config."""
     return CONFIG + "".join(f"{key}={value}\n" for _, key, value in kernel.fragments())
 
 
-def facts(release=RELEASE, version=VERSION, btf="present", lockdep="absent"):
+def facts(release: str = RELEASE, version: str = VERSION, btf: str = "present",
+          lockdep: str = "absent") -> str:
     return f"release {release}\nversion {version}\nmachine x86_64\n" \
            f"{guest.WITNESSES['CONFIG_DEBUG_INFO_BTF']} {btf}\n" \
            f"{guest.WITNESSES['CONFIG_LOCKDEP']} {lockdep}\nend\n"

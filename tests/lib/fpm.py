@@ -6,6 +6,8 @@
         php.server                              # as the configuration has it
         php.kill()                              # -9, workers and all
 """
+from __future__ import annotations
+
 import atexit
 import glob
 import os
@@ -39,13 +41,13 @@ _running = set()
 
 
 @atexit.register
-def _kill_all():
+def _kill_all() -> None:
     """A test that dies on the way leaves no server behind."""
     for one in list(_running):
         one.kill()
 
 
-def binary():
+def binary() -> str:
     found = sorted(glob.glob("/usr/sbin/php-fpm[0-9]*") + glob.glob("/usr/sbin/php-fpm"))
     if not found:
         raise ktap.Skip("no php-fpm: apt-get install php-fpm")
@@ -53,7 +55,7 @@ def binary():
 
 
 class Fpm:
-    def __init__(self, unix=True, children=2):
+    def __init__(self, unix: bool = True, children: int = 2) -> None:
         self.binary = binary()
         self.folder = tempfile.mkdtemp(prefix="tbg-fpm-")
         self.root = os.path.join(self.folder, "root")
@@ -76,7 +78,7 @@ class Fpm:
         self.process = None
         self.start()
 
-    def start(self):
+    def start(self) -> None:
         self.process = subprocess.Popen([self.binary, "-n", "-F", "-y", self.conf],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL, start_new_session=True)
@@ -86,7 +88,7 @@ class Fpm:
             assert self.process.poll() is None and time.monotonic() < deadline, self.log()
             time.sleep(0.01)
 
-    def listens(self):
+    def listens(self) -> bool:
         kind = socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET
         with socket.socket(kind) as s:
             try:
@@ -95,26 +97,26 @@ class Fpm:
                 return False
         return True
 
-    def log(self):
+    def log(self) -> str:
         with open(os.path.join(self.folder, "log"), encoding="utf-8") as f:
             return f.read()
 
-    def write(self, name, text):
+    def write(self, name: dict | str, text: str) -> None:
         path = os.path.join(self.root, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
         os.chmod(path, 0o644)
 
-    def kill(self):
+    def kill(self) -> None:
         if self.process and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         _running.discard(self)
 
-    def __enter__(self):
+    def __enter__(self) -> Fpm:
         return self
 
-    def __exit__(self, *why):
+    def __exit__(self, *why: object) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -12,10 +12,13 @@ to fail, raise ktap.Skip("reason") to skip, call ktap.note() to explain.
 Nothing here retries, waits or hides an exception. stdout carries KTAP only:
 what else a test or its children print there must go through note().
 """
+from __future__ import annotations
+
 import os
 import sys
 import time
 import traceback
+from typing import Any, Callable
 
 PASS, FAIL, SKIP = 0, 1, 4
 
@@ -24,23 +27,23 @@ class Skip(Exception):
     """The test cannot run here; the text says why and tests/expect lists it."""
 
 
-def note(text):
+def note(text: Skip | str) -> None:
     """Diagnostic lines, attached to the result line that follows them."""
     for line in str(text).splitlines() or [""]:
         print(f"# {line}", flush=True)
 
 
-def plan(nr):
+def plan(nr: int) -> None:
     print(f"TAP version 13\n1..{nr}", flush=True)
 
 
-def skip_all(reason):
+def skip_all(reason: Skip) -> None:
     """The whole program cannot run: one plan line, exit 4. Does not return."""
     print(f"TAP version 13\n1..0 # SKIP {reason}", flush=True)
     sys.exit(SKIP)
 
 
-def _one(fn):
+def _one(fn: Callable[..., Any]) -> tuple[str, str]:
     try:
         fn()
     except Skip as why:
@@ -53,7 +56,7 @@ def _one(fn):
     return "ok", ""
 
 
-def run(scope, setup=None, teardown=None):
+def run(scope: dict, setup: Any = None, teardown: Any = None) -> None:
     """Run every t_* function of scope; never returns.
 
     setup and teardown, if given, run once around all of them; a Skip raised

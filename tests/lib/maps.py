@@ -6,6 +6,8 @@
 
 Other daemons have maps of the same names: those that this process holds count.
 """
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import json
@@ -13,6 +15,7 @@ import mmap
 import os
 import struct
 import subprocess
+from typing import Any, Iterator
 
 SYS_BPF = 321                           # x86-64
 BPF_MAP_GET_NEXT_KEY, BPF_MAP_GET_FD_BY_ID = 4, 14
@@ -20,12 +23,12 @@ FLOWS, EMBRYOS = "tbg_flows", "tbg_embryos"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _bpf(command, attr):
+def _bpf(command: int, attr: Any) -> Any:
     attr = ctypes.create_string_buffer(attr.ljust(64, b"\0"), 64)
     return _libc.syscall(SYS_BPF, command, attr, 64)
 
 
-def held(pid, kind="map"):
+def held(pid: int, kind: str = "map") -> dict[int, int]:
     """{id: bytes of memory} of the maps of a process; of its programs, kind "prog", only ids."""
     folder, ret = f"/proc/{pid}/fdinfo", {}
     for fd in os.listdir(folder):
@@ -39,11 +42,11 @@ def held(pid, kind="map"):
     return ret
 
 
-def bpftool(*words):
+def bpftool(*words: str) -> bytes:
     return subprocess.run(["bpftool", "-j", *words], check=True, capture_output=True).stdout
 
 
-def info(pid, name, kind="map"):
+def info(pid: int, name: str, kind: str = "map") -> Any:
     """bpftool's word of the process's map (or program) of that name."""
     for number in held(pid, kind):
         out = json.loads(bpftool(kind, "show", "id", str(number)))
@@ -52,20 +55,20 @@ def info(pid, name, kind="map"):
     raise AssertionError(f"process {pid} has no {kind} {name}")
 
 
-def detach(pid, program, where, name):
+def detach(pid: int, program: str, where: str, name: str) -> None:
     """A program off the map of sockets that it is attached to."""
     bpftool("prog", "detach", "id", str(info(pid, program, "prog")["id"]), where,
             "id", str(info(pid, name)["id"]))
 
 
-def _open(what):
+def _open(what: Any) -> Any:
     fd = _bpf(BPF_MAP_GET_FD_BY_ID, struct.pack("=III", what["id"], 0, 0))
     assert fd >= 0, f"map {what['name']}: {os.strerror(ctypes.get_errno())}"
     return fd
 
 
 @contextlib.contextmanager
-def opened(pid):
+def opened(pid: int) -> Iterator[dict]:
     """
     {name: descriptor} of a process's maps, those of constants by the name of their section.
 
@@ -87,7 +90,7 @@ def opened(pid):
             os.close(fd)
 
 
-def array(pid, name):
+def array(pid: int, name: str) -> bytes:
     """All the bytes of an mmapped array, whose elements are of a multiple of 8."""
     what = info(pid, name)
     fd = _open(what)
@@ -99,7 +102,7 @@ def array(pid, name):
         os.close(fd)
 
 
-def count(pid, name):
+def count(pid: int, name: str) -> int:
     """Entries of a hash map, however many."""
     what = info(pid, name)
     fd = _open(what)

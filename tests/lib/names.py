@@ -5,10 +5,13 @@
     d.hosts("10.0.0.2 one.test\\n")              # from now on
     names.resolve_by(d, names.SERVED)           # by a names.Server instead
 """
+from __future__ import annotations
+
 import os
 import socket
 import struct
 import time
+from typing import Any, Callable
 
 import client
 import ktap
@@ -17,7 +20,7 @@ SERVED = None
 SERVER = "127.77.0.53"
 
 
-def resolve_by(d, hosts):
+def resolve_by(d: Any, hosts: dict) -> None:
     """Mounts files of the daemon's folder where the resolver looks; hosts: its /etc/hosts."""
     if os.geteuid():
         raise ktap.Skip("not root: no other /etc/resolv.conf")
@@ -32,7 +35,7 @@ def resolve_by(d, hosts):
         mount += f'mount --bind "$0"/{name} /etc/{name} && '
     d.prefix = ["unshare", "-m", "sh", "-c", mount + 'exec "$@"', d.folder]
 
-    def write(text):
+    def write(text: str) -> None:
         with open(path, "r+", encoding="utf-8") as f:   # one write: it is never half there
             f.truncate(0)
             f.write(text)
@@ -42,15 +45,15 @@ def resolve_by(d, hosts):
 class Server(socket.socket):
     """Answers when the test says so: names with "good" in them are 127.0.0.1, others nobody."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(socket.AF_INET, socket.SOCK_DGRAM)
         self.bind((SERVER, 53))
         self.settimeout(client.WAIT_S)
 
-    def question(self):
+    def question(self) -> tuple[bytes, Any]:
         return self.recvfrom(512)
 
-    def answers(self, query, who):
+    def answers(self, query: bytes, who: tuple) -> None:
         end = query.index(b"\0", 12) + 5
         good = b"good" in query
         a = good and query[end - 3] == 1        # it has no address of IPv6
@@ -58,7 +61,7 @@ class Server(socket.socket):
                                        0) + query[12:end]
         self.sendto(head + b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04\x7f\0\0\x01" * a, who)
 
-    def answers_until(self, query, done):
+    def answers_until(self, query: Any, done: Callable[..., Any]) -> None:
         """That question, and all that come, until done()."""
         deadline = time.monotonic() + client.WAIT_S
         self.settimeout(0.05)

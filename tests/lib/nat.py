@@ -6,10 +6,13 @@
 What it asks the kernel for is `nft add rule ip t c dnat to 10.87.0.1` with a chain
 of type nat at prerouting. Connections that have begun keep their translation.
 """
+from __future__ import annotations
+
 import contextlib
 import os
 import socket
 import struct
+from typing import Any, Iterator
 
 NETLINK_NETFILTER, SUBSYS = 12, 10      # NFNL_SUBSYS_NFTABLES
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
@@ -20,7 +23,7 @@ PRIORITY = -100                         # NF_IP_PRI_NAT_DST
 NAME = b"t\0"
 
 
-def _attr(kind, value):
+def _attr(kind: int, value: Any) -> Any:
     """An attribute; an int is one of 32 bits, a list is nested."""
     if isinstance(value, list):
         kind, value = kind | NESTED, b"".join(value)
@@ -29,16 +32,16 @@ def _attr(kind, value):
     return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 
-def _message(kind, family, *attrs, flags=ACK):
+def _message(kind: int, family: Any, *attrs: Any, flags: int = ACK) -> bytes:
     data = struct.pack(">BBH", family, 0, SUBSYS if kind < 0x100 else 0) + b"".join(attrs)
     return struct.pack("=IHHII", 16 + len(data), kind, REQUEST | flags, 0, 0) + data
 
 
-def _expression(name, *attrs):
+def _expression(name: bytes, *attrs: Any) -> Any:
     return _attr(1, [_attr(1, name + b"\0"), _attr(2, list(attrs))])
 
 
-def _say(where, *messages):
+def _say(where: Any, *messages: Any) -> None:
     """A batch, which is taken as a whole or not at all."""
     with where.inside(), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as s:
         s.settimeout(20)
@@ -51,7 +54,7 @@ def _say(where, *messages):
 
 
 @contextlib.contextmanager
-def to(where, version, address):
+def to(where: str, version: str, address: tuple) -> Iterator[None]:
     """New connections that come to where, by IP of that version, go to address."""
     family = FAMILY[version]
     rule = [_expression(b"immediate", _attr(1, 1),

@@ -11,6 +11,8 @@ kernel takes them away, interfaces and all, with the last process that uses
 them, however the test ends. A socket stays in the namespace that it was made
 in. Needs root; raises ktap.Skip without, or where the kernel has no veth.
 """
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import os
@@ -18,6 +20,7 @@ import socket
 import struct
 import subprocess
 import time
+from typing import Any, Callable, Iterable, Iterator
 
 import client
 import ktap
@@ -57,7 +60,7 @@ SYN_AGAIN = "Tcp.RetransSegs", "TcpExt.TCPTimeouts"     # which count that, too
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _call(fn, *args):
+def _call(fn: Callable[..., Any], *args: Any) -> Any:
     ret = fn(*args)
     if ret < 0:
         err = ctypes.get_errno()
@@ -65,12 +68,12 @@ def _call(fn, *args):
     return ret
 
 
-def here():
+def here() -> int:
     """A descriptor of the namespace that this thread is in."""
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def own_mounts():
+def own_mounts() -> str:
     """
     What this thread and its children mount from now on is nobody else's, and goes with
     the last of them, however that ends. Returns "", or why it cannot be.
@@ -88,7 +91,7 @@ def own_mounts():
 class Namespace:
     """A network namespace of its own, with lo up."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         if os.geteuid():
             raise ktap.Skip("not root: no network namespace can be made")
         back = here()
@@ -113,7 +116,7 @@ class Namespace:
         self.run("ip", "link", "set", "lo", "up")
         self.steer("lo", 0)
 
-    def steer(self, interface, cpu):
+    def steer(self, interface: str, cpu: int) -> None:
         """It receives on one CPU: two would reorder a connection's segments."""
         cpus = os.cpu_count() or 1
         if cpus == 1:
@@ -126,7 +129,7 @@ class Namespace:
             raise ktap.Skip("this kernel cannot have one CPU receive (CONFIG_RPS), and has more")
 
     @contextlib.contextmanager
-    def inside(self):
+    def inside(self) -> Iterator[Namespace]:
         """This thread, its new sockets and children are in the namespace."""
         back = here()
         _call(_libc.setns, self.fd, CLONE_NEWNET)
@@ -136,7 +139,7 @@ class Namespace:
             _call(_libc.setns, back, CLONE_NEWNET)
             os.close(back)
 
-    def run(self, *words, check=True, timeout=WAIT_S):
+    def run(self, *words: Any, check: bool = True, timeout: float = WAIT_S) -> str:
         """Output of a command that runs in the namespace."""
         with self.inside():
             done = subprocess.run(words, capture_output=True, text=True, check=False,
@@ -146,7 +149,7 @@ class Namespace:
                                f"{done.stderr.strip()}")
         return done.stdout
 
-    def sysctl(self, name, value):
+    def sysctl(self, name: str, value: Any) -> str | None:
         """Sets net.NAME; returns what it was. A name the kernel has not: None."""
         path = "/proc/sys/net/" + name.replace(".", "/")
         with self.inside():
@@ -159,7 +162,8 @@ class Namespace:
                 return None
         return was
 
-    def connect(self, address, source=None, timeout=WAIT_S, setup=None):
+    def connect(self, address: tuple, source: str | None = None, timeout: float = WAIT_S,
+                setup: Any = None) -> socket.socket:
         """A TCP connection from here. setup(socket) runs before connect."""
         with self.inside():
             s = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
@@ -177,7 +181,7 @@ class Namespace:
             raise
         return s
 
-    def mibs(self):
+    def mibs(self) -> dict[str, int]:
         """{"Tcp.RetransSegs": 0, "Ip6InReceives": 0, …} of the namespace."""
         ret = {}
         with self.inside():
@@ -193,7 +197,7 @@ class Namespace:
                 ret |= {key: int(value) for key, value in map(str.split, f)}
         return ret
 
-    def sockets(self, port):
+    def sockets(self, port: int) -> list[tuple]:
         """[(state, remote port, unacknowledged bytes, unread ones)] with this local TCP port."""
         ret = []
         for name in ("tcp", "tcp6"):
@@ -207,26 +211,26 @@ class Namespace:
                                     *(int(x, 16) for x in words[4].split(":"))))
         return ret
 
-    def settle(self, port):
+    def settle(self, port: int) -> None:
         """Wait until each connection of port has all it sent acknowledged."""
         until(lambda: not any(unacked for state, _, unacked, _ in self.sockets(port)
                               if state not in ("LISTEN", "TIME_WAIT")),
               "sent bytes are never acknowledged")
 
-    def taken(self, port, remote):
+    def taken(self, port: int, remote: tuple | None) -> None:
         """Wait until the connection from that remote port has nothing left to read."""
         until(lambda: not any(unread for _, peer, _, unread in self.sockets(port)
                               if peer == remote),
               "what has come is never read")
 
-    def over(self, port, remote=None):
+    def over(self, port: int, remote: tuple | None = None) -> None:
         """Wait until no connection of port (to that remote port) is left but in TIME_WAIT."""
         until(lambda: all(state in ("LISTEN", "TIME_WAIT") for state, peer, _,
                           _ in self.sockets(port)
                           if remote in (None, peer)),
               "the server's socket stays")
 
-    def programs(self):
+    def programs(self) -> dict[tuple[str, str], list[str]]:
         """{(interface, hook): [program names]} of tcx and clsact, sorted."""
         ret = {}
         with self.inside():
@@ -241,7 +245,7 @@ class Namespace:
                         ret[name, hook] = sorted(found)
         return ret
 
-    def strip(self, name, hooks=tuple(TCX), links=True):
+    def strip(self, name: str, hooks: Iterable[str] = tuple(TCX), links: Any = True) -> None:
         """
         Takes all programs off an interface's hooks, as another tool may; without links:
         as one does that knows of none, and does not get those off that are there by links.
@@ -268,7 +272,7 @@ class Namespace:
             for hook in hooks:
                 self.run("tc", "filter", "del", "dev", name, hook)
 
-    def put_in_front(self, name, hook, verdict):
+    def put_in_front(self, name: str, hook: str, verdict: int) -> None:
         """
         Another tool's TC program, before all others; without tcx before those of wire, where
         that has made the qdisc.
@@ -285,7 +289,7 @@ class Namespace:
                 os.close(prog)
         self.add_filter(name, hook, verdict, 1)
 
-    def add_filter(self, name, hook, verdict, priority):
+    def add_filter(self, name: str, hook: str, verdict: int, priority: int) -> None:
         """A BPF filter on the hook of a clsact, which is made where there is none."""
         pin = f"/sys/fs/bpf/tbg-test-{os.getpid()}"
         prog = _verdict(PROG_TYPE_CLS, verdict)
@@ -301,7 +305,7 @@ class Namespace:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(pin)
 
-    def traces(self):
+    def traces(self) -> str:
         """All that a daemon could leave on the interfaces, as text to compare."""
         names = [name for _, name in self._names()]
         return "\n".join([str(sorted(self.programs().items())),
@@ -309,29 +313,29 @@ class Namespace:
                           *(self.run("tc", "filter", "show", "dev", name, hook, check=False)
                             for name in names for hook in TCX)])
 
-    def _names(self):
+    def _names(self) -> list[tuple[int, str]]:
         with self.inside():
             return socket.if_nameindex()
 
-    def close(self):
+    def close(self) -> None:
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
 
 
-def _bpf(cmd, attr):
+def _bpf(cmd: int, attr: Any) -> bytes | None:
     buf = ctypes.create_string_buffer(attr, len(attr))
     if _libc.syscall(SYS_BPF, cmd, buf, len(attr)) < 0:
         return None
     return buf.raw
 
 
-def _bpf_fd(cmd, attr):
+def _bpf_fd(cmd: int, attr: Any) -> Any:
     buf = ctypes.create_string_buffer(attr, len(attr))
     return _call(_libc.syscall, SYS_BPF, cmd, buf, len(attr))
 
 
-def _verdict(kind, verdict, flags=0):
+def _verdict(kind: int, verdict: int, flags: int = 0) -> Any:
     """A descriptor of a program that does nothing but return a verdict."""
     insns = ctypes.create_string_buffer(
         struct.pack("=BBhiBBhi", 0xb7, 0, 0, verdict, 0x95, 0, 0, 0))
@@ -342,7 +346,7 @@ def _verdict(kind, verdict, flags=0):
         0, 0, 0, 0, flags) + bytes(24))
 
 
-def xdp_pass(namespace, interface):
+def xdp_pass(namespace: Any, interface: str) -> Any:
     """A native XDP program that passes all, until the descriptor is closed."""
     prog = _verdict(PROG_TYPE_XDP, 2, XDP_HAS_FRAGS)
     try:
@@ -353,7 +357,7 @@ def xdp_pass(namespace, interface):
         os.close(prog)
 
 
-def _tcx_ids(ifindex, hook):
+def _tcx_ids(ifindex: int, hook: int) -> list[tuple]:
     """[(program, link or 0)] of a tcx hook, as ids; a kernel without tcx has none."""
     progs, links = (ctypes.c_uint32 * 64)(), (ctypes.c_uint32 * 64)()
     # target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count, prog_attach_flags,
@@ -364,13 +368,13 @@ def _tcx_ids(ifindex, hook):
     return list(zip(progs, links))[:struct.unpack_from("=I", attr, 24)[0]] if attr else []
 
 
-def _prog_name(prog_id):
+def _prog_name(prog_id: int) -> str:
     out = subprocess.run(["bpftool", "prog", "show", "id", str(prog_id)], check=True,
                          capture_output=True, text=True).stdout.split()
     return out[out.index("name") + 1]
 
 
-def dropped():
+def dropped() -> int:
     """Packets of any namespace that the machine's CPUs had no room for."""
     with open("/proc/net/softnet_stat", encoding="ascii") as f:
         return sum(int(line.split()[1], 16) for line in f)
@@ -379,7 +383,7 @@ def dropped():
 class Link:
     """One veth pair: tbg<nr> at both ends, a pair of addresses per family."""
 
-    def __init__(self, net, nr):
+    def __init__(self, net: Net, nr: int) -> None:
         self.name = f"tbg{nr}"
         self.nr, self.net = nr, net
         self.server4, self.client4 = f"10.87.{nr}.1", f"10.87.{nr}.2"
@@ -397,7 +401,7 @@ class Link:
         net.server.steer(self.name, 0)
         net.client.steer(self.name, 1)
 
-    def up(self):
+    def up(self) -> None:
         """Addresses and routes, again after an MTU below IPv6's least."""
         for ns, four, six in ((self.net.server, self.server4, self.server6),
                               (self.net.client, self.client4, self.client6)):
@@ -411,12 +415,12 @@ class Link:
                 ns.run("ip", "-6", "route", "replace", f"fd87:{self.nr}::/64", "dev",
                        self.name, "metric", "1", "rto_min", "2s")
 
-    def set_mtu(self, mtu):
+    def set_mtu(self, mtu: int) -> None:
         for ns in (self.net.server, self.net.client):
             ns.run("ip", "link", "set", self.name, "mtu", str(mtu))
         self.up()
 
-    def offload(self, ends=("server", "client"), **features):
+    def offload(self, ends: Iterable[str] = ("server", "client"), **features: Any) -> None:
         """offload(tx="off", gro="on"): ethtool -K at these ends."""
         words = [word for pair in features.items() for word in pair]
         for end in ends:
@@ -424,7 +428,7 @@ class Link:
 
 
 class Net:
-    def __init__(self, links=1):
+    def __init__(self, links: Any = 1) -> None:
         self.server = self.client = None
         self.late = None        # counts what the machine was too slow for
         self.links = []
@@ -436,7 +440,7 @@ class Net:
             self.close()
             raise
 
-    def close(self):
+    def close(self) -> None:
         for link in self.links:
             if link.peer is not None:
                 os.close(link.peer)
@@ -444,14 +448,14 @@ class Net:
             if ns:
                 ns.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Net:
         return self
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(self, kind: str, value: Any, trace: object) -> None:
         self.close()
 
     @contextlib.contextmanager
-    def clean(self, port, *ignore, syns=False):
+    def clean(self, port: int, *ignore: Any, syns: bool = False) -> Iterator[None]:
         """
         What runs inside sees no loss, no reordering, no wrong checksum; with syns a
         SYN may be sent again. A client that was starved for 200 ms got its reply from
@@ -483,7 +487,7 @@ class Net:
         assert not wrong, "; ".join(wrong)
 
 
-def until(fn, what="never happened", wait_s=WAIT_S):
+def until(fn: Callable[..., Any], what: str = "never happened", wait_s: float = WAIT_S) -> Any:
     """The first true value of fn."""
     deadline = time.monotonic() + wait_s
     while not (ret := fn()):

@@ -10,6 +10,8 @@ An answer is bytes, sent as they are, or a function of (connection, request)
 that does anything; a list of answers is for one request after the other, and
 the last is for all that follow. END as an answer closes the connection.
 """
+from __future__ import annotations
+
 import email.utils
 import hashlib
 import os
@@ -17,18 +19,20 @@ import socket
 import tempfile
 import threading
 import time
+from typing import Any, Callable
 
 import client
 
 END = object()
 
 
-def date(offset=0):
+def date(offset: int | float = 0) -> str:
     """An IMF-fixdate, so many seconds from now."""
     return email.utils.formatdate(time.time() + offset, usegmt=True)
 
 
-def reply(status=200, body=b"", *fields, dated=True, reason="Whatever"):
+def reply(status: int = 200, body: bytes = b"", *fields: str, dated: bool = True,
+          reason: str = "Whatever") -> bytes:
     """A response with a length, and a Date unless told."""
     lines = [f"HTTP/1.1 {status} {reason}", *fields]
     if dated and not any(f.lower().startswith("date:") for f in fields):
@@ -38,9 +42,9 @@ def reply(status=200, body=b"", *fields, dated=True, reason="Whatever"):
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
-def drips(*fields):
+def drips(*fields: str) -> Callable[..., Any]:
     """A chunked answer with these fields that comes byte by byte, without end."""
-    def send(c, r):
+    def send(c: client.Client, r: Any) -> None:
         c.send("\r\n".join(["HTTP/1.1 200 OK", "Transfer-Encoding: chunked", *fields, "",
                             ""]).encode("latin-1"))
         while True:
@@ -49,28 +53,28 @@ def drips(*fields):
     return send
 
 
-def then_closes(data):
+def then_closes(data: bytes) -> Callable[..., Any]:
     """An answer of these bytes, and the end of the connection."""
-    def send(c, r):
+    def send(c: client.Client, r: Any) -> object:
         c.send(data)
         return END
     return send
 
 
 class Request:
-    def __init__(self, head, body):
+    def __init__(self, head: bytes, body: bytes) -> None:
         line, *fields = head.decode("latin-1").split("\r\n")
         self.method, self.target, self.version = line.split(" ")
         self.fields = [tuple(f.split(": ", 1)) for f in fields]
         self.head, self.body = head, body
 
-    def field(self, name):
+    def field(self, name: str) -> str | None:
         """The values of all its lines, joined; None: there is none."""
         values = [v for n, v in self.fields if n.lower() == name.lower()]
         return ", ".join(values) if values else None
 
 
-def digest(c, r):
+def digest(c: Any, r: Any) -> None:
     """An answer, for raw bodies: what a body of a length hashes to, read as it comes."""
     total, left = hashlib.sha256(), int(r.field("Content-Length"))
     while left:
@@ -85,37 +89,37 @@ def digest(c, r):
 class Connection:
     """The server's side of one."""
 
-    def __init__(self, s, nr):
+    def __init__(self, s: socket.socket | None, nr: int) -> None:
         self.s, self.nr, self.got = s, nr, b""
 
-    def send(self, data):
+    def send(self, data: bytes) -> None:
         self.s.sendall(data)
 
-    def line(self):
+    def line(self) -> bytes:
         while b"\n" not in self.got:
             self.more()
         line, self.got = self.got.split(b"\n", 1)
         return line.rstrip(b"\r")
 
-    def more(self):
+    def more(self) -> None:
         data = self.s.recv(1 << 18)
         if not data:
             raise EOFError
         self.got += data
 
-    def take(self, n):
+    def take(self, n: int) -> bytes:
         while len(self.got) < n:
             self.more()
         data, self.got = self.got[:n], self.got[n:]
         return data
 
-    def head(self):
+    def head(self) -> bytes:
         while b"\r\n\r\n" not in self.got:
             self.more()
         head, self.got = self.got.split(b"\r\n\r\n", 1)
         return head
 
-    def chunks(self):
+    def chunks(self) -> bytes:
         """A chunked body; its trailer lines are kept in self.trailer."""
         body = b""
         while size := int(self.line().split(b";")[0], 16):
@@ -126,13 +130,13 @@ class Connection:
             self.trailer.append(line)
         return body
 
-    def request(self, read_body=True):
+    def request(self, read_body: bool = True) -> Request:
         r = Request(self.head(), b"")
         if read_body:
             self.body(r)
         return r
 
-    def body(self, r):
+    def body(self, r: Any) -> None:
         if (r.field("Transfer-Encoding") or "").lower() == "chunked":
             r.body = self.chunks()
         elif r.field("Content-Length"):
@@ -142,7 +146,7 @@ class Connection:
 class Origin:
     connection = Connection     # what is made of each
 
-    def __init__(self, unix=False, at=("127.0.0.1", 0)):
+    def __init__(self, unix: bool = False, at: tuple = ("127.0.0.1", 0)) -> None:
         self.answers, self.requests, self.raw = {}, [], set()
         self.changed = threading.Condition()
         self.connections, self.open, self.ended = 0, set(), set()
@@ -166,18 +170,18 @@ class Origin:
         self.acceptor = threading.Thread(target=self._accept, daemon=True)
         self.acceptor.start()
 
-    def on(self, target, *answers, raw=False):
+    def on(self, target: str, *answers: Any, raw: Any = False) -> None:
         """raw: the body is not read before the answer is."""
         with self.changed:
             self.answers[target] = list(answers)
             (self.raw.add if raw else self.raw.discard)(target)
 
-    def _answer(self, target):
+    def _answer(self, target: str) -> Any:
         with self.changed:
             left = self.answers.get(target) or [reply(404, b"no answer\n")]
             return left.pop(0) if len(left) > 1 else left[0]
 
-    def _accept(self):
+    def _accept(self) -> None:
         while True:
             try:
                 s, _ = self.s.accept()
@@ -190,7 +194,7 @@ class Origin:
             threading.Thread(target=self._serve, args=(self.connection(s, nr),),
                              daemon=True).start()
 
-    def _serve(self, c):
+    def _serve(self, c: Any) -> None:
         try:
             while True:
                 r = c.request(read_body=False)
@@ -214,11 +218,11 @@ class Origin:
                 self.changed.notify_all()
             c.s.close()
 
-    def seen(self, target=None):
+    def seen(self, target: str | None = None) -> list:
         with self.changed:
             return [r for r in self.requests if target in (None, r.target)]
 
-    def wait(self, target, nr=1):
+    def wait(self, target: str, nr: int = 1) -> Any:
         """Until so many requests for it have come; the last of them."""
         with self.changed:
             ok = self.changed.wait_for(
@@ -226,14 +230,14 @@ class Origin:
         assert ok, f"{target}: {len(self.seen(target))} requests, wanted {nr}"
         return self.seen(target)[nr - 1]
 
-    def wait_end(self, target):
+    def wait_end(self, target: str) -> bool | None:
         """Until all connections on which it was asked for have ended."""
         with self.changed:
             nrs = {r.connection for r in self.requests if r.target == target}
             assert nrs and self.changed.wait_for(lambda: nrs <= self.ended, client.WAIT_S), \
                 f"{target}: connections {nrs - self.ended} are open"
 
-    def close(self):
+    def close(self) -> None:
         # by name, and waited for: who accepts by a closed one's number may get another's
         self.s.shutdown(socket.SHUT_RDWR)
         self.acceptor.join()
@@ -248,17 +252,17 @@ class Origin:
             os.unlink(self.path)
             os.rmdir(self.folder)
 
-    def __enter__(self):
+    def __enter__(self) -> Origin:
         return self
 
-    def __exit__(self, *why):
+    def __exit__(self, *why: object) -> None:
         self.close()
 
 
 class Answer:
     """A response as it came through: repeated fields are kept."""
 
-    def __init__(self, head):
+    def __init__(self, head: bytes) -> None:
         line, *fields = head.decode("latin-1").split("\r\n")
         version, status, *reason = line.split(" ", 2)
         assert version == "HTTP/1.1", line
@@ -269,22 +273,22 @@ class Answer:
     field = Request.field
 
     @property
-    def cache(self):
+    def cache(self) -> list[str]:
         """The parameters of our member of Cache-Status."""
         return self.field("Cache-Status").split(", ")[-1].split("; ")[1:]
 
     @property
-    def hit(self):
+    def hit(self) -> bool:
         return "hit" in self.cache
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.head!r} {len(self.body)} bytes {self.body[:60]!r}>"
 
 
 class Client(client.Client):
     """A connection to the proxy that takes every framing."""
 
-    def answer(self, method="GET", body=None):
+    def answer(self, method: str = "GET", body: bytes | None = None) -> Answer:
         """body: a function that is given each piece instead of keeping it."""
         r = Answer(self.head())
         if method == "HEAD" or r.status in (204, 304) or r.status < 200:
@@ -301,7 +305,7 @@ class Client(client.Client):
             r.body, self.got = self.got, b""
         return r
 
-    def _length(self, r, left, body):
+    def _length(self, r: Any, left: int, body: Any) -> None:
         kept = []
         while left:
             if not self.got and not self._more():
@@ -311,7 +315,8 @@ class Client(client.Client):
             (body or kept.append)(piece)
         r.body = b"".join(kept)
 
-    def request(self, method, path, *fields, body=None, host="test"):
+    def request(self, method: str, path: str, *fields: str, body: bytes | None = None,
+                host: str = "test") -> Answer:
         lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *fields]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")
@@ -319,7 +324,7 @@ class Client(client.Client):
         return self.answer(method)
 
 
-def ask(address, method, path, *fields, **more):
+def ask(address: tuple, method: str, path: str, *fields: str, **more: Any) -> Any:
     """One request on a connection of its own."""
     with Client(address) as c:
         return c.request(method, path, *fields, **more)

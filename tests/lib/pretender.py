@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """A control socket whose answers the test makes up: for tools that ask a daemon."""
+from __future__ import annotations
+
 import copy
 import json
 import os
@@ -8,6 +10,7 @@ import socket
 import tempfile
 import threading
 import time
+from typing import Any
 
 import client
 
@@ -31,7 +34,7 @@ OBJECTS = {"ok": True, "total": 3, "objects": [
 
 class Pretender:
     """Answers as told: .status, .stats, .objects may be changed at any time."""
-    def __init__(self):
+    def __init__(self) -> None:
         self.folder = tempfile.mkdtemp(prefix="tbg-")
         self.path = os.path.join(self.folder, "control.sock")
         self.status, self.stats, self.objects = (copy.deepcopy(x) for x in (STATUS, STATS, OBJECTS))
@@ -43,13 +46,13 @@ class Pretender:
         self.open = []
         self.begin()
 
-    def begin(self):
+    def begin(self) -> None:
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(self.path)
         self.server.listen()
         threading.Thread(target=self.accept, args=(self.server,), daemon=True).start()
 
-    def accept(self, server):
+    def accept(self, server: Any) -> None:
         try:
             while True:
                 s, _ = server.accept()
@@ -58,7 +61,7 @@ class Pretender:
         except OSError:
             pass
 
-    def serve(self, s):
+    def serve(self, s: socket.socket) -> None:
         try:
             for line in s.makefile("rb"):
                 req = json.loads(line)
@@ -73,18 +76,18 @@ class Pretender:
         except OSError:
             pass
 
-    def rounds(self):
+    def rounds(self) -> Any:
         return sum(x == "stats" for _, x in self.asked)
 
-    def listings(self):
+    def listings(self) -> Any:
         return sum(x == "objects" for _, x in self.asked)
 
-    def wait(self, nr):
+    def wait(self, nr: int) -> None:
         """Until so many rounds have been asked for."""
         with self.changed:
             assert self.changed.wait_for(lambda: self.rounds() >= nr, client.WAIT_S), self.asked
 
-    def end(self):
+    def end(self) -> None:
         self.server.shutdown(socket.SHUT_RDWR)
         self.server.close()
         for s in self.open:
@@ -95,10 +98,10 @@ class Pretender:
         self.open.clear()
         os.unlink(self.path)
 
-    def __enter__(self):
+    def __enter__(self) -> Pretender:
         return self
 
-    def __exit__(self, *why):
+    def __exit__(self, *why: object) -> None:
         if os.path.exists(self.path):
             self.end()
         shutil.rmtree(self.folder)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """One thread of a program held still, the others running on."""
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import os
+from typing import Any, Iterator
 
 PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
 WALL = 0x40000000               # __WALL of waitpid(2)
@@ -11,13 +14,13 @@ _libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c
 _libc.ptrace.restype = ctypes.c_long
 
 
-def _ptrace(request, thread):
+def _ptrace(request: Any, thread: int) -> None:
     if _libc.ptrace(request, thread, None, None):
         raise OSError(ctypes.get_errno(), f"ptrace {request:#x} of {thread}")
 
 
 @contextlib.contextmanager
-def stopped(thread):
+def stopped(thread: int) -> Iterator[None]:
     """While the block runs, thread (its number; a process's own is its first) does not."""
     _ptrace(PTRACE_SEIZE, thread)
     _ptrace(PTRACE_INTERRUPT, thread)

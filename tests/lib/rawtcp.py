@@ -19,6 +19,8 @@ of ours, acknowledgements of what was sent alone, segment size, our window, no
 byte of the stream that differs from what has been seen there, and no segment
 for a connection that there is not.
 """
+from __future__ import annotations
+
 import errno
 import os
 import random
@@ -26,6 +28,7 @@ import select
 import socket
 import struct
 import time
+from typing import Any, Iterable
 
 import client
 import daemon
@@ -49,7 +52,7 @@ IPPROTO_ICMP = {4: 1, 6: 58}
 MOD = 1 << 32
 
 
-def fold(data):
+def fold(data: bytes) -> int:
     """The ones' complement sum of 16-bit words, folded; 0 for nothing but zeros."""
     if len(data) % 2:
         data += b"\0"
@@ -57,34 +60,35 @@ def fold(data):
     return n and (n % 0xffff or 0xffff)
 
 
-def plain(addr):
+def plain(addr: str) -> str:
     """An address as packets show it."""
     af = socket.AF_INET6 if ":" in addr else socket.AF_INET
     return socket.inet_ntop(af, socket.inet_pton(af, addr))
 
 
-def flag_bits(text):
+def flag_bits(text: int | str) -> int:
     bits = 0
     for letter in text:
         bits |= dict(FLAGS)[letter]
     return bits
 
 
-def flag_text(bits):
+def flag_text(bits: int) -> str:
     return "".join(letter for letter, bit in FLAGS if bits & bit)
 
 
-def after(a, b):
+def after(a: Any, b: Any) -> Any:
     """Whether sequence number a is past b."""
     return 0 < (a - b) % MOD < MOD // 2
 
 
-def damaged(seg):
+def damaged(seg: Any) -> Any:
     """With another TCP checksum than it should have."""
     return seg[:16] + bytes([seg[16] ^ 1]) + seg[17:]
 
 
-def options(mss=None, sackok=False, ts=None, wscale=None, sack=(), extra=b""):
+def options(mss: int | None = None, sackok: bool = False, ts: Any = None, wscale: int | None = None,
+            sack: Iterable = (), extra: bytes = b"") -> bytes:
     """TCP options, padded; a timestamp as everybody has it: NOP NOP TS."""
     out = b""
     if mss is not None:
@@ -102,7 +106,7 @@ def options(mss=None, sackok=False, ts=None, wscale=None, sack=(), extra=b""):
     return out + b"\0" * (-len(out) % 4)
 
 
-def parse_options(data):
+def parse_options(data: bytes) -> dict[str, Any]:
     """{"mss": …, "ts": (val, ecr), "sack": [(left, right)], …, kind: bytes}"""
     ret, at = {}, 0
     while at < len(data) and data[at]:
@@ -131,7 +135,7 @@ def parse_options(data):
 class Packet:
     """An IP packet that came: family, src, dst, tos, ttl, df, proto, payload, vlan."""
 
-    def __init__(self, frame, vlan=None):
+    def __init__(self, frame: bytes, vlan: int | None = None) -> None:
         kind, at = struct.unpack_from("!H", frame, 12)[0], 14
         if kind == ETH_VLAN:
             vlan, kind = struct.unpack_from("!HH", frame, 14)
@@ -163,7 +167,7 @@ class Packet:
 class Segment(Packet):
     """With TCP's fields; seq and ack as they are, made relative by the connection."""
 
-    def __init__(self, packet):
+    def __init__(self, packet: Packet) -> None:
         self.__dict__.update(packet.__dict__)
         tcp = packet.payload
         self.sport, self.dport, self.seq, self.ack, off, self.win, _, self.urg = \
@@ -175,15 +179,15 @@ class Segment(Packet):
         self.data = tcp[(off >> 12) * 4:]
 
     @property
-    def flags(self):
+    def flags(self) -> str:
         return flag_text(self.bits)
 
     @property
-    def next(self):
+    def next(self) -> Any:
         """The sequence number behind it."""
         return self.seq + len(self.data) + bool(self.bits & SYN) + bool(self.bits & FIN)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         text = f"{self.flags} {self.seq}:{self.seq + len(self.data)}({len(self.data)})"
         if self.bits & ACK:
             text += f" ack {self.ack}"
@@ -196,7 +200,7 @@ class Segment(Packet):
 class Station:
     """A host of nobody on a link: its addresses, its packet socket, its connections."""
 
-    def __init__(self, n, link, lladdr=MAC):
+    def __init__(self, n: Any, link: Any, lladdr: bytes = MAC) -> None:
         self.net, self.link, self.mac = n, link, lladdr
         self.addresses = {4: [], 6: []}
         self.connections = {}       # (local, port, remote, port) → Connection
@@ -224,7 +228,7 @@ class Station:
         self.address(4)
         self.address(6)
 
-    def address(self, family):
+    def address(self, family: int) -> str:
         """One more address of that family; the last one is used by connect()."""
         nr = 100 + len(self.addresses[family])
         addr = f"10.87.{self.link.nr}.{nr}" if family == 4 else f"fd87:{self.link.nr}::{nr:x}"
@@ -233,28 +237,29 @@ class Station:
         self.neighbours()
         return addr
 
-    def neighbours(self, device=None):
+    def neighbours(self, device: str | None = None) -> None:
         """The server knows where we are; again after its interface was down."""
         for addr in self.addresses[4] + self.addresses[6]:
             self.net.server.run("ip", "neigh", "replace", addr, "lladdr", self.mac.hex(":"),
                                 "dev", device or self.link.name, "nud", "permanent")
 
-    def server(self, family):
+    def server(self, family: int) -> str:
         return plain(self.link.server4 if family == 4 else self.link.server6)
 
-    def close(self):
+    def close(self) -> None:
         self.socket.close()
         self.offloaded.close()
 
-    def frame(self, family, ip, vlans=None):
+    def frame(self, family: int, ip: bytes, vlans: Any = None) -> bytes:
         vlans = vlans if vlans is not None else [self.vlan] if self.vlan else []
         tags = b"".join(struct.pack("!HH", ETH_VLAN, v) for v in vlans)
         return (self.server_mac + (self.bringer or self.mac) + tags +
                 struct.pack("!H", ETH_IP if family == 4 else ETH_IPV6) + ip)
 
     @staticmethod
-    def ip(src, dst, payload, proto=6, tos=0, options=b"", ext=(), ttl=64, ident=0, frag=0x4000,
-           flow=0):
+    def ip(src: str | bytes, dst: str, payload: bytes, proto: Any = 6, tos: int = 0,
+           options: bytes = b"", ext: Iterable = (), ttl: int = 64, ident: int = 0,
+           frag: int = 0x4000, flow: int = 0) -> bytes:
         """An IP packet. ext: [(number, bytes without the first)] of IPv6."""
         if ":" in src:
             for kind, body in reversed(ext):
@@ -268,8 +273,8 @@ class Station:
         return head[:10] + struct.pack("!H", 0xffff - fold(head)) + head[12:] + payload
 
     @staticmethod
-    def tcp(src, dst, sport, dport, seq, ack, flags, win, opts=b"", data=b"", urg=0,
-            partial=False):
+    def tcp(src: str, dst: bytes, sport: int, dport: int, seq: int, ack: int, flags: str, win: int,
+            opts: bytes = b"", data: bytes = b"", urg: int = 0, partial: bool = False) -> bytes:
         """A segment with its checksum, or (partial) with what a device starts from."""
         af = socket.AF_INET6 if ":" in src else socket.AF_INET
         seg = struct.pack("!HHIIHHHH", sport, dport, seq % MOD, ack % MOD,
@@ -279,7 +284,7 @@ class Station:
         check = fold(pseudo) if partial else 0xffff - fold(pseudo + seg)
         return seg[:16] + struct.pack("!H", check) + seg[18:]
 
-    def put(self, frame):
+    def put(self, frame: bytes) -> int:
         """Without a carrier there is no room: until the link is up again."""
         deadline = time.monotonic() + WAIT_S
         while True:
@@ -290,14 +295,14 @@ class Station:
                     raise
             time.sleep(0.002)
 
-    def put_merged(self, family, ip, head_len, size):
+    def put_merged(self, family: int, ip: bytes, head_len: int, size: int) -> None:
         """As GRO leaves segments of size bytes: one packet, its checksum yet to be made."""
         start = 14 + (20 if family == 4 else 40)
         vnet = struct.pack("=BBHHHH", NEEDS_CSUM, GSO_TCPV4 if family == 4 else GSO_TCPV6,
                            start + head_len, size, start, 16)
         self.offloaded.send(vnet + self.frame(family, ip))
 
-    def pump(self, timeout):
+    def pump(self, timeout: float) -> bool:
         """Takes one packet in; False if none comes in time."""
         if not select.select([self.socket], [], [], timeout)[0]:
             return False
@@ -313,7 +318,7 @@ class Station:
             self.take(Packet(frame, vlan))
         return True
 
-    def take(self, packet):
+    def take(self, packet: Packet) -> None:
         if packet.dst not in self.addresses[packet.family]:
             return
         if packet.proto == IPPROTO_ICMP[packet.family]:
@@ -327,7 +332,7 @@ class Station:
         elif (seg.dst, seg.dport, seg.src, seg.sport) not in self.graves:
             self.strays.append(seg)
 
-    def icmp_sum(self, family, src, dst, icmp):
+    def icmp_sum(self, family: int, src: bytes, dst: str, icmp: bytes) -> bytes:
         """icmp with its checksum, in an IP packet."""
         pseudo = b"" if family == 4 else (socket.inet_pton(socket.AF_INET6, src) +
                                           socket.inet_pton(socket.AF_INET6, dst) +
@@ -335,7 +340,7 @@ class Station:
         icmp = icmp[:2] + struct.pack("!H", 0xffff - fold(pseudo + icmp)) + icmp[4:]
         return self.ip(src, dst, icmp, proto=IPPROTO_ICMP[family])
 
-    def barrier(self, family, again_s=WAIT_S / 4):
+    def barrier(self, family: int, again_s: float = WAIT_S / 4) -> None:
         """
         All that the server's kernel says to what was sent so far is here: it
         has answered an echo request. again_s: how often to ask.
@@ -355,7 +360,7 @@ class Station:
                     return
             assert time.monotonic() < deadline, "the server's kernel is silent"
 
-    def icmp_error(self, quoted, mtu=0, kind=None, router=None):
+    def icmp_error(self, quoted: Any, mtu: int = 0, kind: Any = None, router: Any = None) -> None:
         """A router's word that quoted (a Packet that came) was too big, or lost."""
         family = quoted.family
         kind = kind or ((3, 4) if family == 4 else (2, 0))
@@ -364,7 +369,7 @@ class Station:
         icmp = struct.pack("!BBHI", *kind, 0, mtu) + quoted.ip[:(68 if family == 4 else 1000)]
         self.put(self.frame(family, self.icmp_sum(family, src, dst, icmp)))
 
-    def connect(self, address, **how):
+    def connect(self, address: tuple, **how: Any) -> Connection:
         """An established connection: Connection(…) and its handshake."""
         return Connection(self, address, **how).open()
 
@@ -376,9 +381,11 @@ class Connection:
     offered), window (the raw field of all segments), tos.
     """
 
-    def __init__(self, station, address, sack=True, ts=True, wscale=7, mss=1460, window=65535,
-                 port=None, source=None, iss=None, tos=0, syn="S", extra=b"",
-                 ts_start=None):
+    def __init__(self, station: Any, address: tuple, sack: bool = True, ts: Any = True,
+                 wscale: int | None = 7, mss: int | None = 1460, window: int = 65535,
+                 port: int | None = None, source: str | None = None, iss: int | None = None,
+                 tos: int = 0, syn: str = "S", extra: bytes = b"",
+                 ts_start: int | None = None) -> None:
         self.st, (self.remote, self.rport) = station, address
         self.family = 6 if ":" in self.remote else 4
         self.local = source or station.addresses[self.family][-1]
@@ -412,7 +419,7 @@ class Connection:
         self.key = (self.local, port, self.remote, self.rport)
         station.connections[self.key] = self
 
-    def tsval(self):
+    def tsval(self) -> int:
         """The next timestamp: a clock that ticks with each segment, so that no run differs."""
         self.ts_now = (self.ts_now + 1) % MOD
         return self.ts_now
@@ -420,12 +427,12 @@ class Connection:
     # what goes out
 
     @property
-    def got(self):
+    def got(self) -> int:
         """Relative number of the first byte not received, their FIN counted."""
         end = 1 + (self.mask.find(0) if 0 in self.mask else len(self.mask))
         return end + (self.fin is not None and self.fin == end)
 
-    def handshake(self, flags=None):
+    def handshake(self, flags: int | None = None) -> None:
         ts = (self.tsval(), 0) if self.ts else None
         if ts:
             self.tsvals.add(ts[0])
@@ -433,13 +440,15 @@ class Connection:
         self.put(flags or self.syn, 0, None, opts=opts, win=self.window)
         self.at = 1
 
-    def open(self):
+    def open(self) -> Connection:
         self.handshake()
         self.expect("S.", "S.E")
         self.send(flags=".")
         return self
 
-    def put(self, flags, seq, ack, data=b"", opts=b"", win=None, urg=0, raw=None, ip=None):
+    def put(self, flags: int | str | None, seq: int | None, ack: int | None, data: Any = b"",
+            opts: bytes = b"", win: int | None = None, urg: int = 0, raw: Any = None,
+            ip: bytes | None = None) -> None:
         """One segment, relative numbers; nothing is remembered but that it was sent."""
         win = self.window if win is None else win
         absolute_ack = 0 if ack is None or self.irs is None else self.irs + ack
@@ -454,7 +463,7 @@ class Connection:
         self.st.put(frame)
         self.note_sent(flags, seq, ack, data, win)
 
-    def note_sent(self, flags, seq, ack, data, win):
+    def note_sent(self, flags: str | int | None, seq: Any, ack: Any, data: Any, win: Any) -> None:
         end = seq + len(data) + ("S" in flags) + ("F" in flags)
         self.sent_max = max(self.sent_max, end)
         if ack is not None:
@@ -462,7 +471,7 @@ class Connection:
             shift = self.wscale if self.wscale is not None and self.shift is not None else 0
             self.edge = max(self.edge, ack + (win << (0 if "S" in flags else shift)))
 
-    def options(self, sack=(), ts=None, extra=b""):
+    def options(self, sack: Iterable = (), ts: Any = None, extra: bytes = b"") -> bytes:
         """Those of a segment now; sack in relative numbers."""
         if self.ts and ts is None:
             ts = (self.tsval(), self.tsval_newest or 0)
@@ -471,8 +480,9 @@ class Connection:
         return options(ts=ts if self.ts else None, extra=extra,
                        sack=[(self.irs + a, self.irs + b) for a, b in sack])
 
-    def send(self, data=b"", flags=None, seq=None, ack=None, sack=(), ts=None, win=None,
-             extra=b"", **more):
+    def send(self, data: Any = b"", flags: str | None = None, seq: int | None = None,
+             ack: int | None = None, sack: Iterable = (), ts: Any = None, win: int | None = None,
+             extra: Any = b"", **more: Any) -> None:
         """Data, or an acknowledgement; what is not given is as it is due."""
         flags = flags or ("P." if data else ".")
         here = seq is None
@@ -482,16 +492,16 @@ class Connection:
                  win, **more)
         self.at = max(self.at, seq + len(data) + ("F" in flags)) if "R" not in flags else self.at
 
-    def again(self, data, **more):
+    def again(self, data: bytes, **more: Any) -> None:
         """What was sent before, as a client does whose timer has run out."""
         time.sleep(REPEAT_S)
         self.send(data, **more)
 
-    def doubled(self):
+    def doubled(self) -> None:
         """The last segment once more, by the network."""
         self.st.put(self.frames[-1])
 
-    def send_merged(self, data, size):
+    def send_merged(self, data: Any, size: int) -> None:
         """Data that came in segments of size bytes, which GRO has made one of."""
         opts = self.options()
         seg = self.st.tcp(self.local, self.remote, self.port, self.rport, self.iss + self.at,
@@ -504,7 +514,7 @@ class Connection:
 
     # what comes in
 
-    def came(self, seg):
+    def came(self, seg: Segment) -> None:
         """Any segment of the connection: relative numbers from here on."""
         if seg.bits & SYN:
             self.irs = seg.seq
@@ -518,7 +528,7 @@ class Connection:
         self.check(seg)
         self.queue.append(seg)
 
-    def check(self, seg):
+    def check(self, seg: Segment) -> None:
         """What no segment may ever be."""
         assert not seg.fragment, f"a fragment: {seg}"
         if seg.bits & ACK and not seg.bits & RST:
@@ -534,7 +544,7 @@ class Connection:
         if seg.data:
             self.check_data(seg)
 
-    def check_syn(self, seg):
+    def check_syn(self, seg: Segment) -> None:
         assert self.ts or "ts" not in seg.options, f"timestamps for who has none: {seg}"
         assert self.sack or "sackok" not in seg.options, f"SACK for who has none: {seg}"
         self.ts = self.ts and "ts" in seg.options
@@ -542,7 +552,7 @@ class Connection:
         if self.ts:
             self.tsval_last = self.tsval_newest = seg.options["ts"][0]
 
-    def check_options(self, seg):
+    def check_options(self, seg: Segment) -> None:
         assert self.sack or "sack" not in seg.options, f"SACK for who has none: {seg}"
         odd = set(seg.options) - {"ts", "sack"}
         assert not odd, f"options {odd}: {seg}"
@@ -558,14 +568,14 @@ class Connection:
             assert ends[0] < ends[1] <= self.sent_max and (ends[0] >= 0 or ends[1] <= seg.ack), \
                 f"SACK of {ends}: {seg}"
 
-    def check_window(self, seg):
+    def check_window(self, seg: Segment) -> None:
         edge = seg.ack + (seg.win << (self.shift or 0))
         if seg.ack >= self.their_ack:   # else an older word than the last one
             assert edge >= self.their_edge - WINDOW_LESS, \
                 f"window has shrunk from {self.their_edge}: {seg}"
             self.their_ack, self.their_edge = seg.ack, edge
 
-    def check_data(self, seg):
+    def check_data(self, seg: Segment) -> None:
         most = (self.mss or (536 if self.family == 4 else 1220)) - (12 if self.ts else 0)
         assert len(seg.data) <= most, f"larger than {most}: {seg}"
         start, end = seg.seq - 1, seg.seq - 1 + len(seg.data)
@@ -582,7 +592,7 @@ class Connection:
         self.seen[start:end] = seg.data
         self.seen_mask[start:end] = b"\1" * len(seg.data)
 
-    def receive(self, seg):
+    def receive(self, seg: Segment) -> Segment:
         """Count it among what we have received."""
         if seg.data:
             start, end = seg.seq - 1, seg.seq - 1 + len(seg.data)
@@ -596,14 +606,16 @@ class Connection:
             self.tsval_newest = seg.options["ts"][0]
         return seg
 
-    def next(self, what="a segment", lose=False, wait_s=WAIT_S):
+    def next(self, what: str = "a segment", lose: bool = False, wait_s: float = WAIT_S) -> Any:
         deadline = time.monotonic() + wait_s
         while not self.queue:
             assert self.st.pump(max(0, deadline - time.monotonic())), f"no {what}"
         seg = self.queue.pop(0)
         return seg if lose else self.receive(seg)
 
-    def expect(self, *flags, seq=None, ack=None, data=None, length=None, lose=False, sack=None):
+    def expect(self, *flags: Any, seq: int | None = None, ack: int | None = None,
+               data: bytes | None = None, length: int | None = None, lose: bool = False,
+               sack: Iterable | None = None) -> Any:
         """The next segment, which must be this; lose: the network loses it."""
         seg = self.next(" or ".join(flags) or "segment", lose)
         assert not flags or set(seg.flags) in [set(f) for f in flags], f"wanted {flags}: {seg}"
@@ -617,19 +629,20 @@ class Connection:
             assert blocks == sack, f"wanted SACK {sack}: {blocks}"
         return seg
 
-    def quiet(self):
+    def quiet(self) -> None:
         """Nothing came, and the server's kernel has nothing more to say for now."""
         self.st.barrier(self.family)
         assert not self.queue, f"wanted nothing: {self.queue}"
 
-    def pending(self):
+    def pending(self) -> list[Segment]:
         """What has come so far to all that was sent, received."""
         self.st.barrier(self.family)
         ret = [self.receive(seg) for seg in self.queue]
         self.queue.clear()
         return ret
 
-    def response(self, method="GET", lose=False, ack=True):
+    def response(self, method: str = "GET", lose: bool = False,
+                 ack: bool = True) -> client.Response:
         """
         The next whole response. Acknowledges each of its segments, or (ack
         False) none. lose: it is seen, but all its segments are lost.
@@ -648,7 +661,7 @@ class Connection:
             self.read += len(r.raw)
         return r
 
-    def whole(self, mask, method):
+    def whole(self, mask: bytes, method: str) -> client.Response | None:
         """The response at self.read, if all of it is there."""
         start = self.read - 1
         end = mask.find(0, start)
@@ -664,11 +677,11 @@ class Connection:
         r.raw = got[:len(head) + 4 + length]
         return r
 
-    def get(self, request, **more):
+    def get(self, request: Any, **more: Any) -> client.Response:
         self.send(request)
         return self.response(**more)
 
-    def drop(self):
+    def drop(self) -> None:
         """End with an RST; waits until the server's socket is gone."""
         if not self.reset:
             # what a forger has put into the stream is acknowledged, too
@@ -676,10 +689,10 @@ class Connection:
         self.gone()
         self.forget()
 
-    def gone(self):
+    def gone(self) -> None:
         self.st.net.server.over(self.rport, self.port)
 
-    def forget(self):
+    def forget(self) -> None:
         """Its segments are strays from now on."""
         self.st.barrier(self.family)
         self.st.connections.pop(self.key, None)

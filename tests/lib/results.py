@@ -5,9 +5,12 @@ Called by tests/run with what a program printed and how it ended. Doubt is a
 failure: no plan, other rows than planned, an exit code other than 0 or 4. It must
 never take absence for success.
 """
+from __future__ import annotations
+
 import fnmatch
 import re
 import signal
+from typing import Any, Iterator
 
 PLAN = re.compile(r"1\.\.(\d+)\s*(?:#\s*SKIP\b\s*(.*))?$", re.I)
 ROW = re.compile(r"(not )?ok\b(?:\s+(\d+))?(?:\s+(?:- )?(.*?))??(?:\s*#\s*(SKIP)\b\s*(.*))?$", re.I)
@@ -15,7 +18,7 @@ NESTED_FAILURE = re.compile(r"\s+not ok\b")
 FAILURES_SHOWN = 40
 
 
-def expected_skips(path):
+def expected_skips(path: str) -> list[tuple[str, str, re.Pattern[str]]]:
     """[(where, what, reason regexp)] of tests/expect/skips; ValueError on another line."""
     ret = []
     with open(path, encoding="utf-8") as f:
@@ -30,7 +33,7 @@ def expected_skips(path):
     return ret
 
 
-def skip_is_expected(skips, here, program, row, reason):
+def skip_is_expected(skips: list, here: str, program: str, row: str, reason: str) -> bool:
     for where, what, pattern in skips:
         if where not in ("any", here, here.split("/")[0]):
             continue
@@ -41,7 +44,7 @@ def skip_is_expected(skips, here, program, row, reason):
     return False
 
 
-def parse(text):
+def parse(text: str) -> tuple[list[dict[str, str]], list[str], str | None]:
     """KTAP of one program: (rows, faults, reason why the whole was skipped)."""
     rows, faults, planned, skip_all = [], [], None, None
     for line in text.splitlines():
@@ -69,7 +72,7 @@ def parse(text):
     return rows, faults, skip_all
 
 
-def judge(text, code, ended):
+def judge(text: str, code: int, ended: Any) -> dict:
     """
     A record without its names: rows, faults, reason, verdict. ended: why the program
     did not end by itself, or None; code: its exit code, None if there is none.
@@ -88,7 +91,7 @@ def judge(text, code, ended):
             "whole_skipped": skip_all is not None, "text": text}
 
 
-def settle(res, skips, here):
+def settle(res: dict, skips: list, here: str) -> None:
     """Add the record's verdict; with skips, those that are not expected are faults."""
     program = f"{res['suite']}/{res['test']}"
     whole = res.pop("whole_skipped")
@@ -104,14 +107,14 @@ def settle(res, skips, here):
         res["verdict"] = "skip" if all(v == "skip" for v in verdicts) else "pass"
 
 
-def counts(res):
+def counts(res: dict) -> tuple[int, int, int]:
     """(passed, failed, skipped): rows, and one for each lot of faults."""
     verdicts = [r["verdict"] for r in res["rows"]]
     return (verdicts.count("pass"), verdicts.count("fail") + bool(res["faults"]),
             verdicts.count("skip") + (res["verdict"] == "skip" and not verdicts))
 
 
-def ktap(nr, res):
+def ktap(nr: int, res: Any) -> Iterator[str]:
     """Lines of the record as the nr-th subtest of its suite, with their indents."""
     failed = res["verdict"] == "fail"
     yield "    KTAP version 1"
@@ -131,7 +134,7 @@ def ktap(nr, res):
     yield f"  {'not ok' if failed else 'ok'} {nr} {res['label']}{tail}"
 
 
-def progress(res):
+def progress(res: dict) -> Iterator[str]:
     """The lines for somebody who watches."""
     numbers = [f"{n} {word}" for n, word in zip(counts(res), ("passed", "failed", "skipped")) if n]
     yield (f"{res['suite']}/{res['label']}: {res['verdict'].upper()} "
@@ -144,7 +147,7 @@ def progress(res):
                 yield f"    not ok: {row['name']}"
 
 
-def failures(records, target, how_alone):
+def failures(records: list, target: str, how_alone: str) -> Iterator[str]:
     """
     The last lines of a run: what failed, how to run it alone, where its log is.
     target: of make; how_alone: text that stands behind the selection of a test, or "".

@@ -9,7 +9,10 @@ come to the origin, which answers with those fields; hit(): it must not. A field
 that holds a time is made when it is sent: stamp("Expires", 60). "{path}" in a
 field is the path. What else is wanted of a step is said with it, see Step.
 """
+from __future__ import annotations
+
 import itertools
+from typing import Any, Callable, Iterable, Iterator
 
 from origin import ask, date, reply
 
@@ -17,7 +20,7 @@ CC = "Cache-Control: "
 _names = itertools.count()
 
 
-def stamp(name, offset):
+def stamp(name: str, offset: float) -> Callable[..., Any]:
     """A field with the date so many seconds from then."""
     return lambda: f"{name}: {date(offset)}"
 
@@ -34,16 +37,19 @@ class Step:
     sends   lines that the origin must see, unsent: names that it must not
     """
 
-    def __init__(self, answer, ask_fields, method="GET", content=None, to="", status=200,
-                 body=None, raw=None, gets=None, text=None, has=(), lacks=(), cache=(), age=None,
-                 ttl=None, sends=(), unsent=()):
+    def __init__(self, answer: Any, ask_fields: Any, method: str = "GET",
+                 content: bytes | None = None, to: str = "", status: int = 200,
+                 body: bytes | None = None, raw: Any = None, gets: str | None = None,
+                 text: str | None = None, has: Any = (), lacks: Any = (), cache: Any = (),
+                 age: int | None = None, ttl: int | None = None, sends: Any = (),
+                 unsent: Any = ()) -> None:
         self.answer, self.ask, self.method, self.content = answer, ask_fields, method, content
         self.to, self.status, self.body, self.raw = to, status, body, raw
         self.gets, self.text, self.has, self.lacks = gets, text, has, lacks
         self.cache, self.age, self.ttl = cache, age, ttl
         self.sends, self.unsent = sends, unsent
 
-    def reply(self, path, nr):
+    def reply(self, path: str, nr: int) -> Any:
         if self.raw:
             return self.raw
         body = self.body if self.body is not None else b"%d" % nr
@@ -56,15 +62,16 @@ class Step:
         return answer.replace(b"Content-Length: 0\r\n", b"") if self.method == "HEAD" else answer
 
 
-def origin(*fields, ask=(), **more):    # pylint: disable=redefined-outer-name
+def origin(*fields: str, ask: Any = (),
+           **more: Any) -> Step:    # pylint: disable=redefined-outer-name
     return Step(fields, ask, **more)
 
 
-def hit(*fields, **more):
+def hit(*fields: str, **more: Any) -> Step:
     return Step(None, fields, **more)
 
 
-def fields_wrong(message, has, lacks):
+def fields_wrong(message: Any, has: Iterable[str], lacks: Iterable[str]) -> Iterator[str]:
     for line in has:
         line = line() if callable(line) else line
         name, value = line.split(": ", 1)
@@ -75,7 +82,7 @@ def fields_wrong(message, has, lacks):
             yield f"{name} is there: {message.field(name)}"
 
 
-def wanted(step, r, stored):
+def wanted(step: Any, r: Any, stored: Any) -> Iterator[str]:
     """What is wrong with an answer; stored: the step that brought what is stored."""
     gets = step.gets or (step.status if step.answer is not None else stored.status)
     text = step.text
@@ -98,7 +105,7 @@ def wanted(step, r, stored):
         yield "Cache-Status says otherwise"
 
 
-def follow(o, address, steps, connect=ask):
+def follow(o: Any, address: tuple, steps: list, connect: Callable[..., Any] = ask) -> list:
     """Take the steps against an origin.Origin; the answers. Raises at the first that is wrong."""
     path, answers, stored = f"/r-{next(_names)}", [], steps[0]
     for nr, step in enumerate(steps, 1):

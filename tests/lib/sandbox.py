@@ -10,6 +10,8 @@ that adopts what it leaves behind and kills it.
 A Run is a process of ours (the keeper) that waits for the program, so that many
 can run side by side. It must never outlive the caller.
 """
+from __future__ import annotations
+
 import ctypes
 import fcntl
 import json
@@ -20,6 +22,7 @@ import socket
 import struct
 import sys
 import time
+from typing import Any, Iterable
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
@@ -32,14 +35,15 @@ SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 1, 0x40
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _call(name, *args):
+def _call(name: str, *args: Any) -> None:
     if getattr(_libc, name)(*args) < 0:
         err = ctypes.get_errno()
         raise OSError(err, f"{name}: {os.strerror(err)}")
 
 
-def _mount(what, where, kind=None, flags=0, data=None):
-    def text(word):
+def _mount(what: str, where: str, kind: str | None = None, flags: int = 0,
+           data: str | None = None) -> None:
+    def text(word: Any) -> bytes | None:
         return word.encode() if word else None
     try:
         _call("mount", text(what), text(where), text(kind), ctypes.c_ulong(flags), text(data))
@@ -48,7 +52,7 @@ def _mount(what, where, kind=None, flags=0, data=None):
             from why
 
 
-def can_isolate():
+def can_isolate() -> str:
     """"", or why no namespaces can be made here."""
     if os.geteuid():
         return "not root"
@@ -63,7 +67,7 @@ def can_isolate():
     return os.strerror(code) if code else ""
 
 
-def _own_cgroup(name):
+def _own_cgroup(name: str) -> str | None:
     """Move this process to a new cgroup below its own; its path, or None without cgroup2."""
     try:
         with open("/proc/self/mounts", encoding="utf-8") as f:
@@ -81,7 +85,7 @@ def _own_cgroup(name):
     return path
 
 
-def _own_files(tmp, visible):
+def _own_files(tmp: str, visible: Iterable[str]) -> None:
     """/tmp and its like become folders below tmp; the visible paths stay where they are."""
     folders = {"/tmp": "tmp", "/var/tmp": "var-tmp", "/run": "run"}
     binds = []                  # (descriptor of what will be covered, where it goes)
@@ -105,7 +109,7 @@ def _own_files(tmp, visible):
         os.close(fd)
 
 
-def _own_system(tmp):
+def _own_system(tmp: str) -> None:
     """/proc and /sys of the new namespaces, with the cgroups and traces of the old."""
     old = os.path.join(tmp, "sys")
     os.mkdir(old)
@@ -125,21 +129,21 @@ def _own_system(tmp):
     _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
 
 
-def _lo_up():
+def _lo_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         fcntl.ioctl(s, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP | IFF_RUNNING))
 
 
-def _hear_sigterm(how=signal.SIG_UNBLOCK):
+def _hear_sigterm(how: int = signal.SIG_UNBLOCK) -> None:
     """Blocked from the fork until the keeper can end what it has started: none is lost."""
     signal.pthread_sigmask(how, {signal.SIGTERM})
 
 
-def _die_with_parent():
+def _die_with_parent() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _start(argv, cwd, env):
+def _start(argv: list[str], cwd: str, env: dict[str, str] | None) -> int:
     """Fork and exec the program in a session of its own; its PID."""
     pid = os.fork()
     if pid:
@@ -155,7 +159,7 @@ def _start(argv, cwd, env):
     os._exit(127)
 
 
-def _running(pids):
+def _running(pids: Iterable[int]) -> list[str]:
     """"name (PID)" of those that have not ended."""
     ret = []
     for pid in pids:
@@ -169,11 +173,11 @@ def _running(pids):
     return ret
 
 
-def _running_in_namespace():
+def _running_in_namespace() -> list[str]:
     return _running(sorted(int(pid) for pid in os.listdir("/proc") if pid.isdigit() and pid != "1"))
 
 
-def _wait_for(pid):
+def _wait_for(pid: int) -> int:
     """Reap all that ends until pid does; its exit code."""
     while True:
         ended, status = os.wait()
@@ -181,7 +185,8 @@ def _wait_for(pid):
             return os.waitstatus_to_exitcode(status)
 
 
-def _as_init(argv, cwd, env, tmp, visible, report):
+def _as_init(argv: list[str], cwd: str, env: dict[str, str] | None, tmp: str,
+             visible: Iterable[str], report: Any) -> None:
     """PID 1 of the namespaces: run the program, report, and take the rest along."""
     _die_with_parent()
     _mount("none", "/", flags=MS_REC | MS_PRIVATE)
@@ -192,12 +197,12 @@ def _as_init(argv, cwd, env, tmp, visible, report):
     report(code, _running_in_namespace())
 
 
-def _as_subreaper(argv, cwd, env, report):
+def _as_subreaper(argv: list[str], cwd: str, env: dict[str, str] | None, report: Any) -> None:
     """Without namespaces: kill and reap what the program left, one generation at a time."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     names = []
 
-    def bury():
+    def bury() -> None:
         while True:
             with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as f:
                 pids = [int(pid) for pid in f.read().split()]
@@ -208,7 +213,7 @@ def _as_subreaper(argv, cwd, env, report):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
 
-    def give_up(*_):
+    def give_up(*_: object) -> None:
         bury()
         report(None, names)
         os._exit(0)
@@ -220,9 +225,9 @@ def _as_subreaper(argv, cwd, env, report):
     report(code, names)
 
 
-def _as_parent(init, report):
+def _as_parent(init: int, report: Any) -> None:
     """Outside of the PID namespace: wait until all in it have ended."""
-    def give_up(*_):
+    def give_up(*_: object) -> None:
         report(None, _running_in_namespace())
         os.kill(init, signal.SIGKILL)
 
@@ -231,16 +236,17 @@ def _as_parent(init, report):
     os.waitpid(init, 0)
 
 
-def _leave_cgroup(path):
+def _leave_cgroup(path: str) -> None:
     with open(os.path.join(os.path.dirname(path), "cgroup.procs"), "w", encoding="ascii") as f:
         f.write("0")
     for folder, _, _ in os.walk(path, topdown=False):
         os.rmdir(folder)
 
 
-def _keep(argv, cwd, env, tmp, isolated, visible, report_fd):
+def _keep(argv: list[str], cwd: str, env: dict[str, str] | None, tmp: str, isolated: bool,
+          visible: Iterable[str], report_fd: int) -> None:
     """The keeper's life."""
-    def report(code, names):
+    def report(code: int, names: list[str]) -> None:
         os.write(report_fd, json.dumps({"code": code, "running": names}).encode())
 
     _die_with_parent()
@@ -264,7 +270,8 @@ def _keep(argv, cwd, env, tmp, isolated, visible, report_fd):
 class Run:
     """A program that runs: .pidfd is readable when all has ended, .out and .err are pipes."""
 
-    def __init__(self, argv, cwd, env, tmp, isolated, visible=()):
+    def __init__(self, argv: list[str], cwd: str, env: dict[str, str] | None, tmp: str,
+                 isolated: bool, visible: Iterable[str] = ()) -> None:
         """tmp: an empty folder for its files. visible: paths it needs below /tmp or /run."""
         self.began = time.monotonic()
         out, err, said = os.pipe(), os.pipe(), os.pipe()
@@ -290,11 +297,11 @@ class Run:
         self.out, self.err, self._said = out[0], err[0], said[0]
         self.pidfd = os.pidfd_open(self.pid)
 
-    def stop(self):
+    def stop(self) -> None:
         """End the program and all of its; pidfd says when."""
         signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
 
-    def finish(self):
+    def finish(self) -> tuple:
         """Reap it: (exit code or None, names of what ran on, CPU seconds of all of its)."""
         _, status, usage = os.wait4(self.pid, 0)
         try:

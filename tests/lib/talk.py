@@ -4,6 +4,8 @@
     with talk.Connection(n.client.connect(address)) as c:       # n: a net.Net
         c.get("/a").tier, c.half_close(), c.reset(), …
 """
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -11,6 +13,7 @@ import socket
 import struct
 import subprocess
 import time
+from typing import Any, Iterable, Iterator
 
 import client
 import daemon
@@ -20,45 +23,47 @@ TOOL = os.path.join(ktap.BUILD, "toboggan")
 
 
 class Connection(client.Client):
-    def __init__(self, s):      # pylint: disable=super-init-not-called
+    def __init__(self, s: Any) -> None:      # pylint: disable=super-init-not-called
         self.s, self.got = s, b""
 
-    def reset(self):
+    def reset(self) -> None:
         """Close with an RST."""
         self.s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.s.close()
 
-    def half_close(self):
+    def half_close(self) -> None:
         self.s.shutdown(socket.SHUT_WR)
 
-    def acked(self):
+    def acked(self) -> None:
         client.acked(self.s)
 
-    def end(self):
+    def end(self) -> None:
         """Wait for the server's FIN, which must be the next thing to come."""
         assert not self.got and not self.s.recv(65536), f"more than the answers: {self.got!r}"
 
 
-def request(target, *fields, method="GET", version="HTTP/1.1", body=b""):
+def request(target: str, *fields: str, method: str = "GET", version: str = "HTTP/1.1",
+            body: bytes = b"") -> bytes:
     lines = [f"{method} {target} {version}", "Host: test", *fields]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
 
 
-def ask(d, *args):
+def ask(d: daemon.Daemon, *args: Any) -> Any:
     """The tool's JSON answer."""
     out = subprocess.run([TOOL, "--control", d.control, "--json", *args],
                          capture_output=True, check=True, timeout=client.WAIT_S).stdout
     return json.loads(out)
 
 
-def text(d, *args):
+def text(d: daemon.Daemon, *args: Any) -> str:
     """What the tool prints for people."""
     return subprocess.run([TOOL, "--control", d.control, *args], check=True, capture_output=True,
                           text=True, timeout=client.WAIT_S).stdout
 
 
 @contextlib.contextmanager
-def serving(where, wire, *options, listen, **files):
+def serving(where: Any, wire: bool, *options: str, listen: Iterable[str],
+            **files: Any) -> Iterator[daemon.Daemon]:
     """A daemon with one worker in a namespace, its wire on, and these files; else skipped."""
     with where.inside():
         d = daemon.Daemon("--wire", wire, "--workers", "1", *options, listen=listen).start()
@@ -73,7 +78,7 @@ def serving(where, wire, *options, listen, **files):
         d.stop()
 
 
-def ask_itself(d, cmd):
+def ask_itself(d: daemon.Daemon, cmd: str) -> Any:
     """What the daemon answers to a command, without the tool: where it is asked often."""
     with socket.socket(socket.AF_UNIX) as s, s.makefile("rb") as lines:
         s.settimeout(client.WAIT_S)
@@ -82,17 +87,17 @@ def ask_itself(d, cmd):
         return json.loads(lines.readline())
 
 
-def counts(d):
+def counts(d: daemon.Daemon) -> dict:
     """{"HIT_WIRE": 1, "MISS": 1, …}"""
     stats = ask_itself(d, "stats")
     return {x["name"]: x["count"] for x in stats["packets"] + stats["passes"]}
 
 
-def hits(d):
+def hits(d: daemon.Daemon) -> Any:
     return counts(d)[f"HIT_{daemon.FAST.upper()}"]
 
 
-def no_late_sockets(d):
+def no_late_sockets(d: daemon.Daemon) -> str | None:
     """Why no connection of d's is without a socket; None: they are. Wire is on."""
     if ask(d, "status")["late_sockets"] is not None:
         return None
@@ -101,13 +106,13 @@ def no_late_sockets(d):
     return "no late sockets: before Linux 6.9, or with XDP"
 
 
-def late(d):
+def late(d: daemon.Daemon) -> Any:
     """How often wire has left an answer to the daemon because of time: a busy machine's."""
     c = counts(d)
     return c["CLOCK"] + c["YIELD"]
 
 
-def kept_waiting(where, address, fresh):
+def kept_waiting(where: Any, address: tuple, fresh: bool) -> list[tuple[int, int]]:
     """
     [(size, SO_RCVBUF), …] of clients that wait for an answer as long as a timer of the
     daemon's socket, among some whose buffers have room for few. fresh: of a size.
@@ -130,7 +135,7 @@ def kept_waiting(where, address, fresh):
     return ret
 
 
-def content(path, length):
+def content(path: str, length: int) -> bytes:
     """A body that tells which file it is of, and where in it each byte is."""
     unit = f"[{path}:%06d]"
     out, at = [], 0

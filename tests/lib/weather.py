@@ -9,6 +9,8 @@ The kernel's sch_netem makes the weather; where there is none, a process between
 two links does, with the same words: frame by frame, from a seed. Either way the
 route's timeouts are the kernel's own, not the patient ones of net.Link.
 """
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import heapq
@@ -20,12 +22,16 @@ import select
 import selectors
 import socket
 import time
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator
 
 import client
 import ktap
 import net
 import rawtcp
 import talk
+
+if TYPE_CHECKING:
+    import daemon
 
 SEED = int(os.environ.get("TBG_SEED", random.SystemRandom().randrange(1 << 31)))
 STALL_S = 60            # without a byte for any connection of a crowd
@@ -36,13 +42,13 @@ WORDS = ("loss", "duplicate", "corrupt", "reorder", "delay_ms", "jitter_ms", "ra
 class _Way:
     """One direction of the relay: frames that come, and when they go on."""
 
-    def __init__(self, source, sink, seed):
+    def __init__(self, source: str | None, sink: Any, seed: int) -> None:
         self.source, self.sink = source, sink
         self.random = random.Random(seed)
         self.queue, self.nr, self.free_s = [], 0, 0.0
         self.how = {}
 
-    def take(self, now_s):
+    def take(self, now_s: float) -> None:
         for _ in range(64):
             try:
                 frame = self.source.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -50,11 +56,11 @@ class _Way:
                 return
             self.put(frame, now_s)
 
-    def chance(self, what):
+    def chance(self, what: str) -> Any:
         percent = self.how.get(what, 0)
         return percent and self.random.random() * 100 < percent
 
-    def put(self, frame, now_s):
+    def put(self, frame: bytes, now_s: float) -> None:
         copies = 2 if self.chance("duplicate") else 1
         for _ in range(copies):
             if self.chance("loss") or len(self.queue) >= QUEUE_MAX:
@@ -73,14 +79,14 @@ class _Way:
             self.nr += 1
             heapq.heappush(self.queue, (due_s, self.nr, frame))
 
-    def give(self, now_s):
+    def give(self, now_s: float) -> None:
         while self.queue and self.queue[0][0] <= now_s:
             frame = heapq.heappop(self.queue)[2]
             with contextlib.suppress(OSError):      # full, or down: lost
                 self.sink.send(frame, socket.MSG_DONTWAIT)
 
 
-def _socket(name):
+def _socket(name: str) -> socket.socket:
     s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(rawtcp.ETH_ALL))
     s.bind((name, rawtcp.ETH_ALL))
     s.setsockopt(rawtcp.SOL_PACKET, rawtcp.PACKET_IGNORE_OUTGOING, 1)
@@ -88,7 +94,7 @@ def _socket(name):
     return s
 
 
-def _relay(sockets, control):
+def _relay(sockets: Any, control: socket.socket) -> None:
     """Carries frames both ways until control ends; its lines are the weather."""
     ways = [_Way(*sockets, SEED), _Way(*sockets[::-1], SEED + 1)]
     poll = select.poll()
@@ -115,7 +121,7 @@ def _relay(sockets, control):
 class Weather:
     """What lies between the two ends of a network's first link."""
 
-    def __init__(self, n):
+    def __init__(self, n: Any) -> None:
         self.net, self.link = n, n.links[0]
         self.control = self.process = None
         try:
@@ -133,7 +139,7 @@ class Weather:
             ns.sysctl("ipv4.tcp_thin_linear_timeouts", 1)
         self.what = "a relay" if self.process else "netem"
 
-    def insert(self):
+    def insert(self) -> None:
         """Two links in place of the one, and a process between them."""
         n, link, middle = self.net, self.link, net.Namespace()
         n.client.run("ip", "link", "del", link.name)
@@ -154,12 +160,12 @@ class Weather:
         self.process.start()
         there.close()
 
-    def serve(self, sockets, there):
+    def serve(self, sockets: Any, there: Any) -> None:
         self.control.close()
         _relay(sockets, there)
 
     @contextlib.contextmanager
-    def blows(self, back=None, **how):
+    def blows(self, back: dict | None = None, **how: Any) -> Iterator[None]:
         """Percentages and milliseconds (WORDS), in each direction, or another way back."""
         back = how if back is None else back
         assert set(how) | set(back) <= set(WORDS), (how, back)
@@ -169,7 +175,7 @@ class Weather:
         finally:
             self.set({}, {})
 
-    def set(self, out, back):
+    def set(self, out: Any, back: dict | None) -> None:
         """What the server sends, and what the client does."""
         if self.process:
             self.control.send((back, out))      # as the relay's ways are
@@ -181,13 +187,13 @@ class Weather:
             else:
                 ns.run("tc", "qdisc", "del", "dev", self.link.name, "root", check=False)
 
-    def close(self):
+    def close(self) -> None:
         if self.process:
             self.control.close()
             self.process.join(net.WAIT_S)
 
 
-def netem_words(how):
+def netem_words(how: Any) -> list[str]:
     words = []
     if "delay_ms" in how:
         words += ["delay", f"{how['delay_ms']}ms", f"{how.get('jitter_ms', 0)}ms"]
@@ -202,11 +208,11 @@ def netem_words(how):
 class Site:
     """Targets and what they must be answered with: by size of the body, and its hash."""
 
-    def __init__(self, sizes):
+    def __init__(self, sizes: Any) -> None:
         self.bodies = {f"/{size}": talk.content(str(size), size) for size in sizes}
         self.hashes = {t: hashlib.sha256(body).digest() for t, body in self.bodies.items()}
 
-    def write(self, d):
+    def write(self, d: dict | str) -> None:
         for target, body in self.bodies.items():
             d.write(target[1:], body)
 
@@ -218,7 +224,7 @@ class Caller(talk.Connection):
     connection of its, before the handshake is over; ask() may call renew().
     """
 
-    def __init__(self, site, ask, connect):
+    def __init__(self, site: str, ask: Any, connect: Callable[..., Any]) -> None:
         super().__init__(None)
         self.site, self.ask, self.connect = site, ask, connect
         self.texts, self.wants = [], []
@@ -226,12 +232,12 @@ class Caller(talk.Connection):
         self.asked_s = self.heard_s = 0
         self.connected = False
 
-    def renew(self):
+    def renew(self) -> None:
         if self.s:
             self.s.close()
         self.s, self.connected = self.connect(), False
 
-    def ask_next(self):
+    def ask_next(self) -> bool:
         """False when all is asked."""
         what = self.ask(self)
         if not what:
@@ -244,11 +250,11 @@ class Caller(talk.Connection):
             self.say()
         return True
 
-    def say(self):
+    def say(self) -> None:
         for text in self.texts:
             assert self.s.send(text) == len(text)
 
-    def ready(self):
+    def ready(self) -> bool:
         """The handshake is over, or something has come; True when all is answered."""
         if not self.connected:
             why = self.s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -268,7 +274,7 @@ class Caller(talk.Connection):
         self.took_s.append(time.monotonic() - self.asked_s)
         return True
 
-    def take(self, target, statuses):
+    def take(self, target: str, statuses: Iterable[int]) -> bool:
         """One response off what has come; False if it is not all there."""
         head, found, rest = self.got.partition(b"\r\n\r\n")
         if not found:
@@ -289,9 +295,9 @@ class Caller(talk.Connection):
         return True
 
 
-def connector(n, address):
+def connector(n: int, address: tuple) -> Callable[..., Any]:
     """What makes connections from n.client, before their handshake is over."""
-    def connect():
+    def connect() -> socket.socket:
         with n.client.inside():
             s = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         s.setblocking(False)
@@ -301,9 +307,9 @@ def connector(n, address):
     return connect
 
 
-def explainer(n, d):
+def explainer(n: int, d: daemon.Daemon) -> Callable[..., Any]:
     """What tells all that both ends, and wire, know of connections that stand still."""
-    def explain(callers):
+    def explain(callers: list) -> None:
         ktap.note(f"{talk.counts(d)}")
         flows = n.server.run("bpftool", "-j", "map", "dump", "name", "tbg_flows", check=False)
         for c in callers:
@@ -319,10 +325,10 @@ def explainer(n, d):
     return explain
 
 
-def crowd(callers, explain=None, stall_s=STALL_S):
+def crowd(callers: list, explain: Any = None, stall_s: float = STALL_S) -> None:
     """Until each of them has asked all; explain(those that stand still) before it fails."""
     with selectors.DefaultSelector() as selector:
-        def watch(c):
+        def watch(c: Any) -> None:
             events = selectors.EVENT_READ if c.connected else selectors.EVENT_WRITE
             selector.register(c.s, events, c)
 
