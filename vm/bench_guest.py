@@ -9,12 +9,15 @@ they need does not have. The build folder O may be that of another revision; the
 TBG_LOOP's, a folder. The guest has one CPU, which is never idle while a row is counted, and
 a clock that counts instructions: a batch's requests a second say what each of them executed.
 """
+from __future__ import annotations
+
 import collections
 import json
 import os
 import re
 import subprocess
 import sys
+from typing import Any
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -46,7 +49,7 @@ OPTIONS = {
 Target = collections.namedtuple("Target", "rows path status headers crc")
 
 
-def start(lab, origin, name):
+def start(lab: Lab, origin: Origin, name: str) -> Any:
     kind = name.removesuffix("-proxy")
     options = {"origin": origin} if kind != name else {}
     if kind == "module":
@@ -56,7 +59,7 @@ def start(lab, origin, name):
     return server
 
 
-def target(lab, server, row, source):
+def target(lab: Lab, server: Any, row: Any, source: str) -> tuple:
     """What is asked for: the list's rows, and what one answer must be like."""
     if row.size == "miss":
         files = fileset.objects(MISSES).rows
@@ -75,7 +78,7 @@ def target(lab, server, row, source):
     return Target([(1, path, size, fileset.crc(of, size))], path, 200, [], crc)
 
 
-def count(lab, server, row, asked, source):
+def count(lab: Lab, server: Any, row: Any, asked: Any, source: str) -> list:
     """Instructions of a request, by batch."""
     path = os.path.join(lab.dir, f"{server.iface}.list")
     with open(path, "w", encoding="ascii") as f:
@@ -96,7 +99,7 @@ def count(lab, server, row, asked, source):
     return [round(1e9 / rate) if rate else 0 for rate in got["windows"]]
 
 
-def stats(server):
+def stats(server: Any) -> dict:
     """{"hits": {tier: requests}, "passes": {reason: requests}} until now; {} of another's."""
     if not isinstance(server, Toboggan):
         return {}
@@ -105,13 +108,13 @@ def stats(server):
             "passes": {v["name"]: v["count"] for v in said["passes"]}}
 
 
-def between(before, after):
+def between(before: dict, after: dict) -> dict:
     """What was counted from one stats() to the other, without what was not."""
     return {kind: {name: nr - before[kind].get(name, 0) for name, nr in after[kind].items()
                    if nr != before[kind].get(name, 0)} for kind in after}
 
 
-def measure(lab, server, row):
+def measure(lab: Lab, server: Any, row: Any) -> tuple[list, dict]:
     source = lab.nowhere()
     asked = target(lab, server, row, source)
     check = (asked.path, asked.headers, asked.status, row.want, asked.crc)
@@ -129,7 +132,7 @@ def measure(lab, server, row):
     return ret
 
 
-def absent():
+def absent() -> dict:
     """{row: why}, of tiers that wait for fixes; what else is missing is a problem."""
     out = subprocess.run([os.path.join(BUILD, "toboggan"), "--json", "probe"], text=True,
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout
@@ -138,7 +141,7 @@ def absent():
     return {name: why[row.server] for name, row in ROWS.items() if row.server in why}
 
 
-def main(wanted):
+def main(wanted: Any) -> int:
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     # The batches are the same work each time: what runs beside must not be.
     rows, counts, problems, left_out = {}, {}, {}, absent()

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The rows of vm/bench: who is asked for what. Host and guest read the same."""
+from __future__ import annotations
+
 import collections
+from typing import Any
 
 MISSES = 2048                   # files of 1 KiB beside a memory of 1 MiB
 PAGE = ("/file_set/dir00000/class1_0", 1024)    # as the module makes it of that file
@@ -13,7 +16,7 @@ SIZES = {"1k": ("/1k.jpg", 1024), "2k": ("/2k.bin", 2048), "4k": ("/4k.bin", 409
          "8k": ("/8k.bin", 8192), "14k": ("/14k.bin", 13936), "pass": ("/%31k.jpg", 1024)}
 
 
-def rows_of(name, want):
+def rows_of(name: str, want: Any) -> dict:
     """A server's at each size, and on short connections."""
     ret = {f"{name}-304": Row(name, "1k", 304, 0, want)}
     for size in ("1k", "2k", "4k", "8k"):

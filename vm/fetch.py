@@ -8,6 +8,8 @@ build/vm/<package>_<version>/ as vmlinuz, config, origin and modules/, and
 build/vm/named/<name> leads to it. Any number of builds may share build/vm: nothing
 of a run is in it.
 """
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import glob
@@ -19,6 +21,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from typing import Any, Callable, Iterator
 
 import kernel
 
@@ -34,13 +37,13 @@ class FetchError(Exception):
 class Line:
     """A line of vm/kernels. by_default: boots without being named."""
 
-    def __init__(self, suites, package, by_default):
+    def __init__(self, suites: str, package: str, by_default: bool) -> None:
         self.suites, self.pattern = suites.split(","), re.compile(package)
         self.by_default = by_default
         self.arch = "arm64" if package.endswith("-arm64") else "amd64"
 
 
-def table():
+def table() -> dict[str, Line]:
     """{name: Line} of vm/kernels, in its order."""
     ret = {}
     with open(os.path.join(HERE, "kernels"), encoding="utf-8") as f:
@@ -54,11 +57,11 @@ def table():
     return ret
 
 
-def default_names():
+def default_names() -> list:
     return [name for name, line in table().items() if line.by_default]
 
 
-def output(step, argv, **kw):
+def output(step: str, argv: list[str], **kw: Any) -> Any:
     res = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                          check=False, **kw)
     if res.returncode:
@@ -67,7 +70,7 @@ def output(step, argv, **kw):
     return res.stdout
 
 
-def mirrors():
+def mirrors() -> tuple:
     """(main, security) archive addresses, from the apt configuration as it is."""
     main = security = None
     rows = []
@@ -91,7 +94,8 @@ def mirrors():
 class Apt:
     """apt with a state of its own; the mirror's names stay in build/."""
 
-    def __init__(self, build, arch="amd64", say=lambda _: None, purpose=""):
+    def __init__(self, build: str, arch: str = "amd64", say: Callable[[str], None] = lambda _: None,
+                 purpose: str = "") -> None:
         self.arch, self.say = arch, say
         words = ["apt", *([] if arch == "amd64" else [arch]), *([purpose] if purpose else [])]
         # builds that share build/vm name it alike in what is kept
@@ -101,7 +105,7 @@ class Apt:
             os.makedirs(os.path.join(self.dir, sub), exist_ok=True)
         self.env = dict(os.environ, APT_CONFIG=os.path.join(self.dir, "apt.conf"), LC_ALL="C")
 
-    def configure(self, suites):
+    def configure(self, suites: dict | list) -> None:
         keyring = next(iter(sorted(glob.glob(KEYRINGS))), None)
         if not keyring:
             raise FetchError(f"keyring: no {KEYRINGS}; install debian-archive-keyring")
@@ -115,7 +119,7 @@ class Apt:
                                f"Targets: Packages\nSigned-By: {keyring}\n")
         self.write("sources/kernels.sources", "\n".join(stanzas))
 
-    def write_conf(self):
+    def write_conf(self) -> None:
         """apt's configuration, for the place where this folder is now."""
         self.write("apt.conf", "".join(f'{key} "{value}";\n' for key, value in (
             ("Dir::Etc::SourceList", "/dev/null"),
@@ -126,14 +130,14 @@ class Apt:
             ("Dir::Log", self.dir), ("APT::Architecture", self.arch),
             ("APT::Architectures", self.arch), ("APT::Update::Error-Mode", "any"))))
 
-    def write(self, name, text):
+    def write(self, name: str, text: str) -> None:
         """The file, which others may be reading, is whole at every moment."""
         path = os.path.join(self.dir, name)
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as f:
             f.write(text)
         os.rename(f.name, path)
 
-    def update(self, suites, force):
+    def update(self, suites: dict | list, force: bool) -> None:
         """Refresh the signed index, at most once a day while the suites are the same."""
         self.write_conf()
         stamp, asked = os.path.join(self.dir, "updated"), " ".join(suites)
@@ -148,7 +152,7 @@ class Apt:
             output("index", ["apt-get", "-qq", "update"], env=self.env)
         self.write("updated", asked)
 
-    def stanzas(self, suites):
+    def stanzas(self, suites: list[str]) -> Any:
         """{package: [fields]} of every linux-* package in these suites.
 
         To read the whole index takes seconds: what it says is kept until it is asked again.
@@ -162,7 +166,7 @@ class Apt:
         self.write(os.path.basename(kept), json.dumps(ret))
         return ret
 
-    def read_index(self, suites):
+    def read_index(self, suites: list[str]) -> dict:
         names = output("index", ["apt-get", "indextargets", "--format",
                                  "$(RELEASE) $(FILENAME)", "Identifier: Packages"], env=self.env)
         ret = {}
@@ -176,7 +180,7 @@ class Apt:
                     ret.setdefault(fields["Package"], []).append(fields)
         return ret
 
-    def download(self, package, version, size=0):
+    def download(self, package: str, version: str, size: int = 0) -> str:
         """Path of the .deb, whole; apt checks it against the signed index."""
         name = f"{package}_{version.replace(':', '%3a')}_"
         for found in os.listdir(self.debs):
@@ -195,7 +199,7 @@ class Apt:
         return os.path.join(self.debs, deb)
 
     @contextlib.contextmanager
-    def shown(self, package, folder, size):
+    def shown(self, package: str, folder: str, size: int) -> Iterator[None]:
         """progress() while the body runs."""
         done = threading.Event()
         thread = threading.Thread(target=self.progress, args=(package, folder, size, done))
@@ -206,7 +210,7 @@ class Apt:
             done.set()
             thread.join()
 
-    def progress(self, what, folder, size, done):
+    def progress(self, what: str, folder: str, size: int, done: Any) -> None:
         """A line at the start, and one every five seconds while it lasts. size: or 0."""
         whole = f"{size / 1e6:.0f} MB" if size >= 5e5 else f"{size / 1e3:.0f} kB"
         if size:
@@ -217,7 +221,7 @@ class Apt:
                      (f"of {whole} ({have / size:.0%})" if size else "MB so far"))
 
 
-def size_in(folder):
+def size_in(folder: str) -> int:
     """Bytes of what has come into a folder, in part or as a whole."""
     ret = 0
     for where, _, names in os.walk(folder):
@@ -227,11 +231,11 @@ def size_in(folder):
     return ret
 
 
-def newer(a, b):
+def newer(a: Any, b: Any) -> bool:
     return subprocess.run(["dpkg", "--compare-versions", a, "gt", b], check=False).returncode == 0
 
 
-def choose(stanzas, pattern):
+def choose(stanzas: Any, pattern: re.Pattern) -> list:
     """The highest version of the image, and the packages it is split into, with their sizes."""
     best = None
     for package, versions in stanzas.items():
@@ -245,7 +249,7 @@ def choose(stanzas, pattern):
             for package, version in [(best["Package"], best["Version"])] + parts]
 
 
-def size_of(stanzas, package, version):
+def size_of(stanzas: Any, package: str, version: str) -> Any:
     return next((int(f.get("Size", 0)) for f in stanzas.get(package, [])
                  if f["Version"] == version), 0)
 
@@ -256,7 +260,7 @@ NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/infiniband", "dr
               "drivers/usb", "drivers/hwmon", "drivers/input", "drivers/mtd", "drivers/hid")
 
 
-def extract(deb, tree):
+def extract(deb: str, tree: str) -> None:
     """Unpack one .deb; one that cannot be unpacked is deleted, or it would be refused for ever."""
     skip = [f"--exclude=*/kernel/{sub}" for sub in NO_MODULES]
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", deb], stdout=subprocess.PIPE,
@@ -276,7 +280,7 @@ def extract(deb, tree):
                      f"{deb} is deleted, the next run fetches it again")
 
 
-def unpack(debs, package, dest):
+def unpack(debs: list[str], package: str, dest: str) -> None:
     """Fill dest (which appears complete or not at all) from the .debs."""
     tmp, tree = dest + ".new", dest + ".tree"
     for path in (tmp, tree):
@@ -305,11 +309,11 @@ def unpack(debs, package, dest):
         shutil.rmtree(tmp, ignore_errors=True)
 
 
-def folder_of(build, package, version):
+def folder_of(build: str, package: str, version: str) -> str:
     return os.path.join(build, "vm", f"{package}_{version.replace(':', '%3a')}")
 
 
-def origin(folder):
+def origin(folder: str) -> str | None:
     try:
         with open(os.path.join(folder, "origin"), encoding="utf-8") as f:
             return f.read().strip()
@@ -317,11 +321,11 @@ def origin(folder):
         return None
 
 
-def name_link(build, name):
+def name_link(build: str, name: str) -> str:
     return os.path.join(build, "vm", "named", name)
 
 
-def call_it(build, name, folder):
+def call_it(build: str, name: str, folder: str) -> None:
     """Have build/vm/named/<name> lead to folder, at every moment to one or the other."""
     link = name_link(build, name)
     os.makedirs(os.path.dirname(link), exist_ok=True)
@@ -330,7 +334,7 @@ def call_it(build, name, folder):
     os.rename(fresh, link)
 
 
-def fetch_one(apt, name, build):
+def fetch_one(apt: Apt, name: str, build: str) -> str:
     """Folder of the unpacked kernel called name."""
     line = table()[name]
     parts = choose(apt.stanzas(line.suites), line.pattern)
@@ -352,7 +356,7 @@ def fetch_one(apt, name, build):
     return dest
 
 
-def is_used(folder):
+def is_used(folder: str) -> bool:
     """Whether a run boots from it; one does so with a shared lock."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -364,7 +368,7 @@ def is_used(folder):
         os.close(fd)
 
 
-def prune(build):
+def prune(build: str) -> None:
     """Forget kernels that no name leads to any more and that no run boots."""
     vm = os.path.join(build, "vm")
     named = {os.path.realpath(link) for link in glob.glob(os.path.join(vm, "named", "*"))}
@@ -374,7 +378,8 @@ def prune(build):
             shutil.rmtree(folder)
 
 
-def fetch(names, build, say, refresh=False, offline=False):
+def fetch(names: list[str], build: str, say: Callable[[str], None], refresh: bool = False,
+          offline: bool = False) -> dict:
     """{name: Kernel}; falls back, loudly, on what an earlier run has unpacked.
 
     One run at a time fetches: another waits, and finds what the first has fetched.
@@ -393,14 +398,15 @@ def fetch(names, build, say, refresh=False, offline=False):
     return {name: unpacked(name, folder) for name, folder in folders.items()}
 
 
-def unpacked(name, folder):
+def unpacked(name: str, folder: str) -> kernel.Kernel:
     """The Kernel in a folder that unpack() has filled."""
     with open(os.path.join(folder, "config"), encoding="utf-8") as f:
         return kernel.Kernel(name, os.path.join(folder, "vmlinuz"), f.read(),
                              os.path.join(folder, "modules"), origin(folder))
 
 
-def fetch_alone(names, build, say, refresh, offline):
+def fetch_alone(names: list[str], build: str, say: Callable[[str], None], refresh: bool,
+                offline: bool) -> dict[str, str]:
     lines = table()
     ret, apts = {}, {}
     for name in names:
@@ -426,12 +432,12 @@ def fetch_alone(names, build, say, refresh, offline):
     return ret
 
 
-def suites_of(arch):
+def suites_of(arch: str) -> list:
     """What an Apt of arch asks about: the suites of all its kernels at once."""
     return sorted({s for line in table().values() if line.arch == arch for s in line.suites})
 
 
-def chosen(name, build, say):
+def chosen(name: str, build: str, say: Callable[[str], None]) -> tuple[Apt, list]:
     """(Apt, [(package, version, size)]) of what the line of vm/kernels called name names."""
     line = table()[name]
     apt = Apt(build, line.arch, say)
@@ -439,7 +445,7 @@ def chosen(name, build, say):
     return apt, choose(apt.stanzas(line.suites), line.pattern)
 
 
-def updated(apt, refresh, offline):
+def updated(apt: Apt, refresh: bool, offline: bool) -> tuple[Apt, str | None]:
     """(apt, None or why its index cannot be asked)"""
     if offline:
         return apt, "offline as asked"

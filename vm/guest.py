@@ -6,6 +6,9 @@ everything of a boot is in. It watches while the guest runs: a guest whose PID 1
 no sign of life, or that is never ready, is asked for the stacks of its tasks and ended.
 It must never write outside the folder it is given.
 """
+from __future__ import annotations
+
+import argparse
 import contextlib
 import ctypes
 import json
@@ -17,6 +20,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from typing import Any, Callable, Iterator
 
 import kernel
 
@@ -68,7 +72,7 @@ class HostError(Exception):
     """This machine cannot run guests: the name, the cause, what to do."""
 
 
-def cpio(entries):
+def cpio(entries: list) -> bytes:
     """A newc archive of [(name, mode, bytes)], as the kernel unpacks it."""
     out = bytearray()
     for ino, (name, mode, data) in enumerate(entries + [("TRAILER!!!", 0, b"")], 1):
@@ -81,11 +85,11 @@ def cpio(entries):
     return bytes(out)
 
 
-def init_path(build, arch):
+def init_path(build: str, arch: str) -> str:
     return os.path.join(build, "guest", "init" if arch == "amd64" else f"init-{arch}")
 
 
-def initramfs(asked, build, conf):
+def initramfs(asked: kernel.Kernel, build: str, conf: Any) -> bytes:
     """init, the kernel's modules in load order, and vm.conf."""
     entries = [("modules", 0o040755, b"")]
     lines = []
@@ -102,17 +106,17 @@ def initramfs(asked, build, conf):
     return cpio(entries)
 
 
-def products(build, arch):
+def products(build: str, arch: str) -> str:
     """Where what is built for guests of arch lies."""
     return build if arch == "amd64" else os.path.join(build, arch)
 
 
-def tree_of(build, arch):
+def tree_of(build: str, arch: str) -> str:
     """The folder that is the guest's root: all of the host's, or that of vm/sysroot."""
     return "/" if arch == "amd64" else os.path.realpath(os.path.join(build, "vm", f"root-{arch}"))
 
 
-def base_conf(asked, build):
+def base_conf(asked: kernel.Kernel, build: str) -> list:
     """Of vm.conf, what every command in a guest gets; vm/init.c says what a line means."""
     tree, where = tree_of(build, asked.arch), asked.name.split("-")[0]
     binds = list(dict.fromkeys((REPO, build, os.path.realpath(build))))
@@ -124,7 +128,7 @@ def base_conf(asked, build):
             ("env", f"TBG_WHERE=vm/{where}"), ("env", f"O={products(build, asked.arch)}")]
 
 
-def new_folder(build, name):
+def new_folder(build: str, name: str) -> str:
     """A folder for this boot; those of earlier ones stay, and latest/<name> is the last."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for nr in range(1000):
@@ -140,11 +144,11 @@ def new_folder(build, name):
     return folder
 
 
-def die_with_us():
+def die_with_us() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def emulated_clock(build, arch):
+def emulated_clock(build: str, arch: str) -> str:
     """The kernel parameter that tells an emulated guest the rate of its counter.
 
     It is this machine's, which a guest on a busy machine has measured at a quarter: all
@@ -160,7 +164,7 @@ def emulated_clock(build, arch):
                         "use `make -C vm`, or --accel kvm") from e
 
 
-def need(arch, build, accel):
+def need(arch: str, build: str, accel: str) -> None:
     """HostError unless this machine can boot guests of arch: QEMU, and what is built."""
     name = MACHINES[arch][0]
     if not shutil.which(name):
@@ -180,22 +184,23 @@ class Guest:
 
     counts_host_ticks = True            # with its time stamp counter, where emulated
 
-    def __init__(self, asked, folder, conf, opts):
+    def __init__(self, asked: kernel.Kernel, folder: str, conf: list,
+                 opts: argparse.Namespace) -> None:
         self.asked, self.folder, self.conf, self.opts = asked, folder, conf, opts
         self.ended = None               # why QEMU did not end by itself
         self.never_ready = False        # that it showed no sign of vm/init
         self.sockets = None
 
-    def path(self, name):
+    def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
-    def size(self, name):
+    def size(self, name: str) -> int:
         try:
             return os.path.getsize(self.path(name))
         except FileNotFoundError:
             return 0
 
-    def argv(self):
+    def argv(self) -> list:
         program, machine, args = MACHINES[self.asked.arch]
         if self.opts.gdb:
             args += " nokaslr"
@@ -222,7 +227,7 @@ class Guest:
                         f"logfile={self.path('console')}", "-serial", "chardev:console",
             "-qmp", f"unix:{self.sockets}/qmp,server=on,wait=off"]
 
-    def root(self):
+    def root(self) -> list:
         """The device that shows the guest the host's files, read-only."""
         if kernel.root_of(self.asked) == "9p":
             return ["-virtfs", "local,path=/,mount_tag=host,readonly=on,security_model=none,"
@@ -233,7 +238,7 @@ class Guest:
                 "-device", "vhost-user-fs-pci,chardev=root,tag=host"]
 
     @contextlib.contextmanager
-    def served_root(self):
+    def served_root(self) -> Iterator[None]:
         """virtiofsd while the guest runs, where its root is no 9p.
 
         virtiofsd cannot refuse to write: it has the host's root in a mount namespace of
@@ -266,18 +271,18 @@ class Guest:
             finally:
                 proc.terminate()
 
-    def write_initramfs(self):
+    def write_initramfs(self) -> None:
         data = initramfs(self.asked, self.opts.build, self.conf)
         with open(self.path("initramfs"), "wb") as f:
             f.write(data)
 
-    def interactive(self):
+    def interactive(self) -> int:
         """A shell on the kernel's console; its exit code."""
         self.write_initramfs()
         with tempfile.TemporaryDirectory(prefix="tbg-vm.") as self.sockets, self.served_root():
             return subprocess.call(self.argv())
 
-    def run(self, watch=lambda _: None):
+    def run(self, watch: Callable[..., None] = lambda _: None) -> None:
         """Boot to the end, or to a limit; watch(self) is called as output comes."""
         self.write_initramfs()
         # Of a Unix socket's name 107 bytes are allowed, which a build folder may exceed.
@@ -299,10 +304,10 @@ class Guest:
             raise HostError(f"disk full: no room left for the logs in {self.folder}; make some, "
                             "or give another --build")
 
-    def disk_is_full(self):
+    def disk_is_full(self) -> bool:
         return shutil.disk_usage(self.folder).free < kernel.ROOM_MIN
 
-    def wait(self, proc, watch):
+    def wait(self, proc: subprocess.Popen, watch: Callable[..., None]) -> None:
         start = alive = time.monotonic()
         seen = 0
         while True:
@@ -335,7 +340,7 @@ class Guest:
                 self.print_stacks(watch)
                 return
 
-    def print_stacks(self, watch):
+    def print_stacks(self, watch: Callable[..., None]) -> None:
         """Have the guest print the stacks of its CPUs and tasks (SysRq) to its console."""
         with contextlib.suppress(OSError, ValueError):
             with socket.socket(socket.AF_UNIX) as console, socket.socket(socket.AF_UNIX) as qmp:
@@ -353,14 +358,14 @@ class Guest:
                         self.command(commands, "qmp_capabilities")
 
     @staticmethod
-    def command(commands, name, **args):
+    def command(commands: Any, name: str, **args: Any) -> None:
         commands.write(json.dumps({"execute": name, "arguments": args}) + "\n")
         commands.flush()
         while "return" not in (reply := json.loads(commands.readline())):
             if "error" in reply:
                 raise ValueError(reply["error"])
 
-    def let_it_print(self, console, watch):
+    def let_it_print(self, console: Any, watch: Callable[..., None]) -> None:
         """Until nothing comes any more. What is not read here would stop it."""
         end, silent = time.monotonic() + STACKS_S, 0
         console.settimeout(POLL_S)
@@ -373,7 +378,7 @@ class Guest:
                 watch(self)
 
 
-def facts(folder):
+def facts(folder: str) -> dict:
     """{word: value} that the guest reported, or {} if it did not come so far."""
     try:
         with open(os.path.join(folder, "facts"), encoding="utf-8", errors="replace") as f:

@@ -9,8 +9,11 @@ vm/expect does not name with a reason. It says which programs ran at a splat, a 
 or a hang, and shows the stack.
 It must never take absence for success.
 """
+from __future__ import annotations
+
 import os
 import re
+from typing import Any
 
 import guest
 import kernel
@@ -48,7 +51,7 @@ class Boot:
     showed its own fault; it says nothing about what is tested. mute: it never answered.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.faults, self.ktap, self.notes, self.stack = [], [], [], []
         self.passed = self.failed = self.skipped = 0
         self.ready_s = None             # None: it did not boot, or not what was asked for
@@ -56,7 +59,7 @@ class Boot:
         self.code = None                # of the command
 
 
-def expected_splats(name):
+def expected_splats(name: str) -> list[re.Pattern[str]]:
     """Patterns of vm/expect for the kernel called name; those of 6.1 are 6.1-rt's, too."""
     ret = []
     with open(os.path.join(HERE, "expect"), encoding="utf-8") as f:
@@ -71,7 +74,7 @@ def expected_splats(name):
     return ret
 
 
-def read(folder, name):
+def read(folder: str, name: str) -> bytes:
     try:
         with open(os.path.join(folder, name), "rb") as f:
             return f.read()
@@ -79,11 +82,11 @@ def read(folder, name):
         return b""
 
 
-def text(data):
+def text(data: bytes) -> str:
     return data.decode(errors="replace").replace("\r\n", "\n")
 
 
-def records(dmesg):
+def records(dmesg: str) -> list[tuple[bool, str]]:
     """[(whether the kernel itself wrote it, text)] of /dev/kmsg records."""
     ret = []
     for line in dmesg.splitlines():
@@ -95,12 +98,12 @@ def records(dmesg):
     return ret
 
 
-def messages(dmesg):
+def messages(dmesg: str) -> list:
     """The text of each /dev/kmsg record that the kernel itself wrote."""
     return [message for of_kernel, message in records(dmesg) if of_kernel]
 
 
-def running(lines):
+def running(lines: list[str]) -> list[tuple[str, list]]:
     """Each line with the programs that ran when it was written: [(line, [suite/test])]."""
     ret, now = [], {}
     for line in lines:
@@ -113,7 +116,7 @@ def running(lines):
     return ret
 
 
-def culprits(found, console, dmesg):
+def culprits(found: list, console: str, dmesg: str) -> list:
     """Programs that ran when the first of the splats was written, or at the end."""
     logs = [message for _, message in records(dmesg)] or console.splitlines()
     timeline = running(logs)
@@ -123,7 +126,7 @@ def culprits(found, console, dmesg):
     return timeline[-1][1] if timeline else []
 
 
-def stack_of(console):
+def stack_of(console: str) -> list[str]:
     """The first report in the console's lines, and what SysRq showed of CPUs and tasks."""
     lines = [STAMP.sub("", line) for line in console.splitlines() if STAMP.match(line)]
     ret, asked = [], []
@@ -150,7 +153,7 @@ def stack_of(console):
     return ret + asked[:4 * STACK_LINES_MAX]
 
 
-def unexpected(lines, tolerated):
+def unexpected(lines: list[str], tolerated: list) -> list:
     """The lines, without a report ("cut here" to "end trace") of what is tolerated."""
     ret, begin = [], None
     for line in lines:
@@ -164,7 +167,7 @@ def unexpected(lines, tolerated):
     return [line for line in ret if not any(t.search(line) for t in tolerated)]
 
 
-def splats(name, console, dmesg):
+def splats(name: str, console: str, dmesg: str) -> list:
     tolerated = expected_splats(name)
     # On the console, kernel lines carry a timestamp; the rest is the tests talking.
     lines = [STAMP.sub("", line) for line in console.splitlines()
@@ -177,7 +180,7 @@ def splats(name, console, dmesg):
     return list(found)
 
 
-def judge_identity(boot, asked, folder):
+def judge_identity(boot: Boot, asked: kernel.Kernel, folder: str) -> bool:
     """Whether what has booted is what was asked for; True if it reported."""
     said = guest.facts(folder)
     if not said:
@@ -204,7 +207,7 @@ def judge_identity(boot, asked, folder):
     return True
 
 
-def judge_verdict(boot, verdict, ktap, dmesg):
+def judge_verdict(boot: Boot, verdict: str, ktap: bytes, dmesg: bytes) -> None:
     m = VERDICT.fullmatch(verdict)
     if not m:
         step = "before the tests began" if not verdict else \
@@ -222,7 +225,7 @@ def judge_verdict(boot, verdict, ktap, dmesg):
         boot.faults.append(f"kernel log: {dmesg_len} bytes sent, {len(dmesg)} received")
 
 
-def judge_results(boot, suites):
+def judge_results(boot: Boot, suites: list[str]) -> None:
     """The rows of tests/run: each suite asked for is there, and the sum is at the end."""
     m = TOTALS.fullmatch(boot.ktap[-1]) if boot.ktap else None
     if not m:
@@ -240,7 +243,7 @@ def judge_results(boot, suites):
         boot.faults.append("results: a row failed that the totals do not count")
 
 
-def judge(asked, folder, suites, ended):
+def judge(asked: kernel.Kernel, folder: str, suites: Any, ended: Any) -> Boot:
     """The Boot of asked, a Kernel. suites: None for a command of the user's own.
 
     ended: None, or why QEMU did not end by itself.

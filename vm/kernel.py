@@ -6,6 +6,8 @@ from the image itself (release and version, as uname -r and uname -v print them)
 from a file's name. vm/judge.py compares it with what the guest reports.
 It must never let an image pass for another, or modules for those of another kernel.
 """
+from __future__ import annotations
+
 import glob
 import lzma
 import os
@@ -13,6 +15,7 @@ import re
 import struct
 import subprocess
 import zlib
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(HERE)
@@ -32,16 +35,17 @@ class KernelError(Exception):
 class Kernel:
     """What was asked for. package: Debian's name and version, or None for one's own."""
 
-    def __init__(self, name, image, config, modules, package=None):
+    def __init__(self, name: str, image: str, config: str, modules: str | None,
+                 package: str | None = None) -> None:
         self.name, self.image, self.package = name, image, package
         self.config, self.modules = config, modules
         self.arch, self.release, self.version = identity(image)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.package or f"{self.image} ({self.release})"
 
 
-def read(path, what, remedy):
+def read(path: str, what: str, remedy: str) -> bytes:
     try:
         with open(path, "rb") as f:
             return f.read()
@@ -49,7 +53,7 @@ def read(path, what, remedy):
         raise KernelError(f"{path}: {what}: {e.strerror}; {remedy}") from e
 
 
-def identity(path):
+def identity(path: str) -> tuple[str, str, str]:
     """(arch, uname -r, uname -v) of an image that QEMU can boot."""
     data = read(path, "no kernel image", "give --kernel a bzImage or an arm64 Image")
     if data[0x202:0x206] == b"HdrS":
@@ -76,12 +80,12 @@ def identity(path):
     raise KernelError(f"{path}: {kind}; give arch/x86/boot/bzImage or arch/arm64/boot/Image")
 
 
-def options(text):
+def options(text: str) -> dict:
     """{CONFIG_X: value} of a .config; what is not set is not there."""
     return dict(re.findall(r"^(CONFIG_\w+)=(.*)$", text, re.M))
 
 
-def embedded_config(data):
+def embedded_config(data: bytes) -> str:
     """The text of /proc/config.gz, or KernelError."""
     try:
         return zlib.decompress(data, wbits=31).decode()
@@ -89,7 +93,7 @@ def embedded_config(data):
         raise KernelError(f"/proc/config.gz: cannot be read: {e}") from e
 
 
-def fragments(arch="amd64"):
+def fragments(arch: str = "amd64") -> list[tuple[str, Any, Any]]:
     """[(file, CONFIG_X, value)] that the suites and vm/init want of a kernel."""
     folder = os.path.join(REPO, "kernel", "config")
     paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
@@ -109,13 +113,13 @@ ROOTS = {"9p": ("CONFIG_9P_FS", ["9pnet_virtio", "9p"]),
          "virtiofs": ("CONFIG_VIRTIO_FS", ["virtiofs"])}
 
 
-def root_of(kernel):
+def root_of(kernel: Kernel) -> Any:
     """Which of ROOTS a guest of this kernel uses."""
     have = options(kernel.config)
     return next((name for name, (option, _) in ROOTS.items() if option in have), "9p")
 
 
-def config_faults(kernel):
+def config_faults(kernel: Kernel) -> list:
     """Options of kernel/config and tests/config that this kernel does not have."""
     have = options(kernel.config)
     if root_of(kernel) == "virtiofs":
@@ -125,12 +129,12 @@ def config_faults(kernel):
             if have.get(key) != value and not (value == "m" and have.get(key) == "y")]
 
 
-def flags(version):
+def flags(version: str) -> set[str]:
     """The words of uname -v that the configuration decides."""
     return set(version.split()) & {"SMP", "PREEMPT", "PREEMPT_RT", "PREEMPT_DYNAMIC"}
 
 
-def flags_wanted(config):
+def flags_wanted(config: str) -> set[str]:
     have = options(config)
     ret = {"SMP"} & ({"SMP"} if "CONFIG_SMP" in have else set())
     if "CONFIG_PREEMPT_RT" in have:
@@ -142,7 +146,7 @@ def flags_wanted(config):
                   else set())
 
 
-def belongs_together(kernel):
+def belongs_together(kernel: Kernel) -> list[str]:
     """Faults where image, package, configuration and modules are not of one kernel."""
     ret = []
     if kernel.package:
@@ -168,26 +172,26 @@ def belongs_together(kernel):
     return ret
 
 
-def major_minor(version):
+def major_minor(version: str) -> tuple:
     return tuple(re.findall(r"\d+", version)[:2])
 
 
 # ---- what it lacks
 
-def series(version):
+def series(version: str) -> tuple[tuple[int, ...], int]:
     """'6.1.192' → ((6, 1), 192)."""
     words = [int(word) for word in version.split(".")] + [0]
     return tuple(words[:2]), words[2]
 
 
-def is_fixed(version, levels):
+def is_fixed(version: str, levels: Any) -> bool:
     """Whether version has the fixes; kernel/requirements defines the rule."""
     have, patch = series(version)
     floors = dict(series(level) for level in levels.split(","))
     return patch >= floors[have] if have in floors else have > max(floors)
 
 
-def requirements():
+def requirements() -> list[dict[str, str]]:
     """[{field: text}] of kernel/requirements."""
     ret = []
     names = ("name", "tiers", "need", "probe", "since", "fixed", "lost")
@@ -202,7 +206,7 @@ def requirements():
     return ret
 
 
-def requirement_notes(kernel):
+def requirement_notes(kernel: Kernel) -> list[str]:
     """What this kernel lacks by its version, for the reader of the report."""
     version = re.match(r"[\d.]*\d", (kernel.package or f"- {kernel.release}").split()[1]).group()
     ret = []
@@ -216,11 +220,11 @@ def requirement_notes(kernel):
 
 # ---- modules
 
-def canonical(name):
+def canonical(name: str) -> str:
     return re.sub(r"\.ko(\.\w+)?$", "", os.path.basename(name)).replace("-", "_")
 
 
-def inflate(path):
+def inflate(path: str) -> bytes:
     """The bytes of a module, whichever way it is compressed."""
     if path.endswith(".zst"):
         return subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout
@@ -231,18 +235,18 @@ def inflate(path):
         return f.read()
 
 
-def modinfo(data, field):
+def modinfo(data: bytes, field: str) -> Any:
     m = re.search(rb"\0" + field.encode() + rb"=([^\0]*)\0", data)
     return m.group(1).decode() if m else ""
 
 
-def wanted_modules():
+def wanted_modules() -> list:
     with open(os.path.join(HERE, "modules"), encoding="utf-8") as f:
         words = [line.strip() for line in f if line.strip() and not line.startswith("#")]
     return [(canonical(w.rstrip("?")), w.endswith("?")) for w in words]
 
 
-def find_modules(folder, release):
+def find_modules(folder: str, release: str) -> str:
     """The tree of modules of release in folder: an installation's root, its lib/modules,
     that of one release, or a build tree."""
     if not os.path.isdir(folder):
@@ -260,7 +264,7 @@ def find_modules(folder, release):
     return folder
 
 
-def modules_in_order(kernel):
+def modules_in_order(kernel: Kernel) -> list:
     """[(name, bytes)]: wanted modules, each after those its modinfo depends on."""
     files, builtin, tree = {}, set(), kernel.modules
     if tree:
@@ -274,7 +278,7 @@ def modules_in_order(kernel):
     as_module = "=m\n" in kernel.config
     ret = {}
 
-    def add(name, optional, user):
+    def add(name: str, optional: bool, user: str) -> None:
         if name in ret or name in builtin:
             return
         if name not in files:
@@ -303,7 +307,7 @@ def modules_in_order(kernel):
 
 # ---- one's own
 
-def own_config(image, config):
+def own_config(image: str, config: str) -> str:
     """The text of the configuration of --kernel: the one given, or the one beside it."""
     if config:
         text = read(config, "no configuration", "give --config the .config it was built with")
@@ -320,7 +324,7 @@ def own_config(image, config):
                       f"config-{release}); give --config FILE")
 
 
-def own(image, modules, config):
+def own(image: str, modules: str | None, config: str) -> Kernel:
     """The Kernel that --kernel, --modules and --config name."""
     text = own_config(image, config)
     if not options(text):

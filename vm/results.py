@@ -5,9 +5,12 @@ Called by vm/run. A Reader follows the KTAP of tests/run in one guest, line by l
 report() and write_junit() are about all guests. It must never call something passed
 that it has not seen pass.
 """
+from __future__ import annotations
+
 import json
 import re
 import xml.etree.ElementTree as xml
+from typing import Any
 
 import judge
 
@@ -25,12 +28,12 @@ NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class Reader:
     """Rows of one guest: [{suite, program, name, verdict, reason}], as lines come."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.rows, self.running = [], None
         self.suite = self.program = ""
         self.notes, self.seconds = [], {}
 
-    def feed(self, line):
+    def feed(self, line: Any) -> str | None:
         """Take a line; the name of what it says has failed, or None."""
         if m := RUNNING.match(line):
             self.running = m.group(1)
@@ -47,7 +50,7 @@ class Reader:
             self.notes.append(line.strip(" #"))
         return None
 
-    def row(self, indent, ok, name, skip):
+    def row(self, indent: int, ok: bool, name: str, skip: str | None) -> str | None:
         if indent not in (PROGRAM_INDENT, ROW_INDENT):
             return None
         inside = indent == ROW_INDENT
@@ -65,26 +68,26 @@ class Reader:
         return f"{self.suite}/{self.program}" + (f": {name}" if inside else "")
 
 
-def outcome(res):
+def outcome(res: Any) -> str:
     """What became of one guest, in a word."""
     if not res.faults:
         return "pass"
     return "fail" if res.ready_s is not None else "not booted"
 
 
-def totals(boots):
+def totals(boots: Any) -> tuple[int, int, int]:
     """(passed, failed, skipped) of all; a boot that failed by itself counts as one."""
     return (sum(res.passed for res in boots.values()),
             sum(max(res.failed, bool(res.faults)) for res in boots.values()),
             sum(res.skipped for res in boots.values()))
 
 
-def last_line(boots):
+def last_line(boots: dict) -> str:
     passed, failed, skipped = totals(boots)
     return f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
 
 
-def failures(boots, suites):
+def failures(boots: dict, suites: list[str]) -> list:
     """What failed, as the last lines of each tests/run have it, or the boot's own faults."""
     ret = []
     for name, res in boots.items():
@@ -97,12 +100,12 @@ def failures(boots, suites):
     return ret
 
 
-def stream(name, line):
+def stream(name: str, line: bytes) -> str:
     """A line of a guest's KTAP as a part of ours."""
     return f"  # {line}" if judge.TOTALS.fullmatch(line) else f"  {line}"
 
 
-def ktap_end(nr, name, res):
+def ktap_end(nr: int, name: str, res: judge.Boot) -> list[str]:
     """What follows a guest's own KTAP."""
     ret = [f"# FAULT {line}" for line in res.faults] + [f"# note {line}" for line in res.notes]
     ret += [f"# stack {line}" for line in res.stack]
@@ -112,7 +115,7 @@ def ktap_end(nr, name, res):
                   f"{'not ok' if res.faults else 'ok'} {nr} {name}"]
 
 
-def as_json(boots, seconds):
+def as_json(boots: dict, seconds: float) -> str:
     passed, failed, skipped = totals(boots)
     return json.dumps({
         "passed": passed, "failed": failed, "skipped": skipped, "seconds": round(seconds, 1),
@@ -125,7 +128,7 @@ def as_json(boots, seconds):
             "times": res.times} for name, res in boots.items()]}, indent=1)
 
 
-def write_junit(path, boots, seconds):
+def write_junit(path: str, boots: dict, seconds: float) -> None:
     """One testsuite a kernel; a program is a class, a row a case, and the boot one more."""
     passed, failed, skipped = totals(boots)
     root = xml.Element("testsuites", name="toboggan", tests=str(passed + failed + skipped),

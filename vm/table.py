@@ -6,11 +6,14 @@ Called by vm/bench, which has a column beside ours for what the last commit's bu
 or, with --against, for what another revision was counted at in the same boot.
 It must never show a figure that was not counted there.
 """
+from __future__ import annotations
+
 import os
 import re
 import shlex
 import statistics
 import subprocess
+from typing import Any, Callable
 
 import kernel
 from bench_rows import FLOOR
@@ -20,7 +23,7 @@ class RevisionError(Exception):
     """A revision that cannot be compared with: its name, the cause."""
 
 
-def git(*words):
+def git(*words: str) -> str:
     res = subprocess.run(["git", "-C", kernel.REPO, *words], stdin=subprocess.DEVNULL,
                          capture_output=True, text=True, check=False)
     if res.returncode:
@@ -28,7 +31,7 @@ def git(*words):
     return res.stdout.strip()
 
 
-def build_revision(rev, build, say):
+def build_revision(rev: str, build: str, say: Callable[[str], None]) -> tuple[str, str]:
     """(commit, its build folder): the products of rev, built once."""
     commit = git("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}")[:12]
     tree = os.path.join(build, "guest", "against", commit)
@@ -49,14 +52,14 @@ def build_revision(rev, build, say):
     return commit, os.path.join(tree, "build")
 
 
-def clean_env():
+def clean_env() -> dict:
     """Ours, without what a make around us has set for itself."""
     return {key: value for key, value in os.environ.items()
             if key not in ("O", "PREFIX", "DESTDIR", "V", "Q", "TARGETS") and
             not key.startswith("MAKE")}
 
 
-def committed(name):
+def committed(name: str) -> dict:
     """{row: instructions} of vm/budget/<name> as the last commit has it."""
     try:
         text = git("show", f"HEAD:vm/budget/{name}")
@@ -65,21 +68,21 @@ def committed(name):
     return {row: int(nr) for row, nr in re.findall(r"^([\w-]+)\s+(\d+)\s", text, re.M)}
 
 
-def number(value):
+def number(value: Any) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def change(ours, theirs):
+def change(ours: Any, theirs: Any) -> str:
     return "-" if not ours or not theirs else f"{ours / theirs - 1:+.2%}"
 
 
-def named(counts):
+def named(counts: dict) -> str:
     """'2,550 wire' or '2,550 escaped, 3 split', the most frequent first."""
     return ", ".join(f"{nr:,} {what}" for what, nr in
                      sorted(counts.items(), key=lambda item: -item[1])) or "-"
 
 
-def lines(wanted, ours, theirs, title):
+def lines(wanted: Any, ours: Any, theirs: Any, title: str) -> list:
     """The table. ours and theirs: {row: {"batches", "hits", "passes"}}, theirs perhaps figures."""
     head = ["row", "instructions", "above floor", title, "change", "hits", "passes by reason"]
     floor = round(statistics.median(ours[FLOOR]["batches"])) if FLOOR in ours else None

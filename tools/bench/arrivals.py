@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Experiments whose requests arrive at a rate: sweeps of it, and sessions of users."""
+from __future__ import annotations
+
+import argparse
 import os
 import re
 import urllib.parse
 import zlib
+from typing import TYPE_CHECKING, Any
 
 import bottleneck
 import loads
@@ -15,6 +19,11 @@ from loads import Ours
 from messages import Problem, Usage, say
 from fileset import LARGE, SMALL
 from experiment import CPU, Experiment, LATENCIES, Point, able_to_compute, most, one_file
+
+if TYPE_CHECKING:
+    from engine import Run, Sample
+    from loads import Load
+    from servers import Server
 
 
 # ------------------------------------------------------------------ rates
@@ -33,7 +42,7 @@ class Rates(Experiment):
     tools = ("curl", "httperf")
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--low", type=whole(), metavar="R", help="requests a second to begin with")
         ap.add_argument("--high", type=whole(), metavar="R", help="and to end with")
         ap.add_argument("--step", type=whole(), metavar="R", help="apart (default: doubling)")
@@ -44,7 +53,7 @@ class Rates(Experiment):
         ap.add_argument("--timeout", type=whole(), default=5, metavar="S",
                         help="a reply later than that is an error (5)")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         self.opts = opts
         if opts.client == "load":
             self.tools = Experiment.tools
@@ -56,40 +65,40 @@ class Rates(Experiment):
             [low << i for i in range(40) if low << i <= high]
         return [Point(r, f"{r:,}/s") for r in rates]
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         opts = self.opts
         if opts.client == "load":
             return Ours(min(2000, max(64, point.x // 20)), rate=float(point.x), calls=opts.calls,
                         list=one_file(run, SMALL, 1024), timeout=opts.timeout)
         return loads.Httperf(point.x / opts.calls, opts.calls, SMALL, opts.timeout)
 
-    def prepare(self, run, point, server):
+    def prepare(self, run: Run, point: Point, server: Server) -> None:
         self.check(run, point, server).settle(run.lab, server)
 
-    def tolerate(self, fault, got):
+    def tolerate(self, fault: str, got: dict) -> str | None:
         """Errors are a column, to where there is no reply at all; a wrong reply is none."""
         return fault if wrong_answers(got) else None
 
-    def after(self, run, point, server, sample, got):
+    def after(self, run: Run, point: Point, server: Server, sample: Sample, got: dict) -> None:
         h = got.get("httperf")
         errors = sample["errors"]
         sample["error_percent"] = 100.0 * errors / sample["requests"] if sample["requests"] else 101
         sample["resp_ms"] = h["resp_ms"] if h else sample["mean_us"] / 1000
         sample["kept_up"] = sample["rate"] >= 0.95 * point.x and not errors
 
-    def own_limit(self, sample):
+    def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         if sample.get("kept_up"):
             return bottleneck.DEMAND, "it kept up"
         return None
 
-    def enough(self, entry, point, name):
+    def enough(self, entry: dict, point: Point, name: str) -> bool:
         """Three points past saturation show it."""
         lost = {s["point"] for s in entry["samples"] if s["server"] == name and
                 s["point"] < point.x and (s["invalid"] or not s.get("kept_up"))}
         return len(lost) >= 3
 
-    def derive(self, entry):
-        def kept_up(row, rate):
+    def derive(self, entry: dict) -> dict:
+        def kept_up(row: Any, rate: Any) -> Any:
             return rate["median"] >= 0.95 * row["point"] and \
                 row["figures"]["error_percent"]["median"] <= 1
         return {"highest rate kept up with, requests a second": most(entry, "rate", kept_up)}
@@ -99,7 +108,7 @@ AUTOBENCH = ("req_rate", "con_rate", "min_rep_rate", "avg_rep_rate", "max_rep_ra
              "stddev_rep_rate", "resp_time", "net_io", "errors")
 
 
-def autobench_rows(entry):
+def autobench_rows(entry: dict) -> list[list[str]]:
     """The table that autobench prints: a block of columns per server, the median of its repeats.
 
     Of samples whose rate was refused, if there are no others, the errors alone.
@@ -120,7 +129,7 @@ def autobench_rows(entry):
     return rows
 
 
-def autobench_block(s):
+def autobench_block(s: dict) -> list:
     h = s.get("httperf")
     errors = round(s["error_percent"], 3)
     if s["refused"]:
@@ -151,7 +160,7 @@ class Sessions(Experiment):
     LIFETIME_S = 0.1            # to which httperf tells that of a session
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("file", nargs="?", metavar="FILE",
                         help="sessions, as `bench convert` prints them (default: made up)")
         ap.add_argument("--rates", type=positives, default="10,50", metavar="R,…",
@@ -161,7 +170,7 @@ class Sessions(Experiment):
         ap.add_argument("--size", type=whole(), default=files.PAGE_SIZE, metavar="BYTES",
                         help="of the file that the lab makes for each URI (8192)")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         if opts.file:
             self.sessions = sessions.read(opts.file)
         else:
@@ -179,16 +188,16 @@ class Sessions(Experiment):
                               if c.method not in ("GET", "HEAD")})
         return [Point(r, f"{r:g}/s") for r in opts.rates]
 
-    def names(self, opts):
+    def names(self, opts: argparse.Namespace) -> Any:
         return able_to_compute(opts) if self.echoes else opts.servers
 
-    def server_options(self, run, point):
+    def server_options(self, run: Run, point: Point) -> dict:
         return {"echoes": self.echoes}
 
-    def uris(self):
+    def uris(self) -> list:
         return sorted({c.uri.partition("?")[0] for s in self.sessions for b in s for c in b})
 
-    def leave_out_unmakeable(self):
+    def leave_out_unmakeable(self) -> None:
         """Requests for what cannot be a file of the lab's site, beside all others."""
         made = {uri: file_of(uri) for uri in self.uris()}
         basic = {path for _, path, _ in files.basic().rows}
@@ -210,7 +219,7 @@ class Sessions(Experiment):
         if not self.sessions:
             raise Problem("no request in the sessions that the lab can answer")
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         super().sites(run)
         longest_s = self.longest_s(self.sessions_nr(run, max(p.x for p in self.points)))
         if longest_s > run.opts.seconds:
@@ -224,10 +233,10 @@ class Sessions(Experiment):
                 raise Problem(f"{uri}: cannot be made a file of the lab's site: "
                               f"{e.strerror}") from e
 
-    def file_size(self, uri):
+    def file_size(self, uri: str) -> Any:
         return {SMALL: 1024, LARGE: 1 << 20}.get(file_of(uri), self.size)
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         path = os.path.join(run.lab.dir, "sessions")
         if not os.path.exists(path):
             with open(path, "w", encoding="utf-8", errors="surrogateescape") as f:
@@ -237,37 +246,37 @@ class Sessions(Experiment):
                              timeout_s=10)
 
     @staticmethod
-    def sessions_nr(run, rate):
+    def sessions_nr(run: Run, rate: float) -> Any:
         return max(1, round(rate * run.opts.seconds))
 
-    def asked_by(self, nr):
+    def asked_by(self, nr: int) -> list:
         """What each of nr sessions asks for: httperf begins anew behind the last one."""
         each = self.sessions[:sessions.TEMPLATES_MAX]
         return [each[i % len(each)] for i in range(nr)]
 
-    def longest_s(self, nr):
+    def longest_s(self, nr: int) -> Any:
         """What that of nr sessions which thinks longest does."""
         return max(sessions.think_s(s, self.think) for s in self.asked_by(nr))
 
-    def check(self, run, point, server):
+    def check(self, run: Run, point: Point, server: Server) -> Check | None:
         if not self.known:
             return Check(next((uri for uri in self.asked() if len(uri) < 2000), SMALL))
         return Check(SMALL, crc=files.crc(SMALL, 1024), rows=self.rows())
 
-    def asked(self):
+    def asked(self) -> list:
         """All that is asked for by GET, in order."""
         return [c.uri for s in self.sessions for b in s for c in b if c.method == "GET"]
 
-    def rows(self):
+    def rows(self) -> list:
         """The files of it."""
         return [(uri, self.file_size(path), files.crc(file_of(path), self.file_size(path)))
                 for uri in sorted(set(self.asked())) for path in [uri.partition("?")[0]]
                 if path not in self.echoes and len(uri) < 2000]
 
-    def prepare(self, run, point, server):
+    def prepare(self, run: Run, point: Point, server: Server) -> None:
         self.check(run, point, server).settle(run.lab, server)
 
-    def after(self, run, point, server, sample, got):
+    def after(self, run: Run, point: Point, server: Server, sample: Sample, got: dict) -> None:
         h = got["httperf"]
         late_s = self.late_s(point.x, h)
         sample.update(sess_rate=h["sess_done"] / (h["sess_total"] / point.x + late_s),
@@ -277,7 +286,7 @@ class Sessions(Experiment):
             raise Problem(f"only {h['sess_done']:.0f} of {h['sess_total']:.0f} sessions "
                           "were finished")
 
-    def late_s(self, rate, h):
+    def late_s(self, rate: float, h: Any) -> Any:
         """How long after the last session was due to end httperf did: it says not when one began.
 
         A session is due to take what it thinks, and its part of the time that replies took:
@@ -295,17 +304,17 @@ class Sessions(Experiment):
                   default=0)
         return max(0.0, h["duration"] - due)
 
-    def own_limit(self, sample):
+    def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         began_s = sample["sess_total"] / sample["point"]
         if sample["late_s"] <= 0.05 * began_s + self.LIFETIME_S:
             return bottleneck.DEMAND, "sessions came at the rate that was asked for"
         return None
 
-    def line(self, sample):
+    def line(self, sample: Sample) -> str:
         return f"{sample.get('sess_rate', 0):.1f} sessions/s; " + super().line(sample)
 
 
-def file_of(uri):
+def file_of(uri: str) -> str | None:
     """The file of the site that a URI without query is, as servers decode it; None: none can be."""
     raw = urllib.parse.unquote_to_bytes(uri.encode("utf-8", "surrogateescape"))
     path = raw.decode("utf-8", "surrogateescape") + "index.html" * uri.endswith("/")
@@ -316,13 +325,13 @@ def file_of(uri):
     return path
 
 
-def without(burst, uris):
+def without(burst: Any, uris: Any) -> list:
     """A burst's requests for others; the pause behind it stays."""
     think = next((c.think_s for c in burst[::-1] if c.think_s is not None), None)
     ret = [c._replace(think_s=None) for c in burst if c.uri.partition("?")[0] not in uris]
     return [ret[0]._replace(think_s=think), *ret[1:]] if ret else []
 
 
-def parents(path):
+def parents(path: str) -> list:
     """'/a/b/c' → ['/a', '/a/b']"""
     return [path[:i] for i in range(1, len(path)) if path[i] == "/"]

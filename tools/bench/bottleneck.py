@@ -7,6 +7,10 @@ does not make it the server's, since a network between them all does the same:
 only its own CPUs do. Processor time per request needs no such judgement, since
 it counts only what the server worked.
 """
+from __future__ import annotations
+
+from typing import Any
+
 SATURATED = 0.90            # of the server's CPUs: there is no more to be had
 CLIENT_FULL = 0.95          # of the clients' CPUs
 BETTER = 1.10               # two half loads above one: the one was the client's limit
@@ -27,7 +31,7 @@ WORDS = {
 }
 
 
-def compared(ratio, machines):
+def compared(ratio: Any, machines: Any) -> str:
     """What twice the clients got, in words; ratio None: it was not tried."""
     if ratio is None:
         return "the load cannot be halved"
@@ -37,8 +41,9 @@ def compared(ratio, machines):
     return f"twice the clients with half the load each got {ratio:.2f} times as much"
 
 
-def judge(server_share, server_busiest, client_share, halves_ratio, net_bps, link_bps,
-          fd_errors=0, machines=0):
+def judge(server_share: float, server_busiest: float, client_share: float,
+          halves_ratio: float | None, net_bps: float, link_bps: float | None, fd_errors: int = 0,
+          machines: int = 0) -> tuple[str, str]:
     """(whose limit, why in words).
 
     server_share, client_share: of their CPUs, None if not known. server_busiest: of
@@ -70,6 +75,6 @@ def judge(server_share, server_busiest, client_share, halves_ratio, net_bps, lin
         f"one CPU of the server was {server_busiest:.0%} busy, and {halves}"
 
 
-def refused(whose):
+def refused(whose: str) -> str | None:
     """Why a throughput of that origin is not reported; None if it may be."""
     return None if whose in (SERVER, DEMAND) else WORDS[whose]

@@ -5,8 +5,12 @@ The load is loop.c's, which costs the client so little that the server's core is
 the limit; where it is not full there is no figure. What follows from the table,
 from which share of hits and up to which size wire pays, is derived here.
 """
+from __future__ import annotations
+
+import argparse
 import math
 import os
+from typing import TYPE_CHECKING, Any
 
 import bottleneck
 import fileset as files
@@ -19,6 +23,14 @@ from messages import Problem, Usage
 from units import human
 from servers import KINDS, Floor, Origin, Toboggan, fetch
 from fileset import SMALL
+
+if TYPE_CHECKING:
+    import servers
+    from engine import Run, Sample
+    from fileset import Pages
+    from lab import Lab
+    from loads import Load
+    from servers import Server
 
 FULL = 0.95                 # of the server's CPUs, by what they were idle
 OTHERS_MAX = 0.03           # of the server's CPUs that other programs may have taken
@@ -65,7 +77,7 @@ class FullCore(Experiment):
     misses, old = 0, False      # per cent that no tier of the kernel has; HTTP/1.0
 
     @staticmethod
-    def asking(ap):
+    def asking(ap: argparse.ArgumentParser) -> None:
         """Options on how it is asked."""
         ap.add_argument("--header", action="append", default=[], metavar="LINE",
                         help="another field of each request, as a browser sends; can be repeated")
@@ -76,7 +88,7 @@ class FullCore(Experiment):
         ap.add_argument("--busy-machine", action="store_true",
                         help="count what other programs disturb, too: no figure to be quoted")
 
-    def take_list(self, name, to_be_made=True):
+    def take_list(self, name: str, to_be_made: bool = True) -> None:
         """What a user's list asks for; all that the lab makes has a size."""
         self.listed = lists.read(name)
         path = to_be_made and lists.without_size(self.listed)
@@ -84,18 +96,18 @@ class FullCore(Experiment):
             raise Usage(f"--list {name}: {path} has no size, which a comment behind its weight, "
                         "such as #500, would say")
 
-    def connections(self, _point):
+    def connections(self, _point: Any) -> Any:
         return self.opts.connections
 
     # --- servers
 
-    def names(self, opts):
+    def names(self, opts: argparse.Namespace) -> list:
         ret = list(opts.servers)
         if WIRE in ret and USER not in ret and not opts.asked:
             ret.insert(ret.index(WIRE) + 1, USER)
         return ret
 
-    def sides(self, run):
+    def sides(self, run: Run) -> list:
         run.lab.v6 = self.opts.ipv6
         ret = [(name, lambda name=name, **kw: make(run.lab, name, **kw))
                for name in self.names(run.opts)]
@@ -105,7 +117,7 @@ class FullCore(Experiment):
             ret.append((FLOOR, lambda **_: Floor(run.lab, FLOOR)))
         return ret
 
-    def unfit(self, point, name):
+    def unfit(self, point: Any, name: str) -> Any:
         if name == ALL:
             return point.label not in ("8 KiB", "14 KiB")
         if name == FLOOR:
@@ -115,14 +127,14 @@ class FullCore(Experiment):
             return not kind.can_compute
         return point.kind == "proxy" and not kind.can_proxy
 
-    def server_key(self, point):
+    def server_key(self, point: Any) -> Any:
         return point.kind if point.kind in ("miss", "proxy", "page") else "site"
 
-    def server_options(self, run, point):
+    def server_options(self, run: Run, point: Any) -> object:
         return {"miss": {"memory": MISS_MEMORY}, "proxy": {"origin": self.origin},
                 "page": {"computes": True}}.get(point.kind, {})
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         root = os.path.join(run.lab.dir, "site")
         rows = {(1, p.path, p.size) for p in self.points if p.kind in ("", "304", "page")}
         if any(p.kind == "page" for p in self.points):
@@ -138,7 +150,7 @@ class FullCore(Experiment):
 
     # --- one sample
 
-    def headers(self, server, point):
+    def headers(self, server: Any, point: Any) -> list[tuple]:
         ret = [tuple(line.split(": ", 1)) for line in self.opts.header if ": " in line]
         if self.opts.browser:
             ret += files.BROWSER
@@ -150,7 +162,7 @@ class FullCore(Experiment):
             ret.append(("If-None-Match", server.etag))
         return ret
 
-    def rows_for(self, point, server, client):
+    def rows_for(self, point: Any, server: Server, client: str) -> list:
         """[(weight, path, size, CRC-32)] of a point, for a client of that address."""
         if point.kind == "miss":
             return [(1, path, size, files.crc(path, size))
@@ -166,12 +178,12 @@ class FullCore(Experiment):
         return [row for row in ret if row[0]]
 
     @staticmethod
-    def pages(server, client):
+    def pages(server: Any, client: str) -> Pages | None:
         if not getattr(server, "own_pages", None):
             server.own_pages = server.pages()
         return files.Pages(server.own_pages.software, client)
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Any, server: Server) -> Load:
         source = run.lab.nowhere()
         path = os.path.join(run.lab.dir, f"{server.iface}-{point.x}.list")
         lists.write(self.listed or [(w, p, s, f"{crc:08x}") for w, p, s, crc in
@@ -183,7 +195,7 @@ class FullCore(Experiment):
                     no_timestamps=self.opts.no_timestamps,
                     **{"http-1.0": self.old, "server_closes": self.old})
 
-    def check(self, run, point, server):
+    def check(self, run: Run, point: Any, server: Server) -> Check | None:
         headers = self.headers(server, point)
         if point.kind == "304":
             return Check(point.path, 304, headers, want=self.want(point, server))
@@ -194,19 +206,19 @@ class FullCore(Experiment):
         return Check(point.path, headers=headers, crc=crc, want=self.want(point, server))
 
     @staticmethod
-    def want(point, server):
+    def want(point: Any, server: Server) -> str:
         """What Cache-Status must say: that the tier answers which the column is of."""
         if not isinstance(server, Toboggan) or point.kind not in ("", "304") or point.size > 16384:
             return ""
         return "detail=wire" if server.tier == "wire" and point.size <= KIB else "hit"
 
-    def prepare(self, run, point, server):
+    def prepare(self, run: Run, point: Point, server: Server) -> None:
         self.check(run, point, server).settle(run.lab, server)
 
-    def seconds(self, run, point):
+    def seconds(self, run: Run, point: Point) -> Any:
         return run.opts.seconds
 
-    def after(self, run, point, server, sample, got):
+    def after(self, run: Run, point: Any, server: Server, sample: Sample, got: dict) -> None:
         cpus = [str(cpu) for cpu in run.lab.server_cpus]
         sample["server_share"] = 1 - sum(got["idle"][cpu] for cpu in cpus) / len(cpus)
         sample["server_busiest"] = 1 - min(got["idle"][cpu] for cpu in cpus)
@@ -229,7 +241,7 @@ class FullCore(Experiment):
             raise Problem(f"wire answered only {tiers.get('wire', 0):,} of {got['requests']:,} "
                           "requests; see toboggan stats")
 
-    def own_limit(self, sample):
+    def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         if not self.opts.busy_machine:
             if sample["others_share"] > OTHERS_MAX:
                 return bottleneck.OTHERS, f"{sample['others_share']:.0%} of it"
@@ -242,7 +254,7 @@ class FullCore(Experiment):
             return bottleneck.CLIENT, f"{share}, the client's {sample['client_share']:.0%}"
         return bottleneck.UNKNOWN, f"{share}, the client's {sample['client_share']:.0%}"
 
-    def line(self, sample):
+    def line(self, sample: Sample) -> str:
         return f"{sample['rate']:,.0f}/s, core {sample['server_share']:.0%} full"
 
 
@@ -256,7 +268,7 @@ class Capacity(FullCore):
     x_label, x_log, x_named = "request", False, True
 
     @staticmethod
-    def options(ap):
+    def options(ap: Any) -> None:
         ap.add_argument("--rows", metavar="ROW,…",
                         help="only these, of " + ", ".join(row[0] for row in ROWS))
         ap.add_argument("--connections", type=whole(), default=64, metavar="N",
@@ -273,7 +285,7 @@ class Capacity(FullCore):
                         help="HTTP/1.0, each reply with a connection of its own")
         FullCore.asking(ap)
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         self.opts, self.misses, self.old = opts, opts.misses, opts.old
         if opts.misses > 100:
             raise Usage(f"--misses {opts.misses:g}: want at most 100")
@@ -296,12 +308,12 @@ class Capacity(FullCore):
 
     # --- what follows
 
-    def derive(self, entry):
+    def derive(self, entry: dict) -> dict[str, dict[str, str]]:
         rates = {(row["point"], row["server"]): row["figures"]["throughput"]["median"]
                  for row in entry["summary"] if row["figures"]["throughput"]}
         label = {p.label: p.x for p in self.points}
 
-        def rate(name, server):
+        def rate(name: str, server: str) -> Any:
             return rates.get((label.get(name), server))
 
         ret, lines = {}, []
@@ -327,11 +339,11 @@ class Capacity(FullCore):
         return ret
 
 
-def make_all(lab, **kw):
+def make_all(lab: Lab, **kw: Any) -> servers.Toboggan:
     return Toboggan(lab, ALL, wire_size="64K", **kw)
 
 
-def pays_from(hit, passed, user):
+def pays_from(hit: float, passed: float, user: float) -> str | None:
     """'N %' of hits from which a core with wire answers more than without; None: not known."""
     if not (hit and passed and user):
         return None
@@ -342,7 +354,7 @@ def pays_from(hit, passed, user):
     return f"{max(0, math.ceil(100 * share))} %"
 
 
-def pays_up_to(sizes):
+def pays_up_to(sizes: Any) -> str | None:
     """Up to which size wire's rate is above the user tier's; sizes: [(bytes, wire, user)]."""
     known = sorted((size, math.log(wire / user)) for size, wire, user in sizes if wire and user)
     if len(known) < 2:

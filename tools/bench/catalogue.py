@@ -3,7 +3,10 @@
 
 Read by bench; a command's module is only loaded when it is asked for.
 """
+from __future__ import annotations
+
 import importlib
+from typing import Any
 
 EXPERIMENTS = {
     "capacity": "requests a second of a full core, and where wire pays (the default)",
@@ -36,11 +39,11 @@ OTHERS = {
 }
 
 
-def names():
+def names() -> list:
     return [*OTHERS, *EXPERIMENTS]
 
 
-def overview():
+def overview() -> str:
     lines = ["usage: toboggan bench [COMMAND] [option ...]", "",
              "Measure web servers beside each other, on this machine or across a network.", ""]
     for title, rows in (("experiments:", EXPERIMENTS),
@@ -52,7 +55,7 @@ def overview():
                               "tools/bench/METHOD.md"])
 
 
-def command(name):
+def command(name: str) -> Any:
     """What runs the command with its arguments; None: there is no such command."""
     if name in EXPERIMENTS:
         invoke = importlib.import_module("invoke")

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Experiments on who asks: connections and their reuse, objects, processors, generators."""
+from __future__ import annotations
+
+import argparse
 import os
+from typing import TYPE_CHECKING, Any
 
 import bottleneck
 import loads
@@ -16,6 +20,11 @@ from units import human
 from servers import Toboggan
 from fileset import SMALL
 from experiment import CPU, Experiment, LATENCIES, Point, RATE, list_file, one_file
+
+if TYPE_CHECKING:
+    from engine import Run, Sample
+    from loads import Load
+    from servers import Server
 
 
 # ------------------------------------------------------------------ ramp
@@ -33,7 +42,7 @@ class Ramp(FullCore):
     CLIENTS, QUICK = (1, 2, 4, 8, 16, 32, 64), (1, 4, 64)
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--clients", type=wholes(), metavar="N,…",
                         help="(1,2,4,8,16,32,64; quick 1,4,64)")
         ap.add_argument("--list", metavar="FILE", default=lists.STANDARD_NAME,
@@ -44,7 +53,7 @@ class Ramp(FullCore):
                         help="loop is in the kernel, load a program (loop in the lab, else load)")
         FullCore.asking(ap)
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         self.opts = opts
         self.in_kernel = (opts.client or ("load" if opts.remote else "loop")) == "loop"
         if opts.remote and self.in_kernel:
@@ -56,17 +65,17 @@ class Ramp(FullCore):
         return [Point(n, path=self.listed[0][1], size=self.listed[0][2], kind="list", calls=0)
                 for n in opts.clients or (self.QUICK if opts.quick else self.CLIENTS)]
 
-    def connections(self, point):
+    def connections(self, point: Point) -> float:
         return point.x
 
-    def sides(self, run):
+    def sides(self, run: Run) -> list:
         return super().sides(run) if self.in_kernel else Experiment.sides(self, run)
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         if not run.lab.remote:
             super().sites(run)
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         if self.in_kernel:
             return super().load(run, point, server)
         path = os.path.join(run.lab.dir, "ramp.list")
@@ -74,11 +83,11 @@ class Ramp(FullCore):
         return Ours(point.x, list=path, timeout=30,
                     header=[f"{n}: {v}" for n, v in self.headers(server, point)])
 
-    def check(self, run, point, server):
+    def check(self, run: Run, point: Any, server: Server) -> Check | None:
         crc = files.crc(point.path, point.size) if lists.is_made(self.listed[0]) else None
         return Check(point.path, headers=self.headers(server, point), crc=crc)
 
-    def prepare(self, run, point, server):
+    def prepare(self, run: Run, point: Point, server: Server) -> None:
         """Each file once or twice, so that what can be cached is."""
         self.check(run, point, server).settle(run.lab, server)
         path = os.path.join(run.lab.dir, "ramp.walk")
@@ -86,12 +95,12 @@ class Ramp(FullCore):
         for _ in range(2):
             loads.run(run.lab, Ours(4, list=path, once=True, timeout=30), server, 600)
 
-    def after(self, run, point, server, sample, got):
+    def after(self, run: Run, point: Point, server: Server, sample: Sample, got: dict) -> None:
         sample["clients_nr"] = point.x
         if self.in_kernel:
             super().after(run, point, server, sample, got)
 
-    def own_limit(self, sample):
+    def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         if self.in_kernel:
             whose, why = super().own_limit(sample)
             if whose != bottleneck.UNKNOWN:
@@ -101,11 +110,11 @@ class Ramp(FullCore):
             return None
         return bottleneck.DEMAND, f"{sample['clients_nr']} clients had one request each at a time"
 
-    def seal(self, sample):
+    def seal(self, sample: Sample) -> None:
         if sample["throughput"]:
             sample["bytes_s"] = sample["throughput_bps"] / 8
 
-    def line(self, sample):
+    def line(self, sample: Sample) -> str:
         return f"{sample['rate']:,.0f}/s, {human(sample['bps'] / 8, 'B/s')}"
 
 
@@ -117,13 +126,13 @@ class KeepAlive(Experiment):
              "5 to 20. What the first point costs above the last is the connection.")
     x_label = "requests on a connection"
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         return [Point(n) for n in ((1, 10, 100) if opts.quick else (1, 2, 5, 10, 20, 50, 100))]
 
-    def server_options(self, run, point):
+    def server_options(self, run: Run, point: Point) -> dict:
         return {"sources": 8}
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         return Ours(64, calls=point.x, list=one_file(run, SMALL, 1024), sources=server.sources)
 
 
@@ -136,21 +145,21 @@ class Objects(Experiment):
     x_label = "files"
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--objects", type=wholes(), metavar="N,…",
                         help="(10,100,1000,10000,100000,1000000; quick 10,1000)")
         ap.add_argument("--memory", metavar="SIZE",
                         help="Toboggan's budget (8 KiB for each object, at least 256M)")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         self.memory = opts.memory
         nrs = opts.objects or ((10, 1000) if opts.quick else [10 ** i for i in range(1, 7)])
         return [Point(nr, f"{nr:,}", files=files.objects(nr)) for nr in nrs]
 
-    def server_key(self, point):
+    def server_key(self, point: Point) -> float:
         return point.x
 
-    def server_options(self, run, point):
+    def server_options(self, run: Run, point: Point) -> dict:
         # A quarter of the budget is for slots of this size, 2 KiB each.
         want_mib = max(256, point.x * 8192 >> 20)
         most_mib = int(first("/proc/meminfo", r"^MemTotal:\s*(\d+)", "0")) >> 11
@@ -160,7 +169,7 @@ class Objects(Experiment):
             want_mib = most_mib
         return {"memory": self.memory or f"{want_mib}M"}
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         """A number of files for which there is no room is left out, and said."""
         super().sites(run)
         for point in [] if run.lab.remote else list(self.points):
@@ -172,15 +181,15 @@ class Objects(Experiment):
         if not self.points:
             raise Problem(self.notes[-1])
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Any, server: Server) -> Load:
         return Ours(64, list=list_file(run, f"objects{point.x}", lambda: point.files))
 
-    def check(self, run, point, server):
+    def check(self, run: Run, point: Point, server: Server) -> Check | None:
         """One of the objects, so that no other is stored beside them."""
         path = files.object_path(point.x, 0)
         return Check(path, crc=files.crc(path, 1024))
 
-    def prepare(self, run, point, server):
+    def prepare(self, run: Run, point: Any, server: Server) -> None:
         """Each object once, and for Toboggan until all are stored or no more will be."""
         self.check(run, point, server).settle(run.lab, server)
         walk = Ours(32, list=list_file(run, f"objects{point.x}", lambda: point.files), once=True)
@@ -210,25 +219,25 @@ class Connections(Experiment):
     ACTIVE = 64
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--connections", type=wholes(), metavar="N,…",
                         help="(1,10,100,1000,10000,100000; quick 1,100,1000)")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         nrs = opts.connections or ((1, 100, 1000) if opts.quick else
                      [10 ** i for i in range(6)])
         return [Point(nr, f"{nr:,}") for nr in nrs]
 
-    def server_key(self, point):
+    def server_key(self, point: Point) -> float:
         return max(20000, point.x)
 
-    def server_options(self, run, point):
+    def server_options(self, run: Run, point: Point) -> dict:
         return {"connections": max(20000, point.x), "sources": 1 + point.x // 20000}
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         return Ours(point.x, active=min(point.x, self.ACTIVE), list=one_file(run, SMALL, 1024))
 
-    def prepare(self, run, point, server):
+    def prepare(self, run: Run, point: Point, server: Server) -> None:
         self.check(run, point, server).settle(run.lab, server)
 
 
@@ -248,10 +257,10 @@ class Cpus(Experiment):
                ("ran_ns", "time of the server's processes", "ns a request", "low"))
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--cpus", type=wholes(), metavar="N,…", help="(1 to all)")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         self.have = opts.cpu_list
         nrs = opts.cpus or list(range(1, len(self.have) + 1))
         if nrs[-1] > len(self.have):
@@ -261,38 +270,38 @@ class Cpus(Experiment):
                               "server's: no rate and no processor time is the server's alone")
         return [Point(nr) for nr in nrs]
 
-    def shared(self, nr):
+    def shared(self, nr: float) -> bool:
         return nr == len(self.have)
 
-    def server_key(self, point):
+    def server_key(self, point: Point) -> float:
         return point.x
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         super().sites(run)
         self.cpus = run.lab.server_cpus, run.lab.client_cpus
 
-    def enter(self, run, point):
+    def enter(self, run: Run, point: Point) -> None:
         run.lab.server_cpus = set(self.have[:point.x])
         run.lab.client_cpus = set(self.have[point.x:] or self.have)
 
-    def leave(self, run):
+    def leave(self, run: Run) -> None:
         run.lab.server_cpus, run.lab.client_cpus = self.cpus
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         return Wrk(64 * point.x, SMALL)
 
-    def after(self, run, point, server, sample, got):
+    def after(self, run: Run, point: Point, server: Server, sample: Sample, got: dict) -> None:
         sample["cpus"] = point.x
         if self.shared(point.x):
             sample.update(cpu_ns=None, cpu_ns_per_kib=None, not_idle_ns=None, server_share=None,
                           server_busiest=None)
 
-    def own_limit(self, sample):
+    def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         if self.shared(sample["cpus"]):
             return bottleneck.CLIENT, "the clients work on the server's CPUs"
         return None
 
-    def seal(self, sample):
+    def seal(self, sample: Sample) -> None:
         if sample["throughput"]:
             sample["per_cpu"] = sample["throughput"] / sample["cpus"]
 
@@ -308,11 +317,11 @@ class Clients(Experiment):
     KINDS = ("wrk", "h2load", "ab", "load")
     tools = ("curl", "wrk", "h2load", "ab")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         kinds = self.KINDS + (() if opts.remote else ("packets",))
         return [Point(i, name) for i, name in enumerate(kinds)]
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         if point.label == "load":
             return Ours(64, list=one_file(run, SMALL, 1024))
         return {"wrk": Wrk, "h2load": loads.H2load, "ab": loads.Ab,

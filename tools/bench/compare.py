@@ -6,21 +6,29 @@ disturbed count only without others. What is in only one of them is said, not gu
 A row's interval is its own: of many rows in which nothing changed, some exclude 1. So
 each row also says whether it would if it were read as one of all (Holm's method).
 """
+from __future__ import annotations
+
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING, Any
 
 from report import load, ratio_text
 from stats import SURE, holm, paired, pairs_of
 
+if TYPE_CHECKING:
+    from engine import Run
+    from experiment import Point
+    from servers import Server
 
-def samples(entry, point, server):
+
+def samples(entry: dict, point: Point, server: Server) -> dict:
     """{repeat: sample}, valid ones."""
     return {s["repeat"]: s for s in entry["samples"] if s["point"] == point and
             s["server"] == server and not s["invalid"]}
 
 
-def verdict(ratio, better):
+def verdict(ratio: Any, better: str) -> str:
     """In words, from what the interval excludes."""
     if not ratio or ratio["low"] is None:
         return "too few pairs to tell"
@@ -31,7 +39,7 @@ def verdict(ratio, better):
     return "B is better" if less == (better == "low") else "B is worse"
 
 
-def correct(rows):
+def correct(rows: Any) -> None:
     """Each row's chance as one of so many: `corrected`, None where there is no interval."""
     known = [r for r in rows if r["chance"] is not None]
     for row in rows:
@@ -40,12 +48,12 @@ def correct(rows):
         row["corrected"] = chance
 
 
-def beyond_chance(row):
+def beyond_chance(row: Any) -> bool:
     """Whether it differs by more than chance does to one of so many rows."""
     return row["corrected"] is not None and row["corrected"] <= SURE
 
 
-def compare(a, b):
+def compare(a: Any, b: Any) -> tuple[list, list[str]]:
     """([row], [what could not be compared])"""
     rows, missing = [], []
     theirs = {e["name"]: e for e in begun(b)}
@@ -69,16 +77,17 @@ def compare(a, b):
     return rows, missing + [f"{name}: only in B" for name in theirs]
 
 
-def begun(run):
+def begun(run: Any) -> list:
     """Its experiments but for those that it ended before."""
     return [e for e in run["experiments"] if places(e)]
 
 
-def places(entry):
+def places(entry: dict) -> list:
     return [(point, server) for point in entry["points"] for server in entry["servers"]]
 
 
-def compare_point(entry, point, server, mine, its):
+def compare_point(entry: Any, point: Any, server: Server, mine: Any,
+                  its: Any) -> tuple[list[dict[str, Any]], list[str]]:
     """([row], [what could not be compared]); what neither has is missed by nobody."""
     rows, missing = [], []
     pairs = pairs_of(its, mine)
@@ -93,7 +102,7 @@ def compare_point(entry, point, server, mine, its):
     return rows, missing
 
 
-def one_sided(key, mine, its):
+def one_sided(key: str, mine: Any, its: Any) -> str | None:
     """Who has a figure that makes no pair; None if nobody has."""
     in_a, in_b = (any(s.get(key) is not None for s in side.values()) for side in (mine, its))
     if in_a and in_b:
@@ -103,31 +112,31 @@ def one_sided(key, mine, its):
     return None
 
 
-def why_not(key, name, side):
+def why_not(key: str, name: str, side: Any) -> str:
     """In brackets; processor time is never refused."""
     why = sorted({s["refused"] for s in side.values() if s["refused"]})
     return f" (refused in {name}: {', '.join(why)})" if why and not key.endswith("_ns") else ""
 
 
-def unlike(what, a, b):
+def unlike(what: str, a: Any, b: Any) -> list:
     """What is not the same in two objects, key by key."""
     return [f"{what}{key}: {a.get(key, 'absent')} in A, {b.get(key, 'absent')} in B"
             for key in sorted(set(a) | set(b)) if a.get(key) != b.get(key)]
 
 
-def facts(machine):
+def facts(machine: dict) -> dict:
     """Of it, its sysctls one by one."""
     return {**{k: v for k, v in machine.items() if k not in ("date", "sysctls")},
             **machine.get("sysctls", {})}
 
 
-def settings(run):
+def settings(run: Run) -> dict:
     """{experiment: its options}, of those whose run has kept them."""
     return {e["name"]: {k: "default" if v is None else v for k, v in e["settings"].items()}
             for e in begun(run) if "settings" in e}
 
 
-def differences(a, b):
+def differences(a: Any, b: Any) -> list:
     """What else is not the same, and may be the reason."""
     ret = unlike("", facts(a["machine"]), facts(b["machine"]))
     ret += unlike("", a["servers"], b["servers"])
@@ -143,7 +152,7 @@ def differences(a, b):
     return ret
 
 
-def show(rows, missing, notes):
+def show(rows: Any, missing: list, notes: list) -> None:
     lines = [("experiment", "point", "server", "figure", "B/A or B-A (95 %)", "")]
     lines += [(r["experiment"], r["point"], r["server"], r["title"], ratio_text(r),
                r["verdict"] + f", also as one of {len(rows)} rows" * beyond_chance(r))
@@ -157,7 +166,7 @@ def show(rows, missing, notes):
         print(f"not compared: {text}")
 
 
-def main(argv):
+def main(argv: list[str]) -> int:
     ap = argparse.ArgumentParser(
         prog="bench compare", description="Ratios of run B to run A, of percentages the "
         "difference B - A in points, with their 95 % confidence intervals, from paired repeats. "

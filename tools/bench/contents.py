@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Experiments on what is asked for: by tier, by size, cached or not, dynamic, SPECweb99's mix."""
+from __future__ import annotations
+
+import argparse
 import ctypes
 import mmap
 import os
 import subprocess
+from typing import TYPE_CHECKING, Any, Iterable
 
 import bottleneck
 import loads
@@ -16,6 +20,12 @@ from servers import Toboggan, fetch
 from fileset import SMALL
 from experiment import (BPS, CONFORM_BPS, CPU, Experiment, LATENCIES, LINE_BPS, Point, RATE,
                         TAIL, able_to_compute, each_tier, list_file, most)
+
+if TYPE_CHECKING:
+    from engine import Run, Sample
+    from fileset import Files, Pages
+    from loads import Load
+    from servers import Server
 
 
 # ------------------------------------------------------------------ tiers
@@ -30,7 +40,7 @@ class Tiers(Experiment):
     tools = ("curl", "wrk")
     left_out = ("dynamic content: see dynamic and web99",)
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         return [Point(0, "hit, 1 KiB", path=SMALL, size=1024, hit=True),
                 Point(1, "304", path=SMALL, size=1024, hit=True, status=304),
                 Point(2, "hit, 8 KiB", path=files.size_path(8192), size=8192, hit=True),
@@ -38,10 +48,10 @@ class Tiers(Experiment):
                 Point(4, "fall-through, 1 KiB", path="/%31k.jpg", size=1024, hit=False,
                       of=SMALL)]
 
-    def names(self, opts):
+    def names(self, opts: argparse.Namespace) -> list:
         return each_tier(opts)
 
-    def headers(self, server, point):
+    def headers(self, server: Any, point: Point) -> list:
         if getattr(point, "status", 200) != 304:
             return []
         if not getattr(server, "etag", None):
@@ -50,10 +60,10 @@ class Tiers(Experiment):
             raise Problem(f"{server.name}: no ETag, so it cannot be asked for a 304")
         return [("If-None-Match", server.etag)]
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Any, server: Server) -> Load:
         return Wrk(64, point.path, self.headers(server, point))
 
-    def check(self, run, point, server):
+    def check(self, run: Run, point: Any, server: Server) -> Check | None:
         status = getattr(point, "status", 200)
         crc = files.crc(getattr(point, "of", point.path), point.size) if status == 200 else None
         want = ""
@@ -61,7 +71,7 @@ class Tiers(Experiment):
             want = "detail=wire" if server.tier == "wire" else "hit"
         return Check(point.path, status, self.headers(server, point), crc, want)
 
-    def after(self, run, point, server, sample, got):
+    def after(self, run: Run, point: Any, server: Server, sample: Sample, got: dict) -> None:
         tiers, nr = sample.get("tiers"), got["requests"]
         if not tiers or server.tier == "user":
             return
@@ -87,35 +97,35 @@ class Caches(Experiment):
     left_out = ("dynamic content: see dynamic and web99",)
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--folders", type=whole(), metavar="N",
                         help="of SPECweb99's file set, 5 MB each (25; quick 2)")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         self.files = files.web99(opts.folders or (2 if opts.quick else 25))
         # The last class has a hundred times its share of the files in the bytes.
         return [Point(0, "cached", cold=False), Point(1, "cold", cold=True)]
 
-    def server_key(self, point):
+    def server_key(self, point: Any) -> Any:
         return point.cold
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         super().sites(run)
         self.files.make(os.path.join(run.lab.dir, "site"))
         subprocess.run(["sync", "-f", run.lab.dir], check=False)
 
-    def asked(self, _point):
+    def asked(self, _point: Any) -> tuple[Files, str]:
         """(the files of a point, a name for their list)"""
         return self.files, "caches"
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Any, server: Server) -> Load:
         rows, name = self.asked(point)
         return Ours(16, list=list_file(run, name, lambda: rows), once=point.cold, timeout=30)
 
-    def seconds(self, run, point):
+    def seconds(self, run: Run, point: Any) -> Any:
         return 600 if point.cold else run.opts.seconds
 
-    def prepare(self, run, point, server):
+    def prepare(self, run: Run, point: Any, server: Server) -> None:
         self.check(run, point, server).settle(run.lab, server)
         if not point.cold:
             walk = Ours(16, list=list_file(run, "caches", lambda: self.files), once=True,
@@ -123,7 +133,7 @@ class Caches(Experiment):
             for _ in range(2):
                 loads.run(run.lab, walk, server, 600)
 
-    def before(self, run, point, server):
+    def before(self, run: Run, point: Any, server: Any) -> None:
         if not point.cold:
             return
         if getattr(server, "used", False):
@@ -137,26 +147,26 @@ class Caches(Experiment):
             raise Problem(f"{left:.0%} of the pages stay in the page cache: "
                           "is the site on tmpfs?")
 
-    def after(self, run, point, server, sample, got):
+    def after(self, run: Run, point: Any, server: Server, sample: Sample, got: dict) -> None:
         nr = len(self.asked(point)[0].rows)
         sample["cold"] = point.cold
         if point.cold and got["requests"] < nr:
             raise Problem(f"only {got['requests']} of {nr} files in time")
 
-    def own_limit(self, sample):
+    def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         if sample["cold"] and sample["client_cpus"] < bottleneck.CLIENT_FULL:
             return bottleneck.DEMAND, "each file once, by 16 connections"
         return None
 
 
-def emptied(paths):
+def emptied(paths: Any) -> float:
     """The page cache without these files; the share of pages that stay, of the first 500."""
     for path in paths:
         evict(path)
     return resident_pages(paths[:500])
 
 
-def evict(path):
+def evict(path: str) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -164,7 +174,7 @@ def evict(path):
         os.close(fd)
 
 
-def resident_pages(paths):
+def resident_pages(paths: Iterable[str]) -> float:
     """Share of the files' pages that the page cache holds."""
     libc, held, pages = ctypes.CDLL(None, use_errno=True), 0, 0
     for path in paths:
@@ -186,17 +196,17 @@ class Computing(Experiment):
     unable = "it cannot be given the module that makes the dynamic part"
     lab_only = "the dynamic part of another machine's server is not known here"
 
-    def names(self, opts):
+    def names(self, opts: argparse.Namespace) -> list:
         return able_to_compute(opts)
 
-    def server_options(self, run, point):
+    def server_options(self, run: Run, point: Point) -> dict:
         return {"computes": True}
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         super().sites(run)
         self.files.make(os.path.join(run.lab.dir, "site"))
 
-    def pages(self, run, server):
+    def pages(self, run: Run, server: Server) -> Pages | None:
         """Those of a server whose tables are made."""
         reset = f"/spec?command/Reset&maxload={files.USERS}&exp=1,4000000000"
         if fetch(run.lab, server, reset)["status"] != 200:
@@ -214,16 +224,16 @@ class Dynamic(Computing):
     figures = (CPU, RATE, TAIL)
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--shares", type=wholes(0, 100), metavar="P,…",
                         default="0,10,25,50,75,100", help="percentages (0,10,25,50,75,100)")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         self.files = files.web99(1)
         return [Point(p, f"{p} %") for p in opts.shares]
 
-    def load(self, run, point, server):
-        def make():
+    def load(self, run: Run, point: Point, server: Server) -> Load:
+        def make() -> Files:
             rows = [(100 - point.x, SMALL, 1024)] if point.x < 100 else []
             if point.x:
                 rows.append(self.pages(run, server).row(
@@ -252,7 +262,7 @@ class Web99(Computing):
     TIMEOUT_S = 40              # at their lines' speed the largest file takes 18.4 s
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--connections", type=wholes(), metavar="N,…",
                         help="(50,100,200,400; quick 10)")
         ap.add_argument("--http-1.0", dest="old", type=percent, default=OLD_PERCENT, metavar="P",
@@ -263,7 +273,7 @@ class Web99(Computing):
                         help="directories of the file set, 5 MB each (as SPECweb99 wants for the "
                         "most connections; quick 4)")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         nrs = opts.connections or ((10,) if opts.quick else (50, 100, 200, 400))
         self.folders = opts.folders or (4 if opts.quick else files.web99_folders(max(nrs)))
         self.files = files.web99(self.folders)
@@ -272,17 +282,17 @@ class Web99(Computing):
             self.left_out = ("the dynamic 30 % of SPECweb99's mix (ad rotation, POST, CGI)",)
         return [Point(nr) for nr in nrs]
 
-    def names(self, opts):
+    def names(self, opts: argparse.Namespace) -> Any:
         return opts.servers if self.static else super().names(opts)
 
-    def server_options(self, run, point):
+    def server_options(self, run: Run, point: Point) -> dict:
         return {} if self.static else super().server_options(run, point)
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         if not run.lab.remote:
             super().sites(run)
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         if self.static:
             rows = list_file(run, "web99", lambda: self.files)
         else:
@@ -291,16 +301,16 @@ class Web99(Computing):
         return Ours(point.x, line=LINE_BPS, conform=CONFORM_BPS, calls="5-15", single=0.3,
                     list=rows, timeout=self.TIMEOUT_S, **{"http-1.0": self.old})
 
-    def seconds(self, run, point):
+    def seconds(self, run: Run, point: Point) -> Any:
         return max(run.opts.seconds, 5 if run.opts.quick else 60)
 
-    def prepare(self, run, point, server):
+    def prepare(self, run: Run, point: Point, server: Server) -> None:
         self.check(run, point, server).settle(run.lab, server)
 
-    def after(self, run, point, server, sample, got):
+    def after(self, run: Run, point: Point, server: Server, sample: Sample, got: dict) -> None:
         sample["conforming_percent"] = 100.0 * got["conforming"] / point.x
 
-    def own_limit(self, sample):
+    def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         if sample["conforming_percent"] >= 100:
             return bottleneck.DEMAND, "the lines are what is slow"
         # Without a full CPU of the clients' it may be anything's: twice the clients tell.
@@ -311,7 +321,7 @@ class Web99(Computing):
                 f"clients'"
         return None
 
-    def derive(self, entry):
+    def derive(self, entry: dict) -> dict:
         return {"most connections of which 95 % conform":
                 most(entry, "conforming_percent",
                      lambda row, share: share["median"] >= 95 and not row["errors"])}

@@ -9,6 +9,8 @@ included. Servers take turns (A B C, C B A, ...); a row is the median of its
 repeats' ratios. A sample with one error, one wrong status or one reply of
 another length than expected is never averaged in.
 """
+from __future__ import annotations
+
 import argparse
 import gzip
 import json
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import time
 import zlib
+from typing import Any, Iterable
 
 import fileset
 import lab as laboratory
@@ -50,7 +53,7 @@ SOCK_SIZES = {"sock-1k": 1024, "sock-8k": 8192, "sock-16k": 16384, "sock-32k": 3
 BROWSER_LEN = 600
 
 
-def client(lab, argv, seconds):
+def client(lab: Lab, argv: list[str], seconds: float) -> Any:
     proc = lab.spawn_client(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)
     try:
@@ -69,8 +72,10 @@ def client(lab, argv, seconds):
 class Scenario:
     """One kind of request, asked of several servers in turn."""
 
-    def __init__(self, name, servers, connections=256, path="/1k.jpg", headers=(),
-                 status=200, objects=0, cached=True, file="", part=slice(None), page=None):
+    def __init__(self, name: str, servers: list[str], connections: int = 256, path: str = "/1k.jpg",
+                 headers: Iterable[str] = (), status: int = 200, objects: int = 0,
+                 cached: bool = True, file: str | None = "", part: slice = slice(None),
+                 page: tuple[str, int] | None = None) -> None:
         self.name, self.servers, self.connections = name, servers, connections
         self.cached = cached    # small and fresh: what a kernel tier answers
         self.path, self.headers, self.status, self.objects = path, headers, status, objects
@@ -79,7 +84,8 @@ class Scenario:
         self.checks = {}
         self.samples = {s.name: [] for s in servers}
 
-    def argv(self, server, seconds, walk=False, connections=None, objects=None):
+    def argv(self, server: Any, seconds: float, walk: bool = False, connections: int | None = None,
+             objects: int | None = None) -> list:
         if isinstance(server, Reflector):
             # As long on the wire as wrk's request: TCP's header with
             # timestamps is 24 bytes longer than UDP's.
@@ -93,7 +99,7 @@ class Scenario:
                 str(objects or self.objects), "1" if walk else "0",
                 *(f"{n}: {v}" for n, v in self.headers)]
 
-    def row(self, server, path):
+    def row(self, server: Any, path: str) -> tuple[str, int | None, int | None]:
         """(path, length, CRC-32) of what is right."""
         if self.page:
             body = server.pages().body("/spec", self.page[0], *self.page)
@@ -104,7 +110,7 @@ class Scenario:
                 body = f.read()[self.part]
         return path, len(body), zlib.crc32(body)
 
-    def prepare(self, server):
+    def prepare(self, server: Any) -> None:
         server.start()
         paths = [f"/o/{i}" for i in range(self.objects)] or [self.path]
         rows = [self.row(server, path) for path in random.sample(paths, min(len(paths), VERIFY_NR))]
@@ -114,7 +120,7 @@ class Scenario:
                                          want, rows)
         self.check(server)
 
-    def check(self, server):
+    def check(self, server: Any) -> Check | None:
         """Bytes of one reply, once the server answers from where the row wants it."""
         check = self.checks[server.name]
         reply_len = check.settle(self.lab, server)
@@ -123,7 +129,7 @@ class Scenario:
             raise Problem(f"{server.name}: {wrong_text(wrong, nr)}")
         return reply_len
 
-    def measure(self, server, seconds, patience):
+    def measure(self, server: Any, seconds: float, patience: Patience) -> dict:
         """One sample, or a Problem."""
         http = not isinstance(server, Reflector)
         reply_len = self.check(server)
@@ -179,12 +185,13 @@ class Scenario:
 class Row:
     """One line of the table: A against B by one figure, or A against a limit."""
 
-    def __init__(self, key, what, scenario, ours, theirs, target, figure="cpu_ns"):
+    def __init__(self, key: str, what: str, scenario: Scenario | None, ours: str,
+                 theirs: str | None, target: float | None, figure: str = "cpu_ns") -> None:
         self.key, self.what, self.scenario, self.figure = key, what, scenario, figure
         self.ours, self.theirs, self.target = ours, theirs, target
         self.problem = self.value = self.unit = None
 
-    def result(self):
+    def result(self) -> dict:
         """dict for the table and for --json."""
         ret = {"row": self.key, "what": self.what, "target": self.target, "problem": self.problem}
         if self.value is not None:
@@ -239,7 +246,7 @@ ROWS = {
 }
 
 
-def browser_headers(addr, path):
+def browser_headers(addr: Any, path: str) -> list[tuple[str, str]]:
     """BROWSER and a cookie that makes the whole head BROWSER_LEN bytes."""
     fixed = f"GET {path} HTTP/1.1\r\nHost: {addr}:{PORT}\r\n" + \
         "".join(f"{n}: {v}\r\n" for n, v in fileset.BROWSER) + "Cookie: id=\r\n\r\n"
@@ -247,8 +254,8 @@ def browser_headers(addr, path):
            [("Cookie", "id=" + "0123456789abcdef"[:1] * (BROWSER_LEN - len(fixed)))]
 
 
-def make_site(lab, objects):
-    def put(path, what):
+def make_site(lab: Lab, objects: int) -> None:
+    def put(path: str, what: int | bytes | str | None) -> None:
         with open(path, "wb") as f:
             f.write(what if isinstance(what, bytes) else os.urandom(what))
         os.utime(path, (1700000000, 1700000000))
@@ -276,7 +283,7 @@ PAGE_OF = fileset.web99_path(0, 1, 0), fileset.web99_size(1, 0)
 TEXT = "/page.html"
 
 
-def etag(lab, server):
+def etag(lab: Lab, server: Any) -> object:
     tag = fetch(lab, server, "/1k.jpg")["etag"]
     if not tag:
         raise Problem(f"{server.name}: no ETag")
@@ -284,7 +291,8 @@ def etag(lab, server):
 
 
 class Bench:
-    def __init__(self, lab, keys, repeats, seconds, patience_s):
+    def __init__(self, lab: Lab, keys: list[str], repeats: int, seconds: float,
+                 patience_s: float) -> None:
         self.lab, self.keys, self.repeats, self.seconds = lab, keys, repeats, seconds
         nginx, wire = Nginx(lab, "nginx"), Toboggan(lab, "wire", wire_size="64K")
         user, reflect = Toboggan(lab, "user", tiers="user"), Reflector(lab, "reflect")
@@ -301,7 +309,7 @@ class Bench:
         self.wire_server = wire
         self.patience = Patience({SERVER_CPU}, patience_s)
 
-        def servers(*pairs):
+        def servers(*pairs: Any) -> list:
             return [s for s, *ks in pairs if any(k in keys for k in ks)]
 
         get = Scenario("1 KiB GET", servers(
@@ -365,7 +373,7 @@ class Bench:
         ]
         self.rows = [r for r in table if r.key in keys]
 
-    def per_server(self, scenario, server):
+    def per_server(self, scenario: Scenario, server: Any) -> None:
         """Header fields that name the server, or its object."""
         if scenario is self.head:
             scenario.headers = browser_headers(server.addr, scenario.path)
@@ -374,7 +382,7 @@ class Bench:
         elif scenario is self.objects:
             scenario.objects = OBJECTS if server is self.many else 10
 
-    def publish(self, server):
+    def publish(self, server: Any) -> None:
         """Ask for every object until the server has stored them all."""
         nr = OBJECTS if server is self.many else 10
         scenario = Scenario("publish", [server], path="/o/0")
@@ -386,13 +394,13 @@ class Bench:
                 return
         raise Problem(f"{server.name}: only {stored} of {nr} objects published")
 
-    def fail(self, scenario, server, problem):
+    def fail(self, scenario: Any, server: Any, problem: Problem) -> None:
         say(f"  cannot measure {scenario.name}, {server.name}: {problem}")
         for row in self.rows:
             if row.scenario is scenario and server.name in (row.ours, row.theirs):
                 row.problem = row.problem or str(problem)
 
-    def scenario_run(self, scenario):
+    def scenario_run(self, scenario: Any) -> None:
         alive = []
         for server in scenario.servers:
             try:
@@ -424,7 +432,7 @@ class Bench:
                     self.fail(scenario, server, e)
                 scenario.samples[server.name].append(sample)
 
-    def parse(self, row):
+    def parse(self, row: Any) -> None:
         """The figure of tests/bpf/core, and those of the runs before it in this build.
 
         The median of some: where in memory the kernel's compiler puts a program when
@@ -450,7 +458,7 @@ class Bench:
             f.seek(0)
             say("parse: " + ", ".join(f.read().split()[-TREND:]) + " ns, the newest last")
 
-    def memory(self, row):
+    def memory(self, row: Any) -> None:
         server = self.wire_server
         server.start()
         settle(self.lab, server, "/1k.jpg")
@@ -458,7 +466,7 @@ class Bench:
         row.value, row.unit = total - cache, "bytes"
         say(f"memory: {total / 2**20:.1f} MiB resident, {cache / 2**20:.1f} MiB of it cache")
 
-    def idle(self, row):
+    def idle(self, row: Any) -> None:
         server = Toboggan(self.lab, "idle", tiers="user")
         server.start()
         settle(self.lab, server, "/1k.jpg")
@@ -478,7 +486,7 @@ class Bench:
         self.lab.end(proc)
         self.lab.end(server.proc)
 
-    def run(self):
+    def run(self) -> None:
         for i, scenario in enumerate(self.scenarios, 1):
             say(f"[{i}/{len(self.scenarios)}] {scenario.name}: "
                 f"{', '.join(s.name for s in scenario.servers)}; "
@@ -497,7 +505,7 @@ class Bench:
                 say(f"  cannot measure {row.key}: {e}")
 
 
-def hold(spec):
+def hold(spec: str) -> int:
     """Child of `idle`: N connections, one answered request on each, then wait."""
     addr, port, nr = spec.split(":")
     socks = []
@@ -522,19 +530,19 @@ def hold(spec):
 
 # ---------------------------------------------------------------- report
 
-def amount(value, unit):
+def amount(value: Any, unit: str | None) -> str:
     if unit == "bytes" and value >= 1 << 20:
         return f"{value / 2**20:.1f} MiB"
     return f"{value:,.0f} {unit}"
 
 
-def legend(results):
+def legend(results: list[dict[str, str | None]]) -> str:
     """What each row is, once: a row may have several opponents."""
     return "".join(f"  {row:13} {what}\n"
                    for row, what in {r["row"]: r["what"] for r in results}.items())
 
 
-def table(results):
+def table(results: list[dict[str, str | None]]) -> str:
     lines = [("row", "toboggan", "against", "ratio (min-max)", "target", "")]
     for r in results:
         if r["verdict"] == "NONE":
@@ -556,14 +564,14 @@ def table(results):
                      for line in lines)
 
 
-def check_build(keys):
+def check_build(keys: list[str]) -> None:
     need = ["toboggand", "toboggan"] if set(keys) - {"nginx"} else []
     for path in [binary(name) for name in need] + [part("reflect.bpf.o"), part("reflect_load")]:
         if not os.path.exists(path):
             say(f"bench: {path} is missing (run `make`); rows that need it are left out")
 
 
-def options(argv):
+def options(argv: list[str]) -> argparse.Namespace:
     ap = argparse.ArgumentParser(
         prog="bench cost", formatter_class=argparse.RawDescriptionHelpFormatter,
         description=__doc__, epilog="rows:\n" +
@@ -594,7 +602,7 @@ def options(argv):
     return args
 
 
-def measure(args, lab):
+def measure(args: argparse.Namespace, lab: Lab) -> tuple[Bench | None, bool]:
     """(Bench or None if it came to nothing, whether it was interrupted)."""
     bench = None
     try:
@@ -611,7 +619,7 @@ def measure(args, lab):
     return bench, False
 
 
-def main(argv):
+def main(argv: list[str]) -> int:
     args = options(argv)
     check_machine(("ip", "tc", "nsenter", "curl", "wrk", "nginx", "sysctl"))
     check_build(args.keys)

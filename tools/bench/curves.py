@@ -4,17 +4,27 @@
 The first three end with the sum that the papers weighted their servers by: the classes
 of SPECweb99's static files, read off each server's curve.
 """
+from __future__ import annotations
 
+
+import argparse
 import fileset as files
 from capacity import FullCore
 from contents import Caches, Computing
 from engine import Check
-from loads import Ours, Wrk
 from experiment import BPS, CPU, Experiment, Point, RATE, list_file
 from fileset import SMALL
+from loads import Ours, Wrk
 from option_types import whole, wholes
 from stats import at
+from typing import TYPE_CHECKING, Any
 from units import digits, human
+
+if TYPE_CHECKING:
+    from engine import Run
+    from fileset import Files
+    from loads import Load
+    from servers import Server
 
 NS, MIX, PAPERS = "ns of processor time a request", "Mbit/s of the mix", "Mbit/s, classes weighted"
 
@@ -24,7 +34,7 @@ class Weighted(Experiment):
 
     figures = (CPU, BPS, RATE)
 
-    def derive(self, entry):
+    def derive(self, entry: dict) -> dict:
         sums, entry["ranking"] = self.sums(entry), None
         if sums:
             entry["ranking"] = ranking(sums)
@@ -35,7 +45,7 @@ class Weighted(Experiment):
         return {title: values for title, values in ret.items() if values}
 
     @staticmethod
-    def sums(entry):
+    def sums(entry: dict) -> dict[Any, tuple[int | None, float | None, int | None]]:
         """{server: what mix_sums() says}, of those with any"""
         ret, xs = {}, [p["x"] for p in entry["points"]]
         for name in entry["servers"]:
@@ -48,7 +58,8 @@ class Weighted(Experiment):
         return ret
 
 
-def mix_sums(xs, cpu_ns, rate):
+def mix_sums(xs: list[float], cpu_ns: Any,
+             rate: list[None]) -> tuple[int | None, float | None, int | None]:
     """(ns a request, Mbit/s of the mix, weighted sum of the classes' Mbit/s); None if unknown.
 
     What was refused, or not measured, at one size leaves the curve there unknown,
@@ -68,7 +79,7 @@ def mix_sums(xs, cpu_ns, rate):
     return cost, bits / mean_ns * 1e3, papers
 
 
-def ranking(sums):
+def ranking(sums: Any) -> list[list[str]]:
     """The papers' table: a row for each server, the best first, and per cent of the first.
 
     By throughput; servers whose rates were refused come last, by what a request costs.
@@ -78,7 +89,7 @@ def ranking(sums):
                                            none if sums[name][0] is None else sums[name][0]))
     best = sums[order[0]]
 
-    def share(value, first):
+    def share(value: Any, first: bool) -> str:
         return f"{digits(100 * value / first)} %" if value and first else ""
 
     rows = [["SPECweb99-weighted", PAPERS, "of the first", MIX, "of the first", NS,
@@ -102,14 +113,14 @@ class Sizes(Weighted):
     x_label = "bytes of the body"
     tools = ("curl", "wrk")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         sizes = files.SIZES if not opts.quick else (1, 1024, 16384, 1 << 20)
         return [Point(s) for s in sizes]
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         return Wrk(64 if point.x <= 65536 else 16, files.size_path(point.x), timeout_s=30)
 
-    def check(self, run, point, server):
+    def check(self, run: Run, point: Point, server: Server) -> Check | None:
         path = files.size_path(point.x)
         return Check(path, crc=files.crc(path, point.x))
 
@@ -127,25 +138,25 @@ class Cold(Weighted, Caches):
     EACH_MIB, NR_MIN, NR_MAX = 16, 4, 400
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--each-mib", type=whole(), metavar="MIB",
                         help="of files of each size, at least 4 and at most 400 files (16; "
                         "quick 2)")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         each = (opts.each_mib or (2 if opts.quick else self.EACH_MIB)) << 20
         sizes = files.SIZES if not opts.quick else (1, 1024, 16384, 1 << 20)
         return [Point(size, cold=True, files=self.file_set(size, each)) for size in sizes]
 
-    def file_set(self, size, each):
+    def file_set(self, size: int, each: Any) -> Files:
         nr = min(self.NR_MAX, max(self.NR_MIN, each // size))
         return files.Files([(1, f"/cold/{size}/{i}.bin", size) for i in range(nr)])
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         self.files = files.Files([row for p in self.points for row in p.files.rows])
         super().sites(run)
 
-    def asked(self, point):
+    def asked(self, point: Any) -> tuple[Any, str]:
         return point.files, f"cold-{point.x}"
 
 
@@ -161,13 +172,13 @@ class PageSizes(Weighted, Computing):
     FILES = ((0, 0), (0, 4), (0, 8), (1, 2), (1, 4), (1, 8), (2, 1), (2, 4), (2, 8), (3, 2), (3, 8))
     QUICK = ((0, 0), (1, 4), (2, 4), (3, 8))
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         self.files = files.web99(1)
         return [Point(files.web99_size(*which), path=files.web99_path(0, *which))
                 for which in (self.QUICK if opts.quick else self.FILES)]
 
-    def load(self, run, point, server):
-        def make():
+    def load(self, run: Run, point: Point, server: Server) -> Load:
+        def make() -> Files:
             return files.Files([self.pages(run, server).row(1, "get", point.path, point.x)])
         return Ours(64 if point.x <= 65536 else 16, timeout=30,
                     list=list_file(run, f"{server.iface}-page-{point.x}", make))
@@ -183,14 +194,14 @@ class Small(FullCore):
     SIZES, QUICK = (50, 100, 200, 400, 600, 800, 1000), (50, 1000)
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--sizes", type=wholes(), metavar="BYTES,…",
                         help="besides the 304 (50,100,200,400,600,800,1000; quick 50,1000)")
         ap.add_argument("--connections", type=whole(), default=64, metavar="N",
                         help="at a time (64)")
         FullCore.asking(ap)
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list[Point]:
         self.opts = opts
         sizes = opts.sizes or (self.QUICK if opts.quick else self.SIZES)
         return [Point(0, "304", path=SMALL, size=1024, kind="304", calls=0)] + \

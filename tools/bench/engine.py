@@ -7,12 +7,16 @@ valid, tries half the load from twice the clients, and writes the run down after
 sample, so that an end at any moment leaves a usable partial result. A sample
 with an error is counted and kept apart; nothing averages it in.
 """
+from __future__ import annotations
+
+import argparse
 import json
 import os
 import random
 import re
 import statistics
 import time
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 import bottleneck
 import hosts
@@ -21,6 +25,12 @@ from meters import FORKS_MAX, IDLE_MAX, Core, Idle, Others, ran_s
 from messages import Problem, say
 from servers import Reflector, Toboggan, settle
 from stats import paired, pairs_of, spread
+
+if TYPE_CHECKING:
+    from experiment import Experiment, Point
+    from lab import Lab
+    from loads import Load
+    from servers import Server
 
 FORMAT = 1
 QUIET_S = 0.3               # before a load: what is worked then is not the load's
@@ -41,11 +51,11 @@ class Sample(dict):
 class Meter:
     """What both sides' CPUs, and everything else here, worked from begin() to read()."""
 
-    def __init__(self, lab, server, idle, core_too=True):
+    def __init__(self, lab: Lab, server: Server, idle: Idle, core_too: bool = True) -> None:
         self.lab, self.server, self.idle = lab, server, idle
         self.core_too = core_too        # False: the load itself tells what the CPUs worked
 
-    def begin(self):
+    def begin(self) -> None:
         lab = self.lab
         self.pids = self.server.pids()
         self.others = Others(lab.pids(), None if self.core_too else lab.server_cpus)
@@ -64,16 +74,16 @@ class Meter:
         self.net, self.since = lab.net_bytes(self.server), time.monotonic()
         self.client = Core(lab.client_cpus)     # last: of idle time, full CPUs would not look full
 
-    def lab_nr(self):
+    def lab_nr(self) -> int:
         return max(1, len(self.lab.server_cpus))
 
-    def net_bps(self):
+    def net_bps(self) -> Any:
         """Of the busier direction, None where nobody counts it."""
         now = self.lab.net_bytes(self.server)
         return self.net and now and 8 * max(b - a for a, b in zip(self.net, now)) / \
             (time.monotonic() - self.since)
 
-    def read(self, requests):
+    def read(self, requests: int) -> dict | None:
         """requests: what was worked for, None if it is not known well enough to divide by."""
         client, net_bps = self.client.since(), self.net_bps()
         now = self.core.since() if self.core else None
@@ -99,7 +109,7 @@ class Meter:
         return ret
 
 
-def fault(load, got):
+def fault(load: Any, got: dict) -> str | None:
     """Why a load's result is not a figure, None if it is one."""
     nr = got["requests"]
     if got["errors"] or got["statuses"]:
@@ -115,7 +125,7 @@ def fault(load, got):
     return None
 
 
-def other_length(load, reply_len, got):
+def other_length(load: Load, reply_len: int, got: dict) -> str | None:
     """That replies were none of those that settle() has seen, in words, whatever their status.
 
     A client stops in mid-reply: the last few may be cut short or uncounted.
@@ -127,12 +137,12 @@ def other_length(load, reply_len, got):
     return None
 
 
-def wrong_answers(got):
+def wrong_answers(got: dict) -> Any:
     """How many replies a load had that were not right; what had none is not among them."""
     return got["statuses"] + sum(got.get("kinds", {}).get(kind, 0) for kind in WRONG)
 
 
-def worked_for(load, reply_len, got):
+def worked_for(load: Load, reply_len: int, got: dict) -> Any:
     """Requests by which the server's work is divided, with parts of them; None: too few to tell.
 
     A long reply that the end of the sample cuts short has cost its part.
@@ -145,17 +155,18 @@ def worked_for(load, reply_len, got):
 class Check:
     """The answer that is right, asked for before and after each load."""
 
-    def __init__(self, path, status=200, headers=(), crc=None, want="", rows=None):
+    def __init__(self, path: str, status: int = 200, headers: list[tuple] | Iterable[str] = (),
+                 crc: int | None = None, want: Any = "", rows: Any = None) -> None:
         self.rows = rows or [(path, None, crc)]     # (path, length, CRC-32) that verify() asks for
         self.path, self.status, self.headers, self.crc = path, status, list(headers), crc
         self.want = want
 
-    def settle(self, lab, server):
+    def settle(self, lab: Lab, server: Server) -> Any:
         if isinstance(server, Reflector):
             return 0
         return settle(lab, server, self.path, self.headers, self.status, self.want, self.crc)
 
-    def verify(self, lab, server, load):
+    def verify(self, lab: Lab, server: Server, load: Load) -> tuple[dict, int]:
         """Generators other than load.c do not look at bodies: it checks some replies for them.
 
         Beside the load and in none of its figures. Returns how many were wrong, by kind, and
@@ -187,7 +198,7 @@ class Check:
         return wrong, got["requests"] + sum(wrong.values())
 
 
-def client_machines(sample, cpus):
+def client_machines(sample: Sample, cpus: Any) -> None:
     """What the CPUs of other client machines worked, instead of this one's.
 
     cpus: {machine: (share, CPUs), None if it did not tell}; the fullest decides.
@@ -200,14 +211,14 @@ def client_machines(sample, cpus):
     sample["client_cpus"] = sum(share * nr for share, nr in known)
 
 
-def wrong_text(wrong, nr):
+def wrong_text(wrong: Any, nr: int) -> str:
     return " and ".join(f"{n} of {nr} replies had {text}" for text, n in wrong.items())
 
 
 class Run:
     """One invocation: its lab, its options, its record."""
 
-    def __init__(self, lab, opts, record):
+    def __init__(self, lab: Lab, opts: argparse.Namespace, record: dict) -> None:
         self.lab, self.opts, self.record = lab, opts, record
         self.started = time.monotonic()
         self.total = self.taken = 0
@@ -216,7 +227,7 @@ class Run:
 
     # --- samples ---------------------------------------------------------
 
-    def sample(self, exp, point, server, repeat):
+    def sample(self, exp: Experiment, point: Point, server: Server, repeat: int) -> Sample:
         """A Sample; what cannot be measured is one too, with the reason."""
         load, check = exp.load(self, point, server), exp.check(self, point, server)
         ret = Sample(point=point.x, server=server.name, repeat=repeat, invalid=None,
@@ -251,20 +262,20 @@ class Run:
             ret["invalid"] = str(e) if ret.get("wrong") else ret["invalid"] or str(e)
         return ret
 
-    def verify(self, ret, check, server, load):
+    def verify(self, ret: Sample, check: Any, server: Server, load: Load) -> None:
         wrong, nr = check.verify(self.lab, server, load)
         if wrong:
             ret["wrong"] = wrong
             raise Problem("; ".join(filter(None, (ret["invalid"], wrong_text(wrong, nr)))))
 
-    def check_descriptors(self, load):
+    def check_descriptors(self, load: Load) -> None:
         want = load.descriptors + 100
         if want > self.opts.nofile:
             raise Problem(f"{want} descriptors wanted, {self.opts.nofile} allowed: raise "
                           "`ulimit -n` (and fs.nr_open)")
 
     @staticmethod
-    def figures(ret, got, nr):
+    def figures(ret: Sample, got: dict, nr: int) -> None:
         seconds = got["seconds"] or 1e-9
         ret.update(requests=got["requests"], bytes=got["bytes"], seconds=got["seconds"],
                    rate=got["requests"] / seconds, bps=8 * got["bytes"] / seconds,
@@ -281,7 +292,8 @@ class Run:
             if key in got:
                 ret[key] = got[key]
 
-    def judge(self, ret, exp, load, server, seconds):
+    def judge(self, ret: Sample, exp: Experiment, load: Load, server: Server,
+              seconds: float) -> None:
         """Whose limit the rate was; half the load from twice the clients, once a point."""
         if ret["invalid"]:
             return
@@ -310,7 +322,8 @@ class Run:
             ret["throughput"], ret["throughput_bps"] = ret["rate"], ret["bps"]
         exp.seal(ret)
 
-    def halves(self, exp, load, server, seconds, rate, clients):
+    def halves(self, exp: Experiment, load: Load, server: Server, seconds: float, rate: float,
+               clients: int) -> Any:
         """Twice the clients with half of each one's load: the ratio of the rates.
 
         One that says that the client was the limit is repeated, beside a new
@@ -327,7 +340,8 @@ class Run:
             ratios.append(self.other_rate(exp, load, server, seconds, twice) / whole)
         return statistics.median(ratios)
 
-    def machines(self, exp, load, server, seconds, rate, clients):
+    def machines(self, exp: Experiment, load: Load, server: Server, seconds: float, rate: float,
+                 clients: int) -> Any:
         """What all client machines got, in times of what half of them get of the same load.
 
         One that says that the clients were the limit is repeated, as in halves().
@@ -341,7 +355,8 @@ class Run:
             ratios.append(whole / part if part else float("inf"))
         return statistics.median(ratios)
 
-    def other_rate(self, exp, load, server, seconds, parts):
+    def other_rate(self, exp: Experiment, load: Load, server: Server, seconds: float,
+                   parts: int) -> Any:
         got, _ = loads.run(self.lab, load, server, seconds, parts)
         bad = exp.tolerate(fault(load, got), got)
         if bad:
@@ -350,7 +365,7 @@ class Run:
 
     # --- servers ---------------------------------------------------------
 
-    def server(self, exp, point, name, make):
+    def server(self, exp: Experiment, point: Point, name: Any, make: Callable[..., Any]) -> Any:
         """The server of that name for this point: the same as before, or a new one."""
         key = exp.server_key(point)
         name = (name, key) if exp.keep_servers else name
@@ -363,14 +378,14 @@ class Run:
         self.servers[name] = (key, server)
         return server
 
-    def stop_servers(self):
+    def stop_servers(self) -> None:
         for _, server in self.servers.values():
             server.stop()
         self.servers = {}
 
     # --- the whole -------------------------------------------------------
 
-    def progress(self, exp, point, sample):
+    def progress(self, exp: Experiment, point: Point, sample: Sample) -> None:
         self.taken += 1
         spent = time.monotonic() - self.started
         left = spent / self.taken * (self.total - self.taken)
@@ -384,7 +399,7 @@ class Run:
             f"{sample['server']} {sample['repeat'] + 1}/{self.opts.repeats}: {text}")
 
     @staticmethod
-    def entry(exp):
+    def entry(exp: Experiment) -> dict:
         """What is kept of an experiment, none of whose samples is taken yet."""
         return {"name": exp.name, "title": exp.title, "about": exp.about, "x": exp.x_label,
                 "x_log": exp.x_log, "x_named": exp.x_named,
@@ -395,7 +410,7 @@ class Run:
                 "reference": None, "derived": {}, "summary": [], "setups": [], "lists": {},
                 "servers": []}
 
-    def experiment(self, exp, entry):
+    def experiment(self, exp: Experiment, entry: dict) -> None:
         sides = exp.sides(self)
         entry["servers"] = [name for name, _ in sides]
         self.say_unable(exp, entry)
@@ -409,13 +424,14 @@ class Run:
         self.stop_servers()
         exp.leave(self)
 
-    def say_unable(self, exp, entry):
+    def say_unable(self, exp: Experiment, entry: dict) -> None:
         unable = [name for name in self.opts.servers if name not in entry["servers"]]
         if unable:
             entry["left_out"].append(f"{', '.join(unable)}: {exp.unable}")
             say(f"  left out {entry['left_out'][-1]}")
 
-    def step(self, exp, entry, point, name, make, repeat, failed):
+    def step(self, exp: Experiment, entry: dict, point: Point, name: str, make: Callable[..., Any],
+             repeat: int, failed: Any) -> None:
         """One sample of one server; a server that cannot start is said so once."""
         if time.monotonic() > self.deadline:
             measured = any(e["samples"] for e in self.record["experiments"])
@@ -446,13 +462,13 @@ class Run:
         self.finish(exp, entry)
         self.progress(exp, point, sample)       # what is said is also kept
 
-    def finish(self, exp, entry):
+    def finish(self, exp: Experiment, entry: dict) -> None:
         """What follows from the samples so far, written down with them."""
         entry["summary"] = summarise(entry)
         entry["derived"] = exp.derive(entry)
         save(self.record, self.opts.out)
 
-    def experiments(self, exps):
+    def experiments(self, exps: list[Experiment]) -> None:
         self.total = sum(len(e.points) * len(e.sides(self)) * self.opts.repeats for e in exps)
         # all of them beforehand: a run that ends early also says what it never began
         entries = [self.entry(exp) for exp in exps]
@@ -462,9 +478,9 @@ class Run:
             self.experiment(exp, entry)
 
 
-def keep_setup(entry, point, server):
+def keep_setup(entry: dict, point: Point, server: Server) -> None:
     """How each server was started, once for all links that it had."""
-    def alike(setup):
+    def alike(setup: dict) -> str:
         return re.sub(r"tbg\d+|198\.18\.\d+", "", json.dumps(setup))
 
     setup = {"server": server.name, **server.setup()}
@@ -474,7 +490,7 @@ def keep_setup(entry, point, server):
         entry["setups"].append({"point": point.label, **setup})
 
 
-def keep_lists(entry, argvs, folder):
+def keep_lists(entry: dict, argvs: list, folder: Any) -> None:
     """What is in the files of the lab that the clients' commands name: {path: text}."""
     words = "\n".join(word for argv in argvs for word in argv)
     for path in re.findall(rf"{re.escape(str(folder))}/[^,\n]+", words):
@@ -486,7 +502,7 @@ def keep_lists(entry, argvs, folder):
             entry["lists"][path] = (text[:text.rfind("\n")] if more else text) + more
 
 
-def summarise(entry):
+def summarise(entry: dict) -> list[dict[str, Any]]:
     """[{point, server, figures: {key: spread}, ratios: {key: interval}, …}], valid samples only.
 
     limit: whose the rates were; why: {each of them: its reason}.
@@ -526,13 +542,13 @@ def summarise(entry):
     return ret
 
 
-def why(samples):
+def why(samples: list) -> Any:
     """The reason of one limit: that of the sample with the median rate."""
     ranked = sorted(samples, key=lambda s: {**s, **s.get("withheld", {})}.get("rate") or 0)
     return ranked[(len(ranked) - 1) // 2].get("limit_why")
 
 
-def tier_requests(server):
+def tier_requests(server: Server) -> dict | None:
     """{tier: requests it has answered} of a Toboggan server of ours, else None."""
     if not isinstance(server, Toboggan):
         return None
@@ -540,7 +556,7 @@ def tier_requests(server):
             if isinstance(tier, dict) and "requests" in tier}
 
 
-def save(record, folder):
+def save(record: dict, folder: str) -> None:
     """Whole or not at all, whenever we end."""
     path = os.path.join(folder, "run.json")
     with open(path + ".new", "w", encoding="utf-8") as f:

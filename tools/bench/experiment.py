@@ -4,7 +4,11 @@
 The classes are in modules by what they vary (experiments.py has the table);
 engine.py takes the samples. Nothing here judges one.
 """
+from __future__ import annotations
+
+import argparse
 import os
+from typing import TYPE_CHECKING, Any, Callable
 
 import bottleneck
 import loads
@@ -14,6 +18,12 @@ from loads import Wrk
 from messages import say
 from servers import KINDS, Existing, Toboggan
 from fileset import SMALL
+
+if TYPE_CHECKING:
+    from engine import Run, Sample
+    from lab import Lab
+    from loads import Load
+    from servers import Server
 
 CPU = ("cpu_ns", "processor time of the server", "ns a request", "low")
 RATE = ("throughput", "requests a second", "/s", "high")
@@ -28,12 +38,12 @@ LINE_BPS, CONFORM_BPS = 400000, 320000
 class Point:
     """x: its place on the axis; label: its name; what else it is, as attributes."""
 
-    def __init__(self, x, label=None, **what):
+    def __init__(self, x: float, label: str | None = None, **what: Any) -> None:
         self.x, self.label = x, label if label is not None else number(x)
         self.__dict__.update(what)
 
 
-def number(x):
+def number(x: float) -> str:
     for size, unit in ((1 << 20, "Mi"), (1 << 10, "Ki")):
         if x >= size and x % size == 0:
             return f"{x // size}{unit}"
@@ -54,24 +64,24 @@ class Experiment:
     known = True                # it asks for what `bench site` makes, not for files of the user's
     made_by = "bench site"
 
-    def __init__(self, opts):
+    def __init__(self, opts: argparse.Namespace) -> None:
         self.halves, self.notes = {}, []
         self.settings = {}      # its options; here those whose value does not say enough
         self.points = list(self.make_points(opts))
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         """Options of its own."""
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> None:
         raise NotImplementedError
 
     # --- servers
 
-    def names(self, opts):
+    def names(self, opts: argparse.Namespace) -> Any:
         return opts.servers
 
-    def sides(self, run):
+    def sides(self, run: Run) -> list:
         """[(name, what makes it)]"""
         if run.lab.remote:
             return [(name, lambda name=name, where=where, **_: Existing(run.lab, name, where))
@@ -79,88 +89,89 @@ class Experiment:
         return [(name, lambda name=name, **kw: make(run.lab, name, **kw))
                 for name in self.names(run.opts)]
 
-    def server_key(self, point):
+    def server_key(self, point: Point) -> int:
         """Points of equal keys are served by the same process."""
         return 0
 
-    def server_options(self, run, point):
+    def server_options(self, run: Run, point: Point) -> dict:
         return {}
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         """Make the files; once, before the first sample."""
         if not run.lab.remote:
             files.basic().make(os.path.join(run.lab.dir, "site"))
 
-    def enter(self, run, point):
+    def enter(self, run: Run, point: Point) -> None:
         """Before each sample, and what starts for it: the lab is as the point wants it."""
 
-    def leave(self, run):
+    def leave(self, run: Run) -> None:
         """After the last sample: the lab is as it was."""
 
     # --- one sample
 
-    def seconds(self, run, point):
+    def seconds(self, run: Run, point: Point) -> Any:
         return run.opts.seconds
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         return Wrk(connections=64, path=SMALL)
 
-    def check(self, run, point, server):
+    def check(self, run: Run, point: Point, server: Server) -> Check | None:
         return Check(SMALL, crc=files.crc(SMALL, 1024))
 
-    def prepare(self, run, point, server):
+    def prepare(self, run: Run, point: Point, server: Server) -> None:
         """Once for a server at a point: warm it."""
         self.check(run, point, server).settle(run.lab, server)
         loads.run(run.lab, self.load(run, point, server), server, 1)
 
-    def before(self, run, point, server):
+    def before(self, run: Run, point: Point, server: Server) -> None:
         """Right before each load."""
 
-    def run_load(self, run, load, server, seconds, begin):
+    def run_load(self, run: Run, load: Load, server: Server, seconds: float,
+                 begin: Callable[[], None] | None) -> tuple:
         """begin() has to be called when the figures begin."""
         return loads.run(run.lab, load, server, seconds, run.lab.spread(load), begin)
 
-    def after(self, run, point, server, sample, got):
+    def after(self, run: Run, point: Point, server: Server, sample: Sample, got: dict) -> None:
         """Right after it: figures of its own; a Problem makes the sample none."""
 
-    def seal(self, sample):
+    def seal(self, sample: Sample) -> None:
         """Figures that follow from a throughput that was not refused."""
 
-    def tolerate(self, fault, got):
+    def tolerate(self, fault: str | None, got: dict) -> str | None:
         """The fault, or None where errors are what the experiment is about."""
         return fault
 
-    def own_limit(self, sample):
+    def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         """(whose limit, why) where it follows from the experiment, else None."""
         return None
 
-    def note(self, text):
+    def note(self, text: str) -> None:
         if text not in self.notes:
             say(f"  {text}")
             self.notes.append(text)
 
-    def unfit(self, point, name):
+    def unfit(self, point: Point, name: str) -> bool:
         """Whether that server cannot do what is asked there."""
         return False
 
-    def enough(self, entry, point, name):
+    def enough(self, entry: dict, point: Point, name: str) -> bool:
         """Whether earlier points say that this one need not be tried."""
         return False
 
     # --- words
 
-    def line(self, sample):
+    def line(self, sample: dict) -> str:
         cpu = sample.get("cpu_ns")
         return f"{sample['rate']:,.0f}/s" + (f", {cpu:,.0f} ns" if cpu else "") + \
             (f", server {sample['server_share']:.0%} busy"
              if sample.get("server_share") is not None else "")
 
-    def derive(self, entry):
+    def derive(self, entry: dict) -> dict:
         """What follows from the summary: {name: {server: value}}."""
         return {}
 
 
-def make(lab, name, **kw):
+def make(lab: Lab, name: str, **kw: Any) -> Any:
     """A server by the name that --servers gives it."""
     if name.startswith("toboggan"):
         tier = name.partition("-")[2] or Toboggan.TIERS[0]
@@ -169,7 +180,7 @@ def make(lab, name, **kw):
     return KINDS[name](lab, name, **kw)
 
 
-def each_tier(opts):
+def each_tier(opts: argparse.Namespace) -> list:
     """The servers of --servers, and with Toboggan its tiers but the fastest alone."""
     ret = []
     for name in opts.servers:
@@ -180,23 +191,23 @@ def each_tier(opts):
     return ret
 
 
-def able_to_compute(opts):
+def able_to_compute(opts: argparse.Namespace) -> list:
     """Those of --servers that can be given a module."""
     return [n for n in opts.servers if (Toboggan if n.startswith("toboggan") else
                                         KINDS[n]).can_compute]
 
 
-def list_file(run, name, make):
+def list_file(run: Run, name: Any, make: Callable[..., Any]) -> Any:
     """A list for load.c of the Files that are made for it, in the lab's folder, written once."""
     path = os.path.join(run.lab.dir, f"{name}.list")
     return path if os.path.exists(path) else make().list_for_load(path)
 
 
-def one_file(run, path, size):
+def one_file(run: Run, path: str, size: int) -> Any:
     return list_file(run, f"one-{size}", lambda: files.Files([(1, path, size)]))
 
 
-def most(entry, key, met):
+def most(entry: dict, key: str, met: Callable[..., bool]) -> dict:
     """{server: highest point at which met(row, figure key of it)}.
 
     A repeat that fell short may have been refused, one that met the demand is not: more
@@ -211,7 +222,7 @@ def most(entry, key, met):
     return best
 
 
-def whose_time(sample, rate):
+def whose_time(sample: Sample, rate: float) -> tuple[str, str] | None:
     """(whose limit, why) of times in an open loop; None where full clients may be what took it.
 
     Each is one thread: on several CPUs it is full where they are not.

@@ -4,6 +4,8 @@
 Each class is one command of `toboggan bench`. engine.py takes the samples;
 nothing in these modules judges one. A new experiment is a class in EXPERIMENTS.
 """
+from __future__ import annotations
+
 from contents import Tiers, Caches, Dynamic, Web99
 from curves import Sizes, Small, Cold, PageSizes
 from arrivals import Rates, Sessions

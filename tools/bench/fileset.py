@@ -5,12 +5,15 @@ A file's bytes follow from its path alone, so that a client knows them without
 having them: the site of a remote server is made there with `bench site DIR`,
 and an answer of other bytes is noticed here.
 """
+from __future__ import annotations
+
 import functools
 import hashlib
 import os
 import re
 import time
 import zlib
+from typing import Any
 
 from messages import Problem, say
 
@@ -46,29 +49,29 @@ BROWSER = [
 ]
 
 
-def size_path(size):
+def size_path(size: float) -> str:
     return f"/size/{size}.bin"
 
 
-def web99_size(klass, nr):
+def web99_size(klass: int, nr: int) -> int:
     return int(102.4 * (nr + 1) * 10 ** klass)
 
 
-def web99_path(folder, klass, nr):
+def web99_path(folder: int, klass: int, nr: int) -> str:
     return f"/file_set/dir{folder:05d}/class{klass}_{nr}"
 
 
-def web99_folders(connections):
+def web99_folders(connections: int) -> int:
     """Directories that SPECweb99 wants for so many simultaneous connections."""
     return int(25 + (400000 / 122000 * connections) / 5)
 
 
-def object_path(nr, i):
+def object_path(nr: float, i: int) -> str:
     """Of the i-th of nr; folders of 1,000, as people keep them."""
     return f"/o{nr}/{i // 1000}/{i}"
 
 
-def web99_content(path, size):
+def web99_content(path: str, size: int) -> bytes:
     """Text of lines; in classes 1 and 2 with the mark that ad rotation fills in."""
     text = hashlib.shake_128(path.encode()).digest(size // 2 + 1).hex("\n", 32).encode()
     for at in range(128, size - len(MARK), MARK_EVERY) if re.search("class[12]_", path) else ():
@@ -77,23 +80,23 @@ def web99_content(path, size):
 
 
 @functools.lru_cache(maxsize=4)
-def content(path, size):
+def content(path: str, size: int) -> bytes:
     if path.startswith("/file_set/"):
         return web99_content(path, size)
     return hashlib.shake_128(path.encode("utf-8", "surrogateescape")).digest(size)
 
 
 @functools.lru_cache(maxsize=100000)
-def crc(path, size):
+def crc(path: str, size: int) -> int:
     return zlib.crc32(content(path, size))
 
 
-def has(root, path, size):
+def has(root: str, path: str, size: int) -> bool:
     name = os.path.join(root, path.lstrip("/"))
     return os.path.exists(name) and os.path.getsize(name) == size
 
 
-def put(root, path, size):
+def put(root: str, path: str, size: int) -> None:
     if has(root, path, size):
         return
     name = os.path.join(root, path.lstrip("/"))
@@ -103,7 +106,7 @@ def put(root, path, size):
     os.utime(name, (TIME, TIME))
 
 
-def existing(path):
+def existing(path: str) -> str:
     """The folder, or that above it which is there: both on the file system that it will be on."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
@@ -114,10 +117,10 @@ def existing(path):
 class Files:
     """[(weight, path, size)] that one load draws from; more columns are as load.c reads them."""
 
-    def __init__(self, rows):
+    def __init__(self, rows: Any) -> None:
         self.rows = rows
 
-    def make(self, root):
+    def make(self, root: str) -> None:
         rows = [row for row in self.rows if not has(root, *row[1:3])]
         say(f"make {len(rows):,} files, {sum(r[2] for r in rows) / 2**20:,.0f} MiB")
         free = os.statvfs(existing(root))
@@ -134,7 +137,7 @@ class Files:
                 said = time.monotonic()
                 say(f"  {nr:,} of {len(rows):,} files")
 
-    def list_for_load(self, file):
+    def list_for_load(self, file: str) -> str:
         """As load.c reads it."""
         with open(file, "w", encoding="utf-8", errors="surrogateescape") as f:
             for weight, path, size, *more in self.rows:
@@ -143,13 +146,13 @@ class Files:
         return file
 
 
-def basic():
+def basic() -> Files:
     rows = [(1, SMALL, 1024), (1, LARGE, 1 << 20)]
     return Files(rows + [(1, path, PAGE_SIZE) for path in (PAGE, *IMAGES)] +
                  [(1, size_path(s), s) for s in SIZES])
 
 
-def web99(folders):
+def web99(folders: int) -> Files:
     """Directories by Zipf's law, within them SPECweb99's classes and files."""
     rows = []
     for folder in range(folders):
@@ -160,7 +163,7 @@ def web99(folders):
     return Files(rows)
 
 
-def web99_mix(folders, pages):
+def web99_mix(folders: int, pages: Any) -> Files:
     """The same with SPECweb99's dynamic requests, of a server with such pages."""
     rows = []
     for weight, path, size in web99(folders).rows:
@@ -172,16 +175,16 @@ def web99_mix(folders, pages):
 class Pages:
     """The pages that one server makes around files: specweb99/specweb99.h has them too."""
 
-    def __init__(self, software, address):
+    def __init__(self, software: bytes, address: str) -> None:
         self.software, self.address = software, address
 
     @classmethod
-    def like(cls, body, address):
+    def like(cls, body: Any, address: str) -> Pages:
         """Those of the server that sent this one to a client of that address."""
         m = re.search(rb"\n<p>SERVER_SOFTWARE = ([^\n<>]*)\n", body)
         return cls(m.group(1) if m else b"", address)
 
-    def body(self, name, query, path, size):
+    def body(self, name: Any, query: Any, path: str, size: float) -> bytes:
         """What `name?query` answers."""
         return b"<html>\n<head><title>SPECweb99 Dynamic GET & POST Test</title></head>\n<body>\n" \
             b"<p>SERVER_SOFTWARE = %s\n<p>REMOTE_ADDR = %s\n<p>SCRIPT_NAME = %s\n" \
@@ -189,7 +192,7 @@ class Pages:
             (self.software, self.address.encode(), name.encode(), query.encode(),
              content(path, size))
 
-    def row(self, weight, kind, path, size):
+    def row(self, weight: float, kind: str, path: str, size: float) -> tuple[float, str, int, str]:
         """A kind of request for the page of that file, as a list of load.c has it."""
         name, query = DYNAMIC[kind], "" if kind == "post" else path
         body = self.body(name, query, path, size)
@@ -203,12 +206,12 @@ class Pages:
         return ret
 
 
-def any_ad(body):
+def any_ad(body: bytes) -> str:
     """Where the marks of a body name a file: which one is the cookie's to say."""
     number = MARK.index(b"00000")
     nr, first = body.count(MARK), body.find(MARK) + number
     return f"@{first}+{MARK.rindex(b'0') + 1 - number}/{MARK_EVERY}*{nr}" if nr else ""
 
 
-def objects(nr):
+def objects(nr: int) -> Files:
     return Files([(1, object_path(nr, i), 1024) for i in range(nr)])

@@ -6,15 +6,21 @@ are copied, and which goes when the run ends. Each client's output ends with the
 of /proc/stat before and after its load, so that a machine that was full is known. A
 client ends by itself, at the latest with its time limit: a lost connection leaves none.
 """
+from __future__ import annotations
+
 import collections
 import math
 import os
 import re
 import shlex
 import subprocess
+from typing import TYPE_CHECKING, Any
 
 from messages import Problem
 from meters import core_ticks
+
+if TYPE_CHECKING:
+    from loads import Load
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 REACH_S = 30                # for a command that only prepares
@@ -28,7 +34,7 @@ HOST = re.compile(rf"((?:{USER}@)?(?:[A-Za-z0-9][A-Za-z0-9._-]*|[0-9a-fA-F:]+))"
 Part = collections.namedtuple("Part", "host weight", defaults=(None, 1))
 
 
-def parse(words):
+def parse(words: str) -> dict[str, float]:
     """{[USER@]HOST: share} of --client-host, in their order; ValueError says what is wrong."""
     ret = {}
     for word in words:
@@ -44,12 +50,12 @@ def parse(words):
 class Host:
     """One client machine."""
 
-    def __init__(self, name, share, local):
+    def __init__(self, name: str, share: tuple, local: Any) -> None:
         """local: the folder here whose files clients read."""
         self.name, self.share, self.local = name, share, local
         self.folder, self.sent, self.cpus, self.tools = None, {}, 1, set()
 
-    def run(self, script, **kw):
+    def run(self, script: str, **kw: Any) -> Any:
         try:
             res = subprocess.run([*SSH, self.name, script], stdout=subprocess.PIPE, check=False,
                                  stderr=subprocess.PIPE, timeout=REACH_S, **kw)
@@ -61,7 +67,7 @@ class Host:
             raise Problem(f"--client-host {self.name}: {why[-1]}")
         return res.stdout.decode("utf-8", "replace")
 
-    def open(self):
+    def open(self) -> None:
         out = self.run("PATH=$PATH:/usr/sbin:/sbin; mktemp -d /tmp/tbg-bench.XXXXXX && "
                        f"grep ^cpu /proc/stat && for t in {' '.join(TOOLS)}; do "
                        "command -v $t; done; true", stdin=subprocess.DEVNULL)
@@ -72,7 +78,7 @@ class Host:
         self.cpus = len(core_ticks(None, out))
         self.tools = {os.path.basename(line) for line in out.splitlines()} & set(TOOLS)
 
-    def close(self):
+    def close(self) -> None:
         """It may be gone by now: then the folder in its /tmp stays."""
         if self.folder:
             try:
@@ -81,7 +87,7 @@ class Host:
                 pass
             self.folder = None
 
-    def send(self, path, more=""):
+    def send(self, path: str, more: str = "") -> str:
         """A file's name there, where it is copied to once for each of its versions.
 
         more: of the command that copies it.
@@ -94,7 +100,7 @@ class Host:
             self.sent[path] = now.st_mtime_ns, now.st_size
         return name
 
-    def program(self, path):
+    def program(self, path: str) -> str:
         """What runs a program of here there."""
         name = os.path.basename(path)
         if name in self.tools:
@@ -104,13 +110,13 @@ class Host:
                           "there")
         return self.send(path, f" && chmod 755 {shlex.quote(f'{self.folder}/{name}')}")
 
-    def word(self, word):
+    def word(self, word: Any) -> str:
         """An argument with the files that it names where they are there."""
         if word.startswith("/") and word.endswith(".lua") and os.path.isfile(word):
             return self.send(word)
         return re.sub(rf"{re.escape(self.local)}/[^,\s]+", lambda m: self.send(m.group(0)), word)
 
-    def argv(self, argv, limit_s):
+    def argv(self, argv: list[str], limit_s: float) -> list:
         """The command that runs a client's there, until limit_s, and tells what the CPUs did."""
         there = shlex.join([self.program(argv[0]), *map(self.word, argv[1:])])
         script = (f"cd {shlex.quote(self.folder)} && PATH=$PATH:/usr/sbin:/sbin && "
@@ -121,7 +127,7 @@ class Host:
                   "exit $rc")
         return [*SSH, self.name, script]
 
-    def cpu_of(self, out):
+    def cpu_of(self, out: str) -> None:
         """(share of the CPUs that worked, how many there are) by a client's output; None."""
         texts = ["".join(re.findall(rf"^{mark}(.*\n)", out, re.M)) for mark in (BEGIN, END)]
         try:
@@ -134,7 +140,7 @@ class Host:
         return (busy / all_s if all_s else 0.0), len(each)
 
 
-def spread(hosts, load):
+def spread(hosts: Any, load: Load) -> list:
     """[Part] of a load: a client on each CPU of each machine, as far as the load can be divided.
 
     An open loop has one client on each: what several ask for comes in bunches.
@@ -154,17 +160,17 @@ def spread(hosts, load):
     return ret
 
 
-def half(hosts):
+def half(hosts: Any) -> Any:
     """The machines that get twice as much each, for the check whether all are needed."""
     return hosts[:(len(hosts) + 1) // 2]
 
 
-def number(parts):
+def number(parts: int) -> int:
     """How many clients share a load."""
     return parts if isinstance(parts, int) else len(parts)
 
 
-def doubled(parts):
+def doubled(parts: int) -> int:
     """Twice the clients with half of each one's load."""
     if isinstance(parts, int):
         return 2 * parts

@@ -5,6 +5,8 @@ Called by catalogue.py for every experiment and for `all`. Whatever ends a run
 (Ctrl-C, the time limit, a problem), the lab is removed and what was measured is
 reported.
 """
+from __future__ import annotations
+
 import argparse
 import contextlib
 import json
@@ -14,6 +16,7 @@ import shlex
 import shutil
 import sys
 import time
+from typing import TYPE_CHECKING, Any, Iterator
 
 import hosts as client_hosts
 import lab as laboratory
@@ -30,11 +33,15 @@ from remote import Remote
 from messages import Problem, Usage, say
 from servers import KINDS, Existing, Toboggan, fetch
 
+if TYPE_CHECKING:
+    import remote
+    from lab import Lab
+
 INTERRUPTED = 130
 EXPERIMENTS = {Capacity.name: Capacity, **OTHERS}
 
 
-def parser(name):
+def parser(name: str) -> argparse.ArgumentParser:
     about = EXPERIMENTS[name].about if name in EXPERIMENTS else \
         "Every experiment, one after the other, with its own defaults."
     ap = argparse.ArgumentParser(
@@ -81,14 +88,14 @@ def parser(name):
     return ap
 
 
-def own_defaults(exp):
+def own_defaults(exp: type[Capacity]) -> dict[str, Any]:
     """The options of an experiment as they are if none is given."""
     ap = argparse.ArgumentParser()
     exp.options(ap)
     return vars(ap.parse_args([]))
 
 
-def check(ap, args, kind=Experiment):
+def check(ap: argparse.ArgumentParser, args: Any, kind: Any = Experiment) -> None:
     if args.repeats is None:
         args.repeats = 1 if args.quick else kind.repeats
     if args.seconds is None:
@@ -115,11 +122,11 @@ def check(ap, args, kind=Experiment):
     args.stats = stat_commands(ap, args)
 
 
-def hosts(args):
+def hosts(args: argparse.Namespace) -> list:
     return sorted({where.rpartition(":")[0] for where in args.remote.values()})
 
 
-def stat_commands(ap, args):
+def stat_commands(ap: argparse.ArgumentParser, args: argparse.Namespace) -> dict:
     """{name: what prints its /proc/stat}"""
     ret = {}
     for text in args.stat:
@@ -144,7 +151,7 @@ def stat_commands(ap, args):
     return ret
 
 
-def server_names(ap, text):
+def server_names(ap: argparse.ArgumentParser, text: str) -> list[str]:
     """Of --servers, whether installed or not."""
     ret = text.split(",") if text else []
     for name in ret:
@@ -158,7 +165,7 @@ def server_names(ap, text):
     return ret
 
 
-def cpu_list(ap, text):
+def cpu_list(ap: argparse.ArgumentParser, text: str) -> list:
     have = os.sched_getaffinity(0)
     if not text:
         return sorted(have)
@@ -167,7 +174,7 @@ def cpu_list(ap, text):
     return sorted(set(map(int, text.split(","))))
 
 
-def choose_servers(args):
+def choose_servers(args: argparse.Namespace) -> tuple[list, list]:
     """(names in the order of KINDS, what is left out and why); those asked for must be there."""
     if args.remote:
         return list(args.remote), []
@@ -182,7 +189,7 @@ def choose_servers(args):
     return args.names, []
 
 
-def make_lab(args):
+def make_lab(args: argparse.Namespace) -> Lab | remote.Remote:
     if not args.remote:
         nr = max(1, len(args.cpu_list) // 4)
         if len(args.cpu_list) < 2:
@@ -197,12 +204,12 @@ def make_lab(args):
                   link_bps=args.link_mbit and args.link_mbit * 1e6, clients=args.clients_at)
 
 
-def common(values):
+def common(values: Any) -> Any:
     """The one value of all, or each by its name."""
     return values if len(set(values.values())) > 1 else next(iter(values.values()))
 
 
-def topology(lab, args):
+def topology(lab: Lab, args: argparse.Namespace) -> dict:
     if lab.remote:
         links = {name: lab.link_bps(Existing(lab, name, where))
                  for name, where in args.remote.items()}
@@ -214,7 +221,7 @@ def topology(lab, args):
             "receive work of each side steered to its CPUs (RPS)"}
 
 
-def make_record(name, lab, args):
+def make_record(name: str, lab: Lab, args: argparse.Namespace) -> dict:
     versions = {n: n in args.remote and "remote" or KINDS[n.partition("-")[0]].version()
                 for n in args.servers}
     return {"format": FORMAT, "kind": "toboggan-bench", "name": name, "machine": machine(),
@@ -224,7 +231,7 @@ def make_record(name, lab, args):
             "descriptors": args.nofile, "experiments": []}
 
 
-def build(name, args):
+def build(name: str, args: argparse.Namespace) -> tuple[list, list[str], list[str]]:
     """(the experiments asked for, those that have no place here, those that lack a tool)."""
     exps, refused, lacking = [], [], []
     for kind in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
@@ -243,13 +250,13 @@ def build(name, args):
     return exps, refused, lacking
 
 
-def missing_tool(exp):
+def missing_tool(exp: Experiment) -> Any:
     """Which of its tools is not there, in words; None if all are."""
     return next((f"{tool} is missing: run `sudo make deps`" for tool in exp.tools
                  if not shutil.which(tool)), None)
 
 
-def check_remote(run, exps):
+def check_remote(run: Run, exps: list[Experiment]) -> None:
     """Dead servers, and servers without what will be asked for, before anything is timed."""
     for name, where in run.opts.remote.items():
         server = Existing(run.lab, name, where)
@@ -263,7 +270,7 @@ def check_remote(run, exps):
                               (f": give it the files of `{command}`" if command else ""))
 
 
-def measure(run, exps, record):
+def measure(run: Run, exps: list[Experiment], record: dict) -> str | None:
     """How the run ended, None if it came to its end."""
     try:
         with run.lab, out_folder(run.opts.out):
@@ -296,7 +303,7 @@ def measure(run, exps, record):
 
 
 @contextlib.contextmanager
-def out_folder(path):
+def out_folder(path: str) -> Iterator[None]:
     """The report's. Folders that it had to make go again if nothing came into them.
 
     For within the lab, whose lock keeps another run with the same folder away.
@@ -317,7 +324,7 @@ def out_folder(path):
                 os.rmdir(folder)
 
 
-def main(name, argv):
+def main(name: str, argv: list[str]) -> int:
     ap = parser(name)
     args = ap.parse_args(argv)
     args.argv = argv

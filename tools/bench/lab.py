@@ -6,6 +6,8 @@ that none pays for another's programs. A lab removes all that it made;
 remove_stale() what a killed one could not. remote.py has the same interface
 for servers on another machine.
 """
+from __future__ import annotations
+
 import collections
 import contextlib
 import ctypes
@@ -19,9 +21,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from meters import SYSCTLS, first, tasks
 from messages import Problem
+
+if TYPE_CHECKING:
+    from loads import Load
+    from servers import Server
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 NOFILE = 65536
@@ -34,7 +41,7 @@ PR_SET_PDEATHSIG = 1
 LINKS_MAX = 255             # at a time: one octet of the address tells them apart
 
 
-def sh(*argv, check=True):
+def sh(*argv: str | None, check: bool = True) -> str:
     res = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True, check=False)
     if check and res.returncode:
@@ -43,7 +50,7 @@ def sh(*argv, check=True):
     return res.stdout
 
 
-def open_lock():
+def open_lock() -> int:
     """Ours, or to read one that another user has made: flock wants no more."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -52,7 +59,7 @@ def open_lock():
         return os.open(LOCK, flags | os.O_RDONLY)
 
 
-def lock():
+def lock() -> int:
     """Two benchmarks would measure each other; held until this process ends."""
     try:
         fd = open_lock()
@@ -66,7 +73,7 @@ def lock():
     return fd
 
 
-def check_machine(tools):
+def check_machine(tools: Iterable[str]) -> None:
     """Whether a lab can be made here, in words if not."""
     if os.geteuid() != 0:
         raise Problem("namespaces and BPF need root: run it with sudo")
@@ -75,12 +82,13 @@ def check_machine(tools):
             raise Problem(f"{tool} is missing: run `sudo make deps`")
 
 
-def prepare(cpus, cgroup=None, urgent=True):
+def prepare(cpus: Iterable[int], cgroup: str | None = None,
+            urgent: bool = True) -> Callable[..., Any]:
     """What a child does before it becomes a server or a client.
 
     urgent: before anything else here, so that only servers and clients compete.
     """
-    def run():
+    def run() -> None:
         if cgroup:
             with open(os.path.join(cgroup, "cgroup.procs"), "w", encoding="ascii") as f:
                 f.write(str(os.getpid()))
@@ -94,11 +102,11 @@ def prepare(cpus, cgroup=None, urgent=True):
     return run
 
 
-def prepare_soaker(cpu):
+def prepare_soaker(cpu: int) -> Callable[..., Any]:
     """It is in no namespace of ours, by which the next run would find it: it ends with us."""
     prctl, us = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
 
-    def run():
+    def run() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != us:
             os._exit(1)
@@ -109,7 +117,7 @@ def prepare_soaker(cpu):
     return run
 
 
-def raise_nofile(want=NOFILE):
+def raise_nofile(want: Any = NOFILE) -> int:
     """Descriptors for us and what we start; returns how many there are."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= want:
@@ -121,13 +129,13 @@ def raise_nofile(want=NOFILE):
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def places():
+def places() -> list:
     """Where a lab's folder may be: on a disk rather than in memory, if there is a choice."""
     named = dict.fromkeys((os.environ.get("TMPDIR"), "/var/tmp", "/tmp"))   # each once
     return [place for place in named if place and os.path.isdir(place)]
 
 
-def make_folder():
+def make_folder() -> str:
     """A folder that servers which drop their privileges can reach."""
     for place in places():
         parts = os.path.realpath(place)
@@ -146,7 +154,7 @@ class Lab:
     remote = False
     hosts = ()                  # client machines other than this one
 
-    def __init__(self, server_cpus, client_cpus):
+    def __init__(self, server_cpus: set, client_cpus: set[int]) -> None:
         self.server_cpus, self.client_cpus = set(server_cpus), set(client_cpus)
         self.server, self.client = f"{NETNS}s{os.getpid()}", f"{NETNS}c{os.getpid()}"
         self.dir, self.cgroups, self.nets = None, [], 0
@@ -155,7 +163,7 @@ class Lab:
         # A number is used again as late as can be: peers keep metrics of its addresses.
         self.free = collections.deque(range(1, LINKS_MAX + 1))
 
-    def open(self):
+    def open(self) -> None:
         remove_stale()
         self.dir = make_folder()
         for ns in (self.server, self.client):
@@ -165,7 +173,7 @@ class Lab:
                "net.ipv4.ip_local_port_range=10000 64999", "net.ipv4.tcp_tw_reuse=1",
                "net.ipv4.tcp_max_syn_backlog=16384", "net.core.somaxconn=16384")
 
-    def __enter__(self):
+    def __enter__(self) -> Lab:
         """Open, and sure to be closed: also by Ctrl-C in the background, or a closed terminal."""
         self.lock = lock()
         # a hangup that is ignored is nohup's
@@ -179,7 +187,7 @@ class Lab:
             raise
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         try:
             for signum in self.ends:
                 signal.signal(signum, signal.SIG_IGN)
@@ -190,28 +198,28 @@ class Lab:
             for signum, handler in self.before.items():
                 signal.signal(signum, handler)
 
-    def interrupt(self, *_):
+    def interrupt(self, *_: object) -> None:
         """Once: another would end what the first has begun, the removal or the report."""
         self.interrupted = True
         for signum in self.ends:
             signal.signal(signum, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    def sysctls(self):
+    def sysctls(self) -> dict:
         """Of the servers' side, where they differ from one namespace to another."""
         out = sh("ip", "netns", "exec", self.server, "sysctl", "-e",
                  *(name for name in SYSCTLS if name.startswith("net.")), check=False)
         pairs = (line.partition(" = ") for line in out.splitlines())
         return {name: value.strip() for name, _, value in pairs}
 
-    def soak(self):
+    def soak(self) -> None:
         """Keep the server's CPUs from going idle, by loops that run when nothing else will."""
         for cpu in self.server_cpus:
             self.procs.append(subprocess.Popen(
                 [sys.executable, "-c", "while True: pass"], preexec_fn=prepare_soaker(cpu),
                 stdin=subprocess.DEVNULL))
 
-    def link(self, sources=1):
+    def link(self, sources: int = 1) -> tuple[str, str, list[str]]:
         """A veth pair for one server: (interface, server's address, clients' addresses)."""
         if not self.free:
             raise Problem(f"more than {LINKS_MAX} servers at a time")
@@ -237,7 +245,7 @@ class Lab:
                f"echo {','.join(groups)} > $q/rps_cpus; done")
         return name, f"{net}{dot}1", clients
 
-    def nowhere(self):
+    def nowhere(self) -> str:
         """The first of 256 addresses that no interface has.
 
         Others each time, so that no connection is taken for one of an earlier run.
@@ -245,14 +253,14 @@ class Lab:
         self.nets = self.nets % 250 + 1
         return f"fd99::{self.nets:x}00" if self.v6 else f"10.99.{self.nets}.0"
 
-    def lead_nowhere(self, name, client):
+    def lead_nowhere(self, name: Any, client: str) -> Any:
         """The server reaches those addresses by the clients' end of its link; its MAC."""
         net = "fd99::/64" if self.v6 else "10.99.0.0/16"
         sh("ip", "-n", self.server, "route", "replace", net, "via", client, "dev", name)
         out = sh("ip", "-n", self.server, "-o", "link", "show", "dev", name)
         return re.search(r"link/ether (\S+)", out).group(1)
 
-    def nobody(self, name):
+    def nobody(self, name: Any) -> tuple[str, str]:
         """(the server's MAC, an address on its link that no interface has).
 
         What is sent to that address reaches the clients' end all the same, and
@@ -268,36 +276,39 @@ class Lab:
            "dev", name)
         return macs[self.server], address
 
-    def unlink(self, name):
+    def unlink(self, name: Any) -> None:
         """A server that ended gives its link back; its programs go with it."""
         sh("ip", "-n", self.server, "link", "del", name, check=False)
         for path in glob.glob(os.path.join(self.dir, f"{name}[-.]*")):
             remove(path)        # else the link's next server finds the sockets and tables of this
         self.free.append(int(name[3:]))
 
-    def client_argv(self, argv):
+    def client_argv(self, argv: list[str]) -> list:
         return ["nsenter", f"--net=/run/netns/{self.client}", *argv]
 
-    def spread(self, load):
+    def spread(self, load: Load) -> Any:
         """The clients that share a load, as loads.started() takes them."""
         return load.clients(len(self.client_cpus))
 
-    def spawn_server(self, argv, cgroup=None, **kw):
+    def spawn_server(self, argv: list[str], cgroup: str | None = None,
+                     **kw: Any) -> subprocess.Popen:
         return self.spawn(["nsenter", f"--net=/run/netns/{self.server}", *argv],
                           self.server_cpus, cgroup, **kw)
 
-    def spawn_client(self, argv, nr=0, of=1, **kw):
+    def spawn_client(self, argv: list[str], nr: int = 0, of: int = 1,
+                     **kw: Any) -> subprocess.Popen:
         """The nr-th of several clients has its share of the clients' CPUs."""
         cpus = sorted(self.client_cpus)
         mine = cpus[nr::of] or [cpus[nr % len(cpus)]]
         return self.spawn(self.client_argv(argv), set(mine), None, **kw)
 
-    def spawn(self, argv, cpus, cgroup, **kw):
+    def spawn(self, argv: list[str], cpus: Iterable[int], cgroup: str | None,
+              **kw: Any) -> subprocess.Popen:
         proc = subprocess.Popen(argv, preexec_fn=prepare(cpus, cgroup, not self.remote), **kw)
         self.procs.append(proc)
         return proc
 
-    def end(self, proc):
+    def end(self, proc: Any) -> None:
         """Stop one process and its descendants, gently at first."""
         pids = tasks(proc.pid)
         if proc.poll() is None:
@@ -316,14 +327,14 @@ class Lab:
         if proc in self.procs:
             self.procs.remove(proc)
 
-    def pids(self):
+    def pids(self) -> list:
         return [pid for proc in self.procs for pid in tasks(proc.pid)]
 
-    def link_bps(self, _server):
+    def link_bps(self, _server: Server) -> float | None:
         """A veth pair has no rate of its own to be the limit."""
         return None
 
-    def net_bytes(self, server):
+    def net_bytes(self, server: Server) -> tuple | None:
         """
         What a server's link has carried, the frames of a bunch counted as one: (received,
         sent). It is no limit here, but tells what of the network a figure took.
@@ -332,13 +343,13 @@ class Lab:
                                     rf"^ *{server.iface}:(.*)$", "").split()
         return (int(nrs[0]), int(nrs[8])) if nrs else None
 
-    def limit_memory(self, limit):
+    def limit_memory(self, limit: int) -> Any:
         """A cgroup for one server that may use `limit` bytes; its folder."""
         self.cgroups.append(memory_cgroup(f"{NETNS}{os.getpid()}-{len(self.cgroups)}", limit,
                                           os.path.join(self.dir, ENABLED)))
         return self.cgroups[-1]
 
-    def close(self):
+    def close(self) -> None:
         for proc in list(self.procs):
             self.end(proc)
         for ns in (self.server, self.client):
@@ -350,7 +361,7 @@ class Lab:
             self.dir = None
 
 
-def remove(path):
+def remove(path: str) -> None:
     if os.path.isdir(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -358,7 +369,7 @@ def remove(path):
             os.unlink(path)
 
 
-def memory_roots():
+def memory_roots() -> list[tuple[str, str]]:
     """[(folder that groups are made in, file of the limit)]: version 2 first, then 1."""
     ret = []
     with open("/proc/mounts", encoding="utf-8") as f:
@@ -371,7 +382,7 @@ def memory_roots():
     return ret
 
 
-def memory_cgroup(name, limit, enabled):
+def memory_cgroup(name: str, limit: int, enabled: list[str]) -> str:
     """enabled: the file that says where groups have memory because of us."""
     for root, knob in memory_roots():
         folder = os.path.join(root, name)
@@ -388,7 +399,7 @@ def memory_cgroup(name, limit, enabled):
                   "mount cgroup2 with memory enabled, or run as root on the host")
 
 
-def enable_memory(root, enabled):
+def enable_memory(root: str, enabled: list[str]) -> None:
     with open(os.path.join(root, "cgroup.subtree_control"), "r+", encoding="ascii") as f:
         if "memory" in f.read().split():
             return
@@ -397,7 +408,7 @@ def enable_memory(root, enabled):
         f.write("+memory")
 
 
-def disable_memory(enabled):
+def disable_memory(enabled: str) -> None:
     """As it was before, unless somebody has come to rely on it."""
     try:
         with open(enabled, encoding="utf-8") as f:
@@ -412,19 +423,19 @@ def disable_memory(enabled):
             f.write("-memory")
 
 
-def memory_begin(folder):
+def memory_begin(folder: str | None) -> None:
     """Most memory is counted from now on, where the kernel can begin anew (version 1)."""
     with contextlib.suppress(OSError):
         with open(os.path.join(folder, "memory.max_usage_in_bytes"), "w", encoding="ascii") as f:
             f.write("0")
 
 
-def memory_used(folder):
+def memory_used(folder: str | None) -> tuple[int | None, int | None]:
     """
     (most bytes that a group had; how often it was at its limit). Version 2 says the
     most since Linux 5.19, and before only what there is now.
     """
-    def number(name, pattern=r"(\d+)"):
+    def number(name: str, pattern: str = r"(\d+)") -> int | None:
         ret = first(os.path.join(folder, name), pattern, None)
         return None if ret is None else int(ret)
 
@@ -436,20 +447,20 @@ def memory_used(folder):
             number("memory.events", r"^max (\d+)"))
 
 
-def remove_cgroup(folder):
+def remove_cgroup(folder: str) -> None:
     try:
         os.rmdir(folder)
     except OSError:
         pass
 
 
-def remove_folder(folder):
+def remove_folder(folder: str) -> None:
     """A lab's, the last of it to go."""
     disable_memory(os.path.join(folder, ENABLED))
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_netns(ns):
+def remove_netns(ns: str) -> None:
     for pid in sh("ip", "netns", "pids", ns, check=False).split():
         try:
             os.kill(int(pid), signal.SIGKILL)
@@ -458,7 +469,7 @@ def remove_netns(ns):
     sh("ip", "netns", "del", ns, check=False)
 
 
-def remove_stale():
+def remove_stale() -> None:
     """What a killed benchmark left behind: the lock says that none is running."""
     for line in sh("ip", "netns", "list").splitlines():
         if line.startswith(NETNS):

@@ -6,11 +6,17 @@ the first word tells them apart. Behind a # is a comment, of which a number alon
 the size of the file. Where WebStone's line has none, the name may say it, as
 /file5k.html does; of a file without one only the status is checked.
 """
+from __future__ import annotations
+
 import os
 import re
+from typing import TYPE_CHECKING, Any
 
 import fileset as files
 from messages import Usage
+
+if TYPE_CHECKING:
+    from fileset import Files
 
 KIB = 1024
 UNITS = {"": 1, "k": KIB, "m": KIB * KIB}
@@ -22,14 +28,14 @@ STANDARD = ((350, "/file500.html", 500), (500, "/file5k.html", 5 * KIB),
 STANDARD_NAME = "webstone"
 
 
-def size_of(comment, path):
+def size_of(comment: Any, path: str) -> int:
     """The size in a filelist's comment or in a file's name, UNKNOWN if there is none."""
     m = re.match(r"(\d+)([km]?)\s*$", comment, re.I) or \
         re.search(r"(\d+)([km]?)\.[^./]*$", path, re.I)
     return int(m.group(1)) * UNITS[m.group(2).lower()] if m else UNKNOWN
 
 
-def webstone_row(line, where):
+def webstone_row(line: str, where: str) -> tuple[float, str, int]:
     """(weight, path, size) of a line such as `/file5k.html 500 #5120`."""
     text, _, comment = line.partition("#")
     words = text.split()
@@ -40,7 +46,7 @@ def webstone_row(line, where):
     return float(words[1]), words[0], size_of(comment.strip(), words[0])
 
 
-def own_row(line, where):
+def own_row(line: str, where: str) -> tuple:
     """(weight, path, size, CRC-32 and what else there is) of a line of load.c's."""
     words = line.split(None, 3)
     if len(words) < 3 or not re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d+)?", words[0]) or \
@@ -50,7 +56,7 @@ def own_row(line, where):
     return (float(words[0]), words[1], int(words[2]), *words[3:])
 
 
-def parse(text, name):
+def parse(text: str, name: str) -> list[tuple]:
     """[(weight, path, size[, CRC-32])] of a list's text; weights of 0 are never asked for."""
     rows = []
     for nr, line in enumerate(text.splitlines(), 1):
@@ -65,7 +71,7 @@ def parse(text, name):
     return rows
 
 
-def read(name):
+def read(name: str) -> list:
     """The rows of a file, or of WebStone's standard mix by its name."""
     if name == STANDARD_NAME:
         return list(STANDARD)
@@ -76,26 +82,26 @@ def read(name):
         raise Usage(f"--list {name}: {e.strerror}") from e
 
 
-def is_made(row):
+def is_made(row: Any) -> bool:
     """Whether the lab makes that file: all is known of it but its bytes, which follow."""
     return len(row) == 3 and row[2] > 0
 
 
-def made(rows):
+def made(rows: Any) -> Files:
     """The files that the lab makes for a list."""
     return files.Files([row for row in rows if is_made(row)])
 
 
-def without_size(rows):
+def without_size(rows: Any) -> Any:
     """The first path whose size is not known, None if all are."""
     return next((path for _, path, size, *_ in rows if size == UNKNOWN), None)
 
 
-def write(rows, path):
+def write(rows: Any, path: str) -> str:
     """As the clients read it, into that file."""
     return files.Files([row if len(row) > 3 or is_made(row) else (*row, "-")
                         for row in rows]).list_for_load(path)
 
 
-def name_of(path):
+def name_of(path: str) -> str:
     return "WebStone's standard mix" if path == STANDARD_NAME else os.path.basename(path)

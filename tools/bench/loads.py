@@ -5,6 +5,8 @@ A load says how one client, or each of several that share it, is run, and reads
 what the client printed into one form: requests, bytes, seconds, errors,
 statuses (wrong ones), kinds, and latencies where the client knows them.
 """
+from __future__ import annotations
+
 import json
 import math
 import os
@@ -12,10 +14,15 @@ import re
 import shutil
 import subprocess
 import time
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from lab import HERE
 from messages import Problem, say
 from servers import PORT, part
+
+if TYPE_CHECKING:
+    from lab import Lab
+    from servers import Server
 
 OVERTIME_S = 60             # a client that is not done by then never will be
 SAY_S = 30                  # of silence are enough
@@ -38,51 +45,51 @@ class Load:
     tells_cpus = False          # and says itself how long the CPUs were idle
     says_ready = False          # once its connections are open; it then waits for the end of stdin
 
-    def most(self):
+    def most(self) -> int:
         """How many clients can share it; 1: it cannot be divided."""
         return 1
 
-    def clients(self, cpus):
+    def clients(self, cpus: int | Iterable[int]) -> Any:
         """How many do, each on a CPU of its own; twice as many could."""
         return max(1, min(cpus, self.most() // 2))
 
-    def argv(self, server, seconds, share):
+    def argv(self, server: Server, seconds: float, share: tuple) -> None:
         raise NotImplementedError
 
-    def read(self, out):
+    def read(self, out: str) -> None:
         raise NotImplementedError
 
-    def limit_s(self, seconds):
+    def limit_s(self, seconds: float) -> float:
         return seconds + OVERTIME_S
 
 
-def weights_of(share):
+def weights_of(share: tuple) -> Any:
     return [1] * share[1] if isinstance(share[1], int) else share[1]
 
 
-def fraction(share):
+def fraction(share: tuple) -> Any:
     """Of a load, what that client has."""
     weights = weights_of(share)
     return weights[share[0]] / sum(weights)
 
 
-def part_of(total, share):
+def part_of(total: float, share: tuple) -> int:
     """Of the nr-th of so many clients; all of them together have no less and no more."""
     nr, weights = share[0], weights_of(share)
 
-    def up_to(i):
+    def up_to(i: int) -> int:
         return int(total * sum(weights[:i]) / sum(weights) + 1e-9)
     return up_to(nr + 1) - up_to(nr)
 
 
-def need(tool):
+def need(tool: str) -> str:
     path = shutil.which(tool)
     if not path:
         raise Problem(f"{tool} is missing: run `sudo make deps`, or install its package")
     return path
 
 
-def host_port(server):
+def host_port(server: Server) -> tuple[str, str]:
     host, _, port = server.authority.rpartition(":")
     return host.strip("[]"), port or str(PORT)
 
@@ -94,20 +101,21 @@ class Wrk(Load):
     one_reply = True
     tells_lost = False
 
-    def __init__(self, connections, path, headers=(), timeout_s=8):
+    def __init__(self, connections: float, path: str, headers: Iterable[str] = (),
+                 timeout_s: int = 8) -> None:
         self.connections, self.path, self.headers = connections, path, list(headers)
         self.timeout_s, self.descriptors, self.in_flight = timeout_s, connections, connections
 
-    def most(self):
+    def most(self) -> float:
         return self.connections
 
-    def argv(self, server, seconds, share):
+    def argv(self, server: Server, seconds: float, share: tuple) -> list:
         return [need("wrk"), "-t", "1", "-c", str(part_of(self.connections, share)),
                 "-d", f"{max(1, math.ceil(seconds))}s", "--timeout", f"{self.timeout_s}s",
                 "-s", os.path.join(HERE, "wrk.lua"), f"http://{server.authority}{self.path}",
                 "--", "0", "0", *(f"{n}: {v}" for n, v in self.headers)]
 
-    def read(self, out):
+    def read(self, out: str) -> dict | None:
         m = re.search(r"^JSON (\{.*\})$", out, re.M)
         return dict(json.loads(m.group(1)), kinds={}) if m else None
 
@@ -115,11 +123,11 @@ class Wrk(Load):
 class H2load(Wrk):
     tool = "h2load"
 
-    def argv(self, server, seconds, share):
+    def argv(self, server: Server, seconds: float, share: tuple) -> list:
         return [need("h2load"), "--h1", "-t", "1", "-c", str(part_of(self.connections, share)),
                 "-D", f"{max(1, math.ceil(seconds))}", f"http://{server.authority}{self.path}"]
 
-    def read(self, out):
+    def read(self, out: str) -> dict | None:
         m = re.search(r"requests: (\d+) total, \d+ started, (\d+) done, (\d+) succeeded, "
                       r"(\d+) failed, (\d+) errored, (\d+) timeout", out)
         took = re.search(r"finished in ([\d.]+)(us|ms|s|m)", out)
@@ -141,14 +149,14 @@ class Ab(Wrk):
     one_reply = False           # to HTTP/1.0, which may be another than we know
     tells_lost = True
 
-    def argv(self, server, seconds, share):
+    def argv(self, server: Server, seconds: float, share: tuple) -> list:
         return [need("ab"), "-q", "-k", "-r", "-s", str(self.timeout_s), "-t",
                 str(max(1, math.ceil(seconds))), "-n", "100000000", "-c",
                 str(part_of(self.connections, share)),
                 f"http://{server.authority}{self.path}"]
 
-    def read(self, out):
-        def number(name, default=None):
+    def read(self, out: str) -> dict | None:
+        def number(name: str, default: Any = None) -> Any:
             m = re.search(rf"^{name}:\s+([\d.]+)", out, re.M)
             return float(m.group(1)) if m else default
 
@@ -168,21 +176,21 @@ class Ours(Load):
     says_ready = verifies = True
     SHARED = ("connections", "active", "rate")
 
-    def __init__(self, connections=1, sources=(), **options):
+    def __init__(self, connections: int | float = 1, sources: list = (), **options: Any) -> None:
         self.options = dict(options, connections=connections)
         self.descriptors, self.sources = connections, sources
         if not (options.get("rate") or options.get("once")):
             self.in_flight = options.get("active", connections)
 
-    def most(self):
+    def most(self) -> Any:
         return 1 if self.options.get("once") else \
             self.options.get("active", self.options["connections"])
 
-    def clients(self, cpus):
+    def clients(self, cpus: Iterable[int]) -> Any:
         """Of an open loop one: what several ask for comes in bunches."""
         return 1 if self.options.get("rate") else super().clients(cpus)
 
-    def argv(self, server, seconds, share):
+    def argv(self, server: Server, seconds: float, share: tuple) -> list[str]:
         program = part("load")
         if not os.access(program, os.X_OK):
             raise Problem("the generator `load` is not built: run `make`")
@@ -203,7 +211,7 @@ class Ours(Load):
             ret += ["--source", ",".join(sources)]
         return ret + [str(word) for word in host_port(server)]
 
-    def read(self, out):
+    def read(self, out: str) -> dict | None:
         m = re.search(r"^(\{.*\})$", out, re.M)
         return json.loads(m.group(1)) if m else None
 
@@ -215,12 +223,12 @@ class Loop(Load):
     one_reply = False           # it holds every length against what it must be
     says_ready = verifies = tells_cpus = True
 
-    def __init__(self, connections, rows, **options):
+    def __init__(self, connections: int, rows: Any, **options: Any) -> None:
         """rows: a list file as load.c reads it; source: of lab.nowhere()."""
         self.options = dict(options, connections=connections, list=rows)
         self.in_flight = self.descriptors = connections     # of the server: ours has none
 
-    def argv(self, server, seconds, share):
+    def argv(self, server: Server, seconds: float, share: tuple) -> list:
         program = part("loop")
         if not os.access(program, os.X_OK):
             raise Problem("the generator `loop` is not built: run `make`")
@@ -233,7 +241,7 @@ class Loop(Load):
                     ret += [name] if one is True else [name, str(one)]
         return [*ret, server.iface, mac, *(str(word) for word in host_port(server))]
 
-    def read(self, out):
+    def read(self, out: str) -> dict | None:
         m = re.search(r"^(\{.*\})$", out, re.M)
         return json.loads(m.group(1)) if m else None
 
@@ -244,17 +252,17 @@ class Packets(Load):
     tool = "packets"
     tells_lost = False          # it asks again, without end
 
-    def __init__(self, connections, path):
+    def __init__(self, connections: int, path: str) -> None:
         self.connections, self.path = connections, path
 
-    def most(self):
+    def most(self) -> int:
         return self.connections
 
-    def clients(self, cpus):
+    def clients(self, cpus: Iterable[int]) -> int:
         """One: each sees what all of them are sent."""
         return 1
 
-    def argv(self, server, seconds, share):
+    def argv(self, server: Server, seconds: float, share: tuple) -> list:
         program = part("packets")
         if not os.access(program, os.X_OK):
             raise Problem("the generator `packets` is not built: run `make`")
@@ -262,7 +270,7 @@ class Packets(Load):
         return [program, server.iface, mac, source, *host_port(server), self.path,
                 str(part_of(self.connections, share)), f"{seconds:g}"]
 
-    def read(self, out):
+    def read(self, out: str) -> dict | None:
         m = re.search(r"^(\{.*\})$", out, re.M)
         if not m:
             return None
@@ -276,19 +284,20 @@ class Httperf(Load):
 
     tool = "httperf"
 
-    def __init__(self, rate, calls=1, path="/", timeout_s=5, sessions=None):
+    def __init__(self, rate: float, calls: int = 1, path: str = "/", timeout_s: int = 5,
+                 sessions: Any = None) -> None:
         self.rate, self.calls, self.path, self.timeout_s = rate, calls, path, timeout_s
         self.sessions = sessions        # (file, how many, default think time, longest of all)
         self.one_reply = not sessions
 
-    def most(self):
+    def most(self) -> int:
         return 1 if self.sessions else max(2, int(self.rate))
 
-    def clients(self, cpus):
+    def clients(self, cpus: Iterable[int]) -> int:
         """Of one machine one: an open loop of several asks in bunches."""
         return 1
 
-    def argv(self, server, seconds, share):
+    def argv(self, server: Server, seconds: float, share: tuple) -> list[str]:
         host, port = host_port(server)
         ret = [need("httperf"), "--hog", "--server", host, "--port", port,
                "--timeout", str(self.timeout_s), "--rate",
@@ -299,13 +308,13 @@ class Httperf(Load):
         return ret + ["--uri", self.path, "--num-calls", str(self.calls), "--num-conns",
                       str(max(1, round(self.rate * fraction(share) * seconds)))]
 
-    def limit_s(self, seconds):
+    def limit_s(self, seconds: float) -> float:
         """The last session begins when it is due, and then thinks."""
         if self.sessions:
             seconds = self.sessions[1] / self.rate + self.sessions[3]
         return super().limit_s(seconds)
 
-    def read(self, out):
+    def read(self, out: str) -> dict | None:
         got = httperf_numbers(out)
         if not got:
             return None
@@ -317,11 +326,11 @@ class Httperf(Load):
                 "kinds": kinds, "p50_us": None, "httperf": got}
 
 
-def httperf_numbers(out):
+def httperf_numbers(out: str) -> dict | None:
     """Every figure of httperf's report, or None if it is none."""
     ret = {}
 
-    def take(pattern, *names, kind=float):
+    def take(pattern: str, *names: Any, kind: type[int] = float) -> bool:
         m = re.search(pattern, out)
         for name, value in zip(names, m.groups() if m else [0] * len(names)):
             ret[name] = kind(value)
@@ -362,7 +371,7 @@ def httperf_numbers(out):
     return ret
 
 
-def merged_httperf(reports):
+def merged_httperf(reports: Any) -> dict:
     """Of httperfs that ran at the same time: rates add up, times count by their replies."""
     ret, replies = dict(reports[0]), sum(h["replies"] for h in reports)
     for key in ("connections", "requests", "replies", "rate", "con_rate", "req_rate", "rep_min",
@@ -376,7 +385,7 @@ def merged_httperf(reports):
     return ret
 
 
-def merged(results):
+def merged(results: list) -> dict:
     """The figures of clients that ran at the same time, as one."""
     ret = dict(results[0])
     if len(results) > 1 and "httperf" in ret:
@@ -397,7 +406,8 @@ def merged(results):
     return ret
 
 
-def started(lab, load, server, seconds, parts=1, begin=None):
+def started(lab: Lab, load: Load, server: Server, seconds: float, parts: int = 1,
+            begin: Callable[[], None] | None = None) -> tuple[list[subprocess.Popen], list]:
     """The clients of a load, running: (processes, their command lines).
 
     parts: how many share it here, or hosts.Part of each that does elsewhere.
@@ -433,7 +443,7 @@ def started(lab, load, server, seconds, parts=1, begin=None):
                    for host, argv in zip(hosts, argvs)]
 
 
-def wait_for(tool, proc, began, limit_s):
+def wait_for(tool: str, proc: subprocess.Popen, began: float, limit_s: float) -> tuple:
     """(its stdout, its stderr); whoever watches sees that something goes on."""
     while True:
         spent = time.monotonic() - began
@@ -446,7 +456,7 @@ def wait_for(tool, proc, began, limit_s):
             say(f"  {tool} has run for {spent:.0f} s")
 
 
-def finished(lab, load, procs, limit_s):
+def finished(lab: Lab, load: Load, procs: list, limit_s: float) -> dict:
     """What they printed, read and merged."""
     results, cpus, began = [], {}, time.monotonic()
     try:
@@ -468,7 +478,8 @@ def finished(lab, load, procs, limit_s):
     return ret
 
 
-def run(lab, load, server, seconds, parts=1, begin=None):
+def run(lab: Lab, load: Load, server: Server, seconds: float, parts: int = 1,
+        begin: Callable[[], None] | None = None) -> tuple[dict, list]:
     """(what the clients found, their command lines)"""
     procs, argvs = started(lab, load, server, seconds, parts, begin)
     return finished(lab, load, procs, load.limit_s(seconds)), argvs

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """`bench site`: the files that experiments ask for, for a server on another machine."""
+from __future__ import annotations
+
 import argparse
 import os
 import sys
@@ -9,7 +11,7 @@ import lists
 from messages import Problem
 
 
-def main(argv):
+def main(argv: list[str]) -> int:
     ap = argparse.ArgumentParser(
         prog="bench site", description="Make the files that the experiments ask for in DIR: "
         "for a server on another machine, whose root DIR then is.")

@@ -4,6 +4,8 @@
 Progress goes to stderr, results to stdout. Everything else here imports this;
 it must import nothing of ours.
 """
+from __future__ import annotations
+
 import contextlib
 import sys
 
@@ -16,7 +18,7 @@ class Usage(Problem):
     """Options that do not go together; it names them, and ends the command with 2."""
 
 
-def say(text):
+def say(text: str) -> None:
     """To whoever listens: a terminal that was closed does not end a run."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)

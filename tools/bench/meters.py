@@ -3,10 +3,13 @@
 
 Used by cost.py and engine.py. Nothing here starts, stops or changes anything.
 """
+from __future__ import annotations
+
 import os
 import platform
 import re
 import time
+from typing import Any, Iterable
 
 from messages import Problem, say
 
@@ -17,7 +20,8 @@ FORKS_MAX = 20              # in one sample: our client's are fewer
 USER_HZ = os.sysconf("SC_CLK_TCK")
 
 
-def core_ticks(cpus, text=None):
+def core_ticks(cpus: set | Iterable[int] | None,
+               text: str | None = None) -> dict[int, tuple[float, float, float]]:
     """{CPU: seconds since it came up that it (worked, idled, was stolen from)} of these CPUs.
 
     text is /proc/stat of another machine. Niced time is the soaker's: left out.
@@ -44,12 +48,12 @@ class Core:
     cpus None: all of them. read: what returns another machine's /proc/stat.
     """
 
-    def __init__(self, cpus, read=None):
+    def __init__(self, cpus: set | Iterable[int] | None, read: Any = None) -> None:
         self.cpus, self.read = cpus, read or (lambda: None)
         self.ticks = core_ticks(cpus, self.read())
         self.nr, self.wall = len(self.ticks), time.monotonic()
 
-    def since(self):
+    def since(self) -> dict:
         """Times are summed over the CPUs; share is that of all of them, busiest that of one."""
         wall = time.monotonic() - self.wall
         now = core_ticks(self.cpus, self.read())
@@ -70,10 +74,10 @@ class Idle:
     less is several per cent.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.busy_s = self.wall_s = 0.0
 
-    def share(self, now):
+    def share(self, now: Any) -> float:
         """now: what Core.since() has seen; a look at somebody else's work counts for itself
         alone."""
         if now["share"] >= IDLE_MAX:
@@ -91,12 +95,12 @@ class Others:
     seen only as forks, of which a quiet machine has next to none.
     """
 
-    def __init__(self, ours, cpus=None):
+    def __init__(self, ours: Iterable[int], cpus: Iterable[int] | None = None) -> None:
         self.ours, self.cpus = set(ours), cpus
         self.before = self.look()
         self.forks_before = self.forks()
 
-    def look(self):
+    def look(self) -> dict[tuple[str, str], tuple[float, int]]:
         ret = {}
         for pid in os.listdir("/proc"):
             if not pid.isdigit() or int(pid) in self.ours or int(pid) == os.getpid():
@@ -112,11 +116,11 @@ class Others:
         return ret
 
     @staticmethod
-    def forks():
+    def forks() -> int:
         with open("/proc/stat", encoding="ascii") as f:
             return int(re.search(r"^processes (\d+)", f.read(), re.M).group(1))
 
-    def since_s(self):
+    def since_s(self) -> int:
         now, none = self.look(), (0, 0)
         return sum(max(0, t - self.before.get(task, none)[0]) for task, (t, cpu) in now.items()
                    if self.cpus is None or cpu in self.cpus)
@@ -125,11 +129,11 @@ class Others:
 class Patience:
     """Waits until the server's CPUs are quiet; in all the run no longer than wait_s."""
 
-    def __init__(self, cpus, wait_s=QUIET_WAIT_S):
+    def __init__(self, cpus: Iterable[int], wait_s: float = QUIET_WAIT_S) -> None:
         self.left_s, self.cpus, self.said = wait_s, cpus, False
         self.idle = Idle()
 
-    def wait(self, ours):
+    def wait(self, ours: Iterable[int]) -> tuple[Any, float]:
         """Share of those CPUs that is busy with no load: (just now, what is to be subtracted)."""
         while True:
             core, others = Core(self.cpus), Others(ours)
@@ -145,7 +149,7 @@ class Patience:
             self.left_s -= 0.5
 
 
-def tasks(pid):
+def tasks(pid: int) -> list[int]:
     """The process and its descendants."""
     ret = [pid]
     try:
@@ -158,7 +162,7 @@ def tasks(pid):
     return ret
 
 
-def ran_s(pids):
+def ran_s(pids: Iterable[int]) -> float:
     """Processor time of the processes, as the scheduler charged it."""
     ns = 0
     for pid in pids:
@@ -171,13 +175,13 @@ def ran_s(pids):
     return ns / 1e9
 
 
-def disk_read_bytes(pids):
+def disk_read_bytes(pids: Iterable[int]) -> int | None:
     """What processes had the disk read for them, in their own threads; None: not to be known."""
     each = [first(f"/proc/{pid}/io", r"^read_bytes: (\d+)", None) for pid in pids]
     return None if None in each or not each else sum(map(int, each))
 
 
-def resident(pids):
+def resident(pids: Iterable[int]) -> tuple[int, int]:
     """(resident bytes, those of them that belong to the cache budget)."""
     total = cache = 0
     for pid in pids:
@@ -195,7 +199,7 @@ def resident(pids):
     return total, cache
 
 
-def first(path, pattern, default="unknown"):
+def first(path: str, pattern: str, default: Any = "unknown") -> Any:
     try:
         with open(path, encoding="utf-8", errors="replace") as f:
             m = re.search(pattern, f.read(), re.M)
@@ -210,7 +214,7 @@ SYSCTLS = ("net.core.somaxconn", "net.core.rps_sock_flow_entries", "net.core.net
            "net.core.bpf_jit_enable", "fs.nr_open", "fs.file-max")
 
 
-def machine():
+def machine() -> dict:
     """What a reader must know of this machine to place a figure."""
     sysctls = {}
     for name in SYSCTLS:

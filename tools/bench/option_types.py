@@ -3,11 +3,14 @@
 
 Each makes argparse end with 2 and a line that names the option.
 """
+from __future__ import annotations
+
 import argparse
 import math
+from typing import Any, Callable
 
 
-def _read(kind, text, low, above):
+def _read(kind: type[float] | type[int], text: Any, low: float, above: bool) -> Any:
     try:
         ret = kind(text)
     except ValueError as e:
@@ -19,16 +22,16 @@ def _read(kind, text, low, above):
     return ret
 
 
-def positive(text):
+def positive(text: str) -> Any:
     """Seconds, rates: finite and above 0."""
     return _read(float, text, 0, True)
 
 
-def not_negative(text):
+def not_negative(text: str) -> Any:
     return _read(float, text, 0, False)
 
 
-def percent(text):
+def percent(text: str) -> Any:
     """From 0 to 100."""
     ret = _read(float, text, 0, False)
     if ret > 100:
@@ -36,21 +39,21 @@ def percent(text):
     return ret
 
 
-def whole(low=1):
+def whole(low: int = 1) -> Callable[..., Any]:
     """A whole number from low on."""
     return lambda text: _read(int, text, low, False)
 
 
-def _different(kind, text):
+def _different(kind: Any, text: Any) -> list:
     ret = [kind(word) for word in text.split(",")]
     if len(set(ret)) != len(ret):
         raise argparse.ArgumentTypeError(f"{text}: want different numbers")
     return ret
 
 
-def wholes(low=1, high=None):
+def wholes(low: int = 1, high: float | None = None) -> Callable[..., Any]:
     """'10,1' → [1, 10]: different whole numbers, from low to high."""
-    def read(text):
+    def read(text: str) -> dict | list | None:
         ret = _different(whole(low), text)
         if high is not None and max(ret) > high:
             raise argparse.ArgumentTypeError(f"{text}: want at most {high}")
@@ -58,6 +61,6 @@ def wholes(low=1, high=None):
     return read
 
 
-def positives(text):
+def positives(text: str) -> list:
     """'1,2.5' → [1.0, 2.5]: different ones, in their order."""
     return _different(positive, text)

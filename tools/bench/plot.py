@@ -5,8 +5,11 @@ Pure: numbers in, markup out. The library that Debian has for this would be
 twenty times our size, and a user's machine under test has it not. Drawn so narrow
 that its letters can be read where the window is 400 pixels wide.
 """
+from __future__ import annotations
+
 import html
 import math
+from typing import Any
 
 from units import human
 
@@ -27,18 +30,18 @@ BAR, BAR_GAP, GROUP_GAP = 13, 2, 24
 LETTER = 6.6                # pixels of one, on average
 
 
-def style(name, nr=0):
+def style(name: str, nr: int = 0) -> tuple[str, str]:
     """(colour, mark) of a server; nr: its place among those that have no name here."""
     return STYLES.get(name) or (COLOURS[nr % len(COLOURS)], MARKS[nr % len(MARKS)])
 
 
-def styles(names):
+def styles(names: list[str]) -> dict:
     """{name: (colour, mark)}: those of a known name always the same, others in their order."""
     other = [name for name in names if name not in STYLES]
     return {name: style(name, other.index(name) if name in other else 0) for name in names}
 
 
-def nice_step(span):
+def nice_step(span: float) -> Any:
     raw = span / 5
     size = 10 ** math.floor(math.log10(raw))
     return next(m * size for m in (1, 2, 2.5, 5, 10) if m * size >= raw)
@@ -47,7 +50,7 @@ def nice_step(span):
 class Axis:
     """From values to pixels, with its ticks: [(value, label)]."""
 
-    def __init__(self, low, high, start, end, log):
+    def __init__(self, low: float, high: float | None, start: float, end: float, log: bool) -> None:
         self.log = log and low > 0
         if self.log:
             low, high = math.log10(low), math.log10(high)
@@ -55,11 +58,11 @@ class Axis:
             low, high = (low - 0.5, low + 0.5) if self.log or low else (0, 1)
         self.low, self.high, self.start, self.end = low, high, start, end
 
-    def at(self, value):
+    def at(self, value: Any) -> Any:
         x = math.log10(value) if self.log else value
         return self.start + (x - self.low) / (self.high - self.low) * (self.end - self.start)
 
-    def ticks(self):
+    def ticks(self) -> list:
         if not self.log:
             step = nice_step(self.high - self.low)
             first = math.ceil(self.low / step - 1e-9)
@@ -73,7 +76,7 @@ class Axis:
         return ret[::-(-len(ret) // 6) or 1]
 
 
-def mark(kind, x, y, colour, hollow=False):
+def mark(kind: str, x: float, y: float, colour: str, hollow: Any = False) -> str:
     shapes = {"square": f"M{x - 4:.1f} {y - 4:.1f}h8v8h-8z",
               "triangle": f"M{x:.1f} {y - 5:.1f}l5 9h-10z",
               "diamond": f"M{x:.1f} {y - 5.5:.1f}l5.5 5.5l-5.5 5.5l-5.5 -5.5z"}
@@ -83,7 +86,7 @@ def mark(kind, x, y, colour, hollow=False):
     return f'<path d="{shapes[kind]}" {paint}/>'
 
 
-def legend(names):
+def legend(names: list[str]) -> str:
     """A list of the lines, as markup."""
     items = []
     for name, (colour, kind) in styles(names).items():
@@ -93,11 +96,12 @@ def legend(names):
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def text(x, y, words, anchor="middle", more=""):
+def text(x: float, y: float, words: str, anchor: str = "middle", more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{html.escape(words)}</text>'
 
 
-def chart(title, x_label, unit, points, lines, x_log, hollow=(), diagonal=False):
+def chart(title: str, x_label: str, unit: str, points: Any, lines: Any, x_log: bool,
+          hollow: Any = (), diagonal: bool = False) -> str | None:
     """points: xs in order; lines: {server: {x: (low, mid, high)}}, with a break where one lacks.
 
     hollow: {server: {x: (value, why it is no figure)}}. diagonal: where both axes are one
@@ -130,9 +134,9 @@ def chart(title, x_label, unit, points, lines, x_log, hollow=(), diagonal=False)
     return "".join(out) + "</svg>"
 
 
-def same(x, y):
+def same(x: Any, y: Any) -> str:
     """Where the vertical value is the horizontal one."""
-    def value(axis, pixel):
+    def value(axis: Any, pixel: float) -> float:
         v = axis.low + (pixel - axis.start) / (axis.end - axis.start) * (axis.high - axis.low)
         return 10 ** v if axis.log else v
 
@@ -147,7 +151,7 @@ def same(x, y):
     return f'<path class="same" d="M{"L".join(at)}"/>' if at else ""
 
 
-def grid(x, y, unit):
+def grid(x: Any, y: Any, unit: str) -> list[str]:
     out = []
     for value in y.ticks():
         at = y.at(value)
@@ -164,7 +168,7 @@ def grid(x, y, unit):
     return out
 
 
-def draw(x, y, points, line, look):
+def draw(x: Any, y: Any, points: Any, line: str, look: Any) -> list[str]:
     colour, kind = look
     runs, out = [[]], []
     for p in points:
@@ -182,7 +186,7 @@ def draw(x, y, points, line, look):
     return out
 
 
-def bars(title, unit, groups, names):
+def bars(title: str, unit: str, groups: list, names: list[str]) -> str | None:
     """Things side by side. groups: [(label, {server: (low, mid, high) or why not})].
 
     Each bar has its figure behind it; one without a figure has the reason in its place.

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Experiments on a server in distress: slow clients that fill its memory, held processes."""
+from __future__ import annotations
+
+import argparse
 import contextlib
 import math
 import os
@@ -7,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 import lab as laboratory
 import loads
@@ -21,6 +25,12 @@ from fileset import SMALL
 from contents import emptied
 from experiment import (Experiment, LATENCIES, MEDIAN, Point, TAIL, each_tier, list_file,
                         one_file, whose_time)
+
+if TYPE_CHECKING:
+    from engine import Run, Sample
+    from fileset import Files
+    from loads import Load
+    from servers import Server
 
 
 # ------------------------------------------------------------------ overload
@@ -47,48 +57,48 @@ class Overload(Experiment):
     SLOW_BPS, PROBE_RATE = 50000, 20.0
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--slow", type=wholes(), metavar="N,…",
                         help="slow clients (1,50,242,500; quick 1,50)")
         ap.add_argument("--limit", type=whole(64), default=128, metavar="MIB",
                         help="memory of the server, page cache included (128; at least 64); "
                         "four times that are made as files")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         self.limit = opts.limit << 20
         nrs = opts.slow or ((1, 50) if opts.quick else (1, 50, 242, 500))
         self.files = self.file_set()
         return [Point(nr) for nr in nrs]
 
-    def file_set(self):
+    def file_set(self) -> Files:
         rows = []
         for size, requests, share in self.CLASSES:
             nr = max(1, math.ceil(self.TIMES * self.limit * share / size))
             rows += [(requests / nr, f"/slow/{size}/{i}.bin", size) for i in range(nr)]
         return files.Files(rows)
 
-    def server_key(self, point):
+    def server_key(self, point: Point) -> float:
         return point.x
 
-    def server_options(self, run, point):
+    def server_options(self, run: Run, point: Point) -> dict:
         return {"cgroup": run.lab.limit_memory(self.limit), "memory": "16M"}
 
-    def sites(self, run):
+    def sites(self, run: Run) -> None:
         super().sites(run)
         self.files.make(os.path.join(run.lab.dir, "site"))
         subprocess.run(["sync", "-f", run.lab.dir], check=False)
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         load = Ours(1, calls=1, rate=self.PROBE_RATE, list=one_file(run, SMALL, 1024), timeout=60)
         load.slow = Ours(point.x, line=self.SLOW_BPS,
                          list=list_file(run, "slow", lambda: self.files),
                          timeout=3600, offsets=True, expect=206)
         return load
 
-    def prepare(self, run, point, server):
+    def prepare(self, run: Run, point: Point, server: Server) -> None:
         self.check(run, point, server).settle(run.lab, server)
 
-    def before(self, run, point, server):
+    def before(self, run: Run, point: Point, server: Server) -> None:
         """The server reads all files: pages belong to the group of whoever touches them first."""
         root = os.path.join(run.lab.dir, "site")
         left = emptied([root + path for _, path, _ in self.files.rows])
@@ -103,11 +113,11 @@ class Overload(Experiment):
         self.full_before = laboratory.memory_used(server.cgroup)[1]
         self.read_before = disk_read_bytes(server.pids()), time.monotonic()
 
-    def tolerate(self, fault, got):
+    def tolerate(self, fault: str, got: dict) -> str | None:
         """That no page came at all is the worst that is looked for, and in the times."""
         return fault if got["requests"] or got["errors"] or got["statuses"] else None
 
-    def memory(self, point, server, sample):
+    def memory(self, point: Point, server: Server, sample: Sample) -> None:
         """What it had; said where it was not little."""
         most, full = laboratory.memory_used(server.cgroup)
         sample.update(memory_bytes=most, memory_full=full - self.full_before)
@@ -115,13 +125,14 @@ class Overload(Experiment):
             self.note(f"{server.name} with {point.label} slow clients had {most >> 20} of "
                       f"{self.limit >> 20} MiB at most: its memory was not little")
 
-    def disk(self, server, sample):
+    def disk(self, server: Server, sample: Sample) -> None:
         """What was read for it since the load began."""
         (before, since), now = self.read_before, disk_read_bytes(server.pids())
         sample["disk_reads"] = None if None in (before, now) else \
             (now - before) / (time.monotonic() - since)
 
-    def run_load(self, run, load, server, seconds, begin):
+    def run_load(self, run: Run, load: Any, server: Server, seconds: float,
+                 begin: Callable[[], None] | None) -> tuple:
         """The slow clients first; they end with the probe, their transfers unfinished."""
         procs, argvs = loads.started(run.lab, load.slow, server, seconds + 600)
         try:
@@ -137,7 +148,7 @@ class Overload(Experiment):
         return got, argvs + more
 
     @staticmethod
-    def wait_for_slow(run, server, nr):
+    def wait_for_slow(run: Run, server: Server, nr: int) -> None:
         deadline = time.monotonic() + 60
         while True:
             out = subprocess.run(run.lab.client_argv(["ss", "-Htn", "state", "established", "dst",
@@ -150,7 +161,7 @@ class Overload(Experiment):
                               "after 60 s")
             time.sleep(0.1)
 
-    def after(self, run, point, server, sample, got):
+    def after(self, run: Run, point: Point, server: Server, sample: Sample, got: dict) -> None:
         slow = got["slow"]
         self.memory(point, server, sample)
         self.disk(server, sample)
@@ -160,10 +171,10 @@ class Overload(Experiment):
             raise Problem(f"slow clients: {slow['errors']} errors {slow['kinds']} and "
                           f"{slow['statuses']} wrong statuses")
 
-    def own_limit(self, sample):
+    def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         return whose_time(sample, self.PROBE_RATE)
 
-    def line(self, sample):
+    def line(self, sample: Sample) -> str:
         return (f"p50 {sample['p50_us'] / 1000:,.1f} ms, p99 {sample['p99_us'] / 1000:,.1f} ms, "
                 f"worst {sample['max_us'] / 1000:,.1f} ms")
 
@@ -182,23 +193,24 @@ class Held(Experiment):
     CYCLE_S, RATE = 0.1, 200
 
     @staticmethod
-    def options(ap):
+    def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--hold", type=wholes(0), metavar="MS,…", help="(0,5,20,50; quick 0,50)")
 
-    def make_points(self, opts):
+    def make_points(self, opts: argparse.Namespace) -> list:
         return [Point(ms) for ms in opts.hold or ((0, 50) if opts.quick else (0, 5, 20, 50))]
 
-    def names(self, opts):
+    def names(self, opts: argparse.Namespace) -> list:
         return each_tier(opts)
 
-    def load(self, run, point, server):
+    def load(self, run: Run, point: Point, server: Server) -> Load:
         return Ours(8, rate=float(self.RATE), calls=1000000, list=one_file(run, SMALL, 1024))
 
-    def check(self, run, point, server):
+    def check(self, run: Run, point: Point, server: Server) -> Check | None:
         want = f"detail={server.tier}" if isinstance(server, Toboggan) else ""
         return Check(SMALL, crc=files.crc(SMALL, 1024), want=want)
 
-    def run_load(self, run, load, server, seconds, begin):
+    def run_load(self, run: Run, load: Load, server: Server, seconds: float,
+                 begin: Callable[[], None] | None) -> tuple:
         over = threading.Event()
         holder = threading.Thread(target=self.hold, args=(server.pids(), over))
         if self.held_s:
@@ -210,10 +222,10 @@ class Held(Experiment):
             if holder.ident:
                 holder.join()
 
-    def before(self, run, point, server):
+    def before(self, run: Run, point: Point, server: Server) -> None:
         self.held_s = point.x / 1000
 
-    def hold(self, pids, over):
+    def hold(self, pids: Iterable[int], over: Any) -> None:
         """Until it is over; nobody stays stopped."""
         while not over.wait(max(self.CYCLE_S - self.held_s, self.held_s)):
             try:
@@ -222,15 +234,15 @@ class Held(Experiment):
             finally:
                 signal_all(pids, signal.SIGCONT)
 
-    def own_limit(self, sample):
+    def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         return whose_time(sample, self.RATE)
 
-    def line(self, sample):
+    def line(self, sample: Sample) -> str:
         return (f"p50 {sample['p50_us'] / 1000:,.2f} ms, p99 {sample['p99_us'] / 1000:,.2f} ms, "
                 f"worst {sample['max_us'] / 1000:,.2f} ms")
 
 
-def signal_all(pids, number_):
+def signal_all(pids: Iterable[int], number_: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number_)

@@ -5,6 +5,8 @@ The same interface as lab.Lab, with nothing to build. A server's processor time
 is read by a command that prints its /proc/stat, if one is given. Servers may be
 on different hosts: each has the command and the network of its own.
 """
+from __future__ import annotations
+
 import functools
 import os
 import re
@@ -13,11 +15,16 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from typing import TYPE_CHECKING, Any, Callable
 
 import hosts
 from lab import FOLDER, Lab
 from meters import first
 from messages import Problem
+
+if TYPE_CHECKING:
+    from loads import Load
+    from servers import Server
 
 STAT_S = 10
 NET = "/sys/class/net"
@@ -27,7 +34,8 @@ FRAME = 24                  # bytes of a packet that no counter has: preamble, c
 class Remote(Lab):
     remote = True
 
-    def __init__(self, *servers, stats=None, link_bps=None, clients=None):
+    def __init__(self, *servers: Any, stats: Any = None, link_bps: float | None = None,
+                 clients: int | None = None) -> None:
         """
         stats: {name of a server: command}; link_bps: of every link, if not the interface's;
         clients: {client machine: its share of the load}, where it is not this one.
@@ -37,13 +45,13 @@ class Remote(Lab):
         self.stats, self.given_bps = stats or {}, link_bps
         self.ifaces = {host.strip("[]"): interface(host) for host in servers}
 
-    def open(self):
+    def open(self) -> None:
         self.dir, self.hosts = tempfile.mkdtemp(prefix=FOLDER), []
         for name, share in self.shares.items():
             self.hosts.append(hosts.Host(name, share, self.dir))
             self.hosts[-1].open()
 
-    def close(self):
+    def close(self) -> None:
         for proc in list(self.procs):
             self.end(proc)
         for host in self.hosts:
@@ -52,26 +60,26 @@ class Remote(Lab):
             shutil.rmtree(self.dir, ignore_errors=True)
             self.dir = None
 
-    def sysctls(self):
+    def sysctls(self) -> dict:
         return {}
 
-    def client_argv(self, argv):
+    def client_argv(self, argv: list[str]) -> list:
         return list(argv)
 
-    def spread(self, load, of=None):
+    def spread(self, load: Load, of: int | None = None) -> Any:
         return hosts.spread(of or self.hosts, load) if self.hosts else super().spread(load)
 
-    def link_bps(self, server):
+    def link_bps(self, server: Server) -> float | None:
         return self.given_bps or \
             (None if self.shares else nominal_bps(self.ifaces[server.addr]))
 
-    def stat(self, server):
+    def stat(self, server: Server) -> Callable[[], str] | None:
         """What reads that server's /proc/stat; None: nothing does."""
         command = self.stats.get(server.name)
         return command and functools.partial(self.read_stat, command)
 
     @staticmethod
-    def read_stat(command):
+    def read_stat(command: str) -> str:
         """A server's /proc/stat, by the user's own command."""
         try:
             res = subprocess.run(shlex.split(command), stdin=subprocess.DEVNULL, check=False,
@@ -84,7 +92,7 @@ class Remote(Lab):
             raise Problem(f"--stat {command}: {why[0]}")
         return res.stdout
 
-    def net_bytes(self, server):
+    def net_bytes(self, server: Server) -> tuple | None:
         """What the interface to it has carried, as long as on a wire: (received, sent)."""
         iface = self.ifaces[server.addr]
         if not iface or self.shares:
@@ -93,12 +101,12 @@ class Remote(Lab):
                for name in ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets")}
         return tuple(nrs[f"{way}_bytes"] + FRAME * nrs[f"{way}_packets"] for way in ("rx", "tx"))
 
-    def limit_memory(self, limit):
+    def limit_memory(self, limit: int) -> None:
         raise Problem("a remote server's memory cannot be limited from here; "
                       "start it under a limit and say so with the figures")
 
 
-def interface(host):
+def interface(host: str) -> str | None:
     """The one that leads to host, a name or an address; None if it cannot be told."""
     try:
         address = socket.getaddrinfo(host.strip("[]"), None)[0][4][0]
@@ -110,7 +118,7 @@ def interface(host):
     return m and m.group(1)
 
 
-def nominal_bps(iface):
+def nominal_bps(iface: str | None) -> float | None:
     """The rate of an interface, None if it has none of its own.
 
     What is no device tells one that nothing holds it to: 10,000 of a veth pair, 10 of a tap.

@@ -5,6 +5,8 @@ report.html, run.json, NAME.csv for each experiment, and for `rates` also
 rates.autobench.csv and .tsv with autobench's columns. Everything shown comes
 from run.json, so a page can be made again with `bench report`.
 """
+from __future__ import annotations
+
 import argparse
 import csv
 import functools
@@ -13,6 +15,7 @@ import json
 import os
 import re
 import shlex
+from typing import Any, Iterator
 
 import plot
 import terminal
@@ -58,11 +61,11 @@ dd { margin-bottom: .4rem; } }
 CODE = re.compile("`([^`]+)`")
 
 
-def esc(value):
+def esc(value: Any) -> str:
     return html.escape(str(value))
 
 
-def ratio_text(r):
+def ratio_text(r: Any) -> str:
     """A ratio, or the difference of percentages, with its interval."""
     if not r:
         return ""
@@ -79,13 +82,13 @@ def ratio_text(r):
     return form.format(mean) + end + f" ({', '.join(why)})"
 
 
-def column(title, unit):
+def column(title: str, unit: str) -> str:
     """The head of a figure's column: what is in `a request` of `ns a request`, too."""
     what = unit.partition(" ")[2]
     return title + f", {what}" * bool(what)
 
 
-def cell(spread, unit):
+def cell(spread: Any, unit: str) -> str:
     if not spread:
         return "–"
     text = human(spread["median"], unit)
@@ -94,7 +97,7 @@ def cell(spread, unit):
     return text
 
 
-def notes(row):
+def notes(row: Any) -> str:
     """What stands beside a figure so that it is not believed blindly."""
     ret = []
     if row["limit"]:
@@ -111,7 +114,7 @@ def notes(row):
     return "; ".join(ret)
 
 
-def table(entry):
+def table(entry: dict) -> str:
     labels = {p["x"]: p["label"] for p in entry["points"]}
     first = entry["figures"][0]
     head = [entry["x"], "server"] + [column(title, unit) for _, title, unit, _ in entry["figures"]]
@@ -132,7 +135,7 @@ def table(entry):
     return f'<div class="wide"><table>{"".join(out)}</table></div>'
 
 
-def withheld(entry, row, key):
+def withheld(entry: dict, row: Any, key: str) -> tuple[Any, str] | None:
     """(what a rate would have been, why it is no figure) of a refused row, or None."""
     values = sorted(s["withheld"][key] for s in entry["samples"]
                     if s["point"] == row["point"] and s["server"] == row["server"] and
@@ -142,7 +145,7 @@ def withheld(entry, row, key):
     return values[len(values) // 2], notes({**row, "errors": 0, "disturbed": 0, "invalid": 0})
 
 
-def picture(entry, figure):
+def picture(entry: dict, figure: Any) -> str | None:
     """The chart of one figure, None where there is nothing to be seen."""
     key, title, unit, _ = figure
     labels = {p["x"]: p["label"] for p in entry["points"]}
@@ -166,7 +169,7 @@ def picture(entry, figure):
                       entry["name"] == "rates" and key == "rate")
 
 
-def bar(entry, row, key):
+def bar(entry: dict, row: Any, key: str) -> Any:
     """(low, median, high) of a row, why there is none, or None where nothing was asked."""
     if not row:
         return None
@@ -176,7 +179,7 @@ def bar(entry, row, key):
     return terminal.why_not(entry, row["point"], row["server"], row)
 
 
-def framed(entry, figure):
+def framed(entry: dict, figure: str) -> str:
     svg = picture(entry, figure)
     what = column(figure[1], figure[2])
     if svg:
@@ -185,13 +188,13 @@ def framed(entry, figure):
         "last column of the table.</p></figure>"
 
 
-def charts(entry, figures=None):
+def charts(entry: dict, figures: list[str] | None = None) -> str:
     figures = entry["figures"] if figures is None else figures
     return plot.legend(entry["servers"]) + \
         f'<div class="charts">{"".join(framed(entry, f) for f in figures)}</div>' if figures else ""
 
 
-def summary(record):
+def summary(record: dict) -> str:
     """What a reader wants first: the lines that follow from a run, and its one chart."""
     begun = [e for e in record["experiments"] if e["samples"]]
     if not begun:
@@ -203,7 +206,7 @@ def summary(record):
         f'{framed(begun[0], begun[0]["figures"][0])}</div>'
 
 
-def derived(entry):
+def derived(entry: dict) -> str:
     if entry.get("ranking"):
         head, *rows = entry["ranking"]
         cells = [[f'<th class="l">{esc(head[0])}</th>', *(f"<th>{esc(h)}</th>" for h in head[1:])]]
@@ -220,7 +223,7 @@ def derived(entry):
     return f'<div class="wide"><table>{"".join(rows)}</table></div>' if rows else ""
 
 
-def commands(entry):
+def commands(entry: dict) -> str:
     """One command line of each kind; they differ in the server's address only. And what they
     read."""
     seen = {}
@@ -236,7 +239,7 @@ def commands(entry):
            else ""
 
 
-def setups(entry):
+def setups(entry: dict) -> str:
     """Each server's command lines and configurations; they differ in its address only."""
     text = ""
     for s in entry.get("setups", []):
@@ -248,7 +251,7 @@ def setups(entry):
         esc(text.rstrip()) + "</pre></details>" if text else ""
 
 
-def never(entry):
+def never(entry: dict) -> Iterator[str]:
     """What an experiment has no sample of, as its run ended before that; a line for each point."""
     have = {(s["point"], s["server"]) for s in entry["samples"]}
     for p in entry["points"]:
@@ -257,7 +260,7 @@ def never(entry):
             yield f"{p['label']}: {', '.join(lack)}"
 
 
-def section(entry, ended=False, first=False):
+def section(entry: dict, ended: bool = False, first: bool = False) -> str:
     """ended: the run did, within this experiment. first: its first chart is on top of the page."""
     about = CODE.sub(r"<code>\1</code>", esc(entry["about"]))
     out = [f'<section id="{esc(entry["name"])}"><h2>{esc(entry["title"])}</h2><p>{about}</p>']
@@ -281,13 +284,13 @@ def section(entry, ended=False, first=False):
     return "".join(out) + commands(entry) + setups(entry) + "</section>"
 
 
-def named(value, text):
+def named(value: Any, text: Any) -> Any:
     """One value of all servers, or each with its name."""
     return ", ".join(f"{name} {text(v)}" for name, v in value.items()) \
         if isinstance(value, dict) else text(value)
 
 
-def facts(record):
+def facts(record: dict) -> str:
     m, t = record["machine"], record["topology"]
     place = f"lab: servers on CPUs {t['server_cpus']}, clients on {t['client_cpus']}, {t['link']}" \
         if t["kind"] == "lab" else f"remote: {t['servers']}; processor time by " \
@@ -312,7 +315,7 @@ def facts(record):
     return "<dl>" + "".join(f"<dt>{esc(k)}</dt><dd>{esc(v)}</dd>" for k, v in rows) + "</dl>"
 
 
-def page(record):
+def page(record: dict) -> str:
     title = f"toboggan bench {record['name']}"
     warn = ""
     if not record["complete"]:
@@ -345,7 +348,7 @@ but for the rate sweep, where errors are a column.</p>
 """
 
 
-def csv_rows(entry):
+def csv_rows(entry: dict) -> Iterator[list]:
     keys = [f[0] for f in entry["figures"]]
     hows = {key: "difference" if unit == "%" else "ratio" for key, _, unit, _ in entry["figures"]}
     yield ["point", "label", "server", "valid", "invalid", "errors", "limit", "refused", "why"] + \
@@ -365,12 +368,12 @@ def csv_rows(entry):
         yield ret
 
 
-def write_table(path, rows, delimiter):
+def write_table(path: str, rows: Any, delimiter: str) -> None:
     with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="") as f:
         csv.writer(f, delimiter=delimiter, lineterminator="\n").writerows(rows)
 
 
-def write(record, folder):
+def write(record: dict, folder: str) -> str:
     """All files of a run; the text that says where they are."""
     for entry in record["experiments"]:
         if not entry["samples"]:
@@ -391,15 +394,15 @@ def write(record, folder):
 class Part(dict):
     """An object of a record; what it lacks is said, with the file's name."""
 
-    def __init__(self, path, values):
+    def __init__(self, path: str, values: Any) -> None:
         super().__init__(values)
         self.path = path
 
-    def __missing__(self, key):
+    def __missing__(self, key: str) -> None:
         raise Problem(f"{self.path}: a run without `{key}`")
 
 
-def load(path):
+def load(path: str) -> dict:
     """The record of a run, given its folder or its run.json."""
     if os.path.isdir(path):
         path = os.path.join(path, "run.json")
@@ -416,7 +419,7 @@ def load(path):
     return ret
 
 
-def main(argv):
+def main(argv: list[str]) -> int:
     ap = argparse.ArgumentParser(
         prog="bench report", description="Write report.html and the tables of a run again.")
     ap.add_argument("run", metavar="DIR", help="of a run, with its run.json")

@@ -5,6 +5,8 @@ A server answers start(), stop(), pids() and last_words(); what differs between
 them is in launch(). settle() decides that a server answers as it will go on to,
 and that the bytes are the right ones. None listens outside the lab.
 """
+from __future__ import annotations
+
 import glob
 import json
 import os
@@ -15,11 +17,16 @@ import signal
 import subprocess
 import time
 import zlib
+from typing import TYPE_CHECKING, Any, Iterable
 
 import fileset
 from lab import HERE, sh
 from meters import tasks
 from messages import Problem, say
+
+if TYPE_CHECKING:
+    from fileset import Pages
+    from lab import Lab
 
 BUILD = os.path.abspath(os.environ.get("O") or os.path.join(HERE, "../../build"))
 PORT = 8080
@@ -28,7 +35,7 @@ FETCH_S = 30
 CONNECTIONS = 20000
 
 
-def binary(name):
+def binary(name: str) -> Any:
     """Of the checkout, or beside the installed tool, or on the PATH."""
     for folder in (BUILD, os.path.join(HERE, "../../../bin"), os.path.join(HERE, "../../../sbin")):
         path = os.path.join(folder, name)
@@ -37,7 +44,7 @@ def binary(name):
     return shutil.which(name) or os.path.join(BUILD, name)
 
 
-def part(name):
+def part(name: str) -> str:
     """What the benchmark has of its own: of the checkout's build, or beside this file."""
     built = os.path.join(BUILD, "tools/bench", name)
     return built if os.path.exists(built) else os.path.join(HERE, name)
@@ -51,8 +58,9 @@ class Server:
     can_compute = False         # it can be given modules: SPECweb99's dynamic part, an echo
     tier = None                 # what Cache-Status must say of a small object
 
-    def __init__(self, lab, name, site="site", connections=CONNECTIONS, sources=1, cgroup=None,
-                 memory="256M", origin=None, computes=False, echoes=()):
+    def __init__(self, lab: Lab, name: str, site: str = "site", connections: int = CONNECTIONS,
+                 sources: int = 1, cgroup: str | None = None, memory: str | int = "256M",
+                 origin: Any = None, computes: bool = False, echoes: Iterable[str] = ()) -> None:
         self.lab, self.name, self.site = lab, name, site
         self.computes = computes        # /spec and /cgi-bin/ are there
         self.echoes = echoes    # paths that send back what is sent to them
@@ -66,26 +74,26 @@ class Server:
         self.argvs, self.files = [], {}         # as it was started: command lines, configurations
 
     @property
-    def workers(self):
+    def workers(self) -> int:
         return max(1, len(self.lab.server_cpus))
 
     @property
-    def root(self):
+    def root(self) -> Any:
         return os.path.join(self.lab.dir, self.site)
 
     @property
-    def authority(self):
+    def authority(self) -> str:
         return f"[{self.addr}]:{PORT}" if ":" in self.addr else f"{self.addr}:{PORT}"
 
     @classmethod
-    def installed(cls):
+    def installed(cls) -> bool:
         return bool(shutil.which(cls.program))
 
     @classmethod
-    def version(cls):
+    def version(cls) -> str:
         return ""
 
-    def start(self):
+    def start(self) -> None:
         if self.started:
             return
         self.iface, self.addr, self.sources = self.lab.link(self.sources_nr)
@@ -101,7 +109,7 @@ class Server:
             raise
         self.started = True
 
-    def stop(self):
+    def stop(self) -> None:
         """The process and its link; a later start() begins with neither."""
         for proc in [self.proc, *self.beside]:
             if proc:
@@ -111,31 +119,31 @@ class Server:
             self.lab.unlink(self.iface)
         self.started, self.iface = False, None
 
-    def file(self, name, text):
+    def file(self, name: Any, text: str) -> Any:
         path = os.path.join(self.lab.dir, f"{self.iface}-{name}")
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
         self.files[path] = text
         return path
 
-    def setup(self):
+    def setup(self) -> dict:
         """How it was started: {commands: [argv], files: {path: text}}."""
         return {"commands": self.argvs, "files": self.files}
 
-    def run(self, argv):
+    def run(self, argv: list[str]) -> None:
         self.argvs.append(argv)
         with open(self.log, "w", encoding="utf-8") as log:
             self.proc = self.lab.spawn_server(argv, self.cgroup, stdin=subprocess.DEVNULL,
                                               stdout=log, stderr=log)
 
-    def last_words(self):
+    def last_words(self) -> str:
         with open(self.log, encoding="utf-8", errors="replace") as f:
             lines = [line.strip() for line in f if line.strip()]
         code = self.proc and self.proc.poll() or 0
         return (lines[-1] if lines else "it said nothing") + \
             (f" (killed by {signal.Signals(-code).name})" if code < 0 else "")
 
-    def wait(self, ready):
+    def wait(self, ready: Any) -> None:
         deadline = time.monotonic() + READY_S
         while not ready():
             if self.proc.poll() is not None:
@@ -144,26 +152,26 @@ class Server:
                 raise Problem(f"{self.name} not ready after {READY_S} s: {self.last_words()}")
             time.sleep(0.05)
 
-    def wait_for_answer(self):
+    def wait_for_answer(self) -> None:
         self.wait(lambda: fetch(self.lab, self, "/1k.jpg", limit_s=2)["status"] in (200, 404))
 
-    def pids(self):
+    def pids(self) -> Any:
         return sum((tasks(p.pid) for p in [self.proc, *self.beside] if p), [])
 
-    def module(self):
+    def module(self) -> list:
         """The module and its arguments, where whoever the server becomes can reach them."""
         tables = os.path.join(self.lab.dir, f"{self.iface}-tables")
         os.makedirs(tables, exist_ok=True)
         os.chmod(tables, 0o777)
         return [self.borrow("modules/specweb99.so", "specweb99.so"), self.root, tables]
 
-    def echo(self):
+    def echo(self) -> Any:
         return self.borrow("modules/echo.so", "echo.so")
 
-    def programs(self):
+    def programs(self) -> Any:
         return os.path.dirname(self.borrow("modules/cgi-bin/specweb99", "cgi-bin/specweb99"))
 
-    def borrow(self, built, name):
+    def borrow(self, built: str, name: Any) -> Any:
         found = next((p for p in (os.path.join(BUILD, built), os.path.join(HERE, "..", name))
                       if os.path.exists(p)), None)
         if not found:
@@ -172,7 +180,7 @@ class Server:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return path if os.path.exists(path) else shutil.copy(found, path)
 
-    def pages(self):
+    def pages(self) -> Pages | None:
         """What its dynamic part must answer to the clients; a Problem if it does not."""
         path, size = fileset.web99_path(0, 0, 0), fileset.web99_size(0, 0)
         ret = None
@@ -185,11 +193,11 @@ class Server:
                 raise Problem(f"{self.name} {name}: wrong bytes: not the page of {path}")
         return ret
 
-    def alive(self):
+    def alive(self) -> bool:
         return not self.proc or self.proc.poll() is None
 
 
-def descriptors(most, connections):
+def descriptors(most: int, connections: int) -> tuple[int, int]:
     """What nginx has of them for connections, and for the files that it caches.
 
     A file in the cache keeps its descriptor, and without any nothing is accepted.
@@ -203,11 +211,11 @@ class Nginx(Server):
     can_compute = can_proxy = True
 
     @classmethod
-    def version(cls):
+    def version(cls) -> str:
         return subprocess.run(["nginx", "-v"], stderr=subprocess.PIPE, text=True,
                               check=False).stderr.strip().rpartition("/")[2]
 
-    def launch(self):
+    def launch(self) -> None:
         pools, places = self.computing()
         files, cached = descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[1],
                                     self.connections)
@@ -232,7 +240,7 @@ http {{
         self.run(["nginx", "-e", self.log, "-c", conf])
         self.wait_for_answer()
 
-    def gateway(self, *words):
+    def gateway(self, *words: str) -> Any:
         """A FastCGI server of ours for it: what toboggand has as well."""
         path = os.path.join(self.lab.dir, f"{self.iface}-{len(self.beside)}.fcgi")
         self.argvs.append([binary("toboggan-gateway"), "--listen", path, *words])
@@ -247,7 +255,7 @@ http {{
             time.sleep(0.02)
         return path
 
-    def computing(self):
+    def computing(self) -> tuple[str, str]:
         """(blocks for http, blocks for the server) that the dynamic part takes."""
         workers, rows = ("--workers", str(self.workers)), []
         if self.computes:
@@ -265,11 +273,11 @@ http {{
                               for place in paths)
         return pools, places
 
-    def pool(self):
+    def pool(self) -> str:
         return f"upstream origin {{ server {self.origin.authority}; keepalive 64; }}" \
             if self.origin else ""
 
-    def content(self):
+    def content(self) -> str:
         return "location / { proxy_pass http://origin; proxy_http_version 1.1;" \
             ' proxy_set_header Connection ""; }' if self.origin \
                else f"root {self.root}; location ~ [.]html$ {{ gzip_static on; }}"
@@ -278,16 +286,16 @@ http {{
 class Origin(Nginx):
     """The server behind proxies: at the clients' end, and on their CPUs."""
 
-    def run(self, argv):
+    def run(self, argv: list[str]) -> None:
         with open(self.log, "w", encoding="utf-8") as log:
             self.proc = self.lab.spawn_client(argv, stdin=subprocess.DEVNULL,
                                               stdout=log, stderr=log)
 
-    def launch(self):
+    def launch(self) -> None:
         self.addr = self.sources[0]
         super().launch()
 
-    def content(self):
+    def content(self) -> str:
         return f"root {self.root}; add_header Cache-Control no-store;"
 
 
@@ -295,11 +303,11 @@ class Lighttpd(Server):
     program = "lighttpd"
 
     @classmethod
-    def version(cls):
+    def version(cls) -> Any:
         m = re.search(r"lighttpd/(\S+)", sh("lighttpd", "-v", check=False))
         return m.group(1) if m else ""
 
-    def launch(self):
+    def launch(self) -> None:
         conf = self.file("lighttpd.conf", f"""server.document-root = "{self.root}"
 server.bind = "{self.addr}"
 {'server.use-ipv6 = "enable"' if ":" in self.addr else ""}
@@ -326,19 +334,19 @@ class Apache(Server):
     program = "apache2"
 
     @classmethod
-    def version(cls):
+    def version(cls) -> Any:
         m = re.search(r"Apache/(\S+)", sh("apache2", "-v", check=False))
         return m.group(1) if m else ""
 
     @classmethod
-    def modules(cls):
+    def modules(cls) -> str:
         return os.path.dirname((glob.glob("/usr/lib/apache2/modules/mod_mpm_event.so") or [""])[0])
 
     @classmethod
-    def installed(cls):
+    def installed(cls) -> bool:
         return bool(shutil.which("apache2") and cls.modules())
 
-    def launch(self):
+    def launch(self) -> None:
         threads = 64
         children = max(4 * self.workers, -(-min(self.connections, 4000) // threads) // 8)
         load = "\n".join(f"LoadModule {name}_module {self.modules()}/mod_{name}.so"
@@ -384,21 +392,22 @@ class Toboggan(Server):
     can_compute = can_proxy = True
     TIERS = ("wire", "sock", "user")    # fastest first; each but the last needs the last
 
-    def __init__(self, lab, name, tiers="wire,user", wire_size=None, **kw):
+    def __init__(self, lab: Lab, name: str, tiers: str = "wire,user", wire_size: str | None = None,
+                 **kw: Any) -> None:
         super().__init__(lab, name, **kw)
         self.wire_size = wire_size      # None: as it is by default
         self.tiers = tiers.split(",")
         self.tier = self.tiers[0]
 
     @classmethod
-    def installed(cls):
+    def installed(cls) -> bool:
         return os.access(binary("toboggand"), os.X_OK)
 
     @classmethod
-    def version(cls):
+    def version(cls) -> str:
         return sh(binary("toboggand"), "--version", check=False).strip().rpartition(" ")[2]
 
-    def launch(self):
+    def launch(self) -> None:
         self.control = os.path.join(self.lab.dir, f"{self.iface}.sock")
         content = ["--upstream", f"http://{self.origin.authority}"] if self.origin else \
             ["--config", self.computing()] if self.computes or self.echoes else \
@@ -413,7 +422,7 @@ class Toboggan(Server):
                   "--idle-timeout", "3600s", "--control", self.control])
         self.wait(self.is_ready)
 
-    def computing(self):
+    def computing(self) -> Any:
         rows = [(path, [self.echo()]) for path in self.echoes]
         if self.computes:
             rows.append(("/spec", self.module()))
@@ -426,15 +435,15 @@ class Toboggan(Server):
             text += f'location "/cgi-bin/" {{ cgi = "{self.programs()}" }}\n'
         return self.file("toboggan.conf", text)
 
-    def is_ready(self):
+    def is_ready(self) -> Any:
         with open(self.log, encoding="utf-8", errors="replace") as f:
             return re.search(r"^ready\b", f.read(), re.M)
 
-    def ask(self, *words):
+    def ask(self, *words: str) -> Any:
         out = sh(binary("toboggan"), "--control", self.control, "--json", *words)
         return json.loads(out)
 
-    def stored(self):
+    def stored(self) -> Any:
         """Objects that the cache holds."""
         return self.ask("status")["objects"]
 
@@ -442,7 +451,7 @@ class Toboggan(Server):
 class Reflector(Server):
     """A TC program that sends packets back: the floor of what a packet can cost."""
 
-    def launch(self):
+    def launch(self) -> None:
         sh("tc", "-n", self.lab.server, "qdisc", "add", "dev", self.iface, "clsact")
         sh("tc", "-n", self.lab.server, "filter", "add", "dev", self.iface, "ingress",
            "bpf", "da", "obj", part("reflect.bpf.o"), "sec", "classifier")
@@ -451,7 +460,7 @@ class Reflector(Server):
 class Floor(Server):
     """A TC program that answers every request with the same 1 KiB: the floor under wire."""
 
-    def launch(self):
+    def launch(self) -> None:
         path = os.path.join(self.lab.dir, f"{self.iface}-floor.reply")
         with open(path, "wb") as f:
             f.write(b"HTTP/1.1 200 OK\r\nServer: floor\r\nContent-Type: image/jpeg\r\n"
@@ -462,7 +471,7 @@ class Floor(Server):
         self.run([part("floor"), part("floor.bpf.o"), self.iface, str(PORT), path])
         self.wait(self.is_ready)
 
-    def is_ready(self):
+    def is_ready(self) -> bool:
         with open(self.log, encoding="utf-8", errors="replace") as f:
             return "ready" in f.read()
 
@@ -479,7 +488,7 @@ class Bare(Server):
               'ETag: "bare"\r\n'
               "Cache-Status: bare; hit\r\n\r\n")
 
-    def launch(self):
+    def launch(self) -> None:
         if self.origin:
             says, status = self.origin.authority.split(":"), 200
         else:
@@ -491,19 +500,19 @@ class Bare(Server):
 class Existing(Server):
     """A server that runs already, here or elsewhere; it is never stopped."""
 
-    def __init__(self, lab, name, authority):
+    def __init__(self, lab: Lab, name: str, authority: str) -> None:
         super().__init__(lab, name)
         self.where = authority
         self.addr = authority.rpartition(":")[0].strip("[]")
 
     @property
-    def authority(self):
+    def authority(self) -> str:
         return self.where
 
-    def start(self):
+    def start(self) -> None:
         self.started = True
 
-    def stop(self):
+    def stop(self) -> None:
         pass
 
 
@@ -512,7 +521,8 @@ KINDS = {"toboggan": Toboggan, "nginx": Nginx, "lighttpd": Lighttpd, "apache2": 
 
 # ---------------------------------------------------------------- one request
 
-def fetch(lab, server, path, headers=(), limit_s=FETCH_S, again=False):
+def fetch(lab: Lab, server: Server | Existing, path: str, headers: Iterable[str] = (),
+          limit_s: float = FETCH_S, again: bool = False) -> dict[str, object]:
     """One request by curl: {status, cache, etag, head_len, body_len, crc, body}.
 
     again: a second one on the same connection, whose send buffer has grown by then.
@@ -540,7 +550,7 @@ def fetch(lab, server, path, headers=(), limit_s=FETCH_S, again=False):
     return ret
 
 
-def explain(server, path):
+def explain(server: Server, path: str) -> str:
     """Why a Toboggan server's kernel tiers do not answer, in its own words."""
     if not isinstance(server, Toboggan):
         return ""
@@ -548,7 +558,8 @@ def explain(server, path):
     return "; why: " + "; ".join(re.sub(r"\s+", " ", line).strip() for line in why.splitlines())
 
 
-def settle(lab, server, path, headers=(), status=200, want="", crc=None, limit_s=5):
+def settle(lab: Lab, server: Server, path: str, headers: Iterable[str] = (), status: Any = 200,
+           want: Any = "", crc: int | None = None, limit_s: int = 5) -> Any:
     """Ask until the server answers as it will go on to; bytes of one reply.
 
     want: text that Cache-Status must contain. crc: of the body, None if unknown.

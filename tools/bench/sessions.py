@@ -10,6 +10,8 @@
 read() accepts what httperf accepts and says what is wrong where; text() writes
 it. convert reads Common and Combined logs. Nothing here touches a network.
 """
+from __future__ import annotations
+
 import argparse
 import calendar
 import collections
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import time
 import zlib
+from typing import Any, Iterable, Iterator
 
 from option_types import not_negative, whole
 from fileset import IMAGES, PAGE
@@ -39,7 +42,7 @@ CONTENTS = re.compile(r"(?<=\S)\s+contents=")
 Call = collections.namedtuple("Call", "uri method think_s contents")
 
 
-def read(path):
+def read(path: str) -> list:
     """[session = [burst = [Call, …], …], …] of a file."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as f:
@@ -54,7 +57,7 @@ def read(path):
     return ret
 
 
-def parse(text, name="sessions"):
+def parse(text: str, name: str = "sessions") -> list:
     sessions, session = [], []
     for nr, line in joined(text):
         if not line.strip():
@@ -75,7 +78,7 @@ def parse(text, name="sessions"):
     return sessions + [session] * bool(session)
 
 
-def goes_on(line):
+def goes_on(line: str) -> bool:
     """Whether it ends with a backslash in a string."""
     m = CONTENTS.search(line)
     while m:
@@ -86,7 +89,7 @@ def goes_on(line):
     return False
 
 
-def joined(text):
+def joined(text: str) -> Iterator[tuple[int, str]]:
     """(number, line) without comments; a string goes on behind a backslash at a line's end."""
     held, first = "", 0
     for nr, line in enumerate(text.split("\n"), 1):
@@ -103,7 +106,7 @@ def joined(text):
         yield first, held
 
 
-def parse_call(line, where):
+def parse_call(line: str, where: str) -> tuple:
     uri, _, rest = line.partition(" ")
     if "\t" in uri:
         uri, _, more = uri.partition("\t")
@@ -127,7 +130,7 @@ def parse_call(line, where):
     return Call(uri, method, think, contents)
 
 
-def scan(text):
+def scan(text: str) -> tuple[str, int, str]:
     """(value, its length in the text, what is open), as httperf reads a string.
 
     It ends at a blank outside of quotes, which may be anywhere in it. open: the
@@ -150,7 +153,7 @@ def scan(text):
     return value, len(text), "\\" if escaped else quote
 
 
-def parse_value(text, where):
+def parse_value(text: str, where: str) -> tuple[str, str]:
     """(value, what follows)"""
     value, length, left_open = scan(text)
     if left_open:
@@ -158,7 +161,7 @@ def parse_value(text, where):
     return value, text[length:].lstrip()
 
 
-def method_of(value, where):
+def method_of(value: Any, where: str) -> str:
     """By the beginning of its name; httperf, which wants all of it, is given all of it."""
     for method in METHODS:
         if value and method.startswith(value):
@@ -166,7 +169,7 @@ def method_of(value, where):
     raise Problem(f"{where}: method={value}: there are {' '.join(METHODS)}")
 
 
-def think_of(value, where):
+def think_of(value: Any, where: str) -> float:
     try:
         ret = float(value)
         if not math.isfinite(ret):
@@ -178,12 +181,12 @@ def think_of(value, where):
     return ret
 
 
-def quoted(text):
+def quoted(text: str) -> str:
     special = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
     return '"' + "".join(special.get(c, c) for c in text) + '"'
 
 
-def written(call, joins):
+def written(call: Any, joins: bool) -> Any:
     """The line of a request. joins: the burst of the one before."""
     ret = "    " * joins + call.uri
     if call.method != "GET":
@@ -195,7 +198,7 @@ def written(call, joins):
     return ret
 
 
-def text(sessions):
+def text(sessions: Any) -> str:
     """The grammar of some sessions."""
     lines = []
     for session in sessions:
@@ -204,7 +207,7 @@ def text(sessions):
     return "\n".join(lines)
 
 
-def made_up():
+def made_up() -> list:
     """What the papers took for a page: 5 to 15 requests, a document and its images."""
     ret = []
     for pages in range(1, 5):
@@ -217,7 +220,7 @@ def made_up():
     return ret
 
 
-def think_s(session, default):
+def think_s(session: Any, default: Any) -> Any:
     """What a session thinks in all; nobody waits behind its last burst."""
     return sum(next((c.think_s for c in burst[::-1] if c.think_s is not None), default)
                for burst in session[:-1])
@@ -236,7 +239,7 @@ MONTHS = {name: i for i, name in enumerate(
     "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
 
 
-def log_time(text_):
+def log_time(text_: str) -> int | None:
     """'10/Oct/2000:13:55:36 -0700' → seconds since 1970, or None."""
     m = re.fullmatch(r"(\d{1,2})/(\w{3})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)", text_)
     if not m or m.group(2) not in MONTHS:
@@ -252,7 +255,7 @@ def log_time(text_):
     return stamp - offset if m.group(7) == "+" else stamp + offset
 
 
-def plain_target(text_):
+def plain_target(text_: str) -> str:
     """Without the log's escapes; what neither URIs nor sessions may have is percent-encoded."""
     raw = LOG_ESCAPE.sub(lambda m: bytes([int(m.group(1), 16)]) if m.group(1) else
                          LOG_ESCAPES.get(m.group(2), m.group(2)),
@@ -263,7 +266,7 @@ def plain_target(text_):
 class Sort:
     """sort(1): rows of fields without tabs, as many as the disk has room for."""
 
-    def __init__(self, *keys):
+    def __init__(self, *keys: Any) -> None:
         argv = ["sort", "-S", SORT_MEMORY, "-T", places()[0], "-t", "\t", *(f"-k{k}" for k in keys)]
         try:
             self.proc = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -271,23 +274,23 @@ class Sort:
         except FileNotFoundError as e:
             raise Problem("sort is missing: install coreutils") from e
 
-    def __enter__(self):
+    def __enter__(self) -> Sort:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.proc.terminate()       # one that is not done removes its files
         with contextlib.suppress(BrokenPipeError):
             self.proc.stdin.close()
         self.proc.stdout.close()
         self.proc.wait()
 
-    def put(self, *fields):
+    def put(self, *fields: int | str) -> None:
         try:
             print(*fields, sep="\t", file=self.proc.stdin)
         except BrokenPipeError as e:
             raise Problem("sort ended early") from e    # and has said why
 
-    def rows(self):
+    def rows(self) -> Iterator[list[str]]:
         """All of them in order, as lists of text; nothing can be put behind them."""
         with contextlib.suppress(BrokenPipeError):
             self.proc.stdin.close()
@@ -304,13 +307,14 @@ class Converter:
     sorted by client and time, which shows the sessions, and these then by their begin.
     """
 
-    def __init__(self, idle_s=1800.0, burst_s=1.0, think_max_s=60.0, methods=("GET", "HEAD")):
+    def __init__(self, idle_s: float = 1800.0, burst_s: float = 1.0, think_max_s: float = 60.0,
+                 methods: Iterable[str] = ("GET", "HEAD")) -> None:
         self.idle_s, self.burst_s, self.think_max_s = idle_s, burst_s, think_max_s
         self.methods = methods
         self.nr = 0                     # of sessions
         self.left_out = collections.Counter()
 
-    def lines(self, log):
+    def lines(self, log: Iterator[Any]) -> Iterator[tuple[bool, Any]]:
         """(whether a session begins, its line), sessions in the order of their first requests."""
         with Sort("1,1", "2,2n", "3,3n") as by_client, Sort("1,1n", "2,2n", "3,3n") as by_begin:
             for nr, line in enumerate(log):
@@ -322,7 +326,7 @@ class Converter:
             for _, _, place, line in by_begin.rows():
                 yield place == "0", line
 
-    def call(self, line):
+    def call(self, line: str) -> tuple[str, int, tuple] | None:
         """(who, seconds since 1970, Call), or None."""
         m = LOG.match(line)
         when = log_time(m.group(2)) if m else None
@@ -347,10 +351,10 @@ class Converter:
         client = hashlib.blake2b(repr(m.group(1, 6)).encode(), digest_size=16)
         return client.hexdigest(), when, Call(uri, method, None, None)
 
-    def leave_out(self, why):
+    def leave_out(self, why: str) -> None:
         self.left_out[why] += 1
 
-    def placed(self, rows):
+    def placed(self, rows: Any) -> Iterator[Any]:
         """Of requests by client and time: (their session's begin and number, place in it, line).
 
         A log has the lines as replies ended; what is thought between them goes by their times.
@@ -374,12 +378,13 @@ class Converter:
             yield pausing(*first, None)
 
 
-def pausing(when, nr, place, call, think):
+def pausing(when: float, nr: int, place: int, call: Any,
+            think: float) -> tuple[float, int, int, Any]:
     """The first of a burst; the pause behind it is the burst's, as in httperf."""
     return when, nr, place, written(call._replace(think_s=think), False)
 
 
-def opened(path):
+def opened(path: str) -> io.TextIOWrapper:
     """A log, - for stdin, as text; one that logrotate has compressed is unpacked."""
     raw = open(0 if path == "-" else path, "rb", closefd=path != "-")
     if raw.peek(2)[:2] == b"\x1f\x8b":
@@ -387,7 +392,7 @@ def opened(path):
     return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
 
 
-def log_lines(path):
+def log_lines(path: str) -> Iterator[Any]:
     try:
         with opened(path) as f:
             yield from f
@@ -395,7 +400,7 @@ def log_lines(path):
         raise Problem(f"{path}: {getattr(e, 'strerror', None) or e}") from e
 
 
-def main(argv):
+def main(argv: list[str]) -> int:
     """bench convert"""
     ap = argparse.ArgumentParser(
         prog="bench convert", description="Make sessions in httperf's wsesslog grammar, on "

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """The little statistics that the reports need: ratios of pairs and their interval."""
+from __future__ import annotations
+
 import functools
 import math
 import statistics
+from typing import Any, Iterable
 
 SURE = 0.05                 # what an interval at 95 % leaves to chance
 
 
-def by_chance(t, freedom):
+def by_chance(t: float, freedom: int) -> float:
     """How probable a Student's t at least as far from 0 is, in either direction.
 
     Abramowitz and Stegun, 26.7.3 and 26.7.4.
@@ -22,7 +25,7 @@ def by_chance(t, freedom):
 
 
 @functools.cache
-def t95(freedom):
+def t95(freedom: int) -> float:
     """Student's t, two-sided 95 %."""
     low, high = 1.9, 13.0
     for _ in range(50):
@@ -31,7 +34,7 @@ def t95(freedom):
     return high
 
 
-def holm(chances):
+def holm(chances: list[float]) -> list[float]:
     """The same, with each as if it were the only one that was looked at (Holm 1979).
 
     Those of at most p are all true but with probability p, however many there are.
@@ -43,13 +46,13 @@ def holm(chances):
     return ret
 
 
-def pairs_of(ours, theirs):
+def pairs_of(ours: Any, theirs: dict) -> list:
     """[(a, b)] of two {repeat: sample}; those that other work disturbed only without others."""
     both = [(s, theirs[r]) for r, s in sorted(ours.items()) if r in theirs]
     return [p for p in both if not any(s.get("disturbed") for s in p)] or both
 
 
-def paired(key, unit, pairs):
+def paired(key: str, unit: str, pairs: list) -> dict | None:
     """How the first of some pairs of samples compare with the second, None without a pair.
 
     Percentages by what they differ, others by their ratio.
@@ -59,7 +62,7 @@ def paired(key, unit, pairs):
     return (paired_difference if unit == "%" else paired_ratio)(*zip(*known)) if known else None
 
 
-def interval(values):
+def interval(values: Any) -> tuple:
     """(mean, low, high, chance) at 95 %; one value has no interval.
 
     chance: how probable so large a mean is of values that are 0 but for chance.
@@ -72,14 +75,14 @@ def interval(values):
     return mean, mean - t95(freedom) * error, mean + t95(freedom) * error, chance
 
 
-def paired_difference(ours, theirs):
+def paired_difference(ours: Iterable[int], theirs: Any) -> dict:
     """a - b of neighbours: {difference, low, high, chance, pairs, dropped}."""
     mean, low, high, chance = interval([a - b for a, b in zip(ours, theirs)])
     return {"difference": mean, "low": low, "high": high, "chance": chance, "pairs": len(ours),
             "dropped": 0}
 
 
-def paired_ratio(ours, theirs):
+def paired_ratio(ours: Iterable[int], theirs: Any) -> dict[str, int | None]:
     """a/b of neighbours: {ratio, low, high, chance, pairs, dropped}; ratio is None without a pair.
 
     The ratio is the geometric mean of the pairs' ratios and the interval that
@@ -96,7 +99,7 @@ def paired_ratio(ours, theirs):
     return ret
 
 
-def spread(values):
+def spread(values: Any) -> dict | None:
     """{median, min, max, n} of what was measured; None if nothing was."""
     values = [v for v in values if v is not None]
     if not values:
@@ -105,7 +108,7 @@ def spread(values):
             "n": len(values)}
 
 
-def at(xs, ys, x):
+def at(xs: list[float], ys: list[float], x: float) -> float | None:
     """y at x, straight between neighbours on logarithmic axes, level outside."""
     known = sorted((a, b) for a, b in zip(xs, ys) if b)
     if not known:

@@ -4,12 +4,18 @@
 Pure: everything comes from the record. A row for each point, a column for each
 server; where there is no figure, a number in brackets leads to the reason below.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator
 from units import digits, human
+
+if TYPE_CHECKING:
+    from experiment import Point
 
 FIGURES = 2                 # of an experiment, the first that have values
 
 
-def why_not(entry, point, name, row):
+def why_not(entry: dict, point: Point, name: str, row: Any) -> Any:
     """Why a server has no figure at a point, in words; None where it was not asked."""
     if row and row["refused"]:
         reason = "; ".join(filter(None, row["why"].values()))
@@ -19,7 +25,7 @@ def why_not(entry, point, name, row):
     return faults[0] if faults else None
 
 
-def ratio(r):
+def ratio(r: Any) -> str:
     """A ratio with its interval, short."""
     if not r or r.get("ratio") is None:
         return ""
@@ -28,7 +34,7 @@ def ratio(r):
         f"{form} ({digits(r['low'], 3)}–{digits(r['high'], 3)})"
 
 
-def block(entry, figure, reasons):
+def block(entry: dict, figure: Any, reasons: list[str]) -> list[list]:
     """The lines of one figure's table: [[cell]], the first being the heads."""
     key, title, unit, _ = figure
     rows = {(r["point"], r["server"]): r for r in entry["summary"]}
@@ -56,21 +62,21 @@ def block(entry, figure, reasons):
     return lines
 
 
-def aligned(lines):
+def aligned(lines: Any) -> str:
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join("  ".join(cell.ljust(w) if i == 0 else cell.rjust(w)
                                for i, (cell, w) in enumerate(zip(line, widths))).rstrip()
                      for line in lines)
 
 
-def derived(entry):
+def derived(entry: dict) -> Iterator[str]:
     for title, values in entry["derived"].items():
         for name, value in values.items():
             words = value if isinstance(value, str) else digits(value, 4)
             yield f"{title}: {words}" + f" ({name})" * (len(entry["servers"]) > 1)
 
 
-def table(entry):
+def table(entry: dict) -> str:
     """All of one experiment."""
     out, reasons = [f"{entry['title']}"], []
     shown = [f for f in entry["figures"]
@@ -90,7 +96,7 @@ def table(entry):
     return "\n\n".join(out)
 
 
-def plain(record):
+def plain(record: dict) -> dict:
     """What the tables say, for programs: {experiment: {point: {server: {figure: numbers}}}}."""
     ret = {}
     for entry in record["experiments"]:
@@ -110,7 +116,7 @@ def plain(record):
             "command": record["command"], "complete": record["complete"], "experiments": ret}
 
 
-def markdown(record):
+def markdown(record: dict) -> str:
     """The first figure of each experiment as a table for a README, and what it was taken on."""
     out = []
     for entry in record["experiments"]:
@@ -128,5 +134,5 @@ def markdown(record):
                       f"{m['date']}; `{' '.join(record['command'])}`"])
 
 
-def tables(record):
+def tables(record: dict) -> str:
     return "\n\n\n".join(table(e) for e in record["experiments"] if e["samples"])

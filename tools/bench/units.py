@@ -4,19 +4,23 @@
 Pure. Used by the tables of the terminal, the page and its charts; files that
 programs read have plain numbers.
 """
+from __future__ import annotations
+
+from typing import Any
+
 TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns"))
 NS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
 SI = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
 BINARY = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
-def digits(value, nr=3):
+def digits(value: Any, nr: int = 3) -> str:
     """So many of them that count; no exponent, no comma, no zeros behind a point."""
     text = f"{float(f'{value:.{nr}g}'):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def scaled(value, steps):
+def scaled(value: Any, steps: Any) -> tuple[str, Any]:
     """(digits, name of the step) of a value."""
     value = float(f"{value:.3g}")       # 999.7 is a thousand by then
     for size, name in steps:
@@ -25,7 +29,7 @@ def scaled(value, steps):
     return digits(value / steps[-1][0]), steps[-1][1]
 
 
-def human(value, unit=""):
+def human(value: Any, unit: str = "") -> str:
     """unit: as an experiment names it, such as `ns a request`; None has no text."""
     if value is None:
         return ""
