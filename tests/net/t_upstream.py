@@ -231,26 +231,6 @@ def t_trailers_pass_both_ways():
     assert r.trailer == [], "nobody asked for trailers"
 
 
-def t_chunk_grammar_is_the_files():
-    """What is no chunk for a file is none for a server: one decoder reads both (RFC 9112 7.1)."""
-    p = path()
-    o.on(p, lambda c, r: c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
-    d.write("chunked.txt", b"file")
-    head = "POST %s HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
-    good, end = b"hello\r\n0\r\n\r\n", b"5\r\nhello\r\n0\r\n"
-    for framed in (b"5 \r\n" + good, b"5;\r\n" + good, b'5;a="x\r\n' + good, b"5;a b\r\n" + good,
-                   b"5;a=\r\n" + good, b"5\t;a\rb\r\n" + good, end + b"\n", end + b"X: y\n\r\n"):
-        for target in (p, "/chunked.txt"):
-            with origin.Client(d.address) as c:
-                c.send((head % target).encode() + framed)
-                assert c.answer().status == 400, (target, framed)
-    for framed in (b"0000000000000000005\r\n" + good, b'5 ; a = "x;\\"" ;b\r\n' + good):
-        with origin.Client(d.address) as c:
-            c.send((head % p).encode() + framed)
-            assert c.answer().status == 200, framed
-        assert o.wait(p).body == b"hello"
-
-
 def t_trailers_of_this_connection_alone_stay_here():
     """What Connection names is removed, from a trailer section too (RFC 9110 7.6.1)."""
     p = path()
