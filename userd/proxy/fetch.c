@@ -69,11 +69,12 @@ void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
 	if (!tbg_transfer_fetches(x))
 		return;
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_FAIL, x, status);
-	tbg_debug("upstream %s: %.*s %.*s: %u after %llu ms, %u servers tried; it %s",
+	tbg_debug("upstream %s: %.*s %.*s: %u after %llu ms, %u servers tried; it %s; of the request, %s; of the answer, %s",
 		  x->upstream->name, (int)x->method.len, x->method.text, (int)x->target.len,
 		  x->target.text, status,
 		  (unsigned long long)(x->w->now_ns - x->start_ns) / 1000000, x->tries,
-		  tbg_transfer_phase_text(x->phase));
+		  tbg_transfer_phase_text(x->phase), tbg_sending_phase_text(x->sending),
+		  tbg_delivery_phase_text(x->delivery));
 	tbg_fetch_origin_end(x, false);
 	tbg_fetch_end(x, status, false);
 	if (x->hit)			/* the client has it from there */
@@ -86,46 +87,60 @@ void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
 		tbg_transfer_failed(x, status);
 }
 
-void tbg_fetch_try_next(struct tbg_transfer *x, unsigned int status)
+/* NULL: all have been asked. */
+static struct tbg_backend *server_choose(struct tbg_transfer *x)
 {
 	struct tbg_upstream *u = x->upstream;
-	struct tbg_backend *b = NULL;
 
-	if (x->phase != TBG_TRANSFER_CONNECT)
-		tbg_transfer_enter(x, TBG_TRANSFER_CONNECT);
 	if (x->checks)
-		b = x->tries++ ? NULL : x->checks;
-	else if (x->tries++ <= u->nr)
-		b = tbg_upstream_choose(u, x->tried, x->w->now_ns);
-	if (!b) {
-		tbg_fetch_fail(x, status);
-		return;
-	}
-	x->o = tbg_upstream_conn_take(x->w, x, b, !x->fresh_only && !x->tunnel);
-	if (!x->o && errno == EAFNOSUPPORT) {	/* nor will the next one of its kind */
-		x->tried |= 1u << b->nr;
-		tbg_backend_failed(b, strerror(EAFNOSUPPORT), x->w->now_ns);
-		tbg_fetch_try_next(x, 502);
-		return;
-	}
-	if (!x->o && x->checks) {	/* our own lack says nothing of the server */
-		x->checks->checking = false;
-		tbg_fetch_end(x, 503, false);
-		return;
-	}
-	if (!x->o) {
-		tbg_fetch_fail(x, 503);
-		return;
-	}
+		return x->tries++ ? NULL : x->checks;
+	return x->tries++ <= u->nr ? tbg_upstream_choose(u, x->tried, x->w->now_ns) : NULL;
+}
+
+/* x->o is a connection to b, or will be one. */
+static enum tbg_transfer_phase server_taken(struct tbg_transfer *x, struct tbg_backend *b)
+{
 	x->origins_nr++;
 	x->stamp_ms = x->w->now_ms;
 	atomic_fetch_add(&b->active, 1);
 	atomic_fetch_add_explicit(&b->requests, 1, memory_order_relaxed);
 	/* a module's next connection is to another worker, perhaps: it has two */
-	if (!x->o->reused && (x->fresh_only || !tbg_upstream_module(u)))
+	if (!x->o->reused && (x->fresh_only || !tbg_upstream_module(x->upstream)))
 		x->tried |= 1u << b->nr;
-	if (x->o->connected)
-		tbg_fetch_request_begin(x);
+	return x->o->connected ? TBG_TRANSFER_ASK : TBG_TRANSFER_CONNECT;
+}
+
+/* Of phase CONNECT: the next server. status: the answer if there is none. */
+static enum tbg_transfer_phase server_take(struct tbg_transfer *x, unsigned int status)
+{
+	struct tbg_backend *b;
+
+	while ((b = server_choose(x))) {
+		x->o = tbg_upstream_conn_take(x->w, x, b, !x->fresh_only && !x->tunnel);
+		if (x->o)
+			return server_taken(x, b);
+		status = 503;
+		if (errno != EAFNOSUPPORT)
+			break;
+		/* nor will the next one of its kind */
+		x->tried |= 1u << b->nr;
+		tbg_backend_failed(b, strerror(EAFNOSUPPORT), x->w->now_ns);
+		status = 502;
+	}
+	if (b && x->checks) {		/* our own lack says nothing of the server */
+		x->checks->checking = false;
+		tbg_fetch_end(x, status, false);
+	} else {
+		tbg_fetch_fail(x, status);
+	}
+	return TBG_TRANSFER_DONE;
+}
+
+void tbg_fetch_try_next(struct tbg_transfer *x, unsigned int status)
+{
+	if (x->phase != TBG_TRANSFER_CONNECT)
+		tbg_transfer_enter(x, TBG_TRANSFER_CONNECT);
+	tbg_transfer_go_on(x, server_take(x, status));
 }
 
 void tbg_fetch_begin(struct tbg_transfer *x)
@@ -158,16 +173,20 @@ void tbg_fetch_answer_bad(struct tbg_transfer *x, const char *why)
 		tbg_program_say(x, why, strlen(why));
 }
 
+/* What follows CONNECT. */
+static enum tbg_transfer_phase connected(struct tbg_transfer *x, int err)
+{
+	if (!err)
+		return TBG_TRANSFER_ASK;
+	backend_failed(x, strerror(-err));
+	tbg_fetch_origin_end(x, false);
+	return server_take(x, 502);
+}
+
 void tbg_fetch_connected(struct tbg_transfer *x, int err)
 {
 	tbg_transfer_hold(x);
-	if (!err) {
-		tbg_fetch_request_begin(x);
-	} else {
-		backend_failed(x, strerror(-err));
-		tbg_fetch_origin_end(x, false);
-		tbg_fetch_try_next(x, 502);
-	}
+	tbg_transfer_go_on(x, connected(x, err));
 	tbg_transfer_release(x);
 }
 
@@ -204,7 +223,7 @@ void tbg_fetch_head_died(struct tbg_transfer *x)
 
 static void expect_check(struct tbg_transfer *x)
 {
-	if (!x->expecting || !x->c || !x->up_head_done ||
+	if (!x->expecting || !x->c || x->sending == TBG_SENDING_HEAD ||
 	    x->w->now_ms - x->stamp_ms < EXPECT_MS)
 		return;
 	tbg_fetch_tell_continue(x);

@@ -32,10 +32,9 @@ void tbg_fetch_answer_bad(struct tbg_transfer *x, const char *why);
 void tbg_fetch_head_died(struct tbg_transfer *x);
 
 /* request_out.c */
-void tbg_fetch_request_begin(struct tbg_transfer *x);
 void tbg_fetch_tell_continue(struct tbg_transfer *x);
-/* The request is out, all of it. */
-bool tbg_fetch_up_done(const struct tbg_transfer *x);
+/* Nothing more of its body comes, or is wanted: it ends where it is. */
+void tbg_fetch_request_close(struct tbg_transfer *x);
 
 /* response_in.c */
 /*
@@ -59,8 +58,8 @@ void tbg_fetch_body_first(struct tbg_transfer *x);
 /* response_head.c */
 /* A server may leave it out, a program often does. */
 struct tbg_value tbg_fetch_reason_of(const struct tbg_transfer *x);
-/* A final head, or the 101 of a tunnel. */
-void tbg_fetch_head_final(struct tbg_transfer *x);
+/* What follows ASK: a final head, or the 101 of a tunnel, has come. */
+enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x);
 
 /* validate.c */
 /* The stored part and the one that has come, as far as that is one (RFC 9111 3.4). */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The life of a request that is answered from behind, in phases. Two run side by side:
- * how the answer is found (of a transfer), and how it reaches the client (its delivery).
+ * The life of a request that is answered from behind, in phases. Three run side by side:
+ * how the answer is found (of a transfer), how the request reaches a server meanwhile (its
+ * sending), and how the answer reaches the client (its delivery).
  * Each list says which phases may follow; a change to another is a fault of ours, which
  * assert() finds. Documentation/request-life.rst is drawn from these lists
  * (tools/draw-phases).
@@ -19,6 +20,14 @@
 	X(RECEIVE, "receives the response",               TO(DONE)) \
 	X(DONE,    "has nothing to wait for",             0)
 
+/* Of the request to the server that is asked now: each one begins anew. */
+#define TBG_SENDING_PHASE_LIST(X) \
+	X(HEAD,    "its head is to be sent",              TO(BODY) | TO(LAST)) \
+	X(BODY,    "its body is sent as it comes",        TO(LAST) | TO(CUT) | TO(HEAD)) \
+	X(LAST,    "its last bytes are being sent",       TO(SENT) | TO(CUT) | TO(HEAD)) \
+	X(SENT,    "all of it is sent",                   TO(HEAD)) \
+	X(CUT,     "the server takes no more of it",      TO(HEAD))
+
 #define TBG_DELIVERY_PHASE_LIST(X) \
 	X(NONE,    "no answer yet",                       TO(MADE)) \
 	X(MADE,    "an answer, not a byte of it sent",    TO(NONE) | TO(SENDING)) \
@@ -28,6 +37,12 @@
 enum tbg_transfer_phase {
 #define X(name, text, next) TBG_TRANSFER_##name,
 	TBG_TRANSFER_PHASE_LIST(X)
+#undef X
+};
+
+enum tbg_sending_phase {
+#define X(name, text, next) TBG_SENDING_##name,
+	TBG_SENDING_PHASE_LIST(X)
 #undef X
 };
 
@@ -41,9 +56,11 @@ struct tbg_transfer;
 
 /* The next phase; asserts that it may follow. */
 void tbg_transfer_enter(struct tbg_transfer *x, enum tbg_transfer_phase next);
+void tbg_sending_enter(struct tbg_transfer *x, enum tbg_sending_phase next);
 void tbg_delivery_enter(struct tbg_transfer *x, enum tbg_delivery_phase next);
 
 const char *tbg_transfer_phase_text(enum tbg_transfer_phase phase);
+const char *tbg_sending_phase_text(enum tbg_sending_phase phase);
 const char *tbg_delivery_phase_text(enum tbg_delivery_phase phase);
 
 #endif

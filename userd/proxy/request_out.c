@@ -53,7 +53,7 @@ static void head_make(struct tbg_transfer *x)
 	x->protocol->head(x, &f);
 }
 
-void tbg_fetch_request_begin(struct tbg_transfer *x)
+void tbg_fetch_ask(struct tbg_transfer *x)
 {
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_SEND, x, x->tries);
 	head_make(x);
@@ -62,15 +62,15 @@ void tbg_fetch_request_begin(struct tbg_transfer *x)
 		return;
 	}
 	tbg_transfer_enter(x, TBG_TRANSFER_ASK);
+	if (x->sending != TBG_SENDING_HEAD)
+		tbg_sending_enter(x, TBG_SENDING_HEAD);
 	x->r = (struct tbg_response){ 0 };
-	x->up_head_done = x->up_failed = x->heard = false;
-	x->extra = x->second = false;
+	x->heard = x->extra = x->second = false;
 	x->protocol->response_begin(x);
 	x->sent_ns = x->w->now_ns;
 	x->stamp_ms = x->w->now_ms;
 	x->seq = tbg_store_seq(x->w->s->stock);
 	x->spool_sent = 0;
-	x->up_ended = false;
 	if (!x->o->recv.busy)
 		tbg_upstream_conn_listen(x->w, x->o);
 	next_send(x);
@@ -129,18 +129,28 @@ static bool body_frame(struct tbg_transfer *x, const void *b, size_t data,
 	return x->up_nr;
 }
 
-/* Takes what has come of the body. False: nothing to send. */
-static bool body_take(struct tbg_transfer *x)
+static enum tbg_sending_phase head_send(struct tbg_transfer *x)
+{
+	up_add(x, x->up_head.text, x->up_head.len);
+	up_submit(x);
+	return x->up_body || x->spool ? TBG_SENDING_BODY : TBG_SENDING_LAST;
+}
+
+/* Sends on what has come of the body. */
+static enum tbg_sending_phase body_send(struct tbg_transfer *x)
 {
 	size_t used = 0, data = 0, take;
 	enum tbg_parsed p;
 	uint8_t *from;
 
+	/* a tunnel's bytes wait for the 101 */
+	if (!x->up_body || !x->c || (x->tunnel && x->phase != TBG_TRANSFER_RECEIVE))
+		return TBG_SENDING_BODY;
 	if (!x->up_left) {
 		free(x->up_data);
 		x->up_data = x->up_at = tbg_conn_input_take(x->c, &x->up_left);
 		if (!x->up_data)
-			return false;
+			return TBG_SENDING_BODY;
 	}
 	from = x->up_at;
 	take = x->up_left < x->protocol->body_piece_max ? x->up_left : x->protocol->body_piece_max;
@@ -153,27 +163,23 @@ static bool body_take(struct tbg_transfer *x)
 		p = tbg_conn_input_back(x->c, x->up_at, x->up_left) ? p : TBG_PARSED_BAD;
 		x->up_left = 0;
 	}
-	if (p == TBG_PARSED_BAD) {
-		body_bad(x, 400);
-		return false;
-	}
-	if (tbg_transfer_exceeds(x)) {
-		body_bad(x, 413);
-		return false;
+	if (p == TBG_PARSED_BAD || tbg_transfer_exceeds(x)) {
+		body_bad(x, p == TBG_PARSED_BAD ? 400 : 413);
+		return TBG_SENDING_BODY;
 	}
 	x->up_body = p != TBG_PARSED_DONE;
-	return body_frame(x, from, data, !x->up_body);
+	if (body_frame(x, from, data, !x->up_body)) {
+		x->body_begun = true;
+		up_submit(x);
+		if (!x->up_left)
+			tbg_conn_input_more(x->w, x->c);
+	}
+	return p == TBG_PARSED_DONE ? TBG_SENDING_LAST : TBG_SENDING_BODY;
 }
 
 static bool spool_left(const struct tbg_transfer *x)
 {
 	return x->spool && x->spool_sent < x->spool->len;
-}
-
-bool tbg_fetch_up_done(const struct tbg_transfer *x)
-{
-	return !x->up_body && !x->up_nr && !spool_left(x) &&
-	       (!x->hoards || x->up_ended);
 }
 
 /*
@@ -201,62 +207,79 @@ static bool hoard(struct tbg_transfer *x)
 	return true;
 }
 
-/* Takes more of what lies in the spool. False: nothing to send. */
-static bool spool_take(struct tbg_transfer *x)
+/* Sends more of what lies in the spool. */
+static enum tbg_sending_phase spool_send(struct tbg_transfer *x)
 {
 	ssize_t n;
+	bool last;
 
 	if (x->hoards && x->up_body && x->spool_sent && !spool_left(x)) {
 		tbg_spool_empty(x->spool);
 		x->spool_sent = 0;
 		x->body_begun = true;
 	}
-	if (x->up_ended || (x->up_body && !spool_left(x)))
-		return false;
+	if (x->up_body && !spool_left(x))
+		return TBG_SENDING_BODY;
 	if (!x->up_data)
 		x->up_data = malloc(SPOOL_PIECE);
 	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, SPOOL_PIECE) : -ENOMEM;
 	if (n < 0) {
 		tbg_fetch_fail(x, 503);
-		return false;
+		return TBG_SENDING_BODY;
 	}
 	x->spool_sent += n;
-	x->up_ended = !x->up_body && !spool_left(x);
-	return body_frame(x, x->up_data, n, x->up_ended);
+	last = !x->up_body && !spool_left(x);
+	if (body_frame(x, x->up_data, n, last))
+		up_submit(x);
+	return last ? TBG_SENDING_LAST : TBG_SENDING_BODY;
+}
+
+/* Of the phase, with nothing on its way: what follows. */
+static enum tbg_sending_phase send_more(struct tbg_transfer *x)
+{
+	switch ((enum tbg_sending_phase)x->sending) {
+	case TBG_SENDING_HEAD:
+		return head_send(x);
+	case TBG_SENDING_BODY:
+		return x->spool ? spool_send(x) : body_send(x);
+	case TBG_SENDING_LAST:
+		return TBG_SENDING_SENT;
+	case TBG_SENDING_SENT:
+	case TBG_SENDING_CUT:
+		break;
+	}
+	return x->sending;
 }
 
 /* Sends what there is, if nothing is being sent. */
 static void next_send(struct tbg_transfer *x)
 {
+	enum tbg_sending_phase next;
+
 	if (!tbg_transfer_fetches(x) || (x->hoards && !hoard(x)))
 		return;
-	if (!x->o || !x->o->connected || x->o->send.busy ||
-	    x->up_failed)
+	if (!x->o || !x->o->connected || x->o->send.busy || x->sending == TBG_SENDING_CUT)
 		return;
 	if (x->up_nr) {
 		up_submit(x);
 		return;
 	}
-	if (!x->up_head_done) {
-		x->up_head_done = true;
-		up_add(x, x->up_head.text, x->up_head.len);
-		up_submit(x);
+	next = send_more(x);
+	if (!tbg_transfer_fetches(x) || next == x->sending)
 		return;
-	}
-	if (x->spool) {
-		if (spool_take(x))
-			up_submit(x);
+	tbg_sending_enter(x, next);
+	if (next == TBG_SENDING_LAST && !x->up_nr)	/* it took no bytes to end it */
+		tbg_sending_enter(x, TBG_SENDING_SENT);
+}
+
+void tbg_fetch_request_close(struct tbg_transfer *x)
+{
+	x->up_body = false;
+	if (x->sending != TBG_SENDING_BODY)
 		return;
-	}
-	/* a tunnel's bytes wait for the 101 */
-	if (!x->up_body || !x->c || (x->tunnel && x->phase != TBG_TRANSFER_RECEIVE))
-		return;
-	if (body_take(x)) {
-		x->body_begun = true;
-		up_submit(x);
-		if (!x->up_left)
-			tbg_conn_input_more(x->w, x->c);
-	}
+	tbg_sending_enter(x, TBG_SENDING_LAST);
+	if (!x->up_nr)
+		tbg_sending_enter(x, TBG_SENDING_SENT);
 }
 
 void tbg_fetch_input(struct tbg_transfer *x)
@@ -266,9 +289,9 @@ void tbg_fetch_input(struct tbg_transfer *x)
 	if (!tbg_transfer_fetches(x) || !x->c || !x->up_body || !x->c->eof ||
 	    (x->tunnel && x->phase != TBG_TRANSFER_RECEIVE))
 		return;
-	if (x->up_head_done && !x->up_nr && !x->o->send.busy && !spool_left(x)) {
+	if (x->sending != TBG_SENDING_HEAD && !x->up_nr && !x->o->send.busy && !spool_left(x)) {
 		if (x->tunnel) {	/* its one direction */
-			x->up_body = false;
+			tbg_fetch_request_close(x);
 			shutdown(x->o->fd, SHUT_WR);
 			return;
 		}
@@ -285,7 +308,8 @@ void tbg_fetch_sent(struct tbg_transfer *x, int res)
 
 	tbg_transfer_hold(x);
 	x->stamp_ms = x->w->now_ms;
-	x->up_failed |= res <= 0;	/* its answer may be there all the same */
+	if (res <= 0)			/* its answer may be there all the same */
+		tbg_sending_enter(x, TBG_SENDING_CUT);
 	while (from < x->up_nr && n >= x->up_iov[from].iov_len)
 		n -= x->up_iov[from++].iov_len;
 	x->up_nr -= from;

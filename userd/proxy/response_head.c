@@ -147,26 +147,23 @@ static bool is_amiss(const struct tbg_transfer *x)
 	       x->o->head_len - r->len > r->content_length;
 }
 
-void tbg_fetch_head_final(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
-	const char *head = (char *)x->o->head;
-	const char *fields = head + r->fields_off;
+	const char *fields = (char *)x->o->head + r->fields_off;
 	size_t len = r->len - r->fields_off;
-	struct tbg_store *stock = x->w->s->stock;
-	bool known, whole;
 
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_HEAD, x, r->status);
 	if (!x->protocol->length_agrees(x)) {
 		tbg_upstream_conn_apart(x->w, x->o);
 		tbg_fetch_answer_bad(x, "its body is not as its head says");
 		tbg_fetch_fail(x, 502);
-		return;
+		return x->phase;
 	}
 	if (x->checks) {
 		tbg_fetch_stop(x);
 		tbg_health_found(x, r->status);
-		return;
+		return x->phase;
 	}
 	/* whatever becomes of the rest, and when */
 	tbg_backend_worked(x->o->backend, x->w->now_ns);
@@ -175,20 +172,32 @@ void tbg_fetch_head_final(struct tbg_transfer *x)
 		if (x->selected && x->selected->terms.has_validator &&
 		    !tbg_fetch_of_another(x->selected, fields, len)) {
 			tbg_fetch_validated(x);
-			return;
+			return x->phase;
 		}
 		ask_plainly(x);
-		return;
+		return x->phase;
 	}
 	if (hidden(x))
-		return;
+		return x->phase;
 	tbg_response_directives_read(&x->terms, r->status, &x->says, time(NULL),
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
 	tbg_response_directives_of(&x->terms, &x->wish);
 	if (x->completes && !is_rest(x, fields, len)) {
 		ask_plainly(x);
-		return;
+		return x->phase;
 	}
+	return TBG_TRANSFER_RECEIVE;
+}
+
+void tbg_fetch_receive(struct tbg_transfer *x)
+{
+	const struct tbg_response *r = &x->r;
+	const char *head = (char *)x->o->head;
+	const char *fields = head + r->fields_off;
+	size_t len = r->len - r->fields_off;
+	struct tbg_store *stock = x->w->s->stock;
+	bool known, whole;
+
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
 	x->expecting = false;
 	if (tbg_method_invalidates(x->m.method, r->status))

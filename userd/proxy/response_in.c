@@ -148,8 +148,8 @@ static void trailer_take(struct tbg_transfer *x)
 /* The response has ended as it should. */
 static void response_end(struct tbg_transfer *x)
 {
-	bool keep = !x->r.close && !x->extra && tbg_fetch_up_done(x) &&
-		    !x->up_failed && !tbg_body_decoder_closes(&x->frame);
+	bool keep = !x->r.close && !x->extra && x->sending == TBG_SENDING_SENT &&
+		    !tbg_body_decoder_closes(&x->frame);
 	bool filling = x->filling && !x->answer.failed && !x->extra;
 
 	if (x->completes) {
@@ -404,9 +404,11 @@ static void heads_eat(struct tbg_transfer *x)
 			return;
 	}
 	if (p == TBG_PARSED_DONE) {
-		if (x->tunnel && x->r.status != 101)
-			x->tunnel = x->up_body = x->hoards = false;
-		tbg_fetch_head_final(x);
+		if (x->tunnel && x->r.status != 101) {
+			x->tunnel = x->hoards = false;
+			tbg_fetch_request_close(x);
+		}
+		tbg_transfer_go_on(x, tbg_fetch_head_final(x));
 	} else if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX &&
 		   !tbg_body_decoder_ended(&x->frame)) {
 		tbg_upstream_conn_recv(x->w, o, o->head + o->head_len,

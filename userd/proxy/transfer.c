@@ -193,10 +193,19 @@ void tbg_transfer_go_on(struct tbg_transfer *x, enum tbg_transfer_phase next)
 {
 	if (next == x->phase)
 		return;
-	if (next == TBG_TRANSFER_CONNECT)
+	switch (next) {
+	case TBG_TRANSFER_CONNECT:
 		tbg_fetch_begin(x);
-	else
+		break;
+	case TBG_TRANSFER_ASK:
+		tbg_fetch_ask(x);
+		break;
+	case TBG_TRANSFER_RECEIVE:
+		tbg_fetch_receive(x);
+		break;
+	default:
 		tbg_transfer_enter(x, next);
+	}
 }
 
 /* HTTP/1.0 has bodies that end with the connection, which is no end at all. */
@@ -349,7 +358,7 @@ bool tbg_transfer_starves(const struct tbg_transfer *x)
 {
 	/* a tunnel's bytes are held back until it is one */
 	return x->phase == TBG_TRANSFER_ASK && x->up_body && !x->tunnel && !x->up_nr &&
-	       x->up_head_done;
+	       x->sending == TBG_SENDING_BODY;
 }
 
 /*

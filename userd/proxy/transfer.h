@@ -75,7 +75,7 @@ struct tbg_transfer {
 	LIST_ENTRY(tbg_transfer) link;	/* in one of the worker's lists */
 	unsigned int holds;		/* calls that are still using it */
 	unsigned int origins_nr;	/* connections that may use its memory */
-	uint8_t phase, delivery;	/* see phases.h */
+	uint8_t phase, sending, delivery;	/* see phases.h */
 	uint8_t serves;			/* enum tbg_serves */
 	bool listed;
 
@@ -123,13 +123,13 @@ struct tbg_transfer {
 	struct tbg_lines up_head;
 	struct iovec up_iov[TBG_TRANSFER_IOV];
 	uint8_t up_nr;
-	bool up_head_done, up_body, up_failed, expecting, tunnel;
+	bool up_body;			/* the client has more of it to send */
+	bool expecting, tunnel;
 	bool body_begun;		/* cannot be sent again */
 	bool heard;			/* something has come back */
 	struct tbg_spool *spool;	/* the body; NULL: as it comes */
 	uint64_t spool_sent;
 	bool hoards;			/* as much of it as has come */
-	bool up_ended;			/* all of it has been taken */
 	int up_queued;			/* bytes that the kernel still held for it */
 	struct tbg_body_decoder up_frame;
 	uint64_t body_len;
