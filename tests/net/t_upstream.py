@@ -82,6 +82,24 @@ def t_most_fields():
     assert len(o.seen(p)) == 2
 
 
+def t_connection_names_no_more_than_any_client_has_use_for():
+    """Each would be compared with each field: 2 ms of a worker for 15 KB."""
+    p = path()
+    o.on(p, reply(200, b"x"))
+    with origin.Client(d.address) as c:
+        for lines in (["Connection: " + ",".join(f"x{i}" for i in range(64))],
+                      [f"Connection: x{i}" for i in range(64)]):
+            assert c.request("GET", p, *lines, "X0: 1", "X63: 1", "X64: 1").body == b"x"
+            seen = o.seen(p)[-1]
+            assert seen.field("X64") == "1" and not (seen.field("X0") or seen.field("X63")), \
+                   seen.head
+        for lines in (["Connection: " + ",".join(f"x{i}" for i in range(65))],
+                      [f"Connection: x{i}" for i in range(65)]):
+            assert c.request("GET", p, *lines).status == 400
+        assert c.request("GET", p).body == b"x"
+    assert len(o.seen(p)) == 3
+
+
 def t_request_head_on_its_way():
     p = path()
     o.on(p, reply(200, b"x"))

@@ -11,6 +11,7 @@
 #include "http/freshness.h"
 
 #define BIT(name) TBG_NAME_BIT(name)
+#define OPTIONS_MAX 64		/* of a connection: each field is compared with each */
 
 /* Named by a Connection field of these lines. */
 static bool connection_names(const struct tbg_fields *fields, struct tbg_value name)
@@ -130,6 +131,18 @@ static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
 	tbg_lines_text(ret, "\";proto=");
 	tbg_lines_text(ret, scheme);
 	tbg_lines_text(ret, "\r\n");
+}
+
+bool tbg_forward_names_many(const struct tbg_fields *fields)
+{
+	const struct tbg_field_line *f = NULL;
+	struct tbg_value one;
+	unsigned int nr = 0;
+
+	while ((f = tbg_fields_next(fields, f, TBG_NAME_CONNECTION)))
+		for (size_t at = 0; tbg_list_next(f->value, &at, &one);)
+			nr++;
+	return nr > OPTIONS_MAX;
 }
 
 bool tbg_forward_connection(const struct tbg_forward *f)

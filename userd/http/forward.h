@@ -36,6 +36,9 @@ struct tbg_forward {
 	struct tbg_value range, if_range;	/* a part of our own */
 };
 
+/* Whether Connection names more fields than any client has use for. */
+bool tbg_forward_names_many(const struct tbg_fields *fields);
+
 /*
  * Whether a field of the request concerns this connection alone, or is ours to
  * say or to evaluate. connection: tbg_forward_connection(), whether a Connection

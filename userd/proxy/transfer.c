@@ -222,6 +222,8 @@ static unsigned int refusal(struct tbg_transfer *x,
 {
 	if (x->m.fields_nr > FIELDS_MAX)
 		return 431;
+	if (tbg_forward_names_many(&x->asks))
+		return 400;
 	if (without_length(&x->m) || tbg_request_body_lacks_length(x, location))
 		return 411;
 	if (x->m.content_length > x->body_max ||
