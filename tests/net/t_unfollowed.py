@@ -16,8 +16,8 @@ BODY = b"by the daemon, and nobody knows why\n"
 OK = 0                  # TC_ACT_OK, another tool's verdict
 
 
-def serving(n, wire):
-    return talk.serving(n.server, wire, "--late-sockets", "off", listen=f"0.0.0.0:{PORT}", a=BODY)
+def serving(n, wire, late="off"):
+    return talk.serving(n.server, wire, "--late-sockets", late, listen=f"0.0.0.0:{PORT}", a=BODY)
 
 
 def note(d):
@@ -80,6 +80,16 @@ def t_nothing_is_said_of_wire_that_follows_some():
             net.until(lambda: talk.ask(d, "status")["flows"], "its flow is not counted")
             assert not note(d), note(d)
         assert "follows none" not in talk.text(d, "status")
+
+
+def t_of_connections_without_a_socket_too():
+    with net.Net(links=2) as n, serving(n, "tbg0", "auto") as d:
+        if talk.ask(d, "status")["late_sockets"] is None:
+            raise ktap.Skip("before Linux 6.9: no late sockets")
+        says(n.client, d, (n.links[1].server4, PORT), "clients come by tbg1, where wire is not")
+        with talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
+            net.until(lambda: c.get("/a").tier == "wire", "wire does not answer")
+            net.until(lambda: not note(d), "it follows one, and is still said to follow none")
 
 
 if __name__ == "__main__":

@@ -577,8 +577,7 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 		tbg_flows_sweep(&w->flows, now_ns);
 	}
 	tbg_interfaces_follow(&w->on, now_ns);
-	if (!w->own)
-		tbg_unfollowed_tick(&w->unfollowed, &w->maps);
+	tbg_unfollowed_tick(&w->unfollowed, &w->maps);
 }
 
 int tbg_wire_news_fd(const struct tbg_wire *w)
@@ -598,8 +597,8 @@ void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
 void tbg_wire_unfollowed(struct tbg_wire *w, char ret[TBG_UNFOLLOWED_LEN])
 {
 	ret[0] = 0;
-	/* those that it follows may last */
-	if (w->own || w->flows.nr)
+	/* those that it follows may last; where it begins none, the births' reason is given */
+	if (w->own ? w->tcbs.nr || w->births.mode == TBG_BIRTHS_NONE : w->flows.nr)
 		return;
 	tbg_privilege_raise();
 	tbg_unfollowed_why(&w->unfollowed, &w->on, &w->maps, ret);
@@ -621,6 +620,8 @@ int tbg_conn_take(struct tbg_wire *w, int fd, struct tbg_taken *ret)
 {
 	int err = w->own ? tbg_tcb_take(&w->tcbs, fd, ret) : -ENOENT;
 
+	if (w->own)
+		tbg_unfollowed_note(&w->unfollowed, fd, !err);
 	if (!err && !ret->tcb.fails && !(ret->tcb.tried & TBG_HAND_KNOWN))
 		atomic_store_explicit(&w->handed_well, true, memory_order_relaxed);
 	return err;
