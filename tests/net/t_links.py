@@ -26,8 +26,8 @@ COVERED = ("unshare", "--mount", "sh", "-c",
            "mount -t tmpfs tmpfs /sys/fs/bpf; exec \"$0\" \"$@\"")
 
 
-def serving(n, *options, wire="tbg0", **more):
-    return talk.serving(n.server, wire, *options, listen=f"0.0.0.0:{PORT}", a=BODY, **more)
+def serving(n, *options, wire="tbg0", port=PORT, **more):
+    return talk.serving(n.server, wire, *options, listen=f"0.0.0.0:{port}", a=BODY, **more)
 
 
 def pins(n):
@@ -153,6 +153,21 @@ def t_pins_stay_with_the_killed_and_go_with_the_next():
         with serving(n, wire="lo"):
             assert pinned and not pinned & pins(n)
         assert not pins(n)
+
+
+def t_the_folder_of_pins_goes_with_the_last_that_has_it():
+    """Of a user that no other test has a daemon of."""
+    user = "54321"
+    folder = f"/sys/fs/bpf/toboggan-{user}"
+    with net.Net() as n:
+        with serving(n, "--user", user) as d:
+            needs_tcx(d)
+            with serving(n, "--user", user, wire="lo", port=PORT + 1) as e:
+                assert pins(n) and os.stat(folder).st_uid == int(user)
+                assert e.stop() == 0, e.lines
+            assert pins(n) and os.path.exists(folder), "the other one has it"
+            assert d.stop() == 0, d.lines
+        assert not os.path.exists(folder), os.listdir(folder)
 
 
 def t_pins_where_only_the_caller_has_bpffs():

@@ -587,13 +587,13 @@ static void server_close(struct start *t)
 	tbg_control_close(s->control);	/* whoever watches the log is gone then */
 	logs_close(s);
 	tbg_privileged_unlink();
-	tbg_privileged_stop();
 	tbg_privilege_raise();
 	tbg_clients_close(s);
 	tbg_sock_close(s->sock);
 	tbg_wire_close(s->wire);
 	tbg_tiers_sweep(t);
 	tbg_privilege_lower();
+	tbg_privileged_stop();		/* the last pins are gone */
 	if (s->loop)
 		tbg_loop_close(s->loop);
 }

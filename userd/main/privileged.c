@@ -27,6 +27,7 @@
 #include "os/filter.h"
 #include "os/privilege.h"
 #include "os/trusted_path.h"
+#include "tiers/pins.h"
 
 #define WAIT_S	 2		/* for its answer */
 #define LOG_MODE 0640
@@ -356,6 +357,7 @@ static void child_main(const struct tbg_identity *id, const struct tbg_options *
 	if (tbg_privilege_writer(id) || tbg_filter_load(TBG_FILTER_PROGRAM))
 		_exit(1);
 	run(fd);
+	tbg_pins_leave(id->uid);
 	_exit(0);
 }
 

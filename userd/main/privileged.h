@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The one process of ours that may still write where only root may, and what it
- * does so for: it opens the access log and removes the control socket. It takes
+ * does so for: it opens the access log, and removes the control socket and, at the end,
+ * the folder of pins that the daemon leaves empty. It takes
  * names from the configuration alone, never from the daemon, which may have been
  * taken over; it ends with the daemon.
  */

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -21,6 +22,8 @@
 #include <linux/bpf.h>
 
 #define TBG_PINS_PREFIX "toboggan-"
+#define FOLDER_LEN (sizeof(TBG_PINS_PREFIX) + 10)
+#define TRIES 8			/* to make a folder that others remove */
 #define TBG_PATH_FD (1u << 14)	/* BPF_F_PATH_FD of 6.5, older than tcx */
 
 /* Of union bpf_attr, with what Debian 12's header has not. */
@@ -86,22 +89,71 @@ static int folder_give(int fd, uid_t owner)
 	return fchown(fd, owner, -1) ? -errno : 0;
 }
 
+static void folder_name(uid_t owner, char ret[FOLDER_LEN])
+{
+	snprintf(ret, FOLDER_LEN, TBG_PINS_PREFIX "%u", (unsigned int)owner);
+}
+
+/* Whether the folder still has that name. */
+static bool is_there(int root, const char *name, int fd)
+{
+	struct stat one, other;
+
+	return !fstat(fd, &one) && !fstatat(root, name, &other, AT_SYMLINK_NOFOLLOW) &&
+	       one.st_ino == other.st_ino && one.st_dev == other.st_dev;
+}
+
+/* Made where need be, and locked, so that no daemon that ends removes it. */
+static int folder_hold(int root, const char *name)
+{
+	for (int i = 0; i < TRIES; i++) {
+		int fd;
+
+		if (mkdirat(root, name, 0700) && errno != EEXIST)
+			return -errno;
+		fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0 && errno != ENOENT)
+			return -errno;
+		if (fd < 0)
+			continue;
+		flock(fd, LOCK_SH);
+		if (is_there(root, name, fd))
+			return fd;
+		close(fd);
+	}
+	return -EAGAIN;
+}
+
 static int folder_open(int root, uid_t owner)
 {
-	char name[sizeof(TBG_PINS_PREFIX) + 10];
+	char name[FOLDER_LEN];
 	int fd, err;
 
-	snprintf(name, sizeof(name), TBG_PINS_PREFIX "%u", (unsigned int)owner);
-	if (mkdirat(root, name, 0700) && errno != EEXIST)
-		return -errno;
-	fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	folder_name(owner, name);
+	fd = folder_hold(root, name);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	err = folder_give(fd, owner);
 	if (!err)
 		return fd;
 	close(fd);
 	return err;
+}
+
+void tbg_pins_leave(uid_t owner)
+{
+	char name[FOLDER_LEN];
+	int root = bpffs_open(), fd = -1;
+
+	folder_name(owner, name);
+	if (root >= 0)
+		fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB))
+		unlinkat(root, name, AT_REMOVEDIR);
+	if (fd >= 0)
+		close(fd);
+	if (root >= 0)
+		close(root);
 }
 
 void tbg_pins_open(struct tbg_pins *ret, uid_t owner)

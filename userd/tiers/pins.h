@@ -20,6 +20,12 @@ struct tbg_pins {
 	unsigned long netns;	/* as stat() numbers ours */
 };
 
+/*
+ * Removes the folder of that user, if it is empty and no daemon has it open; of the bpffs
+ * that is mounted for us. Needs the right to write anywhere.
+ */
+void tbg_pins_leave(uid_t owner);
+
 /* Makes the folder for that user where need be. It is ours until tbg_pins_close(). */
 void tbg_pins_open(struct tbg_pins *ret, uid_t owner);
 void tbg_pins_close(struct tbg_pins *p);
