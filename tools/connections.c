@@ -41,8 +41,10 @@ static void connections_show(const json_t *a)
 		       true_of(o, "socket") ? "yes" : "no", text_of(o, "state"),
 		       number_of(o, "requests"), time_text(seconds_of(o, "age_s")),
 		       time_text(seconds_of(o, "idle_s")));
-		printf("%-22s %s%s%s\n", text_of(o, "address"), text_of(o, "listener"),
-		       json_object_get(o, "phase") ? "  " : "", text_of(o, "phase"));
+		printf("%-22s %s", text_of(o, "address"), text_of(o, "listener"));
+		if (json_object_get(o, "phase"))
+			printf("  %s; %s", text_of(o, "phase"), text_of(o, "answer"));
+		putchar('\n');
 	}
 	rest_put(a, list);
 }

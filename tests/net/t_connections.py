@@ -75,6 +75,10 @@ def t_state_is_what_it_waits_for():
             until(d, c, "head")
             c.send(b"TP/1.1\r\nHost: test\r\n\r\n")
             until(d, c, "upstream")
+            want = ("receives the response", "an answer on its way")
+            client.until(lambda: (row(d, c).get("phase"), row(d, c).get("answer")) == want,
+                         f"never {want}: {rows(d)}")
+            assert "; ".join(want) in talk.text(d, "connections")
     with served() as d, client.Client(d.address, rcvbuf=4096) as c:
         d.write("large", b"x" * (32 << 20))
         c.send(talk.request("/large"))

@@ -62,8 +62,8 @@ struct tbg_answerer_ops {
 	/* Is it the client that is waited for? */
 	bool (*waits_client)(const struct tbg_answerer *a);
 	void (*record)(const struct tbg_answerer *a, struct tbg_answerer_record *ret);
-	/* What it does now, in words. */
-	const char *(*phase_text)(const struct tbg_answerer *a);
+	/* What it does now, in words, and how far its answer is. */
+	const char *(*phase_text)(const struct tbg_answerer *a, const char **ret_answer);
 };
 
 #endif

@@ -20,7 +20,7 @@
 #include "tiers/wire.h"
 
 #define CHUNK_BYTES	65536		/* per send */
-#define ROW_BYTES	512		/* a row's text is shorter */
+#define ROW_BYTES	512		/* each half of a row's text is shorter */
 
 struct listing {
 	struct tbg_stream *stream;
@@ -61,12 +61,15 @@ static void row_put(struct listing *l, const struct tbg_conn_shown *c)
 	end_text(&c->peer, c->peer_port, peer);
 	end_text(&c->local, c->local_port, local);
 	l->len += snprintf(l->chunk + l->len, ROW_BYTES,
-			   "%s{\"address\":\"%s\",\"listener\":\"%s\",\"tier\":\"%s\",\"socket\":%s,\"state\":\"%s\",\"age_s\":%.3f,\"idle_s\":%.3f,\"requests\":%u%s%s%s}",
+			   "%s{\"address\":\"%s\",\"listener\":\"%s\",\"tier\":\"%s\",\"socket\":%s,\"state\":\"%s\",\"age_s\":%.3f,\"idle_s\":%.3f,\"requests\":%u",
 			   l->shown++ ? "," : "", peer, local, c->tier,
 			   c->socket ? "true" : "false", c->state, c->age_ms / 1e3,
-			   c->idle_ms / 1e3, c->answers, c->phase ? ",\"phase\":\"" : "",
-			   c->phase ?: "", c->phase ? "\"" : "");
-	if (l->len > CHUNK_BYTES - ROW_BYTES)
+			   c->idle_ms / 1e3, c->answers);
+	if (c->phase)
+		l->len += snprintf(l->chunk + l->len, ROW_BYTES,
+				   ",\"phase\":\"%s\",\"answer\":\"%s\"", c->phase, c->answer);
+	l->chunk[l->len++] = '}';
+	if (l->len > CHUNK_BYTES - 2 * ROW_BYTES)
 		flush(l);
 }
 

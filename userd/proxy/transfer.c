@@ -533,12 +533,12 @@ static void transfer_record(const struct tbg_answerer *a, struct tbg_answerer_re
 	}
 }
 
-static const char *transfer_phase_text(const struct tbg_answerer *a)
+static const char *transfer_phase_text(const struct tbg_answerer *a, const char **ret_answer)
 {
 	const struct tbg_transfer *x = transfer_of((struct tbg_answerer *)a);
 
-	return x->phase == TBG_TRANSFER_DONE ? tbg_delivery_phase_text(x->delivery)
-					     : tbg_transfer_phase_text(x->phase);
+	*ret_answer = tbg_delivery_phase_text(x->delivery);
+	return tbg_transfer_phase_text(x->phase);
 }
 
 const struct tbg_answerer_ops tbg_transfer_answers = {
