@@ -95,6 +95,36 @@ def t_connections():
     assert receiving - idle <= nr * m["receiving"] + SLACK, (idle, receiving)
 
 
+def rows():
+    """[(bytes of the largest body, KiB of a slot, share of the budget)] of the manual's table."""
+    with open(MANUAL, encoding="utf-8") as f:
+        found = re.findall(r"^([\d.]+) KiB +([\d.]+) KiB +([\d.]+) %$", f.read(), re.M)
+    assert len(found) == 5, found
+    return [(int(float(body) * 1024), float(slot), float(share) / 100)
+            for body, slot, share in found]
+
+
+def t_documents_and_clients():
+    """The formula's memory holds the documents, as many as it says, and the whole is its bound."""
+    m, memory, nr, names = manual(), 24, 1000, []
+    with daemon.Daemon("--tiers", "user", "--memory", f"{memory}M", "--workers", "1") as d:
+        for size, slot, share in rows():
+            each = int(memory * MIB * share / (slot + 0.8))
+            names += [d.write(f"{size}/{i}", b"x" * size) and f"/{size}/{i}" for i in range(each)]
+        with client.Client(d.address) as c:
+            for _ in range(2):
+                assert all(c.get(name).status == 200 for name in names)
+        until(lambda: talk.ask(d, "status")["objects"] == len(names))
+        all_of_them = [socket.create_connection(d.address) for _ in range(nr)]
+        until(lambda: talk.ask(d, "stats")["tiers"]["user"]["connections"] >= nr)
+        took = resident(d)
+        for s in all_of_them:
+            s.close()
+    most = memory * MIB + m["program"] + m["worker"] + nr * m["connection"]
+    ktap.note(f"{len(names)} documents and {nr} clients: {took} KiB of {most:.0f}")
+    assert most / 3 < took <= most, (took, most)
+
+
 def t_transfers():
     m = manual()
     goes_on, asked = threading.Event(), threading.Semaphore(0)
