@@ -41,6 +41,18 @@ const w = () => frame.contentWindow, d = () => frame.contentDocument;
 const $ = id => d() && d().getElementById(id), text = id => $(id) ? $(id).textContent : "";
 const until = async what => { while (!what()) await new Promise(f => setTimeout(f, 50)); };
 const fill = (id, value) => { $(id).value = value; $(id).dispatchEvent(new Event("input")); };
+// The ratio of WCAG 2 between a text and what is behind it.
+const parts = c => c.match(/[\d.]+/g).map(Number);
+const luminance = c => parts(c).slice(0, 3).map(v => v / 255).map(v =>
+  v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+  .reduce((a, v, i) => a + v * [.2126, .7152, .0722][i], 0);
+function contrast(e) {
+  const ink = luminance(w().getComputedStyle(e).color);
+  let at = e, color = () => w().getComputedStyle(at).backgroundColor;
+  while (at.parentElement && parts(color())[3] === 0) at = at.parentElement;
+  const behind = luminance(color());
+  return (Math.max(ink, behind) + .05) / (Math.min(ink, behind) + .05);
+}
 async function press(value, before) {
   $("done").textContent = "";
   d().querySelector(`button[value=${value}]`).click();
@@ -58,6 +70,16 @@ const look = () => Object.assign(got, {
   focusable: [...d().querySelectorAll("a[href], button, input, [tabindex='0']")].length,
   small: [...d().querySelectorAll("button")]
     .filter(b => b.getBoundingClientRect().height < 36).length,
+  cut: [...d().querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth &&
+    e.id !== "objects").map(e => e.id),
+  unscrolled: [...d().querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth &&
+    e.tabIndex !== 0).map(e => e.id),
+  bare: [...d().querySelectorAll("section")].filter(e =>
+    e.textContent.trim() === e.querySelector("h2").textContent.trim()).map(e => e.outerHTML),
+  dark: w().matchMedia("(prefers-color-scheme: dark)").matches,
+  faint: [...d().querySelectorAll("h1, h2, p, dt, dd, th, td, td *, label, button, input, output")]
+    .filter(e => e.textContent.trim() && !e.closest(".skip")).map(e => [contrast(e), e.outerHTML])
+    .filter(x => x[0] < 4.5),
   outside: w().performance.getEntriesByType("resource").map(e => e.name)
     .filter(n => !n.startsWith(location.origin))});
 (async () => {
@@ -67,7 +89,10 @@ const look = () => Object.assign(got, {
 </script>"""
 
 SHOWN = 'await until(() => text("state") === "serving" && text("found"))'
-TURNS = SHOWN + '; await until(() => text("chart-text").startsWith("Now:"))'
+# a line needs two points; in a picture it is longer
+TURNS = SHOWN + """; await until(() => d().querySelector("polyline") &&
+    d().querySelector("polyline").getAttribute("points").split(" ").length >= %d)
+    """ % (20 if PICTURES else 2)
 USED = SHOWN + """;
   fill("q", "page-1"); got.searched = text("found");
   got.rows = d().querySelectorAll("#objects tbody tr").length;
@@ -75,6 +100,7 @@ USED = SHOWN + """;
   fill("q", "");
   fill("url", "/page-1.html"); d().querySelector("#why button").click();
   await until(() => text("answer")); got.why = text("answer");
+  got.usual = [...d().querySelectorAll("#act, #clients")].map(f => f.querySelector("button").value);
   got.empty = await press("purge"); got.focused = d().activeElement.id;
   fill("target", "/page-1.html");
   got.unasked = await press("purge");
@@ -150,7 +176,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.told.set()
 
 
-def look(path, width, steps=SHOWN, mode="up", name=None, height=1500):
+def look(path, width, steps=SHOWN, mode="up", name=None, height=1500, dark=False):
     """What the steps found in the page; a picture of it, if it has a name."""
     browser = shutil.which("chromium")
     if not browser:
@@ -165,6 +191,7 @@ def look(path, width, steps=SHOWN, mode="up", name=None, height=1500):
             subprocess.run(
                 [browser, "--headless", "--no-sandbox", "--disable-gpu",
                  "--disable-dev-shm-usage", "--hide-scrollbars",
+                 f"--blink-settings=preferredColorScheme={0 if dark else 1}",
                  f"--user-data-dir={folder}/profile", f"--window-size={width},{height}", *what,
                  f"http://127.0.0.1:{server.server_port}/frame"],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -181,7 +208,8 @@ def good(got, width):
     """What holds in whatever state: it fits, it can be used, it is one file."""
     assert got["width"] == width and got["scroll"] <= width, got
     assert not got["unnamed"] and not got["small"] and got["focusable"] >= 8, got
-    assert not got["outside"], got
+    assert not got["outside"] and not got["faint"] and not got["bare"], got
+    assert not got["cut"] and not got["unscrolled"], got
 
 
 class Served(daemon.Daemon):
@@ -211,11 +239,38 @@ class Served(daemon.Daemon):
         return self
 
 
+@contextlib.contextmanager
+def visited(d):
+    """Requests come in meanwhile, in waves."""
+    over = threading.Event()
+
+    def ask():
+        with contextlib.closing(http.client.HTTPConnection(*d.address)) as c:
+            turn = 0
+            while not over.wait(.02 + .015 * (turn // 100 % 3)):
+                turn += 1
+                c.request("GET", f"/page-{turn % 6}.html" if turn % 7 else "/none")
+                c.getresponse().read()
+
+    t = threading.Thread(target=ask)
+    t.start()
+    try:
+        yield
+    finally:
+        over.set()
+        t.join()
+
+
 def t_wide_and_narrow():
-    with Served() as d:
-        for width, height in ((1280, 1980), (400, 2860)):
-            got = look(d.admin, width, TURNS, name=f"page-{width}", height=height)
+    """In colours of the day and of the night."""
+    with Served() as d, visited(d):
+        for width, height, dark in ((1280, 1980, False), (1280, 1980, True), (400, 2860, False),
+                                    (400, 2860, True)):
+            name = f"page-{width}{'-dark' if dark else ''}"
+            got = look(d.admin, width, TURNS, name=name if not dark or width < 1280 else None,
+                       height=height, dark=dark)
             good(got, width)
+            assert got["dark"] == dark, got
             assert got["state"] == "serving", got
             assert "Requests a second" in got["tiles"] and "Hit ratio" in got["tiles"], got
             assert "default" in got["hosts"] and "user" in got["latency"], got
@@ -231,6 +286,7 @@ def t_an_operator_can_use_it():
             good(got, width)
             assert got["searched"] == "3 of 12 objects" and got["rows"] == 3, got
             assert got["nothing"] == "Nothing matches." and "path: /page-1.html" in got["why"], got
+            assert got["usual"] == ["warm", "list"], got    # what Enter presses
             assert got["empty"] == "Name a URL or a path." and got["focused"] == "target", got
             assert "expected Authorization: Bearer" in got["unasked"], got
             assert got["purged"] == "1 purged: /page-1.html", got
@@ -257,7 +313,7 @@ def t_no_daemon():
     with Served() as d:
         for width in (1280, 400):
             good(look(d.admin, width, f'await until(() => text("state") === "{state}")', "down",
-                      name="page-down-400" if width == 400 else None), width)
+                      name="page-down-400" if width == 400 else None, height=1880), width)
 
 
 def t_slow_daemon():
@@ -273,11 +329,12 @@ def t_pictures_of_the_documentation_are_of_this_test():
     folder = os.path.join(ktap.ROOT, "Documentation/operating")
     with open(os.path.join(folder, "monitoring.rst"), encoding="utf-8") as f:
         names = re.findall(r"^\.\. image:: (\S+)$", f.read(), re.M)
-    assert sorted(names) == [f"pictures/page-{x}.png" for x in ("1280", "400", "down-400")], names
+    assert sorted(names) == [f"pictures/page-{x}.png"
+                             for x in ("1280", "400-dark", "400", "down-400")], names
     for name in names:
         with open(os.path.join(folder, name), "rb") as f:
             head = f.read(24)
-        width = int(re.search(r"(\d+)\.png", name).group(1))
+        width = int(re.search(r"(\d+)(?:-dark)?\.png", name).group(1))
         assert head[:8] == b"\x89PNG\r\n\x1a\n", (name, head)
         assert int.from_bytes(head[16:20], "big") == width, (name, head)
 
