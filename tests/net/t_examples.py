@@ -54,6 +54,12 @@ def t_examples_of_the_documentation_are_good():
     assert found >= 2, found
 
 
+def t_pages_for_operators_can_be_read():
+    for name in glob.glob(OPERATING + "/*.rst"):
+        r = run("rst2man", "--halt=3", "--report=3", name, "/dev/null")
+        assert r.returncode == 0 and not r.stderr, (name, r.stderr)
+
+
 def t_example_of_the_package_is_good():
     r = check(read(FILES, "toboggan.conf"))
     assert r.returncode == 0, r.stderr
