@@ -33,7 +33,11 @@ def git(*words: str) -> str:
 
 def build_revision(rev: str, build: str, say: Callable[[str], None]) -> tuple[str, str]:
     """(commit, its build folder): the products of rev, built once."""
-    commit = git("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}")[:12]
+    try:
+        commit = git("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}")[:12]
+    except RevisionError as e:
+        raise RevisionError(f"{rev or 'an empty word'}: no commit of this repository; "
+                            f"`git log` names them: {e}") from e
     tree = os.path.join(build, "guest", "against", commit)
     done = os.path.join(tree, "build", "built")
     if not os.path.exists(done):
@@ -46,7 +50,8 @@ def build_revision(rev: str, build: str, say: Callable[[str], None]) -> tuple[st
                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                      env=clean_env(), check=False)
                 if res.returncode:
-                    raise RevisionError(f"{rev}: does not build, see {tree}.log")
+                    raise RevisionError(f"{rev} ({commit}): does not build, see {tree}.log; give "
+                                        "another revision")
         with open(done, "w", encoding="ascii"):
             pass
     return commit, os.path.join(tree, "build")
