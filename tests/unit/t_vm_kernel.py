@@ -285,6 +285,36 @@ def t_guests_have_cpus_by_turns():
         assert [run.of_guest(opts, nr).cpus for nr in range(3)] == wanted, words
 
 
+def t_a_debug_kernel_that_lacks_what_is_wanted_by_now_is_built_again():
+    """Else vm/run refused it, and what builds it said that it was there."""
+    tool = importlib.machinery.SourceFileLoader(
+        "debug_kernel", os.path.join(fakeboot.REPO, "vm", "debug-kernel")).load_module()
+    lines = [f"{key}={value}\n" for key, value in tool.wanted().items()]
+
+    class Apt:
+        dir = None
+
+        @staticmethod
+        def download(*_):
+            raise kernel.KernelError("it would be built")
+
+    with tempfile.TemporaryDirectory() as d:
+        Apt.dir = d
+        tool.fetch = argparse.Namespace(
+            chosen=lambda *_: (Apt, [("linux-source-6.12", "6.12.1-1", 1)]), origin=fetch.origin,
+            folder_of=fetch.folder_of, call_it=lambda *_: None)
+        dest = fetch.folder_of(d, "linux-source-6.12", "6.12.1-1")
+        for name, text in (("origin", "linux-source-6.12 6.12.1-1\n"), ("config", "".join(lines))):
+            write(f"{dest}/{name}", text)
+        assert tool.build("6.12-debug", d) == dest
+        for left in ("".join(lines[1:]), lines[0]):
+            write(f"{dest}/config", left)
+            refused("it would be built", tool.build, "6.12-debug", d)
+        write(f"{dest}/config", "".join(lines))
+        write(f"{dest}/origin", "linux-source-6.12 6.12.0-1\n")
+        refused("it would be built", tool.build, "6.12-debug", d)
+
+
 def t_a_download_is_whole_or_not_there():
     with tempfile.TemporaryDirectory() as build:
         apt = fetch.Apt(build)
