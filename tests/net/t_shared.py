@@ -28,7 +28,8 @@ SPENT = (["X-Powered-By: Express"], ["Cache-Control: max-age=0"],
          ["Expires: Thu, 01 Jan 1981 00:00:00 GMT"], ["Pragma: no-cache", "Expires: -1"],
          ["Cache-Control: no-cache"],
          ["Cache-Control: max-age=0, must-revalidate"], ["Set-Cookie: sid=1", "Expires: 0"],
-         ["Set-Cookie: sid=1", "X-Powered-By: Express"], ["Cache-Control: s-maxage=0"])
+         ["Set-Cookie: sid=1", "X-Powered-By: Express"], ["Cache-Control: s-maxage=0"],
+         ["Cache-Control: stale-while-revalidate=60"], ["Cache-Control: stale-if-error=60"])
 
 
 def begin():

@@ -294,7 +294,8 @@ KTAP_TEST(t_storable)
 		{ true, 200, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
 		{ true, 200, "Cache-Control: max-age=0, stale-while-revalidate=1\r\n", "" },
 		{ true, 200, "Cache-Control: max-age=0, stale-if-error=1\r\n", "" },
-		{ true, 200, "Cache-Control: stale-if-error=1\r\n", "" },
+		{ true, 200, "Cache-Control: max-age=0, stale-if-error=1\r\n", "" },
+		{ false, 200, "Cache-Control: stale-if-error=1\r\n", "" },
 		{ false, 200, "Cache-Control: max-age=0, stale-if-error=0\r\n", "" },
 		{ false, 200, "Cache-Control: s-maxage=0, stale-if-error=1\r\n", "" },
 		{ false, 200, "Cache-Control: max-age=0, stale-if-error=1, no-cache\r\n", "" },
@@ -469,7 +470,8 @@ KTAP_TEST(t_stale_on_error)
 		{ true, true, "Cache-Control: max-age=0, stale-if-error=9\r\n", "" },
 		/* a lifetime that is a guess, and over */
 		{ false, false, GUESSED, "Cache-Control: stale-if-error=99\r\n" },
-		{ true, true, GUESSED "Cache-Control: stale-if-error=99\r\n", "" },
+		{ false, false, GUESSED "Cache-Control: stale-if-error=99\r\n", "" },
+		{ false, false, "ETag: \"1\"\r\nCache-Control: stale-if-error=99\r\n", "" },
 	};
 	struct tbg_response_directives t;
 	struct tbg_request_directives w;

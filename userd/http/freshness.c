@@ -470,11 +470,14 @@ static bool lifetime_of_its_own(const struct tbg_response_directives *t)
 	return t->explicit_life && t->lifetime_s > 0;
 }
 
-/* An explicit word against serving it stale (4.2.4). */
-static bool never_stale(const struct tbg_cc *cc)
+/*
+ * An explicit word against serving it stale (4.2.4), or none of how long it is fresh, be it
+ * 0: then nobody has said that it is for others.
+ */
+static bool never_stale(const struct tbg_response_directives *t)
 {
-	return cc->must_revalidate || cc->proxy_revalidate || cc->no_cache ||
-	       cc->s_maxage >= 0;
+	return t->cc.must_revalidate || t->cc.proxy_revalidate || t->cc.no_cache ||
+	       t->cc.s_maxage >= 0 || !t->explicit_life;
 }
 
 /* Whether anything is had of it later: fresh, validated, or stale (RFC 5861). */
@@ -483,7 +486,7 @@ static bool worth_storing(const struct tbg_response_directives *t)
 	const struct tbg_cc *cc = &t->cc;
 
 	return t->lifetime_s > 0 || t->has_validator ||
-	       (!never_stale(cc) &&
+	       (!never_stale(t) &&
 		(cc->stale_while_revalidate > 0 || cc->stale_if_error > 0));
 }
 
@@ -587,7 +590,7 @@ enum tbg_reuse tbg_response_directives_reuse(const struct tbg_response_directive
 		return TBG_REUSE_VALIDATE;
 	if (tbg_fresh(tbg_response_directives_expires_ns(t), now_ns))
 		return TBG_REUSE;
-	if (never_stale(&t->cc))
+	if (never_stale(t))
 		return TBG_REUSE_VALIDATE;
 	if (w->client_stale && lifetime_of_its_own(t) && w->cc.max_stale >= 0 &&
 	    -ttl_s <= w->cc.max_stale)
@@ -604,7 +607,7 @@ bool tbg_response_directives_for_one(const struct tbg_response_directives *t, ui
 {
 	return t->cc.no_cache ||
 	       (t->lifetime_s <= 0 && t->cc.stale_while_revalidate <= 0) ||
-	       (!tbg_fresh(tbg_response_directives_expires_ns(t), now_ns) && never_stale(&t->cc));
+	       (!tbg_fresh(tbg_response_directives_expires_ns(t), now_ns) && never_stale(t));
 }
 
 bool tbg_response_directives_error_stale(const struct tbg_response_directives *t,
@@ -613,7 +616,7 @@ bool tbg_response_directives_error_stale(const struct tbg_response_directives *t
 {
 	int64_t stale_s = -tbg_response_directives_ttl(t, now_ns);
 
-	if (never_stale(&t->cc) || w->no_cache)
+	if (never_stale(t) || w->no_cache)
 		return false;
 	if (stale_s < t->cc.stale_if_error)
 		return true;
