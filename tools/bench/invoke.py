@@ -60,6 +60,8 @@ def parser(name: str) -> argparse.ArgumentParser:
                     " (default: all that are installed)")
     ap.add_argument("--json", action="store_true",
                     help="print the tables as JSON, and where the report is to stderr")
+    ap.add_argument("--markdown", action="store_true",
+                    help="print them for a README, with the machine, the date and the command")
     ap.add_argument("--out", metavar="DIR",
                     help="for the report (bench-NAME-DATE in the current folder)")
     ap.add_argument("--max-minutes", type=positive, default=600, metavar="M",
@@ -100,6 +102,8 @@ def check(ap: argparse.ArgumentParser, args: Any, kind: Any = Experiment) -> Non
         args.repeats = 1 if args.quick else kind.repeats
     if args.seconds is None:
         args.seconds = 1 if args.quick else kind.sample_s
+    if args.json and args.markdown:
+        ap.error("--json and --markdown: want one of them")
     if args.server and (args.lab or args.servers or args.cpus_used):
         ap.error("--server is for servers elsewhere, --lab, --servers and --cpus-used for here")
     if (args.stat or args.link_mbit or args.client_host) and not args.server:
@@ -351,8 +355,8 @@ def main(name: str, argv: list[str]) -> int:
     save(record, args.out)
     where_is = report.write(record, args.out)
     print(json.dumps(terminal.plain(record), indent=1) if args.json else
-          terminal.tables(record))
-    print(where_is, file=sys.stderr if args.json else sys.stdout)
+          terminal.markdown(record) if args.markdown else terminal.tables(record))
+    print(where_is, file=sys.stderr if args.json or args.markdown else sys.stdout)
     without = [e["name"] for e in record["experiments"] if not e["samples"]]
     if without:
         say(f"bench: the run ended before {', '.join(without)}")

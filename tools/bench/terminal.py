@@ -116,9 +116,16 @@ def plain(record: dict) -> dict:
             "command": record["command"], "complete": record["complete"], "experiments": ret}
 
 
+MARK = "<!-- bench: the table of `sudo make bench` -->"
+MARK_END = "<!-- bench: end -->"
+
+
 def markdown(record: dict) -> str:
-    """The first figure of each experiment as a table for a README, and what it was taken on."""
-    out = []
+    """The first figure of each experiment for a README, and what it was taken on.
+
+    Between marks, so that it takes the place of what an earlier run has printed.
+    """
+    out = [MARK]
     for entry in record["experiments"]:
         if not entry["samples"]:
             continue
@@ -127,11 +134,14 @@ def markdown(record: dict) -> str:
         out += [" | ".join(["", *head, ""]).strip(), "|" + "---|" * len(head)]
         out += [" | ".join(["", *row, ""]).strip() for row in rows]
         out += ["", *(f"- {line}" for line in entry.get("last_lines") or derived(entry)),
-                *(f"- [{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1))]
+                *(f"- [{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)), ""]
     m = record["machine"]
     servers = ", ".join(" ".join(one) for one in record["servers"].items())
-    return "\n".join([*out, "", f"{m['cpu']}, {m['cpus']} CPUs, Linux {m['kernel']}, {servers}, "
-                      f"{m['date']}; `{' '.join(record['command'])}`"])
+    virtual = "virtual, " * m["virtual"]
+    where = f"{m['cpu']}, {virtual}{m['cpus']} CPUs, Linux {m['kernel']}"
+    how = f"`{' '.join(record['command'])}`, {record['repeats']} repeats"
+    return "\n".join([*out, f"{where}, {servers}, {m['date']}; {how} of {record['seconds']:g} s.",
+                      MARK_END])
 
 
 def tables(record: dict) -> str:
