@@ -23,6 +23,14 @@
 #define TBG_ENDS 0
 #endif
 
+/* Whether sock looks up a request of len bytes at all. 0 or a why. */
+static __always_inline int tbg_sock_may(const struct tbg_knob *knob, __u32 len)
+{
+	if (!knob->answer)
+		return TBG_WHY_OFF;
+	return len < TBG_SOCK_REQ_MIN || len > TBG_REQ_MAX ? TBG_WHY_GRAMMAR : 0;
+}
+
 /* First index of each class in tbg_heat; set by the daemon before loading. */
 const volatile __u32 tbg_class_base[TBG_CLASS_NR];
 

@@ -21,6 +21,7 @@ struct tbg_given {
 	const char *time;		/* of --for; NULL: not given */
 	bool remove;
 	const char *accept;		/* an Accept-Encoding, or NULL */
+	const char *client, *request;	/* an address, a file; NULL: not given */
 	const char *tier, *status, *slow, *path;	/* of a log; NULL: not given */
 	unsigned int interval_ms;	/* 0: not given */
 	long long count;		/* -1: not given */

@@ -35,7 +35,7 @@ struct command {
 	int (*run)(const struct tbg_given *opt, int argc, char **argv);
 	int args_min, args_max;
 	bool takes_limit, takes_rounds;
-	bool takes_accept;
+	bool takes_accept;		/* --accept-encoding, --client, --request */
 	bool takes_deny;		/* --for, --remove */
 	bool takes_purge;		/* --all, --host, --prefix, --tag */
 	bool takes_log;			/* --host, --tier, --status, --slow, --path */
@@ -97,9 +97,9 @@ static const struct command commands[] = {
 	{ "connections", "connections [--limit N]", "the clients that are connected",
 	  "tier is the lowest that may answer on the connection; one of wire's without a\nsocket is in no list of the kernel's. state: what it waits for; requests: answered\nso far, but for hits of a kernel tier on a connection that has a socket. What begins\nor ends meanwhile may be left out.",
 	  tbg_connections_run, 0, 0, .takes_limit = true },
-	{ "why", "why [--accept-encoding VALUE] URL...", "which tier would answer, and why not the kernel",
-	  "URL is a whole URL or a path. Judges a plain GET as of now: one client's window\nor a header field of its own may still make a difference. --accept-encoding: of the\nvariant that a client with this field gets.",
-	  tbg_why_run, .args_min = 1, .args_max = INT_MAX, .takes_accept = true },
+	{ "why", "why [--client ADDRESS] [--accept-encoding VALUE] URL... | --request FILE", "which tier would answer, and why not the kernel",
+	  "Asks the kernel tiers themselves. URL is a whole URL or a path, of which a plain GET\nis meant. --accept-encoding: of the variant that a client with this field gets.\n--request: the bytes of a request as a client sends them (-: standard input).\n--client: of whom; without it, of one that no list and no limit knows.",
+	  tbg_why_run, .args_min = 0, .args_max = INT_MAX, .takes_accept = true },
 	{ "purge", "purge [--prefix] URL... | --host NAME | --tag TAG | --all", "take objects out of the cache",
 	  "The next request reads the file, or asks the upstream, again. --prefix: all that\nbegins with a URL. A path without a host is meant of every site; --host: all of\none site; --tag: what upstreams have marked with it in Surrogate-Key.",
 	  tbg_purge_run, 0, INT_MAX, .takes_purge = true },
@@ -201,6 +201,8 @@ static const struct option longs[] = {
 	{ "json", no_argument, NULL, 'j' },
 	{ "limit", required_argument, NULL, 'l' },
 	{ "accept-encoding", required_argument, NULL, 'e' },
+	{ "client", required_argument, NULL, 'C' },
+	{ "request", required_argument, NULL, 'R' },
 	{ "tag", required_argument, NULL, 't' },
 	{ "all", no_argument, NULL, 'a' },
 	{ "host", required_argument, NULL, 'H' },
@@ -284,6 +286,12 @@ static int options_parse(struct tbg_given *opt, int argc, char **argv)
 		case 'e':
 			opt->accept = optarg;
 			break;
+		case 'C':
+			opt->client = optarg;
+			break;
+		case 'R':
+			opt->request = optarg;
+			break;
 		case 'T':
 			opt->tier = optarg;
 			break;
@@ -338,6 +346,7 @@ static bool options_sayable(const struct tbg_given *opt)
 {
 	const char *const options[][2] = {
 		{ "--accept-encoding", opt->accept }, { "--host", opt->host },
+		{ "--client", opt->client },
 		{ "--tag", opt->tag }, { "--tier", opt->tier }, { "--status", opt->status },
 		{ "--slow", opt->slow }, { "--path", opt->path },
 	};
@@ -371,8 +380,8 @@ static int command_run(const struct tbg_given *opt, int argc, char **argv)
 	}
 	if (opt->limit >= 0 && !c->takes_limit)
 		extra = "--limit";
-	else if (opt->accept && !c->takes_accept)
-		extra = "--accept-encoding";
+	else if ((opt->accept || opt->client || opt->request) && !c->takes_accept)
+		extra = opt->accept ? "--accept-encoding" : opt->client ? "--client" : "--request";
 	else if ((opt->all || opt->tag || opt->prefix) && !c->takes_purge)
 		extra = opt->all ? "--all" : opt->tag ? "--tag" : "--prefix";
 	else if (opt->host && !c->takes_purge && !c->takes_log)

@@ -6,11 +6,13 @@
  */
 #include "commands.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ask.h"
+#include "fault.h"
 #include "show.h"
 
 static void why_line(const char *label, const char *text)
@@ -22,13 +24,23 @@ static void why_line(const char *label, const char *text)
 	putchar('\n');
 }
 
+#define REQUEST_MAX 3000	/* bytes that are read of one: a kernel tier takes 2048 */
+
+/* What wire says of it on an interface, by a family. */
+static const char *why_of(const json_t *iface, const char *key)
+{
+	const char *why = text_of(iface, key);
+
+	return *why ? why : "none";
+}
+
 static void why_show(const json_t *a)
 {
 	json_t *ifaces = json_object_get(a, "interfaces"), *i;
 	bool user = !strcmp(text_of(a, "tier"), "user");
 	size_t nr;
 
-	print_safe(text_of(a, "path"), 0);
+	print_safe(*text_of(a, "path") ? text_of(a, "path") : "request", 0);
 	printf(": %s\n", text_of(a, "tier"));
 	why_line("site", text_of(a, "site"));
 	why_line("location", text_of(a, "location"));
@@ -63,20 +75,55 @@ static void why_show(const json_t *a)
 		}
 		printf("  %-10s %s%s, MTU %lld: %s over IPv4, %s over IPv6\n",
 		       text_of(i, "name"), text_of(i, "how"), xdp,
-		       number_of(i, "mtu"),
-		       true_of(i, "fits_ipv4") ? "fits" : "no",
-		       true_of(i, "fits_ipv6") ? "fits" : "no");
+		       number_of(i, "mtu"), why_of(i, "why_ipv4"), why_of(i, "why_ipv6"));
 	}
+}
+
+/* The bytes of a file as pairs of hexadecimal digits; NULL: said why not. */
+static json_t *request_pack(const char *path)
+{
+	FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
+	char hex[2 * REQUEST_MAX + 1] = "";
+	unsigned char b[REQUEST_MAX];
+	size_t len;
+
+	len = f ? fread(b, 1, sizeof(b), f) : 0;
+	if (!f || ferror(f))
+		tbg_fault_say("why: --request %s: %s", path, strerror(errno));
+	else if (!len)
+		tbg_fault_say("why: --request %s: empty; give a request as it is sent", path);
+	if (f && f != stdin)
+		fclose(f);
+	for (size_t i = 0; i < len; i++)
+		sprintf(hex + 2 * i, "%02x", b[i]);
+	return len ? json_string(hex) : NULL;
+}
+
+static int request_run(const struct tbg_given *opt)
+{
+	json_t *request = request_pack(opt->request);
+
+	return request ? tbg_control_show(opt, json_pack("{s:s, s:o, s:s*}", "cmd", "why",
+							 "request", request, "client",
+							 opt->client), why_show) :
+			 EXIT_FAILURE;
 }
 
 int tbg_why_run(const struct tbg_given *opt, int argc, char **argv)
 {
 	int ret = EXIT_SUCCESS;
 
+	if (!argc != !!opt->request || (opt->request && opt->accept)) {
+		tbg_fault_say("why: give URLs, or --request FILE");
+		return TBG_EXIT_USAGE;
+	}
+	if (opt->request)
+		return request_run(opt);
 	for (int i = 0; i < argc; i++)
-		if (tbg_control_show(opt, json_pack("{s:s, s:o, s:s*}", "cmd", "why",
+		if (tbg_control_show(opt, json_pack("{s:s, s:o, s:s*, s:s*}", "cmd", "why",
 						    "url", tbg_url_pack(argv[i]),
-						    "accept_encoding", opt->accept), why_show))
+						    "accept_encoding", opt->accept,
+						    "client", opt->client), why_show))
 			ret = EXIT_FAILURE;
 	return ret;
 }

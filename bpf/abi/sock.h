@@ -21,6 +21,9 @@
 #define TBG_SOCK_BROKEN	0x2	/* bytes are lost, or too many unread: reset when it closes */
 #define TBG_SOCK_FIN	0x4	/* the client's side has ended */
 
+/* Bytes of a request that sock answers, at least: what it puts in its place has room. */
+#define TBG_SOCK_REQ_MIN 27
+
 struct tbg_sock_conn {
 	/* the daemon's */
 	__u64 word;		/* TBG_CONN_WORD of what the daemon has answered */

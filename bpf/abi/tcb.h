@@ -12,6 +12,7 @@
 #ifndef TBG_ABI_TCB_H
 #define TBG_ABI_TCB_H
 
+#include "ask.h"
 #include "conn.h"
 
 /* The ends of a connection, and the VRF that they are in: index of its device, or 0. */
@@ -121,6 +122,7 @@ struct tbg_offer {
 #define TBG_PUSH_ASK	4	/* could wire answer the request that the segment carries? */
 #define TBG_PUSH_GIVE	5	/* that, and the connection with it: its socket is idle */
 #define TBG_PUSH_ANSWER	6	/* that socket is gone: the reply */
+#define TBG_PUSH_WHY	TBG_ASK_WHY	/* what would be counted for the request it carries? */
 
 /* Times that it sends again what is not acknowledged before it resets: 50 s. */
 #define TBG_PUSH_TRIES	8

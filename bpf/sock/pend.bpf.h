@@ -30,6 +30,7 @@
 
 #define TBG_DISGUISE_MIN (TBG_TOKEN_AT + TBG_TOKEN_LEN + 4)
 
+_Static_assert(TBG_DISGUISE_MIN == TBG_SOCK_REQ_MIN, "disguise");
 _Static_assert(1 << TBG_PEND_BITS == TBG_SOCK_PENDS, "token");
 _Static_assert(TBG_PEND_BITS + TBG_GEN_BITS == 6 * TBG_TOKEN_LEN, "token");
 

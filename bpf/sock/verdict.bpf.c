@@ -222,12 +222,13 @@ static __always_inline int tbg_sock_try(struct __sk_buff *skb,
 	__u32 nr;
 	int why;
 
-	if (!knob || !knob->answer)
+	if (!knob)
 		return TBG_WHY_OFF;
+	why = tbg_sock_may(knob, skb->len);
+	if (why)
+		return why;
 	if (!tbg_is_settled(skb, c))
 		return TBG_WHY_BUSY;
-	if (skb->len < TBG_DISGUISE_MIN || skb->len > TBG_REQ_MAX)
-		return TBG_WHY_GRAMMAR;
 	if (bpf_map_pop_elem(&tbg_pend_free, &nr))
 		return TBG_WHY_ROOM;
 	p = bpf_map_lookup_elem(&tbg_pends, &nr);

@@ -549,6 +549,23 @@ static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
 	return tbg_tell_stack(skb, s, tell);
 }
 
+/* Whether the reply of s->reply can be sent as it is cut then. 0 or a why. */
+static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch *s,
+				       const struct tbg_knob *knob,
+				       const struct tbg_flow *f, __u32 *ret_frame)
+{
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
+
+	if (r->len > TBG_WIRE_MAX || r->len > tbg_pkt_window(f, p) ||
+	    tbg_is_tight(skb, f, p) ||
+	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) || r->nr > f->burst ||
+	    !tbg_reply_pays(knob, r))
+		return TBG_WHY_SIZE;
+	*ret_frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;
+	return tbg_mtu_holds(skb, *ret_frame - p->l3) ? 0 : TBG_WHY_SIZE;
+}
+
 /* Answers, repeats or resets: a TC action, TBG_TRIED, or -why to pass up. */
 static __always_inline int tbg_try(struct __sk_buff *skb,
 				   struct tbg_scratch *s,
@@ -602,14 +619,9 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 		return -why;
 	if (!f->burst && !tbg_path_look(skb, p, f))
 		return -TBG_WHY_NO_FLOW;
-	if (r->len > TBG_WIRE_MAX || r->len > tbg_pkt_window(f, p) ||
-	    tbg_is_tight(skb, f, p) ||
-	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) || r->nr > f->burst ||
-	    !tbg_reply_pays(knob, r))
-		return -TBG_WHY_SIZE;
-	frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;
-	if (!tbg_mtu_holds(skb, frame - p->l3))
-		return -TBG_WHY_SIZE;
+	why = tbg_hit_cut(skb, s, knob, f, &frame);
+	if (why)
+		return -why;
 	if (tbg_reply_room(skb, frame, soft))
 		return -TBG_WHY_ROOM;
 	why = tbg_claim(f, p, r, conn, &answered, now_ns, &tell, false);
@@ -624,6 +636,8 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 			     tbg_reply_last(skb);
 }
 
+#include "ask.bpf.h"
+
 SEC("tc")
 int tbg_answer(struct __sk_buff *skb)
 {
@@ -635,6 +649,8 @@ int tbg_answer(struct __sk_buff *skb)
 
 	if (!s || !knob)
 		return TBG_PASS;
+	if (tbg_is_asked(skb))
+		return TBG_ASKED | tbg_ask(skb, knob);
 	f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
 	if (!f) {
 		f = tbg_flow_begin(skb, s, &why);

@@ -84,10 +84,37 @@ static __always_inline __be16 tbg_window_field(__u32 bytes, __u32 shift)
 	return bpf_htons(bytes < 65535 ? bytes : 65535);
 }
 
-/*
- * The connection of what is agreed, at the segment in p. Not inlined: it would lie on
- * the stack of all that its caller calls.
- */
+/* The connection of what is agreed, at the segment in p, into *f, which is zero. */
+static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg_knob *knob,
+					 const struct tbg_pkt *p, const struct tbg_agreed *a,
+					 struct tbg_tcb *f)
+{
+	f->rcv_nxt = a->irs;
+	f->snd_nxt = a->iss;
+	f->acked = a->iss;
+	f->tsoff = a->tsoff;
+	f->flags = a->flags;
+	f->born_ms = tbg_now_ms();
+	f->seen_ms = f->born_ms;
+	f->tsval = f->born_ms + a->tsoff;
+	f->tsrecent = p->tsval;
+	f->ifindex = skb->ifindex;
+	f->flowinfo = a->flowinfo;
+	f->win = tbg_window_field(a->window, a->rcv_wscale);
+	f->peer_mss = a->peer_mss;
+	f->mss = tbg_mss_of(knob, a->peer_mss, tbg_mtu_of(skb), p->v6, a->flags & TBG_FLOW_TS);
+	f->wscale = (a->snd_wscale & 15) | a->rcv_wscale << 4;
+	f->ttl = p->v6 ? knob->hops : knob->ttl;
+	if (p->v6)
+		f->flags |= TBG_FLOW_V6;
+	else if (!knob->no_df)
+		f->flags |= TBG_TCB_DF;
+	bpf_skb_load_bytes(skb, 0, f->own, sizeof(f->own));
+	bpf_skb_load_bytes(skb, ETH_ALEN, f->mac, sizeof(f->mac));
+	f->vlan = bpf_htons(tbg_vlans(skb, p));
+}
+
+/* That, begun. Not inlined: it would lie on the stack of all that its caller calls. */
 static __attribute__((noinline)) int
 tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_tcb_key *key,
 	      const struct tbg_agreed *a)
@@ -98,29 +125,7 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 
 	if (!knob)
 		return TBG_WHY_OFF;
-	f.rcv_nxt = a->irs;
-	f.snd_nxt = a->iss;
-	f.acked = a->iss;
-	f.tsoff = a->tsoff;
-	f.flags = a->flags;
-	f.born_ms = tbg_now_ms();
-	f.seen_ms = f.born_ms;
-	f.tsval = f.born_ms + a->tsoff;
-	f.tsrecent = p->tsval;
-	f.ifindex = skb->ifindex;
-	f.flowinfo = a->flowinfo;
-	f.win = tbg_window_field(a->window, a->rcv_wscale);
-	f.peer_mss = a->peer_mss;
-	f.mss = tbg_mss_of(knob, a->peer_mss, tbg_mtu_of(skb), p->v6, a->flags & TBG_FLOW_TS);
-	f.wscale = (a->snd_wscale & 15) | a->rcv_wscale << 4;
-	f.ttl = p->v6 ? knob->hops : knob->ttl;
-	if (p->v6)
-		f.flags |= TBG_FLOW_V6;
-	else if (!knob->no_df)
-		f.flags |= TBG_TCB_DF;
-	bpf_skb_load_bytes(skb, 0, f.own, sizeof(f.own));
-	bpf_skb_load_bytes(skb, ETH_ALEN, f.mac, sizeof(f.mac));
-	f.vlan = bpf_htons(tbg_vlans(skb, p));
+	tbg_tcb_make(skb, knob, p, a, &f);
 	err = bpf_map_update_elem(&tbg_tcbs, key, &f, BPF_NOEXIST);
 	if (err)
 		return err == -17 ? TBG_WHY_RACE : TBG_WHY_NO_FLOW;	/* EEXIST */

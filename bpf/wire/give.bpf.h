@@ -8,8 +8,8 @@
 #ifndef TBG_WIRE_GIVE_BPF_H
 #define TBG_WIRE_GIVE_BPF_H
 
+#include "ask.bpf.h"
 #include "birth.bpf.h"
-#include "hit.bpf.h"
 
 /* A socket of the kernel's, as far as it is read here (struct tcp_sock). */
 struct tcp_options_received___wire {
@@ -30,19 +30,10 @@ struct tbg_given {
  * The request in s->pkt looked up, as tbg_find(). One that ends the connection is its
  * socket's to end. 0 or a why.
  */
-static __attribute__((noinline)) int tbg_give_find(struct __sk_buff *skb,
-						   struct tbg_scratch *s)
+static __always_inline int tbg_give_find(struct __sk_buff *skb, struct tbg_scratch *s)
 {
-	__u64 len;
-	int why;
+	int why = tbg_load_find(skb, s);
 
-	if (!s)
-		return TBG_WHY_OFF;
-	len = s->pkt.payload_len;
-	TBG_BOUND(len, TBG_REQ_MAX, return TBG_WHY_GRAMMAR);
-	if (bpf_skb_load_bytes(skb, s->pkt.payload, s->head.b, len))
-		return TBG_WHY_GRAMMAR;
-	why = tbg_hit_find(s, s->pkt.payload_len);
 	if (!why && s->reply.persist == TBG_PERSIST_NOT)
 		why = TBG_WHY_CLOSING;
 	return why;

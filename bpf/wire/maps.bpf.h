@@ -39,9 +39,11 @@ struct {
 	__type(value, __u32);
 } tbg_tail SEC(".maps");
 
+#define TBG_SCRATCH_ASK	1	/* the one of questions (abi/ask.h); 0: of packets */
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, struct tbg_scratch);
 } tbg_scratches SEC(".maps");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What nobody's segment asks for: a reply once more whose loss no acknowledgement has
- * shown, the FIN of an idle connection, a reset. Run by the daemon
+ * shown, the FIN of an idle connection, a reset; and the daemon's questions. Run by the daemon
  * (BPF_PROG_TEST_RUN) on a segment as the client would send it; attached to nothing.
  */
 #include "control.bpf.h"
@@ -108,6 +108,8 @@ int tbg_push(struct __sk_buff *skb)
 	s->now_ns = bpf_ktime_get_ns();
 	if (what == TBG_PUSH_ASK)
 		return !tbg_give_find(skb, s);
+	if (what == TBG_PUSH_WHY)
+		return tbg_ask(skb, s, knob);
 	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
 	if (!f)

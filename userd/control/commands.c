@@ -5,6 +5,7 @@
  */
 #include "control/commands.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <signal.h>
@@ -27,6 +28,7 @@
 #include "upstream/upstream.h"
 #include "control/deny.h"
 #include "control/why.h"
+#include "tiers/room.h"
 #include "tiers/wire.h"
 
 json_t *tbg_command_error(const char *fmt, ...)
@@ -211,7 +213,7 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 			 "listeners", listeners,
 			 "tiers", tiers_json(s),
 			 "interfaces", ifaces_json(s),
-			 "wire_size", s->wire ? (int)tbg_why_room(s) : 0,
+			 "wire_size", (int)tbg_room_longest(s->wire, s->opt.wire_size),
 			 "wire_size_auto", !s->opt.wire_size,
 			 "workers", (int)s->workers_nr,
 			 "objects", (json_int_t)cs.objects,
@@ -382,26 +384,74 @@ static struct tbg_why_path *url_take(const struct tbg_server *s,
 		return NULL;
 	}
 	ret = malloc(sizeof(*ret));
-	if (ret && !tbg_why_path_parse(s, ret, url, msg, sizeof(msg)))
+	if (ret && !tbg_why_path_parse(s->sites, ret, url, msg, sizeof(msg)))
 		return ret;
 	*ret_error = tbg_command_error("%s", ret ? msg : "out of memory");
 	free(ret);
 	return NULL;
 }
 
+/* Two hexadecimal digits to a byte, as JSON holds no others; -1: it is not. */
+static int request_take(struct tbg_why_request *ret, const char *hex)
+{
+	size_t len = strlen(hex) / 2;
+
+	if (!len || strlen(hex) % 2 || strspn(hex, "0123456789abcdefABCDEF") != 2 * len)
+		return -1;
+	if (len > sizeof(ret->b))
+		len = sizeof(ret->b);	/* too long for any tier, as with all of it */
+	for (size_t i = 0; i < len; i++) {
+		char byte[3] = { hex[2 * i], hex[2 * i + 1] };
+
+		ret->b[i] = strtoul(byte, NULL, 16);
+	}
+	ret->len = len;
+	return 0;
+}
+
+static int client_take(struct tbg_why_request *ret, const char *text)
+{
+	struct in_addr four;
+
+	ret->has_client = true;
+	if (inet_pton(AF_INET6, text, ret->client) == 1)
+		return 0;
+	if (inet_pton(AF_INET, text, &four) != 1)
+		return -1;
+	ret->client[0] = 0;
+	ret->client[1] = 0;
+	ret->client[2] = htonl(0xffff);
+	ret->client[3] = four.s_addr;
+	return 0;
+}
+
 static json_t *why_answer(struct tbg_server *s, const json_t *req)
 {
-	json_t *ret = NULL;
-	struct tbg_why_path *p;
 	const char *url = json_string_value(json_object_get(req, "url"));
 	const char *accept = json_string_value(json_object_get(req, "accept_encoding"));
+	const char *hex = json_string_value(json_object_get(req, "request"));
+	const char *client = json_string_value(json_object_get(req, "client"));
+	struct tbg_why_request r = { 0 };
+	struct tbg_why_path *p = NULL;
+	char of[TBG_URL_MAX];
+	json_t *ret = NULL;
 
-	p = url_take(s, url, &ret);
-	if (!p)
+	if (hex && (url || accept))
+		return tbg_command_error("request: not together with url or accept_encoding");
+	if (hex && request_take(&r, hex))
+		return tbg_command_error("request: expected bytes as pairs of hexadecimal digits");
+	if (client && client_take(&r, client))
+		return tbg_command_error("client: %.60s: not an address", client);
+	if (hex && tbg_why_request_parse(&r, of, sizeof(of)))
+		url = of;
+	if (url || !hex)
+		p = url_take(s, url, &ret);
+	if (!p && !hex)
 		return ret;
+	json_decref(ret);		/* a request without a path is one all the same */
 	if (accept)
-		p->accept = (struct tbg_value){ accept, strlen(accept) };
-	ret = tbg_why_url(s, p);
+		r.accept = (struct tbg_value){ accept, strlen(accept) };
+	ret = tbg_why_answer(s, p, &r);
 	json_object_set_new(ret, "ok", json_true());
 	free(p);
 	return ret;

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The reasons of tbg_why, worked out for one URL from the daemon's side: the
- * same checks in the same order as wire makes them, each with what is to know
- * beyond the name. It asks the same grammar, but reads the daemon's cache and
- * not the index map, and knows nothing of one client's window.
+ * Which tier would answer a request: the kernel tiers are asked themselves
+ * (tiers/ask.h), and the daemon adds what it knows beyond the name of the reason, out of
+ * its own cache and configuration. Judges no request itself.
  */
 #include "control/why.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <net/if.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,8 +21,7 @@
 #include "cache/objects.h"
 #include "os/clock.h"
 #include "core/fresh.h"
-#include "core/host.h"
-#include "core/request.h"
+#include "core/span.h"
 #include "http/content_coding.h"
 #include "http/header.h"
 #include "files/files.h"
@@ -39,251 +35,21 @@
 #include "store/responses.h"
 #include "upstream/upstream.h"
 #include "files/watch.h"
+#include "tiers/ask.h"
+#include "tiers/room.h"
+#include "tiers/sock.h"
 #include "tiers/wire.h"
 
 #define TBG_DOUBT_LEN	96
-#define HEADERS_V4	(20 + 20 + 12)	/* IPv4, TCP, timestamps */
-#define HEADERS_V6	(40 + 20 + 12)
-#define MTU_V6		1280	/* where it is less there is no IPv6: RFC 8200, 5 */
-
-const char *tbg_why_name(int why)
-{
-	static const char *const names[] = {
-#define X(name, text) #name,
-		TBG_WHY_LIST(X)
-#undef X
-	};
-
-	return why >= 0 && why < TBG_WHY_NR ? names[why] : "?";
-}
-
-const char *tbg_why_text(int why)
-{
-	static const char *const texts[] = {
-#define X(name, text) text,
-		TBG_WHY_LIST(X)
-#undef X
-	};
-
-	return why >= 0 && why < TBG_WHY_NR ? texts[why] : "?";
-}
-
-json_t *tbg_json_text(const char *text, size_t len)
-{
-	json_t *ret = json_stringn(text, len);
-	char *b, *to;
-
-	if (ret)
-		return ret;
-	b = to = malloc(3 * len + 1);
-	if (!b)
-		return NULL;
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = text[i];
-
-		if (c >= 0x20 && c < 0x7f)
-			*to++ = c;
-		else
-			to += sprintf(to, "%%%02X", c);
-	}
-	ret = json_stringn(b, to - b);
-	free(b);
-	return ret;
-}
-
-/* --- from URL to path ---------------------------------------------------- */
-
-/*
- * What follows scheme and authority (NULL: none), which may have no path; NULL:
- * neither URL nor path.
- */
-static const char *path_begin(const char *url, const char **ret_host)
-{
-	const char *p = url;
-
-	*ret_host = NULL;
-	if (!strncasecmp(p, "http://", 7))
-		p += 7;
-	else if (!strncasecmp(p, "https://", 8))
-		p += 8;
-	else
-		return *url == '/' ? url : NULL;
-	*ret_host = p;
-	return p + strcspn(p, "/?#");
-}
-
-/* What the fast grammar says of the plainest GET of that, and reads in it. */
-static int fast_parse(struct tbg_head *head, struct tbg_req *req, const char *path,
-		      size_t path_len, const char *host, size_t host_len)
-{
-	struct tbg_scan scan;
-	int nr;
-
-	*head = (struct tbg_head){ 0 };
-	*req = (struct tbg_req){ 0 };
-	nr = snprintf((char *)head->b, sizeof(head->b),
-		      "GET %.*s HTTP/1.1\r\nHost: %.*s\r\n\r\n",
-		      (int)path_len, path, (int)host_len, host);
-	return nr > TBG_REQ_MAX ? TBG_WHY_HOST :
-				  tbg_request_parse(head, &scan, nr, req);
-}
-
-/* p is followed by what ended it, which is not part of the request. */
-static int fast_judge(const char *p, size_t len)
-{
-	struct tbg_head head;
-	struct tbg_req req;
-
-	return len > TBG_PATH_MAX ? TBG_WHY_PATH :
-				    fast_parse(&head, &req, p, len, "localhost", 9);
-}
-
-/*
- * What the kernel says of the host, once the path is one that it takes: it is
- * told whole names alone, see tbg_hosts_tell().
- */
-static int host_judge(const struct tbg_server *s, const char *host)
-{
-	unsigned int mode = s->maps ? __atomic_load_n(&s->maps->knob->hosts,
-						      __ATOMIC_SEQ_CST) : 0;
-	struct tbg_head head;
-	struct tbg_path name;
-	struct tbg_req req;
-	int nr, why;
-
-	if (!host)
-		return 0;
-	why = fast_parse(&head, &req, "/", 1, host, strcspn(host, "/?#"));
-	if (why || mode % TBG_HOSTS_MODES == TBG_HOSTS_NONE)
-		return why;
-	nr = tbg_host_load(&head, req.host_off, req.host_len, &name);
-	if (nr < 0)
-		return -nr;
-	return mode % TBG_HOSTS_MODES == TBG_HOSTS_ALL ||
-	       tbg_site_whole(s->sites, (const char *)name.w, nr) ? 0 : TBG_WHY_HOST;
-}
-
-/* The URL as upstreams are asked for it and their answers stored (transfer.c). */
-static void uri_make(struct tbg_why_path *ret, const char *host, const char *target)
-{
-	size_t n = host ? strcspn(host, "/?#") : 0, rest = strcspn(target, "#");
-	bool slash = *target != '/';
-
-	if (n > 3 && !memcmp(host + n - 3, ":80", 3))
-		n -= 3;
-	ret->target_off = ret->uri_len = 0;
-	if (n + slash + rest > sizeof(ret->uri))	/* too long: none is stored */
-		return;
-	for (size_t i = 0; i < n; i++)
-		ret->uri[i] = tbg_lower(host[i]);
-	ret->uri[n] = '/';
-	memcpy(ret->uri + n + slash, target, rest);
-	ret->target_off = n;
-	ret->uri_len = n + slash + rest;
-}
-
-/* What a request for it would get a 400 for. */
-static int refuse(const char *url, char *ret_msg, size_t msg_len)
-{
-	snprintf(ret_msg, msg_len, "%.200s: no path that the daemon would take: a bad escape, or above the root",
-		 url);
-	return -EINVAL;
-}
-
-int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
-		       const char *url, char *ret_msg, size_t msg_len)
-{
-	const char *host, *target = path_begin(url, &host), *p = target;
-	size_t len;
-	int canonical;
-
-	if (!p) {
-		snprintf(ret_msg, msg_len, "%.200s: neither a URL (http://...) nor a path (/...)",
-			 url);
-		return -EINVAL;
-	}
-	len = strcspn(p, "?#");
-	if (!len) {
-		p = "/";
-		len = 1;
-	}
-	if (len >= sizeof(ret->path)) {
-		snprintf(ret_msg, msg_len, "%.60s...: path of %zu bytes, the longest is %zu",
-			 url, len, sizeof(ret->path) - 1);
-		return -EINVAL;
-	}
-	canonical = tbg_path_decode((const uint8_t *)p, len, ret->path);
-	if (canonical < 0)
-		return refuse(url, ret_msg, msg_len);
-	ret->len = canonical;
-	ret->has_host = host;
-	ret->accept = (struct tbg_value){ 0 };
-	ret->site = tbg_site_find(s->sites, host, host ? strcspn(host, "/?#") : 0);
-	ret->fast = fast_judge(p, len);
-	ret->host_why = host_judge(s, host);
-	uri_make(ret, host, target);
-	return 0;
-}
-
-/* --- interfaces ---------------------------------------------------------- */
-
-static unsigned int iface_mtu(const char *name)
-{
-	struct ifreq r = { 0 };
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	unsigned int mtu = 0;
-
-	if (fd < 0)
-		return 0;
-	strncpy(r.ifr_name, name, sizeof(r.ifr_name) - 1);
-	if (!ioctl(fd, SIOCGIFMTU, &r))
-		mtu = r.ifr_mtu;
-	close(fd);
-	return mtu;
-}
-
-/* Bytes of a segment of replies that wire sends by an interface. */
-static unsigned int segment_room(unsigned int mtu, unsigned int headers)
-{
-	unsigned int seg = mtu > headers ? mtu - headers : 0;
-
-	if (seg > TBG_SEG_BYTES)
-		seg = TBG_SEG_BYTES;
-	return seg & ~3u;
-}
-
-/* And of the longest reply. */
-static unsigned int reply_room(const struct tbg_server *s, unsigned int mtu,
-			       unsigned int headers)
-{
-	unsigned int size = s->opt.wire_size ? s->opt.wire_size : TBG_WIRE_MAX;
-	unsigned int room = segment_room(mtu, headers) *
-			    (s->opt.wire_size ? TBG_SEG_MAX : TBG_SEG_PAYS);
-
-	if (size > TBG_WIRE_MAX)
-		size = TBG_WIRE_MAX;
-	return room < size ? room : size;
-}
-
-unsigned int tbg_why_room(const struct tbg_server *s)
-{
-	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
-	unsigned int nr = tbg_wire_ifaces(s->wire, ifaces), most = 0;
-
-	for (unsigned int i = 0; i < nr; i++) {
-		unsigned int room = reply_room(s, iface_mtu(ifaces[i].name),
-					       HEADERS_V4);
-
-		if (strcmp(ifaces[i].how, "off") && room > most)
-			most = room;
-	}
-	return most;
-}
 
 /* --- the answer ---------------------------------------------------------- */
 
 struct search {
 	const struct tbg_why_path *p;
+	const char *fields;		/* lines of the request */
+	size_t fields_len;
+	struct tbg_value accept;	/* of them, Accept-Encoding */
+	char host[TBG_URL_MAX];		/* of the URI that is stored; "": of none */
 	bool found, in_kernel, upstream;
 	const char *doubt;		/* of what an upstream answered, or NULL */
 	enum tbg_encoding encoding;	/* the variant looked for */
@@ -291,7 +57,6 @@ struct search {
 	uint64_t expires_ns, hits;
 	uint32_t len, class;
 	char name[TBG_URL_MAX];
-	char fields[TBG_URL_MAX];	/* of the request, as far as they are told */
 };
 
 static bool search_visit(struct tbg_object *o, uint64_t hits, void *arg)
@@ -335,7 +100,7 @@ static const struct tbg_object *stored_object(const struct search *f,
 {
 	char text[TBG_URI_MAX];
 	int len = f->doubt ? -1 :
-		  tbg_publish_text(one, u, f->fields, strlen(f->fields), text);
+		  tbg_publish_text(one, u, f->fields, f->fields_len, text);
 
 	for (int i = 0; i < TBG_STORED_OBJECTS && one->objects[i]; i++)
 		if (tbg_object_known(one->objects[i]) &&
@@ -352,9 +117,10 @@ static bool stored_visit(const struct tbg_store_row *row, void *arg)
 	struct search *f = arg;
 
 	if (!stored_fits(f->p, &row->uri) ||
-	    (one->by_encoding && !tbg_stored_selects(one, f->fields, strlen(f->fields))))
+	    (one->by_encoding && !tbg_stored_selects(one, f->fields, f->fields_len)))
 		return true;
 	f->doubt = tbg_publish_doubt(one, &row->uri);
+	snprintf(f->host, sizeof(f->host), "%.*s", (int)row->uri.path_off, row->uri.text);
 	o = stored_object(f, one, &row->uri);
 	f->found = f->upstream = true;
 	f->in_kernel = o && o->in_kernel;
@@ -383,7 +149,7 @@ struct verdict {
 static void search_run(const struct tbg_server *s, struct search *f)
 {
 	tbg_cache_each(s->files.cache, search_visit, f);
-	f->encoding = tbg_encode_choose(&f->p->accept, f->variants);
+	f->encoding = tbg_encode_choose(&f->accept, f->variants);
 	if (f->encoding == TBG_ENCODING_IDENTITY)
 		return;
 	f->found = false;
@@ -443,66 +209,80 @@ static void judge_missing(const struct tbg_server *s,
 		close(fd);
 }
 
-static void judge(const struct tbg_server *s, const struct tbg_why_path *p,
-		  const struct search *f, struct verdict *ret)
+/* Of what is not in the kernel's cache. */
+static void detail_missing(const struct tbg_server *s, const struct tbg_why_path *p,
+			   const struct search *f, struct verdict *ret)
 {
-	unsigned int room = tbg_why_room(s);
-	uint64_t now = tbg_mono_ns();
-
-	if (!s->wire && !s->sock)
-		VERDICT(ret, OFF, "%s", s->opt.tier_sock && !s->opt.tier_wire ?
-			s->sock_off : s->wire_off);
-	else if (atomic_load(&s->draining))
-		VERDICT(ret, OFF, "the daemon is draining");
-	else if (s->wire && *tbg_wire_held(s->wire) && !s->sock)
-		VERDICT(ret, OFF, "%s", tbg_wire_held(s->wire));
-	else if (!room && !s->sock)
-		VERDICT(ret, OFF, "wire is not attached to any interface, see toboggan status");
-	else if (p->fast == TBG_WHY_PATH && p->len > TBG_PATH_MAX)
-		VERDICT(ret, PATH, "path of %zu bytes, wire takes %d", p->len,
-			TBG_PATH_MAX);
-	else if (p->fast) {
-		ret->why = p->fast;
-		snprintf(ret->detail, sizeof(ret->detail),
-			 "left to the daemon: escapes, dot files, empty and dot segments, rare characters; the canonical path is %.200s",
-			 p->path);
-	} else if (p->host_why) {
-		ret->why = p->host_why;
-		snprintf(ret->detail, sizeof(ret->detail), p->host_why == TBG_WHY_HOST ?
-			 "left to the daemon: a name that is not in the configuration, since others there have a star, or one of more than %d bytes" :
-			 "left to the daemon: the host is none, or has rare characters",
-			 TBG_PATH_MAX);
-	} else if (!f->found &&
-		   tbg_location_find(p->site, p->path, p->len)->handler != TBG_HANDLER_FILES)
-		VERDICT(ret, MISS, "an upstream answers, and nothing is stored of it; the next GET stores it, if it may be");
-	else if (!f->found && f->encoding)
-		VERDICT(ret, MISS, "the %s variant was not asked for since the file last changed; the next GET makes it",
-			tbg_encoding_name(f->encoding));
-	else if (!f->found)
-		judge_missing(s, p, ret);
-	else if (f->doubt)
+	if (f->doubt)
 		VERDICT(ret, MISS, "what the upstream answered is stored, for the daemon alone: %s",
 			f->doubt);
-	else if (f->upstream && !f->in_kernel && tbg_fresh(f->expires_ns, now))
+	else if (f->found && f->upstream)
 		VERDICT(ret, MISS, "in the daemon's cache alone, until the next GET, or it gave way to more popular ones");
-	else if (!f->in_kernel && !f->upstream)
+	else if (f->found)
 		VERDICT(ret, MISS, "in the daemon's cache alone: no room in the kernel's index");
-	else if (!tbg_fresh(f->expires_ns, now))
-		VERDICT(ret, EXPIRED, "no longer fresh since %.3f s; the next GET makes sure of it",
-			(now - f->expires_ns) / 1e9);
-	else if (f->len > room && s->sock)
-		ret->why = TBG_WHY_HIT_SOCK;
-	else if (f->len > room)
+	else if (tbg_location_find(p->site, p->path, p->len)->handler != TBG_HANDLER_FILES)
+		VERDICT(ret, MISS, "an upstream answers, and nothing is stored of it; the next GET stores it, if it may be");
+	else if (f->encoding)
+		VERDICT(ret, MISS, "the %s variant was not asked for since the file last changed; the next GET makes it",
+			tbg_encoding_name(f->encoding));
+	else
+		judge_missing(s, p, ret);
+}
+
+/* Why the kernel tiers are off, or hold back; "": it is not known. */
+static const char *off_text(const struct tbg_server *s)
+{
+	if (!s->wire && !s->sock)
+		return s->opt.tier_sock && !s->opt.tier_wire ? s->sock_off : s->wire_off;
+	if (atomic_load(&s->draining))
+		return "the daemon is draining";
+	return s->wire ? tbg_wire_held(s->wire) : "";
+}
+
+/* What there is to know beyond the reason's name. */
+static void detail(const struct tbg_server *s, const struct tbg_why_path *p,
+		   const struct search *f, struct verdict *ret)
+{
+	unsigned int room = tbg_room_longest(s->wire, s->opt.wire_size);
+
+	switch (ret->why) {
+	case TBG_WHY_OFF:
+		if (!ret->detail[0])
+			VERDICT(ret, OFF, "%s", off_text(s));
+		break;
+	case TBG_WHY_PATH:
+		if (p->len > TBG_PATH_MAX)
+			VERDICT(ret, PATH, "path of %zu bytes, wire takes %d", p->len,
+				TBG_PATH_MAX);
+		else
+			VERDICT(ret, PATH, "left to the daemon: escapes, dot files, empty and dot segments, rare characters; the canonical path is %.200s",
+				p->path);
+		break;
+	case TBG_WHY_HOST:
+		VERDICT(ret, HOST, "left to the daemon: a name that is not in the configuration, since others there have a star, or one of more than %d bytes",
+			TBG_PATH_MAX);
+		break;
+	case TBG_WHY_MISS:
+		detail_missing(s, p, f, ret);
+		break;
+	case TBG_WHY_EXPIRED:
+		if (f->found && f->expires_ns != TBG_FRESH_ALWAYS)
+			VERDICT(ret, EXPIRED, "no longer fresh since %.3f s; the next GET makes sure of it",
+				(int64_t)(tbg_mono_ns() - f->expires_ns) / 1e9);
+		break;
+	case TBG_WHY_SIZE:
 		VERDICT(ret, SIZE, s->opt.wire_size ?
 			"response of %u bytes with its head: more than wire-size, or than ten segments hold: at most %u" :
 			"response of %u bytes with its head; above %u, seven segments, the daemon answers at less cost (wire-size)",
 			f->len, room);
-	else
-		ret->why = TBG_WHY_HIT_WIRE;
+		break;
+	default:
+		break;
+	}
 }
 
 /* Where wire is not the one to answer, sock might, had it not been off. */
-static void judge_sock(const struct tbg_server *s, struct verdict *ret)
+static void detail_sock(const struct tbg_server *s, struct verdict *ret)
 {
 	size_t len = strlen(ret->detail);
 
@@ -512,31 +292,125 @@ static void judge_sock(const struct tbg_server *s, struct verdict *ret)
 			 "; sock is off: %s", s->sock_off);
 }
 
-static json_t *ifaces_json(const struct tbg_server *s, const struct search *f)
-{
+/* --- the kernel tiers asked ---------------------------------------------- */
+
+/* What they say, by interface and family; -1: not asked. */
+struct asked {
 	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
-	unsigned int nr = tbg_wire_ifaces(s->wire, ifaces);
+	unsigned int nr, mtu[TBG_IFACES_MAX];
+	int why[TBG_IFACES_MAX][2];	/* IPv4, IPv6 */
+	const char *by;			/* the tier that *verdict is of; NULL: none */
+};
+
+static bool is_v4(const uint32_t client[4])
+{
+	return !client[0] && !client[1] && client[2] == htonl(0xffff);
+}
+
+/* A client without an address comes by either family. */
+static bool comes_by(const struct tbg_why_request *r, bool v6)
+{
+	return !r->has_client || is_v4(r->client) != v6;
+}
+
+static int ask_iface(const struct tbg_server *s, const struct tbg_why_request *r,
+		     int ifindex, bool v6)
+{
+	struct tbg_question q = { .b = r->b, .len = r->len, .v6 = v6, .ifindex = ifindex };
+
+	memcpy(q.client, r->client, sizeof(q.client));
+	return tbg_ask_wire(s->wire, &q);
+}
+
+/*
+ * Wire on each interface that it is on. The answer is that of the first which would be
+ * answered, or else of the first. Negative: of none.
+ */
+static int ask_wire(const struct tbg_server *s, const struct tbg_why_request *r,
+		    struct asked *ret)
+{
+	int first = -ENODEV, one;
+
+	ret->nr = tbg_wire_ifaces(s->wire, ret->ifaces);
+	for (unsigned int i = 0; i < ret->nr; i++) {
+		const struct tbg_wire_iface *f = &ret->ifaces[i];
+
+		ret->mtu[i] = tbg_room_mtu(f->name);
+		for (int v6 = 0; v6 < 2; v6++) {
+			ret->why[i][v6] = -1;
+			if (!strcmp(f->how, "off") || !comes_by(r, v6) ||
+			    !tbg_room_segment(ret->mtu[i], v6))
+				continue;
+			one = ask_iface(s, r, f->ifindex, v6);
+			ret->why[i][v6] = one;
+			if (first < 0 || !one)
+				first = one;
+		}
+	}
+	return first;
+}
+
+static int ask_sock(const struct tbg_server *s, const struct tbg_why_request *r)
+{
+	struct tbg_question q = { .b = r->b, .len = r->len };
+
+	memcpy(q.client, r->client, sizeof(q.client));
+	return s->sock ? tbg_ask_sock(s->sock, s->wire, &q) : -ENODEV;
+}
+
+/* Sock answers what wire leaves; what neither does is counted by wire first. */
+static void ask(const struct tbg_server *s, const struct tbg_why_request *r,
+		struct asked *a, struct verdict *ret)
+{
+	int wire = s->wire ? ask_wire(s, r, a) : -ENODEV;
+	int sock = wire ? ask_sock(s, r) : -ENODEV;
+
+	if (!wire || !sock) {
+		a->by = wire ? "sock" : "wire";
+		ret->why = wire ? TBG_WHY_HIT_SOCK : TBG_WHY_HIT_WIRE;
+	} else if (wire > 0 || sock > 0) {
+		a->by = wire > 0 ? "wire" : "sock";
+		ret->why = wire > 0 ? wire : sock;
+	} else if (s->wire && wire == -ENODEV) {
+		VERDICT(ret, OFF, "wire is not attached to any interface, see toboggan status");
+	} else if (s->wire || s->sock) {
+		VERDICT(ret, OFF, "the kernel does not run the lookup: %s", strerror(-wire));
+	} else {
+		VERDICT(ret, OFF, "%s", off_text(s));
+	}
+}
+
+static json_t *why_json(int why)
+{
+	return why < 0 ? json_null() :
+	       json_string(tbg_why_name(why ? why : TBG_WHY_HIT_WIRE));
+}
+
+static json_t *ifaces_json(const struct tbg_server *s, const struct search *f,
+			   const struct asked *a)
+{
+	unsigned int size = s->opt.wire_size;
 	json_t *ret = json_array();
 
-	for (unsigned int i = 0; i < nr; i++) {
-		unsigned int mtu = iface_mtu(ifaces[i].name);
-		unsigned int v4 = reply_room(s, mtu, HEADERS_V4);
-		unsigned int v6 = mtu < MTU_V6 ? 0 : reply_room(s, mtu, HEADERS_V6);
-		bool on = strcmp(ifaces[i].how, "off");
+	for (unsigned int i = 0; i < a->nr; i++) {
+		const struct tbg_wire_iface *of = &a->ifaces[i];
+		unsigned int mtu = a->mtu[i];
 		json_t *one = json_pack(
-			"{s:s, s:s, s:i, s:i, s:i, s:b, s:b}",
-			"name", ifaces[i].name, "how", ifaces[i].how,
-			"mtu", mtu, "reply_ipv4", v4, "reply_ipv6", v6,
-			"fits_ipv4", on && f->found && f->len <= v4,
-			"fits_ipv6", on && f->found && f->len <= v6);
+			"{s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}",
+			"name", of->name, "how", of->how,
+			"mtu", mtu, "reply_ipv4", tbg_room_reply(size, mtu, false),
+			"reply_ipv6", tbg_room_reply(size, mtu, true),
+			"fits_ipv4", !a->why[i][0], "fits_ipv6", !a->why[i][1],
+			"why_ipv4", why_json(a->why[i][0]),
+			"why_ipv6", why_json(a->why[i][1]));
 
-		if (!on)
-			json_object_set_new(one, "why", json_string(ifaces[i].why));
+		if (!strcmp(of->how, "off"))
+			json_object_set_new(one, "why", json_string(of->why));
 		/* one segment, of the larger headers */
-		if (ifaces[i].xdp[0])
+		if (of->xdp[0])
 			json_object_update_new(one, json_pack("{s:s, s:b}",
-				"xdp", ifaces[i].xdp,
-				"xdp_may", f->found && f->len <= segment_room(mtu, HEADERS_V6)));
+				"xdp", of->xdp, "xdp_may",
+				f->found && f->len <= tbg_room_segment(mtu, true)));
 		json_array_append_new(ret, one);
 	}
 	return ret;
@@ -615,46 +489,118 @@ static void place_json(const struct tbg_why_path *p, json_t *ret)
 	json_object_set_new(ret, "location", tbg_json_text(l->title, strlen(l->title)));
 }
 
-json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p)
+/* --- the request --------------------------------------------------------- */
+
+/*
+ * The host of a request for a path alone: that under which it is stored, or of the
+ * default site a name that the kernel knows.
+ */
+static const char *host_of(const struct tbg_why_path *p, const struct search *f)
 {
-	struct search f = { .p = p };
+	const struct tbg_sites *all = p->site->sites;
+
+	if (f->host[0])
+		return f->host;
+	for (unsigned int i = 0; i < all->hosts_nr; i++)
+		if (all->hosts[i].site == p->site && !all->hosts[i].wild)
+			return all->hosts[i].name;
+	return "localhost";
+}
+
+/* The plainest GET of the URL, with those fields; cut where it is too long for any tier. */
+static void request_make(const struct tbg_why_path *p, const struct search *f,
+			 struct tbg_why_request *ret)
+{
+	const char *target = p->uri + p->target_off;
+	int target_len = p->uri_len - p->target_off, nr;
+
+	nr = snprintf((char *)ret->b, sizeof(ret->b), "GET %.*s HTTP/1.1\r\nHost: %.*s\r\n%.*s\r\n",
+		      target_len, target,
+		      p->has_host ? (int)p->host_len : (int)strlen(host_of(p, f)),
+		      p->has_host ? p->host : host_of(p, f), (int)f->fields_len, f->fields);
+	ret->len = (size_t)nr < sizeof(ret->b) ? (size_t)nr : sizeof(ret->b) - 1;
+}
+
+/* The lines of fields in a request, which is whole. */
+static void fields_of(const struct tbg_why_request *r, struct search *ret)
+{
+	const char *b = (const char *)r->b, *end = b + r->message.len;
+	const char *at = memchr(b + r->message.head_off, '\n', r->message.len);
+
+	ret->fields = at ? at + 1 : end;
+	ret->fields_len = end - ret->fields;
+	if (r->message.ae.off)
+		ret->accept = (struct tbg_value){ b + r->message.ae.off, r->message.ae.len };
+}
+
+static const char *tier_name(int why)
+{
+	return why == TBG_WHY_HIT_WIRE ? "wire" : why == TBG_WHY_HIT_SOCK ? "sock" : "user";
+}
+
+static void verdict_json(const struct verdict *v, const struct asked *a, json_t *ret)
+{
+	json_object_set_new(ret, "tier", json_string(tier_name(v->why)));
+	json_object_set_new(ret, "why", json_string(tbg_why_name(v->why)));
+	json_object_set_new(ret, "text", json_string(tbg_why_text(v->why)));
+	json_object_set_new(ret, "asked", a->by ? json_string(a->by) : json_null());
+	if (v->detail[0])
+		json_object_set_new(ret, "detail",
+				    tbg_json_text(v->detail, strlen(v->detail)));
+}
+
+/* What the daemon's cache has of it. */
+static void cached_json(const struct tbg_server *s, const struct search *f, json_t *ret)
+{
+	json_object_set_new(ret, "cached", json_boolean(f->found));
+	json_object_set_new(ret, "encoding", json_string(tbg_encoding_name(f->encoding)));
+	json_object_set_new(ret, "variants", variants_json(f->variants));
+	if (!f->found)
+		return;
+	json_object_set_new(ret, "in_kernel", json_boolean(f->in_kernel));
+	json_object_set_new(ret, "response_bytes", json_integer(f->len));
+	json_object_set_new(ret, "class", json_integer(tbg_class_bytes(f->class)));
+	json_object_set_new(ret, "hits", json_integer(f->hits));
+	if (!f->upstream)
+		json_object_set_new(ret, "file", file_json(s, f->name));
+	freshness_json(s, f, ret);
+}
+
+json_t *tbg_why_answer(struct tbg_server *s, const struct tbg_why_path *p,
+		       struct tbg_why_request *r)
+{
+	char unfollowed[TBG_UNFOLLOWED_LEN] = "", fields[TBG_URL_MAX] = "";
+	struct search f = { .p = p, .fields = fields };
+	struct asked a = { 0 };
 	struct verdict v = { 0 };
-	char unfollowed[TBG_UNFOLLOWED_LEN] = "";
 	json_t *ret = json_object();
 
-	if (p->accept.len)
-		snprintf(f.fields, sizeof(f.fields), "Accept-Encoding: %.*s\r\n",
-			 (int)p->accept.len, p->accept.text);
-	search_run(s, &f);
-	tbg_store_each(s->stock, stored_visit, &f);
-	judge(s, p, &f, &v);
-	judge_sock(s, &v);
-	json_object_set_new(ret, "path", tbg_json_text(p->path, p->len));
-	place_json(p, ret);
-	json_object_set_new(ret, "tier", json_string(
-		v.why == TBG_WHY_HIT_WIRE ? "wire" :
-		v.why == TBG_WHY_HIT_SOCK ? "sock" : "user"));
-	json_object_set_new(ret, "why", json_string(tbg_why_name(v.why)));
-	json_object_set_new(ret, "text", json_string(tbg_why_text(v.why)));
-	if (v.detail[0])
-		json_object_set_new(ret, "detail",
-				    tbg_json_text(v.detail, strlen(v.detail)));
+	if (r->len && p) {
+		fields_of(r, &f);
+	} else if (r->accept.len) {
+		f.accept = r->accept;
+		snprintf(fields, sizeof(fields), "Accept-Encoding: %.*s\r\n",
+					(int)r->accept.len, r->accept.text);
+		f.fields_len = strlen(fields);
+	}
+	if (p) {
+		search_run(s, &f);
+		tbg_store_each(s->stock, stored_visit, &f);
+		json_object_set_new(ret, "path", tbg_json_text(p->path, p->len));
+		place_json(p, ret);
+	}
+	if (!r->len)
+		request_make(p, &f, r);
+	ask(s, r, &a, &v);
+	if (p)
+		detail(s, p, &f, &v);
+	detail_sock(s, &v);
+	verdict_json(&v, &a, ret);
 	if (s->wire)
 		tbg_wire_unfollowed(s->wire, unfollowed);
 	if (unfollowed[0])
 		json_object_set_new(ret, "note", json_string(unfollowed));
-	json_object_set_new(ret, "cached", json_boolean(f.found));
-	json_object_set_new(ret, "encoding", json_string(tbg_encoding_name(f.encoding)));
-	json_object_set_new(ret, "variants", variants_json(f.variants));
-	json_object_set_new(ret, "interfaces", ifaces_json(s, &f));
-	if (!f.found)
-		return ret;
-	json_object_set_new(ret, "in_kernel", json_boolean(f.in_kernel));
-	json_object_set_new(ret, "response_bytes", json_integer(f.len));
-	json_object_set_new(ret, "class", json_integer(tbg_class_bytes(f.class)));
-	json_object_set_new(ret, "hits", json_integer(f.hits));
-	if (!f.upstream)
-		json_object_set_new(ret, "file", file_json(s, f.name));
-	freshness_json(s, &f, ret);
+	json_object_set_new(ret, "interfaces", ifaces_json(s, &f, &a));
+	cached_json(s, &f, ret);
 	return ret;
 }

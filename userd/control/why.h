@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which tier would answer a plain GET of a URL now, and why not the kernel. Called
- * by the control socket, in the control thread. Changes nothing.
+ * Which tier would answer a request now, and why not the kernel. Called by the control
+ * socket, in the control thread. Changes nothing.
  */
 #ifndef TBG_USERD_WHY_H
 #define TBG_USERD_WHY_H
@@ -12,11 +12,14 @@
 
 #include <jansson.h>
 
+#include "core/span.h"
 #include "http/reply.h"
+#include "http/request.h"
 
 struct tbg_server;
 struct tbg_object;
 struct tbg_site;
+struct tbg_sites;
 
 #define TBG_URL_MAX 4096
 
@@ -26,23 +29,38 @@ struct tbg_why_path {
 	size_t len;
 	const struct tbg_site *site;	/* without a host, the default one */
 	bool has_host;
+	const char *host;		/* in the URL; NULL: it has none */
+	size_t host_len;
 	char uri[TBG_URL_MAX];		/* authority (if it has_host) and target */
 	size_t uri_len, target_off;
-	struct tbg_value accept;	/* Accept-Encoding; text NULL: none */
-	int fast;			/* TBG_WHY_*: 0, or why the fast grammar
-					 * does not take it */
-	int host_why;			/* or why the kernel has no site for it */
 };
 
 /* 0; -EINVAL: neither URL nor path, or the daemon would not take it either. */
-int tbg_why_path_parse(const struct tbg_server *s, struct tbg_why_path *ret,
+int tbg_why_path_parse(const struct tbg_sites *sites, struct tbg_why_path *ret,
 		       const char *url, char *ret_msg, size_t msg_len);
 
-/* Bytes of the longest reply that wire sends by some interface; 0: it is on none. */
-unsigned int tbg_why_room(const struct tbg_server *s);
+/* What is asked about. */
+struct tbg_why_request {
+	uint8_t b[TBG_REQ_MAX + 2];	/* as it is sent */
+	size_t len;			/* 0: a plain GET of the URL, */
+	struct tbg_value accept;	/* with this Accept-Encoding; text NULL: none */
+	struct tbg_message message;	/* of b, where it is a whole request */
+	uint32_t client[4];		/* IPv4 mapped; zero: one that no list names */
+	bool has_client;
+};
 
-/* A new object for the reply, or NULL without memory. */
-json_t *tbg_why_url(struct tbg_server *s, const struct tbg_why_path *p);
+/*
+ * The URL of a request of len bytes in r->b, into ret[size]; false: the daemon would
+ * refuse it, or wait for more.
+ */
+bool tbg_why_request_parse(struct tbg_why_request *r, char *ret, size_t size);
+
+/*
+ * A new object for the reply, or NULL without memory. p: of the request's URL; NULL where
+ * it has none, and r->len is not 0.
+ */
+json_t *tbg_why_answer(struct tbg_server *s, const struct tbg_why_path *p,
+		       struct tbg_why_request *r);
 
 const char *tbg_why_name(int why);
 const char *tbg_why_text(int why);

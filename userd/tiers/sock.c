@@ -123,7 +123,8 @@ static int load(struct tbg_sock *s, const struct tbg_plan *plan,
 	s->bpf = sock_open();
 	err = s->bpf ? set_sizes(s, plan) : -errno;
 	if (!err && wire)
-		err = tbg_maps_share(s->bpf->obj, wire);
+		err = tbg_maps_share(s->bpf->obj, wire) ?:
+		      bpf_program__set_autoload(s->bpf->progs.tbg_ask, false);
 	err = err ?: tbg_sock_bpf__load(s->bpf);
 	libbpf_set_print(print);
 	return err;
@@ -323,6 +324,11 @@ int tbg_sock_listen(struct tbg_sock *s, int fd)
 const struct tbg_maps *tbg_sock_maps(const struct tbg_sock *s)
 {
 	return &s->maps;
+}
+
+int tbg_sock_ask_fd(const struct tbg_sock *s)
+{
+	return bpf_program__fd(s->bpf->progs.tbg_ask);
 }
 
 void tbg_sock_close(struct tbg_sock *s)

@@ -32,6 +32,9 @@ int tbg_sock_listen(struct tbg_sock *s, int fd);
 
 const struct tbg_maps *tbg_sock_maps(const struct tbg_sock *s);
 
+/* The program that answers questions (tiers/ask.h); not where wire is, which does. */
+int tbg_sock_ask_fd(const struct tbg_sock *s);
+
 /* NULL is allowed. Connections must have been closed. */
 void tbg_sock_close(struct tbg_sock *s);
 

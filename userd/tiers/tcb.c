@@ -7,11 +7,8 @@
 #include "tiers/tcb.h"
 
 #include <errno.h>
-#include <linux/if_ether.h>
-#include <netinet/in.h>
-#include <netinet/ip.h>
-#include <netinet/ip6.h>
 #include <linux/tcp.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,6 +17,7 @@
 
 #include "core/span.h"
 #include "os/privilege.h"
+#include "tiers/segment.h"
 
 #define TBG_READ_BATCH 4096	/* connections read by one system call */
 #define TBG_DUES_BATCH 256
@@ -110,75 +108,17 @@ uint32_t tbg_tcb_owed(const struct tbg_tcb *t)
 	return left <= t->last.len ? left : 0;
 }
 
-/* The longest frame: a tag, IPv6, a timestamp, a request. */
-struct frame {
-	uint8_t b[ETH_HLEN + 4 + sizeof(struct ip6_hdr) + sizeof(struct tcphdr) + 12 +
-		  TBG_REQ_MAX];
-	size_t len;
-};
-
-static void frame_add(struct frame *f, const void *at, size_t len)
-{
-	memcpy(f->b + f->len, at, len);
-	f->len += len;
-}
-
-/* A segment of the client's with len bytes of payload, as far as it has acknowledged. */
-static void frame_make(struct frame *f, const struct tbg_tcb_key *key,
-		       const struct tbg_tcb *t, const uint8_t *b, uint32_t len)
-{
-	bool ts = t->flags & TBG_FLOW_TS, v6 = t->flags & TBG_FLOW_V6;
-	uint16_t proto = htons(v6 ? ETH_P_IPV6 : ETH_P_IP), tag = htons(ETH_P_8021Q);
-	struct tcphdr tcp = {
-		.source = key->ends.remote_port, .dest = key->ends.local_port,
-		.seq = htonl(t->rcv_nxt), .ack_seq = htonl(t->acked),
-		.doff = ts ? 8 : 5, .ack = 1, .window = htons(0xffff),
-	};
-	uint32_t opt[3] = { htonl(0x0101080a), htonl(t->tsrecent), htonl(t->tsval) };
-	uint16_t tcp_len = ts ? 32 : 20;
-
-	f->len = 0;
-	frame_add(f, t->own, ETH_ALEN);
-	frame_add(f, t->mac, ETH_ALEN);
-	if (t->vlan) {
-		frame_add(f, &tag, 2);
-		frame_add(f, &t->vlan, 2);
-	}
-	frame_add(f, &proto, 2);
-	if (v6) {
-		struct ip6_hdr ip = { .ip6_flow = htonl(6u << 28), .ip6_plen = htons(tcp_len + len),
-				      .ip6_nxt = IPPROTO_TCP, .ip6_hlim = 64 };
-
-		memcpy(&ip.ip6_src, key->ends.remote, 16);
-		memcpy(&ip.ip6_dst, key->ends.local, 16);
-		frame_add(f, &ip, sizeof(ip));
-	} else {
-		struct iphdr ip = { .version = 4, .ihl = 5, .ttl = 64,
-				    .protocol = IPPROTO_TCP,
-				    .tot_len = htons(sizeof(ip) + tcp_len + len),
-				    .saddr = key->ends.remote[3],
-				    .daddr = key->ends.local[3] };
-
-		frame_add(f, &ip, sizeof(ip));
-	}
-	frame_add(f, &tcp, sizeof(tcp));
-	if (ts)
-		frame_add(f, opt, sizeof(opt));
-	if (len)
-		frame_add(f, b, len);
-}
-
 /* Has the program do it, on a segment with that payload; its answer. */
 static bool push_with(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
 		      const struct tbg_tcb *tcb, uint32_t what, const uint8_t *b,
 		      uint32_t len)
 {
 	struct __sk_buff ctx = { .ifindex = tcb->ifindex, .cb = { what } };
-	struct frame f;
+	struct tbg_segment f;
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = f.b, .ctx_in = &ctx,
 		    .ctx_size_in = sizeof(ctx), .repeat = 1);
 
-	frame_make(&f, key, tcb, b, len);
+	tbg_segment_make(&f, key, tcb, b, len);
 	opts.data_size_in = f.len;
 	return !bpf_prog_test_run_opts(t->push_fd, &opts) && opts.retval;
 }

@@ -484,6 +484,11 @@ uint32_t tbg_wire_program(const struct tbg_wire *w)
 	return tbg_prog_id(w->progs[TBG_HOOK_INGRESS]);
 }
 
+int tbg_wire_ask_fd(const struct tbg_wire *w)
+{
+	return w->own ? w->tcbs.push_fd : bpf_program__fd(w->bpf->progs.tbg_answer);
+}
+
 void tbg_wire_own_each(const struct tbg_wire *w,
 		       bool (*fn)(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb,
 				  void *arg),

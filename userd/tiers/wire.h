@@ -67,12 +67,16 @@ void tbg_wire_limits(struct tbg_wire *w, unsigned int idle_ms, unsigned int head
 /* The kernel's number of the program that answers; 0: it cannot be told. */
 uint32_t tbg_wire_program(const struct tbg_wire *w);
 
-/* Whether connections are wire's or the kernel's, none of them both. */
+/* The program that answers questions (tiers/ask.h). */
+int tbg_wire_ask_fd(const struct tbg_wire *w);
+
 /* Shows fn every connection that wire owns, until it returns false. Any thread. */
 void tbg_wire_own_each(const struct tbg_wire *w,
 		       bool (*fn)(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb,
 				  void *arg),
 		       void *arg);
+
+/* Whether connections are wire's or the kernel's, none of them both. */
 bool tbg_wire_owns(const struct tbg_wire *w);
 
 /* Who answers SYNs, of such; NULL: the kernel all of them. By the control thread. */

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What wire would count for a request that nobody has sent (abi/ask.h): the steps of
+ * tbg_own() on a connection that has just begun and that no map knows. Nothing is
+ * claimed, sent or counted.
+ */
+#ifndef TBG_WIRE_ASK_BPF_H
+#define TBG_WIRE_ASK_BPF_H
+
+#include "birth.bpf.h"
+#include "hit.bpf.h"
+
+/* The request in s->pkt, whose payload is not in s->head yet, looked up. 0 or a why. */
+static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
+						   struct tbg_scratch *s)
+{
+	__u64 len;
+
+	if (!s)
+		return TBG_WHY_OFF;
+	len = s->pkt.payload_len;
+	TBG_BOUND(len, TBG_REQ_MAX, return TBG_WHY_GRAMMAR);
+	if (bpf_skb_load_bytes(skb, s->pkt.payload, s->head.b, len))
+		return TBG_WHY_GRAMMAR;
+	return tbg_hit_find(s, s->pkt.payload_len);
+}
+
+/* A connection whose client sets no limit: window and segments are the interface's. */
+static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tbg_knob *knob,
+					  const struct tbg_pkt *p, struct tbg_tcb *ret)
+{
+	const struct tbg_agreed a = {
+		.irs = p->seq, .iss = p->ack, .peer_mss = 0xffff, .snd_wscale = 14,
+		.rcv_wscale = 14, .flags = TBG_FLOW_TS | TBG_TCB_WSCALE,
+	};
+
+	tbg_tcb_make(skb, knob, p, &a, ret);
+}
+
+/*
+ * Whether that connection lets wire answer; cut: as long as the reply is. 0 or a why. Not
+ * inlined: the connection would lie on the stack of tbg_find().
+ */
+static __attribute__((noinline)) int tbg_ask_line(struct __sk_buff *skb, struct tbg_scratch *s,
+						  bool cut)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_tcb f = {};
+	__u32 frame;
+
+	if (!s || !knob)
+		return TBG_WHY_OFF;
+	tbg_ask_begin(skb, knob, &s->pkt, &f);
+	return cut ? tbg_hit_cut(skb, s, knob, &f, &frame) : tbg_may_hit(knob, &f, &s->pkt);
+}
+
+/* The answer to TBG_ASK_WIRE. */
+static __always_inline int tbg_ask_wire(struct __sk_buff *skb, struct tbg_scratch *s)
+{
+	int why = tbg_ask_line(skb, s, false);
+
+	why = why ?: tbg_load_find(skb, s);
+	return why ?: tbg_ask_line(skb, s, true);
+}
+
+/*
+ * The answer to TBG_ASK_SOCK, which has the maps and the steps of tbg_find(), but ends no
+ * connection: what makes wire do so, its grammar leaves to the daemon.
+ */
+static __always_inline int tbg_ask_sock(struct __sk_buff *skb, struct tbg_scratch *s,
+					const struct tbg_knob *knob)
+{
+	int why = tbg_sock_may(knob, s->pkt.payload_len);
+
+	why = why ?: tbg_load_find(skb, s);
+	if (why || s->reply.persist == TBG_PERSIST)
+		return why;
+	return s->req.flags & TBG_REQ_OLD ? TBG_WHY_VERSION : TBG_WHY_FIELD;
+}
+
+static __always_inline int tbg_ask(struct __sk_buff *skb, struct tbg_scratch *s,
+				   const struct tbg_knob *knob)
+{
+	return TBG_ASKED | (skb->cb[1] == TBG_ASK_SOCK ? tbg_ask_sock(skb, s, knob) :
+							  tbg_ask_wire(skb, s));
+}
+
+#endif

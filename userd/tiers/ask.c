@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Test runs of the programs that answer, see ask.h.
+ */
+#include "tiers/ask.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+
+#include "abi/ask.h"
+#include "core/span.h"
+#include "tiers/segment.h"
+#include "tiers/sock.h"
+#include "tiers/wire.h"
+
+#define LOOPBACK 1		/* its index, in every namespace */
+
+/*
+ * A frame of so many bytes is in memory of a page, and nothing that answers it is cut to
+ * what a small one's client may have room for (tbg_reply_true()).
+ */
+#define FRAME_BYTES 3072
+
+/* What is too long is as wrong with one byte more as with any number. */
+static size_t asked_len(const struct tbg_question *q)
+{
+	return q->len <= TBG_REQ_MAX ? q->len : TBG_REQ_MAX + 1;
+}
+
+/* The program's answer to a frame with that context. */
+static int run(int fd, const uint8_t frame[FRAME_BYTES], struct __sk_buff *ctx)
+{
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame, .data_size_in = FRAME_BYTES,
+		    .ctx_in = ctx, .ctx_size_in = sizeof(*ctx), .repeat = 1);
+	int err = bpf_prog_test_run_opts(fd, &opts);
+
+	if (err)
+		return err;
+	return opts.retval & TBG_ASKED ? (int)(opts.retval & ~TBG_ASKED) : -EPROTO;
+}
+
+static int ask(const struct tbg_wire *w, const struct tbg_question *q, uint32_t tier)
+{
+	struct __sk_buff ctx = { .ifindex = q->ifindex, .cb = { TBG_ASK_WHY, tier } };
+	struct tbg_tcb tcb = { .rcv_nxt = 1, .acked = 1, .tsrecent = 1, .tsval = 1,
+			       .flags = TBG_FLOW_TS | (q->v6 ? TBG_FLOW_V6 : 0) };
+	struct tbg_tcb_key key = { 0 };
+	uint8_t frame[FRAME_BYTES] = { 0 };
+	struct tbg_segment f;
+
+	memcpy(key.ends.remote, q->client, sizeof(key.ends.remote));
+	tbg_segment_make(&f, &key, &tcb, q->b, asked_len(q));
+	memcpy(frame, f.b, f.len);
+	return run(tbg_wire_ask_fd(w), frame, &ctx);
+}
+
+int tbg_ask_wire(const struct tbg_wire *w, const struct tbg_question *q)
+{
+	return ask(w, q, TBG_ASK_WIRE);
+}
+
+int tbg_ask_sock(const struct tbg_sock *s, const struct tbg_wire *wire,
+		 const struct tbg_question *q)
+{
+	struct __sk_buff ctx = { .ifindex = LOOPBACK, .cb = { asked_len(q) } };
+	struct tbg_question here = *q;
+	uint8_t frame[FRAME_BYTES] = { 0 };
+
+	here.ifindex = LOOPBACK;
+	if (wire)
+		return ask(wire, &here, TBG_ASK_SOCK);
+	memcpy(ctx.cb + 1, q->client, sizeof(q->client));
+	memcpy(frame + ETH_HLEN, q->b, asked_len(q));
+	return run(tbg_sock_ask_fd(s), frame, &ctx);
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Segments as of a client, see segment.h. Checksums are left out: nobody asks.
+ */
+#include "tiers/segment.h"
+
+#include <arpa/inet.h>
+#include <linux/if_ether.h>
+#include <netinet/ip.h>
+#include <stdbool.h>
+#include <string.h>
+
+static void frame_add(struct tbg_segment *f, const void *at, size_t len)
+{
+	memcpy(f->b + f->len, at, len);
+	f->len += len;
+}
+
+void tbg_segment_make(struct tbg_segment *f, const struct tbg_tcb_key *key,
+		      const struct tbg_tcb *t, const uint8_t *b, uint32_t len)
+{
+	bool ts = t->flags & TBG_FLOW_TS, v6 = t->flags & TBG_FLOW_V6;
+	uint16_t proto = htons(v6 ? ETH_P_IPV6 : ETH_P_IP), tag = htons(ETH_P_8021Q);
+	struct tcphdr tcp = {
+		.source = key->ends.remote_port, .dest = key->ends.local_port,
+		.seq = htonl(t->rcv_nxt), .ack_seq = htonl(t->acked),
+		.doff = ts ? 8 : 5, .ack = 1, .window = htons(0xffff),
+	};
+	uint32_t opt[3] = { htonl(0x0101080a), htonl(t->tsrecent), htonl(t->tsval) };
+	uint16_t tcp_len = ts ? 32 : 20;
+
+	f->len = 0;
+	frame_add(f, t->own, ETH_ALEN);
+	frame_add(f, t->mac, ETH_ALEN);
+	if (t->vlan) {
+		frame_add(f, &tag, 2);
+		frame_add(f, &t->vlan, 2);
+	}
+	frame_add(f, &proto, 2);
+	if (v6) {
+		struct ip6_hdr ip = { .ip6_flow = htonl(6u << 28), .ip6_plen = htons(tcp_len + len),
+				      .ip6_nxt = IPPROTO_TCP, .ip6_hlim = 64 };
+
+		memcpy(&ip.ip6_src, key->ends.remote, 16);
+		memcpy(&ip.ip6_dst, key->ends.local, 16);
+		frame_add(f, &ip, sizeof(ip));
+	} else {
+		struct iphdr ip = { .version = 4, .ihl = 5, .ttl = 64,
+				    .protocol = IPPROTO_TCP,
+				    .tot_len = htons(sizeof(ip) + tcp_len + len),
+				    .saddr = key->ends.remote[3],
+				    .daddr = key->ends.local[3] };
+
+		frame_add(f, &ip, sizeof(ip));
+	}
+	frame_add(f, &tcp, sizeof(tcp));
+	if (ts)
+		frame_add(f, opt, sizeof(opt));
+	if (len)
+		frame_add(f, b, len);
+}
