@@ -20,6 +20,7 @@ RUNNING = re.compile(r" *# running (\S+)")
 TIME = re.compile(r" *# time ([\d.]+) s$")
 # As tests/run ends (tests/lib/results.py).
 OF_FAILURES = re.compile(r"# (FAILED |    (alone|log): |and \d+ more)")
+ALONE = re.compile(r"make check TEST=(\S+) KERNEL=own\b.*")
 PROGRAM_INDENT, ROW_INDENT = 2, 4
 # What no XML 1.0 document may hold.
 NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -87,14 +88,21 @@ def last_line(boots: dict) -> str:
     return f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
 
 
-def failures(boots: dict, suites: list[str]) -> list:
-    """What failed, as the last lines of each tests/run have it, or the boot's own faults."""
+def failures(boots: dict, suites: list[str], own: str = "") -> list:
+    """What failed, as the last lines of each tests/run have it, or the boot's own faults.
+
+    own: the words that call vm/run for a kernel that no line of vm/kernels names.
+    """
     ret = []
     for name, res in boots.items():
         lines = [line for line in res.ktap if OF_FAILURES.match(line)]
+        if own:
+            lines = [ALONE.sub(lambda m: f"{own} {m[1]}", line) for line in lines]
         if res.faults and not lines:
+            words = " ".join(suites)
+            how = f"{own} {words}" if own else f'make check-vm KERNELS={name} SUITES="{words}"'
             lines = [f"# FAILED kernel {name}: {'; '.join(res.faults)}",
-                     f"#     alone: make check-vm KERNELS={name} SUITES=\"{' '.join(suites)}\"",
+                     f"#     alone: {how}",
                      f"#     log:   {res.folder}"]
         ret += lines
     return ret

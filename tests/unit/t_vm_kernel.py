@@ -262,6 +262,7 @@ def t_a_kernel_without_btf_is_refused_before_it_boots():
             os.chmod(write(f"{d}/{name}", "#!/bin/false\n"), 0o755)
         code, out, err = vm_run(d, "--kernel", image, "--config", write(f"{d}/c", text), "bpf")
         assert code == 125 and "CONFIG_DEBUG_INFO_BTF=y" in err and "merge" in err, (code, err)
+        assert f"alone: vm/run --kernel {image} --config {d}/c bpf\n" in out, out
         assert "not ok 1 own" in out and out.endswith("0 passed, 1 failed\n"), out
 
 
@@ -269,6 +270,7 @@ def t_usage_is_no_verdict_on_a_kernel():
     with tempfile.TemporaryDirectory() as d:
         for words in (("--kernel", "x", "--kernels", "6.1"), ("--modules", "x"),
                       ("--exec", "a", "b"), ("--cpus", "0"), ("--cpus", "2,"), ("--cpus", "17"),
+                      ("--offline", "nosuite"), ("--offline", "net/t_none.py"),
                       ("--nonsense",)):
             assert vm_run(d, *words)[0] == 2, words
             assert vm_run(d, "--bisect", *words)[0] == 128, words
