@@ -11,7 +11,7 @@ _toboggan()
 		esac
 	done
 	case $prev in
-	--control|-c)	mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+	--control|-c|--request)	mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
 	esac
 	if [[ -z $command ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$commands --control --json --help --version" -- "$cur")
@@ -19,7 +19,7 @@ _toboggan()
 	fi
 	case $command in
 	objects|connections)	word="--limit --json" ;;
-	why)		word="--accept-encoding --json" ;;
+	why)		word="--accept-encoding --client --request --json" ;;
 	purge)		word="--prefix --host --tag --all --json" ;;
 	deny)		word="--for --remove --json" ;;
 	log)		word="--host --tier --status --slow --path --limit --json" ;;
