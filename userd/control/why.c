@@ -502,7 +502,8 @@ static const char *host_of(const struct tbg_why_path *p, const struct search *f)
 	if (f->host[0])
 		return f->host;
 	for (unsigned int i = 0; i < all->hosts_nr; i++)
-		if (all->hosts[i].site == p->site && !all->hosts[i].wild)
+		if (all->hosts[i].site == p->site && !all->hosts[i].wild &&
+		    all->hosts[i].len < TBG_PATH_MAX)
 			return all->hosts[i].name;
 	return "localhost";
 }
