@@ -2,7 +2,7 @@
 /*
  * One small experiment for each line of kernel/requirements, whose format is
  * described there. Versions never decide, but where a line names fix levels. A
- * feature that an unprivileged caller may not try is unknown, not missing.
+ * feature that the caller is forbidden to try is unknown, not missing.
  */
 #include "probe.h"
 
@@ -57,14 +57,36 @@ static void present(struct result *r)
 	r->state = PRESENT;
 }
 
+/* Whether a seccomp filter is on this process, as containers have one. */
+static bool filtered(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	char line[256];
+	int mode = 0;
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Seccomp: %d", &mode) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return mode == 2;
+}
+
+/* Who forbids it, and where it would be found out. */
+static const char *forbidden(void)
+{
+	if (filtered())
+		return "forbidden, a seccomp filter is on (containers have one); run outside of it to know";
+	if (geteuid())
+		return "not permitted; run as root to know";
+	return "forbidden to this root (a container, a security module, lockdown); run on the host to know";
+}
+
 static void absent(struct result *r, int err)
 {
 	r->state = err == EPERM || err == EACCES ? UNKNOWN : MISSING;
-	if (r->state == UNKNOWN)
-		snprintf(r->detail, sizeof(r->detail),
-			 "not permitted; run as root to know");
-	else
-		snprintf(r->detail, sizeof(r->detail), "%s", strerror(err));
+	snprintf(r->detail, sizeof(r->detail), "%s",
+		 r->state == UNKNOWN ? forbidden() : strerror(err));
 }
 
 /* fd of an experiment that worked, or negative errno. */
@@ -215,6 +237,37 @@ static int prog_load(enum bpf_prog_type type)
 	int fd = bpf_prog_load(type, "tbg_probe", "GPL", insns, 2, NULL);
 
 	return fd < 0 ? -errno : fd;
+}
+
+/*
+ * Only the first network namespace has the sysctl. Elsewhere a program tells whether
+ * it was compiled, if one may be loaded.
+ */
+static void try_jit(const char *arg, struct result *r)
+{
+	struct bpf_prog_info info = { 0 };
+	__u32 len = sizeof(info);
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "%.*s", (int)strcspn(arg, "="), arg);
+	if (!access(path, F_OK)) {
+		try_sysctl(arg, r);
+		return;
+	}
+	fd = prog_load(BPF_PROG_TYPE_SCHED_CLS);
+	if (fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &len) && info.jited_prog_len) {
+		present(r);
+	} else if (fd >= 0) {
+		r->state = MISSING;
+		snprintf(r->detail, sizeof(r->detail), "programs are not compiled");
+	} else {
+		r->state = UNKNOWN;
+		snprintf(r->detail, sizeof(r->detail),
+			 "%s is not shown in this network namespace; look on the host", path);
+	}
+	if (fd >= 0)
+		close(fd);
 }
 
 static void try_prog(const char *arg, struct result *r)
@@ -391,13 +444,30 @@ static void try_attach(const char *arg, struct result *r)
 		present(r);
 }
 
+/* EPERM has two causes, and one can be read: 1 spares who has CAP_SYS_ADMIN. */
+static bool uring_disabled(int err, struct result *r)
+{
+	FILE *f = fopen("/proc/sys/kernel/io_uring_disabled", "re");
+	int level = 0;
+
+	if (f && fscanf(f, "%d", &level) != 1)
+		level = 0;
+	if (f)
+		fclose(f);
+	if (err != EPERM || !level)
+		return false;
+	r->state = MISSING;
+	snprintf(r->detail, sizeof(r->detail), "the sysctl kernel.io_uring_disabled is %d", level);
+	return true;
+}
+
 static void try_io_uring(const char *name, struct result *r)
 {
 	int err = tbg_uring_try(name);
 
-	if (err)
+	if (err && !uring_disabled(-err, r))
 		absent(r, -err);
-	else
+	else if (!err)
 		present(r);
 }
 
@@ -498,7 +568,7 @@ static void row_try(const struct row *row, struct result *r)
 		{ "reads:",	try_reads },
 		{ "attach:",	try_attach },	{ "io_uring:",	try_io_uring },
 		{ "cap:",	try_cap },	{ "mount:",	try_mount },
-		{ "trial:",	try_trial },
+		{ "trial:",	try_trial },	{ "jit:",	try_jit },
 	};
 	bool known = !strcmp(row->probe, "-");
 

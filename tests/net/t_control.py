@@ -17,6 +17,7 @@ import ktap
 from client import WAIT_S, until
 
 TOOL = os.path.join(ktap.BUILD, "toboggan")
+FORBID = os.path.join(ktap.BUILD, "tests/net/forbid")
 d = None            # the daemon, without wire
 
 
@@ -606,6 +607,52 @@ def t_probe_needs_no_privilege():
     a, states = probe(prefix)
     assert states["cap_bpf"] == "missing" and a["tiers"]["wire"]["state"] == "off", a
     assert states["openat2"] == "present", a
+
+
+def t_probe_as_root_does_not_say_run_as_root():
+    """Also where root has no capability, as in a container."""
+    if os.geteuid():
+        raise ktap.Skip("not root")
+    drop = "import ctypes, os, sys\nlibc = ctypes.CDLL(None)\n" \
+           "[libc.prctl(24, n, 0, 0, 0) for n in range(64)]\nos.execv(sys.argv[1], sys.argv[1:])"
+    for prefix in ((), (sys.executable, "-c", drop)):
+        a, states = probe(prefix)
+        assert not any("run as root" in f["detail"] for f in a["features"]), a
+    assert states["map_hash"] == "unknown" and states["cap_bpf"] == "missing", states
+
+
+def t_probe_tells_forbidden_from_missing():
+    """Where a seccomp filter forbids io_uring, nobody can say what the kernel has."""
+    a, states = probe((FORBID, "io_uring_setup"))
+    rings = [f for f in a["features"] if f["name"].startswith("io_uring")]
+    assert len(rings) > 3 and all(f["state"] == "unknown" and "seccomp" in f["detail"]
+                                  for f in rings), rings
+    assert a["tiers"]["user"]["state"] == "ready", a["tiers"]        # by epoll
+    _, outside = probe()
+    assert states["openat2"] == outside["openat2"] == "present", outside
+
+
+def t_probe_looks_for_the_compiler_where_its_sysctl_is_hidden():
+    """Only the first network namespace shows it."""
+    if os.geteuid() or subprocess.run(["unshare", "-n", "true"], check=False).returncode:
+        raise ktap.Skip("no network namespace can be made here")
+    a, states = probe(("unshare", "-n"))
+    loads = states["prog_sched_cls"] == "present"
+    assert states["bpf_jit"] != "missing" or loads, a
+    assert states["bpf_jit"] != "unknown" or not loads, a
+
+
+def t_warm_is_no_hit():
+    d = daemon.Daemon(*daemon.USER)
+    with d:
+        d.write("w/a.txt", b"text" * 300)
+        for _ in range(3):
+            assert tool("warm", os.path.join(d.root, "w"), control=d.control)[0] == 0
+        code, out, err = tool("--json", "stats", control=d.control)
+        cache = json.loads(out)["cache"]
+        assert code == 0 and (cache["hits"], cache["misses"]) == (0, 0), (cache, err)
+        rows = json.loads(tool("--json", "objects", control=d.control)[1])["objects"]
+        assert rows and all(r["hits"] == 0 for r in rows), rows
 
 
 def t_probe_finds_what_the_daemon_uses():

@@ -169,9 +169,10 @@ bool tbg_rates_are(const struct tbg_rates *r)
 #define NEVER(type, name, ...) type name(__VA_ARGS__) { abort(); }
 
 NEVER(struct tbg_object *, tbg_route_find, const struct tbg_server *s, const struct tbg_key *key,
-      uint32_t vhost, const char *path, size_t path_len, uint64_t now_ns)
+      uint32_t vhost, const char *path, size_t path_len, uint64_t now_ns, bool warms)
 NEVER(struct tbg_object *, tbg_route_variant, const struct tbg_server *s,
-      const struct tbg_key *key, struct tbg_object *o, enum tbg_encoding encoding, uint64_t now_ns)
+      const struct tbg_key *key, struct tbg_object *o, enum tbg_encoding encoding,
+      uint64_t now_ns, bool warms)
 NEVER(struct tbg_aside_task *, tbg_aside_begin, struct tbg_aside *a, struct tbg_want *want,
       struct tbg_mailbox *mailbox, void (*made)(void *reader, void *arg), void *arg)
 NEVER(void, tbg_aside_leave, struct tbg_aside_task *t)

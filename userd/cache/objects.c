@@ -213,9 +213,9 @@ void tbg_object_unwatch(struct tbg_object *o)
 		free(n);
 }
 
-struct tbg_object *tbg_cache_find(struct tbg_cache *c,
-				  const struct tbg_key *key, uint32_t vhost,
-				  const char *path, size_t path_len)
+static struct tbg_object *object_find(struct tbg_cache *c, const struct tbg_key *key,
+				      uint32_t vhost, const char *path, size_t path_len,
+				      bool counted)
 {
 	struct shard *sh = shard_of(c, key);
 	struct node *n;
@@ -231,25 +231,28 @@ struct tbg_object *tbg_cache_find(struct tbg_cache *c,
 	if (n && n->o.vhost == vhost && n->o.path_len == path_len &&
 	    !memcmp(n->o.path, path, path_len)) {
 		tbg_cache_node_hold(n);
-		n->hits++;
-		sh->hits++;
+		n->hits += counted;
+		sh->hits += counted;
 	} else {
 		n = NULL;
-		sh->misses++;
+		sh->misses += counted;
 	}
 	pthread_mutex_unlock(&sh->lock);
 	return n ? &n->o : NULL;
 }
 
-void tbg_object_uncount(struct tbg_object *o)
+struct tbg_object *tbg_cache_find(struct tbg_cache *c,
+				  const struct tbg_key *key, uint32_t vhost,
+				  const char *path, size_t path_len)
 {
-	struct node *n = node_of(o);
-	struct shard *sh = shard_of(o->cache, &o->key);
+	return object_find(c, key, vhost, path, path_len, true);
+}
 
-	pthread_mutex_lock(&sh->lock);
-	n->hits--;
-	sh->hits--;
-	pthread_mutex_unlock(&sh->lock);
+struct tbg_object *tbg_cache_look(struct tbg_cache *c,
+				  const struct tbg_key *key, uint32_t vhost,
+				  const char *path, size_t path_len)
+{
+	return object_find(c, key, vhost, path, path_len, false);
 }
 
 void tbg_cache_unlink_node(struct tbg_cache *c, struct shard *sh, struct node *n,

@@ -67,8 +67,10 @@ const uint64_t *tbg_cache_hash_key(const struct tbg_cache *c);
 struct tbg_object *tbg_cache_find(struct tbg_cache *c,
 				  const struct tbg_key *key, uint32_t vhost,
 				  const char *path, size_t path_len);
-/* Takes back the hit that finding it has counted: no client has asked. */
-void tbg_object_uncount(struct tbg_object *o);
+/* The same where no client asks: it is no hit and no miss in any count. */
+struct tbg_object *tbg_cache_look(struct tbg_cache *c,
+				  const struct tbg_key *key, uint32_t vhost,
+				  const char *path, size_t path_len);
 void tbg_object_get(struct tbg_object *o);	/* one reference more */
 void tbg_object_put(struct tbg_object *o);
 

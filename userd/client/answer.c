@@ -238,7 +238,7 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->files.cache), site->id,
 		     &path, req.path_len, &key);
 	o = tbg_route_find(s, &key, site->id, (const char *)b + req.path_off,
-			   req.path_len, w->now_ns);
+			   req.path_len, w->now_ns, false);
 	if (!o) {
 		*ret_missed = true;
 		return false;
@@ -251,7 +251,7 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 	if (have && req.ae_len) {
 		encoding = tbg_encoding_choose(h, req.ae_off, req.ae_len, have);
 		if (encoding)
-			o = tbg_route_variant(s, &key, o, encoding, w->now_ns);
+			o = tbg_route_variant(s, &key, o, encoding, w->now_ns, false);
 		if (!o)
 			return false;
 	}

@@ -37,9 +37,10 @@ bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,
 struct tbg_object *tbg_route_find(const struct tbg_server *s,
 				  const struct tbg_key *key, uint32_t vhost,
 				  const char *path, size_t path_len,
-				  uint64_t now_ns)
+				  uint64_t now_ns, bool warms)
 {
-	struct tbg_object *o = tbg_cache_find(s->files.cache, key, vhost, path, path_len);
+	struct tbg_object *o = (warms ? tbg_cache_look : tbg_cache_find)(s->files.cache, key, vhost,
+									 path, path_len);
 
 	if (!o || tbg_fresh(atomic_load_explicit(&o->expires_ns, memory_order_acquire), now_ns))
 		return o;
@@ -53,13 +54,13 @@ struct tbg_object *tbg_route_find(const struct tbg_server *s,
 struct tbg_object *tbg_route_variant(const struct tbg_server *s,
 				     const struct tbg_key *key,
 				     struct tbg_object *o,
-				     enum tbg_encoding encoding, uint64_t now_ns)
+				     enum tbg_encoding encoding, uint64_t now_ns, bool warms)
 {
 	struct tbg_key own = *key;
 	struct tbg_object *ret;
 
 	tbg_key_vary(&own, encoding);
-	ret = tbg_route_find(s, &own, o->vhost, o->path, o->path_len, now_ns);
+	ret = tbg_route_find(s, &own, o->vhost, o->path, o->path_len, now_ns, warms);
 	if (ret && ret->encoding != encoding) {
 		tbg_object_put(ret);
 		ret = NULL;
@@ -301,18 +302,13 @@ static struct tbg_object *object_wanted(const struct tbg_server *s,
 	enum tbg_encoding e;
 	struct tbg_object *o;
 
-	o = tbg_route_find(s, key, ask->site->id, ask->path, ask->path_len, now_ns);
+	o = tbg_route_find(s, key, ask->site->id, ask->path, ask->path_len, now_ns, ask->warms);
 	if (!o)
 		return NULL;
-	if (ask->warms)
-		tbg_object_uncount(o);
 	e = tbg_encode_choose(&ask->accept_encoding, atomic_load(&o->variants));
 	if (!e || atomic_load(&o->refused_ns) > now_ns)
 		return o;
-	o = tbg_route_variant(s, key, o, e, now_ns);
-	if (o && ask->warms)
-		tbg_object_uncount(o);
-	return o;
+	return tbg_route_variant(s, key, o, e, now_ns, ask->warms);
 }
 
 /* Whose answer a cached one is: of a folder, its first index file's (index_answer()). */

@@ -100,12 +100,12 @@ void tbg_answer_error(struct tbg_answer *ret, unsigned int status,
 
 /*
  * The fresh object of a key, referenced: as found, or revalidated against its
- * file. NULL: a miss; what was stale is withdrawn.
+ * file. NULL: a miss; what was stale is withdrawn. warms: see struct tbg_ask.
  */
 struct tbg_object *tbg_route_find(const struct tbg_server *s,
 				  const struct tbg_key *key, uint32_t vhost,
 				  const char *path,
-				  size_t path_len, uint64_t now_ns);
+				  size_t path_len, uint64_t now_ns, bool warms);
 
 /*
  * The fresh variant of a resource whose identity, o, was found by key: o's
@@ -114,7 +114,7 @@ struct tbg_object *tbg_route_find(const struct tbg_server *s,
 struct tbg_object *tbg_route_variant(const struct tbg_server *s,
 				     const struct tbg_key *key,
 				     struct tbg_object *o,
-				     enum tbg_encoding encoding, uint64_t now_ns);
+				     enum tbg_encoding encoding, uint64_t now_ns, bool warms);
 
 /* Key of a canonical path; false: too long to be cached. */
 bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,

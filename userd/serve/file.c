@@ -156,9 +156,7 @@ static int plain_get(const struct tbg_server *s, const struct tbg_ask *ask,
 	if (!v->store || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
 		return 0;
 	o = tbg_route_find(s, &key, ask->site->id, ask->path, ask->path_len,
-			   tbg_mono_ns());
-	if (o && ask->warms)
-		tbg_object_uncount(o);
+			   tbg_mono_ns(), ask->warms);
 	if (o && tbg_file_same(o, &v->f.st) && o->siblings == v->f.siblings) {
 		v->plain = o;
 		return 0;
