@@ -319,9 +319,14 @@ def t_capacity_s_tables_for_programs():
 
 def t_a_core_that_something_else_uses_gives_no_figure():
     first = min(os.sched_getaffinity(0))
+
+    def beside():               # as urgent as the server, which else leaves it 2 %
+        os.sched_setaffinity(0, {first})
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+
     with open(os.devnull, "wb") as null:
         other = subprocess.Popen([sys.executable, "-c", "while True: pass"], stdout=null,
-                                 preexec_fn=lambda: os.sched_setaffinity(0, {first}))
+                                 preexec_fn=beside)
     try:
         done = benched.run("capacity", "--rows", "304", "--servers", "nginx", "--seconds", "1",
                            "--repeats", "1")
