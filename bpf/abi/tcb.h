@@ -78,12 +78,20 @@ struct tbg_tcb {
 	__u16 own[3];		/* and the interface's own address in them */
 	__u16 vlan;		/* VLAN that they are tagged with, network order; 0: none */
 	__u8 fails;		/* HANDED: times that the kernel has lost a plain segment */
-	__u8 tried;		/* HANDED: TBG_HAND_* of the last one */
+	__u8 tried;		/* HANDED: TBG_HAND_* of the last one; OPEN: TBG_TCB_COUNTED */
 	struct tbg_exchange last;
 };
 
 #define TBG_HAND_PLAIN	0x01	/* nothing about it that the kernel could drop it for */
 #define TBG_HAND_KNOWN	0x02	/* conntrack took it for one of an established connection */
+#define TBG_TCB_COUNTED	0x80	/* among its client's, in tbg_crowds */
+
+/* A client whose connections are counted: the bits of its address that name it. */
+struct tbg_crowd_key {
+	__u64 address[2];
+};
+
+#define TBG_CROWDS_MAX	65536	/* clients with a connection of wire's, where they are counted */
 
 /* The client's request, sent again so often without a socket: the connection is reset. */
 #define TBG_HAND_TRIES	5

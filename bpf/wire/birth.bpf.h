@@ -10,6 +10,7 @@
 #define TBG_WIRE_BIRTH_BPF_H
 
 #include "cookie.bpf.h"
+#include "crowd.bpf.h"
 #include "flow.bpf.h"
 #include "socket.bpf.h"
 
@@ -121,12 +122,22 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_tcb f = {};
+	int crowd;
 	long err;
 
 	if (!knob)
 		return TBG_WHY_OFF;
 	tbg_tcb_make(skb, knob, p, a, &f);
+	crowd = tbg_crowd_join(key);
+	if (crowd) {
+		f.tried = TBG_TCB_COUNTED;
+		/* more than it may have, by now: the daemon is to refuse its first request */
+		if (crowd > (int)knob->crowd_most)
+			f.flags |= TBG_TCB_LOSSY;
+	}
 	err = bpf_map_update_elem(&tbg_tcbs, key, &f, BPF_NOEXIST);
+	if (err && crowd)
+		tbg_crowd_leave(key);
 	if (err)
 		return err == -17 ? TBG_WHY_RACE : TBG_WHY_NO_FLOW;	/* EEXIST */
 	tbg_stat(births);

@@ -45,10 +45,11 @@ static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch 
  * reply whose repeats go on. After ours, the connection rests as a tombstone.
  */
 static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch *s,
-				      struct tbg_tcb *f)
+				      const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 now_ms = tbg_now_ms(), seq, ack, sent, flags = 0;
+	bool left;
 
 	bpf_spin_lock(&f->lock);
 	sent = tbg_tcb_next(f);
@@ -74,7 +75,10 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 		flags = TBG_TCP_FIN;
 		seq = f->snd_nxt;
 	}
+	left = f->state != TBG_TCB_OPEN && tbg_crowd_left(f);
 	bpf_spin_unlock(&f->lock);
+	if (left)
+		tbg_crowd_leave(key);
 	tbg_count(TBG_WHY_FIN);
 	return tbg_bare_send(skb, s, f, seq, ack, flags);
 }
@@ -200,10 +204,11 @@ static __always_inline int tbg_hand_reset(struct __sk_buff *skb, struct tbg_scra
  * client asks elsewhere, with all that it has got before.
  */
 static __always_inline int tbg_hand_close(struct __sk_buff *skb, struct tbg_scratch *s,
-					  struct tbg_tcb *f)
+					  const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	__u32 now_ms = tbg_now_ms(), seq, ack;
 	struct tbg_pkt *p = &s->pkt;
+	bool left;
 
 	bpf_spin_lock(&f->lock);
 	if (f->state == TBG_TCB_OPEN || f->state == TBG_TCB_HANDED) {
@@ -222,7 +227,10 @@ static __always_inline int tbg_hand_close(struct __sk_buff *skb, struct tbg_scra
 	}
 	seq = f->snd_nxt;
 	ack = f->rcv_nxt;
+	left = tbg_crowd_left(f);
 	bpf_spin_unlock(&f->lock);
+	if (left)
+		tbg_crowd_leave(key);
 	tbg_count(TBG_WHY_CLOSING);
 	return tbg_bare_send(skb, s, f, seq, ack, TBG_TCP_FIN);
 }
@@ -234,7 +242,7 @@ static __always_inline int tbg_hand_end(struct __sk_buff *skb, struct tbg_scratc
 {
 	if (act == TBG_HAND_RESET)
 		return tbg_hand_reset(skb, s, key, f);
-	return act == TBG_HAND_CLOSE ? tbg_hand_close(skb, s, f) : act;
+	return act == TBG_HAND_CLOSE ? tbg_hand_close(skb, s, key, f) : act;
 }
 
 /* A segment of a connection that the kernel may have a socket for; or TBG_NOT_YET. */
@@ -288,7 +296,7 @@ static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch
 		return tbg_bare_tell(skb, s, f);
 	if (p->tcp_flags & TBG_TCP_FIN) {
 		if (!ahead || (ahead == -1u && tbg_tcb_fin(f)))
-			return tbg_on_fin(skb, s, f);
+			return tbg_on_fin(skb, s, key, f);
 		return tbg_bare_tell(skb, s, f);
 	}
 	switch (tbg_on_ack(skb, s, f)) {

@@ -80,6 +80,16 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk
 /* The connection is nobody's any more, or the kernel's. */
 static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key)
 {
+	struct tbg_tcb *f = bpf_map_lookup_elem(&tbg_tcbs, key);
+	bool left;
+
+	if (!f)
+		return;
+	bpf_spin_lock(&f->lock);
+	left = tbg_crowd_left(f);
+	bpf_spin_unlock(&f->lock);
+	if (left)
+		tbg_crowd_leave(key);
 	bpf_map_delete_elem(&tbg_tcbs, key);
 }
 
@@ -188,7 +198,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
 	__u32 now_ms = tbg_now_ms(), one = 1;
-	bool held, first, stays;
+	bool held, first, stays, left;
 	__u8 tried = tbg_is_plain(f, p) && !p->odd ? TBG_HAND_PLAIN : 0;
 	int err = -1;
 
@@ -232,8 +242,11 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	f->flags &= ~TBG_TCB_HELD;
 	f->seen_ms = now_ms;
 	f->acked = tbg_seq_max(f->acked, p->ack);
+	left = tbg_crowd_left(f);
 	f->tried = tried;
 	bpf_spin_unlock(&f->lock);
+	if (left)
+		tbg_crowd_leave(key);
 	/* the socket acknowledges the request: its client does not send it again */
 	if (p->ack != f->snd_nxt)
 		bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);

@@ -7,6 +7,7 @@
 #define TBG_WIRE_HIT_BPF_H
 
 #include "answer.bpf.h"
+#include "crowd.bpf.h"
 #include "send.bpf.h"
 
 /* Whether the connection allows an answer to a request at its next byte. 0 or a why. */
@@ -35,10 +36,11 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
  * Takes the exchange: the idle equation once more, now under the lock, and the numbers
  * with it. 0 or a why.
  */
-static __always_inline int tbg_claim(struct tbg_tcb *f, const struct tbg_pkt *p,
-				     struct tbg_reply *r, __u64 now_ns)
+static __always_inline int tbg_claim(const struct tbg_tcb_key *key, struct tbg_tcb *f,
+				     const struct tbg_pkt *p, struct tbg_reply *r, __u64 now_ns)
 {
 	__u32 now_ms = now_ns / 1000000;
+	bool left = false;
 	int why = 0;
 
 	bpf_spin_lock(&f->lock);
@@ -72,10 +74,13 @@ static __always_inline int tbg_claim(struct tbg_tcb *f, const struct tbg_pkt *p,
 		f->answers++;
 		if (r->persist == TBG_PERSIST_NOT) {
 			f->state = TBG_TCB_FIN_WAIT;
+			left = tbg_crowd_left(f);
 			r->more = TBG_TCP_FIN;
 		}
 	}
 	bpf_spin_unlock(&f->lock);
+	if (left)
+		tbg_crowd_leave(key);
 	return why;
 }
 
@@ -132,7 +137,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 		return -why;
 	if (tbg_reply_room(skb, frame, soft))
 		return -TBG_WHY_ROOM;
-	why = tbg_claim(f, p, r, s->now_ns);
+	why = tbg_claim(key, f, p, r, s->now_ns);
 	if (why) {
 		tbg_request_restore(skb, s);
 		return -why;

@@ -55,7 +55,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:
-		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN)
+		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN || tbg_crowd_full(key))
 			return TBG_WHY_NO_FLOW;
 		if (!tbg_segment_sound(skb, s))
 			return TBG_WHY_CSUM;

@@ -9,11 +9,11 @@
 
 /* Our FIN: the first of an idle connection, or once more. */
 static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratch *s,
-					struct tbg_tcb *f)
+					const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	__u32 now_ms = tbg_now_ms(), seq, ack;
 	struct tbg_pkt *p = &s->pkt;
-	bool may;
+	bool may, left = false;
 
 	bpf_spin_lock(&f->lock);
 	may = p->seq == f->rcv_nxt;
@@ -21,6 +21,7 @@ static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratc
 		may = may && f->acked == f->snd_nxt;
 		if (may) {
 			f->state = TBG_TCB_FIN_WAIT;
+			left = tbg_crowd_left(f);
 			f->seen_ms = now_ms;
 			f->tries = 0;
 		}
@@ -31,6 +32,8 @@ static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratc
 	seq = f->snd_nxt;
 	ack = f->rcv_nxt;
 	bpf_spin_unlock(&f->lock);
+	if (left)
+		tbg_crowd_leave(key);
 	if (!may)
 		return TC_ACT_SHOT;
 	tbg_count(TBG_WHY_FIN);
@@ -124,7 +127,7 @@ int tbg_push(struct __sk_buff *skb)
 		act = tbg_push_again(skb, s, knob, &key, f);
 		break;
 	case TBG_PUSH_FIN:
-		act = tbg_push_fin(skb, s, f);
+		act = tbg_push_fin(skb, s, &key, f);
 		break;
 	case TBG_PUSH_RST:
 		act = tbg_tcb_reset(skb, s, &key, f);

@@ -196,8 +196,8 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	    mss < (p->v6 ? TBG_MSS_V6_LEAST : TBG_MSS_LEAST))
 		return TBG_PASS;
 	kind = tbg_syn_kind(s);
-	if (!tbg_offer_get(skb, p, kind, &offer) || !tbg_syn_is_free(skb, p) ||
-	    !tbg_segment_sound(skb, s))
+	if (tbg_crowd_full(key) || !tbg_offer_get(skb, p, kind, &offer) ||
+	    !tbg_syn_is_free(skb, p) || !tbg_segment_sound(skb, s))
 		return TBG_PASS;
 	mtu = tbg_mtu_of(skb);
 	if (mtu < heads + TBG_MSS_LEAST || mtu > 65535)

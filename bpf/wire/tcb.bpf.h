@@ -48,6 +48,27 @@ struct {
 	__type(value, __u32);
 } tbg_dues SEC(".maps");
 
+/* Client -> open connections of its with a socket. Writer: daemon. Full: not counted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TBG_CROWDS_MAX);
+	__type(key, struct tbg_crowd_key);
+	__type(value, __u32);
+} tbg_holders SEC(".maps");
+
+/*
+ * Client -> open connections of its here, where a client's are limited. Writer: BPF; the
+ * daemon clears it. Full: those of further clients are not counted.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TBG_CROWDS_MAX);
+	__type(key, struct tbg_crowd_key);
+	__type(value, __u32);
+} tbg_crowds SEC(".maps");
+
 /*
  * Connections that were handed over but have no socket: a firewall dropped the segment,
  * because conntrack had not seen the connection begin. BPF adds them; the daemon removes

@@ -26,6 +26,7 @@
 #include "tiers/rate.h"
 #include "tiers/sock.h"
 #include "tiers/take_back.h"
+#include "tiers/tcb.h"
 #include "tiers/wire.h"
 
 static struct {
@@ -168,6 +169,8 @@ bool tbg_rates_are(const struct tbg_rates *r)
 
 #define NEVER(type, name, ...) type name(__VA_ARGS__) { abort(); }
 
+NEVER(struct tbg_tcbs *, tbg_wire_tcbs, struct tbg_wire *w)
+NEVER(unsigned int, tbg_tcbs_crowd_of, const struct tbg_tcbs *t, const struct tbg_prefix *client)
 NEVER(struct tbg_object *, tbg_route_find, const struct tbg_server *s, const struct tbg_key *key,
       uint32_t vhost, const char *path, size_t path_len, uint64_t now_ns, bool warms)
 NEVER(struct tbg_object *, tbg_route_variant, const struct tbg_server *s,

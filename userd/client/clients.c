@@ -20,6 +20,8 @@ struct tbg_client {
 struct tbg_clients {
 	pthread_mutex_t lock;
 	void *tree;			/* of struct tbg_client, by tsearch() */
+	void (*tell)(void *arg, const struct tbg_prefix *client, unsigned int nr);
+	void *tell_arg;
 };
 
 static int compare(const void *a, const void *b)
@@ -38,6 +40,21 @@ struct tbg_clients *tbg_clients_make(void)
 	if (ret)
 		pthread_mutex_init(&ret->lock, NULL);
 	return ret;
+}
+
+void tbg_clients_tell(struct tbg_clients *all,
+		      void (*tell)(void *arg, const struct tbg_prefix *client, unsigned int nr),
+		      void *arg)
+{
+	all->tell = tell;
+	all->tell_arg = arg;
+}
+
+/* Under the lock, so that the last word is the last. */
+static void told(const struct tbg_clients *all, const struct tbg_client *c)
+{
+	if (all->tell)
+		all->tell(all->tell_arg, &c->prefix, c->connections);
 }
 
 void tbg_clients_free(struct tbg_clients *all)
@@ -76,6 +93,8 @@ struct tbg_client *tbg_client_join(struct tbg_clients *all, const struct tbg_pre
 	c = get(all, prefix);
 	if (c)
 		*ret_nr = ++c->connections;
+	if (c)
+		told(all, c);
 	pthread_mutex_unlock(&all->lock);
 	return c;
 }
@@ -86,6 +105,7 @@ void tbg_client_leave(struct tbg_clients *all, struct tbg_client *c)
 
 	pthread_mutex_lock(&all->lock);
 	last = !--c->connections;
+	told(all, c);
 	if (last)
 		tdelete(c, &all->tree, compare);
 	pthread_mutex_unlock(&all->lock);

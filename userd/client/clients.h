@@ -13,6 +13,10 @@ struct tbg_clients;
 struct tbg_prefix;
 
 struct tbg_clients *tbg_clients_make(void);	/* NULL: no memory */
+/* tell(arg, client, number of its connections) whenever that changes; before any has one. */
+void tbg_clients_tell(struct tbg_clients *all,
+		      void (*tell)(void *arg, const struct tbg_prefix *client, unsigned int nr),
+		      void *arg);
 void tbg_clients_free(struct tbg_clients *all);	/* NULL too */
 
 /* One more connection of a client; *ret_nr: how many it has. NULL: no memory, not counted. */

@@ -10,6 +10,8 @@
 #include "os/units.h"
 #include "tiers/bans.h"
 #include "tiers/rate.h"
+#include "tiers/tcb.h"
+#include "tiers/wire.h"
 
 #define STATUS_DROPPED	444		/* in the log: reset, without an answer */
 #define SECOND_NS	1000000000ull
@@ -144,7 +146,7 @@ bool tbg_conn_admit(struct tbg_worker *w, struct tbg_conn *c)
 	v6 = tbg_option_now(&o->client_v6_bits);
 	tbg_prefix_cut(&p, tbg_prefix_is_v4(&p) ? v4 : v6);
 	c->client = tbg_client_join(w->s->clients, &p, &nr);
-	if (!c->client || !most || nr <= most)
+	if (!c->client || !most || nr + tbg_tcbs_crowd_of(tbg_wire_tcbs(w->s->wire), &p) <= most)
 		return true;
 	tbg_client_leave(w->s->clients, c->client);
 	c->client = NULL;

@@ -25,6 +25,7 @@
 #include "tiers/bans.h"
 #include "tiers/hosts.h"
 #include "tiers/rate.h"
+#include "tiers/tcb.h"
 #include "main/access_log.h"
 #include "store/spool.h"
 #include "os/clock.h"
@@ -96,10 +97,13 @@ static int clients_take(struct tbg_server *s, const struct tbg_options *o)
 		.gap_ns = o->request_gap_ns, .burst = o->request_burst,
 		.v4_bits = o->client_v4_bits, .v6_bits = o->client_v6_bits,
 	};
+	struct tbg_tcbs *tcbs = tbg_wire_tcbs(s->wire);
 	int err = tbg_bans_file(s->bans, tbg_option_said(o, "deny"), tbg_option_said(o, "allow"));
 
 	tbg_rates_set(s->rates, &rate);
-
+	if (tcbs)
+		tbg_tcbs_crowd(tcbs, &s->maps->knob->crowd_most, o->limit_connections,
+			       rate.v4_bits << 8 | rate.v6_bits);
 	if (err)
 		tbg_report("toboggand: deny: %s", strerror(-err));
 	return err;
@@ -112,6 +116,8 @@ int tbg_clients_open(struct tbg_server *s, const uint64_t key[2])
 	s->clients = tbg_clients_make();
 	if (!s->clients)
 		err = -ENOMEM;
+	else if (tbg_wire_tcbs(s->wire))
+		tbg_clients_tell(s->clients, tbg_tcbs_crowd_holds, tbg_wire_tcbs(s->wire));
 	if (err)
 		tbg_report("toboggand: deny: %s", strerror(-err));
 	return err ?: clients_take(s, &s->opt);

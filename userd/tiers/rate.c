@@ -69,13 +69,13 @@ void tbg_rates_set(struct tbg_rates *r, const struct tbg_rate_terms *terms)
 		tbg_maps_clients(r->maps, TBG_CLIENTS_RATED, false);
 	__atomic_store_n(&r->rate->gap_ns, 0, __ATOMIC_SEQ_CST);
 	memset(r->sets, 0, TBG_BUCKET_SETS * sizeof(*r->sets));
+	mask_make(mask[0], terms->v6_bits);
+	mask_make(mask[1], 128 - TBG_RATE_V4_BITS + terms->v4_bits);
+	memcpy(r->rate->mask, mask, sizeof(mask));
 	if (!terms->gap_ns)
 		return;
 	if (!burst)
 		burst = terms->gap_ns < SECOND_NS ? SECOND_NS / terms->gap_ns : 1;
-	mask_make(mask[0], terms->v6_bits);
-	mask_make(mask[1], 128 - TBG_RATE_V4_BITS + terms->v4_bits);
-	memcpy(r->rate->mask, mask, sizeof(mask));
 	r->rate->slack_ns = (burst - 1) * terms->gap_ns;
 	__atomic_store_n(&r->rate->gap_ns, terms->gap_ns, __ATOMIC_RELEASE);
 	if (r->maps)

@@ -17,6 +17,7 @@
 
 #include "core/span.h"
 #include "os/privilege.h"
+#include "os/units.h"
 #include "tiers/segment.h"
 
 #define TBG_READ_BATCH 4096	/* connections read by one system call */
@@ -26,7 +27,8 @@ int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int stuck_fd, in
 {
 	*t = (struct tbg_tcbs){
 		.tcbs_fd = tcbs_fd, .dues_fd = dues_fd, .stuck_fd = stuck_fd,
-		.push_fd = push_fd,
+		.push_fd = push_fd, .crowds_fd = t->crowds_fd,
+		.holders_fd = t->holders_fd,
 		.idle_ms = 60000, .header_ms = 60000,
 	};
 	return 0;
@@ -350,4 +352,43 @@ static bool reset_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, 
 void tbg_tcbs_reset(struct tbg_tcbs *t)
 {
 	tbg_tcbs_read(t, reset_one, t);
+}
+
+void tbg_tcbs_crowd(struct tbg_tcbs *t, uint32_t *knob, unsigned int most, unsigned int bits)
+{
+	struct tbg_crowd_key key;
+
+	if (t->crowd_most == most && t->crowd_bits == bits)
+		return;
+	t->crowd_most = most;
+	t->crowd_bits = bits;
+	__atomic_store_n(knob, 0, __ATOMIC_RELEASE);
+	for (unsigned int i = 0; i < TBG_CROWDS_MAX; i++)
+		if (bpf_map_get_next_key(t->crowds_fd, NULL, &key) ||
+		    bpf_map_delete_elem(t->crowds_fd, &key))
+			break;
+	__atomic_store_n(knob, most, __ATOMIC_RELEASE);
+}
+
+unsigned int tbg_tcbs_crowd_of(const struct tbg_tcbs *t, const struct tbg_prefix *client)
+{
+	struct tbg_crowd_key key;
+	uint32_t nr;
+
+	if (!t)
+		return 0;
+	memcpy(&key, client->address, sizeof(key));
+	return bpf_map_lookup_elem(t->crowds_fd, &key, &nr) || (int32_t)nr < 0 ? 0 : nr;
+}
+
+void tbg_tcbs_crowd_holds(void *tcbs, const struct tbg_prefix *client, unsigned int nr)
+{
+	const struct tbg_tcbs *t = tcbs;
+	struct tbg_crowd_key key;
+
+	memcpy(&key, client->address, sizeof(key));
+	if (nr)
+		bpf_map_update_elem(t->holders_fd, &key, &nr, BPF_ANY);
+	else
+		bpf_map_delete_elem(t->holders_fd, &key);
 }

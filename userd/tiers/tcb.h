@@ -24,6 +24,8 @@
 struct tbg_tcbs {
 	int tcbs_fd, dues_fd, stuck_fd;
 	int push_fd;		/* the program tbg_push */
+	int crowds_fd, holders_fd;
+	unsigned int crowd_most, crowd_bits;	/* as clients are counted */
 	uint32_t vrfs;		/* 1: some interface is in a VRF */
 	unsigned int idle_ms, header_ms;
 	struct tbg_tcb_key *due;	/* replies that our timer waits for */
@@ -31,6 +33,8 @@ struct tbg_tcbs {
 	unsigned int nr;	/* that the last sweep left, tombstones too */
 	unsigned int open_nr;	/* of them, those not closed on both sides */
 };
+
+struct tbg_prefix;
 
 int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int stuck_fd, int push_fd);
 void tbg_tcbs_close(struct tbg_tcbs *t);
@@ -82,6 +86,16 @@ void tbg_tcbs_sweep(struct tbg_tcbs *t, uint64_t now_ns, bool drain);
 
 /* Resets all that is not over: nobody is going to answer any more. */
 void tbg_tcbs_reset(struct tbg_tcbs *t);
+
+/*
+ * Open connections of a client are limited to so many (0: any), which *knob tells BPF.
+ * Where that changes, or what a client is (bits), those of before count no more.
+ */
+void tbg_tcbs_crowd(struct tbg_tcbs *t, uint32_t *knob, unsigned int most, unsigned int bits);
+/* How many are wire's; t NULL: none. Any thread. */
+unsigned int tbg_tcbs_crowd_of(const struct tbg_tcbs *t, const struct tbg_prefix *client);
+/* How many have a socket, which BPF is told. One thread at a time for a client. */
+void tbg_tcbs_crowd_holds(void *tcbs, const struct tbg_prefix *client, unsigned int nr);
 
 /* Shows fn every connection, until it returns false. */
 void tbg_tcbs_read(const struct tbg_tcbs *t,

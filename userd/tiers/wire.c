@@ -214,11 +214,14 @@ static int map_all(struct tbg_wire *w)
 
 static int flows_open(struct tbg_wire *w)
 {
-	if (w->own)
+	if (w->own) {
+		w->tcbs.holders_fd = bpf_map__fd(w->own->maps.tbg_holders);
+		w->tcbs.crowds_fd = bpf_map__fd(w->own->maps.tbg_crowds);
 		return tbg_tcbs_open(&w->tcbs, bpf_map__fd(w->own->maps.tbg_tcbs),
 				     bpf_map__fd(w->own->maps.tbg_dues),
 				     bpf_map__fd(w->own->maps.tbg_stuck),
 				     bpf_program__fd(w->own->progs.tbg_push));
+	}
 	w->flows = (struct tbg_flows){
 		.flows_fd = bpf_map__fd(w->bpf->maps.tbg_flows),
 		.slots_fd = bpf_map__fd(w->bpf->maps.tbg_slots),
@@ -470,6 +473,11 @@ void tbg_wire_drain(struct tbg_wire *w)
 		return;
 	w->draining = true;
 	tbg_tcbs_sweep(&w->tcbs, tbg_mono_ns(), true);
+}
+
+struct tbg_tcbs *tbg_wire_tcbs(struct tbg_wire *w)
+{
+	return w && w->own ? &w->tcbs : NULL;
 }
 
 void tbg_wire_limits(struct tbg_wire *w, unsigned int idle_ms, unsigned int header_ms)

@@ -18,6 +18,7 @@
 #include "tiers/unfollowed.h"
 
 struct bpf_object;
+struct tbg_tcbs;
 
 struct tbg_wire;
 
@@ -60,6 +61,9 @@ unsigned int tbg_wire_flows_open(struct tbg_wire *w, uint64_t drain_ns);
  * called again until the end.
  */
 void tbg_wire_drain(struct tbg_wire *w);
+
+/* Its connections without a socket, see tcb.h; NULL: there are none, or no wire. */
+struct tbg_tcbs *tbg_wire_tcbs(struct tbg_wire *w);
 
 /* How long a connection may idle, and wait for its first request. */
 void tbg_wire_limits(struct tbg_wire *w, unsigned int idle_ms, unsigned int header_ms);
