@@ -143,10 +143,10 @@ json_t *tbg_control_ask(const struct tbg_given *opt, json_t *req,
 			progress(ret);
 	} while (ret && true_of(ret, "progress"));
 	if (!line) {
-		tbg_fault_say("%s: daemon at %s: %s; see what it says on stderr, and toboggan status",
+		tbg_fault_say("%s: daemon at %s: %s; see its messages on stderr, and toboggan status",
 			      cmd, opt->control, strerror(err ? -err : errno));
 	} else if (!ret) {
-		tbg_fault_say("%s: what answers at %s is not toboggand; give --control PATH",
+		tbg_fault_say("%s: the server at %s is not toboggand; give --control PATH",
 			      cmd, opt->control);
 	} else if (!true_of(ret, "ok")) {
 		tbg_fault_say("%s: %s", cmd, text_of(ret, "error"));

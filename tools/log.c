@@ -83,7 +83,7 @@ static void line_take(struct lines *l, const char *line, size_t len)
 	json_t *a = json_loadb(line, len, JSON_ALLOW_NUL, NULL);
 
 	if (!a) {
-		tbg_fault_say("log: what answers at %s is not toboggan; give --control PATH",
+		tbg_fault_say("log: the server at %s is not toboggand; give --control PATH",
 			      l->opt->control);
 		end(l, EXIT_FAILURE);
 	} else if (!l->begun && !true_of(a, "ok")) {

@@ -484,7 +484,7 @@ static void try_fixed(const struct row *row, struct result *r)
 		break;
 	case TBG_LEVEL_UNKNOWN:
 		r->state = UNKNOWN;
-		snprintf(r->detail, sizeof(r->detail), "uname says no version");
+		snprintf(r->detail, sizeof(r->detail), "uname reports no version");
 		break;
 	case TBG_LEVEL_UNLISTED:
 		r->state = MISSING;

@@ -643,7 +643,7 @@ int tbg_top(const struct tbg_top *how, int fd, char *ret_msg, size_t msg_len)
 	if (t.screen)
 		tbg_screen_close();
 	if (err == -EIO && t.trouble[0])
-		snprintf(ret_msg, msg_len, "%s; see what it says on stderr", t.trouble);
+		snprintf(ret_msg, msg_len, "%s; see its messages on stderr", t.trouble);
 	else if (err)
 		snprintf(ret_msg, msg_len, "stdout: %s", strerror(-err));
 	if (t.fd >= 0)

@@ -121,7 +121,7 @@ struct tbg_flow {
  * An interface where XDP may answer, in tbg_ports by its index. XDP_TX says
  * nothing of a device that takes frames and drops them (a veth whose peer has
  * neither NAPI nor XDP), so the replies have to prove it: until one has been
- * acknowledged there is one at a time, and so many in a row that were asked for
+ * acknowledged there is one at a time, and this many in a row that were asked for
  * again, or given to the socket after 200 ms, end it.
  */
 #define TBG_IFACES_MAX	  64	/* that wire is on */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the trial of the kernel for sock asks, and how it is answered: a request
- * that begins with TBG_TRIAL_READER comes to the socket's reader, as it is; any
- * other one is answered with so many words.
+ * The requests and answers of sock's trial of the kernel: a request that begins with
+ * TBG_TRIAL_READER reaches the socket's reader unchanged; any other is answered by
+ * the trial's program.
  */
 #ifndef TBG_ABI_TRIAL_H
 #define TBG_ABI_TRIAL_H

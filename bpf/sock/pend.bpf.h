@@ -21,7 +21,7 @@
 #define TBG_PEND_BITS	12	/* of them, the pending hit's number */
 #define TBG_GEN_BITS	24
 /*
- * A response is sent in elements of so many bytes: what the kernel finds in one
+ * A response is sent in elements of this many bytes: what the kernel finds in one
  * piece without waiting even where memory is in fragments (PAGE_ALLOC_COSTLY_ORDER),
  * and of that a program reaches each byte. TBG_PIECES hold the longest.
  */

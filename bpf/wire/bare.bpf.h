@@ -11,7 +11,7 @@
 /* Both numbers of a segment as one argument: a BPF function has five. */
 #define TBG_NUMBERS(seq, ack) ((__u32)(seq) | (__u64)(__u32)(ack) << 32)
 
-/* Cuts skb to so many bytes, and writes the headers of s->reply. 0, or negative. */
+/* Cuts skb to this many bytes, and writes the headers of s->reply. 0, or negative. */
 static __always_inline int tbg_bare_write(struct __sk_buff *skb, struct tbg_scratch *s,
 					  __u32 frame)
 {

@@ -77,7 +77,7 @@ static __always_inline __u16 tbg_mss_of(const struct tbg_knob *knob, __u32 mss, 
 	return ts ? mss - 12 : mss;
 }
 
-/* The window field for so many bytes, rounded up: a window must not shrink. */
+/* The window field for this many bytes, rounded up: a window must not shrink. */
 static __always_inline __be16 tbg_window_field(__u32 bytes, __u32 shift)
 {
 	bytes += (1u << (shift & 15)) - 1;

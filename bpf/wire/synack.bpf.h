@@ -160,7 +160,7 @@ static __always_inline bool tbg_offer_get(struct __sk_buff *skb, const struct tb
 	return true;
 }
 
-/* The last ms that ended in so many, or in as many as go: no later segment's is older. */
+/* The last ms that ended in this many, or in as many as go: no later segment's is older. */
 static __always_inline __u32 tbg_cookie_time(__u32 rest)
 {
 	__u32 now_ms = tbg_now_ms();

@@ -165,7 +165,7 @@ static uint64_t counted(enum tbg_why why)
 	return stat_at(offsetof(struct tbg_stats, why) + why * sizeof(uint64_t));
 }
 
-/* The partial sums of a blob of so many bytes. */
+/* The partial sums of a blob of this many bytes. */
 static void blob_sums(struct tbg_blob *b, uint32_t bytes, uint32_t data_len)
 {
 	uint16_t *sums = (uint16_t *)(b->data + TBG_BLOB_ROOM(bytes));
@@ -235,7 +235,7 @@ static void publish(const char *path, uint32_t slot, uint32_t gen, char fill,
 
 /*
  * The same as an upstream's answer to a URI, in the 2K class: with a Date of its
- * own, and an Age of so many digits that was 0 at born_ns. The 304 ends in it.
+ * own, and an Age of this many digits that was 0 at born_ns. The 304 ends in it.
  */
 __attribute__((unused))
 static void publish_aged(const char *uri, uint32_t slot, uint32_t gen,

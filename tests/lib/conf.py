@@ -66,7 +66,7 @@ class Conf(daemon.Daemon):
 
     def reconfigure(self, text: str) -> Any:
         self.save(text)
-        line = self.hup((": reloaded", "not reloaded"))
+        line = self.hup((": reloaded", "reload failed"))
         assert ": reloaded" in line, line
         return line
 

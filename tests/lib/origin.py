@@ -27,7 +27,7 @@ END = object()
 
 
 def date(offset: int | float = 0) -> str:
-    """An IMF-fixdate, so many seconds from now."""
+    """An IMF-fixdate, this many seconds from now."""
     return email.utils.formatdate(time.time() + offset, usegmt=True)
 
 
@@ -223,7 +223,7 @@ class Origin:
             return [r for r in self.requests if target in (None, r.target)]
 
     def wait(self, target: str, nr: int = 1) -> Any:
-        """Until so many requests for it have come; the last of them."""
+        """Until this many requests for it have come; the last of them."""
         with self.changed:
             ok = self.changed.wait_for(
                 lambda: sum(r.target == target for r in self.requests) >= nr, client.WAIT_S)

@@ -83,7 +83,7 @@ class Pretender:
         return sum(x == "objects" for _, x in self.asked)
 
     def wait(self, nr: int) -> None:
-        """Until so many rounds have been asked for."""
+        """Until this many rounds have been asked for."""
         with self.changed:
             assert self.changed.wait_for(lambda: self.rounds() >= nr, client.WAIT_S), self.asked
 

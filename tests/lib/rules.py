@@ -21,7 +21,7 @@ _names = itertools.count()
 
 
 def stamp(name: str, offset: float) -> Callable[..., Any]:
-    """A field with the date so many seconds from then."""
+    """A field with the date this many seconds from then."""
     return lambda: f"{name}: {date(offset)}"
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Crowds of connections: every slot of a connection comes back, none is had twice.
+"""Crowds of connections: every slot of a connection comes back, none is used twice.
 
 The clients are a few bytes each, without sockets: rawtcp answers for them. More
 of them, on sockets: t_scale.py. TBG_CONNECTIONS says how many in all.
@@ -175,7 +175,7 @@ def slots():
 
 
 def descriptors(nr):
-    """Skips unless the daemon could have so many."""
+    """Skips unless the daemon could have this many."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < nr + 1000:
         try:

@@ -413,8 +413,8 @@ def t_what_a_late_second_response_was_stored_as_goes():
             go.set()
             o.wait_end(q)
             client.until(lambda q=q: ask(d.address, "GET", q).body == b"right", "it is still there")
-            client.says(d, "its body is not as its head says" if behind_another else
-                        "has said what nobody asked for")
+            client.says(d, "its body does not match its head" if behind_another else
+                        "sent data without a request")
 
 
 def late(method, evil, first):

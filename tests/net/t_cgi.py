@@ -457,7 +457,7 @@ def t_what_is_wrong_with_an_answer_is_in_the_log():
     for script, why in (("printf 'Status: 700 x\\nA: b\\n\\nabc'",
                          "its head is malformed, or of too many fields"),
                         ("printf 'Content-Length: 10\\n\\nabc'",
-                         "its body is not as its head says")):
+                         "its body does not match its head")):
         before = len(d.lines)
         try:
             assert ask(d.address, "GET", d.program(script)).status == 502, script

@@ -72,7 +72,7 @@ def tool(*words, timeout=client.WAIT_S * 2):
 
 @contextlib.contextmanager
 def wired(at_least):
-    """Wire answers at least so many requests, and no TCP is unhappy."""
+    """Wire answers at least this many requests, and no TCP is unhappy."""
     before = talk.hits(d)
     with n.clean(PORT, "OutRsts", "EstabResets", "TCPAbortOnData"):
         yield

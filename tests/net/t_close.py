@@ -167,7 +167,7 @@ def t_client_resets_mid_response():
 
 
 def usable():
-    """The daemon is well, and wire answers."""
+    """The daemon works, and wire answers."""
     for family in (4, 6):
         with connect(family) as c:
             assert c.get("/hit").tier == daemon.FAST

@@ -342,7 +342,7 @@ def t_hand_over_that_conntrack_calls_new_is_helped():
     """
     for rules in (NEW_NOT_SYN, SYN_ALONE_IS_NEW):
         _, after = played(rules, bad=rules is SYN_ALONE_IS_NEW, clean=False, times=2)
-        assert after["syns"] == "the kernel alone, whose the connections stay", after
+        assert after["syns"] == "the kernel alone, which keeps the connections", after
         assert "conntrack has not seen begin" in after["syns_why"], after
         assert "dropped by the firewall" in talk.text(d, "status")
     assert late()["syns"] == "wire", late()

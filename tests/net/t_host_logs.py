@@ -185,7 +185,7 @@ def t_what_a_start_would_refuse_is_told_with_its_line():
         with d:
             seen = len(d.lines)
             d.save(TEXT.replace("{folder}/log/one", "/nonexistent/log"))
-            assert "not reloaded" in d.hup(("not reloaded",))
+            assert "reload failed" in d.hup(("reload failed",))
             assert any(":9: access-log /nonexistent/log" in x for x in d.lines[seen:])
             ask(d, "one.example", "/goes-on")
             d.logged("one", 1)

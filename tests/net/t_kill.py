@@ -110,13 +110,13 @@ def warm(port=PORT):
 
 
 def sets(daemons, interfaces=INTERFACES):
-    """The programs of so many daemons, as Namespace.programs() has them."""
+    """The programs of this many daemons, as Namespace.programs() has them."""
     return {(name, hook): [f"tbg_{hook}"] * daemons
             for name in interfaces for hook in net.TCX} if daemons else {}
 
 
 def one_set(daemons=1, interfaces=INTERFACES):
-    """The programs on the interfaces are those of so many daemons."""
+    """The programs on the interfaces are those of this many daemons."""
     got, want = n.server.programs(), sets(daemons, interfaces)
     assert got == want, f"{got}, wanted {want}"
 

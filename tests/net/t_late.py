@@ -164,7 +164,7 @@ def t_requests_in_pieces_wait_for_nothing():
 
 
 def t_idle_connection_is_given_back():
-    """After so many answers that wire could have given; no packet tells of it."""
+    """After this many answers that wire could have given; no packet tells of it."""
     n.server.over(PORT)
     before = late()["given"]
     with connect() as c, n.clean(PORT):

@@ -41,7 +41,7 @@ def write(d):
 
 
 def ask(d, source, path, host="all.test", times=1, address=None):
-    """The status of the last of so many answers to a client from there; None: dropped."""
+    """The status of the last of this many answers to a client from there; None: dropped."""
     with conf.Host(address or d.address, host, source=source) as c:
         for _ in range(times):
             try:
@@ -187,7 +187,7 @@ def t_a_check_refuses_what_is_no_list():
             ('location "/x/" { deny = {' +
              ", ".join(f'"10.0.{i // 250}.{i % 250 + 1}"' for i in range(1001)) + "} }\n",
              "at most 1000"),
-            ('listen-deny = "127.0.0.1:1 10.0.0.0/8"\n', "nobody listens"),
+            ('listen-deny = "127.0.0.1:1 10.0.0.0/8"\n', "it is not served"),
             ('location "/x/" { listen-deny = "127.0.0.1:80 all" }\n', "listen-deny")):
         d = conf.Conf('listen = "127.0.0.1:8080"\n' + HEAD + text)
         try:

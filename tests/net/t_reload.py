@@ -80,7 +80,7 @@ def t_bad_file_leaves_the_old_configuration():
                              "a file that can be written"))):
             seen = len(d.lines)
             d.save(text)
-            d.hup(["not reloaded"])
+            d.hup(["reload failed"])
             said = d.lines[seen:]
             assert len(said) == 2 and all(x in said[0] for x in says), said
             with client.Client(d.address) as c:
@@ -106,7 +106,7 @@ def t_included_files_are_read_again():
         with open(more, "w", encoding="utf-8") as f:
             f.write(f'root = "{d.root}"\naccess-log = "/nonexistent/log"\n')
         seen = len(d.lines)
-        d.hup(["not reloaded"])
+        d.hup(["reload failed"])
         assert f"{more}:2: access-log" in d.lines[seen], d.lines[seen:]
     both(ONE, test)
 

@@ -73,7 +73,7 @@ def end():
 
 
 def files(nr):
-    """This process may open so many, or the test cannot be. The daemon sees to itself."""
+    """This process may open this many, or the test cannot be. The daemon sees to itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, nr), max(hard, nr)))

@@ -412,7 +412,7 @@ def t_slow_listings_are_asked_for_rarely():
 # --- screens
 
 class Screen:
-    """top in tmux, a window of so many columns and rows."""
+    """top in tmux, a window of this many columns and rows."""
     def __init__(self, where, *words, columns=80, rows=24):
         if not shutil.which("tmux"):
             raise ktap.Skip("tmux is missing")

@@ -241,10 +241,10 @@ def t_upstreams_have_their_own_servers_limits_and_health():
         assert [u["upstream"] for u in status(d)["upstreams"]] == ["slow", "sick", "sick"]
         says(d, f"upstream slow: server {slow.url}: no answer in time")
         says(
-            d, f"upstream sick: server {sick.url}: its health check got 500; it rests until one is "
-               f"good")
+            d, f"upstream sick: server {sick.url}: its health check got 500; not used until one "
+               f"succeeds")
         sick.on("/health", reply(204))
-        says(d, f"upstream sick: server {sick.url}: its health check is good")
+        says(d, f"upstream sick: server {sick.url}: its health check succeeds")
         assert not slow.seen("/health")
 
 

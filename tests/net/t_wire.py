@@ -208,7 +208,7 @@ def t_304():
             for field in ("If-None-Match: x", "If-Modified-Since: Sunday, 06-Nov-94 08:49:37 GMT"):
                 r = c.get(target, field)
                 assert r.tier == "user" and (r.status, r.body) == (200, body), (field, r)
-            # the same of the daemon: two requests in one segment are not wire's
+            # the daemon too: two requests in one segment are not wire's
             ask = talk.request(target, f"If-None-Match: {etag}")
             c.send(ask + ask)
             for by_user in (c.response(), c.response()):

@@ -87,7 +87,7 @@ def connection(address, port=PORT):
 def until_xdp(address, nr, exchange, port=PORT, who=None):
     """
     exchange(connection) on one connection after the other, until XDP has answered
-    so many: a flow whose client was starved for 200 ms has left wire.
+    this many: a flow whose client was starved for 200 ms has left wire.
     """
     before = by_xdp(who)
 

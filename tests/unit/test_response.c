@@ -444,7 +444,7 @@ KTAP_TEST(t_trailers_and_extensions_are_bounded)
 	KTAP_CHECK(p == TBG_PARSED_BAD && sum <= TBG_TRAILER_MAX + sizeof(line));
 }
 
-/* A body has any number of them, a line only so many. */
+/* A body has any number of them, a line only this many. */
 KTAP_TEST(t_extensions_are_bounded_line_by_line)
 {
 	static const char chunk[] = "4;name=value \t\r\nabcd\r\n";

@@ -50,7 +50,7 @@ def judge(server_share: float, server_busiest: float, client_share: float,
     the server's CPU that worked most: it may have but one worker. halves_ratio:
     twice the clients with half the load each against those of it all, None if not
     tried. link_bps: None if the network has no rate of its own. machines: the
-    figure is of so many client machines, and the ratio is its own to what half of
+    figure is of this many client machines, and the ratio is its own to what half of
     them got: that these were too few does not say that all are, if the server is full.
     """
     full = server_share is not None and server_share >= SATURATED

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 class Ramp(FullCore):
     name, title = "ramp", "clients in a closed loop, 1 to 64"
-    about = ("So many clients, each with one request at a time and the next one once its reply is "
+    about = ("N clients, each with one request at a time and the next one once its reply is "
              "whole, as WebBench and WebStone ask: requests and bytes a second climb until the "
              "server is full. While neither side is, a rate is what so few clients ask for; where "
              "the clients are, there is none.")
@@ -140,7 +140,7 @@ class KeepAlive(Experiment):
 
 class Objects(Experiment):
     name, title = "objects", "number of objects, 10 to 1,000,000"
-    about = ("Random hits among so many files of 1 KiB. Where the curve rises, a cache no longer "
+    about = ("Random hits among N files of 1 KiB. Where the curve rises, a cache no longer "
              "holds them: the processor's first, then the server's.")
     x_label = "files"
 
@@ -212,7 +212,7 @@ class Objects(Experiment):
 
 class Connections(Experiment):
     name, title = "connections", "connections held open, 1 to 100,000"
-    about = ("So many keep-alive connections, of which at most 64 have a request in flight at a "
+    about = ("N keep-alive connections, of which at most 64 have a request in flight at a "
              "time, each in its turn: what merely holding the others costs. The load is the same "
              "from 64 on, so a curve that rises is the price of the rest.")
     x_label = "connections"

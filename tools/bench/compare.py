@@ -40,7 +40,7 @@ def verdict(ratio: Any, better: str) -> str:
 
 
 def correct(rows: Any) -> None:
-    """Each row's chance as one of so many: `corrected`, None where there is no interval."""
+    """Each row's chance as one of N: `corrected`, None where there is no interval."""
     known = [r for r in rows if r["chance"] is not None]
     for row in rows:
         row["corrected"] = None
@@ -49,7 +49,7 @@ def correct(rows: Any) -> None:
 
 
 def beyond_chance(row: Any) -> bool:
-    """Whether it differs by more than chance does to one of so many rows."""
+    """Whether it differs by more than chance does to one of N rows."""
     return row["corrected"] is not None and row["corrected"] <= SURE
 
 
@@ -172,13 +172,13 @@ def main(argv: list[str]) -> int:
         "difference B - A in points, with their 95 % confidence intervals, from paired repeats. "
         "A ratio below 1, or a difference below 0, is less: better for times, worse for rates.",
         epilog="Exit status: 0; 1 if nothing could be compared; with --strict also if B is "
-        "worse in anything that could be, beyond what chance does to one of so many rows.")
+        "worse in anything that could be, beyond what chance does to one of N rows.")
     ap.add_argument("a", metavar="A", help="folder of a run, or its run.json")
     ap.add_argument("b", metavar="B")
     ap.add_argument("--json", action="store_true", help="as JSON")
     ap.add_argument("--strict", action="store_true",
                     help="exit 1 if B is worse in anything, as one "
-                    "of so many rows")
+                    "of N rows")
     args = ap.parse_args(argv)
     a, b = load(args.a), load(args.b)
     rows, missing = compare(a, b)

@@ -62,7 +62,7 @@ def web99_path(folder: int, klass: int, nr: int) -> str:
 
 
 def web99_folders(connections: int) -> int:
-    """Directories that SPECweb99 wants for so many simultaneous connections."""
+    """Directories that SPECweb99 wants for this many simultaneous connections."""
     return int(25 + (400000 / 122000 * connections) / 5)
 
 

@@ -84,7 +84,7 @@ static long stretch(const struct digits *d, long at, bool *ret_in)
 	       nth < 0 ? d->first - at : *ret_in ? d->len - off : d->every - off;
 }
 
-/* Bytes of the body, of which so many came before. */
+/* Bytes of the body, of which this many came before. */
 static void crc_take(struct conn *c, const char *data, long len, long at)
 {
 	if (!opt.verify || !c->target->crc_known)

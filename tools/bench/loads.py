@@ -74,7 +74,7 @@ def fraction(share: tuple) -> Any:
 
 
 def part_of(total: float, share: tuple) -> int:
-    """Of the nr-th of so many clients; all of them together have no less and no more."""
+    """Of the nr-th of this many clients; all of them together have no less and no more."""
     nr, weights = share[0], weights_of(share)
 
     def up_to(i: int) -> int:

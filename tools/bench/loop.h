@@ -25,7 +25,7 @@ struct loop_conf {
 	unsigned int request_nr;
 	unsigned int calls;		/* requests on a connection; 0: no end */
 	unsigned int sample_every;
-	unsigned int ack_bytes;		/* a bare ACK for so many of a long reply */
+	unsigned int ack_bytes;		/* a bare ACK for this many of a long reply */
 	unsigned short dport;		/* network order */
 	unsigned short v6;
 	unsigned short timestamps;

@@ -17,11 +17,11 @@ def main(argv: list[str]) -> int:
         "for a server on another machine, whose root DIR then is.")
     ap.add_argument("dir", metavar="DIR")
     ap.add_argument("--web99", type=int, default=0, metavar="CONNECTIONS",
-                    help="also SPECweb99's file set for so many connections: "
+                    help="also SPECweb99's file set for this number of connections: "
                     "DIR/file_set/dirNNNNN/class0_0 to class3_8, 36 files and 5,119,484 bytes "
                     "a directory")
     ap.add_argument("--folders", type=int, default=0, metavar="N",
-                    help="of so many directories, whatever the connections")
+                    help="of this number of directories, whatever the connections")
     ap.add_argument("--only", action="store_true", help="nothing but what these options say")
     ap.add_argument("--list", action="append", default=[], metavar="FILE",
                     help="also the files of a filelist of WebStone, or of its standard mix: "

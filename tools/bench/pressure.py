@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 class Overload(Experiment):
     name, title = "overload", "a small page, timed beside slow clients and with little memory"
-    about = ("So many users on lines of 50 kbit/s fetch files of 10 KB to 60 MB, each from a "
+    about = ("N users on lines of 50 kbit/s fetch files of 10 KB to 60 MB, each from a "
              "random byte on, from a server whose memory a cgroup limits, page cache included, to "
              "a "
              "quarter of these files, which it has all sent before; meanwhile a small page is "
@@ -183,7 +183,7 @@ class Overload(Experiment):
 
 class Held(Experiment):
     name, title = "held", "a cached page, timed while all of the server's processes are held"
-    about = ("All processes of the server are stopped for so many milliseconds out of 100 or "
+    about = ("All processes of the server are stopped for N milliseconds out of 100 or "
              "twice that time, as long work in every worker would hold them; meanwhile a cached "
              "1 KiB page is asked for 200 times a second. What a kernel tier answers must not "
              "wait for it: its p99 stays, where that of a server in user space follows.")

@@ -15,7 +15,7 @@ BINARY = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
 def digits(value: Any, nr: int = 3) -> str:
-    """So many of them that count; no exponent, no comma, no zeros behind a point."""
+    """This many of them that count; no exponent, no comma, no zeros behind a point."""
     text = f"{float(f'{value:.{nr}g}'):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

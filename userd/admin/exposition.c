@@ -219,7 +219,7 @@ static void passes_write(const struct writer *w)
 			sample(w, "toboggan_passes_total", w->kernel.why[i], "reason",
 			       tbg_why_name(i), NULL);
 	family(w, "toboggan_packets_total", "counter",
-	       "Packets without a request for a kernel tier, by what they were.");
+	       "Packets without a request for a kernel tier, by reason.");
 	for (int i = 0; i < TBG_WHY_NR; i++)
 		if (!tbg_command_is_pass(i))
 			sample(w, "toboggan_packets_total", w->kernel.why[i], "reason",
@@ -354,7 +354,7 @@ static void upstreams_write(const struct writer *w)
 	if (!w->sites->upstreams_nr)
 		return;
 	upstream_write(w, "toboggan_upstream_up", "gauge",
-		       "1 if the server may be asked, 0 while it rests.", IS_UP);
+		       "1 if the server is in use, 0 while it is not.", IS_UP);
 	upstream_write(w, "toboggan_upstream_active_requests", "gauge",
 		       "Requests under way to the server.", ACTIVE);
 	upstream_write(w, "toboggan_upstream_requests_total", "counter",

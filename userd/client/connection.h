@@ -56,7 +56,7 @@ struct tbg_conn_active {
 	struct tbg_answerer *answerer;	/* of the request at hand; or NULL */
 	struct tbg_aside_task *aside;	/* what that needs is being made; or NULL */
 	uint32_t aside_taken;		/* request bytes of it; its head is held */
-	uint8_t asides;			/* so many for this request */
+	uint8_t asides;			/* this many for this request */
 	bool turn_over;			/* there is more to eat, when it is our turn */
 	struct tbg_conn *c;		/* whose it is */
 	TAILQ_ENTRY(tbg_conn_active) turn;	/* in the worker's list then */
@@ -76,7 +76,7 @@ struct tbg_conn {
 	uint32_t left_stamp_ms;		/* stamp_ms when so much */
 	int left;			/* was not acknowledged */
 	uint32_t taking_ms;		/* draining: the client has taken enough then, */
-	uint64_t taken_nr;		/* which makes so many bytes */
+	uint64_t taken_nr;		/* which makes this many bytes */
 	uint16_t ops;			/* io_uring operations under way */
 	uint8_t state;
 	uint8_t period;			/* of the worker, when it last sent something */
@@ -136,7 +136,7 @@ void tbg_conn_head_end(struct tbg_worker *w, struct tbg_conn *c);
 /* Whether both are of one client: an IPv4 address, or the network of an IPv6 one. */
 bool tbg_conn_same_client(struct tbg_conn *a, struct tbg_conn *b);
 
-/* Draining: whether its client has taken so many bytes within that time. */
+/* Draining: whether its client has taken this many bytes within that time. */
 bool tbg_conn_takes(struct tbg_worker *w, struct tbg_conn *c, uint32_t bytes, uint32_t within_ms);
 
 /* Draining: closes it if it is idle; else it closes after its answer. */

@@ -79,7 +79,7 @@ int tbg_effect_check(struct tbg_build *m, const struct tbg_scope *scope, unsigne
 
 /* --- the daemon ---------------------------------------------------------- */
 
-/* What is turned off in so many words keeps its other settings for later. */
+/* A feature that is explicitly off keeps its other settings for later. */
 static bool is_said(const struct tbg_options *o, const char *name)
 {
 	return o->said[tbg_setting_find(name, strlen(name))];

@@ -34,7 +34,7 @@ struct line {
 	struct tbg_options *o;
 	const char *check;			/* --check's file */
 	bool begun[TBG_SETTINGS_MAX];		/* lists of the daemon that it has */
-	int list;				/* the same of the sites: there is one */
+	int list;				/* a site of the configuration has one */
 };
 
 /* What is no setting: words of the command line alone. */
@@ -42,7 +42,7 @@ static const struct {
 	const char *name, *arg, *about;
 } words[] = {
 	{ "config", "FILE", "configuration, see toboggan.conf(5); the command line wins" },
-	{ "check", "FILE", "say whether FILE is a good configuration, and end" },
+	{ "check", "FILE", "check whether FILE is a valid configuration, and exit" },
 	{ "version", "", "print the version" },
 	{ "help", "", "print this" },
 };
@@ -72,7 +72,7 @@ static void help(void)
 	       "       toboggand --upstream URL --listen ADDR:PORT [option ...]\n"
 	       "       toboggand --config FILE [option ...]\n"
 	       "       toboggand --check FILE\n\n"
-	       "An HTTP accelerator: what is cached is answered by the kernel.\n\n");
+	       "An HTTP accelerator: the kernel answers from a cache.\n\n");
 	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++) {
 		if (!(row->flags & TBG_SETTING_LINE))
 			continue;
@@ -200,7 +200,7 @@ static void unknown_tell(const char *word, size_t len)
 			tbg_near_try(&near, row->name);
 	for (size_t i = 0; i < WORDS; i++)
 		tbg_near_try(&near, words[i].name);
-	tbg_report("toboggand: --%.*s: unknown option; %s%s%ssee --help for what is accepted",
+	tbg_report("toboggand: --%.*s: unknown option; %s%s%ssee --help for the options",
 		   (int)len, word, near.name ? "did you mean --" : "", near.name ?: "",
 		   near.name ? "? " : "");
 }
@@ -519,7 +519,7 @@ static int complete(struct tbg_options *o)
 	if (!o->control)
 		o->control = control_default(o);
 	if (!o->control) {
-		tbg_report("toboggand: --control: missing; expected --control PATH, or in XDG_RUNTIME_DIR a folder that is yours and nobody else's to write");
+		tbg_report("toboggand: --control: missing; expected --control PATH, or in XDG_RUNTIME_DIR a folder that only you can write to");
 		return BAD_OPTION;
 	}
 	if (!o->admin_said)
@@ -604,7 +604,7 @@ int tbg_options_listen_lists(struct tbg_options *o)
 	for (unsigned int i = 0; i < o->listen_rules_nr; i++)
 		if (listener_of(o, &o->listen_rule[i].at) == o->listen_nr) {
 			tbg_option_say(o, o->listen_rule[i].rule.deny ? "listen-deny" : "listen-allow",
-				       0, "nobody listens there; expected an address of listen");
+				       0, "it is not served; expected an address of listen");
 			return -EINVAL;
 		}
 	for (unsigned int l = 0; l < o->listen_nr; l++) {

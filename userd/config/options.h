@@ -35,7 +35,7 @@ enum tbg_deny_answer {
 	TBG_DENY_ANSWER_NR
 };
 
-#define TBG_LISTEN_FAILED "%s: %s; choose another address or port, or stop who has it"
+#define TBG_LISTEN_FAILED "%s: %s; choose another address or port, or stop the program that uses it"
 
 /* One client, or more, of a listener's list. */
 struct tbg_listen_rule {
@@ -84,7 +84,7 @@ struct tbg_options {
 	bool listen_lists;		/* some listener has one */
 	enum tbg_deny_answer deny_answer;	/* what refused clients get */
 	uint64_t request_gap_ns;	/* least time between two of a client; 0: any */
-	unsigned int request_burst;	/* but so many at once; 0: those of a second */
+	unsigned int request_burst;	/* but this many at once; 0: those of a second */
 	unsigned int limit_connections, limit_heads;	/* of a client at once; 0: any */
 	unsigned int client_v4_bits, client_v6_bits;	/* of an address that name a client */
 	char control_default[108];

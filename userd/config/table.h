@@ -83,7 +83,7 @@ enum tbg_reach {
 	X(FASTCGI, TBG_REACH_FASTCGI, "the upstream does not speak FastCGI", "protocol = fastcgi") \
 	X(SCRIPTS, TBG_REACH_SCRIPTS, "no path of the upstream names a program", \
 	  "protocol = fastcgi without a script-filename") \
-	X(HEALTH, TBG_REACH_HEALTH, "no server is asked whether it is well", "a health-path") \
+	X(HEALTH, TBG_REACH_HEALTH, "there is no health check", "a health-path") \
 	X(CGI, TBG_REACH_CGI, "nothing in this scope is answered by programs", "a cgi") \
 	X(MODULE, TBG_REACH_MODULE, "nothing in this scope is answered by a module", "a module") \
 	X(SOCK, TBG_REACH_SOCK, "sock is off", "it in tiers") \

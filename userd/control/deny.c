@@ -53,7 +53,7 @@ static const char *error_text(int err)
 	case -ENOENT:
 		return "not denied";
 	case -EPERM:
-		return "the configuration says so; change it there and reload";
+		return "it is set in the configuration; change it there and reload";
 	case -ENOSPC:
 		return "there are as many as can be";
 	default:

@@ -447,7 +447,7 @@ static void freshness_json(const struct tbg_server *s, const struct search *f,
 	json_object_set_new(ret, "expires_s", json_real(
 		((int64_t)(f->expires_ns - tbg_mono_ns())) / 1e9));
 	if (f->upstream)
-		json_object_set_new(ret, "fresh", json_string("as long as the upstream said (RFC 9111)"));
+		json_object_set_new(ret, "fresh", json_string("as long as the upstream allows (RFC 9111)"));
 	if (!s->files.watch || !f->name[0])
 		return;
 	doubt_get(s, f->name, doubt);

@@ -27,7 +27,7 @@
 #define HEAD_ROOM (TBG_PATH_MAX * 4 + TBG_FIELDS_MAX)
 #define SETTLE_NS 50000000	/* a write that began so long ago is not waited for, */
 #define SETTLE_MAX (1 << 20)	/* nor one that goes beyond: 2 ms for each MiB */
-#define MARK_BYTES 1024		/* what is written anew differs somewhere in so many */
+#define MARK_BYTES 1024		/* what is written anew differs somewhere in this many */
 
 static unsigned int status_of(int err)
 {

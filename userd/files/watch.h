@@ -35,7 +35,7 @@ void tbg_watch_lease(struct tbg_watch *w, const char *name,
 		     struct tbg_lease *ret);
 
 /*
- * When what was just read is good until, given the lease and fstat() of the
+ * How long a file that was just read is valid, given the lease and fstat() of the
  * open file: TBG_FRESH_ALWAYS or now + TBG_STAT_MS.
  */
 uint64_t tbg_watch_expiry(struct tbg_watch *w, const struct tbg_lease *lease,

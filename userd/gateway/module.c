@@ -3,7 +3,7 @@
  * A worker process of a module. A crash, exit(), or a callback that takes too long,
  * ends the process; its last words answer the request at hand, and the pool starts
  * another worker (pool.c). What leaks is bounded: the worker retires when it has
- * grown, or has answered so many requests.
+ * grown, or has answered this many requests.
  */
 #include <dlfcn.h>
 #include <errno.h>

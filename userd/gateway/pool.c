@@ -34,7 +34,7 @@
 #define BACKOFF_MS	50		/* after the first death, then twice that, */
 #define BACKOFF_MAX_MS	1000
 #define UNFIT_MS	5000		/* after one that could not begin */
-#define STEADY_NS	(10 * 1000000000ull)	/* alive for so long: all is well */
+#define STEADY_NS	(10 * 1000000000ull)	/* alive for this long: it works */
 
 struct worker {
 	pid_t pid;			/* 0: none */

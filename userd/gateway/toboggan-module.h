@@ -131,7 +131,7 @@ ssize_t tbg_request_read(struct tbg_request *r, void *to, size_t size);
 int tbg_response_status(struct tbg_request *r, unsigned int status);
 int tbg_response_field(struct tbg_request *r, const char *name, const char *value);
 /*
- * The answer may be cached, and is fresh for so many seconds: for requests of
+ * The answer may be cached, and is fresh for this many seconds: for requests of
  * the same target, and the same values of the fields that a Vary field names. A
  * tag is a name by which `toboggan purge --tag` withdraws it.
  */

@@ -179,7 +179,7 @@ static uint8_t size_byte(struct tbg_body_decoder *f, uint8_t c)
 
 /*
  * The end of a chunk's line. A response may have any number of extensions, a line of
- * it only so many bytes; of a request, content pays for what stands between it.
+ * it only this many bytes; of a request, content pays for what stands between it.
  */
 static uint8_t size_end(struct tbg_body_decoder *f, uint8_t c)
 {

@@ -480,7 +480,7 @@ static bool never_stale(const struct tbg_response_directives *t)
 	       t->cc.s_maxage >= 0 || !t->explicit_life;
 }
 
-/* Whether anything is had of it later: fresh, validated, or stale (RFC 5861). */
+/* Whether it can be used later: fresh, validated, or stale (RFC 5861). */
 static bool worth_storing(const struct tbg_response_directives *t)
 {
 	const struct tbg_cc *cc = &t->cc;

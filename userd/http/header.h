@@ -118,7 +118,7 @@ struct tbg_lines {
 	bool failed;
 };
 
-/* Room for so many bytes more; false: no memory. */
+/* Room for this many bytes more; false: no memory. */
 bool tbg_lines_grow(struct tbg_lines *l, size_t more);
 
 static inline bool tbg_lines_room(struct tbg_lines *l, size_t more)

@@ -231,7 +231,7 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 					     tbg_sock_listen(sock, fd));
 		}
 	if (err)
-		snprintf(ret_why, len, "storage on the listening sockets: %s; `toboggan probe` tells what the kernel has",
+		snprintf(ret_why, len, "storage on the listening sockets: %s; `toboggan probe` lists the kernel's features",
 			 strerror(-err));
 	return err;
 }

@@ -229,7 +229,7 @@ static void options_keep(struct tbg_server *s, struct tbg_options *o)
 }
 
 /*
- * Reads it and, if it is good, takes it, or does once the addresses of its servers
+ * Reads it and, if it is valid, applies it, or does once the addresses of its servers
  * are known. False: it is not; all is told.
  */
 static bool take(struct tbg_reload *r)
@@ -275,7 +275,7 @@ static void read_again(struct tbg_reload *r)
 	if (take(r))
 		return;
 	tbg_service_say("READY=1");
-	tbg_report("toboggand: %s: not reloaded; the configuration of before goes on",
+	tbg_report("toboggand: %s: reload failed; keeping the previous configuration",
 		r->s->opt.config);
 }
 

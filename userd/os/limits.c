@@ -13,7 +13,7 @@
 
 /*
  * Beside the daemon's own and the connections: some for the control socket and
- * files that stay open, and of the rest half, up to so many, for files and idle
+ * files that stay open, and of the rest half, up to this many, for files and idle
  * connections to upstreams.
  */
 #define FILES_FEW   8

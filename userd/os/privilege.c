@@ -124,7 +124,7 @@ static int usual_find(struct tbg_identity *id, int root_fd, char *ret_msg, size_
 	}
 	if (owner_find(id, &st))
 		return 0;
-	snprintf(ret_msg, msg_len, "the root is closed to %s, and its owner is root; chmod o+x it, or name who serves it by --user (root: what CGI programs do is done as root, too)",
+	snprintf(ret_msg, msg_len, "the root is closed to %s, and its owner is root; chmod o+x it, or name its user by --user (root: CGI programs run as root, too)",
 		 pw ? pw->pw_name : "all users");
 	return -EACCES;
 }

@@ -41,7 +41,7 @@ bool tbg_value_clients(const char *v, struct tbg_prefix *ret);
 
 bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one);
 
-/* No more than so many of its bits, the others cleared. */
+/* No more than this many of its bits, the others cleared. */
 void tbg_prefix_cut(struct tbg_prefix *p, unsigned int bits);
 
 /* Whether it is of IPv4 addresses alone. */

@@ -139,7 +139,7 @@ void tbg_upstream_conn_unasked(struct tbg_worker *w, struct tbg_upstream_conn *o
 
 	if (len >= 12 && !memcmp(b, "HTTP/1.", 7) && !memcmp(b + 8, " 408", 4))
 		return;
-	tbg_backend_failed(o->backend, "has said what nobody asked for", w->now_ns);
+	tbg_backend_failed(o->backend, "sent data without a request", w->now_ns);
 	tbg_upstream_conn_apart(w, o);
 }
 

@@ -63,7 +63,7 @@ static unsigned int digits_of(uint64_t age_s)
 	return nr;
 }
 
-/* When an Age of so many digits gets one more. */
+/* When an Age of this many digits gets one more. */
 static uint64_t digits_end_ns(const struct tbg_response_directives *t, unsigned int digits)
 {
 	uint64_t age_s = 1;

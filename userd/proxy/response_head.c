@@ -156,7 +156,7 @@ enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_HEAD, x, r->status);
 	if (!x->protocol->length_agrees(x)) {
 		tbg_upstream_conn_apart(x->w, x->o);
-		tbg_fetch_answer_bad(x, "its body is not as its head says");
+		tbg_fetch_answer_bad(x, "its body does not match its head");
 		tbg_fetch_fail(x, 502);
 		return x->phase;
 	}

@@ -173,7 +173,7 @@ static void fill_check(struct tbg_transfer *x)
 {
 	struct tbg_store *s = x->w->s->stock;
 
-	/* what completes a part is answered from: it is had in any case */
+	/* what completes a part is answered from: it is available in any case */
 	if (!x->filling || ((x->completes || tbg_store_has_room(s)) &&
 			    x->pile->len <= tbg_store_body_max(s)))
 		return;
@@ -235,7 +235,7 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	if (got == TBG_PARSED_BAD || (x->sent_on && x->pile->len > UNREAD_MAX) ||
 	    tbg_fetch_contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
 	    (x->second && x->delivery < TBG_DELIVERY_SENDING)) {
-		tbg_fetch_answer_bad(x, "its body is not as its head says");
+		tbg_fetch_answer_bad(x, "its body does not match its head");
 		tbg_fetch_fail(x, 502);
 		return;
 	}

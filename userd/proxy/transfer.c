@@ -25,8 +25,8 @@
 #define LOST_MS		15000		/* since one of them was under way */
 #define AFTER_MS	2000		/* of waiting for more than is asked for */
 #define SPARES_MAX	64		/* kept by a worker, */
-#define SPARE_ROOM	8192		/* with heads of so many bytes at most, */
-#define SPARE_FIELDS	96		/* and so many lines */
+#define SPARE_ROOM	8192		/* with heads of this many bytes at most, */
+#define SPARE_FIELDS	96		/* and this many lines */
 #define LONG_NS		60000000000ull	/* a body that takes longer is for its client alone */
 /* Of a body, or of the one connection. */
 #define STAYS_BEHIND \

@@ -63,7 +63,7 @@ bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_response_dir
 	return true;
 }
 
-/* Bytes of a pile, len of them if there are so many, behind what is there. */
+/* Bytes of a pile, len of them if there are this many, behind what is there. */
 static bool pile_append(struct tbg_byte_chain *to, const struct tbg_byte_chain *from,
 			uint64_t skip, uint64_t len)
 {

@@ -61,7 +61,7 @@ struct tbg_stored {
 	uint32_t head_len;
 	char *second;			/* secondary key, see tbg_vary_make() */
 	uint32_t second_len;
-	char *vary;			/* the same of a request without any field */
+	char *vary;			/* that of a request without any field */
 	uint32_t vary_len;
 	struct tbg_byte_chain *body;
 	_Atomic uint64_t refresh_ns;	/* put off by each try */

@@ -37,7 +37,7 @@ struct tbg_bans {
 	pthread_rwlock_t lock;
 	void *tree;			/* of struct ban, by tsearch() */
 	_Atomic unsigned int nr;
-	unsigned int lengths[129];	/* how many have so many bits */
+	unsigned int lengths[129];	/* how many have this many bits */
 	uint64_t next_ns;		/* when the first ends; 0: none does */
 };
 

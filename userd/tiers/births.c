@@ -194,7 +194,7 @@ const char *tbg_births_text(const struct tbg_births *b)
 	case TBG_BIRTHS_WIRE:
 		return "wire";
 	}
-	return "the kernel alone, whose the connections stay";
+	return "the kernel alone, which keeps the connections";
 }
 
 /* What a route asks of packets that wire cannot give them. */
@@ -221,7 +221,7 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 		b->mode = TBG_BIRTHS_NONE;
 	else if (b->wanted != TBG_WANTED_AUTO) {
 		b->mode = b->wanted == TBG_WANTED_WIRE ? TBG_BIRTHS_WIRE : TBG_BIRTHS_KERNEL;
-		strcpy(b->why, "as --births says");
+		strcpy(b->why, "set by --births");
 	} else {
 		b->mode = filters ? TBG_BIRTHS_KERNEL : TBG_BIRTHS_WIRE;
 		if (!filters)

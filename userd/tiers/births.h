@@ -56,7 +56,7 @@ const char *tbg_births_text(const struct tbg_births *b);
 bool tbg_births_news(struct tbg_births *b);
 
 /*
- * So many hand-overs have failed because netfilter drops what has not begun before its
+ * This many hand-overs have failed because netfilter drops what has not begun before its
  * eyes; well: one has not, since the last call. After a few in a row, connections are the
  * kernel's until nftables changes.
  */

@@ -132,7 +132,7 @@ static void xdp_tick(struct tbg_interfaces *f, uint64_t now_ns)
 			xdp_attach_again(f, nr);
 		} else if (tbg_xdp_is_lost(f->xdp, i->ifindex)) {
 			xdp_detach(f, nr);
-			xdp_off(i, "what it sends is not acknowledged; the peer of a veth needs XDP too");
+			xdp_off(i, "its replies are not acknowledged; the peer of a veth needs XDP too");
 			i->xdp_retry_ns = now_ns + XDP_RETRY_NS;
 		} else if (f->xdp_fd[nr] >= 0) {
 			tbg_xdp_follow(f->xdp, i->ifindex);

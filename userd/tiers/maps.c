@@ -35,7 +35,7 @@ const char *tbg_maps_advice(int err)
 	case EPERM:
 		return "start as root, or grant CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON";
 	case EACCES:
-		return "the kernel's verifier or a security module refuses it, whoever asks; `toboggan probe` tells more";
+		return "the kernel's verifier or a security module refuses it for every user; `toboggan probe` shows the details";
 	case ENOMEM:
 		return "give less with --memory";
 	case EMFILE:
@@ -45,7 +45,7 @@ const char *tbg_maps_advice(int err)
 	case ENOENT:
 		return "this kernel lacks a feature; `toboggan probe` names it";
 	default:
-		return "`toboggan probe` tells what the kernel has";
+		return "`toboggan probe` lists the kernel's features";
 	}
 }
 

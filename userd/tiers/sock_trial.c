@@ -209,7 +209,7 @@ int tbg_trial(char *ret_msg, size_t msg_len)
 		int (*run)(struct trial *t);
 		const char *what, *advice;
 	} steps[] = {
-		{ load, "load", "`toboggan probe` tells what the kernel has" },
+		{ load, "load", "`toboggan probe` lists the kernel's features" },
 		{ sockets_open, "sockets", "raise the limit of open files (ulimit -n)" },
 		{ connection_open, "127.0.0.1 to itself", "bring lo up, and let its packets through" },
 		{ attach, "attach", "run with --tiers wire,user" },

@@ -177,7 +177,7 @@ static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
 		return;
 	}
 	if (cookies_taken() > u->cookies)
-		snprintf(ret, len, "SYN cookies, whose connections cannot be followed: tcp_syncookies is 2, or SYNs come too fast");
+		snprintf(ret, len, "SYN cookies, and connections made from them cannot be followed: tcp_syncookies is 2, or SYNs come too fast");
 	else if (st->why[TBG_WHY_TRACKED])
 		snprintf(ret, len, "conntrack sees segments before wire does (br_netfilter)");
 }
@@ -215,5 +215,5 @@ void tbg_unfollowed_why(struct tbg_unfollowed *u, const struct tbg_interfaces *o
 	reason(u, on, &st, why, sizeof(why));
 	pthread_mutex_unlock(&u->lock);
 	snprintf(ret, TBG_UNFOLLOWED_LEN, "follows none of its connections: %s",
-		 why[0] ? why : "toboggan stats counts what its programs saw");
+		 why[0] ? why : "toboggan stats counts the packets that its programs saw");
 }

@@ -116,7 +116,7 @@ static bool found_take(struct name *n, const struct found *f)
 	if (n->err && n->said != n->err)
 		tbg_warn("toboggand: server name \"%s\": %s; %s", n->host, gai_strerror(n->err),
 			   n->nr ? "its addresses of before stay in use"
-				 : "it is looked up again every " TEXT(TBG_ADDRESSES_MISSING_S) " s, and until then what only it answers is answered with 502");
+				 : "it is looked up again every " TEXT(TBG_ADDRESSES_MISSING_S) " s, until then requests that only it can answer get 502");
 	else if (!n->err && n->said)
 		tbg_notice("toboggand: server name \"%s\": it has an address now", n->host);
 	n->said = n->err;

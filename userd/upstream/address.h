@@ -33,7 +33,7 @@ int tbg_address_find(const char *host, const char *port, unsigned int nr,
 void tbg_addresses_note(void);
 bool tbg_addresses_noted(void);		/* some are not looked up yet */
 
-/* Whether names are to be looked up again, so many seconds after the last time. */
+/* Whether names are to be looked up again, this many seconds after the last time. */
 bool tbg_addresses_again(unsigned int passed_s);
 
 /* Looks up what is not known; may take long. Whether anything is not what it was. */

@@ -423,11 +423,11 @@ void tbg_backend_found(struct tbg_backend *b, unsigned int status, uint64_t now_
 		atomic_store(&b->failures, 0);
 	atomic_store(&b->rest_ns, well ? 0 : UINT64_MAX);
 	if (well && atomic_load(&b->said) >= TBG_NEWS_RESTS)
-		backend_say(b, TBG_NEWS_WELL, now_ns, "its health check is good");
+		backend_say(b, TBG_NEWS_WELL, now_ns, "its health check succeeds");
 	else if (!well && status)
 		backend_say(b, TBG_NEWS_SICK, now_ns,
-			    "its health check got %u; it rests until one is good", status);
+			    "its health check got %u; not used until one succeeds", status);
 	else if (!well)
 		backend_say(b, TBG_NEWS_SICK, now_ns,
-			    "its health check failed; it rests until one is good");
+			    "its health check failed; not used until one succeeds");
 }

@@ -29,7 +29,7 @@
 #define BATCH_MAX	16		/* completions that are waited for at once, */
 #define BATCH_NS	50000		/* about so long at most, */
 #define BATCH_SHARE	4		/* from that many times as many clients, */
-#define BATCH_CLIENTS	32		/* if there are so many */
+#define BATCH_CLIENTS	32		/* if there are this many */
 #define BATCH_RATE	48		/* and so much comes in a millisecond */
 #define PERIOD_MS	8
 #define TICKS_PER_SWEEP	8		/* every connection once a second */

@@ -129,7 +129,7 @@ static void uncrowd(const struct tbg_request *r)
 			crowd[i] = crowd[--crowd_nr];
 }
 
-/* Whether so many have come; then all that wait are told to go on. */
+/* Whether this many have come; then all that wait are told to go on. */
 static void wake(struct tbg_request *r, const char *arg)
 {
 	if (came_nr < strtoul(arg, NULL, 10)) {
@@ -213,7 +213,7 @@ static void lock(struct tbg_request *r, const char *arg)
 		parked = r;
 }
 
-/* Whether so many are here for it. */
+/* Whether this many are here for it. */
 static void locked(struct tbg_request *r, const char *arg)
 {
 	answer(r, *arg ? queued ? 200 : 404 : parked ? 200 : 404, "\n");
