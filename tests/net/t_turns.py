@@ -67,6 +67,7 @@ def answers(requests):
             begun = time.monotonic()
             assert other.get("/a").body == b"x"
             worst = max(worst, time.monotonic() - begun)
+            done.wait(0.001)            # or what the worker does for it is most of its time
         all_s = time.monotonic() - first
         ktap.note(f"another client waits {worst * 1e3:.1f} ms at most, of {all_s * 1e3:.1f} ms")
         assert worst < max(0.5, all_s / 2), (worst, all_s)
