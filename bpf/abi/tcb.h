@@ -86,7 +86,7 @@ struct tbg_tcb {
 #define TBG_HAND_KNOWN	0x02	/* conntrack took it for one of an established connection */
 #define TBG_TCB_COUNTED	0x80	/* among its client's, in tbg_crowds */
 
-/* A client whose connections are counted: the bits of its address that name it. */
+/* A client in the counts of connections: the bits of its address that name it. */
 struct tbg_crowd_key {
 	__u64 address[2];
 };

@@ -24,6 +24,18 @@ __tbg_inline __u64 tbg_bucket_charged(__u64 until_ns, __u64 gap_ns, __u64 now_ns
 	return (until_ns > now_ns ? until_ns : now_ns) + gap_ns;
 }
 
+/* The client of an address (IPv4 as IPv6 maps it): the bits that name it, as in memory. */
+__tbg_inline void tbg_rate_client(const struct tbg_rate *rate, const __u32 address[4],
+				  __u64 ret[2])
+{
+	__u64 high = address[0] | (__u64)address[1] << 32;
+	__u64 low = address[2] | (__u64)address[3] << 32;
+	int v4 = !high && address[2] == 0xffff0000;	/* ::ffff:0:0, as it lies in memory */
+
+	ret[0] = high & rate->mask[v4][0];
+	ret[1] = low & rate->mask[v4][1];
+}
+
 /*
  * The client of an address (IPv4 as IPv6 maps it), under a secret key: its tag, and
  * *ret_set. Clients of one tag share a bucket; nobody can look for another's.
@@ -31,22 +43,19 @@ __tbg_inline __u64 tbg_bucket_charged(__u64 until_ns, __u64 gap_ns, __u64 now_ns
 __tbg_inline __u64 tbg_bucket_tag(const __u64 key[2], const struct tbg_rate *rate,
 				  const __u32 address[4], __u32 *ret_set)
 {
-	__u64 high = address[0] | (__u64)address[1] << 32;
-	__u64 low = address[2] | (__u64)address[3] << 32;
-	int v4 = !high && address[2] == 0xffff0000;	/* ::ffff:0:0, as it lies in memory */
+	__u64 client[2];
 	__u64 v0 = key[0] ^ 0x736f6d6570736575ull;
 	__u64 v1 = key[1] ^ 0x646f72616e646f6dull;
 	__u64 v2 = key[0] ^ 0x6c7967656e657261ull;
 	__u64 v3 = key[1] ^ 0x7465646279746573ull;
 
-	high &= rate->mask[v4][0];
-	low &= rate->mask[v4][1];
-	v3 ^= high;
+	tbg_rate_client(rate, address, client);
+	v3 ^= client[0];
 	TBG_SIP_ROUND(v0, v1, v2, v3);
-	v0 ^= high;
-	v3 ^= low;
+	v0 ^= client[0];
+	v3 ^= client[1];
 	TBG_SIP_ROUND(v0, v1, v2, v3);
-	v0 ^= low;
+	v0 ^= client[1];
 	v3 ^= 16ull << 56;
 	TBG_SIP_ROUND(v0, v1, v2, v3);
 	v0 ^= 16ull << 56;

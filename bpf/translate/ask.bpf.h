@@ -29,7 +29,7 @@ static __always_inline struct tbg_scratch *tbg_ask_scratch(void)
 	return bpf_map_lookup_elem(&tbg_scratches, &at);
 }
 
-/* A flow whose client sets no limit: window and segments are the interface's. */
+/* A flow without a limit of the client's: window and segments are the interface's. */
 static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tbg_pkt *p,
 					  struct tbg_flow *ret)
 {

@@ -25,7 +25,7 @@ static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
 	return tbg_hit_find(s, s->pkt.payload_len);
 }
 
-/* A connection whose client sets no limit: window and segments are the interface's. */
+/* A connection without a limit of the client's: window and segments are the interface's. */
 static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tbg_knob *knob,
 					  const struct tbg_pkt *p, struct tbg_tcb *ret)
 {

@@ -7,18 +7,8 @@
 #ifndef TBG_WIRE_CROWD_BPF_H
 #define TBG_WIRE_CROWD_BPF_H
 
+#include "../core/bucket.h"
 #include "tcb.bpf.h"
-
-static __always_inline void tbg_crowd_key_of(const struct tbg_knob *knob,
-					     const struct tbg_tcb_key *key,
-					     struct tbg_crowd_key *ret)
-{
-	const __u32 *a = key->ends.remote;
-	int v4 = !a[0] && !a[1] && a[2] == bpf_htonl(0xffff);
-
-	ret->address[0] = (a[0] | (__u64)a[1] << 32) & knob->rate.mask[v4][0];
-	ret->address[1] = (a[2] | (__u64)a[3] << 32) & knob->rate.mask[v4][1];
-}
 
 /* Connections of the client that have a socket. */
 static __always_inline __u32 tbg_crowd_held(const struct tbg_crowd_key *client)
@@ -37,7 +27,7 @@ static __attribute__((noinline)) int tbg_crowd_full(const struct tbg_tcb_key *ke
 
 	if (!knob || !knob->crowd_most)
 		return 0;
-	tbg_crowd_key_of(knob, key, &client);
+	tbg_rate_client(&knob->rate, key->ends.remote, client.address);
 	nr = bpf_map_lookup_elem(&tbg_crowds, &client);
 	return (__s32)((nr ? *nr : 0) + tbg_crowd_held(&client)) >= (__s32)knob->crowd_most;
 }
@@ -51,7 +41,7 @@ static __attribute__((noinline)) int tbg_crowd_join(const struct tbg_tcb_key *ke
 
 	if (!knob || !knob->crowd_most)
 		return 0;
-	tbg_crowd_key_of(knob, key, &client);
+	tbg_rate_client(&knob->rate, key->ends.remote, client.address);
 	nr = bpf_map_lookup_elem(&tbg_crowds, &client);
 	if (!nr) {
 		bpf_map_update_elem(&tbg_crowds, &client, &none, BPF_NOEXIST);
@@ -71,7 +61,7 @@ static __attribute__((noinline)) int tbg_crowd_leave(const struct tbg_tcb_key *k
 
 	if (!knob)
 		return 0;
-	tbg_crowd_key_of(knob, key, &client);
+	tbg_rate_client(&knob->rate, key->ends.remote, client.address);
 	nr = bpf_map_lookup_elem(&tbg_crowds, &client);
 	if (nr && (__s32)__sync_fetch_and_add(nr, -1) <= 1)
 		bpf_map_delete_elem(&tbg_crowds, &client);

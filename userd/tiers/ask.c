@@ -20,7 +20,7 @@
 #define LOOPBACK 1		/* its index, in every namespace */
 
 /*
- * A frame of so many bytes is in memory of a page, and nothing that answers it is cut to
+ * A frame of this size has a page of memory, and no reply to it is cut to
  * what a small one's client may have room for (tbg_reply_true()).
  */
 #define FRAME_BYTES 3072

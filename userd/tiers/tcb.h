@@ -88,8 +88,8 @@ void tbg_tcbs_sweep(struct tbg_tcbs *t, uint64_t now_ns, bool drain);
 void tbg_tcbs_reset(struct tbg_tcbs *t);
 
 /*
- * Open connections of a client are limited to so many (0: any), which *knob tells BPF.
- * Where that changes, or what a client is (bits), those of before count no more.
+ * Limits the open connections of a client to `most` (0: no limit), in *knob for BPF. If
+ * the limit or the prefix of a client (bits) changes, connections so far do not count.
  */
 void tbg_tcbs_crowd(struct tbg_tcbs *t, uint32_t *knob, unsigned int most, unsigned int bits);
 /* How many are wire's; t NULL: none. Any thread. */
