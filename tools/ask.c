@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Asks the daemon: connects to its control socket, sends a line of JSON, waits
- * for the line that answers it. Called by all commands; must never wait for
+ * Sends requests to the daemon: connects to its control socket, sends a line of JSON, and
+ * waits for the line that answers it. Called by all commands; must never wait for
  * ever, whatever state the daemon is in.
  */
 #include "ask.h"
@@ -57,17 +57,17 @@ int tbg_control_connect(const char *path)
 	}
 	strcpy(addr.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	/* a stopped daemon's queue may be full: connect() would wait for ever */
+	/* the queue of a stopped daemon may be full: connect() would then wait forever */
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	if (fd >= 0 && !connect(fd, (struct sockaddr *)&addr, sizeof(addr)))
 		return fd;
 	err = errno;
 	if (err == EAGAIN)
-		tbg_fault_say("daemon at %s takes no connections for %d s; is it stopped?",
+		tbg_fault_say("daemon at %s has accepted no connection for %d s; check that it is not stopped",
 			      path, WAIT_MS / 1000);
 	else if (err == EACCES || err == EPERM)
-		tbg_fault_say("%s: %s; the control socket is for the daemon's owner alone: run as root or as that user",
+		tbg_fault_say("%s: %s; only the daemon's owner may use the control socket: run as root or as that user",
 			      path, strerror(err));
 	else
 		tbg_fault_say("no daemon at %s: %s; start toboggand or give --control PATH",

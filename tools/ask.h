@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The connection to the daemon: one line of JSON to its control socket, one
- * line back. What goes wrong has been said (fault.h).
+ * line back. Faults are reported by fault.h.
  */
 #ifndef TBG_TOOLS_ASK_H
 #define TBG_TOOLS_ASK_H
@@ -18,8 +18,8 @@ int tbg_line_send(int fd, json_t *req);
 
 /*
  * Sends req (and drops it), and returns the answer if it is a good one. With
- * --json it has been printed. Else says why not and returns NULL. progress: what
- * is shown of lines that come before the answer; NULL: nothing.
+ * --json it has been printed. Otherwise reports why not, and returns NULL. progress shows
+ * lines that precede the answer; NULL: they are ignored.
  */
 json_t *tbg_control_ask(const struct tbg_given *opt, json_t *req,
 			void (*progress)(const json_t *line));
@@ -28,14 +28,14 @@ json_t *tbg_control_ask(const struct tbg_given *opt, json_t *req,
 int tbg_control_show(const struct tbg_given *opt, json_t *req,
 		     void (*show)(const json_t *answer));
 
-/* The same of a command that lists as many rows as --limit says. */
+/* The same for a command that lists at most --limit rows. */
 int tbg_control_list(const struct tbg_given *opt, const char *cmd,
 		     void (*show)(const json_t *answer));
 
-/* As JSON, which has UTF-8 alone: other bytes, and what is in `also`, as "%XX". */
+/* As JSON, which allows only UTF-8: other bytes, and those in `also`, as "%XX". */
 json_t *tbg_text_encode(const char *text, const char *also);
 
-/* The same of a URL, which is as it stands if it is UTF-8. NULL: no memory. */
+/* The same for a URL, which is unchanged if it is UTF-8. NULL: no memory. */
 json_t *tbg_url_pack(const char *url);
 
 #endif

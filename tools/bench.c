@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan bench`: finds the benchmark beside this binary and becomes it.
- * Called by toboggan.c before it looks at any option: they are all the
- * benchmark's. It must not find one by PATH, which runs as root from anywhere.
+ * `toboggan bench`: finds the benchmark beside this binary and executes it. Called by
+ * toboggan.c before it parses options, since all of them are the benchmark's. It must
+ * not search PATH: the benchmark runs as root.
  */
 #include <errno.h>
 #include <limits.h>
@@ -45,7 +45,7 @@ int tbg_bench(int argc, char **argv)
 		snprintf(path, sizeof(path), "%s/%s", folder, places[i]);
 		if (access(path, X_OK))
 			continue;
-		/* what it needs of a build lies beside us, or beside itself */
+		/* the products of a build that it needs are beside us, or beside itself */
 		if (!i)
 			setenv("O", folder, 1);
 		else

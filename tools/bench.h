@@ -3,9 +3,9 @@
 #define TBG_TOOLS_BENCH_H
 
 /*
- * Become the benchmark, tools/bench/bench of a checkout or the installed one,
- * with these arguments (without "bench" itself). Returns only if there is
- * none: an exit status, the reason said.
+ * Executes the benchmark, tools/bench/bench of a checkout or the installed one, with these
+ * arguments (without "bench" itself). Returns only if there is none: an exit status, after
+ * it has reported the reason.
  */
 int tbg_bench(int argc, char **argv);
 

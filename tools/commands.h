@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The commands that ask the daemon, one file each, and what the command line
- * (toboggan.c) hands them. Each shows its answers and says its own faults.
+ * The commands that ask the daemon, one file each, and the options that the command line
+ * (toboggan.c) passes to them. Each shows its answers and reports its own faults.
  */
 #ifndef TBG_TOOLS_COMMANDS_H
 #define TBG_TOOLS_COMMANDS_H

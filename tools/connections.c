@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan connections`: the connections of clients, those without a socket too, a line
- * each. Called by the command line alone.
+ * `toboggan connections`: lists the connections of clients, those without a socket
+ * included, one a line. Called by the command line alone.
  */
 #include "commands.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan deny`: clients that get no answer any more, for a time or for good; the end
- * of that; and what there is. Called by the command line alone.
+ * `toboggan deny`: refuses clients, for a time or without end; admits them again; lists
+ * who is refused. Called by the command line alone.
  */
 #include "commands.h"
 
@@ -12,7 +12,7 @@
 #include "fault.h"
 #include "show.h"
 
-#define AT_ONCE	64		/* addresses in a request, whose line has an end */
+#define AT_ONCE	64		/* addresses in a request: its line has a limit */
 
 static void list_show(const json_t *a)
 {
@@ -31,7 +31,7 @@ static void list_show(const json_t *a)
 	printf("%lld in all\n", number_of(a, "entries"));
 }
 
-/* As many as a line of the control socket holds. The exit status. */
+/* As many addresses as a line of the control socket holds. Returns the exit status. */
 static int some_change(const struct tbg_given *opt, int nr, char **addresses)
 {
 	json_t *req = json_pack("{s:s, s:b, s:[]}", "cmd", "deny", "remove", opt->remove,
@@ -47,7 +47,7 @@ static int some_change(const struct tbg_given *opt, int nr, char **addresses)
 		return EXIT_FAILURE;
 	for (int i = 0; i < nr && !opt->json; i++) {
 		print_safe(addresses[i], 0);
-		puts(opt->remove ? ": let in again" : ": denied");
+		puts(opt->remove ? ": admitted again" : ": denied");
 	}
 	json_decref(a);
 	return EXIT_SUCCESS;
@@ -62,7 +62,7 @@ int tbg_deny_run(const struct tbg_given *opt, int argc, char **argv)
 		return TBG_EXIT_USAGE;
 	}
 	if (!argc && (opt->time || opt->remove)) {
-		tbg_fault_say("deny: %s: give an address, too", opt->time ? "--for" : "--remove");
+		tbg_fault_say("deny: %s: needs an ADDRESS", opt->time ? "--for" : "--remove");
 		return TBG_EXIT_USAGE;
 	}
 	if (!argc)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The one way in which the tool says that something went wrong. Called by the
- * command line and all commands, once for each fault; never ends the program.
+ * Reports a fault to the user. Called by the command line and all commands, once for each
+ * fault; never ends the program.
  */
 #include "fault.h"
 

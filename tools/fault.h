@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What went wrong, to a person; and to a program, that gets its line of JSON in
- * any case.
+ * Reports faults to a person as a line, and to a program as a line of JSON.
  */
 #ifndef TBG_TOOLS_FAULT_H
 #define TBG_TOOLS_FAULT_H
 
 #include <stdbool.h>
 
-/* Whether a program listens: to be said before the first fault. */
+/* Whether a program reads the output. Call this before the first fault. */
 void tbg_fault_json(bool wanted);
 
-/* One line, on stderr, of what may hold anything. Returns EXIT_FAILURE. */
+/* Writes one line to stderr; control bytes are escaped. Returns EXIT_FAILURE. */
 int tbg_fault_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

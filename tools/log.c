@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan log`: requests as they are answered, one a line, until it is ended. The
- * daemon filters; lines that it had to leave out are said where they are missing.
- * Called by the command line alone.
+ * `toboggan log`: shows requests as they are answered, one a line, until it is interrupted.
+ * The daemon filters. Where it had to drop lines, their number is shown. Called by the
+ * command line alone.
  */
 #include "commands.h"
 
@@ -18,15 +18,15 @@
 #include "fault.h"
 #include "show.h"
 
-#define ROOM	(256u << 10)	/* for lines that have come; one has 160K at most */
+#define ROOM	(256u << 10)	/* for received lines; one has 160K at most */
 
-/* What is read of the daemon. */
+/* What has been read from the daemon. */
 struct lines {
 	const struct tbg_given *opt;
 	int fd;
 	char b[ROOM];
 	size_t len;
-	bool begun;		/* it has said that it takes the filter */
+	bool begun;		/* the daemon has accepted the filter */
 	long long left;		/* lines until the end; -1: none */
 	int ret;		/* the exit status, once it is over */
 	bool over;
@@ -58,7 +58,7 @@ static void lost_show(struct lines *l, const json_t *a, const char *line)
 	if (l->opt->json)
 		puts(line);
 	else
-		tbg_fault_say("log: %lld lines lost here: more requests than can be shown; give a filter",
+		tbg_fault_say("log: %lld lines lost here: too many requests to show all; use a filter",
 			      number_of(a, "lost"));
 }
 
@@ -124,7 +124,7 @@ static void some_read(struct lines *l)
 		return;
 	if (n <= 0) {
 		tbg_fault_say("log: daemon at %s: %s", l->opt->control,
-			      n ? strerror(errno == EAGAIN ? ETIMEDOUT : errno) : "it has ended");
+			      n ? strerror(errno == EAGAIN ? ETIMEDOUT : errno) : "connection closed");
 		end(l, EXIT_FAILURE);
 		return;
 	}
@@ -132,7 +132,7 @@ static void some_read(struct lines *l)
 	whole_take(l);
 	if (fflush(stdout))
 		end(l, tbg_fault_say("stdout: %s", strerror(errno)));
-	/* from its first word on there may be nothing to tell for long */
+	/* after the first line there may be nothing to receive for a long time */
 	if (l->begun)
 		setsockopt(l->fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){ 0 },
 			   sizeof(struct timeval));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan objects`: what is cached, a line each, in the order in which the
- * daemon tells it. Called by the command line alone; paths are what clients and
- * file names made, and never go to a terminal as they are.
+ * `toboggan objects`: lists the cached objects, one a line, in the order of the daemon's
+ * answer. Called by the command line alone. Paths contain bytes of clients and file names,
+ * so they must never be written to a terminal unescaped.
  */
 #include "commands.h"
 

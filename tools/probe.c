@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One small experiment for each line of kernel/requirements, whose format is
- * described there. Versions never decide, but where a line names fix levels. A
- * feature that the caller is forbidden to try is unknown, not missing.
+ * One small experiment for each line of kernel/requirements, which describes its format.
+ * Versions decide only where a line names fix levels. A feature that the caller is not
+ * permitted to try is unknown, not missing.
  */
 #include "probe.h"
 
@@ -38,7 +38,7 @@
 #define TCX_INGRESS	46	/* BPF_TCX_INGRESS; headers of Debian 12 lack it */
 #define FIELDS_NR	7
 
-/* What an experiment says: present, or the reason why not. */
+/* The result of an experiment: present, or the reason why not. */
 enum state { PRESENT, MISSING, UNKNOWN };
 
 struct result {
@@ -57,7 +57,7 @@ static void present(struct result *r)
 	r->state = PRESENT;
 }
 
-/* Whether a seccomp filter is on this process, as containers have one. */
+/* Whether this process has a seccomp filter, as in containers. */
 static bool filtered(void)
 {
 	FILE *f = fopen("/proc/self/status", "re");
@@ -72,14 +72,14 @@ static bool filtered(void)
 	return mode == 2;
 }
 
-/* Who forbids it, and where it would be found out. */
+/* What forbids the experiment, and where to run it instead. */
 static const char *forbidden(void)
 {
 	if (filtered())
-		return "forbidden, a seccomp filter is on (containers have one); run outside of it to know";
+		return "forbidden by a seccomp filter (containers have one); run outside of it to find out";
 	if (geteuid())
-		return "not permitted; run as root to know";
-	return "forbidden to this root (a container, a security module, lockdown); run on the host to know";
+		return "not permitted; run as root to find out";
+	return "forbidden to this root (a container, a security module, lockdown); run on the host to find out";
 }
 
 static void absent(struct result *r, int err)
@@ -109,7 +109,7 @@ static void try_file(const char *path, struct result *r)
 	judge_fd(r, fd < 0 ? -errno : fd);
 }
 
-/* Mounted, or else a mount that nobody else sees. */
+/* It is mounted, or can be mounted where nobody else sees it. */
 static void try_mount(const char *type, struct result *r)
 {
 	FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -159,7 +159,7 @@ static void try_sysctl(const char *arg, struct result *r)
 	fclose(f);
 }
 
-/* Calls that cannot succeed, but fail otherwise than with ENOSYS. */
+/* Calls that cannot succeed, and fail with another error than ENOSYS if they exist. */
 static void try_syscall(const char *name, struct result *r)
 {
 	struct open_how how = { .flags = O_PATH | O_CLOEXEC,
@@ -240,8 +240,8 @@ static int prog_load(enum bpf_prog_type type)
 }
 
 /*
- * Only the first network namespace has the sysctl. Elsewhere a program tells whether
- * it was compiled, if one may be loaded.
+ * Only the first network namespace has the sysctl. Elsewhere, a loaded program shows
+ * whether it was compiled, if loading is permitted.
  */
 static void try_jit(const char *arg, struct result *r)
 {
@@ -264,7 +264,7 @@ static void try_jit(const char *arg, struct result *r)
 	} else {
 		r->state = UNKNOWN;
 		snprintf(r->detail, sizeof(r->detail),
-			 "%s is not shown in this network namespace; look on the host", path);
+			 "%s does not exist in this network namespace; run on the host", path);
 	}
 	if (fd >= 0)
 		close(fd);
@@ -326,7 +326,7 @@ static int helper_id(const char *name)
 	return -1;
 }
 
-/* Loads a program that calls it; the verifier must not say "unknown func". */
+/* Loads a program that calls it; the verifier must not report "unknown func". */
 static void try_helper(const char *arg, struct result *r)
 {
 	const char *slash = strchr(arg, '/');
@@ -417,7 +417,7 @@ static int attach_clsact(int prog)
 	return err ?: bpf_tc_attach(&hook, &opts);
 }
 
-/* In a child with a network of its own: whatever happens goes with it. */
+/* In a child with a network namespace of its own, which removes everything at its end. */
 static void try_attach(const char *arg, struct result *r)
 {
 	int prog = prog_load(BPF_PROG_TYPE_SCHED_CLS), status = 0, err;
@@ -444,7 +444,7 @@ static void try_attach(const char *arg, struct result *r)
 		present(r);
 }
 
-/* EPERM has two causes, and one can be read: 1 spares who has CAP_SYS_ADMIN. */
+/* EPERM has two causes, one of which can be read: 1 exempts CAP_SYS_ADMIN. */
 static bool uring_disabled(int err, struct result *r)
 {
 	FILE *f = fopen("/proc/sys/kernel/io_uring_disabled", "re");
@@ -524,8 +524,8 @@ static bool row_parse(char *line, struct row *ret)
 }
 
 /*
- * What sock rests on, unless the line of that name says that the kernel is known
- * to lack fixes: who only asks must not meet what they mended.
+ * The trial of sock, unless the line of that name shows that the kernel lacks fixes: a
+ * user who only asks must not trigger the bugs.
  */
 static void try_trial(const char *name, struct result *r)
 {
@@ -598,7 +598,7 @@ struct tier {
 	json_t *lacks;
 };
 
-/* A feature that a tier must have decides about it. */
+/* A required feature that is not present decides about its tiers. */
 static void tiers_judge(const struct row *row, const struct result *r,
 			struct tier *tiers)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What this kernel can do for Toboggan, found by trying. Called by `toboggan
+ * Finds by experiment which features of the kernel Toboggan can use. Called by `toboggan
  * probe`; needs no daemon and no privilege, and leaves nothing behind.
  */
 #ifndef TBG_TOOLS_PROBE_H
@@ -11,8 +11,8 @@
 /*
  * {"ok":true, "kernel":"6.12.3", "features":[{"name","tiers","need","state",
  * "detail","since","lost"}...], "tiers":{"wire":{"state","lacks":[...]}...}}
- * state of a feature: present, missing, or unknown where only privilege could
- * tell. state of a tier: ready, off or unknown. NULL without memory.
+ * state of a feature: present, missing, or unknown if only privilege could show
+ * it. state of a tier: ready, off or unknown. NULL without memory.
  */
 json_t *tbg_probe(void);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan probe` as text: what probe.c has found, a feature to a line, then
- * the tiers. Called by the command line alone; judges nothing itself.
+ * `toboggan probe` as text: the results of probe.c, one feature a line, then the tiers.
+ * Called by the command line alone; decides nothing itself.
  */
 #include "probe.h"
 
@@ -40,7 +40,7 @@ static void feature_show(const json_t *f)
 	if (*text_of(f, "detail"))
 		printf(" %s;", text_of(f, "detail"));
 	printf(" without it: %s%s\n", strcmp(lost, "-") ? lost : "nothing lost",
-	       later ? " (nothing uses it yet)" : "");
+	       later ? " (not used yet)" : "");
 }
 
 void tbg_probe_show(const json_t *a)

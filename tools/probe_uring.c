@@ -12,7 +12,7 @@
 
 #include <liburing.h>
 
-#define WAIT_S		2	/* for a completion that is there at once, or never */
+#define WAIT_S		2	/* for a completion that arrives at once, or never */
 
 static int ring_open(struct io_uring *ring, unsigned int flags)
 {
@@ -45,7 +45,7 @@ static int uring_setup(struct io_uring *ring)
 	return 0;
 }
 
-/* On a socket of no name that others could know. */
+/* On a socket with a name that others cannot know. */
 static int uring_accept(struct io_uring *ring)
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };

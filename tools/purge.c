@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan purge`: takes objects out of the daemon's cache, by URL, beginning of
- * URLs, host or tag, or all. Called by the command line alone; never guesses
- * what is meant: one way to say it, or none.
+ * `toboggan purge`: removes objects from the daemon's cache, by URL, prefix of URLs, host or
+ * tag, or all. Called by the command line alone. Never guesses: exactly one of these must
+ * be given.
  */
 #include "commands.h"
 
@@ -31,13 +31,13 @@ static int purge_one(const struct tbg_given *opt, json_t *req, const char *what)
 	return EXIT_SUCCESS;
 }
 
-/* One of the ways to say what: all, a host, or URLs (or what they begin with). */
+/* Exactly one of: all, a host, a tag, or URLs (or prefixes of them). */
 int tbg_purge_run(const struct tbg_given *opt, int argc, char **argv)
 {
 	const char *key = opt->prefix ? "prefix" : "url";
 	int ret = EXIT_SUCCESS;
 
-	/* an empty name is a mistake in a script, and could mean a lot */
+	/* an empty name is a mistake in a script, and could match everything */
 	if (opt->all + !!opt->host + !!opt->tag + !!argc != 1 || (opt->prefix && !argc) ||
 	    (opt->host && !*opt->host) || (opt->tag && !*opt->tag)) {
 		tbg_fault_say("purge: give either URLs, or --prefix and URLs, or --host NAME, or --tag TAG, or --all");

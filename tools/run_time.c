@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a hit and a pass of wire cost. A hit is timed by the program itself, from its
- * request to its reply; the rest of what the kernel has counted for the program is of
- * packets that it let pass. Called by `top` and `stats`.
+ * The cost of a hit and of a pass of wire. The program itself times a hit, from its request
+ * to its reply. The rest of the time that the kernel has counted for the program belongs to
+ * packets that it passed. Called by `top` and `stats`.
  */
 #include "run_time.h"
 
@@ -93,7 +93,7 @@ bool tbg_wire_cost_text(const struct tbg_wire_cost *cost, char *ret, size_t room
 		snprintf(pays, sizeof(pays), "; does not pay");
 	else if (cost->pays_from >= 0)
 		snprintf(pays, sizeof(pays), "; pays from %.0f %% hits on", 100 * cost->pays_from);
-	snprintf(ret, room, "wire: a hit %s, a packet passed up %s; a request of the daemon's %s%s",
+	snprintf(ret, room, "wire: a hit %s, a packet passed up %s; a request to the daemon %s%s",
 		 hit, pass, user, pays);
 	return cost->hit_ns >= 0 || cost->pass_ns >= 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What wire costs on this machine, of the kernel's own statistics of BPF programs
- * (sysctl kernel.bpf_stats_enabled), which are switched on for as long as somebody
- * looks. They cost each packet some 50 ns while they are on.
+ * The cost of wire on this machine, from the kernel's own statistics of BPF programs
+ * (sysctl kernel.bpf_stats_enabled). They are switched on only while somebody looks, and
+ * cost each packet some 50 ns meanwhile.
  */
 #ifndef TBG_TOOLS_RUN_TIME_H
 #define TBG_TOOLS_RUN_TIME_H
@@ -28,10 +28,10 @@ struct tbg_wire_cost {
 /* Switches the statistics on; a descriptor whose close switches them off, or -errno. */
 int tbg_run_time_begin(void);
 
-/* Of the program that the answer of `stats` names. Whether it is known. */
+/* For the program that the answer of `stats` names. Returns whether it is known. */
 bool tbg_run_time_read(const json_t *stats, struct tbg_run_time *ret);
 
-/* Of two answers of `stats` and what the kernel had counted at each. */
+/* From two answers of `stats`, and the kernel's counters at each. */
 void tbg_wire_cost(const json_t *before, const json_t *now, const struct tbg_run_time *then,
 		   const struct tbg_run_time *since, struct tbg_wire_cost *ret);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * ncurses, and no more of it than a page of lines needs. Called by top.c.
+ * The part of ncurses that a page of lines needs. Called by top.c.
  */
 #include "screen.h"
 
@@ -52,7 +52,7 @@ unsigned int tbg_screen_rows(void)
 	return LINES;
 }
 
-/* Its columns, and its bytes in *ret_n; what is no character is shown as '?'. */
+/* Its columns, and its bytes in *ret_n; bytes that are no character are shown as '?'. */
 static int character(const char *text, size_t len, wchar_t *ret, size_t *ret_n)
 {
 	mbstate_t state = { 0 };
@@ -82,7 +82,7 @@ void tbg_screen_line(unsigned int row, const char *text, size_t len,
 	attrset(attrs[look]);
 	for (size_t at = 0; at < len; at += n) {
 		column += character(text + at, len - at, &c, &n);
-		if (column > COLS)	/* curses would go on in the next line */
+		if (column > COLS)	/* curses would continue in the next line */
 			break;
 		addnwstr(&c, 1);
 	}

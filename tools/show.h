@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How what the daemon answers is read and shown, by all commands alike. Text
- * from the daemon is never trusted to be printable.
+ * Reads and shows the daemon's answers, for all commands. Text from the daemon must never
+ * be assumed to be printable.
  */
 #ifndef TBG_TOOLS_SHOW_H
 #define TBG_TOOLS_SHOW_H
@@ -64,7 +64,7 @@ static inline double value_of(const json_t *o, const char *key)
 	return json_is_number(v) ? json_number_value(v) : -1;
 }
 
-/* " (gzip)" of an object that is not as its file is. */
+/* " (gzip)" for an object that is a compressed variant. */
 static inline void encoding_put(FILE *f, const json_t *o)
 {
 	const char *encoding = text_of(o, "encoding");
@@ -81,7 +81,7 @@ static inline long long number_of(const json_t *o, const char *key)
 	return json_integer_value(json_object_get(o, key));
 }
 
-/* Of a listing: how many rows there are beyond those that it shows. */
+/* The number of rows of a list beyond those that it shows. */
 static inline void rest_put(const json_t *a, const json_t *list)
 {
 	long long rest = number_of(a, "total") - (long long)json_array_size(list);
@@ -95,7 +95,7 @@ static inline bool true_of(const json_t *o, const char *key)
 	return json_is_true(json_object_get(o, key));
 }
 
-/* Of what `stats` answers; NULL: no such tier. */
+/* From the answer of `stats`; NULL: no such tier. */
 static inline json_t *tier_of(const json_t *stats, const char *name)
 {
 	return json_object_get(json_object_get(stats, "tiers"), name);
@@ -103,7 +103,7 @@ static inline json_t *tier_of(const json_t *stats, const char *name)
 
 #define NUMBER_ROOM 32
 
-/* For a number as text, until there have been three more. */
+/* A buffer for a number as text, valid for three more calls. */
 static inline char *number_room(void)
 {
 	static char text[4][NUMBER_ROOM];

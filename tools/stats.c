@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan stats`: the counters since the daemon started. Called by the
- * command line alone; which of them there are is the daemon's to say, so that
- * a new one is shown without a change here. As text, and where we may, a look of a
- * moment at what wire costs.
+ * `toboggan stats`: the counters since the daemon started. Called by the command line
+ * alone. The daemon's answer determines which counters are shown, so that a new one needs no
+ * change here. The text also shows the cost of wire, measured for a moment, if permitted.
  */
 #include "commands.h"
 
@@ -15,9 +14,9 @@
 #include "run_time.h"
 #include "show.h"
 
-#define LOOK_MS	300	/* at what packets take */
+#define LOOK_MS	300	/* for the time that packets take */
 
-/* Reasons that never came up are left out. */
+/* Reasons that never occurred are left out. */
 static void reasons_show(const json_t *list, const char *title)
 {
 	unsigned int columns = width();
@@ -78,7 +77,7 @@ static void stats_show(const json_t *a)
 		       number_of(log, "lost"), number_of(log, "lost_in_kernel"));
 }
 
-/* Since the start what a hit takes; in the next moment what else there is. */
+/* The time of a hit since the start; the other times during the next moment. */
 static void cost_show(const struct tbg_given *opt, const json_t *first)
 {
 	json_t *tiers = json_object_get(first, "tiers"), *now = NULL;

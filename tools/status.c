@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan status`: the tiers, or why they are off, and what the daemon has:
- * sites, upstreams, objects, memory. Called by the command line alone; shows
- * what the daemon says and adds nothing of its own.
+ * `toboggan status`: the tiers, or why they are off, and the daemon's sites, upstreams,
+ * objects and memory. Called by the command line alone; shows the daemon's answer and adds
+ * nothing.
  */
 #include "commands.h"
 
@@ -90,7 +90,7 @@ static void status_sock(const json_t *a)
 	putchar('\n');
 }
 
-/* Of several sites, one to a line; of one, its root has been told. */
+/* Several sites, one a line; the root of a single one has been shown. */
 static void sites_show(const json_t *sites)
 {
 	json_t *site;
@@ -107,7 +107,7 @@ static void sites_show(const json_t *sites)
 	}
 }
 
-/* The servers that are asked, one to a line, and what is stored of answers. */
+/* The servers of upstreams, one a line, and the response store. */
 static void upstreams_show(const json_t *a)
 {
 	json_t *stock = json_object_get(a, "stock"), *one;
@@ -128,7 +128,7 @@ static void upstreams_show(const json_t *a)
 	}
 	if (!stock)
 		return;
-	printf("stock        %lld responses, %s", number_of(stock, "responses"),
+	printf("stored       %lld responses, %s", number_of(stock, "responses"),
 	       bytes_text(number_of(stock, "used")));
 	printf(" of %s\n", bytes_text(number_of(stock, "budget")));
 }

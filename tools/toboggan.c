@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The command-line tool: one line of JSON to the daemon's control socket, one
- * line back, shown as text or, with --json, as it is. This file is the command
- * line: the table of commands, the options, the help. A command has a file of
- * its name.
+ * The command-line tool: sends one line of JSON to the daemon's control socket, and shows
+ * the line that it receives as text or, with --json, unchanged. This file is the command
+ * line: the table of commands, the options, the help. Each command has a file of its name.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -41,7 +40,7 @@ struct command {
 	bool takes_log;			/* --host, --tier, --status, --slow, --path */
 };
 
-/* --- what knows nothing of the command line ------------------------------ */
+/* --- commands that do not ask the daemon, or need a conversion ------------- */
 
 static int top_run(const struct tbg_given *opt, int argc, char **argv)
 {
@@ -75,7 +74,7 @@ static int probe_run(const struct tbg_given *opt, int argc, char **argv)
 	return EXIT_SUCCESS;
 }
 
-/* main() has run it, unless it came after options, of which it takes none. */
+/* main() has run it, unless it follows options; it accepts none. */
 static int bench_run(const struct tbg_given *opt, int argc, char **argv)
 {
 	(void)opt;
@@ -85,54 +84,59 @@ static int bench_run(const struct tbg_given *opt, int argc, char **argv)
 /* --- the command line ---------------------------------------------------- */
 
 static const struct command commands[] = {
-	{ "status", "status", "what runs, what is attached where, objects, memory",
+	{ "status", "status", "tiers, attachment to interfaces, objects, memory",
 	  "Shows the tiers that are on, or why they are off; the interfaces and how wire\nis attached to them; objects and memory of the cache; connections and flows.",
 	  tbg_status_run, .args_max = 0 },
 	{ "stats", "stats", "requests and bytes per tier, passes per reason",
-	  "Counters since the daemon started. Reasons that never came up are left out of\nthe text, but not of --json.",
+	  "Counters since the daemon started. Reasons that never occurred are left out of\nthe text, but not of --json.",
 	  tbg_stats_run, .args_max = 0 },
 	{ "objects", "objects [--limit N]", "cached objects, most popular first",
-	  "tier is the lowest that can answer a GET of the object; class the bytes of its\nslot; expires \"-\" means until the file changes.",
+	  "tier is the lowest that can answer a GET of the object, class the size of its slot\nin bytes. If expires is \"-\", the object is valid until its file changes.",
 	  tbg_objects_run, 0, 0, .takes_limit = true },
 	{ "connections", "connections [--limit N]", "the clients that are connected",
-	  "tier is the lowest that may answer on the connection; one of wire's without a\nsocket is in no list of the kernel's. state: what it waits for; requests: answered\nso far, but for hits of a kernel tier on a connection that has a socket. What begins\nor ends meanwhile may be left out.",
+	  "tier is the lowest that may answer on the connection. state is what the connection\nwaits for. requests counts the answers so far, except hits of a kernel tier on a\nconnection that has a socket. Connections of wire without a socket are listed here\nalone. A connection that begins or ends meanwhile may be missing.",
 	  tbg_connections_run, 0, 0, .takes_limit = true },
-	{ "why", "why [--client ADDRESS] [--accept-encoding VALUE] URL... | --request FILE", "which tier would answer, and why not the kernel",
-	  "Asks the kernel tiers themselves. URL is a whole URL or a path, of which a plain GET\nis meant. --accept-encoding: of the variant that a client with this field gets.\n--request: the bytes of a request as a client sends them (-: standard input).\n--client: of whom; without it, of one that no list and no limit knows.",
+	{ "why", "why [--client ADDRESS] [--accept-encoding VALUE] URL... | --request FILE", "which tier would answer, and why not a lower one",
+	  "Asks the kernel tiers themselves about a plain GET of URL, a whole URL or a path.\n--accept-encoding: the variant that a client with this field receives.\n--request: a file with the bytes of a request (-: standard input).\n--client: the client's address; by default a client that no list or limit concerns.",
 	  tbg_why_run, .args_min = 0, .args_max = INT_MAX, .takes_accept = true },
-	{ "purge", "purge [--prefix] URL... | --host NAME | --tag TAG | --all", "take objects out of the cache",
-	  "The next request reads the file, or asks the upstream, again. --prefix: all that\nbegins with a URL. A path without a host is meant of every site; --host: all of\none site; --tag: what upstreams have marked with it in Surrogate-Key.",
+	{ "purge", "purge [--prefix] URL... | --host NAME | --tag TAG | --all", "remove objects from the cache",
+	  "The next request reads the file, or asks the upstream, again. A path without a host\napplies to every site. --prefix: all objects that begin with a URL. --host: all of\none site. --tag: responses that upstreams have marked with it in Surrogate-Key.",
 	  tbg_purge_run, 0, INT_MAX, .takes_purge = true },
-	{ "deny", "deny [ADDRESS... [--for TIME | --remove]]", "refuse clients, for a time or for good; list them",
-	  "ADDRESS is one, or a prefix such as 192.0.2.0/24. Holds from the next request on, on\nconnections that exist too, until TIME is over or the daemon ends. --remove: lets them\nin again. Without an address: who is denied.",
+	{ "deny", "deny [ADDRESS... [--for TIME | --remove]]", "refuse clients, for a time or without end; list them",
+	  "ADDRESS may be a prefix such as 192.0.2.0/24. Applies from the next request on, also\non existing connections, until TIME is over or the daemon ends. --remove: admits the\nclients again. Without an ADDRESS: lists the denied clients.",
 	  tbg_deny_run, 0, INT_MAX, .takes_deny = true },
 	{ "warm", "warm DIR|FILE...", "put files into the cache ahead of their first request",
-	  "Files as they lie on the disk, below a root that is served. Shows a bar on a\nterminal. Says how many answers were stored, were there before, or were not kept:\nthose that are too large, or that give way to more popular ones.",
+	  "DIR and FILE are paths on the disk, below a root that is served. Prints how many\nanswers were stored, how many were stored before, and how many were not kept because\nthey are too large or less popular than others. Shows the progress on a terminal.",
 	  tbg_warm_run, .args_min = 1, .args_max = INT_MAX },
 	{ "log", "log [--host NAME] [--tier LIST] [--status LIST] [--slow TIME] [--path BEGIN] [--limit N]",
 	  "requests as they are answered, of all tiers",
-	  "Until it is ended, or N are shown. --status: such as 404 or 4xx,502; --slow: took as\nlong as TIME, or longer; --path: targets that begin so. Hits of the kernel tiers cost a\nlittle more meanwhile. Lines for which there is no room are left out, and counted.",
+	  "Ends when interrupted, or after N requests. --status: such as 404 or 4xx,502. --slow:\nrequests that took TIME or longer. --path: targets that begin with BEGIN. Meanwhile\nhits of the kernel tiers cost a little more. Lines without room are dropped and counted.",
 	  tbg_log_run, 0, 0, .takes_limit = true, .takes_log = true },
 	{ "top", "top [--interval TIME] [--count N | --once]",
-	  "the same as it happens: rates, hit ratio, top objects, top reasons",
-	  "In place on a terminal (q or Ctrl-C ends it, blank asks at once); elsewhere, and\non a terminal that cannot, a snapshot after each interval (1s). --json gives one\nsnapshot unless --count says how many; 0 means until it is ended.",
+	  "the current rates, hit ratio, top objects and top reasons",
+	  "Updates in place on a terminal; q or Ctrl-C ends it, the space bar updates at once.\nElsewhere, and on a simple terminal, prints a snapshot after each interval (1s).\n--count: the number of snapshots, 0 for no end; with --json the default is 1.",
 	  top_run, 0, 0, .takes_rounds = true },
 	{ "probe", "probe", "features of this kernel that Toboggan uses",
-	  "Tries each feature and shows what is lost without it. Needs no daemon, but\nprivilege to try all: a feature that it may not try is unknown.",
+	  "Tries each feature, and shows what is lost without it. Needs no daemon. Without\nprivilege, features that it is not permitted to try are unknown.",
 	  probe_run, .args_max = 0 },
-	{ "bench", "bench [COMMAND] ...", "measure it beside other servers",
-	  "An own tool with options of its own: see toboggan bench --help.",
+	{ "bench", "bench [COMMAND] ...", "compare its speed with that of other servers",
+	  "It has commands and options of its own: see toboggan bench --help.",
 	  bench_run, .args_max = 1000 },
 };
 
+#define HELP_COLUMNS	22	/* of a usage; a longer one has a line of its own */
 #define COMMANDS_NR (sizeof(commands) / sizeof(*commands))
 
 static void help(FILE *f)
 {
 	fprintf(f, "usage: toboggan [--control PATH] [--json] COMMAND\n\n");
-	for (size_t i = 0; i < COMMANDS_NR; i++)
-		fprintf(f, "  %-22s %s\n", commands[i].usage, commands[i].about);
-	fprintf(f, "  %-22s %s\n", "help COMMAND", "more about one of them");
+	for (size_t i = 0; i < COMMANDS_NR; i++) {
+		bool fits = strlen(commands[i].usage) <= HELP_COLUMNS;
+
+		fprintf(f, "  %-*s%s%*s%s\n", HELP_COLUMNS, commands[i].usage, fits ? "" : "\n  ",
+			fits ? 1 : HELP_COLUMNS + 1, "", commands[i].about);
+	}
+	fprintf(f, "  %-*s %s\n", HELP_COLUMNS, "help COMMAND", "describe a command");
 	fprintf(f, "\n  --control PATH         the daemon's control socket (%s)\n"
 		"  --json                 answers as JSON, one line each\n"
 		"  --help, --version\n", CONTROL_PATH);
@@ -143,7 +147,7 @@ static const struct command *command_of(const char *name)
 	for (size_t i = 0; i < COMMANDS_NR; i++)
 		if (!strcmp(commands[i].name, name))
 			return &commands[i];
-	tbg_fault_say("%s: unknown command; there are status, stats, objects, connections, why, purge, deny, warm, log, top, probe and bench",
+	tbg_fault_say("%s: unknown command; expected status, stats, objects, connections, why, purge, deny, warm, log, top, probe or bench",
 		      name);
 	return NULL;
 }
@@ -221,7 +225,7 @@ static const struct option longs[] = {
 	{ 0 }
 };
 
-/* Wherever it stands: also what is wrong before it is told so. */
+/* At any place, so that faults in earlier options are reported in JSON, too. */
 static bool json_wanted(int argc, char **argv)
 {
 	bool ret = false;
@@ -229,22 +233,22 @@ static bool json_wanted(int argc, char **argv)
 
 	while ((o = getopt_long(argc, argv, shorts, longs, NULL)) != -1)
 		ret |= o == 'j';
-	optind = 0;			/* from the beginning again */
+	optind = 0;			/* start again */
 	return ret;
 }
 
-/* A second one would take the place of the first without a word. */
+/* A second one would silently replace the first. */
 static bool once(const char **ret, const char *option)
 {
 	if (*ret)
-		tbg_fault_say("%s %s: there is %s %s already; run the command once for each",
+		tbg_fault_say("%s %s: %s %s already given; run the command once for each",
 			      option, optarg, option, *ret);
 	else
 		*ret = optarg;
 	return *ret == optarg;
 }
 
-/* 0, or the exit status plus one. */
+/* Returns 0, or the exit status plus one. */
 static int options_parse(struct tbg_given *opt, int argc, char **argv)
 {
 	int o;
@@ -341,7 +345,7 @@ static int options_parse(struct tbg_given *opt, int argc, char **argv)
 	return 0;
 }
 
-/* What an option says as it is: not to be said in JSON if it is not UTF-8. */
+/* Values that are sent unchanged in JSON must be UTF-8. */
 static bool options_sayable(const struct tbg_given *opt)
 {
 	const char *const options[][2] = {

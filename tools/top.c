@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan top`. Each round asks the daemon for its counters and makes one
- * object of what they, and the differences to the round before, say; that
- * object is the JSON that scripts get, and what the text is written from. The
- * text is the same on a terminal, where ncurses puts it in place, and in a pipe.
+ * `toboggan top`. Each round asks the daemon for its counters, and makes one object of them
+ * and of their differences to the previous round. That object is printed as JSON for
+ * scripts, and is the source of the text. The text is the same on a terminal, where ncurses
+ * updates it in place, and in a pipe.
  *
- * Must never cost the daemon much: listings of objects are asked for so rarely
- * that they take at most one part in LISTING_SHARE of the time.
+ * Must never cost the daemon much: lists of objects are requested so rarely that they take
+ * at most one part in LISTING_SHARE of the time.
  */
 #include "top.h"
 
@@ -33,12 +33,12 @@
 #include "top_page.h"
 
 #define WAIT_MS		5000	/* for an answer */
-#define KEY_MS		100	/* meanwhile, for a look at what was typed */
+#define KEY_MS		100	/* meanwhile, to check for keys */
 #define LISTING_SHARE	20
 #define LISTING_ROWS	100
 #define HISTORY_MAX	512	/* rounds */
 #define WHYS_MAX	256
-/* Of each question: a daemon of another version refuses it. */
+/* In each request: a daemon of another version refuses it. */
 #define OURS		"\"version\":\"" TBG_VERSION "\""
 
 struct top {
@@ -53,20 +53,20 @@ struct top {
 	uint64_t list_ns, list_before_ns, list_due_ns;
 	uint64_t ticks_idle, ticks_all;	/* of the machine's CPUs */
 	double cpu_idle;		/* since the last round; < 0: unknown */
-	int run_time_fd;		/* of the kernel's statistics; < 0: not on */
+	int run_time_fd;		/* of the kernel's statistics; < 0: off */
 	bool ran_known, ran_before_known;
 	struct tbg_run_time ran, ran_before;	/* of this round and the last */
 	double history[HISTORY_MAX];	/* requests per second, a ring */
 	unsigned int history_nr;
 	json_t *model;
-	char trouble[512];		/* why there is nothing new */
-	char refusal[256];		/* what the daemon said in place of an answer */
+	char trouble[512];		/* why there are no new values */
+	char refusal[256];		/* the daemon's error in place of an answer */
 };
 
 /* --- waiting ------------------------------------------------------------- */
 
 static volatile sig_atomic_t ended;
-static sigset_t awake;		/* signals are let in where we wait, only there */
+static sigset_t awake;		/* signals are unblocked only where we wait */
 
 static void on_end(int signo)
 {
@@ -154,7 +154,7 @@ static int receive(struct top *t, uint64_t until_ns)
 		t->in_room = room;
 	}
 	while (!wait_for(t->fd, POLLIN, now_ns() + KEY_MS * 1000000ull)) {
-		/* what other keys ask for comes with the answer */
+		/* other keys are handled with the answer */
 		if (t->screen && tbg_screen_key() == TBG_SCREEN_END)
 			ended = 1;
 		if (ended)
@@ -169,7 +169,7 @@ static int receive(struct top *t, uint64_t until_ns)
 	return 0;
 }
 
-/* One question (with its line's end), one answer; NULL: none, or "ok":false. */
+/* One request (with its end of line), one answer; NULL: none, or "ok":false. */
 static json_t *question(struct top *t, const char *line)
 {
 	uint64_t until_ns = now_ns() + WAIT_MS * 1000000ull;
@@ -194,7 +194,7 @@ static json_t *question(struct top *t, const char *line)
 	t->in_len -= lf + 1 - t->in;
 	memmove(t->in, lf + 1, t->in_len);
 	if (!ret)
-		lose(t, "not what toboggand answers");
+		lose(t, "not an answer of toboggand");
 	if (true_of(ret, "ok"))
 		return ret;
 	snprintf(t->refusal, sizeof(t->refusal), "%s", text_of(ret, "error"));
@@ -253,7 +253,7 @@ static void listing_read(struct top *t)
 	t->list_due_ns = t->list_ns + (t->list_ns - begun_ns) * LISTING_SHARE;
 }
 
-/* What another daemon counted is no measure for this one. */
+/* Counters of another daemon cannot be compared with those of this one. */
 static void forget(struct top *t)
 {
 	replace(&t->stats, NULL);
@@ -263,7 +263,7 @@ static void forget(struct top *t)
 	t->list_due_ns = 0;
 }
 
-/* Asks for everything; false: there is no (whole) answer. */
+/* Requests everything; false: there is no (complete) answer. */
 static bool round_ask(struct top *t)
 {
 	json_t *status, *stats;
@@ -301,7 +301,7 @@ static bool round_ask(struct top *t)
 	return true;
 }
 
-/* --- what the rounds say ------------------------------------------------- */
+/* --- the results of the rounds --------------------------------------------- */
 
 static json_t *real_or_null(double v)
 {
@@ -321,7 +321,7 @@ static double rate_of(const struct top *t, const json_t *now, const json_t *befo
 
 /*
  * Sums over the tiers in one object, so that they have rates as a tier has:
- * requests, bytes; hits (all of the kernel's, those of user). NULL without stats.
+ * requests, bytes; hits (all of the kernel tiers, those of user). NULL without stats.
  */
 static json_t *all_of(const json_t *stats)
 {
@@ -372,7 +372,7 @@ static json_t *model_tiers(const struct top *t, double all_s)
 	return ret;
 }
 
-/* By how often now, then by how often ever. */
+/* By current frequency, then by total. */
 static int why_compare(const void *a, const void *b)
 {
 	const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
@@ -415,7 +415,7 @@ static bool object_same(const json_t *a, const json_t *b)
 	return number_of(a, "vhost") == number_of(b, "vhost");
 }
 
-/* NULL as well if it cannot be told from others, of what Vary makes several. */
+/* NULL as well if it is one of several that Vary distinguishes. */
 static const json_t *object_find(const json_t *listing, const json_t *o)
 {
 	json_t *one, *ret = NULL;
@@ -455,7 +455,7 @@ static json_t *model_objects(const struct top *t)
 				"vhost", (json_int_t)number_of(o, "vhost"),
 				"size", (json_int_t)number_of(o, "size"),
 				"hits", (json_int_t)number_of(o, "hits"),
-				/* published anew, it counts from nought */
+				/* published again, it counts from zero */
 				"hits_per_s", real_or_null(was && more >= 0 ?
 							   more / s : -1),
 				"tier", tier);
@@ -487,7 +487,7 @@ static json_t *model_cost(const struct top *t)
 			 "pays_from", real_or_null(c.pays_from));
 }
 
-/* Replaces t->model by what is known now. */
+/* Replaces t->model by the current values. */
 static void model_make(struct top *t)
 {
 	json_t *now = all_of(t->stats), *was = all_of(t->before);
@@ -564,7 +564,7 @@ static void screen_show(const struct top *t)
 	tbg_screen_flush();
 }
 
-/* Until the next round; false: somebody wants to end it. */
+/* Waits for the next round; false: the user ends the program. */
 static bool screen_wait(const struct top *t, uint64_t until_ns)
 {
 	int keys = isatty(STDIN_FILENO) ? STDIN_FILENO : -1;
@@ -575,7 +575,7 @@ static bool screen_wait(const struct top *t, uint64_t until_ns)
 
 		key = tbg_screen_key();
 		if (typed && key == TBG_SCREEN_NOTHING)
-			keys = -1;	/* nobody is there any more: do not spin */
+			keys = -1;	/* the terminal is gone: do not spin */
 		for (; key != TBG_SCREEN_NOTHING; key = tbg_screen_key()) {
 			if (key == TBG_SCREEN_END)
 				return false;
@@ -588,7 +588,7 @@ static bool screen_wait(const struct top *t, uint64_t until_ns)
 	return !ended;
 }
 
-/* --- from begin to end ---------------------------------------------------- */
+/* --- the whole run --------------------------------------------------------- */
 
 static bool plain_wait(uint64_t until_ns)
 {
@@ -598,8 +598,8 @@ static bool plain_wait(uint64_t until_ns)
 }
 
 /*
- * Rounds in turn. A screen shows the first at once, and goes on while there is
- * no daemon; else a snapshot is a whole interval's, and no daemon is the end.
+ * Runs the rounds. A screen shows the first at once, and continues while there is no
+ * daemon. Otherwise a snapshot covers a whole interval, and a missing daemon ends the run.
  */
 static int rounds_run(struct top *t)
 {

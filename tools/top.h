@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * `toboggan top`: what the daemon does now, again and again: on a terminal in
- * place, elsewhere as snapshots or lines of JSON.
+ * `toboggan top`: shows the current state of the daemon repeatedly: on a terminal in place,
+ * elsewhere as snapshots or lines of JSON.
  */
 #ifndef TBG_TOOLS_TOP_H
 #define TBG_TOOLS_TOP_H
@@ -12,7 +12,7 @@
 struct tbg_top {
 	const char *control;		/* path of the socket */
 	unsigned int interval_ms;
-	unsigned int count;		/* snapshots; 0: until it is ended */
+	unsigned int count;		/* snapshots; 0: no end */
 	bool json;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What `toboggan top` shows of a round, as text. Called by top.c; asks the daemon nothing. */
+/* The text that `toboggan top` shows for a round. Called by top.c; does not ask the daemon. */
 #include "top_page.h"
 
 #include <langinfo.h>
@@ -96,7 +96,7 @@ static void page_tiers(const struct page *p, const json_t *m)
 		percent_text(cpu, "daemon"), percent_text(cpu, "idle"));
 }
 
-/* Whether there is anything to say. */
+/* Whether there is anything to show. */
 static bool cost_text(const json_t *m, char ret[COST_ROOM])
 {
 	const json_t *o = json_object_get(m, "wire_cost");
@@ -140,8 +140,8 @@ static void page_history(const struct page *p, const json_t *m)
 	for (size_t i = nr - room; i < nr; i++) {
 		double v = json_number_value(json_array_get(all, i));
 
-		/* what is not nothing is seen */
-		fputs(bar_text(v > 0 ? 1 + (int)(7 * (v / most)) : 0), p->f);	/* 8 of the most */
+		/* values above zero are visible */
+		fputs(bar_text(v > 0 ? 1 + (int)(7 * (v / most)) : 0), p->f);	/* of 8 */
 	}
 	fprintf(p->f, "| most %.0f\n", most);
 }
@@ -201,7 +201,7 @@ char *tbg_top_page(const json_t *model, unsigned int columns, unsigned int rows)
 	p.f = open_memstream(&ret, &len);
 	if (!p.f)
 		return NULL;
-	if (rows) {	/* what the reasons do not need is for objects */
+	if (rows) {	/* rows that the reasons do not need are for objects */
 		unsigned int left = rows > fixed ? rows - fixed : 0;
 		unsigned int whys = json_array_size(json_object_get(model, "passes"));
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan warm`: has the daemon put files into its cache, and shows how far it
- * is. Called by the command line alone; reads no file itself, and names each by
- * the path by which the daemon would serve it.
+ * `toboggan warm`: makes the daemon put files into its cache, and shows the progress. Called
+ * by the command line alone. Reads no file itself; names each by the path by which the
+ * daemon would serve it.
  */
 #include "commands.h"
 
@@ -19,7 +19,7 @@
 
 #define BAR_COLUMNS 30
 
-/* On a terminal alone: it is drawn over itself. */
+/* On a terminal alone, where it is redrawn in place. */
 static void bar_show(const json_t *a)
 {
 	long long done = number_of(a, "done"), total = number_of(a, "total");
@@ -33,8 +33,8 @@ static void bar_show(const json_t *a)
 }
 
 /*
- * Where it really is, as roots are; but a file by the name that it is asked for
- * by, be that a link's. NULL and errno.
+ * The real path, as for roots; but a file keeps its last name, even if that is a link.
+ * NULL and errno.
  */
 static char *served_path(const char *path)
 {

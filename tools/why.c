@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `toboggan why`: which tier would answer a URL, and why not a lower one. Called
- * by the command line alone; the judgement is the daemon's (userd/control/why.c), this
- * only shows it.
+ * `toboggan why`: shows which tier would answer a URL, and why not a lower one. Called by
+ * the command line alone. The daemon decides (userd/control/why.c); this file only shows it.
  */
 #include "commands.h"
 
@@ -24,9 +23,9 @@ static void why_line(const char *label, const char *text)
 	putchar('\n');
 }
 
-#define REQUEST_MAX 3000	/* bytes that are read of one: a kernel tier takes 2048 */
+#define REQUEST_MAX 3000	/* maximum bytes of a request: a kernel tier accepts 2048 */
 
-/* What wire says of it on an interface, by a family. */
+/* The answer of wire on an interface, for an address family. */
 static const char *why_of(const json_t *iface, const char *key)
 {
 	const char *why = text_of(iface, key);
@@ -79,7 +78,7 @@ static void why_show(const json_t *a)
 	}
 }
 
-/* The bytes of a file as pairs of hexadecimal digits; NULL: said why not. */
+/* The bytes of a file as pairs of hexadecimal digits; NULL after a report. */
 static json_t *request_pack(const char *path)
 {
 	FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;

@@ -1485,7 +1485,7 @@ def t_tool_tells_of_servers_and_stock():
                              capture_output=True, text=True, check=True).stdout
         assert re.search(rf"^upstreams +{re.escape(up.url)}, 1 requests, 0 under way, 0 failed$",
                          out, re.M), out
-        assert re.search(r"^stock +1 responses, ", out, re.M) and "root" not in out, out
+        assert re.search(r"^stored +1 responses, ", out, re.M) and "root" not in out, out
 
 
 def t_reload_keeps_servers_and_stock():

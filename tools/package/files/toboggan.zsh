@@ -9,7 +9,7 @@ _arguments \
 		objects\:"what is cached"
 		connections\:"the clients that are connected"
 		why\:"which tier would answer"
-		purge\:"take objects out of the cache"
+		purge\:"remove objects from the cache"
 		deny\:"refuse clients"
 		warm\:"put files into the cache"
 		log\:"requests as they are answered"
