@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What vm/bench runs inside the guest: servers, one after the other, counted, for the rows named.
+"""Runs inside the guest of vm/bench: starts servers one after the other, counts the named rows.
 
 Prints one line of JSON: {"rows": {row: [instructions of a request, by batch]},
 "counts": {row: {"hits": {tier: requests}, "passes": {reason: requests}}},
-"problems": {row: why}, "absent": {row: why}}: these a kernel without the fixes that
-they need does not have. The build folder O may be that of another revision; the client is
-TBG_LOOP's, a folder. The guest has one CPU, which is never idle while a row is counted, and
-a clock that counts instructions: a batch's requests a second say what each of them executed.
+"problems": {row: why}, "absent": {row: why}}. A row is absent if the kernel lacks fixes that
+its tier needs. The build folder O may be that of another revision; TBG_LOOP is the folder of
+the client. The guest has one CPU, which is never idle while a row is counted, and a clock
+that counts instructions: a batch's requests a second give the instructions of each.
 """
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from servers import BUILD, Floor, Nginx, Origin, Toboggan, fetch, settle  # noqa
 
 CONNECTIONS = 16
 SECONDS, BATCH_MS = 0.8, 80     # of the guest's clock
-# the part that the row's own tier has to answer
+# the share that the row's own tier has to answer
 TIERS, TIER_LEAST = ("wire", "sock", "user"), 0.9
-PIECES = 256                    # of samples are read at a time: the one core has to answer, too
+PIECES = 256                    # samples that are read at a time: the only core has to answer, too
 CLIENT = os.environ.get("TBG_LOOP") or os.path.join(BUILD, "tools/bench")
 KINDS = {"floor": Floor, "nginx": Nginx}
 # What each server of bench_rows.py is started with.
@@ -60,7 +60,7 @@ def start(lab: Lab, origin: Origin, name: str) -> Any:
 
 
 def target(lab: Lab, server: Any, row: Any, source: str) -> tuple:
-    """What is asked for: the list's rows, and what one answer must be like."""
+    """The requests: the rows of the list, and the required answer of each."""
     if row.size == "miss":
         files = fileset.objects(MISSES).rows
         return Target([(1, path, size, fileset.crc(path, size)) for _, path, size in files],
@@ -79,7 +79,7 @@ def target(lab: Lab, server: Any, row: Any, source: str) -> tuple:
 
 
 def count(lab: Lab, server: Any, row: Any, asked: Any, source: str) -> list:
-    """Instructions of a request, by batch."""
+    """Instructions per request, by batch."""
     path = os.path.join(lab.dir, f"{server.iface}.list")
     with open(path, "w", encoding="ascii") as f:
         f.writelines(f"{w} {p} {s} {crc:08x}\n" for w, p, s, crc in asked.rows)
@@ -100,7 +100,7 @@ def count(lab: Lab, server: Any, row: Any, asked: Any, source: str) -> list:
 
 
 def stats(server: Any) -> dict:
-    """{"hits": {tier: requests}, "passes": {reason: requests}} until now; {} of another's."""
+    """{"hits": {tier: requests}, "passes": {reason: requests}} until now; {} for another server."""
     if not isinstance(server, Toboggan):
         return {}
     said = server.ask("stats")
@@ -109,7 +109,7 @@ def stats(server: Any) -> dict:
 
 
 def between(before: dict, after: dict) -> dict:
-    """What was counted from one stats() to the other, without what was not."""
+    """The growth from one stats() to the other, without zeros."""
     return {kind: {name: nr - before[kind].get(name, 0) for name, nr in after[kind].items()
                    if nr != before[kind].get(name, 0)} for kind in after}
 
@@ -119,7 +119,7 @@ def measure(lab: Lab, server: Any, row: Any) -> tuple[list, dict]:
     asked = target(lab, server, row, source)
     check = (asked.path, asked.headers, asked.status, row.want, asked.crc)
     settle(lab, server, *check, limit_s=30)
-    if row.size == "miss":          # once through all: which of them stay is settled then
+    if row.size == "miss":          # once through all, which settles which objects stay
         count(lab, server, row, asked, source)
         source = lab.nowhere()
     before = stats(server)
@@ -133,7 +133,7 @@ def measure(lab: Lab, server: Any, row: Any) -> tuple[list, dict]:
 
 
 def absent() -> dict:
-    """{row: why}, of tiers that wait for fixes; what else is missing is a problem."""
+    """{row: why} for tiers that lack fixes; any other absence is a problem."""
     out = subprocess.run([os.path.join(BUILD, "toboggan"), "--json", "probe"], text=True,
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout
     why = {tier: f["detail"] for f in json.loads(out)["features"] for tier in f["tiers"]
@@ -143,7 +143,7 @@ def absent() -> dict:
 
 def main(wanted: Any) -> int:
     os.environ["PATH"] += ":/usr/sbin:/sbin"
-    # The batches are the same work each time: what runs beside must not be.
+    # Every batch is the same work: nothing else may run beside it.
     rows, counts, problems, left_out = {}, {}, {}, absent()
     todo = {name: row for name, row in ROWS.items() if name in wanted and name not in left_out}
     with Lab({0}, {0}) as lab:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The rows of vm/bench: who is asked for what. Host and guest read the same."""
+"""The rows of vm/bench: the server and the request of each. Host and guest both read this."""
 from __future__ import annotations
 
 import collections
 from typing import Any
 
 MISSES = 2048                   # files of 1 KiB beside a memory of 1 MiB
-PAGE = ("/file_set/dir00000/class1_0", 1024)    # as the module makes it of that file
+PAGE = ("/file_set/dir00000/class1_0", 1024)    # as the module makes it from that file
 
 # server: one that bench_guest.py starts. size: of SIZES, "miss" or "page". calls: requests
 # on a connection, 0: no end. want: what Cache-Status must have in it.
@@ -21,7 +21,7 @@ def rows_of(name: str, want: Any) -> dict:
     ret = {f"{name}-304": Row(name, "1k", 304, 0, want)}
     for size in ("1k", "2k", "4k", "8k"):
         ret[f"{name}-{size}"] = Row(name, size, 200, 0, want)
-    # of 14 KiB a client with a socket may get more segments than wire sends at once
+    # a response of 14 KiB may have more segments than wire sends at once
     ret[f"{name}-14k"] = Row(name, "14k", 200, 0, want and "hit")
     for calls in (10, 1):
         ret[f"{name}-1k-{calls}"] = Row(name, "1k", 200, calls, want)
@@ -41,11 +41,11 @@ ROWS = {
     **rows_of("nginx", ""),
     "nginx-proxy": Row("nginx-proxy", "1k", 200, 0, ""),
 }
-# Shown, not held to a budget: they are not ours.
+# Shown, without a budget: these servers are not ours.
 REFERENCES = tuple(name for name,
                    row in ROWS.items() if row.server in ("floor", "nginx", "nginx-proxy"))
-# Shown, too: kernel and row whose batches are not alike. Sock's and short connections' cost
-# depends on when the daemon wakes, a miss' on what the cache has learnt by then.
+# Shown, without a verdict: kernels and rows whose batches differ. The cost of sock and of
+# short connections depends on when the daemon wakes, that of a miss on the state of the cache.
 SCATTER = (("6.1", "sock-1k"), ("6.1", "sock-8k"), ("6.1", "wire-1k-1"), ("6.12", "wire-1k-1"),
            ("newest", "wire-1k-1"), ("6.1", "miss"), ("6.12", "miss"), ("newest", "miss"))
 FLOOR = "floor"                 # what the client and the least answer cost together

@@ -5,8 +5,8 @@ Called by vm/run. apt itself downloads and checks the signatures, with a
 private state under build/vm/apt; the system's sources, lists and installed
 packages are never touched, and no host is named here. A kernel is unpacked to
 build/vm/<package>_<version>/ as vmlinuz, config, origin and modules/, and
-build/vm/named/<name> leads to it. Any number of builds may share build/vm: nothing
-of a run is in it.
+build/vm/named/<name> is a link to it. Any number of builds may share build/vm, since it
+contains nothing of a run.
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEYRINGS = "/usr/share/keyrings/debian-archive-keyring.*"
 
 
 class FetchError(Exception):
-    """A step that failed, in words."""
+    """A step that failed; the text is for a person."""
 
 class Line:
     """A line of vm/kernels. by_default: boots without being named."""
@@ -98,7 +98,7 @@ class Apt:
                  purpose: str = "") -> None:
         self.arch, self.say = arch, say
         words = ["apt", *([] if arch == "amd64" else [arch]), *([purpose] if purpose else [])]
-        # builds that share build/vm name it alike in what is kept
+        # builds that share build/vm use the same name for it in what is kept
         self.dir = os.path.join(os.path.realpath(os.path.join(build, "vm")), "-".join(words))
         self.debs = os.path.join(self.dir, "debs")
         for sub in ("sources", "lists/partial", "cache/archives/partial", "debs"):
@@ -120,7 +120,7 @@ class Apt:
         self.write("sources/kernels.sources", "\n".join(stanzas))
 
     def write_conf(self) -> None:
-        """apt's configuration, for the place where this folder is now."""
+        """Write apt's configuration for the current place of this folder."""
         self.write("apt.conf", "".join(f'{key} "{value}";\n' for key, value in (
             ("Dir::Etc::SourceList", "/dev/null"),
             ("Dir::Etc::SourceParts", f"{self.dir}/sources"),
@@ -131,7 +131,7 @@ class Apt:
             ("APT::Architectures", self.arch), ("APT::Update::Error-Mode", "any"))))
 
     def write(self, name: str, text: str) -> None:
-        """The file, which others may be reading, is whole at every moment."""
+        """Replace a file that others may be reading, in one step."""
         path = os.path.join(self.dir, name)
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as f:
             f.write(text)
@@ -155,7 +155,7 @@ class Apt:
     def stanzas(self, suites: list[str]) -> Any:
         """{package: [fields]} of every linux-* package in these suites.
 
-        To read the whole index takes seconds: what it says is kept until it is asked again.
+        Reading the whole index takes seconds, so the result is kept until the next refresh.
         """
         kept = os.path.join(self.dir, f"packages-{'+'.join(suites)}.json")
         with contextlib.suppress(OSError, ValueError):
@@ -181,7 +181,7 @@ class Apt:
         return ret
 
     def download(self, package: str, version: str, size: int = 0) -> str:
-        """Path of the .deb, whole; apt checks it against the signed index."""
+        """Path of the complete .deb; apt checks it against the signed index."""
         name = f"{package}_{version.replace(':', '%3a')}_"
         for found in os.listdir(self.debs):
             if found.startswith(name):
@@ -200,7 +200,7 @@ class Apt:
 
     @contextlib.contextmanager
     def shown(self, package: str, folder: str, size: int) -> Iterator[None]:
-        """progress() while the body runs."""
+        """Call progress() repeatedly while the body runs."""
         done = threading.Event()
         thread = threading.Thread(target=self.progress, args=(package, folder, size, done))
         thread.start()
@@ -211,7 +211,7 @@ class Apt:
             thread.join()
 
     def progress(self, what: str, folder: str, size: int, done: Any) -> None:
-        """A line at the start, and one every five seconds while it lasts. size: or 0."""
+        """Prints a line at the start, and one every five seconds. size: 0 if not known."""
         whole = f"{size / 1e6:.0f} MB" if size >= 5e5 else f"{size / 1e3:.0f} kB"
         if size:
             self.say(f"downloading {what}, {whole}")
@@ -222,7 +222,7 @@ class Apt:
 
 
 def size_in(folder: str) -> int:
-    """Bytes of what has come into a folder, in part or as a whole."""
+    """Bytes that a folder has received, in complete and partial files."""
     ret = 0
     for where, _, names in os.walk(folder):
         for name in names:
@@ -254,14 +254,14 @@ def size_of(stanzas: Any, package: str, version: str) -> Any:
                  if f["Version"] == version), 0)
 
 
-# Of a package's modules no suite can want these, and they are three quarters of it.
+# Modules that no suite can need; they are three quarters of a package.
 NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/infiniband", "drivers/scsi",
               "drivers/net/ethernet", "drivers/net/wireless", "drivers/staging", "drivers/iio",
               "drivers/usb", "drivers/hwmon", "drivers/input", "drivers/mtd", "drivers/hid")
 
 
 def extract(deb: str, tree: str) -> None:
-    """Unpack one .deb; one that cannot be unpacked is deleted, or it would be refused for ever."""
+    """Unpack one .deb. A broken one is deleted; otherwise every later run would fail on it."""
     skip = [f"--exclude=*/kernel/{sub}" for sub in NO_MODULES]
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", deb], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as source:
@@ -281,7 +281,7 @@ def extract(deb: str, tree: str) -> None:
 
 
 def unpack(debs: list[str], package: str, dest: str) -> None:
-    """Fill dest (which appears complete or not at all) from the .debs."""
+    """Fill dest from the .debs; it appears complete or not at all."""
     tmp, tree = dest + ".new", dest + ".tree"
     for path in (tmp, tree):
         shutil.rmtree(path, ignore_errors=True)
@@ -326,7 +326,7 @@ def name_link(build: str, name: str) -> str:
 
 
 def call_it(build: str, name: str, folder: str) -> None:
-    """Have build/vm/named/<name> lead to folder, at every moment to one or the other."""
+    """Link build/vm/named/<name> to folder; at every moment it leads to the old or the new one."""
     link = name_link(build, name)
     os.makedirs(os.path.dirname(link), exist_ok=True)
     fresh = f"{link}.{os.getpid()}"
@@ -357,7 +357,7 @@ def fetch_one(apt: Apt, name: str, build: str) -> str:
 
 
 def is_used(folder: str) -> bool:
-    """Whether a run boots from it; one does so with a shared lock."""
+    """Whether a run boots from it: such a run holds a shared lock."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -369,7 +369,7 @@ def is_used(folder: str) -> bool:
 
 
 def prune(build: str) -> None:
-    """Forget kernels that no name leads to any more and that no run boots."""
+    """Delete kernels that no name leads to and that no run boots."""
     vm = os.path.join(build, "vm")
     named = {os.path.realpath(link) for link in glob.glob(os.path.join(vm, "named", "*"))}
     for path in glob.glob(f"{vm}/*/origin"):
@@ -380,9 +380,9 @@ def prune(build: str) -> None:
 
 def fetch(names: list[str], build: str, say: Callable[[str], None], refresh: bool = False,
           offline: bool = False) -> dict:
-    """{name: Kernel}; falls back, loudly, on what an earlier run has unpacked.
+    """{name: Kernel}; falls back, with a message, on kernels that an earlier run unpacked.
 
-    One run at a time fetches: another waits, and finds what the first has fetched.
+    One run at a time fetches. Another one waits, and finds what the first has fetched.
     Each kernel's folder stays locked against prune() while this process lives.
     """
     os.makedirs(os.path.join(build, "vm"), exist_ok=True)
@@ -433,12 +433,12 @@ def fetch_alone(names: list[str], build: str, say: Callable[[str], None], refres
 
 
 def suites_of(arch: str) -> list:
-    """What an Apt of arch asks about: the suites of all its kernels at once."""
+    """The suites of all kernels of arch, which one Apt reads at once."""
     return sorted({s for line in table().values() if line.arch == arch for s in line.suites})
 
 
 def chosen(name: str, build: str, say: Callable[[str], None]) -> tuple[Apt, list]:
-    """(Apt, [(package, version, size)]) of what the line of vm/kernels called name names."""
+    """(Apt, [(package, version, size)]) for the line of vm/kernels called name."""
     line = table()[name]
     apt = Apt(build, line.arch, say)
     apt.update(suites_of(line.arch), False)
@@ -446,7 +446,7 @@ def chosen(name: str, build: str, say: Callable[[str], None]) -> tuple[Apt, list
 
 
 def updated(apt: Apt, refresh: bool, offline: bool) -> tuple[Apt, str | None]:
-    """(apt, None or why its index cannot be asked)"""
+    """(apt, None or why its index cannot be read)"""
     if offline:
         return apt, "offline as asked"
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One guest: its initramfs, its QEMU, and what is done when it stops answering.
+"""One guest: its initramfs, its QEMU, and its end when it stops answering.
 
 Called by vm/run and vm/bench with a kernel.Kernel and the folder of this boot, which
-everything of a boot is in. It watches while the guest runs: a guest whose PID 1 gives
-no sign of life, or that is never ready, is asked for the stacks of its tasks and ended.
+contains everything of the boot. It watches the guest: if PID 1 gives no sign of life, or
+is never ready, the guest is made to print the stacks of its tasks, and is ended.
 It must never write outside the folder it is given.
 """
 from __future__ import annotations
@@ -27,34 +27,34 @@ import kernel
 REPO = kernel.REPO
 PR_SET_PDEATHSIG = 1
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# printk.time: vm/judge.py tells the kernel's lines from the tests' by it
-# loglevel: until vm/init is up, then fewer lines: a boot that shows nothing new has died
+# printk.time: vm/judge.py distinguishes the kernel's lines from those of the tests by it
+# loglevel: verbose until vm/init is up, since a boot that shows nothing new counts as dead
 KERNEL_ARGS = ("printk.time=1 loglevel=7 log_buf_len=8M panic=-1 oops=panic softlockup_panic=1 "
                "sysrq_always_enabled mitigations=off random.trust_cpu=on audit=0 apparmor=0 "
                "net.ifnames=0 rcupdate.rcu_cpu_stall_timeout=120")
-# What each emulated machine is: its QEMU, and the words only it wants.
+# Each emulated machine: its QEMU, and the parameters that only it needs.
 MACHINES = {
     "amd64": ("qemu-system-x86_64", ["-machine", "pc"],
               "console=ttyS0 tsc=reliable no_timer_check"),
     "arm64": ("qemu-system-aarch64", ["-machine", "virt,gic-version=3"], "console=ttyAMA0"),
 }
-# Emulated, these cost and test nothing: `rep movsb` goes byte by byte, stac and clac
-# end each translated block, and a fifth level of page tables is walked for nothing. So do
-# signed pointers in arm64's own way.
+# Under emulation these features cost time and test nothing: `rep movsb` copies byte by byte,
+# stac and clac end each translated block, and a fifth level of page tables is walked without
+# need. The same is true of arm64's own algorithm for signed pointers.
 CPU_EMULATED = {"amd64": "max,erms=off,fsrm=off,smap=off,smep=off,la57=off,pku=off,umip=off",
                 "arm64": "max,pauth-impdef=on,sve=off"}
 ARCHES_OF_HOSTS = {"x86_64": "amd64", "aarch64": "arm64"}       # uname -m
-# Nested, KVM offers arch-capabilities and may refuse what QEMU then sets of it.
+# Nested KVM offers arch-capabilities, and may refuse the value that QEMU then sets.
 CPU_KVM = {"amd64": "max,arch-capabilities=off", "arm64": "max"}
 PORTS = ("ktap", "dmesg", "verdict", "facts", "config", "alive", "errors")
-# Files that are there exactly if an option is set.
+# Files that exist if and only if an option is set.
 WITNESSES = {"CONFIG_DEBUG_INFO_BTF": "/sys/kernel/btf/vmlinux",
              "CONFIG_LOCKDEP": "/proc/lockdep"}
 BOOT_S = 600                    # until the guest is ready
-BOOT_SILENCE_S = 240            # and between two lines of its console until then
-SILENCE_S = 240                 # PID 1 shows itself every five seconds
+BOOT_SILENCE_S = 240            # and the maximum between two lines of its console until then
+SILENCE_S = 240                 # PID 1 reports every five seconds
 POLL_S = 0.2
-STACKS_S = 20                   # for a hanging guest to print them
+STACKS_S = 20                   # time for a hanging guest to print its stacks
 
 
 VIRTIOFSD = ("/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd")
@@ -69,11 +69,11 @@ exec "$daemon" --socket-path="$socket" -o source="$root",sandbox=chroot,cache=al
 
 
 class HostError(Exception):
-    """This machine cannot run guests: the name, the cause, what to do."""
+    """This machine cannot run guests: the object, the cause, what to do."""
 
 
 def cpio(entries: list) -> bytes:
-    """A newc archive of [(name, mode, bytes)], as the kernel unpacks it."""
+    """A newc archive of [(name, mode, bytes)], which the kernel can unpack."""
     out = bytearray()
     for ino, (name, mode, data) in enumerate(entries + [("TRAILER!!!", 0, b"")], 1):
         head = (ino, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
@@ -107,17 +107,17 @@ def initramfs(asked: kernel.Kernel, build: str, conf: Any) -> bytes:
 
 
 def products(build: str, arch: str) -> str:
-    """Where what is built for guests of arch lies."""
+    """The build folder for guests of arch."""
     return build if arch == "amd64" else os.path.join(build, arch)
 
 
 def tree_of(build: str, arch: str) -> str:
-    """The folder that is the guest's root: all of the host's, or that of vm/sysroot."""
+    """The folder that the guest has as its root: the host's root, or that of vm/sysroot."""
     return "/" if arch == "amd64" else os.path.realpath(os.path.join(build, "vm", f"root-{arch}"))
 
 
 def base_conf(asked: kernel.Kernel, build: str) -> list:
-    """Of vm.conf, what every command in a guest gets; vm/init.c says what a line means."""
+    """The lines of vm.conf for every command in a guest; vm/init.c explains them."""
     tree, where = tree_of(build, asked.arch), asked.name.split("-")[0]
     binds = list(dict.fromkeys((REPO, build, os.path.realpath(build))))
     if tree != "/":
@@ -129,7 +129,7 @@ def base_conf(asked: kernel.Kernel, build: str) -> list:
 
 
 def new_folder(build: str, name: str) -> str:
-    """A folder for this boot; those of earlier ones stay, and latest/<name> is the last."""
+    """A folder for this boot. Earlier ones stay; latest/<name> leads to the last."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for nr in range(1000):
         folder = os.path.join(build, "guest", "log", f"{stamp}-{name}" + f".{nr}" * bool(nr))
@@ -149,10 +149,10 @@ def die_with_us() -> None:
 
 
 def emulated_clock(build: str, arch: str) -> str:
-    """The kernel parameter that tells an emulated guest the rate of its counter.
+    """The kernel parameter with the rate of an emulated guest's counter.
 
-    It is this machine's, which a guest on a busy machine has measured at a quarter: all
-    its time limits were a quarter then.
+    The counter is this machine's. On a busy machine a guest has measured a quarter of its
+    rate, and all its time limits were then a quarter of what they should be.
     """
     if arch != "amd64" or os.uname().machine != "x86_64":
         return ""
@@ -165,7 +165,7 @@ def emulated_clock(build: str, arch: str) -> str:
 
 
 def need(arch: str, build: str, accel: str) -> None:
-    """HostError unless this machine can boot guests of arch: QEMU, and what is built."""
+    """HostError unless this machine can boot guests of arch: QEMU, and the build."""
     name = MACHINES[arch][0]
     if not shutil.which(name):
         package = {"amd64": "qemu-system-x86", "arm64": "qemu-system-arm"}[arch]
@@ -188,7 +188,7 @@ class Guest:
                  opts: argparse.Namespace) -> None:
         self.asked, self.folder, self.conf, self.opts = asked, folder, conf, opts
         self.ended = None               # why QEMU did not end by itself
-        self.never_ready = False        # that it showed no sign of vm/init
+        self.never_ready = False        # that there was no sign of vm/init
         self.sockets = None
 
     def path(self, name: str) -> str:
@@ -239,10 +239,10 @@ class Guest:
 
     @contextlib.contextmanager
     def served_root(self) -> Iterator[None]:
-        """virtiofsd while the guest runs, where its root is no 9p.
+        """virtiofsd while the guest runs, if its root is not 9p.
 
-        virtiofsd cannot refuse to write: it has the host's root in a mount namespace of
-        its own, read-only, with the folders that lie on other file systems.
+        virtiofsd has no read-only mode. So it runs in a mount namespace of its own, in which
+        the host's root and the folders on other file systems are read-only.
         """
         if kernel.root_of(self.asked) == "9p":
             yield
@@ -283,9 +283,9 @@ class Guest:
             return subprocess.call(self.argv())
 
     def run(self, watch: Callable[..., None] = lambda _: None) -> None:
-        """Boot to the end, or to a limit; watch(self) is called as output comes."""
+        """Boot to the end, or to a limit; calls watch(self) as output arrives."""
         self.write_initramfs()
-        # Of a Unix socket's name 107 bytes are allowed, which a build folder may exceed.
+        # The name of a Unix socket has at most 107 bytes; a build folder's path may be longer.
         with tempfile.TemporaryDirectory(prefix="tbg-vm.") as self.sockets, \
              open(self.path("qemu"), "wb") as log, self.served_root(), \
              subprocess.Popen(self.argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -301,7 +301,7 @@ class Guest:
             with open(self.path("qemu"), encoding="utf-8", errors="replace") as f:
                 self.ended = f"qemu: exit {proc.returncode}: {f.read().strip()}"
         if full:
-            raise HostError(f"disk full: no room left for the logs in {self.folder}; make some, "
+            raise HostError(f"disk full: no room left for the logs in {self.folder}; make room, "
                             "or give another --build")
 
     def disk_is_full(self) -> bool:
@@ -317,11 +317,11 @@ class Guest:
             except subprocess.TimeoutExpired:
                 watch(self)
             now = time.monotonic()
-            if self.disk_is_full():             # QEMU would try to write for ever
+            if self.disk_is_full():             # QEMU would try to write forever
                 return
             if self.opts.gdb:
                 continue
-            # PID 1 sends what it has to ports; before it runs there is the console alone
+            # PID 1 writes to ports; before it runs there is only the console
             shown = PORTS if self.size("verdict") else (*PORTS, "console")
             if sum(map(self.size, shown)) != seen:
                 seen, alive = sum(map(self.size, shown)), now
@@ -329,7 +329,7 @@ class Guest:
             if not ready and (now - start > min(BOOT_S, self.opts.timeout) or
                               now - alive > BOOT_SILENCE_S):
                 self.ended = f"not ready after {now - start:.0f} s, the last {now - alive:.0f} " \
-                             "without a word: the kernel, or vm/init in it, never answered; the " \
+                             "without output: the kernel, or vm/init in it, never answered; the " \
                              f"end of {self.path('console')} shows how far it came"
             elif ready and now - alive > SILENCE_S:
                 self.ended = f"hang: PID 1 has not run for {now - alive:.0f} s"
@@ -341,7 +341,7 @@ class Guest:
                 return
 
     def print_stacks(self, watch: Callable[..., None]) -> None:
-        """Have the guest print the stacks of its CPUs and tasks (SysRq) to its console."""
+        """Make the guest print the stacks of its CPUs and tasks (SysRq) to its console."""
         with contextlib.suppress(OSError, ValueError):
             with socket.socket(socket.AF_UNIX) as console, socket.socket(socket.AF_UNIX) as qmp:
                 console.connect(f"{self.sockets}/console")
@@ -366,7 +366,7 @@ class Guest:
                 raise ValueError(reply["error"])
 
     def let_it_print(self, console: Any, watch: Callable[..., None]) -> None:
-        """Until nothing comes any more. What is not read here would stop it."""
+        """Read until the end of the output. A guest stops if its output is not read."""
         end, silent = time.monotonic() + STACKS_S, 0
         console.settimeout(POLL_S)
         while time.monotonic() < end and silent < 10:
@@ -379,7 +379,7 @@ class Guest:
 
 
 def facts(folder: str) -> dict:
-    """{word: value} that the guest reported, or {} if it did not come so far."""
+    """{word: value} that the guest reported, or {} if it did not get so far."""
     try:
         with open(os.path.join(folder, "facts"), encoding="utf-8", errors="replace") as f:
             text = f.read()

@@ -2,21 +2,20 @@
 /*
  * PID 1 of a test kernel, and all of its initramfs but the modules.
  *
- * vm/run packs it with /vm.conf, which says what to do, one `key value` a line:
+ * vm/run packs it with /vm.conf, which configures it, one `key value` a line:
  *
  *	module FILE	load it, in this order		bind DIR	keep it visible
  *	env K=V		environment of the command	cwd DIR		where it starts
  *	arg WORD	one word of the command		shell 1		on the console
- *	witness FILE	report whether it is there	errors 1	its stderr to a port
- *	root TYPE	the host's: 9p or virtiofs	tree DIR	of it, what becomes the root
+ *	witness FILE	report whether it exists	errors 1	its stderr to a port
+ *	root TYPE	the host's: 9p or virtiofs	tree DIR	the root's folder in it
  *
  * It loads the modules, mounts the host's root read-only with tmpfs
  * where tests write, runs the command there and reports over virtio-serial:
- * which kernel this is (tbg.facts, tbg.config), that it lives (tbg.alive, every
+ * the kernel (tbg.facts, tbg.config), a sign of life (tbg.alive, every
  * ALIVE_MS), the command's output (tbg.ktap, tbg.errors), the kernel log (tbg.dmesg),
- * and last, on tbg.verdict, the exit code and how many bytes tbg.ktap and tbg.dmesg
- * carried. Anything that goes wrong ends the machine without that line, and
- * vm/judge.py fails the run.
+ * and last, on tbg.verdict, the exit code and the number of bytes of tbg.ktap and
+ * tbg.dmesg. Any error ends the machine without that line, and vm/judge.py fails the run.
  * It must never report success on the command's behalf.
  */
 #define _GNU_SOURCE
@@ -47,12 +46,12 @@
 #include <unistd.h>
 
 #define HOST "/host"		/* the host's root, as the device shows it */
-#define NEW "/new"		/* the same, dressed as the guest's root */
+#define NEW "/new"		/* the same, prepared as the guest's root */
 #define WORDS_MAX 64
 #define NOFILE_MAX 200000
 #define PORT_WAIT_MS 60000
 #define ALIVE_MS 5000
-#define KLOG_LEVEL 8			/* syslog(2): what the console shows */
+#define KLOG_LEVEL 8			/* syslog(2): levels on the console */
 #define SHOW_WARNINGS 5
 
 static char *args[WORDS_MAX + 1], *envs[WORDS_MAX + 1], *binds[WORDS_MAX];
@@ -61,7 +60,7 @@ static unsigned int arg_nr, env_nr, bind_nr, module_nr, witness_nr;
 static char *cwd = "/", *root = "9p", *tree = "/";
 static bool shell, errors;
 
-/* Where each kind of output goes; -1 with a shell, which has the console. */
+/* The port of each kind of output; -1 with a shell, which uses the console. */
 static struct {
 	int ktap, dmesg, verdict, facts, config, alive, errors;
 } ports = { -1, -1, -1, -1, -1, -1, -1 };
@@ -153,7 +152,7 @@ static void load_modules(void)
 	}
 }
 
-/* The kernel's own announcements of devices, to wait for ports without polling. */
+/* The kernel's announcements of devices, to wait for ports without polling. */
 static int open_uevents(void)
 {
 	struct sockaddr_nl addr = { .nl_family = AF_NETLINK, .nl_groups = 1 };
@@ -221,7 +220,7 @@ static void write_all(int fd, const char *data, size_t len)
 	}
 }
 
-/* mkdir -p below the guest's root, on what is a tmpfs by now. */
+/* mkdir -p below the guest's root, on a tmpfs. */
 static void make_path(char *path)
 {
 	for (char *p = path + sizeof(NEW); (p = strchr(p, '/')); p++) {
@@ -233,8 +232,8 @@ static void make_path(char *path)
 }
 
 /*
- * The repository may lie under /tmp, which the guest has a tmpfs on; and in a tree of its
- * own there is but an empty folder.
+ * The repository may be under /tmp, where the guest has a tmpfs; and a tree of its own has
+ * only an empty folder in that place.
  */
 static void bind_back(const char *dir)
 {
@@ -311,7 +310,7 @@ static void copy_file(const char *path, int port)
 	close(fd);
 }
 
-/* What has booted, for vm/judge.py to compare with what was asked for. */
+/* The booted kernel, which vm/judge.py compares with the requested one. */
 static void report_kernel(void)
 {
 	struct utsname uts;
@@ -368,7 +367,7 @@ __attribute__((noreturn)) static void run_command(int out, int err)
 	_exit(127);
 }
 
-/* Move what is in the pipe to the port; false if there is nothing (EAGAIN) or never will be. */
+/* Moves the pipe's bytes to the port; false: none now (EAGAIN), or none any more. */
 static bool forward(int from, int to, size_t *len)
 {
 	static char buf[1 << 16];
@@ -383,7 +382,7 @@ static bool forward(int from, int to, size_t *len)
 	return true;
 }
 
-/* Reap all that has ended; the command's exit code, or -1 while it runs. */
+/* Reaps ended processes; returns the command's exit code, or -1 while it runs. */
 static int reap(int chld_fd, pid_t command)
 {
 	struct signalfd_siginfo info;
@@ -398,7 +397,7 @@ static int reap(int chld_fd, pid_t command)
 	return code;
 }
 
-/* Run the command to its end, whatever its children still hold; its exit code. */
+/* Runs the command to its end, even if children keep its pipes open; its exit code. */
 static int supervise(size_t *ret_len)
 {
 	struct pollfd fds[3] = { { .events = POLLIN }, { .events = POLLIN }, { .events = POLLIN } };
@@ -496,7 +495,7 @@ int main(void)
 		fd = dup(fd);
 	read_conf();
 	open_ports();
-	klogctl(KLOG_LEVEL, NULL, SHOW_WARNINGS);	/* until here: how far it comes */
+	klogctl(KLOG_LEVEL, NULL, SHOW_WARNINGS);	/* until here */
 	if (!shell)
 		report_kernel();
 	enter_host_root();

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """Decide whether one boot of a test kernel passed.
 
-Called by vm/run with the folder that holds what the guest sent: console, ktap,
-dmesg, verdict, facts and config. A boot passes only if what has booted is what was
-asked for, the verdict is complete and agrees with the other files, tests/run
-succeeded, its rows are all there, and neither kernel log holds a splat that
-vm/expect does not name with a reason. It says which programs ran at a splat, a panic
-or a hang, and shows the stack.
+Called by vm/run with the folder of the guest's output: console, ktap, dmesg, verdict,
+facts and config. A boot passes only if the requested kernel has booted, the verdict is
+complete and agrees with the other files, tests/run succeeded and has all its rows, and
+neither kernel log has a splat that vm/expect does not name with a reason. It reports the
+programs that ran at a splat, a panic or a hang, and shows the stack.
 It must never take absence for success.
 """
 from __future__ import annotations
@@ -28,9 +27,9 @@ SPLAT = re.compile(
     r"page allocation failure|Out of memory|kernel log records lost|kmemleak: \d+ new|"
     r"scheduling while atomic|sleeping function called|possible circular locking|"
     r"vm-init: |unregister_netdevice: waiting|nf_conntrack: table full|memory leak")
-# QEMU's emulation, not the kernel: a breakpoint of the kernel's own text patching
-# that one virtual CPU still meets after another has taken it out, and a single-step
-# trap in kernel text, where nothing asked for one.
+# Faults of QEMU's emulation, not of the kernel: a breakpoint of the kernel's text patching
+# that one virtual CPU still meets after another has removed it, and a single-step trap in
+# kernel text that nothing requested.
 EMULATOR = re.compile(r"\bOops: int3\b|\bWARNING: .*\bexc_debug_kernel\+")
 VERDICT = re.compile(r"ready ([\d.]+)\nexit (\d+)\nktap (\d+)\ndmesg (\d+)\nend\n")
 TOTALS = re.compile(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?")
@@ -45,22 +44,22 @@ STACK_ENDS = re.compile(r"\[ end trace |end Kernel panic")
 
 
 class Boot:
-    """What one boot showed. faults is empty exactly if it passed.
+    """The result of one boot. faults is empty if and only if it passed.
 
-    stillborn: it ended before the first test, or no test failed but the emulator
-    showed its own fault; it says nothing about what is tested. mute: it never answered.
+    stillborn: it ended before the first test, or no test failed but the emulator had a
+    fault of its own; the boot says nothing about the tests. mute: it never answered.
     """
 
     def __init__(self) -> None:
         self.faults, self.ktap, self.notes, self.stack = [], [], [], []
         self.passed = self.failed = self.skipped = 0
-        self.ready_s = None             # None: it did not boot, or not what was asked for
+        self.ready_s = None             # None: it did not boot, or another kernel did
         self.stillborn = self.mute = False
         self.code = None                # of the command
 
 
 def expected_splats(name: str) -> list[re.Pattern[str]]:
-    """Patterns of vm/expect for the kernel called name; those of 6.1 are 6.1-rt's, too."""
+    """Patterns of vm/expect for the kernel called name; those of 6.1 also apply to 6.1-rt."""
     ret = []
     with open(os.path.join(HERE, "expect"), encoding="utf-8") as f:
         for nr, line in enumerate(f, 1):
@@ -154,7 +153,7 @@ def stack_of(console: str) -> list[str]:
 
 
 def unexpected(lines: list[str], tolerated: list) -> list:
-    """The lines, without a report ("cut here" to "end trace") of what is tolerated."""
+    """The lines, without tolerated reports ("cut here" to "end trace")."""
     ret, begin = [], None
     for line in lines:
         if "[ cut here ]" in line:
@@ -169,7 +168,7 @@ def unexpected(lines: list[str], tolerated: list) -> list:
 
 def splats(name: str, console: str, dmesg: str) -> list:
     tolerated = expected_splats(name)
-    # On the console, kernel lines carry a timestamp; the rest is the tests talking.
+    # On the console, kernel lines have a timestamp; the others are output of the tests.
     lines = [STAMP.sub("", line) for line in console.splitlines()
              if STAMP.match(line) or line.startswith("vm-init: ")]
     lines = lines[:next((i for i, line in enumerate(lines) if "sysrq: Show" in line), None)]
@@ -181,7 +180,7 @@ def splats(name: str, console: str, dmesg: str) -> list:
 
 
 def judge_identity(boot: Boot, asked: kernel.Kernel, folder: str) -> bool:
-    """Whether what has booted is what was asked for; True if it reported."""
+    """Check that the requested kernel has booted; True if the guest reported."""
     said = guest.facts(folder)
     if not said:
         return False
@@ -226,7 +225,7 @@ def judge_verdict(boot: Boot, verdict: str, ktap: bytes, dmesg: bytes) -> None:
 
 
 def judge_results(boot: Boot, suites: list[str]) -> None:
-    """The rows of tests/run: each suite asked for is there, and the sum is at the end."""
+    """Check the rows of tests/run: each requested suite, and the totals at the end."""
     m = TOTALS.fullmatch(boot.ktap[-1]) if boot.ktap else None
     if not m:
         boot.faults.append("results: no totals at their end")
@@ -244,7 +243,7 @@ def judge_results(boot: Boot, suites: list[str]) -> None:
 
 
 def judge(asked: kernel.Kernel, folder: str, suites: Any, ended: Any) -> Boot:
-    """The Boot of asked, a Kernel. suites: None for a command of the user's own.
+    """The Boot of asked, a Kernel. suites: None for a command of the user.
 
     ended: None, or why QEMU did not end by itself.
     """

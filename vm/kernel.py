@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """A kernel to boot: its image, configuration and modules, and whether they belong together.
 
-vm/fetch.py makes one from a package, vm/run one from --kernel. What an image is comes
-from the image itself (release and version, as uname -r and uname -v print them), never
-from a file's name. vm/judge.py compares it with what the guest reports.
-It must never let an image pass for another, or modules for those of another kernel.
+vm/fetch.py makes one from a package, vm/run one from --kernel. The release and version
+(as uname -r and uname -v print them) are read from the image itself, never from a file's
+name. vm/judge.py compares them with the guest's report.
+It must never accept an image in place of another, or modules of another kernel.
 """
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ COMPRESSED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zs
 
 
 class KernelError(Exception):
-    """This is no kernel that can be booted: the name, the cause, what to do."""
+    """Not a kernel that can be booted: the object, the cause, what to do."""
 
 
 class Kernel:
-    """What was asked for. package: Debian's name and version, or None for one's own."""
+    """A requested kernel. package: Debian's name and version, or None for the user's own."""
 
     def __init__(self, name: str, image: str, config: str, modules: str | None,
                  package: str | None = None) -> None:
@@ -81,7 +81,7 @@ def identity(path: str) -> tuple[str, str, str]:
 
 
 def options(text: str) -> dict:
-    """{CONFIG_X: value} of a .config; what is not set is not there."""
+    """{CONFIG_X: value} of a .config, without options that are not set."""
     return dict(re.findall(r"^(CONFIG_\w+)=(.*)$", text, re.M))
 
 
@@ -94,7 +94,7 @@ def embedded_config(data: bytes) -> str:
 
 
 def fragments(arch: str = "amd64") -> list[tuple[str, Any, Any]]:
-    """[(file, CONFIG_X, value)] that the suites and vm/init want of a kernel."""
+    """[(file, CONFIG_X, value)] that the suites and vm/init require of a kernel."""
     folder = os.path.join(REPO, "kernel", "config")
     paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     ret = []
@@ -108,7 +108,7 @@ def fragments(arch: str = "amd64") -> list[tuple[str, Any, Any]]:
     return ret
 
 
-# How the guest sees the host's files: the option, and its modules. Cloud kernels have no 9p.
+# The guest's access to the host's files: option, modules. Cloud kernels have no 9p.
 ROOTS = {"9p": ("CONFIG_9P_FS", ["9pnet_virtio", "9p"]),
          "virtiofs": ("CONFIG_VIRTIO_FS", ["virtiofs"])}
 
@@ -130,7 +130,7 @@ def config_faults(kernel: Kernel) -> list:
 
 
 def flags(version: str) -> set[str]:
-    """The words of uname -v that the configuration decides."""
+    """The words of uname -v that the configuration determines."""
     return set(version.split()) & {"SMP", "PREEMPT", "PREEMPT_RT", "PREEMPT_DYNAMIC"}
 
 
@@ -141,13 +141,13 @@ def flags_wanted(config: str) -> set[str]:
         return ret | {"PREEMPT_RT"}
     if "CONFIG_PREEMPT_DYNAMIC" in have:
         return ret | {"PREEMPT_DYNAMIC"}
-    # PREEMPT_LAZY without PREEMPT (7.2 on arm64) is told the same way.
+    # PREEMPT_LAZY without PREEMPT (7.2 on arm64) is shown in the same way.
     return ret | ({"PREEMPT"} if have.keys() & {"CONFIG_PREEMPT", "CONFIG_PREEMPT_BUILD"}
                   else set())
 
 
 def belongs_together(kernel: Kernel) -> list[str]:
-    """Faults where image, package, configuration and modules are not of one kernel."""
+    """Faults if image, package, configuration and modules do not belong to one kernel."""
     ret = []
     if kernel.package:
         name, version = kernel.package.split()
@@ -176,7 +176,7 @@ def major_minor(version: str) -> tuple:
     return tuple(re.findall(r"\d+", version)[:2])
 
 
-# ---- what it lacks
+# ---- missing fixes
 
 def series(version: str) -> tuple[tuple[int, ...], int]:
     """'6.1.192' → ((6, 1), 192)."""
@@ -207,7 +207,7 @@ def requirements() -> list[dict[str, str]]:
 
 
 def requirement_notes(kernel: Kernel) -> list[str]:
-    """What this kernel lacks by its version, for the reader of the report."""
+    """Features and fixes that this kernel lacks by its version, for the report."""
     version = re.match(r"[\d.]*\d", (kernel.package or f"- {kernel.release}").split()[1]).group()
     ret = []
     for req in requirements():
@@ -225,7 +225,7 @@ def canonical(name: str) -> str:
 
 
 def inflate(path: str) -> bytes:
-    """The bytes of a module, whichever way it is compressed."""
+    """The bytes of a module, with any compression."""
     if path.endswith(".zst"):
         return subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout
     if path.endswith(".gz"):
@@ -265,7 +265,7 @@ def find_modules(folder: str, release: str) -> str:
 
 
 def modules_in_order(kernel: Kernel) -> list:
-    """[(name, bytes)]: wanted modules, each after those its modinfo depends on."""
+    """[(name, bytes)]: the required modules, each after its dependencies (modinfo)."""
     files, builtin, tree = {}, set(), kernel.modules
     if tree:
         for folder, _, names in os.walk(tree):
@@ -282,7 +282,7 @@ def modules_in_order(kernel: Kernel) -> list:
         if name in ret or name in builtin:
             return
         if name not in files:
-            # Without a list of what is built in, the configuration has said it already.
+            # Without a list of built-in modules, the configuration has been checked already.
             if optional or not (builtin or as_module):
                 return
             where = f"{tree} has none" if tree else "there are none: give --modules"
@@ -305,7 +305,7 @@ def modules_in_order(kernel: Kernel) -> list:
     return list(ret.items())
 
 
-# ---- one's own
+# ---- the user's own kernel
 
 def own_config(image: str, config: str) -> str:
     """The text of the configuration of --kernel: the one given, or the one beside it."""

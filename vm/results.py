@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The results of a run, as they come and at its end: KTAP, failures by name, JSON, JUnit.
+"""The results of a run, while it runs and at its end: KTAP, failures by name, JSON, JUnit.
 
 Called by vm/run. A Reader follows the KTAP of tests/run in one guest, line by line;
-report() and write_junit() are about all guests. It must never call something passed
-that it has not seen pass.
+report() and write_junit() cover all guests. It must never report a test as passed that
+it has not seen pass.
 """
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TIME = re.compile(r" *# time ([\d.]+) s$")
 OF_FAILURES = re.compile(r"# (FAILED |    (alone|log): |and \d+ more)")
 ALONE = re.compile(r"make check TEST=(\S+) KERNEL=own\b.*")
 PROGRAM_INDENT, ROW_INDENT = 2, 4
-# What no XML 1.0 document may hold.
+# Characters that XML 1.0 does not allow.
 NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Reader:
-    """Rows of one guest: [{suite, program, name, verdict, reason}], as lines come."""
+    """Rows of one guest: [{suite, program, name, verdict, reason}], line by line."""
 
     def __init__(self) -> None:
         self.rows, self.running = [], None
@@ -35,7 +35,7 @@ class Reader:
         self.notes, self.seconds = [], {}
 
     def feed(self, line: Any) -> str | None:
-        """Take a line; the name of what it says has failed, or None."""
+        """Process a line; the name of the test that it reports as failed, or None."""
         if m := RUNNING.match(line):
             self.running = m.group(1)
         elif m := SUBTEST.match(line):
@@ -70,14 +70,14 @@ class Reader:
 
 
 def outcome(res: Any) -> str:
-    """What became of one guest, in a word."""
+    """The result of one guest, in a word."""
     if not res.faults:
         return "pass"
     return "fail" if res.ready_s is not None else "not booted"
 
 
 def totals(boots: Any) -> tuple[int, int, int]:
-    """(passed, failed, skipped) of all; a boot that failed by itself counts as one."""
+    """(passed, failed, skipped) of all; a boot that failed without a failed test counts as one."""
     return (sum(res.passed for res in boots.values()),
             sum(max(res.failed, bool(res.faults)) for res in boots.values()),
             sum(res.skipped for res in boots.values()))
@@ -89,9 +89,9 @@ def last_line(boots: dict) -> str:
 
 
 def failures(boots: dict, suites: list[str], own: str = "") -> list:
-    """What failed, as the last lines of each tests/run have it, or the boot's own faults.
+    """The failures in the last lines of each tests/run, or the boot's own faults.
 
-    own: the words that call vm/run for a kernel that no line of vm/kernels names.
+    own: the command that calls vm/run for a kernel that is not in vm/kernels.
     """
     ret = []
     for name, res in boots.items():
@@ -109,12 +109,12 @@ def failures(boots: dict, suites: list[str], own: str = "") -> list:
 
 
 def stream(name: str, line: bytes) -> str:
-    """A line of a guest's KTAP as a part of ours."""
+    """A line of a guest's KTAP, nested into ours."""
     return f"  # {line}" if judge.TOTALS.fullmatch(line) else f"  {line}"
 
 
 def ktap_end(nr: int, name: str, res: judge.Boot) -> list[str]:
-    """What follows a guest's own KTAP."""
+    """The lines after a guest's own KTAP."""
     ret = [f"# FAULT {line}" for line in res.faults] + [f"# note {line}" for line in res.notes]
     ret += [f"# stack {line}" for line in res.stack]
     if res.ready_s is not None:

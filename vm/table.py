@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Cached against fall-through on one kernel, as a table: instructions, hits, passes by reason.
 
-Above the floor is what a request costs beyond the client and a program that only answers.
-Called by vm/bench, which has a column beside ours for what the last commit's budget says
-or, with --against, for what another revision was counted at in the same boot.
+*Above the floor* is the cost of a request beyond the client and a program that only answers.
+Called by vm/bench. The column beside ours has the budget of the last commit or, with
+--against, the count of another revision in the same boot.
 It must never show a figure that was not counted there.
 """
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench_rows import FLOOR
 
 
 class RevisionError(Exception):
-    """A revision that cannot be compared with: its name, the cause."""
+    """A revision that cannot be compared: its name, the cause."""
 
 
 def git(*words: str) -> str:
@@ -58,14 +58,14 @@ def build_revision(rev: str, build: str, say: Callable[[str], None]) -> tuple[st
 
 
 def clean_env() -> dict:
-    """Ours, without what a make around us has set for itself."""
+    """Our environment, without the variables of a surrounding make."""
     return {key: value for key, value in os.environ.items()
             if key not in ("O", "PREFIX", "DESTDIR", "V", "Q", "TARGETS") and
             not key.startswith("MAKE")}
 
 
 def committed(name: str) -> dict:
-    """{row: instructions} of vm/budget/<name> as the last commit has it."""
+    """{row: instructions} of vm/budget/<name> in the last commit."""
     try:
         text = git("show", f"HEAD:vm/budget/{name}")
     except RevisionError:

@@ -2,11 +2,11 @@
 /*
  * The rate of this machine's time stamp counter, in kHz.
  *
- * Run by vm/guest.py before it boots an emulated amd64: the guest reads this machine's
- * counter, and would measure its rate against emulated timers, which on a busy machine
- * has gone wrong by a factor of four. Each sample is a pair of readings with the least
- * time between them of several, so it does not matter when this program is interrupted.
- * It must never guess: where the rate cannot be measured it prints nothing.
+ * Run by vm/guest.py before it boots an emulated amd64. The guest reads this machine's
+ * counter, and would measure its rate with emulated timers; on a busy machine the result has
+ * been wrong by a factor of four. Each sample is the pair of readings, of several, with the
+ * least time between them, so interruptions of this program do not matter.
+ * It must never guess: if it cannot measure the rate, it prints nothing.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -505,7 +505,7 @@ exec sleep 600
                                  capture_output=True, text=True, check=False,
                                  env={**os.environ, "PATH": f"{d}/bin:{os.environ['PATH']}"})
             assert res.returncode == 125, res
-            assert "without a word" in res.stderr and "never answered" in res.stderr and \
+            assert "without output" in res.stderr and "never answered" in res.stderr and \
                    "/console shows" in res.stderr, res.stderr
             with open(f"{d}/boots", encoding="ascii") as f:
                 assert len(f.readlines()) == boots, res.stderr
