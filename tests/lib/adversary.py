@@ -117,7 +117,7 @@ class Play:
         self.st, self.d = stage.station, stage.daemons[tier]
         self.wire = tier == "wire"
         self.late = self.wire and bool(daemon.LATE)     # no socket before the first miss
-        self.connections = []
+        self.connections, self.stills = [], 0
         self.notes = []         # what else must be the same with wire and without
         self.began = stage.late() if self.wire else 0
 
@@ -150,10 +150,16 @@ class Play:
     def still(self) -> Iterator[None]:
         """
         Wire alone: its daemon is stopped, and gives no reply to the socket because
-        this machine takes more than 200 ms to acknowledge it. Nothing without wire.
+        this machine takes more than 200 ms to acknowledge it. Nothing without wire. One
+        may be within another.
         """
-        with daemon.stopped(self.d.pid) if self.wire else contextlib.nullcontext():
-            yield
+        self.stills += 1
+        try:
+            with daemon.stopped(self.d.pid) if self.wire and self.stills == 1 else \
+                    contextlib.nullcontext():
+                yield
+        finally:
+            self.stills -= 1
 
     def counted(self, name: str) -> Any:
         return talk.counts(self.stage.daemons["wire"])[name]

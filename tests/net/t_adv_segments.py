@@ -87,12 +87,13 @@ def rest(s, c, raw):
 def whole(s, c, request, segments=None):
     """A reply without loss."""
     at = c.at
-    c.send(request)
-    if s.wire:
-        segs = reply(c, at, request)
-        assert segments in (None, len(segs)), f"{len(segs)} segments, wanted {segments}"
-        c.send(flags=".")
-        c.quiet()
+    with s.still():
+        c.send(request)
+        if s.wire:
+            segs = reply(c, at, request)
+            assert segments in (None, len(segs)), f"{len(segs)} segments, wanted {segments}"
+            c.send(flags=".")
+            c.quiet()
     r = c.response()
     if not s.wire:
         c.send(flags=".")
@@ -161,13 +162,14 @@ def t_acknowledged_segment_by_segment():
         c = s.connect()
         for step in (1, 2):
             at = c.at
-            c.send(TEN)
-            if s.wire:
-                segs = reply(c, at, TEN)
-                for seg in segs[step - 1::step]:
-                    c.send(flags=".", ack=seg.seq + len(seg.data))
-                c.send(flags=".")
-                c.quiet()
+            with s.still():
+                c.send(TEN)
+                if s.wire:
+                    segs = reply(c, at, TEN)
+                    for seg in segs[step - 1::step]:
+                        c.send(flags=".", ack=seg.seq + len(seg.data))
+                    c.send(flags=".")
+                    c.quiet()
             c.response()
         whole(s, c, TWO)
     stage.play(script)

@@ -7,14 +7,13 @@ must have been there at some instant from 100 ms before the request was sent to
 the moment its answer had come. A version is the number of its path and its own,
 one line again and again. One process changes and notes when each system call
 began and had ended; others ask daemons of all tiers on the same root and note
-what they got; what they noted is judged when all is over. A machine that did not
-run anything for a while is measured, and the promise is that much longer then.
+what they got; what they noted is judged when all is over. How long the daemons waited for a CPU is
+recorded (tests/lib/stalls.py), and the promise is that much longer then.
 
 What one write() puts into a file is one version: no answer shows half of it.
 
-TBG_CHURN_FILES and TBG_CHURN_S: how many files, and how long (10000, 25 s).
+TBG_CHURN_FILES and TBG_CHURN_S: how many files, and how long (10000, 12 s).
 """
-import bisect
 import os
 import pickle
 import random
@@ -29,10 +28,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import client
 import daemon
 import ktap
+import stalls
 import talk
 
 FILES = int(os.environ.get("TBG_CHURN_FILES", "2000" if client.IN_VM else "10000"))
-SECONDS = float(os.environ.get("TBG_CHURN_S", "25"))
+SECONDS = float(os.environ.get("TBG_CHURN_S", "12"))
 PROMISE_S = 1.0 if client.IN_VM else 0.1
 LEAST = 5 if client.IN_VM else 100      # answers of each tier
 PER_FOLDER = 50
@@ -43,7 +43,6 @@ REST_S = 0.02           # no file changes twice within the coarsest clock's tick
 LINE = 16
 SMALL = (1, 10, 60, 60, 60, 500, 3500)          # lines: 16 bytes to 56 KB
 LARGE = 8000            # 125 KiB: never stored
-STALL_S = 0.01
 
 user = None
 daemons = {}            # name of the fastest tier: daemon
@@ -366,16 +365,15 @@ class Asker:
 
 
 class Canary:
-    """When the machine ran nothing of this priority for a while."""
+    """How long the threads of these daemons waited for a CPU, and when."""
+    def __init__(self, those):
+        self.waits = stalls.Waits(d.pid for d in those.values())
+
     def run(self, until):
-        stalls, last = [], time.monotonic()
-        while last < until:
-            time.sleep(0.002)
-            now = time.monotonic()
-            if now - last > STALL_S:
-                stalls.append((last, now))
-            last = now
-        return stalls
+        while time.monotonic() < until:
+            time.sleep(stalls.PERIOD_S)
+            self.waits.sample()
+        return self.waits
 
 
 class Child:
@@ -404,23 +402,12 @@ class Child:
         return pickle.loads(data)
 
 
-def stalled(stalls, begin_s, end_s):
-    """For how long, between two moments."""
-    at = max(0, bisect.bisect_left(stalls, (begin_s, 0)) - 1)
-    ret = 0
-    for a, b in stalls[at:]:
-        if a > end_s:
-            break
-        ret += max(0, min(b, end_s) - max(a, begin_s))
-    return ret
-
-
 def same(got, want):
     """An empty file is of no version."""
     return got == want or isinstance(want, tuple) and not want[1] and got == (0, 0)
 
 
-def wrong(path, stalls, asked, answered, got):
+def wrong(path, waits, asked, answered, got):
     """Age of the answer beyond the promise, or None: it is right."""
     ages = []
     for i, (want, begun, _, torn) in enumerate(path.states):
@@ -433,20 +420,20 @@ def wrong(path, stalls, asked, answered, got):
             continue
         if not over or over >= asked:
             return None
-        ages.append(asked - over - stalled(stalls, over, asked))
+        ages.append(asked - over - waits.lost_s(over, asked))
     if ages and min(ages) <= PROMISE_S:
         return None
     return min(ages) if ages else float("inf")
 
 
-def judge(paths, name, got, stalls):
+def judge(paths, name, got, waits):
     """Faults of what one process was told, as text."""
     faults, tiers = [], {}
     for nr, asked, answered, tier, what in got:
         tiers[tier] = tiers.get(tier, 0) + 1
         if tier == "broken":
             continue
-        age = wrong(paths[nr], stalls, asked, answered, what)
+        age = wrong(paths[nr], waits, asked, answered, what)
         if age is None:
             continue
         states = [(w, round(b - asked, 4), round(d - asked, 4))
@@ -510,16 +497,16 @@ def under_load(those, paths, seconds, change):
     names = [p.name for p in paths]
     children = {name: Child(Asker(d.address, names, name), until)
                 for name, d in those.items()}
-    canary = Child(Canary(), until)
+    canary = Child(Canary(those), until)
     counts = change(until)
     got = {name: c.result() for name, c in children.items()}
-    stalls = canary.result()
+    waits = canary.result()
     ktap.note(f"{len(paths)} files, {seconds} s, {sum(counts.values())} changes: {counts}")
-    ktap.note(f"the machine stalled {len(stalls)} times, "
-              f"{max([b - a for a, b in stalls], default=0) * 1000:.0f} ms at most")
+    ktap.note(f"the daemons waited {sum(waits.lost):.1f} s for a CPU, "
+              f"{max(waits.lost) * 1000:.0f} ms at most at a time")
     faults, ret = [], {}
     for name, records in got.items():
-        found, ret[name] = judge(paths, name, records, stalls)
+        found, ret[name] = judge(paths, name, records, waits)
         faults += found
     for line in faults[:20]:
         ktap.note(line)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """One client's requests, however many and however dear, hold up no other client."""
+import contextlib
 import os
 import random
 import socket
@@ -17,6 +18,7 @@ from origin import ask              # noqa: E402
 
 TEXT = 'root = "{root}"\nlocation "/list/" { autoindex = "on" }\n'
 FILES = 6000
+TURNS = 5               # of another client: it has one where it waits for all the others'
 d = None
 
 
@@ -35,25 +37,37 @@ def end():
     d.stop()
 
 
-def worker_s():
-    """Seconds of processor time that the only worker has used."""
+def used_s():
+    """Seconds of processor time: (of the only worker, of all threads)."""
+    worker = total = 0
     for task in os.listdir(f"/proc/{d.pid}/task"):
         with open(f"/proc/{d.pid}/task/{task}/stat", encoding="ascii") as f:
             name, fields = f.read().split("(", 1)[1].rsplit(")", 1)
-        if name == "tbg/0":
-            return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
-    raise AssertionError("no worker")
+        used = sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+        total += used
+        worker += used if name == "tbg/0" else 0
+    return worker, total
+
+
+@contextlib.contextmanager
+def worked_aside():
+    """What is asked for meanwhile costs the worker the least part of what it costs."""
+    before = used_s()
+    yield
+    worker, total = (now - then for now, then in zip(used_s(), before))
+    ktap.note(f"a worker {worker:.2f} s, of {total:.2f} s")
+    assert worker < total / 2, (worker, total)
 
 
 def answers(requests):
     """
-    To those requests, which are one write; meanwhile another client has its own at once.
-    On a busy machine that is a part of the time that all of them take.
+    To those requests, which are one write; meanwhile another client has its own: at once, or,
+    on a busy machine, some of them before all of these are made.
     """
     with socket.create_connection(d.address) as s, client.Client(d.address) as other:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         other.get("/a")
-        worst, done, first = 0, threading.Event(), time.monotonic()
+        worst, turns, done, first = 0, 0, threading.Event(), time.monotonic()
         got = []
 
         def read():
@@ -66,23 +80,23 @@ def answers(requests):
         while not done.is_set():
             begun = time.monotonic()
             assert other.get("/a").body == b"x"
-            worst = max(worst, time.monotonic() - begun)
+            worst, turns = max(worst, time.monotonic() - begun), turns + 1
             done.wait(0.001)            # or what the worker does for it is most of its time
         all_s = time.monotonic() - first
-        ktap.note(f"another client waits {worst * 1e3:.1f} ms at most, of {all_s * 1e3:.1f} ms")
-        assert worst < max(0.5, all_s / 2), (worst, all_s)
+        ktap.note(f"another client waits {worst * 1e3:.1f} ms at most, of {all_s * 1e3:.1f} ms, "
+                  f"{turns} times")
+        assert worst < 0.5 or turns >= TURNS, (worst, all_s, turns)
         return b"".join(got)
 
 
 def t_listings_are_made_aside():
     """All of them come, in order, and no worker makes them."""
-    nr, before = 60, worker_s()
-    got = answers(b"HEAD /list/ HTTP/1.1\r\nHost: a\r\n\r\n" * nr)
+    nr = 60
+    with worked_aside():
+        got = answers(b"HEAD /list/ HTTP/1.1\r\nHost: a\r\n\r\n" * nr)
     assert got.count(b"HTTP/1.1 200 OK\r\n") == nr, got.count(b"HTTP/1.1 ")
     page = ask(d.address, "GET", "/list/").body
     assert page.count(b"<a href=") == FILES + 1
-    # each takes some 30 ms of a processor
-    assert worker_s() - before < 0.5, worker_s() - before
 
 
 def t_texts_are_compressed_aside():
@@ -90,11 +104,9 @@ def t_texts_are_compressed_aside():
     nr = 30
     for i in range(nr):
         d.write(f"text{i}.txt", b"".join(random.Random(i).choices(words, k=8000))[:63000])
-    before = worker_s()
-    got = answers(
-        b"".join(f"HEAD /text{i}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n".encode()
-                           for i in range(nr)))
-    ktap.note(f"a worker {worker_s() - before:.2f} s")
+    with worked_aside():
+        got = answers(b"".join(f"HEAD /text{i}.txt HTTP/1.1\r\nHost: a\r\n"
+                               "Accept-Encoding: br\r\n\r\n".encode() for i in range(nr)))
     assert got.count(b"HTTP/1.1 200 OK\r\n") == nr and \
            got.count(b"Content-Encoding: br\r\n") == nr, got[-2000:]
     with client.Client(d.address) as c:
