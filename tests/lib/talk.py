@@ -62,11 +62,12 @@ def text(d: daemon.Daemon, *args: Any) -> str:
 
 
 @contextlib.contextmanager
-def serving(where: Any, wire: bool, *options: str, listen: Iterable[str],
+def serving(where: Any, wire: str, *options: str, listen: Iterable[str], workers: int = 1,
             **files: Any) -> Iterator[daemon.Daemon]:
-    """A daemon with one worker in a namespace, its wire on, and these files; else skipped."""
+    """A daemon in a namespace, its wire on, with these files; it ends well. Else a Skip."""
     with where.inside():
-        d = daemon.Daemon("--wire", wire, "--workers", "1", *options, listen=listen).start()
+        d = daemon.Daemon("--wire", wire, "--workers", str(workers), *options,
+                          listen=listen).start()
     try:
         tier = ask(d, "status")["tiers"]["wire"]
         if not tier["on"]:
@@ -74,8 +75,11 @@ def serving(where: Any, wire: bool, *options: str, listen: Iterable[str],
         for name, body in files.items():
             d.write(name, body)
         yield d
-    finally:
+    except BaseException:
         d.stop()
+        raise
+    code = d.stop()
+    assert code == 0, f"exit {code}: {d.lines}"
 
 
 def ask_itself(d: daemon.Daemon, cmd: str) -> Any:

@@ -9,7 +9,6 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
-import daemon
 import ktap
 import net
 import talk
@@ -34,15 +33,9 @@ def end():
 def serving(*options):
     """A daemon whose /hit is wire's, and connect(family=4)."""
     port = next(ports)
-    with n.server.inside():
-        d = daemon.Daemon("--wire", "tbg0", "--late-sockets", "auto", *options,
-                          listen=(f"0.0.0.0:{port}", f"[::]:{port}"))
-        d.write("hit", HIT)
-        d.start()
-    try:
-        why = None if talk.ask(d, "status")["tiers"]["wire"]["on"] else d.why_no_wire()
-        why = why or talk.no_late_sockets(d)
-        if why:
+    with talk.serving(n.server, "tbg0", "--late-sockets", "auto", *options, workers=2,
+                      listen=(f"0.0.0.0:{port}", f"[::]:{port}"), hit=HIT) as d:
+        if why := talk.no_late_sockets(d):
             raise ktap.Skip(why)
 
         def connect(family=4):
@@ -53,9 +46,6 @@ def serving(*options):
             c.hot("/hit", "wire")
         n.server.over(port)
         yield d, connect
-    finally:
-        code = d.stop()
-    assert code == 0, d.lines
 
 
 def open_of(d):

@@ -8,6 +8,7 @@ Status, answer and what becomes of the connection must be the same.
 import os
 import random
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import corpus
@@ -18,6 +19,7 @@ import talk
 
 WIRE, USER = 8080, 8081
 KERNELS = ("vm/6.1", "vm/6.12", "vm/newest")     # of `make check-vm`
+IDLE_S = 0.3        # a reply of wire is not waited for that long
 PROBE = talk.request("/probe.txt")
 n = wire = user = None
 
@@ -171,6 +173,27 @@ def t_pieces_of_two_connections():
                 c.send(data[i:])
                 r = c.response()
                 assert (r.status, r.body) == (200, b"B" * 900), f"split at {i}: {r}"
+
+
+def t_idle():
+    """A connection that is idle within a request, for longer than wire waits for anything."""
+    data = talk.request("/b.txt", "Cookie: " + "c" * 100)
+    for port in (WIRE, USER):
+        for before in (b"", talk.request("/a.txt")):
+            with connect(port) as c:
+                if before:
+                    c.send(before)
+                    c.response()
+                c.send(data[:30])
+                c.acked()
+                time.sleep(IDLE_S)
+                c.send(data[30:])
+                r = c.response()
+                assert (r.status, r.body) == (200, b"B" * 900), r
+                time.sleep(IDLE_S)
+                c.send(data)
+                r = c.response()
+                assert r.body == b"B" * 900 and (r.tier == daemon.FAST) == (port == WIRE), r
 
 
 def t_first_piece_answers_nothing():
