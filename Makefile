@@ -70,7 +70,7 @@ sanitized_cflags := -UNDEBUG -O1 -g1 -w -fno-omit-frame-pointer
 cflags_asan := $(sanitized_cflags) -fsanitize=address,undefined -fno-sanitize-recover=all
 ldflags_asan := -static-libasan -static-libubsan
 cflags_tsan := $(sanitized_cflags) -fsanitize=thread
-threaded := test_cache test_log test_watch
+threaded := test_cache_threads test_log test_watch_lost
 build-sanitized: check-build
 	$(Q)$(MAKE) $(jobs) build-asan build-tsan
 build-asan build-tsan: build-%: sanitizer-folder-%

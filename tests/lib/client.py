@@ -182,9 +182,13 @@ def until(fn: Callable[..., Any], why: str = "never became true") -> Any:
     return ret
 
 
-def says(of: Any, text: str) -> None:
-    """Wait until a daemon has said a line with that in it."""
-    until(lambda: any(text in x for x in of.lines), f"never said {text}: {of.lines[-5:]}")
+def says(of: Any, text: str, seen: int = 0) -> str:
+    """Wait until a daemon has said a line with that in it, behind the first ones; that line."""
+    deadline = time.monotonic() + WAIT_S
+    while not (line := next((x for x in of.lines[seen:] if text in x), "")):
+        assert time.monotonic() < deadline, f"never said {text}: {of.lines[-5:]}"
+        time.sleep(0.005)
+    return line
 
 
 def acked(s: socket.socket) -> None:

@@ -2,7 +2,7 @@
 /*
  * short PIECE NAME=FD...: puts the tbg_expand of short.bpf.c, which has no memory
  * for that piece of a response, onto the maps of a daemon, in place of its own.
- * Called by t_sock.py with the descriptors of those maps. At the end of stdin it
+ * Called by t_sock_order.py with the descriptors of those maps. At the end of stdin it
  * prints how often that piece was asked for. It stays attached until they go.
  */
 #include <stdio.h>

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The benchmark's report as a browser shows it, at two sizes of the window.
 
-The record is made up (t_bench.py's); what is looked at is the page: nothing is
+The record is made up (tests/lib/bench_records.py); what is looked at is the page: nothing is
 loaded from elsewhere, nothing overflows sideways, charts have a size and their
 labels lie inside them and not upon each other.
 """
@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(HERE, "../lib"), os.path.join(HERE, "../../tools/bench"), HERE]
 import ktap                     # noqa: E402
 import report                   # noqa: E402
-import t_bench                  # noqa: E402
+import bench_records            # noqa: E402
 
 SIZES = ((1280, 900), (500, 844))         # the least that headless chromium gives
 BROWSER_S = 100
@@ -73,7 +73,7 @@ def look(size):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             page = os.path.join(folder, "report.html")
             with open(page, "w", encoding="utf-8") as f:
-                f.write(report.page(t_bench.record()).replace("</body>", PROBE))
+                f.write(report.page(bench_records.record()).replace("</body>", PROBE))
             dom = browse(folder, page, *size, "--dump-dom")
         m = re.search(r'<pre id="probe">(.*?)</pre>', dom, re.S)
         assert m, f"the page did not get as far as its own script: {dom[-500:]}"
@@ -130,7 +130,7 @@ def t_the_page_is_painted():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         page, shot = os.path.join(folder, "report.html"), os.path.join(folder, "shot.png")
         with open(page, "w", encoding="utf-8") as f:
-            f.write(report.page(t_bench.record()))
+            f.write(report.page(bench_records.record()))
         browse(folder, page, *SIZES[0], f"--screenshot={shot}")
         with open(shot, "rb") as f:
             data = f.read()
@@ -149,4 +149,4 @@ def chunks(png, kind):
 
 
 if __name__ == "__main__":
-    ktap.run({k: v for k, v in globals().items() if k != "t_bench"})
+    ktap.run(globals())
