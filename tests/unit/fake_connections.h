@@ -65,8 +65,10 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c, struct iovec *i
 	unsigned int i = client_nr(c);
 	size_t n = 0;
 
-	if (!it.room)
+	if (!it.room) {
+		c->polling = true;
 		return -EAGAIN;
+	}
 	for (int k = 0; k < nr; k++) {
 		size_t part = iov[k].iov_len < it.room - n ? iov[k].iov_len : it.room - n;
 
@@ -411,6 +413,15 @@ static void taken(void)
 		len += it.up->x->up_iov[i].iov_len;
 	it.up->send.busy = false;
 	tbg_fetch_sent(it.up->x, len);
+	round_end();
+}
+
+/* The client's socket takes all that is sent from now on. */
+static void client_reads(struct tbg_transfer *x)
+{
+	it.room = SIZE_MAX;
+	x->c->polling = false;
+	x->answerer.ops->writable(&x->answerer);
 	round_end();
 }
 

@@ -157,7 +157,7 @@ static struct tbg_byte_chain *deliver_parts(const struct tbg_stored *s, const st
 		d->fields_len = fields->len;
 		d->source = ret;
 		d->length = d->limit = ret->len;
-		d->consumes = true;
+		ret->read_once = true;
 	}
 	tbg_parts_free(p);
 	return ret;

@@ -234,8 +234,7 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *p
 	x->head_at = x->pre.len;
 	x->status = d->status;
 	x->out_framing = framing_of(x, d);
-	x->ended = d->ended;
-	x->consumes = d->consumes;
+	x->source_end = d->ended ? TBG_SOURCE_WHOLE : TBG_SOURCE_GROWS;
 	x->limit = d->limit;
 	if (d->source && x->out_framing != TBG_FRAMING_NONE) {
 		atomic_fetch_add(&d->source->refs, 1);
@@ -312,6 +311,11 @@ static uint64_t available(const struct tbg_transfer *x)
 	return end > x->read ? end - x->read : 0;
 }
 
+bool tbg_deliver_blocked(const struct tbg_transfer *x)
+{
+	return x->c && x->c->polling;
+}
+
 uint64_t tbg_deliver_backlog(const struct tbg_transfer *x)
 {
 	return available(x);
@@ -322,21 +326,22 @@ static void chunk_begin(struct tbg_transfer *x)
 {
 	uint64_t len = available(x);
 
-	if (x->out_framing != TBG_FRAMING_CHUNKED || x->chunk_left || x->post.len || x->last)
+	if (x->out_framing != TBG_FRAMING_CHUNKED || x->chunk_left || x->post.len ||
+	    x->source_end == TBG_SOURCE_ENDED)
 		return;
 	if (len) {
 		tbg_lines_add(&x->pre, "%llx\r\n", (unsigned long long)len);
 		x->chunk_left = len;
 		tbg_lines_put(&x->post, "\r\n", 2);
 	}
-	if (x->ended) {
+	if (x->source_end == TBG_SOURCE_WHOLE) {
 		struct tbg_lines *l = len ? &x->post : &x->pre;
 
 		tbg_lines_put(l, "0\r\n", 3);
 		tbg_lines_put(l, x->trailer.text, x->trailer.len);
 		tbg_lines_put(l, "\r\n", 2);
 		l->failed |= x->trailer.failed;
-		x->last = true;
+		x->source_end = TBG_SOURCE_ENDED;
 	}
 }
 
@@ -411,13 +416,10 @@ static void source_advance(struct tbg_transfer *x, size_t n)
 
 void tbg_deliver_consume(struct tbg_transfer *x)
 {
-	struct tbg_byte_chain *p = x->source;
-
-	x->consumes = true;
-	if (p && !x->at)
-		x->at = p->first;
-	if (p)
-		tbg_byte_chain_cut(p, x->at);
+	x->source->read_once = true;
+	if (!x->at)
+		x->at = x->source->first;
+	tbg_byte_chain_cut(x->source, x->at);
 }
 
 static void advance(struct tbg_transfer *x, size_t n, size_t body)
@@ -433,7 +435,7 @@ static void advance(struct tbg_transfer *x, size_t n, size_t body)
 		source_advance(x, used);
 		n -= used;
 		/* a piece that has been sent whole may grow: skip on later */
-		if (x->consumes)
+		if (x->source->read_once)
 			tbg_deliver_consume(x);
 	}
 	text_advance(&x->post, &x->post_off, n);
@@ -446,11 +448,11 @@ static bool body_ends(const struct tbg_transfer *x, uint64_t len)
 	case TBG_FRAMING_NONE:
 		return true;
 	case TBG_FRAMING_CHUNKED:
-		return x->last;
+		return x->source_end == TBG_SOURCE_ENDED;
 	case TBG_FRAMING_LENGTH:
 		return x->read + len >= x->limit;
 	default:
-		return x->ended && available(x) <= len;
+		return x->source_end && available(x) <= len;
 	}
 }
 
@@ -494,10 +496,8 @@ static bool send_some(struct tbg_transfer *x)
 		return false;
 	all = x->delivery && body == body_max && body_ends(x, body);
 	n = tbg_conn_write(x->w, x->c, iov, nr, sum, all, x->answerer.taken);
-	if (n == -EAGAIN) {
-		x->blocked = true;
+	if (n == -EAGAIN)
 		return false;
-	}
 	if (n < 0) {
 		if (x->c)	/* not killed yet by what stood before it */
 			tbg_conn_kill(x->w, x->c);
@@ -521,7 +521,7 @@ static bool held(const struct tbg_transfer *x)
 
 static void push(struct tbg_transfer *x)
 {
-	if (!x->c || x->blocked || held(x))
+	if (!x->c || tbg_deliver_blocked(x) || held(x))
 		return;
 	if (x->pre.failed || x->post.failed) {
 		tbg_conn_kill(x->w, x->c);
@@ -571,7 +571,8 @@ void tbg_deliver_due(struct tbg_worker *w)
 
 void tbg_deliver_end(struct tbg_transfer *x)
 {
-	x->ended = true;
+	if (x->source_end == TBG_SOURCE_GROWS)
+		x->source_end = TBG_SOURCE_WHOLE;
 	tbg_deliver_push(x);
 }
 
@@ -589,7 +590,8 @@ bool tbg_deliver_retract(struct tbg_transfer *x)
 	x->post.len = x->post_off = 0;
 	tbg_delivery_enter(x, TBG_DELIVERY_NONE);
 	x->out_framing = TBG_FRAMING_NONE;
-	x->ended = x->last = x->consumes = x->stored = false;
+	x->source_end = TBG_SOURCE_GROWS;
+	x->stored = false;
 	return true;
 }
 

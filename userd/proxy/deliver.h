@@ -27,7 +27,6 @@ struct tbg_response_plan {
 	struct tbg_byte_chain *source;	/* body; a reference is taken */
 	uint64_t from, limit;		/* bytes of it */
 	bool ended;			/* it is whole already */
-	bool consumes;			/* nobody else reads it: free what is sent */
 	bool made_here;			/* by a program of ours: there is no hop to tell */
 	bool older;			/* received as HTTP/1.0 */
 };
@@ -78,6 +77,9 @@ bool tbg_deliver_retract(struct tbg_transfer *x);
 
 /* It will never be: the client must not take it for whole. */
 void tbg_deliver_break(struct tbg_transfer *x);
+
+/* Whether its socket takes no more now: writable() comes, see client/answerer.h. */
+bool tbg_deliver_blocked(const struct tbg_transfer *x);
 
 /* Bytes that wait for the client. */
 uint64_t tbg_deliver_backlog(const struct tbg_transfer *x);

@@ -59,7 +59,7 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 		.reason_len = reason.len, .age_s = -1,
 		.length = r->has_length ? (int64_t)r->content_length : -1,
 		.source = x->pile, .limit = UINT64_MAX,
-		.consumes = !x->filling, .made_here = x->protocol->runs_programs,
+		.made_here = x->protocol->runs_programs,
 		.older = !r->minor, .says = &x->says, .date = x->w->date,
 	};
 
@@ -80,6 +80,8 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 		d.fields_len = lines.len;
 	}
 	x->stored = x->filling;
+	if (x->pile)
+		x->pile->read_once = !x->filling;
 	tbg_deliver_begin(x, &d);
 	x->pre.failed |= lines.failed;
 	tbg_lines_free(&lines);

@@ -92,8 +92,7 @@ static bool transfer_spare(struct tbg_transfer *x)
 
 static void transfer_free(struct tbg_transfer *x)
 {
-	if (x->listed)
-		LIST_REMOVE(x, link);
+	LIST_REMOVE(x, link);
 	tbg_stored_put(x->selected);
 	tbg_stored_put(x->part);
 	tbg_stored_put(x->hit);
@@ -161,6 +160,7 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 
 	if (!x)
 		return NULL;
+	LIST_INSERT_HEAD(&w->transfers, x, link);
 	x->w = w;
 	x->m = *m;
 	x->reading = *reading;
@@ -179,11 +179,8 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 	if (tbg_lines_room(&x->text, room) && (x->index || !index)) {
 		tbg_lines_put(&x->text, req, m->len);
 		x->req = x->text.text;
-		if (tbg_transfer_request_read(x)) {
-			LIST_INSERT_HEAD(&w->transfers, x, link);
-			x->listed = true;
+		if (tbg_transfer_request_read(x))
 			return x;
-		}
 	}
 	transfer_free(x);
 	return NULL;
@@ -487,7 +484,6 @@ static void transfer_writable(struct tbg_answerer *a)
 	struct tbg_transfer *x = transfer_of(a);
 
 	tbg_transfer_hold(x);
-	x->blocked = false;
 	tbg_deliver_push(x);
 	if (tbg_transfer_fetches(x))	/* also once the client has all it gets */
 		tbg_fetch_resume(x);
@@ -498,7 +494,7 @@ static bool transfer_waits_client(const struct tbg_answerer *a)
 {
 	const struct tbg_transfer *x = transfer_of((struct tbg_answerer *)a);
 
-	return x->blocked || x->phase == TBG_TRANSFER_BODY || tbg_transfer_starves(x);
+	return tbg_deliver_blocked(x) || x->phase == TBG_TRANSFER_BODY || tbg_transfer_starves(x);
 }
 
 static bool transfer_late(struct tbg_answerer *a)

@@ -59,6 +59,13 @@ enum tbg_serves {
 	TBG_SERVES_HEALTH,		/* a check of the server in checks */
 };
 
+/* How far the body that is sent to a client is known. */
+enum tbg_source_end {
+	TBG_SOURCE_GROWS,
+	TBG_SOURCE_WHOLE,
+	TBG_SOURCE_ENDED,		/* and its last chunk is in pre or post */
+};
+
 struct tbg_spool;
 
 /* How a request is read: what its location allows. */
@@ -77,7 +84,6 @@ struct tbg_transfer {
 	unsigned int origins_nr;	/* connections that may use its memory */
 	uint8_t phase, sending, delivery;	/* see phases.h */
 	uint8_t serves;			/* enum tbg_serves */
-	bool listed;
 
 	/* the request */
 	char *req;			/* its head as received, in text */
@@ -165,9 +171,7 @@ struct tbg_transfer {
 	uint64_t read, chunk_left;	/* bytes of source that are sent */
 	uint64_t limit;			/* where it ends; UINT64_MAX: at its end */
 	uint8_t out_framing;		/* enum tbg_framing, of a body that is not in pre */
-	bool ended;			/* the source is whole */
-	bool last;			/* the last chunk is in pre or post */
-	bool blocked, consumes;
+	uint8_t source_end;		/* enum tbg_source_end */
 	bool due;			/* in the worker's list */
 	STAILQ_ENTRY(tbg_transfer) due_link;
 	uint16_t status;

@@ -34,6 +34,7 @@ struct tbg_byte_chain {
 	uint64_t len;
 	uint64_t room;			/* of its pieces */
 	_Atomic int64_t *outside;	/* its stock's sum, see tbg_store_count(); or NULL */
+	bool read_once;			/* by one reader, who frees what has been read */
 };
 
 struct tbg_byte_chain *tbg_byte_chain_new(void);
