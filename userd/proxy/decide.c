@@ -212,6 +212,8 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 	unsigned int status;
 
 	x->hit = s;
+	if (hit && x->answer_from != TBG_ANSWER_COLLAPSED)
+		x->answer_from = TBG_ANSWER_HIT;
 	if (!x->c)
 		return;
 	if (hit)
@@ -243,7 +245,6 @@ static bool hide(struct tbg_transfer *x, bool told)
 	if (!s || !tbg_response_directives_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
 		return false;
 	x->selected = NULL;
-	x->in_vain = true;
 	tbg_transfer_stored(x, s, false);
 	return true;
 }
@@ -331,9 +332,9 @@ static bool decide_part(struct tbg_transfer *x, struct tbg_stored *s,
 	if (reuse == TBG_REUSE)
 		x->fwd = TBG_FWD_PARTIAL;
 	x->part = s;
-	x->completes = reuse == TBG_REUSE && x->wish.get && !x->wish.range &&
-		       !x->wish.conditional && !x->protocol->runs_programs &&
-		       s->terms.size <= tbg_store_body_max(x->w->s->stock);
+	if (reuse == TBG_REUSE && x->wish.get && !x->wish.range && !x->wish.conditional &&
+	    !x->protocol->runs_programs && s->terms.size <= tbg_store_body_max(x->w->s->stock))
+		x->asked |= TBG_ASKED_REST;
 	return false;
 }
 
@@ -354,7 +355,7 @@ static bool decide_stored(struct tbg_transfer *x)
 	tbg_stored_put(x->selected);
 	tbg_stored_put(x->part);
 	x->selected = x->part = NULL;
-	x->completes = false;
+	x->asked &= ~TBG_ASKED_REST;
 	if (!s) {
 		x->fwd = others ? TBG_FWD_VARY_MISS : TBG_FWD_URI_MISS;
 		return false;
@@ -484,7 +485,7 @@ static enum tbg_transfer_phase waited(struct tbg_transfer *x)
 
 	if (!x->c)
 		return x->phase;
-	x->collapsed = true;
+	x->answer_from = TBG_ANSWER_COLLAPSED;
 	if (status && status != TBG_LANDED_ERROR && tbg_transfer_asks_less(&x->wish))
 		status = 0;		/* its own fetch need not fail as the whole did */
 	if (status && status != TBG_LANDED_ERROR) {
@@ -493,7 +494,7 @@ static enum tbg_transfer_phase waited(struct tbg_transfer *x)
 	}
 	if (decide_stored(x) || (status && hide(x, true)))
 		return TBG_TRANSFER_DONE;
-	x->collapsed = false;
+	x->answer_from = TBG_ANSWER_FETCHED;
 	return tbg_transfer_ask(x);
 }
 

@@ -41,10 +41,10 @@ static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 		tbg_lines_text(ret, "; fwd-status=");
 		tbg_lines_number(ret, x->fwd_status);
 	}
-	if (hit ? ttl_s <= 0 : x->hit || x->stored)
+	if (hit ? ttl_s <= 0 : x->hit || x->answer_from == TBG_ANSWER_STORED)
 		tbg_lines_add(ret, "; ttl=%lld", (long long)ttl_s);
-	tbg_lines_text(ret, x->stored ? "; stored" : "");
-	tbg_lines_text(ret, x->collapsed ? "; collapsed" : "");
+	tbg_lines_text(ret, x->answer_from == TBG_ANSWER_STORED ? "; stored" : "");
+	tbg_lines_text(ret, x->answer_from == TBG_ANSWER_COLLAPSED ? "; collapsed" : "");
 	tbg_lines_text(ret, hit ? "; detail=user\r\n" : "\r\n");
 }
 
@@ -591,7 +591,7 @@ bool tbg_deliver_retract(struct tbg_transfer *x)
 	tbg_delivery_enter(x, TBG_DELIVERY_NONE);
 	x->out_framing = TBG_FRAMING_NONE;
 	x->source_end = TBG_SOURCE_GROWS;
-	x->stored = false;
+	x->answer_from = TBG_ANSWER_FETCHED;
 	return true;
 }
 

@@ -105,7 +105,7 @@ static enum tbg_transfer_phase server_taken(struct tbg_transfer *x, struct tbg_b
 	atomic_fetch_add(&b->active, 1);
 	atomic_fetch_add_explicit(&b->requests, 1, memory_order_relaxed);
 	/* a module's next connection is to another worker, perhaps: it has two */
-	if (!x->o->reused && (x->fresh_only || !tbg_upstream_module(x->upstream)))
+	if (!x->o->reused && (x->asked & TBG_ASKED_NEW || !tbg_upstream_module(x->upstream)))
 		x->tried |= 1u << b->nr;
 	return x->o->connected ? TBG_TRANSFER_ASK : TBG_TRANSFER_CONNECT;
 }
@@ -116,7 +116,7 @@ static enum tbg_transfer_phase server_take(struct tbg_transfer *x, unsigned int 
 	struct tbg_backend *b;
 
 	while ((b = server_choose(x))) {
-		x->o = tbg_upstream_conn_take(x->w, x, b, !x->fresh_only && !x->tunnel);
+		x->o = tbg_upstream_conn_take(x->w, x, b, !(x->asked & TBG_ASKED_NEW) && !x->tunnel);
 		if (x->o)
 			return server_taken(x, b);
 		status = 503;
@@ -204,7 +204,7 @@ static bool may_repeat(struct tbg_transfer *x)
 static void repeat(struct tbg_transfer *x, unsigned int status)
 {
 	x->up_nr = 0;
-	x->fresh_only = true;
+	x->asked |= TBG_ASKED_NEW;
 	tbg_fetch_origin_end(x, false);
 	tbg_fetch_try_next(x, status);
 }

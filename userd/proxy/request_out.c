@@ -40,15 +40,18 @@ static void head_make(struct tbg_transfer *x)
 	};
 	char range[64];
 
-	f.alone = x->alone = !x->plain && (s || (x->flight && x->wish.conditional));
-	if (x->alone && s && s->terms.has_validator) {
+	f.alone = !(x->asked & TBG_ASKED_PLAIN) && (s || (x->flight && x->wish.conditional));
+	x->asked &= ~TBG_ASKED_ALONE;
+	if (f.alone)
+		x->asked |= TBG_ASKED_ALONE;
+	if (f.alone && s && s->terms.has_validator) {
 		tbg_field_find(s->head, s->head_len, "ETag", &f.etag);
 		tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
 	}
-	if (x->completes && tbg_part_rest(x->part, range, &f.if_range))
+	if (x->asked & TBG_ASKED_REST && tbg_part_rest(x->part, range, &f.if_range))
 		f.range = (struct tbg_value){ range, strlen(range) };
 	else
-		x->completes = false;
+		x->asked &= ~TBG_ASKED_REST;
 	x->up_head.len = 0;
 	x->protocol->head(x, &f);
 }

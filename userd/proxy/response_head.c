@@ -79,7 +79,7 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 		d.fields = lines.text ?: "";
 		d.fields_len = lines.len;
 	}
-	x->stored = x->filling;
+	tbg_transfer_answer_stored(x, x->filling);
 	if (x->pile)
 		x->pile->read_once = !x->filling;
 	tbg_deliver_begin(x, &d);
@@ -103,12 +103,11 @@ static bool redirect_begin(struct tbg_transfer *x, const char *head)
 /* It did not answer what we made of the request: as the client has it, then. */
 static void ask_plainly(struct tbg_transfer *x)
 {
-	if (x->plain || x->o->send.busy) {
+	if (x->asked & TBG_ASKED_PLAIN || x->o->send.busy) {
 		tbg_fetch_fail(x, 502);
 		return;
 	}
-	x->plain = x->fresh_only = true;
-	x->completes = false;
+	x->asked = TBG_ASKED_PLAIN | TBG_ASKED_NEW;
 	x->tried = x->tries = 0;
 	x->up_nr = 0;
 	tbg_fetch_origin_end(x, false);
@@ -130,7 +129,7 @@ static bool is_rest(struct tbg_transfer *x, const char *fields, size_t len)
 	case 206:
 		break;
 	default:
-		x->completes = false;
+		x->asked &= ~TBG_ASKED_REST;
 		return true;
 	}
 	return tbg_part_joins(x->part, &x->terms, fields, len, &from, &n) &&
@@ -170,7 +169,7 @@ enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 	/* whatever becomes of the rest, and when */
 	tbg_backend_worked(x->o->backend, x->w->now_ns);
 	x->fwd_status = r->status;
-	if (x->alone && r->status == 304) {
+	if (x->asked & TBG_ASKED_ALONE && r->status == 304) {
 		if (x->selected && x->selected->terms.has_validator &&
 		    !tbg_fetch_of_another(x->selected, fields, len)) {
 			tbg_fetch_validated(x);
@@ -184,7 +183,7 @@ enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 	tbg_response_directives_read(&x->terms, r->status, &x->says, time(NULL),
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
 	tbg_response_directives_of(&x->terms, &x->wish);
-	if (x->completes && !is_rest(x, fields, len)) {
+	if (x->asked & TBG_ASKED_REST && !is_rest(x, fields, len)) {
 		ask_plainly(x);
 		return x->phase;
 	}
@@ -209,7 +208,7 @@ void tbg_fetch_receive(struct tbg_transfer *x)
 	if (redirect_begin(x, head) && !tbg_transfer_fetches(x))
 		return;
 	x->filling = !x->answer.failed && !x->r.local &&
-		     (x->completes ||
+		     (x->asked & TBG_ASKED_REST ||
 		      (tbg_response_directives_storable(&x->terms, &x->wish) && !is_amiss(x) &&
 		       tbg_store_has_room(stock))) &&
 		     (!r->has_length || r->content_length <= tbg_store_body_max(stock));
@@ -230,9 +229,9 @@ void tbg_fetch_receive(struct tbg_transfer *x)
 		return;
 	}
 	/* received for the cache alone, or not at all; a program is not broken off for it */
-	known = x->alone && (x->filling || !x->protocol->runs_programs) &&
+	known = x->asked & TBG_ASKED_ALONE && (x->filling || !x->protocol->runs_programs) &&
 		tbg_transfer_not_modified(x, &x->terms, fields, len);
-	if (!x->completes && !x->sent_on)
+	if (!(x->asked & TBG_ASKED_REST) && !x->sent_on)
 		answer_begin(x, known);
 	if (known && !x->filling && tbg_fetch_has_body(x)) {
 		tbg_fetch_outdate(x);

@@ -87,7 +87,7 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 	tbg_forward_fields(&lines, &x->says, x->w->date, r->status);
 	if (!lines.failed)
 		s = tbg_fetch_joined(x, &lines);
-	if (!s && !lines.failed && !x->completes && !is_terse(x))
+	if (!s && !lines.failed && !(x->asked & TBG_ASKED_REST) && !is_terse(x))
 		body = tbg_byte_chain_keep(x->pile);
 	if (body)
 		s = tbg_stored_new(&terms, reason, lines.text, lines.len,
@@ -118,7 +118,7 @@ static void completed(struct tbg_transfer *x, bool keep)
 	storable = !x->extra && tbg_response_directives_storable(&s->terms, &x->wish);
 	if (storable) {
 		tbg_stored_get(s);
-		x->stored = tbg_transfer_store(x, s);
+		tbg_transfer_answer_stored(x, tbg_transfer_store(x, s));
 	}
 	tbg_fetch_origin_end(x, keep);
 	tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&s->terms, x->w->now_ns));
@@ -130,7 +130,7 @@ void tbg_fetch_outdate(struct tbg_transfer *x)
 	const struct tbg_request_directives *w = &x->wish;
 	unsigned int status = x->r.status;
 
-	if (x->alone && x->selected && !x->filling && status != 304 && status != 429 &&
+	if (x->asked & TBG_ASKED_ALONE && x->selected && !x->filling && status != 304 && status != 429 &&
 	    status < 500 && w->get && !w->authorization && !w->cc.no_store &&
 	    !tbg_fresh(tbg_response_directives_expires_ns(&x->selected->terms), x->w->now_ns))
 		tbg_store_drop(x->w->s->stock, &x->uri, x->selected);
@@ -152,7 +152,7 @@ static void response_end(struct tbg_transfer *x)
 		    !tbg_body_decoder_closes(&x->frame);
 	bool filling = x->filling && !x->answer.failed && !x->extra;
 
-	if (x->completes) {
+	if (x->asked & TBG_ASKED_REST) {
 		completed(x, keep);
 		return;
 	}
@@ -174,10 +174,10 @@ static void fill_check(struct tbg_transfer *x)
 	struct tbg_store *s = x->w->s->stock;
 
 	/* what completes a part is answered from: it is available in any case */
-	if (!x->filling || ((x->completes || tbg_store_has_room(s)) &&
+	if (!x->filling || ((x->asked & TBG_ASKED_REST || tbg_store_has_room(s)) &&
 			    x->pile->len <= tbg_store_body_max(s)))
 		return;
-	if (x->completes) {		/* longer than it has said */
+	if (x->asked & TBG_ASKED_REST) {	/* longer than it has said */
 		tbg_fetch_fail(x, 503);
 		return;
 	}

@@ -231,7 +231,7 @@ static unsigned int refusal(struct tbg_transfer *x,
 
 bool tbg_transfer_is_hit(const struct tbg_transfer *x)
 {
-	return x->hit && !x->fwd_status && !x->collapsed && !x->in_vain;
+	return x->answer_from == TBG_ANSWER_HIT;
 }
 
 const char *tbg_transfer_reason(const struct tbg_transfer *x)
@@ -240,7 +240,8 @@ const char *tbg_transfer_reason(const struct tbg_transfer *x)
 		return tbg_cache_word(TBG_CACHE_HIT);
 	if (x->fwd == TBG_FWD_NOT)
 		return tbg_cache_word(TBG_CACHE_NONE);
-	return tbg_cache_word(x->stored ? TBG_CACHE_STORED : TBG_CACHE_MISS);
+	return tbg_cache_word(x->answer_from == TBG_ANSWER_STORED ? TBG_CACHE_STORED :
+								    TBG_CACHE_MISS);
 }
 
 static enum tbg_transfer_phase begin(struct tbg_transfer *x, const struct tbg_location *location,
@@ -343,7 +344,7 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 	strcpy(x->ends.local, "unknown");
 	x->serves = TBG_SERVES_HEALTH;
 	x->checks = b;
-	x->fresh_only = true;
+	x->asked = TBG_ASKED_NEW;
 	return x;
 }
 

@@ -59,6 +59,22 @@ enum tbg_serves {
 	TBG_SERVES_HEALTH,		/* a check of the server in checks */
 };
 
+/* What the cache has to do with the answer (RFC 9211). */
+enum tbg_answer_from {
+	TBG_ANSWER_FETCHED,		/* nothing, or stale in place of an error */
+	TBG_ANSWER_STORED,		/* it is stored, or renews what is */
+	TBG_ANSWER_HIT,
+	TBG_ANSWER_COLLAPSED,		/* it comes from the fetch of another request */
+};
+
+/* How a server is asked. */
+enum tbg_asked {
+	TBG_ASKED_NEW = 1,		/* on a new connection, none of the pool */
+	TBG_ASKED_PLAIN = 2,		/* with the client's conditions alone */
+	TBG_ASKED_ALONE = 4,		/* without the client's conditions */
+	TBG_ASKED_REST = 8,		/* for what x->part lacks, and no more */
+};
+
 /* How far the body that is sent to a client is known. */
 enum tbg_source_end {
 	TBG_SOURCE_GROWS,
@@ -114,18 +130,14 @@ struct tbg_transfer {
 	struct tbg_stored *hit;		/* being delivered */
 	enum tbg_fwd fwd;
 	uint16_t fwd_status;		/* 0: not yet */
-	bool collapsed, stored;
-	bool in_vain;			/* forwarded: what is stored answers all the same */
+	uint8_t answer_from;		/* enum tbg_answer_from */
 
 	/* fetch.c: request out */
 	struct tbg_backend *checks;	/* of SERVES_HEALTH */
 	struct tbg_upstream_conn *o;
 	uint32_t tried;			/* bits of backends */
 	uint8_t tries;
-	bool fresh_only;		/* no pooled connection again */
-	bool plain;			/* no conditions of our own again */
-	bool alone;			/* the client's conditions were left out */
-	bool completes;			/* only what part lacks is asked for */
+	uint8_t asked;			/* bits of enum tbg_asked */
 	struct tbg_lines up_head;
 	struct iovec up_iov[TBG_TRANSFER_IOV];
 	uint8_t up_nr;
@@ -249,6 +261,12 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s);
 bool tbg_transfer_not_modified(const struct tbg_transfer *x,
 			       const struct tbg_response_directives *t, const char *fields,
 			       size_t len);
+
+/* Whether the answer, of its own fetch, is stored. */
+static inline void tbg_transfer_answer_stored(struct tbg_transfer *x, bool stored)
+{
+	x->answer_from = stored ? TBG_ANSWER_STORED : TBG_ANSWER_FETCHED;
+}
 
 /* Answers with a stored response; takes over the reference. */
 void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit);

@@ -40,7 +40,7 @@ struct tbg_stored *tbg_fetch_joined(struct tbg_transfer *x, const struct tbg_lin
 	uint64_t from, n;
 
 	if (!part || !tbg_part_joins(part, &x->terms, news->text, news->len, &from, &n) ||
-	    (!x->completes && (n > PART_JOINED_MAX ||
+	    (!(x->asked & TBG_ASKED_REST) && (n > PART_JOINED_MAX ||
 			       n > tbg_store_body_max(x->w->s->stock))))
 		return NULL;
 	pile = tbg_part_join(part, &x->terms, x->pile);
@@ -199,7 +199,7 @@ static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
 	any.store_cookies = x->wish.store_cookies;
 	if (s && tbg_response_directives_storable(&s->terms, &get)) {
 		tbg_stored_get(s);
-		x->stored = tbg_transfer_store(x, s);
+		tbg_transfer_answer_stored(x, tbg_transfer_store(x, s));
 		return true;
 	}
 	if (!s || !tbg_response_directives_storable(&s->terms, &any))
