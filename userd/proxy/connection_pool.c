@@ -210,7 +210,7 @@ static struct tbg_upstream_conn *idle_take(struct tbg_worker *w, const struct tb
 static bool is_wary(const struct tbg_transfer *x)
 {
 	return x->protocol->runs_programs && !x->upstream->order &&
-	       (x->up_body || !tbg_method_idempotent(x->m.method));
+	       (tbg_transfer_uploads(x) || !tbg_method_idempotent(x->m.method));
 }
 
 static void connect_begin(struct tbg_worker *w, struct tbg_upstream_conn *o)

@@ -448,8 +448,10 @@ bool tbg_transfer_loops(const struct tbg_transfer *x)
 
 enum tbg_transfer_phase tbg_transfer_refuse(struct tbg_transfer *x, unsigned int status)
 {
-	/* a body is never read */
-	x->up_body = x->m.chunked || x->m.content_length || status == 411;
+	if (x->upload == TBG_UPLOAD_OFFER)
+		tbg_upload_enter(x, TBG_UPLOAD_END);
+	if (status == 411)		/* a body may come, and is never read */
+		x->persist = TBG_PERSIST_NOT;
 	x->fwd = TBG_FWD_NOT;
 	tbg_deliver_error(x, status);
 	tbg_deliver_push(x);
@@ -459,7 +461,8 @@ enum tbg_transfer_phase tbg_transfer_refuse(struct tbg_transfer *x, unsigned int
 bool tbg_transfer_bypasses(struct tbg_transfer *x)
 {
 	x->fwd = x->wish.get || x->wish.head ? TBG_FWD_BYPASS : TBG_FWD_METHOD;
-	return (!x->wish.get && !x->wish.head) || x->wish.content || x->tunnel ||
+	return (!x->wish.get && !x->wish.head) || x->wish.content ||
+	       x->upload == TBG_UPLOAD_OFFER ||
 	       x->wish.origin_condition;
 }
 

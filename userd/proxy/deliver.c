@@ -169,7 +169,7 @@ static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan
 	if (x->out_framing == TBG_FRAMING_CHUNKED)
 		tbg_lines_text(l, "Transfer-Encoding: chunked\r\n");
 	/* what is left of the request's body is never read */
-	if (x->out_framing == TBG_FRAMING_CLOSE || x->up_body || x->w->draining)
+	if (x->out_framing == TBG_FRAMING_CLOSE || tbg_transfer_uploads(x) || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
 	tbg_lines_text(l, tbg_persist_line(x->persist));
 }
@@ -270,7 +270,7 @@ void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 	x->head_at = x->pre.len;
 	x->status = status;
 	x->out_framing = TBG_FRAMING_NONE;	/* its text stands in pre */
-	if (x->up_body || x->w->draining)
+	if (tbg_transfer_uploads(x) || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
 	page = tbg_pages_read(x->w->s, location, status, &len, &type);
 	tbg_lines_add(&x->pre, "HTTP/1.1 %u %s\r\nServer: toboggan\r\nDate: %.*s\r\n",
@@ -514,7 +514,7 @@ static bool send_some(struct tbg_transfer *x)
  */
 static bool held(const struct tbg_transfer *x)
 {
-	return x->delivery == TBG_DELIVERY_MADE && !x->up_body && x->source &&
+	return x->delivery == TBG_DELIVERY_MADE && !tbg_transfer_uploads(x) && x->source &&
 	       x->limit <= HELD_BYTES && x->source->len < x->limit &&
 	       x->w->now_ms - x->begun_ms < HELD_MS;
 }
@@ -578,7 +578,7 @@ void tbg_deliver_end(struct tbg_transfer *x)
 
 bool tbg_deliver_retract(struct tbg_transfer *x)
 {
-	if (x->delivery >= TBG_DELIVERY_SENDING || x->tunnel)
+	if (x->delivery >= TBG_DELIVERY_SENDING || x->status == 101)
 		return false;
 	tbg_byte_chain_put(x->source);
 	x->source = NULL;

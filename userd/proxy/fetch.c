@@ -116,7 +116,8 @@ static enum tbg_transfer_phase server_take(struct tbg_transfer *x, unsigned int 
 	struct tbg_backend *b;
 
 	while ((b = server_choose(x))) {
-		x->o = tbg_upstream_conn_take(x->w, x, b, !(x->asked & TBG_ASKED_NEW) && !x->tunnel);
+		x->o = tbg_upstream_conn_take(x->w, x, b, !(x->asked & TBG_ASKED_NEW) &&
+							  x->upload != TBG_UPLOAD_OFFER);
 		if (x->o)
 			return server_taken(x, b);
 		status = 503;
@@ -145,18 +146,16 @@ void tbg_fetch_try_next(struct tbg_transfer *x, unsigned int status)
 
 void tbg_fetch_begin(struct tbg_transfer *x)
 {
-	const struct tbg_message *m = &x->m;
+	struct tbg_message *m = &x->m;
 
 	tbg_transfer_enter(x, TBG_TRANSFER_CONNECT);
-	x->up_body = (!x->spool || x->hoards) &&
-		     (m->chunked || m->content_length || x->tunnel);
-	x->expecting = m->expect_continue && x->up_body;
+	m->expect_continue &= tbg_transfer_uploads(x);
 	tbg_body_decoder_end(&x->up_frame);
-	if (x->tunnel)
+	if (x->upload == TBG_UPLOAD_OFFER)
 		tbg_body_decoder_begin(&x->up_frame, TBG_FRAMING_CLOSE, 0);
 	else
 		tbg_body_decoder_begin_request(&x->up_frame, m);
-	if (x->expecting && x->protocol->runs_programs)
+	if (m->expect_continue && x->protocol->runs_programs)
 		tbg_fetch_tell_continue(x);	/* programs have no interim answers */
 	tbg_fetch_try_next(x, 502);
 }
@@ -195,7 +194,7 @@ static bool may_repeat(struct tbg_transfer *x)
 {
 	struct tbg_upstream_conn *o = x->o;
 
-	return !x->heard && !x->interims && !x->body_begun &&
+	return !x->heard && !x->interims && !x->body_gone &&
 	       (!o->send.busy || tbg_upstream_conn_unsend(x->w, o)) &&
 	       (!o->sent || x->answer.refused || tbg_method_idempotent(x->m.method));
 }
@@ -223,7 +222,7 @@ void tbg_fetch_head_died(struct tbg_transfer *x)
 
 static void expect_check(struct tbg_transfer *x)
 {
-	if (!x->expecting || !x->c || x->sending == TBG_SENDING_HEAD ||
+	if (!x->m.expect_continue || !x->c || x->sending == TBG_SENDING_HEAD ||
 	    x->w->now_ms - x->stamp_ms < EXPECT_MS)
 		return;
 	tbg_fetch_tell_continue(x);
@@ -300,7 +299,7 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	 * program work on behind its whole answer.
 	 */
 	if (x->phase != TBG_TRANSFER_RECEIVE ||
-	    (!x->tunnel && tbg_fetch_has_body(x) && (!x->up_body || x->up_nr)))
+	    (x->r.status != 101 && tbg_fetch_has_body(x) && (!tbg_transfer_uploads(x) || x->up_nr)))
 		backend_failed(x, late_text(x));
 	x->tried |= 1u << x->o->backend->nr;	/* its time is over, on any connection */
 	if (x->phase == TBG_TRANSFER_CONNECT ||

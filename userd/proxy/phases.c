@@ -16,6 +16,12 @@ static const struct phase transfers[] = { TBG_TRANSFER_PHASE_LIST(X) };
 #undef X
 #undef TO
 
+#define TO(name) (1u << TBG_UPLOAD_##name)
+#define X(name, text, next) [TBG_UPLOAD_##name] = { text, next },
+static const struct phase uploads[] = { TBG_UPLOAD_PHASE_LIST(X) };
+#undef X
+#undef TO
+
 #define TO(name) (1u << TBG_SENDING_##name)
 #define X(name, text, next) [TBG_SENDING_##name] = { text, next },
 static const struct phase sendings[] = { TBG_SENDING_PHASE_LIST(X) };
@@ -35,6 +41,12 @@ void tbg_transfer_enter(struct tbg_transfer *x, enum tbg_transfer_phase next)
 	x->phase = next;
 }
 
+void tbg_upload_enter(struct tbg_transfer *x, enum tbg_upload_phase next)
+{
+	assert(uploads[x->upload].follow & 1u << next);
+	x->upload = next;
+}
+
 void tbg_sending_enter(struct tbg_transfer *x, enum tbg_sending_phase next)
 {
 	assert(sendings[x->sending].follow & 1u << next);
@@ -50,6 +62,11 @@ void tbg_delivery_enter(struct tbg_transfer *x, enum tbg_delivery_phase next)
 const char *tbg_transfer_phase_text(enum tbg_transfer_phase phase)
 {
 	return transfers[phase].text;
+}
+
+const char *tbg_upload_phase_text(enum tbg_upload_phase phase)
+{
+	return uploads[phase].text;
 }
 
 const char *tbg_sending_phase_text(enum tbg_sending_phase phase)

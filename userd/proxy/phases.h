@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The life of a request that is answered from behind, in phases. Three run side by side:
- * how the answer is found (of a transfer), how the request reaches a server meanwhile (its
- * sending), and how the answer reaches the client (its delivery).
+ * The life of a request that is answered from behind, in phases. Four run side by side:
+ * how the answer is found (of a transfer), how the request comes from the client (its
+ * upload), how it reaches a server meanwhile (its sending), and how the answer reaches the
+ * client (its delivery).
  * Each list says which phases may follow; a change to another is a fault of ours, which
  * assert() finds. Documentation/request-life.rst is drawn from these lists
  * (tools/draw-phases).
@@ -19,6 +20,14 @@
 	X(ASK,     "waits for the head of a response",    TO(CONNECT) | TO(RECEIVE) | TO(DONE)) \
 	X(RECEIVE, "receives the response",               TO(DONE)) \
 	X(DONE,    "has nothing to wait for",             0)
+
+/* Of what the client sends. */
+#define TBG_UPLOAD_PHASE_LIST(X) \
+	X(HEAD,    "its head is being read",              TO(BODY) | TO(OFFER) | TO(END)) \
+	X(BODY,    "more of its body comes",              TO(END)) \
+	X(OFFER,   "it offers another protocol",          TO(TUNNEL) | TO(END)) \
+	X(TUNNEL,  "the bytes of a tunnel come",          TO(END)) \
+	X(END,     "no more of it comes",                 0)
 
 /* Of the request to the server that is asked now: each one begins anew. */
 #define TBG_SENDING_PHASE_LIST(X) \
@@ -40,6 +49,12 @@ enum tbg_transfer_phase {
 #undef X
 };
 
+enum tbg_upload_phase {
+#define X(name, text, next) TBG_UPLOAD_##name,
+	TBG_UPLOAD_PHASE_LIST(X)
+#undef X
+};
+
 enum tbg_sending_phase {
 #define X(name, text, next) TBG_SENDING_##name,
 	TBG_SENDING_PHASE_LIST(X)
@@ -56,10 +71,12 @@ struct tbg_transfer;
 
 /* The next phase; asserts that it may follow. */
 void tbg_transfer_enter(struct tbg_transfer *x, enum tbg_transfer_phase next);
+void tbg_upload_enter(struct tbg_transfer *x, enum tbg_upload_phase next);
 void tbg_sending_enter(struct tbg_transfer *x, enum tbg_sending_phase next);
 void tbg_delivery_enter(struct tbg_transfer *x, enum tbg_delivery_phase next);
 
 const char *tbg_transfer_phase_text(enum tbg_transfer_phase phase);
+const char *tbg_upload_phase_text(enum tbg_upload_phase phase);
 const char *tbg_sending_phase_text(enum tbg_sending_phase phase);
 const char *tbg_delivery_phase_text(enum tbg_delivery_phase phase);
 

@@ -65,7 +65,6 @@ enum tbg_transfer_phase tbg_request_body_begin(struct tbg_transfer *x,
 {
 	const struct tbg_message *m = &x->m;
 
-	x->up_body = true;
 	x->spool = tbg_spool_new(l->body_buffer >= 0 ? l->body_buffer : TBG_SPOOL_USUAL,
 				 l->body_folder);
 	if (!x->spool)
@@ -105,7 +104,8 @@ unsigned int tbg_request_body_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
 /* From here on it is a request with a length, or without a body. */
 static enum tbg_transfer_phase done(struct tbg_transfer *x)
 {
-	x->up_body = x->m.chunked = false;
+	tbg_upload_enter(x, TBG_UPLOAD_END);
+	x->m.chunked = false;
 	x->m.has_length = true;
 	x->m.content_length = x->spool->len;
 	if (!x->spool->len) {

@@ -77,9 +77,13 @@ struct tbg_value tbg_transfer_text_of(const struct tbg_transfer *x, struct tbg_t
 }
 
 /* Whether the client offers to go on in another protocol. */
-static bool upgrades(const struct tbg_fields *fields)
+static bool upgrades(const struct tbg_transfer *x)
 {
-	return tbg_fields_have(fields, TBG_NAME_CONNECTION, TBG_VALUE("Upgrade")) &&
+	const struct tbg_fields *fields = &x->asks;
+
+	return x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
+	       x->m.method == TBG_METHOD_GET && x->m.minor &&
+	       tbg_fields_have(fields, TBG_NAME_CONNECTION, TBG_VALUE("Upgrade")) &&
 	       tbg_name_in(TBG_NAME_UPGRADE, fields->has) &&
 	       /* an offer that may be ignored */
 	       !tbg_fields_have(fields, TBG_NAME_UPGRADE, TBG_VALUE("h2c"));
@@ -175,10 +179,8 @@ bool tbg_transfer_request_read(struct tbg_transfer *x)
 	x->wish.store_cookies = x->reading.store_cookies;
 	x->wish.heuristic = x->reading.heuristic;
 	x->wish.content = x->m.chunked || x->m.content_length;
-	x->tunnel = x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
-		    x->m.method == TBG_METHOD_GET && x->m.minor &&
-		    !x->m.chunked && !x->m.content_length &&
-		    upgrades(&x->asks);
+	tbg_upload_enter(x, x->wish.content ? TBG_UPLOAD_BODY :
+			    upgrades(x) ? TBG_UPLOAD_OFFER : TBG_UPLOAD_END);
 	uri_make(x, origin_form(&x->m, tbg_transfer_text_of(x, x->m.target)));
 	return true;
 }

@@ -34,8 +34,8 @@ static void head_make(struct tbg_transfer *x)
 			   m->content_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_NONE,
 		.length = m->content_length, .has_length = m->has_length,
 		.minor = m->minor, .via = x->w->s->via, .id = x->request_id,
-		.upgrade = x->tunnel,
-		.expect = x->expecting, .refreshes = x->serves == TBG_SERVES_CACHE,
+		.upgrade = x->upload == TBG_UPLOAD_OFFER,
+		.expect = m->expect_continue, .refreshes = x->serves == TBG_SERVES_CACHE,
 		.depth = tbg_upstream_module(x->upstream),
 	};
 	char range[64];
@@ -81,7 +81,7 @@ void tbg_fetch_ask(struct tbg_transfer *x)
 
 void tbg_fetch_tell_continue(struct tbg_transfer *x)
 {
-	x->expecting = false;
+	x->m.expect_continue = false;
 	tbg_deliver_interim(x, 100, "Continue", 8, "", 0);
 	tbg_deliver_push(x);
 }
@@ -136,7 +136,7 @@ static enum tbg_sending_phase head_send(struct tbg_transfer *x)
 {
 	up_add(x, x->up_head.text, x->up_head.len);
 	up_submit(x);
-	return x->up_body || x->spool ? TBG_SENDING_BODY : TBG_SENDING_LAST;
+	return tbg_transfer_uploads(x) || x->spool ? TBG_SENDING_BODY : TBG_SENDING_LAST;
 }
 
 /* Sends on what has come of the body. */
@@ -147,7 +147,7 @@ static enum tbg_sending_phase body_send(struct tbg_transfer *x)
 	uint8_t *from;
 
 	/* a tunnel's bytes wait for the 101 */
-	if (!x->up_body || !x->c || (x->tunnel && x->phase != TBG_TRANSFER_RECEIVE))
+	if (!tbg_transfer_uploads(x) || !x->c || x->upload == TBG_UPLOAD_OFFER)
 		return TBG_SENDING_BODY;
 	if (!x->up_left) {
 		free(x->up_data);
@@ -170,9 +170,10 @@ static enum tbg_sending_phase body_send(struct tbg_transfer *x)
 		body_bad(x, p == TBG_PARSED_BAD ? 400 : 413);
 		return TBG_SENDING_BODY;
 	}
-	x->up_body = p != TBG_PARSED_DONE;
-	if (body_frame(x, from, data, !x->up_body)) {
-		x->body_begun = true;
+	if (p == TBG_PARSED_DONE)
+		tbg_upload_enter(x, TBG_UPLOAD_END);
+	if (body_frame(x, from, data, p == TBG_PARSED_DONE)) {
+		x->body_gone += used;
 		up_submit(x);
 		if (!x->up_left)
 			tbg_conn_input_more(x->w, x->c);
@@ -196,16 +197,17 @@ static bool hoard(struct tbg_transfer *x)
 	enum tbg_parsed p;
 	unsigned int status;
 
-	if (!x->up_body || !x->c || (x->tunnel &&
-	    (x->phase != TBG_TRANSFER_RECEIVE || x->spool->len - x->spool_sent > TUNNEL_AHEAD)))
+	if (!tbg_transfer_uploads(x) || !x->c || x->upload == TBG_UPLOAD_OFFER ||
+	    (x->upload == TBG_UPLOAD_TUNNEL && x->spool->len - x->spool_sent > TUNNEL_AHEAD))
 		return true;
 	status = tbg_request_body_eat(x, &p);
 	if (status) {
 		body_bad(x, status);
 		return false;
 	}
-	x->up_body = p != TBG_PARSED_DONE;
-	if (x->up_body)
+	if (p == TBG_PARSED_DONE)
+		tbg_upload_enter(x, TBG_UPLOAD_END);
+	else
 		tbg_conn_input_more(x->w, x->c);
 	return true;
 }
@@ -216,12 +218,12 @@ static enum tbg_sending_phase spool_send(struct tbg_transfer *x)
 	ssize_t n;
 	bool last;
 
-	if (x->hoards && x->up_body && x->spool_sent && !spool_left(x)) {
+	if (tbg_transfer_uploads(x) && x->spool_sent && !spool_left(x)) {
+		x->body_gone += x->spool_sent;
 		tbg_spool_empty(x->spool);
 		x->spool_sent = 0;
-		x->body_begun = true;
 	}
-	if (x->up_body && !spool_left(x))
+	if (tbg_transfer_uploads(x) && !spool_left(x))
 		return TBG_SENDING_BODY;
 	if (!x->up_data)
 		x->up_data = malloc(SPOOL_PIECE);
@@ -231,7 +233,7 @@ static enum tbg_sending_phase spool_send(struct tbg_transfer *x)
 		return TBG_SENDING_BODY;
 	}
 	x->spool_sent += n;
-	last = !x->up_body && !spool_left(x);
+	last = !tbg_transfer_uploads(x) && !spool_left(x);
 	if (body_frame(x, x->up_data, n, last))
 		up_submit(x);
 	return last ? TBG_SENDING_LAST : TBG_SENDING_BODY;
@@ -259,7 +261,7 @@ static void next_send(struct tbg_transfer *x)
 {
 	enum tbg_sending_phase next;
 
-	if (!tbg_transfer_fetches(x) || (x->hoards && !hoard(x)))
+	if (!tbg_transfer_fetches(x) || (x->spool && !hoard(x)))
 		return;
 	if (!x->o || !x->o->connected || x->o->send.busy || x->sending == TBG_SENDING_CUT)
 		return;
@@ -277,7 +279,7 @@ static void next_send(struct tbg_transfer *x)
 
 void tbg_fetch_request_close(struct tbg_transfer *x)
 {
-	x->up_body = false;
+	tbg_upload_enter(x, TBG_UPLOAD_END);
 	if (x->sending != TBG_SENDING_BODY)
 		return;
 	tbg_sending_enter(x, TBG_SENDING_LAST);
@@ -289,11 +291,11 @@ void tbg_fetch_input(struct tbg_transfer *x)
 {
 	next_send(x);
 	/* a tunnel's end waits for the 101, as its bytes do: or this is none */
-	if (!tbg_transfer_fetches(x) || !x->c || !x->up_body || !x->c->eof ||
-	    (x->tunnel && x->phase != TBG_TRANSFER_RECEIVE))
+	if (!tbg_transfer_fetches(x) || !x->c || !tbg_transfer_uploads(x) || !x->c->eof ||
+	    x->upload == TBG_UPLOAD_OFFER)
 		return;
 	if (x->sending != TBG_SENDING_HEAD && !x->up_nr && !x->o->send.busy && !spool_left(x)) {
-		if (x->tunnel) {	/* its one direction */
+		if (x->upload == TBG_UPLOAD_TUNNEL) {	/* its one direction */
 			tbg_fetch_request_close(x);
 			shutdown(x->o->fd, SHUT_WR);
 			return;

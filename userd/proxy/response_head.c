@@ -200,7 +200,9 @@ void tbg_fetch_receive(struct tbg_transfer *x)
 	bool known, whole;
 
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
-	x->expecting = false;
+	x->m.expect_continue = false;
+	if (r->status == 101)
+		tbg_upload_enter(x, TBG_UPLOAD_TUNNEL);
 	if (tbg_method_invalidates(x->m.method, r->status))
 		tbg_fetch_withdraw(x, fields, len);
 	tbg_fetch_head_compare(x, fields, len);
@@ -240,6 +242,6 @@ void tbg_fetch_receive(struct tbg_transfer *x)
 		return;
 	}
 	tbg_fetch_body_first(x);
-	if (x->tunnel && tbg_transfer_fetches(x))
+	if (x->upload == TBG_UPLOAD_TUNNEL && tbg_transfer_fetches(x))
 		tbg_fetch_input(x);
 }

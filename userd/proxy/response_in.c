@@ -302,7 +302,8 @@ void tbg_fetch_body_first(struct tbg_transfer *x)
 	 * A program without a body to send may still be at work: its end is waited for,
 	 * unless it will never have the rest of what it was sent.
 	 */
-	if (!tbg_fetch_has_body(x) && (!records || ended || (len && !wastes(x)) || x->up_body)) {
+	if (!tbg_fetch_has_body(x) && (!records || ended || (len && !wastes(x)) ||
+				       tbg_transfer_uploads(x))) {
 		x->extra |= len || (records && !ended);
 		response_end(x);
 		return;
@@ -349,11 +350,11 @@ static bool head_interim(struct tbg_transfer *x)
 	if (++x->interims > TBG_INTERIMS_MAX)
 		return false;
 	tbg_forward_fields(&lines, &x->says, NULL, 0);
-	if (r->status != 100 || x->expecting)
+	if (r->status != 100 || x->m.expect_continue)
 		tbg_deliver_interim(x, r->status, head + r->reason.off,
 				    r->reason.len, lines.text, lines.len);
 	if (r->status == 100)
-		x->expecting = false;
+		x->m.expect_continue = false;
 	tbg_lines_free(&lines);
 	/* each head has the room of one */
 	o->head_len -= r->len;
@@ -392,7 +393,7 @@ static void heads_eat(struct tbg_transfer *x)
 		if (p != TBG_PARSED_DONE || x->r.status >= 200)
 			break;
 		if (x->r.status == 101) {
-			if (!x->tunnel || !is_offered(x))
+			if (x->upload != TBG_UPLOAD_OFFER || !is_offered(x))
 				p = TBG_PARSED_BAD;
 			break;
 		}
@@ -404,10 +405,8 @@ static void heads_eat(struct tbg_transfer *x)
 			return;
 	}
 	if (p == TBG_PARSED_DONE) {
-		if (x->tunnel && x->r.status != 101) {
-			x->tunnel = x->hoards = false;
+		if (x->upload == TBG_UPLOAD_OFFER && x->r.status != 101)
 			tbg_fetch_request_close(x);
-		}
 		tbg_transfer_go_on(x, tbg_fetch_head_final(x));
 	} else if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX &&
 		   !tbg_body_decoder_ended(&x->frame)) {
@@ -423,7 +422,7 @@ static void heads_eat(struct tbg_transfer *x)
 /* Bytes from before our request: the rest of what others were told, or worse. */
 static bool unasked(const struct tbg_transfer *x)
 {
-	if (x->heard || x->body_begun || x->spool_sent)
+	if (x->heard || x->body_gone || x->spool_sent)
 		return false;
 	return x->o->reused ? !tbg_upstream_conn_asked(x->o) : !x->o->sent;
 }

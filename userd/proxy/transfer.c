@@ -279,10 +279,8 @@ static bool transfer_start(struct tbg_worker *w, struct tbg_conn *c, const struc
 	x->ends = *ends;
 	c->traffic->answerer = &x->answerer;
 	whole = tbg_request_body_wanted(x, location);
-	if (c->sock >= 0 && !whole && (x->wish.content || x->tunnel)) {
+	if (c->sock >= 0 && !whole && tbg_transfer_uploads(x))
 		x->spool = tbg_spool_new(TBG_SPOOL_USUAL, location->body_folder);
-		x->hoards = x->spool;
-	}
 	x->answerer.starting = true;
 	tbg_transfer_go_on(x, begin(x, location, whole));
 	x->answerer.starting = false;
@@ -310,7 +308,7 @@ static void redirect_make(const struct tbg_transfer *x, struct tbg_lines *ret)
 	for (uint32_t i = 0; i < x->asks.nr; i++)
 		if (!stays_behind(&x->asks.all[i]))
 			tbg_lines_field(ret, x->asks.all[i].name, x->asks.all[i].value);
-	if (x->up_body)			/* what is left of it is never read */
+	if (tbg_transfer_uploads(x))	/* what is left of it is never read */
 		tbg_lines_add(ret, "Connection: close\r\n");
 	tbg_lines_put(ret, "\r\n", 2);
 }
@@ -350,14 +348,14 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 
 bool tbg_transfer_exceeds(const struct tbg_transfer *x)
 {
-	return !x->tunnel && tbg_body_exceeds(x->body_len, tbg_body_decoder_comes(&x->up_frame),
-					      x->body_max);
+	return x->upload == TBG_UPLOAD_BODY &&
+	       tbg_body_exceeds(x->body_len, tbg_body_decoder_comes(&x->up_frame), x->body_max);
 }
 
 bool tbg_transfer_starves(const struct tbg_transfer *x)
 {
 	/* a tunnel's bytes are held back until it is one */
-	return x->phase == TBG_TRANSFER_ASK && x->up_body && !x->tunnel && !x->up_nr &&
+	return x->phase == TBG_TRANSFER_ASK && x->upload == TBG_UPLOAD_BODY && !x->up_nr &&
 	       x->sending == TBG_SENDING_BODY;
 }
 
@@ -460,7 +458,7 @@ static void transfer_abandon(struct tbg_answerer *a)
 	if (x->phase == TBG_TRANSFER_WAIT || x->phase == TBG_TRANSFER_BODY)
 		tbg_transfer_enter(x, TBG_TRANSFER_DONE);
 	/* others' answer is worth finishing, if it needs nothing of the client */
-	if (tbg_transfer_fetches(x) && (x->up_body || !x->flight ||
+	if (tbg_transfer_fetches(x) && (tbg_transfer_uploads(x) || !x->flight ||
 					!tbg_store_waiting(x->w->s->stock, x->flight)))
 		tbg_fetch_stop(x);
 	if (tbg_transfer_fetches(x))
@@ -502,7 +500,7 @@ static bool transfer_late(struct tbg_answerer *a)
 {
 	struct tbg_transfer *x = transfer_of(a);
 
-	if (x->delivery || !x->up_body || x->tunnel)
+	if (x->delivery || x->upload != TBG_UPLOAD_BODY)
 		return false;
 	tbg_transfer_hold(x);
 	if (x->phase == TBG_TRANSFER_BODY)

@@ -98,7 +98,7 @@ struct tbg_transfer {
 	LIST_ENTRY(tbg_transfer) link;	/* in one of the worker's lists */
 	unsigned int holds;		/* calls that are still using it */
 	unsigned int origins_nr;	/* connections that may use its memory */
-	uint8_t phase, sending, delivery;	/* see phases.h */
+	uint8_t phase, upload, sending, delivery;	/* see phases.h */
 	uint8_t serves;			/* enum tbg_serves */
 
 	/* the request */
@@ -141,13 +141,11 @@ struct tbg_transfer {
 	struct tbg_lines up_head;
 	struct iovec up_iov[TBG_TRANSFER_IOV];
 	uint8_t up_nr;
-	bool up_body;			/* the client has more of it to send */
-	bool expecting, tunnel;
-	bool body_begun;		/* cannot be sent again */
+	uint64_t body_gone;		/* bytes of the body that are sent, and not kept */
 	bool heard;			/* something has come back */
-	struct tbg_spool *spool;	/* the body; NULL: as it comes */
+	/* the body, or as much of it as has come; NULL: it is sent as it comes */
+	struct tbg_spool *spool;
 	uint64_t spool_sent;
-	bool hoards;			/* as much of it as has come */
 	int up_queued;			/* bytes that the kernel still held for it */
 	struct tbg_body_decoder up_frame;
 	uint64_t body_len;
@@ -234,6 +232,12 @@ static inline bool tbg_transfer_fetches(const struct tbg_transfer *x)
 {
 	return x->phase == TBG_TRANSFER_CONNECT || x->phase == TBG_TRANSFER_ASK ||
 	       x->phase == TBG_TRANSFER_RECEIVE;
+}
+
+/* Whether more of the request comes: of its body, or of a tunnel behind it. */
+static inline bool tbg_transfer_uploads(const struct tbg_transfer *x)
+{
+	return x->upload != TBG_UPLOAD_END;
 }
 
 /* Around whatever may end it. */
