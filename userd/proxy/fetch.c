@@ -49,7 +49,6 @@ void tbg_fetch_origin_end(struct tbg_transfer *x, bool keep)
 
 void tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
 {
-	x->filling = false;
 	tbg_transfer_enter(x, TBG_TRANSFER_DONE);
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_LAND, x, status);
 	tbg_transfer_pile_put(x);
@@ -194,7 +193,7 @@ static bool may_repeat(struct tbg_transfer *x)
 {
 	struct tbg_upstream_conn *o = x->o;
 
-	return !x->heard && !x->interims && !x->body_gone &&
+	return x->phase < TBG_TRANSFER_HEAD && !x->interims && !x->body_gone &&
 	       (!o->send.busy || tbg_upstream_conn_unsend(x->w, o)) &&
 	       (!o->sent || x->answer.refused || tbg_method_idempotent(x->m.method));
 }
@@ -236,7 +235,7 @@ static void taking_check(struct tbg_transfer *x)
 {
 	int queued;
 
-	if (x->phase != TBG_TRANSFER_ASK || ioctl(x->o->fd, SIOCOUTQ, &queued))
+	if (!tbg_transfer_asks(x) || ioctl(x->o->fd, SIOCOUTQ, &queued))
 		return;
 	if (queued < x->up_queued)
 		x->stamp_ms = x->w->now_ms;
@@ -251,7 +250,7 @@ static uint32_t limit_of(const struct tbg_transfer *x)
 
 	if (x->phase == TBG_TRANSFER_CONNECT)
 		limit_ms = terms->connect_ms;
-	else if (x->phase == TBG_TRANSFER_ASK)
+	else if (tbg_transfer_asks(x))
 		limit_ms = terms->first_byte_ms;
 	if (x->checks && limit_ms > tbg_health_limit_ms(x->upstream))
 		limit_ms = tbg_health_limit_ms(x->upstream);
@@ -264,6 +263,7 @@ static const char *late_text(const struct tbg_transfer *x)
 	case TBG_TRANSFER_CONNECT:
 		return "no connection in time";
 	case TBG_TRANSFER_ASK:
+	case TBG_TRANSFER_HEAD:
 		return "no answer in time";
 	default:
 		return "its body does not go on";
@@ -283,11 +283,11 @@ void tbg_fetch_check(struct tbg_transfer *x)
 		return;
 	if (x->delivery == TBG_DELIVERY_MADE)	/* a body that is slow goes as it comes, then */
 		tbg_deliver_push(x);
-	if (x->protocol->runs_programs && !x->heard && age_ms > STARVE_MS)
+	if (x->protocol->runs_programs && x->phase < TBG_TRANSFER_HEAD && age_ms > STARVE_MS)
 		tbg_upstream_conn_starves(x->w, x->o);
 	if (age_ms >= MISSED_MS)
 		tbg_upstream_conn_check(x->w, x->o);
-	if (x->paused || age_ms <= limit_of(x)) {
+	if (x->phase == TBG_TRANSFER_PAUSE || age_ms <= limit_of(x)) {
 		tbg_upstream_conn_again(x->w, x->o);
 		return;
 	}
@@ -298,12 +298,12 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	 * A tunnel may have nothing to say, a server wait for the rest of a body, a
 	 * program work on behind its whole answer.
 	 */
-	if (x->phase != TBG_TRANSFER_RECEIVE ||
+	if (!tbg_transfer_receives(x) ||
 	    (x->r.status != 101 && tbg_fetch_has_body(x) && (!tbg_transfer_uploads(x) || x->up_nr)))
 		backend_failed(x, late_text(x));
 	x->tried |= 1u << x->o->backend->nr;	/* its time is over, on any connection */
 	if (x->phase == TBG_TRANSFER_CONNECT ||
-	    (x->phase == TBG_TRANSFER_ASK && may_repeat(x)))
+	    (tbg_transfer_asks(x) && may_repeat(x)))
 		repeat(x, 504);
 	else
 		tbg_fetch_fail(x, 504);

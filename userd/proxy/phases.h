@@ -17,8 +17,11 @@
 	X(BODY,    "receives the request's body",         TO(WAIT) | TO(CONNECT) | TO(DONE)) \
 	X(WAIT,    "waits for another request's fetch",   TO(CONNECT) | TO(DONE)) \
 	X(CONNECT, "waits for a connection to a server",  TO(ASK) | TO(DONE)) \
-	X(ASK,     "waits for the head of a response",    TO(CONNECT) | TO(RECEIVE) | TO(DONE)) \
-	X(RECEIVE, "receives the response",               TO(DONE)) \
+	X(ASK,     "waits for the head of a response",    TO(CONNECT) | TO(HEAD) | TO(DONE)) \
+	X(HEAD,    "receives the head of a response",     TO(CONNECT) | TO(ASK) | TO(RECEIVE) | TO(DONE)) \
+	X(RECEIVE, "receives the response",               TO(STORE) | TO(PAUSE) | TO(DONE)) \
+	X(STORE,   "receives the response and stores it", TO(RECEIVE) | TO(DONE)) \
+	X(PAUSE,   "waits for the client to take the response", TO(RECEIVE) | TO(DONE)) \
 	X(DONE,    "has nothing to wait for",             0)
 
 /* Of what the client sends. */

@@ -117,8 +117,8 @@ static bool length_agrees(struct tbg_transfer *x)
 	uint64_t len = x->o->head_len - r->len;
 	bool ended = tbg_body_decoder_ended(&x->frame);
 
-	if (x->second || tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
-		return !x->second;
+	if (x->behind == TBG_BEHIND_RESPONSE || tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
+		return x->behind != TBG_BEHIND_RESPONSE;
 	/* an answer that is there as a whole has a length, told or not */
 	if (ended && !r->has_length) {
 		r->has_length = true;

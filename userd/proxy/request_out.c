@@ -68,7 +68,7 @@ void tbg_fetch_ask(struct tbg_transfer *x)
 	if (x->sending != TBG_SENDING_HEAD)
 		tbg_sending_enter(x, TBG_SENDING_HEAD);
 	x->r = (struct tbg_response){ 0 };
-	x->heard = x->extra = x->second = false;
+	x->behind = TBG_BEHIND_NOTHING;
 	x->protocol->response_begin(x);
 	x->sent_ns = x->w->now_ns;
 	x->stamp_ms = x->w->now_ms;

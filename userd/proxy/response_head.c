@@ -79,9 +79,9 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 		d.fields = lines.text ?: "";
 		d.fields_len = lines.len;
 	}
-	tbg_transfer_answer_stored(x, x->filling);
+	tbg_transfer_answer_stored(x, x->phase == TBG_TRANSFER_STORE);
 	if (x->pile)
-		x->pile->read_once = !x->filling;
+		x->pile->read_once = x->phase != TBG_TRANSFER_STORE;
 	tbg_deliver_begin(x, &d);
 	x->pre.failed |= lines.failed;
 	tbg_lines_free(&lines);
@@ -197,7 +197,7 @@ void tbg_fetch_receive(struct tbg_transfer *x)
 	const char *fields = head + r->fields_off;
 	size_t len = r->len - r->fields_off;
 	struct tbg_store *stock = x->w->s->stock;
-	bool known, whole;
+	bool keep, known, whole;
 
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
 	x->m.expect_continue = false;
@@ -209,16 +209,18 @@ void tbg_fetch_receive(struct tbg_transfer *x)
 	x->protocol->body_begin(x, tbg_fetch_framing_of(x), r->content_length);
 	if (redirect_begin(x, head) && !tbg_transfer_fetches(x))
 		return;
-	x->filling = !x->answer.failed && !x->r.local &&
+	keep = !x->answer.failed && !x->r.local &&
 		     (x->asked & TBG_ASKED_REST ||
 		      (tbg_response_directives_storable(&x->terms, &x->wish) && !is_amiss(x) &&
 		       tbg_store_has_room(stock))) &&
 		     (!r->has_length || r->content_length <= tbg_store_body_max(stock));
-	whole = !x->filling && tbg_fetch_is_whole(x);
+	if (keep)
+		tbg_transfer_enter(x, TBG_TRANSFER_STORE);
+	whole = !keep && tbg_fetch_is_whole(x);
 	x->pile = whole ? NULL : tbg_byte_chain_new();
-	if (x->filling && x->pile)
+	if (keep && x->pile)
 		tbg_store_count(stock, x->pile);
-	if (!x->filling) {
+	if (!keep) {
 		tbg_transfer_land(x, 0, true);
 		if (!x->c) {
 			tbg_fetch_outdate(x);
@@ -231,11 +233,11 @@ void tbg_fetch_receive(struct tbg_transfer *x)
 		return;
 	}
 	/* received for the cache alone, or not at all; a program is not broken off for it */
-	known = x->asked & TBG_ASKED_ALONE && (x->filling || !x->protocol->runs_programs) &&
+	known = x->asked & TBG_ASKED_ALONE && (keep || !x->protocol->runs_programs) &&
 		tbg_transfer_not_modified(x, &x->terms, fields, len);
 	if (!(x->asked & TBG_ASKED_REST) && !x->sent_on)
 		answer_begin(x, known);
-	if (known && !x->filling && tbg_fetch_has_body(x)) {
+	if (known && !keep && tbg_fetch_has_body(x)) {
 		tbg_fetch_outdate(x);
 		tbg_fetch_stop(x);
 		tbg_deliver_push(x);

@@ -27,12 +27,12 @@ static void body_more(struct tbg_transfer *x)
 {
 	uint64_t want = PIECE_MORE;
 
-	if (!x->o || x->o->recv.busy || x->paused)
+	if (!x->o || x->o->recv.busy || x->phase == TBG_TRANSFER_PAUSE)
 		return;
 	/* what is stored may answer the client: then nothing that comes is for it */
-	if (x->c && !x->filling && !x->hit &&
+	if (x->c && x->phase != TBG_TRANSFER_STORE && !x->hit &&
 	    tbg_deliver_backlog(x) > (tbg_output_tight() ? BACKLOG_TIGHT : BACKLOG_HIGH)) {
-		x->paused = true;
+		tbg_transfer_enter(x, TBG_TRANSFER_PAUSE);
 		return;
 	}
 	if (!x->pile->len)
@@ -53,9 +53,9 @@ void tbg_fetch_resume(struct tbg_transfer *x)
 {
 	uint64_t low = tbg_output_tight() ? BACKLOG_TIGHT / 2 : BACKLOG_LOW;
 
-	if (!x->paused || (x->c && tbg_deliver_backlog(x) > low))
+	if (x->phase != TBG_TRANSFER_PAUSE || (x->c && tbg_deliver_backlog(x) > low))
 		return;
-	x->paused = false;
+	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
 	body_more(x);
 }
 
@@ -115,7 +115,7 @@ static void completed(struct tbg_transfer *x, bool keep)
 		tbg_fetch_fail(x, 502);
 		return;
 	}
-	storable = !x->extra && tbg_response_directives_storable(&s->terms, &x->wish);
+	storable = !x->behind && tbg_response_directives_storable(&s->terms, &x->wish);
 	if (storable) {
 		tbg_stored_get(s);
 		tbg_transfer_answer_stored(x, tbg_transfer_store(x, s));
@@ -130,8 +130,9 @@ void tbg_fetch_outdate(struct tbg_transfer *x)
 	const struct tbg_request_directives *w = &x->wish;
 	unsigned int status = x->r.status;
 
-	if (x->asked & TBG_ASKED_ALONE && x->selected && !x->filling && status != 304 && status != 429 &&
-	    status < 500 && w->get && !w->authorization && !w->cc.no_store &&
+	if (x->asked & TBG_ASKED_ALONE && x->selected && x->phase != TBG_TRANSFER_STORE &&
+	    status != 304 && status != 429 && status < 500 && w->get && !w->authorization &&
+	    !w->cc.no_store &&
 	    !tbg_fresh(tbg_response_directives_expires_ns(&x->selected->terms), x->w->now_ns))
 		tbg_store_drop(x->w->s->stock, &x->uri, x->selected);
 }
@@ -148,20 +149,20 @@ static void trailer_take(struct tbg_transfer *x)
 /* The response has ended as it should. */
 static void response_end(struct tbg_transfer *x)
 {
-	bool keep = !x->r.close && !x->extra && x->sending == TBG_SENDING_SENT &&
+	bool keep = !x->r.close && !x->behind && x->sending == TBG_SENDING_SENT &&
 		    !tbg_body_decoder_closes(&x->frame);
-	bool filling = x->filling && !x->answer.failed && !x->extra;
+	bool storable = x->phase == TBG_TRANSFER_STORE && !x->answer.failed && !x->behind;
 
 	if (x->asked & TBG_ASKED_REST) {
 		completed(x, keep);
 		return;
 	}
-	if (filling)
+	if (storable)
 		store(x);
 	tbg_fetch_outdate(x);
 	trailer_take(x);
 	tbg_fetch_origin_end(x, keep);
-	tbg_fetch_end(x, 0, !filling || tbg_response_directives_for_one(&x->terms, x->w->now_ns));
+	tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&x->terms, x->w->now_ns));
 	if (x->sent_on)
 		tbg_transfer_redirect(x);
 	else
@@ -174,14 +175,15 @@ static void fill_check(struct tbg_transfer *x)
 	struct tbg_store *s = x->w->s->stock;
 
 	/* what completes a part is answered from: it is available in any case */
-	if (!x->filling || ((x->asked & TBG_ASKED_REST || tbg_store_has_room(s)) &&
-			    x->pile->len <= tbg_store_body_max(s)))
+	if (x->phase != TBG_TRANSFER_STORE ||
+	    ((x->asked & TBG_ASKED_REST || tbg_store_has_room(s)) &&
+	     x->pile->len <= tbg_store_body_max(s)))
 		return;
 	if (x->asked & TBG_ASKED_REST) {	/* longer than it has said */
 		tbg_fetch_fail(x, 503);
 		return;
 	}
-	x->filling = false;
+	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
 	tbg_transfer_land(x, 0, true);
 	if (x->c && x->source) {
 		tbg_deliver_consume(x);
@@ -224,6 +226,13 @@ static bool wastes(const struct tbg_transfer *x)
 	return o && o->kind == TBG_POOL_CGI && tbg_fetch_framing_of(x) == TBG_FRAMING_NONE;
 }
 
+/* More than the response has come. */
+static void behind(struct tbg_transfer *x, enum tbg_behind what)
+{
+	if (x->behind < what)
+		x->behind = what;
+}
+
 /* data bytes of content at the end of a piece; got: what follows them. */
 static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 		     enum tbg_parsed got)
@@ -234,7 +243,7 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	x->pile->len += waste ? 0 : data;
 	if (got == TBG_PARSED_BAD || (x->sent_on && x->pile->len > UNREAD_MAX) ||
 	    tbg_fetch_contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
-	    (x->second && x->delivery < TBG_DELIVERY_SENDING)) {
+	    (x->behind == TBG_BEHIND_RESPONSE && x->delivery < TBG_DELIVERY_SENDING)) {
 		tbg_fetch_answer_bad(x, "its body does not match its head");
 		tbg_fetch_fail(x, 502);
 		return;
@@ -242,8 +251,9 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	fill_check(x);
 	if (!tbg_transfer_fetches(x))
 		return;
-	x->extra |= data && tbg_fetch_framing_of(x) == TBG_FRAMING_NONE;
-	if (got == TBG_PARSED_DONE || (x->extra && !wastes(x))) {
+	if (data && tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
+		behind(x, TBG_BEHIND_BYTES);
+	if (got == TBG_PARSED_DONE || (x->behind && !wastes(x))) {
 		response_end(x);
 		return;
 	}
@@ -259,9 +269,10 @@ static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 	enum tbg_parsed got = tbg_body_decoder_eat(&x->frame, p->data + p->len, len,
 					    &used, &data);
 
-	x->extra |= used < len;
+	if (used < len)
+		behind(x, TBG_BEHIND_BYTES);
 	if (x->protocol->is_second(p->data + p->len + used, len - used)) {
-		x->second = true;
+		behind(x, TBG_BEHIND_RESPONSE);
 		tbg_upstream_conn_apart(x->w, x->o);
 	}
 	tbg_program_errors(x, false);
@@ -275,7 +286,7 @@ bool tbg_fetch_is_whole(const struct tbg_transfer *x)
 	return tbg_fetch_framing_of(x) == TBG_FRAMING_LENGTH && r->content_length &&
 	       r->content_length <= WHOLE_MAX && x->o->head_len - r->len == r->content_length &&
 	       (x->frame.framing != TBG_FRAMING_RECORDS || tbg_body_decoder_ended(&x->frame)) &&
-	       !x->extra && !r->local;
+	       !x->behind && !r->local;
 }
 
 bool tbg_fetch_has_body(const struct tbg_transfer *x)
@@ -304,7 +315,8 @@ void tbg_fetch_body_first(struct tbg_transfer *x)
 	 */
 	if (!tbg_fetch_has_body(x) && (!records || ended || (len && !wastes(x)) ||
 				       tbg_transfer_uploads(x))) {
-		x->extra |= len || (records && !ended);
+		if (len || (records && !ended))
+			behind(x, TBG_BEHIND_BYTES);
 		response_end(x);
 		return;
 	}
@@ -422,7 +434,7 @@ static void heads_eat(struct tbg_transfer *x)
 /* Bytes from before our request: the rest of what others were told, or worse. */
 static bool unasked(const struct tbg_transfer *x)
 {
-	if (x->heard || x->body_gone || x->spool_sent)
+	if (x->phase == TBG_TRANSFER_HEAD || x->body_gone || x->spool_sent)
 		return false;
 	return x->o->reused ? !tbg_upstream_conn_asked(x->o) : !x->o->sent;
 }
@@ -433,23 +445,28 @@ static void heads_received(struct tbg_transfer *x, size_t res)
 	struct tbg_upstream_conn *o = x->o;
 	size_t used, data;
 	enum tbg_parsed p = x->protocol->head_receive(x, res, &used, &data);
+	enum tbg_transfer_phase next;
 
 	tbg_program_errors(x, false);
-	x->extra = used < res;
-	x->second = x->protocol->is_second(o->head + o->head_len + used, res - used);
+	x->behind = used < res ? TBG_BEHIND_BYTES : TBG_BEHIND_NOTHING;
+	if (x->protocol->is_second(o->head + o->head_len + used, res - used))
+		x->behind = TBG_BEHIND_RESPONSE;
 	o->head_len += data;
-	if (p == TBG_PARSED_BAD) {
-		x->heard = o->head_len || !x->answer.refused;
+	/* a refusal (FCGI_OVERLOADED) is no response: another server may give one */
+	next = p == TBG_PARSED_BAD && !o->head_len && x->answer.refused ? TBG_TRANSFER_ASK :
+									 TBG_TRANSFER_HEAD;
+	if (next != x->phase)
+		tbg_transfer_enter(x, next);
+	if (p == TBG_PARSED_BAD)
 		tbg_fetch_head_died(x);
-	} else {
+	else
 		heads_eat(x);
-	}
 }
 
 void tbg_fetch_received(struct tbg_transfer *x, int res)
 {
 	tbg_transfer_hold(x);
-	if (x->phase == TBG_TRANSFER_RECEIVE) {
+	if (tbg_transfer_receives(x)) {
 		x->stamp_ms = x->w->now_ms;
 		body_received(x, res);
 	} else if (res <= 0 || unasked(x)) {
@@ -458,7 +475,6 @@ void tbg_fetch_received(struct tbg_transfer *x, int res)
 			tbg_upstream_conn_unasked(x->w, x->o, res);
 		tbg_fetch_head_died(x);
 	} else {
-		x->heard = true;
 		heads_received(x, res);
 	}
 	tbg_transfer_release(x);

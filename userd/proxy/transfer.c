@@ -355,7 +355,7 @@ bool tbg_transfer_exceeds(const struct tbg_transfer *x)
 bool tbg_transfer_starves(const struct tbg_transfer *x)
 {
 	/* a tunnel's bytes are held back until it is one */
-	return x->phase == TBG_TRANSFER_ASK && x->upload == TBG_UPLOAD_BODY && !x->up_nr &&
+	return tbg_transfer_asks(x) && x->upload == TBG_UPLOAD_BODY && !x->up_nr &&
 	       x->sending == TBG_SENDING_BODY;
 }
 
@@ -385,7 +385,7 @@ static void check(struct tbg_transfer *x)
 		tbg_fetch_stop(x);	/* they have left too */
 	if (tbg_transfer_fetches(x))
 		tbg_fetch_check(x);
-	if (x->flight && (x->phase != TBG_TRANSFER_RECEIVE || x->w->now_ns - x->sent_ns < LONG_NS))
+	if (x->flight && (!tbg_transfer_receives(x) || x->w->now_ns - x->sent_ns < LONG_NS))
 		tbg_store_flies(x->flight, x->w->now_ns);
 	if (x->phase != TBG_TRANSFER_WAIT ||
 	    x->w->now_ms - x->stamp_ms < (less ? AFTER_MS : LOST_MS))

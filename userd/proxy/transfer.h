@@ -75,6 +75,13 @@ enum tbg_asked {
 	TBG_ASKED_REST = 8,		/* for what x->part lacks, and no more */
 };
 
+/* What has come behind a response. */
+enum tbg_behind {
+	TBG_BEHIND_NOTHING,
+	TBG_BEHIND_BYTES,
+	TBG_BEHIND_RESPONSE,		/* the beginning of another one */
+};
+
 /* How far the body that is sent to a client is known. */
 enum tbg_source_end {
 	TBG_SOURCE_GROWS,
@@ -104,7 +111,7 @@ struct tbg_transfer {
 	/* the request */
 	char *req;			/* its head as received, in text */
 	struct tbg_lines text;
-	struct tbg_message m;
+	struct tbg_message m;		/* expect_continue: the client waits for a 100 yet */
 	struct tbg_value method, target, host, fields;
 	struct tbg_fields asks;		/* the lines of fields */
 	struct tbg_value request_id;	/* in text, or */
@@ -142,7 +149,6 @@ struct tbg_transfer {
 	struct iovec up_iov[TBG_TRANSFER_IOV];
 	uint8_t up_nr;
 	uint64_t body_gone;		/* bytes of the body that are sent, and not kept */
-	bool heard;			/* something has come back */
 	/* the body, or as much of it as has come; NULL: it is sent as it comes */
 	struct tbg_spool *spool;
 	uint64_t spool_sent;
@@ -161,8 +167,7 @@ struct tbg_transfer {
 	char *sent_on;			/* where a program has us look; or NULL */
 	uint64_t errors_len, errors_cut;	/* of a program's error output: bytes, and */
 	uint8_t interims;			/* those of them that were not reported */
-	bool filling, paused;
-	bool extra, second;	/* more behind the response: bytes, a response */
+	uint8_t behind;			/* enum tbg_behind */
 	uint64_t sent_ns, seq;
 	uint32_t stamp_ms;		/* last progress of the upstream */
 	struct tbg_byte_chain *pile;		/* stays while the ring may receive into it */
@@ -230,8 +235,19 @@ bool tbg_transfers_awaited(const struct tbg_worker *w);
 /* Whether its fetch has begun and not ended. */
 static inline bool tbg_transfer_fetches(const struct tbg_transfer *x)
 {
-	return x->phase == TBG_TRANSFER_CONNECT || x->phase == TBG_TRANSFER_ASK ||
-	       x->phase == TBG_TRANSFER_RECEIVE;
+	return x->phase >= TBG_TRANSFER_CONNECT && x->phase < TBG_TRANSFER_DONE;
+}
+
+/* Whether a server is asked, and the head of its response is not there. */
+static inline bool tbg_transfer_asks(const struct tbg_transfer *x)
+{
+	return x->phase == TBG_TRANSFER_ASK || x->phase == TBG_TRANSFER_HEAD;
+}
+
+/* Whether the head of a response is there, and the rest of it comes. */
+static inline bool tbg_transfer_receives(const struct tbg_transfer *x)
+{
+	return x->phase >= TBG_TRANSFER_RECEIVE && x->phase < TBG_TRANSFER_DONE;
 }
 
 /* Whether more of the request comes: of its body, or of a tunnel behind it. */

@@ -183,7 +183,7 @@ static struct tbg_stored *freshened(struct tbg_transfer *x)
 /* Whether anything has come with a response that has no body. */
 static bool more_behind(const struct tbg_transfer *x)
 {
-	return x->extra || x->o->head_len > x->r.len;
+	return x->behind || x->o->head_len > x->r.len;
 }
 
 /*
