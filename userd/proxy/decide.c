@@ -285,7 +285,7 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 	x->selected = s;
 	if (tbg_store_enter(x->w->s->stock, &x->uri, x->fields.text, x->fields.len,
 			    TBG_JOIN, &x->waiter, x->w->now_ns, &x->flight) == TBG_TURN_LEAD)
-		tbg_fetch_begin(x);
+		tbg_transfer_go_on(x, TBG_TRANSFER_CONNECT);
 	else
 		tbg_store_leave(x->w->s->stock, &x->waiter);
 	tbg_transfer_release(x);

@@ -47,26 +47,31 @@ void tbg_fetch_origin_end(struct tbg_transfer *x, bool keep)
 		tbg_upstream_conn_drop(x->w, o);
 }
 
-void tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
+enum tbg_transfer_phase tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
 {
-	tbg_transfer_enter(x, TBG_TRANSFER_DONE);
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_LAND, x, status);
-	tbg_transfer_pile_put(x);
 	tbg_transfer_land(x, status, pass);
+	return TBG_TRANSFER_DONE;
+}
+
+enum tbg_transfer_phase tbg_fetch_give_up(struct tbg_transfer *x)
+{
+	tbg_fetch_origin_end(x, false);
+	return tbg_fetch_end(x, 0, false);
 }
 
 void tbg_fetch_stop(struct tbg_transfer *x)
 {
-	if (!tbg_transfer_fetches(x))
-		return;
-	tbg_fetch_origin_end(x, false);
-	tbg_fetch_end(x, 0, false);		/* who waits for it may have more luck */
+	if (tbg_transfer_fetches(x))
+		tbg_transfer_go_on(x, tbg_fetch_give_up(x));
 }
 
-void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
+enum tbg_transfer_phase tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
 {
+	enum tbg_transfer_phase next;
+
 	if (!tbg_transfer_fetches(x))
-		return;
+		return x->phase;
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_FAIL, x, status);
 	tbg_debug("upstream %s: %.*s %.*s: %u after %llu ms, %u servers tried; it %s; of the request, %s; of the answer, %s",
 		  x->upstream->name, (int)x->method.len, x->method.text, (int)x->target.len,
@@ -75,15 +80,16 @@ void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status)
 		  tbg_transfer_phase_text(x->phase), tbg_sending_phase_text(x->sending),
 		  tbg_delivery_phase_text(x->delivery));
 	tbg_fetch_origin_end(x, false);
-	tbg_fetch_end(x, status, false);
+	next = tbg_fetch_end(x, status, false);
 	if (x->hit)			/* the client has it from there */
-		return;
+		return next;
 	if (x->checks)
 		tbg_health_found(x, 0);
 	else if (x->delivery && !tbg_deliver_retract(x))
 		tbg_deliver_break(x);
 	else
 		tbg_transfer_failed(x, status);
+	return next;
 }
 
 /* NULL: all have been asked. */
@@ -129,21 +135,19 @@ static enum tbg_transfer_phase server_take(struct tbg_transfer *x, unsigned int 
 	}
 	if (b && x->checks) {		/* our own lack says nothing of the server */
 		x->checks->checking = false;
-		tbg_fetch_end(x, status, false);
-	} else {
-		tbg_fetch_fail(x, status);
+		return tbg_fetch_end(x, status, false);
 	}
-	return TBG_TRANSFER_DONE;
+	return tbg_fetch_fail(x, status);
 }
 
-void tbg_fetch_try_next(struct tbg_transfer *x, unsigned int status)
+enum tbg_transfer_phase tbg_fetch_try_next(struct tbg_transfer *x, unsigned int status)
 {
 	if (x->phase != TBG_TRANSFER_CONNECT)
 		tbg_transfer_enter(x, TBG_TRANSFER_CONNECT);
-	tbg_transfer_go_on(x, server_take(x, status));
+	return server_take(x, status);
 }
 
-void tbg_fetch_begin(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_fetch_begin(struct tbg_transfer *x)
 {
 	struct tbg_message *m = &x->m;
 
@@ -156,7 +160,7 @@ void tbg_fetch_begin(struct tbg_transfer *x)
 		tbg_body_decoder_begin_request(&x->up_frame, m);
 	if (m->expect_continue && x->protocol->runs_programs)
 		tbg_fetch_tell_continue(x);	/* programs have no interim answers */
-	tbg_fetch_try_next(x, 502);
+	return tbg_fetch_try_next(x, 502);
 }
 
 static void backend_failed(struct tbg_transfer *x, const char *why)
@@ -199,24 +203,21 @@ static bool may_repeat(struct tbg_transfer *x)
 }
 
 /* To the next server, or the end with that status. */
-static void repeat(struct tbg_transfer *x, unsigned int status)
+static enum tbg_transfer_phase repeat(struct tbg_transfer *x, unsigned int status)
 {
 	x->up_nr = 0;
 	x->asked |= TBG_ASKED_NEW;
 	tbg_fetch_origin_end(x, false);
-	tbg_fetch_try_next(x, status);
+	return tbg_fetch_try_next(x, status);
 }
 
-void tbg_fetch_head_died(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_fetch_head_died(struct tbg_transfer *x)
 {
 	bool again = may_repeat(x);
 
 	if (!again || !x->o->reused)
 		backend_failed(x, "ended the connection before its answer");
-	if (again)
-		repeat(x, 502);
-	else
-		tbg_fetch_fail(x, 502);
+	return again ? repeat(x, 502) : tbg_fetch_fail(x, 502);
 }
 
 static void expect_check(struct tbg_transfer *x)
@@ -270,17 +271,16 @@ static const char *late_text(const struct tbg_transfer *x)
 	}
 }
 
-void tbg_fetch_check(struct tbg_transfer *x)
+/* The time that it takes is looked at: what follows. */
+static enum tbg_transfer_phase checked(struct tbg_transfer *x)
 {
 	uint32_t age_ms;
 
-	if (!tbg_transfer_fetches(x) || !x->o)
-		return;
 	taking_check(x);
 	age_ms = x->w->now_ms - x->stamp_ms;
 	expect_check(x);
 	if (!tbg_transfer_fetches(x) || !x->o)
-		return;
+		return x->phase;
 	if (x->delivery == TBG_DELIVERY_MADE)	/* a body that is slow goes as it comes, then */
 		tbg_deliver_push(x);
 	if (x->protocol->runs_programs && x->phase < TBG_TRANSFER_HEAD && age_ms > STARVE_MS)
@@ -289,11 +289,11 @@ void tbg_fetch_check(struct tbg_transfer *x)
 		tbg_upstream_conn_check(x->w, x->o);
 	if (x->phase == TBG_TRANSFER_PAUSE || age_ms <= limit_of(x)) {
 		tbg_upstream_conn_again(x->w, x->o);
-		return;
+		return x->phase;
 	}
 	/* a client that is slow with its body has time limits of its own */
 	if (tbg_transfer_starves(x))
-		return;
+		return x->phase;
 	/*
 	 * A tunnel may have nothing to say, a server wait for the rest of a body, a
 	 * program work on behind its whole answer.
@@ -304,7 +304,12 @@ void tbg_fetch_check(struct tbg_transfer *x)
 	x->tried |= 1u << x->o->backend->nr;	/* its time is over, on any connection */
 	if (x->phase == TBG_TRANSFER_CONNECT ||
 	    (tbg_transfer_asks(x) && may_repeat(x)))
-		repeat(x, 504);
-	else
-		tbg_fetch_fail(x, 504);
+		return repeat(x, 504);
+	return tbg_fetch_fail(x, 504);
+}
+
+void tbg_fetch_check(struct tbg_transfer *x)
+{
+	if (tbg_transfer_fetches(x) && x->o)
+		tbg_transfer_go_on(x, checked(x));
 }

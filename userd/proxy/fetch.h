@@ -11,11 +11,13 @@
 
 #include "proxy/transfer.h"
 
-/* What phase CONNECT begins with; ends with tbg_transfer_land(), sooner or later. */
-void tbg_fetch_begin(struct tbg_transfer *x);
-/* What the phases ASK and RECEIVE begin with: the request, and a final head's answer. */
-void tbg_fetch_ask(struct tbg_transfer *x);
-void tbg_fetch_receive(struct tbg_transfer *x);
+/*
+ * Enter the phases CONNECT, ASK and RECEIVE, begin what is done in them, and return the
+ * phase that follows. For tbg_transfer_go_on() alone.
+ */
+enum tbg_transfer_phase tbg_fetch_begin(struct tbg_transfer *x);
+enum tbg_transfer_phase tbg_fetch_ask(struct tbg_transfer *x);
+enum tbg_transfer_phase tbg_fetch_receive(struct tbg_transfer *x);
 
 /* proxy/connection_pool.c's: the connection stands (0) or does not; bytes went; came. */
 void tbg_fetch_connected(struct tbg_transfer *x, int err);

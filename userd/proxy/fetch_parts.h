@@ -14,27 +14,37 @@
 
 #include "proxy/fetch.h"
 
+/*
+ * What returns a phase returns the one that follows: that which x is in, if nothing
+ * changes, and DONE if the fetch has ended. The caller passes it on, down to
+ * tbg_transfer_go_on(), and does nothing more for a fetch that has ended.
+ */
+
 /* fetch.c */
 /* Lets go of the connection. keep: it is in order. */
 void tbg_fetch_origin_end(struct tbg_transfer *x, bool keep);
 /* The end of the fetch, whatever it came to. */
-void tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass);
+enum tbg_transfer_phase tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass);
+/* The same without an answer: other requests that wait for it ask for themselves. */
+enum tbg_transfer_phase tbg_fetch_give_up(struct tbg_transfer *x);
 /* Ends it with that status (502, 504), or by cutting off what has begun. */
-void tbg_fetch_fail(struct tbg_transfer *x, unsigned int status);
+enum tbg_transfer_phase tbg_fetch_fail(struct tbg_transfer *x, unsigned int status);
 /* The next server, or the end. */
-void tbg_fetch_try_next(struct tbg_transfer *x, unsigned int status);
+enum tbg_transfer_phase tbg_fetch_try_next(struct tbg_transfer *x, unsigned int status);
 /*
  * An answer that cannot be used counts against its server. That of a program is logged
  * here, since the gateway knows nothing of it.
  */
 void tbg_fetch_answer_bad(struct tbg_transfer *x, const char *why);
 /* Before a byte of an answer. One from the pool may have been closed at that moment. */
-void tbg_fetch_head_died(struct tbg_transfer *x);
+enum tbg_transfer_phase tbg_fetch_head_died(struct tbg_transfer *x);
 
 /* request_out.c */
 void tbg_fetch_tell_continue(struct tbg_transfer *x);
 /* Nothing more of its body comes, or is wanted: it ends where it is. */
 void tbg_fetch_request_close(struct tbg_transfer *x);
+/* Sends on what has come of a tunnel, or its end. */
+enum tbg_transfer_phase tbg_fetch_send_on(struct tbg_transfer *x);
 
 /* response_in.c */
 /*
@@ -53,7 +63,7 @@ bool tbg_fetch_contradicts(const struct tbg_transfer *x, uint64_t len, bool ende
 bool tbg_fetch_is_whole(const struct tbg_transfer *x);
 bool tbg_fetch_has_body(const struct tbg_transfer *x);
 /* Behind the head in its buffer; of a program's, the framing is off already. */
-void tbg_fetch_body_first(struct tbg_transfer *x);
+enum tbg_transfer_phase tbg_fetch_body_first(struct tbg_transfer *x);
 
 /* response_head.c */
 /* A server may leave it out, a program often does. */
@@ -72,7 +82,7 @@ struct tbg_stored *tbg_fetch_joined(struct tbg_transfer *x, const struct tbg_lin
 void tbg_fetch_withdraw(struct tbg_transfer *x, const char *fields, size_t len);
 /* Whether a 304 is about something else than what is stored (RFC 9111 4.3.4). */
 bool tbg_fetch_of_another(const struct tbg_stored *s, const char *fields, size_t len);
-void tbg_fetch_validated(struct tbg_transfer *x);
+enum tbg_transfer_phase tbg_fetch_validated(struct tbg_transfer *x);
 /* What a HEAD tells of the stored GET (RFC 9111 4.3.5): the same, or gone. */
 void tbg_fetch_head_compare(struct tbg_transfer *x, const char *fields, size_t len);
 

@@ -32,7 +32,7 @@ static void check_begin(struct tbg_worker *w, struct tbg_backend *b)
 	if (!x)
 		return;
 	b->checking = true;
-	tbg_fetch_begin(x);
+	tbg_transfer_go_on(x, TBG_TRANSFER_CONNECT);
 	tbg_transfer_release(x);
 }
 

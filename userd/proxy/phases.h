@@ -35,10 +35,11 @@
 /* Of the request to the server that is asked now: each one begins anew. */
 #define TBG_SENDING_PHASE_LIST(X) \
 	X(HEAD,    "its head is to be sent",              TO(BODY) | TO(LAST)) \
-	X(BODY,    "its body is sent as it comes",        TO(LAST) | TO(CUT) | TO(HEAD)) \
+	X(BODY,    "its body is sent as it comes",        TO(LAST) | TO(CUT) | TO(FAILED) | TO(HEAD)) \
 	X(LAST,    "its last bytes are being sent",       TO(SENT) | TO(CUT) | TO(HEAD)) \
 	X(SENT,    "all of it is sent",                   TO(HEAD)) \
-	X(CUT,     "the server takes no more of it",      TO(HEAD))
+	X(CUT,     "the server takes no more of it",      TO(HEAD)) \
+	X(FAILED,  "it cannot be sent",                   0)
 
 #define TBG_DELIVERY_PHASE_LIST(X) \
 	X(NONE,    "no answer yet",                       TO(MADE)) \

@@ -20,7 +20,7 @@
 #define TUNNEL_AHEAD	(16u << 20)	/* bytes that wait for its server */
 #define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */
 
-static void next_send(struct tbg_transfer *x);
+static enum tbg_transfer_phase next_send(struct tbg_transfer *x);
 
 static void head_make(struct tbg_transfer *x)
 {
@@ -56,14 +56,12 @@ static void head_make(struct tbg_transfer *x)
 	x->protocol->head(x, &f);
 }
 
-void tbg_fetch_ask(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_fetch_ask(struct tbg_transfer *x)
 {
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_SEND, x, x->tries);
 	head_make(x);
-	if (x->up_head.failed) {
-		tbg_fetch_fail(x, 503);
-		return;
-	}
+	if (x->up_head.failed)
+		return tbg_fetch_fail(x, 503);
 	tbg_transfer_enter(x, TBG_TRANSFER_ASK);
 	if (x->sending != TBG_SENDING_HEAD)
 		tbg_sending_enter(x, TBG_SENDING_HEAD);
@@ -76,7 +74,7 @@ void tbg_fetch_ask(struct tbg_transfer *x)
 	x->spool_sent = 0;
 	if (!x->o->recv.busy)
 		tbg_upstream_conn_listen(x->w, x->o);
-	next_send(x);
+	return next_send(x);
 }
 
 void tbg_fetch_tell_continue(struct tbg_transfer *x)
@@ -99,37 +97,38 @@ static void up_add(struct tbg_transfer *x, const void *b, size_t len)
 }
 
 /* A bad or truncated body: the upstream must not take it for whole. */
-static void body_bad(struct tbg_transfer *x, unsigned int status)
+static enum tbg_transfer_phase body_bad(struct tbg_transfer *x, unsigned int status)
 {
+	enum tbg_transfer_phase next;
+
 	tbg_fetch_origin_end(x, false);
-	tbg_fetch_end(x, 502, false);
+	next = tbg_fetch_end(x, 502, false);
 	if (!x->c)
-		return;
+		return next;
 	if (x->delivery) {
 		tbg_deliver_break(x);
-		return;
+	} else {
+		tbg_deliver_error(x, status);
+		tbg_deliver_push(x);
 	}
-	tbg_deliver_error(x, status);
-	tbg_deliver_push(x);
+	return next;
 }
 
 /*
- * Frames for the upstream what has been taken off the client's frames. False:
- * nothing to send; a part of it alone would be another message.
+ * Frames for the upstream what has been taken off the client's frames, to up_iov. False:
+ * no memory; a part of it alone would be another message.
  */
 static bool body_frame(struct tbg_transfer *x, const void *b, size_t data,
 		       bool done)
 {
 	x->up_pre.len = x->up_post.len = 0;
 	x->protocol->body(x, data, done);
-	if (x->up_pre.failed || x->up_post.failed) {
-		tbg_fetch_fail(x, 503);
+	if (x->up_pre.failed || x->up_post.failed)
 		return false;
-	}
 	up_add(x, x->up_pre.text, x->up_pre.len);
 	up_add(x, b, data);
 	up_add(x, x->up_post.text, x->up_post.len);
-	return x->up_nr;
+	return true;
 }
 
 static enum tbg_sending_phase head_send(struct tbg_transfer *x)
@@ -168,11 +167,15 @@ static enum tbg_sending_phase body_send(struct tbg_transfer *x)
 	}
 	if (p == TBG_PARSED_BAD || tbg_transfer_exceeds(x)) {
 		body_bad(x, p == TBG_PARSED_BAD ? 400 : 413);
-		return TBG_SENDING_BODY;
+		return TBG_SENDING_FAILED;
 	}
 	if (p == TBG_PARSED_DONE)
 		tbg_upload_enter(x, TBG_UPLOAD_END);
-	if (body_frame(x, from, data, p == TBG_PARSED_DONE)) {
+	if (!body_frame(x, from, data, p == TBG_PARSED_DONE)) {
+		tbg_fetch_fail(x, 503);
+		return TBG_SENDING_FAILED;
+	}
+	if (x->up_nr) {
 		x->body_gone += used;
 		up_submit(x);
 		if (!x->up_left)
@@ -228,15 +231,19 @@ static enum tbg_sending_phase spool_send(struct tbg_transfer *x)
 	if (!x->up_data)
 		x->up_data = malloc(SPOOL_PIECE);
 	n = x->up_data ? tbg_spool_read(x->spool, x->spool_sent, x->up_data, SPOOL_PIECE) : -ENOMEM;
-	if (n < 0) {
-		tbg_fetch_fail(x, 503);
-		return TBG_SENDING_BODY;
-	}
+	if (n < 0)
+		goto fail;
 	x->spool_sent += n;
 	last = !tbg_transfer_uploads(x) && !spool_left(x);
-	if (body_frame(x, x->up_data, n, last))
+	if (!body_frame(x, x->up_data, n, last))
+		goto fail;
+	if (x->up_nr)
 		up_submit(x);
 	return last ? TBG_SENDING_LAST : TBG_SENDING_BODY;
+
+fail:
+	tbg_fetch_fail(x, 503);
+	return TBG_SENDING_FAILED;
 }
 
 /* Of the phase, with nothing on its way: what follows. */
@@ -251,30 +258,36 @@ static enum tbg_sending_phase send_more(struct tbg_transfer *x)
 		return TBG_SENDING_SENT;
 	case TBG_SENDING_SENT:
 	case TBG_SENDING_CUT:
+	case TBG_SENDING_FAILED:
 		break;
 	}
 	return x->sending;
 }
 
 /* Sends what there is, if nothing is being sent. */
-static void next_send(struct tbg_transfer *x)
+static enum tbg_transfer_phase next_send(struct tbg_transfer *x)
 {
 	enum tbg_sending_phase next;
 
-	if (!tbg_transfer_fetches(x) || (x->spool && !hoard(x)))
-		return;
+	if (!tbg_transfer_fetches(x))
+		return x->phase;
+	if (x->spool && !hoard(x))
+		return TBG_TRANSFER_DONE;
 	if (!x->o || !x->o->connected || x->o->send.busy || x->sending == TBG_SENDING_CUT)
-		return;
+		return x->phase;
 	if (x->up_nr) {
 		up_submit(x);
-		return;
+		return x->phase;
 	}
 	next = send_more(x);
 	if (!tbg_transfer_fetches(x) || next == x->sending)
-		return;
+		return x->phase;
 	tbg_sending_enter(x, next);
+	if (next == TBG_SENDING_FAILED)
+		return TBG_TRANSFER_DONE;
 	if (next == TBG_SENDING_LAST && !x->up_nr)	/* it took no bytes to end it */
 		tbg_sending_enter(x, TBG_SENDING_SENT);
+	return x->phase;
 }
 
 void tbg_fetch_request_close(struct tbg_transfer *x)
@@ -287,23 +300,30 @@ void tbg_fetch_request_close(struct tbg_transfer *x)
 		tbg_sending_enter(x, TBG_SENDING_SENT);
 }
 
-void tbg_fetch_input(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_fetch_send_on(struct tbg_transfer *x)
 {
-	next_send(x);
+	enum tbg_transfer_phase next = next_send(x);
+
 	/* a tunnel's end waits for the 101, as its bytes do: or this is none */
-	if (!tbg_transfer_fetches(x) || !x->c || !tbg_transfer_uploads(x) || !x->c->eof ||
+	if (next == TBG_TRANSFER_DONE || !x->c || !tbg_transfer_uploads(x) || !x->c->eof ||
 	    x->upload == TBG_UPLOAD_OFFER)
-		return;
+		return next;
 	if (x->sending != TBG_SENDING_HEAD && !x->up_nr && !x->o->send.busy && !spool_left(x)) {
 		if (x->upload == TBG_UPLOAD_TUNNEL) {	/* its one direction */
 			tbg_fetch_request_close(x);
 			shutdown(x->o->fd, SHUT_WR);
-			return;
+			return next;
 		}
 		/* the client has ended within its body */
-		tbg_fetch_stop(x);
+		next = tbg_fetch_give_up(x);
 		tbg_conn_kill(x->w, x->c);
 	}
+	return next;
+}
+
+void tbg_fetch_input(struct tbg_transfer *x)
+{
+	tbg_transfer_go_on(x, tbg_fetch_send_on(x));
 }
 
 void tbg_fetch_sent(struct tbg_transfer *x, int res)
@@ -323,7 +343,7 @@ void tbg_fetch_sent(struct tbg_transfer *x, int res)
 		x->up_iov[0].iov_base = (char *)x->up_iov[0].iov_base + n;
 		x->up_iov[0].iov_len -= n;
 	}
-	next_send(x);
+	tbg_transfer_go_on(x, next_send(x));
 	if (x->c)
 		tbg_fetch_input(x);
 	tbg_transfer_release(x);

@@ -31,21 +31,27 @@ static bool is_gateways(const struct tbg_transfer *x)
 }
 
 /* An error that a stale response may hide (RFC 5861 4). */
-static bool hidden(struct tbg_transfer *x)
+static bool hides(struct tbg_transfer *x, bool *ret_told)
 {
 	unsigned int status = x->r.status;
 	struct tbg_stored *s = x->selected;
-	bool told = !is_gateways(x) || status == 503;
 
-	if (!s || (status != 500 && status != 502 && status != 503 && status != 504))
-		return false;
-	if (!tbg_response_directives_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
-		return false;
+	*ret_told = !is_gateways(x) || status == 503;
+	return s && (status == 500 || status == 502 || status == 503 || status == 504) &&
+	       tbg_response_directives_error_stale(&s->terms, &x->wish, *ret_told, x->w->now_ns);
+}
+
+/* told: the server has answered so, and the gateway has not in its place. */
+static enum tbg_transfer_phase hidden(struct tbg_transfer *x, bool told)
+{
+	struct tbg_stored *s = x->selected;
+	enum tbg_transfer_phase next;
+
 	tbg_fetch_origin_end(x, false);
-	tbg_fetch_end(x, told ? TBG_LANDED_ERROR : status, false);
+	next = tbg_fetch_end(x, told ? TBG_LANDED_ERROR : x->r.status, false);
 	x->selected = NULL;
 	tbg_transfer_stored(x, s, false);
-	return true;
+	return next;
 }
 
 /* known: the client has what comes already. */
@@ -93,25 +99,21 @@ static bool redirect_begin(struct tbg_transfer *x, const char *head)
 	const struct tbg_response *r = &x->r;
 
 	if (!r->local || !x->c)
-		return false;
+		return true;
 	x->sent_on = strndup(head + r->location.off, r->location.len);
-	if (!x->sent_on)
-		tbg_fetch_fail(x, 503);
-	return true;
+	return x->sent_on;
 }
 
 /* It did not answer what we made of the request: as the client has it, then. */
-static void ask_plainly(struct tbg_transfer *x)
+static enum tbg_transfer_phase ask_plainly(struct tbg_transfer *x)
 {
-	if (x->asked & TBG_ASKED_PLAIN || x->o->send.busy) {
-		tbg_fetch_fail(x, 502);
-		return;
-	}
+	if (x->asked & TBG_ASKED_PLAIN || x->o->send.busy)
+		return tbg_fetch_fail(x, 502);
 	x->asked = TBG_ASKED_PLAIN | TBG_ASKED_NEW;
 	x->tried = x->tries = 0;
 	x->up_nr = 0;
 	tbg_fetch_origin_end(x, false);
-	tbg_fetch_try_next(x, 502);
+	return tbg_fetch_try_next(x, 502);
 }
 
 /*
@@ -153,50 +155,45 @@ enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 	const struct tbg_response *r = &x->r;
 	const char *fields = (char *)x->o->head + r->fields_off;
 	size_t len = r->len - r->fields_off;
+	bool told;
 
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_HEAD, x, r->status);
 	if (!x->protocol->length_agrees(x)) {
 		tbg_upstream_conn_apart(x->w, x->o);
 		tbg_fetch_answer_bad(x, "its body does not match its head");
-		tbg_fetch_fail(x, 502);
-		return x->phase;
+		return tbg_fetch_fail(x, 502);
 	}
 	if (x->checks) {
-		tbg_fetch_stop(x);
 		tbg_health_found(x, r->status);
-		return x->phase;
+		return tbg_fetch_give_up(x);
 	}
 	/* whatever becomes of the rest, and when */
 	tbg_backend_worked(x->o->backend, x->w->now_ns);
 	x->fwd_status = r->status;
 	if (x->asked & TBG_ASKED_ALONE && r->status == 304) {
 		if (x->selected && x->selected->terms.has_validator &&
-		    !tbg_fetch_of_another(x->selected, fields, len)) {
-			tbg_fetch_validated(x);
-			return x->phase;
-		}
-		ask_plainly(x);
-		return x->phase;
+		    !tbg_fetch_of_another(x->selected, fields, len))
+			return tbg_fetch_validated(x);
+		return ask_plainly(x);
 	}
-	if (hidden(x))
-		return x->phase;
+	if (hides(x, &told))
+		return hidden(x, told);
 	tbg_response_directives_read(&x->terms, r->status, &x->says, time(NULL),
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
 	tbg_response_directives_of(&x->terms, &x->wish);
-	if (x->asked & TBG_ASKED_REST && !is_rest(x, fields, len)) {
-		ask_plainly(x);
-		return x->phase;
-	}
+	if (x->asked & TBG_ASKED_REST && !is_rest(x, fields, len))
+		return ask_plainly(x);
 	return TBG_TRANSFER_RECEIVE;
 }
 
-void tbg_fetch_receive(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_fetch_receive(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
 	const char *head = (char *)x->o->head;
 	const char *fields = head + r->fields_off;
 	size_t len = r->len - r->fields_off;
 	struct tbg_store *stock = x->w->s->stock;
+	enum tbg_transfer_phase next;
 	bool keep, known, whole;
 
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
@@ -207,8 +204,8 @@ void tbg_fetch_receive(struct tbg_transfer *x)
 		tbg_fetch_withdraw(x, fields, len);
 	tbg_fetch_head_compare(x, fields, len);
 	x->protocol->body_begin(x, tbg_fetch_framing_of(x), r->content_length);
-	if (redirect_begin(x, head) && !tbg_transfer_fetches(x))
-		return;
+	if (!redirect_begin(x, head))
+		return tbg_fetch_fail(x, 503);
 	keep = !x->answer.failed && !x->r.local &&
 		     (x->asked & TBG_ASKED_REST ||
 		      (tbg_response_directives_storable(&x->terms, &x->wish) && !is_amiss(x) &&
@@ -224,14 +221,11 @@ void tbg_fetch_receive(struct tbg_transfer *x)
 		tbg_transfer_land(x, 0, true);
 		if (!x->c) {
 			tbg_fetch_outdate(x);
-			tbg_fetch_stop(x);
-			return;
+			return tbg_fetch_give_up(x);
 		}
 	}
-	if (!x->pile && !whole) {
-		tbg_fetch_fail(x, 503);
-		return;
-	}
+	if (!x->pile && !whole)
+		return tbg_fetch_fail(x, 503);
 	/* received for the cache alone, or not at all; a program is not broken off for it */
 	known = x->asked & TBG_ASKED_ALONE && (keep || !x->protocol->runs_programs) &&
 		tbg_transfer_not_modified(x, &x->terms, fields, len);
@@ -239,11 +233,12 @@ void tbg_fetch_receive(struct tbg_transfer *x)
 		answer_begin(x, known);
 	if (known && !keep && tbg_fetch_has_body(x)) {
 		tbg_fetch_outdate(x);
-		tbg_fetch_stop(x);
 		tbg_deliver_push(x);
-		return;
+		return tbg_fetch_give_up(x);
 	}
-	tbg_fetch_body_first(x);
-	if (x->upload == TBG_UPLOAD_TUNNEL && tbg_transfer_fetches(x))
-		tbg_fetch_input(x);
+	next = tbg_fetch_body_first(x);
+	if (x->upload != TBG_UPLOAD_TUNNEL || next == TBG_TRANSFER_DONE)
+		return next;
+	tbg_transfer_go_on(x, next);
+	return tbg_fetch_send_on(x);
 }

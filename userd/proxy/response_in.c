@@ -23,30 +23,29 @@
 #define WHOLE_MAX	(4u << 10)	/* of a body with its head, or of a head at once */
 #define UNREAD_MAX	(64u << 10)	/* bytes behind a redirect of our own */
 
-static void body_more(struct tbg_transfer *x)
+/* Receives more of the body. */
+static enum tbg_transfer_phase body_more(struct tbg_transfer *x)
 {
 	uint64_t want = PIECE_MORE;
 
-	if (!x->o || x->o->recv.busy || x->phase == TBG_TRANSFER_PAUSE)
-		return;
+	if (!tbg_transfer_fetches(x) || !x->o || x->o->recv.busy ||
+	    x->phase == TBG_TRANSFER_PAUSE)
+		return x->phase;
 	/* what is stored may answer the client: then nothing that comes is for it */
 	if (x->c && x->phase != TBG_TRANSFER_STORE && !x->hit &&
-	    tbg_deliver_backlog(x) > (tbg_output_tight() ? BACKLOG_TIGHT : BACKLOG_HIGH)) {
-		tbg_transfer_enter(x, TBG_TRANSFER_PAUSE);
-		return;
-	}
+	    tbg_deliver_backlog(x) > (tbg_output_tight() ? BACKLOG_TIGHT : BACKLOG_HIGH))
+		return TBG_TRANSFER_PAUSE;
 	if (!x->pile->len)
 		want = PIECE_FIRST;
 	if (x->frame.framing == TBG_FRAMING_LENGTH && x->frame.left > PIECE_FIRST)
 		want = x->frame.left < PIECE_MORE ? x->frame.left : PIECE_MORE;
 	x->into = tbg_byte_chain_room(x->pile, want);
-	if (!x->into) {
-		tbg_fetch_fail(x, 503);
-		return;
-	}
+	if (!x->into)
+		return tbg_fetch_fail(x, 503);
 	x->stamp_ms = x->w->now_ms;
 	tbg_upstream_conn_recv(x->w, x->o, x->into->data + x->into->len,
 			x->into->room - x->into->len);
+	return x->phase;
 }
 
 void tbg_fetch_resume(struct tbg_transfer *x)
@@ -56,7 +55,7 @@ void tbg_fetch_resume(struct tbg_transfer *x)
 	if (x->phase != TBG_TRANSFER_PAUSE || (x->c && tbg_deliver_backlog(x) > low))
 		return;
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
-	body_more(x);
+	tbg_transfer_go_on(x, body_more(x));
 }
 
 /* To If-Range a server leaves out what the client has (RFC 9110 15.3.7). */
@@ -106,23 +105,24 @@ static void store(struct tbg_transfer *x)
 }
 
 /* What the stored part lacked is there: both together are the answer. */
-static void completed(struct tbg_transfer *x, bool keep)
+static enum tbg_transfer_phase completed(struct tbg_transfer *x, bool keep)
 {
 	struct tbg_stored *s = received(x);
+	enum tbg_transfer_phase next;
 	bool storable;
 
-	if (!s) {
-		tbg_fetch_fail(x, 502);
-		return;
-	}
+	if (!s)
+		return tbg_fetch_fail(x, 502);
 	storable = !x->behind && tbg_response_directives_storable(&s->terms, &x->wish);
 	if (storable) {
 		tbg_stored_get(s);
 		tbg_transfer_answer_stored(x, tbg_transfer_store(x, s));
 	}
 	tbg_fetch_origin_end(x, keep);
-	tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&s->terms, x->w->now_ns));
+	next = tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&s->terms,
+										x->w->now_ns));
 	tbg_transfer_stored(x, s, false);
+	return next;
 }
 
 void tbg_fetch_outdate(struct tbg_transfer *x)
@@ -147,30 +147,31 @@ static void trailer_take(struct tbg_transfer *x)
 }
 
 /* The response has ended as it should. */
-static void response_end(struct tbg_transfer *x)
+static enum tbg_transfer_phase response_end(struct tbg_transfer *x)
 {
 	bool keep = !x->r.close && !x->behind && x->sending == TBG_SENDING_SENT &&
 		    !tbg_body_decoder_closes(&x->frame);
+	enum tbg_transfer_phase next;
 	bool storable = x->phase == TBG_TRANSFER_STORE && !x->answer.failed && !x->behind;
 
-	if (x->asked & TBG_ASKED_REST) {
-		completed(x, keep);
-		return;
-	}
+	if (x->asked & TBG_ASKED_REST)
+		return completed(x, keep);
 	if (storable)
 		store(x);
 	tbg_fetch_outdate(x);
 	trailer_take(x);
 	tbg_fetch_origin_end(x, keep);
-	tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&x->terms, x->w->now_ns));
+	next = tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&x->terms,
+										x->w->now_ns));
 	if (x->sent_on)
 		tbg_transfer_redirect(x);
 	else
 		tbg_deliver_end(x);
+	return next;
 }
 
 /* Too large to be stored after all. */
-static void fill_check(struct tbg_transfer *x)
+static enum tbg_transfer_phase fill_check(struct tbg_transfer *x)
 {
 	struct tbg_store *s = x->w->s->stock;
 
@@ -178,19 +179,17 @@ static void fill_check(struct tbg_transfer *x)
 	if (x->phase != TBG_TRANSFER_STORE ||
 	    ((x->asked & TBG_ASKED_REST || tbg_store_has_room(s)) &&
 	     x->pile->len <= tbg_store_body_max(s)))
-		return;
-	if (x->asked & TBG_ASKED_REST) {	/* longer than it has said */
-		tbg_fetch_fail(x, 503);
-		return;
-	}
+		return x->phase;
+	if (x->asked & TBG_ASKED_REST)	/* longer than it has said */
+		return tbg_fetch_fail(x, 503);
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
 	tbg_transfer_land(x, 0, true);
 	if (x->c && x->source) {
 		tbg_deliver_consume(x);
-		return;
+		return x->phase;
 	}
-	tbg_fetch_stop(x);		/* nobody is sent it */
-	tbg_deliver_push(x);
+	tbg_deliver_push(x);		/* which sends nothing of it to anybody */
+	return tbg_fetch_give_up(x);
 }
 
 enum tbg_framing tbg_fetch_framing_of(const struct tbg_transfer *x)
@@ -234,10 +233,11 @@ static void behind(struct tbg_transfer *x, enum tbg_behind what)
 }
 
 /* data bytes of content at the end of a piece; got: what follows them. */
-static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
+static enum tbg_transfer_phase body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 		     enum tbg_parsed got)
 {
 	bool waste = wastes(x) && !x->sent_on;
+	enum tbg_transfer_phase next;
 
 	p->len += waste ? 0 : data;
 	x->pile->len += waste ? 0 : data;
@@ -245,25 +245,21 @@ static void body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 	    tbg_fetch_contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
 	    (x->behind == TBG_BEHIND_RESPONSE && x->delivery < TBG_DELIVERY_SENDING)) {
 		tbg_fetch_answer_bad(x, "its body does not match its head");
-		tbg_fetch_fail(x, 502);
-		return;
+		return tbg_fetch_fail(x, 502);
 	}
-	fill_check(x);
-	if (!tbg_transfer_fetches(x))
-		return;
+	next = fill_check(x);
+	if (next == TBG_TRANSFER_DONE)
+		return next;
 	if (data && tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
 		behind(x, TBG_BEHIND_BYTES);
-	if (got == TBG_PARSED_DONE || (x->behind && !wastes(x))) {
-		response_end(x);
-		return;
-	}
+	if (got == TBG_PARSED_DONE || (x->behind && !wastes(x)))
+		return response_end(x);
 	tbg_deliver_push(x);
-	if (tbg_transfer_fetches(x))
-		body_more(x);
+	return body_more(x);
 }
 
 /* len bytes of body at the end of a piece, still framed. */
-static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
+static enum tbg_transfer_phase body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 {
 	size_t used = 0, data = 0;
 	enum tbg_parsed got = tbg_body_decoder_eat(&x->frame, p->data + p->len, len,
@@ -276,7 +272,7 @@ static void body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 		tbg_upstream_conn_apart(x->w, x->o);
 	}
 	tbg_program_errors(x, false);
-	body_add(x, p, data, got);
+	return body_add(x, p, data, got);
 }
 
 bool tbg_fetch_is_whole(const struct tbg_transfer *x)
@@ -295,7 +291,7 @@ bool tbg_fetch_has_body(const struct tbg_transfer *x)
 	       (!x->r.has_length || x->r.content_length);
 }
 
-void tbg_fetch_body_first(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_fetch_body_first(struct tbg_transfer *x)
 {
 	struct tbg_upstream_conn *o = x->o;
 	uint32_t from = x->r.len, len = o->head_len - from;
@@ -306,8 +302,7 @@ void tbg_fetch_body_first(struct tbg_transfer *x)
 
 	if (!x->pile) {			/* tbg_fetch_is_whole() */
 		tbg_deliver_whole(x, o->head + from, len);
-		response_end(x);
-		return;
+		return response_end(x);
 	}
 	/*
 	 * A program without a body to send may still be at work: its end is waited for,
@@ -317,38 +312,30 @@ void tbg_fetch_body_first(struct tbg_transfer *x)
 				       tbg_transfer_uploads(x))) {
 		if (len || (records && !ended))
 			behind(x, TBG_BEHIND_BYTES);
-		response_end(x);
-		return;
+		return response_end(x);
 	}
 	if (!len && !ended) {
 		tbg_deliver_push(x);
-		if (tbg_transfer_fetches(x))
-			body_more(x);
-		return;
+		return body_more(x);
 	}
 	p = tbg_byte_chain_room(x->pile, whole || len > PIECE_FIRST ? len : PIECE_FIRST);
-	if (!p) {
-		tbg_fetch_fail(x, 503);
-		return;
-	}
+	if (!p)
+		return tbg_fetch_fail(x, 503);
 	memcpy(p->data, o->head + from, len);
-	if (records)
-		body_add(x, p, len, ended ? TBG_PARSED_DONE : TBG_PARSED_MORE);
-	else
-		body_eat(x, p, len);
+	return records ? body_add(x, p, len, ended ? TBG_PARSED_DONE : TBG_PARSED_MORE) :
+			 body_eat(x, p, len);
 }
 
-static void body_received(struct tbg_transfer *x, int res)
+static enum tbg_transfer_phase body_received(struct tbg_transfer *x, int res)
 {
 	struct tbg_piece *p = x->into;
 
 	x->into = NULL;
 	if (res > 0)
-		body_eat(x, p, res);
-	else if (!res && tbg_body_decoder_closes(&x->frame))
-		response_end(x);
-	else
-		tbg_fetch_fail(x, 502);
+		return body_eat(x, p, res);
+	if (!res && tbg_body_decoder_closes(&x->frame))
+		return response_end(x);
+	return tbg_fetch_fail(x, 502);
 }
 
 /* 1xx: passed on where it means something to the client. */
@@ -395,7 +382,7 @@ static bool is_offered(const struct tbg_transfer *x)
 }
 
 /* As many heads as there are; the last is the final one. */
-static void heads_eat(struct tbg_transfer *x)
+static enum tbg_transfer_phase heads_eat(struct tbg_transfer *x)
 {
 	struct tbg_upstream_conn *o = x->o;
 	enum tbg_parsed p;
@@ -414,21 +401,22 @@ static void heads_eat(struct tbg_transfer *x)
 			break;
 		}
 		if (!tbg_transfer_fetches(x))
-			return;
+			return x->phase;
 	}
 	if (p == TBG_PARSED_DONE) {
 		if (x->upload == TBG_UPLOAD_OFFER && x->r.status != 101)
 			tbg_fetch_request_close(x);
-		tbg_transfer_go_on(x, tbg_fetch_head_final(x));
-	} else if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX &&
+		return tbg_fetch_head_final(x);
+	}
+	if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX &&
 		   !tbg_body_decoder_ended(&x->frame)) {
 		tbg_upstream_conn_recv(x->w, o, o->head + o->head_len,
 				TBG_RESPONSE_HEAD_MAX - o->head_len);
-	} else {
-		tbg_fetch_answer_bad(x, p != TBG_PARSED_BAD ? "its head is too long, or cut off" :
-			      "its head is malformed, or of too many fields");
-		tbg_fetch_fail(x, 502);
+		return x->phase;
 	}
+	tbg_fetch_answer_bad(x, p != TBG_PARSED_BAD ? "its head is too long, or cut off" :
+						      "its head is malformed, or of too many fields");
+	return tbg_fetch_fail(x, 502);
 }
 
 /* Bytes from before our request: the rest of what others were told, or worse. */
@@ -440,7 +428,7 @@ static bool unasked(const struct tbg_transfer *x)
 }
 
 /* res bytes behind those of heads that are there. */
-static void heads_received(struct tbg_transfer *x, size_t res)
+static enum tbg_transfer_phase heads_received(struct tbg_transfer *x, size_t res)
 {
 	struct tbg_upstream_conn *o = x->o;
 	size_t used, data;
@@ -457,25 +445,27 @@ static void heads_received(struct tbg_transfer *x, size_t res)
 									 TBG_TRANSFER_HEAD;
 	if (next != x->phase)
 		tbg_transfer_enter(x, next);
-	if (p == TBG_PARSED_BAD)
-		tbg_fetch_head_died(x);
-	else
-		heads_eat(x);
+	return p == TBG_PARSED_BAD ? tbg_fetch_head_died(x) : heads_eat(x);
+}
+
+/* Of the phase: what follows. */
+static enum tbg_transfer_phase came(struct tbg_transfer *x, int res)
+{
+	if (tbg_transfer_receives(x)) {
+		x->stamp_ms = x->w->now_ms;
+		return body_received(x, res);
+	}
+	if (res > 0 && !unasked(x))
+		return heads_received(x, res);
+	/* a long head may be refused before all of it is there */
+	if (res > 0 && x->up_head.len <= WHOLE_MAX)
+		tbg_upstream_conn_unasked(x->w, x->o, res);
+	return tbg_fetch_head_died(x);
 }
 
 void tbg_fetch_received(struct tbg_transfer *x, int res)
 {
 	tbg_transfer_hold(x);
-	if (tbg_transfer_receives(x)) {
-		x->stamp_ms = x->w->now_ms;
-		body_received(x, res);
-	} else if (res <= 0 || unasked(x)) {
-		/* a long head may be refused before all of it is there */
-		if (res > 0 && x->up_head.len <= WHOLE_MAX)
-			tbg_upstream_conn_unasked(x->w, x->o, res);
-		tbg_fetch_head_died(x);
-	} else {
-		heads_received(x, res);
-	}
+	tbg_transfer_go_on(x, came(x, res));
 	tbg_transfer_release(x);
 }

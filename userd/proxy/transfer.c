@@ -188,21 +188,23 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 
 void tbg_transfer_go_on(struct tbg_transfer *x, enum tbg_transfer_phase next)
 {
-	if (next == x->phase)
-		return;
-	switch (next) {
-	case TBG_TRANSFER_CONNECT:
-		tbg_fetch_begin(x);
-		break;
-	case TBG_TRANSFER_ASK:
-		tbg_fetch_ask(x);
-		break;
-	case TBG_TRANSFER_RECEIVE:
-		tbg_fetch_receive(x);
-		break;
-	default:
-		tbg_transfer_enter(x, next);
+	while (next != x->phase) {
+		switch (next) {
+		case TBG_TRANSFER_CONNECT:
+			next = tbg_fetch_begin(x);
+			break;
+		case TBG_TRANSFER_ASK:
+			next = tbg_fetch_ask(x);
+			break;
+		case TBG_TRANSFER_RECEIVE:
+			next = tbg_fetch_receive(x);
+			break;
+		default:
+			tbg_transfer_enter(x, next);
+		}
 	}
+	if (next == TBG_TRANSFER_DONE)
+		tbg_transfer_pile_put(x);
 }
 
 /* HTTP/1.0 has bodies that end with the connection, which is no end at all. */
@@ -456,7 +458,7 @@ static void transfer_abandon(struct tbg_answerer *a)
 	if (x->phase == TBG_TRANSFER_WAIT)
 		tbg_store_leave(x->w->s->stock, &x->waiter);
 	if (x->phase == TBG_TRANSFER_WAIT || x->phase == TBG_TRANSFER_BODY)
-		tbg_transfer_enter(x, TBG_TRANSFER_DONE);
+		tbg_transfer_go_on(x, TBG_TRANSFER_DONE);
 	/* others' answer is worth finishing, if it needs nothing of the client */
 	if (tbg_transfer_fetches(x) && (tbg_transfer_uploads(x) || !x->flight ||
 					!tbg_store_waiting(x->w->s->stock, x->flight)))
@@ -504,7 +506,7 @@ static bool transfer_late(struct tbg_answerer *a)
 		return false;
 	tbg_transfer_hold(x);
 	if (x->phase == TBG_TRANSFER_BODY)
-		tbg_transfer_enter(x, TBG_TRANSFER_DONE);
+		tbg_transfer_go_on(x, TBG_TRANSFER_DONE);
 	tbg_fetch_stop(x);
 	tbg_deliver_error(x, 408);
 	tbg_deliver_push(x);

@@ -207,7 +207,7 @@ static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
 	return false;
 }
 
-void tbg_fetch_validated(struct tbg_transfer *x)
+enum tbg_transfer_phase tbg_fetch_validated(struct tbg_transfer *x)
 {
 	struct tbg_stored *s = freshened(x);
 	bool storable = replaced(x, more_behind(x) ? NULL : s);
@@ -215,16 +215,14 @@ void tbg_fetch_validated(struct tbg_transfer *x)
 	x->pile = s ? tbg_byte_chain_new() : NULL;
 	if (!x->pile) {
 		tbg_stored_put(s);
-		tbg_fetch_fail(x, 503);
-		return;
+		return tbg_fetch_fail(x, 503);
 	}
 	tbg_transfer_land(x, 0, !storable ||
 				  tbg_response_directives_for_one(&s->terms, x->w->now_ns));
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
 	x->protocol->body_begin(x, TBG_FRAMING_NONE, 0);
 	tbg_transfer_stored(x, s, false);
-	if (tbg_transfer_fetches(x))
-		tbg_fetch_body_first(x);
+	return tbg_transfer_fetches(x) ? tbg_fetch_body_first(x) : x->phase;
 }
 
 /*
