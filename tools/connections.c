@@ -29,6 +29,15 @@ static double seconds_of(const json_t *o, const char *key)
 	return json_number_value(json_object_get(o, key));
 }
 
+/* "phase; request: upload, sending; answer". */
+static void phases_put(const json_t *o)
+{
+	printf("  %s; request: %s", text_of(o, "phase"), text_of(o, "upload"));
+	if (json_object_get(o, "sending"))
+		printf(", %s", text_of(o, "sending"));
+	printf("; %s", text_of(o, "answer"));
+}
+
 static void connections_show(const json_t *a)
 {
 	json_t *list = json_object_get(a, "connections"), *o;
@@ -43,7 +52,7 @@ static void connections_show(const json_t *a)
 		       time_text(seconds_of(o, "idle_s")));
 		printf("%-22s %s", text_of(o, "address"), text_of(o, "listener"));
 		if (json_object_get(o, "phase"))
-			printf("  %s; %s", text_of(o, "phase"), text_of(o, "answer"));
+			phases_put(o);
 		putchar('\n');
 	}
 	rest_put(a, list);

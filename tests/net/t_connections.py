@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import client
@@ -75,10 +76,39 @@ def t_state_is_what_it_waits_for():
             until(d, c, "head")
             c.send(b"TP/1.1\r\nHost: test\r\n\r\n")
             until(d, c, "upstream")
-            want = ("receives the response", "an answer on its way")
-            client.until(lambda: (row(d, c).get("phase"), row(d, c).get("answer")) == want,
-                         f"never {want}: {rows(d)}")
-            assert "; ".join(want) in talk.text(d, "connections")
+            want = {"phase": "receives the response", "upload": "no more of it comes",
+                    "sending": "all of it is sent", "answer": "an answer on its way"}
+            client.until(lambda: row(d, c).items() >= want.items(), f"never {want}: {rows(d)}")
+            phase, upload, sending, answer = want.values()
+            line = f"{phase}; request: {upload}, {sending}; {answer}"
+            assert line in talk.text(d, "connections")
+
+
+def t_phases_are_those_of_a_request_whose_body_still_comes():
+    with origin.Origin() as o, daemon.Daemon("--upstream", o.url, *daemon.USER) as d, \
+            client.Client(d.address) as c:
+        c.send(b"POST /f HTTP/1.1\r\nHost: test\r\nContent-Length: 100000\r\n\r\nfirst")
+        want = {"phase": "waits for the head of a response", "upload": "more of its body comes",
+                "sending": "its body is sent as it comes", "answer": "no answer yet"}
+        client.until(lambda: row(d, c).items() >= want.items(), f"never {want}: {rows(d)}")
+
+
+def t_phases_of_one_that_waits_for_another_name_no_server():
+    with origin.Origin() as o, daemon.Daemon("--upstream", o.url, *daemon.USER) as d, \
+            client.Client(d.address) as c, client.Client(d.address) as other:
+        go = threading.Event()
+        o.on("/slow", lambda *_: go.wait(client.WAIT_S) and origin.END)
+        c.send(talk.request("/slow"))
+        client.until(lambda: row(d, c).get("phase") == "waits for the head of a response",
+                     f"never asked: {rows(d)}")
+        other.send(talk.request("/slow"))
+        client.until(lambda: row(d, other).get("phase") == "waits for another request's fetch",
+                     f"never waits: {rows(d)}")
+        assert "sending" not in row(d, other), rows(d)
+        go.set()
+
+
+def t_state_is_sending_while_the_client_takes_nothing():
     with served() as d, client.Client(d.address, rcvbuf=4096) as c:
         d.write("large", b"x" * (32 << 20))
         c.send(talk.request("/large"))

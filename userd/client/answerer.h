@@ -19,6 +19,14 @@ struct tbg_message;
 struct tbg_worker;
 struct tbg_answerer_ops;
 
+/*
+ * How far a request is, in words: what is done for it, what comes of it, what of it has
+ * reached the server that is asked (NULL: none is), and its answer.
+ */
+struct tbg_answerer_phases {
+	const char *phase, *upload, *sending, *answer;
+};
+
 /* What is handed over; of the location, an answerer keeps what it needs. */
 struct tbg_answerer_request {
 	const struct tbg_location *location;
@@ -62,8 +70,7 @@ struct tbg_answerer_ops {
 	/* Is it the client that is waited for? */
 	bool (*waits_client)(const struct tbg_answerer *a);
 	void (*record)(const struct tbg_answerer *a, struct tbg_answerer_record *ret);
-	/* What it does now, in words, and how far its answer is. */
-	const char *(*phase_text)(const struct tbg_answerer *a, const char **ret_answer);
+	void (*phases)(const struct tbg_answerer *a, struct tbg_answerer_phases *ret);
 };
 
 #endif

@@ -178,7 +178,7 @@ struct tbg_conn_shown {
 	struct tbg_prefix peer, local;	/* of all bits; 0 bits: unknown */
 	uint16_t peer_port, local_port;
 	const char *state, *tier;
-	const char *phase, *answer;	/* of its answerer, and of what that answers; or NULL */
+	struct tbg_answerer_phases phases;	/* of its answerer, if it has one */
 	bool socket;
 	uint32_t age_ms, idle_ms, answers;
 };

@@ -60,7 +60,7 @@ void tbg_conn_show(const struct tbg_worker *w, const struct tbg_conn *c,
 		.age_ms = w->now_ms - c->begin_ms, .idle_ms = w->now_ms - c->stamp_ms,
 	};
 	if (c->state == TBG_CONN_OPEN && a)
-		ret->phase = a->ops->phase_text(a, &ret->answer);
+		a->ops->phases(a, &ret->phases);
 	end_ask(c->fd, getpeername, &ret->peer, &ret->peer_port);
 	end_ask(c->fd, getsockname, &ret->local, &ret->local_port);
 }

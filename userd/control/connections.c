@@ -52,6 +52,12 @@ static void end_text(const struct tbg_prefix *p, uint16_t port, char ret[TBG_PRE
 		snprintf(ret, TBG_PREFIX_TEXT, "unknown:%u", port);
 }
 
+static void phase_put(struct listing *l, const char *key, const char *text)
+{
+	if (text)
+		l->len += snprintf(l->chunk + l->len, ROW_BYTES / 4, ",\"%s\":\"%s\"", key, text);
+}
+
 static void row_put(struct listing *l, const struct tbg_conn_shown *c)
 {
 	char peer[TBG_PREFIX_TEXT], local[TBG_PREFIX_TEXT];
@@ -65,9 +71,10 @@ static void row_put(struct listing *l, const struct tbg_conn_shown *c)
 			   l->shown++ ? "," : "", peer, local, c->tier,
 			   c->socket ? "true" : "false", c->state, c->age_ms / 1e3,
 			   c->idle_ms / 1e3, c->answers);
-	if (c->phase)
-		l->len += snprintf(l->chunk + l->len, ROW_BYTES,
-				   ",\"phase\":\"%s\",\"answer\":\"%s\"", c->phase, c->answer);
+	phase_put(l, "phase", c->phases.phase);
+	phase_put(l, "upload", c->phases.upload);
+	phase_put(l, "sending", c->phases.sending);
+	phase_put(l, "answer", c->phases.answer);
 	l->chunk[l->len++] = '}';
 	if (l->len > CHUNK_BYTES - 2 * ROW_BYTES)
 		flush(l);

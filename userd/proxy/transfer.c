@@ -530,12 +530,16 @@ static void transfer_record(const struct tbg_answerer *a, struct tbg_answerer_re
 	}
 }
 
-static const char *transfer_phase_text(const struct tbg_answerer *a, const char **ret_answer)
+static void transfer_phases(const struct tbg_answerer *a, struct tbg_answerer_phases *ret)
 {
 	const struct tbg_transfer *x = transfer_of((struct tbg_answerer *)a);
 
-	*ret_answer = tbg_delivery_phase_text(x->delivery);
-	return tbg_transfer_phase_text(x->phase);
+	*ret = (struct tbg_answerer_phases){
+		.phase = tbg_transfer_phase_text(x->phase),
+		.upload = tbg_upload_phase_text(x->upload),
+		.sending = tbg_transfer_fetches(x) ? tbg_sending_phase_text(x->sending) : NULL,
+		.answer = tbg_delivery_phase_text(x->delivery),
+	};
 }
 
 const struct tbg_answerer_ops tbg_transfer_answers = {
@@ -546,5 +550,5 @@ const struct tbg_answerer_ops tbg_transfer_answers = {
 	.late = transfer_late,
 	.waits_client = transfer_waits_client,
 	.record = transfer_record,
-	.phase_text = transfer_phase_text,
+	.phases = transfer_phases,
 };
