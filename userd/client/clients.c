@@ -5,33 +5,26 @@
  */
 #include "client/clients.h"
 
+#include <assert.h>
 #include <pthread.h>
-#include <search.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "os/units.h"
+#include "os/prefix_tree.h"
 
 struct tbg_client {
 	struct tbg_prefix prefix;
 	unsigned int connections, heads;
 };
+static_assert(!offsetof(struct tbg_client, prefix), "as the tree has it");
 
 struct tbg_clients {
 	pthread_mutex_t lock;
-	void *tree;			/* of struct tbg_client, by tsearch() */
+	struct tbg_prefix_tree tree;	/* of struct tbg_client */
 	void (*tell)(void *arg, const struct tbg_prefix *client, unsigned int nr);
 	void *tell_arg;
 };
-
-static int compare(const void *a, const void *b)
-{
-	const struct tbg_client *one = a, *other = b;
-	int ret = memcmp(one->prefix.address, other->prefix.address,
-			 sizeof(one->prefix.address));
-
-	return ret ?: (int)one->prefix.bits - (int)other->prefix.bits;
-}
 
 struct tbg_clients *tbg_clients_make(void)
 {
@@ -61,7 +54,7 @@ void tbg_clients_free(struct tbg_clients *all)
 {
 	if (!all)
 		return;
-	tdestroy(all->tree, free);
+	tbg_prefix_tree_free(&all->tree);
 	pthread_mutex_destroy(&all->lock);
 	free(all);
 }
@@ -69,16 +62,15 @@ void tbg_clients_free(struct tbg_clients *all)
 /* The client of that prefix, made if there is none. Under the lock. */
 static struct tbg_client *get(struct tbg_clients *all, const struct tbg_prefix *prefix)
 {
-	struct tbg_client wanted = { .prefix = *prefix };
-	struct tbg_client **at = tfind(&wanted, &all->tree, compare), *ret;
+	struct tbg_client *ret = tbg_prefix_tree_find(&all->tree, prefix);
 
-	if (at)
-		return *at;
+	if (ret)
+		return ret;
 	ret = malloc(sizeof(*ret));
 	if (!ret)
 		return NULL;
-	*ret = wanted;
-	if (tsearch(ret, &all->tree, compare))
+	*ret = (struct tbg_client){ .prefix = *prefix };
+	if (tbg_prefix_tree_add(&all->tree, ret))
 		return ret;
 	free(ret);
 	return NULL;
@@ -107,7 +99,7 @@ void tbg_client_leave(struct tbg_clients *all, struct tbg_client *c)
 	last = !--c->connections;
 	told(all, c);
 	if (last)
-		tdelete(c, &all->tree, compare);
+		tbg_prefix_tree_remove(&all->tree, c);
 	pthread_mutex_unlock(&all->lock);
 	if (last)
 		free(c);

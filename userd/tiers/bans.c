@@ -7,11 +7,12 @@
 #include "tiers/bans.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <search.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #include <bpf/bpf.h>
 
 #include "abi/ban.h"
-#include "os/units.h"
+#include "os/prefix_tree.h"
 #include "tiers/maps.h"
 
 enum filed { NOT_FILED, DENIED, ALLOWED };
@@ -31,31 +32,16 @@ struct ban {
 	bool ordered;			/* a command denies it, */
 	uint64_t until_ns;		/* until then; 0: for good */
 };
+static_assert(!offsetof(struct ban, prefix), "as the tree has it");
 
 struct tbg_bans {
 	const struct tbg_maps *maps;
 	pthread_rwlock_t lock;
-	void *tree;			/* of struct ban, by tsearch() */
+	struct tbg_prefix_tree tree;	/* of struct ban */
 	_Atomic unsigned int nr;
 	unsigned int lengths[129];	/* how many have this many bits */
 	uint64_t next_ns;		/* when the first ends; 0: none does */
 };
-
-static int compare(const void *a, const void *b)
-{
-	const struct ban *one = a, *other = b;
-	int ret = memcmp(one->prefix.address, other->prefix.address,
-			 sizeof(one->prefix.address));
-
-	return ret ?: (int)one->prefix.bits - (int)other->prefix.bits;
-}
-
-static struct ban *find(const struct tbg_bans *b, const struct tbg_prefix *p)
-{
-	struct ban wanted = { .prefix = *p }, **at = tfind(&wanted, &b->tree, compare);
-
-	return at ? *at : NULL;
-}
 
 static bool wanted(const struct ban *one)
 {
@@ -91,7 +77,7 @@ static void nr_set(struct tbg_bans *b, unsigned int nr)
 /* The one of that prefix, made if there is none; NULL: errno says why. */
 static struct ban *get(struct tbg_bans *b, const struct tbg_prefix *p)
 {
-	struct ban *one = find(b, p);
+	struct ban *one = tbg_prefix_tree_find(&b->tree, p);
 
 	if (one)
 		return one;
@@ -104,7 +90,7 @@ static struct ban *get(struct tbg_bans *b, const struct tbg_prefix *p)
 		return NULL;
 	one->prefix = *p;
 	pthread_rwlock_wrlock(&b->lock);
-	if (!tsearch(one, &b->tree, compare)) {
+	if (!tbg_prefix_tree_add(&b->tree, one)) {
 		pthread_rwlock_unlock(&b->lock);
 		free(one);
 		errno = ENOMEM;
@@ -124,7 +110,7 @@ static int settle(struct tbg_bans *b, struct ban *one)
 	if (wanted(one))
 		return err;
 	pthread_rwlock_wrlock(&b->lock);
-	tdelete(one, &b->tree, compare);
+	tbg_prefix_tree_remove(&b->tree, one);
 	b->lengths[one->prefix.bits]--;
 	nr_set(b, b->nr - 1);
 	pthread_rwlock_unlock(&b->lock);
@@ -153,7 +139,7 @@ int tbg_bans_add(struct tbg_bans *b, const struct tbg_prefix *p, uint64_t until_
 
 int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p)
 {
-	struct ban *one = find(b, p);
+	struct ban *one = tbg_prefix_tree_find(&b->tree, p);
 
 	if (!one)
 		return -ENOENT;
@@ -176,21 +162,20 @@ struct found {
 	uint64_t now_ns, next_ns;
 };
 
-static void found_changed(const void *node, VISIT visit, void *arg)
+static void found_changed(void *entry, void *arg)
 {
-	struct ban *one = *(struct ban **)node;
+	struct ban *one = entry;
 	struct found *f = arg;
 
-	if ((visit == postorder || visit == leaf) && (one->filed != one->next || !wanted(one)))
+	if (one->filed != one->next || !wanted(one))
 		f->ban[f->nr++] = one;
 }
 
-static void next_clear(const void *node, VISIT visit, void *arg)
+static void next_clear(void *entry, void *arg)
 {
-	struct ban *one = *(struct ban **)node;
+	struct ban *one = entry;
 
-	if (visit == postorder || visit == leaf)
-		one->next = NOT_FILED;
+	one->next = NOT_FILED;
 }
 
 static int file_one(struct tbg_bans *b, const struct tbg_prefix *p, enum filed filed)
@@ -225,7 +210,7 @@ int tbg_bans_file(struct tbg_bans *b, const char *deny, const char *allow)
 	struct found f = { 0 };
 	int err, told;
 
-	twalk_r(b->tree, next_clear, NULL);
+	tbg_prefix_tree_each(&b->tree, next_clear, NULL);
 	err = file_list(b, deny, DENIED);
 	err = err ?: file_list(b, allow, ALLOWED);
 	if (!err && allow && !deny)
@@ -233,7 +218,7 @@ int tbg_bans_file(struct tbg_bans *b, const char *deny, const char *allow)
 	f.ban = calloc(b->nr + 1, sizeof(*f.ban));
 	if (!f.ban)
 		return -ENOMEM;
-	twalk_r(b->tree, found_changed, &f);
+	tbg_prefix_tree_each(&b->tree, found_changed, &f);
 	pthread_rwlock_wrlock(&b->lock);
 	for (unsigned int i = 0; i < f.nr; i++)
 		f.ban[i]->filed = f.ban[i]->next;
@@ -248,12 +233,12 @@ int tbg_bans_file(struct tbg_bans *b, const char *deny, const char *allow)
 
 /* --- time ------------------------------------------------------------------- */
 
-static void found_late(const void *node, VISIT visit, void *arg)
+static void found_late(void *entry, void *arg)
 {
-	struct ban *one = *(struct ban **)node;
+	struct ban *one = entry;
 	struct found *f = arg;
 
-	if ((visit != postorder && visit != leaf) || !one->until_ns)
+	if (!one->until_ns)
 		return;
 	if (one->until_ns <= f->now_ns)
 		f->ban[f->nr++] = one;
@@ -270,7 +255,7 @@ void tbg_bans_tick(struct tbg_bans *b, uint64_t now_ns)
 	f.ban = calloc(b->nr + 1, sizeof(*f.ban));
 	if (!f.ban)
 		return;			/* with the next tick */
-	twalk_r(b->tree, found_late, &f);
+	tbg_prefix_tree_each(&b->tree, found_late, &f);
 	b->next_ns = f.next_ns;
 	for (unsigned int i = 0; i < f.nr; i++)
 		tbg_bans_remove(b, &f.ban[i]->prefix);
@@ -298,7 +283,7 @@ bool tbg_bans_deny(struct tbg_bans *b, const struct sockaddr_storage *peer)
 			p.address[bits / 8] &= ~(0x80 >> bits % 8);
 		p.bits = bits;
 		if (b->lengths[bits])
-			one = find(b, &p);
+			one = tbg_prefix_tree_find(&b->tree, &p);
 		if (one && !wanted(one))	/* in the making */
 			one = NULL;
 	}
@@ -312,16 +297,14 @@ struct showing {
 	void *arg;
 };
 
-static void show(const void *node, VISIT visit, void *arg)
+static void show(void *entry, void *arg)
 {
-	const struct ban *one = *(struct ban **)node;
+	const struct ban *one = entry;
 	struct tbg_ban_shown shown = {
 		.deny = denies(one), .filed = !one->ordered, .until_ns = one->until_ns,
 	};
 	struct showing *s = arg;
 
-	if (visit != postorder && visit != leaf)
-		return;
 	if (!one->prefix.bits)
 		strcpy(shown.text, "all");
 	else if (one->prefix.bits == 128)
@@ -336,7 +319,7 @@ unsigned int tbg_bans_each(struct tbg_bans *b,
 {
 	struct showing s = { fn, arg };
 
-	twalk_r(b->tree, show, &s);
+	tbg_prefix_tree_each(&b->tree, show, &s);
 	return b->nr;
 }
 
@@ -356,7 +339,7 @@ void tbg_bans_close(struct tbg_bans *b)
 {
 	if (!b)
 		return;
-	tdestroy(b->tree, free);
+	tbg_prefix_tree_free(&b->tree);
 	pthread_rwlock_destroy(&b->lock);
 	free(b);
 }
