@@ -103,7 +103,7 @@ KTAP_TEST(t_dead_daemons_are_asked_about_once_and_sending_goes_last)
 {
 	int back = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	unsigned int kept_asked, gone_asked;
-	struct tbg_left *left = NULL;
+	struct tbg_left_list left = LIST_HEAD_INITIALIZER(left), none;
 	bool died, gone;
 	char kept[sizeof(detached)];
 
@@ -112,16 +112,17 @@ KTAP_TEST(t_dead_daemons_are_asked_about_once_and_sending_goes_last)
 	KTAP_CHECK(!unshare(CLONE_NEWNET));
 	died = daemons_die();
 	if (died)
-		left = tbg_left_find();
+		tbg_left_find(&left);
 	answer = true;
-	left = tbg_left_sweep(left, needed, 0);
+	tbg_left_sweep(&left, needed, 0);
 	kept_asked = asked;
 	strcpy(kept, detached);
 	asked = 0;
 	answer = false;
-	left = tbg_left_sweep(left, needed, 0);
+	tbg_left_sweep(&left, needed, 0);
 	gone_asked = asked;
-	gone = !left && !tbg_left_find();
+	tbg_left_find(&none);
+	gone = LIST_EMPTY(&left) && LIST_EMPTY(&none);
 	setns(back, CLONE_NEWNET);
 	close(back);
 	KTAP_CHECK(died);

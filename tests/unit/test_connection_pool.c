@@ -133,11 +133,11 @@ static void ended(struct tbg_upstream_conn *o)
 /* One that a request has, and the idle ones: as at the end of a worker. */
 static void finish(struct tbg_upstream_conn *used)
 {
-	struct tbg_upstream_conn *idle[TBG_ORIGINS_IDLE * 2];
+	struct tbg_upstream_conn *idle[TBG_ORIGINS_IDLE * 2], *o;
 	unsigned int nr = 0;
 
 	for (int i = 0; i < TBG_UPSTREAM_CONN_POOLS; i++)
-		for (struct tbg_upstream_conn *o = it.w.idle[i].first; o; o = o->next)
+		LIST_FOREACH(o, &it.w.idle[i].all, link)
 			idle[nr++] = o;
 	tbg_origins_end(&it.w);
 	for (unsigned int i = 0; i < nr; i++)

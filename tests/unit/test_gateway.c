@@ -182,10 +182,10 @@ static bool same(const char *a, const char *b)
 
 static void chunks_free(struct tbg_request *r)
 {
-	while (r->chunks) {
-		struct tbg_chunk *c = r->chunks;
+	struct tbg_chunk *c;
 
-		r->chunks = c->next;
+	while ((c = SLIST_FIRST(&r->chunks))) {
+		SLIST_REMOVE_HEAD(&r->chunks, link);
 		free(c);
 	}
 }

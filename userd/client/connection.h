@@ -91,7 +91,7 @@ struct tbg_conn {
 	struct tbg_endpoints *ends;		/* for transfers; NULL: not asked yet */
 	struct tbg_client *client;	/* whose it is, where that is counted; or NULL */
 	struct tbg_taken *taken_from;	/* wire, which may have it again; or NULL */
-	struct tbg_conn *next;		/* in the free list */
+	SLIST_ENTRY(tbg_conn) link;	/* in the free list */
 } __attribute__((aligned(64)));
 
 void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd);

@@ -15,7 +15,7 @@
 
 struct tbg_conn *tbg_conn_alloc(struct tbg_worker *w)
 {
-	struct tbg_conn *c = w->free;
+	struct tbg_conn *c = SLIST_FIRST(&w->free);
 
 	if (!c) {
 		struct tbg_conn **slabs = reallocarray(w->slabs, w->slabs_nr + 1,
@@ -29,13 +29,10 @@ struct tbg_conn *tbg_conn_alloc(struct tbg_worker *w)
 			return NULL;
 		memset(c, 0, TBG_SLAB_CONNS * sizeof(*c));
 		w->slabs[w->slabs_nr++] = c;
-		for (int i = TBG_SLAB_CONNS - 1; i >= 0; i--) {
-			c[i].next = w->free;
-			w->free = &c[i];
-		}
-		c = w->free;
+		for (int i = TBG_SLAB_CONNS - 1; i >= 0; i--)
+			SLIST_INSERT_HEAD(&w->free, &c[i], link);
 	}
-	w->free = c->next;
+	SLIST_REMOVE_HEAD(&w->free, link);
 	w->conns_nr++;
 	return c;
 }
@@ -59,8 +56,7 @@ static bool room_pass_on(const struct tbg_worker *w)
 void tbg_conn_free(struct tbg_worker *w, struct tbg_conn *c)
 {
 	c->state = TBG_CONN_FREE;
-	c->next = w->free;
-	w->free = c;
+	SLIST_INSERT_HEAD(&w->free, c, link);
 	w->conns_nr--;
 	tbg_conn_limit_conn_put();
 	tbg_stat_add(&w->stats.closed, 1);

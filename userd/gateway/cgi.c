@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@
 
 struct program {
 	struct tbg_gateway_request *v;		/* NULL: nobody is to be answered any more */
-	struct program *next;		/* waiting, or running */
+	TAILQ_ENTRY(program) link;	/* waiting, or running */
 	char *path;			/* of the request */
 	struct tbg_executable script;
 	uint64_t deadline_ns, over_ns, gone_ns;
@@ -54,14 +55,19 @@ struct program {
 	struct tbg_reaper_report report;
 };
 
+TAILQ_HEAD(programs, program);
+
 /* One process is one pool. */
 static struct {
 	const struct tbg_pool_command *o;
 	struct tbg_serve serve;
 	int folder_fd, proc_fd;
-	struct program *waiting, *running;
+	struct programs waiting, running;
 	unsigned int waiting_nr, running_nr;
-} pool;
+} pool = {
+	.waiting = TAILQ_HEAD_INITIALIZER(pool.waiting),
+	.running = TAILQ_HEAD_INITIALIZER(pool.running),
+};
 
 static void next_start(void);
 
@@ -143,13 +149,6 @@ static void program_free(struct program *p)
 	free(p);
 }
 
-static void list_remove(struct program **list, struct program *p)
-{
-	while (*list != p)
-		list = &(*list)->next;
-	*list = p->next;
-}
-
 /* Nobody waits for it any more: the keeper is told, and its report awaited. */
 static void on_gone(struct tbg_gateway_request *v)
 {
@@ -160,7 +159,7 @@ static void on_gone(struct tbg_gateway_request *v)
 	v->own = NULL;
 	p->v = NULL;
 	if (!p->running) {
-		list_remove(&pool.waiting, p);
+		TAILQ_REMOVE(&pool.waiting, p, link);
 		pool.waiting_nr--;
 		program_free(p);
 		return;
@@ -173,7 +172,7 @@ static void on_gone(struct tbg_gateway_request *v)
 	shutdown(p->control, SHUT_WR);
 	if (!p->reported)
 		return;
-	list_remove(&pool.running, p);
+	TAILQ_REMOVE(&pool.running, p, link);
 	program_free(p);
 }
 
@@ -356,7 +355,7 @@ static void on_control(void *arg, uint32_t events)
 	p->reported = true;
 	pool.running_nr--;
 	if (!p->v) {
-		list_remove(&pool.running, p);
+		TAILQ_REMOVE(&pool.running, p, link);
 		program_free(p);
 	} else if (p->out < 0) {
 		finish(p);
@@ -462,8 +461,7 @@ static void start(struct program *p)
 	int err;
 
 	p->running = true;
-	p->next = pool.running;
-	pool.running = p;
+	TAILQ_INSERT_HEAD(&pool.running, p, link);
 	pool.running_nr++;
 	p->deadline_ns = tbg_mono_ns() + pool.o->time_ms * 1000000ull;
 	err = program_start(p);
@@ -480,13 +478,10 @@ static void start(struct program *p)
 
 static void next_start(void)
 {
-	while (pool.waiting && pool.running_nr < pool.o->at_once) {
-		struct program **last = &pool.waiting, *p;
+	struct program *p;
 
-		while ((*last)->next)
-			last = &(*last)->next;
-		p = *last;
-		*last = NULL;
+	while ((p = TAILQ_FIRST(&pool.waiting)) && pool.running_nr < pool.o->at_once) {
+		TAILQ_REMOVE(&pool.waiting, p, link);
 		pool.waiting_nr--;
 		start(p);
 	}
@@ -525,20 +520,19 @@ static void on_begin(struct tbg_gateway_request *v)
 		return;
 	}
 	v->own = p;
-	p->next = pool.waiting;
-	pool.waiting = p;
+	TAILQ_INSERT_TAIL(&pool.waiting, p, link);
 	pool.waiting_nr++;
 	next_start();
 }
 
 /* --- time ---------------------------------------------------------------- */
 
-static void late(struct program *list, uint64_t now_ns)
+static void late(struct programs *list, uint64_t now_ns)
 {
 	struct program *next;
 
-	for (struct program *p = list; p; p = next) {
-		next = p->next;
+	for (struct program *p = TAILQ_FIRST(list); p; p = next) {
+		next = TAILQ_NEXT(p, link);
 		if (!p->v) {		/* its program may have stopped the keeper */
 			if (now_ns > p->gone_ns + KEEPER_NS)
 				kill(p->keeper, SIGKILL);
@@ -556,8 +550,8 @@ static void late(struct program *list, uint64_t now_ns)
 
 static void on_tick(void *arg, uint64_t now_ns)
 {
-	late(pool.running, now_ns);
-	late(pool.waiting, now_ns);
+	late(&pool.running, now_ns);
+	late(&pool.waiting, now_ns);
 }
 
 int tbg_cgi_run(const struct tbg_pool_command *o, int listen_fd, int state_fd, int proc_fd)

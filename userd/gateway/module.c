@@ -468,6 +468,7 @@ static void on_output(struct tbg_gateway_request *v)
 static void on_gone(struct tbg_gateway_request *v)
 {
 	struct tbg_request *r = v->own;
+	struct tbg_chunk *c;
 
 	if (!r)
 		return;
@@ -480,8 +481,8 @@ static void on_gone(struct tbg_gateway_request *v)
 	r->ended = true;
 	CALL(r, end);
 	unmark(r);
-	for (struct tbg_chunk *c = r->chunks, *next; c; c = next) {
-		next = c->next;
+	while ((c = SLIST_FIRST(&r->chunks))) {
+		SLIST_REMOVE_HEAD(&r->chunks, link);
 		free(c);
 	}
 	tbg_lines_free(&r->fields);

@@ -23,7 +23,7 @@ struct tbg_lookup;
 struct tbg_pool_command;
 
 struct tbg_chunk {			/* memory that lives as long as a request */
-	struct tbg_chunk *next;
+	SLIST_ENTRY(tbg_chunk) link;
 	char b[];
 };
 
@@ -32,7 +32,7 @@ struct tbg_request {
 	STAILQ_ENTRY(tbg_request) todo;	/* the next that is to be settled */
 	bool marked;			/* among these */
 	void *own;			/* the module's */
-	struct tbg_chunk *chunks;
+	SLIST_HEAD(, tbg_chunk) chunks;
 	char *path;
 	/* the answer */
 	unsigned int status;		/* 0: not said */

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/queue.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -45,7 +46,7 @@ struct worker {
 };
 
 struct pool {
-	struct pool *next;
+	LIST_ENTRY(pool) link;
 	struct tbg_pool_command o;
 	int listen_fd;
 	bool closing;
@@ -55,7 +56,7 @@ struct pool {
 
 static struct {
 	struct tbg_loop *l;
-	struct pool *pools;
+	LIST_HEAD(, pool) pools;
 	int signal_fd, proc_fd;
 	bool started;
 	struct identity {
@@ -153,7 +154,7 @@ static void on_state(void *arg, uint32_t events)
 {
 	struct worker *w = arg;
 	char c;
-	struct pool *p = all.pools;
+	struct pool *p = LIST_FIRST(&all.pools);
 
 	if (read(w->state_fd, &c, 1) <= 0) {
 		state_forget(w);	/* SIGCHLD tells the rest */
@@ -165,7 +166,7 @@ static void on_state(void *arg, uint32_t events)
 	}
 	state_forget(w);
 	while (w < p->workers || w >= p->workers + TBG_MODULE_WORKERS_MAX)
-		p = p->next;
+		p = LIST_NEXT(p, link);
 	for (unsigned int i = 0; i < TBG_MODULE_WORKERS_MAX; i++) {
 		if (p->old[i].pid)
 			continue;
@@ -204,11 +205,7 @@ static void worker_start(struct pool *p, struct worker *w, uint64_t now_ns)
 
 static void pool_free(struct pool *p)
 {
-	struct pool **at = &all.pools;
-
-	while (*at != p)
-		at = &(*at)->next;
-	*at = p->next;
+	LIST_REMOVE(p, link);
 	if (p->listen_fd >= 0)
 		close(p->listen_fd);
 	free(p);
@@ -260,8 +257,8 @@ static void on_tick(void *arg, uint64_t now_ns)
 {
 	struct pool *next;
 
-	for (struct pool *p = all.pools; p; p = next) {
-		next = p->next;
+	for (struct pool *p = LIST_FIRST(&all.pools); p; p = next) {
+		next = LIST_NEXT(p, link);
 		pool_tick(p, now_ns);
 	}
 }
@@ -292,7 +289,9 @@ static void worker_died(struct pool *p, struct worker *w, int status)
 
 static struct worker *worker_of(pid_t pid, struct pool **ret)
 {
-	for (struct pool *p = all.pools; p; p = p->next)
+	struct pool *p;
+
+	LIST_FOREACH(p, &all.pools, link)
 		for (unsigned int i = 0; i < TBG_MODULE_WORKERS_MAX; i++) {
 			*ret = p;
 			if (p->workers[i].pid == pid)
@@ -381,8 +380,7 @@ static void pool_open(const struct tbg_pool_command *o, int listen_fd)
 		p->o.at_once = TBG_MODULE_WORKERS_MAX;
 	for (unsigned int i = 0; i < TBG_MODULE_WORKERS_MAX; i++)
 		p->workers[i].state_fd = p->old[i].state_fd = -1;
-	p->next = all.pools;
-	all.pools = p;
+	LIST_INSERT_HEAD(&all.pools, p, link);
 	if (!allowed(o)) {
 		tbg_report("toboggan-gateway: %s: user %u%s%s: not among those of the start; start the daemon again",
 			o->path, o->uid, *o->chroot ? " in " : "", o->chroot);
@@ -397,7 +395,9 @@ static void pool_open(const struct tbg_pool_command *o, int listen_fd)
 /* Its workers finish what they have, and are not replaced. */
 static void pool_close(uint32_t id)
 {
-	for (struct pool *p = all.pools; p; p = p->next) {
+	struct pool *p;
+
+	LIST_FOREACH(p, &all.pools, link) {
 		if (p->o.id != id || p->closing)
 			continue;
 		p->closing = true;

@@ -21,8 +21,7 @@ char *tbg_request_alloc(struct tbg_request *r, size_t size)
 
 	if (!c)
 		return NULL;
-	c->next = r->chunks;
-	r->chunks = c;
+	SLIST_INSERT_HEAD(&r->chunks, c, link);
 	return c->b;
 }
 

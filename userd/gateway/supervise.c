@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +31,7 @@
 #define END_MS		2000		/* for it to end what it runs */
 
 struct pool {
-	struct pool *next;
+	LIST_ENTRY(pool) link;
 	struct tbg_upstream *upstream;	/* referenced */
 	struct tbg_pool_command order;
 	int listen_fd;
@@ -44,7 +45,7 @@ struct tbg_gateway {
 	pid_t pid;		/* 0: not running */
 	int fd;			/* of orders; -1 */
 	uint32_t ids;
-	struct pool *pools;
+	LIST_HEAD(, pool) pools;
 };
 
 extern char **environ;
@@ -185,6 +186,7 @@ static int spawn(const char *path, int fd, pid_t *ret)
 static int process_start(struct tbg_gateway *g)
 {
 	char path[4096];
+	const struct pool *one;
 	int p[2], err;
 
 	if (!binary_path(path, sizeof(path)))
@@ -201,7 +203,7 @@ static int process_start(struct tbg_gateway *g)
 		return err;
 	}
 	g->fd = p[0];
-	for (const struct pool *one = g->pools; one; one = one->next)
+	LIST_FOREACH(one, &g->pools, link)
 		order_send(g, &one->order, one->listen_fd);
 	return 0;
 }
@@ -210,10 +212,11 @@ static int process_start(struct tbg_gateway *g)
 
 static struct pool *pool_of(const struct tbg_gateway *g, const struct tbg_upstream *u)
 {
-	struct pool *p = g->pools;
+	struct pool *p;
 
-	while (p && p->upstream != u)
-		p = p->next;
+	LIST_FOREACH(p, &g->pools, link)
+		if (p->upstream == u)
+			break;
 	return p;
 }
 
@@ -233,8 +236,7 @@ static int pool_open(struct tbg_gateway *g, struct tbg_upstream *u)
 		return err;
 	}
 	p->upstream = tbg_upstream_get(u);
-	p->next = g->pools;
-	g->pools = p;
+	LIST_INSERT_HEAD(&g->pools, p, link);
 	if (g->pid)
 		order_send(g, &p->order, p->listen_fd);
 	return 0;
@@ -247,7 +249,7 @@ int tbg_gateway_take(struct tbg_gateway *g, const struct tbg_sites *sites)
 	for (unsigned int i = 0; i < sites->upstreams_nr && !err; i++)
 		if (sites->upstreams[i]->order && !pool_of(g, sites->upstreams[i]))
 			err = pool_open(g, sites->upstreams[i]);
-	if (err || g->pid || !g->pools)
+	if (err || g->pid || LIST_EMPTY(&g->pools))
 		return err;
 	return process_start(g);
 }
@@ -264,16 +266,19 @@ void tbg_gateway_started(struct tbg_gateway *g)
 
 /* --- as time goes by ----------------------------------------------------- */
 
-static void pool_close(struct tbg_gateway *g, struct pool **at)
+static void pool_free(struct pool *p)
 {
-	struct pool *p = *at;
-
-	p->order.what = TBG_POOL_COMMAND_CLOSE;
-	order_send(g, &p->order, -1);
-	*at = p->next;
+	LIST_REMOVE(p, link);
 	close(p->listen_fd);
 	tbg_upstream_put(p->upstream);
 	free(p);
+}
+
+static void pool_close(struct tbg_gateway *g, struct pool *p)
+{
+	p->order.what = TBG_POOL_COMMAND_CLOSE;
+	order_send(g, &p->order, -1);
+	pool_free(p);
 }
 
 static bool process_died(struct tbg_gateway *g)
@@ -292,17 +297,14 @@ static bool process_died(struct tbg_gateway *g)
 
 void tbg_gateway_tick(struct tbg_gateway *g)
 {
-	struct pool **at = &g->pools;
-
-	while (*at) {
-		if (atomic_load(&(*at)->upstream->sites))
-			at = &(*at)->next;
-		else
-			pool_close(g, at);
+	for (struct pool *p = LIST_FIRST(&g->pools), *next; p; p = next) {
+		next = LIST_NEXT(p, link);
+		if (!atomic_load(&p->upstream->sites))
+			pool_close(g, p);
 	}
 	if (!process_died(g) && g->pid)
 		return;
-	if (g->pools && !process_start(g))
+	if (!LIST_EMPTY(&g->pools) && !process_start(g))
 		tbg_gateway_started(g);
 }
 
@@ -318,13 +320,7 @@ void tbg_gateway_close(struct tbg_gateway *g)
 	}
 	if (g->pid)
 		kill(g->pid, SIGKILL);
-	while (g->pools) {
-		struct pool *p = g->pools;
-
-		g->pools = p->next;
-		close(p->listen_fd);
-		tbg_upstream_put(p->upstream);
-		free(p);
-	}
+	while (!LIST_EMPTY(&g->pools))
+		pool_free(LIST_FIRST(&g->pools));
 	free(g);
 }

@@ -220,7 +220,7 @@ static void on_second(void *arg, uint64_t now_ns)
 		tbg_wire_tick(s->wire, now_ns);
 	if (s->sock)
 		tbg_sock_tick(s->sock);
-	if (t->left) {
+	if (!LIST_EMPTY(&t->left)) {
 		tbg_privilege_raise();
 		tbg_tiers_sweep(t);
 		tbg_privilege_lower();
@@ -532,7 +532,7 @@ static bool server_open(struct start *t, struct tbg_sites *sites)
 	tbg_output_limit_set(output_bytes(s));
 	tbg_spool_total_set(s->opt.body_total);
 	s->plan.sock = s->opt.tier_sock;
-	t->left = tbg_left_find();
+	tbg_left_find(&t->left);
 	tbg_tiers_sweep(t);
 	tbg_tiers_wire_open(t);
 	tbg_tiers_sock_open(s);

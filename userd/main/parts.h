@@ -11,8 +11,8 @@
 
 #include "serve/server.h"
 #include "os/privilege.h"
+#include "tiers/attach.h"
 
-struct tbg_left;
 struct tbg_reload;
 
 struct start {
@@ -20,7 +20,7 @@ struct start {
 	struct tbg_identity id;
 	char **argv;
 	struct tbg_reload *reload;
-	struct tbg_left *left;		/* by killed daemons; still needed */
+	struct tbg_left_list left;	/* by killed daemons; still needed */
 	int signal_fd;
 	unsigned int threads_nr;	/* running */
 	atomic_uint threads_ended;

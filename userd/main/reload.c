@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "upstream/address.h"
@@ -43,7 +44,7 @@
 
 /* What workers may still use. */
 struct retired {
-	struct retired *next;
+	LIST_ENTRY(retired) link;
 	struct tbg_sites *sites;
 	struct tbg_logs *logs;
 };
@@ -51,7 +52,7 @@ struct retired {
 struct tbg_reload {
 	struct tbg_server *s;
 	char **argv;
-	struct retired *retired;	/* the newest first */
+	LIST_HEAD(, retired) retired;	/* the newest first */
 	bool waiting;			/* for workers to move */
 	bool again;			/* asked for while it waited */
 	bool told;			/* of what it waits for: it is said when it is done */
@@ -165,8 +166,7 @@ static void exchange(struct tbg_reload *r, struct tbg_sites *sites, struct tbg_l
 	tbg_hosts_tell(s->maps, tbg_cache_hash_key(s->files.cache), sites, old->sites);
 	tbg_server_sites_set(s, sites);
 	withdraw(s, old->sites);
-	old->next = r->retired;
-	r->retired = old;
+	LIST_INSERT_HEAD(&r->retired, old, link);
 	r->waiting = true;
 	tbg_server_wake(s);
 }
@@ -359,14 +359,13 @@ static void retired_free(struct tbg_reload *r)
 {
 	struct tbg_server *s = r->s;
 
-	for (struct retired **at = &r->retired, *old; (old = *at);) {
+	for (struct retired *old = LIST_FIRST(&r->retired), *next; old; old = next) {
+		next = LIST_NEXT(old, link);
 		if (tbg_logs_end(old->logs))
 			old->logs = NULL;
-		if (old->logs || tbg_sites_held(old->sites)) {
-			at = &old->next;
+		if (old->logs || tbg_sites_held(old->sites))
 			continue;
-		}
-		*at = old->next;
+		LIST_REMOVE(old, link);
 		tbg_sites_close(old->sites, root_gone, s->files.watch);
 		free(old);
 	}
@@ -374,7 +373,9 @@ static void retired_free(struct tbg_reload *r)
 
 void tbg_reload_close(struct tbg_reload *r)
 {
-	for (struct retired *old = r->retired; old; old = old->next) {
+	struct retired *old;
+
+	LIST_FOREACH(old, &r->retired, link) {
 		tbg_logs_close(old->logs);
 		old->logs = NULL;
 	}
@@ -408,10 +409,10 @@ void tbg_reload_tick(struct tbg_reload *r)
 		look_end(r);
 	else if (!r->looking && !r->waiting)
 		look_again(r);
-	if (!r->retired || !workers_moved(s))
+	if (LIST_EMPTY(&r->retired) || !workers_moved(s))
 		return;
 	if (r->waiting) {
-		withdraw(s, r->retired->sites);
+		withdraw(s, LIST_FIRST(&r->retired)->sites);
 		r->waiting = false;
 		told(r);
 	}

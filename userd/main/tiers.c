@@ -90,7 +90,7 @@ void tbg_tiers_sock_open(struct tbg_server *s)
 
 void tbg_tiers_sweep(struct start *t)
 {
-	t->left = tbg_left_sweep(t->left, tbg_flows_needed, tbg_mono_ns());
+	tbg_left_sweep(&t->left, tbg_flows_needed, tbg_mono_ns());
 }
 
 void tbg_tiers_detach_await(struct start *t, uint64_t now_ns)

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "os/clock.h"
@@ -15,14 +16,14 @@
 #define EVENTS_MAX 16
 
 struct source {
-	struct source *next;
+	LIST_ENTRY(source) link;
 	int fd;				/* -1: removed, freed between rounds */
 	void (*fn)(void *arg, uint32_t events);
 	void *arg;
 };
 
 struct timer {
-	struct timer *next;
+	LIST_ENTRY(timer) link;
 	uint64_t interval_ns, due_ns;
 	void (*fn)(void *arg, uint64_t now_ns);
 	void *arg;
@@ -31,8 +32,8 @@ struct timer {
 struct tbg_loop {
 	int epoll_fd;
 	bool stop;
-	struct source *sources;
-	struct timer *timers;
+	LIST_HEAD(, source) sources;
+	LIST_HEAD(, timer) timers;
 };
 
 int tbg_loop_open(struct tbg_loop **ret)
@@ -53,31 +54,27 @@ int tbg_loop_open(struct tbg_loop **ret)
 /* Frees what was removed; pointers to it may stand in events until then. */
 static void sources_sweep(struct tbg_loop *l)
 {
-	struct source **at = &l->sources;
-
-	while (*at) {
-		struct source *s = *at;
-
-		if (s->fd >= 0) {
-			at = &s->next;
+	for (struct source *s = LIST_FIRST(&l->sources), *next; s; s = next) {
+		next = LIST_NEXT(s, link);
+		if (s->fd >= 0)
 			continue;
-		}
-		*at = s->next;
+		LIST_REMOVE(s, link);
 		free(s);
 	}
 }
 
 void tbg_loop_close(struct tbg_loop *l)
 {
+	struct source *s;
+	struct timer *t;
+
 	if (!l)
 		return;
-	for (struct source *s = l->sources; s; s = s->next)
+	LIST_FOREACH(s, &l->sources, link)
 		s->fd = -1;
 	sources_sweep(l);
-	while (l->timers) {
-		struct timer *t = l->timers;
-
-		l->timers = t->next;
+	while ((t = LIST_FIRST(&l->timers))) {
+		LIST_REMOVE(t, link);
 		free(t);
 	}
 	close(l->epoll_fd);
@@ -86,10 +83,11 @@ void tbg_loop_close(struct tbg_loop *l)
 
 static struct source *source_of(struct tbg_loop *l, int fd)
 {
-	struct source *s = l->sources;
+	struct source *s;
 
-	while (s && s->fd != fd)
-		s = s->next;
+	LIST_FOREACH(s, &l->sources, link)
+		if (s->fd == fd)
+			break;
 	return s;
 }
 
@@ -106,8 +104,7 @@ int tbg_loop_add(struct tbg_loop *l, int fd, uint32_t events,
 		free(s);
 		return -errno;
 	}
-	s->next = l->sources;
-	l->sources = s;
+	LIST_INSERT_HEAD(&l->sources, s, link);
 	return 0;
 }
 
@@ -139,11 +136,10 @@ int tbg_loop_every(struct tbg_loop *l, unsigned int interval_ms,
 	if (!t)
 		return -ENOMEM;
 	*t = (struct timer){
-		.next = l->timers, .interval_ns = interval_ms * 1000000ull,
-		.fn = fn, .arg = arg,
+		.interval_ns = interval_ms * 1000000ull, .fn = fn, .arg = arg,
 	};
 	t->due_ns = tbg_mono_ns() + t->interval_ns;
-	l->timers = t;
+	LIST_INSERT_HEAD(&l->timers, t, link);
 	return 0;
 }
 
@@ -151,8 +147,9 @@ int tbg_loop_every(struct tbg_loop *l, unsigned int interval_ms,
 static int timers_run(struct tbg_loop *l)
 {
 	uint64_t now_ns = tbg_mono_ns(), next_ns = UINT64_MAX;
+	struct timer *t;
 
-	for (struct timer *t = l->timers; t; t = t->next) {
+	LIST_FOREACH(t, &l->timers, link) {
 		if (now_ns >= t->due_ns) {
 			t->due_ns = now_ns + t->interval_ns;
 			t->fn(t->arg, now_ns);

@@ -92,11 +92,8 @@ static struct tbg_upstream_conn_pool *pool_of(struct tbg_worker *w, const struct
 static void idle_remove(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	struct tbg_upstream_conn_pool *pool = pool_of(w, o->backend);
-	struct tbg_upstream_conn **at = &pool->first;
 
-	while (*at != o)
-		at = &(*at)->next;
-	*at = o->next;
+	LIST_REMOVE(o, link);
 	pool->nr--;
 }
 
@@ -191,10 +188,10 @@ static struct tbg_upstream_conn *origin_new(struct tbg_worker *w, struct tbg_bac
 static struct tbg_upstream_conn *idle_take(struct tbg_worker *w, const struct tbg_backend *b,
 					   bool oldest)
 {
-	struct tbg_upstream_conn *ret = NULL;
+	struct tbg_upstream_conn *ret = NULL, *o;
 
-	for (struct tbg_upstream_conn *o = pool_of(w, b)->first; o && (!ret || oldest); o = o->next)
-		if (o->backend == b)
+	LIST_FOREACH(o, &pool_of(w, b)->all, link)
+		if (o->backend == b && (!ret || oldest))
 			ret = o;
 	if (ret)
 		idle_remove(w, ret);
@@ -228,7 +225,7 @@ static bool idle_yield(struct tbg_worker *w)
 	struct tbg_upstream_conn *o = NULL;
 
 	for (unsigned int i = 0; !o && i < TBG_UPSTREAM_CONN_POOLS; i++)
-		o = w->idle[i].first;
+		o = LIST_FIRST(&w->idle[i].all);
 	tbg_ring_submit(&w->ring);	/* what names it by its number */
 	if (!o || tbg_ring_unsubmitted(&w->ring))
 		return false;
@@ -402,8 +399,7 @@ void tbg_upstream_conn_keep(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	tbg_upstream_conn_listen(w, o);
 	o->stamp_ms = w->now_ms;
 	o->keep_ms = keep_ms(o, &x->r);
-	o->next = pool->first;
-	pool->first = o;
+	LIST_INSERT_HEAD(&pool->all, o, link);
 	pool->nr++;
 	tbg_transfer_origin_gone(x);
 }
@@ -461,14 +457,13 @@ static void idle_drop(struct tbg_worker *w, bool (*is)(const struct tbg_worker *
 						       const struct tbg_upstream_conn *o))
 {
 	for (unsigned int i = 0; i < TBG_UPSTREAM_CONN_POOLS; i++) {
-		struct tbg_upstream_conn **at = &w->idle[i].first, *o;
+		struct tbg_upstream_conn *o = LIST_FIRST(&w->idle[i].all), *next;
 
-		while ((o = *at)) {
-			if (!is(w, o)) {
-				at = &o->next;
+		for (; o; o = next) {
+			next = LIST_NEXT(o, link);
+			if (!is(w, o))
 				continue;
-			}
-			*at = o->next;
+			LIST_REMOVE(o, link);
 			w->idle[i].nr--;
 			tbg_upstream_conn_drop(w, o);
 		}

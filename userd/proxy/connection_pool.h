@@ -32,7 +32,7 @@ struct tbg_upstream_conn {
 	bool due;			/* to be sent at the end of the round */
 	bool looked_at;			/* since then; see tbg_origins_look() */
 	uint32_t stamp_ms, keep_ms;	/* idle since, and for how long at most */
-	struct tbg_upstream_conn *next;	/* idle */
+	LIST_ENTRY(tbg_upstream_conn) link;	/* idle */
 	STAILQ_ENTRY(tbg_upstream_conn) due_link;
 	struct tbg_uri stored[TBG_UPSTREAM_CONN_STORED];	/* by its last exchanges */
 	uint8_t stored_at;		/* the oldest of them */
@@ -44,7 +44,7 @@ struct tbg_upstream_conn {
 
 /* Idle connections, the newest first. */
 struct tbg_upstream_conn_pool {
-	struct tbg_upstream_conn *first;
+	LIST_HEAD(, tbg_upstream_conn) all;
 	unsigned int nr;
 };
 

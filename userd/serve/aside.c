@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -32,13 +33,13 @@ struct tbg_aside_task {
 	void *arg;
 	struct job *job;		/* NULL: it is made */
 	struct tbg_made *made;		/* NULL: not yet */
-	struct tbg_aside_task *next;	/* for the same */
+	LIST_ENTRY(tbg_aside_task) link;	/* for the same */
 };
 
 struct job {
-	struct job *next;
+	TAILQ_ENTRY(job) link;
 	struct tbg_made *made;
-	struct tbg_aside_task *tasks;
+	LIST_HEAD(, tbg_aside_task) tasks;
 	bool working;
 };
 
@@ -46,7 +47,7 @@ struct tbg_aside {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	bool running;
-	struct job *jobs;		/* the oldest first */
+	TAILQ_HEAD(, job) jobs;		/* the oldest first */
 };
 
 void tbg_want_free(struct tbg_want *w)
@@ -109,29 +110,21 @@ static void make(struct tbg_made *m)
 
 static struct job *job_next(struct tbg_aside *a)
 {
-	struct job *j = a->jobs;
+	struct job *j;
 
-	while (j && j->working)
-		j = j->next;
+	TAILQ_FOREACH(j, &a->jobs, link)
+		if (!j->working)
+			break;
 	return j;
-}
-
-static void job_unlink(struct tbg_aside *a, struct job *j)
-{
-	struct job **at = &a->jobs;
-
-	while (*at != j)
-		at = &(*at)->next;
-	*at = j->next;
 }
 
 static void job_done(struct tbg_aside *a, struct job *j)
 {
-	struct tbg_aside_task *next;
+	struct tbg_aside_task *t;
 
-	job_unlink(a, j);
-	for (struct tbg_aside_task *t = j->tasks; t; t = next) {
-		next = t->next;
+	TAILQ_REMOVE(&a->jobs, j, link);
+	while ((t = LIST_FIRST(&j->tasks))) {
+		LIST_REMOVE(t, link);
 		t->job = NULL;
 		t->made = j->made;
 		t->made->refs++;
@@ -187,7 +180,7 @@ static bool threads_start(struct tbg_aside *a)
 
 static struct job *job_new(struct tbg_aside *a, struct tbg_want *want)
 {
-	struct job *j = calloc(1, sizeof(*j)), **last = &a->jobs;
+	struct job *j = calloc(1, sizeof(*j));
 
 	if (!j)
 		return NULL;
@@ -199,9 +192,7 @@ static struct job *job_new(struct tbg_aside *a, struct tbg_want *want)
 	j->made->refs = 1;
 	j->made->want = *want;
 	*want = (struct tbg_want){ .fd = -1 };
-	while (*last)
-		last = &(*last)->next;
-	*last = j;
+	TAILQ_INSERT_TAIL(&a->jobs, j, link);
 	return j;
 }
 
@@ -224,14 +215,14 @@ struct tbg_aside_task *tbg_aside_begin(struct tbg_aside *a, struct tbg_want *wan
 	*t = (struct tbg_aside_task){ .mail.fn = on_mail, .a = a, .mailbox = mailbox,
 				      .fn = made, .arg = arg };
 	pthread_mutex_lock(&a->lock);
-	for (j = a->jobs; j && (j->working || !want_same(&j->made->want, want)); j = j->next)
-		;
+	TAILQ_FOREACH(j, &a->jobs, link)
+		if (!j->working && want_same(&j->made->want, want))
+			break;
 	if (!j && threads_start(a))
 		j = job_new(a, want);
 	if (j) {
 		t->job = j;
-		t->next = j->tasks;
-		j->tasks = t;
+		LIST_INSERT_HEAD(&j->tasks, t, link);
 		pthread_cond_signal(&a->work);
 	}
 	pthread_mutex_unlock(&a->lock);
@@ -246,14 +237,10 @@ struct tbg_aside_task *tbg_aside_begin(struct tbg_aside *a, struct tbg_want *wan
 /* What nobody waits for is not begun. */
 static void task_unlink(struct tbg_aside_task *t)
 {
-	struct tbg_aside_task **at = &t->job->tasks;
-
-	while (*at != t)
-		at = &(*at)->next;
-	*at = t->next;
-	if (t->job->tasks || t->job->working)
+	LIST_REMOVE(t, link);
+	if (!LIST_EMPTY(&t->job->tasks) || t->job->working)
 		return;
-	job_unlink(t->a, t->job);
+	TAILQ_REMOVE(&t->a->jobs, t->job, link);
 	made_put(t->job->made);
 	free(t->job);
 }
@@ -280,6 +267,7 @@ int tbg_aside_open(struct tbg_aside **ret)
 
 	if (!a)
 		return -ENOMEM;
+	TAILQ_INIT(&a->jobs);
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->work, NULL);
 	*ret = a;

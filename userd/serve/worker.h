@@ -77,7 +77,7 @@ struct tbg_worker {
 	unsigned int buffers_back;	/* to give back after this round */
 	struct tbg_conn **slabs;
 	unsigned int slabs_nr, conns_nr;
-	struct tbg_conn *free;
+	SLIST_HEAD(, tbg_conn) free;
 	struct tbg_conn **by_slot;	/* of wire's connections; NULL: no wire */
 	struct tbg_vain *vain;		/* by slot: replies that cannot be taken back */
 	struct tbg_conn **by_sock;	/* of sock's, by slot; NULL: no sock */

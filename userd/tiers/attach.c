@@ -458,7 +458,7 @@ void tbg_attach_forget(struct tbg_attachment *a)
 
 /* A program of a dead daemon. */
 struct tbg_left {
-	struct tbg_left *next;
+	LIST_ENTRY(tbg_left) link;
 	struct tbg_attachment at;	/* on one hook */
 	enum tbg_hook hook;
 	int flows_fd;			/* of its connections; -1: there is none */
@@ -475,11 +475,13 @@ static uint32_t map_id(int map_fd)
 }
 
 /* Whether it is in the list, by its link. */
-static bool left_has(const struct tbg_left *list, int ifindex, enum tbg_hook hook, uint32_t id)
+static bool left_has(const struct tbg_left_list *list, int ifindex, enum tbg_hook hook, uint32_t id)
 {
-	for (; list; list = list->next)
-		if (list->hook == hook && list->at.ifindex == ifindex &&
-		    tbg_prog_id(list->at.prog_fd[hook]) == id)
+	const struct tbg_left *l;
+
+	LIST_FOREACH(l, list, link)
+		if (l->hook == hook && l->at.ifindex == ifindex &&
+		    tbg_prog_id(l->at.prog_fd[hook]) == id)
 			return true;
 	return false;
 }
@@ -501,7 +503,7 @@ static void left_free(struct tbg_left *l)
 /*
  * Adds the program with this id, that is at there, if its daemon is dead; NULL: it is not.
  */
-static struct tbg_left *left_add(struct tbg_left **list, const struct tbg_attachment *there,
+static struct tbg_left *left_add(struct tbg_left_list *list, const struct tbg_attachment *there,
 				 enum tbg_hook hook, uint32_t id)
 {
 	int fd = bpf_prog_get_fd_by_id(id);
@@ -518,13 +520,12 @@ static struct tbg_left *left_add(struct tbg_left **list, const struct tbg_attach
 		close(fd);
 		return NULL;
 	}
-	l->next = *list;
 	l->at = *there;
 	l->at.prog_fd[hook] = fd;
 	l->hook = hook;
 	l->flows_fd = flows;
 	l->flows_id = map_id(l->flows_fd);
-	*list = l;
+	LIST_INSERT_HEAD(list, l, link);
 	return l;
 }
 
@@ -544,7 +545,7 @@ static int link_find(int ifindex, uint32_t prog_id)
 	return -1;
 }
 
-static void left_on_tcx(struct tbg_left **list, int ifindex, enum tbg_hook hook)
+static void left_on_tcx(struct tbg_left_list *list, int ifindex, enum tbg_hook hook)
 {
 	uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
 	struct tbg_attachment a = attachment(ifindex);
@@ -553,7 +554,7 @@ static void left_on_tcx(struct tbg_left **list, int ifindex, enum tbg_hook hook)
 	if (bpf_prog_query(ifindex, tcx_types[hook], 0, &flags, ids, &nr))
 		return;
 	for (uint32_t i = 0; i < nr; i++) {
-		struct tbg_left *l = left_has(*list, ifindex, hook, ids[i]) ? NULL :
+		struct tbg_left *l = left_has(list, ifindex, hook, ids[i]) ? NULL :
 				     left_add(list, &a, hook, ids[i]);
 
 		if (l)
@@ -562,7 +563,7 @@ static void left_on_tcx(struct tbg_left **list, int ifindex, enum tbg_hook hook)
 }
 
 struct pin_search {
-	struct tbg_left **list;
+	struct tbg_left_list *list;
 	enum tbg_hook hook;
 };
 
@@ -605,7 +606,7 @@ static void left_on_pin(int dir_fd, const char *name, int link_fd, bool here, vo
 	strcpy(l->at.pin[s->hook], name);
 }
 
-static void left_on_clsact(struct tbg_left **list, int ifindex, enum tbg_hook hook)
+static void left_on_clsact(struct tbg_left_list *list, int ifindex, enum tbg_hook hook)
 {
 	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = ifindex,
 		    .attach_point = tc_points[hook]);
@@ -622,71 +623,66 @@ static void left_on_clsact(struct tbg_left **list, int ifindex, enum tbg_hook ho
 	}
 }
 
-struct tbg_left *tbg_left_find(void)
+void tbg_left_find(struct tbg_left_list *ret)
 {
 	/* bpf_tc_query() prints a warning for each handle that is not there */
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
 	struct if_nameindex *names = if_nameindex();
-	struct tbg_left *ret = NULL;
 
+	LIST_INIT(ret);
 	/* those of ingress, which are found last, go first, as in tbg_detach() */
 	for (int hook = TBG_HOOK_NR - 1; hook >= 0; hook--) {
-		struct pin_search pins = { .list = &ret, .hook = hook };
+		struct pin_search pins = { .list = ret, .hook = hook };
 
 		tbg_pins_each(left_on_pin, &pins);
 		for (struct if_nameindex *i = names; i && i->if_index; i++) {
-			left_on_tcx(&ret, i->if_index, hook);
-			left_on_clsact(&ret, i->if_index, hook);
+			left_on_tcx(ret, i->if_index, hook);
+			left_on_clsact(ret, i->if_index, hook);
 		}
 	}
 	if (names)
 		if_freenameindex(names);
 	libbpf_set_print(print);
-	return ret;
 }
 
 /* Flows are read once for all programs of their daemon: these stay or go together. */
-static void left_ask(struct tbg_left *list,
+static void left_ask(const struct tbg_left_list *list,
 		     bool (*needed)(int flows_fd, uint64_t now_ns), uint64_t now_ns)
 {
-	for (struct tbg_left *l = list; l; l = l->next) {
-		struct tbg_left *same = list;
+	struct tbg_left *l, *same;
 
-		while (same != l && same->flows_id != l->flows_id)
-			same = same->next;
+	LIST_FOREACH(l, list, link) {
+		LIST_FOREACH(same, list, link)
+			if (same == l || same->flows_id == l->flows_id)
+				break;
 		l->needed = same != l ? same->needed :
 					l->flows_id && needed(l->flows_fd, now_ns);
 	}
 }
 
-struct tbg_left *tbg_left_sweep(struct tbg_left *list,
-				bool (*needed)(int flows_fd, uint64_t now_ns),
-				uint64_t now_ns)
+void tbg_left_sweep(struct tbg_left_list *list,
+		    bool (*needed)(int flows_fd, uint64_t now_ns), uint64_t now_ns)
 {
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
-	struct tbg_left **at = &list, *l;
+	struct tbg_left *l, *next;
 	char name[IF_NAMESIZE];
 	int has;
 
 	left_ask(list, needed, now_ns);
-	while ((l = *at)) {
-		if (l->needed) {
-			at = &l->next;
+	for (l = LIST_FIRST(list); l; l = next) {
+		next = LIST_NEXT(l, link);
+		if (l->needed)
 			continue;
-		}
 		/* another daemon may have swept, and its place be another's */
 		has = l->at.link_fd[l->hook] >= 0 ? 1 : has_prog(&l->at, l->hook);
-		if (has < 0 && if_indextoname(l->at.ifindex, name)) {
-			at = &l->next;		/* cannot be told now */
-			continue;
-		}
+		if (has < 0 && if_indextoname(l->at.ifindex, name))
+			continue;		/* cannot be told now */
 		if (has > 0) {
 			detach_one(&l->at, l->hook);
 			remove_own_qdisc(&l->at);
 		}
-		*at = l->next;
+		LIST_REMOVE(l, link);
 		left_free(l);
 	}
 	libbpf_set_print(print);
-	return list;
 }

@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "tiers/pins.h"
 
@@ -69,16 +70,16 @@ uint32_t tbg_prog_id(int prog_fd);
 
 /* Programs that dead daemons left on interfaces. */
 struct tbg_left;
+LIST_HEAD(tbg_left_list, tbg_left);
 
-/* What there is, or NULL. Needs CAP_SYS_ADMIN: finds nothing without. */
-struct tbg_left *tbg_left_find(void);
+/* What there is. Needs CAP_SYS_ADMIN: finds nothing without. */
+void tbg_left_find(struct tbg_left_list *ret);
 
 /*
  * Detaches those of list whose connections (a map of struct tbg_flow) do not need
- * them, and forgets them; returns what stays. Needs CAP_NET_ADMIN.
+ * them, and forgets them. Needs CAP_NET_ADMIN.
  */
-struct tbg_left *tbg_left_sweep(struct tbg_left *list,
-				bool (*needed)(int flows_fd, uint64_t now_ns),
-				uint64_t now_ns);
+void tbg_left_sweep(struct tbg_left_list *list,
+		    bool (*needed)(int flows_fd, uint64_t now_ns), uint64_t now_ns);
 
 #endif

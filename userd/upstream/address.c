@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/queue.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ struct found {
 };
 
 struct name {
-	struct name *next;
+	LIST_ENTRY(name) link;
 	char *host, *port;
 	bool number;		/* an address itself */
 	bool known;		/* nothing is to be looked up */
@@ -56,7 +57,7 @@ struct look {
 	_Atomic unsigned int next;
 };
 
-static struct name *names;
+static LIST_HEAD(, name) names;
 static bool notes;		/* nothing is looked up when it is asked for */
 
 static int address_compare(const void *a, const void *b)
@@ -131,10 +132,11 @@ static bool found_take(struct name *n, const struct found *f)
 /* Those that are not known. ret->nr 0: there are none, or there is no memory. */
 static void look_make(struct look *ret)
 {
+	const struct name *n;
 	unsigned int nr = 0;
 
 	*ret = (struct look){ 0 };
-	for (const struct name *n = names; n; n = n->next)
+	LIST_FOREACH(n, &names, link)
 		nr += !n->known;
 	if (!nr)
 		return;
@@ -145,7 +147,7 @@ static void look_make(struct look *ret)
 		free(ret->names);
 		return;
 	}
-	for (const struct name *n = names; n; n = n->next)
+	LIST_FOREACH(n, &names, link)
 		if (!n->known)
 			ret->names[ret->nr++] = n;
 }
@@ -154,8 +156,9 @@ static bool look_take(struct look *l)
 {
 	bool other = false;
 	unsigned int i = 0;
+	struct name *n;
 
-	for (struct name *n = names; n; n = n->next)
+	LIST_FOREACH(n, &names, link)
 		if (i < l->nr && l->names[i] == n)
 			other |= found_take(n, &l->found[i++]);
 	if (l->nr) {
@@ -211,18 +214,18 @@ static struct name *name_new(const char *host, const char *port)
 		errno = EINVAL;
 		return NULL;
 	}
-	n->next = names;
-	names = n;
+	LIST_INSERT_HEAD(&names, n, link);
 	return n;
 }
 
 int tbg_address_find(const char *host, const char *port, unsigned int nr,
 		     struct sockaddr_storage *ret, socklen_t *ret_len)
 {
-	struct name *n = names;
+	struct name *n;
 
-	while (n && (strcmp(n->host, host) || strcmp(n->port, port)))
-		n = n->next;
+	LIST_FOREACH(n, &names, link)
+		if (!strcmp(n->host, host) && !strcmp(n->port, port))
+			break;
 	n = n ?: name_new(host, port);
 	if (!n)
 		return errno == EINVAL ? EAI_NONAME : EAI_MEMORY;
@@ -239,23 +242,25 @@ int tbg_address_find(const char *host, const char *port, unsigned int nr,
 
 void tbg_addresses_note(void)
 {
-	for (struct name **at = &names, *n; (n = *at);) {
+	for (struct name *n = LIST_FIRST(&names), *next; n; n = next) {
+		next = LIST_NEXT(n, link);
 		if (!n->used) {
-			*at = n->next;
+			LIST_REMOVE(n, link);
 			name_free(n);
 			continue;
 		}
 		n->known = n->number;
 		n->used = false;
 		n->said = 0;
-		at = &n->next;
 	}
 	notes = true;
 }
 
 bool tbg_addresses_noted(void)
 {
-	for (const struct name *n = names; n; n = n->next)
+	const struct name *n;
+
+	LIST_FOREACH(n, &names, link)
 		if (!n->known && n->used)
 			return true;
 	return false;
@@ -264,14 +269,17 @@ bool tbg_addresses_noted(void)
 bool tbg_addresses_again(unsigned int passed_s)
 {
 	bool due = false;
+	struct name *n;
 
 	if (passed_s < TBG_ADDRESSES_MISSING_S)
 		return false;
-	for (const struct name *n = names; n; n = n->next)
+	LIST_FOREACH(n, &names, link)
 		due |= !n->number && (!n->nr || passed_s >= TBG_ADDRESSES_AGAIN_S);
-	for (struct name *n = names; n && due; n = n->next)
+	if (!due)
+		return false;
+	LIST_FOREACH(n, &names, link)
 		n->known = n->number;
-	return due;
+	return true;
 }
 
 bool tbg_addresses_look(void)
